@@ -1,0 +1,53 @@
+package device
+
+import "fmt"
+
+// Batch is the input of one step: rows of several sequences, prefill and decode
+// mixed. Rows of one sequence stand in the order of their positions.
+type Batch struct {
+	Tokens []int32   // (rows) token of each row
+	Pos    []int32   // (rows) its position inside its own sequence
+	Seq    []int32   // (rows) its sequence, an index into Tables
+	Tables [][]int32 // per sequence: KV block of positions 0-31, 32-63, …
+	Out    []int32   // rows whose logits are wanted, ascending
+}
+
+// Check reports the first thing in b that would make a device of maxRows rows
+// and blocks KV blocks read or write outside its memory.
+func (b *Batch) Check(maxRows, blocks, vocab int) error {
+	n := len(b.Tokens)
+	switch {
+	case n == 0 || n > maxRows:
+		return fmt.Errorf("batch has %d rows, want 1 to %d", n, maxRows)
+	case len(b.Pos) != n || len(b.Seq) != n:
+		return fmt.Errorf("batch has %d tokens, %d positions and %d sequence numbers", n, len(b.Pos), len(b.Seq))
+	case len(b.Out) > n:
+		return fmt.Errorf("batch wants logits of %d rows but has %d", len(b.Out), n)
+	}
+	for i := range n {
+		if b.Tokens[i] < 0 || int(b.Tokens[i]) >= vocab {
+			return fmt.Errorf("row %d: token %d is outside the vocabulary of %d", i, b.Tokens[i], vocab)
+		}
+		if b.Seq[i] < 0 || int(b.Seq[i]) >= len(b.Tables) {
+			return fmt.Errorf("row %d: sequence %d of %d", i, b.Seq[i], len(b.Tables))
+		}
+		if b.Pos[i] < 0 || int(b.Pos[i])/BlockSize >= len(b.Tables[b.Seq[i]]) {
+			return fmt.Errorf("row %d: position %d is outside its block table of %d blocks", i, b.Pos[i], len(b.Tables[b.Seq[i]]))
+		}
+	}
+	for s, table := range b.Tables {
+		for _, id := range table {
+			if id < 0 || int(id) >= blocks {
+				return fmt.Errorf("sequence %d: KV block %d of %d", s, id, blocks)
+			}
+		}
+	}
+	last := int32(-1)
+	for _, r := range b.Out {
+		if r <= last || int(r) >= n {
+			return fmt.Errorf("output row %d is out of order or outside the batch of %d rows", r, n)
+		}
+		last = r
+	}
+	return nil
+}

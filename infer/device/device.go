@@ -1,0 +1,100 @@
+// Package device is the boundary between the model and a processor.
+//
+// A model is written once, as calls on a [Program]: a small set of named
+// operations on tensors. The calls record; nothing runs. A [Device] compiles a
+// recorded program and replays it for one [Batch] after another. Shapes are
+// checked while recording, so a device may trust them.
+//
+// # What every device owes
+//
+// A row's result depends on that row alone: not on how many rows share the
+// batch, in which chunks a prompt was fed, where its KV blocks lie, or on the
+// number of threads. Every output is accumulated in one fixed order. The suite in
+// devicetest holds every device to this.
+//
+// A device is used by one goroutine at a time.
+package device
+
+import "m40-llm/infer/gguf"
+
+// BlockSize is the number of positions in one KV cache block.
+const BlockSize = 32
+
+// Tensor names memory that a device owns: a weight or an activation. The zero
+// Tensor means "none".
+type Tensor struct {
+	ID   int32     // the device's own number, from 1
+	Type gguf.Type // activations are F32
+	Rows int       // weight: outputs; activation: most rows a batch can have
+	Cols int       // weight: inputs; activation: width
+}
+
+// None reports whether t names no tensor.
+func (t Tensor) None() bool { return t.ID == 0 }
+
+// KVLayout describes a paged KV cache: Blocks blocks, each laid out as
+// [layer][K|V][kv head][BlockSize][HeadDim].
+type KVLayout struct {
+	Type    gguf.Type // F16 or F32
+	Blocks  int
+	Layers  int
+	KVHeads int
+	HeadDim int
+}
+
+// Bytes returns the size of the whole cache.
+func (l KVLayout) Bytes() int64 { return int64(l.Blocks) * l.BlockBytes() }
+
+// BlockBytes returns the size of one block over all layers.
+func (l KVLayout) BlockBytes() int64 {
+	_, b := l.Type.Block()
+	return int64(l.Layers) * 2 * int64(l.KVHeads) * BlockSize * int64(l.HeadDim) * int64(b)
+}
+
+// KV names a KV cache that a device owns.
+type KV struct {
+	ID     int32
+	Layout KVLayout
+}
+
+// Info describes a device to people and to the scheduler.
+type Info struct {
+	Kind    string `json:"kind"`    // cpu, cuda, ref
+	Name    string `json:"name"`    // "AMD EPYC, 2 threads"
+	Path    string `json:"path"`    // number path, stored with each answer: avx512vnni, avx2, portable, go
+	Threads int    `json:"threads"` // 0 where it means nothing
+	Memory  int64  `json:"memory"`  // bytes the device could still take when it was opened; 0: unknown
+}
+
+// Device runs recorded programs.
+type Device interface {
+	Info() Info
+
+	// Upload takes a weight of shape (rows, cols) in format t, as it lies in the
+	// model file. data must stay valid and unchanged until Close; the device may
+	// keep a view of it or repack a copy. It fails with an error that names the
+	// type if the device has no kernel for t.
+	Upload(t gguf.Type, rows, cols int, data []byte) (Tensor, error)
+
+	// Alloc makes a zeroed float32 activation of shape (rows, cols).
+	Alloc(rows, cols int) (Tensor, error)
+
+	// AllocKV makes a KV cache.
+	AllocKV(l KVLayout) (KV, error)
+
+	// Compile prepares p for replay.
+	Compile(p *Program) (Executable, error)
+
+	// Read copies row row of the activation t, as the last Run left it.
+	Read(dst []float32, t Tensor, row int) error
+
+	// Close frees everything the device owns.
+	Close() error
+}
+
+// Executable is a compiled program.
+type Executable interface {
+	// Run replays the program for one batch of at most Program.Rows rows and
+	// returns when its results can be read.
+	Run(b *Batch) error
+}

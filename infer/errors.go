@@ -1,0 +1,37 @@
+package infer
+
+import "fmt"
+
+// ErrorCode classifies an Error for programs.
+type ErrorCode string
+
+const (
+	CodeInvalid   ErrorCode = "invalid_request"         // a field of the request is wrong; Param names it
+	CodeContext   ErrorCode = "context_length_exceeded" // the prompt does not fit; PromptTokens and ContextLength say by how much
+	CodeNotFound  ErrorCode = "model_not_found"
+	CodeModelFile ErrorCode = "model_file" // the file is broken or of a kind that is not supported
+	CodeMemory    ErrorCode = "out_of_memory"
+	CodeTemplate  ErrorCode = "template" // the chat template failed or refused the conversation
+	CodeQueueFull ErrorCode = "queue_full"
+	CodeLoading   ErrorCode = "loading"
+	CodeClosed    ErrorCode = "closed"     // the engine is shutting down
+	CodeDevice    ErrorCode = "device"     // the device failed
+	CodeNotFinite ErrorCode = "not_finite" // the model computed NaN or infinity
+	CodeInternal  ErrorCode = "internal"
+)
+
+// Error is every failure that Engine returns but a context's own: a plain value
+// that says what is wrong and what to do.
+type Error struct {
+	Code          ErrorCode `json:"code"`
+	Message       string    `json:"message"`
+	Param         string    `json:"param,omitempty"`
+	PromptTokens  int       `json:"prompt_tokens,omitempty"`
+	ContextLength int       `json:"context_length,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func errorf(code ErrorCode, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,64 @@
+package infer
+
+import (
+	"context"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// ModelInfo describes a model that can be asked for.
+type ModelInfo struct {
+	Name         string `json:"name"`                   // what a request says
+	Path         string `json:"path,omitempty"`         // where the file lies; empty for the built-in model
+	Size         int64  `json:"size"`                   // bytes
+	ModifiedUnix int64  `json:"modified,omitempty"`     // seconds
+	Architecture string `json:"architecture,omitempty"` // general.architecture
+	Quant        string `json:"quant,omitempty"`        // type of most of its weights, such as Q8_0
+	Parameters   int64  `json:"parameters,omitempty"`
+	ContextTrain int    `json:"context_train,omitempty"` // positions it was trained on
+	License      string `json:"license,omitempty"`
+	Demo         bool   `json:"demo,omitempty"`  // the built-in model: small, for trying the controls
+	Error        string `json:"error,omitempty"` // why the file cannot be used, if so
+}
+
+// Catalog is where the engine finds models.
+type Catalog interface {
+	// Models lists what is there, broken files included (with Error set).
+	Models(ctx context.Context) ([]ModelInfo, error)
+	// Open opens the model called name. An unknown name is an *Error with
+	// CodeNotFound; a broken file one with CodeModelFile.
+	Open(name string) (*gguf.File, ModelInfo, error)
+}
+
+// State says what the engine is doing with its model.
+type State string
+
+const (
+	StateLoading State = "loading"
+	StateReady   State = "ready"
+	StateFailed  State = "failed"
+)
+
+// Status is a snapshot of the engine.
+type Status struct {
+	State         State       `json:"state"`
+	Model         ModelInfo   `json:"model"`
+	Loading       Loading     `json:"loading"`          // while State is loading
+	Error         *Error      `json:"error,omitempty"`  // while State is failed
+	Notice        string      `json:"notice,omitempty"` // what a person should know about the model, e.g. that it has no chat template
+	Device        device.Info `json:"device"`
+	CacheType     string      `json:"cache_type"`
+	ContextLength int         `json:"context_length"` // positions one answer can use
+	LoadMS        float64     `json:"load_ms"`
+	Running       int         `json:"running"`      // answers being written
+	Queued        int         `json:"queued"`       // requests waiting
+	Decode        float64     `json:"decode_tok_s"` // of the last steps, all sequences together; 0 when idle
+}
+
+// Rendered is a request as the model gets it.
+type Rendered struct {
+	Prompt string  `json:"prompt"`
+	Tokens []int32 `json:"tokens"`
+	Notice string  `json:"notice,omitempty"`
+}

@@ -1,0 +1,137 @@
+package infer
+
+import (
+	"encoding/json"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/sample"
+)
+
+// Request asks for one answer. It is a plain value: as JSON it crosses the
+// process boundary (POST /v1/generate). Exactly one of Messages, Prompt and Tokens
+// is the input.
+type Request struct {
+	Model string `json:"model,omitempty"` // empty: the resident model
+
+	Messages     []chat.Message             `json:"messages,omitempty"`      // rendered by the model's chat template
+	Continue     bool                       `json:"continue,omitempty"`      // write on in the last message, an assistant's, instead of opening a new one
+	Tools        json.RawMessage            `json:"tools,omitempty"`         // array of tool definitions for the template
+	TemplateVars map[string]json.RawMessage `json:"template_vars,omitempty"` // further variables of the template
+
+	Prompt string  `json:"prompt,omitempty"` // raw text: special tokens parsed and added as the model file says
+	Tokens []int32 `json:"tokens,omitempty"` // taken as they are
+
+	Params        sample.Params `json:"params"`
+	MaxTokens     int           `json:"max_tokens"` // -1: until the context is full
+	Stop          []string      `json:"stop,omitempty"`
+	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer
+	Alternatives  int           `json:"alternatives,omitempty"`   // likeliest tokens listed with each token, 0 to 256
+	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // send the prompt's tokens too, scored
+}
+
+// DefaultRequest returns the settings of a request that sets nothing: JSON is
+// decoded over it.
+func DefaultRequest() Request {
+	return Request{Params: sample.DefaultParams(), MaxTokens: -1}
+}
+
+// EventType names the kind of an Event, and which of its fields is set.
+type EventType string
+
+const (
+	EventQueued  EventType = "queued"
+	EventLoading EventType = "loading"
+	EventPrefill EventType = "prefill"
+	EventToken   EventType = "token"
+	EventDone    EventType = "done"
+)
+
+// Event is one step of an answer, a plain value like Request. An answer is any
+// number of queued, loading and prefill events, then tokens, then one done; or it
+// ends early with an error.
+type Event struct {
+	Type    EventType `json:"type"`
+	Queued  *Queued   `json:"queued,omitempty"`
+	Loading *Loading  `json:"loading,omitempty"`
+	Prefill *Prefill  `json:"prefill,omitempty"`
+	Token   *Token    `json:"token,omitempty"`
+	Done    *Done     `json:"done,omitempty"`
+}
+
+// Queued says that the request waits.
+type Queued struct {
+	Position int `json:"position"` // 1: next
+}
+
+// Loading says how much of a model has been read.
+type Loading struct {
+	Model string `json:"model"`
+	Done  int64  `json:"done"`  // bytes
+	Total int64  `json:"total"` // bytes
+}
+
+// Prefill says how much of the prompt is in the KV cache.
+type Prefill struct {
+	Done   int `json:"done"`   // tokens, those found in the cache included
+	Total  int `json:"total"`  // tokens
+	Cached int `json:"cached"` // tokens found in the cache
+}
+
+// Token is one token of the answer, or of the prompt where PromptLogProb asks
+// for them. Top is nil unless the request asked for Alternatives; the first token
+// of a prompt has no prediction and carries its ID and Bytes alone.
+type Token struct {
+	sample.Choice
+	Bytes  []byte   `json:"bytes"`               // what the token itself spells; may be part of a rune
+	Tops   [][]byte `json:"top_bytes,omitempty"` // the same for each of Top
+	Text   string   `json:"text"`                // text released by this token: whole runes only, nothing that may begin a stop string
+	Prompt bool     `json:"prompt,omitempty"`    // belongs to the prompt
+}
+
+// FinishReason says why an answer ended.
+type FinishReason string
+
+const (
+	FinishStop   FinishReason = "stop"   // an end token or a stop string
+	FinishLength FinishReason = "length" // MaxTokens, or the context is full
+)
+
+// Done ends an answer.
+type Done struct {
+	Reason      FinishReason `json:"reason"`
+	StopString  string       `json:"stop_string,omitempty"`  // the stop string found, if one was
+	EndToken    *int32       `json:"end_token,omitempty"`    // the end token sampled, if one was
+	EndProb     float64      `json:"end_prob,omitempty"`     // its probability
+	ContextFull bool         `json:"context_full,omitempty"` // with FinishLength: the context, not MaxTokens, ended it
+	Text        string       `json:"text,omitempty"`         // text held back until now
+	Usage       Usage        `json:"usage"`
+	Timings     Timings      `json:"timings"`
+	Receipt     Receipt      `json:"receipt"`
+}
+
+// Usage counts tokens.
+type Usage struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CachedTokens     int `json:"cached_tokens"` // of the prompt, found in the KV cache
+	CompletionTokens int `json:"completion_tokens"`
+}
+
+// Timings are durations of one answer in milliseconds.
+type Timings struct {
+	Queue   float64 `json:"queue_ms"`
+	Load    float64 `json:"load_ms"`
+	Prefill float64 `json:"prefill_ms"` // until the first token
+	Decode  float64 `json:"decode_ms"`  // from the first token to the last
+}
+
+// Receipt is what one needs to get the same tokens again.
+type Receipt struct {
+	Model        string        `json:"model"`
+	ModelHash    string        `json:"model_hash,omitempty"`    // of the file's header and size
+	TemplateHash string        `json:"template_hash,omitempty"` // SHA-256 of the chat template
+	Params       sample.Params `json:"params"`                  // Seed is the one that was used
+	Device       string        `json:"device"`
+	Path         string        `json:"path"` // number path of the device
+	CacheType    string        `json:"cache_type"`
+	Engine       string        `json:"engine"` // engine version
+}

@@ -1,0 +1,27 @@
+package sample
+
+// Choice is a sampled (or scored) token with what the samplers saw.
+// Probabilities and logarithms are of the model's own distribution: softmax of
+// the raw logits over the full vocabulary, before penalties and temperature.
+type Choice struct {
+	ID      int32       `json:"id"`
+	LogProb float64     `json:"logprob"`          // natural logarithm
+	Rank    int         `json:"rank"`             // 0: the likeliest
+	PMax    float64     `json:"p_max"`            // probability of the likeliest token
+	Entropy float64     `json:"entropy"`          // bits
+	Stages  []Stage     `json:"stages,omitempty"` // in chain order, only stages that are on
+	Top     []Candidate `json:"top,omitempty"`    // likeliest tokens, best first
+}
+
+// Stage is what one sampler of the chain did to the distribution it was given.
+type Stage struct {
+	Name    string  `json:"name"`    // penalties, top_k, typical_p, top_p, min_p, temperature
+	Kept    int     `json:"kept"`    // candidates left after it
+	Removed float64 `json:"removed"` // probability mass it took away, of the mass it was given
+}
+
+// Candidate is one token of the model's own distribution.
+type Candidate struct {
+	ID      int32   `json:"id"`
+	LogProb float64 `json:"logprob"`
+}
