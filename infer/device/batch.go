@@ -12,17 +12,17 @@ type Batch struct {
 	Out    []int32   // rows whose logits are wanted, ascending
 }
 
-// Check reports the first thing in b that would make a device of maxRows rows
-// and blocks KV blocks read or write outside its memory.
-func (b *Batch) Check(maxRows, blocks, vocab int) error {
+// Check reports the first thing in b that would make p, run over a cache of blocks
+// KV blocks and a vocabulary of vocab tokens, read or write outside its memory.
+func (b *Batch) Check(p *Program, blocks, vocab int) error {
 	n := len(b.Tokens)
 	switch {
-	case n == 0 || n > maxRows:
-		return fmt.Errorf("batch has %d rows, want 1 to %d", n, maxRows)
+	case n == 0 || n > p.Rows:
+		return fmt.Errorf("batch has %d rows, want 1 to %d", n, p.Rows)
 	case len(b.Pos) != n || len(b.Seq) != n:
 		return fmt.Errorf("batch has %d tokens, %d positions and %d sequence numbers", n, len(b.Pos), len(b.Seq))
-	case len(b.Out) > n:
-		return fmt.Errorf("batch wants logits of %d rows but has %d", len(b.Out), n)
+	case len(b.Out) > p.Out:
+		return fmt.Errorf("batch wants logits of %d rows, at most %d can be had", len(b.Out), p.Out)
 	}
 	for i := range n {
 		if b.Tokens[i] < 0 || int(b.Tokens[i]) >= vocab {

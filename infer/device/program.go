@@ -59,18 +59,21 @@ type Op struct {
 	Layer     int
 }
 
-// Program is a recorded forward pass for batches of up to Rows rows. The first
-// wrong shape sticks: the calls after it record nothing and Err returns it.
+// Program is a recorded forward pass for batches of up to Rows rows, of which up
+// to Out are gathered for their logits. The first wrong shape sticks: the calls
+// after it record nothing and Err returns it.
 type Program struct {
 	Rows int
+	Out  int
 	Ops  []Op
 
 	gathered bool
 	err      error
 }
 
-// NewProgram starts an empty program for batches of up to rows rows.
-func NewProgram(rows int) *Program { return &Program{Rows: rows} }
+// NewProgram starts an empty program for batches of up to rows rows, with the
+// logits of up to out of them.
+func NewProgram(rows, out int) *Program { return &Program{Rows: rows, Out: out} }
 
 // Err returns the first shape error met while recording.
 func (p *Program) Err() error { return p.err }
@@ -136,7 +139,7 @@ func (p *Program) Add(dst, x Tensor) {
 // runs over the len(Batch.Out) gathered rows instead of the batch's rows, so only
 // operations that know no positions may follow.
 func (p *Program) GatherRows(dst, x Tensor) {
-	p.record(Op{Kind: OpGatherRows, Dst: dst, X: x}, p.wide(dst), p.wide(x), distinct(dst, x), same("width", dst.Cols, x.Cols))
+	p.record(Op{Kind: OpGatherRows, Dst: dst, X: x}, p.holds(dst, p.Out), p.wide(x), distinct(dst, x), same("width", dst.Cols, x.Cols))
 }
 
 func (p *Program) record(op Op, checks ...error) {
@@ -160,8 +163,16 @@ func (p *Program) record(op Op, checks ...error) {
 	p.gathered = p.gathered || op.Kind == OpGatherRows
 }
 
+// wide checks that the activation t holds the rows that the next operation has.
 func (p *Program) wide(t Tensor) error {
-	return check(t.Type == gguf.F32 && t.Rows >= p.Rows, "activation of %d %s rows in a program of %d", t.Rows, t.Type, p.Rows)
+	if p.gathered {
+		return p.holds(t, p.Out)
+	}
+	return p.holds(t, p.Rows)
+}
+
+func (p *Program) holds(t Tensor, rows int) error {
+	return check(t.Type == gguf.F32 && t.Rows >= rows, "activation of %d %s rows in a program of %d", t.Rows, t.Type, rows)
 }
 
 func vector(w Tensor, n int) error {
