@@ -1,0 +1,86 @@
+package ref
+
+import (
+	"fmt"
+	"math"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// cache is a paged KV cache. An F16 cache holds float32 numbers that were rounded
+// to float16.
+type cache struct {
+	device.KVLayout
+	values []float32 // [block][layer][K|V][kv head][position in block][dim]
+}
+
+const (
+	keys   = 0
+	values = 1
+)
+
+func newCache(l device.KVLayout) (cache, error) {
+	if l.Type != gguf.F32 && l.Type != gguf.F16 {
+		return cache{}, fmt.Errorf("cannot keep a KV cache of type %s, only F16 and F32", l.Type)
+	}
+	n := l.Blocks * l.Layers * 2 * l.KVHeads * device.BlockSize * l.HeadDim
+	return cache{KVLayout: l, values: make([]float32, n)}, nil
+}
+
+// at is the head's key or value at a position of the sequence with this block
+// table.
+func (c *cache) at(layer, kind, head int, table []int32, pos int) []float32 {
+	block := int(table[pos/device.BlockSize])
+	i := ((block*c.Layers+layer)*2+kind)*c.KVHeads + head
+	i = (i*device.BlockSize + pos%device.BlockSize) * c.HeadDim
+	return c.values[i : i+c.HeadDim]
+}
+
+func (c *cache) store(layer int, table []int32, pos int, k, v []float32) {
+	for h := range c.KVHeads {
+		for i := range c.HeadDim {
+			c.at(layer, keys, h, table, pos)[i] = c.round(k[h*c.HeadDim+i])
+			c.at(layer, values, h, table, pos)[i] = c.round(v[h*c.HeadDim+i])
+		}
+	}
+}
+
+func (c *cache) round(x float32) float32 {
+	if c.Type == gguf.F16 {
+		return gguf.F16ToF32(gguf.F32ToF16(x))
+	}
+	return x
+}
+
+// attend: dst = softmax(q·kᵀ·scale) · v for every query head, over the positions
+// that a row at pos sees.
+func (c *cache) attend(dst, q []float32, layer int, a device.Attention, table []int32, pos int) {
+	first := 0
+	if a.Window > 0 {
+		first = max(0, pos-a.Window+1)
+	}
+	weights := make([]float64, pos+1)
+	for h := range a.Heads {
+		kvHead := h / (a.Heads / c.KVHeads)
+		query := q[h*c.HeadDim : (h+1)*c.HeadDim]
+
+		top := math.Inf(-1)
+		for p := first; p <= pos; p++ {
+			weights[p] = dot(query, c.at(layer, keys, kvHead, table, p)) * float64(a.Scale)
+			top = max(top, weights[p])
+		}
+		sum := 0.0
+		for p := first; p <= pos; p++ {
+			weights[p] = math.Exp(weights[p] - top)
+			sum += weights[p]
+		}
+		for i := range c.HeadDim {
+			mean := 0.0
+			for p := first; p <= pos; p++ {
+				mean += weights[p] * float64(c.at(layer, values, kvHead, table, p)[i])
+			}
+			dst[h*c.HeadDim+i] = float32(mean / sum)
+		}
+	}
+}

@@ -1,0 +1,270 @@
+// Package ref is the slow, obvious device in plain Go: the oracle that every
+// other device is compared with, and what runs on a processor nobody wrote kernels
+// for. Each operation is its formula as a loop. Products and sums are accumulated
+// in float64 from left to right, so a result is as close to the exact one as
+// float32 storage allows and depends on nothing but its own row.
+package ref
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// Device implements device.Device.
+type Device struct {
+	tensors []tensor // by ID-1
+	caches  []cache  // by ID-1
+	closed  bool
+}
+
+type tensor struct {
+	device.Tensor
+	blocks []byte    // weight, as it lies in the model file
+	values []float32 // activation
+}
+
+// New opens the device. It holds nothing but Go memory.
+func New() *Device { return &Device{} }
+
+func (d *Device) Info() device.Info {
+	return device.Info{Kind: "ref", Name: "plain Go, 1 thread", Path: "go", Threads: 1}
+}
+
+func (d *Device) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
+	elements, bytes := t.Block()
+	if elements == 0 || cols%int(elements) != 0 {
+		return device.Tensor{}, fmt.Errorf("cannot hold a weight of type %s in rows of %d", t, cols)
+	}
+	if want := rows * (cols / int(elements)) * int(bytes); len(data) != want {
+		return device.Tensor{}, fmt.Errorf("weight (%d, %d) of type %s has %d bytes, want %d", rows, cols, t, len(data), want)
+	}
+	if err := gguf.Dequantize(t, data[:bytes], make([]float32, elements)); err != nil {
+		return device.Tensor{}, err
+	}
+	return d.add(tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}, blocks: data}), nil
+}
+
+func (d *Device) Alloc(rows, cols int) (device.Tensor, error) {
+	return d.add(tensor{
+		Tensor: device.Tensor{Type: gguf.F32, Rows: rows, Cols: cols},
+		values: make([]float32, rows*cols),
+	}), nil
+}
+
+func (d *Device) add(t tensor) device.Tensor {
+	t.ID = int32(len(d.tensors) + 1)
+	d.tensors = append(d.tensors, t)
+	return t.Tensor
+}
+
+func (d *Device) AllocKV(l device.KVLayout) (device.KV, error) {
+	c, err := newCache(l)
+	if err != nil {
+		return device.KV{}, err
+	}
+	d.caches = append(d.caches, c)
+	return device.KV{ID: int32(len(d.caches)), Layout: l}, nil
+}
+
+func (d *Device) Read(dst []float32, t device.Tensor, row int) error {
+	values, err := d.activation(t)
+	switch {
+	case err != nil:
+		return err
+	case row < 0 || row >= t.Rows || len(dst) != t.Cols:
+		return fmt.Errorf("cannot read %d values of row %d from an activation (%d, %d)", len(dst), row, t.Rows, t.Cols)
+	}
+	copy(dst, values[row*t.Cols:])
+	return nil
+}
+
+func (d *Device) activation(t device.Tensor) ([]float32, error) {
+	if d.closed {
+		return nil, errClosed
+	}
+	if t.ID < 1 || int(t.ID) > len(d.tensors) || d.tensors[t.ID-1].values == nil {
+		return nil, fmt.Errorf("tensor %d is not an activation of this device", t.ID)
+	}
+	return d.tensors[t.ID-1].values, nil
+}
+
+var errClosed = errors.New("the device is closed")
+
+func (d *Device) Close() error {
+	*d = Device{closed: true}
+	return nil
+}
+
+func (d *Device) Compile(p *device.Program) (device.Executable, error) {
+	if d.closed {
+		return nil, errClosed
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	x := &executable{d: d, p: p, blocks: math.MaxInt, vocab: math.MaxInt}
+	for _, op := range p.Ops {
+		switch op.Kind {
+		case device.OpEmbed:
+			x.vocab = min(x.vocab, op.W.Rows)
+		case device.OpStoreKV, device.OpAttention:
+			x.blocks = min(x.blocks, op.KV.Layout.Blocks)
+		}
+	}
+	return x, nil
+}
+
+type executable struct {
+	d      *Device
+	p      *device.Program
+	blocks int // least KV blocks of any cache used
+	vocab  int // least rows of any embedding table used
+}
+
+func (x *executable) Run(b *device.Batch) error {
+	if x.d.closed {
+		return errClosed
+	}
+	if err := b.Check(x.p, x.blocks, x.vocab); err != nil {
+		return err
+	}
+	rows := len(b.Tokens)
+	for _, op := range x.p.Ops {
+		if op.Kind == device.OpGatherRows {
+			rows = len(b.Out)
+		}
+		x.d.run(op, b, rows)
+	}
+	return nil
+}
+
+func (d *Device) run(op device.Op, b *device.Batch, rows int) {
+	dst := func(r int) []float32 { return d.row(op.Dst, r) }
+	switch op.Kind {
+	case device.OpEmbed:
+		for r := range rows {
+			d.weightRow(dst(r), op.W, int(b.Tokens[r]))
+		}
+	case device.OpRMSNorm:
+		w := d.vector(op.W)
+		for r := range rows {
+			rmsNorm(dst(r), d.row(op.X, r), w, op.Eps)
+		}
+	case device.OpMatMul:
+		weights := make([]float32, op.W.Cols)
+		for i := range op.W.Rows {
+			d.weightRow(weights, op.W, i)
+			for r := range rows {
+				dst(r)[i] = float32(dot(weights, d.row(op.X, r)))
+			}
+		}
+	case device.OpAddBias:
+		bias := d.vector(op.W)
+		for r := range rows {
+			add(dst(r), bias)
+		}
+	case device.OpRoPE:
+		factors := d.vector(op.RoPE.Factors)
+		for r := range rows {
+			rope(dst(r), op.RoPE, factors, int(b.Pos[r]))
+		}
+	case device.OpStoreKV:
+		c := &d.caches[op.KV.ID-1]
+		for r := range rows {
+			c.store(op.Layer, b.Tables[b.Seq[r]], int(b.Pos[r]), d.row(op.X, r), d.row(op.Y, r))
+		}
+	case device.OpAttention:
+		c := &d.caches[op.KV.ID-1]
+		for r := range rows {
+			c.attend(dst(r), d.row(op.X, r), op.Layer, op.Attention, b.Tables[b.Seq[r]], int(b.Pos[r]))
+		}
+	case device.OpSwiGLU:
+		for r := range rows {
+			swiGLU(dst(r), d.row(op.X, r), d.row(op.Y, r))
+		}
+	case device.OpAdd:
+		for r := range rows {
+			add(dst(r), d.row(op.X, r))
+		}
+	case device.OpGatherRows:
+		for r := range rows {
+			copy(dst(r), d.row(op.X, int(b.Out[r])))
+		}
+	}
+}
+
+// row is row r of an activation.
+func (d *Device) row(t device.Tensor, r int) []float32 {
+	return d.tensors[t.ID-1].values[r*t.Cols : (r+1)*t.Cols]
+}
+
+// weightRow decodes row r of a weight. Upload has proved that its type can be
+// decoded.
+func (d *Device) weightRow(dst []float32, w device.Tensor, r int) {
+	n := w.Type.RowBytes(w.Cols)
+	if err := gguf.Dequantize(w.Type, d.tensors[w.ID-1].blocks[r*n:(r+1)*n], dst); err != nil {
+		panic(err)
+	}
+}
+
+// vector decodes a weight of one row; none is nil.
+func (d *Device) vector(w device.Tensor) []float32 {
+	if w.None() {
+		return nil
+	}
+	v := make([]float32, w.Cols)
+	d.weightRow(v, w, 0)
+	return v
+}
+
+func dot(a, b []float32) (sum float64) {
+	for i := range a {
+		sum += float64(a[i]) * float64(b[i])
+	}
+	return sum
+}
+
+func add(dst, x []float32) {
+	for i := range dst {
+		dst[i] += x[i]
+	}
+}
+
+// rmsNorm: dst = x / sqrt(mean(x²) + eps) · w
+func rmsNorm(dst, x, w []float32, eps float32) {
+	scale := 1 / math.Sqrt(dot(x, x)/float64(len(x))+float64(eps))
+	for i := range dst {
+		dst[i] = float32(float64(x[i]) * scale * float64(w[i]))
+	}
+}
+
+// swiGLU: dst = gate / (1 + e^-gate) · up
+func swiGLU(dst, gate, up []float32) {
+	for i := range dst {
+		g := float64(gate[i])
+		dst[i] = float32(g / (1 + math.Exp(-g)) * float64(up[i]))
+	}
+}
+
+// rope turns pair i of every head by pos · scale · base^(-2i/dims) / factors[i].
+func rope(x []float32, r device.RoPE, factors []float32, pos int) {
+	for head := 0; head < len(x); head += r.HeadDim {
+		for i := range r.Dims / 2 {
+			angle := float64(pos) * r.Scale * math.Pow(r.Base, -2*float64(i)/float64(r.Dims))
+			if factors != nil {
+				angle /= float64(factors[i])
+			}
+			sin, cos := math.Sincos(angle)
+			j, k := head+2*i, head+2*i+1
+			if r.NeoX {
+				j, k = head+i, head+i+r.Dims/2
+			}
+			a, b := float64(x[j]), float64(x[k])
+			x[j], x[k] = float32(a*cos-b*sin), float32(a*sin+b*cos)
+		}
+	}
+}
