@@ -1,0 +1,341 @@
+package gguf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+)
+
+// kind is the type of a metadata value, numbered as in the GGUF specification.
+type kind uint32
+
+const (
+	kindUint8   kind = 0
+	kindInt8    kind = 1
+	kindUint16  kind = 2
+	kindInt16   kind = 3
+	kindUint32  kind = 4
+	kindInt32   kind = 5
+	kindFloat32 kind = 6
+	kindBool    kind = 7
+	kindString  kind = 8
+	kindArray   kind = 9
+	kindUint64  kind = 10
+	kindInt64   kind = 11
+	kindFloat64 kind = 12
+)
+
+var kinds = [...]struct {
+	name  string
+	bytes uint64 // 0: varies
+}{
+	{"uint8", 1}, {"int8", 1}, {"uint16", 2}, {"int16", 2}, {"uint32", 4}, {"int32", 4}, {"float32", 4},
+	{"bool", 1}, {"string", 0}, {"array", 0}, {"uint64", 8}, {"int64", 8}, {"float64", 8},
+}
+
+func (k kind) known() bool    { return int(k) < len(kinds) }
+func (k kind) bytes() uint64  { return kinds[k].bytes }
+func (k kind) String() string { return kinds[k].name }
+
+// integer reports whether k is an integer type.
+func (k kind) integer() bool {
+	switch k {
+	case kindUint8, kindInt8, kindUint16, kindInt16, kindUint32, kindInt32, kindUint64, kindInt64:
+		return true
+	}
+	return false
+}
+
+func (k kind) float() bool { return k == kindFloat32 || k == kindFloat64 }
+
+// value says where a checked metadata value lies; it is decoded when it is asked for.
+type value struct {
+	kind       kind // of the value, or of the elements of an array
+	array      bool
+	count      int // elements of an array
+	start, end int // its bytes, without the length of a string and the head of an array
+}
+
+func (v value) String() string {
+	if v.array {
+		return "array of " + v.kind.String()
+	}
+	return v.kind.String()
+}
+
+// value checks the value at the cursor, type first, and steps over it.
+func (c *cursor) value() (v value, err error) {
+	if v.kind, err = c.kind("the value's type"); err != nil {
+		return v, err
+	}
+	if v.kind == kindArray {
+		return c.array()
+	}
+	if v.kind == kindString {
+		text, err := c.text("the string", maxString)
+		v.start, v.end = c.pos-len(text), c.pos
+		return v, err
+	}
+	if err := c.need(v.kind.bytes(), "the value"); err != nil {
+		return v, err
+	}
+	if v.kind == kindBool && c.data[c.pos] > 1 {
+		return v, c.fail("a bool is %d, want 0 or 1", c.data[c.pos])
+	}
+	v.start = c.pos
+	c.pos += int(v.kind.bytes())
+	v.end = c.pos
+	return v, nil
+}
+
+func (c *cursor) kind(what string) (kind, error) {
+	n, err := c.u32(what)
+	if err == nil && !kind(n).known() {
+		c.pos -= 4
+		err = c.fail("%s %d is unknown", what, n)
+	}
+	return kind(n), err
+}
+
+func (c *cursor) array() (v value, err error) {
+	v.array = true
+	if v.kind, err = c.kind("the elements' type"); err != nil {
+		return v, err
+	}
+	if v.kind == kindArray {
+		return v, c.fail("arrays inside arrays are not supported")
+	}
+	n, err := c.u64("the array's length")
+	if err != nil {
+		return v, err
+	}
+	least := v.kind.bytes()
+	if v.kind == kindString {
+		least = 8 // its length
+	}
+	bytes, ok := mul(n, least)
+	if rest := uint64(len(c.data) - c.pos); !ok || bytes > rest {
+		return v, c.fail("the file ends too early: an array of %d values takes at least %d bytes each and %d are left", n, least, rest)
+	}
+	v.count, v.start = int(n), c.pos
+	if v.kind == kindString {
+		for i := range v.count {
+			if _, err := c.text("the string", maxString); err != nil {
+				return v, fmt.Errorf("element %d of %d: %w", i, n, err)
+			}
+		}
+	} else {
+		c.pos += int(bytes)
+	}
+	v.end = c.pos
+	return v, nil
+}
+
+// TypeError says that a key holds another type than the caller can use.
+type TypeError struct {
+	Key    string
+	Found  string // the type in the file
+	Wanted string
+}
+
+func (e *TypeError) Error() string {
+	return fmt.Sprintf("key %.80q is of type %s, want %s", e.Key, e.Found, e.Wanted)
+}
+
+// Optional reads a key that may be missing: then it returns def. Any other fault of
+// the key is an error still.
+//
+//	n, err := gguf.Optional(f.Uint, "llama.rope.dimension_count", headDim)
+func Optional[T any](get func(key string) (T, error), key string, def T) (T, error) {
+	v, err := get(key)
+	if errors.Is(err, ErrMissing) {
+		return def, nil
+	}
+	return v, err
+}
+
+// scalar finds a value that is no array.
+func (f *File) scalar(key, wanted string, ok func(kind) bool) (value, error) {
+	return f.find(key, wanted, func(v value) bool { return !v.array && ok(v.kind) })
+}
+
+// list finds an array.
+func (f *File) list(key, wanted string, ok func(kind) bool) (value, error) {
+	return f.find(key, "array of "+wanted, func(v value) bool { return v.array && ok(v.kind) })
+}
+
+func (f *File) find(key, wanted string, ok func(value) bool) (value, error) {
+	v, found := f.values[key]
+	switch {
+	case f.data == nil:
+		return value{}, fmt.Errorf("key %.80q: %w", key, os.ErrClosed)
+	case !found:
+		return value{}, fmt.Errorf("key %.80q: %w", key, ErrMissing)
+	case !ok(v):
+		return value{}, &TypeError{Key: key, Found: v.String(), Wanted: wanted}
+	}
+	return v, nil
+}
+
+func is(want kind) func(kind) bool { return func(k kind) bool { return k == want } }
+
+// Str returns a string, byte for byte as it is in the file: it may be any bytes.
+func (f *File) Str(key string) (string, error) {
+	v, err := f.scalar(key, "string", is(kindString))
+	if err != nil {
+		return "", err
+	}
+	return string(f.data[v.start:v.end]), nil
+}
+
+// Bool returns a truth value.
+func (f *File) Bool(key string) (bool, error) {
+	v, err := f.scalar(key, "bool", is(kindBool))
+	if err != nil {
+		return false, err
+	}
+	return f.data[v.start] == 1, nil
+}
+
+// Float returns a number of type float32 or float64.
+func (f *File) Float(key string) (float64, error) {
+	v, err := f.scalar(key, "float", kind.float)
+	if err != nil {
+		return 0, err
+	}
+	return f.floatAt(v.kind, v.start), nil
+}
+
+// Int returns a number of any integer type.
+func (f *File) Int(key string) (int64, error) {
+	v, err := f.scalar(key, "integer", kind.integer)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := signed(f.integerAt(v.kind, v.start))
+	if !ok {
+		return 0, fmt.Errorf("key %.80q: %d is too large", key, uint64(n))
+	}
+	return n, nil
+}
+
+// Uint returns a number of any integer type that is not negative.
+func (f *File) Uint(key string) (uint64, error) {
+	v, err := f.scalar(key, "integer", kind.integer)
+	if err != nil {
+		return 0, err
+	}
+	n, negative := f.integerAt(v.kind, v.start)
+	if negative {
+		return 0, fmt.Errorf("key %.80q: %d is negative", key, int64(n))
+	}
+	return n, nil
+}
+
+// Strs returns an array of strings, each byte for byte as it is in the file.
+func (f *File) Strs(key string) ([]string, error) {
+	v, err := f.list(key, "string", is(kindString))
+	if err != nil {
+		return nil, err
+	}
+	// One copy of all of them: a vocabulary has hundreds of thousands.
+	text := string(f.data[v.start:v.end])
+	list := make([]string, v.count)
+	at := 0
+	for i := range list {
+		n := int(binary.LittleEndian.Uint64(f.data[v.start+at:]))
+		at += 8
+		list[i] = text[at : at+n]
+		at += n
+	}
+	return list, nil
+}
+
+// Uints returns an array of any integer type without negative numbers.
+func (f *File) Uints(key string) ([]uint64, error) {
+	v, err := f.list(key, "integer", kind.integer)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]uint64, v.count)
+	for i := range list {
+		n, negative := f.integerAt(v.kind, v.start+i*int(v.kind.bytes()))
+		if negative {
+			return nil, fmt.Errorf("key %.80q: element %d: %d is negative", key, i, int64(n))
+		}
+		list[i] = n
+	}
+	return list, nil
+}
+
+// Ints returns an array of any integer type whose numbers fit in 32 bits.
+func (f *File) Ints(key string) ([]int32, error) {
+	v, err := f.list(key, "integer", kind.integer)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]int32, v.count)
+	for i := range list {
+		n, ok := signed(f.integerAt(v.kind, v.start+i*int(v.kind.bytes())))
+		if !ok || n < math.MinInt32 || n > math.MaxInt32 {
+			return nil, fmt.Errorf("key %.80q: element %d does not fit in 32 bits", key, i)
+		}
+		list[i] = int32(n)
+	}
+	return list, nil
+}
+
+// Floats returns an array of type float32, or of type float64 rounded.
+func (f *File) Floats(key string) ([]float32, error) {
+	v, err := f.list(key, "float", kind.float)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]float32, v.count)
+	for i := range list {
+		list[i] = float32(f.floatAt(v.kind, v.start+i*int(v.kind.bytes())))
+	}
+	return list, nil
+}
+
+func (f *File) floatAt(k kind, at int) float64 {
+	if k == kindFloat32 {
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(f.data[at:])))
+	}
+	return math.Float64frombits(binary.LittleEndian.Uint64(f.data[at:]))
+}
+
+// integerAt returns an integer in 64 bits of two's complement, and whether it is
+// negative.
+func (f *File) integerAt(k kind, at int) (n uint64, negative bool) {
+	b := f.data[at:]
+	switch k {
+	case kindUint8:
+		return uint64(b[0]), false
+	case kindUint16:
+		return uint64(binary.LittleEndian.Uint16(b)), false
+	case kindUint32:
+		return uint64(binary.LittleEndian.Uint32(b)), false
+	case kindUint64:
+		return binary.LittleEndian.Uint64(b), false
+	}
+	var i int64
+	switch k {
+	case kindInt8:
+		i = int64(int8(b[0]))
+	case kindInt16:
+		i = int64(int16(binary.LittleEndian.Uint16(b)))
+	case kindInt32:
+		i = int64(int32(binary.LittleEndian.Uint32(b)))
+	case kindInt64:
+		i = int64(binary.LittleEndian.Uint64(b))
+	}
+	return uint64(i), i < 0
+}
+
+// signed takes the result of integerAt. It fails for numbers above the largest int64.
+func signed(n uint64, negative bool) (int64, bool) {
+	return int64(n), negative || n <= math.MaxInt64
+}

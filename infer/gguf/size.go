@@ -1,0 +1,44 @@
+package gguf
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Every size and offset that a file declares is computed here. The second result is
+// false where the true one has no place in its type.
+
+func add(a, b uint64) (uint64, bool) {
+	sum, carry := bits.Add64(a, b, 0)
+	return sum, carry == 0
+}
+
+func mul(a, b uint64) (uint64, bool) {
+	high, low := bits.Mul64(a, b)
+	return low, high == 0
+}
+
+// alignUp rounds n up to a multiple of alignment, a power of two.
+func alignUp(n, alignment uint64) (uint64, bool) {
+	n, ok := add(n, alignment-1)
+	return n &^ (alignment - 1), ok
+}
+
+func toInt(n uint64) (int, bool) { return int(n), n <= math.MaxInt }
+
+// tensorBytes returns the size of a tensor of a known type. Its rows must be whole
+// blocks.
+func tensorBytes(t Type, shape []int) (uint64, bool) {
+	elements, bytes := t.Block()
+	n, ok := uint64(shape[0])/elements, true
+	for _, d := range shape[1:] {
+		if n, ok = mul(n, uint64(d)); !ok {
+			return 0, false
+		}
+	}
+	// The number of elements must have a place too: callers count them.
+	if total, ok := mul(n, elements); !ok || total > math.MaxInt {
+		return 0, false
+	}
+	return mul(n, bytes)
+}
