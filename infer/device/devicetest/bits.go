@@ -1,0 +1,234 @@
+package devicetest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// sameBits runs a small transformer over fixed sequences in many ways and demands
+// the logits of the plainest way, one row at a time alone, bit for bit.
+func (s Suite) sameBits(t *testing.T) {
+	for _, typ := range s.Types {
+		for _, cache := range []gguf.Type{gguf.F16, gguf.F32} {
+			t.Run(fmt.Sprintf("%s weights, %s cache", typ, cache), func(t *testing.T) {
+				want := newNet(t, open(t, s.Open[0]), typ, cache).alone()
+				for i, f := range s.Open[1:] {
+					t.Run(fmt.Sprintf("variant %d of the device", i+1), func(t *testing.T) {
+						newNet(t, open(t, f), typ, cache).vary(t, want)
+					})
+				}
+				newNet(t, open(t, s.Open[0]), typ, cache).vary(t, want)
+			})
+		}
+	}
+}
+
+const (
+	netVocab, netDim, netFFN = 67, 96, 160
+	netHeads, netKVHeads     = 6, 2
+	netHeadDim               = netDim / netHeads
+	netBlocks                = 24
+	netMaxRows               = 512
+)
+
+// netLengths are the lengths of the test sequences.
+var netLengths = []int{97, 33, 70}
+
+// net is a transformer of two layers with random weights.
+type net struct {
+	*rig
+	kv       device.KV
+	weights  map[string]device.Tensor
+	buffers  map[string]device.Tensor
+	programs map[int]device.Executable
+}
+
+func newNet(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
+	n := &net{rig: newRig(t, dev, netMaxRows), weights: map[string]device.Tensor{}, buffers: map[string]device.Tensor{}, programs: map[int]device.Executable{}}
+	rng := rand.New(rand.NewPCG(3, 4))
+	upload := func(name string, typ gguf.Type, rows, cols int) {
+		n.weights[name] = n.upload(typ, rows, cols, RandomWeight(rng, typ, rows, cols, 1/math.Sqrt(float64(cols))))
+	}
+	upload("embd", typ, netVocab, netDim)
+	for l := range 2 {
+		for _, w := range []struct {
+			name       string
+			rows, cols int
+		}{
+			{"q", netDim, netDim}, {"k", netKVHeads * netHeadDim, netDim}, {"v", netKVHeads * netHeadDim, netDim}, {"o", netDim, netDim},
+			{"gate", netFFN, netDim}, {"up", netFFN, netDim}, {"down", netDim, netFFN},
+		} {
+			upload(fmt.Sprint(w.name, l), typ, w.rows, w.cols)
+		}
+		upload(fmt.Sprint("norm", l), gguf.F32, 1, netDim)
+	}
+	for name, cols := range map[string]int{
+		"x": netDim, "norm": netDim, "q": netDim, "k": netKVHeads * netHeadDim, "v": netKVHeads * netHeadDim, "att": netDim,
+		"o": netDim, "gate": netFFN, "up": netFFN, "last": netDim, "logits": netVocab,
+	} {
+		n.buffers[name] = n.alloc(cols)
+	}
+	n.kv = n.rig.kv(device.KVLayout{Type: cache, Blocks: netBlocks, Layers: 2, KVHeads: netKVHeads, HeadDim: netHeadDim})
+	return n
+}
+
+// program records the forward pass for a row bucket.
+func (n *net) program(rows int) device.Executable {
+	bucket := netMaxRows
+	for _, b := range []int{8, 4, 2, 1} {
+		if rows <= b {
+			bucket = b
+		}
+	}
+	if x := n.programs[bucket]; x != nil {
+		return x
+	}
+	p, b := device.NewProgram(bucket, bucket), n.buffers
+	rope := device.RoPE{HeadDim: netHeadDim, Dims: netHeadDim, Base: 1e4, Scale: 1}
+	p.Embed(b["x"], n.weights["embd"])
+	for l := range 2 {
+		w := func(name string) device.Tensor { return n.weights[fmt.Sprint(name, l)] }
+		p.RMSNorm(b["norm"], b["x"], w("norm"), 1e-5)
+		p.MatMul(b["q"], w("q"), b["norm"])
+		p.MatMul(b["k"], w("k"), b["norm"])
+		p.MatMul(b["v"], w("v"), b["norm"])
+		p.RoPE(b["q"], rope)
+		p.RoPE(b["k"], rope)
+		p.StoreKV(n.kv, l, b["k"], b["v"])
+		p.Attention(b["att"], b["q"], n.kv, l, device.Attention{Heads: netHeads, Scale: 0.25})
+		p.MatMul(b["o"], w("o"), b["att"])
+		p.Add(b["x"], b["o"])
+		p.RMSNorm(b["norm"], b["x"], w("norm"), 1e-5)
+		p.MatMul(b["gate"], w("gate"), b["norm"])
+		p.MatMul(b["up"], w("up"), b["norm"])
+		p.SwiGLU(b["gate"], b["gate"], b["up"])
+		p.MatMul(b["o"], w("down"), b["gate"])
+		p.Add(b["x"], b["o"])
+	}
+	p.GatherRows(b["last"], b["x"])
+	p.RMSNorm(b["last"], b["last"], n.weights["norm0"], 1e-5)
+	p.MatMul(b["logits"], n.weights["embd"], b["last"])
+	if err := p.Err(); err != nil {
+		n.t.Fatal(err)
+	}
+	x, err := n.dev.Compile(p)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.programs[bucket] = x
+	return x
+}
+
+// feed is one sequence on its way through a net.
+type feed struct {
+	seq   int // which of netLengths
+	next  int
+	table []int32
+}
+
+func token(seq, pos int) int32 { return int32((pos*pos*(seq+3) + 5*pos + seq*11) % netVocab) }
+
+// step feeds the next counts[i] rows of feeds[i] in one batch and returns the
+// logits of each row that it had.
+func (n *net) step(feeds []*feed, counts []int) (logits [][]float32, of [][2]int) {
+	b := &device.Batch{}
+	for i, f := range feeds {
+		b.Tables = append(b.Tables, f.table)
+		for range min(counts[i], netLengths[f.seq]-f.next) {
+			b.Out = append(b.Out, int32(len(b.Tokens)))
+			b.Tokens = append(b.Tokens, token(f.seq, f.next))
+			b.Pos = append(b.Pos, int32(f.next))
+			b.Seq = append(b.Seq, int32(i))
+			of = append(of, [2]int{f.seq, f.next})
+			f.next++
+		}
+	}
+	n.run(n.program(len(b.Tokens)), b)
+	for i := range b.Out {
+		logits = append(logits, n.read(n.buffers["logits"], i))
+	}
+	return logits, of
+}
+
+// alone returns the logits of every position of every sequence, fed one row at a
+// time.
+func (n *net) alone() (logits [][][]float32) {
+	for seq, length := range netLengths {
+		f := &feed{seq: seq, table: []int32{0, 1, 2, 3}}
+		var of [][]float32
+		for range length {
+			l, _ := n.step([]*feed{f}, []int{1})
+			of = append(of, l[0])
+		}
+		logits = append(logits, of)
+	}
+	return logits
+}
+
+// vary feeds the sequences in other chunks, orders and blocks.
+func (n *net) vary(t *testing.T, want [][][]float32) {
+	same := func(t *testing.T, logits [][]float32, of [][2]int) {
+		t.Helper()
+		for i, at := range of {
+			if !slices.Equal(logits[i], want[at[0]][at[1]]) {
+				t.Fatalf("sequence %d, position %d: logits differ from those of the row alone", at[0], at[1])
+			}
+		}
+	}
+	for _, chunk := range []int{1, 2, 3, 7, 8, 33, 64, 512} {
+		t.Run(fmt.Sprintf("prefill in chunks of %d", chunk), func(t *testing.T) {
+			for seq, length := range netLengths {
+				f := &feed{seq: seq, table: []int32{9, 2, 17, 4}}
+				for f.next < length {
+					logits, of := n.step([]*feed{f}, []int{chunk})
+					same(t, logits, of)
+				}
+			}
+		})
+	}
+	t.Run("three sequences share every step in changing amounts and order", func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(5, 6))
+		for range 4 {
+			blocks := rng.Perm(netBlocks)
+			feeds := make([]*feed, 3)
+			for i := range feeds {
+				feeds[i] = &feed{seq: i}
+				for _, b := range blocks[4*i : 4*i+4] {
+					feeds[i].table = append(feeds[i].table, int32(b))
+				}
+			}
+			for {
+				rng.Shuffle(len(feeds), func(i, j int) { feeds[i], feeds[j] = feeds[j], feeds[i] })
+				counts := []int{rng.IntN(20), rng.IntN(4), 1 + rng.IntN(2)}
+				left := 0
+				for i, f := range feeds {
+					left += min(counts[i], netLengths[f.seq]-f.next)
+				}
+				if left > 0 {
+					logits, of := n.step(feeds, counts)
+					same(t, logits, of)
+				}
+				if !slices.ContainsFunc(feeds, func(f *feed) bool { return f.next < netLengths[f.seq] }) {
+					break
+				}
+			}
+		}
+	})
+	t.Run("two sequences share the blocks of a common prefix", func(t *testing.T) {
+		first := &feed{seq: 0, table: []int32{0, 1, 2, 3}}
+		for first.next < 97 {
+			n.step([]*feed{first}, []int{40})
+		}
+		second := &feed{seq: 0, next: 64, table: []int32{0, 1, 8, 9}}
+		for second.next < 97 {
+			logits, of := n.step([]*feed{second}, []int{5})
+			same(t, logits, of)
+		}
+	})
+}

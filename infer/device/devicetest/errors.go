@@ -1,0 +1,99 @@
+package devicetest
+
+import (
+	"strings"
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// errors demands an error, not a crash, for what a caller can get wrong.
+func (s Suite) errors(t *testing.T) {
+	t.Run("a weight type without kernels is refused by name", func(t *testing.T) {
+		_, err := open(t, s.Open[0]).Upload(gguf.IQ1_M, 1, 256, make([]byte, 56))
+		if err == nil || !strings.Contains(err.Error(), "IQ1_M") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("a weight with too few bytes is refused", func(t *testing.T) {
+		if _, err := open(t, s.Open[0]).Upload(gguf.F32, 2, 3, make([]byte, 23)); err == nil {
+			t.Error("no error")
+		}
+	})
+	t.Run("a KV cache of a type that is no cache type is refused", func(t *testing.T) {
+		l := device.KVLayout{Type: gguf.Q4_0, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 32}
+		if _, err := open(t, s.Open[0]).AllocKV(l); err == nil {
+			t.Error("no error")
+		}
+	})
+	t.Run("a program with a wrong shape does not compile", func(t *testing.T) {
+		r := newRig(t, open(t, s.Open[0]), 2)
+		r.p.Add(r.alloc(3), r.alloc(4))
+		if _, err := r.dev.Compile(r.p); err == nil || !strings.Contains(err.Error(), "Add") {
+			t.Errorf("got %v", err)
+		}
+	})
+
+	r := newRig(t, open(t, s.Open[0]), 4)
+	kv := r.kv(device.KVLayout{Type: gguf.F32, Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
+	x, out := r.alloc(4), r.alloc(4)
+	r.p.Embed(x, r.weight(gguf.F32, 5, 4))
+	r.p.StoreKV(kv, 0, x, x)
+	r.p.Attention(out, x, kv, 0, device.Attention{Heads: 1, Scale: 1})
+	executable := r.compile()
+	table := [][]int32{{0, 1}}
+	for name, b := range map[string]*device.Batch{
+		"no rows":                             {Tables: table},
+		"more rows than recorded":             {Tokens: make([]int32, 5), Pos: make([]int32, 5), Seq: make([]int32, 5), Tables: table},
+		"fewer positions than rows":           {Tokens: []int32{0, 1}, Pos: []int32{0}, Seq: []int32{0, 0}, Tables: table},
+		"a token outside the vocabulary":      {Tokens: []int32{5}, Pos: []int32{0}, Seq: []int32{0}, Tables: table},
+		"a negative token":                    {Tokens: []int32{-1}, Pos: []int32{0}, Seq: []int32{0}, Tables: table},
+		"a position outside the block table":  {Tokens: []int32{0}, Pos: []int32{64}, Seq: []int32{0}, Tables: table},
+		"a sequence without a table":          {Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{1}, Tables: table},
+		"a block outside the cache":           {Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][]int32{{2}}},
+		"an output row outside the batch":     {Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: table, Out: []int32{1}},
+		"output rows that are not ascending":  {Tokens: []int32{0, 1}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Tables: table, Out: []int32{1, 0}},
+		"more output rows than the batch has": {Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: table, Out: []int32{0, 0}},
+	} {
+		t.Run("a batch with "+name+" is refused", func(t *testing.T) {
+			if err := executable.Run(b); err == nil {
+				t.Error("no error")
+			}
+		})
+	}
+	t.Run("a good batch runs after bad ones", func(t *testing.T) {
+		r.run(executable, counting(4, 0, []int32{0, 1}))
+	})
+	t.Run("reading a row that is not there is refused", func(t *testing.T) {
+		for _, row := range []int{-1, 4} {
+			if err := r.dev.Read(make([]float32, 4), x, row); err == nil {
+				t.Errorf("row %d: no error", row)
+			}
+		}
+		if err := r.dev.Read(make([]float32, 3), x, 0); err == nil {
+			t.Error("into too short a slice: no error")
+		}
+	})
+	t.Run("a closed device refuses to run", func(t *testing.T) {
+		d, err := s.Open[0]()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, d, 1)
+		y := r.random(4, 1)
+		executable := r.compile()
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := executable.Run(counting(1, 0, []int32{0})); err == nil {
+			t.Error("Run: no error")
+		}
+		if err := d.Read(make([]float32, 4), y, 0); err == nil {
+			t.Error("Read: no error")
+		}
+		if err := d.Close(); err != nil {
+			t.Errorf("a second Close: %v", err)
+		}
+	})
+}

@@ -1,0 +1,305 @@
+package devicetest
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+var rowCounts = []int{1, 2, 3, 8, 9, 33}
+
+// operations compares every operation with the reference.
+func (s Suite) operations(t *testing.T) {
+	t.Run("Embed picks rows", s.embed)
+	t.Run("RMSNorm", func(t *testing.T) {
+		for _, cols := range []int{1, 3, 64, 100, 2049} {
+			s.compare(t, fmt.Sprintf("of rows of %d", cols), 1e-6, func(r *rig) device.Tensor {
+				x := r.random(cols, 3)
+				r.p.RMSNorm(x, x, r.weight(gguf.F32, 1, cols), 1e-5)
+				return x
+			})
+		}
+		s.compare(t, "of rows of zeros is zero", 0, func(r *rig) device.Tensor {
+			x, y := r.input(make([]float32, r.rows*64), 64), r.alloc(64)
+			r.p.RMSNorm(y, x, r.weight(gguf.F32, 1, 64), 1e-5)
+			return y
+		})
+	})
+	t.Run("MatMul", s.matMul)
+	t.Run("AddBias", func(t *testing.T) {
+		for _, cols := range []int{1, 5, 64, 1000} {
+			s.compare(t, fmt.Sprintf("of rows of %d", cols), 1e-7, func(r *rig) device.Tensor {
+				x := r.random(cols, 1)
+				r.p.AddBias(x, r.weight(gguf.F32, 1, cols))
+				return x
+			})
+		}
+	})
+	t.Run("Add", func(t *testing.T) {
+		for _, cols := range []int{1, 5, 64, 1000} {
+			s.compare(t, fmt.Sprintf("of rows of %d", cols), 1e-7, func(r *rig) device.Tensor {
+				x, y := r.random(cols, 1), r.random(cols, 1)
+				r.p.Add(x, y)
+				return x
+			})
+		}
+	})
+	t.Run("SwiGLU", func(t *testing.T) {
+		for _, scale := range []float64{1, 40, 1e4} {
+			for _, cols := range []int{1, 5, 64, 1000} {
+				s.compare(t, fmt.Sprintf("of rows of %d about %g in size", cols, scale), 1e-6, func(r *rig) device.Tensor {
+					gate, up := r.random(cols, scale), r.random(cols, 1)
+					r.p.SwiGLU(gate, gate, up)
+					return gate
+				})
+			}
+		}
+	})
+	t.Run("RoPE", s.rope)
+	t.Run("Attention over what StoreKV stored", s.attention)
+	t.Run("GatherRows", s.gather)
+}
+
+// compare builds the same program on the device and on the reference for every row
+// count, runs both and compares the tensor that build returns: |got-want| may be
+// tolerance times the largest |want| of the row.
+func (s Suite) compare(t *testing.T, name string, tolerance float64, build func(r *rig) device.Tensor) {
+	t.Run(name, func(t *testing.T) {
+		for _, rows := range rowCounts {
+			want, got := newRig(t, open(t, openRef), rows), newRig(t, open(t, s.Open[0]), rows)
+			wantOut, gotOut := build(want), build(got)
+			batch := counting(rows, 0, []int32{0, 1})
+			want.run(want.compile(), batch)
+			got.run(got.compile(), batch)
+			for r := range rows {
+				w := want.read(wantOut, r)
+				near(t, fmt.Sprintf("row %d of %d", r, rows), got.read(gotOut, r), w, func(int) float64 { return tolerance * largest(w) })
+			}
+		}
+	})
+}
+
+func near(t *testing.T, what string, got, want []float32, allowed func(i int) float64) {
+	t.Helper()
+	for i := range want {
+		// A NaN fails the comparison.
+		if difference := math.Abs(float64(got[i]) - float64(want[i])); !(difference <= allowed(i)) {
+			t.Fatalf("%s, element %d: got %g, want %g, off by %.2g where %.2g is allowed", what, i, got[i], want[i], difference, allowed(i))
+		}
+	}
+}
+
+func largest(x []float32) (m float64) {
+	for _, v := range x {
+		m = max(m, math.Abs(float64(v)))
+	}
+	return m
+}
+
+func (s Suite) embed(t *testing.T) {
+	for _, typ := range s.Types {
+		for _, cols := range []int{32, 96, 512} {
+			s.compare(t, fmt.Sprintf("of %d %s values", cols, typ), 1e-7, func(r *rig) device.Tensor {
+				x := r.alloc(cols)
+				r.p.Embed(x, r.weight(typ, 40, cols))
+				return x
+			})
+		}
+	}
+}
+
+func (s Suite) matMul(t *testing.T) {
+	for _, typ := range s.Types {
+		elements, _ := typ.Block()
+		widths := []int{32, 64, 96, 288, 1056}
+		if elements == 1 {
+			widths = append(widths, 1, 7, 33, 255)
+		}
+		for _, cols := range widths {
+			for _, outs := range []int{1, 2, 3, 5, 17, 64} {
+				t.Run(fmt.Sprintf("%s (%d, %d)", typ, outs, cols), func(t *testing.T) {
+					for _, rows := range rowCounts {
+						s.product(t, typ, outs, cols, rows, true)
+						s.product(t, typ, outs, cols, rows, false)
+					}
+				})
+			}
+		}
+	}
+}
+
+// product compares one product. The activations of an exact one are small whole
+// numbers with the largest of each 32 equal to 127, which 8 bits hold without loss,
+// so that only the order of float32 sums may differ. Otherwise a quantised weight
+// may cost half a step of an 8-bit activation in every term.
+func (s Suite) product(t *testing.T, typ gguf.Type, outs, cols, rows int, exact bool) {
+	build := func(dev device.Device) (r *rig, out device.Tensor, x []float32, weights []byte) {
+		r = newRig(t, dev, rows)
+		x = normal(r.rng, rows*cols, 1)
+		if exact {
+			for i := range x {
+				x[i] = float32(r.rng.IntN(255) - 127)
+				if i%cols%32 == 0 {
+					x[i] = 127
+				}
+			}
+		}
+		weights = RandomWeight(r.rng, typ, outs, cols, 1)
+		out = r.alloc(outs)
+		r.p.MatMul(out, r.upload(typ, outs, cols, weights), r.input(x, cols))
+		return r, out, x, weights
+	}
+	want, wantOut, x, weights := build(open(t, openRef))
+	got, gotOut, _, _ := build(open(t, s.Open[0]))
+	batch := counting(rows, 0, []int32{0, 1})
+	want.run(want.compile(), batch)
+	got.run(got.compile(), batch)
+
+	w := make([]float32, cols)
+	for r := range rows {
+		row := x[r*cols : (r+1)*cols]
+		near(t, fmt.Sprintf("row %d of %d", r, rows), got.read(gotOut, r), want.read(wantOut, r), func(i int) float64 {
+			n := typ.RowBytes(cols)
+			if err := gguf.Dequantize(typ, weights[i*n:(i+1)*n], w); err != nil {
+				t.Fatal(err)
+			}
+			return productError(typ, w, row, exact)
+		})
+	}
+}
+
+// productError bounds how far a product w·x in float32 may be off.
+func productError(typ gguf.Type, w, x []float32, exact bool) (bound float64) {
+	for i := range x {
+		bound += 1e-5 * math.Abs(float64(w[i])*float64(x[i]))
+	}
+	if typ == gguf.F32 || typ == gguf.F16 || exact {
+		return bound
+	}
+	for i := 0; i < len(x); i += 32 {
+		halfStep := largest(x[i:i+32]) / 127 / 2 * 1.001
+		for _, v := range w[i : i+32] {
+			bound += halfStep * math.Abs(float64(v))
+		}
+	}
+	return bound
+}
+
+func (s Suite) rope(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		rope    device.RoPE
+		factors []float32
+	}{
+		{"of neighbouring pairs", device.RoPE{HeadDim: 16, Dims: 16, Base: 1e4, Scale: 1}, nil},
+		{"of halves", device.RoPE{HeadDim: 16, Dims: 16, Base: 1e4, Scale: 1, NeoX: true}, nil},
+		{"of part of each head", device.RoPE{HeadDim: 10, Dims: 6, Base: 1e4, Scale: 1}, nil},
+		{"of halves of part of each head", device.RoPE{HeadDim: 10, Dims: 6, Base: 5e5, Scale: 1, NeoX: true}, nil},
+		{"scaled", device.RoPE{HeadDim: 64, Dims: 64, Base: 1e4, Scale: 0.25}, nil},
+		{"with frequency factors", device.RoPE{HeadDim: 8, Dims: 8, Base: 1e4, Scale: 1}, []float32{1, 2.5, 8, 32}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, start := range []int{0, 1, 1000, 131000} {
+				for _, rows := range rowCounts {
+					build := func(dev device.Device) (*rig, device.Tensor) {
+						r := newRig(t, dev, rows)
+						x, rope := r.random(3*c.rope.HeadDim, 1), c.rope
+						if c.factors != nil {
+							rope.Factors = r.vector(c.factors)
+						}
+						r.p.RoPE(x, rope)
+						return r, x
+					}
+					want, wantOut := build(open(t, openRef))
+					got, gotOut := build(open(t, s.Open[0]))
+					batch := counting(rows, start, make([]int32, (start+rows)/device.BlockSize+1))
+					want.run(want.compile(), batch)
+					got.run(got.compile(), batch)
+					for r := range rows {
+						near(t, fmt.Sprintf("row %d at position %d", r, start+r), got.read(gotOut, r), want.read(wantOut, r), func(int) float64 { return 2e-6 })
+					}
+				}
+			}
+		})
+	}
+}
+
+func (s Suite) attention(t *testing.T) {
+	for _, c := range []struct {
+		typ                   gguf.Type
+		heads, kvHeads, dim   int
+		window                int
+		scale                 float32
+		tolerance, inputScale float64
+	}{
+		{gguf.F32, 1, 1, 16, 0, 0.25, 2e-6, 1},
+		{gguf.F32, 4, 2, 16, 0, 0.25, 2e-6, 1},
+		{gguf.F32, 6, 2, 64, 0, 0.125, 2e-6, 1},
+		{gguf.F32, 8, 1, 128, 0, 0.0884, 2e-6, 1},
+		{gguf.F32, 3, 3, 7, 0, 0.4, 2e-6, 1},
+		{gguf.F32, 2, 1, 80, 0, 0.1, 2e-6, 1},
+		{gguf.F32, 4, 2, 16, 1, 0.25, 2e-6, 1},
+		{gguf.F32, 4, 2, 16, 16, 0.25, 2e-6, 1},
+		{gguf.F32, 4, 2, 16, 50, 0.25, 2e-6, 1},
+		{gguf.F32, 4, 2, 16, 0, 0.25, 5e-5, 30}, // scores in the hundreds: one position takes nearly all
+		{gguf.F16, 4, 2, 16, 0, 0.25, 2e-6, 1},
+		{gguf.F16, 6, 2, 64, 33, 0.125, 2e-6, 1},
+		{gguf.F16, 3, 1, 7, 0, 0.4, 2e-6, 1},
+	} {
+		name := fmt.Sprintf("%s cache, %d heads over %d of %d, window %d, inputs of size %g", c.typ, c.heads, c.kvHeads, c.dim, c.window, c.inputScale)
+		t.Run(name, func(t *testing.T) {
+			const chunk, chunks = 33, 4
+			build := func(dev device.Device) (*rig, device.Tensor) {
+				r := newRig(t, dev, chunk)
+				kv := r.kv(device.KVLayout{Type: c.typ, Blocks: 7, Layers: 2, KVHeads: c.kvHeads, HeadDim: c.dim})
+				q := r.random(c.heads*c.dim, c.inputScale)
+				k := r.random(c.kvHeads*c.dim, c.inputScale)
+				v := r.random(c.kvHeads*c.dim, 1)
+				// The other layer must not show through.
+				r.p.StoreKV(kv, 0, v, k)
+				r.p.StoreKV(kv, 1, k, v)
+				out := r.alloc(c.heads * c.dim)
+				r.p.Attention(out, q, kv, 1, device.Attention{Heads: c.heads, Scale: c.scale, Window: c.window})
+				return r, out
+			}
+			want, wantOut := build(open(t, openRef))
+			got, gotOut := build(open(t, s.Open[0]))
+			wantX, gotX := want.compile(), got.compile()
+			for i := range chunks {
+				batch := counting(chunk, i*chunk, []int32{3, 0, 6, 1, 5})
+				for r := range batch.Tokens { // other keys in every chunk
+					batch.Tokens[r] = int32((r*7 + i*5) % chunk)
+				}
+				want.run(wantX, batch)
+				got.run(gotX, batch)
+				for r := range chunk {
+					near(t, fmt.Sprintf("position %d", i*chunk+r), got.read(gotOut, r), want.read(wantOut, r), func(int) float64 { return c.tolerance * 3 })
+				}
+			}
+		})
+	}
+}
+
+func (s Suite) gather(t *testing.T) {
+	got := newRig(t, open(t, s.Open[0]), 9)
+	values := normal(got.rng, 9*5, 1)
+	out := got.alloc(5)
+	got.p.GatherRows(out, got.input(values, 5))
+	got.p.Add(out, out)
+	x := got.compile()
+	for _, rows := range [][]int32{{0}, {8}, {1, 4, 5}, {0, 1, 2, 3, 4, 5, 6, 7, 8}, {}} {
+		batch := counting(9, 0, []int32{0})
+		batch.Out = rows
+		got.run(x, batch)
+		for i, row := range rows {
+			for j, v := range got.read(out, i) {
+				if want := 2 * values[int(row)*5+j]; v != want {
+					t.Errorf("row %d, gathered from row %d, element %d is %g, want %g", i, row, j, v, want)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// weights are the tensors of a model on its device, under their GGUF names. Shapes
+// are (outputs, inputs).
+type weights struct {
+	TokenEmbd  device.Tensor // (vocab, dim)
+	OutputNorm device.Tensor // (1, dim)
+	Output     device.Tensor // (vocab, dim); TokenEmbd where the file ties them
+	RoPEFreqs  device.Tensor // (1, rope dims/2), or none
+	Layers     []layer
+}
+
+type layer struct {
+	AttnNorm   device.Tensor // (1, dim)
+	AttnQ      device.Tensor // (heads·head dim, dim)
+	AttnK      device.Tensor // (kv heads·head dim, dim)
+	AttnV      device.Tensor // (kv heads·head dim, dim)
+	AttnOutput device.Tensor // (dim, heads·head dim)
+
+	AttnQBias, AttnKBias, AttnVBias, AttnOutputBias device.Tensor // (1, outputs) or none
+
+	FFNNorm device.Tensor // (1, dim)
+	FFNGate device.Tensor // (hidden dim, dim)
+	FFNUp   device.Tensor // (hidden dim, dim)
+	FFNDown device.Tensor // (dim, hidden dim)
+
+	FFNGateBias, FFNUpBias, FFNDownBias device.Tensor // (1, outputs) or none
+}
+
+// ignored are tensors that some files carry and no supported model reads: tables
+// that can be computed.
+var ignored = []string{".attn_rot_embd", ".attn.rotary_emb.inv_freq"}
+
+// loader uploads the tensors of a file one after another. Every tensor must have
+// the shape that the Config implies, and every tensor of the file must be used: an
+// unknown one means a computation that this model would silently leave out.
+type loader struct {
+	ctx      context.Context
+	f        *gguf.File
+	dev      device.Device
+	progress func(done, total int64)
+
+	used        map[string]bool
+	done, total int64
+}
+
+func (l *loader) load(c Config) (w weights, err error) {
+	l.used = map[string]bool{}
+	l.total = WeightBytes(l.f)
+	kvWidth := c.KVHeads * c.HeadDim
+
+	// The first failure ends the list below.
+	get := func(dst *device.Tensor, name string, rows, cols int) {
+		if err == nil {
+			*dst, err = l.tensor(name, rows, cols)
+		}
+	}
+	optional := func(dst *device.Tensor, name string, cols int) {
+		if _, missing := l.f.Tensor(name); missing == nil {
+			get(dst, name, 1, cols)
+		}
+	}
+
+	get(&w.TokenEmbd, "token_embd.weight", c.Vocab, c.Dim)
+	optional(&w.RoPEFreqs, "rope_freqs.weight", c.RoPE.Dims/2)
+	w.Layers = make([]layer, c.Layers)
+	for i := range w.Layers {
+		b, name := &w.Layers[i], func(s string) string { return fmt.Sprintf("blk.%d.%s", i, s) }
+		get(&b.AttnNorm, name("attn_norm.weight"), 1, c.Dim)
+		get(&b.AttnQ, name("attn_q.weight"), c.Heads*c.HeadDim, c.Dim)
+		get(&b.AttnK, name("attn_k.weight"), kvWidth, c.Dim)
+		get(&b.AttnV, name("attn_v.weight"), kvWidth, c.Dim)
+		get(&b.AttnOutput, name("attn_output.weight"), c.Dim, c.Heads*c.HeadDim)
+		optional(&b.AttnQBias, name("attn_q.bias"), c.Heads*c.HeadDim)
+		optional(&b.AttnKBias, name("attn_k.bias"), kvWidth)
+		optional(&b.AttnVBias, name("attn_v.bias"), kvWidth)
+		optional(&b.AttnOutputBias, name("attn_output.bias"), c.Dim)
+		get(&b.FFNNorm, name("ffn_norm.weight"), 1, c.Dim)
+		get(&b.FFNGate, name("ffn_gate.weight"), c.HiddenDim, c.Dim)
+		get(&b.FFNUp, name("ffn_up.weight"), c.HiddenDim, c.Dim)
+		get(&b.FFNDown, name("ffn_down.weight"), c.Dim, c.HiddenDim)
+		optional(&b.FFNGateBias, name("ffn_gate.bias"), c.HiddenDim)
+		optional(&b.FFNUpBias, name("ffn_up.bias"), c.HiddenDim)
+		optional(&b.FFNDownBias, name("ffn_down.bias"), c.Dim)
+	}
+	get(&w.OutputNorm, "output_norm.weight", 1, c.Dim)
+	w.Output = w.TokenEmbd
+	if _, missing := l.f.Tensor("output.weight"); missing == nil {
+		get(&w.Output, "output.weight", c.Vocab, c.Dim)
+	}
+	if err == nil {
+		err = l.allUsed(c.Architecture)
+	}
+	return w, err
+}
+
+func (l *loader) tensor(name string, rows, cols int) (device.Tensor, error) {
+	if err := l.ctx.Err(); err != nil {
+		return device.Tensor{}, err
+	}
+	t, err := l.f.Tensor(name)
+	if err != nil {
+		if errors.Is(err, gguf.ErrMissing) {
+			err = fmt.Errorf("the file is incomplete: %w", err)
+		}
+		return device.Tensor{}, err
+	}
+	vector := rows == 1 && len(t.Shape) == 1 && t.Shape[0] == cols
+	matrix := len(t.Shape) == 2 && t.Shape[0] == cols && t.Shape[1] == rows
+	if !vector && !matrix {
+		return device.Tensor{}, fmt.Errorf("tensor %s has shape %v, but the metadata implies [%d %d]", name, t.Shape, cols, rows)
+	}
+	if rows == 1 && t.Type != gguf.F32 {
+		return device.Tensor{}, fmt.Errorf("tensor %s has type %s, but norms, biases and factors must be F32", name, t.Type)
+	}
+	w, err := l.dev.Upload(t.Type, rows, cols, t.Data)
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("tensor %s: %w", name, err)
+	}
+	l.used[name] = true
+	l.done += int64(len(t.Data))
+	l.progress(l.done, l.total)
+	return w, nil
+}
+
+func (l *loader) allUsed(architecture string) error {
+tensors:
+	for _, t := range l.f.Tensors() {
+		if l.used[t.Name] {
+			continue
+		}
+		for _, part := range ignored {
+			if strings.Contains(t.Name, part) {
+				continue tensors
+			}
+		}
+		return fmt.Errorf("tensor %s has no place in the architecture %q; answers without it would be wrong", t.Name, architecture)
+	}
+	return nil
+}

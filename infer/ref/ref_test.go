@@ -1,0 +1,135 @@
+package ref_test
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/device/devicetest"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/ref"
+)
+
+func TestDeviceContract(t *testing.T) {
+	open := func() (device.Device, error) { return ref.New(), nil }
+	devicetest.Run(t, devicetest.Suite{
+		Open:  []func() (device.Device, error){open},
+		Types: []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0},
+	})
+}
+
+// The suite compares a device with this one, so this one is compared with numbers
+// worked out by hand.
+func TestOperationsByHand(t *testing.T) {
+	tests := []struct {
+		name  string
+		input []float32
+		op    func(p *device.Program, x device.Tensor, weight func(values ...float32) device.Tensor)
+		want  []float32
+	}{
+		{"RMSNorm of (3, 4) divides by the root of the mean square, 12.5, plus eps", []float32{3, 4},
+			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
+				p.RMSNorm(x, x, weight(1, 2), 3.5)
+			}, []float32{0.75, 2}},
+		{"AddBias adds", []float32{1, 2},
+			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
+				p.AddBias(x, weight(10, 20))
+			}, []float32{11, 22}},
+		{"SwiGLU of gate 0 is 0 and of a large gate is gate times up", []float32{0, 50},
+			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
+				p.SwiGLU(x, x, x)
+			}, []float32{0, 2500}},
+		{"RoPE at position 1 turns the pair (1, 0) by one radian", []float32{1, 0},
+			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
+				p.RoPE(x, device.RoPE{HeadDim: 2, Dims: 2, Base: 100, Scale: 1})
+			}, []float32{0.5403023, 0.8414710}},
+		{"RoPE turns the second pair by base^(-2/4) = 1/10 radian", []float32{1, 0, 1, 0},
+			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
+				p.RoPE(x, device.RoPE{HeadDim: 4, Dims: 4, Base: 100, Scale: 1})
+			}, []float32{0.5403023, 0.8414710, 0.9950042, 0.0998334}},
+		{"RoPE of halves pairs element 0 with 2 and 1 with 3", []float32{1, 1, 0, 0},
+			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
+				p.RoPE(x, device.RoPE{HeadDim: 4, Dims: 4, Base: 100, Scale: 1, NeoX: true})
+			}, []float32{0.5403023, 0.9950042, 0.8414710, 0.0998334}},
+		{"RoPE divides the angle by the factor and multiplies it by the scale", []float32{1, 0},
+			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
+				p.RoPE(x, device.RoPE{HeadDim: 2, Dims: 2, Base: 100, Scale: 0.5, Factors: weight(5)})
+			}, []float32{0.9950042, 0.0998334}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			d := ref.New()
+			p := device.NewProgram(1, 1)
+			x, err := d.Alloc(1, len(test.input))
+			if err != nil {
+				t.Fatal(err)
+			}
+			weight := func(values ...float32) device.Tensor {
+				w, err := d.Upload(gguf.F32, 1, len(values), bytesOf(values))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return w
+			}
+			p.Embed(x, weight(test.input...))
+			test.op(p, x, weight)
+			run(t, d, p, &device.Batch{Tokens: []int32{0}, Pos: []int32{1}, Seq: []int32{0}, Tables: [][]int32{{0}}})
+			expect(t, d, x, 0, test.want)
+		})
+	}
+}
+
+func TestAttentionByHand(t *testing.T) {
+	d := ref.New()
+	kv, err := d.AllocKV(device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, _ := d.Alloc(2, 1)
+	out, _ := d.Alloc(2, 1)
+	table, err := d.Upload(gguf.F32, 2, 1, bytesOf([]float32{0, 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := device.NewProgram(2, 2)
+	p.Embed(x, table)
+	p.StoreKV(kv, 0, x, x)
+	p.Attention(out, x, kv, 0, device.Attention{Heads: 1, Scale: float32(math.Log(3))})
+	run(t, d, p, &device.Batch{Tokens: []int32{0, 1}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Tables: [][]int32{{0}}})
+	// Position 0 sees itself alone. Position 1 weighs values 0 and 1 by e^0 and e^ln3.
+	expect(t, d, out, 0, []float32{0})
+	expect(t, d, out, 1, []float32{0.75})
+}
+
+func run(t *testing.T, d device.Device, p *device.Program, b *device.Batch) {
+	t.Helper()
+	x, err := d.Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Run(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expect(t *testing.T, d device.Device, x device.Tensor, row int, want []float32) {
+	t.Helper()
+	got := make([]float32, x.Cols)
+	if err := d.Read(got, x, row); err != nil {
+		t.Fatal(err)
+	}
+	for i := range want {
+		if math.Abs(float64(got[i]-want[i])) > 1e-6*math.Max(1, math.Abs(float64(want[i]))) {
+			t.Errorf("row %d is %v, want %v", row, got, want)
+			return
+		}
+	}
+}
+
+func bytesOf(values []float32) (data []byte) {
+	for _, v := range values {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+	}
+	return data
+}
