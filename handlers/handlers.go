@@ -1,11 +1,24 @@
 // Package handlers turns HTTP into calls of the engine and of the chats, and
 // their results into responses. It is the only importer of echo; stream.go is the
 // only importer of the websocket package.
+//
+// # Contract
+//
+// A handler parses, calls once and answers; it returns errors, and errors.go
+// alone turns them into responses. Before any handler runs, security.go has
+// checked the Host, the Origin, the credentials and the size of the request, on
+// every route and in every mode. docs/api.md describes the routes for programs.
 package handlers
 
 import (
 	"context"
 	"iter"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"m40-llm/infer"
 )
@@ -25,4 +38,85 @@ type Engine interface {
 	Detokenize(ctx context.Context, name string, ids []int32) (string, error)
 	// Render shows a request as the model would get it.
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
+}
+
+// Config is what New needs. Only Engine must be set.
+type Config struct {
+	Engine  Engine
+	Logger  *slog.Logger // default: slog.Default
+	Version string       // of this program, for system_fingerprint
+
+	APIKey     string   // asked for on every route but the public ones; empty: nobody is asked
+	AllowHosts []string // names, or name:port, that a request may be addressed to, beside loopback names and the address connected to
+	CORSOrigin string   // the one foreign origin that may call /v1; empty: none
+
+	PingInterval time.Duration // silence after which a stream gets a comment, default 10 s
+	WriteTimeout time.Duration // longest wait for a client to take a write, default 5 s
+	BodyTimeout  time.Duration // longest wait for a client to send more of its body, default 30 s
+}
+
+// Handlers serves the routes.
+type Handlers struct {
+	Config
+	log  *slog.Logger
+	host hostPolicy
+
+	// errorPage answers a failed request of a person; API routes answer JSON.
+	errorPage func(c echo.Context, status int, message string) error
+}
+
+// New returns the server's routes.
+func New(cfg Config) *echo.Echo {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.PingInterval <= 0 {
+		cfg.PingInterval = 10 * time.Second
+	}
+	if cfg.WriteTimeout <= 0 {
+		cfg.WriteTimeout = 5 * time.Second
+	}
+	if cfg.BodyTimeout <= 0 {
+		cfg.BodyTimeout = 30 * time.Second
+	}
+	h := &Handlers{
+		Config:    cfg,
+		log:       cfg.Logger,
+		host:      newHostPolicy(cfg.AllowHosts),
+		errorPage: plainErrorPage,
+	}
+	e := echo.New()
+	e.HTTPErrorHandler = h.handleError
+	e.IPExtractor = echo.ExtractIPDirect()
+	e.Pre(h.observe, h.boundWrites, h.setHeaders, h.normalizePath, h.checkHost, h.checkOrigin, h.boundBody)
+	h.routes(e)
+	return e
+}
+
+// routes is the whole route table.
+func (h *Handlers) routes(e *echo.Echo) {
+	getOrHead := []string{http.MethodGet, http.MethodHead}
+
+	// Operations.
+	e.Match(getOrHead, "/health", h.health)
+}
+
+// apiPrefixes are the first path elements of the routes for programs: their
+// errors are JSON, and requests that carry no Origin are welcome.
+var apiPrefixes = map[string]bool{
+	"api":            true,
+	"apply-template": true,
+	"chat":           true,
+	"completions":    true,
+	"detokenize":     true,
+	"health":         true,
+	"metrics":        true,
+	"tokenize":       true,
+	"v1":             true,
+}
+
+// isAPI reports whether path is for programs rather than for people.
+func isAPI(path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return apiPrefixes[first]
 }

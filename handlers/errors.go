@@ -1,0 +1,206 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/infer"
+)
+
+// httpError is a failure of the request itself, before or beside the engine.
+type httpError struct {
+	status  int
+	code    string
+	message string
+}
+
+func (e *httpError) Error() string { return e.message }
+
+func httpErrorf(status int, code, format string, args ...any) error {
+	return &httpError{status: status, code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// invalidf says that a field of the request is wrong.
+func invalidf(param, format string, args ...any) error {
+	return &infer.Error{Code: infer.CodeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// failure is what a client may learn of an error.
+type failure struct {
+	Status        int
+	Type          string
+	Code          any // a string, or 503 as llama-server has it
+	Param         string
+	Message       string
+	PromptTokens  int
+	ContextLength int
+}
+
+// engineFailures is the table of the engine's errors.
+var engineFailures = map[infer.ErrorCode]struct {
+	status  int
+	private bool // the text is for the log alone
+}{
+	infer.CodeInvalid:   {status: http.StatusBadRequest},
+	infer.CodeContext:   {status: http.StatusBadRequest},
+	infer.CodeTemplate:  {status: http.StatusBadRequest},
+	infer.CodeNotFound:  {status: http.StatusNotFound},
+	infer.CodeQueueFull: {status: http.StatusTooManyRequests},
+	infer.CodeLoading:   {status: http.StatusServiceUnavailable},
+	infer.CodeMemory:    {status: http.StatusServiceUnavailable},
+	infer.CodeClosed:    {status: http.StatusServiceUnavailable},
+	infer.CodeModelFile: {status: http.StatusInternalServerError},
+	infer.CodeDevice:    {status: http.StatusInternalServerError, private: true},
+	infer.CodeNotFinite: {status: http.StatusInternalServerError, private: true},
+	infer.CodeInternal:  {status: http.StatusInternalServerError, private: true},
+}
+
+// failureTypes are OpenAI's names for the kinds of failure; other statuses below
+// 500 are invalid_request_error, others above it server_error.
+var failureTypes = map[int]string{
+	http.StatusUnauthorized:       "authentication_error",
+	http.StatusForbidden:          "permission_error",
+	http.StatusTooManyRequests:    "rate_limit_error",
+	http.StatusServiceUnavailable: "unavailable_error",
+}
+
+// retryAfter is the pause, in seconds, asked of a client that was turned away.
+var retryAfter = map[int]int{
+	http.StatusTooManyRequests:    5,
+	http.StatusServiceUnavailable: 5,
+}
+
+// describe turns any error into what its client may learn. It is the only place
+// that maps errors to statuses.
+func describe(err error) failure {
+	f := failure{Status: http.StatusInternalServerError, Code: string(infer.CodeInternal), Message: "internal error; the server's log says more"}
+	var (
+		engineErr *infer.Error
+		ownErr    *httpError
+		echoErr   *echo.HTTPError
+		sizeErr   *http.MaxBytesError
+	)
+	switch {
+	case errors.As(err, &engineErr):
+		f = describeEngine(engineErr)
+	case errors.As(err, &ownErr):
+		f.Status, f.Code, f.Message = ownErr.status, ownErr.code, ownErr.message
+	case errors.As(err, &sizeErr):
+		f.Status, f.Code = http.StatusRequestEntityTooLarge, "body_too_large"
+		f.Message = fmt.Sprintf("the body is larger than the %d bytes that this route takes", sizeErr.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		f.Status, f.Code, f.Message = http.StatusRequestTimeout, "timeout", "the body did not arrive in time"
+	case errors.As(err, &echoErr) && echoErr.Code < http.StatusInternalServerError:
+		f.Status, f.Code, f.Message = echoErr.Code, nil, http.StatusText(echoErr.Code)
+	}
+	f.Type = failureTypes[f.Status]
+	switch {
+	case f.Type != "":
+	case f.Status < http.StatusInternalServerError:
+		f.Type = "invalid_request_error"
+	default:
+		f.Type = "server_error"
+	}
+	return f
+}
+
+func describeEngine(e *infer.Error) failure {
+	row, known := engineFailures[e.Code]
+	if !known {
+		row.status, row.private = http.StatusInternalServerError, true
+	}
+	f := failure{
+		Status:        row.status,
+		Code:          string(e.Code),
+		Param:         e.Param,
+		Message:       e.Message,
+		PromptTokens:  e.PromptTokens,
+		ContextLength: e.ContextLength,
+	}
+	switch {
+	case e.Code == infer.CodeContext:
+		// Clients look for these very words to shorten the conversation.
+		f.Message = fmt.Sprintf("maximum context length is %d tokens, and this prompt has %d: shorten it, or start the server with a larger --ctx",
+			e.ContextLength, e.PromptTokens)
+	case e.Code == infer.CodeLoading:
+		f.Code, f.Message = http.StatusServiceUnavailable, "Loading model"
+	case row.private:
+		f.Message = "the engine failed on this request; the server's log says more"
+	}
+	return f
+}
+
+// errorBody is the OpenAI shape of a failure, with llama-server's two numbers.
+type errorBody struct {
+	Error errorFields `json:"error"`
+}
+
+type errorFields struct {
+	Message       string  `json:"message"`
+	Type          string  `json:"type"`
+	Param         *string `json:"param"`
+	Code          any     `json:"code"`
+	PromptTokens  int     `json:"n_prompt_tokens,omitempty"`
+	ContextLength int     `json:"n_ctx,omitempty"`
+}
+
+func (f failure) body() errorBody {
+	b := errorBody{errorFields{
+		Message:       f.Message,
+		Type:          f.Type,
+		Code:          f.Code,
+		PromptTokens:  f.PromptTokens,
+		ContextLength: f.ContextLength,
+	}}
+	if f.Param != "" {
+		b.Error.Param = &f.Param
+	}
+	return b
+}
+
+// handleError answers a request whose handler failed. A response that has begun
+// cannot be changed: a stream has reported the failure itself by then.
+func (h *Handlers) handleError(err error, c echo.Context) {
+	f := describe(err)
+	if clientGone(c, err) {
+		return
+	}
+	if f.Status >= http.StatusInternalServerError {
+		h.log.ErrorContext(c.Request().Context(), "request failed", "route", c.Path(), "request", requestID(c), "error", err)
+	}
+	if c.Response().Committed {
+		return
+	}
+	if err := h.answerFailure(c, f); err != nil {
+		h.log.DebugContext(c.Request().Context(), "cannot send an error response", "request", requestID(c), "error", err)
+	}
+}
+
+func (h *Handlers) answerFailure(c echo.Context, f failure) error {
+	if seconds, ok := retryAfter[f.Status]; ok {
+		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(seconds))
+	}
+	switch {
+	case c.Request().Method == http.MethodHead:
+		return c.NoContent(f.Status)
+	case isAPI(c.Request().URL.Path):
+		return c.JSON(f.Status, f.body())
+	default:
+		return h.errorPage(c, f.Status, f.Message)
+	}
+}
+
+// clientGone reports whether err is only the echo of a client that left.
+func clientGone(c echo.Context, err error) bool {
+	return errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil
+}
+
+func plainErrorPage(c echo.Context, status int, message string) error {
+	return c.String(status, message+"\n")
+}

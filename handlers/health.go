@@ -1,0 +1,59 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/infer"
+)
+
+type healthBody struct {
+	Status        string `json:"status"`
+	Model         string `json:"model"`
+	Device        string `json:"device"`
+	Path          string `json:"path"`
+	ContextLength int    `json:"n_ctx"`
+	Running       int    `json:"running"`
+	Queued        int    `json:"queued"`
+	Notice        string `json:"notice,omitempty"`
+	Version       string `json:"version,omitempty"`
+}
+
+// notReadyBody is an error as llama-server has it, with the progress beside it.
+type notReadyBody struct {
+	errorBody
+	Status  string         `json:"status"`
+	Loading *infer.Loading `json:"loading,omitempty"`
+}
+
+// health answers GET /health: 200 once requests are answered at once, 503 before
+// that and after a failure.
+func (h *Handlers) health(c echo.Context) error {
+	s := h.Engine.Status()
+	if s.State == infer.StateReady {
+		return c.JSON(http.StatusOK, healthBody{
+			Status:        "ok",
+			Model:         s.Model.Name,
+			Device:        s.Device.Name,
+			Path:          s.Device.Path,
+			ContextLength: s.ContextLength,
+			Running:       s.Running,
+			Queued:        s.Queued,
+			Notice:        s.Notice,
+			Version:       h.Version,
+		})
+	}
+	body := notReadyBody{Status: string(s.State)}
+	f := describe(&infer.Error{Code: infer.CodeLoading})
+	switch {
+	case s.State == infer.StateLoading:
+		body.Loading = &s.Loading
+	case s.Error != nil:
+		f.Message = describe(s.Error).Message
+	default:
+		f.Message = "the model could not be loaded"
+	}
+	body.errorBody = f.body()
+	return c.JSON(http.StatusServiceUnavailable, body)
+}

@@ -1,0 +1,99 @@
+package handlers
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+// Body limits in bytes. Conversations are long; everything else is not.
+const (
+	defaultBodyLimit = 1 << 20
+	chatBodyLimit    = 8 << 20
+)
+
+var bodyLimits = map[string]int64{
+	"/v1/chat/completions": chatBodyLimit,
+	"/chat/completions":    chatBodyLimit,
+	"/apply-template":      chatBodyLimit,
+}
+
+// boundBody limits the size of a request's body, the time its client may be
+// silent while sending it, and the form it may have: a compressed one could be
+// any size.
+func (h *Handlers) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		for _, encoding := range r.Header.Values("Content-Encoding") {
+			if encoding != "" && encoding != "identity" {
+				return httpErrorf(http.StatusUnsupportedMediaType, "unsupported_encoding",
+					"Content-Encoding %q is not supported; send the body as it is", encoding)
+			}
+		}
+		limit, ok := bodyLimits[r.URL.Path]
+		if !ok {
+			limit = defaultBodyLimit
+		}
+		if r.ContentLength > limit {
+			return &http.MaxBytesError{Limit: limit}
+		}
+		if r.Body != nil && r.Body != http.NoBody {
+			r.Body = http.MaxBytesReader(c.Response(), &patientBody{
+				ReadCloser: r.Body,
+				control:    http.NewResponseController(c.Response()),
+				patience:   h.BodyTimeout,
+			}, limit)
+		}
+		return next(c)
+	}
+}
+
+// patientBody gives its client so much time for each read. Once the body is
+// there, the deadline is lifted: it would end the watch for a disconnect.
+type patientBody struct {
+	io.ReadCloser
+	control  *http.ResponseController
+	patience time.Duration
+}
+
+func (b *patientBody) Read(p []byte) (int, error) {
+	_ = b.control.SetReadDeadline(time.Now().Add(b.patience)) // not every connection has deadlines
+	n, err := b.ReadCloser.Read(p)
+	_ = b.control.SetReadDeadline(time.Time{})
+	return n, err
+}
+
+// boundWrites gives the client so much time to take each piece of a response. A
+// limit for whole responses would end long answers.
+func (h *Handlers) boundWrites(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		w := c.Response().Writer
+		c.Response().Writer = &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), patience: h.WriteTimeout}
+		return next(c)
+	}
+}
+
+type boundWriter struct {
+	http.ResponseWriter
+	control  *http.ResponseController
+	patience time.Duration
+}
+
+// writePiece is what a client must take within the time of one write.
+const writePiece = 64 << 10
+
+func (w *boundWriter) Write(p []byte) (written int, err error) {
+	for first := true; err == nil && (first || written < len(p)); first = false {
+		piece := p[written:min(len(p), written+writePiece)]
+		_ = w.control.SetWriteDeadline(time.Now().Add(w.patience)) // not every connection has deadlines
+		var n int
+		n, err = w.ResponseWriter.Write(piece)
+		written += n
+	}
+	return written, err
+}
+
+// Unwrap is for http.ResponseController.
+func (w *boundWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

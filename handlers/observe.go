@@ -1,0 +1,65 @@
+package handlers
+
+import (
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+const requestIDKey = "request id"
+
+// requestID returns the number under which the log knows this request.
+func requestID(c echo.Context) string {
+	id, _ := c.Get(requestIDKey).(string)
+	return id
+}
+
+// observe numbers a request, survives its panics, answers its errors and logs it:
+// by route, not by path, which may hold a share token, and without its content.
+func (h *Handlers) observe(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		start := time.Now()
+		id := rand.Text()[:16]
+		c.Set(requestIDKey, id)
+		c.Response().Header().Set(echo.HeaderXRequestID, id)
+		if err := h.surviving(next)(c); err != nil {
+			h.handleError(err, c)
+		}
+		level, status := slog.LevelDebug, c.Response().Status
+		if status >= http.StatusBadRequest {
+			level = slog.LevelInfo
+		}
+		h.log.Log(c.Request().Context(), level, "request",
+			"method", c.Request().Method,
+			"route", c.Path(),
+			"status", status,
+			"bytes", c.Response().Size,
+			"ms", time.Since(start).Milliseconds(),
+			"client", c.RealIP(),
+			"request", id)
+		return nil
+	}
+}
+
+// surviving turns a panic of a handler into an error, which the log gets with its
+// stack.
+func (h *Handlers) surviving(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) (err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				if v == http.ErrAbortHandler {
+					panic(v)
+				}
+				err = panicError(v)
+			}
+		}()
+		return next(c)
+	}
+}
+
+func panicError(v any) error { return fmt.Errorf("panic: %v\n%s", v, debug.Stack()) }
