@@ -1,0 +1,184 @@
+package infer
+
+import (
+	"cmp"
+	"slices"
+)
+
+// scheduler decides which tokens of which sequences a step computes. It knows
+// neither devices nor models nor clocks: the same calls give the same plan.
+//
+// Sequences wait in the order of their arrival and run up to limits.sequences at a
+// time. In every step every running sequence computes at least one token, so none
+// starves. Where memory runs out, the youngest gives way to the older ones, and is
+// the next to run again.
+type scheduler struct {
+	limits  limits
+	model   string // name of the resident model, "" if there is none
+	blocks  *blocks
+	waiting []*sequence // next one first
+	running []*sequence // oldest first
+}
+
+// limits bound a step.
+type limits struct {
+	sequences int // running at the same time
+	rows      int // tokens computed, at least sequences
+	mixed     int // of them in prefill while others decode, so that these keep their pace
+	logits    int // rows whose logits are wanted, at least sequences
+}
+
+// share is the part of a step that one sequence gets: its next rows tokens.
+type share struct {
+	seq  *sequence
+	rows int
+}
+
+// add queues q.
+func (s *scheduler) add(q *sequence) { s.waiting = append(s.waiting, q) }
+
+// remove ends q, wherever it stands. What it computed stays in the cache unless
+// keep is false.
+func (s *scheduler) remove(q *sequence, keep bool) {
+	if i := slices.Index(s.waiting, q); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		return
+	}
+	i := slices.Index(s.running, q)
+	if i < 0 {
+		return
+	}
+	s.running = slices.Delete(s.running, i, i+1)
+	if keep {
+		s.blocks.close(&q.table, q.tokens[:q.computed])
+	} else {
+		s.blocks.discard(&q.table)
+	}
+}
+
+// reset takes model, with an empty cache, as the resident one. Nothing may be
+// running.
+func (s *scheduler) reset(model string, b *blocks) { s.model, s.blocks = model, b }
+
+// wanted returns the model that has to become resident before anything can run:
+// running sequences finish first. It is "" if there is nothing to load.
+func (s *scheduler) wanted() string {
+	if len(s.running) > 0 || len(s.waiting) == 0 || s.waiting[0].model == s.model {
+		return ""
+	}
+	return s.waiting[0].model
+}
+
+// schedule plans the next step. It is empty if nothing can run.
+func (s *scheduler) schedule() []share {
+	s.grow()
+	s.admit()
+	return s.divide()
+}
+
+// advance notes that plan has been computed.
+func (s *scheduler) advance(plan []share) {
+	for _, w := range plan {
+		w.seq.computed += w.rows
+		s.blocks.commit(&w.seq.table, w.seq.tokens[:w.seq.computed])
+	}
+}
+
+// grow gives each running sequence memory for its newest token, the oldest first.
+func (s *scheduler) grow() {
+	for i := 0; i < len(s.running); i++ {
+		q := s.running[i]
+		for !s.blocks.grow(&q.table, len(q.tokens)) {
+			youngest := s.running[len(s.running)-1]
+			s.preempt(youngest)
+			if youngest == q {
+				break
+			}
+		}
+	}
+}
+
+// preempt sends q back to the front of the queue. It computes its tokens anew when
+// it runs again, but for those that are still in the cache then.
+func (s *scheduler) preempt(q *sequence) {
+	s.remove(q, true)
+	q.computed = 0
+	s.waiting = slices.Insert(s.waiting, 0, q)
+}
+
+// admit lets waiting sequences run, in order, as long as their tokens fit. One that
+// waits for another model holds up those behind it: their turn comes after its own.
+func (s *scheduler) admit() {
+	for i := 0; i < len(s.waiting) && len(s.running) < s.limits.sequences; {
+		q := s.waiting[i]
+		if q.model != s.model {
+			return
+		}
+		if s.prefixUnderway(q) {
+			i++
+			continue
+		}
+		table, cached, ok := s.blocks.open(q.tokens, q.reusable())
+		if !ok {
+			return
+		}
+		q.table, q.computed, q.cached = table, cached, cached
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		s.running = append(s.running, q)
+	}
+}
+
+// prefixUnderway reports whether a running sequence is computing complete blocks
+// that q can share a few steps from now. Several answers to one prompt then cost
+// one prefill.
+func (s *scheduler) prefixUnderway(q *sequence) bool {
+	have := -1
+	for _, r := range s.running {
+		if r.missing() == 1 {
+			continue
+		}
+		common := commonPrefix(r.tokens, q.tokens[:q.reusable()]) / s.blocks.size
+		if common <= r.computed/s.blocks.size {
+			continue
+		}
+		if have < 0 {
+			have = s.blocks.cachedBlocks(q.tokens[:q.reusable()])
+		}
+		if common > have {
+			return true
+		}
+	}
+	return false
+}
+
+// divide shares out the rows of a step: one to each sequence in decode, the rest
+// evenly to those in prefill, where what one does not need goes to the others. The
+// plan keeps the order of running.
+func (s *scheduler) divide() []share {
+	plan := make([]share, len(s.running))
+	var prefill []*share
+	scoring := 0
+	for i, q := range s.running {
+		plan[i] = share{q, 1}
+		if q.missing() > 1 {
+			prefill = append(prefill, &plan[i])
+		}
+		if q.unscored() {
+			scoring++
+		}
+	}
+	decoding := len(plan) - len(prefill)
+	left := s.limits.rows - decoding
+	if decoding > 0 {
+		left = max(len(prefill), min(left, s.limits.mixed))
+	}
+	slices.SortStableFunc(prefill, func(a, b *share) int { return cmp.Compare(a.seq.missing(), b.seq.missing()) })
+	for i, w := range prefill {
+		w.rows = min(w.seq.missing(), left/(len(prefill)-i))
+		if w.seq.unscored() {
+			w.rows = min(w.rows, 1+(s.limits.logits-len(plan))/scoring)
+		}
+		left -= w.rows
+	}
+	return plan
+}
