@@ -5,8 +5,8 @@ package sample
 // the raw logits over the full vocabulary, before penalties and temperature.
 type Choice struct {
 	ID      int32       `json:"id"`
-	LogProb float64     `json:"logprob"`          // natural logarithm
-	Rank    int         `json:"rank"`             // 0: the likeliest
+	LogProb float64     `json:"logprob"`          // natural logarithm; -9999 for a token whose logit is -Inf, which JSON cannot hold
+	Rank    int         `json:"rank"`             // 0: the likeliest; of equal logits the lower id comes first
 	PMax    float64     `json:"p_max"`            // probability of the likeliest token
 	Entropy float64     `json:"entropy"`          // bits
 	Stages  []Stage     `json:"stages,omitempty"` // in chain order, only stages that are on
@@ -14,6 +14,9 @@ type Choice struct {
 }
 
 // Stage is what one sampler of the chain did to the distribution it was given.
+// Penalties and temperature remove no candidate; the mass they removed is what
+// they moved from some tokens to others. (Both are one measure: the total
+// variation distance between the distributions before and after the stage.)
 type Stage struct {
 	Name    string  `json:"name"`    // penalties, top_k, typical_p, top_p, min_p, temperature
 	Kept    int     `json:"kept"`    // candidates left after it

@@ -1,0 +1,140 @@
+package live
+
+import (
+	"time"
+
+	"m40-llm/infer"
+)
+
+// Role says who wrote a message.
+type Role string
+
+const (
+	RoleUser  Role = "user"
+	RoleModel Role = "model"
+)
+
+// AnswerState is the life of an answer. It moves forward only.
+type AnswerState string
+
+const (
+	Waiting AnswerState = "waiting" // in the queue, or the model is loading, or the prompt is being read
+	Writing AnswerState = "writing" // the first token is there
+	Done    AnswerState = "done"    // the model ended it, or a limit did
+	Stopped AnswerState = "stopped" // a person ended it; its text is kept
+	Failed  AnswerState = "failed"  // the engine ended it; its text is kept
+)
+
+// Running reports whether more may follow.
+func (s AnswerState) Running() bool { return s == Waiting || s == Writing }
+
+// Message is one turn of a chat. Text is Markdown for answers and plain text for
+// questions. A Message handed out is a copy that nobody changes any more.
+type Message struct {
+	ID     int64 // unique in its chat, rising, never reused
+	Role   Role
+	Text   string
+	At     time.Time
+	Answer *Answer // answers only
+}
+
+// Answer is what is known about an answer beside its text.
+type Answer struct {
+	State     AnswerState
+	Settings  Settings // Seed is the one in use, never -1
+	Model     infer.ModelInfo
+	Device    string
+	Progress  *Progress // while waiting
+	Blocks    int       // bytes of Text that make up finished Markdown blocks
+	Tokens    int       // tokens received
+	Prompt    int       // tokens of the prompt; 0: not known yet
+	Cached    int       // of them, found in the KV cache
+	Context   int       // positions that the engine can use
+	Timings   Timings
+	Reason    infer.FinishReason // while Done
+	ByContext bool               // with FinishLength: the context, not the token limit, ended it
+	StopText  string             // the stop string found, if one was
+	EndProb   float64            // probability of the end token, if one was sampled
+	Error     *infer.Error       // while Failed
+}
+
+// Timings are durations of one answer. First is what the reader waits for: from
+// the command to the first token. The engine's own figures replace ours at the
+// end.
+type Timings struct {
+	Queue, Load, Prefill, Decode, First time.Duration
+}
+
+// Progress says what an answer waits for. Exactly one of its pointers is set.
+type Progress struct {
+	Queued  *infer.Queued
+	Loading *infer.Loading
+	Prefill *infer.Prefill
+	For     time.Duration // how long this phase has lasted
+}
+
+// EventType names what an Event changes.
+type EventType string
+
+const (
+	EventMessage  EventType = "message"  // Message was added, a question or an answer that begins
+	EventProgress EventType = "progress" // Progress of an answer that waits
+	EventText     EventType = "text"     // Text was appended; Tokens, Decode and First are the new totals
+	EventBlock    EventType = "block"    // Text, the next part of what was appended, is a finished Markdown block
+	EventEnd      EventType = "end"      // Message is the final answer
+	EventRemoved  EventType = "removed"  // the message ID is gone
+	EventCleared  EventType = "cleared"  // all messages are gone
+)
+
+// Event is one change of a chat. Seq counts a chat's events from 1 without gaps.
+// A merged event stands for First to Seq.
+type Event struct {
+	First, Seq int64
+	Type       EventType
+	ID         int64 // message concerned
+	Message    *Message
+	Progress   *Progress
+	Text       string
+	Tokens     int
+	Decode     time.Duration
+	FirstToken time.Duration
+}
+
+// size is what an event counts in a subscriber's queue: what it will weigh on the
+// wire, roughly.
+func (e *Event) size() int {
+	n := len(e.Text) + 64
+	if e.Message != nil {
+		n += len(e.Message.Text)
+	}
+	return n
+}
+
+// merge appends next to e if one event can say both, and reports whether it did.
+func (e *Event) merge(next *Event) bool {
+	if e.Type != next.Type || e.ID != next.ID || e.Seq+1 != next.First {
+		return false
+	}
+	switch e.Type {
+	case EventText:
+		text := e.Text + next.Text
+		first := e.First
+		*e = *next
+		e.Text, e.First = text, first
+		return true
+	case EventProgress:
+		first := e.First
+		*e = *next
+		e.First = first
+		return true
+	}
+	return false
+}
+
+// Snapshot is a whole chat at event Seq.
+type Snapshot struct {
+	ID       string
+	Seq      int64
+	System   string // system prompt of the last question
+	Messages []Message
+}
