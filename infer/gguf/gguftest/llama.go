@@ -1,0 +1,155 @@
+package gguftest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"m40-llm/infer/gguf"
+)
+
+// Llama describes a small model of the llama architecture. Fields left zero get the
+// default that stands beside them.
+type Llama struct {
+	Dim        int       // 64
+	Layers     int       // 2
+	Heads      int       // 4
+	KVHeads    int       // 2
+	FFN        int       // 128
+	Vocab      int       // 320; at least 320
+	Context    int       // 256
+	Type       gguf.Type // of the matrices: F32 (0), F16, BF16, Q8_0 or Q4_0, for which Dim and FFN must be multiples of 32
+	Seed       uint64
+	Tied       bool // no output matrix of its own: the embedding's is used
+	NoTemplate bool // no chat template
+}
+
+// ChatML is the chat template of TinyLlama.
+const ChatML = `{%- for m in messages -%}
+<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{% endif -%}`
+
+// TinyLlama returns a complete model: random weights, and a byte-level BPE vocabulary
+// of three special tokens, the 256 bytes and merged pairs of small letters. It answers
+// nonsense, the same for the same options.
+func TinyLlama(o Llama) []byte {
+	for _, field := range []struct {
+		value *int
+		def   int
+	}{{&o.Dim, 64}, {&o.Layers, 2}, {&o.Heads, 4}, {&o.KVHeads, 2}, {&o.FFN, 128}, {&o.Vocab, 320}, {&o.Context, 256}} {
+		if *field.value == 0 {
+			*field.value = field.def
+		}
+	}
+	b := New()
+	o.setHyperParameters(b)
+	o.setTokenizer(b)
+	o.addTensors(b)
+	return b.Bytes()
+}
+
+func (o Llama) setHyperParameters(b *Builder) {
+	b.Set("general.architecture", "llama").
+		Set("general.name", "Tiny").
+		Set("general.license", "MIT").
+		Set("llama.block_count", o.Layers).
+		Set("llama.context_length", o.Context).
+		Set("llama.embedding_length", o.Dim).
+		Set("llama.feed_forward_length", o.FFN).
+		Set("llama.attention.head_count", o.Heads).
+		Set("llama.attention.head_count_kv", o.KVHeads).
+		Set("llama.rope.dimension_count", o.Dim/o.Heads).
+		Set("llama.rope.freq_base", float32(10000)).
+		Set("llama.attention.layer_norm_rms_epsilon", float32(1e-5)).
+		Set("llama.vocab_size", o.Vocab)
+}
+
+func (o Llama) setTokenizer(b *Builder) {
+	tokens := []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
+	types := []int32{3, 3, 3} // control tokens
+	for _, r := range byteRunes() {
+		tokens = append(tokens, string(r))
+	}
+	merges := []string{}
+	for i := 0; len(tokens) < o.Vocab; i++ {
+		first, second := string(rune('a'+i/26)), string(rune('a'+i%26))
+		if i >= 26*26 {
+			panic(fmt.Sprintf("gguftest: a vocabulary of %d is too large for pairs of letters", o.Vocab))
+		}
+		tokens = append(tokens, first+second)
+		merges = append(merges, first+" "+second)
+	}
+	for len(types) < len(tokens) {
+		types = append(types, 1) // plain tokens
+	}
+	b.Set("tokenizer.ggml.model", "gpt2").
+		Set("tokenizer.ggml.pre", "gpt-2").
+		Set("tokenizer.ggml.tokens", tokens).
+		Set("tokenizer.ggml.token_type", types).
+		Set("tokenizer.ggml.merges", merges).
+		Set("tokenizer.ggml.bos_token_id", 0).
+		Set("tokenizer.ggml.eos_token_id", 2).
+		Set("tokenizer.ggml.add_bos_token", false)
+	if !o.NoTemplate {
+		b.Set("tokenizer.chat_template", ChatML)
+	}
+}
+
+// byteRunes returns the runes by which byte-level BPE spells the 256 bytes: printable
+// Latin-1 characters stand for themselves, the others are moved above U+0100.
+func byteRunes() []rune {
+	runes := make([]rune, 256)
+	moved := rune(0x100)
+	for b := range runes {
+		r := rune(b)
+		if r >= '!' && r <= '~' || r >= '¡' && r <= '¬' || r >= '®' && r <= 'ÿ' {
+			runes[b] = r
+			continue
+		}
+		runes[b] = moved
+		moved++
+	}
+	return runes
+}
+
+func (o Llama) addTensors(b *Builder) {
+	rng := rand.New(rand.NewPCG(o.Seed, 40))
+	headDim := o.Dim / o.Heads
+	matrix := func(name string, cols, rows int, gain float64) {
+		scale := float32(gain / math.Sqrt(float64(cols)))
+		values := make([]float32, cols*rows)
+		for i := range values {
+			values[i] = float32(rng.NormFloat64()) * scale
+		}
+		b.Tensor(name, o.Type, []int{cols, rows}, Quantize(o.Type, values))
+	}
+	norm := func(name string) {
+		values := make([]float32, o.Dim)
+		for i := range values {
+			values[i] = 1 + 0.1*float32(rng.NormFloat64())
+		}
+		b.Tensor(name, gguf.F32, []int{o.Dim}, Quantize(gguf.F32, values))
+	}
+	const sharp = 4 // makes some tokens clearly likelier than others
+	matrix("token_embd.weight", o.Dim, o.Vocab, sharp)
+	for i := range o.Layers {
+		layer := fmt.Sprintf("blk.%d.", i)
+		norm(layer + "attn_norm.weight")
+		matrix(layer+"attn_q.weight", o.Dim, o.Heads*headDim, 1)
+		matrix(layer+"attn_k.weight", o.Dim, o.KVHeads*headDim, 1)
+		matrix(layer+"attn_v.weight", o.Dim, o.KVHeads*headDim, 1)
+		matrix(layer+"attn_output.weight", o.Heads*headDim, o.Dim, 1)
+		norm(layer + "ffn_norm.weight")
+		matrix(layer+"ffn_gate.weight", o.Dim, o.FFN, 1)
+		matrix(layer+"ffn_up.weight", o.Dim, o.FFN, 1)
+		matrix(layer+"ffn_down.weight", o.FFN, o.Dim, 1)
+	}
+	norm("output_norm.weight")
+	if !o.Tied {
+		matrix("output.weight", o.Dim, o.Vocab, sharp)
+	}
+}
