@@ -1,0 +1,233 @@
+package model_test
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
+	"m40-llm/infer/ref"
+)
+
+// golden is a fixture folder's golden.json: reference logits of a tiny random
+// model, made by another program.
+type golden struct {
+	Sequences [][]int32 `json:"sequences"`
+	Goldens   []struct {
+		Name         string      `json:"name"`
+		Logits       string      `json:"logits"`
+		Shape        []int       `json:"logits_shape"` // sequences, last positions, vocabulary
+		Greedy       [][]int32   `json:"greedy"`
+		GreedyMargin [][]float64 `json:"greedy_margin"`
+	} `json:"goldens"`
+}
+
+// Tolerances of log-probabilities: the fixture set's README tells where they come
+// from.
+func TestLogitsEqualTheReference(t *testing.T) {
+	devices := map[string]func() (device.Device, error){
+		"ref": func() (device.Device, error) { return ref.New(), nil },
+	}
+	for _, name := range []string{
+		"llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied",
+		"mistral", "mistral_nemo", "qwen2",
+	} {
+		for _, c := range []struct {
+			file      string
+			cache     gguf.Type
+			tolerance float64
+		}{
+			{"f32.gguf", gguf.F32, 1e-3},
+			{"f32.gguf", gguf.F16, 6e-2},
+			{"f16.gguf", gguf.F32, 0.25},
+			{"f16.gguf", gguf.F16, 0.25},
+		} {
+			for kind, open := range devices {
+				t.Run(fmt.Sprintf("%s %s on %s with %s cache", name, c.file, kind, c.cache), func(t *testing.T) {
+					dir := fixtures.Path(t, "logits", name)
+					g := readGolden(t, dir)
+					for _, want := range g.Goldens {
+						file := readFile(t, filepath.Join(dir, c.file))
+						if want.Name == "window16" { // the same weights under a key that the file has not got
+							file = withWindow(file, 16)
+						}
+						m := load(t, file, open, c.cache)
+						worst := compareLogits(t, m, g.Sequences, readFloats(t, filepath.Join(dir, want.Logits)), want.Shape)
+						steps := compareGreedy(t, m, g.Sequences, want.Greedy, want.GreedyMargin, c.tolerance)
+						t.Logf("largest difference %.2g of %g allowed, %d greedy steps compared", worst, c.tolerance, steps)
+						if !(worst <= c.tolerance) {
+							t.Errorf("log-probabilities differ by up to %g, allowed are %g", worst, c.tolerance)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// withWindow inserts llama.attention.sliding_window into the metadata of a file,
+// and a key of filling so that the tensors move by a multiple of the alignment.
+func withWindow(file []byte, window uint32) []byte {
+	le := binary.LittleEndian
+	str := func(b []byte, s string) []byte { return append(le.AppendUint64(b, uint64(len(s))), s...) }
+	const kindUint32, kindString = 4, 8
+
+	keys := le.AppendUint32(le.AppendUint32(str(nil, "llama.attention.sliding_window"), kindUint32), window)
+	keys = le.AppendUint32(str(keys, "x"), kindString)
+	keys = str(keys, strings.Repeat(" ", 96-8-len(keys)))
+
+	const keyCount, header = 16, 24
+	file = slices.Insert(slices.Clone(file), header, keys...)
+	le.PutUint64(file[keyCount:], le.Uint64(file[keyCount:])+2)
+	return file
+}
+
+func load(t *testing.T, file []byte, open func() (device.Device, error), cache gguf.Type) *model.Model {
+	t.Helper()
+	f, err := gguf.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		dev.Close()
+		f.Close()
+	})
+	m, err := model.Load(context.Background(), f, dev, model.Options{CacheType: cache, Blocks: 8, MaxRows: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+var table = []int32{5, 1, 7, 2}
+
+// feed runs tokens from position start on in chunks and returns the logits of
+// every row.
+func feed(t *testing.T, m *model.Model, tokens []int32, start int) (logits [][]float32) {
+	t.Helper()
+	for done := 0; done < len(tokens); {
+		chunk := tokens[done:min(len(tokens), done+64)]
+		b := &device.Batch{Tokens: chunk, Tables: [][]int32{table}, Seq: make([]int32, len(chunk))}
+		for i := range chunk {
+			b.Pos = append(b.Pos, int32(start+done+i))
+			b.Out = append(b.Out, int32(i))
+		}
+		if err := m.Forward(b); err != nil {
+			t.Fatal(err)
+		}
+		for i := range chunk {
+			row := make([]float32, m.Config().Vocab)
+			if err := m.Logits(row, i); err != nil {
+				t.Fatal(err)
+			}
+			logits = append(logits, row)
+		}
+		done += len(chunk)
+	}
+	return logits
+}
+
+func compareLogits(t *testing.T, m *model.Model, sequences [][]int32, want []float32, shape []int) (worst float64) {
+	t.Helper()
+	positions, vocab := shape[1], shape[2]
+	for s, tokens := range sequences {
+		logits := feed(t, m, tokens, 0)
+		for p := range positions {
+			got := logProbs(logits[len(tokens)-positions+p])
+			expected := logProbs(want[(s*positions+p)*vocab:][:vocab])
+			for i := range expected {
+				difference := math.Abs(got[i] - expected[i])
+				if !(difference <= worst) { // a NaN counts
+					worst = difference
+				}
+			}
+		}
+	}
+	return worst
+}
+
+// compareGreedy writes on greedily and compares up to the first step whose margin
+// the tolerance could turn over.
+func compareGreedy(t *testing.T, m *model.Model, sequences, greedy [][]int32, margins [][]float64, tolerance float64) (steps int) {
+	t.Helper()
+	for s, tokens := range sequences {
+		logits := feed(t, m, tokens, 0)
+		last, pos := logits[len(logits)-1], len(tokens)
+		for i, want := range greedy[s] {
+			if margins[s][i] <= 2*tolerance {
+				break
+			}
+			got := int32(argMax(last))
+			if got != want {
+				t.Fatalf("sequence %d, step %d: got token %d, want %d", s, i, got, want)
+			}
+			steps++
+			last = feed(t, m, []int32{got}, pos)[0]
+			pos++
+		}
+	}
+	return steps
+}
+
+func argMax(x []float32) (best int) {
+	for i := range x {
+		if x[i] > x[best] {
+			best = i
+		}
+	}
+	return best
+}
+
+func logProbs(logits []float32) []float64 {
+	top := float64(logits[argMax(logits)])
+	sum := 0.0
+	for _, l := range logits {
+		sum += math.Exp(float64(l) - top)
+	}
+	p := make([]float64, len(logits))
+	for i, l := range logits {
+		p[i] = float64(l) - top - math.Log(sum)
+	}
+	return p
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func readGolden(t *testing.T, dir string) (g golden) {
+	t.Helper()
+	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "golden.json")), &g); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func readFloats(t *testing.T, path string) []float32 {
+	t.Helper()
+	data := readFile(t, path)
+	x := make([]float32, len(data)/4)
+	for i := range x {
+		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+	}
+	return x
+}
