@@ -181,6 +181,12 @@ func (f *File) find(key, wanted string, ok func(value) bool) (value, error) {
 
 func is(want kind) func(kind) bool { return func(k kind) bool { return k == want } }
 
+// Has reports whether the file has a key, of whatever type.
+func (f *File) Has(key string) bool {
+	_, ok := f.values[key]
+	return ok
+}
+
 // Str returns a string, byte for byte as it is in the file: it may be any bytes.
 func (f *File) Str(key string) (string, error) {
 	v, err := f.scalar(key, "string", is(kindString))

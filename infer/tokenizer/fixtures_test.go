@@ -1,0 +1,148 @@
+package tokenizer
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/fixtures"
+	"m40-llm/infer/gguf"
+)
+
+// referenceCase is a text with the ids that the model family's own library and
+// llama.cpp give. Where these differ, either may be given.
+type referenceCase struct {
+	Text       string   `json:"text"`
+	IDs        []int32  `json:"ids"`
+	Full       []int32  `json:"ids_full"`
+	Library    []int32  `json:"ids_hf"`
+	Normalised []int32  `json:"ids_nfc"`
+	OtherBuild []int32  `json:"ids_other_build"`
+	Pieces     []string `json:"pieces"`
+}
+
+type reference struct {
+	Cases   []referenceCase `json:"cases"`
+	Vectors []referenceCase `json:"vectors"`
+}
+
+func loadReference(t testing.TB, name string) reference {
+	t.Helper()
+	data, err := os.ReadFile(fixtures.Path(t, "tokenizers", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r reference
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func open(t testing.TB, path string) *Tokenizer {
+	t.Helper()
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tok, err := New(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func openFixture(t testing.TB, name string) *Tokenizer {
+	t.Helper()
+	return open(t, fixtures.Path(t, "tokenizers", "vocab", name+".gguf"))
+}
+
+func encode(t testing.TB, tok *Tokenizer, text string, o Options) []int32 {
+	t.Helper()
+	ids, err := tok.Encode(context.Background(), text, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// fixtureVocabularies are those with a file, an id of each case expected.
+var fixtureVocabularies = []string{
+	"gpt-2", "llama-spm", "phi-3", "baichuan", "gpt-neox", "mpt", "falcon", "refact", "starcoder", "deepseek-llm", "deepseek-coder",
+	"pre-default", "pre-llama-bpe", "pre-qwen2", "pre-smollm", "pre-bloom", "pre-chatglm-bpe", "pre-command-r", "pre-dbrx",
+	"pre-deepseek-v3", "pre-exaone", "pre-gpt-4o", "pre-kimi-k2", "pre-olmo", "pre-seed-coder", "pre-smaug-bpe", "pre-stablelm2",
+	"pre-tekken", "pre-viking",
+}
+
+func TestEncodeGivesTheIDsOfTheReferences(t *testing.T) {
+	for _, name := range fixtureVocabularies {
+		t.Run(name, func(t *testing.T) {
+			ref, tok := loadReference(t, name), openFixture(t, name)
+			passed, total := 0, 0
+			check := func(what string, text string, got []int32, accepted ...[]int32) {
+				t.Helper()
+				total++
+				for _, want := range accepted {
+					if want != nil && slices.Equal(got, want) {
+						passed++
+						return
+					}
+				}
+				t.Errorf("%s of %q:\n got %v\nwant %v", what, text, got, accepted)
+			}
+			for _, c := range ref.Cases {
+				got := encode(t, tok, c.Text, Options{})
+				check("ids", c.Text, got, c.IDs, c.Library, c.Normalised, c.OtherBuild)
+				full := encode(t, tok, c.Text, Options{AddSpecial: true, ParseSpecial: true})
+				check("ids_full", c.Text, full, c.Full)
+			}
+			for _, c := range ref.Vectors {
+				check("vector", c.Text, encode(t, tok, c.Text, Options{}), c.IDs, c.Library)
+			}
+			if len(ref.Cases) == 0 {
+				t.Error("the fixture has no cases")
+			}
+			t.Logf("%s: %d of %d", name, passed, total)
+		})
+	}
+}
+
+func TestPreTokenizersCutWhereTheReferencesDo(t *testing.T) {
+	for _, name := range fixtureVocabularies {
+		pre, ok := strings.CutPrefix(name, "pre-")
+		if !ok || pre == "default" { // the fixture has no pieces of it
+			continue
+		}
+		t.Run(pre, func(t *testing.T) {
+			passed, total := 0, 0
+			for _, c := range loadReference(t, name).Cases {
+				got := splitText(t, preTokenizers[pre].split, c.Text)
+				total++
+				if slices.Equal(got, c.Pieces) {
+					passed++
+				} else {
+					t.Errorf("%q:\n got %q\nwant %q", c.Text, got, c.Pieces)
+				}
+			}
+			t.Logf("%s: %d of %d", pre, passed, total)
+		})
+	}
+}
+
+func splitText(t testing.TB, p preTokenizer, text string) []string {
+	t.Helper()
+	ends, err := p.split(text, func(int) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces, start := []string{}, 0
+	for _, end := range ends {
+		pieces = append(pieces, text[start:end])
+		start = end
+	}
+	return pieces
+}

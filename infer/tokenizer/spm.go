@@ -1,0 +1,137 @@
+package tokenizer
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+)
+
+// sentencePiece is SentencePiece's byte-pair encoding: a text begins as its runes,
+// and neighbours join into the token of the highest score. A rune that is in no
+// token is spelled by byte tokens. Spaces are written ▁.
+type sentencePiece struct {
+	ids         map[string]int32 // ordinary tokens
+	longest     int              // bytes of the longest of them
+	priorities  []uint32         // of each token, the highest score first
+	bytes       [256]int32       // byte tokens, -1 for none
+	lost        int32            // token of a byte that has none, -1 to leave it out
+	spacePrefix bool             // text that begins a prompt or follows a special token gets a space before it
+}
+
+const spaceMark = "▁"
+
+func newSentencePiece(md Metadata, v *vocabulary) (*sentencePiece, error) {
+	if err := v.loadSpecials(md, idDefaults{bos: 1, eos: 2, unknown: 0, addBOS: true}); err != nil {
+		return nil, err
+	}
+	if err := v.loadStrip(md); err != nil {
+		return nil, err
+	}
+	scores, err := v.loadScores(md)
+	if err != nil {
+		return nil, err
+	}
+	m := &sentencePiece{lost: v.unknown, spacePrefix: true, priorities: make([]uint32, len(scores))}
+	for id, s := range scores {
+		m.priorities[id] = ^sortable(s)
+	}
+	if md.Has(keySpacePrefix) {
+		if m.spacePrefix, err = md.Bool(keySpacePrefix); err != nil {
+			return nil, fmt.Errorf("tokenizer: %w", err)
+		}
+	}
+	if m.ids, err = v.index(); err != nil {
+		return nil, err
+	}
+	return m, m.loadPieces(v)
+}
+
+// loadPieces spells the tokens, and leaves in ids those that text can become.
+func (m *sentencePiece) loadPieces(v *vocabulary) error {
+	for b := range m.bytes {
+		m.bytes[b] = -1
+	}
+	v.pieces = make([]string, len(v.texts))
+	for id, text := range v.texts {
+		switch v.kinds[id] {
+		case kindControl, kindUnknown, kindUserDefined:
+			v.pieces[id] = text
+			delete(m.ids, text)
+		case kindByte:
+			b, ok := parseByteToken(text)
+			if !ok {
+				return fmt.Errorf("tokenizer: byte token %d is %q instead of <0x00> to <0xFF>", id, text)
+			}
+			v.pieces[id] = string([]byte{b})
+			m.bytes[b] = int32(id)
+			delete(m.ids, text)
+		default:
+			v.pieces[id] = strings.ReplaceAll(text, spaceMark, " ")
+			m.longest = max(m.longest, len(text))
+		}
+	}
+	return nil
+}
+
+// sortable maps a finite float to an integer of the same order.
+func sortable(f float32) uint32 {
+	bits := math.Float32bits(f + 0) // -0 + 0 is +0
+	if bits>>31 != 0 {
+		return ^bits
+	}
+	return bits | 1<<31
+}
+
+// encode appends the tokens of text. begins: the text begins the prompt or follows
+// a special token.
+func (m *sentencePiece) encode(e *encoder, text string, begins bool) error {
+	text = strings.ReplaceAll(text, " ", spaceMark)
+	if begins && m.spacePrefix {
+		text = spaceMark + text
+	}
+	e.merger.reset()
+	for at := 0; at < len(text); {
+		_, size := utf8.DecodeRuneInString(text[at:])
+		if err := e.tick(size); err != nil {
+			return err
+		}
+		e.merger.add(at, at+size, m.token(text[at:at+size]))
+		at += size
+	}
+	join := func(left, right mergeSymbol) (int32, uint32, bool) {
+		id := m.token(text[left.start:right.end])
+		if id < 0 {
+			return id, 0, false
+		}
+		return id, m.priorities[id], true
+	}
+	if err := e.merger.merge(join, e.tick); err != nil {
+		return err
+	}
+	for i := int32(0); i >= 0; i = e.merger.symbols[i].next {
+		s := e.merger.symbols[i]
+		if s.id >= 0 {
+			e.ids = append(e.ids, s.id)
+			continue
+		}
+		for _, b := range []byte(text[s.start:s.end]) {
+			if id := m.bytes[b]; id >= 0 {
+				e.ids = append(e.ids, id)
+			} else if m.lost >= 0 {
+				e.ids = append(e.ids, m.lost)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *sentencePiece) token(text string) int32 {
+	if len(text) > m.longest {
+		return -1
+	}
+	if id, ok := m.ids[text]; ok {
+		return id
+	}
+	return -1
+}

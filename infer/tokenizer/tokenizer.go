@@ -1,0 +1,297 @@
+// Package tokenizer turns text into the tokens of a model and back, as the model's
+// GGUF file says: byte-level byte-pair encoding (tokenizer.ggml.model "gpt2", with
+// the pre-tokenizers that preTokenizers lists) and SentencePiece's byte-pair
+// encoding ("llama").
+//
+// The ids are those of the model family's own tokenizer, but for normalisation,
+// which GGUF does not carry. The file is not trusted: New refuses what does not fit
+// together, and no text, however long or odd, takes more than O(n log n) steps or
+// more than a constant stack.
+//
+// Three kinds of token are not made of text. Control tokens (and unknown ones) steer
+// the model: they come out of text only where the caller has it parsed, spell
+// nothing unless asked, and are never made by merges. User-defined tokens are text
+// that is always one token, cut out before anything else; those written like a
+// control token, such as <|user|>, also need parsing. Byte tokens spell one byte
+// that no other token does.
+//
+// A Tokenizer does not change and is safe for concurrent use.
+package tokenizer
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Metadata is what a Tokenizer reads of a model file; *gguf.File has it. A getter
+// fails on a key that is missing or of another type.
+type Metadata interface {
+	Has(key string) bool
+	Str(key string) (string, error)
+	Strs(key string) ([]string, error)
+	Floats(key string) ([]float32, error)
+	Ints(key string) ([]int32, error)
+	Uint(key string) (uint64, error)
+	Bool(key string) (bool, error)
+}
+
+const (
+	keyModel       = "tokenizer.ggml.model"
+	keyPre         = "tokenizer.ggml.pre"
+	keyTokens      = "tokenizer.ggml.tokens"
+	keyTypes       = "tokenizer.ggml.token_type"
+	keyScores      = "tokenizer.ggml.scores"
+	keyMerges      = "tokenizer.ggml.merges"
+	keyBOS         = "tokenizer.ggml.bos_token_id"
+	keyEOS         = "tokenizer.ggml.eos_token_id"
+	keyEOT         = "tokenizer.ggml.eot_token_id"
+	keyEOM         = "tokenizer.ggml.eom_token_id"
+	keyUnknown     = "tokenizer.ggml.unknown_token_id"
+	keyAddBOS      = "tokenizer.ggml.add_bos_token"
+	keyAddEOS      = "tokenizer.ggml.add_eos_token"
+	keySpacePrefix = "tokenizer.ggml.add_space_prefix"
+	keyName        = "general.name"
+)
+
+// Tokenizer encodes and decodes the text of one model.
+type Tokenizer struct {
+	vocab         *vocabulary
+	bytePair      *bytePair // one of the two is set
+	sentencePiece *sentencePiece
+}
+
+// New reads and checks the vocabulary of a model file.
+func New(md Metadata) (*Tokenizer, error) {
+	model, err := md.Str(keyModel)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: the kind of tokenizer cannot be read: %w", err)
+	}
+	if model != "gpt2" && model != "llama" {
+		return nil, fmt.Errorf("tokenizer: %s is %q, which is not supported; these are: gpt2, llama", keyModel, model)
+	}
+	t := &Tokenizer{}
+	if t.vocab, err = loadVocabulary(md); err != nil {
+		return nil, err
+	}
+	if model == "gpt2" {
+		t.bytePair, err = newBytePair(md, t.vocab)
+	} else {
+		t.sentencePiece, err = newSentencePiece(md, t.vocab)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Options says how Encode treats special tokens.
+type Options struct {
+	AddSpecial   bool // add the tokens that the file wants at the beginning and end of a prompt
+	ParseSpecial bool // text that spells a control token becomes it
+}
+
+// Span is a part of a prompt: text of a chat template, whose control tokens are
+// parsed, or content of a message, which is text and nothing else.
+type Span struct {
+	Text         string
+	ParseSpecial bool
+}
+
+// Encode returns the tokens of text. The error is that of ctx, which is looked at
+// every 64 KiB.
+func (t *Tokenizer) Encode(ctx context.Context, text string, o Options) ([]int32, error) {
+	return t.EncodeSpans(ctx, []Span{{text, o.ParseSpecial}}, o.AddSpecial)
+}
+
+// EncodeSpans returns the tokens of the spans put together: where they are cut makes
+// no difference but to control tokens, which come only out of text that lies in
+// parsed spans from its first byte to its last. The error is that of ctx.
+func (t *Tokenizer) EncodeSpans(ctx context.Context, spans []Span, addSpecial bool) ([]int32, error) {
+	e := encoder{Tokenizer: t, ctx: ctx}
+	if addSpecial && t.vocab.addBOS {
+		e.ids = append(e.ids, t.vocab.bos)
+	}
+	if err := e.encode(spans); err != nil {
+		return nil, err
+	}
+	if addSpecial && t.vocab.addEOS {
+		e.ids = append(e.ids, t.vocab.eos)
+	}
+	return e.ids, nil
+}
+
+// encoder is one call of EncodeSpans.
+type encoder struct {
+	*Tokenizer
+	ctx    context.Context
+	ids    []int32
+	merger merger
+	begins bool // the next text begins the prompt or follows a special token
+
+	steps int // bytes read and merges tried, since ctx was looked at
+	total int // the same, of the whole call
+}
+
+const stepsPerLook = 64 << 10
+
+// tick counts work and now and then looks whether it is still wanted.
+func (e *encoder) tick(steps int) error {
+	e.steps += steps
+	e.total += steps
+	if e.steps < stepsPerLook {
+		return nil
+	}
+	e.steps = 0
+	return e.ctx.Err()
+}
+
+func (e *encoder) encode(spans []Span) error {
+	if err := e.ctx.Err(); err != nil {
+		return err
+	}
+	text, parsed := join(spans)
+	e.begins = true
+	plain := 0 // where the text begins that is not yet encoded
+	for at := 0; at < len(text); {
+		for len(parsed) > 0 && parsed[0].end <= at {
+			parsed = parsed[1:]
+		}
+		parsedEnd := 0
+		if len(parsed) > 0 && parsed[0].start <= at {
+			parsedEnd = parsed[0].end
+		}
+		id, end := e.vocab.specials.match(text, at, parsedEnd)
+		if err := e.tick(1); err != nil {
+			return err
+		}
+		if id < 0 {
+			at++
+			continue
+		}
+		if err := e.encodeText(text[plain:at]); err != nil {
+			return err
+		}
+		e.ids = append(e.ids, id)
+		e.begins = true
+		at = end
+		for e.vocab.strip != nil && e.vocab.strip[id] && at < len(text) && strings.IndexByte(" \t\n\v\f\r", text[at]) >= 0 {
+			at++
+		}
+		plain = at
+	}
+	return e.encodeText(text[plain:])
+}
+
+// interval is text[start:end].
+type interval struct{ start, end int }
+
+// join puts spans together and says which parts of the text are parsed.
+func join(spans []Span) (text string, parsed []interval) {
+	var b strings.Builder
+	for _, s := range spans {
+		start := b.Len()
+		b.WriteString(s.Text)
+		switch n := len(parsed); {
+		case !s.ParseSpecial || s.Text == "":
+		case n > 0 && parsed[n-1].end == start:
+			parsed[n-1].end = b.Len()
+		default:
+			parsed = append(parsed, interval{start, b.Len()})
+		}
+	}
+	return b.String(), parsed
+}
+
+// maxText bounds the offsets of a merger, which are 32 bits wide.
+const maxText = math.MaxInt32 / 8
+
+// encodeText encodes text without special tokens.
+func (e *encoder) encodeText(text string) error {
+	for text != "" {
+		part := text[:min(len(text), maxText)]
+		text = text[len(part):]
+		var err error
+		if e.bytePair != nil {
+			err = e.bytePair.encode(e, part)
+		} else {
+			err = e.sentencePiece.encode(e, part, e.begins)
+		}
+		if err != nil {
+			return err
+		}
+		e.begins = false
+	}
+	return nil
+}
+
+// Decode returns the text of a prompt from its first token on. special shows control
+// tokens as they are spelled in the vocabulary, else they are left out.
+//
+// It is the pieces put together, less the spaces that Encode added: SentencePiece
+// puts one before text that begins a prompt or follows a special token. What goes
+// on from a prompt is its pieces put together, nothing taken away.
+func (t *Tokenizer) Decode(ids []int32, special bool) string {
+	var b strings.Builder
+	spacePrefix := t.sentencePiece != nil && t.sentencePiece.spacePrefix
+	begins := spacePrefix
+	for _, id := range ids {
+		if !t.valid(id) {
+			continue
+		}
+		cut := t.vocab.cut(id)
+		piece := t.piece(id, special)
+		if begins && !cut {
+			piece = strings.TrimPrefix(piece, " ")
+		}
+		b.WriteString(piece)
+		begins = spacePrefix && cut
+	}
+	return b.String()
+}
+
+// Piece returns the bytes that one token spells: perhaps part of a rune, none for a
+// control token unless special, nil for an id that is not in the vocabulary.
+func (t *Tokenizer) Piece(id int32, special bool) []byte {
+	if !t.valid(id) {
+		return nil
+	}
+	return []byte(t.piece(id, special))
+}
+
+func (t *Tokenizer) piece(id int32, special bool) string {
+	if !special && t.vocab.hidden(id) {
+		return ""
+	}
+	return t.vocab.pieces[id]
+}
+
+func (t *Tokenizer) valid(id int32) bool { return id >= 0 && int(id) < len(t.vocab.texts) }
+
+// VocabSize returns the number of tokens.
+func (t *Tokenizer) VocabSize() int { return len(t.vocab.texts) }
+
+// BOS returns the token that begins a text, if there is one.
+func (t *Tokenizer) BOS() (int32, bool) { return t.vocab.bos, t.vocab.bos >= 0 }
+
+// EOS returns the token that ends a text, if there is one. Others may end an answer:
+// see IsEnd.
+func (t *Tokenizer) EOS() (int32, bool) { return t.vocab.eos, t.vocab.eos >= 0 }
+
+// AddsBOS reports whether the file wants BOS at the beginning of every prompt.
+func (t *Tokenizer) AddsBOS() bool { return t.vocab.addBOS }
+
+// IsEnd reports whether a token ends an answer: end of text, turn or message.
+func (t *Tokenizer) IsEnd(id int32) bool { return t.vocab.ends[id] }
+
+// IsControl reports whether a token steers the model and spells nothing.
+func (t *Tokenizer) IsControl(id int32) bool { return t.valid(id) && t.vocab.hidden(id) }
+
+// Text returns a token as the vocabulary spells it, "" for an id that is not in it.
+func (t *Tokenizer) Text(id int32) string {
+	if !t.valid(id) {
+		return ""
+	}
+	return t.vocab.texts[id]
+}

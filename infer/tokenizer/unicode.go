@@ -1,0 +1,98 @@
+package tokenizer
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// class is the set of properties that the pre-tokenizers ask of a rune. A rune
+// with none of them (a control, a format character, an unassigned code point) has
+// class 0, and so has a byte that is not UTF-8.
+type class uint16
+
+const (
+	letter class = 1 << iota // L
+	number                   // N
+	mark                     // M
+	punct                    // P
+	symbol                   // S
+	space                    // White_Space
+	upper                    // Lu, Lt
+	lower                    // Ll
+	han                      // script Han
+)
+
+var classTables = []struct {
+	class class
+	table *unicode.RangeTable
+}{
+	{letter, unicode.L}, {number, unicode.N}, {mark, unicode.M}, {punct, unicode.P}, {symbol, unicode.S},
+	{space, unicode.White_Space}, {upper, unicode.Lu}, {upper, unicode.Lt}, {lower, unicode.Ll}, {han, unicode.Han},
+}
+
+// basicClasses holds the class of every rune below U+10000: nearly all text takes
+// one load a rune instead of nine binary searches.
+var basicClasses = func() *[0x10000]class {
+	var classes [0x10000]class
+	for _, t := range classTables {
+		for _, r := range t.table.R16 {
+			for c := uint32(r.Lo); c <= uint32(r.Hi); c += uint32(r.Stride) {
+				classes[c] |= t.class
+			}
+		}
+	}
+	return &classes
+}()
+
+func classOf(r rune) class {
+	if r < int32(len(basicClasses)) {
+		return basicClasses[r]
+	}
+	var c class
+	for _, t := range classTables {
+		if unicode.Is(t.table, r) {
+			c |= t.class
+		}
+	}
+	return c
+}
+
+// classAt returns the class and the length of the rune at text[at:]. Past the end
+// both are 0.
+func classAt(text string, at int) (class, int) {
+	if at >= len(text) {
+		return 0, 0
+	}
+	if b := text[at]; b < utf8.RuneSelf {
+		return basicClasses[b], 1
+	}
+	r, size := utf8.DecodeRuneInString(text[at:])
+	if r == utf8.RuneError && size == 1 {
+		return 0, 1
+	}
+	return classOf(r), size
+}
+
+// skip returns the end of the run at text[at:] of runes that have one of the
+// classes in any.
+func skip(text string, at int, any class) int {
+	for {
+		c, size := classAt(text, at)
+		if c&any == 0 {
+			return at
+		}
+		at += size
+	}
+}
+
+// skipNot returns the end of the run at text[at:] of runes that have none of the
+// classes in none.
+func skipNot(text string, at int, none class) int {
+	for {
+		c, size := classAt(text, at)
+		if size == 0 || c&none != 0 {
+			return at
+		}
+		at += size
+	}
+}
