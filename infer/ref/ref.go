@@ -221,6 +221,10 @@ func (d *Device) vector(w device.Tensor) []float32 {
 	return v
 }
 
+// dot is nearly all of this device's time. The race detector would make it ten
+// times slower and has nothing to find here: a device belongs to one goroutine.
+//
+//go:norace
 func dot(a, b []float32) (sum float64) {
 	for i := range a {
 		sum += float64(a[i]) * float64(b[i])

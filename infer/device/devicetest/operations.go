@@ -76,7 +76,8 @@ func (s Suite) compare(t *testing.T, name string, tolerance float64, build func(
 			got.run(got.compile(), batch)
 			for r := range rows {
 				w := want.read(wantOut, r)
-				near(t, fmt.Sprintf("row %d of %d", r, rows), got.read(gotOut, r), w, func(int) float64 { return tolerance * largest(w) })
+				allowed := tolerance * largest(w)
+				near(t, fmt.Sprintf("row %d of %d", r, rows), got.read(gotOut, r), w, func(int) float64 { return allowed })
 			}
 		}
 	})
