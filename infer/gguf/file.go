@@ -132,3 +132,12 @@ type Tensor struct {
 	Shape []int  // 1 to 4 dimensions, the fastest first: a matrix is (columns, rows)
 	Data  []byte // as it lies in the file, at any alignment that the file chose
 }
+
+// Elements returns how many numbers the tensor has.
+func (t Tensor) Elements() int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}

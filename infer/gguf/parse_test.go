@@ -436,12 +436,8 @@ func readAll(t testing.TB, f *gguf.File) {
 		f.Floats(key)
 	}
 	for _, tensor := range f.Tensors() {
-		elements := 1
-		for _, d := range tensor.Shape {
-			elements *= d
-		}
 		block, bytes := tensor.Type.Block()
-		if elements/int(block)*int(bytes) != len(tensor.Data) {
+		if tensor.Elements()/int(block)*int(bytes) != len(tensor.Data) {
 			t.Errorf("tensor %q, %s %v, has %d bytes", tensor.Name, tensor.Type, tensor.Shape, len(tensor.Data))
 		}
 		for i := 0; i < len(tensor.Data); i += 4096 {

@@ -14,11 +14,7 @@ func TestModel(t *testing.T) {
 	t.Run("it is a llama of 14 million parameters in Q8_0, as its card says", func(t *testing.T) {
 		parameters, bytes := 0, map[gguf.Type]int{}
 		for _, tensor := range f.Tensors() {
-			n := 1
-			for _, d := range tensor.Shape {
-				n *= d
-			}
-			parameters += n
+			parameters += tensor.Elements()
 			bytes[tensor.Type] += len(tensor.Data)
 		}
 		if parameters/1e6 != 14 {

@@ -27,11 +27,7 @@ func values(t *testing.T, f *gguf.File, name string) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 1
-	for _, d := range w.Shape {
-		n *= d
-	}
-	dst := make([]float32, n)
+	dst := make([]float32, w.Elements())
 	if err := gguf.Dequantize(w.Type, w.Data, dst); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,121 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"m40-llm/infer"
+	"m40-llm/infer/gguf"
+)
+
+// entry is a model that is there: a file, or bytes of the program.
+type entry struct {
+	name      string // by which it is asked for: short, or qualified where that is not clear
+	short     string // file name without .gguf
+	qualified string // the same with its folder
+	path      string // absolute; empty if it is built in
+	data      []byte // the file, if it is built in
+}
+
+func newEntry(path, qualified string) entry {
+	trim := func(s string) string {
+		if ext := filepath.Ext(s); strings.EqualFold(ext, ".gguf") {
+			return strings.TrimSuffix(s, ext)
+		}
+		return s
+	}
+	return entry{path: path, short: trim(filepath.Base(path)), qualified: filepath.ToSlash(trim(qualified))}
+}
+
+func byName(a, b entry) int { return strings.Compare(a.name, b.name) }
+
+func (e entry) open() (*gguf.File, error) {
+	if e.path == "" {
+		return gguf.Parse(e.data)
+	}
+	return gguf.Open(e.path)
+}
+
+// reason is the text of err without the path, which the reader of a list sees already.
+func (e entry) reason(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err.Error()
+	}
+	return strings.TrimPrefix(err.Error(), e.path+": ")
+}
+
+// describe reads the model's header. stat is nil for a built-in model.
+func (e entry) describe(stat fs.FileInfo) infer.ModelInfo {
+	info := infer.ModelInfo{Name: e.name, Path: e.path, Size: int64(len(e.data)), Demo: e.path == ""}
+	if stat != nil {
+		info.Size, info.ModifiedUnix = stat.Size(), stat.ModTime().Unix()
+	}
+	f, err := e.open()
+	if err == nil {
+		err = readHeader(&info, f)
+		f.Close()
+	}
+	if err != nil {
+		info.Error = e.reason(err)
+	}
+	return info
+}
+
+// readHeader fills the fields of info that the model file knows. Its error says why
+// the file is no model that can be used.
+func readHeader(info *infer.ModelInfo, f *gguf.File) error {
+	architecture, err := f.Str("general.architecture")
+	if err != nil {
+		return err
+	}
+	license, err := gguf.Optional(f.Str, "general.license", "")
+	if err != nil {
+		return err
+	}
+	context, err := gguf.Optional(f.Uint, architecture+".context_length", 0)
+	if err != nil {
+		return err
+	}
+	parts, err := gguf.Optional(f.Uint, "split.count", 1)
+	if err != nil {
+		return err
+	}
+	info.Architecture, info.License = oneLine(architecture), oneLine(license)
+	info.ContextTrain = int(min(context, math.MaxInt32))
+	info.Quant, info.Parameters = weigh(f.Tensors())
+	switch {
+	case parts > 1:
+		return fmt.Errorf("is one of the %d parts of a split model; merge them into one file first", parts)
+	case len(f.Tensors()) == 0:
+		return errors.New("has a vocabulary and no weights")
+	}
+	return nil
+}
+
+// weigh returns the type that most bytes have and the number of weights.
+func weigh(tensors []gguf.Tensor) (quant string, parameters int64) {
+	bytes := map[gguf.Type]int{}
+	most := 0
+	for _, t := range tensors {
+		parameters += int64(t.Elements())
+		if bytes[t.Type] += len(t.Data); bytes[t.Type] > most {
+			most, quant = bytes[t.Type], t.Type.String()
+		}
+	}
+	return quant, parameters
+}
+
+// oneLine makes text of a file fit for a table: some licence fields hold all of the
+// licence.
+func oneLine(s string) string {
+	s, _, _ = strings.Cut(strings.ToValidUTF8(s, "\uFFFD"), "\n")
+	if runes := []rune(s); len(runes) > 80 {
+		return string(runes[:79]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,299 @@
+package hub_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/hub"
+)
+
+var _ infer.Catalog = (*hub.Hub)(nil)
+
+// folder writes files, given by their path inside it, and returns its path.
+func folder(t *testing.T, files map[string][]byte) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "models")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func models(t *testing.T, h *hub.Hub) []infer.ModelInfo {
+	t.Helper()
+	list, err := h.Models(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func names(t *testing.T, h *hub.Hub) []string {
+	t.Helper()
+	list := []string{}
+	for _, m := range models(t, h) {
+		list = append(list, m.Name)
+	}
+	return list
+}
+
+var tiny = gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})
+
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files []string
+		want  []string
+	}{
+		{"an empty folder leaves the built-in model", nil, []string{"guide"}},
+		{"a file is called by its name without the extension", []string{"b.gguf", "a.GGUF"}, []string{"guide", "a", "b"}},
+		{"files two folders deep are found, deeper ones are not", []string{"one/a.gguf", "one/two/b.gguf", "one/two/three/c.gguf"}, []string{"guide", "a", "b"}},
+		{"other files and hidden folders do not count", []string{"a.txt", "b.gguf.partial", ".cache/c.gguf", ".d.gguf"}, []string{"guide"}},
+		{"two files of one name are called by their folders", []string{"x.gguf", "org/x.gguf", "org/repo/x.gguf", "y.gguf"}, []string{"guide", "models/x", "org/repo/x", "org/x", "y"}},
+		{"a file called like the built-in model is called by its folder", []string{"guide.gguf"}, []string{"guide", "models/guide"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files := map[string][]byte{}
+			for _, f := range c.files {
+				files[f] = tiny
+			}
+			h := hub.New(hub.Options{Dir: folder(t, files), Builtin: map[string][]byte{"guide": tiny}})
+			got := names(t, h)
+			if !reflect.DeepEqual(got, c.want) {
+				t.Fatalf("got %q, want %q", got, c.want)
+			}
+			for _, name := range got {
+				f, info, err := h.Open(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.Close()
+				if info.Name != name {
+					t.Errorf("%q opens as %q", name, info.Name)
+				}
+			}
+		})
+	}
+	t.Run("a folder that is not there holds no models", func(t *testing.T) {
+		h := hub.New(hub.Options{Dir: filepath.Join(t.TempDir(), "none"), Builtin: map[string][]byte{"guide": tiny}})
+		if got := names(t, h); !reflect.DeepEqual(got, []string{"guide"}) {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("a folder that cannot be listed is an error, and the built-in model still opens", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h := hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{"guide": tiny}})
+		if _, err := h.Models(context.Background()); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("the list gives %v", err)
+		}
+		if _, _, err := h.Open("guide"); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := h.Open("other"); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("a name that may be in the folder gives %v", err)
+		}
+	})
+	t.Run("a cancelled context ends the list", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if _, err := hub.New(hub.Options{Builtin: map[string][]byte{"guide": tiny}}).Models(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestOpen(t *testing.T) {
+	outside := filepath.Join(folder(t, map[string][]byte{"secret.gguf": tiny}), "secret.gguf")
+	dir := folder(t, map[string][]byte{"org/a.gguf": tiny, "other/a.gguf": tiny, "b.gguf": tiny, "org/cut.gguf": tiny[:100]})
+	h := hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{"guide": tiny}})
+	for _, c := range []struct {
+		name, ask string
+		code      infer.ErrorCode // empty: opens
+		want      string          // what the error says
+	}{
+		{"the name from the list opens", "org/a", "", ""},
+		{"the folder may be said where it is not needed", "models/b", "", ""},
+		{"an unknown name is answered with those there are", "c", infer.CodeNotFound, `no model called "c"; there are guide, b, cut, org/a, other/a`},
+		{"an ambiguous name is answered with the full ones", "a", infer.CodeNotFound, "ask for one of org/a, other/a"},
+		{"a broken file says what is wrong with it", "cut", infer.CodeModelFile, "the file ends too early"},
+		{"an absolute path is no name", outside, infer.CodeNotFound, "no model called"},
+		{"a relative path is no name", "../models/b", infer.CodeNotFound, "no model called"},
+		{"a path inside the folder is no name", filepath.Join(dir, "b.gguf"), infer.CodeNotFound, "no model called"},
+		{"the empty name is no name", "", infer.CodeNotFound, "no model called"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, _, err := h.Open(c.ask)
+			if c.code == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.Close()
+				return
+			}
+			var e *infer.Error
+			if !errors.As(err, &e) || e.Code != c.code || !strings.Contains(e.Message, c.want) {
+				t.Errorf("got %v, want code %s and %q", err, c.code, c.want)
+			}
+		})
+	}
+}
+
+func TestAllowPath(t *testing.T) {
+	outside := folder(t, map[string][]byte{"mine.gguf": tiny, "guide.gguf": tiny, "b.gguf": tiny, "blob": tiny})
+	for _, c := range []struct {
+		name, file, want string
+	}{
+		{"a file outside the folder gets its own name", "mine.gguf", "mine"},
+		{"a file without the extension will do", "blob", "blob"},
+		{"a name that the built-in model has gets the folder", "guide.gguf", "models/guide"},
+		{"a name that a file of the models folder has is taken from that", "b.gguf", "b"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := hub.New(hub.Options{Dir: folder(t, map[string][]byte{"b.gguf": tiny}), Builtin: map[string][]byte{"guide": tiny}})
+			path := filepath.Join(outside, c.file)
+			got, err := h.AllowPath(path)
+			if err != nil || got != c.want {
+				t.Fatalf("is called %q, %v, want %q", got, err, c.want)
+			}
+			f, info, err := h.Open(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+			if info.Path != path {
+				t.Errorf("opens %s, want %s", info.Path, path)
+			}
+			if again, err := h.AllowPath(path); again != got || err != nil {
+				t.Errorf("said twice, it is called %q, %v", again, err)
+			}
+		})
+	}
+	t.Run("a file of the models folder is listed once", func(t *testing.T) {
+		dir := folder(t, map[string][]byte{"b.gguf": tiny})
+		h := hub.New(hub.Options{Dir: dir})
+		if name, err := h.AllowPath(filepath.Join(dir, "b.gguf")); name != "b" || err != nil {
+			t.Errorf("is called %q, %v", name, err)
+		}
+		if got := names(t, h); !reflect.DeepEqual(got, []string{"b"}) {
+			t.Errorf("the list is %q", got)
+		}
+	})
+	t.Run("a missing file is an error", func(t *testing.T) {
+		if _, err := hub.New(hub.Options{}).AllowPath(filepath.Join(outside, "no.gguf")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestInfo(t *testing.T) {
+	long := strings.Repeat("x", 100)
+	dir := folder(t, map[string][]byte{
+		"good.gguf":     tiny,
+		"text.gguf":     []byte("hello"),
+		"vocab.gguf":    gguftest.New().Set("general.architecture", "llama").Bytes(),
+		"part.gguf":     gguftest.New().Set("general.architecture", "llama").Set("split.count", uint16(3)).Bytes(),
+		"nameless.gguf": gguftest.New().Set("a", 1).Bytes(),
+		"odd.gguf":      gguftest.New().Set("general.architecture", "llama").Set("llama.context_length", "many").Bytes(),
+		"licence.gguf": gguftest.New().Set("general.architecture", "llama").Set("general.license", "MIT "+long+"\nsecond line").
+			Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes(),
+	})
+	if err := os.Symlink("nowhere", filepath.Join(dir, "gone.gguf")); err != nil {
+		t.Fatal(err)
+	}
+	h := hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{"guide": tiny}})
+	byName := map[string]infer.ModelInfo{}
+	for _, m := range models(t, h) {
+		byName[m.Name] = m
+	}
+	t.Run("a model's header fills its description", func(t *testing.T) {
+		got := byName["good"]
+		if time.Since(time.Unix(got.ModifiedUnix, 0)).Abs() > time.Hour {
+			t.Errorf("was changed at %d", got.ModifiedUnix)
+		}
+		got.ModifiedUnix = 0
+		// Embedding and output 64 x 320, and 2 layers of 64 x (64+32+32+64) and
+		// 3 x 64 x 128 weights; 5 norms of 64.
+		want := infer.ModelInfo{Name: "good", Path: filepath.Join(dir, "good.gguf"), Size: int64(len(tiny)), Architecture: "llama", Quant: "Q8_0",
+			Parameters: 2*64*320 + 2*(64*192+3*64*128) + 5*64, ContextTrain: 256, License: "MIT"}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+	})
+	t.Run("a built-in model has no path and is a demo", func(t *testing.T) {
+		if got := byName["guide"]; got.Path != "" || !got.Demo || got.Size != int64(len(tiny)) || got.Quant != "Q8_0" {
+			t.Errorf("got %+v", got)
+		}
+	})
+	for name, want := range map[string]string{
+		"text":     "not a GGUF file",
+		"vocab":    "no weights",
+		"part":     "one of the 3 parts",
+		"nameless": `key "general.architecture": missing`,
+		"odd":      `key "llama.context_length" is of type string`,
+		"gone":     "no such file",
+	} {
+		t.Run("a file that cannot be used is listed with the reason: "+name, func(t *testing.T) {
+			if got := byName[name].Error; !strings.Contains(got, want) || strings.Contains(got, dir) {
+				t.Errorf("the reason is %q, want %q in it and no path", got, want)
+			}
+		})
+	}
+	t.Run("a licence of many lines is cut to a short one", func(t *testing.T) {
+		if got := byName["licence"].License; !strings.HasPrefix(got, "MIT xxx") || len([]rune(got)) != 80 {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("a file that was replaced is read anew", func(t *testing.T) {
+		path := filepath.Join(dir, "text.gguf")
+		if err := os.WriteFile(path+".new", tiny, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range models(t, h) {
+			if m.Name == "text" && m.Error != "" {
+				t.Errorf("the reason is still %q", m.Error)
+			}
+		}
+	})
+	t.Run("a file that did not change is not read again", func(t *testing.T) {
+		path := filepath.Join(dir, "good.gguf")
+		stat, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, make([]byte, len(tiny)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, stat.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range models(t, h) {
+			if m.Name == "good" && m.Error != "" {
+				t.Errorf("it was read again: %s", m.Error)
+			}
+		}
+	})
+}
