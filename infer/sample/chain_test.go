@@ -1,0 +1,609 @@
+package sample
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var (
+	inf = float32(math.Inf(1))
+	nan = float32(math.NaN())
+)
+
+// off returns settings with every stage off.
+func off() Params {
+	return Params{Temperature: 1, TopP: 1, TypicalP: 1, RepeatPenalty: 1, RepeatLastN: 64}
+}
+
+func mustChain(t testing.TB, p Params, vocab int) *Chain {
+	t.Helper()
+	c, err := NewChain(p, vocab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func mustNext(t testing.TB, c *Chain, logits []float32, history []int32, pos, top int) Choice {
+	t.Helper()
+	choice, err := c.Next(logits, history, pos, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return choice
+}
+
+// randomLogits draws a row such as models compute: normal, with a few tokens far
+// above the rest. A share of it is masked; step > 0 rounds, which makes ties.
+func randomLogits(rng *rand.Rand, vocab int, spread, masked, step float64) []float32 {
+	row := make([]float32, vocab)
+	for i := range row {
+		x := rng.NormFloat64() * spread
+		if rng.IntN(100) == 0 {
+			x += 2 * spread
+		}
+		if step > 0 {
+			x = math.Round(x/step) * step
+		}
+		row[i] = float32(x)
+		if rng.Float64() < masked {
+			row[i] = -inf
+		}
+	}
+	row[rng.IntN(vocab)] = float32(spread) // never all masked
+	return row
+}
+
+// drawParams draws settings, each stage on or off.
+func drawParams(t *rapid.T, vocab int) Params {
+	p := off()
+	on := func(name string) bool { return rapid.Bool().Draw(t, name+" on") }
+	p.Seed = rapid.Int64Range(0, math.MaxInt64).Draw(t, "seed")
+	if on("temperature") {
+		p.Temperature = rapid.SampledFrom([]float64{0, 1e-320, 1e-9, 0.2, 0.7, 1.5, 5, 100}).Draw(t, "temperature")
+	}
+	if on("top_k") {
+		p.TopK = rapid.IntRange(1, 2*vocab).Draw(t, "top_k")
+	}
+	if on("top_p") {
+		p.TopP = rapid.SampledFrom([]float64{0, 0.1, 0.57, 0.9, 0.95, 0.9999}).Draw(t, "top_p")
+	}
+	if on("min_p") {
+		p.MinP = rapid.SampledFrom([]float64{1e-9, 0.01, 0.05, 0.3, 1}).Draw(t, "min_p")
+	}
+	if on("typical_p") {
+		p.TypicalP = rapid.SampledFrom([]float64{0, 0.21, 0.5, 0.95}).Draw(t, "typical_p")
+	}
+	if on("penalties") {
+		p.RepeatPenalty = rapid.SampledFrom([]float64{0.5, 1, 1.1, 2, 50}).Draw(t, "repeat_penalty")
+		p.PresencePenalty = rapid.SampledFrom([]float64{-3, 0, 0.6, 20}).Draw(t, "presence_penalty")
+		p.FrequencyPenalty = rapid.SampledFrom([]float64{-1, 0, 0.3, 5}).Draw(t, "frequency_penalty")
+		p.RepeatLastN = rapid.IntRange(-1, 80).Draw(t, "repeat_last_n")
+	}
+	if on("logit_bias") {
+		p.LogitBias = rapid.MapOfN(rapid.Int32Range(0, int32(vocab-1)), rapid.Float64Range(-30, 30), 1, min(5, vocab)).Draw(t, "logit_bias")
+	}
+	return p
+}
+
+func drawHistory(t *rapid.T, vocab int) []int32 {
+	// Few distinct tokens, so that some repeat.
+	few := rapid.SliceOfN(rapid.Int32Range(0, int32(vocab-1)), 1, 10).Draw(t, "tokens")
+	return rapid.SliceOfN(rapid.SampledFrom(few), 0, 100).Draw(t, "history")
+}
+
+func drawLogits(t *rapid.T, vocab int) []float32 {
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "logits"), 0))
+	return randomLogits(rng, vocab,
+		rapid.SampledFrom([]float64{0.01, 1, 4, 30, 1e4}).Draw(t, "spread"),
+		rapid.SampledFrom([]float64{0, 0, 0.3, 0.99}).Draw(t, "masked"),
+		rapid.SampledFrom([]float64{0, 0, 0.5}).Draw(t, "step"))
+}
+
+func TestChain_EqualsItsSlowTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		// Small vocabularies are sorted whole; in the large ones the head grows.
+		vocab := rapid.SampledFrom([]int{1, 2, 3, 17, 300, 5000, 40000}).Draw(t, "vocab")
+		p := drawParams(t, vocab)
+		logits, history := drawLogits(t, vocab), drawHistory(t, vocab)
+		pos := rapid.IntRange(0, 1<<20).Draw(t, "pos")
+
+		c, err := NewChain(p, vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Next(logits, history, pos, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := twin(p, logits, history, pos)
+		if got.ID != want.ID || got.Rank != want.Rank {
+			t.Fatalf("chose token %d of rank %d, the twin %d of rank %d\n%+v\n%+v", got.ID, got.Rank, want.ID, want.Rank, got.Stages, want.Stages)
+		}
+		if len(got.Stages) != len(want.Stages) {
+			t.Fatalf("stages %+v, the twin's %+v", got.Stages, want.Stages)
+		}
+		for i, s := range got.Stages {
+			w := want.Stages[i]
+			if s.Name != w.Name || s.Kept != w.Kept || math.Abs(s.Removed-w.Removed) > 1e-9 {
+				t.Fatalf("stage %d is %+v, the twin's %+v", i, s, w)
+			}
+		}
+		if math.Abs(got.PMax-want.PMax) > 1e-12 || math.Abs(got.Entropy-want.Entropy) > 1e-9 {
+			t.Fatalf("p_max %v entropy %v, the twin's %v %v", got.PMax, got.Entropy, want.PMax, want.Entropy)
+		}
+		if want.LogProb > -700 && math.Abs(got.LogProb-want.LogProb) > 1e-9 {
+			t.Fatalf("logprob %v, the twin's %v", got.LogProb, want.LogProb)
+		}
+	})
+}
+
+func TestChain_NeverChoosesAMaskedToken(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		vocab := rapid.IntRange(1, 50).Draw(t, "vocab")
+		p := drawParams(t, vocab)
+		logits, history := drawLogits(t, vocab), drawHistory(t, vocab)
+		c, err := NewChain(p, vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for pos := range 20 {
+			choice, err := c.Next(logits, history, pos, vocab)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if logits[choice.ID] == -inf {
+				t.Fatalf("position %d: chose masked token %d", pos, choice.ID)
+			}
+			if slices.ContainsFunc(choice.Top, func(a Candidate) bool { return logits[a.ID] == -inf }) {
+				t.Fatalf("masked token among the alternatives %v", choice.Top)
+			}
+			for _, s := range choice.Stages {
+				if s.Kept < 1 || s.Removed < 0 || s.Removed > 1 {
+					t.Fatalf("impossible stage %+v", s)
+				}
+			}
+		}
+	})
+}
+
+func TestChain_AlternativesAreTheWholeDistributionInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		vocab := rapid.IntRange(1, 3000).Draw(t, "vocab")
+		logits := drawLogits(t, vocab)
+		top := rapid.IntRange(0, vocab+5).Draw(t, "top")
+		c, err := NewChain(off(), vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		some, err := c.Next(logits, nil, 0, top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := c.Next(logits, nil, 0, vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := min(top, len(all.Top)); !slices.Equal(some.Top, all.Top[:n]) {
+			t.Fatalf("the first %d of the alternatives differ from a list of %d", len(all.Top), top)
+		}
+		sum := 0.0
+		for i, a := range all.Top {
+			sum += math.Exp(a.LogProb)
+			if i == 0 {
+				continue
+			}
+			before := all.Top[i-1]
+			if x, y := logits[before.ID], logits[a.ID]; x < y || x == y && before.ID > a.ID {
+				t.Fatalf("token %d (%v) stands before token %d (%v)", before.ID, x, a.ID, y)
+			}
+		}
+		if math.Abs(sum-1) > 1e-9 {
+			t.Fatalf("probabilities sum to %v", sum)
+		}
+		if got := all.Top[all.Rank]; got.ID != all.ID || got.LogProb != all.LogProb {
+			t.Fatalf("token %d of rank %d is %+v in the list", all.ID, all.Rank, got)
+		}
+	})
+}
+
+func TestChain_TokenDependsOnlyOnItsArguments(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		vocab := rapid.IntRange(1, 4000).Draw(t, "vocab")
+		p := drawParams(t, vocab)
+		logits, other, history := drawLogits(t, vocab), drawLogits(t, vocab), drawHistory(t, vocab)
+		pos := rapid.IntRange(0, 1000).Draw(t, "pos")
+		given := slices.Clone(logits)
+
+		fresh, err := NewChain(p, vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := fresh.Next(logits, history, pos, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(logits, given) {
+			t.Fatal("the logits were changed")
+		}
+		used, err := NewChain(p, vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := used.Next(other, nil, pos+1, vocab); err != nil {
+			t.Fatal(err)
+		}
+		got, err := used.Next(logits, history, pos, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Top = nil
+		a, _ := json.Marshal(want)
+		b, _ := json.Marshal(got)
+		if string(a) != string(b) {
+			t.Fatalf("a new chain chose %s, a used one %s", a, b)
+		}
+	})
+}
+
+func TestChain_LogitsThatAreNoDistribution(t *testing.T) {
+	for name, logits := range map[string][]float32{
+		"all of them are masked":                  {-inf, -inf, -inf},
+		"one is NaN":                              {1, nan, 2},
+		"the first is NaN":                        {nan, 1, 2},
+		"one is NaN and the rest are masked":      {-inf, -inf, nan},
+		"one is +Inf":                             {1, inf, 2},
+		"one is +Inf and the rest are masked":     {-inf, -inf, inf},
+		"a NaN with the sign bit set":             {1, math.Float32frombits(0xffc00000), 2},
+		"a NaN comes after the largest of logits": {1, 100, nan},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, p := range []Params{off(), {TopP: 1, TypicalP: 1, RepeatPenalty: 1}, DefaultParams()} {
+				p.Seed = 1
+				if _, err := mustChain(t, p, 3).Next(logits, nil, 0, 3); !errors.Is(err, ErrNotFinite) {
+					t.Errorf("Next: %v", err)
+				}
+			}
+			if _, err := Score(logits, 0, 3); !errors.Is(err, ErrNotFinite) {
+				t.Errorf("Score: %v", err)
+			}
+		})
+	}
+}
+
+func TestChain_RefusesArgumentsThatDoNotFit(t *testing.T) {
+	p := off()
+	p.PresencePenalty = 1
+	c := mustChain(t, p, 3)
+	row := []float32{1, 2, 3}
+	for name, call := range map[string]func() (Choice, error){
+		"too few logits":                     func() (Choice, error) { return c.Next(row[:2], nil, 0, 0) },
+		"no logits":                          func() (Choice, error) { return c.Next(nil, nil, 0, 0) },
+		"a negative position":                func() (Choice, error) { return c.Next(row, nil, -1, 0) },
+		"a negative number of alternatives":  func() (Choice, error) { return c.Next(row, nil, 0, -1) },
+		"a negative token in the history":    func() (Choice, error) { return c.Next(row, []int32{0, -1}, 0, 0) },
+		"a history token past the end":       func() (Choice, error) { return c.Next(row, []int32{3, 0}, 0, 0) },
+		"scoring a token past the end":       func() (Choice, error) { return Score(row, 3, 0) },
+		"scoring a negative token":           func() (Choice, error) { return Score(row, -1, 0) },
+		"scoring with negative alternatives": func() (Choice, error) { return Score(row, 0, -1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if choice, err := call(); err == nil {
+				t.Errorf("no error, but %+v", choice)
+			}
+		})
+	}
+	// A refused call leaves nothing behind.
+	if got := mustNext(t, c, row, nil, 0, 0).Stages[0]; got != (Stage{"penalties", 3, 0}) {
+		t.Errorf("after the refusals: %+v", got)
+	}
+}
+
+func TestChain_ExtremeLogits(t *testing.T) {
+	const big = math.MaxFloat32
+	for name, tt := range map[string]struct {
+		logits  []float32
+		set     func(*Params)
+		history []int32
+		want    int32
+	}{
+		"the whole range of float32":                    {[]float32{-big, big, 0}, func(p *Params) {}, nil, 1},
+		"the whole range at the smallest temperature":   {[]float32{-big, big, 0}, func(p *Params) { p.Temperature = 5e-324 }, nil, 1},
+		"a lift past the range stays finite":            {[]float32{big, 0}, func(p *Params) { p.RepeatPenalty = 0.01 }, []int32{0}, 0},
+		"a drop past the range masks nothing":           {[]float32{-big, -inf}, func(p *Params) { p.RepeatPenalty = 100 }, []int32{0, 1}, 0},
+		"no bias brings back a masked token":            {[]float32{0, -inf}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 0},
+		"a bias forces a token":                         {[]float32{50, 0, 50}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 1},
+		"a bias bans a token":                           {[]float32{0, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 0},
+		"only the banned token is left":                 {[]float32{-inf, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 1},
+		"the best penalised beyond all that is left":    {[]float32{1000, -5, 0}, func(p *Params) { p.LogitBias = map[int32]float64{0: -maxBias}; p.PresencePenalty = 100 }, []int32{0}, 2},
+		"one candidate passes every stage":              {[]float32{-inf, 3}, func(p *Params) { *p = Params{Temperature: 0.5, TopK: 1, MinP: 1, RepeatPenalty: 2, RepeatLastN: -1} }, []int32{1}, 1},
+		"top_p 0, min_p 1 and typical_p 0 keep a token": {[]float32{0, 3, 1}, func(p *Params) { p.TopP, p.MinP, p.TypicalP = 0, 1, 0 }, nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := off()
+			tt.set(&p)
+			c := mustChain(t, p, len(tt.logits))
+			for pos := range 50 {
+				if got := mustNext(t, c, tt.logits, tt.history, pos, 0); got.ID != tt.want {
+					t.Fatalf("position %d: token %d, want %d: %+v", pos, got.ID, tt.want, got)
+				}
+			}
+		})
+	}
+}
+
+func TestChain_GreedyTakesTheLargestLogitAfterPenalties(t *testing.T) {
+	greedy := Params{TopP: 1, TypicalP: 1, RepeatPenalty: 1, RepeatLastN: 64}
+	for name, tt := range map[string]struct {
+		logits  []float32
+		set     func(*Params)
+		history []int32
+		want    int32
+		stages  []string
+	}{
+		"the largest logit":           {[]float32{1, 3, 2}, func(p *Params) {}, nil, 1, []string{"temperature"}},
+		"of equal ones the lowest":    {[]float32{1, 3, 3, 3}, func(p *Params) {}, nil, 1, []string{"temperature"}},
+		"minus zero equals zero":      {[]float32{float32(math.Copysign(0, -1)), 0}, func(p *Params) {}, nil, 0, []string{"temperature"}},
+		"after the repeat penalty":    {[]float32{1, 3, 2}, func(p *Params) { p.RepeatPenalty = 2 }, []int32{1}, 2, []string{"penalties", "temperature"}},
+		"after the bias":              {[]float32{1, 3, 2}, func(p *Params) { p.LogitBias = map[int32]float64{0: 5} }, nil, 0, []string{"penalties", "temperature"}},
+		"the cuts have no part in it": {[]float32{0, 1.9, 2, 1.9}, func(p *Params) { p.TopK, p.TopP, p.MinP, p.TypicalP = 2, 0.5, 0.9, 0.1 }, nil, 2, []string{"temperature"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := greedy
+			tt.set(&p)
+			for pos := range 5 {
+				got := mustNext(t, mustChain(t, p, len(tt.logits)), tt.logits, tt.history, pos, 0)
+				if got.ID != tt.want {
+					t.Errorf("token %d, want %d", got.ID, tt.want)
+				}
+				var names []string
+				for _, s := range got.Stages {
+					names = append(names, s.Name)
+				}
+				if !slices.Equal(names, tt.stages) {
+					t.Errorf("stages %v, want %v", names, tt.stages)
+				}
+			}
+		})
+	}
+}
+
+// The expected masses are worked out by hand from the probabilities.
+func TestChain_ReportsWhatEachStageDid(t *testing.T) {
+	probs := []float64{0.1, 0.5, 0.15, 0.25}
+	logits := make([]float32, len(probs))
+	for i, p := range probs {
+		logits[i] = float32(math.Log(p))
+	}
+	p := Params{Temperature: 0.5, TopK: 3, TopP: 0.8, MinP: 0.3, TypicalP: 1, RepeatPenalty: 1, RepeatLastN: 64,
+		LogitBias: map[int32]float64{0: math.Log(2)}}
+	// bias:        0.1 becomes 0.2 of 1.1: {0.5 0.25 0.2 0.15}/1.1; moved 0.2/1.1 - 0.1
+	// top_k 3:     loses 0.15/1.1
+	// top_p 0.8:   0.5, 0.25, 0.2 of 0.95: the third crosses 0.76, so nothing goes (0.75 < 0.76)
+	// min_p 0.3:   0.2 >= 0.3*0.5, so nothing goes
+	// temperature: squares to 0.25, 0.0625, 0.04 of 0.3525; the first gains
+	want := []Stage{
+		{"penalties", 4, 0.2/1.1 - 0.1},
+		{"top_k", 3, 0.15 / 1.1},
+		{"top_p", 3, 0},
+		{"min_p", 3, 0},
+		{"temperature", 3, 0.25/0.3525 - 0.5/0.95},
+	}
+	got := mustNext(t, mustChain(t, p, 4), logits, nil, 0, 2)
+	if len(got.Stages) != len(want) {
+		t.Fatalf("%+v", got.Stages)
+	}
+	for i, s := range got.Stages {
+		if s.Name != want[i].Name || s.Kept != want[i].Kept || math.Abs(s.Removed-want[i].Removed) > 1e-7 {
+			t.Errorf("%+v, want %+v", s, want[i])
+		}
+	}
+	// The model's own distribution, before any of that: 1.7427 bits.
+	if math.Abs(got.PMax-0.5) > 1e-7 || math.Abs(got.Entropy-1.7427376486136672) > 1e-6 {
+		t.Errorf("p_max %v, entropy %v", got.PMax, got.Entropy)
+	}
+	if len(got.Top) != 2 || got.Top[0].ID != 1 || got.Top[1].ID != 3 || math.Abs(got.Top[1].LogProb-math.Log(0.25)) > 1e-6 {
+		t.Errorf("alternatives %+v", got.Top)
+	}
+}
+
+// The 99.9th percentile of chi-square is exceeded by one seed in a thousand. The
+// seed is fixed, so the test is not random: it holds the generator to what it was.
+func TestChain_DrawsFromTheDistributionItReports(t *testing.T) {
+	logits := []float32{0.3, 2, -1, 1.5, 0, -0.5, 2, 1}
+	for name, tt := range map[string]struct {
+		set   func(*Params)
+		limit float64 // of chi-square with one degree of freedom less than there are candidates
+		kept  int
+		power float64 // 1/temperature
+	}{
+		"of the model itself":        {func(p *Params) {}, 24.32, 8, 1},
+		"at temperature 2":           {func(p *Params) { p.Temperature = 2 }, 24.32, 8, 0.5},
+		"at temperature 0.5 of four": {func(p *Params) { p.Temperature, p.TopK = 0.5, 4 }, 16.27, 4, 2},
+		"of the top three":           {func(p *Params) { p.TopK = 3 }, 13.82, 3, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := off()
+			p.Seed = 42
+			tt.set(&p)
+			c := mustChain(t, p, len(logits))
+			const draws = 20000
+			counts := make([]float64, len(logits))
+			for pos := range draws {
+				counts[mustNext(t, c, logits, nil, pos, 0).ID]++
+			}
+			order := []int{1, 6, 3, 7, 0, 4, 5, 2}[:tt.kept]
+			mass := 0.0
+			for _, id := range order {
+				mass += math.Exp(float64(logits[id]) * tt.power)
+			}
+			chi, seen := 0.0, 0.0
+			for _, id := range order {
+				expected := draws * math.Exp(float64(logits[id])*tt.power) / mass
+				chi += (counts[id] - expected) * (counts[id] - expected) / expected
+				seen += counts[id]
+			}
+			if seen != draws {
+				t.Errorf("%v of %d draws were of tokens that had been cut", draws-seen, draws)
+			}
+			if chi > tt.limit {
+				t.Errorf("chi-square %.1f, above %.2f: %v", chi, tt.limit, counts)
+			}
+		})
+	}
+}
+
+func TestScore(t *testing.T) {
+	t.Run("says of a token what Next says of it", func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(3, 4))
+		logits := randomLogits(rng, 1000, 3, 0.1, 0.25)
+		p := DefaultParams()
+		p.Seed, p.PresencePenalty = 9, 1
+		c := mustChain(t, p, len(logits))
+		for pos := range 50 {
+			want := mustNext(t, c, logits, []int32{1, 2, 3}, pos, 5)
+			want.Stages = nil
+			got, err := Score(logits, want.ID, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, _ := json.Marshal(want)
+			b, _ := json.Marshal(got)
+			if string(a) != string(b) {
+				t.Fatalf("%s, but %s", b, a)
+			}
+		}
+	})
+	t.Run("four equal tokens hold two bits", func(t *testing.T) {
+		got, err := Score([]float32{7, 7, 7, 7}, 2, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Rank != 2 || got.PMax != 0.25 || math.Abs(got.Entropy-2) > 1e-15 || math.Abs(got.LogProb-math.Log(0.25)) > 1e-15 || got.Top != nil {
+			t.Errorf("%+v", got)
+		}
+	})
+	t.Run("a certain token holds none", func(t *testing.T) {
+		got, err := Score([]float32{900, 0, -inf}, 0, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Rank != 0 || got.PMax != 1 || got.Entropy != 0 || got.LogProb != 0 || len(got.Top) != 2 || got.Top[1].LogProb != -900 {
+			t.Errorf("%+v", got)
+		}
+	})
+	t.Run("a masked token comes last and fits into JSON", func(t *testing.T) {
+		got, err := Score([]float32{-inf, 0, -inf, 5}, 2, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := json.Marshal(got); err != nil || got.Rank != 3 || got.LogProb != -9999 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+func TestChain_AllocatesOnlyItsResult(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	const vocab = 20000
+	logits := randomLogits(rng, vocab, 0.5, 0, 0) // flat: the head grows to the whole row
+	history := make([]int32, 200)
+	for i := range history {
+		history[i] = int32(rng.IntN(vocab))
+	}
+	for name, tt := range map[string]struct {
+		set  func(*Params)
+		top  int
+		want float64
+	}{
+		"the default settings":     {func(p *Params) { *p = DefaultParams() }, 0, 1},
+		"with alternatives":        {func(p *Params) { *p = DefaultParams() }, 20, 2},
+		"a cut through a flat row": {func(p *Params) { p.TopP = 0.99 }, 0, 1},
+		"every stage": {func(p *Params) {
+			*p = Params{Temperature: 2, TopK: 15000, TopP: 0.99, MinP: 0.001, TypicalP: 0.99, RepeatPenalty: 1.1, RepeatLastN: -1, LogitBias: map[int32]float64{7: 1}}
+		}, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := off()
+			tt.set(&p)
+			p.Seed = 1
+			c := mustChain(t, p, vocab)
+			pos := 0
+			got := testing.AllocsPerRun(5, func() {
+				mustNext(t, c, logits, history, pos, tt.top)
+				pos++
+			})
+			if got > tt.want {
+				t.Errorf("%v allocations a token, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// A benchmark token costs what it costs with logits of a typical shape: a head of a
+// few tokens far above a wide tail.
+func BenchmarkNext(b *testing.B) {
+	for _, vocab := range []struct {
+		name string
+		size int
+	}{{"4k", 4096}, {"32k", 32000}, {"128k", 128256}} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		logits := make([]float32, vocab.size)
+		for i := range logits {
+			logits[i] = float32(rng.NormFloat64() * 2.5)
+		}
+		for i := range 30 {
+			logits[rng.IntN(vocab.size)] = 18 - float32(i)/3
+		}
+		history := make([]int32, 1000)
+		for i := range history {
+			history[i] = int32(rng.IntN(vocab.size))
+		}
+		for _, bb := range []struct {
+			name string
+			set  func(*Params)
+			top  int
+		}{
+			{"default", func(p *Params) { *p = DefaultParams() }, 0},
+			{"default+256", func(p *Params) { *p = DefaultParams() }, 256},
+			{"greedy", func(p *Params) { p.Temperature = 0 }, 0},
+			{"penalties", func(p *Params) { *p = DefaultParams(); p.RepeatPenalty = 1.1 }, 0},
+			{"top_p", func(p *Params) { p.TopP = 0.95 }, 0},
+			{"min_p", func(p *Params) { p.MinP = 0.05 }, 0},
+			{"pure", func(p *Params) {}, 0},
+			{"temperature", func(p *Params) { p.Temperature = 0.7 }, 0},
+			{"flat+top_p", func(p *Params) { p.TopP = 0.95; p.LogitBias = flatten(logits) }, 0},
+			{"typical_p", func(p *Params) { p.TypicalP = 0.95 }, 0},
+		} {
+			b.Run(vocab.name+"/"+bb.name, func(b *testing.B) {
+				p := off()
+				bb.set(&p)
+				p.Seed = 1
+				c := mustChain(b, p, vocab.size)
+				pos := 0
+				b.ReportAllocs()
+				for b.Loop() {
+					mustNext(b, c, logits, history, pos, bb.top)
+					pos++
+				}
+			})
+		}
+	}
+}
+
+// flatten returns the bias that takes the head off the tail.
+func flatten(logits []float32) map[int32]float64 {
+	bias := map[int32]float64{}
+	for id, logit := range logits {
+		if logit > 8 {
+			bias[int32(id)] = -float64(logit)
+		}
+	}
+	return bias
+}

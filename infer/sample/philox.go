@@ -1,0 +1,38 @@
+package sample
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"math/bits"
+)
+
+// DrawSeed draws a seed below 2^32, which JavaScript and people can hold.
+func DrawSeed() int64 {
+	var b [4]byte
+	rand.Read(b[:]) // never fails: crypto/rand ends the process where it has no entropy
+	return int64(binary.LittleEndian.Uint32(b[:]))
+}
+
+// uniform returns the random number of one position of the answer that has this
+// seed, in [0, 1) with 53 random bits. The generator has no state, so a token
+// depends on nothing that was drawn before it.
+func uniform(seed int64, pos int) float64 {
+	x := philox4x32(
+		[4]uint32{uint32(pos), uint32(uint64(pos) >> 32), 0, 0},
+		[2]uint32{uint32(seed), uint32(uint64(seed) >> 32)})
+	return float64((uint64(x[1])<<32|uint64(x[0]))>>11) * 0x1p-53
+}
+
+// philox4x32 is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3" (SC 2011): ten rounds of a bijection of the
+// counter that the key selects.
+func philox4x32(ctr [4]uint32, key [2]uint32) [4]uint32 {
+	for range 10 {
+		hi0, lo0 := bits.Mul32(0xd2511f53, ctr[0])
+		hi1, lo1 := bits.Mul32(0xcd9e8d57, ctr[2])
+		ctr = [4]uint32{hi1 ^ ctr[1] ^ key[0], lo1, hi0 ^ ctr[3] ^ key[1], lo0}
+		key[0] += 0x9e3779b9
+		key[1] += 0xbb67ae85
+	}
+	return ctr
+}

@@ -1,0 +1,70 @@
+package sample
+
+import "testing"
+
+// The known answers are those that the authors publish with Random123.
+func TestPhilox4x32_KnownAnswers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ctr  [4]uint32
+		key  [2]uint32
+		want [4]uint32
+	}{
+		"all bits zero": {want: [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+		"all bits one": {
+			[4]uint32{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+			[2]uint32{0xffffffff, 0xffffffff},
+			[4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+		},
+		"digits of pi": {
+			[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+			[2]uint32{0xa4093822, 0x299f31d0},
+			[4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := philox4x32(tt.ctr, tt.key); got != tt.want {
+				t.Errorf("%08x, want %08x", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestUniform(t *testing.T) {
+	t.Run("takes the high bits of the first two words", func(t *testing.T) {
+		want := float64(0xe169c58d6627e8d5>>11) / (1 << 53)
+		if got := uniform(0, 0); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
+	t.Run("uses every bit of seed and position", func(t *testing.T) {
+		seen := map[float64]string{}
+		note := func(what string, u float64) {
+			if u < 0 || u >= 1 {
+				t.Errorf("%s: %v is outside [0, 1)", what, u)
+			}
+			if other, ok := seen[u]; ok {
+				t.Errorf("%s gives the same number as %s", what, other)
+			}
+			seen[u] = what
+		}
+		note("nothing", uniform(0, 0))
+		for i := range 63 {
+			note("a bit of the seed", uniform(1<<i, 0))
+			note("a bit of the position", uniform(0, 1<<i))
+		}
+	})
+}
+
+func TestDrawSeed(t *testing.T) {
+	seen := map[int64]bool{}
+	for range 100 {
+		seed := DrawSeed()
+		if seed < 0 || seed >= 1<<32 {
+			t.Fatalf("seed %d is not below 2^32", seed)
+		}
+		seen[seed] = true
+	}
+	if len(seen) < 99 { // two of 100 agree once in a million runs
+		t.Errorf("%d different seeds of 100", len(seen))
+	}
+}
