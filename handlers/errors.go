@@ -94,6 +94,8 @@ func describe(err error) failure {
 	case errors.As(err, &sizeErr):
 		f.Status, f.Code = http.StatusRequestEntityTooLarge, "body_too_large"
 		f.Message = fmt.Sprintf("the body is larger than the %d bytes that this route takes", sizeErr.Limit)
+	case errors.Is(err, context.Canceled):
+		f = describeEngine(&infer.Error{Code: infer.CodeClosed, Message: "the request was cancelled, or the server is stopping"})
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		f.Status, f.Code, f.Message = http.StatusRequestTimeout, "timeout", "the body did not arrive in time"
 	case errors.As(err, &echoErr) && echoErr.Code < http.StatusInternalServerError:
@@ -168,24 +170,29 @@ func (f failure) body() errorBody {
 // cannot be changed: a stream has reported the failure itself by then.
 func (h *Handlers) handleError(err error, c echo.Context) {
 	f := describe(err)
-	if clientGone(c, err) {
-		return
-	}
-	if f.Status >= http.StatusInternalServerError {
-		h.log.ErrorContext(c.Request().Context(), "request failed", "route", c.Path(), "request", requestID(c), "error", err)
-	}
+	h.logFailure(c, f, err)
 	if c.Response().Committed {
 		return
 	}
 	if err := h.answerFailure(c, f); err != nil {
-		h.log.DebugContext(c.Request().Context(), "cannot send an error response", "request", requestID(c), "error", err)
+		h.logUnsent(c, err)
 	}
 }
 
-func (h *Handlers) answerFailure(c echo.Context, f failure) error {
-	if seconds, ok := retryAfter[f.Status]; ok {
-		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(seconds))
+// logFailure logs what is the server's fault.
+func (h *Handlers) logFailure(c echo.Context, f failure, err error) {
+	if f.Status < http.StatusInternalServerError || errors.Is(err, context.Canceled) || errors.Is(err, errClientLost) {
+		return
 	}
+	h.log.ErrorContext(c.Request().Context(), "request failed", "route", c.Path(), "request", requestID(c), "error", err)
+}
+
+func (h *Handlers) logUnsent(c echo.Context, err error) {
+	h.log.DebugContext(c.Request().Context(), "cannot report a failure", "request", requestID(c), "error", err)
+}
+
+func (h *Handlers) answerFailure(c echo.Context, f failure) error {
+	setRetryAfter(c, f.Status)
 	switch {
 	case c.Request().Method == http.MethodHead:
 		return c.NoContent(f.Status)
@@ -196,9 +203,23 @@ func (h *Handlers) answerFailure(c echo.Context, f failure) error {
 	}
 }
 
-// clientGone reports whether err is only the echo of a client that left.
-func clientGone(c echo.Context, err error) bool {
-	return errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil
+func setRetryAfter(c echo.Context, status int) {
+	if seconds, ok := retryAfter[status]; ok {
+		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(seconds))
+	}
+}
+
+// failGenerate answers a failed POST /v1/generate, whose clients want the
+// engine's error itself.
+func (h *Handlers) failGenerate(c echo.Context, err error) error {
+	var engineErr *infer.Error
+	if !errors.As(err, &engineErr) {
+		return err
+	}
+	f := describe(err)
+	h.logFailure(c, f, err)
+	setRetryAfter(c, f.Status)
+	return c.JSON(f.Status, engineErrorBody{publicError(err)})
 }
 
 func plainErrorPage(c echo.Context, status int, message string) error {

@@ -99,6 +99,20 @@ func (h *Handlers) routes(e *echo.Echo) {
 
 	// Operations.
 	e.Match(getOrHead, "/health", h.health)
+
+	// Generation. Users forget the /v1 in their client's base address.
+	e.POST("/v1/generate", h.generateStream)
+	for _, prefix := range []string{"/v1", ""} {
+		e.POST(prefix+"/chat/completions", h.chatCompletions)
+		e.POST(prefix+"/completions", h.completions)
+	}
+	e.GET("/v1/models", h.models)
+	e.GET("/v1/models/*", h.model)
+
+	// Tools, named as llama-server has them.
+	e.POST("/tokenize", h.tokenize)
+	e.POST("/detokenize", h.detokenize)
+	e.POST("/apply-template", h.applyTemplate)
 }
 
 // apiPrefixes are the first path elements of the routes for programs: their

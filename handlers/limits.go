@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -81,18 +83,38 @@ type boundWriter struct {
 	patience time.Duration
 }
 
+// errClientLost says that a response could not be delivered.
+var errClientLost = errors.New("the client is gone or does not read")
+
 // writePiece is what a client must take within the time of one write.
 const writePiece = 64 << 10
 
 func (w *boundWriter) Write(p []byte) (written int, err error) {
 	for first := true; err == nil && (first || written < len(p)); first = false {
 		piece := p[written:min(len(p), written+writePiece)]
-		_ = w.control.SetWriteDeadline(time.Now().Add(w.patience)) // not every connection has deadlines
+		w.extendDeadline()
 		var n int
 		n, err = w.ResponseWriter.Write(piece)
 		written += n
 	}
-	return written, err
+	return written, lost(err)
+}
+
+func lost(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errClientLost, err)
+}
+
+// FlushError is for http.ResponseController.
+func (w *boundWriter) FlushError() error {
+	w.extendDeadline()
+	return lost(w.control.Flush())
+}
+
+func (w *boundWriter) extendDeadline() {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.patience)) // not every connection has deadlines
 }
 
 // Unwrap is for http.ResponseController.

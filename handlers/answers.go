@@ -1,0 +1,185 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/infer"
+)
+
+// answers are the answers to one request, written side by side.
+type answers struct {
+	events chan answerEvent
+	cancel context.CancelFunc
+}
+
+// answerEvent is an event, or the failure, of answer number index.
+type answerEvent struct {
+	index int
+	event infer.Event
+	err   error
+}
+
+// generate asks the engine for all requests at once. The caller closes the result.
+func (h *Handlers) generate(ctx context.Context, requests []infer.Request) *answers {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &answers{events: make(chan answerEvent), cancel: cancel}
+	var running sync.WaitGroup
+	for i, r := range requests {
+		running.Go(func() { h.follow(ctx, a.events, i, r) })
+	}
+	go func() {
+		running.Wait()
+		close(a.events)
+	}()
+	return a
+}
+
+// follow passes one answer on until it ends, fails or nobody wants it.
+func (h *Handlers) follow(ctx context.Context, events chan<- answerEvent, index int, r infer.Request) {
+	send := func(event infer.Event, err error) bool {
+		select {
+		case events <- answerEvent{index, event, err}:
+			return err == nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			send(infer.Event{}, panicError(v))
+		}
+	}()
+	for event, err := range h.Engine.Generate(ctx, r) {
+		if !send(event, err) || event.Type == infer.EventDone {
+			return
+		}
+	}
+	send(infer.Event{}, &infer.Error{Code: infer.CodeInternal, Message: "the answer ended without its last event"})
+}
+
+// close cancels what still runs and waits for it.
+func (a *answers) close() {
+	a.cancel()
+	for range a.events {
+	}
+}
+
+// sink writes a stream in one of the formats.
+type sink interface {
+	event(index int, e infer.Event) error
+	idle() error // nothing happened for PingInterval
+	fail(err error) error
+	end() error
+}
+
+// stream answers requests in the format of begin, which sends the headers. A
+// failure before the first event is still answered with its status.
+func (h *Handlers) stream(c echo.Context, requests []infer.Request, begin func() (sink, error)) error {
+	a := h.generate(c.Request().Context(), requests)
+	defer a.close()
+	next, open := <-a.events
+	if !open {
+		return context.Cause(c.Request().Context())
+	}
+	if next.err != nil {
+		return next.err
+	}
+	s, err := begin()
+	if err != nil {
+		return err
+	}
+	silence := time.NewTicker(h.PingInterval)
+	defer silence.Stop()
+	for remaining := len(requests); ; {
+		if next.err != nil {
+			h.reportBroken(c, s, next.err)
+			return nil
+		}
+		if err := s.event(next.index, next.event); err != nil {
+			h.reportBroken(c, s, err)
+			return nil
+		}
+		if next.event.Type == infer.EventDone {
+			if remaining--; remaining == 0 {
+				return s.end()
+			}
+		}
+		silence.Reset(h.PingInterval)
+		next = awaitEvent(c.Request().Context(), a.events, silence.C, s)
+	}
+}
+
+// awaitEvent returns the next event, however long it takes.
+func awaitEvent(ctx context.Context, events <-chan answerEvent, silence <-chan time.Time, s sink) answerEvent {
+	for {
+		select {
+		case next, open := <-events:
+			if !open {
+				return answerEvent{err: context.Cause(ctx)}
+			}
+			return next
+		case <-silence:
+			if err := s.idle(); err != nil {
+				return answerEvent{err: err}
+			}
+		}
+	}
+}
+
+// reportBroken ends a stream that has begun with the failure.
+func (h *Handlers) reportBroken(c echo.Context, s sink, err error) {
+	h.logFailure(c, describe(err), err)
+	if errors.Is(err, errClientLost) {
+		return
+	}
+	if err := s.fail(err); err != nil {
+		h.logUnsent(c, err)
+	}
+}
+
+// answer is a whole answer.
+type answer struct {
+	text   string        // as far as it is released
+	prompt []infer.Token // if the request asked for them
+	tokens []infer.Token
+	done   infer.Done
+}
+
+// collect waits for the whole answers to requests.
+func (h *Handlers) collect(ctx context.Context, requests []infer.Request) ([]answer, error) {
+	a := h.generate(ctx, requests)
+	defer a.close()
+	collected := make([]answer, len(requests))
+	texts := make([]strings.Builder, len(requests))
+	for remaining := len(requests); remaining > 0; {
+		next, open := <-a.events
+		if !open {
+			return nil, context.Cause(ctx)
+		}
+		if next.err != nil {
+			return nil, next.err
+		}
+		dst := &collected[next.index]
+		switch e := next.event; e.Type {
+		case infer.EventToken:
+			if e.Token.Prompt {
+				dst.prompt = append(dst.prompt, *e.Token)
+				continue
+			}
+			dst.tokens = append(dst.tokens, *e.Token)
+			texts[next.index].WriteString(e.Token.Text)
+		case infer.EventDone:
+			dst.done = *e.Done
+			texts[next.index].WriteString(e.Done.Text)
+			dst.text = texts[next.index].String()
+			remaining--
+		}
+	}
+	return collected, nil
+}

@@ -1,0 +1,240 @@
+package handlers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+)
+
+// maxDepth is the deepest nesting of arrays and objects in a body.
+const maxDepth = 64
+
+// readJSON decodes the body, a JSON object, over dst. Errors name the field and
+// say what it may be.
+func readJSON(c echo.Context, dst any) error {
+	return readBody(c, func(data []byte) error { return decodeJSON(data, "", dst) })
+}
+
+// readStrictJSON is readJSON for our own routes, where an unknown field is a
+// mistake.
+func readStrictJSON(c echo.Context, dst any) error {
+	return readBody(c, func(data []byte) error {
+		decoder := json.NewDecoder(bytes.NewReader(data))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(dst); err != nil {
+			return explainJSON(data, "", err)
+		}
+		return nil
+	})
+}
+
+func readBody(c echo.Context, decode func(data []byte) error) error {
+	data, err := io.ReadAll(c.Request().Body)
+	if err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return invalidf("", "the body ended before its Content-Length")
+		}
+		return err
+	}
+	if err := checkDepth(data); err != nil {
+		return err
+	}
+	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
+		return invalidf("", "the body must be a JSON object")
+	}
+	if !json.Valid(data) {
+		var v any
+		return explainJSON(data, "", json.Unmarshal(data, &v))
+	}
+	return decode(data)
+}
+
+// decodeJSON decodes data, the value of the field called param (empty: the whole
+// body), into dst.
+func decodeJSON(data []byte, param string, dst any) error {
+	if err := json.Unmarshal(data, dst); err != nil {
+		return explainJSON(data, param, err)
+	}
+	return nil
+}
+
+// explainJSON turns an error of encoding/json into one that names the field by
+// its path and says what is allowed there.
+func explainJSON(data []byte, param string, err error) error {
+	var (
+		syntax *json.SyntaxError
+		typ    *json.UnmarshalTypeError
+	)
+	switch {
+	case errors.As(err, &syntax):
+		field := joinPath(param, pathAt(data, int(syntax.Offset)))
+		message := fmt.Sprintf("the body is not valid JSON at byte %d: %v", syntax.Offset, err)
+		if field != "" {
+			message = fmt.Sprintf("the body is not valid JSON at byte %d, in %s: %v", syntax.Offset, field, err)
+		}
+		if at := int(syntax.Offset) - 1; at >= 0 && at < len(data) && (data[at] == 'N' || data[at] == 'I') {
+			message += "; JSON has finite numbers only"
+		}
+		return invalidf(field, "%s", message)
+	case errors.As(err, &typ):
+		field := joinPath(param, pathAt(data, int(typ.Offset)-1))
+		want := kindName(typ.Type)
+		if r, ok := ranges[field]; ok && typ.Type.Kind() == reflect.Int {
+			want = r.String()
+		}
+		return invalidf(field, "%s must be %s, not %s", field, want, valueName(typ.Value))
+	default:
+		return invalidf(param, "%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+}
+
+// valueName says what a body holds, in the words of kindName.
+func valueName(value string) string {
+	switch value {
+	case "string", "number":
+		return "a " + value
+	case "array", "object":
+		return "an " + value
+	case "bool":
+		return "true or false"
+	}
+	return shorten(value) // "number 1e999"
+}
+
+func kindName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return "a whole number"
+	case reflect.Slice:
+		return "an array"
+	default:
+		return "an object"
+	}
+}
+
+func joinPath(base, rest string) string {
+	if base == "" || rest == "" || rest[0] == '[' {
+		return base + rest
+	}
+	return base + "." + rest
+}
+
+// checkDepth refuses bodies that nest deeper than maxDepth, valid or not.
+func checkDepth(data []byte) error {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			i = stringEnd(data, i)
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				field := pathAt(data, i)
+				return invalidf(shorten(field), "the body nests deeper than %d arrays and objects, in %s", maxDepth, shorten(field))
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// pathAt names the value that data[:end] ends in, such as messages[2].content.
+// data need not be valid.
+func pathAt(data []byte, end int) string {
+	type level struct {
+		array  bool
+		index  int
+		key    string
+		inside bool // of the key's value
+	}
+	var levels []level
+	for i := 0; i < min(end, len(data)); i++ {
+		top := len(levels) - 1
+		switch data[i] {
+		case '{':
+			levels = append(levels, level{})
+		case '[':
+			levels = append(levels, level{array: true})
+		case '}', ']':
+			if top >= 0 {
+				levels = levels[:top]
+			}
+		case ':':
+			if top >= 0 {
+				levels[top].inside = true
+			}
+		case ',':
+			if top >= 0 {
+				levels[top].index++
+				levels[top].key, levels[top].inside = "", false
+			}
+		case '"':
+			begin := i
+			i = stringEnd(data, i)
+			if top >= 0 && !levels[top].array && !levels[top].inside && i < end {
+				var key string
+				if json.Unmarshal(data[begin:i+1], &key) == nil {
+					levels[top].key = shorten(key)
+				}
+			}
+		}
+	}
+	path := ""
+	for _, l := range levels {
+		switch {
+		case l.array:
+			path += "[" + strconv.Itoa(l.index) + "]"
+		case l.inside:
+			path = joinPath(path, l.key)
+		}
+	}
+	return path
+}
+
+// shorten keeps what a client sent from filling the answer that complains of it.
+func shorten(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// stringEnd returns the index of the quote that closes the string opened at
+// data[begin], or len(data)-1.
+func stringEnd(data []byte, begin int) int {
+	for i := begin + 1; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return len(data) - 1
+}
+
+// bounds are the values that a whole number may have.
+type bounds struct{ min, max int }
+
+func (b bounds) String() string { return fmt.Sprintf("a whole number from %d to %d", b.min, b.max) }
+
+func (b bounds) check(param string, value int) error {
+	if value < b.min || value > b.max {
+		return invalidf(param, "%s must be %s, not %d", param, b, value)
+	}
+	return nil
+}

@@ -1,0 +1,253 @@
+package handlers
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"m40-llm/infer"
+	"m40-llm/infer/sample"
+)
+
+// This file holds what chat completions and text completions share. The contract
+// is OpenAI's, with the sampler fields of llama-server and vLLM; unknown fields
+// are ignored.
+
+// ranges are the values that whole numbers beside the sampler settings may have;
+// those are checked by sample.Params itself.
+var ranges = map[string]bounds{
+	"best_of":               {min: 1, max: maxAnswers},
+	"logprobs":              {min: 0, max: maxLogProbs},
+	"max_completion_tokens": {min: -1, max: math.MaxInt32},
+	"max_tokens":            {min: -1, max: math.MaxInt32},
+	"n":                     {min: 1, max: maxAnswers},
+	"top_logprobs":          {min: 0, max: maxChatLogProbs},
+}
+
+const (
+	maxAnswers      = 128 // to one request
+	maxLogProbs     = 100 // alternatives to a token of a text completion
+	maxChatLogProbs = 20  // alternatives to a token of a chat completion
+)
+
+// generationFields are the fields of both requests. Absent and null mean the
+// default.
+type generationFields struct {
+	Model         string `json:"model"`
+	Stream        bool   `json:"stream"`
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+	N *int `json:"n"`
+
+	Temperature      *float64           `json:"temperature"`
+	TopK             *int               `json:"top_k"`
+	TopP             *float64           `json:"top_p"`
+	MinP             *float64           `json:"min_p"`
+	TypicalP         *float64           `json:"typical_p"`
+	RepeatPenalty    *float64           `json:"repeat_penalty"`
+	RepeatLastN      *int               `json:"repeat_last_n"`
+	PresencePenalty  *float64           `json:"presence_penalty"`
+	FrequencyPenalty *float64           `json:"frequency_penalty"`
+	LogitBias        map[string]float64 `json:"logit_bias"`
+	Seed             *int64             `json:"seed"`
+
+	MaxTokens             *int            `json:"max_tokens"`
+	Stop                  json.RawMessage `json:"stop"`
+	IgnoreEOS             bool            `json:"ignore_eos"`
+	ReturnTokensAsTokenID bool            `json:"return_tokens_as_token_ids"`
+	ResponseFormat        struct {
+		Type string `json:"type"`
+	} `json:"response_format"`
+}
+
+// request returns what the fields ask of the engine, all but the input.
+func (f *generationFields) request() (infer.Request, error) {
+	r := infer.DefaultRequest()
+	r.Model = f.Model
+	r.IgnoreEOS = f.IgnoreEOS
+	if t := f.ResponseFormat.Type; t != "" && t != "text" {
+		return r, invalidf("response_format", "response_format %q is not supported yet; leave it out, or ask for text", shorten(t))
+	}
+	if err := f.setParams(&r.Params); err != nil {
+		return r, err
+	}
+	if err := setCount(&r.MaxTokens, "max_tokens", f.MaxTokens); err != nil {
+		return r, err
+	}
+	var err error
+	r.Stop, err = parseStop(f.Stop)
+	return r, err
+}
+
+func (f *generationFields) setParams(p *sample.Params) error {
+	setIfGiven(&p.Temperature, f.Temperature)
+	setIfGiven(&p.TopK, f.TopK)
+	setIfGiven(&p.TopP, f.TopP)
+	setIfGiven(&p.MinP, f.MinP)
+	setIfGiven(&p.TypicalP, f.TypicalP)
+	setIfGiven(&p.RepeatPenalty, f.RepeatPenalty)
+	setIfGiven(&p.RepeatLastN, f.RepeatLastN)
+	setIfGiven(&p.PresencePenalty, f.PresencePenalty)
+	setIfGiven(&p.FrequencyPenalty, f.FrequencyPenalty)
+	setIfGiven(&p.Seed, f.Seed)
+	if p.TopK == -1 {
+		p.TopK = 0 // vLLM's "off"
+	}
+	var err error
+	if p.LogitBias, err = parseLogitBias(f.LogitBias); err != nil {
+		return err
+	}
+	var wrong *sample.FieldError
+	if err := p.Validate(); errors.As(err, &wrong) {
+		return invalidf(wrong.Field, "%v", wrong)
+	}
+	return nil
+}
+
+func setIfGiven[T any](dst, value *T) {
+	if value != nil {
+		*dst = *value
+	}
+}
+
+// setCount stores a count that the request holds, if it does and is in range.
+func setCount(dst *int, field string, value *int) error {
+	if value == nil {
+		return nil
+	}
+	*dst = *value
+	return ranges[field].check(field, *value)
+}
+
+func parseLogitBias(biases map[string]float64) (map[int32]float64, error) {
+	if len(biases) == 0 {
+		return nil, nil
+	}
+	parsed := make(map[int32]float64, len(biases))
+	for key, bias := range biases {
+		id, err := strconv.ParseInt(key, 10, 32)
+		if err != nil {
+			return nil, invalidf("logit_bias", "logit_bias has the key %q: keys are token ids", shorten(key))
+		}
+		parsed[int32(id)] = bias
+	}
+	return parsed, nil
+}
+
+// parseStop reads a string or an array of strings. Empty ones stop nothing.
+func parseStop(raw json.RawMessage) ([]string, error) {
+	var all []string
+	switch firstByte(raw) {
+	case 0, 'n':
+		return nil, nil
+	case '"':
+		all = make([]string, 1)
+		if err := decodeJSON(raw, "stop", &all[0]); err != nil {
+			return nil, err
+		}
+	case '[':
+		if err := decodeJSON(raw, "stop", &all); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, invalidf("stop", "stop must be a string or an array of strings")
+	}
+	var stops []string
+	for _, s := range all {
+		if s != "" {
+			stops = append(stops, s)
+		}
+	}
+	return stops, nil
+}
+
+// firstByte tells the kind of a JSON value; 0 if there is none.
+func firstByte(raw json.RawMessage) byte {
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	if len(raw) == 0 {
+		return 0
+	}
+	return raw[0]
+}
+
+// answersPerPrompt returns n.
+func (f *generationFields) answersPerPrompt() (int, error) {
+	n := 1
+	err := setCount(&n, "n", f.N)
+	return n, err
+}
+
+// sideBySide returns n requests like r; a pinned seed counts up, so that the
+// answers differ and each can be had again.
+func sideBySide(r infer.Request, n int) []infer.Request {
+	requests := make([]infer.Request, n)
+	for i := range requests {
+		requests[i] = r
+		if r.Params.Seed >= 0 {
+			requests[i].Params.Seed = int64(uint64(r.Params.Seed)+uint64(i)) & math.MaxInt64
+		}
+	}
+	return requests
+}
+
+// modelName is the name that a response says: the one asked for, or that of the
+// resident model.
+func (h *Handlers) modelName(asked string) string {
+	return cmp.Or(asked, h.Engine.Status().Model.Name)
+}
+
+func (h *Handlers) fingerprint() string { return "m40-llm-" + cmp.Or(h.Version, "devel") }
+
+// usageBody counts the tokens of a response.
+type usageBody struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+	TotalTokens      int `json:"total_tokens"`
+	PromptDetails    struct {
+		CachedTokens int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// add counts one answer. The prompt of n answers counts once.
+func (u *usageBody) add(answer infer.Usage, firstOfPrompt bool) {
+	if firstOfPrompt {
+		u.PromptTokens += answer.PromptTokens
+		u.PromptDetails.CachedTokens += answer.CachedTokens
+	}
+	u.CompletionTokens += answer.CompletionTokens
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens
+}
+
+// tokenName is how a response writes a token: as text, or by its id for clients
+// that must tell apart tokens that read the same.
+func tokenName(id int32, spelled []byte, byID bool) string {
+	if byID {
+		return "token_id:" + strconv.Itoa(int(id))
+	}
+	return strings.ToValidUTF8(string(spelled), string(utf8.RuneError))
+}
+
+// byteNumbers is b as JSON numbers; []byte would be base64.
+func byteNumbers(b []byte) []int {
+	numbers := make([]int, len(b))
+	for i, v := range b {
+		numbers[i] = int(v)
+	}
+	return numbers
+}
+
+// finiteLogProb stands in for minus infinity, which JSON cannot say, as OpenAI's
+// servers do.
+func finiteLogProb(p float64) float64 {
+	const least = -9999
+	if !(p > least) {
+		return least
+	}
+	return p
+}

@@ -1,0 +1,426 @@
+package handlers
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+)
+
+// chatFields are the fields that say what a conversation is; /apply-template has
+// them too.
+type chatFields struct {
+	Messages            []chatMessage              `json:"messages"`
+	Tools               json.RawMessage            `json:"tools"`
+	ToolChoice          json.RawMessage            `json:"tool_choice"`
+	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
+	ContinueFinal       bool                       `json:"continue_final_message"`
+	TemplateVars        map[string]json.RawMessage `json:"chat_template_kwargs"`
+	ReasoningEffort     string                     `json:"reasoning_effort"`
+}
+
+type chatMessage struct {
+	Role             string          `json:"role"`
+	Content          json.RawMessage `json:"content"` // string, null or array of parts
+	Name             string          `json:"name"`
+	ToolCallID       string          `json:"tool_call_id"`
+	ToolCalls        json.RawMessage `json:"tool_calls"`
+	ReasoningContent string          `json:"reasoning_content"`
+	Reasoning        string          `json:"reasoning"` // Ollama's name for it
+}
+
+type chatRequest struct {
+	generationFields
+	chatFields
+	MaxCompletionTokens *int `json:"max_completion_tokens"`
+	LogProbs            bool `json:"logprobs"`
+	TopLogProbs         *int `json:"top_logprobs"`
+}
+
+// chatCompletions answers POST /v1/chat/completions.
+func (h *Handlers) chatCompletions(c echo.Context) error {
+	var body chatRequest
+	if err := readJSON(c, &body); err != nil {
+		return err
+	}
+	requests, err := body.requests()
+	if err != nil {
+		return err
+	}
+	head := responseHead{
+		ID:          "chatcmpl-" + rand.Text(),
+		Created:     time.Now().Unix(),
+		Model:       h.modelName(body.Model),
+		Fingerprint: h.fingerprint(),
+	}
+	if body.Stream {
+		return h.stream(c, requests, func() (sink, error) { return openChatStream(c, &body, head, len(requests)) })
+	}
+	answers, err := h.collect(c.Request().Context(), requests)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, chatResponse(&body, head, answers))
+}
+
+// requests returns what the body asks of the engine, one request for each answer.
+func (b *chatRequest) requests() ([]infer.Request, error) {
+	r, err := b.generationFields.request()
+	if err != nil {
+		return nil, err
+	}
+	if err := setCount(&r.MaxTokens, "max_completion_tokens", b.MaxCompletionTokens); err != nil {
+		return nil, err
+	}
+	if err := setCount(&r.Alternatives, "top_logprobs", b.TopLogProbs); err != nil {
+		return nil, err
+	}
+	if r.Alternatives > 0 && !b.LogProbs {
+		return nil, invalidf("top_logprobs", "top_logprobs needs logprobs to be true")
+	}
+	if err := b.chatFields.fill(&r); err != nil {
+		return nil, err
+	}
+	n, err := b.answersPerPrompt()
+	if err != nil {
+		return nil, err
+	}
+	return sideBySide(r, n), nil
+}
+
+// fill adds the conversation to r.
+func (f *chatFields) fill(r *infer.Request) error {
+	if len(f.Messages) == 0 {
+		return invalidf("messages", "messages must be an array with at least one message")
+	}
+	for i := range f.Messages {
+		m, err := f.Messages[i].parse(fmt.Sprintf("messages[%d]", i))
+		if err != nil {
+			return err
+		}
+		r.Messages = append(r.Messages, m)
+	}
+	if err := f.fillTools(r); err != nil {
+		return err
+	}
+	r.TemplateVars = f.TemplateVars
+	if f.ReasoningEffort != "" {
+		setTemplateVar(r, "reasoning_effort", f.ReasoningEffort)
+	}
+	r.Continue = f.ContinueFinal
+	opens := f.AddGenerationPrompt == nil || *f.AddGenerationPrompt
+	switch last := r.Messages[len(r.Messages)-1]; {
+	case f.ContinueFinal && last.Role != "assistant":
+		return invalidf("continue_final_message", "continue_final_message needs the last message to be the assistant's, not of role %q", last.Role)
+	case f.ContinueFinal && f.AddGenerationPrompt != nil && opens:
+		return invalidf("continue_final_message", "continue_final_message and add_generation_prompt exclude each other")
+	case !opens && !f.ContinueFinal:
+		setTemplateVar(r, "add_generation_prompt", false)
+	}
+	return nil
+}
+
+func setTemplateVar(r *infer.Request, name string, value any) {
+	if r.TemplateVars == nil {
+		r.TemplateVars = map[string]json.RawMessage{}
+	}
+	raw, _ := json.Marshal(value) // a string or a bool
+	r.TemplateVars[name] = raw
+}
+
+// fillTools passes the tools to the template. Calls in the answer stay text, so a
+// request that insists on a call is refused.
+func (f *chatFields) fillTools(r *infer.Request) error {
+	var choice string
+	switch firstByte(f.ToolChoice) {
+	case 0, 'n':
+		choice = "auto"
+	case '"':
+		if err := decodeJSON(f.ToolChoice, "tool_choice", &choice); err != nil {
+			return err
+		}
+	}
+	if choice != "auto" && choice != "none" {
+		return invalidf("tool_choice", `tool_choice must be "auto" or "none": forcing a call is not supported yet`)
+	}
+	switch firstByte(f.Tools) {
+	case 0, 'n':
+		return nil
+	case '[':
+	default:
+		return invalidf("tools", "tools must be an array")
+	}
+	var tools []map[string]json.RawMessage
+	if err := decodeJSON(f.Tools, "tools", &tools); err != nil {
+		return err
+	}
+	if choice == "auto" && len(tools) > 0 {
+		r.Tools = f.Tools
+	}
+	return nil
+}
+
+// roles are those of OpenAI and what our templates call them.
+var roles = map[string]string{
+	"assistant": "assistant",
+	"developer": "system",
+	"system":    "system",
+	"tool":      "tool",
+	"user":      "user",
+}
+
+// parse returns the message that the field called param holds.
+func (m *chatMessage) parse(param string) (chat.Message, error) {
+	role, known := roles[m.Role]
+	if !known {
+		return chat.Message{}, invalidf(param+".role", "%s.role must be system, developer, user, assistant or tool, not %q", param, shorten(m.Role))
+	}
+	content, err := parseContent(m.Content, param+".content")
+	if err != nil {
+		return chat.Message{}, err
+	}
+	reasoning := m.ReasoningContent
+	if reasoning == "" {
+		reasoning = m.Reasoning
+	}
+	parsed := chat.Message{
+		Role:             role,
+		Content:          content,
+		ReasoningContent: reasoning,
+		Name:             m.Name,
+		ToolCallID:       m.ToolCallID,
+	}
+	switch firstByte(m.ToolCalls) {
+	case 0, 'n':
+	case '[':
+		parsed.ToolCalls = m.ToolCalls
+	default:
+		return chat.Message{}, invalidf(param+".tool_calls", "%s.tool_calls must be an array", param)
+	}
+	return parsed, nil
+}
+
+// contentPart is one element of a content array.
+type contentPart struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+// unsupportedParts are the kinds of content that a text model cannot take.
+var unsupportedParts = map[string]string{
+	"audio":       "audio is",
+	"file":        "files are",
+	"image":       "images are",
+	"image_url":   "images are",
+	"input_audio": "audio is",
+	"input_image": "images are",
+	"video_url":   "videos are",
+}
+
+// parseContent reads a message's content: a string, null, or an array of text
+// parts, which become lines.
+func parseContent(raw json.RawMessage, param string) (string, error) {
+	switch firstByte(raw) {
+	case 0, 'n':
+		return "", nil
+	case '"':
+		var text string
+		err := decodeJSON(raw, param, &text)
+		return text, err
+	case '[':
+	default:
+		return "", invalidf(param, "%s must be a string, null or an array of parts", param)
+	}
+	var parts []contentPart
+	if err := decodeJSON(raw, param, &parts); err != nil {
+		return "", err
+	}
+	texts := make([]string, len(parts))
+	for i, part := range parts {
+		where := fmt.Sprintf("%s[%d]", param, i)
+		if what, ok := unsupportedParts[part.Type]; ok {
+			return "", invalidf(where, "%s not supported yet: remove %s", what, where)
+		}
+		if part.Type != "text" {
+			return "", invalidf(where+".type", "%s.type must be text, not %q", where, shorten(part.Type))
+		}
+		texts[i] = part.Text
+	}
+	return strings.Join(texts, "\n"), nil
+}
+
+// responseHead is what all parts of one response share.
+type responseHead struct {
+	ID          string `json:"id"`
+	Object      string `json:"object"`
+	Created     int64  `json:"created"`
+	Model       string `json:"model"`
+	Fingerprint string `json:"system_fingerprint"`
+}
+
+type chatResponseBody struct {
+	responseHead
+	Choices []chatChoice `json:"choices"`
+	Usage   usageBody    `json:"usage"`
+}
+
+type chatChoice struct {
+	Index        int                `json:"index"`
+	Message      chatAnswer         `json:"message"`
+	LogProbs     *chatLogProbs      `json:"logprobs"`
+	FinishReason infer.FinishReason `json:"finish_reason"`
+}
+
+type chatAnswer struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+type chatLogProbs struct {
+	Content []chatTokenLogProb `json:"content"`
+}
+
+type chatTokenLogProb struct {
+	tokenLogProb
+	Top []tokenLogProb `json:"top_logprobs"`
+}
+
+type tokenLogProb struct {
+	Token   string  `json:"token"`
+	LogProb float64 `json:"logprob"`
+	Bytes   []int   `json:"bytes"`
+}
+
+func chatResponse(body *chatRequest, head responseHead, answers []answer) chatResponseBody {
+	head.Object = "chat.completion"
+	response := chatResponseBody{responseHead: head, Choices: make([]chatChoice, len(answers))}
+	for i, a := range answers {
+		response.Choices[i] = chatChoice{
+			Index:        i,
+			Message:      chatAnswer{Role: "assistant", Content: a.text},
+			LogProbs:     body.logProbs(a.tokens),
+			FinishReason: a.done.Reason,
+		}
+		response.Usage.add(a.done.Usage, i == 0)
+	}
+	return response
+}
+
+// logProbs lists the tokens with their alternatives, if the request asks for it.
+func (b *chatRequest) logProbs(tokens []infer.Token) *chatLogProbs {
+	if !b.LogProbs {
+		return nil
+	}
+	list := make([]chatTokenLogProb, len(tokens))
+	for i, t := range tokens {
+		list[i] = chatTokenLogProb{
+			tokenLogProb: b.logProb(t.ID, t.Bytes, t.LogProb),
+			Top:          make([]tokenLogProb, len(t.Top)),
+		}
+		for j, candidate := range t.Top {
+			list[i].Top[j] = b.logProb(candidate.ID, spelling(t, j), candidate.LogProb)
+		}
+	}
+	return &chatLogProbs{Content: list}
+}
+
+func (b *chatRequest) logProb(id int32, spelled []byte, logProb float64) tokenLogProb {
+	return tokenLogProb{
+		Token:   tokenName(id, spelled, b.ReturnTokensAsTokenID),
+		LogProb: finiteLogProb(logProb),
+		Bytes:   byteNumbers(spelled),
+	}
+}
+
+// spelling returns what alternative i to t spells.
+func spelling(t infer.Token, i int) []byte {
+	if i < len(t.Tops) {
+		return t.Tops[i]
+	}
+	return nil
+}
+
+// chatStream writes the chunks of POST /v1/chat/completions.
+type chatStream struct {
+	sseStream
+	body  *chatRequest
+	head  responseHead
+	usage usageBody
+}
+
+type chatChunk struct {
+	responseHead
+	Choices []chatDelta `json:"choices"`
+	Usage   *usageBody  `json:"usage,omitempty"`
+}
+
+type chatDelta struct {
+	Index        int                 `json:"index"`
+	Delta        chatDeltaText       `json:"delta"`
+	LogProbs     *chatLogProbs       `json:"logprobs"`
+	FinishReason *infer.FinishReason `json:"finish_reason"`
+}
+
+type chatDeltaText struct {
+	Role    string  `json:"role,omitempty"`
+	Content *string `json:"content,omitempty"`
+}
+
+func openChatStream(c echo.Context, body *chatRequest, head responseHead, n int) (sink, error) {
+	head.Object = "chat.completion.chunk"
+	w, err := openSSE(c)
+	if err != nil {
+		return nil, err
+	}
+	s := &chatStream{sseStream: sseStream{w}, body: body, head: head}
+	for i := range n {
+		if err := s.send(chatDelta{Index: i, Delta: chatDeltaText{Role: "assistant", Content: new("")}}); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *chatStream) send(d chatDelta) error {
+	return s.sse.send(chatChunk{responseHead: s.head, Choices: []chatDelta{d}})
+}
+
+func (s *chatStream) event(index int, e infer.Event) error {
+	switch e.Type {
+	case infer.EventToken:
+		if e.Token.Text == "" && !s.body.LogProbs {
+			return nil
+		}
+		return s.send(chatDelta{
+			Index:    index,
+			Delta:    chatDeltaText{Content: &e.Token.Text},
+			LogProbs: s.body.logProbs([]infer.Token{*e.Token}),
+		})
+	case infer.EventDone:
+		if e.Done.Text != "" {
+			if err := s.send(chatDelta{Index: index, Delta: chatDeltaText{Content: &e.Done.Text}}); err != nil {
+				return err
+			}
+		}
+		s.usage.add(e.Done.Usage, index == 0)
+		return s.send(chatDelta{Index: index, FinishReason: &e.Done.Reason})
+	default:
+		return s.progress(e)
+	}
+}
+
+func (s *chatStream) end() error {
+	if s.body.StreamOptions.IncludeUsage {
+		if err := s.sse.send(chatChunk{responseHead: s.head, Choices: []chatDelta{}, Usage: &s.usage}); err != nil {
+			return err
+		}
+	}
+	return s.sse.end()
+}

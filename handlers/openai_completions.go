@@ -1,0 +1,365 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/infer"
+)
+
+// defaultMaxTokens is OpenAI's for text completions.
+const defaultMaxTokens = 16
+
+type completionRequest struct {
+	generationFields
+	Prompt   json.RawMessage `json:"prompt"` // string, array of strings, array of ids, array of arrays of ids
+	Suffix   *string         `json:"suffix"`
+	Echo     bool            `json:"echo"`
+	LogProbs *int            `json:"logprobs"`
+	BestOf   *int            `json:"best_of"`
+}
+
+// completionPrompt is one prompt: text, or tokens if there are any.
+type completionPrompt struct {
+	text   string
+	tokens []int32
+}
+
+// completions answers POST /v1/completions.
+func (h *Handlers) completions(c echo.Context) error {
+	var body completionRequest
+	if err := readJSON(c, &body); err != nil {
+		return err
+	}
+	job, err := h.completionJob(c.Request().Context(), &body)
+	if err != nil {
+		return err
+	}
+	if body.Stream {
+		return h.stream(c, job.requests, func() (sink, error) { return openCompletionStream(c, job) })
+	}
+	answers, err := h.collect(c.Request().Context(), job.requests)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, job.response(answers))
+}
+
+// completionJob is a request understood: prompt p has the answers p*n to p*n+n-1.
+type completionJob struct {
+	body     *completionRequest
+	head     responseHead
+	n        int
+	echoes   []string // what to repeat of each prompt
+	requests []infer.Request
+}
+
+func (h *Handlers) completionJob(ctx context.Context, body *completionRequest) (*completionJob, error) {
+	r, prompts, n, err := body.parse()
+	if err != nil {
+		return nil, err
+	}
+	job := &completionJob{
+		body: body,
+		head: responseHead{
+			ID:          "cmpl-" + rand.Text(),
+			Object:      "text_completion",
+			Created:     time.Now().Unix(),
+			Model:       h.modelName(body.Model),
+			Fingerprint: h.fingerprint(),
+		},
+		n:      n,
+		echoes: make([]string, len(prompts)),
+	}
+	for i, p := range prompts {
+		r.Prompt, r.Tokens = p.text, p.tokens
+		job.requests = append(job.requests, sideBySide(r, n)...)
+		switch {
+		case !body.Echo || r.PromptLogProb: // scored tokens spell the prompt themselves
+		case p.tokens == nil:
+			job.echoes[i] = p.text
+		default:
+			if job.echoes[i], err = h.Engine.Detokenize(ctx, body.Model, p.tokens); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return job, nil
+}
+
+// parse returns the request without its prompt, the prompts, and the number of
+// answers to each.
+func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt, n int, err error) {
+	if r, err = b.generationFields.request(); err != nil {
+		return r, nil, 0, err
+	}
+	if b.MaxTokens == nil {
+		r.MaxTokens = defaultMaxTokens
+	}
+	if err := setCount(&r.Alternatives, "logprobs", b.LogProbs); err != nil {
+		return r, nil, 0, err
+	}
+	r.PromptLogProb = b.Echo && b.LogProbs != nil
+	if n, err = b.answersPerPrompt(); err != nil {
+		return r, nil, 0, err
+	}
+	bestOf := n
+	if err := setCount(&bestOf, "best_of", b.BestOf); err != nil {
+		return r, nil, 0, err
+	}
+	if bestOf != n {
+		return r, nil, 0, invalidf("best_of", "best_of other than n is not supported: ask for n answers with logprobs and choose")
+	}
+	if b.Suffix != nil && *b.Suffix != "" {
+		return r, nil, 0, invalidf("suffix", "suffix is not supported: put the text into prompt in the form that the model was trained on")
+	}
+	if prompts, err = parsePrompts(b.Prompt); err != nil {
+		return r, nil, 0, err
+	}
+	if len(prompts)*n > maxAnswers {
+		return r, nil, 0, invalidf("prompt", "prompt asks for %d answers in all; at most %d are written for one request", len(prompts)*n, maxAnswers)
+	}
+	return r, prompts, n, nil
+}
+
+// parsePrompts reads the four forms of prompt.
+func parsePrompts(raw json.RawMessage) ([]completionPrompt, error) {
+	const forms = "prompt must be a string, an array of strings, an array of token ids or an array of arrays of token ids"
+	switch firstByte(raw) {
+	case '"':
+		var text string
+		err := decodeJSON(raw, "prompt", &text)
+		return []completionPrompt{{text: text}}, err
+	case '[':
+	default:
+		return nil, invalidf("prompt", forms)
+	}
+	switch firstByte(bytes.TrimLeft(raw, " \t\r\n")[1:]) {
+	case '"':
+		var texts []string
+		if err := decodeJSON(raw, "prompt", &texts); err != nil {
+			return nil, err
+		}
+		prompts := make([]completionPrompt, len(texts))
+		for i, text := range texts {
+			prompts[i].text = text
+		}
+		return prompts, nil
+	case '[':
+		var lists [][]int32
+		if err := decodeJSON(raw, "prompt", &lists); err != nil {
+			return nil, err
+		}
+		prompts := make([]completionPrompt, len(lists))
+		for i, tokens := range lists {
+			if len(tokens) == 0 {
+				return nil, invalidf(fmt.Sprintf("prompt[%d]", i), "prompt[%d] holds no tokens", i)
+			}
+			prompts[i].tokens = tokens
+		}
+		return prompts, nil
+	case ']':
+		return nil, invalidf("prompt", "prompt is an empty array; %s", forms)
+	default:
+		var tokens []int32
+		err := decodeJSON(raw, "prompt", &tokens)
+		return []completionPrompt{{tokens: tokens}}, err
+	}
+}
+
+type completionBody struct {
+	responseHead
+	Choices []completionChoice `json:"choices"`
+	Usage   *usageBody         `json:"usage,omitempty"`
+}
+
+type completionChoice struct {
+	Index        int                 `json:"index"`
+	Text         string              `json:"text"`
+	LogProbs     *completionLogProbs `json:"logprobs"`
+	FinishReason *infer.FinishReason `json:"finish_reason"`
+}
+
+// completionLogProbs has one entry for each token in each of its lists. The first
+// token of a prompt has nothing before it and so neither probability.
+type completionLogProbs struct {
+	Tokens     []string             `json:"tokens"`
+	LogProbs   []*float64           `json:"token_logprobs"`
+	Top        []map[string]float64 `json:"top_logprobs"`
+	TextOffset []int                `json:"text_offset"` // in characters of text
+}
+
+func (j *completionJob) response(answers []answer) completionBody {
+	body := completionBody{responseHead: j.head, Choices: make([]completionChoice, len(answers)), Usage: &usageBody{}}
+	for i := range answers {
+		a := &answers[i]
+		choice := completionChoice{Index: i, FinishReason: &a.done.Reason}
+		opening := j.opening(i, a.prompt)
+		choice.Text = opening + a.text
+		if j.body.LogProbs != nil {
+			var position textPosition
+			choice.LogProbs = j.logProbs(&position, a.prompt, a.tokens)
+		}
+		body.Choices[i] = choice
+		body.Usage.add(a.done.Usage, i%j.n == 0)
+	}
+	return body
+}
+
+// opening is what answer i repeats of its prompt.
+func (j *completionJob) opening(i int, prompt []infer.Token) string {
+	if len(prompt) == 0 {
+		return j.echoes[i/j.n]
+	}
+	var spelled []byte
+	for _, t := range prompt {
+		spelled = append(spelled, t.Bytes...)
+	}
+	return strings.ToValidUTF8(string(spelled), string(utf8.RuneError))
+}
+
+// textPosition counts the characters that a choice's tokens have spelled.
+type textPosition struct{ characters int }
+
+// advance counts the characters that begin in spelled and returns where it
+// began.
+func (p *textPosition) advance(spelled []byte) int {
+	at := p.characters
+	for _, b := range spelled {
+		if utf8.RuneStart(b) {
+			p.characters++
+		}
+	}
+	return at
+}
+
+func (j *completionJob) logProbs(position *textPosition, runs ...[]infer.Token) *completionLogProbs {
+	l := &completionLogProbs{Tokens: []string{}, LogProbs: []*float64{}, Top: []map[string]float64{}, TextOffset: []int{}}
+	for _, tokens := range runs {
+		for i, t := range tokens {
+			l.Tokens = append(l.Tokens, j.tokenName(t.ID, t.Bytes))
+			l.TextOffset = append(l.TextOffset, position.advance(t.Bytes))
+			if t.Prompt && i == 0 {
+				l.LogProbs = append(l.LogProbs, nil)
+				l.Top = append(l.Top, nil)
+				continue
+			}
+			logProb := finiteLogProb(t.LogProb)
+			l.LogProbs = append(l.LogProbs, &logProb)
+			l.Top = append(l.Top, j.alternatives(t))
+		}
+	}
+	return l
+}
+
+// alternatives maps the likeliest tokens, and the one chosen, to their
+// log-probabilities. Of tokens that read the same the likeliest counts.
+func (j *completionJob) alternatives(t infer.Token) map[string]float64 {
+	top := make(map[string]float64, len(t.Top)+1)
+	for i := range t.Top {
+		name := j.tokenName(t.Top[i].ID, spelling(t, i))
+		if _, taken := top[name]; !taken { // best first
+			top[name] = finiteLogProb(t.Top[i].LogProb)
+		}
+	}
+	name := j.tokenName(t.ID, t.Bytes)
+	if _, listed := top[name]; !listed {
+		top[name] = finiteLogProb(t.LogProb)
+	}
+	return top
+}
+
+func (j *completionJob) tokenName(id int32, spelled []byte) string {
+	return tokenName(id, spelled, j.body.ReturnTokensAsTokenID)
+}
+
+// completionStream writes the chunks of POST /v1/completions.
+type completionStream struct {
+	sseStream
+	job     *completionJob
+	choices []streamedChoice
+	usage   usageBody
+}
+
+// streamedChoice is the state of one answer of a stream.
+type streamedChoice struct {
+	position textPosition
+	prompt   []infer.Token // scored and not sent yet: a rune may span two
+	opened   bool          // the prompt was repeated, if it had to be
+}
+
+func openCompletionStream(c echo.Context, job *completionJob) (sink, error) {
+	w, err := openSSE(c)
+	if err != nil {
+		return nil, err
+	}
+	return &completionStream{sseStream: sseStream{w}, job: job, choices: make([]streamedChoice, len(job.requests))}, nil
+}
+
+func (s *completionStream) event(index int, e infer.Event) error {
+	choice := &s.choices[index]
+	switch e.Type {
+	case infer.EventToken:
+		if e.Token.Prompt {
+			choice.prompt = append(choice.prompt, *e.Token)
+			return nil
+		}
+		if err := s.openChoice(index); err != nil {
+			return err
+		}
+		if e.Token.Text == "" && s.job.body.LogProbs == nil {
+			return nil
+		}
+		return s.send(index, e.Token.Text, []infer.Token{*e.Token}, nil)
+	case infer.EventDone:
+		if err := s.openChoice(index); err != nil {
+			return err
+		}
+		s.usage.add(e.Done.Usage, index%s.job.n == 0)
+		return s.send(index, e.Done.Text, nil, &e.Done.Reason)
+	default:
+		return s.progress(e)
+	}
+}
+
+// openChoice sends the repeated prompt of an answer, before its first token.
+func (s *completionStream) openChoice(index int) error {
+	choice := &s.choices[index]
+	if choice.opened {
+		return nil
+	}
+	choice.opened = true
+	prompt := choice.prompt
+	choice.prompt = nil
+	opening := s.job.opening(index, prompt)
+	if opening == "" && len(prompt) == 0 {
+		return nil
+	}
+	return s.send(index, opening, prompt, nil)
+}
+
+func (s *completionStream) send(index int, text string, tokens []infer.Token, reason *infer.FinishReason) error {
+	choice := completionChoice{Index: index, Text: text, FinishReason: reason}
+	if s.job.body.LogProbs != nil && len(tokens) > 0 {
+		choice.LogProbs = s.job.logProbs(&s.choices[index].position, tokens)
+	}
+	return s.sse.send(completionBody{responseHead: s.job.head, Choices: []completionChoice{choice}})
+}
+
+func (s *completionStream) end() error {
+	if s.job.body.StreamOptions.IncludeUsage {
+		if err := s.sse.send(completionBody{responseHead: s.job.head, Choices: []completionChoice{}, Usage: &s.usage}); err != nil {
+			return err
+		}
+	}
+	return s.sse.end()
+}

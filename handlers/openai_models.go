@@ -1,0 +1,82 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/infer"
+)
+
+type modelList struct {
+	Object string      `json:"object"`
+	Data   []modelBody `json:"data"`
+}
+
+type modelBody struct {
+	ID      string    `json:"id"`
+	Object  string    `json:"object"`
+	Created int64     `json:"created"`
+	OwnedBy string    `json:"owned_by"`
+	Meta    modelMeta `json:"meta"`
+}
+
+// modelMeta has llama-server's names.
+type modelMeta struct {
+	ContextTrain int    `json:"n_ctx_train,omitempty"`
+	Parameters   int64  `json:"n_params,omitempty"`
+	Size         int64  `json:"size"`
+	Architecture string `json:"architecture,omitempty"`
+	Quant        string `json:"quant,omitempty"`
+	License      string `json:"license,omitempty"`
+	Demo         bool   `json:"demo,omitempty"`
+}
+
+// models answers GET /v1/models with those that can be used. Where a file lies is
+// nobody's business.
+func (h *Handlers) models(c echo.Context) error {
+	infos, err := h.Engine.Models(c.Request().Context())
+	if err != nil {
+		return err
+	}
+	list := modelList{Object: "list", Data: []modelBody{}}
+	for _, info := range infos {
+		if info.Error == "" {
+			list.Data = append(list.Data, describeModel(info))
+		}
+	}
+	return c.JSON(http.StatusOK, list)
+}
+
+// model answers GET /v1/models/{id}; the id may hold slashes and colons.
+func (h *Handlers) model(c echo.Context) error {
+	id := c.Param("*")
+	infos, err := h.Engine.Models(c.Request().Context())
+	if err != nil {
+		return err
+	}
+	for _, info := range infos {
+		if info.Name == id && info.Error == "" {
+			return c.JSON(http.StatusOK, describeModel(info))
+		}
+	}
+	return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no model called \"" + shorten(id) + "\"; GET /v1/models lists those there are"}
+}
+
+func describeModel(info infer.ModelInfo) modelBody {
+	return modelBody{
+		ID:      info.Name,
+		Object:  "model",
+		Created: info.ModifiedUnix,
+		OwnedBy: "m40-llm",
+		Meta: modelMeta{
+			ContextTrain: info.ContextTrain,
+			Parameters:   info.Parameters,
+			Size:         info.Size,
+			Architecture: info.Architecture,
+			Quant:        info.Quant,
+			License:      info.License,
+			Demo:         info.Demo,
+		},
+	}
+}

@@ -1,0 +1,39 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/infer"
+)
+
+type templateRequest struct {
+	Model string `json:"model"`
+	chatFields
+}
+
+type templateBody struct {
+	Prompt string  `json:"prompt"`
+	Tokens []int32 `json:"tokens"`
+	Notice string  `json:"notice,omitempty"`
+}
+
+// applyTemplate answers POST /apply-template with the prompt that a chat
+// completion of the same messages would start from.
+func (h *Handlers) applyTemplate(c echo.Context) error {
+	var body templateRequest
+	if err := readJSON(c, &body); err != nil {
+		return err
+	}
+	r := infer.DefaultRequest()
+	r.Model = body.Model
+	if err := body.fill(&r); err != nil {
+		return err
+	}
+	rendered, err := h.Engine.Render(c.Request().Context(), r)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, templateBody(rendered))
+}
