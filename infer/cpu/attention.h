@@ -1,0 +1,146 @@
+// Causal attention of one row over its own sequence, for the query heads that share a
+// kv head: score[j] = scale · q·k[j], y = Σ softmax(score)[j] · v[j].
+//
+// Positions are taken in splits of SPLIT, each beginning at a multiple of it: a split
+// has its own maximum m, weight l = Σ e^(score-m) and sum Σ e^(score-m) · v, all in
+// ascending order of position, and splits are merged in ascending order. What a row
+// gets depends on its position and window, and on nothing else of the batch.
+
+enum { HEAD_TILE = 4 }; // query heads that share a load of V
+
+// y[h] = Σ p[h][j] · v[j], j = first … last-1 counted from the split's begin.
+// heads is a constant; p: (heads, SPLIT), y: (heads, dim), v: the split's blocks, each (BLOCK, dim).
+INLINE void weigh_tile(const int type, const int heads, const float *p, uint8_t *const *v, int first, int last, int dim,
+                       float *y)
+{
+	const size_t size = type == TYPE_F16 ? 2 : 4;
+	for (int d = 0; d < dim; d += LANES) {
+		int n = dim - d;
+		vf acc[HEAD_TILE];
+		UNROLL for (int h = 0; h < heads; h++)
+			acc[h] = vf_zero();
+		for (int j = first; j < last; j++) {
+			const uint8_t *at = v[j / BLOCK] + (size_t)(j % BLOCK) * dim * size;
+			vf a = n >= LANES ? load_weight(type, at, d) : load_weight_n(type, at, d, n);
+			UNROLL for (int h = 0; h < heads; h++)
+				acc[h] = vf_fma(vf_set(p[h * SPLIT + j]), a, acc[h]);
+		}
+		UNROLL for (int h = 0; h < heads; h++)
+			put(y + h * dim + d, n, acc[h]);
+	}
+}
+
+INLINE void weigh(const int type, int heads, const float *p, uint8_t *const *v, int first, int last, int dim, float *y)
+{
+	for (; heads >= HEAD_TILE; heads -= HEAD_TILE, p += HEAD_TILE * SPLIT, y += HEAD_TILE * dim)
+		weigh_tile(type, HEAD_TILE, p, v, first, last, dim, y);
+	for (; heads > 0; heads--, p += SPLIT, y += dim)
+		weigh_tile(type, 1, p, v, first, last, dim, y);
+}
+
+// Turns scores first … last-1 of one head into weights e^(scale·score - m), m being the
+// largest of scale·score, and l their sum. The rest of the vectors that hold them
+// becomes 0. p: (SPLIT)
+static void soften(float *p, int first, int last, float scale, float *m, float *l)
+{
+	int begin = first / LANES * LANES, end = (last + LANES - 1) / LANES * LANES;
+	for (int j = begin; j < end; j += LANES)
+		vf_store(p + j, vf_mul(vf_load(p + j), vf_set(scale)));
+	for (int j = begin; j < first; j++)
+		p[j] = -INFINITY;
+	for (int j = last; j < end; j++)
+		p[j] = -INFINITY;
+
+	vf max = vf_set(-INFINITY);
+	for (int j = begin; j < end; j += LANES)
+		max = vf_max(vf_load(p + j), max);
+	*m = vf_maximum(max);
+
+	vf sum = vf_zero();
+	for (int j = begin; j < end; j += LANES) {
+		vf e = vf_exp(vf_sub(vf_load(p + j), vf_set(*m)));
+		vf_store(p + j, e);
+		sum = vf_add(sum, e);
+	}
+	*l = vf_sum(sum);
+}
+
+// What heads have summed up over some positions: Σ e^(score-max) · v and Σ e^(score-max).
+struct partial {
+	float *sum; // (heads, dim)
+	float *max, *weight; // (heads)
+};
+
+// Lays the partial results of group heads out at mem.
+INLINE struct partial partials(float *mem, int group, int dim)
+{
+	return (struct partial){mem, mem + group * dim, mem + group * dim + group};
+}
+
+// Brings one head's a and b to their common maximum and adds b to a. Against an empty a, whose
+// maximum is -∞, this copies b.
+static void merge(struct partial a, struct partial b, int dim)
+{
+	float max = *a.max > *b.max ? *a.max : *b.max;
+	vf of_a = vf_exp(vf_set(*a.max - max)), of_b = vf_exp(vf_set(*b.max - max));
+	for (int d = 0; d < dim; d += LANES)
+		put(a.sum + d, dim - d, vf_fma(get(b.sum + d, dim - d), of_b, vf_mul(get(a.sum + d, dim - d), of_a)));
+	float scale_a[LANES], scale_b[LANES];
+	vf_store(scale_a, of_a);
+	vf_store(scale_b, of_b);
+	*a.weight = *a.weight * scale_a[0] + *b.weight * scale_b[0];
+	*a.max = max;
+}
+
+// mem: scores (group, SPLIT), a split's and all splits' sums (group, dim), maxima and
+// weights (group)
+static void run_attention(const struct run *r, const struct op *op, int row, int kv_head, float *mem)
+{
+	const int dim = op->head_dim, group = op->heads / op->kv_heads;
+	const size_t stride = (size_t)dim * (op->type == TYPE_F16 ? 2 : 4);
+	float *p = mem;
+	struct partial part = partials(p + group * SPLIT, group, dim);
+	struct partial all = partials(part.weight + group, group, dim);
+	for (int h = 0; h < group; h++) {
+		all.max[h] = -INFINITY;
+		all.weight[h] = 0;
+	}
+	memset(all.sum, 0, sizeof(float) * (size_t)(group * dim));
+
+	const size_t at = (size_t)row * op->cols + (size_t)kv_head * group * dim;
+	const int pos = r->batch->pos[row];
+	const int32_t *table = r->batch->tables + r->batch->table_at[r->batch->seq[row]];
+	const int begin = op->window > 0 && pos >= op->window ? pos - op->window + 1 : 0;
+
+	for (int split = begin / SPLIT * SPLIT; split <= pos; split += SPLIT) {
+		int first = begin > split ? begin - split : 0;
+		int last = pos + 1 - split < SPLIT ? pos + 1 - split : SPLIT;
+		uint8_t *v[SPLIT / BLOCK];
+		for (int b = first / BLOCK; b * BLOCK < last; b++) {
+			int32_t block = table[split / BLOCK + b];
+			int j0 = b * BLOCK > first ? b * BLOCK : first;
+			int j1 = b * BLOCK + BLOCK < last ? b * BLOCK + BLOCK : last;
+			const uint8_t *k = cache_at(op, block, 0, kv_head) + (size_t)(j0 % BLOCK) * stride;
+			v[b] = cache_at(op, block, 1, kv_head);
+			if (op->type == TYPE_F16)
+				dot_f16(op->x + at, dim, group, k, stride, j1 - j0, dim, p + j0, SPLIT);
+			else
+				dot_f32(op->x + at, dim, group, k, stride, j1 - j0, dim, p + j0, SPLIT);
+		}
+		for (int h = 0; h < group; h++)
+			soften(p + h * SPLIT, first, last, op->scale, part.max + h, part.weight + h);
+		if (op->type == TYPE_F16)
+			weigh(TYPE_F16, group, p, v, first, last, dim, part.sum);
+		else
+			weigh(TYPE_F32, group, p, v, first, last, dim, part.sum);
+		for (int h = 0; h < group; h++)
+			merge((struct partial){all.sum + h * dim, all.max + h, all.weight + h},
+			      (struct partial){part.sum + h * dim, part.max + h, part.weight + h}, dim);
+	}
+
+	for (int h = 0; h < group; h++)
+		for (int d = 0; d < dim; d += LANES) {
+			vf a = vf_div(get(all.sum + h * dim + d, dim - d), vf_set(all.weight[h]));
+			put(op->y + at + h * dim + d, dim - d, a);
+		}
+}

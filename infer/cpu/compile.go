@@ -1,0 +1,365 @@
+package cpu
+
+/*
+#include <stdlib.h>
+#include "engine.h"
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+type executable struct {
+	device  *cpu
+	program *C.struct_program
+	limits  device.Program // rows that a batch can have; records nothing
+	blocks  int            // in the smallest KV cache it uses
+	vocab   int            // rows of the smallest table it embeds from
+}
+
+// Run replays the program.
+func (e *executable) Run(b *device.Batch) error {
+	d := e.device
+	if d.engine == nil {
+		return errClosed
+	}
+	if err := b.Check(&e.limits, e.blocks, e.vocab); err != nil {
+		return fmt.Errorf("cpu: %w", err)
+	}
+	d.tables, d.tableAt = d.tables[:0], d.tableAt[:0]
+	for _, table := range b.Tables {
+		d.tableAt = append(d.tableAt, int32(len(d.tables)))
+		d.tables = append(d.tables, table...)
+	}
+	scratch := C.struct_scratch{
+		quant:            (*C.uint8_t)(d.quant.data),
+		attention:        (*C.float)(d.attention.data),
+		attention_stride: C.size_t(d.attention.bytes / 4 / int64(d.info.Threads)),
+	}
+	C.engine_run(d.engine, e.program, scratch, C.int32_t(len(b.Tokens)), ints(b.Tokens), ints(b.Pos), ints(b.Seq),
+		C.int32_t(len(b.Out)), ints(b.Out), ints(d.tables), ints(d.tableAt))
+	return nil
+}
+
+func ints(s []int32) *C.int32_t { return (*C.int32_t)(unsafe.SliceData(s)) }
+
+// Compile lowers p to phases.
+func (d *cpu) Compile(p *device.Program) (device.Executable, error) {
+	if d.engine == nil {
+		return nil, errClosed
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	if p.Rows <= 0 || p.Out > p.Rows {
+		return nil, fmt.Errorf("cpu: program for batches of %d rows and logits of %d", p.Rows, p.Out)
+	}
+	l := lowering{
+		device: d,
+		exe:    executable{device: d, limits: device.Program{Rows: p.Rows, Out: p.Out}, blocks: math.MaxInt32, vocab: math.MaxInt32},
+		angles: map[angleKey]angles{},
+	}
+	for i, op := range p.Ops {
+		if op.Kind == device.OpRoPE {
+			if err := l.prepareAngles(op.RoPE); err != nil {
+				return nil, fmt.Errorf("cpu: operation %d, %s: %w", i, op.Kind, err)
+			}
+		}
+	}
+	for i, op := range p.Ops {
+		if err := l.lower(op); err != nil {
+			return nil, fmt.Errorf("cpu: operation %d, %s: %w", i, op.Kind, err)
+		}
+	}
+	if err := l.finish(); err != nil {
+		return nil, fmt.Errorf("cpu: %w", err)
+	}
+	return &l.exe, nil
+}
+
+// lowering turns recorded operations into phases. An operation on single rows joins
+// the running phase, as one thread then does it to a row it has in its cache; a
+// product joins the one before it if they share x.
+type lowering struct {
+	device   *cpu
+	exe      executable
+	ops      []C.struct_op
+	phases   []C.struct_phase
+	angles   map[angleKey]angles
+	gathered bool
+
+	quantized int32 // the activation that scratch holds as int8; 0: none
+	quant     int64 // bytes of scratch
+	attention int64 // floats of scratch for a thread
+}
+
+// angleKey is what the angles of a rotation depend on.
+type angleKey struct {
+	dims        int
+	base, scale float64
+	factors     int32
+}
+
+// angles are a rotation's frequencies and its table, filled once a run.
+type angles struct {
+	freqs *C.double
+	table *C.float
+}
+
+func keyOf(r device.RoPE) angleKey { return angleKey{r.Dims, r.Base, r.Scale, r.Factors.ID} }
+
+func (l *lowering) prepareAngles(r device.RoPE) error {
+	key := keyOf(r)
+	if _, ok := l.angles[key]; ok {
+		return nil
+	}
+	pairs := r.Dims / 2
+	var factors []byte
+	if !r.Factors.None() {
+		w, err := l.device.tensor(r.Factors)
+		if err != nil {
+			return err
+		}
+		factors = unsafe.Slice((*byte)(w.data), 4*pairs)
+	}
+	freqs, err := l.device.alloc(8 * int64(pairs))
+	if err != nil {
+		return fmt.Errorf("frequencies: %w", err)
+	}
+	table, err := l.device.alloc(4 * int64(l.exe.limits.Rows) * int64(r.Dims))
+	if err != nil {
+		return fmt.Errorf("table of angles: %w", err)
+	}
+	for i, f := range unsafe.Slice((*float64)(freqs), pairs) {
+		f = r.Scale * math.Pow(r.Base, -2*float64(i)/float64(r.Dims))
+		if factors != nil {
+			f /= float64(math.Float32frombits(binary.LittleEndian.Uint32(factors[4*i:])))
+		}
+		unsafe.Slice((*float64)(freqs), pairs)[i] = f
+	}
+	l.angles[key] = angles{(*C.double)(freqs), (*C.float)(table)}
+	l.rowOp(C.struct_op{kind: C.OP_ANGLES, dims: C.int32_t(r.Dims), freqs: (*C.double)(freqs), angles: (*C.float)(table)})
+	return nil
+}
+
+func (l *lowering) lower(op device.Op) error {
+	dst, err := l.device.activation(op.Dst)
+	if op.Kind == device.OpStoreKV {
+		dst, err = tensor{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	var x, y, w tensor
+	for _, in := range []struct {
+		from device.Tensor
+		to   *tensor
+		find func(device.Tensor) (tensor, error)
+	}{{op.X, &x, l.device.activation}, {op.Y, &y, l.device.activation}, {op.W, &w, l.device.tensor}} {
+		if in.from.None() {
+			continue
+		}
+		if *in.to, err = in.find(in.from); err != nil {
+			return err
+		}
+	}
+
+	c := C.struct_op{
+		cols: C.int32_t(op.Dst.Cols),
+		y:    (*C.float)(dst.data), x: (*C.float)(x.data), z: (*C.float)(y.data),
+		w: (*C.uint8_t)(w.data), _type: C.int32_t(op.W.Type), eps: C.float(op.Eps),
+	}
+	if !op.W.None() {
+		c.w_stride = C.size_t(op.W.Type.RowBytes(op.W.Cols))
+	}
+	switch op.Kind {
+	case device.OpEmbed:
+		c.kind = C.OP_EMBED
+		l.exe.vocab = min(l.exe.vocab, op.W.Rows)
+	case device.OpRMSNorm:
+		c.kind = C.OP_RMS_NORM
+	case device.OpMatMul:
+		l.matMul(c, op)
+		return nil
+	case device.OpAddBias:
+		c.kind = C.OP_ADD_BIAS
+	case device.OpRoPE:
+		c.kind = C.OP_ROPE
+		c.dims, c.head_dim = C.int32_t(op.RoPE.Dims), C.int32_t(op.RoPE.HeadDim)
+		if op.RoPE.NeoX {
+			c.neox = 1
+		}
+		c.angles = l.angles[keyOf(op.RoPE)].table
+	case device.OpStoreKV:
+		c.kind, c.cols = C.OP_STORE_KV, C.int32_t(op.X.Cols)
+		if err := l.cache(&c, op); err != nil {
+			return err
+		}
+	case device.OpAttention:
+		c.kind = C.OP_ATTENTION
+		if err := l.cache(&c, op); err != nil {
+			return err
+		}
+		c.heads, c.scale = C.int32_t(op.Attention.Heads), C.float(op.Attention.Scale)
+		c.window = C.int32_t(min(op.Attention.Window, math.MaxInt32))
+		l.attention = max(l.attention, int64(C.attention_floats(C.int(c.heads/c.kv_heads), C.int(c.head_dim))))
+		l.newPhase(C.PHASE_ATTENTION, c)
+		l.wrote(op.Dst)
+		return nil
+	case device.OpSwiGLU:
+		c.kind = C.OP_SWIGLU
+	case device.OpAdd:
+		c.kind = C.OP_ADD
+	case device.OpGatherRows:
+		// It reads rows that other threads wrote, and writes rows of another numbering.
+		c.kind = C.OP_GATHER_ROWS
+		l.gathered, l.quantized = true, 0
+		l.newPhase(C.PHASE_ROWS, c)
+		return nil
+	default:
+		return fmt.Errorf("there is no kernel for it")
+	}
+	l.rowOp(c)
+	l.wrote(op.Dst)
+	return nil
+}
+
+// matMul adds a product, and before it the rounding of x if scratch does not hold it.
+func (l *lowering) matMul(c C.struct_op, op device.Op) {
+	if op.W.Type == gguf.Q8_0 || op.W.Type == gguf.Q4_0 {
+		l.quant = max(l.quant, int64(l.exe.limits.Rows)*int64(C.quant_bytes(C.int(op.X.Cols))))
+		if l.quantized != op.X.ID {
+			l.rowOp(C.struct_op{kind: C.OP_QUANTIZE, cols: C.int32_t(op.X.Cols), x: c.x})
+			l.quantized = op.X.ID
+		}
+	}
+	c.kind, c.cols, c.outs = C.OP_MATMUL, C.int32_t(op.W.Cols), C.int32_t(op.W.Rows)
+	c.chunk = C.int32_t(chunk(op.W.Rows, int(c.w_stride), l.device.info.Threads))
+	items := (c.outs + c.chunk - 1) / c.chunk
+	cost := C.int64_t(op.W.Rows) * C.int64_t(op.W.Cols)
+
+	if l.sharesInput(c) {
+		last := &l.phases[len(l.phases)-1]
+		l.ops = append(l.ops, c)
+		last.last++
+		last.items += items
+		last.cost += cost
+	} else {
+		l.newPhase(C.PHASE_MATMUL, c)
+		last := &l.phases[len(l.phases)-1]
+		last.items, last.cost = items, cost
+	}
+	l.wrote(op.Dst)
+}
+
+// sharesInput reports whether the running phase has products of the same x, all into
+// other memory than c's.
+func (l *lowering) sharesInput(c C.struct_op) bool {
+	if len(l.phases) == 0 {
+		return false
+	}
+	last := l.phases[len(l.phases)-1]
+	if last.kind != C.PHASE_MATMUL {
+		return false
+	}
+	for _, other := range l.ops[last.first:last.last] {
+		if other.x != c.x || other.y == c.y {
+			return false
+		}
+	}
+	return true
+}
+
+// chunk returns how many rows of a weight a thread takes at a time: about what its
+// second-level cache holds beside the activations, so that all rows of a batch meet
+// weights that were read from memory once, but enough chunks for all threads.
+func chunk(outs, rowBytes, threads int) int {
+	const cached, tile = 64 << 10, 8
+	n := min(cached/rowBytes, outs/(4*threads))
+	return max(n/tile*tile, tile)
+}
+
+func (l *lowering) cache(c *C.struct_op, op device.Op) error {
+	id := op.KV.ID
+	if id < 1 || int(id) > len(l.device.kvs) || l.device.kvs[id-1].KV != op.KV {
+		return fmt.Errorf("KV cache %d is not of this device", id)
+	}
+	layout := op.KV.Layout
+	c._type = C.int32_t(layout.Type)
+	c.kv = (*C.uint8_t)(l.device.kvs[id-1].data)
+	c.layers, c.layer = C.int32_t(layout.Layers), C.int32_t(op.Layer)
+	c.kv_heads, c.head_dim = C.int32_t(layout.KVHeads), C.int32_t(layout.HeadDim)
+	l.exe.blocks = min(l.exe.blocks, layout.Blocks)
+	return nil
+}
+
+// rowOp adds an operation on single rows to the running phase, or begins one.
+func (l *lowering) rowOp(c C.struct_op) {
+	if n := len(l.phases); n > 0 && l.phases[n-1].kind == C.PHASE_ROWS {
+		l.ops = append(l.ops, c)
+		l.phases[n-1].last++
+		return
+	}
+	l.newPhase(C.PHASE_ROWS, c)
+}
+
+func (l *lowering) newPhase(kind C.int32_t, c C.struct_op) {
+	first := C.int32_t(len(l.ops))
+	l.ops = append(l.ops, c)
+	phase := C.struct_phase{kind: kind, first: first, last: first + 1}
+	if l.gathered {
+		phase.gathered = 1
+	}
+	l.phases = append(l.phases, phase)
+}
+
+// wrote forgets the rounded copy of an activation that has changed.
+func (l *lowering) wrote(t device.Tensor) {
+	if t.ID == l.quantized {
+		l.quantized = 0
+	}
+}
+
+// finish copies the lists to C memory and makes room for scratch.
+func (l *lowering) finish() error {
+	d := l.device
+	if err := d.quant.grow(l.quant); err != nil {
+		return fmt.Errorf("rounded activations: %w", err)
+	}
+	if err := d.attention.grow(4 * l.attention * int64(d.info.Threads)); err != nil {
+		return fmt.Errorf("scores of attention: %w", err)
+	}
+	program, err := d.alloc(int64(unsafe.Sizeof(C.struct_program{})))
+	if err != nil {
+		return err
+	}
+	l.exe.program = (*C.struct_program)(program)
+	if l.exe.program.ops, err = copyToC(d, l.ops); err != nil {
+		return err
+	}
+	if l.exe.program.phases, err = copyToC(d, l.phases); err != nil {
+		return err
+	}
+	l.exe.program.n_phases = C.int32_t(len(l.phases))
+	return nil
+}
+
+func copyToC[T any](d *cpu, from []T) (*T, error) {
+	if len(from) == 0 {
+		return nil, nil
+	}
+	var one T
+	p, err := d.alloc(int64(len(from)) * int64(unsafe.Sizeof(one)))
+	if err != nil {
+		return nil, err
+	}
+	copy(unsafe.Slice((*T)(p), len(from)), from)
+	return (*T)(p), nil
+}

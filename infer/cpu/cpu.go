@@ -1,0 +1,299 @@
+// Package cpu is the device that runs on the processor's vector units: C kernels,
+// compiled for several instruction sets, of which Open picks the best at run time.
+//
+// A compiled program is a list of phases in C memory, and one call into C replays
+// it: a team of threads walks the list, with a barrier between phases. Weights stay
+// where they are, in the mapped file; they are read once a step.
+//
+// # Numbers
+//
+// Weights of F32 and F16 meet activations of float32. Weights of Q8_0 and Q4_0 meet
+// activations rounded to int8 with a scale for every 32 values; the sums of 32
+// products are exact integers. All other sums are float32, each in an order that is
+// fixed by the shapes of the weights, and for attention by positions: see the
+// comments on top of matmul_float.h, matmul_quant.h and attention.h. That order
+// differs between instruction sets, so Info().Path is part of what a result
+// depends on; the number of threads is not.
+package cpu
+
+/*
+#cgo CFLAGS: -std=c11 -D_GNU_SOURCE -O3
+#cgo LDFLAGS: -lm -lpthread
+#include <stdlib.h>
+#include "engine.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// line is the alignment of everything allocated here, a cache line.
+const line = C.LINE
+
+var errClosed = errors.New("cpu: the device is closed")
+
+// kernelTypes are the formats of weights that MatMul and Embed can read.
+var kernelTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0}
+
+// tensor is what a device.Tensor of this device names.
+type tensor struct {
+	device.Tensor
+	data   unsafe.Pointer
+	weight bool // read-only, of any alignment
+}
+
+type kv struct {
+	device.KV
+	data unsafe.Pointer
+}
+
+// memory is a piece of C memory.
+type memory struct {
+	data  unsafe.Pointer
+	bytes int64
+}
+
+type cpu struct {
+	info   device.Info
+	engine *C.struct_engine // nil: closed
+
+	tensors []tensor
+	kvs     []kv
+	pinned  runtime.Pinner   // weights that lie in Go memory
+	owned   []unsafe.Pointer // C memory to free
+
+	// Scratch of the running program, as large as the largest program needs.
+	quant     memory
+	attention memory
+
+	tables  []int32 // of the running batch, one after the other
+	tableAt []int32
+}
+
+// Open starts a device of threads threads on the best path that the processor
+// can run. 0 threads: as many as the process may use at once.
+func Open(threads int) (device.Device, error) {
+	return OpenPath(threads, Paths()[0])
+}
+
+// Paths lists the number paths that this processor can run, the fastest first.
+func Paths() []string {
+	var paths []string
+	for i := C.int(0); ; i++ {
+		name := C.engine_path(i)
+		if name == nil {
+			return paths
+		}
+		paths = append(paths, C.GoString(name))
+	}
+}
+
+// OpenPath is Open with a path of the caller's choice, to compare one with
+// another.
+func OpenPath(threads int, path string) (device.Device, error) {
+	const most = 1024
+	if threads == 0 {
+		threads = min(usableCores(), most)
+	}
+	if threads < 0 || threads > most {
+		return nil, fmt.Errorf("cpu: cannot run %d threads, want 1 to %d, or 0 for one a core", threads, most)
+	}
+	if !slices.Contains(Paths(), path) {
+		return nil, fmt.Errorf("cpu: this processor has no path %q; it has %s", path, strings.Join(Paths(), ", "))
+	}
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	engine := C.engine_open(name, C.int(threads))
+	if engine == nil {
+		return nil, fmt.Errorf("cpu: the system refuses to start %d threads", threads)
+	}
+	return &cpu{
+		engine: engine,
+		info:   device.Info{Kind: "cpu", Name: processorName(), Path: path, Threads: threads, Memory: memoryAvailable()},
+	}, nil
+}
+
+func (d *cpu) Info() device.Info { return d.info }
+
+// Upload keeps a view of data.
+func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
+	if d.engine == nil {
+		return device.Tensor{}, errClosed
+	}
+	if !slices.Contains(kernelTypes, t) {
+		return device.Tensor{}, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, join(kernelTypes))
+	}
+	if err := checkShape(rows, cols); err != nil {
+		return device.Tensor{}, err
+	}
+	if block, _ := t.Block(); cols%int(block) != 0 {
+		return device.Tensor{}, fmt.Errorf("cpu: rows of %d values are no whole number of %s blocks of %d", cols, t, block)
+	}
+	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
+		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d) comes with %d bytes, want %d", t, rows, cols, len(data), want)
+	}
+	start := unsafe.Pointer(unsafe.SliceData(data))
+	d.pinned.Pin(start)
+	return d.add(t, rows, cols, start, true), nil
+}
+
+// Alloc makes a zeroed activation.
+func (d *cpu) Alloc(rows, cols int) (device.Tensor, error) {
+	if d.engine == nil {
+		return device.Tensor{}, errClosed
+	}
+	if err := checkShape(rows, cols); err != nil {
+		return device.Tensor{}, err
+	}
+	data, err := d.alloc(4 * int64(rows) * int64(cols))
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("cpu: activation (%d, %d): %w", rows, cols, err)
+	}
+	return d.add(gguf.F32, rows, cols, data, false), nil
+}
+
+// AllocKV makes a zeroed KV cache.
+func (d *cpu) AllocKV(l device.KVLayout) (device.KV, error) {
+	if d.engine == nil {
+		return device.KV{}, errClosed
+	}
+	if l.Type != gguf.F16 && l.Type != gguf.F32 {
+		return device.KV{}, fmt.Errorf("cpu: no kernel for a KV cache of type %s; there are kernels for F16 and F32", l.Type)
+	}
+	bytes := int64(4)
+	for _, n := range []int{l.Blocks, l.Layers, l.KVHeads, l.HeadDim, 2 * device.BlockSize} {
+		if n <= 0 || n > math.MaxInt32 || bytes > math.MaxInt64/int64(n) {
+			return device.KV{}, fmt.Errorf("cpu: KV cache of %d blocks, %d layers, %d kv heads, %d values a head: sizes must be positive and fit in memory",
+				l.Blocks, l.Layers, l.KVHeads, l.HeadDim)
+		}
+		bytes *= int64(n)
+	}
+	data, err := d.alloc(l.Bytes())
+	if err != nil {
+		return device.KV{}, fmt.Errorf("cpu: KV cache of %d blocks: %w", l.Blocks, err)
+	}
+	cache := device.KV{ID: int32(len(d.kvs) + 1), Layout: l}
+	d.kvs = append(d.kvs, kv{cache, data})
+	return cache, nil
+}
+
+// Read copies a row of an activation.
+func (d *cpu) Read(dst []float32, t device.Tensor, row int) error {
+	if d.engine == nil {
+		return errClosed
+	}
+	a, err := d.activation(t)
+	if err != nil {
+		return fmt.Errorf("cpu: %w", err)
+	}
+	if row < 0 || row >= t.Rows || len(dst) != t.Cols {
+		return fmt.Errorf("cpu: cannot read row %d into %d values from an activation (%d, %d)", row, len(dst), t.Rows, t.Cols)
+	}
+	copy(dst, unsafe.Slice((*float32)(unsafe.Add(a.data, 4*row*t.Cols)), t.Cols))
+	return nil
+}
+
+// Close ends the threads and frees all memory. Further calls of Close do nothing.
+func (d *cpu) Close() error {
+	if d.engine == nil {
+		return nil
+	}
+	C.engine_close(d.engine)
+	d.engine = nil
+	for _, p := range append(d.owned, d.quant.data, d.attention.data) {
+		C.free(p)
+	}
+	d.owned, d.tensors, d.kvs = nil, nil, nil
+	d.quant, d.attention = memory{}, memory{}
+	d.pinned.Unpin()
+	return nil
+}
+
+func (d *cpu) add(t gguf.Type, rows, cols int, data unsafe.Pointer, weight bool) device.Tensor {
+	named := device.Tensor{ID: int32(len(d.tensors) + 1), Type: t, Rows: rows, Cols: cols}
+	d.tensors = append(d.tensors, tensor{named, data, weight})
+	return named
+}
+
+// tensor returns what t names, if it is one of this device's.
+func (d *cpu) tensor(t device.Tensor) (tensor, error) {
+	if t.ID < 1 || int(t.ID) > len(d.tensors) || d.tensors[t.ID-1].Tensor != t {
+		return tensor{}, fmt.Errorf("tensor %d, %s (%d, %d), is not of this device", t.ID, t.Type, t.Rows, t.Cols)
+	}
+	return d.tensors[t.ID-1], nil
+}
+
+func (d *cpu) activation(t device.Tensor) (tensor, error) {
+	a, err := d.tensor(t)
+	if err == nil && a.weight {
+		err = fmt.Errorf("tensor %d is a weight, want an activation", t.ID)
+	}
+	return a, err
+}
+
+// alloc returns zeroed memory that Close frees.
+func (d *cpu) alloc(bytes int64) (unsafe.Pointer, error) {
+	p, err := allocate(bytes)
+	if err == nil {
+		d.owned = append(d.owned, p)
+	}
+	return p, err
+}
+
+// grow makes m at least as large as bytes; its content is lost if it moves.
+func (m *memory) grow(bytes int64) error {
+	if m.bytes >= bytes {
+		return nil
+	}
+	p, err := allocate(bytes)
+	if err != nil {
+		return err
+	}
+	C.free(m.data)
+	*m = memory{p, bytes}
+	return nil
+}
+
+// allocate returns zeroed C memory. It asks the system how much there is before it
+// takes much: Linux hands out memory it does not have and kills who touches it.
+func allocate(bytes int64) (unsafe.Pointer, error) {
+	const much = 64 << 20
+	if bytes > much {
+		if free := memoryAvailable(); free > 0 && bytes > free {
+			return nil, fmt.Errorf("%s of memory are needed and %s are free", mebibytes(bytes), mebibytes(free))
+		}
+	}
+	var p unsafe.Pointer
+	if C.posix_memalign(&p, line, C.size_t(bytes)) != 0 {
+		return nil, fmt.Errorf("the system refuses %s of memory", mebibytes(bytes))
+	}
+	clear(unsafe.Slice((*byte)(p), bytes))
+	return p, nil
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+func checkShape(rows, cols int) error {
+	if rows <= 0 || cols <= 0 || rows > math.MaxInt32 || cols > math.MaxInt32 {
+		return fmt.Errorf("cpu: cannot hold a tensor of shape (%d, %d)", rows, cols)
+	}
+	return nil
+}
+
+func join(types []gguf.Type) string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = t.String()
+	}
+	return strings.Join(names, ", ")
+}

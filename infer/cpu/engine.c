@@ -1,0 +1,203 @@
+#include "engine.h"
+#include "pool.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+// A phase of fewer multiplications than this is done by one thread: waking the
+// others would take longer.
+enum { ALONE_BELOW = 1 << 15 };
+
+struct engine {
+	const struct kernels *kernels;
+	int threads;
+	struct pool *pool;
+
+	struct run run;
+	atomic_int phase; // next phase to run together; written between barriers
+	atomic_int next;  // next item of the running phase that nobody has taken
+};
+
+// Paths in order of preference.
+static const struct path {
+	const char *name;
+	const struct kernels *kernels;
+} paths[] = {
+#if defined(__x86_64__)
+	{"avx512vnni", &kernels_avx512},
+	{"avx2", &kernels_avx2},
+#endif
+	{"portable", &kernels_portable},
+};
+
+enum { N_PATHS = sizeof paths / sizeof paths[0] };
+
+// The processor has the instructions and the system saves the registers:
+// __builtin_cpu_supports looks at XCR0 for both families of vectors.
+static bool usable(const char *name)
+{
+#if defined(__x86_64__)
+	unsigned a, b, c, d;
+	__builtin_cpu_init();
+	bool f16c = __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+	bool avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+	if (strcmp(name, "avx2") == 0)
+		return avx2;
+	if (strcmp(name, "avx512vnni") == 0)
+		return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+		       __builtin_cpu_supports("avx512vnni");
+#endif
+	return strcmp(name, "portable") == 0;
+}
+
+const char *engine_path(int i)
+{
+	for (int k = 0; k < N_PATHS; k++)
+		if (usable(paths[k].name) && i-- == 0)
+			return paths[k].name;
+	return NULL;
+}
+
+static int phase_rows(const struct run *r, const struct phase *p)
+{
+	return p->gathered ? r->batch->outs : r->batch->rows;
+}
+
+static int phase_items(const struct run *r, const struct phase *p)
+{
+	int rows = phase_rows(r, p);
+	if (rows == 0)
+		return 0;
+	switch (p->kind) {
+	case PHASE_MATMUL:
+		return p->items;
+	case PHASE_ATTENTION:
+		return rows * r->program->ops[p->first].kv_heads;
+	}
+	return rows;
+}
+
+// Does item i of phase p. Which thread does which item changes no result: items
+// write different memory.
+static void run_item(struct engine *e, const struct phase *p, int i, int thread)
+{
+	const struct run *r = &e->run;
+	const struct op *op = &r->program->ops[p->first];
+	switch (p->kind) {
+	case PHASE_ROWS:
+		e->kernels->row(r, p, i);
+		return;
+	case PHASE_ATTENTION:
+		e->kernels->attention(r, op, i / op->kv_heads, i % op->kv_heads,
+		                      r->scratch.attention + (size_t)thread * r->scratch.attention_stride);
+		return;
+	case PHASE_MATMUL:
+		for (;; op++) {
+			int chunks = (op->outs + op->chunk - 1) / op->chunk;
+			if (i < chunks)
+				break;
+			i -= chunks;
+		}
+		int out0 = i * op->chunk;
+		int out1 = op->outs - out0 < op->chunk ? op->outs : out0 + op->chunk;
+		e->kernels->matmul(r, op, phase_rows(r, p), out0, out1);
+	}
+}
+
+static bool alone(const struct engine *e, const struct phase *p)
+{
+	return e->threads == 1 || phase_items(&e->run, p) <= 1 ||
+	       (p->kind == PHASE_MATMUL && p->cost * phase_rows(&e->run, p) < ALONE_BELOW);
+}
+
+// Runs the phases that one thread does alone, up to the next that all do.
+static void advance(void *arg)
+{
+	struct engine *e = arg;
+	const struct program *program = e->run.program;
+	int k = atomic_load_explicit(&e->phase, memory_order_relaxed);
+	for (; k < program->n_phases; k++) {
+		const struct phase *p = &program->phases[k];
+		if (!alone(e, p))
+			break;
+		int n = phase_items(&e->run, p);
+		for (int i = 0; i < n; i++)
+			run_item(e, p, i, 0);
+	}
+	atomic_store_explicit(&e->phase, k, memory_order_relaxed);
+	atomic_store_explicit(&e->next, 0, memory_order_relaxed);
+}
+
+static void skip_and_advance(void *arg)
+{
+	struct engine *e = arg;
+	atomic_fetch_add_explicit(&e->phase, 1, memory_order_relaxed);
+	advance(e);
+}
+
+static void walk(void *arg, int thread)
+{
+	struct engine *e = arg;
+	const struct program *program = e->run.program;
+	for (;;) {
+		int k = atomic_load_explicit(&e->phase, memory_order_relaxed);
+		if (k == program->n_phases)
+			return;
+		const struct phase *p = &program->phases[k];
+		int n = phase_items(&e->run, p);
+		for (;;) {
+			int i = atomic_fetch_add_explicit(&e->next, 1, memory_order_relaxed);
+			if (i >= n)
+				break;
+			run_item(e, p, i, thread);
+		}
+		pool_barrier(e->pool, skip_and_advance, e);
+	}
+}
+
+struct engine *engine_open(const char *path, int threads)
+{
+	const struct kernels *kernels = NULL;
+	for (int k = 0; k < N_PATHS; k++)
+		if (strcmp(paths[k].name, path) == 0 && usable(path))
+			kernels = paths[k].kernels;
+	if (!kernels)
+		return NULL;
+	struct engine *e = calloc(1, sizeof *e);
+	if (!e)
+		return NULL;
+	e->kernels = kernels;
+	e->threads = threads;
+	e->pool = pool_open(threads);
+	if (!e->pool) {
+		free(e);
+		return NULL;
+	}
+	return e;
+}
+
+void engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
+                const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, const int32_t *tables,
+                const int32_t *table_at)
+{
+	struct batch batch = {rows, outs, tokens, pos, seq, out, tables, table_at};
+	e->run = (struct run){p, &batch, s};
+	atomic_store(&e->phase, 0);
+	advance(e);
+	if (atomic_load(&e->phase) < p->n_phases)
+		pool_run(e->pool, walk, e);
+}
+
+void engine_close(struct engine *e)
+{
+	if (!e)
+		return;
+	pool_close(e->pool);
+	free(e);
+}

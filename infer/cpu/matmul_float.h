@@ -1,0 +1,92 @@
+// y[r][o] = Σ x[r][i] · w[o][i], weights of F32 or F16, sums in F32.
+//
+// Lane l of one vector sums the terms i ≡ l (mod LANES) in ascending order, and the
+// lanes are added in the order of vf_sum: for every tile shape, so that a result does
+// not depend on which tile computed it.
+
+INLINE vf load_weight(const int type, const uint8_t *w, int i)
+{
+	return type == TYPE_F16 ? vf_load_h(w + 2 * (size_t)i) : vf_load(w + 4 * (size_t)i);
+}
+
+INLINE vf load_weight_n(const int type, const uint8_t *w, int i, int n)
+{
+	return type == TYPE_F16 ? vf_load_h_n(w + 2 * (size_t)i, n) : vf_load_n(w + 4 * (size_t)i, n);
+}
+
+// One tile of rows × outs results, both constants. x: (rows, n) at stride xs floats,
+// w: (outs, n) at ws bytes, y: (rows, outs) at ys floats.
+INLINE void dot_tile(const int type, const int rows, const int outs, const float *x, size_t xs, const uint8_t *w,
+                     size_t ws, int n, float *y, size_t ys)
+{
+	vf acc[TILE_ROWS][TILE_OUTS], v[TILE_OUTS];
+	UNROLL for (int r = 0; r < rows; r++)
+		UNROLL for (int o = 0; o < outs; o++)
+			acc[r][o] = vf_zero();
+	int i = 0;
+	for (; i + LANES <= n; i += LANES) {
+		UNROLL for (int o = 0; o < outs; o++)
+			v[o] = load_weight(type, w + o * ws, i);
+		UNROLL for (int r = 0; r < rows; r++) {
+			vf a = vf_load(x + r * xs + i);
+			UNROLL for (int o = 0; o < outs; o++)
+				acc[r][o] = vf_fma(a, v[o], acc[r][o]);
+		}
+	}
+	if (i < n) {
+		UNROLL for (int o = 0; o < outs; o++)
+			v[o] = load_weight_n(type, w + o * ws, i, n - i);
+		UNROLL for (int r = 0; r < rows; r++) {
+			vf a = vf_load_n(x + r * xs + i, n - i);
+			UNROLL for (int o = 0; o < outs; o++)
+				acc[r][o] = vf_fma(a, v[o], acc[r][o]);
+		}
+	}
+	UNROLL for (int r = 0; r < rows; r++) {
+		if (outs == 4) {
+			vf_sum4(acc[r], y + r * ys);
+			continue;
+		}
+		UNROLL for (int o = 0; o < outs; o++)
+			y[r * ys + o] = vf_sum(acc[r][o]);
+	}
+}
+
+// A column of tiles: rows is a constant, outs is not.
+INLINE void dot_tiles(const int type, const int rows, const float *x, size_t xs, const uint8_t *w, size_t ws, int outs,
+                      int n, float *y, size_t ys)
+{
+	int o = 0;
+	for (; o + TILE_OUTS <= outs; o += TILE_OUTS)
+		dot_tile(type, rows, TILE_OUTS, x, xs, w + o * ws, ws, n, y + o, ys);
+	for (; o < outs; o++)
+		dot_tile(type, rows, 1, x, xs, w + o * ws, ws, n, y + o, ys);
+}
+
+INLINE void dot_all(const int type, const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n,
+                    float *y, size_t ys)
+{
+	for (; rows >= 4; rows -= 4, x += 4 * xs, y += 4 * ys)
+		dot_tiles(type, 4, x, xs, w, ws, outs, n, y, ys);
+	switch (rows) {
+	case 3:
+		dot_tiles(type, 3, x, xs, w, ws, outs, n, y, ys);
+		break;
+	case 2:
+		dot_tiles(type, 2, x, xs, w, ws, outs, n, y, ys);
+		break;
+	case 1:
+		dot_tiles(type, 1, x, xs, w, ws, outs, n, y, ys);
+	}
+}
+
+// x: (rows, n) at stride xs floats, w: (outs, n) at ws bytes, y: (rows, outs) at ys floats.
+static void dot_f32(const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n, float *y, size_t ys)
+{
+	dot_all(TYPE_F32, x, xs, rows, w, ws, outs, n, y, ys);
+}
+
+static void dot_f16(const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n, float *y, size_t ys)
+{
+	dot_all(TYPE_F16, x, xs, rows, w, ws, outs, n, y, ys);
+}

@@ -1,0 +1,29 @@
+#if defined(__x86_64__)
+
+#include "kernels.h"
+
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
+#include "simd_avx2.h"
+
+#include "rows.h"
+#include "matmul_float.h"
+#include "matmul_quant.h"
+#include "attention.h"
+
+const struct kernels kernels_avx2 = {run_row, run_matmul, run_attention};
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+#endif

@@ -1,0 +1,169 @@
+#include "pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+// How often a thread looks before it sleeps: some 50 µs, longer than most waits of
+// a step and short enough to leave a shared machine to others.
+enum { SPINS = 2000 };
+
+static inline void spin_pause(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb");
+#endif
+}
+
+// A number that only grows, and a way to wait until it does.
+struct event {
+	atomic_uint value;
+	atomic_uint sleepers;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+};
+
+static void event_init(struct event *e)
+{
+	atomic_init(&e->value, 0);
+	atomic_init(&e->sleepers, 0);
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_cond_init(&e->changed, NULL);
+}
+
+static void event_destroy(struct event *e)
+{
+	pthread_mutex_destroy(&e->lock);
+	pthread_cond_destroy(&e->changed);
+}
+
+// The store of value and the load of sleepers here, and their opposites in
+// event_wait, are sequentially consistent: a sleeper is either seen here or sees
+// the new value there.
+static void event_raise(struct event *e)
+{
+	atomic_fetch_add(&e->value, 1);
+	if (atomic_load(&e->sleepers) > 0) {
+		pthread_mutex_lock(&e->lock);
+		pthread_cond_broadcast(&e->changed);
+		pthread_mutex_unlock(&e->lock);
+	}
+}
+
+static void event_wait(struct event *e, unsigned old)
+{
+	for (int i = 0; i < SPINS; i++) {
+		if (atomic_load_explicit(&e->value, memory_order_acquire) != old)
+			return;
+		spin_pause();
+	}
+	pthread_mutex_lock(&e->lock);
+	atomic_fetch_add(&e->sleepers, 1);
+	while (atomic_load(&e->value) == old)
+		pthread_cond_wait(&e->changed, &e->lock);
+	atomic_fetch_sub(&e->sleepers, 1);
+	pthread_mutex_unlock(&e->lock);
+}
+
+struct worker {
+	struct pool *pool;
+	int thread;
+	pthread_t id;
+};
+
+struct pool {
+	int threads, started;
+	struct worker *workers; // (threads-1)
+
+	struct event job;     // raised for each pool_run and for the end
+	struct event barrier; // raised when all have arrived
+	atomic_int arrived;
+
+	void (*fn)(void *arg, int thread); // NULL: end
+	void *arg;
+};
+
+void pool_barrier(struct pool *p, void (*alone)(void *arg), void *arg)
+{
+	unsigned old = atomic_load_explicit(&p->barrier.value, memory_order_relaxed);
+	if (atomic_fetch_add(&p->arrived, 1) + 1 < p->threads) {
+		event_wait(&p->barrier, old);
+		return;
+	}
+	if (alone)
+		alone(arg);
+	atomic_store(&p->arrived, 0);
+	event_raise(&p->barrier);
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	struct pool *p = w->pool;
+	for (unsigned job = 0;; job++) {
+		event_wait(&p->job, job);
+		if (!p->fn)
+			return NULL;
+		p->fn(p->arg, w->thread);
+		pool_barrier(p, NULL, NULL);
+	}
+}
+
+void pool_run(struct pool *p, void (*fn)(void *arg, int thread), void *arg)
+{
+	p->fn = fn;
+	p->arg = arg;
+	event_raise(&p->job);
+	fn(arg, 0);
+	pool_barrier(p, NULL, NULL);
+}
+
+struct pool *pool_open(int threads)
+{
+	struct pool *p = calloc(1, sizeof *p);
+	if (!p)
+		return NULL;
+	p->threads = threads;
+	event_init(&p->job);
+	event_init(&p->barrier);
+	p->workers = calloc((size_t)threads, sizeof *p->workers);
+	if (!p->workers) {
+		pool_close(p);
+		return NULL;
+	}
+	// The host program's signals are for its own threads.
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (p->started < threads - 1) {
+		struct worker *w = &p->workers[p->started];
+		w->pool = p;
+		w->thread = p->started + 1;
+		if (pthread_create(&w->id, NULL, work, w) != 0)
+			break;
+		p->started++;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (p->started < threads - 1) {
+		pool_close(p);
+		return NULL;
+	}
+	return p;
+}
+
+void pool_close(struct pool *p)
+{
+	if (!p)
+		return;
+	p->fn = NULL;
+	event_raise(&p->job);
+	for (int i = 0; i < p->started; i++)
+		pthread_join(p->workers[i].id, NULL);
+	event_destroy(&p->job);
+	event_destroy(&p->barrier);
+	free(p->workers);
+	free(p);
+}

@@ -1,0 +1,216 @@
+// Operations on single rows. All of them stream over a few thousand values that the
+// thread's cache holds.
+
+// A vector at p of which left values remain, and its store.
+INLINE vf get(const float *p, int left) { return left >= LANES ? vf_load(p) : vf_load_n(p, left); }
+
+INLINE void put(float *p, int left, vf a)
+{
+	if (left >= LANES)
+		vf_store(p, a);
+	else
+		vf_store_n(p, a, left);
+}
+
+// eˣ = 2ⁿ · eʳ with n = round(x / ln 2), |r| ≤ ln(2)/2, and eʳ by its series up to
+// r⁷/7!, whose remainder is below 2^-27 of it: the error is below 2 ulp. ln 2 is split in
+// two so that n · hi is exact. Results below the smallest float are 0, above the
+// largest infinity; NaN stays NaN.
+INLINE vf vf_exp(vf x)
+{
+	x = vf_max(vf_set(-104.0f), vf_min(vf_set(89.0f), x));
+	vf n = vf_round(vf_mul(x, vf_set(0x1.715476p0f)));
+	vf r = vf_fma(n, vf_set(-0x1.62e4p-1f), x);
+	r = vf_fma(n, vf_set(-0x1.7f7d1cp-20f), r);
+	vf p = vf_set(1.0f / 5040);
+	p = vf_fma(p, r, vf_set(1.0f / 720));
+	p = vf_fma(p, r, vf_set(1.0f / 120));
+	p = vf_fma(p, r, vf_set(1.0f / 24));
+	p = vf_fma(p, r, vf_set(1.0f / 6));
+	p = vf_fma(p, r, vf_set(0.5f));
+	p = vf_fma(p, r, vf_set(1.0f));
+	p = vf_fma(p, r, vf_set(1.0f));
+	return vf_scale2(p, n);
+}
+
+// y = row of the table as floats. w: (vocabulary, cols)
+static void embed(const struct op *op, int32_t token, float *y)
+{
+	const uint8_t *w = op->w + (size_t)token * op->w_stride;
+	switch (op->type) {
+	case TYPE_F32:
+		memcpy(y, w, sizeof(float) * (size_t)op->cols);
+		return;
+	case TYPE_F16:
+		for (int i = 0; i < op->cols; i++)
+			y[i] = load_half(w + 2 * (size_t)i);
+		return;
+	case TYPE_Q8_0:
+		for (int b = 0; b < op->cols / BLOCK; b++, w += Q8_BYTES)
+			for (int i = 0; i < BLOCK; i++)
+				y[b * BLOCK + i] = load_half(w) * (float)(int8_t)w[2 + i];
+		return;
+	case TYPE_Q4_0: // byte i of a block holds values i and i+16
+		for (int b = 0; b < op->cols / BLOCK; b++, w += Q4_BYTES)
+			for (int i = 0; i < BLOCK / 2; i++) {
+				y[b * BLOCK + i] = load_half(w) * (float)((w[2 + i] & 15) - 8);
+				y[b * BLOCK + i + BLOCK / 2] = load_half(w) * (float)((w[2 + i] >> 4) - 8);
+			}
+	}
+}
+
+// y = x / sqrt(mean(x²) + eps) · w. x, y, w: (cols)
+static void rms_norm(const struct op *op, const float *x, float *y)
+{
+	int n = op->cols;
+	vf squares = vf_zero();
+	for (int i = 0; i < n; i += LANES) {
+		vf a = get(x + i, n - i);
+		squares = vf_fma(a, a, squares);
+	}
+	vf scale = vf_set(1.0f / sqrtf(vf_sum(squares) / (float)n + op->eps));
+	for (int i = 0; i < n; i += LANES) {
+		vf w = n - i >= LANES ? vf_load(op->w + 4 * (size_t)i) : vf_load_n(op->w + 4 * (size_t)i, n - i);
+		put(y + i, n - i, vf_mul(vf_mul(get(x + i, n - i), scale), w));
+	}
+}
+
+// y += x, where x may be of any alignment. x, y: (n)
+static void add(const uint8_t *x, float *y, int n)
+{
+	for (int i = 0; i < n; i += LANES) {
+		vf a = n - i >= LANES ? vf_load(x + 4 * (size_t)i) : vf_load_n(x + 4 * (size_t)i, n - i);
+		put(y + i, n - i, vf_add(get(y + i, n - i), a));
+	}
+}
+
+// y = x / (1 + e⁻ˣ) · z. x, y, z: (n)
+static void swiglu(const float *x, const float *z, float *y, int n)
+{
+	for (int i = 0; i < n; i += LANES) {
+		vf a = get(x + i, n - i);
+		vf silu = vf_div(a, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), a))));
+		put(y + i, n - i, vf_mul(silu, get(z + i, n - i)));
+	}
+}
+
+// Cosines and sines of pos · freqs. angles: (2, dims/2)
+static void fill_angles(const struct op *op, int32_t pos, float *angles)
+{
+	int pairs = op->dims / 2;
+	for (int i = 0; i < pairs; i++) {
+		double a = pos * op->freqs[i];
+		angles[i] = (float)cos(a);
+		angles[pairs + i] = (float)sin(a);
+	}
+}
+
+// Turns pair i of each head by angle i. y: (cols/head_dim, head_dim), angles: (2, dims/2)
+static void rope(const struct op *op, const float *angles, float *y)
+{
+	int pairs = op->dims / 2;
+	int step = op->neox ? 1 : 2, apart = op->neox ? pairs : 1;
+	for (int h = 0; h < op->cols; h += op->head_dim) {
+		for (int i = 0; i < pairs; i++) {
+			float *a = y + h + i * step, *b = a + apart;
+			float c = angles[i], s = angles[pairs + i];
+			float turned = *a * c - *b * s;
+			*b = *a * s + *b * c;
+			*a = turned;
+		}
+	}
+}
+
+// Where head kv_head of layer op->layer begins in block block of the cache: K, and
+// with part 1 V. (BLOCK, head_dim)
+INLINE uint8_t *cache_at(const struct op *op, int32_t block, int part, int kv_head)
+{
+	size_t size = op->type == TYPE_F16 ? 2 : 4;
+	size_t head = (((size_t)block * op->layers + op->layer) * 2 + part) * op->kv_heads + kv_head;
+	return op->kv + head * BLOCK * op->head_dim * size;
+}
+
+// x: (kv_heads, head_dim)
+static void store_kv(const struct op *op, int32_t block, int slot, int part, const float *x)
+{
+	int n = op->head_dim;
+	for (int h = 0; h < op->kv_heads; h++, x += n) {
+		uint8_t *to = cache_at(op, block, part, h);
+		if (op->type == TYPE_F32) {
+			memcpy(to + sizeof(float) * (size_t)slot * n, x, sizeof(float) * (size_t)n);
+			continue;
+		}
+		to += 2 * (size_t)slot * n;
+		for (int i = 0; i < n; i += LANES)
+			vf_store_h_n(to + 2 * (size_t)i, get(x + i, n - i), n - i < LANES ? n - i : LANES);
+	}
+}
+
+// Each block of 32 values becomes int8 times the scale d = max|x| / 127. A block with
+// a NaN or infinity gets the scale NaN: what is not finite must show in the result.
+// x: (cols)
+static void quantize(const float *x, int cols, struct quant_row to)
+{
+	int padded = (int)quant_padded(cols);
+	for (int b = 0; b < padded / BLOCK; b++) {
+		int8_t *q = to.q + b * BLOCK;
+		int32_t *s = to.s + b * BLOCK / 4;
+		float max = b * BLOCK < cols ? block_max(x + b * BLOCK) : 0;
+		float scale = 127.0f / max;
+		if (scale > 0 && isfinite(scale)) {
+			to.d[b] = max / 127.0f;
+			block_round(x + b * BLOCK, scale, q, s);
+		} else { // all but zero, or not finite
+			to.d[b] = max < 1 ? 0 : NAN;
+			memset(q, 0, BLOCK);
+			memset(s, 0, BLOCK);
+		}
+	}
+}
+
+static void run_row(const struct run *r, const struct phase *p, int row)
+{
+	const struct batch *batch = r->batch;
+	for (int k = p->first; k < p->last; k++) {
+		const struct op *op = &r->program->ops[k];
+		int n = op->cols;
+		float *y = op->y + (size_t)row * n;
+		const float *x = op->x + (size_t)row * n, *z = op->z + (size_t)row * n;
+		switch (op->kind) {
+		case OP_EMBED:
+			embed(op, batch->tokens[row], y);
+			break;
+		case OP_RMS_NORM:
+			rms_norm(op, x, y);
+			break;
+		case OP_ADD_BIAS:
+			add(op->w, y, n);
+			break;
+		case OP_ADD:
+			add((const uint8_t *)x, y, n);
+			break;
+		case OP_SWIGLU:
+			swiglu(x, z, y, n);
+			break;
+		case OP_ANGLES:
+			fill_angles(op, batch->pos[row], op->angles + (size_t)row * op->dims);
+			break;
+		case OP_ROPE:
+			rope(op, op->angles + (size_t)row * op->dims, y);
+			break;
+		case OP_STORE_KV: {
+			int32_t pos = batch->pos[row];
+			int32_t block = batch->tables[batch->table_at[batch->seq[row]] + pos / BLOCK];
+			store_kv(op, block, pos % BLOCK, 0, x);
+			store_kv(op, block, pos % BLOCK, 1, z);
+			break;
+		}
+		case OP_GATHER_ROWS:
+			memcpy(y, op->x + (size_t)batch->out[row] * n, sizeof(float) * (size_t)n);
+			break;
+		case OP_QUANTIZE:
+			quantize(x, n, quant_row(r, n, row));
+			break;
+		}
+	}
+}

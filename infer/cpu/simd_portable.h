@@ -1,0 +1,192 @@
+// Vectors of 4 floats in the compiler's own vector type, which every processor has in
+// some form; products are rounded before they are added, as not every one has FMA.
+
+#define LANES 4
+#define TILE_ROWS 4
+#define TILE_OUTS 2
+
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vi __attribute__((vector_size(16)));
+
+INLINE vf vf_zero(void) { return (vf){0}; }
+INLINE vf vf_set(float x) { return (vf){x, x, x, x}; }
+INLINE vf vf_load_n(const void *p, int n)
+{
+	vf a = {0};
+	memcpy(&a, p, sizeof(float) * (size_t)n);
+	return a;
+}
+INLINE vf vf_load(const void *p) { return vf_load_n(p, LANES); }
+INLINE void vf_store_n(float *p, vf a, int n) { memcpy(p, &a, sizeof(float) * (size_t)n); }
+INLINE void vf_store(float *p, vf a) { vf_store_n(p, a, LANES); }
+
+#if defined(__aarch64__)
+INLINE float half_to_float(uint16_t h)
+{
+	__fp16 f;
+	memcpy(&f, &h, sizeof f);
+	return f;
+}
+
+INLINE uint16_t float_to_half(float x)
+{
+	__fp16 f = (__fp16)x;
+	uint16_t h;
+	memcpy(&h, &f, sizeof h);
+	return h;
+}
+#else
+// Exponent and mantissa move to their places in a float; a multiplication by 2^112
+// corrects the bias and turns denormal halves into normal floats.
+INLINE float half_to_float(uint16_t h)
+{
+	uint32_t sign = (uint32_t)(h & 0x8000) << 16;
+	uint32_t rest = (uint32_t)(h & 0x7fff) << 13;
+	if (rest >= 0x0f800000) // infinity, NaN
+		return float_of(sign | rest | 0x70000000);
+	return float_of(sign | bits_of(float_of(rest) * 0x1p112f));
+}
+
+// To the nearest half, ties to even.
+INLINE uint16_t float_to_half(float x)
+{
+	uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+	if (rest > 0x7f800000)
+		return (uint16_t)(sign | 0x7e00 | (rest >> 13 & 0x1ff)); // NaN
+	if (rest >= 0x477ff000)
+		return (uint16_t)(sign | 0x7c00); // rounds to 2^16 or more
+	if (rest < 0x38800000) // denormal half: adding 1/2 leaves x in units of 2^-24
+		return (uint16_t)(sign | (bits_of(float_of(rest) + 0.5f) - 0x3f000000));
+	return (uint16_t)(sign | (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13);
+}
+#endif
+
+INLINE float load_half(const uint8_t *p) { return half_to_float(load_u16(p)); }
+INLINE vf vf_load_h_n(const uint8_t *p, int n)
+{
+	vf a = {0};
+	for (int i = 0; i < n; i++)
+		a[i] = load_half(p + 2 * i);
+	return a;
+}
+INLINE vf vf_load_h(const uint8_t *p) { return vf_load_h_n(p, LANES); }
+INLINE void vf_store_h_n(uint8_t *p, vf a, int n)
+{
+	for (int i = 0; i < n; i++) {
+		uint16_t h = float_to_half(a[i]);
+		memcpy(p + 2 * i, &h, sizeof h);
+	}
+}
+
+INLINE vf vf_add(vf a, vf b) { return a + b; }
+INLINE vf vf_sub(vf a, vf b) { return a - b; }
+INLINE vf vf_mul(vf a, vf b) { return a * b; }
+INLINE vf vf_div(vf a, vf b) { return a / b; }
+INLINE vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
+INLINE vf vf_pick(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
+INLINE vf vf_max(vf a, vf b) { return vf_pick(a > b, a, b); } // b if either is NaN
+INLINE vf vf_min(vf a, vf b) { return vf_pick(a < b, a, b); } // b if either is NaN
+
+// For |a| < 2^22: adding 1.5 · 2^23 leaves no bits for a fraction.
+INLINE vf vf_round(vf a)
+{
+	const vf magic = vf_set(0x1.8p23f);
+	return (a + magic) - magic;
+}
+
+// a · 2ⁿ for whole |n| ≤ 252: two factors, as one may leave the range of exponents.
+INLINE vf vf_scale2(vf a, vf n)
+{
+	vi whole, half;
+	for (int i = 0; i < LANES; i++)
+		whole[i] = n[i] == n[i] ? (int32_t)n[i] : 0; // a is NaN where n is
+	half = whole >> 1;
+	return a * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
+}
+
+INLINE float vf_sum(vf a) { return (a[0] + a[1]) + (a[2] + a[3]); }
+
+INLINE void vf_sum4(const vf a[4], float *y)
+{
+	for (int i = 0; i < 4; i++)
+		y[i] = vf_sum(a[i]);
+}
+
+INLINE float vf_maximum(vf a)
+{
+	float lo = a[0] > a[1] ? a[0] : a[1], hi = a[2] > a[3] ? a[2] : a[3];
+	return lo > hi ? lo : hi;
+}
+
+// Largest |x| of a block, by its bits: NaN counts as larger than infinity.
+INLINE float block_max(const float *x)
+{
+	uint32_t max = 0;
+	for (int i = 0; i < BLOCK; i++) {
+		uint32_t a = bits_of(x[i]) & 0x7fffffff;
+		max = a > max ? a : max;
+	}
+	return float_of(max);
+}
+
+// q = x · scale to the nearest integer, ties to even. This path needs no sums.
+INLINE void block_round(const float *x, float scale, int8_t *q, int32_t *s)
+{
+	(void)s;
+	for (int i = 0; i < BLOCK; i += LANES) {
+		vf v = vf_round(vf_mul(vf_load(x + i), vf_set(scale)));
+		for (int k = 0; k < LANES; k++)
+			q[i + k] = (int8_t)v[k];
+	}
+}
+
+#define STEP 1
+
+typedef float qacc;
+
+struct qweight {
+	int8_t q[BLOCK];
+	float d;
+};
+
+struct qvalue {
+	const int8_t *q;
+	float d;
+};
+
+INLINE struct qweight load_q8(const uint8_t *w, int blocks)
+{
+	(void)blocks;
+	struct qweight v = {.d = load_half(w)};
+	memcpy(v.q, w + 2, BLOCK);
+	return v;
+}
+
+INLINE struct qweight load_q4(const uint8_t *w, int blocks)
+{
+	(void)blocks;
+	struct qweight v = {.d = load_half(w)};
+	for (int i = 0; i < BLOCK / 2; i++) {
+		v.q[i] = (int8_t)((w[2 + i] & 15) - 8);
+		v.q[i + BLOCK / 2] = (int8_t)((w[2 + i] >> 4) - 8);
+	}
+	return v;
+}
+
+INLINE struct qvalue load_value(struct quant_row x, int b, const int shift)
+{
+	(void)shift;
+	return (struct qvalue){x.q + b * BLOCK, x.d[b]};
+}
+
+INLINE qacc qacc_zero(void) { return 0; }
+
+INLINE qacc qacc_add(qacc acc, struct qweight w, struct qvalue x)
+{
+	int32_t dot = 0;
+	for (int i = 0; i < BLOCK; i++)
+		dot += w.q[i] * x.q[i];
+	return acc + (float)dot * (w.d * x.d);
+}
+
+INLINE float qacc_sum(qacc a) { return a; }
