@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"path/filepath"
 	"strings"
 
 	"m40-llm/infer"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
 )
 
 // entry is a model that is there: a file, or bytes of the program.
@@ -77,16 +77,11 @@ func readHeader(info *infer.ModelInfo, f *gguf.File) error {
 	if err != nil {
 		return err
 	}
-	context, err := gguf.Optional(f.Uint, architecture+".context_length", 0)
-	if err != nil {
-		return err
-	}
 	parts, err := gguf.Optional(f.Uint, "split.count", 1)
 	if err != nil {
 		return err
 	}
 	info.Architecture, info.License = oneLine(architecture), oneLine(license)
-	info.ContextTrain = int(min(context, math.MaxInt32))
 	info.Quant, info.Parameters = weigh(f.Tensors())
 	switch {
 	case parts > 1:
@@ -94,7 +89,9 @@ func readHeader(info *infer.ModelInfo, f *gguf.File) error {
 	case len(f.Tensors()) == 0:
 		return errors.New("has a vocabulary and no weights")
 	}
-	return nil
+	config, err := model.ReadConfig(f)
+	info.ContextTrain = config.ContextLength
+	return err
 }
 
 // weigh returns the type that most bytes have and the number of weights.

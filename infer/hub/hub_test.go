@@ -214,7 +214,10 @@ func TestInfo(t *testing.T) {
 		"vocab.gguf":    gguftest.New().Set("general.architecture", "llama").Bytes(),
 		"part.gguf":     gguftest.New().Set("general.architecture", "llama").Set("split.count", uint16(3)).Bytes(),
 		"nameless.gguf": gguftest.New().Set("a", 1).Bytes(),
-		"odd.gguf":      gguftest.New().Set("general.architecture", "llama").Set("llama.context_length", "many").Bytes(),
+		"odd.gguf": gguftest.New().Set("general.architecture", "llama").Set("llama.context_length", "many").
+			Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes(),
+		"foreign.gguf": gguftest.New().Set("general.architecture", "mamba").
+			Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes(),
 		"licence.gguf": gguftest.New().Set("general.architecture", "llama").Set("general.license", "MIT "+long+"\nsecond line").
 			Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes(),
 	})
@@ -251,6 +254,7 @@ func TestInfo(t *testing.T) {
 		"part":     "one of the 3 parts",
 		"nameless": `key "general.architecture": missing`,
 		"odd":      `key "llama.context_length" is of type string`,
+		"foreign":  `architecture "mamba" is not supported`,
 		"gone":     "no such file",
 	} {
 		t.Run("a file that cannot be used is listed with the reason: "+name, func(t *testing.T) {
