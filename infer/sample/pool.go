@@ -49,7 +49,7 @@ func (p *pool) grow() bool {
 	if len(p.head) == p.count {
 		return false
 	}
-	p.need(max(firstHead, 16*len(p.head)))
+	p.need(max(firstHead, 4*len(p.head)))
 	return true
 }
 

@@ -41,7 +41,8 @@ type ranker struct {
 // valid until the next call.
 // PRECOND: no logit is NaN.
 func (r *ranker) best(row []float32, n int) []uint64 {
-	if n <= len(row)/8 { // about where the heap becomes slower than sorting the row
+	const limit = 1024 // beyond this the heap is soon slower than sorting the row
+	if n <= min(limit, len(row)/16) {
 		return r.selectBest(row, n)
 	}
 	return r.sort(row)
