@@ -27,6 +27,7 @@ type File struct {
 	data    []byte
 	mapped  bool
 	version uint32
+	header  int // bytes in front of the tensors' data
 
 	keys   []string
 	values map[string]value
@@ -109,6 +110,11 @@ func (f *File) Version() uint32 { return f.version }
 
 // Size returns the size of the file in bytes.
 func (f *File) Size() int64 { return int64(len(f.data)) }
+
+// Header returns the bytes in front of the tensors' data: all metadata and the list
+// of tensors. With the size they tell one model from another without reading it
+// whole. They must not be changed, or used after Close.
+func (f *File) Header() []byte { return f.data[:f.header] }
 
 // Keys returns the metadata keys in file order.
 func (f *File) Keys() []string { return f.keys }

@@ -53,6 +53,7 @@ func Parse(data []byte) (*File, error) {
 		}
 		offsets = append(offsets, offset)
 	}
+	f.header = c.pos
 	if err := f.placeTensors(c.pos, alignment, offsets); err != nil {
 		return nil, err
 	}
