@@ -1,0 +1,94 @@
+package chat
+
+// args are the arguments of one call.
+type args struct {
+	pos   []value
+	names []string // keywords
+	vals  []value  // of the keywords
+}
+
+// params are arguments in the order of a builtin's parameters.
+type params struct {
+	fn    string
+	names []string
+	vals  []value
+	given []bool
+}
+
+// bind sorts the arguments by the parameter names of the builtin fn.
+func (a args) bind(fn string, names ...string) params {
+	p := params{fn, names, make([]value, len(names)), make([]bool, len(names))}
+	if len(a.pos) > len(names) {
+		fail("%s takes at most %d argument(s), got %d", fn, len(names), len(a.pos))
+	}
+	for i, v := range a.pos {
+		p.vals[i], p.given[i] = v, true
+	}
+next:
+	for i, name := range a.names {
+		for j, n := range names {
+			if n != name {
+				continue
+			}
+			if p.given[j] {
+				fail("%s got several values for argument '%s'", fn, name)
+			}
+			p.vals[j], p.given[j] = a.vals[i], true
+			continue next
+		}
+		fail("%s got an unexpected keyword argument '%s'", fn, name)
+	}
+	return p
+}
+
+// get returns argument i, or otherwise where it is left out.
+func (p params) get(i int, otherwise value) value {
+	if !p.given[i] {
+		return otherwise
+	}
+	return p.vals[i]
+}
+
+func (p params) need(i int) value {
+	if !p.given[i] {
+		fail("%s is missing its argument '%s'", p.fn, p.names[i])
+	}
+	return p.vals[i]
+}
+
+func (p params) truth(i int, otherwise bool) bool { return truth(p.get(i, otherwise)) }
+
+// int returns argument i as a number that no size or index exceeds.
+func (p params) int(i, otherwise int) int {
+	v := p.get(i, int64(otherwise))
+	n, ok := smallInt(v)
+	if !ok {
+		fail("%s: argument '%s' must be an integer, not %s", p.fn, p.names[i], typeName(v))
+	}
+	return int(min(max(n, -maxSlice), maxSlice))
+}
+
+// count is int for a limit where None means none, which is -1.
+func (p params) count(i int) int {
+	if p.get(i, nil) == nil {
+		return -1
+	}
+	return p.int(i, -1)
+}
+
+func (p params) text(i int) text {
+	v := p.need(i)
+	t, ok := v.(text)
+	if !ok {
+		fail("%s: argument '%s' must be str, not %s", p.fn, p.names[i], typeName(v))
+	}
+	return t
+}
+
+// textOr is text for an argument that may be left out or None.
+func (p params) textOr(i int, otherwise string) text {
+	if p.get(i, nil) == nil {
+		return literal(otherwise)
+	}
+	return p.text(i)
+}

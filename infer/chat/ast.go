@@ -1,0 +1,144 @@
+package chat
+
+// Expressions.
+type (
+	expr interface{}
+
+	constExpr struct{ v value }
+	nameExpr  struct{ name string }
+	listExpr  struct {
+		items []expr
+		tuple bool
+	}
+	dictExpr struct{ keys, vals []expr }
+	attrExpr struct {
+		x    expr
+		name string
+	}
+	itemExpr  struct{ x, key expr }
+	sliceExpr struct{ lo, hi, step expr } // nil: left out; only as the key of an itemExpr
+	callExpr  struct {
+		fn   expr
+		args callArgs
+	}
+	filterExpr struct {
+		x    expr // nil: the body of a block
+		name string
+		args callArgs
+	}
+	testExpr struct {
+		x    expr
+		name string
+		args callArgs
+	}
+	notExpr  struct{ x expr }
+	signExpr struct {
+		minus bool
+		x     expr
+	}
+	chainExpr struct { // operators of one precedence, from left to right
+		first expr
+		rest  []operand
+	}
+	compareExpr struct { // a < b < c
+		first expr
+		rest  []operand
+	}
+	boolExpr struct { // a or b or c
+		or    bool
+		parts []expr
+	}
+	concatExpr struct{ parts []expr } // a ~ b ~ c
+	condExpr   struct{ test, then, otherwise expr }
+)
+
+type operand struct {
+	op string
+	x  expr
+}
+
+type callArgs struct {
+	pos    []expr
+	names  []string // keywords
+	vals   []expr   // of the keywords
+	star   expr     // *args
+	double expr     // **kwargs
+}
+
+// Statements.
+type (
+	stmt interface{}
+
+	dataStmt   struct{ s string }
+	outputStmt struct {
+		x    expr
+		line int
+	}
+	ifStmt struct {
+		line   int
+		tests  []expr
+		bodies [][]stmt
+		other  []stmt
+	}
+	forStmt struct {
+		line      int
+		target    target
+		iter      expr
+		filter    expr // nil: none
+		recursive bool
+		body      []stmt
+		other     []stmt
+	}
+	setStmt struct {
+		line   int
+		target target
+		x      expr
+	}
+	setBlockStmt struct {
+		line   int
+		target target
+		filter expr // nil: none
+		body   []stmt
+	}
+	macroStmt struct {
+		line int
+		def  *macroDef
+	}
+	callStmt struct {
+		line int
+		call *callExpr
+		def  *macroDef // the block, as the macro caller
+	}
+	filterStmt struct {
+		line   int
+		filter expr
+		body   []stmt
+	}
+	withStmt struct {
+		line    int
+		targets []target
+		vals    []expr
+		body    []stmt
+	}
+	scopeStmt    struct{ body []stmt }
+	breakStmt    struct{}
+	continueStmt struct{}
+)
+
+type macroDef struct {
+	name     string
+	params   []string
+	defaults []expr // of the last parameters
+	body     []stmt
+	varargs  bool // the body reads varargs, so more arguments are welcome
+	kwargs   bool
+	caller   bool
+}
+
+// target is what can be assigned to: a name, an attribute of a namespace, or a
+// tuple of these.
+type target struct {
+	name  string
+	attr  string   // of a namespace; "": the name itself
+	tuple []target // nil: not a tuple
+}

@@ -1,0 +1,125 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Limits of one template and of one rendering.
+const (
+	maxSource = 256 << 10 // bytes of a template
+	maxDepth  = 64        // nesting of tags, expressions, values, macro calls and recursive loops
+	maxRange  = 100_000   // items of range()
+	maxDigits = 1 << 14   // bits of an integer
+
+	itemSize = 16 // bytes charged for an item of a list
+	markSize = 24 // bytes charged for a mark of a text
+)
+
+// limits bound one rendering.
+type limits struct {
+	steps  int           // nodes evaluated, items visited, blocks of bytes scanned
+	output int           // bytes of the prompt, and of any string on the way to it
+	alloc  int           // bytes of all strings and lists together
+	wall   time.Duration // 0: none
+}
+
+var defaultLimits = limits{
+	steps:  1_000_000,
+	output: 4 << 20,
+	alloc:  64 << 20,
+	wall:   250 * time.Millisecond,
+}
+
+// LimitError says that a template, or its rendering, went over a budget: it
+// would take too long or too much memory.
+type LimitError struct {
+	Budget string // nesting depth, steps, output, string, memory, time, range, integer, source
+	Limit  string // how much of it there is
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("chat template exceeds its %s budget of %s", e.Budget, e.Limit)
+}
+
+func overLimit(budget string, limit int, unit string) *LimitError {
+	return &LimitError{Budget: budget, Limit: fmt.Sprintf("%d %s", limit, unit)}
+}
+
+// budget counts what one rendering has used.
+type budget struct {
+	limits
+	ctx      context.Context
+	clock    func() time.Time
+	deadline time.Time
+
+	usedSteps, usedAlloc int
+	nextCheck            int
+	depth                int
+}
+
+const (
+	checkEvery = 1024 // steps between two looks at the clock
+	scanUnit   = 256  // bytes that one step scans
+)
+
+func newBudget(ctx context.Context, l limits, clock func() time.Time) *budget {
+	b := &budget{limits: l, ctx: ctx, clock: clock}
+	if l.wall > 0 {
+		b.deadline = clock().Add(l.wall)
+	}
+	return b
+}
+
+// step counts n steps.
+func (b *budget) step(n int) {
+	b.usedSteps += n
+	if b.usedSteps > b.steps {
+		throw(overLimit("steps", b.steps, "steps"))
+	}
+	if b.usedSteps < b.nextCheck {
+		return
+	}
+	b.nextCheck = b.usedSteps + checkEvery
+	if err := b.ctx.Err(); err != nil {
+		throw(err)
+	}
+	if b.wall > 0 && b.clock().After(b.deadline) {
+		throw(&LimitError{Budget: "time", Limit: b.wall.String()})
+	}
+}
+
+// scan counts the reading of n bytes.
+func (b *budget) scan(n int) { b.step(1 + n/scanUnit) }
+
+// alloc counts n bytes of new memory.
+func (b *budget) alloc(n int) {
+	b.usedAlloc += n
+	if b.usedAlloc > b.limits.alloc {
+		throw(overLimit("memory", b.limits.alloc, "bytes"))
+	}
+	if n >= scanUnit {
+		b.step(n / scanUnit)
+	}
+}
+
+// text checks the size of one string.
+func (b *budget) text(n int, output bool) {
+	if n <= b.output {
+		return
+	}
+	if output {
+		throw(overLimit("output", b.output, "bytes"))
+	}
+	throw(overLimit("string", b.output, "bytes"))
+}
+
+// enter goes one level deeper into calls or values; leave comes back.
+func (b *budget) enter() {
+	if b.depth++; b.depth > maxDepth {
+		throw(overLimit("nesting depth", maxDepth, "levels"))
+	}
+}
+
+func (b *budget) leave() { b.depth-- }

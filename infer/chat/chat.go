@@ -1,0 +1,340 @@
+// Package chat renders conversations with the chat templates of model files: Jinja
+// templates in the dialect of Hugging Face transformers, run by an interpreter of
+// our own.
+//
+// A prompt remembers which of its text came from the caller: message content, tool
+// definitions, any value of the request. That text is data; special tokens spelled
+// in it must stay text. The mark follows text through every operation of a template,
+// and where a result cannot be told apart it counts as the caller's.
+//
+// Templates come from strangers. They see plain values only: no files, no imports,
+// no attributes of the host's objects. Size, nesting, steps, memory, output and time
+// are bounded; over a bound, Parse and Render return a *LimitError.
+package chat
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Template is a parsed chat template. It can be rendered by several goroutines at
+// once.
+type Template struct {
+	body  []stmt
+	reads map[string]bool
+	hash  string
+}
+
+// Parse reads a template. Its errors are *SyntaxError and *LimitError.
+func Parse(source string) (t *Template, err error) {
+	if len(source) > maxSource {
+		return nil, overLimit("source", maxSource, "bytes")
+	}
+	if !utf8.ValidString(source) {
+		return nil, &SyntaxError{1, "the template is not valid UTF-8"}
+	}
+	defer catch(&err)
+	p := &parser{tokens: tokenize(source), bound: map[string]int{}, reads: map[string]bool{}}
+	body, _ := p.statements()
+	sum := sha256.Sum256([]byte(source))
+	return &Template{body, p.reads, hex.EncodeToString(sum[:])}, nil
+}
+
+// Hash returns the SHA-256 of the template's source in hexadecimal.
+func (t *Template) Hash() string { return t.hash }
+
+// Uses reports whether the template reads a variable of the request, such as tools
+// or enable_thinking.
+func (t *Template) Uses(variable string) bool { return t.reads[variable] }
+
+// ChatML is the template for models whose file has none.
+var ChatML = builtin(`{%- for message in messages -%}
+{{ '<|im_start|>' + message.role + '\n' + (message.content or '') + '<|im_end|>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<|im_start|>assistant\n' }}
+{%- endif -%}`)
+
+func builtin(source string) *Template {
+	t, err := Parse(source)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// Span is a piece of a prompt. Content is true for text from the caller.
+type Span struct {
+	Text    string
+	Content bool
+}
+
+// Prompt is the rendered conversation. Neighbouring spans differ in Content. It is
+// to be tokenised as one text in which a special token counts only where all of it
+// lies in one span without Content.
+type Prompt []Span
+
+func (p Prompt) String() string {
+	var b strings.Builder
+	for _, s := range p {
+		b.WriteString(s.Text)
+	}
+	return b.String()
+}
+
+// Input is a conversation to render.
+type Input struct {
+	Messages            []Message
+	Tools               json.RawMessage // array of tool definitions; empty: none
+	AddGenerationPrompt bool            // end with the opening of the assistant's turn
+
+	// Continue ends the prompt right after the content of the last message, an
+	// assistant's, so that the model writes on in it (in its reasoning, if it has no
+	// content yet; if it has neither, the assistant's turn is opened anew).
+	// AddGenerationPrompt is then ignored. It is an error if the template leaves that
+	// content out or changes more of it than the white space around it.
+	Continue bool
+
+	Vars     map[string]json.RawMessage // further variables
+	BOSToken string                     // the template's own text, as is EOSToken
+	EOSToken string
+	Now      time.Time // for strftime_now; zero: the time of the call
+}
+
+// Render renders a conversation. Its errors are *RaisedError where the template
+// refuses the conversation, *RenderError where it fails on it, *LimitError where it
+// exceeds a budget, the context's, and those of values in Input that are no JSON.
+func (t *Template) Render(ctx context.Context, in Input) (Prompt, error) {
+	vars := newDict()
+	vars.setName("tools", nil)
+	vars.setName("documents", nil)
+	for name, raw := range in.Vars {
+		if err := setJSON(vars, name, raw); err != nil {
+			return nil, err
+		}
+	}
+	if len(in.Tools) > 0 {
+		if err := setJSON(vars, "tools", in.Tools); err != nil {
+			return nil, err
+		}
+	}
+	messages := &list{}
+	for i, m := range in.Messages {
+		v, err := m.value()
+		if err != nil {
+			return nil, fmt.Errorf("message %d: %w", i, err)
+		}
+		messages.items = append(messages.items, v)
+	}
+	vars.setName("messages", messages)
+	vars.setName("add_generation_prompt", in.AddGenerationPrompt)
+	vars.setName("bos_token", literal(in.BOSToken))
+	vars.setName("eos_token", literal(in.EOSToken))
+	return t.render(ctx, vars, in.Continue, in.Now, defaultLimits, time.Now)
+}
+
+// Options are what RenderJSON is told beside the request.
+type Options struct {
+	BOSToken, EOSToken string    // variables unless the request has them
+	Continue           bool      // as in Input
+	Now                time.Time // as in Input
+}
+
+// RenderJSON renders a request: a JSON object whose keys become the variables of
+// the template, messages among them. What it leaves out is undefined. The order of
+// keys counts, and 1 differs from 1.0. Errors are those of Render.
+func (t *Template) RenderJSON(ctx context.Context, request []byte, o Options) (Prompt, error) {
+	return t.renderJSON(ctx, request, o, defaultLimits, time.Now)
+}
+
+func (t *Template) renderJSON(ctx context.Context, request []byte, o Options, l limits, clock func() time.Time) (Prompt, error) {
+	v, err := decodeJSON(request)
+	if err != nil {
+		return nil, fmt.Errorf("template request: %w", err)
+	}
+	given, ok := v.(*dict)
+	if !ok {
+		return nil, fmt.Errorf("template request: expected a JSON object, got %s", typeName(v))
+	}
+	vars := newDict()
+	vars.setName("bos_token", literal(o.BOSToken))
+	vars.setName("eos_token", literal(o.EOSToken))
+	for i, k := range given.keys {
+		vars.set(k, given.vals[i])
+	}
+	return t.render(ctx, vars, o.Continue, o.Now, l, clock)
+}
+
+func setJSON(vars *dict, name string, raw json.RawMessage) error {
+	v, err := decodeJSON(raw)
+	if err != nil {
+		return fmt.Errorf("template variable %q: %w", name, err)
+	}
+	vars.setName(name, v)
+	return nil
+}
+
+// value is the message as templates see it.
+func (m Message) value() (value, error) {
+	d := newDict()
+	d.setName("role", callerText(m.Role))
+	d.setName("content", callerText(m.Content))
+	for _, f := range []struct{ name, s string }{
+		{"reasoning_content", m.ReasoningContent},
+		{"name", m.Name},
+		{"tool_call_id", m.ToolCallID},
+	} {
+		if f.s != "" {
+			d.setName(f.name, callerText(f.s))
+		}
+	}
+	if len(m.ToolCalls) > 0 {
+		if err := setJSON(d, "tool_calls", m.ToolCalls); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+func callerText(s string) text { return marked(strings.ToValidUTF8(s, "\uFFFD"), fromCaller) }
+
+func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time.Time, l limits, clock func() time.Time) (Prompt, error) {
+	var tail string
+	if resume {
+		var err error
+		if tail, err = markTail(vars); err != nil {
+			return nil, err
+		}
+	}
+	if now.IsZero() {
+		now = clock()
+	}
+	in := &interp{budget: newBudget(ctx, l, clock), now: now}
+	out, err := in.run(t.body, vars)
+	if err != nil {
+		return nil, err
+	}
+	if tail != "" {
+		if out, err = cutAfterTail(out, tail); err != nil {
+			return nil, err
+		}
+	}
+	return out.prompt(), nil
+}
+
+// prompt returns the spans of t.
+func (t text) prompt() Prompt {
+	var p Prompt
+	t.runs(func(lo, hi int, from origin) bool {
+		content := from != fromTemplate
+		if n := len(p); n > 0 && p[n-1].Content == content {
+			p[n-1].Text += t.s[lo:hi]
+		} else {
+			p = append(p, Span{t.s[lo:hi], content})
+		}
+		return true
+	})
+	return p
+}
+
+var errNoTail = errors.New("only an assistant's message at the end of the conversation can be continued")
+
+// markTail marks the text to continue, in the last of the messages, so that it can
+// be found in the prompt, and returns it; "" if there is none yet, in which case the
+// message is taken off and the assistant's turn opened instead.
+func markTail(vars *dict) (string, error) {
+	v, _ := vars.getName("messages")
+	messages, ok := v.(*list)
+	if !ok || len(messages.items) == 0 {
+		return "", errNoTail
+	}
+	n := len(messages.items) - 1
+	last, ok := messages.items[n].(*dict)
+	if !ok {
+		return "", errNoTail
+	}
+	if role, _ := last.getName("role"); keyString(role) != "assistant" {
+		return "", errNoTail
+	}
+	before := messages.items[:n:n]
+	for _, key := range []string{"content", "reasoning_content"} {
+		v, _ := last.getName(key)
+		tail, marked := markLastText(v)
+		if strings.TrimFunc(tail, isSpace) == "" {
+			continue
+		}
+		resumed := newDict()
+		for i, k := range last.keys {
+			resumed.set(k, last.vals[i])
+		}
+		resumed.setName(key, marked)
+		vars.setName("messages", &list{items: append(before, resumed)})
+		vars.setName("add_generation_prompt", false)
+		return tail, nil
+	}
+	vars.setName("messages", &list{items: before})
+	vars.setName("add_generation_prompt", true)
+	return "", nil
+}
+
+func keyString(v value) string {
+	t, _ := v.(text)
+	return t.s
+}
+
+// markLastText marks content, or the last text part of a list of parts.
+func markLastText(v value) (tail string, withMark value) {
+	switch v := v.(type) {
+	case text:
+		return v.s, marked(v.s, fromTail)
+	case *list:
+		for i := len(v.items) - 1; i >= 0; i-- {
+			part, ok := v.items[i].(*dict)
+			if !ok {
+				continue
+			}
+			t, ok := part.getName("text")
+			if !ok {
+				continue
+			}
+			resumed := newDict()
+			for j, k := range part.keys {
+				resumed.set(k, part.vals[j])
+			}
+			resumed.setName("text", marked(keyString(t), fromTail))
+			items := append(append([]value{}, v.items[:i]...), resumed)
+			return keyString(t), &list{items: append(items, v.items[i+1:]...)}
+		}
+	}
+	return "", v
+}
+
+// cutAfterTail ends the prompt where the marked text ends, and puts back the white
+// space that the template trimmed off its end: the model wrote it, and goes on
+// behind it.
+func cutAfterTail(out text, tail string) (text, error) {
+	for i := len(out.marks) - 1; i >= 0; i-- {
+		m := out.marks[i]
+		if m.from != fromTail || strings.TrimFunc(out.s[m.lo:m.hi], isSpace) == "" {
+			continue
+		}
+		found := strings.TrimFunc(out.s[m.lo:m.hi], isSpace)
+		whole := strings.TrimRightFunc(tail, isSpace)
+		if !strings.HasSuffix(whole, found) {
+			break
+		}
+		end := m.lo + strings.LastIndex(out.s[m.lo:m.hi], found) + len(found)
+		b := &builder{}
+		b.text(out.slice(0, end))
+		b.add(tail[len(whole):], fromTail)
+		return b.take(), nil
+	}
+	return text{}, errors.New("the chat template leaves out or changes the message to be continued: send it as a new turn instead")
+}

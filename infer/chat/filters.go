@@ -1,0 +1,810 @@
+package chat
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// filter is v|name(arguments).
+func (in *interp) filter(name string, v value, a args) value {
+	switch name {
+	case "safe":
+		a.bind(name)
+		t := in.str(v)
+		t.safe = true
+		return t
+	case "e", "escape", "forceescape":
+		a.bind(name)
+		if t := in.str(v); name == "forceescape" || !t.safe {
+			return in.escapeHTML(t)
+		}
+		return v
+	case "string":
+		a.bind(name)
+		return in.str(v)
+	case "upper":
+		a.bind(name)
+		return in.upper(in.str(v))
+	case "lower":
+		a.bind(name)
+		return in.lower(in.str(v))
+	case "capitalize":
+		a.bind(name)
+		return in.capitalize(in.str(v))
+	case "title":
+		a.bind(name)
+		return in.titleWords(in.str(v))
+	case "trim":
+		return in.strip(in.str(v), a.bind(name, "chars").get(0, nil), true, true)
+	case "replace":
+		p := a.bind(name, "old", "new", "count")
+		return in.replace(in.str(v), in.str(p.need(0)), in.str(p.need(1)), p.count(2))
+	case "center":
+		width := a.bind(name, "width").int(0, 80)
+		in.budget.text(width, false)
+		return in.center(in.str(v), width, literal(" "))
+	case "indent":
+		return in.indent(in.str(v), a.bind(name, "width", "first", "blank"))
+	case "truncate":
+		return in.truncate(in.str(v), a.bind(name, "length", "killwords", "end", "leeway"))
+	case "wordwrap":
+		return in.wordwrap(in.str(v), a.bind(name, "width", "break_long_words", "wrapstring", "break_on_hyphens"))
+	case "wordcount":
+		a.bind(name)
+		t := in.str(v)
+		in.budget.scan(len(t.s))
+		return int64(len(strings.FieldsFunc(t.s, func(r rune) bool { return !isNameRune(r) && !unicode.IsNumber(r) })))
+	case "striptags":
+		a.bind(name)
+		return in.striptags(in.str(v))
+	case "urlencode":
+		a.bind(name)
+		return in.urlencode(v)
+	case "format":
+		return in.formatFilter(in.str(v), a)
+	case "filesizeformat":
+		return fileSize(v, a.bind(name, "binary").truth(0, false))
+	case "tojson":
+		return in.tojson(v, a)
+
+	case "default", "d":
+		p := a.bind(name, "default_value", "boolean")
+		if _, ok := v.(*undefined); ok || p.truth(1, false) && !truth(v) {
+			return p.get(0, text{})
+		}
+		return v
+	case "abs":
+		a.bind(name)
+		return in.abs(v)
+	case "int":
+		return in.toInt(v, a.bind(name, "default", "base"))
+	case "float":
+		return in.toFloat(v, a.bind(name, "default"))
+	case "round":
+		return in.round(v, a.bind(name, "precision", "method"))
+
+	case "length", "count":
+		a.bind(name)
+		return int64(in.length(v))
+	case "first":
+		a.bind(name)
+		return in.first(v)
+	case "last":
+		a.bind(name)
+		return in.last(v)
+	case "list":
+		a.bind(name)
+		return &list{items: in.iterate(v)}
+	case "reverse":
+		a.bind(name)
+		return in.reverse(v)
+	case "join":
+		p := a.bind(name, "d", "attribute")
+		items := in.iterate(v)
+		if key := p.get(1, nil); key != nil {
+			items = in.apply(items, in.getter(key, nil))
+		}
+		return in.joinAll(in.str(p.get(0, text{})), items)
+	case "sort":
+		p := a.bind(name, "reverse", "case_sensitive", "attribute")
+		return &list{items: in.sort(in.iterate(v), p.truth(0, false), in.sortKey(p.get(2, nil), p.truth(1, false)))}
+	case "dictsort":
+		return in.dictsort(v, a.bind(name, "case_sensitive", "by", "reverse"))
+	case "unique":
+		p := a.bind(name, "case_sensitive", "attribute")
+		return in.unique(v, in.foldedGetter(p.get(1, nil), p.truth(0, false)))
+	case "min", "max":
+		p := a.bind(name, "case_sensitive", "attribute")
+		return in.extreme(v, name == "max", in.foldedGetter(p.get(1, nil), p.truth(0, false)))
+	case "sum":
+		return in.sum(v, a.bind(name, "attribute", "start"))
+	case "groupby":
+		return in.groupby(v, a.bind(name, "attribute", "default", "case_sensitive"))
+	case "batch":
+		return in.batch(v, a.bind(name, "linecount", "fill_with"))
+	case "slice":
+		return in.columns(v, a.bind(name, "slices", "fill_with"))
+	case "items":
+		a.bind(name)
+		return in.itemsOf(v)
+	case "map":
+		return in.mapFilter(v, a)
+	case "select", "reject", "selectattr", "rejectattr":
+		return in.choose(name, v, a)
+	case "attr":
+		attr := a.bind(name, "name").text(0).s
+		if ns, ok := v.(*namespace); ok {
+			return in.attr(ns, attr)
+		}
+		if m, ok := method(v, attr); ok {
+			return m
+		}
+		return noAttribute(v, attr)
+	}
+	fail("no filter named '%s'", name)
+	return nil
+}
+
+// titleWords is the filter title: the first letter of each word large, words
+// ending at blanks, hyphens and opening brackets.
+func (in *interp) titleWords(t text) text {
+	start := true
+	return in.mapRunes(t, func(i int, r rune) string {
+		was := start
+		start = isSpace(r) || strings.ContainsRune("-({[<", r)
+		if was && !start {
+			return upperRune(r)
+		}
+		return lowerRune(t.s, i, r)
+	})
+}
+
+func (in *interp) indent(t text, p params) text {
+	var indention text
+	if w, ok := p.get(0, int64(4)).(text); ok {
+		indention = w
+	} else {
+		n := p.int(0, 4)
+		in.budget.text(n, false)
+		indention = in.repeat(literal(" "), n)
+	}
+	lines := in.lines(in.concat(t, literal("\n")), false)
+	b := in.builder()
+	for i, l := range lines {
+		line := l.(text)
+		if i > 0 {
+			b.literal("\n")
+		}
+		if i == 0 && p.truth(1, false) || i > 0 && (line.s != "" || p.truth(2, false)) {
+			b.text(indention)
+		}
+		b.text(line)
+	}
+	return b.take()
+}
+
+func (in *interp) truncate(t text, p params) text {
+	length, end, leeway := p.int(0, 255), p.textOr(2, "..."), 5
+	if p.get(3, nil) != nil {
+		leeway = p.int(3, 5)
+	}
+	room := length - end.runes()
+	if room < 0 || leeway < 0 {
+		fail("truncate: expected length >= %d and leeway >= 0, got %d and %d", end.runes(), length, leeway)
+	}
+	in.budget.scan(len(t.s))
+	if t.runes() <= length+leeway {
+		return t
+	}
+	kept := t.slice(0, t.offset(room))
+	if !p.truth(1, false) {
+		if i := strings.LastIndexByte(kept.s, ' '); i >= 0 {
+			kept = kept.slice(0, i)
+		}
+	}
+	return in.concat(kept, end)
+}
+
+// wordwrap breaks lines at blanks so that none is longer than width, and words
+// that are longer than a line too. Unlike Python's it does not break at hyphens.
+func (in *interp) wordwrap(t text, p params) text {
+	width := p.int(0, 79)
+	if width <= 0 {
+		fail("wordwrap: invalid width %d (must be > 0)", width)
+	}
+	wrap := p.textOr(2, "\n")
+	b := in.builder()
+	for i, l := range in.lines(t, false) {
+		if i > 0 {
+			b.text(wrap)
+		}
+		for j, line := range in.wrapLine(l.(text), width, p.truth(1, true)) {
+			if j > 0 {
+				b.text(wrap)
+			}
+			b.text(line)
+		}
+	}
+	return b.take()
+}
+
+func (in *interp) wrapLine(t text, width int, breakLong bool) []text {
+	var out []text
+	lineAt, used := 0, 0 // start and width of the line so far
+	end := 0             // of its last word
+	flush := func() {
+		if end > lineAt {
+			out = append(out, t.slice(lineAt, end))
+		}
+	}
+	for at := 0; at < len(t.s); {
+		in.budget.step(1)
+		word := t.slice(at, len(t.s))
+		blank := isSpace([]rune(word.at(0).s)[0])
+		n := strings.IndexFunc(word.s, func(r rune) bool { return isSpace(r) != blank })
+		if n < 0 {
+			n = len(word.s)
+		}
+		word = word.slice(0, n)
+		size := word.runes()
+		switch {
+		case blank && used == 0 && len(out) > 0:
+			lineAt = at + n // no blanks at the start of a further line
+		case blank:
+			used += size
+		case used+size <= width:
+			used, end = used+size, at+n
+		case used > 0 && (size <= width || !breakLong):
+			flush()
+			lineAt, used, end = at, size, at+n
+		default:
+			for size > 0 && used+size > width && breakLong {
+				cutAt := at + word.offset(max(width-used, 0))
+				if cutAt > at {
+					end = cutAt
+				}
+				flush()
+				word = t.slice(cutAt, at+n)
+				n -= cutAt - at
+				at, lineAt, used, size = cutAt, cutAt, 0, word.runes()
+			}
+			used, end = size, at+n
+		}
+		at += n
+	}
+	flush()
+	return out
+}
+
+func (in *interp) striptags(t text) text {
+	for _, tag := range [][2]string{{"<!--", "-->"}, {"<", ">"}} {
+		var cuts []cut
+		for at := 0; ; {
+			lo := strings.Index(t.s[at:], tag[0])
+			if lo < 0 {
+				break
+			}
+			lo += at
+			n := strings.Index(t.s[lo:], tag[1])
+			if n < 0 {
+				break
+			}
+			at = lo + n + len(tag[1])
+			cuts = append(cuts, cut{lo, at})
+		}
+		t = in.joinAll(text{}, in.pieces(t, cuts))
+	}
+	t = in.joinAll(literal(" "), in.words(t, -1, false))
+	if s := html.UnescapeString(t.s); s != t.s {
+		return marked(s, fromCaller).onlyIf(len(t.marks) > 0)
+	}
+	return t
+}
+
+// onlyIf returns t without its marks unless keep is true.
+func (t text) onlyIf(keep bool) text {
+	if !keep {
+		t.marks = nil
+	}
+	return t
+}
+
+func (in *interp) urlencode(v value) value {
+	quote := func(v value, slash string) text {
+		t := in.str(v)
+		in.budget.alloc(3 * len(t.s))
+		var b strings.Builder
+		for _, c := range []byte(t.s) {
+			switch {
+			case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("_.-~"+slash, c) >= 0:
+				b.WriteByte(c)
+			default:
+				fmt.Fprintf(&b, "%%%02X", c)
+			}
+		}
+		return marked(b.String(), fromCaller).onlyIf(len(t.marks) > 0)
+	}
+	var pairs []value
+	switch v := v.(type) {
+	case *dict:
+		pairs = in.pairs(v)
+	case *list, *view, *generator:
+		pairs = in.iterate(v)
+	default:
+		return quote(v, "/")
+	}
+	b := in.builder()
+	for i, e := range pairs {
+		kv := in.iterate(e)
+		if len(kv) != 2 {
+			fail("urlencode: each item must be a pair, this one has %d", len(kv))
+		}
+		if i > 0 {
+			b.literal("&")
+		}
+		b.text(quote(kv[0], ""))
+		b.literal("=")
+		b.text(quote(kv[1], ""))
+	}
+	return b.take()
+}
+
+func (in *interp) formatFilter(t text, a args) value {
+	if len(a.names) == 0 {
+		return in.percentFormat(t, tuple(a.pos...))
+	}
+	if len(a.pos) > 0 {
+		fail("format takes positional or keyword arguments, not both")
+	}
+	return in.percentFormat(t, in.makeDict(a))
+}
+
+func fileSize(v value, binary bool) value {
+	n, ok := float(v)
+	if t, isText := v.(text); isText {
+		f, err := strconv.ParseFloat(strings.TrimSpace(t.s), 64)
+		n, ok = f, err == nil
+	}
+	if !ok {
+		fail("filesizeformat needs a number, not %s", typeName(v))
+	}
+	base, prefixes := 1000.0, []string{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}
+	if binary {
+		base, prefixes = 1024, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}
+	}
+	if n == 1 {
+		return literal("1 Byte")
+	}
+	if n < base {
+		return literal(strconv.Itoa(int(n)) + " Bytes")
+	}
+	unit, i := base, 0
+	for n >= unit*base && i < len(prefixes)-1 {
+		unit *= base
+		i++
+	}
+	return literal(strconv.FormatFloat(n/unit, 'f', 1, 64) + " " + prefixes[i])
+}
+
+func (in *interp) abs(v value) value {
+	if i, ok := integer(v); ok {
+		return normalize(new(big.Int).Abs(i))
+	}
+	f, ok := v.(float64)
+	if !ok {
+		fail("bad operand type for abs(): '%s'", typeName(v))
+	}
+	return math.Abs(f)
+}
+
+// toInt is the filter int: what cannot be read gives the default.
+func (in *interp) toInt(v value, p params) value {
+	base := p.int(1, 10)
+	switch x := v.(type) {
+	case text:
+		in.budget.scan(len(x.s))
+		s := strings.TrimFunc(x.s, isSpace)
+		if len(s) > maxDigits/4 {
+			throw(overLimit("integer", maxDigits, "bits"))
+		}
+		if base == 16 || base == 8 || base == 2 || base == 0 {
+			if i, ok := new(big.Int).SetString(stripBase(s, base), base); ok {
+				return normalize(i)
+			}
+		} else if base > 2 && base <= 36 {
+			if i, ok := new(big.Int).SetString(strings.ReplaceAll(s, "_", ""), base); ok && isNumeral(s) {
+				return normalize(i)
+			}
+		}
+		if f, err := strconv.ParseFloat(s, 64); err == nil {
+			return truncated(f, p)
+		}
+	case float64:
+		return truncated(x, p)
+	default:
+		if i, ok := integer(v); ok {
+			return normalize(i)
+		}
+	}
+	return p.get(0, int64(0))
+}
+
+// stripBase removes the prefix that Python allows before digits of the base.
+func stripBase(s string, base int) string {
+	sign := signAt(s, 0)
+	rest := s[len(sign):]
+	if len(rest) > 2 && rest[0] == '0' && map[int]byte{16: 'x', 8: 'o', 2: 'b'}[base] == rest[1]|0x20 {
+		return sign + rest[2:]
+	}
+	return s
+}
+
+// isNumeral reports whether underscores stand only between digits.
+func isNumeral(s string) bool {
+	return !strings.HasPrefix(s, "_") && !strings.HasSuffix(s, "_") && !strings.Contains(s, "__")
+}
+
+func truncated(f float64, p params) value {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return p.get(0, int64(0))
+	}
+	i, _ := big.NewFloat(f).Int(nil)
+	return normalize(i)
+}
+
+func (in *interp) toFloat(v value, p params) value {
+	if t, ok := v.(text); ok {
+		in.budget.scan(len(t.s))
+		if f, err := strconv.ParseFloat(strings.TrimFunc(t.s, isSpace), 64); err == nil {
+			return f
+		}
+	} else if f, ok := float(v); ok {
+		return f
+	}
+	return p.get(0, 0.0)
+}
+
+func (in *interp) round(v value, p params) value {
+	precision, method := p.int(0, 0), p.textOr(1, "common").s
+	if method != "common" && method != "ceil" && method != "floor" {
+		fail("round: method must be common, ceil or floor, not '%s'", method)
+	}
+	if _, isInt := integer(v); isInt && method == "common" && precision >= 0 {
+		return v
+	}
+	f, ok := float(v)
+	if !ok {
+		fail("type %s doesn't define __round__ method", typeName(v))
+	}
+	precision = min(max(precision, -400), 400)
+	scale := math.Pow(10, float64(precision))
+	switch {
+	case method == "ceil":
+		return math.Ceil(f*scale) / scale
+	case method == "floor":
+		return math.Floor(f*scale) / scale
+	case precision < 0:
+		r := math.RoundToEven(f*scale) / scale
+		if _, isInt := integer(v); isInt {
+			return truncated(r, p)
+		}
+		return r
+	}
+	r, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64)
+	return r
+}
+
+func (in *interp) first(v value) value {
+	if t, ok := v.(text); ok && t.s != "" {
+		return t.at(0)
+	}
+	if items := in.iterate(v); len(items) > 0 {
+		return items[0]
+	}
+	return missing("no first item, sequence was empty")
+}
+
+func (in *interp) last(v value) value {
+	if _, ok := v.(*generator); ok {
+		fail("'generator' object is not reversible")
+	}
+	if items := in.iterate(v); len(items) > 0 {
+		return items[len(items)-1]
+	}
+	return missing("no last item, sequence was empty")
+}
+
+func (in *interp) reverse(v value) value {
+	items := in.iterate(v)
+	in.budget.alloc(len(items) * itemSize)
+	items = slices.Clone(items)
+	slices.Reverse(items)
+	if _, ok := v.(text); ok {
+		return in.joinAll(text{}, items)
+	}
+	return &generator{items}
+}
+
+// apply maps items.
+func (in *interp) apply(items []value, f func(value) value) []value {
+	in.budget.alloc(len(items) * itemSize)
+	out := make([]value, len(items))
+	for i, v := range items {
+		in.budget.step(1)
+		out[i] = f(v)
+	}
+	return out
+}
+
+// getter returns what reads an attribute path such as "address.0.city" of an item.
+func (in *interp) getter(path, otherwise value) func(value) value {
+	if path == nil {
+		return func(v value) value { return v }
+	}
+	keys := []value{path}
+	if t, ok := path.(text); ok {
+		keys = nil
+		for _, part := range in.pieces(t, in.find(t.s, ".", -1)) {
+			name := part.(text)
+			if i, err := strconv.ParseInt(name.s, 10, 64); err == nil && all(unicode.IsDigit)(name.s) {
+				keys = append(keys, i)
+			} else {
+				keys = append(keys, name)
+			}
+		}
+	}
+	return func(v value) value {
+		for _, k := range keys {
+			v = in.item(v, k)
+			if _, ok := v.(*undefined); ok && otherwise != nil {
+				v = otherwise
+			}
+		}
+		return v
+	}
+}
+
+// foldedGetter is getter for comparisons, where case does not count unless asked.
+func (in *interp) foldedGetter(path value, caseSensitive bool) func(value) value {
+	get := in.getter(path, nil)
+	return func(v value) value {
+		v = get(v)
+		if t, ok := v.(text); ok && !caseSensitive {
+			return in.lower(t)
+		}
+		return v
+	}
+}
+
+// sortKey is foldedGetter for one or more paths, with commas between them.
+func (in *interp) sortKey(path value, caseSensitive bool) func(value) value {
+	t, ok := path.(text)
+	if !ok || !strings.Contains(t.s, ",") {
+		return in.foldedGetter(path, caseSensitive)
+	}
+	var getters []func(value) value
+	for _, part := range in.pieces(t, in.find(t.s, ",", -1)) {
+		getters = append(getters, in.foldedGetter(part, caseSensitive))
+	}
+	return func(v value) value {
+		key := tuple()
+		for _, get := range getters {
+			key.items = append(key.items, get(v))
+		}
+		return key
+	}
+}
+
+func (in *interp) dictsort(v value, p params) value {
+	d, ok := v.(*dict)
+	if !ok {
+		fail("dictsort needs a mapping, not %s", typeName(v))
+	}
+	by := int64(0)
+	switch s := p.textOr(1, "key").s; s {
+	case "key":
+	case "value":
+		by = 1
+	default:
+		fail("dictsort: by must be 'key' or 'value', not '%s'", s)
+	}
+	return &list{items: in.sort(in.pairs(d), p.truth(2, false), in.foldedGetter(by, p.truth(0, false)))}
+}
+
+func (in *interp) unique(v value, key func(value) value) value {
+	seen := map[any]bool{}
+	var out []value
+	for _, e := range in.iterate(v) {
+		in.budget.step(1)
+		in.budget.alloc(4 * itemSize)
+		id := keyOf(key(e))
+		if !seen[id] {
+			seen[id] = true
+			out = append(out, e)
+		}
+	}
+	return &generator{out}
+}
+
+func (in *interp) extreme(v value, most bool, key func(value) value) value {
+	items := in.iterate(v)
+	if len(items) == 0 {
+		return missing("no aggregated item, sequence was empty")
+	}
+	best, bestKey := items[0], key(items[0])
+	for _, e := range items[1:] {
+		k := key(e)
+		order, _ := in.order("<", k, bestKey)
+		if most && order > 0 || !most && order < 0 {
+			best, bestKey = e, k
+		}
+	}
+	return best
+}
+
+func (in *interp) sum(v value, p params) value {
+	items := in.iterate(v)
+	if path := p.get(0, nil); path != nil {
+		items = in.apply(items, in.getter(path, nil))
+	}
+	total := p.get(1, int64(0))
+	if _, ok := total.(text); ok {
+		fail("sum() can't sum strings [use ''.join(seq) instead]")
+	}
+	for _, e := range items {
+		total = in.arithmetic("+", total, e)
+	}
+	return total
+}
+
+func (in *interp) groupby(v value, p params) value {
+	caseSensitive := p.truth(2, false)
+	get := in.getter(p.need(0), p.get(1, nil))
+	folded := func(v value) value {
+		if t, ok := v.(text); ok && !caseSensitive {
+			return in.lower(t)
+		}
+		return v
+	}
+	sorted := in.sort(in.iterate(v), false, func(v value) value { return folded(get(v)) })
+	out := &list{}
+	var group *list
+	var groupKey value
+	for _, e := range sorted {
+		in.budget.alloc(2 * itemSize)
+		key := folded(get(e))
+		if group == nil || !in.equal(key, groupKey) {
+			group, groupKey = &list{}, key
+			out.items = append(out.items, &list{items: []value{get(e), group}, tuple: true, fields: []string{"grouper", "list"}})
+		}
+		group.items = append(group.items, e)
+	}
+	return out
+}
+
+func (in *interp) batch(v value, p params) value {
+	size := p.int(0, 0)
+	if size <= 0 {
+		fail("batch: linecount must be greater than 0, not %d", size)
+	}
+	items := in.iterate(v)
+	out := &generator{}
+	for len(items) > 0 {
+		n := min(size, len(items))
+		in.budget.alloc((n + 1) * itemSize)
+		row := slices.Clone(items[:n])
+		if fill := p.get(1, nil); fill != nil && n < size {
+			row = append(row, in.fill(fill, size-n)...)
+		}
+		out.items = append(out.items, &list{items: row})
+		items = items[n:]
+	}
+	return out
+}
+
+func (in *interp) fill(v value, n int) []value {
+	if n > maxRange {
+		throw(overLimit("range", maxRange, "items"))
+	}
+	in.budget.alloc(n * itemSize)
+	return slices.Repeat([]value{v}, n)
+}
+
+// columns is the filter slice: n lists of nearly the same length.
+func (in *interp) columns(v value, p params) value {
+	n := p.int(0, 0)
+	if n <= 0 {
+		fail("slice: slices must be greater than 0, not %d", n)
+	}
+	if n > maxRange {
+		throw(overLimit("range", maxRange, "items"))
+	}
+	items := in.iterate(v)
+	in.budget.alloc((len(items) + 2*n) * itemSize)
+	out := &generator{}
+	size, longer := len(items)/n, len(items)%n
+	for i := range n {
+		take := size
+		if i < longer {
+			take++
+		}
+		col := slices.Clone(items[:take])
+		if fill := p.get(1, nil); fill != nil && i >= longer {
+			col = append(col, fill)
+		}
+		out.items = append(out.items, &list{items: col})
+		items = items[take:]
+	}
+	return out
+}
+
+func (in *interp) itemsOf(v value) value {
+	switch v := v.(type) {
+	case *undefined:
+		return &generator{}
+	case *dict:
+		return &generator{in.pairs(v)}
+	}
+	fail("can only get item pairs from a mapping, not %s", typeName(v))
+	return nil
+}
+
+// mapFilter is map('filter', …) or map(attribute='path', default=…).
+func (in *interp) mapFilter(v value, a args) value {
+	if len(a.pos) == 0 {
+		p := a.bind("map", "attribute", "default")
+		return &generator{in.apply(in.iterateOptional(v), in.getter(p.need(0), p.get(1, nil)))}
+	}
+	name, ok := a.pos[0].(text)
+	if !ok {
+		fail("map needs the name of a filter, not %s", typeName(a.pos[0]))
+	}
+	rest := args{pos: a.pos[1:], names: a.names, vals: a.vals}
+	return &generator{in.apply(in.iterateOptional(v), func(e value) value { return in.filter(name.s, e, rest) })}
+}
+
+// iterateOptional iterates, and takes None, like any value that is false, as an
+// empty list: map and select do.
+func (in *interp) iterateOptional(v value) []value {
+	if !truth(v) {
+		return nil
+	}
+	return in.iterate(v)
+}
+
+// choose is select, reject, selectattr and rejectattr.
+func (in *interp) choose(name string, v value, a args) value {
+	get := func(v value) value { return v }
+	if strings.HasSuffix(name, "attr") {
+		if len(a.pos) == 0 {
+			fail("%s is missing the name of an attribute", name)
+		}
+		get = in.getter(a.pos[0], nil)
+		a.pos = a.pos[1:]
+	}
+	test := truth
+	if len(a.pos) > 0 {
+		testName, ok := a.pos[0].(text)
+		if !ok {
+			fail("%s needs the name of a test, not %s", name, typeName(a.pos[0]))
+		}
+		rest := args{pos: a.pos[1:], names: a.names, vals: a.vals}
+		test = func(v value) bool { return in.test(testName.s, v, rest) }
+	}
+	want := strings.HasPrefix(name, "select")
+	out := &generator{}
+	for _, e := range in.iterateOptional(v) {
+		in.budget.step(1)
+		if test(get(e)) == want {
+			in.budget.alloc(itemSize)
+			out.items = append(out.items, e)
+		}
+	}
+	return out
+}

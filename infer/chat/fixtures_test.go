@@ -1,0 +1,184 @@
+package chat
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"m40-llm/infer/fixtures"
+)
+
+var noWall = limits{steps: defaultLimits.steps, output: defaultLimits.output, alloc: defaultLimits.alloc}
+
+type fixtureCase struct {
+	Conversation        string                     `json:"conversation"`
+	AddGenerationPrompt bool                       `json:"add_generation_prompt"`
+	Kwargs              map[string]json.RawMessage `json:"kwargs"`
+	ToolsUndefined      bool                       `json:"tools_undefined"`
+	Output              *string                    `json:"output"`
+	ErrorKind           string                     `json:"error_kind"`
+	Error               string                     `json:"error"`
+}
+
+type fixtureTemplate struct {
+	Name          string            `json:"name"`
+	Source        string            `json:"source"`
+	SpecialTokens map[string]string `json:"special_tokens"`
+	Cases         []fixtureCase     `json:"cases"`
+}
+
+type fixtureSet struct {
+	Now           string                                `json:"now"`
+	Conversations map[string]map[string]json.RawMessage `json:"conversations"`
+	Templates     []fixtureTemplate                     `json:"templates"`
+}
+
+func loadFixtures(t testing.TB) fixtureSet {
+	t.Helper()
+	data, err := os.ReadFile(fixtures.Path(t, "templates", "chat_templates.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set fixtureSet
+	if err := json.Unmarshal(data, &set); err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// request builds the variables of a case; raw JSON keeps the order of keys.
+func (set fixtureSet) request(c fixtureCase) []byte {
+	vars := map[string]json.RawMessage{}
+	if !c.ToolsUndefined {
+		vars["tools"], vars["documents"] = json.RawMessage("null"), json.RawMessage("null")
+	}
+	for k, v := range set.Conversations[c.Conversation] {
+		vars[k] = v
+	}
+	for k, v := range c.Kwargs {
+		vars[k] = v
+	}
+	vars["add_generation_prompt"] = json.RawMessage(fmt.Sprint(c.AddGenerationPrompt))
+	var b bytes.Buffer
+	sep := "{"
+	for k, v := range vars {
+		fmt.Fprintf(&b, "%s%q:%s", sep, k, v)
+		sep = ","
+	}
+	b.WriteString("}")
+	return b.Bytes()
+}
+
+func TestEveryPublicTemplateGivesTheReferenceOutput(t *testing.T) {
+	set := loadFixtures(t)
+	now, err := time.Parse("2006-01-02T15:04:05", set.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total, passed := map[string]int{}, map[string]int{}
+	var table []string
+	for _, ft := range set.Templates {
+		tmpl, err := Parse(ft.Source)
+		if err != nil {
+			t.Errorf("%s: %v", ft.Name, err)
+			continue
+		}
+		failures := 0
+		for i, c := range ft.Cases {
+			kind := c.ErrorKind
+			if kind == "" {
+				kind = "output"
+			}
+			total[kind]++
+			p, err := tmpl.renderJSON(context.Background(), set.request(c), Options{BOSToken: ft.SpecialTokens["bos_token"], EOSToken: ft.SpecialTokens["eos_token"], Now: now}, noWall, time.Now)
+			why := ""
+			switch {
+			case c.Output != nil && err != nil:
+				why = err.Error()
+			case c.Output != nil && p.String() != *c.Output:
+				why = firstDifference(p.String(), *c.Output)
+			case c.Output == nil && err == nil:
+				why = fmt.Sprintf("no error, want %s: %s; got %.200q", kind, c.Error, p.String())
+			}
+			var limit *LimitError
+			if errors.As(err, &limit) {
+				why = err.Error()
+			}
+			if why == "" {
+				passed[kind]++
+				continue
+			}
+			if failures++; failures <= 2 {
+				t.Errorf("%s, case %d (%s, tools_undefined %v): %s", ft.Name, i, c.Conversation, c.ToolsUndefined, why)
+			}
+		}
+		if failures > 0 {
+			table = append(table, fmt.Sprintf("%4d of %3d fail: %s", failures, len(ft.Cases), ft.Name))
+		}
+	}
+	for kind, n := range total {
+		t.Logf("%-16s %4d of %4d", kind, passed[kind], n)
+	}
+	sort.Strings(table)
+	if len(table) > 0 {
+		t.Logf("templates with failures:\n%s", strings.Join(table, "\n"))
+	}
+}
+
+func TestEverySnippetGivesTheReferenceOutput(t *testing.T) {
+	data, err := os.ReadFile(fixtures.Path(t, "templates", "jinja_snippets.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set struct {
+		Now     string          `json:"now"`
+		Context json.RawMessage `json:"context"`
+		Cases   []struct {
+			Template  string  `json:"template"`
+			Output    *string `json:"output"`
+			ErrorKind string  `json:"error_kind"`
+			Error     string  `json:"error"`
+		} `json:"cases"`
+	}
+	if err := json.Unmarshal(data, &set); err != nil {
+		t.Fatal(err)
+	}
+	now, err := time.Parse("2006-01-02T15:04:05", set.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range set.Cases {
+		t.Run(c.Template, func(t *testing.T) {
+			tmpl, err := Parse(c.Template)
+			var p Prompt
+			if err == nil {
+				p, err = tmpl.renderJSON(context.Background(), set.Context, Options{Now: now}, noWall, time.Now)
+			}
+			switch {
+			case c.Output == nil && err == nil:
+				t.Errorf("got %q, want an error (%s)", p.String(), c.Error)
+			case c.Output != nil && err != nil:
+				t.Error(err)
+			case c.Output != nil && p.String() != *c.Output:
+				t.Error(firstDifference(p.String(), *c.Output))
+			}
+		})
+	}
+}
+
+// firstDifference shows where got departs from want.
+func firstDifference(got, want string) string {
+	i := 0
+	for i < len(got) && i < len(want) && got[i] == want[i] {
+		i++
+	}
+	from := max(0, i-40)
+	return fmt.Sprintf("differs at byte %d: got %q, want %q", i, got[from:min(len(got), i+60)], want[from:min(len(want), i+60)])
+}

@@ -1,0 +1,578 @@
+package chat
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// percentFormat is Python's t % v.
+func (in *interp) percentFormat(t text, v value) text {
+	in.budget.scan(len(t.s))
+	items := []value{v}
+	mapping, _ := v.(*dict)
+	if l, ok := v.(*list); ok && l.tuple {
+		items = l.items
+	}
+	used := 0
+	next := func() value {
+		if used >= len(items) {
+			fail("not enough arguments for format string")
+		}
+		used++
+		return items[used-1]
+	}
+	b := in.builder()
+	s := t.s
+	for at := 0; at < len(s); {
+		i := strings.IndexByte(s[at:], '%')
+		if i < 0 {
+			b.text(t.slice(at, len(s)))
+			break
+		}
+		b.text(t.slice(at, at+i))
+		at += i + 1
+		in.budget.step(1)
+		arg := next
+		if at < len(s) && s[at] == '(' {
+			end := strings.IndexByte(s[at:], ')')
+			if end < 0 {
+				fail("incomplete format key")
+			}
+			if mapping == nil {
+				fail("format requires a mapping")
+			}
+			key := t.slice(at+1, at+end)
+			arg = func() value {
+				e, ok := mapping.get(key)
+				if !ok {
+					fail("format: no key '%s'", key.s)
+				}
+				return e
+			}
+			used = len(items)
+			at += end + 1
+		}
+		var f spec
+		f.align = '>'
+		for ; at < len(s) && strings.IndexByte("-+ 0#", s[at]) >= 0; at++ {
+			switch s[at] {
+			case '-':
+				f.align = '<'
+			case '0':
+				f.zero = true
+			case '#':
+				f.alternate = true
+			case '+':
+				f.sign = '+'
+			case ' ':
+				if f.sign == 0 {
+					f.sign = ' '
+				}
+			}
+		}
+		number := func() int {
+			if at < len(s) && s[at] == '*' {
+				at++
+				n, ok := smallInt(next())
+				if !ok {
+					fail("* wants int")
+				}
+				return int(min(max(n, -maxSlice), maxSlice))
+			}
+			n, size := leadingInt(s[at:])
+			at += size
+			return n
+		}
+		f.width = number()
+		if f.width < 0 {
+			f.align, f.width = '<', -f.width
+		}
+		f.precision = -1
+		if at < len(s) && s[at] == '.' {
+			at++
+			f.precision = max(number(), 0)
+		}
+		for at < len(s) && strings.IndexByte("hlL", s[at]) >= 0 {
+			at++
+		}
+		if at >= len(s) {
+			fail("incomplete format")
+		}
+		f.verb = rune(s[at])
+		at++
+		if f.verb == '%' {
+			b.literal("%")
+			continue
+		}
+		if f.align == '<' {
+			f.zero = false
+		}
+		b.text(in.percentItem(f, arg()))
+	}
+	if mapping == nil && used < len(items) {
+		if l, ok := v.(*list); !ok || l.tuple {
+			fail("not all arguments converted during string formatting")
+		}
+	}
+	return b.take()
+}
+
+func leadingInt(s string) (n, size int) {
+	for size < len(s) && s[size] >= '0' && s[size] <= '9' {
+		n = min(n*10+int(s[size]-'0'), maxSlice)
+		size++
+	}
+	return n, size
+}
+
+func (in *interp) percentItem(f spec, v value) text {
+	switch f.verb {
+	case 's', 'r', 'a':
+		f.zero = false
+		t := in.str(v)
+		if f.verb != 's' {
+			t = in.reprOf(v)
+		}
+		f.verb = 's'
+		return in.formatText(f, t)
+	case 'c':
+		if i, ok := smallInt(v); ok {
+			return in.formatText(f, literal(string(rune(i))))
+		}
+		return in.formatText(f, in.str(v))
+	case 'd', 'i', 'u', 'x', 'X', 'o':
+		if f.verb == 'i' || f.verb == 'u' {
+			f.verb = 'd'
+		}
+		if x, ok := v.(float64); ok && f.verb == 'd' {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				fail("cannot convert float %s to integer", formatFloat(x))
+			}
+			i, _ := big.NewFloat(x).Int(nil)
+			v = normalize(i)
+		}
+		i, ok := integer(v)
+		if !ok {
+			fail("%%%c format: an integer is required, not %s", f.verb, typeName(v))
+		}
+		return in.formatInt(f, i)
+	case 'e', 'E', 'f', 'F', 'g', 'G':
+		x, ok := float(v)
+		if !ok {
+			fail("must be real number, not %s", typeName(v))
+		}
+		return in.formatReal(f, x)
+	}
+	fail("unsupported format character '%c'", f.verb)
+	return text{}
+}
+
+// reprOf is repr() as a text of its own.
+func (in *interp) reprOf(v value) text {
+	b := in.builder()
+	in.repr(b, v)
+	return b.take().widened()
+}
+
+// braceFormat is Python's str.format.
+func (in *interp) braceFormat(t text, a args) text {
+	b := in.builder()
+	auto := 0
+	in.formatInto(b, t, a, &auto, 2)
+	return b.take()
+}
+
+func (in *interp) formatInto(b *builder, t text, a args, auto *int, depth int) {
+	if depth == 0 {
+		fail("max string recursion exceeded")
+	}
+	in.budget.scan(len(t.s))
+	s := t.s
+	for at := 0; at < len(s); {
+		i := strings.IndexAny(s[at:], "{}")
+		if i < 0 {
+			b.text(t.slice(at, len(s)))
+			return
+		}
+		b.text(t.slice(at, at+i))
+		at += i
+		if at+1 < len(s) && s[at+1] == s[at] {
+			b.text(t.slice(at, at+1))
+			at += 2
+			continue
+		}
+		if s[at] == '}' {
+			fail("single '}' encountered in format string")
+		}
+		end, open := at+1, 1
+		for ; end < len(s); end++ {
+			if s[end] == '{' {
+				open++
+			} else if s[end] == '}' {
+				if open--; open == 0 {
+					break
+				}
+			}
+		}
+		if open > 0 {
+			fail("expected '}' before end of string")
+		}
+		in.budget.step(1)
+		b.text(in.field(t.slice(at+1, end), a, auto, depth))
+		at = end + 1
+	}
+}
+
+// field formats one replacement field: name, conversion and format.
+func (in *interp) field(t text, a args, auto *int, depth int) text {
+	name, format := t, text{}
+	if i := fieldEnd(t.s, ':'); i >= 0 {
+		name, format = t.slice(0, i), t.slice(i+1, len(t.s))
+	}
+	conversion := ""
+	if i := fieldEnd(name.s, '!'); i >= 0 {
+		conversion = name.s[i+1:]
+		name = name.slice(0, i)
+	}
+	v := in.fieldValue(name, a, auto)
+	if strings.Contains(format.s, "{") {
+		nested := in.builder()
+		in.formatInto(nested, format, a, auto, depth-1)
+		format = nested.take()
+	}
+	switch conversion {
+	case "":
+	case "s":
+		v = in.str(v)
+	case "r", "a":
+		v = in.reprOf(v)
+	default:
+		fail("unknown conversion specifier '%s'", conversion)
+	}
+	return in.formatSpec(v, format.s)
+}
+
+// fieldEnd finds c outside of brackets.
+func fieldEnd(s string, c byte) int {
+	open := false
+	for i := range len(s) {
+		switch {
+		case s[i] == '[':
+			open = true
+		case s[i] == ']':
+			open = false
+		case s[i] == c && !open:
+			return i
+		}
+	}
+	return -1
+}
+
+// fieldValue looks up a field name such as 0.content[1].
+func (in *interp) fieldValue(t text, a args, auto *int) value {
+	n := strings.IndexAny(t.s, ".[")
+	if n < 0 {
+		n = len(t.s)
+	}
+	first, rest := t.s[:n], t.slice(n, len(t.s))
+	var v value
+	index, err := strconv.Atoi(first)
+	switch {
+	case first == "":
+		index = *auto
+		*auto++
+		fallthrough
+	case err == nil:
+		if index < 0 || index >= len(a.pos) {
+			fail("replacement index %d out of range for positional args tuple", index)
+		}
+		v = a.pos[index]
+	default:
+		found := false
+		for i, name := range a.names {
+			if name == first {
+				v, found = a.vals[i], true
+			}
+		}
+		if !found {
+			fail("format: no argument named '%s'", first)
+		}
+	}
+	for rest.s != "" {
+		in.budget.step(1)
+		if rest.s[0] == '.' {
+			n := strings.IndexAny(rest.s[1:], ".[") + 1
+			if n == 0 {
+				n = len(rest.s)
+			}
+			v = in.attr(v, rest.s[1:n])
+			rest = rest.slice(n, len(rest.s))
+			continue
+		}
+		n := strings.IndexByte(rest.s, ']')
+		if rest.s[0] != '[' || n < 0 {
+			fail("only '.' or '[' may follow a name in a format field")
+		}
+		var key value = rest.slice(1, n)
+		if i, err := strconv.ParseInt(rest.s[1:n], 10, 64); err == nil {
+			key = i
+		}
+		v = in.item(v, key)
+		rest = rest.slice(n+1, len(rest.s))
+	}
+	return v
+}
+
+// spec is how one value is formatted: Python's format specification.
+type spec struct {
+	fill      string
+	align     byte // < > = ^, 0: as the type has it
+	sign      byte // + or blank, 0: minus only
+	alternate bool
+	zero      bool
+	width     int
+	group     byte // , or _, 0: none
+	precision int  // -1: none
+	verb      rune // 0: none
+}
+
+func parseSpec(s string) spec {
+	whole := s
+	f := spec{precision: -1}
+	r, size := utf8.DecodeRuneInString(s)
+	if size > 0 && size < len(s) && strings.IndexByte("<>=^", s[size]) >= 0 {
+		f.fill, f.align = string(r), s[size]
+		s = s[size+1:]
+	} else if s != "" && strings.IndexByte("<>=^", s[0]) >= 0 {
+		f.align, s = s[0], s[1:]
+	}
+	if s != "" && strings.IndexByte("+- ", s[0]) >= 0 {
+		if s[0] != '-' {
+			f.sign = s[0]
+		}
+		s = s[1:]
+	}
+	if strings.HasPrefix(s, "#") {
+		f.alternate, s = true, s[1:]
+	}
+	if strings.HasPrefix(s, "0") {
+		f.zero, s = true, s[1:]
+	}
+	n, size := leadingInt(s)
+	f.width, s = n, s[size:]
+	if s != "" && (s[0] == ',' || s[0] == '_') {
+		f.group, s = s[0], s[1:]
+	}
+	if strings.HasPrefix(s, ".") {
+		n, size := leadingInt(s[1:])
+		if size == 0 {
+			fail("format specifier missing precision")
+		}
+		f.precision, s = n, s[1+size:]
+	}
+	if s != "" {
+		r, size := utf8.DecodeRuneInString(s)
+		f.verb, s = r, s[size:]
+	}
+	if s != "" {
+		fail("invalid format specifier '%s'", whole)
+	}
+	return f
+}
+
+// formatSpec is Python's format(v, s).
+func (in *interp) formatSpec(v value, s string) text {
+	if s == "" {
+		return in.str(v)
+	}
+	f := parseSpec(s)
+	switch v := v.(type) {
+	case text:
+		if f.verb != 0 && f.verb != 's' || f.sign != 0 || f.align == '=' {
+			fail("invalid format specifier '%s' for a string", s)
+		}
+		if f.zero && f.fill == "" {
+			f.fill = "0"
+		}
+		f.zero = false
+		if f.align == 0 {
+			f.align = '<'
+		}
+		return in.formatText(f, v)
+	case float64:
+		return in.formatReal(f, v)
+	}
+	i, ok := integer(v)
+	if !ok {
+		fail("unsupported format string passed to %s.__format__", typeName(v))
+	}
+	switch f.verb {
+	case 'e', 'E', 'f', 'F', 'g', 'G', '%':
+		x, _ := float(v)
+		return in.formatReal(f, x)
+	case 0, 'd', 'n', 'x', 'X', 'o', 'b':
+		return in.formatInt(f, i)
+	case 'c':
+		return in.formatText(f, literal(string(rune(i.Int64()))))
+	}
+	fail("unknown format code '%c' for an integer", f.verb)
+	return text{}
+}
+
+// formatText cuts and pads a string.
+func (in *interp) formatText(f spec, t text) text {
+	if f.precision >= 0 {
+		in.budget.scan(len(t.s))
+		t = t.slice(0, t.offset(f.precision))
+	}
+	return in.align(f, t, '>')
+}
+
+func (in *interp) align(f spec, t text, otherwise byte) text {
+	in.budget.text(f.width, false)
+	fill := f.fill
+	if fill == "" {
+		fill = " "
+	}
+	by := f.align
+	if by == 0 {
+		by = otherwise
+	}
+	return in.pad(t, f.width, literal(fill), func(n int) int {
+		switch by {
+		case '<':
+			return 0
+		case '^':
+			return n / 2
+		}
+		return n
+	})
+}
+
+// formatDigits puts sign, prefix and filling before the digits of a number.
+func (in *interp) formatDigits(f spec, negative bool, prefix, digits string) text {
+	sign := ""
+	switch {
+	case negative:
+		sign = "-"
+	case f.sign != 0:
+		sign = string(f.sign)
+	}
+	in.budget.text(f.width, false)
+	if f.group != 0 {
+		digits = grouped(digits, f)
+	}
+	if f.zero && f.fill == "" && f.align != '<' && f.align != '^' {
+		f.fill, f.align = "0", '='
+	}
+	if f.align == '=' {
+		rest := f
+		rest.width -= len(sign) + len(prefix)
+		rest.align = '>'
+		return in.concat(literal(sign+prefix), in.align(rest, literal(digits), '>'))
+	}
+	return in.align(f, literal(sign+prefix+digits), '>')
+}
+
+// grouped separates thousands, or fours of binary digits.
+func grouped(digits string, f spec) string {
+	size := 3
+	if f.verb == 'x' || f.verb == 'X' || f.verb == 'o' || f.verb == 'b' {
+		size = 4
+	}
+	whole := strings.IndexFunc(digits, func(r rune) bool { return r == '.' || r == 'e' || r == 'E' })
+	if whole < 0 || size == 4 {
+		whole = len(digits)
+	}
+	var b strings.Builder
+	for i := range whole {
+		if i > 0 && (whole-i)%size == 0 {
+			b.WriteByte(f.group)
+		}
+		b.WriteByte(digits[i])
+	}
+	return b.String() + digits[whole:]
+}
+
+func (in *interp) formatInt(f spec, i *big.Int) text {
+	base, prefix := 10, ""
+	switch f.verb {
+	case 'x', 'X':
+		base, prefix = 16, "0"+string(f.verb)
+	case 'o':
+		base, prefix = 8, "0o"
+	case 'b':
+		base, prefix = 2, "0b"
+	}
+	if !f.alternate {
+		prefix = ""
+	}
+	digits := new(big.Int).Abs(i).Text(base)
+	if f.verb == 'X' {
+		digits = strings.ToUpper(digits)
+	}
+	if f.precision > len(digits) {
+		in.budget.text(f.precision, false)
+		digits = strings.Repeat("0", f.precision-len(digits)) + digits
+	}
+	return in.formatDigits(f, i.Sign() < 0, prefix, digits)
+}
+
+const maxPrecision = 1 << 12
+
+func (in *interp) formatReal(f spec, x float64) text {
+	negative := math.Signbit(x) && !math.IsNaN(x)
+	x = math.Abs(x)
+	if f.precision > maxPrecision {
+		throw(overLimit("string", maxPrecision, "digits of a number"))
+	}
+	precision := f.precision
+	if precision < 0 {
+		precision = 6
+	}
+	var digits string
+	switch {
+	case math.IsInf(x, 0) || math.IsNaN(x):
+		digits = formatFloat(x)
+		if f.zero {
+			f.zero = false
+		}
+	case f.verb == 0 && f.precision < 0:
+		digits = formatFloat(x)
+	case f.verb == 'f' || f.verb == 'F':
+		digits = strconv.FormatFloat(x, 'f', precision, 64)
+	case f.verb == '%':
+		digits = strconv.FormatFloat(x*100, 'f', precision, 64) + "%"
+	case f.verb == 'e' || f.verb == 'E':
+		digits = strconv.FormatFloat(x, byte(f.verb), precision, 64)
+	case f.verb == 'g' || f.verb == 'G' || f.verb == 0:
+		digits = general(x, max(precision, 1), f.alternate)
+		if f.verb == 'G' {
+			digits = strings.ToUpper(digits)
+		}
+		if f.verb == 0 && !strings.ContainsAny(digits, ".e") {
+			digits += ".0"
+		}
+	default:
+		fail("unknown format code '%c' for a float", f.verb)
+	}
+	return in.formatDigits(f, negative, "", digits)
+}
+
+// general is C's %g: precision counts significant digits.
+func general(x float64, precision int, keepZeros bool) string {
+	s := strconv.FormatFloat(x, 'e', precision-1, 64)
+	mantissa, e, _ := strings.Cut(s, "e")
+	exponent, _ := strconv.Atoi(e)
+	suffix := "e" + e
+	if exponent >= -4 && exponent < precision {
+		mantissa, suffix = strconv.FormatFloat(x, 'f', precision-1-exponent, 64), ""
+	}
+	if !keepZeros && strings.Contains(mantissa, ".") {
+		mantissa = strings.TrimRight(strings.TrimRight(mantissa, "0"), ".")
+	}
+	return mantissa + suffix
+}

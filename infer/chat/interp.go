@@ -1,0 +1,945 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+	"time"
+)
+
+// interp is one rendering: a walk over the tree of statements. What fails in it
+// throws.
+type interp struct {
+	budget *budget
+	now    time.Time
+	line   int // of the statement at work
+	out    *builder
+}
+
+// scope holds the variables of one block of the template. A block sees those
+// around it and sets its own.
+type scope struct {
+	vars   map[string]value
+	parent *scope
+}
+
+func (s *scope) child() *scope { return &scope{parent: s} }
+
+func (s *scope) set(name string, v value) {
+	if s.vars == nil {
+		s.vars = map[string]value{}
+	}
+	s.vars[name] = v
+}
+
+func (s *scope) lookup(name string) value {
+	for at := s; at != nil; at = at.parent {
+		if v, ok := at.vars[name]; ok {
+			return v
+		}
+	}
+	return missing("'%s' is undefined", name)
+}
+
+// run renders the body in a scope.
+func (in *interp) run(body []stmt, vars *dict) (out text, err error) {
+	defer func() {
+		var render *RenderError
+		var raised *RaisedError
+		if errors.As(err, &render) {
+			render.Line = in.line
+		} else if errors.As(err, &raised) {
+			raised.Line = in.line
+		}
+	}()
+	defer catch(&err)
+	root := &scope{vars: globals()}
+	for i, k := range vars.keys {
+		root.set(k.(text).s, vars.vals[i])
+	}
+	in.out = &builder{budget: in.budget, output: true}
+	in.exec(body, root.child())
+	return in.out.take(), nil
+}
+
+// flow says how a statement ended.
+type flow uint8
+
+const (
+	flowNext flow = iota
+	flowBreak
+	flowContinue
+)
+
+func (in *interp) exec(body []stmt, s *scope) flow {
+	for _, st := range body {
+		in.budget.step(1)
+		if f := in.statement(st, s); f != flowNext {
+			return f
+		}
+	}
+	return flowNext
+}
+
+func (in *interp) statement(st stmt, s *scope) flow {
+	switch st := st.(type) {
+	case *dataStmt:
+		in.out.literal(st.s)
+	case *outputStmt:
+		in.line = st.line
+		in.out.text(in.str(in.eval(st.x, s)))
+	case *ifStmt:
+		in.line = st.line
+		for i, test := range st.tests {
+			if truth(in.eval(test, s)) {
+				return in.exec(st.bodies[i], s)
+			}
+		}
+		return in.exec(st.other, s)
+	case *forStmt:
+		in.line = st.line
+		in.loop(st, s, in.eval(st.iter, s), 1)
+	case *setStmt:
+		in.line = st.line
+		in.assign(s, s, st.target, in.eval(st.x, s))
+	case *setBlockStmt:
+		in.line = st.line
+		body := in.capture(func() { in.exec(st.body, s.child()) })
+		if st.filter != nil {
+			in.assign(s, s, st.target, in.filterBody(st.filter, body, s))
+		} else {
+			in.assign(s, s, st.target, body)
+		}
+	case *macroStmt:
+		in.line = st.line
+		s.set(st.def.name, in.macro(st.def, s))
+	case *callStmt:
+		in.line = st.line
+		a := in.args(st.call.args, s)
+		a.names, a.vals = append(a.names, "caller"), append(a.vals, in.macro(st.def, s))
+		in.out.text(in.str(in.call(in.eval(st.call.fn, s), a)))
+	case *filterStmt:
+		in.line = st.line
+		body := in.capture(func() { in.exec(st.body, s.child()) })
+		in.out.text(in.str(in.filterBody(st.filter, body, s)))
+	case *withStmt:
+		in.line = st.line
+		inner := s.child()
+		for i, t := range st.targets {
+			in.assign(inner, inner, t, in.eval(st.vals[i], s))
+		}
+		return in.exec(st.body, inner)
+	case *scopeStmt:
+		return in.exec(st.body, s.child())
+	case breakStmt:
+		return flowBreak
+	case continueStmt:
+		return flowContinue
+	}
+	return flowNext
+}
+
+// capture returns what f prints.
+func (in *interp) capture(f func()) text {
+	outer := in.out
+	in.out = in.builder()
+	f()
+	out := in.out.take()
+	in.out = outer
+	return out
+}
+
+// assign sets a target in the scope dst; a namespace is looked up in s.
+func (in *interp) assign(dst, s *scope, t target, v value) {
+	switch {
+	case t.tuple != nil:
+		if !iterable(v) {
+			fail("cannot unpack non-iterable %s object", typeName(v))
+		}
+		items := in.iterate(v)
+		if len(items) != len(t.tuple) {
+			fail("expected %d values to unpack, got %d", len(t.tuple), len(items))
+		}
+		for i, e := range t.tuple {
+			in.assign(dst, s, e, items[i])
+		}
+	case t.attr != "":
+		ns, ok := s.lookup(t.name).(*namespace)
+		if !ok {
+			fail("cannot assign attribute on non-namespace object %q", t.name)
+		}
+		ns.attrs.setName(t.attr, v)
+	default:
+		dst.set(t.name, v)
+	}
+}
+
+// loopState is the variable loop: what a for tag is at. It reads ahead only when
+// asked, since the filter of a loop may depend on what the body sets.
+type loopState struct {
+	rest    []value
+	keep    func(value) bool // the filter of the loop; nil: none
+	ahead   []value          // read but not visited
+	index0  int
+	depth   int
+	prev    value
+	current value
+	changed []value
+	again   func(in *interp, v value) value // renders the loop over v; nil: not recursive
+}
+
+func (l *loopState) read() (value, bool) {
+	for len(l.rest) > 0 {
+		v := l.rest[0]
+		l.rest = l.rest[1:]
+		if l.keep == nil || l.keep(v) {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+func (l *loopState) next() (value, bool) {
+	if len(l.ahead) > 0 {
+		v := l.ahead[0]
+		l.ahead = l.ahead[1:]
+		return v, true
+	}
+	return l.read()
+}
+
+func (l *loopState) peek() (value, bool) {
+	if len(l.ahead) == 0 {
+		v, ok := l.read()
+		if !ok {
+			return nil, false
+		}
+		l.ahead = append(l.ahead, v)
+	}
+	return l.ahead[0], true
+}
+
+func (l *loopState) length() int {
+	if l.keep == nil {
+		return l.index0 + 1 + len(l.ahead) + len(l.rest)
+	}
+	for v, ok := l.read(); ok; v, ok = l.read() {
+		l.ahead = append(l.ahead, v)
+	}
+	return l.index0 + 1 + len(l.ahead)
+}
+
+func (l *loopState) attr(name string) value {
+	switch name {
+	case "index":
+		return int64(l.index0 + 1)
+	case "index0":
+		return int64(l.index0)
+	case "first":
+		return l.index0 == 0
+	case "last":
+		_, more := l.peek()
+		return !more
+	case "length":
+		return int64(l.length())
+	case "revindex":
+		return int64(l.length() - l.index0)
+	case "revindex0":
+		return int64(l.length() - l.index0 - 1)
+	case "depth":
+		return int64(l.depth)
+	case "depth0":
+		return int64(l.depth - 1)
+	case "previtem":
+		if l.index0 == 0 {
+			return missing("there is no previous item")
+		}
+		return l.prev
+	case "nextitem":
+		if v, ok := l.peek(); ok {
+			return v
+		}
+		return missing("there is no next item")
+	case "cycle":
+		return &callable{name: "cycle", call: func(_ *interp, a args) value {
+			if len(a.pos) == 0 {
+				fail("no items for cycling given")
+			}
+			return a.pos[l.index0%len(a.pos)]
+		}}
+	case "changed":
+		return &callable{name: "changed", call: func(in *interp, a args) value {
+			if l.changed != nil && in.equalItems(l.changed, a.pos) {
+				return false
+			}
+			l.changed = append([]value{}, a.pos...)
+			return true
+		}}
+	}
+	return missing("'loop' has no attribute '%s'", name)
+}
+
+func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
+	in.budget.enter()
+	defer in.budget.leave()
+	state := &loopState{rest: in.iterate(over), depth: depth}
+	if st.filter != nil {
+		state.keep = func(v value) bool {
+			in.budget.step(1)
+			test := s.child()
+			in.assign(test, s, st.target, v)
+			return truth(in.eval(st.filter, test))
+		}
+	}
+	if st.recursive {
+		state.again = func(in *interp, v value) value {
+			return in.capture(func() { in.loop(st, s, v, depth+1) })
+		}
+	}
+	variable := &callable{name: "loop", attr: state.attr, call: func(in *interp, a args) value {
+		if state.again == nil {
+			fail("the loop is called but its for tag does not say recursive")
+		}
+		return state.again(in, a.bind("loop", "iterable").need(0))
+	}}
+	visited := false
+	for v, ok := state.next(); ok; v, ok = state.next() {
+		in.budget.step(1)
+		if visited {
+			state.index0++
+			state.prev = state.current
+		}
+		visited = true
+		state.current = v
+		body := s.child()
+		body.set("loop", variable)
+		in.assign(body, s, st.target, v)
+		if in.exec(st.body, body) == flowBreak {
+			break
+		}
+	}
+	if !visited {
+		in.exec(st.other, s.child())
+	}
+}
+
+// macro makes a macro of a definition in the scope where it stands.
+func (in *interp) macro(def *macroDef, s *scope) *callable {
+	m := &callable{name: def.name}
+	m.call = func(in *interp, a args) value {
+		in.budget.enter()
+		defer in.budget.leave()
+		line := in.line
+		inner := s.child()
+		in.bindMacro(def, a, inner)
+		out := in.capture(func() { in.exec(def.body, inner) })
+		in.line = line
+		return out
+	}
+	m.attr = func(name string) value {
+		switch name {
+		case "name":
+			return literal(def.name)
+		case "arguments":
+			names := &list{tuple: true}
+			for _, p := range def.params {
+				names.items = append(names.items, literal(p))
+			}
+			return names
+		case "catch_varargs":
+			return def.varargs
+		case "catch_kwargs":
+			return def.kwargs
+		case "caller":
+			return def.caller
+		}
+		return missing("macro '%s' has no attribute '%s'", def.name, name)
+	}
+	return m
+}
+
+// bindMacro sets the parameters of a macro from the arguments of a call.
+func (in *interp) bindMacro(def *macroDef, a args, s *scope) {
+	given := map[string]value{}
+	for i, v := range a.pos {
+		if i < len(def.params) {
+			given[def.params[i]] = v
+		}
+	}
+	var varargs []value
+	if len(a.pos) > len(def.params) {
+		varargs = a.pos[len(def.params):]
+		if !def.varargs {
+			fail("macro '%s' takes not more than %d argument(s)", def.name, len(def.params))
+		}
+	}
+	kwargs := newDict()
+	for i, name := range a.names {
+		isParam := false
+		for _, p := range def.params {
+			isParam = isParam || p == name
+		}
+		switch {
+		case isParam:
+			if _, twice := given[name]; twice {
+				fail("macro '%s' got several values for argument '%s'", def.name, name)
+			}
+			given[name] = a.vals[i]
+		case name == "caller":
+			if !def.caller && !def.kwargs {
+				fail("macro '%s' was invoked with a call block but does not use caller", def.name)
+			}
+			s.set("caller", a.vals[i])
+		case def.kwargs:
+			kwargs.setName(name, a.vals[i])
+		default:
+			fail("macro '%s' takes no keyword argument '%s'", def.name, name)
+		}
+	}
+	if def.caller {
+		if _, ok := s.vars["caller"]; !ok && given["caller"] == nil {
+			s.set("caller", missing("no caller defined"))
+		}
+	}
+	if def.varargs {
+		s.set("varargs", tuple(varargs...))
+	}
+	if def.kwargs {
+		s.set("kwargs", kwargs)
+	}
+	required := len(def.params) - len(def.defaults)
+	for i, p := range def.params {
+		if v, ok := given[p]; ok {
+			s.set(p, v)
+		} else if i >= required {
+			s.set(p, in.eval(def.defaults[i-required], s))
+		} else {
+			s.set(p, missing("parameter '%s' was not provided", p))
+		}
+	}
+}
+
+// call calls a function value.
+func (in *interp) call(fn value, a args) value {
+	switch fn := fn.(type) {
+	case *callable:
+		return fn.call(in, a)
+	case *undefined:
+		fail("%s", fn.why)
+	}
+	fail("'%s' object is not callable", typeName(fn))
+	return nil
+}
+
+func (in *interp) evalAll(xs []expr, s *scope) []value {
+	in.budget.alloc(len(xs) * itemSize)
+	out := make([]value, len(xs))
+	for i, x := range xs {
+		out[i] = in.eval(x, s)
+	}
+	return out
+}
+
+func (in *interp) args(c callArgs, s *scope) args {
+	a := args{pos: in.evalAll(c.pos, s), vals: in.evalAll(c.vals, s)}
+	a.names = append(a.names, c.names...)
+	if c.star != nil {
+		a.pos = append(a.pos, in.iterate(in.eval(c.star, s))...)
+		in.budget.alloc(len(a.pos) * itemSize)
+	}
+	if c.double != nil {
+		d, ok := in.eval(c.double, s).(*dict)
+		if !ok {
+			fail("the argument after ** must be a mapping")
+		}
+		for i, k := range d.keys {
+			a.names, a.vals = append(a.names, in.str(k).s), append(a.vals, d.vals[i])
+		}
+		in.budget.alloc(len(a.vals) * itemSize)
+	}
+	return a
+}
+
+// filterBody applies the filters of a block to its body.
+func (in *interp) filterBody(f expr, body value, s *scope) value {
+	fx := f.(*filterExpr)
+	if fx.x != nil {
+		body = in.filterBody(fx.x, body, s)
+	}
+	return in.filter(fx.name, body, in.args(fx.args, s))
+}
+
+func (in *interp) eval(x expr, s *scope) value {
+	in.budget.step(1)
+	switch x := x.(type) {
+	case *constExpr:
+		return x.v
+	case *nameExpr:
+		return s.lookup(x.name)
+	case *listExpr:
+		return &list{items: in.evalAll(x.items, s), tuple: x.tuple}
+	case *dictExpr:
+		d := newDict()
+		in.budget.alloc(4 * len(x.keys) * itemSize)
+		for i, k := range x.keys {
+			key := in.eval(k, s)
+			d.set(key, in.eval(x.vals[i], s))
+		}
+		return d
+	case *attrExpr:
+		return in.attr(in.eval(x.x, s), x.name)
+	case *itemExpr:
+		if sl, ok := x.key.(*sliceExpr); ok {
+			return in.slice(in.eval(x.x, s), sl, s)
+		}
+		v := in.eval(x.x, s)
+		return in.item(v, in.eval(x.key, s))
+	case *callExpr:
+		fn := in.eval(x.fn, s)
+		return in.call(fn, in.args(x.args, s))
+	case *filterExpr:
+		v := in.eval(x.x, s)
+		return in.filter(x.name, v, in.args(x.args, s))
+	case *testExpr:
+		v := in.eval(x.x, s)
+		return in.test(x.name, v, in.args(x.args, s))
+	case *notExpr:
+		return !truth(in.eval(x.x, s))
+	case *signExpr:
+		return in.sign(x.minus, in.eval(x.x, s))
+	case *chainExpr:
+		v := in.eval(x.first, s)
+		for _, o := range x.rest {
+			v = in.arithmetic(o.op, v, in.eval(o.x, s))
+		}
+		return v
+	case *compareExpr:
+		left := in.eval(x.first, s)
+		for _, o := range x.rest {
+			right := in.eval(o.x, s)
+			if !in.compare(o.op, left, right) {
+				return false
+			}
+			left = right
+		}
+		return true
+	case *boolExpr:
+		var v value
+		for _, part := range x.parts {
+			if v = in.eval(part, s); truth(v) == x.or {
+				break
+			}
+		}
+		return v
+	case *concatExpr:
+		b := in.builder()
+		for _, part := range x.parts {
+			b.text(in.str(in.eval(part, s)))
+		}
+		return b.take()
+	case *condExpr:
+		if truth(in.eval(x.test, s)) {
+			return in.eval(x.then, s)
+		}
+		if x.otherwise == nil {
+			return missing("the inline if has no else and its test is false")
+		}
+		return in.eval(x.otherwise, s)
+	case *sliceExpr:
+		fail("a slice cannot be part of a key")
+	}
+	panic(fmt.Sprintf("chat: unknown expression %T", x))
+}
+
+func (in *interp) compare(op string, a, b value) bool {
+	switch op {
+	case "==":
+		return in.equal(a, b)
+	case "!=":
+		return !in.equal(a, b)
+	case "in":
+		return in.contains(b, a)
+	case "not in":
+		return !in.contains(b, a)
+	}
+	order, ok := in.order(op, a, b)
+	if !ok {
+		return false
+	}
+	switch op {
+	case "<":
+		return order < 0
+	case "<=":
+		return order <= 0
+	case ">":
+		return order > 0
+	}
+	return order >= 0
+}
+
+func (in *interp) sign(minus bool, v value) value {
+	if i, ok := integer(v); ok {
+		if minus {
+			return normalize(new(big.Int).Neg(i))
+		}
+		return normalize(i)
+	}
+	f, ok := v.(float64)
+	if !ok {
+		if u, ok := v.(*undefined); ok {
+			fail("%s", u.why)
+		}
+		fail("bad operand type for a sign: '%s'", typeName(v))
+	}
+	if minus {
+		return -f
+	}
+	return f
+}
+
+// arithmetic is Python's + - * / // % and **.
+func (in *interp) arithmetic(op string, a, b value) value {
+	if u, ok := firstUndefined(a, b); ok {
+		fail("%s", u.why)
+	}
+	if x, ok := a.(int64); ok {
+		if y, ok := b.(int64); ok && op == "+" && x > math.MinInt64/2 && x < math.MaxInt64/2 && y > math.MinInt64/2 && y < math.MaxInt64/2 {
+			return x + y
+		}
+	}
+	if isNumber(a) && isNumber(b) {
+		x, xInt := integer(a)
+		y, yInt := integer(b)
+		if xInt && yInt {
+			return in.integers(op, x, y)
+		}
+		f, _ := float(a)
+		g, _ := float(b)
+		return floats(op, f, g)
+	}
+	switch op {
+	case "+":
+		if v, ok := in.join(a, b); ok {
+			return v
+		}
+	case "*":
+		if n, ok := smallInt(b); ok {
+			if v, ok := in.times(a, n); ok {
+				return v
+			}
+		}
+		if n, ok := smallInt(a); ok {
+			if v, ok := in.times(b, n); ok {
+				return v
+			}
+		}
+	case "%":
+		if t, ok := a.(text); ok {
+			return in.percentFormat(t, b)
+		}
+	}
+	if _, ok := a.(text); ok && op == "+" {
+		fail("can only concatenate str (not \"%s\") to str", typeName(b))
+	}
+	fail("unsupported operand type(s) for %s: '%s' and '%s'", op, typeName(a), typeName(b))
+	return nil
+}
+
+// join is + on strings and lists.
+func (in *interp) join(a, b value) (value, bool) {
+	switch x := a.(type) {
+	case text:
+		y, ok := b.(text)
+		if !ok {
+			return nil, false
+		}
+		if x.safe != y.safe {
+			x, y = in.escapeUnlessSafe(x), in.escapeUnlessSafe(y)
+		}
+		out := in.concat(x, y)
+		out.safe = x.safe
+		return out, true
+	case *list:
+		y, ok := b.(*list)
+		if !ok || x.tuple != y.tuple {
+			return nil, false
+		}
+		in.budget.alloc((len(x.items) + len(y.items)) * itemSize)
+		items := make([]value, 0, len(x.items)+len(y.items))
+		return &list{items: append(append(items, x.items...), y.items...), tuple: x.tuple}, true
+	}
+	return nil, false
+}
+
+func (in *interp) escapeUnlessSafe(t text) text {
+	if t.safe {
+		return t
+	}
+	return in.escapeHTML(t)
+}
+
+// times is * on strings and lists.
+func (in *interp) times(v value, n int64) (value, bool) {
+	n = max(n, 0)
+	switch v := v.(type) {
+	case text:
+		if n > 0 && len(v.s) > 0 && n > int64(in.budget.output/len(v.s)) {
+			throw(overLimit("string", in.budget.output, "bytes"))
+		}
+		return in.repeat(v, int(n)), true
+	case *list:
+		if len(v.items) > 0 && n > int64(maxRange/len(v.items)) {
+			throw(overLimit("range", maxRange, "items"))
+		}
+		in.budget.alloc(len(v.items) * int(n) * itemSize)
+		var items []value
+		if len(v.items) > 0 {
+			for range n {
+				items = append(items, v.items...)
+			}
+		}
+		return &list{items: items, tuple: v.tuple}, true
+	}
+	return nil, false
+}
+
+func (in *interp) integers(op string, x, y *big.Int) value {
+	if (op == "/" || op == "//" || op == "%") && y.Sign() == 0 {
+		fail("division by zero")
+	}
+	z := new(big.Int)
+	switch op {
+	case "+":
+		return normalize(z.Add(x, y))
+	case "-":
+		return normalize(z.Sub(x, y))
+	case "*":
+		return normalize(z.Mul(x, y))
+	case "/":
+		f, _ := new(big.Rat).SetFrac(x, y).Float64()
+		return f
+	case "//", "%":
+		q, m := z.DivMod(x, y, new(big.Int)) // Euclidean: m >= 0
+		if m.Sign() != 0 && y.Sign() < 0 {
+			q.Sub(q, big.NewInt(1))
+			m.Add(m, y)
+		}
+		if op == "//" {
+			return normalize(q)
+		}
+		return normalize(m)
+	}
+	if y.Sign() < 0 {
+		f, _ := new(big.Float).SetInt(x).Float64()
+		g, _ := new(big.Float).SetInt(y).Float64()
+		return floats("**", f, g)
+	}
+	if x.BitLen() > 1 && (!y.IsInt64() || y.Int64() > maxDigits || int64(x.BitLen()-1)*y.Int64() > maxDigits) {
+		throw(overLimit("integer", maxDigits, "bits"))
+	}
+	in.budget.step(1 + int(min(int64(y.BitLen()), maxDigits)))
+	if x.BitLen() <= 1 { // -1, 0 or 1, whose powers never grow
+		if y.Sign() == 0 || x.Sign() < 0 && y.Bit(0) == 0 {
+			return int64(1)
+		}
+		return normalize(x)
+	}
+	return normalize(z.Exp(x, y, nil))
+}
+
+func floats(op string, x, y float64) value {
+	if (op == "/" || op == "//" || op == "%") && y == 0 || op == "**" && x == 0 && y < 0 {
+		fail("division by zero")
+	}
+	switch op {
+	case "+":
+		return x + y
+	case "-":
+		return x - y
+	case "*":
+		return x * y
+	case "/":
+		return x / y
+	case "//":
+		return math.Floor(x / y)
+	case "%":
+		m := math.Mod(x, y)
+		if m != 0 && (m < 0) != (y < 0) {
+			m += y
+		}
+		return m
+	}
+	return math.Pow(x, y)
+}
+
+// attr is v.name: an attribute or method, else an item.
+func (in *interp) attr(v value, name string) value {
+	switch v := v.(type) {
+	case *undefined:
+		fail("%s", v.why)
+	case *namespace:
+		if a, ok := v.attrs.getName(name); ok && !strings.HasPrefix(name, "__") {
+			return a
+		}
+		return missing("the namespace has no attribute '%s'", name)
+	case *callable:
+		if v.attr != nil {
+			return v.attr(name)
+		}
+	default:
+		if m, ok := method(v, name); ok {
+			return m
+		}
+		if d, ok := v.(*dict); ok {
+			if e, ok := d.getName(name); ok {
+				return e
+			}
+		}
+	}
+	return noAttribute(v, name)
+}
+
+func noAttribute(v value, name string) *undefined {
+	if v == nil {
+		return missing("'None' has no attribute '%s'", name)
+	}
+	return missing("'%s object' has no attribute '%s'", typeName(v), name)
+}
+
+// item is v[key]: an item, else an attribute or method.
+func (in *interp) item(v, key value) value {
+	switch x := v.(type) {
+	case *undefined:
+		fail("%s", x.why)
+	case *dict:
+		switch key.(type) {
+		case *dict, *view:
+			return missing("a %s cannot be a key", typeName(key))
+		case *list:
+			if !key.(*list).tuple {
+				return missing("a list cannot be a key")
+			}
+		}
+		if e, ok := x.get(key); ok {
+			return e
+		}
+	case *list:
+		if i, ok := position(key, len(x.items)); ok {
+			return x.items[i]
+		}
+	case text:
+		if _, isInt := integer(key); !isInt {
+			break
+		}
+		in.budget.scan(len(x.s))
+		if i, ok := position(key, x.runes()); ok {
+			return x.at(x.offset(i))
+		}
+	}
+	if name, ok := key.(text); ok {
+		switch v.(type) {
+		case *namespace, *callable:
+			return in.attr(v, name.s)
+		}
+		if m, ok := method(v, name.s); ok {
+			return m
+		}
+		return noAttribute(v, name.s)
+	}
+	return missing("%s has no element %s", typeName(v), in.str(key).s)
+}
+
+// position turns an index, negative ones counting from the end, into one of n.
+func position(key value, n int) (int, bool) {
+	i, ok := smallInt(key)
+	if !ok {
+		return 0, false
+	}
+	if i < 0 {
+		i += int64(n)
+	}
+	return int(i), i >= 0 && i < int64(n)
+}
+
+// slice is v[lo:hi:step].
+func (in *interp) slice(v value, sl *sliceExpr, s *scope) value {
+	bound := func(x expr) value {
+		if x == nil {
+			return nil
+		}
+		return in.eval(x, s)
+	}
+	lo, hi, step := bound(sl.lo), bound(sl.hi), bound(sl.step)
+	switch v := v.(type) {
+	case *undefined:
+		fail("%s", v.why)
+	case text:
+		in.budget.scan(len(v.s))
+		from, to, by := sliceRange(lo, hi, step, v.runes())
+		if by == 1 {
+			a := v.offset(from)
+			return v.slice(a, a+v.slice(a, len(v.s)).offset(max(to-from, 0)))
+		}
+		var chars []value
+		if from != to {
+			chars = in.iterate(v)
+		}
+		b := in.builder()
+		for i := from; by > 0 && i < to || by < 0 && i > to; i += by {
+			b.text(chars[i].(text))
+		}
+		return b.take()
+	case *list:
+		from, to, by := sliceRange(lo, hi, step, len(v.items))
+		if by == 1 {
+			return &list{items: v.items[from:max(from, to)], tuple: v.tuple}
+		}
+		out := &list{tuple: v.tuple}
+		for i := from; by > 0 && i < to || by < 0 && i > to; i += by {
+			in.budget.alloc(itemSize)
+			out.items = append(out.items, v.items[i])
+		}
+		return out
+	}
+	return missing("'%s' object cannot be sliced", typeName(v))
+}
+
+// sliceRange is Python's slice.indices(n).
+func sliceRange(lo, hi, step value, n int) (from, to, by int) {
+	number := func(v value, otherwise int) int {
+		if v == nil {
+			return otherwise
+		}
+		i, ok := integer(v)
+		if !ok {
+			fail("slice indices must be integers or none, not %s", typeName(v))
+		}
+		if !i.IsInt64() || i.Int64() > maxSlice || i.Int64() < -maxSlice {
+			return i.Sign() * maxSlice
+		}
+		return int(i.Int64())
+	}
+	by = number(step, 1)
+	if by == 0 {
+		fail("slice step cannot be zero")
+	}
+	least, most := 0, n // where bounds are cut off
+	if by < 0 {
+		least, most = -1, n-1
+	}
+	clip := func(v value, otherwise int) int {
+		i := number(v, otherwise)
+		if v != nil && i < 0 {
+			i += n
+		}
+		return min(max(i, least), most)
+	}
+	if by < 0 {
+		return clip(lo, most), clip(hi, least), by
+	}
+	return clip(lo, least), clip(hi, most), by
+}
+
+const maxSlice = 1 << 40 // beyond any index

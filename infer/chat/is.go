@@ -1,0 +1,84 @@
+package chat
+
+import "unicode"
+
+// test is v is name(arguments).
+func (in *interp) test(name string, v value, a args) bool {
+	switch name {
+	case "in":
+		return in.contains(a.bind(name, "seq").need(0), v)
+	case "sameas":
+		return in.same(v, a.bind(name, "other").need(0))
+	case "divisibleby":
+		return in.equal(in.arithmetic("%", v, a.bind(name, "num").need(0)), int64(0))
+	}
+	if op, ok := comparisons[name]; ok {
+		return in.compare(op, v, a.bind(name, "other").need(0))
+	}
+	a.bind(name)
+	switch name {
+	case "defined", "undefined":
+		_, is := v.(*undefined)
+		return is == (name == "undefined")
+	case "none":
+		return v == nil
+	case "boolean":
+		_, ok := v.(bool)
+		return ok
+	case "true", "false":
+		b, ok := v.(bool)
+		return ok && b == (name == "true")
+	case "integer":
+		_, isBool := v.(bool)
+		_, isInt := integer(v)
+		return isInt && !isBool
+	case "float":
+		_, ok := v.(float64)
+		return ok
+	case "number":
+		return isNumber(v)
+	case "odd", "even":
+		rest := in.arithmetic("%", v, int64(2))
+		return in.equal(rest, boolInt(name == "odd"))
+	case "string":
+		_, ok := v.(text)
+		return ok
+	case "lower":
+		return cased(in.str(v).s, unicode.IsLower)
+	case "upper":
+		return cased(in.str(v).s, unicode.IsUpper)
+	case "escaped":
+		t, ok := v.(text)
+		return ok && t.safe
+	case "mapping":
+		_, ok := v.(*dict)
+		return ok
+	case "sequence":
+		switch v.(type) {
+		case text, *list, *dict, *undefined:
+			return true
+		}
+		return false
+	case "iterable":
+		return iterable(v)
+	case "callable":
+		_, ok := v.(*callable)
+		return ok
+	}
+	fail("no test named '%s'", name)
+	return false
+}
+
+var comparisons = map[string]string{
+	"==": "==", "eq": "==", "equalto": "==",
+	"!=": "!=", "ne": "!=",
+	"<": "<", "lt": "<", "lessthan": "<",
+	"<=": "<=", "le": "<=",
+	">": ">", "gt": ">", "greaterthan": ">",
+	">=": ">=", "ge": ">=",
+}
+
+// same is Python's is, as far as it does not depend on how Python stores values.
+func (in *interp) same(a, b value) bool {
+	return typeName(a) == typeName(b) && in.equal(a, b)
+}

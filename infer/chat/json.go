@@ -1,0 +1,277 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// decodeJSON reads one JSON value. The order of keys and the difference between
+// 1 and 1.0 are kept, since templates print both; all text is the caller's.
+func decodeJSON(data []byte) (v value, err error) {
+	defer catch(&err)
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	v, err = decodeValue(d, 0)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("there is more than one JSON value")
+	}
+	return v, nil
+}
+
+func decodeValue(d *json.Decoder, depth int) (value, error) {
+	if depth > maxDepth {
+		return nil, overLimit("nesting depth", maxDepth, "levels")
+	}
+	t, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := t.(type) {
+	case nil:
+		return nil, nil
+	case bool:
+		return t, nil
+	case string:
+		return marked(t, fromCaller), nil
+	case json.Number:
+		return decodeNumber(t.String())
+	case json.Delim:
+		if t == '[' {
+			return decodeList(d, depth)
+		}
+		return decodeDict(d, depth)
+	}
+	return nil, fmt.Errorf("unexpected JSON token %v", t)
+}
+
+func decodeNumber(s string) (value, error) {
+	if strings.ContainsAny(s, ".eE") {
+		f, _ := strconv.ParseFloat(s, 64) // out of range: infinity, as in Python
+		return f, nil
+	}
+	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return i, nil
+	}
+	if len(s) > maxDigits/4 {
+		return nil, overLimit("integer", maxDigits, "bits")
+	}
+	i, ok := new(big.Int).SetString(s, 10)
+	if !ok {
+		return nil, fmt.Errorf("illegal number %q", s)
+	}
+	return normalize(i), nil
+}
+
+func decodeList(d *json.Decoder, depth int) (value, error) {
+	l := &list{}
+	for d.More() {
+		v, err := decodeValue(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		l.items = append(l.items, v)
+	}
+	_, err := d.Token()
+	return l, err
+}
+
+func decodeDict(d *json.Decoder, depth int) (value, error) {
+	out := newDict()
+	for d.More() {
+		k, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		v, err := decodeValue(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		key, ok := k.(string)
+		if !ok {
+			return nil, fmt.Errorf("illegal JSON key %v", k)
+		}
+		out.set(marked(key, fromCaller), v)
+	}
+	_, err := d.Token()
+	return out, err
+}
+
+// jsonWriter writes JSON as Python's json.dumps does.
+type jsonWriter struct {
+	in          *interp
+	b           *builder
+	ascii       bool
+	indent      text // of one level
+	pretty      bool
+	item, colon text // separators
+	sorted      bool
+}
+
+func (w *jsonWriter) value(v value, level int) {
+	w.in.budget.step(1)
+	switch v := v.(type) {
+	case nil:
+		w.b.literal("null")
+	case bool:
+		w.b.literal(strconv.FormatBool(v))
+	case float64:
+		w.b.literal(jsonFloat(v))
+	case int64, *big.Int:
+		w.in.repr(w.b, v)
+	case text:
+		w.str(v)
+	case *list:
+		w.items("[", "]", len(v.items), level, func(i int) { w.value(v.items[i], level+1) })
+	case *dict:
+		w.dict(v, level)
+	default:
+		fail("Object of type %s is not JSON serializable", typeName(v))
+	}
+}
+
+func (w *jsonWriter) items(open, end string, n, level int, item func(i int)) {
+	w.in.budget.enter()
+	defer w.in.budget.leave()
+	w.b.literal(open)
+	for i := range n {
+		if i > 0 {
+			w.b.text(w.item)
+		}
+		w.newline(level + 1)
+		item(i)
+	}
+	if n > 0 {
+		w.newline(level)
+	}
+	w.b.literal(end)
+}
+
+func (w *jsonWriter) newline(level int) {
+	if !w.pretty {
+		return
+	}
+	w.b.literal("\n")
+	for range level {
+		w.b.text(w.indent)
+	}
+}
+
+func (w *jsonWriter) dict(d *dict, level int) {
+	order := make([]int, len(d.keys))
+	for i := range order {
+		order[i] = i
+	}
+	if w.sorted {
+		slices.SortStableFunc(order, func(a, b int) int {
+			c, _ := w.in.order("<", d.keys[a], d.keys[b])
+			return c
+		})
+	}
+	w.items("{", "}", len(order), level, func(i int) {
+		w.key(d.keys[order[i]])
+		w.b.text(w.colon)
+		w.value(d.vals[order[i]], level+1)
+	})
+}
+
+func (w *jsonWriter) key(k value) {
+	switch k := k.(type) {
+	case text:
+		w.str(k)
+	case nil, bool, int64, *big.Int, float64:
+		w.b.literal(`"`)
+		w.value(k, 0)
+		w.b.literal(`"`)
+	default:
+		fail("keys must be str, int, float, bool or None, not %s", typeName(k))
+	}
+}
+
+func jsonFloat(f float64) string {
+	switch {
+	case math.IsInf(f, 1):
+		return "Infinity"
+	case math.IsInf(f, -1):
+		return "-Infinity"
+	case math.IsNaN(f):
+		return "NaN"
+	}
+	return formatFloat(f)
+}
+
+func (w *jsonWriter) str(t text) {
+	w.b.literal(`"`)
+	w.b.text(w.in.mapRunes(t, func(_ int, r rune) string {
+		switch r {
+		case '"':
+			return `\"`
+		case '\\':
+			return `\\`
+		case '\n':
+			return `\n`
+		case '\r':
+			return `\r`
+		case '\t':
+			return `\t`
+		case '\b':
+			return `\b`
+		case '\f':
+			return `\f`
+		}
+		switch {
+		case r < 0x20:
+			return fmt.Sprintf(`\u%04x`, r)
+		case !w.ascii || r < 0x7f:
+			return string(r)
+		case r >= 0x10000:
+			hi, lo := utf16.EncodeRune(r)
+			return fmt.Sprintf(`\u%04x\u%04x`, hi, lo)
+		case r >= utf8.RuneSelf:
+			return fmt.Sprintf(`\u%04x`, r)
+		}
+		return string(r)
+	}))
+	w.b.literal(`"`)
+}
+
+// tojson is the filter: transformers' variant, which escapes no HTML.
+func (in *interp) tojson(v value, a args) value {
+	p := a.bind("tojson", "ensure_ascii", "indent", "separators", "sort_keys")
+	w := &jsonWriter{in: in, b: in.builder(), ascii: p.truth(0, false), sorted: p.truth(3, false), item: literal(", "), colon: literal(": ")}
+	switch indent := p.get(1, nil).(type) {
+	case nil:
+	case text:
+		w.pretty, w.indent = true, indent
+	default:
+		n, ok := smallInt(indent)
+		if !ok {
+			fail("tojson: indent must be a number or a string, not %s", typeName(indent))
+		}
+		w.pretty, w.indent = true, in.repeat(literal(" "), int(min(max(n, 0), maxRange)))
+	}
+	if w.pretty {
+		w.item = literal(",")
+	}
+	if s := p.get(2, nil); s != nil {
+		pair, ok := s.(*list)
+		if !ok || len(pair.items) != 2 {
+			fail("tojson: separators must be a pair of strings")
+		}
+		w.item, w.colon = in.str(pair.items[0]), in.str(pair.items[1])
+	}
+	w.value(v, 0)
+	return w.b.take().widened()
+}

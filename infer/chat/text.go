@@ -1,0 +1,513 @@
+package chat
+
+import (
+	"slices"
+	"sort"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// origin says who wrote a piece of text.
+type origin uint8
+
+const (
+	fromTemplate origin = iota
+	fromCaller          // message content, tools, any other value of the request
+	fromTail            // the content of the message that Input.Continue writes on
+)
+
+// mark gives the bytes lo to hi of a text an origin other than the template.
+type mark struct {
+	lo, hi int
+	from   origin
+}
+
+// text is a string that remembers which of its bytes came from the caller. Marks
+// are ordered, disjoint and not empty; neighbours that touch differ in origin.
+type text struct {
+	s     string
+	marks []mark
+	safe  bool // passed through the filter safe: joined with +, the other side is escaped
+}
+
+func literal(s string) text { return text{s: s} }
+
+func marked(s string, from origin) text {
+	if s == "" || from == fromTemplate {
+		return text{s: s}
+	}
+	return text{s: s, marks: []mark{{0, len(s), from}}}
+}
+
+// slice returns the bytes lo to hi.
+func (t text) slice(lo, hi int) text {
+	out := text{s: t.s[lo:hi], safe: t.safe}
+	first := sort.Search(len(t.marks), func(i int) bool { return t.marks[i].hi > lo })
+	last := first
+	for last < len(t.marks) && t.marks[last].lo < hi {
+		last++
+	}
+	if first == last || lo == hi {
+		return out
+	}
+	if lo == 0 && t.marks[last-1].hi <= hi {
+		out.marks = t.marks[first:last:last]
+		return out
+	}
+	out.marks = make([]mark, 0, last-first)
+	for _, m := range t.marks[first:last] {
+		out.marks = append(out.marks, mark{max(m.lo, lo) - lo, min(m.hi, hi) - lo, m.from})
+	}
+	return out
+}
+
+// widened returns t as a whole from the caller if any part of it is: the quotes,
+// brackets and escapes around data are not the template's words.
+func (t text) widened() text {
+	if len(t.marks) == 0 {
+		return t
+	}
+	var b builder
+	at := 0
+	for _, m := range t.marks {
+		b.cover(at, m.lo, fromCaller)
+		b.cover(m.lo, m.hi, m.from)
+		at = m.hi
+	}
+	b.cover(at, len(t.s), fromCaller)
+	return text{s: t.s, marks: b.marks, safe: t.safe}
+}
+
+// runes counts code points.
+func (t text) runes() int { return utf8.RuneCountInString(t.s) }
+
+// offset returns the byte offset of code point i, which lies in [0, runes].
+func (t text) offset(i int) int {
+	if i <= 0 {
+		return 0
+	}
+	for at := range t.s {
+		if i == 0 {
+			return at
+		}
+		i--
+	}
+	return len(t.s)
+}
+
+// at returns the code point that starts at byte offset i.
+func (t text) at(i int) text {
+	_, n := utf8.DecodeRuneInString(t.s[i:])
+	return t.slice(i, i+n)
+}
+
+// runs calls yield for each longest piece of one origin.
+func (t text) runs(yield func(lo, hi int, from origin) bool) {
+	at := 0
+	for _, m := range t.marks {
+		if at < m.lo && !yield(at, m.lo, fromTemplate) {
+			return
+		}
+		if !yield(m.lo, m.hi, m.from) {
+			return
+		}
+		at = m.hi
+	}
+	if at < len(t.s) {
+		yield(at, len(t.s), fromTemplate)
+	}
+}
+
+// trim cuts the code points for which cut is true off the chosen ends.
+func (t text) trim(left, right bool, cut func(rune) bool) text {
+	lo, hi := 0, len(t.s)
+	if left {
+		lo = hi - len(strings.TrimLeftFunc(t.s, cut))
+	}
+	if right {
+		hi = lo + len(strings.TrimRightFunc(t.s[lo:], cut))
+	}
+	return t.slice(lo, hi)
+}
+
+// isSpace is Python's str.isspace for one code point.
+func isSpace(r rune) bool {
+	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// builder puts a text together. With a budget it bounds its size.
+type builder struct {
+	buf    []byte
+	marks  []mark
+	budget *budget
+	output bool // the prompt itself rather than a string on the way
+}
+
+// add appends s, all of it of one origin.
+func (b *builder) add(s string, from origin) {
+	if b.budget != nil {
+		b.budget.text(len(b.buf)+len(s), b.output)
+		b.budget.alloc(len(s))
+	}
+	b.cover(len(b.buf), len(b.buf)+len(s), from)
+	b.buf = append(b.buf, s...)
+}
+
+// cover gives the bytes lo to hi, which follow all marked ones, an origin.
+func (b *builder) cover(lo, hi int, from origin) {
+	if from == fromTemplate || lo >= hi {
+		return
+	}
+	if n := len(b.marks); n > 0 && b.marks[n-1].hi == lo && b.marks[n-1].from == from {
+		b.marks[n-1].hi = hi
+		return
+	}
+	if b.budget != nil {
+		b.budget.alloc(markSize)
+	}
+	b.marks = append(b.marks, mark{lo, hi, from})
+}
+
+func (b *builder) literal(s string) { b.add(s, fromTemplate) }
+
+func (b *builder) text(t text) {
+	t.runs(func(lo, hi int, from origin) bool {
+		b.add(t.s[lo:hi], from)
+		return true
+	})
+}
+
+// take returns what was built; the builder is spent.
+func (b *builder) take() text {
+	return text{s: string(b.buf), marks: slices.Clip(b.marks)}
+}
+
+func (in *interp) builder() *builder { return &builder{budget: in.budget} }
+
+// concat joins texts.
+func (in *interp) concat(parts ...text) text {
+	b := in.builder()
+	for _, p := range parts {
+		b.text(p)
+	}
+	return b.take()
+}
+
+// repeat returns n copies of t.
+func (in *interp) repeat(t text, n int) text {
+	b := in.builder()
+	if t.s != "" {
+		for range n {
+			in.budget.step(1)
+			b.text(t)
+		}
+	}
+	out := b.take()
+	out.safe = t.safe
+	return out
+}
+
+// mapRunes replaces each code point r at byte offset i by f(i, r), which takes
+// over its origin.
+func (in *interp) mapRunes(t text, f func(i int, r rune) string) text {
+	in.budget.scan(len(t.s))
+	b := in.builder()
+	t.runs(func(lo, hi int, from origin) bool {
+		var run strings.Builder
+		for i, r := range t.s[lo:hi] {
+			run.WriteString(f(lo+i, r))
+		}
+		b.add(run.String(), from)
+		return true
+	})
+	out := b.take()
+	out.safe = t.safe
+	return out
+}
+
+// cut is one separator found in a text.
+type cut struct{ lo, hi int }
+
+// find lists the places of sep, from the left and without overlap, at most n of
+// them unless n is negative.
+func (in *interp) find(s, sep string, n int) []cut {
+	in.budget.scan(len(s))
+	var cuts []cut
+	for at := 0; n != 0; n-- {
+		i := strings.Index(s[at:], sep)
+		if i < 0 {
+			break
+		}
+		cuts = append(cuts, cut{at + i, at + i + len(sep)})
+		at += i + len(sep)
+		in.budget.alloc(itemSize)
+	}
+	return cuts
+}
+
+// findLast is find from the right; the places are still listed from the left.
+func (in *interp) findLast(s, sep string, n int) []cut {
+	in.budget.scan(len(s))
+	var cuts []cut
+	for end := len(s); n != 0; n-- {
+		i := strings.LastIndex(s[:end], sep)
+		if i < 0 {
+			break
+		}
+		cuts = append(cuts, cut{i, i + len(sep)})
+		end = i
+		in.budget.alloc(itemSize)
+	}
+	slices.Reverse(cuts)
+	return cuts
+}
+
+// pieces returns what lies between the cuts.
+func (in *interp) pieces(t text, cuts []cut) []value {
+	in.budget.alloc((len(cuts) + 1) * itemSize)
+	out := make([]value, 0, len(cuts)+1)
+	at := 0
+	for _, c := range cuts {
+		out = append(out, t.slice(at, c.lo))
+		at = c.hi
+	}
+	return append(out, t.slice(at, len(t.s)))
+}
+
+// replace puts with in the place of old, n times unless n is negative.
+func (in *interp) replace(t, old, with text, n int) text {
+	if t.s == "" && old.s != "" {
+		return t
+	}
+	var cuts []cut
+	if old.s == "" { // before each code point, and at the end
+		for i := range t.s {
+			cuts = append(cuts, cut{i, i})
+		}
+		cuts = append(cuts, cut{len(t.s), len(t.s)})
+		if n >= 0 && n < len(cuts) {
+			cuts = cuts[:n]
+		}
+		in.budget.alloc(len(cuts) * itemSize)
+	} else {
+		cuts = in.find(t.s, old.s, n)
+	}
+	if len(cuts) == 0 {
+		return t
+	}
+	b := in.builder()
+	at := 0
+	for _, c := range cuts {
+		in.budget.step(1)
+		b.text(t.slice(at, c.lo))
+		b.text(with)
+		at = c.hi
+	}
+	b.text(t.slice(at, len(t.s)))
+	out := b.take()
+	out.safe = t.safe
+	return out
+}
+
+// words splits at white space as Python's str.split() does, at most n times
+// unless n is negative.
+func (in *interp) words(t text, n int, fromRight bool) []value {
+	in.budget.scan(len(t.s))
+	var out []value
+	rest := t.trim(!fromRight, fromRight, isSpace)
+	for rest.s != "" {
+		in.budget.alloc(itemSize)
+		if n == 0 {
+			out = append(out, rest.trim(fromRight, !fromRight, isSpace))
+			break
+		}
+		n--
+		if fromRight {
+			i := strings.LastIndexFunc(rest.s, isSpace)
+			lo := 0
+			if i >= 0 {
+				_, size := utf8.DecodeRuneInString(rest.s[i:])
+				lo = i + size
+			}
+			out = append(out, rest.slice(lo, len(rest.s)))
+			rest = rest.slice(0, lo).trim(false, true, isSpace)
+			continue
+		}
+		hi := strings.IndexFunc(rest.s, isSpace)
+		if hi < 0 {
+			hi = len(rest.s)
+		}
+		out = append(out, rest.slice(0, hi))
+		rest = rest.slice(hi, len(rest.s)).trim(true, false, isSpace)
+	}
+	if fromRight {
+		slices.Reverse(out)
+	}
+	return out
+}
+
+// lines splits as Python's str.splitlines does.
+func (in *interp) lines(t text, keepEnds bool) []value {
+	in.budget.scan(len(t.s))
+	var out []value
+	start := 0
+	for i := 0; i < len(t.s); {
+		r, size := utf8.DecodeRuneInString(t.s[i:])
+		if !isLineBreak(r) {
+			i += size
+			continue
+		}
+		end := i + size
+		if r == '\r' && end < len(t.s) && t.s[end] == '\n' {
+			end++
+		}
+		if keepEnds {
+			out = append(out, t.slice(start, end))
+		} else {
+			out = append(out, t.slice(start, i))
+		}
+		in.budget.alloc(itemSize)
+		start, i = end, end
+	}
+	if start < len(t.s) {
+		out = append(out, t.slice(start, len(t.s)))
+	}
+	return out
+}
+
+func isLineBreak(r rune) bool {
+	switch r {
+	case '\n', '\r', '\v', '\f', 0x1c, 0x1d, 0x1e, 0x85, 0x2028, 0x2029:
+		return true
+	}
+	return false
+}
+
+// upperRune and lowerRune follow Python where one code point becomes several;
+// of Unicode's special casings they know those of Latin script.
+func upperRune(r rune) string {
+	if r < utf8.RuneSelf {
+		return string(unicode.ToUpper(r))
+	}
+	if s, ok := specialUpper[r]; ok {
+		return s
+	}
+	return string(unicode.ToUpper(r))
+}
+
+var specialUpper = map[rune]string{
+	'ß': "SS", 'ŉ': "ʼN", 'ǰ': "J̌", 'ẖ': "H̱", 'ẗ': "T̈", 'ẘ': "W̊", 'ẙ': "Y̊", 'ẚ': "Aʾ",
+	'ﬀ': "FF", 'ﬁ': "FI", 'ﬂ': "FL", 'ﬃ': "FFI", 'ﬄ': "FFL", 'ﬅ': "ST", 'ﬆ': "ST",
+}
+
+func titleRune(r rune) string {
+	if s, ok := specialUpper[r]; ok {
+		head, size := utf8.DecodeRuneInString(s)
+		return string(head) + strings.ToLower(s[size:])
+	}
+	return string(unicode.ToTitle(r))
+}
+
+// lowerRune lowers the code point r at byte offset i of s; a sigma that ends a
+// word has a form of its own.
+func lowerRune(s string, i int, r rune) string {
+	switch r {
+	case 'İ':
+		return "i̇"
+	case 'Σ':
+		before, _ := utf8.DecodeLastRuneInString(s[:i])
+		after, _ := utf8.DecodeRuneInString(s[i+utf8.RuneLen(r):])
+		if isCased(before) && !isCased(after) {
+			return "ς"
+		}
+	}
+	return string(unicode.ToLower(r))
+}
+
+func isCased(r rune) bool { return unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r) }
+
+func (in *interp) upper(t text) text {
+	return in.mapRunes(t, func(_ int, r rune) string { return upperRune(r) })
+}
+
+func (in *interp) lower(t text) text {
+	return in.mapRunes(t, func(i int, r rune) string { return lowerRune(t.s, i, r) })
+}
+
+func (in *interp) capitalize(t text) text {
+	return in.mapRunes(t, func(i int, r rune) string {
+		if i == 0 {
+			return titleRune(r)
+		}
+		return lowerRune(t.s, i, r)
+	})
+}
+
+// title is Python's str.title: a letter after a letter is small, any other large.
+func (in *interp) title(t text) text {
+	inWord := false
+	return in.mapRunes(t, func(i int, r rune) string {
+		was := inWord
+		inWord = isCased(r)
+		if was {
+			return lowerRune(t.s, i, r)
+		}
+		return titleRune(r)
+	})
+}
+
+func (in *interp) swapcase(t text) text {
+	return in.mapRunes(t, func(i int, r rune) string {
+		if unicode.IsUpper(r) {
+			return lowerRune(t.s, i, r)
+		}
+		return upperRune(r)
+	})
+}
+
+// escapeHTML is the filter escape.
+func (in *interp) escapeHTML(t text) text {
+	out := t
+	if strings.ContainsAny(t.s, `&<>"'`) {
+		out = in.mapRunes(t, func(_ int, r rune) string {
+			switch r {
+			case '&':
+				return "&amp;"
+			case '<':
+				return "&lt;"
+			case '>':
+				return "&gt;"
+			case '"':
+				return "&#34;"
+			case '\'':
+				return "&#39;"
+			}
+			return string(r)
+		})
+	}
+	out.safe = true
+	return out
+}
+
+// pad fills t up to width code points; left is the share of the filling that
+// goes before it, in filling code points.
+func (in *interp) pad(t text, width int, fill text, left func(n int) int) text {
+	n := width - t.runes()
+	if n <= 0 {
+		return t
+	}
+	before := left(n)
+	out := in.concat(in.repeat(fill, before), t, in.repeat(fill, n-before))
+	out.safe = t.safe
+	return out
+}

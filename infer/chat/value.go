@@ -1,0 +1,606 @@
+package chat
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// value is what an expression evaluates to: nil (None), *undefined, bool, int64,
+// *big.Int (integers that do not fit), float64, text, *list, *dict, *view,
+// *generator, *namespace or *callable. Values are never changed once made, but for
+// the attributes of a namespace and the position of a generator.
+type value any
+
+// undefined is a variable, attribute or item that does not exist. It prints as
+// nothing, and most other uses of it fail with its explanation.
+type undefined struct{ why string }
+
+func missing(format string, args ...any) *undefined {
+	return &undefined{fmt.Sprintf(format, args...)}
+}
+
+type list struct {
+	items  []value
+	tuple  bool
+	fields []string // names of the items, where they have names
+}
+
+func tuple(items ...value) *list { return &list{items: items, tuple: true} }
+
+// dict keeps its keys in order of insertion.
+type dict struct {
+	keys  []value
+	vals  []value
+	index map[any]int
+}
+
+func newDict() *dict { return &dict{index: map[any]int{}} }
+
+func (d *dict) set(k, v value) {
+	id := keyOf(k)
+	if i, ok := d.index[id]; ok {
+		d.vals[i] = v
+		return
+	}
+	d.index[id] = len(d.keys)
+	d.keys = append(d.keys, k)
+	d.vals = append(d.vals, v)
+}
+
+func (d *dict) setName(name string, v value) { d.set(literal(name), v) }
+
+func (d *dict) get(k value) (value, bool) {
+	i, ok := d.index[keyOf(k)]
+	if !ok {
+		return nil, false
+	}
+	return d.vals[i], true
+}
+
+func (d *dict) getName(name string) (value, bool) {
+	i, ok := d.index[name]
+	if !ok {
+		return nil, false
+	}
+	return d.vals[i], true
+}
+
+// view is dict.keys(), dict.values() or dict.items().
+type view struct {
+	name  string // dict_keys, dict_values, dict_items
+	items []value
+}
+
+// generator is the result of map, select and their like: it can be read once.
+type generator struct{ items []value }
+
+type namespace struct{ attrs *dict }
+
+// callable is a function, method or macro.
+type callable struct {
+	name string
+	call func(in *interp, a args) value
+	attr func(name string) value // nil: no attributes
+}
+
+// keyOf returns what identifies a dictionary key: equal keys give equal results.
+func keyOf(v value) any {
+	switch v := v.(type) {
+	case text:
+		return v.s
+	case nil, int64:
+		return v
+	case bool:
+		return boolInt(v)
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<62 {
+			return int64(v)
+		}
+		return v
+	case *big.Int:
+		return [1]string{v.String()}
+	case *list:
+		if v.tuple {
+			var b strings.Builder
+			for _, e := range v.items {
+				fmt.Fprintf(&b, "%T:%q,", keyOf(e), fmt.Sprint(keyOf(e)))
+			}
+			return [2]string{"tuple", b.String()}
+		}
+	case *undefined, *generator, *namespace, *callable:
+		return v
+	}
+	fail("unhashable type: '%s'", typeName(v))
+	return nil
+}
+
+func boolInt(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// typeName is Python's name of the value's type, for error messages.
+func typeName(v value) string {
+	switch v := v.(type) {
+	case nil:
+		return "NoneType"
+	case *undefined:
+		return "Undefined"
+	case bool:
+		return "bool"
+	case int64, *big.Int:
+		return "int"
+	case float64:
+		return "float"
+	case text:
+		return "str"
+	case *list:
+		if v.tuple {
+			return "tuple"
+		}
+		return "list"
+	case *dict:
+		return "dict"
+	case *view:
+		return v.name
+	case *generator:
+		return "generator"
+	case *namespace:
+		return "Namespace"
+	}
+	return "function"
+}
+
+func truth(v value) bool {
+	switch v := v.(type) {
+	case nil, *undefined:
+		return false
+	case bool:
+		return v
+	case int64:
+		return v != 0
+	case float64:
+		return v != 0
+	case text:
+		return v.s != ""
+	case *list:
+		return len(v.items) > 0
+	case *dict:
+		return len(v.keys) > 0
+	case *view:
+		return len(v.items) > 0
+	}
+	return true
+}
+
+// normalize returns an integer in its one representation.
+func normalize(v *big.Int) value {
+	if v.IsInt64() {
+		return v.Int64()
+	}
+	if v.BitLen() > maxDigits {
+		throw(overLimit("integer", maxDigits, "bits"))
+	}
+	return v
+}
+
+// integer returns v as an integer; bool counts as one.
+func integer(v value) (*big.Int, bool) {
+	switch v := v.(type) {
+	case bool:
+		return big.NewInt(boolInt(v)), true
+	case int64:
+		return big.NewInt(v), true
+	case *big.Int:
+		return v, true
+	}
+	return nil, false
+}
+
+// smallInt returns v as an int64 if it is an integer that fits.
+func smallInt(v value) (int64, bool) {
+	switch v := v.(type) {
+	case bool:
+		return boolInt(v), true
+	case int64:
+		return v, true
+	}
+	return 0, false
+}
+
+// float returns any number as a float64.
+func float(v value) (float64, bool) {
+	switch v := v.(type) {
+	case float64:
+		return v, true
+	case *big.Int:
+		f, _ := new(big.Float).SetInt(v).Float64()
+		return f, true
+	}
+	i, ok := smallInt(v)
+	return float64(i), ok
+}
+
+func isNumber(v value) bool {
+	_, ok := float(v)
+	return ok
+}
+
+// numberOrder compares two numbers; NaN is in no order.
+func numberOrder(a, b value) (order int, ok bool) {
+	x, xInt := integer(a)
+	y, yInt := integer(b)
+	if xInt && yInt {
+		return x.Cmp(y), true
+	}
+	f, _ := float(a)
+	g, _ := float(b)
+	if math.IsNaN(f) || math.IsNaN(g) {
+		return 0, false
+	}
+	return cmp.Compare(f, g), true
+}
+
+// equal is Python's ==.
+func (in *interp) equal(a, b value) bool {
+	in.budget.step(1)
+	if isNumber(a) && isNumber(b) {
+		if x, ok := a.(int64); ok {
+			if y, ok := b.(int64); ok {
+				return x == y
+			}
+		}
+		order, ok := numberOrder(a, b)
+		return ok && order == 0
+	}
+	switch x := a.(type) {
+	case nil:
+		return b == nil
+	case *undefined:
+		_, ok := b.(*undefined)
+		return ok
+	case text:
+		y, ok := b.(text)
+		if !ok || len(x.s) != len(y.s) {
+			return false
+		}
+		in.budget.scan(len(x.s))
+		return x.s == y.s
+	case *list:
+		y, ok := b.(*list)
+		if !ok || x.tuple != y.tuple {
+			return false
+		}
+		return in.equalItems(x.items, y.items)
+	case *dict:
+		y, ok := b.(*dict)
+		if !ok || len(x.keys) != len(y.keys) {
+			return false
+		}
+		in.budget.enter()
+		defer in.budget.leave()
+		for i, k := range x.keys {
+			v, ok := y.get(k)
+			if !ok || !in.equal(x.vals[i], v) {
+				return false
+			}
+		}
+		return true
+	case *view:
+		y, ok := b.(*view)
+		return ok && x.name == y.name && in.equalItems(x.items, y.items)
+	}
+	if isNumber(a) || isNumber(b) {
+		return false
+	}
+	switch b.(type) {
+	case text, *list, *dict, *view:
+		return false
+	}
+	return a == b
+}
+
+func (in *interp) equalItems(a, b []value) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	in.budget.enter()
+	defer in.budget.leave()
+	for i := range a {
+		if !in.equal(a[i], b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// order is Python's three-way comparison behind < and sorting. It fails where
+// Python does; ok is false where a NaN is involved.
+func (in *interp) order(op string, a, b value) (order int, ok bool) {
+	in.budget.step(1)
+	if isNumber(a) && isNumber(b) {
+		return numberOrder(a, b)
+	}
+	if u, isUndefined := firstUndefined(a, b); isUndefined {
+		fail("%s", u.why)
+	}
+	switch x := a.(type) {
+	case text:
+		if y, ok := b.(text); ok {
+			in.budget.scan(min(len(x.s), len(y.s)))
+			return strings.Compare(x.s, y.s), true
+		}
+	case *list:
+		y, ok := b.(*list)
+		if !ok || x.tuple != y.tuple {
+			break
+		}
+		in.budget.enter()
+		defer in.budget.leave()
+		for i := range min(len(x.items), len(y.items)) {
+			if !in.equal(x.items[i], y.items[i]) {
+				return in.order(op, x.items[i], y.items[i])
+			}
+		}
+		return cmp.Compare(len(x.items), len(y.items)), true
+	}
+	fail("'%s' not supported between instances of '%s' and '%s'", op, typeName(a), typeName(b))
+	return 0, false
+}
+
+func firstUndefined(vs ...value) (*undefined, bool) {
+	for _, v := range vs {
+		if u, ok := v.(*undefined); ok {
+			return u, true
+		}
+	}
+	return nil, false
+}
+
+// sort orders items by key, stably.
+func (in *interp) sort(items []value, reverse bool, key func(value) value) []value {
+	in.budget.alloc(3 * len(items) * itemSize)
+	type keyed struct{ k, v value }
+	pairs := make([]keyed, len(items))
+	for i, v := range items {
+		pairs[i] = keyed{key(v), v}
+	}
+	slices.SortStableFunc(pairs, func(a, b keyed) int {
+		order, _ := in.order("<", a.k, b.k)
+		if reverse {
+			return -order
+		}
+		return order
+	})
+	out := make([]value, len(items))
+	for i, p := range pairs {
+		out[i] = p.v
+	}
+	return out
+}
+
+// contains is Python's in.
+func (in *interp) contains(container, v value) bool {
+	switch c := container.(type) {
+	case text:
+		sub, ok := v.(text)
+		if !ok {
+			fail("'in <string>' requires string as left operand, not %s", typeName(v))
+		}
+		in.budget.scan(len(c.s))
+		return strings.Contains(c.s, sub.s)
+	case *dict:
+		_, ok := c.get(v)
+		return ok
+	}
+	if !iterable(container) {
+		if u, ok := container.(*undefined); ok {
+			fail("%s", u.why)
+		}
+		fail("argument of type '%s' is not iterable", typeName(container))
+	}
+	for _, e := range in.iterate(container) {
+		if in.equal(e, v) {
+			return true
+		}
+	}
+	return false
+}
+
+// iterable reports whether iterate accepts v.
+func iterable(v value) bool {
+	switch v.(type) {
+	case *undefined, text, *list, *dict, *view, *generator:
+		return true
+	}
+	return false
+}
+
+// iterate returns what a loop over v visits. The result is read only.
+func (in *interp) iterate(v value) []value {
+	switch v := v.(type) {
+	case *undefined:
+		return nil
+	case text:
+		in.budget.alloc(len(v.s) * itemSize)
+		out := make([]value, 0, len(v.s))
+		for i := range v.s {
+			in.budget.step(1)
+			out = append(out, v.at(i))
+		}
+		return out
+	case *list:
+		return v.items
+	case *dict:
+		return v.keys
+	case *view:
+		return v.items
+	case *generator:
+		items := v.items
+		v.items = nil
+		return items
+	}
+	fail("'%s' object is not iterable", typeName(v))
+	return nil
+}
+
+// length is Python's len.
+func (in *interp) length(v value) int {
+	switch v := v.(type) {
+	case *undefined:
+		return 0
+	case text:
+		in.budget.scan(len(v.s))
+		return v.runes()
+	case *list:
+		return len(v.items)
+	case *dict:
+		return len(v.keys)
+	case *view:
+		return len(v.items)
+	}
+	fail("object of type '%s' has no len()", typeName(v))
+	return 0
+}
+
+// str is Python's str(): how a value prints.
+func (in *interp) str(v value) text {
+	switch v := v.(type) {
+	case text:
+		return v
+	case *undefined:
+		return text{}
+	}
+	b := in.builder()
+	in.repr(b, v)
+	return b.take().widened()
+}
+
+// repr writes Python's repr().
+func (in *interp) repr(b *builder, v value) {
+	in.budget.step(1)
+	switch v := v.(type) {
+	case nil:
+		b.literal("None")
+	case *undefined:
+		b.literal("Undefined")
+	case bool:
+		if v {
+			b.literal("True")
+		} else {
+			b.literal("False")
+		}
+	case int64:
+		b.literal(strconv.FormatInt(v, 10))
+	case *big.Int:
+		b.literal(v.String())
+	case float64:
+		b.literal(formatFloat(v))
+	case text:
+		in.reprText(b, v)
+	case *list:
+		if !v.tuple {
+			in.reprItems(b, "[", v.items, "]")
+		} else if len(v.items) == 1 {
+			in.reprItems(b, "(", v.items, ",)")
+		} else {
+			in.reprItems(b, "(", v.items, ")")
+		}
+	case *dict:
+		in.reprDict(b, v)
+	case *view:
+		in.reprItems(b, v.name+"([", v.items, "])")
+	case *generator:
+		b.literal("<generator object>")
+	case *namespace:
+		b.literal("<Namespace ")
+		in.reprDict(b, v.attrs)
+		b.literal(">")
+	case *callable:
+		b.literal("<function " + v.name + ">")
+	}
+}
+
+func (in *interp) reprItems(b *builder, open string, items []value, end string) {
+	in.budget.enter()
+	defer in.budget.leave()
+	b.literal(open)
+	for i, v := range items {
+		if i > 0 {
+			b.literal(", ")
+		}
+		in.repr(b, v)
+	}
+	b.literal(end)
+}
+
+func (in *interp) reprDict(b *builder, d *dict) {
+	in.budget.enter()
+	defer in.budget.leave()
+	b.literal("{")
+	for i, k := range d.keys {
+		if i > 0 {
+			b.literal(", ")
+		}
+		in.repr(b, k)
+		b.literal(": ")
+		in.repr(b, d.vals[i])
+	}
+	b.literal("}")
+}
+
+func (in *interp) reprText(b *builder, t text) {
+	quote := '\''
+	if strings.Contains(t.s, "'") && !strings.Contains(t.s, `"`) {
+		quote = '"'
+	}
+	b.literal(string(quote))
+	b.text(in.mapRunes(t, func(_ int, r rune) string {
+		switch {
+		case r == quote || r == '\\':
+			return `\` + string(r)
+		case r == '\n':
+			return `\n`
+		case r == '\r':
+			return `\r`
+		case r == '\t':
+			return `\t`
+		case unicode.IsPrint(r):
+			return string(r)
+		case r < 0x100:
+			return fmt.Sprintf(`\x%02x`, r)
+		case r < 0x10000:
+			return fmt.Sprintf(`\u%04x`, r)
+		}
+		return fmt.Sprintf(`\U%08x`, r)
+	}))
+	b.literal(string(quote))
+}
+
+// formatFloat is Python's repr of a float: the shortest digits that read back.
+func formatFloat(f float64) string {
+	switch {
+	case math.IsInf(f, 1):
+		return "inf"
+	case math.IsInf(f, -1):
+		return "-inf"
+	case math.IsNaN(f):
+		return "nan"
+	}
+	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	s := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
