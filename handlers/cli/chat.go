@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+)
+
+// Generator is what a chat needs of the inference engine.
+type Generator interface {
+	// Generate streams one answer. A failure is an *infer.Error, or the
+	// context's own error after a cancel; nothing follows it.
+	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
+}
+
+// Chat talks to a model in the terminal.
+type Chat struct {
+	Engine   Generator
+	Request  infer.Request // model and settings of every answer
+	System   string        // system prompt, if any
+	Raw      bool          // the answer is written as it is, for files and pipes
+	Terminal *Terminal
+}
+
+// errStopped ends an answer that an interrupt stopped.
+var errStopped = errors.New("stopped")
+
+// Once answers one prompt.
+func (c *Chat) Once(ctx context.Context, prompt string) error {
+	if strings.TrimSpace(prompt) == "" {
+		return Usagef("the prompt is empty; see m40-llm run -h")
+	}
+	_, err := c.answer(ctx, append(c.start(), chat.Message{Role: "user", Content: prompt}))
+	return err
+}
+
+const chatHelp = "Ctrl-C stops an answer, Ctrl-D or /bye ends the chat, /clear starts it anew."
+
+// Loop answers line by line until the input ends. An interrupt stops the answer that
+// is being written, or ends the chat if none is.
+func (c *Chat) Loop(ctx context.Context) error {
+	t := c.Terminal
+	fmt.Fprintln(t.Err, chatHelp)
+	lines := readLines(ctx, t.In)
+	messages := c.start()
+	for {
+		fmt.Fprint(t.Err, "> ")
+		var line string
+		var more bool
+		select {
+		case line, more = <-lines:
+		case <-t.Signals:
+		case <-ctx.Done():
+		}
+		switch line = strings.TrimSpace(line); {
+		case !more || line == "/bye":
+			fmt.Fprintln(t.Err)
+			return nil
+		case line == "":
+			continue
+		case line == "/clear":
+			messages = c.start()
+			continue
+		case line == "/help":
+			fmt.Fprintln(t.Err, chatHelp)
+			continue
+		}
+		asked := append(messages, chat.Message{Role: "user", Content: line})
+		text, err := c.answer(ctx, asked)
+		switch {
+		case err == nil || errors.Is(err, errStopped) && text != "":
+			messages = append(asked, chat.Message{Role: "assistant", Content: text})
+		case errors.Is(err, errStopped):
+		case goesOn(err):
+			t.Exit(err) // reports it; the question does not become part of the chat
+		default:
+			return err
+		}
+	}
+}
+
+// goesOn reports whether another question can do better than the one that failed.
+func goesOn(err error) bool {
+	var e *infer.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case infer.CodeContext, infer.CodeInvalid, infer.CodeTemplate, infer.CodeQueueFull, infer.CodeNotFinite:
+		return true
+	}
+	return false
+}
+
+func (c *Chat) start() []chat.Message {
+	if c.System == "" {
+		return nil
+	}
+	return []chat.Message{{Role: "system", Content: c.System}}
+}
+
+// readLines sends the lines of r until it ends.
+func readLines(ctx context.Context, r io.Reader) <-chan string {
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		in := bufio.NewReader(r)
+		for {
+			line, err := in.ReadString('\n')
+			if line != "" {
+				select {
+				case lines <- line:
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return lines
+}
+
+// answer writes one answer and returns its text. Stopped by an interrupt, it returns
+// what there is of it and errStopped.
+func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case s := <-c.Terminal.Signals:
+			if s == os.Interrupt {
+				cancel(errStopped)
+			} else {
+				cancel(fmt.Errorf("ended by signal: %v", s))
+			}
+		case <-ctx.Done():
+		}
+	}()
+
+	request := c.Request
+	request.Messages = messages
+	out := &answerWriter{w: c.Terminal.Out, raw: c.Raw}
+	progress := newProgress(c.Terminal.Err)
+	defer progress.clear()
+	for event, err := range c.Engine.Generate(ctx, request) {
+		if err != nil {
+			progress.clear()
+			out.end()
+			if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+				err = context.Cause(ctx)
+			}
+			return out.text.String(), err
+		}
+		progress.show(event)
+		switch event.Type {
+		case infer.EventToken:
+			err = out.write(event.Token.Text)
+		case infer.EventDone:
+			if err = out.write(event.Done.Text); err == nil && event.Done.ContextFull {
+				defer fmt.Fprintln(c.Terminal.Err, "m40-llm: the answer ends here because the context is full")
+			}
+		}
+		if err != nil {
+			return out.text.String(), fmt.Errorf("failed to write the answer: %w", err)
+		}
+	}
+	return out.text.String(), out.end()
+}
+
+// answerWriter writes an answer and remembers it.
+type answerWriter struct {
+	w      io.Writer
+	raw    bool
+	filter Filter
+	text   strings.Builder
+	last   byte
+}
+
+func (a *answerWriter) write(s string) error {
+	a.text.WriteString(s)
+	if !a.raw {
+		s = a.filter.Text(s)
+	}
+	if s == "" {
+		return nil
+	}
+	a.last = s[len(s)-1]
+	_, err := io.WriteString(a.w, s)
+	return err
+}
+
+// end ends the last line.
+func (a *answerWriter) end() error {
+	if a.raw || a.last == 0 || a.last == '\n' {
+		return nil
+	}
+	_, err := io.WriteString(a.w, "\n")
+	return err
+}
+
+// progress shows on a terminal what an answer waits for.
+type progress struct {
+	w     io.Writer // nil: nobody watches
+	shown string
+}
+
+func newProgress(w io.Writer) *progress {
+	if !IsTerminal(w) {
+		w = nil
+	}
+	return &progress{w: w}
+}
+
+func (p *progress) show(e infer.Event) {
+	if p.w == nil {
+		return
+	}
+	var line string
+	switch e.Type {
+	case infer.EventQueued:
+		line = fmt.Sprintf("waiting, number %d in the queue", e.Queued.Position)
+	case infer.EventLoading:
+		line = fmt.Sprintf("loading %s: %d %%", Line(e.Loading.Model), percent(e.Loading.Done, e.Loading.Total))
+	case infer.EventPrefill:
+		line = fmt.Sprintf("reading the prompt: %d %%", percent(int64(e.Prefill.Done), int64(e.Prefill.Total)))
+	default:
+		p.clear()
+		return
+	}
+	if line != p.shown {
+		fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+		p.shown = line
+	}
+}
+
+func (p *progress) clear() {
+	if p.shown != "" {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.shown = ""
+	}
+}
+
+func percent(done, total int64) int64 {
+	if total <= 0 {
+		return 100
+	}
+	return min(100*done/total, 100)
+}

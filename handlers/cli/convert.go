@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// Tokenize prints the tokens of the text on in as a JSON array. With jsonl, each line
+// of in is a JSON string and gives one array in a line of its own.
+func Tokenize(in io.Reader, out io.Writer, jsonl bool, encode func(text string) ([]int32, error)) error {
+	write := func(text string) error {
+		ids, err := encode(text)
+		if err != nil {
+			return err
+		}
+		if ids == nil {
+			ids = []int32{}
+		}
+		return json.NewEncoder(out).Encode(ids)
+	}
+	if !jsonl {
+		text, err := io.ReadAll(in)
+		if err != nil {
+			return fmt.Errorf("failed to read the text: %w", err)
+		}
+		return write(string(text))
+	}
+	return eachLine(in, func(number int, line []byte) error {
+		var text string
+		if err := json.Unmarshal(line, &text); err != nil {
+			return fmt.Errorf("line %d is not a JSON string: %w", number, err)
+		}
+		return write(text)
+	})
+}
+
+// Template prints the prompt that a chat template makes of the request on in, without
+// a line break of its own. With jsonl, each line of in is a request and gives a line
+// {"output": …} or {"error": …}.
+func Template(in io.Reader, out io.Writer, jsonl bool, render func(request []byte) (string, error)) error {
+	if !jsonl {
+		request, err := io.ReadAll(in)
+		if err != nil {
+			return fmt.Errorf("failed to read the request: %w", err)
+		}
+		prompt, err := render(request)
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(out, prompt)
+		return err
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	return eachLine(in, func(_ int, line []byte) error {
+		prompt, err := render(line)
+		if err != nil {
+			return encoder.Encode(struct {
+				Error string `json:"error"`
+			}{err.Error()})
+		}
+		return encoder.Encode(struct {
+			Output string `json:"output"`
+		}{prompt})
+	})
+}
+
+// eachLine calls do for each line of in that is not empty, numbered from 1.
+func eachLine(in io.Reader, do func(number int, line []byte) error) error {
+	r := bufio.NewReader(in)
+	for number := 1; ; number++ {
+		line, err := r.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("failed to read line %d: %w", number, err)
+		}
+		if len(trim(line)) > 0 {
+			if err := do(number, trim(line)); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+	}
+}
+
+func trim(line []byte) []byte {
+	for len(line) > 0 && (line[len(line)-1] == '\n' || line[len(line)-1] == '\r') {
+		line = line[:len(line)-1]
+	}
+	return line
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// ErrHelp is returned by Flags.Parse after it has printed the help that was asked for.
+var ErrHelp = flag.ErrHelp
+
+// Flags are the flags of one command. Each can also be set in the environment, as
+// M40_LLM_ and its name in capitals; the command line wins.
+type Flags struct {
+	command string
+	args    string // of the command, in the first line of its help
+	about   string
+	set     *flag.FlagSet
+	order   []described
+}
+
+type described struct {
+	name, value, about string
+}
+
+// NewFlags starts the flags of a command. args and about describe it in its help.
+func NewFlags(command, args, about string) *Flags {
+	set := flag.NewFlagSet(command, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.Usage = func() {}
+	return &Flags{command: command, args: args, about: about, set: set}
+}
+
+func (f *Flags) describe(name, value, about string) {
+	f.order = append(f.order, described{name, value, about})
+}
+
+// String declares a flag for text. value names the text in the help.
+func (f *Flags) String(name, def, value, about string) *string {
+	f.describe(name, value, about)
+	return f.set.String(name, def, "")
+}
+
+// Bool declares a flag that is set or not.
+func (f *Flags) Bool(name string, about string) *bool {
+	f.describe(name, "", about)
+	return f.set.Bool(name, false, "")
+}
+
+// Int declares a flag for a whole number.
+func (f *Flags) Int(name string, def int, about string) *int {
+	f.describe(name, "N", about)
+	return f.set.Int(name, def, "")
+}
+
+// Int64 declares a flag for a whole number of 64 bits.
+func (f *Flags) Int64(name string, def int64, about string) *int64 {
+	f.describe(name, "N", about)
+	return f.set.Int64(name, def, "")
+}
+
+// Float declares a flag for a number.
+func (f *Flags) Float(name string, def float64, about string) *float64 {
+	f.describe(name, "X", about)
+	return f.set.Float64(name, def, "")
+}
+
+// List declares a flag that can be given several times, or with commas.
+func (f *Flags) List(name, value, about string) *[]string {
+	f.describe(name, value, about)
+	list := new(list)
+	f.set.Var(list, name, "")
+	return (*[]string)(list)
+}
+
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+func (l *list) Set(s string) error {
+	for _, part := range strings.Split(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			*l = append(*l, part)
+		}
+	}
+	return nil
+}
+
+// Given reports whether the flag was set, on the command line or in the environment.
+func (f *Flags) Given(name string) (given bool) {
+	f.set.Visit(func(s *flag.Flag) { given = given || s.Name == name })
+	return given
+}
+
+// Parse reads args, in which flags may stand before, between and after the others, and
+// then the environment. It returns the other args, at most most of them.
+func (f *Flags) Parse(t *Terminal, args []string, most int) (rest []string, err error) {
+	for len(args) > 0 {
+		if err := f.set.Parse(args); err != nil {
+			return nil, f.failed(t, err)
+		}
+		left := f.set.Args()
+		if parsed := len(args) - len(left); parsed > 0 && args[parsed-1] == "--" {
+			rest = append(rest, left...)
+			break
+		}
+		if len(left) == 0 {
+			break
+		}
+		rest, args = append(rest, left[0]), left[1:]
+	}
+	if len(rest) > most {
+		return nil, Usagef("%q is one argument too many; see m40-llm %s -h", rest[most], f.command)
+	}
+	return rest, f.readEnv(t)
+}
+
+func (f *Flags) failed(t *Terminal, err error) error {
+	if err == flag.ErrHelp {
+		f.printHelp(t.Out)
+		return ErrHelp
+	}
+	return Usagef("%v; see m40-llm %s -h", err, f.command)
+}
+
+func (f *Flags) readEnv(t *Terminal) error {
+	for _, d := range f.order {
+		name := EnvName(d.name)
+		value := t.Env(name)
+		if value == "" || f.Given(d.name) {
+			continue
+		}
+		if err := f.set.Set(d.name, value); err != nil {
+			return Usagef("invalid value %q in the environment variable %s: %v", value, name, err)
+		}
+	}
+	return nil
+}
+
+// EnvName returns the environment variable of a flag.
+func EnvName(flag string) string {
+	return "M40_LLM_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+func (f *Flags) printHelp(w io.Writer) {
+	fmt.Fprintf(w, "usage: m40-llm %s [flags] %s\n\n%s\n\nflags (each also as M40_LLM_<FLAG> in the environment):\n", f.command, f.args, f.about)
+	for _, d := range f.order {
+		head := "--" + d.name
+		if d.value != "" {
+			head += " " + d.value
+		}
+		def := ""
+		if v := f.set.Lookup(d.name).DefValue; v != "" && v != "false" {
+			def = " (default " + v + ")"
+		}
+		fmt.Fprintf(w, "  %-22s %s%s\n", head, d.about, def)
+	}
+}

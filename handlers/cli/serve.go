@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// serverName is in the Server header of every response. By it a second start
+// recognises the first.
+const serverName = "m40-llm"
+
+// ListenAddr returns the address to listen on for the flag --addr. An address without a
+// host means this machine alone, or with lan all its networks. Letting other machines
+// in takes lan and a key.
+func ListenAddr(addr string, lan bool, apiKey string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", Usagef("--addr %q is not host:port, such as 127.0.0.1:8080", addr)
+	}
+	if lan && apiKey == "" {
+		return "", Usagef("--lan lets other machines in, so it needs a key: add --api-key K or set %s", EnvName("api-key"))
+	}
+	switch {
+	case host == "" && !lan:
+		host = "127.0.0.1"
+	case host == "" || lan || isLoopback(host):
+	default:
+		return "", Usagef("--addr %s lets other machines in: add --lan and --api-key K, or listen on 127.0.0.1", addr)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// Listen listens on addr. If the address is taken by another m40-llm, the error wraps
+// ErrRunning.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && answersAsOurs(ctx, addr):
+		return nil, fmt.Errorf("%w: http://%s; open that, or choose another address with --addr", ErrRunning, reachable(addr))
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("another program listens on %s; choose another address with --addr, such as --addr :0", addr)
+	case err != nil:
+		return nil, fmt.Errorf("failed to listen on %s: %w", addr, err)
+	}
+	return l, nil
+}
+
+// answersAsOurs reports whether an m40-llm serves addr.
+func answersAsOurs(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+reachable(addr)+"/health", nil)
+	if err != nil {
+		return false
+	}
+	// RoundTrip and not a Client: no proxy, no redirects.
+	response, err := new(http.Transport).RoundTrip(r)
+	if err != nil {
+		return false
+	}
+	response.Body.Close()
+	return response.Header.Get("Server") == serverName
+}
+
+// reachable returns the address at which this machine reaches a server that listens on
+// addr: for all networks, that is the loopback one.
+func reachable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// Times of a stop: running answers may end within drainTime, then they are cut, and
+// stopTime after the signal the server is gone whatever happens.
+const (
+	drainTime = 3 * time.Second
+	stopTime  = 4500 * time.Millisecond
+)
+
+// Serve serves on l, says so in one line, and stops on the first signal or with ctx; a
+// second signal stops at once. stop ends what answers outside of requests; it is called
+// when running answers are to be cut.
+func Serve(ctx context.Context, t *Terminal, server *http.Server, l net.Listener, stop func()) error {
+	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	server.BaseContext = func(net.Listener) context.Context { return requests }
+	server.Handler = named(server.Handler)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	fmt.Fprintf(t.Out, "m40-llm listening on %s\n", URL(l))
+
+	select {
+	case err := <-served:
+		return fmt.Errorf("the server failed: %w", err)
+	case <-ctx.Done():
+	case <-t.Signals:
+	}
+	limit, end := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer end()
+	defer server.Close()
+	drained := make(chan struct{})
+	go func() {
+		server.Shutdown(limit)
+		close(drained)
+	}()
+	select {
+	case <-drained:
+	case <-time.After(drainTime):
+	case <-t.Signals:
+		return nil
+	}
+	cut()
+	stopped := make(chan struct{})
+	go func() {
+		stop()
+		close(stopped)
+	}()
+	for _, done := range []chan struct{}{drained, stopped} {
+		select {
+		case <-done:
+		case <-limit.Done():
+			return nil
+		case <-t.Signals:
+			return nil
+		}
+	}
+	return nil
+}
+
+func named(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Server", serverName)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// URL returns the address of a server that listens on l, as a browser on this machine
+// has to say it.
+func URL(l net.Listener) string { return "http://" + reachable(l.Addr().String()) }
+
+// NetworkURLs returns the addresses at which other machines reach a server that listens
+// on l.
+func NetworkURLs(l net.Listener) []string {
+	at, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil || at.Addr().IsLoopback() {
+		return nil
+	}
+	if !at.Addr().IsUnspecified() {
+		return []string{"http://" + at.String()}
+	}
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var urls []string
+	for _, a := range interfaces {
+		network, err := netip.ParsePrefix(a.String())
+		if ip := network.Addr(); err == nil && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+			urls = append(urls, "http://"+netip.AddrPortFrom(ip, at.Port()).String())
+		}
+	}
+	return urls
+}
+
+// HostNames returns the names by which other machines on the network may call this one.
+func HostNames(hostname string) []string {
+	if hostname == "" {
+		return nil
+	}
+	name, _, _ := strings.Cut(hostname, ".")
+	return []string{hostname, name, name + ".local"}
+}
+
+// OnDesktop reports whether a person started the program where a browser can open.
+func OnDesktop(t *Terminal) bool {
+	if !IsTerminal(t.Out) || t.Env("SSH_CONNECTION") != "" {
+		return false
+	}
+	return runtime.GOOS == "darwin" || t.Env("DISPLAY") != "" || t.Env("WAYLAND_DISPLAY") != ""
+}
+
+// OpenBrowser opens url in the person's browser.
+func OpenBrowser(url string) error {
+	program := "xdg-open"
+	if runtime.GOOS == "darwin" {
+		program = "open"
+	}
+	command := exec.Command(program, url)
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("failed to open the browser, open %s yourself: %w", url, err)
+	}
+	go command.Wait()
+	return nil
+}

@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestListenAddr(t *testing.T) {
+	for _, c := range []struct {
+		name, addr string
+		lan        bool
+		key        string
+		want       string // address
+		err        string // what the error says
+	}{
+		{"the loopback address is taken", "127.0.0.1:8080", false, "", "127.0.0.1:8080", ""},
+		{"the IPv6 loopback address is taken", "[::1]:8080", false, "", "[::1]:8080", ""},
+		{"localhost is taken", "localhost:8080", false, "", "localhost:8080", ""},
+		{"no host means this machine alone", ":0", false, "", "127.0.0.1:0", ""},
+		{"all networks are refused", "0.0.0.0:8080", false, "k", "", "--lan"},
+		{"all IPv6 networks are refused", "[::]:8080", false, "k", "", "--lan"},
+		{"a network address is refused", "192.168.1.5:8080", false, "k", "", "--lan"},
+		{"a name is refused, whatever it may resolve to", "myhost:8080", false, "k", "", "--lan"},
+		{"with --lan and no key it does not start", "0.0.0.0:8080", true, "", "", "--api-key"},
+		{"with --lan and no key it does not start on loopback either", "127.0.0.1:8080", true, "", "", "--api-key"},
+		{"with --lan and a key no host means all networks", ":8080", true, "k", ":8080", ""},
+		{"with --lan and a key a network address is taken", "192.168.1.5:8080", true, "k", "192.168.1.5:8080", ""},
+		{"an address without a port is refused", "127.0.0.1", false, "", "", "host:port"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := ListenAddr(c.addr, c.lan, c.key)
+			if c.err == "" {
+				if got != c.want || err != nil {
+					t.Errorf("got %q, %v, want %q", got, err, c.want)
+				}
+				return
+			}
+			var usage *UsageError
+			if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("got %q, %v, want wrong usage that says %q", got, err, c.err)
+			}
+		})
+	}
+}
+
+// server runs Serve with handler and returns its address, its signals, and its result.
+func server(t *testing.T, handler http.Handler, stop func()) (url string, signals chan<- os.Signal, result <-chan error) {
+	t.Helper()
+	l, err := Listen(context.Background(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	term, _, _ := terminal("")
+	ch, res := make(chan os.Signal, 2), make(chan error, 1)
+	term.Signals = ch
+	go func() { res <- Serve(context.Background(), term, &http.Server{Handler: handler}, l, stop) }()
+	return URL(l), ch, res
+}
+
+func TestListen(t *testing.T) {
+	t.Run("an address that another m40-llm has gives exit code 3", func(t *testing.T) {
+		url, signals, result := server(t, http.NotFoundHandler(), func() {})
+		_, err := Listen(context.Background(), strings.TrimPrefix(url, "http://"))
+		if !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), url) {
+			t.Errorf("got %v", err)
+		}
+		signals <- os.Interrupt
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("an address that another program has is an error that says what to do", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		other := &http.Server{Handler: http.NotFoundHandler()}
+		go other.Serve(l)
+		defer other.Close()
+		_, err = Listen(context.Background(), l.Addr().String())
+		if err == nil || errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "choose another address") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestServe(t *testing.T) {
+	t.Run("it says where it listens, once it answers there", func(t *testing.T) {
+		l, err := Listen(context.Background(), "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, w := io.Pipe()
+		signals := make(chan os.Signal, 1)
+		result := make(chan error, 1)
+		go func() {
+			result <- Serve(context.Background(), &Terminal{Out: w, Err: io.Discard, Signals: signals}, &http.Server{Handler: http.NotFoundHandler()}, l, func() {})
+		}()
+		line := make([]byte, 200)
+		n, _ := r.Read(line)
+		url, ok := strings.CutPrefix(string(line[:n]), "m40-llm listening on ")
+		if !ok || !strings.HasSuffix(url, "\n") {
+			t.Fatalf("it says %q", line[:n])
+		}
+		response, err := http.Get(strings.TrimSpace(url))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		signals <- os.Interrupt
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("an answer that is being written may end after the signal", func(t *testing.T) {
+		begun, finish := make(chan bool), make(chan bool)
+		stopped := false
+		url, signals, result := server(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun <- true
+			<-finish
+			io.WriteString(w, "whole")
+		}), func() { stopped = true })
+		body := make(chan string)
+		go func() {
+			response, err := http.Get(url)
+			if err != nil {
+				body <- err.Error()
+				return
+			}
+			defer response.Body.Close()
+			text, _ := io.ReadAll(response.Body)
+			body <- string(text)
+		}()
+		<-begun
+		signals <- os.Interrupt
+		finish <- true
+		if got := <-body; got != "whole" {
+			t.Errorf("the answer is %q", got)
+		}
+		if err := <-result; err != nil || !stopped {
+			t.Errorf("ended with %v, stop called: %t", err, stopped)
+		}
+	})
+	t.Run("an answer that does not end is cut", func(t *testing.T) {
+		begun := make(chan bool)
+		cut := make(chan bool, 1)
+		url, signals, result := server(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun <- true
+			<-r.Context().Done()
+			cut <- true
+		}), func() {})
+		go http.Get(url)
+		<-begun
+		signals <- os.Interrupt
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+		<-cut
+	})
+	t.Run("a second signal stops at once", func(t *testing.T) {
+		begun := make(chan bool)
+		release := make(chan bool)
+		defer close(release)
+		url, signals, result := server(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun <- true
+			<-release // deaf to its context
+		}), func() { <-release })
+		go http.Get(url)
+		<-begun
+		signals <- os.Interrupt
+		signals <- os.Interrupt
+		select {
+		case err := <-result:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("it still runs")
+		}
+	})
+}
+
+func TestNetworkURLs(t *testing.T) {
+	t.Run("a server on the loopback address has none", func(t *testing.T) {
+		l, err := Listen(context.Background(), "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if got := NetworkURLs(l); got != nil {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("a server on all networks names addresses that can be dialled, and its own URL is the loopback one", func(t *testing.T) {
+		l, err := Listen(context.Background(), ":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for _, url := range append(NetworkURLs(l), URL(l)) {
+			if strings.Contains(url, "0.0.0.0") || strings.Contains(url, "[::]") {
+				t.Errorf("%s is not an address", url)
+			}
+		}
+		if !strings.HasPrefix(URL(l), "http://127.0.0.1:") {
+			t.Errorf("its URL is %s", URL(l))
+		}
+	})
+}
