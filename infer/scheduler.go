@@ -14,7 +14,7 @@ import (
 // the next to run again.
 type scheduler struct {
 	limits  limits
-	model   string // name of the resident model, "" if there is none
+	model   string // the resident one, "" if there is none
 	blocks  *blocks
 	waiting []*sequence // next one first
 	running []*sequence // oldest first
@@ -30,8 +30,9 @@ type limits struct {
 
 // share is the part of a step that one sequence gets: its next rows tokens.
 type share struct {
-	seq  *sequence
-	rows int
+	seq    *sequence
+	rows   int
+	wanted []int // positions of the rows whose logits are wanted, filled in later
 }
 
 // add queues q.
@@ -56,17 +57,21 @@ func (s *scheduler) remove(q *sequence, keep bool) {
 	}
 }
 
-// reset takes model, with an empty cache, as the resident one. Nothing may be
-// running.
-func (s *scheduler) reset(model string, b *blocks) { s.model, s.blocks = model, b }
+// reset takes model, with an empty cache, as the resident one; "" is none. The
+// sequences that were running are gone: reset returns them.
+func (s *scheduler) reset(model string, b *blocks) []*sequence {
+	running := s.running
+	s.model, s.blocks, s.running = model, b, nil
+	return running
+}
 
-// wanted returns the model that has to become resident before anything can run:
-// running sequences finish first. It is "" if there is nothing to load.
-func (s *scheduler) wanted() string {
+// wanted returns the sequence whose model has to become resident before anything
+// can run, or nil. Running sequences finish first.
+func (s *scheduler) wanted() *sequence {
 	if len(s.running) > 0 || len(s.waiting) == 0 || s.waiting[0].model == s.model {
-		return ""
+		return nil
 	}
-	return s.waiting[0].model
+	return s.waiting[0]
 }
 
 // schedule plans the next step. It is empty if nothing can run.
@@ -159,7 +164,7 @@ func (s *scheduler) divide() []share {
 	var prefill []*share
 	scoring := 0
 	for i, q := range s.running {
-		plan[i] = share{q, 1}
+		plan[i] = share{seq: q, rows: 1}
 		if q.missing() > 1 {
 			prefill = append(prefill, &plan[i])
 		}

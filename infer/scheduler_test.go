@@ -1,0 +1,301 @@
+package infer
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// newTestScheduler returns a scheduler whose resident model is "m".
+func newTestScheduler(l limits, blockCount, blockSize int) *scheduler {
+	return &scheduler{limits: l, model: "m", blocks: newBlocks(blockCount, blockSize)}
+}
+
+// run computes a plan and appends a token to every sequence that is done with its
+// own.
+func (s *scheduler) run(plan []share) {
+	s.advance(plan)
+	for _, w := range plan {
+		if w.seq.missing() == 0 {
+			w.seq.tokens = append(w.seq.tokens, 7)
+		}
+	}
+}
+
+// rows lists the rows of a plan in the order of its sequences.
+func rows(plan []share) []int {
+	var n []int
+	for _, w := range plan {
+		n = append(n, w.rows)
+	}
+	return n
+}
+
+func TestScheduler_DividesAStep(t *testing.T) {
+	tests := []struct {
+		name    string
+		limits  limits
+		decode  int   // sequences in decode
+		prompts []int // sequences in prefill, by the length of their prompt
+		scoring bool  // these want their prompt scored
+		want    []int
+	}{
+		{"one prompt gets the whole step", limits{4, 16, 2, 4}, 0, []int{40}, false, []int{16}},
+		{"a prompt shorter than the step gets what it needs", limits{4, 16, 2, 4}, 0, []int{5}, false, []int{5}},
+		{"prompts share the step evenly", limits{4, 16, 2, 4}, 0, []int{40, 40}, false, []int{8, 8}},
+		{"what a short prompt leaves goes to the long ones", limits{4, 16, 2, 4}, 0, []int{40, 3, 40}, false, []int{6, 3, 7}},
+		{"every sequence in decode gets one row and prefill is held back", limits{4, 16, 2, 4}, 2, []int{40}, false, []int{1, 1, 2}},
+		{"prefill is never held back entirely", limits{4, 16, 1, 4}, 1, []int{40, 40}, false, []int{1, 1, 1}},
+		{"a full step gives every sequence one row", limits{4, 4, 4, 4}, 2, []int{40, 40}, false, []int{1, 1, 1, 1}},
+		{"decode alone takes one row each", limits{4, 16, 2, 4}, 3, nil, false, []int{1, 1, 1}},
+		{"a prompt that is scored gets as many rows as there are logits", limits{4, 16, 2, 6}, 0, []int{40}, true, []int{6}},
+		{"prompts that are scored share the logits", limits{4, 16, 2, 8}, 0, []int{40, 40}, true, []int{4, 4}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newTestScheduler(tt.limits, 64, 4)
+			for i := range tt.decode {
+				s.add(newSequence("m", span(int32(1000*i), int32(1000*i)+1), false))
+			}
+			if tt.decode > 0 {
+				s.run(s.schedule())
+			}
+			for i, n := range tt.prompts {
+				s.add(newSequence("m", span(int32(100*i), int32(100*i+n)), tt.scoring))
+			}
+			if got := rows(s.schedule()); !slices.Equal(got, tt.want) {
+				t.Errorf("rows %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestScheduler_AdmitsInOrder(t *testing.T) {
+	s := newTestScheduler(limits{2, 64, 8, 8}, 16, 4)
+	var q []*sequence
+	for i := range 3 {
+		q = append(q, newSequence("m", span(int32(100*i), int32(100*i+4)), false))
+		s.add(q[i])
+	}
+	s.run(s.schedule())
+	if !slices.Equal(s.running, q[:2]) || !slices.Equal(s.waiting, q[2:]) {
+		t.Fatalf("%d run and %d wait, want the first two to run", len(s.running), len(s.waiting))
+	}
+	s.remove(q[0], true)
+	s.run(s.schedule())
+	if !slices.Equal(s.running, q[1:]) {
+		t.Errorf("the third does not run in the place of the first")
+	}
+}
+
+func TestScheduler_AnotherModelWaitsForTheRunningAnswersAndHoldsUpThoseBehind(t *testing.T) {
+	s := newTestScheduler(limits{4, 64, 8, 8}, 16, 4)
+	first, other, last := newSequence("m", span(0, 4), false), newSequence("n", span(0, 4), false), newSequence("m", span(0, 4), false)
+	s.add(first)
+	s.add(other)
+	s.add(last)
+	s.run(s.schedule())
+	if len(s.running) != 1 || s.wanted() != nil {
+		t.Fatalf("%d run, wanted is %v; want the first alone to run", len(s.running), s.wanted())
+	}
+	s.remove(first, true)
+	if s.wanted() != other {
+		t.Fatalf("the other model is not wanted when nothing runs")
+	}
+	s.reset("n", newBlocks(16, 4))
+	s.run(s.schedule())
+	if !slices.Equal(s.running, []*sequence{other}) {
+		t.Errorf("%d run, want the one for the new model", len(s.running))
+	}
+}
+
+func TestScheduler_SeveralAnswersToOnePromptCostOnePrefill(t *testing.T) {
+	s := newTestScheduler(limits{4, 8, 8, 8}, 64, 4)
+	for range 4 {
+		s.add(newSequence("m", span(0, 22), false))
+	}
+	s.add(newSequence("m", span(500, 505), false)) // an unrelated one need not wait
+	computed := 0
+	for range 20 {
+		plan := s.schedule()
+		for _, w := range plan {
+			computed += min(w.rows, max(0, w.seq.prompt-w.seq.computed))
+		}
+		s.run(plan)
+	}
+	// The first computes all of its prompt, the unrelated one too. Two more have
+	// places, and compute what follows the last complete block.
+	if want := 22 + 5 + 2*(22-20); len(s.running) != 4 || computed != want {
+		t.Errorf("%d prompt tokens computed by %d sequences, want %d by 4", computed, len(s.running), want)
+	}
+}
+
+func TestScheduler_TheYoungestGivesWayWhenMemoryRunsOut(t *testing.T) {
+	s := newTestScheduler(limits{2, 64, 8, 8}, 4, 4)
+	old, young, next := newSequence("m", span(0, 7), false), newSequence("m", span(100, 107), false), newSequence("m", span(200, 207), false)
+	s.add(old)
+	s.add(young)
+	s.add(next)
+	for range 3 { // 7, 8, 9: the third token needs a third block
+		s.run(s.schedule())
+	}
+	if !slices.Equal(s.running, []*sequence{old}) || !slices.Equal(s.waiting, []*sequence{young, next}) {
+		t.Fatalf("%d run and %d wait, want the older to run alone and the younger to be the next", len(s.running), len(s.waiting))
+	}
+	if young.computed != 0 || len(young.table.ids) != 0 {
+		t.Errorf("the younger keeps %d blocks", len(young.table.ids))
+	}
+	s.remove(old, true)
+	s.run(s.schedule())
+	if s.running[0] != young {
+		t.Errorf("the younger does not run again")
+	}
+}
+
+func TestSequence_Reusable(t *testing.T) {
+	tests := []struct {
+		name    string
+		scoring bool
+		scored  int
+		want    int
+	}{
+		{"all but the last token, whose logits are wanted", false, 1, 4},
+		{"nothing while no token of the prompt is scored", true, 1, 0},
+		{"what lies in front of the next score", true, 3, 2},
+		{"all but the last token once the prompt is scored", true, 5, 4},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			q := newSequence("m", span(0, 5), tt.scoring)
+			q.scored = tt.scored
+			if got := q.reusable(); got != tt.want {
+				t.Errorf("reusable %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestScheduler_Model lets requests come, grow, end and be cancelled in any order and
+// holds every step to what the scheduler promises.
+func TestScheduler_Model(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.IntRange(1, 4).Draw(t, "block size")
+		count := rapid.IntRange(2, 12).Draw(t, "blocks")
+		most := count * size // positions that the longest sequence may have
+		sequences := rapid.IntRange(1, 4).Draw(t, "sequences")
+		l := limits{
+			sequences: sequences,
+			rows:      sequences + rapid.IntRange(0, 8).Draw(t, "spare rows"),
+			mixed:     rapid.IntRange(1, 4).Draw(t, "mixed"),
+		}
+		l.logits = min(l.rows, sequences+rapid.IntRange(0, 3).Draw(t, "spare logits"))
+		s := newTestScheduler(l, count, size)
+		all := map[*sequence]bool{}
+		pick := func(t *rapid.T) *sequence {
+			live := slices.Concat(s.running, s.waiting)
+			if len(live) == 0 {
+				t.Skip("nothing lives")
+			}
+			return rapid.SampledFrom(live).Draw(t, "sequence")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) {
+				var tables []*blockTable
+				for q := range all {
+					tables = append(tables, &q.table)
+				}
+				checkBlocks(t, s.blocks, tables...)
+				if len(s.running)+len(s.waiting) != len(all) {
+					t.Fatalf("%d run and %d wait of %d", len(s.running), len(s.waiting), len(all))
+				}
+			},
+			"add": func(t *rapid.T) {
+				prompt := rapid.SliceOfN(rapid.Int32Range(0, 1), 1, max(1, most-1)).Draw(t, "prompt")
+				q := newSequence("m", prompt, rapid.Bool().Draw(t, "scoring"))
+				all[q] = true
+				s.add(q)
+			},
+			"end": func(t *rapid.T) {
+				q := pick(t)
+				delete(all, q)
+				s.remove(q, rapid.Bool().Draw(t, "keep"))
+			},
+			"step": func(t *rapid.T) {
+				before := slices.Clone(s.running)
+				plan := s.schedule()
+				total, logits := 0, 0
+				for i, w := range plan {
+					q := w.seq
+					if q != s.running[i] {
+						t.Fatalf("share %d is not of the sequence that runs there", i)
+					}
+					if w.rows < 1 || w.rows > q.missing() {
+						t.Fatalf("%d rows for a sequence that misses %d", w.rows, q.missing())
+					}
+					if len(q.table.ids)*size < len(q.tokens) {
+						t.Fatalf("%d blocks for %d tokens", len(q.table.ids), len(q.tokens))
+					}
+					total += w.rows
+					for pos := q.computed; pos < q.computed+w.rows; pos++ {
+						if q.scores(pos) || pos == len(q.tokens)-1 {
+							logits++
+						}
+					}
+				}
+				if len(plan) != len(s.running) || len(plan) > l.sequences || total > l.rows || logits > l.logits {
+					t.Fatalf("%d of %d sequences, %d rows, %d logits exceed %+v", len(plan), len(s.running), total, logits, l)
+				}
+				if len(all) > 0 && len(plan) == 0 {
+					t.Fatalf("nothing runs although %d wait", len(s.waiting))
+				}
+				if len(before) > 0 && s.running[0] != before[0] {
+					t.Fatalf("the oldest gave way")
+				}
+				s.advance(plan)
+				for _, w := range plan {
+					q := w.seq
+					for q.unscored() && q.scored <= q.computed {
+						q.scored++
+					}
+					if q.missing() > 0 {
+						continue
+					}
+					if len(q.tokens) == most {
+						delete(all, q)
+						s.remove(q, true)
+						continue
+					}
+					q.tokens = append(slices.Clip(q.tokens), rapid.Int32Range(0, 1).Draw(t, "token"))
+				}
+			},
+		})
+		// Whatever happened, everyone gets to the end.
+		for steps := 0; len(all) > 0; steps++ {
+			if steps > 200*(most+1) {
+				t.Fatalf("%d sequences do not end", len(all))
+			}
+			plan := s.schedule()
+			s.advance(plan)
+			for _, w := range plan {
+				q := w.seq
+				for q.unscored() && q.scored <= q.computed {
+					q.scored++
+				}
+				if q.missing() > 0 {
+					continue
+				}
+				if len(q.tokens) == most {
+					delete(all, q)
+					s.remove(q, true)
+				} else {
+					q.tokens = append(slices.Clip(q.tokens), 1)
+				}
+			}
+		}
+		if s.blocks.available() != count {
+			t.Fatalf("%d of %d blocks are available at the end", s.blocks.available(), count)
+		}
+	})
+}
+
