@@ -1,6 +1,9 @@
 package tokenizer
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // A merger joins neighbouring symbols, the best pair first and the leftmost of
 // equals, until no pair can be joined: the loop of both byte-pair encoding and
@@ -46,7 +49,8 @@ func (m *merger) add(start, end int, id int32) {
 }
 
 // merge joins what can be joined. Afterwards the symbols linked from the first are
-// the result. tick is called for each candidate and may end the work.
+// the result. tick is told of the work, the height of the heap for each candidate,
+// and may end it.
 func (m *merger) merge(join joiner, tick func(steps int) error) error {
 	for i := range m.symbols {
 		if c, ok := m.candidate(int32(i), join); ok {
@@ -57,7 +61,7 @@ func (m *merger) merge(join joiner, tick func(steps int) error) error {
 		m.siftDown(i)
 	}
 	for len(m.heap) > 0 {
-		if err := tick(1); err != nil {
+		if err := tick(bits.Len(uint(len(m.heap)))); err != nil {
 			return err
 		}
 		c := m.pop()

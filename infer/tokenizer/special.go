@@ -69,13 +69,19 @@ func (s *specials) add(text string, id int32, parsed bool) {
 	s.nodes[node] = specialNode{id, parsed}
 }
 
+// next returns the first place from text[at:] on where a token can begin, len(text)
+// for none.
+func (s *specials) next(text string, at int) int {
+	for at < len(text) && !s.first[text[at]] {
+		at++
+	}
+	return at
+}
+
 // match returns the longest token at text[at:] and its end. Those that must be
 // parsed end by parsedEnd. The id is -1 where there is none.
 func (s *specials) match(text string, at, parsedEnd int) (id int32, end int) {
 	id = -1
-	if !s.first[text[at]] {
-		return id, at
-	}
 	node := int32(0)
 	for i := at; i < len(text); i++ {
 		child, ok := s.children[uint64(node)<<8|uint64(text[i])]

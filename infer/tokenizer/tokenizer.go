@@ -109,7 +109,7 @@ func (t *Tokenizer) Encode(ctx context.Context, text string, o Options) ([]int32
 // no difference but to control tokens, which come only out of text that lies in
 // parsed spans from its first byte to its last. The error is that of ctx.
 func (t *Tokenizer) EncodeSpans(ctx context.Context, spans []Span, addSpecial bool) ([]int32, error) {
-	e := encoder{Tokenizer: t, ctx: ctx}
+	e := encoder{Tokenizer: t, ctx: ctx, look: stepsPerLook}
 	if addSpecial && t.vocab.addBOS {
 		e.ids = append(e.ids, t.vocab.bos)
 	}
@@ -130,8 +130,8 @@ type encoder struct {
 	merger merger
 	begins bool // the next text begins the prompt or follows a special token
 
-	steps int // bytes read and merges tried, since ctx was looked at
-	total int // the same, of the whole call
+	steps int // of the whole call: bytes read, comparisons in the heap of merges
+	look  int // steps at which to look at ctx again
 }
 
 const stepsPerLook = 64 << 10
@@ -139,11 +139,10 @@ const stepsPerLook = 64 << 10
 // tick counts work and now and then looks whether it is still wanted.
 func (e *encoder) tick(steps int) error {
 	e.steps += steps
-	e.total += steps
-	if e.steps < stepsPerLook {
+	if e.steps < e.look {
 		return nil
 	}
-	e.steps = 0
+	e.look = e.steps + stepsPerLook
 	return e.ctx.Err()
 }
 
@@ -153,19 +152,17 @@ func (e *encoder) encode(spans []Span) error {
 	}
 	text, parsed := join(spans)
 	e.begins = true
-	plain := 0 // where the text begins that is not yet encoded
+	plain := 0 // text[plain:at] is not yet encoded
 	for at := 0; at < len(text); {
-		for len(parsed) > 0 && parsed[0].end <= at {
-			parsed = parsed[1:]
-		}
-		parsedEnd := 0
-		if len(parsed) > 0 && parsed[0].start <= at {
-			parsedEnd = parsed[0].end
-		}
-		id, end := e.vocab.specials.match(text, at, parsedEnd)
-		if err := e.tick(1); err != nil {
+		candidate := e.vocab.specials.next(text[:min(len(text), at+stepsPerLook)], at)
+		if err := e.tick(candidate - at + 1); err != nil {
 			return err
 		}
+		at = candidate
+		if at == len(text) {
+			break
+		}
+		id, end := e.vocab.specials.match(text, at, parsed.endAt(at))
 		if id < 0 {
 			at++
 			continue
@@ -175,20 +172,32 @@ func (e *encoder) encode(spans []Span) error {
 		}
 		e.ids = append(e.ids, id)
 		e.begins = true
-		at = end
-		for e.vocab.strip != nil && e.vocab.strip[id] && at < len(text) && strings.IndexByte(" \t\n\v\f\r", text[at]) >= 0 {
-			at++
-		}
+		at = e.vocab.afterSpecial(id, text, end)
 		plain = at
 	}
 	return e.encodeText(text[plain:])
 }
 
+// intervals are the parsed parts of a text, in order, each as large as it can be.
+type intervals []interval
+
 // interval is text[start:end].
 type interval struct{ start, end int }
 
+// endAt returns the end of the part that at lies in, 0 for none. at never goes back:
+// parts before it are dropped.
+func (p *intervals) endAt(at int) int {
+	for len(*p) > 0 && (*p)[0].end <= at {
+		*p = (*p)[1:]
+	}
+	if len(*p) > 0 && (*p)[0].start <= at {
+		return (*p)[0].end
+	}
+	return 0
+}
+
 // join puts spans together and says which parts of the text are parsed.
-func join(spans []Span) (text string, parsed []interval) {
+func join(spans []Span) (text string, parsed intervals) {
 	var b strings.Builder
 	for _, s := range spans {
 		start := b.Len()

@@ -30,13 +30,18 @@ var classTables = []struct {
 	{space, unicode.White_Space}, {upper, unicode.Lu}, {upper, unicode.Lt}, {lower, unicode.Ll}, {han, unicode.Han},
 }
 
-// basicClasses holds the class of every rune below U+10000: nearly all text takes
-// one load a rune instead of nine binary searches.
-var basicClasses = func() *[0x10000]class {
-	var classes [0x10000]class
+// commonClasses holds the class of every rune below U+20000, emoji among them: nearly
+// all text takes one load a rune instead of ten binary searches.
+var commonClasses = func() *[0x20000]class {
+	var classes [0x20000]class
 	for _, t := range classTables {
 		for _, r := range t.table.R16 {
 			for c := uint32(r.Lo); c <= uint32(r.Hi); c += uint32(r.Stride) {
+				classes[c] |= t.class
+			}
+		}
+		for _, r := range t.table.R32 {
+			for c := r.Lo; c <= r.Hi && c < uint32(len(classes)); c += r.Stride {
 				classes[c] |= t.class
 			}
 		}
@@ -45,8 +50,8 @@ var basicClasses = func() *[0x10000]class {
 }()
 
 func classOf(r rune) class {
-	if r < int32(len(basicClasses)) {
-		return basicClasses[r]
+	if r < int32(len(commonClasses)) {
+		return commonClasses[r]
 	}
 	var c class
 	for _, t := range classTables {
@@ -64,7 +69,7 @@ func classAt(text string, at int) (class, int) {
 		return 0, 0
 	}
 	if b := text[at]; b < utf8.RuneSelf {
-		return basicClasses[b], 1
+		return commonClasses[b], 1
 	}
 	r, size := utf8.DecodeRuneInString(text[at:])
 	if r == utf8.RuneError && size == 1 {

@@ -236,6 +236,15 @@ func (v *vocabulary) loadStrip(md Metadata) error {
 	return nil
 }
 
+// afterSpecial returns where the text goes on behind special token id, which ends at
+// end.
+func (v *vocabulary) afterSpecial(id int32, text string, end int) int {
+	for v.strip != nil && v.strip[id] && end < len(text) && strings.IndexByte(" \t\n\v\f\r", text[end]) >= 0 {
+		end++
+	}
+	return end
+}
+
 // parseByteToken reads a token <0xHH>, two capital hexadecimal digits.
 func parseByteToken(text string) (byte, bool) {
 	if len(text) != 6 || !strings.HasPrefix(text, "<0x") || text[5] != '>' {

@@ -1,0 +1,208 @@
+package tokenizer
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+)
+
+// distinctPreTokenizers has one name of each list of rules.
+var distinctPreTokenizers = []string{
+	"default", "falcon", "gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "dbrx", "seed-coder", "tekken", "gpt-4o", "kimi-k2",
+	"bloom", "viking", "deepseek-llm", "deepseek-coder", "deepseek-v3",
+}
+
+func TestPreTokenizersFollowedByHand(t *testing.T) {
+	for _, c := range []struct {
+		pre, text string
+		want      []string
+	}{
+		{"gpt-2", "I'll say 'S 12345!", []string{"I", "'ll", " say", " '", "S", " 12345", "!"}},
+		{"gpt-2", "a  \n b", []string{"a", "  \n", " b"}},
+		{"gpt-2", "a\nb ", []string{"a", "\n", "b", " "}},
+		{"smollm", "a 123", []string{"a", " ", "1", "2", "3"}},
+		{"default", "a,b 1234", []string{"a", ",", "b", " ", "123", "4"}},
+		{"falcon", "`x` 12345", []string{"`", "x", "`", " ", "123", "45"}},
+		{"llama-bpe", "I'LL\"quote 12345", []string{"I", "'LL", "\"quote", " ", "123", "45"}},
+		{"llama-bpe", "x;\n\n  y", []string{"x", ";\n\n", " ", " y"}},
+		{"llama-bpe", "x  \n \t y", []string{"x", "  \n", " \t", " y"}},
+		{"qwen2", "12", []string{"1", "2"}},
+		{"qwen2", "a\u0301b", []string{"a", "\u0301b"}},
+		{"qwen35", "a\u0301b", []string{"a\u0301b"}},
+		{"seed-coder", "x;\ny", []string{"x", ";", "\n", "y"}},
+		{"gpt-4o", "HelloWorld isn't http://x", []string{"Hello", "World", " isn't", " http", "://", "x"}},
+		{"gpt-4o", "漢ABC", []string{"漢", "ABC"}}, // 漢 is of both cases: it ends the shortest word with a small letter
+		{"tekken", "isn't 12", []string{"isn", "'t", " ", "1", "2"}},
+		{"kimi-k2", "ab漢字cd", []string{"ab", "漢字", "cd"}},
+		{"bloom", "a. b|c", []string{"a", ".", " b", "|", "c"}},
+		{"viking", "a12", []string{"a", "1", "2"}},
+		{"deepseek-llm", "one 漢字 12  ", []string{"one", " ", "漢字", " ", "12", "  "}},
+		{"deepseek-coder", "a, b12\n", []string{"a", ",", " b", "1", "2", "\n"}},
+		{"deepseek-v3", "x .foo 1234かな!", []string{"x", " .", "foo", " ", "123", "4", "かな", "!"}},
+		{"deepseek-v3", "\x01\x02a", []string{"\x01", "\x02a"}},
+	} {
+		t.Run(c.pre+" of "+c.text, func(t *testing.T) {
+			if got := splitText(t, preTokenizers[c.pre].split, c.text); !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestClassesAreThoseOfUnicode(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		got := classOf(r)
+		for _, c := range classTables {
+			want := unicode.Is(c.table, r)
+			if c.class == upper { // of two tables
+				want = unicode.In(r, unicode.Lu, unicode.Lt)
+			}
+			if got&c.class != 0 != want {
+				t.Fatalf("%U has class %b, but its being of class %b is %v", r, got, c.class, want)
+			}
+		}
+	}
+	if c, size := classAt("\xff", 0); c != 0 || size != 1 {
+		t.Errorf("a byte that is not UTF-8 has class %b and length %d", c, size)
+	}
+}
+
+const mebibyte = 1 << 20
+
+// long repeats s to n bytes or a little more. With M40_LLM_TORTURE=1 it is a mebibyte
+// at least; so much of everything takes minutes under the race detector.
+func long(s string, n int) string {
+	if os.Getenv("M40_LLM_TORTURE") == "1" {
+		n = max(n, mebibyte)
+	}
+	return strings.Repeat(s, (n+len(s)-1)/len(s))
+}
+
+// categoryRuns returns a long run of each general category of Unicode, unassigned code
+// points and bytes that are not UTF-8 among them.
+func categoryRuns() map[string]string {
+	const categoryRun = mebibyte / 8
+	runs := map[string]string{"unassigned": long("\u0378\U0003ffff", categoryRun), "not UTF-8": long("\xff\xc3\xed\xa0\x80", categoryRun)}
+	for _, name := range slices.Sorted(maps.Keys(unicode.Categories)) {
+		table := unicode.Categories[name]
+		if len(name) != 2 || name == "Cs" || name == "Cn" || name == "LC" {
+			continue // sums of others, and surrogates, which UTF-8 cannot spell
+		}
+		var b []byte
+		for _, r := range table.R16 {
+			b = utf8.AppendRune(b, rune(r.Lo))
+		}
+		for _, r := range table.R32 {
+			b = utf8.AppendRune(b, rune(r.Lo))
+		}
+		runs[name] = long(string(b), categoryRun)
+	}
+	return runs
+}
+
+func TestALongRunOfAnyCategoryIsCut(t *testing.T) {
+	runs := categoryRuns()
+	if len(runs) != 30 {
+		t.Fatalf("%d categories, want 30", len(runs))
+	}
+	for _, pre := range distinctPreTokenizers {
+		t.Run(pre, func(t *testing.T) {
+			for category, text := range runs {
+				checkCut(t, pre, category, text)
+			}
+		})
+	}
+}
+
+// TestBacktrackingTextIsCut has the texts whose regular expressions try the same
+// runes again and again: were a rule to do so, it would not get to the end.
+func TestBacktrackingTextIsCut(t *testing.T) {
+	run := func(s string) string { return long(s, mebibyte/4) }
+	for _, pre := range distinctPreTokenizers {
+		t.Run(pre, func(t *testing.T) {
+			for name, text := range map[string]string{
+				"spaces before a letter":               run(" ") + "x",
+				"line breaks before a letter":          run("\r\n") + "x",
+				"one line break, then spaces":          "\n" + run(" ") + "x",
+				"spaces without a line break at last":  run(" \t") + "x",
+				"wide spaces, which are punctuation":   run("\u3000") + "x",
+				"capitals behind a letter of no case":  "漢" + run("A"),
+				"capitals, each behind one of no case": run("漢A"),
+				"capitals behind a mark":               "\u0301" + run("A") + "!",
+				"marks":                                run("\u0301"),
+				"capitals and small letters in turn":   run("aB"),
+				"apostrophes":                          run("'"),
+				"halves of contractions":               run("'l'r'v"),
+				"two digits, then none":                run("12a"),
+				"signs":                                run("!/"),
+				"signs and line breaks":                run("!\n"),
+				"spaces and signs":                     run(" !"),
+				"controls, each of which could begin":  run("\x01"),
+			} {
+				checkCut(t, pre, name, text)
+			}
+		})
+	}
+}
+
+func checkCut(t *testing.T, pre, name, text string) {
+	t.Helper()
+	read := 0
+	ends, err := preTokenizers[pre].split.split(text, func(n int) error { read += n; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ends) == 0 || ends[len(ends)-1] != len(text) || !slices.IsSorted(ends) || len(slices.Compact(ends)) != len(ends) {
+		t.Errorf("%s: the %d pieces are not the text", name, len(ends))
+	}
+	if want := len(text) * len(preTokenizers[pre].split); read != want {
+		t.Errorf("%s: the rules moved on by %d bytes, want %d, once over the text each", name, read, want)
+	}
+}
+
+func TestAMebibyteIsEncodedByEveryPreTokenizer(t *testing.T) {
+	for _, pre := range distinctPreTokenizers {
+		t.Run(pre, func(t *testing.T) {
+			tok := mustNew(t, byteLevelFile().with(keyPre, pre))
+			text := long("hel", mebibyte)
+			if got := tok.Decode(encode(t, tok, text, Options{}), false); got != text {
+				t.Errorf("%d bytes came back as %d others", len(text), len(got))
+			}
+		})
+	}
+}
+
+// TestStepsGrowHardlyFasterThanText counts the work instead of timing it: n log n
+// grows by 2.1 from 2^18 to 2^19.
+func TestStepsGrowHardlyFasterThanText(t *testing.T) {
+	for model, file := range map[string]metadata{"byte-level": byteLevelFile(), "SentencePiece": sentencePieceFile()} {
+		for name, unit := range map[string]string{
+			"one letter": "l", "a word without end": "hello", "words": "hello lol ", "no merges": "xyz", "spaces": " ", "pairs": "ab", "beginnings of special tokens": "<|im_",
+		} {
+			t.Run(model+", "+name, func(t *testing.T) {
+				tok := mustNew(t, file)
+				steps := func(n int) float64 {
+					e := encoder{Tokenizer: tok, ctx: context.Background()}
+					if err := e.encode([]Span{{strings.Repeat(unit, n/len(unit)), true}}); err != nil {
+						t.Fatal(err)
+					}
+					return float64(e.steps)
+				}
+				steps(1 << 10) // fills the cache, which would favour the longer text
+				before := steps(1 << 16)
+				for n := 1 << 17; n <= 1<<19; n *= 2 {
+					after := steps(n)
+					if after > 2.3*before {
+						t.Errorf("twice %d bytes take %.2f times the steps", n/2, after/before)
+					}
+					before = after
+				}
+			})
+		}
+	}
+}

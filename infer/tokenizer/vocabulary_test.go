@@ -1,0 +1,277 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"testing"
+)
+
+// metadata is a model file made by hand.
+type metadata map[string]any
+
+var errNoKey = errors.New("no such key, or of another type")
+
+func get[T any](m metadata, key string) (T, error) {
+	v, ok := m[key].(T)
+	if !ok {
+		return v, fmt.Errorf("%s: %w", key, errNoKey)
+	}
+	return v, nil
+}
+
+func (m metadata) Has(key string) bool                  { _, ok := m[key]; return ok }
+func (m metadata) Str(key string) (string, error)       { return get[string](m, key) }
+func (m metadata) Strs(key string) ([]string, error)    { return get[[]string](m, key) }
+func (m metadata) Floats(key string) ([]float32, error) { return get[[]float32](m, key) }
+func (m metadata) Ints(key string) ([]int32, error)     { return get[[]int32](m, key) }
+func (m metadata) Uint(key string) (uint64, error)      { return get[uint64](m, key) }
+func (m metadata) Bool(key string) (bool, error)        { return get[bool](m, key) }
+
+// with returns a copy in which key has another value, or is missing if v is nil.
+func (m metadata) with(key string, v any) metadata {
+	c := maps.Clone(m)
+	c[key] = v
+	if v == nil {
+		delete(c, key)
+	}
+	return c
+}
+
+// Tokens of byteLevelFile behind the 256 bytes, whose ids are their values.
+const (
+	tokLL = 256 + iota
+	tokHe
+	tokHell
+	tokLo
+	tokLlo
+	tokStart // <|im_start|>, control
+	tokEnd   // <|im_end|>, control
+	tokThink // <think>, user-defined
+	tokUser  // <|user|>, user-defined
+)
+
+// byteLevelFile is a byte-level vocabulary small enough to follow by hand.
+func byteLevelFile() metadata {
+	var texts []string
+	for _, r := range byteRunes {
+		texts = append(texts, string(r))
+	}
+	texts = append(texts, "ll", "he", "hell", "lo", "llo", "<|im_start|>", "<|im_end|>", "<think>", "<|user|>")
+	types := make([]int32, len(texts))
+	for i := range types {
+		types[i] = int32(kindNormal)
+	}
+	types[tokStart], types[tokEnd] = int32(kindControl), int32(kindControl)
+	types[tokThink], types[tokUser] = int32(kindUserDefined), int32(kindUserDefined)
+	return metadata{
+		keyModel: "gpt2", keyPre: "gpt-2", keyTokens: texts, keyTypes: types,
+		keyMerges: []string{"l l", "h e", "he ll", "l o", "ll o"},
+		keyBOS:    uint64(tokStart), keyEOS: uint64(tokEnd),
+	}
+}
+
+// Tokens of sentencePieceFile behind <unk>, <s>, </s> and the 256 byte tokens.
+const (
+	spmByte0 = 3
+	spmSpace = 259 + iota - 1
+	spmA
+	spmB
+	spmAB
+	spmSpaceA
+	spmSpaceAB
+	spmBB
+	spmTool // [TOOL], user-defined
+)
+
+// sentencePieceFile is a SentencePiece vocabulary small enough to follow by hand.
+func sentencePieceFile() metadata {
+	texts := []string{"<unk>", "<s>", "</s>"}
+	types := []int32{int32(kindUnknown), int32(kindControl), int32(kindControl)}
+	scores := []float32{0, 0, 0}
+	for b := range 256 {
+		texts = append(texts, fmt.Sprintf("<0x%02X>", b))
+		types = append(types, int32(kindByte))
+		scores = append(scores, 0)
+	}
+	for _, t := range []struct {
+		text  string
+		kind  kind
+		score float32
+	}{
+		{"▁", kindNormal, -1}, {"a", kindNormal, -2}, {"b", kindNormal, -3}, {"ab", kindNormal, -0.5}, {"▁a", kindNormal, -0.4},
+		{"▁ab", kindNormal, -5}, {"bb", kindNormal, -0.6}, {"[TOOL]", kindUserDefined, 0},
+	} {
+		texts, types, scores = append(texts, t.text), append(types, int32(t.kind)), append(scores, t.score)
+	}
+	return metadata{keyModel: "llama", keyTokens: texts, keyTypes: types, keyScores: scores}
+}
+
+func mustNew(t testing.TB, md Metadata) *Tokenizer {
+	t.Helper()
+	tok, err := New(md)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func TestNewRefusesVocabulariesThatDoNotFitTogether(t *testing.T) {
+	bpe, spm := byteLevelFile(), sentencePieceFile()
+	texts := func(m metadata, id int, text string) []string {
+		c := append([]string(nil), m[keyTokens].([]string)...)
+		c[id] = text
+		return c
+	}
+	types := func(m metadata, id int, kind int32) []int32 {
+		c := append([]int32(nil), m[keyTypes].([]int32)...)
+		c[id] = kind
+		return c
+	}
+	score := func(s float32) []float32 {
+		c := append([]float32(nil), spm[keyScores].([]float32)...)
+		c[spmA] = s
+		return c
+	}
+	for name, c := range map[string]struct {
+		file metadata
+		says string
+	}{
+		"a file without a tokenizer":              {metadata{}, "kind of tokenizer"},
+		"an unknown kind of tokenizer":            {bpe.with(keyModel, "t5"), `"t5", which is not supported; these are: gpt2, llama`},
+		"an unknown pre-tokenizer":                {bpe.with(keyPre, "gpt-9"), `"gpt-9", which is not supported; these are: a.x-4.0, bloom, `},
+		"a pre-tokenizer that is no string":       {bpe.with(keyPre, uint64(1)), keyPre},
+		"no tokens":                               {bpe.with(keyTokens, []string{}), "has 0 entries"},
+		"no list of tokens":                       {bpe.with(keyTokens, nil), keyTokens},
+		"too many tokens":                         {bpe.with(keyTokens, make([]string, maxTokens+1)), "4194305 entries"},
+		"a token that is a book":                  {bpe.with(keyTokens, texts(bpe, 7, strings.Repeat("a", maxTokenBytes+1))), "token 7 is 4097 bytes long"},
+		"a special token that is a page":          {bpe.with(keyTokens, texts(bpe, tokStart, strings.Repeat("a", maxSpecialBytes+1))), "special token 261 is 513 bytes long"},
+		"the same token twice":                    {bpe.with(keyTokens, texts(bpe, tokLL, "he")), `tokens 256 and 257 are both "he"`},
+		"a list of types of another length":       {bpe.with(keyTypes, []int32{1}), "1 entries for 265 tokens"},
+		"a type that does not exist":              {bpe.with(keyTypes, types(bpe, 4, 7)), "has type 7"},
+		"a negative type":                         {bpe.with(keyTypes, types(bpe, 4, -1)), "has type -1"},
+		"an id outside the vocabulary":            {bpe.with(keyEOS, uint64(265)), "eos_token_id is 265, but the vocabulary has 265 tokens"},
+		"an id that would overflow":               {bpe.with(keyBOS, uint64(math.MaxUint64)), "bos_token_id is 18446744073709551615"},
+		"an end of turn outside the vocabulary":   {bpe.with(keyEOT, uint64(1<<32)), "eot_token_id is 4294967296"},
+		"a BOS to add that is not named":          {bpe.with(keyBOS, nil).with(keyAddBOS, true), "add_bos_token is true, but"},
+		"an EOS to add that is not named":         {bpe.with(keyEOS, nil).with(keyAddEOS, true), "add_eos_token is true, but"},
+		"an addition that is no truth value":      {bpe.with(keyAddBOS, "yes"), keyAddBOS},
+		"no merges":                               {bpe.with(keyMerges, nil), keyMerges},
+		"a merge of one token":                    {bpe.with(keyMerges, []string{"ll"}), `merge 0 "ll"`},
+		"a merge with nothing on the right":       {bpe.with(keyMerges, []string{"l l", "l "}), `merge 1 "l "`},
+		"an empty merge":                          {bpe.with(keyMerges, []string{""}), `merge 0 ""`},
+		"a merge of a token that is missing":      {bpe.with(keyMerges, []string{"l xyz"}), `"xyz" is not in the vocabulary`},
+		"a merge into a token that is missing":    {bpe.with(keyMerges, []string{"l h"}), `"lh" is not in the vocabulary`},
+		"no scores":                               {spm.with(keyScores, nil), keyScores},
+		"a list of scores of another length":      {spm.with(keyScores, []float32{1, 2}), "2 entries for 267 tokens"},
+		"a score that is no number":               {spm.with(keyScores, score(float32(math.NaN()))), "has score NaN"},
+		"an infinite score":                       {spm.with(keyScores, score(float32(math.Inf(1)))), "has score +Inf"},
+		"a byte token of a negative byte":         {spm.with(keyTokens, texts(spm, 3, "<0x-1>")), `byte token 3 is "<0x-1>"`},
+		"a byte token in small letters":           {spm.with(keyTokens, texts(spm, 3, "<0xff>")), `"<0xff>"`},
+		"a byte token that is too long":           {spm.with(keyTokens, texts(spm, 3, "<0x000>")), `"<0x000>"`},
+		"a byte token without its end":            {spm.with(keyTokens, texts(spm, 3, "<0x00")), `"<0x00"`},
+		"a hostile byte token in a BPE file":      {bpe.with(keyTypes, types(bpe, 4, int32(kindByte))), `byte token 4`},
+		"a space prefix that is no truth value":   {spm.with(keySpacePrefix, "yes"), keySpacePrefix},
+		"a SentencePiece token by the same bytes": {spm.with(keyTokens, texts(spm, spmA, "b")), `are both "b"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(c.file)
+			if err == nil {
+				t.Fatal("the vocabulary was accepted")
+			}
+			if !strings.Contains(err.Error(), c.says) {
+				t.Errorf("error is %q, want it to say %q", err, c.says)
+			}
+		})
+	}
+}
+
+func TestNewAcceptsWhatFilesLeaveOut(t *testing.T) {
+	for name, md := range map[string]metadata{
+		"no pre-tokenizer means the default one":                  byteLevelFile().with(keyPre, nil),
+		"no types means ordinary tokens":                          byteLevelFile().with(keyTypes, nil),
+		"no special tokens at all":                                byteLevelFile().with(keyBOS, nil).with(keyEOS, nil),
+		"a BOS that the pre-tokenizer implies and the file lacks": byteLevelFile().with(keyPre, "llama-bpe").with(keyBOS, nil),
+		"empty tokens that fill gaps": byteLevelFile().with(keyTypes, nil).with(keyTokens,
+			append(append([]string(nil), byteLevelFile()[keyTokens].([]string)...), "", "")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			tok := mustNew(t, md)
+			text := "hello, 1234 wörld"
+			if got := tok.Decode(encode(t, tok, text, Options{}), false); got != text {
+				t.Errorf("%q came back as %q", text, got)
+			}
+			if tok.AddsBOS() {
+				t.Error("adds a BOS that the file does not have or want")
+			}
+		})
+	}
+}
+
+func TestBytesAreSpelledByPrintableRunes(t *testing.T) {
+	// From GPT-2's vocabulary, where these spellings can be read in the file.
+	for b, want := range map[byte]rune{' ': 'Ġ', '\n': 'Ċ', '\t': 'ĉ', 0: 'Ā', 'a': 'a', '!': '!', 0x7F: 'ġ', 0xA0: 'ł', 0xAD: 'Ń', 0xFF: 'ÿ'} {
+		if got := byteRunes[b]; got != want {
+			t.Errorf("byte %#x is spelled %q, want %q", b, got, want)
+		}
+	}
+	if len(runeBytes) != 256 {
+		t.Errorf("%d bytes have a spelling of their own, want 256", len(runeBytes))
+	}
+}
+
+func TestEndsAreFoundByKeyAndByText(t *testing.T) {
+	file := func(kindOfTexts kind, texts ...string) metadata {
+		md := byteLevelFile().with(keyEOS, nil)
+		all := append([]string(nil), md[keyTokens].([]string)...)
+		types := append([]int32(nil), md[keyTypes].([]int32)...)
+		for _, text := range texts {
+			all, types = append(all, text), append(types, int32(kindOfTexts))
+		}
+		return md.with(keyTokens, all).with(keyTypes, types)
+	}
+	const first = 265 // id of the first added text
+	for name, c := range map[string]struct {
+		file metadata
+		ends []int32
+		not  []int32
+	}{
+		"the end of text that the file names":                       {byteLevelFile().with(keyEOS, uint64(tokLo)), []int32{tokLo, tokEnd}, []int32{tokStart, tokHe, -1, 9999}},
+		"the end of turn that the file names":                       {byteLevelFile().with(keyEOT, uint64(tokHe)), []int32{tokHe}, []int32{tokLo}},
+		"the end of message that the file names":                    {byteLevelFile().with(keyEOM, uint64(tokHe)), []int32{tokHe}, []int32{tokLo}},
+		"ends known by their text":                                  {file(kindControl, "<|eot_id|>", "<end_of_turn>", "<|end|>"), []int32{tokEnd, first, first + 1, first + 2}, []int32{tokStart}},
+		"an end that the file calls ordinary":                       {file(kindNormal, "<|eot_id|>"), []int32{first}, nil},
+		"the HTML tag is no end":                                    {file(kindNormal, "</s>"), nil, []int32{first}},
+		"the control token of that text is one":                     {file(kindControl, "</s>"), []int32{first}, nil},
+		"gpt-oss ends messages, not answers, with <|end|>":          {file(kindControl, "<|end|>", "<|return|>", "<|call|>"), []int32{first + 1, first + 2}, []int32{first}},
+		"<|end|> with one of those tokens alone still ends answers": {file(kindControl, "<|end|>", "<|return|>"), []int32{first, first + 1}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tok := mustNew(t, c.file)
+			for _, id := range c.ends {
+				if !tok.IsEnd(id) {
+					t.Errorf("token %d %q does not end an answer", id, tok.Text(id))
+				}
+			}
+			for _, id := range c.not {
+				if tok.IsEnd(id) {
+					t.Errorf("token %d %q ends an answer", id, tok.Text(id))
+				}
+			}
+		})
+	}
+}
+
+func TestAnEndThatTheFileCallsOrdinaryIsNotSpelledByText(t *testing.T) {
+	md := byteLevelFile()
+	types := append([]int32(nil), md[keyTypes].([]int32)...)
+	types[tokEnd] = int32(kindNormal)
+	tok := mustNew(t, md.with(keyTypes, types))
+	for _, id := range encode(t, tok, "a<|im_end|>b", Options{}) {
+		if id == tokEnd {
+			t.Error("plain text became <|im_end|>")
+		}
+	}
+}
