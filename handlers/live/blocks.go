@@ -34,6 +34,21 @@ func (s *splitter) next(text string) int {
 	}
 }
 
+// SplitBlocks cuts Markdown text where an answer that grew to it had its blocks
+// end. The last part is the open end, possibly empty.
+func SplitBlocks(text string) []string {
+	var s splitter
+	var parts []string
+	for {
+		begin := s.start
+		end := s.next(text)
+		if end == 0 {
+			return append(parts, text[begin:])
+		}
+		parts = append(parts, text[begin:end])
+	}
+}
+
 // decide takes the line from at to next and returns where the open block ends, if
 // this line shows it.
 func (s *splitter) decide(line string, at, next int) int {

@@ -1,0 +1,407 @@
+package handlers
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
+)
+
+var shots = flag.String("shots", "", "folder for screenshots of the page; empty: none are taken")
+
+// browser is a page in headless Chromium that keeps what must never happen:
+// errors on the console, violations of the content policy, requests to anybody
+// else.
+type browser struct {
+	t      testing.TB
+	ctx    context.Context
+	origin string
+
+	mu       sync.Mutex
+	troubles []string
+	requests []string
+}
+
+var chromium = sync.OnceValue(func() string {
+	for _, path := range []string{"/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"} {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return ""
+})
+
+// openBrowser starts a browser whose pages belong to server.
+func openBrowser(t testing.TB, server *httptest.Server) *browser {
+	t.Helper()
+	if chromium() == "" {
+		fixtures.Skip(t, "there is no Chromium")
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(chromium()),
+		chromedp.NoSandbox,
+		chromedp.DisableGPU,
+		chromedp.UserDataDir(t.TempDir()),
+		chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true),
+		chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("hide-scrollbars", false),
+	)
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(allocator)
+	t.Cleanup(cancel)
+	b := &browser{t: t, ctx: ctx, origin: server.URL}
+	b.do() // starts it
+	if err := chromedp.Listen(ctx, b.watch); err != nil {
+		t.Fatal(err)
+	}
+	command(b, network.Enable, network.EnableParams{})
+	command(b, cdplog.Enable, cdp.Empty{})
+	command(b, runtime.Enable, cdp.Empty{})
+	command(b, page.Enable, page.EnableParams{})
+	b.size(1440, 900, false)
+	return b
+}
+
+// command sends a command of the browser's protocol.
+func command[P, R any](b *browser, c cdp.Command[P, R], params P) {
+	b.t.Helper()
+	b.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, c, params)
+		return err
+	}))
+}
+
+// watch listens to what the page does.
+func (b *browser) watch(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		b.requests = append(b.requests, e.Request.URL)
+	case *network.EventWebSocketCreated:
+		b.requests = append(b.requests, e.URL)
+	case *cdplog.EventEntryAdded:
+		b.troubles = append(b.troubles, fmt.Sprintf("%s: %s", e.Entry.Source, e.Entry.Text))
+	case *runtime.EventExceptionThrown:
+		b.troubles = append(b.troubles, "exception: "+e.ExceptionDetails.Text)
+	case *runtime.EventConsoleAPICalled:
+		b.troubles = append(b.troubles, fmt.Sprintf("console: %s", e.Args[0].Value))
+	case *page.EventJavascriptDialogOpening:
+		b.troubles = append(b.troubles, "dialog: "+e.Message)
+	}
+}
+
+func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, steps...); err != nil {
+		b.t.Fatalf("the browser failed: %v\ntroubles: %q", err, b.seen())
+	}
+}
+
+func (b *browser) seen() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.troubles)
+}
+
+// clean fails the test if anything happened that must not.
+func (b *browser) clean() {
+	b.t.Helper()
+	for _, trouble := range b.seen() {
+		b.t.Errorf("the page had trouble: %s", trouble)
+	}
+	own, _ := url.Parse(b.origin)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, request := range b.requests {
+		u, err := url.Parse(request)
+		if err != nil || (u.Host != own.Host && u.Scheme != "data" && u.Scheme != "about") {
+			b.t.Errorf("the page asked %s", request)
+		}
+	}
+}
+
+func (b *browser) size(width, height int64, phone bool) {
+	b.t.Helper()
+	metrics := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: phone}
+	command(b, emulation.SetDeviceMetricsOverride, metrics)
+	command(b, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: phone})
+}
+
+func (b *browser) scheme(value string) {
+	b.t.Helper()
+	command(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: value}},
+	})
+}
+
+// open shows an address of the server and waits until the page is connected.
+func (b *browser) open(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.origin+path), chromedp.WaitReady("#message"))
+}
+
+// until waits for a condition in the page.
+func (b *browser) until(condition string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); b.value("Boolean("+condition+")") != "true"; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("waited in vain for %s\npage: %s\ntroubles: %q", condition, b.text("main"), b.seen())
+		}
+	}
+}
+
+// value evaluates an expression in the page and returns it as text.
+func (b *browser) value(expression string) string {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+expression+")"))
+	if err != nil {
+		b.t.Fatalf("cannot evaluate %s: %v", expression, err)
+	}
+	return v
+}
+
+// script runs statements in the page.
+func (b *browser) script(statements string) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate[chromedp.Void]("{" + statements + "}"))
+}
+
+func (b *browser) text(selector string) string {
+	b.t.Helper()
+	return b.value(fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
+}
+
+func (b *browser) say(text string) {
+	b.t.Helper()
+	b.do(chromedp.Focus("#message"))
+	command(b, input.InsertText, input.InsertTextParams{Text: text})
+	b.press("Enter", 13)
+}
+
+// press sends a key as the keyboard does: what the page does not prevent, the
+// browser does.
+func (b *browser) press(key string, code int64) {
+	b.t.Helper()
+	for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
+		command(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Code: key, WindowsVirtualKeyCode: code})
+	}
+}
+
+func (b *browser) shot(name string) {
+	b.t.Helper()
+	if *shots == "" {
+		return
+	}
+	b.do(chromedp.Sleep(300 * time.Millisecond))
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*shots, name+".png"), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+const lastAnswer = "[...document.querySelectorAll('.answer .prose')].at(-1)?.innerText"
+
+func lastAnswerIs(text string) string { return fmt.Sprintf("%s === %q", lastAnswer, text) }
+
+func TestThePageInABrowser(t *testing.T) {
+	engine := newScript()
+	server := serve(t, engine)
+	b := openBrowser(t, server)
+	run := func(name string, f func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			defer func(outer testing.TB) { b.t = outer }(b.t)
+			b.t = t
+			f(t)
+		})
+	}
+
+	run("the first screen names the model and says that it is a demo", func(t *testing.T) {
+		b.open("/")
+		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
+		for _, want := range []string{"Guide is a tiny model", "14 million parameters", "Chats are kept until the server stops"} {
+			if got := b.text("#empty"); !strings.Contains(got, want) {
+				t.Errorf("the empty page says %q, without %q", got, want)
+			}
+		}
+		if got := b.text(".engine-chip"); !strings.Contains(got, "demo") {
+			t.Errorf("the top bar says %q, without \"demo\"", got)
+		}
+		b.shot("first-light")
+	})
+
+	run("an answer streams, and a reload in the middle shows the same text and goes on", func(t *testing.T) {
+		b.say("Tell me about rain.")
+		answer := engine.next(t)
+		answer.write("Rain ", "is **water**.\n\n", "It fa")
+		b.until(lastAnswerIs("Rain is water.\n\nIt fa"))
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until(lastAnswerIs("Rain is water.\n\nIt fa"))
+		answer.write("lls.")
+		b.until(lastAnswerIs("Rain is water.\n\nIt falls."))
+		answer.finish()
+		b.until("document.querySelector('.why .chip')?.innerText.startsWith('finished by itself')")
+		if got := b.text("title"); got != "" && !strings.HasPrefix(got, "Tell me about rain.") {
+			t.Errorf("the title is %q", got)
+		}
+		if got := b.value("location.pathname"); !strings.HasPrefix(got, "/c/") {
+			t.Errorf("the address is %q, not that of the chat", got)
+		}
+	})
+
+	run("stop keeps the text", func(t *testing.T) {
+		b.say("And snow?")
+		answer := engine.next(t)
+		answer.write("Snow is ", "slow")
+		b.until(lastAnswerIs("Snow is slow"))
+		b.press("Escape", 27)
+		b.until("[...document.querySelectorAll('.why .chip')].at(-1)?.innerText === 'stopped by you at 2'")
+		if got := b.value(lastAnswer); got != "Snow is slow" {
+			t.Errorf("after the stop the answer is %q", got)
+		}
+	})
+
+	run("a slider that was moved reaches the request, with the whole conversation", func(t *testing.T) {
+		b.script(`
+			const slider = document.querySelector('[data-param=temperature] input[type=range]')
+			slider.value = 1.25
+			slider.dispatchEvent(new Event('input'))
+			const field = document.querySelector('#n-top_k')
+			field.value = '7'
+			field.dispatchEvent(new Event('input'))
+			const seed = document.querySelector('#n-seed')
+			seed.value = '8842'
+			seed.dispatchEvent(new Event('input'))
+		`)
+		b.say("Again, please.")
+		answer := engine.next(t)
+		r := answer.request
+		if r.Params.Temperature != 1.25 || r.Params.TopK != 7 || r.Params.Seed != 8842 {
+			t.Errorf("the engine was asked with %+v", r.Params)
+		}
+		if len(r.Messages) != 5 || r.Messages[3].Content != "Snow is slow" || r.Messages[4].Content != "Again, please." {
+			t.Errorf("the engine was given %+v", r.Messages)
+		}
+		answer.write("Yes.")
+		answer.finish()
+		b.until(lastAnswerIs("Yes."))
+		if got := b.text("[data-modified]"); got != "modified · 2" {
+			t.Errorf("the chip says %q", got)
+		}
+	})
+
+	run("a value out of range is refused beside its field and nothing is sent", func(t *testing.T) {
+		b.script(`
+			const field = document.querySelector('#n-temperature')
+			field.value = '9'
+			field.dispatchEvent(new Event('input'))
+		`)
+		b.say("Too hot?")
+		b.until("document.activeElement.id === 'n-temperature'")
+		if got := b.text("#e-temperature"); got != "0 to 2" {
+			t.Errorf("the field says %q", got)
+		}
+		if len(engine.answers) > 0 {
+			t.Error("the message was sent all the same")
+		}
+		b.do(chromedp.Click("[data-reset-all]"))
+		b.script(`document.getElementById('message').value = ''`)
+	})
+
+	run("answering again replaces the answer", func(t *testing.T) {
+		b.do(chromedp.Click(".answer:last-child .foot [data-again]"))
+		answer := engine.next(t)
+		answer.write("No.")
+		answer.finish()
+		b.until(lastAnswerIs("No."))
+		if got := b.value("document.querySelectorAll('.answer').length"); got != "3" {
+			t.Errorf("there are %s answers, want 3", got)
+		}
+	})
+
+	run("a failure says what happened and what to do", func(t *testing.T) {
+		b.say("Too long")
+		engine.next(t).fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 8822, ContextLength: 8192})
+		b.until("!document.querySelector('.answer:last-child .errbox').hidden")
+		for _, want := range []string{"This does not fit into the context", "8,822", "8,192", "630"} {
+			if got := b.text(".answer:last-child .errbox"); !strings.Contains(got, want) {
+				t.Errorf("the error says %q, without %q", got, want)
+			}
+		}
+	})
+
+	run("nothing the model writes runs or calls out", func(t *testing.T) {
+		b.say("Attack")
+		answer := engine.next(t)
+		for _, payload := range hostileMarkdown {
+			answer.write(payload, "\n\n")
+		}
+		answer.finish()
+		b.until("document.querySelector('.answer:last-child').ariaBusy !== 'true' && document.querySelector('.answer:last-child .why .chip').innerText !== ''")
+		if got := b.value("document.querySelectorAll('#thread :is(img, script, iframe, object, embed, form, style, link, svg:not(.i, .lat, .bar))').length"); got != "0" {
+			t.Errorf("%s forbidden elements are in the page", got)
+		}
+		if got := b.value("typeof globalThis.pwned"); got != "undefined" {
+			t.Error("a script of the model ran")
+		}
+	})
+	b.clean()
+}
+
+func TestTheLayoutStandsStillWhenABlockEnds(t *testing.T) {
+	engine := newScript()
+	b := openBrowser(t, serve(t, engine))
+	b.open("/")
+	b.say("Write")
+	answer := engine.next(t)
+	// Each piece is drawn as raw text first; what follows ends the block.
+	for _, step := range []struct{ open, end string }{
+		{"A paragraph that is long enough to fill more than one line of the column in which answers are shown to people.", "\n\n"},
+		{"```go\nfunc main() {\n\tprintln(1)\n}\n```", "\n"},
+		{"## A heading", "\n"},
+		{"Another paragraph.", "\n\n"},
+	} {
+		answer.write(step.open)
+		b.until(fmt.Sprintf("%s.trimEnd().endsWith(%q)", lastAnswer, strings.TrimPrefix(lastLine(step.open), "## ")))
+		before := b.value("document.querySelector('.answer .prose').getBoundingClientRect().height")
+		answer.write(step.end)
+		b.until("!document.querySelector('.answer .tail')")
+		if after := b.value("document.querySelector('.answer .prose').getBoundingClientRect().height"); after != before {
+			t.Errorf("after the end of %q the answer is %s pixels high, it was %s", step.open, after, before)
+		}
+	}
+	answer.finish()
+	b.clean()
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n```"), "\n")
+	return lines[len(lines)-1]
+}

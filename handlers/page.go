@@ -1,0 +1,225 @@
+package handlers
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/a-h/templ"
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+	"m40-llm/web"
+)
+
+// newChatPage answers GET / with an empty page. The chat itself begins with its
+// first message, and the address becomes its own.
+func (h *Handlers) newChatPage(c echo.Context) error {
+	return render(c, http.StatusOK, web.Playground(h.page("", "New chat")))
+}
+
+// chatPage answers GET /c/:id. The messages come over the websocket; for a chat
+// that is gone it says so.
+func (h *Handlers) chatPage(c echo.Context) error {
+	id, status, title := c.Param("id"), http.StatusOK, "Chat"
+	if chat, err := h.Live.Chat(id); err == nil {
+		title = chat.Title()
+	} else {
+		status = http.StatusNotFound
+	}
+	return render(c, status, web.Playground(h.page(id, title)))
+}
+
+// asset answers GET /static/{hash}/{name}.
+func (h *Handlers) asset(c echo.Context) error {
+	hash, name, _ := strings.Cut(c.Param("*"), "/")
+	a, ok := web.FindAsset(hash, name)
+	if !ok {
+		return echo.ErrNotFound
+	}
+	header := c.Response().Header()
+	header.Set("Cache-Control", "public, max-age=31536000, immutable")
+	header.Set(echo.HeaderVary, echo.HeaderAcceptEncoding)
+	if a.Gzip != nil && strings.Contains(c.Request().Header.Get(echo.HeaderAcceptEncoding), "gzip") {
+		header.Set(echo.HeaderContentEncoding, "gzip")
+		return c.Blob(http.StatusOK, a.Type, a.Gzip)
+	}
+	return c.Blob(http.StatusOK, a.Type, a.Body)
+}
+
+// render writes a component, or nothing but the error if it fails.
+func render(c echo.Context, status int, component templ.Component) error {
+	var buf bytes.Buffer
+	if err := component.Render(c.Request().Context(), &buf); err != nil {
+		return fmt.Errorf("failed to render %s: %w", c.Path(), err)
+	}
+	return c.HTMLBlob(status, buf.Bytes())
+}
+
+func (h *Handlers) page(chat, title string) web.Page {
+	return web.Page{
+		Chat:    chat,
+		Title:   title,
+		Engine:  engineView(h.Live.Status()),
+		Params:  params(live.DefaultSettings()),
+		MaxSeed: live.MaxSeed,
+	}
+}
+
+// params are the sliders. The ranges of the number fields are those that
+// live.Settings accepts; the sliders cover what is of use.
+func params(d live.Settings) []web.Param {
+	return []web.Param{
+		{Key: "temperature", Label: "Temperature", Lo: 0, Hi: 2, FieldLo: 0, FieldHi: 2, Step: 0.01, Digits: 2, Default: d.Temperature,
+			OffAt: 0, Off: "always the likeliest", About: "Low: the likeliest tokens. High: rarer ones too"},
+		{Key: "top_k", Label: "Top-k", Lo: 1, Hi: 1000, FieldLo: 0, FieldHi: 1000, Step: 1, Default: float64(d.TopK), Logarithmic: true,
+			OffAt: 0, Off: "off", About: "Keeps this many of the likeliest tokens"},
+		{Key: "top_p", Label: "Top-p", Lo: 0, Hi: 1, FieldLo: 0, FieldHi: 1, Step: 0.01, Digits: 2, Default: d.TopP,
+			OffAt: 1, Off: "off", About: "Keeps the likeliest tokens until their probabilities add up to this"},
+		{Key: "min_p", Label: "Min-p", Lo: 0, Hi: 0.3, FieldLo: 0, FieldHi: 1, Step: 0.005, Digits: 3, Default: d.MinP,
+			OffAt: 0, Off: "off", About: "Keeps tokens at least this likely, relative to the likeliest"},
+		{Key: "repeat_penalty", Label: "Repeat penalty", Lo: 1, Hi: 1.5, FieldLo: 1, FieldHi: 2, Step: 0.01, Digits: 2, Default: d.RepeatPenalty,
+			OffAt: 1, Off: "off", About: "Makes tokens that were used lately less likely"},
+		{Key: "max_tokens", Label: "Max tokens", Lo: 16, Hi: 4096, FieldLo: 1, FieldHi: 1 << 20, Step: 1, Default: float64(d.MaxTokens), Logarithmic: true,
+			OffAt: -1, About: "Longest answer, in tokens"},
+	}
+}
+
+// hardware names the kinds of device.
+var hardware = map[string]string{"cpu": "CPU", "cuda": "GPU", "ref": "CPU, reference"}
+
+// engineView puts the engine's status into words.
+func engineView(s infer.Status) web.Engine {
+	name := displayName(s.Model.Name)
+	e := web.Engine{
+		State:    string(s.State),
+		Name:     name,
+		Demo:     s.Model.Demo,
+		Tag:      s.Model.Quant,
+		Model:    joined(", ", name, parameters(s.Model.Parameters), s.Model.Quant),
+		Device:   s.Device.Name,
+		Hardware: hardware[s.Device.Kind],
+		Context:  s.ContextLength,
+		Notice:   s.Notice,
+		Queue:    queue(s.Queued, s.Running),
+	}
+	if s.Model.Demo {
+		e.Tag = "demo"
+	}
+	if e.Hardware == "" {
+		e.Hardware = s.Device.Kind
+	}
+	switch s.State {
+	case infer.StateLoading:
+		describeLoading(&e, s.Loading)
+	case infer.StateFailed:
+		e.StateText, e.Ready, e.Headline = "failed", "Not ready.", "No model is loaded"
+		e.Intro = "Nothing can be answered until the server is started with a model that it can use."
+		if s.Error != nil {
+			e.Error = sentence(describe(s.Error).Message)
+		}
+	default:
+		describeReady(&e, s)
+	}
+	e.Summary = joined(" · ", name, e.Tag, e.StateText)
+	if e.Rate != "" {
+		e.Summary = joined(" · ", name, e.Rate+" tok/s")
+	}
+	return e
+}
+
+func describeLoading(e *web.Engine, l infer.Loading) {
+	e.StateText = "loading"
+	if l.Total > 0 {
+		e.Loading = float64(1000*l.Done/l.Total) / 10
+		e.StateText = fmt.Sprintf("loading, %.0f %%", e.Loading)
+		e.Amount = fmt.Sprintf("%s of %s", gigabytes(l.Done), gigabytes(l.Total))
+	}
+	e.Ready = "Loading the model."
+	e.Headline = "Loading " + e.Name
+	e.Intro = "A message sent now is kept, and answered as soon as the model is there."
+}
+
+func describeReady(e *web.Engine, s infer.Status) {
+	e.StateText, e.Ready = "ready", "Ready."
+	if s.LoadMS > 0 {
+		e.Ready = fmt.Sprintf("Ready in %.1f s.", max(0.1, s.LoadMS/1000))
+	}
+	if s.Running > 0 {
+		e.State, e.StateText = "writing", "writing"
+		if s.Decode > 0 {
+			e.Rate = perSecond(s.Decode)
+		}
+	}
+	if !s.Model.Demo {
+		e.Headline = e.Name + " is ready"
+		e.Intro = "It runs on this machine and nowhere else. Ask something, move a slider, ask again and compare."
+		return
+	}
+	e.Ready += " No download needed."
+	e.Headline = e.Name + " is a tiny model. It is here so that you can try the controls."
+	e.Intro = "It is often wrong. Ask it for small things, move a slider, and ask again."
+	if n := s.Model.Parameters; n >= 1e6 {
+		e.Intro = fmt.Sprintf("It has %.0f million parameters and is often wrong. Ask it for small things, move a slider, and ask again.", float64(n)/1e6)
+	}
+}
+
+func queue(waiting, running int) string {
+	switch {
+	case waiting == 0 && running == 0:
+		return "empty"
+	case waiting == 0:
+		return fmt.Sprintf("nobody waiting, %d running", running)
+	}
+	return fmt.Sprintf("%d waiting, %d running", waiting, running)
+}
+
+func perSecond(tokens float64) string {
+	if tokens >= 100 {
+		return strconv.FormatFloat(tokens, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(tokens, 'f', 1, 64)
+}
+
+func parameters(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.1f B parameters", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.0f M parameters", float64(n)/1e6)
+	case n > 0:
+		return fmt.Sprintf("%d k parameters", n/1000)
+	}
+	return ""
+}
+
+func gigabytes(n int64) string {
+	if n < 1e8 {
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.2f GB", float64(n)/1e9)
+}
+
+// displayName is a model's name as a headline has it.
+func displayName(name string) string {
+	if name == "" {
+		return "No model"
+	}
+	r, n := utf8.DecodeRuneInString(name)
+	return string(unicode.ToUpper(r)) + name[n:]
+}
+
+func joined(separator string, parts ...string) string {
+	var kept []string
+	for _, part := range parts {
+		if part != "" {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, separator)
+}

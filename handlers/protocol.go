@@ -1,0 +1,350 @@
+package handlers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+	"m40-llm/web"
+)
+
+// The websocket of the page: GET /ws, text frames, one JSON object in each.
+//
+// # From the page
+//
+// Commands carry a type and a ref, a number that the reply repeats. Unknown
+// fields are refused. At most 20 commands a second, with bursts of 40, and 256
+// KiB in one; who sends more is disconnected with 1008 or 1009.
+//
+//	{"type":"open","ref":1,"chat":"ID","since":0}         read this chat from here on
+//	{"type":"send","ref":2,"text":…,"system":…,"settings":{…}}  ask; opens a new chat if none is open
+//	{"type":"stop","ref":3,"answer":4}                    end the answer with this id, keep its text
+//	{"type":"regenerate","ref":4,"system":…,"settings":{…}}     answer the last question again
+//	{"type":"clear","ref":5}                              remove all messages
+//	{"type":"ping","ref":6}                               is anybody there
+//
+// settings has the fields of live.Settings; a missing one has its default.
+//
+// # To the page
+//
+//	{"type":"ack","ref":2,"chat":"ID"}                    done; chat is the one that is open
+//	{"type":"error","ref":2,"error":{…}}                  not done, and why: see wireError
+//	{"type":"engine","engine":{…}}                        at the start and on every change: see web.Engine
+//	{"type":"snapshot","seq":17,"chat":{…}}               the whole chat as of event 17
+//	{"type":"resumed","seq":12}                           no snapshot needed: the events after 12 follow
+//	{"type":"events","events":[…]}                        what happened since: see wireEvent
+//
+// Events count from 1 without gaps. One that stands for several carries the first
+// number too. After a lost connection the page opens the chat again with the
+// number of the last event that it has applied. Close codes: 1001 the page is
+// left, 1003 not text, 1008 too many commands, 1009 too large, 1012 the server
+// stops, 1013 the page fell too far behind and opens again.
+type wireCommand struct {
+	Type     string         `json:"type"`
+	Ref      int64          `json:"ref"`
+	Chat     string         `json:"chat"`
+	Since    int64          `json:"since"`
+	Text     string         `json:"text"`
+	System   string         `json:"system"`
+	Answer   int64          `json:"answer"`
+	Settings *live.Settings `json:"settings"`
+}
+
+func decodeCommand(frame []byte) (wireCommand, error) {
+	settings := live.DefaultSettings()
+	command := wireCommand{Settings: &settings}
+	decoder := json.NewDecoder(strings.NewReader(string(frame)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&command); err != nil {
+		return wireCommand{Ref: command.Ref}, invalidf(jsonField(err), "the command cannot be read: %v", err)
+	}
+	if command.Settings == nil {
+		command.Settings = &settings
+	}
+	return command, nil
+}
+
+// jsonField names the field that a decoding error is about, if it says so.
+func jsonField(err error) string {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
+	}
+	return ""
+}
+
+// wireFrame is every message to the page.
+type wireFrame struct {
+	Type   string      `json:"type"`
+	Ref    int64       `json:"ref,omitempty"`
+	Seq    int64       `json:"seq,omitempty"`
+	Chat   any         `json:"chat,omitempty"` // ack: id; snapshot: wireChat
+	Error  *wireError  `json:"error,omitempty"`
+	Engine *web.Engine `json:"engine,omitempty"`
+	Events []wireEvent `json:"events,omitempty"`
+}
+
+type wireChat struct {
+	ID       string        `json:"id"`
+	System   string        `json:"system,omitempty"`
+	Messages []wireMessage `json:"messages"`
+}
+
+// wireMessage is a question, with its text, or an answer. An answer has its
+// source in text, its finished blocks in html, and in tail the end of the source
+// that is not a finished block yet.
+type wireMessage struct {
+	ID     int64       `json:"id"`
+	Role   live.Role   `json:"role"`
+	At     int64       `json:"at"` // milliseconds since 1970
+	Text   string      `json:"text,omitempty"`
+	HTML   []string    `json:"html,omitempty"`
+	Tail   string      `json:"tail,omitempty"`
+	Answer *wireAnswer `json:"answer,omitempty"`
+}
+
+type wireAnswer struct {
+	State        live.AnswerState   `json:"state"`
+	Settings     live.Settings      `json:"settings"`
+	Model        string             `json:"model"`
+	Device       string             `json:"device"`
+	Progress     *wireProgress      `json:"progress,omitempty"`
+	Tokens       int                `json:"tokens"`
+	PromptTokens int                `json:"prompt_tokens"`
+	CachedTokens int                `json:"cached_tokens"`
+	Context      int                `json:"context"`
+	Timings      wireTimings        `json:"timings"`
+	Reason       infer.FinishReason `json:"reason,omitempty"`
+	ByContext    bool               `json:"by_context,omitempty"`
+	StopText     string             `json:"stop_text,omitempty"`
+	EndProb      float64            `json:"end_prob,omitempty"`
+	Error        *wireError         `json:"error,omitempty"`
+}
+
+type wireTimings struct {
+	Queue   float64 `json:"queue_ms"`
+	Load    float64 `json:"load_ms"`
+	Prefill float64 `json:"prefill_ms"`
+	Decode  float64 `json:"decode_ms"`
+	First   float64 `json:"first_ms"`
+}
+
+type wireProgress struct {
+	Queued  *infer.Queued  `json:"queued,omitempty"`
+	Loading *infer.Loading `json:"loading,omitempty"`
+	Prefill *infer.Prefill `json:"prefill,omitempty"`
+	For     float64        `json:"for_ms"` // how long this phase has lasted
+}
+
+// wireEvent is one change.
+//
+//	message   message: a question, or an answer that begins
+//	progress  id, progress
+//	text      id, text; tokens, decode_ms and first_ms are the new totals
+//	block     id, html: the first chars UTF-16 units of the tail are a finished block
+//	end       id, answer; rest: what is left of the tail, rendered, or html: the whole answer, where rendering the parts one by one gives something else
+//	removed   id
+//	cleared
+type wireEvent struct {
+	First    int64          `json:"first,omitempty"` // if not Seq
+	Seq      int64          `json:"seq"`
+	Type     live.EventType `json:"type"`
+	ID       int64          `json:"id,omitempty"`
+	Message  *wireMessage   `json:"message,omitempty"`
+	Progress *wireProgress  `json:"progress,omitempty"`
+	Text     string         `json:"text,omitempty"`
+	Tokens   int            `json:"tokens,omitempty"`
+	Decode   float64        `json:"decode_ms,omitempty"`
+	FirstMS  float64        `json:"first_ms,omitempty"`
+	HTML     *string        `json:"html,omitempty"`
+	Chars    int            `json:"chars,omitempty"`
+	Rest     string         `json:"rest,omitempty"`
+	Answer   *wireAnswer    `json:"answer,omitempty"`
+}
+
+// wireError says what happened, why, and what to do.
+type wireError struct {
+	Code          string `json:"code"`
+	Title         string `json:"title"`
+	Message       string `json:"message"`
+	Param         string `json:"param,omitempty"`
+	State         string `json:"state,omitempty"` // of the chat, where a command did not fit it
+	PromptTokens  int    `json:"prompt_tokens,omitempty"`
+	ContextLength int    `json:"context_length,omitempty"`
+}
+
+func milliseconds(d time.Duration) float64 {
+	return math.Round(float64(d)/float64(time.Millisecond)*1000) / 1000
+}
+
+func toWireChat(s *live.Snapshot) wireChat {
+	c := wireChat{ID: s.ID, System: s.System, Messages: make([]wireMessage, len(s.Messages))}
+	for i := range s.Messages {
+		c.Messages[i] = toWireMessage(&s.Messages[i])
+	}
+	return c
+}
+
+func toWireMessage(m *live.Message) wireMessage {
+	w := wireMessage{ID: m.ID, Role: m.Role, At: m.At.UnixMilli(), Text: m.Text}
+	if m.Answer == nil {
+		return w
+	}
+	w.Answer = toWireAnswer(m.Answer)
+	if !m.Answer.State.Running() {
+		w.HTML = []string{renderMarkdown(m.Text)}
+		return w
+	}
+	for _, block := range live.SplitBlocks(m.Text[:m.Answer.Blocks]) {
+		if block != "" {
+			w.HTML = append(w.HTML, renderMarkdown(block))
+		}
+	}
+	w.Tail = m.Text[m.Answer.Blocks:]
+	return w
+}
+
+func toWireAnswer(a *live.Answer) *wireAnswer {
+	w := &wireAnswer{
+		State:        a.State,
+		Settings:     a.Settings,
+		Model:        a.Model.Name,
+		Device:       a.Device,
+		Progress:     toWireProgress(a.Progress),
+		Tokens:       a.Tokens,
+		PromptTokens: a.Prompt,
+		CachedTokens: a.Cached,
+		Context:      a.Context,
+		Reason:       a.Reason,
+		ByContext:    a.ByContext,
+		StopText:     a.StopText,
+		EndProb:      a.EndProb,
+		Timings: wireTimings{
+			Queue:   milliseconds(a.Timings.Queue),
+			Load:    milliseconds(a.Timings.Load),
+			Prefill: milliseconds(a.Timings.Prefill),
+			Decode:  milliseconds(a.Timings.Decode),
+			First:   milliseconds(a.Timings.First),
+		},
+	}
+	if a.Error != nil {
+		w.Error = toWireError(a.Error)
+	}
+	return w
+}
+
+func toWireProgress(p *live.Progress) *wireProgress {
+	if p == nil {
+		return nil
+	}
+	return &wireProgress{Queued: p.Queued, Loading: p.Loading, Prefill: p.Prefill, For: milliseconds(p.For)}
+}
+
+func toWireEvent(e *live.Event) wireEvent {
+	w := wireEvent{Seq: e.Seq, Type: e.Type, ID: e.ID, Progress: toWireProgress(e.Progress)}
+	if e.First != e.Seq {
+		w.First = e.First
+	}
+	switch e.Type {
+	case live.EventMessage:
+		m := toWireMessage(e.Message)
+		w.Message = &m
+	case live.EventText:
+		w.Text, w.Tokens, w.Decode, w.FirstMS = e.Text, e.Tokens, milliseconds(e.Decode), milliseconds(e.FirstToken)
+	case live.EventBlock:
+		html := renderMarkdown(e.Text)
+		w.HTML, w.Chars = &html, utf16Length(e.Text)
+	case live.EventEnd:
+		w.Answer = toWireAnswer(e.Message.Answer)
+		parts, whole := strings.Builder{}, renderMarkdown(e.Message.Text)
+		for _, block := range live.SplitBlocks(e.Message.Text) {
+			w.Rest = renderMarkdown(block)
+			parts.WriteString(w.Rest)
+		}
+		if parts.String() != whole {
+			w.Rest, w.HTML = "", &whole
+		}
+	}
+	return w
+}
+
+// utf16Length counts as scripts in browsers do.
+func utf16Length(s string) int {
+	n := utf8.RuneCountInString(s)
+	for _, r := range s {
+		if r > 0xFFFF {
+			n++
+		}
+	}
+	return n
+}
+
+// errorTitles say what happened; the message says why and what to do.
+var errorTitles = map[string]string{
+	string(infer.CodeInvalid):   "A value is out of range",
+	string(infer.CodeContext):   "This does not fit into the context",
+	string(infer.CodeNotFound):  "There is no such model",
+	string(infer.CodeModelFile): "The model file cannot be used",
+	string(infer.CodeMemory):    "Not enough memory",
+	string(infer.CodeTemplate):  "The model’s chat template refused this chat",
+	string(infer.CodeQueueFull): "The queue is full",
+	string(infer.CodeLoading):   "The model is still loading",
+	string(infer.CodeClosed):    "The server is stopping",
+	string(infer.CodeDevice):    "The device failed",
+	string(infer.CodeNotFinite): "The model computed nonsense",
+	"conflict":                  "Not while an answer is being written",
+	"chat_not_found":            "This chat is gone",
+	"too_many_chats":            "Too many chats at once",
+}
+
+func toWireError(err error) *wireError {
+	var conflict *live.Conflict
+	switch {
+	case errors.As(err, &conflict):
+		return titled(wireError{Code: "conflict", Message: sentence(conflict.Error()), State: conflict.State})
+	case errors.Is(err, live.ErrNotFound):
+		return titled(wireError{Code: "chat_not_found",
+			Message: "Chats are kept until the server stops, and only the newest ones. This is a new chat."})
+	case errors.Is(err, live.ErrFull):
+		return titled(wireError{Code: "too_many_chats", Message: sentence(err.Error())})
+	case errors.Is(err, live.ErrClosed):
+		return titled(wireError{Code: string(infer.CodeClosed), Message: sentence(err.Error())})
+	}
+	f := describe(err)
+	w := wireError{Code: fmt.Sprint(f.Code), Message: sentence(f.Message), Param: f.Param, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
+	switch {
+	case w.Code == string(infer.CodeContext):
+		w.Message = "Nothing was cut. Start a new chat, write a shorter message, or start the server with a larger --ctx."
+	case f.Status == http.StatusServiceUnavailable && f.Code == http.StatusServiceUnavailable:
+		w.Code = string(infer.CodeLoading)
+	}
+	return titled(w)
+}
+
+func titled(w wireError) *wireError {
+	w.Title = errorTitles[w.Code]
+	if w.Title == "" {
+		w.Title = "The answer failed"
+	}
+	return &w
+}
+
+// sentence makes an error's text one.
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	r, n := utf8.DecodeRuneInString(text)
+	text = strings.ToUpper(string(r)) + text[n:]
+	if !strings.ContainsAny(text[len(text)-1:], ".!?") {
+		text += "."
+	}
+	return text
+}

@@ -1,0 +1,123 @@
+package handlers
+
+import (
+	"context"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+	"m40-llm/infer/device"
+)
+
+// script is an engine whose answers a test writes word by word.
+type script struct {
+	Engine  // the rest of the interface is not called by the page
+	answers chan *scriptedAnswer
+
+	mu     sync.Mutex
+	status infer.Status
+}
+
+func newScript() *script {
+	return &script{
+		answers: make(chan *scriptedAnswer, 64),
+		status: infer.Status{
+			State:         infer.StateReady,
+			Model:         infer.ModelInfo{Name: "guide", Quant: "Q8_0", Parameters: 14_200_000, Demo: true},
+			Device:        device.Info{Kind: "cpu", Name: "AMD EPYC 9B14, 2 threads", Path: "avx512vnni"},
+			ContextLength: 2048,
+			LoadMS:        212,
+		},
+	}
+}
+
+func (s *script) Status() infer.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+func (s *script) set(change func(*infer.Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.status)
+}
+
+// scriptedAnswer is a request and the answer to it.
+type scriptedAnswer struct {
+	request infer.Request
+	events  chan infer.Event
+	failure chan error
+	count   int
+}
+
+func (s *script) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	a := &scriptedAnswer{request: r, events: make(chan infer.Event), failure: make(chan error, 1)}
+	return func(yield func(infer.Event, error) bool) {
+		s.answers <- a
+		for {
+			select {
+			case e := <-a.events:
+				if !yield(e, nil) || e.Done != nil {
+					return
+				}
+			case err := <-a.failure:
+				yield(infer.Event{}, err)
+				return
+			case <-ctx.Done():
+				yield(infer.Event{}, ctx.Err())
+				return
+			}
+		}
+	}
+}
+
+// next returns the answer that the page asked for.
+func (s *script) next(t testing.TB) *scriptedAnswer {
+	t.Helper()
+	select {
+	case a := <-s.answers:
+		return a
+	case <-time.After(20 * time.Second):
+		t.Fatal("the engine was not asked")
+		return nil
+	}
+}
+
+func (a *scriptedAnswer) send(e infer.Event) { a.events <- e }
+
+func (a *scriptedAnswer) write(tokens ...string) {
+	for _, text := range tokens {
+		a.count++
+		a.send(infer.Event{Type: infer.EventToken, Token: &infer.Token{Text: text}})
+	}
+}
+
+func (a *scriptedAnswer) finish() {
+	a.send(infer.Event{Type: infer.EventDone, Done: &infer.Done{
+		Reason:  infer.FinishStop,
+		EndProb: 0.97,
+		Usage:   infer.Usage{PromptTokens: 31, CompletionTokens: a.count},
+		Timings: infer.Timings{Queue: 1, Prefill: 62, Decode: float64(a.count) * 9},
+		Receipt: infer.Receipt{Params: a.request.Params},
+	}})
+}
+
+func (a *scriptedAnswer) fail(err error) { a.failure <- err }
+
+// serve starts a server whose page talks to engine.
+func serve(t testing.TB, engine Engine) *httptest.Server {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	chats := live.New(engine, live.Options{Log: log})
+	server := httptest.NewServer(New(Config{Engine: engine, Live: chats, Logger: log}))
+	t.Cleanup(server.Close)
+	t.Cleanup(chats.Close)
+	return server
+}

@@ -1,0 +1,329 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"golang.org/x/time/rate"
+	"nhooyr.io/websocket"
+
+	"m40-llm/handlers/live"
+	"m40-llm/web"
+)
+
+const (
+	streamReadLimit  = 256 << 10             // bytes of one command
+	streamRate       = 20                    // commands a second
+	streamBurst      = 40                    // commands at once
+	streamFlush      = 40 * time.Millisecond // events are gathered for so long
+	streamPing       = 20 * time.Second
+	streamPong       = 10 * time.Second
+	streamStatus     = 250 * time.Millisecond // how often the engine is looked at
+	streamReplyQueue = streamBurst
+)
+
+// socket answers GET /ws; protocol.go describes what goes over it.
+func (h *Handlers) socket(c echo.Context) error {
+	r := c.Request()
+	// Checked for every route before; a websocket opened by a foreign page would
+	// be worth a second lock.
+	if own, _ := c.Get(originKey).(string); !sameOrigin(r.Header.Get("Origin"), own) {
+		return forbidden("a websocket needs an Origin of this server")
+	}
+	if !isWebSocket(r) {
+		c.Response().Header().Set("Upgrade", "websocket")
+		return httpErrorf(http.StatusUpgradeRequired, "websocket_only", "this address answers websockets only")
+	}
+	conn, err := websocket.Accept(c.Response(), r, &websocket.AcceptOptions{
+		CompressionMode:    websocket.CompressionDisabled,
+		InsecureSkipVerify: true, // the check above is the stricter one
+	})
+	if err != nil {
+		return nil // Accept has answered
+	}
+	defer func() { _ = conn.CloseNow() }()
+	conn.SetReadLimit(streamReadLimit)
+	s := &streamSession{
+		live:         h.Live,
+		conn:         conn,
+		writeTimeout: h.WriteTimeout,
+		limiter:      rate.NewLimiter(streamRate, streamBurst),
+		replies:      make(chan reply, streamReplyQueue),
+	}
+	s.serve(r.Context())
+	return nil
+}
+
+// Reasons for which a session ends.
+var (
+	errTooFast  = errors.New("too many commands")
+	errNotText  = errors.New("commands are text")
+	errStopping = errors.New("the server stops")
+)
+
+// closeCode is the farewell for the error that ended a session; 0 where the
+// connection is gone or has had its farewell.
+func closeCode(err error) (websocket.StatusCode, string) {
+	switch {
+	case errors.Is(err, live.ErrSlow):
+		return websocket.StatusTryAgainLater, "too far behind; open the chat again"
+	case errors.Is(err, live.ErrGone):
+		return websocket.StatusNormalClosure, "the chat was dropped"
+	case errors.Is(err, errTooFast):
+		return websocket.StatusPolicyViolation, err.Error()
+	case errors.Is(err, errNotText):
+		return websocket.StatusUnsupportedData, err.Error()
+	case errors.Is(err, errStopping):
+		return websocket.StatusServiceRestart, err.Error()
+	}
+	return 0, ""
+}
+
+// streamSession is one websocket. Three goroutines share it: one reads commands,
+// one writes everything, one pings. What ends one ends all.
+type streamSession struct {
+	live         *live.Service
+	conn         *websocket.Conn
+	writeTimeout time.Duration
+	limiter      *rate.Limiter
+	replies      chan reply
+	chat         *live.Chat // open; touched by the reader alone
+}
+
+// reply goes from the reader to the writer, which sends the frames in order and
+// from then on follows the subscription, if there is one.
+type reply struct {
+	frames       []wireFrame
+	subscription *live.Subscription
+}
+
+func (s *streamSession) serve(ctx context.Context) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{}, 2)
+	for _, work := range []func(context.Context) error{s.read, s.ping} {
+		go func() {
+			defer func() {
+				if v := recover(); v != nil {
+					cancel(panicError(v))
+				}
+				done <- struct{}{}
+			}()
+			cancel(work(ctx))
+		}()
+	}
+	cancel(s.write(ctx))
+	if code, reason := closeCode(context.Cause(ctx)); code != 0 {
+		_ = s.conn.Close(code, reason)
+	}
+	_ = s.conn.CloseNow() // ends a read that still waits
+	<-done
+	<-done
+}
+
+// read takes commands until the connection ends. Someone must always be reading:
+// that is how pongs and the other side's farewell are seen.
+func (s *streamSession) read(ctx context.Context) error {
+	for {
+		kind, frame, err := s.conn.Read(ctx)
+		switch {
+		case err != nil:
+			return err
+		case kind != websocket.MessageText:
+			return errNotText
+		case !s.limiter.Allow():
+			return errTooFast
+		}
+		r := s.handle(frame)
+		select {
+		case s.replies <- r:
+		case <-ctx.Done():
+			if r.subscription != nil {
+				r.subscription.Close()
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *streamSession) handle(frame []byte) reply {
+	command, err := decodeCommand(frame)
+	var r reply
+	if err == nil {
+		r, err = s.execute(command)
+	}
+	if err != nil {
+		r.frames = append(r.frames, wireFrame{Type: "error", Ref: command.Ref, Error: toWireError(err)})
+		return r
+	}
+	ack := wireFrame{Type: "ack", Ref: command.Ref}
+	if s.chat != nil {
+		ack.Chat = s.chat.ID()
+	}
+	r.frames = append([]wireFrame{ack}, r.frames...)
+	return r
+}
+
+// execute carries out one command.
+func (s *streamSession) execute(c wireCommand) (reply, error) {
+	switch c.Type {
+	case "ping":
+		return reply{}, nil
+	case "open":
+		chat, err := s.live.Chat(c.Chat)
+		if err != nil {
+			return reply{}, err
+		}
+		return s.follow(chat, c.Since)
+	case "send":
+		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings}
+		if s.chat != nil {
+			return reply{}, s.chat.Send(question)
+		}
+		chat, err := s.live.Start(question)
+		if err != nil {
+			return reply{}, err
+		}
+		return s.follow(chat, 0)
+	}
+	if s.chat == nil {
+		return reply{}, invalidf("chat", "no chat is open on this connection")
+	}
+	switch c.Type {
+	case "stop":
+		return reply{}, s.chat.Stop(c.Answer)
+	case "regenerate":
+		return reply{}, s.chat.Regenerate(c.System, *c.Settings)
+	case "clear":
+		return reply{}, s.chat.Clear()
+	}
+	return reply{}, invalidf("type", "there is no command %q", c.Type)
+}
+
+// follow makes chat the open one and reads it after event since.
+func (s *streamSession) follow(chat *live.Chat, since int64) (reply, error) {
+	subscription, snapshot, err := chat.Subscribe(since)
+	if err != nil {
+		return reply{}, err
+	}
+	s.chat = chat
+	frame := wireFrame{Type: "resumed", Seq: since}
+	if snapshot != nil {
+		frame = wireFrame{Type: "snapshot", Seq: snapshot.Seq, Chat: toWireChat(snapshot)}
+	}
+	return reply{frames: []wireFrame{frame}, subscription: subscription}, nil
+}
+
+// ping ends the session if the other side is silent.
+func (s *streamSession) ping(ctx context.Context) error {
+	ticker := time.NewTicker(streamPing)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+		pongCtx, cancel := context.WithTimeout(ctx, streamPong)
+		err := s.conn.Ping(pongCtx)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// write sends replies at once, events gathered for streamFlush, and the engine's
+// status when it changes.
+func (s *streamSession) write(ctx context.Context) error {
+	var (
+		subscription *live.Subscription
+		ready        <-chan struct{}
+		flush        <-chan time.Time
+		flushed      time.Time
+		engine       web.Engine
+	)
+	defer func() {
+		if subscription != nil {
+			subscription.Close()
+		}
+	}()
+	status := time.NewTicker(streamStatus)
+	defer status.Stop()
+	show := func() error {
+		now := engineView(s.live.Status())
+		if now == engine {
+			return nil
+		}
+		engine = now
+		return s.send(ctx, wireFrame{Type: "engine", Engine: &now})
+	}
+	if err := show(); err != nil {
+		return err
+	}
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.live.Closing():
+			return errStopping
+		case r := <-s.replies:
+			if r.subscription != nil {
+				if subscription != nil {
+					subscription.Close()
+				}
+				subscription, ready, flush = r.subscription, r.subscription.Ready(), nil
+			}
+			for _, frame := range r.frames {
+				if err = s.send(ctx, frame); err != nil {
+					return err
+				}
+			}
+		case <-ready:
+			ready, flush = nil, time.After(streamFlush-time.Since(flushed)) // at once after a pause
+		case <-flush:
+			ready, flush, flushed = subscription.Ready(), nil, time.Now()
+			err = s.flush(ctx, subscription)
+		case <-status.C:
+			err = show()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// flush sends what a subscription has gathered.
+func (s *streamSession) flush(ctx context.Context, subscription *live.Subscription) error {
+	events, ended := subscription.Take()
+	if len(events) > 0 {
+		frame := wireFrame{Type: "events", Events: make([]wireEvent, len(events))}
+		for i := range events {
+			frame.Events[i] = toWireEvent(&events[i])
+		}
+		if err := s.send(ctx, frame); err != nil {
+			return err
+		}
+	}
+	return ended
+}
+
+// send writes one frame. A client that does not take it in time loses the
+// connection.
+func (s *streamSession) send(ctx context.Context, frame wireFrame) error {
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(frame); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
+	defer cancel()
+	return s.conn.Write(ctx, websocket.MessageText, buf.Bytes())
+}

@@ -1,0 +1,316 @@
+// The conversation on the page. Text that arrives is appended to one text node;
+// when a block of Markdown is finished, its rendered form takes the place of the
+// raw text in the same frame.
+import { clock, count, duration, bytes, percent, rate, roughly } from './format.js'
+import { codeBox, copyOf, fragment } from './html.js'
+import { conclude, hear } from './speak.js'
+
+const patience = 250 // ms before a wait is worth showing
+
+const use = (el, href) => el.setAttribute('href', `#i-${href}`)
+
+// open describes the unfinished end of an answer: how it is shown, and which part
+// of the source is shown.
+function open(source) {
+  const text = source.replace(/^\s*\n/, '')
+  const fence = /^ {0,3}(`{3,}|~{3,})([^`\n]*)(\n|$)/.exec(text)
+  if (fence) {
+    const body = text.slice(fence[0].length)
+    return { kind: 'code', language: fence[2].trim().split(/\s+/)[0], text: body.replace(/(^|\n) {0,3}[`~]*\n?$/, '') }
+  }
+  const heading = /^(#{1,6}) +/.exec(text)
+  if (heading) return { kind: `h${heading[1].length}`, text: text.slice(heading[0].length).trimEnd() }
+  return { kind: 'p', text: text.trimEnd() }
+}
+
+class Answer {
+  constructor(m) {
+    this.id = m.id
+    this.el = copyOf('t-answer')
+    this.el.dataset.id = m.id
+    this.prose = this.el.querySelector('.prose')
+    this.waitBox = this.el.querySelector('.wait')
+    this.foot = Object.fromEntries([...this.el.querySelectorAll('[data-f]')].map(el => [el.dataset.f, el]))
+    this.began = performance.now()
+    this.at = m.at
+    this.text = ''
+    this.tail = ''
+    this.shown = null
+    this.el.querySelector('time').textContent = clock(m.at)
+    this.describe(m.answer)
+    for (const html of m.html ?? []) this.prose.append(fragment(html))
+    this.text = m.text ?? ''
+    if (m.tail) {
+      this.tail = m.tail
+      this.draw()
+    }
+    if (this.running) {
+      this.busy(true)
+      if (m.answer.progress) this.wait(m.answer.progress)
+    } else this.settle(m.answer)
+  }
+
+  get running() { return this.info.state === 'waiting' || this.info.state === 'writing' }
+
+  busy(on) {
+    if (on) this.el.setAttribute('aria-busy', 'true')
+    else this.el.removeAttribute('aria-busy')
+  }
+
+  describe(info) {
+    this.info = info
+    this.el.setAttribute('aria-label', `Answer${this.running ? ', being written' : ''}`)
+    this.figures(info.tokens, info.timings)
+    this.foot.seed.textContent = info.settings.seed
+    this.foot.prompt.textContent = info.prompt_tokens ? count(info.prompt_tokens) : '–'
+  }
+
+  // figures fills the line under the answer.
+  figures(tokens, t) {
+    const speed = tokens > 1 && t.decode_ms > 0 ? 1000 * (tokens - 1) / t.decode_ms : 0
+    this.speed = speed
+    this.foot.rate.textContent = speed ? rate(speed) : '–'
+    this.foot.first.textContent = t.first_ms ? duration(t.first_ms) : '–'
+    this.foot.tokens.textContent = count(tokens)
+    const limit = this.info.settings.max_tokens
+    this.foot['tokens-label'].textContent = this.running && limit > 0 ? `of up to ${count(limit)} tokens` : 'tokens'
+    const queue = t.queue_ms + t.load_ms, prompt = t.prefill_ms || Math.max(0, t.first_ms - queue)
+    const total = queue + prompt + t.decode_ms
+    let x = 0
+    for (const [cls, ms] of [['q', queue], ['pf', prompt], ['dc', t.decode_ms]]) {
+      const bar = this.el.querySelector(`.lat .${cls}`)
+      bar.setAttribute('x', percent(total ? x / total : 0))
+      bar.setAttribute('width', percent(total ? ms / total : 0))
+      x += ms
+    }
+    this.el.querySelector('.lat').setAttribute('aria-label', `Waiting ${duration(queue)}, reading the prompt ${duration(prompt)}, writing ${duration(t.decode_ms)}`)
+  }
+
+  wait(p) {
+    this.progress = p
+    const waited = performance.now() - this.began
+    if (waited >= patience) this.showWait()
+    else if (!this.waitTimer) this.waitTimer = setTimeout(() => this.showWait(), patience - waited)
+  }
+
+  showWait() {
+    const p = this.progress
+    if (!p || this.info.state !== 'waiting') return
+    const put = (name, text) => { this.waitBox.querySelector(`[${name}]`).textContent = text }
+    const facts = []
+    let share = 0, cached = 0
+    if (p.queued) {
+      const ahead = p.queued.position - 1
+      put('data-wait', ahead === 0 ? 'Waiting, you are next' : `Waiting, ${count(ahead)} ahead of you`)
+      put('data-wait-amount', `position ${p.queued.position}`)
+      facts.push('Your message is kept and will be answered in turn.')
+    } else if (p.loading) {
+      const { done, total, model } = p.loading
+      share = total ? done / total : 0
+      put('data-wait', `Loading ${model}`)
+      put('data-wait-amount', `${bytes(done)} of ${bytes(total)}`)
+      if (p.for_ms > 200 && done > 0) facts.push(`${bytes(1000 * done / p.for_ms)}/s`, `about ${roughly(p.for_ms * (total - done) / done)} left`)
+      facts.push('Your message is kept and will be answered as soon as the model is there.')
+    } else if (p.prefill) {
+      const { done, total } = p.prefill
+      cached = total ? p.prefill.cached / total : 0
+      share = total ? done / total : 0
+      put('data-wait', 'Reading the prompt')
+      put('data-wait-amount', `${count(done)} of ${count(total)} tokens`)
+      const read = done - p.prefill.cached
+      if (p.for_ms > 0 && read > 0) facts.push(`${rate(1000 * read / p.for_ms)} tok/s`, `first word in about ${roughly(p.for_ms * (total - done) / read)}`)
+      if (p.prefill.cached) facts.push(`${count(p.prefill.cached)} tokens were still in the cache`)
+    }
+    const bar = this.waitBox.querySelector('.bar')
+    bar.toggleAttribute('hidden', Boolean(p.queued))
+    bar.setAttribute('aria-valuenow', Math.round(100 * share))
+    bar.setAttribute('aria-label', this.waitBox.querySelector('[data-wait]').textContent)
+    bar.querySelector('.fg2').setAttribute('width', percent(cached))
+    bar.querySelector('.fg').setAttribute('x', percent(cached))
+    bar.querySelector('.fg').setAttribute('width', percent(Math.max(0, share - cached)))
+    this.waitBox.querySelector('[data-wait-facts]').replaceChildren(...facts.map(text => {
+      const span = document.createElement('span')
+      span.textContent = text
+      return span
+    }))
+    this.waitBox.hidden = false
+  }
+
+  append(e) {
+    this.info.state = 'writing'
+    this.progress = null
+    this.waitBox.hidden = true
+    this.text += e.text ?? ''
+    this.tail += e.text ?? ''
+    this.info.tokens = e.tokens
+    Object.assign(this.info.timings, { decode_ms: e.decode_ms, first_ms: e.first_ms })
+    this.figures(e.tokens, this.info.timings)
+    if (e.text) {
+      this.draw()
+      hear(e.text)
+    }
+  }
+
+  // draw shows the unfinished end. While it stays of one kind, text is only
+  // appended.
+  draw() {
+    const o = open(this.tail)
+    if (o.text === '' && o.kind !== 'code') {
+      this.undraw()
+      return
+    }
+    if (this.shown?.kind !== o.kind || this.shown.language !== o.language) {
+      this.undraw()
+      const node = document.createTextNode('')
+      let el
+      if (o.kind === 'code') {
+        const [box, inner] = codeBox(o.language)
+        inner.append(node)
+        el = box
+      } else {
+        el = document.createElement(o.kind)
+        el.append(node)
+      }
+      el.classList.add('tail')
+      this.prose.append(el)
+      this.shown = { el, node, kind: o.kind, language: o.language }
+    }
+    const { node } = this.shown
+    if (o.text.length >= node.length) node.appendData(o.text.slice(node.length))
+    else node.data = o.text
+  }
+
+  undraw() {
+    this.shown?.el.remove()
+    this.shown = null
+  }
+
+  block(e) {
+    this.undraw()
+    this.prose.append(fragment(e.html))
+    this.tail = this.tail.slice(e.chars)
+    this.draw()
+  }
+
+  end(e) {
+    this.undraw()
+    this.tail = ''
+    if (e.html !== undefined) this.prose.replaceChildren(fragment(e.html))
+    else if (e.rest) this.prose.append(fragment(e.rest))
+    this.settle(e.answer)
+    conclude({ done: 'Answer finished.', stopped: 'Answer stopped.', failed: 'The answer failed.' }[e.answer.state])
+  }
+
+  settle(info) {
+    clearTimeout(this.waitTimer)
+    this.waitBox.hidden = true
+    this.describe(info)
+    this.busy(false)
+    this.el.querySelector('[data-copy]').hidden = this.text === ''
+    const chip = this.el.querySelector('.why .chip')
+    const [cls, symbol, text, code] = this.reason(info)
+    chip.className = `chip ${cls}`
+    chip.replaceChildren(icon(symbol), text)
+    if (code) {
+      const el = document.createElement('code')
+      el.textContent = JSON.stringify(code).slice(1, -1)
+      chip.append(el)
+    }
+    const box = this.el.querySelector('.errbox')
+    box.hidden = !info.error
+    if (info.error) showError(box, info.error)
+  }
+
+  reason(info) {
+    if (info.state === 'failed') return ['err', 'warn', info.tokens ? `failed at ${count(info.tokens)}` : 'failed']
+    if (info.state === 'stopped') return ['', 'stop', `stopped by you at ${count(info.tokens)}`]
+    if (info.by_context) return ['err', 'warn', `context full, ${count(info.context)}`]
+    if (info.reason === 'length') return ['warn', 'warn', `length limit, ${count(info.settings.max_tokens)}`]
+    if (info.stop_text) return ['', 'stop', 'stop string ', info.stop_text]
+    return ['', 'check', info.end_prob ? `finished by itself · ${info.end_prob.toFixed(2)}` : 'finished by itself']
+  }
+}
+
+function icon(name) {
+  const ns = 'http://www.w3.org/2000/svg'
+  const svg = document.createElementNS(ns, 'svg')
+  svg.setAttribute('class', 'i')
+  svg.setAttribute('viewBox', '0 0 16 16')
+  svg.setAttribute('aria-hidden', 'true')
+  const ref = document.createElementNS(ns, 'use')
+  use(ref, name)
+  svg.append(ref)
+  return svg
+}
+
+export function showError(box, error) {
+  box.querySelector('[data-title-of-error]').textContent = error.title
+  box.querySelector('[data-error]').textContent = error.message
+  const sum = box.querySelector('.sum')
+  if (!sum) return
+  sum.hidden = !error.context_length
+  if (error.context_length) {
+    sum.querySelector('[data-needed]').textContent = count(error.prompt_tokens)
+    sum.querySelector('[data-room]').textContent = count(error.context_length)
+    sum.querySelector('[data-over]').textContent = count(error.prompt_tokens - error.context_length)
+  }
+}
+
+export class Chat {
+  constructor() {
+    this.el = document.getElementById('thread')
+    this.answers = new Map()
+    this.questions = new Map()
+  }
+
+  get running() { return [...this.answers.values()].find(a => a.running) }
+
+  get last() { return [...this.answers.values()].at(-1) }
+
+  get lastQuestion() { return [...this.questions.values()].at(-1) }
+
+  get empty() { return this.questions.size === 0 }
+
+  show(snapshot) {
+    this.clear()
+    for (const m of snapshot.messages) this.add(m)
+  }
+
+  clear() {
+    this.el.replaceChildren()
+    this.answers.clear()
+    this.questions.clear()
+  }
+
+  add(m) {
+    if (m.role === 'model') {
+      const a = new Answer(m)
+      this.answers.set(m.id, a)
+      this.el.append(a.el)
+      return
+    }
+    const el = copyOf('t-question')
+    el.dataset.id = m.id
+    el.setAttribute('aria-label', `You, message ${this.questions.size + 1}`)
+    el.querySelector('time').textContent = clock(m.at)
+    el.querySelector('.prose').textContent = m.text
+    this.questions.set(m.id, m.text)
+    this.el.append(el)
+  }
+
+  apply(e) {
+    const answer = this.answers.get(e.id)
+    switch (e.type) {
+      case 'message': this.add(e.message); break
+      case 'progress': answer?.wait(e.progress); break
+      case 'text': answer?.append(e); break
+      case 'block': answer?.block(e); break
+      case 'end': answer?.end(e); break
+      case 'cleared': this.clear(); break
+      case 'removed':
+        this.answers.delete(e.id)
+        this.questions.delete(e.id)
+        this.el.querySelector(`[data-id="${e.id}"]`)?.remove()
+    }
+  }
+}

@@ -1,0 +1,19 @@
+// What the page says about the engine.
+const all = q => document.querySelectorAll(q)
+
+export function showEngine(e) {
+  for (const el of all('[data-engine]')) {
+    const text = String(e[el.dataset.engine] ?? '')
+    if (el.textContent !== text) el.textContent = text
+  }
+  for (const el of all('[data-engine-dot]')) el.dataset.engineDot = e.state
+  for (const el of all('[data-engine-chip]')) el.dataset.engineChip = e.state
+  for (const el of all('[data-loading]')) el.hidden = e.state !== 'loading'
+  for (const el of all('[data-loading-share]')) el.setAttribute('width', `${e.loading}%`)
+  for (const el of all('[data-loading] [role=progressbar]')) el.setAttribute('aria-valuenow', Math.round(e.loading))
+  for (const el of all('[data-failed]')) el.hidden = e.state !== 'failed'
+  for (const el of all('[data-demo]')) el.hidden = !e.demo
+  for (const el of all('[data-notice]')) el.hidden = !e.notice
+  for (const el of all('[data-rate]')) el.hidden = !e.rate
+  document.getElementById('message').placeholder = `Ask ${e.name} something`
+}

@@ -1,0 +1,29 @@
+// Numbers as people read them.
+export const count = n => Math.round(n).toLocaleString('en')
+
+export const rate = v => v >= 100 ? count(v) : v.toFixed(1)
+
+export function duration(ms) {
+  if (ms < 10) return `${(ms / 1000).toFixed(3)} s`
+  if (ms < 10_000) return `${(ms / 1000).toFixed(2)} s`
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`
+  const min = Math.round(ms / 60_000)
+  return min < 60 ? `${min} min` : `${Math.floor(min / 60)} h ${min % 60} min`
+}
+
+// roughly is a duration that is only estimated.
+export function roughly(ms) {
+  if (ms < 950) return `${Math.max(0.1, ms / 1000).toFixed(1)} s`
+  if (ms < 90_000) return `${Math.round(ms / 1000)} s`
+  return duration(ms)
+}
+
+export function bytes(n) {
+  if (n >= 1e9) return `${(n / 1e9).toFixed(2)} GB`
+  if (n >= 1e6) return `${(n / 1e6).toFixed(1)} MB`
+  return `${Math.round(n / 1e3)} kB`
+}
+
+export const clock = ms => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })
+
+export const percent = share => `${Math.min(100, Math.max(0, 100 * share)).toFixed(2)}%`

@@ -1,0 +1,31 @@
+// The only place where text becomes elements. What comes here was rendered and
+// sanitised by the server; everything else on the page is set as text.
+const policy = globalThis.trustedTypes?.createPolicy('m40', { createHTML: html => html })
+  ?? { createHTML: html => html }
+
+const template = id => document.getElementById(id).content
+
+export const copyOf = id => template(id).firstElementChild.cloneNode(true)
+
+// fragment returns the elements of a rendered part of an answer, with its code
+// blocks framed before anything is laid out.
+export function fragment(html) {
+  const holder = document.createElement('template')
+  holder.innerHTML = policy.createHTML(html)
+  for (const pre of holder.content.querySelectorAll('pre')) {
+    const code = pre.firstElementChild
+    if (code?.tagName !== 'CODE') continue
+    const [box, inner] = codeBox(/language-(\S+)/.exec(code.className)?.[1])
+    inner.append(...code.childNodes)
+    pre.replaceWith(box)
+  }
+  return holder.content
+}
+
+// codeBox returns the frame of a code block and the element for its text.
+export function codeBox(language) {
+  const box = copyOf('t-code')
+  box.querySelector('header span').textContent = language || 'text'
+  box.querySelector('pre').setAttribute('aria-label', `Code, ${language || 'text'}`)
+  return [box, box.querySelector('code')]
+}

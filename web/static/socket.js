@@ -1,0 +1,122 @@
+// The websocket: commands with answers, numbered events without gap or repeat,
+// and a connection that comes back by itself. handlers/protocol.go describes the
+// messages.
+const delays = [300, 1000, 2000, 4000, 8000]
+const tryAgainLater = 1013
+
+export class Link {
+  // on: {frame(f), back(resumed), lost(secondsLeft), trying()}
+  constructor(chat, on) {
+    this.chat = chat
+    this.seq = 0
+    this.on = on
+    this.refs = new Map()
+    this.lastRef = 0
+    this.failures = 0
+    this.wasLost = false
+    this.timer = 0
+    this.connect()
+    addEventListener('online', () => this.now())
+    document.addEventListener('visibilitychange', () => {
+      if (document.visibilityState === 'visible') this.check()
+    })
+  }
+
+  get ready() { return this.socket?.readyState === WebSocket.OPEN }
+
+  connect() {
+    clearTimeout(this.timer)
+    this.timer = 0
+    this.on.trying()
+    const scheme = location.protocol === 'https:' ? 'wss:' : 'ws:'
+    const socket = new WebSocket(`${scheme}//${location.host}/ws`)
+    this.socket = socket
+    socket.onopen = () => {
+      if (this.chat) this.command('open', { chat: this.chat, since: this.seq }).catch(error => this.on.refused(error))
+      else this.on.back(false)
+    }
+    socket.onmessage = message => {
+      if (this.socket === socket) this.take(JSON.parse(message.data))
+    }
+    socket.onclose = event => {
+      if (this.socket === socket) this.lost(event.code)
+    }
+  }
+
+  take(f) {
+    if (f.type === 'ack' || f.type === 'error') {
+      const waiting = this.refs.get(f.ref)
+      this.refs.delete(f.ref)
+      if (f.type === 'ack') waiting?.resolve(f)
+      else waiting?.reject(f.error)
+      return
+    }
+    if (f.type === 'snapshot') {
+      this.seq = f.seq
+      this.chat = f.chat.id
+    }
+    if (f.type === 'snapshot' || f.type === 'resumed') {
+      const again = this.wasLost
+      this.wasLost = false
+      this.on.frame(f)
+      this.on.back(again)
+      return
+    }
+    if (f.type === 'engine') this.failures = 0
+    if (f.type === 'events') {
+      for (const e of f.events) {
+        if ((e.first ?? e.seq) !== this.seq + 1) {
+          this.socket.close()
+          return
+        }
+        this.seq = e.seq
+      }
+    }
+    this.on.frame(f)
+  }
+
+  // command sends one command; the promise settles with its ack or error.
+  command(type, fields = {}) {
+    if (!this.ready) return Promise.reject({ title: 'Not connected', message: 'The server cannot be reached just now. Nothing was sent.' })
+    const ref = ++this.lastRef
+    return new Promise((resolve, reject) => {
+      this.refs.set(ref, { resolve, reject })
+      this.socket.send(JSON.stringify({ type, ref, ...fields }))
+    })
+  }
+
+  lost(code) {
+    this.socket = null
+    for (const { reject } of this.refs.values()) reject({ title: 'Connection lost', message: 'It is not known whether the server got this.' })
+    this.refs.clear()
+    const delay = code === tryAgainLater ? delays[0] : delays[Math.min(this.failures, delays.length - 1)]
+    this.failures++
+    this.wasLost = true
+    this.due = Date.now() + delay
+    this.count()
+  }
+
+  count() {
+    const left = this.due - Date.now()
+    if (left <= 0) return this.connect()
+    this.on.lost(Math.ceil(left / 1000))
+    this.timer = setTimeout(() => this.count(), Math.min(left, 1000))
+  }
+
+  now() {
+    if (!this.socket) this.connect()
+  }
+
+  // check finds a connection that died while the machine slept.
+  check() {
+    if (!this.ready) return this.now()
+    const socket = this.socket
+    const timer = setTimeout(() => {
+      if (this.socket !== socket) return
+      this.socket = null
+      socket.close()
+      this.lost(0)
+    }, 4000)
+    this.command('ping').catch(() => {}).finally(() => clearTimeout(timer))
+  }
+}

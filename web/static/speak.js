@@ -1,0 +1,32 @@
+// Reads a growing answer to screen readers: whole sentences, at most every two
+// seconds, through one polite live region.
+const pause = 2000
+const region = document.getElementById('spoken')
+
+let text = ''
+let timer = 0
+let last = 0
+
+const plain = s => s.replace(/[*_#`>|]+/g, ' ').replace(/\s+/g, ' ').trim()
+
+function speak() {
+  timer = 0
+  const end = Math.max(...['. ', '! ', '? ', '\n', ': '].map(mark => text.lastIndexOf(mark)))
+  if (end < 0) return
+  region.textContent = plain(text.slice(0, end + 1))
+  text = text.slice(end + 1)
+  last = Date.now()
+}
+
+export function hear(more) {
+  text += more
+  if (!timer) timer = setTimeout(speak, Math.max(0, last + pause - Date.now()))
+}
+
+export function conclude(how) {
+  clearTimeout(timer)
+  timer = 0
+  region.textContent = `${plain(text)} ${how}`.trim()
+  text = ''
+  last = Date.now()
+}

@@ -1,0 +1,153 @@
+// Package web is the page: templ components, the view models that they are given,
+// and the embedded style sheets, scripts and icons. It imports nothing of this
+// program and decides nothing; whoever calls it hands it finished values.
+package web
+
+import (
+	"math"
+	"strconv"
+)
+
+// Page is the whole playground page.
+type Page struct {
+	Chat    string // id of the chat shown; empty: a new one
+	Title   string // of the chat
+	Engine  Engine
+	Params  []Param
+	MaxSeed int64
+}
+
+// Engine is what the page says about the engine, in words. The same value goes
+// over the websocket when it changes; the scripts put each field into the
+// elements that carry its name in data-engine.
+type Engine struct {
+	State     string  `json:"state"`      // loading, ready, writing, failed
+	StateText string  `json:"state_text"` // "loading, 65 %"
+	Name      string  `json:"name"`       // "Guide"
+	Tag       string  `json:"tag"`        // "demo", or the quantisation
+	Demo      bool    `json:"demo"`
+	Model     string  `json:"model"`    // "Guide, 14 M parameters, Q8_0"
+	Device    string  `json:"device"`   // "AMD EPYC, 2 threads"
+	Hardware  string  `json:"hardware"` // "CPU"
+	Queue     string  `json:"queue"`    // "nobody waiting, 1 running"
+	Rate      string  `json:"rate"`     // "38.2"; empty while nothing is written
+	Summary   string  `json:"summary"`  // one line for small screens
+	Ready     string  `json:"ready"`    // first line of an empty chat
+	Headline  string  `json:"headline"`
+	Intro     string  `json:"intro"`
+	Context   int     `json:"context"` // positions one answer can use; 0: not known yet
+	Loading   float64 `json:"loading"` // percent
+	Amount    string  `json:"amount"`  // "3.2 of 4.9 GB"
+	Notice    string  `json:"notice"`
+	Error     string  `json:"error"` // why it failed, and what to do
+}
+
+// Param is one slider with its number field.
+type Param struct {
+	Key         string // name of the setting on the wire
+	Label       string
+	Lo, Hi      float64 // ends of the slider
+	FieldLo     float64 // least and most the number field takes
+	FieldHi     float64
+	Step        float64
+	Digits      int // decimals shown
+	Default     float64
+	Logarithmic bool    // the slider's axis; its own scale is then 0 to 1000
+	OffAt       float64 // value that switches the stage off
+	Off         string  // what to say then; empty: no value does
+	About       string  // one sentence for the title and for screen readers
+}
+
+func (p Param) format(v float64) string { return strconv.FormatFloat(v, 'f', p.Digits, 64) }
+
+func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// position is where v lies on the slider's axis, from 0 to 1.
+func (p Param) position(v float64) float64 {
+	if p.Logarithmic {
+		if v <= p.Lo {
+			return 0
+		}
+		return min(1, math.Log(v/p.Lo)/math.Log(p.Hi/p.Lo))
+	}
+	return (v - p.Lo) / (p.Hi - p.Lo)
+}
+
+func (p Param) percent(v float64) string {
+	return strconv.FormatFloat(100*p.position(v), 'f', 2, 64) + "%"
+}
+
+// The range input's own numbers: the value itself, or 1000 steps of a logarithm.
+func (p Param) inputMin() string {
+	if p.Logarithmic {
+		return "0"
+	}
+	return number(p.Lo)
+}
+
+func (p Param) inputMax() string {
+	if p.Logarithmic {
+		return "1000"
+	}
+	return number(p.Hi)
+}
+
+func (p Param) inputStep() string {
+	if p.Logarithmic {
+		return "1"
+	}
+	return number(p.Step)
+}
+
+func (p Param) inputValue() string {
+	if p.Logarithmic {
+		return strconv.Itoa(int(math.Round(1000 * p.position(p.Default))))
+	}
+	return number(p.Default)
+}
+
+func (p Param) scale() string {
+	if p.Logarithmic {
+		return "log"
+	}
+	return "linear"
+}
+
+// suggestion is a card on the empty page.
+type suggestion struct{ text, shows string }
+
+var suggestions = []suggestion{
+	{"Tell me a short story about a lighthouse", "shows streaming and the stop button"},
+	{"Describe rain in five words", "ask twice: the seed changes it"},
+	{"Write one sentence about the sea", "at temperature 0 it is the same each time"},
+	{"Count the animals: a fox, two hens", "small models get this wrong"},
+}
+
+// shortcut is a line of the keyboard list.
+type shortcut struct{ keys, does string }
+
+var shortcuts = []shortcut{
+	{"Enter", "send"},
+	{"Shift + Enter", "new line"},
+	{"Esc", "close what is open, else stop writing"},
+	{"/", "write a message"},
+	{"n", "new chat"},
+	{"r", "answer again"},
+	{"c", "copy the last answer"},
+	{"?", "this list"},
+}
+
+var sliderKeys = []shortcut{
+	{"arrows", "one step, with Shift ten"},
+	{"Home, End", "least, most"},
+	{"Backspace", "back to the default"},
+}
+
+// thousands groups digits: 8,192.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
