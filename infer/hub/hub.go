@@ -71,6 +71,23 @@ func (h *Hub) AllowPath(path string) (name string, err error) {
 	return entries[i].name, nil
 }
 
+// Name returns the name of the model that a person calls arg on the command line: a name
+// already, or the path of a file, which is added as AllowPath does.
+func (h *Hub) Name(arg string) (string, error) {
+	entries, unread := h.entries()
+	e, err := find(entries, arg)
+	if err == nil {
+		return e.name, nil
+	}
+	if _, statErr := os.Stat(arg); statErr == nil {
+		return h.AllowPath(arg)
+	}
+	if unread != nil {
+		return "", unread
+	}
+	return "", fmt.Errorf("%w, and no file of that path", err)
+}
+
 // Models implements infer.Catalog: the built-in models first, the others by name.
 func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	entries, err := h.entries()

@@ -206,6 +206,28 @@ func TestAllowPath(t *testing.T) {
 	})
 }
 
+func TestName(t *testing.T) {
+	outside := filepath.Join(folder(t, map[string][]byte{"mine.gguf": tiny}), "mine.gguf")
+	h := hub.New(hub.Options{Dir: folder(t, map[string][]byte{"org/a.gguf": tiny}), Builtin: map[string][]byte{"guide": tiny}})
+	for _, c := range []struct{ name, arg, want string }{
+		{"a name is a name", "a", "a"},
+		{"a name with its folder is the model's name", "org/a", "a"},
+		{"a path gets a name", outside, "mine"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got, err := h.Name(c.arg); got != c.want || err != nil {
+				t.Errorf("got %q, %v, want %q", got, err, c.want)
+			}
+		})
+	}
+	t.Run("what is neither is an error that lists the models", func(t *testing.T) {
+		_, err := h.Name("nothing.gguf")
+		if err == nil || !strings.Contains(err.Error(), "there are guide, mine, a, and no file of that path") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestInfo(t *testing.T) {
 	long := strings.Repeat("x", 100)
 	dir := folder(t, map[string][]byte{
