@@ -13,6 +13,8 @@ const (
 	maxRange  = 100_000   // items of range()
 	maxDigits = 1 << 14   // bits of an integer
 
+	maxTupleKey = 1 << 16 // bytes of a tuple as the key of a dict
+
 	itemSize = 16 // bytes charged for an item of a list
 	markSize = 24 // bytes charged for a mark of a text
 )

@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -320,8 +321,7 @@ func markLastText(v value) (tail string, withMark value) {
 // space that the template trimmed off its end: the model wrote it, and goes on
 // behind it.
 func cutAfterTail(out text, tail string) (text, error) {
-	for i := len(out.marks) - 1; i >= 0; i-- {
-		m := out.marks[i]
+	for _, m := range slices.Backward(out.marks) {
 		if m.from != fromTail || strings.TrimFunc(out.s[m.lo:m.hi], isSpace) == "" {
 			continue
 		}

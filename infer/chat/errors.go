@@ -1,6 +1,9 @@
 package chat
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // RaisedError is the template's own refusal of a conversation: it called
 // raise_exception.
@@ -53,5 +56,14 @@ func catch(err *error) {
 
 // fail ends the rendering with a message; the line is added on the way out.
 func fail(format string, args ...any) {
-	throw(&RenderError{Message: fmt.Sprintf(format, args...)})
+	throw(&RenderError{Message: shorten(fmt.Sprintf(format, args...))})
+}
+
+const maxMessage = 2000 // bytes of an error message; what a template puts in it has no bound
+
+func shorten(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
 }

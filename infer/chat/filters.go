@@ -302,33 +302,37 @@ func (in *interp) striptags(t text) text {
 	}
 	t = in.joinAll(literal(" "), in.words(t, -1, false))
 	if s := html.UnescapeString(t.s); s != t.s {
-		return marked(s, fromCaller).onlyIf(len(t.marks) > 0)
+		in.budget.alloc(len(s))
+		return derived(s, t)
 	}
 	return t
 }
 
-// onlyIf returns t without its marks unless keep is true.
-func (t text) onlyIf(keep bool) text {
-	if !keep {
-		t.marks = nil
+// derived is a string made of t in a way that its marks do not follow: if any of t
+// is the caller's, all of it is.
+func derived(s string, t text) text {
+	if t.fromCaller() {
+		return marked(s, fromCaller)
 	}
-	return t
+	return literal(s)
 }
 
 func (in *interp) urlencode(v value) value {
-	quote := func(v value, slash string) text {
+	quote := func(v value, plain string, blank string) text {
 		t := in.str(v)
 		in.budget.alloc(3 * len(t.s))
 		var b strings.Builder
 		for _, c := range []byte(t.s) {
 			switch {
-			case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("_.-~"+slash, c) >= 0:
+			case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte(plain, c) >= 0:
 				b.WriteByte(c)
+			case c == ' ':
+				b.WriteString(blank)
 			default:
 				fmt.Fprintf(&b, "%%%02X", c)
 			}
 		}
-		return marked(b.String(), fromCaller).onlyIf(len(t.marks) > 0)
+		return derived(b.String(), t)
 	}
 	var pairs []value
 	switch v := v.(type) {
@@ -337,7 +341,7 @@ func (in *interp) urlencode(v value) value {
 	case *list, *view, *generator:
 		pairs = in.iterate(v)
 	default:
-		return quote(v, "/")
+		return quote(v, "_.-~/", "%20")
 	}
 	b := in.builder()
 	for i, e := range pairs {
@@ -348,9 +352,9 @@ func (in *interp) urlencode(v value) value {
 		if i > 0 {
 			b.literal("&")
 		}
-		b.text(quote(kv[0], ""))
+		b.text(quote(kv[0], "_.-~", "+"))
 		b.literal("=")
-		b.text(quote(kv[1], ""))
+		b.text(quote(kv[1], "_.-~", "+"))
 	}
 	return b.take()
 }
@@ -584,13 +588,13 @@ func (in *interp) foldedGetter(path value, caseSensitive bool) func(value) value
 
 // sortKey is foldedGetter for one or more paths, with commas between them.
 func (in *interp) sortKey(path value, caseSensitive bool) func(value) value {
-	t, ok := path.(text)
-	if !ok || !strings.Contains(t.s, ",") {
-		return in.foldedGetter(path, caseSensitive)
+	paths := []value{path}
+	if t, ok := path.(text); ok {
+		paths = in.pieces(t, in.find(t.s, ",", -1))
 	}
 	var getters []func(value) value
-	for _, part := range in.pieces(t, in.find(t.s, ",", -1)) {
-		getters = append(getters, in.foldedGetter(part, caseSensitive))
+	for _, p := range paths {
+		getters = append(getters, in.foldedGetter(p, caseSensitive))
 	}
 	return func(v value) value {
 		key := tuple()
@@ -621,9 +625,8 @@ func (in *interp) unique(v value, key func(value) value) value {
 	seen := map[any]bool{}
 	var out []value
 	for _, e := range in.iterate(v) {
-		in.budget.step(1)
 		in.budget.alloc(4 * itemSize)
-		id := keyOf(key(e))
+		id := in.hash(key(e))
 		if !seen[id] {
 			seen[id] = true
 			out = append(out, e)

@@ -291,6 +291,7 @@ func (in *interp) fieldValue(t text, a args, auto *int) value {
 		}
 		v = a.pos[index]
 	default:
+		in.budget.step(1 + len(a.names)/16)
 		found := false
 		for i, name := range a.names {
 			if name == first {

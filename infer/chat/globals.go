@@ -29,15 +29,11 @@ func (in *interp) strftime(format text) text {
 	in.budget.alloc(8 * len(format.s))
 	b := in.builder()
 	b.literal(strftime(in.now, format.s))
-	out := b.take()
-	if len(format.marks) > 0 {
-		return marked(out.s, fromCaller)
-	}
-	return out
+	return derived(b.take().s, format)
 }
 
 func raise(in *interp, a args) value {
-	throw(&RaisedError{Message: in.str(a.bind("raise_exception", "message").need(0)).s})
+	throw(&RaisedError{Message: shorten(in.str(a.bind("raise_exception", "message").need(0)).s)})
 	return nil
 }
 

@@ -376,6 +376,7 @@ func (in *interp) bindMacro(def *macroDef, a args, s *scope) {
 		}
 	}
 	kwargs := newDict()
+	in.budget.step(len(a.names) * len(def.params) / 16)
 	for i, name := range a.names {
 		isParam := false
 		for _, p := range def.params {
@@ -485,6 +486,7 @@ func (in *interp) eval(x expr, s *scope) value {
 		in.budget.alloc(4 * len(x.keys) * itemSize)
 		for i, k := range x.keys {
 			key := in.eval(k, s)
+			in.hash(key)
 			d.set(key, in.eval(x.vals[i], s))
 		}
 		return d
@@ -822,8 +824,8 @@ func (in *interp) item(v, key value) value {
 				return missing("a list cannot be a key")
 			}
 		}
-		if e, ok := x.get(key); ok {
-			return e
+		if i, ok := x.index[in.hash(key)]; ok {
+			return x.vals[i]
 		}
 	case *list:
 		if i, ok := position(key, len(x.items)); ok {

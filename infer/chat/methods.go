@@ -52,8 +52,8 @@ func dictMethod(d *dict, name string) func(in *interp, a args) value {
 	case "get":
 		return func(in *interp, a args) value {
 			p := a.bind("get", "key", "default")
-			if v, ok := d.get(p.need(0)); ok {
-				return v
+			if i, ok := d.index[in.hash(p.need(0))]; ok {
+				return d.vals[i]
 			}
 			return p.get(1, nil)
 		}
@@ -245,8 +245,12 @@ func (in *interp) strip(t text, chars value, left, right bool) text {
 	if !ok {
 		fail("strip arg must be None or str, not %s", typeName(chars))
 	}
-	in.budget.step(len(set.s))
-	return t.trim(left, right, func(r rune) bool { return strings.ContainsRune(set.s, r) })
+	in.budget.scan(itemSize * len(set.s))
+	cut := make(map[rune]bool, len(set.s))
+	for _, r := range set.s {
+		cut[r] = true
+	}
+	return t.trim(left, right, func(r rune) bool { return cut[r] })
 }
 
 func (in *interp) split(t text, p params, fromRight bool) *list {

@@ -24,10 +24,13 @@ type mark struct {
 }
 
 // text is a string that remembers which of its bytes came from the caller. Marks
-// are ordered, disjoint and not empty; neighbours that touch differ in origin.
+// are ordered, disjoint and not empty; neighbours that touch differ in origin. A
+// slice shares the marks of the whole: s starts at byte base of what they count,
+// and the first and the last of them may reach beyond s.
 type text struct {
 	s     string
 	marks []mark
+	base  int
 	safe  bool // passed through the filter safe: joined with +, the other side is escaped
 }
 
@@ -42,40 +45,29 @@ func marked(s string, from origin) text {
 
 // slice returns the bytes lo to hi.
 func (t text) slice(lo, hi int) text {
-	out := text{s: t.s[lo:hi], safe: t.safe}
-	first := sort.Search(len(t.marks), func(i int) bool { return t.marks[i].hi > lo })
-	last := first
-	for last < len(t.marks) && t.marks[last].lo < hi {
-		last++
-	}
-	if first == last || lo == hi {
-		return out
-	}
-	if lo == 0 && t.marks[last-1].hi <= hi {
-		out.marks = t.marks[first:last:last]
-		return out
-	}
-	out.marks = make([]mark, 0, last-first)
-	for _, m := range t.marks[first:last] {
-		out.marks = append(out.marks, mark{max(m.lo, lo) - lo, min(m.hi, hi) - lo, m.from})
+	out := text{s: t.s[lo:hi], base: t.base + lo, safe: t.safe}
+	first := sort.Search(len(t.marks), func(i int) bool { return t.marks[i].hi > t.base+lo })
+	behind := sort.Search(len(t.marks), func(i int) bool { return t.marks[i].lo >= t.base+hi })
+	if first < behind {
+		out.marks = t.marks[first:behind]
 	}
 	return out
 }
 
+// fromCaller reports whether any of t is the caller's.
+func (t text) fromCaller() bool { return len(t.marks) > 0 }
+
 // widened returns t as a whole from the caller if any part of it is: the quotes,
 // brackets and escapes around data are not the template's words.
 func (t text) widened() text {
-	if len(t.marks) == 0 {
+	if !t.fromCaller() {
 		return t
 	}
 	var b builder
-	at := 0
-	for _, m := range t.marks {
-		b.cover(at, m.lo, fromCaller)
-		b.cover(m.lo, m.hi, m.from)
-		at = m.hi
-	}
-	b.cover(at, len(t.s), fromCaller)
+	t.runs(func(lo, hi int, from origin) bool {
+		b.cover(lo, hi, max(from, fromCaller))
+		return true
+	})
 	return text{s: t.s, marks: b.marks, safe: t.safe}
 }
 
@@ -106,13 +98,14 @@ func (t text) at(i int) text {
 func (t text) runs(yield func(lo, hi int, from origin) bool) {
 	at := 0
 	for _, m := range t.marks {
-		if at < m.lo && !yield(at, m.lo, fromTemplate) {
+		lo, hi := max(m.lo-t.base, 0), min(m.hi-t.base, len(t.s))
+		if at < lo && !yield(at, lo, fromTemplate) {
 			return
 		}
-		if !yield(m.lo, m.hi, m.from) {
+		if !yield(lo, hi, m.from) {
 			return
 		}
-		at = m.hi
+		at = hi
 	}
 	if at < len(t.s) {
 		yield(at, len(t.s), fromTemplate)

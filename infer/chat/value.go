@@ -108,9 +108,7 @@ func keyOf(v value) any {
 	case *list:
 		if v.tuple {
 			var b strings.Builder
-			for _, e := range v.items {
-				fmt.Fprintf(&b, "%T:%q,", keyOf(e), fmt.Sprint(keyOf(e)))
-			}
+			writeKey(&b, v, 0)
 			return [2]string{"tuple", b.String()}
 		}
 	case *undefined, *generator, *namespace, *callable:
@@ -118,6 +116,36 @@ func keyOf(v value) any {
 	}
 	fail("unhashable type: '%s'", typeName(v))
 	return nil
+}
+
+// writeKey writes what identifies a tuple.
+func writeKey(b *strings.Builder, v value, depth int) {
+	if depth > maxDepth {
+		throw(overLimit("nesting depth", maxDepth, "levels"))
+	}
+	if l, ok := v.(*list); ok && l.tuple {
+		fmt.Fprintf(b, "(%d", len(l.items))
+		for _, e := range l.items {
+			writeKey(b, e, depth+1)
+		}
+		return
+	}
+	id := keyOf(v)
+	s := fmt.Sprint(id)
+	if b.Len()+len(s) > maxTupleKey {
+		throw(overLimit("string", maxTupleKey, "bytes of a tuple as key"))
+	}
+	fmt.Fprintf(b, " %T:%d:%s", id, len(s), s)
+}
+
+// hash is keyOf with its work counted.
+func (in *interp) hash(v value) any {
+	if t, ok := v.(text); ok {
+		in.budget.scan(len(t.s))
+	} else if l, ok := v.(*list); ok && l.tuple {
+		in.budget.step(1 + maxTupleKey/scanUnit)
+	}
+	return keyOf(v)
 }
 
 func boolInt(b bool) int64 {
@@ -398,7 +426,7 @@ func (in *interp) contains(container, v value) bool {
 		in.budget.scan(len(c.s))
 		return strings.Contains(c.s, sub.s)
 	case *dict:
-		_, ok := c.get(v)
+		_, ok := c.index[in.hash(v)]
 		return ok
 	}
 	if !iterable(container) {
