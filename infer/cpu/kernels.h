@@ -40,3 +40,12 @@ INLINE uint32_t bits_of(float f)
 	memcpy(&bits, &f, sizeof bits);
 	return bits;
 }
+
+// Asks for bytes bytes of weights at p, which need not be there. Tiles read several rows
+// of a weight at once, which the processor's own prefetcher follows badly; so each step
+// of a tile asks for its share of the tile after the next.
+INLINE void fetch_ahead(const uint8_t *p, const int bytes)
+{
+	UNROLL for (int k = 0; k < bytes; k += LINE)
+		__builtin_prefetch(p + k);
+}

@@ -19,12 +19,14 @@ INLINE vf load_weight_n(const int type, const uint8_t *w, int i, int n)
 INLINE void dot_tile(const int type, const int rows, const int outs, const float *x, size_t xs, const uint8_t *w,
                      size_t ws, int n, float *y, size_t ys)
 {
+	const size_t size = type == TYPE_F16 ? 2 : 4;
 	vf acc[TILE_ROWS][TILE_OUTS], v[TILE_OUTS];
 	UNROLL for (int r = 0; r < rows; r++)
 		UNROLL for (int o = 0; o < outs; o++)
 			acc[r][o] = vf_zero();
 	int i = 0;
 	for (; i + LANES <= n; i += LANES) {
+		fetch_ahead(w + 2 * outs * ws + (size_t)i * outs * size, LANES * outs * (int)size);
 		UNROLL for (int o = 0; o < outs; o++)
 			v[o] = load_weight(type, w + o * ws, i);
 		UNROLL for (int r = 0; r < rows; r++) {

@@ -19,6 +19,7 @@ INLINE void quant_tile(const int type, const int rows, const int outs, const str
 	int b = 0;
 	for (; b + STEP <= blocks; b += STEP) {
 		struct qweight v[TILE_OUTS];
+		fetch_ahead(w + 2 * outs * ws + b * outs * bytes, STEP * outs * (int)bytes);
 		UNROLL for (int o = 0; o < outs; o++)
 			v[o] = type == TYPE_Q8_0 ? load_q8(w + o * ws + b * bytes, STEP) : load_q4(w + o * ws + b * bytes, STEP);
 		UNROLL for (int r = 0; r < rows; r++) {
