@@ -298,4 +298,3 @@ func TestScheduler_Model(t *testing.T) {
 		}
 	})
 }
-

@@ -1,0 +1,203 @@
+package infer
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"m40-llm/infer/sample"
+)
+
+// answer is one running or waiting request. Its consumer reads mail; everything
+// else belongs to the step loop.
+type answer struct {
+	*sequence
+	ctx     context.Context
+	request Request // with the seed that is used
+	source  *source
+	chain   *sample.Chain
+	text    *textEdge
+	mail    *mailbox
+
+	limit       int     // most tokens of the answer
+	contextFull bool    // limit is what the context leaves
+	position    int     // in the queue, as the consumer was told; 0: nowhere yet
+	reused      int     // tokens of the prompt found in the cache
+	echo        []Event // the prompt's tokens, sent when prefill has ended
+	echoText    *textEdge
+
+	submitted, began, first, last time.Time
+	loading                       time.Duration // of the time before it began
+}
+
+func newAnswer(ctx context.Context, r Request, s *source, tokens []int32) (*answer, error) {
+	if r.Params.Seed < 0 {
+		r.Params.Seed = sample.DrawSeed()
+	}
+	// The chain itself is made when the answer begins: its buffers are as long as
+	// the vocabulary, and many answers may wait.
+	if _, err := sample.NewChain(r.Params, s.config.Vocab); err != nil {
+		return nil, samplingError(err)
+	}
+	a := &answer{
+		sequence: newSequence(s.key(), tokens, r.PromptLogProb),
+		ctx:      ctx,
+		request:  r,
+		source:   s,
+		text:     newTextEdge(r.Stop),
+		echoText: newTextEdge(nil),
+		mail:     newMailbox(),
+	}
+	a.sequence.answer = a
+	return a, nil
+}
+
+// fit sets how long the answer may become in a context of n positions.
+func (a *answer) fit(n int) error {
+	left := n - a.prompt
+	if left < 1 {
+		err := errorf(CodeContext, "maximum context length is %d tokens; the prompt has %d, which leaves no room for an answer: shorten it, or start with a longer --ctx", n, a.prompt)
+		err.PromptTokens, err.ContextLength = a.prompt, n
+		return err
+	}
+	a.limit, a.contextFull = left, true
+	if m := a.request.MaxTokens; m >= 0 && m <= left {
+		a.limit, a.contextFull = m, false
+	}
+	return nil
+}
+
+// length returns how many tokens the answer has.
+func (a *answer) length() int { return len(a.tokens) - a.prompt }
+
+// wants reports whether the logits of the row at position pos are needed.
+func (a *answer) wants(pos int) bool {
+	return a.scores(pos) || pos == len(a.tokens)-1 && a.length() < a.limit
+}
+
+// start notes that the answer runs for the first time.
+func (a *answer) start(now time.Time) (err error) {
+	a.began, a.reused = now, a.cached
+	if a.chain, err = sample.NewChain(a.request.Params, a.source.config.Vocab); err != nil {
+		return samplingError(err)
+	}
+	if a.scoring {
+		a.echoToken(sample.Choice{ID: a.tokens[0]})
+	}
+	a.prefilled()
+	return nil
+}
+
+// prefilled tells how much of the prompt is computed, until the first token says
+// that all of it is.
+func (a *answer) prefilled() {
+	if a.length() == 0 {
+		p := &Prefill{Done: min(a.computed, a.prompt), Total: a.prompt, Cached: a.reused}
+		a.mail.put(Event{Type: EventPrefill, Prefill: p})
+	}
+}
+
+// score takes the logits of the row in front of the prompt's next unscored token.
+func (a *answer) score(logits []float32) error {
+	c, err := sample.Score(logits, a.tokens[a.scored], a.request.Alternatives)
+	if err != nil {
+		return err
+	}
+	a.scored++
+	a.echoToken(c)
+	return nil
+}
+
+// echoToken keeps a token of the prompt until prefill has ended.
+func (a *answer) echoToken(c sample.Choice) {
+	t := a.token(c)
+	t.Prompt = true
+	t.Text, _, _ = a.echoText.push(a.source.tokenizer.Piece(c.ID, false))
+	a.echo = append(a.echo, Event{Type: EventToken, Token: t})
+	if len(a.echo) == a.prompt {
+		t.Text += a.echoText.flush()
+	}
+}
+
+// sendEcho sends the prompt's tokens, if there are any, in front of the first token
+// of the answer or its end.
+func (a *answer) sendEcho() {
+	a.mail.put(a.echo...)
+	a.echo = nil
+}
+
+// next samples the next token from logits and sends it. done is set if it ends the
+// answer.
+func (a *answer) next(logits []float32, now time.Time) (done *Done, err error) {
+	c, err := a.chain.Next(logits, a.tokens, len(a.tokens), a.request.Alternatives)
+	if err != nil {
+		return nil, err
+	}
+	if a.first.IsZero() {
+		a.first = now
+	}
+	a.last = now
+	a.sendEcho()
+	if a.source.tokenizer.IsEnd(c.ID) && !a.request.IgnoreEOS {
+		return &Done{Reason: FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb), Text: a.text.flush()}, nil
+	}
+	a.tokens = append(a.tokens, c.ID)
+	t := a.token(c)
+	text, stopped, ok := a.text.push(a.source.tokenizer.Piece(c.ID, false))
+	t.Text = text
+	a.mail.put(Event{Type: EventToken, Token: t})
+	if ok {
+		return &Done{Reason: FinishStop, StopString: stopped}, nil
+	}
+	return a.full(), nil
+}
+
+// full returns the end of an answer that is as long as it may be, else nil.
+func (a *answer) full() *Done {
+	if a.length() < a.limit {
+		return nil
+	}
+	return &Done{Reason: FinishLength, ContextFull: a.contextFull, Text: a.text.flush()}
+}
+
+// token describes c with the bytes that it and its alternatives spell.
+func (a *answer) token(c sample.Choice) *Token {
+	t := &Token{Choice: c, Bytes: a.source.tokenizer.Piece(c.ID, true)}
+	for _, top := range c.Top {
+		t.Tops = append(t.Tops, a.source.tokenizer.Piece(top.ID, true))
+	}
+	return t
+}
+
+// finish completes d and sends it as the answer's last event.
+func (a *answer) finish(d *Done, r Receipt, now time.Time) {
+	r.Params = a.request.Params
+	d.Receipt = r
+	d.Usage = Usage{PromptTokens: a.prompt, CachedTokens: a.reused, CompletionTokens: a.length()}
+	if a.first.IsZero() {
+		a.first, a.last = now, now
+	}
+	d.Timings = Timings{
+		Queue:   milliseconds(a.began.Sub(a.submitted) - a.loading),
+		Load:    milliseconds(a.loading),
+		Prefill: milliseconds(a.first.Sub(a.began)),
+		Decode:  milliseconds(a.last.Sub(a.first)),
+	}
+	a.sendEcho()
+	a.mail.put(Event{Type: EventDone, Done: d})
+	a.mail.end(nil)
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func samplingError(err error) *Error {
+	var field *sample.FieldError
+	switch {
+	case errors.As(err, &field):
+		return invalid(field.Field, "%s", field)
+	case errors.Is(err, sample.ErrNotFinite):
+		return errorf(CodeNotFinite, "the model computed numbers that are none (%s); the file may be damaged, or its computation overflows on this device", err)
+	}
+	return errorf(CodeInternal, "sampling failed: %s", err)
+}

@@ -1,0 +1,298 @@
+// Package infer is the generation core: it turns requests into events. Its public
+// face is [Engine].
+//
+// An engine has one resident model on one device. One goroutine, the step loop, owns
+// both, and many answers share each of its steps:
+//
+//	schedule -> forward -> sample -> deliver
+//
+// The scheduler (scheduler.go) and the books of the KV cache (blocks.go) are pure;
+// loop.go runs the step, resident.go brings models, answer.go holds what one answer
+// needs. A consumer takes its events from a mailbox and is never waited for.
+//
+// The same request with the same seed gives the same tokens, whoever shares the
+// steps: a row's logits depend on its own sequence alone (package device), random
+// numbers on seed and position (package sample).
+package infer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/tokenizer"
+)
+
+// Options configure an Engine.
+type Options struct {
+	Catalog Catalog
+
+	// OpenDevice opens the device for one model; the engine closes it before it
+	// loads another. It is called on the OS thread that makes all its calls.
+	OpenDevice func() (device.Device, error)
+
+	Model         string    // the model to load first; none if empty
+	ContextLength int       // positions of one answer; 0: the model's own, or what memory allows
+	CacheType     gguf.Type // of the KV cache, F16 or F32; unset: F16
+	Parallel      int       // answers running at once; 0: 16
+	QueueLimit    int       // requests that may wait; 0: 256
+	ChunkRows     int       // tokens of a step, prefill and decode together; 0: 256
+
+	Logger  *slog.Logger     // nil: nothing is logged
+	Now     func() time.Time // nil: time.Now
+	Version string           // of the program, for receipts
+}
+
+// mixedShare: beside answers in decode, prefill gets one in so many rows of a step,
+// so that a long prompt slows them and does not stop them.
+const mixedShare = 8
+
+// scoredRows is how many rows of a step can score prompts, beyond those that give
+// the next token. Each takes memory for the logits of the whole vocabulary.
+const scoredRows = 32
+
+// Engine answers requests. Its methods may be called by any goroutine.
+type Engine struct {
+	options Options
+	sources *sources
+	inbox   *inbox
+	board   *board
+	cancel  context.CancelFunc // ends a load
+	done    chan struct{}      // closed when the step loop has ended
+}
+
+// Open starts an engine and the loading of its first model, and returns at once.
+func Open(o Options) (*Engine, error) { return open(o, loadModel) }
+
+func open(o Options, load loadFunc) (*Engine, error) {
+	if o.CacheType == 0 {
+		o.CacheType = gguf.F16
+	}
+	setDefault(&o.Parallel, 16)
+	setDefault(&o.QueueLimit, 256)
+	setDefault(&o.ChunkRows, 256)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	switch {
+	case o.Catalog == nil || o.OpenDevice == nil:
+		return nil, errors.New("an engine needs a catalog and a device")
+	case o.CacheType != gguf.F16 && o.CacheType != gguf.F32:
+		return nil, fmt.Errorf("the KV cache cannot be %s: use f16 or f32", o.CacheType)
+	case min(o.ContextLength, o.Parallel, o.QueueLimit, o.ChunkRows) < 0:
+		return nil, errors.New("context length, parallel answers, queue limit and chunk rows must not be negative")
+	}
+	rows := max(o.ChunkRows, o.Parallel)
+	ctx, cancel := context.WithCancel(context.Background())
+	e := &Engine{
+		options: o,
+		sources: &sources{catalog: o.Catalog, log: o.Logger, open: map[string]*source{}},
+		inbox:   newInbox(o.Parallel + o.QueueLimit),
+		board:   newBoard(),
+		cancel:  cancel,
+		done:    make(chan struct{}),
+	}
+	if o.Model == "" {
+		e.board.failed(errNoModel)
+	} else {
+		e.board.update(func(s *Status) {
+			e.board.target = o.Model
+			s.State, s.Model.Name, s.Loading.Model = StateLoading, o.Model, o.Model
+		})
+	}
+	l := &loop{
+		options: o,
+		sources: e.sources,
+		inbox:   e.inbox,
+		board:   e.board,
+		load:    load,
+		ctx:     ctx,
+		sched: scheduler{limits: limits{
+			sequences: o.Parallel,
+			rows:      rows,
+			mixed:     max(1, rows/mixedShare),
+			logits:    min(rows, o.Parallel+scoredRows),
+		}},
+	}
+	go func() {
+		defer close(e.done)
+		l.run()
+	}()
+	return e, nil
+}
+
+var errNoModel = &Error{Code: CodeNotFound, Param: "model", Message: "no model is loaded: name one in the request"}
+
+func setDefault(n *int, value int) {
+	if *n == 0 {
+		*n = value
+	}
+}
+
+// Close ends all answers with CodeClosed, frees the device and returns when the
+// engine's goroutine is gone.
+func (e *Engine) Close() error {
+	e.inbox.close()
+	e.cancel()
+	<-e.done
+	return nil
+}
+
+// WaitReady returns nil once a model can answer, or the *Error for which none can.
+func (e *Engine) WaitReady(ctx context.Context) error { return e.board.wait(ctx) }
+
+// Status is a snapshot; it never waits for the engine.
+func (e *Engine) Status() Status { return e.board.snapshot() }
+
+// Models lists what can be asked for.
+func (e *Engine) Models(ctx context.Context) ([]ModelInfo, error) {
+	return e.options.Catalog.Models(ctx)
+}
+
+// Generate streams one answer. A failure is an *Error, or the error of ctx after a
+// cancel; nothing follows it. To stop ranging cancels the answer too. Each range
+// over the result asks anew.
+func (e *Engine) Generate(ctx context.Context, r Request) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		mail, err := e.submit(ctx, r)
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		for {
+			events, ended, err := mail.take()
+			for _, event := range events {
+				if !yield(event, nil) {
+					return
+				}
+			}
+			switch {
+			case err != nil:
+				yield(Event{}, err)
+				return
+			case ended:
+				return
+			}
+			select {
+			case <-mail.ready:
+			case <-ctx.Done():
+				yield(Event{}, ctx.Err())
+				return
+			}
+		}
+	}
+}
+
+// submit turns r into an answer and hands it to the step loop. All that needs no
+// device happens here, on the caller's time.
+func (e *Engine) submit(ctx context.Context, r Request) (mail *mailbox, err error) {
+	submitted := e.options.Now()
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	if err := e.inbox.enter(); err != nil {
+		return nil, err
+	}
+	err = e.use(ctx, r.Model, func(s *source) error {
+		_, tokens, err := s.prompt(ctx, r, submitted)
+		if err != nil {
+			return err
+		}
+		a, err := newAnswer(ctx, r, s, tokens)
+		if err != nil {
+			return err
+		}
+		a.submitted, mail = submitted, a.mail
+		e.sources.retain(s) // until the loop ends the answer
+		if err := e.inbox.add(a); err != nil {
+			e.sources.release(s)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		e.inbox.leave()
+	}
+	return mail, err
+}
+
+// use calls f with the model called name, or with the resident one if name is
+// empty.
+func (e *Engine) use(ctx context.Context, name string, f func(*source) error) error {
+	if name == "" {
+		if name = e.board.resident(); name == "" {
+			return errNoModel
+		}
+	}
+	s, err := e.sources.acquire(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer e.sources.release(s)
+	return contain(e.options.Logger, func() error { return f(s) })
+}
+
+// Tokenize returns the tokens of text. An empty name means the resident model.
+func (e *Engine) Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) (tokens []int32, err error) {
+	err = e.use(ctx, name, func(s *source) (err error) {
+		tokens, err = s.tokenizer.Encode(ctx, text, tokenizer.Options{AddSpecial: addSpecial, ParseSpecial: parseSpecial})
+		return err
+	})
+	return tokens, err
+}
+
+// Detokenize returns the text of tokens, special tokens as they are spelled. An
+// empty name means the resident model.
+func (e *Engine) Detokenize(ctx context.Context, name string, ids []int32) (text string, err error) {
+	err = e.use(ctx, name, func(s *source) error {
+		text = s.tokenizer.Decode(ids, true)
+		return inVocabulary("tokens", ids, s.config.Vocab)
+	})
+	return text, err
+}
+
+// Render shows a request as the model would get it.
+func (e *Engine) Render(ctx context.Context, r Request) (view Rendered, err error) {
+	if err := r.validate(); err != nil {
+		return Rendered{}, err
+	}
+	err = e.use(ctx, r.Model, func(s *source) (err error) {
+		view.Notice = s.notice
+		view.Prompt, view.Tokens, err = s.prompt(ctx, r, e.options.Now())
+		if len(r.Tokens) > 0 {
+			view.Prompt = s.tokenizer.Decode(r.Tokens, true)
+		}
+		return err
+	})
+	return view, err
+}
+
+// contain calls f and turns a panic into an error. The stack goes to the log.
+func contain(log *slog.Logger, f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error("panic", "value", p, "stack", string(debug.Stack()))
+			err = errorf(CodeInternal, "internal error: %v", p)
+		}
+	}()
+	return f()
+}
+
+// asError returns err as an *Error, of the given code if it has none.
+func asError(code ErrorCode, err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return errorf(code, "%s", err)
+}

@@ -1,0 +1,249 @@
+package infer
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"m40-llm/infer/device"
+)
+
+// loop owns the device, the model and all answers. It runs in one goroutine on one
+// OS thread, because a GPU's context belongs to a thread. Nobody else touches what
+// it owns; it never waits for a consumer.
+type loop struct {
+	options Options
+	sources *sources
+	inbox   *inbox
+	board   *board
+	load    loadFunc
+	ctx     context.Context // ends when the engine closes
+
+	sched    scheduler
+	resident *resident
+	batch    device.Batch
+	failures int // steps that failed since the last one that did not
+}
+
+// run works until the inbox is closed.
+func (l *loop) run() {
+	runtime.LockOSThread()
+	// A model file that is cut short while it is mapped faults when it is read. As
+	// a panic, that ends answers and not the process.
+	debug.SetPanicOnFault(true)
+
+	if l.options.Model != "" {
+		l.loadFirst()
+	}
+	for l.receive() {
+		if err := contain(l.options.Logger, l.turn); err != nil {
+			l.restart(asError(CodeInternal, err))
+		}
+	}
+	l.unload(errClosed)
+	for len(l.sched.waiting) > 0 {
+		l.end(l.sched.waiting[0].answer, errClosed, true)
+	}
+}
+
+// receive takes what came in, and waits for something if there is nothing to do. It
+// returns false when the engine closes.
+func (l *loop) receive() bool {
+	for {
+		closed := l.collect()
+		l.board.count(len(l.sched.running), len(l.sched.waiting))
+		if closed {
+			return false
+		}
+		if len(l.sched.running)+len(l.sched.waiting) > 0 {
+			return true
+		}
+		<-l.inbox.wake
+	}
+}
+
+func (l *loop) collect() (closed bool) {
+	fresh, closed := l.inbox.take()
+	for _, a := range fresh {
+		l.sched.add(a.sequence)
+		if a.model == l.sched.model {
+			l.fit(a)
+		}
+	}
+	return closed
+}
+
+// fit refuses an answer whose prompt is too long for the resident model.
+func (l *loop) fit(a *answer) {
+	if err := a.fit(l.resident.plan.context); err != nil {
+		l.end(a, err, true)
+	}
+}
+
+// turn does one thing: it brings the model that is wanted, or computes one step.
+func (l *loop) turn() error {
+	l.dropCancelled()
+	if q := l.sched.wanted(); q != nil {
+		l.tellPositions()
+		l.bring(q.answer.source)
+		return nil
+	}
+	plan := l.sched.schedule()
+	l.tellPositions()
+	if len(plan) == 0 {
+		return nil
+	}
+	return l.step(plan)
+}
+
+// step computes plan: forward -> sample -> deliver.
+func (l *loop) step(plan []share) error {
+	begin := l.options.Now()
+	for _, w := range plan {
+		if w.seq.answer.began.IsZero() {
+			if err := w.seq.answer.start(begin); err != nil {
+				return err
+			}
+		}
+	}
+	l.fill(plan)
+	if err := l.resident.model.Forward(&l.batch); err != nil {
+		return deviceError(err)
+	}
+	l.failures = 0
+	l.sched.advance(plan)
+	now := l.options.Now()
+	tokens, row := 0, 0
+	for _, w := range plan {
+		before := w.seq.answer.length()
+		if err := l.deliver(w, row, now); err != nil {
+			return deviceError(err)
+		}
+		row += len(w.wanted)
+		tokens += w.seq.answer.length() - before
+	}
+	l.board.step(now.Sub(begin), tokens)
+	return nil
+}
+
+// fill writes the rows of plan into the batch.
+func (l *loop) fill(plan []share) {
+	b := &l.batch
+	b.Tokens, b.Pos, b.Seq, b.Tables, b.Out = b.Tokens[:0], b.Pos[:0], b.Seq[:0], b.Tables[:0], b.Out[:0]
+	for i := range plan {
+		q := plan[i].seq
+		for pos := q.computed; pos < q.computed+plan[i].rows; pos++ {
+			if q.answer.wants(pos) {
+				plan[i].wanted = append(plan[i].wanted, pos)
+				b.Out = append(b.Out, int32(len(b.Tokens)))
+			}
+			b.Tokens = append(b.Tokens, q.tokens[pos])
+			b.Pos = append(b.Pos, int32(pos))
+			b.Seq = append(b.Seq, int32(i))
+		}
+		b.Tables = append(b.Tables, q.table.ids)
+	}
+}
+
+// deliver gives an answer what the step computed for it; row is its first row among
+// the logits. The error is the device's. Logits that are no numbers end this answer
+// alone, and what it left in the cache is forgotten.
+func (l *loop) deliver(w share, row int, now time.Time) error {
+	a := w.seq.answer
+	a.prefilled()
+	var done *Done
+	for i, pos := range w.wanted {
+		if err := l.resident.model.Logits(l.resident.logits, row+i); err != nil {
+			return err
+		}
+		var err error
+		if a.scores(pos) {
+			err = a.score(l.resident.logits)
+		} else {
+			done, err = a.next(l.resident.logits, now)
+		}
+		if err != nil {
+			l.end(a, samplingError(err), false)
+			return nil
+		}
+	}
+	if done == nil && a.missing() == 0 {
+		done = a.full()
+	}
+	if done != nil {
+		a.finish(done, l.resident.receipt, now)
+		l.end(a, nil, true)
+	}
+	return nil
+}
+
+// end ends an answer: err is nil after its done event. Its work stays in the cache
+// if keep is set.
+func (l *loop) end(a *answer, err error, keep bool) {
+	l.sched.remove(a.sequence, keep)
+	a.mail.end(err)
+	l.sources.release(a.source)
+	l.inbox.leave()
+}
+
+func (l *loop) dropCancelled() {
+	for _, q := range slices.Concat(l.sched.running, l.sched.waiting) {
+		if err := q.answer.ctx.Err(); err != nil {
+			l.end(q.answer, err, true)
+		}
+	}
+}
+
+// tellPositions tells those who wait that their place in the queue has changed. An
+// answer that has begun and waits again just pauses.
+func (l *loop) tellPositions() {
+	for i, q := range l.sched.waiting {
+		a := q.answer
+		if a.position != i+1 && a.began.IsZero() {
+			a.position = i + 1
+			a.mail.put(Event{Type: EventQueued, Queued: &Queued{Position: i + 1}})
+		}
+	}
+}
+
+// restart ends the running answers after a failure that leaves the device, or the
+// books of its memory, in an unknown state, and loads the model anew. If that does
+// not help, it gives up until the next request.
+func (l *loop) restart(e *Error) {
+	l.options.Logger.Error("step failed", "code", e.Code, "error", e.Message)
+	if l.resident == nil {
+		l.unload(e)
+		return
+	}
+	s := l.sources.retain(l.resident.source)
+	defer l.sources.release(s)
+	l.unload(e)
+	if l.failures++; l.failures > 1 {
+		l.giveUp(s, e)
+		return
+	}
+	l.bring(s)
+}
+
+// giveUp ends the answers that wait for s.
+func (l *loop) giveUp(s *source, e *Error) {
+	l.board.failed(e)
+	for _, a := range l.waitingFor(s) {
+		l.end(a, e, true)
+	}
+}
+
+func (l *loop) waitingFor(s *source) (list []*answer) {
+	for _, q := range l.sched.waiting {
+		if q.model == s.key() {
+			list = append(list, q.answer)
+		}
+	}
+	return list
+}
+
+func deviceError(err error) *Error {
+	return errorf(CodeDevice, "the device failed: %s", err)
+}

@@ -1,0 +1,54 @@
+package infer
+
+import "sync"
+
+// mailbox carries the events of one answer from the step loop to its consumer.
+// Putting never waits: what is not taken piles up, and an answer's length bounds
+// the pile.
+type mailbox struct {
+	mu     sync.Mutex
+	events []Event
+	ended  bool
+	err    error         // why it ended, nil after a done event
+	ready  chan struct{} // one signal for all that was put since the last take
+}
+
+func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
+
+// put adds events. A waiting time that nobody has looked at yet is replaced by the
+// newer one.
+func (m *mailbox) put(events ...Event) {
+	m.mu.Lock()
+	for _, e := range events {
+		if n := len(m.events); n > 0 && m.events[n-1].Type == e.Type && (e.Type == EventQueued || e.Type == EventLoading) {
+			m.events[n-1] = e
+		} else {
+			m.events = append(m.events, e)
+		}
+	}
+	m.mu.Unlock()
+	m.signal()
+}
+
+// end closes the mailbox; nothing is put after it.
+func (m *mailbox) end(err error) {
+	m.mu.Lock()
+	m.ended, m.err = true, err
+	m.mu.Unlock()
+	m.signal()
+}
+
+// take returns all events since the last take, and whether they were the last.
+func (m *mailbox) take() (events []Event, ended bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	events, m.events = m.events, nil
+	return events, m.ended, m.err
+}
+
+func (m *mailbox) signal() {
+	select {
+	case m.ready <- struct{}{}:
+	default:
+	}
+}

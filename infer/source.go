@@ -1,0 +1,219 @@
+package infer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
+	"m40-llm/infer/tokenizer"
+)
+
+// source is an opened model file with all of it that needs no device: what turns
+// conversations into its tokens and tokens into text. It does not change, so that
+// any goroutine may use it.
+type source struct {
+	name      string // as it was asked for
+	info      ModelInfo
+	file      *gguf.File
+	config    model.Config
+	tokenizer *tokenizer.Tokenizer
+	template  *chat.Template // nil: cannot be used, notice says why
+	notice    string         // what a person should know of it
+
+	hash string // of the file's header and size
+
+	users int           // guarded by sources.mu
+	ready chan struct{} // closed when it is opened, or err says why it cannot be
+	err   error
+}
+
+// key tells models apart: two names of one file are one model, a replaced file
+// under the same name is another.
+func (s *source) key() string { return s.info.Name + "@" + s.hash }
+
+// noTemplate tells what happens to a model without a chat template.
+const noTemplate = "this model has no chat template; ChatML is used, answers may be odd"
+
+// sources shares opened model files among those who use them. A file stays open
+// as long as anyone does.
+type sources struct {
+	catalog Catalog
+	log     *slog.Logger
+
+	mu   sync.Mutex
+	open map[string]*source // by the name that was asked for, and by its own
+}
+
+// acquire opens the model called name, or joins those who did. The caller releases
+// it.
+func (l *sources) acquire(ctx context.Context, name string) (*source, error) {
+	l.mu.Lock()
+	s, ok := l.open[name]
+	if !ok {
+		s = &source{name: name, ready: make(chan struct{})}
+		l.open[name] = s
+	}
+	s.users++
+	l.mu.Unlock()
+	if !ok {
+		s.err = contain(l.log, func() error { return s.read(l.catalog) })
+		l.publish(s)
+	}
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+		l.release(s)
+		return nil, ctx.Err()
+	}
+	if s.err != nil {
+		err := s.err
+		l.release(s)
+		return nil, err
+	}
+	return s, nil
+}
+
+// publish lets those who joined go on. A model is found under its own name too,
+// unless another file is.
+func (l *sources) publish(s *source) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.err != nil {
+		delete(l.open, s.name) // the next one to ask tries again
+	} else if l.open[s.info.Name] == nil {
+		l.open[s.info.Name] = s
+	}
+	close(s.ready)
+}
+
+// retain adds a user to a source that has one.
+func (l *sources) retain(s *source) *source {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.users++
+	return s
+}
+
+func (l *sources) release(s *source) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.users--; s.users > 0 {
+		return
+	}
+	maps.DeleteFunc(l.open, func(_ string, other *source) bool { return other == s })
+	if s.file != nil {
+		s.file.Close()
+	}
+}
+
+func (s *source) read(c Catalog) (err error) {
+	if s.file, s.info, err = c.Open(s.name); err != nil {
+		return asError(CodeModelFile, err)
+	}
+	if s.config, err = model.ReadConfig(s.file); err == nil {
+		s.tokenizer, err = tokenizer.New(s.file)
+	}
+	if err != nil {
+		return errorf(CodeModelFile, "cannot use model %q: %s", s.info.Name, err)
+	}
+	s.hash = headerHash(s.file)
+	s.readTemplate()
+	return nil
+}
+
+// readTemplate never fails: raw prompts need no template.
+func (s *source) readTemplate() {
+	text, err := s.file.Str("tokenizer.chat_template")
+	if errors.Is(err, gguf.ErrMissing) || err == nil && text == "" {
+		s.template, s.notice = chat.ChatML, noTemplate
+		return
+	}
+	if err == nil {
+		s.template, err = chat.Parse(text)
+	}
+	if err != nil {
+		s.notice = fmt.Sprintf("the model's chat template cannot be used (%s); only raw prompts work", err)
+	}
+}
+
+func headerHash(f *gguf.File) string {
+	h := sha256.New()
+	h.Write(f.Header())
+	fmt.Fprintf(h, "%d", f.Size())
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// prompt turns the input of r into tokens. text is what they spell; it is empty if
+// r came with tokens.
+func (s *source) prompt(ctx context.Context, r Request, now time.Time) (text string, tokens []int32, err error) {
+	switch {
+	case len(r.Tokens) > 0:
+		return "", slices.Clone(r.Tokens), inVocabulary("tokens", r.Tokens, s.config.Vocab)
+	case r.Prompt != "":
+		text = r.Prompt
+		tokens, err = s.tokenizer.Encode(ctx, text, tokenizer.Options{AddSpecial: true, ParseSpecial: true})
+	default:
+		text, tokens, err = s.conversation(ctx, r, now)
+	}
+	if err != nil && ctx.Err() == nil {
+		err = asError(CodeInternal, err)
+	}
+	if err == nil && len(tokens) == 0 {
+		err = invalid("prompt", "the prompt has no tokens")
+	}
+	return text, tokens, err
+}
+
+// conversation renders the messages of r. What a message says is data: only the
+// template's own text may hold special tokens.
+func (s *source) conversation(ctx context.Context, r Request, now time.Time) (string, []int32, error) {
+	if s.template == nil {
+		return "", nil, &Error{Code: CodeTemplate, Message: s.notice}
+	}
+	parts, err := s.template.Render(ctx, chat.Input{
+		Messages:            r.Messages,
+		Tools:               r.Tools,
+		AddGenerationPrompt: !r.Continue,
+		Continue:            r.Continue,
+		Vars:                r.TemplateVars,
+		BOSToken:            s.special(s.tokenizer.BOS()),
+		EOSToken:            s.special(s.tokenizer.EOS()),
+		Now:                 now,
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			err = &Error{Code: CodeTemplate, Message: err.Error(), Param: "messages"}
+		}
+		return "", nil, err
+	}
+	spans := make([]tokenizer.Span, len(parts))
+	for i, part := range parts {
+		spans[i] = tokenizer.Span{Text: part.Text, ParseSpecial: !part.Content}
+	}
+	tokens, err := s.tokenizer.EncodeSpans(ctx, spans, false)
+	if err != nil {
+		return "", nil, err
+	}
+	// Some templates leave the first token to the tokenizer, others write it.
+	if bos, _ := s.tokenizer.BOS(); s.tokenizer.AddsBOS() && (len(tokens) == 0 || tokens[0] != bos) {
+		tokens = slices.Insert(tokens, 0, bos)
+	}
+	return parts.String(), tokens, nil
+}
+
+func (s *source) special(id int32, ok bool) string {
+	if !ok {
+		return ""
+	}
+	return s.tokenizer.Text(id)
+}

@@ -1,0 +1,120 @@
+package infer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"m40-llm/infer/model"
+)
+
+// board is the engine's Status, written by the step loop and read by anyone.
+type board struct {
+	mu      sync.Mutex
+	status  Status
+	steps   [64]stepTime  // the last ones, a ring
+	next    int           // place of the next step
+	target  string        // name under which the resident model was asked for
+	changed chan struct{} // closed at the next change of state
+}
+
+// stepTime is what one step did for running answers.
+type stepTime struct {
+	took   time.Duration
+	tokens int
+}
+
+func newBoard() *board { return &board{changed: make(chan struct{})} }
+
+// update changes the status and wakes those who wait for a change of state.
+func (b *board) update(change func(*Status)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.status.State
+	change(&b.status)
+	if b.status.State != before {
+		close(b.changed)
+		b.changed = make(chan struct{})
+	}
+}
+
+// step notes a step that gave tokens tokens to running answers.
+func (b *board) step(took time.Duration, tokens int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.steps[b.next] = stepTime{took, tokens}
+	b.next = (b.next + 1) % len(b.steps)
+}
+
+func (b *board) count(running, queued int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.Running, b.status.Queued = running, queued
+	if running == 0 {
+		b.steps = [len(b.steps)]stepTime{} // the next answer has its own speed
+	}
+}
+
+func (b *board) loading(s *source) {
+	b.update(func(st *Status) {
+		b.target = s.name
+		*st = Status{State: StateLoading, Model: s.info, Notice: s.notice, Running: st.Running, Queued: st.Queued}
+		st.Loading = Loading{Model: s.info.Name, Total: model.WeightBytes(s.file)}
+	})
+}
+
+func (b *board) ready(r *resident, took time.Duration) {
+	b.update(func(st *Status) {
+		st.State = StateReady
+		st.Device = r.device.Info()
+		st.CacheType = r.receipt.CacheType
+		st.ContextLength = r.plan.context
+		st.LoadMS = milliseconds(took)
+	})
+}
+
+func (b *board) failed(e *Error) {
+	b.update(func(st *Status) { st.State, st.Error = StateFailed, e })
+}
+
+func (b *board) snapshot() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.status
+	tokens, took := 0, time.Duration(0)
+	for _, step := range b.steps {
+		tokens += step.tokens
+		took += step.took
+	}
+	if took > 0 {
+		s.Decode = float64(tokens) / took.Seconds()
+	}
+	return s
+}
+
+// resident returns the name of the model that is resident, or is to be.
+func (b *board) resident() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.target
+}
+
+// wait returns when the model is ready, or why it is not.
+func (b *board) wait(ctx context.Context) error {
+	for {
+		b.mu.Lock()
+		s, changed := b.status, b.changed
+		b.mu.Unlock()
+		switch s.State {
+		case StateReady:
+			return nil
+		case StateFailed:
+			return s.Error
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,286 @@
+package infer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/model"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// toy stands in for a model: the logits of a row are a hash of all tokens up to it,
+// found by following the block table from row to row. Wherever rows, positions,
+// blocks or sequences are mixed up, other tokens come out.
+type toy struct {
+	options model.Options
+	cache   []history // by block and position
+	out     []history
+	outPos  []int32
+
+	bench *bench
+}
+
+func (m *toy) Forward(b *device.Batch) error {
+	m.bench.mu.Lock()
+	m.bench.steps++
+	m.bench.rows += len(b.Tokens)
+	step, hook := m.bench.steps, m.bench.onStep
+	m.bench.mu.Unlock()
+	if hook != nil {
+		if err := hook(step, b); err != nil {
+			return err
+		}
+	}
+	p := device.NewProgram(m.options.MaxRows, m.options.MaxOut)
+	if err := b.Check(p, m.options.Blocks, toyVocab); err != nil {
+		return err
+	}
+	m.out, m.outPos = m.out[:0], m.outPos[:0]
+	for row, id := range b.Tokens {
+		before, table := historyOf(nil), b.Tables[b.Seq[row]]
+		if pos := b.Pos[row]; pos > 0 {
+			before = *m.cell(table, pos-1)
+		}
+		*m.cell(table, b.Pos[row]) = before.then(id)
+		if slices.Contains(b.Out, int32(row)) {
+			m.out = append(m.out, before.then(id))
+			m.outPos = append(m.outPos, b.Pos[row])
+		}
+	}
+	return nil
+}
+
+func (m *toy) cell(table []int32, pos int32) *history {
+	return &m.cache[int(table[pos/device.BlockSize])*device.BlockSize+int(pos%device.BlockSize)]
+}
+
+func (m *toy) Logits(dst []float32, i int) error {
+	fillLogits(dst, m.out[i])
+	if hook := m.bench.onLogits; hook != nil {
+		hook(dst, m.outPos[i])
+	}
+	return nil
+}
+
+const (
+	toyVocab = 320
+	toyEnd   = 2            // the vocabulary's end token
+	letterA  = 3 + int('a') // the bytes follow three special tokens
+)
+
+// fillLogits makes logits from a history: small letters and pairs of them are
+// likely, so that answers are text.
+func fillLogits(dst []float32, h history) {
+	for id := range dst {
+		dst[id] = float32(h.then(int32(id))>>40) / (1 << 22) // 0 to 4
+		if id >= letterA && id < letterA+26 || id >= 3+256 {
+			dst[id] += 8
+		}
+	}
+}
+
+func (h history) then(id int32) history { return (h ^ history(uint32(id)+1)) * 1099511628211 }
+
+// greedy returns the n tokens that the toy answers to prompt at temperature 0, with
+// no engine at all.
+func greedy(prompt []int32, n int) []int32 {
+	tokens, logits := slices.Clone(prompt), make([]float32, toyVocab)
+	for range n {
+		fillLogits(logits, historyOf(tokens))
+		best := 0
+		for id := range logits {
+			if logits[id] > logits[best] {
+				best = id
+			}
+		}
+		tokens = append(tokens, int32(best))
+	}
+	return tokens[len(prompt):]
+}
+
+// bench is an engine over toys, with hooks into its steps.
+type bench struct {
+	*Engine
+	t     *testing.T
+	files map[string][]byte
+
+	mu       sync.Mutex
+	steps    int
+	rows     int
+	open     int // devices
+	opened   int
+	loaded   []string
+	openErr  error
+	memory   int64
+	onStep   func(step int, b *device.Batch) error
+	onLogits func(logits []float32, pos int32)
+	onLoad   func(ctx context.Context, o model.Options) error
+}
+
+// toyDevice has memory and nothing else.
+type toyDevice struct {
+	device.Device
+	bench *bench
+}
+
+func (d toyDevice) Info() device.Info {
+	return device.Info{Kind: "toy", Name: "a toy", Path: "hash", Memory: d.bench.memory}
+}
+
+func (d toyDevice) Close() error {
+	d.bench.mu.Lock()
+	defer d.bench.mu.Unlock()
+	d.bench.open--
+	return nil
+}
+
+func (b *bench) Models(context.Context) ([]ModelInfo, error) { return nil, nil }
+
+func (b *bench) OpenDevice() (device.Device, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.openErr != nil {
+		return nil, b.openErr
+	}
+	if b.open++; b.open > 1 {
+		b.t.Error("a second device was opened before the first was closed")
+	}
+	b.opened++
+	return toyDevice{bench: b}, nil
+}
+
+// catalog serves the files of a bench.
+type catalog struct{ *bench }
+
+func (c catalog) Open(name string) (*gguf.File, ModelInfo, error) {
+	data, ok := c.files[name]
+	if !ok {
+		return nil, ModelInfo{}, errorf(CodeNotFound, "there is no model %q", name)
+	}
+	f, err := gguf.Parse(data)
+	return f, ModelInfo{Name: name, Size: int64(len(data))}, err
+}
+
+// newBench starts an engine; set is called before, and its first model is "toy"
+// unless set says otherwise.
+func newBench(t *testing.T, set func(*bench, *Options)) *bench {
+	b := &bench{t: t, files: map[string][]byte{
+		"toy":   gguftest.TinyLlama(gguftest.Llama{}),
+		"other": gguftest.TinyLlama(gguftest.Llama{Seed: 1, Context: 128}),
+	}}
+	o := Options{
+		Catalog:    catalog{b},
+		OpenDevice: b.OpenDevice,
+		Model:      "toy",
+		Logger:     slog.New(slog.NewTextHandler(testWriter{t}, nil)),
+		Version:    "test",
+	}
+	if set != nil {
+		set(b, &o)
+	}
+	e, err := open(o, func(ctx context.Context, f *gguf.File, d device.Device, o model.Options) (forwarder, error) {
+		if b.onLoad != nil {
+			if err := b.onLoad(ctx, o); err != nil {
+				return nil, err
+			}
+		}
+		o.Progress(1, 1)
+		return &toy{options: o, cache: make([]history, o.Blocks*device.BlockSize), bench: b}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Engine = e
+	t.Cleanup(func() {
+		e.Close()
+		if b.open != 0 {
+			t.Errorf("%d devices are still open after Close", b.open)
+		}
+		if e.inbox.inside != 0 || len(e.sources.open) != 0 {
+			t.Errorf("%d requests and %d files are still open after Close", e.inbox.inside, len(e.sources.open))
+		}
+	})
+	return b
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(p), nil }
+
+// reply is all that one answer sent.
+type reply struct {
+	events []Event
+	prompt []Token
+	tokens []Token
+	text   string
+	done   *Done
+	err    error
+}
+
+func (r reply) ids() (ids []int32) {
+	for _, t := range r.tokens {
+		ids = append(ids, t.ID)
+	}
+	return ids
+}
+
+func (r reply) code() ErrorCode {
+	var e *Error
+	if errors.As(r.err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// ask reads an answer to its end. The order of its events is checked.
+func (b *bench) ask(r Request) reply { return b.askContext(b.t.Context(), r, nil) }
+
+func (b *bench) askContext(ctx context.Context, r Request, each func(Event)) (a reply) {
+	order := map[EventType]int{EventQueued: 1, EventLoading: 1, EventPrefill: 1, EventToken: 2, EventDone: 3}
+	last := 0
+	for e, err := range b.Generate(ctx, r) {
+		if err != nil {
+			a.err = err
+			continue
+		}
+		if order[e.Type] < last || last == 3 || a.err != nil {
+			b.t.Errorf("a %s event comes too late", e.Type)
+		}
+		last = order[e.Type]
+		a.events = append(a.events, e)
+		switch {
+		case e.Token != nil && e.Token.Prompt:
+			a.prompt = append(a.prompt, *e.Token)
+		case e.Token != nil:
+			a.tokens = append(a.tokens, *e.Token)
+			a.text += e.Token.Text
+		case e.Done != nil:
+			a.done = e.Done
+			a.text += e.Done.Text
+		}
+		if each != nil {
+			each(e)
+		}
+	}
+	if (a.done == nil) == (a.err == nil) {
+		b.t.Errorf("an answer ended with done %v and error %v", a.done, a.err)
+	}
+	return a
+}
+
+// request asks for n tokens at temperature 0.
+func request(prompt []int32, n int) Request {
+	r := DefaultRequest()
+	r.Tokens, r.MaxTokens, r.Params.Temperature = prompt, n, 0
+	return r
+}

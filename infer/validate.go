@@ -1,0 +1,65 @@
+package infer
+
+import (
+	"errors"
+	"fmt"
+
+	"m40-llm/infer/sample"
+)
+
+// Limits of a request, far above what a person or a program has use for.
+const (
+	maxAlternatives = 256
+	maxStops        = 64
+	maxStopBytes    = 1024
+)
+
+// validate reports the first field that is wrong whatever the model.
+func (r *Request) validate() error {
+	inputs := 0
+	for _, given := range []bool{len(r.Messages) > 0, r.Prompt != "", len(r.Tokens) > 0} {
+		if given {
+			inputs++
+		}
+	}
+	var field *sample.FieldError
+	switch err := r.Params.Validate(); {
+	case inputs == 0:
+		return invalid("messages", "the request has no input: give messages, a prompt or tokens")
+	case inputs > 1:
+		return invalid("messages", "the request has %d inputs: give only one of messages, prompt and tokens", inputs)
+	case r.Continue && (len(r.Messages) == 0 || r.Messages[len(r.Messages)-1].Role != "assistant"):
+		return invalid("continue", "continue is set, but the last message is not an assistant's")
+	case errors.As(err, &field):
+		return invalid(field.Field, "%s", field)
+	case err != nil:
+		return invalid("params", "%s", err)
+	case r.MaxTokens < -1:
+		return invalid("max_tokens", "max_tokens is %d: must be 0 or more, or -1 for as many as fit", r.MaxTokens)
+	case r.Alternatives < 0 || r.Alternatives > maxAlternatives:
+		return invalid("alternatives", "alternatives is %d: must be from 0 to %d", r.Alternatives, maxAlternatives)
+	case len(r.Stop) > maxStops:
+		return invalid("stop", "there are %d stop strings: give at most %d", len(r.Stop), maxStops)
+	}
+	for i, stop := range r.Stop {
+		if stop == "" || len(stop) > maxStopBytes {
+			return invalid("stop", "stop string %d has %d bytes: must be from 1 to %d", i+1, len(stop), maxStopBytes)
+		}
+	}
+	return nil
+}
+
+// inVocabulary reports the first of ids that is not a token of a vocabulary of
+// size vocab.
+func inVocabulary(param string, ids []int32, vocab int) error {
+	for i, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return invalid(param, "%s: number %d is %d, but the model's tokens are 0 to %d", param, i+1, id, vocab-1)
+		}
+	}
+	return nil
+}
+
+func invalid(param, format string, args ...any) *Error {
+	return &Error{Code: CodeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
+}
