@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
@@ -37,6 +38,7 @@ type golden struct {
 func TestLogitsEqualTheReference(t *testing.T) {
 	devices := map[string]func() (device.Device, error){
 		"ref": func() (device.Device, error) { return ref.New(), nil },
+		"cpu": openCPU,
 	}
 	for _, name := range []string{
 		"llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied",
@@ -52,7 +54,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 			{"f16.gguf", gguf.F32, 0.25},
 			{"f16.gguf", gguf.F16, 0.25},
 		} {
-			for kind, open := range devices {
+			for kind, openDevice := range devices {
 				t.Run(fmt.Sprintf("%s %s on %s with %s cache", name, c.file, kind, c.cache), func(t *testing.T) {
 					dir := fixtures.Path(t, "logits", name)
 					g := readGolden(t, dir)
@@ -61,7 +63,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 						if want.Name == "window16" { // the same weights under a key that the file has not got
 							file = withWindow(file, 16)
 						}
-						m := load(t, file, open, c.cache)
+						m := load(t, file, openDevice, c.cache)
 						worst := compareLogits(t, m, g.Sequences, readFloats(t, filepath.Join(dir, want.Logits)), want.Shape)
 						steps := compareGreedy(t, m, g.Sequences, want.Greedy, want.GreedyMargin, c.tolerance)
 						t.Logf("largest difference %.2g of %g allowed, %d greedy steps compared", worst, c.tolerance, steps)
@@ -74,6 +76,8 @@ func TestLogitsEqualTheReference(t *testing.T) {
 		}
 	}
 }
+
+func openCPU() (device.Device, error) { return cpu.Open(2) }
 
 // withWindow inserts llama.attention.sliding_window into the metadata of a file,
 // and a key of filling so that the tensors move by a multiple of the alignment.
@@ -92,20 +96,22 @@ func withWindow(file []byte, window uint32) []byte {
 	return file
 }
 
-func load(t *testing.T, file []byte, open func() (device.Device, error), cache gguf.Type) *model.Model {
+func load(t *testing.T, file []byte, openDevice func() (device.Device, error), cache gguf.Type) *model.Model {
 	t.Helper()
 	f, err := gguf.Parse(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev, err := open()
+	return open(t, f, openDevice, cache)
+}
+
+func open(t *testing.T, f *gguf.File, openDevice func() (device.Device, error), cache gguf.Type) *model.Model {
+	t.Helper()
+	dev, err := openDevice()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		dev.Close()
-		f.Close()
-	})
+	t.Cleanup(func() { dev.Close() })
 	m, err := model.Load(context.Background(), f, dev, model.Options{CacheType: cache, Blocks: 8, MaxRows: 64})
 	if err != nil {
 		t.Fatal(err)

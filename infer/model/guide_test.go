@@ -1,0 +1,88 @@
+package model_test
+
+import (
+	"context"
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/guide"
+	"m40-llm/infer/ref"
+	"m40-llm/infer/tokenizer"
+)
+
+// An 8-bit activation moves a logit by some hundredths. Where the reference sees a
+// margin above this, no correct device may choose another token.
+const guideMargin = 0.3
+
+// The vector units and the slow reference must write the same texts. The reference
+// is given what the other wrote, so that each step is compared on the same path.
+func TestGuideIsTheSameOnTheCPUAndTheReference(t *testing.T) {
+	const steps = 64
+	f, err := gguf.Parse(guide.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.New(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpuModel := open(t, f, openCPU, gguf.F16)
+	refModel := open(t, f, func() (device.Device, error) { return ref.New(), nil }, gguf.F16)
+	compared := 0
+	for _, question := range []string{
+		"Hello!",
+		"What is top-p?",
+		"What does temperature do?",
+		"Tell me a short story about a lighthouse.",
+		"How do I share a chat with somebody in the house?",
+		"What is 7 plus 5?",
+		"Name three animals.",
+		"Write a function that adds two numbers in Python.",
+		"Why is the sky blue?",
+		"Who are you?",
+	} {
+		prompt, err := tok.Encode(context.Background(), "<|im_start|>user\n"+question+"<|im_end|>\n<|im_start|>assistant\n", tokenizer.Options{ParseSpecial: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := prompt
+		for done := 0; len(text) < len(prompt)+steps; {
+			logits := feed(t, cpuModel, text[done:], done)
+			done = len(text)
+			text = append(text, int32(argMax(logits[len(logits)-1])))
+		}
+		// The comparison may end at any step, so the reference reads a few rows ahead.
+		const ahead = 8
+		logits := feed(t, refModel, prompt, 0)
+		for i := len(prompt); i < len(text); i++ {
+			if i == len(logits)+1 {
+				logits = append(logits, feed(t, refModel, text[i-1:min(i-1+ahead, len(text))], i-1)...)
+			}
+			best, margin := topTwo(logits[i-1])
+			if margin <= guideMargin {
+				break
+			}
+			if int32(best) != text[i] {
+				t.Errorf("%q, step %d: the reference chooses %q by %.2f, the CPU %q", question, i-len(prompt), tok.Text(int32(best)), margin, tok.Text(text[i]))
+				break
+			}
+			compared++
+		}
+	}
+	t.Logf("%d of %d steps compared", compared, 10*steps)
+	if compared < 100 {
+		t.Errorf("only %d steps could be compared", compared)
+	}
+}
+
+func topTwo(logits []float32) (best int, margin float32) {
+	best = argMax(logits)
+	second := -1
+	for i := range logits {
+		if i != best && (second < 0 || logits[i] > logits[second]) {
+			second = i
+		}
+	}
+	return best, logits[best] - logits[second]
+}
