@@ -37,12 +37,12 @@ type Options struct {
 	// loads another. It is called on the OS thread that makes all its calls.
 	OpenDevice func() (device.Device, error)
 
-	Model         string    // the model to load first; none if empty
-	ContextLength int       // positions of one answer; 0: the model's own, or what memory allows
-	CacheType     gguf.Type // of the KV cache, F16 or F32; unset: F16
-	Parallel      int       // answers running at once; 0: 16
-	QueueLimit    int       // requests that may wait; 0: 256
-	ChunkRows     int       // tokens of a step, prefill and decode together; 0: 256
+	Model         string // the model to load first; none if empty
+	ContextLength int    // positions of one answer; 0: the model's own, or what memory allows
+	CacheType     string // of the KV cache, f16 or f32; empty: f16
+	Parallel      int    // answers running at once; 0: 16
+	QueueLimit    int    // requests that may wait; 0: 256
+	ChunkRows     int    // tokens of a step, prefill and decode together; 0: 256
 
 	Logger  *slog.Logger     // nil: nothing is logged
 	Now     func() time.Time // nil: time.Now
@@ -56,6 +56,8 @@ const mixedShare = 8
 // scoredRows is how many rows of a step can score prompts, beyond those that give
 // the next token. Each takes memory for the logits of the whole vocabulary.
 const scoredRows = 32
+
+var cacheTypes = map[string]gguf.Type{"f16": gguf.F16, "f32": gguf.F32}
 
 // Engine answers requests. Its methods may be called by any goroutine.
 type Engine struct {
@@ -71,8 +73,8 @@ type Engine struct {
 func Open(o Options) (*Engine, error) { return open(o, loadModel) }
 
 func open(o Options, load loadFunc) (*Engine, error) {
-	if o.CacheType == 0 {
-		o.CacheType = gguf.F16
+	if o.CacheType == "" {
+		o.CacheType = "f16"
 	}
 	setDefault(&o.Parallel, 16)
 	setDefault(&o.QueueLimit, 256)
@@ -83,11 +85,12 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	cacheType, known := cacheTypes[o.CacheType]
 	switch {
 	case o.Catalog == nil || o.OpenDevice == nil:
 		return nil, errors.New("an engine needs a catalog and a device")
-	case o.CacheType != gguf.F16 && o.CacheType != gguf.F32:
-		return nil, fmt.Errorf("the KV cache cannot be %s: use f16 or f32", o.CacheType)
+	case !known:
+		return nil, fmt.Errorf("the KV cache cannot be %q: use f16 or f32", o.CacheType)
 	case min(o.ContextLength, o.Parallel, o.QueueLimit, o.ChunkRows) < 0:
 		return nil, errors.New("context length, parallel answers, queue limit and chunk rows must not be negative")
 	}
@@ -111,6 +114,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	}
 	l := &loop{
 		options: o,
+		cache:   cacheType,
 		sources: e.sources,
 		inbox:   e.inbox,
 		board:   e.board,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
 )
 
 // loop owns the device, the model and all answers. It runs in one goroutine on one
@@ -15,6 +16,7 @@ import (
 // it owns; it never waits for a consumer.
 type loop struct {
 	options Options
+	cache   gguf.Type
 	sources *sources
 	inbox   *inbox
 	board   *board

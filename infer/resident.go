@@ -2,7 +2,6 @@ package infer
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"m40-llm/infer/device"
@@ -91,12 +90,12 @@ func (l *loop) open(s *source) (r *resident, err error) {
 
 func (l *loop) place(s *source, dev device.Device) (*resident, error) {
 	info, o := dev.Info(), l.options
-	plan, err := planMemory(s.config, model.WeightBytes(s.file), info.Memory, o.CacheType, o.ContextLength, l.sched.limits)
+	plan, err := planMemory(s.config, model.WeightBytes(s.file), info.Memory, l.cache, o.ContextLength, l.sched.limits)
 	if err != nil {
 		return nil, err
 	}
 	m, err := l.load(l.ctx, s.file, dev, model.Options{
-		CacheType: o.CacheType,
+		CacheType: l.cache,
 		Blocks:    plan.blocks,
 		MaxRows:   l.sched.limits.rows,
 		MaxOut:    l.sched.limits.logits,
@@ -114,7 +113,7 @@ func (l *loop) place(s *source, dev device.Device) (*resident, error) {
 		ModelHash: s.hash,
 		Device:    info.Name,
 		Path:      info.Path,
-		CacheType: strings.ToLower(o.CacheType.String()),
+		CacheType: o.CacheType,
 		Engine:    o.Version,
 	}
 	if s.template != nil {

@@ -158,7 +158,7 @@ func headerHash(f *gguf.File) string {
 func (s *source) prompt(ctx context.Context, r Request, now time.Time) (text string, tokens []int32, err error) {
 	switch {
 	case len(r.Tokens) > 0:
-		return "", slices.Clone(r.Tokens), inVocabulary("tokens", r.Tokens, s.config.Vocab)
+		tokens = slices.Clone(r.Tokens)
 	case r.Prompt != "":
 		text = r.Prompt
 		tokens, err = s.tokenizer.Encode(ctx, text, tokenizer.Options{AddSpecial: true, ParseSpecial: true})
@@ -170,6 +170,10 @@ func (s *source) prompt(ctx context.Context, r Request, now time.Time) (text str
 	}
 	if err == nil && len(tokens) == 0 {
 		err = invalid("prompt", "the prompt has no tokens")
+	}
+	if err == nil {
+		// A file may name tokens that its model has no row for.
+		err = inVocabulary("tokens", tokens, s.config.Vocab)
 	}
 	return text, tokens, err
 }

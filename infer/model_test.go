@@ -1,0 +1,178 @@
+package infer
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/ref"
+)
+
+// openReference starts an engine with the real forward pass on the reference
+// device.
+func openReference(t *testing.T, file []byte, set func(*Options)) *bench {
+	t.Helper()
+	b := &bench{t: t, files: map[string][]byte{"m": file}}
+	o := Options{
+		Catalog:    catalog{b},
+		OpenDevice: func() (device.Device, error) { return ref.New(), nil },
+		Model:      "m",
+	}
+	if set != nil {
+		set(&o)
+	}
+	e, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	b.Engine = e
+	if err := e.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestRealModel_AnswersBesideOthersAreTheSameBits(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})
+	var requests []Request
+	for i := range 6 {
+		r := DefaultRequest()
+		r.Messages = []chat.Message{{Role: "system", Content: "the same beginning for all of them"}, {Role: "user", Content: string(rune('a' + i))}}
+		r.MaxTokens, r.IgnoreEOS, r.Alternatives, r.PromptLogProb = 16, true, 3, i%3 == 0
+		r.Params.Temperature, r.Params.Seed = 1.2, int64(i)
+		requests = append(requests, r)
+	}
+	alone := make([]reply, len(requests))
+	for i, r := range requests {
+		alone[i] = openReference(t, file, nil).ask(r)
+	}
+	b := openReference(t, file, func(o *Options) { o.Parallel, o.ChunkRows = 4, 20 })
+	var wg sync.WaitGroup
+	for i, r := range requests {
+		wg.Go(func() {
+			a := b.ask(r)
+			// Log-probabilities are compared too, so this is about bits.
+			if a.err != nil || len(a.tokens) != 16 || !reflect.DeepEqual(a.tokens, alone[i].tokens) || !reflect.DeepEqual(a.prompt, alone[i].prompt) {
+				t.Errorf("request %d: %v, %v; alone %v, %v", i, a.ids(), a.err, alone[i].ids(), alone[i].err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestRealModel_TheNextTurnComputesOnlyWhatIsNew(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{})
+	b := openReference(t, file, nil)
+	opening := request(span(3, 43), 20)
+	opening.IgnoreEOS = true
+	first := b.ask(opening)
+	turn := request(slices.Concat(span(3, 43), first.ids(), span(100, 110)), 10)
+	turn.Alternatives = 2
+	a := b.ask(turn)
+	if a.err != nil || a.done.Usage.CachedTokens != 59 {
+		t.Fatalf("%+v, %v; want 59 cached tokens", a.done, a.err)
+	}
+	if fresh := openReference(t, file, nil).ask(turn); !reflect.DeepEqual(a.tokens, fresh.tokens) {
+		t.Errorf("%v on a reused cache, %v on a fresh one", a.ids(), fresh.ids())
+	}
+}
+
+// TestRealModel_GreedyAnswersEqualTheReference asks for all sequences of a fixture at
+// once and compares with what another program computed: greedy tokens up to the
+// first step that rounding could turn over, and scores of the prompts' last tokens.
+func TestRealModel_GreedyAnswersEqualTheReference(t *testing.T) {
+	const tolerance = 1e-3 // of log-probabilities, float32 throughout
+	for _, name := range []string{
+		"llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied", "mistral", "mistral_nemo", "qwen2",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := fixtures.Path(t, "logits", name)
+			var golden struct {
+				Sequences [][]int32
+				Goldens   []struct {
+					Logits       string
+					Shape        []int `json:"logits_shape"` // sequences, last positions, vocabulary
+					Greedy       [][]int32
+					GreedyMargin [][]float64 `json:"greedy_margin"`
+				}
+			}
+			if err := json.Unmarshal(readFile(t, filepath.Join(dir, "golden.json")), &golden); err != nil {
+				t.Fatal(err)
+			}
+			want := golden.Goldens[0]
+			positions, vocab := want.Shape[1], want.Shape[2]
+			logits := readFile(t, filepath.Join(dir, want.Logits))
+			b := openReference(t, readFile(t, filepath.Join(dir, "f32.gguf")), func(o *Options) {
+				o.CacheType, o.ChunkRows = "f32", 40
+			})
+			var wg sync.WaitGroup
+			for s, prompt := range golden.Sequences {
+				wg.Go(func() {
+					r := request(prompt, len(want.Greedy[s]))
+					r.IgnoreEOS, r.PromptLogProb = true, true
+					a := b.ask(r)
+					if a.err != nil || len(a.tokens) != r.MaxTokens || len(a.prompt) != len(prompt) {
+						t.Errorf("sequence %d: %d tokens, %d of the prompt, %v", s, len(a.tokens), len(a.prompt), a.err)
+						return
+					}
+					compared := 0
+					for i, id := range a.ids() {
+						if want.GreedyMargin[s][i] <= 2*tolerance {
+							break
+						}
+						if id != want.Greedy[s][i] {
+							t.Errorf("sequence %d: token %d is %d, want %d", s, i, id, want.Greedy[s][i])
+							break
+						}
+						compared++
+					}
+					if compared == 0 {
+						t.Errorf("sequence %d: nothing was compared", s)
+					}
+					for row := range positions - 1 {
+						at := len(prompt) - positions + row + 1 // the token that this row predicts
+						expected := logProb(logits[4*(s*positions+row)*vocab:][:4*vocab], prompt[at])
+						if got := a.prompt[at].LogProb; !(math.Abs(got-expected) <= tolerance) {
+							t.Errorf("sequence %d: prompt token %d has log-probability %g, want %g", s, at, got, expected)
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// logProb is the log-probability of token id in a row of little-endian float32
+// logits.
+func logProb(row []byte, id int32) float64 {
+	sum := 0.0
+	at := func(i int) float64 {
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(row[4*i:])))
+	}
+	for i := range len(row) / 4 {
+		sum += math.Exp(at(i))
+	}
+	return at(int(id)) - math.Log(sum)
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
