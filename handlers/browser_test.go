@@ -405,3 +405,117 @@ func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n```"), "\n")
 	return lines[len(lines)-1]
 }
+
+const sampleAnswer = `Because the two phases ask different things of the card. While it writes, its cores spend most of their time waiting.
+
+**Reading the prompt** handles many tokens together. Each weight is fetched once and used for every token of the chunk, so the arithmetic units stay busy.
+
+**Writing** handles one token at a time. Every weight still has to be fetched, but now for a single multiplication each:
+
+` + "```" + `text
+tokens/s ≤ bandwidth ÷ bytes read per token
+         = 251 GB/s ÷ 4.92 GB
+         = 51
+` + "```" + `
+
+Three things move that wall:
+
+1. fewer bytes per weight,
+2. more answers per pass over the weights,
+3. a layout that the kernel can read in long, aligned runs.
+`
+
+// pieces cuts text into what could be tokens.
+func pieces(text string) []string { return strings.SplitAfter(text, " ") }
+
+// TestEveryStateOfThePage goes through what a person may see, in both themes and
+// on a phone. With -shots it also takes pictures.
+func TestEveryStateOfThePage(t *testing.T) {
+	engine := newScript()
+	b := openBrowser(t, serve(t, engine))
+	fits := func(screen string) {
+		t.Helper()
+		if got := b.value("document.documentElement.scrollWidth <= innerWidth && document.documentElement.scrollHeight <= innerHeight"); got != "true" {
+			t.Errorf("%s: the document scrolls", screen)
+		}
+		b.shot(screen)
+	}
+	both := func(screen string) {
+		t.Helper()
+		for _, scheme := range []string{"dark", "light"} {
+			b.scheme(scheme)
+			fits(screen + "-" + scheme)
+		}
+	}
+
+	engine.set(func(s *infer.Status) {
+		s.State, s.Loading = infer.StateLoading, infer.Loading{Done: 3_200_000_000, Total: 4_920_000_000}
+		s.Model = infer.ModelInfo{Name: "Llama 3.1 8B", Quant: "Q4_K_M", Parameters: 8_030_000_000}
+	})
+	b.open("/")
+	b.until("document.querySelector('[data-engine=state_text]').innerText === 'loading, 65 %'")
+	both("loading")
+	engine.set(func(s *infer.Status) {
+		s.State = infer.StateFailed
+		s.Error = &infer.Error{Code: infer.CodeModelFile, Message: "models/llama.gguf ends after 1.2 GB, but its header promises 4.9 GB; download it again"}
+	})
+	b.until("document.querySelector('[data-engine=state_text]').innerText === 'failed'")
+	both("failed")
+	engine.set(func(s *infer.Status) { *s = newScript().status })
+	b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
+	both("first")
+
+	b.say("Why is my M40 slow at writing but quick at reading the prompt? Keep it short, I know what a matrix product is.")
+	answer := engine.next(t)
+	engine.set(func(s *infer.Status) { s.Running, s.Decode = 1, 905 })
+	answer.send(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2}})
+	b.until("!document.querySelector('.wait')?.hidden")
+	both("queued")
+	answer.send(infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "Llama 3.1 8B", Done: 3_200_000_000, Total: 4_920_000_000}})
+	b.until("document.querySelector('[data-wait]').innerText.startsWith('Loading')")
+	fits("answer-loading")
+	answer.send(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 737, Total: 1440, Cached: 737}})
+	time.Sleep(100 * time.Millisecond)
+	answer.send(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1200, Total: 1440, Cached: 737}})
+	b.until("document.querySelector('[data-wait-amount]').innerText.startsWith('1,200')")
+	both("prefill")
+	answer.write(pieces(sampleAnswer)...)
+	answer.finish()
+	b.until("document.querySelector('.answer:last-child .why .chip').innerText !== ''")
+	both("answered")
+
+	b.script(`document.querySelector('[data-param=temperature] input[type=range]').value = 0.9
+		document.querySelector('[data-param=temperature] input[type=range]').dispatchEvent(new Event('input'))
+		document.querySelector('[data-param=top_p] input[type=range]').value = 0.8
+		document.querySelector('[data-param=top_p] input[type=range]').dispatchEvent(new Event('input'))
+		document.querySelector('[data-pin]').click()`)
+	engine.set(func(s *infer.Status) {
+		s.Notice = "This model has no chat template. Messages are sent as plain text, so answers may be odd."
+	})
+	b.say("So if I start a second chat, does the first one slow down?")
+	answer = engine.next(t)
+	answer.write(pieces("Only a little. Both chats need the same weights, so the engine reads them once per step and uses them twice.\n\nWhat grows is the *cache* traffic: each chat also reads its own")...)
+	b.until("document.querySelector('.answer:last-child .tail')?.innerText.endsWith('its own')")
+	both("writing")
+	b.size(390, 844, true)
+	both("phone-writing")
+	b.do(chromedp.Click("[data-sheet-open]"))
+	b.until("document.body.dataset.sheet === 'open'")
+	both("phone-parameters")
+	b.do(chromedp.Click("[data-sheet-close]"))
+	b.size(320, 640, true)
+	fits("narrow")
+	b.size(900, 700, false)
+	fits("tablet")
+	b.size(1440, 900, false)
+	b.press("Escape", 27)
+	b.until("document.querySelector('.answer:last-child .why .chip').innerText.startsWith('stopped by you')")
+	engine.set(func(s *infer.Status) { s.Notice, s.Running, s.Decode = "", 0, 0 })
+	b.say("And now all of the letters, please.")
+	engine.next(t).fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 2822, ContextLength: 2048})
+	b.until("!document.querySelector('.answer:last-child .errbox').hidden")
+	both("context")
+	b.do(chromedp.Click("[data-help]"))
+	both("help")
+	b.clean()
+}

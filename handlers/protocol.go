@@ -336,13 +336,14 @@ func titled(w wireError) *wireError {
 	return &w
 }
 
-// sentence makes an error's text one.
+// sentence makes an error's text one. A name at its beginning stays as it is.
 func sentence(text string) string {
 	if text == "" {
 		return ""
 	}
-	r, n := utf8.DecodeRuneInString(text)
-	text = strings.ToUpper(string(r)) + text[n:]
+	if first, _, _ := strings.Cut(text, " "); strings.Trim(first, "abcdefghijklmnopqrstuvwxyz") == "" {
+		text = strings.ToUpper(text[:1]) + text[1:]
+	}
 	if !strings.ContainsAny(text[len(text)-1:], ".!?") {
 		text += "."
 	}

@@ -6,6 +6,7 @@ package web
 import (
 	"math"
 	"strconv"
+	"strings"
 )
 
 // Page is the whole playground page.
@@ -58,7 +59,13 @@ type Param struct {
 	About       string  // one sentence for the title and for screen readers
 }
 
-func (p Param) format(v float64) string { return strconv.FormatFloat(v, 'f', p.Digits, 64) }
+func (p Param) format(v float64) string {
+	s := strconv.FormatFloat(v, 'f', p.Digits, 64)
+	if p.Digits == 3 {
+		s = strings.TrimSuffix(s, "0")
+	}
+	return s
+}
 
 func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 

@@ -70,7 +70,7 @@ type Options struct {
 	QueueBytes  int              // bytes a reader may be behind; default 256 KiB
 	History     int              // events kept for readers that come back; default 2048
 	Now         func() time.Time // default time.Now
-	Seed        func() int64     // draws a seed; default 32 random bits
+	Seed        func() int64     // draws a seed; default at most six digits, which people can note down
 	NewID       func() string    // names a chat; default 130 random bits
 	Log         *slog.Logger     // default: nothing is logged
 }
@@ -106,7 +106,7 @@ func New(engine Engine, opt Options) *Service {
 		opt.Now = time.Now
 	}
 	if opt.Seed == nil {
-		opt.Seed = func() int64 { return int64(rand.Uint32()) }
+		opt.Seed = func() int64 { return rand.Int64N(1_000_000) }
 	}
 	if opt.NewID == nil {
 		opt.NewID = crand.Text

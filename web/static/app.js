@@ -2,7 +2,7 @@
 // becomes elements.
 import { Chat, showError } from './chat.js'
 import { showEngine } from './engine.js'
-import { count, percent, rate } from './format.js'
+import { count, percent } from './format.js'
 import { Params } from './params.js'
 import { Link } from './socket.js'
 
@@ -23,19 +23,20 @@ let offline = false
 
 const link = new Link(document.body.dataset.chat, {
   frame(f) {
-    const stick = atEnd()
     const apply = {
       engine: () => { engine = f.engine; showEngine(engine) },
       snapshot: () => {
         chat.show(f.chat)
         if (!systemTouched) setSystem(f.chat.system)
+        if (chat.last) params.used(chat.last.info.settings.seed)
+        if (chat.last?.speed && !chat.running) params.speed(chat.last.speed)
       },
       resumed: () => {},
       events: () => f.events.forEach(e => { chat.apply(e); noticeEvent(e) }),
     }[f.type]
     apply?.()
     refresh()
-    if (f.type === 'snapshot' || stick) toEnd()
+    if (f.type === 'snapshot') toEnd()
   },
   back(again) {
     const bar = $('#connbar')
@@ -92,9 +93,7 @@ function refresh() {
   const title = first ? short(first) : 'New chat'
   for (const el of $$('[data-title]')) el.textContent = title
   document.title = `${title} · m40-llm`
-  if (running?.speed) for (const el of $$('[data-engine="rate"]')) el.textContent = rate(running.speed)
   showContext()
-  $('#tobottom').hidden = atEnd()
 }
 
 function short(text) {
@@ -123,10 +122,19 @@ function showContext() {
 
 // ---- scrolling: follows the text unless the reader has scrolled up ----
 
-const atEnd = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48
-const toEnd = () => { scroller.scrollTop = scroller.scrollHeight }
-scroller.addEventListener('scroll', () => { $('#tobottom').hidden = atEnd() }, { passive: true })
+let following = true
+function toEnd() {
+  following = true
+  scroller.scrollTop = scroller.scrollHeight
+}
+scroller.addEventListener('scroll', () => {
+  following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48
+  $('#tobottom').hidden = following || chat.empty
+}, { passive: true })
 $('#tobottom').addEventListener('click', toEnd)
+const sizes = new ResizeObserver(() => { if (following) toEnd() })
+sizes.observe(scroller)
+sizes.observe(chat.el)
 
 // ---- commands ----
 

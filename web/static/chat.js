@@ -6,6 +6,7 @@ import { codeBox, copyOf, fragment } from './html.js'
 import { conclude, hear } from './speak.js'
 
 const patience = 250 // ms before a wait is worth showing
+const leastTime = 20 // ms of writing that make a speed worth showing
 
 const use = (el, href) => el.setAttribute('href', `#i-${href}`)
 
@@ -62,16 +63,22 @@ class Answer {
     this.el.setAttribute('aria-label', `Answer${this.running ? ', being written' : ''}`)
     this.figures(info.tokens, info.timings)
     this.foot.seed.textContent = info.settings.seed
-    this.foot.prompt.textContent = info.prompt_tokens ? count(info.prompt_tokens) : '–'
+  }
+
+  // put shows a figure, or nothing while it is not known.
+  put(name, text) {
+    this.foot[name].textContent = text || ''
+    this.foot[name].parentElement.hidden = !text
   }
 
   // figures fills the line under the answer.
   figures(tokens, t) {
-    const speed = tokens > 1 && t.decode_ms > 0 ? 1000 * (tokens - 1) / t.decode_ms : 0
+    const speed = tokens > 1 && t.decode_ms >= leastTime ? 1000 * (tokens - 1) / t.decode_ms : 0
     this.speed = speed
-    this.foot.rate.textContent = speed ? rate(speed) : '–'
-    this.foot.first.textContent = t.first_ms ? duration(t.first_ms) : '–'
-    this.foot.tokens.textContent = count(tokens)
+    this.put('rate', speed && rate(speed))
+    this.put('first', t.first_ms && duration(t.first_ms))
+    this.put('prompt', this.info.prompt_tokens && count(this.info.prompt_tokens))
+    this.put('tokens', tokens && count(tokens))
     const limit = this.info.settings.max_tokens
     this.foot['tokens-label'].textContent = this.running && limit > 0 ? `of up to ${count(limit)} tokens` : 'tokens'
     const queue = t.queue_ms + t.load_ms, prompt = t.prefill_ms || Math.max(0, t.first_ms - queue)
@@ -83,11 +90,13 @@ class Answer {
       bar.setAttribute('width', percent(total ? ms / total : 0))
       x += ms
     }
+    this.el.querySelector('.lat').toggleAttribute('hidden', t.first_ms === 0)
     this.el.querySelector('.lat').setAttribute('aria-label', `Waiting ${duration(queue)}, reading the prompt ${duration(prompt)}, writing ${duration(t.decode_ms)}`)
   }
 
   wait(p) {
     this.progress = p
+    if (p.prefill) this.info.prompt_tokens = p.prefill.total
     const waited = performance.now() - this.began
     if (waited >= patience) this.showWait()
     else if (!this.waitTimer) this.waitTimer = setTimeout(() => this.showWait(), patience - waited)

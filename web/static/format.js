@@ -24,6 +24,6 @@ export function bytes(n) {
   return `${Math.round(n / 1e3)} kB`
 }
 
-export const clock = ms => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })
+export const clock = ms => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' })
 
 export const percent = share => `${Math.min(100, Math.max(0, 100 * share)).toFixed(2)}%`

@@ -35,6 +35,11 @@ class Param {
 
   get valid() { return this.field.getAttribute('aria-invalid') !== 'true' }
 
+  format(v) {
+    const text = v.toFixed(this.digits)
+    return this.digits === 3 ? text.replace(/0$/, '') : text
+  }
+
   round(v) { return +v.toFixed(this.digits) }
 
   atRange() {
@@ -51,7 +56,7 @@ class Param {
   }
 
   set(v) {
-    this.field.value = v.toFixed(this.digits)
+    this.field.value = this.format(v)
     this.complain('')
     this.take(v)
   }
@@ -60,7 +65,7 @@ class Param {
     this.value = v
     const at = this.share(v), home = this.share(this.preset)
     this.range.value = this.log ? Math.round(1000 * at) : v
-    this.range.setAttribute('aria-valuetext', this.off && v === this.offAt ? this.off : v.toFixed(this.digits))
+    this.range.setAttribute('aria-valuetext', this.off && v === this.offAt ? this.off : this.format(v))
     this.moved.setAttribute('x', `${100 * Math.min(at, home)}%`)
     this.moved.setAttribute('width', `${100 * Math.abs(at - home)}%`)
     this.el.classList.toggle('mod', v !== this.preset)
@@ -131,7 +136,7 @@ export class Params {
 
   // pin keeps the seed in the field for the answers to come.
   pin(on) {
-    if (on && this.seedField.value === '') this.seedField.value = Math.floor(Math.random() * 2 ** 32)
+    if (on && this.seedField.value === '') this.seedField.value = Math.floor(Math.random() * 1e6)
     this.pinned = on
     this.pinButton.setAttribute('aria-pressed', on)
     this.seedNote.textContent = on ? 'pinned' : 'new for each answer'
