@@ -47,12 +47,7 @@ func benchMatMul(b *testing.B, path string, typ gguf.Type, outs, cols, rows int,
 	for _, w := range data {
 		p.MatMul(y, upload(b, d, typ, outs, cols, w), x)
 	}
-	batch := &device.Batch{Tables: [][]int32{make([]int32, 8)}}
-	for r := range rows {
-		batch.Tokens = append(batch.Tokens, int32(r))
-		batch.Pos = append(batch.Pos, int32(r))
-		batch.Seq = append(batch.Seq, 0)
-	}
+	batch := upTo(0, rows)
 	e := compile(b, d, p)
 	for b.Loop() {
 		if err := e.Run(batch); err != nil {
@@ -63,34 +58,4 @@ func benchMatMul(b *testing.B, path string, typ gguf.Type, outs, cols, rows int,
 	b.ReportMetric(float64(len(data[0]))/seconds/1e9, "GB/s")
 	b.ReportMetric(2*float64(rows)*float64(outs)*float64(cols)/seconds/1e9, "Gop/s")
 	b.ReportMetric(0, "ns/op")
-}
-
-func alloc(t testing.TB, d device.Device, rows, cols int) device.Tensor {
-	t.Helper()
-	x, err := d.Alloc(rows, cols)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return x
-}
-
-func upload(t testing.TB, d device.Device, typ gguf.Type, rows, cols int, data []byte) device.Tensor {
-	t.Helper()
-	w, err := d.Upload(typ, rows, cols, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-func compile(t testing.TB, d device.Device, p *device.Program) device.Executable {
-	t.Helper()
-	if err := p.Err(); err != nil {
-		t.Fatal(err)
-	}
-	e, err := d.Compile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
 }

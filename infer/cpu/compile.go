@@ -218,7 +218,8 @@ func (l *lowering) lower(op device.Op) error {
 	case device.OpAdd:
 		c.kind = C.OP_ADD
 	case device.OpGatherRows:
-		// It reads rows that other threads wrote, and writes rows of another numbering.
+		// A phase of its own: it reads rows that other threads wrote before it or may
+		// write after it.
 		c.kind = C.OP_GATHER_ROWS
 		l.gathered, l.quantized = true, 0
 		l.newPhase(C.PHASE_ROWS, c)
@@ -302,7 +303,7 @@ func (l *lowering) cache(c *C.struct_op, op device.Op) error {
 
 // rowOp adds an operation on single rows to the running phase, or begins one.
 func (l *lowering) rowOp(c C.struct_op) {
-	if n := len(l.phases); n > 0 && l.phases[n-1].kind == C.PHASE_ROWS {
+	if n := len(l.phases); n > 0 && l.phases[n-1].kind == C.PHASE_ROWS && l.ops[len(l.ops)-1].kind != C.OP_GATHER_ROWS {
 		l.ops = append(l.ops, c)
 		l.phases[n-1].last++
 		return

@@ -18,7 +18,7 @@ func TestDeviceContract(t *testing.T) {
 				return func() (device.Device, error) { return cpu.OpenPath(threads, path) }
 			}
 			devicetest.Run(t, devicetest.Suite{
-				Open:  []func() (device.Device, error){with(1), with(2), with(5)},
+				Open:  []func() (device.Device, error){with(1), with(3)},
 				Types: []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0},
 			})
 		})

@@ -1,0 +1,91 @@
+package cpu_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/ref"
+)
+
+// Attention over several splits of 256 positions, on both sides of their borders.
+func TestAttentionOverLongSequences(t *testing.T) {
+	const length = 600
+	for _, c := range []struct {
+		typ                 gguf.Type
+		heads, kvHeads, dim int
+		window              int
+	}{
+		{gguf.F16, 8, 2, 64, 0},
+		{gguf.F16, 3, 1, 33, 0},
+		{gguf.F16, 5, 1, 80, 300},
+		{gguf.F32, 2, 2, 5, 0},
+		{gguf.F32, 6, 1, 48, 256},
+		{gguf.F32, 7, 7, 1, 257},
+	} {
+		t.Run(fmt.Sprintf("%s cache, %d heads over %d of %d, window %d", c.typ, c.heads, c.kvHeads, c.dim, c.window), func(t *testing.T) {
+			// Every position is stored, then attended to from rows at the end of each
+			// chunk; sizes of chunks differ from device to device.
+			answers := func(d device.Device, chunk int) (all [][]float32) {
+				defer d.Close()
+				rng := rand.New(rand.NewPCG(15, 16))
+				kv := allocKV(t, d, device.KVLayout{Type: c.typ, Blocks: length/32 + 1, Layers: 2, KVHeads: c.kvHeads, HeadDim: c.dim})
+				p := device.NewProgram(chunk, chunk)
+				table := func(cols int) device.Tensor {
+					x := alloc(t, d, chunk, cols)
+					p.Embed(x, upload(t, d, gguf.F32, length, cols, floatBytes(normal(rng, length*cols))))
+					return x
+				}
+				q, k, v := table(c.heads*c.dim), table(c.kvHeads*c.dim), table(c.kvHeads*c.dim)
+				y := alloc(t, d, chunk, c.heads*c.dim)
+				p.StoreKV(kv, 1, k, v)
+				p.Attention(y, q, kv, 1, device.Attention{Heads: c.heads, Scale: float32(1 / math.Sqrt(float64(c.dim))), Window: c.window})
+				e := compile(t, d, p)
+				for start := 0; start < length; start += chunk {
+					b := upTo(start, min(chunk, length-start))
+					for i := range b.Tokens {
+						b.Tokens[i] = int32(start + i)
+					}
+					for i := range b.Tables[0] { // blocks in reverse order
+						b.Tables[0][i] = int32(length/32 - i)
+					}
+					run(t, e, b)
+					for i := range b.Tokens {
+						all = append(all, read(t, d, y, i))
+					}
+				}
+				return all
+			}
+			want := answers(ref.New(), length)
+			for _, path := range cpu.Paths() {
+				t.Run(path, func(t *testing.T) {
+					var first [][]float32
+					for _, v := range []struct{ threads, chunk int }{{1, 64}, {3, 600}, {2, 7}} {
+						d, err := cpu.OpenPath(v.threads, path)
+						if err != nil {
+							t.Fatal(err)
+						}
+						got := answers(d, v.chunk)
+						if first == nil {
+							first = got
+						}
+						for pos := range got {
+							if !sameBits(got[pos], first[pos]) {
+								t.Fatalf("position %d in chunks of %d on %d threads has other bits", pos, v.chunk, v.threads)
+							}
+							for i := range got[pos] {
+								if off := math.Abs(float64(got[pos][i] - want[pos][i])); !(off <= 3e-6) {
+									t.Fatalf("position %d, element %d: got %g, want %g", pos, i, got[pos][i], want[pos][i])
+								}
+							}
+						}
+					}
+				})
+			}
+		})
+	}
+}
