@@ -9,7 +9,8 @@ import (
 
 // bytePair is byte-level byte-pair encoding: a piece begins as its bytes, a token
 // each, and the merges of the vocabulary join them. A byte that the vocabulary lacks
-// is left out; only the bytes that UTF-8 never uses are lacking in real ones.
+// is left out: some vocabularies have no token for bytes that UTF-8 never uses, or
+// for a control character.
 type bytePair struct {
 	rules  bytePairRules
 	bytes  [256]int32        // token of each byte, -1 for none
@@ -24,24 +25,25 @@ type merged struct {
 	id   int32
 }
 
-func newBytePair(md Metadata, v *vocabulary) (*bytePair, error) {
+func loadBytePair(t *Tokenizer, md Metadata) error {
+	v := t.vocab
 	pre := "default"
 	if md.Has(keyPre) {
 		var err error
 		if pre, err = md.Str(keyPre); err != nil {
-			return nil, fmt.Errorf("tokenizer: %w", err)
+			return fmt.Errorf("tokenizer: %w", err)
 		}
 	}
 	rules, ok := preTokenizers[pre]
 	if !ok {
-		return nil, fmt.Errorf("tokenizer: %s is %q, which is not supported; these are: %s", keyPre, pre, supportedPreTokenizers())
+		return fmt.Errorf("tokenizer: %s is %q, which is not supported; these are: %s", keyPre, pre, supportedPreTokenizers())
 	}
 	if err := v.loadSpecials(md, idDefaults{bos: -1, eos: -1, unknown: -1, addBOS: rules.addBOS}); err != nil {
-		return nil, err
+		return err
 	}
 	ids, err := v.index()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m := &bytePair{rules: rules}
 	for b := range m.bytes {
@@ -51,9 +53,10 @@ func newBytePair(md Metadata, v *vocabulary) (*bytePair, error) {
 		}
 	}
 	if err := m.loadMerges(md, v, ids); err != nil {
-		return nil, err
+		return err
 	}
-	return m, m.loadPieces(v)
+	t.algorithm = m
+	return m.loadPieces(v)
 }
 
 func (m *bytePair) loadMerges(md Metadata, v *vocabulary, ids map[string]int32) error {

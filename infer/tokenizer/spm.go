@@ -11,40 +11,42 @@ import (
 // and neighbours join into the token of the highest score. A rune that is in no
 // token is spelled by byte tokens. Spaces are written ▁.
 type sentencePiece struct {
-	ids         map[string]int32 // ordinary tokens
-	longest     int              // bytes of the longest of them
-	priorities  []uint32         // of each token, the highest score first
-	bytes       [256]int32       // byte tokens, -1 for none
-	lost        int32            // token of a byte that has none, -1 to leave it out
-	spacePrefix bool             // text that begins a prompt or follows a special token gets a space before it
+	ids        map[string]int32 // ordinary tokens
+	longest    int              // bytes of the longest of them
+	priorities []uint32         // of each token, the highest score first
+	bytes      [256]int32       // byte tokens, -1 for none
+	lost       int32            // token of a byte that has none, -1 to leave it out
 }
 
 const spaceMark = "▁"
 
-func newSentencePiece(md Metadata, v *vocabulary) (*sentencePiece, error) {
+func loadSentencePiece(t *Tokenizer, md Metadata) error {
+	v := t.vocab
 	if err := v.loadSpecials(md, idDefaults{bos: 1, eos: 2, unknown: 0, addBOS: true}); err != nil {
-		return nil, err
+		return err
 	}
 	if err := v.loadStrip(md); err != nil {
-		return nil, err
+		return err
 	}
 	scores, err := v.loadScores(md)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m := &sentencePiece{lost: v.unknown, spacePrefix: true, priorities: make([]uint32, len(scores))}
+	m := &sentencePiece{lost: v.unknown, priorities: make([]uint32, len(scores))}
 	for id, s := range scores {
 		m.priorities[id] = ^sortable(s)
 	}
+	t.spacePrefix = true
 	if md.Has(keySpacePrefix) {
-		if m.spacePrefix, err = md.Bool(keySpacePrefix); err != nil {
-			return nil, fmt.Errorf("tokenizer: %w", err)
+		if t.spacePrefix, err = md.Bool(keySpacePrefix); err != nil {
+			return fmt.Errorf("tokenizer: %w", err)
 		}
 	}
 	if m.ids, err = v.index(); err != nil {
-		return nil, err
+		return err
 	}
-	return m, m.loadPieces(v)
+	t.algorithm = m
+	return m.loadPieces(v)
 }
 
 // loadPieces spells the tokens, and leaves in ids those that text can become.
@@ -83,11 +85,10 @@ func sortable(f float32) uint32 {
 	return bits | 1<<31
 }
 
-// encode appends the tokens of text. begins: the text begins the prompt or follows
-// a special token.
-func (m *sentencePiece) encode(e *encoder, text string, begins bool) error {
+// encode appends the tokens of text.
+func (m *sentencePiece) encode(e *encoder, text string) error {
 	text = strings.ReplaceAll(text, " ", spaceMark)
-	if begins && m.spacePrefix {
+	if e.begins && e.spacePrefix {
 		text = spaceMark + text
 	}
 	e.merger.reset()

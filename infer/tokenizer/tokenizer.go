@@ -1,7 +1,7 @@
 // Package tokenizer turns text into the tokens of a model and back, as the model's
 // GGUF file says: byte-level byte-pair encoding (tokenizer.ggml.model "gpt2", with
-// the pre-tokenizers that preTokenizers lists) and SentencePiece's byte-pair
-// encoding ("llama").
+// the pre-tokenizers that preTokenizers lists), SentencePiece's byte-pair encoding
+// ("llama") and BERT's WordPiece ("bert").
 //
 // The ids are those of the model family's own tokenizer, but for normalisation,
 // which GGUF does not carry. The file is not trusted: New refuses what does not fit
@@ -51,15 +51,21 @@ const (
 	keyUnknown     = "tokenizer.ggml.unknown_token_id"
 	keyAddBOS      = "tokenizer.ggml.add_bos_token"
 	keyAddEOS      = "tokenizer.ggml.add_eos_token"
+	keySeparator   = "tokenizer.ggml.seperator_token_id" // spelled so in the format
 	keySpacePrefix = "tokenizer.ggml.add_space_prefix"
 	keyName        = "general.name"
 )
 
 // Tokenizer encodes and decodes the text of one model.
 type Tokenizer struct {
-	vocab         *vocabulary
-	bytePair      *bytePair // one of the two is set
-	sentencePiece *sentencePiece
+	vocab       *vocabulary
+	algorithm   algorithm
+	spacePrefix bool // Encode puts a space before text that begins a prompt or follows a special token
+}
+
+// algorithm encodes text without special tokens.
+type algorithm interface {
+	encode(e *encoder, text string) error
 }
 
 // New reads and checks the vocabulary of a model file.
@@ -68,22 +74,26 @@ func New(md Metadata) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: the kind of tokenizer cannot be read: %w", err)
 	}
-	if model != "gpt2" && model != "llama" {
-		return nil, fmt.Errorf("tokenizer: %s is %q, which is not supported; these are: gpt2, llama", keyModel, model)
+	load, ok := algorithms[model]
+	if !ok {
+		return nil, fmt.Errorf("tokenizer: %s is %q, which is not supported; these are: bert, gpt2, llama", keyModel, model)
 	}
 	t := &Tokenizer{}
 	if t.vocab, err = loadVocabulary(md); err != nil {
 		return nil, err
 	}
-	if model == "gpt2" {
-		t.bytePair, err = newBytePair(md, t.vocab)
-	} else {
-		t.sentencePiece, err = newSentencePiece(md, t.vocab)
-	}
-	if err != nil {
+	if err := load(t, md); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// algorithms is what each value of tokenizer.ggml.model stands for: how the rest of
+// a Tokenizer is read.
+var algorithms = map[string]func(*Tokenizer, Metadata) error{
+	"gpt2":  loadBytePair,
+	"llama": loadSentencePiece,
+	"bert":  loadWordPiece,
 }
 
 // Options says how Encode treats special tokens.
@@ -110,14 +120,14 @@ func (t *Tokenizer) Encode(ctx context.Context, text string, o Options) ([]int32
 // parsed spans from its first byte to its last. The error is that of ctx.
 func (t *Tokenizer) EncodeSpans(ctx context.Context, spans []Span, addSpecial bool) ([]int32, error) {
 	e := encoder{Tokenizer: t, ctx: ctx, look: stepsPerLook}
-	if addSpecial && t.vocab.addBOS {
-		e.ids = append(e.ids, t.vocab.bos)
+	if addSpecial && t.vocab.first >= 0 {
+		e.ids = append(e.ids, t.vocab.first)
 	}
 	if err := e.encode(spans); err != nil {
 		return nil, err
 	}
-	if addSpecial && t.vocab.addEOS {
-		e.ids = append(e.ids, t.vocab.eos)
+	if addSpecial && t.vocab.last >= 0 {
+		e.ids = append(e.ids, t.vocab.last)
 	}
 	return e.ids, nil
 }
@@ -221,13 +231,7 @@ func (e *encoder) encodeText(text string) error {
 	for text != "" {
 		part := text[:min(len(text), maxText)]
 		text = text[len(part):]
-		var err error
-		if e.bytePair != nil {
-			err = e.bytePair.encode(e, part)
-		} else {
-			err = e.sentencePiece.encode(e, part, e.begins)
-		}
-		if err != nil {
+		if err := e.algorithm.encode(e, part); err != nil {
 			return err
 		}
 		e.begins = false
@@ -240,11 +244,11 @@ func (e *encoder) encodeText(text string) error {
 //
 // It is the pieces put together, less the spaces that Encode added: SentencePiece
 // puts one before text that begins a prompt or follows a special token. What goes
-// on from a prompt is its pieces put together, nothing taken away.
+// on from a prompt is its pieces put together, nothing taken away. WordPiece keeps
+// neither case, accents nor spaces, so its text comes back without them.
 func (t *Tokenizer) Decode(ids []int32, special bool) string {
 	var b strings.Builder
-	spacePrefix := t.sentencePiece != nil && t.sentencePiece.spacePrefix
-	begins := spacePrefix
+	begins := t.spacePrefix
 	for _, id := range ids {
 		if !t.valid(id) {
 			continue
@@ -255,7 +259,7 @@ func (t *Tokenizer) Decode(ids []int32, special bool) string {
 			piece = strings.TrimPrefix(piece, " ")
 		}
 		b.WriteString(piece)
-		begins = spacePrefix && cut
+		begins = t.spacePrefix && cut
 	}
 	return b.String()
 }
@@ -289,7 +293,7 @@ func (t *Tokenizer) BOS() (int32, bool) { return t.vocab.bos, t.vocab.bos >= 0 }
 func (t *Tokenizer) EOS() (int32, bool) { return t.vocab.eos, t.vocab.eos >= 0 }
 
 // AddsBOS reports whether the file wants BOS at the beginning of every prompt.
-func (t *Tokenizer) AddsBOS() bool { return t.vocab.addBOS }
+func (t *Tokenizer) AddsBOS() bool { return t.vocab.first >= 0 }
 
 // IsEnd reports whether a token ends an answer: end of text, turn or message.
 func (t *Tokenizer) IsEnd(id int32) bool { return t.vocab.ends[id] }

@@ -24,7 +24,7 @@ type vocabulary struct {
 	ends   map[int32]bool
 
 	bos, eos, unknown int32 // -1 for none
-	addBOS, addEOS    bool
+	first, last       int32 // what AddSpecial puts around a prompt, -1 for nothing
 	specials          specials
 }
 
@@ -121,10 +121,10 @@ func (v *vocabulary) loadSpecials(md Metadata, d idDefaults) (err error) {
 	if v.unknown, err = v.tokenID(md, keyUnknown, d.unknown); err != nil {
 		return err
 	}
-	if v.addBOS, err = addition(md, keyAddBOS, d.addBOS, v.bos); err != nil {
+	if v.first, err = addition(md, keyAddBOS, d.addBOS, v.bos); err != nil {
 		return err
 	}
-	if v.addEOS, err = addition(md, keyAddEOS, false, v.eos); err != nil {
+	if v.last, err = addition(md, keyAddEOS, false, v.eos); err != nil {
 		return err
 	}
 	if err := v.loadEnds(md); err != nil {
@@ -133,20 +133,23 @@ func (v *vocabulary) loadSpecials(md Metadata, d idDefaults) (err error) {
 	return v.indexSpecials()
 }
 
-// addition reads whether a special token is added to each prompt. Asking for one
-// that the file does not name is an error; only meaning it by default is not.
-func addition(md Metadata, key string, absent bool, id int32) (bool, error) {
-	if !md.Has(key) {
-		return absent && id >= 0, nil
+// addition returns id if key, or absent without it, wants it added to each prompt,
+// else -1. To want a token that the file does not name is an error.
+func addition(md Metadata, key string, absent bool, id int32) (int32, error) {
+	add := absent && id >= 0
+	if md.Has(key) {
+		var err error
+		if add, err = md.Bool(key); err != nil {
+			return -1, fmt.Errorf("tokenizer: %w", err)
+		}
 	}
-	add, err := md.Bool(key)
-	if err != nil {
-		return false, fmt.Errorf("tokenizer: %w", err)
+	switch {
+	case !add:
+		return -1, nil
+	case id < 0:
+		return -1, fmt.Errorf("tokenizer: %s is true, but the file does not say which token that is", key)
 	}
-	if add && id < 0 {
-		return false, fmt.Errorf("tokenizer: %s is true, but the file does not say which token that is", key)
-	}
-	return add, nil
+	return id, nil
 }
 
 // loadEnds finds the tokens that end an answer: those that the file names and those

@@ -1,0 +1,126 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// wordPiece is BERT's encoding: words in small letters without accents, each cut
+// into the longest tokens from the left. Tokens that begin a word begin with ▁ in
+// GGUF files; the others go on in one.
+type wordPiece struct {
+	ids     map[string]int32 // ordinary tokens
+	longest int              // bytes of the longest of them
+	unknown int32            // token of a word that no tokens spell, -1 to leave it out
+}
+
+// longestWord is the number of runes beyond which BERT takes a word for unknown.
+const longestWord = 100
+
+func loadWordPiece(t *Tokenizer, md Metadata) error {
+	v := t.vocab
+	if err := v.loadSpecials(md, idDefaults{bos: 101, eos: -1, unknown: 100, addBOS: true}); err != nil {
+		return err
+	}
+	var err error
+	if v.last, err = v.tokenID(md, keySeparator, 102); err != nil {
+		return err
+	}
+	m := &wordPiece{unknown: v.unknown}
+	if m.ids, err = v.index(); err != nil {
+		return err
+	}
+	v.pieces = make([]string, len(v.texts))
+	for id, text := range v.texts {
+		v.pieces[id] = text
+		switch v.kinds[id] {
+		case kindByte:
+			return fmt.Errorf("tokenizer: token %d %q is a byte token, which WordPiece does not have", id, text)
+		case kindControl, kindUnknown, kindUserDefined:
+			delete(m.ids, text)
+		default:
+			v.pieces[id] = strings.ReplaceAll(text, spaceMark, " ")
+			m.longest = max(m.longest, len(text))
+		}
+	}
+	t.algorithm, t.spacePrefix = m, true
+	return nil
+}
+
+// encode appends the tokens of text.
+func (m *wordPiece) encode(e *encoder, text string) error {
+	var word []byte
+	runes := 0
+	finish := func() {
+		if runes > 0 {
+			e.ids = m.encodeWord(e.ids, spaceMark+string(word), runes)
+		}
+		word, runes = word[:0], 0
+	}
+	var iter norm.Iter
+	iter.InitString(norm.NFD, text)
+	for !iter.Done() {
+		segment := iter.Next()
+		if err := e.tick(len(segment)); err != nil {
+			return err
+		}
+		for len(segment) > 0 {
+			r, size := utf8.DecodeRune(segment)
+			segment = segment[size:]
+			switch c := classOf(r); {
+			case c&space != 0:
+				finish()
+			case r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Mn):
+				// left out, controls and accents alike
+			case c&punct != 0 || c&symbol != 0 && r < utf8.RuneSelf || isIdeograph(r):
+				finish()
+				word, runes = utf8.AppendRune(word, r), 1
+				finish()
+			default:
+				word = utf8.AppendRune(word, unicode.ToLower(r))
+				runes++
+			}
+		}
+	}
+	finish()
+	return nil
+}
+
+// encodeWord appends the tokens of a word, or the unknown token where they do not
+// spell all of it.
+func (m *wordPiece) encodeWord(ids []int32, word string, runes int) []int32 {
+	first := len(ids)
+	for rest := word; rest != "" && runes <= longestWord; {
+		n := min(len(rest), m.longest)
+		id, ok := int32(0), false
+		for ; n > 0; n-- {
+			if id, ok = m.ids[rest[:n]]; ok {
+				break
+			}
+		}
+		if !ok {
+			break
+		}
+		ids = append(ids, id)
+		if rest = rest[n:]; rest == "" {
+			return ids
+		}
+	}
+	ids = ids[:first]
+	if m.unknown >= 0 {
+		ids = append(ids, m.unknown)
+	}
+	return ids
+}
+
+// isIdeograph reports whether BERT makes a word of each such rune. The fifth range
+// begins at U+2B920 where Unicode's block begins at U+2B820, as in BERT's own table.
+func isIdeograph(r rune) bool {
+	return 0x4E00 <= r && r <= 0x9FFF || 0x3400 <= r && r <= 0x4DBF || 0x20000 <= r && r <= 0x2A6DF ||
+		0x2A700 <= r && r <= 0x2B73F || 0x2B740 <= r && r <= 0x2B81F || 0x2B920 <= r && r <= 0x2CEAF ||
+		0xF900 <= r && r <= 0xFAFF || 0x2F800 <= r && r <= 0x2FA1F
+}
