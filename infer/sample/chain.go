@@ -34,6 +34,9 @@
 // its sequence (both low word first, then 0, 0), and the 53 high bits of output
 // words 1 and 0 divided by 2^53 are u. Position, not number of draws: so an answer
 // resumed or forked in its middle goes on as it would have.
+//
+// A stage is a pure function in transforms.go, a method of pool that hands it as
+// many candidates as it needs, and a line in newCuts.
 package sample
 
 import (
@@ -41,8 +44,8 @@ import (
 	"math"
 )
 
-// Chain samples the tokens of one answer. Its buffers are allocated once and used
-// again for each token, so it serves one goroutine at a time.
+// Chain samples the tokens of one answer. It keeps its buffers from token to
+// token, so it serves one goroutine at a time.
 type Chain struct {
 	seed      int64
 	vocab     int
@@ -116,11 +119,6 @@ func (c *Chain) Next(logits []float32, history []int32, pos int, top int) (Choic
 	stages := make([]Stage, 0, 1+len(c.cuts))
 	row, dist := logits, model
 	if c.penalties != nil {
-		for _, id := range history {
-			if id < 0 || int(id) >= c.vocab {
-				return Choice{}, fmt.Errorf("token %d of the history is not in the vocabulary of %d tokens", id, c.vocab)
-			}
-		}
 		var removed float64
 		if row, dist, removed, err = c.penalties.apply(logits, history, model); err != nil {
 			return Choice{}, err

@@ -3,6 +3,7 @@ package sample
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -107,6 +108,40 @@ func drawLogits(t *rapid.T, vocab int) []float32 {
 }
 
 func TestChain_EqualsItsSlowTwin(t *testing.T) {
+	// Settings that leave so many candidates that the head grows, once or to the end.
+	rng := rand.New(rand.NewPCG(7, 8))
+	wide := randomLogits(rng, 20000, 1, 0.1, 0)
+	for name, set := range map[string]func(*Params){
+		"nothing is on":           func(p *Params) {},
+		"a low temperature":       func(p *Params) { p.Temperature = 0.7 },
+		"a high temperature":      func(p *Params) { p.Temperature = 2 },
+		"a very high temperature": func(p *Params) { p.Temperature = 50 },
+		"a small top_p":           func(p *Params) { p.TopP = 0.1 },
+		"a middling top_p":        func(p *Params) { p.TopP = 0.3 },
+		"a large top_p":           func(p *Params) { p.TopP = 0.9 },
+		"a small min_p":           func(p *Params) { p.MinP = 0.01 },
+		"a min_p that cuts none":  func(p *Params) { p.MinP = 1e-9 },
+		"a middling min_p":        func(p *Params) { p.MinP = 0.15 },
+		"typical_p":               func(p *Params) { p.TypicalP = 0.5 },
+		"a large top_k":           func(p *Params) { p.TopK = 15000 },
+		"a top_k that cuts none":  func(p *Params) { p.TopK = 20000 },
+		"a bit of everything": func(p *Params) {
+			*p = Params{Temperature: 1.3, TopK: 17000, TopP: 0.95, MinP: 0.02, TypicalP: 0.9, RepeatPenalty: 1.2, RepeatLastN: -1}
+		},
+	} {
+		t.Run("a wide distribution, "+name, func(t *testing.T) {
+			p := off()
+			set(&p)
+			p.Seed = 11
+			c := mustChain(t, p, len(wide))
+			for pos := range 3 {
+				if err := compareWithTwin(c, p, wide, []int32{1, 2, 3, 1}, pos); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+
 	rapid.Check(t, func(t *rapid.T) {
 		// Small vocabularies are sorted whole; in the large ones the head grows.
 		vocab := rapid.SampledFrom([]int{1, 2, 3, 17, 300, 5000, 40000}).Draw(t, "vocab")
@@ -118,30 +153,42 @@ func TestChain_EqualsItsSlowTwin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := c.Next(logits, history, pos, 0)
-		if err != nil {
+		if err := compareWithTwin(c, p, logits, history, pos); err != nil {
 			t.Fatal(err)
 		}
-		want := twin(p, logits, history, pos)
-		if got.ID != want.ID || got.Rank != want.Rank {
-			t.Fatalf("chose token %d of rank %d, the twin %d of rank %d\n%+v\n%+v", got.ID, got.Rank, want.ID, want.Rank, got.Stages, want.Stages)
-		}
-		if len(got.Stages) != len(want.Stages) {
-			t.Fatalf("stages %+v, the twin's %+v", got.Stages, want.Stages)
-		}
-		for i, s := range got.Stages {
-			w := want.Stages[i]
-			if s.Name != w.Name || s.Kept != w.Kept || math.Abs(s.Removed-w.Removed) > 1e-9 {
-				t.Fatalf("stage %d is %+v, the twin's %+v", i, s, w)
-			}
-		}
-		if math.Abs(got.PMax-want.PMax) > 1e-12 || math.Abs(got.Entropy-want.Entropy) > 1e-9 {
-			t.Fatalf("p_max %v entropy %v, the twin's %v %v", got.PMax, got.Entropy, want.PMax, want.Entropy)
-		}
-		if want.LogProb > -700 && math.Abs(got.LogProb-want.LogProb) > 1e-9 {
-			t.Fatalf("logprob %v, the twin's %v", got.LogProb, want.LogProb)
-		}
 	})
+}
+
+func compareWithTwin(c *Chain, p Params, logits []float32, history []int32, pos int) error {
+	got, err := c.Next(logits, history, pos, 0)
+	if err != nil {
+		return err
+	}
+	want := twin(p, logits, history, pos)
+	if got.ID != want.ID || got.Rank != want.Rank {
+		return fmt.Errorf("chose token %d of rank %d, the twin %d of rank %d\n%+v\n%+v", got.ID, got.Rank, want.ID, want.Rank, got.Stages, want.Stages)
+	}
+	if len(got.Stages) != len(want.Stages) {
+		return fmt.Errorf("stages %+v, the twin's %+v", got.Stages, want.Stages)
+	}
+	kept := 0
+	for i, s := range got.Stages {
+		w := want.Stages[i]
+		if s.Name != w.Name || s.Kept != w.Kept || math.Abs(s.Removed-w.Removed) > 1e-9 || s.Removed < 0 || s.Removed > 1 {
+			return fmt.Errorf("stage %d is %+v, the twin's %+v", i, s, w)
+		}
+		if cuts := s.Name != "penalties" && s.Name != "temperature"; cuts && s.Kept == kept && s.Removed != 0 {
+			return fmt.Errorf("stage %d removed no candidate, but %v of the mass", i, s.Removed)
+		}
+		kept = s.Kept
+	}
+	if math.Abs(got.PMax-want.PMax) > 1e-12 || math.Abs(got.Entropy-want.Entropy) > 1e-9 {
+		return fmt.Errorf("p_max %v entropy %v, the twin's %v %v", got.PMax, got.Entropy, want.PMax, want.Entropy)
+	}
+	if want.LogProb > -700 && math.Abs(got.LogProb-want.LogProb) > 1e-9 {
+		return fmt.Errorf("logprob %v, the twin's %v", got.LogProb, want.LogProb)
+	}
+	return nil
 }
 
 func TestChain_NeverChoosesAMaskedToken(t *testing.T) {
@@ -313,25 +360,32 @@ func TestChain_ExtremeLogits(t *testing.T) {
 		history []int32
 		want    int32
 	}{
-		"the whole range of float32":                    {[]float32{-big, big, 0}, func(p *Params) {}, nil, 1},
-		"the whole range at the smallest temperature":   {[]float32{-big, big, 0}, func(p *Params) { p.Temperature = 5e-324 }, nil, 1},
-		"a lift past the range stays finite":            {[]float32{big, 0}, func(p *Params) { p.RepeatPenalty = 0.01 }, []int32{0}, 0},
-		"a drop past the range masks nothing":           {[]float32{-big, -inf}, func(p *Params) { p.RepeatPenalty = 100 }, []int32{0, 1}, 0},
-		"no bias brings back a masked token":            {[]float32{0, -inf}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 0},
-		"a bias forces a token":                         {[]float32{50, 0, 50}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 1},
-		"a bias bans a token":                           {[]float32{0, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 0},
-		"only the banned token is left":                 {[]float32{-inf, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 1},
-		"the best penalised beyond all that is left":    {[]float32{1000, -5, 0}, func(p *Params) { p.LogitBias = map[int32]float64{0: -maxBias}; p.PresencePenalty = 100 }, []int32{0}, 2},
-		"one candidate passes every stage":              {[]float32{-inf, 3}, func(p *Params) { *p = Params{Temperature: 0.5, TopK: 1, MinP: 1, RepeatPenalty: 2, RepeatLastN: -1} }, []int32{1}, 1},
-		"top_p 0, min_p 1 and typical_p 0 keep a token": {[]float32{0, 3, 1}, func(p *Params) { p.TopP, p.MinP, p.TypicalP = 0, 1, 0 }, nil, 1},
+		"the whole range of float32":                      {[]float32{-big, big, 0}, func(p *Params) {}, nil, 1},
+		"the whole range at the smallest temperature":     {[]float32{-big, big, 0}, func(p *Params) { p.Temperature = 5e-324 }, nil, 1},
+		"a lift past the range stays finite":              {[]float32{big, 0}, func(p *Params) { p.RepeatPenalty = 0.01 }, []int32{0}, 0},
+		"a drop past the range masks nothing":             {[]float32{-big, -inf}, func(p *Params) { p.RepeatPenalty = 100 }, []int32{0, 1}, 0},
+		"no bias brings back a masked token":              {[]float32{0, -inf}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 0},
+		"a bias forces a token":                           {[]float32{50, 0, 50}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 1},
+		"a bias bans a token":                             {[]float32{0, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 0},
+		"only the banned token is left":                   {[]float32{-inf, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 1},
+		"the best penalised beyond all that is left":      {[]float32{1000, -5, 0}, func(p *Params) { p.LogitBias = map[int32]float64{0: -maxBias}; p.PresencePenalty = 100 }, []int32{0}, 2},
+		"one candidate passes every stage":                {[]float32{-inf, 3}, func(p *Params) { *p = Params{Temperature: 0.5, TopK: 1, MinP: 1, RepeatPenalty: 2, RepeatLastN: -1} }, []int32{1}, 1},
+		"a tiny temperature after the likeliest has gone": {[]float32{1, 0.25, 0.26, 0.25}, func(p *Params) { p.TypicalP, p.Temperature = 0.5, 1e-9 }, nil, 2},
+		"top_p 0, min_p 1 and typical_p 0 keep a token":   {[]float32{0, 3, 1}, func(p *Params) { p.TopP, p.MinP, p.TypicalP = 0, 1, 0 }, nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := off()
 			tt.set(&p)
 			c := mustChain(t, p, len(tt.logits))
 			for pos := range 50 {
-				if got := mustNext(t, c, tt.logits, tt.history, pos, 0); got.ID != tt.want {
+				got := mustNext(t, c, tt.logits, tt.history, pos, 0)
+				if got.ID != tt.want {
 					t.Fatalf("position %d: token %d, want %d: %+v", pos, got.ID, tt.want, got)
+				}
+				for _, s := range got.Stages {
+					if !within(s.Removed, 0, 1) {
+						t.Fatalf("impossible stage %+v", s)
+					}
 				}
 			}
 		})

@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -49,9 +50,11 @@ func newPenalties(p Params, vocab int) *penalties {
 
 // apply returns the row after bias and penalties, its softmax and the probability
 // that has passed from some tokens to others. The row is valid until the next call.
-// PRECOND: every id of history is in the vocabulary; before is the softmax of logits.
+// PRECOND: before is the softmax of logits.
 func (s *penalties) apply(logits []float32, history []int32, before distribution) (row []float32, after distribution, moved float64, err error) {
-	s.count(history)
+	if err = s.count(history); err != nil {
+		return nil, after, 0, err
+	}
 	if len(s.touched) == 0 {
 		return logits, before, 0, nil
 	}
@@ -79,12 +82,17 @@ func (s *penalties) apply(logits []float32, history []int32, before distribution
 }
 
 // count fills touched and counts.
-func (s *penalties) count(history []int32) {
-	s.touched = append(s.touched[:0], s.biased...)
+func (s *penalties) count(history []int32) error {
 	window := history
 	if s.lastN >= 0 {
 		window = history[max(0, len(history)-s.lastN):]
 	}
+	for _, id := range window {
+		if id < 0 || int(id) >= len(s.counts) {
+			return fmt.Errorf("token %d of the history is not in the vocabulary of %d tokens", id, len(s.counts))
+		}
+	}
+	s.touched = append(s.touched[:0], s.biased...)
 	for _, id := range window {
 		if s.counts[id] == 0 {
 			if _, biased := slices.BinarySearch(s.biased, id); !biased {
@@ -93,4 +101,5 @@ func (s *penalties) count(history []int32) {
 		}
 		s.counts[id]++
 	}
+	return nil
 }

@@ -8,10 +8,9 @@ import (
 // pool is what is left of the vocabulary as it passes through the chain. It sorts
 // lazily: until a stage has cut it, head holds only as many of the row's best
 // tokens as somebody needed, and grow adds to it.
-// INVARIANT: head is in canonical order and no token outside it precedes one
-// inside; head is not empty once a stage has looked at it.
+// INVARIANT: head is in canonical order, and what else is in the pool comes after it.
 type pool struct {
-	row    []float32 // every token of the vocabulary, after bias and penalties
+	row    []float32 // logits of the whole vocabulary, after bias and penalties
 	head   []candidate
 	count  int     // candidates in the pool; more than len(head) only before the first cut
 	mass   float64 // sum of the weights of all of them
@@ -130,7 +129,7 @@ func (p *pool) greedy() (removed float64) {
 
 // draw returns the token at u, in [0, 1), of the distribution's cumulative sum.
 func (p *pool) draw(u float64) int32 {
-	p.need(min(p.count, firstHead))
+	p.need(firstHead)
 	for {
 		id, ok := pick(p.head, u*p.mass)
 		if ok {

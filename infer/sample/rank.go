@@ -133,7 +133,6 @@ func (r *ranker) sort(row []float32) []uint64 {
 		}
 		keys, swap = swap, keys
 	}
-	r.keys, r.swap = keys, swap // the two have changed places an odd number of times
 	return keys
 }
 

@@ -161,6 +161,14 @@ func TestTypicalP(t *testing.T) {
 	}
 }
 
+func TestTypicalP_OfTwoEquallyNearTheLikelierGoesFirst(t *testing.T) {
+	// Entropy 0.75/2: both surprises are off by exactly as much.
+	c := []candidate{{0, 0, 1}, {1, -0.75, 0.5}, {2, -0.75, 0.5}}
+	if from, to := typicalP(c, scale{inverse: 1}, 0); from != 0 || to != 1 {
+		t.Errorf("%d:%d, want 0:1", from, to)
+	}
+}
+
 func TestMoved(t *testing.T) {
 	c, one := candidatesOf(0.5, 0.25, 0.25)
 	at := func(temperature float64) (scale, float64) {
