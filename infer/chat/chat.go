@@ -56,12 +56,15 @@ func (t *Template) Hash() string { return t.hash }
 func (t *Template) Uses(variable string) bool { return t.reads[variable] }
 
 // ChatML is the template for models whose file has none.
-var ChatML = builtin(`{%- for message in messages -%}
+var ChatML = builtin(ChatMLSource)
+
+// ChatMLSource is the source of ChatML.
+const ChatMLSource = `{%- for message in messages -%}
 {{ '<|im_start|>' + message.role + '\n' + (message.content or '') + '<|im_end|>\n' }}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
 {{ '<|im_start|>assistant\n' }}
-{%- endif -%}`)
+{%- endif -%}`
 
 func builtin(source string) *Template {
 	t, err := Parse(source)
@@ -113,6 +116,10 @@ type Input struct {
 // refuses the conversation, *RenderError where it fails on it, *LimitError where it
 // exceeds a budget, the context's, and those of values in Input that are no JSON.
 func (t *Template) Render(ctx context.Context, in Input) (Prompt, error) {
+	return t.renderInput(ctx, in, defaultLimits, time.Now)
+}
+
+func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock func() time.Time) (Prompt, error) {
 	vars := newDict()
 	vars.setName("tools", nil)
 	vars.setName("documents", nil)
@@ -138,7 +145,7 @@ func (t *Template) Render(ctx context.Context, in Input) (Prompt, error) {
 	vars.setName("add_generation_prompt", in.AddGenerationPrompt)
 	vars.setName("bos_token", literal(in.BOSToken))
 	vars.setName("eos_token", literal(in.EOSToken))
-	return t.render(ctx, vars, in.Continue, in.Now, defaultLimits, time.Now)
+	return t.render(ctx, vars, in.Continue, in.Now, l, clock)
 }
 
 // Options are what RenderJSON is told beside the request.

@@ -1,0 +1,75 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func addSeeds(f *testing.F, add func(source string)) {
+	for _, c := range loadLanguage(f).Cases {
+		add(c.Template)
+	}
+	for _, source := range families {
+		add(source)
+	}
+	for _, source := range attacks()[:40] {
+		add(source)
+	}
+	add(ChatMLSource)
+}
+
+func FuzzParse(f *testing.F) {
+	addSeeds(f, func(source string) { f.Add(source) })
+	f.Fuzz(func(t *testing.T, source string) {
+		tmpl, err := Parse(source)
+		var syntax *SyntaxError
+		var limit *LimitError
+		switch {
+		case err == nil && tmpl == nil:
+			t.Error("neither a template nor an error")
+		case err != nil && !errors.As(err, &syntax) && !errors.As(err, &limit):
+			t.Errorf("unexpected kind of error: %T %v", err, err)
+		case syntax != nil && syntax.Line < 1:
+			t.Errorf("error without a line: %v", err)
+		}
+	})
+}
+
+func FuzzRender(f *testing.F) {
+	addSeeds(f, func(source string) { f.Add(source, "hello") })
+	small := limits{steps: 50_000, output: 1 << 18, alloc: 8 << 20}
+	f.Fuzz(func(t *testing.T, source, content string) {
+		tmpl, err := Parse(source)
+		if err != nil {
+			return
+		}
+		request := []byte(`{"a":3,"b":2.5,"n":null,"t":true,"l":[3,1,2],"d":{"x":1,"y":[1,{"k":"v"}]},"s":` + jsonString(content) +
+			`,"messages":[{"role":"user","content":` + jsonString(nonce+content) + `},{"role":"assistant","content":` + jsonString(content+nonce) + `}]}`)
+		o := Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}
+		p, err := tmpl.renderJSON(context.Background(), request, o, small, time.Now)
+		var render *RenderError
+		var raised *RaisedError
+		var limit *LimitError
+		if err != nil {
+			if !errors.As(err, &render) && !errors.As(err, &raised) && !errors.As(err, &limit) {
+				t.Fatalf("unexpected kind of error: %T %v", err, err)
+			}
+			return
+		}
+		for i, s := range p {
+			if s.Text == "" || i > 0 && p[i-1].Content == s.Content {
+				t.Fatalf("spans are not merged: %q", p)
+			}
+			if !s.Content && strings.Contains(s.Text, nonce) && !strings.Contains(source, "7q") {
+				t.Fatalf("content became the template's: %q", p)
+			}
+		}
+		again, err := tmpl.renderJSON(context.Background(), request, o, small, time.Now)
+		if err != nil || show(again) != show(p) {
+			t.Fatalf("a second rendering differs: %q, %q, %v", p, again, err)
+		}
+	})
+}

@@ -1,0 +1,294 @@
+"""Writes language.json: small templates and what Jinja2 makes of them.
+
+    pip install jinja2==3.1.6 && python3 language.py > language.json
+
+The environment is the one in which transformers renders chat templates.
+"""
+
+import datetime
+import json
+
+import jinja2
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+NOW = datetime.datetime(2025, 3, 14, 15, 9, 26)
+CONTEXT = {
+    "a": 3, "b": 2.5, "neg": -7, "big": 12345678901234567890,
+    "n": None, "t": True, "f": False,
+    "s": "Hello World", "e": "", "u": "Zürich ☃ 😀 <&>\"'", "ws": "  pad\n",
+    "l": [3, 1, 2],
+    "d": {"x": 1, "y": [1, 2], "z": {"k": "v"}},
+    "msgs": [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "yo",
+         "tool_calls": [{"name": "f", "args": {"p": 1.0, "q": None, "r": [True, False]}}]},
+        {"role": "user", "content": "bye"},
+    ],
+}
+
+# One template a line.
+LINES = r'''
+{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 // -2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 7.5 % -2 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 1 / 3 }} {{ 10 / 5 }}
+{{ big }} {{ big + 1 }} {{ big * big }} {{ neg | abs }} {{ -neg }} {{ +a }} {{ big // 7 }} {{ big % 1000 }}
+{{ 1e16 }} {{ 1e15 }} {{ 1.5e-5 }} {{ 0.0001 }} {{ 1e300*1e10 }} {{ 123456789.123456789 }} {{ 1.0 }} {{ 100000000000000000000.0 }}
+{{ true + 1 }} {{ true and 5 }} {{ false or 'x' }} {{ none or 0 }} {{ '' and 1 }} {{ [] or {} }}
+{{ 'abc' < 'abd' < 'b' }} {{ [1,2] < [1,3] }} {{ (1,2) == (1,2) }} {{ [1] == (1,) }} {{ {'a':1,'b':2} == {'b':2,'a':1} }} {{ 1 == true }} {{ none == false }}
+{{ ('a', 1, none, true, 2.5, [1], {'k': 'v'}, (1,), ()) }}
+{{ "it's" | list }} {{ ["it's", 'q"q', 'both\'"', 'nl\n', 'tab\t', 'bs\\', 'é☃', '\x00\x7f', '\u200b'] }}
+{{ u }} {{ u | upper }} {{ u | length }} {{ u[7] }} {{ u[::-1] }} {{ u[1:9:2] }} {{ u | list }}
+{{ d.items() }} {{ d.keys() }} {{ d.values() }} {{ d.get('x') }} {{ d.get('nope') }} {{ d.get('nope', 'dflt') }} {{ d['x'] }}
+{{ d | dictsort }} {{ {'b':1,'A':2,'c':0} | dictsort }} {{ {'b':1,'A':2,'c':0} | dictsort(true) }} {{ {'b':1,'A':2,'c':0} | dictsort(by='value') }} {{ {'b':1,'A':2} | dictsort(false, 'key', true) }}
+{{ [3,1,2] | sort(reverse=true) }} {{ ['b','A','c'] | sort }} {{ ['b','A','c'] | sort(case_sensitive=true) }} {{ msgs | sort(attribute='role') | map(attribute='content') | list }}
+{{ msgs | map(attribute='role') | join(',') }} {{ msgs | map(attribute='nope', default='d') | list }} {{ l | map('string') | list }} {{ ['a','b'] | map('upper') | join }} {{ msgs | map('length') | list }}
+{{ msgs | selectattr('role', 'equalto', 'user') | map(attribute='content') | list }} {{ msgs | rejectattr('role', 'eq', 'user') | list | length }} {{ msgs | selectattr('role','in',['user']) | list | length }}
+{{ l | select('gt', 1) | list }} {{ l | reject('odd') | list }} {{ [none, 1, 0, ''] | select | list }} {{ [none, 1] | reject('none') | list }}
+{{ [1,2,3,4,5,6,7] | batch(3, 'x') | list }} {{ [1,2,3,4,5] | slice(3, 'f') | list }}
+{{ 'a b c' | replace(' ', '-') }} {{ 'aaa' | replace('a','b',2) }} {{ 'abc' | replace('', '-') }} {{ 'aaa'.replace('a','b',1) }} {{ 5 | replace('5','6') }}
+{{ '  x  ' | trim }}| {{ 'xxhixx' | trim('x') }} {{ '--a--'.strip('-') }} {{ '--a--'.lstrip('-') }} {{ '--a--'.rstrip('-') }} {{ 5 | trim }}
+{{ 'a,b,c'.rsplit(',', 1) }} {{ 'a,b,c'.split(',', 1) }} {{ ' a  b '.split(' ') }} {{ ' a  b '.split() }} {{ ' a b c '.split(none, 1) }} {{ ' a b c '.rsplit(none, 1) }} {{ 'abc'.split('') }}
+{{ ''.split(',') }} {{ ''.split() }} {{ 'a\r\nb\nc\r'.splitlines() }} {{ 'a\nb'.splitlines(true) }} {{ 'a-b-c'.rpartition('-') }} {{ 'abc'.partition('x') }} {{ 'abc'.rpartition('x') }}
+{{ 'abc'.find('c') }} {{ 'abc'.find('z') }} {{ 'abcabc'.find('b', 2) }} {{ 'abc'.index('z') }}
+{{ 'abc'.startswith(('x','a')) }} {{ 'abc'.endswith('bc', 1) }} {{ 'abc'.startswith('b', 1) }} {{ 'é☃x'.find('x') }}
+{{ 'hello world'.title() }} {{ "they're bill's" | title }} {{ "they're bill's".title() }} {{ 'hELLO' | capitalize }} {{ 'ß' | upper }} {{ 'ﬁx' | title }} {{ 'ΑΣ' | lower }} {{ 'foo-bar (baz)' | title }}
+{{ '%5d|%-5d|%05d|%+d|% d|%x|%X|%#x|%o' % (42,42,42,42,42,255,255,255,8) }}
+{{ '%s %r %%' % ('a', 'b') }} {{ '%.3f %e %g %G' % (3.14159, 12345.678, 0.00001234, 1e20) }} {{ '%(a)s-%(b)d' % {'a': 1, 'b': 2} }} {{ '%c%c' % (65, 'B') }} {{ '%5s|%-5s|%.2s' % ('ab','ab','abcd') }}
+{{ '%d' % 3.7 }} {{ '%s' % [1,2] }} {{ '%s' % none }} {{ '%s %s' % 'a' }}
+{{ '%d' % 'x' }}
+{{ '{:>5}|{:<5}|{:^5}|{:*^7}'.format('a','b','c','d') }} {{ '{:05d} {:+d} {:,} {:x} {:#b}'.format(42, 42, 1234567, 255, 5) }} {{ '{:.2f} {:10.3e} {:g} {:%}'.format(3.14159, 12345.6, 0.0001, 0.25) }}
+{{ '{a} {b[0]} {c.x}'.format(a=1, b=[5], c=d) }} {{ '{0!r} {0!s}'.format('q') }} {{ '{{}} {}'.format(1) }} {{ '{:{}}'.format('a', 5) }}|
+{{ '{}'.format() }}
+{{ l | join(', ') }} {{ l | join }} {{ msgs | join('|', attribute='role') }} {{ 'abc' | join('-') }}
+{{ [[1,'a'],[2,'b']] | map('first') | list }} {{ [[1,2],[3,4]] | map('last') | list }} {{ [] | first }}| {{ [] | last }}| {{ '' | first }}| {{ 'abc' | last }} {{ d | first }}
+{{ l | map('nope') | list }}
+{{ l | unique | list }} {{ ['a','A','b'] | unique | list }} {{ ['a','A','b'] | unique(true) | list }} {{ [1,1.0,true,2] | unique | list }}
+{{ l | max }} {{ ['b','A'] | min }} {{ [] | max }}| {{ msgs | max(attribute='content') }}
+{{ l | sum }} {{ msgs | sum(attribute='nope') }}
+{{ [1.5,2] | sum }} {{ [[1],[2]] | sum(start=[]) }} {{ l | sum(start=10) }}
+{{ 3.7 | int }} {{ '42' | int }} {{ 'x' | int }} {{ 'x' | int(5) }} {{ '3.9' | int }} {{ none | int }} {{ ' 7 ' | int }} {{ '0b11' | int(0, 2) }} {{ 'ff' | int(0,16) }} {{ '1_000' | int }} {{ true | int }} {{ '1e3' | int }}
+{{ '3.5' | float }} {{ 'x' | float }} {{ 'x' | float(1.5) }} {{ none | float }} {{ 5 | float }} {{ 'nan' | float }} {{ 'inf' | float }}
+{{ 2.5 | round }} {{ 3.5 | round }} {{ 42 | round }} {{ 42.55 | round(1) }} {{ 42.55 | round(1, 'floor') }} {{ 42.51 | round(1, 'ceil') }} {{ 1234 | round(-2) }} {{ 1234.5 | round(-2) }} {{ 42 | round(0,'floor') }}
+{{ 'a\nb\n\nc' | indent }} {{ 'a\nb' | indent(2, true) }} {{ 'a\n\nb' | indent(2, blank=true) }} {{ 'a\nb' | indent('>> ') }} {{ 'a\n' | indent(2) }}| {{ '' | indent }}|
+{{ 'The quick brown fox jumps' | truncate(10) }} {{ 'The quick brown fox jumps' | truncate(10, true) }} {{ 'The quick brown fox' | truncate(9, false, '…', 0) }} {{ 'short' | truncate(10) }}
+{{ 'the quick brown fox jumps over' | wordwrap(10) }}|{{ 'abcdefghijklmnop' | wordwrap(5) }}|{{ 'a bb ccc dddd' | wordwrap(4, wrapstring='/') }}|{{ 'abcdefgh ij' | wordwrap(5, false) }}|{{ 'a abcdefghij' | wordwrap(4) }}
+{{ 'a b  c' | wordcount }} {{ "it's a-b" | wordcount }}
+{{ '<b>x</b> &amp; <!-- c --> y' | striptags }} {{ '<a href="q">' | e }} {{ '<' | escape | escape }} {{ '<' | e | forceescape }} {{ 'a b/c?d=é' | urlencode }} {{ {'a b': 1, 'c': 'é/'} | urlencode }}
+{{ '<b>' | safe }} {{ ('<b>' | safe) + '<i>' }} {{ '<i>' + ('<b>' | safe) }} {{ ('<b>' | safe) ~ '<i>' }} {{ ('<b>' | safe).upper() + '<' }} {{ ('<b>'|safe) * 2 + '<' }}
+{{ 1024 | filesizeformat }} {{ 1 | filesizeformat }} {{ 500 | filesizeformat }} {{ 1000000 | filesizeformat }} {{ 1048576 | filesizeformat(true) }} {{ 1e30 | filesizeformat }}
+{{ nope }} {{ nope is defined }} {{ nope is undefined }} {{ nope | default('d') }} {{ '' | default('d') }} {{ '' | default('d', true) }} {{ none | default('d') }} {{ nope | length }} {{ nope | list }} {{ nope == nope2 }} {{ nope == none }} {{ nope ~ 'x' }} {{ nope | upper }} {{ nope | join }} {{ [nope] }}
+{{ nope + 1 }}
+{{ nope() }}
+{{ nope.a.b }}
+{{ d.nope.b }}
+{{ d.nope is defined }} {{ d.nope.b is defined }}
+{{ nope < 1 }}
+{{ nope | tojson }}
+{{ nope in l }} {{ 1 in nope }}
+{{ nope[0] }}
+{{ none.x }}| {{ none['x'] }}|
+{{ none.x.y }}
+{{ none | length }}
+{{ none | list }}
+{{ 5 | list }}
+{{ 5 in 5 }}
+{{ 1 in 'abc' }}
+{{ 'a' in none }}
+{{ 'a' ~ 1 ~ none ~ true ~ [1] ~ 2.0 }}
+{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}
+{% for k in d %}{{ k }}{{ loop.index }}{% if not loop.last %}, {% endif %}{% endfor %}
+{% for c in 'héy' %}{{ c }}.{% endfor %}
+{% for a, (b, c) in [[1, [2, 3]]] %}{{ a }}{{ b }}{{ c }}{% endfor %}
+{% for a, b in [[1, 2, 3]] %}{{ a }}{% endfor %}
+{% for x in l %}{{ loop.previtem }}<{{ x }}>{{ loop.nextitem }} {% endfor %}
+{% for x in l %}{{ loop.cycle('a','b') }}{{ loop.changed(x > 1) }}{% endfor %}
+{% for x in [1,2,3,4] if x is even %}{{ loop.index }}/{{ loop.length }}/{{ loop.last }}/{{ loop.revindex }} {% else %}none{% endfor %}
+{% set ns = namespace(found=false) %}{% for x in [1,2,3,4] if not ns.found %}{{ x }}{% if x == 2 %}{% set ns.found = true %}{% endif %}{% endfor %}
+{% for x in none %}{% endfor %}
+{% for x in 5 %}{% endfor %}
+{% for x in nope %}a{% else %}empty{% endfor %}
+{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}{% for i in [1] %}{% set x = 3 %}{{ x }}{% endfor %}{{ x }}
+{% for i in [1,2,3] %}{% if loop.first %}{% set y = 'q' %}{% endif %}{{ y }}|{% endfor %}
+{% macro m(a, b=2, c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }} {{ m(1, c=5) }} {{ m(b=3, a=4) }} {{ m() }}
+{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}
+{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, z=2) }}
+{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, x=3) }} {{ m.name }} {{ m.arguments }}
+{% macro m(x) %}[{{ x }}:{{ caller() }}]{% endmacro %}{% call m(1) %}body{% endcall %}{{ m(2) }}
+{% macro m() %}{{ outer }}{% endmacro %}{% set outer = 5 %}{{ m() }}
+{% macro m() %}{% set inner = 1 %}{{ inner }}{% endmacro %}{{ m() }}{{ inner is defined }}
+{% macro even(n) %}{% if n == 0 %}T{% else %}{{ odd(n-1) }}{% endif %}{% endmacro %}{% macro odd(n) %}{% if n == 0 %}F{% else %}{{ even(n-1) }}{% endif %}{% endmacro %}{{ even(4) }}
+{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set t = 1, %}{{ t }}{% set (p, q) = [3, 4] %}{{ p }}{{ q }}
+{% set x %}abc{{ a }}{% endset %}{{ x }}{{ x | length }}{% set y | upper %}abc{% endset %}{{ y }} {% set z | replace('a', 'b') | trim %} aa {% endset %}{{ z }}
+{% set ns = namespace() %}{% set ns.x = 1 %}{{ ns.x }}{{ ns.y }}|{{ ns['x'] }}|{{ ns.y is defined }}
+{% set ns = namespace(d) %}{{ ns.x }}
+{% set d.x = 1 %}
+{% set nope.x = 1 %}
+{% with a = 1, b = a %}{{ a }}{{ b }}{% endwith %}{{ a }}
+{% filter upper | replace('A', 'b') %}a{{ s }}{% endfilter %}
+{% raw %}{{ x }} {% if %}{% endraw %} {%- raw -%}  a  {%- endraw -%}  b
+{# comment #}a{#- c -#}  b {# multi
+line #}c
+a {%- if true %} b {%+ endif %} c
+  {% if true %}
+  x
+  {% endif %}
+y
+line {% if true -%}   z   {%- endif +%}
+end
+{{ 'x' -}}   
+  y {{- 'z' }}
+    {# c #}
+  a
+    {%+ if true %}q{% endif %}
+{% if false %}a{% elif none %}b{% elif l %}c{% else %}d{% endif %}
+{% if a == 3 and (b or c) and not nope %}yes{% endif %}
+{% if 'x' is string is defined %}{% endif %}
+{{ a is divisibleby(3) }} {{ a is divisibleby 2 }} {{ a is not none }} {{ not a is none }} {{ a is eq 3 }} {{ a is in [1,3] }} {{ a is sameas a }} {{ true is sameas true }} {{ 'A' is upper }} {{ 'a' is lower }} {{ a is gt 2 }} {{ a is number and b is number }} {{ t is number }} {{ t is integer }} {{ l is callable }} {{ range is callable }} {{ n is iterable }} {{ nope is iterable }} {{ nope is sequence }} {{ d.keys() is sequence }} {{ d.keys() is iterable }} {{ d is sequence }} {{ ('x'|safe) is escaped }} {{ t is true }} {{ f is false }} {{ 1 is true }} {{ 2.0 is float }}
+{{ l is nosuchtest }}
+{{ l | nosuchfilter }}
+{{ range(3) | list }} {{ range(1,4) | list }} {{ range(5,0,-2) | list }} {{ range(0) | list }} {{ range(3)[1] }} {{ range(3) | length }}
+{{ dict(a=1, b=2) }} {{ dict([['k', 1]]) }} {{ dict({'a': 1}, b=2) }}
+{% set j = joiner('; ') %}{% for x in l %}{{ j() }}{{ x }}{% endfor %}
+{% set c = cycler('a','b') %}{{ c.next() }}{{ c.next() }}{{ c.current }}{{ c.next() }}
+{{ [1,2,3][::-1] }} {{ [1,2,3,4,5][1:-1] }} {{ [1,2,3,4,5][-3::2] }} {{ [1,2,3][10:] }} {{ (1,2,3)[1:] }} {{ 'abc'[5:] }}| {{ 'abc'[-10:2] }} {{ 'abcdef'[4:1:-1] }}
+{{ l['0'] }}| {{ l[1.0] }}| {{ d[0] }}| {{ s['upper']() }} {{ d['items']() | list | length }} {{ l[true] }} {{ l.0 }} {{ l.1 }}
+{{ l.append(1) }}
+{{ d.update({}) }}
+{{ d.pop('x') }}
+{{ d.pop }}| {{ l.append }}|{{ l.append is defined }}
+{{ ''.__class__ }}|{{ ''.__class__ is defined }}
+{{ ''.__class__.__mro__ }}
+{{ ''['__class__'] }}|
+{{ 'a' if false }}| {{ 'a' if true else 'b' if true else 'c' }} {{ ('a' if false) is defined }}
+{{ not true == false }} {{ not (true == false) }} {{ 1 if not false else 2 }}
+{{ 1 < 2 == true }} {{ 3 > 2 > 1 }} {{ 1 in [1] == true }} {{ 1 not in [2] }} {{ not 1 in [2] }}
+{{ -1 | abs }} {{ -5.abs }}| {{ (-1) | abs }} {{ 2 - 1 | abs }} {{ '5' * 3 }} {{ 3 * '5' }} {{ [0] * 2 }} {{ -'a' }}
+{{ "a" "b" 'c' }} {{ 'tab\there' }} {{ '\q' }} {{ '\101' }} {{ '\U0001F600' }} {{ "é" }} {{ '\u00e9' }}
+{{ 1_000 }} {{ 0x1F }} {{ 0b101 }} {{ 0o17 }} {{ 1_0.5 }} {{ 1.5e3 }} {{ 5.e }}
+{{ {'a': {'b': {}}} }} {{ {} }} {{ [] }} {{ () }} {{ {1: 'a', 'b': 2, none: 3, true: 4} }} {{ {'a':1,} }} {{ [1,] }} {{ (1,) }}
+{{ {'a': 1, 'b': [1, 2.0, none, true], 'c': 'é"\n'} | tojson }} {{ {'b': 1, 'a': 2} | tojson(sort_keys=true) }} {{ {1: 2, none: 3, true: 4, 1.5: 6} | tojson }} {{ (1,2) | tojson }} {{ 'é😀' | tojson(ensure_ascii=true) }} {{ [] | tojson(indent=2) }} {{ {} | tojson(indent=2) }} {{ '\x01\x7f\u2028/' | tojson }} {{ 1e20 | tojson }} {{ big | tojson }}
+{{ {'a': [1, {'b': 2}]} | tojson(indent=2) }} {{ [1,2] | tojson(indent='--') }} {{ {'a':1} | tojson(indent=2, separators=(', ', ' : ')) }} {{ {'a':1} | tojson(separators=[',', ':']) }}
+{{ d.items() | tojson }}
+{{ l | map('string') | tojson }}
+{{ d.items() | list | tojson }}
+{{ msgs | groupby('role') | map(attribute='grouper') | list }} {% for g in msgs | groupby('role') %}{{ g.grouper }}{{ g.list | length }}{{ g[0] }}{% endfor %}
+{{ d | items | list }} {{ nope | items | list }}
+{{ 'abc' | reverse }} {{ l | reverse | list }} {{ (1,2) | reverse | join }} {{ 5 | string + 'x' }} {{ l | string }} {{ s | count }} {{ d | count }}
+{{ 'a' | center(5) }}| {{ 'ab' | center(5) }}| {{ 'ab'.center(5, '*') }} {{ 'abc'.zfill(5) }} {{ '-5'.zfill(4) }} {{ 'a\tb'.expandtabs(4) }}
+{{ 'abc'.isalpha() }} {{ ''.isalpha() }} {{ 'a1'.isalnum() }} {{ ' '.isspace() }} {{ 'Ab'.istitle() }} {{ '٣'.isdigit() }} {{ '½'.isnumeric() }} {{ 'a_1'.isidentifier() }} {{ 'AB'.isupper() }} {{ 'aB'.swapcase() }} {{ 'aß'.casefold() }}
+{{ l.index(2) }} {{ l.count(3) }} {{ l.index(9) }}
+{{ (1,2,2).count(2) }} {{ [1,2].copy() }} {{ d.copy() == d }}
+{{ s.split(sep='o', maxsplit=1) }}
+{{ strftime_now('%-d %B %Y %I:%M %p %j %y %a %b %e|%H %U %w %Z%z %%') }} {{ strftime_now('%Q') }} {{ strftime_now('%-m/%-d/%y %-I %-H') }} {{ strftime_now('%c|%x|%X|%D|%F|%T|%R|%r|%G-%V|%u|%C|%k|%l|%s') }}
+{{ raise_exception('no') }}
+{% break %}
+{% for x in l %}{% for y in l %}{% if y == 1 %}{% break %}{% endif %}{{ y }}{% endfor %}{{ x }}{% if x == 1 %}{% continue %}{% endif %}.{% endfor %}
+{% generation %}gen {{ a }}{% endgeneration %}
+{% include 'x' %}
+{% if a %}
+{{ a
+{{ a }
+{{ (a }}
+{{ [1, 2 }}
+{% endif %}
+{% nosuch %}
+{{ a b }}
+{{ 'unterminated }}
+{% for x in %}{% endfor %}
+{{ a.1x }}
+{{ a. }}
+{{ }}
+{% set %}
+{% set 5 = 3 %}
+{{ a ? b }}
+{{ 1 + }}
+{{ 1 / 0 }}
+{{ 1 % 0 }}
+{{ 'a' - 1 }}
+{{ [1] + 'a' }}
+{{ [1] + (2,) }}
+{{ 1 < 'a' }}
+{{ {[1]: 2} }}
+{{ l | sort(attribute='x') }}
+{{ [1,'a'] | sort }}
+{{ s | attr('upper') is callable }} {{ d | attr('x') }}|
+{{ [d, d] | map(attribute='z.k') | list }} {{ [[1,2]] | map(attribute=1) | list }} {{ [[1,2]] | map(attribute='1') | list }}
+{{ msgs | selectattr('tool_calls.0.name', 'equalto', 'f') | list | length }}
+{% set x = [] %}{% for i in l %}{% set x = x + [i] %}{% endfor %}{{ x }}
+{% set ns = namespace(x=[]) %}{% for i in l %}{% set ns.x = ns.x + [i] %}{% endfor %}{{ ns.x }}
+{%- for m in msgs -%}{{ '<' ~ m['role'] ~ '>' + m.content }}{%- if not loop.last -%}{{ '\n' }}{%- endif -%}{%- endfor -%}
+{{ 'x' if msgs[0].role == 'user' and msgs[-1]['role'] != 'system' else 'y' }}
+{{ msgs[1].tool_calls[0].args | tojson }} {{ msgs[1].tool_calls[0].args }} {{ msgs[1] }}
+{{ msgs[1].tool_calls[0].args.items() | list }} {{ msgs[0] | length }} {{ 'role' in msgs[0] }} {{ 'tool_calls' in msgs[0] }} {{ msgs[0].get('tool_calls') is none }}
+{% set gen = l | select('odd') %}{{ gen | list }}{{ gen | list }}
+{{ (l | map('string')) is iterable }} {{ (l | map('string')) is sequence }} {{ (l|select) is string }}
+{{ l | map('string') | length }}
+{{ l | map('string') | first }} {{ l | map('string') | last }}
+{% if l | select('gt', 5) %}truthy{% endif %}
+{{ none | select | list }} {{ none | map('upper') | list }}
+{{ ['a'] | map('replace', 'a', 'b') | list }} {{ ['ab'] | map('truncate', 1, end='', leeway=0, killwords=true) | list }}
+{{ 'a' * 3 ~ 'b' }} {{ 1 ~ 2 + 3 }} {{ 'x' ~ 1 + 2 }} {{ 2 * 3 ~ 4 }} {{ -1 ~ 2 }}
+{{ 'a' is in 'abc' }} {{ 'abc' is sequence and true }} {{ (a if b) }} {{ a and b or c }} {{ a or b and c }}
+{{ [1, [2, [3]]] | string }} {{ 1.0 | string }} {{ none | string }} {{ true | lower }} {{ l | upper }} {{ d | title }}
+{{ a|string|length }} {{ a | string | list }} {{ '3' | int + 1 }} {{ s | length > 3 }} {{ l | length == 3 and true }}
+{{ ''.join(l | map('string')) }} {{ '-'.join('abc') }} {{ ','.join(d) }} {{ ','.join([1]) }}
+{{ ','.join(d) }} {{ d.x.y }}| {{ d.y[0] }} {{ d['z']['k'] }} {{ d.z.items() | first | last }}
+{{ s[0:5] }} {{ s[:5] ~ '...' }} {{ s[none:2] }} {{ l[:none] }} {{ s['a'] }}|
+{{ l | join(d='+') }} {{ [none, true, 1.0] | join(',') }} {{ [[1],[2]] | join }} {{ u | e }} {{ u | urlencode }}
+{% for i in range(3) recursive %}{{ i }}{% if i == 0 %}{{ loop([7,8]) }}{% endif %}{% endfor %}
+{% for i in [1] %}{{ loop([2]) }}{% endfor %}
+{% macro f(x) %}{% for i in x %}{{ i }}{% endfor %}{% endmacro %}{% for y in [[1],[2]] %}{{ f(y) }}{{ loop.index }}{% endfor %}
+{% for i in l %}{% macro g() %}{{ i }}{{ loop is defined }}{% endmacro %}{{ g() }}{% endfor %}
+{% set f = l.index %}{{ f(1) }} {% set up = s.upper %}{{ up() }}
+{{ [s.upper, s.lower][0]() }} {{ {'f': s.upper}.f() }} {{ {'f': s.upper}['f']() }}
+{{ m1 | default({}) }} {{ m1 | default([]) | length }} {{ (m1 | default({})).x is defined }} {{ m1 is defined and m1.x }} {{ m1 is not defined or m1.x }}
+{{ l|sort|reverse|list|tojson }} {{ (l|sort)[0] }} {{ (l | list)[-1] }} {{ l[0] if l else 'none' }} {{ l[-1:] }}
+{{ "\"" }} {{ '\'' }} {{ "a'b" }} {{ 'a"b' }} {{ "{{ x }}" }} {{ '{% if %}' }} {{ '#}' }} {{ '}}' }} {{ "%}" }}
+{% if '%}' %}x{% endif %} {% set q = '}}' %}{{ q }} {{ {'a':{'b':1}}['a']['b'] }} {{ {'a':{}} }}
+{% do l %}
+{{ 'é'|upper }}{{ 'É'.lower() }}{{ 'ŉ'.upper() }}{{ 'İ'.lower() }}
+{{ '1,234'.replace(',', '') | int + 1 }} {{ '12' ~ 3 | int }} {{ 1.5 | int + 1 }} {{ 7 | float / 2 }}
+{{ (a, b) }} {{ (a) }} {{ a, b }} {{ a, }}
+{% for a, b in {'x': 1}.items() %}{{ a }}{{ b }}{% endfor %}{% for p in {'x': 1}.items() %}{{ p }}{% endfor %}{% for k in {'x': 1}.keys() %}{{ k }}{% endfor %}
+{{ d.keys()[0] }}| {{ (d.keys() | list)[0] }} {{ d.items() | length }} {{ 'x' in d.keys() }} {{ ('x', 1) in d.items() }} {{ d.values() | list | length }}
+{{ u | truncate(3, true, '', 0) }} {{ '日本語' | center(7) }}| {{ '日本語'[1] }} {{ '日本語'.find('語') }} {{ '日本語' | length }} {{ '日本語' | reverse }}
+'''
+WHOLE = ["  {% if true %}\n  x\n  {% endif %}\ny\n","a\n  {%- for i in [1,2] %}\n    {{ i }}\n  {%- endfor %}\n\nz","{% if true %}\n\n\nx{% endif %}\n","{{ 1 }}\n{{ 2 }}\n","x\n\n","x\r\ny\rz\r\n","{%- raw %}\n a {{ b }}\n{%- endraw %}\n c","  {% raw %}\n x\n  {% endraw %}\n y","  {# c #}\n  a\n    {%+ if true %}q{% endif %}\n","  {#- c -#}\n  a","a  {%+ if true +%}\n b{% endif %}","{% for i in [1] %}  {% if true %}  x{% endif %}\n{% endfor %}","\n\n{%- set x = 1 -%}\n\n{{ x }}\n\n","  {{ 1 }}\n  {{- 2 }}\n","a {#c#} {% if true %} b {% endif %}\n c","{% set x %}\n  a\n{% endset %}{{ x }}|","{% if true %}a{% endif %}{% if true %}\n{% endif %}b","{{ 'a' }} {#\n\n#}\n\nb","\t{% if true %}\tq\n\t{% endif %}\n\tr","{%if true%}x{%endif%}{{-1-}} y","{% macro m(a) %}\n  {{ a }}\n{% endmacro %}\n[{{ m(1) }}]\n","{{ a\n}}\n{{\nb }}","{% if true\n%}\nx\n{%\nendif %}", "{{ 'a\nb' }}","{% raw -%}  x  {%- endraw %}\ny","{{ '\r\n' }}"]
+
+
+class Generation(Extension):
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return jinja2.nodes.CallBlock(self.call_method("_render"), [], [], body).set_lineno(line)
+
+    def _render(self, caller):
+        return caller()
+
+
+def raise_exception(message):
+    raise jinja2.exceptions.TemplateError(message)
+
+
+def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def main():
+    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    env.filters["tojson"] = tojson
+    env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = NOW.strftime
+    cases = []
+    for source in LINES.strip("\n").split("\n") + WHOLE:
+        case = {"template": source}
+        try:
+            case["output"] = env.from_string(source).render(**CONTEXT)
+        except Exception as e:
+            case["error"] = f"{type(e).__name__}: {e}"
+        cases.append(case)
+    print(json.dumps({"jinja2": jinja2.__version__, "now": NOW.isoformat(), "context": CONTEXT, "cases": cases}, ensure_ascii=False, indent=1))
+
+
+main()
