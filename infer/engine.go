@@ -159,7 +159,11 @@ func (e *Engine) Status() Status { return e.board.snapshot() }
 
 // Models lists what can be asked for.
 func (e *Engine) Models(ctx context.Context) ([]ModelInfo, error) {
-	return e.options.Catalog.Models(ctx)
+	list, err := e.options.Catalog.Models(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = asError(CodeInternal, err)
+	}
+	return list, err
 }
 
 // Generate streams one answer. A failure is an *Error, or the error of ctx after a

@@ -25,8 +25,9 @@ const (
 
 // memoryPlan says what of a model goes to its device.
 type memoryPlan struct {
-	context int // positions of one answer
-	blocks  int // of the KV cache, enough for one answer at least
+	context int    // positions of one answer
+	blocks  int    // of the KV cache, enough for one answer at least
+	notice  string // why context is not what one expects, if so
 }
 
 // planMemory fits a model into free bytes, 0 where that is unknown. wanted is the
@@ -55,8 +56,14 @@ func planMemory(c model.Config, weights, free int64, cache gguf.Type, wanted int
 	}
 	blocks := max(blocksFor(context), blocksFor(min(context, commonContext))*int64(l.sequences))
 	blocks = max(blocksFor(least), min(room/block, blocks))
-	context = min(context, int(blocks)*device.BlockSize)
-	return memoryPlan{context: context, blocks: int(blocks)}, nil
+	p := memoryPlan{context: min(context, int(blocks)*device.BlockSize), blocks: int(blocks)}
+	switch {
+	case p.context < context:
+		p.notice = fmt.Sprintf("the context is %d tokens instead of the model's %d, which is what the memory allows", p.context, context)
+	case wanted > context:
+		p.notice = fmt.Sprintf("the context is %d tokens: the model was not trained on more", context)
+	}
+	return p, nil
 }
 
 func blocksFor(positions int) int64 {

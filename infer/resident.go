@@ -127,6 +127,7 @@ func (l *loop) progress(s *source, done, total int64) {
 	now := Loading{Model: s.info.Name, Done: done, Total: total}
 	l.board.update(func(b *Status) { b.Loading = now })
 	l.collect()
+	l.board.count(0, len(l.sched.waiting))
 	for _, a := range l.waitingFor(s) {
 		a.mail.put(Event{Type: EventLoading, Loading: &now})
 	}

@@ -2,6 +2,7 @@ package infer
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,6 +70,7 @@ func (b *board) ready(r *resident, took time.Duration) {
 		st.Device = r.device.Info()
 		st.CacheType = r.receipt.CacheType
 		st.ContextLength = r.plan.context
+		st.Notice = strings.Trim(st.Notice+"; "+r.plan.notice, "; ")
 		st.LoadMS = milliseconds(took)
 	})
 }

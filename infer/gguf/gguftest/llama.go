@@ -1,6 +1,7 @@
 package gguftest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -20,8 +21,10 @@ type Llama struct {
 	Context    int       // 256
 	Type       gguf.Type // of the matrices: F32 (0), F16, BF16, Q8_0 or Q4_0, for which Dim and FFN must be multiples of 32
 	Seed       uint64
-	Tied       bool // no output matrix of its own: the embedding's is used
-	NoTemplate bool // no chat template
+	Tied       bool   // no output matrix of its own: the embedding's is used
+	Template   string // chat template; ChatML
+	NoTemplate bool   // no chat template
+	AddBOS     bool   // prompts begin with token 0
 }
 
 // ChatML is the chat template of TinyLlama.
@@ -93,9 +96,9 @@ func (o Llama) setTokenizer(b *Builder) {
 		Set("tokenizer.ggml.merges", merges).
 		Set("tokenizer.ggml.bos_token_id", 0).
 		Set("tokenizer.ggml.eos_token_id", 2).
-		Set("tokenizer.ggml.add_bos_token", false)
+		Set("tokenizer.ggml.add_bos_token", o.AddBOS)
 	if !o.NoTemplate {
-		b.Set("tokenizer.chat_template", ChatML)
+		b.Set("tokenizer.chat_template", cmp.Or(o.Template, ChatML))
 	}
 }
 

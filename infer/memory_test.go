@@ -1,0 +1,68 @@
+package infer
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
+)
+
+func TestPlanMemory(t *testing.T) {
+	const mb, gb = 1 << 20, 1 << 30
+	// The shape of Llama 3.2 1B: a block of 32 positions takes 1 MiB in F16.
+	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
+	short := shape
+	short.ContextLength = 2048
+	l := limits{sequences: 16, rows: 256, logits: 48}
+	scratch := shape.ScratchBytes(l.rows, l.logits)
+	tests := []struct {
+		name    string
+		config  model.Config
+		free    int64 // beside weights and scratch; -1: the device does not know
+		wanted  int
+		cache   gguf.Type
+		context int
+		blocks  int
+		notice  string
+		refused string
+	}{
+		{"plenty of memory gives the model's own context", shape, 64 * gb, 0, gguf.F16, 131072, 4096, "", ""},
+		{"a short context gets room for all answers at once", short, 64 * gb, 0, gguf.F16, 2048, 1024, "", ""},
+		{"half of what is free becomes cache", shape, 2 * gb, 0, gguf.F16, 32768, 1024, "32768 tokens instead of the model's 131072", ""},
+		{"a cache of float32 holds half as many positions", shape, 2 * gb, 0, gguf.F32, 16384, 512, "16384", ""},
+		{"a context that was asked for may take all that is free", shape, 2 * gb, 60000, gguf.F16, 60000, 1875, "", ""},
+		{"a context that was asked for is rounded up to blocks", shape, 64 * gb, 33, gguf.F16, 33, 32, "", ""},
+		{"no context is longer than what the model was trained on", short, 64 * gb, 4096, gguf.F16, 2048, 1024, "not trained on more", ""},
+		{"an unknown memory gives two gigabytes of cache", shape, -1, 0, gguf.F16, 65536, 2048, "65536", ""},
+		{"an unknown memory gives the context that was asked for", shape, -1, 131072, gguf.F16, 131072, 4096, "", ""},
+		{"the context shrinks to 512 positions and no further", shape, 16 * mb, 0, gguf.F16, 512, 16, "512", ""},
+		{"less than 512 positions are refused", shape, 15 * mb, 0, gguf.F16, 0, 0, "", "use a smaller model"},
+		{"a context that was asked for and does not fit is refused", shape, 1 * gb, 60000, gguf.F16, 0, 0, "", "use a smaller model or a shorter --ctx"},
+		{"weights that do not fit are refused", shape, -2 * gb, 0, gguf.F16, 0, 0, "", "weights 1.2 GB"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			const weights = 1.2e9
+			free := weights + scratch + tt.free
+			if tt.free == -1 {
+				free = 0
+			}
+			if tt.free < -1 {
+				free = weights / 2
+			}
+			p, err := planMemory(tt.config, weights, free, tt.cache, tt.wanted, l)
+			if tt.refused != "" {
+				var e *Error
+				if !errors.As(err, &e) || e.Code != CodeMemory || !strings.Contains(e.Message, tt.refused) {
+					t.Errorf("error %v, want %s with %q", err, CodeMemory, tt.refused)
+				}
+				return
+			}
+			if err != nil || p.context != tt.context || p.blocks != tt.blocks || (p.notice == "") != (tt.notice == "") || !strings.Contains(p.notice, tt.notice) {
+				t.Errorf("%+v, %v; want context %d, %d blocks and a notice of %q", p, err, tt.context, tt.blocks, tt.notice)
+			}
+		})
+	}
+}

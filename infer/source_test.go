@@ -1,0 +1,132 @@
+package infer
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+)
+
+// countingCatalog serves one file under the names "m" and "alias", and counts how
+// often it is opened.
+type countingCatalog struct {
+	file  []byte
+	opens atomic.Int64
+}
+
+func (c *countingCatalog) Models(context.Context) ([]ModelInfo, error) { return nil, nil }
+
+func (c *countingCatalog) Open(name string) (*gguf.File, ModelInfo, error) {
+	c.opens.Add(1)
+	if name != "m" && name != "alias" {
+		return nil, ModelInfo{}, errorf(CodeNotFound, "there is no model %q", name)
+	}
+	f, err := gguf.Parse(c.file)
+	return f, ModelInfo{Name: "m"}, err
+}
+
+func newSources(c Catalog) *sources {
+	return &sources{catalog: c, log: slog.New(slog.DiscardHandler), open: map[string]*source{}}
+}
+
+func TestSources_OneOpenFileIsShared(t *testing.T) {
+	c := &countingCatalog{file: gguftest.TinyLlama(gguftest.Llama{})}
+	l := newSources(c)
+	first, err := l.acquire(t.Context(), "alias")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			s, err := l.acquire(t.Context(), []string{"alias", "m"}[i%2])
+			if s != first || err != nil {
+				t.Errorf("acquired another source, %v", err)
+				return
+			}
+			l.release(s)
+		})
+	}
+	wg.Wait()
+	if n := c.opens.Load(); n != 1 {
+		t.Errorf("the file was opened %d times", n)
+	}
+	l.release(first)
+	if len(l.open) != 0 || first.file.Size() != 0 {
+		t.Errorf("%d sources are left, the file of %d bytes is open", len(l.open), first.file.Size())
+	}
+}
+
+func TestSources_AFailureIsNotRemembered(t *testing.T) {
+	c := &countingCatalog{file: []byte("rubbish")}
+	l := newSources(c)
+	for range 2 {
+		if _, err := l.acquire(t.Context(), "m"); err == nil {
+			t.Fatal("rubbish was opened")
+		}
+	}
+	if len(l.open) != 0 || c.opens.Load() != 2 {
+		t.Errorf("%d sources are left after %d tries", len(l.open), c.opens.Load())
+	}
+	c.file = gguftest.TinyLlama(gguftest.Llama{})
+	s, err := l.acquire(t.Context(), "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.release(s)
+}
+
+func TestSource_Prompt(t *testing.T) {
+	user := []chat.Message{{Role: "user", Content: "hi"}}
+	const plain = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+	tests := []struct {
+		name     string
+		template string // "": none
+		addBOS   bool
+		request  Request
+		prompt   string
+		first    int32
+		code     ErrorCode
+		message  string
+	}{
+		{"a conversation is rendered by the file's template", "{{ messages[0].content }}!", false, Request{Messages: user}, "hi!", 3 + 'h', "", ""},
+		{"a model without a template gets ChatML", "", false, Request{Messages: user}, plain, 1, "", ""},
+		{"the first token is added where the template leaves it out", gguftest.ChatML, true, Request{Messages: user}, plain, 0, "", ""},
+		{"the first token is not added where the template writes it", "{{ bos_token }}x", true, Request{Messages: user}, "<|endoftext|>x", 0, "", ""},
+		{"a raw prompt gets the tokens that the file adds", "", true, Request{Prompt: "<|im_start|>x"}, "<|im_start|>x", 0, "", ""},
+		{"a message is continued", gguftest.ChatML, false, Request{Messages: append(user, chat.Message{Role: "assistant", Content: "yes, "}), Continue: true},
+			"<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes, ", 1, "", ""},
+		{"a refusal by the template is told", "{{ raise_exception('roles must alternate') }}", false, Request{Messages: user}, "", 0, CodeTemplate, "roles must alternate"},
+		{"a template that cannot be read is told", "{% if %}", false, Request{Messages: user}, "", 0, CodeTemplate, "only raw prompts work"},
+		{"a template that cannot be read does not stop raw prompts", "{% if %}", false, Request{Prompt: "x"}, "x", 3 + 'x', "", ""},
+		{"a prompt that comes to nothing is refused", "{{ '' }}", false, Request{Messages: user}, "", 0, CodeInvalid, "no tokens"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			file := gguftest.TinyLlama(gguftest.Llama{Template: tt.template, NoTemplate: tt.template == "", AddBOS: tt.addBOS})
+			l := newSources(&countingCatalog{file: file})
+			s, err := l.acquire(t.Context(), "m")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.release(s)
+			text, tokens, err := s.prompt(t.Context(), tt.request, time.Time{})
+			if tt.code != "" {
+				if e := asError("", err); e.Code != tt.code || !strings.Contains(e.Message, tt.message) {
+					t.Errorf("error %+v, want %s with %q", e, tt.code, tt.message)
+				}
+				return
+			}
+			if err != nil || text != tt.prompt || tokens[0] != tt.first {
+				t.Errorf("%q, %v, %v; want %q and first token %d", text, tokens, err, tt.prompt, tt.first)
+			}
+		})
+	}
+}
