@@ -61,7 +61,8 @@ func randomLogits(rng *rand.Rand, vocab int, spread, masked, step float64) []flo
 	return row
 }
 
-// drawParams draws settings, each stage on or off.
+// drawParams draws settings, each stage on or off. The shares of mass are no simple
+// fractions: ten equal tokens reach 0.9 or just miss it, as the rounding falls.
 func drawParams(t *rapid.T, vocab int) Params {
 	p := off()
 	on := func(name string) bool { return rapid.Bool().Draw(t, name+" on") }
@@ -73,13 +74,13 @@ func drawParams(t *rapid.T, vocab int) Params {
 		p.TopK = rapid.IntRange(1, 2*vocab).Draw(t, "top_k")
 	}
 	if on("top_p") {
-		p.TopP = rapid.SampledFrom([]float64{0, 0.1, 0.57, 0.9, 0.95, 0.9999}).Draw(t, "top_p")
+		p.TopP = rapid.SampledFrom([]float64{0, 0.1031415926, 0.5731415926, 0.9031415926, 0.9531415926, 0.99991415926}).Draw(t, "top_p")
 	}
 	if on("min_p") {
 		p.MinP = rapid.SampledFrom([]float64{1e-9, 0.01, 0.05, 0.3, 1}).Draw(t, "min_p")
 	}
 	if on("typical_p") {
-		p.TypicalP = rapid.SampledFrom([]float64{0, 0.21, 0.5, 0.95}).Draw(t, "typical_p")
+		p.TypicalP = rapid.SampledFrom([]float64{0, 0.2131415926, 0.5031415926, 0.9531415926}).Draw(t, "typical_p")
 	}
 	if on("penalties") {
 		p.RepeatPenalty = rapid.SampledFrom([]float64{0.5, 1, 1.1, 2, 50}).Draw(t, "repeat_penalty")

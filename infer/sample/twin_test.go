@@ -11,16 +11,17 @@ import (
 // removed is the total variation distance computed from its definition.
 func twin(p Params, logits []float32, history []int32, pos int) Choice {
 	type token struct {
-		id   int32
-		x    float64 // logit
-		p, q float64 // probability before and after the stage
+		id int32
+		x  float64 // logit after penalties
+		y  float64 // the same after temperature
+		q  float64 // probability
 	}
 	canonical := func(a, b token) int { return cmp.Or(cmp.Compare(b.x, a.x), cmp.Compare(a.id, b.id)) }
 	normalise := func(c []token) {
 		slices.SortFunc(c, canonical)
 		sum := 0.0
 		for i := range c {
-			c[i].q = math.Exp(c[i].x - c[0].x)
+			c[i].q = math.Exp(c[i].y - c[0].y)
 			sum += c[i].q
 		}
 		for i := range c {
@@ -31,7 +32,7 @@ func twin(p Params, logits []float32, history []int32, pos int) Choice {
 	var all []token
 	for id, x := range logits {
 		if !math.IsInf(float64(x), -1) {
-			all = append(all, token{id: int32(id), x: float64(x)})
+			all = append(all, token{id: int32(id), x: float64(x), y: float64(x)})
 		}
 	}
 	normalise(all)
@@ -86,6 +87,7 @@ func twin(p Params, logits []float32, history []int32, pos int) Choice {
 				x = x*p.RepeatPenalty - p.PresencePenalty - float64(n)*p.FrequencyPenalty
 			}
 			c[i].x = float64(float32(x))
+			c[i].y = c[i].x
 		}
 		return c
 	})
@@ -136,7 +138,7 @@ func twin(p Params, logits []float32, history []int32, pos int) Choice {
 		}
 		best := c[0].x // subtracted first, or a tiny temperature makes it infinite
 		for i := range c {
-			c[i].x = (c[i].x - best) / p.Temperature
+			c[i].y = (c[i].x - best) / p.Temperature
 		}
 		return c
 	})
