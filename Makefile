@@ -1,0 +1,50 @@
+# make run is all that a person needs: Go and a C compiler, no network but for Go's modules.
+export CGO_ENABLED = 1
+
+FUZZTIME ?= 30s
+TORTURE ?= 10
+
+.PHONY: run build dev generate test lint fuzz torture bench
+
+run: build
+	./m40-llm
+
+build:
+	go build -trimpath -o m40-llm .
+
+# Serve, and start anew whenever a page changes.
+dev:
+	go tool templ generate -path web -watch -cmd "go run ."
+
+# Write the Go code of the pages; it is committed.
+generate:
+	go tool templ generate -path web
+
+test: lint
+	go test -race ./...
+
+lint:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	@cd web && for page in *.templ; do \
+		go tool templ generate -f "$$page" -stdout 2>/dev/null | cmp -s - "$${page%.templ}_templ.go" || \
+		{ echo "web/$$page has changed since its Go code was generated: run make generate"; exit 1; }; \
+	done
+
+# Each fuzz target for FUZZTIME.
+fuzz:
+	@set -e; for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+# Every test at its full counts, TORTURE times in random order, and each fuzz target for 10 minutes.
+torture:
+	M40_LLM_TORTURE=1 go test -race -count $(TORTURE) -shuffle on -timeout 4h ./...
+	$(MAKE) fuzz FUZZTIME=10m
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./...

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "m40-llm"
+
+// mayImport says which of our packages each of our packages may import outside of its
+// tests. A package without a line may import none of ours, and so is a leaf.
+var mayImport = map[string][]string{
+	".":             {"handlers", "handlers/live", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/gguf", "infer/tokenizer", "infer/chat"},
+	"handlers":      {"handlers/live", "infer", "infer/chat", "infer/sample", "store", "web"},
+	"handlers/live": {"store", "infer", "infer/chat", "infer/sample"},
+	"handlers/cli":  {"infer", "infer/chat", "infer/sample"},
+	"store":         {"migrations"},
+
+	"infer":          {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/sample", "infer/device", "infer/model"},
+	"infer/model":    {"infer/device", "infer/gguf"},
+	"infer/device":   {"infer/gguf"},
+	"infer/ref":      {"infer/device", "infer/gguf"},
+	"infer/cpu":      {"infer/device", "infer/gguf"},
+	"infer/cuda":     {"infer/device", "infer/gguf", "cudakern"},
+	"infer/hub":      {"infer", "infer/gguf", "infer/model"},
+	"infer/upstream": {"infer", "infer/chat", "infer/sample"},
+
+	// What tests share.
+	"infer/gguf/gguftest":     {"infer/gguf"},
+	"infer/device/devicetest": {"infer/device", "infer/gguf", "infer/ref"},
+}
+
+// soleImporters says which packages or files alone may import a package of others, or
+// one below it.
+var soleImporters = map[string][]string{
+	"github.com/labstack/echo":    {"handlers"},
+	"nhooyr.io/websocket":         {"handlers/stream.go"},
+	"github.com/mattn/go-sqlite3": {"store"},
+	"database/sql":                {"store"},
+	"github.com/chromedp":         {},
+}
+
+// mayUseHTTP are the packages below infer that may know HTTP.
+var mayUseHTTP = []string{"infer/hub", "infer/upstream"}
+
+// deviceFree are the files of infer that decide without knowing what computes.
+var deviceFree = []string{"infer/scheduler.go", "infer/blocks.go", "infer/sequence.go"}
+
+// sourceFile is a Go file outside of tests.
+type sourceFile struct {
+	path    string // from the root of the module
+	pkg     string // its folder
+	imports []string
+}
+
+func sourceFiles(t *testing.T) []sourceFile {
+	t.Helper()
+	var files []sourceFile
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if base := d.Name(); base != "." && (strings.HasPrefix(base, ".") || base == "testdata") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		f := sourceFile{path: filepath.ToSlash(name), pkg: path.Dir(filepath.ToSlash(name))}
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			f.imports = append(f.imports, imported)
+		}
+		files = append(files, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// breaches returns what the imports of f do against the rules.
+func breaches(f sourceFile) (found []string) {
+	for _, imported := range f.imports {
+		if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
+			if !slices.Contains(mayImport[f.pkg], ours) {
+				found = append(found, "package "+f.pkg+" may not import "+ours)
+			}
+			if ours == "infer/device" && slices.Contains(deviceFree, f.path) {
+				found = append(found, f.path+" may not know devices")
+			}
+			continue
+		}
+		for guarded, importers := range soleImporters {
+			if within(imported, guarded) && !slices.Contains(importers, f.pkg) && !slices.Contains(importers, f.path) {
+				found = append(found, f.path+" may not import "+imported+", only "+strings.Join(importers, " and ")+" may")
+			}
+		}
+		if within(imported, "net/http") && within(f.pkg, "infer") && !slices.Contains(mayUseHTTP, f.pkg) {
+			found = append(found, "package "+f.pkg+" may not know HTTP")
+		}
+	}
+	return found
+}
+
+// within reports whether the package or folder name is outer or lies below it.
+func within(name, outer string) bool {
+	return name == outer || strings.HasPrefix(name, outer+"/")
+}
+
+// TestImports holds the rules of who knows whom.
+func TestImports(t *testing.T) {
+	files := sourceFiles(t)
+	if len(files) < 20 {
+		t.Fatalf("only %d files were found", len(files))
+	}
+	for _, f := range files {
+		for _, b := range breaches(f) {
+			t.Errorf("%s: %s", f.path, b)
+		}
+	}
+}
+
+// TestImportRules tries the rules on imports that they must stop.
+func TestImportRules(t *testing.T) {
+	for _, c := range []struct {
+		name, file, imported string
+		allowed              bool
+	}{
+		{"the engine does not know the routes", "infer/engine.go", "m40-llm/handlers", false},
+		{"the engine does not know the page", "infer/engine.go", "m40-llm/web", false},
+		{"the engine does not know the store", "infer/engine.go", "m40-llm/store", false},
+		{"the engine does not know a concrete device", "infer/engine.go", "m40-llm/infer/cpu", false},
+		{"the engine does not know echo", "infer/engine.go", "github.com/labstack/echo/v4", false},
+		{"the engine does not know SQL", "infer/engine.go", "database/sql", false},
+		{"the engine does not know HTTP", "infer/engine.go", "net/http", false},
+		{"a device does not know HTTP", "infer/cpu/cpu.go", "net/http/httptest", false},
+		{"the page knows none of ours", "web/page.go", "m40-llm/infer", false},
+		{"the kernels know none of ours", "cudakern/driver.go", "m40-llm/infer/gguf", false},
+		{"the routes do not know the kernels", "handlers/page.go", "m40-llm/cudakern", false},
+		{"the routes do not know devices", "handlers/page.go", "m40-llm/infer/device", false},
+		{"the routes do not know SQL", "handlers/page.go", "database/sql", false},
+		{"the scheduler does not know devices", "infer/scheduler.go", "m40-llm/infer/device", false},
+		{"the model does not know the scheduler", "infer/model/model.go", "m40-llm/infer", false},
+		{"the file format is a leaf", "infer/gguf/file.go", "m40-llm/infer/device", false},
+		{"the tokenizer is a leaf", "infer/tokenizer/bpe.go", "m40-llm/infer/gguf", false},
+		{"the samplers are a leaf", "infer/sample/chain.go", "m40-llm/infer/gguf", false},
+		{"the chat templates are a leaf", "infer/chat/chat.go", "m40-llm/infer/gguf", false},
+		{"one file alone knows the websocket package", "handlers/page.go", "nhooyr.io/websocket/wsjson", false},
+		{"chats know no HTTP routes", "handlers/live/chat.go", "m40-llm/handlers", false},
+		{"chats do not know echo", "handlers/live/chat.go", "github.com/labstack/echo/v4", false},
+		{"no program file drives a browser", "handlers/page.go", "github.com/chromedp/chromedp", false},
+
+		{"the stream knows the websocket package", "handlers/stream.go", "nhooyr.io/websocket", true},
+		{"the engine knows the device interface", "infer/engine.go", "m40-llm/infer/device", true},
+		{"the store knows SQL", "store/store.go", "database/sql", true},
+		{"main knows concrete devices", "main.go", "m40-llm/infer/cpu", true},
+		{"the hub knows HTTP", "infer/hub/pull.go", "net/http", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := breaches(sourceFile{path: c.file, pkg: path.Dir(c.file), imports: []string{c.imported}})
+			if (len(got) == 0) != c.allowed {
+				t.Errorf("%s importing %s: %q", c.file, c.imported, got)
+			}
+		})
+	}
+}

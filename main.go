@@ -1,0 +1,429 @@
+// Command m40-llm is a browser playground for large language models on old and small
+// hardware, with its own inference core in the same binary.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"m40-llm/handlers"
+	"m40-llm/handlers/cli"
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/guide"
+	"m40-llm/infer/hub"
+	"m40-llm/infer/ref"
+	"m40-llm/infer/tokenizer"
+)
+
+const version = "0.1.0"
+
+// guideName is what the built-in model is called.
+const guideName = "guide"
+
+func main() {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	t := &cli.Terminal{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, Signals: signals}
+	os.Exit(run(context.Background(), t, os.Args[1:]))
+}
+
+type command func(ctx context.Context, t *cli.Terminal, args []string) error
+
+var commands = map[string]command{
+	"serve":    serve,
+	"run":      runModel,
+	"list":     listModels,
+	"tokenize": tokenize,
+	"template": template,
+	"version":  printVersion,
+}
+
+// run executes the command that args begin with, serve if none, and returns the exit
+// code.
+func run(ctx context.Context, t *cli.Terminal, args []string) int {
+	name := "serve"
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		name, args = args[0], args[1:]
+	}
+	execute, ok := commands[name]
+	if !ok {
+		return t.Exit(cli.Usagef("there is no command %q; see m40-llm -h", name))
+	}
+	err := execute(ctx, t, args)
+	if errors.Is(err, cli.ErrHelp) {
+		return cli.ExitOK
+	}
+	return t.Exit(err)
+}
+
+// folders are the flags that say where files are.
+type folders struct {
+	data, models *string
+}
+
+func folderFlags(f *cli.Flags) folders {
+	return folders{
+		data:   f.String("data", "", "DIR", "folder of this program's files (default ~/.m40-llm)"),
+		models: f.String("models", "", "DIR", "folder of models, used where they lie (default models in --data)"),
+	}
+}
+
+// catalog lists the models that the folders and the program hold.
+func (f folders) catalog(t *cli.Terminal) (*hub.Hub, error) {
+	dir := *f.models
+	if dir == "" {
+		data := *f.data
+		if data == "" {
+			home := t.Env("HOME")
+			if home == "" {
+				return nil, cli.Usagef("there is no home folder in the environment (HOME); say --models DIR")
+			}
+			data = filepath.Join(home, ".m40-llm")
+		}
+		dir = filepath.Join(data, "models")
+	}
+	return hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{guideName: guide.Model}}), nil
+}
+
+// engineFlags are the flags of commands that run a model.
+type engineFlags struct {
+	folders
+	device, kv   *string
+	threads, ctx *int
+}
+
+func addEngineFlags(f *cli.Flags) engineFlags {
+	return engineFlags{
+		folders: folderFlags(f),
+		device:  f.String("device", "auto", "auto|cpu|ref", "what computes: cpu uses its vector units, ref is slow plain Go; auto is cpu"),
+		threads: f.Int("threads", 0, "threads of the device; 0: as many as there are cores"),
+		ctx:     f.Int("ctx", 0, "tokens that question and answer may have together; 0: what the model was trained on, or what memory allows"),
+		kv:      f.String("kv", "f16", "f16|f32", "number format of the KV cache"),
+	}
+}
+
+// open starts an engine with the model that the command line calls model.
+func (f engineFlags) open(t *cli.Terminal, model string, parallel int, logger *slog.Logger) (*infer.Engine, string, error) {
+	openDevice, ok := map[string]func() (device.Device, error){
+		"auto": func() (device.Device, error) { return cpu.Open(*f.threads) },
+		"cpu":  func() (device.Device, error) { return cpu.Open(*f.threads) },
+		"ref":  func() (device.Device, error) { return ref.New(), nil },
+	}[*f.device]
+	switch {
+	case !ok:
+		return nil, "", cli.Usagef("--device %q is none of auto, cpu and ref", *f.device)
+	case *f.kv != "f16" && *f.kv != "f32":
+		return nil, "", cli.Usagef("--kv %q is none of f16 and f32", *f.kv)
+	case *f.threads < 0 || *f.ctx < 0 || parallel < 0:
+		return nil, "", cli.Usagef("--threads, --ctx and --parallel cannot be negative")
+	}
+	catalog, err := f.catalog(t)
+	if err != nil {
+		return nil, "", err
+	}
+	name, err := catalog.Name(model)
+	if err != nil {
+		return nil, "", err
+	}
+	engine, err := infer.Open(infer.Options{
+		Catalog:       catalog,
+		OpenDevice:    openDevice,
+		Model:         name,
+		ContextLength: *f.ctx,
+		CacheType:     *f.kv,
+		Parallel:      parallel,
+		Logger:        logger,
+		Version:       version,
+	})
+	return engine, name, err
+}
+
+// serve is the command serve.
+func serve(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("serve", "", `Serves the playground and the API until it is stopped. This is what m40-llm does without a command.
+
+commands (m40-llm COMMAND -h explains each):
+  serve      the playground in the browser, and the API
+  run        a chat in the terminal, or one answer
+  list       the models on this machine
+  tokenize   the token ids of a text
+  template   the prompt that a chat template makes
+  version    the version of this program`)
+	flags := addEngineFlags(f)
+	addr := f.String("addr", "127.0.0.1:8080", "HOST:PORT", "where to listen; port 0 picks a free one")
+	model := f.String("model", guideName, "NAME|PATH", "model to load first")
+	parallel := f.Int("parallel", 16, "answers that are written at once; more wait")
+	open := f.Bool("open", "open the browser; without the flag that happens on a desktop terminal only")
+	lan := f.Bool("lan", "let other machines in; takes --api-key")
+	apiKey := f.String("api-key", "", "K", "key that every request must bring, as a bearer token or by logging in")
+	allowHost := f.List("allow-host", "H", "further host name that requests may be addressed to; can be repeated")
+	corsOrigin := f.String("cors-origin", "", "O", "origin of the one foreign page that may call /v1, such as https://example.org")
+	if _, err := f.Parse(t, args, 0); err != nil {
+		return err
+	}
+	if *lan && !f.Given("addr") {
+		*addr = ":8080"
+	}
+	listenAddr, err := cli.ListenAddr(*addr, *lan, *apiKey)
+	if err != nil {
+		return err
+	}
+	listener, err := cli.Listen(ctx, listenAddr)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+
+	logger := slog.New(slog.NewTextHandler(t.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	engine, _, err := flags.open(t, *model, *parallel, logger)
+	if err != nil {
+		return err
+	}
+	chats := live.New(engine, live.Options{Log: logger})
+	hosts := *allowHost
+	if *lan {
+		hostname, _ := os.Hostname() // without one, the addresses must do
+		hosts = append(hosts, cli.HostNames(hostname)...)
+		for _, url := range cli.NetworkURLs(listener) {
+			fmt.Fprintf(t.Err, "m40-llm: other machines reach it at %s, not encrypted\n", url)
+		}
+	}
+	server := handlers.NewServer(handlers.New(handlers.Config{
+		Engine:     engine,
+		Live:       chats,
+		Logger:     logger,
+		Version:    version,
+		APIKey:     *apiKey,
+		AllowHosts: hosts,
+		CORSOrigin: *corsOrigin,
+	}), logger)
+	if *open || !f.Given("open") && cli.OnDesktop(t) {
+		if err := cli.OpenBrowser(cli.URL(listener)); err != nil {
+			logger.Warn(err.Error())
+		}
+	}
+	return cli.Serve(ctx, t, server, handlers.LimitListener(listener), func() {
+		chats.Close()
+		engine.Close()
+	})
+}
+
+// runModel is the command run.
+func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("run", "[MODEL] [PROMPT]", "Chats in the terminal. With a prompt, or with text piped in, it writes one answer and exits.")
+	flags := addEngineFlags(f)
+	request := infer.DefaultRequest()
+	p := &request.Params
+	temp := f.Float("temp", p.Temperature, "temperature: how evenly tokens are chosen; 0: always the likeliest")
+	topK := f.Int("top-k", p.TopK, "choose among the N likeliest tokens; 0: off")
+	topP := f.Float("top-p", p.TopP, "choose among the likeliest tokens that have probability X together; 1: off")
+	minP := f.Float("min-p", p.MinP, "leave out tokens with less than X times the probability of the likeliest; 0: off")
+	repeat := f.Float("repeat-penalty", p.RepeatPenalty, "make tokens less likely that were there already; 1: off")
+	seed := f.Int64("seed", p.Seed, "seed of the choices, the same gives the same answer; -1: a new one each time")
+	maxTokens := f.Int("max-tokens", request.MaxTokens, "longest answer; -1: until the context is full")
+	system := f.String("system", "", "TEXT", "system prompt")
+	raw := f.Bool("raw", "write the answer as it is, escape sequences included; for files and pipes only")
+	rest, err := f.Parse(t, args, 2)
+	if err != nil {
+		return err
+	}
+	p.Temperature, p.TopK, p.TopP, p.MinP, p.RepeatPenalty, p.Seed = *temp, *topK, *topP, *minP, *repeat, *seed
+	request.MaxTokens = *maxTokens
+	if *raw && cli.IsTerminal(t.Out) {
+		return cli.Usagef("--raw writes to files and pipes only: on a terminal, a model could send it escape sequences")
+	}
+	model, prompt, once := guideName, "", false
+	if len(rest) > 0 {
+		model = rest[0]
+	}
+	if len(rest) > 1 {
+		prompt, once = rest[1], true
+	} else if !cli.IsTerminal(t.In) {
+		text, err := io.ReadAll(t.In)
+		if err != nil {
+			return fmt.Errorf("failed to read the prompt: %w", err)
+		}
+		prompt, once = strings.TrimRight(string(text), "\r\n"), true
+	}
+
+	engine, name, err := flags.open(t, model, 1, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	request.Model = name
+	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Terminal: t}
+	if !once {
+		return conversation.Loop(ctx)
+	}
+	err = conversation.Once(ctx, prompt)
+	if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeInvalid {
+		return cli.Usagef("%s; see m40-llm run -h", e.Message)
+	}
+	return err
+}
+
+// listModels is the command list.
+func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("list", "", "Lists the models on this machine, the built-in one included.")
+	dirs := folderFlags(f)
+	asJSON := f.Bool("json", "print a JSON array instead of a table")
+	if _, err := f.Parse(t, args, 0); err != nil {
+		return err
+	}
+	catalog, err := dirs.catalog(t)
+	if err != nil {
+		return err
+	}
+	models, err := catalog.Models(ctx)
+	if err != nil {
+		return err
+	}
+	return cli.List(t.Results(), models, *asJSON)
+}
+
+// openFile opens a model by its name or its path. By path, a file with a vocabulary and
+// no weights will do.
+func openFile(catalog *hub.Hub, arg string) (*gguf.File, error) {
+	f, _, err := catalog.Open(arg)
+	if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeNotFound {
+		if _, statErr := os.Stat(arg); statErr == nil {
+			return gguf.Open(arg)
+		}
+	}
+	return f, err
+}
+
+// tokenize is the command tokenize.
+func tokenize(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("tokenize", "< TEXT", "Prints the token ids of the text as a JSON array, as of a raw prompt: with the special tokens\nthat the model file wants added, and those spelled in the text parsed.")
+	dirs := folderFlags(f)
+	model := f.String("model", guideName, "NAME|FILE", "model whose tokenizer is used; a file needs no weights")
+	plain := f.Bool("no-special", "add no special tokens and parse none in the text")
+	jsonl := f.Bool("jsonl", "take one JSON string a line, print one array a line")
+	if _, err := f.Parse(t, args, 0); err != nil {
+		return err
+	}
+	catalog, err := dirs.catalog(t)
+	if err != nil {
+		return err
+	}
+	file, err := openFile(catalog, *model)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	tok, err := tokenizer.New(file)
+	if err != nil {
+		return err
+	}
+	return cli.Tokenize(t.In, t.Out, *jsonl, func(text string) ([]int32, error) {
+		return tok.Encode(ctx, text, tokenizer.Options{AddSpecial: !*plain, ParseSpecial: !*plain})
+	})
+}
+
+// template is the command template.
+func template(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("template", "< REQUEST", "Prints the prompt that a chat template makes of a request, a JSON object with messages, tools\nand any other variable of the template.")
+	dirs := folderFlags(f)
+	model := f.String("model", "", "NAME|FILE", "model whose template is used (default "+guideName+")")
+	source := f.String("template", "", "FILE", "file with a Jinja template, instead of a model")
+	jsonl := f.Bool("jsonl", `take one request a line, print {"output": …} or {"error": …} for each`)
+	now := f.String("now", "", "TIME", "what the template takes for the time, such as 2025-03-14T15:09:26")
+	if _, err := f.Parse(t, args, 0); err != nil {
+		return err
+	}
+	var options chat.Options
+	if *now != "" {
+		var err error
+		if options.Now, err = time.ParseInLocation("2006-01-02T15:04:05", *now, time.Local); err != nil {
+			return cli.Usagef("--now %q is no time such as 2025-03-14T15:09:26", *now)
+		}
+	}
+	var parsed *chat.Template
+	switch {
+	case *source != "" && *model != "":
+		return cli.Usagef("--model and --template exclude each other")
+	case *source != "":
+		text, err := os.ReadFile(*source)
+		if err != nil {
+			return err
+		}
+		if parsed, err = chat.Parse(string(text)); err != nil {
+			return fmt.Errorf("%s: %w", *source, err)
+		}
+	default:
+		catalog, err := dirs.catalog(t)
+		if err != nil {
+			return err
+		}
+		if *model == "" {
+			*model = guideName
+		}
+		if parsed, options.BOSToken, options.EOSToken, err = modelTemplate(catalog, *model); err != nil {
+			return err
+		}
+	}
+	return cli.Template(t.In, t.Results(), *jsonl, func(request []byte) (string, error) {
+		prompt, err := parsed.RenderJSON(ctx, request, options)
+		return prompt.String(), err
+	})
+}
+
+// modelTemplate returns the chat template of a model and the tokens that it may name.
+func modelTemplate(catalog *hub.Hub, model string) (parsed *chat.Template, bos, eos string, err error) {
+	file, err := openFile(catalog, model)
+	if err != nil {
+		return nil, "", "", err
+	}
+	defer file.Close()
+	source, err := file.Str("tokenizer.chat_template")
+	if err != nil {
+		return nil, "", "", fmt.Errorf("model %q has no chat template: %w", model, err)
+	}
+	tok, err := tokenizer.New(file)
+	if err != nil {
+		return nil, "", "", err
+	}
+	if id, ok := tok.BOS(); ok {
+		bos = tok.Text(id)
+	}
+	if id, ok := tok.EOS(); ok {
+		eos = tok.Text(id)
+	}
+	parsed, err = chat.Parse(source)
+	return parsed, bos, eos, err
+}
+
+// printVersion is the command version.
+func printVersion(_ context.Context, t *cli.Terminal, args []string) error {
+	if _, err := cli.NewFlags("version", "", "Prints the version of this program.").Parse(t, args, 0); err != nil {
+		return err
+	}
+	commit := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				commit = ", commit " + s.Value[:min(len(s.Value), 12)]
+			}
+		}
+	}
+	_, err := fmt.Fprintf(t.Out, "m40-llm %s (%s %s/%s%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, commit)
+	return err
+}

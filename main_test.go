@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"m40-llm/handlers/cli"
+	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// result is what a command left behind.
+type result struct {
+	code      int
+	out, errs string
+}
+
+// execute runs a command to its end, with an empty home folder.
+func execute(t *testing.T, env map[string]string, in string, args ...string) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	home := t.TempDir()
+	code := run(context.Background(), &cli.Terminal{
+		In:  strings.NewReader(in),
+		Out: &out,
+		Err: &errs,
+		Env: func(name string) string {
+			if name == "HOME" {
+				return home
+			}
+			return env[name]
+		},
+	}, args)
+	return result{code, out.String(), errs.String()}
+}
+
+// tinyModel writes a small model with random weights and returns its path.
+func tinyModel(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tiny.gguf")
+	if err := os.WriteFile(path, gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCommands(t *testing.T) {
+	tiny := tinyModel(t)
+	vocabulary := gguftest.New().
+		Set("general.architecture", "llama").
+		Set("tokenizer.ggml.model", "gpt2").Set("tokenizer.ggml.pre", "gpt-2").
+		Set("tokenizer.ggml.tokens", []string{"a", "b", "ab", "<s>"}).
+		Set("tokenizer.ggml.token_type", []int32{1, 1, 1, 3}).
+		Set("tokenizer.ggml.merges", []string{"a b"}).
+		Set("tokenizer.ggml.bos_token_id", 3).Set("tokenizer.ggml.add_bos_token", true).
+		WriteFile(t)
+	jinja := filepath.Join(t.TempDir(), "t.jinja")
+	if err := os.WriteFile(jinja, []byte(`{{ bos_token }}{% for m in messages %}[{{ m.content }}]{% endfor %}{{ strftime_now("%Y-%m-%d") if today }}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		in   string
+		args string // divided at spaces
+		want result // out and errs: parts that must be there, or nothing at all
+	}{
+		{"an unknown command is wrong usage", nil, "", "pull mistral", result{2, "", `there is no command "pull"; see m40-llm -h`}},
+		{"an unknown flag is wrong usage", nil, "", "list --jsn", result{2, "", "m40-llm list -h"}},
+		{"the help of the program lists its commands and flags", nil, "", "-h", result{0, "tokenize   the token ids", ""}},
+		{"the help of a command explains its flags with their defaults", nil, "", "run -h", result{0, "--temp X               temperature: how evenly tokens are chosen; 0: always the likeliest (default 0.7)", ""}},
+		{"the version is printed", nil, "", "version", result{0, "m40-llm " + version, ""}},
+
+		{"an address for other machines is refused without --lan", nil, "", "--addr 0.0.0.0:0", result{2, "", "add --lan and --api-key K"}},
+		{"--lan is refused without a key", nil, "", "serve --lan", result{2, "", "--api-key K or set M40_LLM_API_KEY"}},
+		{"an unknown model is refused before serving", nil, "", "serve --addr :0 --model nothing", result{1, "", `there is no model called "nothing"; there are guide`}},
+		{"an unknown device is wrong usage", nil, "", "serve --addr :0 --device gpu", result{2, "", `--device "gpu" is none of auto, cpu and ref`}},
+		{"an unknown cache format is wrong usage", nil, "", "serve --addr :0 --kv q8_0", result{2, "", `--kv "q8_0" is none of f16 and f32`}},
+		{"a negative thread count is wrong usage", nil, "", "run --threads -1 guide hi", result{2, "", "cannot be negative"}},
+
+		{"a prompt gets one answer", nil, "", "run guide Hello --temp 0 --max-tokens 8", result{0, "\n", ""}},
+		{"a prompt can come through a pipe", nil, "Hello\n", "run --temp 0 --max-tokens 8", result{0, "\n", ""}},
+		{"a model can be given by its path", nil, "", "run " + tiny + " hi --max-tokens 3 --seed 1", result{0, "\n", ""}},
+		{"the reference device and the f32 cache run too", nil, "", "run " + tiny + " hi --max-tokens 3 --device ref --kv f32", result{0, "\n", ""}},
+		{"a setting out of its range is wrong usage", nil, "", "run guide hi --temp -1", result{2, "", "temperature is -1"}},
+		{"a setting from the environment counts", map[string]string{"M40_LLM_TEMP": "-1"}, "", "run guide hi", result{2, "", "temperature is -1"}},
+		{"an empty prompt is wrong usage", nil, "\n", "run", result{2, "", "the prompt is empty"}},
+		{"a prompt beyond the context is refused with the numbers", nil, "", "run guide --ctx 32 " + strings.Repeat("x", 100), result{1, "", "32"}},
+		{"a folder is no model", nil, "", "run " + t.TempDir() + " hi", result{1, "", "a directory"}},
+
+		{"the list names the built-in model", nil, "", "list", result{0, "guide  15.2 MB  14.2 M      Q8_0   1024     MIT", ""}},
+		{"the list finds the models of a folder", nil, "", "list --models " + filepath.Dir(tiny), result{0, "tiny", ""}},
+
+		{"a text becomes an array of token ids", nil, "ab<s>a", "tokenize --model " + vocabulary, result{0, "[3,2,3,0]\n", ""}},
+		{"without special tokens none is added and none parsed", nil, "abb", "tokenize --no-special --model " + vocabulary, result{0, "[2,1]\n", ""}},
+		{"lines of JSON become lines of arrays", nil, "\"ab\"\n\"b\"\n", "tokenize --jsonl --no-special --model " + vocabulary, result{0, "[2]\n[1]\n", ""}},
+		{"the built-in tokenizer is used if none is named", nil, "Hello", "tokenize", result{0, "[", ""}},
+		{"a file that is no model is refused", nil, "", "tokenize --model " + jinja, result{1, "", "not a GGUF file"}},
+
+		{"a request becomes the prompt of the model's template", nil, `{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":true}`, "template --model " + tiny,
+			result{0, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", ""}},
+		{"a template can come from a file and the time from a flag", nil, `{"messages":[{"role":"user","content":"hi"}],"today":true,"bos_token":"<s>"}`, "template --template " + jinja + " --now 2025-03-14T15:09:26",
+			result{0, "<s>[hi]2025-03-14", ""}},
+		{"requests line by line give objects", nil, "{\"messages\":[]}\n{\n", "template --jsonl --template " + jinja, result{0, "{\"output\":\"\"}\n{\"error\":", ""}},
+		{"a request that is no JSON is refused", nil, "{", "template", result{1, "", "m40-llm: "}},
+		{"a model and a template together are wrong usage", nil, "", "template --model guide --template " + jinja, result{2, "", "exclude each other"}},
+		{"a time that is none is wrong usage", nil, "", "template --now yesterday", result{2, "", `--now "yesterday"`}},
+		{"a model without a template says so", nil, "{}", "template --model " + vocabulary, result{1, "", "has no chat template"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := execute(t, c.env, c.in, strings.Fields(c.args)...)
+			if got.code != c.want.code {
+				t.Errorf("exit code %d, want %d", got.code, c.want.code)
+			}
+			if !strings.Contains(got.out, c.want.out) || c.want.code != 0 && got.out != "" {
+				t.Errorf("wrote %q, want %q in it", got.out, c.want.out)
+			}
+			if !strings.Contains(got.errs, c.want.errs) || c.want.errs == "" && got.errs != "" || strings.Count(got.errs, "\n") > 1 {
+				t.Errorf("complained %q, want one line with %q", got.errs, c.want.errs)
+			}
+		})
+	}
+	t.Run("the list as JSON can be read back", func(t *testing.T) {
+		got := execute(t, nil, "", "list", "--json", "--models", filepath.Dir(tiny))
+		var models []infer.ModelInfo
+		if err := json.Unmarshal([]byte(got.out), &models); err != nil || len(models) != 2 || models[0].Name != "guide" || !models[0].Demo || models[1].Path != tiny {
+			t.Errorf("got %+v, %v", models, err)
+		}
+	})
+	t.Run("the same seed gives the same answer", func(t *testing.T) {
+		ask := []string{"run", "guide", "Tell me a story", "--seed", "7", "--max-tokens", "30"}
+		if a, b := execute(t, nil, "", ask...), execute(t, nil, "", ask...); a.out != b.out || a.code != 0 {
+			t.Errorf("got %q and %q", a.out, b.out)
+		}
+	})
+}
+
+// TestTokenizeReference compares the command with token ids of another program.
+func TestTokenizeReference(t *testing.T) {
+	data, err := os.ReadFile(fixtures.Path(t, "tokenizers", "gpt-2.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reference struct {
+		Cases []struct {
+			Text string
+			IDs  []int32 `json:"ids"`
+		}
+	}
+	if err := json.Unmarshal(data, &reference); err != nil {
+		t.Fatal(err)
+	}
+	var in bytes.Buffer
+	lines := json.NewEncoder(&in)
+	for _, c := range reference.Cases {
+		if err := lines.Encode(c.Text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := execute(t, nil, in.String(), "tokenize", "--jsonl", "--no-special", "--model", fixtures.Path(t, "tokenizers", "vocab", "gpt-2.gguf"))
+	out := bufio.NewScanner(strings.NewReader(got.out))
+	out.Buffer(nil, 1<<20)
+	for i, c := range reference.Cases {
+		var ids []int32
+		if !out.Scan() || json.Unmarshal(out.Bytes(), &ids) != nil || !reflect.DeepEqual(ids, append([]int32{}, c.IDs...)) {
+			t.Errorf("case %d, %q: got %s, want %v", i, c.Text, out.Bytes(), c.IDs)
+		}
+	}
+}
+
+// TestServe walks the whole program: start, load, an answer over HTTP, a second start,
+// stop.
+func TestServe(t *testing.T) {
+	outRead, out := io.Pipe()
+	signals := make(chan os.Signal, 2)
+	home := t.TempDir()
+	terminal := &cli.Terminal{In: strings.NewReader(""), Out: out, Err: io.Discard, Signals: signals, Env: func(name string) string {
+		return map[string]string{"HOME": home}[name]
+	}}
+	code := make(chan int, 1)
+	go func() { code <- run(context.Background(), terminal, []string{"--addr", ":0", "--model", tinyModel(t)}) }()
+
+	line, err := bufio.NewReader(outRead).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "m40-llm listening on ")
+	if !ok {
+		t.Fatalf("it says %q", line)
+	}
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	get := func(path string) (int, string) {
+		t.Helper()
+		response, err := client.Get(url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+	t.Run("the page is there", func(t *testing.T) {
+		if status, body := get("/"); status != http.StatusOK || !strings.Contains(body, "<html") {
+			t.Errorf("status %d, %.100q", status, body)
+		}
+	})
+	t.Run("health says loading until the model is ready", func(t *testing.T) {
+		for {
+			status, body := get("/health")
+			if status == http.StatusOK && strings.Contains(body, `"model":"tiny"`) {
+				return
+			}
+			if status != http.StatusServiceUnavailable || !strings.Contains(body, `"loading"`) {
+				t.Fatalf("status %d, %s", status, body)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	t.Run("a question over the API is answered", func(t *testing.T) {
+		response, err := client.Post(url+"/v1/chat/completions", "application/json",
+			strings.NewReader(`{"messages":[{"role":"user","content":"hi"}],"max_tokens":4,"seed":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		var answer struct {
+			Model string
+			Usage struct {
+				CompletionTokens int `json:"completion_tokens"`
+			}
+		}
+		if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || response.StatusCode != 200 || answer.Model != "tiny" || answer.Usage.CompletionTokens < 1 {
+			t.Errorf("status %d, %+v, %v", response.StatusCode, answer, err)
+		}
+	})
+	t.Run("a path is no model name over the API", func(t *testing.T) {
+		response, err := client.Post(url+"/v1/chat/completions", "application/json",
+			strings.NewReader(fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hi"}]}`, tinyModel(t))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusNotFound {
+			t.Errorf("status %d", response.StatusCode)
+		}
+	})
+	t.Run("a second start says that it is running, with exit code 3", func(t *testing.T) {
+		got := execute(t, nil, "", "serve", "--addr", strings.TrimPrefix(url, "http://"))
+		if got.code != cli.ExitRunning || !strings.Contains(got.errs, url) {
+			t.Errorf("code %d, %q", got.code, got.errs)
+		}
+	})
+	t.Run("a signal ends it with exit code 0", func(t *testing.T) {
+		client.CloseIdleConnections()
+		signals <- syscall.SIGTERM
+		if got := <-code; got != cli.ExitOK {
+			t.Errorf("code %d", got)
+		}
+	})
+}
