@@ -289,10 +289,16 @@ func (e *Engine) Render(ctx context.Context, r Request) (view Rendered, err erro
 // contain calls f and turns a panic into an error. The stack goes to the log.
 func contain(log *slog.Logger, f func() error) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
-			log.Error("panic", "value", p, "stack", string(debug.Stack()))
-			err = errorf(CodeInternal, "internal error: %v", p)
+		p := recover()
+		if p == nil {
+			return
 		}
+		log.Error("panic", "value", p, "stack", string(debug.Stack()))
+		if _, fault := p.(interface{ Addr() uintptr }); fault {
+			err = errorf(CodeModelFile, "the model file cannot be read any more: it was cut short or its disk failed while it was in use")
+			return
+		}
+		err = errorf(CodeInternal, "internal error: %v", p)
 	}()
 	return f()
 }

@@ -35,7 +35,6 @@ func TestEngine_AnswersAreThoseOfTheModelAlone(t *testing.T) {
 }
 
 func TestEngine_SixteenAtOnceAnswerAsEachAlone(t *testing.T) {
-	b := newBench(t, func(_ *bench, o *Options) { o.ChunkRows = 24 })
 	// Prompts share prefixes of different lengths and are sampled with seeds.
 	var requests []Request
 	for i := range 16 {
@@ -45,21 +44,48 @@ func TestEngine_SixteenAtOnceAnswerAsEachAlone(t *testing.T) {
 		r.IgnoreEOS = true
 		requests = append(requests, r)
 	}
+	b := newBench(t, nil)
 	alone := make([]reply, len(requests))
 	for i, r := range requests {
 		alone[i] = b.ask(r)
 	}
-	fresh := newBench(t, func(_ *bench, o *Options) { o.ChunkRows = 24 })
-	var wg sync.WaitGroup
-	for i, r := range requests {
-		wg.Go(func() {
-			a := fresh.ask(r)
-			if a.err != nil || len(a.tokens) != 50 || !reflect.DeepEqual(a.tokens, alone[i].tokens) || !reflect.DeepEqual(a.prompt, alone[i].prompt) {
-				t.Errorf("request %d: %v, %v; alone: %v", i, a.ids(), a.err, alone[i].ids())
+	for _, rows := range []int{1, 24, 256} {
+		t.Run(fmt.Sprintf("in steps of %d rows", rows), func(t *testing.T) {
+			b := newBench(t, func(_ *bench, o *Options) { o.ChunkRows = rows })
+			var wg sync.WaitGroup
+			for i, r := range requests {
+				wg.Go(func() {
+					a := b.ask(r)
+					if a.err != nil || len(a.tokens) != 50 || !reflect.DeepEqual(a.tokens, alone[i].tokens) || !reflect.DeepEqual(a.prompt, alone[i].prompt) {
+						t.Errorf("request %d: %v, %v; alone: %v", i, a.ids(), a.err, alone[i].ids())
+					}
+				})
 			}
+			wg.Wait()
 		})
 	}
-	wg.Wait()
+}
+
+func TestEngine_TheRequestIsLeftAsItIs(t *testing.T) {
+	prompt := make([]int32, 10, 100)
+	newBench(t, nil).ask(request(prompt, 20))
+	if i := slices.IndexFunc(prompt[:100], func(id int32) bool { return id != 0 }); i >= 0 {
+		t.Errorf("element %d of the caller's array was overwritten", i)
+	}
+}
+
+func TestEngine_TheResidentModelsFileIsOpenedOnce(t *testing.T) {
+	b := newBench(t, nil)
+	for _, name := range []string{"", "toy", ""} {
+		r := request(span(10, 20), 2)
+		r.Model = name
+		if a := b.ask(r); a.err != nil {
+			t.Fatal(a.err)
+		}
+	}
+	if b.reads != 1 {
+		t.Errorf("the file was opened %d times", b.reads)
+	}
 }
 
 func TestEngine_Endings(t *testing.T) {
@@ -232,7 +258,15 @@ func TestEngine_PrefillProgress(t *testing.T) {
 }
 
 func TestEngine_PromptLogProb(t *testing.T) {
-	b := newBench(t, func(_ *bench, o *Options) { o.Parallel = 2 }) // at most 34 logits a step
+	b := newBench(t, func(b *bench, o *Options) {
+		o.Parallel = 2
+		b.onLoad = func(_ context.Context, o model.Options) error {
+			if o.MaxOut != 34 {
+				t.Errorf("memory for the logits of %d rows, want 34", o.MaxOut)
+			}
+			return nil
+		}
+	})
 	r := request(span(10, 90), 3)
 	r.PromptLogProb, r.Alternatives = true, 2
 	a := b.ask(r)
@@ -683,18 +717,28 @@ func TestEngine_ADeviceThatFailsOnceIsReopened(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, func(b *bench, o *Options) {
 				b.onStep = func(step int, _ *device.Batch) error {
-					if step == 4 {
+					if step == 4 || step == 45 {
 						return tt.fail()
 					}
 					return nil
 				}
 			})
-			if a := b.ask(request(span(10, 20), 20)); a.code() != tt.code {
-				t.Errorf("error %v, want %s", a.err, tt.code)
+			// Twice, with steps in between that do not fail.
+			for i, answers := range []int{1, 3} {
+				var a reply
+				for range answers {
+					a = b.ask(request(span(10, 20), 20))
+				}
+				if a.code() != tt.code {
+					t.Errorf("error %v, want %s", a.err, tt.code)
+				}
+				if err := b.WaitReady(t.Context()); err != nil || b.opened != i+2 {
+					t.Errorf("%v after %d loads", err, b.opened)
+				}
 			}
 			a := b.ask(request(span(10, 20), 20))
-			if a.err != nil || a.done.Usage.CachedTokens != 0 || b.opened != 2 {
-				t.Errorf("next answer: %v after %d loads, %+v", a.err, b.opened, a.done)
+			if a.err != nil || a.done.Usage.CachedTokens != 0 {
+				t.Errorf("next answer: %v, %+v", a.err, a.done)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"math"
@@ -86,6 +87,33 @@ func TestRealModel_TheNextTurnComputesOnlyWhatIsNew(t *testing.T) {
 	}
 	if fresh := openReference(t, file, nil).ask(turn); !reflect.DeepEqual(a.tokens, fresh.tokens) {
 		t.Errorf("%v on a reused cache, %v on a fresh one", a.ids(), fresh.ids())
+	}
+}
+
+// diskCatalog serves the file at a path.
+type diskCatalog string
+
+func (c diskCatalog) Models(context.Context) ([]ModelInfo, error) { return nil, nil }
+
+func (c diskCatalog) Open(name string) (*gguf.File, ModelInfo, error) {
+	f, err := gguf.Open(string(c))
+	return f, ModelInfo{Name: name}, err
+}
+
+func TestRealModel_AFileThatIsCutShortInUseEndsTheAnswerOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	if err := os.WriteFile(path, gguftest.TinyLlama(gguftest.Llama{}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := openReference(t, nil, func(o *Options) { o.Catalog = diskCatalog(path) })
+	if a := b.ask(request(span(3, 43), 2)); a.err != nil {
+		t.Fatal(a.err)
+	}
+	if err := os.Truncate(path, 4096); err != nil {
+		t.Fatal(err)
+	}
+	if a := b.ask(request(span(3, 43), 2)); a.code() != CodeModelFile {
+		t.Errorf("error %v, want %s", a.err, CodeModelFile)
 	}
 }
 

@@ -118,8 +118,8 @@ type bench struct {
 	steps    int
 	rows     int
 	open     int // devices
-	opened   int
-	loaded   []string
+	opened   int // the same, ever
+	reads    int // files opened
 	openErr  error
 	memory   int64
 	onStep   func(step int, b *device.Batch) error
@@ -163,6 +163,9 @@ func (b *bench) OpenDevice() (device.Device, error) {
 type catalog struct{ *bench }
 
 func (c catalog) Open(name string) (*gguf.File, ModelInfo, error) {
+	c.mu.Lock()
+	c.reads++
+	c.mu.Unlock()
 	data, ok := c.files[name]
 	if !ok {
 		return nil, ModelInfo{}, errorf(CodeNotFound, "there is no model %q", name)
