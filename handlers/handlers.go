@@ -20,6 +20,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/live"
 	"m40-llm/infer"
 )
 
@@ -43,8 +44,9 @@ type Engine interface {
 // Config is what New needs. Only Engine must be set.
 type Config struct {
 	Engine  Engine
-	Logger  *slog.Logger // default: slog.Default
-	Version string       // of this program, for system_fingerprint
+	Live    *live.Service // the chats of the page; default: new ones on Engine
+	Logger  *slog.Logger  // default: slog.Default
+	Version string        // of this program, for system_fingerprint
 
 	APIKey     string   // asked for on every route but the public ones; empty: nobody is asked
 	AllowHosts []string // names, or name:port, that a request may be addressed to, beside loopback names and the address connected to
@@ -60,15 +62,21 @@ type Handlers struct {
 	Config
 	log  *slog.Logger
 	host hostPolicy
+	keys *keyring
 
-	// errorPage answers a failed request of a person; API routes answer JSON.
+	// The two pages that need no chat. errorPage answers a failed request of
+	// a person, API routes answer JSON; loginPage asks for the API key.
 	errorPage func(c echo.Context, status int, message string) error
+	loginPage func(c echo.Context, status int, problem string) error
 }
 
 // New returns the server's routes.
 func New(cfg Config) *echo.Echo {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Live == nil {
+		cfg.Live = live.New(cfg.Engine, live.Options{Log: cfg.Logger})
 	}
 	if cfg.PingInterval <= 0 {
 		cfg.PingInterval = 10 * time.Second
@@ -83,12 +91,15 @@ func New(cfg Config) *echo.Echo {
 		Config:    cfg,
 		log:       cfg.Logger,
 		host:      newHostPolicy(cfg.AllowHosts),
+		keys:      newKeyring(cfg.APIKey),
 		errorPage: plainErrorPage,
+		loginPage: plainLoginPage,
 	}
 	e := echo.New()
 	e.HTTPErrorHandler = h.handleError
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.Pre(h.observe, h.boundWrites, h.setHeaders, h.normalizePath, h.checkHost, h.checkOrigin, h.boundBody)
+	e.Use(h.checkKey)
 	h.routes(e)
 	return e
 }
@@ -99,6 +110,14 @@ func (h *Handlers) routes(e *echo.Echo) {
 
 	// Operations.
 	e.Match(getOrHead, "/health", h.health)
+
+	// The page.
+	e.Match(getOrHead, "/", h.newChatPage)
+	e.Match(getOrHead, "/c/:id", h.chatPage)
+	e.GET("/ws", h.socket)
+	e.Match(getOrHead, "/static/*", h.asset)
+	e.GET("/login", h.login)
+	e.POST("/login", h.submitLogin)
 
 	// Generation. Users forget the /v1 in their client's base address.
 	e.POST("/v1/generate", h.generateStream)

@@ -42,17 +42,15 @@ func (h *Handlers) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 			return &http.MaxBytesError{Limit: limit}
 		}
 		if r.Body != nil && r.Body != http.NoBody {
-			r.Body = http.MaxBytesReader(c.Response(), &patientBody{
-				ReadCloser: r.Body,
-				control:    http.NewResponseController(c.Response()),
-				patience:   h.BodyTimeout,
-			}, limit)
+			body := &patientBody{ReadCloser: r.Body, control: http.NewResponseController(c.Response()), patience: h.BodyTimeout}
+			body.extendDeadline() // the server reads on where a handler stops
+			r.Body = http.MaxBytesReader(c.Response(), body, limit)
 		}
 		return next(c)
 	}
 }
 
-// patientBody gives its client so much time for each read. Once the body is
+// patientBody gives its client so much time for each read. Once the whole body is
 // there, the deadline is lifted: it would end the watch for a disconnect.
 type patientBody struct {
 	io.ReadCloser
@@ -61,10 +59,16 @@ type patientBody struct {
 }
 
 func (b *patientBody) Read(p []byte) (int, error) {
-	_ = b.control.SetReadDeadline(time.Now().Add(b.patience)) // not every connection has deadlines
+	b.extendDeadline()
 	n, err := b.ReadCloser.Read(p)
-	_ = b.control.SetReadDeadline(time.Time{})
+	if err == io.EOF {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
 	return n, err
+}
+
+func (b *patientBody) extendDeadline() {
+	_ = b.control.SetReadDeadline(time.Now().Add(b.patience)) // not every connection has deadlines
 }
 
 // boundWrites gives the client so much time to take each piece of a response. A

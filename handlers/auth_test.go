@@ -1,0 +1,155 @@
+package handlers
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+func lockedServer(t *testing.T) *httptest.Server {
+	return server(t, &fakeEngine{}, func(c *Config) { c.APIKey = "open sesame" })
+}
+
+func TestKey_EveryRouteButThePublicOnes(t *testing.T) {
+	s := lockedServer(t)
+	for _, route := range New(testConfig(&fakeEngine{})).Routes() {
+		path := strings.NewReplacer(":id", "1", ":token", "abc", "*", "x").Replace(route.Path)
+		got := call(t, s, route.Method, path, "", "Origin", s.URL)
+		if route.Method == http.MethodPost && route.Path == "/login" {
+			continue // refuses the empty key itself
+		}
+		refused := got.status == http.StatusUnauthorized || got.status == http.StatusSeeOther && got.header.Get("Location") == "/login"
+		if refused == publicRoutes[route.Path] {
+			t.Errorf("%s %s: got %d, public is %t", route.Method, route.Path, got.status, publicRoutes[route.Path])
+		}
+	}
+}
+
+func TestKey_Bearer(t *testing.T) {
+	s := lockedServer(t)
+	for _, tc := range []struct {
+		name   string
+		header []string
+		status int
+		code   string
+	}{
+		{"the right key", []string{"Authorization", "Bearer open sesame"}, 200, ""},
+		{"the scheme's case does not matter", []string{"Authorization", "bearer open sesame"}, 200, ""},
+		{"no key", nil, 401, "missing_api_key"},
+		{"a wrong key", []string{"Authorization", "Bearer open"}, 401, "invalid_api_key"},
+		{"another scheme", []string{"Authorization", "Basic b3BlbiBzZXNhbWU="}, 401, "invalid_api_key"},
+		{"two keys, one right", []string{"Authorization", "Bearer open sesame", "Authorization", "Bearer x"}, 400, "several_credentials"},
+		{"the key in another header", []string{"X-Api-Key", "open sesame"}, 401, "missing_api_key"},
+	} {
+		got := call(t, s, "GET", "/v1/models", "", tc.header...)
+		if got.status != tc.status || tc.code != "" && parseError(t, got).Code != tc.code {
+			t.Errorf("%s: got %d: %s", tc.name, got.status, got.body)
+		}
+		if got.status == 401 && (parseError(t, got).Type != "authentication_error" || got.header.Get("WWW-Authenticate") != "Bearer") {
+			t.Errorf("%s: got %v: %s", tc.name, got.header, got.body)
+		}
+	}
+	t.Run("without a key any bearer token is welcome", func(t *testing.T) {
+		if got := call(t, server(t, &fakeEngine{}), "GET", "/v1/models", "", "Authorization", "Bearer sk-anything"); got.status != 200 {
+			t.Errorf("got %d", got.status)
+		}
+	})
+}
+
+func submit(t *testing.T, s *httptest.Server, key string) response {
+	form := url.Values{"key": {key}}.Encode()
+	return post(t, s, "/login", form, "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL)
+}
+
+func TestLogin(t *testing.T) {
+	s := lockedServer(t)
+	if got := call(t, s, "GET", "/login", ""); got.status != 200 || !strings.Contains(got.body, `name="key"`) {
+		t.Fatalf("got %d: %s", got.status, got.body)
+	}
+	if got := submit(t, s, "wrong"); got.status != 401 || got.header.Get("Set-Cookie") != "" || !strings.Contains(got.body, "wrong") {
+		t.Errorf("a wrong key got %d, %v: %s", got.status, got.header, got.body)
+	}
+	got := submit(t, s, "open sesame")
+	cookies, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
+	if err != nil || got.status != http.StatusSeeOther || got.header.Get("Location") != "/" {
+		t.Fatalf("got %d, %v", got.status, got.header)
+	}
+	if !cookies.HttpOnly || cookies.SameSite != http.SameSiteStrictMode || cookies.Path != "/" || !strings.HasPrefix(cookies.Name, "m40_") {
+		t.Errorf("the cookie is %+v", cookies)
+	}
+	if strings.Contains(cookies.Value, "sesame") {
+		t.Errorf("the cookie holds the key: %s", cookies.Value)
+	}
+	session := cookies.Name + "=" + cookies.Value
+	for name, tc := range map[string]struct {
+		header []string
+		status int
+	}{
+		"the cookie opens the routes":         {[]string{"Cookie", session}, 200},
+		"a changed cookie does not":           {[]string{"Cookie", session + "0"}, 401},
+		"an empty cookie does not":            {[]string{"Cookie", cookies.Name + "="}, 401},
+		"a wrong key beside it is not saved":  {[]string{"Cookie", session, "Authorization", "Bearer wrong"}, 401},
+		"another site cannot use the session": {[]string{"Cookie", session, "Origin", "http://evil.example"}, 403},
+	} {
+		if got := call(t, s, "GET", "/v1/models", "", tc.header...); got.status != tc.status {
+			t.Errorf("%s: got %d", name, got.status)
+		}
+	}
+	if other := server(t, &fakeEngine{}, func(c *Config) { c.APIKey = "new key" }); true {
+		if got := call(t, other, "GET", "/v1/models", "", "Cookie", session); got.status != 401 {
+			t.Errorf("a session outlives its key: %d", got.status)
+		}
+	}
+}
+
+func TestSession_Expires(t *testing.T) {
+	k := newKeyring("key")
+	now := time.Unix(1_800_000_000, 0)
+	k.now = func() time.Time { return now }
+	session := k.session()
+	for _, tc := range []struct {
+		after time.Duration
+		valid bool
+	}{{0, true}, {sessionLife - time.Second, true}, {sessionLife, false}, {-time.Hour, true}} {
+		k.now = func() time.Time { return now.Add(tc.after) }
+		if k.validSession(session) != tc.valid {
+			t.Errorf("after %v the session's validity is not %t", tc.after, tc.valid)
+		}
+	}
+}
+
+// Five wrong keys, then a pause in which even the right one is refused: otherwise
+// guessing would go on at full speed. Another address is not affected.
+func TestKey_Guessing(t *testing.T) {
+	k := newKeyring("key")
+	now := time.Unix(1_800_000_000, 0)
+	k.now = func() time.Time { return now }
+	statusOf := func(client, key string) int {
+		err := k.try(client, key)
+		if err == nil {
+			return 200
+		}
+		return describe(err).Status
+	}
+	for i := range 5 {
+		if got := statusOf("192.0.2.1", "wrong"); got != 401 {
+			t.Fatalf("wrong key %d got %d", i, got)
+		}
+		if got := statusOf("192.0.2.1", "key"); i < 4 && got != 200 {
+			t.Fatalf("the right key after %d wrong ones got %d", i+1, got)
+		}
+	}
+	if got := statusOf("192.0.2.1", "key"); got != 429 {
+		t.Errorf("after five wrong keys the next got %d", got)
+	}
+	if got := statusOf("192.0.2.2", "key"); got != 200 {
+		t.Errorf("another address got %d", got)
+	}
+	now = now.Add(attemptEvery)
+	if got := statusOf("192.0.2.1", "key"); got != 200 {
+		t.Errorf("after the pause the right key got %d", got)
+	}
+}

@@ -1,0 +1,369 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+	"m40-llm/infer/sample"
+)
+
+const hello = `{"messages":[{"role":"user","content":"Hello"}]}`
+
+// chatBody is hello with further fields.
+func chatBody(fields string) string {
+	return `{"messages":[{"role":"user","content":"Hello"}],` + fields + `}`
+}
+
+// The shapes are OpenAI's published ones, written down by hand.
+func TestChat_ResponseShape(t *testing.T) {
+	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		done := doneEvent(infer.FinishLength)
+		done.Done.Text = "!"
+		return replay(wordEvent(1, "Hel"), wordEvent(2, "lo"), done)
+	}}
+	got := post(t, server(t, engine), "/v1/chat/completions", hello)
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/json" {
+		t.Fatalf("got %d, %s: %s", got.status, got.header.Get("Content-Type"), got.body)
+	}
+	sameJSON(t, got.body, `{
+		"object": "chat.completion", "model": "guide", "system_fingerprint": "m40-llm-test",
+		"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "logprobs": null, "finish_reason": "length"}],
+		"usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9, "prompt_tokens_details": {"cached_tokens": 3}}}`)
+	var head struct {
+		ID      string
+		Created int64
+	}
+	if err := json.Unmarshal([]byte(got.body), &head); err != nil || !strings.HasPrefix(head.ID, "chatcmpl-") || head.Created == 0 {
+		t.Errorf("id is %q, created %d", head.ID, head.Created)
+	}
+}
+
+func TestChat_LogProbs(t *testing.T) {
+	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		if r.Alternatives != 2 {
+			return failing(errors.New("the request asks for the wrong number of alternatives"))
+		}
+		half := scoredEvent(5, -2, "", sample.Candidate{ID: 0, LogProb: -0.25}, sample.Candidate{ID: 1, LogProb: -3})
+		half.Token.Bytes = []byte{0xc3}
+		return replay(half, doneEvent(infer.FinishStop))
+	}}
+	const fields = `"logprobs":true,"top_logprobs":2`
+	const logProbs = `{"content":[{"token":"�","logprob":-2,"bytes":[195],"top_logprobs":[
+		{"token":"a","logprob":-0.25,"bytes":[97]},{"token":"b","logprob":-3,"bytes":[98]}]}]}`
+	t.Run("a whole answer lists each token with its alternatives", func(t *testing.T) {
+		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(fields))
+		var body struct {
+			Choices []struct{ LogProbs json.RawMessage }
+		}
+		if err := json.Unmarshal([]byte(got.body), &body); err != nil || len(body.Choices) != 1 {
+			t.Fatalf("got %s", got.body)
+		}
+		sameJSON(t, string(body.Choices[0].LogProbs), logProbs)
+	})
+	t.Run("a stream sends a token that releases no text yet", func(t *testing.T) {
+		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(fields+`,"stream":true`))
+		data, _ := sseData(t, got.body)
+		sameJSON(t, data[1], `{"object":"chat.completion.chunk","model":"guide","system_fingerprint":"m40-llm-test",
+			"choices":[{"index":0,"delta":{"content":""},"logprobs":`+logProbs+`,"finish_reason":null}]}`)
+	})
+	t.Run("tokens are named by id on request", func(t *testing.T) {
+		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(fields+`,"return_tokens_as_token_ids":true`))
+		for _, want := range []string{`"token_id:5"`, `"token_id:0"`, `"token_id:1"`} {
+			if !strings.Contains(got.body, want) {
+				t.Errorf("the body lacks %s: %s", want, got.body)
+			}
+		}
+	})
+}
+
+func TestChat_StreamShape(t *testing.T) {
+	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		done := doneEvent(infer.FinishStop)
+		done.Done.Text = "!"
+		return replay(
+			infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2}},
+			infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "guide", Done: 5, Total: 10}},
+			infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 4, Total: 7}},
+			wordEvent(1, "Hel"), wordEvent(9, ""), wordEvent(2, "lo"), done)
+	}}
+	got := post(t, server(t, engine), "/v1/chat/completions", chatBody(`"stream":true,"stream_options":{"include_usage":true}`))
+	for name, want := range map[string]string{"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", "Cache-Control": "no-store"} {
+		if got.header.Get(name) != want {
+			t.Errorf("%s is %q, want %q", name, got.header.Get(name), want)
+		}
+	}
+	data, comments := sseData(t, got.body)
+	if want := []string{"queued 2", "loading 5 of 10 bytes", "prefill 4 of 7 tokens"}; !reflect.DeepEqual(comments, want) {
+		t.Errorf("comments are %q, want %q", comments, want)
+	}
+	const head = `"object":"chat.completion.chunk","model":"guide","system_fingerprint":"m40-llm-test"`
+	want := []string{
+		`{` + head + `,"choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}`,
+		`{` + head + `,"choices":[{"index":0,"delta":{"content":"Hel"},"logprobs":null,"finish_reason":null}]}`,
+		`{` + head + `,"choices":[{"index":0,"delta":{"content":"lo"},"logprobs":null,"finish_reason":null}]}`,
+		`{` + head + `,"choices":[{"index":0,"delta":{"content":"!"},"logprobs":null,"finish_reason":null}]}`,
+		`{` + head + `,"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}]}`,
+		`{` + head + `,"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":3}}}`,
+	}
+	if len(data) != len(want)+1 || data[len(data)-1] != "[DONE]" {
+		t.Fatalf("the stream has %d events, want %d and [DONE]: %s", len(data), len(want), got.body)
+	}
+	ids := map[string]bool{}
+	for i := range want {
+		sameJSON(t, data[i], want[i])
+		var head struct {
+			ID      string
+			Created int64
+		}
+		if err := json.Unmarshal([]byte(data[i]), &head); err != nil || head.Created == 0 {
+			t.Errorf("chunk %d has no time of creation: %s", i, data[i])
+		}
+		ids[head.ID] = true
+	}
+	if len(ids) != 1 {
+		t.Errorf("the chunks have the ids %v, want one", ids)
+	}
+}
+
+func TestChat_StreamWithoutUsage(t *testing.T) {
+	got := post(t, server(t, &fakeEngine{}), "/v1/chat/completions", chatBody(`"stream":true`))
+	if strings.Contains(got.body, `"usage"`) {
+		t.Errorf("nobody asked for the usage: %s", got.body)
+	}
+}
+
+// Several answers run side by side, each with its own seed, and come back under
+// their own index.
+func TestChat_SeveralAnswers(t *testing.T) {
+	meet := make(chan struct{}, 3)
+	engine := &fakeEngine{generate: func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		return func(yield func(infer.Event, error) bool) {
+			meet <- struct{}{}
+			for len(meet) < 3 { // an answer that waited for another would hang here
+				time.Sleep(time.Millisecond)
+			}
+			text := string(rune('a' + r.Params.Seed))
+			_ = yield(wordEvent(1, text), nil) && yield(doneEvent(infer.FinishStop), nil)
+		}
+	}}
+	t.Run("in one response", func(t *testing.T) {
+		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(`"n":3,"seed":4`))
+		var body chatResponseBody
+		if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{"e", "f", "g"} {
+			if c := body.Choices[i]; c.Index != i || c.Message.Content != want {
+				t.Errorf("choice %d is %+v, want %q", i, c, want)
+			}
+		}
+		if u := body.Usage; u.PromptTokens != 7 || u.CompletionTokens != 6 || u.TotalTokens != 13 {
+			t.Errorf("usage is %+v: the prompt counts once, the answers each", u)
+		}
+	})
+	for len(meet) > 0 {
+		<-meet
+	}
+	t.Run("in one stream", func(t *testing.T) {
+		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(`"n":3,"seed":4,"stream":true`))
+		texts, ends := map[int]string{}, 0
+		data, _ := sseData(t, got.body)
+		for _, d := range data[:len(data)-1] {
+			var chunk chatChunk
+			if err := json.Unmarshal([]byte(d), &chunk); err != nil {
+				t.Fatal(err)
+			}
+			c := chunk.Choices[0]
+			if c.Delta.Content != nil {
+				texts[c.Index] += *c.Delta.Content
+			}
+			if c.FinishReason != nil {
+				ends++
+			}
+		}
+		if want := (map[int]string{0: "e", 1: "f", 2: "g"}); !reflect.DeepEqual(texts, want) || ends != 3 {
+			t.Errorf("texts are %v with %d ends, want %v with 3", texts, ends, want)
+		}
+	})
+}
+
+func TestChat_RequestFields(t *testing.T) {
+	user := []chat.Message{{Role: "user", Content: "Hello"}}
+	for _, tc := range []struct {
+		name, body string
+		want       func(r *infer.Request)
+	}{
+		{"a request that sets nothing gets the defaults", hello, func(r *infer.Request) {}},
+		{"sampler settings and limits are passed on", chatBody(`"model":"m","temperature":0,"top_k":5,"top_p":0.5,"min_p":0.1,"typical_p":0.9,
+			"repeat_penalty":1.1,"repeat_last_n":32,"presence_penalty":-1,"frequency_penalty":2,"seed":11,"max_tokens":9,"ignore_eos":true,"logit_bias":{"50256":-100}`),
+			func(r *infer.Request) {
+				r.Model, r.MaxTokens, r.IgnoreEOS = "m", 9, true
+				r.Params = sample.Params{Temperature: 0, TopK: 5, TopP: 0.5, MinP: 0.1, TypicalP: 0.9, RepeatPenalty: 1.1, RepeatLastN: 32,
+					PresencePenalty: -1, FrequencyPenalty: 2, Seed: 11, LogitBias: map[int32]float64{50256: -100}}
+			}},
+		{"null means the default", chatBody(`"temperature":null,"max_tokens":null,"stop":null,"seed":null,"tools":null,"stream_options":null,"response_format":null`), func(r *infer.Request) {}},
+		{"max_completion_tokens goes before max_tokens", chatBody(`"max_tokens":9,"max_completion_tokens":12`), func(r *infer.Request) { r.MaxTokens = 12 }},
+		{"vLLM's top_k of -1 means off", chatBody(`"top_k":-1`), func(r *infer.Request) { r.Params.TopK = 0 }},
+		{"stop may be a string", chatBody(`"stop":"END"`), func(r *infer.Request) { r.Stop = []string{"END"} }},
+		{"stop may be an array, whose empty strings stop nothing", chatBody(`"stop":["a","","b"]`), func(r *infer.Request) { r.Stop = []string{"a", "b"} }},
+		{"unknown fields are ignored", chatBody(`"user":"x","store":true,"metadata":{"a":[1]}`), func(r *infer.Request) {}},
+		{"response_format text is the default", chatBody(`"response_format":{"type":"text"}`), func(r *infer.Request) {}},
+		{"logprobs alone asks for no alternatives", chatBody(`"logprobs":true`), func(r *infer.Request) {}},
+		{"tools reach the template as they are", chatBody(`"tools":[{"type":"function","z":1,"a":2}]`),
+			func(r *infer.Request) { r.Tools = json.RawMessage(`[{"type":"function","z":1,"a":2}]`) }},
+		{"tool_choice none hides the tools", chatBody(`"tool_choice":"none","tools":[{"type":"function"}]`), func(r *infer.Request) {}},
+		{"template variables are passed on", chatBody(`"reasoning_effort":"low","chat_template_kwargs":{"enable_thinking":false}`), func(r *infer.Request) {
+			r.TemplateVars = map[string]json.RawMessage{"enable_thinking": json.RawMessage("false"), "reasoning_effort": json.RawMessage(`"low"`)}
+		}},
+		{"add_generation_prompt can be switched off", chatBody(`"add_generation_prompt":false`), func(r *infer.Request) {
+			r.TemplateVars = map[string]json.RawMessage{"add_generation_prompt": json.RawMessage("false")}
+		}},
+		{"the developer is the system, parts become lines, and what a tool said is passed on", `{"messages":[
+			{"role":"developer","content":"S"},
+			{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"Ann"},
+			{"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[{"id":"1"}]},
+			{"role":"tool","tool_call_id":"1","content":"42"},
+			{"role":"assistant","reasoning":"so","content":"ok"}]}`, func(r *infer.Request) {
+			r.Messages = []chat.Message{
+				{Role: "system", Content: "S"},
+				{Role: "user", Content: "a\nb", Name: "Ann"},
+				{Role: "assistant", ReasoningContent: "hm", ToolCalls: json.RawMessage(`[{"id":"1"}]`)},
+				{Role: "tool", ToolCallID: "1", Content: "42"},
+				{Role: "assistant", ReasoningContent: "so", Content: "ok"},
+			}
+		}},
+		{"the last answer can be continued", `{"continue_final_message":true,"add_generation_prompt":false,"messages":[{"role":"assistant","content":"Once"}]}`, func(r *infer.Request) {
+			r.Continue = true
+			r.Messages = []chat.Message{{Role: "assistant", Content: "Once"}}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			engine, asked := captured()
+			got := post(t, server(t, engine), "/v1/chat/completions", tc.body)
+			if got.status != http.StatusOK {
+				t.Fatalf("got %d: %s", got.status, got.body)
+			}
+			want := infer.DefaultRequest()
+			want.Messages = user
+			tc.want(&want)
+			if !reflect.DeepEqual(*asked, want) {
+				t.Errorf("the engine was asked\n%+v\nwant\n%+v", *asked, want)
+			}
+		})
+	}
+}
+
+// Every refusal names its field in param and in the text.
+func TestChat_RefusedFields(t *testing.T) {
+	for _, tc := range []struct{ name, body, param, says string }{
+		{"no messages", `{}`, "messages", "at least one"},
+		{"messages that are no array", `{"messages":"hi"}`, "messages", "an array"},
+		{"an unknown role", `{"messages":[{"role":"user","content":"a"},{"role":"robot","content":"b"}]}`, "messages[1].role", `"robot"`},
+		{"content that is a number", `{"messages":[{"role":"user","content":5}]}`, "messages[0].content", "a string"},
+		{"an image", `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:"}}]}]}`, "messages[0].content[1]", "images are not supported yet"},
+		{"an image as plain string", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"data:"}]}]}`, "messages[0].content[0]", "images are not supported yet"},
+		{"audio", `{"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}]}`, "messages[0].content[0]", "audio is not supported yet"},
+		{"a part of unknown type", `{"messages":[{"role":"user","content":[{"type":"smell"}]}]}`, "messages[0].content[0].type", `"smell"`},
+		{"a part whose text is a number", `{"messages":[{"role":"user","content":[{"type":"text","text":1}]}]}`, "messages[0].content[0].text", "a string"},
+		{"tool calls that are no array", `{"messages":[{"role":"assistant","tool_calls":{}}]}`, "messages[0].tool_calls", "an array"},
+		{"a temperature in words", chatBody(`"temperature":"abc"`), "temperature", "must be a number, not a string"},
+		{"a temperature that is an array", chatBody(`"temperature":[1]`), "temperature", "must be a number, not an array"},
+		{"NaN", chatBody(`"temperature":NaN`), "temperature", "finite numbers only"},
+		{"Infinity", chatBody(`"top_p":Infinity`), "top_p", "finite numbers only"},
+		{"a temperature below 0", chatBody(`"temperature":-0.1`), "temperature", "from 0"},
+		{"a temperature too large for a number", chatBody(`"temperature":1e999`), "temperature", "1e999"},
+		{"top_p above 1", chatBody(`"top_p":1.01`), "top_p", "from 0 to 1"},
+		{"a negative min_p", chatBody(`"min_p":-1`), "min_p", "from 0 to 1"},
+		{"typical_p above 1", chatBody(`"typical_p":2`), "typical_p", "from 0 to 1"},
+		{"a negative top_k", chatBody(`"top_k":-2`), "top_k", "from 0"},
+		{"a fractional top_k", chatBody(`"top_k":1.5`), "top_k", "a whole number"},
+		{"a repeat_penalty of 0", chatBody(`"repeat_penalty":0`), "repeat_penalty", "from 0.01"},
+		{"a repeat_last_n below -1", chatBody(`"repeat_last_n":-2`), "repeat_last_n", "from -1"},
+		{"a huge presence_penalty", chatBody(`"presence_penalty":1e30`), "presence_penalty", "to 100"},
+		{"a huge frequency_penalty", chatBody(`"frequency_penalty":-1e30`), "frequency_penalty", "to 100"},
+		{"a seed beyond 64 bits", chatBody(`"seed":99999999999999999999`), "seed", "a whole number"},
+		{"max_tokens below -1", chatBody(`"max_tokens":-2`), "max_tokens", "from -1"},
+		{"max_tokens in words", chatBody(`"max_tokens":"ten"`), "max_tokens", "a whole number from -1"},
+		{"max_completion_tokens below -1", chatBody(`"max_completion_tokens":-5`), "max_completion_tokens", "from -1"},
+		{"no answers at all", chatBody(`"n":0`), "n", "from 1 to 128"},
+		{"too many answers", chatBody(`"n":129`), "n", "from 1 to 128"},
+		{"too many alternatives", chatBody(`"logprobs":true,"top_logprobs":21`), "top_logprobs", "from 0 to 20"},
+		{"alternatives without logprobs", chatBody(`"top_logprobs":1`), "top_logprobs", "logprobs"},
+		{"logprobs as a number", chatBody(`"logprobs":5`), "logprobs", "true or false"},
+		{"a bias for a word", chatBody(`"logit_bias":{"hello":1}`), "logit_bias", `"hello"`},
+		{"a bias for a negative id", chatBody(`"logit_bias":{"-4":1}`), "logit_bias", "-4"},
+		{"a bias in words", chatBody(`"logit_bias":{"5":"x"}`), "logit_bias.5", "a number"},
+		{"a bias out of range", chatBody(`"logit_bias":{"5":1e6}`), "logit_bias", "1000"},
+		{"stop as a number", chatBody(`"stop":1`), "stop", "a string or an array"},
+		{"a stop string that is a number", chatBody(`"stop":["a",1]`), "stop[1]", "a string"},
+		{"JSON mode", chatBody(`"response_format":{"type":"json_object"}`), "response_format", "not supported yet"},
+		{"tools that are no array", chatBody(`"tools":{}`), "tools", "an array"},
+		{"a tool that is no object", chatBody(`"tools":[1]`), "tools[0]", "an object"},
+		{"a forced tool call", chatBody(`"tool_choice":"required"`), "tool_choice", "not supported yet"},
+		{"a named tool", chatBody(`"tool_choice":{"type":"function","function":{"name":"f"}}`), "tool_choice", "not supported yet"},
+		{"continuing the user", chatBody(`"continue_final_message":true`), "continue_final_message", `"user"`},
+		{"continuing and opening", `{"continue_final_message":true,"add_generation_prompt":true,"messages":[{"role":"assistant","content":"a"}]}`, "continue_final_message", "exclude"},
+		{"streaming as a word", chatBody(`"stream":"yes"`), "stream", "true or false"},
+		{"a model that is a number", chatBody(`"model":1`), "model", "a string"},
+		{"a body cut off in a field", `{"messages":[{"role":"user","content":"a`, "messages[0].content", "not valid JSON"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+				t.Error("the engine was asked")
+				return replay(doneEvent(infer.FinishStop))
+			}}
+			got := post(t, server(t, engine), "/v1/chat/completions", tc.body)
+			e := parseError(t, got)
+			if got.status != http.StatusBadRequest || e.Type != "invalid_request_error" || e.Code != "invalid_request" {
+				t.Errorf("got %d, type %v, code %v: %s", got.status, e.Type, e.Code, got.body)
+			}
+			if e.Param == nil || *e.Param != tc.param {
+				t.Errorf("param is not %q: %s", tc.param, got.body)
+			}
+			field, _, _ := strings.Cut(tc.param, ".")
+			if !strings.Contains(e.Message, tc.says) || !strings.Contains(e.Message, field) {
+				t.Errorf("the message does not say %q of %q: %s", tc.says, field, e.Message)
+			}
+		})
+	}
+}
+
+func parseError(t *testing.T, got response) errorFields {
+	t.Helper()
+	var body errorBody
+	if err := json.Unmarshal([]byte(got.body), &body); err != nil || body.Error.Message == "" {
+		t.Fatalf("the body has no error: %s", got.body)
+	}
+	return body.Error
+}
+
+// Headers go out with the first event, long before the first token; while nothing
+// happens the client is told so.
+func TestChat_SlowEngineKeepsTheStreamAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &fakeEngine{generate: func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+			return func(yield func(infer.Event, error) bool) {
+				if !yield(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 1}}, nil) {
+					return
+				}
+				time.Sleep(25 * time.Second)
+				_ = yield(wordEvent(1, "Hi"), nil) && yield(doneEvent(infer.FinishStop), nil)
+			}
+		}}
+		got := serveInMemory(t, New(testConfig(engine)), chatBody(`"stream":true`))
+		_, comments := sseData(t, got)
+		if want := []string{"queued 1", "ping", "ping"}; !reflect.DeepEqual(comments, want) {
+			t.Errorf("comments are %q, want %q", comments, want)
+		}
+	})
+}

@@ -1,0 +1,227 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/sample"
+)
+
+// The shapes are OpenAI's published ones, written down by hand.
+func TestCompletions_ResponseShape(t *testing.T) {
+	got := post(t, server(t, &fakeEngine{}), "/v1/completions", `{"prompt":"Say","model":"m"}`)
+	sameJSON(t, got.body, `{"object":"text_completion","model":"m","system_fingerprint":"m40-llm-test",
+		"choices":[{"index":0,"text":"Hi","logprobs":null,"finish_reason":"stop"}],
+		"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":3}}}`)
+}
+
+func TestCompletions_StreamShape(t *testing.T) {
+	got := post(t, server(t, &fakeEngine{}), "/v1/completions", `{"prompt":"Say","stream":true,"echo":true,"stream_options":{"include_usage":true}}`)
+	data, _ := sseData(t, got.body)
+	const head = `"object":"text_completion","model":"guide","system_fingerprint":"m40-llm-test"`
+	want := []string{
+		`{` + head + `,"choices":[{"index":0,"text":"Say","logprobs":null,"finish_reason":null}]}`,
+		`{` + head + `,"choices":[{"index":0,"text":"Hi","logprobs":null,"finish_reason":null}]}`,
+		`{` + head + `,"choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop"}]}`,
+		`{` + head + `,"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":3}}}`,
+	}
+	if len(data) != len(want)+1 || data[len(want)] != "[DONE]" {
+		t.Fatalf("got %d events: %s", len(data), got.body)
+	}
+	for i := range want {
+		sameJSON(t, data[i], want[i])
+	}
+}
+
+// scored is an answer to a prompt of three tokens, "ab" and both halves of "é",
+// with one token written.
+func scored() iter.Seq2[infer.Event, error] {
+	first := promptEvent(wordEvent(10, "ab"))
+	first.Token.LogProb = 0
+	half := promptEvent(scoredEvent(11, -1.5, "", sample.Candidate{ID: 1, LogProb: -0.5}))
+	half.Token.Bytes = []byte{0xc3}
+	rest := promptEvent(scoredEvent(12, -0.25, "", sample.Candidate{ID: 12, LogProb: -0.25}))
+	rest.Token.Bytes = []byte{0xa9}
+	rest.Token.Tops = [][]byte{{0xa9}}
+	return replay(first, half, rest, scoredEvent(2, -2, "c", sample.Candidate{ID: 3, LogProb: -0.75}), doneEvent(infer.FinishLength))
+}
+
+const scoredLogProbs = `{
+	"tokens":["token_id:10","token_id:11","token_id:12","token_id:2"],
+	"token_logprobs":[null,-1.5,-0.25,-2],
+	"top_logprobs":[null,{"token_id:1":-0.5,"token_id:11":-1.5},{"token_id:12":-0.25},{"token_id:3":-0.75,"token_id:2":-2}],
+	"text_offset":[0,2,3,3]}`
+
+// lm-evaluation-harness sends prompts as token ids, asks for their
+// log-probabilities and one token, and reads exactly these lists.
+func TestCompletions_ScoresThePrompt(t *testing.T) {
+	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		if !r.PromptLogProb || r.Alternatives != 1 || r.MaxTokens != 1 || !reflect.DeepEqual(r.Tokens, []int32{10, 11, 12}) {
+			t.Errorf("the engine was asked %+v", r)
+		}
+		return scored()
+	}}
+	const body = `{"prompt":[[10,11,12]],"echo":true,"logprobs":1,"max_tokens":1,"temperature":0,"seed":1234,"return_tokens_as_token_ids":true`
+	t.Run("in one response", func(t *testing.T) {
+		got := post(t, server(t, engine), "/v1/completions", body+`}`)
+		var response struct {
+			Choices []struct {
+				Text     string
+				LogProbs json.RawMessage
+			}
+		}
+		if err := json.Unmarshal([]byte(got.body), &response); err != nil || len(response.Choices) != 1 {
+			t.Fatalf("got %s", got.body)
+		}
+		if response.Choices[0].Text != "abéc" {
+			t.Errorf("text is %q, want %q", response.Choices[0].Text, "abéc")
+		}
+		sameJSON(t, string(response.Choices[0].LogProbs), scoredLogProbs)
+	})
+	t.Run("in a stream, whose pieces make up the same", func(t *testing.T) {
+		got := post(t, server(t, engine), "/v1/completions", body+`,"stream":true}`)
+		data, _ := sseData(t, got.body)
+		text := ""
+		var all completionLogProbs
+		for _, d := range data[:len(data)-1] {
+			var chunk completionBody
+			if err := json.Unmarshal([]byte(d), &chunk); err != nil {
+				t.Fatal(err)
+			}
+			c := chunk.Choices[0]
+			text += c.Text
+			if l := c.LogProbs; l != nil {
+				all.Tokens, all.LogProbs = append(all.Tokens, l.Tokens...), append(all.LogProbs, l.LogProbs...)
+				all.Top, all.TextOffset = append(all.Top, l.Top...), append(all.TextOffset, l.TextOffset...)
+			}
+		}
+		joined, _ := json.Marshal(all)
+		if text != "abéc" {
+			t.Errorf("text is %q, want %q", text, "abéc")
+		}
+		sameJSON(t, string(joined), scoredLogProbs)
+	})
+}
+
+func TestCompletions_ScoresThePromptAlone(t *testing.T) {
+	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		if r.MaxTokens != 0 || !r.PromptLogProb {
+			t.Errorf("the engine was asked %+v", r)
+		}
+		return replay(promptEvent(wordEvent(1, "a")), promptEvent(wordEvent(2, "b")), doneEvent(infer.FinishLength))
+	}}
+	got := post(t, server(t, engine), "/v1/completions", `{"prompt":"ab","echo":true,"logprobs":0,"max_tokens":0}`)
+	var body completionBody
+	if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+		t.Fatal(err)
+	}
+	c := body.Choices[0]
+	if c.Text != "ab" || !reflect.DeepEqual(c.LogProbs.Tokens, []string{"a", "b"}) || c.LogProbs.LogProbs[0] != nil || *c.LogProbs.LogProbs[1] != -0.5 {
+		t.Errorf("got %s", got.body)
+	}
+}
+
+func TestCompletions_TokensThatReadTheSame(t *testing.T) {
+	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		e := scoredEvent(9, -4, "x", sample.Candidate{ID: 1, LogProb: -1}, sample.Candidate{ID: 2, LogProb: -2})
+		e.Token.Tops = [][]byte{[]byte("x"), []byte("x")}
+		return replay(e, doneEvent(infer.FinishStop))
+	}}
+	got := post(t, server(t, engine), "/v1/completions", `{"prompt":"p","logprobs":2}`)
+	if !strings.Contains(got.body, `"top_logprobs":[{"x":-1}]`) {
+		t.Errorf("the likeliest of the tokens that read x must be listed: %s", got.body)
+	}
+}
+
+func TestCompletions_Prompts(t *testing.T) {
+	for _, tc := range []struct {
+		name, body string
+		texts      []string
+		tokens     [][]int32
+	}{
+		{"a string", `"one"`, []string{"one"}, [][]int32{nil}},
+		{"an array of strings", `[ "one", "two"]`, []string{"one", "two"}, [][]int32{nil, nil}},
+		{"an array of ids", ` [1, 2]`, []string{""}, [][]int32{{1, 2}}},
+		{"an array of arrays of ids", `[ [1,2], [3]]`, []string{"", ""}, [][]int32{{1, 2}, {3}}},
+	} {
+		t.Run("prompt may be "+tc.name, func(t *testing.T) {
+			prompts, err := parsePrompts(json.RawMessage(tc.body))
+			if err != nil || len(prompts) != len(tc.texts) {
+				t.Fatalf("got %v, %v", prompts, err)
+			}
+			for i, p := range prompts {
+				if p.text != tc.texts[i] || !reflect.DeepEqual(p.tokens, tc.tokens[i]) {
+					t.Errorf("prompt %d is %+v, want %q %v", i, p, tc.texts[i], tc.tokens[i])
+				}
+			}
+		})
+	}
+}
+
+func TestCompletions_ChoicesOfSeveralPrompts(t *testing.T) {
+	engine := &fakeEngine{
+		generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+			return replay(wordEvent(1, string(rune('a'+r.Params.Seed))), doneEvent(infer.FinishStop))
+		},
+		detokenize: func(_ string, ids []int32) (string, error) { return map[int32]string{1: "one", 2: "two"}[ids[0]], nil },
+	}
+	got := post(t, server(t, engine), "/v1/completions", `{"prompt":[[1],[2]],"n":2,"seed":0,"echo":true}`)
+	var body completionBody
+	if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"onea", "oneb", "twoa", "twob"} {
+		if c := body.Choices[i]; c.Index != i || c.Text != want {
+			t.Errorf("choice %d is %+v, want %q", i, c, want)
+		}
+	}
+	if body.Usage.PromptTokens != 14 || body.Usage.CompletionTokens != 8 {
+		t.Errorf("usage is %+v: each prompt counts once, each answer too", body.Usage)
+	}
+}
+
+func TestCompletions_Defaults(t *testing.T) {
+	engine, asked := captured()
+	post(t, server(t, engine), "/v1/completions", `{"prompt":"p"}`)
+	want := infer.DefaultRequest()
+	want.Prompt, want.MaxTokens = "p", 16
+	if !reflect.DeepEqual(*asked, want) {
+		t.Errorf("the engine was asked %+v, want %+v", *asked, want)
+	}
+}
+
+func TestCompletions_RefusedFields(t *testing.T) {
+	for _, tc := range []struct{ name, body, param, says string }{
+		{"no prompt", `{}`, "prompt", "a string, an array"},
+		{"an empty array", `{"prompt":[]}`, "prompt", "empty array"},
+		{"a number", `{"prompt":5}`, "prompt", "a string, an array"},
+		{"a mixed array", `{"prompt":["a",1]}`, "prompt[1]", "a string"},
+		{"a token id beyond 32 bits", `{"prompt":[1,4294967296]}`, "prompt[1]", "a whole number"},
+		{"an empty list of ids", `{"prompt":[[1],[]]}`, "prompt[1]", "no tokens"},
+		{"best_of above n", `{"prompt":"a","best_of":2}`, "best_of", "not supported"},
+		{"a suffix", `{"prompt":"a","suffix":"b"}`, "suffix", "not supported"},
+		{"too many alternatives", `{"prompt":"a","logprobs":101}`, "logprobs", "from 0 to 100"},
+		{"logprobs as in a chat", `{"prompt":"a","logprobs":true}`, "logprobs", "from 0 to 100"},
+		{"too many answers in all", `{"prompt":["a","b"],"n":65}`, "prompt", "130 answers"},
+		{"a temperature in words", `{"prompt":"a","temperature":"abc"}`, "temperature", "a number"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := post(t, server(t, &fakeEngine{}), "/v1/completions", tc.body)
+			e := parseError(t, got)
+			if got.status != http.StatusBadRequest || e.Param == nil || *e.Param != tc.param || !strings.Contains(e.Message, tc.says) {
+				t.Errorf("got %d, want 400 with param %q that says %q: %s", got.status, tc.param, tc.says, got.body)
+			}
+		})
+	}
+	for _, body := range []string{`{"prompt":"a","best_of":2,"n":2}`, `{"prompt":"a","suffix":""}`, `{"prompt":"a","suffix":null,"best_of":null}`} {
+		if got := post(t, server(t, &fakeEngine{}), "/v1/completions", body); got.status != http.StatusOK {
+			t.Errorf("%s: got %d: %s", body, got.status, got.body)
+		}
+	}
+}

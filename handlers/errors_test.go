@@ -1,0 +1,147 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+)
+
+// infiniteEvent is a token that cannot be written as JSON.
+func infiniteEvent() infer.Event {
+	e := wordEvent(1, "a")
+	e.Token.LogProb = math.Inf(-1)
+	return e
+}
+
+func failingEngine(err error, events ...infer.Event) *fakeEngine {
+	return &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] { return failing(err, events...) }}
+}
+
+// One engine error each, with the status, type and code that clients branch on.
+func TestErrors_EngineFailures(t *testing.T) {
+	for _, tc := range []struct {
+		err        infer.Error
+		status     int
+		kind, code string
+		retry      bool
+		says       string
+	}{
+		{infer.Error{Code: infer.CodeInvalid, Message: "stop is too long", Param: "stop"}, 400, "invalid_request_error", `"invalid_request"`, false, "stop is too long"},
+		{infer.Error{Code: infer.CodeContext, PromptTokens: 900, ContextLength: 512}, 400, "invalid_request_error", `"context_length_exceeded"`, false, "maximum context length is 512 tokens"},
+		{infer.Error{Code: infer.CodeTemplate, Message: "roles must alternate"}, 400, "invalid_request_error", `"template"`, false, "roles must alternate"},
+		{infer.Error{Code: infer.CodeNotFound, Message: "no model gpt-9", Param: "model"}, 404, "invalid_request_error", `"model_not_found"`, false, "gpt-9"},
+		{infer.Error{Code: infer.CodeQueueFull, Message: "256 wait"}, 429, "rate_limit_error", `"queue_full"`, true, "256 wait"},
+		{infer.Error{Code: infer.CodeLoading, Message: "x"}, 503, "unavailable_error", `503`, true, "Loading model"},
+		{infer.Error{Code: infer.CodeMemory, Message: "needs 9 GB"}, 503, "unavailable_error", `"out_of_memory"`, true, "needs 9 GB"},
+		{infer.Error{Code: infer.CodeClosed, Message: "stopping"}, 503, "unavailable_error", `"closed"`, true, "stopping"},
+		{infer.Error{Code: infer.CodeModelFile, Message: "tensor 3 is cut off"}, 500, "server_error", `"model_file"`, false, "tensor 3"},
+		{infer.Error{Code: infer.CodeDevice, Message: "secret"}, 500, "server_error", `"device"`, false, "log"},
+		{infer.Error{Code: infer.CodeNotFinite, Message: "secret"}, 500, "server_error", `"not_finite"`, false, "log"},
+		{infer.Error{Code: infer.CodeInternal, Message: "secret"}, 500, "server_error", `"internal"`, false, "log"},
+		{infer.Error{Code: "new", Message: "secret"}, 500, "server_error", `"new"`, false, "log"},
+	} {
+		t.Run(fmt.Sprintf("the engine's %s is a %d", tc.err.Code, tc.status), func(t *testing.T) {
+			for name, engine := range map[string]*fakeEngine{
+				"before the stream":       failingEngine(&tc.err),
+				"wrapped":                 failingEngine(fmt.Errorf("step 4: %w", &tc.err)),
+				"in a stream's beginning": failingEngine(&tc.err),
+			} {
+				got := post(t, server(t, engine), "/v1/chat/completions", chatBody(fmt.Sprintf(`"stream":%t`, name == "in a stream's beginning")))
+				e := parseError(t, got)
+				if got.status != tc.status || e.Type != tc.kind || !strings.Contains(got.body, `"code":`+tc.code) || !strings.Contains(e.Message, tc.says) {
+					t.Errorf("%s: got %d: %s", name, got.status, got.body)
+				}
+				if (got.header.Get("Retry-After") != "") != tc.retry {
+					t.Errorf("%s: Retry-After is %q", name, got.header.Get("Retry-After"))
+				}
+				if strings.Contains(got.body, "secret") {
+					t.Errorf("%s: the body has what is for the log: %s", name, got.body)
+				}
+				if e.PromptTokens != tc.err.PromptTokens || e.ContextLength != tc.err.ContextLength {
+					t.Errorf("%s: the numbers are %d and %d", name, e.PromptTokens, e.ContextLength)
+				}
+			}
+		})
+	}
+}
+
+func TestErrors_InTheStream(t *testing.T) {
+	failure := &infer.Error{Code: infer.CodeDevice, Message: "secret"}
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
+		t.Run("a failure after the first event is an event of the stream of "+path, func(t *testing.T) {
+			body := `{"stream":true,"prompt":"a","messages":[{"role":"user","content":"a"}]}`
+			got := post(t, server(t, failingEngine(failure, wordEvent(1, "a"))), path, body)
+			data, _ := sseData(t, got.body)
+			last := data[len(data)-1]
+			sameJSON(t, last, `{"error":{"message":"the engine failed on this request; the server's log says more","type":"server_error","param":null,"code":"device"}}`)
+		})
+	}
+}
+
+func TestErrors_ByPath(t *testing.T) {
+	runScenarios(t, []scenario{
+		{name: "an unknown API route answers JSON", path: "/v1/nothing", status: 404, want: []string{`{"error":{"message":"Not Found"`}},
+		{name: "an unknown page answers text", method: "GET", path: "/nothing", status: 404, want: []string{"Not Found\n"}, not: []string{"{"}},
+		{name: "the wrong method answers JSON", method: "GET", path: "/v1/chat/completions", status: 405, want: []string{`"message":"Method Not Allowed"`}},
+		{name: "an empty body is refused", path: "/v1/chat/completions", status: 400, want: []string{"must be a JSON object"}},
+		{name: "an array as body is refused", path: "/v1/chat/completions", body: "[]", status: 400, want: []string{"must be a JSON object"}},
+		{name: "null as body is refused", path: "/tokenize", body: "null", status: 400, want: []string{"must be a JSON object"}},
+		{name: "two bodies are refused", path: "/tokenize", body: `{"content":"a"}{"content":"b"}`, status: 400, want: []string{"not valid JSON at byte 16"}},
+	})
+}
+
+// A panic of a handler, or of the engine under it, ends that request alone.
+func TestErrors_Panic(t *testing.T) {
+	for _, tc := range []struct {
+		name, method, path, body, says string
+		engine                         *fakeEngine
+	}{
+		{"of a handler", "GET", "/health", "", "status broke", &fakeEngine{status: func() infer.Status { panic("status broke") }}},
+		{"of an answer", "POST", "/v1/chat/completions", hello, "generate broke", &fakeEngine{
+			generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+				return func(func(infer.Event, error) bool) { panic("generate broke") }
+			}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var log bytes.Buffer
+			s := server(t, tc.engine, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+			got := call(t, s, tc.method, tc.path, tc.body)
+			if got.status != 500 || strings.Contains(got.body, "broke") {
+				t.Errorf("got %d: %s", got.status, got.body)
+			}
+			s.Close() // the log is written
+			if !strings.Contains(log.String(), tc.says) || !strings.Contains(log.String(), got.header.Get("X-Request-Id")) {
+				t.Errorf("the log lacks %q or the request's number: %s", tc.says, log.String())
+			}
+		})
+	}
+}
+
+// The log has neither prompts nor answers nor the paths of shared chats.
+func TestErrors_LogHasNoContent(t *testing.T) {
+	var log bytes.Buffer
+	s := server(t, failingEngine(errors.New("broken"), wordEvent(1, "ANSWER")), func(c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		c.APIKey = "KEY"
+	})
+	post(t, s, "/v1/completions", `{"prompt":"PROMPT"}`, "Authorization", "Bearer KEY")
+	post(t, s, "/v1/completions", `{"prompt":PROMPT}`, "Authorization", "Bearer KEY")
+	call(t, s, "GET", "/s/TOKEN?q=QUERY", "")
+	s.Close() // the log is written
+	if !strings.Contains(log.String(), "status=500") {
+		t.Errorf("the log lacks the requests: %s", log.String())
+	}
+	for _, secret := range []string{"PROMPT", "ANSWER", "TOKEN", "QUERY", "KEY"} {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("the log has %q: %s", secret, log.String())
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package handlers
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"m40-llm/infer"
+)
+
+func TestBody_Limits(t *testing.T) {
+	s := server(t, &fakeEngine{})
+	const mib = 1 << 20
+	for path, limit := range map[string]int{
+		"/v1/generate":         mib,
+		"/v1/completions":      mib,
+		"/completions":         mib,
+		"/tokenize":            mib,
+		"/detokenize":          mib,
+		"/apply-template":      8 * mib,
+		"/chat/completions":    8 * mib,
+		"/v1/chat/completions": 8 * mib,
+	} {
+		for _, chunked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s takes %d bytes and not one more, chunked %t", path, limit, chunked), func(t *testing.T) {
+				for _, excess := range []int{0, 1} {
+					body := `{"ballast":"` + strings.Repeat("x", limit+excess-len(`{"ballast":""}`)) + `"}`
+					r, err := http.NewRequest(http.MethodPost, s.URL+path, strings.NewReader(body))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if chunked {
+						r.ContentLength = -1
+					}
+					got := do(t, s, r)
+					if tooLarge := got.status == http.StatusRequestEntityTooLarge; tooLarge != (excess > 0) {
+						t.Errorf("%d bytes got %d: %s", len(body), got.status, got.body)
+					}
+					if excess > 0 && !strings.Contains(got.body, fmt.Sprint(limit)) {
+						t.Errorf("the answer does not name the limit: %s", got.body)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestBody_Depth(t *testing.T) {
+	nest := func(n int) string {
+		return `{"content":"a","x":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + `}`
+	}
+	runScenarios(t, []scenario{
+		{name: "64 levels are taken", path: "/tokenize", body: nest(64), status: 200},
+		{name: "65 are not", path: "/tokenize", body: nest(65), status: 400, want: []string{"deeper than 64", `"param":"x[0]`}},
+		{name: "a million neither", path: "/v1/chat/completions", body: strings.Repeat(`{"a":`, 1_000_000), status: 400, want: []string{"deeper than 64"}},
+		{name: "brackets in strings are no levels", path: "/tokenize", body: `{"content":"` + strings.Repeat(`[\"`, 100) + `"}`, status: 200},
+	})
+}
+
+func TestBody_Encoding(t *testing.T) {
+	runScenarios(t, []scenario{
+		{name: "gzip is refused unread", path: "/tokenize", body: "\x1f\x8b", header: []string{"Content-Encoding", "gzip"}, status: 415, want: []string{`\"gzip\"`}},
+		{name: "identity is fine", path: "/tokenize", body: `{"content":"a"}`, header: []string{"Content-Encoding", "identity"}, status: 200},
+		{name: "a list of encodings is refused", path: "/tokenize", body: `{"content":"a"}`, header: []string{"Content-Encoding", "identity, br"}, status: 415},
+		{name: "Content-Type does not matter to programs", path: "/tokenize", body: `{"content":"a"}`, header: []string{"Content-Type", "text/plain"}, status: 200},
+	})
+}
+
+// dial sends text over a connection of its own.
+func dial(t *testing.T, address, text string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func TestBody_SilentClientIsTurnedAway(t *testing.T) {
+	s := server(t, &fakeEngine{}, func(c *Config) { c.BodyTimeout = 20 * time.Millisecond })
+	conn := dial(t, s.Listener.Addr().String(), "POST /tokenize HTTP/1.1\nHost: localhost\nContent-Length: 100\n\n{\"content\"")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("got %d, want 408", resp.StatusCode)
+	}
+}
+
+// The deadline for the body must not outlive it: it would look like a disconnect
+// to a slow answer.
+func TestBody_DeadlineEndsWithTheBody(t *testing.T) {
+	engine := &fakeEngine{generate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
+		return func(yield func(infer.Event, error) bool) {
+			select {
+			case <-ctx.Done():
+				yield(infer.Event{}, ctx.Err())
+			case <-time.After(200 * time.Millisecond):
+				_ = yield(wordEvent(1, "Hi"), nil) && yield(doneEvent(infer.FinishStop), nil)
+			}
+		}
+	}}
+	s := server(t, engine, func(c *Config) { c.BodyTimeout = 20 * time.Millisecond })
+	if got := post(t, s, "/v1/chat/completions", hello); got.status != http.StatusOK {
+		t.Errorf("got %d: %s", got.status, got.body)
+	}
+}
+
+// endless writes words until nobody wants them, and then closes ended.
+func endless(word string) (engine *fakeEngine, ended chan struct{}) {
+	ended = make(chan struct{})
+	return &fakeEngine{generate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
+		return func(yield func(infer.Event, error) bool) {
+			defer close(ended)
+			for ctx.Err() == nil && yield(wordEvent(1, word), nil) {
+			}
+		}
+	}}, ended
+}
+
+func TestWrites_ClientThatDoesNotReadIsDropped(t *testing.T) {
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/generate"} {
+		t.Run(path, func(t *testing.T) {
+			engine, ended := endless(strings.Repeat("x", 4096))
+			s := server(t, engine, func(c *Config) { c.WriteTimeout = 50 * time.Millisecond })
+			body := `{"stream":true,"prompt":"a","messages":[{"role":"user","content":"a"}]}`
+			if path == "/v1/generate" {
+				body = `{"prompt":"a"}`
+			}
+			dial(t, s.Listener.Addr().String(), fmt.Sprintf("POST %s HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", path, len(body), body))
+			waitFor(t, ended, "the answer nobody reads to end")
+		})
+	}
+}
+
+// A connection that was silent for longer than a write may take is as good as new.
+func TestWrites_DeadlineDoesNotOutliveTheResponse(t *testing.T) {
+	s := server(t, &fakeEngine{}, func(c *Config) { c.WriteTimeout = 20 * time.Millisecond })
+	conn := dial(t, s.Listener.Addr().String(), "")
+	reader := bufio.NewReader(conn)
+	for range 3 {
+		if _, err := io.WriteString(conn, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("got %d, %v", resp.StatusCode, err)
+		}
+		resp.Body.Close()
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func TestDisconnect_CancelsTheAnswer(t *testing.T) {
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/generate"} {
+		for _, stream := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, streaming %t", path, stream), func(t *testing.T) {
+				started, cancelled := make(chan struct{}), make(chan struct{})
+				engine := &fakeEngine{generate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
+					return func(yield func(infer.Event, error) bool) {
+						defer close(cancelled)
+						if !yield(wordEvent(1, "a"), nil) {
+							return
+						}
+						close(started)
+						<-ctx.Done() // a long prefill, say
+						yield(infer.Event{}, ctx.Err())
+					}
+				}}
+				s := server(t, engine)
+				body := fmt.Sprintf(`{"stream":%t,"prompt":"a","messages":[{"role":"user","content":"a"}]}`, stream)
+				if path == "/v1/generate" {
+					body = `{"prompt":"a"}`
+				}
+				conn := dial(t, s.Listener.Addr().String(), fmt.Sprintf("POST %s HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", path, len(body), body))
+				waitFor(t, started, "the answer to begin")
+				conn.Close()
+				waitFor(t, cancelled, "the answer to be cancelled")
+			})
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+)
+
+func TestTokenize(t *testing.T) {
+	type ask struct {
+		model, text string
+		add, parse  bool
+	}
+	var asked ask
+	engine := &fakeEngine{
+		tokenize: func(name, text string, add, parse bool) ([]int32, error) {
+			asked = ask{name, text, add, parse}
+			return []int32{1, 2}, nil
+		},
+		detokenize: func(_ string, ids []int32) (string, error) { return map[int32]string{1: "a", 2: "\xc3"}[ids[0]], nil },
+	}
+	for _, tc := range []struct {
+		name, body, want string
+		asked            ask
+	}{
+		{"by default special text is parsed and nothing is added", `{"content":"hi"}`, `{"tokens":[1,2]}`, ask{"", "hi", false, true}},
+		{"both can be said", `{"model":"m","content":"hi","add_special":true,"parse_special":false}`, `{"tokens":[1,2]}`, ask{"m", "hi", true, false}},
+		{"pieces are text, or bytes where they are no text", `{"content":"hi","with_pieces":true}`, `{"tokens":[{"id":1,"piece":"a"},{"id":2,"piece":[195]}]}`, ask{"", "hi", false, true}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := post(t, server(t, engine), "/tokenize", tc.body)
+			sameJSON(t, got.body, tc.want)
+			if asked != tc.asked {
+				t.Errorf("the engine was asked %+v, want %+v", asked, tc.asked)
+			}
+		})
+	}
+	runScenarios(t, []scenario{
+		{name: "nothing has no tokens", path: "/tokenize", body: `{"content":""}`, status: 200, want: []string{`{"tokens":[]}`}},
+		{name: "content must be there", path: "/tokenize", body: `{"text":"a"}`, status: 400, want: []string{`"param":"content"`}},
+		{name: "content must be text", path: "/tokenize", body: `{"content":["a"]}`, status: 400, want: []string{`"param":"content"`, "a string"}},
+		{name: "tokens must be there", path: "/detokenize", body: `{}`, status: 400, want: []string{`"param":"tokens"`}},
+		{name: "tokens must be ids", path: "/detokenize", body: `{"tokens":[1,"a"]}`, status: 400, want: []string{`"param":"tokens[1]"`}},
+		{name: "tokens become text", path: "/detokenize", body: `{"tokens":[1]}`, engine: engine, status: 200, want: []string{`{"content":"a"}`}},
+	})
+}
+
+func TestApplyTemplate(t *testing.T) {
+	var asked infer.Request
+	engine := &fakeEngine{render: func(r infer.Request) (infer.Rendered, error) {
+		asked = r
+		return infer.Rendered{Prompt: "<u>hi", Tokens: []int32{4, 5}}, nil
+	}}
+	got := post(t, server(t, engine), "/apply-template", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+	sameJSON(t, got.body, `{"prompt":"<u>hi","tokens":[4,5]}`)
+	if asked.Model != "m" || !reflect.DeepEqual(asked.Messages, []chat.Message{{Role: "user", Content: "hi"}}) {
+		t.Errorf("the engine was asked %+v", asked)
+	}
+	engine.render = func(infer.Request) (infer.Rendered, error) {
+		return infer.Rendered{}, &infer.Error{Code: infer.CodeTemplate, Message: "roles must alternate"}
+	}
+	if got := post(t, server(t, engine), "/apply-template", `{"messages":[{"role":"user"}]}`); got.status != 400 || !strings.Contains(got.body, "roles must alternate") {
+		t.Errorf("got %d: %s", got.status, got.body)
+	}
+}
+
+func TestModels(t *testing.T) {
+	engine := &fakeEngine{models: func(context.Context) ([]infer.ModelInfo, error) {
+		return []infer.ModelInfo{
+			{Name: "guide", Path: "/home/ann/guide.gguf", Size: 10, ModifiedUnix: 1700000000, ContextTrain: 512, Parameters: 99, Quant: "Q8_0", Architecture: "llama", Demo: true},
+			{Name: "org/repo:Q4_0", Size: 20},
+			{Name: "broken", Error: "cut off"},
+		}, nil
+	}}
+	s := server(t, engine)
+	sameJSON(t, call(t, s, "GET", "/v1/models", "").body, `{"object":"list","data":[
+		{"id":"guide","object":"model","created":1700000000,"owned_by":"m40-llm","meta":{"n_ctx_train":512,"n_params":99,"size":10,"quant":"Q8_0","architecture":"llama","demo":true}},
+		{"id":"org/repo:Q4_0","object":"model","created":0,"owned_by":"m40-llm","meta":{"size":20}}]}`)
+	for path, status := range map[string]int{
+		"/v1/models/guide":             200,
+		"/v1/models/org/repo:Q4_0":     200,
+		"/v1/models/org%2Frepo%3AQ4_0": 200,
+		"/v1/models/org":               404,
+		"/v1/models/broken":            404,
+		"/v1/models/%3Cscript%3E":      404,
+	} {
+		got := call(t, s, "GET", path, "")
+		if got.status != status {
+			t.Errorf("%s: got %d: %s", path, got.status, got.body)
+		}
+		if status == 404 && parseError(t, got).Code != "model_not_found" {
+			t.Errorf("%s: %s", path, got.body)
+		}
+	}
+	t.Run("no models are an empty list", func(t *testing.T) {
+		none := &fakeEngine{models: func(context.Context) ([]infer.ModelInfo, error) { return nil, nil }}
+		sameJSON(t, call(t, server(t, none), "GET", "/v1/models", "").body, `{"object":"list","data":[]}`)
+	})
+}
+
+func TestHealth(t *testing.T) {
+	state := func(s infer.Status) *fakeEngine { return &fakeEngine{status: func() infer.Status { return s }} }
+	for _, tc := range []struct {
+		name   string
+		engine *fakeEngine
+		status int
+		want   string
+	}{
+		{"a loaded model is healthy", &fakeEngine{}, 200,
+			`{"status":"ok","model":"guide","device":"test device","path":"go","n_ctx":512,"running":0,"queued":0,"version":"test"}`},
+		{"a model that loads is not yet", state(infer.Status{State: infer.StateLoading, Loading: infer.Loading{Model: "m", Done: 3, Total: 9}}), 503,
+			`{"status":"loading","error":{"code":503,"message":"Loading model","type":"unavailable_error","param":null},"loading":{"model":"m","done":3,"total":9}}`},
+		{"a model that failed says why", state(infer.Status{State: infer.StateFailed, Error: &infer.Error{Code: infer.CodeModelFile, Message: "cut off at byte 7"}}), 503,
+			`{"status":"failed","error":{"code":503,"message":"cut off at byte 7","type":"unavailable_error","param":null}}`},
+		{"what is for the log stays there", state(infer.Status{State: infer.StateFailed, Error: &infer.Error{Code: infer.CodeDevice, Message: "secret"}}), 503,
+			`{"status":"failed","error":{"code":503,"message":"the engine failed on this request; the server's log says more","type":"unavailable_error","param":null}}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := call(t, server(t, tc.engine), "GET", "/health", "")
+			if got.status != tc.status {
+				t.Errorf("got %d", got.status)
+			}
+			sameJSON(t, got.body, tc.want)
+			if head := call(t, server(t, tc.engine), http.MethodHead, "/health", ""); head.status != tc.status || head.body != "" {
+				t.Errorf("HEAD got %d, %q", head.status, head.body)
+			}
+		})
+	}
+}
+
+func TestModels_Failure(t *testing.T) {
+	engine := &fakeEngine{models: func(context.Context) ([]infer.ModelInfo, error) { return nil, errors.New("secret") }}
+	for _, path := range []string{"/v1/models", "/v1/models/x"} {
+		if got := call(t, server(t, engine), "GET", path, ""); got.status != 500 || strings.Contains(got.body, "secret") {
+			t.Errorf("%s: got %d: %s", path, got.status, got.body)
+		}
+	}
+}
