@@ -6,36 +6,60 @@
 // ascending order of position, and splits are merged in ascending order. What a row
 // gets depends on its position and window, and on nothing else of the batch.
 
-enum { HEAD_TILE = 4 }; // query heads that share a load of V
+enum {
+	HEAD_TILE = 4, // query heads that share a load of V
+	WIDE = 2,      // vectors of V that share a load of the weights
+};
 
-// y[h] = Σ p[h][j] · v[j], j = first … last-1 counted from the split's begin.
-// heads is a constant; p: (heads, SPLIT), y: (heads, dim), v: the split's blocks, each (BLOCK, dim).
-INLINE void weigh_tile(const int type, const int heads, const float *p, uint8_t *const *v, int first, int last, int dim,
-                       float *y)
+// The vectors of y[h] = Σ p[h][j] · v[j] that begin at value d, j = first … last-1 counted
+// from the split's begin. heads and vectors are constants; of a single vector only
+// lanes lanes are wanted. p: (heads, SPLIT), y: (heads, dim), v: the split's blocks, each
+// (BLOCK, dim).
+INLINE void weigh_tile(const int type, const int heads, const int vectors, int lanes, const float *p,
+                       const uint8_t *const *v, int first, int last, int dim, int d, float *y)
 {
 	const size_t size = type == TYPE_F16 ? 2 : 4;
-	for (int d = 0; d < dim; d += LANES) {
-		int n = dim - d;
-		vf acc[HEAD_TILE];
-		UNROLL for (int h = 0; h < heads; h++)
-			acc[h] = vf_zero();
-		for (int j = first; j < last; j++) {
-			const uint8_t *at = v[j / BLOCK] + (size_t)(j % BLOCK) * dim * size;
-			vf a = n >= LANES ? load_weight(type, at, d) : load_weight_n(type, at, d, n);
-			UNROLL for (int h = 0; h < heads; h++)
-				acc[h] = vf_fma(vf_set(p[h * SPLIT + j]), a, acc[h]);
+	vf acc[HEAD_TILE][WIDE], a[WIDE];
+	UNROLL for (int h = 0; h < heads; h++)
+		UNROLL for (int k = 0; k < vectors; k++)
+			acc[h][k] = vf_zero();
+	for (int j = first; j < last;) {
+		int end = j / BLOCK * BLOCK + BLOCK < last ? j / BLOCK * BLOCK + BLOCK : last;
+		const uint8_t *at = v[j / BLOCK] + ((size_t)(j % BLOCK) * dim + d) * size;
+		for (; j < end; j++, at += dim * size) {
+			UNROLL for (int k = 0; k < vectors; k++)
+				a[k] = lanes < LANES ? load_weight_n(type, at, 0, lanes) : load_weight(type, at, k * LANES);
+			UNROLL for (int h = 0; h < heads; h++) {
+				vf w = vf_set(p[h * SPLIT + j]);
+				UNROLL for (int k = 0; k < vectors; k++)
+					acc[h][k] = vf_fma(w, a[k], acc[h][k]);
+			}
 		}
-		UNROLL for (int h = 0; h < heads; h++)
-			put(y + h * dim + d, n, acc[h]);
 	}
+	UNROLL for (int h = 0; h < heads; h++)
+		UNROLL for (int k = 0; k < vectors; k++)
+			put(y + h * dim + d + k * LANES, lanes, acc[h][k]);
 }
 
-INLINE void weigh(const int type, int heads, const float *p, uint8_t *const *v, int first, int last, int dim, float *y)
+INLINE void weigh_heads(const int type, const int heads, const float *p, const uint8_t *const *v, int first, int last,
+                        int dim, float *y)
+{
+	int d = 0;
+	for (; d + WIDE * LANES <= dim; d += WIDE * LANES)
+		weigh_tile(type, heads, WIDE, LANES, p, v, first, last, dim, d, y);
+	for (; d + LANES <= dim; d += LANES)
+		weigh_tile(type, heads, 1, LANES, p, v, first, last, dim, d, y);
+	if (d < dim)
+		weigh_tile(type, heads, 1, dim - d, p, v, first, last, dim, d, y);
+}
+
+INLINE void weigh(const int type, int heads, const float *p, const uint8_t *const *v, int first, int last, int dim,
+                  float *y)
 {
 	for (; heads >= HEAD_TILE; heads -= HEAD_TILE, p += HEAD_TILE * SPLIT, y += HEAD_TILE * dim)
-		weigh_tile(type, HEAD_TILE, p, v, first, last, dim, y);
+		weigh_heads(type, HEAD_TILE, p, v, first, last, dim, y);
 	for (; heads > 0; heads--, p += SPLIT, y += dim)
-		weigh_tile(type, 1, p, v, first, last, dim, y);
+		weigh_heads(type, 1, p, v, first, last, dim, y);
 }
 
 // Turns scores first … last-1 of one head into weights e^(scale·score - m), m being the
@@ -115,7 +139,7 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 	for (int split = begin / SPLIT * SPLIT; split <= pos; split += SPLIT) {
 		int first = begin > split ? begin - split : 0;
 		int last = pos + 1 - split < SPLIT ? pos + 1 - split : SPLIT;
-		uint8_t *v[SPLIT / BLOCK];
+		const uint8_t *v[SPLIT / BLOCK];
 		for (int b = first / BLOCK; b * BLOCK < last; b++) {
 			int32_t block = table[split / BLOCK + b];
 			int j0 = b * BLOCK > first ? b * BLOCK : first;

@@ -59,3 +59,79 @@ func benchMatMul(b *testing.B, path string, typ gguf.Type, outs, cols, rows int,
 	b.ReportMetric(2*float64(rows)*float64(outs)*float64(cols)/seconds/1e9, "Gop/s")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkModel runs a model of the shape of Llama 3.2 1B with random weights: one
+// row a step, as one answer does, eight answers at once, and a prompt.
+func BenchmarkModel(b *testing.B) {
+	for _, typ := range []gguf.Type{gguf.Q8_0, gguf.Q4_0} {
+		for _, c := range []struct{ rows, start int }{{1, 0}, {1, 2000}, {8, 0}, {128, 0}} {
+			b.Run(fmt.Sprintf("%s/rows=%d/position=%d", typ, c.rows, c.start), func(b *testing.B) {
+				benchModel(b, typ, c.rows, c.start)
+			})
+		}
+	}
+}
+
+func benchModel(b *testing.B, typ gguf.Type, rows, start int) {
+	const (
+		layers, vocab, width, hidden = 16, 128256, 2048, 8192
+		heads, kvHeads, dim          = 32, 8, 64
+	)
+	d, err := cpu.Open(0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Close()
+	rng := rand.New(rand.NewPCG(3, 4))
+	var bytes int
+	weight := func(outs, cols int) device.Tensor {
+		piece := devicetest.RandomWeight(rng, typ, 16, cols, 0.02)
+		data := make([]byte, 0, outs*typ.RowBytes(cols))
+		for len(data) < cap(data) {
+			data = append(data, piece...)
+		}
+		bytes += len(data)
+		return upload(b, d, typ, outs, cols, data)
+	}
+	norm := upload(b, d, gguf.F32, 1, width, floatBytes(normal(rng, width)))
+	kv := allocKV(b, d, device.KVLayout{Type: gguf.F16, Blocks: (start+rows)/32 + 1, Layers: layers, KVHeads: kvHeads, HeadDim: dim})
+	p := device.NewProgram(rows, 1)
+	x, n, q, att, o := alloc(b, d, rows, width), alloc(b, d, rows, width), alloc(b, d, rows, width), alloc(b, d, rows, width), alloc(b, d, rows, width)
+	k, v := alloc(b, d, rows, kvHeads*dim), alloc(b, d, rows, kvHeads*dim)
+	gate, up := alloc(b, d, rows, hidden), alloc(b, d, rows, hidden)
+	last, logits := alloc(b, d, 1, width), alloc(b, d, 1, vocab)
+	rope := device.RoPE{HeadDim: dim, Dims: dim, Base: 5e5, Scale: 1}
+	table := weight(vocab, width)
+	p.Embed(x, table)
+	for l := range layers {
+		p.RMSNorm(n, x, norm, 1e-5)
+		p.MatMul(q, weight(width, width), n)
+		p.MatMul(k, weight(kvHeads*dim, width), n)
+		p.MatMul(v, weight(kvHeads*dim, width), n)
+		p.RoPE(q, rope)
+		p.RoPE(k, rope)
+		p.StoreKV(kv, l, k, v)
+		p.Attention(att, q, kv, l, device.Attention{Heads: heads, Scale: 0.125})
+		p.MatMul(o, weight(width, width), att)
+		p.Add(x, o)
+		p.RMSNorm(n, x, norm, 1e-5)
+		p.MatMul(gate, weight(hidden, width), n)
+		p.MatMul(up, weight(hidden, width), n)
+		p.SwiGLU(gate, gate, up)
+		p.MatMul(o, weight(width, hidden), gate)
+		p.Add(x, o)
+	}
+	p.GatherRows(last, x)
+	p.RMSNorm(last, last, norm, 1e-5)
+	p.MatMul(logits, table, last)
+	e := compile(b, d, p)
+	batch := upTo(start, rows)
+	batch.Out = []int32{int32(rows - 1)}
+	for b.Loop() {
+		run(b, e, batch)
+	}
+	seconds := b.Elapsed().Seconds() / float64(b.N)
+	b.ReportMetric(float64(rows)/seconds, "tok/s")
+	b.ReportMetric(float64(bytes)/seconds/1e9, "GB/s")
+	b.ReportMetric(0, "ns/op")
+}
