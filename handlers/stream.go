@@ -85,7 +85,9 @@ func closeCode(err error) (websocket.StatusCode, string) {
 }
 
 // streamSession is one websocket. Three goroutines share it: one reads commands,
-// one writes everything, one pings. What ends one ends all.
+// one writes everything, one pings. What ends one ends all. Reads and writes get
+// the connection's context, not the session's: one that is cancelled on its way
+// closes the connection without a farewell.
 type streamSession struct {
 	live         *live.Service
 	conn         *websocket.Conn
@@ -102,11 +104,12 @@ type reply struct {
 	subscription *live.Subscription
 }
 
-func (s *streamSession) serve(ctx context.Context) {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (s *streamSession) serve(connected context.Context) {
+	ctx, cancel := context.WithCancelCause(connected)
 	defer cancel(nil)
 	done := make(chan struct{}, 2)
-	for _, work := range []func(context.Context) error{s.read, s.ping} {
+	read := func(ctx context.Context) error { return s.read(connected, ctx) }
+	for _, work := range []func(context.Context) error{read, s.ping} {
 		go func() {
 			defer func() {
 				if v := recover(); v != nil {
@@ -117,7 +120,7 @@ func (s *streamSession) serve(ctx context.Context) {
 			cancel(work(ctx))
 		}()
 	}
-	cancel(s.write(ctx))
+	cancel(s.write(connected, ctx))
 	if code, reason := closeCode(context.Cause(ctx)); code != 0 {
 		_ = s.conn.Close(code, reason)
 	}
@@ -128,9 +131,9 @@ func (s *streamSession) serve(ctx context.Context) {
 
 // read takes commands until the connection ends. Someone must always be reading:
 // that is how pongs and the other side's farewell are seen.
-func (s *streamSession) read(ctx context.Context) error {
+func (s *streamSession) read(connected, session context.Context) error {
 	for {
-		kind, frame, err := s.conn.Read(ctx)
+		kind, frame, err := s.conn.Read(connected)
 		switch {
 		case err != nil:
 			return err
@@ -142,11 +145,11 @@ func (s *streamSession) read(ctx context.Context) error {
 		r := s.handle(frame)
 		select {
 		case s.replies <- r:
-		case <-ctx.Done():
+		case <-session.Done():
 			if r.subscription != nil {
 				r.subscription.Close()
 			}
-			return ctx.Err()
+			return session.Err()
 		}
 	}
 }
@@ -240,7 +243,7 @@ func (s *streamSession) ping(ctx context.Context) error {
 
 // write sends replies at once, events gathered for streamFlush, and the engine's
 // status when it changes.
-func (s *streamSession) write(ctx context.Context) error {
+func (s *streamSession) write(connected, session context.Context) error {
 	var (
 		subscription *live.Subscription
 		ready        <-chan struct{}
@@ -261,7 +264,7 @@ func (s *streamSession) write(ctx context.Context) error {
 			return nil
 		}
 		engine = now
-		return s.send(ctx, wireFrame{Type: "engine", Engine: &now})
+		return s.send(connected, wireFrame{Type: "engine", Engine: &now})
 	}
 	if err := show(); err != nil {
 		return err
@@ -269,8 +272,8 @@ func (s *streamSession) write(ctx context.Context) error {
 	for {
 		var err error
 		select {
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-session.Done():
+			return session.Err()
 		case <-s.live.Closing():
 			return errStopping
 		case r := <-s.replies:
@@ -281,7 +284,7 @@ func (s *streamSession) write(ctx context.Context) error {
 				subscription, ready, flush = r.subscription, r.subscription.Ready(), nil
 			}
 			for _, frame := range r.frames {
-				if err = s.send(ctx, frame); err != nil {
+				if err = s.send(connected, frame); err != nil {
 					return err
 				}
 			}
@@ -289,7 +292,7 @@ func (s *streamSession) write(ctx context.Context) error {
 			ready, flush = nil, time.After(streamFlush-time.Since(flushed)) // at once after a pause
 		case <-flush:
 			ready, flush, flushed = subscription.Ready(), nil, time.Now()
-			err = s.flush(ctx, subscription)
+			err = s.flush(connected, subscription)
 		case <-status.C:
 			err = show()
 		}

@@ -110,7 +110,8 @@ func opens(line string) string {
 
 // interrupts reports whether a line ends the paragraph before it.
 func interrupts(line string) bool {
-	list := isListItem(line) && (line[0] < '0' || line[0] > '9' || strings.HasPrefix(line, "1"))
+	ordered := line[0] >= '0' && line[0] <= '9'
+	list := isListItem(line) && (!ordered || strings.HasPrefix(line, "1.") || strings.HasPrefix(line, "1)"))
 	return list || opens(line) != "" || isHeading(line)
 }
 

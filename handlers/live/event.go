@@ -100,15 +100,9 @@ type Event struct {
 	FirstToken time.Duration
 }
 
-// size is what an event counts in a subscriber's queue: what it will weigh on the
-// wire, roughly.
-func (e *Event) size() int {
-	n := len(e.Text) + 64
-	if e.Message != nil {
-		n += len(e.Message.Text)
-	}
-	return n
-}
+// size is what an event counts in a subscriber's queue: the bytes that it holds
+// of its own. The text of a message is the chat's.
+func (e *Event) size() int { return len(e.Text) + 64 }
 
 // merge appends next to e if one event can say both, and reports whether it did.
 func (e *Event) merge(next *Event) bool {

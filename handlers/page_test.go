@@ -1,0 +1,222 @@
+package handlers
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+	"m40-llm/web"
+)
+
+func get(t *testing.T, url string, header ...string) (*http.Response, []byte) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	response, err := http.DefaultTransport.(*http.Transport).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	return response, body
+}
+
+func squeezed(body []byte) int {
+	var buf bytes.Buffer
+	z := gzip.NewWriter(&buf)
+	_, _ = z.Write(body)
+	_ = z.Close()
+	return buf.Len()
+}
+
+var (
+	assetAddress = regexp.MustCompile(`"(/static/[^"]+)"`)
+	inlineCode   = regexp.MustCompile(`(?i)<script(?:\s+type="[^"]*")?\s*>|<style|\sstyle=|\son[a-z]+=|javascript:`)
+)
+
+func TestPage_NeedsNothingButItself(t *testing.T) {
+	server := serve(t, newScript())
+	response, body := get(t, server.URL+"/")
+	if response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/html") {
+		t.Fatalf("got %d, %s", response.StatusCode, response.Header.Get("Content-Type"))
+	}
+	if found := inlineCode.Find(body); found != nil {
+		t.Errorf("the page has %q, which its own policy forbids", found)
+	}
+	if regexp.MustCompile(`(?:src|href)="(?:https?:)?//`).Match(body) {
+		t.Error("the page names another server")
+	}
+	total := squeezed(body)
+	for _, address := range assetAddress.FindAllSubmatch(body, -1) {
+		response, asset := get(t, server.URL+string(address[1]), "Accept-Encoding", "gzip")
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d", address[1], response.StatusCode)
+		}
+		if got := response.Header.Get("Cache-Control"); got != "public, max-age=31536000, immutable" {
+			t.Errorf("%s: Cache-Control %q", address[1], got)
+		}
+		total += len(asset)
+	}
+	if total > 150<<10 {
+		t.Errorf("the first load is %d bytes, compressed", total)
+	}
+}
+
+func TestPage_AssetsKeepTheirAddressOnlyWhileTheyAreTheSame(t *testing.T) {
+	server := serve(t, newScript())
+	address := server.URL + web.AssetPath("app.css")
+	_, plain := get(t, address, "Accept-Encoding", "identity")
+	response, packed := get(t, address, "Accept-Encoding", "gzip")
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatalf("%v (Content-Encoding %q)", err, response.Header.Get("Content-Encoding"))
+	}
+	if unpacked, err := io.ReadAll(z); err != nil || !bytes.Equal(unpacked, plain) {
+		t.Errorf("the compressed asset is another one: %v", err)
+	}
+	for _, path := range []string{"/static/000000000000/app.css", "/static/app.css", "/static/", web.AssetPath("none.css"), web.AssetPath("../page.templ"), web.AssetPath("%2e%2e/view.go")} {
+		if response, _ := get(t, server.URL+path); response.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %d", path, response.StatusCode)
+		}
+	}
+}
+
+func TestPage_TitlesAreText(t *testing.T) {
+	engine := newScript()
+	chats := live.New(engine, live.Options{})
+	defer chats.Close()
+	server := server(t, engine, func(c *Config) { c.Live = chats })
+	chat, err := chats.Start(live.Question{Text: `</title><script>pwned=1</script>`, Settings: live.DefaultSettings()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body := get(t, server.URL+"/c/"+chat.ID())
+	if bytes.Contains(body, []byte("<script>pwned")) {
+		t.Error("a title became an element")
+	}
+	if response, _ := get(t, server.URL+"/c/nowhere"); response.StatusCode != http.StatusNotFound {
+		t.Errorf("a chat that is not there: %d", response.StatusCode)
+	}
+	if response, body := get(t, server.URL+`/c/%22%3E%3Cscript%3Epwned=1%3C%2Fscript%3E`); bytes.Contains(body, []byte("<script>pwned")) {
+		t.Errorf("an id became an element: %d", response.StatusCode)
+	}
+}
+
+func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
+	set := map[string]func(*live.Settings, float64){
+		"temperature":    func(s *live.Settings, v float64) { s.Temperature = v },
+		"top_k":          func(s *live.Settings, v float64) { s.TopK = int(v) },
+		"top_p":          func(s *live.Settings, v float64) { s.TopP = v },
+		"min_p":          func(s *live.Settings, v float64) { s.MinP = v },
+		"repeat_penalty": func(s *live.Settings, v float64) { s.RepeatPenalty = v },
+		"max_tokens":     func(s *live.Settings, v float64) { s.MaxTokens = int(v) },
+	}
+	for _, p := range params(live.DefaultSettings()) {
+		valid := func(v float64) bool {
+			s := live.DefaultSettings()
+			set[p.Key](&s, v)
+			return s.Validate() == nil
+		}
+		if !valid(p.FieldLo) || !valid(p.FieldHi) || !valid(p.Default) {
+			t.Errorf("%s: the page takes %v to %v, the server does not", p.Key, p.FieldLo, p.FieldHi)
+		}
+		if valid(p.FieldHi + p.Step) {
+			t.Errorf("%s: the server takes more than %v", p.Key, p.FieldHi)
+		}
+		if p.Lo < p.FieldLo || p.Hi > p.FieldHi {
+			t.Errorf("%s: the slider goes from %v to %v, beyond its field", p.Key, p.Lo, p.Hi)
+		}
+	}
+}
+
+func TestPage_EngineInWords(t *testing.T) {
+	ready := newScript().status
+	for _, c := range []struct {
+		name   string
+		change func(*infer.Status)
+		check  func(web.Engine) bool
+	}{
+		{"the built-in model is a demo", func(*infer.Status) {}, func(e web.Engine) bool {
+			return e.Tag == "demo" && e.Model == "Guide, 14 M parameters, Q8_0" && e.Ready == "Ready in 0.2 s. No download needed." && e.Queue == "empty"
+		}},
+		{"another model is not", func(s *infer.Status) {
+			s.Model = infer.ModelInfo{Name: "llama", Quant: "Q4_K", Parameters: 8_030_000_000}
+		}, func(e web.Engine) bool {
+			return e.Tag == "Q4_K" && e.Headline == "Llama is ready" && e.Model == "Llama, 8.0 B parameters, Q4_K"
+		}},
+		{"loading has its share", func(s *infer.Status) {
+			s.State, s.Loading = infer.StateLoading, infer.Loading{Done: 3_200_000_000, Total: 4_920_000_000}
+		}, func(e web.Engine) bool {
+			return e.StateText == "loading, 65 %" && e.Loading == 65 && e.Amount == "3.20 GB of 4.92 GB"
+		}},
+		{"a failure says why", func(s *infer.Status) {
+			s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeModelFile, Message: "the file ends early; download it again"}
+		}, func(e web.Engine) bool {
+			return e.StateText == "failed" && e.Error == "The file ends early; download it again."
+		}},
+		{"a failure inside keeps its secrets", func(s *infer.Status) {
+			s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeInternal, Message: "/root/secret"}
+		}, func(e web.Engine) bool { return !strings.Contains(e.Error, "secret") && e.Error != "" }},
+		{"writing has a speed", func(s *infer.Status) { s.Running, s.Queued, s.Decode = 2, 1, 38.24 }, func(e web.Engine) bool {
+			return e.State == "writing" && e.Rate == "38.2" && e.Queue == "1 waiting, 2 running" && e.Summary == "Guide · 38.2 tok/s"
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			status := ready
+			c.change(&status)
+			if e := engineView(status); !c.check(e) {
+				t.Errorf("got %+v", e)
+			}
+		})
+	}
+}
+
+func TestSentence(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                           "",
+		"the file ends early":        "The file ends early.",
+		"max_tokens is 0":            "max_tokens is 0.",
+		"models/a.gguf is too short": "models/a.gguf is too short.",
+		"Is it?":                     "Is it?",
+	} {
+		if got := sentence(text); got != want {
+			t.Errorf("sentence(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestUTF16Length(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "abc": 3, "ü": 1, "€": 1, "😀": 2} {
+		if got := utf16Length(text); got != want {
+			t.Errorf("utf16Length(%q) = %d, want %d", text, got, want)
+		}
+	}
+}
+
+// The page must render whatever the model is called.
+func TestPage_EscapesTheModelsName(t *testing.T) {
+	var buf bytes.Buffer
+	page := web.Page{Engine: engineView(infer.Status{Model: infer.ModelInfo{Name: `"><script>pwned=1</script>`}}), Params: params(live.DefaultSettings())}
+	if err := web.Playground(page).Render(context.Background(), &buf); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(buf.String(), "<script>pwned") {
+		t.Error("a model's name became an element")
+	}
+}
