@@ -93,7 +93,7 @@ func (a *answer) start(now time.Time) (err error) {
 // that all of it is.
 func (a *answer) prefilled() {
 	if a.length() == 0 {
-		p := &Prefill{Done: min(a.computed, a.prompt), Total: a.prompt, Cached: a.reused}
+		p := &Prefill{Done: a.computed, Total: a.prompt, Cached: a.reused}
 		a.mail.put(Event{Type: EventPrefill, Prefill: p})
 	}
 }

@@ -264,8 +264,11 @@ func (e *Engine) Tokenize(ctx context.Context, name, text string, addSpecial, pa
 // empty name means the resident model.
 func (e *Engine) Detokenize(ctx context.Context, name string, ids []int32) (text string, err error) {
 	err = e.use(ctx, name, func(s *source) error {
+		if err := inVocabulary("tokens", ids, s.tokenizer.VocabSize()); err != nil {
+			return err
+		}
 		text = s.tokenizer.Decode(ids, true)
-		return inVocabulary("tokens", ids, s.config.Vocab)
+		return nil
 	})
 	return text, err
 }

@@ -221,15 +221,18 @@ func (l *loop) restart(e *Error) {
 	}
 	s := l.sources.retain(l.resident.source)
 	defer l.sources.release(s)
-	l.unload(e)
+	// The status changes before the answers end, so that who sees them end sees why.
 	if l.failures++; l.failures > 1 {
 		l.giveUp(s, e)
+		l.unload(e)
 		return
 	}
+	l.board.loading(s)
+	l.unload(e)
 	l.bring(s)
 }
 
-// giveUp ends the answers that wait for s.
+// giveUp says that s cannot answer, and ends those who wait for it.
 func (l *loop) giveUp(s *source, e *Error) {
 	l.board.failed(e)
 	for _, a := range l.waitingFor(s) {

@@ -82,7 +82,7 @@ type Prefill struct {
 // of a prompt has no prediction and carries its ID and Bytes alone.
 type Token struct {
 	sample.Choice
-	Bytes  []byte   `json:"bytes"`               // what the token itself spells; may be part of a rune
+	Bytes  []byte   `json:"bytes"`               // what the token itself spells, a control token its name; may be part of a rune
 	Tops   [][]byte `json:"top_bytes,omitempty"` // the same for each of Top
 	Text   string   `json:"text"`                // text released by this token: whole runes only, nothing that may begin a stop string
 	Prompt bool     `json:"prompt,omitempty"`    // belongs to the prompt
@@ -113,7 +113,7 @@ type Done struct {
 type Usage struct {
 	PromptTokens     int `json:"prompt_tokens"`
 	CachedTokens     int `json:"cached_tokens"` // of the prompt, found in the KV cache
-	CompletionTokens int `json:"completion_tokens"`
+	CompletionTokens int `json:"completion_tokens"` // an end token that ended the answer is not counted
 }
 
 // Timings are durations of one answer in milliseconds.
