@@ -84,8 +84,9 @@ func folderFlags(f *cli.Flags) folders {
 	}
 }
 
-// catalog lists the models that the folders and the program hold.
-func (f folders) catalog(t *cli.Terminal) (*hub.Hub, error) {
+// catalog lists the models that the folders and the program hold. types are the formats
+// of weights that can be computed with; nil: any will do.
+func (f folders) catalog(t *cli.Terminal, types []gguf.Type) (*hub.Hub, error) {
 	dir := *f.models
 	if dir == "" {
 		data := *f.data
@@ -98,7 +99,7 @@ func (f folders) catalog(t *cli.Terminal) (*hub.Hub, error) {
 		}
 		dir = filepath.Join(data, "models")
 	}
-	return hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{guideName: guide.Model}}), nil
+	return hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{guideName: guide.Model}, Types: types}), nil
 }
 
 // engineFlags are the flags of commands that run a model.
@@ -120,20 +121,22 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 
 // open starts an engine with the model that the command line calls model.
 func (f engineFlags) open(t *cli.Terminal, model string, parallel int, logger *slog.Logger) (*infer.Engine, string, error) {
-	openDevice, ok := map[string]func() (device.Device, error){
-		"auto": func() (device.Device, error) { return cpu.Open(*f.threads) },
-		"cpu":  func() (device.Device, error) { return cpu.Open(*f.threads) },
-		"ref":  func() (device.Device, error) { return ref.New(), nil },
-	}[*f.device]
-	switch {
-	case !ok:
+	openDevice := func() (device.Device, error) { return cpu.Open(*f.threads) }
+	types := cpu.WeightTypes()
+	switch *f.device {
+	case "auto", "cpu":
+	case "ref":
+		openDevice, types = func() (device.Device, error) { return ref.New(), nil }, nil
+	default:
 		return nil, "", cli.Usagef("--device %q is none of auto, cpu and ref", *f.device)
+	}
+	switch {
 	case *f.kv != "f16" && *f.kv != "f32":
 		return nil, "", cli.Usagef("--kv %q is none of f16 and f32", *f.kv)
 	case *f.threads < 0 || *f.ctx < 0 || parallel < 0:
 		return nil, "", cli.Usagef("--threads, --ctx and --parallel cannot be negative")
 	}
-	catalog, err := f.catalog(t)
+	catalog, err := f.catalog(t, types)
 	if err != nil {
 		return nil, "", err
 	}
@@ -287,7 +290,7 @@ func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
 	}
-	catalog, err := dirs.catalog(t)
+	catalog, err := dirs.catalog(t, cpu.WeightTypes())
 	if err != nil {
 		return err
 	}
@@ -320,7 +323,7 @@ func tokenize(ctx context.Context, t *cli.Terminal, args []string) error {
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
 	}
-	catalog, err := dirs.catalog(t)
+	catalog, err := dirs.catalog(t, nil)
 	if err != nil {
 		return err
 	}
@@ -369,7 +372,7 @@ func template(ctx context.Context, t *cli.Terminal, args []string) error {
 			return fmt.Errorf("%s: %w", *source, err)
 		}
 	default:
-		catalog, err := dirs.catalog(t)
+		catalog, err := dirs.catalog(t, nil)
 		if err != nil {
 			return err
 		}

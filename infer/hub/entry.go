@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"m40-llm/infer"
@@ -49,15 +50,16 @@ func (e entry) reason(err error) string {
 	return strings.TrimPrefix(err.Error(), e.path+": ")
 }
 
-// describe reads the model's header. stat is nil for a built-in model.
-func (e entry) describe(stat fs.FileInfo) infer.ModelInfo {
+// describe reads the model's header. stat is nil for a built-in model; types are as in
+// Options.
+func (e entry) describe(stat fs.FileInfo, types []gguf.Type) infer.ModelInfo {
 	info := infer.ModelInfo{Name: e.name, Path: e.path, Size: int64(len(e.data)), Demo: e.path == ""}
 	if stat != nil {
 		info.Size, info.ModifiedUnix = stat.Size(), stat.ModTime().Unix()
 	}
 	f, err := e.open()
 	if err == nil {
-		err = readHeader(&info, f)
+		err = readHeader(&info, f, types)
 		f.Close()
 	}
 	if err != nil {
@@ -68,7 +70,7 @@ func (e entry) describe(stat fs.FileInfo) infer.ModelInfo {
 
 // readHeader fills the fields of info that the model file knows. Its error says why
 // the file is no model that can be used.
-func readHeader(info *infer.ModelInfo, f *gguf.File) error {
+func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	architecture, err := f.Str("general.architecture")
 	if err != nil {
 		return err
@@ -90,8 +92,25 @@ func readHeader(info *infer.ModelInfo, f *gguf.File) error {
 		return errors.New("has a vocabulary and no weights")
 	}
 	config, err := model.ReadConfig(f)
+	if err != nil {
+		return err
+	}
 	info.ContextTrain = config.ContextLength
-	return err
+	return checkTypes(f.Tensors(), types)
+}
+
+// checkTypes looks for a matrix in a format that nothing computes with.
+func checkTypes(tensors []gguf.Tensor, types []gguf.Type) error {
+	for _, t := range tensors {
+		if types != nil && len(t.Shape) > 1 && !slices.Contains(types, t.Type) {
+			var names []string
+			for _, known := range types {
+				names = append(names, known.String())
+			}
+			return fmt.Errorf("has weights in %s, and only %s are supported; get the model in one of these formats", t.Type, strings.Join(names, ", "))
+		}
+	}
+	return nil
 }
 
 // weigh returns the type that most bytes have and the number of weights.

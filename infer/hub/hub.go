@@ -24,6 +24,7 @@ import (
 type Options struct {
 	Dir     string            // the models folder; it need not exist
 	Builtin map[string][]byte // models inside the program: GGUF files by name
+	Types   []gguf.Type       // formats of weights that can be computed with; nil: any
 }
 
 // Hub implements infer.Catalog. Its methods may be called from several goroutines at
@@ -31,6 +32,7 @@ type Options struct {
 type Hub struct {
 	dir     string
 	builtin map[string][]byte
+	types   []gguf.Type
 
 	mu      sync.Mutex
 	allowed []string             // absolute paths, from AllowPath
@@ -49,7 +51,7 @@ func New(o Options) *Hub {
 	if abs, err := filepath.Abs(dir); err == nil && dir != "" {
 		dir = abs
 	}
-	return &Hub{dir: dir, builtin: o.Builtin, known: map[string]knownFile{}}
+	return &Hub{dir: dir, builtin: o.Builtin, types: o.Types, known: map[string]knownFile{}}
 }
 
 // AllowPath adds the file at path, inside the models folder or not, and returns the
@@ -132,7 +134,7 @@ func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 // info describes a model, from memory if its file has not changed.
 func (h *Hub) info(e entry) infer.ModelInfo {
 	if e.path == "" {
-		return e.describe(nil)
+		return e.describe(nil, h.types)
 	}
 	stat, err := os.Stat(e.path)
 	if err != nil {
@@ -142,7 +144,7 @@ func (h *Hub) info(e entry) infer.ModelInfo {
 	known, ok := h.known[e.path]
 	h.mu.Unlock()
 	if !ok || known.size != stat.Size() || known.modified != stat.ModTime().UnixNano() {
-		known = knownFile{stat.Size(), stat.ModTime().UnixNano(), e.describe(stat)}
+		known = knownFile{stat.Size(), stat.ModTime().UnixNano(), e.describe(stat, h.types)}
 		h.mu.Lock()
 		h.known[e.path] = known
 		h.mu.Unlock()

@@ -290,6 +290,17 @@ func TestInfo(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+	t.Run("weights in a format that nothing computes with are the reason", func(t *testing.T) {
+		h := hub.New(hub.Options{Dir: dir, Types: []gguf.Type{gguf.F32, gguf.F16}})
+		for _, m := range models(t, h) {
+			if m.Name == "good" && m.Error != "has weights in Q8_0, and only F32, F16 are supported; get the model in one of these formats" {
+				t.Errorf("the reason is %q", m.Error)
+			}
+		}
+		if _, _, err := h.Open("good"); err == nil {
+			t.Error("it opens")
+		}
+	})
 	t.Run("a file that was replaced is read anew", func(t *testing.T) {
 		path := filepath.Join(dir, "text.gguf")
 		if err := os.WriteFile(path+".new", tiny, 0o600); err != nil {
