@@ -3,8 +3,8 @@ package chat
 // args are the arguments of one call.
 type args struct {
 	pos   []value
-	names []string // keywords
-	vals  []value  // of the keywords
+	names []text  // keywords; those of **kwargs may be the caller's words
+	vals  []value // of the keywords
 }
 
 // params are arguments in the order of a builtin's parameters.
@@ -27,16 +27,16 @@ func (a args) bind(fn string, names ...string) params {
 next:
 	for i, name := range a.names {
 		for j, n := range names {
-			if n != name {
+			if n != name.s {
 				continue
 			}
 			if p.given[j] {
-				fail("%s got several values for argument '%s'", fn, name)
+				fail("%s got several values for argument '%s'", fn, name.s)
 			}
 			p.vals[j], p.given[j] = a.vals[i], true
 			continue next
 		}
-		fail("%s got an unexpected keyword argument '%s'", fn, name)
+		fail("%s got an unexpected keyword argument '%s'", fn, name.s)
 	}
 	return p
 }

@@ -50,11 +50,11 @@ func (in *interp) filter(name string, v value, a args) value {
 		in.budget.text(width, false)
 		return in.center(in.str(v), width, literal(" "))
 	case "indent":
-		return in.indent(in.str(v), a.bind(name, "width", "first", "blank"))
+		return in.indent(onlyText(name, v), a.bind(name, "width", "first", "blank"))
 	case "truncate":
-		return in.truncate(in.str(v), a.bind(name, "length", "killwords", "end", "leeway"))
+		return in.truncate(onlyText(name, v), a.bind(name, "length", "killwords", "end", "leeway"))
 	case "wordwrap":
-		return in.wordwrap(in.str(v), a.bind(name, "width", "break_long_words", "wrapstring", "break_on_hyphens"))
+		return in.wordwrap(onlyText(name, v), a.bind(name, "width", "break_long_words", "wrapstring", "break_on_hyphens"))
 	case "wordcount":
 		a.bind(name)
 		t := in.str(v)
@@ -149,6 +149,15 @@ func (in *interp) filter(name string, v value, a args) value {
 	}
 	fail("no filter named '%s'", name)
 	return nil
+}
+
+// onlyText is for filters that, unlike most, take nothing but a string.
+func onlyText(name string, v value) text {
+	t, ok := v.(text)
+	if !ok {
+		fail("%s needs a string, not %s", name, typeName(v))
+	}
+	return t
 }
 
 // titleWords is the filter title: the first letter of each word large, words
@@ -431,6 +440,8 @@ func (in *interp) toInt(v value, p params) value {
 		}
 	case float64:
 		return truncated(x, p)
+	case *undefined:
+		fail("%s", x.why)
 	default:
 		if i, ok := integer(v); ok {
 			return normalize(i)
@@ -470,6 +481,8 @@ func (in *interp) toFloat(v value, p params) value {
 		}
 	} else if f, ok := float(v); ok {
 		return f
+	} else if u, ok := v.(*undefined); ok {
+		fail("%s", u.why)
 	}
 	return p.get(0, 0.0)
 }
@@ -479,8 +492,8 @@ func (in *interp) round(v value, p params) value {
 	if method != "common" && method != "ceil" && method != "floor" {
 		fail("round: method must be common, ceil or floor, not '%s'", method)
 	}
-	if _, isInt := integer(v); isInt && method == "common" && precision >= 0 {
-		return v
+	if i, isInt := integer(v); isInt && method == "common" && precision >= 0 {
+		return normalize(i)
 	}
 	f, ok := float(v)
 	if !ok {

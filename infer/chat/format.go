@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -104,7 +105,7 @@ func (in *interp) percentFormat(t text, v value) text {
 		f.verb = rune(s[at])
 		at++
 		if f.verb == '%' {
-			b.literal("%")
+			b.text(t.slice(at-1, at))
 			continue
 		}
 		if f.align == '<' {
@@ -140,7 +141,7 @@ func (in *interp) percentItem(f spec, v value) text {
 		return in.formatText(f, t)
 	case 'c':
 		if i, ok := smallInt(v); ok {
-			return in.formatText(f, literal(string(rune(i))))
+			return in.formatText(f, character(i))
 		}
 		return in.formatText(f, in.str(v))
 	case 'd', 'i', 'u', 'x', 'X', 'o':
@@ -252,7 +253,11 @@ func (in *interp) field(t text, a args, auto *int, depth int) text {
 	default:
 		fail("unknown conversion specifier '%s'", conversion)
 	}
-	return in.formatSpec(v, format.s)
+	out := in.formatSpec(v, format.s)
+	if format.fromCaller() { // it may consist of filling, which the caller chose
+		out = marked(out.s, fromCaller)
+	}
+	return out
 }
 
 // fieldEnd finds c outside of brackets.
@@ -294,7 +299,7 @@ func (in *interp) fieldValue(t text, a args, auto *int) value {
 		in.budget.step(1 + len(a.names)/16)
 		found := false
 		for i, name := range a.names {
-			if name == first {
+			if name.s == first {
 				v, found = a.vals[i], true
 			}
 		}
@@ -325,6 +330,15 @@ func (in *interp) fieldValue(t text, a args, auto *int) value {
 		rest = rest.slice(n+1, len(rest.s))
 	}
 	return v
+}
+
+// character is the code point i as text. A number from the caller would spell any
+// text this way, so it counts as the caller's.
+func character(i int64) text {
+	if i < 0 || i > unicode.MaxRune {
+		fail("%d is not a character: it must be in 0 to 0x10ffff", i)
+	}
+	return marked(string(rune(i)), fromCaller)
 }
 
 // spec is how one value is formatted: Python's format specification.
@@ -417,7 +431,7 @@ func (in *interp) formatSpec(v value, s string) text {
 	case 0, 'd', 'n', 'x', 'X', 'o', 'b':
 		return in.formatInt(f, i)
 	case 'c':
-		return in.formatText(f, literal(string(rune(i.Int64()))))
+		return in.formatText(f, character(i.Int64()))
 	}
 	fail("unknown format code '%c' for an integer", f.verb)
 	return text{}

@@ -89,7 +89,7 @@ func (in *interp) makeDict(a args) *dict {
 		}
 	}
 	for i, name := range a.names {
-		d.setName(name, a.vals[i])
+		d.set(name, a.vals[i])
 	}
 	return d
 }

@@ -118,7 +118,7 @@ func (in *interp) statement(st stmt, s *scope) flow {
 	case *callStmt:
 		in.line = st.line
 		a := in.args(st.call.args, s)
-		a.names, a.vals = append(a.names, "caller"), append(a.vals, in.macro(st.def, s))
+		a.names, a.vals = append(a.names, literal("caller")), append(a.vals, in.macro(st.def, s))
 		in.out.text(in.str(in.call(in.eval(st.call.fn, s), a)))
 	case *filterStmt:
 		in.line = st.line
@@ -377,7 +377,8 @@ func (in *interp) bindMacro(def *macroDef, a args, s *scope) {
 	}
 	kwargs := newDict()
 	in.budget.step(len(a.names) * len(def.params) / 16)
-	for i, name := range a.names {
+	for i, keyword := range a.names {
+		name := keyword.s
 		isParam := false
 		for _, p := range def.params {
 			isParam = isParam || p == name
@@ -394,7 +395,7 @@ func (in *interp) bindMacro(def *macroDef, a args, s *scope) {
 			}
 			s.set("caller", a.vals[i])
 		case def.kwargs:
-			kwargs.setName(name, a.vals[i])
+			kwargs.set(keyword, a.vals[i])
 		default:
 			fail("macro '%s' takes no keyword argument '%s'", def.name, name)
 		}
@@ -445,7 +446,9 @@ func (in *interp) evalAll(xs []expr, s *scope) []value {
 
 func (in *interp) args(c callArgs, s *scope) args {
 	a := args{pos: in.evalAll(c.pos, s), vals: in.evalAll(c.vals, s)}
-	a.names = append(a.names, c.names...)
+	for _, name := range c.names {
+		a.names = append(a.names, literal(name))
+	}
 	if c.star != nil {
 		a.pos = append(a.pos, in.iterate(in.eval(c.star, s))...)
 		in.budget.alloc(len(a.pos) * itemSize)
@@ -456,7 +459,7 @@ func (in *interp) args(c callArgs, s *scope) args {
 			fail("the argument after ** must be a mapping")
 		}
 		for i, k := range d.keys {
-			a.names, a.vals = append(a.names, in.str(k).s), append(a.vals, d.vals[i])
+			a.names, a.vals = append(a.names, in.str(k)), append(a.vals, d.vals[i])
 		}
 		in.budget.alloc(len(a.vals) * itemSize)
 	}
@@ -905,7 +908,8 @@ func (in *interp) slice(v value, sl *sliceExpr, s *scope) value {
 		}
 		return out
 	}
-	return missing("'%s' object cannot be sliced", typeName(v))
+	fail("'%s' object cannot be sliced", typeName(v))
+	return nil
 }
 
 // sliceRange is Python's slice.indices(n).

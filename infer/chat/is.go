@@ -62,8 +62,11 @@ func (in *interp) test(name string, v value, a args) bool {
 	case "iterable":
 		return iterable(v)
 	case "callable":
-		_, ok := v.(*callable)
-		return ok
+		switch v.(type) {
+		case *callable, *undefined:
+			return true
+		}
+		return false
 	}
 	fail("no test named '%s'", name)
 	return false

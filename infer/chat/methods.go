@@ -198,7 +198,7 @@ func textMethod(t text, name string) func(in *interp, a args) value {
 			}
 			b := args{vals: d.vals}
 			for _, k := range d.keys {
-				b.names = append(b.names, in.str(k).s)
+				b.names = append(b.names, in.str(k))
 			}
 			return in.braceFormat(t, b)
 		}

@@ -24,7 +24,7 @@ func show(p Prompt) string {
 }
 
 func TestOriginFollowsTextThroughEveryOperation(t *testing.T) {
-	request := `{"c": "one, two", "s": "  pad\n", "l": ["x", "y"], "d": {"k": "v"}, "n": 5, "fmt": "%s|%s", "year": "%Y", "eos_token": "x"}`
+	request := `{"c": "one, two", "s": "  pad\n", "l": ["x", "y"], "d": {"k": "v"}, "n": 5, "fmt": "%s|%s", "year": "%Y", "filling": "{0:<<1}{0:|<1}", "pc": "%%", "eos_token": "x"}`
 	for _, c := range []struct{ what, source, want string }{
 		{"printing", "<{{ c }}>", "<⟦one, two⟧>"},
 		{"+ and ~", "{{ '<' + c + '>' }}{{ '<' ~ c ~ 1 }}", "<⟦one, two⟧><⟦one, two⟧1"},
@@ -49,6 +49,8 @@ func TestOriginFollowsTextThroughEveryOperation(t *testing.T) {
 		{"sorting, grouping and unique", "{{ l | sort(reverse=true) | join }}.{{ l | unique | join }}.{{ [d] | groupby('k') | map(attribute='grouper') | join }}", "⟦yx⟧.⟦xy⟧.⟦v⟧"},
 		{"defaults and choices", "{{ nope | default(c) }}.{{ c if n else 'a' }}.{{ nope or l[0] }}", "⟦one, two⟧.⟦one, two⟧.⟦x⟧"},
 		{"times are the template's", "{{ strftime_now('%Y') }}{{ strftime_now(year) }}", "2025⟦2025⟧"},
+		{"keywords of a call", "{% macro m() %}{{ kwargs.keys() | join }}{% endmacro %}{{ m(**d) }}.{{ m(k=1) }}.{{ dict(**d) | join }}.{{ namespace(**d) }}", "⟦k⟧.k.⟦k⟧.⟦<Namespace {'k': 'v'}>⟧"},
+		{"the caller's format strings, however they fill", "{{ filling.format('') }}.{{ '{:<<1}'.format('') }}.{{ '%c' % 60 }}{{ '{:c}'.format(60) }}.{{ (pc + '%%') % () }}", "⟦<|⟧.<.⟦<<⟧.⟦%⟧%"},
 		{"the request's own bos_token is content, the model's is not", "{{ bos_token }}{{ eos_token }}", "<s>⟦x⟧"},
 	} {
 		t.Run(c.what, func(t *testing.T) {

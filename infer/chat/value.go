@@ -590,6 +590,10 @@ func (in *interp) reprText(b *builder, t text) {
 	if strings.Contains(t.s, "'") && !strings.Contains(t.s, `"`) {
 		quote = '"'
 	}
+	if t.safe {
+		b.literal("Markup(")
+		defer b.literal(")")
+	}
 	b.literal(string(quote))
 	b.text(in.mapRunes(t, func(_ int, r rune) string {
 		switch {
