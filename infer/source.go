@@ -187,7 +187,7 @@ func (s *source) conversation(ctx context.Context, r Request, now time.Time) (st
 	parts, err := s.template.Render(ctx, chat.Input{
 		Messages:            r.Messages,
 		Tools:               r.Tools,
-		AddGenerationPrompt: !r.Continue,
+		AddGenerationPrompt: string(r.TemplateVars["add_generation_prompt"]) != "false", // Continue goes before it
 		Continue:            r.Continue,
 		Vars:                r.TemplateVars,
 		BOSToken:            s.special(s.tokenizer.BOS()),
