@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -125,6 +124,11 @@ func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt
 	if prompts, err = parsePrompts(b.Prompt); err != nil {
 		return r, nil, 0, err
 	}
+	for i, p := range prompts {
+		if p.text == "" && len(p.tokens) == 0 {
+			return r, nil, 0, invalidf("prompt", "prompt number %d is empty: give text or token ids", i+1)
+		}
+	}
 	if len(prompts)*n > maxAnswers {
 		return r, nil, 0, invalidf("prompt", "prompt asks for %d answers in all; at most %d are written for one request", len(prompts)*n, maxAnswers)
 	}
@@ -161,9 +165,6 @@ func parsePrompts(raw json.RawMessage) ([]completionPrompt, error) {
 		}
 		prompts := make([]completionPrompt, len(lists))
 		for i, tokens := range lists {
-			if len(tokens) == 0 {
-				return nil, invalidf(fmt.Sprintf("prompt[%d]", i), "prompt[%d] holds no tokens", i)
-			}
 			prompts[i].tokens = tokens
 		}
 		return prompts, nil

@@ -1,0 +1,154 @@
+package handlers
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/device"
+	"m40-llm/infer/guide"
+	"m40-llm/infer/hub"
+	"m40-llm/infer/ref"
+)
+
+// The routes over the real engine and the built-in model, on the plain device: it
+// is slow and the same everywhere.
+func TestRealEngine(t *testing.T) {
+	engine, err := infer.Open(infer.Options{
+		Catalog:    hub.New(hub.Options{Builtin: map[string][]byte{"guide": guide.Model}}),
+		OpenDevice: func() (device.Device, error) { return ref.New(), nil },
+		Model:      "guide",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	s := server(t, engine)
+	defer s.Close()
+
+	const conversation = `"messages":[{"role":"system","content":"Be short."},{"role":"user","content":"What is a token?"}]`
+	const settings = `"temperature":0,"max_tokens":6`
+	var whole chatResponseBody
+
+	t.Run("a chat completion says the same in one response and in a stream", func(t *testing.T) {
+		got := post(t, s, "/v1/chat/completions", `{`+conversation+`,`+settings+`,"logprobs":true,"top_logprobs":3}`)
+		mustDecode(t, got, &whole)
+		c := whole.Choices[0]
+		if c.Message.Content == "" || whole.Usage.CompletionTokens == 0 || whole.Usage.PromptTokens == 0 {
+			t.Fatalf("got %s", got.body)
+		}
+		for _, token := range c.LogProbs.Content {
+			if len(token.Top) != 3 || token.LogProb != token.Top[0].LogProb || token.LogProb > 0 {
+				t.Errorf("at temperature 0 the token is not the likeliest: %+v", token)
+			}
+		}
+		stream := post(t, s, "/v1/chat/completions", `{`+conversation+`,`+settings+`,"stream":true}`)
+		data, _ := sseData(t, stream.body)
+		text := ""
+		for _, d := range data[:len(data)-1] {
+			var chunk chatChunk
+			if err := json.Unmarshal([]byte(d), &chunk); err != nil {
+				t.Fatal(err)
+			}
+			if content := chunk.Choices[0].Delta.Content; content != nil {
+				text += *content
+			}
+		}
+		if text != c.Message.Content {
+			t.Errorf("the stream says %q, the response %q", text, c.Message.Content)
+		}
+	})
+
+	t.Run("the rendered prompt as a text completion continues the same way", func(t *testing.T) {
+		var rendered templateBody
+		mustDecode(t, post(t, s, "/apply-template", `{`+conversation+`}`), &rendered)
+		ids, _ := json.Marshal(rendered.Tokens)
+		var byIDs completionBody
+		mustDecode(t, post(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":%s,%s}`, ids, settings)), &byIDs)
+		if byIDs.Choices[0].Text != whole.Choices[0].Message.Content || byIDs.Usage.PromptTokens != len(rendered.Tokens) {
+			t.Errorf("got %q after %d tokens, want %q", byIDs.Choices[0].Text, byIDs.Usage.PromptTokens, whole.Choices[0].Message.Content)
+		}
+		var closed templateBody
+		mustDecode(t, post(t, s, "/apply-template", `{`+conversation+`,"add_generation_prompt":false}`), &closed)
+		if !strings.HasPrefix(rendered.Prompt, closed.Prompt) || len(closed.Prompt) >= len(rendered.Prompt) {
+			t.Errorf("without the generation prompt %q becomes %q", rendered.Prompt, closed.Prompt)
+		}
+	})
+
+	t.Run("text makes a round trip through tokens", func(t *testing.T) {
+		const text = "A token is a piece of text: naïve, 日本, 🙂."
+		var tokens struct{ Tokens []int32 }
+		mustDecode(t, post(t, s, "/tokenize", `{"content":"`+text+`"}`), &tokens)
+		ids, _ := json.Marshal(tokens.Tokens)
+		var back struct{ Content string }
+		mustDecode(t, post(t, s, "/detokenize", `{"tokens":`+string(ids)+`}`), &back)
+		if back.Content != text {
+			t.Errorf("got %q", back.Content)
+		}
+	})
+
+	t.Run("a prompt is scored as it was written", func(t *testing.T) {
+		var wrote, scored completionBody
+		mustDecode(t, post(t, s, "/v1/completions", `{"prompt":"The model reads","temperature":0,"max_tokens":4,"logprobs":2,"return_tokens_as_token_ids":true}`), &wrote)
+		var ids []int32
+		var prompt struct{ Tokens []int32 }
+		mustDecode(t, post(t, s, "/tokenize", `{"content":"The model reads","add_special":true}`), &prompt)
+		ids = append(ids, prompt.Tokens...)
+		for _, name := range wrote.Choices[0].LogProbs.Tokens {
+			var id int32
+			if _, err := fmt.Sscanf(name, "token_id:%d", &id); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+		list, _ := json.Marshal(ids)
+		mustDecode(t, post(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":[%s],"echo":true,"max_tokens":0,"logprobs":2,"return_tokens_as_token_ids":true}`, list)), &scored)
+		l, w := scored.Choices[0].LogProbs, wrote.Choices[0].LogProbs
+		tail := len(l.Tokens) - len(w.Tokens)
+		if len(l.Tokens) != len(ids) || l.LogProbs[0] != nil || l.Top[0] != nil {
+			t.Fatalf("%d tokens are scored, want %d, the first without a score: %+v", len(l.Tokens), len(ids), l)
+		}
+		if !reflect.DeepEqual(l.Tokens[tail:], w.Tokens) || !reflect.DeepEqual(l.LogProbs[tail:], w.LogProbs) || !reflect.DeepEqual(l.Top[tail:], w.Top) {
+			t.Errorf("scored\n%s\nwritten\n%s", indent(l), indent(w))
+		}
+	})
+
+	t.Run("a seed gives the same answers again, whatever runs beside them", func(t *testing.T) {
+		ask := `{` + conversation + `,"temperature":1.5,"max_tokens":5,"seed":7,"n":3}`
+		var first, second chatResponseBody
+		mustDecode(t, post(t, s, "/v1/chat/completions", ask), &first)
+		mustDecode(t, post(t, s, "/v1/chat/completions", ask), &second)
+		if !reflect.DeepEqual(first.Choices, second.Choices) {
+			t.Errorf("got %+v, then %+v", first.Choices, second.Choices)
+		}
+	})
+
+	t.Run("a conversation that does not fit is refused with the numbers", func(t *testing.T) {
+		got := post(t, s, "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"`+strings.Repeat("many words ", 4000)+`"}]}`)
+		e := parseError(t, got)
+		if got.status != http.StatusBadRequest || e.Code != "context_length_exceeded" || e.ContextLength == 0 || e.PromptTokens <= e.ContextLength ||
+			!strings.Contains(e.Message, fmt.Sprintf("maximum context length is %d tokens", e.ContextLength)) {
+			t.Errorf("got %d: %s", got.status, got.body)
+		}
+	})
+
+	t.Run("an unknown model is not found", func(t *testing.T) {
+		if got := post(t, s, "/v1/chat/completions", `{"model":"gpt-9",`+conversation+`}`); got.status != http.StatusNotFound || parseError(t, got).Code != "model_not_found" {
+			t.Errorf("got %d: %s", got.status, got.body)
+		}
+	})
+}
+
+func mustDecode(t *testing.T, got response, dst any) {
+	t.Helper()
+	if got.status != http.StatusOK {
+		t.Fatalf("got %d: %s", got.status, got.body)
+	}
+	if err := json.Unmarshal([]byte(got.body), dst); err != nil {
+		t.Fatalf("%v: %s", err, got.body)
+	}
+}
