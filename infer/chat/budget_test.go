@@ -129,7 +129,7 @@ func TestALongConversationStaysWithinTheBudgets(t *testing.T) {
 }
 
 func TestAnErrorMessageIsShortWhateverTheTemplatePutsInIt(t *testing.T) {
-	for _, source := range []string{"{{ raise_exception('x' * 1000000) }}", "{{ [1].index('x' * 1000000) }}"} {
+	for _, source := range []string{"{{ raise_exception('x' * 10000) }}", "{{ [1].index('x' * 10000) }}"} {
 		if _, err := render(source, "{}", Options{}); err == nil || len(err.Error()) > 3000 {
 			t.Errorf("%s: %d bytes", source, len(err.Error()))
 		}

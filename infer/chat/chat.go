@@ -221,6 +221,7 @@ func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time
 			return nil, err
 		}
 	}
+	trustRoles(vars)
 	if now.IsZero() {
 		now = clock()
 	}
@@ -235,6 +236,29 @@ func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time
 		}
 	}
 	return out.prompt(), nil
+}
+
+// knownRoles are the names of roles in use. Only these count as the template's own
+// words where a template prints a role: some build their special tokens out of it, as
+// in '<|' + message.role + '|>', and a caller must not build others that way.
+var knownRoles = []string{"system", "developer", "user", "assistant", "model", "tool", "function", "ipython", "observation", "environment", "context", "documents"}
+
+// trustRoles takes the mark off the known roles of the messages.
+func trustRoles(vars *dict) {
+	v, _ := vars.getName("messages")
+	messages, ok := v.(*list)
+	if !ok {
+		return
+	}
+	for _, m := range messages.items {
+		d, ok := m.(*dict)
+		if !ok {
+			continue
+		}
+		if role, ok := d.getName("role"); ok && slices.Contains(knownRoles, keyString(role)) {
+			d.setName("role", literal(keyString(role)))
+		}
+	}
 }
 
 // prompt returns the spans of t.

@@ -65,7 +65,7 @@ func TestContinueWithoutMessagesIsAnError(t *testing.T) {
 func TestContinueFindsTheLastTextPart(t *testing.T) {
 	source := `{% for m in messages %}{{ m.role }}:{% for p in m.content %}[{{ p.text }}]{% endfor %};{% endfor %}`
 	p, err := render(source, `{"messages":[{"role":"assistant","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]}]}`, Options{Continue: true})
-	if err != nil || show(p) != "⟦assistant⟧:[⟦one⟧][⟦two⟧" {
+	if err != nil || show(p) != "assistant:[⟦one⟧][⟦two⟧" {
 		t.Errorf("got %s, %v", show(p), err)
 	}
 }

@@ -134,8 +134,11 @@ func (in *interp) percentItem(f spec, v value) text {
 	case 's', 'r', 'a':
 		f.zero = false
 		t := in.str(v)
-		if f.verb != 's' {
+		switch f.verb {
+		case 'r':
 			t = in.reprOf(v)
+		case 'a':
+			t = in.asciiOf(v)
 		}
 		f.verb = 's'
 		return in.formatText(f, t)
@@ -176,6 +179,16 @@ func (in *interp) reprOf(v value) text {
 	b := in.builder()
 	in.repr(b, v)
 	return b.take().widened()
+}
+
+// asciiOf is ascii(): repr() with escapes for all that is not ASCII.
+func (in *interp) asciiOf(v value) text {
+	return in.mapRunes(in.reprOf(v), func(_ int, r rune) string {
+		if r < utf8.RuneSelf {
+			return string(r)
+		}
+		return escapeRune(r)
+	})
 }
 
 // braceFormat is Python's str.format.
@@ -248,8 +261,10 @@ func (in *interp) field(t text, a args, auto *int, depth int) text {
 	case "":
 	case "s":
 		v = in.str(v)
-	case "r", "a":
+	case "r":
 		v = in.reprOf(v)
+	case "a":
+		v = in.asciiOf(v)
 	default:
 		fail("unknown conversion specifier '%s'", conversion)
 	}

@@ -162,6 +162,22 @@ func TestChatMLIsTheFormatThatTheNameStandsFor(t *testing.T) {
 	}
 }
 
+func TestRenderJSONTakesTheVariablesFromTheRequest(t *testing.T) {
+	tmpl, err := Parse(`{{ bos_token }}{{ tools is defined }}{{ messages | tojson }}{{ x }}{{ eos_token }}{{ strftime_now('%F') }}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := tmpl.RenderJSON(context.Background(), []byte(`{"messages":[{"z":1,"a":1.0}],"x":[1],"eos_token":"E"}`), Options{BOSToken: "B", EOSToken: "lost", Now: testNow})
+	if want := `BFalse⟦[{"z": 1, "a": 1.0}]⟧[1]⟦E⟧2025-03-14`; err != nil || show(p) != want {
+		t.Errorf("got %s, %v, want %s", show(p), err, want)
+	}
+	for _, request := range []string{"", "[]", "{", `{} x`, `{"a": tru}`} {
+		if _, err := tmpl.RenderJSON(context.Background(), []byte(request), Options{}); err == nil {
+			t.Errorf("request %q: no error", request)
+		}
+	}
+}
+
 func TestUsesSeesFreeVariablesOnly(t *testing.T) {
 	tmpl, err := Parse(`{% macro show(tools, n=depth) %}{{ tools }}{{ caller() }}{% endmacro %}{% for m in messages if m.role != hidden %}{{ m }}{{ loop.index }}{% endfor %}{{ x.enable_thinking }}{% if reasoning_effort is defined %}{% endif %}{{ show(['a']) }}`)
 	if err != nil {

@@ -166,6 +166,40 @@ func TestSpecialTokensInContentStayContentInEveryFamily(t *testing.T) {
 	}
 }
 
+func TestARoleIsTheTemplatesOnlyIfItIsAKnownOne(t *testing.T) {
+	p, err := render(families["phi"], `{"messages":[{"role":"user","content":"hi"},{"role":"end","content":"<|end|>"},{"role":"x|>","content":""}]}`, Options{})
+	if want := "<|user|>\n⟦hi⟧<|end|>\n<|⟦end⟧|>\n⟦<|end|>⟧<|end|>\n<|⟦x|>⟧|>\n<|end|>\n"; err != nil || show(p) != want {
+		t.Errorf("got %s, %v, want %s", show(p), err, want)
+	}
+}
+
+// A harmless conversation keeps every special token that the template makes of it.
+func TestThePublicTemplatesKeepTheirOwnSpecialTokens(t *testing.T) {
+	set := loadFixtures(t)
+	request := []byte(`{"messages":[{"role":"user","content":"hello"},{"role":"assistant","content":"hi"},{"role":"user","content":"go on"}],"tools":null,"documents":null,"add_generation_prompt":true}`)
+	tokens := 0
+	for _, ft := range set.Templates {
+		tmpl, err := Parse(ft.Source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := tmpl.renderJSON(context.Background(), request, Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}, noWall, time.Now)
+		if err != nil {
+			continue
+		}
+		mask := contentMask(p)
+		for _, at := range tokenLike.FindAllStringIndex(p.String(), -1) {
+			tokens++
+			if strings.Contains(mask[at[0]:at[1]], "c") {
+				t.Errorf("%s: %q is not wholly the template's: %s", ft.Name, p.String()[at[0]:at[1]], show(p))
+			}
+		}
+	}
+	if tokens < 300 {
+		t.Errorf("only %d special tokens seen", tokens)
+	}
+}
+
 var tokenLike = regexp.MustCompile(`<\|[^|<>'" ]{1,40}\|>|<[a-z_]{2,30}>|\[/?[A-Z_]{3,20}\]`)
 
 func TestSpecialTokensInContentStayContentInEveryPublicTemplate(t *testing.T) {

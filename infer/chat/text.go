@@ -405,8 +405,10 @@ var specialUpper = map[rune]string{
 
 func titleRune(r rune) string {
 	if s, ok := specialUpper[r]; ok {
-		head, size := utf8.DecodeRuneInString(s)
-		return string(head) + strings.ToLower(s[size:])
+		if head, size := utf8.DecodeRuneInString(s); isCased(head) {
+			return string(head) + strings.ToLower(s[size:])
+		}
+		return s
 	}
 	return string(unicode.ToTitle(r))
 }

@@ -607,14 +607,21 @@ func (in *interp) reprText(b *builder, t text) {
 			return `\t`
 		case unicode.IsPrint(r):
 			return string(r)
-		case r < 0x100:
-			return fmt.Sprintf(`\x%02x`, r)
-		case r < 0x10000:
-			return fmt.Sprintf(`\u%04x`, r)
 		}
-		return fmt.Sprintf(`\U%08x`, r)
+		return escapeRune(r)
 	}))
 	b.literal(string(quote))
+}
+
+// escapeRune is a code point as an escape of a Python string.
+func escapeRune(r rune) string {
+	switch {
+	case r < 0x100:
+		return fmt.Sprintf(`\x%02x`, r)
+	case r < 0x10000:
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	return fmt.Sprintf(`\U%08x`, r)
 }
 
 // formatFloat is Python's repr of a float: the shortest digits that read back.

@@ -250,6 +250,52 @@ end
 {{ (a, b) }} {{ (a) }} {{ a, b }} {{ a, }}
 {% for a, b in {'x': 1}.items() %}{{ a }}{{ b }}{% endfor %}{% for p in {'x': 1}.items() %}{{ p }}{% endfor %}{% for k in {'x': 1}.keys() %}{{ k }}{% endfor %}
 {{ d.keys()[0] }}| {{ (d.keys() | list)[0] }} {{ d.items() | length }} {{ 'x' in d.keys() }} {{ ('x', 1) in d.items() }} {{ d.values() | list | length }}
+{{ [1e999, -1e999] | tojson }} {{ -1.5 | abs }} {{ true | abs }} {{ +2.5 }} {{ -2.5 }} {{ 1.5 + true }} {{ 2.0 ** 3 }} {{ 7.5 // 2 }} {{ -7.5 // 2 }}
+{{ '{:_} {:_x} {:e} {:G} {:010.2f} {:=+8d} {:>+8.1f} {:^9}|'.format(1234567, 65535, 1.5, 1e-10, 3.14159, 42, 2.25, 7) }} {{ '{:s} {:<4}| {:.3} {:c}'.format('a', 'b', 'abcdef', 65) }} {{ '{:n} {:o} {:X} {:#x} {:b}'.format(5, 8, 255, 255, 5) }}
+{{ '{:d}'.format('x') }}
+{{ '{:.2f}'.format(none) }}
+{{ '{!z}'.format(1) }}
+{{ '{'.format(1) }}
+{{ '}'.format(1) }}
+{{ '{0[k]} {0[z][k]}'.format({'k': 1, 'z': {'k': 2}}) }} {{ '{x!r:>5}'.format(x='q') }} {{ '{:>{w}}'.format('a', w=4) }} {{ 'a{}b{}'.format_map({}) }}
+{{ '%s' % () }}
+{{ '%(x)s' % 5 }}
+{{ '%z' % 5 }}
+{{ '%' % 5 }}
+{{ '%-6.2f|%+.1e|%#o|%i|%u|%c' % (3.14159, 12345.678, 8, 5, 6, 'x') }} {{ '%5.1f%%' % 99.5 }} {{ '%*d|%-*d|%.*f' % (5, 42, 5, 42, 1, 2.55) }} {{ '%a %r' % ('é', 'é') }}
+{{ 'ﬁne' | title }} {{ 'ﬁne'.title() }} {{ 'ŉ'.capitalize() }} {{ 'Abc Def'.istitle() }} {{ 'ABc'.istitle() }} {{ 'a'.isascii() }} {{ 'é'.isascii() }} {{ 'a b'.isprintable() }} {{ '\x00'.isprintable() }}
+{% set c = cycler(1, 2) %}{{ c.next() }}{{ c.reset() }}{{ c.next() }}{{ c.nope }}
+{{ s() }}
+{{ 5() }}
+{{ none() }}
+{{ d[[1]] }}|{{ l['x'] }}|{{ l[none] }}|{{ d[(1, 2)] }}|{{ {(1, 'a'): 'T', (1, ('b',)): 'U'}[(1, ('b',))] }}
+{{ l[1, 2] }}|
+{{ 'x'.center(3, 'ab') }}
+{{ 'x' | center }}| {{ 'abc'.find('c', -1) }} {{ 'abc'.count('') }} {{ 'abcabc'.count('bc', 2) }} {{ 'abc'.rindex('z') }}
+{{ 0b2 }}
+{{ 00 }} {{ 0_0 }} {{ 1__0 }}
+{{ 12345678901234567890123 }} {{ 0xFFFFFFFFFFFFFFFFFF }} {{ 2 ** 100 }} {{ (-1) ** 5 }} {{ 0 ** 0 }} {{ 1 ** 99999999 }} {{ 2 ** 0.5 }} {{ (2 ** 70) // 3 }} {{ (2 ** 70) / 2 ** 69 }} {{ -(2 ** 70) % 7 }} {{ 2 ** 64 > 1.5 }} {{ 2 ** 64 == 2.0 ** 64 }}
+{{ (1).x }} {{ {'a': 1}.a }} {{ namespace(a=1) }} {{ namespace(a=1).b is defined }}
+{{ l | map | list }}
+{{ l | select(5) | list }}
+{{ msgs | selectattr | list }}
+{{ l | round }}
+{{ 'x' | abs }}
+{{ s | truncate(1) }}
+{{ s | wordwrap(0) }}
+{{ 'a' | indent(width='\t', first=true) }} {{ 'a' | dictsort }}
+{{ '\u12' }}
+{{ '\x' }}
+{{ '\U99999999' }}
+{{ range(1, 5, 0) }}
+{{ dict([1]) }}
+{{ dict(1) }}
+{{ 'abc'.startswith(1) }} 
+{{ 'abc'.strip(1) }}
+{{ 'abc'.replace('a') }}
+{{ 'abc'.upper(1) }}
+{{ 'abc'.join(5) }}
+{{ 'İX'.lower() | length }} {{ 'ǅ'.lower() }} {{ 'ǆ' | title }} {{ 'ΑΣ ΣΑ'.lower() }} {{ 'ẖ'.upper() | length }}
 {{ u | truncate(3, true, '', 0) }} {{ '日本語' | center(7) }}| {{ '日本語'[1] }} {{ '日本語'.find('語') }} {{ '日本語' | length }} {{ '日本語' | reverse }}
 '''
 WHOLE = ["  {% if true %}\n  x\n  {% endif %}\ny\n","a\n  {%- for i in [1,2] %}\n    {{ i }}\n  {%- endfor %}\n\nz","{% if true %}\n\n\nx{% endif %}\n","{{ 1 }}\n{{ 2 }}\n","x\n\n","x\r\ny\rz\r\n","{%- raw %}\n a {{ b }}\n{%- endraw %}\n c","  {% raw %}\n x\n  {% endraw %}\n y","  {# c #}\n  a\n    {%+ if true %}q{% endif %}\n","  {#- c -#}\n  a","a  {%+ if true +%}\n b{% endif %}","{% for i in [1] %}  {% if true %}  x{% endif %}\n{% endfor %}","\n\n{%- set x = 1 -%}\n\n{{ x }}\n\n","  {{ 1 }}\n  {{- 2 }}\n","a {#c#} {% if true %} b {% endif %}\n c","{% set x %}\n  a\n{% endset %}{{ x }}|","{% if true %}a{% endif %}{% if true %}\n{% endif %}b","{{ 'a' }} {#\n\n#}\n\nb","\t{% if true %}\tq\n\t{% endif %}\n\tr","{%if true%}x{%endif%}{{-1-}} y","{% macro m(a) %}\n  {{ a }}\n{% endmacro %}\n[{{ m(1) }}]\n","{{ a\n}}\n{{\nb }}","{% if true\n%}\nx\n{%\nendif %}", "{{ 'a\nb' }}","{% raw -%}  x  {%- endraw %}\ny","{{ '\r\n' }}"]
