@@ -9,7 +9,8 @@ import (
 
 // sentencePiece is SentencePiece's byte-pair encoding: a text begins as its runes,
 // and neighbours join into the token of the highest score. A rune that is in no
-// token is spelled by byte tokens. Spaces are written ▁.
+// token is spelled by byte tokens. Spaces are written ▁. There is no pre-tokenizer:
+// tokenizer.ggml.pre has no meaning here.
 type sentencePiece struct {
 	ids        map[string]int32 // ordinary tokens
 	longest    int              // bytes of the longest of them

@@ -223,7 +223,8 @@ func join(spans []Span) (text string, parsed intervals) {
 	return b.String(), parsed
 }
 
-// maxText bounds the offsets of a merger, which are 32 bits wide.
+// maxText bounds the offsets of a merger, which are 32 bits wide: longer text is
+// encoded in parts.
 const maxText = math.MaxInt32 / 8
 
 // encodeText encodes text without special tokens.

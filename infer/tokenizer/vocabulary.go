@@ -284,8 +284,7 @@ func (v *vocabulary) loadScores(md Metadata) ([]float32, error) {
 	return scores, nil
 }
 
-// splitMerge splits "left right". A token may begin with a space, never the right
-// one.
+// splitMerge splits "left right" at its first space but for one that left begins with.
 func splitMerge(merge string) (left, right string, err error) {
 	if len(merge) > 1 {
 		if i := strings.IndexByte(merge[1:], ' '); i >= 0 && i+2 < len(merge) {
