@@ -60,7 +60,13 @@ var ChatML = builtin(ChatMLSource)
 
 // ChatMLSource is the source of ChatML.
 const ChatMLSource = `{%- for message in messages -%}
-{{ '<|im_start|>' + message.role + '\n' + (message.content or '') + '<|im_end|>\n' }}
+{{ '<|im_start|>' + message.role + '\n' }}
+{%- if message.content is string -%}
+{{ message.content }}
+{%- else -%}
+{%- for part in message.content or [] -%}{{ part.text }}{%- endfor -%}
+{%- endif -%}
+{{ '<|im_end|>\n' }}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
 {{ '<|im_start|>assistant\n' }}

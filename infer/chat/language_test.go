@@ -178,6 +178,13 @@ func TestRenderJSONTakesTheVariablesFromTheRequest(t *testing.T) {
 	}
 }
 
+func TestChatMLTakesContentInPartsAndNone(t *testing.T) {
+	p, err := render(ChatMLSource, `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]},{"role":"assistant","content":null}]}`, Options{})
+	if want := "<|im_start|>user\n⟦ab⟧<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"; err != nil || show(p) != want {
+		t.Errorf("got %s, %v, want %s", show(p), err, want)
+	}
+}
+
 func TestUsesSeesFreeVariablesOnly(t *testing.T) {
 	tmpl, err := Parse(`{% macro show(tools, n=depth) %}{{ tools }}{{ caller() }}{% endmacro %}{% for m in messages if m.role != hidden %}{{ m }}{{ loop.index }}{% endfor %}{{ x.enable_thinking }}{% if reasoning_effort is defined %}{% endif %}{{ show(['a']) }}`)
 	if err != nil {
