@@ -137,8 +137,8 @@ func (l *lowering) prepareAngles(r device.RoPE) error {
 	if err != nil {
 		return fmt.Errorf("table of angles: %w", err)
 	}
-	for i, f := range unsafe.Slice((*float64)(freqs), pairs) {
-		f = r.Scale * math.Pow(r.Base, -2*float64(i)/float64(r.Dims))
+	for i := range pairs {
+		f := r.Scale * math.Pow(r.Base, -2*float64(i)/float64(r.Dims))
 		if factors != nil {
 			f /= float64(math.Float32frombits(binary.LittleEndian.Uint32(factors[4*i:])))
 		}
@@ -149,35 +149,38 @@ func (l *lowering) prepareAngles(r device.RoPE) error {
 	return nil
 }
 
-func (l *lowering) lower(op device.Op) error {
-	dst, err := l.device.activation(op.Dst)
-	if op.Kind == device.OpStoreKV {
-		dst, err = tensor{}, nil
-	}
-	if err != nil {
-		return err
-	}
-	var x, y, w tensor
-	for _, in := range []struct {
-		from device.Tensor
-		to   *tensor
-		find func(device.Tensor) (tensor, error)
-	}{{op.X, &x, l.device.activation}, {op.Y, &y, l.device.activation}, {op.W, &w, l.device.tensor}} {
-		if in.from.None() {
+// operands fills in the tensors of op.
+func (l *lowering) operands(op device.Op) (c C.struct_op, err error) {
+	for _, t := range []struct {
+		named device.Tensor
+		to    **C.float
+	}{{op.Dst, &c.y}, {op.X, &c.x}, {op.Y, &c.z}} {
+		if t.named.None() {
 			continue
 		}
-		if *in.to, err = in.find(in.from); err != nil {
-			return err
+		a, err := l.device.activation(t.named)
+		if err != nil {
+			return c, err
 		}
-	}
-
-	c := C.struct_op{
-		cols: C.int32_t(op.Dst.Cols),
-		y:    (*C.float)(dst.data), x: (*C.float)(x.data), z: (*C.float)(y.data),
-		w: (*C.uint8_t)(w.data), _type: C.int32_t(op.W.Type), eps: C.float(op.Eps),
+		*t.to = (*C.float)(a.data)
 	}
 	if !op.W.None() {
-		c.w_stride = C.size_t(op.W.Type.RowBytes(op.W.Cols))
+		w, err := l.device.tensor(op.W)
+		if err != nil {
+			return c, err
+		}
+		c.w, c._type = (*C.uint8_t)(w.data), C.int32_t(w.Type)
+		c.w_stride = C.size_t(w.Type.RowBytes(w.Cols))
+	}
+	c.cols, c.eps = C.int32_t(op.Dst.Cols), C.float(op.Eps)
+	return c, nil
+}
+
+// lower adds op to the phases.
+func (l *lowering) lower(op device.Op) error {
+	c, err := l.operands(op)
+	if err != nil {
+		return err
 	}
 	switch op.Kind {
 	case device.OpEmbed:

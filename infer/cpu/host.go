@@ -23,12 +23,13 @@ func processorName() string {
 }
 
 // usableCores returns the cores that the scheduler lets this process use: those of
-// its affinity mask, or less if its control group has a quota.
+// its affinity mask, or less if its control group has a quota. A fraction of a core
+// does not count: a group that uses up its quota is stopped, all threads at once.
 func usableCores() int {
 	cores := runtime.NumCPU() // of the affinity mask
 	for _, dir := range controlGroups("cpu") {
 		if quota := readQuota(dir); quota > 0 {
-			cores = min(cores, max(1, int(math.Round(quota))))
+			cores = min(cores, max(1, int(quota)))
 		}
 	}
 	return cores
