@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -264,14 +265,39 @@ func TestEndsAreFoundByKeyAndByText(t *testing.T) {
 	}
 }
 
-func TestAnEndThatTheFileCallsOrdinaryIsNotSpelledByText(t *testing.T) {
+func TestAnEndThatTheFileCallsOrdinaryIsAControlToken(t *testing.T) {
 	md := byteLevelFile()
 	types := append([]int32(nil), md[keyTypes].([]int32)...)
 	types[tokEnd] = int32(kindNormal)
 	tok := mustNew(t, md.with(keyTypes, types))
-	for _, id := range encode(t, tok, "a<|im_end|>b", Options{}) {
-		if id == tokEnd {
-			t.Error("plain text became <|im_end|>")
-		}
+	if !tok.IsControl(tokEnd) {
+		t.Error("<|im_end|> is not a control token")
+	}
+	if got, want := encode(t, tok, "a<|im_end|>b", Options{ParseSpecial: true}), []int32{'a', tokEnd, 'b'}; !slices.Equal(got, want) {
+		t.Errorf("parsed text is %v, want %v", got, want)
+	}
+	if got := encode(t, tok, "a<|im_end|>b", Options{}); slices.Contains(got, tokEnd) {
+		t.Errorf("plain text is %v, with <|im_end|> in it", got)
+	}
+}
+
+func TestTextThatIsATokenIsNeverAControlToken(t *testing.T) {
+	// With llama-bpe a piece that is a token is that token, whatever the merges say;
+	// here "hell" is one, a control token in the second file, with merges that make it.
+	ordinary := byteLevelFile().with(keyPre, "llama-bpe").with(keyAddBOS, false)
+	types := append([]int32(nil), ordinary[keyTypes].([]int32)...)
+	types[tokHell] = int32(kindControl)
+	for name, c := range map[string]struct {
+		file metadata
+		want []int32
+	}{
+		"an ordinary token is taken": {ordinary.with(keyMerges, []string{"l l"}), []int32{tokHell}},
+		"a control token is not":     {ordinary.with(keyTypes, types), []int32{tokHe, tokLL}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := encode(t, mustNew(t, c.file), "hell", Options{}); !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
 	}
 }
