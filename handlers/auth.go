@@ -179,7 +179,7 @@ func (h *Handlers) login(c echo.Context) error {
 	if h.keys == nil {
 		return c.Redirect(http.StatusSeeOther, "/")
 	}
-	return h.loginPage(c, http.StatusOK, "")
+	return loginPage(c, http.StatusOK, "")
 }
 
 // submitLogin answers POST /login.
@@ -192,7 +192,7 @@ func (h *Handlers) submitLogin(c echo.Context) error {
 	}
 	if err := h.keys.try(c.RealIP(), c.Request().PostForm.Get("key")); err != nil {
 		f := describe(err)
-		return h.loginPage(c, f.Status, f.Message)
+		return loginPage(c, f.Status, f.Message)
 	}
 	c.SetCookie(&http.Cookie{
 		Name:     h.keys.cookieName(c),
@@ -204,13 +204,4 @@ func (h *Handlers) submitLogin(c echo.Context) error {
 		SameSite: http.SameSiteStrictMode,
 	})
 	return c.Redirect(http.StatusSeeOther, "/")
-}
-
-// plainLoginPage needs no files of the page, which may be behind the key.
-func plainLoginPage(c echo.Context, status int, problem string) error {
-	return c.HTML(status, `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>m40-llm</title>
-<form method="post" action="/login"><p><label>API key <input type="password" name="key" autocomplete="current-password" autofocus required></label>
-<button>Log in</button></p><p role="alert">`+problem+`</p></form></html>
-`)
 }

@@ -386,7 +386,7 @@ func TestTheLayoutStandsStillWhenABlockEnds(t *testing.T) {
 		{"A paragraph that is long enough to fill more than one line of the column in which answers are shown to people.", "\n\n"},
 		{"```go\nfunc main() {\n\tprintln(1)\n}\n```", "\n"},
 		{"## A heading", "\n"},
-		{"Another paragraph.", "\n\n"},
+		{"Another paragraph\nof two lines.", "\n\n"},
 	} {
 		answer.write(step.open)
 		b.until(fmt.Sprintf("%s.trimEnd().endsWith(%q)", lastAnswer, strings.TrimPrefix(lastLine(step.open), "## ")))

@@ -199,7 +199,7 @@ func (h *Handlers) answerFailure(c echo.Context, f failure) error {
 	case isAPI(c.Request().URL.Path):
 		return c.JSON(f.Status, f.body())
 	default:
-		return h.errorPage(c, f.Status, f.Message)
+		return errorPage(c, f.Status, f.Message)
 	}
 }
 
@@ -220,8 +220,4 @@ func (h *Handlers) failGenerate(c echo.Context, err error) error {
 	h.logFailure(c, f, err)
 	setRetryAfter(c, f.Status)
 	return c.JSON(f.Status, engineErrorBody{publicError(err)})
-}
-
-func plainErrorPage(c echo.Context, status int, message string) error {
-	return c.String(status, message+"\n")
 }

@@ -63,11 +63,6 @@ type Handlers struct {
 	log  *slog.Logger
 	host hostPolicy
 	keys *keyring
-
-	// The two pages that need no chat. errorPage answers a failed request of
-	// a person, API routes answer JSON; loginPage asks for the API key.
-	errorPage func(c echo.Context, status int, message string) error
-	loginPage func(c echo.Context, status int, problem string) error
 }
 
 // New returns the server's routes.
@@ -88,12 +83,10 @@ func New(cfg Config) *echo.Echo {
 		cfg.BodyTimeout = 30 * time.Second
 	}
 	h := &Handlers{
-		Config:    cfg,
-		log:       cfg.Logger,
-		host:      newHostPolicy(cfg.AllowHosts),
-		keys:      newKeyring(cfg.APIKey),
-		errorPage: plainErrorPage,
-		loginPage: plainLoginPage,
+		Config: cfg,
+		log:    cfg.Logger,
+		host:   newHostPolicy(cfg.AllowHosts),
+		keys:   newKeyring(cfg.APIKey),
 	}
 	e := echo.New()
 	e.HTTPErrorHandler = h.handleError

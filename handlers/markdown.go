@@ -14,6 +14,7 @@ import (
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
 	"github.com/yuin/goldmark/renderer"
+	gmhtml "github.com/yuin/goldmark/renderer/html"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 )
@@ -26,7 +27,7 @@ const maxMarkdown = 128 << 10
 // renders without raw HTML; the allow-list then has the last word, so that no
 // rendering step comes after the check. There are no images: they would tell
 // their server who reads. HTML in the source is shown as text, because models
-// write about tags.
+// write about tags, and line breaks stay, because models write poems.
 var markdown = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(
 		goldmark.WithExtensions(
@@ -34,7 +35,7 @@ var markdown = sync.OnceValue(func() goldmark.Markdown {
 			extension.Strikethrough,
 			extension.NewLinkify(extension.WithLinkifyAllowedProtocols([]string{"http:", "https:"})),
 		),
-		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(plainNodes{}, 0))),
+		goldmark.WithRendererOptions(gmhtml.WithHardWraps(), renderer.WithNodeRenderers(util.Prioritized(plainNodes{}, 0))),
 	)
 })
 

@@ -178,7 +178,7 @@ func TestMarkdownIsRendered(t *testing.T) {
 		{"a list may begin anywhere", "3. a\n4. b", "<ol start=\"3\">\n<li>a</li>\n<li>b</li>\n</ol>\n"},
 		{"a table keeps its alignment", "|a|b|\n|-|-:|\n|1|2|", "<table>\n<thead>\n<tr>\n<th>a</th>\n<th align=\"right\">b</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>1</td>\n<td align=\"right\">2</td>\n</tr>\n</tbody>\n</table>\n"},
 		{"characters that turn code around are shown", "```\na\u202eb\u200bc\n```", "<pre><code>a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+200B</span>c</code></pre>\n"},
-		{"soft line breaks stay", "a\nb", "<p>a\nb</p>\n"},
+		{"line breaks stay", "a\nb", "<p>a<br>\nb</p>\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := renderMarkdown(c.source); got != c.want {

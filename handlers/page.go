@@ -35,6 +35,19 @@ func (h *Handlers) chatPage(c echo.Context) error {
 	return render(c, status, web.Playground(h.page(id, title)))
 }
 
+// errorPage tells a person what went wrong.
+func errorPage(c echo.Context, status int, message string) error {
+	if status == http.StatusNotFound {
+		message = "there is nothing at this address"
+	}
+	return render(c, status, web.Message(http.StatusText(status), sentence(message)))
+}
+
+// loginPage asks for the API key.
+func loginPage(c echo.Context, status int, problem string) error {
+	return render(c, status, web.Login(sentence(problem)))
+}
+
 // asset answers GET /static/{hash}/{name}.
 func (h *Handlers) asset(c echo.Context) error {
 	hash, name, _ := strings.Cut(c.Param("*"), "/")

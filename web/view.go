@@ -125,8 +125,8 @@ type suggestion struct{ text, shows string }
 
 var suggestions = []suggestion{
 	{"Tell me a short story about a lighthouse", "shows streaming and the stop button"},
-	{"Describe rain in five words", "ask twice: the seed changes it"},
-	{"Write one sentence about the sea", "at temperature 0 it is the same each time"},
+	{"What does temperature do?", "then move the slider and ask again"},
+	{"Write a poem about the sea", "ask twice: the seed changes it"},
 	{"Count the animals: a fox, two hens", "small models get this wrong"},
 }
 

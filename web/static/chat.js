@@ -236,7 +236,7 @@ class Answer {
     if (info.by_context) return ['err', 'warn', `context full, ${count(info.context)}`]
     if (info.reason === 'length') return ['warn', 'warn', `length limit, ${count(info.settings.max_tokens)}`]
     if (info.stop_text) return ['', 'stop', 'stop string ', info.stop_text]
-    return ['', 'check', info.end_prob ? `finished by itself · ${info.end_prob.toFixed(2)}` : 'finished by itself']
+    return ['', 'check', info.end_prob ? `finished by itself · ${(Math.floor(100 * info.end_prob) / 100).toFixed(2)}` : 'finished by itself']
   }
 }
 
