@@ -25,7 +25,7 @@ type Request struct {
 	MaxTokens     int           `json:"max_tokens"` // -1: until the context is full
 	Stop          []string      `json:"stop,omitempty"`
 	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer
-	Alternatives  int           `json:"alternatives,omitempty"`   // likeliest tokens listed with each token, 0 to 256
+	Alternatives  int           `json:"alternatives,omitempty"`   // likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 32
 	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // send the prompt's tokens too, scored
 }
 
@@ -112,7 +112,7 @@ type Done struct {
 // Usage counts tokens.
 type Usage struct {
 	PromptTokens     int `json:"prompt_tokens"`
-	CachedTokens     int `json:"cached_tokens"` // of the prompt, found in the KV cache
+	CachedTokens     int `json:"cached_tokens"`     // of the prompt, found in the KV cache
 	CompletionTokens int `json:"completion_tokens"` // an end token that ended the answer is not counted
 }
 

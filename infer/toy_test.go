@@ -111,7 +111,7 @@ func greedy(prompt []int32, n int) []int32 {
 // bench is an engine over toys, with hooks into its steps.
 type bench struct {
 	*Engine
-	t     *testing.T
+	t     testing.TB
 	files map[string][]byte
 
 	mu       sync.Mutex
@@ -176,7 +176,7 @@ func (c catalog) Open(name string) (*gguf.File, ModelInfo, error) {
 
 // newBench starts an engine; set is called before, and its first model is "toy"
 // unless set says otherwise.
-func newBench(t *testing.T, set func(*bench, *Options)) *bench {
+func newBench(t testing.TB, set func(*bench, *Options)) *bench {
 	b := &bench{t: t, files: map[string][]byte{
 		"toy":   gguftest.TinyLlama(gguftest.Llama{}),
 		"other": gguftest.TinyLlama(gguftest.Llama{Seed: 1, Context: 128}),
@@ -216,7 +216,7 @@ func newBench(t *testing.T, set func(*bench, *Options)) *bench {
 	return b
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(p), nil }
 

@@ -10,6 +10,7 @@ import (
 // Limits of a request, far above what a person or a program has use for.
 const (
 	maxAlternatives = 256
+	maxScoredTops   = 32 // alternatives where the prompt is scored too: all its tokens are sent at once
 	maxStops        = 64
 	maxStopBytes    = 1024
 )
@@ -38,6 +39,8 @@ func (r *Request) validate() error {
 		return invalid("max_tokens", "max_tokens is %d: must be 0 or more, or -1 for as many as fit", r.MaxTokens)
 	case r.Alternatives < 0 || r.Alternatives > maxAlternatives:
 		return invalid("alternatives", "alternatives is %d: must be from 0 to %d", r.Alternatives, maxAlternatives)
+	case r.PromptLogProb && r.Alternatives > maxScoredTops:
+		return invalid("alternatives", "alternatives is %d: must be from 0 to %d with prompt_logprob", r.Alternatives, maxScoredTops)
 	case len(r.Stop) > maxStops:
 		return invalid("stop", "there are %d stop strings: give at most %d", len(r.Stop), maxStops)
 	}
