@@ -9,18 +9,17 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/guide"
 	"m40-llm/infer/hub"
-	"m40-llm/infer/ref"
 )
 
-// The routes over the real engine and the built-in model, on the plain device: it
-// is slow and the same everywhere.
+// The routes over the real engine and the built-in model.
 func TestRealEngine(t *testing.T) {
 	engine, err := infer.Open(infer.Options{
 		Catalog:    hub.New(hub.Options{Builtin: map[string][]byte{"guide": guide.Model}}),
-		OpenDevice: func() (device.Device, error) { return ref.New(), nil },
+		OpenDevice: func() (device.Device, error) { return cpu.Open(1) },
 		Model:      "guide",
 	})
 	if err != nil {

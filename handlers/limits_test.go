@@ -29,6 +29,9 @@ func TestBody_Limits(t *testing.T) {
 		"/v1/chat/completions": 8 * mib,
 	} {
 		for _, chunked := range []bool{false, true} {
+			if chunked && path != "/tokenize" && path != "/v1/chat/completions" {
+				continue // the limit is one, and large bodies take time
+			}
 			t.Run(fmt.Sprintf("%s takes %d bytes and not one more, chunked %t", path, limit, chunked), func(t *testing.T) {
 				for _, excess := range []int{0, 1} {
 					body := `{"ballast":"` + strings.Repeat("x", limit+excess-len(`{"ballast":""}`)) + `"}`
