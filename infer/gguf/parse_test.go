@@ -336,11 +336,21 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
+// leastAllocated is allocated without what other goroutines of the process add now and
+// then: the least of several calls.
+func leastAllocated(f func()) uint64 {
+	least := allocated(f)
+	for range 9 {
+		least = min(least, allocated(f))
+	}
+	return least
+}
+
 func TestMemory(t *testing.T) {
 	t.Run("a file of 57 bytes that declares 64 Mi strings costs a few KiB", func(t *testing.T) {
 		data := put(t, gguftest.New().Set("k", []string{"", "x"}), "k element count", 64<<20)[:57]
 		var err error
-		n := allocated(func() { _, err = gguf.Parse(data) })
+		n := leastAllocated(func() { _, err = gguf.Parse(data) })
 		wantFormatError(t, err, "67108864")
 		if n > 4<<10 {
 			t.Errorf("%d bytes were allocated for a file of %d", n, len(data))
@@ -355,11 +365,11 @@ func TestMemory(t *testing.T) {
 		}
 		data := gguftest.New().Set("tokens", tokens).Bytes()
 		var f *gguf.File
-		if n := allocated(func() { f = mustParse(t, data) }); n > 4<<10 {
+		if n := leastAllocated(func() { f = mustParse(t, data) }); n > 4<<10 {
 			t.Errorf("parsing allocated %d bytes", n)
 		}
 		var got []string
-		n := allocated(func() { got, _ = f.Strs("tokens") })
+		n := leastAllocated(func() { got, _ = f.Strs("tokens") })
 		if !reflect.DeepEqual(got, tokens) {
 			t.Error("the tokens are not those of the file")
 		}
