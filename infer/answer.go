@@ -197,7 +197,7 @@ func samplingError(err error) *Error {
 	case errors.As(err, &field):
 		return invalid(field.Field, "%s", field)
 	case errors.Is(err, sample.ErrNotFinite):
-		return errorf(CodeNotFinite, "the model computed numbers that are none (%s); the file may be damaged, or its computation overflows on this device", err)
+		return errorf(CodeNotFinite, "cannot go on: %s; the model file may be damaged, or its numbers overflow on this device", err)
 	}
 	return errorf(CodeInternal, "sampling failed: %s", err)
 }

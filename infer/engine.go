@@ -42,16 +42,12 @@ type Options struct {
 	CacheType     string // of the KV cache, f16 or f32; empty: f16
 	Parallel      int    // answers running at once; 0: 16
 	QueueLimit    int    // requests that may wait; 0: 256
-	ChunkRows     int    // tokens of a step, prefill and decode together; 0: 256
+	ChunkRows     int    // most tokens of a step, prefill and decode together; 0: 256
 
 	Logger  *slog.Logger     // nil: nothing is logged
 	Now     func() time.Time // nil: time.Now
 	Version string           // of the program, for receipts
 }
-
-// mixedShare: beside answers in decode, prefill gets one in so many rows of a step,
-// so that a long prompt slows them and does not stop them.
-const mixedShare = 8
 
 // scoredRows is how many rows of a step can score prompts, beyond those that give
 // the next token. Each takes memory for the logits of the whole vocabulary.
@@ -123,7 +119,6 @@ func open(o Options, load loadFunc) (*Engine, error) {
 		sched: scheduler{limits: limits{
 			sequences: o.Parallel,
 			rows:      rows,
-			mixed:     max(1, rows/mixedShare),
 			logits:    min(rows, o.Parallel+scoredRows),
 		}},
 	}

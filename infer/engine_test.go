@@ -769,7 +769,7 @@ func TestEngine_ADeviceThatKeepsFailingIsGivenUpUntilTheNextRequest(t *testing.T
 	}
 }
 
-func TestEngine_NumbersThatAreNoneEndOneAnswer(t *testing.T) {
+func TestEngine_LogitsThatAreNotFiniteEndOneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := make(gate)
 		poison := int32(-1)

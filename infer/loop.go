@@ -115,8 +115,8 @@ func (l *loop) step(plan []share) error {
 		return deviceError(err)
 	}
 	l.failures = 0
-	l.sched.advance(plan)
 	now := l.options.Now()
+	l.sched.advance(plan, now.Sub(begin))
 	tokens, row := 0, 0
 	for _, w := range plan {
 		before := w.seq.answer.length()
@@ -150,7 +150,7 @@ func (l *loop) fill(plan []share) {
 }
 
 // deliver gives an answer what the step computed for it; row is its first row among
-// the logits. The error is the device's. Logits that are no numbers end this answer
+// the logits. The error is the device's. Logits that are not finite end this answer
 // alone, and what it left in the cache is forgotten.
 func (l *loop) deliver(w share, row int, now time.Time) error {
 	a := w.seq.answer

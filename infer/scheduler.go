@@ -3,10 +3,11 @@ package infer
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // scheduler decides which tokens of which sequences a step computes. It knows
-// neither devices nor models nor clocks: the same calls give the same plan.
+// neither devices nor models nor clocks: the same calls give the same plans.
 //
 // Sequences wait in the order of their arrival and run up to limits.sequences at a
 // time. In every step every running sequence computes at least one token, so none
@@ -14,19 +15,47 @@ import (
 // the next to run again.
 type scheduler struct {
 	limits  limits
+	alone   pace   // of prefill in a step without decode
+	mixed   pace   // of prefill beside decode
 	model   string // the resident one, "" if there is none
 	blocks  *blocks
 	waiting []*sequence // next one first
 	running []*sequence // oldest first
+
+	decodeTime time.Duration // of the last step without prefill
 }
 
 // limits bound a step.
 type limits struct {
 	sequences int // running at the same time
 	rows      int // tokens computed, at least sequences
-	mixed     int // of them in prefill while others decode, so that these keep their pace
 	logits    int // rows whose logits are wanted, at least sequences
 }
+
+// pace is how many tokens of prefill a step takes on, learned from how long steps
+// take. A prompt's chunks then last about as long on any machine: short enough to be
+// cancelled, to show progress and to let others in.
+type pace struct{ rows, least, most int }
+
+// learn notes that a step with used tokens of prefill took the time took where it
+// should stay below goal.
+func (p *pace) learn(used int, took, goal time.Duration) {
+	switch {
+	case took > goal:
+		p.rows = max(p.least, p.rows/2)
+	case took < goal/2 && used >= p.rows:
+		p.rows = min(p.most, p.rows*2)
+	}
+}
+
+const (
+	// chunkTime is how long a step should take that has only prefill.
+	chunkTime = 250 * time.Millisecond
+
+	// mixedTime is what a step that decodes may always take beside prefill; more if
+	// decode alone takes more than half of it.
+	mixedTime = 50 * time.Millisecond
+)
 
 // share is the part of a step that one sequence gets: its next rows tokens.
 type share struct {
@@ -62,6 +91,10 @@ func (s *scheduler) remove(q *sequence, keep bool) {
 func (s *scheduler) reset(model string, b *blocks) []*sequence {
 	running := s.running
 	s.model, s.blocks, s.running = model, b, nil
+	// Small steps first: on a slow machine a large one could take minutes.
+	rows := s.limits.rows
+	s.alone = pace{rows: min(32, rows), least: min(16, rows), most: rows}
+	s.mixed = pace{rows: min(8, rows), least: 1, most: rows}
 	return running
 }
 
@@ -81,11 +114,25 @@ func (s *scheduler) schedule() []share {
 	return s.divide()
 }
 
-// advance notes that plan has been computed.
-func (s *scheduler) advance(plan []share) {
+// advance notes that plan has been computed, and how long that took.
+func (s *scheduler) advance(plan []share, took time.Duration) {
+	decode, prefill := 0, 0
 	for _, w := range plan {
+		if w.seq.missing() == 1 {
+			decode++
+		} else {
+			prefill += w.rows
+		}
 		w.seq.computed += w.rows
 		s.blocks.commit(&w.seq.table, w.seq.tokens[:w.seq.computed])
+	}
+	switch {
+	case prefill == 0:
+		s.decodeTime = took
+	case decode == 0:
+		s.alone.learn(prefill, took, chunkTime)
+	default:
+		s.mixed.learn(prefill, took, max(2*s.decodeTime, mixedTime))
 	}
 }
 
@@ -173,10 +220,11 @@ func (s *scheduler) divide() []share {
 		}
 	}
 	decoding := len(plan) - len(prefill)
-	left := s.limits.rows - decoding
+	rows := s.alone.rows
 	if decoding > 0 {
-		left = max(len(prefill), min(left, s.limits.mixed))
+		rows = s.mixed.rows
 	}
+	left := max(len(prefill), min(rows, s.limits.rows-decoding))
 	slices.SortStableFunc(prefill, func(a, b *share) int { return cmp.Compare(a.seq.missing(), b.seq.missing()) })
 	for i, w := range prefill {
 		w.rows = min(w.seq.missing(), left/(len(prefill)-i))

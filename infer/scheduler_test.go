@@ -3,19 +3,23 @@ package infer
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
 
 // newTestScheduler returns a scheduler whose resident model is "m".
 func newTestScheduler(l limits, blockCount, blockSize int) *scheduler {
-	return &scheduler{limits: l, model: "m", blocks: newBlocks(blockCount, blockSize)}
+	s := &scheduler{limits: l}
+	s.reset("m", newBlocks(blockCount, blockSize))
+	s.alone.rows, s.mixed.rows = l.rows, max(1, l.rows/8)
+	return s
 }
 
 // run computes a plan and appends a token to every sequence that is done with its
 // own.
 func (s *scheduler) run(plan []share) {
-	s.advance(plan)
+	s.advance(plan, 0)
 	for _, w := range plan {
 		if w.seq.missing() == 0 {
 			w.seq.tokens = append(w.seq.tokens, 7)
@@ -41,16 +45,16 @@ func TestScheduler_DividesAStep(t *testing.T) {
 		scoring bool  // these want their prompt scored
 		want    []int
 	}{
-		{"one prompt gets the whole step", limits{4, 16, 2, 4}, 0, []int{40}, false, []int{16}},
-		{"a prompt shorter than the step gets what it needs", limits{4, 16, 2, 4}, 0, []int{5}, false, []int{5}},
-		{"prompts share the step evenly", limits{4, 16, 2, 4}, 0, []int{40, 40}, false, []int{8, 8}},
-		{"what a short prompt leaves goes to the long ones", limits{4, 16, 2, 4}, 0, []int{40, 3, 40}, false, []int{6, 3, 7}},
-		{"every sequence in decode gets one row and prefill is held back", limits{4, 16, 2, 4}, 2, []int{40}, false, []int{1, 1, 2}},
-		{"prefill is never held back entirely", limits{4, 16, 1, 4}, 1, []int{40, 40}, false, []int{1, 1, 1}},
-		{"a full step gives every sequence one row", limits{4, 4, 4, 4}, 2, []int{40, 40}, false, []int{1, 1, 1, 1}},
-		{"decode alone takes one row each", limits{4, 16, 2, 4}, 3, nil, false, []int{1, 1, 1}},
-		{"a prompt that is scored gets as many rows as there are logits", limits{4, 16, 2, 6}, 0, []int{40}, true, []int{6}},
-		{"prompts that are scored share the logits", limits{4, 16, 2, 8}, 0, []int{40, 40}, true, []int{4, 4}},
+		{"one prompt gets the whole step", limits{4, 16, 4}, 0, []int{40}, false, []int{16}},
+		{"a prompt shorter than the step gets what it needs", limits{4, 16, 4}, 0, []int{5}, false, []int{5}},
+		{"prompts share the step evenly", limits{4, 16, 4}, 0, []int{40, 40}, false, []int{8, 8}},
+		{"what a short prompt leaves goes to the long ones", limits{4, 16, 4}, 0, []int{40, 3, 40}, false, []int{6, 3, 7}},
+		{"every sequence in decode gets one row and prefill is held back", limits{4, 16, 4}, 2, []int{40}, false, []int{1, 1, 2}},
+		{"prefill is never held back entirely", limits{4, 8, 4}, 1, []int{40, 40}, false, []int{1, 1, 1}},
+		{"a full step gives every sequence one row", limits{4, 4, 4}, 2, []int{40, 40}, false, []int{1, 1, 1, 1}},
+		{"decode alone takes one row each", limits{4, 16, 4}, 3, nil, false, []int{1, 1, 1}},
+		{"a prompt that is scored gets as many rows as there are logits", limits{4, 16, 6}, 0, []int{40}, true, []int{6}},
+		{"prompts that are scored share the logits", limits{4, 16, 8}, 0, []int{40, 40}, true, []int{4, 4}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -72,7 +76,7 @@ func TestScheduler_DividesAStep(t *testing.T) {
 }
 
 func TestScheduler_AdmitsInOrder(t *testing.T) {
-	s := newTestScheduler(limits{2, 64, 8, 8}, 16, 4)
+	s := newTestScheduler(limits{2, 64, 8}, 16, 4)
 	var q []*sequence
 	for i := range 3 {
 		q = append(q, newSequence("m", span(int32(100*i), int32(100*i+4)), false))
@@ -90,7 +94,7 @@ func TestScheduler_AdmitsInOrder(t *testing.T) {
 }
 
 func TestScheduler_AnotherModelWaitsForTheRunningAnswersAndHoldsUpThoseBehind(t *testing.T) {
-	s := newTestScheduler(limits{4, 64, 8, 8}, 16, 4)
+	s := newTestScheduler(limits{4, 64, 8}, 16, 4)
 	first, other, last := newSequence("m", span(0, 4), false), newSequence("n", span(0, 4), false), newSequence("m", span(0, 4), false)
 	s.add(first)
 	s.add(other)
@@ -111,7 +115,7 @@ func TestScheduler_AnotherModelWaitsForTheRunningAnswersAndHoldsUpThoseBehind(t 
 }
 
 func TestScheduler_SeveralAnswersToOnePromptCostOnePrefill(t *testing.T) {
-	s := newTestScheduler(limits{4, 8, 8, 8}, 64, 4)
+	s := newTestScheduler(limits{4, 8, 8}, 64, 4)
 	for range 4 {
 		s.add(newSequence("m", span(0, 22), false))
 	}
@@ -132,7 +136,7 @@ func TestScheduler_SeveralAnswersToOnePromptCostOnePrefill(t *testing.T) {
 }
 
 func TestScheduler_TheYoungestGivesWayWhenMemoryRunsOut(t *testing.T) {
-	s := newTestScheduler(limits{2, 64, 8, 8}, 4, 4)
+	s := newTestScheduler(limits{2, 64, 8}, 4, 4)
 	old, young, next := newSequence("m", span(0, 7), false), newSequence("m", span(100, 107), false), newSequence("m", span(200, 207), false)
 	s.add(old)
 	s.add(young)
@@ -150,6 +154,88 @@ func TestScheduler_TheYoungestGivesWayWhenMemoryRunsOut(t *testing.T) {
 	s.run(s.schedule())
 	if s.running[0] != young {
 		t.Errorf("the younger does not run again")
+	}
+}
+
+func TestPace(t *testing.T) {
+	const ms = time.Millisecond
+	tests := []struct {
+		name string
+		used int
+		took time.Duration
+		want int
+	}{
+		{"a step that took too long halves it", 32, 101 * ms, 16},
+		{"a step that took too long with less halves it too", 5, 101 * ms, 16},
+		{"a step in good time leaves it", 32, 100 * ms, 32},
+		{"a step in half the time leaves it", 32, 50 * ms, 32},
+		{"a quick step doubles it", 32, 49 * ms, 64},
+		{"a quick step that did less proves nothing", 31, 1 * ms, 32},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := pace{32, 1, 100}
+			if p.learn(tt.used, tt.took, 100*ms); p.rows != tt.want {
+				t.Errorf("%d rows, want %d", p.rows, tt.want)
+			}
+		})
+	}
+	p := pace{32, 20, 40}
+	for range 3 {
+		p.learn(32, time.Second, 100*ms)
+	}
+	if p.rows != 20 {
+		t.Errorf("%d rows after slow steps, want the least, 20", p.rows)
+	}
+	for range 3 {
+		p.learn(40, 0, 100*ms)
+	}
+	if p.rows != 40 {
+		t.Errorf("%d rows after quick steps, want the most, 40", p.rows)
+	}
+}
+
+func TestScheduler_LearnsItsPace(t *testing.T) {
+	// A machine that takes 10 ms for a token of prefill and 30 ms for a step of decode.
+	s := &scheduler{limits: limits{4, 256, 8}}
+	s.reset("m", newBlocks(1024, 4))
+	cost := func(plan []share) time.Duration {
+		took := 30 * time.Millisecond
+		for _, w := range plan {
+			if w.seq.missing() > 1 {
+				took += time.Duration(w.rows) * 10 * time.Millisecond
+			}
+		}
+		return took
+	}
+	step := func() time.Duration {
+		plan := s.schedule()
+		took := cost(plan)
+		s.advance(plan, took)
+		for _, w := range plan {
+			if w.seq.missing() == 0 {
+				w.seq.tokens = append(w.seq.tokens, 7)
+			}
+		}
+		return took
+	}
+	s.add(newSequence("m", span(0, 600), false))
+	for range 3 {
+		step()
+	}
+	if took := step(); took > chunkTime {
+		t.Errorf("a chunk takes %v after three, want at most %v", took, chunkTime)
+	}
+	for s.running[0].missing() > 1 {
+		step()
+	}
+	step()
+	s.add(newSequence("m", span(1000, 2000), false))
+	for range 3 {
+		step()
+	}
+	if took := step(); took > 60*time.Millisecond {
+		t.Errorf("a step of decode takes %v beside a long prompt, want at most twice the 30 ms it takes alone", took)
 	}
 }
 
@@ -187,7 +273,6 @@ func TestScheduler_Model(t *testing.T) {
 		l := limits{
 			sequences: sequences,
 			rows:      sequences + rapid.IntRange(0, 8).Draw(t, "spare rows"),
-			mixed:     rapid.IntRange(1, 4).Draw(t, "mixed"),
 		}
 		l.logits = min(l.rows, sequences+rapid.IntRange(0, 3).Draw(t, "spare logits"))
 		s := newTestScheduler(l, count, size)
@@ -252,7 +337,7 @@ func TestScheduler_Model(t *testing.T) {
 				if len(before) > 0 && s.running[0] != before[0] {
 					t.Fatalf("the oldest gave way")
 				}
-				s.advance(plan)
+				s.advance(plan, time.Duration(rapid.IntRange(0, 300).Draw(t, "took"))*time.Millisecond)
 				for _, w := range plan {
 					q := w.seq
 					for q.unscored() && q.scored <= q.computed {
@@ -276,7 +361,7 @@ func TestScheduler_Model(t *testing.T) {
 				t.Fatalf("%d sequences do not end", len(all))
 			}
 			plan := s.schedule()
-			s.advance(plan)
+			s.advance(plan, 0)
 			for _, w := range plan {
 				q := w.seq
 				for q.unscored() && q.scored <= q.computed {
