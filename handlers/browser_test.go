@@ -4,6 +4,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -373,6 +375,96 @@ func TestThePageInABrowser(t *testing.T) {
 		}
 	})
 	b.clean()
+}
+
+// cable is a proxy that can be cut.
+type cable struct {
+	net.Listener
+	mu    sync.Mutex
+	ends  []net.Conn
+	isCut bool
+}
+
+func newCable(t testing.TB, server *httptest.Server) *cable {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cable{Listener: listener}
+	t.Cleanup(func() { _ = listener.Close(); c.cut(true) })
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", server.Listener.Addr().String())
+			c.mu.Lock()
+			c.ends = append(c.ends, near)
+			if err == nil {
+				c.ends = append(c.ends, far)
+			}
+			if c.isCut || err != nil {
+				_ = near.Close()
+			}
+			c.mu.Unlock()
+			if err != nil {
+				continue
+			}
+			for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+				go func() {
+					_, _ = io.Copy(way[0], way[1])
+					_ = way[0].Close()
+				}()
+			}
+		}
+	}()
+	return c
+}
+
+func (c *cable) cut(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = on
+	if on {
+		for _, end := range c.ends {
+			_ = end.Close()
+		}
+		c.ends = nil
+	}
+}
+
+func TestALostConnectionComesBackWithNothingMissing(t *testing.T) {
+	engine := newScript()
+	server := serve(t, engine)
+	line := newCable(t, server)
+	b := openBrowser(t, server)
+	b.origin = "http://" + line.Addr().String()
+	b.open("/")
+	b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
+	b.say("go")
+	answer := engine.next(t)
+	answer.write("Before. ")
+	b.until(lastAnswer + " === 'Before.'")
+	line.cut(true)
+	b.until("!document.querySelector('#connbar').hidden")
+	if got := b.text("#connbar"); !strings.HasPrefix(got, "Connection lost. The answer goes on being written on the server.") {
+		t.Errorf("the bar says %q", got)
+	}
+	answer.write("While ", "nobody ", "looked. ")
+	line.cut(false)
+	b.do(chromedp.Click("[data-reconnect]"))
+	b.until(lastAnswerIs("Before. While nobody looked."))
+	answer.write("After.")
+	answer.finish()
+	b.until(lastAnswerIs("Before. While nobody looked. After."))
+	b.until("document.querySelector('#connbar').hidden")
+	for _, trouble := range b.seen() {
+		if !strings.Contains(trouble, "WebSocket connection") { // the browser's own word for a refused connection
+			t.Errorf("the page had trouble: %s", trouble)
+		}
+	}
 }
 
 func TestTheLayoutStandsStillWhenABlockEnds(t *testing.T) {

@@ -17,11 +17,13 @@ import (
 	gmhtml "github.com/yuin/goldmark/renderer/html"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
+
+	"m40-llm/handlers/live"
 )
 
-// maxMarkdown bounds what is parsed as Markdown; a longer block is shown as it
-// is. No model writes such a block but to do harm.
-const maxMarkdown = 128 << 10
+// maxMarkdown bounds what is parsed at once: some inputs, such as "[a](" over and
+// over, take time by the square of their length.
+const maxMarkdown = 32 << 10
 
 // markdown turns what a model wrote into HTML that is safe to insert. goldmark
 // renders without raw HTML; the allow-list then has the last word, so that no
@@ -60,7 +62,20 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 	return p
 })
 
-// renderMarkdown never fails: what cannot be rendered is shown as it is.
+// renderAnswer renders a whole answer, a long one block by block.
+func renderAnswer(source string) string {
+	if len(source) <= maxMarkdown {
+		return renderMarkdown(source)
+	}
+	var out strings.Builder
+	for _, block := range live.SplitBlocks(source) {
+		out.WriteString(renderMarkdown(block))
+	}
+	return out.String()
+}
+
+// renderMarkdown renders a block, or a whole answer that is short. It never
+// fails: what cannot be rendered is shown as it is.
 func renderMarkdown(source string) string {
 	var out bytes.Buffer
 	if len(source) > maxMarkdown || markdown().Convert([]byte(source), &out) != nil {

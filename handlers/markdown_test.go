@@ -156,6 +156,18 @@ func TestNothingHostileSurvivesTheSanitiser(t *testing.T) {
 	}
 }
 
+func TestLongAnswersAreRenderedBlockByBlock(t *testing.T) {
+	paragraph := strings.Repeat("word ", 200) + "**end**\n\n"
+	long := strings.Repeat(paragraph, 3*maxMarkdown/len(paragraph))
+	if got, want := strings.Count(renderAnswer(long), "<strong>end</strong></p>"), strings.Count(long, "**end**"); got != want {
+		t.Errorf("%d of %d paragraphs were rendered", got, want)
+	}
+	block := strings.Repeat("[a](", maxMarkdown/4+1)
+	if got := renderAnswer("# a\n" + block); got != "<h1>a</h1>\n<pre><code>"+block+"</code></pre>\n" {
+		t.Errorf("a block over the limit became %.100q", got)
+	}
+}
+
 func FuzzRenderMarkdown(f *testing.F) {
 	for _, payload := range hostileMarkdown {
 		f.Add(payload)

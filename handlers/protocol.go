@@ -199,7 +199,7 @@ func toWireMessage(m *live.Message) wireMessage {
 	}
 	w.Answer = toWireAnswer(m.Answer)
 	if !m.Answer.State.Running() {
-		w.HTML = []string{renderMarkdown(m.Text)}
+		w.HTML = []string{renderAnswer(m.Text)}
 		return w
 	}
 	for _, block := range live.SplitBlocks(m.Text[:m.Answer.Blocks]) {
@@ -263,7 +263,7 @@ func toWireEvent(e *live.Event) wireEvent {
 		w.HTML, w.Chars = &html, utf16Length(e.Text)
 	case live.EventEnd:
 		w.Answer = toWireAnswer(e.Message.Answer)
-		parts, whole := strings.Builder{}, renderMarkdown(e.Message.Text)
+		parts, whole := strings.Builder{}, renderAnswer(e.Message.Text)
 		for _, block := range live.SplitBlocks(e.Message.Text) {
 			w.Rest = renderMarkdown(block)
 			parts.WriteString(w.Rest)
