@@ -27,7 +27,8 @@ type Catalog interface {
 	// Models lists what is there, broken files included (with Error set).
 	Models(ctx context.Context) ([]ModelInfo, error)
 	// Open opens the model called name. An unknown name is an *Error with
-	// CodeNotFound; a broken file one with CodeModelFile.
+	// CodeNotFound; a broken file one with CodeModelFile. The caller closes the
+	// file; it may open it again before.
 	Open(name string) (*gguf.File, ModelInfo, error)
 }
 
