@@ -40,8 +40,8 @@ struct op {
 	int32_t kind;
 	int32_t type; // of w; of the cache for OP_STORE_KV and OP_ATTENTION
 
-	int32_t cols; // values in a row of y; of x for OP_MATMUL and OP_QUANTIZE
-	int32_t outs; // OP_MATMUL: rows of w
+	int32_t cols;  // values in a row of y; of x for OP_MATMUL and OP_QUANTIZE
+	int32_t outs;  // OP_MATMUL: rows of w
 	int32_t chunk; // OP_MATMUL: rows of w that one thread takes at a time
 	float *y;
 	const float *x, *z;
@@ -54,11 +54,11 @@ struct op {
 	int32_t dims;        // leading values of a head that are turned
 	int32_t neox;        // pairs are (i, i+dims/2) instead of (2i, 2i+1)
 
-	uint8_t *kv;         // [block][layer][K|V][kv head][BLOCK][head_dim]
+	uint8_t *kv; // [block][layer][K|V][kv head][BLOCK][head_dim]
 	int32_t layers, layer;
 	int32_t kv_heads, heads, head_dim;
-	int32_t window;      // positions a row sees, itself included; 0: all
-	float scale;         // of the scores
+	int32_t window; // positions a row sees, itself included; 0: all
+	float scale;    // of the scores
 };
 
 enum phase_kind {
@@ -71,9 +71,9 @@ enum phase_kind {
 struct phase {
 	int32_t kind;
 	int32_t first, last;
-	int32_t gathered;    // its rows are the batch's out rows
-	int32_t items;       // PHASE_MATMUL: chunks of all its products
-	int64_t cost;        // PHASE_MATMUL: multiplications for one row
+	int32_t gathered; // its rows are the batch's out rows
+	int32_t items;    // PHASE_MATMUL: chunks of all its products
+	int64_t cost;     // PHASE_MATMUL: multiplications for one row
 };
 
 struct program {
@@ -92,8 +92,8 @@ struct batch {
 
 // Scratch memory of a device. Programs of one device share it, as one runs at a time.
 struct scratch {
-	uint8_t *quant;     // (rows) activations as int8, see quant_row
-	float *attention;   // (threads) see attention_floats
+	uint8_t *quant;          // (rows) activations as int8, see quant_row
+	float *attention;        // (threads) see attention_floats
 	size_t attention_stride; // floats from thread to thread
 };
 

@@ -1,0 +1,89 @@
+package cpu
+
+import (
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// Every phase ends in a barrier, so their number is part of what a small model costs.
+func TestOperationsShareAPhaseWhereTheyMay(t *testing.T) {
+	const width = 64
+	opened, err := Open(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	d := opened.(*cpu)
+	var x [6]device.Tensor
+	for i := range x {
+		if x[i], err = d.Alloc(8, width); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := d.Upload(gguf.Q8_0, width, width, make([]byte, width*gguf.Q8_0.RowBytes(width)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	norm, err := d.Upload(gguf.F32, 1, width, make([]byte, 4*width))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: width})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rope := device.RoPE{HeadDim: width, Dims: width, Base: 1e4, Scale: 1}
+
+	for _, c := range []struct {
+		name   string
+		record func(p *device.Program)
+		want   int
+	}{
+		{"a layer of a transformer", func(p *device.Program) {
+			p.Embed(x[0], w)
+			p.RMSNorm(x[1], x[0], norm, 1e-5) // 1: angles, embedding, norm, rounding
+			p.MatMul(x[2], w, x[1])
+			p.MatMul(x[3], w, x[1])
+			p.MatMul(x[4], w, x[1]) // 2: Q, K, V
+			p.RoPE(x[2], rope)
+			p.RoPE(x[3], rope)
+			p.StoreKV(kv, 0, x[3], x[4])                                         // 3
+			p.Attention(x[5], x[2], kv, 0, device.Attention{Heads: 1, Scale: 1}) // 4
+			p.MatMul(x[1], w, x[5])                                              // 5: rounding, 6: product
+			p.Add(x[0], x[1])                                                    //
+			p.RMSNorm(x[1], x[0], norm, 1e-5)                                    // 7: sum, norm, rounding
+			p.MatMul(x[2], w, x[1])                                              //
+			p.MatMul(x[3], w, x[1])                                              // 8: gate, up
+			p.SwiGLU(x[2], x[2], x[3])                                           // 9: with rounding
+			p.MatMul(x[1], w, x[2])                                              // 10
+			p.Add(x[0], x[1])                                                    // 11
+		}, 11},
+		{"products of one input into the same output follow each other", func(p *device.Program) {
+			p.MatMul(x[1], w, x[0])
+			p.MatMul(x[1], w, x[0])
+		}, 3},
+		{"products of different inputs round each", func(p *device.Program) {
+			p.MatMul(x[1], w, x[0])
+			p.MatMul(x[3], w, x[2])
+		}, 4},
+		{"nothing runs in the phase of gathered rows", func(p *device.Program) {
+			p.Add(x[0], x[1])
+			p.GatherRows(x[2], x[0])
+			p.Add(x[0], x[2])
+		}, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := device.NewProgram(8, 8)
+			c.record(p)
+			e, err := d.Compile(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := int(e.(*executable).program.n_phases); got != c.want {
+				t.Errorf("%d phases, want %d", got, c.want)
+			}
+		})
+	}
+}
