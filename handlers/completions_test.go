@@ -184,6 +184,10 @@ func TestCompletions_ChoicesOfSeveralPrompts(t *testing.T) {
 	if body.Usage.PromptTokens != 14 || body.Usage.CompletionTokens != 8 {
 		t.Errorf("usage is %+v: each prompt counts once, each answer too", body.Usage)
 	}
+	stream := post(t, server(t, engine), "/v1/completions", `{"prompt":[[1],[2]],"n":2,"stream":true,"stream_options":{"include_usage":true}}`)
+	if !strings.Contains(stream.body, `"usage":{"prompt_tokens":14,"completion_tokens":8,"total_tokens":22,`) {
+		t.Errorf("the stream counts otherwise: %s", stream.body)
+	}
 }
 
 func TestCompletions_Defaults(t *testing.T) {

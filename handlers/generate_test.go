@@ -73,6 +73,8 @@ func TestGenerate_Failures(t *testing.T) {
 			status: 200, want: []string{"\n" + `{"error":{"code":"context_length_exceeded","message":"too long","prompt_tokens":900,"context_length":512}}` + "\n"}},
 		{name: "what is for the log stays there", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(errors.New("secret"), wordEvent(1, "a")),
 			status: 200, want: []string{`"code":"internal"`}, not: []string{"secret"}},
+		{name: "the engine's own words for the log too", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(&infer.Error{Code: infer.CodeDevice, Message: "secret"}),
+			status: 500, want: []string{`{"error":{"code":"device","message":"the engine failed`}, not: []string{"secret"}},
 		{name: "an unknown field is refused", path: "/v1/generate", body: `{"prompt":"a","temprature":1}`,
 			status: 400, want: []string{`"code":"invalid_request"`, "temprature"}},
 		{name: "a field of the wrong type is named by its path", path: "/v1/generate", body: `{"prompt":"a","params":{"top_p":"x"}}`,

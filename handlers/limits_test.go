@@ -92,14 +92,22 @@ func dial(t *testing.T, address, text string) net.Conn {
 
 func TestBody_SilentClientIsTurnedAway(t *testing.T) {
 	s := server(t, &fakeEngine{}, func(c *Config) { c.BodyTimeout = 20 * time.Millisecond })
-	conn := dial(t, s.Listener.Addr().String(), "POST /tokenize HTTP/1.1\nHost: localhost\nContent-Length: 100\n\n{\"content\"")
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusRequestTimeout {
-		t.Errorf("got %d, want 408", resp.StatusCode)
+	for path, want := range map[string]int{
+		"/tokenize":   http.StatusRequestTimeout,
+		"/v1/nothing": http.StatusNotFound, // nobody reads this body but the server
+	} {
+		conn := dial(t, s.Listener.Addr().String(), "POST "+path+" HTTP/1.1\nHost: localhost\nContent-Length: 100\n\n{\"content\"")
+		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: got %d, want %d", path, resp.StatusCode, want)
+		}
 	}
 }
 

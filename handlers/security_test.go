@@ -172,6 +172,7 @@ func TestOrigin(t *testing.T) {
 			{"POST /login HTTP/1.1\nHost: localhost:PORT\nConnection: close\nContent-Length: 0\n", tc.form},
 			{"DELETE /c/1 HTTP/1.1\nHost: localhost:PORT\nConnection: close\n", tc.form},
 			{"GET /ws HTTP/1.1\nHost: localhost:PORT\n" + upgrade, tc.ws},
+			{"GET /nothing HTTP/1.1\nHost: localhost:PORT\n" + upgrade, tc.ws},
 		} {
 			status, _ := raw(t, s, route.request+tc.headers+"\n")
 			if (status != http.StatusForbidden) != route.allowed {
