@@ -14,7 +14,7 @@ build:
 
 # Serve, and start anew whenever a page changes.
 dev:
-	go tool templ generate -path web -watch -cmd "go run ."
+	go tool templ generate -path web -watch -cmd "go run -C .. ."
 
 # Write the Go code of the pages; it is committed.
 generate:
