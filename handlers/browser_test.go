@@ -375,6 +375,17 @@ func TestThePageInABrowser(t *testing.T) {
 		}
 	})
 	b.clean()
+
+	run("a chat that is gone is said to be gone, and a new one can begin", func(t *testing.T) {
+		b.open("/c/nowhere")
+		b.until("!document.querySelector('#senderror').hidden")
+		if got := b.text("#senderror"); !strings.Contains(got, "This chat is gone") {
+			t.Errorf("the page says %q", got)
+		}
+		b.say("hello")
+		engine.next(t).finish()
+		b.until("location.pathname.startsWith('/c/') && location.pathname !== '/c/nowhere' && document.querySelectorAll('.answer').length === 1")
+	})
 }
 
 // cable is a proxy that can be cut.
@@ -561,7 +572,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 	answer := engine.next(t)
 	engine.set(func(s *infer.Status) { s.Running, s.Decode = 1, 905 })
 	answer.send(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2}})
-	b.until("!document.querySelector('.wait')?.hidden")
+	b.until("document.querySelector('.wait')?.hidden === false")
 	both("queued")
 	answer.send(infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "Llama 3.1 8B", Done: 3_200_000_000, Total: 4_920_000_000}})
 	b.until("document.querySelector('[data-wait]').innerText.startsWith('Loading')")

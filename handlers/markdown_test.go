@@ -94,6 +94,7 @@ var hostileMarkdown = []string{
 	"&lt;script&gt;pwned=1&lt;/script&gt;",
 	`<a id="location" name="cookie" class="btn primary" data-stop>x</a>`,
 	`<span class="ctl" onclick=pwned=1>x</span>`,
+	`<0@00>`,
 }
 
 // harmless is every element and attribute that an answer may have.
@@ -120,6 +121,7 @@ func harms(rendered string) string {
 			if !known {
 				return "the element " + token.Data
 			}
+			mail := strings.Contains(token.String(), `href="mailto:`) // opens no page, so there is no opener
 			for _, a := range token.Attr {
 				switch {
 				case !strings.Contains(" "+attributes+" ", " "+a.Key+" "):
@@ -128,7 +130,7 @@ func harms(rendered string) string {
 					return "the address " + a.Val
 				case a.Key == "class" && a.Val != "ctl" && !strings.HasPrefix(a.Val, "language-"):
 					return "the class " + a.Val
-				case a.Key == "rel" && a.Val != "nofollow noreferrer noopener":
+				case a.Key == "rel" && a.Val != "nofollow noreferrer noopener" && !mail:
 					return "the link relation " + a.Val
 				}
 			}
