@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -97,7 +98,7 @@ func (p hostPolicy) origin(host string, local net.Addr, secure bool) (string, bo
 	if ownPort == "" {
 		ownPort = implied
 	}
-	listens := listener.IsValid() && ownPort == portString(listener)
+	listens := listener.IsValid() && ownPort == strconv.Itoa(int(listener.Port()))
 	if ip, err := netip.ParseAddr(name); err == nil && listens && ip.Unmap() == listener.Addr() {
 		return own, true
 	}
@@ -146,11 +147,6 @@ func addrPortOf(addr net.Addr) netip.AddrPort {
 	}
 	ap := tcp.AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
-}
-
-func portString(ap netip.AddrPort) string {
-	_, port, _ := strings.Cut(ap.String()[strings.LastIndexByte(ap.String(), ':'):], ":")
-	return port
 }
 
 const originKey = "own origin"
