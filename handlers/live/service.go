@@ -14,12 +14,12 @@ package live
 
 import (
 	"context"
-	crand "crypto/rand"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -71,7 +71,6 @@ type Options struct {
 	History     int              // events kept for readers that come back; default 2048
 	Now         func() time.Time // default time.Now
 	Seed        func() int64     // draws a seed; default at most six digits, which people can note down
-	NewID       func() string    // names a chat; default 130 random bits
 	Log         *slog.Logger     // default: nothing is logged
 }
 
@@ -106,10 +105,7 @@ func New(engine Engine, opt Options) *Service {
 		opt.Now = time.Now
 	}
 	if opt.Seed == nil {
-		opt.Seed = func() int64 { return rand.Int64N(1_000_000) }
-	}
-	if opt.NewID == nil {
-		opt.NewID = crand.Text
+		opt.Seed = func() int64 { return mathrand.Int64N(1_000_000) }
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -137,7 +133,7 @@ func (s *Service) Create() (*Chat, error) {
 		delete(s.chats, oldest.id)
 		oldest.drop()
 	}
-	c := &Chat{service: s, id: s.opt.NewID(), used: s.opt.Now(), subs: map[*Subscription]bool{}}
+	c := &Chat{service: s, id: rand.Text(), used: s.opt.Now(), subs: map[*Subscription]bool{}}
 	s.chats[c.id] = c
 	return c, nil
 }

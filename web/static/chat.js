@@ -78,7 +78,9 @@ class Answer {
     this.put('rate', speed && rate(speed))
     this.put('first', t.first_ms && duration(t.first_ms))
     this.put('prompt', this.info.prompt_tokens && count(this.info.prompt_tokens))
+    this.foot['prompt-label'].textContent = this.info.cached_tokens ? `prompt, ${count(this.info.cached_tokens)} cached` : 'prompt'
     this.put('tokens', tokens && count(tokens))
+    this.put('by', tokens && [this.info.model, this.info.device].filter(Boolean).join(' · '))
     const limit = this.info.settings.max_tokens
     this.foot['tokens-label'].textContent = this.running && limit > 0 ? `of up to ${count(limit)} tokens` : 'tokens'
     const queue = t.queue_ms + t.load_ms, prompt = t.prefill_ms || Math.max(0, t.first_ms - queue)
