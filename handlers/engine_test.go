@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
+	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
@@ -15,8 +17,9 @@ import (
 	"m40-llm/infer/hub"
 )
 
-// The routes over the real engine and the built-in model.
-func TestRealEngine(t *testing.T) {
+// openGuide starts the real engine with the built-in model.
+func openGuide(t *testing.T) *infer.Engine {
+	t.Helper()
 	engine, err := infer.Open(infer.Options{
 		Catalog:    hub.New(hub.Options{Builtin: map[string][]byte{"guide": guide.Model}}),
 		OpenDevice: func() (device.Device, error) { return cpu.Open(1) },
@@ -25,7 +28,13 @@ func TestRealEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer engine.Close()
+	t.Cleanup(func() { engine.Close() })
+	return engine
+}
+
+// The routes over the real engine and the built-in model.
+func TestRealEngine(t *testing.T) {
+	engine := openGuide(t)
 	s := server(t, engine)
 	defer s.Close()
 
@@ -149,5 +158,65 @@ func mustDecode(t *testing.T, got response, dst any) {
 	}
 	if err := json.Unmarshal([]byte(got.body), dst); err != nil {
 		t.Fatalf("%v: %s", err, got.body)
+	}
+}
+
+// Sixteen people ask at once, each with a seed of their own, while somebody follows one
+// of the chats and takes nothing. Each gets the text that the seed gives alone.
+func TestRealEngine_SixteenChatsAtOnce(t *testing.T) {
+	server := serve(t, openGuide(t))
+	questions := []string{"Tell me a story about a fox.", "What is top-p?", "Write a poem about the sea.", "Who are you?"}
+	ask := func(c *socketClient, i int) {
+		c.do("send", map[string]any{
+			"text":     questions[i%len(questions)],
+			"settings": map[string]any{"temperature": 1, "top_p": 1, "min_p": 0, "top_k": 0, "seed": 100 + i, "max_tokens": 96},
+		})
+	}
+	finish := func(c *socketClient) (string, error) {
+		for !c.ended() {
+			if _, err := c.read(); err != nil {
+				return "", err
+			}
+		}
+		return c.last().text, nil
+	}
+
+	const chats = 16
+	clients := make([]*socketClient, chats)
+	for i := range clients {
+		clients[i] = dialSocket(t, server)
+	}
+	ask(clients[0], 0)
+	clients[0].until("the chat", func() bool { return clients[0].chat != "" })
+	stalled := dialSocket(t, server, smallBuffers(t))
+	stalled.do("open", map[string]any{"chat": clients[0].chat})
+	for i := 1; i < chats; i++ {
+		ask(clients[i], i)
+	}
+	texts := make([]string, chats)
+	var all sync.WaitGroup
+	for i, c := range clients {
+		all.Go(func() {
+			var err error
+			if texts[i], err = finish(c); err != nil {
+				t.Errorf("chat %d did not end: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+
+	for i, text := range texts {
+		c := dialSocket(t, server)
+		ask(c, i)
+		alone, err := finish(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end := c.last().end; end.State != live.Done || end.Settings.Seed != int64(100+i) {
+			t.Errorf("chat %d alone ended as %q with seed %d", i, end.State, end.Settings.Seed)
+		}
+		if text == "" || text != alone {
+			t.Errorf("chat %d got %q beside others and %q alone", i, text, alone)
+		}
 	}
 }

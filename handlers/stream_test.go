@@ -69,6 +69,21 @@ func dialSocket(t testing.TB, server *httptest.Server, options ...func(*websocke
 	return &socketClient{t: t, conn: conn, answers: map[int64]*shownAnswer{}}
 }
 
+// smallBuffers makes a client that takes little into its buffers: those of loopback
+// would hide that it does not read.
+func smallBuffers(t testing.TB) func(*websocket.DialOptions) {
+	dialer := &net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		if outer := raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) }); outer != nil {
+			return outer
+		}
+		return err
+	}}
+	transport := &http.Transport{DialContext: dialer.DialContext}
+	t.Cleanup(transport.CloseIdleConnections)
+	return func(o *websocket.DialOptions) { o.HTTPClient = &http.Client{Transport: transport} }
+}
+
 func (c *socketClient) send(kind string, fields map[string]any) int64 {
 	c.t.Helper()
 	c.ref++
@@ -287,20 +302,7 @@ func TestSocket_AStalledReaderHoldsUpNobody(t *testing.T) {
 		clients[i].until("the chat", func() bool { return clients[i].chat != "" })
 		answers[i] = engine.next(t)
 	}
-	// Loopback's buffers would hide a reader that takes nothing, so it gets small
-	// ones and much to read.
-	stalled := dialSocket(t, server, func(o *websocket.DialOptions) {
-		dialer := &net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
-			var err error
-			if outer := raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) }); outer != nil {
-				return outer
-			}
-			return err
-		}}
-		transport := &http.Transport{DialContext: dialer.DialContext}
-		t.Cleanup(transport.CloseIdleConnections)
-		o.HTTPClient = &http.Client{Transport: transport}
-	})
+	stalled := dialSocket(t, server, smallBuffers(t))
 	stalled.do("open", map[string]any{"chat": clients[0].chat})
 
 	var all sync.WaitGroup
