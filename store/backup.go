@@ -141,7 +141,7 @@ func (s *Store) verify(ctx context.Context, path string, version int) error {
 	if version != found {
 		return fmt.Errorf("the backup %q has version %d instead of %d", path, found, version)
 	}
-	detail, err := check(ctx, db, "PRAGMA integrity_check(10)")
+	detail, err := check(ctx, db)
 	if err != nil {
 		return fmt.Errorf("failed to check the backup %q: %w", path, err)
 	}

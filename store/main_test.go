@@ -35,11 +35,11 @@ var helpers = map[string]func(path string) error{
 }
 
 // torture reports whether the full counts are asked for.
-var torture = os.Getenv("M40_LLM_TORTURE") == "1"
+func torture() bool { return os.Getenv("M40_LLM_TORTURE") == "1" }
 
 // counts returns how often to do something, here and under torture.
 func counts(ordinary, full int) int {
-	if torture {
+	if torture() {
 		return full
 	}
 	return ordinary

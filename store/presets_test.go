@@ -1,0 +1,76 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+)
+
+func TestPresets(t *testing.T) {
+	s := newStore(t)
+	names := func() (list []string) {
+		for _, p := range must[[]Preset](t)(s.Presets(ctx, me)) {
+			list = append(list, p.Name)
+		}
+		return list
+	}
+	precise := must[Preset](t)(s.CreatePreset(ctx, me, Preset{Name: " Precise ", System: "Be exact.", Settings: json.RawMessage(`{"temperature":0}`)}))
+	wild := must[Preset](t)(s.CreatePreset(ctx, me, Preset{Name: "Wild"}))
+	if precise.Name != "Precise" || precise.System != "Be exact." || string(precise.Settings) != `{"temperature":0}` || string(wild.Settings) != "null" {
+		t.Errorf("created %+v and %+v", precise, wild)
+	}
+	if got := must[Preset](t)(s.Preset(ctx, me, precise.ID)); fmt.Sprint(got) != fmt.Sprint(precise) {
+		t.Errorf("read %+v, want %+v", got, precise)
+	}
+	for name, do := range map[string]func() error{
+		"a second of the name":      func() error { return second(s.CreatePreset(ctx, me, Preset{Name: "precise"})) },
+		"a rename to a name in use": func() error { return s.RenamePreset(ctx, me, wild.ID, "PRECISE ") },
+		"an update to a name in use": func() error {
+			return second(s.UpdatePreset(ctx, me, Preset{ID: wild.ID, Name: "Precise"}))
+		},
+	} {
+		if err := do(); !errors.Is(err, ErrConflict) {
+			t.Errorf("%s: %v, want ErrConflict", name, err)
+		}
+	}
+	must[Preset](t)(s.CreatePreset(ctx, you, Preset{Name: "Precise"}))
+	mustDo(t, s.RenamePreset(ctx, me, precise.ID, "PRECISE"))
+	mustDo(t, s.RenamePreset(ctx, me, wild.ID, "Änderung"))
+	updated := must[Preset](t)(s.UpdatePreset(ctx, me, Preset{ID: wild.ID, Name: "Bold", System: "S", Settings: json.RawMessage(`[1]`)}))
+	if updated.Name != "Bold" || updated.System != "S" || string(updated.Settings) != "[1]" || !updated.Created.Equal(wild.Created) {
+		t.Errorf("updated to %+v", updated)
+	}
+	if got, want := names(), []string{"Bold", "PRECISE"}; !slices.Equal(got, want) {
+		t.Errorf("presets %v, want %v", got, want)
+	}
+	mustDo(t, s.DeletePreset(ctx, me, wild.ID))
+	if err := s.DeletePreset(ctx, me, wild.ID); !errors.Is(err, ErrNotFound) {
+		t.Errorf("removed twice: %v", err)
+	}
+	if got, want := names(), []string{"PRECISE"}; !slices.Equal(got, want) {
+		t.Errorf("presets %v, want %v", got, want)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	s := newStore(t)
+	if _, err := s.Setting(ctx, me, "theme"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a setting never set: %v", err)
+	}
+	mustDo(t, s.SetSetting(ctx, me, "theme", json.RawMessage(`"light"`)))
+	mustDo(t, s.SetSetting(ctx, me, "theme", json.RawMessage(`"dark"`)))
+	mustDo(t, s.SetSetting(ctx, me, "model", json.RawMessage(`{"name":"guide"}`)))
+	mustDo(t, s.SetSetting(ctx, me, "gone", json.RawMessage(`1`)))
+	mustDo(t, s.SetSetting(ctx, me, "gone", nil))
+	mustDo(t, s.SetSetting(ctx, you, "theme", json.RawMessage(`"blue"`)))
+	if v := must[json.RawMessage](t)(s.Setting(ctx, me, "theme")); string(v) != `"dark"` {
+		t.Errorf("theme is %s", v)
+	}
+	values := must[map[string]json.RawMessage](t)(s.Settings(ctx, me))
+	if got := slices.Sorted(maps.Keys(values)); !slices.Equal(got, []string{"model", "theme"}) {
+		t.Errorf("settings %v", got)
+	}
+}
