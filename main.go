@@ -49,6 +49,9 @@ var commands = map[string]command{
 	"serve":    serve,
 	"run":      runModel,
 	"list":     listModels,
+	"pull":     pullModel,
+	"show":     showModel,
+	"rm":       removeModel,
 	"tokenize": tokenize,
 	"template": template,
 	"version":  printVersion,
@@ -165,6 +168,9 @@ commands (m40-llm COMMAND -h explains each):
   serve      the playground in the browser, and the API
   run        a chat in the terminal, or one answer
   list       the models on this machine
+  pull       download a model
+  show       what a model says about itself
+  rm         delete a downloaded model
   tokenize   the token ids of a text
   template   the prompt that a chat template makes
   version    the version of this program`)
@@ -299,6 +305,100 @@ func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 		return err
 	}
 	return cli.List(t.Results(), models, *asJSON)
+}
+
+// pullModel is the command pull.
+func pullModel(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("pull", "NAME", `Downloads a model into the models folder. NAME is org/repo or org/repo:quant of Hugging Face, such as
+Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0, or the https address of a .gguf file. A download that was
+stopped goes on with the same command.
+
+environment: HF_TOKEN is the token for repositories that ask for one, HF_ENDPOINT another server
+that answers like https://huggingface.co.`)
+	dirs := folderFlags(f)
+	force := f.Bool("force", "download even what this program cannot compute with")
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		return cli.Usagef("say what to pull; see m40-llm pull -h")
+	}
+	catalog, err := dirs.catalog(t, cpu.WeightTypes())
+	if err != nil {
+		return err
+	}
+	puller, err := hub.NewPuller(catalog, hub.PullOptions{
+		Endpoint:   t.Env("HF_ENDPOINT"),
+		Token:      t.Env("HF_TOKEN"),
+		Version:    version,
+		Addresses:  true,
+		FreeMemory: freeMemory,
+	})
+	if err != nil {
+		return cli.Usagef("%v", err)
+	}
+	return cli.Pull(ctx, t, puller, rest[0], *force)
+}
+
+// freeMemory returns the bytes that a model could take; 0: unknown.
+func freeMemory() int64 {
+	d, err := cpu.Open(1)
+	if err != nil {
+		return 0
+	}
+	defer d.Close()
+	return d.Info().Memory
+}
+
+// showModel is the command show.
+func showModel(_ context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("show", "NAME|PATH", "Shows what a model file says about itself.")
+	dirs := folderFlags(f)
+	asJSON := f.Bool("json", "print a JSON object instead of tables")
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		return cli.Usagef("say which model to show; m40-llm list names them")
+	}
+	catalog, err := dirs.catalog(t, cpu.WeightTypes())
+	if err != nil {
+		return err
+	}
+	name, err := catalog.Name(rest[0])
+	if err != nil {
+		return err
+	}
+	details, err := catalog.Details(name)
+	if err != nil {
+		return err
+	}
+	return cli.Show(t.Results(), details, *asJSON)
+}
+
+// removeModel is the command rm.
+func removeModel(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("rm", "NAME", "Deletes a model of the models folder, or what is there of a download that was stopped.")
+	dirs := folderFlags(f)
+	yes := f.Bool("yes", "do not ask")
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		return cli.Usagef("say which model to delete; m40-llm list names them")
+	}
+	catalog, err := dirs.catalog(t, nil)
+	if err != nil {
+		return err
+	}
+	model, err := catalog.Removable(rest[0])
+	if err != nil {
+		return err
+	}
+	return cli.Remove(ctx, t, model, *yes, catalog.Remove)
 }
 
 // openFile opens a model by its name or its path. By path, a file with a vocabulary and

@@ -83,7 +83,7 @@ func TestCommands(t *testing.T) {
 		args string // divided at spaces
 		want result // out and errs: parts that must be there, or nothing at all
 	}{
-		{"an unknown command is wrong usage", nil, "", "pull mistral", result{2, "", `there is no command "pull"; see m40-llm -h`}},
+		{"an unknown command is wrong usage", nil, "", "fetch mistral", result{2, "", `there is no command "fetch"; see m40-llm -h`}},
 		{"an unknown flag is wrong usage", nil, "", "list --jsn", result{2, "", "m40-llm list -h"}},
 		{"the help of the program lists its commands and flags", nil, "", "-h", result{0, "tokenize   the token ids", ""}},
 		{"the help of a command explains its flags with their defaults", nil, "", "run -h", result{0, "--temp X               temperature: how evenly tokens are chosen; 0: always the likeliest (default 0.7)", ""}},

@@ -302,3 +302,16 @@ func isDir(path string, d fs.DirEntry) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }
+
+// at describes the model whose file lies at path, in the models folder.
+func (h *Hub) at(path string) (infer.ModelInfo, error) {
+	entries, err := h.entries()
+	if err != nil {
+		return infer.ModelInfo{}, err
+	}
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.path == path })
+	if i < 0 {
+		return infer.ModelInfo{}, fmt.Errorf("the model %s is not in its place any more", path)
+	}
+	return h.info(entries[i]), nil
+}

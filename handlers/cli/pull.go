@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"m40-llm/infer"
+)
+
+// Downloader is what pulling a model takes.
+type Downloader interface {
+	Resolve(ctx context.Context, name string) (infer.Download, error)
+	Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error)
+}
+
+// Pull downloads the model called name, shows how far it is, and prints by what name it
+// can be asked for. A signal stops it; what has come by then is kept.
+func Pull(ctx context.Context, t *Terminal, from Downloader, name string, force bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stopped := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-t.Signals:
+			close(stopped)
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	info, err := pull(ctx, t, from, name, force)
+	cancel()
+	<-watched
+	select {
+	case <-stopped:
+		if err != nil {
+			return errors.New("stopped; the same command goes on from here")
+		}
+	default:
+	}
+	if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeInvalid {
+		return Usagef("%s", e.Message)
+	}
+	if err != nil {
+		return err
+	}
+	if info.Error != "" {
+		fmt.Fprintf(t.Err, "note: the model cannot be used: %s\n", Line(info.Error))
+	}
+	_, err = fmt.Fprintln(t.Out, Line(info.Name))
+	return err
+}
+
+func pull(ctx context.Context, t *Terminal, from Downloader, name string, force bool) (infer.ModelInfo, error) {
+	d, err := from.Resolve(ctx, name)
+	if err != nil {
+		return infer.ModelInfo{}, err
+	}
+	if d.Problem == "" || force {
+		describeDownload(t.Err, d)
+	}
+	bar := &progressBar{w: t.Err, redraw: IsTerminal(t.Err)}
+	info, err := from.Pull(ctx, d, force, bar.show)
+	bar.end()
+	return info, err
+}
+
+// describeDownload says what will be downloaded and whether it fits.
+func describeDownload(w io.Writer, d infer.Download) {
+	line := fmt.Sprintf("%s, %s", Line(d.File), bytes(d.Size))
+	if d.Partial > 0 {
+		line += fmt.Sprintf(", %s of it here already", bytes(d.Partial))
+	}
+	if d.DiskFree > 0 {
+		line += fmt.Sprintf("; free on the disk: %s", bytes(d.DiskFree))
+	}
+	if d.MemoryFree > 0 {
+		line += fmt.Sprintf("; free memory: %s", bytes(d.MemoryFree))
+	}
+	fmt.Fprintln(w, line)
+	if d.MemoryFree > 0 && d.Size > d.MemoryFree {
+		fmt.Fprintln(w, "note: the model needs more memory than is free now; a smaller quantisation or model needs less")
+	}
+	for _, note := range []string{d.Notice, d.Problem} {
+		if note != "" {
+			fmt.Fprintf(w, "note: %s\n", Line(note))
+		}
+	}
+}
+
+// progressBar shows a download in one line that is drawn anew, or, where nobody sits, in
+// a line for each tenth.
+type progressBar struct {
+	w      io.Writer
+	redraw bool
+	phase  infer.DownloadPhase
+	tenth  int64
+	open   bool // a line is drawn that has no end yet
+}
+
+func (b *progressBar) show(p infer.DownloadProgress) {
+	line := progressLine(p)
+	if b.redraw && p.Phase != infer.PhaseWaiting {
+		fmt.Fprintf(b.w, "\r%s\x1b[K", line)
+		b.open = true
+		return
+	}
+	b.end()
+	tenth := p.Done * 10 / max(p.Total, 1)
+	if p.Phase != b.phase || tenth != b.tenth || p.Notice != "" {
+		fmt.Fprintln(b.w, line)
+	}
+	b.phase, b.tenth = p.Phase, tenth
+}
+
+// end ends the line that is drawn.
+func (b *progressBar) end() {
+	if b.open {
+		fmt.Fprintln(b.w)
+		b.open = false
+	}
+}
+
+func progressLine(p infer.DownloadProgress) string {
+	line := fmt.Sprintf("%-11s %3d%%  %s of %s", p.Phase, p.Done*100/max(p.Total, 1), bytes(p.Done), bytes(p.Total))
+	if p.BytesPerSecond >= 1 && p.Phase != infer.PhaseDone {
+		line += fmt.Sprintf("  %s/s", bytes(int64(p.BytesPerSecond)))
+		if p.ETASeconds > 0 {
+			line += "  " + remaining(p.ETASeconds)
+		}
+	}
+	if p.Notice != "" {
+		line += "  " + Line(p.Notice)
+	}
+	return line
+}
+
+// remaining shows a time to wait.
+func remaining(seconds float64) string {
+	const day = 24 * 3600
+	if seconds >= 100*day {
+		return "very long left"
+	}
+	d := time.Duration(seconds) * time.Second
+	switch {
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%02dm left", int(d.Hours()), int(d.Minutes())%60)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%02ds left", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%ds left", int(d.Seconds()))
+}
+
+// Remove deletes a model with remove. At a terminal, a person is asked first, unless
+// sure.
+func Remove(ctx context.Context, t *Terminal, m infer.ModelInfo, sure bool, remove func(name string) error) error {
+	if !sure && IsTerminal(t.In) {
+		fmt.Fprintf(t.Err, "remove %s (%s, %s)? [y/N] ", Line(m.Name), bytes(m.Size), Line(m.Path))
+		var said string
+		select {
+		case said = <-readLines(ctx, t.In):
+		case <-t.Signals:
+			fmt.Fprintln(t.Err)
+		}
+		if said = strings.ToLower(strings.TrimSpace(said)); said != "y" && said != "yes" {
+			return errors.New("nothing was removed")
+		}
+	}
+	if err := remove(m.Name); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(t.Out, "removed %s (%s)\n", Line(m.Name), bytes(m.Size))
+	return err
+}

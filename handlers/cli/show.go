@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"m40-llm/infer"
+)
+
+// Show prints what a model says about itself, as tables or as a JSON object.
+func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(d)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(key, value string) {
+		if value != "" {
+			fmt.Fprintf(table, "%s\t%s\n", Line(key), Line(value))
+		}
+	}
+	path := d.Path
+	if path == "" {
+		path = "built in"
+	}
+	row("name", d.Name)
+	row("file", path)
+	row("size", bytes(d.Size))
+	row("cannot be used", d.Error)
+	row("architecture", d.Architecture)
+	row("parameters", count(d.Parameters))
+	row("quantisation", d.Quant)
+	if d.ContextTrain > 0 {
+		row("context", fmt.Sprintf("%d tokens", d.ContextTrain))
+	}
+	row("license", d.License)
+	template := "none"
+	if d.Template != nil {
+		template = fmt.Sprintf("%d bytes, SHA-256 %s", d.Template.Bytes, d.Template.SHA256)
+	}
+	row("chat template", template)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+
+	fmt.Fprint(w, "\n")
+	fmt.Fprintln(table, "TYPE\tTENSORS\tWEIGHTS\tSIZE")
+	for _, t := range d.Types {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", t.Type, t.Tensors, count(t.Elements), bytes(t.Bytes))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+
+	fmt.Fprint(w, "\n")
+	fmt.Fprintln(table, "KEY\tVALUE")
+	for _, m := range d.Metadata {
+		row(m.Key, m.Value)
+	}
+	return table.Flush()
+}

@@ -1,0 +1,69 @@
+package infer
+
+// Download is what a name stands for before its bytes are fetched: enough to tell
+// whether the model will fit and work.
+type Download struct {
+	Name       string   `json:"name"`                  // as it was asked for
+	File       string   `json:"file"`                  // where it goes in the models folder, with slashes
+	Source     string   `json:"source"`                // address of the bytes
+	Size       int64    `json:"size"`                  // bytes
+	SHA256     string   `json:"sha256,omitempty"`      // in hexadecimal; empty where the server does not say
+	Quant      string   `json:"quant,omitempty"`       // from the file's name, such as Q4_K_M
+	Partial    int64    `json:"partial,omitempty"`     // bytes that are here from an earlier try
+	Present    bool     `json:"present,omitempty"`     // a file of that name and size is here already
+	DiskFree   int64    `json:"disk_free,omitempty"`   // bytes that the models folder can take; 0: unknown
+	MemoryFree int64    `json:"memory_free,omitempty"` // bytes that the machine can take; 0: unknown
+	Notice     string   `json:"notice,omitempty"`      // what a person should know about the choice
+	Problem    string   `json:"problem,omitempty"`     // why the model would be of no use here, if so
+	Works      []string `json:"works,omitempty"`       // quantisations beside it that can be computed with, if there is a Problem
+}
+
+// DownloadPhase says what a download is doing.
+type DownloadPhase string
+
+const (
+	PhaseResolving   DownloadPhase = "resolving"
+	PhaseDownloading DownloadPhase = "downloading"
+	PhaseWaiting     DownloadPhase = "waiting"   // before another try; Notice says why
+	PhaseVerifying   DownloadPhase = "verifying" // a file that is here already is read
+	PhaseDone        DownloadPhase = "done"
+)
+
+// DownloadProgress is a snapshot of a download.
+type DownloadProgress struct {
+	Phase          DownloadPhase `json:"phase"`
+	File           string        `json:"file,omitempty"`
+	Done           int64         `json:"done"` // bytes, those of earlier tries included
+	Total          int64         `json:"total"`
+	BytesPerSecond float64       `json:"bytes_per_second,omitempty"` // 0: not known yet
+	ETASeconds     float64       `json:"eta_seconds,omitempty"`      // 0: not known yet
+	Notice         string        `json:"notice,omitempty"`
+}
+
+// ModelDetails is all that a model file says about itself without its weights.
+type ModelDetails struct {
+	ModelInfo
+	Types    []TensorType `json:"types"`              // of its tensors, those with most bytes first
+	Template *Template    `json:"template,omitempty"` // its chat template, if it has one
+	Metadata []Metadata   `json:"metadata"`           // in the file's order
+}
+
+// TensorType counts the tensors of one element format.
+type TensorType struct {
+	Type     string `json:"type"`
+	Tensors  int    `json:"tensors"`
+	Elements int64  `json:"elements"`
+	Bytes    int64  `json:"bytes"`
+}
+
+// Template identifies a chat template.
+type Template struct {
+	SHA256 string `json:"sha256"`
+	Bytes  int    `json:"bytes"`
+}
+
+// Metadata is a key of a model file with its value, shortened for people.
+type Metadata struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}

@@ -1,0 +1,292 @@
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	maxRedirects = 5
+	dialTimeout  = 15 * time.Second
+)
+
+// client fetches over HTTPS from public addresses. Only hosts that a person set
+// explicitly may be elsewhere, and where such a host is this machine, all of this
+// machine's servers may: nothing that a server says leads into a private network.
+type client struct {
+	transport *http.Transport
+	endpoint  *url.URL
+	trusted   []string // hosts that a person set explicitly
+	token     string   // for the endpoint, and for the first request of a chain of redirects only
+	agent     string
+}
+
+func newClient(endpoint *url.URL, trusted []string, token, agent string, stall time.Duration, config *tls.Config) *client {
+	c := &client{endpoint: endpoint, trusted: trusted, token: token, agent: agent}
+	open := &net.Dialer{Timeout: dialTimeout}
+	guarded := &net.Dialer{Timeout: dialTimeout, Control: onlyPublic}
+	c.transport = &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if host, _, err := net.SplitHostPort(address); err == nil && c.trusts(host) {
+				return open.DialContext(ctx, network, address)
+			}
+			return guarded.DialContext(ctx, network, address)
+		},
+		TLSClientConfig:        config,
+		TLSHandshakeTimeout:    dialTimeout,
+		ResponseHeaderTimeout:  stall,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression:     true, // lengths and ranges are those of the file
+		ForceAttemptHTTP2:      true,
+	}
+	return c
+}
+
+func (c *client) close() { c.transport.CloseIdleConnections() }
+
+func (c *client) trusts(host string) bool {
+	for _, t := range c.trusted {
+		if strings.EqualFold(t, host) || isLoopback(t) && isLoopback(host) {
+			return true
+		}
+	}
+	return false
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
+}
+
+// refusal is an error that another try would meet again.
+type refusal struct{ reason string }
+
+func (r *refusal) Error() string { return r.reason }
+
+func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// onlyPublic is asked before each connection, when the host's name is resolved.
+func onlyPublic(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !isPublic(at.Addr()) {
+		return refuse("the address %s is not on the public internet; only an endpoint set in HF_ENDPOINT may be elsewhere", address)
+	}
+	return nil
+}
+
+// notPublic are the networks within the unicast space that lead to no public host.
+var notPublic = func() (networks []netip.Prefix) {
+	for _, s := range []string{
+		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+		"192.0.2.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
+		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+	} {
+		networks = append(networks, netip.MustParsePrefix(s))
+	}
+	return networks
+}()
+
+var (
+	globalUnicast = netip.MustParsePrefix("2000::/3")
+	nat64         = netip.MustParsePrefix("64:ff9b::/96")
+)
+
+func isPublic(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	if nat64.Contains(ip) { // stands for the IPv4 address in its last bytes
+		b := ip.As16()
+		ip = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	for _, p := range notPublic {
+		if p.Contains(ip) {
+			return false
+		}
+	}
+	return ip.Is4() || globalUnicast.Contains(ip)
+}
+
+// answer is a response and what the registry said on the way to it.
+type answer struct {
+	*http.Response
+	linkedSHA  string // of the file that the first hosts redirected to
+	linkedSize int64  // the same; 0: not said
+	redirected bool
+}
+
+// get asks for address and follows redirects. Errors name hosts and not whole
+// addresses: those can hold signatures.
+func (c *client) get(ctx context.Context, address string, header http.Header) (*answer, error) {
+	at, err := url.Parse(address)
+	if err != nil {
+		return nil, refuse("%.200q is not an address", address)
+	}
+	a := &answer{}
+	for hop := 0; ; hop++ {
+		if err := c.check(at); err != nil {
+			return nil, err
+		}
+		if hop > maxRedirects {
+			return nil, refuse("%s redirects more than %d times", at.Hostname(), maxRedirects)
+		}
+		response, err := c.roundTrip(ctx, at, header, hop == 0)
+		if err != nil {
+			return nil, err
+		}
+		a.note(response.Header)
+		if !isRedirect(response.StatusCode) {
+			a.Response = response
+			return a, nil
+		}
+		response.Body.Close()
+		next, err := at.Parse(response.Header.Get("Location"))
+		if err != nil || response.Header.Get("Location") == "" {
+			return nil, refuse("%s redirects to no valid address", at.Hostname())
+		}
+		if at.Scheme == "https" && next.Scheme != "https" {
+			return nil, refuse("%s redirects to an address that is not encrypted", at.Hostname())
+		}
+		at, a.redirected = next, true
+	}
+}
+
+func isRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+// check refuses addresses that must not be asked.
+func (c *client) check(at *url.URL) error {
+	switch {
+	case at.Hostname() == "" || at.Opaque != "" || at.User != nil:
+		return refuse("%.80q is no host to download from", at.Host)
+	case at.Scheme != "https" && !(at.Scheme == "http" && c.trusts(at.Hostname())):
+		return refuse("the address at %q does not begin with https://; only an endpoint set in HF_ENDPOINT may do without", at.Hostname())
+	}
+	return nil
+}
+
+func (c *client) roundTrip(ctx context.Context, at *url.URL, header http.Header, first bool) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return nil, refuse("%.80q is no host to download from", at.Host)
+	}
+	for key, values := range header {
+		request.Header[key] = values
+	}
+	request.Header.Set("User-Agent", c.agent)
+	request.Header.Set("Accept-Encoding", "identity")
+	if first && c.token != "" && at.Scheme == c.endpoint.Scheme && strings.EqualFold(at.Host, c.endpoint.Host) {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	response, err := c.transport.RoundTrip(request) // no http.Client: redirects are followed above, and no cookies are kept
+	if err != nil {
+		return nil, connectionError(ctx, at.Hostname(), err)
+	}
+	return response, nil
+}
+
+// connectionError decides whether another try could do better.
+func connectionError(ctx context.Context, host string, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	var refused *refusal
+	var unknown *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case errors.As(err, &certificate):
+		return refuse("the certificate of %s is not valid: %v", host, certificate.Err)
+	case errors.As(err, &unknown) && unknown.IsNotFound:
+		return refuse("there is no host %s; is the network up?", host)
+	}
+	return &transient{err: fmt.Errorf("failed to reach %s: %w", host, err)}
+}
+
+// note keeps what a registry says about the file behind a redirect.
+func (a *answer) note(h http.Header) {
+	if sha := strings.Trim(h.Get("X-Linked-Etag"), `"`); a.linkedSHA == "" && digest.MatchString(sha) {
+		a.linkedSHA = sha
+	}
+	if size, err := strconv.ParseInt(h.Get("X-Linked-Size"), 10, 64); err == nil && a.linkedSize == 0 && size > 0 {
+		a.linkedSize = size
+	}
+}
+
+// transient is an error that another try may not meet.
+type transient struct {
+	err   error
+	after time.Duration // the server asks to wait so long; 0: it does not say
+}
+
+func (t *transient) Error() string { return t.err.Error() }
+func (t *transient) Unwrap() error { return t.err }
+
+// statusError is an answer that is none.
+type statusError struct {
+	host   string
+	status int
+	code   string // X-Error-Code
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("%s answers with the status %d", e.host, e.status)
+}
+
+// failure returns the error that a response other than success is, and closes it.
+func (a *answer) failure() error {
+	defer a.Body.Close()
+	err := &statusError{a.Request.URL.Hostname(), a.StatusCode, a.Header.Get("X-Error-Code")}
+	if a.StatusCode == http.StatusTooManyRequests || a.StatusCode == http.StatusRequestTimeout || a.StatusCode >= 500 ||
+		a.StatusCode == http.StatusForbidden && a.redirected { // a signature that ran out: the next try gets a new one
+		return &transient{err: err, after: retryAfter(a.Header.Get("Retry-After"))}
+	}
+	return err
+}
+
+// maxRetryAfter bounds how long a server may ask to wait.
+const maxRetryAfter = 2 * time.Minute
+
+func retryAfter(s string) time.Duration {
+	seconds, err := strconv.Atoi(s)
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return min(time.Duration(min(seconds, 1<<20))*time.Second, maxRetryAfter)
+}
+
+// fetch returns a small answer's body and header.
+func (c *client) fetch(ctx context.Context, address string, header http.Header, most int64) ([]byte, http.Header, error) {
+	a, err := c.get(ctx, address, header)
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.StatusCode != http.StatusOK {
+		return nil, nil, a.failure()
+	}
+	defer a.Body.Close()
+	host := a.Request.URL.Hostname()
+	body, err := io.ReadAll(io.LimitReader(a.Body, most+1))
+	if err != nil {
+		return nil, nil, connectionError(ctx, host, err)
+	}
+	if int64(len(body)) > most {
+		return nil, nil, refuse("the answer of %s is larger than %d bytes", host, most)
+	}
+	return body, a.Header, nil
+}

@@ -1,0 +1,701 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"m40-llm/infer"
+	"m40-llm/infer/gguf"
+)
+
+const (
+	defaultEndpoint = "https://huggingface.co"
+	defaultStall    = 30 * time.Second
+
+	// A request is tried again so often without a byte more. The waits double from
+	// firstWait on.
+	lookupRetries = 2
+	pullRetries   = 6
+	firstWait     = time.Second
+
+	// diskReserve is what a download leaves free on the disk.
+	diskReserve = 1 << 30
+)
+
+// PullOptions say where models come from. Zero values stand for what is beside them.
+type PullOptions struct {
+	Endpoint   string        // https://huggingface.co; one that is given may be http or in a private network
+	Token      string        // none
+	Version    string        // of this program, for the registry
+	Addresses  bool          // false: names only; true, for the command line: also addresses of files
+	FreeMemory func() int64  // unknown
+	Stall      time.Duration // 30 s; silence after which a request is given up
+
+	FreeDisk func(dir string) (int64, error)                  // the system's answer
+	Now      func() time.Time                                 // time.Now
+	Sleep    func(ctx context.Context, d time.Duration) error // waits
+}
+
+// Puller downloads models into the folder of a Hub. Its methods may be called from
+// several goroutines at once.
+type Puller struct {
+	hub      *Hub
+	endpoint *url.URL
+	explicit bool // the endpoint was given
+	options  PullOptions
+	tls      *tls.Config // nil: the system's
+}
+
+// NewPuller returns a Puller that downloads into the models folder of h.
+func NewPuller(h *Hub, o PullOptions) (*Puller, error) {
+	p := &Puller{hub: h, explicit: o.Endpoint != "", options: o}
+	var err error
+	p.endpoint, err = url.Parse(cmp.Or(o.Endpoint, defaultEndpoint))
+	if err != nil || p.endpoint.Scheme != "https" && p.endpoint.Scheme != "http" || p.endpoint.Hostname() == "" || p.endpoint.User != nil {
+		return nil, invalid("HF_ENDPOINT %.200q is not an address such as %s", o.Endpoint, defaultEndpoint)
+	}
+	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, invalid("HF_TOKEN has characters that no token has; check for spaces and line breaks")
+	}
+	if p.options.Stall == 0 {
+		p.options.Stall = defaultStall
+	}
+	if p.options.FreeDisk == nil {
+		p.options.FreeDisk = freeDisk
+	}
+	if p.options.Now == nil {
+		p.options.Now = time.Now
+	}
+	if p.options.Sleep == nil {
+		p.options.Sleep = sleep
+	}
+	return p, nil
+}
+
+func freeDisk(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return int64(s.Bavail) * int64(s.Bsize), nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// client returns what fetches n. A server of this machine that a person names is
+// trusted like an endpoint.
+func (p *Puller) client(n name) *client {
+	var trusted []string
+	if p.explicit {
+		trusted = append(trusted, p.endpoint.Hostname())
+	}
+	if n.address != nil && isLoopback(n.address.Hostname()) {
+		trusted = append(trusted, n.address.Hostname())
+	}
+	agent := "m40-llm/" + cmp.Or(p.options.Version, "dev") + " (GGUF; like llama-cpp)"
+	return newClient(p.endpoint, trusted, p.options.Token, agent, p.options.Stall, p.tls)
+}
+
+func (p *Puller) parse(s string) (name, error) {
+	n, err := parseName(s)
+	if err == nil && n.address != nil && !p.options.Addresses {
+		return name{}, invalid("only names such as org/repo:quant can be pulled here; addresses can on the command line, with m40-llm pull")
+	}
+	return n, err
+}
+
+// Resolve finds out what name stands for, and how it fits, without downloading it.
+// Names are org/repo[:quant], the same behind hf.co/, and, with Addresses, the address
+// of a .gguf file. A wrong name is an *infer.Error with CodeInvalid, one that stands
+// for nothing has CodeNotFound, and what cannot be a model here CodeModelFile.
+func (p *Puller) Resolve(ctx context.Context, name string) (infer.Download, error) {
+	n, err := p.parse(name)
+	if err != nil {
+		return infer.Download{}, err
+	}
+	c := p.client(n)
+	defer c.close()
+	var d infer.Download
+	if n.address != nil {
+		d, err = p.resolveAddress(ctx, c, n)
+	} else {
+		d, err = p.resolveRepository(ctx, c, n)
+	}
+	if err != nil {
+		return infer.Download{}, err
+	}
+	d.Name = name
+	if p.options.FreeMemory != nil {
+		d.MemoryFree = p.options.FreeMemory()
+	}
+	p.lookAround(&d)
+	return d, nil
+}
+
+func (p *Puller) resolveRepository(ctx context.Context, c *client, n name) (infer.Download, error) {
+	chosen, err := p.choose(ctx, registry{c, p.tryLookup}, n)
+	if err != nil {
+		return infer.Download{}, err
+	}
+	return infer.Download{
+		File:    n.folder() + "/" + path.Base(chosen.Path),
+		Source:  fileAddress(p.endpoint, n, chosen.Path).String(),
+		Size:    chosen.Size,
+		SHA256:  chosen.SHA,
+		Quant:   quantOf(chosen.Path),
+		Notice:  chosen.notice,
+		Problem: chosen.problem,
+		Works:   chosen.works,
+	}, nil
+}
+
+// resolveAddress asks for the first byte of a file, to learn how many there are.
+func (p *Puller) resolveAddress(ctx context.Context, c *client, n name) (infer.Download, error) {
+	d := infer.Download{
+		File:   n.folder() + "/" + path.Base(n.address.Path),
+		Source: n.address.String(),
+		Quant:  quantOf(path.Base(n.address.Path)),
+	}
+	if suits(d.Quant, p.hub.types) == useless {
+		d.Problem = fmt.Sprintf("weights in %s cannot be computed with yet", d.Quant)
+	}
+	err := p.tryLookup(ctx, func(ctx context.Context) error {
+		a, err := c.get(ctx, d.Source, http.Header{"Range": {"bytes=0-0"}})
+		if err != nil {
+			return err
+		}
+		switch a.StatusCode {
+		case http.StatusOK:
+			d.Size = a.ContentLength
+		case http.StatusPartialContent:
+			_, d.Size, _ = contentRange(a.Header)
+		default:
+			return a.failure()
+		}
+		a.Body.Close()
+		d.SHA256 = a.linkedSHA
+		if a.linkedSize > 0 && a.linkedSize != d.Size {
+			return refuse("%s has %d bytes and %s announced %d", a.Request.URL.Hostname(), d.Size, n.address.Hostname(), a.linkedSize)
+		}
+		return nil
+	})
+	if err != nil {
+		if status := (*statusError)(nil); errors.As(err, &status) && status.status < 500 {
+			return d, notPulled("%s has no such file, or does not give it to everybody (status %d)", n.address.Hostname(), status.status)
+		}
+		return d, fmt.Errorf("failed to look up %s: %w", path.Base(d.File), err)
+	}
+	if d.Size <= 0 || d.Size > maxSize {
+		return d, fmt.Errorf("%s does not say how long the file is, so it cannot be told when it is complete; get it in another way and put it into the models folder", n.address.Hostname())
+	}
+	if d.SHA256 == "" {
+		d.Notice = "the server gives no SHA-256: only the length and the model's header can be checked"
+	}
+	return d, nil
+}
+
+// tryLookup asks until it is answered, a few times.
+func (p *Puller) tryLookup(ctx context.Context, ask func(context.Context) error) error {
+	for failures := 0; ; failures++ {
+		limited, cancel := context.WithTimeoutCause(ctx, p.options.Stall, p.stalled())
+		err := ask(limited)
+		cancel()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var t *transient
+		if !errors.As(err, &t) || failures == lookupRetries {
+			return err
+		}
+		if err := p.options.Sleep(ctx, max(firstWait<<failures, t.after)); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *Puller) stalled() error {
+	return &transient{err: fmt.Errorf("nothing came for %s", p.options.Stall)}
+}
+
+// lookAround fills in what is here of d already, and the room for it.
+func (p *Puller) lookAround(d *infer.Download) {
+	dir := p.hub.dir
+	if free, err := p.options.FreeDisk(existing(dir)); err == nil {
+		d.DiskFree = free
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return // nothing is here yet
+	}
+	defer root.Close()
+	stat, err := root.Stat(d.File)
+	d.Present = err == nil && stat.Mode().IsRegular() && stat.Size() == d.Size
+	if j := readJournal(root, d.File); j.resumes(*d) {
+		d.Partial = j.Offset
+	}
+}
+
+// existing returns dir or the folder around it that exists.
+func existing(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// checkDownload makes sure that d, wherever it has been since Resolve, is one that
+// Resolve can return.
+func (p *Puller) checkDownload(d infer.Download) (name, error) {
+	n, err := p.parse(d.Name)
+	if err != nil {
+		return name{}, err
+	}
+	base := path.Base(d.File)
+	if err := checkFile(base); err != nil {
+		return name{}, invalid("cannot be pulled: %v", err)
+	}
+	own := join(p.endpoint, n.org, n.repo, "resolve").String() + "/"
+	switch {
+	case d.File != n.folder()+"/"+base,
+		d.Size <= 0 || d.Size > maxSize,
+		d.SHA256 != "" && !digest.MatchString(d.SHA256),
+		n.address == nil && (d.SHA256 == "" || !strings.HasPrefix(d.Source, own)),
+		n.address != nil && d.Source != n.address.String():
+		return name{}, invalid("%q was not resolved; resolve it first", d.Name)
+	}
+	return n, nil
+}
+
+// Pull downloads what Resolve returned into the models folder and returns the model.
+// What an earlier Pull left is taken over. With force, a model that cannot be computed
+// with is downloaded too. progress is called from this goroutine, at each change of the
+// phase and a few times a second. When ctx ends, what is here stays for the next Pull.
+func (p *Puller) Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error) {
+	n, err := p.checkDownload(d)
+	if err != nil {
+		return infer.ModelInfo{}, err
+	}
+	if d.Problem != "" && !force {
+		return infer.ModelInfo{}, p.useless(d)
+	}
+	if p.hub.dir == "" {
+		return infer.ModelInfo{}, errors.New("there is no models folder to download to")
+	}
+	if err := os.MkdirAll(p.hub.dir, 0o700); err != nil {
+		return infer.ModelInfo{}, fmt.Errorf("failed to make the models folder: %w", err)
+	}
+	root, err := os.OpenRoot(p.hub.dir)
+	if err != nil {
+		return infer.ModelInfo{}, fmt.Errorf("failed to open the models folder: %w", err)
+	}
+	defer root.Close()
+	part, err := openPartial(root, d, p.options.Now)
+	if err != nil {
+		return infer.ModelInfo{}, err
+	}
+	defer part.close()
+	c := p.client(n)
+	defer c.close()
+	t := &transfer{puller: p, client: c, part: part, download: d, force: force, meter: newMeter(d, p.options.Now, progress)}
+	if err := t.run(ctx, root); err != nil {
+		return infer.ModelInfo{}, err
+	}
+	t.meter.report(infer.PhaseDone, d.Size, "")
+	return p.hub.at(filepath.Join(p.hub.dir, filepath.FromSlash(d.File)))
+}
+
+func (p *Puller) useless(d infer.Download) error {
+	advice := "; --force downloads it anyway"
+	if len(d.Works) > 0 {
+		advice = fmt.Sprintf("; of the same repository %s can%s", strings.Join(d.Works, ", "), advice)
+	}
+	return unusable("%s: %s%s", path.Base(d.File), d.Problem, advice)
+}
+
+// transfer is one download.
+type transfer struct {
+	puller   *Puller
+	client   *client
+	part     *partial
+	download infer.Download
+	force    bool
+	meter    *meter
+
+	headerAt int64 // the header is looked at when so many bytes are here
+	headerOK bool
+}
+
+// run downloads the file and puts it in its place.
+func (t *transfer) run(ctx context.Context, root *os.Root) error {
+	same, err := t.isHere(ctx, root)
+	if err != nil {
+		return err
+	}
+	if same {
+		return t.part.discard()
+	}
+	err = t.part.resume(ctx, func(done int64) { t.meter.report(infer.PhaseVerifying, done, "") })
+	if err == nil {
+		err = t.checkDisk()
+	}
+	if err == nil {
+		err = t.fetch(ctx)
+	}
+	if err == nil {
+		err = t.verify()
+	}
+	if err == nil {
+		return t.part.commit()
+	}
+	if bad := (*wrongFile)(nil); errors.As(err, &bad) {
+		return errors.Join(err, t.part.discard())
+	}
+	if t.part.offset == 0 {
+		return errors.Join(err, t.part.discard()) // nothing to go on from
+	}
+	return errors.Join(err, t.part.save())
+}
+
+// isHere reports whether the file is in its place already, and is the right one.
+func (t *transfer) isHere(ctx context.Context, root *os.Root) (bool, error) {
+	f, err := root.OpenFile(t.download.File, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("failed to open the model that is there: %w", err)
+	}
+	defer f.Close()
+	stat, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if !stat.Mode().IsRegular() {
+		return false, fmt.Errorf("%s is in the way: it is no regular file", t.download.File)
+	}
+	if stat.Size() != t.download.Size {
+		return false, nil
+	}
+	if t.download.SHA256 == "" {
+		return true, nil
+	}
+	h := sha256.New()
+	if err := hashFile(ctx, h, f, stat.Size(), func(done int64) { t.meter.report(infer.PhaseVerifying, done, "") }); err != nil {
+		return false, err
+	}
+	return hex.EncodeToString(h.Sum(nil)) == t.download.SHA256, nil
+}
+
+func (t *transfer) checkDisk() error {
+	free, err := t.puller.options.FreeDisk(t.puller.hub.dir)
+	if err != nil {
+		return nil // unknown: writing tells
+	}
+	if need := t.download.Size - t.part.allocated() + diskReserve; need > free {
+		return fmt.Errorf("the disk of the models folder has %.1f GB free and the download takes %.1f GB, 1.1 GB of them to be left free; make room or choose another disk with --models",
+			float64(free)/1e9, float64(need)/1e9)
+	}
+	return nil
+}
+
+// fetch asks for what is missing until all is here.
+func (t *transfer) fetch(ctx context.Context) error {
+	failures, furthest := 0, t.part.offset
+	for t.part.offset < t.download.Size {
+		err := t.request(ctx)
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		again := (*transient)(nil)
+		if !errors.As(err, &again) {
+			return err
+		}
+		if t.part.offset > furthest {
+			failures, furthest = 0, t.part.offset
+		}
+		if failures == pullRetries {
+			return fmt.Errorf("the download failed %d times at the same place: %w; the same command goes on from there", failures+1, again.err)
+		}
+		if err := t.part.save(); err != nil {
+			return err
+		}
+		wait := max(firstWait<<failures, again.after)
+		failures++
+		t.meter.report(infer.PhaseWaiting, t.part.offset, fmt.Sprintf("%v; trying again in %s", again.err, wait))
+		if err := t.puller.options.Sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// request asks once for what is missing and takes what comes.
+func (t *transfer) request(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stall := t.puller.options.Stall
+	watchdog := time.AfterFunc(stall, func() { cancel(t.puller.stalled()) })
+	defer watchdog.Stop()
+
+	if t.part.offset > 0 && t.part.etag == "" && t.download.SHA256 == "" {
+		if err := t.part.reset(); err != nil { // nothing could tell whether the rest belongs to it
+			return err
+		}
+	}
+	header := http.Header{}
+	if t.part.offset > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", t.part.offset))
+		if t.part.etag != "" {
+			header.Set("If-Range", t.part.etag)
+		}
+	}
+	a, err := t.client.get(ctx, t.download.Source, header)
+	if err != nil {
+		return err
+	}
+	if err := t.accept(a); err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	return t.receive(ctx, a, func() { watchdog.Reset(stall) })
+}
+
+// accept decides what an answer is good for. After an error the answer is closed.
+func (t *transfer) accept(a *answer) error {
+	fail := func(err error) error {
+		a.Body.Close()
+		return err
+	}
+	startAnew := func(why string) error {
+		if err := t.part.reset(); err != nil {
+			return fail(err)
+		}
+		return fail(&transient{err: errors.New(why)})
+	}
+	host := a.Request.URL.Hostname()
+	if e := a.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return fail(refuse("%s sends the file compressed, though it was not asked to", host))
+	}
+	etag := strongETag(a.Header)
+	switch a.StatusCode {
+	case http.StatusOK:
+		if a.ContentLength >= 0 && a.ContentLength != t.download.Size {
+			return fail(refuse("%s has %d bytes and was announced with %d: the file has changed, or the server is broken; run the same command again", host, a.ContentLength, t.download.Size))
+		}
+		if t.part.offset > 0 { // the server knows no ranges, or the file has changed
+			if err := t.part.reset(); err != nil {
+				return fail(err)
+			}
+		}
+	case http.StatusPartialContent:
+		start, total, ok := contentRange(a.Header)
+		switch {
+		case !ok || start != t.part.offset:
+			return startAnew("the server sent another part of the file than asked for")
+		case total != t.download.Size:
+			return fail(refuse("%s has %d bytes and was announced with %d: the file has changed; run the same command again", host, total, t.download.Size))
+		case t.part.offset > 0 && t.part.etag != "" && etag != t.part.etag:
+			return startAnew("the file has changed at the server")
+		}
+	case http.StatusRequestedRangeNotSatisfiable:
+		return startAnew("the server has fewer bytes than it announced")
+	default:
+		err := a.failure()
+		if status := (*statusError)(nil); errors.As(err, &status) && (status.status == 401 || status.status == 403) {
+			return fmt.Errorf("%w: the file is not for everybody; set HF_TOKEN in the environment to a token that may read it", err)
+		}
+		return err
+	}
+	t.part.etag = etag
+	return nil
+}
+
+// receive writes the body of a to the disk.
+func (t *transfer) receive(ctx context.Context, a *answer, alive func()) error {
+	buffer := make([]byte, 256<<10)
+	for {
+		n, err := a.Body.Read(buffer)
+		if int64(n) > t.download.Size-t.part.offset {
+			return &wrongFile{fmt.Sprintf("%s sends more than the %d bytes it announced", a.Request.URL.Hostname(), t.download.Size)}
+		}
+		if n > 0 {
+			alive()
+			if _, err := t.part.Write(buffer[:n]); err != nil {
+				return err
+			}
+			if err := t.look(); err != nil {
+				return err
+			}
+			t.meter.report(infer.PhaseDownloading, t.part.offset, "")
+		}
+		switch {
+		case t.part.offset == t.download.Size:
+			return nil
+		case err == io.EOF:
+			return &transient{err: fmt.Errorf("%s ended the file after %d of %d bytes", a.Request.URL.Hostname(), t.part.offset, t.download.Size)}
+		case err != nil:
+			return connectionError(ctx, a.Request.URL.Hostname(), err)
+		}
+	}
+}
+
+// wrongFile means that what came is not what was asked for: nothing of it is kept.
+type wrongFile struct{ reason string }
+
+func (w *wrongFile) Error() string { return w.reason }
+
+// look judges the model as soon as its header is here, so that one that is of no use
+// costs the header and not the whole file.
+func (t *transfer) look() error {
+	const firstLook = 64 << 10
+	if t.headerOK || t.part.offset < max(4, t.headerAt) {
+		return nil
+	}
+	if err := t.magic(); err != nil {
+		return err
+	}
+	t.headerAt = max(2*t.part.offset, firstLook)
+	m, err := t.part.header()
+	if err != nil {
+		return nil // more of it is needed; verify has the last word
+	}
+	defer m.close()
+	return t.judge(m.File)
+}
+
+// judge refuses a model that cannot be computed with.
+func (t *transfer) judge(f *gguf.File) error {
+	t.headerOK = true
+	if t.force {
+		return nil
+	}
+	var info infer.ModelInfo
+	if err := readHeader(&info, f, t.puller.hub.types); err != nil {
+		return &wrongFile{fmt.Sprintf("%s would be of no use here: it %v; --force downloads it anyway", path.Base(t.download.File), err)}
+	}
+	return nil
+}
+
+func (t *transfer) magic() error {
+	var start [8]byte
+	n, err := t.part.file.ReadAt(start[:min(8, t.part.offset)], 0)
+	if err != nil {
+		return fmt.Errorf("failed to read the partial file: %w", err)
+	}
+	if string(start[:4]) != "GGUF" {
+		return &wrongFile{fmt.Sprintf("what came is no model file: it starts with %q", start[:n])}
+	}
+	return nil
+}
+
+// verify checks the whole file.
+func (t *transfer) verify() error {
+	if sum := t.part.sum(); t.download.SHA256 != "" && sum != t.download.SHA256 {
+		return &wrongFile{fmt.Sprintf("%s came with the SHA-256 %s and the registry says %s: it was deleted; run the same command again", path.Base(t.download.File), sum, t.download.SHA256)}
+	}
+	m, err := t.part.header()
+	if err != nil {
+		return &wrongFile{err.Error()}
+	}
+	defer m.close()
+	return t.judge(m.File)
+}
+
+// strongETag returns the ETag that stands for the very bytes, or "".
+func strongETag(h http.Header) string {
+	e := h.Get("Etag")
+	if len(e) < 3 || len(e) > 1024 || e[0] != '"' || e[len(e)-1] != '"' {
+		return ""
+	}
+	return e
+}
+
+// contentRange reads "bytes start-end/total".
+func contentRange(h http.Header) (start, total int64, ok bool) {
+	rest, isBytes := strings.CutPrefix(h.Get("Content-Range"), "bytes ")
+	span, size, hasSize := strings.Cut(rest, "/")
+	from, _, hasEnd := strings.Cut(span, "-")
+	start, err := strconv.ParseInt(from, 10, 64)
+	total, err2 := strconv.ParseInt(size, 10, 64)
+	return start, total, isBytes && hasSize && hasEnd && err == nil && err2 == nil && start >= 0 && start < total
+}
+
+// meter turns bytes into reports.
+type meter struct {
+	download infer.Download
+	now      func() time.Time
+	progress func(infer.DownloadProgress)
+
+	phase infer.DownloadPhase
+	last  time.Time // of the last report
+	done  int64     // then
+	rate  float64   // bytes per second, smoothed
+}
+
+// reportEvery is the time between reports of one phase.
+const reportEvery = 200 * time.Millisecond
+
+func newMeter(d infer.Download, now func() time.Time, progress func(infer.DownloadProgress)) *meter {
+	if progress == nil {
+		progress = func(infer.DownloadProgress) {}
+	}
+	return &meter{download: d, now: now, progress: progress}
+}
+
+// report tells how far the download is, unless it has just done so.
+func (m *meter) report(phase infer.DownloadPhase, done int64, notice string) {
+	now := m.now()
+	changed := phase != m.phase || notice != ""
+	passed := now.Sub(m.last)
+	if !changed && passed < reportEvery {
+		return
+	}
+	switch {
+	case phase != m.phase:
+		m.rate = 0
+	case passed > 0:
+		const weight = 0.2 // of the newest measurement
+		if newest := float64(done-m.done) / passed.Seconds(); newest < 0 || m.rate == 0 {
+			m.rate = max(newest, 0) // a start, anew or not
+		} else {
+			m.rate += weight * (newest - m.rate)
+		}
+	}
+	m.phase, m.last, m.done = phase, now, done
+	p := infer.DownloadProgress{Phase: phase, File: m.download.File, Done: done, Total: m.download.Size, BytesPerSecond: m.rate, Notice: notice}
+	if m.rate > 0 {
+		p.ETASeconds = float64(m.download.Size-done) / m.rate
+	}
+	m.progress(p)
+}

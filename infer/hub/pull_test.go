@@ -1,0 +1,1341 @@
+package hub
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"m40-llm/infer"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+)
+
+const modelFile = "model-Q8_0.gguf"
+
+// TestFaults pulls from a registry with faults. Each ends with the right file or with
+// an error, and never with a wrong file that could be loaded.
+func TestFaults(t *testing.T) {
+	half := len(wanted) / 2
+	for _, c := range []struct {
+		name  string
+		pull  string // default org/repo:Q8_0
+		setup func(f *fakeRegistry)
+		stall time.Duration
+		err   string // part of the error; empty: the right file
+		not   string // must not be in the error
+		after func(t *testing.T, f *fakeRegistry, p *pulls)
+	}{
+		{name: "a registry without faults gives the file"},
+		{
+			name: "a connection cut once goes on where it was cut",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try == 1 {
+						cut(w, r, data, half)
+					}
+					return false
+				}
+			},
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				asked := f.asked("cdn")
+				if len(asked) != 2 || asked[1].header.Get("Range") != fmt.Sprintf("bytes=%d-", half) || asked[1].header.Get("If-Range") != `"one"` {
+					t.Errorf("the second request was %v", asked[len(asked)-1].header)
+				}
+			},
+		},
+		{
+			name: "a connection cut again and again ends well as long as bytes come",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try <= 20 {
+						cut(w, r, data, len(data)/25)
+					}
+					return false
+				}
+			},
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				for _, d := range p.waited {
+					if d != time.Second {
+						t.Errorf("waited %s, though bytes had come", d)
+					}
+				}
+			},
+		},
+		{
+			name: "a connection that always breaks at the same place is given up after longer and longer waits",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					cut(w, r, data, max(0, half-rangeStart(r)))
+					return true
+				}
+			},
+			err: "failed 7 times at the same place",
+			not: "secret",
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				want := []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second}
+				if !reflect.DeepEqual(p.waited, want) {
+					t.Errorf("waited %v, want %v", p.waited, want)
+				}
+			},
+		},
+		{
+			name:  "a server that falls silent is asked again",
+			stall: 100 * time.Millisecond,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try > 1 {
+						return false
+					}
+					w.Header().Set("Etag", `"one"`)
+					w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+					w.Write(data[:half])
+					http.NewResponseController(w).Flush()
+					hang(r)
+					return true
+				}
+			},
+		},
+		{
+			name:  "a server that never answers is given up",
+			stall: 50 * time.Millisecond,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool { hang(r); return true }
+			},
+			err: "failed 7 times",
+		},
+		{
+			name:  "a registry that never answers is given up",
+			stall: 50 * time.Millisecond,
+			setup: func(f *fakeRegistry) {
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool { hang(r); return true }
+			},
+			err: "failed to look up org/repo",
+		},
+		{
+			name: "a server that ignores ranges starts the file anew",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try == 1 {
+						cut(w, r, data, half)
+					}
+					r.Header.Del("Range")
+					return false
+				}
+			},
+		},
+		{
+			name: "a length that is not the announced one is refused",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					serve(w, r, data[:half], "")
+					return true
+				}
+			},
+			err: "was announced with",
+		},
+		{
+			name: "a length longer than the announced one is refused",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					serve(w, r, append(bytes.Clone(data), "more"...), "")
+					return true
+				}
+			},
+			err: "was announced with",
+		},
+		{
+			name: "a body longer than announced, without a length, is refused",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					w.Write(append(bytes.Clone(data[:len(data)-9]), bytes.Repeat([]byte{1}, 1<<20)...))
+					return true
+				}
+			},
+			err: "it announced",
+		},
+		{
+			name: "a body that ends early without an error is taken up again",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try > 1 {
+						return false
+					}
+					w.Header().Set("Etag", `"one"`)
+					w.Write(data[:half])
+					return true
+				}
+			},
+		},
+		{
+			name: "a file that changes between two ranges starts anew",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try == 1 {
+						cut(w, r, other, half)
+					}
+					serve(w, r, data, `"two"`)
+					return true
+				}
+			},
+		},
+		{
+			name: "a file that changes on a server that ignores If-Range starts anew",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try == 1 {
+						cut(w, r, other, half)
+					}
+					r.Header.Del("If-Range")
+					serve(w, r, data, `"two"`)
+					return true
+				}
+			},
+		},
+		{
+			name: "a flipped byte is found and the file deleted",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					wrong := bytes.Clone(data)
+					wrong[len(wrong)-100] ^= 1
+					serve(w, r, wrong, "")
+					return true
+				}
+			},
+			err: "SHA-256",
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				if files := left(t, p.dir); len(files) > 0 {
+					t.Errorf("left behind: %q", files)
+				}
+			},
+		},
+		{
+			name: "another model of the same length is found out",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					serve(w, r, other, "")
+					return true
+				}
+			},
+			err: "SHA-256",
+		},
+		{
+			name: "a server that fails at first is asked again",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try <= 3 {
+						w.WriteHeader(http.StatusBadGateway + try%3)
+						return true
+					}
+					return false
+				}
+			},
+		},
+		{
+			name: "a registry that asks to wait is waited for",
+			setup: func(f *fakeRegistry) {
+				asked := 0
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+					if asked++; asked > 1 {
+						return false
+					}
+					w.Header().Set("Retry-After", "7")
+					w.WriteHeader(http.StatusTooManyRequests)
+					return true
+				}
+			},
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				if !reflect.DeepEqual(p.waited, []time.Duration{7 * time.Second}) {
+					t.Errorf("waited %v", p.waited)
+				}
+			},
+		},
+		{
+			name: "a signature that has run out is asked for again",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try == 1 {
+						w.WriteHeader(http.StatusForbidden)
+					}
+					return try == 1
+				}
+			},
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				resolved := 0
+				for _, r := range f.asked("api") {
+					if strings.Contains(r.path, "/resolve/") {
+						resolved++
+					}
+				}
+				if resolved != 2 {
+					t.Errorf("the address was asked for %d times", resolved)
+				}
+			},
+		},
+		{
+			name: "a loop of redirects ends",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					http.Redirect(w, r, r.URL.String(), http.StatusFound)
+					return true
+				}
+			},
+			err: "redirects more than 5 times",
+		},
+		{name: "a redirect into a private network is refused", setup: redirect("http://10.0.0.1/model.gguf"), err: "does not begin with https://"},
+		{name: "a redirect into a private network over TLS is refused", setup: redirect("https://10.0.0.1/model.gguf"), err: "not on the public internet"},
+		{name: "a redirect to the metadata service is refused", setup: redirect("https://169.254.169.254/latest/"), err: "not on the public internet"},
+		{name: "a redirect to a mapped private address is refused", setup: redirect("https://[::ffff:192.168.1.1]/x"), err: "not on the public internet"},
+		{name: "a redirect to another scheme is refused", setup: redirect("file:///etc/passwd"), err: "no host to download from"},
+		{name: "a redirect with a password is refused", setup: redirect("https://user:pw@example.org/x"), err: "no host to download from", not: "pw"},
+		{name: "a redirect to nowhere is refused", setup: redirect(""), err: "redirects to no valid address"},
+		{
+			name: "a redirect to another host does not get the token",
+			setup: func(f *fakeRegistry) {
+				f.cdnHost = strings.Replace(strings.TrimPrefix(f.cdn.URL, "http://"), "127.0.0.1", "localhost", 1)
+			},
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				for _, r := range f.asked("api") {
+					if r.header.Get("Authorization") != "Bearer hf_secret" {
+						t.Errorf("the registry was asked for %s without the token", r.path)
+					}
+				}
+				for _, r := range f.asked("cdn") {
+					if !strings.HasPrefix(r.host, "localhost") || r.header.Get("Authorization") != "" {
+						t.Errorf("%s was asked with the token %q", r.host, r.header.Get("Authorization"))
+					}
+				}
+			},
+		},
+		{
+			name: "a redirect on the same host does not get the token",
+			setup: func(f *fakeRegistry) {
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Path == "/stored" {
+						if r.Header.Get("Authorization") != "" {
+							w.WriteHeader(http.StatusTeapot)
+							return true
+						}
+						serve(w, r, wanted, "")
+						return true
+					}
+					if strings.Contains(r.URL.Path, "/resolve/") {
+						http.Redirect(w, r, "/stored", http.StatusTemporaryRedirect)
+						return true
+					}
+					return false
+				}
+			},
+		},
+		{
+			name: "a digest that is not hexadecimal is refused",
+			setup: func(f *fakeRegistry) {
+				f.lie = func(m map[string]any) { m["lfs"] = map[string]any{"sha256": "../../etc/passwd"} }
+			},
+			err: "no valid SHA-256",
+		},
+		{
+			name:  "a file without a digest is refused",
+			setup: func(f *fakeRegistry) { f.lie = func(m map[string]any) { delete(m, "lfs") } },
+			err:   "no valid SHA-256",
+		},
+		{name: "a file name that climbs is refused", setup: named("../../model-Q8_0.gguf"), err: "no path inside a repository"},
+		{name: "a file name with NUL is refused", setup: named("model\x00-Q8_0.gguf"), err: "not allowed"},
+		{name: "a file name with an escape sequence is refused", setup: named("\x1b]0;x\amodel-Q8_0.gguf"), err: "not allowed", not: "\x1b"},
+		{name: "a hidden file name is refused", setup: named(".model.gguf"), err: "does not end in .gguf"},
+		{name: "a file that is no model is refused", setup: named("run.sh"), err: "does not end in .gguf"},
+		{
+			name:  "a size that is none is refused",
+			setup: func(f *fakeRegistry) { f.lie = func(m map[string]any) { m["size"] = -1 } },
+			err:   "has -1 bytes",
+		},
+		{
+			name: "a manifest of 100 MB is not read",
+			setup: func(f *fakeRegistry) {
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+					for range 100 {
+						if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+							break
+						}
+					}
+					return true
+				}
+			},
+			err: "is larger than",
+		},
+		{
+			name: "a listing of a million files is not read",
+			setup: func(f *fakeRegistry) {
+				f.chosen = ""
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.Contains(r.URL.Path, "/tree/") {
+						return false
+					}
+					page := strings.Repeat(`{"type":"file","path":"model-Q8_0.gguf","size":1000,"oid":"0123456789"},`, 1000)
+					fmt.Fprint(w, "[")
+					for range 1000 {
+						if _, err := fmt.Fprint(w, page); err != nil {
+							return true
+						}
+					}
+					fmt.Fprint(w, "{}]")
+					return true
+				}
+			},
+			err: "is larger than",
+		},
+		{
+			name: "a listing without an end is not read",
+			setup: func(f *fakeRegistry) {
+				f.chosen = ""
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.Contains(r.URL.Path, "/tree/") {
+						return false
+					}
+					w.Header().Set("Link", `<`+r.URL.String()+`>; rel="next"`)
+					fmt.Fprint(w, "[]")
+					return true
+				}
+			},
+			err: "more than 100 pages",
+		},
+		{
+			name: "a listing that goes on at another host is refused",
+			setup: func(f *fakeRegistry) {
+				f.chosen = ""
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+					w.Header().Set("Link", `<https://example.org/>; rel="next"`)
+					return false
+				}
+			},
+			err: "goes on at another host",
+		},
+		{
+			name: "a listing of several pages is read to the end",
+			setup: func(f *fakeRegistry) {
+				f.chosen = ""
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.Contains(r.URL.Path, "/tree/") || r.URL.Query().Get("cursor") != "" {
+						return false
+					}
+					w.Header().Set("Link", `<`+f.api.URL+r.URL.Path+`?recursive=1&cursor=2>; rel="next"`)
+					fmt.Fprint(w, "[]")
+					return true
+				}
+			},
+		},
+		{
+			name: "an answer that is no JSON is refused",
+			setup: func(f *fakeRegistry) {
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+					fmt.Fprint(w, "<html>Please log in to the network")
+					return true
+				}
+			},
+			err: "not valid JSON",
+		},
+		{
+			name: "a range that begins elsewhere starts the file anew",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					switch try {
+					case 1:
+						cut(w, r, data, half)
+					case 2:
+						w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", half-1, len(data)-1, len(data)))
+						w.WriteHeader(http.StatusPartialContent)
+						w.Write(data[half-1:])
+						return true
+					}
+					return false
+				}
+			},
+		},
+		{
+			name: "a range of a file of another length is refused",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try == 1 {
+						cut(w, r, data, half)
+					}
+					w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", half, len(data), len(data)+1))
+					w.WriteHeader(http.StatusPartialContent)
+					return true
+				}
+			},
+			err: "was announced with",
+		},
+		{
+			name: "a server without the range that it announced starts the file anew",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					switch try {
+					case 1:
+						cut(w, r, data, half)
+					case 2:
+						w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+						return true
+					}
+					return false
+				}
+			},
+		},
+		{
+			name: "a compressed body is refused",
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					w.Header().Set("Content-Encoding", "gzip")
+					z := gzip.NewWriter(w)
+					z.Write(data)
+					z.Close()
+					return true
+				}
+			},
+			err: "compressed",
+		},
+		{
+			name: "a repository that asks for consent says where to give it",
+			setup: func(f *fakeRegistry) {
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+					w.Header().Set("X-Error-Code", "GatedRepo")
+					w.WriteHeader(http.StatusForbidden)
+					return true
+				}
+			},
+			err: "accept its terms at",
+		},
+		{name: "a repository that is not there is said not to be there", pull: "org/none", err: "there is no repository org/none"},
+		{
+			name:  "a repository without models says so",
+			setup: func(f *fakeRegistry) { f.files, f.chosen = nil, "" },
+			err:   "has no .gguf files",
+		},
+		{
+			name:  "a quantisation that is not there is answered with those there are",
+			pull:  "org/repo:Q5_1",
+			setup: func(f *fakeRegistry) { f.chosen = "" },
+			err:   "org/repo has no quantisation Q5_1; it has Q8_0",
+		},
+		{
+			name: "a model in parts is refused with what to do",
+			pull: "org/repo:Q8_0",
+			setup: func(f *fakeRegistry) {
+				f.chosen = "big-Q8_0-00001-of-00002.gguf"
+				f.files = map[string][]byte{f.chosen: wanted}
+			},
+			err: "split into several files, which cannot be pulled yet; look for",
+		},
+		{
+			name: "two files of one quantisation are answered with an address",
+			setup: func(f *fakeRegistry) {
+				f.chosen = ""
+				f.files = map[string][]byte{"a-Q8_0.gguf": wanted, "b-Q8_0.gguf": wanted}
+			},
+			err: "pull one by its address, such as",
+		},
+		{
+			name: "a quantisation that cannot be computed with is refused with those that can",
+			pull: "org/repo:Q4_K_M",
+			setup: func(f *fakeRegistry) {
+				f.chosen = "model-Q4_K_M.gguf"
+				f.files[f.chosen] = other
+			},
+			err: "weights in Q4_K_M cannot be computed with yet; of the same repository Q8_0 can; --force",
+		},
+		{
+			name: "without a quantisation, one that can be computed with is chosen",
+			pull: "org/repo",
+			setup: func(f *fakeRegistry) {
+				f.chosen = "model-Q4_K_M.gguf"
+				f.files[f.chosen] = other
+				f.files["model-f16.gguf"] = other
+			},
+		},
+		{
+			name: "a file in a folder of the repository goes beside the others",
+			setup: func(f *fakeRegistry) {
+				f.chosen, f.files = "Q8_0/"+modelFile, map[string][]byte{"Q8_0/" + modelFile: wanted}
+			},
+		},
+		{
+			name:  "a model whose header shows what cannot be computed with is refused",
+			setup: func(f *fakeRegistry) { f.files = map[string][]byte{modelFile: mixed} },
+			err:   "has weights in F16, and only F32, Q8_0, Q4_0 are supported",
+		},
+		{
+			name:  "a file that is no model is refused though its digest is right",
+			setup: func(f *fakeRegistry) { f.files = map[string][]byte{modelFile: bytes.Repeat([]byte("text "), 1000)} },
+			err:   `no model file: it starts with "text tex"`,
+		},
+		{
+			name:  "a model that was cut before it was uploaded is refused though its digest is right",
+			setup: func(f *fakeRegistry) { f.files = map[string][]byte{modelFile: wanted[:half]} },
+			err:   "no valid model file",
+		},
+
+		{name: "an address of a file gives the file", pull: "CDN/" + modelFile},
+		{name: "an address of the registry's own kind is checked by the digest that it announces", pull: "API/org/repo/resolve/main/" + modelFile},
+		{
+			name: "a digest that an address announces is believed more than the bytes",
+			pull: "API/org/repo/resolve/main/" + modelFile,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					serve(w, r, other, "")
+					return true
+				}
+			},
+			err: "SHA-256",
+		},
+		{
+			name: "an address that is cut goes on where it was cut",
+			pull: "CDN/" + modelFile,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try == 2 { // the first asks for the size
+						cut(w, r, data, half)
+					}
+					return false
+				}
+			},
+		},
+		{
+			name: "an address that changes while it is pulled gives no mixture",
+			pull: "CDN/" + modelFile,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try == 2 {
+						cut(w, r, other, half)
+					}
+					serve(w, r, data, `"two"`)
+					return true
+				}
+			},
+		},
+		{
+			name: "an address without a strong ETag starts anew after a cut",
+			pull: "CDN/" + modelFile,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					if try == 2 {
+						w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+						w.Write(other[:half])
+						return true
+					}
+					serve(w, r, data, `W/"weak"`)
+					return true
+				}
+			},
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				if asked := f.asked("cdn"); asked[len(asked)-1].header.Get("Range") != "" {
+					t.Error("bytes of an unknown file were taken for a beginning")
+				}
+			},
+		},
+		{
+			name: "an address without a length is refused",
+			pull: "CDN/" + modelFile,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					http.NewResponseController(w).Flush()
+					w.Write(data)
+					return true
+				}
+			},
+			err: "does not say how long the file is",
+		},
+		{
+			name: "an address that announces more than it has is given up",
+			pull: "CDN/" + modelFile,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					w.Header().Set("Content-Length", strconv.Itoa(len(data)+1000))
+					w.Write(data)
+					return true
+				}
+			},
+			err: "failed 7 times",
+		},
+		{
+			name: "an address that announces less than the model has gives no model",
+			pull: "CDN/" + modelFile,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					serve(w, r, data[:half], "")
+					return true
+				}
+			},
+			err: "no valid model file",
+		},
+		{name: "an address that is not there is said not to be there", pull: "API/files/none.gguf", err: "has no such file"},
+		{
+			name: "a page instead of the file is refused",
+			pull: "CDN/" + modelFile,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					serve(w, r, []byte("<html>\x1b[31mlog in</html>"), "")
+					return true
+				}
+			},
+			err: `starts with "<html>\x1b["`,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+			if c.setup != nil {
+				c.setup(f)
+			}
+			p := newPuller(t, filepath.Join(t.TempDir(), "models"), f.api.URL, func(o *PullOptions) {
+				if c.stall > 0 {
+					o.Stall = c.stall
+				}
+			})
+			name := c.pull
+			if name == "" {
+				name = "org/repo:Q8_0"
+			}
+			name = strings.Replace(strings.Replace(name, "API", f.api.URL, 1), "CDN", f.cdn.URL, 1)
+			err := p.pull(t.Context(), name, false)
+			found := checkLoadable(t, p.dir, wanted)
+			switch {
+			case c.err == "" && (err != nil || !found):
+				t.Fatalf("failed: %v; found: %v", err, found)
+			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
+				t.Fatalf("got the error %v, want %q in it", err, c.err)
+			case c.err != "" && found:
+				t.Error("there is a model in spite of the error")
+			case c.err != "" && (strings.ContainsAny(err.Error(), "\n\x1b\x00") || c.not != "" && strings.Contains(err.Error(), c.not)):
+				t.Errorf("the error is %q", err)
+			}
+			if c.after != nil {
+				c.after(t, f, p)
+			}
+			if c.err == "" {
+				for _, name := range left(t, p.dir) {
+					if !strings.HasSuffix(name, ".gguf") {
+						t.Errorf("left behind: %s", name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// redirect makes the storage redirect to another place.
+func redirect(to string) func(f *fakeRegistry) {
+	return func(f *fakeRegistry) {
+		f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			if to != "" {
+				w.Header().Set("Location", to)
+			}
+			w.WriteHeader(http.StatusFound)
+			return true
+		}
+	}
+}
+
+// named makes the manifest name another file.
+func named(file string) func(f *fakeRegistry) {
+	return func(f *fakeRegistry) { f.lie = func(m map[string]any) { m["rfilename"] = file } }
+}
+
+// TestPulledFile looks at what a pull leaves and returns.
+func TestPulledFile(t *testing.T) {
+	f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+	p := newPuller(t, filepath.Join(t.TempDir(), "new", "models"), f.api.URL, func(o *PullOptions) {
+		o.FreeMemory = func() int64 { return 12345 }
+	})
+	d, err := p.Resolve(t.Context(), "hf.co/org/repo:Q8_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := infer.Download{Name: "hf.co/org/repo:Q8_0", File: "org/repo/" + modelFile, Source: f.api.URL + "/org/repo/resolve/main/" + modelFile,
+		Size: int64(len(wanted)), SHA256: sum(wanted), Quant: "Q8_0", DiskFree: 1 << 40, MemoryFree: 12345}
+	if !reflect.DeepEqual(d, want) {
+		t.Errorf("resolved to %+v\nwant %+v", d, want)
+	}
+	if len(f.asked("cdn")) > 0 {
+		t.Error("resolving asked for the file")
+	}
+	var phases []infer.DownloadPhase
+	info, err := p.Pull(t.Context(), d, false, func(p infer.DownloadProgress) {
+		if len(phases) == 0 || phases[len(phases)-1] != p.Phase {
+			phases = append(phases, p.Phase)
+		}
+		if p.Total != d.Size || p.Done > d.Size {
+			t.Errorf("progress is %+v", p)
+		}
+	})
+	path := filepath.Join(p.dir, "org", "repo", modelFile)
+	if err != nil || info.Name != "model-Q8_0" || info.Path != path || info.Error != "" || info.Quant != "Q8_0" {
+		t.Fatalf("got %+v, %v", info, err)
+	}
+	if want := []infer.DownloadPhase{infer.PhaseDownloading, infer.PhaseDone}; !reflect.DeepEqual(phases, want) {
+		t.Errorf("the phases were %v, want %v", phases, want)
+	}
+	for path, want := range map[string]os.FileMode{path: 0o444, filepath.Dir(path): 0o700 | os.ModeDir, p.dir: 0o700 | os.ModeDir} {
+		if stat, err := os.Stat(path); err != nil || stat.Mode() != want {
+			t.Errorf("%s has the mode %v, want %v", path, stat.Mode(), want)
+		}
+	}
+	t.Run("pulled again, it is read and not downloaded", func(t *testing.T) {
+		before := len(f.asked("cdn"))
+		d, err := p.Resolve(t.Context(), "org/repo:Q8_0")
+		if err != nil || !d.Present {
+			t.Fatalf("resolved to %+v, %v", d, err)
+		}
+		if _, err := p.Pull(t.Context(), d, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		if len(f.asked("cdn")) != before {
+			t.Error("it was downloaded again")
+		}
+		if got := left(t, p.dir); len(got) != 1 {
+			t.Errorf("left behind: %q", got)
+		}
+	})
+	t.Run("a file with other bytes is replaced", func(t *testing.T) {
+		if err := os.WriteFile(path+".x", other, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".x", path); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err != nil {
+			t.Fatal(err)
+		}
+		checkLoadable(t, p.dir, wanted)
+	})
+	t.Run("what was not resolved is not pulled", func(t *testing.T) {
+		for _, change := range []func(*infer.Download){
+			func(d *infer.Download) { d.File = "../" + modelFile },
+			func(d *infer.Download) { d.File = "org/repo/../../x.gguf" },
+			func(d *infer.Download) { d.File = "other/repo/x.gguf" },
+			func(d *infer.Download) { d.SHA256 = "" },
+			func(d *infer.Download) { d.SHA256 = strings.ToUpper(d.SHA256) },
+			func(d *infer.Download) { d.Source = "https://example.org/x.gguf" },
+			func(d *infer.Download) { d.Size = 0 },
+			func(d *infer.Download) { d.Name = "" },
+		} {
+			bad := d
+			change(&bad)
+			if _, err := p.Pull(t.Context(), bad, true, nil); err == nil || !strings.Contains(err.Error(), "resolve") && bad.Name != "" {
+				t.Errorf("%+v gives %v", bad, err)
+			}
+		}
+	})
+}
+
+func TestForce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files map[string][]byte
+		pull  string
+	}{
+		{"a quantisation that cannot be computed with is downloaded with force", map[string][]byte{"m-F16.gguf": mixed}, "org/repo:F16"},
+		{"a header that cannot be computed with is downloaded with force", map[string][]byte{"m-Q8_0.gguf": mixed}, "org/repo:Q8_0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newRegistry(t, c.files, "")
+			p := newPuller(t, t.TempDir(), f.api.URL)
+			if err := p.pull(t.Context(), c.pull, false); err == nil || !strings.Contains(err.Error(), "--force") {
+				t.Fatalf("without force: %v", err)
+			}
+			d, err := p.Resolve(t.Context(), c.pull)
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := p.Pull(t.Context(), d, true, nil)
+			if err != nil || !strings.Contains(info.Error, "F16") || !checkLoadable(t, p.dir, mixed) {
+				t.Errorf("got %+v, %v", info, err)
+			}
+		})
+	}
+	t.Run("what is no model at all is refused with force too", func(t *testing.T) {
+		f := newRegistry(t, map[string][]byte{modelFile: []byte("GGUF and then nothing")}, modelFile)
+		p := newPuller(t, t.TempDir(), f.api.URL)
+		if err := p.pull(t.Context(), "org/repo:Q8_0", true); err == nil || len(left(t, p.dir)) > 0 {
+			t.Errorf("got %v, left %q", err, left(t, p.dir))
+		}
+	})
+}
+
+func TestDisk(t *testing.T) {
+	f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+	need := int64(len(wanted)) + 1<<30
+	t.Run("a disk without room for the file and a reserve is refused before the download", func(t *testing.T) {
+		p := newPuller(t, t.TempDir(), f.api.URL, func(o *PullOptions) {
+			o.FreeDisk = func(string) (int64, error) { return need - 1, nil }
+		})
+		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err == nil || !strings.Contains(err.Error(), "make room") {
+			t.Errorf("got %v", err)
+		}
+		if len(f.asked("cdn")) > 0 || len(left(t, p.dir)) > 0 {
+			t.Error("something was downloaded or left")
+		}
+	})
+	t.Run("a disk with just enough room will do", func(t *testing.T) {
+		p := newPuller(t, t.TempDir(), f.api.URL, func(o *PullOptions) {
+			o.FreeDisk = func(string) (int64, error) { return need, nil }
+		})
+		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a full disk keeps what is there and says what to do", func(t *testing.T) {
+		p := &partial{want: infer.Download{Size: 10}}
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer full.Close()
+		p.file, p.hash, p.now = full, sha256.New(), time.Now
+		if _, err := p.Write([]byte("x")); err == nil || !errors.Is(err, unix.ENOSPC) && !strings.Contains(err.Error(), "is full") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestResume stops a pull and starts it again.
+func TestResume(t *testing.T) {
+	half := len(wanted) / 2
+	// begun returns a folder in which half a pull has happened.
+	begun := func(t *testing.T, f *fakeRegistry, name string) *pulls {
+		t.Helper()
+		p := newPuller(t, t.TempDir(), f.api.URL)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		d, err := p.Resolve(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			w.Header().Set("Etag", `"one"`)
+			w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+			w.Write(data[:half])
+			http.NewResponseController(w).Flush()
+			hang(r)
+			return true
+		}
+		p.options.Now = alwaysLater() // every piece is reported
+		_, err = p.Pull(ctx, d, false, func(g infer.DownloadProgress) {
+			if g.Done >= int64(half) {
+				cancel()
+			}
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("the stopped pull gives %v", err)
+		}
+		f.onCDN = nil
+		if checkLoadable(t, p.dir, nil) {
+			t.Fatal("half a file is a model")
+		}
+		return p
+	}
+	for _, c := range []struct {
+		name, pull string
+		change     func(t *testing.T, f *fakeRegistry, p *pulls)
+		start      int    // first byte that is asked for; -1: from the start
+		want       []byte // default wanted
+	}{
+		{"a stopped pull goes on", "org/repo:Q8_0", nil, half, nil},
+		{"a stopped pull of an address goes on", "CDN/" + modelFile, nil, half, nil},
+		{"without the journal it starts anew", "org/repo:Q8_0", func(t *testing.T, f *fakeRegistry, p *pulls) {
+			os.Remove(filepath.Join(p.dir, "org/repo", modelFile+journalSuffix))
+		}, -1, nil},
+		{"with a broken journal it starts anew", "org/repo:Q8_0", func(t *testing.T, f *fakeRegistry, p *pulls) {
+			os.WriteFile(filepath.Join(p.dir, "org/repo", modelFile+journalSuffix), []byte(`{"offset":`), 0o600)
+		}, -1, nil},
+		{"with a partial file of another length it starts anew", "org/repo:Q8_0", func(t *testing.T, f *fakeRegistry, p *pulls) {
+			os.Truncate(filepath.Join(p.dir, "org/repo", modelFile+partialSuffix), 17)
+		}, -1, nil},
+		{"when the registry has another file by now it starts anew", "org/repo:Q8_0", func(t *testing.T, f *fakeRegistry, p *pulls) {
+			f.files[modelFile] = other
+		}, -1, other},
+		{"when an address has another file by now it starts anew", "CDN/" + modelFile, func(t *testing.T, f *fakeRegistry, p *pulls) {
+			f.files[modelFile] = other
+			f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+				serve(w, r, data, `"two"`)
+				return true
+			}
+		}, half, other},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+			name := strings.Replace(c.pull, "CDN", f.cdn.URL, 1)
+			p := begun(t, f, name)
+			if c.change != nil {
+				c.change(t, f, p)
+			}
+			before := len(f.asked("cdn"))
+			d, err := p.Resolve(t.Context(), name)
+			if err != nil || (d.Partial > 0) != (c.start > 0) && !strings.Contains(c.name, "length") {
+				t.Fatalf("resolved to %+v, %v", d, err)
+			}
+			if _, err := p.Pull(t.Context(), d, false, nil); err != nil {
+				t.Fatal(err)
+			}
+			want := c.want
+			if want == nil {
+				want = wanted
+			}
+			if !checkLoadable(t, p.dir, want) {
+				t.Error("there is no model")
+			}
+			asked := ""
+			for _, r := range f.asked("cdn")[before:] {
+				if h := r.header.Get("Range"); h != "bytes=0-0" {
+					asked = h
+				}
+			}
+			if start := strings.TrimSuffix(strings.TrimPrefix(asked, "bytes="), "-"); c.start < 0 && asked != "" || c.start > 0 && start != strconv.Itoa(half) {
+				t.Errorf("asked for %q", asked)
+			}
+		})
+	}
+	t.Run("bytes that changed on the disk meanwhile are found out", func(t *testing.T) {
+		f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+		p := begun(t, f, "org/repo:Q8_0")
+		file, err := os.OpenFile(filepath.Join(p.dir, "org/repo", modelFile+partialSuffix), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file.WriteAt([]byte{1, 2, 3}, int64(half-10))
+		file.Close()
+		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err == nil || !strings.Contains(err.Error(), "SHA-256") {
+			t.Errorf("got %v", err)
+		}
+		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err != nil {
+			t.Errorf("the next pull gives %v", err)
+		}
+		checkLoadable(t, p.dir, wanted)
+	})
+	t.Run("a stopped pull can be removed", func(t *testing.T) {
+		f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+		p := begun(t, f, "org/repo:Q8_0")
+		m, err := p.hub.Removable("org/repo/model-Q8_0")
+		if err != nil || m.Size != int64(len(wanted)) {
+			t.Fatalf("got %+v, %v", m, err)
+		}
+		if err := p.hub.Remove("model-Q8_0"); err != nil {
+			t.Fatal(err)
+		}
+		if entries, _ := os.ReadDir(p.dir); len(entries) > 0 {
+			t.Errorf("left behind: %v", entries)
+		}
+	})
+}
+
+// alwaysLater returns a clock that goes on by minutes.
+func alwaysLater() func() time.Time {
+	now := time.Unix(1700000000, 0)
+	return func() time.Time {
+		now = now.Add(time.Minute)
+		return now
+	}
+}
+
+func TestTwoPullsOfOneFile(t *testing.T) {
+	f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+	p := newPuller(t, t.TempDir(), f.api.URL)
+	d, err := p.Resolve(t.Context(), "org/repo:Q8_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := false
+	_, err = p.Pull(t.Context(), d, false, func(infer.DownloadProgress) {
+		if tried {
+			return
+		}
+		tried = true
+		if _, err := p.Pull(t.Context(), d, false, nil); err == nil || !strings.Contains(err.Error(), "another m40-llm") {
+			t.Errorf("the second pull gives %v", err)
+		}
+		if err := p.hub.Remove("org/repo/model-Q8_0"); err == nil || !strings.Contains(err.Error(), "another m40-llm") {
+			t.Errorf("removing it gives %v", err)
+		}
+	})
+	if err != nil || !tried || !checkLoadable(t, p.dir, wanted) {
+		t.Errorf("the first pull gives %v", err)
+	}
+}
+
+// TestFolderTricks puts things in the way that lead out of the models folder.
+func TestFolderTricks(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(dir, outside string) error
+	}{
+		{"a folder that is a link to elsewhere", func(dir, outside string) error { return os.Symlink(outside, filepath.Join(dir, "org")) }},
+		{"a partial file that is a link to elsewhere", func(dir, outside string) error {
+			return errors.Join(os.MkdirAll(filepath.Join(dir, "org/repo"), 0o700), os.Symlink(filepath.Join(outside, "x"), filepath.Join(dir, "org/repo", modelFile+partialSuffix)))
+		}},
+		{"a partial file that is a pipe", func(dir, outside string) error {
+			return errors.Join(os.MkdirAll(filepath.Join(dir, "org/repo"), 0o700), unix.Mkfifo(filepath.Join(dir, "org/repo", modelFile+partialSuffix), 0o600))
+		}},
+		{"a folder in the model's place", func(dir, outside string) error {
+			return os.MkdirAll(filepath.Join(dir, "org/repo", modelFile), 0o700)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+			p := newPuller(t, t.TempDir(), f.api.URL)
+			outside := t.TempDir()
+			if err := c.make(p.dir, outside); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.pull(t.Context(), "org/repo:Q8_0", false); err == nil {
+				t.Error("it is pulled")
+			}
+			if files := left(t, outside); len(files) > 0 {
+				t.Errorf("written outside of the models folder: %q", files)
+			}
+		})
+	}
+}
+
+// TestEncryption pulls through TLS.
+func TestEncryption(t *testing.T) {
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, wanted, "") }))
+	defer plain.Close()
+	var target string
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if target != "" {
+			http.Redirect(w, r, target, http.StatusFound)
+			return
+		}
+		serve(w, r, wanted, "")
+	}))
+	defer secure.Close()
+	p := newPuller(t, t.TempDir(), "")
+	t.Run("a certificate of nobody is refused at once", func(t *testing.T) {
+		if err := p.pull(t.Context(), secure.URL+"/m.gguf", false); err == nil || !strings.Contains(err.Error(), "certificate") || len(p.waited) > 0 {
+			t.Errorf("got %v, waited %v", err, p.waited)
+		}
+	})
+	p.tls = secure.Client().Transport.(*http.Transport).TLSClientConfig
+	t.Run("an encrypted address gives the file", func(t *testing.T) {
+		if err := p.pull(t.Context(), secure.URL+"/m.gguf", false); err != nil || !checkLoadable(t, p.dir, wanted) {
+			t.Error(err)
+		}
+	})
+	t.Run("a redirect from an encrypted address to another is refused", func(t *testing.T) {
+		target = plain.URL + "/m.gguf"
+		if err := p.pull(t.Context(), secure.URL+"/n.gguf", false); err == nil || !strings.Contains(err.Error(), "not encrypted") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestAddresses tries which addresses connections are made to.
+func TestAddresses(t *testing.T) {
+	for ip, public := range map[string]bool{
+		"8.8.8.8:443": true, "104.16.0.1:443": true, "[2606:4700::1]:443": true, "[64:ff9b::808:808]:443": true,
+		"127.0.0.1:443": false, "10.1.2.3:443": false, "172.16.0.1:443": false, "172.31.255.255:1": false, "192.168.0.1:80": false,
+		"169.254.169.254:80": false, "100.64.0.1:1": false, "0.0.0.0:1": false, "224.0.0.1:1": false, "255.255.255.255:1": false, "198.18.0.1:1": false,
+		"[::1]:443": false, "[::]:1": false, "[fe80::1%eth0]:1": false, "[fc00::1]:1": false, "[fd12::1]:1": false, "[ff02::1]:1": false,
+		"[::ffff:10.0.0.1]:1": false, "[64:ff9b::a00:1]:1": false, "[2002:a00:1::]:1": false, "[2001:db8::1]:1": false, "[2001::1]:1": false,
+		"nonsense": false,
+	} {
+		t.Run(ip, func(t *testing.T) {
+			if err := onlyPublic("tcp", ip, nil); (err == nil) != public {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	t.Run("the default endpoint trusts no address, however a name resolves", func(t *testing.T) {
+		f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+		p := newPuller(t, t.TempDir(), "")
+		p.endpoint.Host, p.endpoint.Scheme = strings.TrimPrefix(f.api.URL, "http://"), "https"
+		if err := p.pull(t.Context(), "org/repo", false); err == nil || !strings.Contains(err.Error(), "not on the public internet") {
+			t.Errorf("got %v", err)
+		}
+		if len(f.asked("api")) > 0 {
+			t.Error("it was asked")
+		}
+	})
+	t.Run("an address in a private network is refused", func(t *testing.T) {
+		p := newPuller(t, t.TempDir(), "")
+		for _, address := range []string{"https://192.168.1.2/m.gguf", "https://[fd00::1]/m.gguf"} {
+			if err := p.pull(t.Context(), address, false); err == nil || !strings.Contains(err.Error(), "not on the public internet") {
+				t.Errorf("%s gives %v", address, err)
+			}
+		}
+	})
+	t.Run("an address that is not encrypted is refused", func(t *testing.T) {
+		p := newPuller(t, t.TempDir(), "")
+		if err := p.pull(t.Context(), "http://example.org/m.gguf", false); err == nil || !strings.Contains(err.Error(), "https://") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("where only names may be pulled, an address is refused", func(t *testing.T) {
+		p := newPuller(t, t.TempDir(), "", func(o *PullOptions) { o.Addresses = false })
+		if err := p.pull(t.Context(), "https://example.org/m.gguf", false); err == nil || !strings.Contains(err.Error(), "only names") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestNewPuller(t *testing.T) {
+	for _, c := range []struct{ name, endpoint, token, err string }{
+		{"the defaults will do", "", "", ""},
+		{"an endpoint with a path will do", "https://mirror.example/hf/", "", ""},
+		{"an endpoint without a scheme is refused", "mirror.example", "", "HF_ENDPOINT"},
+		{"an endpoint of another scheme is refused", "ftp://mirror.example", "", "HF_ENDPOINT"},
+		{"an endpoint with a password is refused", "https://a:b@mirror.example", "", "HF_ENDPOINT"},
+		{"a token with a line break is refused", "", "hf_x\nEvil: 1", "HF_TOKEN"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := NewPuller(New(Options{}), PullOptions{Endpoint: c.endpoint, Token: c.token})
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestMeter turns the clock by hand.
+func TestMeter(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var got []infer.DownloadProgress
+	m := newMeter(infer.Download{File: "f", Size: 1000}, func() time.Time { return now }, func(p infer.DownloadProgress) { got = append(got, p) })
+	m.report(infer.PhaseDownloading, 0, "")
+	now = now.Add(100 * time.Millisecond)
+	m.report(infer.PhaseDownloading, 10, "") // too soon
+	now = now.Add(900 * time.Millisecond)
+	m.report(infer.PhaseDownloading, 100, "")
+	now = now.Add(time.Second)
+	m.report(infer.PhaseDownloading, 300, "")
+	m.report(infer.PhaseWaiting, 300, "cut")
+	m.report(infer.PhaseDone, 1000, "")
+	want := []infer.DownloadProgress{
+		{Phase: infer.PhaseDownloading, File: "f", Total: 1000},
+		{Phase: infer.PhaseDownloading, File: "f", Done: 100, Total: 1000, BytesPerSecond: 100, ETASeconds: 9},
+		{Phase: infer.PhaseDownloading, File: "f", Done: 300, Total: 1000, BytesPerSecond: 120, ETASeconds: 700.0 / 120},
+		{Phase: infer.PhaseWaiting, File: "f", Done: 300, Total: 1000, Notice: "cut"},
+		{Phase: infer.PhaseDone, File: "f", Done: 1000, Total: 1000},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	t.Run("progress is a plain value", func(t *testing.T) {
+		data, err := json.Marshal(got[1])
+		var back infer.DownloadProgress
+		if err != nil || json.Unmarshal(data, &back) != nil || back != got[1] {
+			t.Errorf("got %s, %v", data, err)
+		}
+	})
+}
+
+func TestDetails(t *testing.T) {
+	dir := t.TempDir()
+	long := strings.Repeat("ä", 300)
+	for name, data := range map[string][]byte{
+		"good.gguf": wanted,
+		"text.gguf": []byte("text"),
+		"odd.gguf": gguftest.New().Set("general.architecture", "mamba").Set("a.text", "x\n"+long).Set("a.negative", int32(-3)).Set("a.yes", true).
+			Set("a.half", float32(0.5)).Set("a.list", []string{"a", "b\x1b", "c", "d", "e", "f"}).Set("a.numbers", []float32{1, 2.5}).
+			Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes(),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := New(Options{Dir: dir, Types: computable, Builtin: map[string][]byte{"guide": wanted}})
+	t.Run("a model tells its types, its template and its keys", func(t *testing.T) {
+		d, err := h.Details("good")
+		if err != nil || d.Architecture != "llama" || d.Template == nil || d.Template.SHA256 != sum([]byte(gguftest.ChatML)) || d.Template.Bytes != len(gguftest.ChatML) {
+			t.Fatalf("got %+v, %v", d, err)
+		}
+		if len(d.Types) != 2 || d.Types[0].Type != "Q8_0" || d.Types[1].Type != "F32" || d.Types[1].Tensors != 2*4+1 || d.Types[1].Elements != 9*128 || d.Types[1].Bytes != 4*9*128 {
+			t.Errorf("its types are %+v", d.Types)
+		}
+		if got := d.Metadata[0]; got != (infer.Metadata{Key: "general.architecture", Value: "llama"}) {
+			t.Errorf("its first key is %+v", got)
+		}
+	})
+	t.Run("a built-in model has details", func(t *testing.T) {
+		if d, err := h.Details("guide"); err != nil || !d.Demo || len(d.Metadata) == 0 {
+			t.Errorf("got %+v, %v", d, err)
+		}
+	})
+	t.Run("a model that cannot be used has details and the reason", func(t *testing.T) {
+		d, err := h.Details("odd")
+		if err != nil || !strings.Contains(d.Error, "mamba") || d.Template != nil {
+			t.Fatalf("got %+v, %v", d, err)
+		}
+		want := map[string]string{
+			"a.text": "x " + strings.Repeat("ä", 97) + "…", "a.negative": "-3", "a.yes": "true", "a.half": "0.5",
+			"a.list": `["a", "b\x1b", "c", "d", "e", … 6 in all]`, "a.numbers": "[1, 2.5]",
+		}
+		for _, m := range d.Metadata {
+			if w, ok := want[m.Key]; ok && m.Value != w {
+				t.Errorf("%s is %q, want %q", m.Key, m.Value, w)
+			}
+		}
+	})
+	for name, want := range map[string]string{"text": "cannot be read: not a GGUF file", "none": "there is no model"} {
+		t.Run("what has no details says why: "+name, func(t *testing.T) {
+			if _, err := h.Details(name); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestRemove(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "mine.gguf")
+	for _, path := range []string{filepath.Join(dir, "org/repo/a.gguf"), filepath.Join(dir, "org/b.gguf"), filepath.Join(dir, "x/c.gguf"), filepath.Join(dir, "y/c.gguf"), outside} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, wanted, 0o444)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Dir(outside), filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	h := New(Options{Dir: dir, Builtin: map[string][]byte{"guide": wanted}})
+	mine, err := h.AllowPath(outside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, ask, err string }{
+		{"the built-in model stays", "guide", "built into the program"},
+		{"a file outside of the folder stays", mine, "not in the models folder"},
+		{"a file that a link leads to stays", "link/mine", "failed to remove"},
+		{"an unknown name is an error", "none", "there is no model"},
+		{"an ambiguous name is an error", "c", "ask for one of x/c, y/c"},
+		{"a path is no name", "../mine.gguf", "there is no model"},
+		{"a model goes with the folders that it leaves empty", "a", ""},
+		{"a removed model is gone", "a", "there is no model"},
+		{"a model goes alone where others are", "y/c", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := h.Remove(c.ask); (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if got := left(t, dir); !reflect.DeepEqual(got, []string{"link", "org/b.gguf", "x/c.gguf"}) {
+		t.Errorf("left are %q", got)
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "org/repo")); err == nil {
+		t.Error("an empty folder is left")
+	}
+}

@@ -1,0 +1,118 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"m40-llm/infer"
+)
+
+// Removable returns the model called name, or the download called so that is not
+// complete, as Remove would remove it.
+func (h *Hub) Removable(name string) (infer.ModelInfo, error) {
+	e, err := h.removable(name)
+	if err != nil {
+		return infer.ModelInfo{}, err
+	}
+	info := infer.ModelInfo{Name: e.qualified, Path: e.path}
+	stat, err := os.Lstat(e.path)
+	if err != nil {
+		return infer.ModelInfo{}, err
+	}
+	info.Size, info.ModifiedUnix = stat.Size(), stat.ModTime().Unix()
+	return info, nil
+}
+
+// Remove deletes the file of the model called name, or what is here of a download that
+// is not complete, and the folders that it leaves empty. It deletes inside the models
+// folder only.
+func (h *Hub) Remove(name string) error {
+	e, err := h.removable(name)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(h.dir)
+	if err != nil {
+		return fmt.Errorf("failed to open the models folder: %w", err)
+	}
+	defer root.Close()
+	file, err := filepath.Rel(h.dir, e.path)
+	if err != nil {
+		return err
+	}
+	model, isPartial := strings.CutSuffix(file, partialSuffix)
+	if _, err := root.Lstat(model + partialSuffix); err == nil {
+		lock, err := lockPartial(root, model) // nobody is to be downloading it
+		if err != nil {
+			return err
+		}
+		defer lock.Close()
+		if err := (&partial{root: root, name: model}).discard(); err != nil {
+			return fmt.Errorf("failed to remove the partial file: %w", err)
+		}
+	}
+	if !isPartial {
+		if err := root.Remove(file); err != nil {
+			return fmt.Errorf("failed to remove the model: %w", err)
+		}
+	}
+	for dir := filepath.Dir(file); dir != "."; dir = filepath.Dir(dir) {
+		if root.Remove(dir) != nil {
+			break // it is not empty
+		}
+	}
+	return nil
+}
+
+// removable finds what is called name and may be removed.
+func (h *Hub) removable(name string) (entry, error) {
+	entries, err := h.entries()
+	if err != nil {
+		return entry{}, err
+	}
+	e, err := find(entries, name)
+	var missing *infer.Error
+	if errors.As(err, &missing) {
+		if p, ok := h.findPartial(name); ok {
+			return p, nil
+		}
+	}
+	inside := h.dir != "" && strings.HasPrefix(e.path, h.dir+string(filepath.Separator))
+	switch {
+	case err != nil:
+		return entry{}, err
+	case e.path == "":
+		return entry{}, unusable("%q is built into the program and cannot be removed", name)
+	case !inside:
+		return entry{}, unusable("%s is not in the models folder: only what is there is removed", e.path)
+	}
+	return e, nil
+}
+
+// findPartial returns the download called name that is not complete. It is called as
+// the model will be, with its folder or, if that is clear, without.
+func (h *Hub) findPartial(name string) (found entry, ok bool) {
+	var short []entry
+	err := filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
+		model, isPartial := strings.CutSuffix(path, partialSuffix)
+		if err != nil || d.IsDir() || !isPartial {
+			return nil
+		}
+		e := newEntry(model, h.qualified(model))
+		e.path = path
+		if e.qualified == name {
+			found, ok = e, true
+		} else if e.short == name {
+			short = append(short, e)
+		}
+		return nil
+	})
+	if err == nil && !ok && len(short) == 1 {
+		return short[0], true
+	}
+	return found, ok
+}
