@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -1113,13 +1115,15 @@ func TestEncryption(t *testing.T) {
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, wanted, "") }))
 	defer plain.Close()
 	var target string
-	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if target != "" {
 			http.Redirect(w, r, target, http.StatusFound)
 			return
 		}
 		serve(w, r, wanted, "")
 	}))
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // refused certificates are part of the test
+	secure.StartTLS()
 	defer secure.Close()
 	p := newPuller(t, t.TempDir(), "")
 	t.Run("a certificate of nobody is refused at once", func(t *testing.T) {

@@ -1,0 +1,234 @@
+package hub
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/gguf"
+)
+
+func TestParseName(t *testing.T) {
+	for _, c := range []struct {
+		name, in string
+		want     name
+		err      string
+	}{
+		{"a repository", "org/repo", name{org: "org", repo: "repo"}, ""},
+		{"a repository with a quantisation", "org/Re.po-1_x:Q4_K_M", name{org: "org", repo: "Re.po-1_x", quant: "Q4_K_M"}, ""},
+		{"the registry's short host", "hf.co/org/repo:Q8_0", name{org: "org", repo: "repo", quant: "Q8_0"}, ""},
+		{"the registry's long host", "huggingface.co/org/repo", name{org: "org", repo: "repo"}, ""},
+		{"the address of a repository", "https://huggingface.co/org/repo", name{org: "org", repo: "repo"}, ""},
+		{"the address of a file", "https://hf.co/org/repo/resolve/main/d/a.gguf?download=true", name{org: "org", repo: "repo", revision: "main", file: "d/a.gguf"}, ""},
+		{"the address of a file's page", "https://huggingface.co/org/repo/blob/abc/a.gguf", name{org: "org", repo: "repo", revision: "abc", file: "a.gguf"}, ""},
+
+		{"nothing", "", name{}, "say what to pull"},
+		{"a name of the Ollama library", "mistral", name{}, "is a name of the Ollama library, which cannot be pulled from yet; take the model from Hugging Face"},
+		{"a name of the Ollama library with a tag", "llama3.2:1b", name{}, "Ollama library"},
+		{"the host of the Ollama library", "registry.ollama.ai/library/mistral", name{}, "Ollama library"},
+		{"an address of the Ollama library", "https://ollama.com/library/mistral", name{}, "Ollama library"},
+		{"three parts", "a/b/c", name{}, "is not org/repo"},
+		{"a part that climbs", "../repo", name{}, "is not org/repo"},
+		{"a part that climbs further in", "org/a..b", name{}, "is not org/repo"},
+		{"a part with a space", "org/a b", name{}, "is not org/repo"},
+		{"an empty quantisation", "org/repo:", name{}, "is no quantisation"},
+		{"a quantisation with a slash", "org/repo:a/b", name{}, "is no quantisation"},
+		{"a control character", "org/re\x1bpo", name{}, "characters that no name has"},
+		{"a very long name", strings.Repeat("a", 3000), name{}, "too long"},
+		{"another scheme", "ftp://example.org/a.gguf", name{}, "begins with https://"},
+		{"a password", "https://a:b@example.org/a.gguf", name{}, "must not hold a password"},
+		{"an address of something else", "https://example.org/a.zip", name{}, "does not end in .gguf"},
+		{"the address of a part", "https://example.org/a-00001-of-00002.gguf", name{}, "one part of a split model, which cannot be pulled yet"},
+		{"the address of a folder", "https://huggingface.co/org/repo/tree/main", name{}, "is not the address of a .gguf file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := parseName(c.in)
+			if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+	t.Run("an address elsewhere", func(t *testing.T) {
+		n, err := parseName("https://Example.org:8443/models/a.gguf?sig=1#x")
+		if err != nil || n.address.String() != "https://Example.org:8443/models/a.gguf?sig=1" || n.folder() != "from-example.org" {
+			t.Errorf("got %+v, %v", n, err)
+		}
+	})
+}
+
+func TestQuants(t *testing.T) {
+	for file, want := range map[string]string{
+		"model-Q4_K_M.gguf": "Q4_K_M", "model.Q8_0.gguf": "Q8_0", "Q6_K/model-Q6_K.gguf": "Q6_K", "Q5_K_S/model.gguf": "Q5_K_S",
+		"qwen2.5-0.5b-instruct-fp16.gguf": "F16", "m-bf16.gguf": "BF16", "m-f32.gguf": "F32", "m-IQ4_XS.gguf": "IQ4_XS", "m-UD-Q4_K_XL.gguf": "Q4_K_XL",
+		"m-mxfp4.gguf": "MXFP4", "Q4-lab-model-Q8_0.gguf": "Q8_0", "model.gguf": "", "quantum-f16x.gguf": "", "seq2seq.gguf": "",
+	} {
+		t.Run(file, func(t *testing.T) {
+			if got := quantOf(file); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+	all := []string{"m-Q2_K.gguf", "m-Q4_0.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf", "m-F16.gguf", "m-F32.gguf"}
+	for _, c := range []struct {
+		name  string
+		files []string
+		types []gguf.Type
+		want  string // empty: none
+	}{
+		{"with everything, the usual one is best", all, nil, "m-Q4_K_M.gguf"},
+		{"K-quants need all their types", all, []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q6_K}, "m-Q4_K_M.gguf"},
+		{"what surely works goes before what may not", all, []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0}, "m-Q8_0.gguf"},
+		{"what may not work goes before nothing", []string{"m-Q4_0.gguf", "m-Q4_K_M.gguf"}, []gguf.Type{gguf.F32, gguf.Q4_0}, "m-Q4_0.gguf"},
+		{"a file whose name says nothing goes before nothing", []string{"m-Q4_K_M.gguf", "m.gguf"}, []gguf.Type{gguf.F32}, "m.gguf"},
+		{"nothing is nothing", []string{"m-Q4_K_M.gguf"}, []gguf.Type{gguf.F32}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var files []listed
+			for _, f := range c.files {
+				files = append(files, listed{Path: f})
+			}
+			if got, ok := best(files, c.types); got.Path != c.want || ok != (c.want != "") {
+				t.Errorf("got %q, %v", got.Path, ok)
+			}
+		})
+	}
+}
+
+// FuzzName checks that whatever a name is, what it stands for lies inside the models
+// folder.
+func FuzzName(f *testing.F) {
+	for _, s := range []string{"org/repo:Q8_0", "hf.co/org/repo", "https://huggingface.co/a/b/resolve/main/c/d.gguf", "https://h/..%2f..%2fx.gguf", "https://[::1]/%00.gguf", "a/..:b", "https://h/a/%2e%2e/x.gguf"} {
+		f.Add(s)
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, s string) {
+		n, err := parseName(s)
+		if err != nil {
+			checkLine(t, err)
+			return
+		}
+		files := []string{path.Base(n.file)}
+		if n.address != nil {
+			files[0] = path.Base(n.address.Path)
+			if (n.address.Scheme != "https" && n.address.Scheme != "http") || n.address.User != nil {
+				t.Errorf("%q is pulled from %s", s, n.address)
+			}
+		} else if n.file == "" {
+			files = nil
+		}
+		if !filepath.IsLocal(n.folder()) || strings.Count(n.folder(), "/") > 1 || strings.HasPrefix(n.folder(), ".") {
+			t.Errorf("%q goes to the folder %q", s, n.folder())
+		}
+		for _, file := range files {
+			checkInside(t, dir, n.folder()+"/"+file)
+		}
+		address := fileAddress(&url.URL{Scheme: "https", Host: "registry.example", Path: "/api"}, n, n.file)
+		if address.Host != "registry.example" || !strings.HasPrefix(address.Path, "/api/") && n.address == nil {
+			t.Errorf("%q is asked for at %s", s, address)
+		}
+	})
+}
+
+// FuzzManifest checks that a manifest gives no file that is none.
+func FuzzManifest(f *testing.F) {
+	for _, s := range []string{
+		`{"schemaVersion":2,"ggufFile":{"rfilename":"a-Q8_0.gguf","size":10,"lfs":{"sha256":"` + strings.Repeat("a", 64) + `"}}}`,
+		`{"ggufFile":{"rfilename":"../a.gguf","size":10}}`, `{"ggufFile":null}`, `{}`, `[]`, `{"ggufFile":{"rfilename":"a\u0000.gguf","size":1e3}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, ok, err := parseManifest(data)
+		if err != nil {
+			checkLine(t, err)
+			return
+		}
+		if ok {
+			checkListed(t, dir, file)
+		}
+	})
+}
+
+// FuzzListing checks the same of a listing.
+func FuzzListing(f *testing.F) {
+	for _, s := range []string{
+		`[{"type":"file","path":"a-Q8_0.gguf","size":10,"oid":"1","lfs":{"oid":"` + strings.Repeat("a", 64) + `","size":10}}]`,
+		`[{"type":"file","path":"../../a.gguf","size":10},{"type":"directory","path":"d.gguf"}]`, `[]`, `{}`, `[{"type":"file","path":"a\u001b.gguf"}]`,
+	} {
+		f.Add([]byte(s))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		files, _, err := parseListing(data)
+		if err != nil {
+			checkLine(t, err)
+			return
+		}
+		for _, file := range files {
+			if err := file.check(); err != nil {
+				checkLine(t, err)
+				continue
+			}
+			checkListed(t, dir, file)
+		}
+		quantsOf(files, computable)
+		if b, ok := best(files, computable); ok && !slices.Contains(files, b) {
+			t.Errorf("%+v was chosen, which is not there", b)
+		}
+	})
+}
+
+// FuzzJournal checks that a journal never claims bytes beyond the file.
+func FuzzJournal(f *testing.F) {
+	f.Add([]byte(`{"source":"s","size":10,"etag":"\"e\"","offset":5}`))
+	f.Add([]byte(`{"size":10,"offset":-5}`))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		if err := root.WriteFile("m.gguf"+journalSuffix, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j := readJournal(root, "m.gguf")
+		d := infer.Download{Source: "s", Size: 10}
+		if j.resumes(d) && (j.Offset <= 0 || j.Offset > d.Size || j.Size != d.Size || j.ETag == "") {
+			t.Errorf("%+v goes on with %+v", j, d)
+		}
+	})
+}
+
+func checkListed(t *testing.T, dir string, f listed) {
+	t.Helper()
+	if len(f.SHA) != 64 || f.Size <= 0 || !strings.EqualFold(path.Ext(f.Path), ".gguf") {
+		t.Errorf("took %+v", f)
+	}
+	checkInside(t, dir, "org/repo/"+path.Base(f.Path))
+}
+
+// checkInside fails if a file lies elsewhere than two folders deep in dir.
+func checkInside(t *testing.T, dir, file string) {
+	t.Helper()
+	full := filepath.Join(dir, filepath.FromSlash(file))
+	relative, err := filepath.Rel(dir, full)
+	if err != nil || !filepath.IsLocal(file) || relative != filepath.FromSlash(file) || strings.ContainsAny(file, "\x00\n\x1b\\") || strings.HasPrefix(path.Base(file), ".") {
+		t.Errorf("%q lies outside", file)
+	}
+}
+
+// checkLine fails if an error would steer a terminal.
+func checkLine(t *testing.T, err error) {
+	t.Helper()
+	if bytes.ContainsFunc([]byte(err.Error()), func(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f }) {
+		t.Errorf("the error is %q", err)
+	}
+}

@@ -1,0 +1,42 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Where the test program is started again as a pull that will be killed, these say what
+// it pulls.
+const (
+	killDir      = "M40_LLM_TEST_KILL_DIR"
+	killEndpoint = "M40_LLM_TEST_KILL_ENDPOINT"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(killDir); dir != "" {
+		os.Exit(pullUntilKilled(dir, os.Getenv(killEndpoint)))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// pullUntilKilled pulls with a clock that makes it note each piece in the journal.
+func pullUntilKilled(dir, endpoint string) int {
+	p, err := NewPuller(New(Options{Dir: dir, Types: computable}), PullOptions{Endpoint: endpoint, Now: alwaysLater()})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	d, err := p.Resolve(context.Background(), "org/repo:Q8_0")
+	if err == nil {
+		_, err = p.Pull(context.Background(), d, false, nil)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
