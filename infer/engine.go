@@ -284,6 +284,9 @@ func (e *Engine) Render(ctx context.Context, r Request) (view Rendered, err erro
 	return view, err
 }
 
+// errUnreadable ends answers whose model file went away under them.
+var errUnreadable = errorf(CodeModelFile, "the model file cannot be read any more: it was cut short or its disk failed while it was in use")
+
 // contain calls f and turns a panic into an error. The stack goes to the log.
 func contain(log *slog.Logger, f func() error) (err error) {
 	defer func() {
@@ -293,7 +296,7 @@ func contain(log *slog.Logger, f func() error) (err error) {
 		}
 		log.Error("panic", "value", p, "stack", string(debug.Stack()))
 		if _, fault := p.(interface{ Addr() uintptr }); fault {
-			err = errorf(CodeModelFile, "the model file cannot be read any more: it was cut short or its disk failed while it was in use")
+			err = errUnreadable
 			return
 		}
 		err = errorf(CodeInternal, "internal error: %v", p)

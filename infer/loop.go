@@ -2,6 +2,7 @@ package infer
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -221,8 +222,12 @@ func (l *loop) restart(e *Error) {
 	}
 	s := l.sources.retain(l.resident.source)
 	defer l.sources.release(s)
+	if e.Code == CodeModelFile {
+		l.sources.forget(s)
+		s.lost = e
+	}
 	// The status changes before the answers end, so that who sees them end sees why.
-	if l.failures++; l.failures > 1 {
+	if l.failures++; l.failures > 1 || s.lost != nil {
 		l.giveUp(s, e)
 		l.unload(e)
 		return
@@ -250,5 +255,8 @@ func (l *loop) waitingFor(s *source) (list []*answer) {
 }
 
 func deviceError(err error) *Error {
+	if errors.Is(err, device.ErrUnreadable) {
+		return errUnreadable
+	}
 	return errorf(CodeDevice, "the device failed: %s", err)
 }

@@ -50,6 +50,9 @@ func (l *loop) bring(s *source) {
 	l.board.loading(s)
 	var r *resident
 	err := contain(l.options.Logger, func() (err error) {
+		if s.lost != nil {
+			return s.lost
+		}
 		r, err = l.open(s)
 		return err
 	})

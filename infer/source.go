@@ -32,6 +32,8 @@ type source struct {
 
 	hash string // of the file's header and size
 
+	lost *Error // parts of the file were gone when they were read; belongs to the loop
+
 	users int           // guarded by sources.mu
 	ready chan struct{} // closed when it is opened, or err says why it cannot be
 	err   error
@@ -110,10 +112,21 @@ func (l *sources) release(s *source) {
 	if s.users--; s.users > 0 {
 		return
 	}
-	maps.DeleteFunc(l.open, func(_ string, other *source) bool { return other == s })
+	l.withdraw(s)
 	if s.file != nil {
 		s.file.Close()
 	}
+}
+
+// forget lets the next one who asks for the model of s open its file anew.
+func (l *sources) forget(s *source) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.withdraw(s)
+}
+
+func (l *sources) withdraw(s *source) {
+	maps.DeleteFunc(l.open, func(_ string, other *source) bool { return other == s })
 }
 
 func (s *source) read(c Catalog) (err error) {

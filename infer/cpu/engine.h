@@ -160,8 +160,9 @@ struct engine;
 // Starts threads-1 workers. NULL if path is unknown or a thread cannot be started.
 struct engine *engine_open(const char *path, int threads);
 
-// Replays program p for one batch; the arrays are those of struct batch.
-void engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
+// Replays program p for one batch; the arrays are those of struct batch. 0: memory of
+// the program is gone, see fault.h, and nothing that the run wrote can be used.
+int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
                 const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, const int32_t *tables,
                 const int32_t *table_at);
 

@@ -134,9 +134,11 @@ struct pool *pool_open(int threads)
 		pool_close(p);
 		return NULL;
 	}
-	// The host program's signals are for its own threads.
+	// The host program's signals are for its own threads, but faults are for the thread
+	// that makes them.
 	sigset_t all, before;
 	sigfillset(&all);
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	while (p->started < threads - 1) {
 		struct worker *w = &p->workers[p->started];

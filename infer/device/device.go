@@ -15,7 +15,11 @@
 // A device is used by one goroutine at a time.
 package device
 
-import "m40-llm/infer/gguf"
+import (
+	"errors"
+
+	"m40-llm/infer/gguf"
+)
 
 // BlockSize is the number of positions in one KV cache block.
 const BlockSize = 32
@@ -91,6 +95,10 @@ type Device interface {
 	// Close frees everything the device owns.
 	Close() error
 }
+
+// ErrUnreadable is wrapped by the error of a Run that found data of an Upload gone: a
+// mapped model file was cut short, or its disk failed. The file must be opened anew.
+var ErrUnreadable = errors.New("the weights cannot be read any more")
 
 // Executable is a compiled program.
 type Executable interface {

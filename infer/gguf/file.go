@@ -37,8 +37,8 @@ type File struct {
 }
 
 // Open maps the file at path. Only a regular file will do, directly or behind a
-// symbolic link. Its bytes are read when they are used: whoever truncates the file
-// meanwhile kills the process, so model files must be replaced, not rewritten.
+// symbolic link. Its bytes are read when they are used: if the file is cut short
+// meanwhile, reading it faults. Model files should be replaced, not rewritten.
 func Open(path string) (*File, error) {
 	data, err := mapFile(path)
 	if err != nil {
