@@ -107,7 +107,7 @@ func checkTypes(tensors []gguf.Tensor, types []gguf.Type) error {
 			for _, known := range types {
 				names = append(names, known.String())
 			}
-			return fmt.Errorf("has weights in %s, and only %s are supported; get the model in one of these formats", t.Type, strings.Join(names, ", "))
+			return fmt.Errorf("tensor %q has weights in %s, and only %s are supported; get the model in one of these formats", t.Name, t.Type, strings.Join(names, ", "))
 		}
 	}
 	return nil

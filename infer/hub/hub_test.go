@@ -293,7 +293,7 @@ func TestInfo(t *testing.T) {
 	t.Run("weights in a format that nothing computes with are the reason", func(t *testing.T) {
 		h := hub.New(hub.Options{Dir: dir, Types: []gguf.Type{gguf.F32, gguf.F16}})
 		for _, m := range models(t, h) {
-			if m.Name == "good" && m.Error != "has weights in Q8_0, and only F32, F16 are supported; get the model in one of these formats" {
+			if m.Name == "good" && m.Error != `tensor "token_embd.weight" has weights in Q8_0, and only F32, F16 are supported; get the model in one of these formats` {
 				t.Errorf("the reason is %q", m.Error)
 			}
 		}
