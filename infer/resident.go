@@ -2,6 +2,7 @@ package infer
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"m40-llm/infer/device"
@@ -62,7 +63,11 @@ func (l *loop) bring(s *source) {
 	}
 	if err != nil {
 		e := asError(CodeModelFile, err)
-		l.options.Logger.Error("model not loaded", "model", s.info.Name, "code", e.Code, "error", e.Message)
+		level := slog.LevelError
+		if e.Code == CodeClosed {
+			level = slog.LevelInfo // a stop is no failure
+		}
+		l.options.Logger.Log(l.ctx, level, "model not loaded", "model", s.info.Name, "code", e.Code, "error", e.Message)
 		l.giveUp(s, e)
 		return
 	}
