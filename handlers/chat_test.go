@@ -281,7 +281,7 @@ func TestChat_RefusedFields(t *testing.T) {
 		{"NaN", chatBody(`"temperature":NaN`), "temperature", "finite numbers only"},
 		{"Infinity", chatBody(`"top_p":Infinity`), "top_p", "finite numbers only"},
 		{"a temperature below 0", chatBody(`"temperature":-0.1`), "temperature", "from 0"},
-		{"a temperature too large for a number", chatBody(`"temperature":1e999`), "temperature", "1e999"},
+		{"a temperature too large for a number", chatBody(`"temperature":1e999`), "temperature", "must be a number, not 1e999"},
 		{"top_p above 1", chatBody(`"top_p":1.01`), "top_p", "from 0 to 1"},
 		{"a negative min_p", chatBody(`"min_p":-1`), "min_p", "from 0 to 1"},
 		{"typical_p above 1", chatBody(`"typical_p":2`), "typical_p", "from 0 to 1"},

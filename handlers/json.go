@@ -105,7 +105,7 @@ func valueName(value string) string {
 	case "bool":
 		return "true or false"
 	}
-	return shorten(value) // "number 1e999"
+	return shorten(strings.TrimPrefix(value, "number ")) // one that does not fit, such as 1e999
 }
 
 func kindName(t reflect.Type) string {

@@ -121,8 +121,12 @@ func (f *Flags) failed(t *Terminal, err error) error {
 		f.printHelp(t.Out)
 		return ErrHelp
 	}
-	return Usagef("%v; see m40-llm %s -h", err, f.command)
+	return Usagef("%s; see m40-llm %s -h", strings.TrimSuffix(err.Error(), parseError), f.command)
 }
+
+// parseError is what package flag says of a value that is no number, or neither true
+// nor false. It tells a person nothing.
+const parseError = ": parse error"
 
 func (f *Flags) readEnv(t *Terminal) error {
 	for _, d := range f.order {
@@ -132,7 +136,7 @@ func (f *Flags) readEnv(t *Terminal) error {
 			continue
 		}
 		if err := f.set.Set(d.name, value); err != nil {
-			return Usagef("invalid value %q in the environment variable %s: %v", value, name, err)
+			return Usagef("invalid value %q in the environment variable %s%s", value, name, strings.TrimSuffix(": "+err.Error(), parseError))
 		}
 	}
 	return nil

@@ -61,15 +61,16 @@ func TestFlags(t *testing.T) {
 		want string
 	}{
 		{"an unknown flag is wrong usage", nil, []string{"--nmae", "x"}, "-nmae; see m40-llm test -h"},
-		{"a number that is none is wrong usage", nil, []string{"--temp", "hot"}, `"hot" for flag -temp`},
+		{"a number that is none is wrong usage", nil, []string{"--temp", "hot"}, `invalid value "hot" for flag -temp; see m40-llm test -h`},
 		{"a flag without its value is wrong usage", nil, []string{"--name"}, "needs an argument: -name"},
 		{"an argument too many is wrong usage", nil, []string{"a", "b"}, `"b" is one argument too many`},
 		{"a wrong value in the environment names the variable", map[string]string{"M40_LLM_TEMP": "hot"}, nil, `"hot" in the environment variable M40_LLM_TEMP`},
+		{"a number that is too large says so", nil, []string{"--max-tokens", "99999999999999999999"}, "value out of range"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, _, err := parse(c.env, 1, c.args...)
 			var usage *UsageError
-			if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "parse error") {
 				t.Errorf("got %v, want one line with %q", err, c.want)
 			}
 		})

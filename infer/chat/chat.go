@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -171,6 +172,9 @@ func (t *Template) RenderJSON(ctx context.Context, request []byte, o Options) (P
 func (t *Template) renderJSON(ctx context.Context, request []byte, o Options, l limits, clock func() time.Time) (Prompt, error) {
 	v, err := decodeJSON(request)
 	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the JSON ends too early")
+		}
 		return nil, fmt.Errorf("template request: %w", err)
 	}
 	given, ok := v.(*dict)
