@@ -224,6 +224,19 @@ func TestCompletions_RefusedFields(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a token that the model has not is the prompt's", func(t *testing.T) {
+		engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+			return func(yield func(infer.Event, error) bool) {
+				yield(infer.Event{}, &infer.Error{Code: infer.CodeInvalid, Param: "tokens", Message: "tokens: number 1 is 9"})
+			}
+		}}
+		for _, body := range []string{`{"prompt":[9]}`, `{"prompt":[9],"stream":true}`} {
+			e := parseError(t, post(t, server(t, engine), "/v1/completions", body))
+			if e.Param == nil || *e.Param != "prompt" || e.Message != "prompt, tokens: number 1 is 9" {
+				t.Errorf("%s: got %+v", body, e)
+			}
+		}
+	})
 	for _, body := range []string{`{"prompt":"a","best_of":2,"n":2}`, `{"prompt":"a","suffix":""}`, `{"prompt":"a","suffix":null,"best_of":null}`} {
 		if got := post(t, server(t, &fakeEngine{}), "/v1/completions", body); got.status != http.StatusOK {
 			t.Errorf("%s: got %d: %s", body, got.status, got.body)

@@ -16,6 +16,11 @@ const (
 	chatBodyLimit    = 8 << 20
 )
 
+// discardLimit is the size up to which a body that is too large is still taken in: most
+// clients read no answer before they have sent everything, and would see a broken
+// connection instead.
+const discardLimit = 32 << 20
+
 var bodyLimits = map[string]int64{
 	"/v1/chat/completions": chatBodyLimit,
 	"/chat/completions":    chatBodyLimit,
@@ -38,12 +43,15 @@ func (h *Handlers) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 		if !ok {
 			limit = defaultBodyLimit
 		}
-		if r.ContentLength > limit {
-			return &http.MaxBytesError{Limit: limit}
-		}
 		if r.Body != nil && r.Body != http.NoBody {
 			body := &patientBody{ReadCloser: r.Body, control: http.NewResponseController(c.Response()), patience: h.BodyTimeout}
 			body.extendDeadline() // the server reads on where a handler stops
+			if r.ContentLength > limit {
+				if r.ContentLength <= discardLimit && r.Header.Get("Expect") == "" {
+					io.Copy(io.Discard, body)
+				}
+				return &http.MaxBytesError{Limit: limit}
+			}
 			r.Body = http.MaxBytesReader(c.Response(), body, limit)
 		}
 		return next(c)

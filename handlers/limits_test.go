@@ -55,6 +55,28 @@ func TestBody_Limits(t *testing.T) {
 	}
 }
 
+func TestBody_AClientThatSendsEverythingFirstLearnsThatItIsTooMuch(t *testing.T) {
+	s := server(t, &fakeEngine{})
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const size = 24 << 20 // more than lies in the buffers of a connection
+	fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n", s.Listener.Addr(), size)
+	if _, err := conn.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("got %d", response.StatusCode)
+	}
+}
+
 func TestBody_Depth(t *testing.T) {
 	nest := func(n int) string {
 		return `{"content":"a","x":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + `}`

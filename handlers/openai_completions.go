@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -34,7 +35,8 @@ type completionPrompt struct {
 }
 
 // completions answers POST /v1/completions.
-func (h *Handlers) completions(c echo.Context) error {
+func (h *Handlers) completions(c echo.Context) (err error) {
+	defer func() { err = aboutPrompt(err) }()
 	var body completionRequest
 	if err := readJSON(c, &body); err != nil {
 		return err
@@ -51,6 +53,17 @@ func (h *Handlers) completions(c echo.Context) error {
 		return err
 	}
 	return c.JSON(http.StatusOK, job.response(answers))
+}
+
+// aboutPrompt names the field prompt where the engine names the tokens in it.
+func aboutPrompt(err error) error {
+	e, ok := errors.AsType[*infer.Error](err)
+	if !ok || e.Param != "tokens" {
+		return err
+	}
+	named := *e
+	named.Param, named.Message = "prompt", "prompt, "+e.Message
+	return &named
 }
 
 // completionJob is a request understood: prompt p has the answers p*n to p*n+n-1.
