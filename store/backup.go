@@ -210,6 +210,9 @@ func Restore(ctx context.Context, opt Options, backup string) (replaced string, 
 	if err := errors.Join(err, db.Close()); err != nil {
 		return "", explain(err, backup)
 	}
+	if version == 0 {
+		return "", fmt.Errorf("the backup %q is empty", backup)
+	}
 	if err := s.verify(ctx, temporary, version); err != nil {
 		return "", err
 	}

@@ -223,12 +223,16 @@ func TestCancelledCall_ChangesNothing(t *testing.T) {
 // future is what a newer program has: the migrations of today and those given.
 func future(t *testing.T, sql ...string) []migrations.Migration {
 	t.Helper()
-	all := must[[]migrations.Migration](t)(migrations.All())
+	return must[[]migrations.Migration](t)(futureMigrations(sql...))
+}
+
+func futureMigrations(sql ...string) ([]migrations.Migration, error) {
+	all, err := migrations.All()
 	for _, text := range sql {
 		n := len(all) + 1
 		all = append(all, migrations.New(n, fmt.Sprintf("%04d_future.sql", n), text))
 	}
-	return all
+	return all, err
 }
 
 func TestOpen_LeavesANewerDatabaseAlone(t *testing.T) {
@@ -236,8 +240,7 @@ func TestOpen_LeavesANewerDatabaseAlone(t *testing.T) {
 	s := mustOpen(t, opt)
 	talk(t, s, "x", "hello", "hi")
 	mustDo(t, s.Close())
-	opt.migrations = future(t, `CREATE TABLE later (x) STRICT`, `ALTER TABLE presets ADD COLUMN more TEXT`)
-	opt.migrations[len(opt.migrations)-2].SQL = `CREATE TABLE later (x INTEGER) STRICT`
+	opt.migrations = future(t, `CREATE TABLE later (x INTEGER) STRICT`, `ALTER TABLE presets ADD COLUMN more TEXT`)
 	newer := mustOpen(t, opt)
 	must[Message](t)(newer.AddMessage(ctx, me, "x", NewMessage{Role: RoleUser, Text: "more"}))
 	backups := must[[]Backup](t)(newer.Backups())
