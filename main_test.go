@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -277,6 +279,61 @@ func TestServe(t *testing.T) {
 		signals <- syscall.SIGTERM
 		if got := <-code; got != cli.ExitOK {
 			t.Errorf("code %d", got)
+		}
+	})
+}
+
+// TestModelCommands pulls a model from a registry on this machine, shows, uses and
+// removes it.
+func TestModelCommands(t *testing.T) {
+	data := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})
+	sum := fmt.Sprintf("%x", sha256.Sum256(data))
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v2/org/repo/manifests/latest", "/v2/org/repo/manifests/Q8_0":
+			fmt.Fprintf(w, `{"schemaVersion":2,"ggufFile":{"rfilename":"tiny-Q8_0.gguf","size":%d,"lfs":{"sha256":%q}}}`, len(data), sum)
+		case "/org/repo/resolve/main/tiny-Q8_0.gguf":
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer registry.Close()
+	dir := filepath.Join(t.TempDir(), "models")
+	env := map[string]string{"HF_ENDPOINT": registry.URL, "M40_LLM_MODELS": dir}
+	path := filepath.Join(dir, "org", "repo", "tiny-Q8_0.gguf")
+	for _, c := range []struct {
+		name string
+		args string // divided at spaces
+		want result // out and errs: parts that must be there
+	}{
+		{"a pull prints by what name the model is asked for", "pull org/repo", result{0, "tiny-Q8_0\n", "org/repo/tiny-Q8_0.gguf, "}},
+		{"a second pull finds it there", "pull hf.co/org/repo:Q8_0", result{0, "tiny-Q8_0\n", "done"}},
+		{"the list has it", "list", result{0, "tiny-Q8_0", ""}},
+		{"it can be shown", "show tiny-Q8_0", result{0, path, ""}},
+		{"it can be shown by its path, as JSON", "show --json " + path, result{0, `"architecture": "llama"`, ""}},
+		{"it answers", "run tiny-Q8_0 hi --max-tokens 3", result{0, "\n", ""}},
+		{"it can be removed", "rm tiny-Q8_0", result{0, "removed org/repo/tiny-Q8_0 (", ""}},
+		{"then it is gone", "show tiny-Q8_0", result{1, "", "there is no model called"}},
+		{"a repository that is not there is an error", "pull org/none", result{1, "", "there is no repository org/none"}},
+		{"a name of the Ollama library is wrong usage and says what to do", "pull mistral", result{2, "", "take the model from Hugging Face as org/repo:quant"}},
+		{"pull takes a name", "pull", result{2, "", "say what to pull"}},
+		{"show takes a name", "show", result{2, "", "say which model"}},
+		{"rm takes a name", "rm --yes", result{2, "", "say which model"}},
+		{"the built-in model can be shown", "show guide", result{0, "built in", ""}},
+		{"the built-in model cannot be removed", "rm --yes guide", result{1, "", "built into the program"}},
+		{"a file outside of the models folder cannot be removed", "rm " + tinyModel(t), result{1, "", "there is no model called"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := execute(t, env, "", strings.Fields(c.args)...)
+			if got.code != c.want.code || !strings.Contains(got.out, c.want.out) || !strings.Contains(got.errs, c.want.errs) || c.want.errs == "" && got.errs != "" {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+	t.Run("an endpoint that is none is wrong usage", func(t *testing.T) {
+		if got := execute(t, map[string]string{"HF_ENDPOINT": "nonsense"}, "", "pull", "org/repo"); got.code != 2 || !strings.Contains(got.errs, "HF_ENDPOINT") {
+			t.Errorf("got %+v", got)
 		}
 	})
 }

@@ -58,7 +58,7 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	fmt.Fprint(w, "\n")
 	fmt.Fprintln(table, "KEY\tVALUE")
 	for _, m := range d.Metadata {
-		row(m.Key, m.Value)
+		fmt.Fprintf(table, "%s\t%s\n", Line(m.Key), Line(m.Value))
 	}
 	return table.Flush()
 }

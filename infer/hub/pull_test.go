@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -109,6 +110,26 @@ func TestFaults(t *testing.T) {
 					http.NewResponseController(w).Flush()
 					hang(r)
 					return true
+				}
+			},
+		},
+		{
+			name:  "a server that is slow and not silent is left alone",
+			stall: 2 * time.Second,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+					for piece := range slices.Chunk(data, len(data)/12) {
+						time.Sleep(200 * time.Millisecond)
+						w.Write(piece)
+						http.NewResponseController(w).Flush()
+					}
+					return true
+				}
+			},
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				if len(f.asked("cdn")) != 1 {
+					t.Error("it was asked again")
 				}
 			},
 		},
@@ -297,6 +318,11 @@ func TestFaults(t *testing.T) {
 				}
 			},
 			err: "redirects more than 5 times",
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				if n := len(f.asked("cdn")); n != 5 { // the registry's own redirect is the first
+					t.Errorf("the storage was asked %d times", n)
+				}
+			},
 		},
 		{name: "a redirect into a private network is refused", setup: redirect("http://10.0.0.1/model.gguf"), err: "does not begin with https://"},
 		{name: "a redirect into a private network over TLS is refused", setup: redirect("https://10.0.0.1/model.gguf"), err: "not on the public internet"},
@@ -589,7 +615,17 @@ func TestFaults(t *testing.T) {
 			err:   "no valid model file",
 		},
 
-		{name: "an address of a file gives the file", pull: "CDN/" + modelFile},
+		{
+			name: "an address of a file gives the file, and its host does not get the token",
+			pull: "CDN/" + modelFile,
+			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+				for _, r := range f.asked("cdn") {
+					if r.header.Get("Authorization") != "" {
+						t.Error("the host got the token")
+					}
+				}
+			},
+		},
 		{name: "an address of the registry's own kind is checked by the digest that it announces", pull: "API/org/repo/resolve/main/" + modelFile},
 		{
 			name: "a digest that an address announces is believed more than the bytes",
@@ -601,6 +637,17 @@ func TestFaults(t *testing.T) {
 				}
 			},
 			err: "SHA-256",
+		},
+		{
+			name: "an address whose hosts do not agree on the size is refused",
+			pull: "API/org/repo/resolve/main/" + modelFile,
+			setup: func(f *fakeRegistry) {
+				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					serve(w, r, data[:half], "")
+					return true
+				}
+			},
+			err: "announced",
 		},
 		{
 			name: "an address that is cut goes on where it was cut",
@@ -1026,6 +1073,46 @@ func TestResume(t *testing.T) {
 		}
 		checkLoadable(t, p.dir, wanted)
 	})
+	for _, c := range []struct {
+		name string
+		data []byte
+		err  string
+	}{
+		{"a pull that was stopped before the last step needs no download", wanted, ""},
+		{"a pull that was stopped before the last step is judged all the same", mixed, "has weights in F16"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newRegistry(t, map[string][]byte{modelFile: c.data}, modelFile)
+			p := newPuller(t, t.TempDir(), f.api.URL)
+			d, err := p.Resolve(t.Context(), "org/repo:Q8_0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			part := writePartial(t, p.dir, d, c.data)
+			part.close()
+			_, err = p.Pull(t.Context(), d, false, nil)
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || checkLoadable(t, p.dir, c.data) != (c.err == "") {
+				t.Errorf("got %v", err)
+			}
+			if len(f.asked("cdn")) > 0 {
+				t.Error("it was downloaded again")
+			}
+		})
+	}
+	t.Run("starting anew forgets the journal first", func(t *testing.T) {
+		d := infer.Download{File: "org/repo/" + modelFile, Size: int64(len(wanted)), SHA256: sum(wanted)}
+		part := writePartial(t, t.TempDir(), d, wanted[:half])
+		defer part.close()
+		if j := readJournal(part.root, d.File); j.Offset != int64(half) || !j.resumes(d) {
+			t.Fatalf("the journal is %+v", j)
+		}
+		if err := part.reset(); err != nil {
+			t.Fatal(err)
+		}
+		if j := readJournal(part.root, d.File); j != (journal{}) || part.offset != 0 || part.sum() != sum(nil) {
+			t.Errorf("the journal is %+v, the offset %d", j, part.offset)
+		}
+	})
 	t.Run("a stopped pull can be removed", func(t *testing.T) {
 		f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
 		p := begun(t, f, "org/repo:Q8_0")
@@ -1040,6 +1127,30 @@ func TestResume(t *testing.T) {
 			t.Errorf("left behind: %v", entries)
 		}
 	})
+}
+
+// writePartial leaves data as what a stopped pull of d has.
+func writePartial(t *testing.T, dir string, d infer.Download, data []byte) *partial {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	part, err := openPartial(root, d, time.Now)
+	if err == nil {
+		err = part.resume(t.Context(), nil)
+	}
+	if err == nil {
+		_, err = part.Write(data)
+	}
+	if err == nil {
+		err = part.save()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return part
 }
 
 // alwaysLater returns a clock that goes on by minutes.
@@ -1148,7 +1259,7 @@ func TestEncryption(t *testing.T) {
 // TestAddresses tries which addresses connections are made to.
 func TestAddresses(t *testing.T) {
 	for ip, public := range map[string]bool{
-		"8.8.8.8:443": true, "104.16.0.1:443": true, "[2606:4700::1]:443": true, "[64:ff9b::808:808]:443": true,
+		"8.8.8.8:443": true, "104.16.0.1:443": true, "[2606:4700::1]:443": true, "[::ffff:8.8.8.8]:443": true, "[64:ff9b::808:808]:443": true,
 		"127.0.0.1:443": false, "10.1.2.3:443": false, "172.16.0.1:443": false, "172.31.255.255:1": false, "192.168.0.1:80": false,
 		"169.254.169.254:80": false, "100.64.0.1:1": false, "0.0.0.0:1": false, "224.0.0.1:1": false, "255.255.255.255:1": false, "198.18.0.1:1": false,
 		"[::1]:443": false, "[::]:1": false, "[fe80::1%eth0]:1": false, "[fc00::1]:1": false, "[fd12::1]:1": false, "[ff02::1]:1": false,
