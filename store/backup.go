@@ -198,7 +198,13 @@ func Restore(ctx context.Context, opt Options, backup string) (replaced string, 
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, l.release()) }()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.abandon())
+			return
+		}
+		err = l.release() // what is in place now was checked
+	}()
 	s := &Store{opt: opt, lock: l}
 	temporary := opt.Path + ".restoring"
 	defer os.Remove(temporary)

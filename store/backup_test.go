@@ -117,6 +117,20 @@ func TestRestore_ReplacesADamagedDatabase(t *testing.T) {
 	if !errors.As(err, &corrupt) || corrupt.Backup != b.Path || !strings.Contains(err.Error(), b.Path) {
 		t.Fatalf("opened: %v", err)
 	}
+	t.Run("a crash is not forgotten by a start that fails", func(t *testing.T) {
+		mustDo(t, os.WriteFile(opt.Path+".lock", []byte("1\n"), 0o600))
+		for range 2 {
+			if _, err := Open(ctx, opt); !errors.As(err, &corrupt) {
+				t.Fatalf("opened: %v", err)
+			}
+			if _, err := Restore(ctx, opt, opt.Path); err == nil {
+				t.Fatal("restored from the damaged database")
+			}
+			if size(opt.Path+".lock") == 0 {
+				t.Fatal("the lock file says that the last stop was clean")
+			}
+		}
+	})
 	for range 2 { // the second time there is something to keep as well
 		replaced := must[string](t)(Restore(ctx, opt, b.Path))
 		if replaced == "" || size(replaced) == 0 {

@@ -57,6 +57,15 @@ func (l *lock) write(text string) error {
 	return err
 }
 
+// release gives the lock back after a clean stop.
 func (l *lock) release() error {
 	return errors.Join(l.write(""), l.file.Close())
+}
+
+// abandon gives the lock back with nothing done: a crash that was noticed stays noted.
+func (l *lock) abandon() error {
+	if l.unclean {
+		return l.file.Close()
+	}
+	return l.release()
 }

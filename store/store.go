@@ -81,7 +81,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	}
 	s := &Store{opt: opt, lock: l}
 	if err := s.open(ctx); err != nil {
-		return nil, errors.Join(explain(err, opt.Path), s.shut())
+		return nil, errors.Join(explain(err, opt.Path), s.shutPools(), l.abandon())
 	}
 	return s, nil
 }
@@ -154,18 +154,18 @@ func (s *Store) Close() error {
 	if s.closed {
 		return nil
 	}
-	return s.shut()
+	s.closed = true
+	return errors.Join(s.shutPools(), s.lock.release())
 }
 
-func (s *Store) shut() error {
-	s.closed = true
+func (s *Store) shutPools() error {
 	var errs []error
 	for _, db := range []*sql.DB{s.readers, s.writer} { // the last to close empties the log
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
 	}
-	return errors.Join(append(errs, s.lock.release())...)
+	return errors.Join(errs...)
 }
 
 // The driver sets the pragmas of a DSN on each connection it makes, before the first
@@ -271,10 +271,7 @@ func prepareDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("failed to make the data folder %q: %w", dir, err)
-		}
-		return syncDir(filepath.Dir(dir))
+		return makeDir(dir)
 	case err != nil:
 		return fmt.Errorf("failed to look at the data folder %q: %w", dir, err)
 	case !info.IsDir():
@@ -283,6 +280,20 @@ func prepareDir(dir string) error {
 		return fmt.Errorf("others may write in the data folder %q (mode %04o); run chmod go-w on it", dir, info.Mode().Perm())
 	}
 	return nil
+}
+
+// makeDir makes a folder with its parents such that they are there after a power cut.
+func makeDir(dir string) error {
+	parent := filepath.Dir(dir)
+	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
+		if err := makeDir(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("failed to make the data folder %q: %w", dir, err)
+	}
+	return syncDir(parent)
 }
 
 // createFile makes an empty database that only its owner may read. SQLite gives the
