@@ -122,6 +122,9 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 	}
 }
 
+// most bounds threads and parallel answers: beyond it lies no speed, only memory.
+const most = 1024
+
 // open starts an engine with the model that the command line calls model.
 func (f engineFlags) open(t *cli.Terminal, model string, parallel int, logger *slog.Logger) (*infer.Engine, string, error) {
 	openDevice := func() (device.Device, error) { return cpu.Open(*f.threads) }
@@ -138,6 +141,8 @@ func (f engineFlags) open(t *cli.Terminal, model string, parallel int, logger *s
 		return nil, "", cli.Usagef("--kv %q is none of f16 and f32", *f.kv)
 	case *f.threads < 0 || *f.ctx < 0 || parallel < 0:
 		return nil, "", cli.Usagef("--threads, --ctx and --parallel cannot be negative")
+	case *f.threads > most || parallel > most:
+		return nil, "", cli.Usagef("--threads and --parallel are %d at most", most)
 	}
 	catalog, err := f.catalog(t, types)
 	if err != nil {
@@ -188,6 +193,9 @@ commands (m40-llm COMMAND -h explains each):
 	}
 	if *lan && !f.Given("addr") {
 		*addr = ":8080"
+	}
+	if err := cli.CheckNames(*allowHost, *corsOrigin); err != nil {
+		return err
 	}
 	listenAddr, err := cli.ListenAddr(*addr, *lan, *apiKey)
 	if err != nil {
@@ -461,7 +469,7 @@ func template(ctx context.Context, t *cli.Terminal, args []string) error {
 	}
 	var parsed *chat.Template
 	switch {
-	case *source != "" && *model != "":
+	case *source != "" && *model != "" && *model != t.Env(cli.EnvName("model")): // which is for other commands
 		return cli.Usagef("--model and --template exclude each other")
 	case *source != "":
 		text, err := os.ReadFile(*source)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -37,6 +38,19 @@ func ListenAddr(addr string, lan bool, apiKey string) (string, error) {
 		return "", Usagef("--addr %s lets other machines in: add --lan and --api-key K, or listen on 127.0.0.1", addr)
 	}
 	return net.JoinHostPort(host, port), nil
+}
+
+// CheckNames refuses values of --allow-host and --cors-origin that no request can match.
+func CheckNames(hosts []string, origin string) error {
+	for _, host := range hosts {
+		if u, err := url.Parse("//" + host); err != nil || u.Host != host || u.Hostname() == "" || strings.Contains(host, "*") {
+			return Usagef("--allow-host %q is not a host name, such as llm.example.org or llm.example.org:443", host)
+		}
+	}
+	if u, err := url.Parse(origin); origin != "" && (err != nil || u.Hostname() == "" || origin != u.Scheme+"://"+u.Host || u.Scheme != "http" && u.Scheme != "https") {
+		return Usagef("--cors-origin %q is not the origin of a page, such as https://example.org", origin)
+	}
+	return nil
 }
 
 func isLoopback(host string) bool {

@@ -50,6 +50,37 @@ func TestListenAddr(t *testing.T) {
 	}
 }
 
+func TestCheckNames(t *testing.T) {
+	for _, c := range []struct {
+		name, host, origin string
+		says               string // of the error; empty: none
+	}{
+		{"nothing at all will do", "", "", ""},
+		{"a name will do", "llm.example.org", "", ""},
+		{"a name with a port will do", "llm.example.org:443", "", ""},
+		{"an IPv6 address will do", "[fd00::1]:8080", "", ""},
+		{"an address of a page is no host", "https://llm.example.org", "", "--allow-host"},
+		{"a pattern is no host", "*.example.org", "", "--allow-host"},
+		{"an origin will do", "", "https://example.org:8443", ""},
+		{"a bare name is no origin", "", "example.org", "--cors-origin"},
+		{"any origin is none", "", "*", "--cors-origin"},
+		{"an origin has no path", "", "https://example.org/", "--cors-origin"},
+		{"a file is no origin", "", "file:///index.html", "--cors-origin"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var hosts []string
+			if c.host != "" {
+				hosts = []string{c.host}
+			}
+			err := CheckNames(hosts, c.origin)
+			var usage *UsageError
+			if c.says == "" && err != nil || c.says != "" && (!errors.As(err, &usage) || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 // server runs Serve with handler and returns its address, its signals, and its result.
 func server(t *testing.T, handler http.Handler, stop func()) (url string, signals chan<- os.Signal, result <-chan error) {
 	t.Helper()
