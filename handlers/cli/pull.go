@@ -57,14 +57,18 @@ func Pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 }
 
 func pull(ctx context.Context, t *Terminal, from Downloader, name string, force bool) (infer.ModelInfo, error) {
+	bar := &progressBar{w: t.Err, redraw: IsTerminal(t.Err)}
+	if bar.redraw {
+		bar.show(infer.DownloadProgress{Phase: infer.PhaseResolving})
+	}
 	d, err := from.Resolve(ctx, name)
+	bar.erase()
 	if err != nil {
 		return infer.ModelInfo{}, err
 	}
 	if d.Problem == "" || force {
 		describeDownload(t.Err, d)
 	}
-	bar := &progressBar{w: t.Err, redraw: IsTerminal(t.Err)}
 	info, err := from.Pull(ctx, d, force, bar.show)
 	bar.end()
 	return info, err
@@ -126,7 +130,18 @@ func (b *progressBar) end() {
 	}
 }
 
+// erase removes the line that is drawn.
+func (b *progressBar) erase() {
+	if b.open {
+		fmt.Fprint(b.w, "\r\x1b[K")
+		b.open = false
+	}
+}
+
 func progressLine(p infer.DownloadProgress) string {
+	if p.Phase == infer.PhaseResolving {
+		return "looking it up"
+	}
 	line := fmt.Sprintf("%-11s %3d%%  %s of %s", p.Phase, p.Done*100/max(p.Total, 1), bytes(p.Done), bytes(p.Total))
 	if p.BytesPerSecond >= 1 && p.Phase != infer.PhaseDone {
 		line += fmt.Sprintf("  %s/s", bytes(int64(p.BytesPerSecond)))

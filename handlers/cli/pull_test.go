@@ -76,6 +76,12 @@ done        100%  2.0 GB of 2.0 GB
 	t.Run("at a terminal, progress is one line drawn anew", func(t *testing.T) {
 		var errs strings.Builder
 		bar := &progressBar{w: &errs, redraw: true}
+		bar.show(infer.DownloadProgress{Phase: infer.PhaseResolving})
+		bar.erase()
+		if got := errs.String(); got != "\rlooking it up\x1b[K\r\x1b[K" {
+			t.Errorf("first wrote %q", got)
+		}
+		errs.Reset()
 		steps(bar.show)
 		bar.end()
 		if got := errs.String(); strings.Count(got, "\r") != 4 || strings.Count(got, "\n") != 3 || !strings.HasSuffix(got, "2.0 GB of 2.0 GB\x1b[K\n") {

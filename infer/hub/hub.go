@@ -1,8 +1,14 @@
 // Package hub finds models: those built into the program, the *.gguf files of the
-// models folder, used where they lie, and single files that the command line names.
+// models folder, used where they lie, and single files that the command line names. Its
+// Puller downloads others into the models folder.
 //
 // A request over the network can say any name, so a name never is a path: it is looked
 // up in the list of what is there.
+//
+// A registry is as little trusted. What it says leads to public addresses over TLS only,
+// its names stay names of files inside the models folder, its answers are bounded, and
+// a file becomes a model when its digest is right and its header can be parsed, not
+// before.
 package hub
 
 import (

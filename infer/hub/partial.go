@@ -232,6 +232,20 @@ func (p *partial) save() error {
 	return nil
 }
 
+// makeRoom gives up the last bytes for a journal that found no room on a full disk. Where
+// that fails too, the journal of before stays. Only close may follow.
+func (p *partial) makeRoom() {
+	const room = 64 << 10
+	if p.offset-room <= p.saved {
+		return // the journal of before knows of nearly as much
+	}
+	if p.file.Truncate(p.offset-room) != nil || p.file.Truncate(p.want.Size) != nil {
+		return
+	}
+	p.offset -= room
+	p.save()
+}
+
 func writeSynced(root *os.Root, name string, data []byte) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -375,13 +375,17 @@ func (t *transfer) run(ctx context.Context, root *os.Root) error {
 	if err == nil {
 		return t.part.commit()
 	}
-	if bad := (*wrongFile)(nil); errors.As(err, &bad) {
-		return errors.Join(err, t.part.discard())
+	wrong := (*wrongFile)(nil)
+	if errors.As(err, &wrong) || t.part.offset == 0 { // nothing to go on from
+		if left := t.part.discard(); left != nil {
+			return fmt.Errorf("%w; and what came could not be deleted: %w", err, left)
+		}
+		return err
 	}
-	if t.part.offset == 0 {
-		return errors.Join(err, t.part.discard()) // nothing to go on from
+	if t.part.save() != nil {
+		t.part.makeRoom()
 	}
-	return errors.Join(err, t.part.save())
+	return err
 }
 
 // isHere reports whether the file is in its place already, and is the right one.

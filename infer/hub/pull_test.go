@@ -484,6 +484,7 @@ func TestFaults(t *testing.T) {
 					case 1:
 						cut(w, r, data, half)
 					case 2:
+						w.Header().Set("Etag", `"one"`)
 						w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", half-1, len(data)-1, len(data)))
 						w.WriteHeader(http.StatusPartialContent)
 						w.Write(data[half-1:])
