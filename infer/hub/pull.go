@@ -317,18 +317,17 @@ func (p *Puller) Pull(ctx context.Context, d infer.Download, force bool, progres
 		return infer.ModelInfo{}, fmt.Errorf("failed to open the models folder: %w", err)
 	}
 	defer root.Close()
-	part, err := openPartial(root, d, p.options.Now)
+	meter := newMeter(d, p.options.Now, progress)
+	here, err := isHere(ctx, root, d, meter)
+	if err == nil && !here {
+		c := p.client(n)
+		defer c.close()
+		err = (&transfer{puller: p, client: c, download: d, force: force, meter: meter}).run(ctx, root)
+	}
 	if err != nil {
 		return infer.ModelInfo{}, err
 	}
-	defer part.close()
-	c := p.client(n)
-	defer c.close()
-	t := &transfer{puller: p, client: c, part: part, download: d, force: force, meter: newMeter(d, p.options.Now, progress)}
-	if err := t.run(ctx, root); err != nil {
-		return infer.ModelInfo{}, err
-	}
-	t.meter.report(infer.PhaseDone, d.Size, "")
+	meter.report(infer.PhaseDone, d.Size, "")
 	return p.hub.at(filepath.Join(p.hub.dir, filepath.FromSlash(d.File)))
 }
 
@@ -355,13 +354,11 @@ type transfer struct {
 
 // run downloads the file and puts it in its place.
 func (t *transfer) run(ctx context.Context, root *os.Root) error {
-	same, err := t.isHere(ctx, root)
-	if err != nil {
+	var err error
+	if t.part, err = openPartial(root, t.download, t.puller.options.Now); err != nil {
 		return err
 	}
-	if same {
-		return t.part.discard()
-	}
+	defer t.part.close()
 	err = t.part.resume(ctx, func(done int64) { t.meter.report(infer.PhaseVerifying, done, "") })
 	if err == nil {
 		err = t.checkDisk()
@@ -389,8 +386,8 @@ func (t *transfer) run(ctx context.Context, root *os.Root) error {
 }
 
 // isHere reports whether the file is in its place already, and is the right one.
-func (t *transfer) isHere(ctx context.Context, root *os.Root) (bool, error) {
-	f, err := root.OpenFile(t.download.File, os.O_RDONLY|unix.O_NONBLOCK, 0)
+func isHere(ctx context.Context, root *os.Root, d infer.Download, m *meter) (bool, error) {
+	f, err := root.OpenFile(d.File, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -403,19 +400,19 @@ func (t *transfer) isHere(ctx context.Context, root *os.Root) (bool, error) {
 		return false, err
 	}
 	if !stat.Mode().IsRegular() {
-		return false, fmt.Errorf("%s is in the way: it is no regular file", t.download.File)
+		return false, fmt.Errorf("%s is in the way: it is no regular file", d.File)
 	}
-	if stat.Size() != t.download.Size {
+	if stat.Size() != d.Size {
 		return false, nil
 	}
-	if t.download.SHA256 == "" {
+	if d.SHA256 == "" {
 		return true, nil
 	}
 	h := sha256.New()
-	if err := hashFile(ctx, h, f, stat.Size(), func(done int64) { t.meter.report(infer.PhaseVerifying, done, "") }); err != nil {
+	if err := hashFile(ctx, h, f, stat.Size(), func(done int64) { m.report(infer.PhaseVerifying, done, "") }); err != nil {
 		return false, err
 	}
-	return hex.EncodeToString(h.Sum(nil)) == t.download.SHA256, nil
+	return hex.EncodeToString(h.Sum(nil)) == d.SHA256, nil
 }
 
 func (t *transfer) checkDisk() error {

@@ -442,6 +442,21 @@ func TestFaults(t *testing.T) {
 			err: "more than 100 pages",
 		},
 		{
+			name: "pages that are too long together are not read",
+			setup: func(f *fakeRegistry) {
+				f.chosen = ""
+				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.Contains(r.URL.Path, "/tree/") {
+						return false
+					}
+					w.Header().Set("Link", `<`+r.URL.String()+`>; rel="next"`)
+					fmt.Fprint(w, "["+strings.Repeat(" ", 2<<20)+"]")
+					return true
+				}
+			},
+			err: "is larger than",
+		},
+		{
 			name: "a listing that goes on at another host is refused",
 			setup: func(f *fakeRegistry) {
 				f.chosen = ""
