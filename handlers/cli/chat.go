@@ -80,6 +80,9 @@ func (c *Chat) Loop(ctx context.Context) error {
 			messages = append(asked, chat.Message{Role: "assistant", Content: text})
 		case errors.Is(err, errStopped):
 		case goesOn(err):
+			if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeContext && len(messages) > len(c.start()) {
+				err = fmt.Errorf("%w; /clear starts the chat anew", err)
+			}
 			t.Exit(err) // reports it; the question does not become part of the chat
 		default:
 			return err

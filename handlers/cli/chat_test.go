@@ -196,6 +196,26 @@ func TestLoop(t *testing.T) {
 			t.Errorf("got %v after %d questions", err, len(engine.asked))
 		}
 	})
+	t.Run("a chat that has outgrown the context says how to go on", func(t *testing.T) {
+		for in, hints := range map[string]int{"one\n": 0, "one\ntwo\nthree\n": 2} {
+			term, _, errs := terminal(in)
+			engine := says("A")
+			answer := engine.generate
+			engine.generate = func(ctx context.Context, r infer.Request, yield func(infer.Event, error) bool) {
+				if len(r.Messages) > 1 || hints == 0 {
+					yield(infer.Event{}, &infer.Error{Code: infer.CodeContext, Message: "too long"})
+					return
+				}
+				answer(ctx, r, yield)
+			}
+			if err := (&Chat{Engine: engine, Terminal: term}).Loop(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Count(errs(), "too long; /clear starts the chat anew\n"); got != hints {
+				t.Errorf("%q: %d hints, want %d: %q", in, got, hints, errs())
+			}
+		}
+	})
 	t.Run("an interrupt stops the answer and keeps the chat with what there is of it", func(t *testing.T) {
 		signals := make(chan os.Signal)
 		term, out, _ := terminal("one\ntwo\n")

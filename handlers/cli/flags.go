@@ -148,7 +148,14 @@ func EnvName(flag string) string {
 }
 
 func (f *Flags) printHelp(w io.Writer) {
-	fmt.Fprintf(w, "usage: m40-llm %s [flags] %s\n\n%s\n\nflags (each also as M40_LLM_<FLAG> in the environment):\n", f.command, f.args, f.about)
+	usage := "usage: m40-llm " + f.command
+	if len(f.order) > 0 {
+		usage += " [flags]"
+	}
+	fmt.Fprintf(w, "%s\n\n%s\n", strings.TrimSpace(usage+" "+f.args), f.about)
+	if len(f.order) > 0 {
+		fmt.Fprint(w, "\nflags (each also as M40_LLM_<FLAG> in the environment):\n")
+	}
 	for _, d := range f.order {
 		head := "--" + d.name
 		if d.value != "" {

@@ -88,6 +88,16 @@ func TestFlags(t *testing.T) {
 	})
 }
 
+func TestFlags_HelpOfACommandWithoutFlagsNamesNone(t *testing.T) {
+	term, out, _ := terminal("")
+	if _, err := NewFlags("plain", "", "Does it.").Parse(term, []string{"-h"}, 0); !errors.Is(err, ErrHelp) {
+		t.Fatal(err)
+	}
+	if want := "usage: m40-llm plain\n\nDoes it.\n"; out() != want {
+		t.Errorf("got %q, want %q", out(), want)
+	}
+}
+
 func TestExit(t *testing.T) {
 	for _, c := range []struct {
 		name string
