@@ -97,13 +97,6 @@ func BenchmarkStore(b *testing.B) {
 			return s.Erase(ctx, me, "erased")
 		}},
 		{"check", func() error { return second(check(ctx, s.readers)) }},
-		{"close and open", func() error {
-			if err := s.Close(); err != nil {
-				return err
-			}
-			s, err = Open(ctx, s.opt)
-			return err
-		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			worst := time.Duration(0)
@@ -117,5 +110,31 @@ func BenchmarkStore(b *testing.B) {
 			b.ReportMetric(float64(worst.Microseconds())/1000, "worst-ms")
 		})
 	}
+	b.Run("save a progress while a backup runs", func(b *testing.B) {
+		copied := make(chan error, 1)
+		go func() { copied <- second(s.Backup(ctx)) }()
+		worst := time.Duration(0)
+		for b.Loop() {
+			began := time.Now()
+			if err := second(s.SaveProgress(ctx, running[:1])); err != nil {
+				b.Fatal(err)
+			}
+			worst = max(worst, time.Since(began))
+		}
+		b.ReportMetric(float64(worst.Microseconds())/1000, "worst-ms")
+		if err := <-copied; err != nil {
+			b.Fatal(err)
+		}
+	})
+	b.Run("close and open", func(b *testing.B) {
+		for b.Loop() {
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+			if s, err = Open(ctx, s.opt); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	s.Close()
 }

@@ -226,6 +226,15 @@ func TestOwners(t *testing.T) {
 		{"an answer to a message of another conversation", func() error { _, err := s.AddAnswer(ctx, me, "mine", NewAnswer{Parent: own.ID}); return err }},
 		{"an answer to a message of another owner", func() error { _, err := s.AddAnswer(ctx, me, "mine", NewAnswer{Parent: foreign.ID}); return err }},
 		{"a page before a message of another owner", func() error { _, err := s.Page(ctx, me, "mine", foreign.ID, 0); return err }},
+		{"a message read through another conversation", func() error { _, err := s.Message(ctx, me, "mine", own.ID); return err }},
+		{"tokens read through another conversation", func() error { _, err := s.Tokens(ctx, me, "mine", own.ID); return err }},
+		{"a message shown in another conversation", func() error { _, err := s.Select(ctx, me, "mine", own.ID); return err }},
+		{"a version asked for in another conversation", func() error { _, err := s.Sibling(ctx, me, "mine", own.ID, 1); return err }},
+		{"a page before a message of another conversation", func() error { _, err := s.Page(ctx, me, "mine", own.ID, 0); return err }},
+		{"an answer ended through another conversation", func() error {
+			_, err := s.FinishAnswer(ctx, me, "mine", running.ID, Finish{State: Done})
+			return err
+		}},
 		{"a message read through one's own conversation", func() error { _, err := s.Message(ctx, me, "mine", foreign.ID); return err }},
 		{"tokens read through one's own conversation", func() error { _, err := s.Tokens(ctx, me, "mine", foreign.ID); return err }},
 		{"a message shown in one's own conversation", func() error { _, err := s.Select(ctx, me, "mine", foreign.ID); return err }},

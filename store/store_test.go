@@ -352,10 +352,10 @@ func TestOpen_RefusesWhatIsNotItsDatabase(t *testing.T) {
 			must[sql.Result](t)(db.Exec(`CREATE TABLE t (x); PRAGMA user_version = 1`))
 		}, false},
 		{"a database with another first migration", func(t *testing.T, path string) {
-			opt := Options{Path: path, Ballast: -1, migrations: []migrations.Migration{migrations.New(1, "0001_x.sql", "CREATE TABLE t (x)")}}
-			if s, err := Open(ctx, opt); err == nil { // it has not the tables that Open reads
-				s.Close()
-			}
+			opt := Options{Path: path, Ballast: -1, migrations: future(t)}
+			first := opt.migrations[0]
+			opt.migrations[0] = migrations.New(1, first.Name, first.SQL+"-- edited")
+			mustDo(t, mustOpen(t, opt).Close())
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
