@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,26 +30,24 @@ const (
 	newSuffix     = ".partial.json.new"
 )
 
-// The journal is written anew after so many bytes or so much time: what a kill costs.
-const (
-	journalBytes = 64 << 20
-	journalTime  = 5 * time.Second
-)
+// journalEvery is how often the journal is written anew: what a kill costs.
+const journalEvery = time.Second
 
 // partial is a file that is being downloaded. It has its full length from the start,
 // with a hole where bytes are missing, and a lock, so that two downloads of one file do
 // not mix. The journal beside it says which bytes are on the disk for sure.
 type partial struct {
-	root    *os.Root
-	name    string // of the model file, inside root
-	file    *os.File
-	want    infer.Download
-	now     func() time.Time
-	hash    hash.Hash // of the bytes in front of offset
-	etag    string    // of the file at the server; empty if it has no strong one
-	offset  int64     // bytes that are here
-	saved   int64     // bytes that the journal knows of
-	savedAt time.Time
+	root *os.Root
+	name string // of the model file, inside root
+	file *os.File
+	want infer.Download
+	hash hash.Hash // of the bytes in front of offset
+
+	// One goroutine alone changes what is here, and keep notes it from another.
+	mu     sync.Mutex
+	etag   string // of the file at the server; empty if it has no strong one
+	offset int64  // bytes that are here
+	saved  int64  // bytes that the journal knows of
 }
 
 // journal says what a partial file is a part of.
@@ -80,7 +79,7 @@ func readJournal(root *os.Root, name string) (j journal) {
 }
 
 // openPartial opens and locks what is here of d, or starts it.
-func openPartial(root *os.Root, d infer.Download, now func() time.Time) (*partial, error) {
+func openPartial(root *os.Root, d infer.Download) (*partial, error) {
 	if err := root.MkdirAll(path.Dir(d.File), 0o700); err != nil {
 		return nil, fmt.Errorf("failed to make the model's folder: %w", err)
 	}
@@ -88,7 +87,7 @@ func openPartial(root *os.Root, d infer.Download, now func() time.Time) (*partia
 	if err != nil {
 		return nil, err
 	}
-	return &partial{root: root, name: d.File, file: file, want: d, now: now, hash: sha256.New(), savedAt: now()}, nil
+	return &partial{root: root, name: d.File, file: file, want: d, hash: sha256.New()}, nil
 }
 
 // lockPartial opens the partial file of a model for this process alone.
@@ -161,6 +160,8 @@ func hashFile(ctx context.Context, h hash.Hash, f io.ReaderAt, n int64, progress
 // reset starts anew. The journal goes first: it must never speak of bytes that others
 // have taken the place of.
 func (p *partial) reset() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if err := p.root.Remove(p.name + journalSuffix); err == nil {
 		err = p.syncFolder()
 		if err != nil {
@@ -194,6 +195,8 @@ func (p *partial) allocated() int64 {
 
 // Write appends b.
 func (p *partial) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	n, err := p.file.WriteAt(b, p.offset)
 	p.hash.Write(b[:n])
 	p.offset += int64(n)
@@ -203,15 +206,44 @@ func (p *partial) Write(b []byte) (int, error) {
 	if err != nil {
 		return n, fmt.Errorf("failed to write the partial file: %w", err)
 	}
-	if p.offset-p.saved >= journalBytes || p.now().Sub(p.savedAt) >= journalTime {
-		err = p.save()
+	return n, nil
+}
+
+// belongsTo notes the ETag of the file that the bytes to come are of.
+func (p *partial) belongsTo(etag string) {
+	p.mu.Lock()
+	p.etag = etag
+	p.mu.Unlock()
+}
+
+// keep notes what is here again and again until stop is called, also while no bytes
+// come. A failure is left to the last save to report.
+func (p *partial) keep(every time.Duration) (stop func()) {
+	done := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				p.save()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-stopped
 	}
-	return n, err
 }
 
 // save notes what is here, after it has reached the disk.
 func (p *partial) save() error {
-	p.savedAt = p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.offset == p.saved {
 		return nil
 	}

@@ -60,12 +60,14 @@ type Puller struct {
 	endpoint *url.URL
 	explicit bool // the endpoint was given
 	options  PullOptions
-	tls      *tls.Config // nil: the system's
+
+	tls          *tls.Config // nil: the system's
+	journalEvery time.Duration
 }
 
 // NewPuller returns a Puller that downloads into the models folder of h.
 func NewPuller(h *Hub, o PullOptions) (*Puller, error) {
-	p := &Puller{hub: h, explicit: o.Endpoint != "", options: o}
+	p := &Puller{hub: h, explicit: o.Endpoint != "", options: o, journalEvery: journalEvery}
 	var err error
 	p.endpoint, err = url.Parse(cmp.Or(o.Endpoint, defaultEndpoint))
 	if err != nil || p.endpoint.Scheme != "https" && p.endpoint.Scheme != "http" || p.endpoint.Hostname() == "" || p.endpoint.User != nil {
@@ -355,7 +357,7 @@ type transfer struct {
 // run downloads the file and puts it in its place.
 func (t *transfer) run(ctx context.Context, root *os.Root) error {
 	var err error
-	if t.part, err = openPartial(root, t.download, t.puller.options.Now); err != nil {
+	if t.part, err = openPartial(root, t.download); err != nil {
 		return err
 	}
 	defer t.part.close()
@@ -429,6 +431,7 @@ func (t *transfer) checkDisk() error {
 
 // fetch asks for what is missing until all is here.
 func (t *transfer) fetch(ctx context.Context) error {
+	defer t.part.keep(t.puller.journalEvery)()
 	failures, furthest := 0, t.part.offset
 	for t.part.offset < t.download.Size {
 		err := t.request(ctx)
@@ -447,9 +450,6 @@ func (t *transfer) fetch(ctx context.Context) error {
 		}
 		if failures == pullRetries {
 			return fmt.Errorf("the download failed %d times at the same place: %w; the same command goes on from there", failures+1, again.err)
-		}
-		if err := t.part.save(); err != nil {
-			return err
 		}
 		wait := max(firstWait<<failures, again.after)
 		failures++
@@ -538,7 +538,7 @@ func (t *transfer) accept(a *answer) error {
 		}
 		return err
 	}
-	t.part.etag = etag
+	t.part.belongsTo(etag)
 	return nil
 }
 

@@ -968,7 +968,7 @@ func TestDisk(t *testing.T) {
 			t.Skip(err)
 		}
 		defer full.Close()
-		p.file, p.hash, p.now = full, sha256.New(), time.Now
+		p.file, p.hash = full, sha256.New()
 		if _, err := p.Write([]byte("x")); err == nil || !errors.Is(err, unix.ENOSPC) && !strings.Contains(err.Error(), "is full") {
 			t.Errorf("got %v", err)
 		}
@@ -1153,7 +1153,7 @@ func writePartial(t *testing.T, dir string, d infer.Download, data []byte) *part
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { root.Close() })
-	part, err := openPartial(root, d, time.Now)
+	part, err := openPartial(root, d)
 	if err == nil {
 		err = part.resume(t.Context(), nil)
 	}
