@@ -61,7 +61,12 @@ var commands = map[string]command{
 // code.
 func run(ctx context.Context, t *cli.Terminal, args []string) int {
 	name := "serve"
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+	switch {
+	case len(args) > 0 && args[0] == "--version":
+		name, args = "version", args[1:]
+	case len(args) > 0 && args[0] == "help":
+		args = []string{"-h"}
+	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
 		name, args = args[0], args[1:]
 	}
 	execute, ok := commands[name]

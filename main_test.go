@@ -87,13 +87,15 @@ func TestCommands(t *testing.T) {
 	}{
 		{"an unknown command is wrong usage", nil, "", "fetch mistral", result{2, "", `there is no command "fetch"; see m40-llm -h`}},
 		{"an unknown flag is wrong usage", nil, "", "list --jsn", result{2, "", "m40-llm list -h"}},
+		{"help is asked for in either way", nil, "", "help", result{0, "tokenize   the token ids", ""}},
+		{"the version is asked for in either way", nil, "", "--version", result{0, "m40-llm " + version, ""}},
 		{"the help of the program lists its commands and flags", nil, "", "-h", result{0, "tokenize   the token ids", ""}},
 		{"the help of a command explains its flags with their defaults", nil, "", "run -h", result{0, "--temp X               temperature: how evenly tokens are chosen; 0: always the likeliest (default 0.7)", ""}},
 		{"the version is printed", nil, "", "version", result{0, "m40-llm " + version, ""}},
 
 		{"an address for other machines is refused without --lan", nil, "", "--addr 0.0.0.0:0", result{2, "", "add --lan and --api-key K"}},
 		{"--lan is refused without a key", nil, "", "serve --lan", result{2, "", "--api-key K or set M40_LLM_API_KEY"}},
-		{"an unknown model is refused before serving", nil, "", "serve --addr :0 --model nothing", result{1, "", `there is no model called "nothing"; there are guide`}},
+		{"an unknown model is refused before serving", nil, "", "serve --addr :0 --model nothing", result{1, "", `there is no model called "nothing"; the models here are guide`}},
 		{"an unknown device is wrong usage", nil, "", "serve --addr :0 --device gpu", result{2, "", `--device "gpu" is none of auto, cpu and ref`}},
 		{"an unknown cache format is wrong usage", nil, "", "serve --addr :0 --kv q8_0", result{2, "", `--kv "q8_0" is none of f16 and f32`}},
 		{"a negative thread count is wrong usage", nil, "", "run --threads -1 guide hi", result{2, "", "cannot be negative"}},

@@ -197,7 +197,7 @@ func find(entries []entry, name string) (entry, error) {
 	if len(names) > most {
 		names = append(names[:most], fmt.Sprintf("and %d more", len(entries)-most))
 	}
-	return entry{}, notFound("there is no model called %.200q; there are %s", name, strings.Join(names, ", "))
+	return entry{}, notFound("there is no model called %.200q; the models here are %s", name, strings.Join(names, ", "))
 }
 
 func notFound(format string, args ...any) error {

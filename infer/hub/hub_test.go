@@ -134,7 +134,7 @@ func TestOpen(t *testing.T) {
 	}{
 		{"the name from the list opens", "org/a", "", ""},
 		{"the folder may be said where it is not needed", "models/b", "", ""},
-		{"an unknown name is answered with those there are", "c", infer.CodeNotFound, `no model called "c"; there are guide, b, cut, org/a, other/a`},
+		{"an unknown name is answered with those there are", "c", infer.CodeNotFound, `no model called "c"; the models here are guide, b, cut, org/a, other/a`},
 		{"an ambiguous name is answered with the full ones", "a", infer.CodeNotFound, "ask for one of org/a, other/a"},
 		{"a broken file says what is wrong with it", "cut", infer.CodeModelFile, "the file ends too early"},
 		{"an absolute path is no name", outside, infer.CodeNotFound, "no model called"},
@@ -222,7 +222,7 @@ func TestName(t *testing.T) {
 	}
 	t.Run("what is neither is an error that lists the models", func(t *testing.T) {
 		_, err := h.Name("nothing.gguf")
-		if err == nil || !strings.Contains(err.Error(), "there are guide, mine, a, and no file of that path") {
+		if err == nil || !strings.Contains(err.Error(), "the models here are guide, mine, a, and no file of that path") {
 			t.Errorf("got %v", err)
 		}
 	})
