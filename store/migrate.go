@@ -16,7 +16,7 @@ import (
 const applicationID = 0x4d34304c
 
 // checkedSize is up to which size a database is checked at each start; above it only
-// after a crash. The check reads everything, about 150 MiB in a second.
+// after a crash. The check reads everything, about 200 MiB in a second.
 const checkedSize = 32 << 20
 
 // inspect returns the version of the database, 0 if there is none yet, and fails if
