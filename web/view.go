@@ -7,15 +7,34 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Page is the whole playground page.
 type Page struct {
-	Chat    string // id of the chat shown; empty: a new one
-	Title   string // of the chat
-	Engine  Engine
-	Params  []Param
-	MaxSeed int64
+	Chat      string // id of the chat shown; empty: a new one
+	Title     string // of the chat
+	Pinned    bool
+	Archived  bool
+	Temporary bool // not kept, and not in the rail
+	Turns     []Turn
+	Older     int // messages before the first of Turns
+	Rail      Rail
+	Engine    Engine
+	Params    []Param
+	MaxSeed   int64
+}
+
+// Turn is a message as the server writes it into the page, for whoever reads
+// without scripts and for the time until the websocket is there.
+type Turn struct {
+	ID    int64
+	You   bool
+	At    time.Time
+	Text  string // of a question
+	HTML  string // of an answer: rendered and sanitised
+	Notes string // what is to be said about an answer: "stopped by you at 12"
+	Error string // why an answer failed
 }
 
 // Engine is what the page says about the engine, in words. The same value goes
