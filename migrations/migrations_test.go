@@ -1,0 +1,66 @@
+package migrations
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// merged are the hashes of the files that databases out there may have been given
+// (sha256sum *.sql). A line is added with each new file and never changed.
+var merged = []string{
+	"00d45777e8de24e59ee5bf8086fcd6764d67a6a65f114b4da1329ea335d6bc6c",
+}
+
+func TestAll_MergedFilesAreUnchanged(t *testing.T) {
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != len(merged) {
+		t.Fatalf("%d migrations, but %d recorded hashes", len(all), len(merged))
+	}
+	for i, m := range all {
+		if m.Version != i+1 {
+			t.Errorf("migration %q has version %d, want %d", m.Name, m.Version, i+1)
+		}
+		if m.Hash != merged[i] {
+			t.Errorf("migration %q has hash %s, recorded is %s", m.Name, m.Hash, merged[i])
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files []string
+		wrong string // part of the error; empty: none
+	}{
+		{"numbers that rise from 0001", []string{"0001_a.sql", "0002_b_2.sql"}, ""},
+		{"a gap", []string{"0001_a.sql", "0003_b.sql"}, `"0003_b.sql"`},
+		{"a start other than 0001", []string{"0002_a.sql"}, `"0002_a.sql"`},
+		{"a number used twice", []string{"0001_a.sql", "0001_b.sql"}, `"0001_b.sql"`},
+		{"a name without a number", []string{"first.sql"}, `"first.sql"`},
+		{"a number of three digits", []string{"001_a.sql"}, `"001_a.sql"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := fstest.MapFS{}
+			for _, f := range c.files {
+				dir[f] = &fstest.MapFile{Data: []byte("SELECT '" + f + "';")}
+			}
+			all, err := load(dir)
+			if c.wrong == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(all) != len(c.files) {
+					t.Fatalf("loaded %d of %d files", len(all), len(c.files))
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.wrong) {
+				t.Fatalf("error %v, want one that names %s", err, c.wrong)
+			}
+		})
+	}
+}

@@ -1,0 +1,356 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Answer is how a message was made: what one needs to judge it and to make it again.
+type Answer struct {
+	Settings     json.RawMessage // as the person set them
+	System       string          // system prompt
+	Model        string
+	ModelHash    string
+	TemplateHash string
+	Engine       string // version
+	Device       string
+	Path         string // number path of the device
+	CacheType    string
+	Chain        json.RawMessage // sampler chain as it ran
+	Seed         int64
+	Context      int // positions that the engine could use
+
+	PromptTokens     int
+	CachedTokens     int // of the prompt, found in the KV cache
+	CompletionTokens int
+	Timings          Timings
+
+	Reason      string // why it ended
+	ContextFull bool
+	StopString  string
+	EndProb     float64
+	Error       json.RawMessage // null unless it failed
+
+	Tokens []int32 // ids; only Tree and Tokens read them
+}
+
+// Timings are the durations of one answer, kept to the microsecond. First is from the
+// command to the first token.
+type Timings struct {
+	Queue, Load, Prefill, Decode, First time.Duration
+}
+
+// NewAnswer is an answer that begins. A fork or a continuation begins with the text
+// and the tokens that it goes on from.
+type NewAnswer struct {
+	Parent int64 // message that is answered; Ask and Start fill it in
+	Text   string
+	Answer
+}
+
+// AddAnswer begins another answer to a message, and shows it.
+func (s *Store) AddAnswer(ctx context.Context, owner, conversation string, a NewAnswer) (m Message, err error) {
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		m, err = s.addAnswer(ctx, tx, owner, conversation, a)
+		return err
+	})
+	return m, err
+}
+
+// Ask adds a question and begins its answer. Both are there, or neither.
+func (s *Store) Ask(ctx context.Context, owner, conversation string, q NewMessage, a NewAnswer) (question, answer Message, err error) {
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		question, answer, err = s.ask(ctx, tx, owner, conversation, q, a)
+		return err
+	})
+	return question, answer, err
+}
+
+// Start makes a conversation with its first question and answer. All are there, or
+// none. It fails as CreateConversation does.
+func (s *Store) Start(ctx context.Context, owner string, n NewConversation, q NewMessage, a NewAnswer) (c Conversation, question, answer Message, err error) {
+	if err := s.checkFree(); err != nil {
+		return Conversation{}, Message{}, Message{}, err
+	}
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		if err := s.createConversation(ctx, tx, owner, &n); err != nil {
+			return err
+		}
+		if question, answer, err = s.ask(ctx, tx, owner, n.ID, q, a); err != nil {
+			return err
+		}
+		c, err = findConversation(ctx, tx, owner, n.ID)
+		return err
+	})
+	return c, question, answer, err
+}
+
+func (s *Store) ask(ctx context.Context, tx *sql.Tx, owner, conversation string, q NewMessage, a NewAnswer) (question, answer Message, err error) {
+	if question, err = s.addMessage(ctx, tx, owner, conversation, q, Done); err != nil {
+		return Message{}, Message{}, err
+	}
+	a.Parent = question.ID
+	answer, err = s.addAnswer(ctx, tx, owner, conversation, a)
+	return question, answer, err
+}
+
+func (s *Store) addAnswer(ctx context.Context, tx *sql.Tx, owner, conversation string, a NewAnswer) (Message, error) {
+	if err := checkText("text", a.Text, maxText); err != nil {
+		return Message{}, err
+	}
+	m, err := s.addMessage(ctx, tx, owner, conversation, NewMessage{Parent: a.Parent, Role: RoleAssistant}, Running)
+	if err != nil {
+		return Message{}, err
+	}
+	_, err = tx.ExecContext(ctx, `
+		INSERT INTO progress (message, text, tokens)
+		VALUES (?, ?, ?)`,
+		m.ID, a.Text, packTokens(a.Tokens))
+	if err != nil {
+		return Message{}, err
+	}
+	a.Answer.Tokens = nil
+	if err := putAnswer(ctx, tx, m.ID, a.Answer); err != nil {
+		return Message{}, err
+	}
+	return findMessage(ctx, tx, owner, conversation, m.ID)
+}
+
+// Progress is what a running answer has written so far, all of it.
+type Progress struct {
+	Owner        string
+	Conversation string
+	Message      int64
+	Text         string
+	Tokens       []int32
+}
+
+// SaveProgress commits the texts of many answers at once: one sync of the disk for
+// all chats that are being written. Answers that do not run any more are left as they
+// are, and returned.
+func (s *Store) SaveProgress(ctx context.Context, batch []Progress) (ended []int64, err error) {
+	for _, p := range batch {
+		if err := checkText("text", p.Text, maxText); err != nil {
+			return nil, fmt.Errorf("message %d: %w", p.Message, err)
+		}
+	}
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		ended = nil
+		for _, p := range batch {
+			err := changeOne(ctx, tx, "answer", `
+				UPDATE progress
+				SET
+					text   = ?,
+					tokens = ?
+				WHERE message = (
+					SELECT m.id
+					FROM messages AS m
+					JOIN conversations AS c ON c.seq = m.conversation
+					WHERE m.id = ? AND c.id = ? AND c.owner = ?
+				)`,
+				p.Text, packTokens(p.Tokens), p.Message, p.Conversation, p.Owner)
+			if errors.Is(err, ErrNotFound) {
+				ended = append(ended, p.Message)
+			} else if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return ended, err
+}
+
+// Finish is how an answer ended.
+type Finish struct {
+	State State // Done, Stopped or Failed
+	Text  string
+	Answer
+}
+
+// FinishAnswer ends a running answer. From now on its text can be found. It fails
+// with ErrConflict if the answer has ended already.
+func (s *Store) FinishAnswer(ctx context.Context, owner, conversation string, message int64, f Finish) (m Message, err error) {
+	if f.State != Done && f.State != Stopped && f.State != Failed {
+		return Message{}, &InvalidError{"state", fmt.Sprintf("is %q, but an answer ends as done, stopped or failed", f.State)}
+	}
+	if err := checkText("text", f.Text, maxText); err != nil {
+		return Message{}, err
+	}
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		// Also in the trash: taking the conversation out again must lose nothing.
+		err := changeOne(ctx, tx, fmt.Sprintf("running answer %d", message), `
+			DELETE FROM progress
+			WHERE message = (
+				SELECT m.id
+				FROM messages AS m
+				JOIN conversations AS c ON c.seq = m.conversation
+				WHERE m.id = ? AND c.id = ? AND c.owner = ?
+			)`,
+			message, conversation, owner)
+		if errors.Is(err, ErrNotFound) {
+			if _, err := findMessage(ctx, tx, owner, conversation, message); err != nil {
+				return err
+			}
+			return fmt.Errorf("%w: answer %d has ended already", ErrConflict, message)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `
+			UPDATE messages
+			SET
+				state = ?,
+				text  = ?
+			WHERE id = ?`,
+			f.State, f.Text, message)
+		if err != nil {
+			return err
+		}
+		if err := putAnswer(ctx, tx, message, f.Answer); err != nil {
+			return err
+		}
+		m, err = findMessage(ctx, tx, owner, conversation, message)
+		return err
+	})
+	return m, err
+}
+
+// markInterrupted ends the answers that run, with what was saved of them.
+func (s *Store) markInterrupted(ctx context.Context) (n int, err error) {
+	err = transact(ctx, s.writer, func(tx *sql.Tx) error {
+		running, err := ids(ctx, tx, `SELECT message FROM progress`)
+		if err != nil {
+			return err
+		}
+		for _, id := range running {
+			for _, statement := range []string{
+				`UPDATE answers SET tokens = (SELECT tokens FROM progress WHERE message = answers.message) WHERE message = ?`,
+				`UPDATE messages SET state = 'interrupted', text = (SELECT text FROM progress WHERE message = messages.id) WHERE id = ?`,
+				`DELETE FROM progress WHERE message = ?`,
+			} {
+				if _, err := tx.ExecContext(ctx, statement, id); err != nil {
+					return err
+				}
+			}
+		}
+		n = len(running)
+		return nil
+	})
+	return n, err
+}
+
+func putAnswer(ctx context.Context, tx *sql.Tx, message int64, a Answer) error {
+	settings, err := jsonText("settings", a.Settings)
+	if err != nil {
+		return err
+	}
+	chain, err := jsonText("chain", a.Chain)
+	if err != nil {
+		return err
+	}
+	failure, err := jsonText("error", a.Error)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name, text string
+		max        int
+	}{
+		{"system", a.System, maxText}, {"model", a.Model, maxName}, {"model hash", a.ModelHash, maxName},
+		{"template hash", a.TemplateHash, maxName}, {"engine", a.Engine, maxName}, {"device", a.Device, maxName},
+		{"path", a.Path, maxName}, {"cache type", a.CacheType, maxName}, {"reason", a.Reason, maxName},
+		{"stop string", a.StopString, maxValue},
+	} {
+		if err := checkText(f.name, f.text, f.max); err != nil {
+			return err
+		}
+	}
+	if a.EndProb != a.EndProb {
+		return &InvalidError{"end probability", "is not a number"}
+	}
+	_, err = tx.ExecContext(ctx, `
+		REPLACE INTO answers (
+			message,
+			settings,
+			system,
+			model,
+			model_hash,
+			template_hash,
+			engine,
+			device,
+			number_path,
+			cache_type,
+			chain,
+			seed,
+			context_length,
+			prompt_tokens,
+			cached_tokens,
+			completion_tokens,
+			queue_us,
+			load_us,
+			prefill_us,
+			decode_us,
+			first_us,
+			reason,
+			context_full,
+			stop_string,
+			end_prob,
+			error,
+			tokens
+		)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		message, settings, a.System, a.Model, a.ModelHash, a.TemplateHash, a.Engine, a.Device, a.Path, a.CacheType,
+		chain, a.Seed, a.Context, a.PromptTokens, a.CachedTokens, a.CompletionTokens,
+		a.Timings.Queue.Microseconds(), a.Timings.Load.Microseconds(), a.Timings.Prefill.Microseconds(),
+		a.Timings.Decode.Microseconds(), a.Timings.First.Microseconds(),
+		a.Reason, a.ContextFull, a.StopString, a.EndProb, failure, packTokens(a.Tokens))
+	return err
+}
+
+// Tokens returns the token ids of an answer, those saved so far if it runs.
+func (s *Store) Tokens(ctx context.Context, owner, conversation string, message int64) (tokens []int32, err error) {
+	err = s.read(ctx, func(tx *sql.Tx) error {
+		var packed []byte
+		err := tx.QueryRowContext(ctx, `
+			SELECT coalesce(p.tokens, a.tokens)
+			FROM answers AS a
+			JOIN messages AS m ON m.id = a.message
+			JOIN conversations AS c ON c.seq = m.conversation
+			LEFT JOIN progress AS p ON p.message = a.message
+			WHERE a.message = ? AND c.id = ? AND c.owner = ? AND c.deleted_at IS NULL`,
+			message, conversation, owner).Scan(&packed)
+		if errors.Is(err, sql.ErrNoRows) {
+			return fmt.Errorf("answer %d: %w", message, ErrNotFound)
+		}
+		tokens = unpackTokens(packed)
+		return err
+	})
+	return tokens, err
+}
+
+func packTokens(tokens []int32) []byte {
+	packed := make([]byte, 0, 4*len(tokens)) // not nil, which would be stored as NULL
+	for _, id := range tokens {
+		packed = binary.LittleEndian.AppendUint32(packed, uint32(id))
+	}
+	return packed
+}
+
+func unpackTokens(packed []byte) []int32 {
+	if len(packed) < 4 {
+		return nil
+	}
+	tokens := make([]int32, len(packed)/4)
+	for i := range tokens {
+		tokens[i] = int32(binary.LittleEndian.Uint32(packed[4*i:]))
+	}
+	return tokens
+}

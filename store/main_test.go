@@ -1,0 +1,216 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain runs the tests, or plays the process that a test kills.
+func TestMain(m *testing.M) {
+	if play := helpers[os.Getenv("STORE_HELPER")]; play != nil {
+		if err := play(os.Getenv("STORE_PATH")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var helpers = map[string]func(path string) error{
+	"chat":    playChats,
+	"migrate": playMigration,
+	"hold":    playHolder,
+}
+
+// torture reports whether the full counts are asked for.
+var torture = os.Getenv("M40_LLM_TORTURE") == "1"
+
+// counts returns how often to do something, here and under torture.
+func counts(ordinary, full int) int {
+	if torture {
+		return full
+	}
+	return ordinary
+}
+
+const me, you = "me", "you"
+
+var ctx = context.Background()
+
+// testOptions have no ballast, which would be written anew for each test.
+func testOptions(t *testing.T) Options {
+	return Options{Path: filepath.Join(privateDir(t), "chats.db"), Ballast: -1}
+}
+
+// privateDir is a temporary folder that the store accepts under any umask.
+func privateDir(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func mustOpen(t *testing.T, opt Options) *Store {
+	t.Helper()
+	s, err := Open(ctx, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func newStore(t *testing.T) *Store {
+	t.Helper()
+	return mustOpen(t, testOptions(t))
+}
+
+// must returns the value of a call that must not fail.
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func mustDo(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start begins a conversation with a question and an answer that runs.
+func start(t *testing.T, s *Store, id, question string) (q, a Message) {
+	t.Helper()
+	_, q, a, err := s.Start(ctx, me, NewConversation{ID: id, Title: "About " + id},
+		NewMessage{Role: RoleUser, Text: question}, NewAnswer{Answer: Answer{Model: "guide"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q, a
+}
+
+// talk begins a conversation whose answer has ended.
+func talk(t *testing.T, s *Store, id, question, answer string) (q, a Message) {
+	t.Helper()
+	q, a = start(t, s, id, question)
+	a = must[Message](t)(s.FinishAnswer(ctx, me, id, a.ID, Finish{State: Done, Text: answer, Answer: receipt()}))
+	return q, a
+}
+
+// receipt is an answer with every field set.
+func receipt() Answer {
+	return Answer{
+		Settings:         json.RawMessage(`{"temperature":0.7}`),
+		System:           "Be brief.",
+		Model:            "guide",
+		ModelHash:        "aa",
+		TemplateHash:     "bb",
+		Engine:           "1.2",
+		Device:           "cpu",
+		Path:             "avx512",
+		CacheType:        "f16",
+		Chain:            json.RawMessage(`["top_k","top_p"]`),
+		Seed:             1<<53 - 1,
+		Context:          4096,
+		PromptTokens:     12,
+		CachedTokens:     3,
+		CompletionTokens: 2,
+		Timings:          Timings{1 * time.Millisecond, 2 * time.Second, 3 * time.Microsecond, 4 * time.Hour, 5 * time.Minute},
+		Reason:           "stop",
+		ContextFull:      true,
+		StopString:       "\n\n",
+		EndProb:          0.25,
+		Error:            json.RawMessage(`null`),
+		Tokens:           []int32{0, -1, 1 << 30},
+	}
+}
+
+// dump writes every row of every table of our own, in a fixed order: what a database
+// says, whatever its pages look like.
+func dump(t *testing.T, path string) string {
+	t.Helper()
+	db, err := sql.Open("sqlite3", dsn(path, "_query_only", "on"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var out strings.Builder
+	tables := queryAll(t, db, `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%search%' AND name <> 'sqlite_sequence' ORDER BY name`)
+	for _, table := range append(tables, "sqlite_sequence") {
+		columns := queryAll(t, db, `SELECT 'quote("' || name || '")' FROM pragma_table_info('`+table+`') ORDER BY cid`)
+		for _, row := range queryAll(t, db, `SELECT `+strings.Join(columns, ` || ',' || `)+` AS r FROM `+table+` ORDER BY r`) {
+			fmt.Fprintf(&out, "%s: %s\n", table, row)
+		}
+	}
+	fmt.Fprintln(&out, queryAll(t, db, `SELECT user_version FROM pragma_user_version`), queryAll(t, db, `SELECT application_id FROM pragma_application_id`),
+		queryAll(t, db, `SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY sql`))
+	return out.String()
+}
+
+// queryAll returns the first column of all rows.
+func queryAll(t *testing.T, db interface {
+	Query(string, ...any) (*sql.Rows, error)
+}, query string, args ...any) (list []string) {
+	t.Helper()
+	rows, err := db.Query(query, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var v string
+		if err := rows.Scan(&v); err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+		list = append(list, v)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return list
+}
+
+// hashes returns the SHA-256 of every file in a folder but the lock.
+func hashes(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	sums := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() || strings.HasSuffix(e.Name(), ".lock") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(data)
+		sums[e.Name()] = hex.EncodeToString(sum[:])
+	}
+	return sums
+}

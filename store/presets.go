@@ -1,0 +1,171 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Preset is a named set of sampling settings with a system prompt.
+type Preset struct {
+	ID       int64
+	Name     string // unique for its owner, whatever the case of its ASCII letters
+	System   string
+	Settings json.RawMessage
+	Created  time.Time
+	Updated  time.Time
+}
+
+// Presets lists the presets by name.
+func (s *Store) Presets(ctx context.Context, owner string) (list []Preset, err error) {
+	err = s.read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, selectPreset+`
+		WHERE owner = ?
+		ORDER BY name`,
+			owner)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			p, err := scanPreset(rows)
+			if err != nil {
+				return err
+			}
+			list = append(list, p)
+		}
+		return rows.Err()
+	})
+	return list, err
+}
+
+// Preset returns one preset.
+func (s *Store) Preset(ctx context.Context, owner string, id int64) (p Preset, err error) {
+	err = s.read(ctx, func(tx *sql.Tx) error {
+		p, err = findPreset(ctx, tx, owner, id)
+		return err
+	})
+	return p, err
+}
+
+// CreatePreset adds a preset. It fails with ErrConflict if the name is taken.
+func (s *Store) CreatePreset(ctx context.Context, owner string, p Preset) (Preset, error) {
+	return s.putPreset(ctx, owner, p, func(tx *sql.Tx, settings string) (int64, error) {
+		now := s.now()
+		result, err := tx.ExecContext(ctx, `
+			INSERT INTO presets (
+				owner,
+				name,
+				system,
+				settings,
+				created_at,
+				updated_at
+			)
+			VALUES (?, ?, ?, ?, ?, ?)`,
+			owner, strings.TrimSpace(p.Name), p.System, settings, now, now)
+		if err != nil {
+			return 0, err
+		}
+		return result.LastInsertId()
+	})
+}
+
+// UpdatePreset stores all fields of the preset p.ID anew, its name too. It fails with
+// ErrConflict if another has the name.
+func (s *Store) UpdatePreset(ctx context.Context, owner string, p Preset) (Preset, error) {
+	return s.putPreset(ctx, owner, p, func(tx *sql.Tx, settings string) (int64, error) {
+		return p.ID, changeOne(ctx, tx, fmt.Sprintf("preset %d", p.ID), `
+			UPDATE presets
+			SET
+				name       = ?,
+				system     = ?,
+				settings   = ?,
+				updated_at = ?
+			WHERE id = ? AND owner = ?`,
+			strings.TrimSpace(p.Name), p.System, settings, s.now(), p.ID, owner)
+	})
+}
+
+func (s *Store) putPreset(ctx context.Context, owner string, p Preset, put func(tx *sql.Tx, settings string) (id int64, err error)) (saved Preset, err error) {
+	settings, err := jsonText("settings", p.Settings)
+	err = errors.Join(err, checkName("owner", owner), checkName("name", p.Name), checkText("system", p.System, maxText))
+	if err != nil {
+		return Preset{}, err
+	}
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		id, err := put(tx, settings)
+		if isTaken(err) {
+			return fmt.Errorf("%w: there is a preset %q already", ErrConflict, strings.TrimSpace(p.Name))
+		}
+		if err != nil {
+			return err
+		}
+		saved, err = findPreset(ctx, tx, owner, id)
+		return err
+	})
+	return saved, err
+}
+
+// RenamePreset changes the name alone. It fails with ErrConflict if another has it.
+func (s *Store) RenamePreset(ctx context.Context, owner string, id int64, name string) error {
+	if err := checkName("name", name); err != nil {
+		return err
+	}
+	name = strings.TrimSpace(name)
+	return s.write(ctx, func(tx *sql.Tx) error {
+		err := changeOne(ctx, tx, fmt.Sprintf("preset %d", id), `
+			UPDATE presets
+			SET
+				name       = ?,
+				updated_at = ?
+			WHERE id = ? AND owner = ?`,
+			name, s.now(), id, owner)
+		if isTaken(err) {
+			return fmt.Errorf("%w: there is a preset %q already", ErrConflict, name)
+		}
+		return err
+	})
+}
+
+// DeletePreset removes a preset.
+func (s *Store) DeletePreset(ctx context.Context, owner string, id int64) error {
+	return s.write(ctx, func(tx *sql.Tx) error {
+		return changeOne(ctx, tx, fmt.Sprintf("preset %d", id), `
+			DELETE FROM presets
+			WHERE id = ? AND owner = ?`,
+			id, owner)
+	})
+}
+
+const selectPreset = `
+		SELECT
+			id,
+			name,
+			system,
+			settings,
+			created_at,
+			updated_at
+		FROM presets`
+
+func findPreset(ctx context.Context, tx *sql.Tx, owner string, id int64) (Preset, error) {
+	p, err := scanPreset(tx.QueryRowContext(ctx, selectPreset+`
+		WHERE id = ? AND owner = ?`,
+		id, owner))
+	if errors.Is(err, sql.ErrNoRows) {
+		return Preset{}, fmt.Errorf("preset %d: %w", id, ErrNotFound)
+	}
+	return p, err
+}
+
+func scanPreset(row interface{ Scan(...any) error }) (p Preset, err error) {
+	var settings string
+	var created, updated int64
+	err = row.Scan(&p.ID, &p.Name, &p.System, &settings, &created, &updated)
+	p.Settings = json.RawMessage(settings)
+	p.Created, p.Updated = fromMillis(created), fromMillis(updated)
+	return p, err
+}

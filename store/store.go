@@ -1,0 +1,314 @@
+// Package store keeps conversations, their messages, presets and settings in one
+// SQLite file, and finds words in them.
+//
+// What a method has returned without error survives the end of the process and of
+// the power: it was synced. Every method that names an owner finds and changes only
+// what belongs to that owner; a thing of another is ErrNotFound, as one that never
+// was. Methods may be called from any goroutine. A context that ends makes the call
+// fail and change nothing; who must not lose a write, such as the end of an answer,
+// calls with context.WithoutCancel.
+//
+// The store opens the file twice. One connection writes, so that writers queue for it
+// instead of meeting a locked database, and a few read, each call from one snapshot.
+// Only one process has the file: Open fails with a *LockedError in a second one.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+
+	"m40-llm/migrations"
+)
+
+// Options say where the store lies. The zero value of each field but Path means the
+// default.
+type Options struct {
+	Path    string           // of the database; its folder is made if missing and holds backups and the lock too
+	Now     func() time.Time // default time.Now
+	Log     *slog.Logger     // default: nothing is logged
+	MinFree int64            // free bytes on the disk that a new conversation needs; default 256 MiB
+	Ballast int64            // bytes set aside for the day the disk is full; default 16 MiB, negative: none
+
+	free       func(dir string) (int64, error)
+	migrations []migrations.Migration
+	connected  func(*sqlite3.SQLiteConn) error
+}
+
+// Store is the open database.
+type Store struct {
+	opt     Options
+	lock    *lock
+	ballast *ballast
+	writer  *sql.DB // one connection
+	readers *sql.DB
+
+	mu      sync.RWMutex // held for reading by every call
+	closed  bool
+	copying sync.Mutex // one backup at a time
+}
+
+// readerConnections is how many calls read at once; more wait.
+const readerConnections = 4
+
+// Open opens the database, and makes it if there is none. Answers that were running
+// when the last process ended are marked interrupted.
+//
+// A database that is locked, broken, or newer than this program is left as it is, and
+// the error is a *LockedError, *CorruptError or *NewerError. An older one is backed
+// up, then migrated.
+func Open(ctx context.Context, opt Options) (*Store, error) {
+	if err := opt.setDefaults(); err != nil {
+		return nil, err
+	}
+	if err := prepareDir(filepath.Dir(opt.Path)); err != nil {
+		return nil, err
+	}
+	l, err := acquire(opt.Path + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{opt: opt, lock: l}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(explain(err, opt.Path), s.shut())
+	}
+	return s, nil
+}
+
+func (o *Options) setDefaults() error {
+	if o.Path == "" {
+		return &InvalidError{"path", "is empty"}
+	}
+	path, err := filepath.Abs(o.Path)
+	if err != nil {
+		return fmt.Errorf("failed to find %q: %w", o.Path, err)
+	}
+	o.Path = path
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.MinFree == 0 {
+		o.MinFree = 256 << 20
+	}
+	if o.Ballast == 0 {
+		o.Ballast = 16 << 20
+	}
+	if o.free == nil {
+		o.free = freeSpace
+	}
+	if o.migrations == nil {
+		if o.migrations, err = migrations.All(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open does the work of Open under the lock.
+func (s *Store) open(ctx context.Context) error {
+	found, err := s.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	if err := createFile(s.opt.Path); err != nil {
+		return err
+	}
+	if err := s.migrate(ctx, found); err != nil {
+		return err
+	}
+	s.writer = s.pool(writerDSN(s.opt.Path), 1)
+	interrupted, err := s.markInterrupted(ctx)
+	if err != nil {
+		return fmt.Errorf("failed to mark the answers that a stop interrupted: %w", err)
+	}
+	if interrupted > 0 {
+		s.opt.Log.Info("answers were interrupted by the last stop", "answers", interrupted)
+	}
+	s.readers = s.pool(readerDSN(s.opt.Path), readerConnections)
+	if err := s.readers.PingContext(ctx); err != nil {
+		return fmt.Errorf("failed to open %q for reading: %w", s.opt.Path, err)
+	}
+	s.ballast = newBallast(s.opt)
+	return nil
+}
+
+// Close waits for running calls, writes the log back into the database and gives up
+// the lock. Later calls fail with ErrClosed.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	return s.shut()
+}
+
+func (s *Store) shut() error {
+	s.closed = true
+	var errs []error
+	for _, db := range []*sql.DB{s.readers, s.writer} { // the last to close empties the log
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(append(errs, s.lock.release())...)
+}
+
+// The driver sets the pragmas of a DSN on each connection it makes, before the first
+// statement; the others come from connector.
+func writerDSN(path string) string {
+	return dsn(path, "_journal_mode", "WAL", "_synchronous", "FULL", "_busy_timeout", "5000", "_txlock", "immediate",
+		"_foreign_keys", "on", "_secure_delete", "on", "_stmt_cache_size", "64")
+}
+
+func readerDSN(path string) string {
+	return dsn(path, "_query_only", "on", "_synchronous", "FULL", "_busy_timeout", "5000", "_txlock", "deferred",
+		"_foreign_keys", "on", "_secure_delete", "on", "_stmt_cache_size", "64")
+}
+
+func dsn(path string, pairs ...string) string {
+	values := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		values.Set(pairs[i], pairs[i+1])
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + values.Encode()
+}
+
+func (s *Store) pool(dsn string, connections int) *sql.DB {
+	db := sql.OpenDB(connector{dsn: dsn, driver: &sqlite3.SQLiteDriver{ConnectHook: func(c *sqlite3.SQLiteConn) error {
+		if err := setPragmas(c); err != nil || s.opt.connected == nil {
+			return err
+		}
+		return s.opt.connected(c)
+	}}})
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	return db
+}
+
+// connector makes connections of a driver that is not registered under a name.
+type connector struct {
+	dsn    string
+	driver *sqlite3.SQLiteDriver
+}
+
+func (c connector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
+func (c connector) Driver() driver.Driver                        { return c.driver }
+
+// setPragmas sets what the driver has no DSN key for: functions and tables named in
+// the file's schema are not trusted, a damaged page is noticed when it is read, texts
+// never spill into files elsewhere, a large log is cut after its checkpoint, and the
+// file is not mapped, where a disk error would be a signal.
+func setPragmas(c *sqlite3.SQLiteConn) error {
+	for _, pragma := range []string{
+		"trusted_schema = off",
+		"cell_size_check = on",
+		"temp_store = memory",
+		"journal_size_limit = 67108864",
+		"mmap_size = 0",
+	} {
+		if _, err := c.Exec("PRAGMA "+pragma, nil); err != nil {
+			return fmt.Errorf("failed to set %q: %w", pragma, err)
+		}
+	}
+	return nil
+}
+
+// write runs do in a transaction of the writer. Where the disk is full it gives the
+// ballast up and runs do once more, so do must not add to what it has returned.
+func (s *Store) write(ctx context.Context, do func(tx *sql.Tx) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return ErrClosed
+	}
+	err := transact(ctx, s.writer, do)
+	if isFull(err) && s.ballast.drop() {
+		err = transact(ctx, s.writer, do)
+	}
+	return explain(err, s.opt.Path)
+}
+
+// read runs do on one snapshot of the database.
+func (s *Store) read(ctx context.Context, do func(tx *sql.Tx) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return ErrClosed
+	}
+	return explain(transact(ctx, s.readers, do), s.opt.Path)
+}
+
+func transact(ctx context.Context, db *sql.DB, do func(tx *sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // does nothing after Commit
+	if err := do(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// prepareDir makes the folder of the database, or refuses one in which others could
+// replace its files.
+func prepareDir(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("failed to make the data folder %q: %w", dir, err)
+		}
+		return syncDir(filepath.Dir(dir))
+	case err != nil:
+		return fmt.Errorf("failed to look at the data folder %q: %w", dir, err)
+	case !info.IsDir():
+		return fmt.Errorf("the data folder %q is not a folder", dir)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others may write in the data folder %q (mode %04o); run chmod go-w on it", dir, info.Mode().Perm())
+	}
+	return nil
+}
+
+// createFile makes an empty database that only its owner may read. SQLite gives the
+// files beside it the same mode.
+func createFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("failed to open the database: %w", err)
+	}
+	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
+		return fmt.Errorf("failed to make the database %q private: %w", path, err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("failed to sync the folder: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("failed to sync the folder %q: %w", dir, err)
+	}
+	return nil
+}
+
+func (s *Store) now() int64 { return s.opt.Now().UnixMilli() }
+
+func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
