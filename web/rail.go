@@ -1,18 +1,17 @@
 package web
 
 import (
-	"strconv"
 	"time"
 )
 
 // Rail is the list of chats. It is part of the page, and comes again on its own
 // from GET /rail when a chat has changed or the reader searches.
 type Rail struct {
-	Current  string // id of the chat shown, if it is one
-	Query    string // what titles and texts were searched for
-	Archived bool   // these are the archived chats
-	Rows     []ConversationRow
-	Total    int // chats of this list, of which Rows may be the newest only
+	Current  string            // id of the chat shown, if it is one
+	Query    string            // what titles and texts were searched for
+	Archived bool              // these are the archived chats
+	Rows     []ConversationRow // the newest first
+	More     bool              // there are older ones than these
 	Now      time.Time
 }
 
@@ -95,16 +94,17 @@ func (r Rail) when(row ConversationRow) string {
 // summary is the line under the list.
 func (r Rail) summary() string {
 	noun := " chats"
-	if r.Total == 1 {
+	if len(r.Rows) == 1 {
 		noun = " chat"
 	}
-	if r.Query != "" {
+	switch {
+	case r.Query != "":
 		noun += " found"
-	} else if r.Archived {
+	case r.Archived:
 		noun += " archived"
 	}
-	if len(r.Rows) < r.Total {
-		return "the newest " + strconv.Itoa(len(r.Rows)) + " of " + thousands(r.Total) + noun
+	if r.More {
+		noun = " newest" + noun
 	}
-	return thousands(r.Total) + noun
+	return thousands(len(r.Rows)) + noun
 }

@@ -139,6 +139,23 @@ func (p Param) scale() string {
 	return "linear"
 }
 
+func (t Turn) who() string {
+	if t.You {
+		return "You"
+	}
+	return "Model"
+}
+
+func (t Turn) label() string {
+	if t.You {
+		return "You"
+	}
+	return "Answer"
+}
+
+// kept says what becomes of a chat, under an empty one.
+const kept = "Chats are kept in one file on this machine."
+
 // suggestion is a card on the empty page.
 type suggestion struct{ text, shows string }
 
@@ -156,10 +173,14 @@ var shortcuts = []shortcut{
 	{"Enter", "send"},
 	{"Shift + Enter", "new line"},
 	{"Esc", "close what is open, else stop writing"},
-	{"/", "write a message"},
+	{"/", "search the chats"},
 	{"n", "new chat"},
+	{"j, k", "next, previous message"},
+	{"[, ]", "earlier, later version of it"},
 	{"r", "answer again"},
-	{"c", "copy the last answer"},
+	{"e", "edit the message"},
+	{"c", "copy it"},
+	{"f", "new chat from there"},
 	{"?", "this list"},
 }
 

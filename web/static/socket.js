@@ -2,10 +2,11 @@
 // and a connection that comes back by itself. handlers/protocol.go describes the
 // messages.
 const delays = [300, 1000, 2000, 4000, 8000]
+const deleted = 1000
 const tryAgainLater = 1013
 
 export class Link {
-  // on: {frame(f), back(resumed), lost(secondsLeft), trying()}
+  // on: {frame(f), back(resumed), lost(secondsLeft), trying(), refused(error), ended()}
   constructor(chat, on) {
     this.chat = chat
     this.seq = 0
@@ -89,6 +90,10 @@ export class Link {
     this.socket = null
     for (const { reject } of this.refs.values()) reject({ title: 'Connection lost', message: 'It is not known whether the server got this.' })
     this.refs.clear()
+    if (code === deleted && this.chat) {
+      this.on.ended()
+      return
+    }
     const delay = code === tryAgainLater ? delays[0] : delays[Math.min(this.failures, delays.length - 1)]
     this.failures++
     this.wasLost = true
@@ -105,6 +110,25 @@ export class Link {
 
   now() {
     if (!this.socket) this.connect()
+  }
+
+  // reopen asks for the chat as it is now.
+  reopen() {
+    this.command('open', { chat: this.chat, since: 0 }).catch(error => this.on.refused(error))
+  }
+
+  // leave closes the chat: the next message begins another. What is still on its
+  // way belongs to the old one, so the connection goes with it.
+  leave() {
+    this.chat = ''
+    this.seq = 0
+    const old = this.socket
+    this.socket = null
+    old?.close()
+    for (const { reject } of this.refs.values()) reject({ title: 'Not sent', message: 'This chat was left before the server answered.' })
+    this.refs.clear()
+    this.wasLost = false
+    this.connect()
   }
 
   // check finds a connection that died while the machine slept.
