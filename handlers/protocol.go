@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/store"
 	"m40-llm/web"
 )
 
@@ -65,8 +66,8 @@ import (
 // Events of a chat are numbered without gaps. One that stands for several carries the
 // first number too. After a lost connection the page opens the chat again with the
 // number of the last event that it has applied; numbers are never used twice, so that
-// holds over a restart of the server too. Close codes: 1000 the chat was deleted, 1001
-// the page is left, 1003 not text, 1008 too many commands, 1009 too large, 1012 the
+// holds over a restart of the server too. Close codes: 1000 the chat was deleted (or
+// dropped from memory: the page opens it again to find out), 1001 the page is left, 1003 not text, 1008 too many commands, 1009 too large, 1012 the
 // server stops, 1013 the page fell too far behind and opens again.
 type wireCommand struct {
 	Type      string         `json:"type"`
@@ -231,15 +232,22 @@ func milliseconds(d time.Duration) float64 {
 }
 
 func toWireChat(s *live.Snapshot) wireChat {
-	c := wireChat{ID: s.ID, System: s.System, Messages: make([]wireMessage, len(s.Messages))}
-	for i := range s.Messages {
-		c.Messages[i] = toWireMessage(&s.Messages[i])
+	return wireChat{ID: s.ID, Title: s.Title, System: s.System, Temporary: s.Temporary, More: s.More, Messages: toWireMessages(s.Messages)}
+}
+
+func toWireMessages(list []live.Message) []wireMessage {
+	out := make([]wireMessage, len(list))
+	for i := range list {
+		out[i] = toWireMessage(&list[i])
 	}
-	return c
+	return out
 }
 
 func toWireMessage(m *live.Message) wireMessage {
-	w := wireMessage{ID: m.ID, Role: m.Role, At: m.At.UnixMilli(), Text: m.Text}
+	w := wireMessage{
+		ID: m.ID, Parent: m.Parent, Versions: wireVersions{Index: m.Version, Count: m.Versions},
+		Role: m.Role, At: m.At.UnixMilli(), Text: m.Text,
+	}
 	if m.Answer == nil {
 		return w
 	}
@@ -260,6 +268,7 @@ func toWireMessage(m *live.Message) wireMessage {
 func toWireAnswer(a *live.Answer) *wireAnswer {
 	w := &wireAnswer{
 		State:        a.State,
+		Edited:       a.Edited,
 		Settings:     a.Settings,
 		Model:        a.Model.Name,
 		Device:       a.Device,
@@ -304,6 +313,10 @@ func toWireEvent(e *live.Event) wireEvent {
 		w.Message = &m
 	case live.EventText:
 		w.Text, w.Tokens, w.Decode, w.FirstMS = e.Text, e.Tokens, milliseconds(e.Decode), milliseconds(e.FirstToken)
+	case live.EventBranch:
+		w.Messages, w.More = toWireMessages(e.Messages), e.More
+	case live.EventTitle:
+		w.Text = e.Text
 	case live.EventBlock:
 		html := renderMarkdown(e.Text)
 		w.HTML, w.Chars = &html, utf16Length(e.Text)
@@ -348,20 +361,24 @@ var errorTitles = map[string]string{
 	"conflict":                  "Not while an answer is being written",
 	"chat_not_found":            "This chat is gone",
 	"too_many_chats":            "Too many chats at once",
+	"disk_full":                 "The disk is full",
 }
 
 func toWireError(err error) *wireError {
 	var conflict *live.Conflict
+	var full *store.SpaceError
 	switch {
 	case errors.As(err, &conflict):
 		return titled(wireError{Code: "conflict", Message: sentence(conflict.Error()), State: conflict.State})
 	case errors.Is(err, live.ErrNotFound):
 		return titled(wireError{Code: "chat_not_found",
-			Message: "Chats are kept until the server stops, and only the newest ones. This is a new chat."})
+			Message: "It was deleted, or it was a temporary chat, which is kept until the server stops. This is a new chat."})
 	case errors.Is(err, live.ErrFull):
 		return titled(wireError{Code: "too_many_chats", Message: sentence(err.Error())})
 	case errors.Is(err, live.ErrClosed):
 		return titled(wireError{Code: string(infer.CodeClosed), Message: sentence(err.Error())})
+	case errors.As(err, &full):
+		return titled(wireError{Code: "disk_full", Message: "Nothing was changed. Make room on the disk of the data folder and try again."})
 	}
 	f := describe(err)
 	w := wireError{Code: fmt.Sprint(f.Code), Message: sentence(f.Message), Param: f.Param, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,6 +31,7 @@ type socketClient struct {
 	ref     int64
 	chat    string
 	seq     int64
+	branch  []int64 // ids of the messages shown
 	answers map[int64]*shownAnswer
 	engine  map[string]any
 	resumed int // how often no snapshot was needed
@@ -122,7 +124,7 @@ func (c *socketClient) read() (frame, error) {
 			c.t.Fatal(err)
 		}
 		c.seq, c.chat = f.Seq, chat.ID
-		clear(c.answers)
+		c.cut(0)
 		for _, m := range chat.Messages {
 			c.add(&m)
 		}
@@ -135,7 +137,21 @@ func (c *socketClient) read() (frame, error) {
 	return f, nil
 }
 
+// cut takes away what follows a message; everything, if the page lacks it.
+func (c *socketClient) cut(after int64) {
+	at := slices.Index(c.branch, after) + 1
+	for _, id := range c.branch[at:] {
+		delete(c.answers, id)
+	}
+	c.branch = c.branch[:at]
+}
+
+// add puts a message where the protocol says.
 func (c *socketClient) add(m *wireMessage) {
+	if !slices.Contains(c.branch, m.ID) {
+		c.cut(m.Parent)
+		c.branch = append(c.branch, m.ID)
+	}
 	if m.Answer != nil {
 		c.answers[m.ID] = &shownAnswer{text: m.Text, tail: m.Tail, html: strings.Join(m.HTML, ""), state: m.Answer.State, end: m.Answer}
 	}
@@ -168,10 +184,11 @@ func (c *socketClient) apply(e wireEvent) {
 			a.html += e.Rest
 		}
 		a.tail, a.state, a.end = "", e.Answer.State, e.Answer
-	case live.EventRemoved:
-		delete(c.answers, e.ID)
-	case live.EventCleared:
-		clear(c.answers)
+	case live.EventBranch:
+		c.cut(e.ID)
+		for _, m := range e.Messages {
+			c.add(&m)
+		}
 	}
 }
 
@@ -246,6 +263,7 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 			c.do("open", map[string]any{"chat": first.chat})
 		} else {
 			c.seq = seq
+			c.branch = []int64{1, 2}
 			c.answers[2] = &shownAnswer{text: text, tail: tail, html: html, state: live.Writing}
 			c.do("open", map[string]any{"chat": first.chat, "since": seq})
 		}
@@ -475,8 +493,6 @@ func TestSocket_CommandsThatAreRefused(t *testing.T) {
 	if message := client.last().end.Error.Message; strings.Contains(message, "secret") {
 		t.Errorf("the page was told %q", message)
 	}
-	client.do("clear", nil)
-	client.until("the empty chat", func() bool { return len(client.answers) == 0 })
 }
 
 func TestSocket_AnAnswerGoesOnWhenEverybodyLeaves(t *testing.T) {
