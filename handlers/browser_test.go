@@ -76,7 +76,9 @@ func openBrowser(t testing.TB, server *httptest.Server) *browser {
 	ctx, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
 	b := &browser{t: t, ctx: ctx, origin: server.URL}
-	b.do() // starts it
+	if err := chromedp.Do(ctx); err != nil { // starts it
+		t.Fatalf("the browser does not start: %v", err)
+	}
 	if err := chromedp.Listen(ctx, b.watch); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +121,9 @@ func (b *browser) watch(event any) {
 
 func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
 		b.t.Fatalf("the browser failed: %v\ntroubles: %q", err, b.seen())
 	}
 }
@@ -248,7 +252,7 @@ func TestThePageInABrowser(t *testing.T) {
 	run("the first screen names the model and says that it is a demo", func(t *testing.T) {
 		b.open("/")
 		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
-		for _, want := range []string{"Guide is a tiny model", "14 million parameters", "Chats are kept until the server stops"} {
+		for _, want := range []string{"Guide is a tiny model", "14 million parameters", "Chats are kept in one file on this machine"} {
 			if got := b.text("#empty"); !strings.Contains(got, want) {
 				t.Errorf("the empty page says %q, without %q", got, want)
 			}

@@ -18,7 +18,7 @@ type Page struct {
 	Archived  bool
 	Temporary bool // not kept, and not in the rail
 	Turns     []Turn
-	Older     int // messages before the first of Turns
+	Older     bool // there are messages before the first of Turns
 	Rail      Rail
 	Engine    Engine
 	Params    []Param
@@ -28,7 +28,6 @@ type Page struct {
 // Turn is a message as the server writes it into the page, for whoever reads
 // without scripts and for the time until the websocket is there.
 type Turn struct {
-	ID    int64
 	You   bool
 	At    time.Time
 	Text  string // of a question

@@ -21,7 +21,7 @@ const system = $('#system')
 const scroller = $('#scroll')
 let engine = { context: 0 }
 let offline = false
-let temporary = document.body.dataset.temporary === 'true'
+let temporary = document.body.dataset.chatTemporary === 'true'
 let turning = null // a version that was asked for and has not come
 let writeOn = false // an answer that is being saved shall be written on
 
@@ -84,7 +84,6 @@ const link = new Link(document.body.dataset.chat, {
     $('#connbar').hidden = true
     leave()
   },
-  ended: leave,
 })
 
 // leave makes this the page of a new chat.
@@ -97,7 +96,14 @@ function leave() {
   refresh()
 }
 
-const rail = new Rail({ current: () => link.chat, gone: leave, failed: fail })
+const rail = new Rail({
+  current: () => link.chat,
+  gone() {
+    $('#senderror').hidden = true
+    leave()
+  },
+  failed: fail,
+})
 
 $('[data-reconnect]').addEventListener('click', () => link.now())
 
@@ -381,7 +387,7 @@ function drawer(which) {
   sheetButton.setAttribute('aria-expanded', Boolean(panel) && which === 'sheet')
   railButton.setAttribute('aria-expanded', Boolean(panel) && which === 'rail')
   for (const el of [$('.top'), $('.main'), $('#inspector')]) el.inert = Boolean(panel) && el !== panel
-  panel?.focus()
+  if (panel) panel.focus()
 }
 const openSheet = open => drawer(open ? 'sheet' : '')
 function closeDrawer() {

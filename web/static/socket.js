@@ -2,11 +2,10 @@
 // and a connection that comes back by itself. handlers/protocol.go describes the
 // messages.
 const delays = [300, 1000, 2000, 4000, 8000]
-const deleted = 1000
 const tryAgainLater = 1013
 
 export class Link {
-  // on: {frame(f), back(resumed), lost(secondsLeft), trying(), refused(error), ended()}
+  // on: {frame(f), back(resumed), lost(secondsLeft), trying(), refused(error)}
   constructor(chat, on) {
     this.chat = chat
     this.seq = 0
@@ -90,10 +89,6 @@ export class Link {
     this.socket = null
     for (const { reject } of this.refs.values()) reject({ title: 'Connection lost', message: 'It is not known whether the server got this.' })
     this.refs.clear()
-    if (code === deleted && this.chat) {
-      this.on.ended()
-      return
-    }
     const delay = code === tryAgainLater ? delays[0] : delays[Math.min(this.failures, delays.length - 1)]
     this.failures++
     this.wasLost = true
