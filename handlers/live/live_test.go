@@ -3,7 +3,9 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -15,7 +17,14 @@ import (
 	"m40-llm/infer"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs the tests, or plays the server that a test kills.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("LIVE_HELPER"); path != "" {
+		fmt.Fprintln(os.Stderr, playServer(path))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // script is an engine whose answers a test writes. Each step returns when the
 // chat has applied it, so tests need no waiting.

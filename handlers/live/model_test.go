@@ -160,6 +160,11 @@ func running(t *turn) bool { return t.Answer != nil && t.Answer.State.Running() 
 // joins, falls behind or comes back, it ends with what the chat holds, each event
 // once and in order; and what the chat holds is stored.
 func TestReadersSeeTheChat(t *testing.T) {
+	t.Run("of a temporary chat", func(t *testing.T) { checkReaders(t, nil) })
+	t.Run("of a stored chat", func(t *testing.T) { checkReaders(t, openStore(t, storePath(t))) })
+}
+
+func checkReaders(t *testing.T, kept Store) {
 	word := rapid.SampledFrom([]string{"a ", "\n", "\n\n", "- b", "```\n", "# c\n", "", "ü"})
 	visible := word.Filter(func(w string) bool { return strings.TrimSpace(w) != "" })
 	rapid.Check(t, func(t *rapid.T) {
@@ -168,10 +173,11 @@ func TestReadersSeeTheChat(t *testing.T) {
 			QueueEvents: rapid.IntRange(1, 20).Draw(t, "queue"),
 			QueueBytes:  rapid.IntRange(100, 4000).Draw(t, "bytes"),
 			History:     rapid.IntRange(1, 30).Draw(t, "history"),
+			Store:       kept,
 			Page:        rapid.IntRange(1, 5).Draw(t, "page"),
 		})
 		defer s.Close()
-		c, err := s.Create(true)
+		c, err := s.Create(kept == nil)
 		if err != nil {
 			t.Fatal(err)
 		}
