@@ -14,12 +14,14 @@ import (
 const (
 	defaultBodyLimit = 1 << 20
 	chatBodyLimit    = 8 << 20
+	importBodyLimit  = 64 << 20 // a chat with all its branches and tokens
 )
 
 var bodyLimits = map[string]int64{
 	"/v1/chat/completions": chatBodyLimit,
 	"/chat/completions":    chatBodyLimit,
 	"/apply-template":      chatBodyLimit,
+	"/import":              importBodyLimit,
 }
 
 // boundBody limits the size of a request's body, the time its client may be

@@ -26,15 +26,18 @@ import (
 
 // socketClient is a page without a screen.
 type socketClient struct {
-	t       testing.TB
-	conn    *websocket.Conn
-	ref     int64
-	chat    string
-	seq     int64
-	branch  []int64 // ids of the messages shown
-	answers map[int64]*shownAnswer
-	engine  map[string]any
-	resumed int // how often no snapshot was needed
+	t        testing.TB
+	conn     *websocket.Conn
+	ref      int64
+	chat     string
+	seq      int64
+	title    string
+	branch   []int64          // ids of the messages shown
+	messages map[int64]string // texts of questions
+	versions map[int64]wireVersions
+	answers  map[int64]*shownAnswer
+	engine   map[string]any
+	resumed  int // how often no snapshot was needed
 }
 
 // shownAnswer is an answer as a page has it.
@@ -54,6 +57,10 @@ type frame struct {
 	Error  *wireError
 	Engine map[string]any
 	Events []wireEvent
+
+	Before   int64
+	Messages []wireMessage
+	More     bool
 }
 
 func dialSocket(t testing.TB, server *httptest.Server, options ...func(*websocket.DialOptions)) *socketClient {
@@ -68,7 +75,7 @@ func dialSocket(t testing.TB, server *httptest.Server, options ...func(*websocke
 	}
 	conn.SetReadLimit(64 << 20)
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	return &socketClient{t: t, conn: conn, answers: map[int64]*shownAnswer{}}
+	return &socketClient{t: t, conn: conn, answers: map[int64]*shownAnswer{}, messages: map[int64]string{}, versions: map[int64]wireVersions{}}
 }
 
 // smallBuffers makes a client that takes little into its buffers: those of loopback
@@ -123,7 +130,7 @@ func (c *socketClient) read() (frame, error) {
 		if err := json.Unmarshal(f.Chat, &chat); err != nil {
 			c.t.Fatal(err)
 		}
-		c.seq, c.chat = f.Seq, chat.ID
+		c.seq, c.chat, c.title = f.Seq, chat.ID, chat.Title
 		c.cut(0)
 		for _, m := range chat.Messages {
 			c.add(&m)
@@ -152,6 +159,7 @@ func (c *socketClient) add(m *wireMessage) {
 		c.cut(m.Parent)
 		c.branch = append(c.branch, m.ID)
 	}
+	c.messages[m.ID], c.versions[m.ID] = m.Text, m.Versions
 	if m.Answer != nil {
 		c.answers[m.ID] = &shownAnswer{text: m.Text, tail: m.Tail, html: strings.Join(m.HTML, ""), state: m.Answer.State, end: m.Answer}
 	}
@@ -184,6 +192,8 @@ func (c *socketClient) apply(e wireEvent) {
 			a.html += e.Rest
 		}
 		a.tail, a.state, a.end = "", e.Answer.State, e.Answer
+	case live.EventTitle:
+		c.title = e.Text
 	case live.EventBranch:
 		c.cut(e.ID)
 		for _, m := range e.Messages {

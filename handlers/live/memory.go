@@ -264,10 +264,14 @@ func (m *memory) Import(_ context.Context, _ string, n store.NewConversation, li
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.create(n)
-	ids := map[int64]int64{}
+	ids := map[int64]int64{0: 0}
 	for _, message := range list {
 		old, created := message.ID, message.Created
-		message.Parent = ids[message.Parent]
+		parent, known := ids[message.Parent]
+		if _, twice := ids[old]; !known || twice {
+			return store.Conversation{}, &store.InvalidError{Field: "messages", Problem: fmt.Sprintf("have a message %d that comes twice or before its parent %d", old, message.Parent)}
+		}
+		message.Parent = parent
 		if message.State == store.Running {
 			message.State = store.Interrupted
 		}
@@ -276,6 +280,9 @@ func (m *memory) Import(_ context.Context, _ string, n store.NewConversation, li
 			return store.Conversation{}, err
 		}
 		ids[old] = added.ID
+	}
+	if _, known := ids[leaf]; !known {
+		return store.Conversation{}, &store.InvalidError{Field: "leaf", Problem: fmt.Sprintf("is message %d, which is not in the list", leaf)}
 	}
 	for id := ids[leaf]; id != 0; id = c.messages[id-1].Parent {
 		c.show(id, ids[leaf])
