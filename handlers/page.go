@@ -83,6 +83,9 @@ func turnView(m *live.Message) web.Turn {
 	tokens := ""
 	if n := m.Answer.Tokens; n > 0 {
 		tokens = fmt.Sprintf("%d tokens", n)
+		if n == 1 {
+			tokens = "1 token"
+		}
 	}
 	t.Notes = joined(" · ", ending(m.Answer), tokens, m.Answer.Model.Name, m.Answer.Device)
 	return t

@@ -101,7 +101,7 @@ class Answer extends Turn {
     this.put('tokens', tokens && count(tokens))
     this.put('by', tokens && [this.info.model, this.info.device].filter(Boolean).join(' · '))
     const limit = this.info.settings.max_tokens
-    this.foot['tokens-label'].textContent = this.running && limit > 0 ? `of up to ${count(limit)} tokens` : 'tokens'
+    this.foot['tokens-label'].textContent = this.running && limit > 0 ? `of up to ${count(limit)} tokens` : tokens === 1 ? 'token' : 'tokens'
     const queue = t.queue_ms + t.load_ms, prompt = t.prefill_ms || Math.max(0, t.first_ms - queue)
     const total = queue + prompt + t.decode_ms
     let x = 0

@@ -120,7 +120,7 @@ export class Rail {
     if (matchMedia('(max-width: 760px)').matches) this.menu.removeAttribute('style')
     else {
       const at = button.getBoundingClientRect(), size = this.menu.getBoundingClientRect()
-      this.menu.style.left = `${Math.max(8, Math.min(at.left, innerWidth - size.width - 8))}px`
+      this.menu.style.left = `${Math.max(8, Math.min(button.closest('.rail') ? at.left : at.right - size.width, innerWidth - size.width - 8))}px`
       this.menu.style.top = `${at.bottom + 4 + size.height > innerHeight ? Math.max(8, at.top - size.height - 4) : at.bottom + 4}px`
     }
     this.menu.querySelector('button:not([hidden])').focus()
