@@ -131,6 +131,28 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	}
 }
 
+func TestAStopOfTheServerStoresWhatIsWritten(t *testing.T) {
+	path := storePath(t)
+	kept := openStore(t, path)
+	s, engine := newService(t, Options{Store: kept, SaveEvery: time.Hour})
+	var ids []string
+	for i := range 16 {
+		c, a := start(t, s, engine, fmt.Sprint("chat ", i))
+		a.write("half ", "an ")
+		ids = append(ids, c.ID())
+	}
+	s.Close()
+	must(t, kept.Close())
+	s, _ = newService(t, Options{Store: openStore(t, path)})
+	for _, id := range ids {
+		c, err := s.Chat(id)
+		must(t, err)
+		if m := lastMessage(t, c); m.Text != "half an " || m.Answer.State != Stopped {
+			t.Errorf("the answer is %q, %s", m.Text, m.Answer.State)
+		}
+	}
+}
+
 func TestAChatThatIsUnloadedLosesNothing(t *testing.T) {
 	now := time.Now()
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t)), Now: func() time.Time { return now }, UnloadAfter: time.Minute, SaveEvery: time.Hour})
