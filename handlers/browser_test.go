@@ -984,6 +984,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 	b.until("document.querySelector('.answer:last-child .tail')?.innerText.endsWith('its own')")
 	both("writing")
 	b.size(390, 844, true)
+	b.until("document.querySelector('#tobottom').hidden && document.querySelector('#scroll').scrollTop + document.querySelector('#scroll').clientHeight > document.querySelector('#scroll').scrollHeight - 2")
 	both("phone-writing")
 	b.do(chromedp.Click("[data-sheet-open]"))
 	b.until("document.body.dataset.open === 'sheet'")

@@ -181,7 +181,19 @@ function toEnd() {
   following = true
   scroller.scrollTop = scroller.scrollHeight
 }
+let width = 0, height = 0
+// resized reports a change of the column's size: what scrolls then is not the reader.
+function resized() {
+  const is = width !== scroller.clientWidth || height !== scroller.clientHeight
+  width = scroller.clientWidth
+  height = scroller.clientHeight
+  return is
+}
 scroller.addEventListener('scroll', () => {
+  if (resized()) {
+    if (following) toEnd()
+    return
+  }
   following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48
   $('#tobottom').hidden = (following && !chat.cut) || chat.empty
 }, { passive: true })
