@@ -726,6 +726,29 @@ func TestTheRailInABrowser(t *testing.T) {
 	})
 }
 
+func TestAnAnswerThatTheServerLeftIsWrittenOn(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	// What a store holds of an answer whose server was killed.
+	id, err := chats.Import(context.Background(), "Cut", []store.Message{
+		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Go on", Version: 1, Versions: 1},
+		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Interrupted, Text: "Half an", Version: 1, Versions: 1, Answer: &store.Answer{Model: "guide"}},
+	}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openBrowser(t, server)
+	b.open("/c/" + id)
+	b.until("document.querySelector('.answer .why .chip')?.innerText === 'the server stopped here'")
+	b.shot("interrupted")
+	b.click(".answer [data-continue]")
+	answer := engine.next(t)
+	answer.write(" answer.")
+	answer.finish()
+	b.until(lastAnswerIs("Half an answer."))
+	b.clean()
+}
+
 func TestALongChatComesInPages(t *testing.T) {
 	engine := newScript()
 	server, chats := serveStored(t, engine)
