@@ -1042,6 +1042,12 @@ func TestEveryStateOfThePage(t *testing.T) {
 	b.until(lastAnswerIs("Only a little. Both chats need the same weights."))
 	b.until(idle)
 	both("versions")
+	b.size(320, 640, true)
+	fits("phone-versions")
+	if got := b.value("document.querySelector('#scroll').scrollWidth <= document.querySelector('#scroll').clientWidth"); got != "true" {
+		t.Error("on a narrow phone the controls of an answer are wider than the page")
+	}
+	b.size(1440, 900, false)
 	b.click(".answer:last-child .foot [data-edit]")
 	b.until("document.querySelector('.editor')")
 	both("editing")
