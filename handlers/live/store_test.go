@@ -477,3 +477,50 @@ func checkAfterKill(t *testing.T, path string, kill int, asked map[string]string
 		return            // one of them is enough
 	}
 }
+
+func TestAContinuedAnswerKeepsItsBlocks(t *testing.T) {
+	s, engine := newService(t, Options{})
+	c, a := start(t, s, engine, "one")
+	a.write("first\n\n", "second\n\n", "open")
+	a.finish()
+	settle(c)
+	must(t, c.Continue(0, DefaultSettings()))
+	a = <-engine.asked
+	if m := lastMessage(t, c); m.Answer.Blocks != len("first\n\nsecond\n\n") || m.Answer.State != Waiting {
+		t.Errorf("continued, %d bytes are finished blocks: %+v", m.Answer.Blocks, m.Answer)
+	}
+	sub, _, err := c.Subscribe(0)
+	must(t, err)
+	a.write(" end\n\n")
+	events, err := sub.Take()
+	must(t, err)
+	if last := events[len(events)-1]; last.Type != EventBlock || last.Text != "open end\n\n" {
+		t.Errorf("the next block is %+v", last)
+	}
+}
+
+func TestSelectSendsOnlyWhatDiffers(t *testing.T) {
+	s, engine := newService(t, Options{})
+	c, a := start(t, s, engine, "one")
+	a.finish()
+	settle(c)
+	must(t, c.Regenerate(0, "", DefaultSettings()))
+	(<-engine.asked).finish()
+	settle(c)
+	sub, _, err := c.Subscribe(0)
+	must(t, err)
+	must(t, c.Select(3, 1))
+	must(t, c.Select(2, 0)) // is shown already
+	events, err := sub.Take()
+	must(t, err)
+	if len(events) != 1 || events[0].Type != EventBranch || events[0].ID != 1 || len(events[0].Messages) != 1 || events[0].Messages[0].ID != 2 {
+		t.Errorf("to show another version of the last answer these events were sent: %+v", events)
+	}
+}
+
+func TestWhatOtherProgramsStored(t *testing.T) {
+	m := fromStore(store.Message{ID: 2, Role: store.RoleAssistant, State: store.Running, Text: "x", Answer: &store.Answer{Seed: 9}}).message()
+	if m.Answer.State != Interrupted || m.Answer.Settings.Seed != 9 || m.Answer.Settings.TopK != DefaultSettings().TopK {
+		t.Errorf("an answer that nobody runs, without settings, is %+v", m.Answer)
+	}
+}
