@@ -272,6 +272,11 @@ var hostileSamples = []string{
 	`<div is=x-x contenteditable onbeforeinput=pwned=1 autofocus>x</div>`,
 	`<p aria-label="x" role="alert" tabindex=0 onfocus=pwned=1 autofocus>x</p>`,
 	`<span class="c" onclick=pwned=1>x</span>`,
+	`<div class="app" role="alert" tabindex="1" aria-label="Server">x</div>`,
+	`<input type=checkbox aria-label="I agree" checked=javascript:pwned=1 disabled=false>`,
+	`<input type=password name=key aria-label="API key">`,
+	`<code class="language-js btn primary">x</code>`,
+	`<table align=left><tr><td align=char class=k>x</td></tr></table>`,
 	`<div class="table" role="region" tabindex="0" aria-label="Table" onfocus=pwned=1 autofocus>x</div>`,
 
 	// Links, images and references.
