@@ -29,6 +29,7 @@ import (
 	"m40-llm/infer/hub"
 	"m40-llm/infer/ref"
 	"m40-llm/infer/tokenizer"
+	"m40-llm/store"
 )
 
 const version = "0.1.0"
@@ -92,18 +93,26 @@ func folderFlags(f *cli.Flags) folders {
 	}
 }
 
+// dataDir is the folder of this program's files.
+func (f folders) dataDir(t *cli.Terminal) (string, error) {
+	if *f.data != "" {
+		return *f.data, nil
+	}
+	home := t.Env("HOME")
+	if home == "" {
+		return "", cli.Usagef("there is no home folder in the environment (HOME); say --data DIR")
+	}
+	return filepath.Join(home, ".m40-llm"), nil
+}
+
 // catalog lists the models that the folders and the program hold. types are the formats
 // of weights that can be computed with; nil: any will do.
 func (f folders) catalog(t *cli.Terminal, types []gguf.Type) (*hub.Hub, error) {
 	dir := *f.models
 	if dir == "" {
-		data := *f.data
-		if data == "" {
-			home := t.Env("HOME")
-			if home == "" {
-				return nil, cli.Usagef("there is no home folder in the environment (HOME); say --models DIR")
-			}
-			data = filepath.Join(home, ".m40-llm")
+		data, err := f.dataDir(t)
+		if err != nil {
+			return nil, err
 		}
 		dir = filepath.Join(data, "models")
 	}
@@ -217,7 +226,12 @@ commands (m40-llm COMMAND -h explains each):
 	if err != nil {
 		return err
 	}
-	chats := live.New(engine, live.Options{Log: logger})
+	kept, err := openStore(ctx, t, flags.folders, logger)
+	if err != nil {
+		engine.Close()
+		return err
+	}
+	chats := live.New(engine, live.Options{Store: kept, Log: logger})
 	hosts := *allowHost
 	if *lan {
 		hostname, _ := os.Hostname() // without one, the addresses must do
@@ -243,7 +257,23 @@ commands (m40-llm COMMAND -h explains each):
 	return cli.Serve(ctx, t, server, handlers.LimitListener(listener), func() {
 		chats.Close()
 		engine.Close()
+		if err := kept.Close(); err != nil {
+			logger.Error("the chats could not be closed cleanly", "error", err)
+		}
 	})
+}
+
+// openStore opens the chats in the data folder.
+func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Logger) (*store.Store, error) {
+	dir, err := f.dataDir(t)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := store.Open(ctx, store.Options{Path: filepath.Join(dir, "chats.db"), Log: logger})
+	if _, locked := errors.AsType[*store.LockedError](err); locked {
+		return nil, fmt.Errorf("%w: %w", cli.ErrRunning, err)
+	}
+	return kept, err
 }
 
 // runModel is the command run.

@@ -276,6 +276,12 @@ func TestServe(t *testing.T) {
 			t.Errorf("code %d, %q", got.code, got.errs)
 		}
 	})
+	t.Run("a second start on the same data folder says so too", func(t *testing.T) {
+		got := execute(t, nil, "", "serve", "--addr", ":0", "--data", filepath.Join(home, ".m40-llm"))
+		if got.code != cli.ExitRunning || !strings.Contains(got.errs, "data folder") {
+			t.Errorf("code %d, %q", got.code, got.errs)
+		}
+	})
 	t.Run("a signal ends it with exit code 0", func(t *testing.T) {
 		client.CloseIdleConnections()
 		signals <- syscall.SIGTERM

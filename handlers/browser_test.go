@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http/httptest"
 	"net/url"
@@ -25,8 +26,10 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/fixtures"
+	"m40-llm/store"
 )
 
 var shots = flag.String("shots", "", "folder for screenshots of the page; empty: none are taken")
@@ -76,7 +79,9 @@ func openBrowser(t testing.TB, server *httptest.Server) *browser {
 	ctx, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
 	b := &browser{t: t, ctx: ctx, origin: server.URL}
-	b.do() // starts it
+	if err := chromedp.Do(ctx); err != nil { // starts it
+		t.Fatalf("the browser does not start: %v", err)
+	}
 	if err := chromedp.Listen(ctx, b.watch); err != nil {
 		t.Fatal(err)
 	}
@@ -107,6 +112,9 @@ func (b *browser) watch(event any) {
 	case *network.EventWebSocketCreated:
 		b.requests = append(b.requests, e.URL)
 	case *cdplog.EventEntryAdded:
+		if strings.HasSuffix(e.Entry.Text, "Close received after close") {
+			return // the websocket package answers the answer to its own farewell
+		}
 		b.troubles = append(b.troubles, fmt.Sprintf("%s: %s", e.Entry.Source, e.Entry.Text))
 	case *runtime.EventExceptionThrown:
 		b.troubles = append(b.troubles, "exception: "+e.ExceptionDetails.Text)
@@ -119,7 +127,9 @@ func (b *browser) watch(event any) {
 
 func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
+	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
 		b.t.Fatalf("the browser failed: %v\ntroubles: %q", err, b.seen())
 	}
 }
@@ -237,18 +247,12 @@ func TestThePageInABrowser(t *testing.T) {
 	engine := newScript()
 	server := serve(t, engine)
 	b := openBrowser(t, server)
-	run := func(name string, f func(t *testing.T)) {
-		t.Run(name, func(t *testing.T) {
-			defer func(outer testing.TB) { b.t = outer }(b.t)
-			b.t = t
-			f(t)
-		})
-	}
+	run := steps(t, b)
 
 	run("the first screen names the model and says that it is a demo", func(t *testing.T) {
 		b.open("/")
 		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
-		for _, want := range []string{"Guide is a tiny model", "14 million parameters", "Chats are kept until the server stops"} {
+		for _, want := range []string{"Guide is a tiny model", "14 million parameters", "Chats are kept in one file on this machine"} {
 			if got := b.text("#empty"); !strings.Contains(got, want) {
 				t.Errorf("the empty page says %q, without %q", got, want)
 			}
@@ -386,6 +390,398 @@ func TestThePageInABrowser(t *testing.T) {
 		engine.next(t).finish()
 		b.until("location.pathname.startsWith('/c/') && location.pathname !== '/c/nowhere' && document.querySelectorAll('.answer').length === 1")
 	})
+}
+
+// serveStored starts a server that keeps its chats.
+func serveStored(t testing.TB, engine Engine) (*httptest.Server, *live.Service) {
+	t.Helper()
+	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kept.Close() })
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	chats := live.New(engine, live.Options{Log: log, Store: kept})
+	server := httptest.NewServer(New(Config{Engine: engine, Live: chats, Logger: log}))
+	t.Cleanup(server.Close)
+	t.Cleanup(chats.Close)
+	return server, chats
+}
+
+// ask sends a message and lets the engine answer it.
+func (b *browser) ask(engine *script, question, answer string) {
+	b.t.Helper()
+	b.say(question)
+	a := engine.next(b.t)
+	a.write(answer)
+	a.finish()
+	b.until(lastAnswerIs(answer))
+	b.until(idle)
+}
+
+// idle holds when no answer is being written.
+const idle = "!document.querySelector('[data-running]') && document.querySelector('.answer:last-child .why .chip')?.innerText"
+
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("document.querySelector(%q)", selector))
+	b.do(chromedp.Click(selector))
+}
+
+// key types a key outside of fields.
+func (b *browser) key(key string) {
+	b.t.Helper()
+	b.script(`document.activeElement.blur()`)
+	b.do(chromedp.KeyEvent(key))
+}
+
+func (b *browser) rail() string { b.t.Helper(); return b.text("#rail-list .rail-list") }
+
+func (b *browser) fill(selector, text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("document.querySelector(%q)", selector))
+	b.script(fmt.Sprintf(`const f = document.querySelector(%q); f.focus(); f.select()`, selector))
+	command(b, input.InsertText, input.InsertTextParams{Text: text})
+}
+
+func TestVersionsInABrowser(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	b.open("/")
+	b.ask(engine, "What is rain?", "Water.")
+	b.ask(engine, "And snow?", "Ice.")
+	thread := func() string {
+		return b.value("[...document.querySelectorAll('#thread .prose')].map(e => e.innerText).join(' | ')")
+	}
+	shows := func(want string) {
+		t.Helper()
+		b.until(fmt.Sprintf("[...document.querySelectorAll('#thread .prose')].map(e => e.innerText).join(' | ') === %q", want))
+	}
+
+	run("an earlier answer is answered again as a new version, and the old one comes back with what followed it", func(t *testing.T) {
+		b.click(".answer:nth-child(2) .foot [data-again]")
+		answer := engine.next(t)
+		if n := len(answer.request.Messages); n != 1 {
+			t.Errorf("the engine was given %d messages, want the first question alone", n)
+		}
+		answer.write("Drops.")
+		answer.finish()
+		shows("What is rain? | Drops.")
+		b.until(idle)
+		if got := b.text(".answer .vers"); got != "2/2" {
+			t.Errorf("the versions are %q", got)
+		}
+		b.click(`.answer [data-version="-1"]`)
+		shows("What is rain? | Water. | And snow? | Ice.")
+		b.key("]")
+		b.do(chromedp.Sleep(50 * time.Millisecond))
+		if got := thread(); got != "What is rain? | Water. | And snow? | Ice." {
+			t.Errorf("a message without versions turned: %s", got)
+		}
+		b.key("k")
+		b.key("j")
+		b.script(`document.querySelector('.answer').focus()`)
+		b.do(chromedp.KeyEvent("]"))
+		shows("What is rain? | Drops.")
+		b.script(`document.querySelector('.answer').focus()`)
+		b.do(chromedp.KeyEvent("["))
+		shows("What is rain? | Water. | And snow? | Ice.")
+	})
+
+	run("a message that is edited is asked again, and the old one stays", func(t *testing.T) {
+		b.script(`document.querySelector('.you:nth-child(3) [data-edit]').click()`)
+		b.fill(".editor textarea", "And hail?")
+		b.do(chromedp.Click(".editor [type=submit]"))
+		answer := engine.next(t)
+		answer.write("Hard.")
+		answer.finish()
+		shows("What is rain? | Water. | And hail? | Hard.")
+		b.until(idle)
+		if got := b.text(".you:nth-child(3) .vers"); got != "2/2" {
+			t.Errorf("the versions are %q", got)
+		}
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		shows("What is rain? | Water. | And hail? | Hard.")
+	})
+
+	run("escape leaves an editor and changes nothing", func(t *testing.T) {
+		b.script(`document.querySelector('.answer:last-child').focus()`)
+		b.do(chromedp.KeyEvent("e"))
+		b.fill(".editor textarea", "Nonsense")
+		b.press("Escape", 27)
+		b.until("!document.querySelector('.editor')")
+		shows("What is rain? | Water. | And hail? | Hard.")
+	})
+
+	run("an answer that is edited is written on", func(t *testing.T) {
+		b.click(".answer:last-child .foot [data-edit]")
+		b.fill(".editor textarea", "Hail is")
+		b.do(chromedp.Click(".editor [type=submit]"))
+		answer := engine.next(t)
+		last := answer.request.Messages[len(answer.request.Messages)-1]
+		if !answer.request.Continue || last.Content != "Hail is" {
+			t.Errorf("the engine was asked %+v", answer.request)
+		}
+		answer.write(" frozen rain.")
+		answer.finish()
+		shows("What is rain? | Water. | And hail? | Hail is frozen rain.")
+		b.until(idle)
+	})
+
+	run("an answer that is edited and saved says so, and offers to go on", func(t *testing.T) {
+		b.click(".answer:last-child .foot [data-edit]")
+		b.fill(".editor textarea", "Ice balls.")
+		b.do(chromedp.Click(".editor [data-alternative]"))
+		b.until("document.querySelector('.answer:last-child .why').innerText === 'edited by you'")
+		b.until("!document.querySelector('.answer:last-child [data-continue]').hidden")
+	})
+
+	run("an answer that was stopped goes on from there", func(t *testing.T) {
+		b.say("And fog?")
+		answer := engine.next(t)
+		answer.write("Fog is")
+		b.until(lastAnswerIs("Fog is"))
+		b.press("Escape", 27)
+		b.until("document.querySelector('.answer:last-child .why .chip').innerText.startsWith('stopped by you')")
+		b.shot("stopped")
+		b.click(".answer:last-child [data-continue]")
+		answer = engine.next(t)
+		answer.write(" a cloud.")
+		answer.finish()
+		b.until(lastAnswerIs("Fog is a cloud."))
+		b.until(idle)
+	})
+
+	run("a chat forked at a message is a chat of its own up to there", func(t *testing.T) {
+		from := b.value("location.pathname")
+		b.script(`document.querySelector('.answer').focus()`)
+		b.do(chromedp.KeyEvent("f"))
+		b.until(fmt.Sprintf("location.pathname.startsWith('/c/') && location.pathname !== %q", from))
+		shows("What is rain? | Water.")
+	})
+	b.clean()
+}
+
+// steps runs parts of a test with the browser's complaints going to each.
+func steps(t *testing.T, b *browser) func(name string, f func(t *testing.T)) {
+	return func(name string, f func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			defer func(outer testing.TB) { b.t = outer }(b.t)
+			b.t = t
+			f(t)
+		})
+	}
+}
+
+func TestTheRailInABrowser(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	listed := func(want string) {
+		t.Helper()
+		b.until(fmt.Sprintf("document.querySelector('#rail-list .rail-list').innerText.includes(%q)", want))
+	}
+	unlisted := func(want string) {
+		t.Helper()
+		b.until(fmt.Sprintf("!document.querySelector('#rail-list .rail-list').innerText.includes(%q)", want))
+	}
+	// menu opens the menu of the row with this title and clicks an entry.
+	menu := func(title, entry string) {
+		t.Helper()
+		b.until(fmt.Sprintf("[...document.querySelectorAll('.conv-row')].some(r => r.innerText.includes(%q))", title))
+		b.script(fmt.Sprintf(`[...document.querySelectorAll('.conv-row')].find(r => r.innerText.includes(%q)).querySelector('[data-row-menu]').click()`, title))
+		b.until("document.querySelector('#chat-menu').matches(':popover-open')")
+		b.script(fmt.Sprintf(`[...document.querySelectorAll('#chat-menu .item')].find(i => i.checkVisibility() && i.innerText.trim() === %q).click()`, entry))
+		b.until("!document.querySelector('#chat-menu').matches(':popover-open')")
+	}
+
+	run("a chat appears in the list with its first message, live while it is answered", func(t *testing.T) {
+		b.open("/")
+		listed("No chats yet")
+		b.say("Tell me about foxes")
+		answer := engine.next(t)
+		listed("Tell me about foxes")
+		b.until("document.querySelector('.conv[aria-current] .dot')")
+		answer.write("Red.")
+		answer.finish()
+		b.until("document.querySelector('.conv[aria-current] time')")
+		if got := b.rail(); !strings.HasPrefix(got, "Today") {
+			t.Errorf("the rail says %q", got)
+		}
+	})
+
+	run("the key n begins another chat, and a draft waits where it was written", func(t *testing.T) {
+		chat := b.value("location.pathname")
+		b.fill("#message", "half a thought")
+		b.key("n")
+		b.until("location.pathname === '/' && document.querySelector('#empty')?.checkVisibility()")
+		b.until("document.querySelector('#message').value === ''")
+		b.ask(engine, "Tell me about owls", "They fly.")
+		b.open(chat)
+		b.until("document.querySelector('#message').value === 'half a thought'")
+		b.script(`const m = document.querySelector('#message'); m.value = ''; m.dispatchEvent(new Event('input'))`)
+	})
+
+	run("the key / searches titles and texts", func(t *testing.T) {
+		b.key("/")
+		b.until("document.activeElement.id === 'search'")
+		command(b, input.InsertText, input.InsertTextParams{Text: "fly"})
+		unlisted("foxes")
+		listed("They fly.")
+		b.fill("#search", "nowhere")
+		listed("No chat has")
+		b.script(`const s = document.querySelector('#search'); s.value = ''; s.dispatchEvent(new Event('input'))`)
+		listed("foxes")
+	})
+
+	run("a row is renamed where it stands", func(t *testing.T) {
+		menu("owls", "Rename")
+		b.fill(".conv-row.renaming .field", "Night birds")
+		b.press("Enter", 13)
+		b.until("!document.querySelector('.renaming')")
+		listed("Night birds")
+		unlisted("owls")
+	})
+
+	run("the chat's own title follows a rename", func(t *testing.T) {
+		menu("foxes", "Rename")
+		b.fill(".conv-row.renaming .field", "Foxes")
+		b.press("Enter", 13)
+		b.until("document.querySelector('.chat-head [data-title]').innerText === 'Foxes'")
+	})
+
+	run("a pinned chat stands first", func(t *testing.T) {
+		menu("Foxes", "Pin")
+		b.until("document.querySelector('#rail-list h2').innerText.trim() === 'Pinned'")
+		menu("Foxes", "Unpin")
+		b.until("document.querySelector('#rail-list h2').innerText.trim() === 'Today'")
+	})
+
+	run("an archived chat is behind its link and comes back", func(t *testing.T) {
+		menu("Night birds", "Archive")
+		unlisted("Night birds")
+		b.click("[data-archive]")
+		listed("Night birds")
+		menu("Night birds", "Put back")
+		listed("Nothing is archived")
+		b.click("[data-archive]")
+		listed("Night birds")
+	})
+
+	run("a deleted chat can be brought back", func(t *testing.T) {
+		menu("Night birds", "Delete")
+		unlisted("Night birds")
+		if got := b.text("#undo"); !strings.Contains(got, "Deleted “Night birds”") {
+			t.Errorf("the bar says %q", got)
+		}
+		b.click("#undo button")
+		listed("Night birds")
+	})
+
+	run("deleting the chat that is open leaves a new one, and undo leads back", func(t *testing.T) {
+		chat := b.value("location.pathname")
+		b.click(".chat-head [data-chat-menu]")
+		b.until("document.querySelector('#chat-menu').matches(':popover-open')")
+		b.shot("menu")
+		b.do(chromedp.Click("#chat-menu [data-act=delete] button"))
+		b.until("location.pathname === '/' && document.querySelector('#empty').checkVisibility()")
+		b.click("#undo button")
+		b.until(fmt.Sprintf("location.pathname === %q", chat))
+		b.until(lastAnswerIs("Red."))
+	})
+
+	run("a temporary chat is not listed", func(t *testing.T) {
+		b.open("/")
+		b.click("[data-temporary]")
+		b.ask(engine, "Secret", "Hush.")
+		b.until("document.querySelector('[data-fleeting]').checkVisibility()")
+		if got := b.rail(); strings.Contains(got, "Secret") {
+			t.Errorf("the rail lists it: %q", got)
+		}
+	})
+	b.clean()
+
+	run("without scripts a chat is read, found, renamed and deleted", func(t *testing.T) {
+		command(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+		defer command(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: false})
+		b.do(chromedp.Navigate(b.origin+"/?q=fly"), chromedp.WaitReady("#rail-list"))
+		if got := b.rail(); !strings.Contains(got, "Night birds") || strings.Contains(got, "Foxes") {
+			t.Errorf("the search shows %q", got)
+		}
+		b.do(chromedp.Click(".conv"), chromedp.WaitReady("#thread .prose"))
+		if got := b.text("#thread"); !strings.Contains(got, "They fly.") {
+			t.Errorf("the page shows %q", got)
+		}
+		b.do(chromedp.Click(".chat-head [data-chat-menu]"), chromedp.WaitVisible("#title"))
+		b.shot("without-scripts")
+		b.fill("#title", "Birds")
+		b.do(chromedp.Click("#chat-menu .unscripted button"))
+		b.until("document.querySelector('h1')?.innerText === 'Birds'")
+		b.do(chromedp.Click(".chat-head [data-chat-menu]"), chromedp.WaitVisible("#title"))
+		b.do(chromedp.Click("#chat-menu [data-act=delete] button"))
+		b.until("location.pathname === '/' && !document.querySelector('#rail-list')?.innerText.includes('Birds')")
+	})
+}
+
+func TestAnAnswerThatTheServerLeftIsWrittenOn(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	// What a store holds of an answer whose server was killed.
+	id, err := chats.Import(context.Background(), "Cut", []store.Message{
+		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Go on", Version: 1, Versions: 1},
+		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Interrupted, Text: "Half an", Version: 1, Versions: 1, Answer: &store.Answer{Model: "guide"}},
+	}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openBrowser(t, server)
+	b.open("/c/" + id)
+	b.until("document.querySelector('.answer .why .chip')?.innerText === 'the server stopped here'")
+	b.shot("interrupted")
+	b.click(".answer [data-continue]")
+	answer := engine.next(t)
+	answer.write(" answer.")
+	answer.finish()
+	b.until(lastAnswerIs("Half an answer."))
+	b.clean()
+}
+
+func TestALongChatComesInPages(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	var list []store.Message
+	for i := range int64(450) {
+		m := store.Message{ID: i + 1, Parent: i, Role: store.RoleUser, State: store.Done, Text: fmt.Sprintf("message %d", i+1), Version: 1, Versions: 1}
+		if i%2 == 1 {
+			m.Role = store.RoleAssistant
+		}
+		list = append(list, m)
+	}
+	id, err := chats.Import(context.Background(), "Long", list, 450)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openBrowser(t, server)
+	b.open("/c/" + id)
+	turns := func(first, last string) string {
+		return fmt.Sprintf("document.querySelector('.turn .prose')?.innerText === %q && [...document.querySelectorAll('.turn .prose')].at(-1).innerText === %q", first, last)
+	}
+	b.until(turns("message 351", "message 450"))
+	for _, want := range []struct{ first, last string }{
+		{"message 251", "message 450"}, {"message 151", "message 450"}, {"message 51", "message 350"}, {"message 1", "message 300"},
+	} {
+		b.script(`document.querySelector('#scroll').scrollTop = 0; document.querySelector('#older button').click()`)
+		b.until(turns(want.first, want.last))
+	}
+	if got := b.value("document.querySelectorAll('.turn').length"); got != "300" {
+		t.Errorf("the document holds %s turns, want at most 300", got)
+	}
+	b.click("#tobottom")
+	b.until(turns("message 351", "message 450"))
+	b.clean()
 }
 
 // cable is a proxy that can be cut.
@@ -535,7 +931,17 @@ func pieces(text string) []string { return strings.SplitAfter(text, " ") }
 // on a phone. With -shots it also takes pictures.
 func TestEveryStateOfThePage(t *testing.T) {
 	engine := newScript()
-	b := openBrowser(t, serve(t, engine))
+	server, chats := serveStored(t, engine)
+	for i, title := range []string{"A quiz about bridges", "Sourdough timing table", "Translate the boiler manual", "Regex for German dates"} {
+		id, err := chats.Import(context.Background(), title, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: title, Version: 1, Versions: 1}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := chats.Pin(context.Background(), id, i == 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := openBrowser(t, server)
 	fits := func(screen string) {
 		t.Helper()
 		if got := b.value("document.documentElement.scrollWidth <= innerWidth && document.documentElement.scrollHeight <= innerHeight"); got != "true" {
@@ -601,19 +1007,52 @@ func TestEveryStateOfThePage(t *testing.T) {
 	b.until("document.querySelector('.answer:last-child .tail')?.innerText.endsWith('its own')")
 	both("writing")
 	b.size(390, 844, true)
+	b.until("document.querySelector('#tobottom').hidden && document.querySelector('#scroll').scrollTop + document.querySelector('#scroll').clientHeight > document.querySelector('#scroll').scrollHeight - 2")
 	both("phone-writing")
 	b.do(chromedp.Click("[data-sheet-open]"))
-	b.until("document.body.dataset.sheet === 'open'")
+	b.until("document.body.dataset.open === 'sheet'")
 	both("phone-parameters")
 	b.do(chromedp.Click("[data-sheet-close]"))
+	b.do(chromedp.Click("[data-rail-open]"))
+	b.until("document.querySelector('#rail').checkVisibility()")
+	both("phone-rail")
+	b.script(`document.querySelector('.conv-row:last-child [data-row-menu]').click()`)
+	b.until("document.querySelector('#chat-menu').matches(':popover-open')")
+	fits("phone-menu")
+	b.script(`document.querySelector('#chat-menu').hidePopover()`)
+	b.do(chromedp.Click("[data-rail-close]"))
+	b.until("!document.querySelector('#rail').checkVisibility()")
 	b.size(320, 640, true)
 	fits("narrow")
 	b.size(900, 700, false)
 	fits("tablet")
+	b.do(chromedp.Click("[data-rail-open]"))
+	b.until("document.querySelector('#rail').checkVisibility()")
+	fits("tablet-rail")
+	b.press("Escape", 27)
+	b.until("!document.querySelector('#rail').checkVisibility()")
 	b.size(1440, 900, false)
 	b.press("Escape", 27)
 	b.until("document.querySelector('.answer:last-child .why .chip').innerText.startsWith('stopped by you')")
 	engine.set(func(s *infer.Status) { s.Notice, s.Running, s.Decode = "", 0, 0 })
+	b.click(".answer:last-child .foot [data-again]")
+	answer = engine.next(t)
+	answer.write(pieces("Only a little. Both chats need the same weights.")...)
+	answer.finish()
+	b.until(lastAnswerIs("Only a little. Both chats need the same weights."))
+	b.until(idle)
+	both("versions")
+	b.size(320, 640, true)
+	fits("phone-versions")
+	if got := b.value("document.querySelector('#scroll').scrollWidth <= document.querySelector('#scroll').clientWidth"); got != "true" {
+		t.Error("on a narrow phone the controls of an answer are wider than the page")
+	}
+	b.size(1440, 900, false)
+	b.click(".answer:last-child .foot [data-edit]")
+	b.until("document.querySelector('.editor')")
+	both("editing")
+	b.press("Escape", 27)
+	b.until("!document.querySelector('.editor')")
 	b.say("And now all of the letters, please.")
 	engine.next(t).fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 2822, ContextLength: 2048})
 	b.until("!document.querySelector('.answer:last-child .errbox').hidden")

@@ -10,7 +10,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/store"
 )
 
 // httpError is a failure of the request itself, before or beside the engine.
@@ -85,12 +87,19 @@ func describe(err error) failure {
 		ownErr    *httpError
 		echoErr   *echo.HTTPError
 		sizeErr   *http.MaxBytesError
+		spaceErr  *store.SpaceError
 	)
 	switch {
 	case errors.As(err, &engineErr):
 		f = describeEngine(engineErr)
 	case errors.As(err, &ownErr):
 		f.Status, f.Code, f.Message = ownErr.status, ownErr.code, ownErr.message
+	case errors.Is(err, live.ErrNotFound):
+		f.Status, f.Code, f.Message = http.StatusNotFound, "chat_not_found", live.ErrNotFound.Error()
+	case errors.Is(err, live.ErrClosed), errors.Is(err, live.ErrFull):
+		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, string(infer.CodeClosed), err.Error()
+	case errors.As(err, &spaceErr):
+		f.Status, f.Code, f.Message = http.StatusInsufficientStorage, "disk_full", "nothing was changed: the disk of the data folder is full; make room and try again"
 	case errors.As(err, &sizeErr):
 		f.Status, f.Code = http.StatusRequestEntityTooLarge, "body_too_large"
 		f.Message = fmt.Sprintf("the body is larger than the %d bytes that this route takes", sizeErr.Limit)
@@ -196,7 +205,7 @@ func (h *Handlers) answerFailure(c echo.Context, f failure) error {
 	switch {
 	case c.Request().Method == http.MethodHead:
 		return c.NoContent(f.Status)
-	case isAPI(c.Request().URL.Path):
+	case isAPI(c.Request().URL.Path), wantsJSON(c.Request()):
 		return c.JSON(f.Status, f.body())
 	default:
 		return errorPage(c, f.Status, f.Message)

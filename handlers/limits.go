@@ -14,6 +14,7 @@ import (
 const (
 	defaultBodyLimit = 1 << 20
 	chatBodyLimit    = 8 << 20
+	importBodyLimit  = 64 << 20 // a chat with all its branches and tokens
 )
 
 // discardLimit is the size up to which a body that is too large is still taken in: most
@@ -25,6 +26,7 @@ var bodyLimits = map[string]int64{
 	"/v1/chat/completions": chatBodyLimit,
 	"/chat/completions":    chatBodyLimit,
 	"/apply-template":      chatBodyLimit,
+	"/import":              importBodyLimit,
 }
 
 // boundBody limits the size of a request's body, the time its client may be

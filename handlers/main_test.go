@@ -21,7 +21,10 @@ import (
 	"m40-llm/infer/sample"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The clock of the regular expressions that colour code stops a second after the last.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock"))
+}
 
 // fakeEngine answers with its fields; those left out have a plain default.
 type fakeEngine struct {

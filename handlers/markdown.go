@@ -8,11 +8,14 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/microcosm-cc/bluemonday"
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
+	extast "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/renderer"
 	gmhtml "github.com/yuin/goldmark/renderer/html"
 	"github.com/yuin/goldmark/text"
@@ -35,6 +38,7 @@ var markdown = sync.OnceValue(func() goldmark.Markdown {
 		goldmark.WithExtensions(
 			extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)),
 			extension.Strikethrough,
+			extension.TaskList,
 			extension.NewLinkify(extension.WithLinkifyAllowedProtocols([]string{"http:", "https:"})),
 		),
 		goldmark.WithRendererOptions(gmhtml.WithHardWraps(), renderer.WithNodeRenderers(util.Prioritized(plainNodes{}, 0))),
@@ -48,7 +52,14 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 	p.AllowAttrs("start").Matching(regexp.MustCompile(`^[0-9]{1,9}$`)).OnElements("ol")
 	p.AllowAttrs("align").Matching(regexp.MustCompile(`^(left|right|center)$`)).OnElements("th", "td")
 	p.AllowAttrs("class").Matching(regexp.MustCompile(`^language-[A-Za-z0-9+#._-]{1,32}$`)).OnElements("code")
-	p.AllowAttrs("class").Matching(regexp.MustCompile(`^ctl$`)).OnElements("span")
+	p.AllowAttrs("class").Matching(regexp.MustCompile(`^(ctl|k|s|c|gi|gd)$`)).OnElements("span")
+	p.AllowAttrs("class").Matching(regexp.MustCompile(`^table$`)).OnElements("div")
+	p.AllowAttrs("role").Matching(regexp.MustCompile(`^region$`)).OnElements("div")
+	p.AllowAttrs("tabindex").Matching(regexp.MustCompile(`^0$`)).OnElements("div")
+	p.AllowAttrs("aria-label").Matching(regexp.MustCompile(`^Table$`)).OnElements("div")
+	p.AllowAttrs("type").Matching(regexp.MustCompile(`^checkbox$`)).OnElements("input")
+	p.AllowAttrs("checked", "disabled").Matching(regexp.MustCompile(`^$`)).OnElements("input")
+	p.AllowAttrs("aria-label").Matching(regexp.MustCompile(`^(done|to do)$`)).OnElements("input")
 	p.AllowAttrs("href").OnElements("a")
 	p.AllowURLSchemes("mailto")
 	for _, scheme := range []string{"http", "https"} {
@@ -77,12 +88,22 @@ func renderAnswer(source string) string {
 // renderMarkdown renders a block, or a whole answer that is short. It never
 // fails: what cannot be rendered is shown as it is.
 func renderMarkdown(source string) string {
+	plain := "<pre><code>" + html.EscapeString(source) + "</code></pre>\n"
+	if len(source) > maxMarkdown {
+		return plain
+	}
+	document := markdown().Parser().Parse(text.NewReader([]byte(source)))
+	document.OwnerDocument().AddMeta(metaSpent, timeout(highlightTime))
 	var out bytes.Buffer
-	if len(source) > maxMarkdown || markdown().Convert([]byte(source), &out) != nil {
-		return "<pre><code>" + html.EscapeString(source) + "</code></pre>\n"
+	if markdown().Renderer().Render(&out, []byte(source), document) != nil {
+		return plain
 	}
 	return string(allowed().SanitizeBytes(out.Bytes()))
 }
+
+// metaSpent is the key under which a document says whether the time for colouring
+// its code is spent: all its blocks share it.
+const metaSpent = "spent"
 
 // plainNodes renders what must not keep its own meaning.
 type plainNodes struct{}
@@ -93,6 +114,9 @@ func (plainNodes) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindImage, renderImage)
 	r.Register(ast.KindCodeBlock, renderCodeBlock)
 	r.Register(ast.KindFencedCodeBlock, renderCodeBlock)
+	r.Register(ast.KindCodeSpan, renderCodeSpan)
+	r.Register(extast.KindTable, renderTable)
+	r.Register(extast.KindTaskCheckBox, renderTask)
 }
 
 func linesOf(segments *text.Segments, source []byte) []byte {
@@ -143,38 +167,106 @@ func renderCodeBlock(w util.BufWriter, source []byte, node ast.Node, entering bo
 	if !entering {
 		return ast.WalkContinue, nil
 	}
+	code := string(bytes.TrimSuffix(linesOf(node.Lines(), source), []byte("\n")))
+	var spans []span
 	_, _ = w.WriteString("<pre><code")
 	if fenced, ok := node.(*ast.FencedCodeBlock); ok {
 		if language := fenced.Language(source); len(language) > 0 {
 			_, _ = w.WriteString(` class="language-`)
 			escape(w, language)
 			_ = w.WriteByte('"')
+			if spent, ok := node.OwnerDocument().Meta()[metaSpent].(func() bool); ok {
+				spans = highlight(code, string(language), spent)
+			}
 		}
 	}
 	_ = w.WriteByte('>')
-	writeCode(w, bytes.TrimSuffix(linesOf(node.Lines(), source), []byte("\n")))
+	if spans == nil {
+		spans = []span{{text: code}}
+	}
+	for _, s := range spans {
+		if s.class == "" {
+			writeCode(w, s.text)
+			continue
+		}
+		_, _ = fmt.Fprintf(w, `<span class="%s">`, s.class)
+		writeCode(w, s.text)
+		_, _ = w.WriteString("</span>")
+	}
 	_, _ = w.WriteString("</code></pre>\n")
 	return ast.WalkSkipChildren, nil
 }
 
-// writeCode shows characters that would make code read otherwise than it runs:
-// changes of direction and characters of no width.
-func writeCode(w util.BufWriter, code []byte) {
-	for _, r := range string(code) {
-		if deceives(r) {
-			_, _ = fmt.Fprintf(w, `<span class="ctl">U+%04X</span>`, r)
-			continue
-		}
-		_, _ = w.WriteString(html.EscapeString(string(r)))
+func renderCodeSpan(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
 	}
+	_, _ = w.WriteString("<code>")
+	for child := node.FirstChild(); child != nil; child = child.NextSibling() {
+		if piece, ok := child.(*ast.Text); ok {
+			writeCode(w, strings.ReplaceAll(string(piece.Segment.Value(source)), "\n", " "))
+		}
+	}
+	_, _ = w.WriteString("</code>")
+	return ast.WalkSkipChildren, nil
 }
 
-func deceives(r rune) bool {
-	switch {
-	case r >= 0x202A && r <= 0x202E, r >= 0x2066 && r <= 0x2069:
-		return true
+// renderTable puts a table into a box that scrolls, and can be scrolled by keyboard.
+func renderTable(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
+	if entering {
+		_, _ = w.WriteString(`<div class="table" role="region" tabindex="0" aria-label="Table"><table>` + "\n")
+	} else {
+		_, _ = w.WriteString("</table></div>\n")
 	}
-	return strings.ContainsRune("\u200B\u200C\u200D\u200E\u200F\u061C\u2060\uFEFF", r)
+	return ast.WalkContinue, nil
+}
+
+func renderTask(w util.BufWriter, _ []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	state := `aria-label="to do"`
+	if node.(*extast.TaskCheckBox).IsChecked {
+		state = `checked="" aria-label="done"`
+	}
+	_, _ = w.WriteString(`<input type="checkbox" disabled="" ` + state + `> `)
+	return ast.WalkContinue, nil
+}
+
+// writeCode shows characters that would make code read otherwise than it runs:
+// changes of direction and characters that are not seen.
+func writeCode(w util.BufWriter, code string) {
+	plain := 0
+	for i, r := range code {
+		if unicode.Is(deceptive, r) {
+			escape(w, []byte(code[plain:i]))
+			_, _ = fmt.Fprintf(w, `<span class="ctl">U+%04X</span>`, r)
+			plain = i + utf8.RuneLen(r)
+		}
+	}
+	escape(w, []byte(code[plain:]))
+}
+
+// deceptive are the characters that turn the direction of text (Unicode's
+// Bidi_Control), have no width, or look like nothing.
+var deceptive = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{Lo: 0x00AD, Hi: 0x00AD, Stride: 1}, // soft hyphen
+		{Lo: 0x034F, Hi: 0x034F, Stride: 1},
+		{Lo: 0x061C, Hi: 0x061C, Stride: 1},
+		{Lo: 0x115F, Hi: 0x1160, Stride: 1}, // Hangul fillers, letters to a compiler
+		{Lo: 0x17B4, Hi: 0x17B5, Stride: 1},
+		{Lo: 0x180E, Hi: 0x180E, Stride: 1},
+		{Lo: 0x200B, Hi: 0x200F, Stride: 1},
+		{Lo: 0x2028, Hi: 0x202E, Stride: 1},
+		{Lo: 0x2060, Hi: 0x206F, Stride: 1},
+		{Lo: 0x3164, Hi: 0x3164, Stride: 1},
+		{Lo: 0xFEFF, Hi: 0xFEFF, Stride: 1},
+		{Lo: 0xFFA0, Hi: 0xFFA0, Stride: 1},
+		{Lo: 0xFFF9, Hi: 0xFFFB, Stride: 1},
+	},
+	R32:         []unicode.Range32{{Lo: 0xE0000, Hi: 0xE007F, Stride: 1}}, // tags
+	LatinOffset: 1,
 }
 
 func escape(w util.BufWriter, s []byte) { _, _ = w.WriteString(html.EscapeString(string(s))) }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -14,25 +16,171 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/store"
 	"m40-llm/web"
 )
 
 // newChatPage answers GET / with an empty page. The chat itself begins with its
 // first message, and the address becomes its own.
 func (h *Handlers) newChatPage(c echo.Context) error {
-	return render(c, http.StatusOK, web.Playground(h.page("", "New chat")))
+	p, err := h.page(c, "")
+	if err != nil {
+		return err
+	}
+	return render(c, http.StatusOK, web.Playground(p))
 }
 
-// chatPage answers GET /c/:id. The messages come over the websocket; for a chat
-// that is gone it says so.
+// chatPage answers GET /c/:id with the end of the chat, as it is now. What follows
+// comes over the websocket. For a chat that is gone it says so.
 func (h *Handlers) chatPage(c echo.Context) error {
-	id, status, title := c.Param("id"), http.StatusOK, "Chat"
-	if chat, err := h.Live.Chat(id); err == nil {
-		title = chat.Title()
-	} else {
-		status = http.StatusNotFound
+	p, err := h.page(c, c.Param("id"))
+	if err != nil {
+		return err
 	}
-	return render(c, status, web.Playground(h.page(id, title)))
+	status := http.StatusOK
+	if chat, err := h.Live.Chat(p.Chat); err == nil {
+		err = showChat(&p, chat)
+		if err != nil {
+			return err
+		}
+	} else {
+		status, p.Title = http.StatusNotFound, "Chat"
+	}
+	return render(c, status, web.Playground(p))
+}
+
+// showChat writes the end of a chat into its page.
+func showChat(p *web.Page, chat *live.Chat) error {
+	subscription, snapshot, err := chat.Subscribe(0)
+	if err != nil {
+		return err
+	}
+	subscription.Close()
+	p.Title, p.Temporary, p.Older = snapshot.Title, snapshot.Temporary, snapshot.More
+	for _, row := range p.Rail.Rows {
+		if row.ID == p.Chat {
+			p.Pinned = row.Pinned
+		}
+	}
+	p.Archived = p.Rail.Archived
+	p.Turns = make([]web.Turn, len(snapshot.Messages))
+	for i := range snapshot.Messages {
+		p.Turns[i] = turnView(&snapshot.Messages[i])
+	}
+	return nil
+}
+
+// turnView puts a message into words for readers without scripts.
+func turnView(m *live.Message) web.Turn {
+	t := web.Turn{You: m.Role == live.RoleUser, At: m.At, Text: m.Text}
+	if m.Answer == nil {
+		return t
+	}
+	t.HTML = renderAnswer(m.Text)
+	if m.Answer.Error != nil {
+		t.Error = toWireError(m.Answer.Error).Message
+	}
+	tokens := ""
+	if n := m.Answer.Tokens; n > 0 {
+		tokens = fmt.Sprintf("%d tokens", n)
+		if n == 1 {
+			tokens = "1 token"
+		}
+	}
+	t.Notes = joined(" · ", ending(m.Answer), tokens, m.Answer.Model.Name, m.Answer.Device)
+	return t
+}
+
+// ending says how an answer ended, if not by itself.
+func ending(a *live.Answer) string {
+	switch {
+	case a.State.Running():
+		return "being written; load the page again for more"
+	case a.Edited:
+		return "edited by you"
+	case a.State == live.Stopped:
+		return "stopped by you"
+	case a.State == live.Interrupted:
+		return "the server stopped here"
+	case a.ByContext:
+		return "context full"
+	case a.Reason == infer.FinishLength:
+		return "length limit"
+	}
+	return ""
+}
+
+// railRows is how many chats the rail shows; older ones are found by searching.
+const railRows = 200
+
+// rail is the list of chats that the query of a request asks for: the newest, those
+// in the archive (archived=1), or those in which words are found (q).
+func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
+	r := web.Rail{
+		Current:  current,
+		Query:    strings.TrimSpace(c.QueryParam("q")),
+		Archived: c.QueryParam("archived") != "",
+		Now:      time.Now(),
+	}
+	ctx := c.Request().Context()
+	if r.Query != "" {
+		found, err := h.Live.Search(ctx, store.Query{Text: r.Query, Limit: railRows / 2})
+		if err != nil {
+			return web.Rail{}, err
+		}
+		r.Rows, r.More = h.foundRows(found), found.Next != 0
+		return r, nil
+	}
+	list, err := h.Live.Conversations(ctx, store.Filter{Archived: r.Archived, Limit: railRows + 1})
+	if err != nil {
+		return web.Rail{}, err
+	}
+	if r.More = len(list) > railRows; r.More {
+		list = list[:railRows]
+	}
+	for _, c := range list {
+		r.Rows = append(r.Rows, web.ConversationRow{
+			ID: c.ID, Title: c.Title, At: c.Updated, Live: h.Live.Running(c.ID), Pinned: c.Pinned, Archived: c.Archived,
+		})
+	}
+	return r, nil
+}
+
+// foundRows has one row for each chat: that of the title if words were found in it,
+// else that of its newest message.
+func (h *Handlers) foundRows(found store.Found) []web.ConversationRow {
+	var rows []web.ConversationRow
+	seen := map[string]bool{}
+	for _, hit := range slices.Concat(found.Titles, found.Messages) {
+		if seen[hit.Conversation] {
+			continue
+		}
+		seen[hit.Conversation] = true
+		row := web.ConversationRow{ID: hit.Conversation, Title: hit.Title, At: hit.Created, Live: h.Live.Running(hit.Conversation)}
+		if hit.Message != 0 {
+			row.Hit = passage(hit.Snippet)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// passage is a snippet from a little before the first word that was found, as there
+// is one line for it.
+func passage(s store.Snippet) string {
+	const before = 20 // bytes
+	text, cut := s.Text, s.CutBefore
+	if len(s.Marks) > 0 && s.Marks[0].Start > before {
+		from := s.Marks[0].Start - before
+		if i := strings.IndexByte(text[from:s.Marks[0].Start], ' '); i >= 0 {
+			text, cut = text[from+i+1:], true
+		}
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	if cut {
+		text = "… " + text
+	}
+	return text
 }
 
 // errorPage tells a person what went wrong.
@@ -74,14 +222,17 @@ func render(c echo.Context, status int, component templ.Component) error {
 	return c.HTMLBlob(status, buf.Bytes())
 }
 
-func (h *Handlers) page(chat, title string) web.Page {
+// page is what every page has, and the title of a new chat.
+func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
+	rail, err := h.rail(c, chat)
 	return web.Page{
 		Chat:    chat,
-		Title:   title,
+		Title:   "New chat",
+		Rail:    rail,
 		Engine:  engineView(h.Live.Status()),
 		Params:  params(live.DefaultSettings()),
 		MaxSeed: live.MaxSeed,
-	}
+	}, err
 }
 
 // params are the sliders. The ranges of the number fields are those that

@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/store"
 	"m40-llm/web"
 )
 
@@ -23,38 +24,64 @@ import (
 // fields are refused. At most 20 commands a second, with bursts of 40, and 256
 // KiB in one; who sends more is disconnected with 1008 or 1009.
 //
-//	{"type":"open","ref":1,"chat":"ID","since":0}         read this chat from here on
-//	{"type":"send","ref":2,"text":…,"system":…,"settings":{…}}  ask; opens a new chat if none is open
-//	{"type":"stop","ref":3,"answer":4}                    end the answer with this id, keep its text
-//	{"type":"regenerate","ref":4,"system":…,"settings":{…}}     answer the last question again
-//	{"type":"clear","ref":5}                              remove all messages
-//	{"type":"ping","ref":6}                               is anybody there
+//	{"type":"open","ref":1,"chat":"ID","since":0}               read this chat from here on
+//	{"type":"send","ref":2,"text":…,"system":…,"settings":{…}}  ask; begins a new chat if none is open
+//	{"type":"stop","ref":3,"answer":4}                          end the answer with this id, keep its text
+//	{"type":"regenerate","ref":4,"answer":4,"system":…,"settings":{…}}        answer that question again: a new version of the answer; 0: of the last one
+//	{"type":"edit","ref":5,"message":3,"text":…,"system":…,"settings":{…}}    ask something else there: a new version of the question, and its answer
+//	{"type":"rewrite","ref":6,"answer":4,"text":…}              put words into the model's mouth: a new version of the answer, marked edited
+//	{"type":"continue","ref":7,"answer":4,"settings":{…}}       write on in the last answer; seed -1: the seed it had
+//	{"type":"select","ref":8,"message":4,"version":2}           show this version of the message, and what followed it last; 0: the message itself
+//	{"type":"fork","ref":9,"message":4}                         copy the branch up to the message into a new chat; the ack has its id, and the open chat stays open
+//	{"type":"older","ref":10,"before":4}                        send the messages before this one
+//	{"type":"ping","ref":11}                                    is anybody there
 //
-// settings has the fields of live.Settings; a missing one has its default.
+// settings has the fields of live.Settings; a missing one has its default. A send
+// that begins a chat may have "temporary":true: that chat is never stored. While an
+// answer is written, only open, stop, older, fork and ping fit; the others get the
+// error "conflict" with the state.
 //
 // # To the page
 //
-//	{"type":"ack","ref":2,"chat":"ID"}                    done; chat is the one that is open
+//	{"type":"ack","ref":2,"chat":"ID"}                    done; chat is the one that is open, after fork the new one
 //	{"type":"error","ref":2,"error":{…}}                  not done, and why: see wireError
 //	{"type":"engine","engine":{…}}                        at the start and on every change: see web.Engine
-//	{"type":"snapshot","seq":17,"chat":{…}}               the whole chat as of event 17
+//	{"type":"snapshot","seq":17,"chat":{…}}               the chat as of event 17: see wireChat
 //	{"type":"resumed","seq":12}                           no snapshot needed: the events after 12 follow
 //	{"type":"events","events":[…]}                        what happened since: see wireEvent
+//	{"type":"older","ref":10,"before":4,"messages":[…],"more":true}    after its ack: what comes before message 4, at most 100, and whether there is more
+//	{"type":"chats"}                                      the list of chats has changed: GET /rail has the new one
 //
-// Events count from 1 without gaps. One that stands for several carries the first
-// number too. After a lost connection the page opens the chat again with the
-// number of the last event that it has applied. Close codes: 1001 the page is
-// left, 1003 not text, 1008 too many commands, 1009 too large, 1012 the server
-// stops, 1013 the page fell too far behind and opens again.
+// # Branches
+//
+// The messages of a chat are a tree: each has a parent, and messages with the same
+// parent are versions of each other. The page shows one branch, from the beginning to
+// a leaf. A message that arrives goes to its place: over the one with the same id if
+// the page has that (an answer that is continued); else behind its parent, and what
+// stood there goes. If the page lacks the parent, because it has not asked for such
+// old messages, everything that it shows goes, and there is more before the message.
+//
+// # Numbers
+//
+// Events of a chat are numbered without gaps. One that stands for several carries the
+// first number too. After a lost connection the page opens the chat again with the
+// number of the last event that it has applied; numbers are never used twice, so that
+// holds over a restart of the server too. Close codes: 1000 the chat was deleted (or
+// dropped from memory: the page opens it again to find out), 1001 the page is left, 1003 not text, 1008 too many commands, 1009 too large, 1012 the
+// server stops, 1013 the page fell too far behind and opens again.
 type wireCommand struct {
-	Type     string         `json:"type"`
-	Ref      int64          `json:"ref"`
-	Chat     string         `json:"chat"`
-	Since    int64          `json:"since"`
-	Text     string         `json:"text"`
-	System   string         `json:"system"`
-	Answer   int64          `json:"answer"`
-	Settings *live.Settings `json:"settings"`
+	Type      string         `json:"type"`
+	Ref       int64          `json:"ref"`
+	Chat      string         `json:"chat"`
+	Since     int64          `json:"since"`
+	Text      string         `json:"text"`
+	System    string         `json:"system"`
+	Temporary bool           `json:"temporary"`
+	Answer    int64          `json:"answer"`
+	Message   int64          `json:"message"`
+	Version   int            `json:"version"`
+	Before    int64          `json:"before"`
+	Settings  *live.Settings `json:"settings"`
 }
 
 func decodeCommand(frame []byte) (wireCommand, error) {
@@ -82,36 +109,54 @@ func jsonField(err error) string {
 
 // wireFrame is every message to the page.
 type wireFrame struct {
-	Type   string      `json:"type"`
-	Ref    int64       `json:"ref,omitempty"`
-	Seq    int64       `json:"seq,omitempty"`
-	Chat   any         `json:"chat,omitempty"` // ack: id; snapshot: wireChat
-	Error  *wireError  `json:"error,omitempty"`
-	Engine *web.Engine `json:"engine,omitempty"`
-	Events []wireEvent `json:"events,omitempty"`
+	Type     string        `json:"type"`
+	Ref      int64         `json:"ref,omitempty"`
+	Seq      int64         `json:"seq,omitempty"`
+	Chat     any           `json:"chat,omitempty"` // ack: id; snapshot: wireChat
+	Error    *wireError    `json:"error,omitempty"`
+	Engine   *web.Engine   `json:"engine,omitempty"`
+	Events   []wireEvent   `json:"events,omitempty"`
+	Before   int64         `json:"before,omitempty"`   // older
+	Messages []wireMessage `json:"messages,omitempty"` // older
+	More     bool          `json:"more,omitempty"`     // older
 }
 
+// wireChat is a chat with the end of the branch that it shows: at most 100 messages.
 type wireChat struct {
-	ID       string        `json:"id"`
-	System   string        `json:"system,omitempty"`
-	Messages []wireMessage `json:"messages"`
+	ID        string        `json:"id"`
+	Title     string        `json:"title"`
+	System    string        `json:"system,omitempty"`
+	Temporary bool          `json:"temporary,omitempty"`
+	More      bool          `json:"more,omitempty"` // there are messages before these
+	Messages  []wireMessage `json:"messages"`
 }
 
 // wireMessage is a question, with its text, or an answer. An answer has its
 // source in text, its finished blocks in html, and in tail the end of the source
 // that is not a finished block yet.
 type wireMessage struct {
-	ID     int64       `json:"id"`
-	Role   live.Role   `json:"role"`
-	At     int64       `json:"at"` // milliseconds since 1970
-	Text   string      `json:"text,omitempty"`
-	HTML   []string    `json:"html,omitempty"`
-	Tail   string      `json:"tail,omitempty"`
-	Answer *wireAnswer `json:"answer,omitempty"`
+	ID       int64        `json:"id"`
+	Parent   int64        `json:"parent,omitempty"` // none: the first message
+	Versions wireVersions `json:"versions"`
+	Role     live.Role    `json:"role"`
+	At       int64        `json:"at"` // milliseconds since 1970
+	Text     string       `json:"text,omitempty"`
+	HTML     []string     `json:"html,omitempty"`
+	Tail     string       `json:"tail,omitempty"`
+	Answer   *wireAnswer  `json:"answer,omitempty"`
 }
 
+// wireVersions says which version of a message this is: index of count, from 1.
+type wireVersions struct {
+	Index int `json:"index"`
+	Count int `json:"count"`
+}
+
+// wireAnswer is about an answer. States are waiting, writing, done, stopped, failed and
+// interrupted: the server stopped while it was written. Continue fits the last four.
 type wireAnswer struct {
 	State        live.AnswerState   `json:"state"`
+	Edited       bool               `json:"edited,omitempty"` // a person wrote it: there are no figures
 	Settings     live.Settings      `json:"settings"`
 	Model        string             `json:"model"`
 	Device       string             `json:"device"`
@@ -145,13 +190,13 @@ type wireProgress struct {
 
 // wireEvent is one change.
 //
-//	message   message: a question, or an answer that begins
+//	message   message: a question, or an answer that begins, goes on or was rewritten; where it goes is said above
 //	progress  id, progress
 //	text      id, text; tokens, decode_ms and first_ms are the new totals
 //	block     id, html: the first chars UTF-16 units of the tail are a finished block
 //	end       id, answer; rest: what is left of the tail, rendered, or html: the whole answer, where rendering the parts one by one gives something else
-//	removed   id
-//	cleared
+//	branch    id, messages, more: what follows message id goes, and messages take its place; if the page lacks id, or id is missing, everything goes, and more says whether there are messages before these
+//	title     text: the new title
 type wireEvent struct {
 	First    int64          `json:"first,omitempty"` // if not Seq
 	Seq      int64          `json:"seq"`
@@ -167,6 +212,8 @@ type wireEvent struct {
 	Chars    int            `json:"chars,omitempty"`
 	Rest     string         `json:"rest,omitempty"`
 	Answer   *wireAnswer    `json:"answer,omitempty"`
+	Messages []wireMessage  `json:"messages,omitempty"`
+	More     bool           `json:"more,omitempty"`
 }
 
 // wireError says what happened, why, and what to do.
@@ -185,15 +232,22 @@ func milliseconds(d time.Duration) float64 {
 }
 
 func toWireChat(s *live.Snapshot) wireChat {
-	c := wireChat{ID: s.ID, System: s.System, Messages: make([]wireMessage, len(s.Messages))}
-	for i := range s.Messages {
-		c.Messages[i] = toWireMessage(&s.Messages[i])
+	return wireChat{ID: s.ID, Title: s.Title, System: s.System, Temporary: s.Temporary, More: s.More, Messages: toWireMessages(s.Messages)}
+}
+
+func toWireMessages(list []live.Message) []wireMessage {
+	out := make([]wireMessage, len(list))
+	for i := range list {
+		out[i] = toWireMessage(&list[i])
 	}
-	return c
+	return out
 }
 
 func toWireMessage(m *live.Message) wireMessage {
-	w := wireMessage{ID: m.ID, Role: m.Role, At: m.At.UnixMilli(), Text: m.Text}
+	w := wireMessage{
+		ID: m.ID, Parent: m.Parent, Versions: wireVersions{Index: m.Version, Count: m.Versions},
+		Role: m.Role, At: m.At.UnixMilli(), Text: m.Text,
+	}
 	if m.Answer == nil {
 		return w
 	}
@@ -214,6 +268,7 @@ func toWireMessage(m *live.Message) wireMessage {
 func toWireAnswer(a *live.Answer) *wireAnswer {
 	w := &wireAnswer{
 		State:        a.State,
+		Edited:       a.Edited,
 		Settings:     a.Settings,
 		Model:        a.Model.Name,
 		Device:       a.Device,
@@ -258,6 +313,10 @@ func toWireEvent(e *live.Event) wireEvent {
 		w.Message = &m
 	case live.EventText:
 		w.Text, w.Tokens, w.Decode, w.FirstMS = e.Text, e.Tokens, milliseconds(e.Decode), milliseconds(e.FirstToken)
+	case live.EventBranch:
+		w.Messages, w.More = toWireMessages(e.Messages), e.More
+	case live.EventTitle:
+		w.Text = e.Text
 	case live.EventBlock:
 		html := renderMarkdown(e.Text)
 		w.HTML, w.Chars = &html, utf16Length(e.Text)
@@ -302,20 +361,24 @@ var errorTitles = map[string]string{
 	"conflict":                  "Not while an answer is being written",
 	"chat_not_found":            "This chat is gone",
 	"too_many_chats":            "Too many chats at once",
+	"disk_full":                 "The disk is full",
 }
 
 func toWireError(err error) *wireError {
 	var conflict *live.Conflict
+	var full *store.SpaceError
 	switch {
 	case errors.As(err, &conflict):
 		return titled(wireError{Code: "conflict", Message: sentence(conflict.Error()), State: conflict.State})
 	case errors.Is(err, live.ErrNotFound):
 		return titled(wireError{Code: "chat_not_found",
-			Message: "Chats are kept until the server stops, and only the newest ones. This is a new chat."})
+			Message: "It was deleted, or it was a temporary chat, which is kept until the server stops. This is a new chat."})
 	case errors.Is(err, live.ErrFull):
 		return titled(wireError{Code: "too_many_chats", Message: sentence(err.Error())})
 	case errors.Is(err, live.ErrClosed):
 		return titled(wireError{Code: string(infer.CodeClosed), Message: sentence(err.Error())})
+	case errors.As(err, &full):
+		return titled(wireError{Code: "disk_full", Message: "Nothing was changed. Make room on the disk of the data folder and try again."})
 	}
 	f := describe(err)
 	w := wireError{Code: fmt.Sprint(f.Code), Message: sentence(f.Message), Param: f.Param, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}

@@ -73,7 +73,7 @@ func closeCode(err error) (websocket.StatusCode, string) {
 	case errors.Is(err, live.ErrSlow):
 		return websocket.StatusTryAgainLater, "too far behind; open the chat again"
 	case errors.Is(err, live.ErrGone):
-		return websocket.StatusNormalClosure, "the chat was dropped"
+		return websocket.StatusNormalClosure, "the chat is not here any more"
 	case errors.Is(err, errTooFast):
 		return websocket.StatusPolicyViolation, err.Error()
 	case errors.Is(err, errNotText):
@@ -101,6 +101,7 @@ type streamSession struct {
 // from then on follows the subscription, if there is one.
 type reply struct {
 	frames       []wireFrame
+	chat         string // for the ack, if not the open one
 	subscription *live.Subscription
 }
 
@@ -165,7 +166,10 @@ func (s *streamSession) handle(frame []byte) reply {
 		return r
 	}
 	ack := wireFrame{Type: "ack", Ref: command.Ref}
-	if s.chat != nil {
+	switch {
+	case r.chat != "":
+		ack.Chat = r.chat
+	case s.chat != nil:
 		ack.Chat = s.chat.ID()
 	}
 	r.frames = append([]wireFrame{ack}, r.frames...)
@@ -188,7 +192,7 @@ func (s *streamSession) execute(c wireCommand) (reply, error) {
 		if s.chat != nil {
 			return reply{}, s.chat.Send(question)
 		}
-		chat, err := s.live.Start(question)
+		chat, err := s.live.Start(question, c.Temporary)
 		if err != nil {
 			return reply{}, err
 		}
@@ -197,13 +201,35 @@ func (s *streamSession) execute(c wireCommand) (reply, error) {
 	if s.chat == nil {
 		return reply{}, invalidf("chat", "no chat is open on this connection")
 	}
+	return s.change(c)
+}
+
+// change carries out one command on the open chat.
+func (s *streamSession) change(c wireCommand) (reply, error) {
+	chat := s.chat
 	switch c.Type {
 	case "stop":
-		return reply{}, s.chat.Stop(c.Answer)
+		return reply{}, chat.Stop(c.Answer)
 	case "regenerate":
-		return reply{}, s.chat.Regenerate(c.System, *c.Settings)
-	case "clear":
-		return reply{}, s.chat.Clear()
+		return reply{}, chat.Regenerate(c.Answer, c.System, *c.Settings)
+	case "edit":
+		return reply{}, chat.Edit(c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
+	case "rewrite":
+		return reply{}, chat.Rewrite(c.Answer, c.Text)
+	case "continue":
+		return reply{}, chat.Continue(c.Answer, *c.Settings)
+	case "select":
+		return reply{}, chat.Select(c.Message, c.Version)
+	case "fork":
+		id, err := s.live.Fork(chat, c.Message)
+		return reply{chat: id}, err
+	case "older":
+		messages, more, err := chat.Older(c.Before)
+		if err != nil {
+			return reply{}, err
+		}
+		frame := wireFrame{Type: "older", Ref: c.Ref, Before: c.Before, Messages: toWireMessages(messages), More: more}
+		return reply{frames: []wireFrame{frame}}, nil
 	}
 	return reply{}, invalidf("type", "there is no command %q", c.Type)
 }
@@ -250,6 +276,7 @@ func (s *streamSession) write(connected, session context.Context) error {
 		flush        <-chan time.Time
 		flushed      time.Time
 		engine       web.Engine
+		chats        = s.live.Changes()
 	)
 	defer func() {
 		if subscription != nil {
@@ -293,6 +320,9 @@ func (s *streamSession) write(connected, session context.Context) error {
 		case <-flush:
 			ready, flush, flushed = subscription.Ready(), nil, time.Now()
 			err = s.flush(connected, subscription)
+		case <-chats:
+			chats = s.live.Changes()
+			err = s.send(connected, wireFrame{Type: "chats"})
 		case <-status.C:
 			err = show()
 		}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,14 +26,18 @@ import (
 
 // socketClient is a page without a screen.
 type socketClient struct {
-	t       testing.TB
-	conn    *websocket.Conn
-	ref     int64
-	chat    string
-	seq     int64
-	answers map[int64]*shownAnswer
-	engine  map[string]any
-	resumed int // how often no snapshot was needed
+	t        testing.TB
+	conn     *websocket.Conn
+	ref      int64
+	chat     string
+	seq      int64
+	title    string
+	branch   []int64          // ids of the messages shown
+	messages map[int64]string // texts of questions
+	versions map[int64]wireVersions
+	answers  map[int64]*shownAnswer
+	engine   map[string]any
+	resumed  int // how often no snapshot was needed
 }
 
 // shownAnswer is an answer as a page has it.
@@ -52,6 +57,10 @@ type frame struct {
 	Error  *wireError
 	Engine map[string]any
 	Events []wireEvent
+
+	Before   int64
+	Messages []wireMessage
+	More     bool
 }
 
 func dialSocket(t testing.TB, server *httptest.Server, options ...func(*websocket.DialOptions)) *socketClient {
@@ -66,7 +75,7 @@ func dialSocket(t testing.TB, server *httptest.Server, options ...func(*websocke
 	}
 	conn.SetReadLimit(64 << 20)
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	return &socketClient{t: t, conn: conn, answers: map[int64]*shownAnswer{}}
+	return &socketClient{t: t, conn: conn, answers: map[int64]*shownAnswer{}, messages: map[int64]string{}, versions: map[int64]wireVersions{}}
 }
 
 // smallBuffers makes a client that takes little into its buffers: those of loopback
@@ -121,8 +130,8 @@ func (c *socketClient) read() (frame, error) {
 		if err := json.Unmarshal(f.Chat, &chat); err != nil {
 			c.t.Fatal(err)
 		}
-		c.seq, c.chat = f.Seq, chat.ID
-		clear(c.answers)
+		c.seq, c.chat, c.title = f.Seq, chat.ID, chat.Title
+		c.cut(0)
 		for _, m := range chat.Messages {
 			c.add(&m)
 		}
@@ -135,7 +144,22 @@ func (c *socketClient) read() (frame, error) {
 	return f, nil
 }
 
+// cut takes away what follows a message; everything, if the page lacks it.
+func (c *socketClient) cut(after int64) {
+	at := slices.Index(c.branch, after) + 1
+	for _, id := range c.branch[at:] {
+		delete(c.answers, id)
+	}
+	c.branch = c.branch[:at]
+}
+
+// add puts a message where the protocol says.
 func (c *socketClient) add(m *wireMessage) {
+	if !slices.Contains(c.branch, m.ID) {
+		c.cut(m.Parent)
+		c.branch = append(c.branch, m.ID)
+	}
+	c.messages[m.ID], c.versions[m.ID] = m.Text, m.Versions
 	if m.Answer != nil {
 		c.answers[m.ID] = &shownAnswer{text: m.Text, tail: m.Tail, html: strings.Join(m.HTML, ""), state: m.Answer.State, end: m.Answer}
 	}
@@ -168,10 +192,13 @@ func (c *socketClient) apply(e wireEvent) {
 			a.html += e.Rest
 		}
 		a.tail, a.state, a.end = "", e.Answer.State, e.Answer
-	case live.EventRemoved:
-		delete(c.answers, e.ID)
-	case live.EventCleared:
-		clear(c.answers)
+	case live.EventTitle:
+		c.title = e.Text
+	case live.EventBranch:
+		c.cut(e.ID)
+		for _, m := range e.Messages {
+			c.add(&m)
+		}
 	}
 }
 
@@ -246,6 +273,7 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 			c.do("open", map[string]any{"chat": first.chat})
 		} else {
 			c.seq = seq
+			c.branch = []int64{1, 2}
 			c.answers[2] = &shownAnswer{text: text, tail: tail, html: html, state: live.Writing}
 			c.do("open", map[string]any{"chat": first.chat, "since": seq})
 		}
@@ -475,8 +503,6 @@ func TestSocket_CommandsThatAreRefused(t *testing.T) {
 	if message := client.last().end.Error.Message; strings.Contains(message, "secret") {
 		t.Errorf("the page was told %q", message)
 	}
-	client.do("clear", nil)
-	client.until("the empty chat", func() bool { return len(client.answers) == 0 })
 }
 
 func TestSocket_AnAnswerGoesOnWhenEverybodyLeaves(t *testing.T) {

@@ -7,15 +7,33 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Page is the whole playground page.
 type Page struct {
-	Chat    string // id of the chat shown; empty: a new one
-	Title   string // of the chat
-	Engine  Engine
-	Params  []Param
-	MaxSeed int64
+	Chat      string // id of the chat shown; empty: a new one
+	Title     string // of the chat
+	Pinned    bool
+	Archived  bool
+	Temporary bool // not kept, and not in the rail
+	Turns     []Turn
+	Older     bool // there are messages before the first of Turns
+	Rail      Rail
+	Engine    Engine
+	Params    []Param
+	MaxSeed   int64
+}
+
+// Turn is a message as the server writes it into the page, for whoever reads
+// without scripts and for the time until the websocket is there.
+type Turn struct {
+	You   bool
+	At    time.Time
+	Text  string // of a question
+	HTML  string // of an answer: rendered and sanitised
+	Notes string // what is to be said about an answer: "stopped by you at 12"
+	Error string // why an answer failed
 }
 
 // Engine is what the page says about the engine, in words. The same value goes
@@ -120,6 +138,23 @@ func (p Param) scale() string {
 	return "linear"
 }
 
+func (t Turn) who() string {
+	if t.You {
+		return "You"
+	}
+	return "Model"
+}
+
+func (t Turn) label() string {
+	if t.You {
+		return "You"
+	}
+	return "Answer"
+}
+
+// kept says what becomes of a chat, under an empty one.
+const kept = "Chats are kept in one file on this machine."
+
 // suggestion is a card on the empty page.
 type suggestion struct{ text, shows string }
 
@@ -137,10 +172,14 @@ var shortcuts = []shortcut{
 	{"Enter", "send"},
 	{"Shift + Enter", "new line"},
 	{"Esc", "close what is open, else stop writing"},
-	{"/", "write a message"},
+	{"/", "search the chats"},
 	{"n", "new chat"},
+	{"j, k", "next, previous message"},
+	{"[, ]", "earlier, later version of it"},
 	{"r", "answer again"},
-	{"c", "copy the last answer"},
+	{"e", "edit the message"},
+	{"c", "copy it"},
+	{"f", "new chat from there"},
 	{"?", "this list"},
 }
 

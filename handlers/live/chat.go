@@ -3,37 +3,42 @@ package live
 import (
 	"context"
 	"errors"
-	"runtime/debug"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
-	"m40-llm/infer"
-	"m40-llm/infer/chat"
+	"m40-llm/store"
 )
 
-// Limits of one chat. A model's context ends far before them.
+// Limits of the branch of a chat. A model's context ends far before them.
 const (
 	maxMessages = 2000
 	maxText     = 4 << 20 // bytes
 )
 
-// Chat is one conversation and the answer that runs in it, if one does.
+// Chat is one conversation: the branch of it that is shown, and the answer that runs in
+// it, if one does. Other branches are where the messages are kept.
 type Chat struct {
-	service *Service
-	id      string
+	service   *Service
+	messages  messages
+	id        string
+	temporary bool
 
-	mu       sync.Mutex
-	seq      int64
-	lastID   int64
-	system   string
-	messages []*turn
-	run      *run
-	dropped  bool
-	used     time.Time
-	recent   []Event // the last events, consecutive, the newest being seq
-	subs     map[*Subscription]bool
+	mu      sync.Mutex
+	begun   bool // it is where the messages are kept
+	seq     int64
+	title   string
+	system  string
+	path    []*turn // from the first message to the leaf
+	run     *run
+	unsaved *ending // of the last answer, while it could not be stored
+	dropped bool
+	used    time.Time
+	recent  []Event // the last events, consecutive, the newest being seq
+	subs    map[*Subscription]bool
 }
 
 // turn is a message that may still grow.
@@ -41,17 +46,15 @@ type turn struct {
 	Message
 	text  strings.Builder // of an answer; a question's text is in Message
 	split splitter
+	ids   []int32      // tokens of an answer
+	saved int          // bytes of text that are stored
+	made  store.Answer // what is stored of how it was made and not shown
 }
 
-// run is the answer being written. Its clock fields are the state of the phases.
-type run struct {
-	turn    *turn
-	cancel  context.CancelFunc
-	stopped bool
-	started time.Time
-	phase   infer.EventType // of the event seen last
-	since   time.Time       // when the phase began
-	first   time.Time       // first token
+// ending is the end of an answer that the store did not take.
+type ending struct {
+	message int64
+	finish  store.Finish
 }
 
 // Question is what a person sends.
@@ -64,16 +67,11 @@ type Question struct {
 // ID names the chat.
 func (c *Chat) ID() string { return c.id }
 
-// Title is the beginning of the first question, or empty.
+// Title is what a person called the chat, else the beginning of its first question.
 func (c *Chat) Title() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, t := range c.messages {
-		if t.Role == RoleUser {
-			return title(t.Text)
-		}
-	}
-	return ""
+	return c.title
 }
 
 func title(text string) string {
@@ -89,8 +87,11 @@ func title(text string) string {
 	return cut + "…"
 }
 
-// Send adds a question and begins the answer to it. It fails with a *Conflict
-// while another answer runs, and with an *infer.Error if q is out of range.
+// The commands. Each fails with a *Conflict while an answer runs, with an *infer.Error
+// if what it is given is wrong, and with an error of the store if that could not keep
+// the change, which then is not made. What they return without error is kept.
+
+// Send adds a question to the end of the branch and begins the answer to it.
 func (c *Chat) Send(q Question) error {
 	if err := q.validate(); err != nil {
 		return err
@@ -100,31 +101,31 @@ func (c *Chat) Send(q Question) error {
 	if err := c.free("send"); err != nil {
 		return err
 	}
-	if err := c.room(len(q.Text)); err != nil {
+	return c.ask(c.leaf(), q)
+}
+
+// Edit asks q in place of a question of the branch, as another version of it.
+func (c *Chat) Edit(question int64, q Question) error {
+	if err := q.validate(); err != nil {
 		return err
 	}
-	c.system = q.System
-	c.addMessage(&turn{Message: Message{Role: RoleUser, Text: q.Text}})
-	c.begin(q.Settings)
-	return nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.free("ask something else"); err != nil {
+		return err
+	}
+	at, err := c.find("message", question, RoleUser)
+	if err != nil {
+		return err
+	}
+	return c.ask(c.path[at].Parent, q)
 }
 
-func (q Question) validate() error {
-	if strings.TrimSpace(q.Text) == "" {
-		return invalid("text", "the message is empty")
-	}
-	for _, f := range []struct{ name, text string }{{"text", q.Text}, {"system", q.System}} {
-		if !utf8.ValidString(f.text) {
-			return invalid(f.name, "%s is not valid UTF-8", f.name)
-		}
-	}
-	return q.Settings.Validate()
-}
-
-// Regenerate answers the last question again; the answer that was there goes.
-func (c *Chat) Regenerate(system string, s Settings) error {
-	if !utf8.ValidString(system) {
-		return invalid("system", "system is not valid UTF-8")
+// Regenerate begins another version of an answer of the branch; 0 means the last one,
+// or the answer to the last question if that has none.
+func (c *Chat) Regenerate(answer int64, system string, s Settings) error {
+	if err := checkUTF8("system", system); err != nil {
+		return err
 	}
 	if err := s.Validate(); err != nil {
 		return err
@@ -134,16 +135,166 @@ func (c *Chat) Regenerate(system string, s Settings) error {
 	if err := c.free("answer again"); err != nil {
 		return err
 	}
-	if len(c.messages) == 0 {
+	if len(c.path) == 0 {
 		return invalid("", "there is no question to answer again")
 	}
-	c.system = system
-	if last := c.messages[len(c.messages)-1]; last.Role == RoleModel {
-		c.messages = c.messages[:len(c.messages)-1]
-		c.publish(Event{Type: EventRemoved, ID: last.ID})
+	question := c.path[len(c.path)-1]
+	if answer != 0 || question.Role == RoleModel {
+		at, err := c.find("answer", answer, RoleModel)
+		if err != nil {
+			return err
+		}
+		if at == 0 {
+			return invalid("answer", "message %d answers no question", c.path[at].ID)
+		}
+		question = c.path[at-1]
 	}
-	c.begin(s)
+	t := c.newAnswer(system, s)
+	added, err := c.messages.AddAnswer(context.Background(), owner, c.id, store.NewAnswer{Parent: question.ID, Answer: t.record()})
+	if err != nil {
+		return storeError(err)
+	}
+	c.system = system
+	c.answer(t, added)
 	return nil
+}
+
+// Rewrite adds a version of an answer of the branch that a person wrote.
+func (c *Chat) Rewrite(answer int64, text string) error {
+	if err := checkText(text); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.free("edit"); err != nil {
+		return err
+	}
+	at, err := c.find("answer", answer, RoleModel)
+	if err != nil {
+		return err
+	}
+	if err := c.room(at, len(text)); err != nil {
+		return err
+	}
+	added, err := c.messages.AddMessage(context.Background(), owner, c.id, store.NewMessage{
+		Parent: c.path[at].Parent, Role: store.RoleAssistant, Text: text,
+	})
+	if err != nil {
+		return storeError(err)
+	}
+	c.place(fromStore(added))
+	return nil
+}
+
+// Continue writes on in the last answer of the branch. With a negative seed the answer
+// keeps its own, and goes on as if it had not ended.
+func (c *Chat) Continue(answer int64, s Settings) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.free("continue"); err != nil {
+		return err
+	}
+	at, err := c.find("answer", answer, RoleModel)
+	if err != nil {
+		return err
+	}
+	if at != len(c.path)-1 {
+		return invalid("answer", "message %d is not the last one: only the last answer can be continued", c.path[at].ID)
+	}
+	old := c.path[at]
+	tokens, err := c.tokens(old)
+	if err != nil {
+		return storeError(err)
+	}
+	if s.Seed < 0 && !old.Answer.Edited {
+		s.Seed = old.Answer.Settings.Seed
+	}
+	t := c.newAnswer(old.Answer.System, s)
+	if old.Answer.Edited {
+		t.Answer.System = c.system
+	}
+	a := t.Answer
+	a.Tokens, a.Prompt, a.Cached, a.Timings = old.Answer.Tokens, old.Answer.Prompt, old.Answer.Cached, old.Answer.Timings
+	if err := c.messages.ContinueAnswer(context.Background(), owner, c.id, old.ID, t.record()); err != nil {
+		return storeError(err)
+	}
+	old.Answer, old.made, old.ids = a, t.made, tokens
+	c.reopen(old)
+	m := old.message()
+	c.publish(Event{Type: EventMessage, ID: old.ID, Message: &m})
+	c.begin(old, c.history(at))
+	return nil
+}
+
+// tokens returns those of an answer that is continued.
+func (c *Chat) tokens(t *turn) ([]int32, error) {
+	if t.ids != nil || t.Answer.Edited {
+		return t.ids, nil
+	}
+	return c.messages.Tokens(context.Background(), owner, c.id, t.ID)
+}
+
+// reopen finds the blocks of an answer that is about to grow again.
+func (c *Chat) reopen(t *turn) {
+	t.split, t.Answer.Blocks = splitter{}, 0
+	for end := t.split.next(t.text.String()); end != 0; end = t.split.next(t.text.String()) {
+		t.Answer.Blocks = end
+	}
+}
+
+// Select shows a version of a message, and what was shown below it last. Version 0
+// means the message itself, wherever in the chat it is.
+func (c *Chat) Select(message int64, version int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.free("show another version"); err != nil {
+		return err
+	}
+	var err error
+	if version != 0 {
+		if message, err = c.messages.Sibling(context.Background(), owner, c.id, message, version); err != nil {
+			return c.absent(err, "message")
+		}
+	}
+	if _, err := c.messages.Select(context.Background(), owner, c.id, message); err != nil {
+		return c.absent(err, "message")
+	}
+	branch, err := c.messages.Branch(context.Background(), owner, c.id)
+	if err != nil {
+		return storeError(err)
+	}
+	c.turnTo(branch)
+	return nil
+}
+
+// turnTo makes a stored branch the one that is shown. Messages that it shares with the
+// one shown so far stay.
+func (c *Chat) turnTo(branch []store.Message) {
+	kept := 0
+	for kept < len(branch) && kept < len(c.path) && branch[kept].ID == c.path[kept].ID {
+		kept++
+	}
+	if kept == len(branch) && kept == len(c.path) {
+		return
+	}
+	c.path = c.path[:kept:kept]
+	for _, m := range branch[kept:] {
+		c.path = append(c.path, fromStore(m))
+	}
+	e := Event{Type: EventBranch, Messages: []Message{}}
+	from := max(kept, len(c.path)-c.service.opt.Page)
+	if from > kept {
+		e.More = true
+	} else if kept > 0 {
+		e.ID = c.path[kept-1].ID
+	}
+	for _, t := range c.path[from:] {
+		e.Messages = append(e.Messages, t.message())
+	}
+	c.publish(e)
 }
 
 // Stop ends the running answer and keeps its text. answer names the one that is
@@ -162,16 +313,57 @@ func (c *Chat) Stop(answer int64) error {
 	return nil
 }
 
-// Clear removes all messages.
-func (c *Chat) Clear() error {
+// fork copies the branch up to a message into a new conversation.
+func (c *Chat) fork(message int64) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.free("clear"); err != nil {
-		return err
+	if c.dropped {
+		return "", ErrNotFound
 	}
-	c.messages = nil
-	c.publish(Event{Type: EventCleared})
-	return nil
+	at, err := c.find("message", message, "")
+	if err != nil {
+		return "", err
+	}
+	if c.run != nil && c.run.turn.ID == message {
+		return "", &Conflict{Command: "copy this answer", State: string(c.run.turn.Answer.State), Answer: message}
+	}
+	_, tree, err := c.messages.Tree(context.Background(), owner, c.id)
+	if err != nil {
+		return "", storeError(err)
+	}
+	wanted := map[int64]bool{}
+	for _, t := range c.path[:at+1] {
+		wanted[t.ID] = true
+	}
+	branch := slices.DeleteFunc(tree, func(m store.Message) bool { return !wanted[m.ID] })
+	copied, err := c.messages.Import(context.Background(), owner, store.NewConversation{Title: c.title}, branch, message)
+	if err != nil {
+		return "", storeError(err)
+	}
+	return copied.ID, nil
+}
+
+// Older returns the messages of the branch before one of them, at most a page, and
+// whether there are more.
+func (c *Chat) Older(before int64) (list []Message, more bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	end, err := c.find("before", before, "")
+	if err != nil {
+		return nil, false, err
+	}
+	from := max(0, end-c.service.opt.Page)
+	for _, t := range c.path[from:end] {
+		list = append(list, t.message())
+	}
+	return list, from > 0, nil
+}
+
+// Snapshot is the chat as it stands.
+func (c *Chat) Snapshot() *Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.snapshot()
 }
 
 // Subscribe begins to read after event since. The snapshot is nil if everything
@@ -200,7 +392,31 @@ func (c *Chat) Subscribe(since int64) (*Subscription, *Snapshot, error) {
 	return sub, snapshot, nil
 }
 
-// free returns a *Conflict if an answer runs.
+func (q Question) validate() error {
+	if err := checkText(q.Text); err != nil {
+		return err
+	}
+	if err := checkUTF8("system", q.System); err != nil {
+		return err
+	}
+	return q.Settings.Validate()
+}
+
+func checkText(text string) error {
+	if strings.TrimSpace(text) == "" {
+		return invalid("text", "the message is empty")
+	}
+	return checkUTF8("text", text)
+}
+
+func checkUTF8(name, text string) error {
+	if !utf8.ValidString(text) {
+		return invalid(name, "%s is not valid UTF-8", name)
+	}
+	return nil
+}
+
+// free returns why no command can be carried out now.
 func (c *Chat) free(command string) error {
 	switch {
 	case c.dropped:
@@ -210,205 +426,118 @@ func (c *Chat) free(command string) error {
 	case c.run != nil:
 		return &Conflict{Command: command, State: string(c.run.turn.Answer.State), Answer: c.run.turn.ID}
 	}
-	return nil
+	return c.settleEnding()
 }
 
-func (c *Chat) room(more int) error {
+// leaf is the last message of the branch; 0 if there is none.
+func (c *Chat) leaf() int64 {
+	if len(c.path) == 0 {
+		return 0
+	}
+	return c.path[len(c.path)-1].ID
+}
+
+// find returns where in the branch a message of a role stands; any role if role is
+// empty. Of answers, 0 means the last.
+func (c *Chat) find(param string, id int64, role Role) (int, error) {
+	for at := len(c.path) - 1; at >= 0; at-- {
+		t := c.path[at]
+		if role != "" && t.Role != role || id != t.ID && (id != 0 || role != RoleModel) {
+			continue
+		}
+		return at, nil
+	}
+	what := map[Role]string{RoleUser: "question", RoleModel: "answer", "": "message"}[role]
+	return 0, invalid(param, "the branch that is shown has no %s %d", what, id)
+}
+
+// absent is storeError for a message that a command named.
+func (c *Chat) absent(err error, param string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return invalid(param, "this chat has no such message")
+	}
+	return storeError(err)
+}
+
+// storeError says in this package's words what the store said.
+func storeError(err error) error {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return ErrNotFound
+	case errors.Is(err, store.ErrClosed):
+		return ErrClosed
+	}
+	if wrong, ok := errors.AsType[*store.InvalidError](err); ok {
+		return invalid(wrong.Field, "%s", wrong.Error())
+	}
+	return fmt.Errorf("failed to store the change: %w", err)
+}
+
+// room checks that the first count messages of the branch leave room for more bytes.
+func (c *Chat) room(count, more int) error {
 	total := more
-	for _, t := range c.messages {
+	for _, t := range c.path[:count] {
 		total += len(t.Text) + t.text.Len()
 	}
-	if total > maxText || len(c.messages)+2 > maxMessages {
+	if total > maxText || count+2 > maxMessages {
 		return invalid("text", "this chat holds %d messages and %d KiB of text, and its limits are %d and %d KiB; start a new chat",
-			len(c.messages), total>>10, maxMessages, maxText>>10)
+			count, total>>10, maxMessages, maxText>>10)
 	}
 	return nil
 }
 
-func (c *Chat) addMessage(t *turn) {
-	c.lastID++
-	t.ID = c.lastID
-	t.At = c.service.opt.Now()
-	c.messages = append(c.messages, t)
+// below returns how many messages of the branch stand up to message id.
+func (c *Chat) below(id int64) int {
+	for i, t := range c.path {
+		if t.ID == id {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// ask adds a question below parent and begins the answer to it.
+func (c *Chat) ask(parent int64, q Question) error {
+	if err := c.room(c.below(parent), len(q.Text)); err != nil {
+		return err
+	}
+	t := c.newAnswer(q.System, q.Settings)
+	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text}
+	record := store.NewAnswer{Answer: t.record()}
+	var asked, added store.Message
+	var err error
+	if c.begun {
+		asked, added, err = c.messages.Ask(context.Background(), owner, c.id, question, record)
+	} else {
+		conversation := store.NewConversation{ID: c.id, Title: title(q.Text)}
+		_, asked, added, err = c.messages.Start(context.Background(), owner, conversation, question, record)
+	}
+	if err != nil {
+		return storeError(err)
+	}
+	if !c.begun {
+		c.begun = true
+		c.retitle(title(q.Text))
+	}
+	c.system = q.System
+	c.place(fromStore(asked))
+	c.answer(t, added)
+	return nil
+}
+
+// place puts a message behind its parent, in place of what stood there.
+func (c *Chat) place(t *turn) {
+	n := c.below(t.Parent)
+	c.path = append(c.path[:n:n], t)
 	m := t.message()
 	c.publish(Event{Type: EventMessage, ID: t.ID, Message: &m})
 }
 
-// begin starts the answer to what stands at the end of the chat.
-func (c *Chat) begin(s Settings) {
-	svc := c.service
-	if s.Seed < 0 {
-		s.Seed = svc.opt.Seed()
-	}
-	request := infer.Request{Messages: c.history(), Params: s.params(), MaxTokens: s.MaxTokens}
-	status := svc.engine.Status()
-	ctx, cancel := context.WithCancel(svc.ctx)
-	now := svc.opt.Now()
-	t := &turn{Message: Message{Role: RoleModel, Answer: &Answer{
-		State:    Waiting,
-		Settings: s,
-		Model:    status.Model,
-		Device:   status.Device.Name,
-		Context:  status.ContextLength,
-	}}}
-	c.addMessage(t)
-	r := &run{turn: t, cancel: cancel, started: now, since: now}
-	c.run = r
-	svc.wg.Go(func() {
-		defer cancel()
-		c.finish(r, c.generate(ctx, r, request))
-	})
-}
-
-// history is the conversation as the engine gets it. A question whose answer
-// ended before its first word is left out with it: templates want turns to
-// alternate.
-func (c *Chat) history() []chat.Message {
-	var out []chat.Message
-	if strings.TrimSpace(c.system) != "" {
-		out = append(out, chat.Message{Role: "system", Content: c.system})
-	}
-	for i, t := range c.messages {
-		if t.Role == RoleModel {
-			if t.text.Len() > 0 {
-				out = append(out, chat.Message{Role: "assistant", Content: t.text.String()})
-			}
-			continue
-		}
-		last := i == len(c.messages)-1
-		if last || c.messages[i+1].text.Len() > 0 {
-			out = append(out, chat.Message{Role: "user", Content: t.Text})
-		}
-	}
-	return out
-}
-
-// generate feeds the engine's events into the chat. A panic on the way ends this
-// answer, not the server.
-func (c *Chat) generate(ctx context.Context, r *run, request infer.Request) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			c.service.opt.Log.Error("an answer panicked", "panic", p, "stack", string(debug.Stack()))
-			err = &infer.Error{Code: infer.CodeInternal, Message: "the engine failed inside; the server's log says where"}
-		}
-	}()
-	for e, err := range c.service.engine.Generate(ctx, request) {
-		if err != nil {
-			return err
-		}
-		c.apply(r, e)
-	}
-	return nil
-}
-
-// apply takes one event of the engine.
-func (c *Chat) apply(r *run, e infer.Event) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.service.opt.Now()
-	r.enter(e.Type, now)
-	a := r.turn.Answer
-	switch {
-	case e.Token != nil && !e.Token.Prompt:
-		if a.State == Waiting {
-			r.first = now
-			a.State, a.Progress, a.Timings.First = Writing, nil, now.Sub(r.started)
-		}
-		a.Tokens++
-		a.Timings.Decode = now.Sub(r.first)
-		c.appendText(r.turn, e.Token.Text)
-	case e.Done != nil:
-		if e.Done.Text != "" {
-			c.appendText(r.turn, e.Done.Text)
-		}
-		r.turn.settle(e.Done)
-	case e.Queued != nil:
-		c.wait(r, now, Progress{Queued: e.Queued})
-	case e.Loading != nil:
-		c.wait(r, now, Progress{Loading: e.Loading})
-	case e.Prefill != nil:
-		a.Prompt, a.Cached = e.Prefill.Total, e.Prefill.Cached
-		c.wait(r, now, Progress{Prefill: e.Prefill})
-	}
-}
-
-// enter books the time of the phase that ended, if e begins another.
-func (r *run) enter(phase infer.EventType, now time.Time) {
-	if phase == r.phase {
-		return
-	}
-	t, passed := &r.turn.Answer.Timings, now.Sub(r.since)
-	switch r.phase {
-	case infer.EventQueued, "":
-		t.Queue += passed
-	case infer.EventLoading:
-		t.Load += passed
-	case infer.EventPrefill:
-		t.Prefill += passed
-	}
-	r.phase, r.since = phase, now
-}
-
-func (c *Chat) wait(r *run, now time.Time, p Progress) {
-	p.For = now.Sub(r.since)
-	r.turn.Answer.Progress = &p
-	c.publish(Event{Type: EventProgress, ID: r.turn.ID, Progress: &p})
-}
-
-// appendText adds what a token spelled, which may be nothing, and then every
-// block that it finished.
-func (c *Chat) appendText(t *turn, text string) {
-	t.text.WriteString(text)
-	a := t.Answer
-	c.publish(Event{Type: EventText, ID: t.ID, Text: text, Tokens: a.Tokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First})
-	whole := t.text.String()
-	for {
-		begin := t.split.start
-		end := t.split.next(whole)
-		if end == 0 {
-			return
-		}
-		a.Blocks = end
-		c.publish(Event{Type: EventBlock, ID: t.ID, Text: whole[begin:end]})
-	}
-}
-
-// settle books what the engine says at the end.
-func (t *turn) settle(d *infer.Done) {
-	a := t.Answer
-	ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
-	a.State = Done
-	a.Reason, a.ByContext, a.StopText, a.EndProb = d.Reason, d.ContextFull, d.StopString, d.EndProb
-	a.Tokens, a.Prompt, a.Cached = d.Usage.CompletionTokens, d.Usage.PromptTokens, d.Usage.CachedTokens
-	a.Settings.Seed = d.Receipt.Params.Seed
-	a.Timings.Queue, a.Timings.Load = ms(d.Timings.Queue), ms(d.Timings.Load)
-	a.Timings.Prefill, a.Timings.Decode = ms(d.Timings.Prefill), ms(d.Timings.Decode)
-	if d.Receipt.Device != "" {
-		a.Device = d.Receipt.Device
-	}
-}
-
-// finish ends an answer with the engine's verdict.
-func (c *Chat) finish(r *run, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a := r.turn.Answer
-	a.Progress = nil
-	switch known := (*infer.Error)(nil); {
-	case a.State == Done:
-	case r.stopped, errors.Is(err, context.Canceled):
-		a.State = Stopped
-	case errors.As(err, &known):
-		a.State, a.Error = Failed, known
-	case err != nil:
-		c.service.opt.Log.Error("an answer failed", "error", err)
-		a.State, a.Error = Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine failed; the server's log says why"}
-	default:
-		a.State, a.Error = Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine ended the answer without saying why"}
-	}
-	c.run = nil
-	m := r.turn.message()
-	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m})
+// answer places an answer that was added and begins to write it.
+func (c *Chat) answer(t *turn, added store.Message) {
+	t.ID, t.Parent, t.Version, t.Versions, t.At = added.ID, added.Parent, added.Version, added.Versions, added.Created
+	c.place(t)
+	c.begin(t, c.history(len(c.path)-1))
 }
 
 // message is a copy that can be handed out.
@@ -422,9 +551,11 @@ func (t *turn) message() Message {
 }
 
 func (c *Chat) snapshot() *Snapshot {
-	s := &Snapshot{ID: c.id, Seq: c.seq, System: c.system, Messages: make([]Message, len(c.messages))}
-	for i, t := range c.messages {
-		s.Messages[i] = t.message()
+	from := max(0, len(c.path)-c.service.opt.Page)
+	s := &Snapshot{ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Temporary: c.temporary, More: from > 0}
+	s.Messages = make([]Message, 0, len(c.path)-from)
+	for _, t := range c.path[from:] {
+		s.Messages = append(s.Messages, t.message())
 	}
 	return s
 }
@@ -451,22 +582,75 @@ func (c *Chat) unsubscribe(s *Subscription) {
 	delete(c.subs, s)
 }
 
-func (c *Chat) idle() (used time.Time, running, read bool) {
+// rename tells the readers of a new title.
+func (c *Chat) rename(title string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.used, c.run != nil, len(c.subs) > 0
+	c.retitle(title)
 }
 
-// drop ends every subscription to a chat that is no longer listed.
-func (c *Chat) drop() {
+func (c *Chat) retitle(title string) {
+	c.title = title
+	c.publish(Event{Type: EventTitle, Text: title})
+}
+
+// idle reports when the chat was last used, whether it has something to do, and
+// whether somebody reads it.
+func (c *Chat) idle() (used time.Time, busy, read bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.used, c.run != nil || c.unsaved != nil, len(c.subs) > 0
+}
+
+// touch counts as a use of the chat, so that it stays in memory.
+func (c *Chat) touch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used = c.service.opt.Now()
+}
+
+// running reports whether an answer is being written.
+func (c *Chat) running() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.run != nil
+}
+
+// drop ends every subscription to a chat that is no longer listed, and its answer. It
+// returns what is closed when the answer has ended; nil if none runs.
+func (c *Chat) drop() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dropped = true
-	if c.run != nil {
-		c.run.cancel()
-	}
 	for sub := range c.subs {
 		sub.fail(ErrGone)
 	}
 	clear(c.subs)
+	if c.run == nil {
+		return nil
+	}
+	c.run.stopped = true
+	c.run.cancel()
+	return c.run.done
+}
+
+// load reads the branch that is shown.
+func (c *Chat) load(ctx context.Context) error {
+	conversation, err := c.messages.Conversation(ctx, owner, c.id)
+	if err != nil {
+		return err
+	}
+	branch, err := c.messages.Branch(ctx, owner, c.id)
+	if err != nil {
+		return err
+	}
+	c.begun, c.title = true, conversation.Title
+	for _, m := range branch {
+		t := fromStore(m)
+		c.path = append(c.path, t)
+		if t.Answer != nil && !t.Answer.Edited {
+			c.system = t.Answer.System
+		}
+	}
+	return nil
 }

@@ -14,33 +14,41 @@ const (
 	RoleModel Role = "model"
 )
 
-// AnswerState is the life of an answer. It moves forward only.
+// AnswerState is the life of an answer. It moves forward only, until the answer is
+// continued.
 type AnswerState string
 
 const (
-	Waiting AnswerState = "waiting" // in the queue, or the model is loading, or the prompt is being read
-	Writing AnswerState = "writing" // the first token is there
-	Done    AnswerState = "done"    // the model ended it, or a limit did
-	Stopped AnswerState = "stopped" // a person ended it; its text is kept
-	Failed  AnswerState = "failed"  // the engine ended it; its text is kept
+	Waiting     AnswerState = "waiting"     // in the queue, or the model is loading, or the prompt is being read
+	Writing     AnswerState = "writing"     // the first token is there
+	Done        AnswerState = "done"        // the model ended it, or a limit did
+	Stopped     AnswerState = "stopped"     // a person ended it; its text is kept
+	Failed      AnswerState = "failed"      // the engine ended it; its text is kept
+	Interrupted AnswerState = "interrupted" // the server ended while it ran; its text is kept
 )
 
 // Running reports whether more may follow.
 func (s AnswerState) Running() bool { return s == Waiting || s == Writing }
 
-// Message is one turn of a chat. Text is Markdown for answers and plain text for
-// questions. A Message handed out is a copy that nobody changes any more.
+// Message is one node of a chat's tree. Messages with the same parent are versions of
+// each other. Text is Markdown for answers and plain text for questions. A Message
+// handed out is a copy that nobody changes any more.
 type Message struct {
-	ID     int64 // unique in its chat, rising, never reused
-	Role   Role
-	Text   string
-	At     time.Time
-	Answer *Answer // answers only
+	ID       int64 // unique in its chat, rising, never reused
+	Parent   int64 // 0: none
+	Version  int   // place among the versions, from 1
+	Versions int   // how many there are
+	Role     Role
+	Text     string
+	At       time.Time
+	Answer   *Answer // answers only
 }
 
 // Answer is what is known about an answer beside its text.
 type Answer struct {
 	State     AnswerState
+	Edited    bool     // a person wrote it; nothing else is known
+	System    string   // system prompt
 	Settings  Settings // Seed is the one in use, never -1
 	Model     infer.ModelInfo
 	Device    string
@@ -77,17 +85,17 @@ type Progress struct {
 type EventType string
 
 const (
-	EventMessage  EventType = "message"  // Message was added, a question or an answer that begins
+	EventMessage  EventType = "message"  // Message takes the place of the one with its id, else what follows its parent goes and it comes there
 	EventProgress EventType = "progress" // Progress of an answer that waits
 	EventText     EventType = "text"     // Text was appended; Tokens, Decode and First are the new totals
 	EventBlock    EventType = "block"    // Text, the next part of what was appended, is a finished Markdown block
 	EventEnd      EventType = "end"      // Message is the final answer
-	EventRemoved  EventType = "removed"  // the message ID is gone
-	EventCleared  EventType = "cleared"  // all messages are gone
+	EventBranch   EventType = "branch"   // what follows message ID goes, and Messages take its place; ID 0: all goes, and More says whether messages precede these
+	EventTitle    EventType = "title"    // Text is the new title
 )
 
-// Event is one change of a chat. Seq counts a chat's events from 1 without gaps.
-// A merged event stands for First to Seq.
+// Event is one change of a chat. Seq counts without gaps, and never takes a number
+// that an earlier life of the chat has used. A merged event stands for First to Seq.
 type Event struct {
 	First, Seq int64
 	Type       EventType
@@ -98,6 +106,8 @@ type Event struct {
 	Tokens     int
 	Decode     time.Duration
 	FirstToken time.Duration
+	Messages   []Message
+	More       bool
 }
 
 // size is what an event counts in a subscriber's queue: the bytes that it holds
@@ -125,10 +135,13 @@ func (e *Event) merge(next *Event) bool {
 	return false
 }
 
-// Snapshot is a whole chat at event Seq.
+// Snapshot is a chat at event Seq: the end of the branch that is shown.
 type Snapshot struct {
-	ID       string
-	Seq      int64
-	System   string // system prompt of the last question
-	Messages []Message
+	ID        string
+	Seq       int64
+	Title     string
+	System    string // system prompt of the last question
+	Temporary bool
+	Messages  []Message // at most a page
+	More      bool      // there are messages before these
 }

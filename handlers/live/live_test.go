@@ -3,7 +3,9 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -15,7 +17,14 @@ import (
 	"m40-llm/infer"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs the tests, or plays the server that a test kills.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("LIVE_HELPER"); path != "" {
+		fmt.Fprintln(os.Stderr, playServer(path))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // script is an engine whose answers a test writes. Each step returns when the
 // chat has applied it, so tests need no waiting.
@@ -92,7 +101,7 @@ func (a *answer) finish() {
 // settle waits until no answer runs.
 func settle(c *Chat) {
 	for {
-		if _, running, _ := c.idle(); !running {
+		if !c.running() {
 			return
 		}
 		runtime.Gosched()
@@ -111,7 +120,7 @@ func question(text string) Question { return Question{Text: text, Settings: Defa
 
 func start(t testing.TB, s *Service, engine *script, text string) (*Chat, *answer) {
 	t.Helper()
-	c, err := s.Start(question(text))
+	c, err := s.Start(question(text), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +184,7 @@ func TestTheEngineGetsTheConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle(c)
-	if err := c.Regenerate("Be brief.", DefaultSettings()); err != nil {
+	if err := c.Regenerate(0, "Be brief.", DefaultSettings()); err != nil {
 		t.Fatal(err)
 	}
 	a = <-engine.asked
@@ -204,8 +213,11 @@ func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
 	c, a := start(t, s, engine, "one")
 	for name, command := range map[string]func() error{
 		"send":         func() error { return c.Send(question("two")) },
-		"answer again": func() error { return c.Regenerate("", DefaultSettings()) },
-		"clear":        c.Clear,
+		"answer again": func() error { return c.Regenerate(0, "", DefaultSettings()) },
+		"edit":         func() error { return c.Edit(1, question("two")) },
+		"rewrite":      func() error { return c.Rewrite(2, "two") },
+		"continue":     func() error { return c.Continue(2, DefaultSettings()) },
+		"select":       func() error { return c.Select(2, 1) },
 	} {
 		var conflict *Conflict
 		if err := command(); !errors.As(err, &conflict) || conflict.State != "waiting" || conflict.Answer != 2 {
@@ -246,7 +258,7 @@ func TestQuestionsAreChecked(t *testing.T) {
 		t.Run(c.name+" is refused and names its field", func(t *testing.T) {
 			q := question("fine")
 			c.change(&q)
-			_, err := s.Start(q)
+			_, err := s.Start(q, false)
 			var invalid *infer.Error
 			if !errors.As(err, &invalid) || invalid.Code != infer.CodeInvalid || invalid.Param != c.param {
 				t.Errorf("got %v", err)
@@ -289,7 +301,7 @@ func TestTheLongestIdleChatGoesFirst(t *testing.T) {
 			t.Errorf("a running chat: %v", err)
 		}
 	}
-	if _, err := s.Start(question("one too many")); !errors.Is(err, ErrFull) {
+	if _, err := s.Start(question("one too many"), false); !errors.Is(err, ErrFull) {
 		t.Errorf("with all chats running a further one got %v", err)
 	}
 	a.finish()
@@ -347,7 +359,7 @@ func TestCloseKeepsTheTextAndRefusesMore(t *testing.T) {
 	if err := c.Send(question("more")); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close a question got %v", err)
 	}
-	if _, err := s.Start(question("more")); !errors.Is(err, ErrClosed) {
+	if _, err := s.Start(question("more"), false); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close a new chat got %v", err)
 	}
 }
@@ -361,7 +373,7 @@ func (panicking) Generate(context.Context, infer.Request) iter.Seq2[infer.Event,
 func TestAPanicEndsOneAnswer(t *testing.T) {
 	s := New(panicking{newScript()}, Options{})
 	defer s.Close()
-	c, err := s.Start(question("go"))
+	c, err := s.Start(question("go"), false)
 	if err != nil {
 		t.Fatal(err)
 	}

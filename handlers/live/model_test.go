@@ -1,8 +1,10 @@
 package live
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +17,9 @@ import (
 type reader struct {
 	sub      *Subscription
 	seq      int64
+	title    string
 	messages []Message
+	more     bool // there are messages before these
 }
 
 func (r *reader) follow(c *Chat, since int64) error {
@@ -25,7 +29,7 @@ func (r *reader) follow(c *Chat, since int64) error {
 	}
 	r.sub = sub
 	if snapshot != nil {
-		r.seq, r.messages = snapshot.Seq, nil
+		r.seq, r.title, r.messages, r.more = snapshot.Seq, snapshot.Title, nil, snapshot.More
 		for _, m := range snapshot.Messages {
 			r.messages = append(r.messages, copied(m))
 		}
@@ -56,19 +60,26 @@ func (r *reader) drain() (slow bool, err error) {
 	return errors.Is(ended, ErrSlow), nil
 }
 
+func (r *reader) at(id int64) int {
+	return slices.IndexFunc(r.messages, func(m Message) bool { return m.ID == id })
+}
+
 func (r *reader) apply(e Event) error {
-	at := -1
-	for i := range r.messages {
-		if r.messages[i].ID == e.ID {
-			at = i
-		}
-	}
-	if e.Type != EventMessage && e.Type != EventCleared && at < 0 {
+	at := r.at(e.ID)
+	if at < 0 && (e.Type == EventProgress || e.Type == EventText || e.Type == EventBlock || e.Type == EventEnd) {
 		return fmt.Errorf("event %d, %s, is about message %d, which is not there", e.Seq, e.Type, e.ID)
 	}
 	switch e.Type {
 	case EventMessage:
-		r.messages = append(r.messages, copied(*e.Message))
+		if at >= 0 {
+			r.messages[at] = copied(*e.Message)
+			break
+		}
+		above := r.at(e.Message.Parent)
+		if above < 0 {
+			r.more = e.Message.Parent != 0
+		}
+		r.messages = append(r.messages[:above+1], copied(*e.Message))
 	case EventText:
 		m := &r.messages[at]
 		m.Text += e.Text
@@ -85,60 +96,112 @@ func (r *reader) apply(e Event) error {
 			return fmt.Errorf("the answer ended as %q, but %q was sent", e.Message.Text, text)
 		}
 		r.messages[at] = copied(*e.Message)
-	case EventRemoved:
-		r.messages = append(r.messages[:at], r.messages[at+1:]...)
-	case EventCleared:
-		r.messages = nil
+	case EventBranch:
+		if at < 0 {
+			r.more = e.More || e.ID != 0
+		}
+		r.messages = r.messages[:at+1]
+		for _, m := range e.Messages {
+			r.messages = append(r.messages, copied(m))
+		}
+	case EventTitle:
+		r.title = e.Text
+	case EventProgress:
+	default:
+		return fmt.Errorf("event %d is of the unknown type %q", e.Seq, e.Type)
 	}
 	return nil
 }
 
-// differs says how what the reader has differs from the chat.
-func (r *reader) differs(s *Snapshot) string {
-	if r.seq != s.Seq || len(r.messages) != len(s.Messages) {
-		return fmt.Sprintf("%d messages at event %d, want %d at %d", len(r.messages), r.seq, len(s.Messages), s.Seq)
+// differs says how what the reader has differs from the end of the branch that is shown.
+func (r *reader) differs(c *Chat) string {
+	path := c.path
+	if r.more {
+		path = path[max(0, len(path)-len(r.messages)):]
 	}
-	for i, want := range s.Messages {
-		got := r.messages[i]
-		if got.ID != want.ID || got.Role != want.Role || got.Text != want.Text {
-			return fmt.Sprintf("message %d is %q, want %q", got.ID, got.Text, want.Text)
+	if r.seq != c.seq || len(r.messages) != len(path) || r.title != c.title {
+		return fmt.Sprintf("%q with %d messages at event %d, want %q with %d at %d", r.title, len(r.messages), r.seq, c.title, len(path), c.seq)
+	}
+	for i, t := range path {
+		got, want := r.messages[i], t.message()
+		if got.ID != want.ID || got.Parent != want.Parent || got.Version != want.Version || got.Versions != want.Versions || got.Role != want.Role || got.Text != want.Text {
+			return fmt.Sprintf("message %d is %+v, want %+v", got.ID, got, want)
 		}
-		if want.Answer != nil && (got.Answer.State != want.Answer.State || got.Answer.Tokens != want.Answer.Tokens || got.Answer.Blocks != want.Answer.Blocks) {
+		if want.Answer != nil && (got.Answer.State != want.Answer.State || got.Answer.Edited != want.Answer.Edited ||
+			got.Answer.Tokens != want.Answer.Tokens || got.Answer.Blocks != want.Answer.Blocks) {
 			return fmt.Sprintf("answer %d is %+v, want %+v", got.ID, got.Answer, want.Answer)
 		}
 	}
 	return ""
 }
 
+// loses says how what is stored differs from the branch that is shown. Versions are
+// counted when a message is read, so only ids, text and states are compared.
+func loses(c *Chat) string {
+	branch, err := c.messages.Branch(context.Background(), owner, c.id)
+	if err != nil || len(branch) != len(c.path) {
+		return fmt.Sprintf("%d messages are stored (%v), want %d", len(branch), err, len(c.path))
+	}
+	for i, t := range c.path {
+		stored, want := fromStore(branch[i]).message(), t.message()
+		if stored.ID != want.ID || stored.Parent != want.Parent || stored.Role != want.Role || stored.Text != want.Text && !running(t) {
+			return fmt.Sprintf("message %d is stored as %+v, want %+v", stored.ID, stored, want)
+		}
+		if want.Answer != nil && !running(t) && (stored.Answer.State != want.Answer.State || stored.Answer.Edited != want.Answer.Edited || stored.Answer.Tokens != want.Answer.Tokens) {
+			return fmt.Sprintf("answer %d is stored as %+v, want %+v", stored.ID, stored.Answer, want.Answer)
+		}
+	}
+	return ""
+}
+
+func running(t *turn) bool { return t.Answer != nil && t.Answer.State.Running() }
+
 // TestReadersSeeTheChat runs any commands against any readers: whenever a reader
 // joins, falls behind or comes back, it ends with what the chat holds, each event
-// once and in order.
+// once and in order; and what the chat holds is stored.
 func TestReadersSeeTheChat(t *testing.T) {
+	t.Run("of a temporary chat", func(t *testing.T) { checkReaders(t, nil) })
+	t.Run("of a stored chat", func(t *testing.T) { checkReaders(t, openStore(t, storePath(t))) })
+}
+
+func checkReaders(t *testing.T, kept Store) {
 	word := rapid.SampledFrom([]string{"a ", "\n", "\n\n", "- b", "```\n", "# c\n", "", "ü"})
+	visible := word.Filter(func(w string) bool { return strings.TrimSpace(w) != "" })
 	rapid.Check(t, func(t *rapid.T) {
 		engine := newScript()
 		s := New(engine, Options{
 			QueueEvents: rapid.IntRange(1, 20).Draw(t, "queue"),
 			QueueBytes:  rapid.IntRange(100, 4000).Draw(t, "bytes"),
 			History:     rapid.IntRange(1, 30).Draw(t, "history"),
+			Store:       kept,
+			Page:        rapid.IntRange(1, 5).Draw(t, "page"),
 		})
 		defer s.Close()
-		c, err := s.Create()
+		c, err := s.Create(kept == nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var readers []*reader
 		var running *answer
-		check := func(err error, fits bool) {
+		// check says whether a command was carried out, as it should be if it fits.
+		check := func(err error, fits bool) bool {
 			var conflict *Conflict
+			var invalid *infer.Error
 			switch {
-			case fits && err != nil:
+			case running != nil && !errors.As(err, &conflict):
+				t.Fatalf("while an answer was written a command returned %v", err)
+			case running == nil && fits && err != nil:
 				t.Fatalf("a command that fits was refused: %v", err)
-			case !fits && err == nil:
-				t.Fatal("a command that does not fit was carried out")
-			case !fits && !errors.As(err, &conflict) && len(c.messages) > 0:
+			case running == nil && !fits && !errors.As(err, &invalid):
 				t.Fatalf("a command that does not fit returned %v", err)
 			}
+			return err == nil
+		}
+		pick := func(t *rapid.T) *turn {
+			if len(c.path) == 0 {
+				return &turn{Message: Message{ID: 99}}
+			}
+			return rapid.SampledFrom(c.path).Draw(t, "message")
 		}
 		end := func() { settle(c); running = nil }
 		catchUp := func(r *reader) {
@@ -154,23 +217,87 @@ func TestReadersSeeTheChat(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if diff := r.differs(c.snapshot()); diff != "" {
+			if diff := r.differs(c); diff != "" {
 				t.Fatal(diff)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) {
+				if !c.begun {
+					return
+				}
+				if diff := loses(c); diff != "" {
+					t.Fatal(diff)
+				}
+			},
 			"send": func(t *rapid.T) {
-				err := c.Send(question(word.Filter(func(w string) bool { return strings.TrimSpace(w) != "" }).Draw(t, "text")))
-				check(err, running == nil)
-				if err == nil {
+				if check(c.Send(question(visible.Draw(t, "text"))), true) {
 					running = <-engine.asked
 				}
 			},
 			"regenerate": func(t *rapid.T) {
-				err := c.Regenerate("", DefaultSettings())
-				check(err, running == nil && len(c.messages) > 0)
-				if err == nil {
+				m := pick(t)
+				fits := m.Role == RoleModel
+				id := m.ID
+				if rapid.Bool().Draw(t, "the last") {
+					id, fits = 0, len(c.path) > 0
+				}
+				if check(c.Regenerate(id, "", DefaultSettings()), fits) {
 					running = <-engine.asked
+				}
+			},
+			"edit": func(t *rapid.T) {
+				m := pick(t)
+				if check(c.Edit(m.ID, question(visible.Draw(t, "text"))), m.Role == RoleUser) {
+					running = <-engine.asked
+				}
+			},
+			"rewrite": func(t *rapid.T) {
+				m := pick(t)
+				check(c.Rewrite(m.ID, visible.Draw(t, "text")), m.Role == RoleModel)
+			},
+			"continue": func(t *rapid.T) {
+				m := pick(t)
+				before := m.text.String()
+				if check(c.Continue(m.ID, DefaultSettings()), m.Role == RoleModel && m.ID == c.leaf()) {
+					running = <-engine.asked
+					asked := running.request
+					last := asked.Messages[len(asked.Messages)-1]
+					if asked.Continue != (before != "") || asked.Continue && last.Content != before {
+						t.Fatalf("to continue %q the engine was asked %+v", before, asked)
+					}
+				}
+			},
+			"select": func(t *rapid.T) {
+				m := pick(t)
+				version := rapid.IntRange(0, 3).Draw(t, "version")
+				if check(c.Select(m.ID, version), version <= m.Versions && m.Role != "") && version > 0 {
+					if at := c.below(m.Parent); c.path[at].Version != version {
+						t.Fatalf("version %d is shown, want %d", c.path[at].Version, version)
+					}
+				}
+			},
+			"fork": func(t *rapid.T) {
+				m := pick(t)
+				id, err := s.Fork(c, m.ID)
+				var conflict *Conflict
+				switch {
+				case m.Role == "" && err == nil, m.Role != "" && err != nil && (running == nil || !errors.As(err, &conflict)):
+					t.Fatalf("a fork returned %v", err)
+				case err != nil:
+					return
+				}
+				fork, err := s.Chat(id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, copied := range fork.path {
+					if want := c.path[i]; copied.Text != want.Text || copied.text.String() != want.text.String() || copied.Role != want.Role {
+						t.Fatalf("message %d was copied as %+v, want %+v", i, copied.message(), want.message())
+					}
+				}
+				if len(fork.path) != c.below(m.ID) {
+					t.Fatalf("%d messages were copied, want %d", len(fork.path), c.below(m.ID))
 				}
 			},
 			"write": func(t *rapid.T) {
@@ -195,13 +322,20 @@ func TestReadersSeeTheChat(t *testing.T) {
 					end()
 				}
 			},
-			"stop": func(*rapid.T) {
-				check(c.Stop(0), running != nil)
+			"stop": func(t *rapid.T) {
+				var conflict *Conflict
+				if err := c.Stop(0); (err == nil) != (running != nil) || err != nil && !errors.As(err, &conflict) {
+					t.Fatalf("stop returned %v", err)
+				}
 				if running != nil {
 					end()
 				}
 			},
-			"clear": func(*rapid.T) { check(c.Clear(), running == nil) },
+			"rename": func(t *rapid.T) {
+				if c.begun {
+					c.rename(visible.Draw(t, "title"))
+				}
+			},
 			"join": func(*rapid.T) {
 				r := &reader{}
 				if err := r.follow(c, 0); err != nil {
@@ -217,6 +351,22 @@ func TestReadersSeeTheChat(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+			},
+			"read older messages": func(t *rapid.T) {
+				if len(readers) == 0 {
+					return
+				}
+				r := rapid.SampledFrom(readers).Draw(t, "reader")
+				catchUp(r)
+				if len(r.messages) == 0 {
+					return
+				}
+				list, more, err := c.Older(r.messages[0].ID)
+				if err != nil || (len(list) > 0) != r.more || len(list) > s.opt.Page {
+					t.Fatalf("%d older messages came (%v), though it was said that more is %v", len(list), err, r.more)
+				}
+				r.messages, r.more = append(list, r.messages...), more
+				catchUp(r)
 			},
 			"read": func(t *rapid.T) {
 				if len(readers) > 0 {

@@ -1,5 +1,5 @@
-// Package live holds the chats and what can be done with them: send, stop,
-// answer again, clear. It knows no HTTP and no HTML.
+// Package live holds the chats and what can be done with them: send, stop, answer
+// again, edit, continue, show another version, fork. It knows no HTTP and no HTML.
 //
 // A chat is an actor whose mailbox is its lock: every command and every event of
 // the engine is applied whole, in some order, and gets the next number. A reader
@@ -10,20 +10,27 @@
 //
 // An answer belongs to the chat, not to the reader who asked for it: it goes on
 // when everybody leaves.
+//
+// Chats are kept in a Store. What a command has returned without error is in it; the
+// text of running answers is at most half a second behind, saved for all chats in one
+// transaction. Only chats that are used are in memory. Temporary chats are there alone,
+// and end with the server.
 package live
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/store"
 )
 
 // Engine is what chats need of the inference engine.
@@ -35,8 +42,8 @@ type Engine interface {
 	Status() infer.Status
 }
 
-// ErrNotFound says that there is no chat of this name: it never was, it was
-// dropped as the oldest, or the server was started again.
+// ErrNotFound says that there is no chat of this name: it never was, it is in the
+// trash, or it was a temporary one that is gone.
 var ErrNotFound = errors.New("there is no such chat on this server")
 
 // ErrClosed says that the server is shutting down.
@@ -65,26 +72,40 @@ func (c *Conflict) Error() string {
 // Options are the limits and sources of a Service. The zero value of each field
 // means the default.
 type Options struct {
-	MaxChats    int              // chats kept, the longest idle is dropped; default 256
+	Store       Store            // default: none, all chats are temporary
+	MaxChats    int              // chats in memory, the longest idle goes; default 256
 	QueueEvents int              // events a reader may be behind; default 256
 	QueueBytes  int              // bytes a reader may be behind; default 256 KiB
+	Page        int              // messages handed out at once; default 100
 	History     int              // events kept for readers that come back; default 2048
+	SaveEvery   time.Duration    // how often running answers are saved; default 250 ms, so that half a second holds on a slow disk
+	UnloadAfter time.Duration    // how long a stored chat that nobody reads stays in memory; default 10 minutes
 	Now         func() time.Time // default time.Now
 	Seed        func() int64     // draws a seed; default at most six digits, which people can note down
 	Log         *slog.Logger     // default: nothing is logged
 }
 
-// Service holds the chats of a server in memory.
+// Service holds the chats of a server.
 type Service struct {
 	engine Engine
 	opt    Options
+	memory *memory // of temporary chats
 	ctx    context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	wg     sync.WaitGroup // answers
+	saver  saver
+
+	// loading is held from looking a chat up in the store until it is in chats, and
+	// while one is deleted: no two actors of a chat, and none of a deleted one. It
+	// comes before mu, which comes before the lock of a chat.
+	loading sync.Mutex
 
 	mu     sync.Mutex
 	chats  map[string]*Chat
 	closed bool
+
+	changesMu sync.Mutex
+	changes   chan struct{}
 }
 
 // New returns a Service that answers with engine.
@@ -98,8 +119,17 @@ func New(engine Engine, opt Options) *Service {
 	if opt.QueueBytes == 0 {
 		opt.QueueBytes = 256 << 10
 	}
+	if opt.Page == 0 {
+		opt.Page = 100
+	}
 	if opt.History == 0 {
 		opt.History = 2048
+	}
+	if opt.SaveEvery == 0 {
+		opt.SaveEvery = 250 * time.Millisecond
+	}
+	if opt.UnloadAfter == 0 {
+		opt.UnloadAfter = 10 * time.Minute
 	}
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -111,43 +141,87 @@ func New(engine Engine, opt Options) *Service {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Service{engine: engine, opt: opt, ctx: ctx, cancel: cancel, chats: map[string]*Chat{}}
+	s := &Service{
+		engine:  engine,
+		opt:     opt,
+		memory:  newMemory(opt.Now),
+		ctx:     ctx,
+		cancel:  cancel,
+		chats:   map[string]*Chat{},
+		changes: make(chan struct{}),
+	}
+	if opt.Store != nil {
+		s.saver.start(s)
+	}
+	return s
 }
 
 // Status is the engine's.
 func (s *Service) Status() infer.Status { return s.engine.Status() }
 
-// Create makes an empty chat. When there are MaxChats already, the one that has
+// Create makes an empty chat, which is stored with its first question. Without a store
+// every chat is temporary. When there are MaxChats in memory already, the one that has
 // been idle longest goes.
-func (s *Service) Create() (*Chat, error) {
+func (s *Service) Create(temporary bool) (*Chat, error) {
+	c := s.newChat(store.NewID(), temporary || s.opt.Store == nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return c, s.add(c)
+}
+
+func (s *Service) newChat(id string, temporary bool) *Chat {
+	c := &Chat{service: s, id: id, temporary: temporary, messages: s.opt.Store, used: s.opt.Now(), subs: map[*Subscription]bool{}}
+	if temporary {
+		c.messages = s.memory
+	}
+	// A chat has many lives: whenever it is loaded. None makes a million events a
+	// second, so none reaches the numbers of the next.
+	c.seq = c.used.UnixMicro()
+	return c
+}
+
+// add lists a chat, with s.mu held.
+func (s *Service) add(c *Chat) error {
 	if s.closed {
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	if len(s.chats) >= s.opt.MaxChats {
 		oldest := s.longestIdle()
 		if oldest == nil {
-			return nil, ErrFull
+			return ErrFull
 		}
-		delete(s.chats, oldest.id)
-		oldest.drop()
+		s.remove(oldest)
 	}
-	c := &Chat{service: s, id: rand.Text(), used: s.opt.Now(), subs: map[*Subscription]bool{}}
 	s.chats[c.id] = c
-	return c, nil
+	return nil
+}
+
+// remove ends a chat in memory, with s.mu held. A stored one can be loaded again.
+func (s *Service) remove(c *Chat) (ended <-chan struct{}) {
+	delete(s.chats, c.id)
+	ended = c.drop()
+	if c.temporary {
+		s.memory.forget(c.id)
+	}
+	return ended
 }
 
 // Start makes a chat that begins with q.
-func (s *Service) Start(q Question) (*Chat, error) {
+func (s *Service) Start(q Question, temporary bool) (*Chat, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
 	}
-	c, err := s.Create()
+	c, err := s.Create(temporary)
 	if err != nil {
 		return nil, err
 	}
-	return c, c.Send(q)
+	if err := c.Send(q); err != nil {
+		s.mu.Lock()
+		s.remove(c)
+		s.mu.Unlock()
+		return nil, err
+	}
+	return c, nil
 }
 
 // Closing is closed when the server begins to shut down.
@@ -155,12 +229,54 @@ func (s *Service) Closing() <-chan struct{} { return s.ctx.Done() }
 
 // Chat returns the chat called id, or ErrNotFound.
 func (s *Service) Chat(id string) (*Chat, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.chats[id]; c != nil {
+	if c := s.loaded(id); c != nil {
 		return c, nil
 	}
-	return nil, ErrNotFound
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	if c := s.loaded(id); c != nil {
+		return c, nil
+	}
+	c := s.newChat(id, false)
+	if s.opt.Store == nil {
+		c.messages, c.temporary = s.memory, true // a fork of a temporary chat begins there
+	} else if _, err := s.memory.Conversation(s.ctx, owner, id); err == nil {
+		c.messages, c.temporary = s.memory, true
+	}
+	if err := c.load(s.ctx); err != nil {
+		if s.ctx.Err() != nil {
+			return nil, ErrClosed
+		}
+		return nil, storeError(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c, s.add(c)
+}
+
+// loaded returns a chat that is in memory, and counts that as a use; else nil.
+func (s *Service) loaded(id string) *Chat {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.chats[id]
+	if c != nil {
+		c.touch()
+	}
+	return c
+}
+
+// Changes is closed when the list of chats changes next.
+func (s *Service) Changes() <-chan struct{} {
+	s.changesMu.Lock()
+	defer s.changesMu.Unlock()
+	return s.changes
+}
+
+func (s *Service) notify() {
+	s.changesMu.Lock()
+	defer s.changesMu.Unlock()
+	close(s.changes)
+	s.changes = make(chan struct{})
 }
 
 // longestIdle prefers chats that nobody looks at.
@@ -169,8 +285,8 @@ func (s *Service) longestIdle() *Chat {
 	var bestUsed time.Time
 	bestRead := false
 	for _, c := range s.chats {
-		used, running, read := c.idle()
-		if running {
+		used, busy, read := c.idle()
+		if busy {
 			continue
 		}
 		if best == nil || (bestRead && !read) || (bestRead == read && used.Before(bestUsed)) {
@@ -180,7 +296,27 @@ func (s *Service) longestIdle() *Chat {
 	return best
 }
 
-// Close stops all answers, keeps their text, and waits until they have ended.
+// unload takes chats out of memory that are stored and that nobody has used for long.
+func (s *Service) unload() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.chats {
+		used, busy, read := c.idle()
+		if !busy && !read && !c.temporary && s.opt.Now().Sub(used) >= s.opt.UnloadAfter {
+			s.remove(c)
+		}
+	}
+}
+
+// inMemory returns the chats that are loaded.
+func (s *Service) inMemory() []*Chat {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.chats))
+}
+
+// Close stops all answers, stores their text, and waits until that is done. The store
+// stays open.
 func (s *Service) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -190,4 +326,5 @@ func (s *Service) Close() {
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
+	s.saver.stop()
 }

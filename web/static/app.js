@@ -1,9 +1,12 @@
 // Wires the page: what a person does becomes a command, what the server says
 // becomes elements.
 import { Chat, showError } from './chat.js'
+import { draftOf, keepDraft } from './drafts.js'
+import { edit } from './edit.js'
 import { showEngine } from './engine.js'
 import { count, percent } from './format.js'
 import { Params } from './params.js'
+import { Rail } from './rail.js'
 import { Link } from './socket.js'
 
 const $ = q => document.querySelector(q)
@@ -18,6 +21,9 @@ const system = $('#system')
 const scroller = $('#scroll')
 let engine = { context: 0 }
 let offline = false
+let temporary = document.body.dataset.chatTemporary === 'true'
+let turning = null // a version that was asked for and has not come
+let writeOn = false // an answer that is being saved shall be written on
 
 // ---- the connection ----
 
@@ -27,12 +33,22 @@ const link = new Link(document.body.dataset.chat, {
       engine: () => { engine = f.engine; showEngine(engine) },
       snapshot: () => {
         chat.show(f.chat)
+        setTemporary(Boolean(f.chat.temporary))
         if (!systemTouched) setSystem(f.chat.system)
         if (chat.last) params.used(chat.last.info.settings.seed)
         if (chat.last?.speed && !chat.running) params.speed(chat.last.speed)
       },
       resumed: () => {},
-      events: () => f.events.forEach(e => { chat.apply(e); noticeEvent(e) }),
+      events: () => {
+        f.events.forEach(e => { chat.apply(e); noticeEvent(e) })
+        if (following) chat.trim()
+      },
+      older: () => {
+        const below = scroller.scrollHeight - scroller.scrollTop
+        chat.prepend(f)
+        scroller.scrollTop = scroller.scrollHeight - below
+      },
+      chats: () => rail.changed(),
     }[f.type]
     apply?.()
     refresh()
@@ -66,11 +82,27 @@ const link = new Link(document.body.dataset.chat, {
   refused(error) {
     fail(error)
     $('#connbar').hidden = true
-    link.chat = ''
-    history.replaceState(null, '', '/')
-    chat.clear()
-    refresh()
+    leave()
   },
+})
+
+// leave makes this the page of a new chat.
+function leave() {
+  link.leave()
+  history.replaceState(null, '', '/')
+  chat.clear()
+  setTemporary(false)
+  rail.load()
+  refresh()
+}
+
+const rail = new Rail({
+  current: () => link.chat,
+  gone() {
+    $('#senderror').hidden = true
+    leave()
+  },
+  failed: fail,
 })
 
 $('[data-reconnect]').addEventListener('click', () => link.now())
@@ -78,31 +110,49 @@ $('[data-reconnect]').addEventListener('click', () => link.now())
 // ---- what follows from an event ----
 
 function noticeEvent(e) {
-  if (e.type === 'message' && e.message.answer) params.used(e.message.answer.settings.seed)
-  if (e.type === 'end' && chat.answers.get(e.id)?.speed) params.speed(chat.answers.get(e.id).speed)
+  const answer = e.type === 'message' && e.message.answer
+  if (answer && !answer.edited) params.used(answer.settings.seed)
+  if (answer?.edited && writeOn) {
+    writeOn = false
+    goOn(e.message.id)
+  }
+  if (e.type === 'branch' && turning) turned()
+  if (e.type === 'end' && chat.turns.get(e.id)?.speed) params.speed(chat.turns.get(e.id).speed)
 }
 
 function refresh() {
   const running = chat.running
-  $('#empty').hidden = !chat.empty
-  chat.el.hidden = chat.empty
+  const empty = chat.empty && !link.chat
+  $('#empty').hidden = !empty
+  chat.el.hidden = empty
+  chat.el.toggleAttribute('data-running', Boolean(running))
+  $('#older').hidden = !chat.more
   $('[data-stop]').hidden = !running
   $('[data-send]').hidden = Boolean(running)
-  for (const el of $$('[data-clear]')) el.hidden = chat.empty || Boolean(running)
-  const first = chat.questions.values().next().value
-  const title = first ? short(first) : 'New chat'
-  for (const el of $$('[data-title]')) el.textContent = title
-  document.title = `${title} · m40-llm`
+  for (const el of $$('[data-chat-menu]')) el.hidden = !link.chat || temporary
+  $('[data-temporary]').hidden = !empty
+  $('[data-fleeting]').hidden = empty || !temporary
+  if (!chat.empty || empty) {
+    const title = chat.title || 'New chat'
+    for (const el of $$('[data-title]')) if (el.textContent !== title) el.textContent = title
+    document.title = `${title} · m40-llm`
+  }
   showContext()
 }
 
-function short(text) {
-  const line = text.trim().replace(/\s+/g, ' ')
-  return line.length <= 80 ? line : `${line.slice(0, 79)}…`
+// setTemporary says whether this chat, or the one that begins here, is kept.
+function setTemporary(on) {
+  temporary = on
+  $('[data-temporary]').setAttribute('aria-pressed', on)
+  $('[data-kept]').textContent = on ? 'This chat will not be stored.' : $('[data-kept]').dataset.kept
 }
+$('[data-temporary]').addEventListener('click', () => {
+  setTemporary(!temporary)
+  message.focus()
+})
 
 function showContext() {
-  const last = [...chat.answers.values()].findLast(a => a.info.prompt_tokens > 0)
+  const last = chat.answers.findLast(a => a.info.prompt_tokens > 0)
   const all = engine.context || last?.info.context || 0
   const prompt = last?.info.prompt_tokens ?? 0, answer = last?.info.tokens ?? 0, used = prompt + answer
   $('[data-context]').textContent = all ? `${count(used)} / ${count(all)}` : '–'
@@ -124,17 +174,45 @@ function showContext() {
 
 let following = true
 function toEnd() {
+  if (chat.cut) {
+    link.reopen()
+    return
+  }
   following = true
   scroller.scrollTop = scroller.scrollHeight
 }
+let width = 0, height = 0
+// resized reports a change of the column's size: what scrolls then is not the reader.
+function resized() {
+  const is = width !== scroller.clientWidth || height !== scroller.clientHeight
+  width = scroller.clientWidth
+  height = scroller.clientHeight
+  return is
+}
 scroller.addEventListener('scroll', () => {
+  if (resized()) {
+    if (following) toEnd()
+    return
+  }
   following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48
-  $('#tobottom').hidden = following || chat.empty
+  $('#tobottom').hidden = (following && !chat.cut) || chat.empty
 }, { passive: true })
 $('#tobottom').addEventListener('click', toEnd)
 const sizes = new ResizeObserver(() => { if (following) toEnd() })
 sizes.observe(scroller)
 sizes.observe(chat.el)
+
+// Older messages come when the reader gets to the first ones.
+let fetching = false
+function older() {
+  if (fetching || !chat.more || !chat.first) return
+  fetching = true
+  link.command('older', { before: chat.first.id }).catch(() => {}).finally(() => { fetching = false })
+}
+new IntersectionObserver(entries => {
+  if (entries.some(e => e.isIntersecting) && !following) older()
+}, { root: scroller, rootMargin: '400px 0px 0px' }).observe($('#older'))
+$('#older').addEventListener('click', older)
 
 // ---- commands ----
 
@@ -169,27 +247,71 @@ async function send(text) {
   if (chat.running) return
   const settings = usable()
   if (!settings) return
-  const draft = message.value
-  if (draft === text) message.value = ''
+  const draft = message.value, from = link.chat
+  if (draft === text) setDraft('')
   try {
-    const ack = await link.command('send', { text, system: system.value, settings })
+    const fields = { text, system: system.value, settings }
+    const ack = await link.command('send', link.chat ? fields : { ...fields, temporary })
     if (location.pathname !== `/c/${ack.chat}`) history.replaceState(null, '', `/c/${ack.chat}`)
     toEnd()
   } catch (error) {
-    if (draft === text && !message.value) message.value = draft
+    if (draft === text && !message.value && link.chat === from) setDraft(draft)
     fail(error)
   }
 }
 
-function again() {
-  if (chat.empty || chat.running) return
+// ask sends a command that begins an answer.
+function ask(type, fields) {
+  if (chat.running) return
   const settings = usable()
-  if (settings) link.command('regenerate', { system: system.value, settings }).then(toEnd, fail)
+  if (settings) link.command(type, { ...fields, settings }).then(toEnd, fail)
 }
+
+const again = answer => ask('regenerate', { answer: answer?.id ?? 0, system: system.value })
+const goOn = id => ask('continue', { answer: id })
 
 function stop() {
   const running = chat.running
   if (running) link.command('stop', { answer: running.id }).catch(error => { if (chat.running === running) fail(error) })
+}
+
+// turnVersion shows an earlier or later version of a message. When it comes, it
+// stands where the other stood.
+function turnVersion(turn, by) {
+  const version = turn?.versions.index + by
+  if (chat.running || !(version >= 1 && version <= turn.versions.count)) return
+  following = false
+  turning = { by, top: turn.el.getBoundingClientRect().top, place: [...chat.turns.keys()].indexOf(turn.id) }
+  link.command('select', { message: turn.id, version }).catch(fail)
+}
+
+function turned() {
+  const { by, top, place } = turning, turn = [...chat.turns.values()][place]
+  turning = null
+  if (!turn) return
+  scroller.scrollTop += turn.el.getBoundingClientRect().top - top
+  const arrow = turn.el.querySelector(`[data-version="${by}"]`)
+  ;(arrow.disabled ? turn.el : arrow).focus({ preventScroll: true })
+}
+
+async function editTurn(turn) {
+  if (!turn || chat.running) return
+  if (!turn.info) {
+    const choice = await edit(turn, { label: 'Your message', note: 'What was written before stays as another version.', submit: 'Send' })
+    if (choice) ask('edit', { message: turn.id, text: choice.text, system: system.value })
+    return
+  }
+  const choice = await edit(turn, { label: 'The answer', note: 'What the model wrote stays as another version.', submit: 'Save and write on', alternative: 'Save' })
+  if (!choice) return
+  writeOn = choice.go
+  link.command('rewrite', { answer: turn.id, text: choice.text }).catch(error => {
+    writeOn = false
+    fail(error)
+  })
+}
+
+function fork(turn) {
+  if (turn) link.command('fork', { message: turn.id }).then(ack => location.assign(`/c/${ack.chat}`), fail)
 }
 
 $('#composer').addEventListener('submit', e => {
@@ -202,6 +324,11 @@ message.addEventListener('keydown', e => {
     send(message.value)
   }
 })
+message.addEventListener('input', () => { if (!temporary) keepDraft(link.chat, message.value) })
+function setDraft(text) {
+  message.value = text
+  if (!temporary || !text) keepDraft(link.chat, text)
+}
 $('[data-stop]').addEventListener('click', stop)
 for (const card of $$('[data-suggestion]')) card.addEventListener('click', () => send(card.dataset.suggestion))
 
@@ -220,16 +347,16 @@ async function copy(text, button) {
 }
 
 chat.el.addEventListener('click', e => {
-  const button = e.target.closest('button')
-  if (!button) return
-  const answer = chat.answers.get(Number(button.closest('.answer')?.dataset.id))
-  if (button.matches('[data-again]')) again()
-  else if (button.matches('[data-copy]') && answer) copy(answer.text, button)
+  const button = e.target.closest('button'), turn = chat.at(button)
+  if (!turn) return
+  if (button.matches('[data-again]')) again(turn)
+  else if (button.matches('[data-continue]')) goOn(turn.id)
+  else if (button.matches('[data-copy]')) copy(turn.text, button)
   else if (button.matches('[data-copy-code]')) copy(button.closest('.code').querySelector('code').textContent, button)
-  else if (button.matches('[data-edit]')) {
-    message.value = chat.lastQuestion ?? ''
-    message.focus()
-  }
+  else if (button.matches('[data-edit]')) editTurn(turn)
+  else if (button.matches('[data-edit-question]')) editTurn(chat.questions.at(-1))
+  else if (button.matches('[data-fork]')) fork(turn)
+  else if (button.matches('[data-version]')) turnVersion(turn, Number(button.dataset.version))
 })
 
 // ---- system prompt ----
@@ -256,36 +383,36 @@ system.addEventListener('input', () => {
 // ---- dialogs, sheet, theme ----
 
 const help = $('#help')
-const confirmClear = $('#confirm-clear')
 for (const button of $$('[data-help]')) button.addEventListener('click', () => help.showModal())
 for (const button of $$('[data-close]')) button.addEventListener('click', () => button.closest('dialog').close())
-for (const button of $$('[data-clear]')) button.addEventListener('click', () => {
-  openSheet(false)
-  confirmClear.showModal()
-})
-$('[data-clear-confirmed]').addEventListener('click', () => {
-  confirmClear.close()
-  link.command('clear').then(() => message.focus(), fail)
-})
-
 const phone = matchMedia('(max-width: 760px)')
+const narrow = matchMedia('(max-width: 1120px)')
 const sheetButton = $('[data-sheet-open]')
-function openSheet(open) {
-  const shown = open && phone.matches
-  if (shown) document.body.dataset.sheet = 'open'
-  else delete document.body.dataset.sheet
-  $('#scrim').hidden = !shown
-  sheetButton.setAttribute('aria-expanded', shown)
-  for (const el of [$('.top'), $('.main')]) el.inert = shown
-  if (shown) $('#inspector').focus()
+const railButton = $('[data-rail-open]')
+
+// drawer opens the rail or the parameters over the page, or with '' closes both.
+function drawer(which) {
+  const panel = { rail: narrow.matches && $('#rail'), sheet: phone.matches && $('#inspector') }[which]
+  if (panel) document.body.dataset.open = which
+  else delete document.body.dataset.open
+  $('#scrim').hidden = !panel
+  sheetButton.setAttribute('aria-expanded', Boolean(panel) && which === 'sheet')
+  railButton.setAttribute('aria-expanded', Boolean(panel) && which === 'rail')
+  for (const el of [$('.top'), $('.main'), $('#inspector')]) el.inert = Boolean(panel) && el !== panel
+  if (panel) panel.focus()
 }
-sheetButton.addEventListener('click', () => openSheet(true))
-$('[data-sheet-close]').addEventListener('click', () => {
-  openSheet(false)
-  sheetButton.focus()
-})
-$('#scrim').addEventListener('click', () => openSheet(false))
-phone.addEventListener('change', () => openSheet(false))
+const openSheet = open => drawer(open ? 'sheet' : '')
+function closeDrawer() {
+  const button = document.body.dataset.open === 'rail' ? railButton : sheetButton
+  drawer('')
+  button.focus()
+}
+sheetButton.addEventListener('click', () => drawer('sheet'))
+railButton.addEventListener('click', () => drawer('rail'))
+$('[data-sheet-close]').addEventListener('click', closeDrawer)
+$('[data-rail-close]').addEventListener('click', closeDrawer)
+$('#scrim').addEventListener('click', closeDrawer)
+for (const width of [phone, narrow]) width.addEventListener('change', () => drawer(''))
 
 for (const button of $$('[data-theme-toggle]')) button.addEventListener('click', () => {
   const root = document.documentElement
@@ -300,28 +427,49 @@ const singleKeys = $('[data-single-keys]')
 singleKeys.checked = recall('m40.keys') !== 'off'
 singleKeys.addEventListener('change', () => remember('m40.keys', singleKeys.checked ? 'on' : 'off'))
 
+// here is the turn that keys are meant for: the one with the focus, else the last.
+const here = () => chat.at(document.activeElement) ?? [...chat.turns.values()].at(-1)
+const button = (turn, name) => turn?.el.querySelector(name)
+
+function step(by) {
+  const turns = [...chat.turns.values()]
+  const at = turns.indexOf(chat.at(document.activeElement))
+  const next = at < 0 ? turns.at(by < 0 ? -1 : 0) : turns[at + by]
+  next?.el.focus({ preventScroll: true })
+  next?.el.scrollIntoView({ block: 'nearest' })
+}
+
 const keys = {
-  '/': () => message.focus(),
+  '/': () => {
+    drawer('rail')
+    $('#search').focus()
+    $('#search').select()
+  },
   '?': () => help.showModal(),
   n: () => $('a[data-new]').click(),
-  r: again,
+  j: () => step(1),
+  k: () => step(-1),
+  r: () => again(here()?.info ? here() : chat.last),
+  e: () => editTurn(here()),
+  f: () => fork(here()),
+  '[': () => turnVersion(here(), -1),
+  ']': () => turnVersion(here(), 1),
   c: () => {
-    const last = chat.last
-    if (last?.text) copy(last.text, last.el.querySelector('[data-copy]'))
+    const turn = here()
+    if (turn?.text) copy(turn.text, button(turn, '[data-copy]'))
   },
 }
 addEventListener('keydown', e => {
-  if (e.key === 'Escape' && !document.querySelector('dialog[open]')) {
-    if (document.body.dataset.sheet) {
-      openSheet(false)
-      sheetButton.focus()
-    } else if (!$('#sysbox').hidden && document.activeElement === system) {
+  if (e.key === 'Escape' && !document.querySelector('dialog[open], :popover-open')) {
+    if (document.body.dataset.open) closeDrawer()
+    else if (document.activeElement === $('#search')) message.focus()
+    else if (!$('#sysbox').hidden && document.activeElement === system) {
       showSystem(false)
       systemButton.focus()
     } else stop()
     return
   }
-  const typing = e.target.closest?.('input:not([type=range]):not([type=checkbox]), textarea, dialog')
+  const typing = e.target.closest?.('input:not([type=range]):not([type=checkbox]), textarea, dialog, [popover]')
   if (typing || e.ctrlKey || e.metaKey || e.altKey || !singleKeys.checked) return
   const act = keys[e.key]
   if (act) {
@@ -330,5 +478,6 @@ addEventListener('keydown', e => {
   }
 })
 
+if (!temporary) message.value = draftOf(link.chat)
 refresh()
 if (!phone.matches) message.focus()

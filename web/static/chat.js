@@ -24,23 +24,42 @@ function open(source) {
   return { kind: 'p', text: text.trimEnd() }
 }
 
-class Answer {
-  constructor(m) {
-    this.id = m.id
-    this.el = copyOf('t-answer')
+// Turn is what questions and answers have in common: a place in the branch, and
+// versions.
+class Turn {
+  constructor(template, m) {
+    this.el = copyOf(template)
     this.el.dataset.id = m.id
+    this.el.querySelector('time').textContent = clock(m.at)
+    this.versions = m.versions
+    this.el.querySelector('.vers').hidden = m.versions.count < 2
+    this.el.querySelector('.vers span').textContent = `${m.versions.index}/${m.versions.count}`
+    this.el.querySelector('[data-version="-1"]').disabled = m.versions.index === 1
+    this.el.querySelector('[data-version="1"]').disabled = m.versions.index === m.versions.count
+    this.id = m.id
+    this.text = m.text ?? ''
+  }
+}
+
+class Question extends Turn {
+  constructor(m) {
+    super('t-question', m)
+    this.el.setAttribute('aria-label', 'You')
+    this.el.querySelector('.prose').textContent = m.text
+  }
+}
+
+class Answer extends Turn {
+  constructor(m) {
+    super('t-answer', m)
     this.prose = this.el.querySelector('.prose')
     this.waitBox = this.el.querySelector('.wait')
     this.foot = Object.fromEntries([...this.el.querySelectorAll('[data-f]')].map(el => [el.dataset.f, el]))
     this.began = performance.now()
-    this.at = m.at
-    this.text = ''
     this.tail = ''
     this.shown = null
-    this.el.querySelector('time').textContent = clock(m.at)
     this.describe(m.answer)
     for (const html of m.html ?? []) this.prose.append(fragment(html))
-    this.text = m.text ?? ''
     if (m.tail) {
       this.tail = m.tail
       this.draw()
@@ -62,7 +81,7 @@ class Answer {
     this.info = info
     this.el.setAttribute('aria-label', `Answer${this.running ? ', being written' : ''}`)
     this.figures(info.tokens, info.timings)
-    this.foot.seed.textContent = info.settings.seed
+    this.put('seed', info.edited ? '' : String(info.settings.seed))
   }
 
   // put shows a figure, or nothing while it is not known.
@@ -82,7 +101,7 @@ class Answer {
     this.put('tokens', tokens && count(tokens))
     this.put('by', tokens && [this.info.model, this.info.device].filter(Boolean).join(' · '))
     const limit = this.info.settings.max_tokens
-    this.foot['tokens-label'].textContent = this.running && limit > 0 ? `of up to ${count(limit)} tokens` : 'tokens'
+    this.foot['tokens-label'].textContent = this.running && limit > 0 ? `of up to ${count(limit)} tokens` : tokens === 1 ? 'token' : 'tokens'
     const queue = t.queue_ms + t.load_ms, prompt = t.prefill_ms || Math.max(0, t.first_ms - queue)
     const total = queue + prompt + t.decode_ms
     let x = 0
@@ -209,7 +228,7 @@ class Answer {
     if (e.html !== undefined) this.prose.replaceChildren(fragment(e.html))
     else if (e.rest) this.prose.append(fragment(e.rest))
     this.settle(e.answer)
-    conclude({ done: 'Answer finished.', stopped: 'Answer stopped.', failed: 'The answer failed.' }[e.answer.state])
+    conclude({ done: 'Answer finished.', stopped: 'Answer stopped.' }[e.answer.state] ?? 'The answer failed.')
   }
 
   settle(info) {
@@ -227,12 +246,22 @@ class Answer {
       el.textContent = JSON.stringify(code).slice(1, -1)
       chip.append(el)
     }
+    this.el.querySelector('[data-continue]').hidden = !this.unfinished
     const box = this.el.querySelector('.errbox')
     box.hidden = !info.error
     if (info.error) showError(box, info.error)
   }
 
+  // unfinished answers can be written on, where there is room for more.
+  get unfinished() {
+    const { state, edited, reason, by_context } = this.info
+    if (this.running || by_context || this.text === '') return false
+    return state !== 'done' || edited || reason === 'length'
+  }
+
   reason(info) {
+    if (info.state === 'interrupted') return ['warn', 'warn', 'the server stopped here']
+    if (info.edited) return ['', 'edit', 'edited by you']
     if (info.state === 'failed') return ['err', 'warn', info.tokens ? `failed at ${count(info.tokens)}` : 'failed']
     if (info.state === 'stopped') return ['', 'stop', `stopped by you at ${count(info.tokens)}`]
     if (info.by_context) return ['err', 'warn', `context full, ${count(info.context)}`]
@@ -267,61 +296,127 @@ export function showError(box, error) {
   }
 }
 
+const most = 300 // turns in the document
+
+// Chat is one branch of the conversation, or the part of it that was asked for.
+// The turns are in a Map in their order, by id.
 export class Chat {
   constructor() {
     this.el = document.getElementById('thread')
-    this.answers = new Map()
-    this.questions = new Map()
+    this.turns = new Map()
+    this.title = ''
+    this.more = false // there are messages before the first one here
+    this.cut = false // there are messages behind the last one here
   }
 
-  get running() { return [...this.answers.values()].find(a => a.running) }
+  get answers() { return [...this.turns.values()].filter(t => t instanceof Answer) }
 
-  get last() { return [...this.answers.values()].at(-1) }
+  get questions() { return [...this.turns.values()].filter(t => t instanceof Question) }
 
-  get lastQuestion() { return [...this.questions.values()].at(-1) }
+  get running() { return this.answers.findLast(a => a.running) }
 
-  get empty() { return this.questions.size === 0 }
+  get last() { return this.answers.at(-1) }
+
+  get first() { return this.turns.values().next().value }
+
+  get empty() { return this.turns.size === 0 }
+
+  // at is the turn that an element belongs to.
+  at(el) { return this.turns.get(Number(el?.closest('.turn')?.dataset.id)) }
 
   show(snapshot) {
     this.clear()
-    for (const m of snapshot.messages) this.add(m)
+    this.title = snapshot.title
+    for (const m of snapshot.messages) this.append(m)
+    this.more = Boolean(snapshot.more)
   }
 
   clear() {
     this.el.replaceChildren()
-    this.answers.clear()
-    this.questions.clear()
+    this.turns.clear()
+    this.title = ''
+    this.more = this.cut = false
   }
 
-  add(m) {
-    if (m.role === 'model') {
-      const a = new Answer(m)
-      this.answers.set(m.id, a)
-      this.el.append(a.el)
+  // cutAfter drops what follows a message; without one here, everything.
+  cutAfter(id) {
+    this.cut = false
+    if (!this.turns.has(id)) {
+      this.el.replaceChildren()
+      this.turns.clear()
+      this.more = Boolean(id)
       return
     }
-    const el = copyOf('t-question')
-    el.dataset.id = m.id
-    el.setAttribute('aria-label', `You, message ${this.questions.size + 1}`)
-    el.querySelector('time').textContent = clock(m.at)
-    el.querySelector('.prose').textContent = m.text
-    this.questions.set(m.id, m.text)
-    this.el.append(el)
+    for (const later of [...this.turns.keys()].reverse()) {
+      if (later === id) return
+      this.drop(later)
+    }
+  }
+
+  drop(id) {
+    this.turns.get(id).el.remove()
+    this.turns.delete(id)
+  }
+
+  append(m) {
+    const turn = m.role === 'model' ? new Answer(m) : new Question(m)
+    this.turns.set(m.id, turn)
+    this.el.append(turn.el)
+  }
+
+  // place puts a message where it belongs: over itself, else behind its parent.
+  place(m) {
+    const old = this.turns.get(m.id)
+    if (old) {
+      this.cutAfter(m.id)
+      this.drop(m.id)
+    } else this.cutAfter(m.parent ?? 0)
+    this.append(m)
+  }
+
+  // prepend adds what comes before the first turn. What then is too much goes at
+  // the other end.
+  prepend(f) {
+    if (f.before !== this.first?.id) return
+    const here = [...this.turns]
+    this.turns.clear()
+    const before = document.createDocumentFragment()
+    for (const m of f.messages ?? []) {
+      this.append(m)
+      before.append(this.turns.get(m.id).el)
+    }
+    for (const [id, turn] of here) this.turns.set(id, turn)
+    this.el.prepend(before)
+    this.more = Boolean(f.more)
+    while (this.turns.size > most && !this.running) {
+      this.drop([...this.turns.keys()].at(-1))
+      this.cut = true
+    }
+  }
+
+  // trim forgets old turns of a long chat whose reader is at its end.
+  trim() {
+    while (this.turns.size > most) {
+      this.drop(this.first.id)
+      this.more = true
+    }
   }
 
   apply(e) {
-    const answer = this.answers.get(e.id)
+    const answer = this.turns.get(e.id)
     switch (e.type) {
-      case 'message': this.add(e.message); break
+      case 'message': this.place(e.message); break
       case 'progress': answer?.wait(e.progress); break
       case 'text': answer?.append(e); break
       case 'block': answer?.block(e); break
       case 'end': answer?.end(e); break
-      case 'cleared': this.clear(); break
-      case 'removed':
-        this.answers.delete(e.id)
-        this.questions.delete(e.id)
-        this.el.querySelector(`[data-id="${e.id}"]`)?.remove()
+      case 'title': this.title = e.text; break
+      case 'branch': {
+        const known = this.turns.has(e.id)
+        this.cutAfter(e.id ?? 0)
+        for (const m of e.messages ?? []) this.append(m)
+        if (!known) this.more = Boolean(e.more)
+      }
     }
   }
 }

@@ -5,7 +5,7 @@ const delays = [300, 1000, 2000, 4000, 8000]
 const tryAgainLater = 1013
 
 export class Link {
-  // on: {frame(f), back(resumed), lost(secondsLeft), trying()}
+  // on: {frame(f), back(resumed), lost(secondsLeft), trying(), refused(error)}
   constructor(chat, on) {
     this.chat = chat
     this.seq = 0
@@ -105,6 +105,25 @@ export class Link {
 
   now() {
     if (!this.socket) this.connect()
+  }
+
+  // reopen asks for the chat as it is now.
+  reopen() {
+    this.command('open', { chat: this.chat, since: 0 }).catch(error => this.on.refused(error))
+  }
+
+  // leave closes the chat: the next message begins another. What is still on its
+  // way belongs to the old one, so the connection goes with it.
+  leave() {
+    this.chat = ''
+    this.seq = 0
+    const old = this.socket
+    this.socket = null
+    old?.close()
+    for (const { reject } of this.refs.values()) reject({ title: 'Not sent', message: 'This chat was left before the server answered.' })
+    this.refs.clear()
+    this.wasLost = false
+    this.connect()
   }
 
   // check finds a connection that died while the machine slept.

@@ -1,0 +1,152 @@
+package handlers
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
+)
+
+// axe is axe-core, which finds what people cannot use who do not see the page, do
+// not point or do not tell its colours apart. M40_LLM_AXE is the path of axe.min.js.
+func axe(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv("M40_LLM_AXE")
+	if path == "" {
+		fixtures.Skip(t, "M40_LLM_AXE is not set, so there is no axe-core to look at the page with")
+	}
+	source, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(source)
+}
+
+// violation is a rule of axe-core and where the page breaks it.
+type violation struct {
+	ID     string
+	Impact string
+	Help   string
+	Nodes  []struct {
+		HTML           string
+		FailureSummary string
+	}
+}
+
+func (v violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (%s): %s", v.ID, v.Impact, v.Help)
+	for _, node := range v.Nodes {
+		fmt.Fprintf(&b, "\n\t%.200s: %s", node.HTML, strings.ReplaceAll(node.FailureSummary, "\n", " "))
+	}
+	return b.String()
+}
+
+// violations returns what axe-core has to say of the page as it is. It comes in by
+// the debugger, so that the page's own policy stays in force.
+func (b *browser) violations(axe string) (found []violation) {
+	b.t.Helper()
+	if b.value("typeof globalThis.axe") == "undefined" {
+		b.do(chromedp.Evaluate[chromedp.Void](axe))
+	}
+	report, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](
+		`axe.run(document, {resultTypes: ['violations']}).then(r => JSON.stringify(r.violations))`, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("axe-core failed: %v", err)
+	}
+	if err := json.Unmarshal([]byte(report), &found); err != nil {
+		b.t.Fatalf("axe-core reported %.200q: %v", report, err)
+	}
+	return found
+}
+
+const richAnswer = "# A heading\n\nText with *emphasis*, a [link](https://b.example/) and `code`.\n\n" +
+	"```go\n// Add adds.\nfunc Add(a, b int) int { return a + b + 0x10 } // \"text\"\n```\n\n" +
+	"```diff\n@@ -1 +1 @@\n-old\n+new\n```\n\n" +
+	"| Card | Bandwidth | A long line of notes that does not fit |\n|:--|--:|--|\n| M40 | 288 GB/s | averyveryverylongwordthatcannotbebrokenanywhereatall |\n\n" +
+	"- [x] read\n- [ ] write\n\n1. one\n2. two\n\n> A quote.\n\n```\na\u202eb\n```\n"
+
+// TestEverybodyCanUseThePage looks at the page's states in both themes.
+func TestEverybodyCanUseThePage(t *testing.T) {
+	source := axe(t)
+	engine := newScript()
+	b := openBrowser(t, serve(t, engine))
+	looked := 0
+	look := func(state string) {
+		t.Helper()
+		for _, scheme := range []string{"light", "dark"} {
+			b.scheme(scheme)
+			b.do(settle)
+			looked++
+			for _, v := range b.violations(source) {
+				switch v.Impact {
+				case "serious", "critical":
+					t.Errorf("%s, %s: %v", state, scheme, v)
+				default:
+					t.Logf("%s, %s: %v", state, scheme, v)
+				}
+			}
+		}
+	}
+
+	b.open("/")
+	b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
+	look("the first screen")
+
+	b.say("Show me everything.")
+	answer := engine.next(t)
+	answer.send(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 737, Total: 1440}})
+	b.until("document.querySelector('.wait')?.hidden === false")
+	look("an answer that is waited for")
+	answer.write(richAnswer, "The rest is")
+	b.until("document.querySelector('.answer .tail')?.innerText === 'The rest is'")
+	look("an answer that is being written")
+	answer.finish()
+	b.until("document.querySelector('.answer:last-child .why .chip').innerText !== ''")
+	if got := b.value("document.querySelectorAll('.prose :is(.code .k, .code .gd, .table table, input:disabled, .ctl)').length >= 6"); got != "true" {
+		t.Error("the answer does not show everything there is to look at")
+	}
+	look("a chat")
+
+	b.do(chromedp.Click("[data-help]"))
+	b.until("document.querySelector('#help').open")
+	look("the list of keys")
+	b.press("Escape", 27)
+	b.until("!document.querySelector('#help').open")
+
+	b.size(390, 844, true)
+	look("a chat on a phone")
+	b.do(chromedp.Click("[data-sheet-open]"))
+	b.until("document.querySelector('[data-sheet-open]').ariaExpanded === 'true'")
+	look("the parameters on a phone")
+	b.do(chromedp.Click("[data-sheet-close]"))
+	b.do(chromedp.Click("[data-rail-open]"))
+	b.until("document.querySelector('[data-rail-open]').ariaExpanded === 'true'")
+	look("the chats on a phone")
+	b.do(chromedp.Click("[data-rail-close]"))
+	b.size(1440, 900, false)
+
+	b.say("Too long")
+	engine.next(t).fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 8822, ContextLength: 8192})
+	b.until("document.querySelector('.answer:last-child .errbox')?.hidden === false")
+	look("a failure")
+
+	locked := server(t, engine, func(c *Config) { c.APIKey = "open sesame" })
+	b.do(chromedp.Navigate(locked.URL+"/login"), chromedp.WaitReady("#key"))
+	look("the login")
+
+	if looked != 20 {
+		t.Errorf("axe-core looked %d times", looked)
+	}
+	b.script(`document.body.replaceChildren(); document.body.append(document.createElement('button'))`)
+	if !slices.ContainsFunc(b.violations(source), func(v violation) bool { return v.ID == "button-name" && v.Impact == "critical" }) {
+		t.Error("axe-core does not see a button without a name")
+	}
+}

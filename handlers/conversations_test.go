@@ -1,0 +1,358 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/store"
+)
+
+// begin starts a chat whose first question is answered.
+func begin(t testing.TB, server *httptest.Server, engine *script, text, answer string) *socketClient {
+	t.Helper()
+	c := dialSocket(t, server)
+	c.do("send", map[string]any{"text": text})
+	a := engine.next(t)
+	a.write(answer)
+	a.finish()
+	c.until("the end", c.ended)
+	return c
+}
+
+// railOf returns the list of chats as the page gets it.
+func railOf(t testing.TB, server *httptest.Server, query string) string {
+	t.Helper()
+	got := call(t, server, http.MethodGet, "/rail?"+query, "")
+	if got.status != http.StatusOK {
+		t.Fatalf("GET /rail?%s: %d, %s", query, got.status, got.body)
+	}
+	return got.body
+}
+
+func TestRail_ShowsWhatWasDoneWithTheChats(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	first := begin(t, server, engine, "about foxes", "They are red.")
+	begin(t, server, engine, "about hens", "They are brown.")
+	script := []string{"Origin", server.URL, "Accept", "application/json", "Content-Type", "application/x-www-form-urlencoded"}
+	form := []string{"Origin", server.URL, "Content-Type", "application/x-www-form-urlencoded"}
+	post := func(action string, fields url.Values, header []string) response {
+		return post(t, server, "/c/"+first.chat+"/"+action, fields.Encode(), header...)
+	}
+	// has says whether the first chat is in a list, and by what name.
+	has := func(query, name string) bool {
+		list := railOf(t, server, query)
+		return strings.Contains(list, "/c/"+first.chat) && strings.Contains(list, name)
+	}
+	if !has("", "about foxes") || !strings.Contains(railOf(t, server, ""), "about hens") {
+		t.Fatalf("the list is %s", railOf(t, server, ""))
+	}
+	if list := railOf(t, server, "q=red"); !strings.Contains(list, first.chat) || strings.Contains(list, "about hens") {
+		t.Errorf("the search for a word of an answer found %s", list)
+	}
+	for _, step := range []struct {
+		name, action string
+		fields       url.Values
+		header       []string
+		status       int
+		location     string
+		holds        func() bool
+	}{
+		{"a script renames", "rename", url.Values{"title": {"<b>Foxes</b>"}}, script, 204, "", func() bool { return has("", "&lt;b&gt;Foxes&lt;/b&gt;") }},
+		{"an empty title is refused", "rename", url.Values{"title": {" "}}, script, 400, "", func() bool { return has("", "Foxes") }},
+		{"a form pins and leads back", "pin", url.Values{"value": {"true"}}, form, 303, "/c/" + first.chat, func() bool { return has("", "Pinned") }},
+		{"a script unpins", "pin", url.Values{"value": {"false"}}, script, 204, "", func() bool { return !has("", "Pinned") }},
+		{"a value that is none is refused", "pin", url.Values{"value": {"perhaps"}}, script, 400, "", func() bool { return !has("", "Pinned") }},
+		{"a script archives", "archive", nil, script, 204, "", func() bool { return !has("", "Foxes") && has("archived=1", "Foxes") }},
+		{"a script takes it out of the archive", "archive", url.Values{"value": {"false"}}, script, 204, "", func() bool { return has("", "Foxes") && !has("archived=1", "Foxes") }},
+		{"a form deletes and leads to a new chat", "delete", nil, form, 303, "/", func() bool { return !has("", "Foxes") && !has("q=red", "Foxes") }},
+		{"what is deleted cannot be renamed", "rename", url.Values{"title": {"x"}}, script, 404, "", func() bool { return !has("", first.chat) }},
+		{"a script restores", "restore", nil, script, 204, "", func() bool { return has("", "Foxes") && has("q=red", "Foxes") }},
+		{"another site cannot delete", "delete", nil, []string{"Origin", "http://evil.example"}, 403, "", func() bool { return has("", "Foxes") }},
+		{"a form without an origin cannot delete", "delete", nil, nil, 403, "", func() bool { return has("", "Foxes") }},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			got := post(step.action, step.fields, step.header)
+			if got.status != step.status || got.header.Get("Location") != step.location {
+				t.Errorf("got %d to %q: %s", got.status, got.header.Get("Location"), got.body)
+			}
+			if asked := strings.Contains(strings.Join(step.header, " "), "application/json"); asked && step.status >= 400 && parseError(t, got).Message == "" {
+				t.Errorf("the script was told %s", got.body)
+			}
+			if !step.holds() {
+				t.Errorf("now the list is %s", railOf(t, server, ""))
+			}
+		})
+	}
+	t.Run("a JSON object will do for a form", func(t *testing.T) {
+		got := call(t, server, http.MethodPost, "/c/"+first.chat+"/rename", `{"title":"From JSON"}`, "Origin", server.URL, "Content-Type", "application/json", "Accept", "application/json")
+		if got.status != http.StatusNoContent || !has("", "From JSON") {
+			t.Errorf("got %d: %s", got.status, got.body)
+		}
+	})
+}
+
+func TestSocket_EveryPageHearsThatTheChatsHaveChanged(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	other := dialSocket(t, server)
+	other.do("ping", nil)
+	hears := func(what string) {
+		t.Helper()
+		for {
+			f, err := other.read()
+			if err != nil {
+				t.Fatalf("waiting for %s: %v", what, err)
+			}
+			if f.Type == "chats" {
+				return
+			}
+		}
+	}
+	c := begin(t, server, engine, "one", "two")
+	hears("the new chat")
+	if err := chats.Rename(context.Background(), c.chat, "another"); err != nil {
+		t.Fatal(err)
+	}
+	hears("the new title")
+	c.until("the title", func() bool { return c.title == "another" })
+}
+
+func TestSocket_Branches(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	c := begin(t, server, engine, "one", "first")
+	question, answer := c.branch[0], c.branch[1]
+	// texts are those of the branch that the page shows.
+	texts := func(c *socketClient) string {
+		var list []string
+		for _, id := range c.branch {
+			list = append(list, c.messages[id])
+			if a := c.answers[id]; a != nil {
+				list[len(list)-1] = a.text
+			}
+		}
+		return strings.Join(list, "|")
+	}
+	shows := func(want string) {
+		t.Helper()
+		c.until(want, func() bool { return texts(c) == want && (c.last() == nil || !c.last().state.Running()) })
+		fresh := dialSocket(t, server)
+		fresh.do("open", map[string]any{"chat": c.chat})
+		fresh.until("the snapshot", func() bool { return fresh.chat != "" })
+		if got := texts(fresh); got != want {
+			t.Fatalf("a new page shows %q, this one %q", got, want)
+		}
+	}
+	reply := func(text string) {
+		t.Helper()
+		a := engine.next(t)
+		a.write(text)
+		a.finish()
+	}
+	shows("one|first")
+	c.do("regenerate", map[string]any{"answer": answer})
+	reply("second")
+	shows("one|second")
+	c.do("send", map[string]any{"text": "two"})
+	reply("third")
+	shows("one|second|two|third")
+	c.do("regenerate", map[string]any{"answer": c.branch[1]})
+	reply("fourth")
+	shows("one|fourth")
+	c.do("select", map[string]any{"message": c.branch[1], "version": 2})
+	shows("one|second|two|third")
+	c.do("edit", map[string]any{"message": question, "text": "uno"})
+	reply("primero")
+	shows("uno|primero")
+	if v := c.versions[c.branch[0]]; v != (wireVersions{Index: 2, Count: 2}) {
+		t.Errorf("the edited question is version %+v", v)
+	}
+	c.do("rewrite", map[string]any{"answer": c.branch[1], "text": "segundo, "})
+	shows("uno|segundo, ")
+	if end := c.last().end; !end.Edited || end.Tokens != 0 {
+		t.Errorf("the rewritten answer is %+v", end)
+	}
+	c.do("continue", map[string]any{"answer": c.branch[1]})
+	a := engine.next(t)
+	if !a.request.Continue {
+		t.Error("the engine was not asked to continue")
+	}
+	a.write("tercero")
+	a.finish()
+	shows("uno|segundo, tercero")
+
+	f := c.reply(c.send("fork", map[string]any{"message": c.branch[1]}))
+	var id string
+	if err := json.Unmarshal(f.Chat, &id); err != nil || id == "" || id == c.chat {
+		t.Fatalf("the fork is %s, %v", f.Chat, err)
+	}
+	fork := dialSocket(t, server)
+	fork.do("open", map[string]any{"chat": id})
+	fork.until("the fork", func() bool { return fork.chat == id })
+	if got := texts(fork); got != "uno|segundo, tercero" {
+		t.Errorf("the fork shows %q", got)
+	}
+	for name, command := range map[string]map[string]any{
+		"select":     {"message": 999},
+		"edit":       {"message": c.branch[1], "text": "an answer"},
+		"rewrite":    {"answer": c.branch[0], "text": "a question"},
+		"continue":   {"answer": c.branch[0]},
+		"regenerate": {"answer": c.branch[0]},
+		"fork":       {"message": 999},
+		"older":      {"before": 999},
+	} {
+		if f := c.reply(c.send(name, command)); f.Error == nil || f.Error.Code != string(infer.CodeInvalid) {
+			t.Errorf("%s of the wrong message got %+v", name, f)
+		}
+	}
+}
+
+func TestSocket_OlderMessagesComeWhenAskedFor(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	var list []store.Message
+	for i := range int64(230) {
+		role := store.RoleUser
+		if i%2 == 1 {
+			role = store.RoleAssistant
+		}
+		list = append(list, store.Message{ID: i + 1, Parent: i, Role: role, State: store.Done, Text: fmt.Sprint("message ", i+1)})
+	}
+	id, err := chats.Import(context.Background(), "long", list, 230)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dialSocket(t, server)
+	c.do("open", map[string]any{"chat": id})
+	c.until("the chat", func() bool { return c.chat != "" })
+	first, more := c.branch[0], true
+	var sizes []int
+	for more {
+		c.do("older", map[string]any{"before": first})
+		f, err := c.read()
+		if err != nil || f.Type != "older" || f.Before != first {
+			t.Fatalf("got %+v, %v", f, err)
+		}
+		if last := f.Messages[len(f.Messages)-1]; last.ID >= first {
+			t.Fatalf("before message %d came %d", first, last.ID)
+		}
+		first, more, sizes = f.Messages[0].ID, f.More, append(sizes, len(f.Messages))
+	}
+	if len(c.branch) != 100 || fmt.Sprint(sizes) != "[100 30]" {
+		t.Errorf("%d messages, then %v", len(c.branch), sizes)
+	}
+}
+
+func TestSocket_ATemporaryChatIsNotListed(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	c := dialSocket(t, server)
+	c.do("send", map[string]any{"text": "nobody must know", "temporary": true})
+	a := engine.next(t)
+	a.finish()
+	c.until("the end", c.ended)
+	if list := railOf(t, server, ""); strings.Contains(list, c.chat) || strings.Contains(list, "nobody") {
+		t.Errorf("the list is %s", list)
+	}
+	back := dialSocket(t, server)
+	back.do("open", map[string]any{"chat": c.chat})
+	back.until("the chat", func() bool { return back.chat == c.chat })
+}
+
+func TestExport_ComesBackAsItWas(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	c := begin(t, server, engine, "one", "first")
+	c.do("regenerate", nil)
+	a := engine.next(t)
+	a.write("*second*")
+	a.finish()
+	c.until("the second answer", func() bool { return c.ended() && c.last().text == "*second*" })
+
+	exported := call(t, server, http.MethodGet, "/c/"+c.chat+"/export.json", "")
+	if exported.status != http.StatusOK || !strings.Contains(exported.header.Get("Content-Disposition"), `attachment; filename=one.json`) {
+		t.Fatalf("got %d, %q", exported.status, exported.header.Get("Content-Disposition"))
+	}
+	if md := call(t, server, http.MethodGet, "/c/"+c.chat+"/export.md", ""); md.body != "# one\n\n## You\n\none\n\n## guide\n\n*second*\n" {
+		t.Errorf("as Markdown it is %q", md.body)
+	}
+	var form bytes.Buffer
+	fields := multipart.NewWriter(&form)
+	part, err := fields.CreateFormFile("file", "one.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(part, exported.body)
+	_ = fields.Close()
+	for name, request := range map[string]struct{ body, kind string }{
+		"as the body":      {exported.body, "application/json"},
+		"as a form's file": {form.String(), fields.FormDataContentType()},
+	} {
+		got := post(t, server, "/import", request.body, "Origin", server.URL, "Content-Type", request.kind)
+		address := got.header.Get("Location")
+		if got.status != http.StatusSeeOther || address == "/c/"+c.chat {
+			t.Fatalf("%s: got %d to %q: %s", name, got.status, address, got.body)
+		}
+		again := call(t, server, http.MethodGet, address+"/export.json", "")
+		if got, want := withoutIDs(t, again.body), withoutIDs(t, exported.body); got != want {
+			t.Errorf("%s it came back as\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}
+
+// withoutIDs names the messages of an exported chat by their place.
+func withoutIDs(t *testing.T, data string) string {
+	t.Helper()
+	var chat exportedChat
+	if err := json.Unmarshal([]byte(data), &chat); err != nil {
+		t.Fatal(err)
+	}
+	place := map[int64]int64{}
+	for i := range chat.Messages {
+		m := &chat.Messages[i]
+		place[m.ID] = int64(i + 1)
+		m.ID, m.Parent = place[m.ID], place[m.Parent]
+	}
+	chat.Leaf = place[chat.Leaf]
+	return indent(chat)
+}
+
+func TestImport_RefusesWhatIsNoChat(t *testing.T) {
+	server, _ := serveStored(t, newScript())
+	message := func(fields string) string {
+		return `{"format":"` + exportFormat + `","title":"x","messages":[` + fields + `]}`
+	}
+	for name, c := range map[string]struct{ body, field string }{
+		"no JSON":                    {"hello", ""},
+		"another format":             {`{"format":"x"}`, "format"},
+		"no messages":                {message(""), "messages"},
+		"an unknown role":            {message(`{"id":1,"role":"king","state":"done","text":"x"}`), "messages[0].role"},
+		"an unknown state":           {message(`{"id":1,"role":"user","state":"asleep","text":"x"}`), "messages[0].state"},
+		"a message without an id":    {message(`{"role":"user","state":"done","text":"x"}`), "messages[0].id"},
+		"a parent that is not there": {message(`{"id":2,"parent":1,"role":"user","state":"done","text":"x"}`), "messages"},
+		"an id that comes twice":     {message(`{"id":1,"role":"user","state":"done","text":"x"},{"id":1,"role":"user","state":"done","text":"x"}`), "messages"},
+		"a question with figures":    {message(`{"id":1,"role":"user","state":"done","text":"x","answer":{}}`), "messages[0].answer"},
+	} {
+		t.Run(name+" is refused", func(t *testing.T) {
+			got := post(t, server, "/import", c.body, "Origin", server.URL, "Accept", "application/json")
+			e := parseError(t, got)
+			if got.status != http.StatusBadRequest || c.field != "" && (e.Param == nil || *e.Param != c.field) {
+				t.Errorf("got %d: %s", got.status, got.body)
+			}
+		})
+	}
+	if list := railOf(t, server, ""); strings.Contains(list, "/c/") {
+		t.Errorf("what was refused is listed: %s", list)
+	}
+}

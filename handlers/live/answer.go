@@ -1,0 +1,246 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+	"m40-llm/store"
+)
+
+// run is the answer being written. Its clock fields are the state of the phases.
+type run struct {
+	turn    *turn
+	base    Answer // what it had when it began: nothing, unless it is continued
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when it has ended and is stored
+	stopped bool
+	started time.Time
+	phase   infer.EventType // of the event seen last
+	since   time.Time       // when the phase began
+	first   time.Time       // first token of this run; zero before it
+}
+
+// newAnswer returns an answer that is not written yet.
+func (c *Chat) newAnswer(system string, s Settings) *turn {
+	if s.Seed < 0 {
+		s.Seed = c.service.opt.Seed()
+	}
+	status := c.service.engine.Status()
+	return &turn{Message: Message{Role: RoleModel, Answer: &Answer{
+		State:    Waiting,
+		System:   system,
+		Settings: s,
+		Model:    status.Model,
+		Device:   status.Device.Name,
+		Context:  status.ContextLength,
+	}}}
+}
+
+// begin starts to write t, the end of the branch, after history. If it has text, it is
+// written on.
+func (c *Chat) begin(t *turn, history []chat.Message) {
+	svc, a := c.service, t.Answer
+	request := infer.Request{Messages: history, Params: a.Settings.params(), MaxTokens: a.Settings.MaxTokens}
+	if t.text.Len() > 0 {
+		request.Continue = true
+		request.Messages = append(request.Messages, chat.Message{Role: "assistant", Content: t.text.String()})
+	}
+	ctx, cancel := context.WithCancel(svc.ctx)
+	now := svc.opt.Now()
+	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now}
+	c.run = r
+	c.changed()
+	svc.wg.Go(func() {
+		defer close(r.done)
+		defer cancel()
+		c.finish(r, c.generate(ctx, r, request))
+	})
+}
+
+// history is the conversation before message number end of the branch, as the engine
+// gets it. A question whose answer ended before its first word is left out with it:
+// templates want turns to alternate.
+func (c *Chat) history(end int) []chat.Message {
+	var out []chat.Message
+	if system := c.path[end].Answer.System; strings.TrimSpace(system) != "" {
+		out = append(out, chat.Message{Role: "system", Content: system})
+	}
+	for i, t := range c.path[:end] {
+		if t.Role == RoleModel {
+			if t.text.Len() > 0 {
+				out = append(out, chat.Message{Role: "assistant", Content: t.text.String()})
+			}
+			continue
+		}
+		last := i == end-1
+		if last || c.path[i+1].text.Len() > 0 {
+			out = append(out, chat.Message{Role: "user", Content: t.Text})
+		}
+	}
+	return out
+}
+
+// generate feeds the engine's events into the chat. A panic on the way ends this
+// answer, not the server.
+func (c *Chat) generate(ctx context.Context, r *run, request infer.Request) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.service.opt.Log.Error("an answer panicked", "panic", p, "stack", string(debug.Stack()))
+			err = &infer.Error{Code: infer.CodeInternal, Message: "the engine failed inside; the server's log says where"}
+		}
+	}()
+	for e, err := range c.service.engine.Generate(ctx, request) {
+		if err != nil {
+			return err
+		}
+		c.apply(r, e)
+	}
+	return nil
+}
+
+// apply takes one event of the engine.
+func (c *Chat) apply(r *run, e infer.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.service.opt.Now()
+	r.enter(e.Type, now)
+	a := r.turn.Answer
+	switch {
+	case e.Token != nil && !e.Token.Prompt:
+		if a.State == Waiting {
+			r.first = now
+			a.State, a.Progress = Writing, nil
+			if r.base.Tokens == 0 {
+				a.Timings.First = now.Sub(r.started)
+			}
+		}
+		a.Tokens++
+		r.turn.ids = append(r.turn.ids, e.Token.ID)
+		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
+		c.appendText(r.turn, e.Token.Text)
+	case e.Done != nil:
+		if e.Done.Text != "" {
+			c.appendText(r.turn, e.Done.Text)
+		}
+		r.settle(e.Done)
+	case e.Queued != nil:
+		c.wait(r, now, Progress{Queued: e.Queued})
+	case e.Loading != nil:
+		c.wait(r, now, Progress{Loading: e.Loading})
+	case e.Prefill != nil:
+		a.Prompt, a.Cached = e.Prefill.Total, e.Prefill.Cached
+		c.wait(r, now, Progress{Prefill: e.Prefill})
+	}
+}
+
+// enter books the time of the phase that ended, if e begins another.
+func (r *run) enter(phase infer.EventType, now time.Time) {
+	if phase == r.phase {
+		return
+	}
+	t, passed := &r.turn.Answer.Timings, now.Sub(r.since)
+	switch r.phase {
+	case infer.EventQueued, "":
+		t.Queue += passed
+	case infer.EventLoading:
+		t.Load += passed
+	case infer.EventPrefill:
+		t.Prefill += passed
+	}
+	r.phase, r.since = phase, now
+}
+
+func (c *Chat) wait(r *run, now time.Time, p Progress) {
+	p.For = now.Sub(r.since)
+	r.turn.Answer.Progress = &p
+	c.publish(Event{Type: EventProgress, ID: r.turn.ID, Progress: &p})
+}
+
+// appendText adds what a token spelled, which may be nothing, and then every
+// block that it finished.
+func (c *Chat) appendText(t *turn, text string) {
+	t.text.WriteString(text)
+	a := t.Answer
+	c.publish(Event{Type: EventText, ID: t.ID, Text: text, Tokens: a.Tokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First})
+	whole := t.text.String()
+	for {
+		begin := t.split.start
+		end := t.split.next(whole)
+		if end == 0 {
+			return
+		}
+		a.Blocks = end
+		c.publish(Event{Type: EventBlock, ID: t.ID, Text: whole[begin:end]})
+	}
+}
+
+// settle books what the engine says at the end.
+func (r *run) settle(d *infer.Done) {
+	a, base := r.turn.Answer, r.base
+	ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
+	a.State = Done
+	a.Reason, a.ByContext, a.StopText, a.EndProb = d.Reason, d.ContextFull, d.StopString, d.EndProb
+	a.Tokens, a.Prompt, a.Cached = base.Tokens+d.Usage.CompletionTokens, d.Usage.PromptTokens, d.Usage.CachedTokens
+	a.Settings.Seed = d.Receipt.Params.Seed
+	a.Timings.Queue, a.Timings.Load = base.Timings.Queue+ms(d.Timings.Queue), base.Timings.Load+ms(d.Timings.Load)
+	a.Timings.Prefill, a.Timings.Decode = base.Timings.Prefill+ms(d.Timings.Prefill), base.Timings.Decode+ms(d.Timings.Decode)
+	if d.Receipt.Device != "" {
+		a.Device = d.Receipt.Device
+	}
+	r.turn.receive(d.Receipt)
+}
+
+// finish ends an answer with the engine's verdict, stores it, and tells the readers.
+func (c *Chat) finish(r *run, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := r.turn
+	a := t.Answer
+	a.Progress = nil
+	switch known := (*infer.Error)(nil); {
+	case a.State == Done:
+	case r.stopped, errors.Is(err, context.Canceled):
+		a.State = Stopped
+	case errors.As(err, &known):
+		a.State, a.Error = Failed, known
+	case err != nil:
+		c.service.opt.Log.Error("an answer failed", "error", err)
+		a.State, a.Error = Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine failed; the server's log says why"}
+	default:
+		a.State, a.Error = Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine ended the answer without saying why"}
+	}
+	c.unsaved = &ending{t.ID, store.Finish{State: store.State(a.State), Text: t.text.String(), Answer: t.record()}}
+	if err := c.settleEnding(); err != nil {
+		c.service.opt.Log.Error("an answer could not be stored; this is tried again", "chat", c.id, "error", err)
+	}
+	c.run = nil
+	m := t.message()
+	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m})
+	c.changed()
+}
+
+// settleEnding stores the end of the last answer, if that is still to be done.
+func (c *Chat) settleEnding() error {
+	if c.unsaved == nil {
+		return nil
+	}
+	_, err := c.messages.FinishAnswer(context.Background(), owner, c.id, c.unsaved.message, c.unsaved.finish)
+	// In these cases there is nothing left that could be stored.
+	if err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+		c.unsaved = nil
+		return nil
+	}
+	return storeError(err)
+}
+
+// changed says that the list of chats looks different now.
+func (c *Chat) changed() {
+	if !c.temporary {
+		c.service.notify()
+	}
+}

@@ -1,0 +1,178 @@
+package live
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"m40-llm/store"
+)
+
+// The list of chats. Temporary ones are not in it. Whatever changes it closes Changes.
+
+// Conversations lists a page of the stored chats.
+func (s *Service) Conversations(ctx context.Context, f store.Filter) ([]store.Conversation, error) {
+	if s.opt.Store == nil {
+		return nil, nil
+	}
+	return s.opt.Store.Conversations(ctx, owner, f)
+}
+
+// Search finds words in the titles and messages of stored chats.
+func (s *Service) Search(ctx context.Context, q store.Query) (store.Found, error) {
+	if s.opt.Store == nil {
+		return store.Found{}, nil
+	}
+	return s.opt.Store.Search(ctx, owner, q)
+}
+
+// Running reports whether an answer of a chat is being written.
+func (s *Service) Running(id string) bool {
+	c := s.find(id)
+	return c != nil && c.running()
+}
+
+// maxTitle is how many characters of a title are kept.
+const maxTitle = 200
+
+// Rename gives a chat a title.
+func (s *Service) Rename(ctx context.Context, id, title string) error {
+	title = strings.Join(strings.Fields(title), " ")
+	switch n := utf8.RuneCountInString(title); {
+	case n == 0:
+		return invalid("title", "the title is empty")
+	case n > maxTitle:
+		return invalid("title", "the title has %d characters, and at most %d are kept", n, maxTitle)
+	}
+	if err := checkUTF8("title", title); err != nil {
+		return err
+	}
+	// A load in between would read the old title and be told of no new one.
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	if err := s.change(ctx, id, store.Change{Title: &title}); err != nil {
+		return err
+	}
+	if c := s.find(id); c != nil {
+		c.rename(title)
+	}
+	return nil
+}
+
+// Pin puts a chat before the others in the list, or back among them.
+func (s *Service) Pin(ctx context.Context, id string, pinned bool) error {
+	return s.change(ctx, id, store.Change{Pinned: &pinned})
+}
+
+// Archive takes a chat out of the list into the archive, or back.
+func (s *Service) Archive(ctx context.Context, id string, archived bool) error {
+	return s.change(ctx, id, store.Change{Archived: &archived})
+}
+
+func (s *Service) change(ctx context.Context, id string, change store.Change) error {
+	if s.opt.Store == nil {
+		return ErrNotFound
+	}
+	if _, err := s.opt.Store.UpdateConversation(ctx, owner, id, change); err != nil {
+		return storeError(err)
+	}
+	s.notify()
+	return nil
+}
+
+// Delete puts a chat in the trash. An answer that runs in it is stopped first, and its
+// text kept. A temporary chat is gone.
+func (s *Service) Delete(ctx context.Context, id string) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	c := s.find(id)
+	stored := s.opt.Store != nil && (c == nil || !c.temporary)
+	if !stored && c == nil {
+		return ErrNotFound
+	}
+	if stored {
+		if err := s.opt.Store.DeleteConversation(ctx, owner, id); err != nil {
+			return storeError(err)
+		}
+	}
+	if c != nil {
+		s.mu.Lock()
+		ended := s.remove(c)
+		s.mu.Unlock()
+		if ended != nil {
+			<-ended
+		}
+		c.mu.Lock()
+		err := c.settleEnding()
+		c.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	s.notify()
+	return nil
+}
+
+// Restore takes a chat out of the trash.
+func (s *Service) Restore(ctx context.Context, id string) error {
+	if s.opt.Store == nil {
+		return ErrNotFound
+	}
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	if err := s.opt.Store.RestoreConversation(ctx, owner, id); err != nil {
+		return storeError(err)
+	}
+	s.notify()
+	return nil
+}
+
+// Tree returns a chat with all its messages, parents before their children.
+func (s *Service) Tree(ctx context.Context, id string) (store.Conversation, []store.Message, error) {
+	c, err := s.Chat(id)
+	if err != nil {
+		return store.Conversation{}, nil, err
+	}
+	conversation, list, err := c.messages.Tree(ctx, owner, id)
+	if err != nil {
+		return store.Conversation{}, nil, storeError(err)
+	}
+	return conversation, list, nil
+}
+
+// Fork copies the branch of c up to a message into a new chat and returns its id. What
+// is copied from a temporary chat is a temporary chat.
+func (s *Service) Fork(c *Chat, message int64) (string, error) {
+	id, err := c.fork(message)
+	if err != nil {
+		return "", err
+	}
+	return id, s.list(id, c.temporary)
+}
+
+// Import makes a chat of messages that were exported; leaf is the one shown last.
+func (s *Service) Import(ctx context.Context, title string, list []store.Message, leaf int64) (string, error) {
+	kept, temporary := messages(s.memory), true
+	if s.opt.Store != nil {
+		kept, temporary = s.opt.Store, false
+	}
+	c, err := kept.Import(ctx, owner, store.NewConversation{Title: title}, list, leaf)
+	if err != nil {
+		return "", storeError(err)
+	}
+	return c.ID, s.list(c.ID, temporary)
+}
+
+// list makes a conversation that was written whole known. A temporary one is loaded at
+// once: only chats that are loaded are ever dropped.
+func (s *Service) list(id string, temporary bool) error {
+	if !temporary {
+		s.notify()
+		return nil
+	}
+	if _, err := s.Chat(id); err != nil {
+		s.memory.forget(id)
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"m40-llm/store"
+)
+
+// memory keeps the messages of temporary chats as *store.Store would, until they are
+// dropped. Ids count from 1 in each conversation.
+type memory struct {
+	now func() time.Time
+
+	mu            sync.Mutex
+	conversations map[string]*remembered
+}
+
+type remembered struct {
+	store.Conversation
+	messages []*store.Message // by id, which is the index plus one
+	chosen   map[int64]int64  // the child shown last
+	children map[int64]int    // 0: those without a parent
+}
+
+func newMemory(now func() time.Time) *memory {
+	return &memory{now: now, conversations: map[string]*remembered{}}
+}
+
+// forget drops a conversation.
+func (m *memory) forget(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.conversations, id)
+}
+
+// in runs do with a conversation.
+func (m *memory) in(conversation string, do func(c *remembered) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.conversations[conversation]
+	if c == nil {
+		return fmt.Errorf("conversation %q: %w", conversation, store.ErrNotFound)
+	}
+	return do(c)
+}
+
+// message returns the message called id, or store.ErrNotFound.
+func (c *remembered) message(id int64) (*store.Message, error) {
+	if id < 1 || id > int64(len(c.messages)) {
+		return nil, fmt.Errorf("message %d: %w", id, store.ErrNotFound)
+	}
+	return c.messages[id-1], nil
+}
+
+// view is a copy of a message that knows of the messages beside it.
+func (c *remembered) view(message *store.Message) store.Message {
+	v := *message
+	v.Versions, v.Children = c.children[v.Parent], c.children[v.ID]
+	if v.Answer != nil {
+		a := *v.Answer
+		v.Answer = &a
+	}
+	return v
+}
+
+func (c *remembered) show(message, leaf int64) {
+	c.chosen[c.messages[message-1].Parent] = message
+	c.Leaf = leaf
+}
+
+func (c *remembered) add(m store.Message, now time.Time) (*store.Message, error) {
+	if m.Parent != 0 {
+		if _, err := c.message(m.Parent); err != nil {
+			return nil, err
+		}
+	}
+	c.children[m.Parent]++
+	m.ID, m.Version, m.Created = int64(len(c.messages)+1), c.children[m.Parent], now
+	c.messages = append(c.messages, &m)
+	c.show(m.ID, m.ID)
+	c.Updated = now
+	return &m, nil
+}
+
+func (c *remembered) answer(a store.NewAnswer, now time.Time) (*store.Message, error) {
+	record := a.Answer
+	return c.add(store.Message{Parent: a.Parent, Role: store.RoleAssistant, State: store.Running, Text: a.Text, Answer: &record}, now)
+}
+
+func (c *remembered) ask(q store.NewMessage, a store.NewAnswer, now time.Time) (question, answer store.Message, err error) {
+	added, err := c.add(store.Message{Parent: q.Parent, Role: q.Role, State: store.Done, Text: q.Text}, now)
+	if err != nil {
+		return store.Message{}, store.Message{}, err
+	}
+	a.Parent = added.ID
+	answered, err := c.answer(a, now)
+	if err != nil {
+		return store.Message{}, store.Message{}, err
+	}
+	return c.view(added), c.view(answered), nil
+}
+
+func (m *memory) create(n store.NewConversation) *remembered {
+	now := m.now()
+	if n.ID == "" {
+		n.ID = store.NewID()
+	}
+	return &remembered{
+		Conversation: store.Conversation{ID: n.ID, Title: n.Title, System: n.System, Created: now, Updated: now},
+		chosen:       map[int64]int64{},
+		children:     map[int64]int{},
+	}
+}
+
+func (m *memory) Start(_ context.Context, _ string, n store.NewConversation, q store.NewMessage, a store.NewAnswer) (store.Conversation, store.Message, store.Message, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.create(n)
+	question, answer, err := c.ask(q, a, m.now())
+	if err == nil {
+		m.conversations[c.ID] = c
+	}
+	return c.Conversation, question, answer, err
+}
+
+func (m *memory) Ask(_ context.Context, _, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error) {
+	err = m.in(conversation, func(c *remembered) error {
+		question, answer, err = c.ask(q, a, m.now())
+		return err
+	})
+	return question, answer, err
+}
+
+func (m *memory) AddMessage(_ context.Context, _, conversation string, n store.NewMessage) (added store.Message, err error) {
+	err = m.in(conversation, func(c *remembered) error {
+		message, err := c.add(store.Message{Parent: n.Parent, Role: n.Role, State: store.Done, Text: n.Text}, m.now())
+		if err == nil {
+			added = c.view(message)
+		}
+		return err
+	})
+	return added, err
+}
+
+func (m *memory) AddAnswer(_ context.Context, _, conversation string, a store.NewAnswer) (added store.Message, err error) {
+	err = m.in(conversation, func(c *remembered) error {
+		message, err := c.answer(a, m.now())
+		if err == nil {
+			added = c.view(message)
+		}
+		return err
+	})
+	return added, err
+}
+
+func (m *memory) ContinueAnswer(_ context.Context, _, conversation string, id int64, a store.Answer) error {
+	return m.in(conversation, func(c *remembered) error {
+		message, err := c.message(id)
+		if err != nil {
+			return err
+		}
+		if message.State == store.Running {
+			return fmt.Errorf("%w: answer %d runs already", store.ErrConflict, id)
+		}
+		message.State, message.Answer = store.Running, &a
+		return nil
+	})
+}
+
+func (m *memory) FinishAnswer(_ context.Context, _, conversation string, id int64, f store.Finish) (ended store.Message, err error) {
+	err = m.in(conversation, func(c *remembered) error {
+		message, err := c.message(id)
+		if err != nil {
+			return err
+		}
+		if message.State != store.Running {
+			return fmt.Errorf("%w: answer %d has ended already", store.ErrConflict, id)
+		}
+		message.State, message.Text, message.Answer = f.State, f.Text, &f.Answer
+		ended = c.view(message)
+		return nil
+	})
+	return ended, err
+}
+
+func (m *memory) Select(_ context.Context, _, conversation string, id int64) (leaf int64, err error) {
+	err = m.in(conversation, func(c *remembered) error {
+		if _, err := c.message(id); err != nil {
+			return err
+		}
+		leaf = id
+		for c.chosen[leaf] != 0 {
+			leaf = c.chosen[leaf]
+		}
+		c.show(id, leaf)
+		return nil
+	})
+	return leaf, err
+}
+
+func (m *memory) Sibling(_ context.Context, _, conversation string, id int64, version int) (sibling int64, err error) {
+	err = m.in(conversation, func(c *remembered) error {
+		message, err := c.message(id)
+		if err != nil {
+			return err
+		}
+		for _, other := range c.messages {
+			if other.Parent == message.Parent && other.Version == version {
+				sibling = other.ID
+				return nil
+			}
+		}
+		return fmt.Errorf("version %d of message %d: %w", version, id, store.ErrNotFound)
+	})
+	return sibling, err
+}
+
+func (m *memory) Conversation(_ context.Context, _, id string) (found store.Conversation, err error) {
+	err = m.in(id, func(c *remembered) error {
+		found = c.Conversation
+		return nil
+	})
+	return found, err
+}
+
+func (m *memory) Branch(_ context.Context, _, conversation string) (list []store.Message, err error) {
+	err = m.in(conversation, func(c *remembered) error {
+		for id := c.Leaf; id != 0; id = c.messages[id-1].Parent {
+			list = append(list, c.view(c.messages[id-1]))
+		}
+		slices.Reverse(list)
+		return nil
+	})
+	return list, err
+}
+
+func (m *memory) Tree(_ context.Context, _, conversation string) (found store.Conversation, list []store.Message, err error) {
+	err = m.in(conversation, func(c *remembered) error {
+		found = c.Conversation
+		for _, message := range c.messages {
+			list = append(list, c.view(message))
+		}
+		return nil
+	})
+	return found, list, err
+}
+
+func (m *memory) Tokens(_ context.Context, _, conversation string, id int64) (tokens []int32, err error) {
+	err = m.in(conversation, func(c *remembered) error {
+		message, err := c.message(id)
+		if err == nil && message.Answer != nil {
+			tokens = slices.Clone(message.Answer.Tokens)
+		}
+		return err
+	})
+	return tokens, err
+}
+
+func (m *memory) Import(_ context.Context, _ string, n store.NewConversation, list []store.Message, leaf int64) (store.Conversation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.create(n)
+	ids := map[int64]int64{0: 0}
+	for _, message := range list {
+		old, created := message.ID, message.Created
+		parent, known := ids[message.Parent]
+		if _, twice := ids[old]; !known || twice {
+			return store.Conversation{}, &store.InvalidError{Field: "messages", Problem: fmt.Sprintf("have a message %d that comes twice or before its parent %d", old, message.Parent)}
+		}
+		message.Parent = parent
+		if message.State == store.Running {
+			message.State = store.Interrupted
+		}
+		added, err := c.add(message, created)
+		if err != nil {
+			return store.Conversation{}, err
+		}
+		ids[old] = added.ID
+	}
+	if _, known := ids[leaf]; !known {
+		return store.Conversation{}, &store.InvalidError{Field: "leaf", Problem: fmt.Sprintf("is message %d, which is not in the list", leaf)}
+	}
+	for id := ids[leaf]; id != 0; id = c.messages[id-1].Parent {
+		c.show(id, ids[leaf])
+	}
+	m.conversations[c.ID] = c
+	return c.Conversation, nil
+}

@@ -1,0 +1,108 @@
+package live
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"m40-llm/store"
+)
+
+// saver is the one goroutine that saves the text of running answers, of all chats in
+// one transaction, so that a stop of the machine costs at most half a second of text.
+type saver struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	failed bool // the last try failed, which is logged once
+}
+
+func (v *saver) start(s *Service) {
+	ctx, cancel := context.WithCancel(context.Background())
+	v.cancel = cancel
+	v.done.Go(func() {
+		ticker := time.NewTicker(s.opt.SaveEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				v.save(s) // ends that a failing store did not take have one more chance
+				return
+			case <-ticker.C:
+				v.save(s)
+				s.unload()
+			}
+		}
+	})
+}
+
+func (v *saver) stop() {
+	if v.cancel != nil {
+		v.cancel()
+		v.done.Wait()
+	}
+}
+
+// save stores what all chats have to say since the last time.
+func (v *saver) save(s *Service) {
+	var batch []store.Progress
+	var err error
+	for _, c := range s.inMemory() {
+		p, endErr := c.unsavedText()
+		if p != nil {
+			batch = append(batch, *p)
+		}
+		if endErr != nil {
+			err = endErr
+		}
+	}
+	if len(batch) > 0 {
+		// An answer may end between our look at it and the commit. Then the store has
+		// its whole text and leaves it alone.
+		if _, saveErr := s.opt.Store.SaveProgress(context.Background(), batch); saveErr != nil {
+			err = saveErr
+		} else {
+			for _, p := range batch {
+				if c := s.find(p.Conversation); c != nil {
+					c.textSaved(p.Message, len(p.Text))
+				}
+			}
+		}
+	}
+	if err != nil && !v.failed {
+		s.opt.Log.Error("running answers cannot be saved; this is tried again and again", "error", err)
+	}
+	v.failed = err != nil
+}
+
+// find returns a chat that is in memory, or nil.
+func (s *Service) find(id string) *Chat {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.chats[id]
+}
+
+// unsavedText returns the text of the running answer, if there is more than is saved,
+// and stores the end of one that could not be stored before.
+func (c *Chat) unsavedText() (*store.Progress, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.temporary:
+		return nil, nil
+	case c.run == nil:
+		return nil, c.settleEnding()
+	case c.run.turn.text.Len() == c.run.turn.saved:
+		return nil, nil
+	}
+	t := c.run.turn
+	return &store.Progress{Owner: owner, Conversation: c.id, Message: t.ID, Text: t.text.String(), Tokens: t.ids[:len(t.ids):len(t.ids)]}, nil
+}
+
+// textSaved notes how much of a running answer is stored.
+func (c *Chat) textSaved(message int64, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.run != nil && c.run.turn.ID == message {
+		c.run.turn.saved = bytes
+	}
+}

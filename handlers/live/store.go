@@ -1,0 +1,108 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+
+	"m40-llm/infer"
+	"m40-llm/store"
+)
+
+// owner is whose conversations these are. There is one person so far.
+const owner = "local"
+
+// messages is what one chat needs of the place where its messages are kept. What a
+// method has returned without error is kept. *store.Store is one, and so is memory,
+// for chats that are not to be stored.
+type messages interface {
+	Start(ctx context.Context, owner string, n store.NewConversation, q store.NewMessage, a store.NewAnswer) (c store.Conversation, question, answer store.Message, err error)
+	Ask(ctx context.Context, owner, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error)
+	AddMessage(ctx context.Context, owner, conversation string, n store.NewMessage) (store.Message, error)
+	AddAnswer(ctx context.Context, owner, conversation string, a store.NewAnswer) (store.Message, error)
+	ContinueAnswer(ctx context.Context, owner, conversation string, message int64, a store.Answer) error
+	FinishAnswer(ctx context.Context, owner, conversation string, message int64, f store.Finish) (store.Message, error)
+	Select(ctx context.Context, owner, conversation string, message int64) (leaf int64, err error)
+	Sibling(ctx context.Context, owner, conversation string, message int64, version int) (id int64, err error)
+	Conversation(ctx context.Context, owner, id string) (store.Conversation, error)
+	Branch(ctx context.Context, owner, conversation string) ([]store.Message, error)
+	Tree(ctx context.Context, owner, conversation string) (store.Conversation, []store.Message, error)
+	Tokens(ctx context.Context, owner, conversation string, message int64) ([]int32, error)
+	Import(ctx context.Context, owner string, n store.NewConversation, list []store.Message, leaf int64) (store.Conversation, error)
+}
+
+// Store is where chats are kept: *store.Store.
+type Store interface {
+	messages
+	SaveProgress(ctx context.Context, batch []store.Progress) (ended []int64, err error)
+	Conversations(ctx context.Context, owner string, f store.Filter) ([]store.Conversation, error)
+	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
+	UpdateConversation(ctx context.Context, owner, id string, change store.Change) (store.Conversation, error)
+	DeleteConversation(ctx context.Context, owner, id string) error
+	RestoreConversation(ctx context.Context, owner, id string) error
+}
+
+// fromStore returns a message as a chat holds it. An answer without a record is one
+// that a person wrote. One that is stored as running has nobody who runs it.
+func fromStore(m store.Message) *turn {
+	t := &turn{Message: Message{
+		ID: m.ID, Parent: m.Parent, Version: m.Version, Versions: m.Versions, Role: RoleUser, Text: m.Text, At: m.Created,
+	}}
+	if m.Role != store.RoleAssistant {
+		return t
+	}
+	t.Role, t.Text = RoleModel, ""
+	t.text.WriteString(m.Text)
+	if m.Answer == nil {
+		t.Answer = &Answer{State: Done, Edited: true}
+		return t
+	}
+	r := *m.Answer
+	t.made = r
+	t.Answer = &Answer{
+		State:     AnswerState(m.State),
+		System:    r.System,
+		Settings:  DefaultSettings(),
+		Model:     infer.ModelInfo{Name: r.Model},
+		Device:    r.Device,
+		Tokens:    r.CompletionTokens,
+		Prompt:    r.PromptTokens,
+		Cached:    r.CachedTokens,
+		Context:   r.Context,
+		Timings:   Timings(r.Timings),
+		Reason:    infer.FinishReason(r.Reason),
+		ByContext: r.ContextFull,
+		StopText:  r.StopString,
+		EndProb:   r.EndProb,
+	}
+	a := t.Answer
+	// Both were written by record; what another program put there is left out.
+	_ = json.Unmarshal(r.Settings, &a.Settings)
+	_ = json.Unmarshal(r.Error, &a.Error)
+	a.Settings.Seed = r.Seed
+	if m.State == store.Running {
+		a.State = Interrupted
+	}
+	return t
+}
+
+// record returns how an answer was made, as it is stored.
+func (t *turn) record() store.Answer {
+	a, r := t.Answer, t.made
+	// Neither can fail: they are numbers and text.
+	r.Settings, _ = json.Marshal(a.Settings)
+	r.Error, _ = json.Marshal(a.Error)
+	r.System = a.System
+	r.Model, r.Device, r.Context, r.Seed = a.Model.Name, a.Device, a.Context, a.Settings.Seed
+	r.PromptTokens, r.CachedTokens, r.CompletionTokens = a.Prompt, a.Cached, a.Tokens
+	r.Timings = store.Timings(a.Timings)
+	r.Reason, r.ContextFull, r.StopString, r.EndProb = string(a.Reason), a.ByContext, a.StopText, a.EndProb
+	r.Tokens = t.ids
+	return r
+}
+
+// receive takes over what the engine says about how it made an answer.
+func (t *turn) receive(r infer.Receipt) {
+	t.made.ModelHash, t.made.TemplateHash, t.made.Engine = r.ModelHash, r.TemplateHash, r.Engine
+	t.made.Path, t.made.CacheType = r.Path, r.CacheType
+	t.made.Chain, _ = json.Marshal(r.Params)
+}

@@ -1,0 +1,97 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRail_GroupsByDayNotByHours(t *testing.T) {
+	zone := time.FixedZone("", 3600)
+	now := time.Date(2026, 11, 20, 0, 30, 0, 0, zone) // a Friday, half an hour old
+	at := func(month time.Month, day, hour, minute int) time.Time {
+		return time.Date(2026, month, day, hour, minute, 0, 0, zone)
+	}
+	for _, c := range []struct {
+		name          string
+		row           ConversationRow
+		heading, when string
+	}{
+		{"a minute ago is today", ConversationRow{At: at(11, 20, 0, 29)}, "Today", "00:29"},
+		{"an hour ago was yesterday", ConversationRow{At: at(11, 19, 23, 30)}, "Yesterday", "23:30"},
+		{"the same moment in another zone is the same day", ConversationRow{At: at(11, 19, 23, 30).UTC()}, "Yesterday", "23:30"},
+		{"two days ago has the name of its day", ConversationRow{At: at(11, 18, 12, 0)}, "Last week", "Wed"},
+		{"six days ago too", ConversationRow{At: at(11, 14, 12, 0)}, "Last week", "Sat"},
+		{"seven days ago that name would be today's", ConversationRow{At: at(11, 13, 12, 0)}, "Last week", "13 Nov"},
+		{"eight days ago is older", ConversationRow{At: at(11, 12, 12, 0)}, "Older", "12 Nov"},
+		{"last year has its year", ConversationRow{At: at(11, 12, 12, 0).AddDate(-1, 0, 0)}, "Older", "Nov 2025"},
+		{"a clock that was ahead counts as today", ConversationRow{At: at(11, 21, 1, 0)}, "Today", "01:00"},
+		{"a pinned chat is pinned, whatever its age", ConversationRow{At: at(1, 2, 1, 0), Pinned: true}, "Pinned", "2 Jan"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := Rail{Rows: []ConversationRow{c.row}, Now: now}
+			groups := r.groups()
+			if len(groups) != 1 || groups[0].title != c.heading {
+				t.Errorf("got the groups %+v, want %q", groups, c.heading)
+			}
+			if got := r.when(c.row); got != c.when {
+				t.Errorf("got the time %q, want %q", got, c.when)
+			}
+		})
+	}
+}
+
+func TestRail_HeadingsKeepTheirOrder(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	r := Rail{Now: now, Rows: []ConversationRow{
+		{ID: "old", At: now.AddDate(0, -3, 0)}, {ID: "today", At: now}, {ID: "pinned", At: now, Pinned: true}, {ID: "later", At: now},
+	}}
+	var got []string
+	for _, g := range r.groups() {
+		got = append(got, g.title)
+		for _, row := range g.rows {
+			got = append(got, row.ID)
+		}
+	}
+	if want := "Pinned pinned Today today later Older old"; strings.Join(got, " ") != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	r.Query = "x"
+	if groups := r.groups(); len(groups) != 1 || groups[0].title != "" || len(groups[0].rows) != 4 {
+		t.Errorf("what was searched for is grouped: %+v", groups)
+	}
+}
+
+func TestRailList_WritesWhatPeopleWroteAsText(t *testing.T) {
+	hostile := `"><script>pwned=1</script>`
+	for name, r := range map[string]Rail{
+		"a title":   {Rows: []ConversationRow{{ID: "a", Title: hostile}}},
+		"a passage": {Rows: []ConversationRow{{ID: "a", Hit: hostile}}, Query: "x"},
+		"a query":   {Query: hostile},
+	} {
+		var buf bytes.Buffer
+		if err := RailList(r).Render(context.Background(), &buf); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(buf.String(), "<script>") {
+			t.Errorf("%s became an element: %s", name, &buf)
+		}
+	}
+}
+
+func TestRail_SaysHowManyThereAre(t *testing.T) {
+	rows := func(n int) []ConversationRow { return make([]ConversationRow, n) }
+	for want, r := range map[string]Rail{
+		"0 chats":          {},
+		"1 chat":           {Rows: rows(1)},
+		"200 newest chats": {Rows: rows(200), More: true},
+		"2 chats found":    {Rows: rows(2), Query: "x"},
+		"3 chats archived": {Rows: rows(3), Archived: true},
+	} {
+		if got := r.summary(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

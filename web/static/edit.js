@@ -1,0 +1,49 @@
+// Editing a message where it stands. Nothing is overwritten: what is saved becomes
+// a new version.
+import { copyOf } from './html.js'
+
+// edit opens an editor in place of a turn's text. The promise is what the reader
+// chose: {text, go}, go being false for saving without asking the model; or null.
+export function edit(turn, { label, note, submit, alternative }) {
+  turn.el.querySelector('.editor')?.querySelector('textarea').focus()
+  if (turn.el.querySelector('.editor')) return Promise.resolve(null)
+  const form = copyOf('t-editor')
+  const area = form.querySelector('textarea')
+  const other = form.querySelector('[data-alternative]')
+  area.value = turn.text
+  area.setAttribute('aria-label', label)
+  form.querySelector('p').textContent = note
+  form.querySelector('[type=submit]').textContent = submit
+  other.textContent = alternative ?? ''
+  other.hidden = !alternative
+  turn.el.classList.add('editing')
+  turn.el.querySelector('.prose').after(form)
+  area.focus()
+  return new Promise(resolve => {
+    const close = choice => {
+      form.remove()
+      turn.el.classList.remove('editing')
+      if (!choice) turn.el.querySelector('[data-edit]')?.focus()
+      resolve(choice)
+    }
+    const choose = go => {
+      if (area.value.trim() === '') area.focus()
+      else close({ text: area.value, go })
+    }
+    form.addEventListener('submit', e => {
+      e.preventDefault()
+      choose(true)
+    })
+    other.addEventListener('click', () => choose(false))
+    form.querySelector('[data-cancel]').addEventListener('click', () => close(null))
+    form.addEventListener('keydown', e => {
+      if (e.key === 'Escape') {
+        e.stopPropagation()
+        close(null)
+      } else if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
+        e.preventDefault()
+        choose(true)
+      }
+    })
+  })
+}

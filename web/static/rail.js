@@ -1,0 +1,206 @@
+// The list of chats. The server writes it; what is done here is asking for it
+// again, and what a row's menu offers.
+import { fragment } from './html.js'
+import { keepDraft } from './drafts.js'
+
+const $ = q => document.querySelector(q)
+const $$ = q => document.querySelectorAll(q)
+const typing = 150 // ms after a key before the search begins
+const undoTime = 10_000 // ms
+
+export class Rail {
+  // on: {current(), gone(id), failed(error)}
+  constructor(on) {
+    this.on = on
+    this.el = $('#rail')
+    this.search = $('#search')
+    this.menu = $('#chat-menu')
+    this.undo = $('#undo')
+    this.archived = new URLSearchParams(location.search).has('archived')
+    this.asked = 0
+    this.el.addEventListener('click', e => this.clicked(e))
+    this.search.addEventListener('input', () => this.soon())
+    this.search.form.addEventListener('submit', e => {
+      e.preventDefault()
+      this.load()
+    })
+    this.menu.addEventListener('submit', e => this.submitted(e))
+    this.menu.addEventListener('toggle', e => {
+      if (e.newState === 'closed' && this.stale) this.load()
+    })
+    this.menu.querySelector('[data-rename]').addEventListener('click', () => this.rename())
+    this.menu.addEventListener('click', e => {
+      if (e.target.closest('a')) this.menu.hidePopover()
+    })
+    for (const kind of ['pointerdown', 'keydown']) document.addEventListener(kind, e => { this.wasOpen = this.open && this.opener === e.target.closest('button') }, { capture: true })
+    for (const button of $$('[data-chat-menu]')) button.addEventListener('click', e => {
+      e.preventDefault()
+      this.show(button, { id: this.on.current(), pinned: 'pinned' in button.dataset, archived: 'archived' in button.dataset })
+    })
+    this.undo.querySelector('button').addEventListener('click', () => this.restore())
+  }
+
+  get open() { return this.menu.matches(':popover-open') }
+
+  get busy() { return this.open || this.el.querySelector('.renaming') }
+
+  row(id) { return this.el.querySelector(`[data-conv="${CSS.escape(id)}"]`) }
+
+  soon() {
+    clearTimeout(this.timer)
+    this.timer = setTimeout(() => this.load(), typing)
+  }
+
+  // changed is called when the server says that the list is no longer this one.
+  changed() {
+    if (this.busy) this.stale = true
+    else this.soon()
+  }
+
+  async load() {
+    clearTimeout(this.timer)
+    this.stale = false
+    const asked = ++this.asked
+    const query = new URLSearchParams({ q: this.search.value.trim(), current: this.on.current() })
+    if (this.archived) query.set('archived', '1')
+    const response = await fetch(`/rail?${query}`).catch(() => null)
+    if (!response?.ok || asked !== this.asked) return
+    const list = fragment(await response.text())
+    if (asked !== this.asked) return
+    if (this.busy) {
+      this.stale = true
+      return
+    }
+    const old = $('#rail-list')
+    const at = old.querySelector('.rail-list').scrollTop
+    const focused = old.contains(document.activeElement) ? document.activeElement.closest('[data-conv]')?.dataset.conv : undefined
+    old.replaceWith(list)
+    $('#rail-list .rail-list').scrollTop = at
+    if (focused) this.row(focused)?.querySelector('a').focus()
+    this.mark()
+  }
+
+  // mark tells the head of the page what the row of its chat says.
+  mark() {
+    const row = this.row(this.on.current())
+    if (!row) return
+    for (const button of $$('[data-chat-menu]')) {
+      button.toggleAttribute('data-pinned', 'pinned' in row.dataset)
+      button.toggleAttribute('data-archived', 'archived' in row.dataset)
+    }
+  }
+
+  clicked(e) {
+    const more = e.target.closest('[data-row-menu]')
+    const archive = e.target.closest('[data-archive]')
+    if (more) {
+      const row = more.closest('[data-conv]')
+      this.show(more, { id: row.dataset.conv, pinned: 'pinned' in row.dataset, archived: 'archived' in row.dataset })
+    } else if (archive) {
+      e.preventDefault()
+      this.archived = archive.dataset.archive === '1'
+      this.search.value = ''
+      this.load().then(() => $('#rail-list [data-archive]').focus())
+    }
+  }
+
+  // show opens the menu of a chat under a button.
+  show(button, chat) {
+    if (this.wasOpen) {
+      this.wasOpen = false
+      this.menu.hidePopover()
+      return
+    }
+    this.opener = button
+    this.chat = chat
+    for (const form of this.menu.querySelectorAll('form')) form.action = `/c/${chat.id}/${form.dataset.act}`
+    for (const link of this.menu.querySelectorAll('a')) link.href = `/c/${chat.id}/${link.dataset.export}`
+    for (const el of this.menu.querySelectorAll('[data-when]')) el.hidden = !{ pinned: chat.pinned, loose: !chat.pinned, kept: !chat.archived, archived: chat.archived }[el.dataset.when]
+    this.menu.showPopover()
+    if (matchMedia('(max-width: 760px)').matches) this.menu.removeAttribute('style')
+    else {
+      const at = button.getBoundingClientRect(), size = this.menu.getBoundingClientRect()
+      this.menu.style.left = `${Math.max(8, Math.min(button.closest('.rail') ? at.left : at.right - size.width, innerWidth - size.width - 8))}px`
+      this.menu.style.top = `${at.bottom + 4 + size.height > innerHeight ? Math.max(8, at.top - size.height - 4) : at.bottom + 4}px`
+    }
+    this.menu.querySelector('button:not([hidden])').focus()
+  }
+
+  async submitted(e) {
+    e.preventDefault()
+    const form = e.target, { id } = this.chat
+    const lost = { id, title: this.titleOf(id), current: id === this.on.current() }
+    this.menu.hidePopover()
+    if (!await this.post(form.getAttribute('action'), new FormData(form))) return
+    if (form.dataset.act === 'delete') this.deleted(lost)
+    this.load()
+  }
+
+  titleOf(id) { return this.row(id)?.querySelector('[data-name]').textContent ?? (id === this.on.current() ? $('[data-title]').textContent : '') }
+
+  async post(address, fields) {
+    const response = await fetch(address, { method: 'POST', body: new URLSearchParams(fields), headers: { Accept: 'application/json' } }).catch(() => null)
+    if (response?.ok) return true
+    const said = await response?.json().catch(() => null)
+    this.on.failed({ title: 'That did not work', message: said?.error?.message ?? 'The server cannot be reached just now. Nothing was changed.' })
+    return false
+  }
+
+  // rename turns the title of the row, or of the head, into a field.
+  rename() {
+    const { id } = this.chat
+    this.menu.hidePopover()
+    const place = this.opener.closest('[data-conv], .chat-head, .top')
+    const title = place.querySelector('[data-name], [data-title]')
+    const field = document.createElement('input')
+    field.className = 'field'
+    field.maxLength = 200
+    field.value = this.titleOf(id)
+    field.setAttribute('aria-label', 'Title')
+    place.classList.add('renaming')
+    ;(title.closest('a') ?? title).before(field)
+    field.focus()
+    field.select()
+    let done = false
+    const close = async save => {
+      if (done) return
+      done = true
+      const name = field.value.trim()
+      const focused = document.activeElement === field
+      if (save && name && name !== title.textContent && await this.post(`/c/${id}/rename`, { title: name })) title.textContent = name
+      field.remove()
+      place.classList.remove('renaming')
+      if (focused) (title.closest('a') ?? this.opener).focus()
+      if (this.stale) this.load()
+    }
+    field.addEventListener('keydown', e => {
+      if (e.isComposing) return
+      if (e.key !== 'Enter' && e.key !== 'Escape') return
+      e.preventDefault()
+      e.stopPropagation()
+      close(e.key === 'Enter')
+    })
+    field.addEventListener('blur', () => close(true))
+  }
+
+  deleted(lost) {
+    this.lost = lost
+    this.undo.querySelector('span').textContent = `Deleted “${lost.title}”`
+    this.undo.hidden = false
+    clearTimeout(this.undoTimer)
+    this.undoTimer = setTimeout(() => {
+      this.undo.hidden = true
+      keepDraft(lost.id, '')
+    }, undoTime)
+    if (lost.current) this.on.gone()
+  }
+
+  async restore() {
+    clearTimeout(this.undoTimer)
+    this.undo.hidden = true
+    const { id, current } = this.lost
+    if (!await this.post(`/c/${id}/restore`, {})) return
+    if (current) location.assign(`/c/${id}`)
+    else this.load()
+  }
+}
