@@ -263,7 +263,11 @@ commands (m40-llm COMMAND -h explains each):
 	})
 }
 
-// openStore opens the chats in the data folder.
+// keepDeleted is how long a deleted chat can be restored.
+const keepDeleted = 7 * 24 * time.Hour
+
+// openStore opens the chats in the data folder, and erases those deleted long ago:
+// erasing holds up writers, and now nothing is being written.
 func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Logger) (*store.Store, error) {
 	dir, err := f.dataDir(t)
 	if err != nil {
@@ -273,7 +277,13 @@ func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Log
 	if _, locked := errors.AsType[*store.LockedError](err); locked {
 		return nil, fmt.Errorf("%w: %w", cli.ErrRunning, err)
 	}
-	return kept, err
+	if err != nil {
+		return nil, err
+	}
+	if _, err := kept.EraseDeleted(ctx, time.Now().Add(-keepDeleted)); err != nil {
+		logger.Warn("deleted chats could not be erased", "error", err)
+	}
+	return kept, nil
 }
 
 // runModel is the command run.
