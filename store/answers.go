@@ -170,7 +170,7 @@ func (s *Store) SaveProgress(ctx context.Context, batch []Progress) (ended []int
 
 // Finish is how an answer ended.
 type Finish struct {
-	State State // Done, Stopped or Failed
+	State State // Done, Stopped, Failed or Interrupted
 	Text  string
 	Answer
 }
@@ -178,8 +178,8 @@ type Finish struct {
 // FinishAnswer ends a running answer. From now on its text can be found. It fails
 // with ErrConflict if the answer has ended already.
 func (s *Store) FinishAnswer(ctx context.Context, owner, conversation string, message int64, f Finish) (m Message, err error) {
-	if f.State != Done && f.State != Stopped && f.State != Failed {
-		return Message{}, &InvalidError{"state", fmt.Sprintf("is %q, but an answer ends as done, stopped or failed", f.State)}
+	if f.State != Done && f.State != Stopped && f.State != Failed && f.State != Interrupted {
+		return Message{}, &InvalidError{"state", fmt.Sprintf("is %q, but an answer ends as done, stopped, failed or interrupted", f.State)}
 	}
 	if err := checkText("text", f.Text, maxText); err != nil {
 		return Message{}, err

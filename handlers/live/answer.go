@@ -204,6 +204,8 @@ func (c *Chat) finish(r *run, err error) {
 	a.Progress = nil
 	switch known := (*infer.Error)(nil); {
 	case a.State == Done:
+	case !r.stopped && c.service.ctx.Err() != nil && errors.Is(err, context.Canceled):
+		a.State = Interrupted
 	case r.stopped, errors.Is(err, context.Canceled):
 		a.State = Stopped
 	case errors.As(err, &known):

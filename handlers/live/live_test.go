@@ -353,7 +353,7 @@ func TestCloseKeepsTheTextAndRefusesMore(t *testing.T) {
 	c, a := start(t, s, engine, "go")
 	a.write("some ", "text")
 	s.Close()
-	if m := lastMessage(t, c); m.Text != "some text" || m.Answer.State != Stopped {
+	if m := lastMessage(t, c); m.Text != "some text" || m.Answer.State != Interrupted {
 		t.Errorf("after Close the answer is %q, %s", m.Text, m.Answer.State)
 	}
 	if err := c.Send(question("more")); !errors.Is(err, ErrClosed) {

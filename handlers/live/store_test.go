@@ -147,7 +147,7 @@ func TestAStopOfTheServerStoresWhatIsWritten(t *testing.T) {
 	for _, id := range ids {
 		c, err := s.Chat(id)
 		must(t, err)
-		if m := lastMessage(t, c); m.Text != "half an " || m.Answer.State != Stopped {
+		if m := lastMessage(t, c); m.Text != "half an " || m.Answer.State != Interrupted {
 			t.Errorf("the answer is %q, %s", m.Text, m.Answer.State)
 		}
 	}
