@@ -21,6 +21,7 @@ const system = $('#system')
 const scroller = $('#scroll')
 let engine = { context: 0 }
 let offline = false
+let unsent = false // the error that is shown is about the connection
 let temporary = document.body.dataset.chatTemporary === 'true'
 let turning = null // a version that was asked for and has not come
 let writeOn = false // an answer that is being saved shall be written on
@@ -61,6 +62,8 @@ const link = new Link(document.body.dataset.chat, {
       return
     }
     offline = false
+    if (unsent) $('#senderror').hidden = true
+    rail.changed() // an answer that ended meanwhile sent no word of it
     if (!again) {
       bar.hidden = true
       return
@@ -127,6 +130,7 @@ function refresh() {
   chat.el.hidden = empty
   chat.el.toggleAttribute('data-running', Boolean(running))
   $('#older').hidden = !chat.more
+  if (empty) $('#tobottom').hidden = true
   $('[data-stop]').hidden = !running
   $('[data-send]').hidden = Boolean(running)
   for (const el of $$('[data-chat-menu]')) el.hidden = !link.chat || temporary
@@ -180,8 +184,9 @@ function toEnd() {
   }
   following = true
   scroller.scrollTop = scroller.scrollHeight
+  reached = scroller.scrollTop
 }
-let width = 0, height = 0
+let width = 0, height = 0, reached = 0
 // resized reports a change of the column's size: what scrolls then is not the reader.
 function resized() {
   const is = width !== scroller.clientWidth || height !== scroller.clientHeight
@@ -194,7 +199,9 @@ scroller.addEventListener('scroll', () => {
     if (following) toEnd()
     return
   }
-  following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48
+  // Text may have come since the end was shown: only going up is the reader.
+  following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48 || (following && scroller.scrollTop >= reached)
+  reached = scroller.scrollTop
   $('#tobottom').hidden = (following && !chat.cut) || chat.empty
 }, { passive: true })
 $('#tobottom').addEventListener('click', toEnd)
@@ -225,6 +232,7 @@ function fail(error) {
   }
   showError($('#senderror'), error)
   $('#senderror').hidden = false
+  unsent = offline
 }
 
 // usable returns the settings, or leads to the field that is wrong.
