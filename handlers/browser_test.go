@@ -177,10 +177,12 @@ func (b *browser) open(path string) {
 	b.do(chromedp.Navigate(b.origin+path), chromedp.WaitReady("#message"))
 }
 
-// until waits for a condition in the page.
+// until waits for a condition in the page. One that throws is not true yet: what it
+// looks at may not be there.
 func (b *browser) until(condition string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); b.value("Boolean("+condition+")") != "true"; time.Sleep(20 * time.Millisecond) {
+	condition = "(() => { try { return Boolean(" + condition + ") } catch { return false } })()"
+	for deadline := time.Now().Add(15 * time.Second); b.value(condition) != "true"; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("waited in vain for %s\npage: %s\ntroubles: %q", condition, b.text("main"), b.seen())
 		}
@@ -770,11 +772,15 @@ func TestALongChatComesInPages(t *testing.T) {
 		return fmt.Sprintf("document.querySelector('.turn .prose')?.innerText === %q && [...document.querySelectorAll('.turn .prose')].at(-1).innerText === %q", first, last)
 	}
 	b.until(turns("message 351", "message 450"))
-	for _, want := range []struct{ first, last string }{
-		{"message 251", "message 450"}, {"message 151", "message 450"}, {"message 51", "message 350"}, {"message 1", "message 300"},
+	// The server wrote the newest turns into the page, so they are there before the
+	// connection is; until then a click brings nothing. A click and a scroll may bring
+	// a page each, so each step asks in one way only.
+	click, scroll := "document.querySelector('#older button').click()", "(document.querySelector('#scroll').scrollTop = 0)"
+	for _, step := range []struct{ ask, first, last string }{
+		{click, "message 251", "message 450"}, {click, "message 151", "message 450"},
+		{click, "message 51", "message 350"}, {scroll, "message 1", "message 300"},
 	} {
-		b.script(`document.querySelector('#scroll').scrollTop = 0; document.querySelector('#older button').click()`)
-		b.until(turns(want.first, want.last))
+		b.until(turns(step.first, step.last) + " || " + step.ask)
 	}
 	if got := b.value("document.querySelectorAll('.turn').length"); got != "300" {
 		t.Errorf("the document holds %s turns, want at most 300", got)
