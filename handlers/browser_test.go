@@ -862,7 +862,7 @@ func TestALostConnectionComesBackWithNothingMissing(t *testing.T) {
 	b.until(lastAnswer + " === 'Before.'")
 	line.cut(true)
 	b.until("!document.querySelector('#connbar').hidden")
-	if got := b.text("#connbar"); !strings.HasPrefix(got, "Connection lost. The answer goes on being written on the server.") {
+	if got := b.text("#connbar"); !strings.HasPrefix(got, "Connection lost. The server goes on writing the answer, if it still runs.") {
 		t.Errorf("the bar says %q", got)
 	}
 	answer.write("While ", "nobody ", "looked. ")

@@ -78,7 +78,7 @@ const link = new Link(document.body.dataset.chat, {
     offline = true
     const bar = $('#connbar')
     bar.classList.replace('ok', 'warn')
-    $('[data-connbar]').textContent = (chat.running ? 'Connection lost. The answer goes on being written on the server. ' : 'Connection lost. ') + `Trying again in ${seconds} s.`
+    $('[data-connbar]').textContent = (chat.running ? 'Connection lost. The server goes on writing the answer, if it still runs. ' : 'Connection lost. ') + `Trying again in ${seconds} s.`
     $('[data-reconnect]').hidden = false
     bar.hidden = false
   },
