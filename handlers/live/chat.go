@@ -67,13 +67,6 @@ type Question struct {
 // ID names the chat.
 func (c *Chat) ID() string { return c.id }
 
-// Title is what a person called the chat, else the beginning of its first question.
-func (c *Chat) Title() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.title
-}
-
 func title(text string) string {
 	const max = 80
 	text = strings.Join(strings.Fields(text), " ")
@@ -357,13 +350,6 @@ func (c *Chat) Older(before int64) (list []Message, more bool, err error) {
 		list = append(list, t.message())
 	}
 	return list, from > 0, nil
-}
-
-// Snapshot is the chat as it stands.
-func (c *Chat) Snapshot() *Snapshot {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.snapshot()
 }
 
 // Subscribe begins to read after event since. The snapshot is nil if everything

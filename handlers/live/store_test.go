@@ -47,7 +47,7 @@ func openStore(t testing.TB, path string) *store.Store {
 
 // view is what a page shows of a chat.
 func view(c *Chat) []Message {
-	list := c.Snapshot().Messages
+	list := snapshotOf(c).Messages
 	for i := range list {
 		list[i].At = list[i].At.UTC().Truncate(time.Millisecond)
 		if a := list[i].Answer; a != nil {
@@ -85,7 +85,7 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	a.write("second")
 	a.do(infer.Event{}, &infer.Error{Code: infer.CodeDevice, Message: "gone"})
 	settle(c)
-	answer := c.Snapshot().Messages[1].ID
+	answer := snapshotOf(c).Messages[1].ID
 	must(t, c.Rewrite(answer, "third, by hand"))
 	must(t, c.Send(q))
 	a = <-engine.asked
@@ -103,7 +103,7 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	if after := view(c); !reflect.DeepEqual(after, before) {
 		t.Errorf("after the restart the chat is\n%+v\nwant\n%+v", after, before)
 	}
-	if snapshot := c.Snapshot(); snapshot.Title != "A title" || snapshot.System != "Be brief." {
+	if snapshot := snapshotOf(c); snapshot.Title != "A title" || snapshot.System != "Be brief." {
 		t.Errorf("title %q, system prompt %q", snapshot.Title, snapshot.System)
 	}
 	must(t, c.Select(before[1].ID, 2))
@@ -203,7 +203,7 @@ func TestATemporaryChatNeverReachesTheStore(t *testing.T) {
 	settle(c)
 	id, err := s.Fork(c, 2)
 	must(t, err)
-	if fork, err := s.Chat(id); err != nil || !fork.Snapshot().Temporary || lastMessage(t, fork).Text != "another secret word" {
+	if fork, err := s.Chat(id); err != nil || !snapshotOf(fork).Temporary || lastMessage(t, fork).Text != "another secret word" {
 		t.Errorf("the fork of a temporary chat: %v", err)
 	}
 	found, err := kept.Search(context.Background(), owner, store.Query{Text: "secret"})
@@ -523,4 +523,11 @@ func TestWhatOtherProgramsStored(t *testing.T) {
 	if m.Answer.State != Interrupted || m.Answer.Settings.Seed != 9 || m.Answer.Settings.TopK != DefaultSettings().TopK {
 		t.Errorf("an answer that nobody runs, without settings, is %+v", m.Answer)
 	}
+}
+
+// snapshotOf is the chat as it stands.
+func snapshotOf(c *Chat) *Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.snapshot()
 }
