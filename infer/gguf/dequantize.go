@@ -7,11 +7,11 @@ import (
 )
 
 // Dequantize writes the values of the elements in src, whole blocks of type t, to dst.
-// It knows F32, F16, BF16, Q8_0 and Q4_0.
+// It knows F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K.
 func Dequantize(t Type, src []byte, dst []float32) error {
 	decode, ok := decoders[t]
 	if !ok {
-		return fmt.Errorf("cannot compute with weights of type %s, only with F32, F16, BF16, Q8_0 and Q4_0", t)
+		return fmt.Errorf("cannot compute with weights of type %s, only with F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K", t)
 	}
 	elements, bytes := t.Block()
 	if len(dst)%int(elements) != 0 || len(src) != t.RowBytes(len(dst)) {
@@ -27,6 +27,9 @@ var decoders = map[Type]func(src []byte, dst []float32){
 	BF16: decodeBF16,
 	Q8_0: decodeQ8_0,
 	Q4_0: decodeQ4_0,
+	Q4_K: decodeQ4_K,
+	Q5_K: decodeQ5_K,
+	Q6_K: decodeQ6_K,
 }
 
 func decodeF32(src []byte, dst []float32) {
@@ -66,6 +69,71 @@ func decodeQ4_0(src []byte, dst []float32) {
 		for i, q := range src[2:18] {
 			dst[i] = float32(int(q&0xf)-8) * d
 			dst[i+16] = float32(int(q>>4)-8) * d
+		}
+	}
+}
+
+// decodeQ4_K: a block is a half-precision scale d, a half-precision scale m of the
+// offsets, eight pairs of six bits (see kScales) and 256 four-bit q: the values of
+// part i are q·(d·scale) - m·offset. Each 32 bytes of q hold two parts, the first in
+// their low halves.
+func decodeQ4_K(src []byte, dst []float32) {
+	for ; len(dst) > 0; src, dst = src[144:], dst[256:] {
+		scale, offset := kScales(src)
+		for i, q := range src[16:144] {
+			part, at := i/32*2, i/32*64+i%32
+			dst[at] = float32(float32(q&0xf)*scale[part]) - offset[part]
+			dst[at+32] = float32(float32(q>>4)*scale[part+1]) - offset[part+1]
+		}
+	}
+}
+
+// decodeQ5_K: like Q4_K, with 32 bytes before the four-bit q that hold the fifth bits:
+// bit i of byte k belongs to value k of part i.
+func decodeQ5_K(src []byte, dst []float32) {
+	for ; len(dst) > 0; src, dst = src[176:], dst[256:] {
+		scale, offset := kScales(src)
+		high := src[16:48]
+		for i, q := range src[48:176] {
+			part, at := i/32*2, i/32*64+i%32
+			fifth := high[i%32] >> part
+			dst[at] = float32(float32(q&0xf|fifth&1<<4)*scale[part]) - offset[part]
+			dst[at+32] = float32(float32(q>>4|fifth>>1&1<<4)*scale[part+1]) - offset[part+1]
+		}
+	}
+}
+
+// kScales returns the scales and offsets of the eight parts of a Q4_K or Q5_K block.
+// Of 12 bytes the first four hold in their low six bits the scales of parts 0-3, the next
+// four their offsets; the last four the low four bits of scale and offset of parts
+// 4-7, whose upper two bits are the top bits of the first eight bytes.
+func kScales(block []byte) (scale, offset [8]float32) {
+	d, m := F16ToF32(binary.LittleEndian.Uint16(block)), F16ToF32(binary.LittleEndian.Uint16(block[2:]))
+	packed := block[4:16]
+	for i := range 4 {
+		scale[i] = d * float32(packed[i]&63)
+		offset[i] = m * float32(packed[i+4]&63)
+		scale[i+4] = d * float32(packed[i+8]&0xf|packed[i]>>6<<4)
+		offset[i+4] = m * float32(packed[i+8]>>4|packed[i+4]>>6<<4)
+	}
+	return scale, offset
+}
+
+// decodeQ6_K: a block is 128 bytes with the low four bits of 256 q, 64 bytes with
+// their upper two, 16 int8 scales and a half-precision scale d; the values are
+// (q-32)·(d·scale), with a scale for every 16. Each half of a block is four runs of 32
+// values: the low bits of runs 0 and 2 share 32 bytes, as do those of 1 and 3, and the
+// upper bits of all four share 32 bytes.
+func decodeQ6_K(src []byte, dst []float32) {
+	for ; len(dst) > 0; src, dst = src[210:], dst[256:] {
+		d := F16ToF32(binary.LittleEndian.Uint16(src[208:]))
+		for half := range 2 {
+			low, high, scales := src[64*half:], src[128+32*half:], src[192+8*half:]
+			for i := range 128 {
+				run, k := i/32, i%32
+				q := low[run%2*32+k]>>(run/2*4)&0xf | high[k]>>(2*run)&3<<4
+				dst[128*half+i] = d * float32(int8(scales[i/16])) * float32(int(q)-32)
+			}
 		}
 	}
 }

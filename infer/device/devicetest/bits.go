@@ -34,12 +34,23 @@ func (s Suite) sameBits(t *testing.T) {
 }
 
 const (
-	netVocab, netDim, netFFN = 67, 96, 160
-	netHeads, netKVHeads     = 6, 2
-	netHeadDim               = netDim / netHeads
-	netBlocks                = 24
-	netMaxRows               = 512
+	netVocab   = 67
+	netBlocks  = 24
+	netMaxRows = 512
 )
+
+// netShape is the shape of a net whose weights' rows are whole blocks.
+type netShape struct {
+	dim, ffn                int
+	heads, kvHeads, headDim int
+}
+
+func shapeFor(typ gguf.Type) netShape {
+	if elements, _ := typ.Block(); elements == 256 {
+		return netShape{dim: 256, ffn: 512, heads: 8, kvHeads: 2, headDim: 32}
+	}
+	return netShape{dim: 96, ffn: 160, heads: 6, kvHeads: 2, headDim: 16}
+}
 
 // netLengths are the lengths of the test sequences.
 var netLengths = []int{97, 33, 70}
@@ -47,6 +58,7 @@ var netLengths = []int{97, 33, 70}
 // net is a transformer of two layers with random weights.
 type net struct {
 	*rig
+	netShape
 	kv       device.KV
 	weights  map[string]device.Tensor
 	buffers  map[string]device.Tensor
@@ -54,31 +66,31 @@ type net struct {
 }
 
 func newNet(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
-	n := &net{rig: newRig(t, dev, netMaxRows), weights: map[string]device.Tensor{}, buffers: map[string]device.Tensor{}, programs: map[int]device.Executable{}}
+	n := &net{rig: newRig(t, dev, netMaxRows), netShape: shapeFor(typ), weights: map[string]device.Tensor{}, buffers: map[string]device.Tensor{}, programs: map[int]device.Executable{}}
 	rng := rand.New(rand.NewPCG(3, 4))
 	upload := func(name string, typ gguf.Type, rows, cols int) {
 		n.weights[name] = n.upload(typ, rows, cols, RandomWeight(rng, typ, rows, cols, 1/math.Sqrt(float64(cols))))
 	}
-	upload("embd", typ, netVocab, netDim)
+	upload("embd", typ, netVocab, n.dim)
 	for l := range 2 {
 		for _, w := range []struct {
 			name       string
 			rows, cols int
 		}{
-			{"q", netDim, netDim}, {"k", netKVHeads * netHeadDim, netDim}, {"v", netKVHeads * netHeadDim, netDim}, {"o", netDim, netDim},
-			{"gate", netFFN, netDim}, {"up", netFFN, netDim}, {"down", netDim, netFFN},
+			{"q", n.dim, n.dim}, {"k", n.kvHeads * n.headDim, n.dim}, {"v", n.kvHeads * n.headDim, n.dim}, {"o", n.dim, n.dim},
+			{"gate", n.ffn, n.dim}, {"up", n.ffn, n.dim}, {"down", n.dim, n.ffn},
 		} {
 			upload(fmt.Sprint(w.name, l), typ, w.rows, w.cols)
 		}
-		upload(fmt.Sprint("norm", l), gguf.F32, 1, netDim)
+		upload(fmt.Sprint("norm", l), gguf.F32, 1, n.dim)
 	}
 	for name, cols := range map[string]int{
-		"x": netDim, "norm": netDim, "q": netDim, "k": netKVHeads * netHeadDim, "v": netKVHeads * netHeadDim, "att": netDim,
-		"o": netDim, "gate": netFFN, "up": netFFN, "last": netDim, "logits": netVocab,
+		"x": n.dim, "norm": n.dim, "q": n.dim, "k": n.kvHeads * n.headDim, "v": n.kvHeads * n.headDim, "att": n.dim,
+		"o": n.dim, "gate": n.ffn, "up": n.ffn, "last": n.dim, "logits": netVocab,
 	} {
 		n.buffers[name] = n.alloc(cols)
 	}
-	n.kv = n.rig.kv(device.KVLayout{Type: cache, Blocks: netBlocks, Layers: 2, KVHeads: netKVHeads, HeadDim: netHeadDim})
+	n.kv = n.rig.kv(device.KVLayout{Type: cache, Blocks: netBlocks, Layers: 2, KVHeads: n.kvHeads, HeadDim: n.headDim})
 	return n
 }
 
@@ -94,7 +106,7 @@ func (n *net) program(rows int) device.Executable {
 		return x
 	}
 	p, b := device.NewProgram(bucket, bucket), n.buffers
-	rope := device.RoPE{HeadDim: netHeadDim, Dims: netHeadDim, Base: 1e4, Scale: 1}
+	rope := device.RoPE{HeadDim: n.headDim, Dims: n.headDim, Base: 1e4, Scale: 1}
 	p.Embed(b["x"], n.weights["embd"])
 	for l := range 2 {
 		w := func(name string) device.Tensor { return n.weights[fmt.Sprint(name, l)] }
@@ -105,7 +117,7 @@ func (n *net) program(rows int) device.Executable {
 		p.RoPE(b["q"], rope)
 		p.RoPE(b["k"], rope)
 		p.StoreKV(n.kv, l, b["k"], b["v"])
-		p.Attention(b["att"], b["q"], n.kv, l, device.Attention{Heads: netHeads, Scale: 0.25})
+		p.Attention(b["att"], b["q"], n.kv, l, device.Attention{Heads: n.heads, Scale: 0.25})
 		p.MatMul(b["o"], w("o"), b["att"])
 		p.Add(b["x"], b["o"])
 		p.RMSNorm(b["norm"], b["x"], w("norm"), 1e-5)

@@ -3,6 +3,7 @@ package devicetest
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"m40-llm/infer/device"
@@ -102,7 +103,7 @@ func largest(x []float32) (m float64) {
 
 func (s Suite) embed(t *testing.T) {
 	for _, typ := range s.Types {
-		for _, cols := range []int{32, 96, 512} {
+		for _, cols := range widths(typ, 32, 96, 512) {
 			s.compare(t, fmt.Sprintf("of %d %s values", cols, typ), 1e-7, func(r *rig) device.Tensor {
 				x := r.alloc(cols)
 				r.p.Embed(x, r.weight(typ, 40, cols))
@@ -114,12 +115,7 @@ func (s Suite) embed(t *testing.T) {
 
 func (s Suite) matMul(t *testing.T) {
 	for _, typ := range s.Types {
-		elements, _ := typ.Block()
-		widths := []int{32, 64, 96, 288, 1056}
-		if elements == 1 {
-			widths = append(widths, 1, 7, 33, 255)
-		}
-		for _, cols := range widths {
+		for _, cols := range widths(typ, 1, 7, 32, 33, 64, 96, 255, 256, 288, 512, 1056, 1280) {
 			for _, outs := range []int{1, 2, 3, 5, 17, 64} {
 				t.Run(fmt.Sprintf("%s (%d, %d)", typ, outs, cols), func(t *testing.T) {
 					for _, rows := range rowCounts {
@@ -130,6 +126,12 @@ func (s Suite) matMul(t *testing.T) {
 			}
 		}
 	}
+}
+
+// widths returns those of candidates that are whole blocks of typ.
+func widths(typ gguf.Type, candidates ...int) []int {
+	elements, _ := typ.Block()
+	return slices.DeleteFunc(candidates, func(n int) bool { return n%int(elements) != 0 })
 }
 
 // product compares one product. The activations of an exact one are small whole
