@@ -1,0 +1,112 @@
+// Package cudakern binds the CUDA driver and holds the kernels. It knows no model.
+//
+// The driver is libcuda.so.1, opened at run time: neither building nor running needs
+// the CUDA toolkit. [Load] finds it, [Driver.Open] makes a [Context] on one device, and
+// everything else belongs to that context. The driver keeps the current context per OS
+// thread, so one locked OS thread makes all calls from Open to [Context.Close].
+//
+// Each kernel family is a pair of files: the .cu holds formula and mapping, the .go its
+// launcher.
+package cudakern
+
+/*
+#cgo CFLAGS: -std=c11 -O2
+#cgo linux LDFLAGS: -ldl
+#include <stdlib.h>
+#include "driver.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+)
+
+// Ptr is an address in device memory; 0 is none.
+type Ptr uint64
+
+// Driver is a loaded and initialised CUDA driver.
+type Driver struct {
+	calls   *C.struct_driver
+	version int
+}
+
+// Load opens the CUDA driver at path. An empty path means $M40_LLM_LIBCUDA, or else the
+// system's libcuda.so.1. The error says what is missing. A driver stays loaded as long
+// as the process lives: NVIDIA's cannot be unloaded safely.
+func Load(path string) (*Driver, error) {
+	if path == "" {
+		path = os.Getenv("M40_LLM_LIBCUDA")
+	}
+	if path == "" {
+		path = "libcuda.so.1"
+	}
+	// A kernel that is loaded at its first launch can wait for the kernels that run.
+	if err := os.Setenv("CUDA_MODULE_LOADING", "EAGER"); err != nil {
+		return nil, err
+	}
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	var why [512]C.char
+	calls := C.driver_open(name, &why[0], C.size_t(len(why)))
+	if calls == nil {
+		return nil, fmt.Errorf("there is no usable CUDA driver: %s", C.GoString(&why[0]))
+	}
+	d := &Driver{calls: calls}
+	if err := d.check("cuInit", C.call_cuInit(calls, 0)); err != nil {
+		return nil, fmt.Errorf("the CUDA driver cannot be used: %w", err)
+	}
+	var version C.int
+	if err := d.check("cuDriverGetVersion", C.call_cuDriverGetVersion(calls, &version)); err != nil {
+		return nil, fmt.Errorf("the CUDA driver cannot be used: %w", err)
+	}
+	d.version = int(version)
+	return d, nil
+}
+
+// Version returns the newest CUDA version that the driver supports, as
+// 1000·major + 10·minor.
+func (d *Driver) Version() int { return d.version }
+
+// Error is a call of the driver that failed.
+type Error struct {
+	Call string // cuMemAlloc_v2
+	Code int    // 2
+	Name string // CUDA_ERROR_OUT_OF_MEMORY
+	Text string // out of memory
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s failed: %s (%s, %d)", e.Call, e.Text, e.Name, e.Code)
+}
+
+// Codes of errors that a caller may want to tell from others.
+const (
+	CodeOutOfMemory = 2
+	CodeNoDevice    = 100
+)
+
+// IsOutOfMemory reports whether err says that the device has too little free memory.
+func IsOutOfMemory(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == CodeOutOfMemory
+}
+
+// check turns the result of a call into an error.
+func (d *Driver) check(call string, code C.CUresult) error {
+	if code == 0 {
+		return nil
+	}
+	e := &Error{Call: call, Code: int(code), Name: "unknown", Text: "an error that the driver has no text for"}
+	var text *C.char
+	if C.call_cuGetErrorName(d.calls, code, &text) == 0 && text != nil {
+		e.Name = C.GoString(text)
+	}
+	text = nil
+	if C.call_cuGetErrorString(d.calls, code, &text) == 0 && text != nil {
+		e.Text = C.GoString(text)
+	}
+	return e
+}

@@ -1,0 +1,98 @@
+// The part of the CUDA driver's C interface that this package calls, declared here so
+// that building needs no CUDA toolkit. Names, types and numbers are those of NVIDIA's
+// public interface, where a name with _v2 is what programs call without it.
+
+#ifndef CUDAKERN_DRIVER_H
+#define CUDAKERN_DRIVER_H
+
+#include <stddef.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
+
+// DRIVER_CALLS(X) names every call as X(name, (parameters), (arguments)).
+#define DRIVER_CALLS(X) \
+	X(cuInit, (unsigned flags), (flags)) \
+	X(cuDriverGetVersion, (int *version), (version)) \
+	X(cuGetErrorName, (CUresult code, const char **name), (code, name)) \
+	X(cuGetErrorString, (CUresult code, const char **text), (code, text)) \
+	X(cuDeviceGetCount, (int *count), (count)) \
+	X(cuDeviceGet, (CUdevice *device, int ordinal), (device, ordinal)) \
+	X(cuDeviceGetName, (char *name, int bytes, CUdevice device), (name, bytes, device)) \
+	X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device), (value, attribute, device)) \
+	X(cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device), (bytes, device)) \
+	X(cuCtxCreate_v2, (CUcontext *context, unsigned flags, CUdevice device), (context, flags, device)) \
+	X(cuCtxDestroy_v2, (CUcontext context), (context)) \
+	X(cuMemGetInfo_v2, (size_t *free, size_t *total), (free, total)) \
+	X(cuMemAlloc_v2, (CUdeviceptr *p, size_t bytes), (p, bytes)) \
+	X(cuMemFree_v2, (CUdeviceptr p), (p)) \
+	X(cuMemHostAlloc, (void **p, size_t bytes, unsigned flags), (p, bytes, flags)) \
+	X(cuMemFreeHost, (void *p), (p)) \
+	X(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) \
+	X(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) \
+	X(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) \
+	X(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t bytes, CUstream stream), (dst, value, bytes, stream)) \
+	X(cuStreamCreateWithPriority, (CUstream *stream, unsigned flags, int priority), (stream, flags, priority)) \
+	X(cuStreamDestroy_v2, (CUstream stream), (stream)) \
+	X(cuStreamSynchronize, (CUstream stream), (stream)) \
+	X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags)) \
+	X(cuStreamBeginCapture_v2, (CUstream stream, int mode), (stream, mode)) \
+	X(cuStreamEndCapture, (CUstream stream, CUgraph *graph), (stream, graph)) \
+	X(cuEventCreate, (CUevent *event, unsigned flags), (event, flags)) \
+	X(cuEventDestroy_v2, (CUevent event), (event)) \
+	X(cuEventRecord, (CUevent event, CUstream stream), (event, stream)) \
+	X(cuEventSynchronize, (CUevent event), (event)) \
+	X(cuEventElapsedTime, (float *milliseconds, CUevent from, CUevent to), (milliseconds, from, to)) \
+	X(cuModuleLoadDataEx, (CUmodule *module, const void *image, unsigned n, int *options, void **values), (module, image, n, options, values)) \
+	X(cuModuleUnload, (CUmodule module), (module)) \
+	X(cuModuleGetFunction, (CUfunction *function, CUmodule module, const char *name), (function, module, name)) \
+	X(cuFuncGetAttribute, (int *value, int attribute, CUfunction function), (value, attribute, function)) \
+	X(cuFuncSetAttribute, (CUfunction function, int attribute, int value), (function, attribute, value)) \
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, CUfunction function, int threads, size_t shared), (blocks, function, threads, shared)) \
+	X(cuLaunchKernel, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+		unsigned shared, CUstream stream, void **params, void **extra), \
+		(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)) \
+	X(cuGraphInstantiateWithFlags, (CUgraphExec *exec, CUgraph graph, unsigned long long flags), (exec, graph, flags)) \
+	X(cuGraphLaunch, (CUgraphExec exec, CUstream stream), (exec, stream)) \
+	X(cuGraphDestroy, (CUgraph graph), (graph)) \
+	X(cuGraphExecDestroy, (CUgraphExec exec), (exec))
+
+#define UNPACK(...) __VA_ARGS__
+
+// struct driver holds the addresses of all calls in one loaded library.
+struct driver {
+	void *library;
+#define FIELD(name, params, args) CUresult (*name) params;
+	DRIVER_CALLS(FIELD)
+#undef FIELD
+};
+
+// driver_open loads the library at path. It returns NULL and writes why to why if that
+// fails or if a call is missing.
+struct driver *driver_open(const char *path, char *why, size_t bytes);
+
+// call_NAME calls NAME of the library d.
+#define DECLARE(name, params, args) CUresult call_##name(const struct driver *d, UNPACK params);
+DRIVER_CALLS(DECLARE)
+#undef DECLARE
+
+enum { MOST_PARAMS = 32 };
+
+// launch calls cuLaunchKernel with n parameters; parameter i lies offsets[i] bytes into
+// values.
+CUresult launch(const struct driver *d, CUfunction function, const unsigned grid[3], const unsigned block[3],
+	unsigned shared, CUstream stream, const void *values, const int *offsets, int n);
+
+// load_module calls cuModuleLoadDataEx and leaves what the driver's compiler had to say
+// in log.
+CUresult load_module(const struct driver *d, CUmodule *module, const void *image, char *log, size_t bytes);
+
+#endif

@@ -1,0 +1,174 @@
+package cudakern
+
+/*
+#include <stdlib.h>
+#include "driver.h"
+*/
+import "C"
+
+import (
+	"embed"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"unsafe"
+)
+
+// modules holds the compiled kernels.
+//
+//go:embed fatbin
+var modules embed.FS
+
+// Module is compiled code on the device.
+type Module struct {
+	driver *Driver
+	module C.CUmodule
+}
+
+// LoadModule loads a fatbin, cubin or PTX. Where only its PTX suits the device, the
+// driver compiles that, which takes seconds, unless it finds the result in its cache.
+func (c *Context) LoadModule(image []byte) (*Module, error) {
+	// PTX is text that the driver reads up to a zero byte.
+	text := C.CBytes(append(image[:len(image):len(image)], 0))
+	defer C.free(text)
+	m := &Module{driver: c.driver}
+	var log [4096]C.char
+	err := c.driver.check("cuModuleLoadDataEx", C.load_module(c.driver.calls, &m.module, text, &log[0], C.size_t(len(log))))
+	if said := strings.TrimSpace(C.GoString(&log[0])); err != nil && said != "" {
+		err = fmt.Errorf("%w: %s", err, said)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Family returns the embedded module called name. It is loaded once and kept as long as
+// the context.
+func (c *Context) Family(name string) (*Module, error) {
+	if m := c.families[name]; m != nil {
+		return m, nil
+	}
+	image, err := modules.ReadFile("fatbin/" + name + ".fatbin")
+	if err != nil {
+		return nil, fmt.Errorf("this program was built without the kernels %q; make kernels compiles them", name)
+	}
+	m, err := c.LoadModule(image)
+	if err != nil {
+		return nil, fmt.Errorf("the kernels %q cannot be loaded: %w", name, err)
+	}
+	c.families[name] = m
+	return m, nil
+}
+
+// Close unloads the module.
+func (m *Module) Close() error {
+	return m.driver.check("cuModuleUnload", C.call_cuModuleUnload(m.driver.calls, m.module))
+}
+
+// Function is a kernel.
+type Function struct {
+	driver   *Driver
+	name     string
+	function C.CUfunction
+}
+
+// Function returns the kernel called name.
+func (m *Module) Function(name string) (*Function, error) {
+	f := &Function{driver: m.driver, name: name}
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	if err := m.driver.check("cuModuleGetFunction", C.call_cuModuleGetFunction(m.driver.calls, &f.function, m.module, text)); err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", name, err)
+	}
+	return f, nil
+}
+
+// Dim3 is an extent in up to three dimensions.
+type Dim3 struct{ X, Y, Z int }
+
+// Launch puts a kernel at the end of the stream: grid blocks of block threads, with
+// shared bytes of dynamic shared memory. Zero extents count as 1. args are the kernel's
+// parameters in their order, of the types Ptr, int32, uint32, float32, int64 and uint64.
+func (f *Function) Launch(s *Stream, grid, block Dim3, shared int, args ...any) error {
+	var values [8 * C.MOST_PARAMS]byte
+	var offsets [C.MOST_PARAMS]C.int
+	if len(args) > len(offsets) {
+		return fmt.Errorf("kernel %s: %d parameters, at most %d can be passed", f.name, len(args), len(offsets))
+	}
+	for i, arg := range args {
+		at := values[8*i:]
+		offsets[i] = C.int(8 * i)
+		switch v := arg.(type) {
+		case Ptr:
+			binary.NativeEndian.PutUint64(at, uint64(v))
+		case int32:
+			binary.NativeEndian.PutUint32(at, uint32(v))
+		case uint32:
+			binary.NativeEndian.PutUint32(at, v)
+		case float32:
+			binary.NativeEndian.PutUint32(at, math.Float32bits(v))
+		case int64:
+			binary.NativeEndian.PutUint64(at, uint64(v))
+		case uint64:
+			binary.NativeEndian.PutUint64(at, v)
+		default:
+			return fmt.Errorf("kernel %s: parameter %d is a %T, which cannot be passed", f.name, i, arg)
+		}
+	}
+	g, b := grid.extent(), block.extent()
+	code := C.launch(f.driver.calls, f.function, &g[0], &b[0], C.uint(shared), s.stream, unsafe.Pointer(&values[0]), &offsets[0], C.int(len(args)))
+	runtime.KeepAlive(&values)
+	if err := f.driver.check("cuLaunchKernel", code); err != nil {
+		return fmt.Errorf("kernel %s: %w", f.name, err)
+	}
+	return nil
+}
+
+func (d Dim3) extent() [3]C.uint {
+	return [3]C.uint{C.uint(max(d.X, 1)), C.uint(max(d.Y, 1)), C.uint(max(d.Z, 1))}
+}
+
+// Attributes say what a kernel takes.
+type Attributes struct {
+	MaxThreads int // of a block
+	Shared     int // bytes of static shared memory of a block
+	Local      int // bytes of local memory of a thread: spills and arrays
+	Registers  int // of a thread
+}
+
+// Attributes returns what the kernel takes as it was compiled for the device.
+func (f *Function) Attributes() (Attributes, error) {
+	var a Attributes
+	for number, value := range map[C.int]*int{0: &a.MaxThreads, 1: &a.Shared, 3: &a.Local, 4: &a.Registers} {
+		var v C.int
+		if err := f.driver.check("cuFuncGetAttribute", C.call_cuFuncGetAttribute(f.driver.calls, &v, number, f.function)); err != nil {
+			return Attributes{}, fmt.Errorf("kernel %s: %w", f.name, err)
+		}
+		*value = int(v)
+	}
+	return a, nil
+}
+
+// SetMaxShared lets launches ask for up to bytes of dynamic shared memory. More than 48 KB
+// must be announced so; a multiprocessor of the Tesla M40 gives a block no more than that.
+func (f *Function) SetMaxShared(bytes int) error {
+	const maxDynamicShared = 8
+	if err := f.driver.check("cuFuncSetAttribute", C.call_cuFuncSetAttribute(f.driver.calls, f.function, maxDynamicShared, C.int(bytes))); err != nil {
+		return fmt.Errorf("kernel %s: %w", f.name, err)
+	}
+	return nil
+}
+
+// Occupancy returns how many blocks of threads threads and shared bytes of dynamic shared
+// memory fit on one multiprocessor.
+func (f *Function) Occupancy(threads, shared int) (int, error) {
+	var blocks C.int
+	if err := f.driver.check("cuOccupancyMaxActiveBlocksPerMultiprocessor",
+		C.call_cuOccupancyMaxActiveBlocksPerMultiprocessor(f.driver.calls, &blocks, f.function, C.int(threads), C.size_t(shared))); err != nil {
+		return 0, fmt.Errorf("kernel %s: %w", f.name, err)
+	}
+	return int(blocks), nil
+}

@@ -1,0 +1,124 @@
+package cudakern
+
+// #include "driver.h"
+import "C"
+
+import (
+	"runtime"
+	"time"
+	"unsafe"
+)
+
+// Priority orders streams: the device prefers the work of a higher one.
+type Priority int
+
+const (
+	PriorityLow  Priority = iota // prefill
+	PriorityHigh                 // decode
+)
+
+// Stream is a queue of work that the device does in order.
+type Stream struct {
+	driver *Driver
+	stream C.CUstream
+}
+
+// NewStream makes a stream that waits for no other.
+func (c *Context) NewStream(priority Priority) (*Stream, error) {
+	const nonBlocking = 1
+	s := &Stream{driver: c.driver}
+	// The driver counts down: -1 is more urgent than 0, which every device has.
+	if err := c.driver.check("cuStreamCreateWithPriority", C.call_cuStreamCreateWithPriority(c.driver.calls, &s.stream, nonBlocking, -C.int(priority))); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close lets the stream's work end and frees it then.
+func (s *Stream) Close() error {
+	return s.driver.check("cuStreamDestroy_v2", C.call_cuStreamDestroy_v2(s.driver.calls, s.stream))
+}
+
+// Sync waits for all work of the stream. It returns the first error of that work too.
+func (s *Stream) Sync() error {
+	return s.driver.check("cuStreamSynchronize", C.call_cuStreamSynchronize(s.driver.calls, s.stream))
+}
+
+// Upload copies src to the device. src that is not of a Host has been read on return;
+// memory of a Host must stay unchanged until the stream has come to here.
+func (s *Stream) Upload(dst Ptr, src []byte) error {
+	if len(src) == 0 {
+		return nil
+	}
+	start := unsafe.Pointer(unsafe.SliceData(src))
+	var pin runtime.Pinner
+	pin.Pin(start)
+	defer pin.Unpin()
+	return s.driver.check("cuMemcpyHtoDAsync_v2", C.call_cuMemcpyHtoDAsync_v2(s.driver.calls, C.CUdeviceptr(dst), start, C.size_t(len(src)), s.stream))
+}
+
+// Download copies from the device to dst. dst that is not of a Host is filled on return;
+// memory of a Host once the stream has come to here.
+func (s *Stream) Download(dst []byte, src Ptr) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	start := unsafe.Pointer(unsafe.SliceData(dst))
+	var pin runtime.Pinner
+	pin.Pin(start)
+	defer pin.Unpin()
+	return s.driver.check("cuMemcpyDtoHAsync_v2", C.call_cuMemcpyDtoHAsync_v2(s.driver.calls, start, C.CUdeviceptr(src), C.size_t(len(dst)), s.stream))
+}
+
+// Copy copies n bytes of device memory, which must not overlap.
+func (s *Stream) Copy(dst, src Ptr, n int64) error {
+	return s.driver.check("cuMemcpyDtoDAsync_v2", C.call_cuMemcpyDtoDAsync_v2(s.driver.calls, C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n), s.stream))
+}
+
+// Fill sets n bytes of device memory.
+func (s *Stream) Fill(dst Ptr, value byte, n int64) error {
+	return s.driver.check("cuMemsetD8Async", C.call_cuMemsetD8Async(s.driver.calls, C.CUdeviceptr(dst), C.uchar(value), C.size_t(n), s.stream))
+}
+
+// Event is a place in a stream that others can wait for, with the time it was passed.
+type Event struct {
+	driver *Driver
+	event  C.CUevent
+}
+
+// NewEvent makes an event that no stream has passed yet.
+func (c *Context) NewEvent() (*Event, error) {
+	e := &Event{driver: c.driver}
+	if err := c.driver.check("cuEventCreate", C.call_cuEventCreate(c.driver.calls, &e.event, 0)); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close frees the event.
+func (e *Event) Close() error {
+	return e.driver.check("cuEventDestroy_v2", C.call_cuEventDestroy_v2(e.driver.calls, e.event))
+}
+
+// Sync waits until the stream has passed the event.
+func (e *Event) Sync() error {
+	return e.driver.check("cuEventSynchronize", C.call_cuEventSynchronize(e.driver.calls, e.event))
+}
+
+// Since returns the device's time from an earlier event to this one. Both must have been
+// passed.
+func (e *Event) Since(earlier *Event) (time.Duration, error) {
+	var ms C.float
+	err := e.driver.check("cuEventElapsedTime", C.call_cuEventElapsedTime(e.driver.calls, &ms, earlier.event, e.event))
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
+}
+
+// Record puts e at the end of the stream.
+func (s *Stream) Record(e *Event) error {
+	return s.driver.check("cuEventRecord", C.call_cuEventRecord(s.driver.calls, e.event, s.stream))
+}
+
+// Wait makes the stream's further work wait for e.
+func (s *Stream) Wait(e *Event) error {
+	return s.driver.check("cuStreamWaitEvent", C.call_cuStreamWaitEvent(s.driver.calls, s.stream, e.event, 0))
+}
