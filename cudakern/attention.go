@@ -1,0 +1,121 @@
+package cudakern
+
+import (
+	"fmt"
+	"math"
+)
+
+// Attention is causal grouped-query attention over a paged cache.
+type Attention struct {
+	attend, prefill *Function
+	merge           *Function
+
+	heads, kvHeads, dim int
+	queries             int // most query vectors of a block: that of attend
+	perRow              int // query heads that share a block
+	sms                 int
+}
+
+const (
+	unitPositions    = 128 // positions that are attended to as one: attention.cu
+	attentionThreads = 128 // one for each of them
+	splitRows        = 8   // up to so many rows, units of a row are spread over blocks
+	shareRows        = 64  // from so many rows on, neighbouring rows share a block
+	prefillQueries   = 16  // query vectors of such a block
+	wideDim          = 128 // above it a thread has registers for 8 query vectors only
+)
+
+// NewAttention loads the kernels for caches of float16 (half) or float32, heads query
+// heads over kvHeads of dim elements: any up to 32, even up to 64, a multiple of 4 up to
+// 128 or of 8 up to 256.
+func NewAttention(c *Context, half bool, heads, kvHeads, dim int) (*Attention, error) {
+	width := 1 // elements of a value that one lane holds
+	for width < 8 && dim > 32*width {
+		width *= 2
+	}
+	switch {
+	case dim < 1 || dim > 32*width || dim%width != 0:
+		return nil, fmt.Errorf("there is no attention kernel for heads of %d elements", dim)
+	case kvHeads < 1 || heads < 1 || heads%kvHeads != 0:
+		return nil, fmt.Errorf("%d query heads cannot share %d heads of keys and values", heads, kvHeads)
+	}
+	a := &Attention{heads: heads, kvHeads: kvHeads, dim: dim, queries: 1, sms: c.Properties().SMs}
+	a.perRow = min(heads/kvHeads, 8)
+	for a.queries < a.perRow {
+		a.queries *= 2
+	}
+	module := "attention_" + element(half)
+	load := func(queries int) (*Function, error) {
+		return c.kernel(module, fmt.Sprintf("%s_d%d_n%d", module, 32*width, queries))
+	}
+	var err error
+	if a.attend, err = load(a.queries); err != nil {
+		return nil, err
+	}
+	if a.prefill, err = load(a.prefillQueries()); err != nil {
+		return nil, err
+	}
+	a.merge, err = c.kernel(module, module+"_merge")
+	return a, err
+}
+
+func (a *Attention) prefillQueries() int {
+	if a.dim > wideDim {
+		return 8
+	}
+	return prefillQueries
+}
+
+// Workspace returns the bytes of device memory that Enqueue needs for a row bucket where
+// a sequence has up to blocks KV blocks.
+func (a *Attention) Workspace(capacity, blocks int) int64 {
+	if capacity > splitRows {
+		return 0
+	}
+	return int64(capacity) * int64(a.heads) * int64(units(blocks)) * int64(a.dim+2) * 4
+}
+
+// units returns the number of units in blocks KV blocks.
+func units(blocks int) int { return blocksFor(blocks*blockPositions, unitPositions) }
+
+// Enqueue computes dst = softmax(q·kᵀ·scale)·v over layer layer of the cache, for every
+// row and head over the positions of the row's sequence that the row sees: its own and
+// those before, the last window of them unless window is 0. dst and q are rows of
+// (heads, dim) float32 and differ. workspace is memory of Workspace(capacity,
+// step.Stride) bytes that nothing else uses meanwhile.
+func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale float32, window int, step Step, capacity int, workspace Ptr) error {
+	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
+		return err
+	}
+	if cache.KVHeads != a.kvHeads || cache.HeadDim != a.dim {
+		return fmt.Errorf("Attention for %d heads of %d cannot read a cache of %d heads of %d", a.kvHeads, a.dim, cache.KVHeads, cache.HeadDim)
+	}
+	if window <= 0 {
+		window = math.MaxInt32
+	}
+	attend, queries, rows := a.attend, a.queries, 1
+	if capacity >= shareRows {
+		attend, queries = a.prefill, a.prefillQueries()
+		rows = queries / a.perRow
+	}
+	groups := a.kvHeads * blocksFor(a.heads/a.kvHeads, a.perRow)
+	grid := Dim3{X: 1, Y: groups, Z: blocksFor(capacity, rows)}
+	split := capacity <= splitRows
+	if split {
+		// Enough blocks to fill the device, whatever the length of the sequences.
+		grid.X = min(units(step.Stride), max(1, 8*a.sms/(groups*capacity)))
+	} else {
+		workspace = 0
+	}
+	log2Scale := float32(float64(scale) * math.Log2E)
+	shared := 4 * queries * (unitPositions + 2*a.dim + 2*attentionThreads/32 + 6)
+	err := attend.Launch(s, grid, Dim3{X: attentionThreads}, shared,
+		dst, workspace, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim),
+		log2Scale, int32(window), int32(rows), int32(a.perRow), int32(units(step.Stride)),
+		step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
+	if err != nil || !split {
+		return err
+	}
+	return a.merge.Launch(s, Dim3{X: a.heads, Y: capacity}, Dim3{X: attentionThreads}, 4*3*attentionThreads,
+		dst, workspace, int32(a.heads), int32(a.dim), int32(window), int32(units(step.Stride)), step.Pos, step.Rows)
+}

@@ -1,0 +1,96 @@
+package cudakern
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// MostCandidates is the number of tokens that Candidates picks of a row.
+const MostCandidates = 256
+
+// Candidates reduces rows of logits to what a sampler nearly always needs of them: the
+// likeliest tokens and the sums over the whole vocabulary that make probabilities of
+// logits.
+type Candidates struct{ part, merge *Function }
+
+// Distribution is what Candidates found in one row of logits. Masked tokens, whose logit
+// is -Inf, are in no sum and no list.
+type Distribution struct {
+	Max  float32 // largest logit
+	Mass float64 // sum of exp(logit - Max)
+	Dot  float64 // sum of exp(logit - Max) · (logit - Max)
+	// Count is the number of tokens that are not masked.
+	Count int
+	// Bad is the lowest token whose logit is NaN or +Inf, or -1. With one, or if every
+	// token is masked, nothing else holds.
+	Bad int32
+	// IDs and Logits are the likeliest tokens, at most MostCandidates: the largest logit
+	// first, of equal ones the lowest token.
+	IDs    []int32
+	Logits []float32
+}
+
+const (
+	partLogits      = 4096 // logits of a row that one block reduces: candidates.cu
+	partBytes       = 8*MostCandidates + 32
+	candidateHeader = 32
+	candidateShared = 8*partLogits + 8*2*threads
+)
+
+// CandidateBytes is the size of one row of results in device memory.
+const CandidateBytes = candidateHeader + 8*MostCandidates
+
+// NewCandidates loads the kernels.
+func NewCandidates(c *Context) (*Candidates, error) {
+	part, err := c.kernel("candidates", "candidates_part")
+	if err != nil {
+		return nil, err
+	}
+	merge, err := c.kernel("candidates", "candidates_merge")
+	return &Candidates{part, merge}, err
+}
+
+// Workspace returns the bytes of device memory that Enqueue needs.
+func (k *Candidates) Workspace(vocab, capacity int) int64 {
+	return int64(capacity) * int64(blocksFor(vocab, partLogits)) * partBytes
+}
+
+// Enqueue reduces every row of logits, vocab float32 each, to CandidateBytes at dst,
+// which Decode reads. workspace is memory of Workspace(vocab, capacity) bytes that
+// nothing else uses meanwhile.
+func (k *Candidates) Enqueue(s *Stream, dst, logits Ptr, vocab int, rows Ptr, capacity int, workspace Ptr) error {
+	if err := checkLaunch("Candidates", capacity, vocab); err != nil {
+		return err
+	}
+	parts := blocksFor(vocab, partLogits)
+	if parts > threads {
+		return fmt.Errorf("Candidates cannot reduce a vocabulary of %d tokens, only up to %d", vocab, threads*partLogits)
+	}
+	if err := k.part.Launch(s, Dim3{X: parts, Y: capacity}, Dim3{X: threads}, candidateShared,
+		workspace, logits, int32(vocab), rows); err != nil {
+		return err
+	}
+	return k.merge.Launch(s, Dim3{X: 1, Y: capacity}, Dim3{X: threads}, candidateShared,
+		dst, workspace, int32(parts), rows)
+}
+
+// Decode reads one row of results.
+func (k *Candidates) Decode(row []byte) (Distribution, error) {
+	if len(row) != CandidateBytes {
+		return Distribution{}, fmt.Errorf("a row of candidates has %d bytes, not %d", CandidateBytes, len(row))
+	}
+	word := func(at int) uint32 { return binary.NativeEndian.Uint32(row[at:]) }
+	d := Distribution{
+		Mass:  math.Float64frombits(binary.NativeEndian.Uint64(row)),
+		Dot:   math.Float64frombits(binary.NativeEndian.Uint64(row[8:])),
+		Max:   math.Float32frombits(word(16)),
+		Count: int(int32(word(20))),
+		Bad:   int32(word(24)),
+	}
+	for i := range min(d.Count, MostCandidates) {
+		d.IDs = append(d.IDs, int32(word(candidateHeader+4*i)))
+		d.Logits = append(d.Logits, math.Float32frombits(word(candidateHeader+4*MostCandidates+4*i)))
+	}
+	return d, nil
+}

@@ -1,0 +1,19 @@
+package cudakern
+
+// Embed picks rows of an embedding table that lies as in a GGUF file.
+type Embed struct{ rows *Function }
+
+// NewEmbed loads the kernel for tables of a type: f32, f16, q8_0, q4_0, q4_k or q6_k.
+func NewEmbed(c *Context, weights string) (*Embed, error) {
+	rows, err := c.kernel("embed_"+weights, "embed_"+weights)
+	return &Embed{rows}, err
+}
+
+// Enqueue computes dst[r] = table[tokens[r]], rows of cols float32.
+func (k *Embed) Enqueue(s *Stream, dst, table Ptr, cols int, step Step, capacity int) error {
+	if err := checkLaunch("Embed", capacity, cols); err != nil {
+		return err
+	}
+	return k.rows.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+		dst, table, int32(cols), step.Tokens, step.Rows)
+}
