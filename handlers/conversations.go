@@ -30,6 +30,7 @@ func (h *Handlers) railFragment(c echo.Context) error {
 type chatForm struct {
 	Title string `json:"title"`
 	Value *bool  `json:"value"`
+	Model string `json:"model"` // empty: whichever is loaded
 }
 
 func (f chatForm) value() bool { return f.Value == nil || *f.Value }
@@ -39,7 +40,7 @@ func readChatForm(c echo.Context) (chatForm, error) {
 	if kind, _, _ := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType)); kind == echo.MIMEApplicationJSON {
 		return form, readStrictJSON(c, &form)
 	}
-	form.Title = c.FormValue("title")
+	form.Title, form.Model = c.FormValue("title"), c.FormValue("model")
 	if text := c.FormValue("value"); text != "" {
 		value, err := strconv.ParseBool(text)
 		if err != nil {
@@ -56,6 +57,17 @@ func (h *Handlers) renameChat(c echo.Context) error {
 		return err
 	}
 	if err := h.Live.Rename(c.Request().Context(), c.Param("id"), form.Title); err != nil {
+		return err
+	}
+	return changed(c, "/c/"+c.Param("id"))
+}
+
+func (h *Handlers) setChatModel(c echo.Context) error {
+	form, err := readChatForm(c)
+	if err != nil {
+		return err
+	}
+	if err := h.Live.SetModel(c.Request().Context(), c.Param("id"), form.Model); err != nil {
 		return err
 	}
 	return changed(c, "/c/"+c.Param("id"))

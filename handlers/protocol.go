@@ -37,7 +37,8 @@ import (
 //	{"type":"ping","ref":11}                                    is anybody there
 //
 // settings has the fields of live.Settings; a missing one has its default. A send
-// that begins a chat may have "temporary":true: that chat is never stored. While an
+// that begins a chat may have "temporary":true: that chat is never stored; and "model": the name
+// of the one that answers it, else whichever is loaded. While an
 // answer is written, only open, stop, older, fork and ping fit; the others get the
 // error "conflict" with the state.
 //
@@ -77,6 +78,7 @@ type wireCommand struct {
 	Text      string         `json:"text"`
 	System    string         `json:"system"`
 	Temporary bool           `json:"temporary"`
+	Model     string         `json:"model"`
 	Answer    int64          `json:"answer"`
 	Message   int64          `json:"message"`
 	Version   int            `json:"version"`
@@ -126,6 +128,7 @@ type wireChat struct {
 	ID        string        `json:"id"`
 	Title     string        `json:"title"`
 	System    string        `json:"system,omitempty"`
+	Model     string        `json:"model,omitempty"` // of the answers to come; none: whichever is loaded
 	Temporary bool          `json:"temporary,omitempty"`
 	More      bool          `json:"more,omitempty"` // there are messages before these
 	Messages  []wireMessage `json:"messages"`
@@ -197,6 +200,7 @@ type wireProgress struct {
 //	end       id, answer; rest: what is left of the tail, rendered, or html: the whole answer, where rendering the parts one by one gives something else
 //	branch    id, messages, more: what follows message id goes, and messages take its place; if the page lacks id, or id is missing, everything goes, and more says whether there are messages before these
 //	title     text: the new title
+//	model     text: the model of the answers to come; none: whichever is loaded
 type wireEvent struct {
 	First    int64          `json:"first,omitempty"` // if not Seq
 	Seq      int64          `json:"seq"`
@@ -232,7 +236,7 @@ func milliseconds(d time.Duration) float64 {
 }
 
 func toWireChat(s *live.Snapshot) wireChat {
-	return wireChat{ID: s.ID, Title: s.Title, System: s.System, Temporary: s.Temporary, More: s.More, Messages: toWireMessages(s.Messages)}
+	return wireChat{ID: s.ID, Title: s.Title, System: s.System, Model: s.Model, Temporary: s.Temporary, More: s.More, Messages: toWireMessages(s.Messages)}
 }
 
 func toWireMessages(list []live.Message) []wireMessage {
@@ -315,7 +319,7 @@ func toWireEvent(e *live.Event) wireEvent {
 		w.Text, w.Tokens, w.Decode, w.FirstMS = e.Text, e.Tokens, milliseconds(e.Decode), milliseconds(e.FirstToken)
 	case live.EventBranch:
 		w.Messages, w.More = toWireMessages(e.Messages), e.More
-	case live.EventTitle:
+	case live.EventTitle, live.EventModel:
 		w.Text = e.Text
 	case live.EventBlock:
 		html := renderMarkdown(e.Text)

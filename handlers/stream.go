@@ -188,7 +188,7 @@ func (s *streamSession) execute(c wireCommand) (reply, error) {
 		}
 		return s.follow(chat, c.Since)
 	case "send":
-		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings}
+		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Model: c.Model}
 		if s.chat != nil {
 			return reply{}, s.chat.Send(question)
 		}

@@ -21,6 +21,7 @@ type Conversation struct {
 	Archived bool
 	System   string          // system prompt of the next question
 	Settings json.RawMessage // sampling settings of the next question; null if never set
+	Model    string          // that answers the next question; empty: whichever is loaded
 	Leaf     int64           // last message of the branch that is shown; 0: no messages
 	Activity int64           // place in the order of the last message of each conversation
 	Created  time.Time
@@ -38,6 +39,7 @@ type NewConversation struct {
 	Folder   string
 	System   string
 	Settings json.RawMessage
+	Model    string
 }
 
 // NewID returns 130 random bits in lower case.
@@ -54,7 +56,8 @@ func (n *NewConversation) prepare() (settings string, err error) {
 	}
 	settings, err = jsonText("settings", n.Settings)
 	return settings, errors.Join(err,
-		checkText("title", n.Title, maxName), checkText("folder", n.Folder, maxName), checkText("system", n.System, maxText))
+		checkText("title", n.Title, maxName), checkText("folder", n.Folder, maxName), checkText("system", n.System, maxText),
+		checkText("model", n.Model, maxName))
 }
 
 // CreateConversation adds an empty conversation. It fails with ErrConflict if the id
@@ -92,12 +95,13 @@ func (s *Store) createConversation(ctx context.Context, tx *sql.Tx, owner string
 			archived,
 			system,
 			settings,
+			model,
 			activity,
 			created_at,
 			updated_at
 		)
-		VALUES (?, ?, ?, ?, 0, 0, ?, ?, (SELECT coalesce(max(activity), 0) + 1 FROM conversations), ?, ?)`,
-		n.ID, owner, n.Title, n.Folder, n.System, settings, now, now)
+		VALUES (?, ?, ?, ?, 0, 0, ?, ?, ?, (SELECT coalesce(max(activity), 0) + 1 FROM conversations), ?, ?)`,
+		n.ID, owner, n.Title, n.Folder, n.System, settings, n.Model, now, now)
 	if isTaken(err) {
 		return fmt.Errorf("%w: there is a conversation %q already", ErrConflict, n.ID)
 	}
@@ -113,6 +117,7 @@ const selectConversation = `
 			archived,
 			system,
 			settings,
+			model,
 			coalesce(leaf, 0),
 			activity,
 			created_at,
@@ -123,7 +128,7 @@ const selectConversation = `
 func scanConversation(row interface{ Scan(...any) error }) (c Conversation, err error) {
 	var settings string
 	var created, updated, deleted int64
-	err = row.Scan(&c.ID, &c.Title, &c.Folder, &c.Pinned, &c.Archived, &c.System, &settings, &c.Leaf, &c.Activity,
+	err = row.Scan(&c.ID, &c.Title, &c.Folder, &c.Pinned, &c.Archived, &c.System, &settings, &c.Model, &c.Leaf, &c.Activity,
 		&created, &updated, &deleted)
 	c.Settings = json.RawMessage(settings)
 	c.Created, c.Updated = fromMillis(created), fromMillis(updated)
@@ -268,6 +273,7 @@ type Change struct {
 	Archived *bool
 	System   *string
 	Settings json.RawMessage
+	Model    *string
 }
 
 // UpdateConversation changes a conversation that is not in the trash. Its place in
@@ -285,7 +291,7 @@ func (s *Store) UpdateConversation(ctx context.Context, owner, id string, change
 		name string
 		text *string
 		max  int
-	}{{"title", change.Title, maxName}, {"folder", change.Folder, maxName}, {"system", change.System, maxText}} {
+	}{{"title", change.Title, maxName}, {"folder", change.Folder, maxName}, {"system", change.System, maxText}, {"model", change.Model, maxName}} {
 		if f.text == nil {
 			continue
 		}
@@ -302,9 +308,10 @@ func (s *Store) UpdateConversation(ctx context.Context, owner, id string, change
 				pinned   = coalesce(?, pinned),
 				archived = coalesce(?, archived),
 				system   = coalesce(?, system),
-				settings = coalesce(?, settings)
+				settings = coalesce(?, settings),
+				model    = coalesce(?, model)
 			WHERE id = ? AND owner = ? AND deleted_at IS NULL`,
-			change.Title, change.Folder, change.Pinned, change.Archived, change.System, settings, id, owner)
+			change.Title, change.Folder, change.Pinned, change.Archived, change.System, settings, change.Model, id, owner)
 		if err != nil {
 			return err
 		}

@@ -99,15 +99,15 @@ func TestConversation_Fields(t *testing.T) {
 	opt.Now = func() time.Time { return clock }
 	s := mustOpen(t, opt)
 	c := must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{
-		ID: "x", Title: "T", Folder: "F", System: "S", Settings: json.RawMessage(`{"top_k":40}`),
+		ID: "x", Title: "T", Folder: "F", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Model: "M",
 	}))
-	want := Conversation{ID: "x", Title: "T", Folder: "F", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Activity: 1, Created: clock, Updated: clock}
+	want := Conversation{ID: "x", Title: "T", Folder: "F", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Model: "M", Activity: 1, Created: clock, Updated: clock}
 	if fmt.Sprint(c) != fmt.Sprint(want) {
 		t.Errorf("created %+v, want %+v", c, want)
 	}
-	title, system := "new", ""
-	c = must[Conversation](t)(s.UpdateConversation(ctx, me, "x", Change{Title: &title, System: &system, Settings: json.RawMessage(`{"top_k":1}`)}))
-	want.Title, want.System, want.Settings = "new", "", json.RawMessage(`{"top_k":1}`)
+	title, system, model := "new", "", "N"
+	c = must[Conversation](t)(s.UpdateConversation(ctx, me, "x", Change{Title: &title, System: &system, Settings: json.RawMessage(`{"top_k":1}`), Model: &model}))
+	want.Title, want.System, want.Model, want.Settings = "new", "", "N", json.RawMessage(`{"top_k":1}`)
 	if fmt.Sprint(c) != fmt.Sprint(want) {
 		t.Errorf("changed to %+v, want %+v", c, want)
 	}

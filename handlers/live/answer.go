@@ -31,21 +31,25 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 		s.Seed = c.service.opt.Seed()
 	}
 	status := c.service.engine.Status()
-	return &turn{Message: Message{Role: RoleModel, Answer: &Answer{
+	a := &Answer{
 		State:    Waiting,
 		System:   system,
 		Settings: s,
 		Model:    status.Model,
 		Device:   status.Device.Name,
 		Context:  status.ContextLength,
-	}}}
+	}
+	if c.model != "" && c.model != status.Model.Name {
+		a.Model, a.Context = infer.ModelInfo{Name: c.model}, 0 // it is still to be loaded
+	}
+	return &turn{Message: Message{Role: RoleModel, Answer: a}}
 }
 
 // begin starts to write t, the end of the branch, after history. If it has text, it is
 // written on.
 func (c *Chat) begin(t *turn, history []chat.Message) {
 	svc, a := c.service, t.Answer
-	request := infer.Request{Messages: history, Params: a.Settings.params(), MaxTokens: a.Settings.MaxTokens}
+	request := infer.Request{Model: c.model, Messages: history, Params: a.Settings.params(), MaxTokens: a.Settings.MaxTokens}
 	if t.text.Len() > 0 {
 		request.Continue = true
 		request.Messages = append(request.Messages, chat.Message{Role: "assistant", Content: t.text.String()})
@@ -127,7 +131,7 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		if e.Done.Text != "" {
 			c.appendText(r.turn, e.Done.Text)
 		}
-		r.settle(e.Done)
+		r.settle(e.Done, c.service.engine.Status())
 	case e.Queued != nil:
 		c.wait(r, now, Progress{Queued: e.Queued})
 	case e.Loading != nil:
@@ -180,7 +184,7 @@ func (c *Chat) appendText(t *turn, text string) {
 }
 
 // settle books what the engine says at the end.
-func (r *run) settle(d *infer.Done) {
+func (r *run) settle(d *infer.Done, status infer.Status) {
 	a, base := r.turn.Answer, r.base
 	ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
 	a.State = Done
@@ -191,6 +195,12 @@ func (r *run) settle(d *infer.Done) {
 	a.Timings.Prefill, a.Timings.Decode = base.Timings.Prefill+ms(d.Timings.Prefill), base.Timings.Decode+ms(d.Timings.Decode)
 	if d.Receipt.Device != "" {
 		a.Device = d.Receipt.Device
+	}
+	if d.Receipt.Model != "" {
+		a.Model.Name = d.Receipt.Model
+	}
+	if a.Context == 0 && status.Model.Name == a.Model.Name {
+		a.Context = status.ContextLength
 	}
 	r.turn.receive(d.Receipt)
 }

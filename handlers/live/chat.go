@@ -32,6 +32,7 @@ type Chat struct {
 	seq     int64
 	title   string
 	system  string
+	model   string  // of the answers to come; empty: whichever is loaded
 	path    []*turn // from the first message to the leaf
 	run     *run
 	unsaved *ending // of the last answer, while it could not be stored
@@ -62,6 +63,7 @@ type Question struct {
 	Text     string
 	System   string
 	Settings Settings
+	Model    string // of the chat that begins with it; empty: whichever is loaded
 }
 
 // ID names the chat.
@@ -329,7 +331,7 @@ func (c *Chat) fork(message int64) (string, error) {
 		wanted[t.ID] = true
 	}
 	branch := slices.DeleteFunc(tree, func(m store.Message) bool { return !wanted[m.ID] })
-	copied, err := c.messages.Import(context.Background(), owner, store.NewConversation{Title: c.title}, branch, message)
+	copied, err := c.messages.Import(context.Background(), owner, store.NewConversation{Title: c.title, Model: c.model}, branch, message)
 	if err != nil {
 		return "", storeError(err)
 	}
@@ -383,6 +385,9 @@ func (q Question) validate() error {
 		return err
 	}
 	if err := checkUTF8("system", q.System); err != nil {
+		return err
+	}
+	if err := checkModel(q.Model); err != nil {
 		return err
 	}
 	return q.Settings.Validate()
@@ -487,6 +492,9 @@ func (c *Chat) ask(parent int64, q Question) error {
 	if err := c.room(c.below(parent), len(q.Text)); err != nil {
 		return err
 	}
+	if !c.begun {
+		c.model = q.Model
+	}
 	t := c.newAnswer(q.System, q.Settings)
 	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text}
 	record := store.NewAnswer{Answer: t.record()}
@@ -495,7 +503,7 @@ func (c *Chat) ask(parent int64, q Question) error {
 	if c.begun {
 		asked, added, err = c.messages.Ask(context.Background(), owner, c.id, question, record)
 	} else {
-		conversation := store.NewConversation{ID: c.id, Title: title(q.Text)}
+		conversation := store.NewConversation{ID: c.id, Title: title(q.Text), Model: c.model}
 		_, asked, added, err = c.messages.Start(context.Background(), owner, conversation, question, record)
 	}
 	if err != nil {
@@ -538,7 +546,7 @@ func (t *turn) message() Message {
 
 func (c *Chat) snapshot() *Snapshot {
 	from := max(0, len(c.path)-c.service.opt.Page)
-	s := &Snapshot{ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Temporary: c.temporary, More: from > 0}
+	s := &Snapshot{ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Model: c.model, Temporary: c.temporary, More: from > 0}
 	s.Messages = make([]Message, 0, len(c.path)-from)
 	for _, t := range c.path[from:] {
 		s.Messages = append(s.Messages, t.message())
@@ -573,6 +581,14 @@ func (c *Chat) rename(title string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.retitle(title)
+}
+
+// use makes model the one that answers from now on, and tells the readers.
+func (c *Chat) use(model string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.model = model
+	c.publish(Event{Type: EventModel, Text: model})
 }
 
 func (c *Chat) retitle(title string) {
@@ -630,7 +646,7 @@ func (c *Chat) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.begun, c.title = true, conversation.Title
+	c.begun, c.title, c.model = true, conversation.Title, conversation.Model
 	for _, m := range branch {
 		t := fromStore(m)
 		c.path = append(c.path, t)

@@ -59,6 +59,36 @@ func (s *Service) Rename(ctx context.Context, id, title string) error {
 	return nil
 }
 
+// maxModel is how many bytes the name of a model can have.
+const maxModel = 500
+
+// SetModel names the model of a chat's answers to come; empty: whichever is loaded. An
+// answer that is being written keeps its own.
+func (s *Service) SetModel(ctx context.Context, id, model string) error {
+	if err := checkModel(model); err != nil {
+		return err
+	}
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	c := s.find(id)
+	if c == nil || !c.temporary {
+		if err := s.change(ctx, id, store.Change{Model: &model}); err != nil {
+			return err
+		}
+	}
+	if c != nil {
+		c.use(model)
+	}
+	return nil
+}
+
+func checkModel(model string) error {
+	if len(model) > maxModel {
+		return invalid("model", "the model's name has %d bytes, and at most %d are kept", len(model), maxModel)
+	}
+	return checkUTF8("model", model)
+}
+
 // Pin puts a chat before the others in the list, or back among them.
 func (s *Service) Pin(ctx context.Context, id string, pinned bool) error {
 	return s.change(ctx, id, store.Change{Pinned: &pinned})

@@ -92,6 +92,7 @@ const (
 	EventEnd      EventType = "end"      // Message is the final answer
 	EventBranch   EventType = "branch"   // what follows message ID goes, and Messages take its place; ID 0: all goes, and More says whether messages precede these
 	EventTitle    EventType = "title"    // Text is the new title
+	EventModel    EventType = "model"    // Text names the model of the answers to come; empty: whichever is loaded
 )
 
 // Event is one change of a chat. Seq counts without gaps, and never takes a number
@@ -141,6 +142,7 @@ type Snapshot struct {
 	Seq       int64
 	Title     string
 	System    string // system prompt of the last question
+	Model     string // of the answers to come; empty: whichever is loaded
 	Temporary bool
 	Messages  []Message // at most a page
 	More      bool      // there are messages before these
