@@ -19,7 +19,7 @@ const benchWeights = 12
 func BenchmarkMatMul(b *testing.B) {
 	const outs, cols = 8192, 2048
 	for _, path := range cpu.Paths() {
-		for _, typ := range []gguf.Type{gguf.Q8_0, gguf.Q4_0, gguf.F16, gguf.F32} {
+		for _, typ := range cpu.WeightTypes() {
 			rng := rand.New(rand.NewPCG(1, 2))
 			data := make([][]byte, benchWeights)
 			one := devicetest.RandomWeight(rng, typ, outs, cols, 0.02)

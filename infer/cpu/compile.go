@@ -13,7 +13,6 @@ import (
 	"unsafe"
 
 	"m40-llm/infer/device"
-	"m40-llm/infer/gguf"
 )
 
 type executable struct {
@@ -240,7 +239,7 @@ func (l *lowering) lower(op device.Op) error {
 
 // matMul adds a product, and before it the rounding of x if scratch does not hold it.
 func (l *lowering) matMul(c C.struct_op, op device.Op) {
-	if op.W.Type == gguf.Q8_0 || op.W.Type == gguf.Q4_0 {
+	if elements, _ := op.W.Type.Block(); elements > 1 {
 		l.quant = max(l.quant, int64(l.exe.limits.Rows)*int64(C.quant_bytes(C.int(op.X.Cols))))
 		if l.quantized != op.X.ID {
 			l.rowOp(C.struct_op{kind: C.OP_QUANTIZE, cols: C.int32_t(op.X.Cols), x: c.x})

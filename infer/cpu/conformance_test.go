@@ -6,7 +6,6 @@ import (
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/device/devicetest"
-	"m40-llm/infer/gguf"
 )
 
 // On every path of this machine: results near the reference's, and the same bits
@@ -19,7 +18,7 @@ func TestDeviceContract(t *testing.T) {
 			}
 			devicetest.Run(t, devicetest.Suite{
 				Open:  []func() (device.Device, error){with(1), with(3)},
-				Types: []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0},
+				Types: cpu.WeightTypes(),
 			})
 		})
 	}

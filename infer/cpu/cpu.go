@@ -7,7 +7,7 @@
 //
 // # Numbers
 //
-// Weights of F32 and F16 meet activations of float32. Weights of Q8_0 and Q4_0 meet
+// Weights of F32 and F16 meet activations of float32. Quantised weights meet
 // activations rounded to int8 with a scale for every 32 values; the sums of 32
 // products are exact integers. All other sums are float32, each in an order that is
 // fixed by the shapes of the weights, and for attention by positions: see the
@@ -43,7 +43,7 @@ const line = C.LINE
 var errClosed = errors.New("cpu: the device is closed")
 
 // kernelTypes are the formats of weights that MatMul and Embed can read.
-var kernelTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0}
+var kernelTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K}
 
 // tensor is what a device.Tensor of this device names.
 type tensor struct {

@@ -15,11 +15,34 @@ enum {
 };
 
 // Element types, numbered as in a GGUF file.
-enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8 };
+enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8, TYPE_Q4_K = 12, TYPE_Q5_K = 13, TYPE_Q6_K = 14 };
 
 // A quantised block is a scale in F16, then 32 int8, or 16 bytes of which byte i has
 // value i in its low half and value i+16 in its high half, both plus 8.
 enum { Q8_BYTES = 34, Q4_BYTES = 18 };
+
+// A super-block is eight blocks of 32 values. Q4_K and Q5_K: two F16, the units of the
+// scales and of the offsets; 12 bytes with six bits for each of eight scales and eight
+// offsets; for Q5_K the fifth bits, bit i of byte k for value k of block i; then four
+// times 32 bytes, each with block 2i in the low halves and block 2i+1 in the high ones.
+// A value is scale · q - offset.
+//
+// Q6_K: 128 bytes of lower four bits, 64 bytes of upper two, 16 int8 scales and an F16,
+// their unit. Each half of a super-block is four blocks: the low bits of blocks 0 and 2
+// share 32 bytes, as do those of 1 and 3, the upper bits of all four share 32 bytes. A
+// value is scale · (q - 32), with a scale for every 16.
+enum {
+	SUPER = 8, // blocks
+	Q4K_BYTES = 144,
+	Q4K_Q = 16,
+	Q5K_BYTES = 176,
+	Q5K_HIGH = 16,
+	Q5K_Q = 48,
+	Q6K_BYTES = 210,
+	Q6K_HIGH = 128,
+	Q6K_SCALES = 192,
+	Q6K_UNIT = 208,
+};
 
 enum op_kind {
 	OP_EMBED = 1,   // y[cols] = row of w picked by the row's token

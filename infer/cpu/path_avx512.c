@@ -13,6 +13,7 @@
 
 #include "simd_avx512.h"
 
+#include "super.h"
 #include "rows.h"
 #include "matmul_float.h"
 #include "matmul_quant.h"

@@ -1,6 +1,7 @@
 #include "kernels.h"
 #include "simd_portable.h"
 
+#include "super.h"
 #include "rows.h"
 #include "matmul_float.h"
 #include "matmul_quant.h"

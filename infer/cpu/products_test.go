@@ -1,12 +1,14 @@
 package cpu_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
+	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/device/devicetest"
 	"m40-llm/infer/gguf"
@@ -90,6 +92,46 @@ func TestQuantisedProductsAreExactIntegers(t *testing.T) {
 	}
 }
 
+// The largest sums of super-blocks: all bits set, then none, against activations at
+// either end. The values come from the dequantised weight.
+func TestProductsOfSuperBlocksAreExactAtTheirExtremes(t *testing.T) {
+	for _, typ := range []gguf.Type{gguf.Q4_K, gguf.Q5_K, gguf.Q6_K} {
+		for _, fill := range []byte{0x00, 0xff, 0x7f, 0x80, 0x0f, 0xf0} {
+			for _, x := range []float32{127, -127} {
+				t.Run(fmt.Sprintf("%s bytes of %#02x times %g", typ, fill, x), func(t *testing.T) {
+					onEveryPath(t, 1, func(t *testing.T, d device.Device) {
+						_, size := typ.Block()
+						block := bytes.Repeat([]byte{fill}, int(size))
+						unit := gguf.F32ToF16(1. / 64) // with scales of 6 or 8 bits, sums stay below 2^24 units
+						if typ == gguf.Q6_K {
+							binary.LittleEndian.PutUint16(block[208:], unit)
+						} else {
+							binary.LittleEndian.PutUint16(block, unit)
+							binary.LittleEndian.PutUint16(block[2:], unit)
+						}
+						w := make([]float32, 256)
+						if err := gguf.Dequantize(typ, block, w); err != nil {
+							t.Fatal(err)
+						}
+						want, row := 0.0, make([]float32, 256)
+						for i := range w {
+							row[i] = x
+							want += float64(w[i]) * float64(x)
+						}
+						p := device.NewProgram(1, 1)
+						y := alloc(t, d, 1, 1)
+						p.MatMul(y, upload(t, d, typ, 1, 256, block), feed(t, d, p, 256, row))
+						run(t, compile(t, d, p), upTo(0, 1))
+						if got := read(t, d, y, 0)[0]; got != float32(want) {
+							t.Errorf("got %v, want %v", got, want)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 func always(v int) func(*rand.Rand) int          { return func(*rand.Rand) int { return v } }
 func alwaysX(v float32) func(*rand.Rand) float32 { return func(*rand.Rand) float32 { return v } }
 func randomX(rng *rand.Rand) float32             { return float32(rng.IntN(255) - 127) }
@@ -120,11 +162,20 @@ func TestActivationsAreRoundedToTheNearestStep(t *testing.T) {
 	})
 }
 
+// width returns n, or the block size of typ if a row of n is no whole block.
+func width(typ gguf.Type, n int) int {
+	if elements, _ := typ.Block(); n%int(elements) != 0 {
+		return int(elements)
+	}
+	return n
+}
+
 func TestWeightsMayLieAtAnyAddress(t *testing.T) {
 	onEveryPath(t, 2, func(t *testing.T, d device.Device) {
-		for _, typ := range []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0} {
+		for _, typ := range cpu.WeightTypes() {
 			t.Run(typ.String(), func(t *testing.T) {
-				const rows, outs, cols = 5, 9, 96
+				const rows, outs = 5, 9
+				cols := width(typ, 96)
 				rng := rand.New(rand.NewPCG(9, 10))
 				data := devicetest.RandomWeight(rng, typ, outs, cols, 1)
 				x := normal(rng, rows*cols)
@@ -154,16 +205,17 @@ func TestWeightsMayLieAtAnyAddress(t *testing.T) {
 // A number that is not finite must reach the logits, where the engine looks for it.
 func TestWhatIsNotFiniteShowsInTheProduct(t *testing.T) {
 	onEveryPath(t, 1, func(t *testing.T, d device.Device) {
-		for _, typ := range []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0} {
+		for _, typ := range cpu.WeightTypes() {
+			cols := width(typ, 96)
 			for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 				for _, at := range []int{0, 31, 40, 95} {
 					t.Run(fmt.Sprintf("%v at %d under %s weights", bad, at, typ), func(t *testing.T) {
 						rng := rand.New(rand.NewPCG(11, 12))
-						x := normal(rng, 2*96)
+						x := normal(rng, 2*cols)
 						x[at] = float32(bad)
 						p := device.NewProgram(2, 2)
 						y := alloc(t, d, 2, 5)
-						p.MatMul(y, upload(t, d, typ, 5, 96, devicetest.RandomWeight(rng, typ, 5, 96, 1)), feed(t, d, p, 96, x))
+						p.MatMul(y, upload(t, d, typ, 5, cols, devicetest.RandomWeight(rng, typ, 5, cols, 1)), feed(t, d, p, cols, x))
 						run(t, compile(t, d, p), upTo(0, 2))
 						for o, v := range read(t, d, y, 0) {
 							if !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0) {

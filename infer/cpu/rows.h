@@ -33,6 +33,19 @@ INLINE vf vf_exp(vf x)
 	return vf_scale2(p, n);
 }
 
+// y = the values of a super-block
+static void embed_super(const int type, const uint8_t *w, float *y)
+{
+	struct super_scales s;
+	unpack_scales(type, w, &s);
+	for (int i = 0; i < SUPER; i++)
+		for (int k = 0; k < BLOCK; k++)
+			if (type == TYPE_Q6_K)
+				y[i * BLOCK + k] = s.d[2 * i + k / 16] * (float)super_value(type, w, i, k);
+			else
+				y[i * BLOCK + k] = s.d[i] * (float)super_value(type, w, i, k) - s.m[i];
+}
+
 // y = row of the table as floats. w: (vocabulary, cols)
 static void embed(const struct op *op, int32_t token, float *y)
 {
@@ -56,6 +69,12 @@ static void embed(const struct op *op, int32_t token, float *y)
 				y[b * BLOCK + i] = load_half(w) * (float)((w[2 + i] & 15) - 8);
 				y[b * BLOCK + i + BLOCK / 2] = load_half(w) * (float)((w[2 + i] >> 4) - 8);
 			}
+		return;
+	case TYPE_Q4_K:
+	case TYPE_Q5_K:
+	case TYPE_Q6_K:
+		for (int b = 0; b < op->cols; b += SUPER * BLOCK, w += block_bytes(op->type))
+			embed_super(op->type, w, y + b);
 	}
 }
 

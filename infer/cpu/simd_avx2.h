@@ -155,3 +155,47 @@ INLINE qacc qacc_add(qacc acc, struct qweight w, struct qvalue x)
 }
 
 INLINE float qacc_sum(qacc a) { return vf_sum(a); }
+
+// Block i of a super-block.
+struct kweight {
+	__m256i q; // with an offset: unsigned
+	vf d, m;   // a value is d · q - m
+};
+
+INLINE struct kweight load_super(const int type, const uint8_t *w, const int i, const float *d, const float *m)
+{
+	const __m256i low_bits = _mm256_set1_epi8(0x0f);
+	if (type == TYPE_Q6_K) {
+		const int half = i / 4, run = i % 4;
+		__m256i low = _mm256_loadu_si256((const __m256i *)(w + (half * 2 + run % 2) * BLOCK));
+		__m256i high = _mm256_loadu_si256((const __m256i *)(w + Q6K_HIGH + half * BLOCK));
+		__m256i q = _mm256_and_si256(_mm256_srli_epi16(low, run / 2 * 4), low_bits);
+		__m256i top = _mm256_and_si256(_mm256_srli_epi16(high, 2 * run), _mm256_set1_epi8(3));
+		q = _mm256_or_si256(q, _mm256_slli_epi16(top, 4));
+		return (struct kweight){
+			.q = _mm256_sub_epi8(q, _mm256_set1_epi8(32)),
+			.d = _mm256_set_m128(_mm_set1_ps(d[2 * i + 1]), _mm_set1_ps(d[2 * i])),
+		};
+	}
+	const int at = type == TYPE_Q5_K ? Q5K_Q : Q4K_Q;
+	__m256i both = _mm256_loadu_si256((const __m256i *)(w + at + i / 2 * BLOCK));
+	__m256i q = _mm256_and_si256(_mm256_srli_epi16(both, i % 2 * 4), low_bits);
+	if (type == TYPE_Q5_K) {
+		__m256i high = _mm256_loadu_si256((const __m256i *)(w + Q5K_HIGH));
+		high = _mm256_and_si256(_mm256_srli_epi16(high, i), _mm256_set1_epi8(1));
+		q = _mm256_or_si256(q, _mm256_slli_epi16(high, 4));
+	}
+	return (struct kweight){q, vf_set(d[i]), vf_set(m[i])};
+}
+
+INLINE qacc super_add(const int type, qacc acc, struct kweight w, struct qvalue x)
+{
+	if (type == TYPE_Q6_K)
+		return qacc_add(acc, (struct qweight){w.q, w.d}, x);
+	const __m256i ones = _mm256_set1_epi16(1);
+	__m256i pairs = _mm256_maddubs_epi16(w.q, x.q), sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), x.q);
+	vf dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, ones));
+	vf sum = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, ones));
+	acc = _mm256_fmadd_ps(dot, _mm256_mul_ps(w.d, x.d), acc);
+	return _mm256_fnmadd_ps(sum, _mm256_mul_ps(w.m, x.d), acc);
+}

@@ -156,3 +156,55 @@ INLINE qacc qacc_add(qacc acc, struct qweight w, struct qvalue x)
 }
 
 INLINE float qacc_sum(qacc a) { return vf_sum(a); }
+
+// Blocks i and i+1 of a super-block.
+struct kweight {
+	__m512i q; // unsigned
+	vf d, m;   // a value is d · q - m; without offsets d · (q - 2^5)
+};
+
+INLINE vf spread_four(const float *d)
+{
+	const __m512i which = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+	return _mm512_permutexvar_ps(which, _mm512_castps128_ps512(_mm_loadu_ps(d)));
+}
+
+INLINE vf spread_two(const float *d) { return spread_pair(_mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)d))); }
+
+INLINE __m512i two_blocks(__m256i first, __m256i second)
+{
+	return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+}
+
+INLINE struct kweight load_super(const int type, const uint8_t *w, const int i, const float *d, const float *m)
+{
+	const __m512i low_bits = _mm512_set1_epi8(0x0f), bit4 = _mm512_set1_epi8(0x10), bits45 = _mm512_set1_epi8(0x30);
+	if (type == TYPE_Q6_K) {
+		const int half = i / 4, run = i % 4;
+		__m512i low = _mm512_loadu_si512(w + half * 2 * BLOCK);
+		__m256i high = _mm256_loadu_si256((const __m256i *)(w + Q6K_HIGH + half * BLOCK));
+		__m512i q = _mm512_and_si512(run ? _mm512_srli_epi16(low, 4) : low, low_bits);
+		__m512i top = run ? two_blocks(high, _mm256_srli_epi16(high, 2))
+		                  : two_blocks(_mm256_slli_epi16(high, 4), _mm256_slli_epi16(high, 2));
+		return (struct kweight){.q = _mm512_or_si512(q, _mm512_and_si512(top, bits45)), .d = spread_four(d + 2 * i)};
+	}
+	const int at = type == TYPE_Q5_K ? Q5K_Q : Q4K_Q;
+	__m256i both = _mm256_loadu_si256((const __m256i *)(w + at + i / 2 * BLOCK));
+	__m512i q = _mm512_and_si512(two_blocks(both, _mm256_srli_epi16(both, 4)), low_bits);
+	if (type == TYPE_Q5_K) {
+		__m256i high = _mm256_loadu_si256((const __m256i *)(w + Q5K_HIGH));
+		__m256i first = i < 4 ? _mm256_slli_epi16(high, 4 - i) : _mm256_srli_epi16(high, i - 4);
+		__m256i second = i < 3 ? _mm256_slli_epi16(high, 3 - i) : _mm256_srli_epi16(high, i - 3);
+		q = _mm512_or_si512(q, _mm512_and_si512(two_blocks(first, second), bit4));
+	}
+	return (struct kweight){q, spread_two(d + i), spread_two(m + i)};
+}
+
+INLINE qacc super_add(const int type, qacc acc, struct kweight w, struct qvalue x)
+{
+	if (type == TYPE_Q6_K)
+		return qacc_add(acc, (struct qweight){w.q, w.d}, x);
+	vf dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), w.q, x.q));
+	acc = _mm512_fmadd_ps(dot, _mm512_mul_ps(w.d, x.d), acc);
+	return _mm512_fmadd_ps(_mm512_cvtepi32_ps(x.s), _mm512_mul_ps(w.m, x.d), acc); // s is minus Σq
+}

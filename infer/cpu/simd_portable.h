@@ -190,3 +190,30 @@ INLINE qacc qacc_add(qacc acc, struct qweight w, struct qvalue x)
 }
 
 INLINE float qacc_sum(qacc a) { return a; }
+
+// Block i of a super-block, as two halves: a value is d · q - m.
+struct kweight {
+	int8_t q[BLOCK];
+	float d[2], m;
+};
+
+INLINE struct kweight load_super(const int type, const uint8_t *w, const int i, const float *d, const float *m)
+{
+	const int halves = type == TYPE_Q6_K; // each has its own scale
+	struct kweight v = {.d = {d[halves ? 2 * i : i], d[halves ? 2 * i + 1 : i]}, .m = halves ? 0 : m[i]};
+	for (int k = 0; k < BLOCK; k++)
+		v.q[k] = (int8_t)super_value(type, w, i, k);
+	return v;
+}
+
+INLINE qacc super_add(const int type, qacc acc, struct kweight w, struct qvalue x)
+{
+	(void)type;
+	int32_t dot[2] = {0}, sum = 0;
+	for (int k = 0; k < BLOCK; k++) {
+		dot[k / 16] += w.q[k] * x.q[k];
+		sum += x.q[k];
+	}
+	acc += ((float)dot[0] * w.d[0] + (float)dot[1] * w.d[1]) * x.d;
+	return acc - (float)sum * (w.m * x.d);
+}

@@ -77,6 +77,76 @@ func TestLogitsEqualTheReference(t *testing.T) {
 	}
 }
 
+// Files quantised by another program, whose reference logits come from a forward pass
+// in float64 over the dequantised weights.
+func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
+	for _, name := range []string{"Q4_0", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K"} {
+		dir := fixtures.Path(t, "quants", "q_llama")
+		var index struct {
+			Sequences [][]int32
+			Files     []struct {
+				File, Logits string
+				Shape        []int
+			}
+		}
+		if err := json.Unmarshal(readFile(t, filepath.Join(dir, "index.json")), &index); err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(index.Files, func(f struct {
+			File, Logits string
+			Shape        []int
+		}) bool {
+			return f.File == name+".gguf"
+		})
+		if at < 0 {
+			t.Fatalf("there is no file %s", name)
+		}
+		want := index.Files[at]
+		golden := readFloats(t, filepath.Join(dir, want.Logits))
+		for _, c := range []struct {
+			device          string
+			open            func() (device.Device, error)
+			worst, distance float64
+		}{
+			{"ref", func() (device.Device, error) { return ref.New(), nil }, 2e-3, 1e-5},
+			{"cpu", openCPU, 0.6, 0.03}, // it rounds activations to 8 bits
+		} {
+			t.Run(name+" on "+c.device, func(t *testing.T) {
+				m := load(t, readFile(t, filepath.Join(dir, want.File)), c.open, gguf.F32)
+				worst, distance := compareLikely(t, m, index.Sequences, golden, want.Shape)
+				t.Logf("likely tokens differ by up to %.2g, distributions by up to %.2g", worst, distance)
+				if !(worst <= c.worst && distance <= c.distance) {
+					t.Errorf("log-probabilities differ by up to %g and distributions by up to %g, allowed are %g and %g", worst, distance, c.worst, c.distance)
+				}
+			})
+		}
+	}
+}
+
+// compareLikely returns the largest difference of the log-probability of a token that
+// has more than 1 in 1000, and the largest Kullback-Leibler divergence.
+func compareLikely(t *testing.T, m *model.Model, sequences [][]int32, want []float32, shape []int) (worst, distance float64) {
+	t.Helper()
+	positions, vocab := shape[1], shape[2]
+	for s, tokens := range sequences {
+		logits := feed(t, m, tokens, 0)
+		for p := range positions {
+			got := logProbs(logits[len(tokens)-positions+p])
+			divergence := 0.0
+			for i, expected := range logProbs(want[(s*positions+p)*vocab:][:vocab]) {
+				divergence += math.Exp(expected) * (expected - got[i])
+				if difference := math.Abs(got[i] - expected); expected > math.Log(1e-3) && !(difference <= worst) {
+					worst = difference
+				}
+			}
+			if !(divergence <= distance) {
+				distance = divergence
+			}
+		}
+	}
+	return worst, distance
+}
+
 func openCPU() (device.Device, error) { return cpu.Open(2) }
 
 // withWindow inserts llama.attention.sliding_window into the metadata of a file,
