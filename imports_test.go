@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 
 	// What tests share.
 	"infer/gguf/gguftest":     {"infer/gguf"},
+	"infer/hub/hubtest":       {},
 	"infer/device/devicetest": {"infer/device", "infer/gguf", "infer/ref"},
 }
 
@@ -48,7 +49,7 @@ var soleImporters = map[string][]string{
 }
 
 // mayUseHTTP are the packages below infer that may know HTTP.
-var mayUseHTTP = []string{"infer/hub", "infer/upstream"}
+var mayUseHTTP = []string{"infer/hub", "infer/hub/hubtest", "infer/upstream"}
 
 // deviceFree are the files of infer that decide without knowing what computes.
 var deviceFree = []string{"infer/scheduler.go", "infer/blocks.go", "infer/sequence.go"}

@@ -11,6 +11,7 @@ type Download struct {
 	Quant      string   `json:"quant,omitempty"`       // from the file's name, such as Q4_K_M
 	Partial    int64    `json:"partial,omitempty"`     // bytes that are here from an earlier try
 	Present    bool     `json:"present,omitempty"`     // a file of that name and size is here already
+	DiskNeed   int64    `json:"disk_need,omitempty"`   // bytes that have to be free for what is missing, with those that are to stay free
 	DiskFree   int64    `json:"disk_free,omitempty"`   // bytes that the models folder can take; 0: unknown
 	MemoryFree int64    `json:"memory_free,omitempty"` // bytes that the machine can take; 0: unknown
 	Notice     string   `json:"notice,omitempty"`      // what a person should know about the choice

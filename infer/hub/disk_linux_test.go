@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"m40-llm/infer"
+	"m40-llm/infer/hub/hubtest"
 )
 
 // TestFullDisk pulls onto disks that are too small, though their system says otherwise,
@@ -17,7 +18,7 @@ import (
 // first part is for torture by root alone.
 func TestFullDisk(t *testing.T) {
 	t.Run("a journal without room takes that of the last bytes", func(t *testing.T) {
-		d := infer.Download{File: "org/repo/" + modelFile, Size: int64(len(wanted)), SHA256: sum(wanted)}
+		d := infer.Download{File: "org/repo/" + modelFile, Size: int64(len(wanted)), SHA256: hubtest.Sum(wanted)}
 		part := writePartial(t, t.TempDir(), d, wanted[:200<<10])
 		defer part.close()
 		part.saved = 0
@@ -42,8 +43,8 @@ func TestFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer unix.Unmount(dir, 0)
-			f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
-			p := newPuller(t, dir, f.api.URL)
+			f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+			p := newPuller(t, dir, f.API.URL)
 			err := p.pull(t.Context(), "org/repo:Q8_0", false)
 			if kib<<10 < len(wanted) && (err == nil || !strings.Contains(err.Error(), "is full after")) {
 				t.Errorf("got %v", err)
@@ -55,7 +56,7 @@ func TestFullDisk(t *testing.T) {
 			if err := p.pull(t.Context(), "org/repo:Q8_0", false); err != nil || !checkLoadable(t, dir, wanted) {
 				t.Errorf("with room it gives %v", err)
 			}
-			if asked := f.asked("cdn"); kib > 400 && kib<<10 < len(wanted) && asked[len(asked)-1].header.Get("Range") == "" {
+			if asked := f.Asked("cdn"); kib > 400 && kib<<10 < len(wanted) && asked[len(asked)-1].Header.Get("Range") == "" {
 				t.Error("it started anew")
 			}
 		})

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"m40-llm/infer/hub/hubtest"
 )
 
 // TestKill kills pulls in the middle, again and again, and lets the last one end. Each
@@ -21,12 +23,12 @@ func TestKill(t *testing.T) {
 		kills = 200
 	}
 	dir := filepath.Join(t.TempDir(), "models")
-	f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+	f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
 	random := rand.New(rand.NewPCG(1, 2))
 	var allowed atomic.Int64     // bytes that this pull gets before the server falls silent; 0: all
 	silent := make(chan int, 10) // byte at which it did
 	fault := func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-		start, let := rangeStart(r), int(allowed.Load())
+		start, let := hubtest.RangeStart(r), int(allowed.Load())
 		if let == 0 || start+let >= len(data) {
 			return false
 		}
@@ -39,15 +41,13 @@ func TestKill(t *testing.T) {
 		w.Write(data[start : start+let])
 		http.NewResponseController(w).Flush()
 		silent <- start + let
-		hang(r)
+		hubtest.Hang(r)
 		return true
 	}
-	f.mu.Lock() // the pulls are other processes, with which the race detector sees no order
-	f.onCDN = fault
-	f.mu.Unlock()
+	f.SetCDN(fault) // the pulls are other processes, with which the race detector sees no order
 	command := func() *exec.Cmd {
 		c := exec.Command(os.Args[0])
-		c.Env = append(os.Environ(), killDir+"="+dir, killEndpoint+"="+f.api.URL)
+		c.Env = append(os.Environ(), killDir+"="+dir, killEndpoint+"="+f.API.URL)
 		c.Stderr = new(bytes.Buffer)
 		return c
 	}
@@ -82,7 +82,7 @@ func TestKill(t *testing.T) {
 		if checkLoadable(t, dir, nil) {
 			t.Fatal("a killed pull left a model")
 		}
-		if asked := f.asked("cdn"); asked[len(asked)-1].header.Get("Range") != "" {
+		if asked := f.Asked("cdn"); asked[len(asked)-1].Header.Get("Range") != "" {
 			resumed++
 		}
 	}

@@ -52,6 +52,7 @@ type partial struct {
 
 // journal says what a partial file is a part of.
 type journal struct {
+	Name   string `json:"name,omitempty"` // as it was asked for
 	Source string `json:"source"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256,omitempty"`
@@ -201,7 +202,7 @@ func (p *partial) Write(b []byte) (int, error) {
 	p.hash.Write(b[:n])
 	p.offset += int64(n)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return n, fmt.Errorf("the disk of the models folder is full after %d of %d bytes: make room, and the same command goes on from there", p.offset, p.want.Size)
+		return n, fmt.Errorf("the disk of the models folder is full after %d of %d bytes: make room, and pulling it again goes on from there", p.offset, p.want.Size)
 	}
 	if err != nil {
 		return n, fmt.Errorf("failed to write the partial file: %w", err)
@@ -247,7 +248,7 @@ func (p *partial) save() error {
 	if p.offset == p.saved {
 		return nil
 	}
-	data, err := json.Marshal(journal{p.want.Source, p.want.Size, p.want.SHA256, p.etag, p.offset})
+	data, err := json.Marshal(journal{p.want.Name, p.want.Source, p.want.Size, p.want.SHA256, p.etag, p.offset})
 	if err == nil {
 		err = p.file.Sync()
 	}

@@ -248,6 +248,7 @@ func (p *Puller) stalled() error {
 // lookAround fills in what is here of d already, and the room for it.
 func (p *Puller) lookAround(d *infer.Download) {
 	dir := p.hub.dir
+	d.DiskNeed = d.Size + diskReserve
 	if free, err := p.options.FreeDisk(existing(dir)); err == nil {
 		d.DiskFree = free
 	}
@@ -260,6 +261,7 @@ func (p *Puller) lookAround(d *infer.Download) {
 	d.Present = err == nil && stat.Mode().IsRegular() && stat.Size() == d.Size
 	if j := readJournal(root, d.File); j.resumes(*d) {
 		d.Partial = j.Offset
+		d.DiskNeed -= j.Offset
 	}
 }
 
@@ -334,7 +336,7 @@ func (p *Puller) Pull(ctx context.Context, d infer.Download, force bool, progres
 }
 
 func (p *Puller) useless(d infer.Download) error {
-	advice := "; --force downloads it anyway"
+	advice := "; on the command line, --force downloads it anyway"
 	if len(d.Works) > 0 {
 		advice = fmt.Sprintf("; of the same repository %s can%s", strings.Join(d.Works, ", "), advice)
 	}
@@ -449,7 +451,7 @@ func (t *transfer) fetch(ctx context.Context) error {
 			failures, furthest = 0, t.part.offset
 		}
 		if failures == pullRetries {
-			return fmt.Errorf("the download failed %d times at the same place: %w; the same command goes on from there", failures+1, again.err)
+			return fmt.Errorf("the download failed %d times at the same place: %w; pulling it again goes on from there", failures+1, again.err)
 		}
 		wait := max(firstWait<<failures, again.after)
 		failures++
@@ -512,7 +514,7 @@ func (t *transfer) accept(a *answer) error {
 	switch a.StatusCode {
 	case http.StatusOK:
 		if a.ContentLength >= 0 && a.ContentLength != t.download.Size {
-			return fail(refuse("%s has %d bytes and was announced with %d: the file has changed, or the server is broken; run the same command again", host, a.ContentLength, t.download.Size))
+			return fail(refuse("%s has %d bytes and was announced with %d: the file has changed, or the server is broken; pull it again", host, a.ContentLength, t.download.Size))
 		}
 		if t.part.offset > 0 { // the server knows no ranges, or the file has changed
 			if err := t.part.reset(); err != nil {
@@ -525,7 +527,7 @@ func (t *transfer) accept(a *answer) error {
 		case !ok || start != t.part.offset:
 			return startAnew("the server sent another part of the file than asked for")
 		case total != t.download.Size:
-			return fail(refuse("%s has %d bytes and was announced with %d: the file has changed; run the same command again", host, total, t.download.Size))
+			return fail(refuse("%s has %d bytes and was announced with %d: the file has changed; pull it again", host, total, t.download.Size))
 		case t.part.offset > 0 && t.part.etag != "" && etag != t.part.etag:
 			return startAnew("the file has changed at the server")
 		}
@@ -603,7 +605,7 @@ func (t *transfer) judge(f *gguf.File) error {
 	}
 	var info infer.ModelInfo
 	if err := readHeader(&info, f, t.puller.hub.types); err != nil {
-		return &wrongFile{fmt.Sprintf("%s would be of no use here: it %v; --force downloads it anyway", path.Base(t.download.File), err)}
+		return &wrongFile{fmt.Sprintf("%s would be of no use here: it %v; on the command line, --force downloads it anyway", path.Base(t.download.File), err)}
 	}
 	return nil
 }
@@ -623,7 +625,7 @@ func (t *transfer) magic() error {
 // verify checks the whole file.
 func (t *transfer) verify() error {
 	if sum := t.part.sum(); t.download.SHA256 != "" && sum != t.download.SHA256 {
-		return &wrongFile{fmt.Sprintf("%s came with the SHA-256 %s and the registry says %s: it was deleted; run the same command again", path.Base(t.download.File), sum, t.download.SHA256)}
+		return &wrongFile{fmt.Sprintf("%s came with the SHA-256 %s and the registry says %s: it was deleted; pull it again", path.Base(t.download.File), sum, t.download.SHA256)}
 	}
 	m, err := t.part.header()
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/hub/hubtest"
 )
 
 const modelFile = "model-Q8_0.gguf"
@@ -37,41 +38,41 @@ func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		pull  string // default org/repo:Q8_0
-		setup func(f *fakeRegistry)
+		setup func(f *hubtest.Registry)
 		stall time.Duration
 		err   string // part of the error; empty: the right file
 		not   string // must not be in the error
-		after func(t *testing.T, f *fakeRegistry, p *pulls)
+		after func(t *testing.T, f *hubtest.Registry, p *pulls)
 	}{
 		{name: "a registry without faults gives the file"},
 		{
 			name: "a connection cut once goes on where it was cut",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
-						cut(w, r, data, half)
+						hubtest.Cut(w, r, data, half)
 					}
 					return false
 				}
 			},
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
-				asked := f.asked("cdn")
-				if len(asked) != 2 || asked[1].header.Get("Range") != fmt.Sprintf("bytes=%d-", half) || asked[1].header.Get("If-Range") != `"one"` {
-					t.Errorf("the second request was %v", asked[len(asked)-1].header)
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
+				asked := f.Asked("cdn")
+				if len(asked) != 2 || asked[1].Header.Get("Range") != fmt.Sprintf("bytes=%d-", half) || asked[1].Header.Get("If-Range") != `"one"` {
+					t.Errorf("the second request was %v", asked[len(asked)-1].Header)
 				}
 			},
 		},
 		{
 			name: "a connection cut again and again ends well as long as bytes come",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try <= 20 {
-						cut(w, r, data, len(data)/25)
+						hubtest.Cut(w, r, data, len(data)/25)
 					}
 					return false
 				}
 			},
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
 				for _, d := range p.waited {
 					if d != time.Second {
 						t.Errorf("waited %s, though bytes had come", d)
@@ -81,15 +82,15 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a connection that always breaks at the same place is given up after longer and longer waits",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					cut(w, r, data, max(0, half-rangeStart(r)))
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					hubtest.Cut(w, r, data, max(0, half-hubtest.RangeStart(r)))
 					return true
 				}
 			},
 			err: "failed 7 times at the same place",
 			not: "secret",
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
 				want := []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second}
 				if !reflect.DeepEqual(p.waited, want) {
 					t.Errorf("waited %v, want %v", p.waited, want)
@@ -99,8 +100,8 @@ func TestFaults(t *testing.T) {
 		{
 			name:  "a server that falls silent is asked again",
 			stall: 100 * time.Millisecond,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try > 1 {
 						return false
 					}
@@ -108,7 +109,7 @@ func TestFaults(t *testing.T) {
 					w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 					w.Write(data[:half])
 					http.NewResponseController(w).Flush()
-					hang(r)
+					hubtest.Hang(r)
 					return true
 				}
 			},
@@ -116,8 +117,8 @@ func TestFaults(t *testing.T) {
 		{
 			name:  "a server that is slow and not silent is left alone",
 			stall: 2 * time.Second,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 					for piece := range slices.Chunk(data, len(data)/12) {
 						time.Sleep(200 * time.Millisecond)
@@ -127,8 +128,8 @@ func TestFaults(t *testing.T) {
 					return true
 				}
 			},
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
-				if len(f.asked("cdn")) != 1 {
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
+				if len(f.Asked("cdn")) != 1 {
 					t.Error("it was asked again")
 				}
 			},
@@ -136,25 +137,25 @@ func TestFaults(t *testing.T) {
 		{
 			name:  "a server that never answers is given up",
 			stall: 50 * time.Millisecond,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool { hang(r); return true }
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool { hubtest.Hang(r); return true }
 			},
 			err: "failed 7 times",
 		},
 		{
 			name:  "a registry that never answers is given up",
 			stall: 50 * time.Millisecond,
-			setup: func(f *fakeRegistry) {
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool { hang(r); return true }
+			setup: func(f *hubtest.Registry) {
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool { hubtest.Hang(r); return true }
 			},
 			err: "failed to look up org/repo",
 		},
 		{
 			name: "a server that ignores ranges starts the file anew",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
-						cut(w, r, data, half)
+						hubtest.Cut(w, r, data, half)
 					}
 					r.Header.Del("Range")
 					return false
@@ -163,9 +164,9 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a length that is not the announced one is refused",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					serve(w, r, data[:half], "")
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					hubtest.Serve(w, r, data[:half], "")
 					return true
 				}
 			},
@@ -173,9 +174,9 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a length longer than the announced one is refused",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					serve(w, r, append(bytes.Clone(data), "more"...), "")
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					hubtest.Serve(w, r, append(bytes.Clone(data), "more"...), "")
 					return true
 				}
 			},
@@ -183,8 +184,8 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a body longer than announced, without a length, is refused",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					w.Write(append(bytes.Clone(data[:len(data)-9]), bytes.Repeat([]byte{1}, 1<<20)...))
 					return true
 				}
@@ -193,8 +194,8 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a body that ends early without an error is taken up again",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try > 1 {
 						return false
 					}
@@ -206,41 +207,41 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a file that changes between two ranges starts anew",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
-						cut(w, r, other, half)
+						hubtest.Cut(w, r, other, half)
 					}
-					serve(w, r, data, `"two"`)
+					hubtest.Serve(w, r, data, `"two"`)
 					return true
 				}
 			},
 		},
 		{
 			name: "a file that changes on a server that ignores If-Range starts anew",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
-						cut(w, r, other, half)
+						hubtest.Cut(w, r, other, half)
 					}
 					r.Header.Del("If-Range")
-					serve(w, r, data, `"two"`)
+					hubtest.Serve(w, r, data, `"two"`)
 					return true
 				}
 			},
 		},
 		{
 			name: "a flipped byte is found and the file deleted",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					wrong := bytes.Clone(data)
 					wrong[len(wrong)-100] ^= 1
-					serve(w, r, wrong, "")
+					hubtest.Serve(w, r, wrong, "")
 					return true
 				}
 			},
 			err: "SHA-256",
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
 				if files := left(t, p.dir); len(files) > 0 {
 					t.Errorf("left behind: %q", files)
 				}
@@ -248,9 +249,9 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "another model of the same length is found out",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					serve(w, r, other, "")
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					hubtest.Serve(w, r, other, "")
 					return true
 				}
 			},
@@ -258,8 +259,8 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a server that fails at first is asked again",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try <= 3 {
 						w.WriteHeader(http.StatusBadGateway + try%3)
 						return true
@@ -270,9 +271,9 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a registry that asks to wait is waited for",
-			setup: func(f *fakeRegistry) {
+			setup: func(f *hubtest.Registry) {
 				asked := 0
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					if asked++; asked > 1 {
 						return false
 					}
@@ -281,7 +282,7 @@ func TestFaults(t *testing.T) {
 					return true
 				}
 			},
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
 				if !reflect.DeepEqual(p.waited, []time.Duration{7 * time.Second}) {
 					t.Errorf("waited %v", p.waited)
 				}
@@ -289,18 +290,18 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a signature that has run out is asked for again",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
 						w.WriteHeader(http.StatusForbidden)
 					}
 					return try == 1
 				}
 			},
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
 				resolved := 0
-				for _, r := range f.asked("api") {
-					if strings.Contains(r.path, "/resolve/") {
+				for _, r := range f.Asked("api") {
+					if strings.Contains(r.Path, "/resolve/") {
 						resolved++
 					}
 				}
@@ -311,15 +312,15 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a loop of redirects ends",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					http.Redirect(w, r, r.URL.String(), http.StatusFound)
 					return true
 				}
 			},
 			err: "redirects more than 5 times",
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
-				if n := len(f.asked("cdn")); n != 5 { // the registry's own redirect is the first
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
+				if n := len(f.Asked("cdn")); n != 5 { // the registry's own redirect is the first
 					t.Errorf("the storage was asked %d times", n)
 				}
 			},
@@ -333,32 +334,32 @@ func TestFaults(t *testing.T) {
 		{name: "a redirect to nowhere is refused", setup: redirect(""), err: "redirects to no valid address"},
 		{
 			name: "a redirect to another host does not get the token",
-			setup: func(f *fakeRegistry) {
-				f.cdnHost = strings.Replace(strings.TrimPrefix(f.cdn.URL, "http://"), "127.0.0.1", "localhost", 1)
+			setup: func(f *hubtest.Registry) {
+				f.CDNHost = strings.Replace(strings.TrimPrefix(f.CDN.URL, "http://"), "127.0.0.1", "localhost", 1)
 			},
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
-				for _, r := range f.asked("api") {
-					if r.header.Get("Authorization") != "Bearer hf_secret" {
-						t.Errorf("the registry was asked for %s without the token", r.path)
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
+				for _, r := range f.Asked("api") {
+					if r.Header.Get("Authorization") != "Bearer hf_secret" {
+						t.Errorf("the registry was asked for %s without the token", r.Path)
 					}
 				}
-				for _, r := range f.asked("cdn") {
-					if !strings.HasPrefix(r.host, "localhost") || r.header.Get("Authorization") != "" {
-						t.Errorf("%s was asked with the token %q", r.host, r.header.Get("Authorization"))
+				for _, r := range f.Asked("cdn") {
+					if !strings.HasPrefix(r.Host, "localhost") || r.Header.Get("Authorization") != "" {
+						t.Errorf("%s was asked with the token %q", r.Host, r.Header.Get("Authorization"))
 					}
 				}
 			},
 		},
 		{
 			name: "a redirect on the same host does not get the token",
-			setup: func(f *fakeRegistry) {
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					if r.URL.Path == "/stored" {
 						if r.Header.Get("Authorization") != "" {
 							w.WriteHeader(http.StatusTeapot)
 							return true
 						}
-						serve(w, r, wanted, "")
+						hubtest.Serve(w, r, wanted, "")
 						return true
 					}
 					if strings.Contains(r.URL.Path, "/resolve/") {
@@ -371,14 +372,14 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a digest that is not hexadecimal is refused",
-			setup: func(f *fakeRegistry) {
-				f.lie = func(m map[string]any) { m["lfs"] = map[string]any{"sha256": "../../etc/passwd"} }
+			setup: func(f *hubtest.Registry) {
+				f.Lie = func(m map[string]any) { m["lfs"] = map[string]any{"sha256": "../../etc/passwd"} }
 			},
 			err: "no valid SHA-256",
 		},
 		{
 			name:  "a file without a digest is refused",
-			setup: func(f *fakeRegistry) { f.lie = func(m map[string]any) { delete(m, "lfs") } },
+			setup: func(f *hubtest.Registry) { f.Lie = func(m map[string]any) { delete(m, "lfs") } },
 			err:   "no valid SHA-256",
 		},
 		{name: "a file name that climbs is refused", setup: named("../../model-Q8_0.gguf"), err: "no path inside a repository"},
@@ -388,13 +389,13 @@ func TestFaults(t *testing.T) {
 		{name: "a file that is no model is refused", setup: named("run.sh"), err: "does not end in .gguf"},
 		{
 			name:  "a size that is none is refused",
-			setup: func(f *fakeRegistry) { f.lie = func(m map[string]any) { m["size"] = -1 } },
+			setup: func(f *hubtest.Registry) { f.Lie = func(m map[string]any) { m["size"] = -1 } },
 			err:   "has -1 bytes",
 		},
 		{
 			name: "a manifest of 100 MB is not read",
-			setup: func(f *fakeRegistry) {
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					for range 100 {
 						if _, err := w.Write(make([]byte, 1<<20)); err != nil {
 							break
@@ -407,9 +408,9 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a listing of a million files is not read",
-			setup: func(f *fakeRegistry) {
-				f.chosen = ""
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+			setup: func(f *hubtest.Registry) {
+				f.Chosen = ""
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					if !strings.Contains(r.URL.Path, "/tree/") {
 						return false
 					}
@@ -428,9 +429,9 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a listing without an end is not read",
-			setup: func(f *fakeRegistry) {
-				f.chosen = ""
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+			setup: func(f *hubtest.Registry) {
+				f.Chosen = ""
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					if !strings.Contains(r.URL.Path, "/tree/") {
 						return false
 					}
@@ -443,9 +444,9 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "pages that are too long together are not read",
-			setup: func(f *fakeRegistry) {
-				f.chosen = ""
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+			setup: func(f *hubtest.Registry) {
+				f.Chosen = ""
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					if !strings.Contains(r.URL.Path, "/tree/") {
 						return false
 					}
@@ -458,9 +459,9 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a listing that goes on at another host is refused",
-			setup: func(f *fakeRegistry) {
-				f.chosen = ""
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+			setup: func(f *hubtest.Registry) {
+				f.Chosen = ""
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					w.Header().Set("Link", `<https://example.org/>; rel="next"`)
 					return false
 				}
@@ -469,13 +470,13 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a listing of several pages is read to the end",
-			setup: func(f *fakeRegistry) {
-				f.chosen = ""
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+			setup: func(f *hubtest.Registry) {
+				f.Chosen = ""
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					if !strings.Contains(r.URL.Path, "/tree/") || r.URL.Query().Get("cursor") != "" {
 						return false
 					}
-					w.Header().Set("Link", `<`+f.api.URL+r.URL.Path+`?recursive=1&cursor=2>; rel="next"`)
+					w.Header().Set("Link", `<`+f.API.URL+r.URL.Path+`?recursive=1&cursor=2>; rel="next"`)
 					fmt.Fprint(w, "[]")
 					return true
 				}
@@ -483,8 +484,8 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "an answer that is no JSON is refused",
-			setup: func(f *fakeRegistry) {
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					fmt.Fprint(w, "<html>Please log in to the network")
 					return true
 				}
@@ -493,11 +494,11 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a range that begins elsewhere starts the file anew",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					switch try {
 					case 1:
-						cut(w, r, data, half)
+						hubtest.Cut(w, r, data, half)
 					case 2:
 						w.Header().Set("Etag", `"one"`)
 						w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", half-1, len(data)-1, len(data)))
@@ -511,10 +512,10 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a range of a file of another length is refused",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
-						cut(w, r, data, half)
+						hubtest.Cut(w, r, data, half)
 					}
 					w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", half, len(data), len(data)+1))
 					w.WriteHeader(http.StatusPartialContent)
@@ -525,11 +526,11 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a server without the range that it announced starts the file anew",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					switch try {
 					case 1:
-						cut(w, r, data, half)
+						hubtest.Cut(w, r, data, half)
 					case 2:
 						w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
 						return true
@@ -540,8 +541,8 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a compressed body is refused",
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					w.Header().Set("Content-Encoding", "gzip")
 					z := gzip.NewWriter(w)
 					z.Write(data)
@@ -553,8 +554,8 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a repository that asks for consent says where to give it",
-			setup: func(f *fakeRegistry) {
-				f.onAPI = func(w http.ResponseWriter, r *http.Request) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					w.Header().Set("X-Error-Code", "GatedRepo")
 					w.WriteHeader(http.StatusForbidden)
 					return true
@@ -565,78 +566,78 @@ func TestFaults(t *testing.T) {
 		{name: "a repository that is not there is said not to be there", pull: "org/none", err: "there is no repository org/none"},
 		{
 			name:  "a repository without models says so",
-			setup: func(f *fakeRegistry) { f.files, f.chosen = nil, "" },
+			setup: func(f *hubtest.Registry) { f.Files, f.Chosen = nil, "" },
 			err:   "has no .gguf files",
 		},
 		{
 			name:  "a quantisation that is not there is answered with those there are",
 			pull:  "org/repo:Q5_1",
-			setup: func(f *fakeRegistry) { f.chosen = "" },
+			setup: func(f *hubtest.Registry) { f.Chosen = "" },
 			err:   "org/repo has no quantisation Q5_1; it has Q8_0",
 		},
 		{
 			name: "a model in parts is refused with what to do",
 			pull: "org/repo:Q8_0",
-			setup: func(f *fakeRegistry) {
-				f.chosen = "big-Q8_0-00001-of-00002.gguf"
-				f.files = map[string][]byte{f.chosen: wanted}
+			setup: func(f *hubtest.Registry) {
+				f.Chosen = "big-Q8_0-00001-of-00002.gguf"
+				f.Files = map[string][]byte{f.Chosen: wanted}
 			},
 			err: "split into several files, which cannot be pulled yet; look for",
 		},
 		{
 			name: "two files of one quantisation are answered with an address",
-			setup: func(f *fakeRegistry) {
-				f.chosen = ""
-				f.files = map[string][]byte{"a-Q8_0.gguf": wanted, "b-Q8_0.gguf": wanted}
+			setup: func(f *hubtest.Registry) {
+				f.Chosen = ""
+				f.Files = map[string][]byte{"a-Q8_0.gguf": wanted, "b-Q8_0.gguf": wanted}
 			},
 			err: "pull one by its address, such as",
 		},
 		{
 			name: "a quantisation that cannot be computed with is refused with those that can",
 			pull: "org/repo:Q4_K_M",
-			setup: func(f *fakeRegistry) {
-				f.chosen = "model-Q4_K_M.gguf"
-				f.files[f.chosen] = other
+			setup: func(f *hubtest.Registry) {
+				f.Chosen = "model-Q4_K_M.gguf"
+				f.Files[f.Chosen] = other
 			},
-			err: "weights in Q4_K_M cannot be computed with yet; of the same repository Q8_0 can; --force",
+			err: "weights in Q4_K_M cannot be computed with yet; of the same repository Q8_0 can; on the command line, --force",
 		},
 		{
 			name: "without a quantisation, one that can be computed with is chosen",
 			pull: "org/repo",
-			setup: func(f *fakeRegistry) {
-				f.chosen = "model-Q4_K_M.gguf"
-				f.files[f.chosen] = other
-				f.files["model-f16.gguf"] = other
+			setup: func(f *hubtest.Registry) {
+				f.Chosen = "model-Q4_K_M.gguf"
+				f.Files[f.Chosen] = other
+				f.Files["model-f16.gguf"] = other
 			},
 		},
 		{
 			name: "a file in a folder of the repository goes beside the others",
-			setup: func(f *fakeRegistry) {
-				f.chosen, f.files = "Q8_0/"+modelFile, map[string][]byte{"Q8_0/" + modelFile: wanted}
+			setup: func(f *hubtest.Registry) {
+				f.Chosen, f.Files = "Q8_0/"+modelFile, map[string][]byte{"Q8_0/" + modelFile: wanted}
 			},
 		},
 		{
 			name:  "a model whose header shows what cannot be computed with is refused",
-			setup: func(f *fakeRegistry) { f.files = map[string][]byte{modelFile: mixed} },
+			setup: func(f *hubtest.Registry) { f.Files = map[string][]byte{modelFile: mixed} },
 			err:   "has weights in F16, and only F32, Q8_0, Q4_0 are supported",
 		},
 		{
 			name:  "a file that is no model is refused though its digest is right",
-			setup: func(f *fakeRegistry) { f.files = map[string][]byte{modelFile: bytes.Repeat([]byte("text "), 1000)} },
+			setup: func(f *hubtest.Registry) { f.Files = map[string][]byte{modelFile: bytes.Repeat([]byte("text "), 1000)} },
 			err:   `no model file: it starts with "text tex"`,
 		},
 		{
 			name:  "a model that was cut before it was uploaded is refused though its digest is right",
-			setup: func(f *fakeRegistry) { f.files = map[string][]byte{modelFile: wanted[:half]} },
+			setup: func(f *hubtest.Registry) { f.Files = map[string][]byte{modelFile: wanted[:half]} },
 			err:   "no valid model file",
 		},
 
 		{
 			name: "an address of a file gives the file, and its host does not get the token",
 			pull: "CDN/" + modelFile,
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
-				for _, r := range f.asked("cdn") {
-					if r.header.Get("Authorization") != "" {
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
+				for _, r := range f.Asked("cdn") {
+					if r.Header.Get("Authorization") != "" {
 						t.Error("the host got the token")
 					}
 				}
@@ -646,9 +647,9 @@ func TestFaults(t *testing.T) {
 		{
 			name: "a digest that an address announces is believed more than the bytes",
 			pull: "API/org/repo/resolve/main/" + modelFile,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					serve(w, r, other, "")
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					hubtest.Serve(w, r, other, "")
 					return true
 				}
 			},
@@ -657,9 +658,9 @@ func TestFaults(t *testing.T) {
 		{
 			name: "an address whose hosts do not agree on the size is refused",
 			pull: "API/org/repo/resolve/main/" + modelFile,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					serve(w, r, data[:half], "")
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					hubtest.Serve(w, r, data[:half], "")
 					return true
 				}
 			},
@@ -668,10 +669,10 @@ func TestFaults(t *testing.T) {
 		{
 			name: "an address that is cut goes on where it was cut",
 			pull: "CDN/" + modelFile,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 2 { // the first asks for the size
-						cut(w, r, data, half)
+						hubtest.Cut(w, r, data, half)
 					}
 					return false
 				}
@@ -680,12 +681,12 @@ func TestFaults(t *testing.T) {
 		{
 			name: "an address that changes while it is pulled gives no mixture",
 			pull: "CDN/" + modelFile,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 2 {
-						cut(w, r, other, half)
+						hubtest.Cut(w, r, other, half)
 					}
-					serve(w, r, data, `"two"`)
+					hubtest.Serve(w, r, data, `"two"`)
 					return true
 				}
 			},
@@ -693,19 +694,19 @@ func TestFaults(t *testing.T) {
 		{
 			name: "an address without a strong ETag starts anew after a cut",
 			pull: "CDN/" + modelFile,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 2 {
 						w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 						w.Write(other[:half])
 						return true
 					}
-					serve(w, r, data, `W/"weak"`)
+					hubtest.Serve(w, r, data, `W/"weak"`)
 					return true
 				}
 			},
-			after: func(t *testing.T, f *fakeRegistry, p *pulls) {
-				if asked := f.asked("cdn"); asked[len(asked)-1].header.Get("Range") != "" {
+			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
+				if asked := f.Asked("cdn"); asked[len(asked)-1].Header.Get("Range") != "" {
 					t.Error("bytes of an unknown file were taken for a beginning")
 				}
 			},
@@ -713,8 +714,8 @@ func TestFaults(t *testing.T) {
 		{
 			name: "an address without a length is refused",
 			pull: "CDN/" + modelFile,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					http.NewResponseController(w).Flush()
 					w.Write(data)
 					return true
@@ -725,8 +726,8 @@ func TestFaults(t *testing.T) {
 		{
 			name: "an address that announces more than it has is given up",
 			pull: "CDN/" + modelFile,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					w.Header().Set("Content-Length", strconv.Itoa(len(data)+1000))
 					w.Write(data)
 					return true
@@ -737,9 +738,9 @@ func TestFaults(t *testing.T) {
 		{
 			name: "an address that announces less than the model has gives no model",
 			pull: "CDN/" + modelFile,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					serve(w, r, data[:half], "")
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					hubtest.Serve(w, r, data[:half], "")
 					return true
 				}
 			},
@@ -749,9 +750,9 @@ func TestFaults(t *testing.T) {
 		{
 			name: "a page instead of the file is refused",
 			pull: "CDN/" + modelFile,
-			setup: func(f *fakeRegistry) {
-				f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					serve(w, r, []byte("<html>\x1b[31mlog in</html>"), "")
+			setup: func(f *hubtest.Registry) {
+				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+					hubtest.Serve(w, r, []byte("<html>\x1b[31mlog in</html>"), "")
 					return true
 				}
 			},
@@ -760,11 +761,11 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+			f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
 			if c.setup != nil {
 				c.setup(f)
 			}
-			p := newPuller(t, filepath.Join(t.TempDir(), "models"), f.api.URL, func(o *PullOptions) {
+			p := newPuller(t, filepath.Join(t.TempDir(), "models"), f.API.URL, func(o *PullOptions) {
 				if c.stall > 0 {
 					o.Stall = c.stall
 				}
@@ -773,7 +774,7 @@ func TestFaults(t *testing.T) {
 			if name == "" {
 				name = "org/repo:Q8_0"
 			}
-			name = strings.Replace(strings.Replace(name, "API", f.api.URL, 1), "CDN", f.cdn.URL, 1)
+			name = strings.Replace(strings.Replace(name, "API", f.API.URL, 1), "CDN", f.CDN.URL, 1)
 			err := p.pull(t.Context(), name, false)
 			found := checkLoadable(t, p.dir, wanted)
 			switch {
@@ -801,9 +802,9 @@ func TestFaults(t *testing.T) {
 }
 
 // redirect makes the storage redirect to another place.
-func redirect(to string) func(f *fakeRegistry) {
-	return func(f *fakeRegistry) {
-		f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+func redirect(to string) func(f *hubtest.Registry) {
+	return func(f *hubtest.Registry) {
+		f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 			if to != "" {
 				w.Header().Set("Location", to)
 			}
@@ -814,26 +815,26 @@ func redirect(to string) func(f *fakeRegistry) {
 }
 
 // named makes the manifest name another file.
-func named(file string) func(f *fakeRegistry) {
-	return func(f *fakeRegistry) { f.lie = func(m map[string]any) { m["rfilename"] = file } }
+func named(file string) func(f *hubtest.Registry) {
+	return func(f *hubtest.Registry) { f.Lie = func(m map[string]any) { m["rfilename"] = file } }
 }
 
 // TestPulledFile looks at what a pull leaves and returns.
 func TestPulledFile(t *testing.T) {
-	f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
-	p := newPuller(t, filepath.Join(t.TempDir(), "new", "models"), f.api.URL, func(o *PullOptions) {
+	f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+	p := newPuller(t, filepath.Join(t.TempDir(), "new", "models"), f.API.URL, func(o *PullOptions) {
 		o.FreeMemory = func() int64 { return 12345 }
 	})
 	d, err := p.Resolve(t.Context(), "hf.co/org/repo:Q8_0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := infer.Download{Name: "hf.co/org/repo:Q8_0", File: "org/repo/" + modelFile, Source: f.api.URL + "/org/repo/resolve/main/" + modelFile,
-		Size: int64(len(wanted)), SHA256: sum(wanted), Quant: "Q8_0", DiskFree: 1 << 40, MemoryFree: 12345}
+	want := infer.Download{Name: "hf.co/org/repo:Q8_0", File: "org/repo/" + modelFile, Source: f.API.URL + "/org/repo/resolve/main/" + modelFile,
+		Size: int64(len(wanted)), SHA256: hubtest.Sum(wanted), Quant: "Q8_0", DiskFree: 1 << 40, MemoryFree: 12345}
 	if !reflect.DeepEqual(d, want) {
 		t.Errorf("resolved to %+v\nwant %+v", d, want)
 	}
-	if len(f.asked("cdn")) > 0 {
+	if len(f.Asked("cdn")) > 0 {
 		t.Error("resolving asked for the file")
 	}
 	var phases []infer.DownloadPhase
@@ -858,7 +859,7 @@ func TestPulledFile(t *testing.T) {
 		}
 	}
 	t.Run("pulled again, it is read and not downloaded", func(t *testing.T) {
-		before := len(f.asked("cdn"))
+		before := len(f.Asked("cdn"))
 		d, err := p.Resolve(t.Context(), "org/repo:Q8_0")
 		if err != nil || !d.Present {
 			t.Fatalf("resolved to %+v, %v", d, err)
@@ -866,7 +867,7 @@ func TestPulledFile(t *testing.T) {
 		if _, err := p.Pull(t.Context(), d, false, nil); err != nil {
 			t.Fatal(err)
 		}
-		if len(f.asked("cdn")) != before {
+		if len(f.Asked("cdn")) != before {
 			t.Error("it was downloaded again")
 		}
 		if got := left(t, p.dir); len(got) != 1 {
@@ -915,8 +916,8 @@ func TestForce(t *testing.T) {
 		{"a header that cannot be computed with is downloaded with force", map[string][]byte{"m-Q8_0.gguf": mixed}, "org/repo:Q8_0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newRegistry(t, c.files, "")
-			p := newPuller(t, t.TempDir(), f.api.URL)
+			f := hubtest.New(t, c.files, "")
+			p := newPuller(t, t.TempDir(), f.API.URL)
 			if err := p.pull(t.Context(), c.pull, false); err == nil || !strings.Contains(err.Error(), "--force") {
 				t.Fatalf("without force: %v", err)
 			}
@@ -931,8 +932,8 @@ func TestForce(t *testing.T) {
 		})
 	}
 	t.Run("what is no model at all is refused with force too", func(t *testing.T) {
-		f := newRegistry(t, map[string][]byte{modelFile: []byte("GGUF and then nothing")}, modelFile)
-		p := newPuller(t, t.TempDir(), f.api.URL)
+		f := hubtest.New(t, map[string][]byte{modelFile: []byte("GGUF and then nothing")}, modelFile)
+		p := newPuller(t, t.TempDir(), f.API.URL)
 		if err := p.pull(t.Context(), "org/repo:Q8_0", true); err == nil || len(left(t, p.dir)) > 0 {
 			t.Errorf("got %v, left %q", err, left(t, p.dir))
 		}
@@ -940,21 +941,21 @@ func TestForce(t *testing.T) {
 }
 
 func TestDisk(t *testing.T) {
-	f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+	f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
 	need := int64(len(wanted)) + 1<<30
 	t.Run("a disk without room for the file and a reserve is refused before the download", func(t *testing.T) {
-		p := newPuller(t, t.TempDir(), f.api.URL, func(o *PullOptions) {
+		p := newPuller(t, t.TempDir(), f.API.URL, func(o *PullOptions) {
 			o.FreeDisk = func(string) (int64, error) { return need - 1, nil }
 		})
 		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err == nil || !strings.Contains(err.Error(), "make room") {
 			t.Errorf("got %v", err)
 		}
-		if len(f.asked("cdn")) > 0 || len(left(t, p.dir)) > 0 {
+		if len(f.Asked("cdn")) > 0 || len(left(t, p.dir)) > 0 {
 			t.Error("something was downloaded or left")
 		}
 	})
 	t.Run("a disk with just enough room will do", func(t *testing.T) {
-		p := newPuller(t, t.TempDir(), f.api.URL, func(o *PullOptions) {
+		p := newPuller(t, t.TempDir(), f.API.URL, func(o *PullOptions) {
 			o.FreeDisk = func(string) (int64, error) { return need, nil }
 		})
 		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err != nil {
@@ -979,21 +980,21 @@ func TestDisk(t *testing.T) {
 func TestResume(t *testing.T) {
 	half := len(wanted) / 2
 	// begun returns a folder in which half a pull has happened.
-	begun := func(t *testing.T, f *fakeRegistry, name string) *pulls {
+	begun := func(t *testing.T, f *hubtest.Registry, name string) *pulls {
 		t.Helper()
-		p := newPuller(t, t.TempDir(), f.api.URL)
+		p := newPuller(t, t.TempDir(), f.API.URL)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		d, err := p.Resolve(ctx, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+		f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 			w.Header().Set("Etag", `"one"`)
 			w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 			w.Write(data[:half])
 			http.NewResponseController(w).Flush()
-			hang(r)
+			hubtest.Hang(r)
 			return true
 		}
 		p.options.Now = alwaysLater() // every piece is reported
@@ -1005,7 +1006,7 @@ func TestResume(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("the stopped pull gives %v", err)
 		}
-		f.onCDN = nil
+		f.OnCDN = nil
 		if checkLoadable(t, p.dir, nil) {
 			t.Fatal("half a file is a model")
 		}
@@ -1013,40 +1014,40 @@ func TestResume(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, pull string
-		change     func(t *testing.T, f *fakeRegistry, p *pulls)
+		change     func(t *testing.T, f *hubtest.Registry, p *pulls)
 		start      int    // first byte that is asked for; -1: from the start
 		want       []byte // default wanted
 	}{
 		{"a stopped pull goes on", "org/repo:Q8_0", nil, half, nil},
 		{"a stopped pull of an address goes on", "CDN/" + modelFile, nil, half, nil},
-		{"without the journal it starts anew", "org/repo:Q8_0", func(t *testing.T, f *fakeRegistry, p *pulls) {
+		{"without the journal it starts anew", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *pulls) {
 			os.Remove(filepath.Join(p.dir, "org/repo", modelFile+journalSuffix))
 		}, -1, nil},
-		{"with a broken journal it starts anew", "org/repo:Q8_0", func(t *testing.T, f *fakeRegistry, p *pulls) {
+		{"with a broken journal it starts anew", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *pulls) {
 			os.WriteFile(filepath.Join(p.dir, "org/repo", modelFile+journalSuffix), []byte(`{"offset":`), 0o600)
 		}, -1, nil},
-		{"with a partial file of another length it starts anew", "org/repo:Q8_0", func(t *testing.T, f *fakeRegistry, p *pulls) {
+		{"with a partial file of another length it starts anew", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *pulls) {
 			os.Truncate(filepath.Join(p.dir, "org/repo", modelFile+partialSuffix), 17)
 		}, -1, nil},
-		{"when the registry has another file by now it starts anew", "org/repo:Q8_0", func(t *testing.T, f *fakeRegistry, p *pulls) {
-			f.files[modelFile] = other
+		{"when the registry has another file by now it starts anew", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *pulls) {
+			f.Files[modelFile] = other
 		}, -1, other},
-		{"when an address has another file by now it starts anew", "CDN/" + modelFile, func(t *testing.T, f *fakeRegistry, p *pulls) {
-			f.files[modelFile] = other
-			f.onCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-				serve(w, r, data, `"two"`)
+		{"when an address has another file by now it starts anew", "CDN/" + modelFile, func(t *testing.T, f *hubtest.Registry, p *pulls) {
+			f.Files[modelFile] = other
+			f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+				hubtest.Serve(w, r, data, `"two"`)
 				return true
 			}
 		}, half, other},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
-			name := strings.Replace(c.pull, "CDN", f.cdn.URL, 1)
+			f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+			name := strings.Replace(c.pull, "CDN", f.CDN.URL, 1)
 			p := begun(t, f, name)
 			if c.change != nil {
 				c.change(t, f, p)
 			}
-			before := len(f.asked("cdn"))
+			before := len(f.Asked("cdn"))
 			d, err := p.Resolve(t.Context(), name)
 			if err != nil || (d.Partial > 0) != (c.start > 0) && !strings.Contains(c.name, "length") {
 				t.Fatalf("resolved to %+v, %v", d, err)
@@ -1062,8 +1063,8 @@ func TestResume(t *testing.T) {
 				t.Error("there is no model")
 			}
 			asked := ""
-			for _, r := range f.asked("cdn")[before:] {
-				if h := r.header.Get("Range"); h != "bytes=0-0" {
+			for _, r := range f.Asked("cdn")[before:] {
+				if h := r.Header.Get("Range"); h != "bytes=0-0" {
 					asked = h
 				}
 			}
@@ -1073,7 +1074,7 @@ func TestResume(t *testing.T) {
 		})
 	}
 	t.Run("bytes that changed on the disk meanwhile are found out", func(t *testing.T) {
-		f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+		f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
 		p := begun(t, f, "org/repo:Q8_0")
 		file, err := os.OpenFile(filepath.Join(p.dir, "org/repo", modelFile+partialSuffix), os.O_WRONLY, 0)
 		if err != nil {
@@ -1098,8 +1099,8 @@ func TestResume(t *testing.T) {
 		{"a pull that was stopped before the last step is judged all the same", mixed, "has weights in F16"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newRegistry(t, map[string][]byte{modelFile: c.data}, modelFile)
-			p := newPuller(t, t.TempDir(), f.api.URL)
+			f := hubtest.New(t, map[string][]byte{modelFile: c.data}, modelFile)
+			p := newPuller(t, t.TempDir(), f.API.URL)
 			d, err := p.Resolve(t.Context(), "org/repo:Q8_0")
 			if err != nil {
 				t.Fatal(err)
@@ -1110,13 +1111,13 @@ func TestResume(t *testing.T) {
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || checkLoadable(t, p.dir, c.data) != (c.err == "") {
 				t.Errorf("got %v", err)
 			}
-			if len(f.asked("cdn")) > 0 {
+			if len(f.Asked("cdn")) > 0 {
 				t.Error("it was downloaded again")
 			}
 		})
 	}
 	t.Run("starting anew forgets the journal first", func(t *testing.T) {
-		d := infer.Download{File: "org/repo/" + modelFile, Size: int64(len(wanted)), SHA256: sum(wanted)}
+		d := infer.Download{File: "org/repo/" + modelFile, Size: int64(len(wanted)), SHA256: hubtest.Sum(wanted)}
 		part := writePartial(t, t.TempDir(), d, wanted[:half])
 		defer part.close()
 		if j := readJournal(part.root, d.File); j.Offset != int64(half) || !j.resumes(d) {
@@ -1125,12 +1126,12 @@ func TestResume(t *testing.T) {
 		if err := part.reset(); err != nil {
 			t.Fatal(err)
 		}
-		if j := readJournal(part.root, d.File); j != (journal{}) || part.offset != 0 || part.sum() != sum(nil) {
+		if j := readJournal(part.root, d.File); j != (journal{}) || part.offset != 0 || part.sum() != hubtest.Sum(nil) {
 			t.Errorf("the journal is %+v, the offset %d", j, part.offset)
 		}
 	})
 	t.Run("a stopped pull can be removed", func(t *testing.T) {
-		f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+		f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
 		p := begun(t, f, "org/repo:Q8_0")
 		m, err := p.hub.Removable("org/repo/model-Q8_0")
 		if err != nil || m.Size != int64(len(wanted)) {
@@ -1179,8 +1180,8 @@ func alwaysLater() func() time.Time {
 }
 
 func TestTwoPullsOfOneFile(t *testing.T) {
-	f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
-	p := newPuller(t, t.TempDir(), f.api.URL)
+	f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+	p := newPuller(t, t.TempDir(), f.API.URL)
 	d, err := p.Resolve(t.Context(), "org/repo:Q8_0")
 	if err != nil {
 		t.Fatal(err)
@@ -1221,8 +1222,8 @@ func TestFolderTricks(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
-			p := newPuller(t, t.TempDir(), f.api.URL)
+			f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+			p := newPuller(t, t.TempDir(), f.API.URL)
 			outside := t.TempDir()
 			if err := c.make(p.dir, outside); err != nil {
 				t.Fatal(err)
@@ -1239,7 +1240,7 @@ func TestFolderTricks(t *testing.T) {
 
 // TestEncryption pulls through TLS.
 func TestEncryption(t *testing.T) {
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, wanted, "") }))
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { hubtest.Serve(w, r, wanted, "") }))
 	defer plain.Close()
 	var target string
 	secure := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -1247,7 +1248,7 @@ func TestEncryption(t *testing.T) {
 			http.Redirect(w, r, target, http.StatusFound)
 			return
 		}
-		serve(w, r, wanted, "")
+		hubtest.Serve(w, r, wanted, "")
 	}))
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // refused certificates are part of the test
 	secure.StartTLS()
@@ -1289,13 +1290,13 @@ func TestAddresses(t *testing.T) {
 		})
 	}
 	t.Run("the default endpoint trusts no address, however a name resolves", func(t *testing.T) {
-		f := newRegistry(t, map[string][]byte{modelFile: wanted}, modelFile)
+		f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
 		p := newPuller(t, t.TempDir(), "")
-		p.endpoint.Host, p.endpoint.Scheme = strings.TrimPrefix(f.api.URL, "http://"), "https"
+		p.endpoint.Host, p.endpoint.Scheme = strings.TrimPrefix(f.API.URL, "http://"), "https"
 		if err := p.pull(t.Context(), "org/repo", false); err == nil || !strings.Contains(err.Error(), "not on the public internet") {
 			t.Errorf("got %v", err)
 		}
-		if len(f.asked("api")) > 0 {
+		if len(f.Asked("api")) > 0 {
 			t.Error("it was asked")
 		}
 	})
@@ -1389,7 +1390,7 @@ func TestDetails(t *testing.T) {
 	h := New(Options{Dir: dir, Types: computable, Builtin: map[string][]byte{"guide": wanted}})
 	t.Run("a model tells its types, its template and its keys", func(t *testing.T) {
 		d, err := h.Details("good")
-		if err != nil || d.Architecture != "llama" || d.Template == nil || d.Template.SHA256 != sum([]byte(gguftest.ChatML)) || d.Template.Bytes != len(gguftest.ChatML) {
+		if err != nil || d.Architecture != "llama" || d.Template == nil || d.Template.SHA256 != hubtest.Sum([]byte(gguftest.ChatML)) || d.Template.Bytes != len(gguftest.ChatML) {
 			t.Fatalf("got %+v, %v", d, err)
 		}
 		if len(d.Types) != 2 || d.Types[0].Type != "Q8_0" || d.Types[1].Type != "F32" || d.Types[1].Tensors != 2*4+1 || d.Types[1].Elements != 9*128 || d.Types[1].Bytes != 4*9*128 {

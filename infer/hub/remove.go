@@ -46,13 +46,8 @@ func (h *Hub) Remove(name string) error {
 	}
 	model, isPartial := strings.CutSuffix(file, partialSuffix)
 	if _, err := root.Lstat(model + partialSuffix); err == nil {
-		lock, err := lockPartial(root, model) // nobody is to be downloading it
-		if err != nil {
+		if err := discard(root, model); err != nil {
 			return err
-		}
-		defer lock.Close()
-		if err := (&partial{root: root, name: model}).discard(); err != nil {
-			return fmt.Errorf("failed to remove the partial file: %w", err)
 		}
 	}
 	if !isPartial {
@@ -60,11 +55,7 @@ func (h *Hub) Remove(name string) error {
 			return fmt.Errorf("failed to remove the model: %w", err)
 		}
 	}
-	for dir := filepath.Dir(file); dir != "."; dir = filepath.Dir(dir) {
-		if root.Remove(dir) != nil {
-			break // it is not empty
-		}
-	}
+	removeEmpty(root, filepath.Dir(file))
 	return nil
 }
 
