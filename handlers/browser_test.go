@@ -665,11 +665,11 @@ func TestTheRailInABrowser(t *testing.T) {
 	run("an archived chat is behind its link and comes back", func(t *testing.T) {
 		menu("Night birds", "Archive")
 		unlisted("Night birds")
-		b.click("[data-archive]")
+		b.click("#rail-list .rail-foot [data-view]")
 		listed("Night birds")
 		menu("Night birds", "Put back")
 		listed("Nothing is archived")
-		b.click("[data-archive]")
+		b.click("#rail-list .rail-foot [data-view]")
 		listed("Night birds")
 	})
 

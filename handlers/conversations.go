@@ -16,7 +16,7 @@ import (
 // scripts ask for JSON and get 204; a form that a browser sends itself leads on to a
 // page.
 
-// railFragment answers GET /rail?q=&archived=&current= with the list alone.
+// railFragment answers GET /rail?q=&folder=&archived=&after=&current= with the list alone.
 func (h *Handlers) railFragment(c echo.Context) error {
 	rail, err := h.rail(c, c.QueryParam("current"))
 	if err != nil {
@@ -28,9 +28,10 @@ func (h *Handlers) railFragment(c echo.Context) error {
 // chatForm is what the changes are made of. Value is what pin and archive set; a
 // missing one means true.
 type chatForm struct {
-	Title string `json:"title"`
-	Value *bool  `json:"value"`
-	Model string `json:"model"` // empty: whichever is loaded
+	Title  string `json:"title"`
+	Folder string `json:"folder"`
+	Value  *bool  `json:"value"`
+	Model  string `json:"model"` // empty: whichever is loaded
 }
 
 func (f chatForm) value() bool { return f.Value == nil || *f.Value }
@@ -40,7 +41,7 @@ func readChatForm(c echo.Context) (chatForm, error) {
 	if kind, _, _ := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType)); kind == echo.MIMEApplicationJSON {
 		return form, readStrictJSON(c, &form)
 	}
-	form.Title, form.Model = c.FormValue("title"), c.FormValue("model")
+	form.Title, form.Folder, form.Model = c.FormValue("title"), c.FormValue("folder"), c.FormValue("model")
 	if text := c.FormValue("value"); text != "" {
 		value, err := strconv.ParseBool(text)
 		if err != nil {
@@ -68,6 +69,17 @@ func (h *Handlers) setChatModel(c echo.Context) error {
 		return err
 	}
 	if err := h.Live.SetModel(c.Request().Context(), c.Param("id"), form.Model); err != nil {
+		return err
+	}
+	return changed(c, "/c/"+c.Param("id"))
+}
+
+func (h *Handlers) moveChat(c echo.Context) error {
+	form, err := readChatForm(c)
+	if err != nil {
+		return err
+	}
+	if err := h.Live.Move(c.Request().Context(), c.Param("id"), form.Folder); err != nil {
 		return err
 	}
 	return changed(c, "/c/"+c.Param("id"))

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -75,6 +77,12 @@ func TestRail_ShowsWhatWasDoneWithTheChats(t *testing.T) {
 		{"a value that is none is refused", "pin", url.Values{"value": {"perhaps"}}, script, 400, "", func() bool { return !has("", "Pinned") }},
 		{"a script archives", "archive", nil, script, 204, "", func() bool { return !has("", "Foxes") && has("archived=1", "Foxes") }},
 		{"a script takes it out of the archive", "archive", url.Values{"value": {"false"}}, script, 204, "", func() bool { return has("", "Foxes") && !has("archived=1", "Foxes") }},
+		{"a form moves into a folder and leads back", "move", url.Values{"folder": {" Wild  animals "}}, form, 303, "/c/" + first.chat, func() bool {
+			return has("folder=Wild+animals", "Foxes") && has("", "Wild animals") && !strings.Contains(railOf(t, server, "folder=Wild+animals"), "about hens")
+		}},
+		{"a folder's name can be too long", "move", url.Values{"folder": {strings.Repeat("x", 61)}}, script, 400, "", func() bool { return has("folder=Wild+animals", "Foxes") }},
+		{"the last chat of a folder takes it away", "move", url.Values{"folder": {""}}, script, 204, "", func() bool { return has("", "Foxes") && !has("", "Wild animals") }},
+		{"another site cannot move", "move", url.Values{"folder": {"x"}}, []string{"Origin", "http://evil.example"}, 403, "", func() bool { return !has("folder=x", "Foxes") }},
 		{"a form deletes and leads to a new chat", "delete", nil, form, 303, "/", func() bool { return !has("", "Foxes") && !has("q=red", "Foxes") }},
 		{"what is deleted cannot be renamed", "rename", url.Values{"title": {"x"}}, script, 404, "", func() bool { return !has("", first.chat) }},
 		{"a script restores", "restore", nil, script, 204, "", func() bool { return has("", "Foxes") && has("q=red", "Foxes") }},
@@ -100,6 +108,53 @@ func TestRail_ShowsWhatWasDoneWithTheChats(t *testing.T) {
 			t.Errorf("got %d: %s", got.status, got.body)
 		}
 	})
+}
+
+func TestRail_LeadsToOlderChats(t *testing.T) {
+	server, chats := serveStored(t, newScript())
+	const more = 7
+	for i := range railRows + more {
+		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "word"}}
+		id, err := chats.Import(context.Background(), fmt.Sprintf("chat-%03d", i), question, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			if err := chats.Pin(context.Background(), id, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	titles := regexp.MustCompile(`chat-[0-9]{3}<`)
+	older := regexp.MustCompile(`href="/\?([^"]*after=[^"]*)"`)
+	for query, rows := range map[string]int{"": railRows, "q=word": railRows / 2} {
+		seen, pages := map[string]bool{}, 0
+		for next := query; pages == 0 || next != ""; pages++ {
+			list := railOf(t, server, next)
+			found := titles.FindAllString(list, -1)
+			for _, title := range found {
+				if seen[title] {
+					t.Errorf("%q: %s is on two pages", query, title)
+				}
+				seen[title] = true
+			}
+			next = ""
+			if link := older.FindStringSubmatch(list); link != nil {
+				next = html.UnescapeString(link[1])
+				if len(found) != rows {
+					t.Errorf("%q: a page has %d chats, want %d", query, len(found), rows)
+				}
+			}
+		}
+		if len(seen) != railRows+more {
+			t.Errorf("%q: %d pages have %d chats, want %d", query, pages, len(seen), railRows+more)
+		}
+	}
+	for _, after := range []string{"x", "0", "-1", "p", "1p", "99999999999999999999"} {
+		if got := call(t, server, http.MethodGet, "/rail?after="+after, "", "Accept", "application/json"); got.status != http.StatusBadRequest {
+			t.Errorf("after=%s: got %d", after, got.status)
+		}
+	}
 }
 
 func TestSocket_EveryPageHearsThatTheChatsHaveChanged(t *testing.T) {
@@ -295,6 +350,10 @@ func TestExport_ComesBackAsItWas(t *testing.T) {
 	}
 	_, _ = io.WriteString(part, exported.body)
 	_ = fields.Close()
+	script := post(t, server, "/import", exported.body, "Origin", server.URL, "Accept", "application/json")
+	if script.status != http.StatusCreated || !strings.Contains(script.body, `"title":"one"`) || !strings.Contains(script.body, `"messages":3`) {
+		t.Errorf("a script is told %d: %s", script.status, script.body)
+	}
 	for name, request := range map[string]struct{ body, kind string }{
 		"as the body":      {exported.body, "application/json"},
 		"as a form's file": {form.String(), fields.FormDataContentType()},
@@ -307,6 +366,24 @@ func TestExport_ComesBackAsItWas(t *testing.T) {
 		again := call(t, server, http.MethodGet, address+"/export.json", "")
 		if got, want := withoutIDs(t, again.body), withoutIDs(t, exported.body); got != want {
 			t.Errorf("%s it came back as\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}
+
+func TestExport_AsMarkdownATitleIsText(t *testing.T) {
+	server, chats := serveStored(t, newScript())
+	question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "word"}}
+	for title, want := range map[string]string{
+		"plain, 3.2-1b":            "# plain, 3.2-1b\n",
+		"*a* [b](c) `d` <e> \\ # ": "# \\*a\\* \\[b\\](c) \\`d\\` \\<e\\> \\\\ \\#\n",
+		"one\n# two\n- three":      "# one \\# two - three\n",
+	} {
+		id, err := chats.Import(context.Background(), title, question, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := call(t, server, http.MethodGet, "/c/"+id+"/export.md", ""); !strings.HasPrefix(got.body, want) {
+			t.Errorf("%q begins as %.40q, want %q", title, got.body, want)
 		}
 	}
 }
@@ -334,8 +411,15 @@ func TestImport_RefusesWhatIsNoChat(t *testing.T) {
 		return `{"format":"` + exportFormat + `","title":"x","messages":[` + fields + `]}`
 	}
 	for name, c := range map[string]struct{ body, field string }{
-		"no JSON":                    {"hello", ""},
+		"nothing":                    {"", "file"},
+		"Markdown":                   {"# A chat\n\n## You\n", "file"},
+		"a picture":                  {"\x89PNG\r\n\x1a\n", "file"},
+		"broken JSON":                {`{"format":`, ""},
+		"a list":                     {`[{"title":"x","mapping":{}}]`, "file"},
+		"JSON of another program":    {`{"title":"x"}`, "format"},
 		"another format":             {`{"format":"x"}`, "format"},
+		"deep nesting":               {strings.Repeat(`{"a":`, 100), ""},
+		"a title that is too long":   {`{"format":"` + exportFormat + `","title":"` + strings.Repeat("x", 201) + `","messages":[{"id":1,"role":"user","state":"done","text":"x"}]}`, "title"},
 		"no messages":                {message(""), "messages"},
 		"an unknown role":            {message(`{"id":1,"role":"king","state":"done","text":"x"}`), "messages[0].role"},
 		"an unknown state":           {message(`{"id":1,"role":"user","state":"asleep","text":"x"}`), "messages[0].state"},

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
@@ -101,19 +103,31 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 	}
 	slices.Reverse(branch)
 	var text strings.Builder
-	fmt.Fprintf(&text, "# %s\n", conversation.Title)
+	fmt.Fprintf(&text, "# %s\n", markdownLine(conversation.Title))
 	for _, m := range branch {
 		who := "You"
 		if m.Role == store.RoleAssistant {
 			who = "Answer"
 			if m.Answer != nil && m.Answer.Model != "" {
-				who = m.Answer.Model
+				who = markdownLine(m.Answer.Model)
 			}
 		}
 		fmt.Fprintf(&text, "\n## %s\n\n%s\n", who, strings.TrimSpace(m.Text))
 	}
 	attach(c, conversation.Title, "md")
 	return c.Blob(http.StatusOK, "text/markdown; charset=utf-8", []byte(text.String()))
+}
+
+// markdownLine writes a name such that Markdown shows it and finds no meaning in it.
+func markdownLine(name string) string {
+	var out strings.Builder
+	for _, r := range strings.Join(strings.Fields(name), " ") {
+		if strings.ContainsRune("\\`*_[]<>#&~|$", r) {
+			out.WriteByte('\\')
+		}
+		out.WriteRune(r)
+	}
+	return out.String()
 }
 
 // attach makes a response a file to be saved.
@@ -128,26 +142,14 @@ func attach(c echo.Context, title, ending string) {
 }
 
 // importChat answers POST /import with the file as the body, or in a form as "file".
+// Scripts are told what was imported.
 func (h *Handlers) importChat(c echo.Context) error {
+	data, err := importedFile(c)
+	if err != nil {
+		return err
+	}
 	var in exportedChat
-	if kind, _, _ := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType)); kind == echo.MIMEMultipartForm {
-		header, err := c.FormFile("file")
-		if err != nil {
-			return invalidf("file", "the form has no file: %v", err)
-		}
-		file, err := header.Open()
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		data, err := io.ReadAll(file)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(checkDepth(data), decodeJSON(data, "file", &in)); err != nil {
-			return err
-		}
-	} else if err := readJSON(c, &in); err != nil {
+	if err := errors.Join(checkDepth(data), decodeExport(data, &in)); err != nil {
 		return err
 	}
 	list, err := in.messages()
@@ -159,9 +161,49 @@ func (h *Handlers) importChat(c echo.Context) error {
 		return err
 	}
 	if wantsJSON(c.Request()) {
-		return c.JSON(http.StatusCreated, map[string]string{"chat": id})
+		return c.JSON(http.StatusCreated, map[string]any{"chat": id, "title": in.Title, "messages": len(list)})
 	}
 	return c.Redirect(http.StatusSeeOther, "/c/"+id)
+}
+
+// importedFile reads what was sent.
+func importedFile(c echo.Context) ([]byte, error) {
+	kind, _, _ := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType))
+	if kind != echo.MIMEMultipartForm {
+		return io.ReadAll(c.Request().Body)
+	}
+	header, err := c.FormFile("file")
+	if err != nil {
+		return nil, invalidf("file", "the form has no file: %v", err)
+	}
+	file, err := header.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(file)
+}
+
+// decodeExport decodes a file; what is wrong with one that is no export at all is said
+// without the words of JSON.
+func decodeExport(data []byte, in *exportedChat) error {
+	const export = "export a chat as JSON from its menu, and import that file"
+	trimmed := bytes.TrimLeft(data, "\ufeff \t\r\n")
+	switch {
+	case len(trimmed) == 0:
+		return invalidf("file", "the file is empty: %s", export)
+	case !bytes.ContainsRune([]byte("{["), rune(trimmed[0])), !utf8.Valid(data):
+		return invalidf("file", "the file is not JSON: %s", export)
+	case trimmed[0] == '[':
+		return invalidf("file", "the file holds a list, not a chat of this program: %s", export)
+	}
+	if err := decodeJSON(trimmed, "", in); err != nil {
+		return err
+	}
+	if in.Format == "" {
+		return invalidf("format", "the file is JSON, but not a chat of this program: %s", export)
+	}
+	return nil
 }
 
 // messages checks what a file says of the tree; the store checks the rest.

@@ -110,6 +110,7 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.Match(getOrHead, "/rail", h.railFragment)
 	e.POST("/c/:id/rename", h.renameChat)
 	e.POST("/c/:id/model", h.setChatModel)
+	e.POST("/c/:id/move", h.moveChat)
 	e.POST("/c/:id/pin", h.pinChat)
 	e.POST("/c/:id/archive", h.archiveChat)
 	e.POST("/c/:id/delete", h.deleteChat)

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -16,7 +14,6 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
-	"m40-llm/store"
 	"m40-llm/web"
 )
 
@@ -39,10 +36,14 @@ func (h *Handlers) chatPage(c echo.Context) error {
 	}
 	status := http.StatusOK
 	if chat, err := h.Live.Chat(p.Chat); err == nil {
-		err = showChat(&p, chat)
+		if err := showChat(&p, chat); err != nil {
+			return err
+		}
+		conversation, err := h.Live.Conversation(c.Request().Context(), p.Chat)
 		if err != nil {
 			return err
 		}
+		p.Pinned, p.Archived, p.Folder = conversation.Pinned, conversation.Archived, conversation.Folder
 	} else {
 		status, p.Title = http.StatusNotFound, "Chat"
 	}
@@ -57,12 +58,6 @@ func showChat(p *web.Page, chat *live.Chat) error {
 	}
 	subscription.Close()
 	p.Title, p.Temporary, p.Older = snapshot.Title, snapshot.Temporary, snapshot.More
-	for _, row := range p.Rail.Rows {
-		if row.ID == p.Chat {
-			p.Pinned = row.Pinned
-		}
-	}
-	p.Archived = p.Rail.Archived
 	p.Turns = make([]web.Turn, len(snapshot.Messages))
 	for i := range snapshot.Messages {
 		p.Turns[i] = turnView(&snapshot.Messages[i])
@@ -108,79 +103,6 @@ func ending(a *live.Answer) string {
 		return "length limit"
 	}
 	return ""
-}
-
-// railRows is how many chats the rail shows; older ones are found by searching.
-const railRows = 200
-
-// rail is the list of chats that the query of a request asks for: the newest, those
-// in the archive (archived=1), or those in which words are found (q).
-func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
-	r := web.Rail{
-		Current:  current,
-		Query:    strings.TrimSpace(c.QueryParam("q")),
-		Archived: c.QueryParam("archived") != "",
-		Now:      time.Now(),
-	}
-	ctx := c.Request().Context()
-	if r.Query != "" {
-		found, err := h.Live.Search(ctx, store.Query{Text: r.Query, Limit: railRows / 2})
-		if err != nil {
-			return web.Rail{}, err
-		}
-		r.Rows, r.More = h.foundRows(found), found.Next != 0
-		return r, nil
-	}
-	list, err := h.Live.Conversations(ctx, store.Filter{Archived: r.Archived, Limit: railRows + 1})
-	if err != nil {
-		return web.Rail{}, err
-	}
-	if r.More = len(list) > railRows; r.More {
-		list = list[:railRows]
-	}
-	for _, c := range list {
-		r.Rows = append(r.Rows, web.ConversationRow{
-			ID: c.ID, Title: c.Title, At: c.Updated, Live: h.Live.Running(c.ID), Pinned: c.Pinned, Archived: c.Archived,
-		})
-	}
-	return r, nil
-}
-
-// foundRows has one row for each chat: that of the title if words were found in it,
-// else that of its newest message.
-func (h *Handlers) foundRows(found store.Found) []web.ConversationRow {
-	var rows []web.ConversationRow
-	seen := map[string]bool{}
-	for _, hit := range slices.Concat(found.Titles, found.Messages) {
-		if seen[hit.Conversation] {
-			continue
-		}
-		seen[hit.Conversation] = true
-		row := web.ConversationRow{ID: hit.Conversation, Title: hit.Title, At: hit.Created, Live: h.Live.Running(hit.Conversation)}
-		if hit.Message != 0 {
-			row.Hit = passage(hit.Snippet)
-		}
-		rows = append(rows, row)
-	}
-	return rows
-}
-
-// passage is a snippet from a little before the first word that was found, as there
-// is one line for it.
-func passage(s store.Snippet) string {
-	const before = 20 // bytes
-	text, cut := s.Text, s.CutBefore
-	if len(s.Marks) > 0 && s.Marks[0].Start > before {
-		from := s.Marks[0].Start - before
-		if i := strings.IndexByte(text[from:s.Marks[0].Start], ' '); i >= 0 {
-			text, cut = text[from+i+1:], true
-		}
-	}
-	text = strings.Join(strings.Fields(text), " ")
-	if cut {
-		text = "… " + text
-	}
-	return text
 }
 
 // errorPage tells a person what went wrong.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"net/url"
 	"time"
 )
 
@@ -9,9 +10,12 @@ import (
 type Rail struct {
 	Current  string            // id of the chat shown, if it is one
 	Query    string            // what titles and texts were searched for
+	Folder   string            // these are the chats of this folder
 	Archived bool              // these are the archived chats
+	Later    bool              // there are newer ones than these
 	Rows     []ConversationRow // the newest first
-	More     bool              // there are older ones than these
+	Older    string            // place from which older ones follow; empty: there are none
+	Folders  []Folder          // all there are, by name
 	Now      time.Time
 }
 
@@ -23,34 +27,103 @@ type ConversationRow struct {
 	Live     bool      // an answer is being written
 	Pinned   bool
 	Archived bool
+	Folder   string // empty: none
 	Hit      string // the passage that the query was found in; empty: the title, or no query
+}
+
+// Folder is a name that chats share.
+type Folder struct {
+	Name  string
+	Chats int
 }
 
 // conversationGroup is what a heading stands above.
 type conversationGroup struct {
 	title string
+	icon  string
+	view  string // query of the list with all rows of a folder
+	more  int    // rows that are only there
 	rows  []ConversationRow
 }
 
-// groups puts the rows under headings: the pinned ones, then by day. What was
-// searched for and what was put away is one list.
+func (g conversationGroup) moreLabel() string {
+	return thousands(g.more) + " more in “" + g.title + "”"
+}
+
+// folderRows is how many chats of a folder stand among the others.
+const folderRows = 5
+
+// groups puts the rows under headings: the pinned ones, then by folder, then by day.
+// What was searched for, what was put away and what is in one folder is one list.
 func (r Rail) groups() []conversationGroup {
-	if r.Query != "" || r.Archived {
+	if r.Query != "" || r.Archived || r.Folder != "" {
 		return []conversationGroup{{rows: r.Rows}}
 	}
-	headings := []string{"Pinned", "Today", "Yesterday", "Last week", "Older"}
-	rows := make(map[string][]ConversationRow, len(headings))
+	rows := map[string][]ConversationRow{}
+	foldered := map[string][]ConversationRow{}
 	for _, row := range r.Rows {
+		if row.Folder != "" && !row.Pinned && !r.Later {
+			foldered[row.Folder] = append(foldered[row.Folder], row)
+			continue
+		}
 		heading := r.heading(row)
 		rows[heading] = append(rows[heading], row)
 	}
 	var out []conversationGroup
-	for _, heading := range headings {
-		if len(rows[heading]) > 0 {
-			out = append(out, conversationGroup{heading, rows[heading]})
+	add := func(icon string, headings ...string) {
+		for _, heading := range headings {
+			if len(rows[heading]) > 0 {
+				out = append(out, conversationGroup{title: heading, icon: icon, rows: rows[heading]})
+			}
 		}
 	}
+	add("tack", "Pinned")
+	if !r.Later {
+		for _, f := range r.Folders {
+			shown := r.newest(foldered[f.Name])
+			out = append(out, conversationGroup{title: f.Name, icon: "folder", view: folderView(f.Name), more: f.Chats - len(shown), rows: shown})
+		}
+	}
+	add("", "Today", "Yesterday", "Last week", "Older")
 	return out
+}
+
+// newest returns the first rows of a folder, and the chat that is open.
+func (r Rail) newest(rows []ConversationRow) []ConversationRow {
+	if len(rows) <= folderRows {
+		return rows
+	}
+	for _, row := range rows[folderRows:] {
+		if row.ID == r.Current {
+			return append(rows[:folderRows-1:folderRows-1], row)
+		}
+	}
+	return rows[:folderRows]
+}
+
+func folderView(name string) string { return url.Values{"folder": {name}}.Encode() }
+
+// view is the query that asks for this list, without what was searched for.
+func (r Rail) view() string {
+	switch {
+	case r.Query != "":
+		return ""
+	case r.Archived:
+		return "archived=1"
+	case r.Folder != "":
+		return folderView(r.Folder)
+	}
+	return ""
+}
+
+// olderView is the query that asks for the chats that follow these.
+func (r Rail) olderView() string {
+	v, _ := url.ParseQuery(r.view()) // of our own making
+	if r.Query != "" {
+		v.Set("q", r.Query)
+	}
+	v.Set("after", r.Older)
+	return v.Encode()
 }
 
 func (r Rail) heading(row ConversationRow) string {
@@ -102,8 +175,13 @@ func (r Rail) summary() string {
 		noun += " found"
 	case r.Archived:
 		noun += " archived"
+	case r.Folder != "":
+		noun += " in here"
 	}
-	if r.More {
+	switch {
+	case r.Later:
+		noun = " older" + noun
+	case r.Older != "":
 		noun = " newest" + noun
 	}
 	return thousands(len(r.Rows)) + noun

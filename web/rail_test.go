@@ -3,6 +3,8 @@ package web
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,12 +66,47 @@ func TestRail_HeadingsKeepTheirOrder(t *testing.T) {
 	}
 }
 
+func TestRail_FoldersStandBetweenPinnedChatsAndDays(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	r := Rail{Now: now, Current: "w7", Folders: []Folder{{"Away", 3}, {"Work", 8}}, Rows: []ConversationRow{
+		{ID: "pinned", At: now, Pinned: true, Folder: "Work"}, {ID: "today", At: now},
+	}}
+	for i := range 7 {
+		r.Rows = append(r.Rows, ConversationRow{ID: fmt.Sprint("w", i+1), At: now, Folder: "Work"})
+	}
+	groups := func() (list []string) {
+		for _, g := range r.groups() {
+			var ids []string
+			for _, row := range g.rows {
+				ids = append(ids, row.ID)
+			}
+			list = append(list, fmt.Sprintf("%s %s +%d", g.title, strings.Join(ids, " "), g.more))
+		}
+		return list
+	}
+	want := []string{"Pinned pinned +0", "Away  +3", "Work w1 w2 w3 w4 w7 +3", "Today today +0"}
+	if got := groups(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	r.Folder = "Work"
+	if got := groups(); len(got) != 1 {
+		t.Errorf("a folder alone has the groups %q", got)
+	}
+	r.Folder, r.Later = "", true
+	want = []string{"Pinned pinned +0", "Today today w1 w2 w3 w4 w5 w6 w7 +0"}
+	if got := groups(); !slices.Equal(got, want) {
+		t.Errorf("older chats: got %q, want %q", got, want)
+	}
+}
+
 func TestRailList_WritesWhatPeopleWroteAsText(t *testing.T) {
 	hostile := `"><script>pwned=1</script>`
 	for name, r := range map[string]Rail{
 		"a title":   {Rows: []ConversationRow{{ID: "a", Title: hostile}}},
 		"a passage": {Rows: []ConversationRow{{ID: "a", Hit: hostile}}, Query: "x"},
 		"a query":   {Query: hostile},
+		"a folder":  {Folder: hostile, Folders: []Folder{{hostile, 1}}, Rows: []ConversationRow{{ID: "a", Folder: hostile}}},
+		"folders":   {Folders: []Folder{{hostile, 9}}, Rows: []ConversationRow{{ID: "a", Folder: hostile}}},
 	} {
 		var buf bytes.Buffer
 		if err := RailList(r).Render(context.Background(), &buf); err != nil {
@@ -86,7 +123,9 @@ func TestRail_SaysHowManyThereAre(t *testing.T) {
 	for want, r := range map[string]Rail{
 		"0 chats":          {},
 		"1 chat":           {Rows: rows(1)},
-		"200 newest chats": {Rows: rows(200), More: true},
+		"200 newest chats": {Rows: rows(200), Older: "5"},
+		"4 older chats":    {Rows: rows(4), Later: true},
+		"1 chat in here":   {Rows: rows(1), Folder: "x"},
 		"2 chats found":    {Rows: rows(2), Query: "x"},
 		"3 chats archived": {Rows: rows(3), Archived: true},
 	} {

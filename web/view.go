@@ -16,6 +16,7 @@ type Page struct {
 	Title     string // of the chat
 	Pinned    bool
 	Archived  bool
+	Folder    string
 	Temporary bool // not kept, and not in the rail
 	Turns     []Turn
 	Older     bool // there are messages before the first of Turns

@@ -18,6 +18,27 @@ func (s *Service) Conversations(ctx context.Context, f store.Filter) ([]store.Co
 	return s.opt.Store.Conversations(ctx, owner, f)
 }
 
+// Conversation returns what is known of a chat beside its messages.
+func (s *Service) Conversation(ctx context.Context, id string) (store.Conversation, error) {
+	c, err := s.Chat(id)
+	if err != nil {
+		return store.Conversation{}, err
+	}
+	conversation, err := c.messages.Conversation(ctx, owner, id)
+	if err != nil {
+		return store.Conversation{}, storeError(err)
+	}
+	return conversation, nil
+}
+
+// Folders lists the folders in use by name.
+func (s *Service) Folders(ctx context.Context) ([]store.Folder, error) {
+	if s.opt.Store == nil {
+		return nil, nil
+	}
+	return s.opt.Store.Folders(ctx, owner)
+}
+
 // Search finds words in the titles and messages of stored chats.
 func (s *Service) Search(ctx context.Context, q store.Query) (store.Found, error) {
 	if s.opt.Store == nil {
@@ -32,20 +53,20 @@ func (s *Service) Running(id string) bool {
 	return c != nil && c.running()
 }
 
-// maxTitle is how many characters of a title are kept.
-const maxTitle = 200
+// Characters of a title and of a folder's name that are kept.
+const (
+	maxTitle  = 200
+	maxFolder = 60
+)
 
 // Rename gives a chat a title.
 func (s *Service) Rename(ctx context.Context, id, title string) error {
-	title = strings.Join(strings.Fields(title), " ")
-	switch n := utf8.RuneCountInString(title); {
-	case n == 0:
-		return invalid("title", "the title is empty")
-	case n > maxTitle:
-		return invalid("title", "the title has %d characters, and at most %d are kept", n, maxTitle)
-	}
-	if err := checkUTF8("title", title); err != nil {
+	title, err := oneLine("title", title, maxTitle)
+	if err != nil {
 		return err
+	}
+	if title == "" {
+		return invalid("title", "the title is empty")
 	}
 	// A load in between would read the old title and be told of no new one.
 	s.loading.Lock()
@@ -87,6 +108,28 @@ func checkModel(model string) error {
 		return invalid("model", "the model's name has %d bytes, and at most %d are kept", len(model), maxModel)
 	}
 	return checkUTF8("model", model)
+}
+
+// oneLine is a name as it is kept: without line breaks and doubled spaces.
+func oneLine(field, name string, max int) (string, error) {
+	if err := checkUTF8(field, name); err != nil {
+		return "", err
+	}
+	name = strings.Join(strings.Fields(name), " ")
+	if n := utf8.RuneCountInString(name); n > max {
+		return "", invalid(field, "the %s has %d characters, and at most %d are kept", field, n, max)
+	}
+	return name, nil
+}
+
+// Move puts a chat into a folder, or with an empty name into none. A folder is made by
+// naming it, and is gone with its last chat.
+func (s *Service) Move(ctx context.Context, id, folder string) error {
+	folder, err := oneLine("folder", folder, maxFolder)
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, id, store.Change{Folder: &folder})
 }
 
 // Pin puts a chat before the others in the list, or back among them.
@@ -180,13 +223,21 @@ func (s *Service) Fork(c *Chat, message int64) (string, error) {
 	return id, s.list(id, c.temporary)
 }
 
-// Import makes a chat of messages that were exported; leaf is the one shown last.
-func (s *Service) Import(ctx context.Context, title string, list []store.Message, leaf int64) (string, error) {
+// Import makes a chat of messages that were exported; leaf is the one shown last. One
+// without a name gets that of its first message.
+func (s *Service) Import(ctx context.Context, name string, list []store.Message, leaf int64) (string, error) {
+	name, err := oneLine("title", name, maxTitle)
+	if err != nil {
+		return "", err
+	}
+	if name == "" && len(list) > 0 {
+		name = title(list[0].Text)
+	}
 	kept, temporary := messages(s.memory), true
 	if s.opt.Store != nil {
 		kept, temporary = s.opt.Store, false
 	}
-	c, err := kept.Import(ctx, owner, store.NewConversation{Title: title}, list, leaf)
+	c, err := kept.Import(ctx, owner, store.NewConversation{Title: name}, list, leaf)
 	if err != nil {
 		return "", storeError(err)
 	}

@@ -35,6 +35,7 @@ type Store interface {
 	messages
 	SaveProgress(ctx context.Context, batch []store.Progress) (ended []int64, err error)
 	Conversations(ctx context.Context, owner string, f store.Filter) ([]store.Conversation, error)
+	Folders(ctx context.Context, owner string) ([]store.Folder, error)
 	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
 	UpdateConversation(ctx context.Context, owner, id string, change store.Change) (store.Conversation, error)
 	DeleteConversation(ctx context.Context, owner, id string) error

@@ -105,7 +105,10 @@ const rail = new Rail({
     $('#senderror').hidden = true
     leave()
   },
-  failed: fail,
+  failed(error) {
+    drawer('')
+    fail(error)
+  },
 })
 
 $('[data-reconnect]').addEventListener('click', () => link.now())

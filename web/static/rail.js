@@ -1,5 +1,7 @@
 // The list of chats. The server writes it; what is done here is asking for it
 // again, and what a row's menu offers.
+import { choose, send } from './import.js'
+import { count } from './format.js'
 import { fragment } from './html.js'
 import { keepDraft } from './drafts.js'
 
@@ -7,6 +9,9 @@ const $ = q => document.querySelector(q)
 const $$ = q => document.querySelectorAll(q)
 const typing = 150 // ms after a key before the search begins
 const undoTime = 10_000 // ms
+
+// state is what a row, or the button in the head, says of its chat.
+const state = el => ({ pinned: 'pinned' in el.dataset, archived: 'archived' in el.dataset, folder: el.dataset.folder })
 
 export class Rail {
   // on: {current(), gone(id), failed(error)}
@@ -16,7 +21,7 @@ export class Rail {
     this.search = $('#search')
     this.menu = $('#chat-menu')
     this.undo = $('#undo')
-    this.archived = new URLSearchParams(location.search).has('archived')
+    this.view = location.search.slice(1) // query of the list that is shown
     this.asked = 0
     this.el.addEventListener('click', e => this.clicked(e))
     this.search.addEventListener('input', () => this.soon())
@@ -35,9 +40,12 @@ export class Rail {
     for (const kind of ['pointerdown', 'keydown']) document.addEventListener(kind, e => { this.wasOpen = this.open && this.opener === e.target.closest('button') }, { capture: true })
     for (const button of $$('[data-chat-menu]')) button.addEventListener('click', e => {
       e.preventDefault()
-      this.show(button, { id: this.on.current(), pinned: 'pinned' in button.dataset, archived: 'archived' in button.dataset })
+      this.show(button, { id: this.on.current(), ...state(button) })
     })
-    this.undo.querySelector('button').addEventListener('click', () => this.restore())
+    this.undo.querySelector('button').addEventListener('click', () => {
+      this.hideBar()
+      this.act()
+    })
   }
 
   get open() { return this.menu.matches(':popover-open') }
@@ -61,8 +69,11 @@ export class Rail {
     clearTimeout(this.timer)
     this.stale = false
     const asked = ++this.asked
-    const query = new URLSearchParams({ q: this.search.value.trim(), current: this.on.current() })
-    if (this.archived) query.set('archived', '1')
+    const query = new URLSearchParams(this.view)
+    const words = this.search.value.trim()
+    if (words !== (query.get('q') ?? '')) query.delete('after') // a place in another list
+    query.set('q', words)
+    query.set('current', this.on.current())
     const response = await fetch(`/rail?${query}`).catch(() => null)
     if (!response?.ok || asked !== this.asked) return
     const list = fragment(await response.text())
@@ -87,21 +98,30 @@ export class Rail {
     for (const button of $$('[data-chat-menu]')) {
       button.toggleAttribute('data-pinned', 'pinned' in row.dataset)
       button.toggleAttribute('data-archived', 'archived' in row.dataset)
+      button.dataset.folder = row.dataset.folder
     }
   }
 
   clicked(e) {
     const more = e.target.closest('[data-row-menu]')
-    const archive = e.target.closest('[data-archive]')
+    const view = e.target.closest('a[data-view]')
     if (more) {
       const row = more.closest('[data-conv]')
-      this.show(more, { id: row.dataset.conv, pinned: 'pinned' in row.dataset, archived: 'archived' in row.dataset })
-    } else if (archive) {
+      this.show(more, { id: row.dataset.conv, ...state(row) })
+    } else if (view) {
       e.preventDefault()
-      this.archived = archive.dataset.archive === '1'
-      this.search.value = ''
-      this.load().then(() => $('#rail-list [data-archive]').focus())
-    }
+      this.turnTo(view.dataset.view)
+    } else if (e.target.closest('[data-import]')) this.import()
+  }
+
+  // turnTo shows another list: a folder, the archive, older chats, or with '' all.
+  async turnTo(view) {
+    const query = new URLSearchParams(view)
+    this.search.value = query.get('q') ?? ''
+    this.view = view
+    await this.load()
+    $('#rail-list .rail-list').scrollTop = 0
+    $('#rail-list .rail-foot [data-view]').focus()
   }
 
   // show opens the menu of a chat under a button.
@@ -116,6 +136,8 @@ export class Rail {
     for (const form of this.menu.querySelectorAll('form')) form.action = `/c/${chat.id}/${form.dataset.act}`
     for (const link of this.menu.querySelectorAll('a')) link.href = `/c/${chat.id}/${link.dataset.export}`
     for (const el of this.menu.querySelectorAll('[data-when]')) el.hidden = !{ pinned: chat.pinned, loose: !chat.pinned, kept: !chat.archived, archived: chat.archived }[el.dataset.when]
+    this.menu.querySelector('[name=folder]').value = chat.folder
+    this.menu.querySelector('details').open = false
     this.menu.showPopover()
     if (matchMedia('(max-width: 760px)').matches) this.menu.removeAttribute('style')
     else {
@@ -183,24 +205,45 @@ export class Rail {
     field.addEventListener('blur', () => close(true))
   }
 
-  deleted(lost) {
-    this.lost = lost
-    this.undo.querySelector('span').textContent = `Deleted “${lost.title}”`
+  // say shows a line for a while, with a button that does something about it.
+  say(text, button, act, then) {
+    this.undo.querySelector('span').textContent = text
+    this.undo.querySelector('button').textContent = button
     this.undo.hidden = false
+    this.act = act
     clearTimeout(this.undoTimer)
     this.undoTimer = setTimeout(() => {
       this.undo.hidden = true
-      keepDraft(lost.id, '')
+      then?.()
     }, undoTime)
+  }
+
+  hideBar() {
+    clearTimeout(this.undoTimer)
+    this.undo.hidden = true
+  }
+
+  deleted(lost) {
+    this.say(`Deleted “${lost.title}”`, 'Undo', () => this.restore(lost), () => keepDraft(lost.id, ''))
     if (lost.current) this.on.gone()
   }
 
-  async restore() {
-    clearTimeout(this.undoTimer)
-    this.undo.hidden = true
-    const { id, current } = this.lost
+  async restore({ id, current }) {
     if (!await this.post(`/c/${id}/restore`, {})) return
     if (current) location.assign(`/c/${id}`)
     else this.load()
+  }
+
+  // import takes files that were exported, and says what came of them.
+  async import() {
+    const { done, failed } = await send(await choose())
+    if (failed) this.on.failed({ title: 'Not everything was imported', message: failed })
+    if (done.length === 0) return
+    const [first] = done
+    const what = done.length > 1 ? `Imported ${count(done.length)} chats` : `Imported “${first.title}”, ${first.messages === 1 ? '1 message' : `${count(first.messages)} messages`}`
+    this.say(what, 'Open', () => location.assign(`/c/${first.chat}`))
+    this.view = ''
+    this.search.value = ''
+    this.load()
   }
 }

@@ -1,0 +1,148 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
+	"m40-llm/store"
+)
+
+// choose answers the page's next question for files.
+func (b *browser) choose(files ...string) {
+	b.t.Helper()
+	command(b, page.SetInterceptFileChooserDialog, page.SetInterceptFileChooserDialogParams{Enabled: true})
+	chooser := make(chan cdp.BackendNodeID, 1)
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	if err := chromedp.Listen(ctx, func(event any) {
+		if e, ok := event.(*page.EventFileChooserOpened); ok {
+			chooser <- e.BackendNodeID
+		}
+	}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.click("[data-import]")
+	command(b, dom.SetFileInputFiles, dom.SetFileInputFilesParams{Files: files, BackendNodeID: <-chooser})
+}
+
+func TestFoldersAndImportsInABrowser(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	folder := t.TempDir()
+	for i := range 7 {
+		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "About it."}}
+		id, err := chats.Import(context.Background(), fmt.Sprintf("Build log %d", i+1), question, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			if err := chats.Move(context.Background(), id, "M40 build log"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	listed := func(want string) {
+		t.Helper()
+		b.until(fmt.Sprintf("document.querySelector('#rail-list .rail-list').innerText.includes(%q)", want))
+	}
+	unlisted := func(want string) {
+		t.Helper()
+		b.until(fmt.Sprintf("!document.querySelector('#rail-list .rail-list').innerText.includes(%q)", want))
+	}
+	file := func(name, content string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+
+	run("a folder shows its newest chats, and alone all of them", func(t *testing.T) {
+		b.open("/")
+		listed("1 more")
+		unlisted("Build log 2")
+		b.shot("rail-folders")
+		b.click(".railmore")
+		listed("Build log 2")
+		unlisted("Build log 1")
+		b.shot("rail-folder")
+		b.click("#rail-list .rail-foot a[data-view]")
+		listed("Build log 1")
+	})
+
+	run("a chat moves into a folder by naming it, and an empty folder is gone", func(t *testing.T) {
+		b.script(`[...document.querySelectorAll('.conv-row')].find(r => r.innerText.includes('Build log 1')).querySelector('[data-row-menu]').click()`)
+		b.until("document.querySelector('#chat-menu').matches(':popover-open')")
+		b.click(".tofolder summary")
+		b.until("document.querySelector('.tofolder form').checkVisibility()")
+		b.shot("rail-move")
+		if got := b.value("document.querySelector('#folders').options.length"); got != "1" {
+			t.Errorf("%s folders are offered", got)
+		}
+		b.fill("#folder", "Stories for Mia")
+		b.click(".tofolder form button")
+		listed("Stories for Mia")
+		b.until("!document.querySelector('#chat-menu').matches(':popover-open')")
+		b.script(`[...document.querySelectorAll('.conv-row')].find(r => r.innerText.includes('Build log 1')).querySelector('[data-row-menu]').click()`)
+		b.until("document.querySelector('#folder').value === 'Stories for Mia'")
+		b.click(".tofolder summary")
+		b.fill("#folder", "")
+		b.click(".tofolder form button")
+		unlisted("Stories for Mia")
+		listed("Build log 1")
+	})
+
+	run("an exported chat is imported, and the page says what it was", func(t *testing.T) {
+		list, err := chats.Conversations(context.Background(), store.Filter{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		exported := call(t, server, "GET", "/c/"+list[0].ID+"/export.json", "")
+		b.choose(file("chat.json", strings.Replace(exported.body, list[0].Title, "From afar", 1)))
+		b.until("document.querySelector('#undo').innerText.includes('Imported “From afar”, 1 message')")
+		listed("From afar")
+		b.shot("rail-imported")
+		b.click("#undo button")
+		b.until("document.querySelector('.chat-head h1')?.innerText === 'From afar'")
+	})
+
+	run("a file that is no chat is named, with what to do", func(t *testing.T) {
+		b.choose(file("notes.md", "# Notes"))
+		b.until("document.querySelector('#senderror').innerText.includes('notes.md: the file is not JSON: export a chat as JSON')")
+		b.shot("rail-import-failed")
+	})
+	b.mu.Lock()
+	for i, trouble := range b.troubles {
+		if strings.Contains(trouble, "400 (Bad Request)") { // the browser logs what the page says in its own words
+			b.troubles = append(b.troubles[:i], b.troubles[i+1:]...)
+			break
+		}
+	}
+	b.mu.Unlock()
+	b.clean()
+
+	run("without scripts a chat is moved and imported by forms", func(t *testing.T) {
+		command(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+		b.do(chromedp.Reload(), chromedp.WaitReady("#thread .prose"))
+		b.do(chromedp.Click(".chat-head [data-chat-menu]"), chromedp.Click(".tofolder summary"), chromedp.WaitVisible("#folder"))
+		b.fill("#folder", "Mail")
+		b.do(chromedp.Click(".tofolder form button"))
+		b.until("document.querySelector('#rail-list').innerText.includes('Mail') && document.querySelector('.chat-head [data-chat-menu]').dataset.folder === 'Mail'")
+		b.do(chromedp.Click(".import summary"), chromedp.WaitVisible("#import-file"))
+		b.shot("rail-import-without-scripts")
+		b.do(chromedp.SetUploadFiles("#import-file", []string{filepath.Join(folder, "chat.json")}), chromedp.Click(".import form button"))
+		b.until("document.querySelector('.chat-head h1')?.innerText === 'From afar' && document.querySelector('.chat-head [data-chat-menu]').dataset.folder === ''")
+	})
+}

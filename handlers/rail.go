@@ -1,0 +1,132 @@
+package handlers
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/store"
+	"m40-llm/web"
+)
+
+// railRows is how many chats the rail shows at once; a link leads to older ones.
+const railRows = 200
+
+// rail is the list of chats that the query of a request asks for: the newest, those
+// of a folder (folder=NAME), those in the archive (archived=1), or those in which
+// words are found (q). after=PLACE asks for older ones than a list before had.
+func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
+	r := web.Rail{
+		Current:  current,
+		Query:    strings.TrimSpace(c.QueryParam("q")),
+		Folder:   c.QueryParam("folder"),
+		Archived: c.QueryParam("archived") != "",
+		Later:    c.QueryParam("after") != "",
+		Now:      time.Now(),
+	}
+	after, err := parseCursor(c.QueryParam("after"))
+	if err != nil {
+		return web.Rail{}, err
+	}
+	if r.Query != "" {
+		return r, h.search(c, &r, after)
+	}
+	ctx := c.Request().Context()
+	filter := store.Filter{Archived: r.Archived, After: after, Limit: railRows + 1}
+	if r.Folder != "" {
+		filter.Folder = &r.Folder
+	}
+	list, err := h.Live.Conversations(ctx, filter)
+	if err != nil {
+		return web.Rail{}, err
+	}
+	if len(list) > railRows {
+		list = list[:railRows]
+		r.Older = formatCursor(list[railRows-1].Cursor())
+	}
+	for _, c := range list {
+		r.Rows = append(r.Rows, web.ConversationRow{
+			ID: c.ID, Title: c.Title, At: c.Updated, Live: h.Live.Running(c.ID), Pinned: c.Pinned, Archived: c.Archived, Folder: c.Folder,
+		})
+	}
+	folders, err := h.Live.Folders(ctx)
+	for _, f := range folders {
+		r.Folders = append(r.Folders, web.Folder{Name: f.Name, Chats: f.Conversations})
+	}
+	return r, err
+}
+
+// search fills the rail with the chats in which words were found.
+func (h *Handlers) search(c echo.Context, r *web.Rail, after store.Cursor) error {
+	found, err := h.Live.Search(c.Request().Context(), store.Query{Text: r.Query, Before: after.Activity, Limit: railRows / 2})
+	if err != nil {
+		return err
+	}
+	r.Rows = h.foundRows(found)
+	if found.Next != 0 {
+		r.Older = formatCursor(store.Cursor{Activity: found.Next})
+	}
+	return nil
+}
+
+// formatCursor writes a place as "p12" among the pinned chats, and as "12" among the
+// others.
+func formatCursor(c store.Cursor) string {
+	if c.Pinned {
+		return fmt.Sprintf("p%d", c.Activity)
+	}
+	return fmt.Sprint(c.Activity)
+}
+
+func parseCursor(text string) (c store.Cursor, err error) {
+	if text == "" {
+		return c, nil
+	}
+	number, pinned := strings.CutPrefix(text, "p")
+	c.Pinned = pinned
+	if c.Activity, err = strconv.ParseInt(number, 10, 64); err != nil || c.Activity < 1 {
+		return c, invalidf("after", "after is %q, which no list of chats has given", shorten(text))
+	}
+	return c, nil
+}
+
+// foundRows has one row for each chat: that of the title if words were found in it,
+// else that of its newest message.
+func (h *Handlers) foundRows(found store.Found) []web.ConversationRow {
+	var rows []web.ConversationRow
+	seen := map[string]bool{}
+	for _, hit := range slices.Concat(found.Titles, found.Messages) {
+		if seen[hit.Conversation] {
+			continue
+		}
+		seen[hit.Conversation] = true
+		row := web.ConversationRow{ID: hit.Conversation, Title: hit.Title, At: hit.Created, Live: h.Live.Running(hit.Conversation)}
+		if hit.Message != 0 {
+			row.Hit = passage(hit.Snippet)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// passage is a snippet from a little before the first word that was found, as there
+// is one line for it.
+func passage(s store.Snippet) string {
+	const before = 20 // bytes
+	text, cut := s.Text, s.CutBefore
+	if len(s.Marks) > 0 && s.Marks[0].Start > before {
+		from := s.Marks[0].Start - before
+		if i := strings.IndexByte(text[from:s.Marks[0].Start], ' '); i >= 0 {
+			text, cut = text[from+i+1:], true
+		}
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	if cut {
+		text = "… " + text
+	}
+	return text
+}
