@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 10
 
-.PHONY: run build dev generate test lint fuzz torture bench
+.PHONY: run build dev generate emu test lint fuzz torture bench
 
 run: build
 	./m40-llm
@@ -19,6 +19,10 @@ dev:
 # Write the Go code of the pages; it is committed.
 generate:
 	go tool templ generate -path web
+
+# The emulated GPU, bin/libcuda-emu.so: M40_LLM_LIBCUDA=bin/libcuda-emu.so uses it.
+emu:
+	$(MAKE) -C cudakern emu
 
 test: lint
 	go test -race ./...

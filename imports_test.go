@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	// What tests share.
 	"infer/gguf/gguftest":     {"infer/gguf"},
 	"infer/hub/hubtest":       {},
+	"cudakern/emutest":        {"infer/fixtures"},
 	"infer/device/devicetest": {"infer/device", "infer/gguf", "infer/ref"},
 }
 

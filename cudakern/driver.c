@@ -30,6 +30,7 @@ struct driver *driver_open(const char *path, char *why, size_t bytes) {
 		return NULL;
 	}
 	d->library = library;
+	d->emulated = dlsym(library, "emu_threads") != NULL;
 	const char *missing = find(d);
 	if (missing) {
 		snprintf(why, bytes, "%s has no %s: the driver is too old, version 470 or later is needed", path, missing);

@@ -70,6 +70,7 @@ typedef struct CUgraphExec_st *CUgraphExec;
 // struct driver holds the addresses of all calls in one loaded library.
 struct driver {
 	void *library;
+	int emulated; // it is the emulation of emu/
 #define FIELD(name, params, args) CUresult (*name) params;
 	DRIVER_CALLS(FIELD)
 #undef FIELD

@@ -52,6 +52,9 @@ func (c *Context) Family(name string) (*Module, error) {
 		return m, nil
 	}
 	image, err := modules.ReadFile("fatbin/" + name + ".fatbin")
+	if c.driver.calls.emulated != 0 {
+		image, err = []byte("emulation:"+name), nil // which holds the kernels itself
+	}
 	if err != nil {
 		return nil, fmt.Errorf("this program was built without the kernels %q; make kernels compiles them", name)
 	}

@@ -1,0 +1,480 @@
+#include "emu.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "fiber.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace emu {
+
+thread_local Thread *self __attribute__((tls_model("initial-exec")));
+
+namespace {
+
+enum { LANES = 32, MOST_WARPS = 32, MOST_THREADS = LANES * MOST_WARPS, MOST_SHARED = 48 << 10 };
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr size_t STACK = 256 << 10; // red zones
+#else
+constexpr size_t STACK = 64 << 10;
+#endif
+
+struct Site {
+	const char *file = nullptr;
+	int line = 0;
+	bool operator!=(const Site &o) const { return line != o.line || strcmp(file, o.file) != 0; }
+};
+
+std::string name(const Site &s)
+{
+	const char *slash = strrchr(s.file, '/');
+	return std::string(slash ? slash + 1 : s.file) + ":" + std::to_string(s.line);
+}
+
+// One bit for each lane.
+struct Warp {
+	uint32_t ready = 0;      // can go on
+	uint32_t meeting = 0;    // wait for their warp
+	uint32_t at_barrier = 0; // wait for their block
+	uint32_t ended = 0;
+	Site met;
+	unsigned turn = 0;
+	uint32_t brought[2][LANES]; // in turn, so that a fast lane overwrites nothing that a slow one has yet to read
+};
+
+struct Mapping {
+	char *at;
+	size_t size;
+
+	explicit Mapping(size_t n) : size(n)
+	{
+		void *p = mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (p == MAP_FAILED) {
+			perror("emulation: memory for blocks");
+			abort();
+		}
+		at = static_cast<char *>(p);
+	}
+	Mapping(const Mapping &) = delete;
+};
+
+// Runs blocks, one after the other, on the CPU thread that it belongs to.
+class Runner {
+public:
+	Runner();
+	Fault run(const Launch &launch, void *const *arguments, uint64_t number);
+
+	void meet_block(Site site);
+	const uint32_t *exchange(uint32_t bits, Site site);
+	[[noreturn]] void fail(Fault fault, std::string what);
+	[[noreturn]] void leave(); // from a signal handler, too
+	bool running() const { return self != nullptr; }
+
+	Fault fault = NO_FAULT;
+	std::string why;
+	const void *bad_address = nullptr;
+
+private:
+	static void begin();
+	void end();
+	void next();
+	void go_on(Thread *from, Thread *to);
+	void release();
+	void deadlock();
+	std::string waiting() const;
+	Warp &warp() { return warps[self->number / LANES]; }
+	uint32_t bit() const { return 1u << self->number % LANES; }
+
+	const Launch *launch = nullptr;
+	void *const *arguments = nullptr;
+	Block block;
+	unsigned count = 0, live = 0, at_barrier = 0; // threads
+	Site barrier;
+	std::vector<Thread> threads;
+	Warp warps[MOST_WARPS];
+	Mapping stacks, shared;
+	void *home = nullptr;
+};
+
+thread_local Runner *runner;
+
+size_t page() { return size_t(sysconf(_SC_PAGESIZE)); }
+
+// A page before each stack and after the shared memory is out of bounds.
+Runner::Runner() : threads(MOST_THREADS), stacks((STACK + page()) * MOST_THREADS), shared(MOST_SHARED + page())
+{
+	for (size_t i = 0; i < MOST_THREADS; i++)
+		mprotect(stacks.at + i * (STACK + page()), page(), PROT_NONE);
+	mprotect(shared.at + MOST_SHARED, page(), PROT_NONE);
+}
+
+Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
+{
+	launch = &l;
+	arguments = args;
+	fault = NO_FAULT;
+	count = live = unsigned(l.shape.count());
+	at_barrier = 0;
+	block.grid = l.grid;
+	block.shape = l.shape;
+	block.index = {unsigned(number % l.grid.x), unsigned(number / l.grid.x % l.grid.y), unsigned(number / l.grid.x / l.grid.y)};
+	size_t bytes = (l.shared + 15) / 16 * 16;
+	block.shared = shared.at + MOST_SHARED - bytes;
+	memset(block.shared, 0xff, bytes); // NaN, so that what nobody wrote shows
+	for (unsigned i = 0; i < count; i++) {
+		Thread &t = threads[i];
+		t.index = {i % l.shape.x, i / l.shape.x % l.shape.y, i / l.shape.x / l.shape.y};
+		t.number = i;
+		t.block = &block;
+		// The stacks' tops differ in their low bits, so that they do not share cache sets.
+		char *low = stacks.at + i * (STACK + page()) + page();
+		t.stack = fiber_make(low, low + STACK - i % 61 * 64, begin);
+	}
+	for (unsigned w = 0; w * LANES < count; w++) {
+		unsigned lanes = std::min(count - w * LANES, unsigned(LANES));
+		warps[w].ready = lanes == LANES ? ~0u : (1u << lanes) - 1;
+		warps[w].meeting = warps[w].at_barrier = 0;
+		warps[w].ended = ~warps[w].ready;
+	}
+	self = &threads[0];
+	fiber_switch(&home, self->stack);
+	self = nullptr;
+	return fault;
+}
+
+void Runner::begin()
+{
+	runner->launch->kernel->enter(runner->launch->kernel->function, runner->arguments);
+	runner->end();
+}
+
+void Runner::end()
+{
+	warp().ready &= ~bit();
+	warp().ended |= bit();
+	live--;
+	if (live == 0)
+		leave();
+	if (at_barrier == live)
+		release();
+	next();
+	abort(); // nobody goes on with what has ended
+}
+
+// Lets the next thread that can go on do so: of this warp, else of the next.
+void Runner::next()
+{
+	unsigned n = (count + LANES - 1) / LANES, here = self->number / LANES;
+	for (unsigned i = 0; i < n; i++) {
+		unsigned w = (here + i) % n;
+		if (warps[w].ready) {
+			Thread *from = self;
+			self = &threads[w * LANES + unsigned(__builtin_ctz(warps[w].ready))];
+			fiber_switch(&from->stack, self->stack);
+			return;
+		}
+	}
+	fail(LAUNCH_FAILED, "dead-lock: " + waiting());
+}
+
+void Runner::release()
+{
+	for (unsigned w = 0; w * LANES < count; w++) {
+		warps[w].ready |= warps[w].at_barrier;
+		warps[w].at_barrier = 0;
+	}
+	at_barrier = 0;
+}
+
+void Runner::meet_block(Site site)
+{
+	if (at_barrier == 0)
+		barrier = site;
+	else if (barrier != site)
+		fail(LAUNCH_FAILED, "threads wait at different barriers: " + name(barrier) + " and " + name(site));
+	warp().ready &= ~bit();
+	warp().at_barrier |= bit();
+	at_barrier++;
+	if (at_barrier == live)
+		release();
+	else
+		next();
+}
+
+const uint32_t *Runner::exchange(uint32_t bits, Site site)
+{
+	Warp &w = warp();
+	if (w.meeting == 0)
+		w.met = site;
+	else if (w.met != site)
+		fail(LAUNCH_FAILED, "lanes of one warp meet at different places: " + name(w.met) + " and " + name(site));
+	const uint32_t *all = w.brought[w.turn];
+	w.brought[w.turn][self->number % LANES] = bits;
+	w.ready &= ~bit();
+	w.meeting |= bit();
+	if (w.meeting == ~0u) {
+		w.ready = ~0u;
+		w.meeting = 0;
+		w.turn ^= 1;
+	} else
+		next();
+	return all;
+}
+
+std::string lanes(uint32_t bits)
+{
+	std::string s;
+	for (int l = 0; l < LANES; l++)
+		if (bits >> l & 1) {
+			int first = l;
+			while (l + 1 < LANES && bits >> (l + 1) & 1)
+				l++;
+			s += (s.empty() ? "" : ",") + std::to_string(first) + (l > first ? "-" + std::to_string(l) : "");
+		}
+	return s;
+}
+
+// Says who waits where.
+std::string Runner::waiting() const
+{
+	std::string s;
+	for (unsigned w = 0; w * LANES < count; w++) {
+		const Warp &warp = warps[w];
+		if (!warp.meeting && !warp.at_barrier)
+			continue;
+		s += (s.empty() ? "warp " : "; warp ") + std::to_string(w) + ":";
+		if (warp.meeting)
+			s += " lanes " + lanes(warp.meeting) + " wait for their warp at " + name(warp.met) + ",";
+		if (warp.at_barrier)
+			s += " lanes " + lanes(warp.at_barrier) + " wait for their block at " + name(barrier) + ",";
+		s += warp.ended ? " lanes " + lanes(warp.ended) + " have ended or are not there" : " none has ended";
+	}
+	return s;
+}
+
+void Runner::fail(Fault f, std::string what)
+{
+	fault = f;
+	why = "thread (" + std::to_string(self->index.x) + "," + std::to_string(self->index.y) + "," + std::to_string(self->index.z) + "): " + what;
+	leave();
+}
+
+void Runner::leave()
+{
+	void *abandoned;
+	fiber_switch(&abandoned, home);
+	abort(); // nobody comes back
+}
+
+struct sigaction go_on_with[2]; // handlers from before, for SIGSEGV and SIGBUS
+
+void on_fault(int signal, siginfo_t *info, void *context)
+{
+	if (self) {
+		runner->bad_address = info->si_addr;
+		runner->fault = ILLEGAL_ADDRESS;
+		runner->leave();
+	}
+	const struct sigaction &before = go_on_with[signal == SIGBUS];
+	if (before.sa_flags & SA_SIGINFO)
+		before.sa_sigaction(signal, info, context);
+	else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
+		before.sa_handler(signal);
+	else
+		sigaction(signal, &before, nullptr); // happens again, and then ends the process
+}
+
+void catch_faults()
+{
+#ifndef __SANITIZE_ADDRESS__ // which has more to say
+	struct sigaction action = {};
+	action.sa_sigaction = on_fault;
+	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+	sigaction(SIGSEGV, &action, &go_on_with[0]);
+	sigaction(SIGBUS, &action, &go_on_with[1]);
+#endif
+}
+
+// The blocks of the launch that runs, and the CPU threads that take them.
+struct Pool {
+	std::mutex lock;
+	std::condition_variable work, done;
+	unsigned helpers = 0, busy = 0;
+	uint64_t generation = 0;
+
+	const Launch *launch = nullptr;
+	void *const *arguments = nullptr;
+	std::atomic<uint64_t> taken{0};
+	std::atomic<bool> stop{false};
+	Fault fault = NO_FAULT;
+
+	Pool();
+	void take_blocks();
+	void help();
+	Fault run(const Launch &l);
+};
+
+Pool::Pool()
+{
+	catch_faults();
+	sigset_t all, before;
+	sigfillset(&all);
+	for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
+		sigdelset(&all, s);
+	pthread_sigmask(SIG_SETMASK, &all, &before); // the threads inherit it: signals are for the program's own
+	for (helpers = 0; helpers + 1 < cpu_threads(); helpers++)
+		std::thread([this] { help(); }).detach();
+	pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Pool::help()
+{
+	stack_t stack = {};
+	stack.ss_size = 64 << 10;
+	stack.ss_sp = malloc(stack.ss_size);
+	sigaltstack(&stack, nullptr);
+	uint64_t seen = 0;
+	for (;;) {
+		{
+			std::unique_lock hold(lock);
+			work.wait(hold, [&] { return generation != seen; });
+			seen = generation;
+		}
+		take_blocks();
+		std::lock_guard hold(lock);
+		if (--busy == 0)
+			done.notify_one();
+	}
+}
+
+void Pool::take_blocks()
+{
+	if (!runner)
+		runner = new Runner;
+	uint64_t blocks = launch->grid.count();
+	for (uint64_t number; !stop && (number = taken++) < blocks;) {
+		Fault f = runner->run(*launch, arguments, number);
+		if (f == NO_FAULT)
+			continue;
+		std::lock_guard hold(lock);
+		if (!stop) {
+			fault = f;
+			if (f == ILLEGAL_ADDRESS)
+				runner->why = "no memory at " + std::to_string(reinterpret_cast<uintptr_t>(runner->bad_address));
+			uint64_t x = number % launch->grid.x, y = number / launch->grid.x % launch->grid.y, z = number / launch->grid.x / launch->grid.y;
+			fprintf(stderr, "emulation: %s, block (%lu,%lu,%lu), %s\n", launch->kernel->name, x, y, z, runner->why.c_str());
+		}
+		stop = true;
+	}
+}
+
+Fault Pool::run(const Launch &l)
+{
+	std::vector<void *> args = l.arguments();
+	launch = &l;
+	arguments = args.data();
+	taken = 0;
+	stop = false;
+	fault = NO_FAULT;
+	bool alone = helpers == 0 || l.grid.count() == 1;
+	if (!alone) {
+		std::lock_guard hold(lock);
+		busy = helpers;
+		generation++;
+		work.notify_all();
+	}
+	take_blocks();
+	if (!alone) {
+		std::unique_lock hold(lock);
+		done.wait(hold, [&] { return busy == 0; });
+	}
+	return fault;
+}
+
+// Names that Declaration and Module leave for the Definition after them.
+const char *module_name = "";
+const char *kernel_name;
+unsigned kernel_threads;
+
+} // namespace
+
+std::vector<Kernel> &kernels()
+{
+	static std::vector<Kernel> all;
+	return all;
+}
+
+Module::Module(const char *name) { module_name = name; }
+
+Declaration::Declaration(const char *name, unsigned max_threads)
+{
+	kernel_name = name;
+	kernel_threads = max_threads;
+}
+
+void Definition::define(void (*function)(), std::vector<size_t> sizes, void (*enter)(void (*)(), void *const *))
+{
+	kernels().push_back({module_name, kernel_name, kernel_threads, std::move(sizes), enter, function});
+}
+
+void Launch::copy_arguments(void *const *args)
+{
+	size_t words = 0;
+	for (size_t size : kernel->sizes)
+		words += (size + 7) / 8;
+	storage.assign(words, 0);
+	uint64_t *to = storage.data();
+	for (size_t i = 0; i < kernel->sizes.size(); i++) {
+		memcpy(to, args[i], kernel->sizes[i]);
+		to += (kernel->sizes[i] + 7) / 8;
+	}
+}
+
+std::vector<void *> Launch::arguments() const
+{
+	std::vector<void *> args;
+	const uint64_t *from = storage.data();
+	for (size_t size : kernel->sizes) {
+		args.push_back(const_cast<uint64_t *>(from));
+		from += (size + 7) / 8;
+	}
+	return args;
+}
+
+void meet_block(const char *file, int line) { runner->meet_block({file, line}); }
+const uint32_t *exchange(uint32_t bits, const char *file, int line) { return runner->exchange(bits, {file, line}); }
+
+void misaligned(const void *p, size_t size)
+{
+	runner->fail(MISALIGNED_ADDRESS, std::to_string(size) + " bytes at " + std::to_string(reinterpret_cast<uintptr_t>(p)) + ", which is not aligned to them");
+}
+
+unsigned cpu_threads()
+{
+	const char *s = getenv("M40_LLM_EMU_THREADS");
+	int n = s ? atoi(s) : int(std::thread::hardware_concurrency());
+	return unsigned(std::clamp(n, 1, 64));
+}
+
+Fault run(const Launch &launch)
+{
+	static Pool *pool = new Pool; // never destroyed: its threads wait for work until the process ends
+	return pool->run(launch);
+}
+
+} // namespace emu

@@ -1,0 +1,787 @@
+// The driver API of an emulated Tesla M40: what ../driver.go looks up in libcuda.so.1.
+//
+// Work is done when it is enqueued, so every stream is idle and every event has
+// happened; only a capture puts work aside. The environment says what is emulated:
+//
+//	M40_LLM_EMU_CAPABILITY   compute capability (5.2)
+//	M40_LLM_EMU_MEMORY       bytes of device memory (12 GiB)
+//	M40_LLM_EMU_THREADS      CPU threads that run blocks (all)
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "emu.h"
+
+namespace {
+
+using emu::Launch;
+
+enum Result {
+	SUCCESS = 0,
+	INVALID_VALUE = 1,
+	OUT_OF_MEMORY = 2,
+	NOT_INITIALIZED = 3,
+	INVALID_DEVICE = 101,
+	INVALID_IMAGE = 200,
+	INVALID_CONTEXT = 201,
+	INVALID_HANDLE = 400,
+	ILLEGAL_STATE = 401,
+	NOT_FOUND = 500,
+	NOT_READY = 600,
+	CAPTURE_UNSUPPORTED = 900,
+	CAPTURE_INVALIDATED = 901,
+	CAPTURE_UNMATCHED = 903,
+	CAPTURE_UNJOINED = 904,
+};
+
+struct ErrorText {
+	int code;
+	const char *name, *text;
+};
+
+const ErrorText errors[] = {
+	{SUCCESS, "CUDA_SUCCESS", "no error"},
+	{INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+	{OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+	{NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+	{INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+	{INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+	{INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+	{INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+	{ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
+	{NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+	{NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+	{emu::ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+	{emu::MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+	{emu::LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+	{CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+	{CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+	{CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not initiated in this stream"},
+	{CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+};
+
+const ErrorText *find_error(int code)
+{
+	for (const ErrorText &e : errors)
+		if (e.code == code)
+			return &e;
+	return nullptr;
+}
+
+using Ptr = unsigned long long; // CUdeviceptr: an address in this process
+
+// Work that a capture put aside: what a stream would have done.
+using Work = std::function<int()>;
+
+struct Graph {
+	std::vector<Work> work;
+};
+
+struct Capture {
+	std::unique_ptr<Graph> graph = std::make_unique<Graph>();
+	bool invalid = false;
+};
+
+struct Stream {
+	std::shared_ptr<Capture> capture; // null unless it captures
+	bool origin = false;              // began the capture
+};
+
+struct Event {
+	std::shared_ptr<Capture> capture; // recorded in one, and then marks no time
+	bool recorded = false, timed = true;
+	std::chrono::steady_clock::time_point at;
+};
+
+struct Module {
+	std::string name; // "": all modules
+};
+
+struct Context {
+	int fault = SUCCESS; // of a launch; the context answers nothing else from then on
+};
+
+constexpr size_t ALIGNMENT = 512;
+
+// Allocations lie between pages that nobody may touch, and end as near as their
+// alignment allows to the second.
+struct Allocation {
+	void *mapping;
+	size_t mapped, size;
+};
+
+struct State {
+	std::mutex lock; // of all below
+	bool ready = false;
+	size_t memory = size_t(12) << 30, used = 0;
+	int major = 5, minor = 2;
+	std::map<uintptr_t, Allocation> device; // by address
+	std::map<uintptr_t, size_t> host;
+	std::set<Context *> contexts;
+	std::set<Stream *> streams;
+	std::set<Event *> events;
+	std::set<Module *> modules;
+	std::set<Graph *> graphs, executables;
+};
+
+State &state()
+{
+	static State *s = new State; // outlives every caller
+	return *s;
+}
+
+thread_local Context *current;
+
+// What every call on a context checks first.
+int check_context()
+{
+	State &s = state();
+	if (!s.ready)
+		return NOT_INITIALIZED;
+	if (!s.contexts.count(current))
+		return INVALID_CONTEXT;
+	return current->fault;
+}
+
+#define ENTER \
+	std::lock_guard hold(state().lock); \
+	if (int error = check_context()) \
+		return error
+
+#define NEED(condition, error) \
+	if (!(condition)) \
+		return error
+
+// Calls that would wait for the device cannot be captured, and spoil a capture.
+int refuse_capture()
+{
+	bool capturing = false;
+	for (Stream *s : state().streams)
+		if (s->capture) {
+			s->capture->invalid = true;
+			capturing = true;
+		}
+	return capturing ? CAPTURE_UNSUPPORTED : SUCCESS;
+}
+
+bool holds(const std::map<uintptr_t, Allocation> &all, Ptr p, size_t n)
+{
+	auto next = all.upper_bound(p);
+	if (next == all.begin())
+		return false;
+	--next;
+	return p - next->first <= next->second.size && n <= next->second.size - (p - next->first);
+}
+
+bool on_device(Ptr p, size_t n) { return holds(state().device, p, n); }
+
+Stream *stream_of(void *handle)
+{
+	static Stream *default_stream = new Stream;
+	if (!handle)
+		return default_stream;
+	Stream *s = static_cast<Stream *>(handle);
+	return state().streams.count(s) ? s : nullptr;
+}
+
+// Does the work, or puts it aside if the stream captures.
+int enqueue(void *handle, Work work)
+{
+	Stream *s = stream_of(handle);
+	NEED(s, INVALID_HANDLE);
+	if (!s->capture)
+		return work();
+	if (s->capture->invalid)
+		return CAPTURE_INVALIDATED;
+	s->capture->graph->work.push_back(std::move(work));
+	return SUCCESS;
+}
+
+int launch(const Launch &l)
+{
+	int fault = emu::run(l);
+	if (fault)
+		current->fault = fault;
+	return fault;
+}
+
+long env(const char *name, long otherwise)
+{
+	const char *s = getenv(name);
+	return s && *s ? atol(s) : otherwise;
+}
+
+// A Tesla M40, by CUdevice_attribute.
+const std::map<int, int> attributes = {
+	{1, 1024},        // threads per block
+	{2, 1024},        // block: x
+	{3, 1024},        // y
+	{4, 64},          // z
+	{5, 2147483647},  // grid: x
+	{6, 65535},       // y
+	{7, 65535},       // z
+	{8, 48 << 10},    // shared memory per block
+	{9, 64 << 10},    // constant memory
+	{10, 32},         // warp
+	{12, 65536},      // registers per block
+	{13, 1112000},    // clock, kHz
+	{16, 24},         // multiprocessors
+	{17, 0},          // kernels have a time limit
+	{18, 0},          // integrated
+	{19, 1},          // can map host memory
+	{20, 0},          // compute mode
+	{31, 1},          // concurrent kernels
+	{32, 0},          // ECC
+	{33, 0},          // PCI bus
+	{34, 0},          // PCI device
+	{36, 3004000},    // memory clock, kHz
+	{37, 384},        // memory bus, bits
+	{38, 3 << 20},    // L2
+	{39, 2048},       // threads per multiprocessor
+	{40, 2},          // copy engines
+	{41, 1},          // unified addressing
+	{50, 0},          // PCI domain
+	{78, 1},          // stream priorities
+	{81, 96 << 10},   // shared memory per multiprocessor
+	{82, 65536},      // registers per multiprocessor
+	{90, 0},          // preemption
+	{95, 0},          // cooperative launch
+	{97, 48 << 10},   // shared memory per block, opted in
+};
+
+} // namespace
+
+#define API extern "C" __attribute__((visibility("default"))) int
+
+// Tells the emulation from a driver: how many CPU threads run blocks.
+API emu_threads() { return int(emu::cpu_threads()); }
+
+API cuInit(unsigned flags)
+{
+	State &s = state();
+	std::lock_guard hold(s.lock);
+	NEED(flags == 0, INVALID_VALUE);
+	s.memory = size_t(env("M40_LLM_EMU_MEMORY", long(s.memory)));
+	if (const char *capability = getenv("M40_LLM_EMU_CAPABILITY"))
+		if (sscanf(capability, "%d.%d", &s.major, &s.minor) != 2)
+			return INVALID_VALUE;
+	s.ready = true;
+	return SUCCESS;
+}
+
+API cuDriverGetVersion(int *version)
+{
+	NEED(version, INVALID_VALUE);
+	*version = 11080;
+	return SUCCESS;
+}
+
+API cuGetErrorName(int error, const char **name)
+{
+	const ErrorText *e = find_error(error);
+	*name = e ? e->name : nullptr;
+	return e ? SUCCESS : INVALID_VALUE;
+}
+
+API cuGetErrorString(int error, const char **text)
+{
+	const ErrorText *e = find_error(error);
+	*text = e ? e->text : nullptr;
+	return e ? SUCCESS : INVALID_VALUE;
+}
+
+API cuDeviceGetCount(int *count)
+{
+	NEED(state().ready, NOT_INITIALIZED);
+	*count = 1;
+	return SUCCESS;
+}
+
+API cuDeviceGet(int *device, int ordinal)
+{
+	NEED(state().ready, NOT_INITIALIZED);
+	NEED(ordinal == 0, INVALID_DEVICE);
+	*device = 0;
+	return SUCCESS;
+}
+
+API cuDeviceGetName(char *name, int size, int device)
+{
+	NEED(device == 0, INVALID_DEVICE);
+	NEED(name && size > 0, INVALID_VALUE);
+	snprintf(name, size_t(size), "Tesla M40 (emulated)");
+	return SUCCESS;
+}
+
+API cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+	State &s = state();
+	NEED(s.ready, NOT_INITIALIZED);
+	NEED(device == 0, INVALID_DEVICE);
+	NEED(value, INVALID_VALUE);
+	if (attribute == 75)
+		*value = s.major;
+	else if (attribute == 76)
+		*value = s.minor;
+	else {
+		auto found = attributes.find(attribute);
+		NEED(found != attributes.end(), INVALID_VALUE);
+		*value = found->second;
+	}
+	return SUCCESS;
+}
+
+API cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+	NEED(device == 0, INVALID_DEVICE);
+	NEED(bytes, INVALID_VALUE);
+	*bytes = state().memory;
+	return SUCCESS;
+}
+
+API cuCtxCreate_v2(void **context, unsigned, int device)
+{
+	State &s = state();
+	std::lock_guard hold(s.lock);
+	NEED(s.ready, NOT_INITIALIZED);
+	NEED(device == 0, INVALID_DEVICE);
+	NEED(context, INVALID_VALUE);
+	*context = current = *s.contexts.insert(new Context).first;
+	return SUCCESS;
+}
+
+API cuCtxDestroy_v2(void *context)
+{
+	State &s = state();
+	std::lock_guard hold(s.lock);
+	Context *c = static_cast<Context *>(context);
+	NEED(s.contexts.erase(c), INVALID_CONTEXT);
+	if (current == c)
+		current = nullptr;
+	delete c;
+	return SUCCESS;
+}
+
+API cuCtxSetCurrent(void *context)
+{
+	State &s = state();
+	std::lock_guard hold(s.lock);
+	NEED(s.ready, NOT_INITIALIZED);
+	NEED(!context || s.contexts.count(static_cast<Context *>(context)), INVALID_CONTEXT);
+	current = static_cast<Context *>(context);
+	return SUCCESS;
+}
+
+API cuCtxSynchronize()
+{
+	ENTER;
+	return refuse_capture();
+}
+
+API cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+	ENTER;
+	NEED(free && total, INVALID_VALUE);
+	*total = state().memory;
+	*free = state().memory - state().used;
+	return SUCCESS;
+}
+
+API cuMemAlloc_v2(Ptr *p, size_t size)
+{
+	ENTER;
+	State &s = state();
+	NEED(p && size > 0, INVALID_VALUE);
+	if (int error = refuse_capture())
+		return error;
+	NEED(size <= s.memory - s.used, OUT_OF_MEMORY);
+	size_t page = size_t(sysconf(_SC_PAGESIZE)), body = (size + page - 1) / page * page, mapped = body + 2 * page;
+	void *mapping = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	NEED(mapping != MAP_FAILED, OUT_OF_MEMORY);
+	char *low = static_cast<char *>(mapping) + page;
+	if (mprotect(low, body, PROT_READ | PROT_WRITE) != 0) {
+		munmap(mapping, mapped);
+		return OUT_OF_MEMORY;
+	}
+	char *at = low + body - (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	if (size <= size_t(16) << 20)
+		memset(at, 0xff, size); // NaN, so that what nobody wrote shows
+	*p = reinterpret_cast<uintptr_t>(at);
+	s.device[uintptr_t(*p)] = {mapping, mapped, size};
+	s.used += size;
+	return SUCCESS;
+}
+
+API cuMemFree_v2(Ptr p)
+{
+	ENTER;
+	State &s = state();
+	if (!p)
+		return SUCCESS;
+	auto found = s.device.find(uintptr_t(p));
+	NEED(found != s.device.end(), INVALID_VALUE);
+	if (int error = refuse_capture())
+		return error;
+	munmap(found->second.mapping, found->second.mapped);
+	s.used -= found->second.size;
+	s.device.erase(found);
+	return SUCCESS;
+}
+
+API cuMemHostAlloc(void **p, size_t size, unsigned)
+{
+	ENTER;
+	NEED(p && size > 0, INVALID_VALUE);
+	*p = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+	NEED(*p, OUT_OF_MEMORY);
+	state().host[reinterpret_cast<uintptr_t>(*p)] = size;
+	return SUCCESS;
+}
+
+API cuMemFreeHost(void *p)
+{
+	ENTER;
+	NEED(state().host.erase(reinterpret_cast<uintptr_t>(p)), INVALID_VALUE);
+	free(p);
+	return SUCCESS;
+}
+
+API cuMemHostGetDevicePointer_v2(Ptr *p, void *host, unsigned)
+{
+	ENTER;
+	NEED(p && state().host.count(reinterpret_cast<uintptr_t>(host)), INVALID_VALUE);
+	*p = reinterpret_cast<uintptr_t>(host);
+	return SUCCESS;
+}
+
+API cuMemcpyHtoDAsync_v2(Ptr dst, const void *src, size_t n, void *stream)
+{
+	ENTER;
+	NEED(on_device(dst, n), INVALID_VALUE);
+	return enqueue(stream, [=] { memcpy(reinterpret_cast<void *>(dst), src, n); return SUCCESS; });
+}
+
+API cuMemcpyDtoHAsync_v2(void *dst, Ptr src, size_t n, void *stream)
+{
+	ENTER;
+	NEED(on_device(src, n), INVALID_VALUE);
+	return enqueue(stream, [=] { memcpy(dst, reinterpret_cast<void *>(src), n); return SUCCESS; });
+}
+
+API cuMemcpyDtoDAsync_v2(Ptr dst, Ptr src, size_t n, void *stream)
+{
+	ENTER;
+	NEED(on_device(dst, n) && on_device(src, n), INVALID_VALUE);
+	return enqueue(stream, [=] { memmove(reinterpret_cast<void *>(dst), reinterpret_cast<void *>(src), n); return SUCCESS; });
+}
+
+API cuMemsetD8Async(Ptr dst, unsigned char value, size_t n, void *stream)
+{
+	ENTER;
+	NEED(on_device(dst, n), INVALID_VALUE);
+	return enqueue(stream, [=] { memset(reinterpret_cast<void *>(dst), value, n); return SUCCESS; });
+}
+
+API cuStreamCreateWithPriority(void **stream, unsigned, int)
+{
+	ENTER;
+	NEED(stream, INVALID_VALUE);
+	*stream = *state().streams.insert(new Stream).first;
+	return SUCCESS;
+}
+
+API cuStreamDestroy_v2(void *stream)
+{
+	ENTER;
+	Stream *s = static_cast<Stream *>(stream);
+	NEED(state().streams.erase(s), INVALID_HANDLE);
+	delete s;
+	return SUCCESS;
+}
+
+API cuStreamSynchronize(void *stream)
+{
+	ENTER;
+	Stream *s = stream_of(stream);
+	NEED(s, INVALID_HANDLE);
+	if (s->capture) {
+		s->capture->invalid = true;
+		return CAPTURE_UNSUPPORTED;
+	}
+	return SUCCESS;
+}
+
+API cuStreamQuery(void *stream) { return cuStreamSynchronize(stream); }
+
+API cuStreamWaitEvent(void *stream, void *event, unsigned)
+{
+	ENTER;
+	Stream *s = stream_of(stream);
+	Event *e = static_cast<Event *>(event);
+	NEED(s && state().events.count(e), INVALID_HANDLE);
+	if (e->capture && !s->capture)
+		s->capture = e->capture; // joins what the event was captured in
+	return SUCCESS;
+}
+
+API cuStreamBeginCapture_v2(void *stream, int)
+{
+	ENTER;
+	Stream *s = stream_of(stream);
+	NEED(stream && s, INVALID_HANDLE);
+	NEED(!s->capture, ILLEGAL_STATE);
+	s->capture = std::make_shared<Capture>();
+	s->origin = true;
+	return SUCCESS;
+}
+
+API cuStreamEndCapture(void *stream, void **graph)
+{
+	ENTER;
+	Stream *s = stream_of(stream);
+	NEED(s && graph, INVALID_HANDLE);
+	NEED(s->capture, ILLEGAL_STATE);
+	NEED(s->origin, CAPTURE_UNMATCHED);
+	*graph = nullptr;
+	std::shared_ptr<Capture> capture = s->capture;
+	for (Stream *other : state().streams)
+		if (other->capture == capture)
+			other->capture = nullptr;
+	s->origin = false;
+	for (Event *e : state().events)
+		if (e->capture == capture)
+			e->capture = nullptr;
+	NEED(!capture->invalid, CAPTURE_INVALIDATED);
+	*graph = *state().graphs.insert(capture->graph.release()).first;
+	return SUCCESS;
+}
+
+API cuEventCreate(void **event, unsigned flags)
+{
+	ENTER;
+	NEED(event, INVALID_VALUE);
+	Event *e = new Event;
+	e->timed = !(flags & 2);
+	state().events.insert(e);
+	*event = e;
+	return SUCCESS;
+}
+
+API cuEventDestroy_v2(void *event)
+{
+	ENTER;
+	Event *e = static_cast<Event *>(event);
+	NEED(state().events.erase(e), INVALID_HANDLE);
+	delete e;
+	return SUCCESS;
+}
+
+API cuEventRecord(void *event, void *stream)
+{
+	ENTER;
+	Event *e = static_cast<Event *>(event);
+	Stream *s = stream_of(stream);
+	NEED(s && state().events.count(e), INVALID_HANDLE);
+	e->capture = s->capture;
+	e->recorded = true;
+	e->at = std::chrono::steady_clock::now();
+	return SUCCESS;
+}
+
+API cuEventSynchronize(void *event)
+{
+	ENTER;
+	Event *e = static_cast<Event *>(event);
+	NEED(state().events.count(e), INVALID_HANDLE);
+	return e->capture ? CAPTURE_UNSUPPORTED : SUCCESS;
+}
+
+API cuEventQuery(void *event) { return cuEventSynchronize(event); }
+
+API cuEventElapsedTime(float *milliseconds, void *start, void *end)
+{
+	ENTER;
+	Event *a = static_cast<Event *>(start), *b = static_cast<Event *>(end);
+	NEED(milliseconds && state().events.count(a) && state().events.count(b), INVALID_HANDLE);
+	NEED(a->recorded && b->recorded && a->timed && b->timed && !a->capture && !b->capture, INVALID_HANDLE);
+	*milliseconds = std::chrono::duration<float, std::milli>(b->at - a->at).count();
+	return SUCCESS;
+}
+
+// An image of text "emulation:<module>" is that module alone. Any other image, so any
+// that nvcc made, gives all modules: the emulation does not read it, and kernels are
+// named once over all.
+API cuModuleLoadDataEx(void **module, const void *image, unsigned, const int *, void **)
+{
+	ENTER;
+	NEED(module && image, INVALID_VALUE);
+	const char prefix[] = "emulation:", *text = static_cast<const char *>(image);
+	auto m = std::make_unique<Module>();
+	if (strncmp(text, prefix, sizeof prefix - 1) == 0) {
+		m->name = text + sizeof prefix - 1;
+		bool known = false;
+		for (const emu::Kernel &k : emu::kernels())
+			known = known || m->name == k.module;
+		NEED(known, INVALID_IMAGE);
+	}
+	*module = *state().modules.insert(m.release()).first;
+	return SUCCESS;
+}
+
+API cuModuleUnload(void *module)
+{
+	ENTER;
+	Module *m = static_cast<Module *>(module);
+	NEED(state().modules.erase(m), INVALID_HANDLE);
+	delete m;
+	return SUCCESS;
+}
+
+API cuModuleGetFunction(void **function, void *module, const char *name)
+{
+	ENTER;
+	Module *m = static_cast<Module *>(module);
+	NEED(function && name, INVALID_VALUE);
+	NEED(state().modules.count(m), INVALID_HANDLE);
+	for (emu::Kernel &k : emu::kernels())
+		if (strcmp(k.name, name) == 0 && (m->name.empty() || m->name == k.module)) {
+			*function = &k;
+			return SUCCESS;
+		}
+	return NOT_FOUND;
+}
+
+static const emu::Kernel *kernel_of(void *function)
+{
+	std::vector<emu::Kernel> &all = emu::kernels();
+	emu::Kernel *k = static_cast<emu::Kernel *>(function);
+	return k >= all.data() && k < all.data() + all.size() ? k : nullptr;
+}
+
+API cuFuncGetAttribute(int *value, int attribute, void *function)
+{
+	ENTER;
+	const emu::Kernel *k = kernel_of(function);
+	NEED(k, INVALID_HANDLE);
+	NEED(value, INVALID_VALUE);
+	switch (attribute) {
+	case 0: *value = int(k->max_threads); break; // threads per block
+	case 1: *value = 0; break;                   // static shared memory
+	case 2: *value = 0; break;                   // constant memory
+	case 3: *value = 0; break;                   // local memory
+	case 4: *value = 32; break;                  // registers: the emulation has none
+	case 5: case 6: *value = 52; break;          // versions of PTX and binary
+	case 8: *value = 48 << 10; break;            // most dynamic shared memory
+	default: return INVALID_VALUE;
+	}
+	return SUCCESS;
+}
+
+API cuFuncSetAttribute(void *function, int attribute, int value)
+{
+	ENTER;
+	NEED(kernel_of(function), INVALID_HANDLE);
+	NEED(attribute == 8 && value >= 0 && value <= 48 << 10, INVALID_VALUE);
+	return SUCCESS;
+}
+
+// Offset and size of a parameter, as drivers from 12.4 on tell.
+API cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size)
+{
+	ENTER;
+	const emu::Kernel *k = kernel_of(function);
+	NEED(k, INVALID_HANDLE);
+	NEED(index < k->sizes.size() && offset, INVALID_VALUE);
+	size_t at = 0;
+	for (size_t i = 0; i <= index; i++) {
+		size_t n = k->sizes[i];
+		at = (at + n - 1) / n * n; // parameters are scalars and pointers, aligned to their size
+		*offset = at;
+		if (size)
+			*size = n;
+		at += n;
+	}
+	return SUCCESS;
+}
+
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads, size_t shared)
+{
+	ENTER;
+	const emu::Kernel *k = kernel_of(function);
+	NEED(k, INVALID_HANDLE);
+	NEED(blocks && threads > 0 && unsigned(threads) <= k->max_threads, INVALID_VALUE);
+	size_t by_threads = size_t(2048 / threads), by_shared = shared ? (96 << 10) / shared : 32;
+	*blocks = int(std::min({by_threads, by_shared, size_t(32)}));
+	return SUCCESS;
+}
+
+API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **arguments, void **extra)
+{
+	ENTER;
+	auto l = std::make_shared<Launch>();
+	l->kernel = kernel_of(function);
+	NEED(l->kernel, INVALID_HANDLE);
+	NEED(!extra && (arguments || l->kernel->sizes.empty()), INVALID_VALUE);
+	l->grid = {gx, gy, gz};
+	l->shape = {bx, by, bz};
+	l->shared = shared;
+	NEED(gx > 0 && gy > 0 && gz > 0 && gx <= 0x7fffffff && gy <= 65535 && gz <= 65535, INVALID_VALUE);
+	NEED(bx > 0 && by > 0 && bz > 0 && bx <= 1024 && by <= 1024 && bz <= 64, INVALID_VALUE);
+	NEED(l->shape.count() <= l->kernel->max_threads && shared <= 48 << 10, INVALID_VALUE);
+	l->copy_arguments(arguments);
+	return enqueue(stream, [l] { return launch(*l); });
+}
+
+API cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long)
+{
+	ENTER;
+	Graph *g = static_cast<Graph *>(graph);
+	NEED(executable, INVALID_VALUE);
+	NEED(state().graphs.count(g), INVALID_HANDLE);
+	*executable = *state().executables.insert(new Graph(*g)).first;
+	return SUCCESS;
+}
+
+API cuGraphLaunch(void *executable, void *stream)
+{
+	ENTER;
+	Graph *g = static_cast<Graph *>(executable);
+	NEED(state().executables.count(g), INVALID_HANDLE);
+	return enqueue(stream, [g] {
+		for (const Work &w : g->work)
+			if (int error = w())
+				return error;
+		return int(SUCCESS);
+	});
+}
+
+static int destroy(std::set<Graph *> &all, void *handle)
+{
+	Graph *g = static_cast<Graph *>(handle);
+	NEED(all.erase(g), INVALID_HANDLE);
+	delete g;
+	return SUCCESS;
+}
+
+API cuGraphDestroy(void *graph)
+{
+	ENTER;
+	return destroy(state().graphs, graph);
+}
+
+API cuGraphExecDestroy(void *executable)
+{
+	ENTER;
+	return destroy(state().executables, executable);
+}

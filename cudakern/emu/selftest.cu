@@ -1,0 +1,30 @@
+// Kernels that try what every kernel stands on: arguments, shuffles, barriers, shared
+// memory, atomics. Tests of the driver binding and of the emulation run them.
+#include "../kernel.cuh"
+
+// dst[i] = a · src[i] + b
+KERNEL(selftest_affine, 256, 4)(float *dst, const float *src, float a, float b, int n)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+	if (i < n)
+		dst[i] = fmaf(a, src[i], b);
+}
+
+// sums[block] = the sum of the block's values, and *total that of all.
+KERNEL(selftest_sum, 256, 4)(int *sums, int *total, const int *src, int n)
+{
+	SHARED(int, partial);
+	int i = blockIdx.x * blockDim.x + threadIdx.x, v = i < n ? src[i] : 0;
+	for (int mask = WARP / 2; mask > 0; mask /= 2)
+		v += shfl_xor(v, mask);
+	if (lane_id() == 0)
+		partial[warp_id()] = v;
+	syncthreads();
+	if (threadIdx.x == 0) {
+		int sum = 0;
+		for (unsigned w = 0; w < blockDim.x / WARP; w++)
+			sum += partial[w];
+		sums[blockIdx.x] = sum;
+		atomicAdd(total, sum);
+	}
+}

@@ -1,0 +1,66 @@
+// Package emutest builds the emulated GPU for tests.
+package emutest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"m40-llm/infer/fixtures"
+)
+
+var build = sync.OnceValues(func() (output []byte, err error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return nil, err
+	}
+	bin := filepath.Join(root, "bin")
+	if err := os.MkdirAll(bin, 0o777); err != nil {
+		return nil, err
+	}
+	// Test binaries run side by side.
+	lock, err := os.OpenFile(filepath.Join(bin, "emu.lock"), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, err
+	}
+	return exec.Command("make", "-C", filepath.Join(root, "cudakern"), "emu").CombinedOutput()
+})
+
+// Library returns the path of the emulated driver, for cudakern.Load, and builds it if
+// its sources have changed. Where there is no g++ or no make the test is skipped.
+func Library(t testing.TB) string {
+	t.Helper()
+	for _, tool := range []string{"g++", "make"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			fixtures.Skip(t, "there is no "+tool+" to build the emulated GPU with")
+		}
+	}
+	output, err := build()
+	if err != nil {
+		t.Fatalf("building the emulated GPU: %v\n%s", err, output)
+	}
+	root, _ := moduleRoot()
+	return filepath.Join(root, "bin", "libcuda-emu.so")
+}
+
+// moduleRoot is the folder above the test's that holds go.mod.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", os.ErrNotExist
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", err
+}
