@@ -13,7 +13,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -53,6 +56,7 @@ var commands = map[string]command{
 	"pull":     pullModel,
 	"show":     showModel,
 	"rm":       removeModel,
+	"restore":  restoreChats,
 	"tokenize": tokenize,
 	"template": template,
 	"version":  printVersion,
@@ -190,6 +194,7 @@ commands (m40-llm COMMAND -h explains each):
   pull       download a model
   show       what a model says about itself
   rm         delete a downloaded model
+  restore    put back a backup of the chats
   tokenize   the token ids of a text
   template   the prompt that a chat template makes
   version    the version of this program`)
@@ -231,6 +236,9 @@ commands (m40-llm COMMAND -h explains each):
 		engine.Close()
 		return err
 	}
+	within, endBackups := context.WithCancel(ctx)
+	var backups sync.WaitGroup
+	backups.Go(func() { kept.KeepBackups(within, backupEvery) })
 	chats := live.New(engine, live.Options{Store: kept, Log: logger})
 	hosts := *allowHost
 	if *lan {
@@ -257,14 +265,19 @@ commands (m40-llm COMMAND -h explains each):
 	return cli.Serve(ctx, t, server, handlers.LimitListener(listener), func() {
 		chats.Close()
 		engine.Close()
+		endBackups()
+		backups.Wait()
 		if err := kept.Close(); err != nil {
 			logger.Error("the chats could not be closed cleanly", "error", err)
 		}
 	})
 }
 
-// keepDeleted is how long a deleted chat can be restored.
-const keepDeleted = 7 * 24 * time.Hour
+const (
+	chatsFile   = "chats.db"         // in the data folder
+	keepDeleted = 7 * 24 * time.Hour // how long a deleted chat can be restored
+	backupEvery = 24 * time.Hour
+)
 
 // openStore opens the chats in the data folder, and erases those deleted long ago:
 // erasing holds up writers, and now nothing is being written.
@@ -273,7 +286,7 @@ func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	kept, err := store.Open(ctx, store.Options{Path: filepath.Join(dir, "chats.db"), Log: logger})
+	kept, err := store.Open(ctx, store.Options{Path: filepath.Join(dir, chatsFile), Log: logger})
 	if _, locked := errors.AsType[*store.LockedError](err); locked {
 		return nil, fmt.Errorf("%w: %w", cli.ErrRunning, err)
 	}
@@ -284,6 +297,56 @@ func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Log
 		logger.Warn("deleted chats could not be erased", "error", err)
 	}
 	return kept, nil
+}
+
+// restoreChats is the command restore.
+func restoreChats(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("restore", "[NUMBER]", `Puts back the backup of the chats with this number; without one it lists the backups.
+The server must not run. The chats that are there now are kept beside, under another name.`)
+	dirs := folderFlags(f)
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
+		return err
+	}
+	dir, err := dirs.dataDir(t)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, chatsFile)
+	backups, err := store.Backups(path)
+	if err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		if len(backups) == 0 {
+			return fmt.Errorf("there are no backups of %s yet; serve makes one a day", path)
+		}
+		rows := make([]cli.Backup, len(backups))
+		for i, b := range backups {
+			rows[i] = cli.Backup{Number: b.Number, Made: b.Made, Size: b.Size}
+		}
+		return cli.Backups(t.Results(), rows)
+	}
+	number, err := strconv.Atoi(rest[0])
+	if err != nil {
+		return cli.Usagef("%q is no number of a backup; m40-llm restore lists them", rest[0])
+	}
+	at := slices.IndexFunc(backups, func(b store.Backup) bool { return b.Number == number })
+	if at < 0 {
+		return fmt.Errorf("there is no backup %d; m40-llm restore lists them", number)
+	}
+	replaced, err := store.Restore(ctx, store.Options{Path: path}, backups[at].Path)
+	if _, locked := errors.AsType[*store.LockedError](err); locked {
+		return fmt.Errorf("%w: %w", cli.ErrRunning, err)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(t.Err, "m40-llm: the chats are those of %s again\n", backups[at].Made.Local().Format("2006-01-02 15:04"))
+	if replaced != "" {
+		fmt.Fprintf(t.Err, "m40-llm: the chats that were there are kept as %s\n", replaced)
+	}
+	return nil
 }
 
 // runModel is the command run.

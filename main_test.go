@@ -25,6 +25,7 @@ import (
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -342,6 +343,71 @@ func TestModelCommands(t *testing.T) {
 	t.Run("an endpoint that is none is wrong usage", func(t *testing.T) {
 		if got := execute(t, map[string]string{"HF_ENDPOINT": "nonsense"}, "", "pull", "org/repo"); got.code != 2 || !strings.Contains(got.errs, "HF_ENDPOINT") {
 			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestRestoreListsAndPutsBackTheChats(t *testing.T) {
+	data := t.TempDir()
+	folder := "--data=" + data
+	if got := execute(t, nil, "", "restore", folder); got.code != cli.ExitFailed || !strings.Contains(got.errs, "no backups") {
+		t.Errorf("without backups: %+v", got)
+	}
+	ctx, path := context.Background(), filepath.Join(data, chatsFile)
+	if err := os.Chmod(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	chats := func(do func(*store.Store)) {
+		t.Helper()
+		s, err := store.Open(ctx, store.Options{Path: path, Ballast: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(s *store.Store, id string) {
+		t.Helper()
+		if _, _, _, err := s.Start(ctx, "me", store.NewConversation{ID: id}, store.NewMessage{Role: store.RoleUser, Text: "hello"}, store.NewAnswer{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chats(func(s *store.Store) {
+		ask(s, "before")
+		if _, err := s.Backup(ctx); err != nil {
+			t.Fatal(err)
+		}
+		ask(s, "after")
+		if got := execute(t, nil, "", "restore", folder, "1"); got.code != cli.ExitRunning {
+			t.Errorf("while the chats are in use: %+v", got)
+		}
+	})
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"without a number it lists", nil, cli.ExitOK, "1       20"},
+		{"a number that is none is refused", []string{"one"}, cli.ExitUsage, `"one" is no number`},
+		{"a number without a backup is refused", []string{"2"}, cli.ExitFailed, "no backup 2"},
+		{"a backup is put back", []string{"1"}, cli.ExitOK, "kept as " + path + ".replaced-1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := execute(t, nil, "", append([]string{"restore", folder}, c.args...)...)
+			if got.code != c.code || !strings.Contains(got.out+got.errs, c.says) {
+				t.Errorf("got %+v, want code %d and %q", got, c.code, c.says)
+			}
+		})
+	}
+	chats(func(s *store.Store) {
+		if _, err := s.Conversation(ctx, "me", "before"); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Conversation(ctx, "me", "after"); err == nil {
+			t.Error("a chat that is newer than the backup is there")
 		}
 	})
 }

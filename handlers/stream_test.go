@@ -260,7 +260,10 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 	answer := engine.next(t)
 	first.until("the chat", func() bool { return first.chat != "" })
 
-	const reloads = 50
+	reloads := 50
+	if torture() {
+		reloads = 500
+	}
 	words := []string{"word ", "two words ", "\n\n", "- item\n", "```\ncode\n```\n", "# head\n", "*em* "}
 	random := rand.New(rand.NewPCG(1, 2))
 	var whole strings.Builder

@@ -43,10 +43,38 @@ func (s *Store) Backup(ctx context.Context) (Backup, error) {
 	return b, explain(err, s.opt.Path)
 }
 
-// Backups lists the backups, newest first.
-func (s *Store) Backups() ([]Backup, error) { return backupsOf(s.opt.Path) }
+// KeepBackups backs up whenever the newest backup is older than every, until ctx ends.
+// A backup that fails is logged, and tried again after a twelfth of that time.
+func (s *Store) KeepBackups(ctx context.Context, every time.Duration) {
+	for {
+		wait := s.untilBackup(every)
+		if wait <= 0 {
+			wait = every
+			if _, err := s.Backup(ctx); ctx.Err() == nil && err != nil {
+				s.opt.Log.Error("the chats were not backed up", "error", err)
+				wait = every / 12
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
 
-func backupsOf(path string) ([]Backup, error) {
+// untilBackup returns how long the newest backup will do. One from the future, which a
+// clock that was set back leaves, does for no longer than any other.
+func (s *Store) untilBackup(every time.Duration) time.Duration {
+	backups, err := Backups(s.opt.Path)
+	if err != nil || len(backups) == 0 {
+		return 0
+	}
+	return min(every, every-s.opt.Now().Sub(backups[0].Made))
+}
+
+// Backups lists the backups of the database path, newest first. It need not be open.
+func Backups(path string) ([]Backup, error) {
 	dir := backupDir(path)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,7 +109,7 @@ func backupsOf(path string) ([]Backup, error) {
 }
 
 func newestBackup(path string) string {
-	backups, err := backupsOf(path)
+	backups, err := Backups(path)
 	if err != nil || len(backups) == 0 {
 		return ""
 	}
@@ -153,7 +181,7 @@ func (s *Store) verify(ctx context.Context, path string, version int) error {
 
 // file gives a finished copy its name, and removes the oldest backups.
 func (s *Store) file(temporary string, version int) (Backup, error) {
-	older, err := backupsOf(s.opt.Path)
+	older, err := Backups(s.opt.Path)
 	if err != nil {
 		return Backup{}, err
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"m40-llm/migrations"
 )
@@ -85,7 +87,7 @@ func TestBackup_KeepsTheNewest(t *testing.T) {
 	for range keptBackups + 2 {
 		must[Backup](t)(s.Backup(ctx))
 	}
-	backups := must[[]Backup](t)(s.Backups())
+	backups := must[[]Backup](t)(Backups(s.opt.Path))
 	if len(backups) != keptBackups || backups[0].Number != keptBackups+2 || backups[keptBackups-1].Number != 3 {
 		t.Errorf("kept %+v", backups)
 	}
@@ -101,6 +103,48 @@ func TestBackup_KeepsTheNewest(t *testing.T) {
 	entries := must[[]os.DirEntry](t)(os.ReadDir(backupDir(s.opt.Path)))
 	if len(entries) != keptBackups+1 {
 		t.Errorf("the folder holds %v", entries)
+	}
+}
+
+// A day is a few milliseconds here: what counts is that each backup waits for the one
+// before it to be old, and that the loop ends.
+func TestKeepBackups_BacksUpWhenTheNewestIsOld(t *testing.T) {
+	s := newStore(t)
+	talk(t, s, "x", "hello", "hi")
+	within, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.KeepBackups(within, 20*time.Millisecond)
+	}()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if backups := must[[]Backup](t)(Backups(s.opt.Path)); len(backups) > 0 && backups[0].Number == 3 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("there are no three backups after a minute")
+		}
+	}
+	cancel()
+	<-ended
+
+	newest := must[[]Backup](t)(Backups(s.opt.Path))[0]
+	for _, c := range []struct {
+		name string
+		age  time.Duration
+		want time.Duration
+	}{
+		{"a new one does for the whole time", 0, 24 * time.Hour},
+		{"an older one for the rest of it", 18 * time.Hour, 6 * time.Hour},
+		{"an old one is due", 30 * time.Hour, -6 * time.Hour},
+		{"one from the future does no longer than a new one", -30 * time.Hour, 24 * time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.opt.Now = func() time.Time { return newest.Made.Add(c.age) }
+			if got := s.untilBackup(24 * time.Hour); got != c.want {
+				t.Errorf("the next is due in %v, want %v", got, c.want)
+			}
+		})
 	}
 }
 

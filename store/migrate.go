@@ -85,7 +85,7 @@ func (s *Store) identify(ctx context.Context, db *sql.DB) (version int, err erro
 		return 0, fmt.Errorf("%q is a database of another program (application id %#x); choose another data folder", s.opt.Path, id)
 	}
 	if known := len(s.opt.migrations); version > known {
-		backups, err := backupsOf(s.opt.Path)
+		backups, err := Backups(s.opt.Path)
 		if err != nil {
 			return 0, err
 		}

@@ -243,7 +243,7 @@ func TestOpen_LeavesANewerDatabaseAlone(t *testing.T) {
 	opt.migrations = future(t, `CREATE TABLE later (x INTEGER) STRICT`, `ALTER TABLE presets ADD COLUMN more TEXT`)
 	newer := mustOpen(t, opt)
 	must[Message](t)(newer.AddMessage(ctx, me, "x", NewMessage{Role: RoleUser, Text: "more"}))
-	backups := must[[]Backup](t)(newer.Backups())
+	backups := must[[]Backup](t)(Backups(newer.opt.Path))
 	if len(backups) != 1 || backups[0].Version != len(opt.migrations)-2 {
 		t.Fatalf("backups before the migration: %+v", backups)
 	}
@@ -501,7 +501,7 @@ func TestWriters_AreNeverLockedOut(t *testing.T) {
 	if detail, err := check(ctx, s.readers); detail != "" || err != nil {
 		t.Errorf("the database is damaged: %s %v", detail, err)
 	}
-	backups := must[[]Backup](t)(s.Backups())
+	backups := must[[]Backup](t)(Backups(s.opt.Path))
 	if len(backups) != keptBackups {
 		t.Errorf("%d backups, want %d", len(backups), keptBackups)
 	}

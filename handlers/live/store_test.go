@@ -398,7 +398,7 @@ func playServer(path string) error {
 func TestKilledWhileFourChatsStream(t *testing.T) {
 	kills := 10
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
-		kills = 200
+		kills = 250
 	}
 	path := storePath(t)
 	random := rand.New(rand.NewPCG(1, 2))
