@@ -117,7 +117,7 @@ func (b *browser) watch(event any) {
 		}
 		b.troubles = append(b.troubles, fmt.Sprintf("%s: %s", e.Entry.Source, e.Entry.Text))
 	case *runtime.EventExceptionThrown:
-		b.troubles = append(b.troubles, "exception: "+e.ExceptionDetails.Text)
+		b.troubles = append(b.troubles, "exception: "+e.ExceptionDetails.Exception.Description)
 	case *runtime.EventConsoleAPICalled:
 		b.troubles = append(b.troubles, fmt.Sprintf("console: %s", e.Args[0].Value))
 	case *page.EventJavascriptDialogOpening:

@@ -154,6 +154,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 		Engine:  engineView(h.Live.Status()),
 		Params:  params(live.DefaultSettings()),
 		MaxSeed: live.MaxSeed,
+		Stops:   web.Stops{Most: live.MaxStops, Bytes: live.MaxStopBytes},
 	}, err
 }
 
@@ -172,7 +173,15 @@ func params(d live.Settings) []web.Param {
 		{Key: "repeat_penalty", Label: "Repeat penalty", Lo: 1, Hi: 1.5, FieldLo: 1, FieldHi: 2, Step: 0.01, Digits: 2, Default: d.RepeatPenalty,
 			OffAt: 1, Off: "off", About: "Makes tokens that were used lately less likely"},
 		{Key: "max_tokens", Label: "Max tokens", Lo: 16, Hi: 4096, FieldLo: 1, FieldHi: 1 << 20, Step: 1, Default: float64(d.MaxTokens), Logarithmic: true,
-			OffAt: -1, About: "Longest answer, in tokens"},
+			OffAt: -1, Off: "no limit", About: "Longest answer, in tokens; -1 for no limit but the context"},
+		{Key: "typical_p", Label: "Typical-p", Lo: 0, Hi: 1, FieldLo: 0, FieldHi: 1, Step: 0.01, Digits: 2, Default: d.TypicalP, More: true,
+			OffAt: 1, Off: "off", About: "Keeps the tokens whose surprise is nearest to the average, up to this share"},
+		{Key: "repeat_last_n", Label: "Penalty window", Lo: 1, Hi: 4096, FieldLo: 0, FieldHi: 1 << 20, Step: 1, Default: float64(d.RepeatLastN), Logarithmic: true, More: true,
+			OffAt: -1, Off: "all tokens", About: "How many of the last tokens the three penalties look at; -1 for all, 0 for none"},
+		{Key: "presence_penalty", Label: "Presence penalty", Lo: -2, Hi: 2, FieldLo: -2, FieldHi: 2, Step: 0.01, Digits: 2, Default: d.PresencePenalty, More: true,
+			OffAt: 0, Off: "off", About: "Makes tokens less likely that stand in the window at all; below 0 likelier"},
+		{Key: "frequency_penalty", Label: "Frequency penalty", Lo: -2, Hi: 2, FieldLo: -2, FieldHi: 2, Step: 0.01, Digits: 2, Default: d.FrequencyPenalty, More: true,
+			OffAt: 0, Off: "off", About: "Makes tokens less likely for each time they stand in the window; below 0 likelier"},
 	}
 }
 

@@ -120,12 +120,16 @@ func TestPage_TitlesAreText(t *testing.T) {
 
 func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
 	set := map[string]func(*live.Settings, float64){
-		"temperature":    func(s *live.Settings, v float64) { s.Temperature = v },
-		"top_k":          func(s *live.Settings, v float64) { s.TopK = int(v) },
-		"top_p":          func(s *live.Settings, v float64) { s.TopP = v },
-		"min_p":          func(s *live.Settings, v float64) { s.MinP = v },
-		"repeat_penalty": func(s *live.Settings, v float64) { s.RepeatPenalty = v },
-		"max_tokens":     func(s *live.Settings, v float64) { s.MaxTokens = int(v) },
+		"temperature":       func(s *live.Settings, v float64) { s.Temperature = v },
+		"top_k":             func(s *live.Settings, v float64) { s.TopK = int(v) },
+		"top_p":             func(s *live.Settings, v float64) { s.TopP = v },
+		"min_p":             func(s *live.Settings, v float64) { s.MinP = v },
+		"typical_p":         func(s *live.Settings, v float64) { s.TypicalP = v },
+		"repeat_penalty":    func(s *live.Settings, v float64) { s.RepeatPenalty = v },
+		"repeat_last_n":     func(s *live.Settings, v float64) { s.RepeatLastN = int(v) },
+		"presence_penalty":  func(s *live.Settings, v float64) { s.PresencePenalty = v },
+		"frequency_penalty": func(s *live.Settings, v float64) { s.FrequencyPenalty = v },
+		"max_tokens":        func(s *live.Settings, v float64) { s.MaxTokens = int(v) },
 	}
 	for _, p := range params(live.DefaultSettings()) {
 		valid := func(v float64) bool {
@@ -133,7 +137,7 @@ func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
 			set[p.Key](&s, v)
 			return s.Validate() == nil
 		}
-		if !valid(p.FieldLo) || !valid(p.FieldHi) || !valid(p.Default) {
+		if !valid(p.FieldLo) || !valid(p.FieldHi) || !valid(p.Default) || !valid(p.OffAt) {
 			t.Errorf("%s: the page takes %v to %v, the server does not", p.Key, p.FieldLo, p.FieldHi)
 		}
 		if valid(p.FieldHi + p.Step) {

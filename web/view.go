@@ -24,6 +24,13 @@ type Page struct {
 	Engine    Engine
 	Params    []Param
 	MaxSeed   int64
+	Stops     Stops
+}
+
+// Stops limits the list of stop strings.
+type Stops struct {
+	Most  int // strings
+	Bytes int // of one of them
 }
 
 // Turn is a message as the server writes it into the page, for whoever reads
@@ -73,9 +80,10 @@ type Param struct {
 	Digits      int // decimals shown
 	Default     float64
 	Logarithmic bool    // the slider's axis; its own scale is then 0 to 1000
-	OffAt       float64 // value that switches the stage off
-	Off         string  // what to say then; empty: no value does
+	OffAt       float64 // value that means no limit, the end of the scale that takes nothing away; the field takes it whatever its ends
+	Off         string  // what to say then
 	About       string  // one sentence for the title and for screen readers
+	More        bool    // seldom used: folded away
 }
 
 func (p Param) format(v float64) string {
@@ -84,6 +92,19 @@ func (p Param) format(v float64) string {
 		s = strings.TrimSuffix(s, "0")
 	}
 	return s
+}
+
+// usual and seldom are the parameters that are always shown and those folded away.
+func (p Page) usual() []Param  { return choose(p.Params, false) }
+func (p Page) seldom() []Param { return choose(p.Params, true) }
+
+func choose(list []Param, more bool) (chosen []Param) {
+	for _, p := range list {
+		if p.More == more {
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

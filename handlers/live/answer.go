@@ -49,7 +49,9 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 // written on.
 func (c *Chat) begin(t *turn, history []chat.Message) {
 	svc, a := c.service, t.Answer
-	request := infer.Request{Model: c.model, Messages: history, Params: a.Settings.params(), MaxTokens: a.Settings.MaxTokens}
+	request := infer.Request{
+		Model: c.model, Messages: history, Params: a.Settings.params(), MaxTokens: a.Settings.MaxTokens, Stop: a.Settings.Stop,
+	}
 	if t.text.Len() > 0 {
 		request.Continue = true
 		request.Messages = append(request.Messages, chat.Message{Role: "assistant", Content: t.text.String()})

@@ -15,7 +15,7 @@ const remember = (key, value) => { try { localStorage.setItem(key, value) } catc
 const recall = key => { try { return localStorage.getItem(key) } catch { return null } }
 
 const chat = new Chat()
-const params = new Params()
+const params = new Params({ changed() {} })
 const message = $('#message')
 const system = $('#system')
 const scroller = $('#scroll')

@@ -1,5 +1,7 @@
-// The sliders and their number fields: one value each, kept in this browser.
+// The sliders, their number fields and the other settings of an answer: one value
+// each, and beside it the preset's.
 import { roughly } from './format.js'
+import { Stops } from './stops.js'
 
 const storage = 'm40.settings'
 
@@ -16,7 +18,7 @@ const parse = text => text.trim() === '' ? NaN : Number(text.trim().replace(',',
 class Param {
   constructor(el, changed) {
     const d = el.dataset
-    Object.assign(this, { el, changed, key: d.param, log: d.scale === 'log', lo: +d.lo, hi: +d.hi, digits: +d.digits, step: +d.step, preset: +d.default, off: d.off, offAt: +d.offAt })
+    Object.assign(this, { el, changed, key: d.param, label: el.querySelector('label').textContent, log: d.scale === 'log', lo: +d.lo, hi: +d.hi, digits: +d.digits, step: +d.step, preset: +d.default, off: d.off, offAt: +d.offAt })
     this.field = el.querySelector('.nf')
     this.range = el.querySelector('input[type=range]')
     this.keep = el.querySelector('.keep')
@@ -24,7 +26,7 @@ class Param {
     this.error = el.querySelector('.fielderr')
     this.set(this.preset)
     this.range.addEventListener('input', () => this.set(this.atRange()))
-    this.range.addEventListener('keydown', e => this.key(e))
+    this.range.addEventListener('keydown', e => this.pressed(e))
     this.field.addEventListener('input', () => this.typed())
     this.field.addEventListener('change', () => this.typed() && this.set(this.value))
     el.querySelector('.reset').addEventListener('click', () => {
@@ -34,6 +36,13 @@ class Param {
   }
 
   get valid() { return this.field.getAttribute('aria-invalid') !== 'true' }
+
+  get modified() { return this.value !== this.preset }
+
+  accepts(v) { return typeof v === 'number' && (v >= +this.field.dataset.lo && v <= +this.field.dataset.hi || this.unlimited(v)) }
+
+  // unlimited reports whether v is the value for which there is a word.
+  unlimited(v) { return Boolean(this.off) && v === this.offAt }
 
   format(v) {
     const text = v.toFixed(this.digits)
@@ -47,11 +56,11 @@ class Param {
     return this.round(this.log ? this.lo * Math.pow(this.hi / this.lo, v / 1000) : v)
   }
 
-  // share is where v lies on the axis, from 0 to 1. A value that removes nothing
-  // lies where most is kept.
+  // share is where v lies on the axis, from 0 to 1. A value without limit lies where
+  // most is kept.
   share(v) {
     if (!this.log) return Math.min(1, Math.max(0, (v - this.lo) / (this.hi - this.lo)))
-    if (this.off && v === this.offAt) return 1
+    if (this.unlimited(v)) return 1
     return Math.min(1, Math.max(0, Math.log(v / this.lo) / Math.log(this.hi / this.lo)))
   }
 
@@ -65,19 +74,29 @@ class Param {
     this.value = v
     const at = this.share(v), home = this.share(this.preset)
     this.range.value = this.log ? Math.round(1000 * at) : v
-    this.range.setAttribute('aria-valuetext', this.off && v === this.offAt ? this.off : this.format(v))
+    this.range.setAttribute('aria-valuetext', this.unlimited(v) ? this.off : this.format(v))
     this.moved.setAttribute('x', `${100 * Math.min(at, home)}%`)
     this.moved.setAttribute('width', `${100 * Math.abs(at - home)}%`)
-    this.el.classList.toggle('mod', v !== this.preset)
+    this.el.classList.toggle('mod', this.modified)
     this.note()
     this.changed()
   }
 
-  note(text = '') { this.keep.textContent = this.off && this.value === this.offAt ? this.off : text }
+  // rebase makes v the value that the setting is compared with, and goes back to.
+  rebase(v) {
+    this.preset = v
+    const reset = this.el.querySelector('.reset')
+    reset.title = `Back to ${this.format(v)}`
+    reset.setAttribute('aria-label', `${this.label}: back to ${this.format(v)}`)
+    this.el.querySelector('.pm').setAttribute('x', `${100 * this.share(v)}%`)
+    this.take(this.value)
+  }
+
+  note(text = '') { this.keep.textContent = this.unlimited(this.value) ? this.off : text }
 
   typed() {
     const v = parse(this.field.value), lo = +this.field.dataset.lo, hi = +this.field.dataset.hi
-    if (!(v >= lo && v <= hi)) {
+    if (!this.accepts(v)) {
       this.complain(`${lo.toLocaleString('en')} to ${hi.toLocaleString('en')}${this.digits ? '' : ', a whole number'}`)
       return false
     }
@@ -93,7 +112,7 @@ class Param {
     else this.field.removeAttribute('aria-invalid')
   }
 
-  key(e) {
+  pressed(e) {
     const way = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[e.key]
     if (e.key === 'Backspace') {
       e.preventDefault()
@@ -109,29 +128,42 @@ class Param {
 }
 
 export class Params {
-  constructor() {
+  // on: {changed()}
+  constructor(on) {
     const kept = load()
-    this.loading = true
-    this.list = [...document.querySelectorAll('[data-param]')].map(el => new Param(el, () => this.changed()))
-    for (const p of this.list) {
-      const v = kept[p.key]
-      if (typeof v === 'number' && v >= +p.field.dataset.lo && v <= +p.field.dataset.hi) p.set(p.round(v))
-    }
+    this.on = on
+    this.showing = true // what changes now, no person changed
+    const changed = () => this.changed()
+    this.list = [...document.querySelectorAll('[data-param]')].map(el => new Param(el, changed))
+    this.list.push(new Stops(document.getElementById('stops'), changed))
     this.seedField = document.getElementById('n-seed')
     this.seedNote = document.querySelector('[data-seed-note]')
     this.seedError = document.getElementById('e-seed')
+    this.more = document.getElementById('more')
+    this.moreNote = document.querySelector('[data-more-note]')
     this.pinButton = document.querySelector('[data-pin]')
     this.pinButton.addEventListener('click', () => this.pin(!this.pinned))
     this.seedField.addEventListener('input', () => this.seedTyped())
     this.resetAll = document.querySelector('[data-reset-all]')
     this.resetAll.addEventListener('click', () => this.list.forEach(p => p.set(p.preset)))
     this.chip = document.querySelector('[data-modified]')
-    if (Number.isSafeInteger(kept.seed) && kept.seed >= 0) {
-      this.seedField.value = kept.seed
-      this.pin(true)
-    }
-    this.loading = false
-    this.changed()
+    this.defaults = Object.fromEntries(this.list.map(p => [p.key, p.preset]))
+    this.show(kept)
+    this.showing = false
+    this.changed(true)
+  }
+
+  // show puts settings into the panel; what they lack or have wrong gets its default.
+  show(settings) {
+    const before = this.showing
+    this.showing = true
+    for (const p of this.list) p.set(p.accepts(settings[p.key]) ? settings[p.key] : this.defaults[p.key])
+    const pinned = Number.isSafeInteger(settings.seed) && settings.seed >= 0
+    if (pinned) this.seedField.value = settings.seed
+    this.pin(pinned)
+    this.more.open ||= this.list.some(p => p.modified && this.more.contains(p.el))
+    this.showing = before
+    this.changed(true)
   }
 
   // pin keeps the seed in the field for the answers to come.
@@ -185,26 +217,35 @@ export class Params {
 
   // firstInvalid is the field that keeps a message from being sent.
   firstInvalid() {
-    return this.list.find(p => !p.valid)?.field ?? (this.seedField.getAttribute('aria-invalid') === 'true' ? this.seedField : null)
+    const p = this.list.find(p => !p.valid)
+    if (p) this.unfold(p)
+    return p?.field ?? (this.seedField.getAttribute('aria-invalid') === 'true' ? this.seedField : null)
   }
+
+  unfold(p) { if (this.more.contains(p.el)) this.more.open = true }
 
   // refuse shows what the server says about a field; it returns the field.
   refuse(key, message) {
     const p = this.list.find(p => p.key === key)
-    if (p) p.complain(message)
-    else if (key === 'seed') this.seedComplain(message)
+    if (p) {
+      p.complain(message)
+      this.unfold(p)
+    } else if (key === 'seed') this.seedComplain(message)
     return p?.field ?? (key === 'seed' ? this.seedField : null)
   }
 
-  changed() {
-    if (this.loading) return
-    const n = this.list.filter(p => p.value !== p.preset).length
+  changed(shown = false) {
+    if (this.showing) return
+    const modified = this.list.filter(p => p.modified), n = modified.length
     this.chip.textContent = n ? `modified · ${n}` : 'unchanged'
     this.chip.classList.toggle('accent', n > 0)
     this.resetAll.hidden = n === 0
+    const folded = modified.filter(p => this.more.contains(p.el)).length
+    this.moreNote.textContent = folded ? `${folded} modified` : ''
     if (this.rate) this.speed(this.rate)
     try {
       localStorage.setItem(storage, JSON.stringify(this.values()))
     } catch { /* storage is off: the values last as long as the page */ }
+    if (!shown) this.on.changed()
   }
 }

@@ -1,0 +1,124 @@
+package handlers
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"m40-llm/infer/sample"
+)
+
+// set types a value into a field of the panel.
+func (b *browser) set(key, value string) {
+	b.t.Helper()
+	b.fill("#n-"+key, value)
+	b.until("document.querySelector('[data-param=" + key + "] .nf').value === '" + value + "'")
+}
+
+func TestEveryParameterReachesTheRequest(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	b.open("/")
+
+	run("the fields of all settings, those folded away too", func(t *testing.T) {
+		if got := b.value("document.querySelector('#n-typical_p').checkVisibility()"); got != "false" {
+			t.Error("the seldom used settings are not folded away")
+		}
+		b.click("#more summary")
+		for key, value := range map[string]string{
+			"temperature": "1.10", "top_k": "7", "top_p": "0.80", "min_p": "0.02", "repeat_penalty": "1.20", "max_tokens": "33", "seed": "8842",
+			"typical_p": "0.70", "repeat_last_n": "-1", "presence_penalty": "-0.50", "frequency_penalty": "0.25",
+		} {
+			if key == "seed" {
+				b.fill("#n-seed", value)
+				continue
+			}
+			b.set(key, value)
+		}
+		if got := b.text("#k-repeat_last_n"); got != "all tokens" {
+			t.Errorf("a window of -1 is called %q", got)
+		}
+		b.click("[data-add-stop]")
+		b.fill("#stops li:nth-child(1) input", `\nYou:`)
+		b.press("Enter", 13)
+		b.until("document.querySelectorAll('#stops li').length === 2")
+		b.fill("#stops li:nth-child(2) input", `"\\"`+"\u2028")
+		b.until("document.querySelector('[data-modified]').innerText === 'modified · 11'")
+		if got := b.text("[data-more-note]"); got != "5 modified" {
+			t.Errorf("the fold says %q", got)
+		}
+		b.say("All of it.")
+		a := engine.next(t)
+		want := sample.Params{
+			Temperature: 1.1, TopK: 7, TopP: 0.8, MinP: 0.02, TypicalP: 0.7, RepeatPenalty: 1.2, RepeatLastN: -1,
+			PresencePenalty: -0.5, FrequencyPenalty: 0.25, Seed: 8842,
+		}
+		if r := a.request; !reflect.DeepEqual(r.Params, want) || r.MaxTokens != 33 || !reflect.DeepEqual(r.Stop, []string{"\nYou:", `"\"` + "\u2028"}) {
+			t.Errorf("the engine was asked with %+v, %d tokens, stop %q", r.Params, r.MaxTokens, r.Stop)
+		}
+		a.finish()
+		b.until(idle)
+		b.shot("params-more-light")
+	})
+
+	run("they are there again after a reload", func(t *testing.T) {
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until("document.querySelectorAll('#stops li').length === 2")
+		if got := b.value("document.querySelector('#stops li input').value"); got != `\nYou:` {
+			t.Errorf("the first stop string is shown as %q", got)
+		}
+		if got := b.value("document.querySelector('#more').open"); got != "true" {
+			t.Error("what is modified is folded away")
+		}
+	})
+
+	run("a stop string that is too long is refused where it stands, and removed with the keyboard", func(t *testing.T) {
+		b.script(`const f = document.querySelector('#stops li:nth-child(2) input'); f.value = 'é'.repeat(129); f.dispatchEvent(new Event('input'))`)
+		b.say("Too long?")
+		b.until("document.activeElement === document.querySelector('#stops li:nth-child(2) input')")
+		if got := b.text("#e-stops"); got != "at most 256 bytes each" {
+			t.Errorf("the list says %q", got)
+		}
+		b.fill("#stops li:nth-child(2) input", " ")
+		b.press("Backspace", 8)
+		b.press("Backspace", 8)
+		b.until("document.querySelectorAll('#stops li').length === 1 && document.activeElement === document.querySelector('#stops li input')")
+		b.script(`document.getElementById('message').value = ''`)
+	})
+
+	run("no more stop strings can be added than are looked for", func(t *testing.T) {
+		b.until("(() => { const add = document.querySelector('[data-add-stop]'); if (!add.disabled) add.click(); return add.disabled })()")
+		if got := b.value("document.querySelectorAll('#stops li').length"); got != "16" {
+			t.Errorf("there are %s fields", got)
+		}
+	})
+
+	run("the keys of a slider move it, and Backspace brings the preset's value back", func(t *testing.T) {
+		b.set("temperature", "1.00")
+		b.script(`document.querySelector('[data-param=temperature] input[type=range]').focus()`)
+		for _, c := range []struct{ key, value string }{{kb.ArrowRight, "1.01"}, {kb.Home, "0.00"}, {kb.End, "2.00"}, {kb.Backspace, "0.70"}} {
+			b.do(chromedp.KeyEvent(c.key))
+			b.until("document.querySelector('#n-temperature').value === '" + c.value + "'")
+		}
+		b.script(`document.querySelector('[data-param=top_k] input[type=range]').focus()`)
+		for _, c := range []struct {
+			key   string
+			value string
+		}{{kb.ArrowRight, "8"}, {kb.ArrowLeft, "7"}} {
+			b.do(chromedp.KeyEvent(c.key))
+			b.until("document.querySelector('#n-top_k').value === '" + c.value + "'")
+		}
+		b.do(chromedp.KeyEvent(kb.ArrowRight, chromedp.KeyModifiers(chromedp.ModifierShift)))
+		b.until("document.querySelector('#n-top_k').value === '17'")
+	})
+
+	run("all go back to what they were", func(t *testing.T) {
+		b.click("[data-reset-all]")
+		b.until("document.querySelector('[data-modified]').innerText === 'unchanged' && document.querySelectorAll('#stops li').length === 0")
+	})
+	b.clean()
+}
