@@ -2,16 +2,19 @@ package cudakern_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"runtime"
+	"slices"
+	"strconv"
 	"testing"
 
 	"m40-llm/cudakern"
 	"m40-llm/cudakern/emutest"
 )
 
-// emulated opens the emulated device on this goroutine's thread.
-func emulated(t *testing.T) (*cudakern.Context, *cudakern.Stream) {
+// emulation opens the emulated device on this goroutine's thread.
+func emulation(t *testing.T) *emulated {
 	t.Helper()
 	d, err := cudakern.Load(emutest.Library(t))
 	if err != nil {
@@ -19,67 +22,253 @@ func emulated(t *testing.T) (*cudakern.Context, *cudakern.Stream) {
 	}
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	c, err := d.Open(0)
+	e := &emulated{t: t}
+	e.Context, err = d.Open(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s, err := c.NewStream(0)
+	t.Cleanup(func() { e.try(e.Close()) })
+	e.stream, err = e.NewStream(cudakern.PriorityLow)
+	e.try(err)
+	return e
+}
+
+// emulated is a device with one stream; what goes wrong ends the test.
+type emulated struct {
+	*cudakern.Context
+	stream *cudakern.Stream
+	t      *testing.T
+}
+
+func (e *emulated) try(err error) {
+	e.t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		e.t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c, s
+}
+
+func (e *emulated) alloc(bytes int) cudakern.Ptr {
+	e.t.Helper()
+	p, err := e.Alloc(int64(bytes))
+	e.try(err)
+	return p
+}
+
+func (e *emulated) kernel(module, name string) *cudakern.Function {
+	e.t.Helper()
+	m, err := e.Family(module)
+	e.try(err)
+	f, err := m.Function(name)
+	e.try(err)
+	return f
+}
+
+func (e *emulated) upload(values []int32) cudakern.Ptr {
+	e.t.Helper()
+	p := e.alloc(4 * len(values))
+	var b []byte
+	for _, v := range values {
+		b = binary.NativeEndian.AppendUint32(b, uint32(v))
+	}
+	e.try(e.stream.Upload(p, b))
+	return p
+}
+
+func (e *emulated) download(p cudakern.Ptr, n int) []int32 {
+	e.t.Helper()
+	b := make([]byte, 4*n)
+	e.try(e.stream.Download(b, p))
+	e.try(e.stream.Sync())
+	values := make([]int32, n)
+	for i := range values {
+		values[i] = int32(binary.NativeEndian.Uint32(b[4*i:]))
+	}
+	return values
 }
 
 func TestEmulatedKernelsComputeWhatTheirSourceSays(t *testing.T) {
-	c, s := emulated(t)
-	m, err := c.Family("selftest")
-	if err != nil {
-		t.Fatal(err)
-	}
-	affine, err := m.Function("selftest_affine")
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := emulation(t)
 	const n = 1000
-	src := make([]byte, 4*n)
-	for i := range n {
-		binary.NativeEndian.PutUint32(src[4*i:], math.Float32bits(float32(i)/3))
+	src := make([]int32, n)
+	for i := range src {
+		src[i] = int32(math.Float32bits(float32(i) / 3))
 	}
-	x, err := c.Alloc(4 * n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	y, err := c.Alloc(4 * n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Upload(x, src); err != nil {
-		t.Fatal(err)
-	}
-	if err := affine.Launch(s, cudakern.Dim3{X: 4}, cudakern.Dim3{X: 256}, 0, y, x, float32(2), float32(0.5), int32(n)); err != nil {
-		t.Fatal(err)
-	}
-	dst := make([]byte, 4*n)
-	if err := s.Download(dst, y); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	for i := range n {
-		got, want := math.Float32frombits(binary.NativeEndian.Uint32(dst[4*i:])), 2*(float32(i)/3)+0.5
-		if got != want {
+	x, y := e.upload(src), e.alloc(4*n)
+	affine := e.kernel("selftest", "selftest_affine")
+	e.try(affine.Launch(e.stream, cudakern.Dim3{X: 4}, cudakern.Dim3{X: 256}, 0, y, x, float32(2), float32(0.5), int32(n)))
+	for i, bits := range e.download(y, n) {
+		if got, want := math.Float32frombits(uint32(bits)), 2*(float32(i)/3)+0.5; got != want {
 			t.Fatalf("element %d is %v, want %v", i, got, want)
 		}
 	}
+}
+
+func TestEmulatedBlocksAddUpInAnyOrder(t *testing.T) {
+	for seed := range 6 {
+		t.Run("seed "+strconv.Itoa(seed), func(t *testing.T) {
+			t.Setenv("M40_LLM_EMU_SEED", strconv.Itoa(seed))
+			e := emulation(t)
+			sum := e.kernel("selftest", "selftest_sum")
+			for _, n := range []int{1, 31, 256, 257, 5000} {
+				src := make([]int32, n)
+				blocks := (n + 255) / 256
+				want := make([]int32, blocks)
+				var all int32
+				for i := range src {
+					src[i] = int32(i*i%1009 - 300)
+					want[i/256] += src[i]
+					all += src[i]
+				}
+				sums, total := e.alloc(4*blocks), e.upload([]int32{0})
+				e.try(sum.Launch(e.stream, cudakern.Dim3{X: blocks}, cudakern.Dim3{X: 256}, 32, sums, total, e.upload(src), int32(n)))
+				if got := e.download(sums, blocks); !slices.Equal(got, want) {
+					t.Errorf("sums of the blocks of %d values are %v, want %v", n, got, want)
+				}
+				if got := e.download(total, 1)[0]; got != all {
+					t.Errorf("the sum of %d values is %d, want %d", n, got, all)
+				}
+			}
+		})
+	}
+}
+
+func TestAnEmulatedGraphReplaysWhatWasCaptured(t *testing.T) {
+	e := emulation(t)
+	sum := e.kernel("selftest", "selftest_sum")
+	src, sums, total := e.upload([]int32{1, 2, 3}), e.alloc(4), e.upload([]int32{0})
+	copied := e.alloc(4)
+
+	e.try(e.stream.BeginCapture())
+	e.try(sum.Launch(e.stream, cudakern.Dim3{X: 1}, cudakern.Dim3{X: 256}, 32, sums, total, src, int32(3)))
+	e.try(e.stream.Copy(copied, total, 4))
+	if err := e.stream.Sync(); code(err) != 900 {
+		t.Errorf("waiting while capturing gives %v", err)
+	}
+	if _, err := e.stream.EndCapture(); code(err) != 901 {
+		t.Errorf("a capture that was spoilt gives %v", err)
+	}
+
+	e.try(e.stream.BeginCapture())
+	e.try(sum.Launch(e.stream, cudakern.Dim3{X: 1}, cudakern.Dim3{X: 256}, 32, sums, total, src, int32(3)))
+	e.try(e.stream.Copy(copied, total, 4))
+	graph, err := e.stream.EndCapture()
+	e.try(err)
+	executable, err := graph.Instantiate()
+	e.try(err)
+	e.try(graph.Close())
+	if got := e.download(total, 1)[0]; got != 0 {
+		t.Errorf("capturing has run the kernel: the sum is %d", got)
+	}
+	for replay := range int32(3) {
+		e.try(executable.Launch(e.stream))
+		if got := e.download(copied, 1)[0]; got != 6*(replay+1) {
+			t.Errorf("after replay %d the sum is %d, want %d", replay, got, 6*(replay+1))
+		}
+	}
+	e.try(executable.Close())
+}
+
+func TestTheEmulationTellsWhatAKernelDoesWrong(t *testing.T) {
+	const illegalAddress, misaligned, launchFailed = 700, 716, 719
+	for _, c := range []struct {
+		name, kernel string
+		args         func(e *emulated) []any
+		shared, code int
+	}{
+		{"a write far behind an allocation", "faults_write", func(e *emulated) []any { return []any{e.alloc(4), int64(1 << 20)} }, 0, illegalAddress},
+		{"a write before an allocation", "faults_write", func(e *emulated) []any { return []any{e.alloc(4), int64(-2048)} }, 0, illegalAddress},
+		{"a write through no pointer", "faults_write", func(e *emulated) []any { return []any{cudakern.Ptr(0), int64(0)} }, 0, illegalAddress},
+		{"a load from an address that is not aligned", "faults_misaligned", func(e *emulated) []any { return []any{e.alloc(16), e.alloc(64)} }, 0, misaligned},
+		{"threads at different barriers", "faults_two_barriers", nil, 0, launchFailed},
+		{"a lane that leaves before a shuffle", "faults_lane_stays_away", nil, 0, launchFailed},
+		{"lanes at a barrier while others shuffle", "faults_lanes_part", nil, 0, launchFailed},
+		{"lanes at different shuffles", "faults_two_shuffles", func(e *emulated) []any { return []any{e.alloc(4)} }, 0, launchFailed},
+		{"a write behind the shared memory", "faults_shared_overrun", func(e *emulated) []any { return []any{int32(64)} }, 256, illegalAddress},
+		{"a stack that is too small", "faults_stack_overflow", func(e *emulated) []any { return []any{e.alloc(4), int32(1<<20 - 1)} }, 0, illegalAddress},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := emulation(t)
+			var args []any
+			if c.args != nil {
+				args = c.args(e)
+			}
+			kernel := e.kernel("faults", c.kernel)
+			err := kernel.Launch(e.stream, cudakern.Dim3{X: 3}, cudakern.Dim3{X: 64}, c.shared, args...)
+			if code(err) != c.code {
+				t.Errorf("the launch gives %v, want error %d", err, c.code)
+			}
+			if err := e.stream.Sync(); code(err) != c.code {
+				t.Errorf("the next call gives %v, want error %d again", err, c.code)
+			}
+		})
+	}
+}
+
+func TestARandomOrderShowsAMissingBarrier(t *testing.T) {
+	orders := map[string]bool{}
+	for seed := range 4 {
+		t.Setenv("M40_LLM_EMU_SEED", strconv.Itoa(seed))
+		e := emulation(t)
+		dst := e.alloc(4 * 64)
+		e.try(e.kernel("faults", "faults_race").Launch(e.stream, cudakern.Dim3{X: 1}, cudakern.Dim3{X: 64}, 256, dst))
+		var read []byte
+		for _, v := range e.download(dst, 64) {
+			read = strconv.AppendInt(read, int64(v), 10)
+		}
+		orders[string(read)] = true
+	}
+	if len(orders) < 2 {
+		t.Error("every order gives the same result")
+	}
+}
+
+func TestTheEmulatedDriverRefusesWhatTheDriverRefuses(t *testing.T) {
+	t.Setenv("M40_LLM_EMU_MEMORY", "1000000")
+	e := emulation(t)
+	affine := e.kernel("selftest", "selftest_affine")
+	x := e.alloc(400000)
+	affineWith := func(grid, block, shared int) error {
+		return affine.Launch(e.stream, cudakern.Dim3{X: grid}, cudakern.Dim3{X: block}, shared, x, x, float32(1), float32(0), int32(1))
+	}
+	_, tooMuch := e.Alloc(600001)
+	m, err := e.Family("selftest")
+	e.try(err)
+	_, unknownKernel := m.Function("selftest_nothing")
+	_, otherModule := m.Function("faults_write")
+	_, unknownModule := e.Family("nothing")
+	for _, c := range []struct {
+		name string
+		err  error
+		code int
+	}{
+		{"more memory than there is", tooMuch, 2},
+		{"a copy beyond an allocation", e.stream.Upload(x+399999, []byte{1, 2}), 1},
+		{"a copy from no allocation", e.stream.Download(make([]byte, 1), x-1), 1},
+		{"freeing what was not allocated", e.Free(x + 1), 1},
+		{"more threads than the kernel was compiled for", affineWith(1, 512, 0), 1},
+		{"more shared memory than a block can have", affineWith(1, 256, 49153), 1},
+		{"a kernel that the module lacks", unknownKernel, 500},
+		{"a kernel of another module", otherModule, 500},
+		{"a module that is not there", unknownModule, 200},
+		{"the end of no capture", func() error { _, err := e.stream.EndCapture(); return err }(), 401},
+	} {
+		if code(c.err) != c.code {
+			t.Errorf("%s gives %v, want error %d", c.name, c.err, c.code)
+		}
+	}
+	e.try(affineWith(1, 256, 49152))
+	e.try(e.Free(x))
+	free, total, err := e.MemInfo()
+	e.try(err)
+	if free != 1000000 || total != 1000000 {
+		t.Errorf("%d bytes of %d are free", free, total)
+	}
+}
+
+// code is the driver's number of an error; 0: none.
+func code(err error) int {
+	if e, ok := errors.AsType[*cudakern.Error](err); ok {
+		return e.Code
+	}
+	return 0
 }

@@ -93,9 +93,8 @@ private:
 	static void begin();
 	void end();
 	void next();
-	void go_on(Thread *from, Thread *to);
+	unsigned draw(uint32_t bits);
 	void release();
-	void deadlock();
 	std::string waiting() const;
 	Warp &warp() { return warps[self->number / LANES]; }
 	uint32_t bit() const { return 1u << self->number % LANES; }
@@ -109,6 +108,7 @@ private:
 	Warp warps[MOST_WARPS];
 	Mapping stacks, shared;
 	void *home = nullptr;
+	uint64_t random = 0; // its state; 0: everything in ascending order
 };
 
 thread_local Runner *runner;
@@ -151,7 +151,8 @@ Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
 		warps[w].meeting = warps[w].at_barrier = 0;
 		warps[w].ended = ~warps[w].ready;
 	}
-	self = &threads[0];
+	random = l.seed * (number + 1);
+	self = &threads[random ? draw(warps[0].ready) : 0];
 	fiber_switch(&home, self->stack);
 	self = nullptr;
 	return fault;
@@ -179,17 +180,28 @@ void Runner::end()
 // Lets the next thread that can go on do so: of this warp, else of the next.
 void Runner::next()
 {
-	unsigned n = (count + LANES - 1) / LANES, here = self->number / LANES;
+	unsigned n = (count + LANES - 1) / LANES, here = random ? draw(~0u) : self->number / LANES;
 	for (unsigned i = 0; i < n; i++) {
 		unsigned w = (here + i) % n;
 		if (warps[w].ready) {
 			Thread *from = self;
-			self = &threads[w * LANES + unsigned(__builtin_ctz(warps[w].ready))];
+			self = &threads[w * LANES + draw(warps[w].ready)];
 			fiber_switch(&from->stack, self->stack);
 			return;
 		}
 	}
 	fail(LAUNCH_FAILED, "dead-lock: " + waiting());
+}
+
+// The first of the bits that are set, or with a seed any of them.
+unsigned Runner::draw(uint32_t bits)
+{
+	if (!random)
+		return unsigned(__builtin_ctz(bits));
+	random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+	for (unsigned skip = random % unsigned(__builtin_popcount(bits)); skip > 0; skip--)
+		bits &= bits - 1;
+	return unsigned(__builtin_ctz(bits));
 }
 
 void Runner::release()
@@ -368,6 +380,8 @@ void Pool::take_blocks()
 		runner = new Runner;
 	uint64_t blocks = launch->grid.count();
 	for (uint64_t number; !stop && (number = taken++) < blocks;) {
+		if (launch->seed % 2)
+			number = blocks - 1 - number;
 		Fault f = runner->run(*launch, arguments, number);
 		if (f == NO_FAULT)
 			continue;

@@ -3,9 +3,11 @@
 // Work is done when it is enqueued, so every stream is idle and every event has
 // happened; only a capture puts work aside. The environment says what is emulated:
 //
-//	M40_LLM_EMU_CAPABILITY   compute capability (5.2)
-//	M40_LLM_EMU_MEMORY       bytes of device memory (12 GiB)
+//	M40_LLM_EMU_DEVICES      number of devices (1)
+//	M40_LLM_EMU_CAPABILITY   their compute capability (5.2)
+//	M40_LLM_EMU_MEMORY       bytes of memory of each (12 GiB)
 //	M40_LLM_EMU_THREADS      CPU threads that run blocks (all)
+//	M40_LLM_EMU_SEED         draws the order of blocks, warps and lanes (0: ascending)
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,32 +85,45 @@ using Ptr = unsigned long long; // CUdeviceptr: an address in this process
 // Work that a capture put aside: what a stream would have done.
 using Work = std::function<int()>;
 
-struct Graph {
+// What a handle of the API points to. It belongs to the context that was current when it
+// was made, and ends with it.
+struct Object {
+	struct Context *context = nullptr;
+	virtual ~Object() = default;
+};
+
+struct Graph : Object {
+	std::vector<Work> work;
+};
+
+struct Executable : Object {
 	std::vector<Work> work;
 };
 
 struct Capture {
-	std::unique_ptr<Graph> graph = std::make_unique<Graph>();
+	std::vector<Work> work;
 	bool invalid = false;
 };
 
-struct Stream {
+struct Stream : Object {
 	std::shared_ptr<Capture> capture; // null unless it captures
 	bool origin = false;              // began the capture
 };
 
-struct Event {
+struct Event : Object {
 	std::shared_ptr<Capture> capture; // recorded in one, and then marks no time
 	bool recorded = false, timed = true;
 	std::chrono::steady_clock::time_point at;
 };
 
-struct Module {
+struct Module : Object {
 	std::string name; // "": all modules
 };
 
 struct Context {
+	int device = 0;
 	int fault = SUCCESS; // of a launch; the context answers nothing else from then on
+	Stream default_stream;
 };
 
 constexpr size_t ALIGNMENT = 512;
@@ -116,22 +131,31 @@ constexpr size_t ALIGNMENT = 512;
 // Allocations lie between pages that nobody may touch, and end as near as their
 // alignment allows to the second.
 struct Allocation {
+	Context *context;
 	void *mapping;
 	size_t mapped, size;
+};
+
+struct HostAllocation {
+	Context *context;
+	std::unique_ptr<void, decltype(&free)> memory;
+};
+
+struct Options {
+	int devices = 1, major = 5, minor = 2;
+	size_t memory = size_t(12) << 30;
+	unsigned long seed = 0;
 };
 
 struct State {
 	std::mutex lock; // of all below
 	bool ready = false;
-	size_t memory = size_t(12) << 30, used = 0;
-	int major = 5, minor = 2;
-	std::map<uintptr_t, Allocation> device; // by address
-	std::map<uintptr_t, size_t> host;
+	Options options;
+	std::map<int, size_t> used;               // by device
+	std::map<uintptr_t, Allocation> device;   // by address
+	std::map<void *, HostAllocation> host;    // by address
+	std::map<void *, std::unique_ptr<Object>> objects;
 	std::set<Context *> contexts;
-	std::set<Stream *> streams;
-	std::set<Event *> events;
-	std::set<Module *> modules;
-	std::set<Graph *> graphs, executables;
 };
 
 State &state()
@@ -162,37 +186,60 @@ int check_context()
 	if (!(condition)) \
 		return error
 
+// The object that a handle of the current context points to, or null.
+template <typename T> T *object(void *handle)
+{
+	auto found = state().objects.find(handle);
+	if (found == state().objects.end() || found->second->context != current)
+		return nullptr;
+	return dynamic_cast<T *>(found->second.get());
+}
+
+template <typename T> T *make()
+{
+	T *o = new T;
+	o->context = current;
+	state().objects[o].reset(o);
+	return o;
+}
+
+template <typename T> int destroy(void *handle)
+{
+	if (!object<T>(handle))
+		return INVALID_HANDLE;
+	state().objects.erase(handle);
+	return SUCCESS;
+}
+
+template <typename T, typename F> void for_each(F f)
+{
+	for (auto &[handle, o] : state().objects)
+		if (T *t = dynamic_cast<T *>(o.get()); t && t->context == current)
+			f(*t);
+}
+
 // Calls that would wait for the device cannot be captured, and spoil a capture.
 int refuse_capture()
 {
 	bool capturing = false;
-	for (Stream *s : state().streams)
-		if (s->capture) {
-			s->capture->invalid = true;
-			capturing = true;
-		}
+	for_each<Stream>([&](Stream &s) {
+		if (s.capture)
+			s.capture->invalid = capturing = true;
+	});
 	return capturing ? CAPTURE_UNSUPPORTED : SUCCESS;
 }
 
-bool holds(const std::map<uintptr_t, Allocation> &all, Ptr p, size_t n)
+bool on_device(Ptr p, size_t n)
 {
-	auto next = all.upper_bound(p);
-	if (next == all.begin())
+	auto next = state().device.upper_bound(p);
+	if (next == state().device.begin())
 		return false;
 	--next;
-	return p - next->first <= next->second.size && n <= next->second.size - (p - next->first);
+	size_t at = p - next->first;
+	return next->second.context == current && at <= next->second.size && n <= next->second.size - at;
 }
 
-bool on_device(Ptr p, size_t n) { return holds(state().device, p, n); }
-
-Stream *stream_of(void *handle)
-{
-	static Stream *default_stream = new Stream;
-	if (!handle)
-		return default_stream;
-	Stream *s = static_cast<Stream *>(handle);
-	return state().streams.count(s) ? s : nullptr;
-}
+Stream *stream_of(void *handle) { return handle ? object<Stream>(handle) : &current->default_stream; }
 
 // Does the work, or puts it aside if the stream captures.
 int enqueue(void *handle, Work work)
@@ -203,7 +250,7 @@ int enqueue(void *handle, Work work)
 		return work();
 	if (s->capture->invalid)
 		return CAPTURE_INVALIDATED;
-	s->capture->graph->work.push_back(std::move(work));
+	s->capture->work.push_back(std::move(work));
 	return SUCCESS;
 }
 
@@ -215,11 +262,15 @@ int launch(const Launch &l)
 	return fault;
 }
 
-long env(const char *name, long otherwise)
+// Frees what an allocation maps.
+void release(std::map<uintptr_t, Allocation>::iterator at)
 {
-	const char *s = getenv(name);
-	return s && *s ? atol(s) : otherwise;
+	munmap(at->second.mapping, at->second.mapped);
+	state().used[at->second.context->device] -= at->second.size;
+	state().device.erase(at);
 }
+
+bool valid(int device) { return device >= 0 && device < state().options.devices; }
 
 // A Tesla M40, by CUdevice_attribute.
 const std::map<int, int> attributes = {
@@ -271,10 +322,16 @@ API cuInit(unsigned flags)
 	State &s = state();
 	std::lock_guard hold(s.lock);
 	NEED(flags == 0, INVALID_VALUE);
-	s.memory = size_t(env("M40_LLM_EMU_MEMORY", long(s.memory)));
+	Options o;
+	if (const char *devices = getenv("M40_LLM_EMU_DEVICES"))
+		NEED(sscanf(devices, "%d", &o.devices) == 1, INVALID_VALUE);
 	if (const char *capability = getenv("M40_LLM_EMU_CAPABILITY"))
-		if (sscanf(capability, "%d.%d", &s.major, &s.minor) != 2)
-			return INVALID_VALUE;
+		NEED(sscanf(capability, "%d.%d", &o.major, &o.minor) == 2, INVALID_VALUE);
+	if (const char *memory = getenv("M40_LLM_EMU_MEMORY"))
+		NEED(sscanf(memory, "%zu", &o.memory) == 1, INVALID_VALUE);
+	if (const char *seed = getenv("M40_LLM_EMU_SEED"))
+		NEED(sscanf(seed, "%lu", &o.seed) == 1, INVALID_VALUE);
+	s.options = o;
 	s.ready = true;
 	return SUCCESS;
 }
@@ -303,21 +360,23 @@ API cuGetErrorString(int error, const char **text)
 API cuDeviceGetCount(int *count)
 {
 	NEED(state().ready, NOT_INITIALIZED);
-	*count = 1;
+	NEED(count, INVALID_VALUE);
+	*count = state().options.devices;
 	return SUCCESS;
 }
 
 API cuDeviceGet(int *device, int ordinal)
 {
 	NEED(state().ready, NOT_INITIALIZED);
-	NEED(ordinal == 0, INVALID_DEVICE);
-	*device = 0;
+	NEED(valid(ordinal), INVALID_DEVICE);
+	NEED(device, INVALID_VALUE);
+	*device = ordinal;
 	return SUCCESS;
 }
 
 API cuDeviceGetName(char *name, int size, int device)
 {
-	NEED(device == 0, INVALID_DEVICE);
+	NEED(valid(device), INVALID_DEVICE);
 	NEED(name && size > 0, INVALID_VALUE);
 	snprintf(name, size_t(size), "Tesla M40 (emulated)");
 	return SUCCESS;
@@ -327,12 +386,12 @@ API cuDeviceGetAttribute(int *value, int attribute, int device)
 {
 	State &s = state();
 	NEED(s.ready, NOT_INITIALIZED);
-	NEED(device == 0, INVALID_DEVICE);
+	NEED(valid(device), INVALID_DEVICE);
 	NEED(value, INVALID_VALUE);
 	if (attribute == 75)
-		*value = s.major;
+		*value = s.options.major;
 	else if (attribute == 76)
-		*value = s.minor;
+		*value = s.options.minor;
 	else {
 		auto found = attributes.find(attribute);
 		NEED(found != attributes.end(), INVALID_VALUE);
@@ -343,9 +402,9 @@ API cuDeviceGetAttribute(int *value, int attribute, int device)
 
 API cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
-	NEED(device == 0, INVALID_DEVICE);
+	NEED(valid(device), INVALID_DEVICE);
 	NEED(bytes, INVALID_VALUE);
-	*bytes = state().memory;
+	*bytes = state().options.memory;
 	return SUCCESS;
 }
 
@@ -354,9 +413,11 @@ API cuCtxCreate_v2(void **context, unsigned, int device)
 	State &s = state();
 	std::lock_guard hold(s.lock);
 	NEED(s.ready, NOT_INITIALIZED);
-	NEED(device == 0, INVALID_DEVICE);
+	NEED(valid(device), INVALID_DEVICE);
 	NEED(context, INVALID_VALUE);
-	*context = current = *s.contexts.insert(new Context).first;
+	*context = current = new Context;
+	current->device = device;
+	s.contexts.insert(current);
 	return SUCCESS;
 }
 
@@ -366,6 +427,15 @@ API cuCtxDestroy_v2(void *context)
 	std::lock_guard hold(s.lock);
 	Context *c = static_cast<Context *>(context);
 	NEED(s.contexts.erase(c), INVALID_CONTEXT);
+	for (auto o = s.objects.begin(); o != s.objects.end();)
+		o = o->second->context == c ? s.objects.erase(o) : std::next(o);
+	for (auto h = s.host.begin(); h != s.host.end();)
+		h = h->second.context == c ? s.host.erase(h) : std::next(h);
+	for (auto d = s.device.begin(); d != s.device.end();) {
+		auto here = d++;
+		if (here->second.context == c)
+			release(here);
+	}
 	if (current == c)
 		current = nullptr;
 	delete c;
@@ -392,8 +462,8 @@ API cuMemGetInfo_v2(size_t *free, size_t *total)
 {
 	ENTER;
 	NEED(free && total, INVALID_VALUE);
-	*total = state().memory;
-	*free = state().memory - state().used;
+	*total = state().options.memory;
+	*free = state().options.memory - state().used[current->device];
 	return SUCCESS;
 }
 
@@ -404,7 +474,7 @@ API cuMemAlloc_v2(Ptr *p, size_t size)
 	NEED(p && size > 0, INVALID_VALUE);
 	if (int error = refuse_capture())
 		return error;
-	NEED(size <= s.memory - s.used, OUT_OF_MEMORY);
+	NEED(size <= s.options.memory - s.used[current->device], OUT_OF_MEMORY);
 	size_t page = size_t(sysconf(_SC_PAGESIZE)), body = (size + page - 1) / page * page, mapped = body + 2 * page;
 	void *mapping = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	NEED(mapping != MAP_FAILED, OUT_OF_MEMORY);
@@ -417,8 +487,8 @@ API cuMemAlloc_v2(Ptr *p, size_t size)
 	if (size <= size_t(16) << 20)
 		memset(at, 0xff, size); // NaN, so that what nobody wrote shows
 	*p = reinterpret_cast<uintptr_t>(at);
-	s.device[uintptr_t(*p)] = {mapping, mapped, size};
-	s.used += size;
+	s.device[uintptr_t(*p)] = {current, mapping, mapped, size};
+	s.used[current->device] += size;
 	return SUCCESS;
 }
 
@@ -429,12 +499,10 @@ API cuMemFree_v2(Ptr p)
 	if (!p)
 		return SUCCESS;
 	auto found = s.device.find(uintptr_t(p));
-	NEED(found != s.device.end(), INVALID_VALUE);
+	NEED(found != s.device.end() && found->second.context == current, INVALID_VALUE);
 	if (int error = refuse_capture())
 		return error;
-	munmap(found->second.mapping, found->second.mapped);
-	s.used -= found->second.size;
-	s.device.erase(found);
+	release(found);
 	return SUCCESS;
 }
 
@@ -444,22 +512,21 @@ API cuMemHostAlloc(void **p, size_t size, unsigned)
 	NEED(p && size > 0, INVALID_VALUE);
 	*p = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
 	NEED(*p, OUT_OF_MEMORY);
-	state().host[reinterpret_cast<uintptr_t>(*p)] = size;
+	state().host.emplace(*p, HostAllocation{current, {*p, free}});
 	return SUCCESS;
 }
 
 API cuMemFreeHost(void *p)
 {
 	ENTER;
-	NEED(state().host.erase(reinterpret_cast<uintptr_t>(p)), INVALID_VALUE);
-	free(p);
+	NEED(state().host.erase(p), INVALID_VALUE);
 	return SUCCESS;
 }
 
 API cuMemHostGetDevicePointer_v2(Ptr *p, void *host, unsigned)
 {
 	ENTER;
-	NEED(p && state().host.count(reinterpret_cast<uintptr_t>(host)), INVALID_VALUE);
+	NEED(p && state().host.count(host), INVALID_VALUE);
 	*p = reinterpret_cast<uintptr_t>(host);
 	return SUCCESS;
 }
@@ -496,17 +563,14 @@ API cuStreamCreateWithPriority(void **stream, unsigned, int)
 {
 	ENTER;
 	NEED(stream, INVALID_VALUE);
-	*stream = *state().streams.insert(new Stream).first;
+	*stream = make<Stream>();
 	return SUCCESS;
 }
 
 API cuStreamDestroy_v2(void *stream)
 {
 	ENTER;
-	Stream *s = static_cast<Stream *>(stream);
-	NEED(state().streams.erase(s), INVALID_HANDLE);
-	delete s;
-	return SUCCESS;
+	return destroy<Stream>(stream);
 }
 
 API cuStreamSynchronize(void *stream)
@@ -527,8 +591,8 @@ API cuStreamWaitEvent(void *stream, void *event, unsigned)
 {
 	ENTER;
 	Stream *s = stream_of(stream);
-	Event *e = static_cast<Event *>(event);
-	NEED(s && state().events.count(e), INVALID_HANDLE);
+	Event *e = object<Event>(event);
+	NEED(s && e, INVALID_HANDLE);
 	if (e->capture && !s->capture)
 		s->capture = e->capture; // joins what the event was captured in
 	return SUCCESS;
@@ -554,15 +618,19 @@ API cuStreamEndCapture(void *stream, void **graph)
 	NEED(s->origin, CAPTURE_UNMATCHED);
 	*graph = nullptr;
 	std::shared_ptr<Capture> capture = s->capture;
-	for (Stream *other : state().streams)
-		if (other->capture == capture)
-			other->capture = nullptr;
+	for_each<Stream>([&](Stream &other) {
+		if (other.capture == capture)
+			other.capture = nullptr;
+	});
+	for_each<Event>([&](Event &e) {
+		if (e.capture == capture)
+			e.capture = nullptr;
+	});
 	s->origin = false;
-	for (Event *e : state().events)
-		if (e->capture == capture)
-			e->capture = nullptr;
 	NEED(!capture->invalid, CAPTURE_INVALIDATED);
-	*graph = *state().graphs.insert(capture->graph.release()).first;
+	Graph *g = make<Graph>();
+	g->work = std::move(capture->work);
+	*graph = g;
 	return SUCCESS;
 }
 
@@ -570,9 +638,8 @@ API cuEventCreate(void **event, unsigned flags)
 {
 	ENTER;
 	NEED(event, INVALID_VALUE);
-	Event *e = new Event;
+	Event *e = make<Event>();
 	e->timed = !(flags & 2);
-	state().events.insert(e);
 	*event = e;
 	return SUCCESS;
 }
@@ -580,18 +647,15 @@ API cuEventCreate(void **event, unsigned flags)
 API cuEventDestroy_v2(void *event)
 {
 	ENTER;
-	Event *e = static_cast<Event *>(event);
-	NEED(state().events.erase(e), INVALID_HANDLE);
-	delete e;
-	return SUCCESS;
+	return destroy<Event>(event);
 }
 
 API cuEventRecord(void *event, void *stream)
 {
 	ENTER;
-	Event *e = static_cast<Event *>(event);
+	Event *e = object<Event>(event);
 	Stream *s = stream_of(stream);
-	NEED(s && state().events.count(e), INVALID_HANDLE);
+	NEED(s && e, INVALID_HANDLE);
 	e->capture = s->capture;
 	e->recorded = true;
 	e->at = std::chrono::steady_clock::now();
@@ -601,8 +665,8 @@ API cuEventRecord(void *event, void *stream)
 API cuEventSynchronize(void *event)
 {
 	ENTER;
-	Event *e = static_cast<Event *>(event);
-	NEED(state().events.count(e), INVALID_HANDLE);
+	Event *e = object<Event>(event);
+	NEED(e, INVALID_HANDLE);
 	return e->capture ? CAPTURE_UNSUPPORTED : SUCCESS;
 }
 
@@ -611,8 +675,8 @@ API cuEventQuery(void *event) { return cuEventSynchronize(event); }
 API cuEventElapsedTime(float *milliseconds, void *start, void *end)
 {
 	ENTER;
-	Event *a = static_cast<Event *>(start), *b = static_cast<Event *>(end);
-	NEED(milliseconds && state().events.count(a) && state().events.count(b), INVALID_HANDLE);
+	Event *a = object<Event>(start), *b = object<Event>(end);
+	NEED(milliseconds && a && b, INVALID_HANDLE);
 	NEED(a->recorded && b->recorded && a->timed && b->timed && !a->capture && !b->capture, INVALID_HANDLE);
 	*milliseconds = std::chrono::duration<float, std::milli>(b->at - a->at).count();
 	return SUCCESS;
@@ -626,33 +690,32 @@ API cuModuleLoadDataEx(void **module, const void *image, unsigned, const int *, 
 	ENTER;
 	NEED(module && image, INVALID_VALUE);
 	const char prefix[] = "emulation:", *text = static_cast<const char *>(image);
-	auto m = std::make_unique<Module>();
+	std::string name;
 	if (strncmp(text, prefix, sizeof prefix - 1) == 0) {
-		m->name = text + sizeof prefix - 1;
+		name = text + sizeof prefix - 1;
 		bool known = false;
 		for (const emu::Kernel &k : emu::kernels())
-			known = known || m->name == k.module;
+			known = known || name == k.module;
 		NEED(known, INVALID_IMAGE);
 	}
-	*module = *state().modules.insert(m.release()).first;
+	Module *m = make<Module>();
+	m->name = name;
+	*module = m;
 	return SUCCESS;
 }
 
 API cuModuleUnload(void *module)
 {
 	ENTER;
-	Module *m = static_cast<Module *>(module);
-	NEED(state().modules.erase(m), INVALID_HANDLE);
-	delete m;
-	return SUCCESS;
+	return destroy<Module>(module);
 }
 
 API cuModuleGetFunction(void **function, void *module, const char *name)
 {
 	ENTER;
-	Module *m = static_cast<Module *>(module);
+	Module *m = object<Module>(module);
 	NEED(function && name, INVALID_VALUE);
-	NEED(state().modules.count(m), INVALID_HANDLE);
+	NEED(m, INVALID_HANDLE);
 	for (emu::Kernel &k : emu::kernels())
 		if (strcmp(k.name, name) == 0 && (m->name.empty() || m->name == k.module)) {
 			*function = &k;
@@ -736,6 +799,7 @@ API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 	l->grid = {gx, gy, gz};
 	l->shape = {bx, by, bz};
 	l->shared = shared;
+	l->seed = state().options.seed;
 	NEED(gx > 0 && gy > 0 && gz > 0 && gx <= 0x7fffffff && gy <= 65535 && gz <= 65535, INVALID_VALUE);
 	NEED(bx > 0 && by > 0 && bz > 0 && bx <= 1024 && by <= 1024 && bz <= 64, INVALID_VALUE);
 	NEED(l->shape.count() <= l->kernel->max_threads && shared <= 48 << 10, INVALID_VALUE);
@@ -746,42 +810,36 @@ API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 API cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long)
 {
 	ENTER;
-	Graph *g = static_cast<Graph *>(graph);
+	Graph *g = object<Graph>(graph);
 	NEED(executable, INVALID_VALUE);
-	NEED(state().graphs.count(g), INVALID_HANDLE);
-	*executable = *state().executables.insert(new Graph(*g)).first;
+	NEED(g, INVALID_HANDLE);
+	Executable *x = make<Executable>();
+	x->work = g->work;
+	*executable = x;
 	return SUCCESS;
 }
 
 API cuGraphLaunch(void *executable, void *stream)
 {
 	ENTER;
-	Graph *g = static_cast<Graph *>(executable);
-	NEED(state().executables.count(g), INVALID_HANDLE);
-	return enqueue(stream, [g] {
-		for (const Work &w : g->work)
+	Executable *x = object<Executable>(executable);
+	NEED(x, INVALID_HANDLE);
+	return enqueue(stream, [work = x->work] {
+		for (const Work &w : work)
 			if (int error = w())
 				return error;
 		return int(SUCCESS);
 	});
 }
 
-static int destroy(std::set<Graph *> &all, void *handle)
-{
-	Graph *g = static_cast<Graph *>(handle);
-	NEED(all.erase(g), INVALID_HANDLE);
-	delete g;
-	return SUCCESS;
-}
-
 API cuGraphDestroy(void *graph)
 {
 	ENTER;
-	return destroy(state().graphs, graph);
+	return destroy<Graph>(graph);
 }
 
 API cuGraphExecDestroy(void *executable)
 {
 	ENTER;
-	return destroy(state().executables, executable);
+	return destroy<Executable>(executable);
 }

@@ -104,6 +104,7 @@ struct Launch {
 	const Kernel *kernel = nullptr;
 	Dim3 grid, shape;
 	size_t shared = 0;
+	uint64_t seed = 0;             // draws the order of blocks, warps and lanes; 0: ascending
 	std::vector<uint64_t> storage; // of the arguments, each from a multiple of 8 bytes
 
 	void copy_arguments(void *const *args);
