@@ -118,6 +118,7 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.GET("/c/:id/export.json", h.exportJSON)
 	e.GET("/c/:id/export.md", h.exportMarkdown)
 	e.POST("/import", h.importChat)
+	e.POST("/count", h.countDraft)
 	e.GET("/ws", h.socket)
 	e.Match(getOrHead, "/static/*", h.asset)
 	e.GET("/login", h.login)

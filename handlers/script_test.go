@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,6 +42,20 @@ func (s *script) Status() infer.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
+}
+
+// Tokenize counts words.
+func (s *script) Tokenize(_ context.Context, _, text string, _, _ bool) ([]int32, error) {
+	return make([]int32, len(strings.Fields(text))), nil
+}
+
+// Render counts the words of messages, and three tokens around each.
+func (s *script) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {
+	var view infer.Rendered
+	for _, m := range r.Messages {
+		view.Tokens = append(view.Tokens, make([]int32, 3+len(strings.Fields(m.Content)))...)
+	}
+	return view, nil
 }
 
 func (s *script) set(change func(*infer.Status)) {

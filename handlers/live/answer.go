@@ -68,23 +68,22 @@ func (c *Chat) begin(t *turn, history []chat.Message) {
 	})
 }
 
-// history is the conversation before message number end of the branch, as the engine
-// gets it. A question whose answer ended before its first word is left out with it:
-// templates want turns to alternate.
-func (c *Chat) history(end int) []chat.Message {
+// history is a conversation as the engine gets it. A question whose answer ended before
+// its first word is left out with it: templates want turns to alternate.
+func history(turns []*turn, system string) []chat.Message {
 	var out []chat.Message
-	if system := c.path[end].Answer.System; strings.TrimSpace(system) != "" {
+	if strings.TrimSpace(system) != "" {
 		out = append(out, chat.Message{Role: "system", Content: system})
 	}
-	for i, t := range c.path[:end] {
+	for i, t := range turns {
 		if t.Role == RoleModel {
 			if t.text.Len() > 0 {
 				out = append(out, chat.Message{Role: "assistant", Content: t.text.String()})
 			}
 			continue
 		}
-		last := i == end-1
-		if last || c.path[i+1].text.Len() > 0 {
+		last := i == len(turns)-1
+		if last || turns[i+1].text.Len() > 0 {
 			out = append(out, chat.Message{Role: "user", Content: t.Text})
 		}
 	}

@@ -40,6 +40,7 @@ type Chat struct {
 	used    time.Time
 	recent  []Event // the last events, consecutive, the newest being seq
 	subs    map[*Subscription]bool
+	counted counted
 }
 
 // turn is a message that may still grow.
@@ -220,7 +221,7 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 	c.reopen(old)
 	m := old.message()
 	c.publish(Event{Type: EventMessage, ID: old.ID, Message: &m})
-	c.begin(old, c.history(at))
+	c.begin(old, history(c.path[:at], old.Answer.System))
 	return nil
 }
 
@@ -531,7 +532,7 @@ func (c *Chat) place(t *turn) {
 func (c *Chat) answer(t *turn, added store.Message) {
 	t.ID, t.Parent, t.Version, t.Versions, t.At = added.ID, added.Parent, added.Version, added.Versions, added.Created
 	c.place(t)
-	c.begin(t, c.history(len(c.path)-1))
+	c.begin(t, history(c.path[:len(c.path)-1], t.Answer.System))
 }
 
 // message is a copy that can be handed out.

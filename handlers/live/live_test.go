@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 // script is an engine whose answers a test writes. Each step returns when the
 // chat has applied it, so tests need no waiting.
 type script struct {
-	asked chan *answer
+	asked    chan *answer
+	rendered int // how often Render was called
 }
 
 type answer struct {
@@ -49,6 +50,21 @@ func newScript() *script { return &script{asked: make(chan *answer, 1000)} }
 
 func (s *script) Status() infer.Status {
 	return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: "test"}, ContextLength: 100}
+}
+
+// Tokenize counts words.
+func (s *script) Tokenize(_ context.Context, _, text string, _, _ bool) ([]int32, error) {
+	return make([]int32, len(strings.Fields(text))), nil
+}
+
+// Render counts the words of messages, and three tokens around each.
+func (s *script) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {
+	s.rendered++
+	var view infer.Rendered
+	for _, m := range r.Messages {
+		view.Tokens = append(view.Tokens, make([]int32, 3+len(strings.Fields(m.Content)))...)
+	}
+	return view, nil
 }
 
 func (s *script) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {

@@ -40,6 +40,11 @@ type Engine interface {
 	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
 	// Status is a snapshot; it never waits for the engine.
 	Status() infer.Status
+	// Tokenize uses the tokenizer of the model called name, or of the resident one if
+	// name is empty.
+	Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error)
+	// Render shows a request as the model would get it.
+	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 }
 
 // ErrNotFound says that there is no chat of this name: it never was, it is in the

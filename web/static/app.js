@@ -1,10 +1,10 @@
 // Wires the page: what a person does becomes a command, what the server says
 // becomes elements.
 import { Chat, showError } from './chat.js'
+import { Counter, meter } from './context.js'
 import { draftOf, keepDraft } from './drafts.js'
 import { edit } from './edit.js'
 import { showEngine } from './engine.js'
-import { count, percent } from './format.js'
 import { Params } from './params.js'
 import { Rail } from './rail.js'
 import { Link } from './socket.js'
@@ -122,6 +122,7 @@ function noticeEvent(e) {
     writeOn = false
     goOn(e.message.id)
   }
+  if (e.type === 'end' || e.type === 'branch' || e.type === 'model') recount()
   if (e.type === 'branch' && turning) turned()
   if (e.type === 'end' && chat.turns.get(e.id)?.speed) params.speed(chat.turns.get(e.id).speed)
 }
@@ -158,23 +159,24 @@ $('[data-temporary]').addEventListener('click', () => {
   message.focus()
 })
 
+// ---- the context, and what the draft adds to it ----
+
+const counter = new Counter(refresh)
+// recount asks how large the next prompt would be.
+const recount = () => counter.soon({ chat: link.chat, text: message.value, system: system.value })
+// tooLong reports whether the draft was counted and does not fit.
+const tooLong = () => counter.of(message.value)?.over
+
 function showContext() {
   const last = chat.answers.findLast(a => a.info.prompt_tokens > 0)
-  const all = engine.context || last?.info.context || 0
-  const prompt = last?.info.prompt_tokens ?? 0, answer = last?.info.tokens ?? 0, used = prompt + answer
-  $('[data-context]').textContent = all ? `${count(used)} / ${count(all)}` : '–'
-  const share = all ? used / all : 0
-  const bar = $('[data-context-bar]')
-  bar.setAttribute('aria-label', all ? `Context: ${count(used)} of ${count(all)} tokens used` : 'Context: size not known yet')
-  bar.classList.toggle('near', share > 0.8 && share < 1)
-  bar.classList.toggle('full', share >= 1)
-  $('[data-context-prompt]').setAttribute('width', percent(all ? prompt / all : 0))
-  $('[data-context-answer]').setAttribute('x', percent(all ? prompt / all : 0))
-  $('[data-context-answer]').setAttribute('width', percent(all ? answer / all : 0))
-  $('[data-context-legend]').hidden = used === 0
-  $('[data-context-prompt-n]').textContent = count(prompt)
-  $('[data-context-answer-n]').textContent = count(answer)
-  $('[data-cost]').textContent = all && used ? `${count(used)} of ${count(all)} tokens used` : ''
+  meter({
+    context: engine.context || last?.info.context || 0,
+    prompt: last?.info.prompt_tokens ?? 0,
+    answer: last?.info.tokens ?? 0,
+    draft: message.value.trim() ? counter.last : null,
+    over: tooLong(),
+  })
+  $('[data-send]').disabled = Boolean(tooLong())
 }
 
 // ---- scrolling: follows the text unless the reader has scrolled up ----
@@ -255,7 +257,7 @@ async function send(text) {
     message.focus()
     return
   }
-  if (chat.running) return
+  if (chat.running || (tooLong() && text === message.value)) return
   const settings = usable()
   if (!settings) return
   const draft = message.value, from = link.chat
@@ -335,9 +337,13 @@ message.addEventListener('keydown', e => {
     send(message.value)
   }
 })
-message.addEventListener('input', () => { if (!temporary) keepDraft(link.chat, message.value) })
+message.addEventListener('input', () => {
+  if (!temporary) keepDraft(link.chat, message.value)
+  recount()
+})
 function setDraft(text) {
   message.value = text
+  recount()
   if (!temporary || !text) keepDraft(link.chat, text)
 }
 $('[data-stop]').addEventListener('click', stop)
@@ -389,6 +395,7 @@ systemButton.addEventListener('click', () => {
 system.addEventListener('input', () => {
   systemTouched = true
   setSystem(system.value)
+  recount()
 })
 
 // ---- dialogs, sheet, theme ----
@@ -490,5 +497,6 @@ addEventListener('keydown', e => {
 })
 
 if (!temporary) message.value = draftOf(link.chat)
+recount()
 refresh()
 if (!phone.matches) message.focus()

@@ -1,0 +1,38 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/live"
+)
+
+// countRequest is a draft in a chat; in a new one if Chat is empty.
+type countRequest struct {
+	Chat   string `json:"chat"`
+	Text   string `json:"text"`
+	System string `json:"system"`
+	Model  string `json:"model"`
+}
+
+// countResponse says how large the prompt of the draft would be.
+type countResponse struct {
+	Tokens  int `json:"tokens"`  // of the whole prompt
+	Draft   int `json:"draft"`   // of them, those of the draft
+	Context int `json:"context"` // what the engine can use, the answer included; 0: not known yet
+}
+
+// countDraft answers POST /count. It is a request of its own and no command, so that
+// the page can cancel one that is outdated.
+func (h *Handlers) countDraft(c echo.Context) error {
+	var in countRequest
+	if err := readStrictJSON(c, &in); err != nil {
+		return err
+	}
+	n, err := h.Live.Count(c.Request().Context(), in.Chat, live.Draft{Text: in.Text, System: in.System, Model: in.Model})
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, countResponse{Tokens: n.Tokens, Draft: n.Draft, Context: n.Context})
+}

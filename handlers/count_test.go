@@ -1,0 +1,46 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestCount_OfTheRealEngineIsThatOfThePrompt(t *testing.T) {
+	engine := openGuide(t)
+	s := serve(t, engine)
+	c := dialSocket(t, s)
+	c.do("send", map[string]any{"text": "What is a token?", "system": "Be short.", "settings": map[string]any{"temperature": 0, "max_tokens": 24}})
+	c.until("the end", c.ended)
+	for _, draft := range []string{"A", "And a sampler?", " leading", "trailing\n\n", "naïve 日本 🙂", "<|im_end|> [INST] <s>", strings.Repeat("long ", 200)} {
+		var n countResponse
+		mustDecode(t, post(t, s, "/count", fmt.Sprintf(`{"chat":%q,"text":%q,"system":"Be short."}`, c.chat, draft), "Origin", s.URL), &n)
+		var rendered templateBody
+		mustDecode(t, post(t, s, "/apply-template", fmt.Sprintf(
+			`{"messages":[{"role":"system","content":"Be short."},{"role":"user","content":"What is a token?"},{"role":"assistant","content":%q},{"role":"user","content":%q}]}`,
+			c.last().text, draft)), &rendered)
+		if n.Tokens != len(rendered.Tokens) || n.Draft == 0 || n.Context == 0 {
+			t.Errorf("%.20q: got %+v, want %d tokens", draft, n, len(rendered.Tokens))
+		}
+	}
+}
+
+func TestCount_AnswersThePageAlone(t *testing.T) {
+	s := serve(t, newScript())
+	for name, c := range map[string]struct {
+		body, origin string
+		status       int
+	}{
+		"a draft":           {`{"text":"x"}`, s.URL, http.StatusOK},
+		"another site":      {`{"text":"x"}`, "http://evil.example", http.StatusForbidden},
+		"an empty draft":    {`{"text":""}`, s.URL, http.StatusBadRequest},
+		"an unknown field":  {`{"text":"x","y":1}`, s.URL, http.StatusBadRequest},
+		"an unknown chat":   {`{"text":"x","chat":"nowhere"}`, s.URL, http.StatusNotFound},
+		"more than is read": {`{"text":"` + strings.Repeat("x", 2<<20) + `"}`, s.URL, http.StatusRequestEntityTooLarge},
+	} {
+		if got := post(t, s, "/count", c.body, "Origin", c.origin); got.status != c.status {
+			t.Errorf("%s: got %d, want %d: %.200s", name, got.status, c.status, got.body)
+		}
+	}
+}

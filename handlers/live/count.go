@@ -1,0 +1,111 @@
+package live
+
+import (
+	"context"
+
+	"m40-llm/infer"
+)
+
+// Draft is a question that is still being written.
+type Draft struct {
+	Text   string
+	System string
+	Model  string // of a chat that has not begun; empty: whichever is loaded
+}
+
+// Count is how many tokens the prompt of a question would have.
+type Count struct {
+	Tokens  int // of the whole prompt
+	Draft   int // of them, those of the draft
+	Context int // positions that the engine can use, one at least for the answer; 0: not known
+}
+
+// counted is a prompt of which all but the draft was counted.
+type counted struct {
+	leaf          int64
+	bytes         int // of the text of the leaf, which may be growing
+	system, model string
+	tokens        int // 0: nothing was counted
+}
+
+// Count counts the prompt that a draft would make in the chat called id; in a new chat
+// if id is empty.
+func (s *Service) Count(ctx context.Context, id string, d Draft) (Count, error) {
+	if err := checkText(d.Text); err != nil {
+		return Count{}, err
+	}
+	if err := checkUTF8("system", d.System); err != nil {
+		return Count{}, err
+	}
+	if id != "" {
+		c, err := s.Chat(id)
+		if err != nil {
+			return Count{}, err
+		}
+		return c.count(ctx, d)
+	}
+	if err := checkModel(d.Model); err != nil {
+		return Count{}, err
+	}
+	c := s.newChat("", true)
+	c.model = d.Model
+	return c.count(ctx, d)
+}
+
+// count renders the prompt, and remembers what stood before the draft: to render a long
+// chat at each pause of a typist would cost more than it tells. Near the end of the
+// context, where a token decides, it is rendered again, as the draft's first token may
+// melt into what stands before it.
+func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
+	engine := c.service.engine
+	request, key := c.draft(d)
+	var n Count
+	if status := engine.Status(); request.Model == "" || request.Model == status.Model.Name {
+		n.Context = status.ContextLength
+	}
+	draft, err := engine.Tokenize(ctx, request.Model, d.Text, false, false)
+	if err != nil {
+		return Count{}, err
+	}
+	n.Draft = len(draft)
+	if before := c.countedBefore(key); before > 0 {
+		n.Tokens = before + n.Draft
+		if near := n.Context - n.Context/8; n.Tokens < near {
+			return n, nil
+		}
+	}
+	rendered, err := engine.Render(ctx, request)
+	if err != nil {
+		return Count{}, err
+	}
+	n.Tokens = len(rendered.Tokens)
+	key.tokens = n.Tokens - n.Draft
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counted = key
+	return n, nil
+}
+
+// draft returns the request that a draft would become.
+func (c *Chat) draft(d Draft) (infer.Request, counted) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used = c.service.opt.Now()
+	key := counted{leaf: c.leaf(), system: d.System, model: c.model}
+	if len(c.path) > 0 {
+		key.bytes = c.path[len(c.path)-1].text.Len()
+	}
+	turns := append(c.path[:len(c.path):len(c.path)], &turn{Message: Message{Role: RoleUser, Text: d.Text}})
+	return infer.Request{Model: c.model, Messages: history(turns, d.System), MaxTokens: -1, Params: DefaultSettings().params()}, key
+}
+
+// countedBefore returns how many tokens stand before a draft; 0 if that is not known.
+func (c *Chat) countedBefore(key counted) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key.tokens = c.counted.tokens
+	if c.counted != key {
+		return 0
+	}
+	return key.tokens
+}

@@ -1,0 +1,80 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+)
+
+func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
+	engine := newScript()
+	s := New(engine, Options{})
+	defer s.Close()
+	count := func(id, text string) Count {
+		t.Helper()
+		n, err := s.Count(context.Background(), id, Draft{Text: text, System: "be brief"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if got, want := count("", "one two"), (Count{Tokens: 5 + 5, Draft: 2, Context: 100}); got != want {
+		t.Errorf("in a new chat: got %+v, want %+v", got, want)
+	}
+	c, err := s.Start(Question{Text: "a b", System: "be brief", Settings: DefaultSettings()}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := <-engine.asked
+	a.write("c ", "d ", "e")
+	a.finish()
+	settle(c)
+
+	engine.rendered = 0
+	for _, step := range []struct {
+		text     string
+		draft    int
+		rendered int
+	}{
+		{"x", 1, 1},
+		{"x y", 2, 1},
+		{"x y z", 3, 1},
+		{strings.Repeat("w ", 70), 70, 2}, // near the end, where a token decides
+		{"x", 1, 2},
+	} {
+		got, want := count(c.ID(), step.text), Count{Tokens: 5 + 5 + 6 + 3 + step.draft, Draft: step.draft, Context: 100}
+		if got != want || engine.rendered != step.rendered {
+			t.Errorf("%.10q: got %+v after %d renderings, want %+v after %d", step.text, got, engine.rendered, want, step.rendered)
+		}
+	}
+	if err := c.Rewrite(0, "c d e f"); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(c.ID(), "x"); got.Tokens != 5+5+7+4 || engine.rendered != 3 {
+		t.Errorf("after the answer has changed: %+v after %d renderings", got, engine.rendered)
+	}
+}
+
+func TestCount_RefusesWhatCannotBeSent(t *testing.T) {
+	s := New(newScript(), Options{})
+	defer s.Close()
+	for name, c := range map[string]struct {
+		chat  string
+		draft Draft
+	}{
+		"an empty draft":            {"", Draft{Text: " \n"}},
+		"a draft that is no UTF-8":  {"", Draft{Text: "\xff"}},
+		"a system prompt like that": {"", Draft{Text: "x", System: "\xff"}},
+		"a model like that":         {"", Draft{Text: "x", Model: "\xff"}},
+	} {
+		if _, err := s.Count(context.Background(), c.chat, c.draft); !errors.As(err, new(*infer.Error)) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, err := s.Count(context.Background(), "nowhere", Draft{Text: "x"}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,73 @@
+// The context: how much of it the chat takes, and how much it would with what is being
+// written.
+import { count, percent } from './format.js'
+
+const $ = q => document.querySelector(q)
+const pause = 200 // ms after a key before the draft is counted
+
+// Counter asks the server how large the prompt of a draft would be. Only the newest
+// question is waited for.
+export class Counter {
+  constructor(changed) {
+    this.changed = changed
+    this.last = null // {tokens, draft, context, over, text}
+  }
+
+  soon(draft) {
+    clearTimeout(this.timer)
+    this.asked?.abort()
+    this.asked = null
+    if (draft.text.trim() === '') {
+      this.last = null
+      this.changed()
+      return
+    }
+    this.timer = setTimeout(() => this.ask(draft), pause)
+  }
+
+  async ask(draft) {
+    const asked = this.asked = new AbortController()
+    try {
+      const response = await fetch('/count', {
+        method: 'POST',
+        headers: { Accept: 'application/json', 'Content-Type': 'application/json' },
+        body: JSON.stringify(draft),
+        signal: asked.signal,
+      })
+      const n = response.ok ? await response.json() : null
+      if (this.asked !== asked) return
+      this.last = n && { ...n, text: draft.text, over: n.context > 0 && n.tokens >= n.context }
+      this.changed()
+    } catch { /* cancelled, or the server cannot be reached, which is said elsewhere */ }
+  }
+
+  // of is what is known of exactly this text.
+  of(text) { return this.last?.text === text ? this.last : null }
+}
+
+// meter shows the context: what the last answer left in it, or while something is being
+// written, what the next prompt would take.
+export function meter({ context, prompt, answer, draft, over }) {
+  const all = draft?.context || context
+  const before = draft ? draft.tokens - draft.draft : prompt
+  const more = draft ? draft.draft : answer
+  const used = before + more, share = all ? used / all : 0
+  $('[data-context]').textContent = all ? `${count(used)} / ${count(all)}` : '–'
+  const bar = $('[data-context-bar]')
+  bar.setAttribute('aria-label', all ? `Context: ${count(used)} of ${count(all)} tokens ${draft ? 'after this' : 'used'}` : 'Context: size not known yet')
+  bar.classList.toggle('near', share > 0.8 && share < 1)
+  bar.classList.toggle('full', share >= 1)
+  $('[data-context-prompt]').setAttribute('width', percent(all ? before / all : 0))
+  $('[data-context-answer]').setAttribute('x', percent(all ? before / all : 0))
+  $('[data-context-answer]').setAttribute('width', percent(all ? Math.min(more, all) / all : 0))
+  $('[data-context-legend]').hidden = used === 0
+  $('[data-context-prompt-label]').textContent = draft ? 'history' : 'prompt'
+  $('[data-context-answer-label]').textContent = draft ? 'draft' : 'last answer'
+  $('[data-context-prompt-n]').textContent = count(before)
+  $('[data-context-answer-n]').textContent = count(more)
+  const cost = $('[data-cost]')
+  cost.textContent = !all || !used ? '' : over
+    ? `${count(used)} of ${count(all)} tokens: ${count(used - all + 1)} too many. Shorten it, or start a new chat.`
+    : draft ? `${count(draft.draft)} ${draft.draft === 1 ? 'token' : 'tokens'}, ${count(used)} of ${count(all)} after this` : `${count(used)} of ${count(all)} tokens used`
+  cost.parentElement.classList.toggle('over', Boolean(over))
+}
