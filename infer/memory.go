@@ -30,9 +30,11 @@ type memoryPlan struct {
 	notice  string // why context is not what one expects, if so
 }
 
-// planMemory fits a model into free bytes, 0 where that is unknown. wanted is the
-// context length asked for, 0 for the model's own or as much of it as fits.
-func planMemory(c model.Config, weights, free int64, cache gguf.Type, wanted int, l limits) (memoryPlan, error) {
+// planMemory fits a model whose weights take weights bytes into the memory that info
+// tells of. wanted is the context length asked for, 0 for the model's own or as much of it
+// as fits.
+func planMemory(c model.Config, weights int64, info device.Info, cache gguf.Type, wanted int, l limits) (memoryPlan, error) {
+	free := info.Memory
 	scratch := c.ScratchBytes(l.rows, l.logits)
 	block := c.KVLayout(cache, 1).BlockBytes()
 	context := c.ContextLength
@@ -41,6 +43,9 @@ func planMemory(c model.Config, weights, free int64, cache gguf.Type, wanted int
 	}
 
 	room := (free - weights - scratch) / 2 // the other half is for other programs
+	if info.Dedicated {
+		room = (free - weights - scratch) / 8 * 7 // the rest is for what the device needs beside
+	}
 	if free == 0 {
 		room = unknownMemory
 	}

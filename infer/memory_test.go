@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 )
@@ -52,7 +53,7 @@ func TestPlanMemory(t *testing.T) {
 			if tt.free < -1 {
 				free = weights / 2
 			}
-			p, err := planMemory(tt.config, weights, free, tt.cache, tt.wanted, l)
+			p, err := planMemory(tt.config, weights, device.Info{Memory: free}, tt.cache, tt.wanted, l)
 			if tt.refused != "" {
 				var e *Error
 				if !errors.As(err, &e) || e.Code != CodeMemory || !strings.Contains(e.Message, tt.refused) {
@@ -64,5 +65,19 @@ func TestPlanMemory(t *testing.T) {
 				t.Errorf("%+v, %v; want context %d, %d blocks and a notice of %q", p, err, tt.context, tt.blocks, tt.notice)
 			}
 		})
+	}
+}
+
+func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
+	const gb = 1 << 30
+	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
+	l := limits{sequences: 16, rows: 256, logits: 48}
+	info := device.Info{Memory: gb + shape.ScratchBytes(l.rows, l.logits) + 2*gb, Dedicated: true}
+	p, err := planMemory(shape, gb, info, gguf.F16, 0, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 2 * 1024 / 8 * 7; p.blocks != want { // blocks of 1 MiB
+		t.Errorf("%d blocks, want %d", p.blocks, want)
 	}
 }

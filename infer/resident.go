@@ -98,7 +98,11 @@ func (l *loop) open(s *source) (r *resident, err error) {
 
 func (l *loop) place(s *source, dev device.Device) (*resident, error) {
 	info, o := dev.Info(), l.options
-	plan, err := planMemory(s.config, model.WeightBytes(s.file), info.Memory, l.cache, o.ContextLength, l.sched.limits)
+	weights, err := model.DeviceBytes(s.file, dev)
+	if err != nil {
+		return nil, errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+	}
+	plan, err := planMemory(s.config, weights, info, l.cache, o.ContextLength, l.sched.limits)
 	if err != nil {
 		return nil, err
 	}

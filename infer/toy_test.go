@@ -137,6 +137,10 @@ func (d toyDevice) Info() device.Info {
 	return device.Info{Kind: "toy", Name: "a toy", Path: "hash", Memory: d.bench.memory}
 }
 
+func (d toyDevice) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
+	return int64(rows) * int64(t.RowBytes(cols)), nil
+}
+
 func (d toyDevice) Close() error {
 	d.bench.mu.Lock()
 	defer d.bench.mu.Unlock()

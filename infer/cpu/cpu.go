@@ -125,21 +125,30 @@ func OpenPath(threads int, path string) (device.Device, error) {
 
 func (d *cpu) Info() device.Info { return d.info }
 
+// WeightBytes returns the size of a weight in the model file: it is used where it lies.
+func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
+	if !slices.Contains(kernelTypes, t) {
+		return 0, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, join(kernelTypes))
+	}
+	if err := checkShape(rows, cols); err != nil {
+		return 0, err
+	}
+	if block, _ := t.Block(); cols%int(block) != 0 {
+		return 0, fmt.Errorf("cpu: rows of %d values are no whole number of %s blocks of %d", cols, t, block)
+	}
+	return int64(rows) * int64(t.RowBytes(cols)), nil
+}
+
 // Upload keeps a view of data.
 func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
 	if d.engine == nil {
 		return device.Tensor{}, errClosed
 	}
-	if !slices.Contains(kernelTypes, t) {
-		return device.Tensor{}, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, join(kernelTypes))
-	}
-	if err := checkShape(rows, cols); err != nil {
+	want, err := d.WeightBytes(t, rows, cols)
+	if err != nil {
 		return device.Tensor{}, err
 	}
-	if block, _ := t.Block(); cols%int(block) != 0 {
-		return device.Tensor{}, fmt.Errorf("cpu: rows of %d values are no whole number of %s blocks of %d", cols, t, block)
-	}
-	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
+	if int64(len(data)) != want {
 		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d) comes with %d bytes, want %d", t, rows, cols, len(data), want)
 	}
 	start := unsafe.Pointer(unsafe.SliceData(data))

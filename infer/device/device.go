@@ -68,11 +68,19 @@ type Info struct {
 	Path    string `json:"path"`    // number path, stored with each answer: avx512vnni, avx2, portable, go
 	Threads int    `json:"threads"` // 0 where it means nothing
 	Memory  int64  `json:"memory"`  // bytes the device could still take when it was opened; 0: unknown
+
+	// Dedicated says that Memory is there for models: other programs need no part of it.
+	Dedicated bool `json:"dedicated,omitempty"`
 }
 
 // Device runs recorded programs.
 type Device interface {
 	Info() Info
+
+	// WeightBytes returns what Upload of a weight of shape (rows, cols) in format t takes
+	// of the device's memory. It fails with an error that names the type if the device
+	// has no kernel for t.
+	WeightBytes(t gguf.Type, rows, cols int) (int64, error)
 
 	// Upload takes a weight of shape (rows, cols) in format t, as it lies in the
 	// model file. data must stay valid and unchanged until Close; the device may

@@ -114,6 +114,26 @@ func WeightBytes(f *gguf.File) (total int64) {
 	return total
 }
 
+// DeviceBytes is what the tensors in f take of the memory of dev. It fails where dev has
+// no kernel for one of them.
+func DeviceBytes(f *gguf.File, dev device.Device) (total int64, err error) {
+	for _, t := range f.Tensors() {
+		if len(t.Shape) == 0 || ignored(t.Name) {
+			continue
+		}
+		rows := 1
+		for _, n := range t.Shape[1:] {
+			rows *= n
+		}
+		n, err := dev.WeightBytes(t.Type, rows, t.Shape[0])
+		if err != nil {
+			return 0, fmt.Errorf("tensor %s: %w", t.Name, err)
+		}
+		total += n
+	}
+	return total, nil
+}
+
 func vocabulary(f *gguf.File) (int, error) {
 	t, err := f.Tensor("token_embd.weight")
 	if err != nil {

@@ -6,6 +6,7 @@ package model
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -72,7 +73,10 @@ func Load(ctx context.Context, f *gguf.File, dev device.Device, o Options) (*Mod
 		return nil, err
 	}
 	m.config.RoPE.Factors = m.weights.RoPEFreqs
-	return m, m.allocate()
+	if err := m.allocate(); err != nil {
+		return nil, err
+	}
+	return m, m.compile()
 }
 
 // ScratchBytes is what the activations of a model take.
@@ -114,11 +118,7 @@ func (m *Model) Config() Config { return m.config }
 // reads the logits of the rows in b.Out.
 func (m *Model) Forward(b *device.Batch) error {
 	m.out = 0
-	x, err := m.program(len(b.Tokens))
-	if err != nil {
-		return err
-	}
-	if err := x.Run(b); err != nil {
+	if err := m.program(len(b.Tokens)).Run(b); err != nil {
 		return err
 	}
 	m.out = len(b.Out)
@@ -134,24 +134,38 @@ func (m *Model) Logits(dst []float32, i int) error {
 	return m.dev.Read(dst, m.buffers.Logits, i)
 }
 
-// program returns the program for a batch of rows rows. Programs are recorded for
-// buckets of rows, since a device may fix the row count of one when compiling it.
-func (m *Model) program(rows int) (device.Executable, error) {
-	bucket := m.options.MaxRows
-	for b := 1; b < bucket; b *= 2 {
-		if rows <= b {
-			bucket = b
+// compile records and compiles a program for every row bucket, since a device may fix
+// the number of rows of one when it compiles it. The largest comes first: what the
+// programs of a device share has its full size then. No step compiles, so that none
+// fails for want of memory.
+func (m *Model) compile() error {
+	for _, rows := range slices.Backward(buckets(m.options.MaxRows)) {
+		p := device.NewProgram(rows, min(rows, m.options.MaxOut))
+		m.record(p)
+		x, err := m.dev.Compile(p)
+		if err != nil {
+			return fmt.Errorf("failed to prepare the model for batches of %d: %w", rows, err)
+		}
+		m.programs[rows] = x
+	}
+	return nil
+}
+
+// buckets are the row counts of programs for batches of up to most rows: powers of two,
+// and most.
+func buckets(most int) (list []int) {
+	for rows := 1; rows < most; rows *= 2 {
+		list = append(list, rows)
+	}
+	return append(list, most)
+}
+
+// program returns the smallest program that runs a batch of rows rows.
+func (m *Model) program(rows int) device.Executable {
+	for _, bucket := range buckets(m.options.MaxRows) {
+		if rows <= bucket {
+			return m.programs[bucket]
 		}
 	}
-	if x := m.programs[bucket]; x != nil {
-		return x, nil
-	}
-	p := device.NewProgram(bucket, min(bucket, m.options.MaxOut))
-	m.record(p)
-	x, err := m.dev.Compile(p)
-	if err != nil {
-		return nil, fmt.Errorf("failed to prepare the model for batches of %d: %w", bucket, err)
-	}
-	m.programs[bucket] = x
-	return x, nil
+	return m.programs[m.options.MaxRows] // which refuses the batch
 }

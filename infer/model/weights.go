@@ -37,9 +37,11 @@ type layer struct {
 	FFNGateBias, FFNUpBias, FFNDownBias device.Tensor // (1, outputs) or none
 }
 
-// ignored are tensors that some files carry and no supported model reads: tables
-// that can be computed.
-var ignored = []string{".attn_rot_embd", ".attn.rotary_emb.inv_freq"}
+// ignored reports whether a tensor is one that some files carry and no supported model
+// reads: a table that can be computed.
+func ignored(name string) bool {
+	return strings.Contains(name, ".attn_rot_embd") || strings.Contains(name, ".attn.rotary_emb.inv_freq")
+}
 
 // loader uploads the tensors of a file one after another. Every tensor must have
 // the shape that the Config implies, and every tensor of the file must be used: an
@@ -134,15 +136,9 @@ func (l *loader) tensor(name string, rows, cols int) (device.Tensor, error) {
 }
 
 func (l *loader) allUsed(architecture string) error {
-tensors:
 	for _, t := range l.f.Tensors() {
-		if l.used[t.Name] {
+		if l.used[t.Name] || ignored(t.Name) {
 			continue
-		}
-		for _, part := range ignored {
-			if strings.Contains(t.Name, part) {
-				continue tensors
-			}
 		}
 		return fmt.Errorf("tensor %s has no place in the architecture %q; answers without it would be wrong", t.Name, architecture)
 	}

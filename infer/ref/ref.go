@@ -34,16 +34,24 @@ func (d *Device) Info() device.Info {
 	return device.Info{Kind: "ref", Name: "plain Go, 1 thread", Path: "go", Threads: 1}
 }
 
-func (d *Device) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
+func (d *Device) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	elements, bytes := t.Block()
 	if elements == 0 || cols%int(elements) != 0 {
-		return device.Tensor{}, fmt.Errorf("cannot hold a weight of type %s in rows of %d", t, cols)
+		return 0, fmt.Errorf("cannot hold a weight of type %s in rows of %d", t, cols)
 	}
-	if want := rows * (cols / int(elements)) * int(bytes); len(data) != want {
-		return device.Tensor{}, fmt.Errorf("weight (%d, %d) of type %s has %d bytes, want %d", rows, cols, t, len(data), want)
+	if err := gguf.Dequantize(t, make([]byte, bytes), make([]float32, elements)); err != nil {
+		return 0, err
 	}
-	if err := gguf.Dequantize(t, data[:bytes], make([]float32, elements)); err != nil {
+	return int64(rows) * int64(t.RowBytes(cols)), nil
+}
+
+func (d *Device) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
+	want, err := d.WeightBytes(t, rows, cols)
+	if err != nil {
 		return device.Tensor{}, err
+	}
+	if int64(len(data)) != want {
+		return device.Tensor{}, fmt.Errorf("weight (%d, %d) of type %s has %d bytes, want %d", rows, cols, t, len(data), want)
 	}
 	return d.add(tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}, blocks: data}), nil
 }
