@@ -1,0 +1,310 @@
+// Command nvcc compiles the modules of cudakern/modules.txt with NVIDIA's nvcc to
+// cudakern/fatbin, and notes beside them what they were made of. It fails if a kernel
+// spills registers or takes more than cudakern/registers.txt allows. Run it in cudakern.
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// flags make code for sm_52, and PTX that newer devices compile at run time. Nothing is
+// contracted, so that floats come out as in the emulation; division and square root are
+// nvcc's exact ones.
+var flags = []string{
+	"-std=c++17", "-O3", "-fmad=false",
+	"-gencode", "arch=compute_52,code=[sm_52,compute_52]", "-Wno-deprecated-gpu-targets",
+}
+
+const (
+	manifestName  = "fatbin/manifest.txt"
+	registersName = "registers.txt"
+)
+
+func main() {
+	write := flag.Bool("registers", false, "write what the kernels take to "+registersName+", instead of holding them to it")
+	flag.Parse()
+	if err := run(*write, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run compiles everything to fatbin/.
+func run(writeRegisters bool, log io.Writer) error {
+	modules, err := readModules("modules.txt")
+	if err != nil {
+		return err
+	}
+	version, err := compilerVersion()
+	if err != nil {
+		return err
+	}
+	results, err := compileAll(modules, "fatbin", log)
+	if err != nil {
+		return err
+	}
+	used := map[string]int{}
+	for _, r := range results {
+		maps.Copy(used, r.registers)
+	}
+	if writeRegisters {
+		if err := writeBudget(registersName, used); err != nil {
+			return err
+		}
+	}
+	budget, err := readBudget(registersName)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(overBudget(results, budget)...); err != nil {
+		return err
+	}
+	manifest := manifest{version: version, hashes: map[string]string{}}
+	for _, m := range modules {
+		if manifest.hashes[m.name], err = m.hash(version); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(manifestName, manifest.format(), 0o666)
+}
+
+// module is a line of modules.txt.
+type module struct {
+	name    string
+	source  string   // from cudakern
+	defines []string // NAME or NAME=VALUE
+}
+
+func readModules(name string) ([]module, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var modules []module
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		if len(words) < 2 {
+			return nil, fmt.Errorf("%s: module %s has no source", name, words[0])
+		}
+		modules = append(modules, module{words[0], words[1], words[2:]})
+	}
+	return modules, nil
+}
+
+// hash is that of all that the module is made of: its source, every header, the flags
+// and the compiler.
+func (m module) hash(compiler string) (string, error) {
+	headers, err := filepath.Glob("*.cuh")
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n%q\n%q\n", compiler, flags, m.defines)
+	for _, name := range append(headers, m.source) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n%s", name, len(text), text)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// compilerVersion is the release of the nvcc on this machine, such as V11.8.89.
+func compilerVersion() (string, error) {
+	out, err := exec.Command("nvcc", "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("nvcc of a CUDA toolkit 11 or 12 is needed (Debian: nvidia-cuda-toolkit in non-free): %w", err)
+	}
+	version := regexp.MustCompile(`\bV\d+\.\d+\.\d+`).Find(out)
+	if version == nil {
+		return "", fmt.Errorf("nvcc --version does not tell its version: %q", out)
+	}
+	return string(version), nil
+}
+
+// compiled is what ptxas tells of a module.
+type compiled struct {
+	module    module
+	registers map[string]int // by kernel
+	spills    map[string]int // bytes, of kernels that have any
+}
+
+// compileAll writes <module>.fatbin for every module to dir.
+func compileAll(modules []module, dir string, log io.Writer) ([]compiled, error) {
+	results := make([]compiled, len(modules))
+	errs := make([]error, len(modules))
+	slots := make(chan struct{}, runtime.NumCPU())
+	var all sync.WaitGroup
+	for i, m := range modules {
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			fmt.Fprintln(log, "nvcc", m.name)
+			results[i], errs[i] = m.compile(filepath.Join(dir, m.name+".fatbin"))
+		})
+	}
+	all.Wait()
+	return results, errors.Join(errs...)
+}
+
+// compile writes the module's code to output. A warning is an error.
+func (m module) compile(output string) (compiled, error) {
+	args := append(slices.Clone(flags), "-fatbin", "-Xfatbin", "-compress-all", "-Xptxas", "-v", "-o", output, m.source)
+	for _, d := range m.defines {
+		args = append(args, "-D"+d)
+	}
+	said, err := exec.Command("nvcc", args...).CombinedOutput()
+	if err == nil && bytes.Contains(said, []byte("warning")) {
+		err = errors.New("nvcc warns")
+	}
+	if err != nil {
+		return compiled{}, fmt.Errorf("module %s: %w: nvcc %s\n%s", m.name, err, strings.Join(args, " "), said)
+	}
+	registers, spills, err := parsePtxas(string(said))
+	if err != nil {
+		return compiled{}, fmt.Errorf("module %s: %w", m.name, err)
+	}
+	return compiled{m, registers, spills}, nil
+}
+
+var (
+	entryLine    = regexp.MustCompile(`Compiling entry function '(\w+)' for 'sm_52'`)
+	spillLine    = regexp.MustCompile(`(\d+) bytes spill stores, (\d+) bytes spill loads`)
+	registerLine = regexp.MustCompile(`Used (\d+) registers`)
+)
+
+// parsePtxas reads what ptxas -v says of each kernel.
+func parsePtxas(said string) (registers, spills map[string]int, err error) {
+	registers, spills = map[string]int{}, map[string]int{}
+	kernel := ""
+	for line := range strings.Lines(said) {
+		if m := entryLine.FindStringSubmatch(line); m != nil {
+			kernel = m[1]
+		} else if m := spillLine.FindStringSubmatch(line); m != nil {
+			stores, _ := strconv.Atoi(m[1])
+			loads, _ := strconv.Atoi(m[2])
+			if stores+loads > 0 {
+				spills[kernel] = stores + loads
+			}
+		} else if m := registerLine.FindStringSubmatch(line); m != nil && kernel != "" {
+			registers[kernel], _ = strconv.Atoi(m[1])
+			kernel = ""
+		}
+	}
+	if len(registers) == 0 {
+		return nil, nil, fmt.Errorf("ptxas told of no kernel: %q", said)
+	}
+	return registers, spills, nil
+}
+
+// overBudget tells which kernels spill, take more registers than budget has for them, or
+// are only in one of both.
+func overBudget(results []compiled, budget map[string]int) (found []error) {
+	budget = maps.Clone(budget)
+	for _, r := range results {
+		for _, kernel := range slices.Sorted(maps.Keys(r.registers)) {
+			used := r.registers[kernel]
+			if spilled := r.spills[kernel]; spilled > 0 {
+				found = append(found, fmt.Errorf("%s of module %s spills %d bytes", kernel, r.module.name, spilled))
+			}
+			if most, ok := budget[kernel]; !ok {
+				found = append(found, fmt.Errorf("%s is not in %s: it takes %d registers", kernel, registersName, used))
+			} else if used > most {
+				found = append(found, fmt.Errorf("%s takes %d registers, %s allows %d", kernel, used, registersName, most))
+			}
+			delete(budget, kernel)
+		}
+	}
+	for _, kernel := range slices.Sorted(maps.Keys(budget)) {
+		found = append(found, fmt.Errorf("%s has %s, which no module has", registersName, kernel))
+	}
+	return found
+}
+
+// readBudget reads lines of a kernel and the most registers it may take.
+func readBudget(name string) (map[string]int, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	budget := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		n := 0
+		if len(words) == 2 {
+			n, err = strconv.Atoi(words[1])
+		}
+		if n <= 0 || err != nil {
+			return nil, fmt.Errorf("%s: %q is not a kernel and a number of registers", name, strings.TrimSpace(line))
+		}
+		budget[words[0]] = n
+	}
+	return budget, nil
+}
+
+func writeBudget(name string, used map[string]int) error {
+	var text strings.Builder
+	text.WriteString("# Registers that each kernel may take on sm_52. make registers writes what they take.\n")
+	for _, kernel := range slices.Sorted(maps.Keys(used)) {
+		fmt.Fprintf(&text, "%s %d\n", kernel, used[kernel])
+	}
+	return os.WriteFile(name, []byte(text.String()), 0o666)
+}
+
+// manifest says what the committed modules were made of.
+type manifest struct {
+	version string            // of nvcc
+	hashes  map[string]string // by module
+}
+
+func (m manifest) format() []byte {
+	var text strings.Builder
+	fmt.Fprintf(&text, "nvcc %s\n", m.version)
+	for _, name := range slices.Sorted(maps.Keys(m.hashes)) {
+		fmt.Fprintf(&text, "%s %s\n", name, m.hashes[name])
+	}
+	return []byte(text.String())
+}
+
+func readManifest(name string) (manifest, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return manifest{}, err
+	}
+	m := manifest{hashes: map[string]string{}}
+	for line := range strings.Lines(string(text)) {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok {
+			return manifest{}, fmt.Errorf("%s: %q is not a module and its hash", name, line)
+		}
+		if key == "nvcc" {
+			m.version = value
+		} else {
+			m.hashes[key] = value
+		}
+	}
+	return m, nil
+}

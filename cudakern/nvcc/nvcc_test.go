@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/fixtures"
+)
+
+func modulesOfTable(t *testing.T) []module {
+	t.Helper()
+	t.Chdir("..")
+	modules, err := readModules("modules.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(modules) == 0 {
+		t.Fatal("modules.txt has no module")
+	}
+	return modules
+}
+
+func TestTheCommittedModulesAreMadeOfTheCommittedSources(t *testing.T) {
+	modules := modulesOfTable(t)
+	committed, err := readManifest(manifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("no compiled modules are committed yet")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range modules {
+		want, err := m.hash(committed.version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch got := committed.hashes[m.name]; {
+		case got == "":
+			t.Errorf("module %s was never compiled: run make kernels", m.name)
+		case got != want:
+			t.Errorf("the sources of module %s have changed since it was compiled: run make kernels", m.name)
+		}
+		if _, err := os.Stat("fatbin/" + m.name + ".fatbin"); err != nil {
+			t.Error(err)
+		}
+		delete(committed.hashes, m.name)
+	}
+	for name := range committed.hashes {
+		t.Errorf("%s has module %s, which modules.txt has not", manifestName, name)
+	}
+	images, err := filepath.Glob("fatbin/*.fatbin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(images) != len(modules) {
+		t.Errorf("%d modules are compiled, modules.txt has %d", len(images), len(modules))
+	}
+}
+
+func TestKernelsSpillNothingAndKeepToTheirRegisters(t *testing.T) {
+	if _, err := exec.LookPath("nvcc"); err != nil {
+		fixtures.Skip(t, "there is no nvcc to compile the kernels with")
+	}
+	modules := modulesOfTable(t)
+	results, err := compileAll(modules, t.TempDir(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget, err := readBudget(registersName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range overBudget(results, budget) {
+		t.Error(err)
+	}
+}
+
+func TestAKernelOverItsBudgetIsTold(t *testing.T) {
+	registers, spills, err := parsePtxas(`ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'big' for 'sm_52'
+ptxas info    : Function properties for big
+    16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads
+ptxas info    : Used 64 registers, 348 bytes cmem[0]
+ptxas info    : Compiling entry function 'small' for 'sm_52'
+ptxas info    : Function properties for small
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 7 registers, 348 bytes cmem[0]
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := []compiled{{module{name: "m"}, registers, spills}}
+	for _, c := range []struct {
+		budget map[string]int
+		want   []string
+	}{
+		{map[string]int{"big": 64, "small": 8}, []string{"big of module m spills 32 bytes"}},
+		{map[string]int{"big": 63, "gone": 1}, []string{
+			"big of module m spills 32 bytes",
+			"big takes 64 registers, registers.txt allows 63",
+			"small is not in registers.txt: it takes 7 registers",
+			"registers.txt has gone, which no module has",
+		}},
+	} {
+		var got []string
+		for _, err := range overBudget(results, c.budget) {
+			got = append(got, err.Error())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("with %v:\n%s\nwant\n%s", c.budget, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		}
+	}
+}
+
+func TestAModulesHashIsThatOfAllItIsMadeOf(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a.cu", "one")
+	write("kernel.cuh", "two")
+	hash := func(m module, compiler string) string {
+		t.Helper()
+		h, err := m.hash(compiler)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	a := module{"a", "a.cu", []string{"X"}}
+	hashes := []string{
+		hash(a, "V11.8.89"),
+		hash(a, "V12.0.0"),
+		hash(module{"a", "a.cu", []string{"X", "Y"}}, "V11.8.89"),
+	}
+	write("a.cu", "three")
+	hashes = append(hashes, hash(a, "V11.8.89"))
+	write("kernel.cuh", "four")
+	hashes = append(hashes, hash(a, "V11.8.89"))
+	slices.Sort(hashes)
+	if len(slices.Compact(hashes)) != 5 {
+		t.Errorf("two of five different modules have one hash: %q", hashes)
+	}
+}
