@@ -60,6 +60,7 @@ var commands = map[string]command{
 	"tokenize": tokenize,
 	"template": template,
 	"version":  printVersion,
+	"worker":   worker,
 }
 
 // run executes the command that args begin with, serve if none, and returns the exit
@@ -140,47 +141,63 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 	}
 }
 
+// deviceKind is what --device names.
+type deviceKind struct {
+	open  func(threads int) (device.Device, error)
+	types []gguf.Type // formats of weights that it computes with; nil: all
+	gpu   bool        // its driver may take the process down
+}
+
+var devices = map[string]deviceKind{
+	"cpu": {open: func(threads int) (device.Device, error) { return cpu.Open(threads) }, types: cpu.WeightTypes()},
+	"ref": {open: func(int) (device.Device, error) { return ref.New(), nil }},
+}
+
+// kind is the kind of device that is asked for; its open is nil if there is none.
+func (f engineFlags) kind() deviceKind {
+	if *f.device == "auto" {
+		return devices["cpu"]
+	}
+	return devices[*f.device]
+}
+
 // most bounds threads and parallel answers: beyond it lies no speed, only memory.
 const most = 1024
 
-// open starts an engine with the model that the command line calls model.
-func (f engineFlags) open(t *cli.Terminal, model string, parallel int, logger *slog.Logger) (*infer.Engine, string, error) {
-	openDevice := func() (device.Device, error) { return cpu.Open(*f.threads) }
-	types := cpu.WeightTypes()
-	switch *f.device {
-	case "auto", "cpu":
-	case "ref":
-		openDevice, types = func() (device.Device, error) { return ref.New(), nil }, nil
-	default:
-		return nil, "", cli.Usagef("--device %q is none of auto, cpu and ref", *f.device)
-	}
+// defaultParallel is how many answers a server writes at once.
+const defaultParallel = 16
+
+// options are those of an engine with the model that the command line calls model.
+func (f engineFlags) options(t *cli.Terminal, model string, parallel int, logger *slog.Logger) (infer.Options, error) {
+	kind := f.kind()
 	switch {
+	case kind.open == nil:
+		return infer.Options{}, cli.Usagef("--device %q is none of auto, cpu and ref", *f.device)
 	case *f.kv != "f16" && *f.kv != "f32":
-		return nil, "", cli.Usagef("--kv %q is none of f16 and f32", *f.kv)
+		return infer.Options{}, cli.Usagef("--kv %q is none of f16 and f32", *f.kv)
 	case *f.threads < 0 || *f.ctx < 0 || parallel < 0:
-		return nil, "", cli.Usagef("--threads, --ctx and --parallel cannot be negative")
+		return infer.Options{}, cli.Usagef("--threads, --ctx and --parallel cannot be negative")
 	case *f.threads > most || parallel > most:
-		return nil, "", cli.Usagef("--threads and --parallel are %d at most", most)
+		return infer.Options{}, cli.Usagef("--threads and --parallel are %d at most", most)
 	}
-	catalog, err := f.catalog(t, types)
+	catalog, err := f.catalog(t, kind.types)
 	if err != nil {
-		return nil, "", err
+		return infer.Options{}, err
 	}
 	name, err := catalog.Name(model)
 	if err != nil {
-		return nil, "", err
+		return infer.Options{}, err
 	}
-	engine, err := infer.Open(infer.Options{
+	return infer.Options{
 		Catalog:       catalog,
-		OpenDevice:    openDevice,
+		OpenDevice:    func() (device.Device, error) { return kind.open(*f.threads) },
 		Model:         name,
 		ContextLength: *f.ctx,
 		CacheType:     *f.kv,
 		Parallel:      parallel,
 		Logger:        logger,
 		Version:       version,
-	})
-	return engine, name, err
+	}, nil
 }
 
 // serve is the command serve.
@@ -201,7 +218,8 @@ commands (m40-llm COMMAND -h explains each):
 	flags := addEngineFlags(f)
 	addr := f.String("addr", "127.0.0.1:8080", "HOST:PORT", "where to listen; port 0 picks a free one")
 	model := f.String("model", guideName, "NAME|PATH", "model to load first")
-	parallel := f.Int("parallel", 16, "answers that are written at once; more wait")
+	parallel := f.Int("parallel", defaultParallel, "answers that are written at once; more wait")
+	where := f.String("worker", "auto", "auto|always|never", "compute in a process of its own, whose crash ends no chat; auto: on a GPU")
 	open := f.Bool("open", "open the browser; without the flag that happens on a desktop terminal only")
 	lan := f.Bool("lan", "let other machines in; takes --api-key")
 	apiKey := f.String("api-key", "", "K", "key that every request must bring, as a bearer token or by logging in")
@@ -226,8 +244,9 @@ commands (m40-llm COMMAND -h explains each):
 	}
 	defer listener.Close()
 
-	logger := slog.New(slog.NewTextHandler(t.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	engine, _, err := flags.open(t, *model, *parallel, logger)
+	log := &sharedWriter{w: t.Err}
+	logger := newLogger(log)
+	engine, err := openEngine(t, f, flags, *where, *model, *parallel, logger, log)
 	if err != nil {
 		return err
 	}
@@ -387,12 +406,16 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 		prompt, once = strings.TrimRight(string(text), "\r\n"), true
 	}
 
-	engine, name, err := flags.open(t, model, 1, slog.New(slog.DiscardHandler))
+	options, err := flags.options(t, model, 1, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	engine, err := infer.Open(options)
 	if err != nil {
 		return err
 	}
 	defer engine.Close()
-	request.Model = name
+	request.Model = options.Model
 	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Terminal: t}
 	if !once {
 		return conversation.Loop(ctx)

@@ -60,6 +60,8 @@ var engineFailures = map[infer.ErrorCode]struct {
 	infer.CodeModelFile: {status: http.StatusInternalServerError},
 	infer.CodeDevice:    {status: http.StatusInternalServerError, private: true},
 	infer.CodeNotFinite: {status: http.StatusInternalServerError, private: true},
+	infer.CodeLost:      {status: http.StatusServiceUnavailable},
+	infer.CodeCrashes:   {status: http.StatusInternalServerError},
 	infer.CodeInternal:  {status: http.StatusInternalServerError, private: true},
 }
 
@@ -183,14 +185,14 @@ func (h *Handlers) handleError(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
 	}
-	if err := h.answerFailure(c, f); err != nil {
+	if err := h.answerFailure(c, f, err); err != nil {
 		h.logUnsent(c, err)
 	}
 }
 
-// logFailure logs what is the server's fault.
+// logFailure logs what is the server's fault. A worker tells its server instead.
 func (h *Handlers) logFailure(c echo.Context, f failure, err error) {
-	if f.Status < http.StatusInternalServerError || errors.Is(err, context.Canceled) || errors.Is(err, errClientLost) {
+	if h.trusted || f.Status < http.StatusInternalServerError || errors.Is(err, context.Canceled) || errors.Is(err, errClientLost) {
 		return
 	}
 	h.log.ErrorContext(c.Request().Context(), "request failed", "route", c.Path(), "request", requestID(c), "error", err)
@@ -200,9 +202,11 @@ func (h *Handlers) logUnsent(c echo.Context, err error) {
 	h.log.DebugContext(c.Request().Context(), "cannot report a failure", "request", requestID(c), "error", err)
 }
 
-func (h *Handlers) answerFailure(c echo.Context, f failure) error {
+func (h *Handlers) answerFailure(c echo.Context, f failure, err error) error {
 	setRetryAfter(c, f.Status)
 	switch {
+	case h.trusted:
+		return c.JSON(f.Status, engineErrorBody{h.shownError(err)})
 	case c.Request().Method == http.MethodHead:
 		return c.NoContent(f.Status)
 	case isAPI(c.Request().URL.Path), wantsJSON(c.Request()):
@@ -228,5 +232,5 @@ func (h *Handlers) failGenerate(c echo.Context, err error) error {
 	f := describe(err)
 	h.logFailure(c, f, err)
 	setRetryAfter(c, f.Status)
-	return c.JSON(f.Status, engineErrorBody{publicError(err)})
+	return c.JSON(f.Status, engineErrorBody{h.shownError(err)})
 }

@@ -20,7 +20,7 @@ func (h *Handlers) generateStream(c echo.Context) error {
 	if err := readStrictJSON(c, &r); err != nil {
 		return h.failGenerate(c, err)
 	}
-	err := h.stream(c, []infer.Request{r}, func() (sink, error) { return openEventLines(c) })
+	err := h.stream(c, []infer.Request{r}, func() (sink, error) { return h.openEventLines(c) })
 	if err != nil && !c.Response().Committed {
 		return h.failGenerate(c, err)
 	}
@@ -29,20 +29,21 @@ func (h *Handlers) generateStream(c echo.Context) error {
 
 // eventLines writes events as NDJSON.
 type eventLines struct {
+	h        *Handlers
 	response *echo.Response
 }
 
-func openEventLines(c echo.Context) (sink, error) {
+func (h *Handlers) openEventLines(c echo.Context) (sink, error) {
 	r := c.Response()
 	r.Header().Set(echo.HeaderContentType, "application/x-ndjson")
 	r.Header().Set("X-Accel-Buffering", "no")
 	r.WriteHeader(http.StatusOK)
-	return eventLines{r}, nil
+	return eventLines{h, r}, nil
 }
 
 func (l eventLines) event(_ int, e infer.Event) error { return l.line(e) }
 
-func (l eventLines) fail(err error) error { return l.line(engineErrorBody{publicError(err)}) }
+func (l eventLines) fail(err error) error { return l.line(engineErrorBody{l.h.shownError(err)}) }
 
 func (l eventLines) idle() error { return nil } // a reader of this stream needs no reminders
 
@@ -63,19 +64,22 @@ type engineErrorBody struct {
 	Error infer.Error `json:"error"`
 }
 
-// publicError is err as the engine has it, less what is for the log alone.
-func publicError(err error) infer.Error {
+// shownError is err as the engine has it, less what is for the log alone. The server
+// whose engine this is has a log of its own.
+func (h *Handlers) shownError(err error) infer.Error {
 	var e *infer.Error
 	if !errors.As(err, &e) {
-		e = &infer.Error{Code: infer.CodeInternal}
+		e = &infer.Error{Code: infer.CodeInternal, Message: err.Error()}
 		if errors.Is(err, context.Canceled) {
 			e.Code = infer.CodeClosed
 		}
-		e.Message = describe(err).Message
+		if !h.trusted {
+			e.Message = describe(err).Message
+		}
 	}
-	public := *e
-	if row, known := engineFailures[e.Code]; !known || row.private {
-		public.Message = describe(e).Message
+	shown := *e
+	if row, known := engineFailures[e.Code]; !h.trusted && (!known || row.private) {
+		shown.Message = describe(e).Message
 	}
-	return public
+	return shown
 }

@@ -60,9 +60,10 @@ type Config struct {
 // Handlers serves the routes.
 type Handlers struct {
 	Config
-	log  *slog.Logger
-	host hostPolicy
-	keys *keyring
+	log     *slog.Logger
+	host    hostPolicy
+	keys    *keyring
+	trusted bool // the only client is the server whose engine this is
 }
 
 // New returns the server's routes.
@@ -130,6 +131,7 @@ func (h *Handlers) routes(e *echo.Echo) {
 		e.POST(prefix+"/chat/completions", h.chatCompletions)
 		e.POST(prefix+"/completions", h.completions)
 	}
+	e.GET("/v1/status", h.status)
 	e.GET("/v1/models", h.models)
 	e.GET("/v1/models/*", h.model)
 

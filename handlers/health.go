@@ -17,6 +17,7 @@ type healthBody struct {
 	Running       int    `json:"running"`
 	Queued        int    `json:"queued"`
 	Notice        string `json:"notice,omitempty"`
+	Trouble       string `json:"trouble,omitempty"`
 	Version       string `json:"version,omitempty"`
 }
 
@@ -25,6 +26,7 @@ type notReadyBody struct {
 	errorBody
 	Status  string         `json:"status"`
 	Loading *infer.Loading `json:"loading,omitempty"`
+	Trouble string         `json:"trouble,omitempty"`
 }
 
 // health answers GET /health: 200 once requests are answered at once, 503 before
@@ -41,14 +43,17 @@ func (h *Handlers) health(c echo.Context) error {
 			Running:       s.Running,
 			Queued:        s.Queued,
 			Notice:        s.Notice,
+			Trouble:       s.Trouble,
 			Version:       h.Version,
 		})
 	}
-	body := notReadyBody{Status: string(s.State)}
+	body := notReadyBody{Status: string(s.State), Trouble: s.Trouble}
 	f := describe(&infer.Error{Code: infer.CodeLoading})
 	switch {
 	case s.State == infer.StateLoading:
 		body.Loading = &s.Loading
+	case s.State == infer.StateRestarting:
+		f.Message = "The engine is being restarted"
 	case s.Error != nil:
 		f.Message = describe(s.Error).Message
 	default:

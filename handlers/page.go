@@ -201,6 +201,7 @@ func engineView(s infer.Status) web.Engine {
 		Hardware: hardware[s.Device.Kind],
 		Context:  s.ContextLength,
 		Notice:   s.Notice,
+		Trouble:  sentence(s.Trouble),
 		Queue:    queue(s.Queued, s.Running),
 	}
 	if s.Model.Demo {
@@ -212,6 +213,9 @@ func engineView(s infer.Status) web.Engine {
 	switch s.State {
 	case infer.StateLoading:
 		describeLoading(&e, s.Loading)
+	case infer.StateRestarting:
+		e.StateText, e.Ready, e.Headline = "restarting", "The engine is being restarted.", name+" will be back in a moment"
+		e.Intro = "A message sent now is kept, and answered as soon as the engine is there."
 	case infer.StateFailed:
 		e.StateText, e.Ready, e.Headline = "failed", "Not ready.", "No model is loaded"
 		e.Intro = "Nothing can be answered until the server is started with a model that it can use."

@@ -362,6 +362,8 @@ var errorTitles = map[string]string{
 	string(infer.CodeClosed):    "The server is stopping",
 	string(infer.CodeDevice):    "The device failed",
 	string(infer.CodeNotFinite): "The model computed nonsense",
+	string(infer.CodeLost):      "The engine stopped",
+	string(infer.CodeCrashes):   "This makes the engine crash",
 	"conflict":                  "Not while an answer is being written",
 	"chat_not_found":            "This chat is gone",
 	"too_many_chats":            "Too many chats at once",

@@ -65,6 +65,12 @@ type detokenizeRequest struct {
 	Tokens []int32 `json:"tokens"`
 }
 
+// detokenizeBody has the text, and its bytes in base64 where it is not whole characters.
+type detokenizeBody struct {
+	Content string `json:"content"`
+	Bytes   []byte `json:"bytes,omitempty"`
+}
+
 // detokenize answers POST /detokenize.
 func (h *Handlers) detokenize(c echo.Context) error {
 	var body detokenizeRequest
@@ -78,5 +84,5 @@ func (h *Handlers) detokenize(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, map[string]string{"content": text})
+	return c.JSON(http.StatusOK, detokenizeBody{text, unlessText(text)})
 }

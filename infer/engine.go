@@ -150,7 +150,7 @@ func (e *Engine) Close() error {
 func (e *Engine) WaitReady(ctx context.Context) error { return e.board.wait(ctx) }
 
 // Status is a snapshot; it never waits for the engine.
-func (e *Engine) Status() Status { return e.board.snapshot() }
+func (e *Engine) Status() Status { return e.board.snapshot(e.options.Now()) }
 
 // Models lists what can be asked for.
 func (e *Engine) Models(ctx context.Context) ([]ModelInfo, error) {

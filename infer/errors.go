@@ -14,9 +14,11 @@ const (
 	CodeTemplate  ErrorCode = "template" // the chat template failed or refused the conversation
 	CodeQueueFull ErrorCode = "queue_full"
 	CodeLoading   ErrorCode = "loading"
-	CodeClosed    ErrorCode = "closed"     // the engine is shutting down
-	CodeDevice    ErrorCode = "device"     // the device failed
-	CodeNotFinite ErrorCode = "not_finite" // the model computed NaN or infinity
+	CodeClosed    ErrorCode = "closed"         // the engine is shutting down
+	CodeDevice    ErrorCode = "device"         // the device failed
+	CodeNotFinite ErrorCode = "not_finite"     // the model computed NaN or infinity
+	CodeLost      ErrorCode = "engine_lost"    // the engine's process ended while it wrote the answer; the same request may work
+	CodeCrashes   ErrorCode = "crashes_engine" // the engine's process ended each time it was given this input; it is not given it again
 	CodeInternal  ErrorCode = "internal"
 )
 

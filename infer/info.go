@@ -39,15 +39,20 @@ const (
 	StateLoading State = "loading"
 	StateReady   State = "ready"
 	StateFailed  State = "failed"
+
+	// StateRestarting is that of an engine whose process has ended, until the next one
+	// answers.
+	StateRestarting State = "restarting"
 )
 
 // Status is a snapshot of the engine.
 type Status struct {
 	State         State       `json:"state"`
 	Model         ModelInfo   `json:"model"`
-	Loading       Loading     `json:"loading"`          // while State is loading
-	Error         *Error      `json:"error,omitempty"`  // while State is failed
-	Notice        string      `json:"notice,omitempty"` // what a person should know about the model, e.g. that it has no chat template
+	Loading       Loading     `json:"loading"`           // while State is loading
+	Error         *Error      `json:"error,omitempty"`   // while State is failed
+	Notice        string      `json:"notice,omitempty"`  // what a person should know about the model, e.g. that it has no chat template
+	Trouble       string      `json:"trouble,omitempty"` // what befell the engine's process or its device, and what was done about it
 	Device        device.Info `json:"device"`
 	CacheType     string      `json:"cache_type"`
 	ContextLength int         `json:"context_length"` // positions one answer can use
@@ -55,6 +60,14 @@ type Status struct {
 	Running       int         `json:"running"`      // answers being written
 	Queued        int         `json:"queued"`       // requests waiting
 	Decode        float64     `json:"decode_tok_s"` // of the last steps, all sequences together; 0 when idle
+	Step          Step        `json:"step"`
+}
+
+// Step says whether the engine gets on.
+type Step struct {
+	Rows      int     `json:"rows"`       // tokens of the step that is being computed; 0: none is
+	ForMS     float64 `json:"for_ms"`     // how long it has taken until now
+	LongestMS float64 `json:"longest_ms"` // what the longest step took that has ended since the model was loaded; 0: none has
 }
 
 // Rendered is a request as the model gets it.

@@ -112,11 +112,14 @@ func (l *loop) step(plan []share) error {
 		}
 	}
 	l.fill(plan)
-	if err := l.resident.model.Forward(&l.batch); err != nil {
+	l.board.begin(begin, len(l.batch.Tokens))
+	err := l.resident.model.Forward(&l.batch)
+	now := l.options.Now()
+	l.board.end(now)
+	if err != nil {
 		return deviceError(err)
 	}
 	l.failures = 0
-	now := l.options.Now()
 	l.sched.advance(plan, now.Sub(begin))
 	tokens, row := 0, 0
 	for _, w := range plan {

@@ -15,6 +15,7 @@ type board struct {
 	status  Status
 	steps   [64]stepTime  // the last ones, a ring
 	next    int           // place of the next step
+	begun   time.Time     // when the step that is being computed was
 	target  string        // name under which the resident model was asked for
 	changed chan struct{} // closed at the next change of state
 }
@@ -37,6 +38,21 @@ func (b *board) update(change func(*Status)) {
 		close(b.changed)
 		b.changed = make(chan struct{})
 	}
+}
+
+// begin notes that a step of so many rows is being computed. The device may hang in it.
+func (b *board) begin(now time.Time, rows int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun, b.status.Step.Rows = now, rows
+}
+
+// end notes that it has ended, in whichever way.
+func (b *board) end(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	st := &b.status.Step
+	st.Rows, st.LongestMS = 0, max(st.LongestMS, milliseconds(now.Sub(b.begun)))
 }
 
 // step notes a step that gave tokens tokens to running answers.
@@ -79,10 +95,13 @@ func (b *board) failed(e *Error) {
 	b.update(func(st *Status) { st.State, st.Error = StateFailed, e })
 }
 
-func (b *board) snapshot() Status {
+func (b *board) snapshot(now time.Time) Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.status
+	if s.Step.Rows > 0 {
+		s.Step.ForMS = milliseconds(now.Sub(b.begun))
+	}
 	tokens, took := 0, time.Duration(0)
 	for _, step := range b.steps {
 		tokens += step.tokens

@@ -66,7 +66,8 @@ type Engine struct {
 	Loading   float64 `json:"loading"` // percent
 	Amount    string  `json:"amount"`  // "3.2 of 4.9 GB"
 	Notice    string  `json:"notice"`
-	Error     string  `json:"error"` // why it failed, and what to do
+	Error     string  `json:"error"`   // why it failed, and what to do
+	Trouble   string  `json:"trouble"` // what befell it, and what was done about it
 }
 
 // Param is one slider with its number field.

@@ -93,6 +93,16 @@ func (f *Flags) Given(name string) (given bool) {
 	return given
 }
 
+// Shared returns the flags that were set and that other has too, as arguments.
+func (f *Flags) Shared(other *Flags) (args []string) {
+	f.set.Visit(func(s *flag.Flag) {
+		if other.set.Lookup(s.Name) != nil {
+			args = append(args, "--"+s.Name+"="+s.Value.String())
+		}
+	})
+	return args
+}
+
 // Parse reads args, in which flags may stand before, between and after the others, and
 // then the environment. It returns the other args, at most most of them.
 func (f *Flags) Parse(t *Terminal, args []string, most int) (rest []string, err error) {

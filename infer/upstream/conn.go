@@ -1,0 +1,119 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A server and its worker are connected by pairs of unix sockets. The server makes a pair
+// for each connection and passes one end to the worker over the control socket, a pair
+// that the worker is born with. So no socket has a name that anybody else could connect
+// to, and nothing is left in the file system, however the two end. The control socket
+// also tells the worker that its server has ended.
+
+// controlFD is the worker's file descriptor of the control socket, the first of
+// exec.Cmd.ExtraFiles.
+const controlFD = 3
+
+// socketPair returns two connected sockets that no child process inherits.
+func socketPair() (ours, theirs *os.File, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("failed to make a pair of sockets: %w", err)
+	}
+	for _, fd := range fds {
+		syscall.CloseOnExec(fd)
+	}
+	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket"), nil
+}
+
+// unixConn takes over f.
+func unixConn(f *os.File) (*net.UnixConn, error) {
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	unix, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, errors.New("not a unix socket")
+	}
+	return unix, nil
+}
+
+// control is the server's end of the control socket.
+type control struct {
+	conn *net.UnixConn
+	mu   sync.Mutex // held while an end is passed
+}
+
+// passTime bounds the wait for a worker that takes no more connections, because it hangs.
+const passTime = 5 * time.Second
+
+// dial makes a connection to the worker. It does not wait until the worker takes it.
+func (c *control) dial(context.Context) (net.Conn, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	conn, err := unixConn(ours)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err = c.conn.SetWriteDeadline(time.Now().Add(passTime))
+	if err == nil {
+		// A stream carries no rights without a byte.
+		_, _, err = c.conn.WriteMsgUnix([]byte{0}, syscall.UnixRights(int(theirs.Fd())), nil)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Listen returns the listener of a worker. Its Accept fails once the server has ended.
+func Listen() (net.Listener, error) {
+	conn, err := unixConn(os.NewFile(controlFD, "control"))
+	if err != nil {
+		return nil, fmt.Errorf("this is a part of m40-llm serve, which starts it: %w", err)
+	}
+	syscall.CloseOnExec(controlFD)
+	return &listener{conn}, nil
+}
+
+type listener struct{ control *net.UnixConn }
+
+func (l *listener) Accept() (net.Conn, error) {
+	var data [1]byte
+	rights := make([]byte, syscall.CmsgSpace(4)) // one descriptor
+	n, held, _, _, err := l.control.ReadMsgUnix(data[:], rights)
+	if err != nil || n == 0 {
+		return nil, errors.Join(net.ErrClosed, err)
+	}
+	messages, err := syscall.ParseSocketControlMessage(rights[:held])
+	if err != nil || len(messages) != 1 {
+		return nil, fmt.Errorf("the server passed no socket: %w", err)
+	}
+	fds, err := syscall.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, fmt.Errorf("the server passed no socket: %w", err)
+	}
+	syscall.CloseOnExec(fds[0])
+	return unixConn(os.NewFile(uintptr(fds[0]), "socket"))
+}
+
+func (l *listener) Close() error   { return l.control.Close() }
+func (l *listener) Addr() net.Addr { return l.control.LocalAddr() }

@@ -1,0 +1,81 @@
+package upstream
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/sample"
+)
+
+const (
+	maxCrashes   = 3
+	blameTime    = 10 * time.Minute // after which an input is tried again
+	maxSuspects  = 4096
+	crashMessage = "the engine's process ended three times while it worked on this input, so it is not tried again for some minutes; change the input"
+)
+
+// crashes remembers the inputs that the worker was busy with when it ended. One of them
+// may be what ends it, and an answer that ends well clears its input.
+type crashes struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	suspects map[fingerprint]suspect
+}
+
+type suspect struct {
+	count int
+	last  time.Time
+}
+
+// fingerprint tells inputs apart, whatever the settings and the seed.
+type fingerprint [sha256.Size]byte
+
+func fingerprintOf(r infer.Request) fingerprint {
+	input, _ := json.Marshal(infer.Request{ // a message of JSON that is broken fails later
+		Model:        r.Model,
+		Messages:     r.Messages,
+		Continue:     r.Continue,
+		Tools:        r.Tools,
+		TemplateVars: r.TemplateVars,
+		Prompt:       r.Prompt,
+		Tokens:       r.Tokens,
+		Params:       sample.Params{},
+	})
+	return sha256.Sum256(input)
+}
+
+// check refuses an input that has ended the worker too often.
+func (c *crashes) check(f fingerprint) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.suspects[f]
+	switch {
+	case !ok:
+	case c.now().Sub(s.last) >= blameTime:
+		delete(c.suspects, f)
+	case s.count >= maxCrashes:
+		return &infer.Error{Code: infer.CodeCrashes, Message: crashMessage}
+	}
+	return nil
+}
+
+// blame notes that the worker ended while it was busy with an input.
+func (c *crashes) blame(f fingerprint) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.suspects == nil || len(c.suspects) >= maxSuspects {
+		c.suspects = map[fingerprint]suspect{} // too many to tell anything from
+	}
+	c.suspects[f] = suspect{c.suspects[f].count + 1, c.now()}
+}
+
+// clear notes that an answer to an input has ended well.
+func (c *crashes) clear(f fingerprint) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.suspects, f)
+}

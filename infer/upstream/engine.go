@@ -1,0 +1,544 @@
+// Package upstream is the engine in a process of its own: the same program as a worker,
+// to which the server is the client of the API that it offers itself. What dies in C code
+// or in a driver then takes no chat with it.
+//
+// An [Engine] has the methods of infer.Engine. It starts the worker, watches it, and
+// starts the next one when it has ended, in whichever way: after the first end at once,
+// then after pauses of up to 4 s. The worker ends with its server, in whichever way that
+// ends: the kernel kills it (on Linux), and its control socket tells it.
+//
+// # What becomes of requests
+//
+// One whose answer had begun, with its prompt or its tokens, ends with
+// infer.CodeLost: what it said so far is the caller's to keep. One that still waited is
+// asked once more of the next worker. An input that was in work at three ends of a worker
+// and never answered between is refused with infer.CodeCrashes, for ten minutes.
+//
+// # When a worker hangs
+//
+// The worker is asked for its status every 200 ms, which it answers without its step
+// loop. It is killed
+//
+//   - after 6 s without an answer: it is stopped, or its runtime hangs;
+//   - when a step takes longer than 60 s and ten times the longest one before: a kernel
+//     hangs. The scheduler makes a prompt's chunks longer by steps, never more than
+//     double, so on a slow processor the steps before have been slow too, and the bound
+//     is long. Before any step has ended, it is 10 minutes;
+//   - after 5 minutes of loading without progress.
+//
+// Waits are counted by polls, so that a server that was itself stopped blames nobody. A
+// step that takes longer than 2 s and twice the longest before is reported in the log.
+//
+// # When a device fails
+//
+// A GPU whose driver has failed is lost to its process. An engine with a fallback
+// therefore ends a worker that reports a failure of its device, and after the second
+// failure or end of a worker within ten minutes the fallback takes over, until the server
+// is started again. Status says so in Trouble.
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"m40-llm/infer"
+)
+
+// Options say how to start a worker.
+type Options struct {
+	Args     []string // of the program, to be a worker
+	Model    string   // name of the model that it loads first
+	LoadFlag string   // flag for the name of another one, which a later worker is to load first
+	Fallback *Fallback
+
+	Log    *slog.Logger // nil: nothing is logged
+	Stderr io.Writer    // gets the worker's own log; nil: nobody does
+}
+
+// Fallback is the worker that takes over when the device of the first fails.
+type Fallback struct {
+	Args   []string // added to Options.Args
+	Device string   // what failed, such as "the GPU"
+	Name   string   // what takes over, such as "the CPU"
+}
+
+// secrets are what a worker need not know of the server's environment.
+var secrets = []string{"M40_LLM_API_KEY", "HF_TOKEN"}
+
+// Engine is an engine in a worker. Its methods may be called by any goroutine.
+type Engine struct {
+	options Options
+	program string
+	log     *slog.Logger
+	crashes crashes
+	closing chan struct{}
+	done    chan struct{} // closed when the last worker has ended
+	wake    chan struct{} // a request came while no worker was to be started
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next change of state
+	current *process      // nil while there is none
+	status  infer.Status
+	trouble string       // while a worker is started again: why
+	fallen  string       // once the fallback has taken over: why
+	failed  *infer.Error // why no worker is started, until somebody asks
+	closed  bool
+	model   string // the model that could answer last
+
+	// What follows belongs to the supervisor.
+	failures []time.Time // of the device
+	early    int         // ends in a row of workers that were never ready
+	ends     int         // in a row without a good answer between
+}
+
+// Start starts the worker and returns at once.
+func Start(o Options) (*Engine, error) {
+	program, err := Program()
+	if err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Stderr == nil {
+		o.Stderr = io.Discard
+	}
+	e := &Engine{
+		options: o,
+		program: program,
+		log:     o.Log,
+		crashes: crashes{now: time.Now},
+		closing: make(chan struct{}),
+		done:    make(chan struct{}),
+		wake:    make(chan struct{}, 1),
+		changed: make(chan struct{}),
+		model:   o.Model,
+	}
+	e.status.State, e.status.Model.Name, e.status.Loading.Model = infer.StateLoading, o.Model, o.Model
+	go e.supervise()
+	return e, nil
+}
+
+// Close ends the worker, and with it all answers, and returns when it is gone.
+func (e *Engine) Close() error {
+	e.update(func() {
+		if !e.closed {
+			e.closed = true
+			close(e.closing)
+		}
+	})
+	<-e.done
+	return nil
+}
+
+// update changes what mu guards, and wakes those who wait for a change.
+func (e *Engine) update(change func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change()
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// supervise starts one worker after another until the engine closes. It keeps its OS
+// thread, with whose end the kernel would kill the worker.
+func (e *Engine) supervise() {
+	runtime.LockOSThread()
+	defer close(e.done)
+	for {
+		p, err := startProcess(e.program, e.args(), environment(), e.options.Stderr)
+		if err == nil {
+			e.update(func() { e.current = p })
+			var watching sync.WaitGroup
+			watching.Go(func() { e.watch(p) })
+			select {
+			case <-p.gone:
+			case <-e.closing:
+				p.stop()
+			}
+			watching.Wait()
+		}
+		if !e.again(p, err) {
+			return
+		}
+	}
+}
+
+// args are those of the next worker.
+func (e *Engine) args() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	args := slices.Clone(e.options.Args)
+	if e.fallen != "" {
+		args = append(args, e.options.Fallback.Args...)
+	}
+	if e.model != e.options.Model {
+		args = append(args, "--"+e.options.LoadFlag, e.model)
+	}
+	return args
+}
+
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(secrets, name)
+	})
+}
+
+// pauses are those before the next worker, after so many ends in a row.
+var pauses = []time.Duration{0, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
+
+// maxEarly is how many workers in a row may end before they are ready. Then the next one
+// is started when somebody asks for it.
+const maxEarly = 3
+
+// again books the end of a worker, or that none could be started, and returns when the
+// next one is due. It returns false if the engine closes.
+func (e *Engine) again(p *process, err error) bool {
+	if e.isClosing() {
+		return false
+	}
+	e.early, e.ends = e.early+1, e.ends+1
+	reason, words := "", ""
+	if err != nil {
+		reason = err.Error()
+	} else {
+		reason, words = p.why(), p.stderr.last()
+		if p.ready.Load() {
+			e.early = 0
+		}
+		if p.worked.Load() {
+			e.ends = 1
+		}
+	}
+	e.log.Error("the engine's process has ended", "reason", reason, "stderr", words)
+	fallen := ""
+	if e.deviceLost() {
+		f := e.options.Fallback
+		fallen = fmt.Sprintf("%s took over: %s failed twice, the second time with: %s. A new start of the server tries it again", f.Name, f.Device, reason)
+		e.log.Error(fallen)
+		e.early, e.ends = 0, 1
+	}
+	stuck := e.early >= maxEarly
+	e.update(func() {
+		s := e.status
+		e.current = nil
+		e.status = infer.Status{State: infer.StateRestarting, Model: s.Model, Device: s.Device, CacheType: s.CacheType, ContextLength: s.ContextLength}
+		switch {
+		case fallen != "":
+			e.fallen = fallen
+		case stuck:
+			e.failed = &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine ended %d times before it was ready, the last time with: %s", e.early, reason)}
+			e.status.State, e.status.Error, e.trouble = infer.StateFailed, e.failed, ""
+		default:
+			e.trouble = fmt.Sprintf("the engine stopped and is being restarted: %s", reason)
+		}
+	})
+	due := time.After(pauses[min(e.ends, len(pauses))-1])
+	if stuck {
+		due = nil
+	}
+	select {
+	case <-due:
+	case <-e.wake:
+	case <-e.closing:
+	}
+	return !e.isClosing()
+}
+
+func (e *Engine) isClosing() bool {
+	select {
+	case <-e.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// deviceLost books a failure of the device, if there is a fallback for it, and reports
+// whether it is to take over now.
+func (e *Engine) deviceLost() bool {
+	if e.options.Fallback == nil || e.fallen != "" {
+		return false
+	}
+	now := time.Now()
+	e.failures = slices.DeleteFunc(e.failures, func(at time.Time) bool { return now.Sub(at) >= blameTime })
+	e.failures = append(e.failures, now)
+	return len(e.failures) == 2
+}
+
+// watch follows what p says of itself, until it has ended, and kills it if it hangs.
+func (e *Engine) watch(p *process) {
+	var dog watchdog
+	ticks := time.NewTicker(pollEvery)
+	defer ticks.Stop()
+	for last := time.Now(); ; {
+		status, err := p.status(answerTime)
+		now := time.Now()
+		verdict, report := "", ""
+		if err != nil {
+			verdict = dog.silence(now.Sub(last))
+		} else {
+			verdict, report = dog.hear(status, now.Sub(last))
+			e.publish(p, status)
+		}
+		last = now
+		if report != "" {
+			e.log.Warn(report)
+		}
+		if verdict != "" {
+			p.kill(verdict)
+		}
+		select {
+		case <-p.gone:
+			return
+		case <-ticks.C:
+		}
+	}
+}
+
+// publish makes s the status of the engine.
+func (e *Engine) publish(p *process, s infer.Status) {
+	if s.State == infer.StateFailed && s.Error != nil {
+		e.checkDevice(p, s.Error)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.status.State
+	e.status = s
+	switch s.State {
+	case infer.StateReady:
+		p.ready.Store(true)
+		e.trouble, e.model = "", s.Model.Name
+	case infer.StateFailed:
+		e.trouble = "" // its error says more
+	}
+	if s.State != before {
+		close(e.changed)
+		e.changed = make(chan struct{})
+	}
+}
+
+// checkDevice ends a worker whose device has failed, where a new one may help.
+func (e *Engine) checkDevice(p *process, err *infer.Error) {
+	e.mu.Lock()
+	helps := e.options.Fallback != nil && e.fallen == ""
+	e.mu.Unlock()
+	if helps && err.Code == infer.CodeDevice {
+		p.kill(err.Message)
+	}
+}
+
+var errClosed = &infer.Error{Code: infer.CodeClosed, Message: "the engine is shutting down"}
+
+// worker returns the one that runs, and waits for it if none does.
+func (e *Engine) worker(ctx context.Context) (*process, error) {
+	for asked := false; ; {
+		e.mu.Lock()
+		p, changed, failed := e.current, e.changed, e.failed
+		if failed != nil && !asked {
+			e.failed, asked = nil, true
+			e.status.State, e.status.Error = infer.StateRestarting, nil
+			select {
+			case e.wake <- struct{}{}:
+			default:
+			}
+			failed = nil
+		}
+		closed := e.closed
+		e.mu.Unlock()
+		switch {
+		case closed:
+			return nil, errClosed
+		case p != nil:
+			return p, nil
+		case failed != nil:
+			return nil, failed
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// goneTime is how long a worker may take to end after it has cut a connection. Within it
+// the watchdog has killed one that hangs.
+const goneTime = 10 * time.Second
+
+// lost returns the error of a request whose connection to p was cut.
+func (e *Engine) lost(ctx context.Context, p *process, cut error) error {
+	patience := time.NewTimer(goneTime)
+	defer patience.Stop()
+	select {
+	case <-p.gone:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-patience.C:
+		return &infer.Error{Code: infer.CodeInternal, Message: cut.Error()}
+	}
+	if e.isClosing() {
+		return errClosed
+	}
+	return &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine stopped while it worked on this: %s. It is started again; what was written is kept", p.why())}
+}
+
+// tries is how often a request is made that no worker has begun to answer.
+const tries = 2
+
+// call calls f with the client of a worker, and once more if that ends meanwhile.
+func (e *Engine) call(ctx context.Context, f func(*client) error) error {
+	for try := 1; ; try++ {
+		p, err := e.worker(ctx)
+		if err != nil {
+			return err
+		}
+		if err = f(p.client); !errors.Is(err, errCut) {
+			return err
+		}
+		if err = e.lost(ctx, p, err); !isLost(err) || try == tries {
+			return err
+		}
+	}
+}
+
+func isLost(err error) bool {
+	known, ok := errors.AsType[*infer.Error](err)
+	return ok && known.Code == infer.CodeLost
+}
+
+// Generate streams one answer, as infer.Engine does.
+func (e *Engine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	return func(yield func(infer.Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		wanted := true
+		err := e.generate(ctx, r, func(event infer.Event) bool {
+			wanted = yield(event, nil)
+			return wanted
+		})
+		if err != nil && wanted {
+			yield(infer.Event{}, err)
+		}
+	}
+}
+
+func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.Event) bool) error {
+	input := fingerprintOf(r)
+	for try := 1; ; try++ {
+		if err := e.crashes.check(input); err != nil {
+			return err
+		}
+		p, err := e.worker(ctx)
+		if err != nil {
+			return err
+		}
+		var phase infer.EventType // the last
+		err = p.client.generate(ctx, r, func(event infer.Event) bool {
+			phase = event.Type
+			return take(event)
+		})
+		begun := phase == infer.EventPrefill || phase == infer.EventToken
+		if errors.Is(err, errCut) {
+			if err = e.lost(ctx, p, err); isLost(err) {
+				if begun || phase == infer.EventLoading {
+					e.crashes.blame(input)
+				}
+				if !begun && try < tries {
+					continue
+				}
+			}
+			return err
+		}
+		if known, ok := errors.AsType[*infer.Error](err); ok {
+			e.checkDevice(p, known)
+			if known.Code == infer.CodeDevice && begun {
+				e.crashes.blame(input)
+			}
+		}
+		if phase == infer.EventDone {
+			p.worked.Store(true)
+			e.crashes.clear(input)
+		}
+		return err
+	}
+}
+
+// Status is a snapshot, at most a poll old; it never waits for the worker.
+func (e *Engine) Status() infer.Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.status
+	s.Trouble = strings.Trim(e.fallen+"; "+e.trouble, "; ")
+	return s
+}
+
+// WaitReady returns nil once a model can answer, or the *infer.Error for which none can.
+func (e *Engine) WaitReady(ctx context.Context) error {
+	for {
+		e.mu.Lock()
+		s, changed, closed := e.status, e.changed, e.closed
+		e.mu.Unlock()
+		switch {
+		case closed:
+			return errClosed
+		case s.State == infer.StateReady:
+			return nil
+		case s.State == infer.StateFailed:
+			return s.Error
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Models lists what can be asked for.
+func (e *Engine) Models(ctx context.Context) (list []infer.ModelInfo, err error) {
+	err = e.call(ctx, func(c *client) error {
+		list, err = c.models(ctx)
+		return err
+	})
+	return list, err
+}
+
+// Tokenize returns the tokens of text. An empty name means the resident model.
+func (e *Engine) Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) (tokens []int32, err error) {
+	err = e.call(ctx, func(c *client) error {
+		tokens, err = c.tokenize(ctx, name, text, addSpecial, parseSpecial)
+		return err
+	})
+	return tokens, err
+}
+
+// Detokenize returns the text of tokens, special tokens as they are spelled. An empty
+// name means the resident model.
+func (e *Engine) Detokenize(ctx context.Context, name string, ids []int32) (text string, err error) {
+	err = e.call(ctx, func(c *client) error {
+		text, err = c.detokenize(ctx, name, ids)
+		return err
+	})
+	return text, err
+}
+
+// Render shows a request as the model would get it.
+func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Rendered, err error) {
+	err = e.call(ctx, func(c *client) error {
+		view, err = c.render(ctx, r)
+		return err
+	})
+	return view, err
+}

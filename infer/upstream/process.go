@@ -1,0 +1,177 @@
+package upstream
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"m40-llm/infer"
+)
+
+// process is one life of the worker.
+type process struct {
+	cmd     *exec.Cmd
+	control *net.UnixConn
+	client  *client
+	stderr  *stderr
+	gone    chan struct{} // closed when it has ended
+
+	ready  atomic.Bool // it has had a model that could answer
+	worked atomic.Bool // it has ended an answer well
+
+	mu     sync.Mutex
+	reason string // why we ended it, if we did
+	ended  string // why it ended, once it is gone
+}
+
+// startProcess runs program with args. It must be called on an OS thread that lives at
+// least as long as the process, which the kernel kills when that thread ends.
+func startProcess(program string, args, env []string, log io.Writer) (*process, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	conn, err := unixConn(ours)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{control: conn, stderr: &stderr{log: log}, gone: make(chan struct{})}
+	p.client = newClient((&control{conn: conn}).dial)
+	p.cmd = exec.Command(program, args...)
+	p.cmd.Args[0] = "m40-llm"
+	p.cmd.Env = env
+	p.cmd.Stderr = p.stderr
+	p.cmd.ExtraFiles = []*os.File{theirs}
+	p.cmd.WaitDelay = time.Second
+	p.cmd.SysProcAttr = childAttributes()
+	if err := p.cmd.Start(); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("failed to start the engine's process: %w", err)
+	}
+	go p.wait()
+	return p, nil
+}
+
+func (p *process) wait() {
+	p.cmd.Wait() // what it returns is in ProcessState
+	p.control.Close()
+	p.mu.Lock()
+	p.ended = cmp.Or(p.reason, p.stderr.cause(), p.cmd.ProcessState.String())
+	p.mu.Unlock()
+	close(p.gone)
+	p.client.close()
+}
+
+// kill ends the process, stopped and hung ones too.
+func (p *process) kill(reason string) {
+	p.mu.Lock()
+	p.reason = cmp.Or(p.reason, reason)
+	p.mu.Unlock()
+	p.cmd.Process.Kill()
+}
+
+// why says how the process, which is gone, has ended.
+func (p *process) why() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
+// stopTime is how long a worker may take to end when its server does.
+const stopTime = 2 * time.Second
+
+// stop lets the process end, and waits until it has.
+func (p *process) stop() {
+	p.control.Close()
+	select {
+	case <-p.gone:
+	case <-time.After(stopTime):
+		p.kill("it did not stop")
+		<-p.gone
+	}
+}
+
+// status asks for the engine's status, which never waits for the engine.
+func (p *process) status(limit time.Duration) (infer.Status, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return p.client.status(ctx)
+}
+
+// stderr passes on the log of a worker, and keeps what else it says: its last words.
+type stderr struct {
+	log io.Writer
+
+	mu      sync.Mutex
+	line    []byte // that has not ended yet
+	words   []string
+	crashed string // the line that says why
+}
+
+const (
+	maxLine  = 4 << 10
+	maxWords = 20 // lines
+)
+
+func (s *stderr) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for rest := p; len(rest) > 0; {
+		line, after, whole := bytes.Cut(rest, []byte("\n"))
+		s.line = append(s.line, line[:min(len(line), max(0, maxLine-len(s.line)))]...)
+		rest = after
+		if whole {
+			s.take(string(s.line))
+			s.line = s.line[:0]
+		}
+	}
+	return len(p), nil
+}
+
+// crashWords begin the line in which the runtime says why it ends the process.
+var crashWords = []string{"SIG", "fatal error: ", "panic: ", "runtime: "}
+
+func (s *stderr) take(line string) {
+	if strings.HasPrefix(line, "time=") { // of package slog
+		fmt.Fprintln(s.log, line)
+		return
+	}
+	for _, word := range crashWords {
+		if s.crashed == "" && strings.HasPrefix(line, word) {
+			s.crashed = line
+		}
+	}
+	if len(s.words) == maxWords {
+		s.words = s.words[1:]
+	}
+	s.words = append(s.words, line)
+}
+
+// cause returns the line that says why the process ended, if there is one.
+func (s *stderr) cause() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.crashed == "" && len(s.words) > 0 {
+		if own, ok := strings.CutPrefix(s.words[len(s.words)-1], "m40-llm: "); ok {
+			return own
+		}
+	}
+	return s.crashed
+}
+
+// last returns the last lines.
+func (s *stderr) last() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.words, "\n")
+}

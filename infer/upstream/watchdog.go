@@ -1,0 +1,73 @@
+package upstream
+
+import (
+	"fmt"
+	"time"
+
+	"m40-llm/infer"
+)
+
+// Bounds of the watchdog. The package comment says why.
+const (
+	pollEvery  = 200 * time.Millisecond
+	answerTime = 3 * time.Second  // for one poll; two in a row may be missed
+	startTime  = 60 * time.Second // until the first poll is answered
+
+	slowStep    = 2 * time.Second  // from here on a step is reported, if it is slower than others
+	stepTime    = 60 * time.Second // that a step may always take, and stepFactor times the longest one
+	stepFactor  = 10
+	firstStep   = 10 * time.Minute // that a step may take as long as none has ended
+	loadingTime = 5 * time.Minute  // without progress of a load
+)
+
+// watchdog judges a worker by what it says of itself. It knows no clock.
+type watchdog struct {
+	heard    bool          // it has answered a poll
+	silent   time.Duration // since it did
+	loaded   int64         // bytes
+	stuck    time.Duration // since more were loaded
+	reported bool          // the step that is being computed
+}
+
+// silence takes a poll without an answer, after the time took. A verdict is the reason to
+// kill the worker.
+func (w *watchdog) silence(took time.Duration) (verdict string) {
+	// A wait longer than was asked for is ours: this process was stopped, or had no
+	// processor.
+	w.silent += min(took, answerTime)
+	switch {
+	case !w.heard && w.silent >= startTime:
+		return fmt.Sprintf("it did not start within %v", startTime)
+	case w.heard && w.silent >= 2*answerTime:
+		return fmt.Sprintf("it did not answer for %v", 2*answerTime)
+	}
+	return ""
+}
+
+// hear takes the answer to a poll, which came the time passed after the one before.
+// report says what is to be logged.
+func (w *watchdog) hear(s infer.Status, passed time.Duration) (verdict, report string) {
+	w.heard, w.silent = true, 0
+	if s.State != infer.StateLoading || s.Loading.Done != w.loaded {
+		w.stuck, w.loaded = 0, s.Loading.Done
+	} else if w.stuck += min(passed, answerTime); w.stuck >= loadingTime {
+		return fmt.Sprintf("the model did not load on for %v", loadingTime), ""
+	}
+	now, longest := milliseconds(s.Step.ForMS), milliseconds(s.Step.LongestMS)
+	limit := firstStep
+	if longest > 0 {
+		limit = stepTime + stepFactor*longest
+	}
+	slow := s.Step.Rows > 0 && now > max(slowStep, 2*longest)
+	switch {
+	case s.Step.Rows > 0 && now > limit:
+		return fmt.Sprintf("a step of %d tokens did not end within %v", s.Step.Rows, limit.Round(time.Second)), ""
+	case slow && !w.reported:
+		report = fmt.Sprintf("a step of %d tokens is taking long: %v until now, the longest before took %v; the engine is ended after %v",
+			s.Step.Rows, now.Round(time.Millisecond), longest.Round(time.Millisecond), limit.Round(time.Second))
+	}
+	w.reported = slow
+	return "", report
+}
+
+func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
