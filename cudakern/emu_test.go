@@ -175,7 +175,7 @@ func TestTheEmulationTellsWhatAKernelDoesWrong(t *testing.T) {
 		args         func(e *emulated) []any
 		shared, code int
 	}{
-		{"a write far behind an allocation", "faults_write", func(e *emulated) []any { return []any{e.alloc(4), int64(1 << 20)} }, 0, illegalAddress},
+		{"a write behind an allocation", "faults_write", func(e *emulated) []any { return []any{e.alloc(4), int64(512)} }, 0, illegalAddress},
 		{"a write before an allocation", "faults_write", func(e *emulated) []any { return []any{e.alloc(4), int64(-2048)} }, 0, illegalAddress},
 		{"a write through no pointer", "faults_write", func(e *emulated) []any { return []any{cudakern.Ptr(0), int64(0)} }, 0, illegalAddress},
 		{"a load from an address that is not aligned", "faults_misaligned", func(e *emulated) []any { return []any{e.alloc(16), e.alloc(64)} }, 0, misaligned},
