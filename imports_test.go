@@ -17,10 +17,10 @@ const module = "m40-llm"
 // mayImport says which of our packages each of our packages may import outside of its
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
-	".":             {"handlers", "handlers/live", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/gguf", "infer/tokenizer", "infer/chat"},
+	".":             {"handlers", "handlers/live", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
 	"handlers":      {"handlers/live", "infer", "infer/chat", "infer/sample", "store", "web"},
 	"handlers/live": {"store", "infer", "infer/chat", "infer/sample"},
-	"handlers/cli":  {"infer", "infer/chat", "infer/sample"},
+	"handlers/cli":  {"infer", "infer/bench", "infer/chat", "infer/sample"},
 	"store":         {"migrations"},
 
 	"infer":          {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/sample", "infer/device", "infer/model"},
@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"infer/cpu":      {"infer/device", "infer/gguf"},
 	"infer/cuda":     {"infer/device", "infer/gguf", "cudakern"},
 	"infer/hub":      {"infer", "infer/gguf", "infer/model"},
+	"infer/bench":    {"infer/device", "infer/gguf", "infer/model"},
 	"infer/upstream": {"infer", "infer/chat", "infer/sample"},
 
 	// What tests share.

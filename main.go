@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/bench"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
@@ -57,6 +59,7 @@ var commands = map[string]command{
 	"show":     showModel,
 	"rm":       removeModel,
 	"restore":  restoreChats,
+	"bench":    benchmark,
 	"tokenize": tokenize,
 	"template": template,
 	"version":  printVersion,
@@ -124,20 +127,32 @@ func (f folders) catalog(t *cli.Terminal, types []gguf.Type) (*hub.Hub, error) {
 	return hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{guideName: guide.Model}, Types: types}), nil
 }
 
-// engineFlags are the flags of commands that run a model.
-type engineFlags struct {
+// deviceFlags say what computes.
+type deviceFlags struct {
 	folders
-	device, kv   *string
-	threads, ctx *int
+	device, kv *string
+	threads    *int
+}
+
+func addDeviceFlags(f *cli.Flags) deviceFlags {
+	return deviceFlags{
+		folders: folderFlags(f),
+		device:  f.String("device", "auto", "auto|cpu|ref", "what computes: cpu uses its vector units, ref is slow plain Go; auto is cpu"),
+		threads: f.Int("threads", 0, "threads of the device; 0: as many as there are cores"),
+		kv:      f.String("kv", "f16", "f16|f32", "number format of the KV cache"),
+	}
+}
+
+// engineFlags are the flags of commands that answer.
+type engineFlags struct {
+	deviceFlags
+	ctx *int
 }
 
 func addEngineFlags(f *cli.Flags) engineFlags {
 	return engineFlags{
-		folders: folderFlags(f),
-		device:  f.String("device", "auto", "auto|cpu|ref", "what computes: cpu uses its vector units, ref is slow plain Go; auto is cpu"),
-		threads: f.Int("threads", 0, "threads of the device; 0: as many as there are cores"),
-		ctx:     f.Int("ctx", 0, "tokens that question and answer may have together; 0: what the model was trained on, or what memory allows"),
-		kv:      f.String("kv", "f16", "f16|f32", "number format of the KV cache"),
+		deviceFlags: addDeviceFlags(f),
+		ctx:         f.Int("ctx", 0, "tokens that question and answer may have together; 0: what the model was trained on, or what memory allows"),
 	}
 }
 
@@ -153,12 +168,24 @@ var devices = map[string]deviceKind{
 	"ref": {open: func(int) (device.Device, error) { return ref.New(), nil }},
 }
 
-// kind is the kind of device that is asked for; its open is nil if there is none.
-func (f engineFlags) kind() deviceKind {
-	if *f.device == "auto" {
-		return devices["cpu"]
+// kind is the kind of device that is asked for. It refuses values out of range.
+func (f deviceFlags) kind(parallel int) (deviceKind, error) {
+	name := *f.device
+	if name == "auto" {
+		name = "cpu"
 	}
-	return devices[*f.device]
+	kind, known := devices[name]
+	switch {
+	case !known:
+		return kind, cli.Usagef("--device %q is none of auto, cpu and ref", name)
+	case *f.kv != "f16" && *f.kv != "f32":
+		return kind, cli.Usagef("--kv %q is none of f16 and f32", *f.kv)
+	case *f.threads < 0 || parallel < 0:
+		return kind, cli.Usagef("--threads and --parallel cannot be negative")
+	case *f.threads > most || parallel > most:
+		return kind, cli.Usagef("--threads and --parallel are %d at most", most)
+	}
+	return kind, nil
 }
 
 // most bounds threads and parallel answers: beyond it lies no speed, only memory.
@@ -169,16 +196,12 @@ const defaultParallel = 16
 
 // options are those of an engine with the model that the command line calls model.
 func (f engineFlags) options(t *cli.Terminal, model string, parallel int, logger *slog.Logger) (infer.Options, error) {
-	kind := f.kind()
-	switch {
-	case kind.open == nil:
-		return infer.Options{}, cli.Usagef("--device %q is none of auto, cpu and ref", *f.device)
-	case *f.kv != "f16" && *f.kv != "f32":
-		return infer.Options{}, cli.Usagef("--kv %q is none of f16 and f32", *f.kv)
-	case *f.threads < 0 || *f.ctx < 0 || parallel < 0:
-		return infer.Options{}, cli.Usagef("--threads, --ctx and --parallel cannot be negative")
-	case *f.threads > most || parallel > most:
-		return infer.Options{}, cli.Usagef("--threads and --parallel are %d at most", most)
+	kind, err := f.kind(parallel)
+	if err != nil {
+		return infer.Options{}, err
+	}
+	if *f.ctx < 0 {
+		return infer.Options{}, cli.Usagef("--ctx cannot be negative")
 	}
 	catalog, err := f.catalog(t, kind.types)
 	if err != nil {
@@ -212,6 +235,7 @@ commands (m40-llm COMMAND -h explains each):
   show       what a model says about itself
   rm         delete a downloaded model
   restore    put back a backup of the chats
+  bench      how fast a model runs here
   tokenize   the token ids of a text
   template   the prompt that a chat template makes
   version    the version of this program`)
@@ -651,6 +675,70 @@ func modelTemplate(catalog *hub.Hub, model string) (parsed *chat.Template, bos, 
 	}
 	parsed, err = chat.Parse(source)
 	return parsed, bos, eos, err
+}
+
+// benchmark is the command bench.
+func benchmark(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("bench", "", `Measures how fast a model runs on this machine, or would: --shape draws random weights in the shape
+of a model that is not here.`)
+	flags := addDeviceFlags(f)
+	name := f.String("model", "", "NAME|PATH", "model to measure (default "+guideName+")")
+	shape := f.String("shape", "", strings.Join(bench.Shapes(), "|"), "measure random weights in this shape instead")
+	quant := f.String("quant", "q4_0", strings.Join(bench.Quants(), "|"), "format of the random weights")
+	prompt := f.Int("p", 512, "tokens of the prompt")
+	answer := f.Int("n", 128, "tokens of the answer")
+	repeat := f.Int("r", 5, "rounds, of which the median counts")
+	parallel := f.Int("parallel", 1, "measure up to N answers at once too")
+	asJSON := f.Bool("json", "print a JSON object instead of a table")
+	if _, err := f.Parse(t, args, 0); err != nil {
+		return err
+	}
+	kind, err := flags.kind(*parallel)
+	switch {
+	case err != nil:
+		return err
+	case min(*prompt, *answer, *repeat, *parallel) < 1:
+		return cli.Usagef("-p, -n, -r and --parallel are at least 1")
+	case *shape != "" && *name != "" && *name != t.Env(cli.EnvName("model")): // which is for other commands
+		return cli.Usagef("--model and --shape exclude each other")
+	}
+	show, end := cli.BenchProgress(t)
+	defer end()
+	var file *gguf.File
+	if *shape != "" {
+		show("drawing weights", 0, 0)
+		*name = fmt.Sprintf("random %s %s", *shape, *quant)
+		file, err = bench.Synthetic(*shape, *quant, 1)
+	} else {
+		var catalog *hub.Hub
+		if catalog, err = flags.catalog(t, kind.types); err == nil {
+			*name = cmp.Or(*name, guideName)
+			file, err = openFile(catalog, *name)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	runtime.LockOSThread() // a GPU is called by one thread alone
+	defer runtime.UnlockOSThread()
+	dev, err := kind.open(*flags.threads)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	cache := gguf.F16
+	if *flags.kv == "f32" {
+		cache = gguf.F32
+	}
+	result, err := bench.Run(ctx, file, *name, dev, bench.Options{
+		Prompt: *prompt, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Progress: show,
+	})
+	if err != nil {
+		return err
+	}
+	end()
+	return cli.Bench(t.Results(), result, *asJSON)
 }
 
 // printVersion is the command version.

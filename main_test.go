@@ -411,3 +411,27 @@ func TestRestoreListsAndPutsBackTheChats(t *testing.T) {
 		}
 	})
 }
+
+func TestBenchMeasuresAModelOrAShape(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		says []string
+	}{
+		{"the built-in model", []string{"-p", "8", "-n", "2", "-r", "1"}, cli.ExitOK, []string{"model    guide", "tok/s, prompt of 8", "% of the memory's"}},
+		{"random weights, as JSON", []string{"--shape", "tiny", "--quant", "q4_k", "-p", "8", "-n", "2", "-r", "1", "--parallel", "2", "--json"}, cli.ExitOK, []string{`"model": "random tiny q4_k"`, `"decode_tok_s":`, `"answers": 2`}},
+		{"a shape that there is not", []string{"--shape", "huge"}, cli.ExitFailed, []string{"llama-8b"}},
+		{"no rounds", []string{"-r", "0"}, cli.ExitUsage, []string{"at least 1"}},
+		{"a model and a shape", []string{"--model", "guide", "--shape", "tiny"}, cli.ExitUsage, []string{"exclude each other"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := execute(t, nil, "", append([]string{"bench"}, c.args...)...)
+			for _, want := range c.says {
+				if got.code != c.code || !strings.Contains(got.out+got.errs, want) {
+					t.Errorf("got %+v, want code %d and %q", got, c.code, want)
+				}
+			}
+		})
+	}
+}

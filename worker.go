@@ -27,13 +27,16 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker, model 
 	if err != nil {
 		return nil, err
 	}
-	gpu := flags.kind().gpu
+	kind, err := flags.kind(parallel)
+	if err != nil {
+		return nil, err
+	}
 	switch worker {
 	case "always", "auto", "never":
 	default:
 		return nil, cli.Usagef("--worker %q is none of auto, always and never", worker)
 	}
-	if worker == "never" || worker == "auto" && !gpu {
+	if worker == "never" || worker == "auto" && !kind.gpu {
 		return infer.Open(options)
 	}
 	data, err := flags.dataDir(t)
@@ -48,7 +51,7 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker, model 
 		Log:      logger,
 		Stderr:   log,
 	}
-	if gpu {
+	if kind.gpu {
 		o.Fallback = &upstream.Fallback{Args: []string{"--device=cpu"}, Device: "the GPU", Name: "the CPU"}
 	}
 	return upstream.Start(o)

@@ -225,9 +225,6 @@ func newProgress(w io.Writer) *progress {
 }
 
 func (p *progress) show(e infer.Event) {
-	if p.w == nil {
-		return
-	}
 	var line string
 	switch e.Type {
 	case infer.EventQueued:
@@ -240,9 +237,14 @@ func (p *progress) show(e infer.Event) {
 		p.clear()
 		return
 	}
-	if line != p.shown {
-		fmt.Fprintf(p.w, "\r\x1b[K%s", line)
-		p.shown = line
+	p.line(line)
+}
+
+// line puts text in the place of what is shown.
+func (p *progress) line(text string) {
+	if p.w != nil && text != p.shown {
+		fmt.Fprintf(p.w, "\r\x1b[K%s", text)
+		p.shown = text
 	}
 }
 

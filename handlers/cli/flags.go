@@ -168,6 +168,9 @@ func (f *Flags) printHelp(w io.Writer) {
 	}
 	for _, d := range f.order {
 		head := "--" + d.name
+		if len(d.name) == 1 {
+			head = "-" + d.name
+		}
 		if d.value != "" {
 			head += " " + d.value
 		}

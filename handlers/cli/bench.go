@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"m40-llm/infer/bench"
+)
+
+// Bench prints what was measured as a table, or as a JSON object.
+func Bench(w io.Writer, r bench.Result, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(what, format string, args ...any) {
+		fmt.Fprintf(table, "%s\t"+format+"\n", append([]any{what}, args...)...)
+	}
+	row("model", "%s", Line(r.Model))
+	row("device", "%s, %s", r.Device, r.Path)
+	row("memory", "%.1f GB/s read", r.ReadGBs)
+	row("load", "%.2f s, then %.2f s to the first token", r.LoadSeconds, r.PrepareSeconds)
+	row("prefill", "%.1f tok/s, prompt of %d", r.PrefillTokS, r.Prompt)
+	row("decode", "%.1f tok/s, spread %.0f %%", r.DecodeTokS, 100*r.Spread)
+	row("", "%s a token, %.1f GB/s, %.0f %% of the memory's", bytes(r.DecodeBytesPerToken), r.DecodeGBs, 100*r.DecodeShare)
+	for _, p := range r.Parallel {
+		row("", "%.1f tok/s, %d answers together", p.DecodeTokS, p.Answers)
+	}
+	row("logits", "%s", r.LogitsHash)
+	return table.Flush()
+}
+
+// BenchProgress returns a function that shows on a terminal what a measurement is doing,
+// and one that takes the line away.
+func BenchProgress(t *Terminal) (show func(what string, done, total int64), end func()) {
+	p := newProgress(t.Err)
+	show = func(what string, done, total int64) {
+		if total > 0 {
+			p.line(fmt.Sprintf("%s: %d %%", what, percent(done, total)))
+			return
+		}
+		p.line(what)
+	}
+	return show, p.clear
+}

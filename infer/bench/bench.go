@@ -1,0 +1,322 @@
+// Package bench measures how fast a model runs on a device: the prompt, the answer, and
+// several answers at once, beside what the device's memory could give.
+package bench
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
+)
+
+// Options say what to measure.
+type Options struct {
+	Prompt   int       // tokens of the prompt
+	Answer   int       // tokens that are decoded after it
+	Repeat   int       // rounds; their median counts
+	Parallel int       // most answers decoded at once, in powers of two; 1: no more than one
+	Cache    gguf.Type // of the KV cache
+
+	// Progress, if set, is told what is being done and how much of it.
+	Progress func(what string, done, total int64)
+}
+
+// Result is what was measured. Speeds are medians over the rounds.
+type Result struct {
+	Model   string `json:"model"`
+	Device  string `json:"device"`
+	Path    string `json:"path"` // number path
+	Threads int    `json:"threads,omitempty"`
+	Prompt  int    `json:"prompt_tokens"`
+	Answer  int    `json:"answer_tokens"`
+	Repeat  int    `json:"repeat"`
+
+	LoadSeconds         float64    `json:"load_seconds"`           // weights to the device, programs not included
+	PrepareSeconds      float64    `json:"prepare_seconds"`        // the first prompt and token: programs are compiled
+	ReadGBs             float64    `json:"read_gb_s"`              // what the device's memory gives to a plain read
+	PrefillTokS         float64    `json:"prefill_tok_s"`          //
+	DecodeTokS          float64    `json:"decode_tok_s"`           //
+	DecodeBytesPerToken int64      `json:"decode_bytes_per_token"` // of weights and KV cache, halfway through the answer
+	DecodeGBs           float64    `json:"decode_gb_s"`            //
+	DecodeShare         float64    `json:"decode_share"`           // of ReadGBs
+	Spread              float64    `json:"spread"`                 // of DecodeTokS: (fastest - slowest) / median
+	PeakRSSMB           int64      `json:"peak_rss_mb,omitempty"`  // of the process; 0: unknown
+	LogitsHash          string     `json:"logits_hash"`            // of the logits after the prompt: equal where the numbers are
+	Parallel            []Parallel `json:"parallel,omitempty"`
+}
+
+// Parallel is the speed of several answers at once.
+type Parallel struct {
+	Answers    int     `json:"answers"`
+	DecodeTokS float64 `json:"decode_tok_s"` // of all of them together
+}
+
+// bandwidth is what devices with a memory of their own tell.
+type bandwidth interface {
+	// ReadBandwidth measures how many bytes a second the device reads from its memory.
+	ReadBandwidth() (float64, error)
+}
+
+// chunkRows is how many rows a step has at most, as in the engine.
+const chunkRows = 256
+
+// Run measures the model in f, which it calls name, on dev. dev is empty before and
+// holds the model afterwards; close it before f.
+func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Options) (Result, error) {
+	if o.Progress == nil {
+		o.Progress = func(string, int64, int64) {}
+	}
+	info := dev.Info()
+	r := Result{Model: name, Device: info.Name, Path: info.Path, Threads: info.Threads, Prompt: o.Prompt, Answer: o.Answer, Repeat: o.Repeat}
+	c, err := model.ReadConfig(f)
+	if err := errors.Join(err, ctx.Err()); err != nil {
+		return r, err
+	}
+	if most := c.ContextLength; o.Prompt+o.Answer > most {
+		return r, fmt.Errorf("%d tokens of prompt and %d of answer are more than the model's context of %d", o.Prompt, o.Answer, most)
+	}
+	o.Progress("measuring the memory", 0, 0)
+	read, err := readBandwidth(dev)
+	if err != nil {
+		return r, fmt.Errorf("failed to measure the memory: %w", err)
+	}
+	r.ReadGBs = read / 1e9
+	b := rounds{ctx: ctx, o: o, blocks: (o.Prompt + o.Answer + device.BlockSize - 1) / device.BlockSize}
+	begin := time.Now()
+	b.model, err = model.Load(ctx, f, dev, model.Options{
+		CacheType: o.Cache,
+		Blocks:    b.blocks * o.Parallel,
+		MaxRows:   max(chunkRows, o.Parallel),
+		MaxOut:    o.Parallel,
+		Progress:  func(done, total int64) { o.Progress("loading", done, total) },
+	})
+	if err != nil {
+		return r, err
+	}
+	r.LoadSeconds = time.Since(begin).Seconds()
+	if err := b.run(&r); err != nil {
+		return r, err
+	}
+	r.DecodeBytesPerToken = bytesPerToken(f, c, o)
+	r.DecodeGBs = r.DecodeTokS * float64(r.DecodeBytesPerToken) / 1e9
+	r.DecodeShare = r.DecodeGBs / r.ReadGBs
+	r.PeakRSSMB = peakRSS() >> 20
+	return r, nil
+}
+
+// bytesPerToken is what a step of one row reads: all weights but the embedding table,
+// unless that is the output layer too, and the KV cache.
+func bytesPerToken(f *gguf.File, c model.Config, o Options) int64 {
+	n := model.WeightBytes(f)
+	if _, missing := f.Tensor("output.weight"); missing == nil {
+		if t, err := f.Tensor("token_embd.weight"); err == nil {
+			n -= int64(len(t.Data))
+		}
+	}
+	positions := int64(o.Prompt + o.Answer/2)
+	if c.Window > 0 {
+		positions = min(positions, int64(c.Window))
+	}
+	return n + c.KVLayout(o.Cache, 1).BlockBytes()*positions/device.BlockSize
+}
+
+// rounds repeats the measurement.
+type rounds struct {
+	ctx    context.Context
+	o      Options
+	model  *model.Model
+	blocks int // of the KV cache for one answer
+}
+
+func (b *rounds) run(r *Result) error {
+	begin := time.Now()
+	if err := b.prefill(); err != nil {
+		return err
+	}
+	logits := make([]float32, b.model.Config().Vocab)
+	if err := b.model.Logits(logits, 0); err != nil {
+		return err
+	}
+	r.LogitsHash = hash(logits)
+	if err := b.decode(1, 1); err != nil {
+		return err
+	}
+	r.PrepareSeconds = time.Since(begin).Seconds()
+
+	var prefill, decode []float64
+	for i := range b.o.Repeat {
+		b.o.Progress("measuring", int64(i), int64(b.o.Repeat))
+		seconds, err := timed(b.prefill)
+		if err != nil {
+			return err
+		}
+		prefill = append(prefill, float64(b.o.Prompt)/seconds)
+		if seconds, err = timed(func() error { return b.decode(1, b.o.Answer) }); err != nil {
+			return err
+		}
+		decode = append(decode, float64(b.o.Answer)/seconds)
+	}
+	r.PrefillTokS, r.DecodeTokS = median(prefill), median(decode)
+	r.Spread = (slices.Max(decode) - slices.Min(decode)) / r.DecodeTokS
+	for answers := 2; answers <= b.o.Parallel; answers *= 2 {
+		b.o.Progress(fmt.Sprintf("measuring %d answers at once", answers), 0, 0)
+		if err := b.decode(answers, 1); err != nil { // compiles the program
+			return err
+		}
+		seconds, err := timed(func() error { return b.decode(answers, b.o.Answer) })
+		if err != nil {
+			return err
+		}
+		r.Parallel = append(r.Parallel, Parallel{answers, float64(answers*b.o.Answer) / seconds})
+	}
+	return nil
+}
+
+// table is the block table of answer i.
+func (b *rounds) table(i int) []int32 {
+	t := make([]int32, b.blocks)
+	for k := range t {
+		t[k] = int32(i*b.blocks + k)
+	}
+	return t
+}
+
+// token spreads over the vocabulary, so that the embedding table is read all over.
+func (b *rounds) token(pos int) int32 {
+	return int32((7919*pos + 1) % b.model.Config().Vocab)
+}
+
+// prefill computes the prompt of the first answer, with the logits of its last row.
+func (b *rounds) prefill() error {
+	for begin := 0; begin < b.o.Prompt; begin += chunkRows {
+		if err := b.ctx.Err(); err != nil {
+			return err
+		}
+		batch := &device.Batch{Tables: [][]int32{b.table(0)}}
+		for pos := begin; pos < min(begin+chunkRows, b.o.Prompt); pos++ {
+			batch.Tokens = append(batch.Tokens, b.token(pos))
+			batch.Pos = append(batch.Pos, int32(pos))
+			batch.Seq = append(batch.Seq, 0)
+		}
+		if begin+chunkRows >= b.o.Prompt {
+			batch.Out = []int32{int32(len(batch.Tokens) - 1)}
+		}
+		if err := b.model.Forward(batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decode computes n tokens of each of answers answers, with their logits, as if all had
+// the same prompt.
+func (b *rounds) decode(answers, n int) error {
+	batch := &device.Batch{
+		Tokens: make([]int32, answers),
+		Pos:    make([]int32, answers),
+		Seq:    make([]int32, answers),
+		Tables: make([][]int32, answers),
+		Out:    make([]int32, answers),
+	}
+	for i := range answers {
+		batch.Seq[i], batch.Out[i], batch.Tables[i] = int32(i), int32(i), b.table(i)
+	}
+	logits := make([]float32, b.model.Config().Vocab)
+	for pos := b.o.Prompt; pos < b.o.Prompt+n; pos++ {
+		if err := b.ctx.Err(); err != nil {
+			return err
+		}
+		for i := range answers {
+			batch.Tokens[i], batch.Pos[i] = b.token(pos+i), int32(pos)
+		}
+		if err := b.model.Forward(batch); err != nil {
+			return err
+		}
+		for i := range answers {
+			if err := b.model.Logits(logits, i); err != nil {
+				return err
+			}
+			if v := logits[0]; v != v || math.IsInf(float64(v), 0) {
+				return fmt.Errorf("the logits at position %d are %v", pos, v)
+			}
+		}
+	}
+	return nil
+}
+
+func timed(do func() error) (seconds float64, err error) {
+	begin := time.Now()
+	err = do()
+	return time.Since(begin).Seconds(), err
+}
+
+func median(list []float64) float64 {
+	list = slices.Sorted(slices.Values(list))
+	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
+}
+
+func hash(logits []float32) string {
+	data := make([]byte, 0, 4*len(logits))
+	for _, v := range logits {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}
+
+// readBandwidth is how many bytes a second dev reads from its memory; a device without a
+// memory of its own reads the machine's.
+func readBandwidth(dev device.Device) (float64, error) {
+	if d, ok := dev.(bandwidth); ok {
+		return d.ReadBandwidth()
+	}
+	return hostBandwidth(), nil
+}
+
+// hostBandwidth is how many bytes a second all cores together read from memory, the best
+// of several passes: a search for a byte that is not there, in vector instructions.
+func hostBandwidth() (best float64) {
+	const size = 512 << 20
+	memory := bytes.Repeat([]byte{1}, size)
+	cores := runtime.GOMAXPROCS(0)
+	for range 8 {
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for i := range cores {
+			wg.Go(func() { bytes.IndexByte(memory[i*size/cores:(i+1)*size/cores], 0) })
+		}
+		wg.Wait()
+		best = max(best, size/time.Since(begin).Seconds())
+	}
+	return best
+}
+
+// peakRSS is the most memory that the process had, where the system says so.
+func peakRSS() int64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,153 @@
+package bench_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/bench"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
+)
+
+func TestSyntheticModelsAreWholeAndTheSameEachTime(t *testing.T) {
+	for _, quant := range bench.Quants() {
+		t.Run(quant, func(t *testing.T) {
+			f, err := bench.Synthetic("tiny", quant, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same, err := bench.Synthetic("TINY", strings.ToUpper(quant), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, err := bench.Synthetic("tiny", quant, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			differ := 0
+			for i, tensor := range f.Tensors() {
+				if !bytes.Equal(tensor.Data, same.Tensors()[i].Data) {
+					t.Errorf("%s differs from the one of the same seed", tensor.Name)
+				}
+				if !bytes.Equal(tensor.Data, other.Tensors()[i].Data) {
+					differ++
+				}
+				checkValues(t, tensor)
+			}
+			if differ != len(f.Tensors()) {
+				t.Errorf("%d of %d tensors differ from those of another seed", differ, len(f.Tensors()))
+			}
+			dev, err := cpu.Open(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dev.Close()
+			if _, err := model.Load(context.Background(), f, dev, model.Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 1}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// checkValues wants values of the size that keeps activations near 1.
+func checkValues(t *testing.T, tensor gguf.Tensor) {
+	t.Helper()
+	values := make([]float32, tensor.Elements())
+	if err := gguf.Dequantize(tensor.Type, tensor.Data, values); err != nil {
+		t.Fatal(err)
+	}
+	squares := 0.0
+	for _, v := range values {
+		squares += float64(v) * float64(v)
+	}
+	got, want := math.Sqrt(squares/float64(len(values))), 1.0
+	if len(tensor.Shape) == 2 {
+		want = 1 / math.Sqrt(float64(tensor.Shape[0]))
+	}
+	if !(got > want/4 && got < want*4) {
+		t.Errorf("the values of %s are about %g, want about %g", tensor.Name, got, want)
+	}
+}
+
+func TestSyntheticRefusesWhatItDoesNotKnow(t *testing.T) {
+	for _, c := range []struct{ name, shape, quant, says string }{
+		{"a shape", "llama-9b", "q8_0", "llama-8b"},
+		{"a weight format", "tiny", "q3_k", "q4_k"},
+		{"a format whose blocks do not fit the shape", "qwen-0.5b", "q4_k", "896 values are no whole blocks of 256"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := bench.Synthetic(c.shape, c.quant, 1); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want an error that says %q", err, c.says)
+			}
+		})
+	}
+}
+
+func run(t *testing.T, ctx context.Context, threads int, o bench.Options) (bench.Result, error) {
+	t.Helper()
+	f, err := bench.Synthetic("tiny", "q8_0", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev, err := cpu.Open(threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	return bench.Run(ctx, f, "tiny", dev, o)
+}
+
+func TestRunMeasuresAllThatItSays(t *testing.T) {
+	o := bench.Options{Prompt: 300, Answer: 4, Repeat: 3, Parallel: 4, Cache: gguf.F16} // two chunks of prompt
+	done := map[string]bool{}
+	o.Progress = func(what string, _, _ int64) { done[what] = true }
+	r, err := run(t, context.Background(), 2, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]float64{
+		"load_seconds": r.LoadSeconds, "prepare_seconds": r.PrepareSeconds, "read_gb_s": r.ReadGBs, "prefill_tok_s": r.PrefillTokS,
+		"decode_tok_s": r.DecodeTokS, "decode_gb_s": r.DecodeGBs, "decode_share": r.DecodeShare, "peak_rss_mb": float64(r.PeakRSSMB),
+	} {
+		if !(v > 0) {
+			t.Errorf("%s is %v", name, v)
+		}
+	}
+	if r.Spread < 0 || len(r.Parallel) != 2 || r.Parallel[1].Answers != 4 || !(r.Parallel[1].DecodeTokS > 0) {
+		t.Errorf("spread %v, several answers %+v", r.Spread, r.Parallel)
+	}
+	// All weights, the table tied to the output included, and the cache of 302 positions:
+	// 2 layers of K and V of 2 heads of 64 in half precision.
+	f, _ := bench.Synthetic("tiny", "q8_0", 1)
+	if want := model.WeightBytes(f) + 302*2*2*2*64*2; r.DecodeBytesPerToken != want {
+		t.Errorf("a token reads %d bytes, want %d", r.DecodeBytesPerToken, want)
+	}
+	for _, what := range []string{"measuring the memory", "loading", "measuring", "measuring 2 answers at once", "measuring 4 answers at once"} {
+		if !done[what] {
+			t.Errorf("nothing was heard of %s", what)
+		}
+	}
+	again, err := run(t, context.Background(), 1, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.LogitsHash != r.LogitsHash || r.LogitsHash == "" {
+		t.Errorf("the logits are %s with one thread and %s with two", again.LogitsHash, r.LogitsHash)
+	}
+}
+
+func TestRunEndsCleanly(t *testing.T) {
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := run(t, cancelled, 1, bench.Options{Prompt: 8, Answer: 2, Repeat: 1, Parallel: 1, Cache: gguf.F16}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if _, err := run(t, context.Background(), 1, bench.Options{Prompt: 1 << 20, Answer: 2, Repeat: 1, Parallel: 1, Cache: gguf.F16}); err == nil || !strings.Contains(err.Error(), "context of 131072") {
+		t.Errorf("a prompt over the context: %v", err)
+	}
+}

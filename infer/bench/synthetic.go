@@ -1,0 +1,255 @@
+package bench
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"m40-llm/infer/gguf"
+)
+
+// shape is the shape of a real model.
+type shape struct {
+	architecture            string
+	dim, layers             int
+	heads, kvHeads, headDim int
+	hidden, vocab           int
+	tied                    bool // the output layer is the embedding table
+	ropeBase                float32
+}
+
+var shapes = map[string]shape{
+	"tiny":       {"llama", 256, 2, 4, 2, 64, 512, 512, true, 1e4},
+	"llama-110m": {"llama", 768, 12, 12, 12, 64, 2048, 32000, true, 1e4},
+	"qwen-0.5b":  {"qwen2", 896, 24, 14, 2, 64, 4864, 151936, true, 1e6},
+	"llama-1b":   {"llama", 2048, 16, 32, 8, 64, 8192, 128256, true, 5e5},
+	"llama-3b":   {"llama", 3072, 28, 24, 8, 128, 8192, 128256, true, 5e5},
+	"mistral-7b": {"llama", 4096, 32, 32, 8, 128, 14336, 32000, false, 1e6},
+	"llama-8b":   {"llama", 4096, 32, 32, 8, 128, 14336, 128256, false, 5e5},
+}
+
+// Shapes lists the shapes that Synthetic knows.
+func Shapes() []string { return slices.Sorted(maps.Keys(shapes)) }
+
+// quant says how blocks of random bits become numbers of a known size.
+type quant struct {
+	typ    gguf.Type
+	scales []scale
+}
+
+// scale is where a half-precision scale lies in a block, and how large it has to be so
+// that values are about as large as 1.
+type scale struct {
+	at   int
+	unit float64
+}
+
+var quants = map[string]quant{
+	"f32":  {gguf.F32, nil},
+	"f16":  {gguf.F16, nil},
+	"q8_0": {gguf.Q8_0, []scale{{0, 1. / 64}}},
+	"q4_0": {gguf.Q4_0, []scale{{0, 1. / 4}}},
+	"q4_k": {gguf.Q4_K, []scale{{0, 1. / (8 * 32)}, {2, 1. / 32}}},
+	"q5_k": {gguf.Q5_K, []scale{{0, 1. / (16 * 32)}, {2, 1. / 32}}},
+	"q6_k": {gguf.Q6_K, []scale{{208, 1. / (16 * 64)}}},
+}
+
+// Quants lists the weight formats that Synthetic knows.
+func Quants() []string { return slices.Sorted(maps.Keys(quants)) }
+
+// alignment of tensors in the file.
+const alignment = 32
+
+// tensor is a tensor to be drawn.
+type tensor struct {
+	name       string
+	rows, cols int // rows 0: a vector
+	quant      quant
+	size       float64 // of its values; 0: around 1, for norms
+	at         int     // in the data
+}
+
+func (t tensor) bytes() int { return max(t.rows, 1) * t.quant.typ.RowBytes(t.cols) }
+
+// Synthetic makes a model with random weights in memory, in the shape of a real one: it
+// runs as fast and says nothing. It has no vocabulary. The same seed gives the same
+// weights on every machine.
+func Synthetic(shapeName, quantName string, seed uint64) (*gguf.File, error) {
+	s, ok := shapes[strings.ToLower(shapeName)]
+	if !ok {
+		return nil, fmt.Errorf("there is no shape %q, only %s", shapeName, strings.Join(Shapes(), ", "))
+	}
+	q, ok := quants[strings.ToLower(quantName)]
+	if !ok {
+		return nil, fmt.Errorf("there is no weight format %q here, only %s", quantName, strings.Join(Quants(), ", "))
+	}
+	tensors := s.tensors(q)
+	for _, t := range tensors {
+		if elements, _ := t.quant.typ.Block(); t.cols%int(elements) != 0 {
+			return nil, fmt.Errorf("%s cannot be in %s: its rows of %d values are no whole blocks of %d; use q8_0 or q4_0", shapeName, quantName, t.cols, elements)
+		}
+	}
+	header := s.header(shapeName, tensors)
+	last := tensors[len(tensors)-1]
+	data := make([]byte, len(header)+last.at+last.bytes())
+	copy(data, header)
+	draw(data[len(header):], tensors, seed)
+	return gguf.Parse(data)
+}
+
+// tensors lists the model's tensors with their places.
+func (s shape) tensors(q quant) (list []tensor) {
+	at := 0
+	add := func(name string, rows, cols int, q quant, size float64) {
+		t := tensor{name, rows, cols, q, size, at}
+		list = append(list, t)
+		at += (t.bytes() + alignment - 1) / alignment * alignment
+	}
+	f32 := quants["f32"]
+	matrix := func(name string, rows, cols int) { add(name, rows, cols, q, 1/math.Sqrt(float64(cols))) }
+	matrix("token_embd.weight", s.vocab, s.dim)
+	for i := range s.layers {
+		name := func(part string) string { return fmt.Sprintf("blk.%d.%s", i, part) }
+		add(name("attn_norm.weight"), 0, s.dim, f32, 0)
+		matrix(name("attn_q.weight"), s.heads*s.headDim, s.dim)
+		matrix(name("attn_k.weight"), s.kvHeads*s.headDim, s.dim)
+		matrix(name("attn_v.weight"), s.kvHeads*s.headDim, s.dim)
+		matrix(name("attn_output.weight"), s.dim, s.heads*s.headDim)
+		if s.architecture == "qwen2" {
+			add(name("attn_q.bias"), 0, s.heads*s.headDim, f32, 0.02)
+			add(name("attn_k.bias"), 0, s.kvHeads*s.headDim, f32, 0.02)
+			add(name("attn_v.bias"), 0, s.kvHeads*s.headDim, f32, 0.02)
+		}
+		add(name("ffn_norm.weight"), 0, s.dim, f32, 0)
+		matrix(name("ffn_gate.weight"), s.hidden, s.dim)
+		matrix(name("ffn_up.weight"), s.hidden, s.dim)
+		matrix(name("ffn_down.weight"), s.dim, s.hidden)
+	}
+	add("output_norm.weight", 0, s.dim, f32, 0)
+	if !s.tied {
+		matrix("output.weight", s.vocab, s.dim)
+	}
+	return list
+}
+
+// header writes all of a GGUF file that comes before its data.
+func (s shape) header(name string, tensors []tensor) []byte {
+	le := binary.LittleEndian
+	text := func(b []byte, s string) []byte { return append(le.AppendUint64(b, uint64(len(s))), s...) }
+	const kindUint32, kindFloat32, kindString = 4, 6, 8
+	var keys []byte
+	count := 0
+	key := func(name string, kind uint32) {
+		keys = le.AppendUint32(text(keys, name), kind)
+		count++
+	}
+	str := func(name, value string) { key(name, kindString); keys = text(keys, value) }
+	integer := func(name string, value int) {
+		key(s.architecture+"."+name, kindUint32)
+		keys = le.AppendUint32(keys, uint32(value))
+	}
+	float := func(name string, value float32) {
+		key(s.architecture+"."+name, kindFloat32)
+		keys = le.AppendUint32(keys, math.Float32bits(value))
+	}
+	str("general.architecture", s.architecture)
+	str("general.name", "random "+name)
+	integer("context_length", 1<<17)
+	integer("embedding_length", s.dim)
+	integer("block_count", s.layers)
+	integer("feed_forward_length", s.hidden)
+	integer("attention.head_count", s.heads)
+	integer("attention.head_count_kv", s.kvHeads)
+	integer("attention.key_length", s.headDim)
+	integer("attention.value_length", s.headDim)
+	integer("rope.dimension_count", s.headDim)
+	float("rope.freq_base", s.ropeBase)
+	float("attention.layer_norm_rms_epsilon", 1e-5)
+
+	b := le.AppendUint32([]byte("GGUF"), 3)
+	b = le.AppendUint64(b, uint64(len(tensors)))
+	b = append(le.AppendUint64(b, uint64(count)), keys...)
+	for _, t := range tensors {
+		b = text(b, t.name)
+		if t.rows == 0 {
+			b = le.AppendUint64(le.AppendUint32(b, 1), uint64(t.cols))
+		} else {
+			b = le.AppendUint64(le.AppendUint64(le.AppendUint32(b, 2), uint64(t.cols)), uint64(t.rows))
+		}
+		b = le.AppendUint64(le.AppendUint32(b, uint32(t.quant.typ)), uint64(t.at))
+	}
+	return append(b, make([]byte, (alignment-len(b)%alignment)%alignment)...)
+}
+
+// draw fills in the weights. Pieces have random numbers of their own, so that any number
+// of threads draws the same.
+func draw(data []byte, tensors []tensor, seed uint64) {
+	const rowsAtOnce = 256
+	type piece struct {
+		data   []byte
+		tensor tensor
+	}
+	pieces := make(chan piece)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for p := range pieces {
+				offset := uint64(cap(data) - cap(p.data))
+				p.tensor.fill(p.data, rand.NewPCG(seed, offset))
+			}
+		})
+	}
+	for _, t := range tensors {
+		row := t.quant.typ.RowBytes(t.cols)
+		for begin := 0; begin < t.bytes(); begin += rowsAtOnce * row {
+			end := min(begin+rowsAtOnce*row, t.bytes())
+			pieces <- piece{data[t.at+begin : t.at+end], t}
+		}
+	}
+	close(pieces)
+	workers.Wait()
+}
+
+// fill draws values of the tensor.
+func (t tensor) fill(data []byte, random *rand.PCG) {
+	le := binary.LittleEndian
+	if t.size == 0 {
+		for ; len(data) > 0; data = data[4:] {
+			le.PutUint32(data, math.Float32bits(1+float32(int32(random.Uint64()))/(1<<34)))
+		}
+		return
+	}
+	whole := len(data) / 8 * 8
+	for i := 0; i < whole; i += 8 {
+		le.PutUint64(data[i:], random.Uint64())
+	}
+	for i := whole; i < len(data); i++ {
+		data[i] = byte(random.Uint64())
+	}
+	switch t.quant.typ {
+	case gguf.F32: // any sign and fraction, one exponent
+		exponent := math.Float32bits(float32(t.size)) & 0x7f800000
+		for ; len(data) > 0; data = data[4:] {
+			le.PutUint32(data, le.Uint32(data)&0x807fffff|exponent)
+		}
+	case gguf.F16:
+		exponent := gguf.F32ToF16(float32(t.size)) & 0x7c00
+		for ; len(data) > 0; data = data[2:] {
+			le.PutUint16(data, le.Uint16(data)&0x83ff|exponent)
+		}
+	default:
+		_, size := t.quant.typ.Block()
+		for ; len(data) > 0; data = data[size:] {
+			for _, s := range t.quant.scales {
+				value := t.size * s.unit * (0.5 + float64(le.Uint16(data[s.at:]))/(1<<16))
+				le.PutUint16(data[s.at:], gguf.F32ToF16(float32(value)))
+			}
+		}
+	}
+}
