@@ -21,7 +21,7 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 
 #define DEVICE static inline __attribute__((always_inline))
 #define SHARED(type, name) type *const name = static_cast<type *>(emu::self->block->shared)
-#define UNROLL _Pragma("GCC unroll 32")
+#define UNROLL // g++ takes ten times as long over loops unrolled by force
 #define __restrict__ __restrict
 
 // The parameter list follows the macro in the source, so the name and the list reach

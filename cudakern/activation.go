@@ -1,0 +1,45 @@
+package cudakern
+
+import "fmt"
+
+// Activation prepares activations for the products: of an x it makes an image, once for
+// all products with that x.
+type Activation struct {
+	rows  *Function
+	image string
+}
+
+// Images of activations: int16 numbers with a scale for every 32, or float32.
+const (
+	imageI16 = "i16"
+	imageF32 = "f32"
+)
+
+// Bytes of the image of a tile of 32 blocks: 16 · I16_UNITS and F32_UNITS of activation.cuh.
+var imageBytes = map[string]int{imageI16: 16 * 152, imageF32: 16 * 272}
+
+// NewActivation loads the kernel that makes images of a kind: see MatMul.Image.
+func NewActivation(c *Context, image string) (*Activation, error) {
+	if imageBytes[image] == 0 {
+		return nil, fmt.Errorf("there is no image of activations called %q", image)
+	}
+	rows, err := c.kernel("activation", "activation_"+image)
+	return &Activation{rows, image}, err
+}
+
+// Bytes returns the size of the image of capacity rows of cols activations.
+func (k *Activation) Bytes(cols, capacity int) int64 {
+	return int64(capacity) * int64(tilesFor(cols)) * int64(imageBytes[k.image])
+}
+
+// Enqueue makes the image dst of x, rows of cols float32.
+func (k *Activation) Enqueue(s *Stream, dst, x Ptr, cols int, rows Ptr, capacity int) error {
+	if err := checkLaunch("Activation", capacity, cols); err != nil {
+		return err
+	}
+	return k.rows.Launch(s, Dim3{X: capacity, Y: tilesFor(cols)}, Dim3{X: threads}, 0,
+		dst, x, int32(cols), rows)
+}
+
+// tilesFor returns the number of tiles that cols inputs are cut into: tile.cuh.
+func tilesFor(cols int) int { return blocksFor(cols, blockInputs*tileBlocks) }

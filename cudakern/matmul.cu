@@ -1,0 +1,427 @@
+// dst[row][output] = Σ over inputs of x[row][input] · w[output][input], for x as
+// activation.cu prepared it and w as repack.cu laid it out.
+//
+// A warp computes a band of 4 outputs for N rows: lane l takes block l of every tile, adds
+// its blocks up in the order of the inputs, and the 32 lanes' sums are added in one fixed
+// tree. So a result has the same bits for every N, and whichever rows share the launch.
+//
+// Number paths of quantised weights, whose values are (q - offset) · d:
+//
+//	i16    x is int16 with a scale a block. The products of a block add up exactly, as
+//	       whole numbers, two a word: sm_52 multiplies halves of registers at full rate.
+//	magic  x is float. A byte q put into the mantissa of 128.0 makes 128 + q without a
+//	       conversion, which is slow. The 128 is taken off with the offset, once a block.
+//
+// F32 and F16 weights have one path, float.
+//
+// A block of threads is 8 warps with 8 bands and the same N rows, whose x is in shared
+// memory, IMAGES tiles at a time. Grid: (groups of N rows, bands / 8), so that groups with
+// the same weights run side by side and find them in the cache.
+//
+// PRECOND: blockDim = 256, shared memory for IMAGES images.
+#include "activation.cuh"
+#include "weights.cuh"
+
+enum { WARPS = 8, IMAGES = 8 };
+
+// ---------------------------------------------------------------------------------------
+// The weights of a lane: its block of all 4 outputs
+
+#if defined(WEIGHT_F32) || defined(WEIGHT_F16)
+
+// Too many registers; the block stays in memory until its numbers are needed.
+struct Block {
+	const uint8_t *tile;
+	int blocks, block;
+};
+
+DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block) { w = {tile, blocks, block}; }
+
+#else
+
+struct Block {
+	uint32_t quants[BAND_OUTPUTS][4 * CHUNKS];
+	uint16_t scales[BAND_OUTPUTS];
+#if defined(WEIGHT_Q6_K)
+	uint32_t high[BAND_OUTPUTS][2];
+	uint16_t super[BAND_OUTPUTS];
+#elif defined(WEIGHT_Q4_K)
+	uint32_t super[BAND_OUTPUTS];
+#endif
+};
+
+DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
+{
+	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+		UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++) {
+			uint4 v = ldg128(tile + quants_at(blocks, output, chunk, block));
+			memcpy(&w.quants[output][4 * chunk], &v, sizeof v);
+		}
+	uint2 scales = ldg64(tile + scales_at(blocks, block));
+	memcpy(w.scales, &scales, sizeof scales);
+#if defined(WEIGHT_Q6_K)
+	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
+		uint2 high = ldg64(tile + high_at(blocks, output, block));
+		memcpy(w.high[output], &high, sizeof high);
+	}
+	uint2 super = ldg64(tile + super_at(blocks, block));
+	memcpy(w.super, &super, sizeof super);
+#elif defined(WEIGHT_Q4_K)
+	uint4 super = ldg128(tile + super_at(blocks, block));
+	memcpy(w.super, &super, sizeof super);
+#endif
+}
+
+#endif
+
+// ---------------------------------------------------------------------------------------
+// Formats: how a block's numbers come out, and what a sum of them is worth
+//
+//	HALVES         parts of a block with a scale of their own
+//	OFFSET         of a q, so that a weight is (q - OFFSET) · scale
+//	fold           acc + the sum dot over a part times the part's scale; x is the sum
+//	               of the activations of the part
+//
+// and on path i16
+//	pair           inputs 2p and 2p + 1 as two int16, 16 times too large for odd p if
+//	               ODD_SHIFT is 4
+//
+// on the paths magic and float
+//	widen          inputs 4j … 4j + 3, BIAS too large
+
+#if defined(WEIGHT_F32) || defined(WEIGHT_F16)
+
+enum { HALVES = 1, OFFSET = 0, BIAS = 0 };
+
+DEVICE void widen(const Block &w, int output, int j, float v[4])
+{
+#if defined(WEIGHT_F32)
+	uint4 chunk = ldg128(w.tile + quants_at(w.blocks, output, j, w.block));
+	memcpy(v, &chunk, sizeof chunk);
+#else
+	uint4 chunk = ldg128(w.tile + quants_at(w.blocks, output, j / 2, w.block));
+	uint32_t pairs[2] = {j % 2 ? chunk.z : chunk.x, j % 2 ? chunk.w : chunk.y};
+	UNROLL for (int i = 0; i < 4; i++)
+		v[i] = half_to_float(uint16_t(pairs[i / 2] >> 16 * (i % 2)));
+#endif
+}
+
+DEVICE float fold(const Block &, int, int, float dot, float, float, float acc) { return acc + dot; }
+
+#elif defined(WEIGHT_Q8_0)
+
+enum { HALVES = 1, OFFSET = 128, ODD_SHIFT = 0, BIAS = -OFFSET };
+
+DEVICE uint32_t pair(const Block &w, int output, int p)
+{
+	uint32_t word = w.quants[output][p / 2];
+	return p % 2 ? __byte_perm(word, 0, 0x4341) : word & 0x00ff00ff;
+}
+
+// A byte is too large for the mantissa of 128.0. In that of 2²³ it is a whole number
+// again after one subtraction, which is exact.
+DEVICE void widen(const Block &w, int output, int j, float v[4])
+{
+	const float magic = 8388608;
+	const unsigned selectors[4] = {0x7440, 0x7442, 0x7441, 0x7443};
+	UNROLL for (int i = 0; i < 4; i++)
+		v[i] = __uint_as_float(__byte_perm(w.quants[output][j], __float_as_uint(magic), selectors[i])) - (magic + OFFSET);
+}
+
+DEVICE float fold(const Block &w, int output, int, float dot, float scale, float, float acc)
+{
+	return fmaf(half_to_float(w.scales[output]) * scale, dot, acc);
+}
+
+#else // 4 and 6 bits
+
+#if defined(WEIGHT_Q6_K)
+
+enum { HALVES = 2, OFFSET = 32 };
+
+// The upper bits of pairs 2i … 2i + 1 of each word, where the lower ones are on path i16.
+DEVICE uint32_t pair_high(const Block &w, int output, int p)
+{
+	uint32_t high = w.high[output][p / 8], swapped = __byte_perm(high, 0, 0x2301);
+	switch (p % 8) {
+	case 0: return high & 0x00300030;
+	case 1: return high << 2 & 0x03000300;
+	case 2: return swapped & 0x00300030;
+	case 3: return swapped << 2 & 0x03000300;
+	case 4: return high << 2 & 0x00300030;
+	case 5: return swapped & 0x03000300;
+	case 6: return swapped << 2 & 0x00300030;
+	default: return high & 0x03000300;
+	}
+}
+
+// The upper bits of the even (or odd) pairs of word i, above their bytes on path magic.
+DEVICE uint32_t byte_high(const Block &w, int output, int i, bool odd)
+{
+	uint32_t high = w.high[output][i / 2];
+	return (i % 2 ? (odd ? high << 4 : high << 2) : (odd ? high >> 2 : high)) & 0x30303030;
+}
+
+DEVICE float fold(const Block &w, int output, int half, float dot, float scale, float, float acc)
+{
+	float part = int8_t(w.scales[output] >> 8 * half);
+	return fmaf(half_to_float(w.super[output]) * part * scale, dot, acc);
+}
+
+#else
+
+DEVICE uint32_t pair_high(const Block &, int, int) { return 0; }
+DEVICE uint32_t byte_high(const Block &, int, int, bool) { return 0; }
+
+#if defined(WEIGHT_Q4_0)
+
+enum { HALVES = 1, OFFSET = 8 };
+
+DEVICE float fold(const Block &w, int output, int, float dot, float scale, float, float acc)
+{
+	return fmaf(half_to_float(w.scales[output]) * scale, dot, acc);
+}
+
+#else // Q4_K: q · (d · part) - min · offset
+
+enum { HALVES = 1, OFFSET = 0 };
+
+DEVICE float fold(const Block &w, int output, int, float dot, float scale, float x, float acc)
+{
+	float part = uint8_t(w.scales[output]), offset = uint8_t(w.scales[output] >> 8);
+	float d = half_to_float(uint16_t(w.super[output])), min = half_to_float(uint16_t(w.super[output] >> 16));
+	acc = fmaf(d * part * scale, dot, acc);
+	return fmaf(-(min * offset), x, acc);
+}
+
+#endif
+#endif
+
+enum { ODD_SHIFT = 4, BIAS = 128 };
+
+DEVICE uint32_t pair(const Block &w, int output, int p)
+{
+	uint32_t word = w.quants[output][p / 4];
+	if (p % 4 >= 2)
+		word = __byte_perm(word, 0, 0x4321); // word >> 8, in one instruction of full rate
+	return (word & (p % 2 ? 0x00f000f0 : 0x000f000f)) | pair_high(w, output, p);
+}
+
+DEVICE void widen(const Block &w, int output, int j, float v[4])
+{
+	uint32_t word = w.quants[output][j / 2];
+	uint32_t even = (word & 0x0f0f0f0f) | byte_high(w, output, j / 2, false);
+	uint32_t odd = (word >> 4 & 0x0f0f0f0f) | byte_high(w, output, j / 2, true);
+	const uint32_t magic = __float_as_uint(BIAS);
+	const unsigned low = j % 2 ? 0x7144 : 0x7044, high = j % 2 ? 0x7344 : 0x7244;
+	v[0] = __uint_as_float(__byte_perm(even, magic, low));
+	v[1] = __uint_as_float(__byte_perm(even, magic, high));
+	v[2] = __uint_as_float(__byte_perm(odd, magic, low));
+	v[3] = __uint_as_float(__byte_perm(odd, magic, high));
+}
+
+#endif
+
+// ---------------------------------------------------------------------------------------
+// Number paths: acc[row][output] += the lane's block times the activations of N rows.
+// x is the first row's image; the others follow at stride units.
+
+struct F32 {
+	enum { UNITS = F32_UNITS };
+
+	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block &w, const uint4 *x, int stride)
+	{
+		const int lane = lane_id();
+		UNROLL for (int half = 0; half < HALVES; half++) {
+			float dot[N][BAND_OUTPUTS], sum[N];
+			UNROLL for (int row = 0; row < N; row++) {
+				const float *sums = reinterpret_cast<const float *>(x + row * stride + F32_SUMS);
+				sum[row] = sums[lane];
+				if (HALVES == 2)
+					sum[row] = half ? sum[row] - sums[TILE_BLOCKS + lane] : sums[TILE_BLOCKS + lane];
+				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+					dot[row][output] = OFFSET + BIAS == 0 ? 0 : -(OFFSET + BIAS) * sum[row];
+			}
+			UNROLL for (int j = 0; j < F32_CHUNKS / HALVES; j++) {
+				const int chunk = half * F32_CHUNKS / 2 + j;
+				float v[BAND_OUTPUTS][4];
+				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+					widen(w, output, chunk, v[output]);
+				UNROLL for (int row = 0; row < N; row++) {
+					const uint4 values = x[row * stride + chunk * TILE_BLOCKS + lane];
+					float a[4];
+					memcpy(a, &values, sizeof a);
+					UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+						UNROLL for (int i = 0; i < 4; i++)
+							dot[row][output] = fmaf(v[output][i], a[i], dot[row][output]);
+				}
+			}
+			UNROLL for (int row = 0; row < N; row++)
+				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+					acc[row * BAND_OUTPUTS + output] = fold(w, output, half, dot[row][output], 1, sum[row], acc[row * BAND_OUTPUTS + output]);
+		}
+	}
+};
+
+#if !defined(WEIGHT_F32) && !defined(WEIGHT_F16)
+
+// sum + both products of two pairs of int16.
+DEVICE void add_products(int &sum, uint32_t a, uint32_t b)
+{
+#ifdef EMU
+	sum += int(int16_t(a)) * int16_t(b) + int(int16_t(a >> 16)) * int16_t(b >> 16);
+#else
+	// Two XMAD that pick the halves themselves; from shifts and casts nvcc makes four
+	// instructions.
+	asm("{\n\t.reg .s16 al, ah, bl, bh;\n\t"
+	    "mov.b32 {al, ah}, %1;\n\tmov.b32 {bl, bh}, %2;\n\t"
+	    "mad.wide.s16 %0, al, bl, %0;\n\tmad.wide.s16 %0, ah, bh, %0;\n\t}"
+	    : "+r"(sum) : "r"(a), "r"(b));
+#endif
+}
+
+struct I16 {
+	enum { UNITS = I16_UNITS };
+
+	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block &w, const uint4 *x, int stride)
+	{
+		// In two parts where the pairs of all 32 inputs would not fit in the registers.
+		const int PARTS = N >= 4 ? 2 : HALVES, PAIRS = 16 / PARTS;
+		const int lane = lane_id();
+		int dot[N][BAND_OUTPUTS];
+		UNROLL for (int part = 0; part < PARTS; part++) {
+			const bool first = part % (PARTS / HALVES) == 0, last = part % (PARTS / HALVES) == PARTS / HALVES - 1;
+			uint32_t q[BAND_OUTPUTS][PAIRS];
+			UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+				UNROLL for (int p = 0; p < PAIRS; p++)
+					q[output][p] = pair(w, output, part * PAIRS + p);
+			UNROLL for (int row = 0; row < N; row++) {
+				const uint4 *image = x + row * stride;
+				uint32_t a[PAIRS];
+				UNROLL for (int chunk = 0; chunk < PAIRS / 4; chunk++) {
+					const uint4 values = image[(part * PAIRS / 4 + chunk) * TILE_BLOCKS + lane];
+					memcpy(&a[4 * chunk], &values, sizeof values);
+				}
+				const float scale = reinterpret_cast<const float *>(image + I16_SCALES)[lane];
+				const int *sums = reinterpret_cast<const int *>(image + I16_SCALES) + TILE_BLOCKS;
+				int sum = sums[lane];
+				if (HALVES == 2)
+					sum = part >= PARTS / 2 ? sum - sums[TILE_BLOCKS + lane] : sums[TILE_BLOCKS + lane];
+				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
+					// None of these can pass 2³¹: |a| < 2¹⁵, 32 · 255 · 2¹⁵ < 2²⁹.
+					int even = first ? -OFFSET * sum : dot[row][output], odd = 0;
+					UNROLL for (int p = 0; p < PAIRS; p++)
+						add_products(p % 2 ? odd : even, q[output][p], a[p]);
+					dot[row][output] = even + (odd >> ODD_SHIFT);
+					if (last)
+						acc[row * BAND_OUTPUTS + output] = fold(w, output, part * HALVES / PARTS, float(dot[row][output]), scale, scale * float(sum), acc[row * BAND_OUTPUTS + output]);
+				}
+			}
+		}
+	}
+};
+
+#endif
+
+// ---------------------------------------------------------------------------------------
+// The product
+
+// Adds COUNT values of every lane over the warp, by a tree that is the same for every
+// COUNT. Lane l returns the sum of value l / (32 / COUNT): as long as a lane has several
+// values it gives half of them away and keeps the others, so that far fewer values change
+// lanes than in COUNT separate trees.
+template <int COUNT, int MASK = WARP / 2> DEVICE float warp_sums(const float (&v)[COUNT])
+{
+	if constexpr (COUNT == 1) {
+		float sum = v[0];
+		UNROLL for (int mask = MASK; mask > 0; mask /= 2)
+			sum += shfl_xor(sum, mask);
+		return sum;
+	} else {
+		const bool upper = lane_id() & MASK;
+		float half[COUNT / 2];
+		UNROLL for (int i = 0; i < COUNT / 2; i++) {
+			float keep = upper ? v[i + COUNT / 2] : v[i], give = upper ? v[i] : v[i + COUNT / 2];
+			half[i] = keep + shfl_xor(give, MASK);
+		}
+		if constexpr (MASK == 1)
+			return half[0];
+		else
+			return warp_sums<COUNT / 2, MASK / 2>(half);
+	}
+}
+
+// Copies tiles first … of N rows from row on to shared memory.
+template <typename Path, int N> DEVICE void stage(uint4 *shared, const uint4 *x, int row, int rows, int first, int tiles)
+{
+	const int each = IMAGES / N; // images of a row
+	for (int i = threadIdx.x; i < IMAGES * Path::UNITS; i += 32 * WARPS) {
+		const int image = i / Path::UNITS, tile = first + image % each;
+		// A group's rows past the last one compute with that one again, to nobody's use.
+		const int from = min(row + image / each, rows - 1);
+		if (tile < tiles)
+			shared[i] = ldg128(x + (size_t(from) * tiles + tile) * Path::UNITS + i % Path::UNITS);
+	}
+}
+
+template <typename Path, int N>
+DEVICE void matmul(float *dst, const uint8_t *weights, const uint4 *x, int outputs, int inputs, const int *row_count)
+{
+	SHARED(uint4, shared);
+	const int row = blockIdx.x * N, rows = *row_count, lane = lane_id();
+	if (row >= rows)
+		return;
+	const int blocks = blocks_of(inputs), tiles = tiles_of(blocks), whole = blocks / TILE_BLOCKS;
+	const int band = blockIdx.y * WARPS + warp_id();
+	const bool active = band * BAND_OUTPUTS < outputs; // or a warp that only helps to copy
+	const uint8_t *tile_at = weights + band * band_bytes(blocks);
+
+	const int each = IMAGES / N; // images of a row
+	float acc[N * BAND_OUTPUTS] = {};
+	for (int first = 0; first < tiles; first += each) {
+		syncthreads();
+		stage<Path, N>(shared, x, row, rows, first, tiles);
+		syncthreads();
+		if (!active)
+			continue;
+		const uint4 *image = shared;
+		for (int left = min(whole - first, each); left > 0; left--) {
+			Block w;
+			load_block(w, tile_at, TILE_BLOCKS, lane);
+			Path::template multiply<N>(acc, w, image, each * Path::UNITS);
+			tile_at += tile_bytes(TILE_BLOCKS);
+			image += Path::UNITS;
+		}
+		if (whole < first + each && lane < blocks % TILE_BLOCKS) {
+			Block w;
+			load_block(w, tile_at, blocks % TILE_BLOCKS, lane);
+			Path::template multiply<N>(acc, w, image, each * Path::UNITS);
+		}
+	}
+
+	float sum = warp_sums(acc);
+	const int lanes = WARP / (N * BAND_OUTPUTS), value = lane / lanes; // lanes with the same sum
+	const int output = band * BAND_OUTPUTS + value % BAND_OUTPUTS, to = row + value / BAND_OUTPUTS;
+	if (lane % lanes == 0 && output < outputs && to < rows)
+		dst[size_t(to) * outputs + output] = sum;
+}
+
+#define PRODUCT(weight, name, path, n, blocks) PRODUCT_NAMED(weight, name, path, n, blocks)
+#define PRODUCT_NAMED(weight, name, path, n, blocks) \
+	KERNEL(matmul_##weight##_##name##_n##n, 32 * WARPS, blocks) \
+	(float *dst, const uint8_t *weights, const uint4 *x, int outputs, int inputs, const int *rows) \
+	{ \
+		matmul<path, n>(dst, weights, x, outputs, inputs, rows); \
+	}
+#define PRODUCTS(name, path) \
+	PRODUCT(WEIGHT, name, path, 1, 2) \
+	PRODUCT(WEIGHT, name, path, 2, 2) \
+	PRODUCT(WEIGHT, name, path, 4, 2) \
+	PRODUCT(WEIGHT, name, path, 8, 1)
+
+#if defined(WEIGHT_F32) || defined(WEIGHT_F16)
+PRODUCTS(float, F32)
+#else
+PRODUCTS(i16, I16)
+PRODUCTS(magic, F32)
+#endif

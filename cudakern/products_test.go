@@ -1,0 +1,326 @@
+package cudakern_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"m40-llm/cudakern"
+	"m40-llm/infer/device/devicetest"
+	"m40-llm/infer/gguf"
+)
+
+// weightTypes are the types of weights by their names in kernels.
+var weightTypes = map[string]gguf.Type{
+	"f32": gguf.F32, "f16": gguf.F16, "q8_0": gguf.Q8_0, "q4_0": gguf.Q4_0, "q4_k": gguf.Q4_K, "q6_k": gguf.Q6_K,
+}
+
+// productShapes are (outputs, inputs): single ones, parts of bands, blocks and tiles, and
+// more tiles than shared memory holds at once.
+var productShapes = [][2]int{{1, 1}, {3, 33}, {5, 32}, {4, 256}, {37, 1024}, {33, 1056}, {2, 1280}, {7, 2304}, {1, 9472}}
+
+func shapesOf(typ gguf.Type) [][2]int {
+	elements, _ := typ.Block()
+	return slices.DeleteFunc(slices.Clone(productShapes), func(s [2]int) bool { return s[1]%int(elements) != 0 })
+}
+
+type rig struct {
+	*testing.T
+	c *cudakern.Context
+	s *cudakern.Stream
+}
+
+func newRig(t *testing.T) rig {
+	c, s := emulated(t)
+	return rig{t, c, s}
+}
+
+func (r rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r rig) alloc(n int64) cudakern.Ptr {
+	r.Helper()
+	p, err := r.c.Alloc(max(n, 1))
+	r.must(err)
+	r.Cleanup(func() { r.must(r.c.Free(p)) })
+	return p
+}
+
+func (r rig) upload(data []byte) cudakern.Ptr {
+	r.Helper()
+	p := r.alloc(int64(len(data)))
+	r.must(r.s.Upload(p, data))
+	return p
+}
+
+func (r rig) download(p cudakern.Ptr, n int) []byte {
+	r.Helper()
+	data := make([]byte, n)
+	r.must(r.s.Download(data, p))
+	r.must(r.s.Sync())
+	return data
+}
+
+func (r rig) load(w cudakern.Weights, data []byte) cudakern.Ptr {
+	r.Helper()
+	size, _, err := w.Bytes()
+	r.must(err)
+	p := r.alloc(size)
+	l, err := cudakern.NewLoader(r.c)
+	r.must(err)
+	r.must(l.Load(p, w, data))
+	r.must(l.Close())
+	return p
+}
+
+func floatsOf(data []byte) []float32 {
+	values := make([]float32, len(data)/4)
+	for i := range values {
+		values[i] = math.Float32frombits(binary.NativeEndian.Uint32(data[4*i:]))
+	}
+	return values
+}
+
+func bytesOf(values []float32) (data []byte) {
+	for _, v := range values {
+		data = binary.NativeEndian.AppendUint32(data, math.Float32bits(v))
+	}
+	return data
+}
+
+func int32Bytes(v int) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(v)) }
+
+// product computes x · wᵀ for len(x) / w.Inputs rows in a launch for capacity rows.
+func (r rig) product(k *cudakern.MatMul, weights cudakern.Ptr, w cudakern.Weights, x []float32, capacity int) []float32 {
+	r.Helper()
+	rows := len(x) / w.Inputs
+	image, err := cudakern.NewActivation(r.c, k.Image())
+	r.must(err)
+	count, prepared := r.upload(int32Bytes(rows)), r.alloc(image.Bytes(w.Inputs, capacity))
+	dst := r.upload(bytes.Repeat([]byte{0xff}, 4*(rows+1)*w.Outputs))
+	r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), w.Inputs, count, capacity))
+	r.must(k.Enqueue(r.s, dst, weights, w, prepared, count, capacity))
+	out := r.download(dst, 4*(rows+1)*w.Outputs)
+	if past := out[4*rows*w.Outputs:]; !bytes.Equal(past, bytes.Repeat([]byte{0xff}, len(past))) {
+		r.Fatalf("a product of %d rows wrote past its last row", rows)
+	}
+	return floatsOf(out[:4*rows*w.Outputs])
+}
+
+// TestProducts compares every kernel with the product of the dequantised weights in
+// float64, and then the bits of each row among other rows with those it had there.
+func TestProducts(t *testing.T) {
+	for _, name := range cudakern.WeightTypes() {
+		for _, path := range []string{"i16", "magic"} {
+			for _, shape := range shapesOf(weightTypes[name]) {
+				w := cudakern.Weights{Type: name, Outputs: shape[0], Inputs: shape[1]}
+				t.Run(fmt.Sprintf("%s %s (%d, %d)", name, path, w.Outputs, w.Inputs), func(t *testing.T) {
+					r := newRig(t)
+					k, err := cudakern.NewMatMul(r.c, name, path)
+					r.must(err)
+					rng := rand.New(rand.NewPCG(uint64(w.Outputs), uint64(w.Inputs)))
+					data := devicetest.RandomWeight(rng, weightTypes[name], w.Outputs, w.Inputs, 1)
+					weights := r.load(w, data)
+					const most = 33
+					x := make([]float32, most*w.Inputs)
+					for i := range x {
+						x[i] = float32(rng.NormFloat64())
+						if rng.IntN(50) == 0 {
+							x[i] *= 60 // as real activations have them
+						}
+					}
+					all := r.product(k, weights, w, x, most)
+					r.compare(k, w, all, data, x)
+
+					for _, c := range []struct{ first, rows, capacity int }{
+						{0, 1, 1}, {0, 2, 2}, {0, 3, 3}, {0, 5, 5}, {0, 8, 8}, {0, 9, 9},
+						{32, 1, 1}, {7, 2, 4}, {9, 3, 64}, {31, 1, 8}, {0, 0, 4},
+					} {
+						got := r.product(k, weights, w, x[c.first*w.Inputs:][:c.rows*w.Inputs], c.capacity)
+						if want := all[c.first*w.Outputs:][:c.rows*w.Outputs]; !slices.Equal(got, want) {
+							t.Errorf("rows %d to %d in a launch for %d rows differ from the same among %d", c.first, c.first+c.rows-1, c.capacity, most)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func (r rig) compare(k *cudakern.MatMul, w cudakern.Weights, got []float32, data []byte, x []float32) {
+	r.Helper()
+	values := make([]float32, w.Outputs*w.Inputs)
+	r.must(gguf.Dequantize(weightTypes[w.Type], data, values))
+	for i, g := range got {
+		ws, xs := values[i%w.Outputs*w.Inputs:][:w.Inputs], x[i/w.Outputs*w.Inputs:][:w.Inputs]
+		want, allowed := 0.0, productError(k, ws, xs)
+		for j := range xs {
+			want += float64(ws[j]) * float64(xs[j])
+		}
+		if off := math.Abs(float64(g) - want); !(off <= allowed) {
+			r.Fatalf("row %d, output %d: got %g, want %g, off by %.2g where %.2g is allowed", i/w.Outputs, i%w.Outputs, g, want, off, allowed)
+		}
+	}
+}
+
+// productError bounds how far a product may be off: by the rounding of sums of float32;
+// on path i16 by that of activations, half a unit of each block; on path magic by that of
+// Σ (128 + q) · x, from which 128 · Σ x is taken off again.
+func productError(k *cudakern.MatMul, w, x []float32) (bound float64) {
+	for i := 0; i < len(x); i += 32 {
+		var mostW, sumW, mostX, sumX float64
+		for j := i; j < min(i+32, len(x)); j++ {
+			w, x := math.Abs(float64(w[j])), math.Abs(float64(x[j]))
+			mostW, sumW, mostX, sumX = max(mostW, w), sumW+w, max(mostX, x), sumX+x
+			bound += 1e-6 * w * x
+		}
+		if k.Image() == "i16" {
+			bound += mostX / 32512 / 2 * 1.001 * sumW
+		} else {
+			bound += 1e-5 * mostW * sumX
+		}
+	}
+	return bound
+}
+
+// TestLoader unpacks what a Loader laid out and finds the bytes of the file again.
+func TestLoader(t *testing.T) {
+	for _, name := range cudakern.WeightTypes() {
+		for _, shape := range append(shapesOf(weightTypes[name]), [2]int{162, 256 << 10}) {
+			w := cudakern.Weights{Type: name, Outputs: shape[0], Inputs: shape[1]}
+			if w.Inputs > 1<<17 && name != "q6_k" {
+				continue // one weight of several parts is enough
+			}
+			t.Run(fmt.Sprintf("%s (%d, %d)", name, w.Outputs, w.Inputs), func(t *testing.T) {
+				r, rng := newRig(t), rand.New(rand.NewPCG(3, 4))
+				size, file, err := w.Bytes()
+				r.must(err)
+				data := make([]byte, file)
+				for i := range data {
+					data[i] = byte(rng.Uint32())
+				}
+				packed := r.download(r.load(w, data), int(size))
+				row, band := int(file)/w.Outputs, int(size)/((w.Outputs+3)/4)
+				for output := range w.Outputs {
+					if got, want := unpack(w, packed[output/4*band:][:band], output%4), data[output*row:][:row]; !bytes.Equal(got, want) {
+						t.Fatalf("output %d differs from the file", output)
+					}
+				}
+			})
+		}
+	}
+}
+
+// unpack returns one output of a band as it lies in a file, following weights.cuh.
+func unpack(w cudakern.Weights, band []byte, output int) (row []byte) {
+	format := map[string]struct{ chunks, high, scale, super int }{
+		"f32": {8, 0, 0, 0}, "f16": {4, 0, 0, 0}, "q8_0": {2, 0, 2, 0}, "q4_0": {1, 0, 2, 0}, "q4_k": {1, 0, 2, 4}, "q6_k": {1, 8, 2, 2},
+	}[w.Type]
+	blocks := (w.Inputs + 31) / 32
+	for tile := 0; tile < blocks; tile += 32 {
+		n := min(blocks-tile, 32)
+		take := func(size int) []byte {
+			part := band[:size]
+			band = band[size:]
+			return part
+		}
+		quants, high := take(64*format.chunks*n), take(4*format.high*n)
+		scales, supers := take(4*format.scale*n), take(4*format.super*(n/8))
+		take(-(len(quants) + len(high) + len(scales) + len(supers)) & 15)
+		var numbers []byte // of 256 inputs
+		var parts [][]byte // scales of their blocks
+		for block := range n {
+			var words, upper []byte
+			for chunk := range format.chunks {
+				words = append(words, quants[((output*format.chunks+chunk)*n+block)*16:][:16]...)
+			}
+			if format.high > 0 {
+				upper = high[(output*n+block)*8:][:8]
+			}
+			if format.scale == 0 {
+				row = append(row, words...)
+				continue
+			}
+			q := numbersOf(words, upper)
+			scale := scales[(block*4+output)*2:][:2]
+			switch w.Type {
+			case "q8_0":
+				row = append(row, scale...)
+				for _, v := range q {
+					row = append(row, v-128)
+				}
+			case "q4_0":
+				row = append(row, scale...)
+				for i := range 16 {
+					row = append(row, q[i]|q[i+16]<<4)
+				}
+			default:
+				numbers, parts = append(numbers, q...), append(parts, scale)
+				if block%8 == 7 {
+					super := supers[(block/8*4+output)*format.super:][:format.super]
+					if w.Type == "q4_k" {
+						row = append(row, rawQ4_K(numbers, parts, super)...)
+					} else {
+						row = append(row, rawQ6_K(numbers, parts, super)...)
+					}
+					numbers, parts = nil, nil
+				}
+			}
+		}
+	}
+	elements, size := weightTypes[w.Type].Block()
+	return row[:w.Inputs/int(elements)*int(size)]
+}
+
+// numbersOf returns the 32 numbers of a block.
+func numbersOf(words, upper []byte) (q []byte) {
+	for i := range 32 {
+		if len(words) == 32 {
+			q = append(q, words[i/4*4+[]int{0, 2, 1, 3}[i%4]])
+			continue
+		}
+		v := binary.LittleEndian.Uint32(words[i/8*4:]) >> (i%8/2*4 + i%2*16) & 15
+		if len(upper) > 0 {
+			bit := []int{4, 6, 12, 14, 2, 0, 10, 8}[i%16/2]
+			v |= binary.LittleEndian.Uint32(upper[i/16*4:]) >> (bit + i%2*16) & 3 << 4
+		}
+		q = append(q, byte(v))
+	}
+	return q
+}
+
+func rawQ4_K(q []byte, parts [][]byte, super []byte) []byte {
+	raw := append(slices.Clone(super), make([]byte, 12)...)
+	for i := range 4 {
+		low, high := parts[i], parts[i+4]
+		raw[4+i] = low[0] | high[0]>>4<<6
+		raw[8+i] = low[1] | high[1]>>4<<6
+		raw[12+i] = high[0]&15 | high[1]<<4
+	}
+	for i := range 128 {
+		at := i/32*64 + i%32
+		raw = append(raw, q[at]|q[at+32]<<4)
+	}
+	return raw
+}
+
+func rawQ6_K(q []byte, parts [][]byte, super []byte) []byte {
+	raw := make([]byte, 192)
+	for i, v := range q {
+		half, run, k := i/128, i%128/32, i%32
+		raw[64*half+run%2*32+k] |= v & 15 << (run / 2 * 4)
+		raw[128+32*half+k] |= v >> 4 << (2 * run)
+	}
+	for _, scale := range parts {
+		raw = append(raw, scale...)
+	}
+	return append(raw, super...)
+}
