@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 10
 
-.PHONY: run build dev generate emu kernels test lint fuzz torture bench
+.PHONY: run build dev generate emu emu-sanitize kernels test lint fuzz torture bench
 
 run: build
 	./m40-llm
@@ -23,6 +23,10 @@ generate:
 # The emulated GPU, bin/libcuda-emu.so: M40_LLM_LIBCUDA=bin/libcuda-emu.so uses it.
 emu:
 	$(MAKE) -C cudakern emu
+
+# Tests of kernels in an emulation that finds what they do out of bounds.
+emu-sanitize:
+	$(MAKE) -C cudakern sanitize
 
 # The kernels for GPUs, which are committed; needs nvcc 11 or 12.
 kernels:

@@ -14,15 +14,20 @@ import (
 )
 
 // emulation opens the emulated device on this goroutine's thread.
-func emulation(t *testing.T) *emulated {
+func emulation(t *testing.T) *testDevice { return open(t, emutest.Emulation(t)) }
+
+// device opens the device that tests run kernels on.
+func device(t *testing.T) *testDevice { return open(t, emutest.Library(t)) }
+
+func open(t *testing.T, library string) *testDevice {
 	t.Helper()
-	d, err := cudakern.Load(emutest.Library(t))
+	d, err := cudakern.Load(library)
 	if err != nil {
 		t.Fatal(err)
 	}
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	e := &emulated{t: t}
+	e := &testDevice{t: t}
 	e.Context, err = d.Open(0)
 	if err != nil {
 		t.Fatal(err)
@@ -33,28 +38,28 @@ func emulation(t *testing.T) *emulated {
 	return e
 }
 
-// emulated is a device with one stream; what goes wrong ends the test.
-type emulated struct {
+// testDevice is a device with one stream; what goes wrong ends the test.
+type testDevice struct {
 	*cudakern.Context
 	stream *cudakern.Stream
 	t      *testing.T
 }
 
-func (e *emulated) try(err error) {
+func (e *testDevice) try(err error) {
 	e.t.Helper()
 	if err != nil {
 		e.t.Fatal(err)
 	}
 }
 
-func (e *emulated) alloc(bytes int) cudakern.Ptr {
+func (e *testDevice) alloc(bytes int) cudakern.Ptr {
 	e.t.Helper()
 	p, err := e.Alloc(int64(bytes))
 	e.try(err)
 	return p
 }
 
-func (e *emulated) kernel(module, name string) *cudakern.Function {
+func (e *testDevice) kernel(module, name string) *cudakern.Function {
 	e.t.Helper()
 	m, err := e.Family(module)
 	e.try(err)
@@ -63,7 +68,7 @@ func (e *emulated) kernel(module, name string) *cudakern.Function {
 	return f
 }
 
-func (e *emulated) upload(values []int32) cudakern.Ptr {
+func (e *testDevice) upload(values []int32) cudakern.Ptr {
 	e.t.Helper()
 	p := e.alloc(4 * len(values))
 	var b []byte
@@ -74,7 +79,7 @@ func (e *emulated) upload(values []int32) cudakern.Ptr {
 	return p
 }
 
-func (e *emulated) download(p cudakern.Ptr, n int) []int32 {
+func (e *testDevice) download(p cudakern.Ptr, n int) []int32 {
 	e.t.Helper()
 	b := make([]byte, 4*n)
 	e.try(e.stream.Download(b, p))
@@ -86,8 +91,8 @@ func (e *emulated) download(p cudakern.Ptr, n int) []int32 {
 	return values
 }
 
-func TestEmulatedKernelsComputeWhatTheirSourceSays(t *testing.T) {
-	e := emulation(t)
+func TestKernelsComputeWhatTheirSourceSays(t *testing.T) {
+	e := device(t)
 	const n = 1000
 	src := make([]int32, n)
 	for i := range src {
@@ -103,11 +108,11 @@ func TestEmulatedKernelsComputeWhatTheirSourceSays(t *testing.T) {
 	}
 }
 
-func TestEmulatedBlocksAddUpInAnyOrder(t *testing.T) {
+func TestBlocksAddUpInAnyOrder(t *testing.T) {
 	for seed := range 6 {
 		t.Run("seed "+strconv.Itoa(seed), func(t *testing.T) {
 			t.Setenv("M40_LLM_EMU_SEED", strconv.Itoa(seed))
-			e := emulation(t)
+			e := device(t)
 			sum := e.kernel("selftest", "selftest_sum")
 			for _, n := range []int{1, 31, 256, 257, 5000} {
 				src := make([]int32, n)
@@ -132,8 +137,8 @@ func TestEmulatedBlocksAddUpInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestAnEmulatedGraphReplaysWhatWasCaptured(t *testing.T) {
-	e := emulation(t)
+func TestAGraphReplaysWhatWasCaptured(t *testing.T) {
+	e := device(t)
 	sum := e.kernel("selftest", "selftest_sum")
 	src, sums, total := e.upload([]int32{1, 2, 3}), e.alloc(4), e.upload([]int32{0})
 	copied := e.alloc(4)
@@ -172,19 +177,19 @@ func TestTheEmulationTellsWhatAKernelDoesWrong(t *testing.T) {
 	const illegalAddress, misaligned, launchFailed = 700, 716, 719
 	for _, c := range []struct {
 		name, kernel string
-		args         func(e *emulated) []any
+		args         func(e *testDevice) []any
 		shared, code int
 	}{
-		{"a write behind an allocation", "faults_write", func(e *emulated) []any { return []any{e.alloc(4), int64(512)} }, 0, illegalAddress},
-		{"a write before an allocation", "faults_write", func(e *emulated) []any { return []any{e.alloc(4), int64(-2048)} }, 0, illegalAddress},
-		{"a write through no pointer", "faults_write", func(e *emulated) []any { return []any{cudakern.Ptr(0), int64(0)} }, 0, illegalAddress},
-		{"a load from an address that is not aligned", "faults_misaligned", func(e *emulated) []any { return []any{e.alloc(16), e.alloc(64)} }, 0, misaligned},
+		{"a write behind an allocation", "faults_write", func(e *testDevice) []any { return []any{e.alloc(4), int64(128)} }, 0, illegalAddress},
+		{"a write before an allocation", "faults_write", func(e *testDevice) []any { return []any{e.alloc(4), int64(-1024)} }, 0, illegalAddress},
+		{"a write through no pointer", "faults_write", func(e *testDevice) []any { return []any{cudakern.Ptr(0), int64(0)} }, 0, illegalAddress},
+		{"a load from an address that is not aligned", "faults_misaligned", func(e *testDevice) []any { return []any{e.alloc(16), e.alloc(64)} }, 0, misaligned},
 		{"threads at different barriers", "faults_two_barriers", nil, 0, launchFailed},
 		{"a lane that leaves before a shuffle", "faults_lane_stays_away", nil, 0, launchFailed},
 		{"lanes at a barrier while others shuffle", "faults_lanes_part", nil, 0, launchFailed},
-		{"lanes at different shuffles", "faults_two_shuffles", func(e *emulated) []any { return []any{e.alloc(4)} }, 0, launchFailed},
-		{"a write behind the shared memory", "faults_shared_overrun", func(e *emulated) []any { return []any{int32(64)} }, 256, illegalAddress},
-		{"a stack that is too small", "faults_stack_overflow", func(e *emulated) []any { return []any{e.alloc(4), int32(1<<20 - 1)} }, 0, illegalAddress},
+		{"lanes at different shuffles", "faults_two_shuffles", func(e *testDevice) []any { return []any{e.alloc(4)} }, 0, launchFailed},
+		{"a write behind the shared memory", "faults_shared_overrun", func(e *testDevice) []any { return []any{int32(64)} }, 256, illegalAddress},
+		{"a stack that is too small", "faults_stack_overflow", func(e *testDevice) []any { return []any{e.alloc(4), int32(1<<20 - 1)} }, 0, illegalAddress},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := emulation(t)

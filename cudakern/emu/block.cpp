@@ -15,11 +15,6 @@
 
 #include "fiber.h"
 
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 namespace emu {
 
 thread_local Thread *self __attribute__((tls_model("initial-exec")));
@@ -29,7 +24,7 @@ namespace {
 enum { LANES = 32, MOST_WARPS = 32, MOST_THREADS = LANES * MOST_WARPS, MOST_SHARED = 48 << 10 };
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr size_t STACK = 256 << 10; // red zones
+constexpr size_t STACK = 128 << 10; // with red zones
 #else
 constexpr size_t STACK = 64 << 10;
 #endif
@@ -57,6 +52,8 @@ struct Warp {
 	uint32_t brought[2][LANES]; // in turn, so that a fast lane overwrites nothing that a slow one has yet to read
 };
 
+size_t page() { return size_t(sysconf(_SC_PAGESIZE)); }
+
 struct Mapping {
 	char *at;
 	size_t size;
@@ -71,6 +68,29 @@ struct Mapping {
 		at = static_cast<char *>(p);
 	}
 	Mapping(const Mapping &) = delete;
+};
+
+// Shared memory for a block. What lies behind it must not be touched.
+class Shared {
+public:
+#ifdef __SANITIZE_ADDRESS__
+	void *take(size_t n)
+	{
+		free(at);
+		if (posix_memalign(&at, 16, n) != 0)
+			abort();
+		return at;
+	}
+
+private:
+	void *at = nullptr;
+#else
+	Shared() : mapping(MOST_SHARED + page()) { mprotect(mapping.at + MOST_SHARED, page(), PROT_NONE); }
+	void *take(size_t n) { return mapping.at + MOST_SHARED - (n + 15) / 16 * 16; }
+
+private:
+	Mapping mapping;
+#endif
 };
 
 // Runs blocks, one after the other, on the CPU thread that it belongs to.
@@ -105,22 +125,22 @@ private:
 	unsigned count = 0, live = 0, at_barrier = 0; // threads
 	Site barrier;
 	std::vector<Thread> threads;
+	std::vector<Fiber> fibers; // of the threads
+	Fiber home;
 	Warp warps[MOST_WARPS];
-	Mapping stacks, shared;
-	void *home = nullptr;
+	Mapping stacks;
+	Shared shared;
 	uint64_t random = 0; // its state; 0: everything in ascending order
 };
 
 thread_local Runner *runner;
 
-size_t page() { return size_t(sysconf(_SC_PAGESIZE)); }
-
-// A page before each stack and after the shared memory is out of bounds.
-Runner::Runner() : threads(MOST_THREADS), stacks((STACK + page()) * MOST_THREADS), shared(MOST_SHARED + page())
+// A page before each stack is out of bounds.
+Runner::Runner() : threads(MOST_THREADS), fibers(MOST_THREADS), stacks((STACK + page()) * MOST_THREADS)
 {
 	for (size_t i = 0; i < MOST_THREADS; i++)
 		mprotect(stacks.at + i * (STACK + page()), page(), PROT_NONE);
-	mprotect(shared.at + MOST_SHARED, page(), PROT_NONE);
+	home.be_first();
 }
 
 Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
@@ -133,17 +153,15 @@ Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
 	block.grid = l.grid;
 	block.shape = l.shape;
 	block.index = {unsigned(number % l.grid.x), unsigned(number / l.grid.x % l.grid.y), unsigned(number / l.grid.x / l.grid.y)};
-	size_t bytes = (l.shared + 15) / 16 * 16;
-	block.shared = shared.at + MOST_SHARED - bytes;
-	memset(block.shared, 0xff, bytes); // NaN, so that what nobody wrote shows
+	block.shared = shared.take(l.shared);
+	memset(block.shared, 0xff, l.shared); // NaN, so that what nobody wrote shows
 	for (unsigned i = 0; i < count; i++) {
 		Thread &t = threads[i];
 		t.index = {i % l.shape.x, i / l.shape.x % l.shape.y, i / l.shape.x / l.shape.y};
 		t.number = i;
 		t.block = &block;
 		// The stacks' tops differ in their low bits, so that they do not share cache sets.
-		char *low = stacks.at + i * (STACK + page()) + page();
-		t.stack = fiber_make(low, low + STACK - i % 61 * 64, begin);
+		fibers[i].make(stacks.at + i * (STACK + page()) + page(), STACK - i % 61 * 64, begin);
 	}
 	for (unsigned w = 0; w * LANES < count; w++) {
 		unsigned lanes = std::min(count - w * LANES, unsigned(LANES));
@@ -153,13 +171,14 @@ Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
 	}
 	random = l.seed * (number + 1);
 	self = &threads[random ? draw(warps[0].ready) : 0];
-	fiber_switch(&home, self->stack);
+	home.leave_for(fibers[self->number]);
 	self = nullptr;
 	return fault;
 }
 
 void Runner::begin()
 {
+	Fiber::begun();
 	runner->launch->kernel->enter(runner->launch->kernel->function, runner->arguments);
 	runner->end();
 }
@@ -184,9 +203,9 @@ void Runner::next()
 	for (unsigned i = 0; i < n; i++) {
 		unsigned w = (here + i) % n;
 		if (warps[w].ready) {
-			Thread *from = self;
+			Fiber &from = fibers[self->number];
 			self = &threads[w * LANES + draw(warps[w].ready)];
-			fiber_switch(&from->stack, self->stack);
+			from.leave_for(fibers[self->number]);
 			return;
 		}
 	}
@@ -288,8 +307,7 @@ void Runner::fail(Fault f, std::string what)
 
 void Runner::leave()
 {
-	void *abandoned;
-	fiber_switch(&abandoned, home);
+	fibers[self->number].leave_for(home);
 	abort(); // nobody comes back
 }
 

@@ -139,8 +139,12 @@ inline float __int_as_float(int v) { float f; memcpy(&f, &v, 4); return f; }
 inline float __uint_as_float(unsigned v) { float f; memcpy(&f, &v, 4); return f; }
 inline int __float_as_int(float f) { int v; memcpy(&v, &f, 4); return v; }
 inline unsigned __float_as_uint(float f) { unsigned v; memcpy(&v, &f, 4); return v; }
-inline int __float2int_rn(float f) { return int(lrintf(f)); }
-inline int __float2int_rz(float f) { return int(f); }
+// Out of range gives the nearest int and NaN gives 0, as on the GPU.
+inline int __float2int_rz(float f)
+{
+	return f != f ? 0 : f >= 0x1p31f ? INT32_MAX : f < -0x1p31f ? INT32_MIN : int(f);
+}
+inline int __float2int_rn(float f) { return __float2int_rz(rintf(f)); }
 inline float __int2float_rn(int v) { return float(v); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __clz(int v) { return v ? __builtin_clz(unsigned(v)) : 32; }

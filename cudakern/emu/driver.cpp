@@ -126,14 +126,52 @@ struct Context {
 	Stream default_stream;
 };
 
-constexpr size_t ALIGNMENT = 512;
+// Device memory. What lies around it must not be touched.
+struct Region {
+	static constexpr size_t ALIGNMENT = 512;
+	char *at = nullptr; // null: there is not enough
+	size_t size;
 
-// Allocations lie between pages that nobody may touch, and end as near as their
-// alignment allows to the second.
+#ifdef __SANITIZE_ADDRESS__
+	explicit Region(size_t n) : size(n)
+	{
+		void *p = nullptr;
+		if (posix_memalign(&p, ALIGNMENT, n) == 0)
+			at = static_cast<char *>(p);
+	}
+	~Region() { free(at); }
+#else
+	// It lies between two pages that nobody may touch, and ends as near as its alignment
+	// allows to the second.
+	explicit Region(size_t n) : size(n)
+	{
+		size_t page = size_t(sysconf(_SC_PAGESIZE)), body = (n + page - 1) / page * page;
+		mapped = body + 2 * page;
+		mapping = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (mapping == MAP_FAILED)
+			return;
+		char *low = static_cast<char *>(mapping) + page;
+		if (mprotect(low, body, PROT_READ | PROT_WRITE) == 0)
+			at = low + body - (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	}
+	~Region()
+	{
+		if (mapping != MAP_FAILED)
+			munmap(mapping, mapped);
+	}
+
+private:
+	void *mapping;
+	size_t mapped;
+#endif
+
+public:
+	Region(const Region &) = delete;
+};
+
 struct Allocation {
 	Context *context;
-	void *mapping;
-	size_t mapped, size;
+	std::unique_ptr<Region> region;
 };
 
 struct HostAllocation {
@@ -236,7 +274,8 @@ bool on_device(Ptr p, size_t n)
 		return false;
 	--next;
 	size_t at = p - next->first;
-	return next->second.context == current && at <= next->second.size && n <= next->second.size - at;
+	size_t size = next->second.region->size;
+	return next->second.context == current && at <= size && n <= size - at;
 }
 
 Stream *stream_of(void *handle) { return handle ? object<Stream>(handle) : &current->default_stream; }
@@ -265,8 +304,7 @@ int launch(const Launch &l)
 // Frees what an allocation maps.
 void release(std::map<uintptr_t, Allocation>::iterator at)
 {
-	munmap(at->second.mapping, at->second.mapped);
-	state().used[at->second.context->device] -= at->second.size;
+	state().used[at->second.context->device] -= at->second.region->size;
 	state().device.erase(at);
 }
 
@@ -475,19 +513,12 @@ API cuMemAlloc_v2(Ptr *p, size_t size)
 	if (int error = refuse_capture())
 		return error;
 	NEED(size <= s.options.memory - s.used[current->device], OUT_OF_MEMORY);
-	size_t page = size_t(sysconf(_SC_PAGESIZE)), body = (size + page - 1) / page * page, mapped = body + 2 * page;
-	void *mapping = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	NEED(mapping != MAP_FAILED, OUT_OF_MEMORY);
-	char *low = static_cast<char *>(mapping) + page;
-	if (mprotect(low, body, PROT_READ | PROT_WRITE) != 0) {
-		munmap(mapping, mapped);
-		return OUT_OF_MEMORY;
-	}
-	char *at = low + body - (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	auto region = std::make_unique<Region>(size);
+	NEED(region->at, OUT_OF_MEMORY);
 	if (size <= size_t(16) << 20)
-		memset(at, 0xff, size); // NaN, so that what nobody wrote shows
-	*p = reinterpret_cast<uintptr_t>(at);
-	s.device[uintptr_t(*p)] = {current, mapping, mapped, size};
+		memset(region->at, 0xff, size); // NaN, so that what nobody wrote shows
+	*p = reinterpret_cast<uintptr_t>(region->at);
+	s.device[uintptr_t(*p)] = {current, std::move(region)};
 	s.used[current->device] += size;
 	return SUCCESS;
 }

@@ -28,7 +28,6 @@ struct Thread {
 	Dim3 index;
 	unsigned number = 0; // within the block, x fastest
 	Block *block = nullptr;
-	void *stack = nullptr; // where it goes on
 };
 
 // What kernels may know of their block.

@@ -4,6 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <pthread.h>
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 #if defined(__x86_64__) && !defined(EMU_UCONTEXT)
 
 // Saves what the ABI asks to keep, leaves the stack in *from and goes on where to was
@@ -33,10 +39,10 @@ emu_switch:
 	.size emu_switch, . - emu_switch
 )");
 
-inline void fiber_switch(void **from, void *to) { emu_switch(from, to); }
+inline void change_stack(void **from, void *to) { emu_switch(from, to); }
 
-// A fiber that begins with entry, which never returns, on the stack that ends at top.
-inline void *fiber_make(char *, char *top, void (*entry)())
+// A stack that begins with entry, which never returns. Its memory ends at top.
+inline void *new_stack(char *, char *top, void (*entry)())
 {
 	void **sp = reinterpret_cast<void **>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
 	*--sp = nullptr; // where entry would return to; also aligns the stack for it
@@ -48,14 +54,14 @@ inline void *fiber_make(char *, char *top, void (*entry)())
 
 #include <ucontext.h>
 
-inline void fiber_switch(void **from, void *to)
+inline void change_stack(void **from, void *to)
 {
 	ucontext_t here;
 	*from = &here;
 	swapcontext(&here, static_cast<ucontext_t *>(to));
 }
 
-inline void *fiber_make(char *low, char *top, void (*entry)())
+inline void *new_stack(char *low, char *top, void (*entry)())
 {
 	ucontext_t *context = reinterpret_cast<ucontext_t *>(low);
 	getcontext(context);
@@ -67,3 +73,53 @@ inline void *fiber_make(char *low, char *top, void (*entry)())
 }
 
 #endif
+
+struct Fiber {
+	void *at = nullptr; // where it goes on
+	char *low = nullptr;
+	size_t size = 0;
+
+	// Makes it begin with entry, which never returns and calls begun first, on the stack
+	// of size bytes from low.
+	void make(char *stack, size_t bytes, void (*entry)())
+	{
+		low = stack, size = bytes;
+#ifdef __SANITIZE_ADDRESS__
+		__asan_unpoison_memory_region(low, size); // whatever an ended fiber left
+#endif
+		at = new_stack(low, low + size, entry);
+	}
+
+	// Leaves this fiber, which runs, for another.
+	void leave_for(Fiber &other)
+	{
+#ifdef __SANITIZE_ADDRESS__
+		void *fake = nullptr;
+		__sanitizer_start_switch_fiber(&fake, other.low, other.size);
+		change_stack(&at, other.at);
+		__sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#else
+		change_stack(&at, other.at);
+#endif
+	}
+
+	static void begun()
+	{
+#ifdef __SANITIZE_ADDRESS__
+		__sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+#endif
+	}
+
+	// Takes note of the stack that the CPU thread was started with.
+	void be_first()
+	{
+#ifdef __SANITIZE_ADDRESS__
+		pthread_attr_t attributes;
+		void *stack;
+		pthread_getattr_np(pthread_self(), &attributes);
+		pthread_attr_getstack(&attributes, &stack, &size);
+		pthread_attr_destroy(&attributes);
+		low = static_cast<char *>(stack);
+#endif
+	}
+};

@@ -33,9 +33,19 @@ var build = sync.OnceValues(func() (output []byte, err error) {
 	return exec.Command("make", "-C", filepath.Join(root, "cudakern"), "emu").CombinedOutput()
 })
 
-// Library returns the path of the emulated driver, for cudakern.Load, and builds it if
-// its sources have changed. Where there is no g++ or no make the test is skipped.
+// Library returns the driver that tests run kernels on, for cudakern.Load: the one that
+// M40_LLM_LIBCUDA names, else the emulated one.
 func Library(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv("M40_LLM_LIBCUDA"); path != "" {
+		return path
+	}
+	return Emulation(t)
+}
+
+// Emulation returns the path of the emulated driver, and builds it if its sources have
+// changed. Where there is no g++ or no make the test is skipped.
+func Emulation(t testing.TB) string {
 	t.Helper()
 	for _, tool := range []string{"g++", "make"} {
 		if _, err := exec.LookPath(tool); err != nil {
