@@ -42,7 +42,7 @@ func TestLoadSaysWhatIsMissing(t *testing.T) {
 
 func TestKernelsAreLoadedWithTheirModules(t *testing.T) {
 	t.Setenv("CUDA_MODULE_LOADING", "LAZY")
-	if _, err := cudakern.Load(emutest.Library(t)); err != nil {
+	if _, err := cudakern.Load(emutest.Emulation(t)); err != nil {
 		t.Fatal(err)
 	}
 	if got := os.Getenv("CUDA_MODULE_LOADING"); got != "EAGER" {
@@ -51,7 +51,7 @@ func TestKernelsAreLoadedWithTheirModules(t *testing.T) {
 }
 
 func TestDevicesSayWhetherTheyCanBeUsed(t *testing.T) {
-	library := emutest.Library(t)
+	library := emutest.Emulation(t)
 	devices := func(t *testing.T) ([]cudakern.Properties, error) {
 		d, err := cudakern.Load(library)
 		if err != nil {

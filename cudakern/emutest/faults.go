@@ -29,7 +29,7 @@ const (
 // -DcuInit=other, it lacks cuInit.
 func NewFaults(t testing.TB, flags ...string) *Faults {
 	t.Helper()
-	emulation := Library(t)
+	emulation := Emulation(t)
 	root, err := moduleRoot()
 	if err != nil {
 		t.Fatal(err)
