@@ -28,7 +28,13 @@ import (
 	"m40-llm/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Setenv(asProgram, "1") // for the processes that tests start
+	goleak.VerifyTestMain(m)
+}
 
 // result is what a command left behind.
 type result struct {

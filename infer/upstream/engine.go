@@ -346,6 +346,9 @@ func (e *Engine) worker(ctx context.Context) (*process, error) {
 	for asked := false; ; {
 		e.mu.Lock()
 		p, changed, failed := e.current, e.changed, e.failed
+		if p != nil && p.hasEnded() {
+			p = nil // the supervisor is about to say so
+		}
 		if failed != nil && !asked {
 			e.failed, asked = nil, true
 			e.status.State, e.status.Error = infer.StateRestarting, nil
@@ -461,9 +464,9 @@ func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.
 			}
 			return err
 		}
-		if known, ok := errors.AsType[*infer.Error](err); ok {
+		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code == infer.CodeDevice {
 			e.checkDevice(p, known)
-			if known.Code == infer.CodeDevice && begun {
+			if begun {
 				e.crashes.blame(input)
 			}
 		}

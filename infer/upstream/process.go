@@ -80,6 +80,15 @@ func (p *process) kill(reason string) {
 	p.cmd.Process.Kill()
 }
 
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // why says how the process, which is gone, has ended.
 func (p *process) why() string {
 	p.mu.Lock()
