@@ -35,8 +35,8 @@ type rig struct {
 }
 
 func newRig(t *testing.T) rig {
-	c, s := emulated(t)
-	return rig{t, c, s}
+	d := device(t)
+	return rig{t, d.Context, d.stream}
 }
 
 func (r rig) must(err error) {

@@ -17,7 +17,7 @@
 
 namespace emu {
 
-thread_local Thread *self __attribute__((tls_model("initial-exec")));
+EMU_LOCAL Thread *self;
 
 namespace {
 
@@ -32,7 +32,7 @@ constexpr size_t STACK = 64 << 10;
 struct Site {
 	const char *file = nullptr;
 	int line = 0;
-	bool operator!=(const Site &o) const { return line != o.line || strcmp(file, o.file) != 0; }
+	bool operator!=(const Site &o) const { return line != o.line || (file != o.file && strcmp(file, o.file) != 0); }
 };
 
 std::string name(const Site &s)
@@ -52,7 +52,7 @@ struct Warp {
 	uint32_t brought[2][LANES]; // in turn, so that a fast lane overwrites nothing that a slow one has yet to read
 };
 
-size_t page() { return size_t(sysconf(_SC_PAGESIZE)); }
+const size_t PAGE = size_t(sysconf(_SC_PAGESIZE));
 
 struct Mapping {
 	char *at;
@@ -85,7 +85,7 @@ public:
 private:
 	void *at = nullptr;
 #else
-	Shared() : mapping(MOST_SHARED + page()) { mprotect(mapping.at + MOST_SHARED, page(), PROT_NONE); }
+	Shared() : mapping(MOST_SHARED + PAGE) { mprotect(mapping.at + MOST_SHARED, PAGE, PROT_NONE); }
 	void *take(size_t n) { return mapping.at + MOST_SHARED - (n + 15) / 16 * 16; }
 
 private:
@@ -133,13 +133,13 @@ private:
 	uint64_t random = 0; // its state; 0: everything in ascending order
 };
 
-thread_local Runner *runner;
+EMU_LOCAL Runner *runner;
 
 // A page before each stack is out of bounds.
-Runner::Runner() : threads(MOST_THREADS), fibers(MOST_THREADS), stacks((STACK + page()) * MOST_THREADS)
+Runner::Runner() : threads(MOST_THREADS), fibers(MOST_THREADS), stacks((STACK + PAGE) * MOST_THREADS)
 {
 	for (size_t i = 0; i < MOST_THREADS; i++)
-		mprotect(stacks.at + i * (STACK + page()), page(), PROT_NONE);
+		mprotect(stacks.at + i * (STACK + PAGE), PAGE, PROT_NONE);
 	home.be_first();
 }
 
@@ -161,7 +161,7 @@ Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
 		t.number = i;
 		t.block = &block;
 		// The stacks' tops differ in their low bits, so that they do not share cache sets.
-		fibers[i].make(stacks.at + i * (STACK + page()) + page(), STACK - i % 61 * 64, begin);
+		fibers[i].make(stacks.at + i * (STACK + PAGE) + PAGE, STACK - i % 61 * 64, begin);
 	}
 	for (unsigned w = 0; w * LANES < count; w++) {
 		unsigned lanes = std::min(count - w * LANES, unsigned(LANES));
@@ -199,16 +199,16 @@ void Runner::end()
 // Lets the next thread that can go on do so: of this warp, else of the next.
 void Runner::next()
 {
-	unsigned n = (count + LANES - 1) / LANES, here = random ? draw(~0u) : self->number / LANES;
-	for (unsigned i = 0; i < n; i++) {
-		unsigned w = (here + i) % n;
+	unsigned n = (count + LANES - 1) / LANES, first = random ? draw(~0u) % n : self->number / LANES, w = first;
+	do {
 		if (warps[w].ready) {
 			Fiber &from = fibers[self->number];
 			self = &threads[w * LANES + draw(warps[w].ready)];
 			from.leave_for(fibers[self->number]);
 			return;
 		}
-	}
+		w = w + 1 < n ? w + 1 : 0;
+	} while (w != first);
 	fail(LAUNCH_FAILED, "dead-lock: " + waiting());
 }
 

@@ -36,8 +36,11 @@ struct Block {
 	void *shared = nullptr;
 };
 
+// Of each CPU thread one; quick to find also in a library that was loaded late.
+#define EMU_LOCAL __thread __attribute__((tls_model("initial-exec")))
+
 // The thread that runs on this CPU thread.
-extern thread_local Thread *self __attribute__((tls_model("initial-exec")));
+extern EMU_LOCAL Thread *self;
 
 // Waits for every thread of the block.
 void meet_block(const char *file, int line);
