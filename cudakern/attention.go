@@ -11,6 +11,7 @@ type Attention struct {
 	merge           *Function
 
 	heads, kvHeads, dim int
+	width               int // elements of a value that one lane holds
 	queries             int // most query vectors of a block: that of attend
 	perRow              int // query heads that share a block
 	sms                 int
@@ -39,7 +40,7 @@ func NewAttention(c *Context, half bool, heads, kvHeads, dim int) (*Attention, e
 	case kvHeads < 1 || heads < 1 || heads%kvHeads != 0:
 		return nil, fmt.Errorf("%d query heads cannot share %d heads of keys and values", heads, kvHeads)
 	}
-	a := &Attention{heads: heads, kvHeads: kvHeads, dim: dim, queries: 1, sms: c.Properties().SMs}
+	a := &Attention{heads: heads, kvHeads: kvHeads, dim: dim, width: width, queries: 1, sms: c.Properties().SMs}
 	a.perRow = min(heads/kvHeads, 8)
 	for a.queries < a.perRow {
 		a.queries *= 2
@@ -108,7 +109,7 @@ func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale
 		workspace = 0
 	}
 	log2Scale := float32(float64(scale) * math.Log2E)
-	shared := 4 * queries * (unitPositions + 2*a.dim + 2*attentionThreads/32 + 6)
+	shared := 4 * queries * (unitPositions + 3*32*a.width + 2*4 + 8)
 	err := attend.Launch(s, grid, Dim3{X: attentionThreads}, shared,
 		dst, workspace, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim),
 		log2Scale, int32(window), int32(rows), int32(a.perRow), int32(units(step.Stride)),

@@ -28,7 +28,8 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 // the emulation in two steps: constructors of one file run in the order written.
 #define EMU_JOIN2(a, b) a##b
 #define EMU_JOIN(a, b) EMU_JOIN2(a, b)
-#define KERNEL(name, threads, blocks) \
+#define KERNEL(name, threads, blocks) EMU_KERNEL(name, threads, blocks) // name may be a macro
+#define EMU_KERNEL(name, threads, blocks) \
 	static const emu::Declaration EMU_JOIN(declaration_of_, name)(#name, threads); \
 	EMU_KERNEL_PARAMETERS
 #define EMU_KERNEL_PARAMETERS(...) EMU_KERNEL_BODY(EMU_JOIN(emu_kernel_, __COUNTER__), __VA_ARGS__)

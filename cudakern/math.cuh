@@ -1,0 +1,56 @@
+// Functions of float that have the same bits in the emulation as on every GPU, which
+// those of CUDA's library do not promise.
+#pragma once
+
+#include "kernel.cuh"
+
+#define LOG2_E 1.44269504088896340736f
+
+DEVICE float bits_to_float(uint32_t bits)
+{
+	float f;
+	memcpy(&f, &bits, 4);
+	return f;
+}
+
+DEVICE uint32_t float_to_bits(float f)
+{
+	uint32_t bits;
+	memcpy(&bits, &f, 4);
+	return bits;
+}
+
+// 2^(x+low) for |low| far below 1, to 1.5 units in the last place; 0 below
+// 2^-125.
+DEVICE float exp2_sum(float x, float low)
+{
+	if (x < -125.0f)
+		return 0.0f;
+	if (x >= 128.0f)
+		return bits_to_float(0x7f800000);
+	// Adding 1.5·2^23 leaves no bits for a fraction: the sum ends in x rounded to an integer.
+	const float magic = 12582912.0f;
+	float sum = x + magic;
+	float f = (x - (sum - magic)) + low;
+	// Of degree 6, near the best for |f| <= 1/2, and exact at 0.
+	float p = 0.000153533605f;
+	p = fmaf(p, f, 0.0013398875f);
+	p = fmaf(p, f, 0.00961843692f);
+	p = fmaf(p, f, 0.0555033237f);
+	p = fmaf(p, f, 0.240226477f);
+	p = fmaf(p, f, 0.693147182f);
+	p = fmaf(p, f, 1.0f);
+	// Twice half the power: 2^128 is no float, yet x rounds up to it.
+	uint32_t n = float_to_bits(sum) << 23;
+	return p * bits_to_float(n + (126u << 23)) * 2.0f;
+}
+
+DEVICE float exp2_of(float x) { return exp2_sum(x, 0.0f); }
+
+// e^x, as 2^(x·log2 e) with the bits of the product that a float does not hold.
+DEVICE float exp_of(float x)
+{
+	float high = x * LOG2_E;
+	float low = fmaf(x, 1.925963033500e-8f, fmaf(x, LOG2_E, -high));
+	return exp2_sum(high, low);
+}
