@@ -1,0 +1,533 @@
+package cudakern_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"m40-llm/cudakern"
+)
+
+// rowCounts are numbers of rows of a step, in the buckets that buckets gives for them.
+var rowCounts = []int{1, 2, 3, 8, 33}
+
+// buckets are launches that rows rows may fall into.
+func buckets(rows int) []int {
+	bucket := 1
+	for bucket < rows {
+		bucket *= 2
+	}
+	return slices.Compact([]int{rows, bucket, max(64, 2*bucket)})
+}
+
+func (e *emulated) uploadBytes(b []byte) cudakern.Ptr {
+	e.t.Helper()
+	p := e.alloc(len(b))
+	e.try(e.stream.Upload(p, b))
+	return p
+}
+
+func (e *emulated) uploadFloats(values []float32) cudakern.Ptr {
+	e.t.Helper()
+	b := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		b = binary.NativeEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return e.uploadBytes(b)
+}
+
+func (e *emulated) downloadFloats(p cudakern.Ptr, n int) []float32 {
+	e.t.Helper()
+	values := make([]float32, n)
+	for i, bits := range e.download(p, n) {
+		values[i] = math.Float32frombits(uint32(bits))
+	}
+	return values
+}
+
+func normal(rng *rand.Rand, n int, scale float64) []float32 {
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(rng.NormFloat64() * scale)
+	}
+	return values
+}
+
+// untouched is what activations hold before a kernel writes them.
+const untouched = -12345.5
+
+// inBuckets runs a kernel over rows of cols in every bucket for their number. run gets
+// an activation with room for the bucket, which begins with a copy of start. The rows
+// must come out near want, with the same bits from every bucket; what lies behind them
+// must stay untouched.
+func inBuckets(t *testing.T, e *emulated, rows, cols int, start, want []float32, tolerance float64, run func(x, count cudakern.Ptr, capacity int)) {
+	t.Helper()
+	var first []float32
+	for _, capacity := range buckets(rows) {
+		values := slices.Concat(start, slices.Repeat([]float32{untouched}, capacity*cols-len(start)))
+		x := e.uploadFloats(values)
+		run(x, e.upload([]int32{int32(rows)}), capacity)
+		got := e.downloadFloats(x, capacity*cols)
+		for i, v := range got[rows*cols:] {
+			if v != untouched {
+				t.Fatalf("bucket of %d: element %d behind the %d rows was written", capacity, i, rows)
+			}
+		}
+		got = got[:rows*cols]
+		for i, w := range want {
+			if difference := math.Abs(float64(got[i]) - float64(w)); !(difference <= tolerance) {
+				t.Fatalf("bucket of %d, row %d, element %d: got %g, want %g, off by %.2g where %.2g is allowed", capacity, i/cols, i%cols, got[i], w, difference, tolerance)
+			}
+		}
+		if first == nil {
+			first = got
+		}
+		if !sameBits(got, first) {
+			t.Fatalf("the bucket of %d gives other bits than the first", capacity)
+		}
+	}
+}
+
+func sameBits(a, b []float32) bool {
+	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
+}
+
+func largest(x []float32) (m float64) {
+	for _, v := range x {
+		m = max(m, math.Abs(float64(v)))
+	}
+	return m
+}
+
+func TestAddAddsRows(t *testing.T) {
+	e := emulation(t)
+	add, err := cudakern.NewAddRows(e.Context)
+	e.try(err)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, rows := range rowCounts {
+		for _, cols := range []int{1, 5, 256, 1000} {
+			x, y := normal(rng, rows*cols, 1), normal(rng, rows*cols, 1)
+			sum, biased := slices.Clone(x), slices.Clone(x)
+			for i := range x {
+				sum[i] += y[i]
+				biased[i] += y[i%cols]
+			}
+			other := e.uploadFloats(y)
+			inBuckets(t, e, rows, cols, x, sum, 0, func(x, count cudakern.Ptr, capacity int) {
+				e.try(add.Enqueue(e.stream, x, other, cols, count, capacity))
+			})
+			inBuckets(t, e, rows, cols, x, biased, 0, func(x, count cudakern.Ptr, capacity int) {
+				e.try(add.EnqueueBias(e.stream, x, other, cols, count, capacity))
+			})
+		}
+	}
+}
+
+func TestSwiGLUMultipliesWithTheSigmoid(t *testing.T) {
+	e := emulation(t)
+	k, err := cudakern.NewSwiGLU(e.Context)
+	e.try(err)
+	rng := rand.New(rand.NewPCG(2, 2))
+	for _, rows := range rowCounts {
+		for _, scale := range []float64{1e-3, 1, 40, 1e4} {
+			const cols = 300
+			gate, up := normal(rng, rows*cols, scale), normal(rng, rows*cols, 1)
+			want := make([]float32, len(gate))
+			for i, g := range gate {
+				want[i] = float32(float64(g) / (1 + math.Exp(-float64(g))) * float64(up[i]))
+			}
+			u := e.uploadFloats(up)
+			inBuckets(t, e, rows, cols, gate, want, 4e-7*largest(want), func(x, count cudakern.Ptr, capacity int) {
+				e.try(k.Enqueue(e.stream, x, x, u, cols, count, capacity))
+			})
+		}
+	}
+}
+
+func TestSwiGLUAtTheEdgesOfFloats(t *testing.T) {
+	e := emulation(t)
+	k, err := cudakern.NewSwiGLU(e.Context)
+	e.try(err)
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	gate := []float32{0, float32(math.Copysign(0, -1)), inf, -200, -87.5, -88.8, 88.8, 1e-30, nan, math.MaxFloat32, -math.MaxFloat32}
+	want := []float32{0, 0, inf, 0, 0, 0, 88.8, 5e-31, nan, math.MaxFloat32, 0}
+	x := e.uploadFloats(gate)
+	up := e.uploadFloats(slices.Repeat([]float32{1}, len(gate)))
+	e.try(k.Enqueue(e.stream, x, x, up, len(gate), e.upload([]int32{1}), 1))
+	for i, got := range e.downloadFloats(x, len(gate)) {
+		w := want[i]
+		near := got == w || math.Abs(float64(got-w)) <= 1e-6*math.Abs(float64(w)) || w == 0 && math.Abs(float64(got)) < 1e-35
+		if !near && !(got != got && w != w) {
+			t.Errorf("silu(%g) is %g, want %g", gate[i], got, w)
+		}
+	}
+}
+
+func TestGatherRowsPicksRows(t *testing.T) {
+	e := emulation(t)
+	k, err := cudakern.NewGatherRows(e.Context)
+	e.try(err)
+	rng := rand.New(rand.NewPCG(3, 3))
+	const rows, cols = 40, 259
+	x := normal(rng, rows*cols, 1)
+	src := e.uploadFloats(x)
+	for _, outs := range rowCounts {
+		picked := rng.Perm(rows)[:outs]
+		var out []int32
+		var want []float32
+		for _, r := range picked {
+			out = append(out, int32(r))
+			want = append(want, x[r*cols:(r+1)*cols]...)
+		}
+		numbers := e.upload(out)
+		inBuckets(t, e, outs, cols, nil, want, 0, func(dst, count cudakern.Ptr, capacity int) {
+			e.try(k.Enqueue(e.stream, dst, src, cols, cudakern.Step{Out: numbers, Outs: count}, capacity))
+		})
+	}
+}
+
+func TestRMSNormDividesByTheRootOfTheMeanSquare(t *testing.T) {
+	e := emulation(t)
+	k, err := cudakern.NewRMSNorm(e.Context)
+	e.try(err)
+	rng := rand.New(rand.NewPCG(4, 4))
+	for _, rows := range rowCounts {
+		for _, cols := range []int{1, 3, 64, 100, 255, 257, 2049, 4096} {
+			x, w := normal(rng, rows*cols, 3), normal(rng, cols, 1)
+			const eps = 1e-5
+			want := make([]float32, len(x))
+			for r := range rows {
+				sum := 0.0
+				for _, v := range x[r*cols : (r+1)*cols] {
+					sum += float64(v) * float64(v)
+				}
+				for i := range cols {
+					want[r*cols+i] = float32(float64(x[r*cols+i]) / math.Sqrt(sum/float64(cols)+eps) * float64(w[i]))
+				}
+			}
+			weight := e.uploadFloats(w)
+			inBuckets(t, e, rows, cols, x, want, 4e-7*largest(want), func(x, count cudakern.Ptr, capacity int) {
+				e.try(k.Enqueue(e.stream, x, x, weight, cols, eps, count, capacity))
+			})
+		}
+	}
+}
+
+func TestRMSNormOfZerosIsZero(t *testing.T) {
+	e := emulation(t)
+	k, err := cudakern.NewRMSNorm(e.Context)
+	e.try(err)
+	zeros := make([]float32, 64)
+	weight := e.uploadFloats(normal(rand.New(rand.NewPCG(5, 5)), 64, 1))
+	inBuckets(t, e, 1, 64, zeros, zeros, 0, func(x, count cudakern.Ptr, capacity int) {
+		e.try(k.Enqueue(e.stream, x, x, weight, 64, 1e-5, count, capacity))
+	})
+}
+
+func TestRoPETurnsPairs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	for _, c := range []struct {
+		name          string
+		headDim, dims int
+		base, scale   float64
+		neox          bool
+		factors       []float32
+	}{
+		{"neighbouring pairs", 16, 16, 1e4, 1, false, nil},
+		{"halves", 16, 16, 1e4, 1, true, nil},
+		{"part of each head", 10, 6, 1e4, 1, false, nil},
+		{"halves of part of each head", 10, 6, 5e5, 1, true, nil},
+		{"scaled", 64, 64, 1e4, 0.25, false, nil},
+		{"with frequency factors", 8, 8, 1e4, 1, true, []float32{1, 2.5, 8, 32}},
+		{"with factors that speed up to more than a turn a position", 8, 8, 1e4, 1, false, []float32{0.01, 0.1, 1, 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := emulation(t)
+			k, err := cudakern.NewRoPE(e.Context)
+			e.try(err)
+			table, err := cudakern.Turns(c.dims, c.base, c.scale, c.factors)
+			e.try(err)
+			turns := e.uploadBytes(table)
+			for _, start := range []int{0, 1, 1000, 131000, math.MaxInt32 - 40} {
+				for _, rows := range rowCounts {
+					const heads = 3
+					cols := heads * c.headDim
+					x := normal(rng, rows*cols, 1)
+					want := slices.Clone(x)
+					pos := make([]int32, rows)
+					for r := range rows {
+						pos[r] = int32(start + r)
+						for head := range heads {
+							for i := range c.dims / 2 {
+								angle := float64(pos[r]) * c.scale * math.Pow(c.base, -2*float64(i)/float64(c.dims))
+								if c.factors != nil {
+									angle /= float64(c.factors[i])
+								}
+								sin, cos := math.Sincos(angle)
+								at := r*cols + head*c.headDim
+								j, k := at+2*i, at+2*i+1
+								if c.neox {
+									j, k = at+i, at+i+c.dims/2
+								}
+								a, b := float64(x[j]), float64(x[k])
+								want[j], want[k] = float32(a*cos-b*sin), float32(a*sin+b*cos)
+							}
+						}
+					}
+					positions := e.upload(pos)
+					// The twin's own angles are off by a few parts in 2^53.
+					fastest := c.scale
+					if c.factors != nil {
+						fastest /= float64(c.factors[0])
+					}
+					inBuckets(t, e, rows, cols, x, want, 1e-6+float64(start)*fastest*1e-15, func(x, count cudakern.Ptr, capacity int) {
+						e.try(k.Enqueue(e.stream, x, cols, c.headDim, c.dims, c.neox, turns, cudakern.Step{Pos: positions, Rows: count}, capacity))
+					})
+				}
+			}
+		})
+	}
+}
+
+func TestTurnsRefusesWhatCannotBeTurned(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		dims    int
+		base    float64
+		factors []float32
+	}{
+		{"an odd number of elements", 7, 1e4, nil},
+		{"no elements", 0, 1e4, nil},
+		{"too few factors", 8, 1e4, []float32{1, 1}},
+		{"a factor of zero", 4, 1e4, []float32{1, 0}},
+		{"a base that is no number", 4, math.NaN(), nil},
+	} {
+		if _, err := cudakern.Turns(c.dims, c.base, 1, c.factors); err == nil {
+			t.Errorf("%s was not refused", c.name)
+		}
+	}
+}
+
+func TestLaunchersRefuseEmptyAndOversizedGrids(t *testing.T) {
+	e := emulation(t)
+	k, err := cudakern.NewSwiGLU(e.Context)
+	e.try(err)
+	x := e.uploadFloats(make([]float32, 8))
+	for _, c := range []struct{ cols, capacity int }{{0, 1}, {8, 0}, {8, 65536}} {
+		if err := k.Enqueue(e.stream, x, x, x, c.cols, e.upload([]int32{1}), c.capacity); err == nil {
+			t.Errorf("%d rows of %d were not refused", c.capacity, c.cols)
+		}
+	}
+}
+
+// embedding is a table type: the bytes of a block of elements values, and those values.
+type embedding struct {
+	name            string
+	elements, bytes int
+	decode          func(block []byte) []float32
+}
+
+func half(b []byte) float32 { return halfToFloat(binary.LittleEndian.Uint16(b)) }
+
+// halfToFloat by the definition of the format.
+func halfToFloat(h uint16) float32 {
+	sign, exponent, fraction := 1.0, int(h>>10&31), float64(h&1023)
+	if h>>15 == 1 {
+		sign = -1
+	}
+	switch exponent {
+	case 0:
+		return float32(sign * math.Ldexp(fraction, -24))
+	case 31:
+		if fraction != 0 {
+			return float32(math.NaN())
+		}
+		return float32(math.Inf(int(sign)))
+	}
+	return float32(sign * math.Ldexp(1024+fraction, exponent-25))
+}
+
+// sixBits unpacks the eight scales and offsets of a Q4_K block.
+func sixBits(packed []byte) (scale, offset [8]float32) {
+	for i := range 8 {
+		if i < 4 {
+			scale[i], offset[i] = float32(packed[i]&63), float32(packed[i+4]&63)
+		} else {
+			scale[i] = float32(packed[i+4]&15 | packed[i-4]>>6<<4)
+			offset[i] = float32(packed[i+4]>>4 | packed[i]>>6<<4)
+		}
+	}
+	return scale, offset
+}
+
+var embeddings = []embedding{
+	{"f32", 1, 4, func(b []byte) []float32 { return []float32{math.Float32frombits(binary.LittleEndian.Uint32(b))} }},
+	{"f16", 1, 2, func(b []byte) []float32 { return []float32{half(b)} }},
+	{"q8_0", 32, 34, func(b []byte) (v []float32) {
+		for _, q := range b[2:] {
+			v = append(v, half(b)*float32(int8(q)))
+		}
+		return v
+	}},
+	{"q4_0", 32, 18, func(b []byte) []float32 {
+		v := make([]float32, 32)
+		for i, q := range b[2:] {
+			v[i], v[i+16] = half(b)*(float32(q&15)-8), half(b)*(float32(q>>4)-8)
+		}
+		return v
+	}},
+	{"q4_k", 256, 144, func(b []byte) []float32 {
+		v := make([]float32, 256)
+		scale, offset := sixBits(b[4:16])
+		for group := range 4 {
+			for i, q := range b[16+32*group : 48+32*group] {
+				for nibble, n := range []byte{q & 15, q >> 4} {
+					part := 2*group + nibble
+					v[32*part+i] = float32(float32(n)*float32(half(b)*scale[part])) - float32(half(b[2:])*offset[part])
+				}
+			}
+		}
+		return v
+	}},
+	{"q6_k", 256, 210, func(b []byte) []float32 {
+		v := make([]float32, 256)
+		for h := range 2 {
+			for run := range 4 {
+				for i := range 32 {
+					low := b[64*h+32*(run%2)+i] >> (4 * (run / 2)) & 15
+					high := b[128+32*h+i] >> (2 * run) & 3
+					at := 128*h + 32*run + i
+					v[at] = float32(half(b[208:])*float32(int8(b[192+at/16]))) * (float32(low|high<<4) - 32)
+				}
+			}
+		}
+		return v
+	}},
+}
+
+func TestEmbedDecodesRowsExactly(t *testing.T) {
+	for _, typ := range embeddings {
+		t.Run(typ.name, func(t *testing.T) {
+			e := emulation(t)
+			k, err := cudakern.NewEmbed(e.Context, typ.name)
+			e.try(err)
+			rng := rand.New(rand.NewPCG(7, 7))
+			for _, blocks := range []int{1, 3, 9} {
+				const vocab = 37
+				cols := blocks * typ.elements
+				table := make([]byte, vocab*blocks*typ.bytes)
+				for i := range table {
+					table[i] = byte(rng.Uint32())
+				}
+				data := e.uploadBytes(table)
+				for _, rows := range rowCounts {
+					tokens := make([]int32, rows)
+					var want []float32
+					for r := range tokens {
+						tokens[r] = int32(rng.IntN(vocab))
+						if r == 0 {
+							tokens[r] = vocab - 1
+						}
+						row := table[int(tokens[r])*blocks*typ.bytes:]
+						for b := range blocks {
+							want = append(want, typ.decode(row[b*typ.bytes:(b+1)*typ.bytes])...)
+						}
+					}
+					dst := e.alloc(4 * rows * cols)
+					e.try(k.Enqueue(e.stream, dst, data, cols, cudakern.Step{Tokens: e.upload(tokens), Rows: e.upload([]int32{int32(rows)})}, rows))
+					for i, got := range e.downloadFloats(dst, rows*cols) {
+						if got != want[i] && !(got != got && want[i] != want[i]) {
+							t.Fatalf("row %d, element %d: got %g, want %g", i/cols, i%cols, got, want[i])
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// nearestHalf rounds to a float16, ties to even, by its definition.
+func nearestHalf(x float32) float32 {
+	a := math.Abs(float64(x))
+	if a == 0 || math.IsInf(a, 0) || math.IsNaN(a) {
+		return x
+	}
+	_, exponent := math.Frexp(a)
+	step := math.Ldexp(1, max(exponent-11, -24))
+	rounded := math.RoundToEven(a/step) * step
+	if rounded > 65504 {
+		rounded = math.Inf(1)
+	}
+	return float32(math.Copysign(rounded, float64(x)))
+}
+
+func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
+	for _, isHalf := range []bool{true, false} {
+		for _, c := range []struct{ kvHeads, dim int }{{1, 1}, {2, 7}, {3, 64}, {2, 128}} {
+			for _, rows := range rowCounts {
+				t.Run(fmt.Sprintf("half %v, %d heads of %d, %d rows", isHalf, c.kvHeads, c.dim, rows), func(t *testing.T) {
+					e := emulation(t)
+					rng := rand.New(rand.NewPCG(8, 8))
+					k, err := cudakern.NewStoreKV(e.Context, isHalf)
+					e.try(err)
+					const blocks, layers, layer, stride = 7, 3, 1, 3
+					tables := []int32{5, 0, 3, 6, 2, 1} // of two sequences
+					cols, size := c.kvHeads*c.dim, 4
+					if isHalf {
+						size = 2
+					}
+					n := blocks * layers * 2 * cols * 32
+					data := e.alloc(n * size)
+					e.try(e.stream.Fill(data, 0, int64(n*size)))
+					want := make([]float32, n)
+
+					keys, values := normal(rng, rows*cols, 3), normal(rng, rows*cols, 3)
+					edges := []float32{0, 65504, 65519.996, 65520, -1e6, 1e-8, 2.9802322e-8, 2.98024e-8, 6.1e-5, 1.00048828125, 1.00146484375, float32(math.Inf(-1))}
+					copy(keys, edges)
+					pos, seq := make([]int32, rows), make([]int32, rows)
+					for r := range rows {
+						seq[r] = int32(r % 2)
+						pos[r] = int32(20 + r)
+						block := int(tables[int(seq[r])*stride+int(pos[r])/32])
+						for i := range cols {
+							for kind, x := range []float32{keys[r*cols+i], values[r*cols+i]} {
+								if isHalf {
+									x = nearestHalf(x)
+								}
+								head, d := i/c.dim, i%c.dim
+								want[((((block*layers+layer)*2+kind)*c.kvHeads+head)*32+int(pos[r])%32)*c.dim+d] = x
+							}
+						}
+					}
+					step := cudakern.Step{Rows: e.upload([]int32{int32(rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: stride}
+					cache := cudakern.Cache{Data: data, Half: isHalf, Layers: layers, KVHeads: c.kvHeads, HeadDim: c.dim}
+					e.try(k.Enqueue(e.stream, cache, layer, e.uploadFloats(keys), e.uploadFloats(values), step, rows))
+					got := e.downloadCache(cache, n)
+					for i := range want {
+						if got[i] != want[i] {
+							t.Fatalf("element %d of the cache is %g, want %g", i, got[i], want[i])
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func (e *emulated) downloadCache(c cudakern.Cache, n int) []float32 {
+	e.t.Helper()
+	if !c.Half {
+		return e.downloadFloats(c.Data, n)
+	}
+	b := make([]byte, 2*n)
+	e.try(e.stream.Download(b, c.Data))
+	e.try(e.stream.Sync())
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = half(b[2*i:])
+	}
+	return values
+}
