@@ -1,86 +1,65 @@
 // Embed: dst[r] = row tokens[r] of a table, decoded to float32.
 //
-// A thread per element. The table lies as in the GGUF file; a row or a few of it are read
-// per step, so the small loads that this takes do not matter. Compiled once for each
-// type, with -DWEIGHT_<TYPE>.
-#include "kernel.cuh"
+// A thread per element. The table lies as weights.cuh has it, so that one copy of it
+// serves a model that computes its logits with the same table too. A row or a few are read
+// per step, so small loads do not matter. Compiled for one type of weight.
+#include "weights.cuh"
 
-DEVICE float half_at(const uint8_t *p) { return half_to_float((uint16_t)(p[0] | p[1] << 8)); }
-
-#if defined(WEIGHT_F32)
-#define NAME embed_f32
-enum { ELEMENTS = 1, BYTES = 4 };
-DEVICE float value(const uint8_t *block, int)
+DEVICE uint32_t word_at(const uint8_t *p)
 {
-	float v;
-	memcpy(&v, block, 4);
+	uint32_t v;
+	memcpy(&v, p, sizeof v);
 	return v;
 }
 
+DEVICE uint16_t half_bits_at(const uint8_t *p)
+{
+	uint16_t v;
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
+DEVICE float half_at(const uint8_t *p) { return half_to_float(half_bits_at(p)); }
+
+// The 4 bits of input i of a block whose quants begin at p.
+DEVICE int four_bits(const uint8_t *p, int i) { return word_at(p + i / 8 * 4) >> (i % 2 * 16 + i % 8 / 2 * 4) & 15; }
+
+// Input i of block block of an output of a tile.
+DEVICE float value(const uint8_t *tile, int blocks, int output, int block, int i)
+{
+	const uint8_t *scales = tile + scales_at(blocks, block) + output * SCALE_BYTES;
+	const uint8_t *super = tile + super_at(blocks, block) + output * SUPER_BYTES;
+#if defined(WEIGHT_F32)
+	uint32_t bits = word_at(tile + quants_at(blocks, output, i / 4, block) + i % 4 * 4);
+	float v;
+	memcpy(&v, &bits, sizeof v);
+	return v;
 #elif defined(WEIGHT_F16)
-#define NAME embed_f16
-enum { ELEMENTS = 1, BYTES = 2 };
-DEVICE float value(const uint8_t *block, int) { return half_at(block); }
-
+	return half_at(tile + quants_at(blocks, output, i / 8, block) + i % 8 * 2);
 #elif defined(WEIGHT_Q8_0)
-#define NAME embed_q8_0
-enum { ELEMENTS = 32, BYTES = 34 };
-// A scale d and 32 int8 q: q·d.
-DEVICE float value(const uint8_t *block, int i) { return (float)(int8_t)block[2 + i] * half_at(block); }
-
+	uint32_t word = word_at(tile + quants_at(blocks, output, i / 16, block) + i % 16 / 4 * 4);
+	return (float)((int)(word >> (i % 2 * 16 + i % 4 / 2 * 8) & 255) - 128) * half_at(scales);
 #elif defined(WEIGHT_Q4_0)
-#define NAME embed_q4_0
-enum { ELEMENTS = 32, BYTES = 18 };
-// A scale d and 32 four-bit q, the low halves of 16 bytes first: (q-8)·d.
-DEVICE float value(const uint8_t *block, int i)
-{
-	int q = block[2 + i % 16] >> (i / 16 * 4) & 15;
-	return (float)(q - 8) * half_at(block);
-}
-
+	return (float)(four_bits(tile + quants_at(blocks, output, 0, block), i) - 8) * half_at(scales);
 #elif defined(WEIGHT_Q4_K)
-#define NAME embed_q4_k
-enum { ELEMENTS = 256, BYTES = 144 };
-// Scales d and m, eight pairs of six-bit (scale, offset) in 12 bytes, and 256 four-bit q,
-// of which each 32 bytes hold two parts of 32, the first in their low halves:
-// q·(d·scale) - m·offset.
-DEVICE float value(const uint8_t *block, int i)
-{
-	const uint8_t *packed = block + 4;
-	int part = i / 32, scale, offset;
-	if (part < 4) {
-		scale = packed[part] & 63;
-		offset = packed[part + 4] & 63;
-	} else {
-		scale = (packed[part + 4] & 15) | packed[part - 4] >> 6 << 4;
-		offset = packed[part + 4] >> 4 | packed[part] >> 6 << 4;
-	}
-	int q = block[16 + part / 2 * 32 + i % 32] >> (part % 2 * 4) & 15;
-	return (float)q * (half_at(block) * (float)scale) - half_at(block + 2) * (float)offset;
-}
-
+	float q = (float)four_bits(tile + quants_at(blocks, output, 0, block), i);
+	return q * (half_at(super) * (float)scales[0]) - half_at(super + 2) * (float)scales[1];
 #elif defined(WEIGHT_Q6_K)
-#define NAME embed_q6_k
-enum { ELEMENTS = 256, BYTES = 210 };
-// 128 bytes with the low four bits of 256 q, 64 bytes with their upper two, 16 int8
-// scales and a scale d: d·scale·(q-32). Of each 128 values, four runs of 32, the low
-// bits of runs 0 and 2 share 32 bytes, as do those of 1 and 3; the upper bits of all four
-// share 32.
-DEVICE float value(const uint8_t *block, int i)
-{
-	int half = i / 128, run = i / 32 % 4, k = i % 32;
-	int low = block[64 * half + run % 2 * 32 + k] >> (run / 2 * 4) & 15;
-	int high = block[128 + 32 * half + k] >> (2 * run) & 3;
-	float scale = half_at(block + 208) * (float)(int8_t)block[192 + i / 16];
-	return scale * (float)((low | high << 4) - 32);
-}
+	int low = four_bits(tile + quants_at(blocks, output, 0, block), i);
+	int high = word_at(tile + high_at(blocks, output, block) + i / 16 * 4) >> (i % 2 * 16 + high_bit(i % 16 / 2)) & 3;
+	return half_at(super) * (float)(int8_t)scales[i / 16] * (float)((low | high << 4) - 32);
 #endif
+}
 
-KERNEL(NAME, 256, 8)(float *dst, const uint8_t *table, int cols, const int *tokens, const int *rows)
+#define EMBED(weight) EMBED_NAMED(weight)
+#define EMBED_NAMED(weight) KERNEL(embed_##weight, 256, 8)
+
+EMBED(WEIGHT)(float *dst, const uint8_t *table, int cols, const int *tokens, const int *rows)
 {
 	int row = blockIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
 	if (row >= *rows || col >= cols)
 		return;
-	size_t i = (size_t)tokens[row] * cols + col;
-	dst[(size_t)row * cols + col] = value(table + i / ELEMENTS * BYTES, (int)(i % ELEMENTS));
+	int token = tokens[row], blocks = blocks_of(cols), block = col / BLOCK_INPUTS, tile = block / TILE_BLOCKS;
+	const uint8_t *at = table + token / BAND_OUTPUTS * band_bytes(blocks) + size_t(tile) * tile_bytes(TILE_BLOCKS);
+	dst[(size_t)row * cols + col] = value(at, blocks_in_tile(blocks, tile), token % BAND_OUTPUTS, block % TILE_BLOCKS, col % BLOCK_INPUTS);
 }

@@ -23,14 +23,14 @@ func buckets(rows int) []int {
 	return slices.Compact([]int{rows, bucket, max(64, 2*bucket)})
 }
 
-func (e *emulated) uploadBytes(b []byte) cudakern.Ptr {
+func (e *testDevice) uploadBytes(b []byte) cudakern.Ptr {
 	e.t.Helper()
 	p := e.alloc(len(b))
 	e.try(e.stream.Upload(p, b))
 	return p
 }
 
-func (e *emulated) uploadFloats(values []float32) cudakern.Ptr {
+func (e *testDevice) uploadFloats(values []float32) cudakern.Ptr {
 	e.t.Helper()
 	b := make([]byte, 0, 4*len(values))
 	for _, v := range values {
@@ -39,7 +39,7 @@ func (e *emulated) uploadFloats(values []float32) cudakern.Ptr {
 	return e.uploadBytes(b)
 }
 
-func (e *emulated) downloadFloats(p cudakern.Ptr, n int) []float32 {
+func (e *testDevice) downloadFloats(p cudakern.Ptr, n int) []float32 {
 	e.t.Helper()
 	values := make([]float32, n)
 	for i, bits := range e.download(p, n) {
@@ -63,7 +63,7 @@ const untouched = -12345.5
 // an activation with room for the bucket, which begins with a copy of start. The rows
 // must come out near want, with the same bits from every bucket; what lies behind them
 // must stay untouched.
-func inBuckets(t *testing.T, e *emulated, rows, cols int, start, want []float32, tolerance float64, run func(x, count cudakern.Ptr, capacity int)) {
+func inBuckets(t *testing.T, e *testDevice, rows, cols int, start, want []float32, tolerance float64, run func(x, count cudakern.Ptr, capacity int)) {
 	t.Helper()
 	var first []float32
 	for _, capacity := range buckets(rows) {
@@ -103,7 +103,7 @@ func largest(x []float32) (m float64) {
 }
 
 func TestAddAddsRows(t *testing.T) {
-	e := emulation(t)
+	e := device(t)
 	add, err := cudakern.NewAddRows(e.Context)
 	e.try(err)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -127,7 +127,7 @@ func TestAddAddsRows(t *testing.T) {
 }
 
 func TestSwiGLUMultipliesWithTheSigmoid(t *testing.T) {
-	e := emulation(t)
+	e := device(t)
 	k, err := cudakern.NewSwiGLU(e.Context)
 	e.try(err)
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -148,7 +148,7 @@ func TestSwiGLUMultipliesWithTheSigmoid(t *testing.T) {
 }
 
 func TestSwiGLUAtTheEdgesOfFloats(t *testing.T) {
-	e := emulation(t)
+	e := device(t)
 	k, err := cudakern.NewSwiGLU(e.Context)
 	e.try(err)
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
@@ -167,7 +167,7 @@ func TestSwiGLUAtTheEdgesOfFloats(t *testing.T) {
 }
 
 func TestGatherRowsPicksRows(t *testing.T) {
-	e := emulation(t)
+	e := device(t)
 	k, err := cudakern.NewGatherRows(e.Context)
 	e.try(err)
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -190,7 +190,7 @@ func TestGatherRowsPicksRows(t *testing.T) {
 }
 
 func TestRMSNormDividesByTheRootOfTheMeanSquare(t *testing.T) {
-	e := emulation(t)
+	e := device(t)
 	k, err := cudakern.NewRMSNorm(e.Context)
 	e.try(err)
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -217,7 +217,7 @@ func TestRMSNormDividesByTheRootOfTheMeanSquare(t *testing.T) {
 }
 
 func TestRMSNormOfZerosIsZero(t *testing.T) {
-	e := emulation(t)
+	e := device(t)
 	k, err := cudakern.NewRMSNorm(e.Context)
 	e.try(err)
 	zeros := make([]float32, 64)
@@ -245,7 +245,7 @@ func TestRoPETurnsPairs(t *testing.T) {
 		{"with factors that speed up to more than a turn a position", 8, 8, 1e4, 1, false, []float32{0.01, 0.1, 1, 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := emulation(t)
+			e := device(t)
 			k, err := cudakern.NewRoPE(e.Context)
 			e.try(err)
 			table, err := cudakern.Turns(c.dims, c.base, c.scale, c.factors)
@@ -312,7 +312,7 @@ func TestTurnsRefusesWhatCannotBeTurned(t *testing.T) {
 }
 
 func TestLaunchersRefuseEmptyAndOversizedGrids(t *testing.T) {
-	e := emulation(t)
+	e := device(t)
 	k, err := cudakern.NewSwiGLU(e.Context)
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 8))
@@ -411,18 +411,26 @@ var embeddings = []embedding{
 func TestEmbedDecodesRowsExactly(t *testing.T) {
 	for _, typ := range embeddings {
 		t.Run(typ.name, func(t *testing.T) {
-			e := emulation(t)
+			e := device(t)
 			k, err := cudakern.NewEmbed(e.Context, typ.name)
 			e.try(err)
 			rng := rand.New(rand.NewPCG(7, 7))
-			for _, blocks := range []int{1, 3, 9} {
+			for _, blocks := range []int{1, 3, 9, 33} {
 				const vocab = 37
 				cols := blocks * typ.elements
 				table := make([]byte, vocab*blocks*typ.bytes)
 				for i := range table {
 					table[i] = byte(rng.Uint32())
 				}
-				data := e.uploadBytes(table)
+				w := cudakern.Weights{Type: typ.name, Outputs: vocab, Inputs: cols}
+				size, _, err := w.Bytes()
+				e.try(err)
+				data := e.alloc(int(size))
+				loader, err := cudakern.NewLoader(e.Context)
+				e.try(err)
+				e.try(loader.Load(data, w, table))
+				e.try(loader.Sync())
+				e.try(loader.Close())
 				for _, rows := range rowCounts {
 					tokens := make([]int32, rows)
 					var want []float32
@@ -469,7 +477,7 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 		for _, c := range []struct{ kvHeads, dim int }{{1, 1}, {2, 7}, {3, 64}, {2, 128}} {
 			for _, rows := range rowCounts {
 				t.Run(fmt.Sprintf("half %v, %d heads of %d, %d rows", isHalf, c.kvHeads, c.dim, rows), func(t *testing.T) {
-					e := emulation(t)
+					e := device(t)
 					rng := rand.New(rand.NewPCG(8, 8))
 					k, err := cudakern.NewStoreKV(e.Context, isHalf)
 					e.try(err)
@@ -517,7 +525,7 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 	}
 }
 
-func (e *emulated) downloadCache(c cudakern.Cache, n int) []float32 {
+func (e *testDevice) downloadCache(c cudakern.Cache, n int) []float32 {
 	e.t.Helper()
 	if !c.Half {
 		return e.downloadFloats(c.Data, n)
