@@ -15,6 +15,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/live"
 	"m40-llm/store"
 )
 
@@ -112,7 +113,15 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 				who = markdownLine(m.Answer.Model)
 			}
 		}
-		fmt.Fprintf(&text, "\n## %s\n\n%s\n", who, strings.TrimSpace(m.Text))
+		fmt.Fprintf(&text, "\n## %s\n", who)
+		said := m.Text
+		if m.Role == store.RoleAssistant {
+			var thought string
+			if thought, said, _ = live.SplitThought(m.Text); strings.TrimSpace(thought) != "" {
+				fmt.Fprintf(&text, "\n> %s\n", strings.ReplaceAll(strings.TrimSpace(thought), "\n", "\n> "))
+			}
+		}
+		fmt.Fprintf(&text, "\n%s\n", strings.TrimSpace(said))
 	}
 	attach(c, conversation.Title, "md")
 	return c.Blob(http.StatusOK, "text/markdown; charset=utf-8", []byte(text.String()))

@@ -407,6 +407,7 @@ var harmless = map[string]string{
 	"p": "", "br": "", "hr": "", "h1": "", "h2": "", "h3": "", "h4": "", "h5": "", "h6": "", "em": "", "strong": "", "del": "", "blockquote": "",
 	"ul": "", "ol": "start", "li": "", "pre": "", "code": "class", "span": "class", "table": "", "thead": "", "tbody": "", "tr": "", "th": "align", "td": "align",
 	"div": "class role tabindex aria-label", "input": "type checked disabled aria-label", "a": "href rel target",
+	"details": "class", "summary": "",
 }
 
 // harmlessValues are the values that the attributes may have. Those of class and
@@ -416,6 +417,7 @@ var harmlessValues = map[string]*regexp.Regexp{
 	"rel": regexp.MustCompile(`^nofollow noreferrer( noopener)?$`), "target": regexp.MustCompile(`^_blank$`), "type": regexp.MustCompile(`^checkbox$`),
 	"checked": regexp.MustCompile(`^$`), "disabled": regexp.MustCompile(`^$`), "role": regexp.MustCompile(`^region$`), "tabindex": regexp.MustCompile(`^0$`),
 	"code class": regexp.MustCompile(`^language-[^\s"'<>&]+$`), "span class": regexp.MustCompile(`^(ctl|k|s|c|gi|gd)$`), "div class": regexp.MustCompile(`^table$`),
+	"details class":  regexp.MustCompile(`^thought$`),
 	"div aria-label": regexp.MustCompile(`^Table$`), "input aria-label": regexp.MustCompile(`^(done|to do)$`),
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/yuin/goldmark/util"
 
 	"m40-llm/handlers/live"
+	"m40-llm/web"
 )
 
 // maxMarkdown bounds what is parsed at once: some inputs, such as "[a](" over and
@@ -60,6 +61,8 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 	p.AllowAttrs("type").Matching(regexp.MustCompile(`^checkbox$`)).OnElements("input")
 	p.AllowAttrs("checked", "disabled").Matching(regexp.MustCompile(`^$`)).OnElements("input")
 	p.AllowAttrs("aria-label").Matching(regexp.MustCompile(`^(done|to do)$`)).OnElements("input")
+	p.AllowElements("details", "summary")
+	p.AllowAttrs("class").Matching(regexp.MustCompile(`^thought$`)).OnElements("details")
 	p.AllowAttrs("href").OnElements("a")
 	p.AllowURLSchemes("mailto")
 	for _, scheme := range []string{"http", "https"} {
@@ -75,19 +78,69 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 
 // renderAnswer renders a whole answer, a long one block by block.
 func renderAnswer(source string) string {
-	if len(source) <= maxMarkdown {
-		return renderMarkdown(source)
-	}
+	thought, said, _ := live.SplitThought(source)
 	var out strings.Builder
-	for _, block := range live.SplitBlocks(source) {
+	out.WriteString(renderThought(thought))
+	if len(said) <= maxMarkdown {
+		out.WriteString(renderMarkdown(said))
+		return out.String()
+	}
+	for _, block := range live.SplitBlocks(said) {
 		out.WriteString(renderMarkdown(block))
 	}
 	return out.String()
 }
 
-// renderMarkdown renders a block, or a whole answer that is short. It never
-// fails: what cannot be rendered is shown as it is.
-func renderMarkdown(source string) string {
+// renderBlock renders one block of an answer.
+func renderBlock(block live.Block) string {
+	if !block.Thought {
+		return renderMarkdown(block.Text)
+	}
+	thought, _, _ := live.SplitThought(block.Text)
+	return renderThought(thought)
+}
+
+// renderThought renders what a model thought before it answered, folded. Models that are
+// told not to think write an empty one, of which nothing is shown.
+func renderThought(thought string) string {
+	if strings.TrimSpace(thought) == "" {
+		return ""
+	}
+	unit, n := "words", words(thought)
+	if n == 1 {
+		unit = "word"
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "<details class=\"thought\"><summary>Thinking, %s %s</summary>\n", web.Thousands(n), unit)
+	for _, block := range live.SplitBlocks(thought) {
+		out.WriteString(toHTML(block))
+	}
+	out.WriteString("</details>\n")
+	return allowed().Sanitize(out.String())
+}
+
+// words counts as people do: signs that stand for words are words.
+func words(text string) int {
+	n, inside := 0, false
+	for _, r := range text {
+		switch {
+		case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana):
+			n, inside = n+1, false
+		case unicode.IsSpace(r):
+			inside = false
+		case !inside:
+			n, inside = n+1, true
+		}
+	}
+	return n
+}
+
+// renderMarkdown renders a block, or a whole text that is short.
+func renderMarkdown(source string) string { return allowed().Sanitize(toHTML(source)) }
+
+// toHTML is what the allow-list then looks through. It never fails: what cannot be
+// rendered is shown as it is.
+func toHTML(source string) string {
 	plain := "<pre><code>" + html.EscapeString(source) + "</code></pre>\n"
 	if len(source) > maxMarkdown {
 		return plain
@@ -98,7 +151,7 @@ func renderMarkdown(source string) string {
 	if markdown().Renderer().Render(&out, []byte(source), document) != nil {
 		return plain
 	}
-	return string(allowed().SanitizeBytes(out.Bytes()))
+	return out.String()
 }
 
 // metaSpent is the key under which a document says whether the time for colouring

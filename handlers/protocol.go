@@ -164,6 +164,8 @@ type wireAnswer struct {
 	Model        string             `json:"model"`
 	Device       string             `json:"device"`
 	Progress     *wireProgress      `json:"progress,omitempty"`
+	Thinking     bool               `json:"thinking,omitempty"` // the tail is a thought
+	Said         int                `json:"said,omitempty"`     // UTF-16 units of the text before what is no thought
 	Tokens       int                `json:"tokens"`
 	PromptTokens int                `json:"prompt_tokens"`
 	CachedTokens int                `json:"cached_tokens"`
@@ -195,7 +197,7 @@ type wireProgress struct {
 //
 //	message   message: a question, or an answer that begins, goes on or was rewritten; where it goes is said above
 //	progress  id, progress
-//	text      id, text; tokens, decode_ms and first_ms are the new totals
+//	text      id, text; thinking: the tail is a thought; tokens, decode_ms and first_ms are the new totals
 //	block     id, html: the first chars UTF-16 units of the tail are a finished block
 //	end       id, answer; rest: what is left of the tail, rendered, or html: the whole answer, where rendering the parts one by one gives something else
 //	branch    id, messages, more: what follows message id goes, and messages take its place; if the page lacks id, or id is missing, everything goes, and more says whether there are messages before these
@@ -209,6 +211,7 @@ type wireEvent struct {
 	Message  *wireMessage   `json:"message,omitempty"`
 	Progress *wireProgress  `json:"progress,omitempty"`
 	Text     string         `json:"text,omitempty"`
+	Thinking bool           `json:"thinking,omitempty"`
 	Tokens   int            `json:"tokens,omitempty"`
 	Decode   float64        `json:"decode_ms,omitempty"`
 	FirstMS  float64        `json:"first_ms,omitempty"`
@@ -256,14 +259,13 @@ func toWireMessage(m *live.Message) wireMessage {
 		return w
 	}
 	w.Answer = toWireAnswer(m.Answer)
+	w.Answer.Said = saidFrom(m.Text)
 	if !m.Answer.State.Running() {
 		w.HTML = []string{renderAnswer(m.Text)}
 		return w
 	}
-	for _, block := range live.SplitBlocks(m.Text[:m.Answer.Blocks]) {
-		if block != "" {
-			w.HTML = append(w.HTML, renderMarkdown(block))
-		}
+	for _, block := range m.FinishedBlocks() {
+		w.HTML = append(w.HTML, renderBlock(block))
 	}
 	w.Tail = m.Text[m.Answer.Blocks:]
 	return w
@@ -277,6 +279,7 @@ func toWireAnswer(a *live.Answer) *wireAnswer {
 		Model:        a.Model.Name,
 		Device:       a.Device,
 		Progress:     toWireProgress(a.Progress),
+		Thinking:     a.Thinking,
 		Tokens:       a.Tokens,
 		PromptTokens: a.Prompt,
 		CachedTokens: a.Cached,
@@ -316,19 +319,22 @@ func toWireEvent(e *live.Event) wireEvent {
 		m := toWireMessage(e.Message)
 		w.Message = &m
 	case live.EventText:
+		w.Thinking = e.Thinking
 		w.Text, w.Tokens, w.Decode, w.FirstMS = e.Text, e.Tokens, milliseconds(e.Decode), milliseconds(e.FirstToken)
 	case live.EventBranch:
 		w.Messages, w.More = toWireMessages(e.Messages), e.More
 	case live.EventTitle, live.EventModel:
 		w.Text = e.Text
 	case live.EventBlock:
-		html := renderMarkdown(e.Text)
+		html := renderBlock(live.Block{Text: e.Text, Thought: e.Thinking})
 		w.HTML, w.Chars = &html, utf16Length(e.Text)
 	case live.EventEnd:
 		w.Answer = toWireAnswer(e.Message.Answer)
+		w.Answer.Said = saidFrom(e.Message.Text)
 		parts, whole := strings.Builder{}, renderAnswer(e.Message.Text)
-		for _, block := range live.SplitBlocks(e.Message.Text) {
-			w.Rest = renderMarkdown(block)
+		for i, block := range live.SplitBlocks(e.Message.Text) {
+			_, _, thought := live.SplitThought(block)
+			w.Rest = renderBlock(live.Block{Text: block, Thought: thought && i == 0})
 			parts.WriteString(w.Rest)
 		}
 		if parts.String() != whole {
@@ -336,6 +342,16 @@ func toWireEvent(e *live.Event) wireEvent {
 		}
 	}
 	return w
+}
+
+// saidFrom is where in an answer, as scripts count, the thought has ended; 0 if there is
+// none, or nothing else.
+func saidFrom(text string) int {
+	_, said, found := live.SplitThought(text)
+	if said = strings.TrimLeft(said, " \t\r\n"); said == "" || !found {
+		return 0
+	}
+	return utf16Length(text[:len(text)-len(said)])
 }
 
 // utf16Length counts as scripts in browsers do.

@@ -47,7 +47,7 @@ type conversationGroup struct {
 }
 
 func (g conversationGroup) moreLabel() string {
-	return thousands(g.more) + " more in “" + g.title + "”"
+	return Thousands(g.more) + " more in “" + g.title + "”"
 }
 
 // folderRows is how many chats of a folder stand among the others.
@@ -184,5 +184,5 @@ func (r Rail) summary() string {
 	case r.Older != "":
 		noun = " newest" + noun
 	}
-	return thousands(len(r.Rows)) + noun
+	return Thousands(len(r.Rows)) + noun
 }

@@ -212,8 +212,8 @@ var sliderKeys = []shortcut{
 	{"Backspace", "back to the default"},
 }
 
-// thousands groups digits: 8,192.
-func thousands(n int) string {
+// Thousands groups digits: 8,192.
+func Thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]

@@ -99,6 +99,11 @@ func (c *Chat) generate(ctx context.Context, r *run, request infer.Request) (err
 			err = &infer.Error{Code: infer.CodeInternal, Message: "the engine failed inside; the server's log says where"}
 		}
 	}()
+	if tag := c.openedThought(ctx, request); tag != "" {
+		c.mu.Lock()
+		r.turn.split.thought, r.turn.Answer.opened = tag, tag
+		c.mu.Unlock()
+	}
 	for e, err := range c.service.engine.Generate(ctx, request) {
 		if err != nil {
 			return err
@@ -171,8 +176,9 @@ func (c *Chat) wait(r *run, now time.Time, p Progress) {
 func (c *Chat) appendText(t *turn, text string) {
 	t.text.WriteString(text)
 	a := t.Answer
-	c.publish(Event{Type: EventText, ID: t.ID, Text: text, Tokens: a.Tokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First})
 	whole := t.text.String()
+	a.Thinking = t.split.thinks(whole)
+	c.publish(Event{Type: EventText, ID: t.ID, Text: text, Thinking: a.Thinking, Tokens: a.Tokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First})
 	for {
 		begin := t.split.start
 		end := t.split.next(whole)
@@ -180,7 +186,8 @@ func (c *Chat) appendText(t *turn, text string) {
 			return
 		}
 		a.Blocks = end
-		c.publish(Event{Type: EventBlock, ID: t.ID, Text: whole[begin:end]})
+		c.publish(Event{Type: EventBlock, ID: t.ID, Text: whole[begin:end], Thinking: a.Thinking})
+		a.Thinking = false
 	}
 }
 
@@ -212,7 +219,7 @@ func (c *Chat) finish(r *run, err error) {
 	defer c.mu.Unlock()
 	t := r.turn
 	a := t.Answer
-	a.Progress = nil
+	a.Progress, a.Thinking = nil, false
 	switch known := (*infer.Error)(nil); {
 	case a.State == Done:
 	case !r.stopped && c.service.ctx.Err() != nil && errors.Is(err, context.Canceled):

@@ -6,7 +6,8 @@ import "strings"
 // paragraph, a heading, a list, a fenced code block and so on, with the blank
 // lines after it; once it has ended, no further text can change it. It may be
 // found later than it could be: a block that is held longer is still rendered
-// right. Each byte is looked at once, however long the text grows.
+// right. A thought at the beginning is one block. Each byte is looked at once, however
+// long the text grows.
 type splitter struct {
 	start int // where the open block begins
 	line  int // where the line begins that is not decided yet
@@ -14,10 +15,32 @@ type splitter struct {
 	kind  blockKind
 	fence string
 	blank bool // the last line of an indented block was blank
+
+	thought string // the tag that ends the open block, which is a thought; empty: it is none
+}
+
+// thinks reports whether the open block is a thought.
+func (s *splitter) thinks(text string) bool {
+	if s.start == 0 && s.kind == unknown && s.thought == "" {
+		tag, _, _ := opening(text)
+		s.thought = tag.close
+	}
+	return s.thought != ""
 }
 
 // next returns the end of the open block of text, or 0 if it may go on.
 func (s *splitter) next(text string) int {
+	if s.thinks(text) {
+		from := max(0, s.seen-len(s.thought))
+		at := strings.Index(text[from:], s.thought)
+		if at < 0 {
+			s.seen = len(text)
+			return 0
+		}
+		end := from + at + len(s.thought)
+		*s = splitter{start: end, line: end, seen: end}
+		return end
+	}
 	for {
 		n := strings.IndexByte(text[s.seen:], '\n')
 		if n < 0 {

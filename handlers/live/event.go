@@ -54,6 +54,8 @@ type Answer struct {
 	Device    string
 	Progress  *Progress // while waiting
 	Blocks    int       // bytes of Text that make up finished Markdown blocks
+	Thinking  bool      // what of Text is behind Blocks is a thought
+	opened    string    // the tag that ends the thought which the prompt has begun; empty: it has not
 	Tokens    int       // tokens received
 	Prompt    int       // tokens of the prompt; 0: not known yet
 	Cached    int       // of them, found in the KV cache
@@ -104,6 +106,7 @@ type Event struct {
 	Message    *Message
 	Progress   *Progress
 	Text       string
+	Thinking   bool // EventText, EventBlock: of a thought
 	Tokens     int
 	Decode     time.Duration
 	FirstToken time.Duration

@@ -368,7 +368,7 @@ chat.el.addEventListener('click', e => {
   if (!turn) return
   if (button.matches('[data-again]')) again(turn)
   else if (button.matches('[data-continue]')) goOn(turn.id)
-  else if (button.matches('[data-copy]')) copy(turn.text, button)
+  else if (button.matches('[data-copy]')) copy(turn.said ?? turn.text, button)
   else if (button.matches('[data-copy-code]')) copy(button.closest('.code').querySelector('code').textContent, button)
   else if (button.matches('[data-edit]')) editTurn(turn)
   else if (button.matches('[data-edit-question]')) editTurn(chat.questions.at(-1))
@@ -474,7 +474,7 @@ const keys = {
   ']': () => turnVersion(here(), 1),
   c: () => {
     const turn = here()
-    if (turn?.text) copy(turn.text, button(turn, '[data-copy]'))
+    if (turn?.text) copy(turn.said ?? turn.text, button(turn, '[data-copy]'))
   },
 }
 addEventListener('keydown', e => {

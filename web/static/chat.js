@@ -11,8 +11,10 @@ const leastTime = 20 // ms of writing that make a speed worth showing
 const use = (el, href) => el.setAttribute('href', `#i-${href}`)
 
 // open describes the unfinished end of an answer: how it is shown, and which part
-// of the source is shown.
-function open(source) {
+// of the source is shown. What begins like the tag of a thought waits until it is one.
+function open(source, thinking, first) {
+  if (thinking) return { kind: 'thought', text: source.replace(/^\s*(<[\w:]+>|\[\w+\]|◁\w+▷)?\s*/, '').trimEnd() }
+  if (first && /^\s*[<[◁][\w:]*$/.test(source)) return { kind: 'p', text: '' }
   const text = source.replace(/^\s*\n/, '')
   const fence = /^ {0,3}(`{3,}|~{3,})([^`\n]*)(\n|$)/.exec(text)
   if (fence) {
@@ -22,6 +24,13 @@ function open(source) {
   const heading = /^(#{1,6}) +/.exec(text)
   if (heading) return { kind: `h${heading[1].length}`, text: text.slice(heading[0].length).trimEnd() }
   return { kind: 'p', text: text.trimEnd() }
+}
+
+// words counts as the server does: signs that stand for words are words.
+const word = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]+/gu
+function words(text) {
+  const n = text.match(word)?.length ?? 0
+  return n === 1 ? '1 word' : `${count(n)} words`
 }
 
 // Turn is what questions and answers have in common: a place in the branch, and
@@ -173,18 +182,19 @@ class Answer extends Turn {
     this.text += e.text ?? ''
     this.tail += e.text ?? ''
     this.info.tokens = e.tokens
+    this.info.thinking = Boolean(e.thinking)
     Object.assign(this.info.timings, { decode_ms: e.decode_ms, first_ms: e.first_ms })
     this.figures(e.tokens, this.info.timings)
     if (e.text) {
       this.draw()
-      hear(e.text)
+      if (!e.thinking) hear(e.text)
     }
   }
 
   // draw shows the unfinished end. While it stays of one kind, text is only
   // appended.
   draw() {
-    const o = open(this.tail)
+    const o = open(this.tail, this.info.thinking, this.tail.length === this.text.length)
     if (o.text === '' && o.kind !== 'code') {
       this.undraw()
       return
@@ -197,17 +207,23 @@ class Answer extends Turn {
         const [box, inner] = codeBox(o.language)
         inner.append(node)
         el = box
+      } else if (o.kind === 'thought') {
+        el = document.createElement('details')
+        el.append(document.createElement('summary'), document.createElement('p'))
+        el.lastChild.className = 'tail'
+        el.lastChild.append(node)
       } else {
         el = document.createElement(o.kind)
         el.append(node)
       }
-      el.classList.add('tail')
+      el.classList.add(o.kind === 'thought' ? 'thought' : 'tail')
       this.prose.append(el)
       this.shown = { el, node, kind: o.kind, language: o.language }
     }
     const { node } = this.shown
     if (o.text.length >= node.length) node.appendData(o.text.slice(node.length))
     else node.data = o.text
+    if (o.kind === 'thought') this.shown.el.firstChild.textContent = `Thinking, ${words(o.text)}`
   }
 
   undraw() {
@@ -216,17 +232,31 @@ class Answer extends Turn {
   }
 
   block(e) {
+    const read = this.reads
     this.undraw()
     this.prose.append(fragment(e.html))
+    this.reads = read
+    this.info.thinking = false
     this.tail = this.tail.slice(e.chars)
     this.draw()
   }
 
+  // reads says whether the reader has unfolded the thought.
+  get reads() { return Boolean(this.prose.querySelector('.thought[open]')) }
+
+  set reads(on) { this.prose.querySelector('.thought')?.toggleAttribute('open', on) }
+
+  // said is the answer without what the model thought before it, which nobody wants to
+  // paste; all of it if there is nothing else.
+  get said() { return this.text.slice(this.info.said ?? 0) }
+
   end(e) {
+    const read = this.reads
     this.undraw()
     this.tail = ''
     if (e.html !== undefined) this.prose.replaceChildren(fragment(e.html))
     else if (e.rest) this.prose.append(fragment(e.rest))
+    this.reads = read
     this.settle(e.answer)
     conclude({ done: 'Answer finished.', stopped: 'Answer stopped.' }[e.answer.state] ?? 'The answer failed.')
   }

@@ -1,0 +1,144 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"m40-llm/infer"
+	"m40-llm/store"
+)
+
+func TestAThoughtIsFolded(t *testing.T) {
+	for _, c := range []struct{ name, source, want string }{
+		{"a thought and an answer", "<think>\nIt is *two*.\n</think>\n\nTwo.", "<details class=\"thought\"><summary>Thinking, 3 words</summary>\n<p>It is <em>two</em>.</p>\n</details>\n<p>Two.</p>\n"},
+		{"a thought alone", "<think>Hm", "<details class=\"thought\"><summary>Thinking, 1 word</summary>\n<p>Hm</p>\n</details>\n"},
+		{"an empty thought is not shown", "<think>\n\n</think>\n\nTwo.", "<p>Two.</p>\n"},
+		{"signs are words", "<think>你好 there</think>", "<details class=\"thought\"><summary>Thinking, 3 words</summary>\n<p>你好 there</p>\n</details>\n"},
+		{"a second one is text", "<think>a</think>b<think>c</think>", "<details class=\"thought\"><summary>Thinking, 1 word</summary>\n<p>a</p>\n</details>\n<p>b&lt;think&gt;c&lt;/think&gt;</p>\n"},
+		{"an element of the same name is text", "<details class=\"thought\" open><summary>x</summary></details>", "<p>&lt;details class=&#34;thought&#34; open&gt;&lt;summary&gt;x&lt;/summary&gt;&lt;/details&gt;</p>\n"},
+	} {
+		if got := renderAnswer(c.source); got != c.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, c.want)
+		}
+	}
+	deep := strings.Repeat("<think>", 20_000) + strings.Repeat("</think>", 20_000)
+	if got := renderAnswer(deep); strings.Count(got, "<details") != 1 || strings.Count(got, "</details>") != 1 {
+		t.Errorf("thoughts within thoughts became %.200s", got)
+	}
+}
+
+func TestNothingHostileSurvivesInAThought(t *testing.T) {
+	for _, payload := range hostile() {
+		for _, source := range []string{"<think>" + payload, "<think>" + payload + "</think>\n" + payload, payload + "</think>" + payload} {
+			if harm := harms(renderAnswer(source)); harm != "" {
+				t.Errorf("%.200q became %.200q, with %s", source, renderAnswer(source), harm)
+			}
+		}
+	}
+}
+
+func TestSocket_AThoughtIsTheSameHoweverOneCameToIt(t *testing.T) {
+	engine := newScript()
+	server := serve(t, engine)
+	c := dialSocket(t, server)
+	c.do("send", map[string]any{"text": "Why?"})
+	answer := engine.next(t)
+	c.until("the chat", func() bool { return c.chat != "" })
+	pieces := []string{"<th", "ink>\n", "One. ", "Two.\n\n", "```\nthree\n", "```\n</thi", "nk>", "\n\n", "**Four**", ".\n\n", "Five."}
+	for i, piece := range pieces {
+		answer.write(piece)
+		late := dialSocket(t, server)
+		late.do("open", map[string]any{"chat": c.chat})
+		late.until("all so far", func() bool { return late.last() != nil && late.last().text == strings.Join(pieces[:i+1], "") })
+		defer func() {
+			late.until("the end", late.ended)
+			if got, want := late.last().html, renderAnswer(strings.Join(pieces, "")); got != want {
+				t.Errorf("opened after piece %d it reads\n%s\nwant\n%s", i, got, want)
+			}
+		}()
+	}
+	answer.finish()
+	c.until("the end", c.ended)
+	if got, want := c.last().end.Said, len("<think>\nOne. Two.\n\n```\nthree\n```\n</think>\n\n"); got != want {
+		t.Errorf("the answer begins at %d, want %d", got, want)
+	}
+}
+
+func TestExport_AThoughtIsAQuoteInMarkdown(t *testing.T) {
+	server, chats := serveStored(t, newScript())
+	id, err := chats.Import(context.Background(), "x", []store.Message{
+		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "<think>mine</think>"},
+		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "<think>\na\n\nb\n</think>\n\nc"},
+	}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "# x\n\n## You\n\n<think>mine</think>\n\n## Answer\n\n> a\n> \n> b\n\nc\n"
+	if got := call(t, server, http.MethodGet, "/c/"+id+"/export.md", ""); got.body != want {
+		t.Errorf("got %q, want %q", got.body, want)
+	}
+}
+
+// thinker is an engine whose chat template begins a thought.
+type thinker struct{ *script }
+
+func (e thinker) Render(ctx context.Context, r infer.Request) (infer.Rendered, error) {
+	view, err := e.script.Render(ctx, r)
+	view.Prompt = "<|assistant|><think>\n"
+	return view, err
+}
+
+func TestThoughtsInABrowser(t *testing.T) {
+	engine := newScript()
+	b := openBrowser(t, serve(t, engine))
+	run := steps(t, b)
+	const folded = "document.querySelector('.answer:last-child .thought:not([open])')"
+
+	run("a thought is folded while it is written, and says how long it is", func(t *testing.T) {
+		b.open("/")
+		b.say("Why?")
+		answer := engine.next(t)
+		answer.write("<thi")
+		answer.write("nk>\nLet me see. ", "It rains")
+		b.until(folded + ".innerText.trim() === 'Thinking, 5 words'")
+		b.shot("thinking")
+		b.click(".thought summary")
+		b.until("document.querySelector('.thought[open] p').innerText === 'Let me see. It rains'")
+		answer.write(".\n\nOften.\n</think>\n\n", "Because it **rains**.")
+		b.until("[...document.querySelectorAll('.thought[open] p')].map(p => p.innerText).join('|') === 'Let me see. It rains.|Often.'")
+		b.shot("thought-open")
+		answer.finish()
+		b.until(idle)
+		b.until("document.querySelector('.thought[open] summary').innerText === 'Thinking, 6 words'")
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until(folded + ".innerText.trim() === 'Thinking, 6 words'")
+		b.shot("thought")
+	})
+
+	run("the answer is copied without it", func(t *testing.T) {
+		b.script(`navigator.clipboard.writeText = text => { globalThis.copied = text; return Promise.resolve() }`)
+		b.click(".answer:last-child [data-copy]")
+		b.until("globalThis.copied === 'Because it **rains**.'")
+	})
+	b.clean()
+
+	run("a thought that the chat template begins is folded too", func(t *testing.T) {
+		b.origin = serve(t, thinker{engine}).URL
+		b.open("/")
+		b.say("Why?")
+		answer := engine.next(t)
+		answer.write("Hm. ", "Two.\n\nThree.")
+		b.until(folded + ".innerText.trim() === 'Thinking, 3 words'")
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until(folded + ".innerText.trim() === 'Thinking, 3 words'")
+		answer.write("\n</think>\n\nYes.")
+		answer.finish()
+		b.until(idle)
+		b.until(folded + ".innerText.trim() === 'Thinking, 3 words'")
+		b.until("document.querySelector('.answer:last-child .prose > p').innerText === 'Yes.'")
+	})
+}
