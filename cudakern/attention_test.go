@@ -1,0 +1,223 @@
+package cudakern_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"m40-llm/cudakern"
+)
+
+// attentionCase is a shape of attention, and how large queries and keys are.
+type attentionCase struct {
+	half                     bool
+	heads, kvHeads, dim      int
+	window                   int
+	inputScale, tolerance    float64
+	sequences, longest, rows int
+}
+
+func (c attentionCase) String() string {
+	return fmt.Sprintf("half %v, %d heads over %d of %d, window %d, inputs of size %g, %d sequences of up to %d",
+		c.half, c.heads, c.kvHeads, c.dim, c.window, c.inputScale, c.sequences, c.longest)
+}
+
+var attentionCases = []attentionCase{
+	{false, 1, 1, 16, 0, 1, 2e-6, 3, 70, 33},
+	{false, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33},
+	{false, 6, 2, 64, 0, 1, 2e-6, 2, 260, 33},
+	{false, 8, 1, 128, 0, 1, 2e-6, 2, 140, 17},
+	{false, 3, 3, 7, 0, 1, 2e-6, 2, 140, 33},
+	{false, 2, 1, 80, 0, 1, 2e-6, 2, 140, 33},
+	{false, 2, 2, 256, 0, 1, 2e-6, 2, 140, 17},
+	{false, 4, 2, 16, 1, 1, 2e-6, 2, 300, 33},
+	{false, 4, 2, 16, 16, 1, 2e-6, 2, 300, 33},
+	{false, 4, 2, 16, 150, 1, 2e-6, 2, 400, 33},
+	{false, 4, 2, 16, 0, 30, 1e-4, 2, 300, 33}, // scores in the hundreds: one position takes nearly all
+	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33},
+	{true, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33},
+	{true, 3, 1, 7, 0, 1, 2e-6, 2, 140, 33},
+	{true, 5, 1, 96, 0, 1, 2e-6, 2, 140, 17},
+	{true, 32, 8, 128, 0, 1, 2e-6, 1, 140, 8},
+	{true, 20, 1, 32, 0, 1, 2e-6, 2, 140, 17}, // more heads of a group than one block takes
+	{true, 8, 4, 256, 0, 1, 2e-6, 1, 140, 9},
+	{true, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3}, // more units than the merge takes at once
+}
+
+// attentionRig is a filled cache. What no position was stored at is NaN.
+type attentionRig struct {
+	*testDevice
+	c            attentionCase
+	k            *cudakern.Attention
+	cache        cudakern.Cache
+	keys, values [][]float32 // per sequence: (positions, kv heads, dim), as the cache rounds them
+	tables       cudakern.Ptr
+	stride       int
+}
+
+const attentionLayer, attentionLayers = 1, 2
+
+func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRig {
+	r := &attentionRig{testDevice: device(t), c: c, stride: (c.longest + 31) / 32}
+	var err error
+	r.k, err = cudakern.NewAttention(r.Context, c.half, c.heads, c.kvHeads, c.dim)
+	r.try(err)
+	store, err := cudakern.NewStoreKV(r.Context, c.half)
+	r.try(err)
+
+	blocks := c.sequences*r.stride + 2
+	cols, size := c.kvHeads*c.dim, 4
+	if c.half {
+		size = 2
+	}
+	bytes := blocks * attentionLayers * 2 * 32 * cols * size
+	r.cache = cudakern.Cache{Data: r.alloc(bytes), Half: c.half, Layers: attentionLayers, KVHeads: c.kvHeads, HeadDim: c.dim}
+	r.try(r.stream.Fill(r.cache.Data, 0xff, int64(bytes)))
+	var tables []int32
+	for _, block := range rng.Perm(blocks)[:c.sequences*r.stride] {
+		tables = append(tables, int32(block))
+	}
+	r.tables = r.upload(tables)
+
+	for s := range c.sequences {
+		length := c.longest - 5*s
+		keys, values := normal(rng, length*cols, c.inputScale), normal(rng, length*cols, 1)
+		pos, seq := make([]int32, length), make([]int32, length)
+		for p := range length {
+			pos[p], seq[p] = int32(p), int32(s)
+		}
+		step := cudakern.Step{Rows: r.upload([]int32{int32(length)}), Pos: r.upload(pos), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride}
+		r.try(store.Enqueue(r.stream, r.cache, attentionLayer, r.uploadFloats(keys), r.uploadFloats(values), step, length))
+		if c.half {
+			for i := range keys {
+				keys[i], values[i] = nearestHalf(keys[i]), nearestHalf(values[i])
+			}
+		}
+		r.keys, r.values = append(r.keys, keys), append(r.values, values)
+	}
+	return r
+}
+
+func (r *attentionRig) scale() float32 { return float32(1 / math.Sqrt(float64(r.c.dim))) }
+
+// run computes rows at pos of seq in a launch for capacity.
+func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float32 {
+	r.t.Helper()
+	n := len(q)
+	dst := r.uploadFloats(append(make([]float32, n), untouched))
+	step := cudakern.Step{Rows: r.upload([]int32{int32(len(pos))}), Pos: r.upload(pos), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride}
+	workspace := cudakern.Ptr(0)
+	if bytes := r.k.Workspace(capacity, r.stride); bytes > 0 {
+		workspace = r.alloc(int(bytes))
+		r.try(r.stream.Fill(workspace, 0xff, bytes))
+	}
+	r.try(r.k.Enqueue(r.stream, dst, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), r.c.window, step, capacity, workspace))
+	out := r.downloadFloats(dst, n+1)
+	if out[n] != untouched {
+		r.t.Fatalf("attention of %d rows in a bucket of %d wrote behind its last row", len(pos), capacity)
+	}
+	r.try(r.Free(dst))
+	r.try(r.Free(workspace))
+	return out[:n]
+}
+
+// want is the attention of a row by its formula.
+func (r *attentionRig) want(q []float32, pos, seq int) []float32 {
+	c := r.c
+	out := make([]float32, 0, len(q))
+	first := 0
+	if c.window > 0 {
+		first = max(0, pos-c.window+1)
+	}
+	for h := range c.heads {
+		kvHead := h / (c.heads / c.kvHeads)
+		at := func(x []float32, p, i int) float64 { return float64(x[(p*c.kvHeads+kvHead)*c.dim+i]) }
+		weights := make([]float64, pos+1)
+		top := math.Inf(-1)
+		for p := first; p <= pos; p++ {
+			for i := range c.dim {
+				weights[p] += float64(q[h*c.dim+i]) * at(r.keys[seq], p, i)
+			}
+			weights[p] *= float64(r.scale())
+			top = max(top, weights[p])
+		}
+		sum := 0.0
+		for p := first; p <= pos; p++ {
+			weights[p] = math.Exp(weights[p] - top)
+			sum += weights[p]
+		}
+		for i := range c.dim {
+			mean := 0.0
+			for p := first; p <= pos; p++ {
+				mean += weights[p] * at(r.values[seq], p, i)
+			}
+			out = append(out, float32(mean/sum))
+		}
+	}
+	return out
+}
+
+func TestAttentionIsASoftmaxOverWhatARowSees(t *testing.T) {
+	for _, c := range attentionCases {
+		t.Run(c.String(), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(9, uint64(c.heads*c.dim+c.window)))
+			r := newAttentionRig(t, rng, c)
+
+			// Runs of neighbouring positions, as in a prompt, and single rows, as in answers.
+			var pos, seq []int32
+			for len(pos) < c.rows {
+				s := rng.IntN(c.sequences)
+				length := c.longest - 5*s
+				run := min(1+rng.IntN(12), c.rows-len(pos))
+				from := rng.IntN(length - run + 1)
+				if len(pos) == 0 {
+					from = length - run
+				}
+				for i := range run {
+					pos, seq = append(pos, int32(from+i)), append(seq, int32(s))
+				}
+			}
+			width := c.heads * c.dim
+			q := normal(rng, c.rows*width, c.inputScale)
+			var alone []float32
+			for row := range c.rows {
+				own := q[row*width : (row+1)*width]
+				got := r.run(own, pos[row:row+1], seq[row:row+1], 1)
+				for i, w := range r.want(own, int(pos[row]), int(seq[row])) {
+					if difference := math.Abs(float64(got[i]) - float64(w)); !(difference <= 3*c.tolerance) {
+						t.Fatalf("position %d of sequence %d, head %d, element %d: got %g, want %g, off by %.2g",
+							pos[row], seq[row], i/c.dim, i%c.dim, got[i], w, difference)
+					}
+				}
+				alone = append(alone, got...)
+			}
+			for _, rows := range []int{2, 3, 8, 33} {
+				if rows > c.rows {
+					break
+				}
+				for _, capacity := range buckets(rows) {
+					if got := r.run(q[:rows*width], pos[:rows], seq[:rows], capacity); !sameBits(got, alone[:rows*width]) {
+						t.Fatalf("%d rows in a bucket of %d give other bits than each alone", rows, capacity)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
+	e := device(t)
+	for _, c := range []struct{ heads, kvHeads, dim int }{{1, 1, 0}, {1, 1, 33}, {1, 1, 66}, {1, 1, 130}, {1, 1, 264}, {3, 2, 64}, {0, 1, 64}, {1, 0, 64}} {
+		if _, err := cudakern.NewAttention(e.Context, true, c.heads, c.kvHeads, c.dim); err == nil {
+			t.Errorf("%d heads over %d of %d elements were not refused", c.heads, c.kvHeads, c.dim)
+		}
+	}
+	a, err := cudakern.NewAttention(e.Context, true, 4, 2, 64)
+	e.try(err)
+	x := e.uploadFloats(make([]float32, 4*64))
+	cache := cudakern.Cache{Data: x, Half: true, Layers: 1, KVHeads: 2, HeadDim: 32}
+	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, cudakern.Step{Stride: 1}, 1, x); err == nil {
+		t.Error("a cache of other heads was not refused")
+	}
+}
