@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
+
 	"m40-llm/infer"
 )
 
@@ -48,4 +50,76 @@ func TestTheDraftIsCountedWhileItIsWritten(t *testing.T) {
 		}
 	})
 	b.clean()
+}
+
+func TestARawChatInABrowser(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	const text = "[...document.querySelectorAll('.turn .prose')].map(p => p.textContent).join('|')"
+
+	run("the text goes on in place, without a template and as it is", func(t *testing.T) {
+		b.open("/")
+		b.click("[data-raw]")
+		b.until("document.querySelector('[data-system]').hidden")
+		b.say("# Once *upon*")
+		answer := engine.next(t)
+		if got := answer.request.Prompt; got != "# Once *upon*" {
+			t.Errorf("the prompt is %q", got)
+		}
+		answer.write(" a\n\n<think>", "time")
+		b.until(text + " === '# Once *upon*| a\\n\\n<think>time'")
+		b.shot("raw-running")
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until(text + " === '# Once *upon*| a\\n\\n<think>time'")
+		answer.write(" **there**")
+		answer.finish()
+		b.until(idle)
+		b.until(text + " === '# Once *upon*| a\\n\\n<think>time **there**'")
+	})
+
+	run("it is written on, also where the model has ended", func(t *testing.T) {
+		b.click(".answer:last-child [data-continue]")
+		answer := engine.next(t)
+		if got, want := answer.request.Prompt, "# Once *upon* a\n\n<think>time **there**"; got != want {
+			t.Errorf("the prompt is %q, want %q", got, want)
+		}
+		answer.write(" was")
+		answer.finish()
+		b.until(idle)
+		b.say(" a fox")
+		answer = engine.next(t)
+		answer.write(" and a hen.")
+		answer.finish()
+		b.until(idle)
+		b.until(text + ".endsWith(' was| a fox| and a hen.')")
+		b.shot("raw")
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until(text + ".endsWith(' was| a fox| and a hen.')")
+		b.until("document.querySelector('[data-raw-chip]').checkVisibility()")
+	})
+
+	run("another version takes its place", func(t *testing.T) {
+		b.click(".answer:last-child .acts [data-again]")
+		answer := engine.next(t)
+		answer.write(" and an owl.")
+		answer.finish()
+		b.until(idle)
+		b.until(text + ".endsWith(' was| a fox| and an owl.')")
+		b.click(".answer:last-child [data-version='-1']")
+		b.until(text + ".endsWith(' was| a fox| and a hen.')")
+	})
+
+	run("a new chat has its template again", func(t *testing.T) {
+		b.open("/")
+		b.ask(engine, "Hello", "Hi.")
+		if got := b.value("document.querySelector('#thread').classList.contains('raw')"); got != "false" {
+			t.Error("it is raw")
+		}
+	})
+	b.clean()
+	b.size(390, 844, true)
+	b.open("/")
+	b.shot("raw-phone")
 }

@@ -115,7 +115,7 @@ func TestRail_LeadsToOlderChats(t *testing.T) {
 	const more = 7
 	for i := range railRows + more {
 		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "word"}}
-		id, err := chats.Import(context.Background(), fmt.Sprintf("chat-%03d", i), question, 1)
+		id, err := chats.Import(context.Background(), store.NewConversation{Title: fmt.Sprintf("chat-%03d", i)}, question, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +284,7 @@ func TestSocket_OlderMessagesComeWhenAskedFor(t *testing.T) {
 		}
 		list = append(list, store.Message{ID: i + 1, Parent: i, Role: role, State: store.Done, Text: fmt.Sprint("message ", i+1)})
 	}
-	id, err := chats.Import(context.Background(), "long", list, 230)
+	id, err := chats.Import(context.Background(), store.NewConversation{Title: "long"}, list, 230)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func TestExport_AsMarkdownATitleIsText(t *testing.T) {
 		"*a* [b](c) `d` <e> \\ # ": "# \\*a\\* \\[b\\](c) \\`d\\` \\<e\\> \\\\ \\#\n",
 		"one\n# two\n- three":      "# one \\# two - three\n",
 	} {
-		id, err := chats.Import(context.Background(), title, question, 1)
+		id, err := chats.Import(context.Background(), store.NewConversation{Title: title}, question, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

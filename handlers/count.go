@@ -14,6 +14,7 @@ type countRequest struct {
 	Text   string `json:"text"`
 	System string `json:"system"`
 	Model  string `json:"model"`
+	Raw    bool   `json:"raw"`
 }
 
 // countResponse says how large the prompt of the draft would be.
@@ -30,7 +31,7 @@ func (h *Handlers) countDraft(c echo.Context) error {
 	if err := readStrictJSON(c, &in); err != nil {
 		return err
 	}
-	n, err := h.Live.Count(c.Request().Context(), in.Chat, live.Draft{Text: in.Text, System: in.System, Model: in.Model})
+	n, err := h.Live.Count(c.Request().Context(), in.Chat, live.Draft{Text: in.Text, System: in.System, Model: in.Model, Raw: in.Raw})
 	if err != nil {
 		return err
 	}

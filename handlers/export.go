@@ -26,7 +26,8 @@ const exportFormat = "m40-llm-chat-1"
 type exportedChat struct {
 	Format   string            `json:"format"`
 	Title    string            `json:"title"`
-	Leaf     int64             `json:"leaf"` // message that is shown last
+	Raw      bool              `json:"raw,omitempty"` // the texts go to the model as they are
+	Leaf     int64             `json:"leaf"`          // message that is shown last
 	Messages []exportedMessage `json:"messages"`
 }
 
@@ -80,7 +81,7 @@ func (h *Handlers) exportJSON(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	out := exportedChat{Format: exportFormat, Title: conversation.Title, Leaf: conversation.Leaf, Messages: []exportedMessage{}}
+	out := exportedChat{Format: exportFormat, Title: conversation.Title, Raw: conversation.Raw, Leaf: conversation.Leaf, Messages: []exportedMessage{}}
 	for _, m := range list {
 		out.Messages = append(out.Messages, exportMessage(m))
 	}
@@ -165,7 +166,7 @@ func (h *Handlers) importChat(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	id, err := h.Live.Import(c.Request().Context(), in.Title, list, in.Leaf)
+	id, err := h.Live.Import(c.Request().Context(), store.NewConversation{Title: in.Title, Raw: in.Raw}, list, in.Leaf)
 	if err != nil {
 		return err
 	}

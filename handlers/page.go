@@ -57,21 +57,23 @@ func showChat(p *web.Page, chat *live.Chat) error {
 		return err
 	}
 	subscription.Close()
-	p.Title, p.Temporary, p.Older = snapshot.Title, snapshot.Temporary, snapshot.More
+	p.Title, p.Temporary, p.Raw, p.Older = snapshot.Title, snapshot.Temporary, snapshot.Raw, snapshot.More
 	p.Turns = make([]web.Turn, len(snapshot.Messages))
 	for i := range snapshot.Messages {
-		p.Turns[i] = turnView(&snapshot.Messages[i])
+		p.Turns[i] = turnView(&snapshot.Messages[i], p.Raw)
 	}
 	return nil
 }
 
 // turnView puts a message into words for readers without scripts.
-func turnView(m *live.Message) web.Turn {
+func turnView(m *live.Message, raw bool) web.Turn {
 	t := web.Turn{You: m.Role == live.RoleUser, At: m.At, Text: m.Text}
 	if m.Answer == nil {
 		return t
 	}
-	t.HTML = renderAnswer(m.Text)
+	if !raw {
+		t.Text, t.HTML = "", renderAnswer(m.Text)
+	}
 	if m.Answer.Error != nil {
 		t.Error = toWireError(m.Answer.Error).Message
 	}

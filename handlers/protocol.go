@@ -38,7 +38,8 @@ import (
 //
 // settings has the fields of live.Settings; a missing one has its default. A send
 // that begins a chat may have "temporary":true: that chat is never stored; and "model": the name
-// of the one that answers it, else whichever is loaded. While an
+// of the one that answers it, else whichever is loaded; and "raw":true: in that chat the texts go
+// to the model as they are, one behind the other, without its chat template. While an
 // answer is written, only open, stop, older, fork and ping fit; the others get the
 // error "conflict" with the state.
 //
@@ -78,6 +79,7 @@ type wireCommand struct {
 	Text      string         `json:"text"`
 	System    string         `json:"system"`
 	Temporary bool           `json:"temporary"`
+	Raw       bool           `json:"raw"`
 	Model     string         `json:"model"`
 	Answer    int64          `json:"answer"`
 	Message   int64          `json:"message"`
@@ -129,6 +131,7 @@ type wireChat struct {
 	Title     string        `json:"title"`
 	System    string        `json:"system,omitempty"`
 	Model     string        `json:"model,omitempty"` // of the answers to come; none: whichever is loaded
+	Raw       bool          `json:"raw,omitempty"`   // texts go to the model as they are, and are shown as they are, not as their html
 	Temporary bool          `json:"temporary,omitempty"`
 	More      bool          `json:"more,omitempty"` // there are messages before these
 	Messages  []wireMessage `json:"messages"`
@@ -239,7 +242,7 @@ func milliseconds(d time.Duration) float64 {
 }
 
 func toWireChat(s *live.Snapshot) wireChat {
-	return wireChat{ID: s.ID, Title: s.Title, System: s.System, Model: s.Model, Temporary: s.Temporary, More: s.More, Messages: toWireMessages(s.Messages)}
+	return wireChat{ID: s.ID, Title: s.Title, System: s.System, Model: s.Model, Raw: s.Raw, Temporary: s.Temporary, More: s.More, Messages: toWireMessages(s.Messages)}
 }
 
 func toWireMessages(list []live.Message) []wireMessage {

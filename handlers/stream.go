@@ -188,7 +188,7 @@ func (s *streamSession) execute(c wireCommand) (reply, error) {
 		}
 		return s.follow(chat, c.Since)
 	case "send":
-		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Model: c.Model}
+		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Model: c.Model, Raw: c.Raw}
 		if s.chat != nil {
 			return reply{}, s.chat.Send(question)
 		}

@@ -22,6 +22,7 @@ type Conversation struct {
 	System   string          // system prompt of the next question
 	Settings json.RawMessage // sampling settings of the next question; null if never set
 	Model    string          // that answers the next question; empty: whichever is loaded
+	Raw      bool            // the texts go to the model as they are
 	Leaf     int64           // last message of the branch that is shown; 0: no messages
 	Activity int64           // place in the order of the last message of each conversation
 	Created  time.Time
@@ -40,6 +41,7 @@ type NewConversation struct {
 	System   string
 	Settings json.RawMessage
 	Model    string
+	Raw      bool
 }
 
 // NewID returns 130 random bits in lower case.
@@ -96,12 +98,13 @@ func (s *Store) createConversation(ctx context.Context, tx *sql.Tx, owner string
 			system,
 			settings,
 			model,
+			raw,
 			activity,
 			created_at,
 			updated_at
 		)
-		VALUES (?, ?, ?, ?, 0, 0, ?, ?, ?, (SELECT coalesce(max(activity), 0) + 1 FROM conversations), ?, ?)`,
-		n.ID, owner, n.Title, n.Folder, n.System, settings, n.Model, now, now)
+		VALUES (?, ?, ?, ?, 0, 0, ?, ?, ?, ?, (SELECT coalesce(max(activity), 0) + 1 FROM conversations), ?, ?)`,
+		n.ID, owner, n.Title, n.Folder, n.System, settings, n.Model, n.Raw, now, now)
 	if isTaken(err) {
 		return fmt.Errorf("%w: there is a conversation %q already", ErrConflict, n.ID)
 	}
@@ -118,6 +121,7 @@ const selectConversation = `
 			system,
 			settings,
 			model,
+			raw,
 			coalesce(leaf, 0),
 			activity,
 			created_at,
@@ -128,7 +132,7 @@ const selectConversation = `
 func scanConversation(row interface{ Scan(...any) error }) (c Conversation, err error) {
 	var settings string
 	var created, updated, deleted int64
-	err = row.Scan(&c.ID, &c.Title, &c.Folder, &c.Pinned, &c.Archived, &c.System, &settings, &c.Model, &c.Leaf, &c.Activity,
+	err = row.Scan(&c.ID, &c.Title, &c.Folder, &c.Pinned, &c.Archived, &c.System, &settings, &c.Model, &c.Raw, &c.Leaf, &c.Activity,
 		&created, &updated, &deleted)
 	c.Settings = json.RawMessage(settings)
 	c.Created, c.Updated = fromMillis(created), fromMillis(updated)

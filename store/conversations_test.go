@@ -99,9 +99,9 @@ func TestConversation_Fields(t *testing.T) {
 	opt.Now = func() time.Time { return clock }
 	s := mustOpen(t, opt)
 	c := must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{
-		ID: "x", Title: "T", Folder: "F", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Model: "M",
+		ID: "x", Title: "T", Folder: "F", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Model: "M", Raw: true,
 	}))
-	want := Conversation{ID: "x", Title: "T", Folder: "F", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Model: "M", Activity: 1, Created: clock, Updated: clock}
+	want := Conversation{ID: "x", Title: "T", Folder: "F", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Model: "M", Raw: true, Activity: 1, Created: clock, Updated: clock}
 	if fmt.Sprint(c) != fmt.Sprint(want) {
 		t.Errorf("created %+v, want %+v", c, want)
 	}

@@ -17,6 +17,7 @@ type Page struct {
 	Pinned    bool
 	Archived  bool
 	Folder    string
+	Raw       bool // texts go to the model as they are
 	Temporary bool // not kept, and not in the rail
 	Turns     []Turn
 	Older     bool // there are messages before the first of Turns
@@ -38,7 +39,7 @@ type Stops struct {
 type Turn struct {
 	You   bool
 	At    time.Time
-	Text  string // of a question
+	Text  string // of a question, or of an answer that is shown as it is
 	HTML  string // of an answer: rendered and sanitised
 	Notes string // what is to be said about an answer: "stopped by you at 12"
 	Error string // why an answer failed

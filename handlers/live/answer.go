@@ -45,17 +45,11 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 	return &turn{Message: Message{Role: RoleModel, Answer: a}}
 }
 
-// begin starts to write t, the end of the branch, after history. If it has text, it is
-// written on.
-func (c *Chat) begin(t *turn, history []chat.Message) {
+// begin starts to write t, the end of the branch. If it has text, it is written on.
+func (c *Chat) begin(t *turn) {
 	svc, a := c.service, t.Answer
-	request := infer.Request{
-		Model: c.model, Messages: history, Params: a.Settings.params(), MaxTokens: a.Settings.MaxTokens, Stop: a.Settings.Stop,
-	}
-	if t.text.Len() > 0 {
-		request.Continue = true
-		request.Messages = append(request.Messages, chat.Message{Role: "assistant", Content: t.text.String()})
-	}
+	request := c.request(c.path[:len(c.path)-1], t.text.String(), a.System)
+	request.Params, request.MaxTokens, request.Stop = a.Settings.params(), a.Settings.MaxTokens, a.Settings.Stop
 	ctx, cancel := context.WithCancel(svc.ctx)
 	now := svc.opt.Now()
 	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now}
@@ -66,6 +60,26 @@ func (c *Chat) begin(t *turn, history []chat.Message) {
 		defer cancel()
 		c.finish(r, c.generate(ctx, r, request))
 	})
+}
+
+// request asks for what follows turns, and the beginning of an answer that is there
+// already. In a raw chat that is one text: nothing stands between the turns.
+func (c *Chat) request(turns []*turn, begun, system string) infer.Request {
+	if c.raw {
+		var text strings.Builder
+		for _, t := range turns {
+			text.WriteString(t.Text)
+			text.WriteString(t.text.String())
+		}
+		text.WriteString(begun)
+		return infer.Request{Model: c.model, Prompt: text.String()}
+	}
+	r := infer.Request{Model: c.model, Messages: history(turns, system)}
+	if begun != "" {
+		r.Continue = true
+		r.Messages = append(r.Messages, chat.Message{Role: "assistant", Content: begun})
+	}
+	return r
 }
 
 // history is a conversation as the engine gets it. A question whose answer ended before

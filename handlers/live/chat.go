@@ -33,6 +33,7 @@ type Chat struct {
 	title   string
 	system  string
 	model   string  // of the answers to come; empty: whichever is loaded
+	raw     bool    // texts go to the model as they are
 	path    []*turn // from the first message to the leaf
 	run     *run
 	unsaved *ending // of the last answer, while it could not be stored
@@ -65,6 +66,7 @@ type Question struct {
 	System   string
 	Settings Settings
 	Model    string // of the chat that begins with it; empty: whichever is loaded
+	Raw      bool   // the chat that begins with it is one in which texts go to the model as they are
 }
 
 // ID names the chat.
@@ -222,7 +224,7 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 	c.reopen(old)
 	m := old.message()
 	c.publish(Event{Type: EventMessage, ID: old.ID, Message: &m})
-	c.begin(old, history(c.path[:at], old.Answer.System))
+	c.begin(old)
 	return nil
 }
 
@@ -333,7 +335,7 @@ func (c *Chat) fork(message int64) (string, error) {
 		wanted[t.ID] = true
 	}
 	branch := slices.DeleteFunc(tree, func(m store.Message) bool { return !wanted[m.ID] })
-	copied, err := c.messages.Import(context.Background(), owner, store.NewConversation{Title: c.title, Model: c.model}, branch, message)
+	copied, err := c.messages.Import(context.Background(), owner, store.NewConversation{Title: c.title, Model: c.model, Raw: c.raw}, branch, message)
 	if err != nil {
 		return "", storeError(err)
 	}
@@ -495,7 +497,7 @@ func (c *Chat) ask(parent int64, q Question) error {
 		return err
 	}
 	if !c.begun {
-		c.model = q.Model
+		c.model, c.raw = q.Model, q.Raw
 	}
 	t := c.newAnswer(q.System, q.Settings)
 	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text}
@@ -505,7 +507,7 @@ func (c *Chat) ask(parent int64, q Question) error {
 	if c.begun {
 		asked, added, err = c.messages.Ask(context.Background(), owner, c.id, question, record)
 	} else {
-		conversation := store.NewConversation{ID: c.id, Title: title(q.Text), Model: c.model}
+		conversation := store.NewConversation{ID: c.id, Title: title(q.Text), Model: c.model, Raw: c.raw}
 		_, asked, added, err = c.messages.Start(context.Background(), owner, conversation, question, record)
 	}
 	if err != nil {
@@ -533,7 +535,7 @@ func (c *Chat) place(t *turn) {
 func (c *Chat) answer(t *turn, added store.Message) {
 	t.ID, t.Parent, t.Version, t.Versions, t.At = added.ID, added.Parent, added.Version, added.Versions, added.Created
 	c.place(t)
-	c.begin(t, history(c.path[:len(c.path)-1], t.Answer.System))
+	c.begin(t)
 }
 
 // message is a copy that can be handed out.
@@ -548,7 +550,7 @@ func (t *turn) message() Message {
 
 func (c *Chat) snapshot() *Snapshot {
 	from := max(0, len(c.path)-c.service.opt.Page)
-	s := &Snapshot{ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Model: c.model, Temporary: c.temporary, More: from > 0}
+	s := &Snapshot{ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Model: c.model, Raw: c.raw, Temporary: c.temporary, More: from > 0}
 	s.Messages = make([]Message, 0, len(c.path)-from)
 	for _, t := range c.path[from:] {
 		s.Messages = append(s.Messages, t.message())
@@ -648,7 +650,7 @@ func (c *Chat) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.begun, c.title, c.model = true, conversation.Title, conversation.Model
+	c.begun, c.title, c.model, c.raw = true, conversation.Title, conversation.Model, conversation.Raw
 	for _, m := range branch {
 		t := fromStore(m)
 		c.path = append(c.path, t)

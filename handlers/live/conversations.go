@@ -224,20 +224,20 @@ func (s *Service) Fork(c *Chat, message int64) (string, error) {
 }
 
 // Import makes a chat of messages that were exported; leaf is the one shown last. One
-// without a name gets that of its first message.
-func (s *Service) Import(ctx context.Context, name string, list []store.Message, leaf int64) (string, error) {
-	name, err := oneLine("title", name, maxTitle)
-	if err != nil {
+// without a title gets that of its first message.
+func (s *Service) Import(ctx context.Context, n store.NewConversation, list []store.Message, leaf int64) (string, error) {
+	var err error
+	if n.Title, err = oneLine("title", n.Title, maxTitle); err != nil {
 		return "", err
 	}
-	if name == "" && len(list) > 0 {
-		name = title(list[0].Text)
+	if n.Title == "" && len(list) > 0 {
+		n.Title = title(list[0].Text)
 	}
 	kept, temporary := messages(s.memory), true
 	if s.opt.Store != nil {
 		kept, temporary = s.opt.Store, false
 	}
-	c, err := kept.Import(ctx, owner, store.NewConversation{Title: name}, list, leaf)
+	c, err := kept.Import(ctx, owner, n, list, leaf)
 	if err != nil {
 		return "", storeError(err)
 	}

@@ -11,6 +11,7 @@ type Draft struct {
 	Text   string
 	System string
 	Model  string // of a chat that has not begun; empty: whichever is loaded
+	Raw    bool   // of a chat that has not begun
 }
 
 // Count is how many tokens the prompt of a question would have.
@@ -48,7 +49,7 @@ func (s *Service) Count(ctx context.Context, id string, d Draft) (Count, error) 
 		return Count{}, err
 	}
 	c := s.newChat("", true)
-	c.model = d.Model
+	c.model, c.raw = d.Model, d.Raw
 	return c.count(ctx, d)
 }
 
@@ -96,7 +97,9 @@ func (c *Chat) draft(d Draft) (infer.Request, counted) {
 		key.bytes = c.path[len(c.path)-1].text.Len()
 	}
 	turns := append(c.path[:len(c.path):len(c.path)], &turn{Message: Message{Role: RoleUser, Text: d.Text}})
-	return infer.Request{Model: c.model, Messages: history(turns, d.System), MaxTokens: -1, Params: DefaultSettings().params()}, key
+	r := c.request(turns, "", d.System)
+	r.Params, r.MaxTokens = DefaultSettings().params(), -1
+	return r, key
 }
 
 // countedBefore returns how many tokens stand before a draft; 0 if that is not known.

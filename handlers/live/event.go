@@ -146,6 +146,7 @@ type Snapshot struct {
 	Title     string
 	System    string // system prompt of the last question
 	Model     string // of the answers to come; empty: whichever is loaded
+	Raw       bool   // texts go to the model as they are
 	Temporary bool
 	Messages  []Message // at most a page
 	More      bool      // there are messages before these

@@ -110,7 +110,7 @@ func (m *memory) create(n store.NewConversation) *remembered {
 		n.ID = store.NewID()
 	}
 	return &remembered{
-		Conversation: store.Conversation{ID: n.ID, Title: n.Title, System: n.System, Model: n.Model, Created: now, Updated: now},
+		Conversation: store.Conversation{ID: n.ID, Title: n.Title, System: n.System, Model: n.Model, Raw: n.Raw, Created: now, Updated: now},
 		chosen:       map[int64]int64{},
 		children:     map[int64]int{},
 	}

@@ -18,11 +18,13 @@ const chat = new Chat()
 const params = new Params({ changed() {} })
 const message = $('#message')
 const system = $('#system')
+const systemButton = $('[data-system]')
 const scroller = $('#scroll')
 let engine = { context: 0 }
 let offline = false
 let unsent = false // the error that is shown is about the connection
 let temporary = document.body.dataset.chatTemporary === 'true'
+let raw = false // this chat, or the one that begins here, has no chat template
 let turning = null // a version that was asked for and has not come
 let writeOn = false // an answer that is being saved shall be written on
 
@@ -35,6 +37,7 @@ const link = new Link(document.body.dataset.chat, {
       snapshot: () => {
         chat.show(f.chat)
         setTemporary(Boolean(f.chat.temporary))
+        setRaw(Boolean(f.chat.raw))
         if (!systemTouched) setSystem(f.chat.system)
         if (chat.last) params.used(chat.last.info.settings.seed)
         if (chat.last?.speed && !chat.running) params.speed(chat.last.speed)
@@ -95,6 +98,7 @@ function leave() {
   history.replaceState(null, '', '/')
   chat.clear()
   setTemporary(false)
+  setRaw(false)
   rail.load()
   refresh()
 }
@@ -140,6 +144,10 @@ function refresh() {
   for (const el of $$('[data-chat-menu]')) el.hidden = !link.chat || temporary
   $('[data-temporary]').hidden = !empty
   $('[data-fleeting]').hidden = empty || !temporary
+  $('[data-raw]').hidden = !empty
+  $('[data-raw-chip]').hidden = empty || !raw
+  systemButton.hidden = raw
+  if (engine.name) message.placeholder = raw ? 'Text that the model goes on from' : `Ask ${engine.name} something`
   if (!chat.empty || empty) {
     const title = chat.title || 'New chat'
     for (const el of $$('[data-title]')) if (el.textContent !== title) el.textContent = title
@@ -159,11 +167,24 @@ $('[data-temporary]').addEventListener('click', () => {
   message.focus()
 })
 
+// setRaw says whether this chat, or the one that begins here, goes to the model as it is.
+function setRaw(on) {
+  raw = on
+  $('[data-raw]').setAttribute('aria-pressed', on)
+}
+$('[data-raw]').addEventListener('click', () => {
+  setRaw(!raw)
+  if (raw) showSystem(false)
+  recount()
+  refresh()
+  message.focus()
+})
+
 // ---- the context, and what the draft adds to it ----
 
 const counter = new Counter(refresh)
 // recount asks how large the next prompt would be.
-const recount = () => counter.soon({ chat: link.chat, text: message.value, system: system.value })
+const recount = () => counter.soon({ chat: link.chat, text: message.value, system: system.value, raw })
 // tooLong reports whether the draft was counted and does not fit.
 const tooLong = () => counter.of(message.value)?.over
 
@@ -264,7 +285,7 @@ async function send(text) {
   if (draft === text) setDraft('')
   try {
     const fields = { text, system: system.value, settings }
-    const ack = await link.command('send', link.chat ? fields : { ...fields, temporary })
+    const ack = await link.command('send', link.chat ? fields : { ...fields, temporary, raw })
     if (location.pathname !== `/c/${ack.chat}`) history.replaceState(null, '', `/c/${ack.chat}`)
     toEnd()
   } catch (error) {
@@ -379,7 +400,6 @@ chat.el.addEventListener('click', e => {
 // ---- system prompt ----
 
 let systemTouched = false
-const systemButton = $('[data-system]')
 function showSystem(open) {
   $('#sysbox').hidden = !open
   systemButton.setAttribute('aria-expanded', open)

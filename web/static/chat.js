@@ -68,15 +68,19 @@ class Answer extends Turn {
     this.tail = ''
     this.shown = null
     this.describe(m.answer)
-    for (const html of m.html ?? []) this.prose.append(fragment(html))
-    if (m.tail) {
-      this.tail = m.tail
-      this.draw()
-    }
+    this.write(m)
     if (this.running) {
       this.busy(true)
       if (m.answer.progress) this.wait(m.answer.progress)
     } else this.settle(m.answer)
+  }
+
+  // write shows the text that is there.
+  write(m) {
+    for (const html of m.html ?? []) this.prose.append(fragment(html))
+    if (!m.tail) return
+    this.tail = m.tail
+    this.draw()
   }
 
   get running() { return this.info.state === 'waiting' || this.info.state === 'writing' }
@@ -251,14 +255,19 @@ class Answer extends Turn {
   get said() { return this.text.slice(this.info.said ?? 0) }
 
   end(e) {
+    this.rewrite(e)
+    this.settle(e.answer)
+    conclude({ done: 'Answer finished.', stopped: 'Answer stopped.' }[e.answer.state] ?? 'The answer failed.')
+  }
+
+  // rewrite gives the text its last form.
+  rewrite(e) {
     const read = this.reads
     this.undraw()
     this.tail = ''
     if (e.html !== undefined) this.prose.replaceChildren(fragment(e.html))
     else if (e.rest) this.prose.append(fragment(e.rest))
     this.reads = read
-    this.settle(e.answer)
-    conclude({ done: 'Answer finished.', stopped: 'Answer stopped.' }[e.answer.state] ?? 'The answer failed.')
   }
 
   settle(info) {
@@ -299,6 +308,25 @@ class Answer extends Turn {
     if (info.stop_text) return ['', 'stop', 'stop string ', info.stop_text]
     return ['', 'check', info.end_prob ? `finished by itself · ${(Math.floor(100 * info.end_prob) / 100).toFixed(2)}` : 'finished by itself']
   }
+}
+
+// RawAnswer is one in a chat whose texts go to the model as they are: what it wrote is
+// shown as it is, where the text before it ends.
+class RawAnswer extends Answer {
+  write(m) {
+    this.prose.classList.add('plain')
+    this.node = this.prose.appendChild(document.createTextNode(m.text ?? ''))
+  }
+
+  draw() { this.node.appendData(this.text.slice(this.node.length)) }
+
+  block() {}
+
+  rewrite() {}
+
+  get said() { return this.text }
+
+  get unfinished() { return !this.running && !this.info.by_context && this.text !== '' }
 }
 
 function icon(name) {
@@ -357,6 +385,8 @@ export class Chat {
   show(snapshot) {
     this.clear()
     this.title = snapshot.title
+    this.raw = Boolean(snapshot.raw)
+    this.el.classList.toggle('raw', this.raw)
     for (const m of snapshot.messages) this.append(m)
     this.more = Boolean(snapshot.more)
   }
@@ -389,7 +419,7 @@ export class Chat {
   }
 
   append(m) {
-    const turn = m.role === 'model' ? new Answer(m) : new Question(m)
+    const turn = m.role !== 'model' ? new Question(m) : this.raw ? new RawAnswer(m) : new Answer(m)
     this.turns.set(m.id, turn)
     this.el.append(turn.el)
   }

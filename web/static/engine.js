@@ -16,5 +16,4 @@ export function showEngine(e) {
   for (const el of all('[data-demo]')) el.hidden = !e.demo
   for (const el of all('[data-notice]')) el.hidden = !e.notice
   for (const el of all('[data-rate]')) el.hidden = !e.rate
-  document.getElementById('message').placeholder = `Ask ${e.name} something`
 }

@@ -1,0 +1,88 @@
+package live
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"m40-llm/store"
+)
+
+func TestARawChatIsOneText(t *testing.T) {
+	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	s, engine := newService(t, Options{Store: kept})
+	asked := func(want string) *answer {
+		t.Helper()
+		a := <-engine.asked
+		if a.request.Prompt != want || len(a.request.Messages) != 0 || a.request.Continue {
+			t.Errorf("the engine was asked with %+v, want the prompt %q", a.request, want)
+		}
+		return a
+	}
+	q := question("Once upon\n")
+	q.Raw, q.System = true, "not sent"
+	c, err := s.Start(q, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := asked("Once upon\n")
+	a.write(" a", " time")
+	a.finish()
+	settle(c)
+	if err := c.Send(question(", there was ")); err != nil {
+		t.Fatal(err)
+	}
+	a = asked("Once upon\n a time, there was ")
+	a.write("a fox")
+	if err := c.Stop(0); err != nil {
+		t.Fatal(err)
+	}
+	settle(c)
+	if err := c.Continue(0, DefaultSettings()); err != nil {
+		t.Fatal(err)
+	}
+	a = asked("Once upon\n a time, there was a fox")
+	a.write(".")
+	a.finish()
+	settle(c)
+	if err := c.Regenerate(0, "", DefaultSettings()); err != nil {
+		t.Fatal(err)
+	}
+	a = asked("Once upon\n a time, there was ")
+	a.write("a hen.")
+	a.finish()
+	settle(c)
+
+	s.unloadAll(t)
+	c, err = s.Chat(c.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, snapshot, err := c.Subscribe(0); err != nil || !snapshot.Raw {
+		t.Errorf("loaded again it is %+v, %v", snapshot, err)
+	}
+	copied, err := s.Fork(c, lastMessage(t, c).ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if conversation, err := s.Conversation(context.Background(), copied); err != nil || !conversation.Raw {
+		t.Errorf("its copy is %+v, %v", conversation, err)
+	}
+	if n, err := s.Count(context.Background(), c.ID(), Draft{Text: "and so on"}); err != nil || n.Draft != 3 {
+		t.Errorf("a draft counts as %+v, %v", n, err)
+	}
+}
+
+// unloadAll takes every chat out of memory.
+func (s *Service) unloadAll(t *testing.T) {
+	t.Helper()
+	for _, c := range s.inMemory() {
+		s.mu.Lock()
+		s.remove(c)
+		s.mu.Unlock()
+	}
+}
