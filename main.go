@@ -24,6 +24,7 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/models"
 	"m40-llm/infer"
 	"m40-llm/infer/bench"
 	"m40-llm/infer/chat"
@@ -194,18 +195,24 @@ const most = 1024
 // defaultParallel is how many answers a server writes at once.
 const defaultParallel = 16
 
-// options are those of an engine with the model that the command line calls model.
-func (f engineFlags) options(t *cli.Terminal, model string, parallel int, logger *slog.Logger) (infer.Options, error) {
+// models lists what can be answered with.
+func (f engineFlags) models(t *cli.Terminal) (*hub.Hub, error) {
+	kind, err := f.kind(0)
+	if err != nil {
+		return nil, err
+	}
+	return f.catalog(t, kind.types)
+}
+
+// options are those of an engine with the model of catalog that the command line calls
+// model.
+func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logger *slog.Logger) (infer.Options, error) {
 	kind, err := f.kind(parallel)
 	if err != nil {
 		return infer.Options{}, err
 	}
 	if *f.ctx < 0 {
 		return infer.Options{}, cli.Usagef("--ctx cannot be negative")
-	}
-	catalog, err := f.catalog(t, kind.types)
-	if err != nil {
-		return infer.Options{}, err
 	}
 	name, err := catalog.Name(model)
 	if err != nil {
@@ -241,7 +248,7 @@ commands (m40-llm COMMAND -h explains each):
   version    the version of this program`)
 	flags := addEngineFlags(f)
 	addr := f.String("addr", "127.0.0.1:8080", "HOST:PORT", "where to listen; port 0 picks a free one")
-	model := f.String("model", guideName, "NAME|PATH", "model to load first")
+	model := f.String("model", "", "NAME|PATH", "model to load first (default: the one used last, else "+guideName+")")
 	parallel := f.Int("parallel", defaultParallel, "answers that are written at once; more wait")
 	where := f.String("worker", "auto", "auto|always|never", "compute in a process of its own, whose crash ends no chat; auto: on a GPU")
 	open := f.Bool("open", "open the browser; without the flag that happens on a desktop terminal only")
@@ -270,18 +277,30 @@ commands (m40-llm COMMAND -h explains each):
 
 	log := &sharedWriter{w: t.Err}
 	logger := newLogger(log)
-	engine, err := openEngine(t, f, flags, *where, *model, *parallel, logger, log)
+	catalog, err := flags.models(t)
+	if err != nil {
+		return err
+	}
+	puller, err := newPuller(t, catalog, false)
 	if err != nil {
 		return err
 	}
 	kept, err := openStore(ctx, t, flags.folders, logger)
 	if err != nil {
-		engine.Close()
 		return err
 	}
-	within, endBackups := context.WithCancel(ctx)
-	var backups sync.WaitGroup
-	backups.Go(func() { kept.KeepBackups(within, backupEvery) })
+	if *model == "" {
+		*model = modelUsedLast(ctx, catalog, kept, logger)
+	}
+	engine, err := openEngine(t, f, flags, *where, catalog, *model, *parallel, logger, log)
+	if err != nil {
+		return errors.Join(err, kept.Close())
+	}
+	within, endUpkeep := context.WithCancel(ctx)
+	var upkeep sync.WaitGroup
+	upkeep.Go(func() { kept.KeepBackups(within, backupEvery) })
+	upkeep.Go(func() { keepModelUsed(within, engine, kept, logger) })
+	onDisk := models.New(models.Options{Engine: engine, Files: catalog, Puller: puller, Log: logger})
 	chats := live.New(engine, live.Options{Store: kept, Log: logger})
 	hosts := *allowHost
 	if *lan {
@@ -294,6 +313,7 @@ commands (m40-llm COMMAND -h explains each):
 	server := handlers.NewServer(handlers.New(handlers.Config{
 		Engine:     engine,
 		Live:       chats,
+		Models:     onDisk,
 		Logger:     logger,
 		Version:    version,
 		APIKey:     *apiKey,
@@ -306,10 +326,11 @@ commands (m40-llm COMMAND -h explains each):
 		}
 	}
 	return cli.Serve(ctx, t, server, handlers.LimitListener(listener), func() {
+		onDisk.Close()
 		chats.Close()
+		endUpkeep()
+		upkeep.Wait()
 		engine.Close()
-		endBackups()
-		backups.Wait()
 		if err := kept.Close(); err != nil {
 			logger.Error("the chats could not be closed cleanly", "error", err)
 		}
@@ -430,7 +451,11 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 		prompt, once = strings.TrimRight(string(text), "\r\n"), true
 	}
 
-	options, err := flags.options(t, model, 1, slog.New(slog.DiscardHandler))
+	catalog, err := flags.models(t)
+	if err != nil {
+		return err
+	}
+	options, err := flags.options(catalog, model, 1, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -491,17 +516,27 @@ that answers like https://huggingface.co.`)
 	if err != nil {
 		return err
 	}
+	puller, err := newPuller(t, catalog, true)
+	if err != nil {
+		return err
+	}
+	return cli.Pull(ctx, t, puller, rest[0], *force)
+}
+
+// newPuller returns what downloads into the folder of catalog. Only the command line may
+// name addresses.
+func newPuller(t *cli.Terminal, catalog *hub.Hub, addresses bool) (*hub.Puller, error) {
 	puller, err := hub.NewPuller(catalog, hub.PullOptions{
 		Endpoint:   t.Env("HF_ENDPOINT"),
 		Token:      t.Env("HF_TOKEN"),
 		Version:    version,
-		Addresses:  true,
+		Addresses:  addresses,
 		FreeMemory: freeMemory,
 	})
 	if err != nil {
-		return cli.Usagef("%v", err)
+		return nil, cli.Usagef("%v", err)
 	}
-	return cli.Pull(ctx, t, puller, rest[0], *force)
+	return puller, nil
 }
 
 // freeMemory returns the bytes that a model could take; 0: unknown.

@@ -12,6 +12,7 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
+	"m40-llm/infer/hub"
 	"m40-llm/infer/upstream"
 )
 
@@ -22,8 +23,8 @@ type engine interface {
 }
 
 // openEngine starts the engine of serve, whose flags are f, where --worker wants it.
-func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker, model string, parallel int, logger *slog.Logger, log io.Writer) (engine, error) {
-	options, err := flags.options(t, model, parallel, logger)
+func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker string, catalog *hub.Hub, model string, parallel int, logger *slog.Logger, log io.Writer) (engine, error) {
+	options, err := flags.options(catalog, model, parallel, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker, model 
 	}
 	there, _ := workerFlags()
 	o := upstream.Options{
-		Args:     append([]string{"worker", "--data=" + data}, f.Shared(there)...),
+		Args:     append(append([]string{"worker", "--data=" + data}, f.Shared(there)...), "--model="+model),
 		Model:    options.Model,
 		LoadFlag: "load",
 		Log:      logger,
@@ -87,7 +88,11 @@ func worker(_ context.Context, t *cli.Terminal, args []string) error {
 	defer listener.Close()
 	upstream.Yield()
 	logger := newLogger(t.Err)
-	options, err := flags.options(t, *flags.model, *flags.parallel, logger)
+	catalog, err := flags.models(t)
+	if err != nil {
+		return err
+	}
+	options, err := flags.options(catalog, *flags.model, *flags.parallel, logger)
 	if err != nil {
 		return err
 	}

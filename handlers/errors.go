@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/models"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -90,6 +91,8 @@ func describe(err error) failure {
 		echoErr   *echo.HTTPError
 		sizeErr   *http.MaxBytesError
 		spaceErr  *store.SpaceError
+		conflict  *models.Conflict
+		registry  *models.Failure
 	)
 	switch {
 	case errors.As(err, &engineErr):
@@ -102,6 +105,10 @@ func describe(err error) failure {
 		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, string(infer.CodeClosed), err.Error()
 	case errors.As(err, &spaceErr):
 		f.Status, f.Code, f.Message = http.StatusInsufficientStorage, "disk_full", "nothing was changed: the disk of the data folder is full; make room and try again"
+	case errors.As(err, &conflict):
+		f.Status, f.Code, f.Message = http.StatusConflict, "conflict", conflict.Error()
+	case errors.As(err, &registry):
+		f.Status, f.Code, f.Message = http.StatusBadGateway, "registry", registry.Error()
 	case errors.As(err, &sizeErr):
 		f.Status, f.Code = http.StatusRequestEntityTooLarge, "body_too_large"
 		f.Message = fmt.Sprintf("the body is larger than the %d bytes that this route takes", sizeErr.Limit)

@@ -21,6 +21,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/models"
 	"m40-llm/infer"
 )
 
@@ -44,9 +45,10 @@ type Engine interface {
 // Config is what New needs. Only Engine must be set.
 type Config struct {
 	Engine  Engine
-	Live    *live.Service // the chats of the page; default: new ones on Engine
-	Logger  *slog.Logger  // default: slog.Default
-	Version string        // of this program, for system_fingerprint
+	Live    *live.Service   // the chats of the page; default: new ones on Engine
+	Models  *models.Service // default: those of Engine, and none can be downloaded
+	Logger  *slog.Logger    // default: slog.Default
+	Version string          // of this program, for system_fingerprint
 
 	APIKey     string   // asked for on every route but the public ones; empty: nobody is asked
 	AllowHosts []string // names, or name:port, that a request may be addressed to, beside loopback names and the address connected to
@@ -73,6 +75,9 @@ func New(cfg Config) *echo.Echo {
 	}
 	if cfg.Live == nil {
 		cfg.Live = live.New(cfg.Engine, live.Options{Log: cfg.Logger})
+	}
+	if cfg.Models == nil {
+		cfg.Models = models.New(models.Options{Engine: cfg.Engine, Log: cfg.Logger})
 	}
 	if cfg.PingInterval <= 0 {
 		cfg.PingInterval = 10 * time.Second
@@ -120,6 +125,13 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.GET("/c/:id/export.md", h.exportMarkdown)
 	e.POST("/import", h.importChat)
 	e.POST("/count", h.countDraft)
+	e.Match(getOrHead, "/models", h.modelsPage)
+	e.POST("/models/find", h.findModel)
+	e.POST("/models/pull", h.pullModel)
+	e.POST("/models/pause", h.pauseDownload)
+	e.POST("/models/resume", h.resumeDownload)
+	e.POST("/models/cancel", h.cancelDownload)
+	e.POST("/models/delete", h.deleteModel)
 	e.GET("/ws", h.socket)
 	e.Match(getOrHead, "/static/*", h.asset)
 	e.GET("/login", h.login)

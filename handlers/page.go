@@ -58,6 +58,7 @@ func showChat(p *web.Page, chat *live.Chat) error {
 	}
 	subscription.Close()
 	p.Title, p.Temporary, p.Raw, p.Older = snapshot.Title, snapshot.Temporary, snapshot.Raw, snapshot.More
+	p.Picker.Chosen = snapshot.Model
 	p.Turns = make([]web.Turn, len(snapshot.Messages))
 	for i := range snapshot.Messages {
 		p.Turns[i] = turnView(&snapshot.Messages[i], p.Raw)
@@ -153,6 +154,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 		Chat:    chat,
 		Title:   "New chat",
 		Rail:    rail,
+		Picker:  h.picker(c, chat),
 		Engine:  engineView(h.Live.Status()),
 		Params:  params(live.DefaultSettings()),
 		MaxSeed: live.MaxSeed,
@@ -195,6 +197,7 @@ func engineView(s infer.Status) web.Engine {
 	name := displayName(s.Model.Name)
 	e := web.Engine{
 		State:    string(s.State),
+		ID:       s.Model.Name,
 		Name:     name,
 		Demo:     s.Model.Demo,
 		Tag:      s.Model.Quant,
@@ -300,7 +303,10 @@ func parameters(n int64) string {
 }
 
 func gigabytes(n int64) string {
-	if n < 1e8 {
+	switch {
+	case n < 1e6:
+		return fmt.Sprintf("%.0f kB", float64(n)/1e3)
+	case n < 1e8:
 		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 	}
 	return fmt.Sprintf("%.2f GB", float64(n)/1e9)

@@ -58,6 +58,11 @@ func (s *script) Render(_ context.Context, r infer.Request) (infer.Rendered, err
 	return view, nil
 }
 
+// Models lists the one that answers.
+func (s *script) Models(context.Context) ([]infer.ModelInfo, error) {
+	return []infer.ModelInfo{s.Status().Model}, nil
+}
+
 func (s *script) set(change func(*infer.Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

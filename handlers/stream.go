@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -13,6 +14,7 @@ import (
 	"nhooyr.io/websocket"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/models"
 	"m40-llm/web"
 )
 
@@ -50,6 +52,7 @@ func (h *Handlers) socket(c echo.Context) error {
 	conn.SetReadLimit(streamReadLimit)
 	s := &streamSession{
 		live:         h.Live,
+		models:       h.Models,
 		conn:         conn,
 		writeTimeout: h.WriteTimeout,
 		limiter:      rate.NewLimiter(streamRate, streamBurst),
@@ -90,6 +93,7 @@ func closeCode(err error) (websocket.StatusCode, string) {
 // closes the connection without a farewell.
 type streamSession struct {
 	live         *live.Service
+	models       *models.Service
 	conn         *websocket.Conn
 	writeTimeout time.Duration
 	limiter      *rate.Limiter
@@ -267,8 +271,8 @@ func (s *streamSession) ping(ctx context.Context) error {
 	}
 }
 
-// write sends replies at once, events gathered for streamFlush, and the engine's
-// status when it changes.
+// write sends replies at once, events gathered for streamFlush, and what is new of the
+// engine and of downloads.
 func (s *streamSession) write(connected, session context.Context) error {
 	var (
 		subscription *live.Subscription
@@ -276,6 +280,7 @@ func (s *streamSession) write(connected, session context.Context) error {
 		flush        <-chan time.Time
 		flushed      time.Time
 		engine       web.Engine
+		news         = web.News{Version: -1}
 		chats        = s.live.Changes()
 	)
 	defer func() {
@@ -286,12 +291,18 @@ func (s *streamSession) write(connected, session context.Context) error {
 	status := time.NewTicker(streamStatus)
 	defer status.Stop()
 	show := func() error {
-		now := engineView(s.live.Status())
-		if now == engine {
+		if now := engineView(s.live.Status()); now != engine {
+			engine = now
+			if err := s.send(connected, wireFrame{Type: "engine", Engine: &now}); err != nil {
+				return err
+			}
+		}
+		now := newsView(s.models)
+		if now.Version == news.Version && slices.Equal(now.Downloads, news.Downloads) {
 			return nil
 		}
-		engine = now
-		return s.send(connected, wireFrame{Type: "engine", Engine: &now})
+		news = now
+		return s.send(connected, wireFrame{Type: "models", Models: &now})
 	}
 	if err := show(); err != nil {
 		return err

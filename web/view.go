@@ -22,6 +22,7 @@ type Page struct {
 	Turns     []Turn
 	Older     bool // there are messages before the first of Turns
 	Rail      Rail
+	Picker    Picker
 	Engine    Engine
 	Params    []Param
 	MaxSeed   int64
@@ -51,6 +52,7 @@ type Turn struct {
 type Engine struct {
 	State     string  `json:"state"`      // loading, ready, writing, failed
 	StateText string  `json:"state_text"` // "loading, 65 %"
+	ID        string  `json:"id"`         // what a request calls the model
 	Name      string  `json:"name"`       // "Guide"
 	Tag       string  `json:"tag"`        // "demo", or the quantisation
 	Demo      bool    `json:"demo"`

@@ -8,8 +8,10 @@ import (
 	"m40-llm/store"
 )
 
-// owner is whose conversations these are. There is one person so far.
-const owner = "local"
+// Owner is whose conversations and settings these are. There is one person so far.
+const Owner = "local"
+
+const owner = Owner
 
 // messages is what one chat needs of the place where its messages are kept. What a
 // method has returned without error is kept. *store.Store is one, and so is memory,

@@ -6,8 +6,10 @@ import { draftOf, keepDraft } from './drafts.js'
 import { edit } from './edit.js'
 import { showEngine } from './engine.js'
 import { Params } from './params.js'
+import { Picker } from './picker.js'
 import { Rail } from './rail.js'
 import { Link } from './socket.js'
+import './toggle.js'
 
 const $ = q => document.querySelector(q)
 const $$ = q => document.querySelectorAll(q)
@@ -33,11 +35,13 @@ let writeOn = false // an answer that is being saved shall be written on
 const link = new Link(document.body.dataset.chat, {
   frame(f) {
     const apply = {
-      engine: () => { engine = f.engine; showEngine(engine) },
+      engine: () => { engine = f.engine; showEngine(engine); picker.setEngine(engine) },
+      models: () => picker.news(f.models),
       snapshot: () => {
         chat.show(f.chat)
         setTemporary(Boolean(f.chat.temporary))
         setRaw(Boolean(f.chat.raw))
+        picker.choose(f.chat.model)
         if (!systemTouched) setSystem(f.chat.system)
         if (chat.last) params.used(chat.last.info.settings.seed)
         if (chat.last?.speed && !chat.running) params.speed(chat.last.speed)
@@ -99,6 +103,7 @@ function leave() {
   chat.clear()
   setTemporary(false)
   setRaw(false)
+  picker.choose('')
   rail.load()
   refresh()
 }
@@ -115,6 +120,8 @@ const rail = new Rail({
   },
 })
 
+const picker = new Picker({ chat: () => link.chat, failed: fail })
+
 $('[data-reconnect]').addEventListener('click', () => link.now())
 
 // ---- what follows from an event ----
@@ -128,6 +135,7 @@ function noticeEvent(e) {
   }
   if (e.type === 'end' || e.type === 'branch' || e.type === 'model') recount()
   if (e.type === 'branch' && turning) turned()
+  if (e.type === 'model') picker.choose(e.text)
   if (e.type === 'end' && chat.turns.get(e.id)?.speed) params.speed(chat.turns.get(e.id).speed)
 }
 
@@ -285,7 +293,7 @@ async function send(text) {
   if (draft === text) setDraft('')
   try {
     const fields = { text, system: system.value, settings }
-    const ack = await link.command('send', link.chat ? fields : { ...fields, temporary, raw })
+    const ack = await link.command('send', link.chat ? fields : { ...fields, temporary, raw, model: picker.name })
     if (location.pathname !== `/c/${ack.chat}`) history.replaceState(null, '', `/c/${ack.chat}`)
     toEnd()
   } catch (error) {
@@ -392,6 +400,7 @@ chat.el.addEventListener('click', e => {
   else if (button.matches('[data-copy]')) copy(turn.said ?? turn.text, button)
   else if (button.matches('[data-copy-code]')) copy(button.closest('.code').querySelector('code').textContent, button)
   else if (button.matches('[data-edit]')) editTurn(turn)
+  else if (button.matches('[data-choose-model]')) picker.open(button)
   else if (button.matches('[data-edit-question]')) editTurn(chat.questions.at(-1))
   else if (button.matches('[data-fork]')) fork(turn)
   else if (button.matches('[data-version]')) turnVersion(turn, Number(button.dataset.version))
@@ -418,7 +427,7 @@ system.addEventListener('input', () => {
   recount()
 })
 
-// ---- dialogs, sheet, theme ----
+// ---- dialogs, sheet ----
 
 const help = $('#help')
 for (const button of $$('[data-help]')) button.addEventListener('click', () => help.showModal())
@@ -451,13 +460,6 @@ $('[data-sheet-close]').addEventListener('click', closeDrawer)
 $('[data-rail-close]').addEventListener('click', closeDrawer)
 $('#scrim').addEventListener('click', closeDrawer)
 for (const width of [phone, narrow]) width.addEventListener('change', () => drawer(''))
-
-for (const button of $$('[data-theme-toggle]')) button.addEventListener('click', () => {
-  const root = document.documentElement
-  const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches
-  root.dataset.theme = dark ? 'light' : 'dark'
-  remember('m40.theme', root.dataset.theme)
-})
 
 // ---- keyboard ----
 

@@ -346,6 +346,7 @@ export function showError(box, error) {
   box.querySelector('[data-error]').textContent = error.message
   const sum = box.querySelector('.sum')
   if (!sum) return
+  box.querySelector('[data-choose-model]').hidden = !['model_not_found', 'model_file', 'out_of_memory'].includes(error.code)
   sum.hidden = !error.context_length
   if (error.context_length) {
     sum.querySelector('[data-needed]').textContent = count(error.prompt_tokens)

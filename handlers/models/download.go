@@ -1,0 +1,237 @@
+package models
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"runtime/debug"
+	"slices"
+
+	"m40-llm/infer"
+)
+
+// State is what becomes of a download.
+type State string
+
+const (
+	Running State = "running"
+	Paused  State = "paused" // by a person or by the end of the server; it can be resumed
+	Failed  State = "failed" // it can be tried again
+	Done    State = "done"   // the model is there and was checked
+)
+
+// Download is a download as it is now.
+type Download struct {
+	infer.Download
+	State    State
+	Progress infer.DownloadProgress
+	Error    string          // while Failed: why
+	Model    infer.ModelInfo // while Done
+}
+
+// download is one that the server has begun.
+type download struct {
+	Download
+	cancel context.CancelFunc
+	done   chan struct{} // closed when it does not run any more
+}
+
+// mostRunning bounds the downloads at once: more would only share the line.
+const mostRunning = 3
+
+// Find says what a name stands for and how it would fit, without downloading it.
+func (s *Service) Find(ctx context.Context, name string) (infer.Download, error) {
+	if s.opt.Puller == nil {
+		return infer.Download{}, errNoFiles
+	}
+	d, err := s.opt.Puller.Resolve(ctx, name)
+	if known := (*infer.Error)(nil); err != nil && !errors.As(err, &known) && ctx.Err() == nil {
+		err = &Failure{err}
+	}
+	return d, err
+}
+
+// Start downloads what name stands for. size is what the person was told it has: if it
+// has another one now, nothing is begun.
+func (s *Service) Start(ctx context.Context, name string, size int64) error {
+	d, err := s.Find(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case d.Problem != "":
+		return conflict("%s", d.Problem)
+	case d.Size != size:
+		return conflict("%s has %d bytes now and had %d: look at it again", name, d.Size, size)
+	}
+	return s.begin(d)
+}
+
+// Resume goes on with a download that does not run.
+func (s *Service) Resume(ctx context.Context, file string) error {
+	old, err := s.find(file)
+	switch {
+	case err != nil:
+		return err
+	case old.State == Running:
+		return nil
+	case old.Name == "":
+		return conflict("it is not known by what name %s was asked for: cancel it, and look the model up again", file)
+	}
+	d, err := s.Find(ctx, old.Name)
+	switch {
+	case err != nil:
+		return err
+	case d.File != file:
+		return conflict("%s stands for another file now, %s: cancel this one, and look the model up again", old.Name, d.File)
+	}
+	return s.begin(d)
+}
+
+// begin starts to download d, unless it is being downloaded already.
+func (s *Service) begin(d infer.Download) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	running := 0
+	for _, other := range s.downloads {
+		if other.State == Running {
+			running++
+		}
+	}
+	old := s.downloads[d.File]
+	switch {
+	case s.closed:
+		return &infer.Error{Code: infer.CodeClosed, Message: "the server is shutting down"}
+	case old != nil && old.State == Running:
+		return nil
+	case running >= mostRunning:
+		return conflict("%d downloads run already: wait for one to end, or pause one", running)
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	p := &download{
+		Download: Download{
+			Download: d, State: Running,
+			Progress: infer.DownloadProgress{Phase: infer.PhaseResolving, File: d.File, Done: d.Partial, Total: d.Size},
+		},
+		cancel: cancel,
+		done:   make(chan struct{}),
+	}
+	s.downloads[d.File] = p
+	s.version++
+	s.wg.Go(func() {
+		defer close(p.done)
+		defer cancel()
+		info, err := s.pull(ctx, p)
+		s.settle(ctx, p, info, err)
+	})
+	return nil
+}
+
+// pull downloads. A panic on the way ends this download, not the server.
+func (s *Service) pull(ctx context.Context, p *download) (info infer.ModelInfo, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.opt.Log.Error("a download panicked", "panic", v, "stack", string(debug.Stack()))
+			err = errors.New("the download failed inside; the server's log says where")
+		}
+	}()
+	return s.opt.Puller.Pull(ctx, p.Download.Download, false, func(progress infer.DownloadProgress) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		p.Progress = progress
+	})
+}
+
+func (s *Service) settle(ctx context.Context, p *download, info infer.ModelInfo, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	switch {
+	case err == nil:
+		p.State, p.Model = Done, info
+	case ctx.Err() != nil:
+		p.State = Paused
+	default:
+		p.State, p.Error = Failed, err.Error()
+		s.opt.Log.Warn("a download failed", "file", p.File, "error", err)
+	}
+}
+
+// Pause stops a download and keeps what is here of it.
+func (s *Service) Pause(ctx context.Context, file string) error {
+	s.mu.Lock()
+	p := s.downloads[file]
+	s.mu.Unlock()
+	if p == nil {
+		_, err := s.find(file)
+		return err // it does not run
+	}
+	p.cancel()
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Cancel stops a download and throws away what is here of it. One that has ended is not
+// listed any more; its model stays.
+func (s *Service) Cancel(ctx context.Context, file string) error {
+	if err := s.Pause(ctx, file); err != nil {
+		return err
+	}
+	if err := s.opt.Files.Discard(file); err != nil {
+		return conflict("%v", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.downloads, file)
+	s.version++
+	return nil
+}
+
+// Active returns the downloads since the server started, by file.
+func (s *Service) Active() []Download {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]Download, 0, len(s.downloads))
+	for _, file := range slices.Sorted(maps.Keys(s.downloads)) {
+		list = append(list, s.downloads[file].Download)
+	}
+	return list
+}
+
+// Downloads returns these and those that were stopped before, by file.
+func (s *Service) Downloads() ([]Download, error) {
+	if s.opt.Files == nil {
+		return nil, nil
+	}
+	partials, err := s.opt.Files.Partials() // first: what completes meanwhile is among the active ones then
+	if err != nil {
+		return nil, err
+	}
+	list := s.Active()
+	for _, d := range partials {
+		if slices.ContainsFunc(list, func(other Download) bool { return other.File == d.File }) {
+			continue
+		}
+		list = append(list, Download{Download: d, State: Paused,
+			Progress: infer.DownloadProgress{Phase: infer.PhaseDownloading, File: d.File, Done: d.Partial, Total: d.Size}})
+	}
+	slices.SortFunc(list, func(a, b Download) int { return cmp.Compare(a.File, b.File) })
+	return list, nil
+}
+
+func (s *Service) find(file string) (Download, error) {
+	list, err := s.Downloads()
+	if err != nil {
+		return Download{}, err
+	}
+	for _, d := range list {
+		if d.File == file {
+			return d, nil
+		}
+	}
+	return Download{}, &infer.Error{Code: infer.CodeNotFound, Param: "file", Message: "there is no such download: it is complete, or it was cancelled"}
+}

@@ -1,0 +1,170 @@
+// Package models holds what can be done with the models on this machine: list them,
+// show one, delete one, and download more. It knows no HTTP.
+//
+// A download belongs to the server, not to the reader who asked for it: it goes on when
+// everybody leaves. What is here of it outlives the server, and is taken up again when
+// somebody asks for that.
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"m40-llm/infer"
+)
+
+// Engine is what this package needs of the inference engine.
+type Engine interface {
+	Models(ctx context.Context) ([]infer.ModelInfo, error)
+	Status() infer.Status
+}
+
+// Files are the models on the disk: *hub.Hub.
+type Files interface {
+	Details(name string) (infer.ModelDetails, error)
+	// Removable returns the model that Remove would delete.
+	Removable(name string) (infer.ModelInfo, error)
+	Remove(name string) error
+	// Partials lists the downloads that are not complete.
+	Partials() ([]infer.Download, error)
+	// Discard deletes what is here of the download of a file.
+	Discard(file string) error
+	// Folder returns where downloads go, and the bytes free there; 0: unknown.
+	Folder() (dir string, free int64)
+}
+
+// Puller downloads: *hub.Puller. It decides what may be asked for.
+type Puller interface {
+	Resolve(ctx context.Context, name string) (infer.Download, error)
+	Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error)
+}
+
+// Conflict says that something cannot be done as things are. Its text is for people.
+type Conflict struct{ reason string }
+
+func (c *Conflict) Error() string { return c.reason }
+
+func conflict(format string, args ...any) error { return &Conflict{fmt.Sprintf(format, args...)} }
+
+// Failure says that a registry could not be asked. Its text is for people.
+type Failure struct{ err error }
+
+func (f *Failure) Error() string { return f.err.Error() }
+func (f *Failure) Unwrap() error { return f.err }
+
+// Options are what a Service works with. Without Files and Puller, models can be listed
+// and nothing else.
+type Options struct {
+	Engine Engine
+	Files  Files
+	Puller Puller
+	Log    *slog.Logger // default: nothing is logged
+}
+
+// Service is the models of a server. Its methods may be called by any goroutine.
+type Service struct {
+	opt    Options
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // downloads
+
+	mu        sync.Mutex
+	closed    bool
+	downloads map[string]*download // since the server started, by file
+	version   int64
+}
+
+// New returns the models that o names.
+func New(o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Service{opt: o, ctx: ctx, cancel: cancel, downloads: map[string]*download{}}
+}
+
+// Close stops the downloads and returns when what is here of them is safe.
+func (s *Service) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.cancel()
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// Version rises when a model or a download comes or goes, or a download changes its
+// state.
+func (s *Service) Version() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
+// List returns the models, those that cannot be used included.
+func (s *Service) List(ctx context.Context) ([]infer.ModelInfo, error) {
+	return s.opt.Engine.Models(ctx)
+}
+
+// Folder returns where downloads go, and the bytes free there; 0: unknown.
+func (s *Service) Folder() (dir string, free int64) {
+	if s.opt.Files == nil {
+		return "", 0
+	}
+	return s.opt.Files.Folder()
+}
+
+// Details returns what the file of a model says about itself.
+func (s *Service) Details(name string) (infer.ModelDetails, error) {
+	if s.opt.Files == nil {
+		return infer.ModelDetails{}, errNoFiles
+	}
+	return s.opt.Files.Details(name)
+}
+
+var errNoFiles = conflict("this server was started without a models folder")
+
+// Deletable returns why the model called name cannot be deleted now, or nil.
+func (s *Service) Deletable(name string) error {
+	_, err := s.deletable(name)
+	return err
+}
+
+func (s *Service) deletable(name string) (infer.ModelInfo, error) {
+	if s.opt.Files == nil {
+		return infer.ModelInfo{}, errNoFiles
+	}
+	info, err := s.opt.Files.Removable(name)
+	if known := (*infer.Error)(nil); errors.As(err, &known) && known.Code == infer.CodeModelFile {
+		return info, conflict("%s", known.Message)
+	}
+	if err != nil {
+		return info, err
+	}
+	status := s.opt.Engine.Status()
+	if status.Model.Path == info.Path && status.State != infer.StateFailed {
+		return info, conflict("%s is loaded: let another model answer, then delete it", status.Model.Name)
+	}
+	return info, nil
+}
+
+// Delete deletes the file of a model in the models folder.
+func (s *Service) Delete(name string) error {
+	info, err := s.deletable(name)
+	if err != nil {
+		return err
+	}
+	if err := s.opt.Files.Remove(info.Name); err != nil {
+		return conflict("%v", err)
+	}
+	s.changed()
+	return nil
+}
+
+func (s *Service) changed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+}

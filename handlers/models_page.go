@@ -1,0 +1,385 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/models"
+	"m40-llm/infer"
+	"m40-llm/web"
+)
+
+// The page about the models. Every change is a form that POSTs to /models/…; a browser
+// is led back to the page, or shown it with what went wrong. The page's scripts send the
+// same forms and put the parts of the answer in place.
+
+// modelsPage answers GET /models?show=&delete=.
+func (h *Handlers) modelsPage(c echo.Context) error {
+	return h.showModels(c, http.StatusOK, func(*web.Models) {})
+}
+
+// showModels shows the page as it is now, with what change adds.
+func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Models)) error {
+	engine := h.Live.Status()
+	m := web.Models{Engine: engineView(engine), Picker: h.picker(c, "")}
+	m.Rows, m.Problem = m.Picker.Rows, m.Picker.Problem
+	infos, err := h.Models.List(c.Request().Context())
+	if err == nil {
+		describeFolder(&m, h.Models, infos)
+	}
+	list, err := h.Models.Downloads()
+	if err != nil {
+		h.log.WarnContext(c.Request().Context(), "the downloads cannot be listed", "error", err)
+	}
+	for _, d := range list {
+		m.Downloads = append(m.Downloads, downloadView(d))
+	}
+	name := c.QueryParam("show")
+	m.Open = name != ""
+	if name == "" {
+		name = engine.Model.Name
+	}
+	h.showDetails(&m, name)
+	if m.Shown != nil {
+		m.Shown.Deleting = c.QueryParam("delete") != ""
+	} else if m.Open {
+		m.Open, m.Problem, status = false, "There is no model called “"+shorten(name)+"” on this machine any more.", http.StatusNotFound
+	}
+	change(&m)
+	return render(c, status, web.ModelsPage(m))
+}
+
+// refuseModels shows the page with the reason why something was not done.
+func (h *Handlers) refuseModels(c echo.Context, err error) error {
+	f := describe(err)
+	h.logFailure(c, f, err)
+	return h.showModels(c, f.Status, func(m *web.Models) { m.Problem = sentence(f.Message) })
+}
+
+// findModel answers POST /models/find.
+func (h *Handlers) findModel(c echo.Context) error {
+	name := strings.TrimSpace(c.FormValue("name"))
+	d, err := h.Models.Find(c.Request().Context(), name)
+	if err != nil {
+		f := describe(err)
+		h.logFailure(c, f, err)
+		return h.showModels(c, f.Status, func(m *web.Models) {
+			m.Find = web.Find{Query: name, Problem: sentence(f.Message)}
+		})
+	}
+	infos, err := h.Models.List(c.Request().Context())
+	if err != nil {
+		return err
+	}
+	return h.showModels(c, http.StatusOK, func(m *web.Models) {
+		found := foundView(d, infos)
+		for _, other := range m.Downloads {
+			found.Running = found.Running || other.File == d.File && other.State == string(models.Running)
+		}
+		m.Find = web.Find{Query: name, Found: &found}
+	})
+}
+
+// pullModel answers POST /models/pull.
+func (h *Handlers) pullModel(c echo.Context) error {
+	size, err := strconv.ParseInt(c.FormValue("size"), 10, 64)
+	if err != nil {
+		return h.refuseModels(c, invalidf("size", "look the model up first"))
+	}
+	return h.changeModels(c, h.Models.Start(c.Request().Context(), c.FormValue("name"), size))
+}
+
+func (h *Handlers) pauseDownload(c echo.Context) error {
+	return h.changeModels(c, h.Models.Pause(c.Request().Context(), c.FormValue("file")))
+}
+
+func (h *Handlers) resumeDownload(c echo.Context) error {
+	return h.changeModels(c, h.Models.Resume(c.Request().Context(), c.FormValue("file")))
+}
+
+func (h *Handlers) cancelDownload(c echo.Context) error {
+	return h.changeModels(c, h.Models.Cancel(c.Request().Context(), c.FormValue("file")))
+}
+
+func (h *Handlers) deleteModel(c echo.Context) error {
+	return h.changeModels(c, h.Models.Delete(c.FormValue("name")))
+}
+
+// changeModels leads back to the page after a change, or says why there was none.
+func (h *Handlers) changeModels(c echo.Context, err error) error {
+	if err != nil {
+		return h.refuseModels(c, err)
+	}
+	return c.Redirect(http.StatusSeeOther, "/models")
+}
+
+// picker is the menu of models. For a page whose chat begins here, the query may name
+// the model.
+func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
+	p := web.Picker{Version: h.Models.Version(), Chat: chat}
+	if chat == "" {
+		p.Chosen = c.QueryParam("model")
+	}
+	infos, err := h.Models.List(c.Request().Context())
+	if err != nil {
+		p.Problem = sentence(describe(err).Message)
+		return p
+	}
+	engine := h.Live.Status()
+	for _, info := range infos {
+		p.Rows = append(p.Rows, modelRow(info, engine))
+	}
+	return p
+}
+
+func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
+	row := web.ModelRow{
+		Name: info.Name, Label: displayName(info.Name), Parameters: scaled(info.Parameters), Quant: info.Quant,
+		Size: gigabytes(info.Size), Error: info.Error,
+	}
+	if info.ContextTrain > 0 {
+		row.Context = web.Thousands(info.ContextTrain)
+	}
+	resident := info.Name == engine.Model.Name
+	switch {
+	case resident && engine.State == infer.StateLoading:
+		row.State = "loading"
+	case resident && engine.State == infer.StateReady && engine.Running > 0:
+		row.State = "in use"
+	case resident && engine.State == infer.StateReady:
+		row.State = "loaded"
+	case info.Path == "":
+		row.State = "built in"
+	}
+	return row
+}
+
+func describeFolder(m *web.Models, service *models.Service, infos []infer.ModelInfo) {
+	dir, free := service.Folder()
+	if dir == "" {
+		return
+	}
+	m.Folder = dir
+	files, taken := 0, int64(0)
+	for _, info := range infos {
+		if strings.HasPrefix(info.Path, dir+string(filepath.Separator)) {
+			files++
+			taken += info.Size
+		}
+	}
+	if files > 0 {
+		m.Taken = fmt.Sprintf("%s in %d files", gigabytes(taken), files)
+		if files == 1 {
+			m.Taken = gigabytes(taken) + " in 1 file"
+		}
+	}
+	if free > 0 {
+		m.Free = gigabytes(free) + " free"
+	}
+}
+
+// showDetails puts all about a model beside the list, if it is there.
+func (h *Handlers) showDetails(m *web.Models, name string) {
+	for _, row := range m.Rows {
+		if row.Name != name {
+			continue
+		}
+		d := web.ModelDetails{ModelRow: row}
+		info, err := h.Models.Details(name)
+		if err != nil {
+			d.Error = sentence(describe(err).Message)
+		} else {
+			describeDetails(&d, info)
+		}
+		if err := h.Models.Deletable(name); err != nil {
+			d.Kept = sentence(describe(err).Message)
+		}
+		m.Shown = &d
+		return
+	}
+}
+
+func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
+	fact := func(name, value string) {
+		if value != "" {
+			d.Facts = append(d.Facts, web.Fact{Name: name, Value: value})
+		}
+	}
+	file := info.Path
+	if file == "" {
+		file = "inside this program"
+	}
+	quant := info.Quant
+	if info.Parameters > 0 && quant != "" {
+		quant += fmt.Sprintf(", %.2f bits per weight", 8*float64(info.Size)/float64(info.Parameters))
+	}
+	template := "none: ChatML is used"
+	if info.Template != nil {
+		template = fmt.Sprintf("%s bytes, SHA-256 %.8s…", web.Thousands(info.Template.Bytes), info.Template.SHA256)
+	}
+	fact("File", file)
+	fact("Size", gigabytes(info.Size))
+	fact("Architecture", info.Architecture)
+	fact("Parameters", scaled(info.Parameters))
+	fact("Quantisation", quant)
+	if info.ContextTrain > 0 {
+		fact("Trained context", web.Thousands(info.ContextTrain))
+	}
+	fact("Chat template", template)
+	fact("Licence", info.License)
+	for _, t := range info.Types {
+		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: scaled(t.Elements), Size: gigabytes(t.Bytes)})
+	}
+	for _, kv := range info.Metadata {
+		d.Metadata = append(d.Metadata, web.Fact{Name: kv.Key, Value: kv.Value})
+	}
+}
+
+// foundView puts what a name stands for into words.
+func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
+	f := web.Found{
+		Name: d.Name, File: path.Base(d.File), Quant: d.Quant, Size: gigabytes(d.Size), Bytes: strconv.FormatInt(d.Size, 10),
+		Verified: d.SHA256 != "", Fits: true,
+	}
+	if d.Partial > 0 {
+		f.Partial = gigabytes(d.Partial)
+	}
+	if d.Notice != "" {
+		f.Notice = sentence(d.Notice)
+	}
+	repository, _, _ := strings.Cut(d.Name, ":")
+	for _, quant := range d.Works {
+		f.Works = append(f.Works, repository+":"+quant)
+	}
+	if d.Present {
+		for _, info := range infos {
+			if info.Error == "" && strings.HasSuffix(filepath.ToSlash(info.Path), "/"+d.File) {
+				f.Here = info.Name
+			}
+		}
+	}
+	memory := sum("memory, for the weights alone", d.Size, d.MemoryFree)
+	disk := sum("disk, 1.07 GB of it to stay free", d.DiskNeed, d.DiskFree)
+	for _, s := range []web.Sum{memory, disk} {
+		if s.Free != "" {
+			f.Sums = append(f.Sums, s)
+		}
+	}
+	switch {
+	case d.Problem != "":
+		f.Fits, f.Verdict, f.Off = false, "cannot be used", sentence(d.Problem)
+	case disk.Over:
+		f.Fits, f.Verdict, f.Off = false, "does not fit", "The disk of the models folder has too little room. Delete models that you do not need, or choose another disk with --models."
+	case memory.Over:
+		f.Fits, f.Verdict = false, "does not fit"
+		f.Notice = joined(" ", f.Notice, "It needs more memory than is free now; a smaller quantisation or model needs less.")
+	case d.MemoryFree == 0:
+		f.Verdict = "fits on the disk"
+	default:
+		f.Verdict = "fits"
+	}
+	return f
+}
+
+// sum compares bytes with those that are free. Nothing is known of 0.
+func sum(of string, needs, free int64) web.Sum {
+	if free <= 0 {
+		return web.Sum{Of: of}
+	}
+	return web.Sum{
+		Of: of, Needs: gigabytes(needs), Free: gigabytes(free), Over: needs > free,
+		Share: float64(min(1000, 1000*needs/free)) / 10,
+	}
+}
+
+// newsView is what the page is told of models while it is open.
+func newsView(service *models.Service) web.News {
+	news := web.News{Version: service.Version(), Downloads: []web.Download{}}
+	for _, d := range service.Active() {
+		news.Downloads = append(news.Downloads, downloadView(d))
+	}
+	return news
+}
+
+// downloadView puts a download into words.
+func downloadView(d models.Download) web.Download {
+	p := d.Progress
+	v := web.Download{
+		File: d.File, State: string(d.State), Title: strings.TrimSuffix(path.Base(d.File), path.Ext(d.File)), Quant: d.Quant,
+		Amount: fmt.Sprintf("%s of %s", gigabytes(p.Done), gigabytes(p.Total)),
+	}
+	if p.Total > 0 {
+		v.Share = float64(1000*p.Done/p.Total) / 10
+	}
+	switch d.State {
+	case models.Paused:
+		v.Phase = "paused"
+	case models.Failed:
+		v.Phase, v.Error = "failed", sentence(d.Error)
+	case models.Done:
+		v.Amount, v.Phase, v.Model = gigabytes(p.Total), "complete", d.Model.Name
+		if d.SHA256 != "" {
+			v.Note = "SHA-256 checked"
+		}
+		if d.Model.Error != "" {
+			v.Error = "It cannot be used: " + sentence(d.Model.Error)
+		}
+	default:
+		describeProgress(&v, p)
+	}
+	return v
+}
+
+func describeProgress(v *web.Download, p infer.DownloadProgress) {
+	switch p.Phase {
+	case infer.PhaseResolving:
+		v.Phase = "asking the registry"
+	case infer.PhaseWaiting:
+		v.Phase = "waiting: " + p.Notice
+	case infer.PhaseVerifying:
+		v.Phase = "checking what is here already"
+	case infer.PhaseDone:
+		v.Phase = "checked"
+	}
+	if p.BytesPerSecond >= 1 && p.Phase == infer.PhaseDownloading {
+		v.Rate = gigabytes(int64(p.BytesPerSecond)) + "/s"
+		v.Left = remaining(p.ETASeconds)
+	}
+}
+
+// remaining says how long something still takes; nothing if that is not known.
+func remaining(seconds float64) string {
+	minutes := int(seconds+59) / 60
+	switch {
+	case seconds <= 0:
+		return ""
+	case seconds < 60:
+		return fmt.Sprintf("%d s left", int(seconds)+1)
+	case minutes < 60:
+		return fmt.Sprintf("%d min left", minutes)
+	case minutes < 100*60:
+		return fmt.Sprintf("%d h %02d min left", minutes/60, minutes%60)
+	}
+	return "days left"
+}
+
+// scaled is a count as people say it: 8.0 B; nothing for 0.
+func scaled(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.1f B", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f M", float64(n)/1e6)
+	case n >= 1e3:
+		return fmt.Sprintf("%d k", n/1000)
+	case n > 0:
+		return strconv.FormatInt(n, 10)
+	}
+	return ""
+}

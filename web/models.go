@@ -1,0 +1,182 @@
+package web
+
+import "net/url"
+
+// Models is the page about the models on this machine.
+type Models struct {
+	Engine    Engine
+	Picker    Picker
+	Rows      []ModelRow
+	Downloads []Download
+	Shown     *ModelDetails // beside the list
+	Open      bool          // on a small screen Shown is open over the list
+	Find      Find
+	Problem   string // why what was asked for was not done
+	Folder    string // where models are downloaded to
+	Taken     string // "26.1 GB in 6 files"
+	Free      string // "212 GB free"
+}
+
+// Picker is the menu of models in the top bar. Version tells two states of the list
+// apart.
+type Picker struct {
+	Version int64
+	Chat    string // chat whose model is chosen; empty: the one that begins here
+	Chosen  string // by name; empty: whichever is loaded
+	Rows    []ModelRow
+	Problem string // why the list cannot be read
+}
+
+// label is what the chosen model is called.
+func (p Picker) label() string {
+	for _, row := range p.Rows {
+		if row.Name == p.Chosen {
+			return row.Label
+		}
+	}
+	return p.Chosen
+}
+
+// missing reports whether the chosen model is not on this machine.
+func (p Picker) missing() bool {
+	for _, row := range p.Rows {
+		if row.Name == p.Chosen {
+			return false
+		}
+	}
+	return p.Chosen != "" && p.Problem == ""
+}
+
+// action is where the form of the menu leads.
+func (p Picker) action() string {
+	if p.Chat == "" {
+		return "/"
+	}
+	return "/c/" + p.Chat + "/model"
+}
+
+// ModelRow is a model in a list.
+type ModelRow struct {
+	Name       string // what a request says
+	Label      string // what people read
+	Parameters string // "8.0 B"
+	Quant      string
+	Size       string // "4.92 GB"
+	Context    string // "131,072"
+	State      string // loading, loaded, in use, built in; empty: nothing to say
+	Error      string // why it cannot be used, if so
+}
+
+func (m ModelRow) facts() string { return joinFacts(m.Parameters, m.Quant, m.Size) }
+
+func joinFacts(parts ...string) string {
+	text := ""
+	for _, part := range parts {
+		switch {
+		case part == "":
+		case text == "":
+			text = part
+		default:
+			text += " · " + part
+		}
+	}
+	return text
+}
+
+// ModelDetails is all about one model.
+type ModelDetails struct {
+	ModelRow
+	Facts    []Fact
+	Types    []TensorType
+	Metadata []Fact
+	Kept     string // why it cannot be deleted; empty: it can
+	Deleting bool   // the person is asked whether to delete it
+
+}
+
+// Fact is a line of a list of facts.
+type Fact struct{ Name, Value string }
+
+// TensorType counts tensors of one format.
+type TensorType struct{ Type, Tensors, Weights, Size string }
+
+// Find is what was looked up in the registry.
+type Find struct {
+	Query   string
+	Problem string // why there is nothing to download
+	Found   *Found
+}
+
+// Found is what a name stands for.
+type Found struct {
+	Name     string
+	File     string // without its folders
+	Quant    string
+	Size     string
+	Bytes    string // of the file, as a number
+	Partial  string // what is here of it already; empty: nothing
+	Here     string // name of the model, if it is here already
+	Running  bool   // it is being downloaded
+	Sums     []Sum
+	Verdict  string // fits, does not fit, is not known to fit, cannot be used
+	Fits     bool
+	Off      string // why it cannot be downloaded; empty: it can
+	Notice   string
+	Works    []string // names to look up instead
+	Verified bool     // there is a SHA-256 to check it by
+}
+
+// Sum compares what a download takes with what there is.
+type Sum struct {
+	Of    string // memory, disk
+	Needs string
+	Free  string
+	Over  bool
+	Share float64 // of what is free, in percent; at most 100
+}
+
+// Download is a download as it is now. The same value goes over the websocket while it
+// runs; the scripts put each field into the elements that carry its name in data-field.
+type Download struct {
+	File   string  `json:"file"`   // names it
+	State  string  `json:"state"`  // running, paused, failed, done
+	Share  float64 `json:"share"`  // percent
+	Phase  string  `json:"phase"`  // "reading what is here", "waiting: …", "paused"
+	Amount string  `json:"amount"` // "5.57 of 8.99 GB"
+	Rate   string  `json:"rate"`   // "11.4 MB/s"
+	Left   string  `json:"left"`   // "5 min left"
+
+	Title string `json:"-"`
+	Quant string `json:"-"`
+	Error string `json:"-"` // why it failed
+	Model string `json:"-"` // name of the model that is there now
+	Note  string `json:"-"` // what was checked, and what is wrong with the model
+}
+
+// News is what the page is told of models while it is open.
+type News struct {
+	Version   int64      `json:"version"`
+	Downloads []Download `json:"downloads"`
+}
+
+func (m Models) summary() string {
+	noun := " models on this machine"
+	if len(m.Rows) == 1 {
+		noun = " model on this machine"
+	}
+	text := Thousands(len(m.Rows)) + noun
+	running := 0
+	for _, d := range m.Downloads {
+		if d.State == "running" {
+			running++
+		}
+	}
+	if running > 0 {
+		text += " · " + Thousands(running) + " downloading"
+	}
+	return text
+}
+
+func showAddress(name string) string   { return "/models?show=" + url.QueryEscape(name) }
+func deleteAddress(name string) string { return showAddress(name) + "&delete=1" }
+func useAddress(name string) string    { return "/?model=" + url.QueryEscape(name) }

@@ -1,0 +1,133 @@
+// The page about the models. The server writes all of it; what is done here is sending
+// its forms, putting the parts of the answer in place, and the progress of downloads.
+import { showEngine } from './engine.js'
+import { fragment } from './html.js'
+import { Picker } from './picker.js'
+import { Link } from './socket.js'
+import './toggle.js'
+
+const $ = q => document.querySelector(q)
+const part = (root, name) => root.querySelector(`[data-part="${name}"]`)
+const live = ['summary', 'side', 'downloads', 'list']
+const all = [...live, 'problem', 'details']
+
+// swap asks for the page and puts parts of it in the place of ours.
+async function swap(address, parts, options) {
+  const response = await fetch(address, options)
+  const page = fragment(await response.text())
+  if (!part(page, 'list')) {
+    location.assign(response.url) // the login
+    return null
+  }
+  const focused = document.activeElement
+  const card = focused.closest('[data-download]')?.dataset.download
+  const href = focused.getAttribute('href')
+  const unfolded = part(document, 'details').querySelector('details')?.open
+  for (const name of parts) part(document, name).replaceWith(part(page, name))
+  if (!focused.isConnected) {
+    const again = card ? $(`[data-download="${CSS.escape(card)}"] :is(button, a)`) : href && $(`[href="${CSS.escape(href)}"]`)
+    ;(again || $('#models')).focus({ preventScroll: true })
+  }
+  const fold = part(document, 'details').querySelector('details')
+  if (fold && unfolded) fold.open = true
+  return response
+}
+
+function problem(text) {
+  $('#problem').hidden = false
+  $('#problem p').textContent = text
+}
+const unreachable = () => problem('The server cannot be reached just now. Nothing was changed.')
+
+// refresh brings what is shown up to date, once more if that is asked for meanwhile.
+let refreshing = false, again = false
+async function refresh() {
+  again = refreshing
+  if (refreshing) return
+  refreshing = true
+  await swap(location.href, live).catch(() => {})
+  refreshing = false
+  if (again) refresh()
+}
+
+// ---- what a person does ----
+
+addEventListener('click', async e => {
+  const link = e.target.closest('a[data-swap]')
+  if (!link || e.ctrlKey || e.metaKey || e.shiftKey || e.button !== 0) return
+  e.preventDefault()
+  try {
+    const response = await swap(link.href, all)
+    if (!response) return
+    history.pushState(null, '', link.href)
+    const details = $('#details')
+    if ('open' in details.dataset || link.closest('.insp')) (details.querySelector('[autofocus]') ?? details).focus({ preventScroll: true })
+  } catch { unreachable() }
+})
+addEventListener('popstate', () => swap(location.href, all).catch(unreachable))
+
+addEventListener('submit', async e => {
+  const form = e.target, button = e.submitter
+  if (!form.action.includes('/models/')) return
+  e.preventDefault()
+  if (form.ariaBusy === 'true') return
+  form.ariaBusy = 'true'
+  const said = [...button.childNodes]
+  if (button.dataset.wait) button.textContent = button.dataset.wait
+  const find = form.closest('#find'), deleting = form.action.endsWith('/delete')
+  const body = new URLSearchParams(new FormData(form, button))
+  try {
+    const response = await swap(form.action, [...(deleting ? all : [...live, 'problem']), ...(find ? ['find'] : [])], { method: 'POST', body })
+    if (deleting && response?.redirected) history.replaceState(null, '', response.url)
+    if (find) ($('#found') ?? $('#find .fielderr') ?? $('#name')).scrollIntoView({ block: 'nearest' })
+    $('#spoken').textContent = $('#found .verdict')?.innerText ?? ''
+  } catch {
+    unreachable()
+  }
+  if (form.isConnected) {
+    button.replaceChildren(...said)
+    form.ariaBusy = 'false'
+  }
+})
+
+// ---- what the server tells ----
+
+const picker = new Picker({ chat: () => '', failed() {} })
+// A choice made here is for a chat that begins.
+picker.chosen = name => location.assign(name ? `/?${new URLSearchParams({ model: name })}` : '/')
+
+let shown = ''
+function follow({ version, downloads }) {
+  let stale = $('#model-menu').dataset.version !== String(version)
+  for (const d of downloads) {
+    const card = $(`[data-download="${CSS.escape(d.file)}"]`)
+    if (card?.dataset.state !== d.state) {
+      stale = true
+      continue
+    }
+    for (const el of card.querySelectorAll('[data-field]')) if (el.textContent !== d[el.dataset.field]) el.textContent = d[el.dataset.field]
+    card.querySelector('[data-share]')?.setAttribute('width', `${d.share}%`)
+    card.querySelector('[role=progressbar]')?.setAttribute('aria-valuenow', Math.round(d.share))
+  }
+  if (stale) refresh()
+}
+
+new Link('', {
+  frame(f) {
+    if (f.type === 'engine') {
+      showEngine(f.engine)
+      picker.setEngine(f.engine)
+      const state = `${f.engine.id} ${f.engine.state}`
+      if (shown && shown !== state) refresh()
+      shown = state
+    }
+    if (f.type === 'models') {
+      follow(f.models)
+      picker.news(f.models)
+    }
+  },
+  back() { $('#connbar').hidden = true },
+  trying() {},
+  lost() { $('#connbar').hidden = false },
+  refused() {},
+})

@@ -1,0 +1,93 @@
+// The menu of models, and what the page says about the one that is chosen for the next
+// answers: by its name, or '' for whichever is loaded.
+import { fragment } from './html.js'
+
+const $$ = q => document.querySelectorAll(q)
+
+export class Picker {
+  // on: {chat(), failed(error)}
+  constructor(on) {
+    this.on = on
+    this.menu = document.getElementById('model-menu')
+    this.name = this.menu.dataset.model
+    this.engine = {}
+    this.menu.addEventListener('toggle', e => {
+      if (e.newState === 'open') this.place()
+    })
+    for (const button of $$('[data-picker]')) button.addEventListener('click', () => { this.opener = button })
+    this.menu.addEventListener('submit', e => {
+      e.preventDefault()
+      this.chosen(e.submitter.value)
+    })
+  }
+
+  get buttons() { return [...this.menu.querySelectorAll('form button')] }
+
+  // open shows the menu for whoever has another way to it than its button.
+  open(button) {
+    this.opener = button
+    this.menu.showPopover({ source: button })
+  }
+
+  place() {
+    if (matchMedia('(max-width: 760px)').matches) {
+      this.menu.removeAttribute('style')
+      return
+    }
+    const at = this.opener.getBoundingClientRect(), size = this.menu.getBoundingClientRect()
+    this.menu.style.left = `${Math.max(8, Math.min(at.right - size.width, innerWidth - size.width - 8))}px`
+    this.menu.style.top = `${Math.max(8, Math.min(at.bottom + 4, innerHeight - size.height - 8))}px`
+  }
+
+  async chosen(name) {
+    this.menu.hidePopover()
+    const chat = this.on.chat()
+    if (!chat) {
+      this.choose(name)
+      history.replaceState(null, '', name ? `/?${new URLSearchParams({ model: name })}` : '/')
+      return
+    }
+    const response = await fetch(`/c/${chat}/model`, { method: 'POST', body: new URLSearchParams({ model: name }), headers: { Accept: 'application/json' } }).catch(() => null)
+    if (response?.ok) {
+      this.choose(name)
+      return
+    }
+    const said = await response?.json().catch(() => null)
+    this.on.failed({ title: 'The model was not changed', message: said?.error?.message ?? 'The server cannot be reached just now. Nothing was changed.' })
+  }
+
+  // choose is told what the chat is answered by.
+  choose(name) {
+    this.name = name ?? ''
+    this.show()
+  }
+
+  setEngine(engine) {
+    this.engine = engine
+    this.show()
+  }
+
+  show() {
+    const button = this.buttons.find(b => b.value === this.name)
+    const other = this.name !== '' && this.name !== this.engine.id
+    const label = button?.dataset.label || this.name
+    for (const el of $$('[data-loaded]')) el.hidden = other
+    for (const el of $$('[data-chosen], [data-chosen-line]')) el.hidden = !other
+    for (const el of $$('[data-chosen-name]')) el.textContent = label
+    for (const el of $$('[data-chosen-note]')) el.textContent = button ? 'loads with the next message' : 'not on this machine'
+    for (const b of this.buttons) b.setAttribute('aria-pressed', b === button)
+    const message = document.getElementById('message')
+    if (message) message.placeholder = `Ask ${other ? label : this.engine.name} something`
+  }
+
+  // news takes the list anew if it is another one by now.
+  async news({ version }) {
+    if (this.menu.dataset.version === String(version)) return
+    this.menu.dataset.version = version
+    const response = await fetch('/models').catch(() => null)
+    const form = response?.ok && fragment(await response.text()).querySelector('#model-menu form')
+    if (!form) return
+    this.menu.querySelector('form').replaceChildren(...form.children)
+    this.show()
+  }
+}
