@@ -105,6 +105,8 @@ func TestCommands(t *testing.T) {
 		{"an unknown model is refused before serving", nil, "", "serve --addr :0 --model nothing", result{1, "", `there is no model called "nothing"; the models here are guide`}},
 		{"an unknown device is wrong usage", nil, "", "serve --addr :0 --device gpu", result{2, "", `--device "gpu" is none of auto, cpu and ref`}},
 		{"an unknown cache format is wrong usage", nil, "", "serve --addr :0 --kv q8_0", result{2, "", `--kv "q8_0" is none of f16 and f32`}},
+		{"a place for the engine that there is not is wrong usage", nil, "", "serve --addr :0 --worker sometimes", result{2, "", `--worker "sometimes" is none of auto, always and never`}},
+		{"a worker without a server is wrong usage", nil, "", "worker", result{2, "", "a part of m40-llm serve"}},
 		{"a negative thread count is wrong usage", nil, "", "run --threads -1 guide hi", result{2, "", "cannot be negative"}},
 
 		{"a prompt gets one answer", nil, "", "run guide Hello --temp 0 --max-tokens 8", result{0, "\n", ""}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -46,7 +47,7 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker string,
 	}
 	there, _ := workerFlags()
 	o := upstream.Options{
-		Args:     append(append([]string{"worker", "--data=" + data}, f.Shared(there)...), "--model="+model),
+		Args:     append(append([]string{"worker", fmt.Sprintf("--control=%d", upstream.ControlFD), "--data=" + data}, f.Shared(there)...), "--model="+model),
 		Model:    options.Model,
 		LoadFlag: "load",
 		Log:      logger,
@@ -61,8 +62,8 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker string,
 // workerSettings are the flags of a worker.
 type workerSettings struct {
 	engineFlags
-	model, load *string
-	parallel    *int
+	model, load       *string
+	parallel, control *int
 }
 
 func workerFlags() (*cli.Flags, workerSettings) {
@@ -72,6 +73,7 @@ func workerFlags() (*cli.Flags, workerSettings) {
 		model:       f.String("model", guideName, "NAME|PATH", "model of the server's --model"),
 		load:        f.String("load", "", "NAME", "model to load first, if not that"),
 		parallel:    f.Int("parallel", defaultParallel, "answers that are written at once; more wait"),
+		control:     f.Int("control", 0, "file descriptor of the socket to the server"),
 	}
 }
 
@@ -81,7 +83,10 @@ func worker(_ context.Context, t *cli.Terminal, args []string) error {
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
 	}
-	listener, err := upstream.Listen()
+	if *flags.control < upstream.ControlFD {
+		return cli.Usagef("this is a part of m40-llm serve, which starts it")
+	}
+	listener, err := upstream.Listen(*flags.control)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,8 @@ func TestErrors_EngineFailures(t *testing.T) {
 		{infer.Error{Code: infer.CodeModelFile, Message: "tensor 3 is cut off"}, 500, "server_error", `"model_file"`, false, "tensor 3"},
 		{infer.Error{Code: infer.CodeDevice, Message: "secret"}, 500, "server_error", `"device"`, false, "log"},
 		{infer.Error{Code: infer.CodeNotFinite, Message: "secret"}, 500, "server_error", `"not_finite"`, false, "log"},
+		{infer.Error{Code: infer.CodeLost, Message: "signal: killed"}, 503, "unavailable_error", `"engine_lost"`, true, "signal: killed"},
+		{infer.Error{Code: infer.CodeCrashes, Message: "three times"}, 500, "server_error", `"crashes_engine"`, false, "three times"},
 		{infer.Error{Code: infer.CodeInternal, Message: "secret"}, 500, "server_error", `"internal"`, false, "log"},
 		{infer.Error{Code: "new", Message: "secret"}, 500, "server_error", `"new"`, false, "log"},
 	} {

@@ -582,6 +582,34 @@ func TestEngine_AFullQueueRefuses(t *testing.T) {
 	})
 }
 
+// A step that hangs is seen from outside, by its age.
+func TestEngine_StatusSaysWhatTheStepDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := make(gate)
+		b := newBench(t, func(b *bench, o *Options) { o.Now, b.onStep = time.Now, g.wait })
+		synctest.Wait()
+		if s := b.Status().Step; s != (Step{}) {
+			t.Errorf("an idle engine computes %+v", s)
+		}
+		answer := b.stream(request(span(10, 20), 3), nil)
+		synctest.Wait()
+		time.Sleep(3 * time.Second)
+		if s := b.Status().Step; s != (Step{Rows: 10, ForMS: 3000}) {
+			t.Errorf("after 3 s in the first step: %+v", s)
+		}
+		g.next(1)
+		time.Sleep(time.Second)
+		if s := b.Status().Step; s != (Step{Rows: 1, ForMS: 1000, LongestMS: 3000}) {
+			t.Errorf("after 1 s in the second: %+v", s)
+		}
+		g.open()
+		<-answer.ended
+		if s := b.Status().Step; s != (Step{LongestMS: 3000}) {
+			t.Errorf("after the last: %+v", s)
+		}
+	})
+}
+
 func TestEngine_SwitchesModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := make(gate)

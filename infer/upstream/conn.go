@@ -17,9 +17,9 @@ import (
 // to, and nothing is left in the file system, however the two end. The control socket
 // also tells the worker that its server has ended.
 
-// controlFD is the worker's file descriptor of the control socket, the first of
-// exec.Cmd.ExtraFiles.
-const controlFD = 3
+// ControlFD is the worker's file descriptor of the control socket: the first after the
+// three that every process has.
+const ControlFD = 3
 
 // socketPair returns two connected sockets that no child process inherits.
 func socketPair() (ours, theirs *os.File, err error) {
@@ -84,13 +84,13 @@ func (c *control) dial(context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// Listen returns the listener of a worker. Its Accept fails once the server has ended.
-func Listen() (net.Listener, error) {
-	conn, err := unixConn(os.NewFile(controlFD, "control"))
+// Listen returns the listener of a worker whose control socket is fd. Its Accept fails
+// once the server has ended.
+func Listen(fd int) (net.Listener, error) {
+	conn, err := unixConn(os.NewFile(uintptr(fd), "control"))
 	if err != nil {
-		return nil, fmt.Errorf("this is a part of m40-llm serve, which starts it: %w", err)
+		return nil, fmt.Errorf("file descriptor %d is not the control socket: %w", fd, err)
 	}
-	syscall.CloseOnExec(controlFD)
 	return &listener{conn}, nil
 }
 

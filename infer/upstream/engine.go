@@ -107,6 +107,10 @@ func Start(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	return start(o, program), nil
+}
+
+func start(o Options, program string) *Engine {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -126,7 +130,7 @@ func Start(o Options) (*Engine, error) {
 	}
 	e.status.State, e.status.Model.Name, e.status.Loading.Model = infer.StateLoading, o.Model, o.Model
 	go e.supervise()
-	return e, nil
+	return e
 }
 
 // Close ends the worker, and with it all answers, and returns when it is gone.
@@ -394,7 +398,7 @@ func (e *Engine) lost(ctx context.Context, p *process, cut error) error {
 	if e.isClosing() {
 		return errClosed
 	}
-	return &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine stopped while it worked on this: %s. It is started again; what was written is kept", p.why())}
+	return &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine stopped while it worked on this (%s) and is being restarted. What was written is kept; ask again, or write on from there", p.why())}
 }
 
 // tries is how often a request is made that no worker has begun to answer.

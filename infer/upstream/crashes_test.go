@@ -1,0 +1,82 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+)
+
+func TestCrashes(t *testing.T) {
+	now := time.Unix(0, 0)
+	c := crashes{now: func() time.Time { return now }}
+	refused := func(f fingerprint) bool {
+		var e *infer.Error
+		err := c.check(f)
+		if err != nil && (!errors.As(err, &e) || e.Code != infer.CodeCrashes) {
+			t.Fatalf("the error is %v", err)
+		}
+		return err != nil
+	}
+	bad, good := fingerprint{1}, fingerprint{2}
+	for n := range maxCrashes {
+		if refused(bad) {
+			t.Fatalf("an input is refused after %d crashes", n)
+		}
+		c.blame(bad)
+	}
+	if !refused(bad) || refused(good) {
+		t.Error("after three crashes one input is to be refused, and no other")
+	}
+	now = now.Add(blameTime - 1)
+	if !refused(bad) {
+		t.Error("the crashes are forgotten too early")
+	}
+	now = now.Add(1)
+	if refused(bad) {
+		t.Error("the crashes are not forgotten")
+	}
+	for range 2 * maxCrashes {
+		c.blame(good)
+		c.clear(good)
+	}
+	if refused(good) {
+		t.Error("an input is refused that was answered between")
+	}
+	for n := range 3 * maxSuspects {
+		c.blame(fingerprint{3, byte(n), byte(n >> 8), byte(n >> 16)})
+	}
+	if len(c.suspects) > maxSuspects {
+		t.Errorf("%d inputs are remembered", len(c.suspects))
+	}
+}
+
+func TestFingerprintOf(t *testing.T) {
+	base := infer.DefaultRequest()
+	base.Messages = []chat.Message{{Role: "user", Content: "a"}}
+	for name, c := range map[string]struct {
+		change func(*infer.Request)
+		same   bool
+	}{
+		"the seed":     {func(r *infer.Request) { r.Params.Seed = 7 }, true},
+		"the length":   {func(r *infer.Request) { r.MaxTokens = 7 }, true},
+		"a stop text":  {func(r *infer.Request) { r.Stop = []string{"x"} }, true},
+		"the model":    {func(r *infer.Request) { r.Model = "m" }, false},
+		"the text":     {func(r *infer.Request) { r.Messages = []chat.Message{{Role: "user", Content: "b"}} }, false},
+		"who says it":  {func(r *infer.Request) { r.Messages = []chat.Message{{Role: "system", Content: "a"}} }, false},
+		"a raw prompt": {func(r *infer.Request) { r.Messages, r.Prompt = nil, "a" }, false},
+		"tokens":       {func(r *infer.Request) { r.Messages, r.Tokens = nil, []int32{1} }, false},
+		"writing on":   {func(r *infer.Request) { r.Continue = true }, false},
+	} {
+		t.Run(fmt.Sprintf("%s tells inputs apart: %t", name, !c.same), func(t *testing.T) {
+			changed := base
+			c.change(&changed)
+			if same := fingerprintOf(changed) == fingerprintOf(base); same != c.same {
+				t.Errorf("the fingerprints are the same: %t", same)
+			}
+		})
+	}
+}
