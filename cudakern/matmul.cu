@@ -79,8 +79,8 @@ DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
 //
 //	HALVES         parts of a block with a scale of their own
 //	OFFSET         of a q, so that a weight is (q - OFFSET) · scale
-//	fold           acc + the sum dot over a part times the part's scale; x is the sum
-//	               of the activations of the part
+//	fold           acc + the part's scale · dot, the sum of its products, times scale
+//	less_minimum   acc - what Q4_K takes off every weight · x, the sum of activations
 //
 // and on path i16
 //	pair           inputs 2p and 2p + 1 as two int16, 16 times too large for odd p if
@@ -106,7 +106,7 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 #endif
 }
 
-DEVICE float fold(const Block &, int, int, float dot, float, float, float acc) { return acc + dot; }
+DEVICE float fold(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
 
 #elif defined(WEIGHT_Q8_0)
 
@@ -128,7 +128,7 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 		v[i] = __uint_as_float(__byte_perm(w.quants[output][j], __float_as_uint(magic), selectors[i])) - (magic + OFFSET);
 }
 
-DEVICE float fold(const Block &w, int output, int, float dot, float scale, float, float acc)
+DEVICE float fold(const Block &w, int output, int, float dot, float scale, float acc)
 {
 	return fmaf(half_to_float(w.scales[output]) * scale, dot, acc);
 }
@@ -162,7 +162,7 @@ DEVICE uint32_t byte_high(const Block &w, int output, int i, bool odd)
 	return (i % 2 ? (odd ? high << 4 : high << 2) : (odd ? high >> 2 : high)) & 0x30303030;
 }
 
-DEVICE float fold(const Block &w, int output, int half, float dot, float scale, float, float acc)
+DEVICE float fold(const Block &w, int output, int half, float dot, float scale, float acc)
 {
 	float part = int8_t(w.scales[output] >> 8 * half);
 	return fmaf(half_to_float(w.super[output]) * part * scale, dot, acc);
@@ -177,7 +177,7 @@ DEVICE uint32_t byte_high(const Block &, int, int, bool) { return 0; }
 
 enum { HALVES = 1, OFFSET = 8 };
 
-DEVICE float fold(const Block &w, int output, int, float dot, float scale, float, float acc)
+DEVICE float fold(const Block &w, int output, int, float dot, float scale, float acc)
 {
 	return fmaf(half_to_float(w.scales[output]) * scale, dot, acc);
 }
@@ -186,12 +186,10 @@ DEVICE float fold(const Block &w, int output, int, float dot, float scale, float
 
 enum { HALVES = 1, OFFSET = 0 };
 
-DEVICE float fold(const Block &w, int output, int, float dot, float scale, float x, float acc)
+DEVICE float fold(const Block &w, int output, int, float dot, float scale, float acc)
 {
-	float part = uint8_t(w.scales[output]), offset = uint8_t(w.scales[output] >> 8);
-	float d = half_to_float(uint16_t(w.super[output])), min = half_to_float(uint16_t(w.super[output] >> 16));
-	acc = fmaf(d * part * scale, dot, acc);
-	return fmaf(-(min * offset), x, acc);
+	float d = half_to_float(uint16_t(w.super[output])), part = uint8_t(w.scales[output]);
+	return fmaf(d * part * scale, dot, acc);
 }
 
 #endif
@@ -222,9 +220,30 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 
 #endif
 
+#if defined(WEIGHT_Q4_K)
+
+DEVICE float less_minimum(const Block &w, int output, float x, float acc)
+{
+	float min = half_to_float(uint16_t(w.super[output] >> 16)), offset = uint8_t(w.scales[output] >> 8);
+	return fmaf(-(min * offset), x, acc);
+}
+
+#else
+
+DEVICE float less_minimum(const Block &, int, float, float acc) { return acc; }
+
+#endif
+
 // ---------------------------------------------------------------------------------------
 // Number paths: acc[row][output] += the lane's block times the activations of N rows.
 // x is the first row's image; the others follow at stride units.
+
+// All loads of F32 weights at once would not fit in the registers.
+#if defined(WEIGHT_F32)
+#define UNROLL_CHUNKS _Pragma("unroll 4")
+#else
+#define UNROLL_CHUNKS UNROLL
+#endif
 
 struct F32 {
 	enum { UNITS = F32_UNITS };
@@ -233,16 +252,18 @@ struct F32 {
 	{
 		const int lane = lane_id();
 		UNROLL for (int half = 0; half < HALVES; half++) {
-			float dot[N][BAND_OUTPUTS], sum[N];
+			float dot[N][BAND_OUTPUTS];
 			UNROLL for (int row = 0; row < N; row++) {
 				const float *sums = reinterpret_cast<const float *>(x + row * stride + F32_SUMS);
-				sum[row] = sums[lane];
+				float sum = sums[lane];
 				if (HALVES == 2)
-					sum[row] = half ? sum[row] - sums[TILE_BLOCKS + lane] : sums[TILE_BLOCKS + lane];
-				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
-					dot[row][output] = OFFSET + BIAS == 0 ? 0 : -(OFFSET + BIAS) * sum[row];
+					sum = half ? sum - sums[TILE_BLOCKS + lane] : sums[TILE_BLOCKS + lane];
+				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
+					dot[row][output] = OFFSET + BIAS == 0 ? 0 : -(OFFSET + BIAS) * sum;
+					acc[row * BAND_OUTPUTS + output] = less_minimum(w, output, sum, acc[row * BAND_OUTPUTS + output]);
+				}
 			}
-			UNROLL for (int j = 0; j < F32_CHUNKS / HALVES; j++) {
+			UNROLL_CHUNKS for (int j = 0; j < F32_CHUNKS / HALVES; j++) {
 				const int chunk = half * F32_CHUNKS / 2 + j;
 				float v[BAND_OUTPUTS][4];
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
@@ -258,7 +279,7 @@ struct F32 {
 			}
 			UNROLL for (int row = 0; row < N; row++)
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
-					acc[row * BAND_OUTPUTS + output] = fold(w, output, half, dot[row][output], 1, sum[row], acc[row * BAND_OUTPUTS + output]);
+					acc[row * BAND_OUTPUTS + output] = fold(w, output, half, dot[row][output], 1, acc[row * BAND_OUTPUTS + output]);
 		}
 	}
 };
@@ -285,8 +306,8 @@ struct I16 {
 
 	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block &w, const uint4 *x, int stride)
 	{
-		// In two parts where the pairs of all 32 inputs would not fit in the registers.
-		const int PARTS = N >= 4 ? 2 : HALVES, PAIRS = 16 / PARTS;
+		// In more parts where the pairs of all 32 inputs would not fit in the registers.
+		const int PARTS = N >= 4 ? 2 * HALVES : HALVES, PAIRS = 16 / PARTS;
 		const int lane = lane_id();
 		int dot[N][BAND_OUTPUTS];
 		UNROLL for (int part = 0; part < PARTS; part++) {
@@ -313,8 +334,11 @@ struct I16 {
 					UNROLL for (int p = 0; p < PAIRS; p++)
 						add_products(p % 2 ? odd : even, q[output][p], a[p]);
 					dot[row][output] = even + (odd >> ODD_SHIFT);
-					if (last)
-						acc[row * BAND_OUTPUTS + output] = fold(w, output, part * HALVES / PARTS, float(dot[row][output]), scale, scale * float(sum), acc[row * BAND_OUTPUTS + output]);
+					if (last) {
+						float &to = acc[row * BAND_OUTPUTS + output];
+						to = less_minimum(w, output, scale * float(sum), to);
+						to = fold(w, output, part * HALVES / PARTS, float(dot[row][output]), scale, to);
+					}
 				}
 			}
 		}
@@ -416,8 +440,7 @@ DEVICE void matmul(float *dst, const uint8_t *weights, const uint4 *x, int outpu
 #define PRODUCTS(name, path) \
 	PRODUCT(WEIGHT, name, path, 1, 2) \
 	PRODUCT(WEIGHT, name, path, 2, 2) \
-	PRODUCT(WEIGHT, name, path, 4, 2) \
-	PRODUCT(WEIGHT, name, path, 8, 1)
+	PRODUCT(WEIGHT, name, path, 4, 2)
 
 #if defined(WEIGHT_F32) || defined(WEIGHT_F16)
 PRODUCTS(float, F32)

@@ -44,7 +44,7 @@ func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 	} else if path == "i16" {
 		k.image = imageI16
 	}
-	for _, rows := range []int{1, 2, 4, 8} {
+	for _, rows := range []int{1, 2, 4} {
 		f, err := c.kernel("matmul_"+weights, fmt.Sprintf("matmul_%s_%s_n%d", weights, path, rows))
 		if err != nil {
 			return nil, err

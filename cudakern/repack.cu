@@ -4,8 +4,6 @@
 // neighbouring blocks, so that what they write lies together. This runs once a load.
 #include "weights.cuh"
 
-DEVICE uint16_t raw16(const uint8_t *p) { return p[0] | p[1] << 8; }
-
 #if defined(WEIGHT_F32) || defined(WEIGHT_F16)
 
 // Block block of the row, of which the last one may have fewer than 32 inputs.
@@ -38,12 +36,12 @@ DEVICE Raw raw_block(const uint8_t *row, int block)
 #if defined(WEIGHT_Q8_0)
 
 DEVICE unsigned number(Raw r, int i) { return r.p[2 + i] ^ 0x80; }
-DEVICE uint16_t scales(Raw r) { return raw16(r.p); }
+DEVICE uint16_t scales(Raw r) { return r.p[0] | r.p[1] << 8; }
 
 #elif defined(WEIGHT_Q4_0)
 
 DEVICE unsigned number(Raw r, int i) { return i < 16 ? r.p[2 + i] & 15 : r.p[2 + i - 16] >> 4; }
-DEVICE uint16_t scales(Raw r) { return raw16(r.p); }
+DEVICE uint16_t scales(Raw r) { return r.p[0] | r.p[1] << 8; }
 
 #elif defined(WEIGHT_Q4_K)
 
@@ -68,7 +66,7 @@ DEVICE unsigned number(Raw r, int i)
 	return (r.p[64 * half + run % 2 * 32 + i] >> run / 2 * 4 & 15) | (r.p[128 + 32 * half + i] >> 2 * run & 3) << 4;
 }
 
-DEVICE uint16_t scales(Raw r) { return raw16(r.p + 192 + 2 * r.part); }
+DEVICE uint16_t scales(Raw r) { return r.p[192 + 2 * r.part] | r.p[193 + 2 * r.part] << 8; }
 
 DEVICE void repack_super(uint8_t *at, Raw r) { memcpy(at, r.p + 208, 2); }
 
