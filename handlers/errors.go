@@ -93,6 +93,7 @@ func describe(err error) failure {
 		spaceErr  *store.SpaceError
 		conflict  *models.Conflict
 		registry  *models.Failure
+		takenErr  *live.TakenError
 	)
 	switch {
 	case errors.As(err, &engineErr):
@@ -103,6 +104,12 @@ func describe(err error) failure {
 		f.Status, f.Code, f.Message = http.StatusNotFound, "chat_not_found", live.ErrNotFound.Error()
 	case errors.Is(err, live.ErrClosed), errors.Is(err, live.ErrFull):
 		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, string(infer.CodeClosed), err.Error()
+	case errors.Is(err, live.ErrNoPreset):
+		f.Status, f.Code, f.Message = http.StatusNotFound, "preset_not_found", err.Error()
+	case errors.Is(err, live.ErrBuiltin):
+		f.Status, f.Code, f.Message = http.StatusConflict, "preset_builtin", err.Error()
+	case errors.As(err, &takenErr):
+		f.Status, f.Code, f.Param, f.Message = http.StatusConflict, "name_taken", "name", err.Error()
 	case errors.As(err, &spaceErr):
 		f.Status, f.Code, f.Message = http.StatusInsufficientStorage, "disk_full", "nothing was changed: the disk of the data folder is full; make room and try again"
 	case errors.As(err, &conflict):

@@ -25,14 +25,17 @@ func readJSON(c echo.Context, dst any) error {
 // readStrictJSON is readJSON for our own routes, where an unknown field is a
 // mistake.
 func readStrictJSON(c echo.Context, dst any) error {
-	return readBody(c, func(data []byte) error {
-		decoder := json.NewDecoder(bytes.NewReader(data))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(dst); err != nil {
-			return explainJSON(data, "", err)
-		}
-		return nil
-	})
+	return readBody(c, func(data []byte) error { return decodeStrict(data, "", dst) })
+}
+
+// decodeStrict is decodeJSON that refuses unknown fields.
+func decodeStrict(data []byte, param string, dst any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(dst); err != nil {
+		return explainJSON(data, param, err)
+	}
+	return nil
 }
 
 func readBody(c echo.Context, decode func(data []byte) error) error {
@@ -43,6 +46,14 @@ func readBody(c echo.Context, decode func(data []byte) error) error {
 		}
 		return err
 	}
+	if err := checkObject(data); err != nil {
+		return err
+	}
+	return decode(data)
+}
+
+// checkObject refuses what is no JSON object, or one that nests too deep.
+func checkObject(data []byte) error {
 	if err := checkDepth(data); err != nil {
 		return err
 	}
@@ -53,7 +64,7 @@ func readBody(c echo.Context, decode func(data []byte) error) error {
 		var v any
 		return explainJSON(data, "", json.Unmarshal(data, &v))
 	}
-	return decode(data)
+	return nil
 }
 
 // decodeJSON decodes data, the value of the field called param (empty: the whole

@@ -27,6 +27,7 @@ var bodyLimits = map[string]int64{
 	"/chat/completions":    chatBodyLimit,
 	"/apply-template":      chatBodyLimit,
 	"/import":              importBodyLimit,
+	"/presets/import":      chatBodyLimit,
 }
 
 // boundBody limits the size of a request's body, the time its client may be

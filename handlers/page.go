@@ -150,6 +150,14 @@ func render(c echo.Context, status int, component templ.Component) error {
 // page is what every page has, and the title of a new chat.
 func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 	rail, err := h.rail(c, chat)
+	if err != nil {
+		return web.Page{}, err
+	}
+	presets, err := h.Live.Presets(c.Request().Context())
+	choices := make([]web.Preset, len(presets))
+	for i, p := range presets {
+		choices[i] = web.Preset{ID: p.ID, Name: p.Name}
+	}
 	return web.Page{
 		Chat:    chat,
 		Title:   "New chat",
@@ -159,6 +167,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 		Params:  params(live.DefaultSettings()),
 		MaxSeed: live.MaxSeed,
 		Stops:   web.Stops{Most: live.MaxStops, Bytes: live.MaxStopBytes},
+		Presets: choices,
 	}, err
 }
 

@@ -34,14 +34,15 @@ import (
 //	{"type":"select","ref":8,"message":4,"version":2}           show this version of the message, and what followed it last; 0: the message itself
 //	{"type":"fork","ref":9,"message":4}                         copy the branch up to the message into a new chat; the ack has its id, and the open chat stays open
 //	{"type":"older","ref":10,"before":4}                        send the messages before this one
-//	{"type":"ping","ref":11}                                    is anybody there
+//	{"type":"panel","ref":11,"settings":{…},"system":…,"preset":"precise"}    keep these for the next answer of this chat
+//	{"type":"ping","ref":12}                                    is anybody there
 //
 // settings has the fields of live.Settings; a missing one has its default. A send
 // that begins a chat may have "temporary":true: that chat is never stored; and "model": the name
 // of the one that answers it, else whichever is loaded; and "raw":true: in that chat the texts go
-// to the model as they are, one behind the other, without its chat template. While an
-// answer is written, only open, stop, older, fork and ping fit; the others get the
-// error "conflict" with the state.
+// to the model as they are, one behind the other, without its chat template; and "preset": the id
+// of the one that the settings came from. While an answer is written, only open, stop,
+// older, fork, panel and ping fit; the others get the error "conflict" with the state.
 //
 // # To the page
 //
@@ -82,6 +83,7 @@ type wireCommand struct {
 	Temporary bool           `json:"temporary"`
 	Raw       bool           `json:"raw"`
 	Model     string         `json:"model"`
+	Preset    string         `json:"preset"`
 	Answer    int64          `json:"answer"`
 	Message   int64          `json:"message"`
 	Version   int            `json:"version"`
@@ -132,8 +134,10 @@ type wireChat struct {
 	ID        string        `json:"id"`
 	Title     string        `json:"title"`
 	System    string        `json:"system,omitempty"`
-	Model     string        `json:"model,omitempty"` // of the answers to come; none: whichever is loaded
-	Raw       bool          `json:"raw,omitempty"`   // texts go to the model as they are, and are shown as they are, not as their html
+	Settings  live.Settings `json:"settings"`         // of the next answer
+	Preset    string        `json:"preset,omitempty"` // that these are compared with
+	Model     string        `json:"model,omitempty"`  // of the answers to come; none: whichever is loaded
+	Raw       bool          `json:"raw,omitempty"`    // texts go to the model as they are, and are shown as they are, not as their html
 	Temporary bool          `json:"temporary,omitempty"`
 	More      bool          `json:"more,omitempty"` // there are messages before these
 	Messages  []wireMessage `json:"messages"`
@@ -244,7 +248,10 @@ func milliseconds(d time.Duration) float64 {
 }
 
 func toWireChat(s *live.Snapshot) wireChat {
-	return wireChat{ID: s.ID, Title: s.Title, System: s.System, Model: s.Model, Raw: s.Raw, Temporary: s.Temporary, More: s.More, Messages: toWireMessages(s.Messages)}
+	return wireChat{
+		ID: s.ID, Title: s.Title, System: s.System, Settings: s.Panel.Settings, Preset: s.Panel.Preset, Model: s.Model, Raw: s.Raw,
+		Temporary: s.Temporary, More: s.More, Messages: toWireMessages(s.Messages),
+	}
 }
 
 func toWireMessages(list []live.Message) []wireMessage {

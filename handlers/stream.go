@@ -192,7 +192,7 @@ func (s *streamSession) execute(c wireCommand) (reply, error) {
 		}
 		return s.follow(chat, c.Since)
 	case "send":
-		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Model: c.Model, Raw: c.Raw}
+		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Model: c.Model, Raw: c.Raw, Preset: c.Preset}
 		if s.chat != nil {
 			return reply{}, s.chat.Send(question)
 		}
@@ -222,6 +222,8 @@ func (s *streamSession) change(c wireCommand) (reply, error) {
 		return reply{}, chat.Rewrite(c.Answer, c.Text)
 	case "continue":
 		return reply{}, chat.Continue(c.Answer, *c.Settings)
+	case "panel":
+		return reply{}, chat.Keep(live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
 	case "select":
 		return reply{}, chat.Select(c.Message, c.Version)
 	case "fork":

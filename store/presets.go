@@ -54,24 +54,32 @@ func (s *Store) Preset(ctx context.Context, owner string, id int64) (p Preset, e
 
 // CreatePreset adds a preset. It fails with ErrConflict if the name is taken.
 func (s *Store) CreatePreset(ctx context.Context, owner string, p Preset) (Preset, error) {
-	return s.putPreset(ctx, owner, p, func(tx *sql.Tx, settings string) (int64, error) {
-		now := s.now()
-		result, err := tx.ExecContext(ctx, `
-			INSERT INTO presets (
-				owner,
-				name,
-				system,
-				settings,
-				created_at,
-				updated_at
-			)
-			VALUES (?, ?, ?, ?, ?, ?)`,
-			owner, strings.TrimSpace(p.Name), p.System, settings, now, now)
-		if err != nil {
-			return 0, err
-		}
-		return result.LastInsertId()
+	return s.putPreset(ctx, owner, p, func(tx *sql.Tx, _ string) (int64, error) {
+		return s.insertPreset(ctx, tx, owner, p)
 	})
+}
+
+func (s *Store) insertPreset(ctx context.Context, tx *sql.Tx, owner string, p Preset) (id int64, err error) {
+	settings, err := jsonText("settings", p.Settings)
+	if err != nil {
+		return 0, err
+	}
+	now := s.now()
+	result, err := tx.ExecContext(ctx, `
+		INSERT INTO presets (
+			owner,
+			name,
+			system,
+			settings,
+			created_at,
+			updated_at
+		)
+		VALUES (?, ?, ?, ?, ?, ?)`,
+		owner, strings.TrimSpace(p.Name), p.System, settings, now, now)
+	if err != nil {
+		return 0, err
+	}
+	return result.LastInsertId()
 }
 
 // UpdatePreset stores all fields of the preset p.ID anew, its name too. It fails with
@@ -91,8 +99,7 @@ func (s *Store) UpdatePreset(ctx context.Context, owner string, p Preset) (Prese
 }
 
 func (s *Store) putPreset(ctx context.Context, owner string, p Preset, put func(tx *sql.Tx, settings string) (id int64, err error)) (saved Preset, err error) {
-	settings, err := jsonText("settings", p.Settings)
-	err = errors.Join(err, checkName("owner", owner), checkName("name", p.Name), checkText("system", p.System, maxText))
+	settings, err := checkPreset(owner, p)
 	if err != nil {
 		return Preset{}, err
 	}
@@ -108,6 +115,11 @@ func (s *Store) putPreset(ctx context.Context, owner string, p Preset, put func(
 		return err
 	})
 	return saved, err
+}
+
+func checkPreset(owner string, p Preset) (settings string, err error) {
+	settings, err = jsonText("settings", p.Settings)
+	return settings, errors.Join(err, checkName("owner", owner), checkName("name", p.Name), checkText("system", p.System, maxText))
 }
 
 // RenamePreset changes the name alone. It fails with ErrConflict if another has it.
@@ -139,6 +151,63 @@ func (s *Store) DeletePreset(ctx context.Context, owner string, id int64) error 
 			WHERE id = ? AND owner = ?`,
 			id, owner)
 	})
+}
+
+// RestorePreset adds a preset that was deleted, under the id that it had. It fails with
+// ErrConflict if its name is taken, or if it is there.
+func (s *Store) RestorePreset(ctx context.Context, owner string, p Preset) error {
+	_, err := s.putPreset(ctx, owner, p, func(tx *sql.Tx, settings string) (int64, error) {
+		_, err := tx.ExecContext(ctx, `
+			INSERT INTO presets (
+				id,
+				owner,
+				name,
+				system,
+				settings,
+				created_at,
+				updated_at
+			)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			p.ID, owner, strings.TrimSpace(p.Name), p.System, settings, p.Created.UnixMilli(), p.Updated.UnixMilli())
+		return p.ID, err
+	})
+	return err
+}
+
+// ImportPresets adds all presets of a list, or none. One whose name is taken gets a
+// number behind it.
+func (s *Store) ImportPresets(ctx context.Context, owner string, list []Preset) (added []Preset, err error) {
+	for i, p := range list {
+		if _, err := checkPreset(owner, p); err != nil {
+			return nil, fmt.Errorf("preset %d: %w", i+1, err)
+		}
+	}
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		added = nil
+		for _, p := range list {
+			saved, err := s.addNumbered(ctx, tx, owner, p)
+			if err != nil {
+				return err
+			}
+			added = append(added, saved)
+		}
+		return nil
+	})
+	return added, err
+}
+
+func (s *Store) addNumbered(ctx context.Context, tx *sql.Tx, owner string, p Preset) (Preset, error) {
+	base := strings.TrimSpace(p.Name)
+	for n := 2; ; n++ {
+		id, err := s.insertPreset(ctx, tx, owner, p)
+		if err == nil {
+			return findPreset(ctx, tx, owner, id)
+		}
+		if !isTaken(err) {
+			return Preset{}, err
+		}
+		p.Name = fmt.Sprintf("%s (%d)", base, n)
+	}
 }
 
 const selectPreset = `

@@ -74,3 +74,41 @@ func TestSettings(t *testing.T) {
 		t.Errorf("settings %v", got)
 	}
 }
+
+func TestPresets_ADeletedOneComesBackUnderItsId(t *testing.T) {
+	s := newStore(t)
+	p := must[Preset](t)(s.CreatePreset(ctx, me, Preset{Name: "Precise", System: "S", Settings: json.RawMessage(`{"top_k":1}`)}))
+	if err := s.RestorePreset(ctx, me, p); !errors.Is(err, ErrConflict) {
+		t.Errorf("one that is there comes back: %v", err)
+	}
+	mustDo(t, s.DeletePreset(ctx, me, p.ID))
+	mustDo(t, s.RestorePreset(ctx, me, p))
+	if got := must[Preset](t)(s.Preset(ctx, me, p.ID)); fmt.Sprint(got) != fmt.Sprint(p) {
+		t.Errorf("came back as %+v, want %+v", got, p)
+	}
+	mustDo(t, s.DeletePreset(ctx, me, p.ID))
+	must[Preset](t)(s.CreatePreset(ctx, me, Preset{Name: "precise"}))
+	if err := s.RestorePreset(ctx, me, p); !errors.Is(err, ErrConflict) {
+		t.Errorf("one whose name is taken comes back: %v", err)
+	}
+}
+
+func TestPresets_AnImportIsWholeAndTakesNoName(t *testing.T) {
+	s := newStore(t)
+	must[Preset](t)(s.CreatePreset(ctx, me, Preset{Name: "Precise"}))
+	list := []Preset{{Name: "precise"}, {Name: " Precise "}, {Name: "Wild"}}
+	added := must[[]Preset](t)(s.ImportPresets(ctx, me, list))
+	var names []string
+	for _, p := range added {
+		names = append(names, p.Name)
+	}
+	if want := []string{"precise (2)", "Precise (3)", "Wild"}; !slices.Equal(names, want) {
+		t.Errorf("imported as %q, want %q", names, want)
+	}
+	if _, err := s.ImportPresets(ctx, me, []Preset{{Name: "Good"}, {Name: "Bad", Settings: json.RawMessage(`{`)}}); err == nil {
+		t.Error("a preset that is no JSON is imported")
+	}
+	if got := must[[]Preset](t)(s.Presets(ctx, me)); len(got) != 4 {
+		t.Errorf("half an import was made: %+v", got)
+	}
+}

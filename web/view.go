@@ -27,6 +27,7 @@ type Page struct {
 	Params    []Param
 	MaxSeed   int64
 	Stops     Stops
+	Presets   []Preset // to choose from: names and ids
 }
 
 // Stops limits the list of stop strings.
@@ -84,8 +85,8 @@ type Param struct {
 	Digits      int // decimals shown
 	Default     float64
 	Logarithmic bool    // the slider's axis; its own scale is then 0 to 1000
-	OffAt       float64 // value that means no limit, the end of the scale that takes nothing away; the field takes it whatever its ends
-	Off         string  // what to say then
+	OffAt       float64 // value for which there is a word; the field takes it whatever its ends
+	Off         string  // the word
 	About       string  // one sentence for the title and for screen readers
 	More        bool    // seldom used: folded away
 }
@@ -116,12 +117,15 @@ func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 // position is where v lies on the slider's axis, from 0 to 1.
 func (p Param) position(v float64) float64 {
 	if p.Logarithmic {
+		if p.Off != "" && v == p.OffAt {
+			return 1 // no limit
+		}
 		if v <= p.Lo {
 			return 0
 		}
 		return min(1, math.Log(v/p.Lo)/math.Log(p.Hi/p.Lo))
 	}
-	return (v - p.Lo) / (p.Hi - p.Lo)
+	return min(1, max(0, (v-p.Lo)/(p.Hi-p.Lo)))
 }
 
 func (p Param) percent(v float64) string {
@@ -206,13 +210,14 @@ var shortcuts = []shortcut{
 	{"e", "edit the message"},
 	{"c", "copy it"},
 	{"f", "new chat from there"},
+	{"p", "choose a preset"},
 	{"?", "this list"},
 }
 
 var sliderKeys = []shortcut{
 	{"arrows", "one step, with Shift ten"},
 	{"Home, End", "least, most"},
-	{"Backspace", "back to the default"},
+	{"Backspace", "back to the preset’s value"},
 }
 
 // Thousands groups digits: 8,192.

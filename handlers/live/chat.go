@@ -32,6 +32,7 @@ type Chat struct {
 	seq     int64
 	title   string
 	system  string
+	panel   Panel
 	model   string  // of the answers to come; empty: whichever is loaded
 	raw     bool    // texts go to the model as they are
 	path    []*turn // from the first message to the leaf
@@ -67,6 +68,7 @@ type Question struct {
 	Settings Settings
 	Model    string // of the chat that begins with it; empty: whichever is loaded
 	Raw      bool   // the chat that begins with it is one in which texts go to the model as they are
+	Preset   string // of the panel of the chat that begins with it
 }
 
 // ID names the chat.
@@ -147,12 +149,14 @@ func (c *Chat) Regenerate(answer int64, system string, s Settings) error {
 		}
 		question = c.path[at-1]
 	}
+	if err := c.keep(Panel{s, c.panel.Preset}, system); err != nil {
+		return err
+	}
 	t := c.newAnswer(system, s)
 	added, err := c.messages.AddAnswer(context.Background(), owner, c.id, store.NewAnswer{Parent: question.ID, Answer: t.record()})
 	if err != nil {
 		return storeError(err)
 	}
-	c.system = system
 	c.answer(t, added)
 	return nil
 }
@@ -206,6 +210,9 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 	tokens, err := c.tokens(old)
 	if err != nil {
 		return storeError(err)
+	}
+	if err := c.keep(Panel{s, c.panel.Preset}, c.system); err != nil {
+		return err
 	}
 	if s.Seed < 0 && !old.Answer.Edited {
 		s.Seed = old.Answer.Settings.Seed
@@ -335,7 +342,9 @@ func (c *Chat) fork(message int64) (string, error) {
 		wanted[t.ID] = true
 	}
 	branch := slices.DeleteFunc(tree, func(m store.Message) bool { return !wanted[m.ID] })
-	copied, err := c.messages.Import(context.Background(), owner, store.NewConversation{Title: c.title, Model: c.model, Raw: c.raw}, branch, message)
+	copied, err := c.messages.Import(context.Background(), owner, store.NewConversation{
+		Title: c.title, Model: c.model, Raw: c.raw, System: c.system, Settings: c.panel.record(),
+	}, branch, message)
 	if err != nil {
 		return "", storeError(err)
 	}
@@ -388,13 +397,10 @@ func (q Question) validate() error {
 	if err := checkText(q.Text); err != nil {
 		return err
 	}
-	if err := checkUTF8("system", q.System); err != nil {
-		return err
-	}
 	if err := checkModel(q.Model); err != nil {
 		return err
 	}
-	return q.Settings.Validate()
+	return Panel{q.Settings, q.Preset}.validate(q.System)
 }
 
 func checkText(text string) error {
@@ -496,8 +502,12 @@ func (c *Chat) ask(parent int64, q Question) error {
 	if err := c.room(c.below(parent), len(q.Text)); err != nil {
 		return err
 	}
+	panel := Panel{q.Settings, c.panel.Preset}
 	if !c.begun {
-		c.model, c.raw = q.Model, q.Raw
+		c.model, c.raw, panel.Preset = q.Model, q.Raw, q.Preset
+	}
+	if err := c.keep(panel, q.System); err != nil {
+		return err
 	}
 	t := c.newAnswer(q.System, q.Settings)
 	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text}
@@ -507,7 +517,9 @@ func (c *Chat) ask(parent int64, q Question) error {
 	if c.begun {
 		asked, added, err = c.messages.Ask(context.Background(), owner, c.id, question, record)
 	} else {
-		conversation := store.NewConversation{ID: c.id, Title: title(q.Text), Model: c.model, Raw: c.raw}
+		conversation := store.NewConversation{
+			ID: c.id, Title: title(q.Text), Model: c.model, Raw: c.raw, System: c.system, Settings: c.panel.record(),
+		}
 		_, asked, added, err = c.messages.Start(context.Background(), owner, conversation, question, record)
 	}
 	if err != nil {
@@ -517,7 +529,6 @@ func (c *Chat) ask(parent int64, q Question) error {
 		c.begun = true
 		c.retitle(title(q.Text))
 	}
-	c.system = q.System
 	c.place(fromStore(asked))
 	c.answer(t, added)
 	return nil
@@ -550,7 +561,10 @@ func (t *turn) message() Message {
 
 func (c *Chat) snapshot() *Snapshot {
 	from := max(0, len(c.path)-c.service.opt.Page)
-	s := &Snapshot{ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Model: c.model, Raw: c.raw, Temporary: c.temporary, More: from > 0}
+	s := &Snapshot{
+		ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Panel: c.panel, Model: c.model, Raw: c.raw,
+		Temporary: c.temporary, More: from > 0,
+	}
 	s.Messages = make([]Message, 0, len(c.path)-from)
 	for _, t := range c.path[from:] {
 		s.Messages = append(s.Messages, t.message())
@@ -652,11 +666,8 @@ func (c *Chat) load(ctx context.Context) error {
 	}
 	c.begun, c.title, c.model, c.raw = true, conversation.Title, conversation.Model, conversation.Raw
 	for _, m := range branch {
-		t := fromStore(m)
-		c.path = append(c.path, t)
-		if t.Answer != nil && !t.Answer.Edited {
-			c.system = t.Answer.System
-		}
+		c.path = append(c.path, fromStore(m))
 	}
+	c.loadPanel(conversation)
 	return nil
 }

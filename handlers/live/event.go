@@ -144,7 +144,8 @@ type Snapshot struct {
 	ID        string
 	Seq       int64
 	Title     string
-	System    string // system prompt of the last question
+	System    string // system prompt of the next answer
+	Panel     Panel
 	Model     string // of the answers to come; empty: whichever is loaded
 	Raw       bool   // texts go to the model as they are
 	Temporary bool

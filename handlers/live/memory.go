@@ -110,9 +110,11 @@ func (m *memory) create(n store.NewConversation) *remembered {
 		n.ID = store.NewID()
 	}
 	return &remembered{
-		Conversation: store.Conversation{ID: n.ID, Title: n.Title, System: n.System, Model: n.Model, Raw: n.Raw, Created: now, Updated: now},
-		chosen:       map[int64]int64{},
-		children:     map[int64]int{},
+		Conversation: store.Conversation{
+			ID: n.ID, Title: n.Title, System: n.System, Settings: n.Settings, Model: n.Model, Raw: n.Raw, Created: now, Updated: now,
+		},
+		chosen:   map[int64]int64{},
+		children: map[int64]int{},
 	}
 }
 
@@ -225,6 +227,21 @@ func (m *memory) Conversation(_ context.Context, _, id string) (found store.Conv
 		return nil
 	})
 	return found, err
+}
+
+// UpdateConversation sets what a panel has.
+func (m *memory) UpdateConversation(_ context.Context, _, id string, change store.Change) (changed store.Conversation, err error) {
+	err = m.in(id, func(c *remembered) error {
+		if change.System != nil {
+			c.System = *change.System
+		}
+		if change.Settings != nil {
+			c.Settings = change.Settings
+		}
+		changed = c.Conversation
+		return nil
+	})
+	return changed, err
 }
 
 func (m *memory) Branch(_ context.Context, _, conversation string) (list []store.Message, err error) {

@@ -109,6 +109,9 @@ type Service struct {
 	chats  map[string]*Chat
 	closed bool
 
+	presetsMu sync.Mutex
+	deleted   []store.Preset // the last ones, for a while
+
 	changesMu sync.Mutex
 	changes   chan struct{}
 }
@@ -175,7 +178,7 @@ func (s *Service) Create(temporary bool) (*Chat, error) {
 }
 
 func (s *Service) newChat(id string, temporary bool) *Chat {
-	c := &Chat{service: s, id: id, temporary: temporary, messages: s.opt.Store, used: s.opt.Now(), subs: map[*Subscription]bool{}}
+	c := &Chat{service: s, id: id, temporary: temporary, messages: s.opt.Store, used: s.opt.Now(), subs: map[*Subscription]bool{}, panel: Panel{Settings: DefaultSettings()}}
 	if temporary {
 		c.messages = s.memory
 	}

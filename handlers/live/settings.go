@@ -1,6 +1,7 @@
 package live
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -122,4 +123,15 @@ func (s Settings) params() sample.Params {
 
 func invalid(param, format string, args ...any) *infer.Error {
 	return &infer.Error{Code: infer.CodeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// inside puts the place of a value in front of the field that an error names.
+func inside(err error, place string) error {
+	wrong, ok := errors.AsType[*infer.Error](err)
+	if !ok {
+		return err
+	}
+	moved := *wrong
+	moved.Param = place + "." + moved.Param
+	return &moved
 }

@@ -26,20 +26,33 @@ type messages interface {
 	Select(ctx context.Context, owner, conversation string, message int64) (leaf int64, err error)
 	Sibling(ctx context.Context, owner, conversation string, message int64, version int) (id int64, err error)
 	Conversation(ctx context.Context, owner, id string) (store.Conversation, error)
+	UpdateConversation(ctx context.Context, owner, id string, change store.Change) (store.Conversation, error)
 	Branch(ctx context.Context, owner, conversation string) ([]store.Message, error)
 	Tree(ctx context.Context, owner, conversation string) (store.Conversation, []store.Message, error)
 	Tokens(ctx context.Context, owner, conversation string, message int64) ([]int32, error)
 	Import(ctx context.Context, owner string, n store.NewConversation, list []store.Message, leaf int64) (store.Conversation, error)
 }
 
-// Store is where chats are kept: *store.Store.
+// presets is where a person's presets are kept.
+type presets interface {
+	Presets(ctx context.Context, owner string) ([]store.Preset, error)
+	Preset(ctx context.Context, owner string, id int64) (store.Preset, error)
+	CreatePreset(ctx context.Context, owner string, p store.Preset) (store.Preset, error)
+	UpdatePreset(ctx context.Context, owner string, p store.Preset) (store.Preset, error)
+	RenamePreset(ctx context.Context, owner string, id int64, name string) error
+	DeletePreset(ctx context.Context, owner string, id int64) error
+	RestorePreset(ctx context.Context, owner string, p store.Preset) error
+	ImportPresets(ctx context.Context, owner string, list []store.Preset) ([]store.Preset, error)
+}
+
+// Store is where chats and presets are kept: *store.Store.
 type Store interface {
 	messages
+	presets
 	SaveProgress(ctx context.Context, batch []store.Progress) (ended []int64, err error)
 	Conversations(ctx context.Context, owner string, f store.Filter) ([]store.Conversation, error)
 	Folders(ctx context.Context, owner string) ([]store.Folder, error)
 	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
-	UpdateConversation(ctx context.Context, owner, id string, change store.Change) (store.Conversation, error)
 	DeleteConversation(ctx context.Context, owner, id string) error
 	RestoreConversation(ctx context.Context, owner, id string) error
 }

@@ -5,7 +5,7 @@ import { Counter, meter } from './context.js'
 import { draftOf, keepDraft } from './drafts.js'
 import { edit } from './edit.js'
 import { showEngine } from './engine.js'
-import { Params } from './params.js'
+import { Panel } from './panel.js'
 import { Picker } from './picker.js'
 import { Rail } from './rail.js'
 import { Link } from './socket.js'
@@ -17,7 +17,6 @@ const remember = (key, value) => { try { localStorage.setItem(key, value) } catc
 const recall = key => { try { return localStorage.getItem(key) } catch { return null } }
 
 const chat = new Chat()
-const params = new Params({ changed() {} })
 const message = $('#message')
 const system = $('#system')
 const systemButton = $('[data-system]')
@@ -29,6 +28,14 @@ let temporary = document.body.dataset.chatTemporary === 'true'
 let raw = false // this chat, or the one that begins here, has no chat template
 let turning = null // a version that was asked for and has not come
 let writeOn = false // an answer that is being saved shall be written on
+
+const panel = new Panel({
+  system: () => system.value,
+  setSystem,
+  keep: fields => link.chat ? link.command('panel', fields) : null,
+  failed: fail,
+})
+const params = panel.params
 
 // ---- the connection ----
 
@@ -42,11 +49,11 @@ const link = new Link(document.body.dataset.chat, {
         setTemporary(Boolean(f.chat.temporary))
         setRaw(Boolean(f.chat.raw))
         picker.choose(f.chat.model)
-        if (!systemTouched) setSystem(f.chat.system)
+        panel.show(f.chat)
         if (chat.last) params.used(chat.last.info.settings.seed)
         if (chat.last?.speed && !chat.running) params.speed(chat.last.speed)
       },
-      resumed: () => {},
+      resumed: () => panel.flush(),
       events: () => {
         f.events.forEach(e => { chat.apply(e); noticeEvent(e) })
         if (following) chat.trim()
@@ -98,7 +105,9 @@ const link = new Link(document.body.dataset.chat, {
 
 // leave makes this the page of a new chat.
 function leave() {
+  panel.flush()
   link.leave()
+  panel.fresh()
   history.replaceState(null, '', '/')
   chat.clear()
   setTemporary(false)
@@ -278,6 +287,8 @@ function usable() {
     return null
   }
   $('#senderror').hidden = true
+  panel.flush()
+  panel.remember()
   return params.values()
 }
 
@@ -293,7 +304,7 @@ async function send(text) {
   if (draft === text) setDraft('')
   try {
     const fields = { text, system: system.value, settings }
-    const ack = await link.command('send', link.chat ? fields : { ...fields, temporary, raw, model: picker.name })
+    const ack = await link.command('send', link.chat ? fields : { ...fields, preset: panel.presets.id, temporary, raw, model: picker.name })
     if (location.pathname !== `/c/${ack.chat}`) history.replaceState(null, '', `/c/${ack.chat}`)
     toEnd()
   } catch (error) {
@@ -408,7 +419,6 @@ chat.el.addEventListener('click', e => {
 
 // ---- system prompt ----
 
-let systemTouched = false
 function showSystem(open) {
   $('#sysbox').hidden = !open
   systemButton.setAttribute('aria-expanded', open)
@@ -422,8 +432,8 @@ systemButton.addEventListener('click', () => {
   if (!$('#sysbox').hidden) system.focus()
 })
 system.addEventListener('input', () => {
-  systemTouched = true
   setSystem(system.value)
+  panel.changed(true)
   recount()
 })
 
@@ -487,6 +497,10 @@ const keys = {
   },
   '?': () => help.showModal(),
   n: () => $('a[data-new]').click(),
+  p: () => {
+    if (phone.matches) drawer('sheet')
+    panel.presets.open()
+  },
   j: () => step(1),
   k: () => step(-1),
   r: () => again(here()?.info ? here() : chat.last),

@@ -3,16 +3,6 @@
 import { roughly } from './format.js'
 import { Stops } from './stops.js'
 
-const storage = 'm40.settings'
-
-function load() {
-  try {
-    return JSON.parse(localStorage.getItem(storage)) ?? {}
-  } catch {
-    return {}
-  }
-}
-
 const parse = text => text.trim() === '' ? NaN : Number(text.trim().replace(',', '.'))
 
 class Param {
@@ -43,6 +33,9 @@ class Param {
 
   // unlimited reports whether v is the value for which there is a word.
   unlimited(v) { return Boolean(this.off) && v === this.offAt }
+
+  // word is a value as a list of differences says it.
+  word(v) { return this.unlimited(v) ? this.off : this.format(v) }
 
   format(v) {
     const text = v.toFixed(this.digits)
@@ -128,9 +121,8 @@ class Param {
 }
 
 export class Params {
-  // on: {changed()}
+  // on: {changed(person)}; person: somebody changed a value, else a whole panel was shown
   constructor(on) {
-    const kept = load()
     this.on = on
     this.showing = true // what changes now, no person changed
     const changed = () => this.changed()
@@ -144,26 +136,28 @@ export class Params {
     this.pinButton = document.querySelector('[data-pin]')
     this.pinButton.addEventListener('click', () => this.pin(!this.pinned))
     this.seedField.addEventListener('input', () => this.seedTyped())
-    this.resetAll = document.querySelector('[data-reset-all]')
-    this.resetAll.addEventListener('click', () => this.list.forEach(p => p.set(p.preset)))
-    this.chip = document.querySelector('[data-modified]')
     this.defaults = Object.fromEntries(this.list.map(p => [p.key, p.preset]))
-    this.show(kept)
     this.showing = false
-    this.changed(true)
   }
 
   // show puts settings into the panel; what they lack or have wrong gets its default.
   show(settings) {
-    const before = this.showing
     this.showing = true
     for (const p of this.list) p.set(p.accepts(settings[p.key]) ? settings[p.key] : this.defaults[p.key])
     const pinned = Number.isSafeInteger(settings.seed) && settings.seed >= 0
     if (pinned) this.seedField.value = settings.seed
     this.pin(pinned)
     this.more.open ||= this.list.some(p => p.modified && this.more.contains(p.el))
-    this.showing = before
-    this.changed(true)
+    this.showing = false
+    this.changed(false)
+  }
+
+  // rebase makes settings what the panel is compared with.
+  rebase(settings) {
+    this.showing = true
+    for (const p of this.list) p.rebase(settings[p.key] ?? this.defaults[p.key])
+    this.showing = false
+    this.changed(false)
   }
 
   // pin keeps the seed in the field for the answers to come.
@@ -234,18 +228,11 @@ export class Params {
     return p?.field ?? (key === 'seed' ? this.seedField : null)
   }
 
-  changed(shown = false) {
+  changed(person = true) {
     if (this.showing) return
-    const modified = this.list.filter(p => p.modified), n = modified.length
-    this.chip.textContent = n ? `modified · ${n}` : 'unchanged'
-    this.chip.classList.toggle('accent', n > 0)
-    this.resetAll.hidden = n === 0
-    const folded = modified.filter(p => this.more.contains(p.el)).length
+    const folded = this.list.filter(p => p.modified && this.more.contains(p.el)).length
     this.moreNote.textContent = folded ? `${folded} modified` : ''
     if (this.rate) this.speed(this.rate)
-    try {
-      localStorage.setItem(storage, JSON.stringify(this.values()))
-    } catch { /* storage is off: the values last as long as the page */ }
-    if (!shown) this.on.changed()
+    this.on.changed(person)
   }
 }

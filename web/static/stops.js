@@ -36,7 +36,7 @@ export class Stops {
 
   get field() { return this.wrong ?? this.add }
 
-  format(list) { return list.length ? list.map(text => `“${escaped(text)}”`).join(' ') : 'none' }
+  word(list) { return list.length ? list.map(text => `“${escaped(text)}”`).join(' ') : 'none' }
 
   accepts(list) { return Array.isArray(list) && list.length <= this.most && list.every(text => typeof text === 'string' && text !== '' && bytes(text) <= this.bytes) }
 

@@ -1,0 +1,87 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+
+	"m40-llm/store"
+)
+
+// Panel is what the next answer of a chat begins with, as a person left it. Each
+// answer has settings of its own, which no change of the panel touches.
+type Panel struct {
+	Settings
+	Preset string `json:"preset,omitempty"` // id of the preset that the settings are compared with; it may be gone
+}
+
+// maxPresetID is how many bytes the id of a preset can have.
+const maxPresetID = 64
+
+func (p Panel) validate(system string) error {
+	if len(p.Preset) > maxPresetID {
+		return invalid("preset", "preset has %d bytes, and at most %d are kept", len(p.Preset), maxPresetID)
+	}
+	if err := checkUTF8("preset", p.Preset); err != nil {
+		return err
+	}
+	if err := checkUTF8("system", system); err != nil {
+		return err
+	}
+	return p.Settings.Validate()
+}
+
+// record is the panel as it is stored.
+func (p Panel) record() json.RawMessage {
+	text, _ := json.Marshal(p) // cannot fail: numbers and text
+	return text
+}
+
+// Keep stores the panel of a chat, also while an answer is written. Of several who do
+// so the last one wins.
+func (c *Chat) Keep(p Panel, system string) error {
+	if err := p.validate(system); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.dropped:
+		return ErrNotFound
+	case c.service.ctx.Err() != nil:
+		return ErrClosed
+	}
+	return c.keep(p, system)
+}
+
+// keep stores a panel if it is another than the one that is kept.
+func (c *Chat) keep(p Panel, system string) error {
+	record := p.record()
+	if string(record) == string(c.panel.record()) && system == c.system {
+		return nil
+	}
+	if c.begun {
+		change := store.Change{System: &system, Settings: record}
+		if _, err := c.messages.UpdateConversation(context.Background(), owner, c.id, change); err != nil {
+			return storeError(err)
+		}
+	}
+	c.panel, c.system = p, system
+	return nil
+}
+
+// loadPanel takes the panel from the store. A chat from before panels were kept has
+// what its last answer was made with.
+func (c *Chat) loadPanel(kept store.Conversation) {
+	c.panel = Panel{Settings: DefaultSettings()}
+	for _, t := range c.path {
+		if t.Answer != nil && !t.Answer.Edited {
+			c.panel.Settings, c.system = t.Answer.Settings, t.Answer.System
+			c.panel.Seed = -1
+		}
+	}
+	p := Panel{Settings: DefaultSettings()}
+	if len(kept.Settings) == 0 || string(kept.Settings) == "null" || json.Unmarshal(kept.Settings, &p) != nil || p.validate(kept.System) != nil {
+		return
+	}
+	c.panel, c.system = p, kept.System
+}

@@ -1,0 +1,112 @@
+package live
+
+import (
+	"context"
+	"reflect"
+	"testing"
+
+	"m40-llm/store"
+)
+
+func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
+	path := storePath(t)
+	kept := openStore(t, path)
+	s, engine := newService(t, Options{Store: kept})
+	q := question("one")
+	q.Settings.TopK, q.Settings.Seed, q.System, q.Preset = 7, 5, "Be brief.", "precise"
+	c, err := s.Start(q, false)
+	must(t, err)
+	a := <-engine.asked
+	other, b := start(t, s, engine, "two")
+	changed := Panel{Settings: DefaultSettings(), Preset: "12"}
+	changed.Temperature, changed.Stop = 1.5, []string{"\n"}
+	must(t, c.Keep(changed, "Be long.")) // while the answer is written
+	a.finish()
+	b.finish()
+	settle(c)
+	settle(other)
+	if got := snapshotOf(c); !reflect.DeepEqual(got.Panel, changed) || got.System != "Be long." {
+		t.Errorf("the panel is %+v, %q", got.Panel, got.System)
+	}
+	fork, err := s.Fork(c, c.leaf())
+	must(t, err)
+	s.Close()
+	must(t, kept.Close())
+
+	s, engine = newService(t, Options{Store: openStore(t, path)})
+	for id, want := range map[string]Panel{c.ID(): changed, fork: changed, other.ID(): {Settings: DefaultSettings()}} {
+		c, err := s.Chat(id)
+		must(t, err)
+		if got := snapshotOf(c).Panel; !reflect.DeepEqual(got, want) {
+			t.Errorf("after a restart the panel is %+v, want %+v", got, want)
+		}
+	}
+	c, err = s.Chat(c.ID())
+	must(t, err)
+	if got := lastMessage(t, c).Answer; got.Settings.TopK != 7 || got.Settings.Seed != 5 || got.System != "Be brief." {
+		t.Errorf("the answer has lost what it was made with: %+v", got)
+	}
+	must(t, c.Regenerate(0, "Be brief.", q.Settings)) // from a page that knows nothing of the change
+	(<-engine.asked).finish()
+	settle(c)
+	if got := snapshotOf(c); got.Panel.TopK != 7 || got.Panel.Preset != "12" || got.System != "Be brief." {
+		t.Errorf("the last writer did not win: %+v, %q", got.Panel, got.System)
+	}
+}
+
+func TestPanel_OfATemporaryChatIsNotStored(t *testing.T) {
+	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
+	c, err := s.Start(question("one"), true)
+	must(t, err)
+	(<-engine.asked).finish()
+	settle(c)
+	p := Panel{Settings: DefaultSettings()}
+	p.TopK = 3
+	must(t, c.Keep(p, "x"))
+	if got := snapshotOf(c); got.Panel.TopK != 3 || got.System != "x" {
+		t.Errorf("the panel is %+v", got.Panel)
+	}
+	if list, err := s.Conversations(context.Background(), store.Filter{}); err != nil || len(list) != 0 {
+		t.Errorf("stored are %+v, %v", list, err)
+	}
+}
+
+func TestPanel_OfAnOlderChatIsThatOfItsLastAnswer(t *testing.T) {
+	s, _ := newService(t, Options{Store: openStore(t, storePath(t))})
+	answered := func(settings, system string) store.Message {
+		return store.Message{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "x",
+			Answer: &store.Answer{Settings: []byte(settings), System: system, Seed: 4}}
+	}
+	question := store.Message{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}
+	id, err := s.Import(context.Background(), store.NewConversation{Title: "old"}, []store.Message{question, answered(`{"top_k":9,"seed":4}`, "Old.")}, 2)
+	must(t, err)
+	c, err := s.Chat(id)
+	must(t, err)
+	want := Panel{Settings: DefaultSettings()}
+	want.TopK = 9
+	if got := snapshotOf(c); !reflect.DeepEqual(got.Panel, want) || got.System != "Old." {
+		t.Errorf("the panel is %+v, %q; want %+v", got.Panel, got.System, want)
+	}
+}
+
+func TestPanel_RefusesWhatNoAnswerCouldBeMadeWith(t *testing.T) {
+	s, engine := newService(t, Options{})
+	c, a := start(t, s, engine, "one")
+	a.finish()
+	settle(c)
+	for name, change := range map[string]func(p *Panel, system *string){
+		"a value out of range":      func(p *Panel, _ *string) { p.TopP = 2 },
+		"a system prompt as bytes":  func(_ *Panel, system *string) { *system = "\xff" },
+		"a preset as long as a day": func(p *Panel, _ *string) { p.Preset = string(make([]byte, maxPresetID+1)) },
+	} {
+		p, system := Panel{Settings: DefaultSettings()}, ""
+		change(&p, &system)
+		if err := c.Keep(p, system); err == nil {
+			t.Errorf("%s is kept", name)
+		}
+	}
+	must(t, s.Delete(context.Background(), c.ID()))
+	if err := c.Keep(Panel{Settings: DefaultSettings()}, ""); err != ErrNotFound {
+		t.Errorf("the panel of a deleted chat: %v", err)
+	}
+}

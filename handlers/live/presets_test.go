@@ -1,0 +1,136 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/store"
+)
+
+var background = context.Background()
+
+func TestPresets_TheBuiltInOnesCanOnlyBeCopied(t *testing.T) {
+	s, _ := newService(t, Options{Store: openStore(t, storePath(t))})
+	list, err := s.Presets(background)
+	must(t, err)
+	if !reflect.DeepEqual(list[0].Settings, DefaultSettings()) {
+		t.Errorf("the first one is %+v, not the defaults", list[0])
+	}
+	for _, p := range list {
+		if err := p.Settings.Validate(); err != nil || !p.Builtin || p.Settings.Seed != -1 {
+			t.Errorf("%s: %v, %+v", p.Name, err, p)
+		}
+		_, err := s.SavePreset(background, p.ID, "", DefaultSettings())
+		for what, err := range map[string]error{"saved": err, "renamed": s.RenamePreset(background, p.ID, "x"), "deleted": s.DeletePreset(background, p.ID)} {
+			if !errors.Is(err, ErrBuiltin) {
+				t.Errorf("%s can be %s: %v", p.Name, what, err)
+			}
+		}
+		var taken *TakenError
+		if _, err := s.CreatePreset(background, Preset{Name: strings.ToUpper(p.Name), Settings: DefaultSettings()}); !errors.As(err, &taken) {
+			t.Errorf("another %s can be made: %v", p.Name, err)
+		}
+		copied, err := s.CopyPreset(background, p.ID)
+		must(t, err)
+		if copied.Name != p.Name+" (2)" || !reflect.DeepEqual(copied.Settings, p.Settings) || copied.Builtin {
+			t.Errorf("the copy of %+v is %+v", p, copied)
+		}
+	}
+}
+
+func TestPresets_OfAPerson(t *testing.T) {
+	s, _ := newService(t, Options{Store: openStore(t, storePath(t))})
+	settings := DefaultSettings()
+	settings.Temperature, settings.Stop, settings.Seed = 1.5, []string{"\n\n"}, 77
+	p, err := s.CreatePreset(background, Preset{Name: "  Mia’s \n stories ", System: "Be warm.", Settings: settings})
+	must(t, err)
+	settings.Seed = -1
+	if p.Name != "Mia’s stories" || p.System != "Be warm." || !reflect.DeepEqual(p.Settings, settings) {
+		t.Errorf("created %+v", p)
+	}
+	settings.TopK = 3
+	saved, err := s.SavePreset(background, p.ID, "", settings)
+	must(t, err)
+	if saved.ID != p.ID || saved.Name != p.Name || saved.System != "" || saved.Settings.TopK != 3 {
+		t.Errorf("saved as %+v", saved)
+	}
+	must(t, s.RenamePreset(background, p.ID, "Stories"))
+	var taken *TakenError
+	if err := s.RenamePreset(background, p.ID, "balanced"); !errors.As(err, &taken) {
+		t.Errorf("renamed to a built-in one's name: %v", err)
+	}
+	must(t, s.DeletePreset(background, p.ID))
+	if _, err := s.Preset(background, p.ID); !errors.Is(err, ErrNoPreset) {
+		t.Errorf("after the deletion: %v", err)
+	}
+	if gone, err := s.DeletedPreset(p.ID); err != nil || gone.Name != "Stories" {
+		t.Errorf("to be brought back: %+v, %v", gone, err)
+	}
+	must(t, s.RestorePreset(background, p.ID))
+	if back, err := s.Preset(background, p.ID); err != nil || back.Name != "Stories" || back.Settings.TopK != 3 {
+		t.Errorf("came back as %+v, %v", back, err)
+	}
+	if err := s.RestorePreset(background, p.ID); !errors.Is(err, ErrNoPreset) {
+		t.Errorf("came back twice: %v", err)
+	}
+	for _, id := range []string{"", "0", "-1", "99", "x", "1e3", "9223372036854775808"} {
+		if _, err := s.Preset(background, id); !errors.Is(err, ErrNoPreset) {
+			t.Errorf("preset %q: %v", id, err)
+		}
+	}
+}
+
+func TestPresets_WhatIsRefused(t *testing.T) {
+	s, _ := newService(t, Options{Store: openStore(t, storePath(t))})
+	good := Preset{Name: "x", Settings: DefaultSettings()}
+	for _, c := range []struct {
+		name, field string
+		change      func(*Preset)
+	}{
+		{"no name", "presets[1].name", func(p *Preset) { p.Name = " \n" }},
+		{"a long name", "presets[1].name", func(p *Preset) { p.Name = strings.Repeat("é", maxPresetName+1) }},
+		{"a name that is no text", "presets[1].name", func(p *Preset) { p.Name = "\xff" }},
+		{"a long system prompt", "presets[1].system", func(p *Preset) { p.System = strings.Repeat("x", maxPresetSystem+1) }},
+		{"a value out of range", "presets[1].settings.top_p", func(p *Preset) { p.Settings.TopP = 7 }},
+	} {
+		bad := good
+		c.change(&bad)
+		var wrong *infer.Error
+		if _, err := s.ImportPresets(background, []Preset{good, bad}); !errors.As(err, &wrong) || wrong.Param != c.field {
+			t.Errorf("%s: %v, want an error about %s", c.name, err, c.field)
+		}
+	}
+	for name, list := range map[string][]Preset{"none": nil, "too many": make([]Preset, maxPresets+1)} {
+		if _, err := s.ImportPresets(background, list); err == nil {
+			t.Errorf("%s are imported", name)
+		}
+	}
+	if list, err := s.Presets(background); err != nil || len(list) != len(builtins) {
+		t.Errorf("there are %d presets, %v", len(list), err)
+	}
+}
+
+func TestPresets_WhatOtherProgramsStored(t *testing.T) {
+	for _, settings := range []string{`null`, `[]`, `{"top_p":9}`, `{"top_k":"x"}`} {
+		if p := fromStoredPreset(store.Preset{ID: 1, Name: "x", Settings: []byte(settings)}); !reflect.DeepEqual(p.Settings, DefaultSettings()) {
+			t.Errorf("%s reads as %+v", settings, p.Settings)
+		}
+	}
+}
+
+func TestPresets_WithoutAStoreThereAreTheBuiltInOnes(t *testing.T) {
+	s, _ := newService(t, Options{})
+	if list, err := s.Presets(background); err != nil || len(list) != len(builtins) {
+		t.Errorf("there are %+v, %v", list, err)
+	}
+	if _, err := s.CreatePreset(background, Preset{Name: "x", Settings: DefaultSettings()}); err == nil {
+		t.Error("a preset is made and kept nowhere")
+	}
+	if _, err := s.Preset(background, "1"); !errors.Is(err, ErrNoPreset) {
+		t.Errorf("preset 1: %v", err)
+	}
+}

@@ -1,0 +1,19 @@
+// Menus that hang under the button that opens them; on a phone they come from below.
+const phone = matchMedia('(max-width: 760px)')
+
+// hang places a popover when one of its buttons opens it. opened is told the button.
+export function hang(menu, opened = () => {}) {
+  let opener = null
+  document.addEventListener('click', e => { opener = e.target.closest?.(`[popovertarget="${menu.id}"]`) ?? opener }, { capture: true })
+  menu.addEventListener('toggle', e => {
+    if (e.newState === 'closed') return
+    opened(opener)
+    if (phone.matches) menu.removeAttribute('style')
+    else {
+      const at = opener.getBoundingClientRect(), size = menu.getBoundingClientRect()
+      menu.style.left = `${Math.max(8, Math.min(at.right - size.width, innerWidth - size.width - 8))}px`
+      menu.style.top = `${at.bottom + 4 + size.height > innerHeight ? Math.max(8, at.top - size.height - 4) : at.bottom + 4}px`
+    }
+    menu.querySelector('.item:not([hidden], :disabled)')?.focus()
+  })
+}

@@ -1,0 +1,302 @@
+// The preset picker: what the panel is compared with, and what is done with presets.
+import { copyOf } from './html.js'
+import { hang } from './menu.js'
+
+const $ = q => document.querySelector(q)
+const standard = 'balanced' // what the server lists first: the defaults
+const noteTime = 10_000 // ms in which a deletion can be undone here
+
+export class Presets {
+  // on: {params, system(), setSystem(text), changed(), failed(error)}
+  constructor(on) {
+    this.on = on
+    this.list = []
+    this.id = standard
+    this.busy = false
+    this.select = $('#preset')
+    this.chip = $('[data-modified]')
+    this.note = $('#preset-note')
+    this.menu = $('#preset-menu')
+    this.dialog = $('#preset-dialog')
+    this.differs = $('#differs')
+    this.select.addEventListener('change', () => this.use(this.select.value))
+    $('[data-save-preset]').addEventListener('click', () => this.save())
+    $('[data-reset-all]').addEventListener('click', () => this.reset())
+    hang(this.menu, () => this.offer())
+    this.menu.addEventListener('click', e => this.clicked(e))
+    $('#preset-file').addEventListener('change', e => this.import(e.target))
+    this.dialog.querySelector('form').addEventListener('submit', e => this.submitted(e))
+    this.note.querySelector('button').addEventListener('click', () => this.undo?.())
+  }
+
+  // chosen is the preset that the panel is compared with; undefined if it is gone.
+  get chosen() { return this.list.find(p => p.id === this.id) }
+
+  get missing() { return this.list.length > 0 && !this.chosen }
+
+  // load asks for the presets, which other pages may have changed.
+  load() {
+    this.loaded = this.ask('/presets', null).then(answer => {
+      if (!answer) return
+      this.list = answer.presets
+      this.draw()
+      this.choose(this.id, this.fresh)
+    })
+  }
+
+  // draw writes the choices.
+  draw() {
+    const groups = [['Built in', this.list.filter(p => p.builtin)], ['Yours', this.list.filter(p => !p.builtin)]]
+    this.select.replaceChildren(...groups.filter(([, list]) => list.length).map(([label, list]) => {
+      const group = document.createElement('optgroup')
+      group.label = label
+      group.append(...list.map(p => new Option(p.name, p.id)))
+      return group
+    }))
+  }
+
+  // choose compares the panel with a preset and changes no value. A new chat begins
+  // with the preset's system prompt.
+  choose(id, fresh = false) {
+    this.id = id || standard
+    this.fresh = fresh
+    const preset = this.chosen
+    if (preset) {
+      this.on.params.rebase(preset.settings)
+      if (fresh && preset.system && !this.on.system()) this.on.setSystem(preset.system)
+    }
+    this.refresh()
+  }
+
+  // use takes the values of a preset. A system prompt that a person wrote stays.
+  async use(id) {
+    await this.loaded
+    if (!this.list.some(p => p.id === id)) return
+    const before = this.chosen?.system ?? '', written = this.on.system()
+    this.choose(id)
+    for (const p of this.on.params.list) p.set(p.preset)
+    if (!written || written === before) this.on.setSystem(this.chosen.system ?? '')
+    this.on.changed()
+  }
+
+  reset() {
+    for (const p of this.on.params.list) p.set(p.preset)
+    if (this.systemDiffers) this.on.setSystem(this.chosen.system)
+    this.on.changed()
+  }
+
+  // systemDiffers: a preset without a system prompt leaves that to the chat.
+  get systemDiffers() { return Boolean(this.chosen?.system) && this.chosen.system !== this.on.system() }
+
+  get differences() {
+    if (this.missing) return []
+    const rows = this.on.params.list.filter(p => p.modified).map(p => ({ label: p.label, param: p, is: p.word(p.value), was: p.word(p.preset) }))
+    if (this.systemDiffers) rows.push({ label: 'System prompt', is: this.on.system() || 'none', was: this.chosen.system })
+    return rows
+  }
+
+  refresh() {
+    const n = this.differences.length
+    const state = this.busy ? 'saving' : this.missing ? 'missing' : n ? `modified · ${n}` : 'unchanged'
+    this.chip.textContent = state
+    this.chip.classList.toggle('accent', !this.busy && !this.missing && n > 0)
+    this.chip.classList.toggle('warn', this.missing)
+    $('[data-reset-all]').hidden = n === 0
+    const save = $('[data-save-preset]')
+    save.disabled = this.busy
+    save.textContent = this.busy ? 'Saving' : 'Save'
+    let gone = this.select.querySelector('[data-gone]')
+    if (this.missing && !gone) {
+      gone = new Option('Deleted preset', this.id)
+      gone.dataset.gone = ''
+      this.select.prepend(gone)
+    } else if (!this.missing) gone?.remove()
+    this.select.value = this.id
+  }
+
+  // open is what the key p does.
+  open() {
+    this.select.focus()
+    try {
+      this.select.showPicker()
+    } catch { /* the browser opens it with its own key */ }
+  }
+
+  offer() {
+    const own = this.chosen && !this.chosen.builtin
+    for (const el of this.menu.querySelectorAll('[data-own]')) el.hidden = !own
+    const differs = this.menu.querySelector('[data-differs]'), n = this.differences.length
+    differs.disabled = n === 0
+    differs.querySelector('span').textContent = n ? `What differs · ${n}` : 'Nothing differs'
+    this.menu.querySelector('[data-export-preset]').hidden = !this.chosen
+    this.menu.querySelector('[data-export-preset]').href = `/presets/export.json?id=${encodeURIComponent(this.id)}`
+  }
+
+  clicked(e) {
+    const item = e.target.closest('.item')
+    if (!item) return
+    this.menu.hidePopover()
+    if (item.matches('[data-save-as]')) this.name('save')
+    else if (item.matches('[data-differs]')) this.compare()
+    else if (item.matches('[data-rename-preset]')) this.name('rename')
+    else if (item.matches('[data-delete-preset]')) this.delete()
+    else if (item.matches('[data-import-presets]')) $('#preset-file').click()
+  }
+
+  // save stores the panel in the preset, or asks for a name where it cannot be changed.
+  async save() {
+    const preset = this.chosen, wrong = this.on.params.firstInvalid()
+    if (wrong) {
+      wrong.focus()
+      return
+    }
+    if (!preset || preset.builtin) {
+      this.name('save')
+      return
+    }
+    await this.working(async () => {
+      const saved = await this.ask(`/presets/${preset.id}`, { settings: this.settings, system: preset.system ? this.on.system() : '' })
+      if (saved) Object.assign(preset, { system: '' }, saved)
+      else if (this.failedWith === 404) this.list = this.list.filter(p => p !== preset)
+      this.draw()
+      this.choose(this.id)
+    })
+  }
+
+  get settings() { return { ...this.on.params.values(), seed: -1 } }
+
+  async working(act) {
+    this.busy = true
+    this.refresh()
+    await act()
+    this.busy = false
+    this.refresh()
+  }
+
+  // name asks for one.
+  name(purpose) {
+    const renames = purpose === 'rename'
+    this.purpose = purpose
+    this.dialog.querySelector('h2').textContent = renames ? 'Rename the preset' : 'Save as a preset'
+    this.dialog.querySelector('[type=submit]').textContent = renames ? 'Rename' : 'Save'
+    const field = this.dialog.querySelector('#preset-name'), withSystem = this.dialog.querySelector('.switch')
+    field.value = renames ? this.chosen.name : ''
+    withSystem.hidden = renames || !this.on.system().trim()
+    withSystem.querySelector('input').checked = Boolean(this.chosen?.system)
+    this.complain('')
+    this.dialog.showModal()
+    field.select()
+  }
+
+  complain(text) {
+    const error = this.dialog.querySelector('.fielderr'), field = this.dialog.querySelector('#preset-name')
+    error.textContent = text
+    error.hidden = !text
+    if (text) field.setAttribute('aria-invalid', 'true')
+    else field.removeAttribute('aria-invalid')
+  }
+
+  async submitted(e) {
+    e.preventDefault()
+    const name = this.dialog.querySelector('#preset-name').value.trim()
+    if (!name) {
+      this.complain('A preset needs a name')
+      return
+    }
+    const withSystem = this.dialog.querySelector('.switch input').checked && !this.dialog.querySelector('.switch').hidden
+    const refused = error => this.complain(error.message)
+    await this.working(async () => {
+      if (this.purpose === 'rename') {
+        if (!await this.ask(`/presets/${this.id}/rename`, { name }, refused)) return
+        this.chosen.name = name
+      } else {
+        const saved = await this.ask('/presets', { name, settings: this.settings, system: withSystem ? this.on.system() : '' }, refused)
+        if (!saved) return
+        this.list.push(saved)
+        this.id = saved.id
+      }
+      this.sort()
+      this.draw()
+      this.dialog.close()
+      this.choose(this.id)
+      if (this.purpose !== 'rename') this.on.changed()
+    })
+  }
+
+  sort() { this.list.sort((a, b) => Boolean(b.builtin) - Boolean(a.builtin) || (a.builtin ? 0 : a.name.localeCompare(b.name))) }
+
+  async delete() {
+    const preset = this.chosen
+    if (!await this.ask(`/presets/${preset.id}/delete`, {})) return
+    this.list = this.list.filter(p => p !== preset)
+    this.draw()
+    this.refresh()
+    this.say(`Deleted “${preset.name}”`, async () => {
+      if (!await this.ask(`/presets/${preset.id}/restore`, {})) return
+      this.list.push(preset)
+      this.sort()
+      this.draw()
+      this.choose(this.id)
+    })
+  }
+
+  say(text, undo) {
+    this.note.querySelector('span').textContent = text
+    this.note.querySelector('button').hidden = !undo
+    this.undo = () => {
+      this.note.hidden = true
+      undo?.()
+    }
+    this.note.hidden = false
+    clearTimeout(this.noteTimer)
+    this.noteTimer = setTimeout(() => { this.note.hidden = true }, noteTime)
+  }
+
+  async import(input) {
+    const [file] = input.files
+    input.value = ''
+    if (!file) return
+    const answer = await this.ask('/presets/import', file)
+    if (!answer) return
+    this.list.push(...answer.presets)
+    this.sort()
+    this.draw()
+    this.refresh()
+    const n = answer.presets.length
+    this.say(n === 1 ? `Imported “${answer.presets[0].name}”` : `Imported ${n} presets`)
+  }
+
+  // compare shows what differs from the preset.
+  compare() {
+    this.differs.querySelector('[data-base]').textContent = this.chosen.name
+    this.differs.querySelector('tbody').replaceChildren(...this.differences.map(d => {
+      const row = copyOf('t-differs'), [label, is, bell, was] = row.children
+      label.textContent = d.label
+      is.textContent = d.is
+      was.textContent = d.was
+      if (typeof d.param?.value !== 'number') {
+        bell.replaceChildren()
+        return row
+      }
+      const at = d.param.share(d.param.value), from = d.param.share(d.param.preset)
+      bell.querySelector('.is').setAttribute('cx', `${100 * at}%`)
+      bell.querySelector('.was').setAttribute('cx', `${100 * from}%`)
+      bell.querySelector('.moved').setAttribute('x', `${100 * Math.min(at, from)}%`)
+      bell.querySelector('.moved').setAttribute('width', `${100 * Math.abs(at - from)}%`)
+      return row
+    }))
+    this.differs.showModal()
+  }
+
+  // ask sends JSON, or a file, and returns what is answered; null if it was refused.
+  async ask(address, body, refused = this.on.failed) {
+    const headers = { Accept: 'application/json', ...body && { 'Content-Type': 'application/json' } }
+    const options = body ? { method: 'POST', headers, body: body instanceof Blob ? body : JSON.stringify(body) } : { headers }
+    const response = await fetch(address, options).catch(() => null)
+    if (response?.ok) return response.status === 204 ? {} : response.json()
+    this.failedWith = response?.status
+    const said = await response?.json().catch(() => null)
+    refused({ title: 'That did not work', message: said?.error?.message ?? 'The server cannot be reached just now. Nothing was changed.' })
+    return null
+  }
+}
