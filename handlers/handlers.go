@@ -62,10 +62,11 @@ type Config struct {
 // Handlers serves the routes.
 type Handlers struct {
 	Config
-	log     *slog.Logger
-	host    hostPolicy
-	keys    *keyring
-	trusted bool // the only client is the server whose engine this is
+	log      *slog.Logger
+	host     hostPolicy
+	keys     *keyring
+	sessions sessions
+	trusted  bool // the only client is the server whose engine this is
 }
 
 // New returns the server's routes.
@@ -141,6 +142,8 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.POST("/presets/:id/delete", h.deletePreset)
 	e.POST("/presets/:id/restore", h.restorePreset)
 	e.GET("/ws", h.socket)
+	e.GET("/events", h.events)
+	e.POST("/command", h.command)
 	e.Match(getOrHead, "/static/*", h.asset)
 	e.GET("/login", h.login)
 	e.POST("/login", h.submitLogin)

@@ -28,6 +28,7 @@ var bodyLimits = map[string]int64{
 	"/apply-template":      chatBodyLimit,
 	"/import":              importBodyLimit,
 	"/presets/import":      chatBodyLimit,
+	"/command":             streamReadLimit,
 }
 
 // boundBody limits the size of a request's body, the time its client may be

@@ -16,7 +16,8 @@ import (
 	"m40-llm/web"
 )
 
-// The websocket of the page: GET /ws, text frames, one JSON object in each.
+// The websocket of the page: GET /ws, text frames, one JSON object in each. Where
+// websockets are blocked, events.go carries the same.
 //
 // # From the page
 //

@@ -48,7 +48,7 @@ func Playground(p Page) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			for _, name := range []string{"app.js", "chat.js", "context.js", "drafts.js", "edit.js", "engine.js", "format.js", "html.js", "import.js", "menu.js", "panel.js", "params.js", "picker.js", "presets.js", "rail.js", "socket.js", "speak.js", "stops.js", "toggle.js"} {
+			for _, name := range modules {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<link rel=\"modulepreload\" href=\"")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

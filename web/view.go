@@ -10,6 +10,31 @@ import (
 	"time"
 )
 
+// modules are the scripts of the playground page, fetched at once instead of one after
+// the other.
+var modules = []string{
+	"app.js",
+	"chat.js",
+	"context.js",
+	"drafts.js",
+	"edit.js",
+	"engine.js",
+	"format.js",
+	"html.js",
+	"import.js",
+	"menu.js",
+	"panel.js",
+	"params.js",
+	"picker.js",
+	"presets.js",
+	"rail.js",
+	"socket.js",
+	"speak.js",
+	"stops.js",
+	"toggle.js",
+	"transport.js",
+}
+
 // Page is the whole playground page.
 type Page struct {
 	Chat      string // id of the chat shown; empty: a new one

@@ -1,11 +1,17 @@
-// The websocket: commands with answers, numbered events without gap or repeat,
-// and a connection that comes back by itself. handlers/protocol.go describes the
-// messages.
+// The connection: commands with answers, numbered events without gap or repeat, and a
+// way back when it is lost. handlers/protocol.go describes the messages.
+import { Events, Socket } from './transport.js'
+
 const delays = [300, 1000, 2000, 4000, 8000]
 const tryAgainLater = 1013
+const blocked = 2 // websockets that do not open, while the server answers otherwise, before the other way is tried
+
+// The way that works here is remembered for the other pages of this tab.
+const remember = way => { try { sessionStorage.setItem('m40.way', way) } catch { /* storage is off */ } }
+const recalled = () => { try { return sessionStorage.getItem('m40.way') } catch { return null } }
 
 export class Link {
-  // on: {frame(f), back(resumed), lost(secondsLeft), trying(), refused(error)}
+  // on: {frame(f), back(resumed), lost(secondsLeft, code), trying(), refused(error)}
   constructor(chat, on) {
     this.chat = chat
     this.seq = 0
@@ -15,6 +21,8 @@ export class Link {
     this.failures = 0
     this.wasLost = false
     this.timer = 0
+    this.way = recalled() === Events.name ? Events : Socket
+    this.unopened = 0
     this.connect()
     addEventListener('online', () => this.now())
     document.addEventListener('visibilitychange', () => {
@@ -22,25 +30,41 @@ export class Link {
     })
   }
 
-  get ready() { return this.socket?.readyState === WebSocket.OPEN }
+  get ready() { return Boolean(this.socket?.ready) }
 
   connect() {
     clearTimeout(this.timer)
     this.timer = 0
     this.on.trying()
-    const scheme = location.protocol === 'https:' ? 'wss:' : 'ws:'
-    const socket = new WebSocket(`${scheme}//${location.host}/ws`)
+    let opened = false
+    const socket = new this.way({
+      open: () => {
+        if (this.socket !== socket) return
+        opened = true
+        this.unopened = 0
+        if (this.chat) this.command('open', { chat: this.chat, since: this.seq }).catch(error => this.on.refused(error))
+        else this.on.back(false)
+      },
+      text: data => { if (this.socket === socket) this.take(JSON.parse(data)) },
+      close: code => {
+        if (this.socket !== socket) return
+        if (!opened) this.unopened++
+        this.lost(code)
+        if (this.unopened >= blocked) this.change()
+      },
+    })
     this.socket = socket
-    socket.onopen = () => {
-      if (this.chat) this.command('open', { chat: this.chat, since: this.seq }).catch(error => this.on.refused(error))
-      else this.on.back(false)
-    }
-    socket.onmessage = message => {
-      if (this.socket === socket) this.take(JSON.parse(message.data))
-    }
-    socket.onclose = event => {
-      if (this.socket === socket) this.lost(event.code)
-    }
+  }
+
+  // change tries the other way to the server, if the server is there at all: something
+  // between here and there may block this one.
+  async change() {
+    const answers = await fetch('/health', { cache: 'no-store' }).then(() => true, () => false)
+    if (!answers || this.socket || this.unopened < blocked) return
+    this.unopened = 0
+    this.way = this.way === Socket ? Events : Socket
+    remember(this.way.name)
+    this.connect()
   }
 
   take(f) {
@@ -87,6 +111,7 @@ export class Link {
 
   lost(code) {
     this.socket = null
+    this.code = code
     for (const { reject } of this.refs.values()) reject({ title: 'Connection lost', message: 'It is not known whether the server got this.' })
     this.refs.clear()
     const delay = code === tryAgainLater ? delays[0] : delays[Math.min(this.failures, delays.length - 1)]
@@ -99,7 +124,7 @@ export class Link {
   count() {
     const left = this.due - Date.now()
     if (left <= 0) return this.connect()
-    this.on.lost(Math.ceil(left / 1000))
+    this.on.lost(Math.ceil(left / 1000), this.code)
     this.timer = setTimeout(() => this.count(), Math.min(left, 1000))
   }
 

@@ -1,0 +1,369 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/models"
+	"m40-llm/web"
+)
+
+const (
+	streamReadLimit  = 256 << 10             // bytes of one command
+	streamRate       = 20                    // commands a second
+	streamBurst      = 40                    // commands at once
+	streamFlush      = 40 * time.Millisecond // events are gathered for so long
+	streamPing       = 20 * time.Second
+	streamPong       = 10 * time.Second
+	streamStatus     = 250 * time.Millisecond // how often the engine is looked at
+	streamReplyQueue = streamBurst
+)
+
+// transport carries the frames of one session. There are two, the websocket and, where
+// something on the way blocks those, events and requests. One goroutine reads, one
+// writes and one pings, at the same time.
+type transport interface {
+	read(ctx context.Context) (frame []byte, err error)
+	write(ctx context.Context, frame []byte) error
+	ping(ctx context.Context) error // an error if the other side is gone
+	close(code int, reason string)  // says farewell
+	drop()                          // ends a read that waits; may be called more than once
+}
+
+// Codes with which a session ends: those of RFC 6455 and its registry.
+const (
+	closeNormal      = 1000
+	closeNotText     = 1003
+	closePolicy      = 1008
+	closeRestart     = 1012
+	closeTryAgain    = 1013
+	closeUnannounced = 0
+)
+
+// Reasons for which a session ends.
+var (
+	errTooFast  = errors.New("too many commands")
+	errNotText  = errors.New("commands are text")
+	errStopping = errors.New("the server stops")
+)
+
+// closeCode is the farewell for the error that ended a session; closeUnannounced where
+// the connection is gone or has had its farewell.
+func closeCode(err error) (code int, reason string) {
+	switch {
+	case errors.Is(err, live.ErrSlow):
+		return closeTryAgain, "too far behind; open the chat again"
+	case errors.Is(err, live.ErrGone):
+		return closeNormal, "the chat is not here any more"
+	case errors.Is(err, errTooFast):
+		return closePolicy, err.Error()
+	case errors.Is(err, errNotText):
+		return closeNotText, err.Error()
+	case errors.Is(err, errStopping):
+		return closeRestart, err.Error()
+	}
+	return closeUnannounced, ""
+}
+
+// session is one page that is connected. Three goroutines share it: one reads commands,
+// one writes everything, one pings. What ends one ends all. Reads and writes get
+// the connection's context, not the session's: a websocket's that is cancelled on its way
+// closes the connection without a farewell.
+type session struct {
+	live         *live.Service
+	models       *models.Service
+	transport    transport
+	writeTimeout time.Duration
+	limiter      *rate.Limiter
+	replies      chan reply
+	chat         *live.Chat // open; touched by the reader alone
+}
+
+func (h *Handlers) newSession(t transport) *session {
+	return &session{
+		live:         h.Live,
+		models:       h.Models,
+		transport:    t,
+		writeTimeout: h.WriteTimeout,
+		limiter:      rate.NewLimiter(streamRate, streamBurst),
+		replies:      make(chan reply, streamReplyQueue),
+	}
+}
+
+// reply goes from the reader to the writer, which sends the frames in order and
+// from then on follows the subscription, if there is one.
+type reply struct {
+	frames       []wireFrame
+	chat         string // for the ack, if not the open one
+	subscription *live.Subscription
+}
+
+func (s *session) serve(connected context.Context) {
+	ctx, cancel := context.WithCancelCause(connected)
+	defer cancel(nil)
+	done := make(chan struct{}, 2)
+	read := func(ctx context.Context) error { return s.read(connected, ctx) }
+	for _, work := range []func(context.Context) error{read, s.ping} {
+		go func() {
+			defer func() {
+				if v := recover(); v != nil {
+					cancel(panicError(v))
+				}
+				done <- struct{}{}
+			}()
+			cancel(work(ctx))
+		}()
+	}
+	cancel(s.write(connected, ctx))
+	if code, reason := closeCode(context.Cause(ctx)); code != closeUnannounced {
+		s.transport.close(code, reason)
+	}
+	s.transport.drop()
+	<-done
+	<-done
+}
+
+// read takes commands until the connection ends. Someone must always be reading:
+// that is how pongs and the other side's farewell are seen.
+func (s *session) read(connected, ended context.Context) error {
+	for {
+		frame, err := s.transport.read(connected)
+		switch {
+		case err != nil:
+			return err
+		case !s.limiter.Allow():
+			return errTooFast
+		}
+		r := s.handle(frame)
+		select {
+		case s.replies <- r:
+		case <-ended.Done():
+			if r.subscription != nil {
+				r.subscription.Close()
+			}
+			return ended.Err()
+		}
+	}
+}
+
+func (s *session) handle(frame []byte) reply {
+	command, err := decodeCommand(frame)
+	var r reply
+	if err == nil {
+		r, err = s.execute(command)
+	}
+	if err != nil {
+		r.frames = append(r.frames, wireFrame{Type: "error", Ref: command.Ref, Error: toWireError(err)})
+		return r
+	}
+	ack := wireFrame{Type: "ack", Ref: command.Ref}
+	switch {
+	case r.chat != "":
+		ack.Chat = r.chat
+	case s.chat != nil:
+		ack.Chat = s.chat.ID()
+	}
+	r.frames = append([]wireFrame{ack}, r.frames...)
+	return r
+}
+
+// execute carries out one command.
+func (s *session) execute(c wireCommand) (reply, error) {
+	switch c.Type {
+	case "ping":
+		return reply{}, nil
+	case "open":
+		chat, err := s.live.Chat(c.Chat)
+		if err != nil {
+			return reply{}, err
+		}
+		return s.follow(chat, c.Since)
+	case "send":
+		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Model: c.Model, Raw: c.Raw, Preset: c.Preset}
+		if s.chat != nil {
+			return reply{}, s.chat.Send(question)
+		}
+		chat, err := s.live.Start(question, c.Temporary)
+		if err != nil {
+			return reply{}, err
+		}
+		return s.follow(chat, 0)
+	}
+	if s.chat == nil {
+		return reply{}, invalidf("chat", "no chat is open on this connection")
+	}
+	return s.change(c)
+}
+
+// change carries out one command on the open chat.
+func (s *session) change(c wireCommand) (reply, error) {
+	chat := s.chat
+	switch c.Type {
+	case "stop":
+		return reply{}, chat.Stop(c.Answer)
+	case "regenerate":
+		return reply{}, chat.Regenerate(c.Answer, c.System, *c.Settings)
+	case "edit":
+		return reply{}, chat.Edit(c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
+	case "rewrite":
+		return reply{}, chat.Rewrite(c.Answer, c.Text)
+	case "continue":
+		return reply{}, chat.Continue(c.Answer, *c.Settings)
+	case "panel":
+		return reply{}, chat.Keep(live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
+	case "select":
+		return reply{}, chat.Select(c.Message, c.Version)
+	case "fork":
+		id, err := s.live.Fork(chat, c.Message)
+		return reply{chat: id}, err
+	case "older":
+		messages, more, err := chat.Older(c.Before)
+		if err != nil {
+			return reply{}, err
+		}
+		frame := wireFrame{Type: "older", Ref: c.Ref, Before: c.Before, Messages: toWireMessages(messages), More: more}
+		return reply{frames: []wireFrame{frame}}, nil
+	}
+	return reply{}, invalidf("type", "there is no command %q", c.Type)
+}
+
+// follow makes chat the open one and reads it after event since.
+func (s *session) follow(chat *live.Chat, since int64) (reply, error) {
+	subscription, snapshot, err := chat.Subscribe(since)
+	if err != nil {
+		return reply{}, err
+	}
+	s.chat = chat
+	frame := wireFrame{Type: "resumed", Seq: since}
+	if snapshot != nil {
+		frame = wireFrame{Type: "snapshot", Seq: snapshot.Seq, Chat: toWireChat(snapshot)}
+	}
+	return reply{frames: []wireFrame{frame}, subscription: subscription}, nil
+}
+
+// ping ends the session if the other side is silent.
+func (s *session) ping(ctx context.Context) error {
+	ticker := time.NewTicker(streamPing)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+		pongCtx, cancel := context.WithTimeout(ctx, streamPong)
+		err := s.transport.ping(pongCtx)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// write sends replies at once, events gathered for streamFlush, and what is new of the
+// engine and of downloads.
+func (s *session) write(connected, ended context.Context) error {
+	var (
+		subscription *live.Subscription
+		ready        <-chan struct{}
+		flush        <-chan time.Time
+		flushed      time.Time
+		engine       web.Engine
+		news         = web.News{Version: -1}
+		chats        = s.live.Changes()
+	)
+	defer func() {
+		if subscription != nil {
+			subscription.Close()
+		}
+	}()
+	status := time.NewTicker(streamStatus)
+	defer status.Stop()
+	show := func() error {
+		if now := engineView(s.live.Status()); now != engine {
+			engine = now
+			if err := s.send(connected, wireFrame{Type: "engine", Engine: &now}); err != nil {
+				return err
+			}
+		}
+		now := newsView(s.models)
+		if now.Version == news.Version && slices.Equal(now.Downloads, news.Downloads) {
+			return nil
+		}
+		news = now
+		return s.send(connected, wireFrame{Type: "models", Models: &now})
+	}
+	if err := show(); err != nil {
+		return err
+	}
+	for {
+		var err error
+		select {
+		case <-ended.Done():
+			return ended.Err()
+		case <-s.live.Closing():
+			return errStopping
+		case r := <-s.replies:
+			if r.subscription != nil {
+				if subscription != nil {
+					subscription.Close()
+				}
+				subscription, ready, flush = r.subscription, r.subscription.Ready(), nil
+			}
+			for _, frame := range r.frames {
+				if err = s.send(connected, frame); err != nil {
+					return err
+				}
+			}
+		case <-ready:
+			ready, flush = nil, time.After(streamFlush-time.Since(flushed)) // at once after a pause
+		case <-flush:
+			ready, flush, flushed = subscription.Ready(), nil, time.Now()
+			err = s.flush(connected, subscription)
+		case <-chats:
+			chats = s.live.Changes()
+			err = s.send(connected, wireFrame{Type: "chats"})
+		case <-status.C:
+			err = show()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// flush sends what a subscription has gathered.
+func (s *session) flush(ctx context.Context, subscription *live.Subscription) error {
+	events, ended := subscription.Take()
+	if len(events) > 0 {
+		frame := wireFrame{Type: "events", Events: make([]wireEvent, len(events))}
+		for i := range events {
+			frame.Events[i] = toWireEvent(&events[i])
+		}
+		if err := s.send(ctx, frame); err != nil {
+			return err
+		}
+	}
+	return ended
+}
+
+// send writes one frame. A client that does not take it in time loses the
+// connection.
+func (s *session) send(ctx context.Context, frame wireFrame) error {
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(frame); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
+	defer cancel()
+	return s.transport.write(ctx, bytes.TrimRight(buf.Bytes(), "\n"))
+}
