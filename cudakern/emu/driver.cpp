@@ -515,7 +515,7 @@ API cuMemAlloc_v2(Ptr *p, size_t size)
 	NEED(size <= s.options.memory - s.used[current->device], OUT_OF_MEMORY);
 	auto region = std::make_unique<Region>(size);
 	NEED(region->at, OUT_OF_MEMORY);
-	if (size <= size_t(16) << 20)
+	if (size <= size_t(1) << 20)
 		memset(region->at, 0xff, size); // NaN, so that what nobody wrote shows
 	*p = reinterpret_cast<uintptr_t>(region->at);
 	s.device[uintptr_t(*p)] = {current, std::move(region)};

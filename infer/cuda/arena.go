@@ -1,0 +1,82 @@
+package cuda
+
+import (
+	"fmt"
+
+	"m40-llm/cudakern"
+)
+
+// arena hands out device memory. Small pieces share slabs, because the driver rounds
+// each of its own up to 2 MiB.
+type arena struct {
+	context *cudakern.Context
+	slabs   []slab
+	owned   []cudakern.Ptr
+}
+
+type slab struct {
+	at   cudakern.Ptr
+	left int64
+}
+
+const (
+	slabBytes = 32 << 20
+	alignment = 256
+)
+
+// take returns n bytes, whatever they hold, aligned for every load.
+func (a *arena) take(n int64) (cudakern.Ptr, error) {
+	if n <= 0 {
+		return 0, fmt.Errorf("cannot take %d bytes of device memory", n)
+	}
+	n = (n + alignment - 1) / alignment * alignment
+	if n >= slabBytes {
+		return a.own(n)
+	}
+	for i := range a.slabs {
+		if s := &a.slabs[i]; s.left >= n {
+			return s.cut(n), nil
+		}
+	}
+	at, err := a.own(slabBytes)
+	if err != nil {
+		return 0, err
+	}
+	a.slabs = append(a.slabs, slab{at, slabBytes})
+	return a.slabs[len(a.slabs)-1].cut(n), nil
+}
+
+func (s *slab) cut(n int64) cudakern.Ptr {
+	at := s.at
+	s.at += cudakern.Ptr(n)
+	s.left -= n
+	return at
+}
+
+func (a *arena) own(n int64) (cudakern.Ptr, error) {
+	p, err := a.context.Alloc(n)
+	if cudakern.IsOutOfMemory(err) {
+		free, total, infoErr := a.context.MemInfo()
+		if infoErr == nil {
+			return 0, fmt.Errorf("%s of device memory are needed and %s of %s are free: %w", mebibytes(n), mebibytes(free), mebibytes(total), err)
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	a.owned = append(a.owned, p)
+	return p, nil
+}
+
+// free gives everything back and returns the first error of that.
+func (a *arena) free() (first error) {
+	for _, p := range a.owned {
+		if err := a.context.Free(p); err != nil && first == nil {
+			first = err
+		}
+	}
+	*a = arena{context: a.context}
+	return first
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

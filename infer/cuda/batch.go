@@ -1,0 +1,97 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"m40-llm/cudakern"
+	"m40-llm/infer/device"
+)
+
+// inputs is where the batches of one program lie in device memory, and the page-locked
+// memory of the host that they are copied from: int32 words, the two counts first, then
+// the arrays at their largest, the block tables last. A step copies what it uses.
+type inputs struct {
+	step cudakern.Step
+	host *cudakern.Host
+	rows int // most rows of a batch
+
+	// Of the running batch: which of its sequences have rows, in the order of their
+	// tables on the device, and the place of each in that order, or -1.
+	used  []int32
+	place []int32
+}
+
+const word = 4 // bytes of an int32
+
+// newInputs makes room for batches of p. A table has up to blocks KV blocks; 0: the
+// program reads no tables.
+func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
+	words := 2 + 3*p.Rows + p.Out
+	bytes := int64(word) * (int64(words) + int64(p.Rows)*int64(blocks))
+	at, err := d.memory.take(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("batches of %d rows: %w", p.Rows, err)
+	}
+	host, err := d.allocHost(int(bytes))
+	if err != nil {
+		return nil, fmt.Errorf("batches of %d rows: %w", p.Rows, err)
+	}
+	array := func(word0 int) cudakern.Ptr { return at + cudakern.Ptr(word*word0) }
+	return &inputs{
+		step: cudakern.Step{
+			Rows:   array(0),
+			Outs:   array(1),
+			Tokens: array(2),
+			Pos:    array(2 + p.Rows),
+			Seq:    array(2 + 2*p.Rows),
+			Out:    array(2 + 3*p.Rows),
+			Tables: array(words),
+			Stride: blocks,
+		},
+		host: host,
+		rows: p.Rows,
+	}, nil
+}
+
+// write puts b into the host's memory and returns the part of it that the device needs.
+// Only sequences that have rows get a table, so that there are at most as many as rows.
+func (in *inputs) write(b *device.Batch) ([]byte, error) {
+	in.used, in.place = in.used[:0], in.place[:0]
+	for range b.Tables {
+		in.place = append(in.place, -1)
+	}
+	for _, s := range b.Seq {
+		if in.place[s] < 0 {
+			in.place[s] = int32(len(in.used))
+			in.used = append(in.used, s)
+		}
+	}
+
+	memory := in.host.Bytes()
+	put := func(at cudakern.Ptr, values ...int32) {
+		to := memory[at-in.step.Rows:]
+		for i, v := range values {
+			binary.NativeEndian.PutUint32(to[word*i:], uint32(v))
+		}
+	}
+	put(in.step.Rows, int32(len(b.Tokens)), int32(len(b.Out)))
+	put(in.step.Tokens, b.Tokens...)
+	put(in.step.Pos, b.Pos...)
+	for i, s := range b.Seq {
+		put(in.step.Seq+cudakern.Ptr(word*i), in.place[s])
+	}
+	put(in.step.Out, b.Out...)
+	end := in.step.Tables
+	if in.step.Stride > 0 {
+		for _, s := range in.used {
+			table := b.Tables[s]
+			if len(table) > in.step.Stride {
+				return nil, fmt.Errorf("sequence %d has a table of %d KV blocks, the cache has %d", s, len(table), in.step.Stride)
+			}
+			put(end, table...)
+			end += cudakern.Ptr(word * in.step.Stride)
+		}
+	}
+	return memory[:end-in.step.Rows], nil
+}

@@ -1,0 +1,366 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"m40-llm/cudakern"
+	"m40-llm/infer/device"
+)
+
+// executable is a program as one graph.
+type executable struct {
+	device *cuda
+	limits device.Program // rows that a batch can have; records nothing
+	blocks int            // in the smallest KV cache it uses
+	vocab  int            // rows of the smallest table it embeds from
+	inputs *inputs
+	graph  *cudakern.Executable
+}
+
+// Run replays the program.
+func (x *executable) Run(b *device.Batch) error {
+	d := x.device
+	if d.context == nil {
+		return errClosed
+	}
+	err := b.Check(&x.limits, x.blocks, x.vocab)
+	if err == nil {
+		err = x.run(b)
+	}
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return nil
+}
+
+func (x *executable) run(b *device.Batch) error {
+	s := x.device.stream
+	words, err := x.inputs.write(b)
+	if err != nil {
+		return err
+	}
+	if err := s.Upload(x.inputs.step.Rows, words); err != nil {
+		return err
+	}
+	if err := x.graph.Launch(s); err != nil {
+		return err
+	}
+	return s.Sync()
+}
+
+// Compile captures p as a graph.
+func (d *cuda) Compile(p *device.Program) (device.Executable, error) {
+	if d.context == nil {
+		return nil, errClosed
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	if p.Rows <= 0 || p.Out > p.Rows {
+		return nil, fmt.Errorf("cuda: program for batches of %d rows and logits of %d", p.Rows, p.Out)
+	}
+	x, err := d.compile(p)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	return x, nil
+}
+
+func (d *cuda) compile(p *device.Program) (*executable, error) {
+	x := &executable{device: d, limits: device.Program{Rows: p.Rows, Out: p.Out}, blocks: math.MaxInt32, vocab: math.MaxInt32}
+	stride := 0
+	for _, op := range p.Ops {
+		switch op.Kind {
+		case device.OpEmbed:
+			x.vocab = min(x.vocab, op.W.Rows)
+		case device.OpStoreKV, device.OpAttention:
+			x.blocks = min(x.blocks, op.KV.Layout.Blocks)
+			stride = max(stride, op.KV.Layout.Blocks)
+		}
+	}
+	var err error
+	if x.inputs, err = d.newInputs(p, stride); err != nil {
+		return nil, err
+	}
+	l := lowering{device: d, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows}
+	for i, op := range p.Ops {
+		if err := l.lower(op, p.Out); err != nil {
+			return nil, fmt.Errorf("operation %d, %s: %w", i, op.Kind, err)
+		}
+	}
+	if d.loader != nil {
+		if err := d.loader.Sync(); err != nil {
+			return nil, fmt.Errorf("weights: %w", err)
+		}
+	}
+	if x.graph, err = d.capture(l.launches); err != nil {
+		return nil, err
+	}
+	d.close = append(d.close, x.graph.Close)
+	return x, nil
+}
+
+// capture makes a graph of launches.
+func (d *cuda) capture(launches []launch) (*cudakern.Executable, error) {
+	if err := d.stream.BeginCapture(); err != nil {
+		return nil, err
+	}
+	var failed error
+	for _, enqueue := range launches {
+		if failed = enqueue(d.stream); failed != nil {
+			break
+		}
+	}
+	graph, err := d.stream.EndCapture()
+	if failed != nil {
+		err = failed
+	}
+	if graph == nil {
+		return nil, err
+	}
+	var x *cudakern.Executable
+	if err == nil {
+		x, err = graph.Instantiate()
+	}
+	if closeErr := graph.Close(); err == nil && closeErr != nil {
+		x.Close()
+		err = closeErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// launch puts work into a stream.
+type launch func(*cudakern.Stream) error
+
+// lowering turns recorded operations into launches. All that they need is allocated and
+// loaded here, so that a capture has nothing but launches.
+type lowering struct {
+	device   *cuda
+	step     cudakern.Step
+	launches []launch
+
+	// Of the operations that follow: where their number of rows lies, and its limit.
+	rows     cudakern.Ptr
+	capacity int
+
+	prepared prepared // what the workspace of images holds
+}
+
+// prepared is an activation in the form that a kind of products reads it.
+type prepared struct {
+	activation int32 // 0: none
+	image      string
+}
+
+// operands are where the tensors of an operation lie.
+type operands struct{ dst, x, y, w cudakern.Ptr }
+
+func (l *lowering) operands(op device.Op) (at operands, err error) {
+	for _, t := range []struct {
+		named device.Tensor
+		to    *cudakern.Ptr
+	}{{op.Dst, &at.dst}, {op.X, &at.x}, {op.Y, &at.y}} {
+		if t.named.None() {
+			continue
+		}
+		a, err := l.device.activation(t.named)
+		if err != nil {
+			return at, err
+		}
+		*t.to = a.rows
+	}
+	if !op.W.None() {
+		w, err := l.device.weight(op.W)
+		if err != nil {
+			return at, err
+		}
+		form := w.asVector
+		if op.Kind == device.OpMatMul || op.Kind == device.OpEmbed {
+			form = w.asMatrix
+		}
+		if at.w, err = form(l.device); err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}
+
+// lower adds op, of a program that gathers up to out rows.
+func (l *lowering) lower(op device.Op, out int) error {
+	at, err := l.operands(op)
+	if err != nil {
+		return err
+	}
+	k, step, rows, capacity, cols := &l.device.kernels, l.step, l.rows, l.capacity, op.Dst.Cols
+	switch op.Kind {
+	case device.OpEmbed:
+		embed, err := k.embed(op.W.Type)
+		if err != nil {
+			return err
+		}
+		l.add(func(s *cudakern.Stream) error { return embed.Enqueue(s, at.dst, at.w, cols, step, capacity) })
+	case device.OpRMSNorm:
+		l.add(func(s *cudakern.Stream) error {
+			return k.norm.Enqueue(s, at.dst, at.x, at.w, cols, op.Eps, rows, capacity)
+		})
+	case device.OpMatMul:
+		if err := l.matMul(op, at); err != nil {
+			return err
+		}
+	case device.OpAddBias:
+		l.add(func(s *cudakern.Stream) error { return k.add.EnqueueBias(s, at.dst, at.w, cols, rows, capacity) })
+	case device.OpRoPE:
+		r := op.RoPE
+		turns, err := l.device.turns(r)
+		if err != nil {
+			return err
+		}
+		l.add(func(s *cudakern.Stream) error {
+			return k.rope.Enqueue(s, at.dst, cols, r.HeadDim, r.Dims, r.NeoX, turns, step, capacity)
+		})
+	case device.OpStoreKV:
+		cache, err := l.device.cache(op.KV)
+		if err != nil {
+			return err
+		}
+		store, err := k.storeKV(cache.Half)
+		if err != nil {
+			return err
+		}
+		l.add(func(s *cudakern.Stream) error { return store.Enqueue(s, cache, op.Layer, at.x, at.y, step, capacity) })
+	case device.OpAttention:
+		if err := l.attention(op, at); err != nil {
+			return err
+		}
+	case device.OpSwiGLU:
+		l.add(func(s *cudakern.Stream) error { return k.swiGLU.Enqueue(s, at.dst, at.x, at.y, cols, rows, capacity) })
+	case device.OpAdd:
+		l.add(func(s *cudakern.Stream) error { return k.add.Enqueue(s, at.dst, at.x, cols, rows, capacity) })
+	case device.OpGatherRows:
+		l.rows, l.capacity, l.prepared = step.Outs, out, prepared{}
+		l.add(func(s *cudakern.Stream) error { return k.gather.Enqueue(s, at.dst, at.x, cols, step, out) })
+	default:
+		return fmt.Errorf("there is no kernel for it")
+	}
+	if op.Dst.ID == l.prepared.activation {
+		l.prepared = prepared{}
+	}
+	return nil
+}
+
+// add adds a launch, unless it would be over no rows: after a GatherRows of none.
+func (l *lowering) add(enqueue launch) {
+	if l.capacity > 0 {
+		l.launches = append(l.launches, enqueue)
+	}
+}
+
+// matMul adds a product, and before it the image of x, if the workspace does not hold it
+// yet.
+func (l *lowering) matMul(op device.Op, at operands) error {
+	d := l.device
+	product, err := d.kernels.matMul(op.W.Type)
+	if err != nil {
+		return err
+	}
+	activation, err := d.kernels.activation(product.Image())
+	if err != nil {
+		return err
+	}
+	image, err := d.workspace("image", activation.Bytes(op.X.Cols, l.capacity))
+	if err != nil {
+		return err
+	}
+	rows, capacity := l.rows, l.capacity
+	if want := (prepared{op.X.ID, product.Image()}); l.prepared != want {
+		l.add(func(s *cudakern.Stream) error { return activation.Enqueue(s, image, at.x, op.X.Cols, rows, capacity) })
+		l.prepared = want
+	}
+	l.add(func(s *cudakern.Stream) error {
+		return product.Enqueue(s, at.dst, at.w, weightsOf(op.W), image, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) attention(op device.Op, at operands) error {
+	d, a := l.device, op.Attention
+	cache, err := d.cache(op.KV)
+	if err != nil {
+		return err
+	}
+	attend, err := d.kernels.attention(attentionKey{cache.Half, a.Heads, cache.KVHeads, cache.HeadDim})
+	if err != nil {
+		return err
+	}
+	step, capacity := l.step, l.capacity
+	workspace, err := d.workspace("attention", attend.Workspace(capacity, step.Stride))
+	if err != nil {
+		return err
+	}
+	l.add(func(s *cudakern.Stream) error {
+		return attend.Enqueue(s, at.dst, at.x, cache, op.Layer, a.Scale, a.Window, step, capacity, workspace)
+	})
+	return nil
+}
+
+// cache returns what named names, if it is one of this device's.
+func (d *cuda) cache(named device.KV) (cudakern.Cache, error) {
+	if named.ID < 1 || int(named.ID) > len(d.kvs) || d.kvs[named.ID-1].KV != named {
+		return cudakern.Cache{}, fmt.Errorf("KV cache %d is not of this device", named.ID)
+	}
+	return d.kvs[named.ID-1].cache, nil
+}
+
+// rotation is what a table of angles depends on.
+type rotation struct {
+	dims        int
+	base, scale float64
+	factors     int32
+}
+
+// turns returns the table of angles of r, made at its first use.
+func (d *cuda) turns(r device.RoPE) (cudakern.Ptr, error) {
+	key := rotation{r.Dims, r.Base, r.Scale, r.Factors.ID}
+	if at := d.rotations[key]; at != 0 {
+		return at, nil
+	}
+	var factors []float32
+	if !r.Factors.None() {
+		w, err := d.weight(r.Factors)
+		if err != nil {
+			return 0, err
+		}
+		for i := range r.Dims / 2 {
+			factors = append(factors, math.Float32frombits(binary.LittleEndian.Uint32(w.raw[4*i:])))
+		}
+	}
+	table, err := cudakern.Turns(r.Dims, r.Base, r.Scale, factors)
+	if err != nil {
+		return 0, err
+	}
+	at, err := d.sent(table)
+	if err == nil {
+		d.rotations[key] = at
+	}
+	return at, err
+}
+
+// workspace returns n bytes or more of device memory for kernels of one kind: all
+// programs share it, since one runs at a time. Programs that are compiled later may move
+// it; those compiled before keep what they had.
+func (d *cuda) workspace(kind string, n int64) (cudakern.Ptr, error) {
+	if r := d.workspaces[kind]; n == 0 || r.bytes >= n {
+		return r.at, nil
+	}
+	at, err := d.memory.take(n)
+	if err != nil {
+		return 0, fmt.Errorf("workspace: %w", err)
+	}
+	d.workspaces[kind] = region{at, n}
+	return at, nil
+}

@@ -1,0 +1,356 @@
+// Package cuda is the device that runs on an NVIDIA GPU, on top of package cudakern.
+//
+// Weights are copied to the device once, into the layout that the kernels read. A
+// program is captured once as a CUDA graph, sized for its row bucket. A step is then one
+// copy of its batch, one launch of the graph and one wait; it loads and allocates
+// nothing.
+//
+// # Numbers
+//
+// Sums are float32, in orders fixed by the shapes of the weights and by positions. On
+// the path i16 quantised weights meet activations rounded to 16 bits with a scale for
+// every 32 values, whose sums are exact integers; on the path magic they meet
+// activations of float32. The device's compute capability chooses the path, and
+// Info().Path names it.
+//
+// # Threads
+//
+// CUDA's current context belongs to an OS thread: Open and all later calls come from one
+// locked OS thread.
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"m40-llm/cudakern"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+var errClosed = errors.New("cuda: the device is closed")
+
+// tensor is what a device.Tensor of this device names.
+type tensor struct {
+	device.Tensor
+	rows cudakern.Ptr // of an activation, float32
+	raw  []byte       // of a weight, as it lies in the model file
+
+	// Where a weight lies on the device, 0 if it does not in that form.
+	vector cudakern.Ptr // as in the model file
+	matrix cudakern.Ptr // as products and embeddings read it
+}
+
+type kv struct {
+	device.KV
+	cache cudakern.Cache
+}
+
+type cuda struct {
+	info    device.Info
+	context *cudakern.Context // nil: closed
+	close   []func() error    // what ends all that is open, in the reverse of this order
+
+	stream  *cudakern.Stream
+	memory  arena
+	loader  *cudakern.Loader // nil until a weight needs it
+	result  *cudakern.Host   // what Read copies through, as large as the widest activation
+	kernels kernels
+
+	tensors    []tensor
+	kvs        []kv
+	rotations  map[rotation]cudakern.Ptr // tables of RoPE
+	workspaces map[string]region         // of kernels, by what they are for; shared by all programs
+}
+
+// region is a piece of device memory.
+type region struct {
+	at    cudakern.Ptr
+	bytes int64
+}
+
+// Find loads the driver and returns the device that Open takes: of those that the
+// kernels run on, the one with the most memory. The error says why there is none.
+func Find() (*cudakern.Driver, cudakern.Properties, error) {
+	driver, err := cudakern.Load("")
+	if err != nil {
+		return nil, cudakern.Properties{}, err
+	}
+	list, err := driver.Devices()
+	if err != nil {
+		return nil, cudakern.Properties{}, err
+	}
+	best := -1
+	var reasons []string
+	for i, p := range list {
+		if err := p.Usable(); err != nil {
+			reasons = append(reasons, err.Error())
+		} else if best < 0 || p.Memory > list[best].Memory {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil, cudakern.Properties{}, errors.New(strings.Join(reasons, "; "))
+	}
+	return driver, list[best], nil
+}
+
+// Open opens the device that Find finds, on the number path of its compute capability.
+func Open() (device.Device, error) {
+	driver, p, err := Find()
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	return OpenPath(driver, p, p.ProductPath())
+}
+
+// Paths are the number paths: how products compute with quantised weights.
+var Paths = []string{"i16", "magic"}
+
+// OpenPath opens a device on a number path of the caller's choice, to compare one with
+// another.
+func OpenPath(driver *cudakern.Driver, p cudakern.Properties, path string) (device.Device, error) {
+	context, err := driver.Open(p.Ordinal)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: cannot use %s: %w", p.Name, err)
+	}
+	d, err := open(context, path)
+	if err != nil {
+		context.Close()
+		return nil, err
+	}
+	d.close = slices.Insert(d.close, 0, context.Close)
+	return d, nil
+}
+
+// open makes a device in a context that stays the caller's.
+func open(context *cudakern.Context, path string) (_ *cuda, err error) {
+	p := context.Properties()
+	free, _, err := context.MemInfo()
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	d := &cuda{
+		info:    device.Info{Kind: "cuda", Name: p.Name, Path: path, Memory: free},
+		context: context,
+		memory:  arena{context: context},
+
+		rotations:  map[rotation]cudakern.Ptr{},
+		workspaces: map[string]region{},
+	}
+	d.close = append(d.close, d.memory.free)
+	defer func() {
+		if err != nil {
+			d.release()
+			err = fmt.Errorf("cuda: %w", err)
+		}
+	}()
+	if d.stream, err = context.NewStream(cudakern.PriorityHigh); err != nil {
+		return nil, err
+	}
+	d.close = append(d.close, d.stream.Close)
+	if d.kernels, err = loadKernels(context, path); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *cuda) Info() device.Info { return d.info }
+
+// WeightTypes returns the formats of weights that there are kernels for.
+func WeightTypes() []gguf.Type { return slices.Clone(kernelTypes) }
+
+// WeightBytes returns the size of a weight on the device.
+func (d *cuda) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
+	if !slices.Contains(kernelTypes, t) {
+		return 0, fmt.Errorf("cuda: no kernel for weights of type %s; there are kernels for %s", t, join(kernelTypes))
+	}
+	if err := checkShape(rows, cols); err != nil {
+		return 0, err
+	}
+	if block, _ := t.Block(); cols%int(block) != 0 {
+		return 0, fmt.Errorf("cuda: rows of %d values are no whole number of %s blocks of %d", cols, t, block)
+	}
+	w := tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}}
+	bytes, file, err := weightsOf(w.Tensor).Bytes()
+	if err != nil {
+		return 0, fmt.Errorf("cuda: %w", err)
+	}
+	if w.isVector() {
+		bytes = file
+	}
+	return bytes, nil
+}
+
+// isVector reports whether a weight is more likely a norm or a bias than a matrix.
+func (w *tensor) isVector() bool { return w.Rows == 1 }
+
+// Upload copies a weight to the device.
+func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
+	if d.context == nil {
+		return device.Tensor{}, errClosed
+	}
+	if _, err := d.WeightBytes(t, rows, cols); err != nil {
+		return device.Tensor{}, err
+	}
+	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
+		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d) comes with %d bytes, want %d", t, rows, cols, len(data), want)
+	}
+	w := tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}, raw: data}
+	form := w.asMatrix // what a program needs in the other form, Compile brings
+	if w.isVector() {
+		form = w.asVector
+	}
+	if _, err := form(d); err != nil {
+		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d): %w", t, rows, cols, err)
+	}
+	return d.add(w), nil
+}
+
+// Alloc makes a zeroed activation.
+func (d *cuda) Alloc(rows, cols int) (device.Tensor, error) {
+	if d.context == nil {
+		return device.Tensor{}, errClosed
+	}
+	if err := checkShape(rows, cols); err != nil {
+		return device.Tensor{}, err
+	}
+	at, err := d.zeroed(4 * int64(rows) * int64(cols))
+	if err == nil && (d.result == nil || len(d.result.Bytes()) < 4*cols) {
+		d.result, err = d.allocHost(4 * cols)
+	}
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("cuda: activation (%d, %d): %w", rows, cols, err)
+	}
+	return d.add(tensor{Tensor: device.Tensor{Type: gguf.F32, Rows: rows, Cols: cols}, rows: at}), nil
+}
+
+// AllocKV makes a zeroed KV cache.
+func (d *cuda) AllocKV(l device.KVLayout) (device.KV, error) {
+	if d.context == nil {
+		return device.KV{}, errClosed
+	}
+	if l.Type != gguf.F16 && l.Type != gguf.F32 {
+		return device.KV{}, fmt.Errorf("cuda: no kernel for a KV cache of type %s; there are kernels for F16 and F32", l.Type)
+	}
+	bytes := int64(4)
+	for _, n := range []int{l.Blocks, l.Layers, l.KVHeads, l.HeadDim, 2 * device.BlockSize} {
+		if n <= 0 || n > math.MaxInt32 || bytes > math.MaxInt64/int64(n) {
+			return device.KV{}, fmt.Errorf("cuda: KV cache of %d blocks, %d layers, %d kv heads, %d values a head: sizes must be positive and fit in memory",
+				l.Blocks, l.Layers, l.KVHeads, l.HeadDim)
+		}
+		bytes *= int64(n)
+	}
+	at, err := d.zeroed(l.Bytes())
+	if err != nil {
+		return device.KV{}, fmt.Errorf("cuda: KV cache of %d blocks: %w", l.Blocks, err)
+	}
+	named := device.KV{ID: int32(len(d.kvs) + 1), Layout: l}
+	d.kvs = append(d.kvs, kv{named, cudakern.Cache{Data: at, Half: l.Type == gguf.F16, Layers: l.Layers, KVHeads: l.KVHeads, HeadDim: l.HeadDim}})
+	return named, nil
+}
+
+// zeroed returns n bytes of zeros.
+func (d *cuda) zeroed(n int64) (cudakern.Ptr, error) {
+	at, err := d.memory.take(n)
+	if err == nil {
+		err = d.stream.Fill(at, 0, n)
+	}
+	return at, err
+}
+
+// Read copies a row of an activation.
+func (d *cuda) Read(dst []float32, t device.Tensor, row int) error {
+	if d.context == nil {
+		return errClosed
+	}
+	a, err := d.activation(t)
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	if row < 0 || row >= t.Rows || len(dst) != t.Cols {
+		return fmt.Errorf("cuda: cannot read row %d into %d values from an activation (%d, %d)", row, len(dst), t.Rows, t.Cols)
+	}
+	values := d.result.Bytes()[:4*t.Cols]
+	if err := d.stream.Download(values, a.rows+cudakern.Ptr(4*row*t.Cols)); err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	if err := d.stream.Sync(); err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	for i := range dst {
+		dst[i] = math.Float32frombits(binary.NativeEndian.Uint32(values[4*i:]))
+	}
+	return nil
+}
+
+// Close frees all that the device holds and returns the first error of that. Further
+// calls do nothing.
+func (d *cuda) Close() error {
+	if d.context == nil {
+		return nil
+	}
+	if err := d.release(); err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return nil
+}
+
+func (d *cuda) release() (first error) {
+	for _, end := range slices.Backward(d.close) {
+		if err := end(); err != nil && first == nil {
+			first = err
+		}
+	}
+	*d = cuda{info: d.info}
+	return first
+}
+
+func (d *cuda) add(t tensor) device.Tensor {
+	t.ID = int32(len(d.tensors) + 1)
+	d.tensors = append(d.tensors, t)
+	return t.Tensor
+}
+
+// tensor returns what t names, if it is one of this device's.
+func (d *cuda) tensor(t device.Tensor) (*tensor, error) {
+	if t.ID < 1 || int(t.ID) > len(d.tensors) || d.tensors[t.ID-1].Tensor != t {
+		return nil, fmt.Errorf("tensor %d, %s (%d, %d), is not of this device", t.ID, t.Type, t.Rows, t.Cols)
+	}
+	return &d.tensors[t.ID-1], nil
+}
+
+func (d *cuda) activation(t device.Tensor) (*tensor, error) {
+	a, err := d.tensor(t)
+	if err == nil && a.raw != nil {
+		err = fmt.Errorf("tensor %d is a weight, want an activation", t.ID)
+	}
+	return a, err
+}
+
+func (d *cuda) weight(t device.Tensor) (*tensor, error) {
+	w, err := d.tensor(t)
+	if err == nil && w.raw == nil {
+		err = fmt.Errorf("tensor %d is an activation, want a weight", t.ID)
+	}
+	return w, err
+}
+
+func checkShape(rows, cols int) error {
+	if rows <= 0 || cols <= 0 || rows > math.MaxInt32 || cols > math.MaxInt32 {
+		return fmt.Errorf("cuda: cannot hold a tensor of shape (%d, %d)", rows, cols)
+	}
+	return nil
+}
+
+func join(types []gguf.Type) string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = t.String()
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,75 @@
+package cuda
+
+import (
+	"slices"
+
+	"m40-llm/cudakern"
+	"m40-llm/infer/device"
+)
+
+func (d *cuda) allocHost(n int) (*cudakern.Host, error) {
+	h, err := d.context.AllocHost(n)
+	if err == nil {
+		d.close = append(d.close, h.Close)
+	}
+	return h, err
+}
+
+// sent returns the address of a copy of data on the device. A mapped file may fault when
+// data is read. Go can make an error of that, the driver cannot, so it never sees data.
+func (d *cuda) sent(data []byte) (cudakern.Ptr, error) {
+	at, err := d.memory.take(int64(len(data)))
+	if err != nil {
+		return 0, err
+	}
+	to := at
+	var part []byte
+	for chunk := range slices.Chunk(data, 4<<20) {
+		part = append(part[:0], chunk...)
+		if err := d.stream.Upload(to, part); err != nil {
+			return 0, err
+		}
+		to += cudakern.Ptr(len(part))
+	}
+	return at, nil
+}
+
+// weightsOf describes a matrix to the kernels.
+func weightsOf(w device.Tensor) cudakern.Weights {
+	return cudakern.Weights{Type: kernelName(w.Type), Outputs: w.Rows, Inputs: w.Cols}
+}
+
+// asVector returns where the weight lies as in the model file.
+func (w *tensor) asVector(d *cuda) (_ cudakern.Ptr, err error) {
+	if w.vector == 0 {
+		w.vector, err = d.sent(w.raw)
+	}
+	return w.vector, err
+}
+
+// asMatrix returns where the weight lies as products and embeddings read it. It is there
+// once the loader has been waited for.
+func (w *tensor) asMatrix(d *cuda) (cudakern.Ptr, error) {
+	if w.matrix != 0 {
+		return w.matrix, nil
+	}
+	bytes, _, err := weightsOf(w.Tensor).Bytes()
+	if err != nil {
+		return 0, err
+	}
+	if d.loader == nil {
+		if d.loader, err = cudakern.NewLoader(d.context); err != nil {
+			return 0, err
+		}
+		d.close = append(d.close, d.loader.Close)
+	}
+	at, err := d.memory.take(bytes)
+	if err != nil {
+		return 0, err
+	}
+	if err := d.loader.Load(at, weightsOf(w.Tensor), w.raw); err != nil {
+		return 0, err
+	}
+	w.matrix = at
+	return at, nil
+}

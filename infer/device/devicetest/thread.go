@@ -1,0 +1,105 @@
+package devicetest
+
+import (
+	"runtime"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// Thread is one locked OS thread, on which a device that wants it so is used, whatever
+// goroutines its tests run in.
+type Thread struct {
+	calls chan func()
+	ended chan struct{}
+}
+
+// NewThread starts a thread. Close ends it.
+func NewThread() *Thread {
+	t := &Thread{calls: make(chan func()), ended: make(chan struct{})}
+	go func() {
+		defer close(t.ended)
+		runtime.LockOSThread() // for good: what a driver left in the thread ends with it
+		for call := range t.calls {
+			call()
+		}
+	}()
+	return t
+}
+
+// Close ends the thread.
+func (t *Thread) Close() {
+	close(t.calls)
+	<-t.ended
+}
+
+// Do runs f on the thread.
+func (t *Thread) Do(f func()) {
+	done := make(chan struct{})
+	t.calls <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
+}
+
+// Open opens a device whose calls all happen on the thread.
+func (t *Thread) Open(open func() (device.Device, error)) (device.Device, error) {
+	var d device.Device
+	var err error
+	t.Do(func() { d, err = open() })
+	if err != nil {
+		return nil, err
+	}
+	return onThread{d, t}, nil
+}
+
+type onThread struct {
+	device.Device
+	thread *Thread
+}
+
+func (d onThread) Upload(t gguf.Type, rows, cols int, data []byte) (w device.Tensor, err error) {
+	d.thread.Do(func() { w, err = d.Device.Upload(t, rows, cols, data) })
+	return w, err
+}
+
+func (d onThread) Alloc(rows, cols int) (a device.Tensor, err error) {
+	d.thread.Do(func() { a, err = d.Device.Alloc(rows, cols) })
+	return a, err
+}
+
+func (d onThread) AllocKV(l device.KVLayout) (kv device.KV, err error) {
+	d.thread.Do(func() { kv, err = d.Device.AllocKV(l) })
+	return kv, err
+}
+
+func (d onThread) Compile(p *device.Program) (device.Executable, error) {
+	var x device.Executable
+	var err error
+	d.thread.Do(func() { x, err = d.Device.Compile(p) })
+	if err != nil {
+		return nil, err
+	}
+	return executableOnThread{x, d.thread}, nil
+}
+
+func (d onThread) Read(dst []float32, t device.Tensor, row int) (err error) {
+	d.thread.Do(func() { err = d.Device.Read(dst, t, row) })
+	return err
+}
+
+func (d onThread) Close() (err error) {
+	d.thread.Do(func() { err = d.Device.Close() })
+	return err
+}
+
+type executableOnThread struct {
+	device.Executable
+	thread *Thread
+}
+
+func (x executableOnThread) Run(b *device.Batch) (err error) {
+	x.thread.Do(func() { err = x.Executable.Run(b) })
+	return err
+}
