@@ -14,12 +14,12 @@ import (
 )
 
 // emulation opens the emulated device on this goroutine's thread.
-func emulation(t *testing.T) *testDevice { return open(t, emutest.Emulation(t)) }
+func emulation(t testing.TB) *testDevice { return open(t, emutest.Emulation(t)) }
 
 // device opens the device that tests run kernels on.
-func device(t *testing.T) *testDevice { return open(t, emutest.Library(t)) }
+func device(t testing.TB) *testDevice { return open(t, emutest.Library(t)) }
 
-func open(t *testing.T, library string) *testDevice {
+func open(t testing.TB, library string) *testDevice {
 	t.Helper()
 	d, err := cudakern.Load(library)
 	if err != nil {
@@ -42,7 +42,7 @@ func open(t *testing.T, library string) *testDevice {
 type testDevice struct {
 	*cudakern.Context
 	stream *cudakern.Stream
-	t      *testing.T
+	t      testing.TB
 }
 
 func (e *testDevice) try(err error) {

@@ -29,12 +29,12 @@ func shapesOf(typ gguf.Type) [][2]int {
 }
 
 type rig struct {
-	*testing.T
+	testing.TB
 	c *cudakern.Context
 	s *cudakern.Stream
 }
 
-func newRig(t *testing.T) rig {
+func newRig(t testing.TB) rig {
 	d := device(t)
 	return rig{t, d.Context, d.stream}
 }
