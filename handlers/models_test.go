@@ -8,9 +8,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,7 +54,7 @@ func newModelRegistry(t testing.TB) *hubtest.Registry {
 	return hubtest.New(t, map[string][]byte{
 		remoteFile:          remoteModel,
 		"Remote-IQ2_S.gguf": gguftest.TinyLlama(gguftest.Llama{Type: gguf.F16}),
-	}, remoteFile)
+	}, "")
 }
 
 // serveModels starts a server whose data is in dir, with the models folder inside.
@@ -161,6 +164,13 @@ func (b *browser) openModels(path string) {
 	b.until("document.querySelector('[data-picker] [data-loaded]').innerText !== ''")
 }
 
+// forgive forgets troubles that a test has caused on purpose.
+func (b *browser) forgive(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.troubles = slices.DeleteFunc(b.troubles, func(trouble string) bool { return strings.Contains(trouble, text) })
+}
+
 // lookUp asks for a name on the page about the models.
 func (b *browser) lookUp(name string) {
 	b.t.Helper()
@@ -184,7 +194,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 		server.put(t, "broken.gguf", []byte("GGUF and no more"))
 		b.openModels("/models")
 		for _, want := range []string{"3 models on this machine", "Guide", "Second-Q8_0", "cannot be used", "loaded", "Q8_0"} {
-			if got := b.text("main") + b.text("#side"); !bytes.Contains([]byte(got), []byte(want)) {
+			if got := b.text("main") + b.text("#side"); !strings.Contains(got, want) {
 				t.Errorf("the page says %q, without %q", got, want)
 			}
 		}
@@ -195,7 +205,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 		b.lookUp("org/repo:Q8_0")
 		b.until("document.querySelector('#found')?.innerText.includes('Remote-Q8_0.gguf')")
 		for _, want := range []string{"fits", "Download 727 kB", "Checked by SHA-256", "of 8.00 GB free", "of 212.00 GB free"} {
-			if got := b.text("#found"); !bytes.Contains([]byte(got), []byte(want)) {
+			if got := b.text("#found"); !strings.Contains(got, want) {
 				t.Errorf("it says %q, without %q", got, want)
 			}
 		}
@@ -234,7 +244,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 		b.origin = server.URL
 		b.openModels("/models")
 		b.until(card("paused"))
-		if got := b.text("[data-download]"); !bytes.Contains([]byte(got), []byte("Resume")) {
+		if got := b.text("[data-download]"); !strings.Contains(got, "Resume") {
 			t.Errorf("the card says %q", got)
 		}
 		before := len(registry.Asked("cdn"))
@@ -246,7 +256,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 			t.Errorf("it asked for %v", asked[before:])
 		}
 		b.until("document.querySelector('#list').innerText.includes('Remote-Q8_0')")
-		if got := b.text("[data-download]"); !bytes.Contains([]byte(got), []byte("SHA-256 checked")) {
+		if got := b.text("[data-download]"); !strings.Contains(got, "SHA-256 checked") {
 			t.Errorf("the card says %q", got)
 		}
 		b.shot("models-done-light")
@@ -263,4 +273,318 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 		b.until("document.querySelector('[data-picker] [data-engine=name]').checkVisibility() && document.querySelector('[data-picker] [data-engine=name]').innerText === 'Remote-Q8_0'")
 	})
 	b.clean()
+}
+
+func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
+	registry := newModelRegistry(t)
+	server := serveModels(t, t.TempDir(), registry)
+	b := openBrowser(t, server.Server)
+	run := steps(t, b)
+	start := func() {
+		b.openModels("/models")
+		b.lookUp("org/repo:Q8_0")
+		b.click("#found form[action$=pull] button")
+	}
+
+	run("what cannot be pulled is said beside the name", func(t *testing.T) {
+		b.openModels("/models")
+		for name, want := range map[string]string{
+			"https://example.org/m.gguf": "nly names such as org/repo:quant can be pulled here",
+			"../../etc/passwd":           "is not org/repo",
+			"mistral":                    "the Ollama library",
+			"org/none":                   "no repository",
+		} {
+			b.lookUp(name)
+			b.until(fmt.Sprintf("document.querySelector('#find .fielderr')?.innerText.includes(%q)", want))
+			if got := b.value("document.querySelector('#name').value"); got != name {
+				t.Errorf("the field says %q", got)
+			}
+		}
+		b.forgive("the server responded with a status of 40")
+	})
+
+	run("a quantisation without kernels leads to one that works", func(t *testing.T) {
+		b.lookUp("org/repo:IQ2_S")
+		b.until("document.querySelector('#found .verdict')?.innerText.includes('cannot be used')")
+		if b.value("document.querySelector('#found form[action$=pull]')") != "null" {
+			t.Error("it can be downloaded")
+		}
+		b.click("#found form[action$=find] button")
+		b.until("document.querySelector('#found')?.innerText.includes('Remote-Q8_0.gguf')")
+	})
+
+	run("a model that is too large says so with the sums", func(t *testing.T) {
+		server.memory.Store(500e3)
+		b.lookUp("org/repo:Q8_0")
+		b.until("document.querySelector('#found .verdict')?.innerText.includes('does not fit')")
+		if got := b.text("#found"); !strings.Contains(got, "727 kB of 500 kB free") || !strings.Contains(got, "Download 727 kB") {
+			t.Errorf("it says %q", got)
+		}
+		b.shot("models-too-large-light")
+		server.disk.Store(1e9)
+		b.lookUp("org/repo:Q8_0")
+		b.until("document.querySelector('#found')?.innerText.includes('1.07 GB of 1.00 GB free')")
+		if b.value("document.querySelector('#found form[action$=pull]')") != "null" {
+			t.Error("it can be downloaded")
+		}
+		server.memory.Store(8e9)
+		server.disk.Store(212e9)
+	})
+
+	run("a flipped byte is found, and nothing of the file stays", func(t *testing.T) {
+		registry.SetCDN(func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			wrong := bytes.Clone(data)
+			wrong[len(wrong)-100] ^= 1
+			hubtest.Serve(w, r, wrong, `"one"`)
+			return true
+		})
+		start()
+		b.until(card("failed"))
+		if got := b.text("[data-download]"); !strings.Contains(got, "SHA-256") || !strings.Contains(got, "it was deleted") {
+			t.Errorf("the card says %q", got)
+		}
+		if _, err := os.Stat(filepath.Join(server.dir, "org")); !os.IsNotExist(err) {
+			t.Errorf("something is left: %v", err)
+		}
+		b.shot("models-failed-light")
+	})
+
+	run("it can be tried again, over a connection that is cut", func(t *testing.T) {
+		registry.SetCDN(func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			if try <= 3 {
+				hubtest.Cut(w, r, data, len(data)/5)
+			}
+			return false
+		})
+		b.click("[data-download] form[action$=resume] button")
+		b.until(card("done"))
+		b.until("document.querySelector('#list').innerText.includes('Remote-Q8_0')")
+	})
+
+	run("the note goes away, the model stays and can be deleted", func(t *testing.T) {
+		b.click("[data-download] form[action$=cancel] button")
+		b.until("!document.querySelector('[data-download]')")
+		b.click("#list a[href*=Remote]")
+		b.until("document.querySelector('#h-model')?.innerText === 'Remote-Q8_0'")
+		for _, want := range []string{remoteFile, "llama", "Tensors", "Metadata, "} {
+			if got := b.text("#details"); !strings.Contains(got, want) {
+				t.Errorf("the details say %q, without %q", got, want)
+			}
+		}
+		b.click("#details a[href*=delete]")
+		b.until("document.querySelector('#details form[action$=delete]')")
+		b.shot("models-delete-light")
+		b.click("#details form[action$=delete] button")
+		b.until("!document.querySelector('#list').innerText.includes('Remote-Q8_0')")
+		if _, err := os.Stat(filepath.Join(server.dir, "org")); !os.IsNotExist(err) {
+			t.Errorf("something is left: %v", err)
+		}
+	})
+
+	run("a download that is cancelled leaves nothing", func(t *testing.T) {
+		gate(registry, len(remoteModel)/3)
+		start()
+		b.until(card("running"))
+		b.click("[data-download] form[action$=cancel] button")
+		b.until("!document.querySelector('[data-download]')")
+		if _, err := os.Stat(filepath.Join(server.dir, "org")); !os.IsNotExist(err) {
+			t.Errorf("something is left: %v", err)
+		}
+	})
+	b.clean()
+}
+
+func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
+	server := serveModels(t, t.TempDir(), newModelRegistry(t))
+	for seed, name := range []string{"first.gguf", "second.gguf"} {
+		server.put(t, name, gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Seed: uint64(seed), Context: 8192}))
+	}
+	b := openBrowser(t, server.Server)
+	run := steps(t, b)
+	by := func(name string) string {
+		return fmt.Sprintf("[...document.querySelectorAll('.answer')].at(-1).querySelector('[data-f=by]').innerText.includes(%q) && %s", name, idle)
+	}
+	ask := func(text string) {
+		b.script(`
+			const field = document.querySelector('#n-max_tokens')
+			field.value = '8'
+			field.dispatchEvent(new Event('input'))
+		`)
+		b.say(text)
+	}
+	choose := func(name string) {
+		b.click(".top [data-picker]")
+		b.until("document.querySelector('#model-menu').matches(':popover-open')")
+		b.click(fmt.Sprintf("#model-menu [value=%q]", name))
+	}
+
+	run("a new chat is answered by the model that is chosen", func(t *testing.T) {
+		b.open("/")
+		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
+		b.click(".top [data-picker]")
+		b.until("document.querySelector('#model-menu').matches(':popover-open')")
+		for _, want := range []string{"Whichever is loaded", "Guide", "First", "Second", "All models"} {
+			if got := b.text("#model-menu"); !strings.Contains(got, want) {
+				t.Errorf("the menu says %q, without %q", got, want)
+			}
+		}
+		b.shot("picker-light")
+		b.click("#model-menu [value=first]")
+		b.until("document.querySelector('.top [data-chosen]').checkVisibility() && document.querySelector('.top [data-chosen-name]').innerText === 'First'")
+		b.until("document.querySelector('#message').placeholder === 'Ask First something'")
+		ask("hello")
+		b.until(by("first"))
+		b.until("document.querySelector('.top [data-loaded]').checkVisibility() && document.querySelector('.top [data-engine=name]').innerText === 'First'")
+	})
+	run("another one answers next, and in a second window too", func(t *testing.T) {
+		other := openBrowser(t, server.Server)
+		other.open(b.value("location.pathname"))
+		other.until(by("first"))
+		choose("second")
+		other.until("document.querySelector('.top [data-chosen-name]').innerText === 'Second' && document.querySelector('.top [data-chosen]').checkVisibility()")
+		ask("and you?")
+		b.until(by("second"))
+		other.until(by("second"))
+		other.clean()
+	})
+	run("the choice outlives a reload, and another chat has its own", func(t *testing.T) {
+		choose("guide")
+		b.until("document.querySelector('.top [data-chosen-name]').innerText === 'Guide'")
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until("document.querySelector('.top [data-chosen]').checkVisibility() && document.querySelector('.top [data-chosen-name]').innerText === 'Guide'")
+		chat := b.value("location.pathname")
+		b.open("/")
+		b.until("document.querySelector('.top [data-loaded]').checkVisibility() && document.querySelector('.top [data-engine=name]').innerText === 'Second'")
+		b.open(chat)
+		ask("once more")
+		b.until(by("guide"))
+	})
+	run("a model that has gone is said to be, and another one answers", func(t *testing.T) {
+		choose("first")
+		b.until("document.querySelector('.top [data-chosen-name]').innerText === 'First'")
+		if err := os.Remove(filepath.Join(server.dir, "first.gguf")); err != nil {
+			t.Fatal(err)
+		}
+		ask("are you there?")
+		b.until("[...document.querySelectorAll('.answer .errbox')].at(-1).innerText.includes('There is no such model')")
+		b.shot("picker-gone-light")
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until("document.querySelector('.top [data-chosen-note]').innerText === 'not on this machine'")
+		b.click(".answer:last-child [data-choose-model]")
+		b.until("document.querySelector('#model-menu').matches(':popover-open')")
+		b.click("#model-menu [value=second]")
+		b.until("document.querySelector('.top [data-chosen-name]').innerText === 'Second'")
+		b.click(".answer:last-child .errbox [data-again]")
+		b.until(by("second"))
+	})
+	b.clean()
+}
+
+// form posts as a browser without scripts does.
+func (s *modelServer) form(t testing.TB, path string, fields url.Values, header ...string) response {
+	t.Helper()
+	header = append([]string{"Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL}, header...)
+	return call(t, s.Server, http.MethodPost, path, fields.Encode(), header...)
+}
+
+func TestModelsWithoutScripts(t *testing.T) {
+	registry := newModelRegistry(t)
+	server := serveModels(t, t.TempDir(), registry)
+	open := gate(registry, len(remoteModel)/2)
+	name, file := url.Values{"name": {"org/repo:Q8_0"}}, url.Values{"file": {"org/repo/" + remoteFile}}
+	size := strconv.Itoa(len(remoteModel))
+	page := func() string { return call(t, server.Server, http.MethodGet, "/models", "").body }
+	until := func(want string) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(page(), want); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("waited in vain for %q", want)
+			}
+		}
+	}
+
+	found := server.form(t, "/models/find", name)
+	if found.status != http.StatusOK || !strings.Contains(found.body, `name="size" value="`+size+`"`) {
+		t.Fatalf("looked up: %d, %s", found.status, found.body)
+	}
+	if got := server.form(t, "/models/pull", url.Values{"name": name["name"], "size": {"5"}}); got.status != http.StatusConflict || !strings.Contains(got.body, "look at it again") {
+		t.Errorf("with another size: %d", got.status)
+	}
+	if got := server.form(t, "/models/pull", name); got.status != http.StatusBadRequest {
+		t.Errorf("without a size: %d", got.status)
+	}
+	started := server.form(t, "/models/pull", url.Values{"name": name["name"], "size": {size}})
+	if started.status != http.StatusSeeOther || started.header.Get("Location") != "/models" {
+		t.Fatalf("started: %d, %s", started.status, started.body)
+	}
+	until(`data-state="running"`)
+	if got := server.form(t, "/models/pause", file); got.status != http.StatusSeeOther {
+		t.Errorf("paused: %d", got.status)
+	}
+	until(`data-state="paused"`)
+	open()
+	if got := server.form(t, "/models/resume", file); got.status != http.StatusSeeOther {
+		t.Errorf("resumed: %d", got.status)
+	}
+	until(`data-state="done"`)
+
+	for name, c := range map[string]struct {
+		path   string
+		fields url.Values
+		status int
+		says   string
+	}{
+		"a download that there is not":         {"/models/resume", url.Values{"file": {"../x"}}, http.StatusNotFound, "no such download"},
+		"to cancel one that there is not":      {"/models/cancel", url.Values{"file": {""}}, http.StatusNotFound, "no such download"},
+		"to delete the built-in model":         {"/models/delete", url.Values{"name": {"guide"}}, http.StatusConflict, "built into the program"},
+		"to delete a path":                     {"/models/delete", url.Values{"name": {"/etc/passwd"}}, http.StatusNotFound, "no model called"},
+		"to delete by a way out of the folder": {"/models/delete", url.Values{"name": {"../chats"}}, http.StatusNotFound, "no model called"},
+	} {
+		if got := server.form(t, c.path, c.fields); got.status != c.status || !strings.Contains(got.body, c.says) {
+			t.Errorf("%s: %d, want %d and %q", name, got.status, c.status, c.says)
+		}
+	}
+	if got := call(t, server.Server, http.MethodGet, "/models?show=nothing", ""); got.status != http.StatusNotFound || !strings.Contains(got.body, "no model called") {
+		t.Errorf("details of a model that there is not: %d", got.status)
+	}
+
+	var model string
+	mustDecode(t, post(t, server.Server, "/v1/completions", `{"model":"Remote-Q8_0","prompt":"x","max_tokens":1}`), &struct{ Model *string }{&model})
+	if got := server.form(t, "/models/delete", url.Values{"name": {"Remote-Q8_0"}}); model != "Remote-Q8_0" || got.status != http.StatusConflict || !strings.Contains(got.body, "is loaded") {
+		t.Errorf("to delete the model that is loaded: %d", got.status)
+	}
+	if status := post(t, server.Server, "/v1/completions", `{"model":"guide","prompt":"x","max_tokens":1}`).status; status != http.StatusOK {
+		t.Fatal(status)
+	}
+	confirm := call(t, server.Server, http.MethodGet, "/models?show=Remote-Q8_0&delete=1", "")
+	if !strings.Contains(confirm.body, `action="/models/delete"`) {
+		t.Error("nobody is asked before a model is deleted")
+	}
+	if got := server.form(t, "/models/delete", url.Values{"name": {"Remote-Q8_0"}}); got.status != http.StatusSeeOther {
+		t.Errorf("deleted: %d, %s", got.status, got.body)
+	}
+	if strings.Contains(page(), "show=Remote") {
+		t.Error("the deleted model is listed")
+	}
+}
+
+func TestOnlyTheOwnerChangesModels(t *testing.T) {
+	server := serveModels(t, t.TempDir(), newModelRegistry(t), func(c *Config) { c.APIKey = "open sesame" })
+	for _, path := range []string{"find", "pull", "pause", "resume", "cancel", "delete"} {
+		fields := url.Values{"name": {"org/repo:Q8_0"}, "size": {"1"}, "file": {"x"}}
+		if got := server.form(t, "/models/"+path, fields); got.status != http.StatusUnauthorized {
+			t.Errorf("%s without the key: %d", path, got.status)
+		}
+		foreign := call(t, server.Server, http.MethodPost, "/models/"+path, fields.Encode(), "Content-Type", "application/x-www-form-urlencoded",
+			"Origin", "https://evil.example", "Authorization", "Bearer open sesame")
+		if foreign.status != http.StatusForbidden {
+			t.Errorf("%s from another site: %d", path, foreign.status)
+		}
+	}
+	if got := call(t, server.Server, http.MethodGet, "/models", ""); got.status != http.StatusSeeOther || got.header.Get("Location") != "/login" {
+		t.Errorf("the page without the key: %d", got.status)
+	}
+	if len(server.registry.Asked("api")) != 0 {
+		t.Error("the registry was asked")
+	}
 }

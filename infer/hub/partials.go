@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -50,8 +51,8 @@ func (h *Hub) partialFiles() (files []string, err error) {
 	if h.dir == "" {
 		return nil, nil
 	}
-	err = filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
-		model, isPartial := strings.CutSuffix(path, partialSuffix)
+	err = filepath.WalkDir(h.dir, func(at string, d fs.DirEntry, err error) error {
+		model, isPartial := strings.CutSuffix(at, partialSuffix)
 		if err != nil || d.IsDir() || !isPartial {
 			return nil // what cannot be read must not hide the others
 		}
@@ -82,7 +83,7 @@ func (h *Hub) Discard(file string) error {
 	if err := discard(root, file); err != nil {
 		return err
 	}
-	removeEmpty(root, filepath.Dir(file))
+	removeEmpty(root, path.Dir(file))
 	return nil
 }
 
@@ -101,7 +102,7 @@ func discard(root *os.Root, file string) error {
 
 // removeEmpty removes dir and the folders around it, as far as they are empty.
 func removeEmpty(root *os.Root, dir string) {
-	for ; dir != "."; dir = filepath.Dir(dir) {
+	for ; dir != "."; dir = path.Dir(dir) {
 		if root.Remove(dir) != nil {
 			return
 		}

@@ -381,6 +381,7 @@ func (t *transfer) run(ctx context.Context, root *os.Root) error {
 		if left := t.part.discard(); left != nil {
 			return fmt.Errorf("%w; and what came could not be deleted: %w", err, left)
 		}
+		removeEmpty(root, path.Dir(t.download.File))
 		return err
 	}
 	if t.part.save() != nil {

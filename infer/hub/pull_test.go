@@ -830,7 +830,7 @@ func TestPulledFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := infer.Download{Name: "hf.co/org/repo:Q8_0", File: "org/repo/" + modelFile, Source: f.API.URL + "/org/repo/resolve/main/" + modelFile,
-		Size: int64(len(wanted)), SHA256: hubtest.Sum(wanted), Quant: "Q8_0", DiskFree: 1 << 40, MemoryFree: 12345}
+		Size: int64(len(wanted)), SHA256: hubtest.Sum(wanted), Quant: "Q8_0", DiskNeed: int64(len(wanted)) + diskReserve, DiskFree: 1 << 40, MemoryFree: 12345}
 	if !reflect.DeepEqual(d, want) {
 		t.Errorf("resolved to %+v\nwant %+v", d, want)
 	}

@@ -55,7 +55,7 @@ func (h *Hub) Remove(name string) error {
 			return fmt.Errorf("failed to remove the model: %w", err)
 		}
 	}
-	removeEmpty(root, filepath.Dir(file))
+	removeEmpty(root, filepath.ToSlash(filepath.Dir(file)))
 	return nil
 }
 

@@ -129,7 +129,7 @@ const rail = new Rail({
   },
 })
 
-const picker = new Picker({ chat: () => link.chat, failed: fail })
+const picker = new Picker({ chat: () => link.chat, changed: refresh, failed: fail })
 
 $('[data-reconnect]').addEventListener('click', () => link.now())
 
@@ -164,7 +164,7 @@ function refresh() {
   $('[data-raw]').hidden = !empty
   $('[data-raw-chip]').hidden = empty || !raw
   systemButton.hidden = raw
-  if (engine.name) message.placeholder = raw ? 'Text that the model goes on from' : `Ask ${engine.name} something`
+  if (engine.name) message.placeholder = raw ? 'Text that the model goes on from' : `Ask ${picker.who} something`
   if (!chat.empty || empty) {
     const title = chat.title || 'New chat'
     for (const el of $$('[data-title]')) if (el.textContent !== title) el.textContent = title

@@ -61,7 +61,7 @@ addEventListener('click', async e => {
     if (!response) return
     history.pushState(null, '', link.href)
     const details = $('#details')
-    if ('open' in details.dataset || link.closest('.insp')) (details.querySelector('[autofocus]') ?? details).focus({ preventScroll: true })
+    if ('open' in details.dataset || link.closest('.insp')) (details.querySelector('[data-first]') ?? details).focus({ preventScroll: true })
   } catch { unreachable() }
 })
 addEventListener('popstate', () => swap(location.href, all).catch(unreachable))
@@ -92,7 +92,7 @@ addEventListener('submit', async e => {
 
 // ---- what the server tells ----
 
-const picker = new Picker({ chat: () => '', failed() {} })
+const picker = new Picker({ chat: () => '', changed() {}, failed() {} })
 // A choice made here is for a chat that begins.
 picker.chosen = name => location.assign(name ? `/?${new URLSearchParams({ model: name })}` : '/')
 

@@ -5,7 +5,7 @@ import { fragment } from './html.js'
 const $$ = q => document.querySelectorAll(q)
 
 export class Picker {
-  // on: {chat(), failed(error)}
+  // on: {chat(), changed(), failed(error)}
   constructor(on) {
     this.on = on
     this.menu = document.getElementById('model-menu')
@@ -22,6 +22,12 @@ export class Picker {
   }
 
   get buttons() { return [...this.menu.querySelectorAll('form button')] }
+
+  // who is what people call the model of the next answers.
+  get who() {
+    if (!this.name || this.name === this.engine.id) return this.engine.name
+    return this.buttons.find(b => b.value === this.name)?.dataset.label || this.name
+  }
 
   // open shows the menu for whoever has another way to it than its button.
   open(button) {
@@ -60,6 +66,7 @@ export class Picker {
   choose(name) {
     this.name = name ?? ''
     this.show()
+    this.on.changed()
   }
 
   setEngine(engine) {
@@ -70,14 +77,11 @@ export class Picker {
   show() {
     const button = this.buttons.find(b => b.value === this.name)
     const other = this.name !== '' && this.name !== this.engine.id
-    const label = button?.dataset.label || this.name
     for (const el of $$('[data-loaded]')) el.hidden = other
     for (const el of $$('[data-chosen], [data-chosen-line]')) el.hidden = !other
-    for (const el of $$('[data-chosen-name]')) el.textContent = label
+    for (const el of $$('[data-chosen-name]')) el.textContent = this.who
     for (const el of $$('[data-chosen-note]')) el.textContent = button ? 'loads with the next message' : 'not on this machine'
     for (const b of this.buttons) b.setAttribute('aria-pressed', b === button)
-    const message = document.getElementById('message')
-    if (message) message.placeholder = `Ask ${other ? label : this.engine.name} something`
   }
 
   // news takes the list anew if it is another one by now.
