@@ -8,14 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -41,6 +44,7 @@ func init() {
 const (
 	crashToken = 7
 	failToken  = 8
+	hangToken  = 10
 )
 
 type testDevice struct{ device.Device }
@@ -61,6 +65,16 @@ func (d testDevice) Compile(p *device.Program) (device.Executable, error) {
 	return testExecutable{e}, err
 }
 
+// Read keeps answers from ending before their time: the first tokens of the built-in
+// model's vocabulary are those that end one.
+func (d testDevice) Read(dst []float32, tensor device.Tensor, row int) error {
+	err := d.Device.Read(dst, tensor, row)
+	for id := range 4 {
+		dst[id] = float32(math.Inf(-1))
+	}
+	return err
+}
+
 type testExecutable struct{ device.Executable }
 
 func (e testExecutable) Run(b *device.Batch) error {
@@ -76,6 +90,8 @@ func (e testExecutable) Run(b *device.Batch) error {
 	switch {
 	case has(crashToken):
 		syscall.Kill(os.Getpid(), syscall.SIGSEGV)
+		select {}
+	case has(hangToken):
 		select {}
 	case has(failToken):
 		return errors.New("an illegal address was used")
@@ -260,10 +276,10 @@ func (c *testChat) do(kind string, fields map[string]any) {
 	}
 }
 
-func (c *testChat) ask(question string) {
+func (c *testChat) ask(question string, maxTokens int) {
 	c.t.Helper()
 	c.state, c.text, c.tokens, c.errCode = "asked", "", 0, ""
-	c.do("send", map[string]any{"text": question, "settings": map[string]any{"temperature": 0, "max_tokens": 400}})
+	c.do("send", map[string]any{"text": question, "settings": map[string]any{"temperature": 0, "max_tokens": maxTokens}})
 }
 
 type testAnswer struct {
@@ -364,14 +380,14 @@ func TestWorker_ItsEndLosesNoWord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := t.TempDir()
 			server := startServer(t, data, "--device", "test")
-			var chats []*testChat
-			for range 4 {
-				chats = append(chats, server.chat())
-			}
+			var ids []string
 			old := 0
 			for round := range murders() {
-				for i, c := range chats {
-					c.ask(fmt.Sprintf("Tell me a long story about %d foxes and a lighthouse.", 10*round+i))
+				var chats []*testChat
+				for i := range 4 {
+					c := server.chat()
+					c.ask(fmt.Sprintf("Tell me a long story about %d foxes and a lighthouse.", 10*round+i), 900)
+					chats = append(chats, c)
 				}
 				for _, c := range chats {
 					c.until("some words are there", func() bool { return c.tokens >= 3 })
@@ -404,7 +420,7 @@ func TestWorker_ItsEndLosesNoWord(t *testing.T) {
 				chats[0].do("continue", map[string]any{"answer": chats[0].answer, "settings": map[string]any{"seed": -1, "temperature": 0, "max_tokens": 8}})
 				chats[1].state, chats[1].text = "asked", ""
 				chats[1].do("regenerate", map[string]any{"answer": chats[1].answer, "settings": map[string]any{"temperature": 0, "max_tokens": 8}})
-				chats[2].ask("What is a token?")
+				chats[2].ask("What is a token?", 8)
 				for _, c := range chats[:3] {
 					c.finish()
 					if c.state != "done" || c.text == "" {
@@ -414,16 +430,20 @@ func TestWorker_ItsEndLosesNoWord(t *testing.T) {
 				if kept := server.stored(chats[0].id).Messages; !strings.HasPrefix(kept[len(kept)-1].Text, lost) {
 					t.Errorf("%q is continued as %q", lost, kept[len(kept)-1].Text)
 				}
+				for _, c := range chats {
+					ids = append(ids, c.id)
+					c.conn.CloseNow()
+				}
 				t.Logf("the chats were told after %v, new answers were there after %v", told.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 			}
 			var before []storedChat
-			for _, c := range chats {
-				before = append(before, server.stored(c.id))
+			for _, id := range ids {
+				before = append(before, server.stored(id))
 			}
 			server.stop()
 			again := startServer(t, data)
-			for i, c := range chats {
-				if now := again.stored(c.id); fmt.Sprintf("%+v", now.Messages[0]) != fmt.Sprintf("%+v", before[i].Messages[0]) || len(now.Messages) != len(before[i].Messages) {
+			for i, id := range ids {
+				if now := again.stored(id); !reflect.DeepEqual(now, before[i]) {
 					t.Errorf("after a new start of the server, a chat has %+v, want %+v", now, before[i])
 				}
 			}
@@ -478,6 +498,46 @@ func TestWorker_AnInputThatCrashesItIsRefused(t *testing.T) {
 	}
 	if _, failure, text := server.ask(9); failure.Code != "" || text != want {
 		t.Errorf("afterwards, another input gets %q and %+v", text, failure)
+	}
+}
+
+// TestWorker_WhoWaitsIsNotLost kills the worker while one answer is written and others
+// wait for their turn.
+func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
+	server := startServer(t, t.TempDir(), "--device", "test", "--parallel", "1")
+	_, _, want := server.ask(9)
+	running := server.chat()
+	running.ask("Tell me a long story about a lighthouse.", 900)
+	running.until("some words are there", func() bool { return running.tokens >= 3 })
+	var waiting sync.WaitGroup
+	for range 3 {
+		waiting.Go(func() {
+			if _, failure, text := server.ask(9); failure.Code != "" || text != want {
+				t.Errorf("who waited gets %q and %+v, want %q", text, failure, want)
+			}
+		})
+	}
+	eventually(t, "three wait", func() bool { return server.status().Queued == 3 })
+	syscall.Kill(server.worker(), syscall.SIGKILL)
+	if running.finish(); running.state != "failed" || running.errCode != string(infer.CodeLost) {
+		t.Errorf("the running answer ended as %q with %q", running.state, running.errCode)
+	}
+	waiting.Wait()
+}
+
+// TestWorker_AKernelThatHangs takes a minute, the time that a step may always take, and
+// so is for the full counts; TestWatchdog has the rules.
+func TestWorker_AKernelThatHangs(t *testing.T) {
+	if os.Getenv("M40_LLM_TORTURE") == "" {
+		return
+	}
+	server := startServer(t, t.TempDir(), "--device", "test")
+	_, _, want := server.ask(9)
+	if _, failure, _ := server.ask(hangToken); failure.Code != infer.CodeLost || !strings.Contains(failure.Message, "a step of 4 tokens did not end within") {
+		t.Errorf("the answer ends with %+v", failure)
+	}
+	if _, failure, text := server.ask(9); failure.Code != "" || text != want {
+		t.Errorf("afterwards: %q, %+v", text, failure)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 const (
 	maxCrashes   = 3
-	blameTime    = 10 * time.Minute // after which an input is tried again
+	forgetTime   = 10 * time.Minute // after which crashes and failures of a device do not count any more
 	maxSuspects  = 4096
 	crashMessage = "the engine's process ended three times while it worked on this input, so it is not tried again for some minutes; change the input"
 )
@@ -55,7 +55,7 @@ func (c *crashes) check(f fingerprint) error {
 	s, ok := c.suspects[f]
 	switch {
 	case !ok:
-	case c.now().Sub(s.last) >= blameTime:
+	case c.now().Sub(s.last) >= forgetTime:
 		delete(c.suspects, f)
 	case s.count >= maxCrashes:
 		return &infer.Error{Code: infer.CodeCrashes, Message: crashMessage}

@@ -31,7 +31,7 @@ func TestCrashes(t *testing.T) {
 	if !refused(bad) || refused(good) {
 		t.Error("after three crashes one input is to be refused, and no other")
 	}
-	now = now.Add(blameTime - 1)
+	now = now.Add(forgetTime - 1)
 	if !refused(bad) {
 		t.Error("the crashes are forgotten too early")
 	}

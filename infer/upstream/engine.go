@@ -19,7 +19,7 @@
 // The worker is asked for its status every 200 ms, which it answers without its step
 // loop. It is killed
 //
-//   - after 6 s without an answer: it is stopped, or its runtime hangs;
+//   - after 5 s without an answer: it is stopped, or its runtime hangs;
 //   - when a step takes longer than 60 s and ten times the longest one before: a kernel
 //     hangs. The scheduler makes a prompt's chunks longer by steps, never more than
 //     double, so on a slow processor the steps before have been slow too, and the bound
@@ -276,7 +276,7 @@ func (e *Engine) deviceLost() bool {
 		return false
 	}
 	now := time.Now()
-	e.failures = slices.DeleteFunc(e.failures, func(at time.Time) bool { return now.Sub(at) >= blameTime })
+	e.failures = slices.DeleteFunc(e.failures, func(at time.Time) bool { return now.Sub(at) >= forgetTime })
 	e.failures = append(e.failures, now)
 	return len(e.failures) == 2
 }

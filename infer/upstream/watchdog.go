@@ -10,8 +10,8 @@ import (
 // Bounds of the watchdog. The package comment says why.
 const (
 	pollEvery  = 200 * time.Millisecond
-	answerTime = 3 * time.Second  // for one poll; two in a row may be missed
-	startTime  = 60 * time.Second // until the first poll is answered
+	answerTime = 2500 * time.Millisecond // for one poll; two in a row may be missed
+	startTime  = 60 * time.Second        // until the first poll is answered
 
 	slowStep    = 2 * time.Second  // from here on a step is reported, if it is slower than others
 	stepTime    = 60 * time.Second // that a step may always take, and stepFactor times the longest one

@@ -53,12 +53,12 @@ func TestWatchdog(t *testing.T) {
 	}{
 		{"a worker that is idle is left alone", repeat(10_000, idle), "", 0},
 		{"one that misses a poll is left alone", repeat(50, idle, silence(answerTime)), "", 0},
-		{"one that misses two in a row hangs", then([]poll{idle}, repeat(2, silence(answerTime))), "did not answer for 6s", 0},
-		{"one whose connections fail at once hangs later", then([]poll{idle}, repeat(29, silence(pollEvery))), "", 0},
-		{"and that is 6 s too", then([]poll{idle}, repeat(30, silence(pollEvery))), "did not answer for 6s", 0},
+		{"one that misses two in a row hangs", then([]poll{idle}, repeat(2, silence(answerTime))), "did not answer for 5s", 0},
+		{"one whose connections fail at once hangs later", then([]poll{idle}, repeat(24, silence(pollEvery))), "", 0},
+		{"and that is 5 s too", then([]poll{idle}, repeat(25, silence(pollEvery))), "did not answer for 5s", 0},
 		{"a server that was stopped itself blames nobody", then([]poll{idle}, repeat(3, silence(time.Hour), idle)), "", 0},
-		{"one that starts may take longer", repeat(19, silence(answerTime)), "", 0},
-		{"but not for ever", repeat(20, silence(answerTime)), "did not start within 1m0s", 0},
+		{"one that starts may take longer", repeat(23, silence(answerTime)), "", 0},
+		{"but not for ever", repeat(24, silence(answerTime)), "did not start within 1m0s", 0},
 
 		{"a first step may take minutes, and is reported once", then(repeat(5, computing(256, 3*time.Second, 0)), repeat(5, computing(256, 9*time.Minute, 0))), "", 1},
 		{"but not for ever", []poll{computing(256, 11*time.Minute, 0)}, "a step of 256 tokens did not end within 10m0s", 0},
