@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 10
 
-.PHONY: run build dev generate emu emu-sanitize kernels test lint fuzz torture bench
+.PHONY: run build dev generate emu emu-sanitize kernels sass test lint fuzz torture bench
 
 run: build
 	./m40-llm
@@ -31,6 +31,10 @@ emu-sanitize:
 # The kernels for GPUs, which are committed; needs nvcc 11 or 12.
 kernels:
 	$(MAKE) -C cudakern kernels
+
+# What the products among them cost on a Tesla M40, by their machine code.
+sass:
+	$(MAKE) -C cudakern sass
 
 test: lint
 	go test -race ./...

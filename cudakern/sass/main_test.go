@@ -1,0 +1,71 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// A kernel as cuobjdump prints it, with a control word before every three instructions:
+// a loop of a load of 16 bytes and some arithmetic around an inner one with two loads.
+const listing = `
+	code for sm_52
+		Function : matmul_q4_0_i16_n1
+	.headerflags    @"EF_CUDA_SM52 EF_CUDA_PTX_SM(EF_CUDA_SM52)"
+                                                                 /* 0x001c4400fe0007f6 */
+        /*0008*/                   MOV R1, c[0x0][0x20] ;        /* 0x4c98078000870001 */
+        /*0010*/                   LDG.E.CI.128 R4, [R2] ;       /* 0xeed4a00000070204 */
+        /*0018*/                   FFMA R5, R4, R5, R6 ;         /* 0x59a0030000570405 */
+                                                                 /* 0x0000040000200000 */
+        /*0028*/         {         XMAD R8, R4.H1, R9, R8 ;      /* 0x5b00040000970408 */
+        /*0030*/                   LDG.E.CI.128 R4, [R2]         }
+                                                                 /* 0xeed4a00000070204 */
+        /*0038*/                   LDG.E.CI.64 R6, [R2+0x8] ;    /* 0xeed4a00000070204 */
+                                                                 /* 0x0000040000200001 */
+        /*0048*/                   SHL R7, R7, 0x2 ;             /* 0x3848000000270707 */
+        /*0050*/                   I2F.F32.S32 R7, R7 ;          /* 0x5cb8000000772a07 */
+        /*0058*/              @P0 BRA 0x28 ;                     /* 0xe2400fffff080000 */
+                                                                 /* 0x0000040000200001 */
+        /*0068*/              @P1 BRA 0x10 ;                     /* 0xe2400fffff080000 */
+        /*0070*/                   EXIT ;                        /* 0xe30000000007000f */
+        /*0078*/                   BRA 0x78 ;                    /* 0xe2400fffff87000f */
+`
+
+func TestCostIsThatOfTheInnermostLoop(t *testing.T) {
+	kernels, err := parse(listing)
+	if err != nil || len(kernels) != 1 {
+		t.Fatalf("got %d kernels, %v", len(kernels), err)
+	}
+	got, err := kernels[0].cost(weight{"of 24 bytes a block", 18. / 32, 24})
+	want := cost{weights: 128, instructions: 6, issue: 5, alu: 4, conversion: 4, memory: 24, loaded: 24, wide: 16}
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	if rate := got.rate(weight{bytes: 0.5}); rate != 24*128*1.114e9*0.5/(24./128) {
+		t.Errorf("a loop of 24 cycles for 128 weights reads %g bytes a second", rate)
+	}
+}
+
+func TestCostRefusesWhatItCannotCount(t *testing.T) {
+	for _, c := range []struct {
+		name, listing string
+		loads         int
+		says          string
+	}{
+		{"an instruction that it does not know", strings.Replace(listing, "SHL R7", "SHADOW R7", 1), 24, "SHADOW is not known"},
+		{"a loop that loads something else", listing, 72, "loads 24 bytes"},
+		{"a kernel without a loop", strings.NewReplacer("BRA 0x28", "BRA 0x70", "BRA 0x10", "BRA 0x70").Replace(listing), 24, "loads 0 bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kernels, err := parse(c.listing)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := kernels[0].cost(weight{"q4_0", 1, c.loads}); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want an error that says %q", err, c.says)
+			}
+		})
+	}
+	if _, err := parse("no such file"); err == nil {
+		t.Error("nothing was taken for a kernel")
+	}
+}
