@@ -533,7 +533,7 @@ func TestWorker_AKernelThatHangs(t *testing.T) {
 	}
 	server := startServer(t, t.TempDir(), "--device", "test")
 	_, _, want := server.ask(9)
-	if _, failure, _ := server.ask(hangToken); failure.Code != infer.CodeLost || !strings.Contains(failure.Message, "a step of 4 tokens did not end within") {
+	if _, failure, _ := server.ask(hangToken); failure.Code != infer.CodeLost || !strings.Contains(failure.Message, "tokens did not end within") {
 		t.Errorf("the answer ends with %+v", failure)
 	}
 	if _, failure, text := server.ask(9); failure.Code != "" || text != want {
@@ -585,6 +585,31 @@ func TestWorker_TheCPUTakesOver(t *testing.T) {
 		s := server.status()
 		return s.State == infer.StateReady && s.Device.Kind == "cpu" && strings.HasPrefix(s.Trouble, "the CPU took over")
 	})
+}
+
+// TestWorker_ComesBackWithItsModel kills a worker that has changed to another model.
+func TestWorker_ComesBackWithItsModel(t *testing.T) {
+	path := tinyModel(t)
+	for name, args := range map[string][]string{
+		"a model of the folder":           {"--models", filepath.Dir(path)},
+		"a model of the command line too": {"--model", path},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := startServer(t, t.TempDir(), args...)
+			resident := func() bool { s := server.status(); return s.State == infer.StateReady && s.Model.Name == "tiny" }
+			if status, body := server.post("/v1/completions", `{"model":"tiny","prompt":"x","max_tokens":2}`); status != http.StatusOK {
+				t.Fatalf("status %d: %s", status, body)
+			}
+			eventually(t, "the model is resident", resident)
+			old := server.worker()
+			syscall.Kill(old, syscall.SIGKILL)
+			server.worker(old)
+			eventually(t, "the model is resident again", resident)
+			if status, body := server.post("/v1/completions", `{"model":"guide","prompt":"x","max_tokens":2}`); status != http.StatusOK {
+				t.Errorf("the built-in model has status %d: %s", status, body)
+			}
+		})
+	}
 }
 
 // TestWorker_EndsWithItsServer ends a server that is a process of its own, in every way.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,14 +118,15 @@ func (p *process) status(limit time.Duration) (infer.Status, error) {
 	return p.client.status(ctx)
 }
 
-// stderr passes on the log of a worker, and keeps what else it says: its last words.
+// stderr passes on the log of a worker, and keeps what else it says: its last words, or
+// the first ones of a crash, since those tell where it was.
 type stderr struct {
 	log io.Writer
 
 	mu      sync.Mutex
 	line    []byte // that has not ended yet
 	words   []string
-	crashed string // the line that says why
+	crashed string // the line that says why, the first of words
 }
 
 const (
@@ -155,12 +157,13 @@ func (s *stderr) take(line string) {
 		fmt.Fprintln(s.log, line)
 		return
 	}
-	for _, word := range crashWords {
-		if s.crashed == "" && strings.HasPrefix(line, word) {
-			s.crashed = line
-		}
+	if s.crashed == "" && slices.ContainsFunc(crashWords, func(word string) bool { return strings.HasPrefix(line, word) }) {
+		s.crashed, s.words = line, nil
 	}
 	if len(s.words) == maxWords {
+		if s.crashed != "" {
+			return
+		}
 		s.words = s.words[1:]
 	}
 	s.words = append(s.words, line)
@@ -178,7 +181,7 @@ func (s *stderr) cause() string {
 	return s.crashed
 }
 
-// last returns the last lines.
+// last returns the words that are kept.
 func (s *stderr) last() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

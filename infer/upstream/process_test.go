@@ -13,7 +13,8 @@ func TestStderr(t *testing.T) {
 		name, said, log, cause, last string
 	}{
 		{"the log is passed on", "time=1 level=WARN msg=x\n", "time=1 level=WARN msg=x\n", "", ""},
-		{"a crash says why", "SIGSEGV: segmentation violation\nPC=0x1\n" + stack, "", "SIGSEGV: segmentation violation", "goroutine 1"},
+		{"a crash says why, and where", "a word before\nSIGSEGV: segmentation violation\nPC=0x1\n" + stack, "", "SIGSEGV: segmentation violation", "SIGSEGV: segmentation violation\nPC=0x1\ngoroutine 1"},
+		{"of many words the last are kept", strings.Repeat("word\n", 100) + "last", "", "", "word\nword"},
 		{"the first reason counts", "panic: a\npanic: b\n" + stack, "", "panic: a", "main.main()"},
 		{"an error of the program is its last line", "m40-llm: no such file\n", "", "no such file", "m40-llm: no such file"},
 		{"other words are no reason", "hello\n", "", "", "hello"},
