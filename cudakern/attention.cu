@@ -126,7 +126,7 @@ template <int WIDTH, int QUERIES> DEVICE Shared share(float *memory)
 	s.unit = s.before + QUERIES;
 	s.first = reinterpret_cast<int *>(s.unit + QUERIES);
 	s.last = s.first + QUERIES;
-	s.q = s.unit + 4 * QUERIES; // of which one is for its alignment to 16 bytes
+	s.q = s.unit + 5 * QUERIES; // of which two are for its alignment to 16 bytes
 	s.sum = s.q + QUERIES * WIDTH * WARP;
 	s.out = s.sum + QUERIES * WIDTH * WARP;
 	return s;
