@@ -18,7 +18,7 @@ import (
 )
 
 // serving runs the server with args and an empty home folder until the test ends, and
-// returns a function that posts to it.
+// returns a function that posts to it, or gets where there is nothing to post.
 func serving(t *testing.T, args ...string) (post func(path, body string) (status int, answer string)) {
 	t.Helper()
 	out, in := io.Pipe()
@@ -44,7 +44,11 @@ func serving(t *testing.T, args ...string) (post func(path, body string) (status
 	})
 	return func(path, body string) (int, string) {
 		t.Helper()
-		response, err := client.Post(url+path, "application/json", strings.NewReader(body))
+		ask := func() (*http.Response, error) { return client.Post(url+path, "application/json", strings.NewReader(body)) }
+		if body == "" {
+			ask = func() (*http.Response, error) { return client.Get(url + path) }
+		}
+		response, err := ask()
 		if err != nil {
 			t.Fatal(err)
 		}

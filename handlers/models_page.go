@@ -322,6 +322,9 @@ func downloadView(d models.Download) web.Download {
 		v.Phase = "paused"
 	case models.Failed:
 		v.Phase, v.Error = "failed", sentence(d.Error)
+		if p.Done == 0 {
+			v.Amount = "nothing of it is kept"
+		}
 	case models.Done:
 		v.Amount, v.Phase, v.Model = gigabytes(p.Total), "complete", d.Model.Name
 		if d.SHA256 != "" {

@@ -37,6 +37,9 @@ func (p Picker) label() string {
 	return p.Chosen
 }
 
+// elsewhere reports whether another model is chosen than the one that is loaded.
+func (p Picker) elsewhere(e Engine) bool { return p.Chosen != "" && p.Chosen != e.ID }
+
 // missing reports whether the chosen model is not on this machine.
 func (p Picker) missing() bool {
 	for _, row := range p.Rows {

@@ -143,6 +143,7 @@ func (s *Service) pull(ctx context.Context, p *download) (info infer.ModelInfo, 
 }
 
 func (s *Service) settle(ctx context.Context, p *download, info infer.ModelInfo, err error) {
+	kept := s.kept(p.File)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
@@ -150,11 +151,25 @@ func (s *Service) settle(ctx context.Context, p *download, info infer.ModelInfo,
 	case err == nil:
 		p.State, p.Model = Done, info
 	case ctx.Err() != nil:
-		p.State = Paused
+		p.State, p.Progress.Done = Paused, kept
 	default:
-		p.State, p.Error = Failed, err.Error()
+		p.State, p.Progress.Done, p.Error = Failed, kept, err.Error()
 		s.opt.Log.Warn("a download failed", "file", p.File, "error", err)
 	}
+}
+
+// kept returns how many bytes are here of a download that is not complete.
+func (s *Service) kept(file string) int64 {
+	partials, err := s.opt.Files.Partials()
+	if err != nil {
+		return 0
+	}
+	for _, d := range partials {
+		if d.File == file {
+			return d.Partial
+		}
+	}
+	return 0
 }
 
 // Pause stops a download and keeps what is here of it.

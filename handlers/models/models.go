@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"m40-llm/infer"
 )
@@ -83,7 +84,7 @@ func New(o Options) *Service {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Service{opt: o, ctx: ctx, cancel: cancel, downloads: map[string]*download{}}
+	return &Service{opt: o, ctx: ctx, cancel: cancel, downloads: map[string]*download{}, version: time.Now().UnixMicro()}
 }
 
 // Close stops the downloads and returns when what is here of them is safe.
@@ -96,7 +97,7 @@ func (s *Service) Close() {
 }
 
 // Version rises when a model or a download comes or goes, or a download changes its
-// state.
+// state; over a restart too.
 func (s *Service) Version() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

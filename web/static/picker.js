@@ -78,7 +78,7 @@ export class Picker {
     const button = this.buttons.find(b => b.value === this.name)
     const other = this.name !== '' && this.name !== this.engine.id
     for (const el of $$('[data-loaded]')) el.hidden = other
-    for (const el of $$('[data-chosen], [data-chosen-line]')) el.hidden = !other
+    for (const el of $$('[data-chosen]')) el.hidden = !other
     for (const el of $$('[data-chosen-name]')) el.textContent = this.who
     for (const el of $$('[data-chosen-note]')) el.textContent = button ? 'loads with the next message' : 'not on this machine'
     for (const b of this.buttons) b.setAttribute('aria-pressed', b === button)
