@@ -226,30 +226,14 @@ func (e *Engine) again(p *process, err error) bool {
 		}
 	}
 	e.log.Error("the engine's process has ended", "reason", reason, "stderr", words)
-	fallen := ""
 	if e.deviceLost() {
-		f := e.options.Fallback
-		fallen = fmt.Sprintf("%s took over: %s failed twice, the second time with: %s. A new start of the server tries it again", f.Name, f.Device, reason)
-		e.log.Error(fallen)
-		e.early, e.ends = 0, 1
+		e.fallBack(reason)
 	}
-	stuck := e.early >= maxEarly
-	e.update(func() {
-		s := e.status
-		e.current = nil
-		e.status = infer.Status{State: infer.StateRestarting, Model: s.Model, Device: s.Device, CacheType: s.CacheType, ContextLength: s.ContextLength}
-		switch {
-		case fallen != "":
-			e.fallen = fallen
-		case stuck:
-			e.failed = &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine ended %d times before it was ready, the last time with: %s", e.early, reason)}
-			e.status.State, e.status.Error, e.trouble = infer.StateFailed, e.failed, ""
-		default:
-			e.trouble = fmt.Sprintf("the engine stopped and is being restarted: %s", reason)
-		}
-	})
 	due := time.After(pauses[min(e.ends, len(pauses))-1])
-	if stuck {
+	if e.early < maxEarly {
+		e.restarting(reason)
+	} else {
+		e.giveUp(reason)
 		due = nil
 	}
 	select {
@@ -258,6 +242,34 @@ func (e *Engine) again(p *process, err error) bool {
 	case <-e.closing:
 	}
 	return !e.isClosing()
+}
+
+// fallBack lets the fallback take over, with the next worker.
+func (e *Engine) fallBack(reason string) {
+	f := e.options.Fallback
+	fallen := fmt.Sprintf("%s took over: %s failed twice, the second time with: %s. A new start of the server tries it again", f.Name, f.Device, reason)
+	e.log.Error(fallen)
+	e.early, e.ends = 0, 1
+	e.update(func() { e.fallen = fallen })
+}
+
+// restarting says that there is no worker for the moment.
+func (e *Engine) restarting(reason string) {
+	e.update(func() {
+		s := e.status
+		e.current = nil
+		e.status = infer.Status{State: infer.StateRestarting, Model: s.Model, Device: s.Device, CacheType: s.CacheType, ContextLength: s.ContextLength}
+		e.trouble = fmt.Sprintf("the engine stopped and is being restarted: %s", reason)
+	})
+}
+
+// giveUp says that there will be no worker until somebody asks.
+func (e *Engine) giveUp(reason string) {
+	err := &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine ended %d times before it was ready, the last time with: %s", e.early, reason)}
+	e.update(func() {
+		e.current, e.failed, e.trouble = nil, err, ""
+		e.status = infer.Status{State: infer.StateFailed, Error: err, Model: e.status.Model}
+	})
 }
 
 func (e *Engine) isClosing() bool {

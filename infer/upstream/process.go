@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"m40-llm/infer"
@@ -67,10 +68,17 @@ func (p *process) wait() {
 	p.cmd.Wait() // what it returns is in ProcessState
 	p.control.Close()
 	p.mu.Lock()
-	p.ended = cmp.Or(p.reason, p.stderr.cause(), p.cmd.ProcessState.String())
+	p.ended = cmp.Or(p.reason, p.stderr.cause(), describe(p.cmd.ProcessState))
 	p.mu.Unlock()
 	close(p.gone)
 	p.client.close()
+}
+
+func describe(s *os.ProcessState) string {
+	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() && w.Signal() == syscall.SIGKILL {
+		return "it was killed, as happens when memory runs out"
+	}
+	return s.String()
 }
 
 // kill ends the process, stopped and hung ones too.
