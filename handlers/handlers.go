@@ -124,6 +124,7 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.POST("/c/:id/restore", h.restoreChat)
 	e.GET("/c/:id/export.json", h.exportJSON)
 	e.GET("/c/:id/export.md", h.exportMarkdown)
+	e.GET("/c/:id/code/:answer", h.answerCode)
 	e.POST("/import", h.importChat)
 	e.POST("/count", h.countDraft)
 	e.Match(getOrHead, "/models", h.modelsPage)

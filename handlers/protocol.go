@@ -36,7 +36,8 @@ import (
 //	{"type":"fork","ref":9,"message":4}                         copy the branch up to the message into a new chat; the ack has its id, and the open chat stays open
 //	{"type":"older","ref":10,"before":4}                        send the messages before this one
 //	{"type":"panel","ref":11,"settings":{…},"system":…,"preset":"precise"}    keep these for the next answer of this chat
-//	{"type":"ping","ref":12}                                    is anybody there
+//	{"type":"replay","ref":12,"answer":4}                       write this answer once more from its receipt and compare; stop ends it
+//	{"type":"ping","ref":13}                                    is anybody there
 //
 // settings has the fields of live.Settings; a missing one has its default. A send
 // that begins a chat may have "temporary":true: that chat is never stored; and "model": the name
@@ -140,6 +141,7 @@ type wireChat struct {
 	Model     string        `json:"model,omitempty"`  // of the answers to come; none: whichever is loaded
 	Raw       bool          `json:"raw,omitempty"`    // texts go to the model as they are, and are shown as they are, not as their html
 	Temporary bool          `json:"temporary,omitempty"`
+	Replay    *wireReplay   `json:"replay,omitempty"`
 	More      bool          `json:"more,omitempty"` // there are messages before these
 	Messages  []wireMessage `json:"messages"`
 }
@@ -212,6 +214,7 @@ type wireProgress struct {
 //	end       id, answer; rest: what is left of the tail, rendered, or html: the whole answer, where rendering the parts one by one gives something else
 //	branch    id, messages, more: what follows message id goes, and messages take its place; if the page lacks id, or id is missing, everything goes, and more says whether there are messages before these
 //	title     text: the new title
+//	replay    id, replay: how far the replay of an answer is
 //	model     text: the model of the answers to come; none: whichever is loaded
 type wireEvent struct {
 	First    int64          `json:"first,omitempty"` // if not Seq
@@ -220,6 +223,7 @@ type wireEvent struct {
 	ID       int64          `json:"id,omitempty"`
 	Message  *wireMessage   `json:"message,omitempty"`
 	Progress *wireProgress  `json:"progress,omitempty"`
+	Replay   *wireReplay    `json:"replay,omitempty"`
 	Text     string         `json:"text,omitempty"`
 	Thinking bool           `json:"thinking,omitempty"`
 	Tokens   int            `json:"tokens,omitempty"`
@@ -231,6 +235,41 @@ type wireEvent struct {
 	Answer   *wireAnswer    `json:"answer,omitempty"`
 	Messages []wireMessage  `json:"messages,omitempty"`
 	More     bool           `json:"more,omitempty"`
+}
+
+// wireReplay is an answer that is written once more, and compared: the first equal of
+// its total tokens are the same. States are running, equal, differs, stopped and failed.
+// Where it differs, was stood there and is stands there now; an empty one: the end.
+type wireReplay struct {
+	Answer  int64            `json:"answer"`
+	State   live.ReplayState `json:"state"`
+	Equal   int              `json:"equal"`
+	Total   int              `json:"total"`
+	Was     string           `json:"was"`
+	Is      string           `json:"is"`
+	Changes []wireChange     `json:"changes,omitempty"`
+	Error   *wireError       `json:"error,omitempty"`
+}
+
+// wireChange is a part of the receipt that is another one now.
+type wireChange struct {
+	What string `json:"what"`
+	Was  string `json:"was"`
+	Is   string `json:"is"`
+}
+
+func toWireReplay(r *live.Replay) *wireReplay {
+	if r == nil {
+		return nil
+	}
+	w := &wireReplay{Answer: r.Answer, State: r.State, Equal: r.Equal, Total: r.Total, Was: r.Was, Is: r.Is}
+	for _, c := range r.Changes {
+		w.Changes = append(w.Changes, wireChange(c))
+	}
+	if r.Error != nil {
+		w.Error = toWireError(r.Error)
+	}
+	return w
 }
 
 // wireError says what happened, why, and what to do.
@@ -251,7 +290,7 @@ func milliseconds(d time.Duration) float64 {
 func toWireChat(s *live.Snapshot) wireChat {
 	return wireChat{
 		ID: s.ID, Title: s.Title, System: s.System, Settings: s.Panel.Settings, Preset: s.Panel.Preset, Model: s.Model, Raw: s.Raw,
-		Temporary: s.Temporary, More: s.More, Messages: toWireMessages(s.Messages),
+		Temporary: s.Temporary, Replay: toWireReplay(s.Replay), More: s.More, Messages: toWireMessages(s.Messages),
 	}
 }
 
@@ -323,7 +362,7 @@ func toWireProgress(p *live.Progress) *wireProgress {
 }
 
 func toWireEvent(e *live.Event) wireEvent {
-	w := wireEvent{Seq: e.Seq, Type: e.Type, ID: e.ID, Progress: toWireProgress(e.Progress)}
+	w := wireEvent{Seq: e.Seq, Type: e.Type, ID: e.ID, Progress: toWireProgress(e.Progress), Replay: toWireReplay(e.Replay)}
 	if e.First != e.Seq {
 		w.First = e.First
 	}

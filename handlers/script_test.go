@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -42,6 +43,11 @@ func (s *script) Status() infer.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
+}
+
+// Detokenize names the tokens.
+func (s *script) Detokenize(_ context.Context, _ string, ids []int32) (string, error) {
+	return fmt.Sprint(ids), nil
 }
 
 // Tokenize counts words.

@@ -212,6 +212,8 @@ func (s *session) change(c wireCommand) (reply, error) {
 		return reply{}, chat.Regenerate(c.Answer, c.System, *c.Settings)
 	case "edit":
 		return reply{}, chat.Edit(c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
+	case "replay":
+		return reply{}, chat.Replay(c.Answer)
 	case "rewrite":
 		return reply{}, chat.Rewrite(c.Answer, c.Text)
 	case "continue":

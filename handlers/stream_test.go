@@ -38,6 +38,7 @@ type socketClient struct {
 	answers  map[int64]*shownAnswer
 	engine   map[string]any
 	resumed  int // how often no snapshot was needed
+	replay   *wireReplay
 }
 
 // shownAnswer is an answer as a page has it.
@@ -192,6 +193,8 @@ func (c *socketClient) apply(e wireEvent) {
 			a.html += e.Rest
 		}
 		a.tail, a.state, a.end = "", e.Answer.State, e.Answer
+	case live.EventReplay:
+		c.replay = e.Replay
 	case live.EventTitle:
 		c.title = e.Text
 	case live.EventBranch:

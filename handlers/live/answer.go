@@ -53,7 +53,7 @@ func (c *Chat) begin(t *turn) {
 	ctx, cancel := context.WithCancel(svc.ctx)
 	now := svc.opt.Now()
 	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now}
-	c.run = r
+	c.run, c.replayed = r, nil
 	c.changed()
 	svc.wg.Go(func() {
 		defer close(r.done)
@@ -106,13 +106,22 @@ func history(turns []*turn, system string) []chat.Message {
 
 // generate feeds the engine's events into the chat. A panic on the way ends this
 // answer, not the server.
-func (c *Chat) generate(ctx context.Context, r *run, request infer.Request) (err error) {
+func (c *Chat) generate(ctx context.Context, r *run, request infer.Request) error {
+	return c.service.contain(func() error { return c.follow(ctx, r, request) })
+}
+
+// contain turns a panic of f into an error.
+func (s *Service) contain(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.service.opt.Log.Error("an answer panicked", "panic", p, "stack", string(debug.Stack()))
+			s.opt.Log.Error("an answer panicked", "panic", p, "stack", string(debug.Stack()))
 			err = &infer.Error{Code: infer.CodeInternal, Message: "the engine failed inside; the server's log says where"}
 		}
 	}()
+	return f()
+}
+
+func (c *Chat) follow(ctx context.Context, r *run, request infer.Request) error {
 	if tag := c.openedThought(ctx, request); tag != "" {
 		c.mu.Lock()
 		r.turn.split.thought, r.turn.Answer.opened = tag, tag

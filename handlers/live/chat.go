@@ -27,22 +27,24 @@ type Chat struct {
 	id        string
 	temporary bool
 
-	mu      sync.Mutex
-	begun   bool // it is where the messages are kept
-	seq     int64
-	title   string
-	system  string
-	panel   Panel
-	model   string  // of the answers to come; empty: whichever is loaded
-	raw     bool    // texts go to the model as they are
-	path    []*turn // from the first message to the leaf
-	run     *run
-	unsaved *ending // of the last answer, while it could not be stored
-	dropped bool
-	used    time.Time
-	recent  []Event // the last events, consecutive, the newest being seq
-	subs    map[*Subscription]bool
-	counted counted
+	mu       sync.Mutex
+	begun    bool // it is where the messages are kept
+	seq      int64
+	title    string
+	system   string
+	panel    Panel
+	model    string  // of the answers to come; empty: whichever is loaded
+	raw      bool    // texts go to the model as they are
+	path     []*turn // from the first message to the leaf
+	run      *run
+	replay   *replay // that runs
+	replayed *Replay // the last one
+	unsaved  *ending // of the last answer, while it could not be stored
+	dropped  bool
+	used     time.Time
+	recent   []Event // the last events, consecutive, the newest being seq
+	subs     map[*Subscription]bool
+	counted  counted
 }
 
 // turn is a message that may still grow.
@@ -303,11 +305,15 @@ func (c *Chat) turnTo(branch []store.Message) {
 	c.publish(e)
 }
 
-// Stop ends the running answer and keeps its text. answer names the one that is
+// Stop ends the running answer and keeps its text, or ends a replay. answer names the one that is
 // meant, so that a late click cannot stop the next; 0 means whichever runs.
 func (c *Chat) Stop(answer int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.replay != nil && (answer == 0 || answer == c.replay.Answer) {
+		c.replay.cancel()
+		return nil
+	}
 	if c.run == nil {
 		return &Conflict{Command: "stop", State: "idle"}
 	}
@@ -426,6 +432,8 @@ func (c *Chat) free(command string) error {
 		return ErrClosed
 	case c.run != nil:
 		return &Conflict{Command: command, State: string(c.run.turn.Answer.State), Answer: c.run.turn.ID}
+	case c.replay != nil:
+		return &Conflict{Command: command, State: replaying, Answer: c.replay.Answer}
 	}
 	return c.settleEnding()
 }
@@ -563,7 +571,7 @@ func (c *Chat) snapshot() *Snapshot {
 	from := max(0, len(c.path)-c.service.opt.Page)
 	s := &Snapshot{
 		ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Panel: c.panel, Model: c.model, Raw: c.raw,
-		Temporary: c.temporary, More: from > 0,
+		Temporary: c.temporary, More: from > 0, Replay: c.lastReplay(),
 	}
 	s.Messages = make([]Message, 0, len(c.path)-from)
 	for _, t := range c.path[from:] {
@@ -619,7 +627,7 @@ func (c *Chat) retitle(title string) {
 func (c *Chat) idle() (used time.Time, busy, read bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.used, c.run != nil || c.unsaved != nil, len(c.subs) > 0
+	return c.used, c.run != nil || c.replay != nil || c.unsaved != nil, len(c.subs) > 0
 }
 
 // touch counts as a use of the chat, so that it stays in memory.
@@ -646,6 +654,10 @@ func (c *Chat) drop() <-chan struct{} {
 		sub.fail(ErrGone)
 	}
 	clear(c.subs)
+	if c.replay != nil {
+		c.replay.cancel()
+		return c.replay.done
+	}
 	if c.run == nil {
 		return nil
 	}

@@ -94,6 +94,7 @@ const (
 	EventEnd      EventType = "end"      // Message is the final answer
 	EventBranch   EventType = "branch"   // what follows message ID goes, and Messages take its place; ID 0: all goes, and More says whether messages precede these
 	EventTitle    EventType = "title"    // Text is the new title
+	EventReplay   EventType = "replay"   // Replay is how far the replay of an answer is
 	EventModel    EventType = "model"    // Text names the model of the answers to come; empty: whichever is loaded
 )
 
@@ -105,6 +106,7 @@ type Event struct {
 	ID         int64 // message concerned
 	Message    *Message
 	Progress   *Progress
+	Replay     *Replay
 	Text       string
 	Thinking   bool // EventText, EventBlock: of a thought
 	Tokens     int
@@ -130,7 +132,7 @@ func (e *Event) merge(next *Event) bool {
 		*e = *next
 		e.Text, e.First = text, first
 		return true
-	case EventProgress:
+	case EventProgress, EventReplay:
 		first := e.First
 		*e = *next
 		e.First = first
@@ -146,8 +148,9 @@ type Snapshot struct {
 	Title     string
 	System    string // system prompt of the next answer
 	Panel     Panel
-	Model     string // of the answers to come; empty: whichever is loaded
-	Raw       bool   // texts go to the model as they are
+	Replay    *Replay // that runs, else the last one; nil: none
+	Model     string  // of the answers to come; empty: whichever is loaded
+	Raw       bool    // texts go to the model as they are
 	Temporary bool
 	Messages  []Message // at most a page
 	More      bool      // there are messages before these

@@ -52,6 +52,11 @@ func (s *script) Status() infer.Status {
 	return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: "test"}, ContextLength: 100}
 }
 
+// Detokenize names the tokens.
+func (s *script) Detokenize(_ context.Context, _ string, ids []int32) (string, error) {
+	return fmt.Sprint(ids), nil
+}
+
 // Tokenize counts words.
 func (s *script) Tokenize(_ context.Context, _, text string, _, _ bool) ([]int32, error) {
 	return make([]int32, len(strings.Fields(text))), nil

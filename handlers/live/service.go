@@ -43,6 +43,8 @@ type Engine interface {
 	// Tokenize uses the tokenizer of the model called name, or of the resident one if
 	// name is empty.
 	Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error)
+	// Detokenize returns what tokens of a model spell.
+	Detokenize(ctx context.Context, name string, ids []int32) (string, error)
 	// Render shows a request as the model would get it.
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 }
@@ -60,9 +62,11 @@ var ErrFull = errors.New("too many chats are being answered at once; wait for on
 // Conflict says that a command does not fit what the chat is doing.
 type Conflict struct {
 	Command string
-	State   string // "idle", or the state of the running answer
+	State   string // "idle", "replaying", or the state of the running answer
 	Answer  int64  // the running answer, if one runs
 }
+
+const replaying = "replaying"
 
 func (c *Conflict) Error() string {
 	switch {
@@ -70,6 +74,8 @@ func (c *Conflict) Error() string {
 		return fmt.Sprintf("cannot %s: no answer is being written", c.Command)
 	case c.Command == "stop":
 		return "cannot stop: that answer has ended, and another is being written"
+	case c.State == replaying:
+		return fmt.Sprintf("cannot %s while an answer is being replayed; stop that first", c.Command)
 	}
 	return fmt.Sprintf("cannot %s while an answer is being written; stop it first", c.Command)
 }

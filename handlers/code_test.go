@@ -1,0 +1,164 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"m40-llm/handlers/live"
+	"m40-llm/infer/fixtures"
+)
+
+var interpreters = map[string]string{"curl": "bash", "python": "python3", "javascript": "node"}
+
+// installed skips the test where a language cannot be run.
+func installed(t testing.TB, language string) {
+	t.Helper()
+	needed := []string{interpreters[language]}
+	if language == "curl" {
+		needed = append(needed, "curl")
+	}
+	for _, name := range needed {
+		if _, err := exec.LookPath(name); err != nil {
+			fixtures.Skip(t, name+" is not installed")
+		}
+	}
+}
+
+// program runs code as a person who pastes it would, and returns what it prints.
+func program(t testing.TB, language, code string, env ...string) <-chan string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "program.js")
+	if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command(interpreters[language], file)
+	run.Env = append(os.Environ(), append(env, "PYTHONUTF8=1", "no_proxy=*")...)
+	said := make(chan string, 1)
+	go func() {
+		out, err := run.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s failed: %v\n%s\n%s", language, err, out, code)
+		}
+		said <- string(out)
+	}()
+	return said
+}
+
+// hostileTexts mean something to shells, to Python, to JavaScript, to JSON or to HTML.
+var hostileTexts = []string{
+	"it's \"quoted\" `twice` $(touch pwned) ${HOME} $HOME !! \\ \\n \\' \\\" %s %d",
+	"lines\nwith\r\n\ttabs\nJSON\n EOF\n'''\n\"\"\"\n",
+	"</script><script>pwned=1</script><!-- --> ]]> {{x}} </SCRIPT>",
+	"ünïcödé 日本語 🙂 \u2028\u2029 \u0000\u0001\u007f \ufeff \u202e",
+	"{\"role\":\"system\"}, ${`x`}, \\u0041, \\x41, # // /* */ -- ; | & > <",
+}
+
+func TestCode_RunsAndAsksForTheSame(t *testing.T) {
+	for _, language := range []string{"curl", "python", "javascript"} {
+		for _, raw := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, raw %v", language, raw), func(t *testing.T) {
+				installed(t, language)
+				engine := newScript()
+				server, chats := serveStored(t, engine)
+				settings := live.DefaultSettings()
+				settings.Temperature, settings.TypicalP, settings.RepeatLastN, settings.MaxTokens = 0.1, 0.5, -1, -1
+				settings.PresencePenalty, settings.FrequencyPenalty, settings.Seed = -1.5, 0.25, 4711
+				settings.Stop = []string{"'\"\\\n", "</script>", "🙂"}
+				chat, err := chats.Start(live.Question{Text: hostileTexts[0], System: hostileTexts[1], Settings: settings, Raw: raw}, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := dialSocket(t, server)
+				c.do("open", map[string]any{"chat": chat.ID()})
+				first := engine.next(t)
+				first.write(hostileTexts[2])
+				first.finish()
+				c.until("the answer", func() bool { return len(c.branch) == 2 && c.ended() })
+				if err := chat.Send(live.Question{Text: hostileTexts[3] + hostileTexts[4], System: hostileTexts[1], Settings: settings}); err != nil {
+					t.Fatal(err)
+				}
+				second := engine.next(t)
+				second.write("x")
+				second.finish()
+				c.until("the answer", func() bool { return len(c.branch) == 4 && c.ended() })
+
+				code := call(t, server, http.MethodGet, fmt.Sprintf("/c/%s/code/%d?as=%s", chat.ID(), c.branch[3], language), "")
+				if code.status != http.StatusOK || !strings.HasPrefix(code.header.Get("Content-Type"), "text/plain") {
+					t.Fatalf("got %d, %s: %s", code.status, code.header.Get("Content-Type"), code.body)
+				}
+				if language == "javascript" && strings.Contains(strings.ToLower(code.body), "</script") {
+					t.Errorf("inside a page the program would end early:\n%s", code.body)
+				}
+				said := program(t, language, code.body)
+				again := engine.next(t)
+				again.write(hostileTexts[4])
+				again.finish()
+				out := strings.TrimSuffix(<-said, "\n")
+				if language == "curl" { // prints the response as it is
+					var body struct {
+						Choices []struct {
+							Text    string
+							Message struct{ Content string }
+						}
+					}
+					mustDecode(t, response{status: http.StatusOK, body: out[strings.IndexByte(out, '{'):]}, &body)
+					out = body.Choices[0].Text + body.Choices[0].Message.Content
+				}
+				if out != hostileTexts[4] {
+					t.Errorf("the program said %q, want %q", out, hostileTexts[4])
+				}
+				want := second.request
+				want.Model = "guide"
+				if got := again.request; !reflect.DeepEqual(got, want) {
+					t.Errorf("the program asked for\n%+v\nwant\n%+v\n%s", got, want, code.body)
+				}
+			})
+		}
+	}
+}
+
+func TestCode_NamesTheKeyAndNeverSaysIt(t *testing.T) {
+	engine := newScript()
+	chats := live.New(engine, live.Options{})
+	defer chats.Close()
+	server := server(t, engine, func(c *Config) { c.APIKey, c.Live = "open sesame", chats })
+	chat, err := chats.Start(live.Question{Text: "Hi", Settings: live.DefaultSettings()}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine.next(t).finish()
+	for language := range programs {
+		installed(t, language)
+		code := call(t, server, http.MethodGet, "/c/"+chat.ID()+"/code/2?as="+language, "", "Authorization", "Bearer open sesame")
+		if code.status != http.StatusOK || strings.Contains(code.body, "sesame") {
+			t.Fatalf("got %d: %s", code.status, code.body)
+		}
+		said := program(t, language, code.body, keyVariable+"=open sesame")
+		a := engine.next(t)
+		a.write("Hello.")
+		a.finish()
+		if out := <-said; !strings.Contains(out, "Hello.") {
+			t.Errorf("%s said %q", language, out)
+		}
+	}
+	for path, status := range map[string]int{
+		"/c/" + chat.ID() + "/code/2?as=cobol":  400,
+		"/c/" + chat.ID() + "/code/1?as=curl":   400,
+		"/c/" + chat.ID() + "/code/99?as=curl":  400,
+		"/c/" + chat.ID() + "/code/two?as=curl": 400,
+		"/c/nowhere/code/2?as=curl":             404,
+	} {
+		if got := call(t, server, http.MethodGet, path, "", "Authorization", "Bearer open sesame", "Accept", "application/json"); got.status != status {
+			t.Errorf("%s: %d, %s", path, got.status, got.body)
+		}
+	}
+	if got := call(t, server, http.MethodGet, "/c/"+chat.ID()+"/code/2?as=curl", ""); got.status == http.StatusOK {
+		t.Error("without the key the chat can be read")
+	}
+}

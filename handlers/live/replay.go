@@ -1,0 +1,278 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/sample"
+)
+
+// ReplayState is the life of a replay.
+type ReplayState string
+
+const (
+	ReplayRunning ReplayState = "running"
+	ReplayEqual   ReplayState = "equal"   // the same tokens, and the same end
+	ReplayDiffers ReplayState = "differs" // another token, or another end
+	ReplayStopped ReplayState = "stopped" // a person, or the server, ended it
+	ReplayFailed  ReplayState = "failed"  // the engine could not write it
+)
+
+// Replay is an answer that is written once more from its receipt: the same prompt,
+// settings, seed and model. It proves that the answer can be made again, or says what
+// is different now, and adds nothing to the chat.
+type Replay struct {
+	Answer  int64
+	State   ReplayState
+	Equal   int    // tokens that are the same, from the first
+	Total   int    // tokens of the answer
+	Was, Is string // what follows them, if it differs: a token, or nothing where the answer ends
+	Changes []Change
+	Error   *infer.Error // while failed
+}
+
+// Change is a part of the receipt that is another one now.
+type Change struct {
+	What, Was, Is string
+}
+
+// replay is one that runs.
+type replay struct {
+	Replay
+	turn    *turn
+	request infer.Request
+	tokens  []int32 // of the answer
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when it has ended
+	told    time.Time     // when the readers were told last
+}
+
+// replayPause is how long readers of a replay are told nothing new at most.
+const replayPause = 100 * time.Millisecond
+
+// Replay begins to write an answer of the branch once more, beside the chat. Stop ends
+// it; until then it keeps other answers from being written.
+func (c *Chat) Replay(answer int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.free("replay an answer"); err != nil {
+		return err
+	}
+	at, err := c.find("answer", answer, RoleModel)
+	if err != nil {
+		return err
+	}
+	t := c.path[at]
+	if t.Answer.Edited {
+		return invalid("answer", "a person wrote message %d: it has no receipt to be replayed from", t.ID)
+	}
+	tokens, err := c.tokens(t)
+	if err != nil {
+		return storeError(err)
+	}
+	if len(tokens) == 0 {
+		return invalid("answer", "message %d has no tokens that could be compared", t.ID)
+	}
+	ctx, cancel := context.WithCancel(c.service.ctx)
+	r := &replay{
+		Replay:  Replay{Answer: t.ID, State: ReplayRunning, Total: len(tokens)},
+		turn:    t,
+		request: c.again(at, len(tokens)),
+		tokens:  tokens,
+		cancel:  cancel,
+		done:    make(chan struct{}),
+	}
+	c.replay, c.replayed = r, nil
+	c.tellReplay(r)
+	c.service.wg.Go(func() {
+		defer close(r.done)
+		defer cancel()
+		receipt, err := c.rewrite(ctx, r)
+		c.finishReplay(r, receipt, err)
+	})
+	return nil
+}
+
+// again asks for the tokens of answer number at of the branch once more.
+func (c *Chat) again(at, tokens int) infer.Request {
+	r := c.recipe(at)
+	r.MaxTokens = tokens
+	if endedItself(c.path[at].Answer) {
+		r.MaxTokens++ // a model that goes on there shows it with one token more
+	}
+	return r
+}
+
+// recipe asks for answer number at of the branch with what its receipt says.
+func (c *Chat) recipe(at int) infer.Request {
+	t := c.path[at]
+	a := t.Answer
+	r := c.request(c.path[:at], "", a.System)
+	r.Model, r.Params, r.Stop, r.MaxTokens = a.Model.Name, a.Settings.params(), a.Settings.Stop, a.Settings.MaxTokens
+	chain := sample.DefaultParams()
+	if len(t.made.Chain) > 0 && string(t.made.Chain) != "null" && json.Unmarshal(t.made.Chain, &chain) == nil && chain.Validate() == nil {
+		r.Params = chain
+	}
+	r.Params.Seed = a.Settings.Seed
+	return r
+}
+
+// Recipe returns the request that an answer of the branch was made with.
+func (c *Chat) Recipe(answer int64) (infer.Request, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, err := c.find("answer", answer, RoleModel)
+	if err != nil {
+		return infer.Request{}, err
+	}
+	if c.path[at].Answer.Edited {
+		return infer.Request{}, invalid("answer", "a person wrote message %d: no request made it", c.path[at].ID)
+	}
+	return c.recipe(at), nil
+}
+
+// endedItself reports whether an end token ended an answer.
+func endedItself(a *Answer) bool {
+	return a.State == Done && a.Reason == infer.FinishStop && a.StopText == ""
+}
+
+// rewrite compares token by token what the engine writes, to the first that differs,
+// and returns what it says about how it wrote.
+func (c *Chat) rewrite(ctx context.Context, r *replay) (receipt *infer.Done, err error) {
+	err = c.service.contain(func() error {
+		seen := 0
+		for e, err := range c.service.engine.Generate(ctx, r.request) {
+			switch {
+			case err != nil:
+				return err
+			case e.Token != nil && !e.Token.Prompt:
+				if seen == len(r.tokens) || e.Token.ID != r.tokens[seen] {
+					return c.differ(ctx, r, seen, string(e.Token.Bytes))
+				}
+				seen++
+				c.compared(r, seen)
+			case e.Done != nil:
+				receipt = e.Done
+				if seen < len(r.tokens) {
+					return c.differ(ctx, r, seen, "")
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || receipt != nil {
+		return receipt, err
+	}
+	// The comparison ended early: an answer of no tokens has the receipt too.
+	ask := r.request
+	ask.MaxTokens = 0
+	err = c.service.contain(func() error {
+		for e, err := range c.service.engine.Generate(ctx, ask) {
+			if err != nil {
+				return err
+			}
+			if e.Done != nil {
+				receipt = e.Done
+			}
+		}
+		return nil
+	})
+	return receipt, err
+}
+
+// differ notes that behind the first equal tokens the engine wrote is; empty: it ended.
+func (c *Chat) differ(ctx context.Context, r *replay, equal int, is string) error {
+	was := ""
+	if equal < len(r.tokens) {
+		text, err := c.service.engine.Detokenize(ctx, r.request.Model, r.tokens[equal:equal+1])
+		if err != nil {
+			return err
+		}
+		was = text
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.State, r.Equal = ReplayDiffers, equal
+	r.Was, r.Is = strings.ToValidUTF8(was, "\ufffd"), strings.ToValidUTF8(is, "\ufffd")
+	return nil
+}
+
+// compared notes how many tokens are equal so far.
+func (c *Chat) compared(r *replay, equal int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.Equal = equal
+	if now := c.service.opt.Now(); now.Sub(r.told) >= replayPause {
+		r.told = now
+		c.tellReplay(r)
+	}
+}
+
+// finishReplay tells the readers how a replay ended.
+func (c *Chat) finishReplay(r *replay, receipt *infer.Done, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch known := (*infer.Error)(nil); {
+	case r.State == ReplayDiffers && receipt == nil && !errors.Is(err, context.Canceled):
+		// It is known what differs, if not why.
+	case errors.Is(err, context.Canceled):
+		r.State = ReplayStopped
+	case errors.As(err, &known):
+		r.State, r.Error = ReplayFailed, known
+	case err != nil:
+		c.service.opt.Log.Error("a replay failed", "error", err)
+		r.State, r.Error = ReplayFailed, &infer.Error{Code: infer.CodeInternal, Message: "the engine failed; the server's log says why"}
+	case receipt == nil:
+		r.State, r.Error = ReplayFailed, &infer.Error{Code: infer.CodeInternal, Message: "the engine ended the answer without saying why"}
+	case r.State == ReplayRunning:
+		r.State = ReplayEqual
+	}
+	if receipt != nil && (r.State == ReplayEqual || r.State == ReplayDiffers) {
+		r.Changes = changes(r, receipt)
+	}
+	c.replay, c.replayed = nil, &r.Replay
+	c.tellReplay(r)
+}
+
+// changes lists what of the receipt is another now.
+func changes(r *replay, now *infer.Done) (list []Change) {
+	made, a := r.turn.made, r.turn.Answer
+	add := func(what, was, is string) {
+		if was != "" && is != "" && was != is {
+			list = append(list, Change{what, was, is})
+		}
+	}
+	add("model file", shortHash(made.ModelHash), shortHash(now.Receipt.ModelHash))
+	add("chat template", shortHash(made.TemplateHash), shortHash(now.Receipt.TemplateHash))
+	add("engine", made.Engine, now.Receipt.Engine)
+	add("device", a.Device, now.Receipt.Device)
+	add("number path", made.Path, now.Receipt.Path)
+	add("KV cache", made.CacheType, now.Receipt.CacheType)
+	if r.State == ReplayDiffers && a.Prompt > 0 {
+		add("prompt", fmt.Sprintf("%d tokens", a.Prompt), fmt.Sprintf("%d tokens", now.Usage.PromptTokens))
+	}
+	return list
+}
+
+// shortHash is enough of a hash to tell two apart.
+func shortHash(hash string) string { return hash[:min(12, len(hash))] }
+
+// tellReplay publishes how far a replay is.
+func (c *Chat) tellReplay(r *replay) {
+	state := r.Replay
+	c.publish(Event{Type: EventReplay, ID: r.Answer, Replay: &state})
+}
+
+// lastReplay is the replay that runs, else the last one; nil if there was none.
+func (c *Chat) lastReplay() *Replay {
+	if c.replay != nil {
+		state := c.replay.Replay
+		return &state
+	}
+	return c.replayed
+}

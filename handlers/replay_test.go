@@ -1,0 +1,82 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+)
+
+// replayOf lets an answer be written once more; 0: the last one.
+func (c *socketClient) replayOf(answer int64) *wireReplay {
+	c.t.Helper()
+	c.replay = nil
+	c.do("replay", map[string]any{"answer": answer})
+	c.until("the end of the replay", func() bool { return c.replay != nil && c.replay.State != live.ReplayRunning })
+	return c.replay
+}
+
+// The real engine writes the same again, and a receipt that was tampered with is found.
+func TestRealEngine_Replay(t *testing.T) {
+	server, _ := serveStored(t, openGuide(t))
+	c := dialSocket(t, server)
+	turns := 0
+	ask := func(text string, settings map[string]any) {
+		c.do("send", map[string]any{"text": text, "system": "Be kind.", "settings": settings})
+		turns += 2
+		c.until("the end", func() bool { return len(c.branch) == turns && c.ended() })
+	}
+	hot := map[string]any{"temperature": 1.3, "top_k": 0, "top_p": 1, "min_p": 0, "repeat_penalty": 1.2, "repeat_last_n": -1,
+		"presence_penalty": 0.3, "frequency_penalty": -0.1, "typical_p": 0.9, "stop": []string{"zzz"}, "max_tokens": 24}
+	ask("Tell me a story about a fox.", hot)
+	ask("And then?", map[string]any{"max_tokens": 400})
+	for i, id := range []int64{c.branch[1], c.branch[3]} {
+		got := c.replayOf(id)
+		if got.State != live.ReplayEqual || got.Equal != got.Total || got.Total == 0 || len(got.Changes) != 0 {
+			t.Errorf("answer %d, replayed: %+v", i+1, got)
+		}
+	}
+
+	export := call(t, server, http.MethodGet, "/c/"+c.chat+"/export.json", "")
+	var file exportedChat
+	if err := json.Unmarshal([]byte(export.body), &file); err != nil {
+		t.Fatal(err)
+	}
+	a := file.Messages[1].Answer
+	was := a.Tokens[5]
+	a.Tokens[5], a.ModelHash = was+1, "an older file"
+	data, err := json.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var imported struct{ Chat string }
+	if err := json.Unmarshal([]byte(scripted(t, server, "/import", string(data)).body), &imported); err != nil {
+		t.Fatal(err)
+	}
+	tampered := dialSocket(t, server)
+	tampered.do("open", map[string]any{"chat": imported.Chat})
+	tampered.until("the chat", func() bool { return len(tampered.branch) == 4 })
+	got := tampered.replayOf(tampered.branch[1])
+	if got.State != live.ReplayDiffers || got.Equal != 5 || got.Is == got.Was || len(got.Changes) != 1 || got.Changes[0].What != "model file" {
+		t.Errorf("with another token in the receipt: %+v", got)
+	}
+
+	for i := range file.Messages {
+		if a := file.Messages[i].Answer; a != nil {
+			a.Model = "gone"
+		}
+	}
+	data, _ = json.Marshal(file)
+	if err := json.Unmarshal([]byte(scripted(t, server, "/import", string(data)).body), &imported); err != nil {
+		t.Fatal(err)
+	}
+	orphan := dialSocket(t, server)
+	orphan.do("open", map[string]any{"chat": imported.Chat})
+	orphan.until("the chat", func() bool { return len(orphan.branch) == 4 })
+	if got := orphan.replayOf(0); got.State != live.ReplayFailed || got.Error.Code != string(infer.CodeNotFound) || !strings.Contains(got.Error.Message, "gone") {
+		t.Errorf("without the model: %+v, %+v", got, got.Error)
+	}
+}
