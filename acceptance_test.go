@@ -44,7 +44,9 @@ func serving(t *testing.T, args ...string) (post func(path, body string) (status
 	})
 	return func(path, body string) (int, string) {
 		t.Helper()
-		ask := func() (*http.Response, error) { return client.Post(url+path, "application/json", strings.NewReader(body)) }
+		ask := func() (*http.Response, error) {
+			return client.Post(url+path, "application/json", strings.NewReader(body))
+		}
 		if body == "" {
 			ask = func() (*http.Response, error) { return client.Get(url + path) }
 		}

@@ -1,0 +1,103 @@
+package handlers
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+)
+
+// TestEverybodyCanUseTheModels looks at the page about models and the menu in both
+// themes, and takes their pictures.
+func TestEverybodyCanUseTheModels(t *testing.T) {
+	source := axe(t)
+	registry := newModelRegistry(t)
+	server := serveModels(t, t.TempDir(), registry)
+	server.put(t, "mine/qwen2.5-0.5b-instruct-q8_0.gguf", gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}))
+	server.put(t, "a-model-with-a-very-long-name-that-somebody-gave-it-to-tell-it-apart-from-all-the-others.gguf", gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}))
+	server.put(t, "broken.gguf", []byte("GGUF and no more"))
+	b := openBrowser(t, server.Server)
+	looked := 0
+	look := func(state string) {
+		t.Helper()
+		for _, scheme := range []string{"light", "dark"} {
+			b.scheme(scheme)
+			b.do(settle)
+			b.shot("models-" + strings.ReplaceAll(state, " ", "-") + "-" + scheme)
+			looked++
+			for _, v := range b.violations(source) {
+				switch v.Impact {
+				case "serious", "critical":
+					t.Errorf("%s, %s: %v", state, scheme, v)
+				default:
+					t.Logf("%s, %s: %v", state, scheme, v)
+				}
+			}
+			if wide := b.value("document.documentElement.scrollWidth - innerWidth"); wide != "0" {
+				t.Errorf("%s, %s: the page is %s px too wide", state, scheme, wide)
+			}
+		}
+	}
+	phone := func(on bool) {
+		if on {
+			b.size(390, 844, true)
+		} else {
+			b.size(1440, 900, false)
+		}
+	}
+	for _, device := range []string{"desktop", "phone"} {
+		phone(device == "phone")
+		server.memory.Store(8e9)
+		b.openModels("/models")
+		look(device + " list")
+		b.lookUp("mistral")
+		b.until("document.querySelector('#find .fielderr')")
+		look(device + " wrong name")
+		b.forgive("the server responded with a status of 40")
+		b.lookUp("org/repo:IQ2_S")
+		b.until("document.querySelector('#found .verdict')?.innerText.includes('cannot be used')")
+		look(device + " useless")
+		server.memory.Store(500e3)
+		b.lookUp("org/repo:Q8_0")
+		b.until("document.querySelector('#found .verdict')?.innerText.includes('does not fit')")
+		look(device + " too large")
+		server.memory.Store(8e9)
+		b.lookUp("org/repo:Q8_0")
+		b.until("document.querySelector('#found .verdict')?.innerText === 'fits'")
+		look(device + " found")
+		gate(registry, len(remoteModel)*62/100)
+		b.click("#found form[action$=pull] button")
+		b.until(card("running"))
+		b.until("document.querySelector('[data-field=rate]').innerText !== ''")
+		look(device + " downloading")
+		b.click("[data-download] form[action$=pause] button")
+		b.until(card("paused"))
+		look(device + " paused")
+		b.click("[data-download] form[action$=cancel] button")
+		b.until("!document.querySelector('[data-download]')")
+		b.click("#list a[href*=qwen]")
+		b.until("document.querySelector('#h-model')?.innerText === 'Qwen2.5-0.5b-instruct-q8_0'")
+		look(device + " details")
+		b.click("#details a[href*=delete]")
+		b.until("document.querySelector('#details form[action$=delete]')")
+		look(device + " delete")
+		b.do(chromedp.Navigate(b.origin+"/?model=qwen2.5-0.5b-instruct-q8_0"), chromedp.WaitReady("#message"))
+		b.until("document.querySelector('[data-chosen-name]').textContent === 'Qwen2.5-0.5b-instruct-q8_0'")
+		look(device + " new chat")
+		if device == "phone" {
+			b.click("[data-sheet-open]")
+			b.click("#inspector [data-picker]")
+		} else {
+			b.click(".top [data-picker]")
+		}
+		b.until("document.querySelector('#model-menu').matches(':popover-open')")
+		look(device + " menu")
+	}
+	if looked != 44 {
+		t.Errorf("axe-core looked %d times", looked)
+	}
+	b.clean()
+}
