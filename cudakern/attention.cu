@@ -51,33 +51,22 @@ DEVICE void rescale(float *top, float m, float *before, float *unit)
 
 DEVICE float accumulate(float sum, float before, float v, float unit) { return fmaf(v, unit, sum * before); }
 
-// Four elements of the cache.
-DEVICE void load4(const float *p, float *v)
-{
-	float4 x = ldg_float4(p);
-	v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
-}
-
+// Elements of the cache as float.
+#if defined(CACHE_F16)
 DEVICE void halves(uint32_t pair, float *v)
 {
 	v[0] = half_to_float((uint16_t)(pair & 0xffff));
 	v[1] = half_to_float((uint16_t)(pair >> 16));
 }
 
-DEVICE void load4(const uint16_t *p, float *v)
+DEVICE void load4(const element *p, float *v)
 {
 	uint2 x = ldg64(p);
 	halves(x.x, v);
 	halves(x.y, v + 2);
 }
 
-DEVICE void load8(const float *p, float *v)
-{
-	load4(p, v);
-	load4(p + 4, v + 4);
-}
-
-DEVICE void load8(const uint16_t *p, float *v)
+DEVICE void load8(const element *p, float *v)
 {
 	uint4 x = ldg128(p);
 	halves(x.x, v);
@@ -86,8 +75,22 @@ DEVICE void load8(const uint16_t *p, float *v)
 	halves(x.w, v + 6);
 }
 
-DEVICE float load1(const float *p) { return ldg_float(p); }
-DEVICE float load1(const uint16_t *p) { return half_to_float(ldg16(p)); }
+DEVICE float load1(const element *p) { return half_to_float(ldg16(p)); }
+#else
+DEVICE void load4(const element *p, float *v)
+{
+	float4 x = ldg_float4(p);
+	v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+}
+
+DEVICE void load8(const element *p, float *v)
+{
+	load4(p, v);
+	load4(p + 4, v + 4);
+}
+
+DEVICE float load1(const element *p) { return ldg_float(p); }
+#endif
 
 template <int WIDTH> DEVICE void load(const element *p, float *v)
 {
