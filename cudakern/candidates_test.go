@@ -50,7 +50,9 @@ func TestCandidatesAreTheLargestLogitsInOrder(t *testing.T) {
 		{"peaked", func(rng *rand.Rand, id, vocab int) float32 { return float32(-math.Log(rng.Float64()) * 9) }},
 		{"of a few values, so that nearly all are equal", func(rng *rand.Rand, id, vocab int) float32 { return float32(rng.IntN(3)) }},
 		{"all equal", func(rng *rand.Rand, id, vocab int) float32 { return -7 }},
-		{"zeros of both signs", func(rng *rand.Rand, id, vocab int) float32 { return float32(math.Copysign(0, float64(rng.IntN(2))-0.5)) }},
+		{"zeros of both signs", func(rng *rand.Rand, id, vocab int) float32 {
+			return float32(math.Copysign(0, float64(rng.IntN(2))-0.5))
+		}},
 		{"ascending", func(rng *rand.Rand, id, vocab int) float32 { return float32(id) / 100 }},
 		{"descending", func(rng *rand.Rand, id, vocab int) float32 { return -float32(id) / 100 }},
 		{"mostly masked", func(rng *rand.Rand, id, vocab int) float32 {
