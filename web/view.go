@@ -28,6 +28,7 @@ var modules = []string{
 	"picker.js",
 	"presets.js",
 	"rail.js",
+	"receipt.js",
 	"socket.js",
 	"speak.js",
 	"stops.js",

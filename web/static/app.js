@@ -8,6 +8,7 @@ import { showEngine } from './engine.js'
 import { Panel } from './panel.js'
 import { Picker } from './picker.js'
 import { Rail } from './rail.js'
+import { answerMenu } from './receipt.js'
 import { Link } from './socket.js'
 import './toggle.js'
 
@@ -325,6 +326,10 @@ const goOn = id => ask('continue', { answer: id })
 
 function stop() {
   const running = chat.running
+  if (chat.replay?.state === 'running') {
+    link.command('stop', { answer: chat.replay.answer }).catch(fail)
+    return
+  }
   if (running) link.command('stop', { answer: running.id }).catch(error => { if (chat.running === running) fail(error) })
 }
 
@@ -415,6 +420,16 @@ chat.el.addEventListener('click', e => {
   else if (button.matches('[data-edit-question]')) editTurn(chat.questions.at(-1))
   else if (button.matches('[data-fork]')) fork(turn)
   else if (button.matches('[data-version]')) turnVersion(turn, Number(button.dataset.version))
+  else if (button.matches('[data-stop-replay]')) stop()
+  else if (button.matches('[data-close-replay]')) button.closest('.replay').hidden = true
+})
+
+answerMenu({
+  at: el => chat.at(el),
+  chat: () => link.chat,
+  busy: () => Boolean(chat.running) || chat.replay?.state === 'running',
+  replay: answer => link.command('replay', { answer: answer.id }).catch(fail),
+  failed: fail,
 })
 
 // ---- system prompt ----

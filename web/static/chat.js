@@ -3,6 +3,7 @@
 // raw text in the same frame.
 import { clock, count, duration, bytes, percent, rate, roughly } from './format.js'
 import { codeBox, copyOf, fragment } from './html.js'
+import { showReplay } from './receipt.js'
 import { conclude, hear } from './speak.js'
 
 const patience = 250 // ms before a wait is worth showing
@@ -276,6 +277,7 @@ class Answer extends Turn {
     this.describe(info)
     this.busy(false)
     this.el.querySelector('[data-copy]').hidden = this.text === ''
+    this.el.querySelector('[data-receipt]').hidden = Boolean(info.edited)
     const chip = this.el.querySelector('.why .chip')
     const [cls, symbol, text, code] = this.reason(info)
     chip.className = `chip ${cls}`
@@ -390,6 +392,7 @@ export class Chat {
     this.el.classList.toggle('raw', this.raw)
     for (const m of snapshot.messages) this.append(m)
     this.more = Boolean(snapshot.more)
+    if (snapshot.replay) this.replayed(snapshot.replay)
   }
 
   clear() {
@@ -397,6 +400,7 @@ export class Chat {
     this.turns.clear()
     this.title = ''
     this.more = this.cut = false
+    this.replay = null
   }
 
   // cutAfter drops what follows a message; without one here, everything.
@@ -463,6 +467,13 @@ export class Chat {
     }
   }
 
+  // replayed shows a replay at its answer.
+  replayed(r) {
+    this.replay = r
+    const answer = this.turns.get(r.answer)
+    if (answer) showReplay(answer.el.querySelector('.replay'), r)
+  }
+
   apply(e) {
     const answer = this.turns.get(e.id)
     switch (e.type) {
@@ -472,6 +483,7 @@ export class Chat {
       case 'block': answer?.block(e); break
       case 'end': answer?.end(e); break
       case 'title': this.title = e.text; break
+      case 'replay': this.replayed(e.replay); break
       case 'branch': {
         const known = this.turns.has(e.id)
         this.cutAfter(e.id ?? 0)

@@ -1,0 +1,100 @@
+// What an answer's receipt is good for: its request as a program, and a replay that
+// compares token by token.
+import { count, percent } from './format.js'
+import { hang } from './menu.js'
+import { escaped } from './stops.js'
+
+const $ = q => document.querySelector(q)
+const names = { curl: 'curl', python: 'Python', javascript: 'JavaScript' }
+
+// answerMenu wires the menu of answers. on: {at(el), chat(), busy(), replay(answer), failed(error)}
+export function answerMenu(on) {
+  const menu = $('#answer-menu')
+  let answer, opener
+  hang(menu, button => {
+    opener = button
+    answer = on.at(button)
+    menu.querySelector('[data-replay]').disabled = on.busy()
+  })
+  menu.addEventListener('click', e => {
+    const item = e.target.closest('.item')
+    if (!item) return
+    menu.hidePopover()
+    opener.focus()
+    if (item.matches('[data-replay]')) on.replay(answer)
+    else copyCode(item.dataset.code)
+  })
+
+  async function copyCode(language) {
+    const response = await fetch(`/c/${on.chat()}/code/${answer.id}?as=${language}`, { headers: { Accept: 'application/json' } }).catch(() => null)
+    if (!response?.ok) {
+      const said = await response?.json().catch(() => null)
+      on.failed({ title: 'That did not work', message: said?.error?.message ?? 'The server cannot be reached just now.' })
+      return
+    }
+    const code = await response.text()
+    try {
+      await navigator.clipboard.writeText(code)
+      say(`Copied as ${names[language]}`)
+    } catch {
+      $('#code h2 span').textContent = names[language]
+      $('#code code').textContent = code
+      $('#code').showModal()
+      getSelection().selectAllChildren($('#code code'))
+    }
+  }
+
+  function say(text) {
+    const was = opener.title
+    opener.title = text
+    opener.setAttribute('data-said', text)
+    $('#spoken').textContent = text
+    setTimeout(() => {
+      opener.title = was
+      opener.removeAttribute('data-said')
+    }, 1500)
+  }
+}
+
+const token = text => `“${escaped(text)}”`
+
+// where says what stands at the first token that differs.
+function where({ equal, was, is }) {
+  const n = count(equal + 1)
+  if (!was) return `The answer ended after token ${count(equal)}, and goes on with ${token(is)} now.`
+  if (!is) return `Token ${n} was ${token(was)}, and the answer ends before it now.`
+  return `Token ${n} was ${token(was)} and is ${token(is)} now.`
+}
+
+// showReplay shows how far a replay is, in the box of its answer.
+export function showReplay(box, r) {
+  const same = `${count(r.equal)} of ${count(r.total)} tokens`
+  const [cls, state, text] = {
+    running: ['accent', 'replaying', same],
+    equal: ['ok', 'equal', same],
+    differs: ['warn', 'differs', `equal: ${same}`],
+    stopped: ['', 'stopped', `equal so far: ${same}`],
+    failed: ['err', 'failed', r.error ? `${r.error.title}. ${r.error.message}` : ''],
+  }[r.state]
+  const chip = box.querySelector('.chip')
+  chip.className = `chip ${cls}`
+  chip.textContent = state
+  box.querySelector('[data-replay-text]').textContent = text
+  box.querySelector('[data-stop-replay]').hidden = r.state !== 'running'
+  box.querySelector('[data-close-replay]').hidden = r.state === 'running'
+  const bar = box.querySelector('.bar')
+  bar.toggleAttribute('hidden', r.state !== 'running')
+  bar.querySelector('.fg').setAttribute('width', percent(r.equal / r.total))
+  const place = box.querySelector('[data-replay-where]'), changes = box.querySelector('dl')
+  place.hidden = r.state !== 'differs'
+  place.textContent = place.hidden ? '' : where(r) + (r.changes ? ' What has changed since:' : ' Nothing else in the receipt has changed.')
+  changes.hidden = !r.changes
+  changes.replaceChildren(...(r.changes ?? []).flatMap(c => {
+    const what = document.createElement('dt'), how = document.createElement('dd')
+    what.textContent = c.what
+    how.textContent = `${c.was} → ${c.is}`
+    return [what, how]
+  }))
+  box.hidden = false
+  if (r.state !== 'running') $('#spoken').textContent = `Replay ${state}. ${text}. ${place.textContent}`
+}
