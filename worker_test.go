@@ -533,7 +533,15 @@ func TestWorker_AKernelThatHangs(t *testing.T) {
 	}
 	server := startServer(t, t.TempDir(), "--device", "test")
 	_, _, want := server.ask(9)
-	if _, failure, _ := server.ask(hangToken); failure.Code != infer.CodeLost || !strings.Contains(failure.Message, "tokens did not end within") {
+	ended := make(chan infer.Error, 1)
+	go func() {
+		_, failure, _ := server.ask(hangToken)
+		ended <- failure
+	}()
+	eventually(t, "the status says that a step is slow", func() bool {
+		return strings.Contains(server.status().Trouble, "tokens is taking unusually long; the engine is restarted")
+	})
+	if failure := <-ended; failure.Code != infer.CodeLost || !strings.Contains(failure.Message, "tokens did not end within") {
 		t.Errorf("the answer ends with %+v", failure)
 	}
 	if _, failure, text := server.ask(9); failure.Code != "" || text != want {

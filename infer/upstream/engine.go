@@ -27,7 +27,8 @@
 //   - after 5 minutes of loading without progress.
 //
 // Waits are counted by polls, so that a server that was itself stopped blames nobody. A
-// step that takes longer than 2 s and twice the longest before is reported in the log.
+// step that takes longer than 2 s and twice the longest before is reported, in the log and
+// in Status.Trouble.
 //
 // # When a device fails
 //
@@ -90,6 +91,7 @@ type Engine struct {
 	current *process      // nil while there is none
 	status  infer.Status
 	trouble string       // while a worker is started again: why
+	slow    string       // while a step takes unusually long: that
 	fallen  string       // once the fallback has taken over: why
 	failed  *infer.Error // why no worker is started, until somebody asks
 	closed  bool
@@ -257,7 +259,7 @@ func (e *Engine) fallBack(reason string) {
 func (e *Engine) restarting(reason string) {
 	e.update(func() {
 		s := e.status
-		e.current = nil
+		e.current, e.slow = nil, ""
 		e.status = infer.Status{State: infer.StateRestarting, Model: s.Model, Device: s.Device, CacheType: s.CacheType, ContextLength: s.ContextLength}
 		e.trouble = fmt.Sprintf("the engine stopped and is being restarted: %s", reason)
 	})
@@ -267,7 +269,7 @@ func (e *Engine) restarting(reason string) {
 func (e *Engine) giveUp(reason string) {
 	err := &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine ended %d times before it was ready, the last time with: %s", e.early, reason)}
 	e.update(func() {
-		e.current, e.failed, e.trouble = nil, err, ""
+		e.current, e.failed, e.trouble, e.slow = nil, err, "", ""
 		e.status = infer.Status{State: infer.StateFailed, Error: err, Model: e.status.Model}
 	})
 }
@@ -301,17 +303,15 @@ func (e *Engine) watch(p *process) {
 	for last := time.Now(); ; {
 		status, err := p.status(answerTime)
 		now := time.Now()
-		verdict, report := "", ""
+		verdict := ""
 		if err != nil {
 			verdict = dog.silence(now.Sub(last))
 		} else {
-			verdict, report = dog.hear(status, now.Sub(last))
-			e.publish(p, status)
+			var slow string
+			verdict, slow = dog.hear(status, now.Sub(last))
+			e.publish(p, status, slow)
 		}
 		last = now
-		if report != "" {
-			e.log.Warn(report)
-		}
 		if verdict != "" {
 			p.kill(verdict)
 		}
@@ -324,14 +324,17 @@ func (e *Engine) watch(p *process) {
 }
 
 // publish makes s the status of the engine.
-func (e *Engine) publish(p *process, s infer.Status) {
+func (e *Engine) publish(p *process, s infer.Status, slow string) {
 	if s.State == infer.StateFailed && s.Error != nil {
 		e.checkDevice(p, s.Error)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if slow != "" && e.slow == "" {
+		e.log.Warn(slow)
+	}
 	before := e.status.State
-	e.status = s
+	e.status, e.slow = s, slow
 	switch s.State {
 	case infer.StateReady:
 		p.ready.Store(true)
@@ -499,7 +502,7 @@ func (e *Engine) Status() infer.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.status
-	s.Trouble = strings.Trim(e.fallen+"; "+e.trouble, "; ")
+	s.Trouble = strings.Join(slices.DeleteFunc([]string{e.fallen, e.trouble, e.slow}, func(text string) bool { return text == "" }), "; ")
 	return s
 }
 

@@ -22,11 +22,10 @@ const (
 
 // watchdog judges a worker by what it says of itself. It knows no clock.
 type watchdog struct {
-	heard    bool          // it has answered a poll
-	silent   time.Duration // since it did
-	loaded   int64         // bytes
-	stuck    time.Duration // since more were loaded
-	reported bool          // the step that is being computed
+	heard  bool          // it has answered a poll
+	silent time.Duration // since it did
+	loaded int64         // bytes
+	stuck  time.Duration // since more were loaded
 }
 
 // silence takes a poll without an answer, after the time took. A verdict is the reason to
@@ -44,30 +43,30 @@ func (w *watchdog) silence(took time.Duration) (verdict string) {
 	return ""
 }
 
-// hear takes the answer to a poll, which came the time passed after the one before.
-// report says what is to be logged.
-func (w *watchdog) hear(s infer.Status, passed time.Duration) (verdict, report string) {
+// hear takes the answer to a poll, which came the time passed after the one before. slow
+// says that a step takes unusually long, in the same words for as long as it does.
+func (w *watchdog) hear(s infer.Status, passed time.Duration) (verdict, slow string) {
 	w.heard, w.silent = true, 0
 	if s.State != infer.StateLoading || s.Loading.Done != w.loaded {
 		w.stuck, w.loaded = 0, s.Loading.Done
 	} else if w.stuck += min(passed, answerTime); w.stuck >= loadingTime {
 		return fmt.Sprintf("the model did not load on for %v", loadingTime), ""
 	}
+	if s.Step.Rows == 0 {
+		return "", ""
+	}
 	now, longest := milliseconds(s.Step.ForMS), milliseconds(s.Step.LongestMS)
 	limit := firstStep
 	if longest > 0 {
-		limit = stepTime + stepFactor*longest
+		limit = (stepTime + stepFactor*longest).Round(time.Second)
 	}
-	slow := s.Step.Rows > 0 && now > max(slowStep, 2*longest)
 	switch {
-	case s.Step.Rows > 0 && now > limit:
-		return fmt.Sprintf("a step of %d tokens did not end within %v", s.Step.Rows, limit.Round(time.Second)), ""
-	case slow && !w.reported:
-		report = fmt.Sprintf("a step of %d tokens is taking long: %v until now, the longest before took %v; the engine is ended after %v",
-			s.Step.Rows, now.Round(time.Millisecond), longest.Round(time.Millisecond), limit.Round(time.Second))
+	case now > limit:
+		return fmt.Sprintf("a step of %d tokens did not end within %v", s.Step.Rows, limit), ""
+	case now > max(slowStep, 2*longest):
+		return "", fmt.Sprintf("a step of %d tokens is taking unusually long; the engine is restarted if it does not end within %v", s.Step.Rows, limit)
 	}
-	w.reported = slow
-	return "", report
+	return "", ""
 }
 
 func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
