@@ -130,7 +130,7 @@ const rail = new Rail({
   },
 })
 
-const picker = new Picker({ chat: () => link.chat, changed: refresh, failed: fail })
+const picker = new Picker({ chat: () => link.chat, changed() { recount(); refresh() }, failed: fail })
 
 $('[data-reconnect]').addEventListener('click', () => link.now())
 
@@ -202,14 +202,14 @@ $('[data-raw]').addEventListener('click', () => {
 
 const counter = new Counter(refresh)
 // recount asks how large the next prompt would be.
-const recount = () => counter.soon({ chat: link.chat, text: message.value, system: system.value, raw })
+const recount = () => counter.soon({ chat: link.chat, text: message.value, system: system.value, raw, model: link.chat ? '' : picker.name })
 // tooLong reports whether the draft was counted and does not fit.
 const tooLong = () => counter.of(message.value)?.over
 
 function showContext() {
   const last = chat.answers.findLast(a => a.info.prompt_tokens > 0)
   meter({
-    context: engine.context || last?.info.context || 0,
+    context: picker.elsewhere ? 0 : engine.context || last?.info.context || 0,
     prompt: last?.info.prompt_tokens ?? 0,
     answer: last?.info.tokens ?? 0,
     draft: message.value.trim() ? counter.last : null,

@@ -23,9 +23,12 @@ export class Picker {
 
   get buttons() { return [...this.menu.querySelectorAll('form button')] }
 
+  // elsewhere says that another model is chosen than the one that is loaded.
+  get elsewhere() { return this.name !== '' && this.name !== this.engine.id }
+
   // who is what people call the model of the next answers.
   get who() {
-    if (!this.name || this.name === this.engine.id) return this.engine.name
+    if (!this.elsewhere) return this.engine.name
     return this.buttons.find(b => b.value === this.name)?.dataset.label || this.name
   }
 
@@ -76,7 +79,7 @@ export class Picker {
 
   show() {
     const button = this.buttons.find(b => b.value === this.name)
-    const other = this.name !== '' && this.name !== this.engine.id
+    const other = this.elsewhere
     for (const el of $$('[data-loaded]')) el.hidden = other
     for (const el of $$('[data-chosen]')) el.hidden = !other
     for (const el of $$('[data-chosen-name]')) el.textContent = this.who
