@@ -392,14 +392,22 @@ template <typename Path, int N>
 DEVICE void matmul(float *dst, const uint8_t *weights, const uint4 *x, int outputs, int inputs, const int *row_count)
 {
 	SHARED(uint4, shared);
-	const int row = blockIdx.x * N, rows = *row_count, lane = lane_id();
-	if (row >= rows)
-		return;
-	const int blocks = blocks_of(inputs), tiles = tiles_of(blocks), whole = blocks / TILE_BLOCKS;
+	const int lane = lane_id(), blocks = blocks_of(inputs), tiles = tiles_of(blocks), whole = blocks / TILE_BLOCKS;
 	const int band = blockIdx.y * WARPS + warp_id();
 	const bool active = band * BAND_OUTPUTS < outputs; // or a warp that only helps to copy
 	const uint8_t *tile_at = weights + band * band_bytes(blocks);
+	const uint8_t *const rest_at = tile_at + size_t(whole) * tile_bytes(TILE_BLOCKS); // after the whole tiles
 
+	// With one row the warp mostly waits for weights. So those of the next tile are on their
+	// way while this one is multiplied, where registers suffice for both.
+	const bool early = N == 1 && SCALE_BYTES > 0;
+	Block next = {};
+	if (early && active && whole > 0)
+		load_block(next, tile_at, TILE_BLOCKS, lane);
+
+	const int row = blockIdx.x * N, rows = *row_count;
+	if (row >= rows)
+		return;
 	const int each = IMAGES / N; // images of a row
 	float acc[N * BAND_OUTPUTS] = {};
 	for (int first = 0; first < tiles; first += each) {
@@ -410,10 +418,13 @@ DEVICE void matmul(float *dst, const uint8_t *weights, const uint4 *x, int outpu
 			continue;
 		const uint4 *image = shared;
 		for (int left = min(whole - first, each); left > 0; left--) {
-			Block w;
-			load_block(w, tile_at, TILE_BLOCKS, lane);
-			Path::template multiply<N>(acc, w, image, each * Path::UNITS);
+			Block w = next;
+			if (!early)
+				load_block(w, tile_at, TILE_BLOCKS, lane);
 			tile_at += tile_bytes(TILE_BLOCKS);
+			if (early && tile_at < rest_at)
+				load_block(next, tile_at, TILE_BLOCKS, lane);
+			Path::template multiply<N>(acc, w, image, each * Path::UNITS);
 			image += Path::UNITS;
 		}
 		if (whole < first + each && lane < blocks % TILE_BLOCKS) {
