@@ -10,6 +10,7 @@ func NewRMSNorm(c *Context) (*RMSNorm, error) {
 }
 
 // Enqueue computes dst = x / sqrt(mean(x²) + eps) · w, rows of cols float32. dst may be x.
+// All addresses are multiples of 16.
 func (k *RMSNorm) Enqueue(s *Stream, dst, x, w Ptr, cols int, eps float32, rows Ptr, capacity int) error {
 	if err := checkLaunch("RMSNorm", capacity, cols); err != nil {
 		return err

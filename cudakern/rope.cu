@@ -1,7 +1,7 @@
 // RoPE: pair i of every head is turned by the angle pos · turns[i].
 //
-// A block per row: each thread computes angles, once for all heads, then all threads turn
-// pairs. Angles are whole numbers of 2^-64 turns: position times turns drops full turns
+// A block per 256 pairs of a row: threads compute the angles that a head has, then each
+// turns a pair. Angles are whole numbers of 2^-64 turns: position times turns drops full turns
 // exactly, which no product of floats would at far positions.
 #include "math.cuh"
 
@@ -35,16 +35,15 @@ KERNEL(rope, 256, 4)(float *x, int cols, int dim, int pairs, int apart, int stri
 	int row = blockIdx.y;
 	if (row >= *rows)
 		return;
-	for (int i = threadIdx.x; i < pairs; i += 256)
-		sincos_turns((uint64_t)(uint32_t)pos[row] * turns[i], &angles[i].y, &angles[i].x);
+	for (int pair = threadIdx.x; pair < pairs; pair += 256)
+		sincos_turns((uint64_t)(uint32_t)pos[row] * turns[pair], &angles[pair].y, &angles[pair].x);
 	syncthreads();
-	x += (size_t)row * cols;
-	for (int i = threadIdx.x; i < cols / dim * pairs; i += 256) {
-		int pair = i % pairs;
-		float *a = x + i / pairs * dim + pair * stride, *b = a + apart;
-		float cosine = angles[pair].x, sine = angles[pair].y;
-		float turned = fmaf(*a, cosine, -(*b * sine));
-		*b = fmaf(*a, sine, *b * cosine);
-		*a = turned;
-	}
+	int i = blockIdx.x * 256 + threadIdx.x;
+	if (i >= cols / dim * pairs)
+		return;
+	int pair = i % pairs;
+	float *a = x + (size_t)row * cols + i / pairs * dim + pair * stride, *b = a + apart;
+	float cosine = angles[pair].x, sine = angles[pair].y, u = *a, v = *b;
+	*a = fmaf(u, cosine, -(v * sine));
+	*b = fmaf(u, sine, v * cosine);
 }

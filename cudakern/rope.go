@@ -59,6 +59,6 @@ func (k *RoPE) Enqueue(s *Stream, x Ptr, cols, headDim, dims int, neox bool, tur
 	if neox {
 		apart, stride = int32(dims/2), 1
 	}
-	return k.turn.Launch(s, Dim3{X: 1, Y: capacity}, Dim3{X: threads}, 4*dims,
+	return k.turn.Launch(s, Dim3{X: blocksFor(cols/headDim*dims/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
 		x, int32(cols), int32(headDim), int32(dims/2), apart, stride, turns, step.Pos, step.Rows)
 }
