@@ -66,6 +66,7 @@ type Handlers struct {
 	host     hostPolicy
 	keys     *keyring
 	sessions sessions
+	asked    onces
 	trusted  bool // the only client is the server whose engine this is
 }
 
@@ -115,6 +116,9 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.Match(getOrHead, "/", h.newChatPage)
 	e.Match(getOrHead, "/c/:id", h.chatPage)
 	e.Match(getOrHead, "/rail", h.railFragment)
+	e.POST("/", h.ask)
+	e.POST("/c/:id", h.ask)
+	e.POST("/c/:id/stop", h.stop)
 	e.POST("/c/:id/rename", h.renameChat)
 	e.POST("/c/:id/model", h.setChatModel)
 	e.POST("/c/:id/move", h.moveChat)

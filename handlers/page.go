@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -30,24 +31,37 @@ func (h *Handlers) newChatPage(c echo.Context) error {
 // chatPage answers GET /c/:id with the end of the chat, as it is now. What follows
 // comes over the websocket. For a chat that is gone it says so.
 func (h *Handlers) chatPage(c echo.Context) error {
-	p, err := h.page(c, c.Param("id"))
-	if err != nil {
+	p, chat, err := h.chat(c, c.Param("id"))
+	switch {
+	case err != nil:
 		return err
+	case chat == nil:
+		return render(c, http.StatusNotFound, web.Playground(p))
+	case c.QueryParam("follow") != "" && c.Request().Method == http.MethodGet:
+		p.Follows = true
+		return h.followPage(c, p, chat)
 	}
-	status := http.StatusOK
-	if chat, err := h.Live.Chat(p.Chat); err == nil {
-		if err := showChat(&p, chat); err != nil {
-			return err
-		}
-		conversation, err := h.Live.Conversation(c.Request().Context(), p.Chat)
-		if err != nil {
-			return err
-		}
-		p.Pinned, p.Archived, p.Folder = conversation.Pinned, conversation.Archived, conversation.Folder
-	} else {
-		status, p.Title = http.StatusNotFound, "Chat"
+	return render(c, http.StatusOK, web.Playground(p))
+}
+
+// chat returns the page of a chat, and the chat unless it is gone; for no id, the page
+// of a new one.
+func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error) {
+	p, err := h.page(c, id)
+	if err != nil || id == "" {
+		return p, nil, err
 	}
-	return render(c, status, web.Playground(p))
+	chat, err := h.Live.Chat(id)
+	if err != nil {
+		p.Title = "Chat"
+		return p, nil, nil
+	}
+	if err := showChat(&p, chat); err != nil {
+		return web.Page{}, nil, err
+	}
+	conversation, err := h.Live.Conversation(c.Request().Context(), id)
+	p.Pinned, p.Archived, p.Folder = conversation.Pinned, conversation.Archived, conversation.Folder
+	return p, chat, err
 }
 
 // showChat writes the end of a chat into its page.
@@ -58,7 +72,7 @@ func showChat(p *web.Page, chat *live.Chat) error {
 	}
 	subscription.Close()
 	p.Title, p.Temporary, p.Raw, p.Older = snapshot.Title, snapshot.Temporary, snapshot.Raw, snapshot.More
-	p.Picker.Chosen = snapshot.Model
+	p.Picker.Chosen, p.System = snapshot.Model, snapshot.System
 	p.Turns = make([]web.Turn, len(snapshot.Messages))
 	for i := range snapshot.Messages {
 		p.Turns[i] = turnView(&snapshot.Messages[i], p.Raw)
@@ -72,6 +86,7 @@ func turnView(m *live.Message, raw bool) web.Turn {
 	if m.Answer == nil {
 		return t
 	}
+	t.Running = m.Answer.State.Running()
 	if !raw {
 		t.Text, t.HTML = "", renderAnswer(m.Text)
 	}
@@ -161,6 +176,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 	return web.Page{
 		Chat:    chat,
 		Title:   "New chat",
+		Once:    rand.Text(),
 		Rail:    rail,
 		Picker:  h.picker(c, chat),
 		Engine:  engineView(h.Live.Status()),

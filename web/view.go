@@ -44,7 +44,12 @@ type Page struct {
 	Archived  bool
 	Folder    string
 	Raw       bool // texts go to the model as they are
-	Temporary bool // not kept, and not in the rail
+	System    string
+	Draft     string  // what was written and could not be sent
+	Problem   Problem // why
+	Once      string  // names the form of the composer: sent twice, it asks once
+	Follows   bool    // HereTheAnswerGrows is where the last answer is being written
+	Temporary bool    // not kept, and not in the rail
 	Turns     []Turn
 	Older     bool // there are messages before the first of Turns
 	Rail      Rail
@@ -62,6 +67,12 @@ type Stops struct {
 	Bytes int // of one of them
 }
 
+// Problem is what went wrong, why, and what to do.
+type Problem struct{ Title, Message string }
+
+// HereTheAnswerGrows stands in a page that Follows in place of its running answer.
+const HereTheAnswerGrows = "<!-- here the answer grows -->"
+
 // Turn is a message as the server writes it into the page, for whoever reads
 // without scripts and for the time until the websocket is there.
 type Turn struct {
@@ -71,7 +82,20 @@ type Turn struct {
 	HTML  string // of an answer: rendered and sanitised
 	Notes string // what is to be said about an answer: "stopped by you at 12"
 	Error string // why an answer failed
+
+	Running bool // an answer is being written
 }
+
+// address is where the composer's form goes.
+func (p Page) address() string {
+	if p.Chat == "" {
+		return "/"
+	}
+	return "/c/" + p.Chat
+}
+
+// running reports whether the last answer is being written.
+func (p Page) running() bool { return len(p.Turns) > 0 && p.Turns[len(p.Turns)-1].Running }
 
 // Engine is what the page says about the engine, in words. The same value goes
 // over the websocket when it changes; the scripts put each field into the

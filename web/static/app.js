@@ -547,7 +547,7 @@ addEventListener('keydown', e => {
   }
 })
 
-if (!temporary) message.value = draftOf(link.chat)
+if (!temporary) message.value = draftOf(link.chat) || message.value
 recount()
 refresh()
 if (!phone.matches) message.focus()

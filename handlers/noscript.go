@@ -1,0 +1,301 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"html"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+	"m40-llm/web"
+)
+
+// A plain chat without scripts: the composer is a form that POSTs to the page's own
+// address and leads to /c/ID?follow=1, whose HTML ends when the answer does.
+
+// question is what the form of the composer says.
+type question struct {
+	text, system   string
+	temporary, raw bool
+	once           string // names the form: sent twice, it asks once
+}
+
+// ask answers POST / and POST /c/:id. A question that cannot be sent comes back on its
+// page.
+func (h *Handlers) ask(c echo.Context) error {
+	id := c.Param("id")
+	lines := func(name string) string { return strings.ReplaceAll(c.FormValue(name), "\r\n", "\n") } // forms have the line breaks of mail
+	q := question{
+		text: lines("text"), system: lines("system"), once: c.FormValue("once"),
+		temporary: c.FormValue("temporary") != "", raw: c.FormValue("raw") != "",
+	}
+	chat, err := h.asked.do(q.once, func() (string, error) { return h.send(id, q) })
+	if err == nil {
+		return c.Redirect(http.StatusSeeOther, "/c/"+chat+"?follow=1#end")
+	}
+	f := describe(err)
+	h.logFailure(c, f, err)
+	var conflict *live.Conflict
+	if errors.As(err, &conflict) {
+		f.Status = http.StatusConflict
+	}
+	p, _, pageErr := h.chat(c, id)
+	if pageErr != nil {
+		return pageErr
+	}
+	problem := toWireError(err)
+	p.Draft, p.System, p.Problem = q.text, q.system, web.Problem{Title: problem.Title, Message: problem.Message}
+	return render(c, f.Status, web.Playground(p))
+}
+
+// send asks in the chat called id, or in a new one if id is empty, with the settings
+// that the chat has.
+func (h *Handlers) send(id string, q question) (chat string, err error) {
+	if id == "" {
+		begun, err := h.Live.Start(live.Question{Text: q.text, System: q.system, Settings: live.DefaultSettings(), Raw: q.raw}, q.temporary)
+		if err != nil {
+			return "", err
+		}
+		return begun.ID(), nil
+	}
+	open, err := h.Live.Chat(id)
+	if err != nil {
+		return "", err
+	}
+	subscription, snapshot, err := open.Subscribe(0)
+	if err != nil {
+		return "", err
+	}
+	subscription.Close()
+	return id, open.Send(live.Question{Text: q.text, System: q.system, Settings: snapshot.Panel.Settings})
+}
+
+// stop answers POST /c/:id/stop. An answer that has ended by then is what was wanted.
+func (h *Handlers) stop(c echo.Context) error {
+	chat, err := h.Live.Chat(c.Param("id"))
+	if err != nil {
+		return err
+	}
+	var idle *live.Conflict
+	if err := chat.Stop(0); err != nil && !errors.As(err, &idle) {
+		return err
+	}
+	return changed(c, "/c/"+c.Param("id")+"#end")
+}
+
+// onces remembers which forms have been sent, so that a double click, or a reload that
+// sends again, asks once. Forms wait for each other: the second one wants to know where
+// the first has led.
+type onces struct {
+	mu    sync.Mutex
+	led   map[string]string
+	order []string
+}
+
+const rememberedForms = 1000
+
+func (o *onces) do(once string, send func() (chat string, err error)) (string, error) {
+	if once == "" {
+		return send()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if chat, sent := o.led[once]; sent {
+		return chat, nil
+	}
+	chat, err := send()
+	if err != nil {
+		return "", err
+	}
+	if o.led == nil {
+		o.led = map[string]string{}
+	}
+	if len(o.order) >= rememberedForms {
+		delete(o.led, o.order[0])
+		o.order = slices.Delete(o.order, 0, 1)
+	}
+	o.led[once] = chat
+	o.order = append(o.order, once)
+	return chat, nil
+}
+
+// followPage writes the page of a chat up to the end of an answer that is being written, and
+// the rest of the page when it has ended.
+func (h *Handlers) followPage(c echo.Context, p web.Page, chat *live.Chat) error {
+	subscription, snapshot, err := chat.Subscribe(0)
+	if err != nil {
+		return err
+	}
+	defer subscription.Close()
+	var page bytes.Buffer
+	if err := web.Playground(p).Render(c.Request().Context(), &page); err != nil {
+		return err
+	}
+	before, after, found := bytes.Cut(page.Bytes(), []byte(web.HereTheAnswerGrows))
+	last := len(snapshot.Messages) - 1
+	if !found || last < 0 || snapshot.Messages[last].Answer == nil {
+		return c.HTMLBlob(http.StatusOK, page.Bytes())
+	}
+	c.Response().Header().Set(echo.HeaderContentType, echo.MIMETextHTMLCharsetUTF8)
+	c.Response().Header().Set("X-Accel-Buffering", "no")
+	c.Response().WriteHeader(http.StatusOK)
+	w := &growingPage{c: c, raw: snapshot.Raw}
+	w.write(string(before))
+	w.begin(&snapshot.Messages[last])
+	h.grow(c.Request().Context(), w, subscription)
+	w.write(string(after))
+	return w.err
+}
+
+// grow writes what is new of an answer until it ends.
+func (h *Handlers) grow(ctx context.Context, w *growingPage, subscription *live.Subscription) {
+	silence := time.NewTicker(h.PingInterval)
+	defer silence.Stop()
+	for w.err == nil && !w.ended {
+		w.flush()
+		select {
+		case <-ctx.Done():
+			w.err = ctx.Err()
+		case <-h.Live.Closing():
+			w.note("The server is stopping. Load the page again later.")
+			return
+		case <-silence.C:
+			w.write("<!-- -->")
+		case <-subscription.Ready():
+			events, err := subscription.Take()
+			for i := range events {
+				w.apply(&events[i])
+			}
+			if err != nil {
+				w.note("This page could not keep up. Load it again for the rest.")
+				return
+			}
+		}
+	}
+}
+
+// growingPage is HTML that only ever gets longer. Text that is superseded, such as the
+// source of a block that has ended, stays in it; the style sheet hides it for what
+// follows.
+type growingPage struct {
+	c     echo.Context
+	raw   bool
+	id    int64 // of the answer
+	open  bool  // the paragraph of the text as it comes
+	phase infer.EventType
+	ended bool
+	err   error
+}
+
+func (w *growingPage) write(text string) {
+	if w.err == nil {
+		_, w.err = w.c.Response().Write([]byte(text))
+	}
+}
+
+func (w *growingPage) flush() {
+	if w.err == nil {
+		w.err = http.NewResponseController(w.c.Response().Writer).Flush()
+	}
+}
+
+func (w *growingPage) note(text string) {
+	w.shut()
+	w.write(`<p class="note">` + html.EscapeString(text) + "</p>")
+}
+
+// begin writes what is there already.
+func (w *growingPage) begin(m *live.Message) {
+	w.id = m.ID
+	if !m.Answer.State.Running() {
+		w.ended = true
+	}
+	if w.raw {
+		w.text(m.Text)
+		return
+	}
+	for _, block := range m.FinishedBlocks() {
+		w.block(renderBlock(block))
+	}
+	w.text(m.Text[m.Answer.Blocks:])
+}
+
+func (w *growingPage) apply(e *live.Event) {
+	if e.ID != w.id {
+		return
+	}
+	switch e.Type {
+	case live.EventProgress:
+		w.wait(e.Progress)
+	case live.EventText:
+		w.text(e.Text)
+	case live.EventBlock:
+		if !w.raw {
+			w.block(renderBlock(live.Block{Text: e.Text, Thought: e.Thinking}))
+		}
+	case live.EventEnd:
+		w.end(e.Message)
+	}
+}
+
+// wait says once for each phase what is waited for.
+func (w *growingPage) wait(p *live.Progress) {
+	phase, text := infer.EventPrefill, "Reading the prompt."
+	switch {
+	case p.Queued != nil:
+		phase, text = infer.EventQueued, "Waiting for other answers. The message is kept and will be answered in turn."
+	case p.Loading != nil:
+		phase, text = infer.EventLoading, "Loading the model. The message is kept and will be answered as soon as it is there."
+	}
+	if phase == w.phase {
+		return
+	}
+	w.phase = phase
+	w.write(`<p class="dim passing">` + text + "</p>")
+}
+
+func (w *growingPage) text(text string) {
+	if text == "" {
+		return
+	}
+	if !w.open {
+		w.write(`<div class="prose plain passing" dir="auto">`)
+		w.open = true
+	}
+	w.write(html.EscapeString(text))
+}
+
+func (w *growingPage) shut() {
+	if w.open {
+		w.write("</div>")
+		w.open = false
+	}
+}
+
+// block takes the place of the text as it came.
+func (w *growingPage) block(rendered string) {
+	w.shut()
+	w.write(`<div class="prose" dir="auto">` + rendered + "</div>")
+}
+
+func (w *growingPage) end(m *live.Message) {
+	w.ended = true
+	if !w.raw {
+		blocks := live.SplitBlocks(m.Text)
+		w.block(renderMarkdown(blocks[len(blocks)-1]))
+	}
+	w.shut()
+	t := turnView(m, w.raw)
+	if t.Error != "" {
+		w.write(`<div class="errbox"><p>` + html.EscapeString(t.Error) + "</p></div>")
+	}
+	w.write(`<footer class="foot">` + html.EscapeString(t.Notes) + "</footer>")
+}
