@@ -33,7 +33,6 @@ import (
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/guide"
 	"m40-llm/infer/hub"
-	"m40-llm/infer/ref"
 	"m40-llm/infer/tokenizer"
 	"m40-llm/store"
 )
@@ -138,7 +137,7 @@ type deviceFlags struct {
 func addDeviceFlags(f *cli.Flags) deviceFlags {
 	return deviceFlags{
 		folders: folderFlags(f),
-		device:  f.String("device", "auto", "auto|cpu|ref", "what computes: cpu uses its vector units, ref is slow plain Go; auto is cpu"),
+		device:  f.String("device", "auto", "auto|cpu|cuda|ref", "what computes: an NVIDIA GPU (cuda), the vector units of the CPU, or slow plain Go (ref); auto: the GPU if it can, else the CPU"),
 		threads: f.Int("threads", 0, "threads of the device; 0: as many as there are cores"),
 		kv:      f.String("kv", "f16", "f16|f32", "number format of the KV cache"),
 	}
@@ -155,38 +154,6 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 		deviceFlags: addDeviceFlags(f),
 		ctx:         f.Int("ctx", 0, "tokens that question and answer may have together; 0: what the model was trained on, or what memory allows"),
 	}
-}
-
-// deviceKind is what --device names.
-type deviceKind struct {
-	open  func(threads int) (device.Device, error)
-	types []gguf.Type // formats of weights that it computes with; nil: all
-	gpu   bool        // its driver may take the process down
-}
-
-var devices = map[string]deviceKind{
-	"cpu": {open: func(threads int) (device.Device, error) { return cpu.Open(threads) }, types: cpu.WeightTypes()},
-	"ref": {open: func(int) (device.Device, error) { return ref.New(), nil }},
-}
-
-// kind is the kind of device that is asked for. It refuses values out of range.
-func (f deviceFlags) kind(parallel int) (deviceKind, error) {
-	name := *f.device
-	if name == "auto" {
-		name = "cpu"
-	}
-	kind, known := devices[name]
-	switch {
-	case !known:
-		return kind, cli.Usagef("--device %q is none of auto, cpu and ref", name)
-	case *f.kv != "f16" && *f.kv != "f32":
-		return kind, cli.Usagef("--kv %q is none of f16 and f32", *f.kv)
-	case *f.threads < 0 || parallel < 0:
-		return kind, cli.Usagef("--threads and --parallel cannot be negative")
-	case *f.threads > most || parallel > most:
-		return kind, cli.Usagef("--threads and --parallel are %d at most", most)
-	}
-	return kind, nil
 }
 
 // most bounds threads and parallel answers: beyond it lies no speed, only memory.
@@ -220,7 +187,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 	}
 	return infer.Options{
 		Catalog:       catalog,
-		OpenDevice:    func() (device.Device, error) { return kind.open(*f.threads) },
+		OpenDevice:    func(file *gguf.File) (device.Device, error) { return kind.open(file, *f.threads, logger) },
 		Model:         name,
 		ContextLength: *f.ctx,
 		CacheType:     *f.kv,
@@ -757,7 +724,7 @@ of a model that is not here.`)
 	defer file.Close()
 	runtime.LockOSThread() // a GPU is called by one thread alone
 	defer runtime.UnlockOSThread()
-	dev, err := kind.open(*flags.threads)
+	dev, err := kind.open(file, *flags.threads, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"os"
@@ -29,6 +30,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
 )
 
 // asProgram makes the test binary the program, with two further devices: they take their
@@ -49,7 +51,7 @@ const (
 
 type testDevice struct{ device.Device }
 
-func openTestDevice(threads int) (device.Device, error) {
+func openTestDevice(_ *gguf.File, threads int, _ *slog.Logger) (device.Device, error) {
 	d, err := cpu.Open(threads)
 	return testDevice{d}, err
 }

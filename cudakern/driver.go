@@ -18,6 +18,7 @@ package cudakern
 import "C"
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -37,22 +38,13 @@ type Driver struct {
 // system's libcuda.so.1. The error says what is missing. A driver stays loaded as long
 // as the process lives: NVIDIA's cannot be unloaded safely.
 func Load(path string) (*Driver, error) {
-	if path == "" {
-		path = os.Getenv("M40_LLM_LIBCUDA")
-	}
-	if path == "" {
-		path = "libcuda.so.1"
-	}
 	// A kernel that is loaded at its first launch can wait for the kernels that run.
 	if err := os.Setenv("CUDA_MODULE_LOADING", "EAGER"); err != nil {
 		return nil, err
 	}
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	var why [512]C.char
-	calls := C.driver_open(name, &why[0], C.size_t(len(why)))
-	if calls == nil {
-		return nil, fmt.Errorf("there is no usable CUDA driver: %s", C.GoString(&why[0]))
+	calls, err := open(path)
+	if err != nil {
+		return nil, err
 	}
 	d := &Driver{calls: calls}
 	if err := d.check("cuInit", C.call_cuInit(calls, 0)); err != nil {
@@ -64,6 +56,27 @@ func Load(path string) (*Driver, error) {
 	}
 	d.version = int(version)
 	return d, nil
+}
+
+// Installed returns nil if Load would find a driver at path, or why not. It calls nothing
+// in the driver, so that it cannot hang or crash with it.
+func Installed(path string) error {
+	calls, err := open(path)
+	C.free(unsafe.Pointer(calls))
+	return err
+}
+
+// open loads the library at path.
+func open(path string) (*C.struct_driver, error) {
+	path = cmp.Or(path, os.Getenv("M40_LLM_LIBCUDA"), "libcuda.so.1")
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	var why [512]C.char
+	calls := C.driver_open(name, &why[0], C.size_t(len(why)))
+	if calls == nil {
+		return nil, fmt.Errorf("there is no usable CUDA driver: %s", C.GoString(&why[0]))
+	}
+	return calls, nil
 }
 
 // Version returns the newest CUDA version that the driver supports, as

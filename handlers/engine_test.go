@@ -16,6 +16,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
 	"m40-llm/infer/guide"
 	"m40-llm/infer/hub"
 	"m40-llm/store"
@@ -26,7 +27,7 @@ func openGuide(t *testing.T) *infer.Engine {
 	t.Helper()
 	engine, err := infer.Open(infer.Options{
 		Catalog:    hub.New(hub.Options{Builtin: map[string][]byte{"guide": guide.Model}}),
-		OpenDevice: func() (device.Device, error) { return cpu.Open(1) },
+		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(1) },
 		Model:      "guide",
 	})
 	if err != nil {

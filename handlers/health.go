@@ -13,6 +13,7 @@ type healthBody struct {
 	Model         string `json:"model"`
 	Device        string `json:"device"`
 	Path          string `json:"path"`
+	DeviceNotice  string `json:"device_notice,omitempty"`
 	ContextLength int    `json:"n_ctx"`
 	Running       int    `json:"running"`
 	Queued        int    `json:"queued"`
@@ -39,6 +40,7 @@ func (h *Handlers) health(c echo.Context) error {
 			Model:         s.Model.Name,
 			Device:        s.Device.Name,
 			Path:          s.Device.Path,
+			DeviceNotice:  s.Device.Notice,
 			ContextLength: s.ContextLength,
 			Running:       s.Running,
 			Queued:        s.Queued,

@@ -75,7 +75,7 @@ func serveModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 	}
 	engine, err := infer.Open(infer.Options{
 		Catalog:    catalog,
-		OpenDevice: func() (device.Device, error) { return cpu.Open(1) },
+		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(1) },
 		Model:      "guide",
 	})
 	if err != nil {

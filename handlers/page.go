@@ -229,10 +229,13 @@ func engineView(s infer.Status) web.Engine {
 		Model:    joined(", ", name, parameters(s.Model.Parameters), s.Model.Quant),
 		Device:   s.Device.Name,
 		Hardware: hardware[s.Device.Kind],
-		Context:  s.ContextLength,
-		Notice:   s.Notice,
-		Trouble:  sentence(s.Trouble),
-		Queue:    queue(s.Queued, s.Running),
+
+		DeviceNotice: sentence(s.Device.Notice),
+
+		Context: s.ContextLength,
+		Notice:  s.Notice,
+		Trouble: sentence(s.Trouble),
+		Queue:   queue(s.Queued, s.Running),
 	}
 	if s.Model.Demo {
 		e.Tag = "demo"

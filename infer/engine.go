@@ -33,9 +33,9 @@ import (
 type Options struct {
 	Catalog Catalog
 
-	// OpenDevice opens the device for one model; the engine closes it before it
+	// OpenDevice opens the device for the model in a file; the engine closes it before it
 	// loads another. It is called on the OS thread that makes all its calls.
-	OpenDevice func() (device.Device, error)
+	OpenDevice func(*gguf.File) (device.Device, error)
 
 	Model         string // the model to load first; none if empty
 	ContextLength int    // positions of one answer; 0: the model's own, or what memory allows

@@ -27,7 +27,7 @@ func openReference(t *testing.T, file []byte, set func(*Options)) *bench {
 	b := &bench{t: t, files: map[string][]byte{"m": file}}
 	o := Options{
 		Catalog:    catalog{b},
-		OpenDevice: func() (device.Device, error) { return ref.New(), nil },
+		OpenDevice: func(*gguf.File) (device.Device, error) { return ref.New(), nil },
 		Model:      "m",
 	}
 	if set != nil {

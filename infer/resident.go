@@ -81,7 +81,7 @@ func (l *loop) bring(s *source) {
 }
 
 func (l *loop) open(s *source) (r *resident, err error) {
-	dev, err := l.options.OpenDevice()
+	dev, err := l.options.OpenDevice(s.file)
 	if err != nil {
 		return nil, errorf(CodeDevice, "cannot open the device: %s", err)
 	}

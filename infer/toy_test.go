@@ -150,7 +150,7 @@ func (d toyDevice) Close() error {
 
 func (b *bench) Models(context.Context) ([]ModelInfo, error) { return nil, nil }
 
-func (b *bench) OpenDevice() (device.Device, error) {
+func (b *bench) OpenDevice(*gguf.File) (device.Device, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.openErr != nil {

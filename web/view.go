@@ -101,27 +101,31 @@ func (p Page) running() bool { return len(p.Turns) > 0 && p.Turns[len(p.Turns)-1
 // over the websocket when it changes; the scripts put each field into the
 // elements that carry its name in data-engine.
 type Engine struct {
-	State     string  `json:"state"`      // loading, ready, writing, failed
-	StateText string  `json:"state_text"` // "loading, 65 %"
-	ID        string  `json:"id"`         // what a request calls the model
-	Name      string  `json:"name"`       // "Guide"
-	Tag       string  `json:"tag"`        // "demo", or the quantisation
-	Demo      bool    `json:"demo"`
-	Model     string  `json:"model"`    // "Guide, 14 M parameters, Q8_0"
-	Device    string  `json:"device"`   // "AMD EPYC, 2 threads"
-	Hardware  string  `json:"hardware"` // "CPU"
-	Queue     string  `json:"queue"`    // "nobody waiting, 1 running"
-	Rate      string  `json:"rate"`     // "38.2"; empty while nothing is written
-	Summary   string  `json:"summary"`  // one line for small screens
-	Ready     string  `json:"ready"`    // first line of an empty chat
-	Headline  string  `json:"headline"`
-	Intro     string  `json:"intro"`
-	Context   int     `json:"context"` // positions one answer can use; 0: not known yet
-	Loading   float64 `json:"loading"` // percent
-	Amount    string  `json:"amount"`  // "3.2 of 4.9 GB"
-	Notice    string  `json:"notice"`
-	Error     string  `json:"error"`   // why it failed, and what to do
-	Trouble   string  `json:"trouble"` // what befell it, and what was done about it
+	State     string `json:"state"`      // loading, ready, writing, failed
+	StateText string `json:"state_text"` // "loading, 65 %"
+	ID        string `json:"id"`         // what a request calls the model
+	Name      string `json:"name"`       // "Guide"
+	Tag       string `json:"tag"`        // "demo", or the quantisation
+	Demo      bool   `json:"demo"`
+	Model     string `json:"model"`    // "Guide, 14 M parameters, Q8_0"
+	Device    string `json:"device"`   // "AMD EPYC, 2 threads"
+	Hardware  string `json:"hardware"` // "CPU"
+
+	// DeviceNotice says why it is not another one, if that is not plain.
+	DeviceNotice string `json:"device_notice"`
+
+	Queue    string  `json:"queue"`   // "nobody waiting, 1 running"
+	Rate     string  `json:"rate"`    // "38.2"; empty while nothing is written
+	Summary  string  `json:"summary"` // one line for small screens
+	Ready    string  `json:"ready"`   // first line of an empty chat
+	Headline string  `json:"headline"`
+	Intro    string  `json:"intro"`
+	Context  int     `json:"context"` // positions one answer can use; 0: not known yet
+	Loading  float64 `json:"loading"` // percent
+	Amount   string  `json:"amount"`  // "3.2 of 4.9 GB"
+	Notice   string  `json:"notice"`
+	Error    string  `json:"error"`   // why it failed, and what to do
+	Trouble  string  `json:"trouble"` // what befell it, and what was done about it
 }
 
 // Param is one slider with its number field.

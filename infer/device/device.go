@@ -69,6 +69,9 @@ type Info struct {
 	Threads int    `json:"threads"` // 0 where it means nothing
 	Memory  int64  `json:"memory"`  // bytes the device could still take when it was opened; 0: unknown
 
+	// Notice is what a person should know of it, such as why it is not another one.
+	Notice string `json:"notice,omitempty"`
+
 	// Dedicated says that Memory is there for models: other programs need no part of it.
 	Dedicated bool `json:"dedicated,omitempty"`
 }

@@ -12,6 +12,7 @@ export function showEngine(e) {
   for (const el of all('[data-loading-share]')) el.setAttribute('width', `${e.loading}%`)
   for (const el of all('[data-loading] [role=progressbar]')) el.setAttribute('aria-valuenow', Math.round(e.loading))
   for (const el of all('[data-failed]')) el.hidden = e.state !== 'failed'
+  for (const el of all('[data-device-notice]')) el.hidden = !e.device_notice
   for (const el of all('[data-trouble]')) el.hidden = !e.trouble
   for (const el of all('[data-demo]')) el.hidden = !e.demo
   for (const el of all('[data-notice]')) el.hidden = !e.notice

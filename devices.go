@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"m40-llm/handlers/cli"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/cuda"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
+	"m40-llm/infer/ref"
+)
+
+// deviceKind is what --device names.
+type deviceKind struct {
+	open  func(f *gguf.File, threads int, log *slog.Logger) (device.Device, error)
+	types []gguf.Type // formats of weights that it computes with; nil: all
+	gpu   bool        // its driver may take the process down
+}
+
+var devices = map[string]deviceKind{
+	"cpu":  {open: openCPU, types: cpu.WeightTypes()},
+	"cuda": {open: openGPU, types: cuda.WeightTypes(), gpu: true},
+	"ref":  {open: openRef},
+}
+
+// auto is the kind of device that does what it can on the GPU and the rest on the CPU,
+// which has kernels for all that the GPU has.
+func auto() deviceKind {
+	return deviceKind{open: openBest, types: cpu.WeightTypes(), gpu: cuda.Installed() == nil}
+}
+
+// kind is the kind of device that is asked for. It refuses values out of range.
+func (f deviceFlags) kind(parallel int) (deviceKind, error) {
+	kind, known := devices[*f.device]
+	if *f.device == "auto" {
+		kind, known = auto(), true
+	}
+	switch {
+	case !known:
+		return kind, cli.Usagef("--device %q is none of auto, cpu, cuda and ref", *f.device)
+	case *f.kv != "f16" && *f.kv != "f32":
+		return kind, cli.Usagef("--kv %q is none of f16 and f32", *f.kv)
+	case *f.threads < 0 || parallel < 0:
+		return kind, cli.Usagef("--threads and --parallel cannot be negative")
+	case *f.threads > most || parallel > most:
+		return kind, cli.Usagef("--threads and --parallel are %d at most", most)
+	}
+	return kind, nil
+}
+
+func openCPU(_ *gguf.File, threads int, _ *slog.Logger) (device.Device, error) {
+	return cpu.Open(threads)
+}
+
+func openGPU(*gguf.File, int, *slog.Logger) (device.Device, error) { return cuda.Open() }
+
+func openRef(*gguf.File, int, *slog.Logger) (device.Device, error) { return ref.New(), nil }
+
+// openBest opens the GPU for the model in f, or the CPU with the reason why not the GPU.
+// That is worth a line in the log where there is a driver, and so most likely a GPU.
+func openBest(f *gguf.File, threads int, log *slog.Logger) (device.Device, error) {
+	if err := cuda.Installed(); err != nil {
+		return onCPU(threads, err)
+	}
+	gpu, err := cuda.Open()
+	if err == nil {
+		if err = fits(f, gpu); err == nil {
+			return gpu, nil
+		}
+		gpu.Close()
+	}
+	log.Warn("the CPU computes, not the GPU", "reason", err)
+	return onCPU(threads, err)
+}
+
+// fits returns nil if dev can hold the weights in f, or why not.
+func fits(f *gguf.File, dev device.Device) error {
+	weights, err := model.DeviceBytes(f, dev)
+	if err != nil {
+		return err
+	}
+	if info := dev.Info(); weights > info.Memory {
+		return fmt.Errorf("the weights take %.1f GB, and %.1f GB are free on %s", float64(weights)/1e9, float64(info.Memory)/1e9, info.Name)
+	}
+	return nil
+}
+
+// noticed is a device with something to say.
+type noticed struct {
+	device.Device
+	notice string
+}
+
+func onCPU(threads int, reason error) (device.Device, error) {
+	d, err := cpu.Open(threads)
+	if err != nil {
+		return nil, err
+	}
+	return noticed{d, fmt.Sprintf("not the GPU: %s", reason)}, nil
+}
+
+func (d noticed) Info() device.Info {
+	info := d.Device.Info()
+	info.Notice = d.notice
+	return info
+}
