@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"unsafe"
 )
 
@@ -58,10 +59,18 @@ func Load(path string) (*Driver, error) {
 	return d, nil
 }
 
-// Installed returns nil if Load would find a driver at path, or why not. It calls nothing
-// in the driver, so that it cannot hang or crash with it.
-func Installed(path string) error {
-	calls, err := open(path)
+// kernelSide are the files of which Linux has one where NVIDIA's driver runs in the kernel,
+// on a machine of its own or below Windows. The library alone comes with toolkits too.
+var kernelSide = []string{"/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"}
+
+// Installed returns nil if there is a driver that Load may find a device with, or why
+// not. It calls nothing in the driver, so that it cannot hang or crash with it.
+func Installed() error {
+	named := os.Getenv("M40_LLM_LIBCUDA")
+	if named == "" && !slices.ContainsFunc(kernelSide, func(name string) bool { _, err := os.Stat(name); return err == nil }) {
+		return errors.New("no driver of an NVIDIA GPU runs on this machine")
+	}
+	calls, err := open(named)
 	C.free(unsafe.Pointer(calls))
 	return err
 }

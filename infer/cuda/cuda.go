@@ -75,7 +75,7 @@ type region struct {
 
 // Installed returns nil if a driver is there to be loaded, or why not. Unlike Find, it
 // calls nothing in it.
-func Installed() error { return cudakern.Installed("") }
+func Installed() error { return cudakern.Installed() }
 
 // Find loads the driver and returns the device that Open takes: of those that the
 // kernels run on, the one with the most memory. The error says why there is none.
