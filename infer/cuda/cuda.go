@@ -77,10 +77,11 @@ type region struct {
 // calls nothing in it.
 func Installed() error { return cudakern.Installed() }
 
-// Find loads the driver and returns the device that Open takes: of those that the
-// kernels run on, the one with the most memory. The error says why there is none.
-func Find() (*cudakern.Driver, cudakern.Properties, error) {
-	driver, err := cudakern.Load("")
+// Find loads the driver at path, the one that cudakern.Load finds if path is empty, and
+// chooses a device: of those that the kernels run on, the one with the most memory. The
+// error says why there is none.
+func Find(path string) (*cudakern.Driver, cudakern.Properties, error) {
+	driver, err := cudakern.Load(path)
 	if err != nil {
 		return nil, cudakern.Properties{}, err
 	}
@@ -103,9 +104,9 @@ func Find() (*cudakern.Driver, cudakern.Properties, error) {
 	return driver, list[best], nil
 }
 
-// Open opens the device that Find finds, on the number path of its compute capability.
+// Open opens the device that Find chooses, on the number path of its compute capability.
 func Open() (device.Device, error) {
-	driver, p, err := Find()
+	driver, p, err := Find("")
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}

@@ -1,7 +1,6 @@
 package cuda_test
 
 import (
-	"os"
 	"testing"
 
 	"m40-llm/cudakern"
@@ -10,16 +9,6 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/device/devicetest"
 )
-
-// library is the driver that the tests run on: what M40_LLM_LIBCUDA names, or else the
-// emulation.
-func library(t testing.TB) string {
-	t.Helper()
-	if path := os.Getenv("M40_LLM_LIBCUDA"); path != "" {
-		return path
-	}
-	return emutest.Library(t)
-}
 
 // gpu is a context on a thread of its own. Devices are opened in it one after another,
 // since a real GPU takes a while for each new context.
@@ -30,7 +19,7 @@ type gpu struct {
 
 func openGPU(t testing.TB) *gpu {
 	t.Helper()
-	path := library(t)
+	path := emutest.Library(t)
 	g := &gpu{thread: devicetest.NewThread()}
 	t.Cleanup(g.thread.Close)
 	var err error

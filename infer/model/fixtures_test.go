@@ -12,8 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/cudakern/emutest"
 	"m40-llm/infer/cpu"
+	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
+	"m40-llm/infer/device/devicetest"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
@@ -37,8 +40,9 @@ type golden struct {
 // from.
 func TestLogitsEqualTheReference(t *testing.T) {
 	devices := map[string]func() (device.Device, error){
-		"ref": func() (device.Device, error) { return ref.New(), nil },
-		"cpu": openCPU,
+		"ref":  func() (device.Device, error) { return ref.New(), nil },
+		"cpu":  openCPU,
+		"cuda": cudaOpener(t, "i16"), // all weights here are float, for which there is one path
 	}
 	for _, name := range []string{
 		"llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied",
@@ -148,6 +152,23 @@ func compareLikely(t *testing.T, m *model.Model, sequences [][]int32, want []flo
 }
 
 func openCPU() (device.Device, error) { return cpu.Open(2) }
+
+// cudaOpener returns what opens the GPU, real or emulated, on a number path.
+func cudaOpener(t *testing.T, path string) func() (device.Device, error) {
+	t.Helper()
+	library := emutest.Library(t)
+	thread := devicetest.NewThread()
+	t.Cleanup(thread.Close)
+	return func() (device.Device, error) {
+		return thread.Open(func() (device.Device, error) {
+			driver, p, err := cuda.Find(library)
+			if err != nil {
+				return nil, err
+			}
+			return cuda.OpenPath(driver, p, path)
+		})
+	}
+}
 
 // withWindow inserts llama.attention.sliding_window into the metadata of a file,
 // and a key of filling so that the tensors move by a multiple of the alignment.
