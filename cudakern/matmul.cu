@@ -375,17 +375,26 @@ template <int COUNT, int MASK = WARP / 2> DEVICE float warp_sums(const float (&v
 	}
 }
 
-// Copies tiles first … of N rows from row on to shared memory.
-template <typename Path, int N> DEVICE void stage(uint4 *shared, const uint4 *x, int row, int rows, int first, int tiles)
+// Copies tiles first … of the rows from row on to shared memory. All loads are on their way
+// before the first is stored.
+template <typename Path, int N> DEVICE void stage(uint4 *shared, const uint4 *x, int row, int last_row, int first, int tiles)
 {
 	const int each = IMAGES / N; // images of a row
-	for (int i = threadIdx.x; i < IMAGES * Path::UNITS; i += 32 * WARPS) {
-		const int image = i / Path::UNITS, tile = first + image % each;
+	const int units = min(each, tiles - first) * Path::UNITS;
+	const int STEPS = (each * Path::UNITS + 32 * WARPS - 1) / (32 * WARPS);
+	uint4 v[N][STEPS];
+	UNROLL for (int r = 0; r < N; r++) {
 		// A group's rows past the last one compute with that one again, to nobody's use.
-		const int from = min(row + image / each, rows - 1);
-		if (tile < tiles)
-			shared[i] = ldg128(x + (size_t(from) * tiles + tile) * Path::UNITS + i % Path::UNITS);
+		const uint4 *from = x + (size_t(N == 1 ? row : min(row + r, last_row)) * tiles + first) * Path::UNITS;
+		UNROLL for (int step = 0; step < STEPS; step++)
+			v[r][step] = ldg128(from + min(int(threadIdx.x) + 32 * WARPS * step, units - 1));
 	}
+	UNROLL for (int r = 0; r < N; r++)
+		UNROLL for (int step = 0; step < STEPS; step++) {
+			const int unit = threadIdx.x + 32 * WARPS * step;
+			if (unit < units)
+				shared[r * each * Path::UNITS + unit] = v[r][step];
+		}
 }
 
 template <typename Path, int N>
@@ -406,14 +415,17 @@ DEVICE void matmul(float *dst, const uint8_t *weights, const uint4 *x, int outpu
 		load_block(next, tile_at, TILE_BLOCKS, lane);
 
 	const int row = blockIdx.x * N, rows = *row_count;
-	if (row >= rows)
+	if (N > 1 && row >= rows)
 		return;
 	const int each = IMAGES / N; // images of a row
 	float acc[N * BAND_OUTPUTS] = {};
 	for (int first = 0; first < tiles; first += each) {
+		if (first > 0)
+			syncthreads();
+		stage<Path, N>(shared, x, row, rows - 1, first, tiles);
 		syncthreads();
-		stage<Path, N>(shared, x, row, rows, first, tiles);
-		syncthreads();
+		if (N == 1 && row >= rows)
+			return; // only now, so that no load above had to wait for the answer
 		if (!active)
 			continue;
 		const uint4 *image = shared;
