@@ -2,8 +2,10 @@ package model_test
 
 import (
 	"context"
+	"os"
 	"testing"
 
+	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/guide"
@@ -11,14 +13,43 @@ import (
 	"m40-llm/infer/tokenizer"
 )
 
-// An 8-bit activation moves a logit by some hundredths. Where the reference sees a
-// margin above this, no correct device may choose another token.
-const guideMargin = 0.3
+// An 8-bit activation moves a logit by some hundredths, a 16-bit one by some thousandths.
+// Where the reference sees a margin above this, no correct device may choose another
+// token.
+const cpuMargin, gpuMargin = 0.3, 0.01
 
-// The vector units and the slow reference must write the same texts. The reference
-// is given what the other wrote, so that each step is compared on the same path.
+// The vector units and the slow reference must write the same texts.
 func TestGuideIsTheSameOnTheCPUAndTheReference(t *testing.T) {
-	const steps = 64
+	compareGuide(t, openCPU, cpuMargin, len(questions), 64)
+}
+
+// So must the GPU. The emulation takes minutes for all of them.
+func TestGuideIsTheSameOnTheGPUAndTheReference(t *testing.T) {
+	count, steps := 1, 6
+	if os.Getenv("M40_LLM_TORTURE") == "1" || os.Getenv("M40_LLM_LIBCUDA") != "" {
+		count, steps = len(questions), 64
+	}
+	for _, path := range cuda.Paths {
+		t.Run(path, func(t *testing.T) { compareGuide(t, cudaOpener(t, path), gpuMargin, count, steps) })
+	}
+}
+
+var questions = []string{
+	"Hello!",
+	"What is top-p?",
+	"What does temperature do?",
+	"Tell me a short story about a lighthouse.",
+	"How do I share a chat with somebody in the house?",
+	"What is 7 plus 5?",
+	"Name three animals.",
+	"Write a function that adds two numbers in Python.",
+	"Why is the sky blue?",
+	"Who are you?",
+}
+
+// compareGuide lets a device answer the first count questions in steps tokens each. The
+// reference is given what it wrote, so that each step is compared on the same path.
+func compareGuide(t *testing.T, openDevice func() (device.Device, error), least float32, count, steps int) {
 	f, err := gguf.Parse(guide.Model)
 	if err != nil {
 		t.Fatal(err)
@@ -27,28 +58,17 @@ func TestGuideIsTheSameOnTheCPUAndTheReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cpuModel := open(t, f, openCPU, gguf.F16)
+	written := open(t, f, openDevice, gguf.F16)
 	refModel := open(t, f, func() (device.Device, error) { return ref.New(), nil }, gguf.F16)
 	compared := 0
-	for _, question := range []string{
-		"Hello!",
-		"What is top-p?",
-		"What does temperature do?",
-		"Tell me a short story about a lighthouse.",
-		"How do I share a chat with somebody in the house?",
-		"What is 7 plus 5?",
-		"Name three animals.",
-		"Write a function that adds two numbers in Python.",
-		"Why is the sky blue?",
-		"Who are you?",
-	} {
+	for _, question := range questions[:count] {
 		prompt, err := tok.Encode(context.Background(), "<|im_start|>user\n"+question+"<|im_end|>\n<|im_start|>assistant\n", tokenizer.Options{ParseSpecial: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		text := prompt
 		for done := 0; len(text) < len(prompt)+steps; {
-			logits := feed(t, cpuModel, text[done:], done)
+			logits := feed(t, written, text[done:], done)
 			done = len(text)
 			text = append(text, int32(argMax(logits[len(logits)-1])))
 		}
@@ -60,18 +80,18 @@ func TestGuideIsTheSameOnTheCPUAndTheReference(t *testing.T) {
 				logits = append(logits, feed(t, refModel, text[i-1:min(i-1+ahead, len(text))], i-1)...)
 			}
 			best, margin := topTwo(logits[i-1])
-			if margin <= guideMargin {
+			if margin <= least {
 				break
 			}
 			if int32(best) != text[i] {
-				t.Errorf("%q, step %d: the reference chooses %q by %.2f, the CPU %q", question, i-len(prompt), tok.Text(int32(best)), margin, tok.Text(text[i]))
+				t.Errorf("%q, step %d: the reference chooses %q by %.2f, the device %q", question, i-len(prompt), tok.Text(int32(best)), margin, tok.Text(text[i]))
 				break
 			}
 			compared++
 		}
 	}
-	t.Logf("%d of %d steps compared", compared, 10*steps)
-	if compared < 100 {
+	t.Logf("%d of %d steps compared", compared, count*steps)
+	if compared*6 < count*steps {
 		t.Errorf("only %d steps could be compared", compared)
 	}
 }
