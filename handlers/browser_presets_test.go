@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,7 +78,7 @@ func TestPresetsInABrowser(t *testing.T) {
 		b.until("document.querySelector('#e-preset').innerText === 'A preset needs a name'")
 		b.fill("#preset-name", "greedy")
 		b.click("#preset-dialog [type=submit]")
-		b.until("document.querySelector('#e-preset').innerText === 'there is a preset “greedy” already'")
+		b.until("document.querySelector('#e-preset').innerText === 'There is a preset “greedy” already.'")
 		b.fill("#preset-name", "Facts <b>")
 		b.shot("presets-name-light")
 		b.click("#preset-dialog .switch")
@@ -247,7 +248,7 @@ func TestEverybodyCanUsePresets(t *testing.T) {
 		b.press("Escape", 27)
 		b.do(chromedp.Navigate(server.URL+"/presets?against=precise"), chromedp.WaitReady("main.presets"))
 		look("presets page " + size.name)
-		if got := b.value("document.documentElement.scrollWidth > innerWidth"); got != "false" {
+		if got := b.value(fmt.Sprintf("document.documentElement.scrollWidth > %d", size.width)); got != "false" {
 			t.Errorf("the page of presets scrolls sideways on a %s", size.name)
 		}
 	}

@@ -599,14 +599,14 @@ func diffTable(p Preset) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 58, "</th><td></td><th scope=\"col\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 58, "</th><td class=\"dumbbell\"></td><th scope=\"col\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var28 string
 		templ_7745c5c3_Var28, templ_7745c5c3_Err = templ.JoinStringErrs(p.Base)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `presets.templ`, Line: 116, Col: 99}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `presets.templ`, Line: 116, Col: 116}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var28))
 		if templ_7745c5c3_Err != nil {
@@ -1001,7 +1001,7 @@ func presetDialogs() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 93, "</button></header><div class=\"body\" tabindex=\"0\"><table class=\"diff\"><thead><tr><th scope=\"col\">Setting</th><th scope=\"col\">Here</th><td></td><th scope=\"col\">Preset</th></tr></thead> <tbody></tbody></table></div></dialog><template id=\"t-differs\"><tr class=\"differs\"><th scope=\"row\"></th><td class=\"num\" dir=\"auto\"></td><td class=\"dumbbell\"><svg class=\"bell\" aria-hidden=\"true\"><line class=\"axis\" x1=\"0\" x2=\"100%\" y1=\"8\" y2=\"8\"></line><rect class=\"moved\" y=\"7\" height=\"2\"></rect><circle class=\"was\" cy=\"8\" r=\"3.5\"></circle><circle class=\"is\" cy=\"8\" r=\"3.5\"></circle></svg></td><td class=\"num\" dir=\"auto\"></td></tr></template>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 93, "</button></header><div class=\"body\" tabindex=\"0\"><table class=\"diff\"><thead><tr><th scope=\"col\">Setting</th><th scope=\"col\">Here</th><td class=\"dumbbell\"></td><th scope=\"col\">Preset</th></tr></thead> <tbody></tbody></table></div></dialog><template id=\"t-differs\"><tr class=\"differs\"><th scope=\"row\"></th><td class=\"num\" dir=\"auto\"></td><td class=\"dumbbell\"><svg class=\"bell\" aria-hidden=\"true\"><line class=\"axis\" x1=\"0\" x2=\"100%\" y1=\"8\" y2=\"8\"></line><rect class=\"moved\" y=\"7\" height=\"2\"></rect><circle class=\"was\" cy=\"8\" r=\"3.5\"></circle><circle class=\"is\" cy=\"8\" r=\"3.5\"></circle></svg></td><td class=\"num\" dir=\"auto\"></td></tr></template>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -11,7 +11,7 @@ export function hang(menu, opened = () => {}) {
     if (phone.matches) menu.removeAttribute('style')
     else {
       const at = opener.getBoundingClientRect(), size = menu.getBoundingClientRect()
-      menu.style.left = `${Math.max(8, Math.min(at.right - size.width, innerWidth - size.width - 8))}px`
+      menu.style.left = `${at.left + size.width + 8 <= innerWidth ? at.left : Math.max(8, at.right - size.width)}px`
       menu.style.top = `${at.bottom + 4 + size.height > innerHeight ? Math.max(8, at.top - size.height - 4) : at.bottom + 4}px`
     }
     menu.querySelector('.item:not([hidden], :disabled)')?.focus()

@@ -165,7 +165,7 @@ export class Params {
     if (on && this.seedField.value === '') this.seedField.value = Math.floor(Math.random() * 1e6)
     this.pinned = on
     this.pinButton.setAttribute('aria-pressed', on)
-    this.seedNote.textContent = on ? 'pinned' : 'new for each answer'
+    this.seedNote.textContent = on ? 'pinned' : 'new each time'
     if (!on) this.seedComplain('')
     this.changed()
   }

@@ -6,6 +6,8 @@ const $ = q => document.querySelector(q)
 const standard = 'balanced' // what the server lists first: the defaults
 const noteTime = 10_000 // ms in which a deletion can be undone here
 
+const sentence = text => `${text[0].toUpperCase()}${text.slice(1)}.`
+
 export class Presets {
   // on: {params, system(), setSystem(text), changed(), failed(error)}
   constructor(on) {
@@ -276,6 +278,7 @@ export class Presets {
       was.textContent = d.was
       if (typeof d.param?.value !== 'number') {
         bell.replaceChildren()
+        for (const cell of [is, was]) cell.classList.remove('num')
         return row
       }
       const at = d.param.share(d.param.value), from = d.param.share(d.param.preset)
@@ -296,7 +299,7 @@ export class Presets {
     if (response?.ok) return response.status === 204 ? {} : response.json()
     this.failedWith = response?.status
     const said = await response?.json().catch(() => null)
-    refused({ title: 'That did not work', message: said?.error?.message ?? 'The server cannot be reached just now. Nothing was changed.' })
+    refused({ title: 'That did not work', message: sentence(said?.error?.message ?? 'the server cannot be reached just now, and nothing was changed') })
     return null
   }
 }
