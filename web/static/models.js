@@ -76,9 +76,9 @@ addEventListener('submit', async e => {
   if (button.dataset.wait) button.textContent = button.dataset.wait
   const find = form.closest('#find'), deleting = form.action.endsWith('/delete')
   const body = new URLSearchParams(new FormData(form, button))
+  if (deleting) history.replaceState(null, '', '/models') // what is shown is about to go
   try {
-    const response = await swap(form.action, [...(deleting ? all : [...live, 'problem']), ...(find ? ['find'] : [])], { method: 'POST', body })
-    if (deleting && response?.redirected) history.replaceState(null, '', response.url)
+    await swap(form.action, [...(deleting ? all : [...live, 'problem']), ...(find ? ['find'] : [])], { method: 'POST', body })
     if (find) ($('#found') ?? $('#find .fielderr') ?? $('#name')).scrollIntoView({ block: 'nearest' })
     $('#spoken').textContent = $('#found .verdict')?.innerText ?? ''
   } catch {
