@@ -4,18 +4,31 @@
 // neighbouring blocks, so that what they write lies together. This runs once a load.
 #include "weights.cuh"
 
+// Stores of whole words; a memcpy through a pointer to bytes would store them one by one.
+DEVICE void store128(uint8_t *to, const uint32_t words[4])
+{
+	*reinterpret_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
 #if defined(WEIGHT_F32) || defined(WEIGHT_F16)
 
 // Block block of the row, of which the last one may have fewer than 32 inputs.
 DEVICE void repack(uint8_t *tile, int blocks, int output, int slot, const uint8_t *row, int block, int inputs)
 {
-	const int left = min(inputs - block * BLOCK_INPUTS, int(BLOCK_INPUTS)) * RAW_BYTES;
-	row += size_t(block) * BLOCK_INPUTS * RAW_BYTES;
+	const int first = block * BLOCK_INPUTS, in_chunk = 16 / RAW_BYTES;
 	for (int chunk = 0; chunk < CHUNKS; chunk++) {
-		uint8_t bytes[16];
-		for (int i = 0; i < 16; i++)
-			bytes[i] = 16 * chunk + i < left ? row[16 * chunk + i] : 0;
-		memcpy(tile + quants_at(blocks, output, chunk, slot), bytes, sizeof bytes);
+		uint32_t words[4] = {};
+		UNROLL for (int i = 0; i < in_chunk; i++) {
+			const int input = first + chunk * in_chunk + i;
+			if (input >= inputs)
+				continue;
+#if defined(WEIGHT_F32)
+			words[i] = ldg32(row + size_t(input) * RAW_BYTES);
+#else
+			words[i / 2] |= uint32_t(ldg16(row + size_t(input) * RAW_BYTES)) << 16 * (i % 2);
+#endif
+		}
+		store128(tile + quants_at(blocks, output, chunk, slot), words);
 	}
 }
 
@@ -84,15 +97,14 @@ DEVICE void repack(uint8_t *tile, int blocks, int output, int slot, const uint8_
 		words[i / 8] |= (number(raw, i) & 15) << (i % 2 * 16 + i % 8 / 2 * 4);
 #endif
 	UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
-		memcpy(tile + quants_at(blocks, output, chunk, slot), &words[4 * chunk], 16);
+		store128(tile + quants_at(blocks, output, chunk, slot), &words[4 * chunk]);
 #if defined(WEIGHT_Q6_K)
 	uint32_t high[2] = {};
 	UNROLL for (int i = 0; i < BLOCK_INPUTS; i++)
 		high[i / 16] |= (number(raw, i) >> 4) << (i % 2 * 16 + high_bit(i % 16 / 2));
-	memcpy(tile + high_at(blocks, output, slot), high, sizeof high);
+	*reinterpret_cast<uint2 *>(tile + high_at(blocks, output, slot)) = make_uint2(high[0], high[1]);
 #endif
-	uint16_t s = scales(raw);
-	memcpy(tile + scales_at(blocks, slot) + output * SCALE_BYTES, &s, sizeof s);
+	*reinterpret_cast<uint16_t *>(tile + scales_at(blocks, slot) + output * SCALE_BYTES) = scales(raw);
 #if defined(WEIGHT_Q4_K) || defined(WEIGHT_Q6_K)
 	if (raw.part == 0)
 		repack_super(tile + super_at(blocks, slot) + output * SUPER_BYTES, raw);
