@@ -26,20 +26,27 @@ import (
 
 	"nhooyr.io/websocket"
 
+	"m40-llm/cudakern/emutest"
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
+	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
 )
 
-// asProgram makes the test binary the program, with two further devices: they take their
-// time and fail on request, and one counts as a GPU.
+// asProgram makes the test binary the program, with further devices: they take their time,
+// fail on request, and end no answer by themselves. Some count as a GPU, or are one.
 const asProgram = "M40_LLM_TEST_PROGRAM"
 
 func init() {
 	devices["test"] = deviceKind{open: openTestDevice, types: cpu.WeightTypes()}
 	devices["test-gpu"] = deviceKind{open: openTestDevice, types: cpu.WeightTypes(), gpu: true}
+	devices["test-cuda"] = deviceKind{types: cuda.WeightTypes(), gpu: true, open: func(*gguf.File, int, *slog.Logger) (device.Device, error) {
+		d, err := cuda.Open()
+		return testDevice{d}, err
+	}}
 }
 
 // Tokens that break a test device when three of them follow each other.
@@ -67,8 +74,8 @@ func (d testDevice) Compile(p *device.Program) (device.Executable, error) {
 	return testExecutable{e}, err
 }
 
-// Read keeps answers from ending before their time: the first tokens of the built-in
-// model's vocabulary are those that end one.
+// Read keeps answers from ending before their time: the first tokens of the vocabularies
+// here are those that end one.
 func (d testDevice) Read(dst []float32, tensor device.Tensor, row int) error {
 	err := d.Device.Read(dst, tensor, row)
 	for id := range 4 {
@@ -191,6 +198,13 @@ func (s *testServer) status() (status infer.Status) {
 	s.t.Helper()
 	s.get("/v1/status", &status)
 	return status
+}
+
+// usesGPU reports whether a GPU is ready to answer.
+func (s *testServer) usesGPU() bool {
+	s.t.Helper()
+	now := s.status()
+	return now.State == infer.StateReady && now.Device.Kind == "cuda"
 }
 
 // post returns the status of a response and its body.
@@ -503,6 +517,76 @@ func TestWorker_AnInputThatCrashesItIsRefused(t *testing.T) {
 	}
 }
 
+// TestWorker_AGPUThatFails lets calls of the CUDA driver fail, for an emulated GPU, while
+// four chats stream.
+func TestWorker_AGPUThatFails(t *testing.T) {
+	models := t.TempDir()
+	model := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Context: 1024})
+	if err := os.WriteFile(filepath.Join(models, "tiny.gguf"), model, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]int{"an illegal address": 700}
+	if os.Getenv("M40_LLM_TORTURE") != "" {
+		codes["a launch that failed"], codes["an unknown error"], codes["too little memory"] = 719, 999, 2
+	}
+	for name, code := range codes {
+		t.Run(name, func(t *testing.T) {
+			faults := emutest.NewFaults(t)
+			t.Setenv("M40_LLM_LIBCUDA", faults.Library)
+			server := startServer(t, t.TempDir(), "--device", "test-cuda", "--models", models, "--model", "tiny", "--worker", "auto")
+			for phase, after := range []string{"cuda", "cpu"} {
+				eventually(t, "the GPU is used", server.usesGPU)
+				var chats []*testChat
+				for i := range 4 {
+					c := server.chat()
+					c.ask(fmt.Sprintf("hello %d", i), 500)
+					chats = append(chats, c)
+				}
+				for _, c := range chats {
+					c.until("some words are there", func() bool { return c.tokens >= 3 })
+				}
+				faults.FailAt(6+phase, code)
+				for _, c := range chats {
+					if c.finish(); c.state != "failed" || c.errCode != string(infer.CodeDevice) && c.errCode != string(infer.CodeLost) {
+						t.Errorf("an answer ended as %q with %q", c.state, c.errCode)
+					}
+					kept := server.stored(c.id).Messages
+					if last := kept[len(kept)-1]; c.text == "" || last.Text != c.text {
+						t.Errorf("of %q there is kept %q", c.text, last.Text)
+					}
+					c.ask("hello again", 4)
+					if c.finish(); c.state != "done" {
+						t.Errorf("after %s failed, an answer ends as %q with %q", faults.Failed(), c.state, c.errCode)
+					}
+					c.conn.CloseNow()
+				}
+				eventually(t, "the status says what computes", func() bool {
+					s := server.status()
+					fell := strings.HasPrefix(s.Trouble, "the CPU took over: the GPU failed twice")
+					return s.State == infer.StateReady && s.Device.Kind == after && fell == (after == "cpu")
+				})
+				t.Logf("%s failed, then there computes %s", faults.Failed(), server.status().Device.Name)
+			}
+		})
+	}
+}
+
+// TestWorker_AGPUThatWakesUp lets the driver fail at first, as after a suspend, for as long
+// as the process lives that has met it so.
+func TestWorker_AGPUThatWakesUp(t *testing.T) {
+	faults := emutest.NewFaults(t)
+	faults.FailAt(1, 999)
+	t.Setenv("M40_LLM_LIBCUDA", faults.Library)
+	server := startServer(t, t.TempDir(), "--device", "test-cuda", "--model", tinyModel(t))
+	eventually(t, "the GPU is used", server.usesGPU)
+	if failed := faults.Failed(); failed != "cuInit" {
+		t.Errorf("before that, what failed is %q", failed)
+	}
+	if _, failure, text := server.ask(9); failure.Code != "" || text == "" {
+		t.Errorf("it answers %q, %+v", text, failure)
+	}
+}
+
 // TestWorker_WhoWaitsIsNotLost kills the worker while one answer is written and others
 // wait for their turn.
 func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
@@ -659,6 +743,21 @@ func TestWorker_EndsWithItsServer(t *testing.T) {
 			}
 			eventually(t, "the worker is gone", func() bool { return !alive(workers[0]) })
 		})
+	}
+}
+
+// TestWorker_AStopOfTheServerKeepsTheWords stops the server while a chat streams.
+func TestWorker_AStopOfTheServerKeepsTheWords(t *testing.T) {
+	data := t.TempDir()
+	server := startServer(t, data, "--device", "test")
+	c := server.chat()
+	c.ask("Tell me a long story about a lighthouse.", 900)
+	c.until("some words are there", func() bool { return c.tokens >= 3 })
+	server.stop()
+	again := startServer(t, data)
+	kept := again.stored(c.id).Messages
+	if last := kept[len(kept)-1]; last.State != "interrupted" || c.text == "" || !strings.HasPrefix(last.Text, c.text) {
+		t.Errorf("of %q there is kept: %+v", c.text, last)
 	}
 }
 
