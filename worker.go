@@ -54,7 +54,7 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker string,
 		Stderr:   log,
 	}
 	if kind.gpu {
-		o.Fallback = &upstream.Fallback{Args: []string{"--device=cpu"}, Device: "the GPU", Name: "the CPU"}
+		o.Fallback = &upstream.Fallback{Args: []string{"--device=cpu"}, Kind: "cpu", Device: "the GPU", Name: "the CPU"}
 	}
 	return upstream.Start(o)
 }

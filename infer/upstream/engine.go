@@ -69,6 +69,7 @@ type Options struct {
 // Fallback is the worker that takes over when the device of the first fails.
 type Fallback struct {
 	Args   []string // added to Options.Args
+	Kind   string   // of the device that takes over, as infer.Status names it
 	Device string   // what failed, such as "the GPU"
 	Name   string   // what takes over, such as "the CPU"
 }
@@ -228,7 +229,7 @@ func (e *Engine) again(p *process, err error) bool {
 		}
 	}
 	e.log.Error("the engine's process has ended", "reason", reason, "stderr", words)
-	if e.deviceLost() {
+	if e.deviceLost(p) {
 		e.fallBack(reason)
 	}
 	due := time.After(pauses[min(e.ends, len(pauses))-1])
@@ -283,10 +284,10 @@ func (e *Engine) isClosing() bool {
 	}
 }
 
-// deviceLost books a failure of the device, if there is a fallback for it, and reports
-// whether it is to take over now.
-func (e *Engine) deviceLost() bool {
-	if e.options.Fallback == nil || e.fallen != "" {
+// deviceLost books a failure of the device of p, nil if it could not be started, and
+// reports whether the fallback is to take over now.
+func (e *Engine) deviceLost(p *process) bool {
+	if !e.canFallBack(p) {
 		return false
 	}
 	now := time.Now()
@@ -338,6 +339,7 @@ func (e *Engine) publish(p *process, s infer.Status, slow string) {
 	switch s.State {
 	case infer.StateReady:
 		p.ready.Store(true)
+		p.device = s.Device.Kind
 		e.trouble, e.model = "", s.Model.Name
 	case infer.StateFailed:
 		e.trouble = "" // its error says more
@@ -348,12 +350,18 @@ func (e *Engine) publish(p *process, s infer.Status, slow string) {
 	}
 }
 
+// canFallBack reports whether there is a fallback that p is not already, by what it was
+// told or by its own choice.
+func (e *Engine) canFallBack(p *process) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f := e.options.Fallback
+	return f != nil && e.fallen == "" && (p == nil || p.device != f.Kind)
+}
+
 // checkDevice ends a worker whose device has failed, where a new one may help.
 func (e *Engine) checkDevice(p *process, err *infer.Error) {
-	e.mu.Lock()
-	helps := e.options.Fallback != nil && e.fallen == ""
-	e.mu.Unlock()
-	if helps && err.Code == infer.CodeDevice {
+	if err.Code == infer.CodeDevice && e.canFallBack(p) {
 		p.kill(err.Message)
 	}
 }

@@ -29,6 +29,7 @@ type process struct {
 
 	ready  atomic.Bool // it has had a model that could answer
 	worked atomic.Bool // it has ended an answer well
+	device string      // kind of the one it computes on, "" until it is ready; guarded by Engine.mu
 
 	mu     sync.Mutex
 	reason string // why we ended it, if we did
