@@ -324,3 +324,80 @@ func rawQ6_K(q []byte, parts [][]byte, super []byte) []byte {
 	}
 	return append(raw, super...)
 }
+
+// TestProductsOfUnusualActivations: nothing that is not a number may come out as one.
+func TestProductsOfUnusualActivations(t *testing.T) {
+	fill := func(v float32, x []float32) {
+		for i := range x {
+			x[i] = v * float32(1+i%3)
+		}
+	}
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	w := cudakern.Weights{Type: "q4_0", Outputs: 5, Inputs: 1088}
+	for _, path := range []string{"i16", "magic"} {
+		t.Run(path, func(t *testing.T) {
+			r := newRig(t)
+			k, err := cudakern.NewMatMul(r.c, w.Type, path)
+			r.must(err)
+			data := devicetest.RandomWeight(rand.New(rand.NewPCG(5, 6)), gguf.Q4_0, w.Outputs, w.Inputs, 1)
+			weights := r.load(w, data)
+			for _, c := range []struct {
+				name string
+				make func(x []float32)
+				want func(y float32) bool
+			}{
+				{"zeros", func(x []float32) { fill(0, x) }, func(y float32) bool { return y == 0 }},
+				{"numbers too small to divide by", func(x []float32) { fill(1e-41, x) }, func(y float32) bool { return math.Abs(float64(y)) < 1e-36 }},
+				{"huge numbers", func(x []float32) { fill(1e30, x) }, func(y float32) bool { return math.Abs(float64(y)) < 1e36 && y != 0 }},
+				{"one infinity", func(x []float32) { fill(1, x); x[1087] = inf }, func(y float32) bool { return y-y != 0 }},
+				{"one negative infinity", func(x []float32) { fill(1, x); x[500] = -inf }, func(y float32) bool { return y-y != 0 }},
+				{"one NaN", func(x []float32) { fill(1, x); x[33] = nan }, func(y float32) bool { return y != y }},
+			} {
+				x := make([]float32, w.Inputs)
+				c.make(x)
+				for i, y := range r.product(k, weights, w, x, 1) {
+					if !c.want(y) {
+						t.Errorf("%s: output %d is %g", c.name, i, y)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestProductPathFollowsFromTheComputeCapability(t *testing.T) {
+	for major, want := range map[int]string{5: "i16", 6: "i16", 7: "magic", 8: "magic", 9: "magic", 12: "magic"} {
+		if got := (cudakern.Properties{Major: major}).ProductPath(); got != want {
+			t.Errorf("compute capability %d multiplies by path %s, want %s", major, got, want)
+		}
+	}
+}
+
+func TestProductsRefuseWhatTheyCannotCompute(t *testing.T) {
+	r := newRig(t)
+	l, err := cudakern.NewLoader(r.c)
+	r.must(err)
+	k, err := cudakern.NewMatMul(r.c, "q4_0", "i16")
+	r.must(err)
+	memory := r.alloc(1 << 16)
+	good := cudakern.Weights{Type: "q4_0", Outputs: 4, Inputs: 64}
+	for _, c := range []struct {
+		name string
+		err  error
+	}{
+		{"weights of an unknown type", l.Load(memory, cudakern.Weights{Type: "q3_k", Outputs: 4, Inputs: 256}, nil)},
+		{"rows that are no whole blocks", l.Load(memory, cudakern.Weights{Type: "q4_0", Outputs: 4, Inputs: 48}, make([]byte, 108))},
+		{"no outputs", l.Load(memory, cudakern.Weights{Type: "f32", Inputs: 4}, nil)},
+		{"data of another size", l.Load(memory, good, make([]byte, 143))},
+		{"rows that no part of the loader holds", l.Load(memory, cudakern.Weights{Type: "f32", Outputs: 1, Inputs: 1 << 21}, make([]byte, 4<<21))},
+		{"a product with weights of another type", k.Enqueue(r.s, memory, memory, cudakern.Weights{Type: "q8_0", Outputs: 4, Inputs: 64}, memory, memory, 1)},
+		{"a product of no rows", k.Enqueue(r.s, memory, memory, good, memory, memory, 0)},
+		{"a number path that there is not", func() error { _, err := cudakern.NewMatMul(r.c, "q4_0", "i8"); return err }()},
+		{"an image that there is not", func() error { _, err := cudakern.NewActivation(r.c, "i8"); return err }()},
+	} {
+		if c.err == nil {
+			t.Errorf("%s: no error", c.name)
+		}
+	}
+	r.must(l.Close())
+}
