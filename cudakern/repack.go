@@ -26,8 +26,8 @@ const LoaderBytes = 16 << 20
 
 // NewLoader makes a loader with memory of its own, on the host and the device: twice
 // LoaderBytes each.
-func NewLoader(c *Context) (l *Loader, err error) {
-	l = &Loader{context: c}
+func NewLoader(c *Context) (_ *Loader, err error) {
+	l := &Loader{context: c}
 	defer func() {
 		if err != nil {
 			l.Close()

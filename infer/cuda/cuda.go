@@ -77,6 +77,10 @@ type region struct {
 // calls nothing in it.
 func Installed() error { return cudakern.Installed() }
 
+// reserve is what a device takes beside weights, cache and activations: batches, staging,
+// graphs and code.
+const reserve = 192 << 20
+
 // Find loads the driver at path, the one that cudakern.Load finds if path is empty, and
 // chooses a device: of those that the kernels run on, the one with the most memory. The
 // error says why there is none.
@@ -140,7 +144,7 @@ func open(context *cudakern.Context, path string) (_ *cuda, err error) {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	d := &cuda{
-		info:    device.Info{Kind: "cuda", Name: p.Name, Path: path, Memory: free},
+		info:    device.Info{Kind: "cuda", Name: p.Name, Path: path, Memory: max(free-reserve, 1), Dedicated: true},
 		context: context,
 		memory:  arena{context: context},
 

@@ -1,0 +1,172 @@
+package cuda_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"m40-llm/cudakern"
+	"m40-llm/cudakern/emutest"
+	"m40-llm/infer"
+	"m40-llm/infer/cuda"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/model"
+)
+
+// The six errors that a driver gives most.
+var faultCodes = []int{
+	2,   // out of memory
+	700, // illegal address: nothing works any more in its context
+	719, // launch failed: the same
+	801, // not supported
+	802, // system not ready
+	999, // unknown
+}
+
+// TestEveryCallOfAGenerationMayFail lets each call of the driver fail while a model is
+// loaded and writes two tokens. Whatever fails, the caller gets an error that names the
+// call, and nothing stays open.
+func TestEveryCallOfAGenerationMayFail(t *testing.T) {
+	faults := emutest.NewFaults(t)
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Layers: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	try := func(n, code int) (failed bool) {
+		faults.FailAt(n, code)
+		err := generate(faults.Library, f)
+		call := faults.Failed()
+		if e, ok := errors.AsType[*cudakern.Error](err); call == "" && err != nil || call != "" && (!ok || e.Call != call || e.Code != code) {
+			t.Errorf("call %d, %q, fails with %d: got %v", n, call, code, err)
+		}
+		if open := faults.Contexts(); open != 0 {
+			t.Fatalf("call %d, %s, fails with %d: %d contexts stay open", n, call, code, open)
+		}
+		return call != ""
+	}
+	if try(0, 0) {
+		t.Fatal("a call fails that was not to")
+	}
+	calls := faults.Calls()
+	t.Logf("a generation makes %d calls", calls)
+	for n := 1; n <= calls; n++ {
+		codes := faultCodes
+		if os.Getenv("M40_LLM_TORTURE") != "1" {
+			codes = faultCodes[n%len(faultCodes):][:1]
+		}
+		for _, code := range codes {
+			if !try(n, code) {
+				t.Fatalf("a generation has %d calls and no call %d", calls, n)
+			}
+		}
+	}
+}
+
+// generate loads the model in f and writes two tokens.
+func generate(library string, f *gguf.File) (err error) {
+	driver, p, err := cuda.Find(library)
+	if err != nil {
+		return err
+	}
+	d, err := cuda.OpenPath(driver, p, "i16")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := d.Close(); err == nil {
+			err = e
+		}
+	}()
+	m, err := model.Load(context.Background(), f, d, model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: 2, MaxOut: 1})
+	if err != nil {
+		return err
+	}
+	logits := make([]float32, m.Config().Vocab)
+	for _, b := range []*device.Batch{
+		{Tokens: []int32{5, 6}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Out: []int32{1}, Tables: [][]int32{{1}}},
+		{Tokens: []int32{7}, Pos: []int32{2}, Seq: []int32{0}, Out: []int32{0}, Tables: [][]int32{{1}}},
+	} {
+		if err := m.Forward(b); err != nil {
+			return err
+		}
+		if err := m.Logits(logits, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneModel is a catalog of one file.
+type oneModel struct{ data []byte }
+
+func (c oneModel) Models(context.Context) ([]infer.ModelInfo, error) {
+	return []infer.ModelInfo{{Name: "tiny"}}, nil
+}
+
+func (c oneModel) Open(string) (*gguf.File, infer.ModelInfo, error) {
+	f, err := gguf.Parse(c.data)
+	return f, infer.ModelInfo{Name: "tiny"}, err
+}
+
+// A kernel that goes wrong ends the answers of its step. The engine opens the device anew
+// and answers the next request as if nothing had been.
+func TestTheEngineOutlivesAFaultOfTheDevice(t *testing.T) {
+	faults := emutest.NewFaults(t)
+	engine, err := infer.Open(infer.Options{
+		Catalog: oneModel{gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q4_0})},
+		OpenDevice: func(*gguf.File) (device.Device, error) {
+			driver, p, err := cuda.Find(faults.Library)
+			if err != nil {
+				return nil, err
+			}
+			return cuda.OpenPath(driver, p, "i16")
+		},
+		Model:     "tiny",
+		ChunkRows: 4,
+		Parallel:  2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	if err := engine.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() (text string, err error) {
+		r := infer.DefaultRequest()
+		r.Prompt, r.MaxTokens, r.Params.Seed = "once upon a time", 8, 1
+		for event, e := range engine.Generate(t.Context(), r) {
+			if e != nil {
+				return text, e
+			}
+			if event.Token != nil {
+				text += event.Token.Text
+			}
+		}
+		return text, nil
+	}
+	before, err := ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, 2, 3, 4, 9} { // calls of the first steps and of a later one
+		faults.FailAt(n, 719)
+		_, err := ask()
+		if e, ok := errors.AsType[*infer.Error](err); !ok || e.Code != infer.CodeDevice {
+			t.Errorf("call %d, %s, fails: got %v", n, faults.Failed(), err)
+		}
+		faults.FailAt(0, 0)
+		if after, err := ask(); err != nil || after != before {
+			t.Errorf("after a failed %s the answer is %q, %v; before it was %q", faults.Failed(), after, err, before)
+		}
+		if open := faults.Contexts(); open != 1 {
+			t.Errorf("%d contexts are open", open)
+		}
+	}
+}
