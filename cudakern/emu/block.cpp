@@ -44,6 +44,7 @@ std::string name(const Site &s)
 // One bit for each lane.
 struct Warp {
 	uint32_t ready = 0;      // can go on
+	uint32_t fresh = 0;      // of these, have not begun
 	uint32_t meeting = 0;    // wait for their warp
 	uint32_t at_barrier = 0; // wait for their block
 	uint32_t ended = 0;
@@ -113,6 +114,10 @@ private:
 	static void begin();
 	void end();
 	void next();
+	void choose();
+	void prepare(Dim3 shape);
+	Fiber *&fiber() { return fiber_of[self->number]; }
+	Fiber &begun();
 	unsigned draw(uint32_t bits);
 	void release();
 	std::string waiting() const;
@@ -125,7 +130,10 @@ private:
 	unsigned count = 0, live = 0, at_barrier = 0; // threads
 	Site barrier;
 	std::vector<Thread> threads;
-	std::vector<Fiber> fibers; // of the threads
+	// A thread takes an idle fiber when it begins. One that ends without ever having waited
+	// leaves its fiber to the next thread, so most kernels need few stacks.
+	std::vector<Fiber> fibers;
+	std::vector<Fiber *> idle, fiber_of;
 	Fiber home;
 	Warp warps[MOST_WARPS];
 	Mapping stacks;
@@ -136,10 +144,14 @@ private:
 EMU_LOCAL Runner *runner;
 
 // A page before each stack is out of bounds.
-Runner::Runner() : threads(MOST_THREADS), fibers(MOST_THREADS), stacks((STACK + PAGE) * MOST_THREADS)
+Runner::Runner() : threads(MOST_THREADS), fibers(MOST_THREADS), fiber_of(MOST_THREADS), stacks((STACK + PAGE) * MOST_THREADS)
 {
-	for (size_t i = 0; i < MOST_THREADS; i++)
+	for (size_t i = 0; i < MOST_THREADS; i++) {
 		mprotect(stacks.at + i * (STACK + PAGE), PAGE, PROT_NONE);
+		// The stacks' tops differ in their low bits, so that they do not share cache sets.
+		fibers[i].low = stacks.at + i * (STACK + PAGE) + PAGE;
+		fibers[i].size = STACK - i % 61 * 64;
+	}
 	home.be_first();
 }
 
@@ -148,41 +160,67 @@ Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
 	launch = &l;
 	arguments = args;
 	fault = NO_FAULT;
-	count = live = unsigned(l.shape.count());
+	prepare(l.shape);
+	live = count;
 	at_barrier = 0;
 	block.grid = l.grid;
-	block.shape = l.shape;
 	block.index = {unsigned(number % l.grid.x), unsigned(number / l.grid.x % l.grid.y), unsigned(number / l.grid.x / l.grid.y)};
 	block.shared = shared.take(l.shared);
 	memset(block.shared, 0xff, l.shared); // NaN, so that what nobody wrote shows
-	for (unsigned i = 0; i < count; i++) {
-		Thread &t = threads[i];
-		t.index = {i % l.shape.x, i / l.shape.x % l.shape.y, i / l.shape.x / l.shape.y};
-		t.number = i;
-		t.block = &block;
-		// The stacks' tops differ in their low bits, so that they do not share cache sets.
-		fibers[i].make(stacks.at + i * (STACK + PAGE) + PAGE, STACK - i % 61 * 64, begin);
-	}
+	idle.clear();
+	for (unsigned i = count; i-- > 0;)
+		idle.push_back(&fibers[i]);
 	for (unsigned w = 0; w * LANES < count; w++) {
 		unsigned lanes = std::min(count - w * LANES, unsigned(LANES));
 		warps[w].ready = lanes == LANES ? ~0u : (1u << lanes) - 1;
+		warps[w].fresh = warps[w].ready;
 		warps[w].meeting = warps[w].at_barrier = 0;
 		warps[w].ended = ~warps[w].ready;
 	}
 	random = l.seed * (number + 1);
 	self = &threads[random ? draw(warps[0].ready) : 0];
-	home.leave_for(fibers[self->number]);
+	home.leave_for(begun());
 	self = nullptr;
 	return fault;
+}
+
+// Numbers the threads of a block of that shape.
+void Runner::prepare(Dim3 shape)
+{
+	if (shape.x == block.shape.x && shape.y == block.shape.y && shape.z == block.shape.z && count > 0)
+		return;
+	block.shape = shape;
+	count = unsigned(shape.count());
+	for (unsigned i = 0; i < count; i++) {
+		Thread &t = threads[i];
+		t.index = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
+		t.number = i;
+		t.block = &block;
+	}
+}
+
+// The fiber of this thread; it gets one if it has not begun.
+Fiber &Runner::begun()
+{
+	if (warp().fresh & bit()) {
+		fiber() = idle.back();
+		idle.pop_back();
+		fiber()->make(begin);
+	}
+	return *fiber();
 }
 
 void Runner::begin()
 {
 	Fiber::begun();
-	runner->launch->kernel->enter(runner->launch->kernel->function, runner->arguments);
-	runner->end();
+	for (;;) {
+		runner->warp().fresh &= ~runner->bit();
+		runner->launch->kernel->enter(runner->launch->kernel->function, runner->arguments);
+		runner->end();
+	}
 }
 
+// Ends this thread and comes back as one that has not begun, or not at all.
 void Runner::end()
 {
 	warp().ready &= ~bit();
@@ -192,19 +230,31 @@ void Runner::end()
 		leave();
 	if (at_barrier == live)
 		release();
-	next();
-	abort(); // nobody goes on with what has ended
+	Fiber *here = fiber();
+	choose();
+	if (warp().fresh & bit())
+		fiber() = here;
+	else {
+		idle.push_back(here);
+		here->leave_for(*fiber());
+	}
 }
 
-// Lets the next thread that can go on do so: of this warp, else of the next.
+// Lets another thread go on. Comes back when this one can.
 void Runner::next()
+{
+	Fiber *here = fiber();
+	choose();
+	here->leave_for(begun());
+}
+
+// Chooses who goes on: a thread of this warp, else of the next.
+void Runner::choose()
 {
 	unsigned n = (count + LANES - 1) / LANES, first = random ? draw(~0u) % n : self->number / LANES, w = first;
 	do {
 		if (warps[w].ready) {
-			Fiber &from = fibers[self->number];
 			self = &threads[w * LANES + draw(warps[w].ready)];
-			from.leave_for(fibers[self->number]);
 			return;
 		}
 		w = w + 1 < n ? w + 1 : 0;
@@ -307,7 +357,7 @@ void Runner::fail(Fault f, std::string what)
 
 void Runner::leave()
 {
-	fibers[self->number].leave_for(home);
+	fiber()->leave_for(home);
 	abort(); // nobody comes back
 }
 

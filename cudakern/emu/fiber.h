@@ -75,17 +75,15 @@ inline void *new_stack(char *low, char *top, void (*entry)())
 #endif
 
 struct Fiber {
-	void *at = nullptr; // where it goes on
-	char *low = nullptr;
+	void *at = nullptr;  // where it goes on
+	char *low = nullptr; // its stack
 	size_t size = 0;
 
-	// Makes it begin with entry, which never returns and calls begun first, on the stack
-	// of size bytes from low.
-	void make(char *stack, size_t bytes, void (*entry)())
+	// Makes it begin with entry, which never returns and calls begun first.
+	void make(void (*entry)())
 	{
-		low = stack, size = bytes;
 #ifdef __SANITIZE_ADDRESS__
-		__asan_unpoison_memory_region(low, size); // whatever an ended fiber left
+		__asan_unpoison_memory_region(low, size); // whatever was left there
 #endif
 		at = new_stack(low, low + size, entry);
 	}
