@@ -37,12 +37,14 @@ import (
 )
 
 // asProgram makes the test binary the program, with further devices: they take their time,
-// fail on request, and end no answer by themselves. Some count as a GPU, or are one.
+// fail on request, and end no answer by themselves. Some count as a GPU, or are one; one
+// might have been, and is a CPU.
 const asProgram = "M40_LLM_TEST_PROGRAM"
 
 func init() {
 	devices["test"] = deviceKind{open: openTestDevice, types: cpu.WeightTypes()}
 	devices["test-gpu"] = deviceKind{open: openTestDevice, types: cpu.WeightTypes(), gpu: true}
+	devices["test-auto"] = deviceKind{open: openCPU, types: cpu.WeightTypes(), gpu: true}
 	devices["test-cuda"] = deviceKind{types: cuda.WeightTypes(), gpu: true, open: func(*gguf.File, int, *slog.Logger) (device.Device, error) {
 		d, err := cuda.Open()
 		return testDevice{d}, err
@@ -679,6 +681,22 @@ func TestWorker_TheCPUTakesOver(t *testing.T) {
 		s := server.status()
 		return s.State == infer.StateReady && s.Device.Kind == "cpu" && strings.HasPrefix(s.Trouble, "the CPU took over")
 	})
+}
+
+// TestWorker_WhatIsNotOnTheGPUDoesNotFailIt kills workers that have chosen the CPU.
+func TestWorker_WhatIsNotOnTheGPUDoesNotFailIt(t *testing.T) {
+	server := startServer(t, t.TempDir(), "--device", "test-auto", "--worker", "auto")
+	_, _, want := server.ask(9)
+	worker := 0
+	for range 3 {
+		eventually(t, "the CPU is used", func() bool { s := server.status(); return s.State == infer.StateReady && s.Trouble == "" })
+		worker = server.worker(worker)
+		syscall.Kill(worker, syscall.SIGKILL)
+		if _, failure, text := server.ask(9); failure.Code != "" || text != want {
+			t.Errorf("it answers %q, %+v", text, failure)
+		}
+	}
+	eventually(t, "the CPU is used", func() bool { s := server.status(); return s.State == infer.StateReady && s.Trouble == "" })
 }
 
 // TestWorker_ComesBackWithItsModel kills a worker that has changed to another model.
