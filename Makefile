@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 10
 
-.PHONY: run build dev generate emu emu-sanitize kernels sass test lint fuzz torture bench
+.PHONY: run build dev generate emu emu-sanitize kernels sass gpu test lint fuzz torture bench
 
 run: build
 	./m40-llm
@@ -35,6 +35,15 @@ kernels:
 # What the products among them cost on a Tesla M40, by their machine code.
 sass:
 	$(MAKE) -C cudakern sass
+
+# The program and the tests that a real GPU must pass, in bin/gpu: they run on a machine
+# with a driver and without Go or a compiler. docs/gpu.md says how.
+gpu: kernels
+	mkdir -p bin/gpu
+	go build -trimpath -ldflags '-s -w' -o bin/gpu/m40-llm .
+	go test -c -ldflags '-s -w' -o bin/gpu/cudakern.test ./cudakern
+	go test -c -ldflags '-s -w' -o bin/gpu/device.test ./infer/cuda
+	go test -c -ldflags '-s -w' -o bin/gpu/model.test ./infer/model
 
 test: lint
 	go test -race ./...
