@@ -54,13 +54,15 @@ func TestTheModelUsedLastIsLoadedFirst(t *testing.T) {
 		t.Run(step.name, func(t *testing.T) {
 			post := serving(t, append([]string{"--data", data}, step.args...)...)
 			asks(t, post, "", step.want)
+			last := step.want
 			if step.model != "" {
-				asks(t, post, step.model, step.model)
-				eventually(t, step.name, func() bool { // the status of a worker takes a moment
-					_, health := post("/health", "")
-					return strings.Contains(health, `"model":"`+step.model+`"`)
-				})
+				last = step.model
+				asks(t, post, last, last)
 			}
+			eventually(t, step.name, func() bool { // the status of a worker takes a moment
+				status, health := post("/health", "")
+				return status == http.StatusOK && strings.Contains(health, `"model":"`+last+`"`)
+			})
 		})
 	}
 }
