@@ -20,8 +20,8 @@ type Attention struct {
 const (
 	unitPositions    = 128 // positions that are attended to as one: attention.cu
 	attentionThreads = 128 // one for each of them
-	splitRows        = 8   // up to so many rows, units of a row are spread over blocks
-	shareRows        = 64  // from so many rows on, neighbouring rows share a block
+	splitRows        = 16  // up to so many rows, units of a row are spread over blocks
+	shareRows        = 128 // from so many rows on, neighbouring rows share a block
 	prefillQueries   = 16  // query vectors of such a block
 	wideDim          = 128 // above it a thread has registers for 8 query vectors only
 )
