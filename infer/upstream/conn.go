@@ -53,7 +53,32 @@ func unixConn(f *os.File) (*net.UnixConn, error) {
 // control is the server's end of the control socket.
 type control struct {
 	conn *net.UnixConn
+
 	mu   sync.Mutex // held while an end is passed
+	open map[*dialed]bool
+}
+
+// dialed is a connection that its control knows while it is open.
+type dialed struct {
+	net.Conn
+	control *control
+}
+
+func (d *dialed) Close() error {
+	d.control.mu.Lock()
+	delete(d.control.open, d)
+	d.control.mu.Unlock()
+	return d.Conn.Close()
+}
+
+// cut ends all connections, which the end of the worker does else. What it has sent and
+// nobody has read yet is lost.
+func (c *control) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for d := range c.open {
+		d.Conn.Close()
+	}
 }
 
 // passTime bounds the wait for a worker that takes no more connections, because it hangs.
@@ -81,7 +106,12 @@ func (c *control) dial(context.Context) (net.Conn, error) {
 		conn.Close()
 		return nil, err
 	}
-	return conn, nil
+	if c.open == nil {
+		c.open = map[*dialed]bool{}
+	}
+	d := &dialed{conn, c}
+	c.open[d] = true
+	return d, nil
 }
 
 // Listen returns the listener of a worker whose control socket is fd. Its Accept fails

@@ -26,6 +26,9 @@
 //     is long. Before any step has ended, it is 10 minutes;
 //   - after 5 minutes of loading without progress.
 //
+// One that SIGKILL does not end within 5 s, because it waits in a driver that hangs, is
+// given up, and the next one started beside it.
+//
 // Waits are counted by polls, so that a server that was itself stopped blames nobody. A
 // step that takes longer than 2 s and twice the longest before is reported, in the log and
 // in Status.Trouble.

@@ -61,6 +61,12 @@ func (f *fakeEngine) Render(_ context.Context, r infer.Request) (infer.Rendered,
 // connect returns a client of a worker in this process.
 func connect(t *testing.T, engine handlers.Engine) *client {
 	t.Helper()
+	c, _ := connectControl(t, engine)
+	return c
+}
+
+func connectControl(t *testing.T, engine handlers.Engine) (*client, *control) {
+	t.Helper()
 	ours, theirs, err := socketPair()
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +82,8 @@ func connect(t *testing.T, engine handlers.Engine) *client {
 	server := &http.Server{Handler: handlers.NewWorker(handlers.Config{Engine: engine, Logger: slog.New(slog.DiscardHandler)})}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(&listener{inherited}) }()
-	c := newClient((&control{conn: conn}).dial)
+	line := &control{conn: conn}
+	c := newClient(line.dial)
 	t.Cleanup(func() {
 		c.close()
 		conn.Close() // as the end of a server does
@@ -85,7 +92,7 @@ func connect(t *testing.T, engine handlers.Engine) *client {
 		}
 		server.Close()
 	})
-	return c
+	return c, line
 }
 
 // events are those of one answer, with numbers that JSON has trouble with.
@@ -283,6 +290,38 @@ func TestClient_CancelReachesTheWorker(t *testing.T) {
 		}
 		<-ended
 	})
+}
+
+// A process that the kernel cannot end is given up, and who waited for it is told.
+func TestProcess_GivenUp(t *testing.T) {
+	silent := &fakeEngine{generate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
+		return func(yield func(infer.Event, error) bool) {
+			yield(events()[3], nil)
+			<-ctx.Done()
+		}
+	}}
+	c, line := connectControl(t, silent)
+	p := &process{client: c, control: line, gone: make(chan struct{})}
+	begun, ended := make(chan bool), make(chan error)
+	go func() {
+		ended <- c.generate(context.Background(), infer.DefaultRequest(), func(infer.Event) bool {
+			begun <- true
+			return true
+		})
+	}()
+	<-begun
+	p.giveUp("a step did not end")
+	if err := <-ended; !errors.Is(err, errCut) {
+		t.Errorf("an answer ends with %v", err)
+	}
+	<-p.gone
+	if why := p.why(); !strings.Contains(why, "a step did not end; it hangs in the kernel") {
+		t.Errorf("the reason is %q", why)
+	}
+	p.end("later") // when the kernel can end it after all
+	if why := p.why(); strings.Contains(why, "later") {
+		t.Errorf("the reason is %q", why)
+	}
 }
 
 // startProgram starts an engine whose worker is another program.

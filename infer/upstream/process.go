@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -22,10 +21,11 @@ import (
 // process is one life of the worker.
 type process struct {
 	cmd     *exec.Cmd
-	control *net.UnixConn
+	control *control
 	client  *client
 	stderr  *stderr
-	gone    chan struct{} // closed when it has ended
+	gone    chan struct{} // closed when it has ended, or is given up
+	once    sync.Once     // for gone
 
 	ready  atomic.Bool // it has had a model that could answer
 	worked atomic.Bool // it has ended an answer well
@@ -48,8 +48,8 @@ func startProcess(program string, args, env []string, log io.Writer) (*process, 
 	if err != nil {
 		return nil, err
 	}
-	p := &process{control: conn, stderr: &stderr{log: log}, gone: make(chan struct{})}
-	p.client = newClient((&control{conn: conn}).dial)
+	p := &process{control: &control{conn: conn}, stderr: &stderr{log: log}, gone: make(chan struct{})}
+	p.client = newClient(p.control.dial)
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Args[0] = "m40-llm"
 	p.cmd.Env = env
@@ -67,12 +67,22 @@ func startProcess(program string, args, env []string, log io.Writer) (*process, 
 
 func (p *process) wait() {
 	p.cmd.Wait() // what it returns is in ProcessState
-	p.control.Close()
 	p.mu.Lock()
-	p.ended = cmp.Or(p.reason, p.stderr.cause(), describe(p.cmd.ProcessState))
+	reason := p.reason
 	p.mu.Unlock()
-	close(p.gone)
-	p.client.close()
+	p.end(cmp.Or(reason, p.stderr.cause(), describe(p.cmd.ProcessState)))
+}
+
+// end says that the process is gone.
+func (p *process) end(why string) {
+	p.once.Do(func() {
+		p.control.conn.Close()
+		p.mu.Lock()
+		p.ended = why
+		p.mu.Unlock()
+		close(p.gone)
+		p.client.close()
+	})
 }
 
 func describe(s *os.ProcessState) string {
@@ -82,12 +92,28 @@ func describe(s *os.ProcessState) string {
 	return s.String()
 }
 
+// killTime is how long the kernel may take to end a process. One that waits inside of a
+// driver that hangs may never end.
+const killTime = 5 * time.Second
+
 // kill ends the process, stopped and hung ones too.
 func (p *process) kill(reason string) {
 	p.mu.Lock()
-	p.reason = cmp.Or(p.reason, reason)
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	if p.reason != "" {
+		return
+	}
+	p.reason = reason
 	p.cmd.Process.Kill()
+	time.AfterFunc(killTime, func() { p.giveUp(reason) })
+}
+
+// giveUp takes a process that was killed for gone, though the kernel still has it.
+func (p *process) giveUp(reason string) {
+	if !p.hasEnded() {
+		p.end(reason + "; it hangs in the kernel and cannot be killed")
+		p.control.cut()
+	}
 }
 
 func (p *process) hasEnded() bool {
@@ -111,7 +137,7 @@ const stopTime = 2 * time.Second
 
 // stop lets the process end, and waits until it has.
 func (p *process) stop() {
-	p.control.Close()
+	p.control.conn.Close()
 	select {
 	case <-p.gone:
 	case <-time.After(stopTime):
