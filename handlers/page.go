@@ -104,7 +104,7 @@ func turnView(m *live.Message, raw bool) web.Turn {
 	return t
 }
 
-// ending says how an answer ended, if not by itself.
+// ending says why an answer ended.
 func ending(a *live.Answer) string {
 	switch {
 	case a.State.Running():
@@ -115,12 +115,16 @@ func ending(a *live.Answer) string {
 		return "stopped by you"
 	case a.State == live.Interrupted:
 		return "the server stopped here"
+	case a.State == live.Failed:
+		return "failed"
+	case a.StopText != "":
+		return fmt.Sprintf("stop string %q", a.StopText)
 	case a.ByContext:
 		return "context full"
 	case a.Reason == infer.FinishLength:
 		return "length limit"
 	}
-	return ""
+	return "finished by itself"
 }
 
 // errorPage tells a person what went wrong.
@@ -180,6 +184,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 		Rail:    rail,
 		Picker:  h.picker(c, chat),
 		Engine:  engineView(h.Live.Status()),
+		Space:   spaceView(h.Live.Space()),
 		Params:  params(live.DefaultSettings()),
 		MaxSeed: live.MaxSeed,
 		Stops:   web.Stops{Most: live.MaxStops, Bytes: live.MaxStopBytes},
@@ -212,6 +217,17 @@ func params(d live.Settings) []web.Param {
 		{Key: "frequency_penalty", Label: "Frequency penalty", Lo: -2, Hi: 2, FieldLo: -2, FieldHi: 2, Step: 0.01, Digits: 2, Default: d.FrequencyPenalty, More: true,
 			OffAt: 0, Off: "off", About: "Makes tokens less likely for each time they stand in the window; below 0 likelier"},
 	}
+}
+
+// spaceView says what is wrong with the room on the disk; nothing if there is enough.
+// It is rounded, so that a page is not told of every message of the others.
+func spaceView(s live.Space) string {
+	if !s.Scarce {
+		return ""
+	}
+	const step = 10_000_000
+	return fmt.Sprintf("The disk of the data folder is nearly full: %s left. Chats that are there go on, but a new one cannot begin before there is room.",
+		gigabytes(s.Free/step*step))
 }
 
 // hardware names the kinds of device.

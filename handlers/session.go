@@ -278,6 +278,7 @@ func (s *session) write(connected, ended context.Context) error {
 		flush        <-chan time.Time
 		flushed      time.Time
 		engine       web.Engine
+		space        string
 		news         = web.News{Version: -1}
 		chats        = s.live.Changes()
 	)
@@ -292,6 +293,12 @@ func (s *session) write(connected, ended context.Context) error {
 		if now := engineView(s.live.Status()); now != engine {
 			engine = now
 			if err := s.send(connected, wireFrame{Type: "engine", Engine: &now}); err != nil {
+				return err
+			}
+		}
+		if now := spaceView(s.live.Space()); now != space {
+			space = now
+			if err := s.send(connected, wireFrame{Type: "space", Space: &now}); err != nil {
 				return err
 			}
 		}

@@ -55,6 +55,7 @@ type Page struct {
 	Rail      Rail
 	Picker    Picker
 	Engine    Engine
+	Space     string // what is wrong with the room on the disk
 	Params    []Param
 	MaxSeed   int64
 	Stops     Stops

@@ -105,6 +105,7 @@ type Service struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // answers
 	saver  saver
+	space  space
 
 	// loading is held from looking a chat up in the store until it is in chats, and
 	// while one is deleted: no two actors of a chat, and none of a deleted one. It

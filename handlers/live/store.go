@@ -53,6 +53,7 @@ type Store interface {
 	Conversations(ctx context.Context, owner string, f store.Filter) ([]store.Conversation, error)
 	Folders(ctx context.Context, owner string) ([]store.Folder, error)
 	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
+	Free() (bytes int64, enough bool, err error)
 	DeleteConversation(ctx context.Context, owner, id string) error
 	RestoreConversation(ctx context.Context, owner, id string) error
 }

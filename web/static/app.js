@@ -65,6 +65,10 @@ const link = new Link(document.body.dataset.chat, {
         scroller.scrollTop = scroller.scrollHeight - below
       },
       chats: () => rail.changed(),
+      space: () => {
+        $('[data-space] span').textContent = f.space ?? ''
+        $('[data-space]').hidden = !f.space
+      },
     }[f.type]
     apply?.()
     refresh()
@@ -89,11 +93,14 @@ const link = new Link(document.body.dataset.chat, {
     setTimeout(() => { if (!offline) bar.hidden = true }, 2000)
   },
   trying() {},
-  lost(seconds) {
+  lost(seconds, code) {
     offline = true
+    const stopping = code === 1012 // it said so itself
     const bar = $('#connbar')
     bar.classList.replace('ok', 'warn')
-    $('[data-connbar]').textContent = (chat.running ? 'Connection lost. The server goes on writing the answer, if it still runs. ' : 'Connection lost. ') + `Trying again in ${seconds} s.`
+    const what = stopping ? 'The server is stopping. What was written is kept. '
+      : chat.running ? 'Connection lost. The server goes on writing the answer, if it still runs. ' : 'Connection lost. '
+    $('[data-connbar]').textContent = `${what}Trying again in ${seconds} s.`
     $('[data-reconnect]').hidden = false
     bar.hidden = false
   },
@@ -352,20 +359,25 @@ function turned() {
   ;(arrow.disabled ? turn.el : arrow).focus({ preventScroll: true })
 }
 
-async function editTurn(turn) {
+// editTurn opens an editor; what could not be saved is in it again.
+async function editTurn(turn, text) {
   if (!turn || chat.running) return
+  const again = choice => error => {
+    writeOn = false
+    if (error) fail(error)
+    editTurn(turn, choice.text)
+  }
   if (!turn.info) {
-    const choice = await edit(turn, { label: 'Your message', note: 'What was written before stays as another version.', submit: 'Send' })
-    if (choice) ask('edit', { message: turn.id, text: choice.text, system: system.value })
+    const choice = await edit(turn, { label: 'Your message', note: 'What was written before stays as another version.', submit: 'Send', text })
+    const settings = choice && usable()
+    if (settings) link.command('edit', { message: turn.id, text: choice.text, system: system.value, settings }).then(toEnd, again(choice))
+    else if (choice) again(choice)()
     return
   }
-  const choice = await edit(turn, { label: 'The answer', note: 'What the model wrote stays as another version.', submit: 'Save and write on', alternative: 'Save' })
+  const choice = await edit(turn, { label: 'The answer', note: 'What the model wrote stays as another version.', submit: 'Save and write on', alternative: 'Save', text })
   if (!choice) return
   writeOn = choice.go
-  link.command('rewrite', { answer: turn.id, text: choice.text }).catch(error => {
-    writeOn = false
-    fail(error)
-  })
+  link.command('rewrite', { answer: turn.id, text: choice.text }).catch(again(choice))
 }
 
 function fork(turn) {

@@ -258,7 +258,7 @@ class Answer extends Turn {
   end(e) {
     this.rewrite(e)
     this.settle(e.answer)
-    conclude({ done: 'Answer finished.', stopped: 'Answer stopped.' }[e.answer.state] ?? 'The answer failed.')
+    conclude({ done: 'Answer finished.', stopped: 'Answer stopped.', interrupted: 'The server stopped here.' }[e.answer.state] ?? 'The answer failed.')
   }
 
   // rewrite gives the text its last form.

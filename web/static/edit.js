@@ -3,14 +3,15 @@
 import { copyOf } from './html.js'
 
 // edit opens an editor in place of a turn's text. The promise is what the reader
-// chose: {text, go}, go being false for saving without asking the model; or null.
-export function edit(turn, { label, note, submit, alternative }) {
+// chose: {text, go}, go being false for saving without asking the model; or null. It
+// begins with text, if there is one that could not be saved.
+export function edit(turn, { label, note, submit, alternative, text }) {
   turn.el.querySelector('.editor')?.querySelector('textarea').focus()
   if (turn.el.querySelector('.editor')) return Promise.resolve(null)
   const form = copyOf('t-editor')
   const area = form.querySelector('textarea')
   const other = form.querySelector('[data-alternative]')
-  area.value = turn.text
+  area.value = text ?? turn.text
   area.setAttribute('aria-label', label)
   form.querySelector('p').textContent = note
   form.querySelector('[type=submit]').textContent = submit

@@ -3,6 +3,7 @@
 import { Events, Socket } from './transport.js'
 
 const delays = [300, 1000, 2000, 4000, 8000]
+const stopping = 1012
 const tryAgainLater = 1013
 const blocked = 2 // websockets that do not open, while the server answers otherwise, before the other way is tried
 
@@ -42,7 +43,7 @@ export class Link {
         if (this.socket !== socket) return
         opened = true
         this.unopened = 0
-        if (this.chat) this.command('open', { chat: this.chat, since: this.seq }).catch(error => this.on.refused(error))
+        if (this.chat) this.command('open', { chat: this.chat, since: this.seq }).catch(error => this.notOpened(socket, error))
         else this.on.back(false)
       },
       text: data => { if (this.socket === socket) this.take(JSON.parse(data)) },
@@ -54,6 +55,19 @@ export class Link {
       },
     })
     this.socket = socket
+  }
+
+  // notOpened gives up a chat only if it is gone. What else there is may pass: a server
+  // that stops, or has no room just now.
+  notOpened(socket, error) {
+    if (this.socket !== socket) return
+    if (error.code === 'chat_not_found') {
+      this.on.refused(error)
+      return
+    }
+    this.socket = null
+    socket.close()
+    this.lost(error.code === 'closed' ? stopping : 0)
   }
 
   // change tries the other way to the server, if the server is there at all: something
@@ -134,7 +148,8 @@ export class Link {
 
   // reopen asks for the chat as it is now.
   reopen() {
-    this.command('open', { chat: this.chat, since: 0 }).catch(error => this.on.refused(error))
+    const { socket } = this
+    this.command('open', { chat: this.chat, since: 0 }).catch(error => this.notOpened(socket, error))
   }
 
   // leave closes the chat: the next message begins another. What is still on its

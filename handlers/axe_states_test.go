@@ -1,0 +1,91 @@
+package handlers
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/store"
+)
+
+// TestEverybodyCanUseTheStates looks at states of the page that TestEverybodyCanUseThePage
+// does not come to. Headings keep their order, and everything is within a landmark.
+func TestEverybodyCanUseTheStates(t *testing.T) {
+	source := axe(t)
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	for _, title := range []string{"One", "Two"} {
+		id, err := chats.Import(context.Background(), store.NewConversation{Title: title}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := chats.Move(context.Background(), id, "A folder"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := openBrowser(t, server)
+	look := func(state string) {
+		t.Helper()
+		for _, scheme := range []string{"light", "dark"} {
+			b.scheme(scheme)
+			b.do(settle)
+			for _, v := range b.violations(source) {
+				if slices.Contains([]string{"serious", "critical"}, v.Impact) || slices.Contains([]string{"heading-order", "region", "landmark-unique"}, v.ID) {
+					t.Errorf("%s, %s: %v", state, scheme, v)
+				} else {
+					t.Logf("%s, %s: %v", state, scheme, v)
+				}
+			}
+		}
+	}
+	b.open("/")
+	b.until("document.querySelector('#rail-list').innerText.includes('A folder')")
+	b.script(`document.querySelector('.conv-row [data-row-menu]').click()`)
+	b.until("document.querySelector('#chat-menu').matches(':popover-open')")
+	b.click(".tofolder summary")
+	look("the menu of a chat")
+	b.press("Escape", 27)
+
+	b.say("Why?")
+	answer := engine.next(t)
+	answer.write("<think>\nIt rains.\n", "\nOften.")
+	b.until("document.querySelector('.thought summary')?.innerText === 'Thinking, 3 words'")
+	look("a thought that is written")
+	answer.write("</think>\nRain.")
+	answer.finish()
+	b.until(idle)
+	b.click(".thought summary")
+	look("a thought")
+
+	engine.set(func(s *infer.Status) { s.ContextLength = 30 })
+	b.fill("#message", strings.Repeat("word ", 40))
+	b.until("document.querySelector('[data-send]').disabled")
+	look("a draft that does not fit")
+	b.fill("#message", "x")
+	b.say("")
+	engine.next(t).fail(&infer.Error{Code: infer.CodeDevice, Message: "it burns"})
+	b.until("document.querySelector('.answer:last-child .errbox')?.hidden === false")
+	look("a failure")
+
+	b.open("/")
+	b.click("[data-raw]")
+	b.say("Once upon")
+	answer = engine.next(t)
+	answer.write(" a time")
+	answer.finish()
+	b.until(idle)
+	look("a raw chat")
+	b.size(390, 844, true)
+	look("a raw chat on a phone")
+	b.size(1440, 900, false)
+
+	full, _ := serveFull(t, engine)
+	b.origin = full.URL
+	b.open("/")
+	b.until("document.querySelector('[data-space]').checkVisibility()")
+	b.say("Hello")
+	b.until("document.querySelector('#senderror').innerText.includes('The disk is full')")
+	look("a full disk")
+}
