@@ -16,8 +16,7 @@ import (
 // Where websockets are blocked, the page has what goes over them in two parts: GET
 // /events is a stream of the same frames, and POST /command takes the same commands.
 // The first frame is {"type":"session","session":"…"}; commands carry that in the
-// header X-Session. The last one, if the server has a say, is {"type":"close","code":…}.
-// /events?chat=ID&since=N opens a chat at once.
+// header X-Session. /events?chat=ID&since=N opens a chat at once.
 
 // sessionHeader says which stream the answer to a command shall go to. Who has not read
 // that stream does not know.
@@ -40,7 +39,7 @@ func (h *Handlers) events(c echo.Context) error {
 	t := &eventTransport{sse: sse, commands: make(chan []byte), dropped: make(chan struct{})}
 	id := h.sessions.add(t)
 	defer h.sessions.remove(id)
-	if err := t.send(sessionFrame{Type: "session", Session: id}); err != nil {
+	if err := sse.send(sessionFrame{Type: "session", Session: id}); err != nil {
 		return err
 	}
 	var opening sync.WaitGroup
@@ -64,9 +63,7 @@ type openCommand struct {
 // sessionFrame is what there is beside the frames of protocol.go.
 type sessionFrame struct {
 	Type    string `json:"type"`
-	Session string `json:"session,omitempty"`
-	Code    int    `json:"code,omitempty"`   // close
-	Reason  string `json:"reason,omitempty"` // close
+	Session string `json:"session"`
 }
 
 // command answers POST /command. What came of the command goes over the stream.
@@ -133,15 +130,8 @@ func (t *eventTransport) ping(context.Context) error {
 	return t.sse.comment("ping")
 }
 
-func (t *eventTransport) close(code int, reason string) {
-	_ = t.send(sessionFrame{Type: "close", Code: code, Reason: reason})
-}
-
-func (t *eventTransport) send(f sessionFrame) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.sse.send(f)
-}
+// close has nothing to add: the stream ends with its response.
+func (t *eventTransport) close(int, string) {}
 
 func (t *eventTransport) drop() { t.drops.Do(func() { close(t.dropped) }) }
 

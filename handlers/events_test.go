@@ -182,7 +182,7 @@ func TestEvents_EndWithAReason(t *testing.T) {
 	chats := live.New(engine, live.Options{})
 	server := httptest.NewServer(New(Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(server.Close)
-	farewell := func(c *eventClient) (f sessionFrame) {
+	farewell := func(c *eventClient) (f wireFrame) {
 		t.Helper()
 		for f.Type != "close" {
 			if err := json.Unmarshal(c.line(), &f); err != nil {

@@ -55,6 +55,7 @@ import (
 //	{"type":"resumed","seq":12}                           no snapshot needed: the events after 12 follow
 //	{"type":"events","events":[…]}                        what happened since: see wireEvent
 //	{"type":"older","ref":10,"before":4,"messages":[…],"more":true}    after its ack: what comes before message 4, at most 100, and whether there is more
+//	{"type":"close","code":1012}                          the last frame, if the server ends the session: see the close codes
 //	{"type":"space","space":"…"}                          on every change: what is wrong with the room on the disk; empty: nothing
 //	{"type":"models","models":{…}}                        at the start and on every change: the downloads since the server started, and a version that rises with the list of models: see web.News
 //	{"type":"chats"}                                      the list of chats has changed: GET /rail has the new one
@@ -126,6 +127,7 @@ type wireFrame struct {
 	Error    *wireError    `json:"error,omitempty"`
 	Engine   *web.Engine   `json:"engine,omitempty"`
 	Space    *string       `json:"space,omitempty"`
+	Code     int           `json:"code,omitempty"` // close
 	Models   *web.News     `json:"models,omitempty"`
 	Events   []wireEvent   `json:"events,omitempty"`
 	Before   int64         `json:"before,omitempty"`   // older

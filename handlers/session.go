@@ -123,6 +123,9 @@ func (s *session) serve(connected context.Context) {
 	}
 	cancel(s.write(connected, ctx))
 	if code, reason := closeCode(context.Cause(ctx)); code != closeUnannounced {
+		// Chromium does not tell pages the code of a websocket whose two ends say farewell
+		// at the same time.
+		_ = s.send(connected, wireFrame{Type: "close", Code: code})
 		s.transport.close(code, reason)
 	}
 	s.transport.drop()

@@ -37,7 +37,7 @@ export class Link {
     clearTimeout(this.timer)
     this.timer = 0
     this.on.trying()
-    let opened = false
+    let opened = false, farewell = 0
     const socket = new this.way({
       open: () => {
         if (this.socket !== socket) return
@@ -46,11 +46,16 @@ export class Link {
         if (this.chat) this.command('open', { chat: this.chat, since: this.seq }).catch(error => this.notOpened(socket, error))
         else this.on.back(false)
       },
-      text: data => { if (this.socket === socket) this.take(JSON.parse(data)) },
+      text: data => {
+        if (this.socket !== socket) return
+        const frame = JSON.parse(data)
+        if (frame.type === 'close') farewell = frame.code
+        else this.take(frame)
+      },
       close: code => {
         if (this.socket !== socket) return
         if (!opened) this.unopened++
-        this.lost(code)
+        this.lost(farewell || code)
         if (this.unopened >= blocked) this.change()
       },
     })

@@ -53,8 +53,7 @@ export class Events extends Transport {
       if (frame.type === 'session') {
         this.session = frame.session
         this.opened()
-      } else if (frame.type === 'close') this.close(frame.code)
-      else on.text(message.data)
+      } else on.text(message.data)
     }
     this.source.onerror = () => this.close(0)
   }
