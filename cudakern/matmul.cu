@@ -139,7 +139,7 @@ DEVICE float fold(const Block &w, int output, int, float dot, float scale, float
 
 enum { HALVES = 2, OFFSET = 32 };
 
-// The upper bits of pairs 2i … 2i + 1 of each word, where the lower ones are on path i16.
+// The upper two bits of pair p, right above its lower four as pair returns them.
 DEVICE uint32_t pair_high(const Block &w, int output, int p)
 {
 	uint32_t high = w.high[output][p / 8], swapped = __byte_perm(high, 0, 0x2301);
@@ -155,7 +155,7 @@ DEVICE uint32_t pair_high(const Block &w, int output, int p)
 	}
 }
 
-// The upper bits of the even (or odd) pairs of word i, above their bytes on path magic.
+// The upper two bits of the even or the odd pairs of word i, in bytes, as widen wants them.
 DEVICE uint32_t byte_high(const Block &w, int output, int i, bool odd)
 {
 	uint32_t high = w.high[output][i / 2];
@@ -238,6 +238,16 @@ DEVICE float less_minimum(const Block &, int, float, float acc) { return acc; }
 // Number paths: acc[row][output] += the lane's block times the activations of N rows.
 // x is the first row's image; the others follow at stride units.
 
+// The sum of the activations of a part of the lane's block, from the sums of an image.
+template <typename T> DEVICE T half_sum(const T *sums, int half)
+{
+	const T all = sums[lane_id()];
+	if (HALVES == 1)
+		return all;
+	const T low = sums[TILE_BLOCKS + lane_id()];
+	return half == 0 ? low : all - low;
+}
+
 // All loads of F32 weights at once would not fit in the registers.
 #if defined(WEIGHT_F32)
 #define UNROLL_CHUNKS _Pragma("unroll 4")
@@ -254,10 +264,7 @@ struct F32 {
 		UNROLL for (int half = 0; half < HALVES; half++) {
 			float dot[N][BAND_OUTPUTS];
 			UNROLL for (int row = 0; row < N; row++) {
-				const float *sums = reinterpret_cast<const float *>(x + row * stride + F32_SUMS);
-				float sum = sums[lane];
-				if (HALVES == 2)
-					sum = half ? sum - sums[TILE_BLOCKS + lane] : sums[TILE_BLOCKS + lane];
+				const float sum = half_sum(reinterpret_cast<const float *>(x + row * stride + F32_SUMS), half);
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
 					dot[row][output] = OFFSET + BIAS == 0 ? 0 : -(OFFSET + BIAS) * sum;
 					acc[row * BAND_OUTPUTS + output] = less_minimum(w, output, sum, acc[row * BAND_OUTPUTS + output]);
@@ -324,10 +331,7 @@ struct I16 {
 					memcpy(&a[4 * chunk], &values, sizeof values);
 				}
 				const float scale = reinterpret_cast<const float *>(image + I16_SCALES)[lane];
-				const int *sums = reinterpret_cast<const int *>(image + I16_SCALES) + TILE_BLOCKS;
-				int sum = sums[lane];
-				if (HALVES == 2)
-					sum = part >= PARTS / 2 ? sum - sums[TILE_BLOCKS + lane] : sums[TILE_BLOCKS + lane];
+				const int sum = half_sum(reinterpret_cast<const int *>(image + I16_SCALES) + TILE_BLOCKS, part * HALVES / PARTS);
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
 					// None of these can pass 2³¹: |a| < 2¹⁵, 32 · 255 · 2¹⁵ < 2²⁹.
 					int even = first ? -OFFSET * sum : dot[row][output], odd = 0;
