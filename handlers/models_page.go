@@ -223,6 +223,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	if info.Template != nil {
 		template = fmt.Sprintf("%s bytes, SHA-256 %.8s…", web.Thousands(info.Template.Bytes), info.Template.SHA256)
 	}
+	fact("Name in requests", info.Name)
 	fact("File", file)
 	fact("Size", gigabytes(info.Size))
 	fact("Architecture", info.Architecture)
