@@ -5,9 +5,11 @@ const phone = matchMedia('(max-width: 760px)')
 export function hang(menu, opened = () => {}) {
   let opener = null
   document.addEventListener('click', e => { opener = e.target.closest?.(`[popovertarget="${menu.id}"]`) ?? opener }, { capture: true })
-  menu.addEventListener('toggle', e => {
+  menu.addEventListener('beforetoggle', e => {
+    if (e.newState === 'open') opened(opener)
+  })
+  menu.addEventListener('toggle', e => { // only now it has a size
     if (e.newState === 'closed') return
-    opened(opener)
     if (phone.matches) menu.removeAttribute('style')
     else {
       const at = opener.getBoundingClientRect(), size = menu.getBoundingClientRect()
