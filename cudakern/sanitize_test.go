@@ -3,6 +3,8 @@ package cudakern_test
 import (
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"m40-llm/cudakern/emutest"
@@ -21,7 +23,7 @@ func TestKernelsUnderSanitizers(t *testing.T) {
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		packages = "-timeout=4h . ../infer/cuda" // with what every device must keep
 	}
-	if output, err := exec.Command("make", "sanitize", "SANITIZED="+packages).CombinedOutput(); err != nil {
+	if output, err := exec.Command("make", "-j", strconv.Itoa(runtime.NumCPU()), "sanitize", "SANITIZED="+packages).CombinedOutput(); err != nil {
 		t.Errorf("make sanitize: %v\n%s", err, output)
 	}
 }

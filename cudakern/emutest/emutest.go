@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -30,7 +32,7 @@ var build = sync.OnceValues(func() (output []byte, err error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, err
 	}
-	return exec.Command("make", "-C", filepath.Join(root, "cudakern"), "emu").CombinedOutput()
+	return exec.Command("make", "-j", strconv.Itoa(runtime.NumCPU()), "-C", filepath.Join(root, "cudakern"), "emu").CombinedOutput()
 })
 
 // Library returns the driver that tests run kernels on, for cudakern.Load: the one that
