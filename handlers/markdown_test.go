@@ -23,8 +23,10 @@ func FuzzRenderMarkdown(f *testing.F) {
 		f.Add(payload)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
-		if harm := harms(renderMarkdown(source)); harm != "" {
-			t.Errorf("%q became %q, with %s", source, renderMarkdown(source), harm)
+		for _, rendered := range []string{renderMarkdown(source), renderAnswer(source), renderAnswer("<think>" + source)} {
+			if harm := harms(rendered); harm != "" {
+				t.Errorf("%q became %q, with %s", source, rendered, harm)
+			}
 		}
 	})
 }

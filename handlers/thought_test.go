@@ -83,6 +83,20 @@ func TestExport_AThoughtIsAQuoteInMarkdown(t *testing.T) {
 	}
 }
 
+func TestExport_ARawChatComesBackRaw(t *testing.T) {
+	server, chats := serveStored(t, newScript())
+	id, err := chats.Import(context.Background(), store.NewConversation{Raw: true}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Once upon"}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exported := call(t, server, http.MethodGet, "/c/"+id+"/export.json", "")
+	got := post(t, server, "/import", exported.body, "Origin", server.URL)
+	again, err := chats.Conversation(context.Background(), strings.TrimPrefix(got.header.Get("Location"), "/c/"))
+	if err != nil || !again.Raw || again.Title != "Once upon" {
+		t.Errorf("it came back as %+v, %v", again, err)
+	}
+}
+
 // thinker is an engine whose chat template begins a thought.
 type thinker struct{ *script }
 
