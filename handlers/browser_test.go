@@ -509,6 +509,7 @@ func TestVersionsInABrowser(t *testing.T) {
 	})
 
 	run("escape leaves an editor and changes nothing", func(t *testing.T) {
+		b.until(idle)
 		b.script(`document.querySelector('.answer:last-child').focus()`)
 		b.do(chromedp.KeyEvent("e"))
 		b.fill(".editor textarea", "Nonsense")
