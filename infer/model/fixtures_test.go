@@ -84,6 +84,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 // Files quantised by another program, whose reference logits come from a forward pass
 // in float64 over the dequantised weights.
 func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
+	i16, magic := cudaOpener(t, "i16"), cudaOpener(t, "magic")
 	for _, name := range []string{"Q4_0", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K"} {
 		dir := fixtures.Path(t, "quants", "q_llama")
 		var index struct {
@@ -114,7 +115,12 @@ func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
 		}{
 			{"ref", func() (device.Device, error) { return ref.New(), nil }, 2e-3, 1e-5},
 			{"cpu", openCPU, 0.6, 0.03}, // it rounds activations to 8 bits
+			{"cuda by i16", i16, 5e-3, 1e-6},
+			{"cuda by magic", magic, 5e-3, 1e-6},
 		} {
+			if name == "Q5_K_M" && strings.HasPrefix(c.device, "cuda") { // which has no kernels for it
+				continue
+			}
 			t.Run(name+" on "+c.device, func(t *testing.T) {
 				m := load(t, readFile(t, filepath.Join(dir, want.File)), c.open, gguf.F32)
 				worst, distance := compareLikely(t, m, index.Sequences, golden, want.Shape)
