@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/cudakern/emutest"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/cuda"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+)
+
+func TestAutoTakesTheGPUOrSaysWhyNot(t *testing.T) {
+	emulation := emutest.Emulation(t)
+	for _, c := range []struct {
+		name    string
+		env     map[string]string
+		weights gguf.Type
+		kind    string
+		notice  string
+		logged  bool
+	}{
+		{"a GPU that can is taken", nil, gguf.Q8_0, "cuda", "", false},
+		{"without a driver the CPU computes, which is nothing to log", map[string]string{"M40_LLM_LIBCUDA": "/nowhere/libcuda.so.1"}, gguf.Q8_0, "cpu", "/nowhere/libcuda.so.1", false},
+		{"without a device the CPU computes", map[string]string{"M40_LLM_EMU_DEVICES": "0"}, gguf.Q8_0, "cpu", "finds no device", true},
+		{"beside an old device the CPU computes", map[string]string{"M40_LLM_EMU_CAPABILITY": "3.5"}, gguf.Q8_0, "cpu", "compute capability 3.5", true},
+		{"weights without kernels are computed with on the CPU", nil, gguf.BF16, "cpu", "BF16", true},
+		{"weights that do not fit stay with the CPU", map[string]string{"M40_LLM_EMU_MEMORY": "201400000"}, gguf.Q8_0, "cpu", "free on Tesla M40", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			t.Setenv("M40_LLM_LIBCUDA", emulation)
+			for name, value := range c.env {
+				t.Setenv(name, value)
+			}
+			f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: c.weights}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log bytes.Buffer
+			d, err := openBest(f, 1, slog.New(slog.NewTextHandler(&log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			i := d.Info()
+			if i.Kind != c.kind || !strings.Contains(i.Notice, c.notice) || (i.Notice == "") != (c.notice == "") {
+				t.Errorf("got %+v", i)
+			}
+			if (log.Len() > 0) != c.logged {
+				t.Errorf("logged %q", log.String())
+			}
+		})
+	}
+}
+
+// What auto lists must be computed by one of the two, and models move to the CPU when the
+// GPU fails.
+func TestTheCPUHasKernelsForAllThatTheGPUHas(t *testing.T) {
+	for _, typ := range cuda.WeightTypes() {
+		if !slices.Contains(cpu.WeightTypes(), typ) {
+			t.Errorf("there are no kernels for %s on the CPU", typ)
+		}
+	}
+}
+
+func TestAServerHasAWorkerWhereThereMayBeAGPU(t *testing.T) {
+	for path, gpu := range map[string]bool{emutest.Emulation(t): true, "/nowhere/libcuda.so.1": false} {
+		t.Setenv("M40_LLM_LIBCUDA", path)
+		if got := auto().gpu; got != gpu {
+			t.Errorf("with the driver %s: %v", path, got)
+		}
+	}
+}
