@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer/cpu"
@@ -99,7 +100,7 @@ func onCPU(threads int, reason error) (device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return noticed{d, fmt.Sprintf("not the GPU: %s", reason)}, nil
+	return noticed{d, "not the GPU: " + strings.TrimPrefix(reason.Error(), "cuda: ")}, nil
 }
 
 func (d noticed) Info() device.Info {

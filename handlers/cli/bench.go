@@ -22,6 +22,9 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	}
 	row("model", "%s", Line(r.Model))
 	row("device", "%s, %s", r.Device, r.Path)
+	if r.Notice != "" {
+		row("", "%s", r.Notice)
+	}
 	row("memory", "%.1f GB/s read", r.ReadGBs)
 	row("load", "%.2f s, then %.2f s to the first token", r.LoadSeconds, r.PrepareSeconds)
 	row("prefill", "%.1f tok/s, prompt of %d", r.PrefillTokS, r.Prompt)

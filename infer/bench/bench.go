@@ -40,7 +40,8 @@ type Options struct {
 type Result struct {
 	Model   string `json:"model"`
 	Device  string `json:"device"`
-	Path    string `json:"path"` // number path
+	Path    string `json:"path"`             // number path
+	Notice  string `json:"notice,omitempty"` // why it is not another device
 	Threads int    `json:"threads,omitempty"`
 	Prompt  int    `json:"prompt_tokens"`
 	Answer  int    `json:"answer_tokens"`
@@ -82,7 +83,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		o.Progress = func(string, int64, int64) {}
 	}
 	info := dev.Info()
-	r := Result{Model: name, Device: info.Name, Path: info.Path, Threads: info.Threads, Prompt: o.Prompt, Answer: o.Answer, Repeat: o.Repeat}
+	r := Result{Model: name, Device: info.Name, Path: info.Path, Notice: info.Notice, Threads: info.Threads, Prompt: o.Prompt, Answer: o.Answer, Repeat: o.Repeat}
 	c, err := model.ReadConfig(f)
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return r, err

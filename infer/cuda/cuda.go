@@ -20,12 +20,12 @@
 package cuda
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
@@ -291,10 +291,16 @@ func (d *cuda) Read(dst []float32, t device.Tensor, row int) error {
 	if err := d.stream.Sync(); err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.NativeEndian.Uint32(values[4*i:]))
-	}
+	copy(dst, unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(values))), t.Cols))
 	return nil
+}
+
+// ReadBandwidth measures how many bytes a second the device reads from its memory.
+func (d *cuda) ReadBandwidth() (float64, error) {
+	if d.context == nil {
+		return 0, errClosed
+	}
+	return d.context.ReadBandwidth()
 }
 
 // Close frees all that the device holds and returns the first error of that. Further
