@@ -213,6 +213,10 @@ func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, 
 	form := w.asMatrix // what a program needs in the other form, Compile brings
 	if w.isVector() {
 		form = w.asVector
+	} else if _, err := d.kernels.matMul(t); err != nil {
+		// Loaded here and not by Compile: a driver that must compile them first takes its
+		// time, which so is part of the progress that people see.
+		return device.Tensor{}, fmt.Errorf("cuda: %w", err)
 	}
 	if _, err := form(d); err != nil {
 		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d): %w", t, rows, cols, err)

@@ -68,13 +68,61 @@ func TestEveryCallOfAGenerationMayFail(t *testing.T) {
 	}
 }
 
-// generate loads the model in f and writes two tokens.
-func generate(library string, f *gguf.File) (err error) {
+// A step copies its batch, launches its graph and waits; logits are copied and waited for.
+func TestAStepLoadsAndAllocatesNothing(t *testing.T) {
+	faults := emutest.NewFaults(t)
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	d, m, err := load(faults.Library, f, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	logits := make([]float32, m.Config().Vocab)
+	for rows := range 8 {
+		b := &device.Batch{Out: []int32{int32(rows)}, Tables: [][]int32{{1}}}
+		for i := range rows + 1 {
+			b.Tokens, b.Pos, b.Seq = append(b.Tokens, 5), append(b.Pos, int32(i)), append(b.Seq, 0)
+		}
+		faults.FailAt(0, 0)
+		if err := m.Forward(b); err != nil {
+			t.Fatal(err)
+		}
+		if n := faults.Calls(); n != 3 {
+			t.Errorf("a step of %d rows makes %d calls of the driver", rows+1, n)
+		}
+		if err := m.Logits(logits, 0); err != nil {
+			t.Fatal(err)
+		}
+		if n := faults.Calls(); n != 5 {
+			t.Errorf("reading logits makes %d calls of the driver", n-3)
+		}
+	}
+}
+
+// load loads the model in f for batches of up to rows rows.
+func load(library string, f *gguf.File, rows int) (d device.Device, m *model.Model, err error) {
 	driver, p, err := cuda.Find(library)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	d, err := cuda.OpenPath(driver, p, "i16")
+	if d, err = cuda.OpenPath(driver, p, "i16"); err != nil {
+		return nil, nil, err
+	}
+	m, err = model.Load(context.Background(), f, d, model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: rows, MaxOut: 1})
+	if err != nil {
+		d.Close()
+	}
+	return d, m, err
+}
+
+// generate loads the model in f and writes two tokens.
+func generate(library string, f *gguf.File) (err error) {
+	d, m, err := load(library, f, 2)
 	if err != nil {
 		return err
 	}
@@ -83,10 +131,6 @@ func generate(library string, f *gguf.File) (err error) {
 			err = e
 		}
 	}()
-	m, err := model.Load(context.Background(), f, d, model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: 2, MaxOut: 1})
-	if err != nil {
-		return err
-	}
 	logits := make([]float32, m.Config().Vocab)
 	for _, b := range []*device.Batch{
 		{Tokens: []int32{5, 6}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Out: []int32{1}, Tables: [][]int32{{1}}},
