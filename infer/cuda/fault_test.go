@@ -3,7 +3,6 @@ package cuda_test
 import (
 	"context"
 	"errors"
-	"os"
 	"runtime"
 	"testing"
 
@@ -56,11 +55,7 @@ func TestEveryCallOfAGenerationMayFail(t *testing.T) {
 	calls := faults.Calls()
 	t.Logf("a generation makes %d calls", calls)
 	for n := 1; n <= calls; n++ {
-		codes := faultCodes
-		if os.Getenv("M40_LLM_TORTURE") != "1" {
-			codes = faultCodes[n%len(faultCodes):][:1]
-		}
-		for _, code := range codes {
+		for _, code := range faultCodes {
 			if !try(n, code) {
 				t.Fatalf("a generation has %d calls and no call %d", calls, n)
 			}
