@@ -20,8 +20,9 @@ type slab struct {
 }
 
 const (
-	slabBytes = 32 << 20
-	alignment = 256
+	slabBytes  = 32 << 20
+	smallPiece = slabBytes / 8 // larger ones have memory of their own, so that a slab's end stays small
+	alignment  = 256
 )
 
 // take returns n bytes, whatever they hold, aligned for every load.
@@ -30,7 +31,7 @@ func (a *arena) take(n int64) (cudakern.Ptr, error) {
 		return 0, fmt.Errorf("cannot take %d bytes of device memory", n)
 	}
 	n = (n + alignment - 1) / alignment * alignment
-	if n >= slabBytes {
+	if n > smallPiece {
 		return a.own(n)
 	}
 	for i := range a.slabs {

@@ -171,7 +171,7 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 }
 
 func TestAClosedDeviceRefusesEverything(t *testing.T) {
-	d, err := emulated(t, cuda.Open)
+	d, err := openGPU(t).open("i16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,6 +186,7 @@ func TestAClosedDeviceRefusesEverything(t *testing.T) {
 			return err
 		},
 		"Compile": func() error { _, err := d.Compile(device.NewProgram(1, 1)); return err },
+		"Read":    func() error { return d.Read(make([]float32, 1), device.Tensor{}, 0) },
 	} {
 		if err := do(); err == nil || !strings.Contains(err.Error(), "closed") {
 			t.Errorf("%s: got %v", name, err)
@@ -230,10 +231,11 @@ func TestTablesLongerThanTheCacheAreRefused(t *testing.T) {
 
 // The plan of what fits counts on WeightBytes. Outputs come in fours on the device.
 func TestWeightBytesCountsWhatTheLayoutAdds(t *testing.T) {
-	d, err := emulated(t, cuda.Open)
+	d, err := openGPU(t).open("i16")
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer d.Close()
 	const cols = 1024
 	for _, c := range []struct {
 		typ  gguf.Type
@@ -250,6 +252,40 @@ func TestWeightBytesCountsWhatTheLayoutAdds(t *testing.T) {
 	} {
 		if got, err := d.WeightBytes(c.typ, c.rows, cols); err != nil || got != int64(c.want) {
 			t.Errorf("%s (%d, %d): %d bytes, %v; want %d", c.typ, c.rows, cols, got, err, c.want)
+		}
+	}
+}
+
+// Matrices of a bit more than half a slab took a whole one each: nearly twice their size.
+func TestPiecesOfEverySizeTakeLittleMoreThanTheyHold(t *testing.T) {
+	g := openGPU(t)
+	free := func() (n int64) {
+		var err error
+		g.thread.Do(func() { n, _, err = g.context.MemInfo() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, mebibytes := range []int{1, 3, 5, 9, 17, 25, 31} {
+		d, err := g.open("i16")
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, held := free(), int64(0)
+		for held < 96<<20 {
+			if _, err := d.Alloc(mebibytes<<10, 256); err != nil {
+				t.Fatal(err)
+			}
+			held += int64(mebibytes) << 20
+		}
+		taken := before - free()
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		// A slab that is begun, and a page of 2 MiB that is for each of the larger pieces.
+		if most := held*5/4 + 32<<20; taken > most {
+			t.Errorf("pieces of %d MiB: %d MiB take %d MiB", mebibytes, held>>20, taken>>20)
 		}
 	}
 }
