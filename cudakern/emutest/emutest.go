@@ -46,9 +46,13 @@ func Library(t testing.TB) string {
 }
 
 // Emulation returns the path of the emulated driver, and builds it if its sources have
-// changed. Where there is no g++ or no make the test is skipped.
+// changed. Where there are no sources, no g++ or no make the test is skipped.
 func Emulation(t testing.TB) string {
 	t.Helper()
+	root, err := moduleRoot()
+	if err != nil {
+		fixtures.Skip(t, "there are no sources to build the emulated GPU of")
+	}
 	for _, tool := range []string{"g++", "make"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			fixtures.Skip(t, "there is no "+tool+" to build the emulated GPU with")
@@ -58,7 +62,6 @@ func Emulation(t testing.TB) string {
 	if err != nil {
 		t.Fatalf("building the emulated GPU: %v\n%s", err, output)
 	}
-	root, _ := moduleRoot()
 	return filepath.Join(root, "bin", "libcuda-emu.so")
 }
 
