@@ -390,6 +390,10 @@ func TestProductsRefuseWhatTheyCannotCompute(t *testing.T) {
 		{"no outputs", l.Load(memory, cudakern.Weights{Type: "f32", Inputs: 4}, nil)},
 		{"data of another size", l.Load(memory, good, make([]byte, 143))},
 		{"rows that no part of the loader holds", l.Load(memory, cudakern.Weights{Type: "f32", Outputs: 1, Inputs: 1 << 21}, make([]byte, 4<<21))},
+		{"more outputs than a grid has room for", func() error {
+			_, _, err := cudakern.Weights{Type: "q4_0", Outputs: 1 << 21, Inputs: 32}.Bytes()
+			return err
+		}()},
 		{"a product with weights of another type", k.Enqueue(r.s, memory, memory, cudakern.Weights{Type: "q8_0", Outputs: 4, Inputs: 64}, memory, memory, 1)},
 		{"a product of no rows", k.Enqueue(r.s, memory, memory, good, memory, memory, 0)},
 		{"a number path that there is not", func() error { _, err := cudakern.NewMatMul(r.c, "q4_0", "i8"); return err }()},

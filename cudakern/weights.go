@@ -51,10 +51,10 @@ func (w Weights) format() (weightFormat, error) {
 		return weightFormat{}, fmt.Errorf("there are no kernels for weights of type %s, only for %s", w.Type, strings.Join(WeightTypes(), ", "))
 	}
 	f := weightFormats[i]
-	// Kernels count outputs, inputs and the blocks of what they repack at once in 32 bits,
-	// and bands in the second extent of a grid.
-	const most = 1 << 21
-	if w.Outputs < 1 || w.Inputs < 1 || w.Outputs > most || w.Inputs > most || w.Inputs%f.rawInputs != 0 {
+	// Kernels count inputs and the blocks of what they repack at once in 32 bits. The second
+	// extent of a product's grid, which ends at 65535, counts the bands of a block of threads.
+	const mostOutputs, mostInputs = 65535 * bandOutputs * threads / 32, 1 << 21
+	if w.Outputs < 1 || w.Inputs < 1 || w.Outputs > mostOutputs || w.Inputs > mostInputs || w.Inputs%f.rawInputs != 0 {
 		return weightFormat{}, fmt.Errorf("there are no kernels for %s weights of %d outputs and %d inputs", w.Type, w.Outputs, w.Inputs)
 	}
 	return f, nil
