@@ -104,16 +104,11 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s failed: %s (%s, %d)", e.Call, e.Text, e.Name, e.Code)
 }
 
-// Codes of errors that a caller may want to tell from others.
-const (
-	CodeOutOfMemory = 2
-	CodeNoDevice    = 100
-)
-
 // IsOutOfMemory reports whether err says that the device has too little free memory.
 func IsOutOfMemory(err error) bool {
+	const outOfMemory = 2
 	e, ok := errors.AsType[*Error](err)
-	return ok && e.Code == CodeOutOfMemory
+	return ok && e.Code == outOfMemory
 }
 
 // check turns the result of a call into an error.

@@ -4,7 +4,6 @@ package cudakern
 import "C"
 
 import (
-	"runtime"
 	"time"
 	"unsafe"
 )
@@ -13,8 +12,8 @@ import (
 type Priority int
 
 const (
-	PriorityLow  Priority = iota // prefill
-	PriorityHigh                 // decode
+	PriorityLow  Priority = iota // loading, measuring
+	PriorityHigh                 // steps
 )
 
 // Stream is a queue of work that the device does in order.
@@ -51,9 +50,6 @@ func (s *Stream) Upload(dst Ptr, src []byte) error {
 		return nil
 	}
 	start := unsafe.Pointer(unsafe.SliceData(src))
-	var pin runtime.Pinner
-	pin.Pin(start)
-	defer pin.Unpin()
 	return s.driver.check("cuMemcpyHtoDAsync_v2", C.call_cuMemcpyHtoDAsync_v2(s.driver.calls, C.CUdeviceptr(dst), start, C.size_t(len(src)), s.stream))
 }
 
@@ -64,9 +60,6 @@ func (s *Stream) Download(dst []byte, src Ptr) error {
 		return nil
 	}
 	start := unsafe.Pointer(unsafe.SliceData(dst))
-	var pin runtime.Pinner
-	pin.Pin(start)
-	defer pin.Unpin()
 	return s.driver.check("cuMemcpyDtoHAsync_v2", C.call_cuMemcpyDtoHAsync_v2(s.driver.calls, start, C.CUdeviceptr(src), C.size_t(len(dst)), s.stream))
 }
 
