@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 
 	"m40-llm/infer"
@@ -24,9 +25,9 @@ type Count struct {
 // counted is a prompt of which all but the draft was counted.
 type counted struct {
 	leaf          int64
-	bytes         int // of the text of the leaf, which may be growing
-	system, model string
-	tokens        int // 0: nothing was counted
+	bytes         int    // of the text of the leaf, which may be growing
+	system, model string // the model that counted
+	tokens        int    // 0: nothing was counted
 }
 
 // Count counts the prompt that a draft would make in the chat called id; in a new chat
@@ -61,7 +62,9 @@ func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
 	engine := c.service.engine
 	request, key := c.draft(d)
 	var n Count
-	if status := engine.Status(); request.Model == "" || request.Model == status.Model.Name {
+	status := engine.Status()
+	key.model = cmp.Or(request.Model, status.Model.Name)
+	if key.model == status.Model.Name {
 		n.Context = status.ContextLength
 	}
 	draft, err := engine.Tokenize(ctx, request.Model, d.Text, false, false)
@@ -92,7 +95,7 @@ func (c *Chat) draft(d Draft) (infer.Request, counted) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used = c.service.opt.Now()
-	key := counted{leaf: c.leaf(), system: d.System, model: c.model}
+	key := counted{leaf: c.leaf(), system: d.System}
 	if len(c.path) > 0 {
 		key.bytes = c.path[len(c.path)-1].text.Len()
 	}

@@ -56,6 +56,10 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 	if got := count(c.ID(), "x"); got.Tokens != 5+5+7+4 || engine.rendered != 3 {
 		t.Errorf("after the answer has changed: %+v after %d renderings", got, engine.rendered)
 	}
+	engine.resident = "other"
+	if count(c.ID(), "x"); engine.rendered != 4 {
+		t.Error("what one model counted was taken for another one's")
+	}
 }
 
 func TestCount_RefusesWhatCannotBeSent(t *testing.T) {

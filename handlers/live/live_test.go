@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,8 @@ func TestMain(m *testing.M) {
 // chat has applied it, so tests need no waiting.
 type script struct {
 	asked    chan *answer
-	rendered int // how often Render was called
+	rendered int    // how often Render was called
+	resident string // model; default: test
 }
 
 type answer struct {
@@ -49,7 +51,7 @@ type step struct {
 func newScript() *script { return &script{asked: make(chan *answer, 1000)} }
 
 func (s *script) Status() infer.Status {
-	return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: "test"}, ContextLength: 100}
+	return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: cmp.Or(s.resident, "test")}, ContextLength: 100}
 }
 
 // Detokenize names the tokens.
