@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -38,7 +37,7 @@ func (f chatForm) value() bool { return f.Value == nil || *f.Value }
 
 func readChatForm(c echo.Context) (chatForm, error) {
 	var form chatForm
-	if kind, _, _ := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType)); kind == echo.MIMEApplicationJSON {
+	if sendsJSON(c) {
 		return form, readStrictJSON(c, &form)
 	}
 	form.Title, form.Folder, form.Model = c.FormValue("title"), c.FormValue("folder"), c.FormValue("model")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"reflect"
 	"strconv"
 	"strings"
@@ -26,6 +27,13 @@ func readJSON(c echo.Context, dst any) error {
 // mistake.
 func readStrictJSON(c echo.Context, dst any) error {
 	return readBody(c, func(data []byte) error { return decodeStrict(data, "", dst) })
+}
+
+// sendsJSON reports whether the body of a form is a JSON object instead, as scripts send
+// it.
+func sendsJSON(c echo.Context) bool {
+	kind, _, _ := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType))
+	return kind == echo.MIMEApplicationJSON
 }
 
 // decodeStrict is decodeJSON that refuses unknown fields.

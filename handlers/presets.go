@@ -3,7 +3,6 @@ package handlers
 import (
 	"encoding/json"
 	"fmt"
-	"mime"
 	"net/http"
 	"strings"
 
@@ -116,7 +115,7 @@ type presetForm struct {
 
 func readPresetForm(c echo.Context) (presetForm, error) {
 	var form presetForm
-	if kind, _, _ := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType)); kind == echo.MIMEApplicationJSON {
+	if sendsJSON(c) {
 		return form, readStrictJSON(c, &form)
 	}
 	form.Name, form.From = c.FormValue("name"), c.FormValue("from")
