@@ -201,6 +201,9 @@ func (s *Service) Cancel(ctx context.Context, file string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p := s.downloads[file]; p != nil && p.State == Running {
+		return nil // somebody began it anew meanwhile
+	}
 	delete(s.downloads, file)
 	s.version++
 	return nil
