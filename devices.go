@@ -89,6 +89,28 @@ func fits(f *gguf.File, dev device.Device) error {
 	return nil
 }
 
+// freeMemory returns the bytes that a model could take beside an engine that computes on
+// dev; 0: unknown. A GPU is asked by nobody but the engine, whose driver may crash.
+func (f deviceFlags) freeMemory(dev device.Info) int64 {
+	switch {
+	case !dev.Dedicated:
+		return freeOnCPU()
+	case *f.device == "cuda":
+		return dev.Memory
+	}
+	return max(dev.Memory, freeOnCPU()) // auto: what is too large for the GPU the CPU takes
+}
+
+// freeOnCPU returns the bytes that a model on the CPU could take; 0: unknown.
+func freeOnCPU() int64 {
+	d, err := cpu.Open(1)
+	if err != nil {
+		return 0
+	}
+	defer d.Close()
+	return d.Info().Memory
+}
+
 // noticed is a device with something to say.
 type noticed struct {
 	device.Device

@@ -11,6 +11,7 @@ import (
 	"m40-llm/cudakern/emutest"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/cuda"
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 )
@@ -75,6 +76,30 @@ func TestAServerHasAWorkerWhereThereMayBeAGPU(t *testing.T) {
 		t.Setenv("M40_LLM_LIBCUDA", path)
 		if got := auto().gpu; got != gpu {
 			t.Errorf("with the driver %s: %v", path, got)
+		}
+	}
+}
+
+func TestAModelMustFitWhereItWouldBeComputed(t *testing.T) {
+	const small, large = 1 << 20, 1 << 60
+	onCPU := device.Info{Kind: "cpu", Memory: small}
+	gpu := func(memory int64) device.Info { return device.Info{Kind: "cuda", Memory: memory, Dedicated: true} }
+	cpus := func(n int64) bool { return n != small && n != large && n > 0 }
+	is := func(want int64) func(int64) bool { return func(n int64) bool { return n == want } }
+	for _, c := range []struct {
+		name, flag string
+		dev        device.Info
+		holds      func(int64) bool
+	}{
+		{"on the CPU it is what is free now", "cpu", onCPU, cpus},
+		{"on a GPU that was asked for it is the GPU's", "cuda", gpu(small), is(small)},
+		{"where the CPU took over from the GPU it is the CPU's", "cuda", onCPU, cpus},
+		{"where the GPU is the larger one it is the GPU's", "auto", gpu(large), is(large)},
+		{"what is too large for the GPU the CPU takes", "auto", gpu(small), cpus},
+		{"before there is a device it is the CPU's", "auto", device.Info{}, cpus},
+	} {
+		if got := (deviceFlags{device: &c.flag}).freeMemory(c.dev); !c.holds(got) {
+			t.Errorf("%s: got %d", c.name, got)
 		}
 	}
 }

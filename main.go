@@ -248,10 +248,6 @@ commands (m40-llm COMMAND -h explains each):
 	if err != nil {
 		return err
 	}
-	puller, err := newPuller(t, catalog, false)
-	if err != nil {
-		return err
-	}
 	kept, err := openStore(ctx, t, flags.folders, logger)
 	if err != nil {
 		return err
@@ -262,6 +258,10 @@ commands (m40-llm COMMAND -h explains each):
 	engine, err := openEngine(t, f, flags, *where, catalog, *model, *parallel, logger, log)
 	if err != nil {
 		return errors.Join(err, kept.Close())
+	}
+	puller, err := newPuller(t, catalog, func() int64 { return flags.freeMemory(engine.Status().Device) }, false)
+	if err != nil {
+		return errors.Join(err, engine.Close(), kept.Close())
 	}
 	within, endUpkeep := context.WithCancel(ctx)
 	var upkeep sync.WaitGroup
@@ -483,7 +483,7 @@ that answers like https://huggingface.co.`)
 	if err != nil {
 		return err
 	}
-	puller, err := newPuller(t, catalog, true)
+	puller, err := newPuller(t, catalog, freeOnCPU, true)
 	if err != nil {
 		return err
 	}
@@ -492,7 +492,7 @@ that answers like https://huggingface.co.`)
 
 // newPuller returns what downloads into the folder of catalog. Only the command line may
 // name addresses.
-func newPuller(t *cli.Terminal, catalog *hub.Hub, addresses bool) (*hub.Puller, error) {
+func newPuller(t *cli.Terminal, catalog *hub.Hub, freeMemory func() int64, addresses bool) (*hub.Puller, error) {
 	puller, err := hub.NewPuller(catalog, hub.PullOptions{
 		Endpoint:   t.Env("HF_ENDPOINT"),
 		Token:      t.Env("HF_TOKEN"),
@@ -504,16 +504,6 @@ func newPuller(t *cli.Terminal, catalog *hub.Hub, addresses bool) (*hub.Puller, 
 		return nil, cli.Usagef("%v", err)
 	}
 	return puller, nil
-}
-
-// freeMemory returns the bytes that a model could take; 0: unknown.
-func freeMemory() int64 {
-	d, err := cpu.Open(1)
-	if err != nil {
-		return 0
-	}
-	defer d.Close()
-	return d.Info().Memory
 }
 
 // showModel is the command show.
