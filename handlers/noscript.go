@@ -24,6 +24,7 @@ import (
 // question is what the form of the composer says.
 type question struct {
 	text, system   string
+	model          string // of the chat that begins with it; empty: whichever is loaded
 	temporary, raw bool
 	once           string // names the form: sent twice, it asks once
 }
@@ -34,7 +35,7 @@ func (h *Handlers) ask(c echo.Context) error {
 	id := c.Param("id")
 	lines := func(name string) string { return strings.ReplaceAll(c.FormValue(name), "\r\n", "\n") } // forms have the line breaks of mail
 	q := question{
-		text: lines("text"), system: lines("system"), once: c.FormValue("once"),
+		text: lines("text"), system: lines("system"), model: c.FormValue("model"), once: c.FormValue("once"),
 		temporary: c.FormValue("temporary") != "", raw: c.FormValue("raw") != "",
 	}
 	chat, err := h.asked.do(q.once, func() (string, error) { return h.send(id, q) })
@@ -53,6 +54,9 @@ func (h *Handlers) ask(c echo.Context) error {
 	}
 	problem := toWireError(err)
 	p.Draft, p.System, p.Problem = q.text, q.system, web.Problem{Title: problem.Title, Message: problem.Message}
+	if id == "" {
+		p.Picker.Chosen = q.model
+	}
 	return render(c, f.Status, web.Playground(p))
 }
 
@@ -60,7 +64,7 @@ func (h *Handlers) ask(c echo.Context) error {
 // that the chat has.
 func (h *Handlers) send(id string, q question) (chat string, err error) {
 	if id == "" {
-		begun, err := h.Live.Start(live.Question{Text: q.text, System: q.system, Settings: live.DefaultSettings(), Raw: q.raw}, q.temporary)
+		begun, err := h.Live.Start(live.Question{Text: q.text, System: q.system, Model: q.model, Settings: live.DefaultSettings(), Raw: q.raw}, q.temporary)
 		if err != nil {
 			return "", err
 		}
@@ -100,9 +104,15 @@ type onces struct {
 	order []string
 }
 
-const rememberedForms = 1000
+const (
+	rememberedForms = 1000
+	maxOnce         = 64 // bytes of the name of a form; the page's own have fewer
+)
 
 func (o *onces) do(once string, send func() (chat string, err error)) (string, error) {
+	if len(once) > maxOnce {
+		return "", invalidf("once", "once has %d bytes, and at most %d name a form", len(once), maxOnce)
+	}
 	if once == "" {
 		return send()
 	}

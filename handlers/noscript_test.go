@@ -145,6 +145,26 @@ func TestAFormThatIsSentTwiceAsksOnce(t *testing.T) {
 	chatOf(t, submitted(t, server, "/", url.Values{"text": {"Now."}, "once": {"empty"}}))
 }
 
+func TestAFormAsksTheModelThatWasChosen(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	for _, got := range []response{
+		call(t, server, http.MethodGet, "/?model=other%22", ""),
+		submitted(t, server, "/", url.Values{"text": {" "}, "model": {"other\""}}), // comes back
+	} {
+		if want := `<input type="hidden" name="model" value="other&#34;">`; !strings.Contains(got.body, want) {
+			t.Errorf("the page (%d) is without %s", got.status, want)
+		}
+	}
+	chatOf(t, submitted(t, server, "/", url.Values{"text": {"Hello"}, "model": {"other"}}))
+	if got := engine.next(t).request.Model; got != "other" {
+		t.Errorf("the answer was asked of %q", got)
+	}
+	if got := submitted(t, server, "/", url.Values{"text": {"Hello"}, "once": {strings.Repeat("x", 65)}}); got.status != http.StatusBadRequest {
+		t.Errorf("a form with an endless name got %d", got.status)
+	}
+}
+
 func TestAFormThatCannotBeSentComesBackWithItsText(t *testing.T) {
 	engine := newScript()
 	server, _ := serveStored(t, engine)
