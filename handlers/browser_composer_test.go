@@ -75,8 +75,8 @@ func TestARawChatInABrowser(t *testing.T) {
 		b.until(text + " === '# Once *upon*| a\\n\\n<think>time'")
 		answer.write(" **there**")
 		answer.finish()
-		b.until(idle)
 		b.until(text + " === '# Once *upon*| a\\n\\n<think>time **there**'")
+		b.until(idle)
 	})
 
 	run("it is written on, also where the model has ended", func(t *testing.T) {
@@ -87,17 +87,19 @@ func TestARawChatInABrowser(t *testing.T) {
 		}
 		answer.write(" was")
 		answer.finish()
+		b.until(text + ".endsWith('time **there** was')")
 		b.until(idle)
 		b.say(" a fox")
 		answer = engine.next(t)
 		answer.write(" and a hen.")
 		answer.finish()
-		b.until(idle)
 		b.until(text + ".endsWith(' was| a fox| and a hen.')")
+		b.until(idle)
 		b.shot("raw")
 		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
 		b.until(text + ".endsWith(' was| a fox| and a hen.')")
 		b.until("document.querySelector('[data-raw-chip]').checkVisibility()")
+		b.until(idle)
 	})
 
 	run("another version takes its place", func(t *testing.T) {
@@ -105,8 +107,8 @@ func TestARawChatInABrowser(t *testing.T) {
 		answer := engine.next(t)
 		answer.write(" and an owl.")
 		answer.finish()
-		b.until(idle)
 		b.until(text + ".endsWith(' was| a fox| and an owl.')")
+		b.until(idle)
 		b.click(".answer:last-child [data-version='-1']")
 		b.until(text + ".endsWith(' was| a fox| and a hen.')")
 	})
