@@ -600,7 +600,7 @@ func conversation(r Rail, row ConversationRow) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if row.Live {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 59, "<span class=\"when\"><span class=\"dot\" data-engine-dot=\"writing\"></span><span class=\"vh\">an answer is being written</span></span> ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 59, "<span class=\"when\"><span class=\"dot live\"></span><span class=\"vh\">an answer is being written</span></span> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
