@@ -1,5 +1,20 @@
 // Menus that hang under the button that opens them; on a phone they come from below.
 const phone = matchMedia('(max-width: 760px)')
+const gap = 8 // px to the edges of the window
+
+// place puts an open popover under a button, or over it where there is more room. Their
+// left sides are in line, or with side 'right', or for want of room, their right ones.
+export function place(menu, button, side = 'left') {
+  if (phone.matches) {
+    menu.removeAttribute('style')
+    return
+  }
+  const at = button.getBoundingClientRect(), size = menu.getBoundingClientRect()
+  const left = side === 'right' || at.left + size.width + gap > innerWidth ? at.right - size.width : at.left
+  const top = at.bottom + 4 + size.height > innerHeight ? at.top - size.height - 4 : at.bottom + 4
+  menu.style.left = `${Math.max(gap, Math.min(left, innerWidth - size.width - gap))}px`
+  menu.style.top = `${Math.max(gap, top)}px`
+}
 
 // hang places a popover when one of its buttons opens it. opened is told the button.
 export function hang(menu, opened = () => {}) {
@@ -10,12 +25,7 @@ export function hang(menu, opened = () => {}) {
   })
   menu.addEventListener('toggle', e => { // only now it has a size
     if (e.newState === 'closed') return
-    if (phone.matches) menu.removeAttribute('style')
-    else {
-      const at = opener.getBoundingClientRect(), size = menu.getBoundingClientRect()
-      menu.style.left = `${at.left + size.width + 8 <= innerWidth ? at.left : Math.max(8, at.right - size.width)}px`
-      menu.style.top = `${at.bottom + 4 + size.height > innerHeight ? Math.max(8, at.top - size.height - 4) : at.bottom + 4}px`
-    }
+    place(menu, opener)
     menu.querySelector('.item:not([hidden], :disabled)')?.focus()
   })
 }

@@ -1,6 +1,7 @@
 // The menu of models, and what the page says about the one that is chosen for the next
 // answers: by its name, or '' for whichever is loaded.
 import { fragment } from './html.js'
+import { place } from './menu.js'
 
 const $$ = q => document.querySelectorAll(q)
 
@@ -12,7 +13,7 @@ export class Picker {
     this.name = this.menu.dataset.model
     this.engine = {}
     this.menu.addEventListener('toggle', e => {
-      if (e.newState === 'open') this.place()
+      if (e.newState === 'open') place(this.menu, this.opener, 'right')
     })
     for (const button of $$('[data-picker]')) button.addEventListener('click', () => { this.opener = button })
     this.menu.addEventListener('submit', e => {
@@ -36,16 +37,6 @@ export class Picker {
   open(button) {
     this.opener = button
     this.menu.showPopover({ source: button })
-  }
-
-  place() {
-    if (matchMedia('(max-width: 760px)').matches) {
-      this.menu.removeAttribute('style')
-      return
-    }
-    const at = this.opener.getBoundingClientRect(), size = this.menu.getBoundingClientRect()
-    this.menu.style.left = `${Math.max(8, Math.min(at.right - size.width, innerWidth - size.width - 8))}px`
-    this.menu.style.top = `${Math.max(8, Math.min(at.bottom + 4, innerHeight - size.height - 8))}px`
   }
 
   async chosen(name) {

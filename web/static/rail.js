@@ -4,6 +4,7 @@ import { choose, send } from './import.js'
 import { count } from './format.js'
 import { fragment } from './html.js'
 import { keepDraft } from './drafts.js'
+import { place } from './menu.js'
 
 const $ = q => document.querySelector(q)
 const $$ = q => document.querySelectorAll(q)
@@ -139,12 +140,7 @@ export class Rail {
     this.menu.querySelector('[name=folder]').value = chat.folder
     this.menu.querySelector('details').open = false
     this.menu.showPopover()
-    if (matchMedia('(max-width: 760px)').matches) this.menu.removeAttribute('style')
-    else {
-      const at = button.getBoundingClientRect(), size = this.menu.getBoundingClientRect()
-      this.menu.style.left = `${Math.max(8, Math.min(button.closest('.rail') ? at.left : at.right - size.width, innerWidth - size.width - 8))}px`
-      this.menu.style.top = `${at.bottom + 4 + size.height > innerHeight ? Math.max(8, at.top - size.height - 4) : at.bottom + 4}px`
-    }
+    place(this.menu, button, button.closest('.rail') ? 'left' : 'right')
     this.menu.querySelector('button:not([hidden])').focus()
   }
 
