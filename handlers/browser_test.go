@@ -518,6 +518,18 @@ func TestVersionsInABrowser(t *testing.T) {
 		shows("What is rain? | Water. | And hail? | Hard.")
 	})
 
+	run("a button that copies says so for a moment, however often it is pressed", func(t *testing.T) {
+		const button = ".answer:last-child .foot [data-copy]"
+		for range 2 {
+			b.click(button)
+			b.until("document.querySelector('" + button + "').dataset.said")
+		}
+		b.until("!document.querySelector('" + button + "').dataset.said")
+		if got := b.value("document.querySelector('" + button + "').title"); got != "Copy as Markdown (c)" {
+			t.Errorf("it is called %q now", got)
+		}
+	})
+
 	run("an answer that is edited is written on", func(t *testing.T) {
 		b.click(".answer:last-child .foot [data-edit]")
 		b.fill(".editor textarea", "Hail is")
@@ -539,6 +551,23 @@ func TestVersionsInABrowser(t *testing.T) {
 		b.do(chromedp.Click(".editor [data-alternative]"))
 		b.until("document.querySelector('.answer:last-child .why').innerText === 'edited by you'")
 		b.until("!document.querySelector('.answer:last-child [data-continue]').hidden")
+	})
+
+	run("an edit that could not be saved is in its editor again", func(t *testing.T) {
+		// What is sent has lost its text on the way, and is refused.
+		b.script(`const send = WebSocket.prototype.send; WebSocket.prototype.send = function (text) { send.call(this, text.replace('A better one.', ' ')) }`)
+		for _, turn := range []string{".answer:last-child", ".you:nth-child(3)"} {
+			b.click(turn + " [data-edit]")
+			b.fill(turn+" .editor textarea", "A better one.")
+			b.click(turn + " .editor [type=submit]")
+			b.until("document.querySelector('#senderror').checkVisibility()")
+			b.until("document.querySelector('" + turn + " .editor textarea').value === 'A better one.'")
+			b.press("Escape", 27)
+			b.until("!document.querySelector('.editor')")
+			shows("What is rain? | Water. | And hail? | Ice balls.")
+		}
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until(idle)
 	})
 
 	run("an answer that was stopped goes on from there", func(t *testing.T) {
@@ -608,6 +637,14 @@ func TestTheRailInABrowser(t *testing.T) {
 		answer := engine.next(t)
 		listed("Tell me about foxes")
 		b.until("document.querySelector('.conv[aria-current] .dot')")
+		ground := func() string { return b.value("getComputedStyle(document.querySelector('.conv[aria-current] .dot')).backgroundColor") }
+		was := ground()
+		engine.set(func(s *infer.Status) { s.State = infer.StateRestarting })
+		b.until("document.querySelector('[data-engine-dot=restarting]')")
+		if got := ground(); got != was {
+			t.Errorf("the dot of the chat took the colour of the engine's, %s instead of %s", got, was)
+		}
+		engine.set(func(s *infer.Status) { s.State = infer.StateReady })
 		answer.write("Red.")
 		answer.finish()
 		b.until("document.querySelector('.conv[aria-current] time')")

@@ -29,6 +29,7 @@ var modules = []string{
 	"presets.js",
 	"rail.js",
 	"receipt.js",
+	"reply.js",
 	"socket.js",
 	"speak.js",
 	"stops.js",

@@ -9,6 +9,7 @@ import { Panel } from './panel.js'
 import { Picker } from './picker.js'
 import { Rail } from './rail.js'
 import { answerMenu } from './receipt.js'
+import { reply } from './reply.js'
 import { Link } from './socket.js'
 import './toggle.js'
 
@@ -43,7 +44,13 @@ const params = panel.params
 const link = new Link(document.body.dataset.chat, {
   frame(f) {
     const apply = {
-      engine: () => { engine = f.engine; showEngine(engine); picker.setEngine(engine) },
+      engine: () => {
+        const other = f.engine.id !== engine.id || f.engine.context !== engine.context
+        engine = f.engine
+        showEngine(engine)
+        picker.setEngine(engine)
+        if (other) recount()
+      },
       models: () => picker.news(f.models),
       snapshot: () => {
         chat.show(f.chat)
@@ -407,17 +414,8 @@ $('[data-stop]').addEventListener('click', stop)
 for (const card of $$('[data-suggestion]')) card.addEventListener('click', () => send(card.dataset.suggestion))
 
 async function copy(text, button) {
-  const label = button.querySelector('span')
-  const was = label?.textContent ?? button.title
-  const say = text => { if (label) label.textContent = text; else button.title = text }
-  try {
-    await navigator.clipboard.writeText(text)
-    say('Copied')
-  } catch {
-    say('Copying is not allowed here')
-  }
-  $('#spoken').textContent = label?.textContent ?? button.title
-  setTimeout(() => say(was), 1500)
+  const said = await navigator.clipboard.writeText(text).then(() => 'Copied', () => 'Copying is not allowed here')
+  reply(button, said)
 }
 
 chat.el.addEventListener('click', e => {

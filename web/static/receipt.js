@@ -2,6 +2,7 @@
 // compares token by token.
 import { count, percent } from './format.js'
 import { hang } from './menu.js'
+import { reply } from './reply.js'
 import { escaped } from './stops.js'
 
 const $ = q => document.querySelector(q)
@@ -35,24 +36,13 @@ export function answerMenu(on) {
     const code = await response.text()
     try {
       await navigator.clipboard.writeText(code)
-      say(`Copied as ${names[language]}`)
+      reply(opener, `Copied as ${names[language]}`)
     } catch {
       $('#code h2 span').textContent = names[language]
       $('#code code').textContent = code
       $('#code').showModal()
       getSelection().selectAllChildren($('#code code'))
     }
-  }
-
-  function say(text) {
-    const was = opener.title
-    opener.title = text
-    opener.setAttribute('data-said', text)
-    $('#spoken').textContent = text
-    setTimeout(() => {
-      opener.title = was
-      opener.removeAttribute('data-said')
-    }, 1500)
   }
 }
 

@@ -1,0 +1,11 @@
+// What a button says about what it has just done, for a moment.
+const time = 1500 // ms
+const region = document.getElementById('spoken')
+const timers = new WeakMap()
+
+export function reply(button, text) {
+  clearTimeout(timers.get(button))
+  button.setAttribute('data-said', text)
+  region.textContent = text
+  timers.set(button, setTimeout(() => button.removeAttribute('data-said'), time))
+}
