@@ -170,9 +170,12 @@ export class Presets {
   async working(act) {
     this.busy = true
     this.refresh()
-    await act()
-    this.busy = false
-    this.refresh()
+    try {
+      await act()
+    } finally {
+      this.busy = false
+      this.refresh()
+    }
   }
 
   // name asks for one.
@@ -296,7 +299,8 @@ export class Presets {
     const headers = { Accept: 'application/json', ...body && { 'Content-Type': 'application/json' } }
     const options = body ? { method: 'POST', headers, body: body instanceof Blob ? body : JSON.stringify(body) } : { headers }
     const response = await fetch(address, options).catch(() => null)
-    if (response?.ok) return response.status === 204 ? {} : response.json()
+    const answer = response?.ok && (response.status === 204 ? {} : await response.json().catch(() => null))
+    if (answer) return answer
     this.failedWith = response?.status
     const said = await response?.json().catch(() => null)
     refused({ title: 'That did not work', message: sentence(said?.error?.message ?? 'the server cannot be reached just now, and nothing was changed') })
