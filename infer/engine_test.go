@@ -703,6 +703,9 @@ func TestEngine_LoadFailures(t *testing.T) {
 		{"a device that lacks a kernel", func(b *bench, o *Options) {
 			b.onLoad = func(context.Context, model.Options) error { return errors.New("no kernel for Q9") }
 		}, CodeModelFile, "no kernel for Q9"},
+		{"a device that fails", func(b *bench, o *Options) {
+			b.onLoad = func(context.Context, model.Options) error { return fmt.Errorf("out of luck: %w", device.ErrFailed) }
+		}, CodeDevice, "out of luck"},
 		{"a panic", func(b *bench, o *Options) {
 			b.onLoad = func(context.Context, model.Options) error { panic("boo") }
 		}, CodeInternal, "boo"},

@@ -2,6 +2,7 @@ package infer
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -117,7 +118,11 @@ func (l *loop) place(s *source, dev device.Device) (*resident, error) {
 		return nil, errClosed
 	}
 	if err != nil {
-		return nil, errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+		code := CodeModelFile
+		if errors.Is(err, device.ErrFailed) {
+			code = CodeDevice
+		}
+		return nil, errorf(code, "cannot load model %q: %s", s.info.Name, err)
 	}
 	r := &resident{source: s, device: dev, model: m, plan: plan, logits: make([]float32, s.config.Vocab)}
 	r.receipt = Receipt{

@@ -20,12 +20,13 @@ type executable struct {
 }
 
 // Run replays the program.
-func (x *executable) Run(b *device.Batch) error {
+func (x *executable) Run(b *device.Batch) (err error) {
+	defer mark(&err)
 	d := x.device
 	if d.context == nil {
 		return errClosed
 	}
-	err := b.Check(&x.limits, x.blocks, x.vocab)
+	err = b.Check(&x.limits, x.blocks, x.vocab)
 	if err == nil {
 		err = x.run(b)
 	}
@@ -51,7 +52,8 @@ func (x *executable) run(b *device.Batch) error {
 }
 
 // Compile captures p as a graph.
-func (d *cuda) Compile(p *device.Program) (device.Executable, error) {
+func (d *cuda) Compile(p *device.Program) (_ device.Executable, err error) {
+	defer mark(&err)
 	if d.context == nil {
 		return nil, errClosed
 	}

@@ -34,6 +34,19 @@ import (
 
 var errClosed = errors.New("cuda: the device is closed")
 
+// failure is an error of the driver.
+type failure struct{ error }
+
+func (f failure) Unwrap() error        { return f.error }
+func (f failure) Is(target error) bool { return target == device.ErrFailed }
+
+// mark makes an error of the driver known as a failure of the device.
+func mark(err *error) {
+	if _, ok := errors.AsType[*cudakern.Error](*err); ok {
+		*err = failure{*err}
+	}
+}
+
 // tensor is what a device.Tensor of this device names.
 type tensor struct {
 	device.Tensor
@@ -199,7 +212,8 @@ func (d *cuda) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 func (w *tensor) isVector() bool { return w.Rows == 1 }
 
 // Upload copies a weight to the device.
-func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
+func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor, err error) {
+	defer mark(&err)
 	if d.context == nil {
 		return device.Tensor{}, errClosed
 	}
@@ -225,7 +239,8 @@ func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, 
 }
 
 // Alloc makes a zeroed activation.
-func (d *cuda) Alloc(rows, cols int) (device.Tensor, error) {
+func (d *cuda) Alloc(rows, cols int) (_ device.Tensor, err error) {
+	defer mark(&err)
 	if d.context == nil {
 		return device.Tensor{}, errClosed
 	}
@@ -243,7 +258,8 @@ func (d *cuda) Alloc(rows, cols int) (device.Tensor, error) {
 }
 
 // AllocKV makes a zeroed KV cache.
-func (d *cuda) AllocKV(l device.KVLayout) (device.KV, error) {
+func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
+	defer mark(&err)
 	if d.context == nil {
 		return device.KV{}, errClosed
 	}
@@ -277,7 +293,8 @@ func (d *cuda) zeroed(n int64) (cudakern.Ptr, error) {
 }
 
 // Read copies a row of an activation.
-func (d *cuda) Read(dst []float32, t device.Tensor, row int) error {
+func (d *cuda) Read(dst []float32, t device.Tensor, row int) (err error) {
+	defer mark(&err)
 	if d.context == nil {
 		return errClosed
 	}

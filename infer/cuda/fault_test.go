@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -111,6 +112,9 @@ func load(library string, f *gguf.File, rows int) (d device.Device, m *model.Mod
 	m, err = model.Load(context.Background(), f, d, model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: rows, MaxOut: 1})
 	if err != nil {
 		d.Close()
+		if !errors.Is(err, device.ErrFailed) {
+			err = fmt.Errorf("not told as a failure of the device: %v", err)
+		}
 	}
 	return d, m, err
 }

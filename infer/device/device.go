@@ -111,6 +111,10 @@ type Device interface {
 // mapped model file was cut short, or its disk failed. The file must be opened anew.
 var ErrUnreadable = errors.New("the weights cannot be read any more")
 
+// ErrFailed is, for errors.Is, every error of a device whose hardware or driver failed or
+// ran out of memory, as opposed to one that was asked for what it cannot do.
+var ErrFailed = errors.New("the device failed")
+
 // Executable is a compiled program.
 type Executable interface {
 	// Run replays the program for one batch of at most Program.Rows rows and
