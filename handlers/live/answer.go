@@ -166,7 +166,7 @@ func (c *Chat) apply(r *run, e infer.Event) {
 	case e.Loading != nil:
 		c.wait(r, now, Progress{Loading: e.Loading})
 	case e.Prefill != nil:
-		a.Prompt, a.Cached = e.Prefill.Total, e.Prefill.Cached
+		r.prompted(e.Prefill.Total, e.Prefill.Cached)
 		c.wait(r, now, Progress{Prefill: e.Prefill})
 	}
 }
@@ -214,13 +214,22 @@ func (c *Chat) appendText(t *turn, text string) {
 	}
 }
 
+// prompted books the prompt. An answer that is written on keeps that of its beginning: the
+// engine's prompt has what is among its tokens already.
+func (r *run) prompted(total, cached int) {
+	if r.base.Tokens == 0 {
+		r.turn.Answer.Prompt, r.turn.Answer.Cached = total, cached
+	}
+}
+
 // settle books what the engine says at the end.
 func (r *run) settle(d *infer.Done, status infer.Status) {
 	a, base := r.turn.Answer, r.base
 	ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
 	a.State = Done
 	a.Reason, a.ByContext, a.StopText, a.EndProb = d.Reason, d.ContextFull, d.StopString, d.EndProb
-	a.Tokens, a.Prompt, a.Cached = base.Tokens+d.Usage.CompletionTokens, d.Usage.PromptTokens, d.Usage.CachedTokens
+	a.Tokens = base.Tokens + d.Usage.CompletionTokens
+	r.prompted(d.Usage.PromptTokens, d.Usage.CachedTokens)
 	a.Settings.Seed = d.Receipt.Params.Seed
 	a.Timings.Queue, a.Timings.Load = base.Timings.Queue+ms(d.Timings.Queue), base.Timings.Load+ms(d.Timings.Load)
 	a.Timings.Prefill, a.Timings.Decode = base.Timings.Prefill+ms(d.Timings.Prefill), base.Timings.Decode+ms(d.Timings.Decode)

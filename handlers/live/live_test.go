@@ -191,6 +191,30 @@ func TestAnAnswerKeepsItsFigures(t *testing.T) {
 	}
 }
 
+func TestAContinuedAnswerCountsItsBeginningOnce(t *testing.T) {
+	s, engine := newService(t, Options{})
+	c, a := start(t, s, engine, "Hello")
+	prefill := func(total int) {
+		a.do(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Total: total, Cached: 2}}, nil)
+	}
+	prefill(7)
+	a.write("One", " two")
+	must(t, c.Stop(0))
+	settle(c)
+	must(t, c.Continue(0, DefaultSettings()))
+	a = <-engine.asked
+	prefill(7 + 2)
+	a.write(" three")
+	if got := lastMessage(t, c).Answer; got.Prompt != 7 || got.Tokens != 3 {
+		t.Errorf("while it is written on it has %d tokens after a prompt of %d, want 3 after 7", got.Tokens, got.Prompt)
+	}
+	a.finish()
+	settle(c)
+	if got := lastMessage(t, c).Answer; got.Prompt != 7 || got.Tokens != 3 {
+		t.Errorf("at the end it has %d tokens after a prompt of %d, want 3 after 7", got.Tokens, got.Prompt)
+	}
+}
+
 func TestTheEngineGetsTheConversation(t *testing.T) {
 	s, engine := newService(t, Options{})
 	c, a := start(t, s, engine, "one")
