@@ -131,8 +131,16 @@ func (f *Flags) failed(t *Terminal, err error) error {
 		f.printHelp(t.Out)
 		return ErrHelp
 	}
-	return Usagef("%s; see m40-llm %s -h", strings.TrimSuffix(err.Error(), parseError), f.command)
+	said := twoDashes.Replace(strings.TrimSuffix(err.Error(), parseError))
+	return Usagef("%s; see m40-llm %s -h", said, f.command)
 }
+
+// twoDashes spells flags in what package flag says as the help does.
+var twoDashes = strings.NewReplacer(
+	"flag provided but not defined: -", "there is no flag --",
+	"flag needs an argument: -", "a value is missing after --",
+	"for flag -", "for --",
+)
 
 // parseError is what package flag says of a value that is no number, or neither true
 // nor false. It tells a person nothing.
@@ -177,6 +185,9 @@ func (f *Flags) printHelp(w io.Writer) {
 		def := ""
 		if v := f.set.Lookup(d.name).DefValue; v != "" && v != "false" {
 			def = " (default " + v + ")"
+		}
+		if len(head) > 22 {
+			head += "\n" + strings.Repeat(" ", 24)
 		}
 		fmt.Fprintf(w, "  %-22s %s%s\n", head, d.about, def)
 	}

@@ -60,9 +60,9 @@ func TestFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"an unknown flag is wrong usage", nil, []string{"--nmae", "x"}, "-nmae; see m40-llm test -h"},
-		{"a number that is none is wrong usage", nil, []string{"--temp", "hot"}, `invalid value "hot" for flag -temp; see m40-llm test -h`},
-		{"a flag without its value is wrong usage", nil, []string{"--name"}, "needs an argument: -name"},
+		{"an unknown flag is wrong usage", nil, []string{"--nmae", "x"}, "there is no flag --nmae; see m40-llm test -h"},
+		{"a number that is none is wrong usage", nil, []string{"--temp", "hot"}, `invalid value "hot" for --temp; see m40-llm test -h`},
+		{"a flag without its value is wrong usage", nil, []string{"--name"}, "a value is missing after --name"},
 		{"an argument too many is wrong usage", nil, []string{"a", "b"}, `"b" is one argument too many`},
 		{"a wrong value in the environment names the variable", map[string]string{"M40_LLM_TEMP": "hot"}, nil, `"hot" in the environment variable M40_LLM_TEMP`},
 		{"a number that is too large says so", nil, []string{"--max-tokens", "99999999999999999999"}, "value out of range"},
