@@ -132,7 +132,11 @@ func errorPage(c echo.Context, status int, message string) error {
 	if status == http.StatusNotFound {
 		message = "there is nothing at this address"
 	}
-	return render(c, status, web.Message(http.StatusText(status), sentence(message)))
+	title := http.StatusText(status)
+	if status == http.StatusBadRequest {
+		title = "That did not work"
+	}
+	return render(c, status, web.Message(title, sentence(message)))
 }
 
 // loginPage asks for the API key.
@@ -249,7 +253,7 @@ func engineView(s infer.Status) web.Engine {
 		DeviceNotice: sentence(s.Device.Notice),
 
 		Context: s.ContextLength,
-		Notice:  s.Notice,
+		Notice:  sentence(s.Notice),
 		Trouble: sentence(s.Trouble),
 		Queue:   queue(s.Queued, s.Running),
 	}

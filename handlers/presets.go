@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -282,10 +283,14 @@ func (h *Handlers) importPresets(c echo.Context) error {
 
 // readPresets reads a file of presets, which a stranger may have made.
 func readPresets(data []byte) ([]live.Preset, error) {
-	var file presetFile
-	if err := checkObject(data); err != nil {
+	const export = "export presets as JSON, and import that file"
+	if err := checkDepth(data); err != nil {
 		return nil, err
 	}
+	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(data) {
+		return nil, invalidf("file", "the file is not a JSON object, or was cut short: %s", export)
+	}
+	var file presetFile
 	if err := decodeStrict(data, "", &file); err != nil {
 		return nil, err
 	}

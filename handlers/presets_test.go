@@ -167,8 +167,8 @@ func TestPresets_ImportRefusesWhatIsNone(t *testing.T) {
 	server, _ := serveStored(t, newScript())
 	file := func(presets string) string { return `{"format":"` + presetFormat + `","presets":` + presets + `}` }
 	for name, c := range map[string]struct{ body, field string }{
-		"no JSON":                             {"hello", ""},
-		"an array":                            {"[]", ""},
+		"no JSON":                             {"hello", "file"},
+		"an array":                            {"[]", "file"},
 		"two files in one":                    {file(`[{"name":"x"}]`) + file(`[{"name":"y"}]`), ""},
 		"another format":                      {`{"format":"x","presets":[]}`, "format"},
 		"no presets":                          {file(`[]`), "presets"},
@@ -181,7 +181,7 @@ func TestPresets_ImportRefusesWhatIsNone(t *testing.T) {
 		"a number that is too large":          {file(`[{"name":"x","settings":{"temperature":1e999}}]`), "presets[0].settings.temperature"},
 		"a list of stop strings that is none": {file(`[{"name":"x","settings":{"stop":"x"}}]`), "presets[0].settings.stop"},
 		"a seed":                              {file(`[{"name":"x","settings":{"seed":1}}]`), "presets[0].settings.seed"},
-		"JSON without an end":                 {`{"format":"` + presetFormat + `","presets":[{"name":"x"`, ""},
+		"JSON without an end":                 {`{"format":"` + presetFormat + `","presets":[{"name":"x"`, "file"},
 		"nesting without end":                 {file(strings.Repeat("[", 100000)), ""},
 		"a name without end":                  {file(`[{"name":"` + strings.Repeat("x", 2000) + `"}]`), "presets[0].name"},
 		"a null in a list":                    {file(`[null]`), "presets[0].name"},
