@@ -1632,7 +1632,7 @@ func emptyChat(p Page) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 159, "><b>For real answers, use a real model.</b> <a href=\"/models\">Get one</a>: Llama and Qwen 2 models work, with weights in F32, F16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K: <code>m40-llm --model FILE.gguf</code></p><p class=\"dim smallp\" data-kept=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 159, "><b>For real answers, use a real model.</b> <a href=\"/models\">Download one</a>, or put a GGUF file into the models folder. Llama and Qwen 2 models work, with weights in F32, F16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K.</p><p class=\"dim smallp\" data-kept=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -21,11 +21,11 @@ async function swap(address, parts, options) {
   }
   const focused = document.activeElement
   const card = focused.closest('[data-download]')?.dataset.download
-  const href = focused.getAttribute('href')
+  const href = focused.getAttribute('href'), id = focused.id
   const unfolded = part(document, 'details').querySelector('details')?.open
   for (const name of parts) part(document, name).replaceWith(part(page, name))
   if (!focused.isConnected) {
-    const again = card ? $(`[data-download="${CSS.escape(card)}"] :is(button, a)`) : href && $(`[href="${CSS.escape(href)}"]`)
+    const again = card ? $(`[data-download="${CSS.escape(card)}"] :is(button, a)`) : href ? $(`[href="${CSS.escape(href)}"]`) : id && document.getElementById(id)
     ;(again || $('#models')).focus({ preventScroll: true })
   }
   const fold = part(document, 'details').querySelector('details')
