@@ -61,14 +61,14 @@ func openGPU(*gguf.File, int, *slog.Logger) (device.Device, error) { return cuda
 func openRef(*gguf.File, int, *slog.Logger) (device.Device, error) { return ref.New(), nil }
 
 // openBest opens the GPU for the model in f, or the CPU with the reason why not the GPU.
-// That is worth a line in the log where there is a driver, and so most likely a GPU.
+// The engine divides a model that is too large for the GPU alone. A reason is worth a line in the log where there is a driver, and so most likely a GPU.
 func openBest(f *gguf.File, threads int, log *slog.Logger) (device.Device, error) {
 	if err := cuda.Installed(); err != nil {
 		return onCPU(threads, err)
 	}
 	gpu, err := cuda.Open()
 	if err == nil {
-		if err = fits(f, gpu); err == nil {
+		if _, err = model.DeviceBytes(f, gpu); err == nil {
 			return gpu, nil
 		}
 		gpu.Close()
@@ -83,8 +83,8 @@ func fits(f *gguf.File, dev device.Device) error {
 	if err != nil {
 		return err
 	}
-	if info := dev.Info(); weights > info.Memory {
-		return fmt.Errorf("the weights take %.1f GB, and %.1f GB are free on %s", float64(weights)/1e9, float64(info.Memory)/1e9, info.Name)
+	if info := dev.Info(); info.Memory > 0 && weights > info.Memory {
+		return fmt.Errorf("the weights take %.1f GB, and %.1f GB are free on %s; bench measures one device", float64(weights)/1e9, float64(info.Memory)/1e9, info.Name)
 	}
 	return nil
 }

@@ -31,7 +31,6 @@ func TestAutoTakesTheGPUOrSaysWhyNot(t *testing.T) {
 		{"without a device the CPU computes", map[string]string{"M40_LLM_EMU_DEVICES": "0"}, gguf.Q8_0, "cpu", "finds no device", true},
 		{"beside an old device the CPU computes", map[string]string{"M40_LLM_EMU_CAPABILITY": "3.5"}, gguf.Q8_0, "cpu", "compute capability 3.5", true},
 		{"weights without kernels are computed with on the CPU", nil, gguf.BF16, "cpu", "BF16", true},
-		{"weights that do not fit stay with the CPU", map[string]string{"M40_LLM_EMU_MEMORY": "201400000"}, gguf.Q8_0, "cpu", "free on Tesla M40", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			runtime.LockOSThread()

@@ -185,7 +185,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 	if err != nil {
 		return infer.Options{}, err
 	}
-	return infer.Options{
+	o := infer.Options{
 		Catalog:       catalog,
 		OpenDevice:    func(file *gguf.File) (device.Device, error) { return kind.open(file, *f.threads, logger) },
 		Model:         name,
@@ -194,7 +194,11 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		Parallel:      parallel,
 		Logger:        logger,
 		Version:       version,
-	}, nil
+	}
+	if kind.gpu {
+		o.OpenHost = func() (device.Device, error) { return cpu.Open(*f.threads) }
+	}
+	return o, nil
 }
 
 // serve is the command serve.
@@ -719,6 +723,9 @@ of a model that is not here.`)
 		return err
 	}
 	defer dev.Close()
+	if err := fits(file, dev); err != nil {
+		return err
+	}
 	cache := gguf.F16
 	if *flags.kv == "f32" {
 		cache = gguf.F32

@@ -37,6 +37,10 @@ type Options struct {
 	// loads another. It is called on the OS thread that makes all its calls.
 	OpenDevice func(*gguf.File) (device.Device, error)
 
+	// OpenHost, if set, opens a second device, for the layers of models that are too large
+	// for a first one with a memory of its own.
+	OpenHost func() (device.Device, error)
+
 	Model         string // the model to load first; none if empty
 	ContextLength int    // positions of one answer; 0: the model's own, or what memory allows
 	CacheType     string // of the KV cache, f16 or f32; empty: f16

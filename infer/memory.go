@@ -71,6 +71,54 @@ func planMemory(c model.Config, weights int64, info device.Info, cache gguf.Type
 	return p, nil
 }
 
+// planSplit divides a model that is too large for dev: as many of its last layers as fit
+// go there, with the output layer, the first ones to host. gpu and cpu are what its parts
+// take on dev and host. layers is 0 if not even one fits.
+func planSplit(c model.Config, gpu, cpu model.Parts, dev, host device.Info, cache gguf.Type, wanted int, l limits) (layers int, plan memoryPlan, err error) {
+	scratch := c.ScratchBytes(l.rows, l.logits)
+	context := c.ContextLength
+	if wanted > 0 {
+		context = min(wanted, c.ContextLength)
+	}
+	// One answer of common length must find room: more layers would buy speed with context.
+	least := min(context, commonContext)
+	if wanted > 0 {
+		least = context
+	}
+	block := c.KVLayout(cache, 1).BlockBytes() / int64(c.Layers) // of one layer
+	onDev, onHost := gpu.Output+scratch, cpu.Embedding+scratch
+	for _, n := range cpu.Layers {
+		onHost += n
+	}
+	for n := 1; n < c.Layers; n++ {
+		onDev += gpu.Layers[c.Layers-n]
+		room := (dev.Memory - onDev) / 8 * 7 / (block * int64(n))
+		if room < blocksFor(least) {
+			break
+		}
+		layers = n
+		onHost -= cpu.Layers[c.Layers-n]
+		plan.blocks = int(room)
+	}
+	if layers == 0 {
+		return 0, plan, nil
+	}
+	if host.Memory > 0 {
+		need := onHost + blocksFor(least)*block*int64(c.Layers-layers)
+		if need > host.Memory {
+			return 0, plan, errorf(CodeMemory, "with %d of %d layers on %s the others need %s of main memory, %s are free; use a smaller model%s",
+				layers, c.Layers, dev.Name, gigabytes(need), gigabytes(host.Memory), shorter(wanted))
+		}
+		plan.blocks = min(plan.blocks, int((host.Memory-onHost)/(block*int64(c.Layers-layers))))
+	}
+	plan.blocks = min(plan.blocks, int(max(blocksFor(context), blocksFor(min(context, commonContext))*int64(l.sequences))))
+	plan.context = min(context, plan.blocks*device.BlockSize)
+	if plan.context < context {
+		plan.notice = fmt.Sprintf("the context is %d tokens instead of the model's %d, which is what the memory allows", plan.context, context)
+	}
+	return layers, plan, nil
+}
+
 func blocksFor(positions int) int64 {
 	return int64((positions + device.BlockSize - 1) / device.BlockSize)
 }

@@ -2,6 +2,7 @@ package infer
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,5 +80,50 @@ func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
 	}
 	if want := 2 * 1024 / 8 * 7; p.blocks != want { // blocks of 1 MiB
 		t.Errorf("%d blocks, want %d", p.blocks, want)
+	}
+}
+
+func TestPlanSplit(t *testing.T) {
+	const mb, gb = int64(1) << 20, int64(1) << 30
+	// The shape of Llama 3.2 1B: a block of 32 positions takes 64 KiB in F16 for a layer, so
+	// 8,192 positions 16 MiB.
+	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
+	l := limits{sequences: 16, rows: 256, logits: 48}
+	scratch := shape.ScratchBytes(l.rows, l.logits)
+	parts := model.Parts{Embedding: 300 * mb, Output: 300 * mb, Layers: slices.Repeat([]int64{64 * mb}, 16)}
+	for _, c := range []struct {
+		name    string
+		device  int64 // beside the output layer and scratch
+		host    int64 // the same, with the embedding table
+		wanted  int
+		layers  int
+		context int
+		refused string
+	}{
+		{"as many layers as have room for a common context go to the device", 500 * mb, 64 * gb, 0, 6, 8192, ""},
+		{"what is left over is context", 80*mb*8/7 + 100*mb, 64 * gb, 0, 2, 8192, ""},
+		{"nothing fits", 70 * mb, 64 * gb, 0, 0, 0, ""},
+		{"a context that was asked for takes the place of layers", 500 * mb, 64 * gb, 65536, 2, 65536, ""},
+		{"the rest does not fit in main memory", 500 * mb, 500 * mb, 0, 0, 0, "6 of 16 layers"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dev := device.Info{Name: "the card", Memory: parts.Output + scratch + c.device}
+			host := device.Info{Memory: parts.Embedding + scratch + c.host}
+			layers, plan, err := planSplit(shape, parts, parts, dev, host, gguf.F16, c.wanted, l)
+			if c.refused != "" {
+				var e *Error
+				if !errors.As(err, &e) || e.Code != CodeMemory || !strings.Contains(e.Message, c.refused) {
+					t.Errorf("error %v, want one that says %q", err, c.refused)
+				}
+				return
+			}
+			if err != nil || layers != c.layers || plan.context < c.context || (layers > 0) != (plan.blocks > 0) {
+				t.Errorf("%d layers, %+v, %v; want %d with a context of at least %d", layers, plan, err, c.layers, c.context)
+			}
+			used := int64(layers)*64*mb + int64(layers)*64<<10*int64(plan.blocks)
+			if layers > 0 && used > c.device {
+				t.Errorf("%d bytes are planned for, %d are free", used, c.device)
+			}
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/model"
 	"m40-llm/infer/ref"
 )
 
@@ -203,4 +205,90 @@ func readFile(t *testing.T, path string) []byte {
 		t.Fatal(err)
 	}
 	return data
+}
+
+// smallDevice is a device with a memory of its own, of a size.
+type smallDevice struct {
+	device.Device
+	memory int64
+	closed *int
+}
+
+func (d smallDevice) Info() device.Info {
+	return device.Info{Kind: "small", Name: "a small device", Path: "go", Memory: d.memory, Dedicated: true}
+}
+
+func (d smallDevice) Close() error {
+	*d.closed++
+	return d.Device.Close()
+}
+
+func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{Layers: 4, Context: 64})
+	f, err := gguf.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, err := model.PartBytes(f, config, ref.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(span(3, 23), 20)
+	r.IgnoreEOS, r.Alternatives = true, 2
+	limit := func(o *Options) { o.ChunkRows, o.Parallel = 8, 2 }
+	whole := openReference(t, file, limit).ask(r)
+	scratch := config.ScratchBytes(8, 8)
+	cache := config.KVLayout(gguf.F16, 2).Bytes() / 4 // of one layer, for 64 positions
+	for _, c := range []struct {
+		name   string
+		memory int64
+		device string
+		notice string
+	}{
+		{"three of four layers fit", parts.Output + scratch + 3*parts.Layers[0] + 2*3*cache, "a small device and ", "3 of 4 layers are on a small device"},
+		{"one fits", parts.Output + scratch + parts.Layers[0] + 2*cache, "a small device and ", "1 of 4 layers are on a small device"},
+		{"not one fits", parts.Output + scratch, "", "not one layer of the model fits on a small device"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			opened, closed := 0, 0
+			open := func(memory int64) (device.Device, error) {
+				opened++
+				return smallDevice{ref.New(), memory, &closed}, nil
+			}
+			b := openReference(t, file, func(o *Options) {
+				limit(o)
+				o.OpenDevice = func(*gguf.File) (device.Device, error) { return open(c.memory) }
+				o.OpenHost = func() (device.Device, error) {
+					d, err := open(1 << 30)
+					return hostDevice{d}, err
+				}
+			})
+			a := b.ask(r)
+			if a.err != nil || !reflect.DeepEqual(a.tokens, whole.tokens) {
+				t.Errorf("divided %v, %v; whole %v", a.ids(), a.err, whole.ids())
+			}
+			info := b.Status().Device
+			if info.Name != c.device+"the host" || !strings.Contains(info.Notice, c.notice) {
+				t.Errorf("it runs on %+v", info)
+			}
+			if a.done.Receipt.Device != info.Name {
+				t.Errorf("the receipt says %q", a.done.Receipt.Device)
+			}
+			b.Close()
+			if opened != 2 || closed != 2 {
+				t.Errorf("%d devices were opened and %d closed, want 2", opened, closed)
+			}
+		})
+	}
+}
+
+// hostDevice computes in the machine's memory.
+type hostDevice struct{ device.Device }
+
+func (d hostDevice) Info() device.Info {
+	return device.Info{Kind: "host", Name: "the host", Path: "go", Memory: 1 << 30}
 }

@@ -3,6 +3,7 @@ package infer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 // resident is the model that is loaded.
 type resident struct {
 	source  *source
-	device  device.Device
+	devices []device.Device
+	info    device.Info // of all of them
 	model   forwarder
 	plan    memoryPlan
 	logits  []float32 // (vocab)
@@ -27,10 +29,10 @@ type forwarder interface {
 	Logits(dst []float32, i int) error
 }
 
-type loadFunc func(context.Context, *gguf.File, device.Device, model.Options) (forwarder, error)
+type loadFunc func(context.Context, *gguf.File, []model.Stage, model.Options) (forwarder, error)
 
-func loadModel(ctx context.Context, f *gguf.File, dev device.Device, o model.Options) (forwarder, error) {
-	return model.Load(ctx, f, dev, o)
+func loadModel(ctx context.Context, f *gguf.File, stages []model.Stage, o model.Options) (forwarder, error) {
+	return model.LoadStages(ctx, f, stages, o)
 }
 
 // loadFirst loads the model that the engine starts with.
@@ -86,30 +88,98 @@ func (l *loop) open(s *source) (r *resident, err error) {
 	if err != nil {
 		return nil, errorf(CodeDevice, "cannot open the device: %s", err)
 	}
+	p := placement{devices: []device.Device{dev}}
 	defer func() {
 		if r == nil { // an error, or a panic
-			dev.Close()
+			l.close(p.devices)
 		}
 	}()
-	if r, err = l.place(s, dev); err == nil {
+	if err := l.place(s, &p); err != nil {
+		return nil, err
+	}
+	if r, err = l.put(s, p); err == nil {
 		l.sources.retain(s)
 	}
 	return r, err
 }
 
-func (l *loop) place(s *source, dev device.Device) (*resident, error) {
-	info, o := dev.Info(), l.options
+func (l *loop) close(devices []device.Device) {
+	for _, dev := range devices {
+		if err := dev.Close(); err != nil {
+			l.options.Logger.Error("device not closed", "error", err)
+		}
+	}
+}
+
+// placement says which part of a model goes where.
+type placement struct {
+	devices []device.Device // all that are open
+	stages  []model.Stage
+	info    device.Info
+	plan    memoryPlan
+}
+
+// place puts a model on its device, or where that has too little memory and there is
+// another one beside it, on both.
+func (l *loop) place(s *source, p *placement) error {
+	dev, o := p.devices[0], l.options
 	weights, err := model.DeviceBytes(s.file, dev)
 	if err != nil {
-		return nil, errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
 	}
-	plan, err := planMemory(s.config, weights, info, l.cache, o.ContextLength, l.sched.limits)
+	p.info, p.stages = dev.Info(), []model.Stage{{Device: dev, Layers: s.config.Layers}}
+	p.plan, err = planMemory(s.config, weights, p.info, l.cache, o.ContextLength, l.sched.limits)
+	if e, ok := errors.AsType[*Error](err); !ok || e.Code != CodeMemory || o.OpenHost == nil || !p.info.Dedicated {
+		return err
+	}
+	host, err := o.OpenHost()
 	if err != nil {
-		return nil, err
+		return errorf(CodeDevice, "cannot open the device: %s", err)
 	}
-	m, err := l.load(l.ctx, s.file, dev, model.Options{
+	p.devices = append(p.devices, host)
+	return l.split(s, p, dev, host)
+}
+
+// split divides a model among a device that is too small for it and host, or leaves it to
+// host alone.
+func (l *loop) split(s *source, p *placement, dev, host device.Device) error {
+	total := s.config.Layers
+	here, there := dev.Info(), host.Info()
+	gpu, err := model.PartBytes(s.file, s.config, dev)
+	if err != nil {
+		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+	}
+	cpu, err := model.PartBytes(s.file, s.config, host)
+	if err != nil {
+		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+	}
+	layers, plan, err := planSplit(s.config, gpu, cpu, here, there, l.cache, l.options.ContextLength, l.sched.limits)
+	if err != nil {
+		return err
+	}
+	if layers == 0 {
+		p.info, p.stages = there, []model.Stage{{Device: host, Layers: total}}
+		p.info.Notice = fmt.Sprintf("not the GPU: not one layer of the model fits on %s, where %s are free", here.Name, gigabytes(here.Memory))
+		weights, err := model.DeviceBytes(s.file, host)
+		if err != nil {
+			return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+		}
+		p.plan, err = planMemory(s.config, weights, there, l.cache, l.options.ContextLength, l.sched.limits)
+		return err
+	}
+	p.plan, p.stages = plan, []model.Stage{{Device: host, Layers: total - layers}, {Device: dev, Layers: layers}}
+	p.info = here
+	p.info.Name, p.info.Path = here.Name+" and "+there.Name, here.Path+"+"+there.Path
+	p.info.Notice = fmt.Sprintf("%d of %d layers are on %s, which has no room for more; the others are on %s", layers, total, here.Name, there.Name)
+	return nil
+}
+
+// put loads a model as it was placed.
+func (l *loop) put(s *source, p placement) (*resident, error) {
+	info, o := p.info, l.options
+	m, err := l.load(l.ctx, s.file, p.stages, model.Options{
 		CacheType: l.cache,
-		Blocks:    plan.blocks,
+		Blocks:    p.plan.blocks,
 		MaxRows:   l.sched.limits.rows,
 		MaxOut:    l.sched.limits.logits,
 		Progress:  func(done, total int64) { l.progress(s, done, total) },
@@ -124,7 +194,7 @@ func (l *loop) place(s *source, dev device.Device) (*resident, error) {
 		}
 		return nil, errorf(code, "cannot load model %q: %s", s.info.Name, err)
 	}
-	r := &resident{source: s, device: dev, model: m, plan: plan, logits: make([]float32, s.config.Vocab)}
+	r := &resident{source: s, devices: p.devices, info: info, model: m, plan: p.plan, logits: make([]float32, s.config.Vocab)}
 	r.receipt = Receipt{
 		Model:     s.info.Name,
 		ModelHash: s.hash,
@@ -159,9 +229,7 @@ func (l *loop) unload(err *Error) {
 	if l.resident == nil {
 		return
 	}
-	if err := l.resident.device.Close(); err != nil {
-		l.options.Logger.Error("device not closed", "error", err)
-	}
+	l.close(l.resident.devices)
 	l.sources.release(l.resident.source)
 	l.resident = nil
 }

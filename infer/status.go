@@ -83,7 +83,7 @@ func (b *board) loading(s *source) {
 func (b *board) ready(r *resident, took time.Duration) {
 	b.update(func(st *Status) {
 		st.State = StateReady
-		st.Device = r.device.Info()
+		st.Device = r.info
 		st.CacheType = r.receipt.CacheType
 		st.ContextLength = r.plan.context
 		st.Notice = strings.Trim(st.Notice+"; "+r.plan.notice, "; ")

@@ -195,7 +195,7 @@ func newBench(t testing.TB, set func(*bench, *Options)) *bench {
 	if set != nil {
 		set(b, &o)
 	}
-	e, err := open(o, func(ctx context.Context, f *gguf.File, d device.Device, o model.Options) (forwarder, error) {
+	e, err := open(o, func(ctx context.Context, _ *gguf.File, _ []model.Stage, o model.Options) (forwarder, error) {
 		if b.onLoad != nil {
 			if err := b.onLoad(ctx, o); err != nil {
 				return nil, err

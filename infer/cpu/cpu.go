@@ -198,18 +198,31 @@ func (d *cpu) AllocKV(l device.KVLayout) (device.KV, error) {
 
 // Read copies a row of an activation.
 func (d *cpu) Read(dst []float32, t device.Tensor, row int) error {
+	values, err := d.row(t, row, len(dst))
+	copy(dst, values)
+	return err
+}
+
+// Write sets a row of an activation.
+func (d *cpu) Write(t device.Tensor, row int, src []float32) error {
+	values, err := d.row(t, row, len(src))
+	copy(values, src)
+	return err
+}
+
+// row returns a row of an activation, which must have n values.
+func (d *cpu) row(t device.Tensor, row, n int) ([]float32, error) {
 	if d.engine == nil {
-		return errClosed
+		return nil, errClosed
 	}
 	a, err := d.activation(t)
 	if err != nil {
-		return fmt.Errorf("cpu: %w", err)
+		return nil, fmt.Errorf("cpu: %w", err)
 	}
-	if row < 0 || row >= t.Rows || len(dst) != t.Cols {
-		return fmt.Errorf("cpu: cannot read row %d into %d values from an activation (%d, %d)", row, len(dst), t.Rows, t.Cols)
+	if row < 0 || row >= t.Rows || n != t.Cols {
+		return nil, fmt.Errorf("cpu: an activation (%d, %d) has no row %d of %d values", t.Rows, t.Cols, row, n)
 	}
-	copy(dst, unsafe.Slice((*float32)(unsafe.Add(a.data, 4*row*t.Cols)), t.Cols))
-	return nil
+	return unsafe.Slice((*float32)(unsafe.Add(a.data, 4*row*t.Cols)), t.Cols), nil
 }
 
 // Close ends the threads and frees all memory. Further calls of Close do nothing.

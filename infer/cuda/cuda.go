@@ -71,7 +71,7 @@ type cuda struct {
 	stream  *cudakern.Stream
 	memory  arena
 	loader  *cudakern.Loader // nil until a weight needs it
-	result  *cudakern.Host   // what Read copies through, as large as the widest activation
+	staging *cudakern.Host   // what Read and Write copy through, as large as the widest activation
 	kernels kernels
 
 	tensors    []tensor
@@ -248,8 +248,8 @@ func (d *cuda) Alloc(rows, cols int) (_ device.Tensor, err error) {
 		return device.Tensor{}, err
 	}
 	at, err := d.zeroed(4 * int64(rows) * int64(cols))
-	if err == nil && (d.result == nil || len(d.result.Bytes()) < 4*cols) {
-		d.result, err = d.allocHost(4 * cols)
+	if err == nil && (d.staging == nil || len(d.staging.Bytes()) < 4*cols) {
+		d.staging, err = d.allocHost(4 * cols)
 	}
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cuda: activation (%d, %d): %w", rows, cols, err)
@@ -295,25 +295,55 @@ func (d *cuda) zeroed(n int64) (cudakern.Ptr, error) {
 // Read copies a row of an activation.
 func (d *cuda) Read(dst []float32, t device.Tensor, row int) (err error) {
 	defer mark(&err)
-	if d.context == nil {
-		return errClosed
+	at, staged, err := d.row(t, row, len(dst))
+	if err == nil {
+		err = d.stream.Download(staged, at)
 	}
-	a, err := d.activation(t)
+	if err == nil {
+		err = d.stream.Sync()
+	}
 	if err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
-	if row < 0 || row >= t.Rows || len(dst) != t.Cols {
-		return fmt.Errorf("cuda: cannot read row %d into %d values from an activation (%d, %d)", row, len(dst), t.Rows, t.Cols)
-	}
-	values := d.result.Bytes()[:4*t.Cols]
-	if err := d.stream.Download(values, a.rows+cudakern.Ptr(4*row*t.Cols)); err != nil {
-		return fmt.Errorf("cuda: %w", err)
-	}
-	if err := d.stream.Sync(); err != nil {
-		return fmt.Errorf("cuda: %w", err)
-	}
-	copy(dst, unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(values))), t.Cols))
+	copy(dst, floatsOf(staged))
 	return nil
+}
+
+// Write sets a row of an activation.
+func (d *cuda) Write(t device.Tensor, row int, src []float32) (err error) {
+	defer mark(&err)
+	at, staged, err := d.row(t, row, len(src))
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	copy(floatsOf(staged), src)
+	if err = d.stream.Upload(at, staged); err == nil {
+		err = d.stream.Sync() // the next row is staged in the same memory
+	}
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return nil
+}
+
+// row returns where a row of an activation lies, which must have n values, and the
+// host's memory that it is copied through.
+func (d *cuda) row(t device.Tensor, row, n int) (at cudakern.Ptr, staged []byte, err error) {
+	if d.context == nil {
+		return 0, nil, errClosed
+	}
+	a, err := d.activation(t)
+	if err != nil {
+		return 0, nil, err
+	}
+	if row < 0 || row >= t.Rows || n != t.Cols {
+		return 0, nil, fmt.Errorf("an activation (%d, %d) has no row %d of %d values", t.Rows, t.Cols, row, n)
+	}
+	return a.rows + cudakern.Ptr(4*row*t.Cols), d.staging.Bytes()[:4*n], nil
+}
+
+func floatsOf(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }
 
 // ReadBandwidth measures how many bytes a second the device reads from its memory.

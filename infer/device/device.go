@@ -103,6 +103,9 @@ type Device interface {
 	// Read copies row row of the activation t, as the last Run left it.
 	Read(dst []float32, t Tensor, row int) error
 
+	// Write sets row row of the activation t, for a Run that reads it.
+	Write(t Tensor, row int, src []float32) error
+
 	// Close frees everything the device owns.
 	Close() error
 }

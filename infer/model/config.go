@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"m40-llm/infer/device"
@@ -121,17 +122,67 @@ func DeviceBytes(f *gguf.File, dev device.Device) (total int64, err error) {
 		if len(t.Shape) == 0 || ignored(t.Name) {
 			continue
 		}
-		rows := 1
-		for _, n := range t.Shape[1:] {
-			rows *= n
-		}
-		n, err := dev.WeightBytes(t.Type, rows, t.Shape[0])
+		n, err := weightBytes(dev, t)
 		if err != nil {
-			return 0, fmt.Errorf("tensor %s: %w", t.Name, err)
+			return 0, err
 		}
 		total += n
 	}
 	return total, nil
+}
+
+func weightBytes(dev device.Device, t gguf.Tensor) (int64, error) {
+	rows := 1
+	for _, n := range t.Shape[1:] {
+		rows *= n
+	}
+	n, err := dev.WeightBytes(t.Type, rows, t.Shape[0])
+	if err != nil {
+		return 0, fmt.Errorf("tensor %s: %w", t.Name, err)
+	}
+	return n, nil
+}
+
+// Parts is what the parts of a model take of a device's memory, in bytes.
+type Parts struct {
+	Embedding int64
+	Output    int64 // the output layer and its norm, beside an embedding table on another device
+	Layers    []int64
+}
+
+// PartBytes returns what the parts of the model in f take on dev. It fails as DeviceBytes
+// does.
+func PartBytes(f *gguf.File, c Config, dev device.Device) (Parts, error) {
+	p := Parts{Layers: make([]int64, c.Layers)}
+	tied := true
+	for _, t := range f.Tensors() {
+		if len(t.Shape) == 0 || ignored(t.Name) {
+			continue
+		}
+		n, err := weightBytes(dev, t)
+		if err != nil {
+			return Parts{}, err
+		}
+		layer, inLayer := -1, false
+		if rest, ok := strings.CutPrefix(t.Name, "blk."); ok {
+			number, _, _ := strings.Cut(rest, ".")
+			layer, err = strconv.Atoi(number)
+			inLayer = err == nil && layer >= 0 && layer < c.Layers
+		}
+		switch {
+		case inLayer:
+			p.Layers[layer] += n
+		case t.Name == "token_embd.weight":
+			p.Embedding += n
+		default:
+			tied = tied && t.Name != "output.weight"
+			p.Output += n
+		}
+	}
+	if tied {
+		p.Output += p.Embedding
+	}
+	return p, nil
 }
 
 func vocabulary(f *gguf.File) (int, error) {

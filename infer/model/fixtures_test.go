@@ -334,3 +334,60 @@ func readFloats(t *testing.T, path string) []float32 {
 	}
 	return x
 }
+
+// A model that lies on two devices computes what it does on one: the same bits where both
+// are alike.
+func TestStagesGiveTheLogitsOfTheWhole(t *testing.T) {
+	dir := fixtures.Path(t, "logits", "llama_tied")
+	g := readGolden(t, dir)
+	f, err := gguf.Parse(readFile(t, filepath.Join(dir, "f32.gguf")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	openRef := func() (device.Device, error) { return ref.New(), nil }
+	whole := open(t, f, openRef, gguf.F32)
+	layers := whole.Config().Layers
+	var want [][][]float32
+	for _, tokens := range g.Sequences {
+		want = append(want, feed(t, whole, tokens, 0))
+	}
+	for _, c := range []struct {
+		name          string
+		first, second func() (device.Device, error)
+		tolerance     float64
+	}{
+		{"two of a kind", openRef, openRef, 0},
+		{"the CPU, then the GPU", openCPU, cudaOpener(t, "i16"), 1e-3},
+		{"the GPU, then the CPU", cudaOpener(t, "i16"), openCPU, 1e-3},
+	} {
+		for n := 1; n < layers; n++ {
+			t.Run(fmt.Sprintf("%s, after %d of %d layers", c.name, n, layers), func(t *testing.T) {
+				var stages []model.Stage
+				for i, openDevice := range []func() (device.Device, error){c.first, c.second} {
+					dev, err := openDevice()
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { dev.Close() })
+					stages = append(stages, model.Stage{Device: dev, Layers: []int{n, layers - n}[i]})
+				}
+				m, err := model.LoadStages(context.Background(), f, stages, model.Options{CacheType: gguf.F32, Blocks: 8, MaxRows: 64})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for s, tokens := range g.Sequences {
+					for i, row := range feed(t, m, tokens, 0) {
+						for k, v := range row {
+							if d := math.Abs(float64(v) - float64(want[s][i][k])); !(d <= c.tolerance) {
+								t.Fatalf("sequence %d, row %d: logit %d differs by %g", s, i, k, d)
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+	if _, err := model.LoadStages(context.Background(), f, []model.Stage{{Device: ref.New(), Layers: layers + 1}}, model.Options{Blocks: 1, MaxRows: 1}); err == nil {
+		t.Error("a stage of more layers than the model has was loaded")
+	}
+}

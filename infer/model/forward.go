@@ -6,33 +6,37 @@ import (
 	"m40-llm/infer/device"
 )
 
-// record writes the forward pass into p.
-func (m *Model) record(p *device.Program) {
-	c, w, b := m.config, m.weights, m.buffers
+// record writes a stage of the forward pass into p.
+func (m *Model) record(p *device.Program, s *stage) {
+	w, b := s.weights, s.buffers
 
-	p.Embed(b.X, w.TokenEmbd)
-	for i := range w.Layers {
-		m.attention(p, i)
-		m.feedForward(p, i)
+	if s.embeds {
+		p.Embed(b.X, w.TokenEmbd)
 	}
-	p.GatherRows(b.Last, b.X)
-	p.RMSNorm(b.Last, b.Last, w.OutputNorm, c.Eps)
-	p.MatMul(b.Logits, w.Output, b.Last)
+	for i := range w.Layers {
+		m.attention(p, s, i)
+		m.feedForward(p, s, i)
+	}
+	if s.outputs {
+		p.GatherRows(b.Last, b.X)
+		p.RMSNorm(b.Last, b.Last, w.OutputNorm, m.config.Eps)
+		p.MatMul(b.Logits, w.Output, b.Last)
+	}
 }
 
 // attention records x += Wo · attention(RoPE(Wq·n), RoPE(Wk·n), Wv·n) with
 // n = RMSNorm(x).
-func (m *Model) attention(p *device.Program, i int) {
-	c, l, b := m.config, m.weights.Layers[i], m.buffers
+func (m *Model) attention(p *device.Program, s *stage, i int) {
+	c, l, b := m.config, s.weights.Layers[i], s.buffers
 
 	p.RMSNorm(b.Norm, b.X, l.AttnNorm, c.Eps)
 	linear(p, b.Q, l.AttnQ, l.AttnQBias, b.Norm)
 	linear(p, b.K, l.AttnK, l.AttnKBias, b.Norm)
 	linear(p, b.V, l.AttnV, l.AttnVBias, b.Norm)
-	p.RoPE(b.Q, c.RoPE)
-	p.RoPE(b.K, c.RoPE)
-	p.StoreKV(m.kv, i, b.K, b.V)
-	p.Attention(b.Att, b.Q, m.kv, i, device.Attention{
+	p.RoPE(b.Q, s.rope)
+	p.RoPE(b.K, s.rope)
+	p.StoreKV(s.kv, i, b.K, b.V)
+	p.Attention(b.Att, b.Q, s.kv, i, device.Attention{
 		Heads:  c.Heads,
 		Scale:  float32(1 / math.Sqrt(float64(c.HeadDim))),
 		Window: c.Window,
@@ -42,10 +46,10 @@ func (m *Model) attention(p *device.Program, i int) {
 }
 
 // feedForward records x += Wdown · (silu(Wgate·n) · Wup·n) with n = RMSNorm(x).
-func (m *Model) feedForward(p *device.Program, i int) {
-	c, l, b := m.config, m.weights.Layers[i], m.buffers
+func (m *Model) feedForward(p *device.Program, s *stage, i int) {
+	l, b := s.weights.Layers[i], s.buffers
 
-	p.RMSNorm(b.Norm, b.X, l.FFNNorm, c.Eps)
+	p.RMSNorm(b.Norm, b.X, l.FFNNorm, m.config.Eps)
 	linear(p, b.Gate, l.FFNGate, l.FFNGateBias, b.Norm)
 	linear(p, b.Up, l.FFNUp, l.FFNUpBias, b.Norm)
 	p.SwiGLU(b.Gate, b.Gate, b.Up)

@@ -23,17 +23,33 @@ type Options struct {
 	Progress func(done, total int64)
 }
 
-// Model is a model on a device. It is used by one goroutine at a time.
+// Model is a model on its devices. It is used by one goroutine at a time.
 type Model struct {
 	config  Config
-	dev     device.Device
 	options Options
-	weights weights
-	kv      device.KV
-	buffers buffers
+	stages  []*stage
+	row     []float32 // of the residual stream, on its way from stage to stage
+	out     int       // rows of logits that the last Forward left
+}
 
-	programs map[int]device.Executable // by row bucket
-	out      int                       // rows of logits that the last Forward left
+// Stage is a part of a model on one device: as many layers, after those of the stages
+// before it. The first stage holds the embedding table too, the last the output layer.
+type Stage struct {
+	Device device.Device
+	Layers int
+}
+
+// stage is a Stage that is loaded.
+type stage struct {
+	dev         device.Device
+	first, last int // layers first … last-1
+	embeds      bool
+	outputs     bool
+	weights     weights
+	kv          device.KV
+	rope        device.RoPE
+	buffers     buffers
+	programs    map[int]device.Executable // by row bucket
 }
 
 // buffers are the activations of a step, allocated once. Shapes are
@@ -46,8 +62,8 @@ type buffers struct {
 	Proj   device.Tensor // output of attention and feed-forward, (rows, dim)
 	Gate   device.Tensor // (rows, hidden dim)
 	Up     device.Tensor // (rows, hidden dim)
-	Last   device.Tensor // (out, dim)
-	Logits device.Tensor // (out, vocab)
+	Last   device.Tensor // (out, dim), in the last stage
+	Logits device.Tensor // (out, vocab), in the last stage
 }
 
 // Load puts the model in f on dev. f must stay open until dev is closed: a device
@@ -58,25 +74,57 @@ func Load(ctx context.Context, f *gguf.File, dev device.Device, o Options) (*Mod
 	if err != nil {
 		return nil, err
 	}
+	return LoadStages(ctx, f, []Stage{{dev, c.Layers}}, o)
+}
+
+// LoadStages is Load over several devices, of which each holds some of the layers.
+func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*Model, error) {
+	c, err := ReadConfig(f)
+	if err != nil {
+		return nil, err
+	}
 	if o.MaxOut == 0 {
 		o.MaxOut = o.MaxRows
 	}
 	if o.Progress == nil {
 		o.Progress = func(done, total int64) {}
 	}
-	m := &Model{config: c, dev: dev, options: o, programs: map[int]device.Executable{}}
-	l := loader{ctx: ctx, f: f, dev: dev, progress: o.Progress}
-	if m.weights, err = l.load(c); err != nil {
+	m := &Model{config: c, options: o, row: make([]float32, c.Dim)}
+	layers := 0
+	for i, s := range stages {
+		m.stages = append(m.stages, &stage{
+			dev: s.Device, first: layers, last: layers + s.Layers, embeds: i == 0, outputs: i == len(stages)-1, programs: map[int]device.Executable{},
+		})
+		layers += s.Layers
+	}
+	if layers != c.Layers {
+		return nil, fmt.Errorf("stages of %d layers do not make a model of %d", layers, c.Layers)
+	}
+	l := loader{ctx: ctx, f: f, config: c, progress: o.Progress, used: map[string]bool{}, total: WeightBytes(f)}
+	for _, s := range m.stages {
+		if err := l.load(s); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.allUsed(); err != nil {
 		return nil, err
 	}
-	if m.kv, err = dev.AllocKV(c.KVLayout(o.CacheType, o.Blocks)); err != nil {
-		return nil, err
+	for _, s := range m.stages {
+		layout := c.KVLayout(o.CacheType, o.Blocks)
+		layout.Layers = s.last - s.first
+		if s.kv, err = s.dev.AllocKV(layout); err != nil {
+			return nil, err
+		}
+		s.rope = c.RoPE
+		s.rope.Factors = s.weights.RoPEFreqs
+		if err := m.allocate(s); err != nil {
+			return nil, err
+		}
+		if err := m.compile(s); err != nil {
+			return nil, err
+		}
 	}
-	m.config.RoPE.Factors = m.weights.RoPEFreqs
-	if err := m.allocate(); err != nil {
-		return nil, err
-	}
-	return m, m.compile()
+	return m, nil
 }
 
 // ScratchBytes is what the activations of a model take.
@@ -85,12 +133,13 @@ func (c Config) ScratchBytes(maxRows, maxOut int) int64 {
 	return 4 * (int64(maxRows)*int64(row) + int64(maxOut)*int64(c.Dim+c.Vocab))
 }
 
-func (m *Model) allocate() error {
-	c, b := m.config, &m.buffers
-	for _, a := range []struct {
+func (m *Model) allocate(s *stage) error {
+	type activation struct {
 		dst        *device.Tensor
 		rows, cols int
-	}{
+	}
+	c, b := m.config, &s.buffers
+	list := []activation{
 		{&b.X, m.options.MaxRows, c.Dim},
 		{&b.Norm, m.options.MaxRows, c.Dim},
 		{&b.Q, m.options.MaxRows, c.Heads * c.HeadDim},
@@ -100,11 +149,13 @@ func (m *Model) allocate() error {
 		{&b.Proj, m.options.MaxRows, c.Dim},
 		{&b.Gate, m.options.MaxRows, c.HiddenDim},
 		{&b.Up, m.options.MaxRows, c.HiddenDim},
-		{&b.Last, m.options.MaxOut, c.Dim},
-		{&b.Logits, m.options.MaxOut, c.Vocab},
-	} {
+	}
+	if s.outputs {
+		list = append(list, activation{&b.Last, m.options.MaxOut, c.Dim}, activation{&b.Logits, m.options.MaxOut, c.Vocab})
+	}
+	for _, a := range list {
 		var err error
-		if *a.dst, err = m.dev.Alloc(a.rows, a.cols); err != nil {
+		if *a.dst, err = s.dev.Alloc(a.rows, a.cols); err != nil {
 			return err
 		}
 	}
@@ -118,10 +169,30 @@ func (m *Model) Config() Config { return m.config }
 // reads the logits of the rows in b.Out.
 func (m *Model) Forward(b *device.Batch) error {
 	m.out = 0
-	if err := m.program(len(b.Tokens)).Run(b); err != nil {
-		return err
+	for i, s := range m.stages {
+		if i > 0 {
+			if err := m.handOver(m.stages[i-1], s, len(b.Tokens)); err != nil {
+				return err
+			}
+		}
+		if err := s.program(len(b.Tokens), m.options.MaxRows).Run(b); err != nil {
+			return err
+		}
 	}
 	m.out = len(b.Out)
+	return nil
+}
+
+// handOver copies the residual stream of rows rows from one stage to the next.
+func (m *Model) handOver(from, to *stage, rows int) error {
+	for i := range rows {
+		if err := from.dev.Read(m.row, from.buffers.X, i); err != nil {
+			return err
+		}
+		if err := to.dev.Write(to.buffers.X, i, m.row); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -131,22 +202,23 @@ func (m *Model) Logits(dst []float32, i int) error {
 	if i < 0 || i >= m.out {
 		return fmt.Errorf("cannot read logits %d of %d", i, m.out)
 	}
-	return m.dev.Read(dst, m.buffers.Logits, i)
+	last := m.stages[len(m.stages)-1]
+	return last.dev.Read(dst, last.buffers.Logits, i)
 }
 
 // compile records and compiles a program for every row bucket, since a device may fix
 // the number of rows of one when it compiles it. The largest comes first: what the
 // programs of a device share has its full size then. No step compiles, so that none
 // fails for want of memory.
-func (m *Model) compile() error {
+func (m *Model) compile(s *stage) error {
 	for _, rows := range slices.Backward(buckets(m.options.MaxRows)) {
 		p := device.NewProgram(rows, min(rows, m.options.MaxOut))
-		m.record(p)
-		x, err := m.dev.Compile(p)
+		m.record(p, s)
+		x, err := s.dev.Compile(p)
 		if err != nil {
 			return fmt.Errorf("failed to prepare the model for batches of %d: %w", rows, err)
 		}
-		m.programs[rows] = x
+		s.programs[rows] = x
 	}
 	return nil
 }
@@ -161,11 +233,11 @@ func buckets(most int) (list []int) {
 }
 
 // program returns the smallest program that runs a batch of rows rows.
-func (m *Model) program(rows int) device.Executable {
-	for _, bucket := range buckets(m.options.MaxRows) {
+func (s *stage) program(rows, most int) device.Executable {
+	for _, bucket := range buckets(most) {
 		if rows <= bucket {
-			return m.programs[bucket]
+			return s.programs[bucket]
 		}
 	}
-	return m.programs[m.options.MaxRows] // which refuses the batch
+	return s.programs[most] // which refuses the batch
 }

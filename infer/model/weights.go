@@ -49,22 +49,22 @@ func ignored(name string) bool {
 type loader struct {
 	ctx      context.Context
 	f        *gguf.File
-	dev      device.Device
+	config   Config
 	progress func(done, total int64)
 
 	used        map[string]bool
 	done, total int64
 }
 
-func (l *loader) load(c Config) (w weights, err error) {
-	l.used = map[string]bool{}
-	l.total = WeightBytes(l.f)
+// load uploads what a stage holds.
+func (l *loader) load(s *stage) (err error) {
+	c, w := l.config, &s.weights
 	kvWidth := c.KVHeads * c.HeadDim
 
 	// The first failure ends the list below.
 	get := func(dst *device.Tensor, name string, rows, cols int) {
 		if err == nil {
-			*dst, err = l.tensor(name, rows, cols)
+			*dst, err = l.tensor(s.dev, name, rows, cols)
 		}
 	}
 	optional := func(dst *device.Tensor, name string, cols int) {
@@ -73,11 +73,13 @@ func (l *loader) load(c Config) (w weights, err error) {
 		}
 	}
 
-	get(&w.TokenEmbd, "token_embd.weight", c.Vocab, c.Dim)
+	if s.embeds {
+		get(&w.TokenEmbd, "token_embd.weight", c.Vocab, c.Dim)
+	}
 	optional(&w.RoPEFreqs, "rope_freqs.weight", c.RoPE.Dims/2)
-	w.Layers = make([]layer, c.Layers)
+	w.Layers = make([]layer, s.last-s.first)
 	for i := range w.Layers {
-		b, name := &w.Layers[i], func(s string) string { return fmt.Sprintf("blk.%d.%s", i, s) }
+		b, name := &w.Layers[i], func(part string) string { return fmt.Sprintf("blk.%d.%s", s.first+i, part) }
 		get(&b.AttnNorm, name("attn_norm.weight"), 1, c.Dim)
 		get(&b.AttnQ, name("attn_q.weight"), c.Heads*c.HeadDim, c.Dim)
 		get(&b.AttnK, name("attn_k.weight"), kvWidth, c.Dim)
@@ -95,18 +97,22 @@ func (l *loader) load(c Config) (w weights, err error) {
 		optional(&b.FFNUpBias, name("ffn_up.bias"), c.HiddenDim)
 		optional(&b.FFNDownBias, name("ffn_down.bias"), c.Dim)
 	}
+	if !s.outputs {
+		return err
+	}
 	get(&w.OutputNorm, "output_norm.weight", 1, c.Dim)
-	w.Output = w.TokenEmbd
-	if _, missing := l.f.Tensor("output.weight"); missing == nil {
+	switch _, missing := l.f.Tensor("output.weight"); {
+	case missing == nil:
 		get(&w.Output, "output.weight", c.Vocab, c.Dim)
+	case s.embeds:
+		w.Output = w.TokenEmbd
+	default:
+		get(&w.Output, "token_embd.weight", c.Vocab, c.Dim)
 	}
-	if err == nil {
-		err = l.allUsed(c.Architecture)
-	}
-	return w, err
+	return err
 }
 
-func (l *loader) tensor(name string, rows, cols int) (device.Tensor, error) {
+func (l *loader) tensor(dev device.Device, name string, rows, cols int) (device.Tensor, error) {
 	if err := l.ctx.Err(); err != nil {
 		return device.Tensor{}, err
 	}
@@ -125,22 +131,24 @@ func (l *loader) tensor(name string, rows, cols int) (device.Tensor, error) {
 	if rows == 1 && t.Type != gguf.F32 {
 		return device.Tensor{}, fmt.Errorf("tensor %s has type %s, but norms, biases and factors must be F32", name, t.Type)
 	}
-	w, err := l.dev.Upload(t.Type, rows, cols, t.Data)
+	w, err := dev.Upload(t.Type, rows, cols, t.Data)
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("tensor %s: %w", name, err)
 	}
-	l.used[name] = true
-	l.done += int64(len(t.Data))
+	if !l.used[name] { // two stages may hold the same table
+		l.used[name] = true
+		l.done += int64(len(t.Data))
+	}
 	l.progress(l.done, l.total)
 	return w, nil
 }
 
-func (l *loader) allUsed(architecture string) error {
+func (l *loader) allUsed() error {
 	for _, t := range l.f.Tensors() {
 		if l.used[t.Name] || ignored(t.Name) {
 			continue
 		}
-		return fmt.Errorf("tensor %s has no place in the architecture %q; answers without it would be wrong", t.Name, architecture)
+		return fmt.Errorf("tensor %s has no place in the architecture %q; answers without it would be wrong", t.Name, l.config.Architecture)
 	}
 	return nil
 }

@@ -79,15 +79,28 @@ func (d *Device) AllocKV(l device.KVLayout) (device.KV, error) {
 }
 
 func (d *Device) Read(dst []float32, t device.Tensor, row int) error {
+	values, err := d.rowOf(t, row, len(dst))
+	copy(dst, values)
+	return err
+}
+
+// Write sets a row of an activation.
+func (d *Device) Write(t device.Tensor, row int, src []float32) error {
+	values, err := d.rowOf(t, row, len(src))
+	copy(values, src)
+	return err
+}
+
+// rowOf returns a row of an activation, which must have n values.
+func (d *Device) rowOf(t device.Tensor, row, n int) ([]float32, error) {
 	values, err := d.activation(t)
 	switch {
 	case err != nil:
-		return err
-	case row < 0 || row >= t.Rows || len(dst) != t.Cols:
-		return fmt.Errorf("cannot read %d values of row %d from an activation (%d, %d)", len(dst), row, t.Rows, t.Cols)
+		return nil, err
+	case row < 0 || row >= t.Rows || n != t.Cols:
+		return nil, fmt.Errorf("an activation (%d, %d) has no row %d of %d values", t.Rows, t.Cols, row, n)
 	}
-	copy(dst, values[row*t.Cols:])
-	return nil
+	return values[row*t.Cols:][:n], nil
 }
 
 func (d *Device) activation(t device.Tensor) ([]float32, error) {

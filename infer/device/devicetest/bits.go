@@ -47,7 +47,7 @@ type netShape struct {
 
 func shapeFor(typ gguf.Type) netShape {
 	if elements, _ := typ.Block(); elements == 256 {
-		return netShape{dim: 256, ffn: 512, heads: 8, kvHeads: 2, headDim: 32}
+		return netShape{dim: 256, ffn: 256, heads: 8, kvHeads: 2, headDim: 32}
 	}
 	return netShape{dim: 96, ffn: 160, heads: 6, kvHeads: 2, headDim: 16}
 }

@@ -65,11 +65,17 @@ func (s Suite) errors(t *testing.T) {
 	t.Run("a good batch runs after bad ones", func(t *testing.T) {
 		r.run(executable, counting(4, 0, []int32{0, 1}))
 	})
-	t.Run("reading a row that is not there is refused", func(t *testing.T) {
+	t.Run("reading or writing a row that is not there is refused", func(t *testing.T) {
 		for _, row := range []int{-1, 4} {
 			if err := r.dev.Read(make([]float32, 4), x, row); err == nil {
 				t.Errorf("row %d: no error", row)
 			}
+			if err := r.dev.Write(x, row, make([]float32, 4)); err == nil {
+				t.Errorf("row %d was written", row)
+			}
+		}
+		if err := r.dev.Write(x, 0, make([]float32, 3)); err == nil {
+			t.Error("a row of 3 values was written where 4 are")
 		}
 		if err := r.dev.Read(make([]float32, 3), x, 0); err == nil {
 			t.Error("into too short a slice: no error")

@@ -14,6 +14,7 @@ var rowCounts = []int{1, 2, 3, 8, 9, 33}
 
 // operations compares every operation with the reference.
 func (s Suite) operations(t *testing.T) {
+	t.Run("Write sets what a program reads", s.write)
 	t.Run("Embed picks rows", s.embed)
 	t.Run("RMSNorm", func(t *testing.T) {
 		for _, cols := range []int{1, 3, 64, 100, 2049} {
@@ -99,6 +100,24 @@ func largest(x []float32) (m float64) {
 		m = max(m, math.Abs(float64(v)))
 	}
 	return m
+}
+
+func (s Suite) write(t *testing.T) {
+	r := newRig(t, open(t, s.Open[0]), 3)
+	x := r.alloc(5)
+	r.p.AddBias(x, r.vector([]float32{1, 2, 2, 0, 2}))
+	program := r.compile()
+	for row := range 3 {
+		if err := r.dev.Write(x, row, []float32{float32(row), -1, 0.5, 1e9, 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.run(program, counting(2, 0, []int32{0}))
+	for row, want := range [][]float32{{1, 1, 2.5, 1e9, 5}, {2, 1, 2.5, 1e9, 5}, {2, -1, 0.5, 1e9, 3}} {
+		if got := r.read(x, row); !slices.Equal(got, want) {
+			t.Errorf("row %d is %v, want %v", row, got, want)
+		}
+	}
 }
 
 func (s Suite) embed(t *testing.T) {

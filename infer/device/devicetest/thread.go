@@ -89,6 +89,11 @@ func (d onThread) Read(dst []float32, t device.Tensor, row int) (err error) {
 	return err
 }
 
+func (d onThread) Write(t device.Tensor, row int, src []float32) (err error) {
+	d.thread.Do(func() { err = d.Device.Write(t, row, src) })
+	return err
+}
+
 func (d onThread) Close() (err error) {
 	d.thread.Do(func() { err = d.Device.Close() })
 	return err
