@@ -637,7 +637,9 @@ func TestTheRailInABrowser(t *testing.T) {
 		answer := engine.next(t)
 		listed("Tell me about foxes")
 		b.until("document.querySelector('.conv[aria-current] .dot')")
-		ground := func() string { return b.value("getComputedStyle(document.querySelector('.conv[aria-current] .dot')).backgroundColor") }
+		ground := func() string {
+			return b.value("getComputedStyle(document.querySelector('.conv[aria-current] .dot')).backgroundColor")
+		}
 		was := ground()
 		engine.set(func(s *infer.Status) { s.State = infer.StateRestarting })
 		b.until("document.querySelector('[data-engine-dot=restarting]')")
