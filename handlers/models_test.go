@@ -423,6 +423,7 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
 		b.click(".top [data-picker]")
 		b.until("document.querySelector('#model-menu').matches(':popover-open')")
+		b.until("Math.abs(document.querySelector('#model-menu').getBoundingClientRect().right - document.querySelector('.top [data-picker]').getBoundingClientRect().right) < 1")
 		for _, want := range []string{"Whichever is loaded", "Guide", "First", "Second", "All models"} {
 			if got := b.text("#model-menu"); !strings.Contains(got, want) {
 				t.Errorf("the menu says %q, without %q", got, want)

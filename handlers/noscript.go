@@ -299,8 +299,9 @@ func (w *growingPage) block(rendered string) {
 func (w *growingPage) end(m *live.Message) {
 	w.ended = true
 	if !w.raw {
-		blocks := live.SplitBlocks(m.Text)
-		w.block(renderMarkdown(blocks[len(blocks)-1]))
+		rest := m.Text[m.Answer.Blocks:]
+		_, _, thought := live.SplitThought(rest)
+		w.block(renderBlock(live.Block{Text: rest, Thought: thought && m.Answer.Blocks == 0}))
 	}
 	w.shut()
 	t := turnView(m, w.raw)

@@ -113,6 +113,22 @@ func TestAFormAsksAndThePageGrowsWithTheAnswer(t *testing.T) {
 	}
 }
 
+func TestAThoughtWithoutAnEndIsFoldedWhenTheAnswerEnds(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	chat := chatOf(t, submitted(t, server, "/", url.Values{"text": {"Why?"}}))
+	answer := engine.next(t)
+	page := followed(t, server, chat)
+	answer.write("<think>\nLet me see.\n\nHm")
+	page.until("Hm")
+	answer.finish()
+	page.until("</html>")
+	_, last, _ := strings.Cut(page.text.String(), "Hm</div>")
+	if want := `<div class="prose" dir="auto"><details class="thought"><summary>Thinking, 4 words</summary>`; !strings.HasPrefix(last, want) {
+		t.Errorf("what the model thought ends as %.200q", last)
+	}
+}
+
 func TestAFormThatIsSentTwiceAsksOnce(t *testing.T) {
 	engine := newScript()
 	server, _ := serveStored(t, engine)

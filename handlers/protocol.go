@@ -423,7 +423,7 @@ func utf16Length(s string) int {
 
 // errorTitles say what happened; the message says why and what to do.
 var errorTitles = map[string]string{
-	string(infer.CodeInvalid):   "A value is out of range",
+	string(infer.CodeInvalid):   "This was not accepted",
 	string(infer.CodeContext):   "This does not fit into the context",
 	string(infer.CodeNotFound):  "There is no such model",
 	string(infer.CodeModelFile): "The model file cannot be used",
@@ -436,7 +436,6 @@ var errorTitles = map[string]string{
 	string(infer.CodeNotFinite): "The model computed nonsense",
 	string(infer.CodeLost):      "The engine stopped",
 	string(infer.CodeCrashes):   "This makes the engine crash",
-	"conflict":                  "Not while an answer is being written",
 	"chat_not_found":            "This chat is gone",
 	"too_many_chats":            "Too many chats at once",
 	"disk_full":                 "The disk is full",
@@ -447,7 +446,7 @@ func toWireError(err error) *wireError {
 	var full *store.SpaceError
 	switch {
 	case errors.As(err, &conflict):
-		return titled(wireError{Code: "conflict", Message: sentence(conflict.Error()), State: conflict.State})
+		return &wireError{Code: "conflict", Title: conflictTitle(conflict), Message: sentence(conflict.Error()), State: conflict.State}
 	case errors.Is(err, live.ErrNotFound):
 		return titled(wireError{Code: "chat_not_found",
 			Message: "It was deleted, or it was a temporary chat, which is kept until the server stops. This is a new chat."})
@@ -467,6 +466,16 @@ func toWireError(err error) *wireError {
 		w.Code = string(infer.CodeLoading)
 	}
 	return titled(w)
+}
+
+func conflictTitle(c *live.Conflict) string {
+	switch c.State {
+	case live.Idle:
+		return "No answer is being written"
+	case live.Replaying:
+		return "Not while an answer is being replayed"
+	}
+	return "Not while an answer is being written"
 }
 
 func titled(w wireError) *wireError {

@@ -184,8 +184,9 @@ func (s *Store) ImportPresets(ctx context.Context, owner string, list []Preset) 
 	}
 	err = s.write(ctx, func(tx *sql.Tx) error {
 		added = nil
+		next := map[string]int{}
 		for _, p := range list {
-			saved, err := s.addNumbered(ctx, tx, owner, p)
+			saved, err := s.addNumbered(ctx, tx, owner, p, next)
 			if err != nil {
 				return err
 			}
@@ -196,17 +197,26 @@ func (s *Store) ImportPresets(ctx context.Context, owner string, list []Preset) 
 	return added, err
 }
 
-func (s *Store) addNumbered(ctx context.Context, tx *sql.Tx, owner string, p Preset) (Preset, error) {
-	base := strings.TrimSpace(p.Name)
-	for n := 2; ; n++ {
+// addNumbered adds a preset. next has the number with which the next one of a name is
+// tried: many of one name must not each try them all. A long name is cut for its number,
+// so that what is exported can be imported.
+func (s *Store) addNumbered(ctx context.Context, tx *sql.Tx, owner string, p Preset, next map[string]int) (Preset, error) {
+	const most = 90 // characters before a number
+	name := strings.TrimSpace(p.Name)
+	short := []rune(name)
+	short = short[:min(len(short), most)]
+	for n := max(1, next[name]); ; n++ {
+		if n > 1 {
+			p.Name = fmt.Sprintf("%s (%d)", string(short), n)
+		}
 		id, err := s.insertPreset(ctx, tx, owner, p)
 		if err == nil {
+			next[name] = n + 1
 			return findPreset(ctx, tx, owner, id)
 		}
 		if !isTaken(err) {
 			return Preset{}, err
 		}
-		p.Name = fmt.Sprintf("%s (%d)", base, n)
 	}
 }
 

@@ -315,7 +315,7 @@ func (c *Chat) Stop(answer int64) error {
 		return nil
 	}
 	if c.run == nil {
-		return &Conflict{Command: "stop", State: "idle"}
+		return &Conflict{Command: "stop", State: Idle}
 	}
 	if answer != 0 && c.run.turn.ID != answer {
 		return &Conflict{Command: "stop", State: string(c.run.turn.Answer.State), Answer: c.run.turn.ID}
@@ -433,7 +433,7 @@ func (c *Chat) free(command string) error {
 	case c.run != nil:
 		return &Conflict{Command: command, State: string(c.run.turn.Answer.State), Answer: c.run.turn.ID}
 	case c.replay != nil:
-		return &Conflict{Command: command, State: replaying, Answer: c.replay.Answer}
+		return &Conflict{Command: command, State: Replaying, Answer: c.replay.Answer}
 	}
 	return c.settleEnding()
 }

@@ -277,7 +277,7 @@ func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
 	}
 	a.finish()
 	settle(c)
-	if err := c.Stop(0); !errors.As(err, &conflict) || conflict.State != "idle" {
+	if err := c.Stop(0); !errors.As(err, &conflict) || conflict.State != Idle {
 		t.Errorf("to stop nothing returned %v", err)
 	}
 }

@@ -114,6 +114,22 @@ func TestPresets_WhatIsRefused(t *testing.T) {
 	}
 }
 
+func TestPresets_WhatWasImportedUnderANumberIsImportedAgain(t *testing.T) {
+	s, _ := newService(t, Options{Store: openStore(t, storePath(t))})
+	long := strings.Repeat("ä", maxPresetName)
+	list := []Preset{{Name: long, Settings: DefaultSettings()}, {Name: long, Settings: DefaultSettings()}, {Name: "x", Settings: DefaultSettings()}, {Name: "x", Settings: DefaultSettings()}}
+	for round := range 3 {
+		added, err := s.ImportPresets(background, list)
+		if err != nil || len(added) != len(list) {
+			t.Fatalf("round %d: %d are added, %v", round, len(added), err)
+		}
+		if round == 0 && (added[1].Name == long || added[3].Name != "x (2)") {
+			t.Errorf("they are called %q and %q", added[1].Name, added[3].Name)
+		}
+		list = added
+	}
+}
+
 func TestPresets_WhatOtherProgramsStored(t *testing.T) {
 	for _, settings := range []string{`null`, `[]`, `{"top_p":9}`, `{"top_k":"x"}`} {
 		if p := fromStoredPreset(store.Preset{ID: 1, Name: "x", Settings: []byte(settings)}); !reflect.DeepEqual(p.Settings, DefaultSettings()) {

@@ -157,7 +157,7 @@ func TestReplay_CanBeStoppedAndKeepsOthersOut(t *testing.T) {
 		"edit":         func() error { return c.Rewrite(0, "x") },
 	} {
 		var conflict *Conflict
-		if err := do(); !errors.As(err, &conflict) || conflict.State != replaying || !strings.Contains(err.Error(), "replayed") {
+		if err := do(); !errors.As(err, &conflict) || conflict.State != Replaying || !strings.Contains(err.Error(), "replayed") {
 			t.Errorf("%s during a replay: %v", name, err)
 		}
 	}
@@ -166,7 +166,7 @@ func TestReplay_CanBeStoppedAndKeepsOthersOut(t *testing.T) {
 		t.Errorf("the replay is %+v", got)
 	}
 	var conflict *Conflict
-	if err := c.Stop(0); !errors.As(err, &conflict) || conflict.State != "idle" {
+	if err := c.Stop(0); !errors.As(err, &conflict) || conflict.State != Idle {
 		t.Errorf("stopped twice: %v", err)
 	}
 	must(t, c.Send(question("two")))

@@ -62,19 +62,23 @@ var ErrFull = errors.New("too many chats are being answered at once; wait for on
 // Conflict says that a command does not fit what the chat is doing.
 type Conflict struct {
 	Command string
-	State   string // "idle", "replaying", or the state of the running answer
+	State   string // Idle, Replaying, or the state of the running answer
 	Answer  int64  // the running answer, if one runs
 }
 
-const replaying = "replaying"
+// What a chat can be doing beside the states of an answer.
+const (
+	Idle      = "idle"
+	Replaying = "replaying"
+)
 
 func (c *Conflict) Error() string {
 	switch {
-	case c.State == "idle":
+	case c.State == Idle:
 		return fmt.Sprintf("cannot %s: no answer is being written", c.Command)
 	case c.Command == "stop":
 		return "cannot stop: that answer has ended, and another is being written"
-	case c.State == replaying:
+	case c.State == Replaying:
 		return fmt.Sprintf("cannot %s while an answer is being replayed; stop that first", c.Command)
 	}
 	return fmt.Sprintf("cannot %s while an answer is being written; stop it first", c.Command)

@@ -9,6 +9,7 @@ export function place(menu, button, side = 'left') {
     menu.removeAttribute('style')
     return
   }
+  menu.style.left = menu.style.top = '0' // it has its own width only where it is placed
   const at = button.getBoundingClientRect(), size = menu.getBoundingClientRect()
   const left = side === 'right' || at.left + size.width + gap > innerWidth ? at.right - size.width : at.left
   const top = at.bottom + 4 + size.height > innerHeight ? at.top - size.height - 4 : at.bottom + 4
