@@ -167,7 +167,10 @@ func (b *browser) size(width, height int64, phone bool) {
 func (b *browser) scheme(value string) {
 	b.t.Helper()
 	command(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: value}},
+		Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: value},
+			{Name: "prefers-reduced-motion", Value: "reduce"}, // no colour is caught on its way to another
+		},
 	})
 }
 

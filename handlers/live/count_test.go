@@ -33,11 +33,11 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 	a.finish()
 	settle(c)
 
-	engine.rendered = 0
+	engine.rendered.Store(0)
 	for _, step := range []struct {
 		text     string
 		draft    int
-		rendered int
+		rendered int64
 	}{
 		{"x", 1, 1},
 		{"x y", 2, 1},
@@ -46,18 +46,18 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 		{"x", 1, 2},
 	} {
 		got, want := count(c.ID(), step.text), Count{Tokens: 5 + 5 + 6 + 3 + step.draft, Draft: step.draft, Context: 100}
-		if got != want || engine.rendered != step.rendered {
-			t.Errorf("%.10q: got %+v after %d renderings, want %+v after %d", step.text, got, engine.rendered, want, step.rendered)
+		if got != want || engine.rendered.Load() != step.rendered {
+			t.Errorf("%.10q: got %+v after %d renderings, want %+v after %d", step.text, got, engine.rendered.Load(), want, step.rendered)
 		}
 	}
 	if err := c.Rewrite(0, "c d e f"); err != nil {
 		t.Fatal(err)
 	}
-	if got := count(c.ID(), "x"); got.Tokens != 5+5+7+4 || engine.rendered != 3 {
-		t.Errorf("after the answer has changed: %+v after %d renderings", got, engine.rendered)
+	if got := count(c.ID(), "x"); got.Tokens != 5+5+7+4 || engine.rendered.Load() != 3 {
+		t.Errorf("after the answer has changed: %+v after %d renderings", got, engine.rendered.Load())
 	}
 	engine.resident = "other"
-	if count(c.ID(), "x"); engine.rendered != 4 {
+	if count(c.ID(), "x"); engine.rendered.Load() != 4 {
 		t.Error("what one model counted was taken for another one's")
 	}
 }

@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 // chat has applied it, so tests need no waiting.
 type script struct {
 	asked    chan *answer
-	rendered int    // how often Render was called
-	resident string // model; default: test
+	rendered atomic.Int64 // how often Render was called
+	resident string       // model; default: test
 }
 
 type answer struct {
@@ -66,7 +66,7 @@ func (s *script) Tokenize(_ context.Context, _, text string, _, _ bool) ([]int32
 
 // Render counts the words of messages, and three tokens around each.
 func (s *script) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {
-	s.rendered++
+	s.rendered.Add(1)
 	var view infer.Rendered
 	for _, m := range r.Messages {
 		view.Tokens = append(view.Tokens, make([]int32, 3+len(strings.Fields(m.Content)))...)

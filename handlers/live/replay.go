@@ -47,6 +47,7 @@ type replay struct {
 	turn    *turn
 	request infer.Request
 	tokens  []int32 // of the answer
+	differs bool    // is known; the receipt, which may say why, is still to come
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended
 	told    time.Time     // when the readers were told last
@@ -197,7 +198,7 @@ func (c *Chat) differ(ctx context.Context, r *replay, equal int, is string) erro
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.State, r.Equal = ReplayDiffers, equal
+	r.differs, r.Equal = true, equal
 	r.Was, r.Is = strings.ToValidUTF8(was, "\ufffd"), strings.ToValidUTF8(is, "\ufffd")
 	return nil
 }
@@ -217,6 +218,9 @@ func (c *Chat) compared(r *replay, equal int) {
 func (c *Chat) finishReplay(r *replay, receipt *infer.Done, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if r.differs {
+		r.State = ReplayDiffers
+	}
 	switch known := (*infer.Error)(nil); {
 	case r.State == ReplayDiffers && receipt == nil && !errors.Is(err, context.Canceled):
 		// It is known what differs, if not why.
