@@ -25,6 +25,7 @@ type world struct {
 	removed  []string
 	answers  map[string]infer.Download // by name
 	asked    chan *pulling
+	discard  func() // called when a download was thrown away
 }
 
 // pulling is a download that waits for the test.
@@ -80,8 +81,11 @@ func (w *world) Partials() (list []infer.Download, err error) {
 
 func (w *world) Discard(file string) error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	delete(w.partials, file)
+	w.mu.Unlock()
+	if w.discard != nil {
+		w.discard()
+	}
 	return nil
 }
 
@@ -302,6 +306,26 @@ func TestDelete(t *testing.T) {
 	must(t, s.Delete("mine"))
 	if !slices.Equal(w.removed, []string{"folder/mine"}) || s.Version() == version {
 		t.Errorf("removed %q", w.removed)
+	}
+}
+
+func TestADownloadThatIsBegunAnewWhileItIsCancelledIsListed(t *testing.T) {
+	w, s := newWorld(t)
+	if err := s.Start(t.Context(), "org/a", 100); err != nil {
+		t.Fatal(err)
+	}
+	w.next(t)
+	w.discard = func() {
+		if err := s.Start(t.Context(), "org/a", 100); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Cancel(t.Context(), "org/a.gguf"); err != nil {
+		t.Fatal(err)
+	}
+	w.next(t)
+	if list := s.Active(); len(list) != 1 || list[0].State != Running {
+		t.Errorf("the downloads are %+v", list)
 	}
 }
 
