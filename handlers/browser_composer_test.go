@@ -42,6 +42,10 @@ func TestTheDraftIsCountedWhileItIsWritten(t *testing.T) {
 		}
 		b.shot("count-over")
 		b.press("Enter", 13)
+		engine.set(func(s *infer.Status) { s.ContextLength = 80 })
+		b.until("!document.querySelector('[data-send]').disabled && document.querySelector('[data-cost]').innerText.includes('of 80')")
+		engine.set(func(s *infer.Status) { s.ContextLength = 40 })
+		b.until("document.querySelector('[data-send]').disabled")
 		b.fill("#message", "short")
 		b.until("!document.querySelector('[data-send]').disabled")
 		b.ask(engine, "", "Fine.")
