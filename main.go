@@ -427,6 +427,9 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 		return err
 	}
 	options, err := flags.options(catalog, model, 1, slog.New(slog.DiscardHandler))
+	if err != nil && len(rest) == 1 && strings.Contains(model, " ") {
+		return cli.Usagef("%s; a prompt comes after the model: m40-llm run %s %q", err, guideName, model)
+	}
 	if err != nil {
 		return err
 	}

@@ -71,6 +71,13 @@ func tinyModel(t *testing.T) string {
 	return path
 }
 
+func TestRun_APromptWithoutAModelIsToldWhereItGoes(t *testing.T) {
+	got := execute(t, nil, "", "run", "What is top-k?")
+	if want := `a prompt comes after the model: m40-llm run guide "What is top-k?"`; got.code != 2 || !strings.Contains(got.errs, want) {
+		t.Errorf("got %+v, want wrong usage with %q", got, want)
+	}
+}
+
 func TestCommands(t *testing.T) {
 	tiny := tinyModel(t)
 	vocabulary := gguftest.New().
