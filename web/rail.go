@@ -46,8 +46,19 @@ type conversationGroup struct {
 	rows  []ConversationRow
 }
 
+// moreText speaks of more only where some are shown: those of a folder may all be pinned.
+func (g conversationGroup) moreText() string {
+	switch {
+	case len(g.rows) > 0:
+		return Thousands(g.more) + " more"
+	case g.more == 1:
+		return "1 chat"
+	}
+	return Thousands(g.more) + " chats"
+}
+
 func (g conversationGroup) moreLabel() string {
-	return Thousands(g.more) + " more in “" + g.title + "”"
+	return g.moreText() + " in “" + g.title + "”"
 }
 
 // folderRows is how many chats of a folder stand among the others.

@@ -134,3 +134,16 @@ func TestRail_SaysHowManyThereAre(t *testing.T) {
 		}
 	}
 }
+
+func TestRail_AFolderWhoseChatsArePinnedSaysHowManyItHas(t *testing.T) {
+	row := ConversationRow{ID: "a", Folder: "Poems"}
+	for want, g := range map[string]conversationGroup{
+		"1 chat":      {more: 1},
+		"1,200 chats": {more: 1200},
+		"2 more":      {more: 2, rows: []ConversationRow{row}},
+	} {
+		if got := g.moreText(); got != want {
+			t.Errorf("%d behind %d rows reads %q, want %q", g.more, len(g.rows), got, want)
+		}
+	}
+}
