@@ -174,10 +174,15 @@ func (b *browser) scheme(value string) {
 	})
 }
 
-// open shows an address of the server and waits until the page is connected.
+// wired holds when the scripts of the playground have run: they say what the server
+// leaves to them.
+const wired = "document.querySelector('[data-context-bar]').getAttribute('aria-label') !== 'Context: nothing used'"
+
+// open shows an address of the server and waits until the page listens.
 func (b *browser) open(path string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.origin+path), chromedp.WaitReady("#message"))
+	b.until(wired)
 }
 
 // until waits for a condition in the page. One that throws is not true yet: what it

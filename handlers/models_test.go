@@ -264,7 +264,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 
 	run("the model can be used at once", func(t *testing.T) {
 		b.click("[data-download] a.primary")
-		b.until("document.querySelector('#message')")
+		b.until("document.querySelector('#message') && " + wired)
 		b.until("document.querySelector('[data-picker] [data-chosen]').innerText.includes('loads with the next message')")
 		b.shot("models-use-light")
 		b.say("hello")

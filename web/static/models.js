@@ -16,7 +16,7 @@ async function swap(address, parts, options) {
   const response = await fetch(address, options)
   const page = fragment(await response.text())
   if (!part(page, 'list')) {
-    location.assign(response.url) // the login
+    location.assign(options && !response.redirected ? '/models' : response.url) // the login; nothing answers GET where a form goes
     return null
   }
   const focused = document.activeElement
