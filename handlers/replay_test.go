@@ -40,6 +40,16 @@ func TestRealEngine_Replay(t *testing.T) {
 		}
 	}
 
+	// An answer that a person began is replayed with that beginning.
+	c.do("rewrite", map[string]any{"answer": c.branch[3], "text": "Once upon a time there was"})
+	c.until("the words", func() bool { return c.last().text == "Once upon a time there was" })
+	begun := c.branch[3]
+	c.do("continue", map[string]any{"answer": begun, "settings": map[string]any{"max_tokens": 20, "seed": 7}})
+	c.until("the end", func() bool { return c.ended() && len(c.last().text) > 40 })
+	if got := c.replayOf(begun); got.State != live.ReplayEqual || got.Total == 0 || len(got.Changes) != 0 {
+		t.Errorf("an answer that a person began, replayed: %+v", got)
+	}
+
 	export := call(t, server, http.MethodGet, "/c/"+c.chat+"/export.json", "")
 	var file exportedChat
 	if err := json.Unmarshal([]byte(export.body), &file); err != nil {

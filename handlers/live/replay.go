@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/chat"
 	"m40-llm/infer/sample"
 )
 
@@ -47,6 +48,7 @@ type replay struct {
 	turn    *turn
 	request infer.Request
 	tokens  []int32 // of the answer
+	text    string  // of the answer
 	differs bool    // is known; the receipt, which may say why, is still to come
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended
@@ -85,6 +87,7 @@ func (c *Chat) Replay(answer int64) error {
 		turn:    t,
 		request: c.again(at, len(tokens)),
 		tokens:  tokens,
+		text:    t.text.String(),
 		cancel:  cancel,
 		done:    make(chan struct{}),
 	}
@@ -146,6 +149,7 @@ func endedItself(a *Answer) bool {
 // and returns what it says about how it wrote.
 func (c *Chat) rewrite(ctx context.Context, r *replay) (receipt *infer.Done, err error) {
 	err = c.service.contain(func() error {
+		c.beginAsThen(ctx, r)
 		seen := 0
 		for e, err := range c.service.engine.Generate(ctx, r.request) {
 			switch {
@@ -184,6 +188,22 @@ func (c *Chat) rewrite(ctx context.Context, r *replay) (receipt *infer.Done, err
 		return nil
 	})
 	return receipt, err
+}
+
+// beginAsThen gives a replay the beginning of the answer that a person wrote: what the
+// answer has before the text of its tokens.
+func (c *Chat) beginAsThen(ctx context.Context, r *replay) {
+	written, err := c.service.engine.Detokenize(ctx, r.request.Model, r.tokens)
+	begun, ok := strings.CutSuffix(r.text, written)
+	if err != nil || !ok || strings.TrimSpace(begun) == "" {
+		return // an error comes up again when the engine is asked to write
+	}
+	if r.request.Prompt != "" {
+		r.request.Prompt += begun
+		return
+	}
+	r.request.Continue = true
+	r.request.Messages = append(r.request.Messages, chat.Message{Role: "assistant", Content: begun})
 }
 
 // differ notes that behind the first equal tokens the engine wrote is; empty: it ended.
