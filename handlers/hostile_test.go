@@ -617,7 +617,7 @@ var settle = chromedp.Sleep(300 * time.Millisecond)
 func TestNothingHostileRunsInABrowser(t *testing.T) {
 	engine := newScript()
 	b := openBrowser(t, serve(t, engine))
-	for batch := range slices.Chunk(hostile(), 400) {
+	for batch := range slices.Chunk(hostile(), 250) { // a page of a chat shows 100 messages
 		b.open("/")
 		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
 		texts := answersOf(batch)
