@@ -123,12 +123,7 @@ type placement struct {
 // another one beside it, on both.
 func (l *loop) place(s *source, p *placement) error {
 	dev, o := p.devices[0], l.options
-	weights, err := model.DeviceBytes(s.file, dev)
-	if err != nil {
-		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
-	}
-	p.info, p.stages = dev.Info(), []model.Stage{{Device: dev, Layers: s.config.Layers}}
-	p.plan, err = planMemory(s.config, weights, p.info, l.cache, o.ContextLength, l.sched.limits)
+	err := l.placeWhole(s, p, dev)
 	if e, ok := errors.AsType[*Error](err); !ok || e.Code != CodeMemory || o.OpenHost == nil || !p.info.Dedicated {
 		return err
 	}
@@ -138,6 +133,17 @@ func (l *loop) place(s *source, p *placement) error {
 	}
 	p.devices = append(p.devices, host)
 	return l.split(s, p, dev, host)
+}
+
+// placeWhole puts a model on one device.
+func (l *loop) placeWhole(s *source, p *placement, dev device.Device) error {
+	weights, err := model.DeviceBytes(s.file, dev)
+	if err != nil {
+		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+	}
+	p.info, p.stages = dev.Info(), []model.Stage{{Device: dev, Layers: s.config.Layers}}
+	p.plan, err = planMemory(s.config, weights, p.info, l.cache, l.options.ContextLength, l.sched.limits)
+	return err
 }
 
 // split divides a model among a device that is too small for it and host, or leaves it to
@@ -158,13 +164,8 @@ func (l *loop) split(s *source, p *placement, dev, host device.Device) error {
 		return err
 	}
 	if layers == 0 {
-		p.info, p.stages = there, []model.Stage{{Device: host, Layers: total}}
+		err := l.placeWhole(s, p, host)
 		p.info.Notice = fmt.Sprintf("not the GPU: not one layer of the model fits on %s, where %s are free", here.Name, gigabytes(here.Memory))
-		weights, err := model.DeviceBytes(s.file, host)
-		if err != nil {
-			return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
-		}
-		p.plan, err = planMemory(s.config, weights, there, l.cache, l.options.ContextLength, l.sched.limits)
 		return err
 	}
 	p.plan, p.stages = plan, []model.Stage{{Device: host, Layers: total - layers}, {Device: dev, Layers: layers}}

@@ -47,8 +47,8 @@ type Result struct {
 	Answer  int    `json:"answer_tokens"`
 	Repeat  int    `json:"repeat"`
 
-	LoadSeconds         float64    `json:"load_seconds"`           // weights to the device, programs not included
-	PrepareSeconds      float64    `json:"prepare_seconds"`        // the first prompt and token: programs are compiled
+	LoadSeconds         float64    `json:"load_seconds"`           // weights to the device, programs compiled
+	PrepareSeconds      float64    `json:"prepare_seconds"`        // the first prompt and token
 	ReadGBs             float64    `json:"read_gb_s"`              // what the device's memory gives to a plain read
 	PrefillTokS         float64    `json:"prefill_tok_s"`          //
 	DecodeTokS          float64    `json:"decode_tok_s"`           //
@@ -176,9 +176,6 @@ func (b *rounds) run(r *Result) error {
 	r.Spread = (slices.Max(decode) - slices.Min(decode)) / r.DecodeTokS
 	for answers := 2; answers <= b.o.Parallel; answers *= 2 {
 		b.o.Progress(fmt.Sprintf("measuring %d answers at once", answers), 0, 0)
-		if err := b.decode(answers, 1); err != nil { // compiles the program
-			return err
-		}
 		seconds, err := timed(func() error { return b.decode(answers, b.o.Answer) })
 		if err != nil {
 			return err
