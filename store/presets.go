@@ -55,18 +55,26 @@ func (s *Store) Preset(ctx context.Context, owner string, id int64) (p Preset, e
 // CreatePreset adds a preset. It fails with ErrConflict if the name is taken.
 func (s *Store) CreatePreset(ctx context.Context, owner string, p Preset) (Preset, error) {
 	return s.putPreset(ctx, owner, p, func(tx *sql.Tx, _ string) (int64, error) {
-		return s.insertPreset(ctx, tx, owner, p)
+		return insertPreset(ctx, tx, owner, s.newPreset(p))
 	})
 }
 
-func (s *Store) insertPreset(ctx context.Context, tx *sql.Tx, owner string, p Preset) (id int64, err error) {
+// newPreset is p as one that begins now, and gets its id when it is added.
+func (s *Store) newPreset(p Preset) Preset {
+	now := s.opt.Now()
+	p.ID, p.Created, p.Updated = 0, now, now
+	return p
+}
+
+// insertPreset adds p under its id, or under a new one if that is 0.
+func insertPreset(ctx context.Context, tx *sql.Tx, owner string, p Preset) (id int64, err error) {
 	settings, err := jsonText("settings", p.Settings)
 	if err != nil {
 		return 0, err
 	}
-	now := s.now()
 	result, err := tx.ExecContext(ctx, `
 		INSERT INTO presets (
+			id,
 			owner,
 			name,
 			system,
@@ -74,8 +82,8 @@ func (s *Store) insertPreset(ctx context.Context, tx *sql.Tx, owner string, p Pr
 			created_at,
 			updated_at
 		)
-		VALUES (?, ?, ?, ?, ?, ?)`,
-		owner, strings.TrimSpace(p.Name), p.System, settings, now, now)
+		VALUES (NULLIF(?, 0), ?, ?, ?, ?, ?, ?)`,
+		p.ID, owner, strings.TrimSpace(p.Name), p.System, settings, p.Created.UnixMilli(), p.Updated.UnixMilli())
 	if err != nil {
 		return 0, err
 	}
@@ -156,20 +164,8 @@ func (s *Store) DeletePreset(ctx context.Context, owner string, id int64) error 
 // RestorePreset adds a preset that was deleted, under the id that it had. It fails with
 // ErrConflict if its name is taken, or if it is there.
 func (s *Store) RestorePreset(ctx context.Context, owner string, p Preset) error {
-	_, err := s.putPreset(ctx, owner, p, func(tx *sql.Tx, settings string) (int64, error) {
-		_, err := tx.ExecContext(ctx, `
-			INSERT INTO presets (
-				id,
-				owner,
-				name,
-				system,
-				settings,
-				created_at,
-				updated_at
-			)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`,
-			p.ID, owner, strings.TrimSpace(p.Name), p.System, settings, p.Created.UnixMilli(), p.Updated.UnixMilli())
-		return p.ID, err
+	_, err := s.putPreset(ctx, owner, p, func(tx *sql.Tx, _ string) (int64, error) {
+		return insertPreset(ctx, tx, owner, p)
 	})
 	return err
 }
@@ -209,7 +205,7 @@ func (s *Store) addNumbered(ctx context.Context, tx *sql.Tx, owner string, p Pre
 		if n > 1 {
 			p.Name = fmt.Sprintf("%s (%d)", string(short), n)
 		}
-		id, err := s.insertPreset(ctx, tx, owner, p)
+		id, err := insertPreset(ctx, tx, owner, s.newPreset(p))
 		if err == nil {
 			next[name] = n + 1
 			return findPreset(ctx, tx, owner, id)
