@@ -53,10 +53,9 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 		}
 		b.say("All of it.")
 		a := engine.next(t)
-		want := sample.Params{
-			Temperature: 1.1, TopK: 7, TopP: 0.8, MinP: 0.02, TypicalP: 0.7, RepeatPenalty: 1.2, RepeatLastN: -1,
-			PresencePenalty: -0.5, FrequencyPenalty: 0.25, Seed: 8842,
-		}
+		want := sample.DefaultParams()
+		want.Temperature, want.TopK, want.TopP, want.MinP, want.TypicalP, want.RepeatPenalty, want.RepeatLastN = 1.1, 7, 0.8, 0.02, 0.7, 1.2, -1
+		want.PresencePenalty, want.FrequencyPenalty, want.Seed = -0.5, 0.25, 8842
 		if r := a.request; !reflect.DeepEqual(r.Params, want) || r.MaxTokens != 33 || !reflect.DeepEqual(r.Stop, []string{"\nYou:", `"\"` + "\u2028"}) {
 			t.Errorf("the engine was asked with %+v, %d tokens, stop %q", r.Params, r.MaxTokens, r.Stop)
 		}

@@ -208,8 +208,9 @@ func TestChat_RequestFields(t *testing.T) {
 			"repeat_penalty":1.1,"repeat_last_n":32,"presence_penalty":-1,"frequency_penalty":2,"seed":11,"max_tokens":9,"ignore_eos":true,"logit_bias":{"50256":-100}`),
 			func(r *infer.Request) {
 				r.Model, r.MaxTokens, r.IgnoreEOS = "m", 9, true
-				r.Params = sample.Params{Temperature: 0, TopK: 5, TopP: 0.5, MinP: 0.1, TypicalP: 0.9, RepeatPenalty: 1.1, RepeatLastN: 32,
-					PresencePenalty: -1, FrequencyPenalty: 2, Seed: 11, LogitBias: map[int32]float64{50256: -100}}
+				p := &r.Params
+				p.Temperature, p.TopK, p.TopP, p.MinP, p.TypicalP, p.RepeatPenalty, p.RepeatLastN = 0, 5, 0.5, 0.1, 0.9, 1.1, 32
+				p.PresencePenalty, p.FrequencyPenalty, p.Seed, p.LogitBias = -1, 2, 11, map[int32]float64{50256: -100}
 			}},
 		{"null means the default", chatBody(`"temperature":null,"max_tokens":null,"stop":null,"seed":null,"tools":null,"stream_options":null,"response_format":null`), func(r *infer.Request) {}},
 		{"max_completion_tokens goes before max_tokens", chatBody(`"max_tokens":9,"max_completion_tokens":12`), func(r *infer.Request) { r.MaxTokens = 12 }},

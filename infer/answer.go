@@ -37,7 +37,7 @@ func newAnswer(ctx context.Context, r Request, s *source, tokens []int32) (*answ
 	}
 	// The chain itself is made when the answer begins: its buffers are as long as
 	// the vocabulary, and many answers may wait.
-	if _, err := sample.NewChain(r.Params, s.config.Vocab); err != nil {
+	if _, err := sample.NewChain(r.Params, vocabulary{s}); err != nil {
 		return nil, samplingError(err)
 	}
 	a := &answer{
@@ -79,7 +79,7 @@ func (a *answer) wants(pos int) bool {
 // start notes that the answer runs for the first time.
 func (a *answer) start(now time.Time) (err error) {
 	a.began, a.reused = now, a.cached
-	if a.chain, err = sample.NewChain(a.request.Params, a.source.config.Vocab); err != nil {
+	if a.chain, err = sample.NewChain(a.request.Params, vocabulary{a.source}); err != nil {
 		return samplingError(err)
 	}
 	if a.scoring {
@@ -98,9 +98,9 @@ func (a *answer) prefilled() {
 	}
 }
 
-// score takes the logits of the row in front of the prompt's next unscored token.
-func (a *answer) score(logits []float32) error {
-	c, err := sample.Score(logits, a.tokens[a.scored], a.request.Alternatives)
+// score takes the row in front of the prompt's next unscored token.
+func (a *answer) score(row sample.Row) error {
+	c, err := sample.Score(row, a.source.config.Vocab, a.tokens[a.scored], a.request.Alternatives)
 	if err != nil {
 		return err
 	}
@@ -127,10 +127,10 @@ func (a *answer) sendEcho() {
 	a.echo = nil
 }
 
-// next samples the next token from logits and sends it. done is set if it ends the
+// next samples the next token from a row and sends it. done is set if it ends the
 // answer.
-func (a *answer) next(logits []float32, now time.Time) (done *Done, err error) {
-	c, err := a.chain.Next(logits, a.tokens, len(a.tokens), a.request.Alternatives)
+func (a *answer) next(row sample.Row, now time.Time) (done *Done, err error) {
+	c, err := a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: len(a.tokens), Top: a.request.Alternatives})
 	if err != nil {
 		return nil, err
 	}

@@ -286,7 +286,7 @@ func TestEngine_PromptLogProb(t *testing.T) {
 			continue
 		}
 		fillLogits(logits, historyOf(r.Tokens[:i]))
-		want, err := sample.Score(logits, r.Tokens[i], 2)
+		want, err := sample.Score(sample.RowOf(logits), toyVocab, r.Tokens[i], 2)
 		if err != nil || !reflect.DeepEqual(got.Choice, want) || len(got.Tops) != 2 {
 			t.Errorf("token %d is scored %+v, want %+v", i, got.Choice, want)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/sample"
 )
 
 // loop owns the device, the model and all answers. It runs in one goroutine on one
@@ -166,9 +167,9 @@ func (l *loop) deliver(w share, row int, now time.Time) error {
 		}
 		var err error
 		if a.scores(pos) {
-			err = a.score(l.resident.logits)
+			err = a.score(sample.RowOf(l.resident.logits))
 		} else {
-			done, err = a.next(l.resident.logits, now)
+			done, err = a.next(sample.RowOf(l.resident.logits), now)
 		}
 		if err != nil {
 			l.end(a, samplingError(err), false)

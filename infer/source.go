@@ -46,6 +46,14 @@ func (s *source) key() string { return s.info.Name + "@" + s.hash }
 // noTemplate tells what happens to a model without a chat template.
 const noTemplate = "this model has no chat template; ChatML is used, answers may be odd"
 
+// vocabulary is a source as its samplers see it.
+type vocabulary struct{ *source }
+
+// Size may be more than the tokenizer has: rows are padded in some models.
+func (v vocabulary) Size() int { return v.config.Vocab }
+
+func (v vocabulary) Piece(id int32) []byte { return v.tokenizer.Piece(id, true) }
+
 // sources shares opened model files among those who use them. A file stays open
 // as long as anyone does.
 type sources struct {

@@ -61,10 +61,9 @@ func TestSettings_AllOfThemReachTheEngineAndTheReceipt(t *testing.T) {
 	c, err := s.Start(Question{Text: "one", Settings: want}, false)
 	must(t, err)
 	a := <-engine.asked
-	params := sample.Params{
-		Temperature: 1.1, TopK: 7, TopP: 0.8, MinP: 0.02, TypicalP: 0.7, RepeatPenalty: 1.2, RepeatLastN: -1,
-		PresencePenalty: -0.5, FrequencyPenalty: 0.25, Seed: 5,
-	}
+	params := sample.DefaultParams()
+	params.Temperature, params.TopK, params.TopP, params.MinP, params.TypicalP, params.RepeatPenalty, params.RepeatLastN = 1.1, 7, 0.8, 0.02, 0.7, 1.2, -1
+	params.PresencePenalty, params.FrequencyPenalty, params.Seed = -0.5, 0.25, 5
 	if r := a.request; !reflect.DeepEqual(r.Params, params) || !reflect.DeepEqual(r.Stop, want.Stop) || r.MaxTokens != 33 {
 		t.Errorf("the engine was asked with %+v", r)
 	}

@@ -44,6 +44,12 @@ import (
 	"math"
 )
 
+// Vocabulary is what a chain has to know of a model's tokens.
+type Vocabulary interface {
+	Size() int             // a row has as many logits
+	Piece(id int32) []byte // what a token spells, a control token its name
+}
+
 // Chain samples the tokens of one answer. It keeps its buffers from token to
 // token, so it serves one goroutine at a time.
 type Chain struct {
@@ -51,6 +57,9 @@ type Chain struct {
 	vocab     int
 	penalties *penalties // nil: off
 	cuts      []cut
+	model     table // the row as the model computed it
+	edited    table // the same with mask, bias and penalties
+	masked    []float32
 	pool      pool
 }
 
@@ -63,10 +72,11 @@ type cut struct {
 // NewChain returns the chain of one answer. Settings that Validate refuses, a bias
 // for a token outside the vocabulary and a seed that was not drawn (see DrawSeed)
 // are a *FieldError.
-func NewChain(p Params, vocab int) (*Chain, error) {
+func NewChain(p Params, v Vocabulary) (*Chain, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
+	vocab := v.Size()
 	if vocab < 1 || vocab > math.MaxInt32 {
 		return nil, fmt.Errorf("a vocabulary of %d tokens cannot be sampled from", vocab)
 	}
@@ -102,36 +112,80 @@ func newCuts(p Params, pool *pool) (cuts []cut) {
 	return cuts
 }
 
-// Next chooses the token at position pos of a sequence from its logits, which it
-// leaves as they are. history is the prompt and the answer so far; top is the
-// number of alternatives to list. Logits that are no distribution are ErrNotFinite.
-func (c *Chain) Next(logits []float32, history []int32, pos int, top int) (Choice, error) {
-	if len(logits) != c.vocab {
-		return Choice{}, fmt.Errorf("got %d logits for a vocabulary of %d tokens", len(logits), c.vocab)
+// Input is what one token is chosen from.
+type Input struct {
+	Row     Row
+	History []int32 // the prompt and the answer so far
+	Pos     int     // position of the token in its sequence
+	Top     int     // number of alternatives to list
+	Mask    Mask    // tokens that may come
+}
+
+// Next chooses a token. It leaves logits and mask as they are. A row that is no
+// distribution is ErrNotFinite; one of which the mask leaves nothing is ErrMasked.
+func (c *Chain) Next(in Input) (Choice, error) {
+	if in.Pos < 0 || in.Top < 0 {
+		return Choice{}, fmt.Errorf("position %d and number of alternatives %d must not be negative", in.Pos, in.Top)
 	}
-	if pos < 0 || top < 0 {
-		return Choice{}, fmt.Errorf("position %d and number of alternatives %d must not be negative", pos, top)
-	}
-	model, err := softmax(logits)
+	model, err := c.model.open(in.Row, c.vocab)
 	if err != nil {
 		return Choice{}, err
 	}
-	stages := make([]Stage, 0, 1+len(c.cuts))
-	row, dist := logits, model
-	if c.penalties != nil {
-		var removed float64
-		if row, dist, removed, err = c.penalties.apply(logits, history, model); err != nil {
+	stages := make([]Stage, 0, 2+len(c.cuts))
+	t, dist := &c.model, model
+	if in.Mask != nil {
+		if dist, err = c.mask(in.Mask); err != nil {
 			return Choice{}, err
+		}
+		stages = append(stages, Stage{"mask", dist.count, math.Max(0, 1-dist.mass*math.Exp(dist.max-model.max)/model.mass)})
+		t = &c.edited
+	}
+	if c.penalties != nil {
+		if err := c.penalties.count(in.History); err != nil {
+			return Choice{}, err
+		}
+		removed := 0.0
+		if len(c.penalties.touched) > 0 {
+			row := t.all()
+			if row == nil {
+				return Choice{}, t.err
+			}
+			if row, dist, removed, err = c.penalties.apply(row, dist); err != nil {
+				return Choice{}, err
+			}
+			t = &c.edited
+			*t = table{logits: row, vocab: c.vocab, count: dist.count}
 		}
 		stages = append(stages, Stage{"penalties", dist.count, removed})
 	}
-	c.pool.fill(row, dist)
+	c.pool.fill(t, dist)
 	for _, s := range c.cuts {
 		removed := s.apply()
 		stages = append(stages, Stage{s.name, c.pool.count, removed})
 	}
-	choice := describe(logits, &model, c.pool.draw(uniform(c.seed, pos)))
+	id := c.pool.draw(uniform(c.seed, in.Pos))
+	if t.err != nil {
+		return Choice{}, t.err
+	}
+	choice, err := c.model.describe(&model, id, in.Top, &c.pool.ranker)
 	choice.Stages = stages
-	choice.Top = likeliest(logits, &model, top, &c.pool.ranker)
-	return choice, nil
+	return choice, err
+}
+
+// mask puts what a mask leaves of the model's row into edited.
+func (c *Chain) mask(m Mask) (distribution, error) {
+	row := c.model.all()
+	if row == nil {
+		return distribution{}, c.model.err
+	}
+	if c.masked == nil {
+		c.masked = make([]float32, c.vocab)
+	}
+	m.apply(c.masked, row)
+	d, err := softmax(c.masked)
+	if err != nil {
+		return d, ErrMasked
+	}
+	c.edited = table{logits: c.masked, vocab: c.vocab, count: d.count}
+	return d, nil
 }

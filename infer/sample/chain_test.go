@@ -19,12 +19,30 @@ var (
 
 // off returns settings with every stage off.
 func off() Params {
-	return Params{Temperature: 1, TopP: 1, TypicalP: 1, RepeatPenalty: 1, RepeatLastN: 64}
+	p := DefaultParams()
+	p.Temperature, p.TopK, p.TopP, p.MinP, p.Seed = 1, 0, 1, 0, 0
+	return p
+}
+
+func greedy() Params {
+	p := off()
+	p.Temperature = 0
+	return p
+}
+
+// vocabulary is one of which nothing but the size matters.
+type vocabulary int
+
+func (v vocabulary) Size() int             { return int(v) }
+func (v vocabulary) Piece(id int32) []byte { return fmt.Appendf(nil, " %d", id) }
+
+func next(c *Chain, logits []float32, history []int32, pos, top int) (Choice, error) {
+	return c.Next(Input{Row: RowOf(logits), History: history, Pos: pos, Top: top})
 }
 
 func mustChain(t testing.TB, p Params, vocab int) *Chain {
 	t.Helper()
-	c, err := NewChain(p, vocab)
+	c, err := NewChain(p, vocabulary(vocab))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +51,7 @@ func mustChain(t testing.TB, p Params, vocab int) *Chain {
 
 func mustNext(t testing.TB, c *Chain, logits []float32, history []int32, pos, top int) Choice {
 	t.Helper()
-	choice, err := c.Next(logits, history, pos, top)
+	choice, err := next(c, logits, history, pos, top)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +145,7 @@ func TestChain_EqualsItsSlowTwin(t *testing.T) {
 		"a large top_k":           func(p *Params) { p.TopK = 15000 },
 		"a top_k that cuts none":  func(p *Params) { p.TopK = 20000 },
 		"a bit of everything": func(p *Params) {
-			*p = Params{Temperature: 1.3, TopK: 17000, TopP: 0.95, MinP: 0.02, TypicalP: 0.9, RepeatPenalty: 1.2, RepeatLastN: -1}
+			p.Temperature, p.TopK, p.TopP, p.MinP, p.TypicalP, p.RepeatPenalty, p.RepeatLastN = 1.3, 17000, 0.95, 0.02, 0.9, 1.2, -1
 		},
 	} {
 		t.Run("a wide distribution, "+name, func(t *testing.T) {
@@ -150,7 +168,7 @@ func TestChain_EqualsItsSlowTwin(t *testing.T) {
 		logits, history := drawLogits(t, vocab), drawHistory(t, vocab)
 		pos := rapid.IntRange(0, 1<<20).Draw(t, "pos")
 
-		c, err := NewChain(p, vocab)
+		c, err := NewChain(p, vocabulary(vocab))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +179,7 @@ func TestChain_EqualsItsSlowTwin(t *testing.T) {
 }
 
 func compareWithTwin(c *Chain, p Params, logits []float32, history []int32, pos int) error {
-	got, err := c.Next(logits, history, pos, 0)
+	got, err := next(c, logits, history, pos, 0)
 	if err != nil {
 		return err
 	}
@@ -197,12 +215,12 @@ func TestChain_NeverChoosesAMaskedToken(t *testing.T) {
 		vocab := rapid.IntRange(1, 50).Draw(t, "vocab")
 		p := drawParams(t, vocab)
 		logits, history := drawLogits(t, vocab), drawHistory(t, vocab)
-		c, err := NewChain(p, vocab)
+		c, err := NewChain(p, vocabulary(vocab))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for pos := range 20 {
-			choice, err := c.Next(logits, history, pos, vocab)
+			choice, err := next(c, logits, history, pos, vocab)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -226,15 +244,15 @@ func TestChain_AlternativesAreTheWholeDistributionInOrder(t *testing.T) {
 		vocab := rapid.IntRange(1, 3000).Draw(t, "vocab")
 		logits := drawLogits(t, vocab)
 		top := rapid.IntRange(0, vocab+5).Draw(t, "top")
-		c, err := NewChain(off(), vocab)
+		c, err := NewChain(off(), vocabulary(vocab))
 		if err != nil {
 			t.Fatal(err)
 		}
-		some, err := c.Next(logits, nil, 0, top)
+		some, err := next(c, logits, nil, 0, top)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := c.Next(logits, nil, 0, vocab)
+		all, err := next(c, logits, nil, 0, vocab)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,25 +287,25 @@ func TestChain_TokenDependsOnlyOnItsArguments(t *testing.T) {
 		pos := rapid.IntRange(0, 1000).Draw(t, "pos")
 		given := slices.Clone(logits)
 
-		fresh, err := NewChain(p, vocab)
+		fresh, err := NewChain(p, vocabulary(vocab))
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := fresh.Next(logits, history, pos, 0)
+		want, err := next(fresh, logits, history, pos, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(logits, given) {
 			t.Fatal("the logits were changed")
 		}
-		used, err := NewChain(p, vocab)
+		used, err := NewChain(p, vocabulary(vocab))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := used.Next(other, nil, pos+1, vocab); err != nil {
+		if _, err := next(used, other, nil, pos+1, vocab); err != nil {
 			t.Fatal(err)
 		}
-		got, err := used.Next(logits, history, pos, 7)
+		got, err := next(used, logits, history, pos, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,13 +330,13 @@ func TestChain_LogitsThatAreNoDistribution(t *testing.T) {
 		"a NaN comes after the largest of logits": {1, 100, nan},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, p := range []Params{off(), {TopP: 1, TypicalP: 1, RepeatPenalty: 1}, DefaultParams()} {
+			for _, p := range []Params{off(), greedy(), DefaultParams()} {
 				p.Seed = 1
-				if _, err := mustChain(t, p, 3).Next(logits, nil, 0, 3); !errors.Is(err, ErrNotFinite) {
+				if _, err := next(mustChain(t, p, 3), logits, nil, 0, 3); !errors.Is(err, ErrNotFinite) {
 					t.Errorf("Next: %v", err)
 				}
 			}
-			if _, err := Score(logits, 0, 3); !errors.Is(err, ErrNotFinite) {
+			if _, err := Score(RowOf(logits), len(logits), 0, 3); !errors.Is(err, ErrNotFinite) {
 				t.Errorf("Score: %v", err)
 			}
 		})
@@ -331,15 +349,15 @@ func TestChain_RefusesArgumentsThatDoNotFit(t *testing.T) {
 	c := mustChain(t, p, 3)
 	row := []float32{1, 2, 3}
 	for name, call := range map[string]func() (Choice, error){
-		"too few logits":                     func() (Choice, error) { return c.Next(row[:2], nil, 0, 0) },
-		"no logits":                          func() (Choice, error) { return c.Next(nil, nil, 0, 0) },
-		"a negative position":                func() (Choice, error) { return c.Next(row, nil, -1, 0) },
-		"a negative number of alternatives":  func() (Choice, error) { return c.Next(row, nil, 0, -1) },
-		"a negative token in the history":    func() (Choice, error) { return c.Next(row, []int32{0, -1}, 0, 0) },
-		"a history token past the end":       func() (Choice, error) { return c.Next(row, []int32{3, 0}, 0, 0) },
-		"scoring a token past the end":       func() (Choice, error) { return Score(row, 3, 0) },
-		"scoring a negative token":           func() (Choice, error) { return Score(row, -1, 0) },
-		"scoring with negative alternatives": func() (Choice, error) { return Score(row, 0, -1) },
+		"too few logits":                     func() (Choice, error) { return next(c, row[:2], nil, 0, 0) },
+		"no logits":                          func() (Choice, error) { return next(c, nil, nil, 0, 0) },
+		"a negative position":                func() (Choice, error) { return next(c, row, nil, -1, 0) },
+		"a negative number of alternatives":  func() (Choice, error) { return next(c, row, nil, 0, -1) },
+		"a negative token in the history":    func() (Choice, error) { return next(c, row, []int32{0, -1}, 0, 0) },
+		"a history token past the end":       func() (Choice, error) { return next(c, row, []int32{3, 0}, 0, 0) },
+		"scoring a token past the end":       func() (Choice, error) { return Score(RowOf(row), len(row), 3, 0) },
+		"scoring a negative token":           func() (Choice, error) { return Score(RowOf(row), len(row), -1, 0) },
+		"scoring with negative alternatives": func() (Choice, error) { return Score(RowOf(row), len(row), 0, -1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if choice, err := call(); err == nil {
@@ -361,16 +379,18 @@ func TestChain_ExtremeLogits(t *testing.T) {
 		history []int32
 		want    int32
 	}{
-		"the whole range of float32":                      {[]float32{-big, big, 0}, func(p *Params) {}, nil, 1},
-		"the whole range at the smallest temperature":     {[]float32{-big, big, 0}, func(p *Params) { p.Temperature = 5e-324 }, nil, 1},
-		"a lift past the range stays finite":              {[]float32{big, 0}, func(p *Params) { p.RepeatPenalty = 0.01 }, []int32{0}, 0},
-		"a drop past the range masks nothing":             {[]float32{-big, -inf}, func(p *Params) { p.RepeatPenalty = 100 }, []int32{0, 1}, 0},
-		"no bias brings back a masked token":              {[]float32{0, -inf}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 0},
-		"a bias forces a token":                           {[]float32{50, 0, 50}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 1},
-		"a bias bans a token":                             {[]float32{0, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 0},
-		"only the banned token is left":                   {[]float32{-inf, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 1},
-		"the best penalised beyond all that is left":      {[]float32{1000, -5, 0}, func(p *Params) { p.LogitBias = map[int32]float64{0: -maxBias}; p.PresencePenalty = 100 }, []int32{0}, 2},
-		"one candidate passes every stage":                {[]float32{-inf, 3}, func(p *Params) { *p = Params{Temperature: 0.5, TopK: 1, MinP: 1, RepeatPenalty: 2, RepeatLastN: -1} }, []int32{1}, 1},
+		"the whole range of float32":                  {[]float32{-big, big, 0}, func(p *Params) {}, nil, 1},
+		"the whole range at the smallest temperature": {[]float32{-big, big, 0}, func(p *Params) { p.Temperature = 5e-324 }, nil, 1},
+		"a lift past the range stays finite":          {[]float32{big, 0}, func(p *Params) { p.RepeatPenalty = 0.01 }, []int32{0}, 0},
+		"a drop past the range masks nothing":         {[]float32{-big, -inf}, func(p *Params) { p.RepeatPenalty = 100 }, []int32{0, 1}, 0},
+		"no bias brings back a masked token":          {[]float32{0, -inf}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 0},
+		"a bias forces a token":                       {[]float32{50, 0, 50}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 1},
+		"a bias bans a token":                         {[]float32{0, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 0},
+		"only the banned token is left":               {[]float32{-inf, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 1},
+		"the best penalised beyond all that is left":  {[]float32{1000, -5, 0}, func(p *Params) { p.LogitBias = map[int32]float64{0: -maxBias}; p.PresencePenalty = 100 }, []int32{0}, 2},
+		"one candidate passes every stage": {[]float32{-inf, 3}, func(p *Params) {
+			p.Temperature, p.TopK, p.TopP, p.MinP, p.TypicalP, p.RepeatPenalty, p.RepeatLastN = 0.5, 1, 0, 1, 0, 2, -1
+		}, []int32{1}, 1},
 		"a tiny temperature after the likeliest has gone": {[]float32{1, 0.25, 0.26, 0.25}, func(p *Params) { p.TypicalP, p.Temperature = 0.5, 1e-9 }, nil, 2},
 		"top_p 0, min_p 1 and typical_p 0 keep a token":   {[]float32{0, 3, 1}, func(p *Params) { p.TopP, p.MinP, p.TypicalP = 0, 1, 0 }, nil, 1},
 	} {
@@ -394,7 +414,6 @@ func TestChain_ExtremeLogits(t *testing.T) {
 }
 
 func TestChain_GreedyTakesTheLargestLogitAfterPenalties(t *testing.T) {
-	greedy := Params{TopP: 1, TypicalP: 1, RepeatPenalty: 1, RepeatLastN: 64}
 	for name, tt := range map[string]struct {
 		logits  []float32
 		set     func(*Params)
@@ -410,7 +429,7 @@ func TestChain_GreedyTakesTheLargestLogitAfterPenalties(t *testing.T) {
 		"the cuts have no part in it": {[]float32{0, 1.9, 2, 1.9}, func(p *Params) { p.TopK, p.TopP, p.MinP, p.TypicalP = 2, 0.5, 0.9, 0.1 }, nil, 2, []string{"temperature"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := greedy
+			p := greedy()
 			tt.set(&p)
 			for pos := range 5 {
 				got := mustNext(t, mustChain(t, p, len(tt.logits)), tt.logits, tt.history, pos, 0)
@@ -436,8 +455,8 @@ func TestChain_ReportsWhatEachStageDid(t *testing.T) {
 	for i, p := range probs {
 		logits[i] = float32(math.Log(p))
 	}
-	p := Params{Temperature: 0.5, TopK: 3, TopP: 0.8, MinP: 0.3, TypicalP: 1, RepeatPenalty: 1, RepeatLastN: 64,
-		LogitBias: map[int32]float64{0: math.Log(2)}}
+	p := off()
+	p.Temperature, p.TopK, p.TopP, p.MinP, p.LogitBias = 0.5, 3, 0.8, 0.3, map[int32]float64{0: math.Log(2)}
 	// bias:        0.1 becomes 0.2 of 1.1: {0.5 0.25 0.2 0.15}/1.1; moved 0.2/1.1 - 0.1
 	// top_k 3:     loses 0.15/1.1
 	// top_p 0.8:   0.5, 0.25, 0.2 of 0.95: the third crosses 0.76, so nothing goes (0.75 < 0.76)
@@ -524,7 +543,7 @@ func TestScore(t *testing.T) {
 		for pos := range 50 {
 			want := mustNext(t, c, logits, []int32{1, 2, 3}, pos, 5)
 			want.Stages = nil
-			got, err := Score(logits, want.ID, 5)
+			got, err := Score(RowOf(logits), len(logits), want.ID, 5)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -536,7 +555,7 @@ func TestScore(t *testing.T) {
 		}
 	})
 	t.Run("four equal tokens hold two bits", func(t *testing.T) {
-		got, err := Score([]float32{7, 7, 7, 7}, 2, 0)
+		got, err := Score(RowOf([]float32{7, 7, 7, 7}), 4, 2, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -545,7 +564,7 @@ func TestScore(t *testing.T) {
 		}
 	})
 	t.Run("a certain token holds none", func(t *testing.T) {
-		got, err := Score([]float32{900, 0, -inf}, 0, 5)
+		got, err := Score(RowOf([]float32{900, 0, -inf}), 3, 0, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -554,7 +573,7 @@ func TestScore(t *testing.T) {
 		}
 	})
 	t.Run("a masked token comes last and fits into JSON", func(t *testing.T) {
-		got, err := Score([]float32{-inf, 0, -inf, 5}, 2, 0)
+		got, err := Score(RowOf([]float32{-inf, 0, -inf, 5}), 4, 2, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -581,7 +600,8 @@ func TestChain_AllocatesOnlyItsResult(t *testing.T) {
 		"with alternatives":        {func(p *Params) { *p = DefaultParams() }, 20, 2},
 		"a cut through a flat row": {func(p *Params) { p.TopP = 0.99 }, 0, 1},
 		"every stage": {func(p *Params) {
-			*p = Params{Temperature: 2, TopK: 15000, TopP: 0.99, MinP: 0.001, TypicalP: 0.99, RepeatPenalty: 1.1, RepeatLastN: -1, LogitBias: map[int32]float64{7: 1}}
+			p.Temperature, p.TopK, p.TopP, p.MinP, p.TypicalP, p.RepeatPenalty, p.RepeatLastN = 2, 15000, 0.99, 0.001, 0.99, 1.1, -1
+			p.LogitBias = map[int32]float64{7: 1}
 		}, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

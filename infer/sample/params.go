@@ -5,28 +5,84 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Params are the sampler settings of one request. Validate says which values
 // are allowed.
 type Params struct {
-	Temperature      float64           `json:"temperature"`          // 0: greedy
-	TopK             int               `json:"top_k"`                // 0: off
-	TopP             float64           `json:"top_p"`                // 1: off
-	MinP             float64           `json:"min_p"`                // 0: off
-	TypicalP         float64           `json:"typical_p"`            // 1: off
+	Temperature      float64 `json:"temperature"`       // 0: greedy
+	DynatempRange    float64 `json:"dynatemp_range"`    // temperature plus or minus this, by the entropy; 0: off
+	DynatempExponent float64 `json:"dynatemp_exponent"` // of the entropy
+
+	TopK           int     `json:"top_k"`           // 0: off
+	TopP           float64 `json:"top_p"`           // 1: off
+	MinP           float64 `json:"min_p"`           // 0: off
+	TypicalP       float64 `json:"typical_p"`       // 1: off
+	TopNSigma      float64 `json:"top_n_sigma"`     // standard deviations; 0: off
+	MinKeep        int     `json:"min_keep"`        // candidates that top_p, min_p, typical_p and xtc leave at least
+	Mirostat       int     `json:"mirostat"`        // 0: off, 2: in place of the stages that cut
+	MirostatTau    float64 `json:"mirostat_tau"`    // surprise it aims at, bits
+	MirostatEta    float64 `json:"mirostat_eta"`    // learning rate
+	XTCProbability float64 `json:"xtc_probability"` // 0: off
+	XTCThreshold   float64 `json:"xtc_threshold"`   // above 0.5: off
+
 	RepeatPenalty    float64           `json:"repeat_penalty"`       // 1: off
 	RepeatLastN      int               `json:"repeat_last_n"`        // window of the three penalties in tokens; 0: off, -1: whole context
 	PresencePenalty  float64           `json:"presence_penalty"`     // 0: off
 	FrequencyPenalty float64           `json:"frequency_penalty"`    // 0: off
 	LogitBias        map[int32]float64 `json:"logit_bias,omitempty"` // added to the logits of these tokens
-	Seed             int64             `json:"seed"`                 // -1: drawn for each answer
+
+	DryMultiplier    float64  `json:"dry_multiplier"` // 0: off
+	DryBase          float64  `json:"dry_base"`
+	DryAllowedLength int      `json:"dry_allowed_length"`    // tokens; longer repetitions are penalised
+	DryPenaltyLastN  int      `json:"dry_penalty_last_n"`    // window in tokens; 0: off, -1: whole context
+	DryBreakers      []string `json:"dry_sequence_breakers"` // texts that no repetition goes across
+
+	Samplers []string `json:"samplers,omitempty"` // stages in the order in which they run, those left out are off; empty: StageNames
+	Seed     int64    `json:"seed"`               // -1: drawn for each answer
 }
 
 // DefaultParams are the settings used where neither the request nor a preset
 // says anything.
 func DefaultParams() Params {
-	return Params{Temperature: 0.7, TopK: 40, TopP: 0.95, MinP: 0.05, TypicalP: 1, RepeatPenalty: 1, RepeatLastN: 64, Seed: -1}
+	return Params{
+		Temperature: 0.7, DynatempExponent: 1, TopK: 40, TopP: 0.95, MinP: 0.05, TypicalP: 1,
+		MirostatTau: 5, MirostatEta: 0.1, XTCThreshold: 0.1, RepeatPenalty: 1, RepeatLastN: 64,
+		DryBase: 1.75, DryAllowedLength: 2, DryPenaltyLastN: -1, DryBreakers: []string{"\n", ":", "\"", "*"}, Seed: -1,
+	}
+}
+
+// StageNames returns the stages that Samplers may name, in the order that is used
+// where it is empty.
+func StageNames() []string {
+	return []string{"penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature"}
+}
+
+// stageAliases are other names of stages that are in use.
+var stageAliases = map[string]string{"typ_p": "typical_p", "temp": "temperature"}
+
+// order returns the stages of the chain in their order, or a *FieldError that names
+// the ones there are.
+func (p Params) order() ([]string, error) {
+	known := StageNames()
+	if len(p.Samplers) == 0 {
+		return known, nil
+	}
+	var order []string
+	for _, name := range p.Samplers {
+		if full, ok := stageAliases[name]; ok {
+			name = full
+		}
+		if !slices.Contains(known, name) {
+			return nil, &FieldError{"samplers", fmt.Sprintf("%.40q", name), "there is no such stage; the stages are " + strings.Join(known, ", ")}
+		}
+		if slices.Contains(order, name) {
+			return nil, &FieldError{"samplers", fmt.Sprintf("%q", name), "a stage can stand there only once; the stages are " + strings.Join(known, ", ")}
+		}
+		order = append(order, name)
+	}
+	return order, nil
 }
 
 // FieldError is a setting outside its range.
@@ -44,6 +100,12 @@ func (e *FieldError) Error() string {
 // float32 logit its fourth decimal.
 const maxBias = 1000
 
+// Limits of dry_sequence_breakers, above what anybody uses.
+const (
+	maxBreakers     = 64
+	maxBreakerBytes = 40
+)
+
 // Validate returns a *FieldError for the first setting that is not a number or
 // lies outside its range.
 func (p Params) Validate() error {
@@ -53,12 +115,21 @@ func (p Params) Validate() error {
 		min, max float64
 	}{
 		{"temperature", p.Temperature, 0, 100},
+		{"dynatemp_range", p.DynatempRange, 0, 100},
+		{"dynatemp_exponent", p.DynatempExponent, 0, 100},
 		{"top_p", p.TopP, 0, 1},
 		{"min_p", p.MinP, 0, 1},
 		{"typical_p", p.TypicalP, 0, 1},
+		{"top_n_sigma", p.TopNSigma, 0, 100},
+		{"mirostat_tau", p.MirostatTau, 0, 100},
+		{"mirostat_eta", p.MirostatEta, 0, 100},
+		{"xtc_probability", p.XTCProbability, 0, 1},
+		{"xtc_threshold", p.XTCThreshold, 0, 1},
 		{"repeat_penalty", p.RepeatPenalty, 0.01, 100},
 		{"presence_penalty", p.PresencePenalty, -100, 100},
 		{"frequency_penalty", p.FrequencyPenalty, -100, 100},
+		{"dry_multiplier", p.DryMultiplier, 0, 100},
+		{"dry_base", p.DryBase, 1, 100},
 	} {
 		if !within(f.value, f.min, f.max) {
 			return &FieldError{f.name, f.value, fmt.Sprintf("must be from %v to %v", f.min, f.max)}
@@ -70,11 +141,28 @@ func (p Params) Validate() error {
 		min   int
 	}{
 		{"top_k", p.TopK, 0},
+		{"min_keep", p.MinKeep, 0},
 		{"repeat_last_n", p.RepeatLastN, -1},
+		{"dry_allowed_length", p.DryAllowedLength, 0},
+		{"dry_penalty_last_n", p.DryPenaltyLastN, -1},
 	} {
 		if f.value < f.min || f.value > math.MaxInt32 {
 			return &FieldError{f.name, f.value, fmt.Sprintf("must be from %d to %d", f.min, math.MaxInt32)}
 		}
+	}
+	if p.Mirostat != 0 && p.Mirostat != 2 {
+		return &FieldError{"mirostat", p.Mirostat, "must be 0 (off) or 2"}
+	}
+	if n := len(p.DryBreakers); n > maxBreakers {
+		return &FieldError{"dry_sequence_breakers", fmt.Sprintf("%d texts", n), fmt.Sprintf("give at most %d", maxBreakers)}
+	}
+	for i, text := range p.DryBreakers {
+		if text == "" || len(text) > maxBreakerBytes {
+			return &FieldError{"dry_sequence_breakers", fmt.Sprintf("%.40q", text), fmt.Sprintf("text %d has %d bytes: must be from 1 to %d", i+1, len(text), maxBreakerBytes)}
+		}
+	}
+	if _, err := p.order(); err != nil {
+		return err
 	}
 	if p.Seed < -1 {
 		return &FieldError{"seed", p.Seed, "must be 0 or more, or -1 to have one drawn"}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -17,27 +18,55 @@ func TestParams_Validate(t *testing.T) {
 	}{
 		"the defaults": {func(p *Params) {}, "", ""},
 		"every field at its lowest": {func(p *Params) {
-			*p = Params{RepeatPenalty: 0.01, RepeatLastN: -1, PresencePenalty: -100, FrequencyPenalty: -100, LogitBias: map[int32]float64{0: -1000}, Seed: -1}
+			*p = Params{RepeatPenalty: 0.01, RepeatLastN: -1, PresencePenalty: -100, FrequencyPenalty: -100, LogitBias: map[int32]float64{0: -1000},
+				DryBase: 1, DryPenaltyLastN: -1, Seed: -1}
 		}, "", ""},
 		"every field at its highest": {func(p *Params) {
-			*p = Params{100, math.MaxInt32, 1, 1, 1, 100, math.MaxInt32, 100, 100, map[int32]float64{math.MaxInt32: 1000}, math.MaxInt64}
+			*p = Params{Temperature: 100, DynatempRange: 100, DynatempExponent: 100, TopK: math.MaxInt32, TopP: 1, MinP: 1, TypicalP: 1,
+				TopNSigma: 100, MinKeep: math.MaxInt32, Mirostat: 2, MirostatTau: 100, MirostatEta: 100, XTCProbability: 1, XTCThreshold: 1,
+				RepeatPenalty: 100, RepeatLastN: math.MaxInt32, PresencePenalty: 100, FrequencyPenalty: 100,
+				LogitBias: map[int32]float64{math.MaxInt32: 1000}, DryMultiplier: 100, DryBase: 100, DryAllowedLength: math.MaxInt32,
+				DryPenaltyLastN: math.MaxInt32, DryBreakers: slices.Repeat([]string{strings.Repeat("x", 40)}, 64), Samplers: StageNames(), Seed: math.MaxInt64}
 		}, "", ""},
-		"a negative temperature":         {func(p *Params) { p.Temperature = -0.1 }, "temperature", "temperature is -0.1: must be from 0 to 100"},
-		"a temperature that is NaN":      {func(p *Params) { p.Temperature = math.NaN() }, "temperature", "temperature is NaN"},
-		"an infinite temperature":        {func(p *Params) { p.Temperature = math.Inf(1) }, "temperature", "temperature is +Inf"},
-		"a negative top_k":               {func(p *Params) { p.TopK = -1 }, "top_k", "top_k is -1: must be from 0 to 2147483647"},
-		"a top_k past int32":             {func(p *Params) { p.TopK = 1 << 31 }, "top_k", "2147483648"},
-		"a top_p above 1":                {func(p *Params) { p.TopP = 1.5 }, "top_p", "top_p is 1.5: must be from 0 to 1"},
-		"a top_p that is NaN":            {func(p *Params) { p.TopP = math.NaN() }, "top_p", "NaN"},
-		"a negative min_p":               {func(p *Params) { p.MinP = -1 }, "min_p", "from 0 to 1"},
-		"a min_p that is NaN":            {func(p *Params) { p.MinP = math.NaN() }, "min_p", "NaN"},
-		"a typical_p above 1":            {func(p *Params) { p.TypicalP = 2 }, "typical_p", "from 0 to 1"},
-		"a repeat_penalty of 0":          {func(p *Params) { p.RepeatPenalty = 0 }, "repeat_penalty", "repeat_penalty is 0: must be from 0.01 to 100"},
-		"a negative repeat_penalty":      {func(p *Params) { p.RepeatPenalty = -1 }, "repeat_penalty", "-1"},
-		"an infinite repeat_penalty":     {func(p *Params) { p.RepeatPenalty = math.Inf(1) }, "repeat_penalty", "+Inf"},
-		"a repeat_last_n below -1":       {func(p *Params) { p.RepeatLastN = -2 }, "repeat_last_n", "from -1 to"},
-		"a huge presence_penalty":        {func(p *Params) { p.PresencePenalty = 1e9 }, "presence_penalty", "from -100 to 100"},
-		"an infinite frequency_penalty":  {func(p *Params) { p.FrequencyPenalty = math.Inf(-1) }, "frequency_penalty", "-Inf"},
+		"a negative temperature":          {func(p *Params) { p.Temperature = -0.1 }, "temperature", "temperature is -0.1: must be from 0 to 100"},
+		"a temperature that is NaN":       {func(p *Params) { p.Temperature = math.NaN() }, "temperature", "temperature is NaN"},
+		"an infinite temperature":         {func(p *Params) { p.Temperature = math.Inf(1) }, "temperature", "temperature is +Inf"},
+		"a negative top_k":                {func(p *Params) { p.TopK = -1 }, "top_k", "top_k is -1: must be from 0 to 2147483647"},
+		"a top_k past int32":              {func(p *Params) { p.TopK = 1 << 31 }, "top_k", "2147483648"},
+		"a top_p above 1":                 {func(p *Params) { p.TopP = 1.5 }, "top_p", "top_p is 1.5: must be from 0 to 1"},
+		"a top_p that is NaN":             {func(p *Params) { p.TopP = math.NaN() }, "top_p", "NaN"},
+		"a negative min_p":                {func(p *Params) { p.MinP = -1 }, "min_p", "from 0 to 1"},
+		"a min_p that is NaN":             {func(p *Params) { p.MinP = math.NaN() }, "min_p", "NaN"},
+		"a typical_p above 1":             {func(p *Params) { p.TypicalP = 2 }, "typical_p", "from 0 to 1"},
+		"a repeat_penalty of 0":           {func(p *Params) { p.RepeatPenalty = 0 }, "repeat_penalty", "repeat_penalty is 0: must be from 0.01 to 100"},
+		"a negative repeat_penalty":       {func(p *Params) { p.RepeatPenalty = -1 }, "repeat_penalty", "-1"},
+		"an infinite repeat_penalty":      {func(p *Params) { p.RepeatPenalty = math.Inf(1) }, "repeat_penalty", "+Inf"},
+		"a repeat_last_n below -1":        {func(p *Params) { p.RepeatLastN = -2 }, "repeat_last_n", "from -1 to"},
+		"a huge presence_penalty":         {func(p *Params) { p.PresencePenalty = 1e9 }, "presence_penalty", "from -100 to 100"},
+		"an infinite frequency_penalty":   {func(p *Params) { p.FrequencyPenalty = math.Inf(-1) }, "frequency_penalty", "-Inf"},
+		"a negative dynatemp_range":       {func(p *Params) { p.DynatempRange = -1 }, "dynatemp_range", "from 0 to 100"},
+		"a dynatemp_exponent that is NaN": {func(p *Params) { p.DynatempExponent = math.NaN() }, "dynatemp_exponent", "NaN"},
+		"a negative top_n_sigma":          {func(p *Params) { p.TopNSigma = -1 }, "top_n_sigma", "from 0 to 100"},
+		"a negative min_keep":             {func(p *Params) { p.MinKeep = -1 }, "min_keep", "from 0 to 2147483647"},
+		"the first mirostat":              {func(p *Params) { p.Mirostat = 1 }, "mirostat", "mirostat is 1: must be 0 (off) or 2"},
+		"an infinite mirostat_tau":        {func(p *Params) { p.MirostatTau = math.Inf(1) }, "mirostat_tau", "from 0 to 100"},
+		"a negative mirostat_eta":         {func(p *Params) { p.MirostatEta = -1 }, "mirostat_eta", "from 0 to 100"},
+		"an xtc_probability above 1":      {func(p *Params) { p.XTCProbability = 1.1 }, "xtc_probability", "from 0 to 1"},
+		"an xtc_threshold above 1":        {func(p *Params) { p.XTCThreshold = 1.1 }, "xtc_threshold", "from 0 to 1"},
+		"a negative dry_multiplier":       {func(p *Params) { p.DryMultiplier = -1 }, "dry_multiplier", "from 0 to 100"},
+		"a dry_base below 1":              {func(p *Params) { p.DryBase = 0.5 }, "dry_base", "dry_base is 0.5: must be from 1 to 100"},
+		"a negative dry_allowed_length":   {func(p *Params) { p.DryAllowedLength = -1 }, "dry_allowed_length", "from 0 to"},
+		"a dry_penalty_last_n below -1":   {func(p *Params) { p.DryPenaltyLastN = -2 }, "dry_penalty_last_n", "from -1 to"},
+		"more breakers than there can be": {func(p *Params) { p.DryBreakers = make([]string, 65) }, "dry_sequence_breakers", "65 texts: give at most 64"},
+		"an empty breaker":                {func(p *Params) { p.DryBreakers = []string{"a", ""} }, "dry_sequence_breakers", "text 2 has 0 bytes: must be from 1 to 40"},
+		"a breaker of 41 bytes":           {func(p *Params) { p.DryBreakers = []string{strings.Repeat("x", 41)} }, "dry_sequence_breakers", "text 1 has 41 bytes"},
+		"an unknown stage":                {func(p *Params) { p.Samplers = []string{"top_k", "top_q"} }, "samplers", `samplers is "top_q": there is no such stage; the stages are penalties, dry, `},
+		"a stage with a name without end": {func(p *Params) { p.Samplers = []string{strings.Repeat("x", 1e6)} }, "samplers", `xxx": there is`},
+		"a stage that stands there twice": {func(p *Params) { p.Samplers = []string{"min_p", "top_k", "min_p"} }, "samplers", `samplers is "min_p": a stage can stand there only once`},
+		"a stage and its alias":           {func(p *Params) { p.Samplers = []string{"temp", "temperature"} }, "samplers", `samplers is "temperature": a stage can stand`},
+		"the stages backwards, with aliases": {func(p *Params) {
+			p.Samplers = []string{"temp", "xtc", "min_p", "top_p", "typ_p", "top_k", "top_n_sigma", "dry", "penalties"}
+		}, "", ""},
 		"a seed below -1":                {func(p *Params) { p.Seed = -2 }, "seed", "seed is -2: must be 0 or more, or -1 to have one drawn"},
 		"a bias of a negative token":     {func(p *Params) { p.LogitBias = map[int32]float64{-5: 1} }, "logit_bias", "-5"},
 		"a bias that is NaN":             {func(p *Params) { p.LogitBias = map[int32]float64{7: math.NaN()} }, "logit_bias", "the bias of token 7 must be from -1000 to 1000"},
@@ -61,7 +90,7 @@ func TestParams_Validate(t *testing.T) {
 			if field.Field != tt.field || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%q of field %q, want %q in field %q", err, field.Field, tt.says, tt.field)
 			}
-			if _, err := NewChain(p, 100); !errors.As(err, &field) || field.Field != tt.field {
+			if _, err := NewChain(p, vocabulary(100)); !errors.As(err, &field) || field.Field != tt.field {
 				t.Errorf("NewChain: %v", err)
 			}
 		})
@@ -82,7 +111,7 @@ func TestNewChain_RefusesWhatValidateCannotSee(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := off()
 			tt.set(&p)
-			if _, err := NewChain(p, tt.vocab); err == nil || !strings.Contains(err.Error(), tt.says) {
+			if _, err := NewChain(p, vocabulary(tt.vocab)); err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%v, want %q", err, tt.says)
 			}
 		})
@@ -111,7 +140,7 @@ func FuzzParams(f *testing.F) {
 			logits[i] = []float32{-inf, -math.MaxFloat32, -20, -1, 0, 1, 20, math.MaxFloat32}[(int(shape)>>i+i)%8]
 		}
 		logits[shape%8] = 0.5
-		c, err := NewChain(p, len(logits))
+		c, err := NewChain(p, vocabulary(len(logits)))
 		if invalid != nil && err == nil {
 			t.Fatalf("a chain of refused settings: %v", invalid)
 		}
@@ -123,7 +152,7 @@ func FuzzParams(f *testing.F) {
 			return
 		}
 		for pos := range 4 {
-			choice, err := c.Next(logits, []int32{0, 3, 3, 7}, pos, 8)
+			choice, err := next(c, logits, []int32{0, 3, 3, 7}, pos, 8)
 			if err != nil {
 				t.Fatal(err)
 			}

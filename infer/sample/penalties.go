@@ -50,14 +50,8 @@ func newPenalties(p Params, vocab int) *penalties {
 
 // apply returns the row after bias and penalties, its softmax and the probability
 // that has passed from some tokens to others. The row is valid until the next call.
-// PRECOND: before is the softmax of logits.
-func (s *penalties) apply(logits []float32, history []int32, before distribution) (row []float32, after distribution, moved float64, err error) {
-	if err = s.count(history); err != nil {
-		return nil, after, 0, err
-	}
-	if len(s.touched) == 0 {
-		return logits, before, 0, nil
-	}
+// PRECOND: before is the softmax of logits, and count has been called.
+func (s *penalties) apply(logits []float32, before distribution) (row []float32, after distribution, moved float64, err error) {
 	copy(s.row, logits)
 	for i, id := range s.touched {
 		logit := float64(logits[id])

@@ -10,7 +10,7 @@ import (
 // tokens as somebody needed, and grow adds to it.
 // INVARIANT: head is in canonical order, and what else is in the pool comes after it.
 type pool struct {
-	row    []float32 // logits of the whole vocabulary, after bias and penalties
+	table  *table // all tokens, after mask, bias and penalties
 	head   []candidate
 	count  int     // candidates in the pool; more than len(head) only before the first cut
 	mass   float64 // sum of the weights of all of them
@@ -19,9 +19,9 @@ type pool struct {
 	buffer []candidate // storage of head
 }
 
-// fill starts over with all tokens of a row, of which d is the softmax.
-func (p *pool) fill(row []float32, d distribution) {
-	p.row, p.head, p.count, p.mass = row, nil, d.count, d.mass
+// fill starts over with all tokens of a table, of which d is the softmax.
+func (p *pool) fill(t *table, d distribution) {
+	p.table, p.head, p.count, p.mass = t, nil, d.count, d.mass
 	p.scale = scale{top: d.max, inverse: 1}
 }
 
@@ -30,7 +30,7 @@ func (p *pool) need(n int) {
 	if len(p.head) == p.count || len(p.head) >= n {
 		return
 	}
-	keys := p.ranker.best(p.row, n)
+	keys := p.table.best(n, &p.ranker)
 	p.buffer = slices.Grow(p.buffer[:0], len(keys))[:len(keys)]
 	for i, key := range keys {
 		logit := keyLogit(key)
@@ -49,7 +49,7 @@ func (p *pool) grow() bool {
 		return false
 	}
 	p.need(max(firstHead, 4*len(p.head)))
-	return true
+	return p.table.err == nil
 }
 
 // keep cuts the pool down to head[from:to] and returns the share of the mass that
@@ -112,7 +112,7 @@ func (p *pool) temperature(t float64) (removed float64) {
 		p.mass += w
 	}
 	if len(p.head) < p.count {
-		p.mass = p.scale.mass(p.row)
+		p.mass = p.scale.mass(p.table.all())
 	}
 	for {
 		removed, complete := moved(p.head, before, massBefore, p.scale, p.mass)

@@ -2,37 +2,61 @@ package sample
 
 import "fmt"
 
-// Score describes a token that was not sampled, such as one of the prompt, by the
-// logits that the model had for its place. There are no stages.
-func Score(logits []float32, id int32, top int) (Choice, error) {
-	if id < 0 || int(id) >= len(logits) {
-		return Choice{}, fmt.Errorf("token %d is not in the vocabulary of %d tokens", id, len(logits))
+// Score describes a token that was not sampled, such as one of the prompt, by the row
+// that the model had for its place; vocab is the size of the vocabulary. There are no
+// stages.
+func Score(r Row, vocab int, id int32, top int) (Choice, error) {
+	if id < 0 || int(id) >= vocab {
+		return Choice{}, fmt.Errorf("token %d is not in the vocabulary of %d tokens", id, vocab)
 	}
 	if top < 0 {
 		return Choice{}, fmt.Errorf("number of alternatives %d must not be negative", top)
 	}
-	model, err := softmax(logits)
+	var t table
+	model, err := t.open(r, vocab)
 	if err != nil {
 		return Choice{}, err
 	}
-	choice := describe(logits, &model, id)
-	choice.Top = likeliest(logits, &model, top, new(ranker))
-	return choice, nil
+	return t.describe(&model, id, top, new(ranker))
 }
 
-// describe returns what the model itself says of a token.
-func describe(logits []float32, model *distribution, id int32) Choice {
-	return Choice{
+// describe returns what the model itself says of a token, and of the top likeliest.
+func (t *table) describe(model *distribution, id int32, top int, r *ranker) (Choice, error) {
+	logit, rank := t.find(id)
+	choice := Choice{
 		ID:      id,
-		LogProb: model.logProb(logits[id]),
-		Rank:    rank(logits, id),
+		LogProb: model.logProb(logit),
+		Rank:    rank,
 		PMax:    1 / model.mass,
 		Entropy: model.entropy(),
 	}
+	if top > 0 {
+		keys := t.best(top, r)
+		choice.Top = make([]Candidate, min(top, len(keys)))
+		for i := range choice.Top {
+			choice.Top[i] = Candidate{ID: keyID(keys[i]), LogProb: model.logProb(keyLogit(keys[i]))}
+		}
+	}
+	return choice, t.err
 }
 
-// rank returns how many tokens precede id in canonical order.
-func rank(logits []float32, id int32) (n int) {
+// find returns the logit of a token, and how many precede it in canonical order.
+func (t *table) find(id int32) (logit float32, rank int) {
+	if t.logits == nil {
+		for i, key := range t.keys {
+			if keyID(key) == id {
+				return keyLogit(key), i
+			}
+		}
+	}
+	if t.all() == nil {
+		return 0, 0
+	}
+	return t.logits[id], rankOf(t.logits, id)
+}
+
+// rankOf returns how many tokens precede id in canonical order.
+func rankOf(logits []float32, id int32) (n int) {
 	own := logits[id]
 	for _, logit := range logits[:id] {
 		if logit >= own {
@@ -45,17 +69,4 @@ func rank(logits []float32, id int32) (n int) {
 		}
 	}
 	return n
-}
-
-// likeliest lists the first top tokens in canonical order, masked ones left out.
-func likeliest(logits []float32, model *distribution, top int, r *ranker) []Candidate {
-	if top == 0 {
-		return nil
-	}
-	keys := r.best(logits, top)
-	list := make([]Candidate, min(top, len(keys)))
-	for i := range list {
-		list[i] = Candidate{ID: keyID(keys[i]), LogProb: model.logProb(keyLogit(keys[i]))}
-	}
-	return list
 }

@@ -72,7 +72,10 @@ func TestPenalties_Window(t *testing.T) {
 			logits := make([]float32, 5)
 			d, _ := softmax(logits)
 			for range 2 { // the second time with used buffers
-				row, after, _, err := s.apply(logits, history, d)
+				if err := s.count(history); err != nil {
+					t.Fatal(err)
+				}
+				row, after, _, err := s.apply(logits, d)
 				if err != nil || [5]float32(row) != tt.want {
 					t.Errorf("%v (%v), want %v", row, err, tt.want)
 				}
