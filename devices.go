@@ -19,11 +19,15 @@ type deviceKind struct {
 	open  func(f *gguf.File, threads int, log *slog.Logger) (device.Device, error)
 	types []gguf.Type // formats of weights that it computes with; nil: all
 	gpu   bool        // its driver may take the process down
+
+	// check returns why a server that was told to use it must not start, if so; nil: it
+	// can be used anywhere.
+	check func() error
 }
 
 var devices = map[string]deviceKind{
 	"cpu":  {open: openCPU, types: cpu.WeightTypes()},
-	"cuda": {open: openGPU, types: cuda.WeightTypes(), gpu: true},
+	"cuda": {open: openGPU, types: cuda.WeightTypes(), gpu: true, check: checkGPU},
 	"ref":  {open: openRef},
 }
 
@@ -56,7 +60,20 @@ func openCPU(_ *gguf.File, threads int, _ *slog.Logger) (device.Device, error) {
 	return cpu.Open(threads)
 }
 
-func openGPU(*gguf.File, int, *slog.Logger) (device.Device, error) { return cuda.Open() }
+func openGPU(*gguf.File, int, *slog.Logger) (device.Device, error) {
+	d, err := cuda.Open()
+	return d, withAdvice(err)
+}
+
+func checkGPU() error { return withAdvice(cuda.Check()) }
+
+// withAdvice adds what to do about a GPU that was asked for by name and cannot be used.
+func withAdvice(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w. See whether nvidia-smi lists the GPU; --device auto takes the CPU instead", err)
+}
 
 func openRef(*gguf.File, int, *slog.Logger) (device.Device, error) { return ref.New(), nil }
 

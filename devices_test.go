@@ -2,13 +2,18 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"m40-llm/cudakern/emutest"
+	"m40-llm/handlers/cli"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
@@ -57,6 +62,59 @@ func TestAutoTakesTheGPUOrSaysWhyNot(t *testing.T) {
 				t.Errorf("logged %q", log.String())
 			}
 		})
+	}
+}
+
+// Who names the GPU gets it or one line that says why not, and never the CPU.
+func TestWhoAsksForTheGPUByNameIsToldWhyItCannotBe(t *testing.T) {
+	emulation, faults := emutest.Emulation(t), emutest.NewFaults(t)
+	crashing := filepath.Join(t.TempDir(), "libcuda-crashing.so")
+	source := "__attribute__((constructor)) static void begin(void) { __builtin_trap(); }"
+	compile := exec.Command("g++", "-shared", "-fPIC", "-o", crashing, "-x", "c", "-")
+	compile.Stdin = strings.NewReader(source)
+	if output, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	for _, c := range []struct {
+		name, library string
+		env           map[string]string
+		failAt, code  int
+		says          string
+	}{
+		{name: "no driver", library: "/nowhere/libcuda.so.1", says: "no usable CUDA driver: /nowhere/libcuda.so.1"},
+		{name: "a library and no driver in the kernel", library: faults.Library, failAt: 1, code: 100, says: "cuInit failed"},
+		{name: "no device", library: emulation, env: map[string]string{"M40_LLM_EMU_DEVICES": "0"}, says: "finds no device"},
+		{name: "a device too old", library: emulation, env: map[string]string{"M40_LLM_EMU_CAPABILITY": "3.5"}, says: "compute capability 3.5; the kernels need 5.2 or later"},
+		{name: "a driver that fails later", library: faults.Library, failAt: 4, code: 999, says: "cuDeviceGet"},
+		{name: "a driver that crashes", library: crashing, says: "the driver failed when it was asked"},
+	} {
+		for command, args := range map[string][]string{
+			"serve":                  {"serve", "--addr", ":0"},
+			"serve in one process":   {"serve", "--addr", ":0", "--worker", "never"},
+			"serve in two processes": {"serve", "--addr", ":0", "--worker", "always"},
+			"run":                    {"run", "guide", "hello"},
+			"bench":                  {"bench", "-p", "1", "-n", "1", "-r", "1"},
+		} {
+			if inProcess := !strings.HasPrefix(command, "serve"); inProcess && (c.library == crashing || c.failAt > 0) {
+				continue // it would take the test down, or fails once and run tries twice
+			}
+			t.Run(command+", "+c.name, func(t *testing.T) {
+				t.Setenv("M40_LLM_LIBCUDA", c.library)
+				for name, value := range c.env {
+					t.Setenv(name, value)
+				}
+				faults.FailAt(c.failAt, c.code)
+				var out, errs bytes.Buffer
+				terminal := &cli.Terminal{In: strings.NewReader(""), Out: &out, Err: &errs, Env: func(string) string { return "" }}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of a server that starts
+				defer cancel()
+				code := run(ctx, terminal, append(args, "--device", "cuda", "--data", t.TempDir()))
+				said := errs.String()
+				if code != cli.ExitFailed || strings.Count(said, "\n") != 1 || !strings.Contains(said, c.says) || !strings.Contains(said, "--device auto") || out.Len() > 0 {
+					t.Errorf("code %d, %q and %q; want one line that says %q", code, said, out.String(), c.says)
+				}
+			})
+		}
 	}
 }
 

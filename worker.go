@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
+	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +43,11 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker string,
 	default:
 		return nil, cli.Usagef("--worker %q is none of auto, always and never", worker)
 	}
+	if kind.check != nil {
+		if err := checkInProcess(*flags.device); err != nil {
+			return nil, err
+		}
+	}
 	if worker == "never" || worker == "auto" && !kind.gpu {
 		return infer.Open(options)
 	}
@@ -59,11 +69,43 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker string,
 	return upstream.Start(o)
 }
 
+// checkTime is how long a driver may take to say what it has. The first of a machine wakes
+// its GPUs, some seconds each.
+const checkTime = time.Minute
+
+// checkInProcess returns nil if the kind of device called name can be used, or why not. It
+// asks in a process of its own, since a driver that does not work may crash or hang.
+func checkInProcess(name string) error {
+	program, err := upstream.Program()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
+	defer cancel()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, "worker", "--check", "--device="+name)
+	cmd.Stderr = &said
+	err = cmd.Run()
+	if err == nil {
+		return nil
+	}
+	for line := range strings.Lines(said.String()) {
+		if reason, ok := strings.CutPrefix(line, "m40-llm: "); ok {
+			return errors.New(strings.TrimSpace(reason))
+		}
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("it did not answer for %v", checkTime)
+	}
+	return withAdvice(fmt.Errorf("%s: the driver failed when it was asked for devices: %w", name, err))
+}
+
 // workerSettings are the flags of a worker.
 type workerSettings struct {
 	engineFlags
 	model, load       *string
 	parallel, control *int
+	check             *bool
 }
 
 func workerFlags() (*cli.Flags, workerSettings) {
@@ -74,6 +116,7 @@ func workerFlags() (*cli.Flags, workerSettings) {
 		load:        f.String("load", "", "NAME", "model to load first, if not that"),
 		parallel:    f.Int("parallel", defaultParallel, "answers that are written at once; more wait"),
 		control:     f.Int("control", 0, "file descriptor of the socket to the server"),
+		check:       f.Bool("check", "only say whether --device can be used"),
 	}
 }
 
@@ -82,6 +125,9 @@ func worker(_ context.Context, t *cli.Terminal, args []string) error {
 	f, flags := workerFlags()
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
+	}
+	if *flags.check {
+		return checkDevice(flags.deviceFlags)
 	}
 	if *flags.control < upstream.ControlFD {
 		return cli.Usagef("this is a part of m40-llm serve, which starts it")
@@ -117,6 +163,17 @@ func worker(_ context.Context, t *cli.Terminal, args []string) error {
 	time.AfterFunc(time.Second, func() { os.Exit(cli.ExitOK) })
 	server.Close()
 	return engine.Close()
+}
+
+// checkDevice returns why the device that is asked for cannot be used, if so.
+func checkDevice(f deviceFlags) error {
+	kind, err := f.kind(0)
+	if err != nil || kind.check == nil {
+		return err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return kind.check()
 }
 
 func newLogger(w io.Writer) *slog.Logger {

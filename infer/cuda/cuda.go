@@ -77,6 +77,7 @@ type cuda struct {
 	tensors    []tensor
 	kvs        []kv
 	rotations  map[rotation]cudakern.Ptr // tables of RoPE
+	reduced    map[int32]*reduced        // by the logits that are reduced
 	workspaces map[string]region         // of kernels, by what they are for; shared by all programs
 }
 
@@ -121,6 +122,20 @@ func Find(path string) (*cudakern.Driver, cudakern.Properties, error) {
 	return driver, list[best], nil
 }
 
+// Check returns nil if there is a device that Open can use, or why not. It loads neither
+// kernels nor weights.
+func Check() error {
+	driver, p, err := Find("")
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	context, err := driver.Open(p.Ordinal)
+	if err != nil {
+		return fmt.Errorf("cuda: cannot use %s: %w", p.Name, err)
+	}
+	return context.Close()
+}
+
 // Open opens the device that Find chooses, on the number path of its compute capability.
 func Open() (device.Device, error) {
 	driver, p, err := Find("")
@@ -162,6 +177,7 @@ func open(context *cudakern.Context, path string) (_ *cuda, err error) {
 		memory:  arena{context: context},
 
 		rotations:  map[rotation]cudakern.Ptr{},
+		reduced:    map[int32]*reduced{},
 		workspaces: map[string]region{},
 	}
 	d.close = append(d.close, d.memory.free)
