@@ -76,14 +76,15 @@ func (d testDevice) Compile(p *device.Program) (device.Executable, error) {
 	return testExecutable{e}, err
 }
 
-// Read keeps answers from ending before their time: the first tokens of the vocabularies
-// here are those that end one.
-func (d testDevice) Read(dst []float32, tensor device.Tensor, row int) error {
-	err := d.Device.Read(dst, tensor, row)
+// Candidates keeps answers from ending before their time: the first tokens of the
+// vocabularies here are those that end one.
+func (d testDevice) Candidates(logits device.Tensor, row int) (device.Candidates, error) {
+	all := make([]float32, logits.Cols)
+	err := d.Device.Read(all, logits, row)
 	for id := range 4 {
-		dst[id] = float32(math.Inf(-1))
+		all[id] = float32(math.Inf(-1))
 	}
-	return err
+	return device.Candidates{All: all}, err
 }
 
 type testExecutable struct{ device.Executable }

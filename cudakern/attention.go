@@ -83,7 +83,7 @@ func units(blocks int) int { return blocksFor(blocks*blockPositions, unitPositio
 // row and head over the positions of the row's sequence that the row sees: its own and
 // those before, the last window of them unless window is 0. dst and q are rows of
 // (heads, dim) float32 and differ. workspace is memory of Workspace(capacity,
-// step.Stride) bytes that nothing else uses meanwhile.
+// step.Blocks) bytes that nothing else uses meanwhile.
 func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale float32, window int, step Step, capacity int, workspace Ptr) error {
 	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale
 	split := capacity <= splitRows
 	if split {
 		// Enough blocks to fill the device, whatever the length of the sequences.
-		grid.X = min(units(step.Stride), max(1, 8*a.sms/(groups*capacity)))
+		grid.X = min(units(step.Blocks), max(1, 8*a.sms/(groups*capacity)))
 	} else {
 		workspace = 0
 	}
@@ -112,11 +112,11 @@ func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale
 	shared := 4 * queries * (unitPositions + 3*32*a.width + 2*4 + 8)
 	err := attend.Launch(s, grid, Dim3{X: attentionThreads}, shared,
 		dst, workspace, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim),
-		log2Scale, int32(window), int32(rows), int32(a.perRow), int32(units(step.Stride)),
+		log2Scale, int32(window), int32(rows), int32(a.perRow), int32(units(step.Blocks)),
 		step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 	if err != nil || !split {
 		return err
 	}
 	return a.merge.Launch(s, Dim3{X: a.heads, Y: capacity}, Dim3{X: attentionThreads}, 4*3*attentionThreads,
-		dst, workspace, int32(a.heads), int32(a.dim), int32(window), int32(units(step.Stride)), step.Pos, step.Rows)
+		dst, workspace, int32(a.heads), int32(a.dim), int32(window), int32(units(step.Blocks)), step.Pos, step.Rows)
 }

@@ -87,7 +87,7 @@ func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRi
 		for p := range length {
 			pos[p], seq[p] = int32(p), int32(s)
 		}
-		step := cudakern.Step{Rows: r.upload([]int32{int32(length)}), Pos: r.upload(pos), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride}
+		step := cudakern.Step{Rows: r.upload([]int32{int32(length)}), Pos: r.upload(pos), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
 		r.try(store.Enqueue(r.stream, r.cache, attentionLayer, r.uploadFloats(keys), r.uploadFloats(values), step, length))
 		if c.half {
 			for i := range keys {
@@ -106,7 +106,7 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 	r.t.Helper()
 	n := len(q)
 	dst := r.uploadFloats(append(make([]float32, n), untouched))
-	step := cudakern.Step{Rows: r.upload([]int32{int32(len(pos))}), Pos: r.upload(pos), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride}
+	step := cudakern.Step{Rows: r.upload([]int32{int32(len(pos))}), Pos: r.upload(pos), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
 	workspace := cudakern.Ptr(0)
 	if bytes := r.k.Workspace(capacity, r.stride); bytes > 0 {
 		workspace = r.alloc(int(bytes))
@@ -217,7 +217,7 @@ func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 4*64))
 	cache := cudakern.Cache{Data: x, Half: true, Layers: 1, KVHeads: 2, HeadDim: 32}
-	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, cudakern.Step{Stride: 1}, 1, x); err == nil {
+	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x); err == nil {
 		t.Error("a cache of other heads was not refused")
 	}
 }

@@ -93,7 +93,7 @@ func BenchmarkAttention(b *testing.B) {
 				last := c.rows/c.sequences - 1 - r%(c.rows/c.sequences)
 				pos, seq = append(pos, int32(c.context-1-last)), append(seq, int32(s))
 			}
-			step := cudakern.Step{Rows: e.upload([]int32{int32(c.rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: c.context / 32}
+			step := cudakern.Step{Rows: e.upload([]int32{int32(c.rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: c.context / 32, Blocks: c.context / 32}
 			workspace := e.zeros(max(4, k.Workspace(c.capacity, step.Stride)))
 			size := int64(c.capacity * benchHeads * benchHeadDim * 4)
 			dst, q := e.zeros(size), e.zeros(size)
@@ -187,7 +187,7 @@ func BenchmarkRows(b *testing.B) {
 					tables[i] = int32(i)
 				}
 				step := cudakern.Step{Rows: e.upload([]int32{int32(rows)}), Tokens: e.upload(tokens), Pos: e.upload(pos),
-					Seq: e.upload(make([]int32, rows)), Tables: e.upload(tables), Stride: len(tables)}
+					Seq: e.upload(make([]int32, rows)), Tables: e.upload(tables), Stride: len(tables), Blocks: len(tables)}
 				enqueue, err := c.make(e, step)
 				e.try(err)
 				repeated(b, e, 100, enqueue)

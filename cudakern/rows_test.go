@@ -510,7 +510,7 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 							}
 						}
 					}
-					step := cudakern.Step{Rows: e.upload([]int32{int32(rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: stride}
+					step := cudakern.Step{Rows: e.upload([]int32{int32(rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: stride, Blocks: stride}
 					cache := cudakern.Cache{Data: data, Half: isHalf, Layers: layers, KVHeads: c.kvHeads, HeadDim: c.dim}
 					e.try(k.Enqueue(e.stream, cache, layer, e.uploadFloats(keys), e.uploadFloats(values), step, rows))
 					got := e.downloadCache(cache, n)

@@ -11,9 +11,10 @@ type Step struct {
 	Rows   Ptr // (1) number of rows
 	Tokens Ptr // (rows) token of each row
 	Pos    Ptr // (rows) its position in its own sequence
-	Seq    Ptr // (rows) its sequence, an index into Tables
-	Tables Ptr // (sequences, Stride) KV blocks of each sequence
-	Stride int // most blocks of one sequence
+	Seq    Ptr // (rows) where the table of its sequence begins, in units of Stride; other sequences begin elsewhere
+	Tables Ptr // KV blocks of the sequences
+	Stride int // elements of Tables that Seq counts in: 1 where tables lie close together
+	Blocks int // most blocks of one sequence
 	Outs   Ptr // (1) number of rows to gather
 	Out    Ptr // (outs) their numbers
 }

@@ -10,7 +10,6 @@ import (
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
-	"m40-llm/infer/sample"
 )
 
 // loop owns the device, the model and all answers. It runs in one goroutine on one
@@ -162,14 +161,17 @@ func (l *loop) deliver(w share, row int, now time.Time) error {
 	a.prefilled()
 	var done *Done
 	for i, pos := range w.wanted {
-		if err := l.resident.model.Logits(l.resident.logits, row+i); err != nil {
+		known, err := l.resident.row(row + i)
+		if err != nil {
 			return err
 		}
-		var err error
 		if a.scores(pos) {
-			err = a.score(sample.RowOf(l.resident.logits))
+			err = a.score(known)
 		} else {
-			done, err = a.next(sample.RowOf(l.resident.logits), now)
+			done, err = a.next(known, now)
+		}
+		if unread, ok := errors.AsType[*readError](err); ok {
+			return unread.error
 		}
 		if err != nil {
 			l.end(a, samplingError(err), false)

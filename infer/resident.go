@@ -10,6 +10,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
+	"m40-llm/infer/sample"
 )
 
 // resident is the model that is loaded.
@@ -19,15 +20,42 @@ type resident struct {
 	info    device.Info // of all of them
 	model   forwarder
 	plan    memoryPlan
-	logits  []float32 // (vocab)
+	logits  []float32 // (vocab), the row that was copied last; nil: none was
 	receipt Receipt   // what all its answers share
 }
 
 // forwarder is a model on its device: a *model.Model, or a stand-in in tests.
 type forwarder interface {
 	Forward(b *device.Batch) error
+	Candidates(i int) (device.Candidates, error)
 	Logits(dst []float32, i int) error
 }
+
+// row is what the host has of row i of the logits of the last step. Only settings that
+// need more of it copy the whole of it from a device with a memory of its own.
+func (r *resident) row(i int) (sample.Row, error) {
+	c, err := r.model.Candidates(i)
+	if err != nil || c.All != nil {
+		return sample.RowOf(c.All), err
+	}
+	row := sample.Row{IDs: c.IDs, Logits: c.Logits, Max: c.Max, Mass: c.Mass, Dot: c.Dot, Count: c.Count}
+	if c.Bad >= 0 {
+		row.Bad = 1
+	}
+	row.Whole = func() ([]float32, error) {
+		if r.logits == nil {
+			r.logits = make([]float32, r.source.config.Vocab)
+		}
+		if err := r.model.Logits(r.logits, i); err != nil {
+			return nil, &readError{err}
+		}
+		return r.logits, nil
+	}
+	return row, nil
+}
+
+// readError is that of a device which could not copy a row.
+type readError struct{ error }
 
 type loadFunc func(context.Context, *gguf.File, []model.Stage, model.Options) (forwarder, error)
 
@@ -195,7 +223,7 @@ func (l *loop) put(s *source, p placement) (*resident, error) {
 		}
 		return nil, errorf(code, "cannot load model %q: %s", s.info.Name, err)
 	}
-	r := &resident{source: s, devices: p.devices, info: info, model: m, plan: p.plan, logits: make([]float32, s.config.Vocab)}
+	r := &resident{source: s, devices: p.devices, info: info, model: m, plan: p.plan}
 	r.receipt = Receipt{
 		Model:     s.info.Name,
 		ModelHash: s.hash,

@@ -64,6 +64,12 @@ func (m *toy) cell(table []int32, pos int32) *history {
 	return &m.cache[int(table[pos/device.BlockSize])*device.BlockSize+int(pos%device.BlockSize)]
 }
 
+func (m *toy) Candidates(i int) (device.Candidates, error) {
+	all := make([]float32, toyVocab)
+	err := m.Logits(all, i)
+	return device.Candidates{All: all}, err
+}
+
 func (m *toy) Logits(dst []float32, i int) error {
 	fillLogits(dst, m.out[i])
 	if hook := m.bench.onLogits; hook != nil {

@@ -221,8 +221,8 @@ func (b *rounds) prefill() error {
 	return nil
 }
 
-// decode computes n tokens of each of answers answers, with their logits, as if all had
-// the same prompt.
+// decode computes n tokens of each of answers answers, with what a sampler needs of their
+// logits, as if all had the same prompt.
 func (b *rounds) decode(answers, n int) error {
 	batch := &device.Batch{
 		Tokens: make([]int32, answers),
@@ -234,7 +234,6 @@ func (b *rounds) decode(answers, n int) error {
 	for i := range answers {
 		batch.Seq[i], batch.Out[i], batch.Tables[i] = int32(i), int32(i), b.table(i)
 	}
-	logits := make([]float32, b.model.Config().Vocab)
 	for pos := b.o.Prompt; pos < b.o.Prompt+n; pos++ {
 		if err := b.ctx.Err(); err != nil {
 			return err
@@ -246,11 +245,18 @@ func (b *rounds) decode(answers, n int) error {
 			return err
 		}
 		for i := range answers {
-			if err := b.model.Logits(logits, i); err != nil {
+			c, err := b.model.Candidates(i)
+			if err != nil {
 				return err
 			}
-			if v := logits[0]; v != v || math.IsInf(float64(v), 0) {
-				return fmt.Errorf("the logits at position %d are %v", pos, v)
+			if c.All != nil {
+				c.Bad = -1
+				if v := c.All[0]; v != v || math.IsInf(float64(v), 0) {
+					c.Bad = 0
+				}
+			}
+			if c.Bad >= 0 {
+				return fmt.Errorf("the logit of token %d at position %d is not finite", c.Bad, pos)
 			}
 		}
 	}

@@ -229,6 +229,8 @@ func (l *lowering) lower(op device.Op) error {
 		l.gathered, l.quantized = true, 0
 		l.newPhase(C.PHASE_ROWS, c)
 		return nil
+	case device.OpCandidates:
+		return nil // Candidates hands out the row
 	default:
 		return fmt.Errorf("there is no kernel for it")
 	}

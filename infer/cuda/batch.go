@@ -10,14 +10,15 @@ import (
 
 // inputs is where the batches of one program lie in device memory, and the page-locked
 // memory of the host that they are copied from: int32 words, the two counts first, then
-// the arrays at their largest, the block tables last. A step copies what it uses.
+// the arrays at their largest, the block tables last, one close behind the other. A step
+// copies what it uses.
 type inputs struct {
 	step cudakern.Step
 	host *cudakern.Host
 	rows int // most rows of a batch
 
 	// Of the running batch: which of its sequences have rows, in the order of their
-	// tables on the device, and the place of each in that order, or -1.
+	// tables on the device, and where the table of each begins, or -1.
 	used  []int32
 	place []int32
 }
@@ -28,7 +29,7 @@ const word = 4 // bytes of an int32
 // program reads no tables.
 func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 	words := 2 + 3*p.Rows + p.Out
-	bytes := int64(word) * (int64(words) + int64(p.Rows)*int64(blocks))
+	bytes := inputBytes(p, blocks)
 	at, err := d.memory.take(bytes)
 	if err != nil {
 		return nil, fmt.Errorf("batches of %d rows: %w", p.Rows, err)
@@ -47,11 +48,18 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 			Seq:    array(2 + 2*p.Rows),
 			Out:    array(2 + 3*p.Rows),
 			Tables: array(words),
-			Stride: blocks,
+			Stride: 1,
+			Blocks: blocks,
 		},
 		host: host,
 		rows: p.Rows,
 	}, nil
+}
+
+// inputBytes is what a batch of p takes at its largest: each row of a sequence of its own,
+// and each sequence with a table of blocks KV blocks.
+func inputBytes(p *device.Program, blocks int) int64 {
+	return word * (int64(2+3*p.Rows+p.Out) + int64(p.Rows)*int64(blocks))
 }
 
 // write puts b into the host's memory and returns the part of it that the device needs.
@@ -61,11 +69,18 @@ func (in *inputs) write(b *device.Batch) ([]byte, error) {
 	for range b.Tables {
 		in.place = append(in.place, -1)
 	}
+	words := int32(0) // of the tables so far
 	for _, s := range b.Seq {
-		if in.place[s] < 0 {
-			in.place[s] = int32(len(in.used))
-			in.used = append(in.used, s)
+		if in.place[s] >= 0 {
+			continue
 		}
+		length := len(b.Tables[s])
+		if in.step.Blocks > 0 && length > in.step.Blocks {
+			return nil, fmt.Errorf("sequence %d has a table of %d KV blocks, the cache has %d", s, length, in.step.Blocks)
+		}
+		in.place[s] = words
+		in.used = append(in.used, s)
+		words += int32(length)
 	}
 
 	memory := in.host.Bytes()
@@ -83,14 +98,10 @@ func (in *inputs) write(b *device.Batch) ([]byte, error) {
 	}
 	put(in.step.Out, b.Out...)
 	end := in.step.Tables
-	if in.step.Stride > 0 {
+	if in.step.Blocks > 0 {
 		for _, s := range in.used {
-			table := b.Tables[s]
-			if len(table) > in.step.Stride {
-				return nil, fmt.Errorf("sequence %d has a table of %d KV blocks, the cache has %d", s, len(table), in.step.Stride)
-			}
-			put(end, table...)
-			end += cudakern.Ptr(word * in.step.Stride)
+			put(end, b.Tables[s]...)
+			end += cudakern.Ptr(word * len(b.Tables[s]))
 		}
 	}
 	return memory[:end-in.step.Rows], nil

@@ -17,6 +17,8 @@ type executable struct {
 	vocab  int            // rows of the smallest table it embeds from
 	inputs *inputs
 	graph  *cudakern.Executable
+
+	reduced []*reduced // what of the results every step copies to the host
 }
 
 // Run replays the program.
@@ -48,6 +50,11 @@ func (x *executable) run(b *device.Batch) error {
 	if err := x.graph.Launch(s); err != nil {
 		return err
 	}
+	for _, r := range x.reduced {
+		if err := r.download(s, len(b.Out)); err != nil {
+			return err
+		}
+	}
 	return s.Sync()
 }
 
@@ -72,21 +79,21 @@ func (d *cuda) Compile(p *device.Program) (_ device.Executable, err error) {
 
 func (d *cuda) compile(p *device.Program) (*executable, error) {
 	x := &executable{device: d, limits: device.Program{Rows: p.Rows, Out: p.Out}, blocks: math.MaxInt32, vocab: math.MaxInt32}
-	stride := 0
+	longest := 0 // table
 	for _, op := range p.Ops {
 		switch op.Kind {
 		case device.OpEmbed:
 			x.vocab = min(x.vocab, op.W.Rows)
 		case device.OpStoreKV, device.OpAttention:
 			x.blocks = min(x.blocks, op.KV.Layout.Blocks)
-			stride = max(stride, op.KV.Layout.Blocks)
+			longest = max(longest, op.KV.Layout.Blocks)
 		}
 	}
 	var err error
-	if x.inputs, err = d.newInputs(p, stride); err != nil {
+	if x.inputs, err = d.newInputs(p, longest); err != nil {
 		return nil, err
 	}
-	l := lowering{device: d, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows}
+	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows}
 	for i, op := range p.Ops {
 		if err := l.lower(op, p.Out); err != nil {
 			return nil, fmt.Errorf("operation %d, %s: %w", i, op.Kind, err)
@@ -143,6 +150,7 @@ type launch func(*cudakern.Stream) error
 // loaded here, so that a capture has nothing but launches.
 type lowering struct {
 	device   *cuda
+	exe      *executable
 	step     cudakern.Step
 	launches []launch
 
@@ -246,6 +254,10 @@ func (l *lowering) lower(op device.Op, out int) error {
 	case device.OpGatherRows:
 		l.rows, l.capacity, l.prepared = step.Outs, out, prepared{}
 		l.add(func(s *cudakern.Stream) error { return k.gather.Enqueue(s, at.dst, at.x, cols, step, out) })
+	case device.OpCandidates:
+		if err := l.candidates(op, at); err != nil {
+			return err
+		}
 	default:
 		return fmt.Errorf("there is no kernel for it")
 	}
@@ -300,7 +312,7 @@ func (l *lowering) attention(op device.Op, at operands) error {
 		return err
 	}
 	step, capacity := l.step, l.capacity
-	workspace, err := d.workspace("attention", attend.Workspace(capacity, step.Stride))
+	workspace, err := d.workspace("attention", attend.Workspace(capacity, step.Blocks))
 	if err != nil {
 		return err
 	}

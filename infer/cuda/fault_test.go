@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"m40-llm/cudakern"
@@ -64,7 +65,8 @@ func TestEveryCallOfAGenerationMayFail(t *testing.T) {
 	}
 }
 
-// A step copies its batch, launches its graph and waits; logits are copied and waited for.
+// A step copies its batch, launches its graph, copies its candidates and waits; whole rows
+// are copied and waited for.
 func TestAStepLoadsAndAllocatesNothing(t *testing.T) {
 	faults := emutest.NewFaults(t)
 	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}))
@@ -88,14 +90,17 @@ func TestAStepLoadsAndAllocatesNothing(t *testing.T) {
 		if err := m.Forward(b); err != nil {
 			t.Fatal(err)
 		}
-		if n := faults.Calls(); n != 3 {
-			t.Errorf("a step of %d rows makes %d calls of the driver", rows+1, n)
+		if _, err := m.Candidates(0); err != nil {
+			t.Fatal(err)
+		}
+		if n := faults.Calls(); n != 4 {
+			t.Errorf("a step of %d rows and reading candidates make %d calls of the driver", rows+1, n)
 		}
 		if err := m.Logits(logits, 0); err != nil {
 			t.Fatal(err)
 		}
-		if n := faults.Calls(); n != 5 {
-			t.Errorf("reading logits makes %d calls of the driver", n-3)
+		if n := faults.Calls(); n != 6 {
+			t.Errorf("reading logits makes %d calls of the driver", n-4)
 		}
 	}
 }
@@ -136,6 +141,9 @@ func generate(library string, f *gguf.File) (err error) {
 		{Tokens: []int32{7}, Pos: []int32{2}, Seq: []int32{0}, Out: []int32{0}, Tables: [][]int32{{1}}},
 	} {
 		if err := m.Forward(b); err != nil {
+			return err
+		}
+		if _, err := m.Candidates(0); err != nil {
 			return err
 		}
 		if err := m.Logits(logits, 0); err != nil {
@@ -210,6 +218,71 @@ func TestTheEngineOutlivesAFaultOfTheDevice(t *testing.T) {
 		}
 		if open := faults.Contexts(); open != 1 {
 			t.Errorf("%d contexts are open", open)
+		}
+	}
+}
+
+// reading counts the rows that are copied from a device.
+type reading struct {
+	device.Device
+	rows *atomic.Int64
+}
+
+func (d reading) Read(dst []float32, t device.Tensor, row int) error {
+	d.rows.Add(1)
+	return d.Device.Read(dst, t, row)
+}
+
+// Candidates are enough for the settings that nearly all requests have. The text is the
+// same as from whole rows, which others still get.
+func TestWholeRowsAreCopiedOnlyForSettingsThatNeedThem(t *testing.T) {
+	library := emutest.Emulation(t)
+	rows := new(atomic.Int64)
+	engine, err := infer.Open(infer.Options{
+		Catalog: oneModel{gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})},
+		OpenDevice: func(*gguf.File) (device.Device, error) {
+			driver, p, err := cuda.Find(library)
+			if err != nil {
+				return nil, err
+			}
+			d, err := cuda.OpenPath(driver, p, "i16")
+			return reading{d, rows}, err
+		},
+		Model:     "tiny",
+		ChunkRows: 4,
+		Parallel:  2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	const tokens = 12
+	for _, c := range []struct {
+		name string
+		set  func(*infer.Request)
+		rows bool
+	}{
+		{"the default settings", func(*infer.Request) {}, false},
+		{"temperature 0", func(r *infer.Request) { r.Params.Temperature = 0 }, false},
+		{"alternatives", func(r *infer.Request) { r.Alternatives = 20 }, false},
+		{"a penalty", func(r *infer.Request) { r.Params.RepeatPenalty = 1.3 }, true},
+		{"scores of the prompt", func(r *infer.Request) { r.PromptLogProb = true }, true},
+	} {
+		r := infer.DefaultRequest()
+		r.Prompt, r.MaxTokens, r.Params.Seed, r.IgnoreEOS = "once upon a time", tokens, 1, true
+		c.set(&r)
+		rows.Store(0)
+		got := 0
+		for event, err := range engine.Generate(t.Context(), r) {
+			if err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+			if event.Token != nil && !event.Token.Prompt {
+				got++
+			}
+		}
+		if copied := rows.Load(); got != tokens || (copied > 0) != c.rows {
+			t.Errorf("%s: %d tokens copy %d whole rows", c.name, got, copied)
 		}
 	}
 }

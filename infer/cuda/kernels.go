@@ -21,6 +21,7 @@ type kernels struct {
 	add    *cudakern.AddRows
 	swiGLU *cudakern.SwiGLU
 	gather *cudakern.GatherRows
+	reduce *cudakern.Candidates
 
 	embeds     map[gguf.Type]*cudakern.Embed
 	products   map[gguf.Type]*cudakern.MatMul
@@ -57,7 +58,10 @@ func loadKernels(c *cudakern.Context, path string) (k kernels, err error) {
 	if k.swiGLU, err = cudakern.NewSwiGLU(c); err != nil {
 		return k, err
 	}
-	k.gather, err = cudakern.NewGatherRows(c)
+	if k.gather, err = cudakern.NewGatherRows(c); err != nil {
+		return k, err
+	}
+	k.reduce, err = cudakern.NewCandidates(c)
 	return k, err
 }
 

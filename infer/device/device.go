@@ -76,6 +76,25 @@ type Info struct {
 	Dedicated bool `json:"dedicated,omitempty"`
 }
 
+// MostCandidates is the number of tokens that a row of logits is reduced to.
+const MostCandidates = 256
+
+// Candidates is what a sampler needs of a row of logits: the row itself, where it lies in
+// the host's memory, or else, so that a row need not be copied from a device with a
+// memory of its own, the likeliest tokens and the sums over the whole vocabulary that
+// make probabilities of logits. A token whose logit is -Inf is in no sum and no list.
+type Candidates struct {
+	All []float32 // (vocab); nil: what follows holds
+
+	IDs    []int32   // the likeliest, at most MostCandidates: the largest logit first, of equal ones the lowest token
+	Logits []float32 // theirs
+	Max    float32   // largest logit
+	Mass   float64   // sum of exp(logit - Max)
+	Dot    float64   // sum of exp(logit - Max) · (logit - Max)
+	Count  int       // of tokens whose logit is not -Inf
+	Bad    int32     // the lowest token whose logit is NaN or +Inf, or -1. With one, or if Count is 0, nothing else holds
+}
+
 // Device runs recorded programs.
 type Device interface {
 	Info() Info
@@ -99,6 +118,11 @@ type Device interface {
 
 	// Compile prepares p for replay.
 	Compile(p *Program) (Executable, error)
+
+	// Candidates returns what a sampler needs of row row of logits, as the last Run left
+	// it. The program that ran must have recorded Candidates of them. What is returned
+	// holds until the next Run.
+	Candidates(logits Tensor, row int) (Candidates, error)
 
 	// Read copies row row of the activation t, as the last Run left it.
 	Read(dst []float32, t Tensor, row int) error

@@ -20,9 +20,10 @@ const (
 	OpSwiGLU
 	OpAdd
 	OpGatherRows
+	OpCandidates
 )
 
-var opNames = [...]string{"", "Embed", "RMSNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "SwiGLU", "Add", "GatherRows"}
+var opNames = [...]string{"", "Embed", "RMSNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "SwiGLU", "Add", "GatherRows", "Candidates"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -140,6 +141,12 @@ func (p *Program) Add(dst, x Tensor) {
 // operations that know no positions may follow.
 func (p *Program) GatherRows(dst, x Tensor) {
 	p.record(Op{Kind: OpGatherRows, Dst: dst, X: x}, p.holds(dst, p.Out), p.wide(x), distinct(dst, x), same("width", dst.Cols, x.Cols))
+}
+
+// Candidates records that Device.Candidates is to tell of the rows of logits, which are
+// gathered ones.
+func (p *Program) Candidates(logits Tensor) {
+	p.record(Op{Kind: OpCandidates, X: logits}, p.wide(logits), check(p.gathered, "no GatherRows comes before"))
 }
 
 func (p *Program) record(op Op, checks ...error) {

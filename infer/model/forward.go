@@ -21,6 +21,7 @@ func (m *Model) record(p *device.Program, s *stage) {
 		p.GatherRows(b.Last, b.X)
 		p.RMSNorm(b.Last, b.Last, w.OutputNorm, m.config.Eps)
 		p.MatMul(b.Logits, w.Output, b.Last)
+		p.Candidates(b.Logits)
 	}
 }
 

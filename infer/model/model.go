@@ -165,8 +165,8 @@ func (m *Model) allocate(s *stage) error {
 // Config returns the shape of the model.
 func (m *Model) Config() Config { return m.config }
 
-// Forward runs one step over b: the KV cache holds its rows afterwards, and Logits
-// reads the logits of the rows in b.Out.
+// Forward runs one step over b: the KV cache holds its rows afterwards, and Candidates and
+// Logits tell the logits of the rows in b.Out.
 func (m *Model) Forward(b *device.Batch) error {
 	m.out = 0
 	for i, s := range m.stages {
@@ -196,14 +196,32 @@ func (m *Model) handOver(from, to *stage, rows int) error {
 	return nil
 }
 
+// Candidates returns what a sampler needs of the logits of row b.Out[i] of the last
+// Forward. It holds until the next one.
+func (m *Model) Candidates(i int) (device.Candidates, error) {
+	last, err := m.logits(i)
+	if err != nil {
+		return device.Candidates{}, err
+	}
+	return last.dev.Candidates(last.buffers.Logits, i)
+}
+
 // Logits copies the logits of row b.Out[i] of the last Forward. dst has one element
 // for each token of the vocabulary.
 func (m *Model) Logits(dst []float32, i int) error {
-	if i < 0 || i >= m.out {
-		return fmt.Errorf("cannot read logits %d of %d", i, m.out)
+	last, err := m.logits(i)
+	if err != nil {
+		return err
 	}
-	last := m.stages[len(m.stages)-1]
 	return last.dev.Read(dst, last.buffers.Logits, i)
+}
+
+// logits returns the stage that holds the logits of row b.Out[i].
+func (m *Model) logits(i int) (*stage, error) {
+	if i < 0 || i >= m.out {
+		return nil, fmt.Errorf("cannot read logits %d of %d", i, m.out)
+	}
+	return m.stages[len(m.stages)-1], nil
 }
 
 // compile records and compiles a program for every row bucket, since a device may fix

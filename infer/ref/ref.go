@@ -84,6 +84,12 @@ func (d *Device) Read(dst []float32, t device.Tensor, row int) error {
 	return err
 }
 
+// Candidates returns the row itself.
+func (d *Device) Candidates(logits device.Tensor, row int) (device.Candidates, error) {
+	all, err := d.rowOf(logits, row, logits.Cols)
+	return device.Candidates{All: all}, err
+}
+
 // Write sets a row of an activation.
 func (d *Device) Write(t device.Tensor, row int, src []float32) error {
 	values, err := d.rowOf(t, row, len(src))

@@ -63,6 +63,7 @@ func (s Suite) operations(t *testing.T) {
 	t.Run("RoPE", s.rope)
 	t.Run("Attention over what StoreKV stored", s.attention)
 	t.Run("GatherRows", s.gather)
+	t.Run("Candidates", s.candidates)
 }
 
 // compare builds the same program on the device and on the reference for every row

@@ -84,6 +84,11 @@ func (d onThread) Compile(p *device.Program) (device.Executable, error) {
 	return executableOnThread{x, d.thread}, nil
 }
 
+func (d onThread) Candidates(logits device.Tensor, row int) (c device.Candidates, err error) {
+	d.thread.Do(func() { c, err = d.Device.Candidates(logits, row) })
+	return c, err
+}
+
 func (d onThread) Read(dst []float32, t device.Tensor, row int) (err error) {
 	d.thread.Do(func() { err = d.Device.Read(dst, t, row) })
 	return err

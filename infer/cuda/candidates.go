@@ -1,0 +1,90 @@
+package cuda
+
+import (
+	"fmt"
+
+	"m40-llm/cudakern"
+	"m40-llm/infer/device"
+)
+
+// reduced is what Candidates leaves of an activation: a row of results for each of its
+// rows, on the device and, after a Run, in page-locked memory of the host. A step copies
+// all that it wants at once, so that reading them calls no driver.
+type reduced struct {
+	at   cudakern.Ptr
+	host *cudakern.Host
+	rows int // most
+	held int // of them, copied by the last Run
+}
+
+// candidates adds the reduction of the rows of op.X.
+func (l *lowering) candidates(op device.Op, at operands) error {
+	d, reduce := l.device, l.device.kernels.reduce
+	r, err := d.reducedOf(op.X)
+	if err != nil {
+		return err
+	}
+	vocab, rows, capacity := op.X.Cols, l.rows, l.capacity
+	workspace, err := d.workspace("candidates", reduce.Workspace(vocab, capacity))
+	if err != nil {
+		return err
+	}
+	l.add(func(s *cudakern.Stream) error { return reduce.Enqueue(s, r.at, at.x, vocab, rows, capacity, workspace) })
+	l.exe.reduced = append(l.exe.reduced, r)
+	return nil
+}
+
+// reducedOf returns where the candidates of logits go, all programs alike.
+func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
+	if r := d.reduced[logits.ID]; r != nil {
+		return r, nil
+	}
+	bytes := int64(logits.Rows) * cudakern.CandidateBytes
+	r := &reduced{rows: logits.Rows}
+	var err error
+	if r.at, err = d.memory.take(bytes); err == nil {
+		r.host, err = d.allocHost(int(bytes))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("candidates of %d rows: %w", logits.Rows, err)
+	}
+	d.reduced[logits.ID] = r
+	return r, nil
+}
+
+// download puts the copy of the first rows results behind the work of s.
+func (r *reduced) download(s *cudakern.Stream, rows int) error {
+	r.held = 0
+	if err := s.Download(r.host.Bytes()[:rows*cudakern.CandidateBytes], r.at); err != nil {
+		return err
+	}
+	r.held = rows
+	return nil
+}
+
+// Candidates returns what the last Run left of a row of logits.
+func (d *cuda) Candidates(logits device.Tensor, row int) (device.Candidates, error) {
+	if d.context == nil {
+		return device.Candidates{}, errClosed
+	}
+	if _, err := d.activation(logits); err != nil {
+		return device.Candidates{}, fmt.Errorf("cuda: %w", err)
+	}
+	r := d.reduced[logits.ID]
+	if r == nil || row < 0 || row >= r.held {
+		return device.Candidates{}, fmt.Errorf("cuda: the last step left no candidates of row %d of tensor %d", row, logits.ID)
+	}
+	found, err := d.kernels.reduce.Decode(r.host.Bytes()[row*cudakern.CandidateBytes:][:cudakern.CandidateBytes])
+	if err != nil {
+		return device.Candidates{}, fmt.Errorf("cuda: %w", err)
+	}
+	return device.Candidates{
+		IDs:    found.IDs,
+		Logits: found.Logits,
+		Max:    found.Max,
+		Mass:   found.Mass,
+		Dot:    found.Dot,
+		Count:  found.Count,
+		Bad:    found.Bad,
+	}, nil
+}
