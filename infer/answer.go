@@ -13,6 +13,7 @@ import (
 // else belongs to the step loop.
 type answer struct {
 	*sequence
+	retractable
 	ctx     context.Context
 	request Request // with the seed that is used
 	source  *source
@@ -45,8 +46,8 @@ func newAnswer(ctx context.Context, r Request, s *source, tokens []int32) (*answ
 		ctx:      ctx,
 		request:  r,
 		source:   s,
-		text:     newTextEdge(r.Stop),
-		echoText: newTextEdge(nil),
+		text:     newTextEdge(r.Stop, r.BannedStrings),
+		echoText: newTextEdge(nil, nil),
 		mail:     newMailbox(),
 	}
 	a.sequence.answer = a
@@ -92,7 +93,7 @@ func (a *answer) start(now time.Time) (err error) {
 // prefilled tells how much of the prompt is computed, until the first token says
 // that all of it is.
 func (a *answer) prefilled() {
-	if a.length() == 0 {
+	if a.first.IsZero() {
 		p := &Prefill{Done: a.computed, Total: a.prompt, Cached: a.reused}
 		a.mail.put(Event{Type: EventPrefill, Prefill: p})
 	}
@@ -127,30 +128,57 @@ func (a *answer) sendEcho() {
 	a.echo = nil
 }
 
-// next samples the next token from a row and sends it. done is set if it ends the
-// answer.
+// next samples the next token from a row. done is set if it ends the answer. Where a
+// banned string is taken back that began in an earlier token, the answer is shorter
+// afterwards, and the row of its last token is wanted again.
 func (a *answer) next(row sample.Row, now time.Time) (done *Done, err error) {
-	c, err := a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: len(a.tokens), Top: a.request.Alternatives})
-	if err != nil {
-		return nil, err
+	for pos := len(a.tokens); len(a.tokens) == pos; {
+		c, err := a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: pos, Top: a.request.Alternatives, Mask: a.allow(nil)})
+		if errors.Is(err, sample.ErrMasked) && a.forbidden() != nil {
+			return a.barred(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if a.first.IsZero() {
+			a.first = now
+		}
+		a.last = now
+		a.sendEcho()
+		var before *textEdge
+		if !a.text.bans.empty() {
+			before = a.text.clone()
+		}
+		done = a.take(c, before)
+		if !a.text.banned {
+			return done, nil
+		}
+		if a.takeBack(c.ID, before); a.rewinds > maxRewinds {
+			return a.barred(), nil
+		}
 	}
-	if a.first.IsZero() {
-		a.first = now
-	}
-	a.last = now
-	a.sendEcho()
+	return nil, nil
+}
+
+// take makes c the next token, before which the text was as given, and sends what can
+// no longer be taken back. Whether it completes a banned string, the text says.
+func (a *answer) take(c sample.Choice, before *textEdge) *Done {
 	if a.source.tokenizer.IsEnd(c.ID) && !a.request.IgnoreEOS {
-		return &Done{Reason: FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb), Text: a.text.flush()}, nil
+		return &Done{Reason: FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb), Text: a.text.flush()}
 	}
 	a.tokens = append(a.tokens, c.ID)
 	t := a.token(c)
 	text, stopped, ok := a.text.push(a.source.tokenizer.Piece(c.ID, false))
 	t.Text = text
-	a.mail.put(Event{Type: EventToken, Token: t})
-	if ok {
-		return &Done{Reason: FinishStop, StopString: stopped}, nil
+	a.hold(t, before)
+	if a.text.banned {
+		return nil
 	}
-	return a.full(), nil
+	a.letGo(a.prompt + a.text.open())
+	if ok {
+		return &Done{Reason: FinishStop, StopString: stopped}
+	}
+	return a.full()
 }
 
 // full returns the end of an answer that is as long as it may be, else nil.
@@ -185,6 +213,7 @@ func (a *answer) finish(d *Done, r Receipt, now time.Time) {
 		Decode:  milliseconds(a.last.Sub(a.first)),
 	}
 	a.sendEcho()
+	a.letGo(len(a.tokens))
 	a.mail.put(Event{Type: EventDone, Done: d})
 	a.mail.end(nil)
 }

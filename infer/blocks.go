@@ -168,6 +168,29 @@ func (b *blocks) commit(t *blockTable, computed []int32) {
 	}
 }
 
+// cut takes t back to its first positions positions, and returns how many of them
+// it still has. Where they end inside a block that others may know, that block is
+// given back as it is, and what t had in it is to be computed anew.
+func (b *blocks) cut(t *blockTable, positions int) (kept int) {
+	kept, keep := positions, b.blocksFor(positions)
+	if full := positions / b.size; full < t.complete {
+		kept, keep = full*b.size, full
+		t.complete, t.content = full, 0
+		if full > 0 {
+			t.content = b.all[t.ids[full-1]].content
+			if t.content == 0 { // forgotten with another sequence that discarded it
+				b.last++
+				t.content = b.last
+			}
+		}
+	}
+	for i := len(t.ids) - 1; i >= keep; i-- {
+		b.release(t.ids[i])
+	}
+	t.ids = t.ids[:min(keep, len(t.ids))]
+	return kept
+}
+
 // close gives t back. computed are the tokens whose K and V are in it; they stay
 // known until the space is needed. Blocks go idle last to first, so that none
 // outlives the one before it.

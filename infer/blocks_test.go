@@ -250,6 +250,20 @@ func TestBlocks_Model(t *testing.T) {
 					t.Fatalf("could not grow with %d blocks available", b.available())
 				}
 			},
+			"cut": func(t *rapid.T) {
+				i := pick(t)
+				s := open[i]
+				n := rapid.IntRange(0, s.computed).Draw(t, "positions")
+				kept := b.cut(&s.table, n)
+				if kept > n || n-kept >= size {
+					t.Fatalf("a cut to %d positions kept %d of them", n, kept)
+				}
+				s.tokens, s.computed = s.tokens[:max(n, 1)], kept
+				if !b.grow(&s.table, len(s.tokens)) { // what it gave back belongs to another now
+					b.close(&s.table, s.tokens[:s.computed])
+					open = slices.Delete(open, i, i+1)
+				}
+			},
 			"close": func(t *rapid.T) {
 				i := pick(t)
 				b.close(&open[i].table, open[i].tokens[:open[i].computed])

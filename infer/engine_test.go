@@ -177,6 +177,10 @@ func TestEngine_RefusesWrongRequests(t *testing.T) {
 		{"too many stop strings", func(r *Request) { r.Stop = slices.Repeat([]string{"x"}, 65) }, CodeInvalid, "stop", "65"},
 		{"an empty stop string", func(r *Request) { r.Stop = []string{"x", ""} }, CodeInvalid, "stop", "stop string 2"},
 		{"a stop string that is too long", func(r *Request) { r.Stop = []string{strings.Repeat("x", 1025)} }, CodeInvalid, "stop", "1025"},
+		{"too many banned strings", func(r *Request) { r.BannedStrings = slices.Repeat([]string{"x"}, 513) }, CodeInvalid, "banned_strings", "513"},
+		{"an empty banned string", func(r *Request) { r.BannedStrings = []string{"x", ""} }, CodeInvalid, "banned_strings", "banned string 2"},
+		{"a banned string that is too long", func(r *Request) { r.BannedStrings = []string{strings.Repeat("x", 257)} }, CodeInvalid, "banned_strings", "257"},
+		{"banned strings that are too long together", func(r *Request) { r.BannedStrings = slices.Repeat([]string{strings.Repeat("x", 256)}, 65) }, CodeInvalid, "banned_strings", "16640"},
 		{"a token outside the vocabulary", func(r *Request) { r.Tokens = []int32{5, toyVocab} }, CodeInvalid, "tokens", "number 2 is 320"},
 		{"a negative token", func(r *Request) { r.Tokens = []int32{-1} }, CodeInvalid, "tokens", "-1"},
 		{"a prompt as long as the context", func(r *Request) { r.Tokens = span(0, 256) }, CodeContext, "", "maximum context length is 256 tokens; the prompt has 256"},
@@ -478,14 +482,21 @@ func TestEngine_PrefillDoesNotStopDecode(t *testing.T) {
 // memoryFor is the memory of a device on which the KV cache gets blocks blocks.
 func memoryFor(t *testing.T, o Options, blocks int) int64 {
 	t.Helper()
+	s := toySource(t)
+	rows := max(o.ChunkRows, o.Parallel)
+	scratch := s.config.ScratchBytes(rows, min(rows, o.Parallel+scoredRows))
+	return model.WeightBytes(s.file) + scratch + 2*int64(blocks)*s.config.KVLayout(1, 1).BlockBytes()
+}
+
+// toySource is the toy's file, opened.
+func toySource(t testing.TB) *source {
+	t.Helper()
 	s := &source{name: "toy"}
 	b := &bench{t: t, files: map[string][]byte{"toy": gguftest.TinyLlama(gguftest.Llama{})}}
 	if err := s.read(catalog{b}); err != nil {
 		t.Fatal(err)
 	}
-	rows := max(o.ChunkRows, o.Parallel)
-	scratch := s.config.ScratchBytes(rows, min(rows, o.Parallel+scoredRows))
-	return model.WeightBytes(s.file) + scratch + 2*int64(blocks)*s.config.KVLayout(1, 1).BlockBytes()
+	return s
 }
 
 func TestEngine_AnswersThatGiveWayGoOnAsIfNothingHappened(t *testing.T) {
@@ -936,7 +947,7 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 	r := Request{
 		Model: "m", Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
-		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"},
+		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
 		IgnoreEOS: true, Alternatives: 3, PromptLogProb: true,
 	}
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}}

@@ -128,7 +128,7 @@ func (l *loop) step(plan []share) error {
 			return deviceError(err)
 		}
 		row += len(w.wanted)
-		tokens += w.seq.answer.length() - before
+		tokens += max(0, w.seq.answer.length()-before)
 	}
 	l.board.step(now.Sub(begin), tokens)
 	return nil
@@ -178,6 +178,7 @@ func (l *loop) deliver(w share, row int, now time.Time) error {
 			return nil
 		}
 	}
+	l.sched.rewind(a.sequence)
 	if done == nil && a.missing() == 0 {
 		done = a.full()
 	}

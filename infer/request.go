@@ -24,6 +24,7 @@ type Request struct {
 	Params        sample.Params `json:"params"`
 	MaxTokens     int           `json:"max_tokens"` // -1: until the context is full
 	Stop          []string      `json:"stop,omitempty"`
+	BannedStrings []string      `json:"banned_strings,omitempty"` // texts that the answer never contains
 	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer
 	Alternatives  int           `json:"alternatives,omitempty"`   // likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 32
 	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // send the prompt's tokens too, scored
@@ -92,8 +93,9 @@ type Token struct {
 type FinishReason string
 
 const (
-	FinishStop   FinishReason = "stop"   // an end token or a stop string
-	FinishLength FinishReason = "length" // MaxTokens, or the context is full
+	FinishStop   FinishReason = "stop"           // an end token or a stop string
+	FinishLength FinishReason = "length"         // MaxTokens, or the context is full
+	FinishBanned FinishReason = "content_filter" // the answer can only go on with a banned string
 )
 
 // Done ends an answer.

@@ -86,6 +86,15 @@ func (s *scheduler) remove(q *sequence, keep bool) {
 	}
 }
 
+// rewind takes the memory of q back to its tokens, if more was computed: the last ones
+// are gone. The last of those that are left is computed again, because its logits are
+// wanted.
+func (s *scheduler) rewind(q *sequence) {
+	if q.computed > len(q.tokens) {
+		q.computed = s.blocks.cut(&q.table, len(q.tokens)-1)
+	}
+}
+
 // reset takes model, with an empty cache, as the resident one; "" is none. The
 // sequences that were running are gone: reset returns them.
 func (s *scheduler) reset(model string, b *blocks) []*sequence {

@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -13,16 +14,46 @@ import (
 // string found is the one that is complete first, for that is where an answer must
 // not go on; of two that end at the same place it is the longer. So the text never
 // depends on how the bytes are cut into tokens.
+//
+// It also finds banned strings, and in which piece one begins. One that is complete
+// where a stop string is, or before it, counts: the pieces together never spell one.
 type textEdge struct {
 	partial []byte // beginning of a rune, at most three bytes
 	held    []byte // text that may be the beginning of a stop string
-	matcher *stopMatcher
+	stops   matcher
 	stopped string
 	done    bool
+
+	bans      matcher
+	pieces    int   // pushed so far
+	partialAt int   // piece in which partial begins
+	origins   []int // for each of the last bytes of text that may be the beginning of a banned string, the piece in which its rune begins
+	banned    bool  // a banned string is complete
+	bannedAt  int   // piece in which it begins
 }
 
-func newTextEdge(stops []string) *textEdge {
-	return &textEdge{matcher: newStopMatcher(stops)}
+func newTextEdge(stops, bans []string) *textEdge {
+	return &textEdge{stops: newMatcher(stops), bans: newMatcher(bans)}
+}
+
+// clone returns a copy that goes on by itself.
+func (e *textEdge) clone() *textEdge {
+	twin := *e
+	twin.partial, twin.held, twin.origins = slices.Clone(e.partial), slices.Clone(e.held), slices.Clone(e.origins)
+	return &twin
+}
+
+// open returns the first piece that may hold the beginning of a banned string; the
+// number of pieces if none does.
+func (e *textEdge) open() int {
+	switch {
+	case e.bans.empty():
+	case len(e.origins) > 0:
+		return e.origins[0]
+	case len(e.partial) > 0:
+		return e.partialAt
+	}
+	return e.pieces
 }
 
 // push takes the bytes of the next token and returns the text that they release.
@@ -35,7 +66,14 @@ func (e *textEdge) push(piece []byte) (text string, stopped string, ok bool) {
 		}
 		e.pushByte(b)
 	}
-	return e.release(), e.stopped, e.done
+	e.pieces++
+	return e.release(), e.stopped, e.stopped != ""
+}
+
+// spells reports whether a piece completes a banned string.
+func (e *textEdge) spells(piece []byte) bool {
+	e.push(piece)
+	return e.banned
 }
 
 // flush ends the answer and returns the text held back until now.
@@ -57,6 +95,9 @@ func (e *textEdge) pushByte(b byte) {
 		if e.done {
 			return
 		}
+	}
+	if len(e.partial) == 0 {
+		e.partialAt = e.pieces
 	}
 	e.partial = append(e.partial, b)
 	if utf8.FullRune(e.partial) {
@@ -92,7 +133,11 @@ func (e *textEdge) emit(r rune) {
 	from := len(e.held)
 	e.held = utf8.AppendRune(e.held, r)
 	for _, b := range e.held[from:] {
-		if stop := e.matcher.step(b); stop != "" {
+		if e.ban(b); e.banned {
+			e.done = true
+			return
+		}
+		if stop := e.stops.step(b); stop != "" {
 			e.held = e.held[:len(e.held)-len(stop)]
 			e.stopped, e.done = stop, true
 			return
@@ -100,51 +145,65 @@ func (e *textEdge) emit(r rune) {
 	}
 }
 
+// ban looks for banned strings that end with b, a byte of the rune that begins in
+// piece partialAt.
+func (e *textEdge) ban(b byte) {
+	if e.bans.empty() {
+		return
+	}
+	found := e.bans.step(b)
+	e.origins = append(e.origins, e.partialAt)
+	if e.banned = found != ""; e.banned {
+		e.bannedAt = e.origins[len(e.origins)-len(found)]
+	}
+	e.origins = e.origins[len(e.origins)-e.bans.pending():]
+}
+
 // release returns the held text except what may be the beginning of a stop string.
 func (e *textEdge) release() string {
 	n := len(e.held)
 	if !e.done {
-		n -= e.matcher.pending()
+		n -= e.stops.pending()
 	}
 	text := string(e.held[:n])
 	e.held = append(e.held[:0], e.held[n:]...)
 	return text
 }
 
-// stopMatcher is the automaton of Aho and Corasick over the stop strings: a trie
-// whose nodes also know where to go on when the text leaves it, so that each byte
-// of text is looked at once, however many strings there are.
-type stopMatcher struct {
-	nodes []stopNode // the first is the root
+// matcher is the automaton of Aho and Corasick over some strings: a trie whose nodes
+// also know where to go on when the text leaves it, so that each byte of text is
+// looked at once, however many strings there are. A copy goes on by itself.
+type matcher struct {
+	nodes []matchNode // the first is the root; not changed once it is built
 	state int32
 }
 
-type stopNode struct {
+type matchNode struct {
 	byte    byte
 	child   int32  // first child; 0: none
 	sibling int32  // next child of the parent; 0: none
 	fail    int32  // node of the longest proper suffix that is in the trie
-	depth   int    // length of what has been read, which is the beginning of a stop string
-	stop    string // longest stop string that ends here
+	depth   int    // length of what has been read, which is the beginning of a string
+	found   string // longest string that ends here
 }
 
-// newStopMatcher leaves out empty strings: they would end every answer before it
-// begins. Stop strings are text too, so that a match never splits a rune.
-func newStopMatcher(stops []string) *stopMatcher {
-	m := &stopMatcher{nodes: make([]stopNode, 1)}
-	for _, stop := range stops {
-		stop = strings.ToValidUTF8(stop, string(utf8.RuneError))
+// newMatcher leaves out empty strings: they would end every answer before it begins.
+// The strings are text too, so that a match never splits a rune.
+func newMatcher(list []string) matcher {
+	m := matcher{nodes: make([]matchNode, 1)}
+	for _, text := range list {
+		text = strings.ToValidUTF8(text, string(utf8.RuneError))
 		at := int32(0)
-		for _, b := range []byte(stop) {
+		for _, b := range []byte(text) {
 			next := m.child(at, b)
 			if next == 0 {
 				next = int32(len(m.nodes))
-				m.nodes = append(m.nodes, stopNode{byte: b, sibling: m.nodes[at].child, depth: m.nodes[at].depth + 1})
+				m.nodes = append(m.nodes, matchNode{byte: b, sibling: m.nodes[at].child, depth: m.nodes[at].depth + 1})
 				m.nodes[at].child = next
 			}
 			at = next
 		}
-		m.nodes[at].stop = stop
+		m.nodes[at].found = text
 	}
 	// Breadth first, so that what a node falls back to is complete before it.
 	for queue := []int32{0}; len(queue) > 0; queue = queue[1:] {
@@ -154,8 +213,8 @@ func newStopMatcher(stops []string) *stopMatcher {
 			if parent != 0 {
 				node.fail = m.next(m.nodes[parent].fail, node.byte)
 			}
-			if node.stop == "" {
-				node.stop = m.nodes[node.fail].stop
+			if node.found == "" {
+				node.found = m.nodes[node.fail].found
 			}
 			queue = append(queue, id)
 		}
@@ -163,8 +222,11 @@ func newStopMatcher(stops []string) *stopMatcher {
 	return m
 }
 
+// empty reports whether there is nothing to find.
+func (m *matcher) empty() bool { return len(m.nodes) == 1 }
+
 // child returns the child of a node by one byte, or 0.
-func (m *stopMatcher) child(node int32, b byte) int32 {
+func (m *matcher) child(node int32, b byte) int32 {
 	id := m.nodes[node].child
 	for id != 0 && m.nodes[id].byte != b {
 		id = m.nodes[id].sibling
@@ -173,7 +235,7 @@ func (m *stopMatcher) child(node int32, b byte) int32 {
 }
 
 // next returns the node of the longest suffix that is in the trie, after b.
-func (m *stopMatcher) next(node int32, b byte) int32 {
+func (m *matcher) next(node int32, b byte) int32 {
 	for {
 		if id := m.child(node, b); id != 0 || node == 0 {
 			return id
@@ -182,11 +244,11 @@ func (m *stopMatcher) next(node int32, b byte) int32 {
 	}
 }
 
-// step reads a byte and returns the longest stop string that ends with it, or "".
-func (m *stopMatcher) step(b byte) string {
+// step reads a byte and returns the longest string that ends with it, or "".
+func (m *matcher) step(b byte) string {
 	m.state = m.next(m.state, b)
-	return m.nodes[m.state].stop
+	return m.nodes[m.state].found
 }
 
-// pending returns how many of the last bytes are the beginning of a stop string.
-func (m *stopMatcher) pending() int { return m.nodes[m.state].depth }
+// pending returns how many of the last bytes are the beginning of a string.
+func (m *matcher) pending() int { return m.nodes[m.state].depth }

@@ -13,23 +13,31 @@ import (
 // runes is what bytes read as: it looks for a rune, or the longest beginning of
 // one, by trying every way to go on. rest is an unfinished beginning at the end.
 func runes(b []byte) (text string, rest []byte) {
-	for len(b) > 0 {
-		if r, n := utf8.DecodeRune(b); r != utf8.RuneError || n > 1 {
-			text += string(r)
-			b = b[n:]
-			continue
+	text, _, rest = located(b)
+	return text, rest
+}
+
+// located is runes with the place in b at which the rune of each byte of text begins.
+func located(b []byte) (text string, from []int, rest []byte) {
+	for at := 0; at < len(b); {
+		r, n := utf8.DecodeRune(b[at:])
+		if r == utf8.RuneError && n <= 1 {
+			n = 0
+			for n < min(3, len(b)-at) && beginsRune(b[at:at+n+1]) {
+				n++
+			}
+			if n > 0 && at+n == len(b) {
+				return text, from, b[at:]
+			}
+			n = max(n, 1)
 		}
-		n := 0
-		for n < min(3, len(b)) && beginsRune(b[:n+1]) {
-			n++
+		text += string(r)
+		for len(from) < len(text) {
+			from = append(from, at)
 		}
-		if n > 0 && n == len(b) {
-			return text, b
-		}
-		text += "\uFFFD"
-		b = b[max(n, 1):]
+		at += n
 	}
-	return text, nil
+	return text, from, nil
 }
 
 func beginsRune(b []byte) bool {
@@ -72,7 +80,7 @@ func cut(text string, stops []string) (shown, stopped string, ok bool) {
 
 // checkTextEdge compares every step of an answer with what the bytes so far read as.
 func checkTextEdge(pieces [][]byte, stops []string) error {
-	e := newTextEdge(stops)
+	e := newTextEdge(stops, nil)
 	var got string
 	var all []byte
 	for i, piece := range pieces {
@@ -119,7 +127,7 @@ func TestTextEdge_BytesThatAreNoRune(t *testing.T) {
 		"NUL is text":                    {"a\x00b", "a\x00b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newTextEdge(nil)
+			e := newTextEdge(nil, nil)
 			var got string
 			for _, b := range []byte(tt.bytes) {
 				text, _, _ := e.push([]byte{b})
@@ -128,7 +136,7 @@ func TestTextEdge_BytesThatAreNoRune(t *testing.T) {
 			if got += e.flush(); got != tt.want {
 				t.Errorf("byte by byte %q, want %q", got, tt.want)
 			}
-			e = newTextEdge(nil)
+			e = newTextEdge(nil, nil)
 			got, _, _ = e.push([]byte(tt.bytes))
 			if got += e.flush(); got != tt.want {
 				t.Errorf("at once %q, want %q", got, tt.want)
@@ -149,7 +157,7 @@ func TestTextEdge_ReplacesBytesAsSoonAsTheyCannotBecomeARune(t *testing.T) {
 		"the same rune with something behind": {"\xf0\x9f\x98", "\x80!", "😀!"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newTextEdge(nil)
+			e := newTextEdge(nil, nil)
 			if text, _, _ := e.push([]byte(tt.first)); text != "" {
 				t.Fatalf("%q was released early", text)
 			}
@@ -189,7 +197,7 @@ func TestTextEdge_StopStrings(t *testing.T) {
 		"an end in the middle of a rune can be a stop, too": {[]string{"\uFFFD"}, []step{{"a\xe2", "a"}}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newTextEdge(tt.stops)
+			e := newTextEdge(tt.stops, nil)
 			var stopped string
 			var ok bool
 			for i, s := range tt.steps {
@@ -268,7 +276,7 @@ func BenchmarkTextEdge(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			text := []byte(strings.Repeat("a", 255))
 			b.SetBytes(int64(len(text)))
-			e := newTextEdge(stops)
+			e := newTextEdge(stops, nil)
 			for b.Loop() {
 				e.push(text)
 			}

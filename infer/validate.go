@@ -13,6 +13,9 @@ const (
 	maxScoredTops   = 32 // alternatives where the prompt is scored too: all its tokens are sent at once
 	maxStops        = 64
 	maxStopBytes    = 1024
+	maxBanned       = 512
+	maxBannedBytes  = 256      // of one banned string
+	maxBannedTotal  = 16 << 10 // of all
 )
 
 // validate reports the first field that is wrong whatever the model.
@@ -48,6 +51,23 @@ func (r *Request) validate() error {
 		if stop == "" || len(stop) > maxStopBytes {
 			return invalid("stop", "stop string %d has %d bytes: must be from 1 to %d", i+1, len(stop), maxStopBytes)
 		}
+	}
+	return r.validateBanned()
+}
+
+func (r *Request) validateBanned() error {
+	if n := len(r.BannedStrings); n > maxBanned {
+		return invalid("banned_strings", "there are %d banned strings: give at most %d", n, maxBanned)
+	}
+	total := 0
+	for i, text := range r.BannedStrings {
+		if text == "" || len(text) > maxBannedBytes {
+			return invalid("banned_strings", "banned string %d has %d bytes: must be from 1 to %d", i+1, len(text), maxBannedBytes)
+		}
+		total += len(text)
+	}
+	if total > maxBannedTotal {
+		return invalid("banned_strings", "the banned strings have %d bytes together: give at most %d", total, maxBannedTotal)
 	}
 	return nil
 }
