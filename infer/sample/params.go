@@ -3,7 +3,6 @@ package sample
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 )
@@ -109,45 +108,9 @@ const (
 // Validate returns a *FieldError for the first setting that is not a number or
 // lies outside its range.
 func (p Params) Validate() error {
-	for _, f := range []struct {
-		name     string
-		value    float64
-		min, max float64
-	}{
-		{"temperature", p.Temperature, 0, 100},
-		{"dynatemp_range", p.DynatempRange, 0, 100},
-		{"dynatemp_exponent", p.DynatempExponent, 0, 100},
-		{"top_p", p.TopP, 0, 1},
-		{"min_p", p.MinP, 0, 1},
-		{"typical_p", p.TypicalP, 0, 1},
-		{"top_n_sigma", p.TopNSigma, 0, 100},
-		{"mirostat_tau", p.MirostatTau, 0, 100},
-		{"mirostat_eta", p.MirostatEta, 0, 100},
-		{"xtc_probability", p.XTCProbability, 0, 1},
-		{"xtc_threshold", p.XTCThreshold, 0, 1},
-		{"repeat_penalty", p.RepeatPenalty, 0.01, 100},
-		{"presence_penalty", p.PresencePenalty, -100, 100},
-		{"frequency_penalty", p.FrequencyPenalty, -100, 100},
-		{"dry_multiplier", p.DryMultiplier, 0, 100},
-		{"dry_base", p.DryBase, 1, 100},
-	} {
-		if !within(f.value, f.min, f.max) {
-			return &FieldError{f.name, f.value, fmt.Sprintf("must be from %v to %v", f.min, f.max)}
-		}
-	}
-	for _, f := range []struct {
-		name  string
-		value int
-		min   int
-	}{
-		{"top_k", p.TopK, 0},
-		{"min_keep", p.MinKeep, 0},
-		{"repeat_last_n", p.RepeatLastN, -1},
-		{"dry_allowed_length", p.DryAllowedLength, 0},
-		{"dry_penalty_last_n", p.DryPenaltyLastN, -1},
-	} {
-		if f.value < f.min || f.value > math.MaxInt32 {
-			return &FieldError{f.name, f.value, fmt.Sprintf("must be from %d to %d", f.min, math.MaxInt32)}
+	for _, n := range numbers {
+		if err := n.check(&p); err != nil {
+			return err
 		}
 	}
 	if p.Mirostat != 0 && p.Mirostat != 2 {
