@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/sample"},
 	"store":           {"migrations"},
 
-	"infer":          {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/sample", "infer/device", "infer/model"},
+	"infer":          {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/sample", "infer/device", "infer/model"},
 	"infer/model":    {"infer/device", "infer/gguf"},
 	"infer/device":   {"infer/gguf"},
 	"infer/ref":      {"infer/device", "infer/gguf"},

@@ -1,0 +1,232 @@
+package grammar
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Errors of a Matcher. They end an answer.
+var (
+	// ErrNoToken says that the vocabulary cannot spell what the grammar wants next.
+	ErrNoToken = errors.New("the grammar allows no token of this model's vocabulary here")
+
+	// ErrTooComplex says that the grammar is so ambiguous that it takes too long.
+	ErrTooComplex = errors.New("the grammar is too ambiguous to be followed: too many of its alternatives are possible at once")
+)
+
+// Matcher holds answers to a grammar, in the tokens of one vocabulary. It remembers
+// what it has worked out, up to a limit, for all answers to the grammar; it is safe
+// for concurrent use.
+type Matcher struct {
+	program *program
+	vocab   *Vocabulary
+
+	mu      sync.Mutex
+	stepper *stepper
+
+	// The states met so far are an automaton: row i of table has the state after a
+	// byte of each class.
+	states []*state
+	index  map[key]int32
+	table  []int32
+	weight int // positions in states, and entries of table
+	path   []int32
+
+	masks map[key][]uint64
+}
+
+const (
+	unknown = 0 // in table: not worked out so far
+	dead    = 1 // no text goes on so
+	alive   = 2 // and above: the number of the state + alive
+)
+
+// State is where an answer has come to. It is a value that never changes, so that
+// an answer can be taken up again at an earlier token.
+type State struct{ s *state }
+
+// NewMatcher returns a matcher of g for the tokens of v. A token that g names and v
+// does not have is an error.
+func NewMatcher(g *Grammar, v *Vocabulary) (*Matcher, error) {
+	for _, in := range g.program.code {
+		if in.opcode == opcodeToken && int(in.arg) >= v.size {
+			return nil, fmt.Errorf("the grammar names token %d, but the model has %d tokens", in.arg, v.size)
+		}
+	}
+	m := &Matcher{program: g.program, vocab: v, stepper: newStepper(g.program)}
+	m.forget()
+	return m, nil
+}
+
+func (m *Matcher) forget() {
+	m.states, m.table, m.weight = nil, nil, 0
+	m.index = map[key]int32{}
+	m.masks = map[key][]uint64{}
+}
+
+// begin readies the matcher for a call.
+func (m *Matcher) begin() {
+	if m.weight > maxRemembered {
+		m.forget()
+	}
+	m.stepper.work = 0
+}
+
+// Start returns the state in front of the first token.
+func (m *Matcher) Start() State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begin()
+	return State{m.stepper.start()}
+}
+
+// Complete reports whether the text is all that the grammar wants and nothing can
+// follow it.
+func (s State) Complete() bool { return s.s.accepts && len(s.s.positions) == 0 }
+
+// Accepts reports whether the text may end here.
+func (s State) Accepts() bool { return s.s.accepts }
+
+// Next returns the state after a token. One that Mask does not allow is an error, and
+// so is an end token, after which nothing comes, unless the grammar names it.
+func (m *Matcher) Next(s State, token int32) (State, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begin()
+	next := m.readToken(s.s, token)
+	if err := m.busy(); err != nil {
+		return State{}, err
+	}
+	if next == nil {
+		return State{}, fmt.Errorf("token %d is not one that the grammar allows here", token)
+	}
+	return State{next}, nil
+}
+
+func (m *Matcher) readToken(s *state, token int32) *state {
+	if token < 0 || int(token) >= m.vocab.size {
+		return nil
+	}
+	named := m.stepper.readToken(s, token)
+	spelled := m.readText(s, m.vocab.pieces[token])
+	switch {
+	case named == nil:
+		return spelled
+	case spelled == nil:
+		return named
+	}
+	return m.stepper.merge(named, spelled)
+}
+
+// readText returns the state after the bytes of a token; nil if it spells none.
+func (m *Matcher) readText(s *state, text string) *state {
+	if text == "" {
+		return nil
+	}
+	at := m.number(s)
+	for i := range len(text) {
+		if at = m.step(at, m.program.classes[text[i]]); at < 0 {
+			return nil
+		}
+	}
+	return m.states[at]
+}
+
+func (m *Matcher) busy() error {
+	if m.stepper.work > maxWork {
+		return ErrTooComplex
+	}
+	return nil
+}
+
+// number returns the row of s in the table.
+func (m *Matcher) number(s *state) int32 {
+	at, ok := m.index[s.key]
+	if !ok {
+		at = int32(len(m.states))
+		m.index[s.key] = at
+		m.states = append(m.states, s)
+		m.table = append(m.table, make([]int32, len(m.program.class))...)
+		m.weight += len(m.program.class) + 4*len(s.positions)
+	}
+	return at
+}
+
+// step returns the state after a byte of a class, -1 for none.
+func (m *Matcher) step(at int32, class uint8) int32 {
+	entry := int(at)*len(m.program.class) + int(class)
+	next := m.table[entry]
+	if next == unknown {
+		next = dead
+		m.stepper.work += len(m.program.class)
+		if s := m.stepper.readByte(m.states[at], m.program.class[class]); s != nil {
+			next = m.number(s) + alive
+		}
+		m.table[entry] = next
+	}
+	return next - alive
+}
+
+// Mask returns the tokens that may come next, a bit each: token i is bit i%64 of
+// element i/64. End tokens are among them where the text may end. The mask is shared:
+// it must not be written to. ErrNoToken says that there is none, but not where the
+// text may end in a vocabulary without end tokens.
+func (m *Matcher) Mask(s State) ([]uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begin()
+	if mask, ok := m.masks[s.s.key]; ok {
+		return mask, nil
+	}
+	mask := make([]uint64, (m.vocab.size+63)/64)
+	any, err := m.fill(mask, s.s)
+	switch {
+	case err != nil:
+		return nil, err
+	case !any && !s.s.accepts:
+		return nil, ErrNoToken
+	}
+	m.masks[s.s.key] = mask
+	m.weight += len(mask) * 2
+	return mask, nil
+}
+
+// fill sets the bits of the tokens that may follow s.
+func (m *Matcher) fill(mask []uint64, s *state) (any bool, err error) {
+	allow := func(id int32) {
+		mask[id/64] |= 1 << (id % 64)
+		any = true
+	}
+	for _, p := range s.positions {
+		in := &m.program.code[p.at]
+		if in.opcode == opcodeToken {
+			allow(in.arg)
+		}
+	}
+	if s.accepts {
+		for _, id := range m.vocab.ends {
+			allow(id)
+		}
+	}
+	nodes, tokens := m.vocab.nodes, m.vocab.tokens
+	path := append(m.path[:0], m.number(s)) // states by depth
+	for at := int32(0); int(at) < len(nodes)-1; {
+		n := nodes[at]
+		next := m.step(path[n.depth-1], m.program.classes[n.byte])
+		if next < 0 {
+			if err := m.busy(); err != nil {
+				return false, err
+			}
+			at = n.skip
+			continue
+		}
+		path = append(path[:n.depth], next)
+		at++
+		for _, id := range tokens[n.first:nodes[at].first] {
+			allow(id)
+		}
+	}
+	m.path = path
+	return any, m.busy()
+}

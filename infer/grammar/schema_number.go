@@ -1,0 +1,371 @@
+package grammar
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+)
+
+// limits are the bounds of numbers; nil for none.
+type limits struct {
+	low, high           *big.Rat
+	aboveLow, belowHigh bool // the bound itself is out
+}
+
+// limitDigits is how many digits a limit may have.
+const limitDigits = 40
+
+func (c conjunction) limits() (l limits, err error) {
+	for _, v := range c {
+		for _, m := range v.members {
+			if m.name != "minimum" && m.name != "maximum" && m.name != "exclusiveMinimum" && m.name != "exclusiveMaximum" {
+				continue
+			}
+			n, ok := m.number()
+			if ok {
+				whole, fraction := decimal(new(big.Rat).Abs(n))
+				ok = len(whole)+len(fraction) <= limitDigits
+			}
+			if !ok {
+				return l, failAt(m.value, "%s is supported up to %d digits", m.name, limitDigits)
+			}
+			exclusive := strings.HasPrefix(m.name, "exclusive")
+			if strings.HasSuffix(strings.ToLower(m.name), "minimum") {
+				if l.low == nil || n.Cmp(l.low) > 0 || n.Cmp(l.low) == 0 && exclusive {
+					l.low, l.aboveLow = n, exclusive
+				}
+			} else if l.high == nil || n.Cmp(l.high) < 0 || n.Cmp(l.high) == 0 && exclusive {
+				l.high, l.belowHigh = n, exclusive
+			}
+		}
+	}
+	return l, nil
+}
+
+// numbers writes the numbers of an alternative: integers alone if it wants these.
+func (w *schemaWriter) numbers(c conjunction) (string, error) {
+	kinds, err := c.kinds()
+	if err != nil {
+		return "", err
+	}
+	whole := kinds&kindNumber == kindInteger
+	for _, m := range c.all("multipleOf") {
+		if n, ok := m.number(); !ok || !whole || n.Cmp(big.NewRat(1, 1)) != 0 {
+			return "", failAt(m, "multipleOf is supported for integers with the value 1")
+		}
+	}
+	l, err := c.limits()
+	switch {
+	case err != nil:
+		return "", err
+	case l.low == nil && l.high == nil && whole:
+		return w.share("integer"), nil
+	case l.low == nil && l.high == nil:
+		return w.share("number"), nil
+	case whole:
+		return l.integers(), nil
+	}
+	return l.decimals(), nil
+}
+
+var one = big.NewInt(1)
+
+// integers writes the integers between the limits.
+func (l limits) integers() string {
+	low, high := l.low, l.high
+	var from, to *big.Int // nil: no limit
+	if low != nil {
+		from = new(big.Int).Neg(floor(new(big.Rat).Neg(low)))
+		if l.aboveLow && low.IsInt() {
+			from.Add(from, one)
+		}
+	}
+	if high != nil {
+		to = floor(high)
+		if l.belowHigh && high.IsInt() {
+			to.Sub(to, one)
+		}
+	}
+	if from != nil && to != nil && from.Cmp(to) > 0 {
+		return ""
+	}
+	var parts []string
+	if from == nil || from.Sign() < 0 {
+		least := big.NewInt(1)
+		if to != nil && to.Sign() < 0 {
+			least.Neg(to)
+		}
+		var most *big.Int
+		if from != nil {
+			most = new(big.Int).Neg(from)
+		}
+		parts = append(parts, `"-" (`+digitsBetween(least, most)+`)`)
+	}
+	if to == nil || to.Sign() >= 0 {
+		least := new(big.Int)
+		if from != nil && from.Sign() > 0 {
+			least = from
+		}
+		parts = append(parts, digitsBetween(least, to))
+	}
+	return strings.Join(parts, " | ")
+}
+
+// floor returns the largest integer that is not above r.
+func floor(r *big.Rat) *big.Int {
+	return new(big.Int).Div(r.Num(), r.Denom()) // Euclidean, and the denominator is positive
+}
+
+// openDigits is how many digits an integer may have that nothing limits.
+const openDigits = 16
+
+// digitsBetween writes the integers from low, which is not negative, to high; high is
+// nil for no limit.
+func digitsBetween(low, high *big.Int) string {
+	from := low.String()
+	to := strings.Repeat("9", max(openDigits, len(from)))
+	if high != nil {
+		to = high.String()
+	}
+	var parts []string
+	for n := len(from); n <= len(to); n++ {
+		least, most := from, to
+		if n > len(from) {
+			least = "1" + strings.Repeat("0", n-1)
+		}
+		if n < len(to) {
+			most = strings.Repeat("9", n)
+		}
+		parts = append(parts, digitsOfLength(least, most))
+	}
+	return strings.Join(parts, " | ")
+}
+
+// digitsOfLength writes the numbers from low to high, which have the same number of
+// digits.
+func digitsOfLength(low, high string) string {
+	n := len(low)
+	switch {
+	case low == high:
+		return Literal(low)
+	case strings.Trim(low, "0") == "" && strings.Trim(high, "9") == "":
+		return "[0-9]" + times(n, n)
+	case n == 1:
+		return digit(low[0], high[0])
+	case low[0] == high[0]:
+		return fmt.Sprintf(`"%c" (%s)`, low[0], digitsOfLength(low[1:], high[1:]))
+	}
+	var parts []string
+	first, last := low[0], high[0]
+	if rest := low[1:]; strings.Trim(rest, "0") != "" {
+		parts = append(parts, fmt.Sprintf(`"%c" (%s)`, first, digitsOfLength(rest, strings.Repeat("9", n-1))))
+		first++
+	}
+	top := ""
+	if rest := high[1:]; strings.Trim(rest, "9") != "" {
+		top = fmt.Sprintf(`"%c" (%s)`, last, digitsOfLength(strings.Repeat("0", n-1), rest))
+		last--
+	}
+	if first <= last {
+		parts = append(parts, digit(first, last)+" [0-9]"+times(n-1, n-1))
+	}
+	if top != "" {
+		parts = append(parts, top)
+	}
+	return strings.Join(parts, " | ")
+}
+
+func digit(low, high byte) string { return fmt.Sprintf("[%c-%c]", low, high) }
+
+// decimals writes the numbers between the limits, without exponents.
+func (l limits) decimals() string {
+	var parts []string
+	if l.low == nil || l.low.Sign() < 0 {
+		mirror := limits{low: new(big.Rat), aboveLow: true}
+		if l.high != nil && l.high.Sign() < 0 {
+			mirror.low, mirror.aboveLow = new(big.Rat).Neg(l.high), l.belowHigh
+		}
+		if l.low != nil {
+			mirror.high, mirror.belowHigh = new(big.Rat).Neg(l.low), l.aboveLow
+		}
+		if body := mirror.magnitudes(); body != "" {
+			parts = append(parts, `"-" (`+body+`)`)
+		}
+	}
+	if l.high == nil || l.high.Sign() >= 0 {
+		above := l
+		if l.low == nil || l.low.Sign() < 0 {
+			above.low, above.aboveLow = new(big.Rat), false
+		}
+		if body := above.magnitudes(); body != "" {
+			parts = append(parts, body)
+		}
+	}
+	return strings.Join(parts, " | ")
+}
+
+// openFraction is how many digits a fraction may have behind those of its limits.
+const openFraction = 16
+
+// magnitudes writes the decimals from low, which is not negative, to high.
+func (l limits) magnitudes() string {
+	least, above := decimal(l.low)
+	from := floor(l.low)
+	if l.high == nil {
+		rest := "(" + digitsBetween(new(big.Int).Add(from, one), nil) + ") " + anyFraction
+		if f := above.atLeast(l.aboveLow).fraction(); f != impossible {
+			rest = Literal(least) + f + " | " + rest
+		}
+		return rest
+	}
+	if c := l.low.Cmp(l.high); c > 0 || c == 0 && (l.aboveLow || l.belowHigh) {
+		return ""
+	}
+	most, below := decimal(l.high)
+	to := floor(l.high)
+	if least == most {
+		f := between(above, below, l.aboveLow, l.belowHigh).fraction()
+		if f == impossible {
+			return ""
+		}
+		return Literal(least) + f
+	}
+	var parts []string
+	if f := above.atLeast(l.aboveLow).fraction(); f != impossible {
+		parts = append(parts, Literal(least)+f)
+	}
+	next, last := new(big.Int).Add(from, one), new(big.Int).Sub(to, one)
+	if next.Cmp(last) <= 0 {
+		parts = append(parts, "("+digitsBetween(next, last)+") "+anyFraction)
+	}
+	if f := below.atMost(l.belowHigh).fraction(); f != impossible {
+		parts = append(parts, Literal(most)+f)
+	}
+	return strings.Join(parts, " | ")
+}
+
+var anyFraction = fmt.Sprintf(`("." [0-9]{1,%d})?`, openFraction)
+
+// fractionDigits are the digits behind a decimal point, without zeros at their end.
+type fractionDigits string
+
+// decimal splits a number that is not negative and has a finite decimal expansion.
+func decimal(r *big.Rat) (whole string, fraction fractionDigits) {
+	digits, _ := r.FloatPrec() // exact: it came from decimal digits
+	whole, rest, _ := strings.Cut(r.FloatString(digits), ".")
+	return whole, fractionDigits(strings.TrimRight(rest, "0"))
+}
+
+// digits are digit strings behind a decimal point: an expression of those that have
+// any, "" for none, and whether there may be none.
+type digits struct {
+	some  string
+	empty bool
+}
+
+var (
+	anyDigits   = fmt.Sprintf("[0-9]{1,%d}", openFraction)
+	moreDigits  = fmt.Sprintf("[0-9]{0,%d}", openFraction)
+	aboveZero   = fmt.Sprintf(`"0"{0,%d} [1-9] %s`, openFraction, moreDigits)
+	impossible  = "impossible"
+	exactlyZero = digits{`"0"`, true}
+)
+
+// fraction writes the digits with the point in front of them.
+func (d digits) fraction() string {
+	switch {
+	case d.some == "" && d.empty:
+		return ""
+	case d.some == "":
+		return impossible
+	case d.empty:
+		return ` ("." (` + d.some + `))?`
+	}
+	return ` "." (` + d.some + `)`
+}
+
+// after writes the digits behind a first one.
+func (d digits) after(first byte) string {
+	switch {
+	case d.some == "" && d.empty:
+		return fmt.Sprintf(`"%c"`, first)
+	case d.some == "":
+		return ""
+	case d.empty:
+		return fmt.Sprintf(`"%c" (%s)?`, first, d.some)
+	}
+	return fmt.Sprintf(`"%c" (%s)`, first, d.some)
+}
+
+func alternatives(list ...string) string {
+	var some []string
+	for _, s := range list {
+		if s != "" {
+			some = append(some, s)
+		}
+	}
+	return strings.Join(some, " | ")
+}
+
+// atLeast returns the fractions that are not below f, nor f itself if strict.
+func (f fractionDigits) atLeast(strict bool) digits {
+	switch {
+	case f == "" && strict:
+		return digits{some: aboveZero}
+	case f == "":
+		return digits{anyDigits, true}
+	}
+	more := ""
+	if f[0] < '9' {
+		more = digit(f[0]+1, '9') + " " + moreDigits
+	}
+	return digits{some: alternatives(f[1:].atLeast(strict).after(f[0]), more)}
+}
+
+// atMost returns the fractions that are not above f, nor f itself if strict.
+func (f fractionDigits) atMost(strict bool) digits {
+	switch {
+	case f == "" && strict:
+		return digits{}
+	case f == "":
+		return exactlyZero
+	}
+	less := ""
+	if f[0] > '0' {
+		less = digit('0', f[0]-1) + " " + moreDigits
+	}
+	return digits{alternatives(f[1:].atMost(strict).after(f[0]), less), true}
+}
+
+// between returns the fractions from low to high.
+func between(low, high fractionDigits, aboveLow, belowHigh bool) digits {
+	if low == "" && high == "" {
+		if aboveLow || belowHigh {
+			return digits{}
+		}
+		return exactlyZero
+	}
+	a, b := byte('0'), byte('0')
+	rest, top := low, high
+	if low != "" {
+		a, rest = low[0], low[1:]
+	}
+	if high != "" {
+		b, top = high[0], high[1:]
+	}
+	var d digits
+	switch {
+	case a > b:
+		return d
+	case a == b:
+		d.some = between(rest, top, aboveLow, belowHigh).after(a)
+	default:
+		middle := ""
+		if a+1 < b {
+			middle = digit(a+1, b-1) + " " + moreDigits
+		}
+		d.some = alternatives(rest.atLeast(aboveLow).after(a), middle, top.atMost(belowHigh).after(b))
+	}
+	d.empty = low == "" && !aboveLow
+	return d
+}

@@ -1,0 +1,246 @@
+package grammar
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/maphash"
+	"slices"
+)
+
+// state is all places that a text may have come to in a grammar: the instructions
+// that can read on, each with the calls that are open there. It does not change.
+type state struct {
+	positions []position // at opcodeBytes and opcodeToken only, sorted
+	accepts   bool       // the text is complete
+	key       key
+}
+
+type position struct {
+	at    int32
+	frame *frame
+}
+
+// frame is where a call returns to: to one or, in an ambiguous grammar, to several
+// instructions, each with the calls that are open there. Calls of a rule at one
+// place of the text share a frame, so that ambiguity does not multiply; a call at
+// the end of a rule has the returns of that rule, so that right recursion does not
+// add up. It does not change.
+type frame struct {
+	returns []position // sorted; at is atEnd for the end of the grammar
+	depth   int32      // calls that are open
+	key     key
+}
+
+// atEnd is where the root rule returns to.
+const atEnd = -1
+
+// key tells frames and states apart. It is a keyed hash of all that they hold: two
+// that differ have the same key with a probability of 2^-128.
+type key [2]uint64
+
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func keyOf(positions []position, accepts bool, buffer *[]byte) (k key) {
+	b := (*buffer)[:0]
+	for _, p := range positions {
+		b = binary.LittleEndian.AppendUint32(b, uint32(p.at))
+		if p.frame != nil {
+			b = binary.LittleEndian.AppendUint64(b, p.frame.key[0])
+			b = binary.LittleEndian.AppendUint64(b, p.frame.key[1])
+		}
+	}
+	if accepts {
+		b = append(b, 1)
+	}
+	*buffer = b
+	for i, seed := range seeds {
+		k[i] = maphash.Bytes(seed, b)
+	}
+	return k
+}
+
+func comparePositions(a, b position) int {
+	if c := cmp.Compare(a.at, b.at); c != 0 || a.frame == nil || b.frame == nil {
+		return c
+	}
+	return cmp.Or(cmp.Compare(a.frame.key[0], b.frame.key[0]), cmp.Compare(a.frame.key[1], b.frame.key[1]))
+}
+
+// unique sorts positions and drops those that are there twice.
+func unique(positions []position) []position {
+	slices.SortFunc(positions, comparePositions)
+	return slices.CompactFunc(positions, func(a, b position) bool { return comparePositions(a, b) == 0 })
+}
+
+// stepper computes states. It keeps its buffers, and counts its work.
+type stepper struct {
+	*program
+	work int // instructions looked at
+
+	seen    map[visit]struct{}
+	todo    []position
+	found   []position
+	accepts bool
+	calls   map[int32][]position // by rule: where its calls return to
+	waiting []int32              // rules of calls, last one first
+	buffer  []byte
+}
+
+// visit is a position as one looks it up.
+type visit struct {
+	at  int32
+	key key
+}
+
+func newStepper(p *program) *stepper {
+	return &stepper{program: p, seen: map[visit]struct{}{}, calls: map[int32][]position{}}
+}
+
+// start returns the state before anything is read.
+func (s *stepper) start() *state {
+	s.calls[s.root] = []position{{at: atEnd}}
+	s.waiting = append(s.waiting, s.root)
+	return s.close()
+}
+
+// readByte returns the state after a byte; nil if no text goes on so.
+func (s *stepper) readByte(from *state, b byte) *state {
+	for _, p := range from.positions {
+		s.work++
+		for _, r := range s.code[p.at].ranges {
+			if r.low <= b && b <= r.high {
+				s.todo = append(s.todo, position{r.out, p.frame})
+			}
+		}
+	}
+	return s.close()
+}
+
+// readToken returns the state after a token that the grammar names; nil if it does
+// not name it here.
+func (s *stepper) readToken(from *state, id int32) *state {
+	for _, p := range from.positions {
+		s.work++
+		if in := &s.code[p.at]; in.opcode == opcodeToken && in.arg == id {
+			s.todo = append(s.todo, position{in.out, p.frame})
+		}
+	}
+	return s.close()
+}
+
+// merge returns the state of texts that have come to a or to b. Either may be nil.
+func (s *stepper) merge(a, b *state) *state {
+	for _, from := range []*state{a, b} {
+		if from != nil {
+			s.todo = append(s.todo, from.positions...)
+			s.accepts = s.accepts || from.accepts
+		}
+	}
+	return s.close()
+}
+
+// close follows everything that reads nothing, from todo and the calls that wait,
+// and returns the state it has come to; nil for none.
+func (s *stepper) close() *state {
+	s.follow()
+	for len(s.waiting) > 0 {
+		// All calls of a rule are known before it is entered: others that lead to it
+		// with nothing read come before it.
+		called := s.waiting[len(s.waiting)-1]
+		s.waiting = s.waiting[:len(s.waiting)-1]
+		returns := unique(slices.Clone(s.calls[called]))
+		delete(s.calls, called)
+		s.work += len(returns)
+		if len(returns) > maxPlaces {
+			s.found = s.found[:0]
+			s.accepts = false
+			s.waiting = s.waiting[:0]
+			clear(s.calls)
+			break
+		}
+		s.todo = append(s.todo, position{s.rules[called].start, s.newFrame(returns)})
+		s.follow()
+	}
+	clear(s.seen)
+	found, accepts := s.found, s.accepts
+	s.found, s.accepts = s.found[:0], false
+	if len(found) == 0 && !accepts || len(found) > maxPlaces {
+		return nil
+	}
+	positions := unique(slices.Clone(found))
+	return &state{positions: positions, accepts: accepts, key: keyOf(positions, accepts, &s.buffer)}
+}
+
+func (s *stepper) newFrame(returns []position) *frame {
+	f := &frame{returns: returns, key: keyOf(returns, false, &s.buffer)}
+	for _, r := range returns {
+		if r.frame != nil {
+			f.depth = max(f.depth, r.frame.depth+1)
+		}
+	}
+	return f
+}
+
+// follow goes on from todo to the instructions that read something, and notes the
+// calls on the way. A way that would need more open calls than maxDepth before it
+// could end is left out: so every place that is found has a way to the end.
+func (s *stepper) follow() {
+	for len(s.todo) > 0 {
+		p := s.todo[len(s.todo)-1]
+		s.todo = s.todo[:len(s.todo)-1]
+		s.work++
+		in := &s.code[p.at]
+		if in.need > maxDepth-p.frame.depth {
+			continue
+		}
+		v := visit{p.at, p.frame.key}
+		if _, seen := s.seen[v]; seen {
+			continue
+		}
+		s.seen[v] = struct{}{}
+		switch in.opcode {
+		case opcodeBytes, opcodeToken:
+			s.found = append(s.found, p)
+		case opcodeSplit:
+			for _, out := range in.outs {
+				s.todo = append(s.todo, position{out, p.frame})
+			}
+		case opcodeEnd:
+			for _, r := range p.frame.returns {
+				if r.at == atEnd {
+					s.accepts = true
+				} else {
+					s.todo = append(s.todo, r)
+				}
+			}
+		case opcodeCall:
+			s.call(in, p.frame)
+		}
+	}
+}
+
+// call notes a call of a rule out of frame f. What the rule may do by reading nothing
+// is done at once.
+func (s *stepper) call(in *instruction, f *frame) {
+	called := &s.rules[in.arg]
+	depth := f.depth
+	if !in.tail {
+		depth++
+	}
+	if called.need <= maxDepth-depth && s.code[in.out].need <= maxDepth-f.depth {
+		if _, waits := s.calls[in.arg]; !waits {
+			at, _ := slices.BinarySearchFunc(s.waiting, called.order, func(rule, order int32) int {
+				return cmp.Compare(order, s.rules[rule].order) // last one first
+			})
+			s.waiting = slices.Insert(s.waiting, at, in.arg)
+		}
+		if in.tail {
+			s.calls[in.arg] = append(s.calls[in.arg], f.returns...)
+		} else {
+			s.calls[in.arg] = append(s.calls[in.arg], position{in.out, f})
+		}
+	}
+	if called.nullable {
+		s.todo = append(s.todo, position{in.out, f})
+	}
+}

@@ -1,0 +1,140 @@
+package grammar
+
+import "unicode/utf8"
+
+// emitSet writes the instructions that read one character of set as UTF-8.
+func (c *compiler) emitSet(set []runeRange, next int32) (int32, error) {
+	w := setWriter{compiler: c, next: next}
+	var root []byteRange
+	for _, r := range set {
+		for _, part := range sameLength(r) {
+			var low, high [utf8.UTFMax]byte
+			n := utf8.EncodeRune(low[:], part.low)
+			utf8.EncodeRune(high[:], part.high)
+			var err error
+			if root, err = w.add(root, low[:n], high[:n]); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return c.add(instruction{opcode: opcodeBytes, ranges: root})
+}
+
+// sameLength cuts a range where the length of UTF-8 changes.
+func sameLength(r runeRange) (parts []runeRange) {
+	for _, last := range []rune{0x7f, 0x7ff, 0xffff, utf8.MaxRune} {
+		if r.low <= last {
+			parts = append(parts, runeRange{r.low, min(r.high, last)})
+			if r.high <= last {
+				break
+			}
+			r.low = last + 1
+		}
+	}
+	return parts
+}
+
+// setWriter writes the ranges of a set, in rising order, as a tree of bytes. All
+// that is read behind a lead byte is shared where it is any continuation bytes.
+type setWriter struct {
+	*compiler
+	next int32
+	any  [utf8.UTFMax]int32 // instruction that reads so many continuation bytes, whatever they are; 0: not written yet
+}
+
+// add puts the encodings from low to high, of one length, behind those in ranges.
+func (w *setWriter) add(ranges []byteRange, low, high []byte) ([]byteRange, error) {
+	if len(low) == 1 {
+		return join(ranges, byteRange{low[0], high[0], w.next}), nil
+	}
+	first, last := low[0], high[0]
+	if first == last {
+		return w.branch(ranges, first, low[1:], high[1:])
+	}
+	var err error
+	if !all(low[1:], 0x80) {
+		if ranges, err = w.branch(ranges, first, low[1:], repeat(0xbf, len(low)-1)); err != nil {
+			return nil, err
+		}
+		first++
+	}
+	partial := !all(high[1:], 0xbf)
+	if partial {
+		last--
+	}
+	if first <= last {
+		rest, err := w.continuation(len(low) - 1)
+		if err != nil {
+			return nil, err
+		}
+		ranges = join(ranges, byteRange{first, last, rest})
+	}
+	if partial {
+		return w.branch(ranges, high[0], repeat(0x80, len(low)-1), high[1:])
+	}
+	return ranges, nil
+}
+
+// branch adds the encodings that begin with one byte and go on from low to high. Where
+// the last range has the same byte they are put into its instruction.
+func (w *setWriter) branch(ranges []byteRange, first byte, low, high []byte) ([]byteRange, error) {
+	if all(low, 0x80) && all(high, 0xbf) {
+		rest, err := w.continuation(len(low))
+		return join(ranges, byteRange{first, first, rest}), err
+	}
+	if n := len(ranges); n > 0 && ranges[n-1].low == first {
+		in := ranges[n-1].out
+		inner, err := w.add(w.code[in].ranges, low, high)
+		w.code[in].ranges = inner
+		return ranges, err
+	}
+	inner, err := w.add(nil, low, high)
+	if err != nil {
+		return nil, err
+	}
+	in, err := w.compiler.add(instruction{opcode: opcodeBytes, ranges: inner})
+	return append(ranges, byteRange{first, first, in}), err
+}
+
+// continuation returns the instruction that reads n continuation bytes.
+func (w *setWriter) continuation(n int) (at int32, err error) {
+	if n == 0 {
+		return w.next, nil
+	}
+	if w.any[n] == 0 {
+		rest, err := w.continuation(n - 1)
+		if err != nil {
+			return 0, err
+		}
+		if w.any[n], err = w.compiler.add(instruction{opcode: opcodeBytes, ranges: []byteRange{{0x80, 0xbf, rest}}}); err != nil {
+			return 0, err
+		}
+	}
+	return w.any[n], nil
+}
+
+// join adds r, and widens the last range where r goes on from it.
+func join(ranges []byteRange, r byteRange) []byteRange {
+	if n := len(ranges); n > 0 && ranges[n-1].out == r.out && int(ranges[n-1].high)+1 == int(r.low) {
+		ranges[n-1].high = r.high
+		return ranges
+	}
+	return append(ranges, r)
+}
+
+func all(bytes []byte, b byte) bool {
+	for _, other := range bytes {
+		if other != b {
+			return false
+		}
+	}
+	return true
+}
+
+func repeat(b byte, n int) []byte {
+	bytes := make([]byte, n)
+	for i := range bytes {
+		bytes[i] = b
+	}
+	return bytes
+}
