@@ -100,6 +100,36 @@ func drawParams(t *rapid.T, vocab int) Params {
 	if on("typical_p") {
 		p.TypicalP = rapid.SampledFrom([]float64{0, 0.2131415926, 0.5031415926, 0.9531415926}).Draw(t, "typical_p")
 	}
+	if on("top_n_sigma") {
+		p.TopNSigma = rapid.SampledFrom([]float64{0.0731415926, 0.7131415926, 1.5731415926, 5.31415926}).Draw(t, "top_n_sigma")
+	}
+	if on("xtc") {
+		p.XTCProbability = rapid.SampledFrom([]float64{1e-9, 0.5, 1}).Draw(t, "xtc_probability")
+		p.XTCThreshold = rapid.SampledFrom([]float64{0, 0.00831415926, 0.0831415926, 0.231415926, 0.4731415926, 0.51}).Draw(t, "xtc_threshold")
+	}
+	if on("min_keep") {
+		p.MinKeep = rapid.IntRange(1, vocab+1).Draw(t, "min_keep")
+	}
+	if on("dynatemp") {
+		p.DynatempRange = rapid.SampledFrom([]float64{0.1, 0.7, 3}).Draw(t, "dynatemp_range")
+		p.DynatempExponent = rapid.SampledFrom([]float64{0, 0.5, 1, 2}).Draw(t, "dynatemp_exponent")
+	}
+	if rapid.IntRange(0, 4).Draw(t, "mirostat on") == 0 {
+		p.Mirostat = 2
+		p.MirostatTau = rapid.SampledFrom([]float64{0, 0.731415926, 2.31415926, 5.1031415926}).Draw(t, "mirostat_tau")
+		p.MirostatEta = rapid.SampledFrom([]float64{0, 0.1, 1.7, 50}).Draw(t, "mirostat_eta")
+	}
+	if on("dry") {
+		p.DryMultiplier = rapid.SampledFrom([]float64{0.01, 0.8, 5}).Draw(t, "dry_multiplier")
+		p.DryBase = rapid.SampledFrom([]float64{1, 1.75, 100}).Draw(t, "dry_base")
+		p.DryAllowedLength = rapid.SampledFrom([]int{0, 1, 2, 5}).Draw(t, "dry_allowed_length")
+		p.DryPenaltyLastN = rapid.IntRange(-1, 80).Draw(t, "dry_penalty_last_n")
+		p.DryBreakers = rapid.SliceOfN(rapid.SampledFrom([]string{"1", "7", "2 3", " 4 4", "99 1", "x"}), 0, 3).Draw(t, "dry_sequence_breakers")
+	}
+	if on("samplers") {
+		order := rapid.Permutation(StageNames()).Draw(t, "samplers")
+		p.Samplers = order[:rapid.IntRange(1, len(order)).Draw(t, "number of samplers")]
+	}
 	if on("penalties") {
 		p.RepeatPenalty = rapid.SampledFrom([]float64{0.5, 1, 1.1, 2, 50}).Draw(t, "repeat_penalty")
 		p.PresencePenalty = rapid.SampledFrom([]float64{-3, 0, 0.6, 20}).Draw(t, "presence_penalty")
@@ -116,6 +146,30 @@ func drawHistory(t *rapid.T, vocab int) []int32 {
 	// Few distinct tokens, so that some repeat.
 	few := rapid.SliceOfN(rapid.Int32Range(0, int32(vocab-1)), 1, 10).Draw(t, "tokens")
 	return rapid.SliceOfN(rapid.SampledFrom(few), 0, 100).Draw(t, "history")
+}
+
+func drawInput(t *rapid.T, vocab int) Input {
+	logits := drawLogits(t, vocab)
+	in := Input{Row: RowOf(logits), History: drawHistory(t, vocab), Pos: rapid.IntRange(0, 1<<20).Draw(t, "pos")}
+	if rapid.IntRange(0, 3).Draw(t, "mask on") == 0 {
+		in.Mask = drawMask(t, logits)
+	}
+	return in
+}
+
+// drawMask draws a mask that leaves a candidate.
+func drawMask(t *rapid.T, logits []float32) Mask {
+	m := make(Mask, (len(logits)+63)/64)
+	share := rapid.SampledFrom([]float64{0.001, 0.5, 0.999, 1}).Draw(t, "share of the mask")
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "mask"), 0))
+	for id := range logits {
+		if rng.Float64() < share {
+			m[id/64] |= 1 << (id % 64)
+		}
+	}
+	id := slices.IndexFunc(logits, func(x float32) bool { return x != -inf })
+	m[id/64] |= 1 << (id % 64)
+	return m
 }
 
 func drawLogits(t *rapid.T, vocab int) []float32 {
@@ -142,8 +196,19 @@ func TestChain_EqualsItsSlowTwin(t *testing.T) {
 		"a min_p that cuts none":  func(p *Params) { p.MinP = 1e-9 },
 		"a middling min_p":        func(p *Params) { p.MinP = 0.15 },
 		"typical_p":               func(p *Params) { p.TypicalP = 0.5 },
-		"a large top_k":           func(p *Params) { p.TopK = 15000 },
-		"a top_k that cuts none":  func(p *Params) { p.TopK = 20000 },
+		"typical_p of many":       func(p *Params) { p.TypicalP, p.MinKeep = 0.1, 9000 },
+		"a small top_n_sigma":     func(p *Params) { p.TopNSigma = 1.2 },
+		"a large top_n_sigma":     func(p *Params) { p.TopNSigma = 4.5 },
+		"xtc":                     func(p *Params) { p.XTCProbability, p.XTCThreshold = 1, 1e-4 },
+		"mirostat":                func(p *Params) { p.Mirostat = 2 },
+		"a dynamic temperature":   func(p *Params) { p.DynatempRange = 0.9 },
+		"min_keep":                func(p *Params) { p.MinKeep, p.TopP, p.MinP, p.XTCProbability = 2000, 0.01, 0.9, 1 },
+		"temperature comes first": func(p *Params) { p.Samplers, p.Temperature, p.TopP = []string{"temp", "top_p"}, 3, 0.5 },
+		"penalties after temperature": func(p *Params) {
+			p.Samplers, p.Temperature, p.TopP, p.RepeatPenalty, p.DryMultiplier = []string{"temp", "penalties", "dry", "top_p"}, 0.3, 0.5, 1.3, 2
+		},
+		"a large top_k":          func(p *Params) { p.TopK = 15000 },
+		"a top_k that cuts none": func(p *Params) { p.TopK = 20000 },
 		"a bit of everything": func(p *Params) {
 			p.Temperature, p.TopK, p.TopP, p.MinP, p.TypicalP, p.RepeatPenalty, p.RepeatLastN = 1.3, 17000, 0.95, 0.02, 0.9, 1.2, -1
 		},
@@ -152,9 +217,14 @@ func TestChain_EqualsItsSlowTwin(t *testing.T) {
 			p := off()
 			set(&p)
 			p.Seed = 11
-			c := mustChain(t, p, len(wide))
+			c, slow := mustChain(t, p, len(wide)), newTwin(p, vocabulary(len(wide)))
 			for pos := range 3 {
-				if err := compareWithTwin(c, p, wide, []int32{1, 2, 3, 1}, pos); err != nil {
+				in := Input{Row: RowOf(wide), History: []int32{1, 2, 3, 1, 2}, Pos: pos}
+				got, err := c.Next(in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := compare(got, slow.next(in)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -165,25 +235,28 @@ func TestChain_EqualsItsSlowTwin(t *testing.T) {
 		// Small vocabularies are sorted whole; in the large ones the head grows.
 		vocab := rapid.SampledFrom([]int{1, 2, 3, 17, 300, 5000, 40000}).Draw(t, "vocab")
 		p := drawParams(t, vocab)
-		logits, history := drawLogits(t, vocab), drawHistory(t, vocab)
-		pos := rapid.IntRange(0, 1<<20).Draw(t, "pos")
-
+		in := drawInput(t, vocab)
 		c, err := NewChain(p, vocabulary(vocab))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := compareWithTwin(c, p, logits, history, pos); err != nil {
-			t.Fatal(err)
+		slow := newTwin(p, vocabulary(vocab))
+		for range 3 {
+			got, err := c.Next(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := compare(got, slow.next(in)); err != nil {
+				t.Fatal(err)
+			}
+			in.Pos++
+			in.History = append(in.History, got.ID)
 		}
 	})
 }
 
-func compareWithTwin(c *Chain, p Params, logits []float32, history []int32, pos int) error {
-	got, err := next(c, logits, history, pos, 0)
-	if err != nil {
-		return err
-	}
-	want := twin(p, logits, history, pos)
+// compare returns how a choice differs from its twin's.
+func compare(got, want Choice) error {
 	if got.ID != want.ID || got.Rank != want.Rank {
 		return fmt.Errorf("chose token %d of rank %d, the twin %d of rank %d\n%+v\n%+v", got.ID, got.Rank, want.ID, want.Rank, got.Stages, want.Stages)
 	}
@@ -196,7 +269,8 @@ func compareWithTwin(c *Chain, p Params, logits []float32, history []int32, pos 
 		if s.Name != w.Name || s.Kept != w.Kept || math.Abs(s.Removed-w.Removed) > 1e-9 || s.Removed < 0 || s.Removed > 1 {
 			return fmt.Errorf("stage %d is %+v, the twin's %+v", i, s, w)
 		}
-		if cuts := s.Name != "penalties" && s.Name != "temperature"; cuts && s.Kept == kept && s.Removed != 0 {
+		moves := slices.Contains([]string{"logit_bias", "penalties", "dry", "temperature"}, s.Name)
+		if !moves && s.Kept == kept && s.Removed != 0 {
 			return fmt.Errorf("stage %d removed no candidate, but %v of the mass", i, s.Removed)
 		}
 		kept = s.Kept
@@ -421,12 +495,14 @@ func TestChain_GreedyTakesTheLargestLogitAfterPenalties(t *testing.T) {
 		want    int32
 		stages  []string
 	}{
-		"the largest logit":           {[]float32{1, 3, 2}, func(p *Params) {}, nil, 1, []string{"temperature"}},
-		"of equal ones the lowest":    {[]float32{1, 3, 3, 3}, func(p *Params) {}, nil, 1, []string{"temperature"}},
-		"minus zero equals zero":      {[]float32{float32(math.Copysign(0, -1)), 0}, func(p *Params) {}, nil, 0, []string{"temperature"}},
-		"after the repeat penalty":    {[]float32{1, 3, 2}, func(p *Params) { p.RepeatPenalty = 2 }, []int32{1}, 2, []string{"penalties", "temperature"}},
-		"after the bias":              {[]float32{1, 3, 2}, func(p *Params) { p.LogitBias = map[int32]float64{0: 5} }, nil, 0, []string{"penalties", "temperature"}},
-		"the cuts have no part in it": {[]float32{0, 1.9, 2, 1.9}, func(p *Params) { p.TopK, p.TopP, p.MinP, p.TypicalP = 2, 0.5, 0.9, 0.1 }, nil, 2, []string{"temperature"}},
+		"the largest logit":        {[]float32{1, 3, 2}, func(p *Params) {}, nil, 1, []string{"temperature"}},
+		"of equal ones the lowest": {[]float32{1, 3, 3, 3}, func(p *Params) {}, nil, 1, []string{"temperature"}},
+		"minus zero equals zero":   {[]float32{float32(math.Copysign(0, -1)), 0}, func(p *Params) {}, nil, 0, []string{"temperature"}},
+		"after the repeat penalty": {[]float32{1, 3, 2}, func(p *Params) { p.RepeatPenalty = 2 }, []int32{1}, 2, []string{"penalties", "temperature"}},
+		"after the bias":           {[]float32{1, 3, 2}, func(p *Params) { p.LogitBias = map[int32]float64{0: 5} }, nil, 0, []string{"logit_bias", "temperature"}},
+		"the cuts have no part in it": {[]float32{0, 1.9, 2, 1.9}, func(p *Params) {
+			p.TopK, p.TopP, p.MinP, p.TypicalP, p.XTCProbability, p.Mirostat = 2, 0.5, 0.9, 0.1, 1, 2
+		}, nil, 2, []string{"temperature"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := greedy()
@@ -463,7 +539,7 @@ func TestChain_ReportsWhatEachStageDid(t *testing.T) {
 	// min_p 0.3:   0.2 >= 0.3*0.5, so nothing goes
 	// temperature: squares to 0.25, 0.0625, 0.04 of 0.3525; the first gains
 	want := []Stage{
-		{"penalties", 4, 0.2/1.1 - 0.1},
+		{"logit_bias", 4, 0.2/1.1 - 0.1},
 		{"top_k", 3, 0.15 / 1.1},
 		{"top_p", 3, 0},
 		{"min_p", 3, 0},

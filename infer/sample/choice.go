@@ -2,7 +2,7 @@ package sample
 
 // Choice is a sampled (or scored) token with what the samplers saw.
 // Probabilities and logarithms are of the model's own distribution: softmax of
-// the raw logits over the full vocabulary, before penalties and temperature.
+// the raw logits over the full vocabulary, before all stages.
 type Choice struct {
 	ID      int32       `json:"id"`
 	LogProb float64     `json:"logprob"`          // natural logarithm; -9999 for a token whose logit is -Inf, which JSON cannot hold
@@ -14,11 +14,11 @@ type Choice struct {
 }
 
 // Stage is what one sampler of the chain did to the distribution it was given.
-// Penalties and temperature remove no candidate; the mass they removed is what
-// they moved from some tokens to others. (Both are one measure: the total
-// variation distance between the distributions before and after the stage.)
+// Those that change logits remove no candidate; the mass they removed is what they
+// moved from some tokens to others. (Both are one measure: the total variation
+// distance between the distributions before and after the stage.)
 type Stage struct {
-	Name    string  `json:"name"`    // penalties, top_k, typical_p, top_p, min_p, temperature
+	Name    string  `json:"name"`    // mask, logit_bias, mirostat or one of StageNames
 	Kept    int     `json:"kept"`    // candidates left after it
 	Removed float64 `json:"removed"` // probability mass it took away, of the mass it was given
 }

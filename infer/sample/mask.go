@@ -3,6 +3,7 @@ package sample
 import (
 	"errors"
 	"math"
+	"math/bits"
 )
 
 // ErrMasked says that a mask leaves no token that the model can choose.
@@ -17,13 +18,38 @@ func (m Mask) Allows(id int32) bool {
 	return m == nil || id >= 0 && int(id/64) < len(m) && m[id/64]>>(id%64)&1 == 1
 }
 
-// apply copies logits to dst, the tokens that may not come as -Inf.
-func (m Mask) apply(dst, logits []float32) {
+// apply sets the logits of the tokens that may not come to -Inf. before is the
+// softmax of the row, after what it is then, or the error ErrMasked.
+func (m Mask) apply(row []float32, before distribution) (after distribution, err error) {
 	masked := float32(math.Inf(-1))
-	for i, logit := range logits {
-		if !m.Allows(int32(i)) {
-			logit = masked
+	after = before
+	for base := 0; base < len(row); base += 64 {
+		var word uint64
+		if i := base / 64; i < len(m) {
+			word = m[i]
 		}
-		dst[i] = logit
+		block := row[base:min(base+64, len(row))]
+		for gone := ^word; gone != 0; gone &= gone - 1 {
+			i := bits.TrailingZeros64(gone)
+			if i >= len(block) {
+				break
+			}
+			if w := before.weight(block[i]); w > 0 {
+				after.mass -= w
+				after.dot -= float64(w * (float64(block[i]) - before.max))
+			}
+			if block[i] != masked {
+				after.count--
+			}
+			block[i] = masked
+		}
 	}
+	if after.count == 0 {
+		return after, ErrMasked
+	}
+	// Where most of the mass is gone, the rest is what rounding left of it.
+	if after.mass < before.mass/2 {
+		return softmax(row)
+	}
+	return after, nil
 }

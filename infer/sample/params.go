@@ -84,6 +84,11 @@ func (p Params) order() ([]string, error) {
 	return order, nil
 }
 
+// greedy reports whether the temperature leaves one token, so that no stage need cut.
+func (p Params) greedy(order []string) bool {
+	return p.Temperature == 0 && p.DynatempRange == 0 && slices.Contains(order, "temperature")
+}
+
 // FieldError is a setting outside its range.
 type FieldError struct {
 	Field   string // JSON name

@@ -3,76 +3,65 @@ package sample
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 )
 
-// penalties is the first stage of the chain: logit bias, then the penalties of
-// tokens that stand in the last tokens of the history. It alone works on the whole
-// row, for it can lift any token to any rank.
+// bias is the stage that adds to the logits of some tokens.
+type bias struct {
+	ids []int32 // ascending
+	add map[int32]float64
+}
+
+// newBias returns nil where there is none. A bias for a token outside the vocabulary
+// is a *FieldError.
+func newBias(p Params, vocab int) (*bias, error) {
+	if len(p.LogitBias) == 0 {
+		return nil, nil
+	}
+	b := &bias{ids: slices.Sorted(maps.Keys(p.LogitBias)), add: p.LogitBias}
+	if last := b.ids[len(b.ids)-1]; int(last) >= vocab {
+		return nil, &FieldError{"logit_bias", last, fmt.Sprintf("the model has no such token; ids end at %d", vocab-1)}
+	}
+	return b, nil
+}
+
+func (b *bias) change(id int32, logit float64) float64 { return logit + b.add[id] }
+
+// penalties is the stage that makes tokens less likely which stand in the last tokens
+// of the history.
 type penalties struct {
-	biased  []int32 // ascending
-	bias    []float64
 	repeat  float64
 	present float64
 	freq    float64
-	lastN   int // 0: the penalties are off, -1: the whole history
+	lastN   int // -1: the whole history
 
-	row     []float32
 	counts  []int32 // of each token in the window; all zero between calls
-	touched []int32 // tokens whose logit changes: the biased ones first, then those of the window in order of appearance
+	touched []int32 // tokens of the window in order of appearance
 }
 
 // newPenalties returns nil where nothing can change a logit.
 func newPenalties(p Params, vocab int) *penalties {
-	lastN := p.RepeatLastN
-	if p.RepeatPenalty == 1 && p.PresencePenalty == 0 && p.FrequencyPenalty == 0 {
-		lastN = 0
-	}
-	if lastN == 0 && len(p.LogitBias) == 0 {
+	if p.RepeatLastN == 0 || p.RepeatPenalty == 1 && p.PresencePenalty == 0 && p.FrequencyPenalty == 0 {
 		return nil
 	}
-	s := &penalties{
-		biased:  slices.Sorted(maps.Keys(p.LogitBias)),
+	return &penalties{
 		repeat:  p.RepeatPenalty,
 		present: p.PresencePenalty,
 		freq:    p.FrequencyPenalty,
-		lastN:   lastN,
-		row:     make([]float32, vocab),
+		lastN:   p.RepeatLastN,
 		counts:  make([]int32, vocab),
-		touched: make([]int32, 0, vocab),
 	}
-	for _, id := range s.biased {
-		s.bias = append(s.bias, p.LogitBias[id])
-	}
-	return s
 }
 
-// apply returns the row after bias and penalties, its softmax and the probability
-// that has passed from some tokens to others. The row is valid until the next call.
-// PRECOND: before is the softmax of logits, and count has been called.
-func (s *penalties) apply(logits []float32, before distribution) (row []float32, after distribution, moved float64, err error) {
-	copy(s.row, logits)
-	for i, id := range s.touched {
-		logit := float64(logits[id])
-		if i < len(s.bias) {
-			logit += s.bias[i]
-		}
-		s.row[id] = clampFinite(penalise(logit, int(s.counts[id]), s.repeat, s.present, s.freq))
+func (s *penalties) apply(p *pool, history []int32) (moved float64, err error) {
+	if err := s.count(history); err != nil {
+		return 0, err
+	}
+	moved, err = p.edit(s.touched, s.penalise)
+	for _, id := range s.touched {
 		s.counts[id] = 0
 	}
-	if after, err = softmax(s.row); err != nil {
-		return nil, after, 0, err
-	}
-	// The untouched tokens all gain or all lose, by renormalisation. So either what
-	// was gained or what was lost is entirely among the touched.
-	var gained, lost float64
-	for _, id := range s.touched {
-		change := after.weight(s.row[id])/after.mass - before.weight(logits[id])/before.mass
-		gained += math.Max(0, change)
-		lost += math.Max(0, -change)
-	}
-	return s.row, after, math.Max(gained, lost), nil
+	return moved, err
 }
 
 // count fills touched and counts.
@@ -86,14 +75,16 @@ func (s *penalties) count(history []int32) error {
 			return fmt.Errorf("token %d of the history is not in the vocabulary of %d tokens", id, len(s.counts))
 		}
 	}
-	s.touched = append(s.touched[:0], s.biased...)
+	s.touched = s.touched[:0]
 	for _, id := range window {
 		if s.counts[id] == 0 {
-			if _, biased := slices.BinarySearch(s.biased, id); !biased {
-				s.touched = append(s.touched, id)
-			}
+			s.touched = append(s.touched, id)
 		}
 		s.counts[id]++
 	}
 	return nil
+}
+
+func (s *penalties) penalise(id int32, logit float64) float64 {
+	return penalise(logit, int(s.counts[id]), s.repeat, s.present, s.freq)
 }

@@ -13,14 +13,19 @@ func DrawSeed() int64 {
 	return int64(binary.LittleEndian.Uint32(b[:]))
 }
 
-// uniform returns the random number of one position of the answer that has this
-// seed, in [0, 1) with 53 random bits. The generator has no state, so a token
-// depends on nothing that was drawn before it.
-func uniform(seed int64, pos int) float64 {
+// uniforms returns the random numbers of one position of the answer that has this
+// seed, in [0, 1) with 53 random bits: draw chooses the token, coin is XTC's. The
+// generator has no state, so a token depends on nothing that was drawn before it.
+func uniforms(seed int64, pos int) (draw, coin float64) {
 	x := philox4x32(
 		[4]uint32{uint32(pos), uint32(uint64(pos) >> 32), 0, 0},
 		[2]uint32{uint32(seed), uint32(uint64(seed) >> 32)})
-	return float64((uint64(x[1])<<32|uint64(x[0]))>>11) * 0x1p-53
+	return fraction(x[0], x[1]), fraction(x[2], x[3])
+}
+
+// fraction returns the 53 high bits of two words, divided by 2^53.
+func fraction(low, high uint32) float64 {
+	return float64((uint64(high)<<32|uint64(low))>>11) * 0x1p-53
 }
 
 // philox4x32 is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random

@@ -29,14 +29,15 @@ func TestPhilox4x32_KnownAnswers(t *testing.T) {
 	}
 }
 
-func TestUniform(t *testing.T) {
-	t.Run("takes the high bits of the first two words", func(t *testing.T) {
-		want := float64(0xe169c58d6627e8d5>>11) / (1 << 53)
-		if got := uniform(0, 0); got != want {
-			t.Errorf("%v, want %v", got, want)
+func TestUniforms(t *testing.T) {
+	t.Run("take the high bits of two words each", func(t *testing.T) {
+		// Philox of zeros is 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
+		draw, coin := uniforms(0, 0)
+		if draw != float64(0xe169c58d6627e8d5>>11)/(1<<53) || coin != float64(0x9b00dbd8bc57ac4c>>11)/(1<<53) {
+			t.Errorf("%v and %v", draw, coin)
 		}
 	})
-	t.Run("uses every bit of seed and position", func(t *testing.T) {
+	t.Run("use every bit of seed and position", func(t *testing.T) {
 		seen := map[float64]string{}
 		note := func(what string, u float64) {
 			if u < 0 || u >= 1 {
@@ -47,10 +48,15 @@ func TestUniform(t *testing.T) {
 			}
 			seen[u] = what
 		}
-		note("nothing", uniform(0, 0))
+		both := func(what string, seed int64, pos int) {
+			draw, coin := uniforms(seed, pos)
+			note(what, draw)
+			note(what+", for the coin", coin)
+		}
+		both("nothing", 0, 0)
 		for i := range 63 {
-			note("a bit of the seed", uniform(1<<i, 0))
-			note("a bit of the position", uniform(0, 1<<i))
+			both("a bit of the seed", 1<<i, 0)
+			both("a bit of the position", 0, 1<<i)
 		}
 	})
 }

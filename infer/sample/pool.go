@@ -1,12 +1,14 @@
 package sample
 
 import (
+	"cmp"
 	"math"
 	"slices"
+	"sort"
 )
 
 // pool is what is left of the vocabulary as it passes through the chain. It sorts
-// lazily: until a stage has cut it, head holds only as many of the row's best
+// lazily: until a stage has cut it, head holds only as many of the table's best
 // tokens as somebody needed, and grow adds to it.
 // INVARIANT: head is in canonical order, and what else is in the pool comes after it.
 type pool struct {
@@ -14,14 +16,19 @@ type pool struct {
 	head   []candidate
 	count  int     // candidates in the pool; more than len(head) only before the first cut
 	mass   float64 // sum of the weights of all of them
+	dot    float64 // sum of weight * exponent of all of them; only before the first cut and the temperature
 	scale  scale   // gives the weights
 	ranker ranker
 	buffer []candidate // storage of head
+
+	edited table     // what table points to after the first change of logits
+	row    []float32 // storage of edited
+	before []float64 // probabilities that an edit changes
 }
 
 // fill starts over with all tokens of a table, of which d is the softmax.
 func (p *pool) fill(t *table, d distribution) {
-	p.table, p.head, p.count, p.mass = t, nil, d.count, d.mass
+	p.table, p.head, p.count, p.mass, p.dot = t, nil, d.count, d.mass, d.dot
 	p.scale = scale{top: d.max, inverse: 1}
 }
 
@@ -65,7 +72,20 @@ func (p *pool) keep(from, to int) (removed float64) {
 	}
 	removed = math.Max(0, 1-mass/p.mass)
 	p.count, p.mass = len(p.head), mass
+	if from > 0 { // what is left may weigh next to nothing, or nothing, beside what is gone
+		p.scale.top = float64(p.head[0].logit)
+		p.weigh()
+	}
 	return removed
+}
+
+// weigh weighs head anew after a change of scale or logits. mass is that of head.
+func (p *pool) weigh() {
+	p.mass = 0
+	for i := range p.head {
+		p.head[i].weight = p.scale.weight(p.head[i].logit)
+		p.mass += p.head[i].weight
+	}
 }
 
 func (p *pool) topK(k int) (removed float64) {
@@ -74,27 +94,82 @@ func (p *pool) topK(k int) (removed float64) {
 	return p.keep(0, k)
 }
 
-func (p *pool) typicalP(share float64) (removed float64) {
-	p.need(p.count)
-	return p.keep(typicalP(p.head, p.scale, share))
+// topNSigma keeps the candidates whose logit is at most n standard deviations of
+// all candidates' logits below the largest.
+func (p *pool) topNSigma(n float64) (removed float64) {
+	p.need(firstHead)
+	var spread deviation
+	if len(p.head) == p.count {
+		for i := range p.head {
+			spread.add(p.head[i].logit)
+		}
+	} else {
+		for _, logit := range p.table.all() {
+			if !math.IsInf(float64(logit), -1) {
+				spread.add(logit)
+			}
+		}
+	}
+	floor := float64(p.head[0].logit) - n*spread.sigma()
+	return p.keepUntil(func(c candidate) bool { return float64(c.logit) < floor }, 0)
 }
 
-func (p *pool) topP(share float64) (removed float64) {
+func (p *pool) typicalP(share float64, minKeep int) (removed float64) {
+	p.need(p.count)
+	return p.keep(typicalP(p.head, p.scale, share, minKeep))
+}
+
+func (p *pool) topP(share float64, minKeep int) (removed float64) {
 	p.need(firstHead)
 	for {
-		kept, reached := topP(p.head, share*p.mass)
+		kept, reached := topP(p.head, share*p.mass, minKeep)
 		if reached || !p.grow() {
 			return p.keep(0, kept)
 		}
 	}
 }
 
-func (p *pool) minP(share float64) (removed float64) {
+func (p *pool) minP(share float64, minKeep int) (removed float64) {
+	p.need(firstHead)
+	floor := share * p.head[0].weight
+	return p.keepUntil(func(c candidate) bool { return c.weight < floor }, minKeep)
+}
+
+// xtc removes all candidates of at least the threshold's probability but the least
+// likely of them.
+func (p *pool) xtc(threshold float64, minKeep int) (removed float64) {
+	above := p.until(func(c candidate) bool { return c.weight < threshold*p.mass })
+	if above < 2 || p.count-(above-1) < minKeep {
+		return 0
+	}
+	p.need(p.count)
+	return p.keep(above-1, len(p.head))
+}
+
+// mirostat keeps the candidates whose surprise is at most mu bits, the likeliest
+// always.
+func (p *pool) mirostat(mu float64) (removed float64) {
+	p.need(firstHead)
+	logMass := math.Log(p.mass)
+	return p.keepUntil(func(c candidate) bool { return logMass-p.scale.exponent(c.logit) > mu*math.Ln2 }, 1)
+}
+
+// keepUntil keeps the candidates before the first that is out, and at least minKeep.
+// PRECOND: all that follow one that is out are out.
+func (p *pool) keepUntil(out func(candidate) bool, minKeep int) (removed float64) {
+	kept := max(1, p.until(out), min(minKeep, p.count))
+	p.need(kept)
+	return p.keep(0, min(kept, len(p.head)))
+}
+
+// until returns how many candidates stand before the first that is out.
+// PRECOND: as of keepUntil.
+func (p *pool) until(out func(candidate) bool) int {
 	p.need(firstHead)
 	for {
-		kept := minP(p.head, share)
-		if kept < len(p.head) || !p.grow() {
-			return p.keep(0, kept)
+		n := sort.Search(len(p.head), func(i int) bool { return out(p.head[i]) })
+		if n < len(p.head) || !p.grow() {
+			return n
 		}
 	}
 }
@@ -105,12 +180,7 @@ func (p *pool) temperature(t float64) (removed float64) {
 	before, massBefore := p.scale, p.mass
 	// At a tiny t the quotient would be infinite, and infinity times 0 is NaN.
 	p.scale = scale{top: float64(p.head[0].logit), inverse: math.Min(1/t, math.MaxFloat64)}
-	p.mass = 0
-	for i := range p.head {
-		w := p.scale.weight(p.head[i].logit)
-		p.head[i].weight = w
-		p.mass += w
-	}
+	p.weigh()
 	if len(p.head) < p.count {
 		p.mass = p.scale.mass(p.table.all())
 	}
@@ -122,18 +192,38 @@ func (p *pool) temperature(t float64) (removed float64) {
 	}
 }
 
+// dynamicTemperature divides the logits by a temperature from low to high: how far
+// it goes from low to high is the entropy, as a share of what it could be at most,
+// to the power of exponent. One candidate alone is left as it is.
+func (p *pool) dynamicTemperature(low, high, exponent float64) (removed float64) {
+	p.need(firstHead)
+	if p.count == 1 {
+		return 0
+	}
+	dot := p.dot
+	if len(p.head) == p.count {
+		dot = dotProduct(p.head, p.scale)
+	}
+	share := (math.Log(p.mass) - dot/p.mass) / math.Log(float64(p.count))
+	t := low + (high-low)*math.Pow(math.Max(0, math.Min(1, share)), exponent)
+	if t == 0 {
+		return p.greedy()
+	}
+	return p.temperature(t)
+}
+
 // greedy keeps the best candidate.
 func (p *pool) greedy() (removed float64) {
 	return p.topK(1)
 }
 
-// draw returns the token at u, in [0, 1), of the distribution's cumulative sum.
-func (p *pool) draw(u float64) int32 {
+// draw returns the candidate at u, in [0, 1), of the distribution's cumulative sum.
+func (p *pool) draw(u float64) candidate {
 	p.need(firstHead)
 	for {
-		id, ok := pick(p.head, u*p.mass)
+		i, ok := pick(p.head, u*p.mass)
 		if ok {
-			return id
+			return p.head[i]
 		}
 		if !p.grow() {
 			// u*mass lies above the sum by a rounding error: the last of any weight.
@@ -141,7 +231,112 @@ func (p *pool) draw(u float64) int32 {
 			for last > 0 && p.head[last].weight == 0 {
 				last--
 			}
-			return p.head[last].id
+			return p.head[last]
 		}
 	}
+}
+
+// change returns the new logit of a token, divided by the temperature if that has
+// been applied, or the same where the token is none of those to be changed.
+type change func(id int32, logit float64) float64
+
+// edit changes the logits of some tokens. It returns the probability that has passed
+// from some tokens to others.
+func (p *pool) edit(ids []int32, f change) (moved float64, err error) {
+	switch {
+	case len(ids) == 0:
+		return 0, nil
+	case len(p.head) == p.count:
+		return p.editHead(f), nil
+	}
+	return p.editRow(ids, f)
+}
+
+// editHead is edit where all candidates are in head.
+func (p *pool) editHead(f change) (moved float64) {
+	p.before = p.before[:0]
+	top := math.Inf(-1)
+	for i := range p.head {
+		c := &p.head[i]
+		p.before = append(p.before, c.weight/p.mass)
+		c.logit = p.scale.change(c.id, c.logit, f)
+		top = math.Max(top, float64(c.logit))
+	}
+	p.scale.top = top
+	p.weigh()
+	for i := range p.head {
+		moved += math.Max(0, p.head[i].weight/p.mass-p.before[i])
+	}
+	slices.SortFunc(p.head, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.logit, a.logit), cmp.Compare(a.id, b.id))
+	})
+	p.weigh() // in the new order
+	return moved
+}
+
+// editRow is edit of the whole row, which can lift any token to any rank.
+func (p *pool) editRow(ids []int32, f change) (moved float64, err error) {
+	row, err := p.ownRow()
+	if err != nil {
+		return 0, err
+	}
+	p.before = p.before[:0]
+	for _, id := range ids {
+		p.before = append(p.before, p.scale.weight(row[id])/p.mass)
+	}
+	for _, id := range ids {
+		row[id] = p.scale.change(id, row[id], f)
+	}
+	after, err := softmax(row)
+	if err != nil {
+		return 0, err
+	}
+	inverse := p.scale.inverse
+	p.fill(p.table, after)
+	if inverse != 1 {
+		p.scale.inverse = inverse
+		p.mass = p.scale.mass(row)
+	}
+	// The untouched tokens all gain or all lose, by renormalisation. So either what
+	// was gained or what was lost is entirely among the touched.
+	var gained, lost float64
+	for i, id := range ids {
+		change := p.scale.weight(row[id])/p.mass - p.before[i]
+		gained += math.Max(0, change)
+		lost += math.Max(0, -change)
+	}
+	return math.Max(gained, lost), nil
+}
+
+// ownRow makes the table one whose logits may be changed, and returns them.
+func (p *pool) ownRow() ([]float32, error) {
+	if p.table != &p.edited {
+		from := p.table
+		logits := from.all()
+		if logits == nil {
+			return nil, from.err
+		}
+		p.row = append(p.row[:0], logits...)
+		p.edited = table{logits: p.row, vocab: from.vocab, count: from.count}
+		p.table = &p.edited
+	}
+	return p.row, nil
+}
+
+// mask removes the tokens that may not come, or returns ErrMasked where none that
+// can be chosen may.
+// PRECOND: nothing else has been done to the pool.
+func (p *pool) mask(m Mask) (removed float64, err error) {
+	row, err := p.ownRow()
+	if err != nil {
+		return 0, err
+	}
+	before := distribution{max: p.scale.top, mass: p.mass, dot: p.dot, count: p.count}
+	after, err := m.apply(row, before)
+	if err != nil {
+		return 0, err
+	}
+	p.edited.count = after.count
+	p.fill(&p.edited, after)
+	return math.Max(0, 1-after.mass*expNeg(after.max-before.max)/before.mass), nil
 }

@@ -75,6 +75,21 @@ type scale struct {
 
 func (s scale) exponent(logit float32) float64 { return float64((float64(logit) - s.top) * s.inverse) }
 
+// change returns the logit of a token after f, which is told it divided by the
+// temperature. A masked one stays masked, every other in the range of float32.
+func (s scale) change(id int32, logit float32, f change) float32 {
+	if math.IsInf(float64(logit), -1) {
+		return logit
+	}
+	x := float64(logit)
+	if s.inverse == 1 {
+		return clampFinite(f(id, x))
+	}
+	// At a tiny temperature the quotient may be past the range of float64.
+	quotient := math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, float64(x*s.inverse)))
+	return clampFinite(x + float64((f(id, quotient)-quotient)/s.inverse))
+}
+
 func (s scale) weight(logit float32) float64 { return expNeg(s.exponent(logit)) }
 
 // mass returns the sum of the weights of a whole row, in the order of its ids.

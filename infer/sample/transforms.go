@@ -28,47 +28,70 @@ func penalise(logit float64, count int, repeat, presence, frequency float64) flo
 }
 
 // topP returns how many leading candidates it takes to reach the target mass, the
-// one that crosses it included. Where all of them together do not, it returns
-// their number and false.
+// one that crosses it included, but at least minKeep. Where all of them together do
+// not, it returns their number and false.
 // PRECOND: canonical order, at least one candidate.
-func topP(c []candidate, target float64) (kept int, reached bool) {
+func topP(c []candidate, target float64, minKeep int) (kept int, reached bool) {
 	sum := 0.0
 	for i := range c {
 		sum += c[i].weight
-		if sum >= target {
+		if sum >= target && i+1 >= minKeep {
 			return i + 1, true
 		}
 	}
 	return len(c), false
 }
 
-// minP returns how many candidates are at least p times as likely as the first.
-// PRECOND: canonical order, at least one candidate, p <= 1.
-func minP(c []candidate, p float64) int {
-	floor := p * c[0].weight
-	return sort.Search(len(c), func(i int) bool { return c[i].weight < floor })
+// deviation gathers numbers for their standard deviation.
+type deviation struct {
+	n           int
+	first       float64 // subtracted from all: their squares would drown what they differ in
+	sum, square float64
+}
+
+func (d *deviation) add(x float32) {
+	if d.n == 0 {
+		d.first = float64(x)
+	}
+	d.n++
+	y := float64(x) - d.first
+	d.sum += y
+	d.square += float64(y * y)
+}
+
+// sigma is that of a whole population: the squares are divided by its size.
+func (d *deviation) sigma() float64 {
+	mean := d.sum / float64(d.n)
+	return math.Sqrt(math.Max(0, d.square/float64(d.n)-float64(mean*mean)))
+}
+
+// dotProduct returns the sum of weight * exponent.
+func dotProduct(c []candidate, s scale) (dot float64) {
+	for i := range c {
+		if w := c[i].weight; w > 0 { // 0 * -Inf is NaN
+			dot += float64(w * s.exponent(c[i].logit))
+		}
+	}
+	return dot
 }
 
 // typicalP returns the window c[from:to] of the locally typical candidates: those
 // whose surprise -ln(p) is nearest to the entropy (its mean), taken outwards from
-// there until their mass exceeds the share p. Of two equally near the likelier is
-// taken first. They are a window because surprise grows along the canonical order.
+// there until their mass exceeds the share p and they are at least minKeep. Of two
+// equally near the likelier is taken first. They are a window because surprise grows along the canonical order.
 // PRECOND: canonical order, at least one candidate; s gave the weights.
-func typicalP(c []candidate, s scale, p float64) (from, to int) {
+func typicalP(c []candidate, s scale, p float64, minKeep int) (from, to int) {
 	// ln(mass) is left out of both entropy and surprises: it cancels.
-	mass, dot := 0.0, 0.0
+	mass := 0.0
 	for i := range c {
-		if w := c[i].weight; w > 0 {
-			mass += w
-			dot += float64(w * s.exponent(c[i].logit))
-		}
+		mass += c[i].weight
 	}
-	entropy := -dot / mass
+	entropy := -dotProduct(c, s) / mass
 	excess := func(i int) float64 { return -s.exponent(c[i].logit) - entropy }
 
 	from = sort.Search(len(c), func(i int) bool { return excess(i) >= 0 })
 	to = from
-	for sum := 0.0; sum <= p*mass && to-from < len(c); {
+	for sum := 0.0; (sum <= p*mass || to-from < minKeep) && to-from < len(c); {
 		if from > 0 && (to == len(c) || -excess(from-1) <= excess(to)) {
 			from--
 			sum += c[from].weight
@@ -101,24 +124,21 @@ func moved(c []candidate, before scale, massBefore float64, after scale, massAft
 	return sum, false
 }
 
-// pick returns the candidate at which the running sum of weights exceeds target,
-// or false where all of them together do not.
+// pick returns the index of the candidate at which the running sum of weights exceeds
+// target, or false where all of them together do not.
 // PRECOND: canonical order, at least one candidate.
-func pick(c []candidate, target float64) (id int32, ok bool) {
+func pick(c []candidate, target float64) (i int, ok bool) {
 	sum := 0.0
 	for i := range c {
 		sum += c[i].weight
 		if sum > target {
-			return c[i].id, true
+			return i, true
 		}
 	}
 	return 0, false
 }
 
-// clampFinite keeps a logit in the range of float32; a masked one stays masked.
+// clampFinite keeps a logit in the range of float32.
 func clampFinite(logit float64) float32 {
-	if math.IsInf(logit, -1) {
-		return float32(logit)
-	}
 	return float32(max(-math.MaxFloat32, min(math.MaxFloat32, logit)))
 }

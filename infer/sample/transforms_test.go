@@ -2,6 +2,7 @@ package sample
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -48,43 +49,38 @@ func TestPenalties_Window(t *testing.T) {
 		lastN int
 		want  [5]float32 // with a frequency penalty of 1
 	}{
-		"off":                        {0, [5]float32{}},
-		"the last token":             {1, [5]float32{3: -1}},
-		"the last four":              {4, [5]float32{2: -1, 3: -3}},
-		"as long as the history":     {7, [5]float32{-1, -2, -1, -3, 0}},
-		"longer than the history":    {100, [5]float32{-1, -2, -1, -3, 0}},
-		"the whole, however long":    {-1, [5]float32{-1, -2, -1, -3, 0}},
-		"bias alone, without window": {0, [5]float32{4: 2}},
+		"off":                     {0, [5]float32{}},
+		"the last token":          {1, [5]float32{3: -1}},
+		"the last four":           {4, [5]float32{2: -1, 3: -3}},
+		"as long as the history":  {7, [5]float32{-1, -2, -1, -3, 0}},
+		"longer than the history": {100, [5]float32{-1, -2, -1, -3, 0}},
+		"the whole, however long": {-1, [5]float32{-1, -2, -1, -3, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := off()
 			p.FrequencyPenalty, p.RepeatLastN = 1, tt.lastN
-			if tt.want[4] != 0 {
-				p.LogitBias = map[int32]float64{4: float64(tt.want[4])}
-			}
-			s := newPenalties(p, 5)
-			if s == nil {
-				if tt.want != [5]float32{} {
-					t.Fatal("nothing to do")
-				}
-				return
-			}
-			logits := make([]float32, 5)
-			d, _ := softmax(logits)
+			c := mustChain(t, p, 5)
 			for range 2 { // the second time with used buffers
-				if err := s.count(history); err != nil {
-					t.Fatal(err)
-				}
-				row, after, _, err := s.apply(logits, d)
-				if err != nil || [5]float32(row) != tt.want {
-					t.Errorf("%v (%v), want %v", row, err, tt.want)
-				}
-				if fresh, _ := softmax(row); after != fresh {
-					t.Errorf("distribution %+v, want %+v", after, fresh)
+				got := penalised(t, c, Input{Row: RowOf(make([]float32, 5)), History: history})
+				if got != tt.want {
+					t.Errorf("%v, want %v", got, tt.want)
 				}
 			}
 		})
 	}
+}
+
+// penalised returns the logits of the candidates that a chain leaves of five tokens.
+func penalised(t *testing.T, c *Chain, in Input) (logits [5]float32) {
+	t.Helper()
+	if _, err := c.Next(in); err != nil {
+		t.Fatal(err)
+	}
+	c.pool.need(5)
+	for _, a := range c.pool.head {
+		logits[a.id] = a.logit
+	}
+	return logits
 }
 
 func TestTopP(t *testing.T) {
@@ -102,7 +98,7 @@ func TestTopP(t *testing.T) {
 		"all of them do not reach it":          {2.6, 4, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if kept, reached := topP(c, tt.target); kept != tt.kept || reached != tt.reached {
+			if kept, reached := topP(c, tt.target, 0); kept != tt.kept || reached != tt.reached {
 				t.Errorf("%d, %v; want %d, %v", kept, reached, tt.kept, tt.reached)
 			}
 		})
@@ -123,15 +119,17 @@ func TestMinP(t *testing.T) {
 		"as likely as the first and ties": {1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if kept := minP(c, tt.p); kept != tt.kept {
-				t.Errorf("%d, want %d", kept, tt.kept)
+			p := pool{head: slices.Clone(c), count: len(c), mass: 2.5}
+			if p.minP(tt.p, 0); p.count != tt.kept {
+				t.Errorf("%d, want %d", p.count, tt.kept)
 			}
 		})
 	}
 	t.Run("keeps all that tie with the first", func(t *testing.T) {
 		c, _ := candidatesOf(0.3, 0.3, 0.3, 0.1)
-		if kept := minP(c, 1); kept != 3 {
-			t.Errorf("%d, want 3", kept)
+		p := pool{head: c, count: len(c), mass: 10.0 / 3}
+		if p.minP(1, 0); p.count != 3 {
+			t.Errorf("%d, want 3", p.count)
 		}
 	})
 }
@@ -157,7 +155,7 @@ func TestTypicalP(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := candidatesOf(tt.probs...)
-			if from, to := typicalP(c, s, tt.p); from != tt.from || to != tt.to {
+			if from, to := typicalP(c, s, tt.p, 0); from != tt.from || to != tt.to {
 				t.Errorf("%d:%d, want %d:%d", from, to, tt.from, tt.to)
 			}
 		})
@@ -167,7 +165,7 @@ func TestTypicalP(t *testing.T) {
 func TestTypicalP_OfTwoEquallyNearTheLikelierGoesFirst(t *testing.T) {
 	// Entropy 0.75/2: both surprises are off by exactly as much.
 	c := []candidate{{0, 0, 1}, {1, -0.75, 0.5}, {2, -0.75, 0.5}}
-	if from, to := typicalP(c, scale{inverse: 1}, 0); from != 0 || to != 1 {
+	if from, to := typicalP(c, scale{inverse: 1}, 0, 0); from != 0 || to != 1 {
 		t.Errorf("%d:%d, want 0:1", from, to)
 	}
 }
@@ -209,7 +207,7 @@ func TestPick(t *testing.T) {
 	c = append(c, candidate{id: 9}) // no weight
 	for name, tt := range map[string]struct {
 		target float64
-		id     int32
+		index  int
 		ok     bool
 	}{
 		"zero is of the first":                     {0, 0, true},
@@ -220,8 +218,8 @@ func TestPick(t *testing.T) {
 		"the smallest number is still the first's": {math.SmallestNonzeroFloat64, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if id, ok := pick(c, tt.target); id != tt.id || ok != tt.ok {
-				t.Errorf("token %d, %v; want %d, %v", id, ok, tt.id, tt.ok)
+			if i, ok := pick(c, tt.target); i != tt.index || ok != tt.ok {
+				t.Errorf("number %d, %v; want %d, %v", i, ok, tt.index, tt.ok)
 			}
 		})
 	}
@@ -231,7 +229,7 @@ func TestPool_DrawPastTheSumTakesTheLastOfAnyWeight(t *testing.T) {
 	c, s := candidatesOf(0.5, 0.5)
 	c = append(c, candidate{id: 9, logit: -1e6})
 	p := pool{head: c, count: len(c), mass: 3, scale: s} // a mass above the true one stands for the rounding error
-	if id := p.draw(0.99); id != 1 {
-		t.Errorf("token %d, want 1", id)
+	if c := p.draw(0.99); c.id != 1 {
+		t.Errorf("token %d, want 1", c.id)
 	}
 }

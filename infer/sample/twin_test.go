@@ -4,49 +4,64 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 )
 
-// twin is the chain as one would write it with no thought of speed: the whole
+// twinToken is a candidate of the slow chain.
+type twinToken struct {
+	id int32
+	x  float64 // logit as the model or a change of logits left it
+	y  float64 // the same after temperature
+	q  float64 // probability
+}
+
+func twinOrder(a, b twinToken) int { return cmp.Or(cmp.Compare(b.x, a.x), cmp.Compare(a.id, b.id)) }
+
+func twinNormalise(c []twinToken) {
+	slices.SortFunc(c, twinOrder)
+	sum := 0.0
+	for i := range c {
+		c[i].q = math.Exp(c[i].y - c[0].y)
+		sum += c[i].q
+	}
+	for i := range c {
+		c[i].q /= sum
+	}
+}
+
+func twinEntropy(c []twinToken) (nats float64) {
+	for _, t := range c {
+		if t.q > 0 {
+			nats -= t.q * math.Log(t.q)
+		}
+	}
+	return nats
+}
+
+// twinChain is the chain as one would write it with no thought of speed: the whole
 // vocabulary is sorted, every distribution is normalised in full, and what a stage
 // removed is the total variation distance computed from its definition.
-func twin(p Params, logits []float32, history []int32, pos int) Choice {
-	type token struct {
-		id int32
-		x  float64 // logit after penalties
-		y  float64 // the same after temperature
-		q  float64 // probability
-	}
-	canonical := func(a, b token) int { return cmp.Or(cmp.Compare(b.x, a.x), cmp.Compare(a.id, b.id)) }
-	normalise := func(c []token) {
-		slices.SortFunc(c, canonical)
-		sum := 0.0
-		for i := range c {
-			c[i].q = math.Exp(c[i].y - c[0].y)
-			sum += c[i].q
-		}
-		for i := range c {
-			c[i].q /= sum
-		}
-	}
+type twinChain struct {
+	Params
+	vocab Vocabulary
+	mu    float64 // of Mirostat; NaN before the first token
+}
 
-	var all []token
-	for id, x := range logits {
+func newTwin(p Params, v Vocabulary) *twinChain { return &twinChain{p, v, math.NaN()} }
+
+func (w *twinChain) next(in Input) Choice {
+	var all []twinToken
+	for id, x := range in.Row.logits {
 		if !math.IsInf(float64(x), -1) {
-			all = append(all, token{id: int32(id), x: float64(x), y: float64(x)})
+			all = append(all, twinToken{id: int32(id), x: float64(x), y: float64(x)})
 		}
 	}
-	normalise(all)
-	var choice Choice
-	choice.PMax = all[0].q
-	for _, t := range all {
-		if t.q > 0 {
-			choice.Entropy -= t.q * math.Log2(t.q)
-		}
-	}
+	twinNormalise(all)
+	choice := Choice{PMax: all[0].q, Entropy: twinEntropy(all) / math.Ln2}
 
 	// stage runs f on the candidates left by the last one and takes note.
 	pool := slices.Clone(all)
-	stage := func(on bool, name string, f func([]token) []token) {
+	stage := func(on bool, name string, f func([]twinToken) []twinToken) {
 		if !on {
 			return
 		}
@@ -55,7 +70,7 @@ func twin(p Params, logits []float32, history []int32, pos int) Choice {
 			before[t.id] = t.q
 		}
 		pool = f(pool)
-		normalise(pool)
+		twinNormalise(pool)
 		distance := 0.0
 		for _, t := range pool {
 			distance += math.Abs(t.q - before[t.id])
@@ -66,95 +81,232 @@ func twin(p Params, logits []float32, history []int32, pos int) Choice {
 		}
 		choice.Stages = append(choice.Stages, Stage{name, len(pool), distance / 2})
 	}
-
-	penalised := p.RepeatLastN != 0 && (p.RepeatPenalty != 1 || p.PresencePenalty != 0 || p.FrequencyPenalty != 0)
-	stage(penalised || len(p.LogitBias) > 0, "penalties", func(c []token) []token {
-		window := history
-		if p.RepeatLastN >= 0 && p.RepeatLastN < len(history) {
-			window = history[len(history)-p.RepeatLastN:]
-		}
-		for i := range c {
-			n := 0
-			for _, id := range window {
-				if id == c[i].id {
-					n++
+	// change gives candidates new logits. f is told them divided by the temperature;
+	// any says whether there is a token to be changed, among the candidates or not.
+	inverse := 1.0 // of the temperature
+	change := func(any bool, f func(id int32, x float64) float64) func([]twinToken) []twinToken {
+		clamp := func(x, limit float64) float64 { return max(-limit, min(limit, x)) }
+		return func(c []twinToken) []twinToken {
+			for i, t := range c {
+				if !any {
+					break
 				}
+				x := f(t.id, t.x)
+				if inverse != 1 {
+					quotient := clamp(t.x*inverse, math.MaxFloat64)
+					x = t.x + (f(t.id, quotient)-quotient)/inverse
+				}
+				c[i].x = float64(float32(clamp(x, math.MaxFloat32)))
 			}
-			x := c[i].x + p.LogitBias[c[i].id]
-			if n > 0 && x > 0 {
-				x = x/p.RepeatPenalty - p.PresencePenalty - float64(n)*p.FrequencyPenalty
-			} else if n > 0 {
-				x = x*p.RepeatPenalty - p.PresencePenalty - float64(n)*p.FrequencyPenalty
+			slices.SortFunc(c, twinOrder)
+			for i := range c {
+				c[i].y = (c[i].x - c[0].x) * inverse
 			}
-			c[i].x = float64(float32(x))
-			c[i].y = c[i].x
+			return c
 		}
-		return c
+	}
+
+	u, coin := uniforms(w.Seed, in.Pos)
+	stage(in.Mask != nil, "mask", func(c []twinToken) []twinToken {
+		return slices.DeleteFunc(c, func(t twinToken) bool { return !in.Mask.Allows(t.id) })
 	})
-	greedy := p.Temperature == 0
-	stage(p.TopK > 0 && !greedy, "top_k", func(c []token) []token {
-		return c[:min(p.TopK, len(c))]
-	})
-	stage(p.TypicalP < 1 && !greedy, "typical_p", func(c []token) []token {
-		entropy := 0.0
+	stage(len(w.LogitBias) > 0, "logit_bias", change(true, func(id int32, x float64) float64 { return x + w.LogitBias[id] }))
+	order := w.Samplers
+	if len(order) == 0 {
+		order = strings.Fields("penalties dry top_n_sigma top_k typical_p top_p min_p xtc temperature")
+	}
+	hot := slices.Contains(order, "temperature") || slices.Contains(order, "temp")
+	cuts := w.Mirostat == 0 && !(hot && w.Temperature == 0 && w.DynatempRange == 0)
+	for _, name := range order {
+		switch name {
+		case "penalties":
+			on := w.RepeatLastN != 0 && (w.RepeatPenalty != 1 || w.PresencePenalty != 0 || w.FrequencyPenalty != 0)
+			stage(on, "penalties", change(len(in.History) > 0, func(id int32, x float64) float64 { return w.penalise(in.History, id, x) }))
+		case "dry":
+			penalties := w.dry(in.History)
+			on := w.DryMultiplier != 0 && w.DryPenaltyLastN != 0
+			stage(on, "dry", change(len(penalties) > 0, func(id int32, x float64) float64 { return x - penalties[id] }))
+		case "top_n_sigma":
+			stage(cuts && w.TopNSigma > 0, "top_n_sigma", func(c []twinToken) []twinToken {
+				mean, variance := 0.0, 0.0
+				for _, t := range c {
+					mean += t.x / float64(len(c))
+				}
+				for _, t := range c {
+					variance += (t.x - mean) * (t.x - mean) / float64(len(c))
+				}
+				floor := c[0].x - w.TopNSigma*math.Sqrt(variance)
+				return slices.DeleteFunc(c, func(t twinToken) bool { return t.x < floor })
+			})
+		case "top_k":
+			stage(cuts && w.TopK > 0, "top_k", func(c []twinToken) []twinToken { return c[:min(w.TopK, len(c))] })
+		case "typical_p", "typ_p":
+			stage(cuts && w.TypicalP < 1, "typical_p", func(c []twinToken) []twinToken { return w.typical(c) })
+		case "top_p":
+			stage(cuts && w.TopP < 1, "top_p", func(c []twinToken) []twinToken {
+				sum := 0.0
+				for i, t := range c {
+					if sum += t.q; sum >= w.TopP && i+1 >= w.MinKeep {
+						return c[:i+1]
+					}
+				}
+				return c
+			})
+		case "min_p":
+			stage(cuts && w.MinP > 0, "min_p", func(c []twinToken) []twinToken {
+				for i, t := range c {
+					if t.q < w.MinP*c[0].q && i >= w.MinKeep {
+						return c[:i]
+					}
+				}
+				return c
+			})
+		case "xtc":
+			stage(cuts && w.XTCProbability > 0 && w.XTCThreshold <= 0.5, "xtc", func(c []twinToken) []twinToken {
+				above := 0
+				for _, t := range c {
+					if t.q >= w.XTCThreshold {
+						above++
+					}
+				}
+				if coin >= w.XTCProbability || above < 2 || len(c)-above+1 < w.MinKeep {
+					return c
+				}
+				return c[above-1:]
+			})
+		case "temperature", "temp":
+			stage(w.Temperature != 1 || w.DynatempRange > 0, "temperature", func(c []twinToken) []twinToken {
+				t := w.Temperature
+				if w.DynatempRange > 0 {
+					if len(c) == 1 {
+						return c
+					}
+					low, high := math.Max(0, t-w.DynatempRange), t+w.DynatempRange
+					t = low + (high-low)*math.Pow(math.Min(1, twinEntropy(c)/math.Log(float64(len(c)))), w.DynatempExponent)
+				}
+				if t == 0 {
+					return c[:1]
+				}
+				inverse = math.Min(1/t, math.MaxFloat64)
+				best := c[0].x // subtracted first, or a tiny temperature makes it infinite
+				for i := range c {
+					c[i].y = (c[i].x - best) / t
+				}
+				return c
+			})
+		}
+	}
+	if math.IsNaN(w.mu) {
+		w.mu = 2 * w.MirostatTau
+	}
+	stage(w.Mirostat == 2 && !(hot && w.Temperature == 0 && w.DynatempRange == 0), "mirostat", func(c []twinToken) []twinToken {
+		logMass := 0.0
 		for _, t := range c {
-			if t.q > 0 {
-				entropy -= t.q * math.Log(t.q)
-			}
+			logMass += math.Exp(t.y - c[0].y)
 		}
-		// -ln(q), from the logits: exact where q underflows.
-		surprise := func(t token) float64 { return c[0].x - t.x - math.Log(c[0].q) }
-		slices.SortStableFunc(c, func(a, b token) int {
-			da, db := surprise(a)-entropy, surprise(b)-entropy
-			order := canonical(a, b)
-			if da < 0 && db < 0 {
-				order = -order // outwards from the entropy
-			}
-			return cmp.Or(cmp.Compare(math.Abs(da), math.Abs(db)), order)
-		})
-		sum := 0.0
+		logMass = math.Log(logMass)
 		for i, t := range c {
-			if sum += t.q; sum > p.TypicalP {
-				return c[:i+1]
+			if surprise := (logMass + c[0].y - t.y) / math.Ln2; i > 0 && surprise > w.mu {
+				return c[:i]
 			}
-		}
-		return c
-	})
-	stage(p.TopP < 1 && !greedy, "top_p", func(c []token) []token {
-		sum := 0.0
-		for i, t := range c {
-			if sum += t.q; sum >= p.TopP {
-				return c[:i+1]
-			}
-		}
-		return c
-	})
-	stage(p.MinP > 0 && !greedy, "min_p", func(c []token) []token {
-		return slices.DeleteFunc(c, func(t token) bool { return t.q < p.MinP*c[0].q })
-	})
-	stage(p.Temperature != 1, "temperature", func(c []token) []token {
-		if greedy {
-			return c[:1]
-		}
-		best := c[0].x // subtracted first, or a tiny temperature makes it infinite
-		for i := range c {
-			c[i].y = (c[i].x - best) / p.Temperature
 		}
 		return c
 	})
 
-	normalise(pool)
-	u, sum := uniform(p.Seed, pos), 0.0
+	twinNormalise(pool)
+	sum, chosen := 0.0, pool[0]
 	for _, t := range pool {
 		if t.q == 0 {
 			break
 		}
-		choice.ID = t.id
+		chosen = t
 		if sum += t.q; sum > u {
 			break
 		}
 	}
-	choice.Rank = slices.IndexFunc(all, func(t token) bool { return t.id == choice.ID })
+	w.mu -= w.MirostatEta * (-math.Log2(chosen.q) - w.MirostatTau)
+	choice.ID = chosen.id
+	choice.Rank = slices.IndexFunc(all, func(t twinToken) bool { return t.id == choice.ID })
 	choice.LogProb = math.Log(all[choice.Rank].q)
 	return choice
+}
+
+func (w *twinChain) penalise(history []int32, id int32, x float64) float64 {
+	window := history
+	if w.RepeatLastN >= 0 && w.RepeatLastN < len(history) {
+		window = history[len(history)-w.RepeatLastN:]
+	}
+	n := 0
+	for _, other := range window {
+		if other == id {
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return x
+	case x > 0:
+		return x/w.RepeatPenalty - w.PresencePenalty - float64(n)*w.FrequencyPenalty
+	}
+	return x*w.RepeatPenalty - w.PresencePenalty - float64(n)*w.FrequencyPenalty
+}
+
+// dry tries every place of the window at which the repetition of its end may end.
+func (w *twinChain) dry(history []int32) map[int32]float64 {
+	// breaks reports whether the text of some tokens has a breaker that ends in the
+	// last of them.
+	breaks := func(tokens []int32) bool {
+		text := ""
+		for _, id := range tokens[:len(tokens)-1] {
+			text += string(w.vocab.Piece(id))
+		}
+		begin := len(text)
+		text += string(w.vocab.Piece(tokens[len(tokens)-1]))
+		return slices.ContainsFunc(w.DryBreakers, func(b string) bool {
+			at := strings.LastIndex(text, b)
+			return at >= 0 && at+len(b) > begin
+		})
+	}
+	limit := 0
+	for limit < len(history) && !breaks(history[:len(history)-limit]) {
+		limit++
+	}
+	window := history
+	if w.DryPenaltyLastN >= 0 && w.DryPenaltyLastN < len(history) {
+		window = history[len(history)-w.DryPenaltyLastN:]
+	}
+	penalties := map[int32]float64{}
+	for next := 1; next < len(window); next++ {
+		n := 0
+		for n < min(limit, next) && window[next-1-n] == window[len(window)-1-n] {
+			n++
+		}
+		if id := window[next]; n >= w.DryAllowedLength && !breaks([]int32{id}) {
+			penalty := w.DryMultiplier * math.Pow(w.DryBase, float64(n-w.DryAllowedLength))
+			penalties[id] = math.Max(penalties[id], math.Min(penalty, math.MaxFloat32))
+		}
+	}
+	return penalties
+}
+
+func (w *twinChain) typical(c []twinToken) []twinToken {
+	entropy := twinEntropy(c)
+	// -ln(q), from the logits: exact where q underflows.
+	surprise := func(t twinToken) float64 { return c[0].y - t.y - math.Log(c[0].q) }
+	best := slices.Clone(c)
+	slices.SortStableFunc(best, func(a, b twinToken) int {
+		da, db := surprise(a)-entropy, surprise(b)-entropy
+		order := twinOrder(a, b)
+		if da < 0 && db < 0 {
+			order = -order // outwards from the entropy
+		}
+		return cmp.Or(cmp.Compare(math.Abs(da), math.Abs(db)), order)
+	})
+	sum := 0.0
+	for i, t := range best {
+		if sum += t.q; sum > w.TypicalP && i+1 >= w.MinKeep {
+			return best[:i+1]
+		}
+	}
+	return best
 }
