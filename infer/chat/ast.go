@@ -126,13 +126,14 @@ type (
 )
 
 type macroDef struct {
-	name     string
-	params   []string
-	defaults []expr // of the last parameters
-	body     []stmt
-	varargs  bool // the body reads varargs, so more arguments are welcome
-	kwargs   bool
-	caller   bool
+	name      string
+	params    []string
+	defaults  []expr // of the last parameters
+	body      []stmt
+	anonymous bool // the body of a call block
+	varargs   bool // the body reads varargs, so more arguments are welcome
+	kwargs    bool
+	caller    bool
 }
 
 // target is what can be assigned to: a name, an attribute of a namespace, or a

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // filter is v|name(arguments).
@@ -52,7 +53,7 @@ func (in *interp) filter(name string, v value, a args) value {
 	case "indent":
 		return in.indent(onlyText(name, v), a.bind(name, "width", "first", "blank"))
 	case "truncate":
-		return in.truncate(onlyText(name, v), a.bind(name, "length", "killwords", "end", "leeway"))
+		return in.truncate(v, a.bind(name, "length", "killwords", "end", "leeway"))
 	case "wordwrap":
 		return in.wordwrap(onlyText(name, v), a.bind(name, "width", "break_long_words", "wrapstring", "break_on_hyphens"))
 	case "wordcount":
@@ -118,7 +119,7 @@ func (in *interp) filter(name string, v value, a args) value {
 		return in.dictsort(v, a.bind(name, "case_sensitive", "by", "reverse"))
 	case "unique":
 		p := a.bind(name, "case_sensitive", "attribute")
-		return in.unique(v, in.foldedGetter(p.get(1, nil), p.truth(0, false)))
+		return &generator{func() []value { return in.unique(v, in.foldedGetter(p.get(1, nil), p.truth(0, false))) }}
 	case "min", "max":
 		p := a.bind(name, "case_sensitive", "attribute")
 		return in.extreme(v, name == "max", in.foldedGetter(p.get(1, nil), p.truth(0, false)))
@@ -127,20 +128,23 @@ func (in *interp) filter(name string, v value, a args) value {
 	case "groupby":
 		return in.groupby(v, a.bind(name, "attribute", "default", "case_sensitive"))
 	case "batch":
-		return in.batch(v, a.bind(name, "linecount", "fill_with"))
+		p := a.bind(name, "linecount", "fill_with")
+		return &generator{func() []value { return in.batch(v, p) }}
 	case "slice":
-		return in.columns(v, a.bind(name, "slices", "fill_with"))
+		p := a.bind(name, "slices", "fill_with")
+		return &generator{func() []value { return in.columns(v, p) }}
 	case "items":
 		a.bind(name)
-		return in.itemsOf(v)
+		return &generator{func() []value { return in.itemsOf(v) }}
 	case "map":
-		return in.mapFilter(v, a)
+		return &generator{func() []value { return in.mapFilter(v, a) }}
 	case "select", "reject", "selectattr", "rejectattr":
-		return in.choose(name, v, a)
+		return &generator{func() []value { return in.choose(name, v, a) }}
 	case "attr":
 		attr := a.bind(name, "name").text(0).s
-		if ns, ok := v.(*namespace); ok {
-			return in.attr(ns, attr)
+		switch v.(type) {
+		case *namespace, *undefined:
+			return in.attr(v, attr)
 		}
 		if m, ok := method(v, attr); ok {
 			return m
@@ -161,16 +165,18 @@ func onlyText(name string, v value) text {
 }
 
 // titleWords is the filter title: the first letter of each word large, words
-// ending at blanks, hyphens and opening brackets.
+// ending at blanks, hyphens and opening brackets. The rest of a word is made small on
+// its own, which shows in a sigma at its end.
 func (in *interp) titleWords(t text) text {
-	start := true
+	start, rest := true, 0
 	return in.mapRunes(t, func(i int, r rune) string {
 		was := start
 		start = isSpace(r) || strings.ContainsRune("-({[<", r)
 		if was && !start {
+			rest = i + utf8.RuneLen(r)
 			return upperRune(r)
 		}
-		return lowerRune(t.s, i, r)
+		return lowerRune(t.s[rest:], i-rest, r)
 	})
 }
 
@@ -198,7 +204,7 @@ func (in *interp) indent(t text, p params) text {
 	return b.take()
 }
 
-func (in *interp) truncate(t text, p params) text {
+func (in *interp) truncate(v value, p params) value {
 	length, end, leeway := p.int(0, 255), p.textOr(2, "..."), 5
 	if p.get(3, nil) != nil {
 		leeway = p.int(3, 5)
@@ -207,10 +213,10 @@ func (in *interp) truncate(t text, p params) text {
 	if room < 0 || leeway < 0 {
 		fail("truncate: expected length >= %d and leeway >= 0, got %d and %d", end.runes(), length, leeway)
 	}
-	in.budget.scan(len(t.s))
-	if t.runes() <= length+leeway {
-		return t
+	if in.length(v) <= length+leeway {
+		return v
 	}
+	t := onlyText("truncate", v)
 	kept := t.slice(0, t.offset(room))
 	if !p.truth(1, false) {
 		if i := strings.LastIndexByte(kept.s, ' '); i >= 0 {
@@ -220,8 +226,8 @@ func (in *interp) truncate(t text, p params) text {
 	return in.concat(kept, end)
 }
 
-// wordwrap breaks lines at blanks so that none is longer than width, and words
-// that are longer than a line too. Unlike Python's it does not break at hyphens.
+// wordwrap breaks lines so that none is longer than width: at blanks, behind hyphens
+// and, if need be, within words. It follows Python's textwrap.
 func (in *interp) wordwrap(t text, p params) text {
 	width := p.int(0, 79)
 	if width <= 0 {
@@ -233,7 +239,7 @@ func (in *interp) wordwrap(t text, p params) text {
 		if i > 0 {
 			b.text(wrap)
 		}
-		for j, line := range in.wrapLine(l.(text), width, p.truth(1, true)) {
+		for j, line := range in.wrapLine(l.(text), width, p.truth(1, true), p.truth(3, true)) {
 			if j > 0 {
 				b.text(wrap)
 			}
@@ -243,51 +249,124 @@ func (in *interp) wordwrap(t text, p params) text {
 	return b.take()
 }
 
-func (in *interp) wrapLine(t text, width int, breakLong bool) []text {
+// chunk is a part of a line that wrapping keeps together, and its width.
+type chunk struct {
+	text
+	width int
+}
+
+// wrapLine fills line after line with the chunks of t. Chunks follow each other in t,
+// so a line is what lies between the first of its chunks and the last.
+func (in *interp) wrapLine(t text, width int, breakLong, atHyphens bool) []text {
 	var out []text
-	lineAt, used := 0, 0 // start and width of the line so far
-	end := 0             // of its last word
-	flush := func() {
-		if end > lineAt {
-			out = append(out, t.slice(lineAt, end))
-		}
-	}
-	for at := 0; at < len(t.s); {
+	blank := func(s string) bool { return strings.TrimFunc(s, isSpace) == "" }
+	chunks := in.chunks(t, atHyphens)
+	at := 0 // of the first of them
+	for len(chunks) > 0 {
 		in.budget.step(1)
-		word := t.slice(at, len(t.s))
-		blank := isSpace([]rune(word.at(0).s)[0])
-		n := strings.IndexFunc(word.s, func(r rune) bool { return isSpace(r) != blank })
-		if n < 0 {
-			n = len(word.s)
+		if len(out) > 0 && blank(chunks[0].s) {
+			at += len(chunks[0].s)
+			chunks = chunks[1:]
 		}
-		word = word.slice(0, n)
-		size := word.runes()
-		switch {
-		case blank && used == 0 && len(out) > 0:
-			lineAt = at + n // no blanks at the start of a further line
-		case blank:
-			used += size
-		case used+size <= width:
-			used, end = used+size, at+n
-		case used > 0 && (size <= width || !breakLong):
-			flush()
-			lineAt, used, end = at, size, at+n
-		default:
-			for size > 0 && used+size > width && breakLong {
-				cutAt := at + word.offset(max(width-used, 0))
-				if cutAt > at {
-					end = cutAt
-				}
-				flush()
-				word = t.slice(cutAt, at+n)
-				n -= cutAt - at
-				at, lineAt, used, size = cutAt, cutAt, 0, word.runes()
+		start, used := at, 0
+		kept, last := at, at // the line's end without its last chunk, and that chunk's
+		take := func(c chunk) {
+			kept, last = last, last+len(c.s)
+			at = last
+			used += c.width
+		}
+		some := false
+		for len(chunks) > 0 && used+chunks[0].width <= width {
+			in.budget.step(1)
+			take(chunks[0])
+			chunks, some = chunks[1:], true
+		}
+		if len(chunks) > 0 && chunks[0].width > width {
+			if breakLong {
+				head := breakWord(chunks[0], width-used, atHyphens)
+				chunks[0] = chunk{chunks[0].slice(len(head.s), len(chunks[0].s)), chunks[0].width - head.width}
+				take(head)
+				some = true
+			} else if !some {
+				take(chunks[0])
+				chunks, some = chunks[1:], true
 			}
-			used, end = size, at+n
 		}
-		at += n
+		if some && blank(t.s[kept:last]) {
+			last = kept
+			some = start < last
+		}
+		if some {
+			out = append(out, t.slice(start, last))
+		}
 	}
-	flush()
+	return out
+}
+
+// breakWord returns the beginning of a word that fits, up to a hyphen if there is one.
+func breakWord(word chunk, room int, atHyphens bool) chunk {
+	head := chunk{word.slice(0, word.offset(room)), room}
+	if atHyphens {
+		if i := strings.LastIndexByte(head.s, '-'); i > 0 && strings.Trim(head.s[:i], "-") != "" {
+			upTo := head.slice(0, i+1)
+			return chunk{upTo, upTo.runes()}
+		}
+	}
+	return head
+}
+
+// chunks are blanks, dashes, words and, where lines may be broken at hyphens, the
+// parts of words.
+func (in *interp) chunks(t text, atHyphens bool) []chunk {
+	in.budget.alloc(len(t.s))
+	runes := []rune(t.s)
+	letter := func(i int) bool {
+		return i >= 0 && i < len(runes) && (runes[i] == '_' || unicode.IsLetter(runes[i]) || unicode.IsNumber(runes[i]) && !unicode.IsDigit(runes[i]))
+	}
+	is := func(i int, set string) bool { return i >= 0 && i < len(runes) && strings.ContainsRune(set, runes[i]) }
+	const blanks = "\t\n\v\f\r "
+	wordRune := func(i int) bool { return letter(i) || i >= 0 && i < len(runes) && unicode.IsDigit(runes[i]) }
+	// dash returns the end of a dash between words that begins at i, i for none.
+	dash := func(i int) int {
+		end := i
+		for is(end, "-") {
+			end++
+		}
+		if end < i+2 || !wordRune(end) || !wordRune(i-1) && !is(i-1, "!\"'&.,?") {
+			return i
+		}
+		return end
+	}
+	hyphen := func(i int) bool {
+		return is(i, "-") && letter(i-1) && (letter(i-2) || is(i-2, "-") && letter(i-3)) && letter(i+1) && (letter(i+2) || is(i+2, "-") && letter(i+3))
+	}
+	var out []chunk
+	start := 0
+	for at, i := 0, 0; i < len(runes); start = i {
+		in.budget.step(1)
+		switch {
+		case is(i, blanks):
+			for is(i, blanks) {
+				i++
+			}
+		case atHyphens && dash(i) > i:
+			i = dash(i)
+		default:
+			for i++; i < len(runes) && !is(i, blanks); i++ {
+				if atHyphens && hyphen(i) {
+					i++
+					break
+				}
+				if atHyphens && is(i, "-") && dash(i) > i {
+					break
+				}
+			}
+		}
+		size := len(string(runes[start:i]))
+		in.budget.alloc(4 * itemSize)
+		out = append(out, chunk{t.slice(at, at+size), i - start})
+		at += size
+	}
 	return out
 }
 
@@ -503,9 +582,9 @@ func (in *interp) round(v value, p params) value {
 	scale := math.Pow(10, float64(precision))
 	switch {
 	case method == "ceil":
-		return math.Ceil(f*scale) / scale
+		return (math.Ceil(f*scale) + 0) / scale // -0 + 0 is 0
 	case method == "floor":
-		return math.Floor(f*scale) / scale
+		return (math.Floor(f*scale) + 0) / scale
 	case precision < 0:
 		r := math.RoundToEven(f*scale) / scale
 		if _, isInt := integer(v); isInt {
@@ -519,7 +598,9 @@ func (in *interp) round(v value, p params) value {
 
 func (in *interp) first(v value) value {
 	if t, ok := v.(text); ok && t.s != "" {
-		return t.at(0)
+		c := t.at(0)
+		c.safe = false
+		return c
 	}
 	if items := in.iterate(v); len(items) > 0 {
 		return items[0]
@@ -542,10 +623,13 @@ func (in *interp) reverse(v value) value {
 	in.budget.alloc(len(items) * itemSize)
 	items = slices.Clone(items)
 	slices.Reverse(items)
-	if _, ok := v.(text); ok {
+	switch v.(type) {
+	case text:
 		return in.joinAll(text{}, items)
+	case *generator:
+		return &list{items: items}
 	}
-	return &generator{items}
+	return &generator{func() []value { return items }}
 }
 
 // apply maps items.
@@ -634,7 +718,7 @@ func (in *interp) dictsort(v value, p params) value {
 	return &list{items: in.sort(in.pairs(d), p.truth(2, false), in.foldedGetter(by, p.truth(0, false)))}
 }
 
-func (in *interp) unique(v value, key func(value) value) value {
+func (in *interp) unique(v value, key func(value) value) []value {
 	seen := map[any]bool{}
 	var out []value
 	for _, e := range in.iterate(v) {
@@ -645,7 +729,7 @@ func (in *interp) unique(v value, key func(value) value) value {
 			out = append(out, e)
 		}
 	}
-	return &generator{out}
+	return out
 }
 
 func (in *interp) extreme(v value, most bool, key func(value) value) value {
@@ -693,7 +777,7 @@ func (in *interp) groupby(v value, p params) value {
 	var group *list
 	var groupKey value
 	for _, e := range sorted {
-		in.budget.alloc(2 * itemSize)
+		in.budget.alloc(4 * itemSize)
 		key := folded(get(e))
 		if group == nil || !in.equal(key, groupKey) {
 			group, groupKey = &list{}, key
@@ -704,13 +788,13 @@ func (in *interp) groupby(v value, p params) value {
 	return out
 }
 
-func (in *interp) batch(v value, p params) value {
+func (in *interp) batch(v value, p params) []value {
 	size := p.int(0, 0)
 	if size <= 0 {
 		fail("batch: linecount must be greater than 0, not %d", size)
 	}
 	items := in.iterate(v)
-	out := &generator{}
+	var out []value
 	for len(items) > 0 {
 		n := min(size, len(items))
 		in.budget.alloc((n + 1) * itemSize)
@@ -718,7 +802,7 @@ func (in *interp) batch(v value, p params) value {
 		if fill := p.get(1, nil); fill != nil && n < size {
 			row = append(row, in.fill(fill, size-n)...)
 		}
-		out.items = append(out.items, &list{items: row})
+		out = append(out, &list{items: row})
 		items = items[n:]
 	}
 	return out
@@ -733,7 +817,7 @@ func (in *interp) fill(v value, n int) []value {
 }
 
 // columns is the filter slice: n lists of nearly the same length.
-func (in *interp) columns(v value, p params) value {
+func (in *interp) columns(v value, p params) []value {
 	n := p.int(0, 0)
 	if n <= 0 {
 		fail("slice: slices must be greater than 0, not %d", n)
@@ -743,7 +827,7 @@ func (in *interp) columns(v value, p params) value {
 	}
 	items := in.iterate(v)
 	in.budget.alloc((len(items) + 2*n) * itemSize)
-	out := &generator{}
+	var out []value
 	size, longer := len(items)/n, len(items)%n
 	for i := range n {
 		take := size
@@ -754,35 +838,35 @@ func (in *interp) columns(v value, p params) value {
 		if fill := p.get(1, nil); fill != nil && i >= longer {
 			col = append(col, fill)
 		}
-		out.items = append(out.items, &list{items: col})
+		out = append(out, &list{items: col})
 		items = items[take:]
 	}
 	return out
 }
 
-func (in *interp) itemsOf(v value) value {
+func (in *interp) itemsOf(v value) []value {
 	switch v := v.(type) {
 	case *undefined:
-		return &generator{}
+		return nil
 	case *dict:
-		return &generator{in.pairs(v)}
+		return in.pairs(v)
 	}
 	fail("can only get item pairs from a mapping, not %s", typeName(v))
 	return nil
 }
 
 // mapFilter is map('filter', …) or map(attribute='path', default=…).
-func (in *interp) mapFilter(v value, a args) value {
+func (in *interp) mapFilter(v value, a args) []value {
 	if len(a.pos) == 0 {
 		p := a.bind("map", "attribute", "default")
-		return &generator{in.apply(in.iterateOptional(v), in.getter(p.need(0), p.get(1, nil)))}
+		return in.apply(in.iterateOptional(v), in.getter(p.need(0), p.get(1, nil)))
 	}
 	name, ok := a.pos[0].(text)
 	if !ok {
 		fail("map needs the name of a filter, not %s", typeName(a.pos[0]))
 	}
 	rest := args{pos: a.pos[1:], names: a.names, vals: a.vals}
-	return &generator{in.apply(in.iterateOptional(v), func(e value) value { return in.filter(name.s, e, rest) })}
+	return in.apply(in.iterateOptional(v), func(e value) value { return in.filter(name.s, e, rest) })
 }
 
 // iterateOptional iterates, and takes None, like any value that is false, as an
@@ -795,7 +879,7 @@ func (in *interp) iterateOptional(v value) []value {
 }
 
 // choose is select, reject, selectattr and rejectattr.
-func (in *interp) choose(name string, v value, a args) value {
+func (in *interp) choose(name string, v value, a args) []value {
 	get := func(v value) value { return v }
 	if strings.HasSuffix(name, "attr") {
 		if len(a.pos) == 0 {
@@ -814,12 +898,12 @@ func (in *interp) choose(name string, v value, a args) value {
 		test = func(v value) bool { return in.test(testName.s, v, rest) }
 	}
 	want := strings.HasPrefix(name, "select")
-	out := &generator{}
+	var out []value
 	for _, e := range in.iterateOptional(v) {
 		in.budget.step(1)
 		if test(get(e)) == want {
 			in.budget.alloc(itemSize)
-			out.items = append(out.items, e)
+			out = append(out, e)
 		}
 	}
 	return out

@@ -14,8 +14,14 @@ func (in *interp) percentFormat(t text, v value) text {
 	in.budget.scan(len(t.s))
 	items := []value{v}
 	mapping, _ := v.(*dict)
-	if l, ok := v.(*list); ok && l.tuple {
-		items = l.items
+	lenient := mapping != nil // what has items may be left over
+	switch v := v.(type) {
+	case *list:
+		if lenient = !v.tuple; v.tuple {
+			items = v.items
+		}
+	case *undefined:
+		lenient = true
 	}
 	used := 0
 	next := func() value {
@@ -113,10 +119,8 @@ func (in *interp) percentFormat(t text, v value) text {
 		}
 		b.text(in.percentItem(f, arg()))
 	}
-	if mapping == nil && used < len(items) {
-		if l, ok := v.(*list); !ok || l.tuple {
-			fail("not all arguments converted during string formatting")
-		}
+	if !lenient && used < len(items) {
+		fail("not all arguments converted during string formatting")
 	}
 	return b.take()
 }
@@ -146,7 +150,10 @@ func (in *interp) percentItem(f spec, v value) text {
 		if i, ok := smallInt(v); ok {
 			return in.formatText(f, character(i))
 		}
-		return in.formatText(f, in.str(v))
+		if t, ok := v.(text); ok && t.runes() == 1 {
+			return in.formatText(f, t)
+		}
+		fail("%%c requires int or char")
 	case 'd', 'i', 'u', 'x', 'X', 'o':
 		if f.verb == 'i' || f.verb == 'u' {
 			f.verb = 'd'
@@ -194,12 +201,18 @@ func (in *interp) asciiOf(v value) text {
 // braceFormat is Python's str.format.
 func (in *interp) braceFormat(t text, a args) text {
 	b := in.builder()
-	auto := 0
-	in.formatInto(b, t, a, &auto, 2)
+	in.formatInto(b, t, a, &numbering{}, 2)
 	return b.take()
 }
 
-func (in *interp) formatInto(b *builder, t text, a args, auto *int, depth int) {
+// numbering counts the fields that name no argument. Those that number theirs cannot
+// stand beside them.
+type numbering struct {
+	next   int
+	manual bool
+}
+
+func (in *interp) formatInto(b *builder, t text, a args, auto *numbering, depth int) {
 	if depth == 0 {
 		fail("max string recursion exceeded")
 	}
@@ -241,7 +254,7 @@ func (in *interp) formatInto(b *builder, t text, a args, auto *int, depth int) {
 }
 
 // field formats one replacement field: name, conversion and format.
-func (in *interp) field(t text, a args, auto *int, depth int) text {
+func (in *interp) field(t text, a args, auto *numbering, depth int) text {
 	name, format := t, text{}
 	if i := fieldEnd(t.s, ':'); i >= 0 {
 		name, format = t.slice(0, i), t.slice(i+1, len(t.s))
@@ -292,7 +305,7 @@ func fieldEnd(s string, c byte) int {
 }
 
 // fieldValue looks up a field name such as 0.content[1].
-func (in *interp) fieldValue(t text, a args, auto *int) value {
+func (in *interp) fieldValue(t text, a args, auto *numbering) value {
 	n := strings.IndexAny(t.s, ".[")
 	if n < 0 {
 		n = len(t.s)
@@ -301,11 +314,16 @@ func (in *interp) fieldValue(t text, a args, auto *int) value {
 	var v value
 	index, err := strconv.Atoi(first)
 	switch {
-	case first == "":
-		index = *auto
-		*auto++
-		fallthrough
-	case err == nil:
+	case first == "" || err == nil:
+		if first == "" {
+			index = auto.next
+			auto.next++
+		} else {
+			auto.manual = true
+		}
+		if auto.manual && auto.next > 0 {
+			fail("a format string cannot number some fields and leave others to be numbered")
+		}
 		if index < 0 || index >= len(a.pos) {
 			fail("replacement index %d out of range for positional args tuple", index)
 		}
@@ -421,7 +439,7 @@ func (in *interp) formatSpec(v value, s string) text {
 	f := parseSpec(s)
 	switch v := v.(type) {
 	case text:
-		if f.verb != 0 && f.verb != 's' || f.sign != 0 || f.align == '=' {
+		if f.verb != 0 && f.verb != 's' || f.sign != 0 || f.align == '=' || f.group != 0 || f.alternate {
 			fail("invalid format specifier '%s' for a string", s)
 		}
 		if f.zero && f.fill == "" {
@@ -443,9 +461,13 @@ func (in *interp) formatSpec(v value, s string) text {
 	case 'e', 'E', 'f', 'F', 'g', 'G', '%':
 		x, _ := float(v)
 		return in.formatReal(f, x)
-	case 0, 'd', 'n', 'x', 'X', 'o', 'b':
-		return in.formatInt(f, i)
-	case 'c':
+	case 0, 'd', 'n', 'x', 'X', 'o', 'b', 'c':
+		if f.precision >= 0 {
+			fail("precision is not allowed in the format of an integer")
+		}
+		if f.verb != 'c' {
+			return in.formatInt(f, i)
+		}
 		return in.formatText(f, character(i.Int64()))
 	}
 	fail("unknown format code '%c' for an integer", f.verb)

@@ -62,7 +62,7 @@ func rangeOf(in *interp, a args) value {
 	for i := range items {
 		items[i] = int64(start + i*step)
 	}
-	return &list{items: items}
+	return &list{items: items, span: &span{start, stop, step}}
 }
 
 // makeDict is dict(mapping or pairs, name=value, …).

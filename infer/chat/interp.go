@@ -231,6 +231,10 @@ func (l *loopState) length() int {
 	return l.index0 + 1 + len(l.ahead)
 }
 
+func (l *loopState) String() string {
+	return fmt.Sprintf("<LoopContext %d/%d>", l.index0+1, l.length())
+}
+
 func (l *loopState) attr(name string) value {
 	switch name {
 	case "index":
@@ -298,13 +302,13 @@ func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
 			return in.capture(func() { in.loop(st, s, v, depth+1) })
 		}
 	}
-	variable := &callable{name: "loop", attr: state.attr, call: func(in *interp, a args) value {
+	variable := &callable{name: "loop", attr: state.attr, show: state.String, call: func(in *interp, a args) value {
 		if state.again == nil {
 			fail("the loop is called but its for tag does not say recursive")
 		}
 		return state.again(in, a.bind("loop", "iterable").need(0))
 	}}
-	visited := false
+	visited, completed := false, false // some item at all; the body to its end
 	for v, ok := state.next(); ok; v, ok = state.next() {
 		in.budget.step(1)
 		if visited {
@@ -316,18 +320,25 @@ func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
 		body := s.child()
 		body.set("loop", variable)
 		in.assign(body, s, st.target, v)
-		if in.exec(st.body, body) == flowBreak {
+		end := in.exec(st.body, body)
+		if end == flowBreak {
 			break
 		}
+		completed = completed || end == flowNext
 	}
-	if !visited {
+	if !completed { // unlike Python's else, which a break skips
 		in.exec(st.other, s.child())
 	}
 }
 
 // macro makes a macro of a definition in the scope where it stands.
 func (in *interp) macro(def *macroDef, s *scope) *callable {
-	m := &callable{name: def.name}
+	m := &callable{name: def.name, show: func() string {
+		if def.anonymous {
+			return "<Macro anonymous>"
+		}
+		return "<Macro '" + def.name + "'>"
+	}}
 	m.call = func(in *interp, a args) value {
 		in.budget.enter()
 		defer in.budget.leave()
@@ -341,6 +352,9 @@ func (in *interp) macro(def *macroDef, s *scope) *callable {
 	m.attr = func(name string) value {
 		switch name {
 		case "name":
+			if def.anonymous {
+				return nil
+			}
 			return literal(def.name)
 		case "arguments":
 			names := &list{tuple: true}
@@ -389,11 +403,10 @@ func (in *interp) bindMacro(def *macroDef, a args, s *scope) {
 				fail("macro '%s' got several values for argument '%s'", def.name, name)
 			}
 			given[name] = a.vals[i]
-		case name == "caller":
-			if !def.caller && !def.kwargs {
-				fail("macro '%s' was invoked with a call block but does not use caller", def.name)
-			}
+		case name == "caller" && def.caller:
 			s.set("caller", a.vals[i])
+		case name == "caller" && !def.kwargs:
+			fail("macro '%s' was invoked with a call block but does not use caller", def.name)
 		case def.kwargs:
 			kwargs.set(keyword, a.vals[i])
 		default:
@@ -606,6 +619,9 @@ func (in *interp) sign(minus bool, v value) value {
 
 // arithmetic is Python's + - * / // % and **.
 func (in *interp) arithmetic(op string, a, b value) value {
+	if t, ok := a.(text); ok && op == "%" {
+		return in.percentFormat(t, b)
+	}
 	if u, ok := firstUndefined(a, b); ok {
 		fail("%s", u.why)
 	}
@@ -640,10 +656,6 @@ func (in *interp) arithmetic(op string, a, b value) value {
 				return v
 			}
 		}
-	case "%":
-		if t, ok := a.(text); ok {
-			return in.percentFormat(t, b)
-		}
 	}
 	if _, ok := a.(text); ok && op == "+" {
 		fail("can only concatenate str (not \"%s\") to str", typeName(b))
@@ -668,7 +680,7 @@ func (in *interp) join(a, b value) (value, bool) {
 		return out, true
 	case *list:
 		y, ok := b.(*list)
-		if !ok || x.tuple != y.tuple {
+		if !ok || x.tuple != y.tuple || x.span != nil || y.span != nil {
 			return nil, false
 		}
 		in.budget.alloc((len(x.items) + len(y.items)) * itemSize)
@@ -695,6 +707,9 @@ func (in *interp) times(v value, n int64) (value, bool) {
 		}
 		return in.repeat(v, int(n)), true
 	case *list:
+		if v.span != nil {
+			return nil, false
+		}
 		if len(v.items) > 0 && n > int64(maxRange/len(v.items)) {
 			throw(overLimit("range", maxRange, "items"))
 		}
@@ -768,15 +783,35 @@ func floats(op string, x, y float64) value {
 	case "/":
 		return x / y
 	case "//":
-		return math.Floor(x / y)
-	case "%":
+		// The quotient is rounded only after the remainder is taken off: 1.0 // 0.1 is 9.
 		m := math.Mod(x, y)
+		q := (x - m) / y
 		if m != 0 && (m < 0) != (y < 0) {
-			m += y
+			q--
 		}
-		return m
+		floor := math.Floor(q)
+		if q-floor > 0.5 {
+			floor++
+		}
+		return math.Copysign(floor, x/y)
+	case "%":
+		return floatRemainder(x, y)
+	}
+	if x < 0 && y != math.Trunc(y) {
+		fail("a negative number has no real power of %s", formatFloat(y))
 	}
 	return math.Pow(x, y)
+}
+
+// floatRemainder has the sign of y, as in Python.
+func floatRemainder(x, y float64) float64 {
+	m := math.Mod(x, y)
+	if m != 0 && (m < 0) != (y < 0) {
+		m += y
+	} else if m == 0 {
+		m = math.Copysign(0, y)
+	}
+	return m
 }
 
 // attr is v.name: an attribute or method, else an item.
@@ -895,13 +930,19 @@ func (in *interp) slice(v value, sl *sliceExpr, s *scope) value {
 		for i := from; by > 0 && i < to || by < 0 && i > to; i += by {
 			b.text(chars[i].(text))
 		}
-		return b.take()
+		out := b.take()
+		out.safe = v.safe
+		return out
 	case *list:
 		from, to, by := sliceRange(lo, hi, step, len(v.items))
-		if by == 1 {
-			return &list{items: v.items[from:max(from, to)], tuple: v.tuple}
-		}
 		out := &list{tuple: v.tuple}
+		if v.span != nil {
+			out.span = &span{v.span.start + from*v.span.step, v.span.start + to*v.span.step, by * v.span.step}
+		}
+		if by == 1 {
+			out.items = v.items[from:max(from, to)]
+			return out
+		}
 		for i := from; by > 0 && i < to || by < 0 && i > to; i += by {
 			in.budget.alloc(itemSize)
 			out.items = append(out.items, v.items[i])

@@ -1,10 +1,29 @@
 package chat
 
-import "unicode"
+import (
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// filterNames and testNames are those that exist, for the tests "filter" and "test".
+var (
+	filterNames = strings.Fields(`abs attr batch capitalize center count d default dictsort e escape filesizeformat first float
+		forceescape format groupby indent int items join last length list lower map max min reject rejectattr replace reverse
+		round safe select selectattr slice sort string striptags sum title tojson trim truncate unique upper urlencode wordcount
+		wordwrap`)
+	testNames = strings.Fields(`boolean callable defined divisibleby eq equalto escaped even false filter float ge greaterthan
+		gt in integer iterable le lessthan lower lt mapping ne none number odd sameas sequence string test true undefined upper
+		== != < <= > >=`)
+)
 
 // test is v is name(arguments).
 func (in *interp) test(name string, v value, a args) bool {
 	switch name {
+	case "filter", "test":
+		a.bind(name)
+		t, ok := v.(text)
+		return ok && slices.Contains(map[string][]string{"filter": filterNames, "test": testNames}[name], t.s)
 	case "in":
 		return in.contains(a.bind(name, "seq").need(0), v)
 	case "sameas":

@@ -134,6 +134,9 @@ func (w *jsonWriter) value(v value, level int) {
 	case text:
 		w.str(v)
 	case *list:
+		if v.span != nil {
+			fail("Object of type range is not JSON serializable")
+		}
 		w.items("[", "]", len(v.items), level, func(i int) { w.value(v.items[i], level+1) })
 	case *dict:
 		w.dict(v, level)

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,21 @@ func TestTheLanguageIsJinjasOwn(t *testing.T) {
 				t.Error(firstDifference(p.String(), *c.Output))
 			}
 		})
+	}
+}
+
+func TestFiltersAndTestsAreKnownByTheirNames(t *testing.T) {
+	for tag, names := range map[string][]string{"{{ 1 | %s }}": append(filterNames, "shout"), "{{ 1 is %s }}": append(testNames, "prime")} {
+		for _, name := range names {
+			if strings.ContainsAny(name, "=<>") {
+				continue // can be named in a string only
+			}
+			_, err := render(fmt.Sprintf(tag, name), "{}", Options{})
+			unknown := err != nil && strings.Contains(err.Error(), "named '"+name+"'")
+			if want := name == "shout" || name == "prime"; unknown != want {
+				t.Errorf(tag+" says %v", name, err)
+			}
+		}
 	}
 }
 

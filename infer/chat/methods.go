@@ -230,7 +230,12 @@ func (in *interp) recase(t text, name string) text {
 			}
 			return string(r)
 		})
-		return in.mapRunes(folded, func(_ int, r rune) string { return string(unicode.ToLower(r)) })
+		return in.mapRunes(folded, func(_ int, r rune) string {
+			if r == 'İ' {
+				return "i̇"
+			}
+			return string(unicode.ToLower(r))
+		})
 	}
 	return in.lower(t)
 }

@@ -294,10 +294,16 @@ func (p *parser) macroBody(def *macroDef, end string) {
 	p.bind(append([]string{"caller", "varargs", "kwargs"}, def.params...), func() { def.body = p.body(end) })
 	p.macros = p.macros[:len(p.macros)-1]
 	p.loops = loops
+	if n := len(p.macros); n > 0 { // what the inner one reads, the outer one reads
+		outer := p.macros[n-1]
+		outer.varargs = outer.varargs || def.varargs
+		outer.kwargs = outer.kwargs || def.kwargs
+		outer.caller = outer.caller || def.caller
+	}
 }
 
 func (p *parser) callTag(line int) stmt {
-	def := &macroDef{name: "caller"}
+	def := &macroDef{name: "caller", anonymous: true}
 	if p.peek().is("(") {
 		p.signature(def)
 	}
@@ -615,10 +621,7 @@ func (p *parser) subscript() expr {
 		}
 		keys = append(keys, p.subscriptItem())
 	}
-	switch len(keys) {
-	case 0:
-		p.fail("expected a key between brackets")
-	case 1:
+	if len(keys) == 1 {
 		return keys[0]
 	}
 	return &listExpr{items: keys, tuple: true}

@@ -28,7 +28,18 @@ func missing(format string, args ...any) *undefined {
 type list struct {
 	items  []value
 	tuple  bool
+	span   *span    // of a range, which is a type of its own to Python
 	fields []string // names of the items, where they have names
+}
+
+// span is what a range was made of.
+type span struct{ start, stop, step int }
+
+func (s *span) String() string {
+	if s.step == 1 {
+		return fmt.Sprintf("range(%d, %d)", s.start, s.stop)
+	}
+	return fmt.Sprintf("range(%d, %d, %d)", s.start, s.stop, s.step)
 }
 
 func tuple(items ...value) *list { return &list{items: items, tuple: true} }
@@ -77,8 +88,9 @@ type view struct {
 	items []value
 }
 
-// generator is the result of map, select and their like: it can be read once.
-type generator struct{ items []value }
+// generator is the result of map, select and their like: it is worked out when it is
+// read, and it can be read once.
+type generator struct{ items func() []value }
 
 type namespace struct{ attrs *dict }
 
@@ -87,6 +99,7 @@ type callable struct {
 	name string
 	call func(in *interp, a args) value
 	attr func(name string) value // nil: no attributes
+	show func() string           // how it prints; nil: by its name
 }
 
 // keyOf returns what identifies a dictionary key: equal keys give equal results.
@@ -111,7 +124,9 @@ func keyOf(v value) any {
 			writeKey(&b, v, 0)
 			return [2]string{"tuple", b.String()}
 		}
-	case *undefined, *generator, *namespace, *callable:
+	case *undefined:
+		return [3]string{"undefined"} // one as good as another
+	case *generator, *namespace, *callable:
 		return v
 	}
 	fail("unhashable type: '%s'", typeName(v))
@@ -171,8 +186,11 @@ func typeName(v value) string {
 	case text:
 		return "str"
 	case *list:
-		if v.tuple {
+		switch {
+		case v.tuple:
 			return "tuple"
+		case v.span != nil:
+			return "range"
 		}
 		return "list"
 	case *dict:
@@ -304,10 +322,7 @@ func (in *interp) equal(a, b value) bool {
 		return x.s == y.s
 	case *list:
 		y, ok := b.(*list)
-		if !ok || x.tuple != y.tuple {
-			return false
-		}
-		return in.equalItems(x.items, y.items)
+		return ok && sameKind(x, y) && in.equalItems(x.items, y.items)
 	case *dict:
 		y, ok := b.(*dict)
 		if !ok || len(x.keys) != len(y.keys) {
@@ -368,7 +383,7 @@ func (in *interp) order(op string, a, b value) (order int, ok bool) {
 		}
 	case *list:
 		y, ok := b.(*list)
-		if !ok || x.tuple != y.tuple {
+		if !ok || !sameKind(x, y) || x.span != nil {
 			break
 		}
 		in.budget.enter()
@@ -383,6 +398,9 @@ func (in *interp) order(op string, a, b value) (order int, ok bool) {
 	fail("'%s' not supported between instances of '%s' and '%s'", op, typeName(a), typeName(b))
 	return 0, false
 }
+
+// sameKind reports whether both are lists, tuples or ranges.
+func sameKind(a, b *list) bool { return a.tuple == b.tuple && (a.span == nil) == (b.span == nil) }
 
 func firstUndefined(vs ...value) (*undefined, bool) {
 	for _, v := range vs {
@@ -462,7 +480,9 @@ func (in *interp) iterate(v value) []value {
 		out := make([]value, 0, len(v.s))
 		for i := range v.s {
 			in.budget.step(1)
-			out = append(out, v.at(i))
+			c := v.at(i)
+			c.safe = false
+			out = append(out, c)
 		}
 		return out
 	case *list:
@@ -472,9 +492,11 @@ func (in *interp) iterate(v value) []value {
 	case *view:
 		return v.items
 	case *generator:
-		items := v.items
-		v.items = nil
-		return items
+		if items := v.items; items != nil {
+			v.items = nil
+			return items()
+		}
+		return nil
 	}
 	fail("'%s' object is not iterable", typeName(v))
 	return nil
@@ -535,7 +557,9 @@ func (in *interp) repr(b *builder, v value) {
 	case text:
 		in.reprText(b, v)
 	case *list:
-		if !v.tuple {
+		if v.span != nil {
+			b.literal(v.span.String())
+		} else if !v.tuple {
 			in.reprItems(b, "[", v.items, "]")
 		} else if len(v.items) == 1 {
 			in.reprItems(b, "(", v.items, ",)")
@@ -553,7 +577,11 @@ func (in *interp) repr(b *builder, v value) {
 		in.reprDict(b, v.attrs)
 		b.literal(">")
 	case *callable:
-		b.literal("<function " + v.name + ">")
+		if v.show != nil {
+			b.literal(v.show())
+		} else {
+			b.literal("<function " + v.name + ">")
+		}
 	}
 }
 

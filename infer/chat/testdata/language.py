@@ -297,6 +297,45 @@ end
 {{ 'abc'.join(5) }}
 {{ 'İX'.lower() | length }} {{ 'ǅ'.lower() }} {{ 'ǆ' | title }} {{ 'ΑΣ ΣΑ'.lower() }} {{ 'ẖ'.upper() | length }}
 {{ u | truncate(3, true, '', 0) }} {{ '日本語' | center(7) }}| {{ '日本語'[1] }} {{ '日本語'.find('語') }} {{ '日本語' | length }} {{ '日本語' | reverse }}
+{% for x in [1,2] %}{{ x }}{% break %}{% else %}after a break in the first round{% endfor %}
+{% for x in [1,2] %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% else %}else{% endfor %}
+{% for x in [1,2] %}{{ x }}{% continue %}{% else %}no round came to its end{% endfor %}
+{% for x in [1,2] %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% else %}else{% endfor %}
+{{ range(3) }} {{ range(1, 9, 3) }} {{ range(5)[1:3] }} {{ range(9)[::-2] }} {{ range(3) == [0, 1, 2] }} {{ range(3) == range(0, 3) }} {{ range(0) == range(4, 4) }} {{ range(3) is sequence }} {{ 2 in range(3) }} {{ range(3) | length }} {{ range(3) | string }} {{ range(4) | reverse | list }}
+{{ range(3) + [1] }}
+{{ range(2) * 2 }}
+{{ range(2) | tojson }}
+{% for x in l %}{{ loop }} {% endfor %}{% macro m() %}{% endmacro %}{{ m }}
+{% macro m() %}{{ kwargs }}{{ caller is defined }}{% endmacro %}{% call m(1) %}x{% endcall %}
+{% macro m() %}{{ kwargs }}{% endmacro %}{% call(x, y=2) m() %}{{ x }}{{ y }}{% endcall %}
+{% macro m() %}{{ caller.name }} {{ caller.arguments }} {{ caller.catch_kwargs }} {{ caller(7) }}{% endmacro %}{% call(x) m() %}{{ x }}{% endcall %}
+{% macro outer() %}{% macro inner() %}{{ kwargs }}{{ varargs }}{% endmacro %}{{ inner(p=1) }}{% endmacro %}{{ outer(1, z=2) }}
+{% macro m() %}{% call n() %}{{ caller is defined }}{% endcall %}{% endmacro %}{% macro n() %}[{{ caller() }}]{% endmacro %}{% call m() %}x{% endcall %}
+{{ 'upper' is filter }} {{ 'nope' is filter }} {{ 'odd' is test }} {{ 'nope' is test }} {{ '==' is test }} {{ 5 is filter }}
+{{ 1.0 // 0.1 }} {{ 1.0 % 0.1 }} {{ 1e16 // -3 }} {{ -1.0 // 3 }} {{ 0.0 // -2 }} {{ -0.0 % 3 }} {{ 3.0 % -1 }} {{ 7.5 // -0.5 }} {{ 1e308 // 1e-308 }}
+{{ 'abc' % [1] }} {{ 'abc' % {'k': 1} }} {{ 'abc' % nope }}| {{ '%s|' % nope }} {{ '%s' % [1, 2] }} {{ '%5s|' % none }}
+{{ 'abc' % 1 }}
+{{ 'abc' % 'x' }}
+{{ '%c' % 'ab' }}
+{{ '{0} {}'.format(1, 2) }}
+{{ '{} {1}'.format(1, 2) }}
+{{ '{a} {} {b} {}'.format(1, 2, a=3, b=4) }} {{ '{:{}} {}'.format('a', 3, 'b') }}|
+{{ '{:,}'.format('a') }}
+{{ '{:.2}'.format(7) }}
+{{ '{:.2c}'.format(65) }}
+{{ [1, 2] | truncate(3) }} {{ nope | truncate }}| {{ {'a': 1} | truncate(1, leeway=0) }}
+{{ [1, 2, 3, 4] | truncate(1, end='', leeway=0) }}
+{{ ('<b>' | e) | list }} {{ ('<b>' | e)[0] | string | list }} {{ [('<' | e)[::-1]] }} {{ [('<a>' | e) | first] }}
+{{ [1, 2] | select('nope') is defined }} {{ (5 | map('upper')) is iterable }} {{ 7 | unique is string }}
+{{ (5 | map('upper')) | list }}
+{{ [3, 1] | select('odd') | reverse }} {{ ([3, 1] | map('string')) | reverse | join }}
+{{ [1, 2, nope, nope2] | unique | list }} {{ [{'a': 1}, {}, {}] | unique(attribute='a') | list }}
+{{ 'ΑΣ' | title }} {{ 'ΑΒΣ' | title }} {{ 'ΑΣ'.title() }} {{ 'İ'.casefold() | length }} {{ -1 | round(-1, 'ceil') }} {{ (-1) | round(-1, 'ceil') }} {{ (-0.4) | round }} {{ (-0.4) | round(0, 'ceil') }}
+{{ 'a state-of-the-art well-known x--y thing' | wordwrap(9) }}|{{ 'hello world' | wordwrap(2) }}|{{ 'state-of-the-art' | wordwrap(10, break_on_hyphens=false) }}|{{ '--- a-b 12-ab' | wordwrap(3) }}
+{{ l[] }}|
+{{ l[1:2, 0] }}
+{{ nope | attr('x') }}
+{{ (5)[1:] if false else 'x' }} {{ a[1:] }}
 '''
 WHOLE = ["  {% if true %}\n  x\n  {% endif %}\ny\n","a\n  {%- for i in [1,2] %}\n    {{ i }}\n  {%- endfor %}\n\nz","{% if true %}\n\n\nx{% endif %}\n","{{ 1 }}\n{{ 2 }}\n","x\n\n","x\r\ny\rz\r\n","{%- raw %}\n a {{ b }}\n{%- endraw %}\n c","  {% raw %}\n x\n  {% endraw %}\n y","  {# c #}\n  a\n    {%+ if true %}q{% endif %}\n","  {#- c -#}\n  a","a  {%+ if true +%}\n b{% endif %}","{% for i in [1] %}  {% if true %}  x{% endif %}\n{% endfor %}","\n\n{%- set x = 1 -%}\n\n{{ x }}\n\n","  {{ 1 }}\n  {{- 2 }}\n","a {#c#} {% if true %} b {% endif %}\n c","{% set x %}\n  a\n{% endset %}{{ x }}|","{% if true %}a{% endif %}{% if true %}\n{% endif %}b","{{ 'a' }} {#\n\n#}\n\nb","\t{% if true %}\tq\n\t{% endif %}\n\tr","{%if true%}x{%endif%}{{-1-}} y","{% macro m(a) %}\n  {{ a }}\n{% endmacro %}\n[{{ m(1) }}]\n","{{ a\n}}\n{{\nb }}","{% if true\n%}\nx\n{%\nendif %}", "{{ 'a\nb' }}","{% raw -%}  x  {%- endraw %}\ny","{{ '\r\n' }}"]
 
