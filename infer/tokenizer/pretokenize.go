@@ -71,7 +71,8 @@ func declarePreTokenizers() map[string]bytePairRules {
 		llama3  = bytePairRules{split: lines3.split, wholeTokens: true, addBOS: true}
 		gpt4o   = bytePairRules{split: preTokenizer{lineWords{suffix: true, cased: true, letters: letter, digits: 3, tail: "\r\n/"}.match}}
 		bloom   = bytePairRules{split: preTokenizer{bloomWords}}
-		deep3   = bytePairRules{split: preTokenizer{runs(number, 3), runsOf(cjkKana), deepSeekWords}}
+		deep3   = bytePairRules{split: preTokenizer{runs(number, 3), runsOf(cjkKana), deepSeekWords{tail: true}.match}}
+		youtu   = lineWords{suffix: true, cased: true, letters: letter, digits: 1, tail: "\r\n/"}
 	)
 	declared := map[string]bytePairRules{}
 	for _, e := range []struct {
@@ -84,17 +85,27 @@ func declarePreTokenizers() map[string]bytePairRules {
 		{"smollm starcoder refact command-r codeshell exaone minerva-7b mellum2", digits1},
 		{"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", llama3},
 		{"dbrx smaug-bpe chatglm-bpe glm4", lines3},
-		{"qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan solar-open grok-2 kormo", lines1},
+		{"qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan solar-open grok-2 kormo f2llmv2 bailingmoe bailingmoe2 llada-moe", lines1},
+		{"laguna", bytePairRules{split: append(preTokenizer{lines}, lines1.split...)}},
+		{"ufakzeka", bytePairRules{split: preTokenizer{lineWords{letters: letter, digits: 1, tail: "\r\n"}.match}}},
+		{"exaone-moe", bytePairRules{split: preTokenizer{lineWords{contraction: true, phrases: true, letters: letter, digits: 1, tail: "\r\n/", shortTail: true}.match}}},
+		{"jais-2", bytePairRules{split: append(lines3.split[:1:1], spaceSteps)}},
+		{"minicpm5", bytePairRules{split: append(preTokenizer{runs(number, 3)}, lines3.split...), wholeTokens: true}},
 		{"qwen35", bytePairRules{split: preTokenizer{lineWords{contraction: true, letters: letter | mark, digits: 1, tail: "\r\n"}.match}}},
 		{"seed-coder", bytePairRules{split: preTokenizer{lineWords{contraction: true, letters: letter, digits: 1}.match}}},
 		{"tekken", bytePairRules{split: preTokenizer{lineWords{cased: true, letters: letter, digits: 1, tail: "\r\n/"}.match}, wholeTokens: true, addBOS: true}},
-		{"gpt-4o llama4 kanana2 minimax-m2", gpt4o},
+		{"gpt-4o llama4 kanana2 minimax-m2 talkie", gpt4o},
+		{"tiny_aya cohere2moe", bytePairRules{split: append(preTokenizer{thousands(decimal, word)}, gpt4o.split...)}},
+		{"youtu", bytePairRules{split: preTokenizer{runsOf(hangul, widePunctuation, bopomofo, cjkKana), youtu.match}, wholeTokens: true}},
 		{"kimi-k2", bytePairRules{split: preTokenizer{lineWords{suffix: true, cased: true, noHan: true, letters: letter, digits: 3, tail: "\r\n"}.match}}},
 		{"bloom gpt3-finnish poro-chat", bloom},
 		{"viking", bytePairRules{split: preTokenizer{bloomWords, runs(number, 1)}}},
 		{"deepseek-llm", bytePairRules{split: preTokenizer{lineBreak, spaced(oldCasedLetters), spaced(asciiAndWidePunctuation), finalSpace, runsOf(cjkHangul), runs(number, 0)}}},
 		{"deepseek-coder", bytePairRules{split: preTokenizer{lineBreak, spaced(isLetter), spaced(isPunct), runsOf(cjkHangul), runs(number, 1)}}},
-		{"deepseek-v3 hunyuan-dense joyai-llm", deep3},
+		{"deepseek-v3 hunyuan-dense hy_v4 joyai-llm", deep3},
+		{"spark2_5", bytePairRules{split: preTokenizer{runs(number, 3), runsOf(cjkKana), deepSeekWords{}.match, runs(number, 1)}}},
+		{"afmoe", bytePairRules{split: preTokenizer{thousands(number, 0), runsOf(asian), deepSeekWords{tail: true}.match}}},
+		{"superbpe", bytePairRules{split: preTokenizer{runs(number, 0), thousandsBegin}}},
 	} {
 		for _, name := range strings.Fields(e.names) {
 			declared[name] = e.rules
@@ -194,12 +205,14 @@ func contraction(text string, anyCase bool) int {
 // same with + and *.
 type lineWords struct {
 	contraction bool   // a contraction is a piece
+	phrases     bool   // a word goes on behind a blank, and with marks on its letters
 	suffix      bool   // a contraction belongs to the word before it
 	cased       bool   // a word ends where its small letters end
 	noHan       bool   // a run of Han runes is a piece, and no word holds one
 	letters     class  // what words are made of, if not cased
 	digits      int    // longest run of numbers
 	tail        string // bytes that may follow a run of signs
+	shortTail   bool   // only one of them
 }
 
 func (w lineWords) match(text string, at int) (int, bool) {
@@ -228,6 +241,9 @@ func (w lineWords) match(text string, at int) (int, bool) {
 	if end := skipNot(text, signs, space|w.letters|number); end > signs {
 		for end < len(text) && strings.IndexByte(w.tail, text[end]) >= 0 {
 			end++
+			if w.shortTail {
+				break
+			}
 		}
 		return end, true
 	}
@@ -246,8 +262,12 @@ func (w lineWords) word(text string, at int) int {
 		starts = starts[1:]
 	}
 	if !w.cased {
+		run := skip
+		if w.phrases {
+			run = skipPhrase
+		}
 		for _, start := range starts {
-			if end := skip(text, start, w.letters); end > start {
+			if end := run(text, start, w.letters); end > start {
 				return end
 			}
 		}
@@ -264,6 +284,24 @@ func (w lineWords) word(text string, at int) int {
 		}
 	}
 	return at
+}
+
+// skipPhrase skips (?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+
+func skipPhrase(text string, at int, letters class) int {
+	end := skip(text, at, letters)
+	if end == at {
+		return at
+	}
+	for {
+		end = skip(text, end, letters|mark)
+		if end == len(text) || text[end] != ' ' {
+			return end
+		}
+		if c, _ := classAt(text, end+1); c&letters == 0 {
+			return end
+		}
+		end++
+	}
 }
 
 // headRun skips [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*.
@@ -330,11 +368,13 @@ func runs(in class, limit int) rule {
 	}
 }
 
-// runsOf matches runs of a set.
-func runsOf(in func(rune) bool) rule {
+// runsOf matches runs of each of some sets that have no rune in common.
+func runsOf(sets ...func(rune) bool) rule {
 	return func(text string, at int) (int, bool) {
-		if end := skipSet(text, at, in); end > at {
-			return end, true
+		for _, in := range sets {
+			if end := skipSet(text, at, in); end > at {
+				return end, true
+			}
 		}
 		_, size := utf8.DecodeRuneInString(text[at:])
 		return at + size, false
@@ -384,6 +424,91 @@ func threeDigits(text string, at int) (int, bool) {
 	return max(end, at+1), end == at+3
 }
 
+// thousands matches runs of a class in groups of three, counted from the right:
+//
+//	\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))
+//
+// A run that a rune of class not follows is left as it is.
+func thousands(in, not class) rule {
+	return func(text string, at int) (int, bool) {
+		if gap := skipNot(text, at, in); gap > at {
+			return gap, false
+		}
+		if behind(text, at)&in != 0 { // the rest of a run, whose length is a multiple of three
+			return skipUpTo(text, at, in, 3), true
+		}
+		end := skip(text, at, in)
+		if c, _ := classAt(text, end); c&not != 0 {
+			return end, false
+		}
+		return skipUpTo(text, at, in, (utf8.RuneCountInString(text[at:end])+2)%3+1), true
+	}
+}
+
+// thousandsBegin cuts before each group of three digits, counted from the right:
+//
+//	(?=(\d{3})+(?!\d))
+func thousandsBegin(text string, at int) (int, bool) {
+	end := at
+	if behind(text, at)&decimal != 0 { // in a run, where a group begins
+		if end = skipUpTo(text, at, decimal, 3); end == len(text) {
+			return end, true
+		}
+		if c, _ := classAt(text, end); c&decimal != 0 {
+			return end, true
+		}
+	}
+	for end < len(text) {
+		run := skipNot(text, end, decimal)
+		end = skip(text, run, decimal)
+		n := utf8.RuneCountInString(text[run:end])
+		switch {
+		case n < 3:
+		case n%3 == 0 && run > at:
+			return run, true
+		case n > 3:
+			return skipUpTo(text, run, decimal, (n+2)%3+1), true
+		}
+	}
+	return end, true
+}
+
+// behind returns the class of the rune before text[at:], 0 at the beginning.
+func behind(text string, at int) class {
+	r, size := utf8.DecodeLastRuneInString(text[:at])
+	if r == utf8.RuneError && size <= 1 {
+		return 0
+	}
+	return classOf(r)
+}
+
+// lines matches [^\n]+|[\n]+
+func lines(text string, at int) (int, bool) {
+	end := at
+	for end < len(text) && (text[end] == '\n') == (text[at] == '\n') {
+		end++
+	}
+	return end, true
+}
+
+// spaceSteps cuts a piece that is white space without a line break at its end:
+//
+//	\s{512}|\s{256}|\s{128}|\s{64}|\s{32}|\s{16}|\s{8}|\s{4}|\s{1,2}
+func spaceSteps(text string, at int) (int, bool) {
+	if at == 0 {
+		last := text[len(text)-1]
+		if last == '\r' || last == '\n' || skip(text, 0, space) < len(text) {
+			return len(text), true
+		}
+	}
+	for step := 512; ; step /= 2 {
+		end := skipUpTo(text, at, space, step)
+		if step == 1 || utf8.RuneCountInString(text[at:end]) == step {
+			return end, true
+		}
+	}
+}
+
 // lineBreak matches [\r\n].
 func lineBreak(text string, at int) (int, bool) {
 	i := strings.IndexAny(text[at:], "\r\n")
@@ -425,7 +550,11 @@ func inBloomWord(r rune) bool {
 // deepSeekWords is the last rule of DeepSeek V3:
 //
 //	[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
-func deepSeekWords(text string, at int) (int, bool) {
+//
+// Without a tail its end is  ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+
+type deepSeekWords struct{ tail bool }
+
+func (w deepSeekWords) match(text string, at int) (int, bool) {
 	c, size := classAt(text, at)
 	if text[at] < utf8.RuneSelf && c&(punct|symbol) != 0 {
 		if end := skipSet(text, at+1, isASCIILetter); end > at+1 {
@@ -445,15 +574,20 @@ func deepSeekWords(text string, at int) (int, bool) {
 		signs++
 	}
 	if end := skip(text, signs, punct|symbol); end > signs {
-		for end < len(text) && (text[end] == '\r' || text[end] == '\n') {
+		for w.tail && end < len(text) && (text[end] == '\r' || text[end] == '\n') {
 			end++
 		}
 		return end, true
 	}
-	if c&space != 0 {
+	switch {
+	case c&space == 0:
+		return at + size, false
+	case w.tail:
 		return lineSpaces(text, at), true
+	case text[at] == '\r' || text[at] == '\n':
+		return at + 1, true
 	}
-	return at + size, false
+	return spaces(text, at), true
 }
 
 func isLetter(r rune) bool      { return classOf(r)&letter != 0 }
@@ -462,6 +596,26 @@ func isASCIILetter(r rune) bool { return 'a' <= r|0x20 && r|0x20 <= 'z' }
 
 // cjkKana is [一-龥\u3040-ゟ゠-ヿ].
 func cjkKana(r rune) bool { return 0x4E00 <= r && r <= 0x9FA5 || 0x3040 <= r && r <= 0x30FF }
+
+// hangul is [가-힣ㄱ-ㆎ].
+func hangul(r rune) bool { return 0xAC00 <= r && r <= 0xD7A3 || 0x3131 <= r && r <= 0x318E }
+
+// bopomofo is [ㄅ-ㄯ].
+func bopomofo(r rune) bool { return 0x3105 <= r && r <= 0x312F }
+
+// widePunctuation is [！…“”‘’—：；，、-〿︰-﹏].
+func widePunctuation(r rune) bool {
+	return 0x3001 <= r && r <= 0x303F || 0xFE30 <= r && r <= 0xFE4F || strings.ContainsRune("！…“”‘’—：；，", r)
+}
+
+// asian is the set of scripts without blanks between words that AFMoE lists: CJK, kana,
+// radicals, Thai, Lao, Khmer, Myanmar and its extensions, Hangul.
+func asian(r rune) bool {
+	return 0x4E00 <= r && r <= 0x9FFF || 0x3400 <= r && r <= 0x4DBF || 0xF900 <= r && r <= 0xFAFF ||
+		0x3040 <= r && r <= 0x30FF || 0xFF65 <= r && r <= 0xFF9F || 0x2F00 <= r && r <= 0x2FDF ||
+		0x0E40 <= r && r <= 0x0EFF || 0x1780 <= r && r <= 0x17FF || 0x1000 <= r && r <= 0x109F ||
+		0xAA60 <= r && r <= 0xAA7F || 0xA9E0 <= r && r <= 0xA9FF || 0xAC00 <= r && r <= 0xD7AF || 0x1100 <= r && r <= 0x11FF
+}
 
 // cjkHangul is [一-龥ࠀ-一가-\uD7FF], whose middle range holds Indic scripts and kana.
 func cjkHangul(r rune) bool { return 0x0800 <= r && r <= 0x9FA5 || 0xAC00 <= r && r <= 0xD7FF }

@@ -14,7 +14,8 @@ import (
 // distinctPreTokenizers has one name of each list of rules.
 var distinctPreTokenizers = []string{
 	"default", "falcon", "gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "dbrx", "seed-coder", "tekken", "gpt-4o", "kimi-k2",
-	"bloom", "viking", "deepseek-llm", "deepseek-coder", "deepseek-v3",
+	"bloom", "viking", "deepseek-llm", "deepseek-coder", "deepseek-v3", "spark2_5", "afmoe", "superbpe", "tiny_aya", "youtu", "laguna",
+	"ufakzeka", "exaone-moe", "jais-2", "minicpm5",
 }
 
 func TestPreTokenizersFollowedByHand(t *testing.T) {
@@ -45,6 +46,17 @@ func TestPreTokenizersFollowedByHand(t *testing.T) {
 		{"deepseek-coder", "a, b12\n", []string{"a", ",", " b", "1", "2", "\n"}},
 		{"deepseek-v3", "x .foo 1234かな!", []string{"x", " .", "foo", " ", "123", "4", "かな", "!"}},
 		{"deepseek-v3", "\x01\x02a", []string{"\x01", "\x02a"}},
+		{"spark2_5", "a!\n\n b12", []string{"a", "!", "\n", "\n", " b", "1", "2"}},
+		{"afmoe", "x 1234567漢かな한", []string{"x", " ", "1", "234", "567", "漢かな한"}},
+		{"superbpe", "all one piece, but 1234567 ²345", []string{"all one piece, but ", "1", "234", "567", " ", "²", "345"}},
+		{"tiny_aya", "12345 12345x", []string{"12", "345", " ", "123", "45", "x"}},
+		{"youtu", "한국、漢字isn't 12", []string{"한국", "、", "漢字", "isn't", " ", "1", "2"}},
+		{"laguna", "x;\n\ny", []string{"x", ";", "\n\n", "y"}},
+		{"ufakzeka", "Ankara'da", []string{"Ankara", "'da"}},
+		{"bailingmoe", "I'LL 12", []string{"I", "'LL", " ", "1", "2"}},
+		{"exaone-moe", "two words are one //\n", []string{"two words are one", " //\n"}},
+		{"jais-2", "x" + strings.Repeat(" ", 12) + "y", []string{"x", strings.Repeat(" ", 8), "  ", " ", " y"}},
+		{"minicpm5", "a1234 b", []string{"a", "123", "4", " b"}},
 	} {
 		t.Run(c.pre+" of "+c.text, func(t *testing.T) {
 			if got := splitText(t, preTokenizers[c.pre].split, c.text); !slices.Equal(got, c.want) {
@@ -55,15 +67,17 @@ func TestPreTokenizersFollowedByHand(t *testing.T) {
 }
 
 func TestClassesAreThoseOfUnicode(t *testing.T) {
-	for r := rune(0); r <= unicode.MaxRune; r++ {
-		got := classOf(r)
-		for _, c := range classTables {
-			want := unicode.Is(c.table, r)
-			if c.class == upper { // of two tables
-				want = unicode.In(r, unicode.Lu, unicode.Lt)
+	for class, tables := range map[class][]*unicode.RangeTable{
+		letter: {unicode.L}, number: {unicode.N}, mark: {unicode.M}, punct: {unicode.P}, symbol: {unicode.S}, space: {unicode.White_Space},
+		upper: {unicode.Lu, unicode.Lt}, lower: {unicode.Ll}, han: {unicode.Han}, decimal: {unicode.Nd},
+		word: {unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd, unicode.Pc},
+	} {
+		for r := rune(0); r <= unicode.MaxRune; r++ {
+			if r > 0x20000 && os.Getenv("M40_LLM_TORTURE") != "1" {
+				r += 30 // behind the table there are few ranges, and long ones
 			}
-			if got&c.class != 0 != want {
-				t.Fatalf("%U has class %b, but its being of class %b is %v", r, got, c.class, want)
+			if got := classOf(r)&class != 0; got != unicode.In(r, tables...) {
+				t.Fatalf("%U: its being of class %b is %v", r, class, got)
 			}
 		}
 	}
@@ -86,7 +100,7 @@ func long(s string, n int) string {
 // categoryRuns returns a long run of each general category of Unicode, unassigned code
 // points and bytes that are not UTF-8 among them.
 func categoryRuns() map[string]string {
-	const categoryRun = mebibyte / 8
+	const categoryRun = mebibyte / 32
 	runs := map[string]string{"unassigned": long("\u0378\U0003ffff", categoryRun), "not UTF-8": long("\xff\xc3\xed\xa0\x80", categoryRun)}
 	for _, name := range slices.Sorted(maps.Keys(unicode.Categories)) {
 		table := unicode.Categories[name]
@@ -122,7 +136,7 @@ func TestALongRunOfAnyCategoryIsCut(t *testing.T) {
 // TestBacktrackingTextIsCut has the texts whose regular expressions try the same
 // runes again and again: were a rule to do so, it would not get to the end.
 func TestBacktrackingTextIsCut(t *testing.T) {
-	run := func(s string) string { return long(s, mebibyte/4) }
+	run := func(s string) string { return long(s, mebibyte/16) }
 	for _, pre := range distinctPreTokenizers {
 		t.Run(pre, func(t *testing.T) {
 			for name, text := range map[string]string{
@@ -169,7 +183,7 @@ func TestALongWordIsEncodedByEveryPreTokenizer(t *testing.T) {
 	for _, pre := range distinctPreTokenizers {
 		t.Run(pre, func(t *testing.T) {
 			tok := mustNew(t, byteLevelFile().with(keyPre, pre))
-			text := long("hel", mebibyte/8)
+			text := long("hel", mebibyte/32)
 			if got := tok.Decode(encode(t, tok, text, Options{}), false); got != text {
 				t.Errorf("%d bytes came back as %d others", len(text), len(got))
 			}

@@ -11,15 +11,17 @@ import (
 type class uint16
 
 const (
-	letter class = 1 << iota // L
-	number                   // N
-	mark                     // M
-	punct                    // P
-	symbol                   // S
-	space                    // White_Space
-	upper                    // Lu, Lt
-	lower                    // Ll
-	han                      // script Han
+	letter  class = 1 << iota // L
+	number                    // N
+	mark                      // M
+	punct                     // P
+	symbol                    // S
+	space                     // White_Space
+	upper                     // Lu, Lt
+	lower                     // Ll
+	han                       // script Han
+	decimal                   // Nd
+	word                      // what \b takes for part of a word: Alphabetic, M, Nd, Pc
 )
 
 var classTables = []struct {
@@ -28,10 +30,11 @@ var classTables = []struct {
 }{
 	{letter, unicode.L}, {number, unicode.N}, {mark, unicode.M}, {punct, unicode.P}, {symbol, unicode.S},
 	{space, unicode.White_Space}, {upper, unicode.Lu}, {upper, unicode.Lt}, {lower, unicode.Ll}, {han, unicode.Han},
+	{decimal, unicode.Nd}, {word, unicode.L}, {word, unicode.Nl}, {word, unicode.Other_Alphabetic}, {word, unicode.M}, {word, unicode.Nd}, {word, unicode.Pc},
 }
 
 // commonClasses holds the class of every rune below U+20000, emoji among them: nearly
-// all text takes one load a rune instead of ten binary searches.
+// all text takes one load a rune instead of a binary search a table.
 var commonClasses = func() *[0x20000]class {
 	var classes [0x20000]class
 	for _, t := range classTables {
