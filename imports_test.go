@@ -18,13 +18,13 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":               {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
-	"handlers":        {"handlers/live", "handlers/models", "infer", "infer/chat", "infer/sample", "store", "web"},
-	"handlers/live":   {"store", "infer", "infer/chat", "infer/sample"},
+	"handlers":        {"handlers/live", "handlers/models", "infer", "infer/chat", "infer/reply", "infer/sample", "store", "web"},
+	"handlers/live":   {"store", "infer", "infer/chat", "infer/reply", "infer/sample"},
 	"handlers/models": {"infer"},
 	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/sample"},
 	"store":           {"migrations"},
 
-	"infer":          {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/sample", "infer/device", "infer/model"},
+	"infer":          {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/reply", "infer/sample", "infer/device", "infer/model"},
 	"infer/model":    {"infer/device", "infer/gguf"},
 	"infer/device":   {"infer/gguf"},
 	"infer/ref":      {"infer/device", "infer/gguf"},
@@ -167,6 +167,7 @@ func TestImportRules(t *testing.T) {
 		{"the file format is a leaf", "infer/gguf/file.go", "m40-llm/infer/device", false},
 		{"the tokenizer is a leaf", "infer/tokenizer/bpe.go", "m40-llm/infer/gguf", false},
 		{"the samplers are a leaf", "infer/sample/chain.go", "m40-llm/infer/gguf", false},
+		{"the reader of replies is a leaf", "infer/reply/reply.go", "m40-llm/infer/chat", false},
 		{"the chat templates are a leaf", "infer/chat/chat.go", "m40-llm/infer/gguf", false},
 		{"one file alone knows the websocket package", "handlers/page.go", "nhooyr.io/websocket/wsjson", false},
 		{"chats know no HTTP routes", "handlers/live/chat.go", "m40-llm/handlers", false},

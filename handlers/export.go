@@ -15,7 +15,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/live"
+	"m40-llm/infer/reply"
 	"m40-llm/store"
 )
 
@@ -118,7 +118,7 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 		said := m.Text
 		if m.Role == store.RoleAssistant {
 			var thought string
-			if thought, said, _ = live.SplitThought(m.Text); strings.TrimSpace(thought) != "" {
+			if thought, said, _ = reply.SplitThought(m.Text); strings.TrimSpace(thought) != "" {
 				fmt.Fprintf(&text, "\n> %s\n", strings.ReplaceAll(strings.TrimSpace(thought), "\n", "\n> "))
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/yuin/goldmark/util"
 
 	"m40-llm/handlers/live"
+	"m40-llm/infer/reply"
 	"m40-llm/web"
 )
 
@@ -78,7 +79,7 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 
 // renderAnswer renders a whole answer, a long one block by block.
 func renderAnswer(source string) string {
-	thought, said, _ := live.SplitThought(source)
+	thought, said, _ := reply.SplitThought(source)
 	var out strings.Builder
 	out.WriteString(renderThought(thought))
 	if len(said) <= maxMarkdown {
@@ -96,7 +97,7 @@ func renderBlock(block live.Block) string {
 	if !block.Thought {
 		return renderMarkdown(block.Text)
 	}
-	thought, _, _ := live.SplitThought(block.Text)
+	thought, _, _ := reply.SplitThought(block.Text)
 	return renderThought(thought)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/reply"
 	"m40-llm/web"
 )
 
@@ -300,7 +301,7 @@ func (w *growingPage) end(m *live.Message) {
 	w.ended = true
 	if !w.raw {
 		rest := m.Text[m.Answer.Blocks:]
-		_, _, thought := live.SplitThought(rest)
+		_, _, thought := reply.SplitThought(rest)
 		w.block(renderBlock(live.Block{Text: rest, Thought: thought && m.Answer.Blocks == 0}))
 	}
 	w.shut()

@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/reply"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -389,7 +390,7 @@ func toWireEvent(e *live.Event) wireEvent {
 		w.Answer.Said = saidFrom(e.Message.Text)
 		parts, whole := strings.Builder{}, renderAnswer(e.Message.Text)
 		for i, block := range live.SplitBlocks(e.Message.Text) {
-			_, _, thought := live.SplitThought(block)
+			_, _, thought := reply.SplitThought(block)
 			w.Rest = renderBlock(live.Block{Text: block, Thought: thought && i == 0})
 			parts.WriteString(w.Rest)
 		}
@@ -403,7 +404,7 @@ func toWireEvent(e *live.Event) wireEvent {
 // saidFrom is where in an answer, as scripts count, the thought has ended; 0 if there is
 // none, or nothing else.
 func saidFrom(text string) int {
-	_, said, found := live.SplitThought(text)
+	_, said, found := reply.SplitThought(text)
 	if said = strings.TrimLeft(said, " \t\r\n"); said == "" || !found {
 		return 0
 	}

@@ -82,7 +82,7 @@ type session struct {
 	transport    transport
 	writeTimeout time.Duration
 	limiter      *rate.Limiter
-	replies      chan reply
+	replies      chan wireReply
 	chat         *live.Chat // open; touched by the reader alone
 }
 
@@ -93,13 +93,13 @@ func (h *Handlers) newSession(t transport) *session {
 		transport:    t,
 		writeTimeout: h.WriteTimeout,
 		limiter:      rate.NewLimiter(streamRate, streamBurst),
-		replies:      make(chan reply, streamReplyQueue),
+		replies:      make(chan wireReply, streamReplyQueue),
 	}
 }
 
-// reply goes from the reader to the writer, which sends the frames in order and
+// wireReply goes from the reader to the writer, which sends the frames in order and
 // from then on follows the subscription, if there is one.
-type reply struct {
+type wireReply struct {
 	frames       []wireFrame
 	chat         string // for the ack, if not the open one
 	subscription *live.Subscription
@@ -156,9 +156,9 @@ func (s *session) read(connected, ended context.Context) error {
 	}
 }
 
-func (s *session) handle(frame []byte) reply {
+func (s *session) handle(frame []byte) wireReply {
 	command, err := decodeCommand(frame)
-	var r reply
+	var r wireReply
 	if err == nil {
 		r, err = s.execute(command)
 	}
@@ -178,79 +178,79 @@ func (s *session) handle(frame []byte) reply {
 }
 
 // execute carries out one command.
-func (s *session) execute(c wireCommand) (reply, error) {
+func (s *session) execute(c wireCommand) (wireReply, error) {
 	switch c.Type {
 	case "ping":
-		return reply{}, nil
+		return wireReply{}, nil
 	case "open":
 		chat, err := s.live.Chat(c.Chat)
 		if err != nil {
-			return reply{}, err
+			return wireReply{}, err
 		}
 		return s.follow(chat, c.Since)
 	case "send":
 		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Model: c.Model, Raw: c.Raw, Preset: c.Preset}
 		if s.chat != nil {
-			return reply{}, s.chat.Send(question)
+			return wireReply{}, s.chat.Send(question)
 		}
 		chat, err := s.live.Start(question, c.Temporary)
 		if err != nil {
-			return reply{}, err
+			return wireReply{}, err
 		}
 		return s.follow(chat, 0)
 	}
 	if s.chat == nil {
-		return reply{}, invalidf("chat", "no chat is open on this connection")
+		return wireReply{}, invalidf("chat", "no chat is open on this connection")
 	}
 	return s.change(c)
 }
 
 // change carries out one command on the open chat.
-func (s *session) change(c wireCommand) (reply, error) {
+func (s *session) change(c wireCommand) (wireReply, error) {
 	chat := s.chat
 	switch c.Type {
 	case "stop":
-		return reply{}, chat.Stop(c.Answer)
+		return wireReply{}, chat.Stop(c.Answer)
 	case "regenerate":
-		return reply{}, chat.Regenerate(c.Answer, c.System, *c.Settings)
+		return wireReply{}, chat.Regenerate(c.Answer, c.System, *c.Settings)
 	case "edit":
-		return reply{}, chat.Edit(c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
+		return wireReply{}, chat.Edit(c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
 	case "replay":
-		return reply{}, chat.Replay(c.Answer)
+		return wireReply{}, chat.Replay(c.Answer)
 	case "rewrite":
-		return reply{}, chat.Rewrite(c.Answer, c.Text)
+		return wireReply{}, chat.Rewrite(c.Answer, c.Text)
 	case "continue":
-		return reply{}, chat.Continue(c.Answer, *c.Settings)
+		return wireReply{}, chat.Continue(c.Answer, *c.Settings)
 	case "panel":
-		return reply{}, chat.Keep(live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
+		return wireReply{}, chat.Keep(live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
 	case "select":
-		return reply{}, chat.Select(c.Message, c.Version)
+		return wireReply{}, chat.Select(c.Message, c.Version)
 	case "fork":
 		id, err := s.live.Fork(chat, c.Message)
-		return reply{chat: id}, err
+		return wireReply{chat: id}, err
 	case "older":
 		messages, more, err := chat.Older(c.Before)
 		if err != nil {
-			return reply{}, err
+			return wireReply{}, err
 		}
 		frame := wireFrame{Type: "older", Ref: c.Ref, Before: c.Before, Messages: toWireMessages(messages), More: more}
-		return reply{frames: []wireFrame{frame}}, nil
+		return wireReply{frames: []wireFrame{frame}}, nil
 	}
-	return reply{}, invalidf("type", "there is no command %q", c.Type)
+	return wireReply{}, invalidf("type", "there is no command %q", c.Type)
 }
 
 // follow makes chat the open one and reads it after event since.
-func (s *session) follow(chat *live.Chat, since int64) (reply, error) {
+func (s *session) follow(chat *live.Chat, since int64) (wireReply, error) {
 	subscription, snapshot, err := chat.Subscribe(since)
 	if err != nil {
-		return reply{}, err
+		return wireReply{}, err
 	}
 	s.chat = chat
 	frame := wireFrame{Type: "resumed", Seq: since}
 	if snapshot != nil {
 		frame = wireFrame{Type: "snapshot", Seq: snapshot.Seq, Chat: toWireChat(snapshot)}
 	}
-	return reply{frames: []wireFrame{frame}, subscription: subscription}, nil
+	return wireReply{frames: []wireFrame{frame}, subscription: subscription}, nil
 }
 
 // ping ends the session if the other side is silent.

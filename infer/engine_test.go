@@ -45,7 +45,7 @@ func TestEngine_SixteenAtOnceAnswerAsEachAlone(t *testing.T) {
 		requests = append(requests, r)
 	}
 	b := newBench(t, nil)
-	alone := make([]reply, len(requests))
+	alone := make([]outcome, len(requests))
 	for i, r := range requests {
 		alone[i] = b.ask(r)
 	}
@@ -362,7 +362,7 @@ func (g gate) open() { close(g); synctest.Wait() }
 // stream is an answer in another goroutine.
 type stream struct {
 	cancel context.CancelFunc
-	reply  reply
+	reply  outcome
 	ended  chan struct{}
 }
 
@@ -768,7 +768,7 @@ func TestEngine_ADeviceThatFailsOnceIsReopened(t *testing.T) {
 			})
 			// Twice, with steps in between that do not fail.
 			for i, answers := range []int{1, 3} {
-				var a reply
+				var a outcome
 				for range answers {
 					a = b.ask(request(span(10, 20), 20))
 				}

@@ -57,7 +57,7 @@ func TestRealModel_AnswersBesideOthersAreTheSameBits(t *testing.T) {
 		r.Params.Temperature, r.Params.Seed = 1.2, int64(i)
 		requests = append(requests, r)
 	}
-	alone := make([]reply, len(requests))
+	alone := make([]outcome, len(requests))
 	for i, r := range requests {
 		alone[i] = openReference(t, file, nil).ask(r)
 	}

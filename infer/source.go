@@ -15,6 +15,7 @@ import (
 	"m40-llm/infer/chat"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
+	"m40-llm/infer/reply"
 	"m40-llm/infer/tokenizer"
 )
 
@@ -27,8 +28,11 @@ type source struct {
 	file      *gguf.File
 	config    model.Config
 	tokenizer *tokenizer.Tokenizer
-	template  *chat.Template // nil: cannot be used, notice says why
-	notice    string         // what a person should know of it
+	template  *chat.Template   // nil: cannot be used, notice says why
+	notice    string           // what a person should know of it
+	controls  map[string]int32 // control tokens by what they spell
+	format    *reply.Format    // how the model writes calls and thoughts
+	callStyle func() callStyle
 
 	hash string // of the file's header and size
 
@@ -156,15 +160,31 @@ func (s *source) read(c Catalog) (err error) {
 func (s *source) readTemplate() {
 	text, err := s.file.Str("tokenizer.chat_template")
 	if errors.Is(err, gguf.ErrMissing) || err == nil && text == "" {
-		s.template, s.notice = chat.ChatML, noTemplate
-		return
+		text, err = chat.ChatMLSource, nil
+		s.notice = noTemplate
 	}
 	if err == nil {
 		s.template, err = chat.Parse(text)
 	}
 	if err != nil {
 		s.notice = fmt.Sprintf("the model's chat template cannot be used (%s); only raw prompts work", err)
+		text = ""
 	}
+	s.controls = map[string]int32{}
+	for id := range int32(s.tokenizer.VocabSize()) {
+		if s.tokenizer.IsControl(id) {
+			s.controls[s.tokenizer.Text(id)] = id
+		}
+	}
+	s.format = reply.Detect(text, s.template != nil && s.template.Uses("tools"), s.isControl)
+	s.callStyle = sync.OnceValue(func() callStyle {
+		return probeCalls(context.Background(), s.template, text, s.special(s.tokenizer.BOS()), s.special(s.tokenizer.EOS()))
+	})
+}
+
+func (s *source) isControl(text string) bool {
+	_, ok := s.controls[text]
+	return ok
 }
 
 func headerHash(f *gguf.File) string {
@@ -205,16 +225,30 @@ func (s *source) conversation(ctx context.Context, r Request, now time.Time) (st
 	if s.template == nil {
 		return "", nil, &Error{Code: CodeTemplate, Message: s.notice}
 	}
-	parts, err := s.template.Render(ctx, chat.Input{
-		Messages:            r.Messages,
+	messages, style, err := s.toolMessages(r)
+	if err != nil {
+		return "", nil, err
+	}
+	in := chat.Input{
+		Messages:            messages,
 		Tools:               r.Tools,
 		AddGenerationPrompt: string(r.TemplateVars["add_generation_prompt"]) != "false", // Continue goes before it
 		Continue:            r.Continue,
+		NullContent:         style.nullContent,
 		Vars:                r.TemplateVars,
 		BOSToken:            s.special(s.tokenizer.BOS()),
 		EOSToken:            s.special(s.tokenizer.EOS()),
 		Now:                 now,
-	})
+	}
+	tell := len(r.Tools) > 0 && !s.template.Uses("tools")
+	if tell {
+		in.Messages = withToolPrompt(messages, "system", toolPrompt(r.Tools))
+	}
+	parts, err := s.template.Render(ctx, in)
+	if _, raised := errors.AsType[*chat.RaisedError](err); raised && tell {
+		in.Messages = withToolPrompt(messages, "user", toolPrompt(r.Tools))
+		parts, err = s.template.Render(ctx, in)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			err = &Error{Code: CodeTemplate, Message: err.Error(), Param: "messages"}

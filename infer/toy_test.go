@@ -230,8 +230,8 @@ type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(p), nil }
 
-// reply is all that one answer sent.
-type reply struct {
+// outcome is all that one answer sent.
+type outcome struct {
 	events []Event
 	prompt []Token
 	tokens []Token
@@ -240,14 +240,14 @@ type reply struct {
 	err    error
 }
 
-func (r reply) ids() (ids []int32) {
+func (r outcome) ids() (ids []int32) {
 	for _, t := range r.tokens {
 		ids = append(ids, t.ID)
 	}
 	return ids
 }
 
-func (r reply) code() ErrorCode {
+func (r outcome) code() ErrorCode {
 	var e *Error
 	if errors.As(r.err, &e) {
 		return e.Code
@@ -256,9 +256,9 @@ func (r reply) code() ErrorCode {
 }
 
 // ask reads an answer to its end. The order of its events is checked.
-func (b *bench) ask(r Request) reply { return b.askContext(b.t.Context(), r, nil) }
+func (b *bench) ask(r Request) outcome { return b.askContext(b.t.Context(), r, nil) }
 
-func (b *bench) askContext(ctx context.Context, r Request, each func(Event)) (a reply) {
+func (b *bench) askContext(ctx context.Context, r Request, each func(Event)) (a outcome) {
 	order := map[EventType]int{EventQueued: 1, EventLoading: 1, EventPrefill: 1, EventToken: 2, EventDone: 3}
 	last := 0
 	for e, err := range b.Generate(ctx, r) {

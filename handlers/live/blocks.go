@@ -1,6 +1,10 @@
 package live
 
-import "strings"
+import (
+	"strings"
+
+	"m40-llm/infer/reply"
+)
 
 // splitter finds where the blocks of a growing Markdown text end. A block is a
 // paragraph, a heading, a list, a fenced code block and so on, with the blank
@@ -22,8 +26,8 @@ type splitter struct {
 // thinks reports whether the open block is a thought.
 func (s *splitter) thinks(text string) bool {
 	if s.start == 0 && s.kind == unknown && s.thought == "" {
-		tag, _, _ := opening(text)
-		s.thought = tag.close
+		tag, _, _ := reply.Opening(text)
+		s.thought = tag.Close
 	}
 	return s.thought != ""
 }

@@ -118,6 +118,10 @@ type Input struct {
 	// content out or changes more of it than the white space around it.
 	Continue bool
 
+	// NullContent gives messages that have tool calls and no content null for content,
+	// as some templates want it; else it is the empty string.
+	NullContent bool
+
 	Vars     map[string]json.RawMessage // further variables
 	BOSToken string                     // the template's own text, as is EOSToken
 	EOSToken string
@@ -147,7 +151,7 @@ func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock fu
 	}
 	messages := &list{}
 	for i, m := range in.Messages {
-		v, err := m.value()
+		v, err := m.value(in.NullContent)
 		if err != nil {
 			return nil, fmt.Errorf("message %d: %w", i, err)
 		}
@@ -205,10 +209,13 @@ func setJSON(vars *dict, name string, raw json.RawMessage) error {
 }
 
 // value is the message as templates see it.
-func (m Message) value() (value, error) {
+func (m Message) value(nullContent bool) (value, error) {
 	d := newDict()
 	d.setName("role", callerText(m.Role))
 	d.setName("content", callerText(m.Content))
+	if nullContent && m.Content == "" && len(m.ToolCalls) > 0 {
+		d.setName("content", nil)
+	}
 	for _, f := range []struct{ name, s string }{
 		{"reasoning_content", m.ReasoningContent},
 		{"name", m.Name},
@@ -217,6 +224,10 @@ func (m Message) value() (value, error) {
 		if f.s != "" {
 			d.setName(f.name, callerText(f.s))
 		}
+	}
+	// gpt-oss has another name for reasoning, and none where there are calls and content.
+	if m.ReasoningContent != "" && (m.Content == "" || len(m.ToolCalls) == 0) {
+		d.setName("thinking", callerText(m.ReasoningContent))
 	}
 	if len(m.ToolCalls) > 0 {
 		if err := setJSON(d, "tool_calls", m.ToolCalls); err != nil {

@@ -1,0 +1,234 @@
+package infer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/reply"
+)
+
+// This file brings tools, calls and their results into the form that a chat template
+// wants, which templates do not agree on.
+
+// toolCall is a call in an assistant's message, in OpenAI's form. Arguments are an
+// object, or a string that holds one.
+type toolCall struct {
+	ID       string `json:"id,omitempty"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+	} `json:"function"`
+}
+
+// callStyle is how a template wants the calls of an assistant's message.
+type callStyle struct {
+	asText      bool // arguments as a string
+	nullContent bool // no content is null
+	shortIDs    bool // ids are nine letters and digits
+	unknown     bool // it does not show calls
+}
+
+// Sentinels of the conversation that finds out the style.
+const (
+	probeName  = "probe_tool"
+	probeKey   = "probe_key"
+	probeValue = "probe_value"
+)
+
+// probeCalls finds the style of a template by rendering a call. The forms that most
+// templates take are tried first.
+func probeCalls(ctx context.Context, t *chat.Template, source, bos, eos string) callStyle {
+	style := callStyle{shortIDs: strings.Contains(source, "length 9") || strings.Contains(source, "!= 9")}
+	if !strings.Contains(source, "tool_calls") {
+		style.unknown = true
+		return style
+	}
+	for _, form := range []callStyle{{}, {nullContent: true}, {asText: true}, {asText: true, nullContent: true}} {
+		form.shortIDs = style.shortIDs
+		call := toolCall{ID: "probe0001", Type: "function"}
+		call.Function.Name = probeName
+		call.Function.Arguments = json.RawMessage(`{"` + probeKey + `": "` + probeValue + `"}`)
+		calls, err := form.calls([]toolCall{call})
+		if err != nil {
+			continue
+		}
+		prompt, err := t.Render(ctx, chat.Input{
+			Messages: []chat.Message{
+				{Role: "user", Content: "probe question"},
+				{Role: "assistant", ToolCalls: calls},
+				{Role: "tool", Name: probeName, ToolCallID: "probe0001", Content: "probe result"},
+			},
+			Tools:               json.RawMessage(`[{"type": "function", "function": {"name": "` + probeName + `", "description": "", "parameters": {"type": "object", "properties": {}}}}]`),
+			AddGenerationPrompt: true,
+			NullContent:         form.nullContent,
+			BOSToken:            bos,
+			EOSToken:            eos,
+		})
+		if err == nil && showsProbe(prompt.String()) {
+			return form
+		}
+	}
+	style.unknown = true
+	return style
+}
+
+// showsProbe reports whether the arguments stand in a prompt as themselves: not quoted
+// once more, not as Python prints them, and no null beside them.
+func showsProbe(prompt string) bool {
+	return strings.Contains(prompt, probeKey) && strings.Contains(prompt, probeValue) &&
+		!strings.Contains(prompt, `\"`+probeKey) && !strings.Contains(prompt, `'`+probeKey) && !strings.Contains(prompt, "None")
+}
+
+// calls writes calls as the template wants them.
+func (s callStyle) calls(calls []toolCall) (json.RawMessage, error) {
+	for i := range calls {
+		arguments, err := callArguments(calls[i].Function.Arguments)
+		if err != nil {
+			return nil, fmt.Errorf("the arguments of call %d of %q %w", i+1, calls[i].Function.Name, err)
+		}
+		if s.asText {
+			arguments, _ = json.Marshal(string(arguments)) // of a string: cannot fail
+		}
+		calls[i].Type = "function"
+		calls[i].ID = s.callID(calls[i].ID)
+		calls[i].Function.Arguments = arguments
+	}
+	return json.Marshal(calls)
+}
+
+// callArguments returns the object that arguments are or hold as a string. None are an
+// empty object.
+func callArguments(raw json.RawMessage) (json.RawMessage, error) {
+	text := strings.TrimSpace(string(raw))
+	if strings.HasPrefix(text, `"`) {
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return nil, fmt.Errorf("are not valid JSON: %w", err)
+		}
+		text = strings.TrimSpace(text)
+	}
+	if text == "" || text == "null" {
+		text = "{}"
+	}
+	switch {
+	case !json.Valid([]byte(text)):
+		return nil, fmt.Errorf("are not valid JSON")
+	case text[0] != '{':
+		return nil, fmt.Errorf("must be a JSON object, or a string that holds one")
+	}
+	return json.RawMessage(text), nil
+}
+
+// callID returns an id that the template takes; the same one for the same id.
+func (s callStyle) callID(id string) string {
+	if !s.shortIDs || id == "" || len(id) == 9 && !strings.ContainsFunc(id, func(r rune) bool { return !isAlphanumeric(r) }) {
+		return id
+	}
+	h := fnv.New64a()
+	h.Write([]byte(id))
+	short := strconv.FormatUint(h.Sum64(), 36)
+	return strings.Repeat("0", max(0, 9-len(short))) + short[max(0, len(short)-9):]
+}
+
+func isAlphanumeric(r rune) bool {
+	return '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+}
+
+// toolMessages brings the messages of r into the form of the model's template.
+func (s *source) toolMessages(r Request) ([]chat.Message, callStyle, error) {
+	messages := slices.Clone(r.Messages)
+	if !slices.ContainsFunc(messages, func(m chat.Message) bool { return len(m.ToolCalls) > 0 || m.Role == "tool" }) {
+		return messages, callStyle{}, nil
+	}
+	style := s.callStyle()
+	names := map[string]string{} // of the tools, by the id of the call
+	for i := range messages {
+		m := &messages[i]
+		if m.Role == "tool" {
+			if m.Name == "" {
+				m.Name = names[m.ToolCallID]
+			}
+			m.ToolCallID = style.callID(m.ToolCallID)
+			continue
+		}
+		if len(m.ToolCalls) == 0 {
+			continue
+		}
+		var calls []toolCall
+		if err := json.Unmarshal(m.ToolCalls, &calls); err != nil {
+			return nil, style, invalid("messages", "tool_calls of message %d: %s", i+1, err)
+		}
+		for _, c := range calls {
+			names[c.ID] = c.Function.Name
+		}
+		written, err := style.calls(calls)
+		if err != nil {
+			return nil, style, invalid("messages", "message %d: %s", i+1, err)
+		}
+		m.ToolCalls = written
+		switch {
+		case len(calls) == 0:
+			m.ToolCalls = nil
+		case style.unknown:
+			m.ToolCalls = nil
+			for _, c := range calls {
+				m.Content = strings.TrimLeft(m.Content+"\n"+reply.Example(c.Function.Name, string(c.Function.Arguments)), "\n")
+			}
+		}
+	}
+	if style.unknown {
+		messages = resultsAsUser(messages)
+	}
+	return messages, style, nil
+}
+
+// resultsAsUser makes messages of the user of results, for templates that know no role
+// for them. Results in a row become one message, since most of those templates want
+// user and assistant to take turns.
+func resultsAsUser(messages []chat.Message) (list []chat.Message) {
+	inRow := false
+	for _, m := range messages {
+		if m.Role != "tool" {
+			list, inRow = append(list, m), false
+			continue
+		}
+		text := "<tool_response>\n" + m.Content + "\n</tool_response>"
+		if inRow {
+			list[len(list)-1].Content += "\n" + text
+		} else {
+			list = append(list, chat.Message{Role: "user", Content: text})
+		}
+		inRow = true
+	}
+	return list
+}
+
+// toolPrompt tells a model of tools whose template does not.
+func toolPrompt(tools json.RawMessage) string {
+	return "You can call functions. These are the functions, as JSON:\n<tools>\n" + string(tools) + "\n</tools>\n" +
+		"To call one, write nothing but this, with its name and a JSON object of its arguments:\n" +
+		reply.Example("NAME", "{ARGUMENTS}") + "\n" +
+		"The result is given to you then. Answer yourself where no function helps."
+}
+
+// withToolPrompt adds text to the system message, or to the first message of the user
+// where role is "user", for templates that take no system message.
+func withToolPrompt(messages []chat.Message, role, text string) []chat.Message {
+	messages = slices.Clone(messages)
+	i := slices.IndexFunc(messages, func(m chat.Message) bool { return m.Role == role })
+	switch {
+	case i < 0 || role == "system" && i > 0:
+		return slices.Insert(messages, 0, chat.Message{Role: role, Content: text})
+	case role == "system":
+		messages[i].Content += "\n\n" + text
+	default:
+		messages[i].Content = text + "\n\n" + messages[i].Content
+	}
+	return messages
+}
