@@ -218,23 +218,23 @@ func TestEngine_BannedStrings(t *testing.T) {
 	tests := []struct {
 		name   string
 		set    func(*Request)
-		check  func(a reply) bool
+		check  func(a outcome) bool
 		wanted string
 	}{
 		{"one that does not come changes nothing", func(r *Request) { r.BannedStrings = []string{"QQ", "\uFFFD"} },
-			func(a reply) bool { return reflect.DeepEqual(a.tokens, plain.tokens) }, "the plain answer"},
+			func(a outcome) bool { return reflect.DeepEqual(a.tokens, plain.tokens) }, "the plain answer"},
 		{"case counts", func(r *Request) { r.BannedStrings = []string{strings.ToUpper(text[4:6])} },
-			func(a reply) bool { return a.text == text }, "the plain answer"},
+			func(a outcome) bool { return a.text == text }, "the plain answer"},
 		{"what comes before it stays", func(r *Request) { r.BannedStrings = []string{text[8:14]} },
-			func(a reply) bool {
+			func(a outcome) bool {
 				return strings.HasPrefix(a.text, text[:7]) && !strings.Contains(a.text, text[8:14])
 			}, "another text from character 8 on"},
 		{"a stop string that is complete before it ends the answer", func(r *Request) {
 			r.Stop, r.BannedStrings = []string{text[8:11]}, []string{text[8:14]}
-		}, func(a reply) bool { return a.done.StopString == text[8:11] && a.text == text[:8] }, "the text in front of the stop string"},
+		}, func(a outcome) bool { return a.done.StopString == text[8:11] && a.text == text[:8] }, "the text in front of the stop string"},
 		{"one that is complete before a stop string is taken back", func(r *Request) {
 			r.Stop, r.BannedStrings = []string{text[8:14]}, []string{text[8:11]}
-		}, func(a reply) bool { return a.done.StopString == "" && !strings.Contains(a.text, text[8:11]) }, "no stop"},
+		}, func(a outcome) bool { return a.done.StopString == "" && !strings.Contains(a.text, text[8:11]) }, "no stop"},
 		{"where every token is in the way the answer ends in front of it", func(r *Request) {
 			r.BannedStrings = []string{"\uFFFD"}
 			for c := range 128 {
@@ -243,7 +243,7 @@ func TestEngine_BannedStrings(t *testing.T) {
 			// What spells nothing is in nobody's way: here it cannot come.
 			r.Params.LogitBias = map[int32]float64{0: -1000, 1: -1000, 2: -1000}
 			r.MaxTokens = 3
-		}, func(a reply) bool { return a.text == "" }, "no text"},
+		}, func(a outcome) bool { return a.text == "" }, "no text"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
