@@ -61,6 +61,7 @@ var engineFailures = map[infer.ErrorCode]struct {
 	infer.CodeModelFile: {status: http.StatusInternalServerError},
 	infer.CodeDevice:    {status: http.StatusInternalServerError, private: true},
 	infer.CodeNotFinite: {status: http.StatusInternalServerError, private: true},
+	infer.CodeGrammar:   {status: http.StatusInternalServerError},
 	infer.CodeLost:      {status: http.StatusServiceUnavailable},
 	infer.CodeCrashes:   {status: http.StatusInternalServerError},
 	infer.CodeInternal:  {status: http.StatusInternalServerError, private: true},

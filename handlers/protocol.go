@@ -435,6 +435,7 @@ var errorTitles = map[string]string{
 	string(infer.CodeClosed):    "The server is stopping",
 	string(infer.CodeDevice):    "The device failed",
 	string(infer.CodeNotFinite): "The model computed nonsense",
+	string(infer.CodeGrammar):   "The model cannot keep to the form",
 	string(infer.CodeLost):      "The engine stopped",
 	string(infer.CodeCrashes):   "This makes the engine crash",
 	"chat_not_found":            "This chat is gone",

@@ -3,6 +3,7 @@ package infer
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"time"
 
@@ -18,6 +19,7 @@ type answer struct {
 	request Request // with the seed that is used
 	source  *source
 	chain   *sample.Chain
+	form    *constraint // nil: any
 	text    *textEdge
 	mail    *mailbox
 
@@ -32,7 +34,7 @@ type answer struct {
 	loading                       time.Duration // of the time before it began
 }
 
-func newAnswer(ctx context.Context, r Request, s *source, tokens []int32) (*answer, error) {
+func newAnswer(ctx context.Context, r Request, s *source, tokens []int32, log *slog.Logger) (*answer, error) {
 	if r.Params.Seed < 0 {
 		r.Params.Seed = sample.DrawSeed()
 	}
@@ -41,11 +43,16 @@ func newAnswer(ctx context.Context, r Request, s *source, tokens []int32) (*answ
 	if _, err := sample.NewChain(r.Params, vocabulary{s}); err != nil {
 		return nil, samplingError(err)
 	}
+	form, err := s.constrain(ctx, r, log)
+	if err != nil {
+		return nil, err
+	}
 	a := &answer{
 		sequence: newSequence(s.key(), tokens, r.PromptLogProb),
 		ctx:      ctx,
 		request:  r,
 		source:   s,
+		form:     form,
 		text:     newTextEdge(r.Stop, r.BannedStrings),
 		echoText: newTextEdge(nil, nil),
 		mail:     newMailbox(),
@@ -133,7 +140,14 @@ func (a *answer) sendEcho() {
 // afterwards, and the row of its last token is wanted again.
 func (a *answer) next(row sample.Row, now time.Time) (done *Done, err error) {
 	for pos := len(a.tokens); len(a.tokens) == pos; {
-		c, err := a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: pos, Top: a.request.Alternatives, Mask: a.allow(nil)})
+		mask, err := a.form.allowed(a.length())
+		if err != nil {
+			return nil, err
+		}
+		if a.form.ends(a.length(), mask) {
+			return &Done{Reason: FinishStop, Text: a.text.flush()}, nil
+		}
+		c, err := a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: pos, Top: a.request.Alternatives, Mask: a.allow(mask)})
 		if errors.Is(err, sample.ErrMasked) && a.forbidden() != nil {
 			return a.barred(), nil
 		}
@@ -177,6 +191,9 @@ func (a *answer) take(c sample.Choice, before *textEdge) *Done {
 	a.letGo(a.prompt + a.text.open())
 	if ok {
 		return &Done{Reason: FinishStop, StopString: stopped}
+	}
+	if a.form.read(a.length()-1, c.ID) {
+		return &Done{Reason: FinishStop, Text: a.text.flush()}
 	}
 	return a.full()
 }
@@ -227,6 +244,9 @@ func samplingError(err error) *Error {
 		return invalid(field.Field, "%s", field)
 	case errors.Is(err, sample.ErrNotFinite):
 		return errorf(CodeNotFinite, "cannot go on: %s; the model file may be damaged, or its numbers overflow on this device", err)
+	}
+	if isConstraintError(err) {
+		return errorf(CodeGrammar, "the answer cannot go on as its grammar wants: %s", err)
 	}
 	return errorf(CodeInternal, "sampling failed: %s", err)
 }

@@ -216,7 +216,7 @@ func (e *Engine) submit(ctx context.Context, r Request) (mail *mailbox, err erro
 		if err != nil {
 			return err
 		}
-		a, err := newAnswer(ctx, r, s, tokens)
+		a, err := newAnswer(ctx, r, s, tokens, e.options.Logger)
 		if err != nil {
 			return err
 		}

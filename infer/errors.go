@@ -17,6 +17,7 @@ const (
 	CodeClosed    ErrorCode = "closed"         // the engine is shutting down
 	CodeDevice    ErrorCode = "device"         // the device failed
 	CodeNotFinite ErrorCode = "not_finite"     // the model computed NaN or infinity
+	CodeGrammar   ErrorCode = "grammar"        // the model has no token for what its grammar wants next, or following it takes too long
 	CodeLost      ErrorCode = "engine_lost"    // the engine's process ended while it wrote the answer; the same request may work
 	CodeCrashes   ErrorCode = "crashes_engine" // the engine's process ended each time it was given this input; it is not given it again
 	CodeInternal  ErrorCode = "internal"

@@ -21,6 +21,9 @@ type Request struct {
 	Prompt string  `json:"prompt,omitempty"` // raw text: special tokens parsed and added as the model file says
 	Tokens []int32 `json:"tokens,omitempty"` // taken as they are
 
+	Grammar    string          `json:"grammar,omitempty"`     // GBNF that the answer is held to
+	JSONSchema json.RawMessage `json:"json_schema,omitempty"` // the same as a JSON Schema; at most one of both
+
 	Params        sample.Params `json:"params"`
 	MaxTokens     int           `json:"max_tokens"` // -1: until the context is full
 	Stop          []string      `json:"stop,omitempty"`

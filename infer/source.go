@@ -34,6 +34,8 @@ type source struct {
 	format    *reply.Format    // how the model writes calls and thoughts
 	callStyle func() callStyle
 
+	constraints *constraints
+
 	hash string // of the file's header and size
 
 	lost *Error // parts of the file were gone when they were read; belongs to the loop
@@ -152,6 +154,7 @@ func (s *source) read(c Catalog) (err error) {
 		return errorf(CodeModelFile, "cannot use model %q: %s", s.info.Name, err)
 	}
 	s.hash = headerHash(s.file)
+	s.constraints = newConstraints(s)
 	s.readTemplate()
 	return nil
 }

@@ -47,12 +47,27 @@ func (r *Request) validate() error {
 	case len(r.Stop) > maxStops:
 		return invalid("stop", "there are %d stop strings: give at most %d", len(r.Stop), maxStops)
 	}
+	if err := r.validateForm(); err != nil {
+		return err
+	}
 	for i, stop := range r.Stop {
 		if stop == "" || len(stop) > maxStopBytes {
 			return invalid("stop", "stop string %d has %d bytes: must be from 1 to %d", i+1, len(stop), maxStopBytes)
 		}
 	}
 	return r.validateBanned()
+}
+
+// validateForm looks at what the answer is held to. What is wrong in a grammar or schema
+// itself is found when it is read.
+func (r *Request) validateForm() error {
+	switch {
+	case r.Grammar != "" && len(r.JSONSchema) > 0:
+		return invalid("grammar", "give only one of grammar and json_schema")
+	case r.IgnoreEOS && (r.Grammar != "" || len(r.JSONSchema) > 0):
+		return invalid("ignore_eos", "ignore_eos has no meaning with a grammar or json_schema, which says where the answer ends")
+	}
+	return nil
 }
 
 func (r *Request) validateBanned() error {

@@ -53,24 +53,32 @@ func (w *schemaWriter) outside(c, d conjunction, depth int) (bool, error) {
 		return false, err
 	}
 	values, listed := c.enumerated(written)
+	allowed, limited := d.enumerated(valid)
+	if listed && limited {
+		return !slices.ContainsFunc(values, func(v *value) bool {
+			return slices.ContainsFunc(allowed, func(o *value) bool { return o.encode(true) == v.encode(true) })
+		}), nil
+	}
 	if listed {
-		written = 0
-		for _, v := range values {
-			written |= v.kind
-		}
-		if allowed, ok := d.enumerated(valid); ok {
-			return !slices.ContainsFunc(values, func(v *value) bool {
-				return slices.ContainsFunc(allowed, func(o *value) bool { return o.encode(true) == v.encode(true) })
-			}), nil
-		}
+		written = kindsOf(values)
+	}
+	if limited {
+		valid = kindsOf(allowed)
 	}
 	switch both := written & valid; {
 	case both == 0:
 		return true, nil
-	case both != kindObject || listed:
+	case both != kindObject || listed || limited:
 		return false, nil
 	}
 	return w.objectsOutside(c, d, depth)
+}
+
+func kindsOf(values []*value) (kinds valueKind) {
+	for _, v := range values {
+		kinds |= v.kind
+	}
+	return kinds
 }
 
 // maxApart is how deep oneOf looks into objects to tell them apart.

@@ -1,9 +1,244 @@
 package grammar
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
+
+type namedSchema struct {
+	Name   string          `json:"name"`
+	Schema json.RawMessage `json:"schema"`
+}
+
+func readSchemas(t testing.TB) (list []namedSchema) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/schemas.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// validator is a JSON Schema validator of somebody else.
+func validator(t testing.TB, schema []byte) *jsonschema.Schema {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource("schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func schemaProgram(t testing.TB, schema []byte) (*syntax, *program) {
+	t.Helper()
+	rules, err := SchemaRules("root", schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mustParse(t, rules)
+}
+
+// draw returns a random text of a grammar, written byte by byte; false if it became
+// too long. After a while it takes the shortest way it can see.
+func draw(p *program, random *rand.Rand, most int) (string, bool) {
+	s := newStepper(p)
+	at := s.start()
+	var text []byte
+	for len(text) < most {
+		if at.accepts && (len(at.positions) == 0 || random.IntN(3) == 0) {
+			return string(text), true
+		}
+		var next []*state
+		var bytes []byte
+		for class, b := range p.class {
+			after := s.readByte(at, b)
+			if after == nil {
+				continue
+			}
+			// Any byte of the class may stand for it, ends of its range above all.
+			last := 255
+			if class+1 < len(p.class) {
+				last = int(p.class[class+1]) - 1
+			}
+			next, bytes = append(next, after), append(bytes, byte(int(b)+random.IntN(last-int(b)+1)))
+		}
+		// White space and escapes have many classes: closing quotes and brackets count more.
+		i := random.IntN(len(next))
+		if again := random.IntN(len(next)); strings.IndexByte(`"]},`, bytes[again]) >= 0 {
+			i = again
+		}
+		text, at = append(text, bytes[i]), next[i]
+	}
+	return string(text), false
+}
+
+func TestWhatASchemaAllowsIsValid(t *testing.T) {
+	times := 25
+	if os.Getenv("M40_LLM_TORTURE") == "1" {
+		times = 5000
+	}
+	for _, c := range readSchemas(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			valid := validator(t, c.Schema)
+			_, p := schemaProgram(t, c.Schema)
+			random := rand.New(rand.NewPCG(1, 2))
+			short, different := 0, map[string]bool{}
+			for range times {
+				text, ok := draw(p, random, 2000)
+				if !ok {
+					continue
+				}
+				short++
+				different[text] = true
+				doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+				if err == nil {
+					err = valid.Validate(doc)
+				}
+				if err != nil {
+					t.Fatalf("%s\nis not valid by %s:\n%v", text, c.Schema, err)
+				}
+			}
+			if short < times/2 {
+				t.Errorf("only %d of %d random documents came to an end", short, times)
+			}
+			t.Logf("%d documents", len(different))
+		})
+	}
+}
+
+func TestSchemasAllowOrdinaryDocuments(t *testing.T) {
+	for _, c := range []struct {
+		name, schema string
+		yes, no      []string
+	}{
+		{"any JSON", `true`, []string{`{"a": [1, -2.5e-3, {"b": null}], "ü": "\u00e9\n"}`, `[]`, `{}`, `[1,2]`, "{\n  \"a\": true\n}"}, []string{``, `{"a" :1}`, `[1,]`, `01`, `"\ud83d"`, ` 1`, `1 `}},
+		{"order, and properties left out", `{"properties":{"a":{"type":"null"},"b":{"type":"null"},"c":{"type":"null"}},"required":["b"]}`,
+			[]string{`{"b":null}`, `{"a":null,"b":null}`, `{"b": null, "c": null}`, "{\n\t\"a\": null,\n\t\"b\": null,\n\t\"c\": null\n}"},
+			[]string{`{}`, `{"a":null}`, `{"b":null,"a":null}`, `{"b":null,"d":null}`, `{"b":null,}`, `{,"b":null}`}},
+		{"all optional", `{"properties":{"a":{"const":1},"b":{"const":2}}}`, []string{`{}`, `{"a":1}`, `{"b":2}`, `{"a":1,"b":2}`}, []string{`{"b":2,"a":1}`, `{,}`}},
+		{"names that are not listed", `{"properties":{"ab":{"const":1},"abc":{"const":1}},"additionalProperties":{"const":2}}`,
+			[]string{`{"ab":1,"a":2,"abcd":2,"":2}`, `{"x":2}`, `{"b":2}`, `{"abc":1}`}, []string{`{"ab":2}`, `{"abc":2}`, `{"x":1}`, `{"\u0061b":2}`}},
+		{"integers", `{"type":"integer","minimum":-12,"maximum":105}`, []string{"-12", "-9", "-1", "0", "7", "10", "99", "100", "105"}, []string{"-13", "106", "1000", "-0", "00", "1.0"}},
+		{"no upper limit", `{"type":"integer","minimum":97}`, []string{"97", "99", "100", "123456789"}, []string{"96", "9", "0", "-97"}},
+		{"no lower limit", `{"type":"integer","exclusiveMaximum":-97}`, []string{"-98", "-100"}, []string{"-97", "-9", "0", "98"}},
+		{"decimals", `{"type":"number","minimum":0.25,"maximum":1.125}`, []string{"0.25", "0.250", "0.3", "0.9", "1", "1.0", "1.1", "1.12", "1.125", "1.1249"}, []string{"0", "0.2", "0.249", "1.126", "1.2", "2", "0.", "1.13"}},
+		{"decimals in one unit", `{"type":"number","exclusiveMinimum":0.125,"exclusiveMaximum":0.13}`, []string{"0.1251", "0.126", "0.12999"}, []string{"0.125", "0.1250", "0.13", "0.124"}},
+		{"one decimal", `{"type":"number","minimum":2.5,"maximum":2.5}`, []string{"2.5", "2.50"}, []string{"2", "2.51", "2.4"}},
+		{"lengths", `{"type":"string","minLength":2,"maxLength":3}`, []string{`"ab"`, `"a\nc"`, `"\u00e9é😀"`}, []string{`"a"`, `"abcd"`, `""`}},
+		{"long lengths", `{"type":"string","minLength":299,"maxLength":301}`, []string{`"` + strings.Repeat("a", 299) + `"`, `"` + strings.Repeat("é", 301) + `"`}, []string{`"` + strings.Repeat("a", 298) + `"`, `"` + strings.Repeat("a", 302) + `"`}},
+		{"many items", `{"type":"array","items":{"const":0},"maxItems":600}`, []string{"[" + strings.Repeat("0,", 599) + "0]", "[]", "[0]"}, []string{"[" + strings.Repeat("0,", 600) + "0]"}},
+		{"tuples", `{"prefixItems":[{"const":1},{"const":2}],"minItems":1}`, []string{"[1]", "[1, 2]"}, []string{"[]", "[2]", "[1,2,3]"}},
+		{"patterns anywhere", `{"type":"string","pattern":"b.d"}`, []string{`"bcd"`, `"abcde"`, `"\"bed\""`}, []string{`"bd"`, `"b\nd"`}},
+		{"patterns of alternatives", `{"type":"string","pattern":"^a$|^(b|c){2}$"}`, []string{`"a"`, `"bc"`}, []string{`"b"`, `"aa"`}},
+		{"dates", `{"format":"date"}`, []string{`"2024-02-29"`, `"2023-12-31"`, `"2000-02-29"`}, []string{`"2023-02-29"`, `"1900-02-29"`, `"2023-04-31"`, `"2023-13-01"`}},
+		{"enum within type", `{"type":"integer","enum":[1,"1",2.0,2.5,null]}`, []string{"1", "2.0"}, []string{`"1"`, "2.5", "null"}},
+		{"enum twice", `{"enum":[1,2,3],"allOf":[{"enum":[3,2.0,4]}]}`, []string{"2", "3"}, []string{"1", "4"}},
+		{"recursion through allOf", `{"$defs":{"a":{"properties":{"n":{"$ref":"#/$defs/a"},"x":{"const":1}}},"b":{"properties":{"n":{"$ref":"#/$defs/b"},"y":{"const":2}}}},"allOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}]}`,
+			[]string{`{}`, `{"n":{"n":{},"x":1,"y":2},"x":1}`}, []string{`{"n":{"y":1}}`}},
+		{"unevaluated properties", `{"allOf":[{"properties":{"a":{"const":1}}}],"unevaluatedProperties":false}`, []string{`{}`, `{"a":1}`}, []string{`{"b":1}`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, p := schemaProgram(t, []byte(c.schema))
+			valid := validator(t, []byte(c.schema))
+			for _, text := range c.yes {
+				if !p.read(symbols(text)) {
+					t.Errorf("%s is not allowed", text)
+				}
+				doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+				if err == nil {
+					err = valid.Validate(doc)
+				}
+				if err != nil {
+					t.Errorf("the test is wrong: %v", err)
+				}
+			}
+			for _, text := range c.no {
+				if p.read(symbols(text)) {
+					t.Errorf("%s is allowed", text)
+				}
+			}
+		})
+	}
+}
+
+func TestSchemasThatCannotBeHonouredAreErrorsThatSayWhere(t *testing.T) {
+	for _, c := range []struct{ schema, want string }{
+		{`{"type":"object"`, "not a JSON document"},
+		{`{} {}`, "something follows it"},
+		{`{"a":1,"a":2}`, `holds "a" twice`},
+		{"{\"title\":\"\xff\"}", "UTF-8"},
+		{strings.Repeat(`{"items":`, 200) + "{}" + strings.Repeat("}", 200), "nested more than"},
+		{`3`, "#: a schema is an object or a boolean"},
+		{`false`, "no value is valid"},
+		{`{"properties":{"a":{"not":{}}}}`, "#/properties/a: the keyword not is not supported"},
+		{`{"items":{"if":true}}`, "#/items: the keyword if"},
+		{`{"patternProperties":{}}`, "patternProperties"},
+		{`{"propertyNames":{}}`, "propertyNames"},
+		{`{"contains":{}}`, "contains"},
+		{`{"dependentRequired":{}}`, "dependentRequired"},
+		{`{"type":"array","uniqueItems":true}`, "#/uniqueItems: uniqueItems is not supported"},
+		{`{"type":"thing"}`, `#/type: type is "thing"`},
+		{`{"type":[]}`, "#/type: type must not be empty"},
+		{`{"minLength":"3"}`, "#/minLength: minLength must be an integer"},
+		{`{"minItems":-1}`, "must not be negative"},
+		{`{"minLength":99999999}`, "#/minLength: minLength is supported up to"},
+		{`{"exclusiveMinimum":true}`, "exclusiveMinimum must be a number"},
+		{`{"type":"integer","minimum":1e99}`, "#/minimum: minimum is supported up to"},
+		{`{"type":"integer","minimum":1e999999999}`, "#/minimum: minimum is supported up to"},
+		{`{"type":"number","multipleOf":0.1}`, "#/multipleOf: multipleOf is supported"},
+		{`{"$ref":"other.json"}`, "only places in the same document"},
+		{`{"$ref":"#/$defs/x"}`, "not in the schema"},
+		{`{"$ref":"#"}`, "consists of itself"},
+		{`{"allOf":[{"$ref":"#/anyOf/0"}],"anyOf":[{"$ref":"#"}]}`, "consists of itself"},
+		{`{"anyOf":[]}`, "anyOf must not be empty"},
+		{`{"oneOf":[{"type":"integer"},{"type":"number"}]}`, "#/oneOf: a value might be valid by number 0 and by number 1"},
+		{`{"oneOf":[{"properties":{"a":{}}},{"properties":{"b":{}}}]}`, "#/oneOf"},
+		{`{"enum":["a"],"minLength":1}`, "#/enum/0: a value of enum or const is not supported beside other keywords about a string"},
+		{`{"type":"string","pattern":"a(?=b)"}`, "#/pattern: the pattern cannot be used"},
+		{`{"type":"string","pattern":"(a)\\1"}`, "the escape"},
+		{`{"type":"string","pattern":"\\bx"}`, "the escape"},
+		{`{"type":"string","pattern":"(^a)"}`, "^ and $"},
+		{`{"type":"string","pattern":"a)"}`, "not open"},
+		{`{"type":"string","pattern":"[b-a]"}`, "a range that is none"},
+		{`{"type":"string","pattern":"[]"}`, "no characters"},
+		{`{"type":"string","pattern":"a|bc","maxLength":2}`, "#/maxLength: this length is not supported"},
+		{`{"type":"string","pattern":"^a$","format":"date"}`, "one pattern or format only"},
+		{`{"type":"string","format":"regex"}`, "#/format: the format regex"},
+		{`{"properties":{"a":{},"b":{}},"maxProperties":1}`, "#/maxProperties"},
+		{`{"additionalProperties":{},"minProperties":2}`, "#/minProperties"},
+		{`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`, "can never end"},
+		{`{"anyOf":[` + strings.Repeat(`{"const":1},`, 1100) + `true]}`, "more than 1024 alternatives"},
+		{`{"allOf":[` + strings.Repeat(`{"anyOf":[{"minLength":1},{"maxLength":9}]},`, 12) + `true]}`, "multiply to more than"},
+		{`{"$id":"a","items":{"$id":"b"}}`, "#/items: the keyword $id"},
+	} {
+		rules, err := SchemaRules("root", []byte(c.schema))
+		if err == nil {
+			_, err = Parse(context.Background(), rules)
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.100s: got error %v, want one with %q", c.schema, err, c.want)
+		}
+	}
+}
 
 func TestSchemaRulesStandInALargerGrammar(t *testing.T) {
 	rules, err := SchemaRules("arguments", []byte(`{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","minimum":1,"maximum":14}},"required":["city"]}`))

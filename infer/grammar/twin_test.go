@@ -3,6 +3,7 @@ package grammar
 import (
 	"context"
 	"testing"
+	"unicode/utf8"
 )
 
 // symbol is a byte, or a token of the grammar: 256 and its id.
@@ -20,6 +21,7 @@ func symbols(text string) (list []symbol) {
 type twin struct {
 	*syntax
 	text  []symbol
+	spans map[int]span // where an ordinary token begins
 	known map[twinCall]map[int]bool
 }
 
@@ -28,8 +30,14 @@ type twinCall struct {
 	from int
 }
 
-func (s *syntax) has(text []symbol) bool {
-	t := &twin{s, text, map[twinCall]map[int]bool{}}
+// span is a token of a text, which ends at end.
+type span struct {
+	id  int32
+	end int
+}
+
+func (s *syntax) has(text []symbol, spans map[int]span) bool {
+	t := &twin{s, text, spans, map[twinCall]map[int]bool{}}
 	return t.rule(s.root, 0)[len(text)]
 }
 
@@ -55,16 +63,25 @@ func (t *twin) ends(e *expr, from int) map[int]bool {
 		}
 		ends[from+len(e.literal)] = true
 	case opSet:
+		var bytes []byte
+		for i := from; i < min(len(t.text), from+utf8.UTFMax) && t.text[i] < 256; i++ {
+			bytes = append(bytes, byte(t.text[i]))
+		}
+		c, size := utf8.DecodeRune(bytes)
+		if c == utf8.RuneError && size <= 1 {
+			return ends
+		}
 		for _, r := range e.set {
-			for c := r.low; c <= r.high && c <= r.low+300; c++ { // tests use the first few
-				for end := range t.ends(&expr{op: opLiteral, literal: string(c)}, from) {
-					ends[end] = true
-				}
+			if r.low <= c && c <= r.high {
+				ends[from+size] = true
 			}
 		}
 	case opToken:
 		if from < len(t.text) && t.text[from] == 256+symbol(e.token) {
 			ends[from+1] = true
+		}
+		if s, ok := t.spans[from]; ok && s.id == e.token {
+			ends[s.end] = true
 		}
 	case opRule:
 		return t.rule(e.rule, from)
