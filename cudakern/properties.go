@@ -35,6 +35,10 @@ func (p Properties) Usable() error {
 	return nil
 }
 
+// HasCode reports whether the program brings machine code for a device with p. Where it
+// has none, the driver compiles PTX when a module is loaded, which takes its time.
+func (p Properties) HasCode() bool { return p.Major == oldestMajor && p.Minor >= oldestMinor }
+
 // Devices describes every device that the driver shows, usable or not. It fails if there
 // is none.
 func (d *Driver) Devices() ([]Properties, error) {

@@ -292,6 +292,11 @@ func describeLoading(e *web.Engine, l infer.Loading) {
 		e.StateText = fmt.Sprintf("loading, %.0f %%", e.Loading)
 		e.Amount = fmt.Sprintf("%s of %s", gigabytes(l.Done), gigabytes(l.Total))
 	}
+	if l.KernelsTotal > 0 {
+		e.Loading = float64(1000*l.Kernels/l.KernelsTotal) / 10
+		e.StateText = "compiling kernels"
+		e.Amount = fmt.Sprintf("compiling kernels for this GPU, %d of %d; the driver keeps them for the next start", l.Kernels, l.KernelsTotal)
+	}
 	e.Ready = "Loading the model."
 	e.Headline = "Loading " + e.Name
 	e.Intro = "A message sent now is kept, and answered as soon as the model is there."

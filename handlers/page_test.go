@@ -169,6 +169,11 @@ func TestPage_EngineInWords(t *testing.T) {
 		}, func(e web.Engine) bool {
 			return e.StateText == "loading, 65 %" && e.Loading == 65 && e.Amount == "3.20 GB of 4.92 GB"
 		}},
+		{"compiling kernels has its own", func(s *infer.Status) {
+			s.State, s.Loading = infer.StateLoading, infer.Loading{Done: 4_920_000_000, Total: 4_920_000_000, Kernels: 3, KernelsTotal: 12}
+		}, func(e web.Engine) bool {
+			return e.StateText == "compiling kernels" && e.Loading == 25 && strings.HasPrefix(e.Amount, "compiling kernels for this GPU, 3 of 12")
+		}},
 		{"a failure says why", func(s *infer.Status) {
 			s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeModelFile, Message: "the file ends early; download it again"}
 		}, func(e web.Engine) bool {

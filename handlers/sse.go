@@ -68,6 +68,9 @@ func (s sseStream) progress(e infer.Event) error {
 	case infer.EventQueued:
 		return s.sse.comment("queued %d", e.Queued.Position)
 	case infer.EventLoading:
+		if e.Loading.KernelsTotal > 0 {
+			return s.sse.comment("compiling kernels, %d of %d", e.Loading.Kernels, e.Loading.KernelsTotal)
+		}
 		return s.sse.comment("loading %d of %d bytes", e.Loading.Done, e.Loading.Total)
 	case infer.EventPrefill:
 		return s.sse.comment("prefill %d of %d tokens", e.Prefill.Done, e.Prefill.Total)

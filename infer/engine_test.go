@@ -670,7 +670,7 @@ func TestEngine_RequestsWaitForTheFirstModel(t *testing.T) {
 		b := newBench(t, func(b *bench, o *Options) {
 			b.onLoad = func(_ context.Context, o model.Options) error {
 				<-load
-				o.Progress(30, 100)
+				o.Progress(model.Progress{Done: 30, Total: 100})
 				<-load
 				return nil
 			}
@@ -953,7 +953,7 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}}
 	events := []Event{
 		{Type: EventQueued, Queued: &Queued{3}},
-		{Type: EventLoading, Loading: &Loading{"m", 1, 2}},
+		{Type: EventLoading, Loading: &Loading{"m", 1, 2, 3, 4}},
 		{Type: EventPrefill, Prefill: &Prefill{1, 3, 1}},
 		{Type: EventToken, Token: &Token{Choice: choice, Bytes: []byte{0xe2, 0x82}, Tops: [][]byte{{0xff}}, Text: "é", Prompt: true}},
 		{Type: EventDone, Done: &Done{

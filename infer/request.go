@@ -67,11 +67,14 @@ type Queued struct {
 	Position int `json:"position"` // 1: next
 }
 
-// Loading says how much of a model has been read.
+// Loading says how much of a model has been read, and then, on a device whose driver must
+// compile kernels for it, how many of them are there.
 type Loading struct {
-	Model string `json:"model"`
-	Done  int64  `json:"done"`  // bytes
-	Total int64  `json:"total"` // bytes
+	Model        string `json:"model"`
+	Done         int64  `json:"done"`                    // bytes
+	Total        int64  `json:"total"`                   // bytes
+	Kernels      int    `json:"kernels,omitempty"`       // that are compiled
+	KernelsTotal int    `json:"kernels_total,omitempty"` // 0: none are being compiled
 }
 
 // Prefill says how much of the prompt is in the KV cache.

@@ -211,7 +211,7 @@ func (l *loop) put(s *source, p placement) (*resident, error) {
 		Blocks:    p.plan.blocks,
 		MaxRows:   l.sched.limits.rows,
 		MaxOut:    l.sched.limits.logits,
-		Progress:  func(done, total int64) { l.progress(s, done, total) },
+		Progress:  func(p model.Progress) { l.progress(s, p) },
 	})
 	if l.ctx.Err() != nil {
 		return nil, errClosed
@@ -239,8 +239,8 @@ func (l *loop) put(s *source, p placement) (*resident, error) {
 }
 
 // progress tells everyone who waits for s how much of it is loaded.
-func (l *loop) progress(s *source, done, total int64) {
-	now := Loading{Model: s.info.Name, Done: done, Total: total}
+func (l *loop) progress(s *source, p model.Progress) {
+	now := Loading{Model: s.info.Name, Done: p.Done, Total: p.Total, Kernels: p.Kernels, KernelsTotal: p.KernelsTotal}
 	l.board.update(func(b *Status) { b.Loading = now })
 	l.collect()
 	l.board.count(0, len(l.sched.waiting))

@@ -207,7 +207,7 @@ func newBench(t testing.TB, set func(*bench, *Options)) *bench {
 				return nil, err
 			}
 		}
-		o.Progress(1, 1)
+		o.Progress(model.Progress{Done: 1, Total: 1})
 		return &toy{options: o, cache: make([]history, o.Blocks*device.BlockSize), bench: b}, nil
 	})
 	if err != nil {

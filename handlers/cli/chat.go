@@ -231,6 +231,9 @@ func (p *progress) show(e infer.Event) {
 		line = fmt.Sprintf("waiting, number %d in the queue", e.Queued.Position)
 	case infer.EventLoading:
 		line = fmt.Sprintf("loading %s: %d %%", Line(e.Loading.Model), percent(e.Loading.Done, e.Loading.Total))
+		if e.Loading.KernelsTotal > 0 {
+			line = fmt.Sprintf("compiling kernels for %s: %d of %d", Line(e.Loading.Model), e.Loading.Kernels, e.Loading.KernelsTotal)
+		}
 	case infer.EventPrefill:
 		line = fmt.Sprintf("reading the prompt: %d %%", percent(int64(e.Prefill.Done), int64(e.Prefill.Total)))
 	default:

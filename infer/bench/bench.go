@@ -104,7 +104,13 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		Blocks:    b.blocks * o.Parallel,
 		MaxRows:   max(chunkRows, o.Parallel),
 		MaxOut:    o.Parallel,
-		Progress:  func(done, total int64) { o.Progress("loading", done, total) },
+		Progress: func(p model.Progress) {
+			if p.KernelsTotal > 0 {
+				o.Progress(fmt.Sprintf("compiling kernels, %d of %d", p.Kernels, p.KernelsTotal), 0, 0)
+				return
+			}
+			o.Progress("loading", p.Done, p.Total)
+		},
 	})
 	if err != nil {
 		return r, err

@@ -93,6 +93,13 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 	if x.inputs, err = d.newInputs(p, longest); err != nil {
 		return nil, err
 	}
+	progress := p.Progress
+	if progress == nil || d.context.Properties().HasCode() {
+		progress = func(done, total int) {}
+	}
+	if err := d.kernels.load(p.Ops, progress); err != nil {
+		return nil, err
+	}
 	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows}
 	for i, op := range p.Ops {
 		if err := l.lower(op, p.Out); err != nil {

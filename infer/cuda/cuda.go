@@ -175,6 +175,7 @@ func open(context *cudakern.Context, path string) (_ *cuda, err error) {
 		info:    device.Info{Kind: "cuda", Name: p.Name, Path: path, Memory: max(free-reserve, 1), Dedicated: true},
 		context: context,
 		memory:  arena{context: context},
+		kernels: newKernels(context, path),
 
 		rotations:  map[rotation]cudakern.Ptr{},
 		reduced:    map[int32]*reduced{},
@@ -191,9 +192,6 @@ func open(context *cudakern.Context, path string) (_ *cuda, err error) {
 		return nil, err
 	}
 	d.close = append(d.close, d.stream.Close)
-	if d.kernels, err = loadKernels(context, path); err != nil {
-		return nil, err
-	}
 	return d, nil
 }
 
@@ -243,10 +241,6 @@ func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor
 	form := w.asMatrix // what a program needs in the other form, Compile brings
 	if w.isVector() {
 		form = w.asVector
-	} else if _, err := d.kernels.matMul(t); err != nil {
-		// Loaded here and not by Compile: a driver that must compile them first takes its
-		// time, which so is part of the progress that people see.
-		return device.Tensor{}, fmt.Errorf("cuda: %w", err)
 	}
 	if _, err := form(d); err != nil {
 		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d): %w", t, rows, cols, err)

@@ -1,20 +1,23 @@
 package cuda
 
 import (
+	"fmt"
 	"strings"
 
 	"m40-llm/cudakern"
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 )
 
 // kernelTypes are the formats of weights that MatMul and Embed can read.
 var kernelTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q6_K}
 
-// kernels are the launchers that programs use, loaded once: those that every model needs
-// at the start, the others when a program first does.
+// kernels are the launchers that programs use. Each is loaded once, with its module, before
+// the first program that needs it is captured.
 type kernels struct {
 	context *cudakern.Context
 	path    string
+	loaded  map[string]bool // of the needs
 
 	norm   *cudakern.RMSNorm
 	rope   *cudakern.RoPE
@@ -36,34 +39,102 @@ type attentionKey struct {
 	heads, kvHeads, dim int
 }
 
-func loadKernels(c *cudakern.Context, path string) (k kernels, err error) {
-	k = kernels{
+func newKernels(c *cudakern.Context, path string) kernels {
+	return kernels{
 		context:    c,
 		path:       path,
+		loaded:     map[string]bool{},
 		embeds:     map[gguf.Type]*cudakern.Embed{},
 		products:   map[gguf.Type]*cudakern.MatMul{},
 		images:     map[string]*cudakern.Activation{},
 		stores:     map[bool]*cudakern.StoreKV{},
 		attentions: map[attentionKey]*cudakern.Attention{},
 	}
-	if k.norm, err = cudakern.NewRMSNorm(c); err != nil {
-		return k, err
-	}
-	if k.rope, err = cudakern.NewRoPE(c); err != nil {
-		return k, err
-	}
-	if k.add, err = cudakern.NewAddRows(c); err != nil {
-		return k, err
-	}
-	if k.swiGLU, err = cudakern.NewSwiGLU(c); err != nil {
-		return k, err
-	}
-	if k.gather, err = cudakern.NewGatherRows(c); err != nil {
-		return k, err
-	}
-	k.reduce, err = cudakern.NewCandidates(c)
-	return k, err
 }
+
+// need is something that an operation needs, under a name that tells it from others.
+type need struct {
+	name string
+	load func() error
+}
+
+// load brings what operations need and is not there yet, and tells progress how many of
+// those things are.
+func (k *kernels) load(ops []device.Op, progress func(done, total int)) error {
+	var missing []need
+	listed := map[string]bool{}
+	for _, op := range ops {
+		for _, n := range k.needs(op) {
+			if !k.loaded[n.name] && !listed[n.name] {
+				listed[n.name] = true
+				missing = append(missing, n)
+			}
+		}
+	}
+	for i, n := range missing {
+		progress(i, len(missing))
+		if err := n.load(); err != nil {
+			return err
+		}
+		k.loaded[n.name] = true
+	}
+	if len(missing) > 0 {
+		progress(len(missing), len(missing))
+	}
+	return nil
+}
+
+// needs returns what op needs, about one entry for each module. What is wrong with op is
+// for its lowering to tell.
+func (k *kernels) needs(op device.Op) []need {
+	switch op.Kind {
+	case device.OpEmbed:
+		return []need{{"embed " + kernelName(op.W.Type), func() error { return second(k.embed(op.W.Type)) }}}
+	case device.OpRMSNorm:
+		return []need{{"norm", func() (err error) { k.norm, err = cudakern.NewRMSNorm(k.context); return err }}}
+	case device.OpMatMul:
+		return []need{
+			{"product " + kernelName(op.W.Type), func() error { return second(k.matMul(op.W.Type)) }},
+			{"image", func() error { return k.imageOf(op.W.Type) }},
+		}
+	case device.OpAddBias, device.OpAdd, device.OpSwiGLU, device.OpGatherRows:
+		return []need{{"rows", k.loadRows}}
+	case device.OpRoPE:
+		return []need{{"rope", func() (err error) { k.rope, err = cudakern.NewRoPE(k.context); return err }}}
+	case device.OpStoreKV:
+		half := op.KV.Layout.Type == gguf.F16
+		return []need{{fmt.Sprint("store ", half), func() error { return second(k.storeKV(half)) }}}
+	case device.OpAttention:
+		l := op.KV.Layout
+		key := attentionKey{l.Type == gguf.F16, op.Attention.Heads, l.KVHeads, l.HeadDim}
+		return []need{{fmt.Sprint("attention ", key), func() error { return second(k.attention(key)) }}}
+	case device.OpCandidates:
+		return []need{{"candidates", func() (err error) { k.reduce, err = cudakern.NewCandidates(k.context); return err }}}
+	}
+	return nil
+}
+
+// imageOf brings what makes images for products with weights of type t.
+func (k *kernels) imageOf(t gguf.Type) error {
+	product, err := k.matMul(t)
+	if err == nil {
+		_, err = k.activation(product.Image())
+	}
+	return err
+}
+
+func (k *kernels) loadRows() (err error) {
+	if k.add, err = cudakern.NewAddRows(k.context); err != nil {
+		return err
+	}
+	if k.swiGLU, err = cudakern.NewSwiGLU(k.context); err != nil {
+		return err
+	}
+	k.gather, err = cudakern.NewGatherRows(k.context)
+	return err
+}
+
+func second[V any](_ V, err error) error { return err }
 
 func (k *kernels) embed(t gguf.Type) (*cudakern.Embed, error) {
 	return once(k.embeds, t, func() (*cudakern.Embed, error) { return cudakern.NewEmbed(k.context, kernelName(t)) })

@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +10,8 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/device/devicetest"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/model"
 )
 
 // emulated opens the emulated device as its users do.
@@ -226,6 +229,40 @@ func TestTablesLongerThanTheCacheAreRefused(t *testing.T) {
 	b.Tables[0] = b.Tables[0][:2]
 	if err := e.Run(b); err != nil {
 		t.Error(err)
+	}
+}
+
+// On a GPU that the program brings no code for, all kernels that a model needs are compiled
+// while it is loaded, and who watches sees how many.
+func TestLoadingTellsOfKernelsThatAreCompiled(t *testing.T) {
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Layers: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for capability, compiles := range map[string]bool{"5.2": false, "6.1": true, "9.0": true} {
+		t.Run("compute capability "+capability, func(t *testing.T) {
+			t.Setenv("M40_LLM_EMU_CAPABILITY", capability)
+			d, err := emulated(t, cuda.Open)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var told []model.Progress
+			o := model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: 4, Progress: func(p model.Progress) { told = append(told, p) }}
+			if _, err := model.Load(t.Context(), f, d, o); err != nil {
+				t.Fatal(err)
+			}
+			weights := model.WeightBytes(f)
+			kernels := told[slices.IndexFunc(told, func(p model.Progress) bool { return p.Done == weights })+1:]
+			for i, p := range kernels {
+				if want := (model.Progress{Done: weights, Total: weights, Kernels: i, KernelsTotal: len(kernels) - 1}); p != want {
+					t.Errorf("report %d is %+v, want %+v", i, p, want)
+				}
+			}
+			// Embedding, norm, product, activations, rope, store, attention, rows, candidates.
+			if compiles != (len(kernels) == 9+1) || !compiles && len(kernels) > 0 {
+				t.Errorf("%d reports of kernels", len(kernels))
+			}
+		})
 	}
 }
 

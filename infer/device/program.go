@@ -68,6 +68,10 @@ type Program struct {
 	Out  int
 	Ops  []Op
 
+	// Progress, if set, is told by Compile, on a device whose driver must compile its
+	// kernels first, how many of those that the program needs are there.
+	Progress func(done, total int)
+
 	gathered bool
 	err      error
 }

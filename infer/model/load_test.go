@@ -98,11 +98,11 @@ func TestLoadReportsProgressAndStops(t *testing.T) {
 	t.Run("progress rises to the size of all tensors", func(t *testing.T) {
 		var last, total int64
 		o := o
-		o.Progress = func(d, n int64) {
-			if d <= last || d > n {
-				t.Errorf("%d after %d of %d", d, last, n)
+		o.Progress = func(p model.Progress) {
+			if p.Done <= last || p.Done > p.Total || p.KernelsTotal > 0 {
+				t.Errorf("%+v after %d of %d", p, last, total)
 			}
-			last, total = d, n
+			last, total = p.Done, p.Total
 		}
 		if _, err := model.Load(context.Background(), f, ref.New(), o); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestLoadReportsProgressAndStops(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		tensors := 0
 		o := o
-		o.Progress = func(int64, int64) {
+		o.Progress = func(model.Progress) {
 			if tensors++; tensors == 3 {
 				cancel()
 			}

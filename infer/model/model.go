@@ -19,8 +19,14 @@ type Options struct {
 	MaxRows   int       // most rows of a batch
 	MaxOut    int       // most rows of a batch whose logits are wanted; 0: MaxRows
 
-	// Progress, if set, is told how many bytes of the weights are on the device.
-	Progress func(done, total int64)
+	Progress func(Progress) // if set, is told how far Load has come
+}
+
+// Progress says how far a load has come: first the weights, then kernels, on a device that
+// must compile them.
+type Progress struct {
+	Done, Total           int64 // bytes of weights on their devices
+	Kernels, KernelsTotal int   // that are compiled; 0 of 0: not yet, or none must be
 }
 
 // Model is a model on its devices. It is used by one goroutine at a time.
@@ -30,6 +36,8 @@ type Model struct {
 	stages  []*stage
 	row     []float32 // of the residual stream, on its way from stage to stage
 	out     int       // rows of logits that the last Forward left
+
+	weightBytes int64 // of all weights in the file
 }
 
 // Stage is a part of a model on one device: as many layers, after those of the stages
@@ -87,9 +95,9 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 		o.MaxOut = o.MaxRows
 	}
 	if o.Progress == nil {
-		o.Progress = func(done, total int64) {}
+		o.Progress = func(Progress) {}
 	}
-	m := &Model{config: c, options: o, row: make([]float32, c.Dim)}
+	m := &Model{config: c, options: o, row: make([]float32, c.Dim), weightBytes: WeightBytes(f)}
 	layers := 0
 	for i, s := range stages {
 		m.stages = append(m.stages, &stage{
@@ -100,7 +108,7 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	if layers != c.Layers {
 		return nil, fmt.Errorf("stages of %d layers do not make a model of %d", layers, c.Layers)
 	}
-	l := loader{ctx: ctx, f: f, config: c, progress: o.Progress, used: map[string]bool{}, total: WeightBytes(f)}
+	l := loader{ctx: ctx, f: f, config: c, progress: o.Progress, used: map[string]bool{}, total: m.weightBytes}
 	for _, s := range m.stages {
 		if err := l.load(s); err != nil {
 			return nil, err
@@ -231,6 +239,10 @@ func (m *Model) logits(i int) (*stage, error) {
 func (m *Model) compile(s *stage) error {
 	for _, rows := range slices.Backward(buckets(m.options.MaxRows)) {
 		p := device.NewProgram(rows, min(rows, m.options.MaxOut))
+		p.Progress = func(done, total int) {
+			weights := m.weightBytes
+			m.options.Progress(Progress{Done: weights, Total: weights, Kernels: done, KernelsTotal: total})
+		}
 		m.record(p, s)
 		x, err := s.dev.Compile(p)
 		if err != nil {

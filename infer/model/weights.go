@@ -50,7 +50,7 @@ type loader struct {
 	ctx      context.Context
 	f        *gguf.File
 	config   Config
-	progress func(done, total int64)
+	progress func(Progress)
 
 	used        map[string]bool
 	done, total int64
@@ -139,7 +139,7 @@ func (l *loader) tensor(dev device.Device, name string, rows, cols int) (device.
 		l.used[name] = true
 		l.done += int64(len(t.Data))
 	}
-	l.progress(l.done, l.total)
+	l.progress(Progress{Done: l.done, Total: l.total})
 	return w, nil
 }
 

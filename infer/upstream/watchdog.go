@@ -24,8 +24,8 @@ const (
 type watchdog struct {
 	heard  bool          // it has answered a poll
 	silent time.Duration // since it did
-	loaded int64         // bytes
-	stuck  time.Duration // since more were loaded
+	loaded infer.Loading // what was
+	stuck  time.Duration // since that changed
 }
 
 // silence takes a poll without an answer, after the time took. A verdict is the reason to
@@ -47,8 +47,8 @@ func (w *watchdog) silence(took time.Duration) (verdict string) {
 // says that a step takes unusually long, in the same words for as long as it does.
 func (w *watchdog) hear(s infer.Status, passed time.Duration) (verdict, slow string) {
 	w.heard, w.silent = true, 0
-	if s.State != infer.StateLoading || s.Loading.Done != w.loaded {
-		w.stuck, w.loaded = 0, s.Loading.Done
+	if s.State != infer.StateLoading || s.Loading != w.loaded {
+		w.stuck, w.loaded = 0, s.Loading
 	} else if w.stuck += min(passed, answerTime); w.stuck >= loadingTime {
 		return fmt.Sprintf("the model did not load on for %v", loadingTime), ""
 	}

@@ -45,6 +45,11 @@ func TestWatchdog(t *testing.T) {
 	for n := range 1000 {
 		progress = append(progress, loading(int64(n)))
 	}
+	var compiling []poll
+	for n := range 1000 {
+		compiling = append(compiling, loading(100))
+		compiling[n].status.Loading.Kernels, compiling[n].status.Loading.KernelsTotal = n/200, 5
+	}
 	for _, c := range []struct {
 		name    string
 		polls   []poll
@@ -71,6 +76,7 @@ func TestWatchdog(t *testing.T) {
 
 		{"a model that loads slowly is left alone", progress, "", 0},
 		{"one that stops loading is given up", repeat(302, loading(7)), "did not load on for 5m0s", 0},
+		{"one that compiles kernels is left alone", compiling, "", 0},
 		{"one that stops for a while is not", then(repeat(290, loading(7)), repeat(290, loading(8))), "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

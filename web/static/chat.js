@@ -149,11 +149,11 @@ class Answer extends Turn {
       put('data-wait-amount', `position ${p.queued.position}`)
       facts.push('Your message is kept and will be answered in turn.')
     } else if (p.loading) {
-      const { done, total, model } = p.loading
-      share = total ? done / total : 0
+      const { done, total, model, kernels = 0, kernels_total: compiled } = p.loading
+      share = compiled ? kernels / compiled : total ? done / total : 0
       put('data-wait', `Loading ${model}`)
-      put('data-wait-amount', `${bytes(done)} of ${bytes(total)}`)
-      if (p.for_ms > 200 && done > 0) facts.push(`${bytes(1000 * done / p.for_ms)}/s`, `about ${roughly(p.for_ms * (total - done) / done)} left`)
+      put('data-wait-amount', compiled ? `compiling kernels, ${kernels} of ${compiled}` : `${bytes(done)} of ${bytes(total)}`)
+      if (!compiled && p.for_ms > 200 && done > 0) facts.push(`${bytes(1000 * done / p.for_ms)}/s`, `about ${roughly(p.for_ms * (total - done) / done)} left`)
       facts.push('Your message is kept and will be answered as soon as the model is there.')
     } else if (p.prefill) {
       const { done, total } = p.prefill
