@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 10
 
-.PHONY: run build dev generate emu emu-sanitize kernels sass gpu test lint fuzz torture bench
+.PHONY: run build dev generate emu emu-sanitize kernels sass gpu test lint fidelity fuzz torture bench
 
 run: build
 	./m40-llm
@@ -56,6 +56,14 @@ lint:
 		go tool templ generate -f "$$page" -stdout 2>/dev/null | cmp -s - "$${page%.templ}_templ.go" || \
 		{ echo "web/$$page has changed since its Go code was generated: run make generate"; exit 1; }; \
 	done
+
+# The tables of tokenizers and chat templates against the reference vectors in
+# M40_LLM_FIXTURES: all cases of each row, or it fails.
+fidelity:
+	@out=$$(M40_LLM_STRICT=1 go test -count 1 -v -run 'GivesTheIDs|ReferencesDo|GivesTheReference|JinjasOwn|NeverBecomes|SpecialTokensAnywhere' ./infer/tokenizer ./infer/chat ./infer 2>&1); status=$$?; \
+	if [ $$status -ne 0 ]; then echo "$$out" | grep -v '^ *--- PASS\|^=== '; exit $$status; fi; \
+	echo "$$out" | awk '/fidelity: / { sub(/.*fidelity: /, ""); print; kind = substr($$0, 1, 24); passed[kind] += $$(NF-2); total[kind] += $$NF } \
+		END { for (k in total) printf "%s %-50s %6d of %6d  %.1f %%\n", k, "all", passed[k], total[k], 100 * passed[k] / total[k] }'
 
 # Each fuzz target for FUZZTIME.
 fuzz:

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sort"
-	"strings"
 	"testing"
 	"time"
 
@@ -82,8 +80,6 @@ func TestEveryPublicTemplateGivesTheReferenceOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	total, passed := map[string]int{}, map[string]int{}
-	var table []string
 	for _, ft := range set.Templates {
 		tmpl, err := Parse(ft.Source)
 		if err != nil {
@@ -92,11 +88,6 @@ func TestEveryPublicTemplateGivesTheReferenceOutput(t *testing.T) {
 		}
 		failures := 0
 		for i, c := range ft.Cases {
-			kind := c.ErrorKind
-			if kind == "" {
-				kind = "output"
-			}
-			total[kind]++
 			p, err := tmpl.renderJSON(context.Background(), set.request(c), Options{BOSToken: ft.SpecialTokens["bos_token"], EOSToken: ft.SpecialTokens["eos_token"], Now: now}, noWall, time.Now)
 			why := ""
 			switch {
@@ -105,30 +96,20 @@ func TestEveryPublicTemplateGivesTheReferenceOutput(t *testing.T) {
 			case c.Output != nil && p.String() != *c.Output:
 				why = firstDifference(p.String(), *c.Output)
 			case c.Output == nil && err == nil:
-				why = fmt.Sprintf("no error, want %s: %s; got %.200q", kind, c.Error, p.String())
+				why = fmt.Sprintf("no error, want %s: %s; got %.200q", c.ErrorKind, c.Error, p.String())
 			}
 			var limit *LimitError
 			if errors.As(err, &limit) {
 				why = err.Error()
 			}
 			if why == "" {
-				passed[kind]++
 				continue
 			}
 			if failures++; failures <= 2 {
 				t.Errorf("%s, case %d (%s, tools_undefined %v): %s", ft.Name, i, c.Conversation, c.ToolsUndefined, why)
 			}
 		}
-		if failures > 0 {
-			table = append(table, fmt.Sprintf("%4d of %3d fail: %s", failures, len(ft.Cases), ft.Name))
-		}
-	}
-	for kind, n := range total {
-		t.Logf("%-16s %4d of %4d", kind, passed[kind], n)
-	}
-	sort.Strings(table)
-	if len(table) > 0 {
-		t.Logf("templates with failures:\n%s", strings.Join(table, "\n"))
+		fixtures.Row(t, "template cases", ft.Name, len(ft.Cases)-failures, len(ft.Cases))
 	}
 }
 
@@ -154,6 +135,7 @@ func TestEverySnippetGivesTheReferenceOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	passed := 0
 	for _, c := range set.Cases {
 		t.Run(c.Template, func(t *testing.T) {
 			tmpl, err := Parse(c.Template)
@@ -168,9 +150,12 @@ func TestEverySnippetGivesTheReferenceOutput(t *testing.T) {
 				t.Error(err)
 			case c.Output != nil && p.String() != *c.Output:
 				t.Error(firstDifference(p.String(), *c.Output))
+			default:
+				passed++
 			}
 		})
 	}
+	fixtures.Row(t, "template language", "reference snippets", passed, len(set.Cases))
 }
 
 // firstDifference shows where got departs from want.

@@ -9,12 +9,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"m40-llm/infer/fixtures"
 )
 
 //go:embed testdata/language.json
 var languageJSON []byte // testdata/language.py tells how it was made
 
 type languageSet struct {
+	Jinja2  string          `json:"jinja2"`
 	Now     string          `json:"now"`
 	Context json.RawMessage `json:"context"`
 	Cases   []struct {
@@ -50,6 +53,7 @@ func TestTheLanguageIsJinjasOwn(t *testing.T) {
 	if len(set.Cases) < 240 {
 		t.Fatalf("only %d cases", len(set.Cases))
 	}
+	passed := 0
 	for _, c := range set.Cases {
 		t.Run(c.Template, func(t *testing.T) {
 			p, err := render(c.Template, string(set.Context), Options{})
@@ -60,9 +64,12 @@ func TestTheLanguageIsJinjasOwn(t *testing.T) {
 				t.Error(err)
 			case c.Output != nil && p.String() != *c.Output:
 				t.Error(firstDifference(p.String(), *c.Output))
+			default:
+				passed++
 			}
 		})
 	}
+	fixtures.Row(t, "template language", "Jinja2 "+set.Jinja2, passed, len(set.Cases))
 }
 
 func TestFiltersAndTestsAreKnownByTheirNames(t *testing.T) {

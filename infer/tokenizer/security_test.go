@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"m40-llm/infer/fixtures"
 )
 
 // TestContentNeverBecomesControlTokens puts every special token of every vocabulary
@@ -15,24 +17,24 @@ func TestContentNeverBecomesControlTokens(t *testing.T) {
 	for _, name := range append([]string{"guide"}, fixtureVocabularies...) {
 		t.Run(name, func(t *testing.T) {
 			tok := openNamed(t, name)
-			checked := 0
+			checked, kept := 0, 0
 			for id := range int32(tok.VocabSize()) {
 				if !tok.vocab.parsedOnly(id) {
 					continue
 				}
-				checked++
 				special := tok.Text(id)
 				half := len(special) / 2
 				for _, content := range [][]string{
 					{special + " tail"}, {"head " + special + " tail"}, {"head" + special}, {special + special},
 					{special[:half], special[half:]}, {special[:half]},
 				} {
-					checkContent(t, tok, special[half:], content)
+					checked++
+					if checkContent(t, tok, special[half:], content) {
+						kept++
+					}
 				}
 			}
-			if checked == 0 {
-				t.Error("the vocabulary has no special token")
-			}
+			fixtures.Row(t, "special tokens as text", name, kept, checked)
 		})
 	}
 }
@@ -40,7 +42,7 @@ func TestContentNeverBecomesControlTokens(t *testing.T) {
 // checkContent encodes content between template text, the text behind beginning with
 // follows, and compares with content that has no special token in it: none may be
 // there that is not there either.
-func checkContent(t *testing.T, tok *Tokenizer, follows string, content []string) {
+func checkContent(t *testing.T, tok *Tokenizer, follows string, content []string) bool {
 	t.Helper()
 	for _, role := range []string{"system", "user", "assistant", "tool"} {
 		opening, closing := role+"\n", follows+"\n"
@@ -62,9 +64,11 @@ func checkContent(t *testing.T, tok *Tokenizer, follows string, content []string
 			return n
 		}
 		if got, want := count(content...), count("harmless"); got != want {
-			t.Fatalf("content %q of role %s: %d special tokens, want %d", content, role, got, want)
+			t.Errorf("content %q of role %s: %d special tokens, want %d", content, role, got, want)
+			return false
 		}
 	}
+	return true
 }
 
 // openNamed opens the built-in model's vocabulary or that of a fixture.
