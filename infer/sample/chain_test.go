@@ -697,54 +697,100 @@ func TestChain_AllocatesOnlyItsResult(t *testing.T) {
 	}
 }
 
-// A benchmark token costs what it costs with logits of a typical shape: a head of a
-// few tokens far above a wide tail.
+// A benchmark token costs what it costs with logits of a typical shape.
 func BenchmarkNext(b *testing.B) {
 	for _, vocab := range []struct {
 		name string
 		size int
 	}{{"4k", 4096}, {"32k", 32000}, {"128k", 128256}} {
 		rng := rand.New(rand.NewPCG(1, 2))
-		logits := make([]float32, vocab.size)
-		for i := range logits {
-			logits[i] = float32(rng.NormFloat64() * 2.5)
-		}
-		for i := range 30 {
-			logits[rng.IntN(vocab.size)] = 18 - float32(i)/3
-		}
+		logits := modelRow(rng, vocab.size)
 		history := make([]int32, 1000)
 		for i := range history {
 			history[i] = int32(rng.IntN(vocab.size))
 		}
+		dense := slices.Repeat(Mask{^uint64(0)}, vocab.size/64+1)
+		dense[3], dense[90%len(dense)] = 0, 1
+		sparse := make(Mask, vocab.size/64+1)
+		sparse[3] = 0xff
+		asked := 0
+		row := RowOf(logits)
+		candidates := reduced(logits, 256, &asked)
 		for _, bb := range []struct {
 			name string
 			set  func(*Params)
-			top  int
+			in   Input
 		}{
-			{"default", func(p *Params) { *p = DefaultParams() }, 0},
-			{"default+256", func(p *Params) { *p = DefaultParams() }, 256},
-			{"greedy", func(p *Params) { p.Temperature = 0 }, 0},
-			{"penalties", func(p *Params) { *p = DefaultParams(); p.RepeatPenalty = 1.1 }, 0},
-			{"top_p", func(p *Params) { p.TopP = 0.95 }, 0},
-			{"min_p", func(p *Params) { p.MinP = 0.05 }, 0},
-			{"pure", func(p *Params) {}, 0},
-			{"temperature", func(p *Params) { p.Temperature = 0.7 }, 0},
-			{"flat+top_p", func(p *Params) { p.TopP = 0.95; p.LogitBias = flatten(logits) }, 0},
-			{"typical_p", func(p *Params) { p.TypicalP = 0.95 }, 0},
+			{"default", func(p *Params) { *p = DefaultParams() }, Input{Row: row}},
+			{"default+256", func(p *Params) { *p = DefaultParams() }, Input{Row: row, Top: 256}},
+			{"default of candidates", func(p *Params) { *p = DefaultParams() }, Input{Row: candidates}},
+			{"default of candidates+256", func(p *Params) { *p = DefaultParams() }, Input{Row: candidates, Top: 256}},
+			{"default+dense mask", func(p *Params) { *p = DefaultParams() }, Input{Row: row, Mask: dense}},
+			{"default+sparse mask", func(p *Params) { *p = DefaultParams() }, Input{Row: row, Mask: sparse}},
+			{"greedy", func(p *Params) { p.Temperature = 0 }, Input{Row: row}},
+			{"penalties", func(p *Params) { *p = DefaultParams(); p.RepeatPenalty = 1.1 }, Input{Row: row}},
+			{"top_p", func(p *Params) { p.TopP = 0.95 }, Input{Row: row}},
+			{"min_p", func(p *Params) { p.MinP = 0.05 }, Input{Row: row}},
+			{"pure", func(p *Params) {}, Input{Row: row}},
+			{"temperature", func(p *Params) { p.Temperature = 0.7 }, Input{Row: row}},
+			{"flat+top_p", func(p *Params) { p.TopP = 0.95; p.LogitBias = flatten(logits) }, Input{Row: row}},
+			{"typical_p", func(p *Params) { p.TypicalP = 0.95 }, Input{Row: row}},
+			{"top_n_sigma", func(p *Params) { p.TopNSigma = 1 }, Input{Row: row}},
+			{"xtc", func(p *Params) { *p = DefaultParams(); p.XTCProbability = 0.5 }, Input{Row: row}},
+			{"dynatemp", func(p *Params) { *p = DefaultParams(); p.DynatempRange = 0.5 }, Input{Row: row}},
+			{"mirostat", func(p *Params) { p.Mirostat = 2 }, Input{Row: row}},
 		} {
 			b.Run(vocab.name+"/"+bb.name, func(b *testing.B) {
 				p := off()
 				bb.set(&p)
 				p.Seed = 1
 				c := mustChain(b, p, vocab.size)
-				pos := 0
+				in := bb.in
+				in.History = history
 				b.ReportAllocs()
 				for b.Loop() {
-					mustNext(b, c, logits, history, pos, bb.top)
-					pos++
+					if _, err := c.Next(in); err != nil {
+						b.Fatal(err)
+					}
+					in.Pos++
 				}
 			})
 		}
+	}
+}
+
+// A token of an answer costs what is below with a history of 32k tokens, however
+// repetitive.
+func BenchmarkDry32k(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	const vocab = 128256
+	var asked int
+	row := reduced(modelRow(rng, vocab), 256, &asked)
+	for _, bb := range []struct {
+		name     string
+		token    func(i int) int32
+		breakers []string
+	}{
+		{"text", func(int) int32 { return int32(rng.ExpFloat64() * 2000) }, []string{"9\n", ":", "00"}},
+		{"no breaker", func(int) int32 { return int32(rng.ExpFloat64() * 2000) }, []string{"\n", ":"}},
+		{"one token", func(int) int32 { return 7 }, nil},
+		{"a passage of 500", func(i int) int32 { return int32(i % 500) }, nil},
+	} {
+		history := make([]int32, 32768)
+		for i := range history {
+			history[i] = min(bb.token(i), vocab-1)
+		}
+		b.Run(bb.name, func(b *testing.B) {
+			p := DefaultParams()
+			p.DryMultiplier, p.DryBreakers, p.Seed = 0.8, bb.breakers, 1
+			c := mustChain(b, p, vocab)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.Next(Input{Row: row, History: history}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

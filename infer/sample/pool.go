@@ -116,6 +116,10 @@ func (p *pool) topNSigma(n float64) (removed float64) {
 
 func (p *pool) typicalP(share float64, minKeep int) (removed float64) {
 	p.need(p.count)
+	if top := float64(p.head[0].logit); top != p.scale.top {
+		p.scale.top = top // so that equal candidates have exactly the entropy as their surprise
+		p.weigh()
+	}
 	return p.keep(typicalP(p.head, p.scale, share, minKeep))
 }
 
@@ -280,22 +284,30 @@ func (p *pool) editRow(ids []int32, f change) (moved float64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	mass, dot, top := p.mass, p.dot, p.scale.top
 	p.before = p.before[:0]
+	gone := 0.0
 	for _, id := range ids {
-		p.before = append(p.before, p.scale.weight(row[id])/p.mass)
-	}
-	for _, id := range ids {
+		w := p.scale.weight(row[id])
+		p.before = append(p.before, w/mass)
+		gone += w
+		dot -= p.scale.dot(row[id], w)
 		row[id] = p.scale.change(id, row[id], f)
+		top = math.Max(top, float64(row[id]))
 	}
-	after, err := softmax(row)
-	if err != nil {
-		return 0, err
-	}
-	inverse := p.scale.inverse
-	p.fill(p.table, after)
-	if inverse != 1 {
-		p.scale.inverse = inverse
-		p.mass = p.scale.mass(row)
+	p.head = nil
+	if p.mass -= gone; p.mass < mass/2 || top > p.scale.top {
+		// What is left of the old sum is what rounding left of it, or of no scale.
+		if err := p.sumUp(row); err != nil {
+			return 0, err
+		}
+	} else {
+		for _, id := range ids {
+			w := p.scale.weight(row[id])
+			p.mass += w
+			dot += p.scale.dot(row[id], w)
+		}
+		p.dot = dot
 	}
 	// The untouched tokens all gain or all lose, by renormalisation. So either what
 	// was gained or what was lost is entirely among the touched.
@@ -306,6 +318,22 @@ func (p *pool) editRow(ids []int32, f change) (moved float64, err error) {
 		lost += math.Max(0, -change)
 	}
 	return math.Max(gained, lost), nil
+}
+
+// sumUp computes the sums of a whole row anew; a temperature that has been applied
+// stays.
+func (p *pool) sumUp(row []float32) error {
+	d, err := softmax(row)
+	if err != nil {
+		return err
+	}
+	inverse := p.scale.inverse
+	p.fill(p.table, d)
+	if inverse != 1 {
+		p.scale.inverse = inverse
+		p.mass = p.scale.mass(row)
+	}
+	return nil
 }
 
 // ownRow makes the table one whose logits may be changed, and returns them.

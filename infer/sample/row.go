@@ -90,16 +90,29 @@ func (t *table) all() []float32 {
 		err = fmt.Errorf("got %d logits for a vocabulary of %d tokens", len(logits), t.vocab)
 	}
 	if err == nil {
-		var d distribution
-		if d, err = softmax(logits); err == nil && d.count != t.count {
-			err = fmt.Errorf("a device counted %d logits that are not masked, but there are %d", t.count, d.count)
-		}
+		err = t.verify(logits)
 	}
 	if t.err = err; err != nil {
 		return nil
 	}
 	t.logits = logits
 	return logits
+}
+
+// verify holds a whole row against what is known of it already.
+func (t *table) verify(logits []float32) error {
+	count := 0
+	for id, logit := range logits {
+		if logit-logit == 0 {
+			count++
+		} else if !math.IsInf(float64(logit), -1) {
+			return fmt.Errorf("%w: the one of token %d is %v", ErrNotFinite, id, logit)
+		}
+	}
+	if count != t.count {
+		return fmt.Errorf("a device counted %d logits that are not masked, but there are %d", t.count, count)
+	}
+	return nil
 }
 
 // best returns the keys of at least the first n tokens in canonical order, or of all

@@ -69,7 +69,7 @@ func (d *distribution) logProb(logit float32) float64 {
 
 // scale maps a logit to the exponent of its weight: (logit - top) / temperature.
 type scale struct {
-	top     float64 // the logit of weight 1, the largest of those weighed
+	top     float64 // the logit of weight 1, no less than any of those weighed
 	inverse float64 // 1 / temperature
 }
 
@@ -91,6 +91,14 @@ func (s scale) change(id int32, logit float32, f change) float32 {
 }
 
 func (s scale) weight(logit float32) float64 { return expNeg(s.exponent(logit)) }
+
+// dot returns the weight w of a logit times its exponent.
+func (s scale) dot(logit float32, w float64) float64 {
+	if w == 0 {
+		return 0 // not NaN, where the exponent is -Inf
+	}
+	return float64(w * s.exponent(logit))
+}
 
 // mass returns the sum of the weights of a whole row, in the order of its ids.
 func (s scale) mass(row []float32) (mass float64) {

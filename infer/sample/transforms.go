@@ -68,9 +68,7 @@ func (d *deviation) sigma() float64 {
 // dotProduct returns the sum of weight * exponent.
 func dotProduct(c []candidate, s scale) (dot float64) {
 	for i := range c {
-		if w := c[i].weight; w > 0 { // 0 * -Inf is NaN
-			dot += float64(w * s.exponent(c[i].logit))
-		}
+		dot += s.dot(c[i].logit, c[i].weight)
 	}
 	return dot
 }

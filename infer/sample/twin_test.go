@@ -31,7 +31,7 @@ func twinNormalise(c []twinToken) {
 
 func twinEntropy(c []twinToken) (nats float64) {
 	for _, t := range c {
-		if t.q > 0 {
+		if t.q > 1e-303 { // exp(-700) and below count as 0
 			nats -= t.q * math.Log(t.q)
 		}
 	}
@@ -291,11 +291,14 @@ func (w *twinChain) dry(history []int32) map[int32]float64 {
 
 func (w *twinChain) typical(c []twinToken) []twinToken {
 	entropy := twinEntropy(c)
-	// -ln(q), from the logits: exact where q underflows.
-	surprise := func(t twinToken) float64 { return c[0].y - t.y - math.Log(c[0].q) }
+	// The surprise -ln(q) is taken from the logits: exact where q underflows. Equal
+	// tokens have just the entropy, whatever the rounding.
+	excess := func(t twinToken) float64 {
+		return math.Round((c[0].y-t.y-math.Log(c[0].q)-entropy)*1e11) / 1e11
+	}
 	best := slices.Clone(c)
 	slices.SortStableFunc(best, func(a, b twinToken) int {
-		da, db := surprise(a)-entropy, surprise(b)-entropy
+		da, db := excess(a), excess(b)
 		order := twinOrder(a, b)
 		if da < 0 && db < 0 {
 			order = -order // outwards from the entropy
