@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
 
@@ -21,6 +22,7 @@ type answer struct {
 	chain   *sample.Chain
 	form    *constraint // nil: any
 	text    *textEdge
+	parser  *reply.Parser // nil: the text is told as it is
 	mail    *mailbox
 
 	limit       int     // most tokens of the answer
@@ -34,7 +36,8 @@ type answer struct {
 	loading                       time.Duration // of the time before it began
 }
 
-func newAnswer(ctx context.Context, r Request, s *source, tokens []int32, log *slog.Logger) (*answer, error) {
+// newAnswer returns an answer to a prompt, given as text, if it has one, and as tokens.
+func newAnswer(ctx context.Context, r Request, s *source, prompt string, tokens []int32, log *slog.Logger) (*answer, error) {
 	if r.Params.Seed < 0 {
 		r.Params.Seed = sample.DrawSeed()
 	}
@@ -58,6 +61,13 @@ func newAnswer(ctx context.Context, r Request, s *source, tokens []int32, log *s
 		mail:     newMailbox(),
 	}
 	a.sequence.answer = a
+	if r.ParseReply {
+		tools, err := reply.ParseTools(r.Tools)
+		if err != nil {
+			return nil, invalid("tools", "%s", err)
+		}
+		a.parser = s.format.Parser(reply.Options{Tools: tools, Prompt: s.opening(r, prompt), Whole: r.WholeCalls, Single: r.SingleCall})
+	}
 	return a, nil
 }
 
@@ -182,20 +192,58 @@ func (a *answer) take(c sample.Choice, before *textEdge) *Done {
 	}
 	a.tokens = append(a.tokens, c.ID)
 	t := a.token(c)
-	text, stopped, ok := a.text.push(a.source.tokenizer.Piece(c.ID, false))
-	t.Text = text
+	var stopped string
+	var ok bool
+	if a.steers(c.ID) {
+		t.Text = a.text.cut()
+	} else {
+		t.Text, stopped, ok = a.text.push(a.source.tokenizer.Piece(c.ID, false))
+	}
 	a.hold(t, before)
 	if a.text.banned {
 		return nil
 	}
 	a.letGo(a.prompt + a.text.open())
-	if ok {
+	if ok || a.request.SingleCall && a.parser != nil && a.parser.Calls() > 0 {
 		return &Done{Reason: FinishStop, StopString: stopped}
 	}
 	if a.form.read(a.length()-1, c.ID) {
 		return &Done{Reason: FinishStop, Text: a.text.flush()}
 	}
 	return a.full()
+}
+
+// steers reports whether a token is a control token that means something to the parser.
+func (a *answer) steers(id int32) bool {
+	return a.parser != nil && a.source.tokenizer.IsControl(id) && a.source.format.Reads(a.source.tokenizer.Text(id))
+}
+
+// parse tells apart what the text of a token is.
+func (a *answer) parse(t *Token) {
+	if a.parser == nil {
+		return
+	}
+	d := a.parser.Text(t.Text)
+	if a.steers(t.ID) {
+		d.Add(a.parser.Control(a.source.tokenizer.Text(t.ID)))
+	}
+	t.Text, t.Reasoning, t.Calls = d.Content, d.Reasoning, d.Calls
+}
+
+// parseEnd tells apart what the end of the answer holds.
+func (a *answer) parseEnd(e *Done) {
+	if a.parser == nil {
+		return
+	}
+	d := a.parser.Text(e.Text)
+	if e.EndToken != nil && a.steers(*e.EndToken) {
+		d.Add(a.parser.Control(a.source.tokenizer.Text(*e.EndToken)))
+	}
+	d.Add(a.parser.End(e.Reason == FinishStop && e.StopString == ""))
+	e.Text, e.Reasoning, e.Calls = d.Content, d.Reasoning, d.Calls
+	if e.Reason == FinishStop && a.parser.Called() {
+		e.Reason = FinishCalls
+	}
 }
 
 // full returns the end of an answer that is as long as it may be, else nil.
@@ -231,6 +279,7 @@ func (a *answer) finish(d *Done, r Receipt, now time.Time) {
 	}
 	a.sendEcho()
 	a.letGo(len(a.tokens))
+	a.parseEnd(d)
 	a.mail.put(Event{Type: EventDone, Done: d})
 	a.mail.end(nil)
 }

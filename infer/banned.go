@@ -59,6 +59,7 @@ func (a *answer) letGo(end int) {
 		return
 	}
 	for _, h := range a.held[:n] {
+		a.parse(h.event.Token)
 		a.mail.put(h.event)
 	}
 	a.held = slices.Delete(a.held, 0, n)

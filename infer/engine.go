@@ -212,11 +212,11 @@ func (e *Engine) submit(ctx context.Context, r Request) (mail *mailbox, err erro
 		return nil, err
 	}
 	err = e.use(ctx, r.Model, func(s *source) error {
-		_, tokens, err := s.prompt(ctx, r, submitted)
+		prompt, tokens, err := s.prompt(ctx, r, submitted)
 		if err != nil {
 			return err
 		}
-		a, err := newAnswer(ctx, r, s, tokens, e.options.Logger)
+		a, err := newAnswer(ctx, r, s, prompt, tokens, e.options.Logger)
 		if err != nil {
 			return err
 		}

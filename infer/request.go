@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"m40-llm/infer/chat"
+	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
 
@@ -17,6 +18,12 @@ type Request struct {
 	Continue     bool                       `json:"continue,omitempty"`      // write on in the last message, an assistant's, instead of opening a new one
 	Tools        json.RawMessage            `json:"tools,omitempty"`         // array of tool definitions for the template
 	TemplateVars map[string]json.RawMessage `json:"template_vars,omitempty"` // further variables of the template
+
+	// ParseReply tells thoughts and calls of tools apart from what the answer says: the
+	// Text of its events is then content alone. Calls are those of Tools.
+	ParseReply bool `json:"parse_reply,omitempty"`
+	WholeCalls bool `json:"whole_calls,omitempty"` // with ParseReply: a call is told when it is complete, so that one that breaks off is text
+	SingleCall bool `json:"single_call,omitempty"` // with ParseReply: the first complete call ends the answer
 
 	Prompt string  `json:"prompt,omitempty"` // raw text: special tokens parsed and added as the model file says
 	Tokens []int32 `json:"tokens,omitempty"` // taken as they are
@@ -93,6 +100,9 @@ type Token struct {
 	Tops   [][]byte `json:"top_bytes,omitempty"` // the same for each of Top
 	Text   string   `json:"text"`                // text released by this token: whole runes only, nothing that may begin a stop string
 	Prompt bool     `json:"prompt,omitempty"`    // belongs to the prompt
+
+	Reasoning string            `json:"reasoning,omitempty"` // with ParseReply, as are Calls
+	Calls     []reply.CallDelta `json:"calls,omitempty"`
 }
 
 // FinishReason says why an answer ended.
@@ -100,21 +110,24 @@ type FinishReason string
 
 const (
 	FinishStop   FinishReason = "stop"           // an end token or a stop string
+	FinishCalls  FinishReason = "tool_calls"     // the model ended an answer that has calls, all of them complete
 	FinishLength FinishReason = "length"         // MaxTokens, or the context is full
 	FinishBanned FinishReason = "content_filter" // the answer can only go on with a banned string
 )
 
 // Done ends an answer.
 type Done struct {
-	Reason      FinishReason `json:"reason"`
-	StopString  string       `json:"stop_string,omitempty"`  // the stop string found, if one was
-	EndToken    *int32       `json:"end_token,omitempty"`    // the end token sampled, if one was
-	EndProb     float64      `json:"end_prob,omitempty"`     // its probability
-	ContextFull bool         `json:"context_full,omitempty"` // with FinishLength: the context, not MaxTokens, ended it
-	Text        string       `json:"text,omitempty"`         // text held back until now
-	Usage       Usage        `json:"usage"`
-	Timings     Timings      `json:"timings"`
-	Receipt     Receipt      `json:"receipt"`
+	Reason      FinishReason      `json:"reason"`
+	StopString  string            `json:"stop_string,omitempty"`  // the stop string found, if one was
+	EndToken    *int32            `json:"end_token,omitempty"`    // the end token sampled, if one was
+	EndProb     float64           `json:"end_prob,omitempty"`     // its probability
+	ContextFull bool              `json:"context_full,omitempty"` // with FinishLength: the context, not MaxTokens, ended it
+	Text        string            `json:"text,omitempty"`         // text held back until now
+	Reasoning   string            `json:"reasoning,omitempty"`    // the same of the thought and of calls
+	Calls       []reply.CallDelta `json:"calls,omitempty"`
+	Usage       Usage             `json:"usage"`
+	Timings     Timings           `json:"timings"`
+	Receipt     Receipt           `json:"receipt"`
 }
 
 // Usage counts tokens.

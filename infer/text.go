@@ -70,6 +70,18 @@ func (e *textEdge) push(piece []byte) (text string, stopped string, ok bool) {
 	return e.release(), e.stopped, e.stopped != ""
 }
 
+// cut counts as an empty piece that ends a text: what is held back of it is returned, and
+// no stop string goes on behind it.
+func (e *textEdge) cut() string {
+	if len(e.partial) > 0 && !e.done {
+		e.partial = e.partial[:0]
+		e.emit(utf8.RuneError)
+	}
+	e.stops.state = 0
+	e.pieces++
+	return e.release()
+}
+
 // spells reports whether a piece completes a banned string.
 func (e *textEdge) spells(piece []byte) bool {
 	e.push(piece)

@@ -188,6 +188,25 @@ func (s *source) toolMessages(r Request) ([]chat.Message, callStyle, error) {
 	return messages, style, nil
 }
 
+// opening returns what the parser of a reply is told of the prompt: its end, or, where a
+// message is continued in its thought, the tag that opened that.
+func (s *source) opening(r Request, prompt string) string {
+	if !r.Continue {
+		return prompt
+	}
+	last := r.Messages[len(r.Messages)-1]
+	if strings.TrimSpace(last.Content) == "" && strings.TrimSpace(last.ReasoningContent) != "" {
+		before, _, _ := strings.Cut(prompt, strings.TrimSpace(last.ReasoningContent))
+		if reply.OpenedBy(before) != "" {
+			return before
+		}
+	}
+	if tag, rest, found := reply.Opening(last.Content); found && !strings.Contains(rest, tag.Close) {
+		return tag.Open
+	}
+	return prompt
+}
+
 // resultsAsUser makes messages of the user of results, for templates that know no role
 // for them. Results in a row become one message, since most of those templates want
 // user and assistant to take turns.

@@ -56,6 +56,9 @@ func (k *block) finish(p *Parser) verdict {
 	if len(calls) == 0 {
 		return broken
 	}
+	if p.single {
+		calls = calls[:1]
+	}
 	for _, c := range calls {
 		p.call("", c.name, c.arguments)
 	}

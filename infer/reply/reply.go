@@ -36,6 +36,13 @@ type Delta struct {
 	Calls     []CallDelta
 }
 
+// Add puts what comes behind d to it.
+func (d *Delta) Add(next Delta) {
+	d.Content += next.Content
+	d.Reasoning += next.Reasoning
+	d.Calls = append(d.Calls, next.Calls...)
+}
+
 // CallDelta adds to the call number Index of a message. The first one of a call has ID
 // and Name; the Arguments of all, put together, are a JSON object.
 type CallDelta struct {
@@ -81,6 +88,7 @@ type Options struct {
 	Tools  []Tool        // what may be called; none: nothing is a call
 	Prompt string        // what the reply goes on from; its end alone counts
 	Whole  bool          // announce calls when they are complete
+	Single bool          // of calls that are written as one, the first alone counts
 	NewID  func() string // of calls whose format has no id; nil: random
 }
 
@@ -130,6 +138,7 @@ type Parser struct {
 	format *Format
 	tools  map[string]Tool
 	whole  bool
+	single bool
 	newID  func() string
 	lexer  lexer
 
@@ -168,6 +177,7 @@ func (f *Format) Parser(o Options) *Parser {
 		format: f,
 		tools:  make(map[string]Tool, len(o.Tools)),
 		whole:  o.Whole,
+		single: o.Single,
 		newID:  o.NewID,
 		lexer:  lexer{format: f},
 		fresh:  true,

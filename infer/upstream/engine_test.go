@@ -19,6 +19,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
+	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
 
@@ -102,8 +103,9 @@ func events() []infer.Event {
 		Choice: sample.Choice{ID: 9, LogProb: -9999, Entropy: math.SmallestNonzeroFloat64, PMax: 1.0 / 3,
 			Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.1}}, Top: []sample.Candidate{{ID: 9, LogProb: -0.1}}},
 		Bytes: []byte{0xe2, 0x98}, Tops: [][]byte{{0xff}}, Text: "\u2028<&>\x00",
+		Reasoning: "<", Calls: []reply.CallDelta{{Index: 1, ID: "a", Name: "b", Arguments: "{\""}},
 	}
-	done := &infer.Done{Reason: infer.FinishStop, EndToken: &end, EndProb: 0.3, Text: "x",
+	done := &infer.Done{Reason: infer.FinishCalls, EndToken: &end, EndProb: 0.3, Text: "x", Reasoning: "y", Calls: []reply.CallDelta{{Arguments: "}"}},
 		Usage:   infer.Usage{PromptTokens: 1, CachedTokens: 2, CompletionTokens: 3},
 		Timings: infer.Timings{Queue: 0.25},
 		Receipt: infer.Receipt{Model: "m", Params: sample.Params{Seed: math.MaxInt64, LogitBias: map[int32]float64{-1: 2}}}}
@@ -131,6 +133,7 @@ func TestClient_LosesNothing(t *testing.T) {
 	asks.Model, asks.Continue, asks.IgnoreEOS, asks.PromptLogProb = "m", true, true, true
 	asks.Messages = []chat.Message{{Role: "assistant", Content: strings.Repeat("long ☃ ", 1<<17)}}
 	asks.Params.LogitBias = map[int32]float64{5: -1}
+	asks.ParseReply, asks.WholeCalls, asks.SingleCall = true, true, true
 	asks.Params.Seed, asks.MaxTokens, asks.Stop, asks.Alternatives = math.MaxInt64, 7, []string{"<"}, 3
 	failure := &infer.Error{Code: infer.CodeContext, Message: "too long", Param: "prompt", PromptTokens: 9, ContextLength: 8}
 	engine := &fakeEngine{status: infer.Status{State: infer.StateFailed, Error: failure, Model: infer.ModelInfo{Name: "m", Path: "/p"},

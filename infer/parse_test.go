@@ -1,0 +1,155 @@
+package infer
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/reply"
+)
+
+// recite makes the toy answer with text, byte by byte, and then with its end token.
+// <END> stands for that, and <CONTROL> for a control token that ends nothing.
+func (b *bench) recite(text string) {
+	var ids []int32
+	for len(text) > 0 {
+		if rest, found := strings.CutPrefix(text, "<CONTROL>"); found {
+			ids, text = append(ids, 1), rest
+			continue
+		}
+		ids, text = append(ids, 3+int32(text[0])), text[1:]
+	}
+	ids = append(ids, toyEnd)
+	first := int32(-1)
+	b.onLogits = func(logits []float32, pos int32) {
+		if first < 0 {
+			first = pos
+		}
+		if i := int(pos - first); i < len(ids) {
+			logits[ids[i]] = 1000
+		}
+	}
+}
+
+func callRequest() Request {
+	r := DefaultRequest()
+	r.Messages = []chat.Message{{Role: "user", Content: "x"}}
+	r.Tools = json.RawMessage(`[{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]`)
+	r.ParseReply, r.MaxTokens, r.Params.Temperature = true, 200, 0
+	return r
+}
+
+// heard is an answer put together from its events.
+type heard struct {
+	text, reasoning string
+	calls           []reply.CallDelta
+	reason          FinishReason
+}
+
+func hear(t *testing.T, a outcome) (h heard) {
+	t.Helper()
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	add := func(calls []reply.CallDelta) {
+		for _, c := range calls {
+			if c.Index == len(h.calls) {
+				h.calls = append(h.calls, reply.CallDelta{Index: c.Index, ID: c.ID, Name: c.Name})
+			}
+			h.calls[c.Index].Arguments += c.Arguments
+		}
+	}
+	for _, tok := range a.tokens {
+		h.reasoning += tok.Reasoning
+		add(tok.Calls)
+	}
+	h.text, h.reasoning, h.reason = a.text, h.reasoning+a.done.Reasoning, a.done.Reason
+	add(a.done.Calls)
+	return h
+}
+
+func TestParseReply_TellsThoughtsTextAndCallsApart(t *testing.T) {
+	const call = `<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>`
+	const broken = `<tool_call>{"name": "add", "arguments": {"a": `
+	for _, c := range []struct {
+		name, reply string
+		set         func(*Request)
+		want        heard
+		calls       string // name and arguments
+	}{
+		{"all three", "<think>Hm.</think>\nHi.\n" + call, nil, heard{text: "Hi.", reasoning: "Hm.", reason: FinishCalls}, `add {"a": 1}`},
+		{"two calls", call + call, nil, heard{reason: FinishCalls}, `add {"a": 1} add {"a": 1}`},
+		{"one is enough", call + call, func(r *Request) { r.SingleCall = true }, heard{reason: FinishCalls}, `add {"a": 1}`},
+		{"no call", "Hi <b>.", nil, heard{text: "Hi <b>.", reason: FinishStop}, ""},
+		{"a call of no tool", `<tool_call>{"name": "sub"}</tool_call>`, nil, heard{text: `<tool_call>{"name": "sub"}</tool_call>`, reason: FinishStop}, ""},
+		{"a call that breaks off", broken, func(r *Request) { r.WholeCalls = true }, heard{text: broken, reason: FinishStop}, ""},
+		{"a call that breaks off while it is told", broken + "x", nil, heard{text: "x", reason: FinishStop}, `add {"a": `},
+		{"a limit in a call", broken + "1}}", func(r *Request) { r.WholeCalls, r.MaxTokens = true, len(broken) }, heard{text: broken, reason: FinishLength}, ""},
+		{"a stop string counts in the raw text", "Hi." + call, func(r *Request) { r.Stop = []string{"<tool"} }, heard{text: "Hi.", reason: FinishStop}, ""},
+		{"a banned string too", "Hi." + call, func(r *Request) { r.BannedStrings = []string{"no"} }, heard{text: "Hi.", reason: FinishCalls}, `add {"a": 1}`},
+		{"as it is", "<think>Hm.</think>" + call, func(r *Request) { r.ParseReply = false }, heard{text: "<think>Hm.</think>" + call, reason: FinishStop}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := parseBench(t, gguftest.ChatML)
+			b.recite(c.reply)
+			r := callRequest()
+			if c.set != nil {
+				c.set(&r)
+			}
+			got := hear(t, b.ask(r))
+			var calls []string
+			for i, call := range got.calls {
+				if len(call.ID) != 9 || call.Index != i {
+					t.Errorf("call %d is %+v", i, call)
+				}
+				calls = append(calls, call.Name+" "+call.Arguments)
+			}
+			got.calls = nil
+			if got.text != c.want.text || got.reasoning != c.want.reasoning || got.reason != c.want.reason || strings.Join(calls, " ") != c.calls {
+				t.Errorf("%+v with calls %q, want %+v with %q", got, calls, c.want, c.calls)
+			}
+		})
+	}
+}
+
+func parseBench(t *testing.T, template string) *bench {
+	return newBench(t, func(b *bench, _ *Options) {
+		b.files["toy"] = gguftest.TinyLlama(gguftest.Llama{Context: 1024, Template: template})
+	})
+}
+
+func TestParseReply_PassesOverControlTokensThatMeanNothingToTheFormat(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML)
+	b.recite("<sto<CONTROL>p>")
+	r := callRequest()
+	r.Stop = []string{"<stop>"}
+	if got := hear(t, b.ask(r)); got.reason != FinishStop || got.text != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestParseReply_KnowsAThoughtThatThePromptOpened(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML+"{% if add_generation_prompt %}<think>\n{% endif %}")
+	b.recite("Hm.</think>Hi.")
+	if got := hear(t, b.ask(callRequest())); got.text != "Hi." || got.reasoning != "Hm." {
+		t.Errorf("%+v", got)
+	}
+	r := callRequest()
+	r.Messages = append(r.Messages, chat.Message{Role: "assistant", Content: "<think>So"})
+	r.Continue = true
+	b.recite(" Hm.</think>Hi.")
+	if got := hear(t, b.ask(r)); got.text != "Hi." || got.reasoning != "Hm." {
+		t.Errorf("continued: %+v", got)
+	}
+}
+
+func TestParseReply_RefusesToolsThatAreNone(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML)
+	r := callRequest()
+	r.Tools = json.RawMessage(`[{"type": "function"}]`)
+	if a := b.ask(r); a.code() != CodeInvalid {
+		t.Errorf("%v", a.err)
+	}
+}
