@@ -18,6 +18,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
+	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
 
@@ -948,16 +949,17 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 		Model: "m", Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
-		IgnoreEOS: true, Alternatives: 3, PromptLogProb: true,
+		IgnoreEOS: true, Alternatives: 3, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true,
 	}
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}}
+	calls := []reply.CallDelta{{Index: 1, ID: "i", Name: "n", Arguments: "{"}}
 	events := []Event{
 		{Type: EventQueued, Queued: &Queued{3}},
 		{Type: EventLoading, Loading: &Loading{"m", 1, 2, 3, 4}},
 		{Type: EventPrefill, Prefill: &Prefill{1, 3, 1}},
-		{Type: EventToken, Token: &Token{Choice: choice, Bytes: []byte{0xe2, 0x82}, Tops: [][]byte{{0xff}}, Text: "é", Prompt: true}},
+		{Type: EventToken, Token: &Token{Choice: choice, Bytes: []byte{0xe2, 0x82}, Tops: [][]byte{{0xff}}, Text: "é", Prompt: true, Reasoning: "r", Calls: calls}},
 		{Type: EventDone, Done: &Done{
-			Reason: FinishStop, StopString: "x", EndToken: &end, EndProb: 0.5, ContextFull: true, Text: "t",
+			Reason: FinishStop, StopString: "x", EndToken: &end, EndProb: 0.5, ContextFull: true, Text: "t", Reasoning: "r", Calls: calls,
 			Usage: Usage{1, 2, 3}, Timings: Timings{1, 2, 3, 4.5}, Receipt: Receipt{"m", "h", "t", r.Params, "d", "p", "f16", "v"},
 		}},
 	}
