@@ -949,7 +949,7 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 		Model: "m", Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
-		IgnoreEOS: true, Alternatives: 3, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true,
+		IgnoreEOS: true, Alternatives: 3, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`),
 	}
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}}
 	calls := []reply.CallDelta{{Index: 1, ID: "i", Name: "n", Arguments: "{"}}
