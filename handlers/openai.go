@@ -61,9 +61,7 @@ type generationFields struct {
 	Stop                  json.RawMessage `json:"stop"`
 	IgnoreEOS             bool            `json:"ignore_eos"`
 	ReturnTokensAsTokenID bool            `json:"return_tokens_as_token_ids"`
-	ResponseFormat        struct {
-		Type string `json:"type"`
-	} `json:"response_format"`
+	formFields
 }
 
 // request returns what the fields ask of the engine, all but the input.
@@ -71,8 +69,8 @@ func (f *generationFields) request() (infer.Request, error) {
 	r := infer.DefaultRequest()
 	r.Model = f.Model
 	r.IgnoreEOS = f.IgnoreEOS
-	if t := f.ResponseFormat.Type; t != "" && t != "text" {
-		return r, invalidf("response_format", "response_format %q is not supported yet; leave it out, or ask for text", shorten(t))
+	if err := f.formFields.fill(&r); err != nil {
+		return r, err
 	}
 	if err := f.setParams(&r.Params); err != nil {
 		return r, err

@@ -45,8 +45,9 @@ type chatRequest struct {
 }
 
 // chatCompletions answers POST /v1/chat/completions.
-func (h *Handlers) chatCompletions(c echo.Context) error {
+func (h *Handlers) chatCompletions(c echo.Context) (err error) {
 	var body chatRequest
+	defer func() { err = body.about(err) }()
 	if err := readJSON(c, &body); err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ type completionPrompt struct {
 
 // completions answers POST /v1/completions.
 func (h *Handlers) completions(c echo.Context) (err error) {
-	defer func() { err = aboutPrompt(err) }()
 	var body completionRequest
+	defer func() { err = body.about(aboutPrompt(err)) }()
 	if err := readJSON(c, &body); err != nil {
 		return err
 	}

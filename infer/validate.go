@@ -61,6 +61,9 @@ func (r *Request) validate() error {
 // validateForm looks at what the answer is held to. What is wrong in a grammar or schema
 // itself is found when it is read.
 func (r *Request) validateForm() error {
+	if string(r.JSONSchema) == "null" {
+		r.JSONSchema = nil
+	}
 	switch {
 	case r.Grammar != "" && len(r.JSONSchema) > 0:
 		return invalid("grammar", "give only one of grammar and json_schema")
