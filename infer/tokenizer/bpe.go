@@ -36,7 +36,7 @@ func loadBytePair(t *Tokenizer, md Metadata) error {
 	}
 	rules, ok := preTokenizers[pre]
 	if !ok {
-		return fmt.Errorf("tokenizer: %s is %q, which is not supported; these are: %s", keyPre, pre, supportedPreTokenizers())
+		return fmt.Errorf("tokenizer: %s is %.80q, which is not supported; these are: %s", keyPre, pre, supportedPreTokenizers())
 	}
 	if err := v.loadSpecials(md, idDefaults{bos: -1, eos: -1, unknown: -1, addBOS: rules.addBOS}); err != nil {
 		return err
@@ -68,14 +68,14 @@ func (m *bytePair) loadMerges(md Metadata, v *vocabulary, ids map[string]int32) 
 	for rank, text := range merges {
 		left, right, err := splitMerge(text)
 		if err != nil {
-			return fmt.Errorf("tokenizer: merge %d %q: %w", rank, text, err)
+			return fmt.Errorf("tokenizer: merge %d %.80q: %w", rank, text, err)
 		}
 		var tokens [3]int32
 		control := false
 		for i, part := range []string{left, right, left + right} {
 			id, ok := ids[part]
 			if !ok {
-				return fmt.Errorf("tokenizer: merge %d %q: %q is not in the vocabulary", rank, text, part)
+				return fmt.Errorf("tokenizer: merge %d %.80q: %.80q is not in the vocabulary", rank, text, part)
 			}
 			tokens[i] = id
 			control = control || v.parsedOnly(id)
@@ -104,7 +104,7 @@ func (m *bytePair) loadPieces(v *vocabulary) error {
 		case kindByte:
 			b, ok := parseByteToken(text)
 			if !ok {
-				return fmt.Errorf("tokenizer: byte token %d is %q instead of <0x00> to <0xFF>", id, text)
+				return fmt.Errorf("tokenizer: byte token %d is %.80q instead of <0x00> to <0xFF>", id, text)
 			}
 			v.pieces[id] = string([]byte{b})
 			continue

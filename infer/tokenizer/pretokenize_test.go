@@ -136,7 +136,7 @@ func TestALongRunOfAnyCategoryIsCut(t *testing.T) {
 // TestBacktrackingTextIsCut has the texts whose regular expressions try the same
 // runes again and again: were a rule to do so, it would not get to the end.
 func TestBacktrackingTextIsCut(t *testing.T) {
-	run := func(s string) string { return long(s, mebibyte/16) }
+	run := func(s string) string { return long(s, mebibyte/8) }
 	for _, pre := range distinctPreTokenizers {
 		t.Run(pre, func(t *testing.T) {
 			for name, text := range map[string]string{

@@ -64,7 +64,7 @@ func (m *sentencePiece) loadPieces(v *vocabulary) error {
 		case kindByte:
 			b, ok := parseByteToken(text)
 			if !ok {
-				return fmt.Errorf("tokenizer: byte token %d is %q instead of <0x00> to <0xFF>", id, text)
+				return fmt.Errorf("tokenizer: byte token %d is %.80q instead of <0x00> to <0xFF>", id, text)
 			}
 			v.pieces[id] = string([]byte{b})
 			m.bytes[b] = int32(id)

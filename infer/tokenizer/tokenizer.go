@@ -76,7 +76,7 @@ func New(md Metadata) (*Tokenizer, error) {
 	}
 	load, ok := algorithms[model]
 	if !ok {
-		return nil, fmt.Errorf("tokenizer: %s is %q, which is not supported; these are: bert, gpt2, llama", keyModel, model)
+		return nil, fmt.Errorf("tokenizer: %s is %.80q, which is not supported; these are: bert, gpt2, llama", keyModel, model)
 	}
 	t := &Tokenizer{}
 	if t.vocab, err = loadVocabulary(md); err != nil {

@@ -63,7 +63,7 @@ func (v *vocabulary) loadKinds(md Metadata) error {
 	}
 	for id, t := range types {
 		if t < int32(kindUndefined) || t > int32(kindByte) {
-			return fmt.Errorf("tokenizer: token %d %q has type %d; 0 to 6 are defined", id, v.texts[id], t)
+			return fmt.Errorf("tokenizer: token %d %.80q has type %d; 0 to 6 are defined", id, v.texts[id], t)
 		}
 		v.kinds[id] = kind(t)
 	}
@@ -79,7 +79,7 @@ func (v *vocabulary) index() (map[string]int32, error) {
 			continue
 		}
 		if first, ok := ids[text]; ok {
-			return nil, fmt.Errorf("tokenizer: tokens %d and %d are both %q", first, id, text)
+			return nil, fmt.Errorf("tokenizer: tokens %d and %d are both %.80q", first, id, text)
 		}
 		ids[text] = int32(id)
 	}
@@ -278,7 +278,7 @@ func (v *vocabulary) loadScores(md Metadata) ([]float32, error) {
 	}
 	for id, s := range scores {
 		if math.IsNaN(float64(s)) || math.IsInf(float64(s), 0) {
-			return nil, fmt.Errorf("tokenizer: token %d %q has score %v", id, v.texts[id], s)
+			return nil, fmt.Errorf("tokenizer: token %d %.80q has score %v", id, v.texts[id], s)
 		}
 	}
 	return scores, nil

@@ -149,6 +149,11 @@ func TestNewRefusesVocabulariesThatDoNotFitTogether(t *testing.T) {
 		"too many tokens":                         {bpe.with(keyTokens, make([]string, maxTokens+1)), "4194305 entries"},
 		"a token that is a book":                  {bpe.with(keyTokens, texts(bpe, 7, strings.Repeat("a", maxTokenBytes+1))), "token 7 is 4097 bytes long"},
 		"a special token that is a page":          {bpe.with(keyTokens, texts(bpe, tokStart, strings.Repeat("a", maxSpecialBytes+1))), "special token 261 is 513 bytes long"},
+		"a token of ten megabytes":                {bpe.with(keyTokens, texts(bpe, 7, strings.Repeat("a", 10<<20))), "token 7 is 10485760 bytes long"},
+		"a merge of ten megabytes":                {bpe.with(keyMerges, []string{"l " + strings.Repeat("l", 10<<20)}), "is not in the vocabulary"},
+		"a merge of ten megabytes without a gap":  {bpe.with(keyMerges, []string{strings.Repeat("l", 10<<20)}), "not two tokens"},
+		"a kind of tokenizer of ten megabytes":    {bpe.with(keyModel, strings.Repeat("l", 10<<20)), "which is not supported"},
+		"a pre-tokenizer of ten megabytes":        {bpe.with(keyPre, strings.Repeat("l", 10<<20)), "which is not supported"},
 		"the same token twice":                    {bpe.with(keyTokens, texts(bpe, tokLL, "he")), `tokens 256 and 257 are both "he"`},
 		"a list of types of another length":       {bpe.with(keyTypes, []int32{1}), "1 entries for 265 tokens"},
 		"a type that does not exist":              {bpe.with(keyTypes, types(bpe, 4, 7)), "has type 7"},
@@ -184,6 +189,9 @@ func TestNewRefusesVocabulariesThatDoNotFitTogether(t *testing.T) {
 			}
 			if !strings.Contains(err.Error(), c.says) {
 				t.Errorf("error is %q, want it to say %q", err, c.says)
+			}
+			if len(err.Error()) > 4<<10 {
+				t.Errorf("the error is a message of %d bytes", len(err.Error()))
 			}
 		})
 	}

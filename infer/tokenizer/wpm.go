@@ -39,7 +39,7 @@ func loadWordPiece(t *Tokenizer, md Metadata) error {
 		v.pieces[id] = text
 		switch v.kinds[id] {
 		case kindByte:
-			return fmt.Errorf("tokenizer: token %d %q is a byte token, which WordPiece does not have", id, text)
+			return fmt.Errorf("tokenizer: token %d %.80q is a byte token, which WordPiece does not have", id, text)
 		case kindControl, kindUnknown, kindUserDefined:
 			delete(m.ids, text)
 		default:
