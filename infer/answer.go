@@ -29,6 +29,7 @@ type answer struct {
 	contextFull bool    // limit is what the context leaves
 	position    int     // in the queue, as the consumer was told; 0: nowhere yet
 	reused      int     // tokens of the prompt found in the cache
+	reasoned    int     // tokens of the thought, with ParseReply
 	echo        []Event // the prompt's tokens, sent when prefill has ended
 	echoText    *textEdge
 
@@ -65,6 +66,9 @@ func newAnswer(ctx context.Context, r Request, s *source, prompt string, tokens 
 		tools, err := reply.ParseTools(r.Tools)
 		if err != nil {
 			return nil, invalid("tools", "%s", err)
+		}
+		if r.ToolChoice == ToolChoiceNone {
+			tools = nil
 		}
 		a.parser = s.format.Parser(reply.Options{Tools: tools, Prompt: s.opening(r, prompt), Whole: r.WholeCalls, Single: r.SingleCall})
 	}
@@ -223,9 +227,13 @@ func (a *answer) parse(t *Token) {
 	if a.parser == nil {
 		return
 	}
+	thinking := a.parser.Thinking()
 	d := a.parser.Text(t.Text)
 	if a.steers(t.ID) {
 		d.Add(a.parser.Control(a.source.tokenizer.Text(t.ID)))
+	}
+	if thinking || a.parser.Thinking() || d.Reasoning != "" {
+		a.reasoned++
 	}
 	t.Text, t.Reasoning, t.Calls = d.Content, d.Reasoning, d.Calls
 }
@@ -267,7 +275,7 @@ func (a *answer) token(c sample.Choice) *Token {
 func (a *answer) finish(d *Done, r Receipt, now time.Time) {
 	r.Params = a.request.Params
 	d.Receipt = r
-	d.Usage = Usage{PromptTokens: a.prompt, CachedTokens: a.reused, CompletionTokens: a.length()}
+	d.Usage = Usage{PromptTokens: a.prompt, CachedTokens: a.reused, CompletionTokens: a.length(), ReasoningTokens: a.reasoned}
 	if a.first.IsZero() {
 		a.first, a.last = now, now
 	}

@@ -216,6 +216,9 @@ func (e *Engine) submit(ctx context.Context, r Request) (mail *mailbox, err erro
 		if err != nil {
 			return err
 		}
+		if err := s.forceCall(&r, prompt); err != nil {
+			return err
+		}
 		a, err := newAnswer(ctx, r, s, prompt, tokens, e.options.Logger)
 		if err != nil {
 			return err

@@ -946,7 +946,7 @@ func TestEngine_TextInAndOut(t *testing.T) {
 func TestRequestAndEventsAreValues(t *testing.T) {
 	end := int32(2)
 	r := Request{
-		Model: "m", Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
+		Model: "m", Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
 		IgnoreEOS: true, Alternatives: 3, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`),
@@ -960,7 +960,7 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 		{Type: EventToken, Token: &Token{Choice: choice, Bytes: []byte{0xe2, 0x82}, Tops: [][]byte{{0xff}}, Text: "é", Prompt: true, Reasoning: "r", Calls: calls}},
 		{Type: EventDone, Done: &Done{
 			Reason: FinishStop, StopString: "x", EndToken: &end, EndProb: 0.5, ContextFull: true, Text: "t", Reasoning: "r", Calls: calls,
-			Usage: Usage{1, 2, 3}, Timings: Timings{1, 2, 3, 4.5}, Receipt: Receipt{"m", "h", "t", r.Params, "d", "p", "f16", "v"},
+			Usage: Usage{1, 2, 3, 4}, Timings: Timings{1, 2, 3, 4.5}, Receipt: Receipt{"m", "h", "t", r.Params, "d", "p", "f16", "v"},
 		}},
 	}
 	for i, v := range append([]any{r}, any(events[0]), events[1], events[2], events[3], events[4]) {

@@ -17,6 +17,7 @@ type Request struct {
 	Messages     []chat.Message             `json:"messages,omitempty"`      // rendered by the model's chat template
 	Continue     bool                       `json:"continue,omitempty"`      // write on in the last message, an assistant's, instead of opening a new one
 	Tools        json.RawMessage            `json:"tools,omitempty"`         // array of tool definitions for the template
+	ToolChoice   string                     `json:"tool_choice,omitempty"`   // auto or empty: the model chooses; none: no call; required: a call of any tool; else a call of the tool of this name
 	TemplateVars map[string]json.RawMessage `json:"template_vars,omitempty"` // further variables of the template
 
 	// ParseReply tells thoughts and calls of tools apart from what the answer says: the
@@ -133,8 +134,9 @@ type Done struct {
 // Usage counts tokens.
 type Usage struct {
 	PromptTokens     int `json:"prompt_tokens"`
-	CachedTokens     int `json:"cached_tokens"`     // of the prompt, found in the KV cache
-	CompletionTokens int `json:"completion_tokens"` // an end token that ended the answer is not counted
+	CachedTokens     int `json:"cached_tokens"`              // of the prompt, found in the KV cache
+	CompletionTokens int `json:"completion_tokens"`          // an end token that ended the answer is not counted
+	ReasoningTokens  int `json:"reasoning_tokens,omitempty"` // of them, those of the thought; with ParseReply
 }
 
 // Timings are durations of one answer in milliseconds.

@@ -23,16 +23,17 @@ import (
 // conversations into its tokens and tokens into text. It does not change, so that
 // any goroutine may use it.
 type source struct {
-	name      string // as it was asked for
-	info      ModelInfo
-	file      *gguf.File
-	config    model.Config
-	tokenizer *tokenizer.Tokenizer
-	template  *chat.Template   // nil: cannot be used, notice says why
-	notice    string           // what a person should know of it
-	controls  map[string]int32 // control tokens by what they spell
-	format    *reply.Format    // how the model writes calls and thoughts
-	callStyle func() callStyle
+	name         string // as it was asked for
+	info         ModelInfo
+	file         *gguf.File
+	config       model.Config
+	tokenizer    *tokenizer.Tokenizer
+	template     *chat.Template   // nil: cannot be used, notice says why
+	notice       string           // what a person should know of it
+	controls     map[string]int32 // control tokens by what they spell
+	controlFirst [256]bool        // bytes with which one begins
+	format       *reply.Format    // how the model writes calls and thoughts
+	callStyle    func() callStyle
 
 	constraints *constraints
 
@@ -176,7 +177,11 @@ func (s *source) readTemplate() {
 	s.controls = map[string]int32{}
 	for id := range int32(s.tokenizer.VocabSize()) {
 		if s.tokenizer.IsControl(id) {
-			s.controls[s.tokenizer.Text(id)] = id
+			text := s.tokenizer.Text(id)
+			s.controls[text] = id
+			if text != "" {
+				s.controlFirst[text[0]] = true
+			}
 		}
 	}
 	s.format = reply.Detect(text, s.template != nil && s.template.Uses("tools"), s.isControl)
@@ -227,6 +232,9 @@ func (s *source) prompt(ctx context.Context, r Request, now time.Time) (text str
 func (s *source) conversation(ctx context.Context, r Request, now time.Time) (string, []int32, error) {
 	if s.template == nil {
 		return "", nil, &Error{Code: CodeTemplate, Message: s.notice}
+	}
+	if r.ToolChoice == ToolChoiceNone {
+		r.Tools = nil
 	}
 	messages, style, err := s.toolMessages(r)
 	if err != nil {

@@ -69,6 +69,14 @@ func (r *Request) validateForm() error {
 		return invalid("grammar", "give only one of grammar and json_schema")
 	case r.IgnoreEOS && (r.Grammar != "" || len(r.JSONSchema) > 0):
 		return invalid("ignore_eos", "ignore_eos has no meaning with a grammar or json_schema, which says where the answer ends")
+	case r.forces() && (r.Grammar != "" || len(r.JSONSchema) > 0):
+		return invalid("tool_choice", "tool_choice asks for a call, which cannot be held to a grammar or json_schema too")
+	case r.forces() && r.IgnoreEOS:
+		return invalid("ignore_eos", "ignore_eos has no meaning where tool_choice asks for a call")
+	case r.forces() && len(r.Tools) == 0:
+		return invalid("tool_choice", "tool_choice asks for a call, but there are no tools")
+	case r.forces() && r.Continue:
+		return invalid("tool_choice", "tool_choice cannot ask for a call in a message that is continued")
 	}
 	return nil
 }

@@ -243,8 +243,7 @@ func (p properties) value(key, text string) string {
 	if literal, ok := literals[trimmed]; ok && others {
 		return literal
 	}
-	// JSON in quotes is a value of its own only where the schema wants no string.
-	if json.Valid([]byte(trimmed)) && !(strs && strings.HasPrefix(trimmed, `"`)) {
+	if json.Valid([]byte(trimmed)) {
 		return trimmed
 	}
 	if !strs { // as Python prints it

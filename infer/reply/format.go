@@ -13,6 +13,7 @@ type Format struct {
 	controls map[string]*marker // control tokens
 	first    [256][]*marker     // texts by their first byte
 	tag      Tag                // of thoughts, beside those of all families
+	writing  writing
 
 	bare    func(first byte) body    // reads calls without a marker, with which a reply begins; nil: there are none
 	opened  func(prompt string) bool // the prompt ends inside of a call's marker
@@ -292,20 +293,21 @@ func Detect(template string, takesTools bool, control func(text string) bool) *F
 		})
 	}
 	if i < 0 {
-		return newFormat(generic, control)
+		return newFormat(generic, template, control)
 	}
 	f := families[i]
 	if !takesTools && !f.harmony && f.name != "hermes" {
 		f.markers = slices.Concat(f.markers, hermesMarkers)
 	}
-	return newFormat(f, control)
+	return newFormat(f, template, control)
 }
 
-func newFormat(f family, control func(text string) bool) *Format {
+func newFormat(f family, template string, control func(text string) bool) *Format {
 	format := &Format{
 		Name:     f.name,
 		controls: map[string]*marker{},
 		tag:      f.tag,
+		writing:  writings[f.name](template),
 		bare:     f.bare,
 		opened:   f.opened,
 		begins:   f.begins,

@@ -242,6 +242,9 @@ func (p *Parser) End(whole bool) Delta {
 // announced.
 func (p *Parser) Called() bool { return p.index > 0 && !p.lost }
 
+// Thinking reports whether a thought is being read.
+func (p *Parser) Thinking() bool { return p.state == inThought }
+
 // Calls returns how many calls are complete.
 func (p *Parser) Calls() int {
 	if p.begun {

@@ -1,0 +1,203 @@
+package infer
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/guide"
+)
+
+const forcedTools = `[
+	{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {
+		"city": {"type": "string", "enum": ["Bonn", "St. Gallen"]}, "days": {"type": "integer", "minimum": 1, "maximum": 99}, "exact": {"type": "boolean"}, "note": {"type": "string", "maxLength": 6}},
+		"required": ["city", "exact"], "additionalProperties": false}}},
+	{"type": "function", "function": {"name": "find-docs", "parameters": {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}, "minItems": 1, "maxItems": 3}}, "required": ["ids"], "additionalProperties": false}}}]`
+
+// checkForced reports what is wrong with an answer that had to be a call.
+func checkForced(h heard, names ...string) error {
+	if h.reason != FinishCalls || strings.TrimSpace(h.text) != "" || len(h.calls) == 0 {
+		return fmt.Errorf("it ends with %s, text %q and %d calls", h.reason, h.text, len(h.calls))
+	}
+	var tools []struct {
+		Function struct {
+			Name       string
+			Parameters json.RawMessage
+		}
+	}
+	if err := json.Unmarshal([]byte(forcedTools), &tools); err != nil {
+		return err
+	}
+	for _, c := range h.calls {
+		known := false
+		for _, tool := range tools {
+			if tool.Function.Name != c.Name || len(names) > 0 && names[0] != c.Name {
+				continue
+			}
+			known = true
+			if err := validJSON(tool.Function.Parameters, c.Arguments); err != nil {
+				return fmt.Errorf("%s %s: %w", c.Name, c.Arguments, err)
+			}
+		}
+		if !known {
+			return fmt.Errorf("a call of %q", c.Name)
+		}
+	}
+	return nil
+}
+
+func forcedRequest(seed int64) Request {
+	r := DefaultRequest()
+	r.Messages = []chat.Message{{Role: "user", Content: "What is the weather?"}}
+	r.Tools = json.RawMessage(forcedTools)
+	r.ParseReply, r.ToolChoice, r.MaxTokens = true, ToolChoiceRequired, 700
+	r.Params.Seed = seed
+	return r
+}
+
+// TestToolChoice_FormatsOfAllFamiliesAreHeldToCalls makes the toy call in each format, as
+// its template's source tells it.
+func TestToolChoice_FormatsOfAllFamiliesAreHeldToCalls(t *testing.T) {
+	rounds := int64(1)
+	if os.Getenv("M40_LLM_TORTURE") == "1" {
+		rounds = 20
+	}
+	for _, source := range []string{
+		"", "<tool_call>", "<tool_call> <function=", "<tool_call> <arg_key>", "<|python_tag|>", "[TOOL_CALLS]", "[TOOL_CALLS][ARGS]", "[TOOL_CALLS][CALL_ID][ARGS]",
+		"<|START_ACTION|>", "Action: ```json tool_name", "<|start|><|channel|><|message|>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁begin｜>```json", "｜DSML｜ function_calls>", "｜DSML｜ tool_calls>",
+		"<|tool_call>", "<start_function_call>", "<|tool_call_argument_begin|>", "<function=", ">>> recipient", "<|tools_prefix|>", "<|tool_call_start|>", "<|tool_call|>",
+		"<seed:tool_call>", "<tool_calls>[", "<|function_call|>", "function call <|role_sep|>", "functools[",
+	} {
+		t.Run(source, func(t *testing.T) {
+			b := newBench(t, func(b *bench, _ *Options) {
+				end := ""
+				if strings.HasPrefix(source, ">>>") {
+					end = ">>>"
+				}
+				b.files["toy"] = gguftest.TinyLlama(gguftest.Llama{Context: 2048, Template: gguftest.ChatML + "{# " + source + " #}{% if tools %}{% endif %}" + end})
+			})
+			for seed := range 3 * rounds {
+				if strings.HasPrefix(source, "<|start|>") {
+					b.recite("<|channel|>analysis<|message|>Hm.<|end|>")
+				}
+				r := forcedRequest(seed)
+				r.Params.Temperature, r.MaxTokens = 2, 1500
+				var names []string
+				switch seed % 3 {
+				case 1:
+					r.SingleCall = true
+				case 2:
+					r.ToolChoice = "find-docs"
+					names = []string{"find-docs"}
+				}
+				a := b.ask(r)
+				h := hear(t, a)
+				if err := checkForced(h, names...); err != nil || seed%3 > 0 && len(h.calls) != 1 {
+					t.Errorf("seed %d: %v; %d calls of %s", seed, err, len(h.calls), detokenised(a))
+				}
+			}
+		})
+	}
+}
+
+func detokenised(a outcome) string {
+	var b strings.Builder
+	for _, tok := range a.tokens {
+		b.Write(tok.Bytes)
+	}
+	return b.String()
+}
+
+func TestToolChoice_AThoughtThatThePromptOpenedComesFirst(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML+"{# <tool_call> #}{% if tools %}{% endif %}{% if add_generation_prompt %}<think>\n{% endif %}")
+	b.recite("Hm, < and </think>")
+	h := hear(t, b.ask(forcedRequest(1)))
+	if err := checkForced(h); err != nil || h.reasoning != "Hm, < and" {
+		t.Errorf("%v, %+v", err, h)
+	}
+}
+
+func TestToolChoice_NoneLeavesTheToolsOut(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML)
+	b.recite(`<tool_call>{"name": "add", "arguments": {}}</tool_call>`)
+	r := callRequest()
+	r.ToolChoice = ToolChoiceNone
+	if got := hear(t, b.ask(r)); got.calls != nil || got.reason != FinishStop || !strings.HasPrefix(got.text, "<tool_call>") {
+		t.Errorf("%+v", got)
+	}
+	view, err := b.Render(t.Context(), r)
+	if err != nil || strings.Contains(view.Prompt, "add") {
+		t.Errorf("%q, %v", view.Prompt, err)
+	}
+}
+
+func TestToolChoice_WhatCannotBeIsRefused(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML)
+	for _, c := range []struct {
+		name, param string
+		set         func(*Request)
+	}{
+		{"no tools", "tool_choice", func(r *Request) { r.Tools = nil }},
+		{"an empty list of tools", "tool_choice", func(r *Request) { r.Tools = json.RawMessage(`[]`) }},
+		{"a function that is not among them", "tool_choice", func(r *Request) { r.ToolChoice = "rm" }},
+		{"a grammar too", "tool_choice", func(r *Request) { r.Grammar = `root ::= "a"` }},
+		{"a schema that cannot be held to", "tools", func(r *Request) {
+			r.Tools = json.RawMessage(`[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "not": {}}}}]`)
+		}},
+	} {
+		r := forcedRequest(0)
+		c.set(&r)
+		a := b.ask(r)
+		if e, _ := a.err.(*Error); e == nil || e.Code != CodeInvalid || e.Param != c.param {
+			t.Errorf("%s: %v", c.name, a.err)
+		}
+	}
+}
+
+// TestGuide_ForcedCallsAreValid makes the built-in model call, whose template knows no
+// tools.
+func TestGuide_ForcedCallsAreValid(t *testing.T) {
+	n := 20
+	if os.Getenv("M40_LLM_TORTURE") == "1" {
+		n = 200
+	}
+	b := &bench{t: t, files: map[string][]byte{"guide": guide.Model}}
+	e, err := Open(Options{
+		Catalog:    catalog{b},
+		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(0) },
+		Model:      "guide",
+		QueueLimit: 1000,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	b.Engine = e
+	if err := e.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for seed := range int64(n) {
+		all.Go(func() {
+			r := forcedRequest(seed)
+			r.MaxTokens, r.SingleCall = 300, true
+			a := b.ask(r)
+			if a.err != nil {
+				t.Errorf("seed %d: %v", seed, a.err)
+				return
+			}
+			if err := checkForced(hear(t, a)); err != nil {
+				t.Errorf("seed %d: %v in %s", seed, err, detokenised(a))
+			}
+		})
+	}
+	all.Wait()
+}
