@@ -132,10 +132,7 @@ func NewChain(p Params, v Vocabulary) (*Chain, error) {
 	if err := c.addBias(p); err != nil {
 		return nil, err
 	}
-	order, err := p.order()
-	if err != nil {
-		return nil, err
-	}
+	order, _ := p.order() // which Validate has checked
 	greedy := p.greedy(order)
 	for _, name := range order {
 		switch {

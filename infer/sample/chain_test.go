@@ -286,29 +286,99 @@ func compare(got, want Choice) error {
 
 func TestChain_NeverChoosesAMaskedToken(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		vocab := rapid.IntRange(1, 50).Draw(t, "vocab")
+		vocab := rapid.IntRange(1, 200).Draw(t, "vocab")
 		p := drawParams(t, vocab)
-		logits, history := drawLogits(t, vocab), drawHistory(t, vocab)
+		in := drawInput(t, vocab)
+		in.Top = vocab
+		logits := in.Row.logits
 		c, err := NewChain(p, vocabulary(vocab))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for pos := range 20 {
-			choice, err := next(c, logits, history, pos, vocab)
+		for range 20 {
+			choice, err := c.Next(in)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if logits[choice.ID] == -inf {
-				t.Fatalf("position %d: chose masked token %d", pos, choice.ID)
+			if logits[choice.ID] == -inf || !in.Mask.Allows(choice.ID) {
+				t.Fatalf("position %d: chose masked token %d", in.Pos, choice.ID)
 			}
 			if slices.ContainsFunc(choice.Top, func(a Candidate) bool { return logits[a.ID] == -inf }) {
 				t.Fatalf("masked token among the alternatives %v", choice.Top)
 			}
-			for _, s := range choice.Stages {
-				if s.Kept < 1 || s.Removed < 0 || s.Removed > 1 {
-					t.Fatalf("impossible stage %+v", s)
+			in.Pos++
+		}
+	})
+}
+
+// A pool is held to what it says of itself after each stage.
+func TestChain_StagesRunInTheirOrderAndLeaveADistribution(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		vocab := rapid.SampledFrom([]int{1, 2, 30, 700}).Draw(t, "vocab")
+		p := drawParams(t, vocab)
+		in := drawInput(t, vocab)
+		c, err := NewChain(p, vocabulary(vocab))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(name string) {
+			pool := c.pool
+			if pool.count < 1 || !(pool.mass > 0) || math.IsInf(pool.mass, 0) {
+				t.Fatalf("%s left %d candidates of mass %v", name, pool.count, pool.mass)
+			}
+			pool.need(pool.count)
+			mass := 0.0
+			for i, a := range pool.head {
+				if mass += a.weight; a.logit-a.logit != 0 || !in.Mask.Allows(a.id) {
+					t.Fatalf("%s left token %d of logit %v", name, a.id, a.logit)
+				}
+				if i > 0 && rankKey(a.logit, a.id) >= rankKey(pool.head[i-1].logit, pool.head[i-1].id) {
+					t.Fatalf("%s left %v after %v", name, a, pool.head[i-1])
 				}
 			}
+			if len(pool.head) != pool.count || math.Abs(mass-pool.mass) > 1e-9*pool.mass {
+				t.Fatalf("%s left %d candidates, %d in truth, of mass %v, %v in truth", name, pool.count, len(pool.head), pool.mass, mass)
+			}
+		}
+		var ran []string
+		for i, s := range c.stages {
+			c.stages[i].apply = func() (float64, error) {
+				removed, err := s.apply()
+				ran = append(ran, s.name)
+				// A copy is looked at: to look at all candidates is to sort them.
+				kept := c.pool.buffer
+				c.pool.buffer = slices.Clone(kept)
+				check(s.name)
+				c.pool.buffer = kept
+				return removed, err
+			}
+		}
+		choice, err := c.Next(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reported []string
+		for i, s := range choice.Stages {
+			if i > 0 && s.Kept > choice.Stages[i-1].Kept || s.Kept < 1 || !within(s.Removed, 0, 1) {
+				t.Fatalf("impossible stages %+v", choice.Stages)
+			}
+			if s.Name != "mask" {
+				reported = append(reported, s.Name)
+			}
+		}
+		if !slices.Equal(reported, ran) {
+			t.Fatalf("%v ran, but %v are reported", ran, reported)
+		}
+		declared := slices.Concat([]string{"logit_bias"}, p.Samplers, []string{"mirostat"})
+		if len(p.Samplers) == 0 {
+			declared = slices.Concat([]string{"logit_bias"}, StageNames(), []string{"mirostat"})
+		}
+		for _, name := range ran {
+			i := slices.Index(declared, name)
+			if i < 0 {
+				t.Fatalf("%v ran, the order is %v", ran, p.Samplers)
+			}
+			declared = declared[i+1:]
 		}
 	})
 }
@@ -420,6 +490,9 @@ func TestChain_LogitsThatAreNoDistribution(t *testing.T) {
 func TestChain_RefusesArgumentsThatDoNotFit(t *testing.T) {
 	p := off()
 	p.PresencePenalty = 1
+	dry := off()
+	dry.DryMultiplier = 1
+	d := mustChain(t, dry, 3)
 	c := mustChain(t, p, 3)
 	row := []float32{1, 2, 3}
 	for name, call := range map[string]func() (Choice, error){
@@ -428,6 +501,9 @@ func TestChain_RefusesArgumentsThatDoNotFit(t *testing.T) {
 		"a negative position":                func() (Choice, error) { return next(c, row, nil, -1, 0) },
 		"a negative number of alternatives":  func() (Choice, error) { return next(c, row, nil, 0, -1) },
 		"a negative token in the history":    func() (Choice, error) { return next(c, row, []int32{0, -1}, 0, 0) },
+		"a negative token before DRY":        func() (Choice, error) { return next(d, row, []int32{0, -1}, 0, 0) },
+		"a token past the end before DRY":    func() (Choice, error) { return next(d, row, []int32{3, 0}, 0, 0) },
+		"a mask that allows nothing":         func() (Choice, error) { return c.Next(Input{Row: RowOf(row), Mask: Mask{}}) },
 		"a history token past the end":       func() (Choice, error) { return next(c, row, []int32{3, 0}, 0, 0) },
 		"scoring a token past the end":       func() (Choice, error) { return Score(RowOf(row), len(row), 3, 0) },
 		"scoring a negative token":           func() (Choice, error) { return Score(RowOf(row), len(row), -1, 0) },

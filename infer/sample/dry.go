@@ -182,6 +182,7 @@ func (b *breakers) endsIn(i int) bool {
 	if b.reach == 0 {
 		return false
 	}
+	// No farther back than reach tokens: many that spell nothing would cost too much.
 	from, before := i, 0
 	for from > 0 && i-from < b.reach && before < b.reach {
 		from--

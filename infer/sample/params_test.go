@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"math"
@@ -118,50 +119,86 @@ func TestNewChain_RefusesWhatValidateCannotSee(t *testing.T) {
 	}
 }
 
-// What Validate lets through must sample: no panic, no error, no masked token.
-func FuzzParams(f *testing.F) {
-	for _, seed := range []string{
+// What Validate lets through must sample, or say that the row is no distribution or
+// that the mask leaves nothing: no panic, no other error, no masked token.
+func FuzzNext(f *testing.F) {
+	rows := [][]byte{
+		floatBytes(0.5, -inf, -math.MaxFloat32, -20, -1, 0, 1, 20),
+		floatBytes(math.MaxFloat32, -math.MaxFloat32, 0.5, 0.5, 0.5, 1e-45),
+		floatBytes(1, nan, 2), floatBytes(inf, 0), floatBytes(-inf), {},
+	}
+	for i, seed := range []string{
 		`{}`, `{"temperature":0}`, `{"temperature":5e-324,"top_k":1}`, `{"temperature":1e308}`, `{"top_p":0,"min_p":1,"typical_p":0}`,
 		`{"top_k":-1}`, `{"repeat_penalty":0.01,"repeat_last_n":-1,"presence_penalty":-100,"frequency_penalty":100}`,
 		`{"logit_bias":{"0":-1000,"7":1000}}`, `{"logit_bias":{"8":1}}`, `{"logit_bias":{"-1":1}}`, `{"seed":-1}`, `{"seed":9223372036854775807}`,
 		`{"temperature":null}`, `{"top_p":1e-300,"temperature":100}`, `{"min_p":1e-320}`, `[]`,
+		`{"top_n_sigma":1,"min_keep":3,"xtc_probability":1,"xtc_threshold":0}`, `{"dynatemp_range":3,"dynatemp_exponent":0.1,"temperature":0}`,
+		`{"mirostat":2,"mirostat_tau":100,"mirostat_eta":100}`, `{"dry_multiplier":100,"dry_base":100,"dry_allowed_length":0,"dry_sequence_breakers":[" 3","0 3"]}`,
+		`{"samplers":["temp","xtc","penalties","dry","top_p","typ_p"],"temperature":1e-300,"repeat_penalty":100,"dry_multiplier":1,"typical_p":0.5,"top_k":0}`,
+		`{"samplers":["top_k","top_k"]}`, `{"samplers":["?"]}`,
 	} {
-		f.Add([]byte(seed), uint16(0))
+		f.Add([]byte(seed), rows[i%len(rows)], uint64(i)*0x9e3779b97f4a7c15)
 	}
-	f.Fuzz(func(t *testing.T, data []byte, shape uint16) {
+	f.Fuzz(func(t *testing.T, data, row []byte, mask uint64) {
 		p := DefaultParams()
 		p.Seed = 0
 		if json.Unmarshal(data, &p) != nil {
 			return
 		}
 		invalid := p.Validate()
-		logits := make([]float32, 8)
+		logits := make([]float32, min(len(row)/4, 500))
 		for i := range logits {
-			logits[i] = []float32{-inf, -math.MaxFloat32, -20, -1, 0, 1, 20, math.MaxFloat32}[(int(shape)>>i+i)%8]
+			logits[i] = math.Float32frombits(binary.LittleEndian.Uint32(row[4*i:]))
 		}
-		logits[shape%8] = 0.5
 		c, err := NewChain(p, vocabulary(len(logits)))
 		if invalid != nil && err == nil {
 			t.Fatalf("a chain of refused settings: %v", invalid)
 		}
 		if err != nil {
 			var field *FieldError
-			if !errors.As(err, &field) {
+			if !errors.As(err, &field) && len(logits) > 0 {
 				t.Fatalf("%v is no *FieldError", err)
 			}
 			return
 		}
+		var history []int32
+		for i := range 12 { // 0 1 2 3 0 1 2 3 0 1 2 3, where there are so many tokens
+			history = append(history, int32(i%min(4, len(logits))))
+		}
+		asked := 0
 		for pos := range 4 {
-			choice, err := next(c, logits, []int32{0, 3, 3, 7}, pos, 8)
-			if err != nil {
-				t.Fatal(err)
+			in := Input{Row: RowOf(logits), History: history, Pos: pos, Top: 8}
+			if _, err := softmax(logits); err == nil && pos%2 == 1 {
+				in.Row = reduced(logits, 5, &asked)
 			}
-			if logits[choice.ID] == -inf {
+			if pos >= 2 && mask != 0 {
+				in.Mask = Mask{mask, mask}
+			}
+			choice, err := c.Next(in)
+			if err != nil {
+				if !errors.Is(err, ErrNotFinite) && !(in.Mask != nil && errors.Is(err, ErrMasked)) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			if logits[choice.ID] == -inf || !in.Mask.Allows(choice.ID) {
 				t.Fatalf("chose masked token %d", choice.ID)
+			}
+			for _, s := range choice.Stages {
+				if s.Kept < 1 || !within(s.Removed, 0, 1) {
+					t.Fatalf("impossible stages %+v", choice.Stages)
+				}
 			}
 			if _, err := json.Marshal(choice); err != nil {
 				t.Fatalf("%+v: %v", choice, err)
 			}
 		}
 	})
+}
+
+func floatBytes(row ...float32) (b []byte) {
+	for _, x := range row {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return b
 }

@@ -298,9 +298,7 @@ func (p *pool) editRow(ids []int32, f change) (moved float64, err error) {
 	p.head = nil
 	if p.mass -= gone; p.mass < mass/2 || top > p.scale.top {
 		// What is left of the old sum is what rounding left of it, or of no scale.
-		if err := p.sumUp(row); err != nil {
-			return 0, err
-		}
+		p.sumUp(row)
 	} else {
 		for _, id := range ids {
 			w := p.scale.weight(row[id])
@@ -322,18 +320,15 @@ func (p *pool) editRow(ids []int32, f change) (moved float64, err error) {
 
 // sumUp computes the sums of a whole row anew; a temperature that has been applied
 // stays.
-func (p *pool) sumUp(row []float32) error {
-	d, err := softmax(row)
-	if err != nil {
-		return err
-	}
+// PRECOND: a logit is finite, and none is NaN or +Inf.
+func (p *pool) sumUp(row []float32) {
+	d, _ := softmax(row)
 	inverse := p.scale.inverse
 	p.fill(p.table, d)
 	if inverse != 1 {
 		p.scale.inverse = inverse
 		p.mass = p.scale.mass(row)
 	}
-	return nil
 }
 
 // ownRow makes the table one whose logits may be changed, and returns them.

@@ -48,9 +48,6 @@ func softmax(row []float32) (distribution, error) {
 	return d, nil
 }
 
-// weight is the probability of a logit times the mass.
-func (d *distribution) weight(logit float32) float64 { return expNeg(float64(logit) - d.max) }
-
 // entropy is in bits.
 func (d *distribution) entropy() float64 {
 	return math.Max(0, (math.Log(d.mass)-d.dot/d.mass)/math.Ln2)
