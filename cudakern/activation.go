@@ -1,6 +1,10 @@
 package cudakern
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Activation prepares activations for the products: of an x it makes an image, once for
 // all products with that x.
@@ -30,6 +34,11 @@ func NewActivation(c *Context, image string) (*Activation, error) {
 // Bytes returns the size of the image of capacity rows of cols activations.
 func (k *Activation) Bytes(cols, capacity int) int64 {
 	return int64(capacity) * int64(tilesFor(cols)) * int64(imageBytes[k.image])
+}
+
+// MostImageBytes is Bytes for images of the kind that takes the most.
+func MostImageBytes(cols, capacity int) int64 {
+	return int64(capacity) * int64(tilesFor(cols)) * int64(slices.Max(slices.Collect(maps.Values(imageBytes))))
 }
 
 // Enqueue makes the image dst of x, rows of cols float32.

@@ -70,10 +70,15 @@ func (a *Attention) prefillQueries() int {
 // Workspace returns the bytes of device memory that Enqueue needs for a row bucket where
 // a sequence has up to blocks KV blocks.
 func (a *Attention) Workspace(capacity, blocks int) int64 {
+	return AttentionWorkspace(a.heads, a.dim, capacity, blocks)
+}
+
+// AttentionWorkspace is Attention.Workspace for heads query heads of dim elements.
+func AttentionWorkspace(heads, dim, capacity, blocks int) int64 {
 	if capacity > splitRows {
 		return 0
 	}
-	return int64(capacity) * int64(a.heads) * int64(units(blocks)) * int64(a.dim+2) * 4
+	return int64(capacity) * int64(heads) * int64(units(blocks)) * int64(dim+2) * 4
 }
 
 // units returns the number of units in blocks KV blocks.

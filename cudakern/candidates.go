@@ -52,7 +52,10 @@ func NewCandidates(c *Context) (*Candidates, error) {
 }
 
 // Workspace returns the bytes of device memory that Enqueue needs.
-func (k *Candidates) Workspace(vocab, capacity int) int64 {
+func (k *Candidates) Workspace(vocab, capacity int) int64 { return CandidateWorkspace(vocab, capacity) }
+
+// CandidateWorkspace is Candidates.Workspace.
+func CandidateWorkspace(vocab, capacity int) int64 {
 	return int64(capacity) * int64(blocksFor(vocab, partLogits)) * partBytes
 }
 

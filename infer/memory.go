@@ -30,13 +30,27 @@ type memoryPlan struct {
 	notice  string // why context is not what one expects, if so
 }
 
+// workspace is what a device needs to run a model beside weights, activations and cache, in
+// bytes: the same with any cache, and more for each of its blocks.
+type workspace struct{ fixed, block int64 }
+
+func (l *loop) workspace(c model.Config, dev device.Device) workspace {
+	const few, many = 64, 64 << 10 // blocks; in between, a device may round
+	bytes := func(blocks int) int64 {
+		return c.WorkBytes(dev, model.Options{CacheType: l.cache, Blocks: blocks, MaxRows: l.sched.limits.rows, MaxOut: l.sched.limits.logits})
+	}
+	least, most := bytes(few), bytes(many)
+	block := (most - least + many - few - 1) / (many - few)
+	return workspace{fixed: least, block: block}
+}
+
 // planMemory fits a model whose weights take weights bytes into the memory that info
-// tells of. wanted is the context length asked for, 0 for the model's own or as much of it
+// tells of, with the workspace w. wanted is the context length asked for, 0 for the model's own or as much of it
 // as fits.
-func planMemory(c model.Config, weights int64, info device.Info, cache gguf.Type, wanted int, l limits) (memoryPlan, error) {
+func planMemory(c model.Config, weights int64, w workspace, info device.Info, cache gguf.Type, wanted int, l limits) (memoryPlan, error) {
 	free := info.Memory
-	scratch := c.ScratchBytes(l.rows, l.logits)
-	block := c.KVLayout(cache, 1).BlockBytes()
+	scratch := c.ScratchBytes(l.rows, l.logits) + w.fixed
+	block := c.KVLayout(cache, 1).BlockBytes() + w.block
 	context := c.ContextLength
 	if wanted > 0 {
 		context = min(wanted, c.ContextLength)
@@ -73,8 +87,8 @@ func planMemory(c model.Config, weights int64, info device.Info, cache gguf.Type
 
 // planSplit divides a model that is too large for dev: as many of its last layers as fit
 // go there, with the output layer, the first ones to host. gpu and cpu are what its parts
-// take on dev and host. layers is 0 if not even one fits.
-func planSplit(c model.Config, gpu, cpu model.Parts, dev, host device.Info, cache gguf.Type, wanted int, l limits) (layers int, plan memoryPlan, err error) {
+// take on dev and host, w is the workspace on dev. layers is 0 if not even one fits.
+func planSplit(c model.Config, gpu, cpu model.Parts, w workspace, dev, host device.Info, cache gguf.Type, wanted int, l limits) (layers int, plan memoryPlan, err error) {
 	scratch := c.ScratchBytes(l.rows, l.logits)
 	context := c.ContextLength
 	if wanted > 0 {
@@ -86,13 +100,13 @@ func planSplit(c model.Config, gpu, cpu model.Parts, dev, host device.Info, cach
 		least = context
 	}
 	block := c.KVLayout(cache, 1).BlockBytes() / int64(c.Layers) // of one layer
-	onDev, onHost := gpu.Output+scratch, cpu.Embedding+scratch
+	onDev, onHost := gpu.Output+scratch+w.fixed, cpu.Embedding+scratch
 	for _, n := range cpu.Layers {
 		onHost += n
 	}
 	for n := 1; n < c.Layers; n++ {
 		onDev += gpu.Layers[c.Layers-n]
-		room := (dev.Memory - onDev) / 8 * 7 / (block * int64(n))
+		room := (dev.Memory - onDev) / 8 * 7 / (block*int64(n) + w.block)
 		if room < blocksFor(least) {
 			break
 		}

@@ -54,7 +54,7 @@ func TestPlanMemory(t *testing.T) {
 			if tt.free < -1 {
 				free = weights / 2
 			}
-			p, err := planMemory(tt.config, weights, device.Info{Memory: free}, tt.cache, tt.wanted, l)
+			p, err := planMemory(tt.config, weights, workspace{}, device.Info{Memory: free}, tt.cache, tt.wanted, l)
 			if tt.refused != "" {
 				var e *Error
 				if !errors.As(err, &e) || e.Code != CodeMemory || !strings.Contains(e.Message, tt.refused) {
@@ -74,12 +74,32 @@ func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
 	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
 	l := limits{sequences: 16, rows: 256, logits: 48}
 	info := device.Info{Memory: gb + shape.ScratchBytes(l.rows, l.logits) + 2*gb, Dedicated: true}
-	p, err := planMemory(shape, gb, info, gguf.F16, 0, l)
+	p, err := planMemory(shape, gb, workspace{}, info, gguf.F16, 0, l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := 2 * 1024 / 8 * 7; p.blocks != want { // blocks of 1 MiB
 		t.Errorf("%d blocks, want %d", p.blocks, want)
+	}
+}
+
+func TestThePlanCountsTheWorkspaceOfTheDevice(t *testing.T) {
+	const mb, gb = int64(1) << 20, int64(1) << 30
+	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
+	l := limits{sequences: 16, rows: 256, logits: 48}
+	info := device.Info{Memory: gb + shape.ScratchBytes(l.rows, l.logits) + 2*gb, Dedicated: true}
+	p, err := planMemory(shape, gb, workspace{fixed: gb, block: mb}, info, gguf.F16, 0, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 1024 / 2 / 8 * 7; p.blocks != want { // a block takes 1 MiB of cache and 1 MiB beside
+		t.Errorf("%d blocks, want %d", p.blocks, want)
+	}
+	parts := model.Parts{Embedding: 300 * mb, Output: 300 * mb, Layers: slices.Repeat([]int64{64 * mb}, 16)}
+	info.Memory = parts.Output + shape.ScratchBytes(l.rows, l.logits) + gb + 500*mb
+	layers, p, err := planSplit(shape, parts, parts, workspace{fixed: gb, block: mb / 8}, info, device.Info{}, gguf.F16, 0, l)
+	if used := int64(layers)*64*mb + int64(p.blocks)*(int64(layers)*mb/16+mb/8); err != nil || layers != 5 || used > 500*mb {
+		t.Errorf("%d layers, %+v, %v; they take %d of %d MiB", layers, p, err, used/mb, 500)
 	}
 }
 
@@ -109,7 +129,7 @@ func TestPlanSplit(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dev := device.Info{Name: "the card", Memory: parts.Output + scratch + c.device}
 			host := device.Info{Memory: parts.Embedding + scratch + c.host}
-			layers, plan, err := planSplit(shape, parts, parts, dev, host, gguf.F16, c.wanted, l)
+			layers, plan, err := planSplit(shape, parts, parts, workspace{}, dev, host, gguf.F16, c.wanted, l)
 			if c.refused != "" {
 				var e *Error
 				if !errors.As(err, &e) || e.Code != CodeMemory || !strings.Contains(e.Message, c.refused) {

@@ -170,7 +170,7 @@ func (l *loop) placeWhole(s *source, p *placement, dev device.Device) error {
 		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
 	}
 	p.info, p.stages = dev.Info(), []model.Stage{{Device: dev, Layers: s.config.Layers}}
-	p.plan, err = planMemory(s.config, weights, p.info, l.cache, l.options.ContextLength, l.sched.limits)
+	p.plan, err = planMemory(s.config, weights, l.workspace(s.config, dev), p.info, l.cache, l.options.ContextLength, l.sched.limits)
 	return err
 }
 
@@ -187,7 +187,7 @@ func (l *loop) split(s *source, p *placement, dev, host device.Device) error {
 	if err != nil {
 		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
 	}
-	layers, plan, err := planSplit(s.config, gpu, cpu, here, there, l.cache, l.options.ContextLength, l.sched.limits)
+	layers, plan, err := planSplit(s.config, gpu, cpu, l.workspace(s.config, dev), here, there, l.cache, l.options.ContextLength, l.sched.limits)
 	if err != nil {
 		return err
 	}

@@ -147,6 +147,8 @@ func (d toyDevice) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	return int64(rows) * int64(t.RowBytes(cols)), nil
 }
 
+func (d toyDevice) WorkBytes(...*device.Program) int64 { return 0 }
+
 func (d toyDevice) Close() error {
 	d.bench.mu.Lock()
 	defer d.bench.mu.Unlock()

@@ -139,6 +139,10 @@ func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	return int64(rows) * int64(t.RowBytes(cols)), nil
 }
 
+// WorkBytes is 0: a rounded activation and a row of scores for each thread are a few MiB of
+// main memory, of which plans leave more to others.
+func (d *cpu) WorkBytes(...*device.Program) int64 { return 0 }
+
 // Upload keeps a view of data.
 func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
 	if d.engine == nil {

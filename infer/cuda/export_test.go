@@ -13,3 +13,22 @@ func OpenIn(context *cudakern.Context, path string) (device.Device, error) {
 	}
 	return d, nil
 }
+
+// Work returns the bytes that programs which were compiled on d hold beside the tensors and
+// caches that they name.
+func Work(d device.Device, programs []device.Executable) (total int64) {
+	own := d.(*cuda)
+	for _, x := range programs {
+		total += int64(len(x.(*executable).inputs.host.Bytes()))
+	}
+	for _, r := range own.workspaces {
+		total += r.bytes
+	}
+	for _, r := range own.reduced {
+		total += int64(len(r.host.Bytes()))
+	}
+	if own.loader != nil {
+		total += 2 * cudakern.LoaderBytes
+	}
+	return total
+}

@@ -1,6 +1,8 @@
 package cuda_test
 
 import (
+	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -323,6 +325,59 @@ func TestPiecesOfEverySizeTakeLittleMoreThanTheyHold(t *testing.T) {
 		// A slab that is begun, and a page of 2 MiB that is for each of the larger pieces.
 		if most := held*5/4 + 32<<20; taken > most {
 			t.Errorf("pieces of %d MiB: %d MiB take %d MiB", mebibytes, held>>20, taken>>20)
+		}
+	}
+}
+
+// compiling keeps what is compiled.
+type compiling struct {
+	device.Device
+	programs *[]device.Executable
+}
+
+func (d compiling) Compile(p *device.Program) (device.Executable, error) {
+	x, err := d.Device.Compile(p)
+	*d.programs = append(*d.programs, x)
+	return x, err
+}
+
+// What is planned for before a model is loaded is what its programs take.
+func TestWorkBytesIsWhatProgramsTake(t *testing.T) {
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Layers: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []model.Options{
+		{CacheType: gguf.F16, Blocks: 3, MaxRows: 1},
+		{CacheType: gguf.F32, Blocks: 50, MaxRows: 40, MaxOut: 9},
+	} {
+		for path, exact := range map[string]bool{"magic": true, "i16": false} { // whose images are the larger ones
+			t.Run(fmt.Sprintf("%d rows, path %s", o.MaxRows, path), func(t *testing.T) {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				driver, p, err := cuda.Find(emutest.Emulation(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				d, err := cuda.OpenPath(driver, p, path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer d.Close()
+				planned := config.WorkBytes(d, o)
+				var programs []device.Executable
+				if _, err := model.Load(t.Context(), f, compiling{d, &programs}, o); err != nil {
+					t.Fatal(err)
+				}
+				taken := cuda.Work(d, programs)
+				if taken > planned || exact && taken != planned {
+					t.Errorf("%d bytes are planned for %d programs, which take %d", planned, len(programs), taken)
+				}
+			})
 		}
 	}
 }

@@ -104,6 +104,11 @@ type Device interface {
 	// has no kernel for t.
 	WeightBytes(t gguf.Type, rows, cols int) (int64, error)
 
+	// WorkBytes returns what programs that are compiled together take of the device's
+	// memory, at most, beside the tensors and caches that they name. Only shapes count:
+	// none of what is named need be there.
+	WorkBytes(programs ...*Program) int64
+
 	// Upload takes a weight of shape (rows, cols) in format t, as it lies in the
 	// model file. data must stay valid and unchanged until Close; the device may
 	// keep a view of it or repack a copy. It fails with an error that names the

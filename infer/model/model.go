@@ -22,6 +22,16 @@ type Options struct {
 	Progress func(Progress) // if set, is told how far Load has come
 }
 
+func (o Options) withDefaults() Options {
+	if o.MaxOut == 0 {
+		o.MaxOut = o.MaxRows
+	}
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
+	}
+	return o
+}
+
 // Progress says how far a load has come: first the weights, then kernels, on a device that
 // must compile them.
 type Progress struct {
@@ -91,12 +101,7 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	if err != nil {
 		return nil, err
 	}
-	if o.MaxOut == 0 {
-		o.MaxOut = o.MaxRows
-	}
-	if o.Progress == nil {
-		o.Progress = func(Progress) {}
-	}
+	o = o.withDefaults()
 	m := &Model{config: c, options: o, row: make([]float32, c.Dim), weightBytes: WeightBytes(f)}
 	layers := 0
 	for i, s := range stages {
@@ -141,11 +146,46 @@ func (c Config) ScratchBytes(maxRows, maxOut int) int64 {
 	return 4 * (int64(maxRows)*int64(row) + int64(maxOut)*int64(c.Dim+c.Vocab))
 }
 
-func (m *Model) allocate(s *stage) error {
-	type activation struct {
-		dst        *device.Tensor
-		rows, cols int
+// WorkBytes is what dev needs beside weights, activations and KV cache to run a model: of
+// its programs, it records those that Load would, over tensors that are not there.
+func (c Config) WorkBytes(dev device.Device, o Options) int64 {
+	o = o.withDefaults()
+	id := int32(0)
+	shape := func(rows, cols int) device.Tensor {
+		id++
+		return device.Tensor{ID: id, Type: gguf.F32, Rows: rows, Cols: cols}
 	}
+	m := &Model{config: c, options: o}
+	s := &stage{last: 1, embeds: true, outputs: true, rope: c.RoPE}
+	kvWidth := c.KVHeads * c.HeadDim
+	s.weights = weights{
+		TokenEmbd:  shape(c.Vocab, c.Dim),
+		OutputNorm: shape(1, c.Dim),
+		Output:     shape(c.Vocab, c.Dim),
+		Layers: []layer{{
+			AttnNorm: shape(1, c.Dim), AttnQ: shape(c.Heads*c.HeadDim, c.Dim), AttnK: shape(kvWidth, c.Dim), AttnV: shape(kvWidth, c.Dim),
+			AttnOutput: shape(c.Dim, c.Heads*c.HeadDim),
+			FFNNorm:    shape(1, c.Dim), FFNGate: shape(c.HiddenDim, c.Dim), FFNUp: shape(c.HiddenDim, c.Dim), FFNDown: shape(c.Dim, c.HiddenDim),
+		}},
+	}
+	for _, a := range m.activations(s) {
+		*a.dst = shape(a.rows, a.cols)
+	}
+	s.kv = device.KV{ID: 1, Layout: c.KVLayout(o.CacheType, o.Blocks)}
+	var programs []*device.Program
+	for _, rows := range buckets(o.MaxRows) {
+		programs = append(programs, m.program(s, rows))
+	}
+	return dev.WorkBytes(programs...)
+}
+
+// activation is one of a stage's buffers.
+type activation struct {
+	dst        *device.Tensor
+	rows, cols int
+}
+
+func (m *Model) activations(s *stage) []activation {
 	c, b := m.config, &s.buffers
 	list := []activation{
 		{&b.X, m.options.MaxRows, c.Dim},
@@ -161,8 +201,11 @@ func (m *Model) allocate(s *stage) error {
 	if s.outputs {
 		list = append(list, activation{&b.Last, m.options.MaxOut, c.Dim}, activation{&b.Logits, m.options.MaxOut, c.Vocab})
 	}
-	for _, a := range list {
-		var err error
+	return list
+}
+
+func (m *Model) allocate(s *stage) (err error) {
+	for _, a := range m.activations(s) {
 		if *a.dst, err = s.dev.Alloc(a.rows, a.cols); err != nil {
 			return err
 		}
@@ -183,7 +226,7 @@ func (m *Model) Forward(b *device.Batch) error {
 				return err
 			}
 		}
-		if err := s.program(len(b.Tokens), m.options.MaxRows).Run(b); err != nil {
+		if err := s.executable(len(b.Tokens), m.options.MaxRows).Run(b); err != nil {
 			return err
 		}
 	}
@@ -238,12 +281,11 @@ func (m *Model) logits(i int) (*stage, error) {
 // fails for want of memory.
 func (m *Model) compile(s *stage) error {
 	for _, rows := range slices.Backward(buckets(m.options.MaxRows)) {
-		p := device.NewProgram(rows, min(rows, m.options.MaxOut))
+		p := m.program(s, rows)
 		p.Progress = func(done, total int) {
 			weights := m.weightBytes
 			m.options.Progress(Progress{Done: weights, Total: weights, Kernels: done, KernelsTotal: total})
 		}
-		m.record(p, s)
 		x, err := s.dev.Compile(p)
 		if err != nil {
 			return fmt.Errorf("failed to prepare the model for batches of %d: %w", rows, err)
@@ -251,6 +293,13 @@ func (m *Model) compile(s *stage) error {
 		s.programs[rows] = x
 	}
 	return nil
+}
+
+// program records what a stage computes for batches of up to rows rows.
+func (m *Model) program(s *stage, rows int) *device.Program {
+	p := device.NewProgram(rows, min(rows, m.options.MaxOut))
+	m.record(p, s)
+	return p
 }
 
 // buckets are the row counts of programs for batches of up to most rows: powers of two,
@@ -262,8 +311,8 @@ func buckets(most int) (list []int) {
 	return append(list, most)
 }
 
-// program returns the smallest program that runs a batch of rows rows.
-func (s *stage) program(rows, most int) device.Executable {
+// executable returns the smallest program that runs a batch of rows rows.
+func (s *stage) executable(rows, most int) device.Executable {
 	for _, bucket := range buckets(most) {
 		if rows <= bucket {
 			return s.programs[bucket]

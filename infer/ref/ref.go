@@ -45,6 +45,9 @@ func (d *Device) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	return int64(rows) * int64(t.RowBytes(cols)), nil
 }
 
+// WorkBytes is 0: operations need no memory but Go's.
+func (d *Device) WorkBytes(...*device.Program) int64 { return 0 }
+
 func (d *Device) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
 	want, err := d.WeightBytes(t, rows, cols)
 	if err != nil {

@@ -1,0 +1,38 @@
+package cuda
+
+import (
+	"m40-llm/cudakern"
+	"m40-llm/infer/device"
+)
+
+// WorkBytes counts the batches of all programs, the workspaces that they share and what
+// brings weights to the device.
+func (d *cuda) WorkBytes(programs ...*device.Program) int64 {
+	total := int64(2 * cudakern.LoaderBytes)
+	shared := map[device.OpKind]int64{}
+	for _, p := range programs {
+		capacity, longest := p.Rows, 0
+		grow := func(kind device.OpKind, bytes int64) { shared[kind] = max(shared[kind], bytes) }
+		for _, op := range p.Ops {
+			switch op.Kind {
+			case device.OpStoreKV, device.OpAttention:
+				longest = max(longest, op.KV.Layout.Blocks)
+			case device.OpGatherRows:
+				capacity = p.Out
+			}
+			switch op.Kind {
+			case device.OpMatMul:
+				grow(op.Kind, cudakern.MostImageBytes(op.X.Cols, capacity))
+			case device.OpAttention:
+				grow(op.Kind, cudakern.AttentionWorkspace(op.Attention.Heads, op.KV.Layout.HeadDim, capacity, op.KV.Layout.Blocks))
+			case device.OpCandidates:
+				grow(op.Kind, cudakern.CandidateWorkspace(op.X.Cols, capacity)+int64(op.X.Rows)*cudakern.CandidateBytes)
+			}
+		}
+		total += inputBytes(p, longest)
+	}
+	for _, bytes := range shared {
+		total += bytes
+	}
+	return total
+}
