@@ -134,7 +134,7 @@ func (m *Matcher) readText(s *state, text string) *state {
 }
 
 func (m *Matcher) busy() error {
-	if m.stepper.work > maxWork {
+	if m.stepper.exhausted() {
 		return ErrTooComplex
 	}
 	return nil
@@ -162,6 +162,8 @@ func (m *Matcher) step(at int32, class uint8) int32 {
 		m.stepper.work += len(m.program.class)
 		if s := m.stepper.readByte(m.states[at], m.program.class[class]); s != nil {
 			next = m.number(s) + alive
+		} else if m.stepper.exhausted() {
+			return -1
 		}
 		m.table[entry] = next
 	}

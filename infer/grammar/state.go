@@ -151,7 +151,7 @@ func (s *stepper) close() *state {
 		returns := unique(slices.Clone(s.calls[called]))
 		delete(s.calls, called)
 		s.work += len(returns)
-		if len(returns) > maxPlaces {
+		if len(returns) > maxPlaces || s.exhausted() {
 			s.found = s.found[:0]
 			s.accepts = false
 			s.waiting = s.waiting[:0]
@@ -164,10 +164,11 @@ func (s *stepper) close() *state {
 	clear(s.seen)
 	found, accepts := s.found, s.accepts
 	s.found, s.accepts = s.found[:0], false
-	if len(found) == 0 && !accepts || len(found) > maxPlaces {
+	if len(found) == 0 && !accepts || len(found) > maxPlaces || s.exhausted() {
 		return nil
 	}
 	positions := unique(slices.Clone(found))
+	s.work += len(positions)
 	return &state{positions: positions, accepts: accepts, key: keyOf(positions, accepts, &s.buffer)}
 }
 
@@ -181,11 +182,19 @@ func (s *stepper) newFrame(returns []position) *frame {
 	return f
 }
 
+// exhausted reports whether the work is more than one token may take. What comes out
+// then is not all, and must not be kept.
+func (s *stepper) exhausted() bool { return s.work > maxWork }
+
 // follow goes on from todo to the instructions that read something, and notes the
 // calls on the way. A way that would need more open calls than maxDepth before it
 // could end is left out: so every place that is found has a way to the end.
 func (s *stepper) follow() {
 	for len(s.todo) > 0 {
+		if s.exhausted() {
+			s.todo = s.todo[:0]
+			return
+		}
 		p := s.todo[len(s.todo)-1]
 		s.todo = s.todo[:len(s.todo)-1]
 		s.work++
@@ -227,7 +236,10 @@ func (s *stepper) call(in *instruction, f *frame) {
 	if !in.tail {
 		depth++
 	}
-	if called.need <= maxDepth-depth && s.code[in.out].need <= maxDepth-f.depth {
+	noted := visit{-1 - in.arg, f.key} // that the rule may return to what f does; places are not negative
+	if _, seen := s.seen[noted]; seen && in.tail {
+		// Not again: it may be at the end of many alternatives.
+	} else if called.need <= maxDepth-depth && s.code[in.out].need <= maxDepth-f.depth {
 		if _, waits := s.calls[in.arg]; !waits {
 			at, _ := slices.BinarySearchFunc(s.waiting, called.order, func(rule, order int32) int {
 				return cmp.Compare(order, s.rules[rule].order) // last one first
@@ -235,6 +247,8 @@ func (s *stepper) call(in *instruction, f *frame) {
 			s.waiting = slices.Insert(s.waiting, at, in.arg)
 		}
 		if in.tail {
+			s.seen[noted] = struct{}{}
+			s.work += len(f.returns)
 			s.calls[in.arg] = append(s.calls[in.arg], f.returns...)
 		} else {
 			s.calls[in.arg] = append(s.calls[in.arg], position{in.out, f})
