@@ -32,6 +32,7 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 		for key, value := range map[string]string{
 			"temperature": "1.10", "top_k": "7", "top_p": "0.80", "min_p": "0.02", "repeat_penalty": "1.20", "max_tokens": "33", "seed": "8842",
 			"typical_p": "0.70", "repeat_last_n": "-1", "presence_penalty": "-0.50", "frequency_penalty": "0.25",
+			"top_n_sigma": "1.50", "min_keep": "2", "xtc_probability": "0.50", "dynatemp_range": "0.30", "dry_multiplier": "0.80",
 		} {
 			if key == "seed" {
 				b.fill("#n-seed", value)
@@ -42,22 +43,36 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 		if got := b.text("#k-repeat_last_n"); got != "all tokens" {
 			t.Errorf("a window of -1 is called %q", got)
 		}
-		b.click("[data-add-stop]")
-		b.fill("#stops li:nth-child(1) input", `\nYou:`)
+		b.click("#p-stop [data-add]")
+		b.fill("#p-stop li:nth-child(1) input", `\nYou:`)
 		b.press("Enter", 13)
-		b.until("document.querySelectorAll('#stops li').length === 2")
-		b.fill("#stops li:nth-child(2) input", `"\\"`+"\u2028")
-		b.until("document.querySelector('[data-modified]').innerText === 'modified · 11'")
-		if got := b.text("[data-more-note]"); got != "5 modified" {
+		b.until("document.querySelectorAll('#p-stop li').length === 2")
+		b.fill("#p-stop li:nth-child(2) input", `"\\"`+"\u2028")
+		b.until("document.querySelector('[data-modified]').innerText === 'modified · 16'")
+		if got := b.text("[data-more-note]"); got != "10 modified" {
 			t.Errorf("the fold says %q", got)
 		}
+		for key, value := range map[string]string{"xtc_threshold": "0.20", "dynatemp_exponent": "1.50", "dry_base": "2.00", "dry_allowed_length": "3", "dry_penalty_last_n": "512"} {
+			b.set(key, value) // each is shown once the one that it belongs to is on
+		}
+		b.click("#p-banned_strings [data-add]")
+		b.fill("#p-banned_strings li input", "shivers")
+		b.click("[data-stage=temperature] [data-move=up]")
+		b.click("[data-stage=typical_p] input")
 		b.say("All of it.")
 		a := engine.next(t)
 		want := sample.DefaultParams()
 		want.Temperature, want.TopK, want.TopP, want.MinP, want.TypicalP, want.RepeatPenalty, want.RepeatLastN = 1.1, 7, 0.8, 0.02, 0.7, 1.2, -1
-		want.PresencePenalty, want.FrequencyPenalty, want.Seed = -0.5, 0.25, 8842
-		if r := a.request; !reflect.DeepEqual(r.Params, want) || r.MaxTokens != 33 || !reflect.DeepEqual(r.Stop, []string{"\nYou:", `"\"` + "\u2028"}) {
-			t.Errorf("the engine was asked with %+v, %d tokens, stop %q", r.Params, r.MaxTokens, r.Stop)
+		want.PresencePenalty, want.FrequencyPenalty, want.Seed, want.TopNSigma, want.MinKeep = -0.5, 0.25, 8842, 1.5, 2
+		want.XTCProbability, want.XTCThreshold, want.DynatempRange, want.DynatempExponent = 0.5, 0.2, 0.3, 1.5
+		want.DryMultiplier, want.DryBase, want.DryAllowedLength, want.DryPenaltyLastN = 0.8, 2, 3, 512
+		want.Samplers = []string{"penalties", "dry", "top_n_sigma", "top_k", "top_p", "min_p", "temperature", "xtc"}
+		r := a.request
+		if !reflect.DeepEqual(r.Params, want) || r.MaxTokens != 33 {
+			t.Errorf("the engine was asked with %+v, %d tokens", r.Params, r.MaxTokens)
+		}
+		if !reflect.DeepEqual(r.Stop, []string{"\nYou:", `"\"` + "\u2028"}) || !reflect.DeepEqual(r.BannedStrings, []string{"shivers"}) {
+			t.Errorf("the engine was asked with stop %q, banned %q", r.Stop, r.BannedStrings)
 		}
 		a.finish()
 		b.until(idle)
@@ -66,8 +81,8 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 
 	run("they are there again after a reload", func(t *testing.T) {
 		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
-		b.until("document.querySelectorAll('#stops li').length === 2")
-		if got := b.value("document.querySelector('#stops li input').value"); got != `\nYou:` {
+		b.until("document.querySelectorAll('#p-stop li').length === 2")
+		if got := b.value("document.querySelector('#p-stop li input').value"); got != `\nYou:` {
 			t.Errorf("the first stop string is shown as %q", got)
 		}
 		if got := b.value("document.querySelector('#more').open"); got != "true" {
@@ -76,22 +91,22 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 	})
 
 	run("a stop string that is too long is refused where it stands, and removed with the keyboard", func(t *testing.T) {
-		b.script(`const f = document.querySelector('#stops li:nth-child(2) input'); f.value = 'é'.repeat(129); f.dispatchEvent(new Event('input'))`)
+		b.script(`const f = document.querySelector('#p-stop li:nth-child(2) input'); f.value = 'é'.repeat(129); f.dispatchEvent(new Event('input'))`)
 		b.say("Too long?")
-		b.until("document.activeElement === document.querySelector('#stops li:nth-child(2) input')")
-		if got := b.text("#e-stops"); got != "at most 256 bytes each" {
+		b.until("document.activeElement === document.querySelector('#p-stop li:nth-child(2) input')")
+		if got := b.text("#e-stop"); got != "at most 256 bytes each" {
 			t.Errorf("the list says %q", got)
 		}
-		b.fill("#stops li:nth-child(2) input", " ")
+		b.fill("#p-stop li:nth-child(2) input", " ")
 		b.press("Backspace", 8)
 		b.press("Backspace", 8)
-		b.until("document.querySelectorAll('#stops li').length === 1 && document.activeElement === document.querySelector('#stops li input')")
+		b.until("document.querySelectorAll('#p-stop li').length === 1 && document.activeElement === document.querySelector('#p-stop li input')")
 		b.script(`document.getElementById('message').value = ''`)
 	})
 
 	run("no more stop strings can be added than are looked for", func(t *testing.T) {
-		b.until("(() => { const add = document.querySelector('[data-add-stop]'); if (!add.disabled) add.click(); return add.disabled })()")
-		if got := b.value("document.querySelectorAll('#stops li').length"); got != "16" {
+		b.until("(() => { const add = document.querySelector('#p-stop [data-add]'); if (!add.disabled) add.click(); return add.disabled })()")
+		if got := b.value("document.querySelectorAll('#p-stop li').length"); got != "16" {
 			t.Errorf("there are %s fields", got)
 		}
 	})
@@ -115,9 +130,32 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 		b.until("document.querySelector('#n-top_k').value === '17'")
 	})
 
+	run("mirostat takes the place of what cuts, and says so", func(t *testing.T) {
+		if got := b.value("document.querySelector('[data-param=mirostat_tau]').checkVisibility()"); got != "false" {
+			t.Error("what belongs to mirostat is shown while it is off")
+		}
+		b.click("#n-mirostat")
+		b.until("document.querySelector('#n-top_p').disabled && document.querySelector('#k-top_p').innerText === 'mirostat instead'")
+		if got := b.value("document.querySelector('#n-temperature').disabled || !document.querySelector('[data-param=mirostat_tau]').checkVisibility()"); got != "false" {
+			t.Error("temperature is taken for something that cuts, or mirostat has no target")
+		}
+		b.click("#n-mirostat")
+		b.until("!document.querySelector('#n-top_p').disabled")
+	})
+
+	run("a stage moves with the keyboard, and the order is said", func(t *testing.T) {
+		b.click("#p-samplers .reset")
+		b.script(`document.querySelector('[data-stage=dry] [data-move=up]').focus()`)
+		b.do(chromedp.KeyEvent(kb.Enter))
+		b.until("document.querySelector('.order li').dataset.stage === 'dry' && document.activeElement === document.querySelector('[data-stage=dry] [data-move=down]')")
+		if got := b.value("document.querySelector('#p-samplers [role=status]').textContent"); got != "DRY: 1 of 9" {
+			t.Errorf("a screen reader hears %q", got)
+		}
+	})
+
 	run("all go back to what they were", func(t *testing.T) {
 		b.click("[data-reset-all]")
-		b.until("document.querySelector('[data-modified]').innerText === 'unchanged' && document.querySelectorAll('#stops li').length === 0")
+		b.until("document.querySelector('[data-modified]').innerText === 'unchanged' && document.querySelectorAll('#p-stop li').length === 0")
 	})
 	b.clean()
 }

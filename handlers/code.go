@@ -11,36 +11,82 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/infer"
+	"m40-llm/infer/sample"
 )
 
 // Programs that ask for an answer of a chat: the request as docs/api.md describes it,
 // in three languages. They need nothing that is not installed with them.
 
-// apiBody is a request to /v1/chat/completions or /v1/completions. It holds no true,
-// false or null, so that its JSON is Python too.
-type apiBody struct {
-	Model    string       `json:"model"`
-	Messages []apiMessage `json:"messages,omitempty"`
-	Prompt   string       `json:"prompt,omitempty"`
+// apiField is a field of a request to /v1/chat/completions or /v1/completions.
+type apiField struct {
+	name  string
+	value any // nothing that JSON writes as null: Python has no such word
+}
 
-	Temperature      float64           `json:"temperature"`
-	TopK             int               `json:"top_k"`
-	TopP             float64           `json:"top_p"`
-	MinP             float64           `json:"min_p"`
-	TypicalP         float64           `json:"typical_p"`
-	RepeatPenalty    float64           `json:"repeat_penalty"`
-	RepeatLastN      int               `json:"repeat_last_n"`
-	PresencePenalty  float64           `json:"presence_penalty"`
-	FrequencyPenalty float64           `json:"frequency_penalty"`
-	LogitBias        map[int32]float64 `json:"logit_bias,omitempty"`
-	Stop             []string          `json:"stop,omitempty"`
-	MaxTokens        int               `json:"max_tokens"`
-	Seed             int64             `json:"seed"`
+// apiFields returns a request in the order in which a person reads it. Sampler settings
+// that do nothing are left out.
+func apiFields(r infer.Request) []apiField {
+	fields := []apiField{{"model", r.Model}}
+	if len(r.Messages) > 0 {
+		messages := make([]apiMessage, len(r.Messages))
+		for i, m := range r.Messages {
+			messages[i] = apiMessage{m.Role, m.Content}
+		}
+		fields = append(fields, apiField{"messages", messages})
+		if r.Continue {
+			fields = append(fields, apiField{"continue_final_message", true})
+		}
+	} else {
+		fields = append(fields, apiField{"prompt", r.Prompt})
+	}
+	p := r.Params
+	for _, n := range sample.Numbers() {
+		if defaults := sample.DefaultParams(); !n.Idle(&p) || !n.Idle(&defaults) {
+			fields = append(fields, apiField{n.Name, n.Get(&p)})
+		}
+	}
+	for _, l := range []struct {
+		name string
+		list []string
+		on   bool
+	}{
+		{"dry_sequence_breakers", p.DryBreakers, p.DryMultiplier > 0},
+		{"samplers", p.Samplers, len(p.Samplers) > 0},
+		{"stop", r.Stop, len(r.Stop) > 0},
+		{"banned_strings", r.BannedStrings, len(r.BannedStrings) > 0},
+	} {
+		if l.on {
+			fields = append(fields, apiField{l.name, append([]string{}, l.list...)})
+		}
+	}
+	if len(p.LogitBias) > 0 {
+		fields = append(fields, apiField{"logit_bias", p.LogitBias})
+	}
+	if len(r.TemplateVars) > 0 {
+		fields = append(fields, apiField{"chat_template_kwargs", r.TemplateVars})
+	}
+	return append(fields, apiField{"max_tokens", r.MaxTokens}, apiField{"seed", p.Seed})
 }
 
 type apiMessage struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
+}
+
+// indented writes fields as a JSON object.
+func indented(fields []apiField) (string, error) {
+	var object, text bytes.Buffer
+	for i, f := range fields {
+		object.WriteString([]string{"{", ","}[min(i, 1)] + literal(f.name) + ":")
+		encoder := json.NewEncoder(&object)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(f.value); err != nil {
+			return "", err
+		}
+	}
+	object.WriteString("}")
+	err := json.Indent(&text, object.Bytes(), "", "  ")
+	return text.String(), err
 }
 
 // apiCall is what a program sends, and where the answer is in what comes back.
@@ -52,26 +98,12 @@ type apiCall struct {
 }
 
 func newAPICall(origin string, r infer.Request, secret bool) (apiCall, error) {
-	p := r.Params
-	body := apiBody{
-		Model: r.Model, Prompt: r.Prompt,
-		Temperature: p.Temperature, TopK: p.TopK, TopP: p.TopP, MinP: p.MinP, TypicalP: p.TypicalP,
-		RepeatPenalty: p.RepeatPenalty, RepeatLastN: p.RepeatLastN, PresencePenalty: p.PresencePenalty, FrequencyPenalty: p.FrequencyPenalty,
-		LogitBias: p.LogitBias, Stop: r.Stop, MaxTokens: r.MaxTokens, Seed: p.Seed,
-	}
 	call := apiCall{url: origin + "/v1/completions", field: []string{"text"}, secret: secret}
-	for _, m := range r.Messages {
-		body.Messages = append(body.Messages, apiMessage{m.Role, m.Content})
-	}
 	if len(r.Messages) > 0 {
 		call.url, call.field = origin+"/v1/chat/completions", []string{"message", "content"}
 	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	err := encoder.Encode(body)
-	call.body = strings.TrimSuffix(text.String(), "\n")
+	var err error
+	call.body, err = indented(apiFields(r))
 	return call, err
 }
 
@@ -99,7 +131,11 @@ func (a apiCall) python() string {
 	if a.secret {
 		b.WriteString("import os\n")
 	}
-	fmt.Fprintf(&b, "import urllib.request\n\nbody = %s\n\nrequest = urllib.request.Request(\n    %s,\n    data=json.dumps(body).encode(),\n    headers={\n", a.body, literal(a.url))
+	b.WriteString("import urllib.request\n\n")
+	if strings.Contains(a.body, ": true") || strings.Contains(a.body, ": false") {
+		b.WriteString("true, false = True, False\n")
+	}
+	fmt.Fprintf(&b, "body = %s\n\nrequest = urllib.request.Request(\n    %s,\n    data=json.dumps(body).encode(),\n    headers={\n", a.body, literal(a.url))
 	b.WriteString("        \"Content-Type\": \"application/json\",\n")
 	if a.secret {
 		fmt.Fprintf(&b, "        \"Authorization\": \"Bearer \" + os.environ[%q],\n", keyVariable)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -36,7 +37,7 @@ const (
 )
 
 // generationFields are the fields of both requests. Absent and null mean the
-// default.
+// default: JSON is decoded over newGenerationFields.
 type generationFields struct {
 	Model         string `json:"model"`
 	Stream        bool   `json:"stream"`
@@ -45,17 +46,11 @@ type generationFields struct {
 	} `json:"stream_options"`
 	N *int `json:"n"`
 
-	Temperature      *float64           `json:"temperature"`
-	TopK             *int               `json:"top_k"`
-	TopP             *float64           `json:"top_p"`
-	MinP             *float64           `json:"min_p"`
-	TypicalP         *float64           `json:"typical_p"`
-	RepeatPenalty    *float64           `json:"repeat_penalty"`
-	RepeatLastN      *int               `json:"repeat_last_n"`
-	PresencePenalty  *float64           `json:"presence_penalty"`
-	FrequencyPenalty *float64           `json:"frequency_penalty"`
-	LogitBias        map[string]float64 `json:"logit_bias"`
-	Seed             *int64             `json:"seed"`
+	sample.Params
+	LogitBias    map[string]float64 `json:"logit_bias"`
+	TypP         *float64           `json:"typ_p"` // llama-server's short name of typical_p
+	Banned       []string           `json:"banned_strings"`
+	BannedTokens []string           `json:"banned_tokens"` // KoboldCpp's name: texts all the same
 
 	MaxTokens             *int            `json:"max_tokens"`
 	Stop                  json.RawMessage `json:"stop"`
@@ -72,46 +67,48 @@ func (f *generationFields) request() (infer.Request, error) {
 	if err := f.formFields.fill(&r); err != nil {
 		return r, err
 	}
-	if err := f.setParams(&r.Params); err != nil {
+	var err error
+	if r.Params, err = f.params(); err != nil {
 		return r, err
 	}
+	if len(f.Banned) > 0 && len(f.BannedTokens) > 0 {
+		return r, invalidf("banned_tokens", "banned_strings and banned_tokens are two names of one field; give one")
+	}
+	r.BannedStrings = slices.Concat(f.Banned, f.BannedTokens)
 	if err := setCount(&r.MaxTokens, "max_tokens", f.MaxTokens); err != nil {
 		return r, err
 	}
-	var err error
 	r.Stop, err = parseStop(f.Stop)
 	return r, err
 }
 
-func (f *generationFields) setParams(p *sample.Params) error {
-	setIfGiven(&p.Temperature, f.Temperature)
-	setIfGiven(&p.TopK, f.TopK)
-	setIfGiven(&p.TopP, f.TopP)
-	setIfGiven(&p.MinP, f.MinP)
-	setIfGiven(&p.TypicalP, f.TypicalP)
-	setIfGiven(&p.RepeatPenalty, f.RepeatPenalty)
-	setIfGiven(&p.RepeatLastN, f.RepeatLastN)
-	setIfGiven(&p.PresencePenalty, f.PresencePenalty)
-	setIfGiven(&p.FrequencyPenalty, f.FrequencyPenalty)
-	setIfGiven(&p.Seed, f.Seed)
+func newGenerationFields() generationFields { return generationFields{Params: sample.DefaultParams()} }
+
+// params returns the sampler settings. What means "off" elsewhere means it here too: -1
+// for top_k in vLLM, and for top_n_sigma in llama-server.
+func (f *generationFields) params() (sample.Params, error) {
+	p := f.Params
+	if f.TypP != nil {
+		p.TypicalP = *f.TypP
+	}
 	if p.TopK == -1 {
-		p.TopK = 0 // vLLM's "off"
+		p.TopK = 0
+	}
+	if p.TopNSigma == -1 {
+		p.TopNSigma = 0
+	}
+	if p.DryBreakers == nil {
+		p.DryBreakers = sample.DefaultParams().DryBreakers
 	}
 	var err error
 	if p.LogitBias, err = parseLogitBias(f.LogitBias); err != nil {
-		return err
+		return p, err
 	}
 	var wrong *sample.FieldError
 	if err := p.Validate(); errors.As(err, &wrong) {
-		return invalidf(wrong.Field, "%v", wrong)
+		return p, invalidf(wrong.Field, "%v", wrong)
 	}
-	return nil
-}
-
-func setIfGiven[T any](dst, value *T) {
-	if value != nil {
-		*dst = *value
-	}
+	return p, nil
 }
 
 // setCount stores a count that the request holds, if it does and is in range.

@@ -46,7 +46,7 @@ type chatRequest struct {
 
 // chatCompletions answers POST /v1/chat/completions.
 func (h *Handlers) chatCompletions(c echo.Context) (err error) {
-	var body chatRequest
+	body := chatRequest{generationFields: newGenerationFields()}
 	defer func() { err = body.about(err) }()
 	if err := readJSON(c, &body); err != nil {
 		return err

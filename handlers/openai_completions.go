@@ -36,7 +36,7 @@ type completionPrompt struct {
 
 // completions answers POST /v1/completions.
 func (h *Handlers) completions(c echo.Context) (err error) {
-	var body completionRequest
+	body := completionRequest{generationFields: newGenerationFields()}
 	defer func() { err = body.about(aboutPrompt(err)) }()
 	if err := readJSON(c, &body); err != nil {
 		return err

@@ -2,9 +2,11 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -15,6 +17,7 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/sample"
 	"m40-llm/web"
 )
 
@@ -191,36 +194,83 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 		Space:   spaceView(h.Live.Space()),
 		Params:  params(live.DefaultSettings()),
 		MaxSeed: live.MaxSeed,
-		Stops:   web.Stops{Most: live.MaxStops, Bytes: live.MaxStopBytes},
+		Lists:   textLists,
+		Stages:  stages(),
 		Presets: choices,
 	}, err
 }
 
-// params are the sliders. The ranges of the number fields are those that
-// live.Settings accepts; the sliders cover what is of use.
+// sliders say how the page shows a setting: where it stands, its slider, which covers
+// what is of use, and the word for a value that needs one. The settings themselves are
+// those of sample.Numbers, and max_tokens. web.Everyday stands in the open.
+var sliders = []web.Param{
+	{Key: "temperature", Label: "Temperature", Lo: 0, Hi: 2, Step: 0.01, Digits: 2, OffAt: 0, Off: "always the likeliest"},
+	{Key: "top_k", Label: "Top-k", Lo: 1, Hi: 1000, Step: 1, Logarithmic: true, OffAt: 0, Off: "off"},
+	{Key: "top_p", Label: "Top-p", Lo: 0, Hi: 1, Step: 0.01, Digits: 2, OffAt: 1, Off: "off"},
+	{Key: "min_p", Label: "Min-p", Lo: 0, Hi: 0.3, Step: 0.005, Digits: 3, OffAt: 0, Off: "off"},
+	{Key: "repeat_penalty", Label: "Repeat penalty", Lo: 1, Hi: 1.5, Step: 0.01, Digits: 2, OffAt: 1, Off: "off"},
+	{Key: "max_tokens", Label: "Max tokens", Lo: 16, Hi: 4096, FieldLo: 1, FieldHi: live.MaxTokens, Step: 1, Logarithmic: true, OffAt: -1, Off: "no limit",
+		About: "Longest answer, in tokens; -1 for no limit but the context"},
+
+	{Key: "top_n_sigma", Label: "Top-nσ", Group: web.Cutting, Lo: 0, Hi: 4, Step: 0.05, Digits: 2, OffAt: 0, Off: "off"},
+	{Key: "typical_p", Label: "Typical-p", Group: web.Cutting, Lo: 0, Hi: 1, Step: 0.01, Digits: 2, OffAt: 1, Off: "off"},
+	{Key: "min_keep", Label: "Min-keep", Group: web.Cutting, Lo: 0, Hi: 20, Step: 1, OffAt: 0, Off: "off"},
+
+	{Key: "xtc_probability", Label: "XTC probability", Group: web.Variety, Lo: 0, Hi: 1, Step: 0.01, Digits: 2, OffAt: 0, Off: "off"},
+	{Key: "xtc_threshold", Label: "XTC threshold", Group: web.Variety, Lo: 0, Hi: 0.5, Step: 0.01, Digits: 2},
+	{Key: "dynatemp_range", Label: "Dynamic temperature", Group: web.Variety, Lo: 0, Hi: 2, Step: 0.01, Digits: 2, OffAt: 0, Off: "off"},
+	{Key: "dynatemp_exponent", Label: "Its exponent", Group: web.Variety, Lo: 0, Hi: 4, Step: 0.05, Digits: 2},
+	{Key: "mirostat", Label: "Mirostat 2", Group: web.Variety, Lo: 0, Hi: 2, On: 2, Off: "off"},
+	{Key: "mirostat_tau", Label: "Its target", Group: web.Variety, Lo: 0, Hi: 10, Step: 0.1, Digits: 1},
+	{Key: "mirostat_eta", Label: "Its learning rate", Group: web.Variety, Lo: 0, Hi: 1, Step: 0.01, Digits: 2},
+
+	{Key: "presence_penalty", Label: "Presence penalty", Group: web.Repetition, Lo: -2, Hi: 2, Step: 0.01, Digits: 2, OffAt: 0, Off: "off"},
+	{Key: "frequency_penalty", Label: "Frequency penalty", Group: web.Repetition, Lo: -2, Hi: 2, Step: 0.01, Digits: 2, OffAt: 0, Off: "off"},
+	{Key: "repeat_last_n", Label: "Penalty window", Group: web.Repetition, Lo: 1, Hi: 4096, Step: 1, Logarithmic: true, OffAt: -1, Off: "all tokens"},
+	{Key: "dry_multiplier", Label: "DRY", Group: web.Repetition, Lo: 0, Hi: 2, Step: 0.05, Digits: 2, OffAt: 0, Off: "off"},
+	{Key: "dry_base", Label: "Its base", Group: web.Repetition, Lo: 1, Hi: 4, Step: 0.05, Digits: 2},
+	{Key: "dry_allowed_length", Label: "Its free length", Group: web.Repetition, Lo: 0, Hi: 20, Step: 1},
+	{Key: "dry_penalty_last_n", Label: "Its window", Group: web.Repetition, Lo: 1, Hi: 4096, Step: 1, Logarithmic: true, OffAt: -1, Off: "all tokens"},
+}
+
+// params are the settings with the values of d.
 func params(d live.Settings) []web.Param {
-	return []web.Param{
-		{Key: "temperature", Label: "Temperature", Lo: 0, Hi: 2, FieldLo: 0, FieldHi: 2, Step: 0.01, Digits: 2, Default: d.Temperature,
-			OffAt: 0, Off: "always the likeliest", About: "Low: the likeliest tokens. High: rarer ones too"},
-		{Key: "top_k", Label: "Top-k", Lo: 1, Hi: 1000, FieldLo: 0, FieldHi: 1000, Step: 1, Default: float64(d.TopK), Logarithmic: true,
-			OffAt: 0, Off: "off", About: "Keeps this many of the likeliest tokens"},
-		{Key: "top_p", Label: "Top-p", Lo: 0, Hi: 1, FieldLo: 0, FieldHi: 1, Step: 0.01, Digits: 2, Default: d.TopP,
-			OffAt: 1, Off: "off", About: "Keeps the likeliest tokens until their probabilities add up to this"},
-		{Key: "min_p", Label: "Min-p", Lo: 0, Hi: 0.3, FieldLo: 0, FieldHi: 1, Step: 0.005, Digits: 3, Default: d.MinP,
-			OffAt: 0, Off: "off", About: "Keeps tokens at least this likely, relative to the likeliest"},
-		{Key: "repeat_penalty", Label: "Repeat penalty", Lo: 1, Hi: 1.5, FieldLo: 1, FieldHi: 2, Step: 0.01, Digits: 2, Default: d.RepeatPenalty,
-			OffAt: 1, Off: "off", About: "Makes tokens that were used lately less likely"},
-		{Key: "max_tokens", Label: "Max tokens", Lo: 16, Hi: 4096, FieldLo: 1, FieldHi: 1 << 20, Step: 1, Default: float64(d.MaxTokens), Logarithmic: true,
-			OffAt: -1, Off: "no limit", About: "Longest answer, in tokens; -1 for no limit but the context"},
-		{Key: "typical_p", Label: "Typical-p", Lo: 0, Hi: 1, FieldLo: 0, FieldHi: 1, Step: 0.01, Digits: 2, Default: d.TypicalP, More: true,
-			OffAt: 1, Off: "off", About: "Keeps the tokens whose surprise is nearest to the average, up to this share"},
-		{Key: "repeat_last_n", Label: "Penalty window", Lo: 1, Hi: 4096, FieldLo: 0, FieldHi: 1 << 20, Step: 1, Default: float64(d.RepeatLastN), Logarithmic: true, More: true,
-			OffAt: -1, Off: "all tokens", About: "How many of the last tokens the three penalties look at; -1 for all, 0 for none"},
-		{Key: "presence_penalty", Label: "Presence penalty", Lo: -2, Hi: 2, FieldLo: -2, FieldHi: 2, Step: 0.01, Digits: 2, Default: d.PresencePenalty, More: true,
-			OffAt: 0, Off: "off", About: "Makes tokens less likely that stand in the window at all; below 0 likelier"},
-		{Key: "frequency_penalty", Label: "Frequency penalty", Lo: -2, Hi: 2, FieldLo: -2, FieldHi: 2, Step: 0.01, Digits: 2, Default: d.FrequencyPenalty, More: true,
-			OffAt: 0, Off: "off", About: "Makes tokens less likely for each time they stand in the window; below 0 likelier"},
+	numbers := map[string]sample.Number{}
+	for _, n := range sample.Numbers() {
+		numbers[n.Name] = n
 	}
+	list := slices.Clone(sliders)
+	for i := range list {
+		p := &list[i]
+		if n, ok := numbers[p.Key]; ok {
+			p.FieldLo, p.FieldHi, p.About, p.Of, p.Cuts = n.Min, n.Max, n.About, n.Of, n.Cuts
+		}
+		p.Default = settingValues(d)[p.Key]
+	}
+	return list
+}
+
+// textLists are the settings that are lists of texts.
+var textLists = []web.TextList{
+	{Key: "dry_sequence_breakers", Label: "DRY breakers", Group: web.Repetition, Of: "dry_multiplier", Most: live.Breakers.Most, Bytes: live.Breakers.Bytes, Default: sample.DefaultParams().DryBreakers,
+		One: "breaker", About: "No repeated passage goes across one of these."},
+	{Key: "stop", Label: "Stop strings", Group: web.Lists, Most: live.Stops.Most, Bytes: live.Stops.Bytes,
+		One: "stop string", About: "The answer ends before one of these."},
+	{Key: "banned_strings", Label: "Banned strings", Group: web.Lists, Most: live.Banned.Most, Bytes: live.Banned.Bytes,
+		One: "banned string", About: "The answer never contains one of these: where one would come, it is written anew from there."},
+}
+
+// stages are those of the sampler chain, in the order in which they run by themselves.
+func stages() []web.Stage {
+	labels := map[string]string{
+		"penalties": "Penalties", "dry": "DRY", "top_n_sigma": "Top-nσ", "top_k": "Top-k", "typical_p": "Typical-p",
+		"top_p": "Top-p", "min_p": "Min-p", "xtc": "XTC", "temperature": "Temperature",
+	}
+	var list []web.Stage
+	for _, name := range sample.StageNames() {
+		list = append(list, web.Stage{Key: name, Label: cmp.Or(labels[name], name)})
+	}
+	return list
 }
 
 // spaceView says what is wrong with the room on the disk; nothing if there is enough.
@@ -257,6 +307,7 @@ func engineView(s infer.Status) web.Engine {
 		Trouble: sentence(s.Trouble),
 		Queue:   queue(s.Queued, s.Running),
 	}
+	e.Thinking = thinkingKinds(s.TemplateVars)
 	if s.Model.Demo {
 		e.Tag = "demo"
 	}
@@ -283,6 +334,19 @@ func engineView(s infer.Status) web.Engine {
 		e.Summary = joined(" · ", name, e.Rate+" tok/s")
 	}
 	return e
+}
+
+// thinkingKinds returns the kinds of choice that a page offers for what a template
+// reads about thinking.
+func thinkingKinds(variables []string) string {
+	var kinds []string
+	if slices.Contains(variables, "enable_thinking") || slices.Contains(variables, "thinking") {
+		kinds = append(kinds, "switch")
+	}
+	if slices.Contains(variables, "reasoning_effort") {
+		kinds = append(kinds, "effort")
+	}
+	return strings.Join(kinds, " ")
 }
 
 func describeLoading(e *web.Engine, l infer.Loading) {

@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/sample"
 	"m40-llm/web"
 )
 
@@ -119,32 +120,38 @@ func TestPage_TitlesAreText(t *testing.T) {
 }
 
 func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
-	set := map[string]func(*live.Settings, float64){
-		"temperature":       func(s *live.Settings, v float64) { s.Temperature = v },
-		"top_k":             func(s *live.Settings, v float64) { s.TopK = int(v) },
-		"top_p":             func(s *live.Settings, v float64) { s.TopP = v },
-		"min_p":             func(s *live.Settings, v float64) { s.MinP = v },
-		"typical_p":         func(s *live.Settings, v float64) { s.TypicalP = v },
-		"repeat_penalty":    func(s *live.Settings, v float64) { s.RepeatPenalty = v },
-		"repeat_last_n":     func(s *live.Settings, v float64) { s.RepeatLastN = int(v) },
-		"presence_penalty":  func(s *live.Settings, v float64) { s.PresencePenalty = v },
-		"frequency_penalty": func(s *live.Settings, v float64) { s.FrequencyPenalty = v },
-		"max_tokens":        func(s *live.Settings, v float64) { s.MaxTokens = int(v) },
+	numbers := map[string]sample.Number{}
+	for _, n := range sample.Numbers() {
+		numbers[n.Name] = n
 	}
+	shown := map[string]bool{}
 	for _, p := range params(live.DefaultSettings()) {
 		valid := func(v float64) bool {
 			s := live.DefaultSettings()
-			set[p.Key](&s, v)
+			if n, ok := numbers[p.Key]; ok {
+				n.Set(&s.Params, v)
+			} else {
+				s.MaxTokens = int(v)
+			}
 			return s.Validate() == nil
 		}
-		if !valid(p.FieldLo) || !valid(p.FieldHi) || !valid(p.Default) || !valid(p.OffAt) {
+		shown[p.Key] = true
+		if p.Label == "" || p.About == "" {
+			t.Errorf("%s has no words", p.Key)
+		}
+		if !valid(p.FieldLo) || !valid(p.FieldHi) || !valid(p.Default) || p.Off != "" && !valid(p.OffAt) {
 			t.Errorf("%s: the page takes %v to %v, the server does not", p.Key, p.FieldLo, p.FieldHi)
 		}
-		if valid(p.FieldHi + p.Step) {
+		if valid(p.FieldHi + max(p.Step, 1)) {
 			t.Errorf("%s: the server takes more than %v", p.Key, p.FieldHi)
 		}
 		if p.Lo < p.FieldLo || p.Hi > p.FieldHi {
 			t.Errorf("%s: the slider goes from %v to %v, beyond its field", p.Key, p.Lo, p.Hi)
+		}
+	}
+	for name := range numbers {
+		if !shown[name] {
+			t.Errorf("%s is not on the page", name)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestSocket_OfTwoPagesTheLastPanelStaysAndAnswersKeepTheirs(t *testing.T) {
 	if m := got.Messages[1]; m.Answer.Settings.TopK != 5 {
 		t.Errorf("the answer has lost what it was made with: %+v", m.Answer.Settings)
 	}
-	ref := three.send("panel", map[string]any{"settings": map[string]any{"presence_penalty": 3}})
+	ref := three.send("panel", map[string]any{"settings": map[string]any{"presence_penalty": 101}})
 	for {
 		f, err := three.read()
 		if err != nil {

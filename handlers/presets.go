@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/live"
+	"m40-llm/infer/sample"
 	"m40-llm/web"
 )
 
@@ -72,35 +73,52 @@ func presetView(p, base live.Preset) web.Preset {
 	for _, param := range params(base.Settings) {
 		view.Rows = append(view.Rows, param.Differs(have[param.Key], had[param.Key]))
 	}
+	lists, were := listValues(p.Settings), listValues(base.Settings)
+	for _, l := range textLists {
+		view.Rows = append(view.Rows, web.DiffText(l.Label, quotedList(lists[l.Key]), quotedList(were[l.Key])))
+	}
 	view.Rows = append(view.Rows,
-		web.DiffText("Stop strings", stopList(p.Settings.Stop), stopList(base.Settings.Stop)),
+		web.DiffText("Order", chainText(p.Settings.Samplers), chainText(base.Settings.Samplers)),
+		web.DiffText("Thinking", string(p.Settings.Thinking), string(base.Settings.Thinking)),
 		web.DiffText("System prompt", p.System, base.System))
 	return view
 }
 
 // settingValues are the settings that are numbers, by their names on the wire.
 func settingValues(s live.Settings) map[string]float64 {
-	return map[string]float64{
-		"temperature":       s.Temperature,
-		"top_k":             float64(s.TopK),
-		"top_p":             s.TopP,
-		"min_p":             s.MinP,
-		"typical_p":         s.TypicalP,
-		"repeat_penalty":    s.RepeatPenalty,
-		"repeat_last_n":     float64(s.RepeatLastN),
-		"presence_penalty":  s.PresencePenalty,
-		"frequency_penalty": s.FrequencyPenalty,
-		"max_tokens":        float64(s.MaxTokens),
+	values := map[string]float64{"max_tokens": float64(s.MaxTokens)}
+	for _, n := range sample.Numbers() {
+		values[n.Name] = n.Get(&s.Params)
 	}
+	return values
 }
 
-var stopEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\t", `\t`, "\r", `\r`)
+// listValues are the settings that are lists of texts.
+func listValues(s live.Settings) map[string][]string {
+	return map[string][]string{"stop": s.Stop, "banned_strings": s.BannedStrings, "dry_sequence_breakers": s.DryBreakers}
+}
 
-// stopList writes stop strings as the panel does.
-func stopList(list []string) string {
+// chainText is the order of a chain; empty where it is the one that is used anyhow.
+func chainText(samplers []string) string {
+	labels := make([]string, len(samplers))
+	for i, key := range samplers {
+		labels[i] = key
+		for _, s := range stages() {
+			if s.Key == key {
+				labels[i] = s.Label
+			}
+		}
+	}
+	return strings.Join(labels, ", ")
+}
+
+var textEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\t", `\t`, "\r", `\r`)
+
+// quotedList writes texts as the panel does.
+func quotedList(list []string) string {
 	written := make([]string, len(list))
 	for i, text := range list {
-		written[i] = "“" + stopEscapes.Replace(text) + "”"
+		written[i] = "“" + textEscapes.Replace(text) + "”"
 	}
 	return strings.Join(written, " ")
 }

@@ -483,7 +483,7 @@ func TestSocket_CommandsThatAreRefused(t *testing.T) {
 	refused("an unknown field", "ping", map[string]any{"colour": "red"}, invalid, "")
 	refused("a field of the wrong kind", "send", map[string]any{"text": 7}, invalid, "text")
 	refused("a setting of the wrong kind", "send", map[string]any{"text": "a", "settings": map[string]any{"top_k": "many"}}, invalid, "top_k")
-	refused("a setting out of range", "send", map[string]any{"text": "a", "settings": map[string]any{"temperature": 9}}, invalid, "temperature")
+	refused("a setting out of range", "send", map[string]any{"text": "a", "settings": map[string]any{"temperature": 101}}, invalid, "temperature")
 	refused("an empty message", "send", map[string]any{"text": " "}, invalid, "text")
 	refused("a chat that is not there", "open", map[string]any{"chat": "nowhere"}, "chat_not_found", "")
 	refused("a command without a chat", "stop", nil, invalid, "chat")

@@ -49,10 +49,11 @@ const (
 type Status struct {
 	State         State       `json:"state"`
 	Model         ModelInfo   `json:"model"`
-	Loading       Loading     `json:"loading"`           // while State is loading
-	Error         *Error      `json:"error,omitempty"`   // while State is failed
-	Notice        string      `json:"notice,omitempty"`  // what a person should know about the model, e.g. that it has no chat template
-	Trouble       string      `json:"trouble,omitempty"` // what befell the engine's process or its device, and what was done about it
+	Loading       Loading     `json:"loading"`                 // while State is loading
+	Error         *Error      `json:"error,omitempty"`         // while State is failed
+	Notice        string      `json:"notice,omitempty"`        // what a person should know about the model, e.g. that it has no chat template
+	TemplateVars  []string    `json:"template_vars,omitempty"` // what the model's chat template reads about thinking: enable_thinking, thinking, reasoning_effort
+	Trouble       string      `json:"trouble,omitempty"`       // what befell the engine's process or its device, and what was done about it
 	Device        device.Info `json:"device"`
 	CacheType     string      `json:"cache_type"`
 	ContextLength int         `json:"context_length"` // positions one answer can use

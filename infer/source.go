@@ -195,6 +195,16 @@ func (s *source) isControl(text string) bool {
 	return ok
 }
 
+// thinkingVars returns the variables about thinking that the model's chat template reads.
+func (s *source) thinkingVars() (names []string) {
+	for _, name := range []string{"enable_thinking", "thinking", "reasoning_effort"} {
+		if s.template != nil && s.template.Uses(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func headerHash(f *gguf.File) string {
 	h := sha256.New()
 	h.Write(f.Header())

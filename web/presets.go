@@ -81,6 +81,9 @@ func DiffText(label, is, was string) DiffRow {
 
 // word is a value as the panel shows it.
 func (p Param) word(v float64) string {
+	if p.On != 0 && v == p.On {
+		return "on"
+	}
 	if p.Off != "" && v == p.OffAt {
 		return p.Off
 	}

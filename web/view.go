@@ -4,6 +4,7 @@
 package web
 
 import (
+	"encoding/json"
 	"math"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ var modules = []string{
 	"html.js",
 	"import.js",
 	"menu.js",
+	"order.js",
 	"panel.js",
 	"params.js",
 	"picker.js",
@@ -32,7 +34,7 @@ var modules = []string{
 	"reply.js",
 	"socket.js",
 	"speak.js",
-	"stops.js",
+	"textlist.js",
 	"toggle.js",
 	"transport.js",
 }
@@ -59,15 +61,38 @@ type Page struct {
 	Space     string // what is wrong with the room on the disk
 	Params    []Param
 	MaxSeed   int64
-	Stops     Stops
+	Lists     []TextList
+	Stages    []Stage
 	Presets   []Preset // to choose from: names and ids
 }
 
-// Stops limits the list of stop strings.
-type Stops struct {
-	Most  int // strings
-	Bytes int // of one of them
+// Groups of the settings that are folded away. Everyday is what stands in the open.
+const (
+	Everyday   = ""
+	Cutting    = "Cutting"
+	Variety    = "Variety"
+	Repetition = "Repetition"
+	Lists      = "Texts"
+)
+
+// groups of the fold, in its order.
+var groups = []string{Cutting, Variety, Repetition, Lists}
+
+// TextList is a setting that is a list of texts.
+type TextList struct {
+	Key     string // name of the setting on the wire
+	Label   string
+	One     string // what one of the texts is called
+	Group   string
+	Of      string // as with Param
+	Most    int    // texts
+	Bytes   int    // of one of them
+	Default []string
+	About   string // a sentence
 }
+
+// Stage is a stage of the sampler chain.
+type Stage struct{ Key, Label string }
 
 // Problem is what went wrong, why, and what to do.
 type Problem struct{ Title, Message string }
@@ -128,6 +153,10 @@ type Engine struct {
 	Notice   string  `json:"notice"`
 	Error    string  `json:"error"`   // why it failed, and what to do
 	Trouble  string  `json:"trouble"` // what befell it, and what was done about it
+
+	// Thinking is how the model can be told whether to think: "switch", "effort", both
+	// with a space between them, or nothing.
+	Thinking string `json:"thinking"`
 }
 
 // Param is one slider with its number field.
@@ -143,8 +172,11 @@ type Param struct {
 	Logarithmic bool    // the slider's axis; its own scale is then 0 to 1000
 	OffAt       float64 // value for which there is a word; the field takes it whatever its ends
 	Off         string  // the word
-	About       string  // one sentence for the title and for screen readers
-	More        bool    // seldom used: folded away
+	About       string  // one sentence, without its full stop
+	Group       string
+	Of          string  // setting without which it does nothing; empty: none
+	Cuts        bool    // mirostat takes its place
+	On          float64 // it is a switch: its value if it is on, and 0 if it is off
 }
 
 func (p Param) format(v float64) string {
@@ -155,17 +187,34 @@ func (p Param) format(v float64) string {
 	return s
 }
 
-// usual and seldom are the parameters that are always shown and those folded away.
-func (p Page) usual() []Param  { return choose(p.Params, false) }
-func (p Page) seldom() []Param { return choose(p.Params, true) }
-
-func choose(list []Param, more bool) (chosen []Param) {
-	for _, p := range list {
-		if p.More == more {
-			chosen = append(chosen, p)
+// of returns the parameters of a group.
+func (p Page) of(group string) (chosen []Param) {
+	for _, param := range p.Params {
+		if param.Group == group {
+			chosen = append(chosen, param)
 		}
 	}
 	return chosen
+}
+
+// listsOf returns the lists of texts of a group.
+func (p Page) listsOf(group string) (chosen []TextList) {
+	for _, l := range p.Lists {
+		if l.Group == group {
+			chosen = append(chosen, l)
+		}
+	}
+	return chosen
+}
+
+// defaults are the texts that a list begins with, as JSON.
+func (l TextList) defaults() string {
+	list := l.Default
+	if list == nil {
+		list = []string{}
+	}
+	data, _ := json.Marshal(list) // cannot fail
+	return string(data)
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

@@ -49,7 +49,7 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 func (c *Chat) begin(t *turn) {
 	svc, a := c.service, t.Answer
 	request := c.request(c.path[:len(c.path)-1], t.text.String(), a.System)
-	request.Params, request.MaxTokens, request.Stop = a.Settings.params(), a.Settings.MaxTokens, a.Settings.Stop
+	a.Settings.ask(&request)
 	ctx, cancel := context.WithCancel(svc.ctx)
 	now := svc.opt.Now()
 	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now}

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"m40-llm/infer"
+	"m40-llm/infer/sample"
 )
 
 // Draft is a question that is still being written.
@@ -101,7 +102,7 @@ func (c *Chat) draft(d Draft) (infer.Request, counted) {
 	}
 	turns := append(c.path[:len(c.path):len(c.path)], &turn{Message: Message{Role: RoleUser, Text: d.Text}})
 	r := c.request(turns, "", d.System)
-	r.Params, r.MaxTokens = DefaultSettings().params(), -1
+	r.Params, r.MaxTokens = sample.DefaultParams(), -1
 	return r, key
 }
 

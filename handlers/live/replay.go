@@ -117,7 +117,8 @@ func (c *Chat) recipe(at int) infer.Request {
 	t := c.path[at]
 	a := t.Answer
 	r := c.request(c.path[:at], "", a.System)
-	r.Model, r.Params, r.Stop, r.MaxTokens = a.Model.Name, a.Settings.params(), a.Settings.Stop, a.Settings.MaxTokens
+	r.Model = a.Model.Name
+	a.Settings.ask(&r)
 	chain := sample.DefaultParams()
 	if len(t.made.Chain) > 0 && string(t.made.Chain) != "null" && json.Unmarshal(t.made.Chain, &chain) == nil && chain.Validate() == nil {
 		r.Params = chain

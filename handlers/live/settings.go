@@ -1,9 +1,10 @@
 package live
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"strconv"
 
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
@@ -12,113 +13,110 @@ import (
 // Settings are the values that a person sets for an answer. JSON is decoded over
 // DefaultSettings: what was stored before a field existed has its default.
 type Settings struct {
-	Temperature      float64  `json:"temperature"`
-	TopK             int      `json:"top_k"`
-	TopP             float64  `json:"top_p"`
-	MinP             float64  `json:"min_p"`
-	TypicalP         float64  `json:"typical_p"`
-	RepeatPenalty    float64  `json:"repeat_penalty"`
-	RepeatLastN      int      `json:"repeat_last_n"` // window of the three penalties; -1: the whole context
-	PresencePenalty  float64  `json:"presence_penalty"`
-	FrequencyPenalty float64  `json:"frequency_penalty"`
-	Stop             []string `json:"stop,omitempty"` // texts that end the answer
-	MaxTokens        int      `json:"max_tokens"`     // -1: until the context is full
-	Seed             int64    `json:"seed"`           // -1: a new one for each answer
+	sample.Params          // without LogitBias
+	Stop          []string `json:"stop,omitempty"`           // texts that end the answer
+	BannedStrings []string `json:"banned_strings,omitempty"` // texts that it never contains
+	Thinking      Thinking `json:"thinking,omitempty"`
+	MaxTokens     int      `json:"max_tokens"` // -1: until the context is full
+}
+
+// Thinking is what a person asks of a model that can think before it answers. Of the
+// words a model has some, others do nothing to it.
+type Thinking string
+
+// The words of Thinking. The empty one leaves it to the model.
+const (
+	ThinkingOn     Thinking = "on"
+	ThinkingOff    Thinking = "off"
+	ThinkingLow    Thinking = "low"
+	ThinkingMedium Thinking = "medium"
+	ThinkingHigh   Thinking = "high"
+)
+
+// variables returns what a chat template reads it from.
+func (t Thinking) variables() map[string]json.RawMessage {
+	switch t {
+	case ThinkingOn, ThinkingOff:
+		on := json.RawMessage(strconv.FormatBool(t == ThinkingOn))
+		return map[string]json.RawMessage{"enable_thinking": on, "thinking": on}
+	case ThinkingLow, ThinkingMedium, ThinkingHigh:
+		return map[string]json.RawMessage{"reasoning_effort": json.RawMessage(strconv.Quote(string(t)))}
+	}
+	return nil
 }
 
 // MaxSeed is the largest seed that survives a browser's numbers.
 const MaxSeed = 1<<53 - 1
 
-// Limits of Settings.Stop.
-const (
-	MaxStops     = 16
-	MaxStopBytes = 256
+// MaxTokens is the highest limit that a person can set.
+const MaxTokens = 1 << 20
+
+// TextList limits a list of texts.
+type TextList struct {
+	Most  int // texts
+	Bytes int // of one of them
+}
+
+// Limits of the lists of Settings.
+var (
+	Stops    = TextList{Most: 16, Bytes: 256}
+	Banned   = TextList{Most: 512, Bytes: 256}
+	Breakers = TextList{Most: 64, Bytes: 40}
 )
 
 // DefaultSettings are what the page shows before a person touches it.
-func DefaultSettings() Settings {
-	p := sample.DefaultParams()
-	return Settings{
-		Temperature:      p.Temperature,
-		TopK:             p.TopK,
-		TopP:             p.TopP,
-		MinP:             p.MinP,
-		TypicalP:         p.TypicalP,
-		RepeatPenalty:    p.RepeatPenalty,
-		RepeatLastN:      p.RepeatLastN,
-		PresencePenalty:  p.PresencePenalty,
-		FrequencyPenalty: p.FrequencyPenalty,
-		MaxTokens:        512,
-		Seed:             p.Seed,
-	}
-}
+func DefaultSettings() Settings { return Settings{Params: sample.DefaultParams(), MaxTokens: 512} }
 
 // Validate returns an *infer.Error that names the first field out of range.
 func (s Settings) Validate() error {
-	real := func(name string, v, lo, hi float64) error {
-		if math.IsNaN(v) || v < lo || v > hi {
-			return invalid(name, "%s is %v, but it must be from %v to %v", name, v, lo, hi)
-		}
-		return nil
-	}
-	whole := func(name string, v, lo, hi int64) error {
-		if v < lo || v > hi {
-			return invalid(name, "%s is %d, but it must be from %d to %d", name, v, lo, hi)
-		}
-		return nil
-	}
-	if s.MaxTokens == 0 {
+	var wrong *sample.FieldError
+	switch err := s.Params.Validate(); {
+	case errors.As(err, &wrong):
+		return invalid(wrong.Field, "%s", wrong)
+	case s.Seed > MaxSeed:
+		return invalid("seed", "seed is %d, but it must be from -1 to %d", s.Seed, int64(MaxSeed))
+	case len(s.LogitBias) > 0:
+		return invalid("logit_bias", "logit_bias is no setting of a chat; ask through the API to use it")
+	case s.MaxTokens == 0:
 		return invalid("max_tokens", "max_tokens is 0, but an answer needs at least 1 token; -1 means until the context is full")
+	case s.MaxTokens < -1 || s.MaxTokens > MaxTokens:
+		return invalid("max_tokens", "max_tokens is %d, but it must be from -1 to %d", s.MaxTokens, MaxTokens)
+	case s.Thinking != "" && s.Thinking.variables() == nil:
+		return invalid("thinking", "thinking is %q, but it must be on, off, low, medium or high, or be left out", string(s.Thinking))
 	}
-	for _, err := range []error{
-		real("temperature", s.Temperature, 0, 2),
-		whole("top_k", int64(s.TopK), 0, 1000),
-		real("top_p", s.TopP, 0, 1),
-		real("min_p", s.MinP, 0, 1),
-		real("typical_p", s.TypicalP, 0, 1),
-		real("repeat_penalty", s.RepeatPenalty, 1, 2),
-		whole("repeat_last_n", int64(s.RepeatLastN), -1, 1<<20),
-		real("presence_penalty", s.PresencePenalty, -2, 2),
-		real("frequency_penalty", s.FrequencyPenalty, -2, 2),
-		whole("max_tokens", int64(s.MaxTokens), -1, 1<<20),
-		whole("seed", s.Seed, -1, MaxSeed),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	return validateStop(s.Stop)
-}
-
-func validateStop(list []string) error {
-	if len(list) > MaxStops {
-		return invalid("stop", "there are %d stop strings, and at most %d are looked for", len(list), MaxStops)
-	}
-	for i, text := range list {
-		if text == "" || len(text) > MaxStopBytes {
-			return invalid("stop", "stop string %d has %d bytes, but it must have 1 to %d", i+1, len(text), MaxStopBytes)
-		}
-		if err := checkUTF8("stop", text); err != nil {
+	for _, l := range []struct {
+		name   string
+		list   []string
+		limits TextList
+	}{{"stop", s.Stop, Stops}, {"banned_strings", s.BannedStrings, Banned}, {"dry_sequence_breakers", s.DryBreakers, Breakers}} {
+		if err := l.limits.validate(l.name, l.list); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// params returns s as the engine wants it.
-func (s Settings) params() sample.Params {
-	p := sample.DefaultParams()
-	p.Temperature = s.Temperature
-	p.TopK = s.TopK
-	p.TopP = s.TopP
-	p.MinP = s.MinP
-	p.TypicalP = s.TypicalP
-	p.RepeatPenalty = s.RepeatPenalty
-	p.RepeatLastN = s.RepeatLastN
-	p.PresencePenalty = s.PresencePenalty
-	p.FrequencyPenalty = s.FrequencyPenalty
-	p.Seed = s.Seed
-	return p
+func (l TextList) validate(name string, list []string) error {
+	if len(list) > l.Most {
+		return invalid(name, "%s has %d texts, and at most %d are looked for", name, len(list), l.Most)
+	}
+	for i, text := range list {
+		if text == "" || len(text) > l.Bytes {
+			return invalid(name, "text %d of %s has %d bytes, but it must have 1 to %d", i+1, name, len(text), l.Bytes)
+		}
+		if err := checkUTF8(name, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask writes the settings into a request.
+func (s Settings) ask(r *infer.Request) {
+	r.Params, r.MaxTokens, r.Stop, r.BannedStrings = s.Params, s.MaxTokens, s.Stop, s.BannedStrings
+	if len(r.Messages) > 0 {
+		r.TemplateVars = s.Thinking.variables()
+	}
 }
 
 func invalid(param, format string, args ...any) *infer.Error {

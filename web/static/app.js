@@ -49,6 +49,7 @@ const link = new Link(document.body.dataset.chat, {
         engine = f.engine
         showEngine(engine)
         picker.setEngine(engine)
+        offerThinking()
         if (other) recount()
       },
       models: () => picker.news(f.models),
@@ -203,6 +204,7 @@ $('[data-temporary]').addEventListener('click', () => {
 function setRaw(on) {
   raw = on
   $('[data-raw]').setAttribute('aria-pressed', on)
+  offerThinking()
 }
 $('[data-raw]').addEventListener('click', () => {
   setRaw(!raw)
@@ -280,6 +282,9 @@ new IntersectionObserver(entries => {
 $('#older').addEventListener('click', older)
 
 // ---- commands ----
+
+// A text that goes to the model as it is has no template that could be told anything.
+function offerThinking() { params.thinking(raw ? [] : (engine.thinking ?? '').split(' ').filter(Boolean)) }
 
 function fail(error) {
   const field = error.param && params.refuse(error.param, error.message)

@@ -1,7 +1,8 @@
 // The sliders, their number fields and the other settings of an answer: one value
 // each, and beside it the preset's.
 import { roughly } from './format.js'
-import { Stops } from './stops.js'
+import { Order } from './order.js'
+import { TextList } from './textlist.js'
 
 const parse = text => text.trim() === '' ? NaN : Number(text.trim().replace(',', '.'))
 
@@ -85,7 +86,15 @@ class Param {
     this.take(this.value)
   }
 
-  note(text = '') { this.keep.textContent = this.unlimited(this.value) ? this.off : text }
+  note(text = '') { this.keep.textContent = this.replaced ? 'mirostat instead' : this.unlimited(this.value) ? this.off : text }
+
+  // replace says whether mirostat does the work of this setting.
+  replace(replaced) {
+    this.replaced = replaced
+    this.el.classList.toggle('replaced', replaced)
+    this.range.disabled = this.field.disabled = replaced
+    this.note()
+  }
 
   typed() {
     const v = parse(this.field.value), lo = +this.field.dataset.lo, hi = +this.field.dataset.hi
@@ -120,14 +129,91 @@ class Param {
   }
 }
 
+// Switch is a setting that is on or off, as a number: 0 is off.
+class Switch {
+  constructor(el, changed) {
+    Object.assign(this, { el, changed, key: el.dataset.param, label: el.querySelector('label').textContent, onValue: +el.dataset.on, preset: el.dataset.on ? +el.dataset.default : '' })
+    this.field = el.querySelector('input, select')
+    this.keep = el.querySelector('.keep')
+    this.error = el.querySelector('.fielderr')
+    this.field.addEventListener('change', () => this.refresh())
+    el.querySelector('.reset').addEventListener('click', () => {
+      this.set(this.preset)
+      this.field.focus()
+    })
+    this.set(this.preset)
+  }
+
+  get value() { return this.field.checked ? this.onValue : 0 }
+
+  get modified() { return this.value !== this.preset }
+
+  get valid() { return true }
+
+  accepts(v) { return v === 0 || v === this.onValue }
+
+  word(v) { return v ? 'on' : 'off' }
+
+  set(v) {
+    this.field.checked = v !== 0
+    this.complain('')
+    this.refresh()
+  }
+
+  rebase(v) {
+    this.preset = v
+    this.refresh()
+  }
+
+  refresh() {
+    this.keep.textContent = this.word(this.value)
+    this.el.classList.toggle('mod', this.modified)
+    this.changed()
+  }
+
+  complain(text) {
+    this.error.textContent = text
+    this.error.hidden = !text
+  }
+}
+
+// Choice is a setting that is one of a few words; the empty one leaves it to the model.
+class Choice extends Switch {
+  get value() { return this.field.value }
+
+  accepts(v) { return [...this.field.options].some(o => o.value === v) }
+
+  word(v) { return [...this.field.options].find(o => o.value === v)?.textContent ?? v }
+
+  set(v) {
+    this.field.value = v
+    this.complain('')
+    this.refresh()
+  }
+
+  refresh() {
+    this.el.classList.toggle('mod', this.modified)
+    this.changed()
+  }
+
+  // offer shows the choices of some kinds; one that is taken stays.
+  offer(kinds) {
+    this.kinds = kinds
+    for (const o of this.field.options) o.hidden = o.disabled = Boolean(o.dataset.kind) && !kinds.includes(o.dataset.kind) && o.value !== this.value
+    this.el.hidden = kinds.length === 0
+  }
+}
+
+const kinds = { slider: Param, switch: Switch, choice: Choice, texts: TextList, order: Order }
+
 export class Params {
   // on: {changed(person)}; person: somebody changed a value, else a whole panel was shown
   constructor(on) {
     this.on = on
     this.showing = true // what changes now, no person changed
     const changed = () => this.changed()
-    this.list = [...document.querySelectorAll('[data-param]')].map(el => new Param(el, changed))
-    this.list.push(new Stops(document.getElementById('stops'), changed))
+    this.list = [...document.querySelectorAll('[data-param]')].map(el => new kinds[el.dataset.kind](el, changed))
+    this.byKey = Object.fromEntries(this.list.map(p => [p.key, p]))
     this.seedField = document.getElementById('n-seed')
     this.seedNote = document.querySelector('[data-seed-note]')
     this.seedError = document.getElementById('e-seed')
@@ -196,11 +282,14 @@ export class Params {
     if (!this.pinned && document.activeElement !== this.seedField) this.seedField.value = seed
   }
 
+  // thinking offers what the model can be told about it.
+  thinking(kinds) { this.byKey.thinking.offer(kinds) }
+
   // speed lets the token limit say how long it may take.
   speed(tokensPerSecond) {
-    const limit = this.list.find(p => p.key === 'max_tokens')
+    const limit = this.byKey.max_tokens
     this.rate = tokensPerSecond
-    limit?.note(limit.value > 0 ? `up to ≈ ${roughly(1000 * limit.value / tokensPerSecond)}` : '')
+    limit.note(limit.value > 0 ? `up to ≈ ${roughly(1000 * limit.value / tokensPerSecond)}` : '')
   }
 
   values() {
@@ -220,7 +309,7 @@ export class Params {
 
   // refuse shows what the server says about a field; it returns the field.
   refuse(key, message) {
-    const p = this.list.find(p => p.key === key)
+    const p = this.byKey[key]
     if (p) {
       p.complain(message)
       this.unfold(p)
@@ -228,8 +317,20 @@ export class Params {
     return p?.field ?? (key === 'seed' ? this.seedField : null)
   }
 
+  // depend hides what does nothing because another setting is off, and greys out what
+  // mirostat does instead.
+  depend() {
+    const mirostat = this.byKey.mirostat.value !== 0
+    for (const p of this.list) {
+      const of = p.el.dataset.of
+      if (of) p.el.hidden = this.byKey[of].value === 0 && !p.modified
+      if (p.el.hasAttribute('data-cuts') && Boolean(p.replaced) !== mirostat) p.replace(mirostat)
+    }
+  }
+
   changed(person = true) {
     if (this.showing) return
+    this.depend()
     const folded = this.list.filter(p => p.modified && this.more.contains(p.el)).length
     this.moreNote.textContent = folded ? `${folded} modified` : ''
     if (this.rate) this.speed(this.rate)

@@ -3,7 +3,7 @@
 import { count, percent } from './format.js'
 import { hang } from './menu.js'
 import { reply } from './reply.js'
-import { escaped } from './stops.js'
+import { escaped } from './textlist.js'
 
 const $ = q => document.querySelector(q)
 const names = { curl: 'curl', python: 'Python', javascript: 'JavaScript' }

@@ -1,4 +1,5 @@
-// The list of stop strings. It has the face of a Param, with a list for a value.
+// A list of texts, such as the stop strings. It has the face of a Param, with a list for
+// a value.
 import { copyOf } from './html.js'
 
 const escapes = { '\n': '\\n', '\t': '\\t', '\r': '\\r', '\\': '\\\\' }
@@ -8,22 +9,21 @@ export const escaped = text => text.replace(/[\n\t\r\\]/g, c => escapes[c])
 const unescaped = text => text.replace(/\\[ntr\\]/g, c => unescapes[c])
 const bytes = text => new TextEncoder().encode(text).length
 
-export class Stops {
+export class TextList {
   constructor(el, changed) {
-    Object.assign(this, { el, changed, key: 'stop', label: 'Stop strings', preset: [] })
+    const d = el.dataset
+    Object.assign(this, { el, changed, key: d.param, one: d.one, label: el.querySelector('.label').textContent, most: +d.most, bytes: +d.bytes, preset: JSON.parse(d.default) })
     this.rows = el.querySelector('ul')
-    this.add = el.querySelector('[data-add-stop]')
+    this.add = el.querySelector('[data-add]')
     this.error = el.querySelector('.fielderr')
-    this.help = el.querySelector('[data-stops-help]')
-    this.note = el.querySelector('[data-stops-note]')
-    this.most = +el.dataset.most
-    this.bytes = +el.dataset.bytes
+    this.help = el.querySelector('[data-help]')
+    this.note = el.querySelector('.keep')
     this.add.addEventListener('click', () => this.row('').querySelector('input').focus())
     el.querySelector('.reset').addEventListener('click', () => {
       this.set(this.preset)
       this.add.focus()
     })
-    this.set([])
+    this.set(this.preset)
   }
 
   get fields() { return [...this.rows.querySelectorAll('input')] }
@@ -52,8 +52,9 @@ export class Stops {
   }
 
   row(text) {
-    const row = copyOf('t-stop'), field = row.querySelector('input')
+    const row = copyOf('t-text'), field = row.querySelector('input')
     field.value = escaped(text)
+    field.setAttribute('aria-describedby', this.error.id)
     field.addEventListener('input', () => this.refresh())
     field.addEventListener('keydown', e => this.pressed(e, row))
     row.querySelector('button').addEventListener('click', () => this.remove(row))
@@ -82,8 +83,9 @@ export class Stops {
   refresh() {
     const fields = this.fields
     fields.forEach((field, i) => {
-      field.setAttribute('aria-label', `Stop string ${i + 1}`)
-      field.nextElementSibling.setAttribute('aria-label', `Remove stop string ${i + 1}`)
+      const name = `${this.one} ${i + 1}`
+      field.setAttribute('aria-label', name[0].toUpperCase() + name.slice(1))
+      field.nextElementSibling.setAttribute('aria-label', `Remove ${name}`)
     })
     this.wrong = fields.find(f => bytes(unescaped(f.value)) > this.bytes)
     this.complain(this.wrong ? `at most ${this.bytes} bytes each` : '')

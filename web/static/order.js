@@ -1,0 +1,82 @@
+// The order of the sampler chain. It has the face of a Param, with the names of the
+// stages that are on for a value; an empty list is the order that is used anyhow.
+export class Order {
+  constructor(el, changed) {
+    Object.assign(this, { el, changed, key: el.dataset.param, label: el.querySelector('.label').textContent, preset: [] })
+    this.rows = el.querySelector('ol')
+    this.keep = el.querySelector('.keep')
+    this.error = el.querySelector('.fielderr')
+    this.said = el.querySelector('[role=status]')
+    this.usual = this.stages.map(row => row.dataset.stage)
+    this.labels = Object.fromEntries(this.stages.map(row => [row.dataset.stage, row.querySelector('label').textContent.trim()]))
+    this.rows.addEventListener('click', e => this.clicked(e))
+    this.rows.addEventListener('change', () => this.refresh())
+    el.querySelector('.reset').addEventListener('click', () => {
+      this.set(this.preset)
+      this.field.focus()
+    })
+    this.set([])
+  }
+
+  get stages() { return [...this.rows.children] }
+
+  get on() { return this.stages.filter(row => this.box(row).checked).map(row => row.dataset.stage) }
+
+  get value() { return String(this.on) === String(this.usual) ? [] : this.on }
+
+  get modified() { return String(this.value) !== String(this.preset) }
+
+  get valid() { return true }
+
+  get field() { return this.box(this.rows.firstElementChild) }
+
+  box(row) { return row.querySelector('input') }
+
+  word(list) { return list.length ? list.map(name => this.labels[name]).join(', ') : 'the usual one' }
+
+  accepts(list) { return Array.isArray(list) && list.every(name => name in this.labels) && new Set(list).size === list.length }
+
+  // set puts the stages of a list first, and behind them those that it leaves out.
+  set(list) {
+    const on = list.length ? list : this.usual
+    this.rows.replaceChildren(...on.map(name => this.stages.find(row => row.dataset.stage === name)), ...this.stages.filter(row => !on.includes(row.dataset.stage)))
+    for (const row of this.stages) this.box(row).checked = on.includes(row.dataset.stage)
+    this.complain('')
+    this.refresh()
+  }
+
+  rebase(list) {
+    this.preset = list
+    this.refresh()
+  }
+
+  clicked(e) {
+    const button = e.target.closest('[data-move]')
+    if (!button) return
+    const row = button.closest('li')
+    if (button.dataset.move === 'up') row.previousElementSibling?.before(row)
+    else row.nextElementSibling?.after(row)
+    this.refresh()
+    // At an end, the button that was pressed can no longer be used.
+    const next = button.disabled ? row.querySelector('[data-move]:enabled') : button
+    next.focus()
+    this.said.textContent = `${this.labels[row.dataset.stage]}: ${this.stages.indexOf(row) + 1} of ${this.usual.length}`
+  }
+
+  refresh() {
+    const on = this.on
+    for (const [i, row] of this.stages.entries()) {
+      row.querySelector('[data-move=up]').disabled = i === 0
+      row.querySelector('[data-move=down]').disabled = i === this.usual.length - 1
+      this.box(row).disabled = on.length === 1 && on[0] === row.dataset.stage // an empty chain would be the usual one
+    }
+    this.keep.textContent = this.value.length === 0 ? 'the usual one' : on.length < this.usual.length ? `${on.length} of ${this.usual.length} on` : 'changed'
+    this.el.classList.toggle('mod', this.modified)
+    this.changed()
+  }
+
+  complain(text) {
+    this.error.textContent = text
+    this.error.hidden = !text
+  }
+}
