@@ -192,24 +192,29 @@ func (c *Chain) addTemperature(p Params) {
 
 // addCut adds a stage that does nothing but remove candidates, if it is on.
 func (c *Chain) addCut(name string, p Params) {
-	cuts := map[string]struct {
-		on    bool
-		apply func() float64
-	}{
-		"top_n_sigma": {p.TopNSigma > 0, func() float64 { return c.pool.topNSigma(p.TopNSigma) }},
-		"top_k":       {p.TopK > 0, func() float64 { return c.pool.topK(p.TopK) }},
-		"typical_p":   {p.TypicalP < 1, func() float64 { return c.pool.typicalP(p.TypicalP, p.MinKeep) }},
-		"top_p":       {p.TopP < 1, func() float64 { return c.pool.topP(p.TopP, p.MinKeep) }},
-		"min_p":       {p.MinP > 0, func() float64 { return c.pool.minP(p.MinP, p.MinKeep) }},
-		"xtc": {p.XTCProbability > 0 && p.XTCThreshold <= 0.5, func() float64 {
+	add := func(on bool, apply func() float64) {
+		if on {
+			c.add(name, func() (float64, error) { return apply(), nil })
+		}
+	}
+	switch name {
+	case "top_n_sigma":
+		add(p.TopNSigma > 0, func() float64 { return c.pool.topNSigma(p.TopNSigma) })
+	case "top_k":
+		add(p.TopK > 0, func() float64 { return c.pool.topK(p.TopK) })
+	case "typical_p":
+		add(p.TypicalP < 1, func() float64 { return c.pool.typicalP(p.TypicalP, p.MinKeep) })
+	case "top_p":
+		add(p.TopP < 1, func() float64 { return c.pool.topP(p.TopP, p.MinKeep) })
+	case "min_p":
+		add(p.MinP > 0, func() float64 { return c.pool.minP(p.MinP, p.MinKeep) })
+	case "xtc":
+		add(p.XTCProbability > 0 && p.XTCThreshold <= 0.5, func() float64 {
 			if _, coin := uniforms(c.seed, c.input.Pos); coin >= p.XTCProbability {
 				return 0
 			}
 			return c.pool.xtc(p.XTCThreshold, p.MinKeep)
-		}},
-	}
-	if cut := cuts[name]; cut.on {
-		c.add(name, func() (float64, error) { return cut.apply(), nil })
+		})
 	}
 }
 

@@ -79,6 +79,9 @@ func randomLogits(rng *rand.Rand, vocab int, spread, masked, step float64) []flo
 	return row
 }
 
+// biases are no nearer to each other than rounding may bring what is equal.
+var biases = rapid.Map(rapid.IntRange(-240, 240), func(eighths int) float64 { return float64(eighths) / 8 })
+
 // drawParams draws settings, each stage on or off. The shares of mass are no simple
 // fractions: ten equal tokens reach 0.9 or just miss it, as the rounding falls.
 func drawParams(t *rapid.T, vocab int) Params {
@@ -137,7 +140,7 @@ func drawParams(t *rapid.T, vocab int) Params {
 		p.RepeatLastN = rapid.IntRange(-1, 80).Draw(t, "repeat_last_n")
 	}
 	if on("logit_bias") {
-		p.LogitBias = rapid.MapOfN(rapid.Int32Range(0, int32(vocab-1)), rapid.Float64Range(-30, 30), 1, min(5, vocab)).Draw(t, "logit_bias")
+		p.LogitBias = rapid.MapOfN(rapid.Int32Range(0, int32(vocab-1)), biases, 1, min(5, vocab)).Draw(t, "logit_bias")
 	}
 	return p
 }

@@ -65,7 +65,7 @@ func (t *table) openReduced(r Row) (d distribution, err error) {
 	}
 	n := len(r.IDs)
 	sound := n > 0 && n == len(r.Logits) && n <= r.Count && r.Count <= t.vocab && r.Logits[0] == r.Max &&
-		r.Mass >= 1 && r.Mass <= float64(r.Count)*1.001 && r.Dot <= 0 && !math.IsInf(r.Dot, 0) // false for NaN
+		r.Mass > 0.999 && r.Mass < float64(r.Count)*1.001 && r.Dot <= 0 && !math.IsInf(r.Dot, 0) // false for NaN
 	for i := range r.IDs {
 		if !sound {
 			break
@@ -77,7 +77,8 @@ func (t *table) openReduced(r Row) (d distribution, err error) {
 	if !sound || math.IsInf(float64(r.Logits[n-1]), 0) || math.IsInf(float64(r.Max), 0) {
 		return d, errors.New("what the device found out about the logits contradicts itself")
 	}
-	return distribution{max: float64(r.Max), mass: r.Mass, dot: r.Dot, count: r.Count}, nil
+	// The likeliest token alone has a mass of 1, but for what a device's exp may be off.
+	return distribution{max: float64(r.Max), mass: math.Max(1, r.Mass), dot: r.Dot, count: r.Count}, nil
 }
 
 // all returns the whole row, or nil after an error.

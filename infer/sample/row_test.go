@@ -184,6 +184,21 @@ func TestScore_TheSameComesOutOfCandidatesAndOfTheWholeRow(t *testing.T) {
 	}
 }
 
+func TestChain_TakesTheSumsOfADeviceAsTheyAre(t *testing.T) {
+	// Devices compute exp in float32. A row of one certain token is the one of which the
+	// sum may come out below what it is at least.
+	logits := []float32{-50, 3, -50}
+	asked := 0
+	r := reduced(logits, 3, &asked)
+	r.Mass = 0.9999999
+	p := DefaultParams()
+	p.Seed = 1
+	got, err := mustChain(t, p, 3).Next(Input{Row: r})
+	if err != nil || got.ID != 1 || got.PMax != 1 || got.LogProb != 0 || asked > 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestChain_RefusesRowsThatContradictThemselves(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 7))
 	logits := randomLogits(rng, 500, 2, 0, 0)
