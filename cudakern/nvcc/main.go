@@ -75,9 +75,9 @@ func run(writeRegisters bool, log io.Writer) error {
 	if err := errors.Join(overBudget(results, budget)...); err != nil {
 		return err
 	}
-	manifest := manifest{version: version, hashes: map[string]string{}}
+	manifest := manifest{version: version, modules: map[string]hashes{}}
 	for _, m := range modules {
-		if manifest.hashes[m.name], err = m.hash(version); err != nil {
+		if manifest.modules[m.name], err = m.hashes(version); err != nil {
 			return err
 		}
 	}
@@ -109,6 +109,22 @@ func readModules(name string) ([]module, error) {
 	}
 	return modules, nil
 }
+
+// hashes are those of what a module is made of and of what was made of it.
+type hashes struct{ sources, image string }
+
+func (m module) hashes(compiler string) (h hashes, err error) {
+	if h.sources, err = m.hash(compiler); err != nil {
+		return h, err
+	}
+	image, err := os.ReadFile(m.image("fatbin"))
+	sum := sha256.Sum256(image)
+	h.image = hex.EncodeToString(sum[:])
+	return h, err
+}
+
+// image is the file in dir with the compiled module.
+func (m module) image(dir string) string { return filepath.Join(dir, m.name+".fatbin") }
 
 // hash is that of all that the module is made of: its source, every header, the flags
 // and the compiler.
@@ -160,7 +176,7 @@ func compileAll(modules []module, dir string, log io.Writer) ([]compiled, error)
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			fmt.Fprintln(log, "nvcc", m.name)
-			results[i], errs[i] = m.compile(filepath.Join(dir, m.name+".fatbin"))
+			results[i], errs[i] = m.compile(m.image(dir))
 		})
 	}
 	all.Wait()
@@ -274,17 +290,17 @@ func writeBudget(name string, used map[string]int) error {
 	return os.WriteFile(name, []byte(text.String()), 0o666)
 }
 
-// manifest says what the committed modules were made of.
+// manifest says what the committed modules were made of, and what came out.
 type manifest struct {
-	version string            // of nvcc
-	hashes  map[string]string // by module
+	version string // of nvcc
+	modules map[string]hashes
 }
 
 func (m manifest) format() []byte {
 	var text strings.Builder
 	fmt.Fprintf(&text, "nvcc %s\n", m.version)
-	for _, name := range slices.Sorted(maps.Keys(m.hashes)) {
-		fmt.Fprintf(&text, "%s %s\n", name, m.hashes[name])
+	for _, name := range slices.Sorted(maps.Keys(m.modules)) {
+		fmt.Fprintf(&text, "%s %s %s\n", name, m.modules[name].sources, m.modules[name].image)
 	}
 	return []byte(text.String())
 }
@@ -294,16 +310,15 @@ func readManifest(name string) (manifest, error) {
 	if err != nil {
 		return manifest{}, err
 	}
-	m := manifest{hashes: map[string]string{}}
+	m := manifest{modules: map[string]hashes{}}
 	for line := range strings.Lines(string(text)) {
-		key, value, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if !ok {
-			return manifest{}, fmt.Errorf("%s: %q is not a module and its hash", name, line)
-		}
-		if key == "nvcc" {
-			m.version = value
-		} else {
-			m.hashes[key] = value
+		switch words := strings.Fields(line); {
+		case len(words) == 2 && words[0] == "nvcc":
+			m.version = words[1]
+		case len(words) == 3:
+			m.modules[words[0]] = hashes{words[1], words[2]}
+		default:
+			return manifest{}, fmt.Errorf("%s: %q is not a module and the hashes of its sources and its image: run make kernels", name, strings.TrimSpace(line))
 		}
 	}
 	return m, nil

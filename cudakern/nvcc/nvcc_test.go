@@ -37,22 +37,21 @@ func TestTheCommittedModulesAreMadeOfTheCommittedSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range modules {
-		want, err := m.hash(committed.version)
+		want, err := m.hashes(committed.version)
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch got := committed.hashes[m.name]; {
-		case got == "":
+		switch got, ok := committed.modules[m.name]; {
+		case !ok:
 			t.Errorf("module %s was never compiled: run make kernels", m.name)
-		case got != want:
+		case got.sources != want.sources:
 			t.Errorf("the sources of module %s have changed since it was compiled: run make kernels", m.name)
+		case got.image != want.image:
+			t.Errorf("%s is not what was compiled of these sources: run make kernels", m.image("fatbin"))
 		}
-		if _, err := os.Stat("fatbin/" + m.name + ".fatbin"); err != nil {
-			t.Error(err)
-		}
-		delete(committed.hashes, m.name)
+		delete(committed.modules, m.name)
 	}
-	for name := range committed.hashes {
+	for name := range committed.modules {
 		t.Errorf("%s has module %s, which modules.txt has not", manifestName, name)
 	}
 	images, err := filepath.Glob("fatbin/*.fatbin")
