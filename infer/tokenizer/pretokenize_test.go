@@ -220,3 +220,32 @@ func TestStepsGrowHardlyFasterThanText(t *testing.T) {
 		}
 	}
 }
+
+// Every list of rules and every category, as far as steps are counted: the rules' own
+// reading is not, which BenchmarkLinearTime measures.
+func TestStepsGrowWithTheTextForEveryCategory(t *testing.T) {
+	encoders := map[string]metadata{"SentencePiece": sentencePieceFile(), "WordPiece": wordPieceFile()}
+	for _, pre := range distinctPreTokenizers {
+		encoders[pre] = byteLevelFile().with(keyPre, pre)
+	}
+	runs := categoryRuns()
+	for name, file := range encoders {
+		t.Run(name, func(t *testing.T) {
+			tok := mustNew(t, file)
+			for category, text := range runs {
+				steps := func(text string) int {
+					e := encoder{Tokenizer: tok, ctx: context.Background(), look: stepsPerLook}
+					if err := e.encode([]Span{{text, false}}); err != nil {
+						t.Fatal(err)
+					}
+					return e.steps
+				}
+				const n = 2 << 10
+				steps(text[:n]) // fills the cache, which would favour the longer text
+				if half, whole := steps(text[:n]), steps(text[:2*n]); 10*whole > 23*half {
+					t.Errorf("%s: twice %d bytes take %d steps instead of %d", category, n, whole, half)
+				}
+			}
+		})
+	}
+}

@@ -17,6 +17,9 @@ type sentencePiece struct {
 	priorities []uint32         // of each token, the highest score first
 	bytes      [256]int32       // byte tokens, -1 for none
 	lost       int32            // token of a byte that has none, -1 to leave it out
+
+	normal      *charsMap // nil for none
+	mergeSpaces bool      // runs of spaces are one, and none are left at the ends
 }
 
 const spaceMark = "▁"
@@ -43,11 +46,40 @@ func loadSentencePiece(t *Tokenizer, md Metadata) error {
 			return fmt.Errorf("tokenizer: %w", err)
 		}
 	}
+	if err := m.loadNormalization(md); err != nil {
+		return err
+	}
 	if m.ids, err = v.index(); err != nil {
 		return err
 	}
 	t.algorithm = m
 	return m.loadPieces(v)
+}
+
+func (m *sentencePiece) loadNormalization(md Metadata) (err error) {
+	if md.Has(keyMergeSpaces) {
+		if m.mergeSpaces, err = md.Bool(keyMergeSpaces); err != nil {
+			return fmt.Errorf("tokenizer: %w", err)
+		}
+	}
+	if !md.Has(keyCharsMap) {
+		return nil
+	}
+	numbers, err := md.Ints(keyCharsMap)
+	if err != nil {
+		return fmt.Errorf("tokenizer: the normalisation cannot be read: %w", err)
+	}
+	data := make([]byte, len(numbers))
+	for i, n := range numbers {
+		if n < -128 || n > 255 {
+			return fmt.Errorf("tokenizer: %s: element %d is %d, which is no byte", keyCharsMap, i, n)
+		}
+		data[i] = byte(n)
+	}
+	if len(data) > 0 {
+		m.normal, err = parseCharsMap(data)
+	}
+	return err
 }
 
 // loadPieces spells the tokens, and leaves in ids those that text can become.
@@ -88,6 +120,18 @@ func sortable(f float32) uint32 {
 
 // encode appends the tokens of text.
 func (m *sentencePiece) encode(e *encoder, text string) error {
+	if m.normal != nil {
+		var err error
+		if text, err = m.normal.normalize(e, text); err != nil {
+			return err
+		}
+	}
+	if m.mergeSpaces {
+		text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' }), " ")
+	}
+	if text == "" {
+		return nil
+	}
 	text = strings.ReplaceAll(text, " ", spaceMark)
 	if e.begins && e.spacePrefix {
 		text = spaceMark + text

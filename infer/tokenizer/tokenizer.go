@@ -3,8 +3,8 @@
 // the pre-tokenizers that preTokenizers lists), SentencePiece's byte-pair encoding
 // ("llama") and BERT's WordPiece ("bert").
 //
-// The ids are those of the model family's own tokenizer, but for normalisation,
-// which GGUF does not carry. The file is not trusted: New refuses what does not fit
+// The ids are those of the model family's own tokenizer, but for normalisation that
+// GGUF does not carry. The file is not trusted: New refuses what does not fit
 // together, and no text, however long or odd, takes more than O(n log n) steps or
 // more than a constant stack.
 //
@@ -53,6 +53,8 @@ const (
 	keyAddEOS      = "tokenizer.ggml.add_eos_token"
 	keySeparator   = "tokenizer.ggml.seperator_token_id" // spelled so in the format
 	keySpacePrefix = "tokenizer.ggml.add_space_prefix"
+	keyCharsMap    = "tokenizer.ggml.precompiled_charsmap"
+	keyMergeSpaces = "tokenizer.ggml.remove_extra_whitespaces"
 	keyName        = "general.name"
 )
 
