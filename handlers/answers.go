@@ -145,7 +145,11 @@ func (h *Handlers) reportBroken(c echo.Context, s sink, err error) {
 
 // answer is a whole answer.
 type answer struct {
-	text   string        // as far as it is released
+	text string // as far as it is released
+
+	reasoning string // with ParseReply, as are calls
+	calls     []toolCall
+
 	prompt []infer.Token // if the request asked for them
 	tokens []infer.Token
 	done   infer.Done
@@ -157,6 +161,7 @@ func (h *Handlers) collect(ctx context.Context, requests []infer.Request) ([]ans
 	defer a.close()
 	collected := make([]answer, len(requests))
 	texts := make([]strings.Builder, len(requests))
+	thoughts := make([]strings.Builder, len(requests))
 	for remaining := len(requests); remaining > 0; {
 		next, open := <-a.events
 		if !open {
@@ -174,10 +179,15 @@ func (h *Handlers) collect(ctx context.Context, requests []infer.Request) ([]ans
 			}
 			dst.tokens = append(dst.tokens, *e.Token)
 			texts[next.index].WriteString(e.Token.Text)
+			thoughts[next.index].WriteString(e.Token.Reasoning)
+			dst.calls = joinToolCalls(dst.calls, e.Token.Calls)
 		case infer.EventDone:
 			dst.done = *e.Done
 			texts[next.index].WriteString(e.Done.Text)
 			dst.text = texts[next.index].String()
+			thoughts[next.index].WriteString(e.Done.Reasoning)
+			dst.reasoning = thoughts[next.index].String()
+			dst.calls = joinToolCalls(dst.calls, e.Done.Calls)
 			remaining--
 		}
 	}

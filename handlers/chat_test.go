@@ -24,6 +24,12 @@ func chatBody(fields string) string {
 	return `{"messages":[{"role":"user","content":"Hello"}],` + fields + `}`
 }
 
+// oneTool is a field with a tool, oneToolList its value.
+const (
+	oneToolList = `[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]`
+	oneTool     = `"tools":` + oneToolList
+)
+
 // The shapes are OpenAI's published ones, written down by hand.
 func TestChat_ResponseShape(t *testing.T) {
 	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
@@ -163,7 +169,7 @@ func TestChat_SeveralAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, want := range []string{"e", "f", "g"} {
-			if c := body.Choices[i]; c.Index != i || c.Message.Content != want {
+			if c := body.Choices[i]; c.Index != i || c.Message.Content == nil || *c.Message.Content != want {
 				t.Errorf("choice %d is %+v, want %q", i, c, want)
 			}
 		}
@@ -226,9 +232,20 @@ func TestChat_RequestFields(t *testing.T) {
 		{"so is llama-server's", chatBody(`"json_schema":{"const":1},"grammar":null`), func(r *infer.Request) { r.JSONSchema = json.RawMessage(`{"const":1}`) }},
 		{"and its grammar", chatBody(`"grammar":"root ::= \"a\"","json_schema":null`), func(r *infer.Request) { r.Grammar = `root ::= "a"` }},
 		{"logprobs alone asks for no alternatives", chatBody(`"logprobs":true`), func(r *infer.Request) {}},
-		{"tools reach the template as they are", chatBody(`"tools":[{"type":"function","z":1,"a":2}]`),
-			func(r *infer.Request) { r.Tools = json.RawMessage(`[{"type":"function","z":1,"a":2}]`) }},
-		{"tool_choice none hides the tools", chatBody(`"tool_choice":"none","tools":[{"type":"function"}]`), func(r *infer.Request) {}},
+		{"tools reach the template as they are", chatBody(`"tools":[{"type":"function","z":1,"function":{"name":"f","x":2}}],"tool_choice":"auto"`),
+			func(r *infer.Request) {
+				r.Tools = json.RawMessage(`[{"type":"function","z":1,"function":{"name":"f","x":2}}]`)
+			}},
+		{"tool_choice none hides the tools", chatBody(`"tool_choice":"none",` + oneTool), func(r *infer.Request) {}},
+		{"a call can be asked for", chatBody(`"tool_choice":"required",` + oneTool), func(r *infer.Request) {
+			r.Tools, r.ToolChoice = json.RawMessage(oneToolList), "required"
+		}},
+		{"and that of one tool", chatBody(`"tool_choice":{"type":"function","function":{"name":"f"}},` + oneTool), func(r *infer.Request) {
+			r.Tools, r.ToolChoice = json.RawMessage(oneToolList), "f"
+		}},
+		{"one call at a time", chatBody(`"parallel_tool_calls":false,` + oneTool), func(r *infer.Request) {
+			r.Tools, r.SingleCall = json.RawMessage(oneToolList), true
+		}},
 		{"template variables are passed on", chatBody(`"reasoning_effort":"low","chat_template_kwargs":{"enable_thinking":false}`), func(r *infer.Request) {
 			r.TemplateVars = map[string]json.RawMessage{"enable_thinking": json.RawMessage("false"), "reasoning_effort": json.RawMessage(`"low"`)}
 		}},
@@ -238,13 +255,13 @@ func TestChat_RequestFields(t *testing.T) {
 		{"the developer is the system, parts become lines, and what a tool said is passed on", `{"messages":[
 			{"role":"developer","content":"S"},
 			{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"Ann"},
-			{"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[{"id":"1"}]},
+			{"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},
 			{"role":"tool","tool_call_id":"1","content":"42"},
 			{"role":"assistant","reasoning":"so","content":"ok"}]}`, func(r *infer.Request) {
 			r.Messages = []chat.Message{
 				{Role: "system", Content: "S"},
 				{Role: "user", Content: "a\nb", Name: "Ann"},
-				{Role: "assistant", ReasoningContent: "hm", ToolCalls: json.RawMessage(`[{"id":"1"}]`)},
+				{Role: "assistant", ReasoningContent: "hm", ToolCalls: json.RawMessage(`[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]`)},
 				{Role: "tool", ToolCallID: "1", Content: "42"},
 				{Role: "assistant", ReasoningContent: "so", Content: "ok"},
 			}
@@ -261,7 +278,7 @@ func TestChat_RequestFields(t *testing.T) {
 				t.Fatalf("got %d: %s", got.status, got.body)
 			}
 			want := infer.DefaultRequest()
-			want.Messages = user
+			want.Messages, want.ParseReply, want.WholeCalls = user, true, true
 			tc.want(&want)
 			if !reflect.DeepEqual(*asked, want) {
 				t.Errorf("the engine was asked\n%+v\nwant\n%+v", *asked, want)
@@ -320,8 +337,22 @@ func TestChat_RefusedFields(t *testing.T) {
 		{"a grammar that is an object", chatBody(`"grammar":{}`), "grammar", "a string"},
 		{"tools that are no array", chatBody(`"tools":{}`), "tools", "an array"},
 		{"a tool that is no object", chatBody(`"tools":[1]`), "tools[0]", "an object"},
-		{"a forced tool call", chatBody(`"tool_choice":"required"`), "tool_choice", "not supported yet"},
-		{"a named tool", chatBody(`"tool_choice":{"type":"function","function":{"name":"f"}}`), "tool_choice", "not supported yet"},
+		{"a tool of another type", chatBody(`"tools":[{"type":"web_search"}]`), "tools[0].type", "must be function"},
+		{"a tool without a function", chatBody(`"tools":[{"type":"function"}]`), "tools[0].function", "missing"},
+		{"a tool without a name", chatBody(`"tools":[{"type":"function","function":{}}]`), "tools[0].function.name", "letters"},
+		{"a tool with a name that is none", chatBody(`"tools":[{"type":"function","function":{"name":"a b"}}]`), "tools[0].function.name", "letters"},
+		{"a tool with a long name", chatBody(`"tools":[{"type":"function","function":{"name":"` + strings.Repeat("a", 65) + `"}}]`), "tools[0].function.name", "1 to 64"},
+		{"a description that is no text", chatBody(`"tools":[{"type":"function","function":{"name":"f","description":1}}]`), "tools[0].function.description", "a string"},
+		{"parameters that are no schema", chatBody(`"tools":[{"type":"function","function":{"name":"f","parameters":[]}}]`), "tools[0].function.parameters", "an object"},
+		{"two tools of one name", chatBody(`"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}]`), "tools[1].function.name", "another tool"},
+		{"too many tools", chatBody(`"tools":[` + strings.Repeat(`{},`, 128) + `{}]`), "tools", "at most 128"},
+		{"a call without tools", chatBody(`"tool_choice":"required"`), "tool_choice", "tools is empty"},
+		{"a call of a tool that is not there", chatBody(`"tool_choice":{"type":"function","function":{"name":"g"}},` + oneTool), "tool_choice", "not among the tools"},
+		{"a choice that is none", chatBody(`"tool_choice":"always",` + oneTool), "tool_choice", "required"},
+		{"a choice without a name", chatBody(`"tool_choice":{"type":"function"},` + oneTool), "tool_choice", "required"},
+		{"calls without a name", `{"messages":[{"role":"assistant","tool_calls":[{"id":"1"}]}]}`, "messages[0].tool_calls[0].function.name", "missing"},
+		{"arguments that are no object", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[1]"}}]}]}`, "messages[0].tool_calls[0].function.arguments", "a JSON object"},
+		{"arguments that are cut off", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":"}}]}]}`, "messages[0].tool_calls[0].function.arguments", "a JSON object"},
 		{"continuing the user", chatBody(`"continue_final_message":true`), "continue_final_message", `"user"`},
 		{"continuing and opening", `{"continue_final_message":true,"add_generation_prompt":true,"messages":[{"role":"assistant","content":"a"}]}`, "continue_final_message", "exclude"},
 		{"streaming as a word", chatBody(`"stream":"yes"`), "stream", "true or false"},

@@ -51,7 +51,7 @@ func TestRealEngine(t *testing.T) {
 		got := post(t, s, "/v1/chat/completions", `{`+conversation+`,`+settings+`,"logprobs":true,"top_logprobs":3}`)
 		mustDecode(t, got, &whole)
 		c := whole.Choices[0]
-		if c.Message.Content == "" || whole.Usage.CompletionTokens == 0 || whole.Usage.PromptTokens == 0 {
+		if c.Message.Content == nil || *c.Message.Content == "" || whole.Usage.CompletionTokens == 0 || whole.Usage.PromptTokens == 0 {
 			t.Fatalf("got %s", got.body)
 		}
 		for _, token := range c.LogProbs.Content {
@@ -71,8 +71,8 @@ func TestRealEngine(t *testing.T) {
 				text += *content
 			}
 		}
-		if text != c.Message.Content {
-			t.Errorf("the stream says %q, the response %q", text, c.Message.Content)
+		if text != *c.Message.Content {
+			t.Errorf("the stream says %q, the response %q", text, *c.Message.Content)
 		}
 	})
 
@@ -82,8 +82,8 @@ func TestRealEngine(t *testing.T) {
 		ids, _ := json.Marshal(rendered.Tokens)
 		var byIDs completionBody
 		mustDecode(t, post(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":%s,%s}`, ids, settings)), &byIDs)
-		if byIDs.Choices[0].Text != whole.Choices[0].Message.Content || byIDs.Usage.PromptTokens != len(rendered.Tokens) {
-			t.Errorf("got %q after %d tokens, want %q", byIDs.Choices[0].Text, byIDs.Usage.PromptTokens, whole.Choices[0].Message.Content)
+		if byIDs.Choices[0].Text != *whole.Choices[0].Message.Content || byIDs.Usage.PromptTokens != len(rendered.Tokens) {
+			t.Errorf("got %q after %d tokens, want %q", byIDs.Choices[0].Text, byIDs.Usage.PromptTokens, *whole.Choices[0].Message.Content)
 		}
 		var closed templateBody
 		mustDecode(t, post(t, s, "/apply-template", `{`+conversation+`,"add_generation_prompt":false}`), &closed)

@@ -207,6 +207,11 @@ type usageBody struct {
 	PromptDetails    struct {
 		CachedTokens int `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
+	CompletionDetails *completionDetails `json:"completion_tokens_details,omitempty"` // of an answer with a thought
+}
+
+type completionDetails struct {
+	ReasoningTokens int `json:"reasoning_tokens"`
 }
 
 // add counts one answer. The prompt of n answers counts once.
@@ -216,6 +221,12 @@ func (u *usageBody) add(answer infer.Usage, firstOfPrompt bool) {
 		u.PromptDetails.CachedTokens += answer.CachedTokens
 	}
 	u.CompletionTokens += answer.CompletionTokens
+	if answer.ReasoningTokens > 0 {
+		if u.CompletionDetails == nil {
+			u.CompletionDetails = &completionDetails{}
+		}
+		u.CompletionDetails.ReasoningTokens += answer.ReasoningTokens
+	}
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/reply"
 )
 
 // chatFields are the fields that say what a conversation is; /apply-template has
@@ -20,6 +21,7 @@ type chatFields struct {
 	Messages            []chatMessage              `json:"messages"`
 	Tools               json.RawMessage            `json:"tools"`
 	ToolChoice          json.RawMessage            `json:"tool_choice"`
+	ParallelToolCalls   *bool                      `json:"parallel_tool_calls"`
 	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
 	ContinueFinal       bool                       `json:"continue_final_message"`
 	TemplateVars        map[string]json.RawMessage `json:"chat_template_kwargs"`
@@ -89,6 +91,8 @@ func (b *chatRequest) requests() ([]infer.Request, error) {
 	if err := b.chatFields.fill(&r); err != nil {
 		return nil, err
 	}
+	// In a stream a call is told while it is written.
+	r.ParseReply, r.WholeCalls = true, !b.Stream
 	n, err := b.answersPerPrompt()
 	if err != nil {
 		return nil, err
@@ -136,38 +140,6 @@ func setTemplateVar(r *infer.Request, name string, value any) {
 	r.TemplateVars[name] = raw
 }
 
-// fillTools passes the tools to the template. Calls in the answer stay text, so a
-// request that insists on a call is refused.
-func (f *chatFields) fillTools(r *infer.Request) error {
-	var choice string
-	switch firstByte(f.ToolChoice) {
-	case 0, 'n':
-		choice = "auto"
-	case '"':
-		if err := decodeJSON(f.ToolChoice, "tool_choice", &choice); err != nil {
-			return err
-		}
-	}
-	if choice != "auto" && choice != "none" {
-		return invalidf("tool_choice", `tool_choice must be "auto" or "none": forcing a call is not supported yet`)
-	}
-	switch firstByte(f.Tools) {
-	case 0, 'n':
-		return nil
-	case '[':
-	default:
-		return invalidf("tools", "tools must be an array")
-	}
-	var tools []map[string]json.RawMessage
-	if err := decodeJSON(f.Tools, "tools", &tools); err != nil {
-		return err
-	}
-	if choice == "auto" && len(tools) > 0 {
-		r.Tools = f.Tools
-	}
-	return nil
-}
-
 // roles are those of OpenAI and what our templates call them.
 var roles = map[string]string{
 	"assistant": "assistant",
@@ -198,12 +170,11 @@ func (m *chatMessage) parse(param string) (chat.Message, error) {
 		Name:             m.Name,
 		ToolCallID:       m.ToolCallID,
 	}
-	switch firstByte(m.ToolCalls) {
-	case 0, 'n':
-	case '[':
+	if err := checkToolCalls(m.ToolCalls, param+".tool_calls"); err != nil {
+		return chat.Message{}, err
+	}
+	if firstByte(m.ToolCalls) == '[' {
 		parsed.ToolCalls = m.ToolCalls
-	default:
-		return chat.Message{}, invalidf(param+".tool_calls", "%s.tool_calls must be an array", param)
 	}
 	return parsed, nil
 }
@@ -280,8 +251,10 @@ type chatChoice struct {
 }
 
 type chatAnswer struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role      string     `json:"role"`
+	Content   *string    `json:"content"` // null if there are calls and nothing else
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
 type chatLogProbs struct {
@@ -303,9 +276,13 @@ func chatResponse(body *chatRequest, head responseHead, answers []answer) chatRe
 	head.Object = "chat.completion"
 	response := chatResponseBody{responseHead: head, Choices: make([]chatChoice, len(answers))}
 	for i, a := range answers {
+		message := chatAnswer{Role: "assistant", Reasoning: a.reasoning, ToolCalls: a.calls}
+		if a.text != "" || len(a.calls) == 0 {
+			message.Content = &a.text
+		}
 		response.Choices[i] = chatChoice{
 			Index:        i,
-			Message:      chatAnswer{Role: "assistant", Content: a.text},
+			Message:      message,
 			LogProbs:     body.logProbs(a.tokens),
 			FinishReason: a.done.Reason,
 		}
@@ -370,8 +347,19 @@ type chatDelta struct {
 }
 
 type chatDeltaText struct {
-	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
+	Role      string     `json:"role,omitempty"`
+	Content   *string    `json:"content,omitempty"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+}
+
+// deltaText is what an event adds to the message; nothing if there is nothing new.
+func deltaText(text, reasoning string, calls []reply.CallDelta) (d chatDeltaText, something bool) {
+	d = chatDeltaText{Reasoning: reasoning, ToolCalls: toolCallDeltas(calls)}
+	if text != "" {
+		d.Content = &text
+	}
+	return d, text != "" || reasoning != "" || len(calls) > 0
 }
 
 func openChatStream(c echo.Context, body *chatRequest, head responseHead, n int) (sink, error) {
@@ -396,17 +384,17 @@ func (s *chatStream) send(d chatDelta) error {
 func (s *chatStream) event(index int, e infer.Event) error {
 	switch e.Type {
 	case infer.EventToken:
-		if e.Token.Text == "" && !s.body.LogProbs {
+		delta, something := deltaText(e.Token.Text, e.Token.Reasoning, e.Token.Calls)
+		if !something && !s.body.LogProbs {
 			return nil
 		}
-		return s.send(chatDelta{
-			Index:    index,
-			Delta:    chatDeltaText{Content: &e.Token.Text},
-			LogProbs: s.body.logProbs([]infer.Token{*e.Token}),
-		})
+		if !something {
+			delta.Content = new("")
+		}
+		return s.send(chatDelta{Index: index, Delta: delta, LogProbs: s.body.logProbs([]infer.Token{*e.Token})})
 	case infer.EventDone:
-		if e.Done.Text != "" {
-			if err := s.send(chatDelta{Index: index, Delta: chatDeltaText{Content: &e.Done.Text}}); err != nil {
+		if delta, something := deltaText(e.Done.Text, e.Done.Reasoning, e.Done.Calls); something {
+			if err := s.send(chatDelta{Index: index, Delta: delta}); err != nil {
 				return err
 			}
 		}

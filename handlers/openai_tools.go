@@ -1,0 +1,213 @@
+package handlers
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"m40-llm/infer"
+	"m40-llm/infer/reply"
+)
+
+// This file holds the tools of chat completions: their definitions, calls that a
+// conversation comes with, and calls in the answer.
+
+const (
+	maxTools    = 128
+	maxToolName = 64
+)
+
+// toolDefinition is what is looked at of an element of tools; the template gets all of
+// it.
+type toolDefinition struct {
+	Type     string `json:"type"`
+	Function *struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Parameters  json.RawMessage `json:"parameters"`
+	} `json:"function"`
+}
+
+// fillTools adds the tools and what is to be done with them to r.
+func (f *chatFields) fillTools(r *infer.Request) error {
+	names, err := checkTools(f.Tools)
+	if err != nil {
+		return err
+	}
+	choice, err := parseToolChoice(f.ToolChoice)
+	if err != nil {
+		return err
+	}
+	forced := choice != infer.ToolChoiceAuto && choice != infer.ToolChoiceNone
+	switch {
+	case forced && len(names) == 0:
+		return invalidf("tool_choice", "tool_choice asks for a call, but tools is empty")
+	case forced && choice != infer.ToolChoiceRequired && !names[choice]:
+		return invalidf("tool_choice", "tool_choice names the function %q, which is not among the tools", shorten(choice))
+	case len(names) == 0 || choice == infer.ToolChoiceNone:
+		return nil
+	}
+	r.Tools = f.Tools
+	if forced {
+		r.ToolChoice = choice
+	}
+	r.SingleCall = f.ParallelToolCalls != nil && !*f.ParallelToolCalls
+	return nil
+}
+
+// checkTools returns the names of the tools, and the first thing that is wrong with one.
+func checkTools(raw json.RawMessage) (names map[string]bool, err error) {
+	switch firstByte(raw) {
+	case 0, 'n':
+		return nil, nil
+	case '[':
+	default:
+		return nil, invalidf("tools", "tools must be an array")
+	}
+	var tools []toolDefinition
+	if err := decodeJSON(raw, "tools", &tools); err != nil {
+		return nil, err
+	}
+	if len(tools) > maxTools {
+		return nil, invalidf("tools", "there are %d tools: give at most %d", len(tools), maxTools)
+	}
+	names = map[string]bool{}
+	for i, t := range tools {
+		where := fmt.Sprintf("tools[%d]", i)
+		switch {
+		case t.Type != "function":
+			return nil, invalidf(where+".type", "%s.type must be function, not %q", where, shorten(t.Type))
+		case t.Function == nil:
+			return nil, invalidf(where+".function", "%s.function is missing", where)
+		}
+		where += ".function"
+		switch kind := firstByte(t.Function.Parameters); {
+		case !isToolName(t.Function.Name):
+			return nil, invalidf(where+".name", "%s.name must be 1 to %d letters, digits, _ or -, not %q", where, maxToolName, shorten(t.Function.Name))
+		case names[t.Function.Name]:
+			return nil, invalidf(where+".name", "tools[%d] has the name of another tool, %q", i, t.Function.Name)
+		case kind != 0 && kind != 'n' && kind != '{':
+			return nil, invalidf(where+".parameters", "%s.parameters must be a JSON schema, an object", where)
+		}
+		names[t.Function.Name] = true
+	}
+	return names, nil
+}
+
+func isToolName(name string) bool {
+	return name != "" && len(name) <= maxToolName && !strings.ContainsFunc(name, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
+	})
+}
+
+// parseToolChoice returns auto, none, required or the name of a tool.
+func parseToolChoice(raw json.RawMessage) (string, error) {
+	const usage = `tool_choice must be "auto", "none", "required" or {"type":"function","function":{"name":"…"}}`
+	switch firstByte(raw) {
+	case 0, 'n':
+		return infer.ToolChoiceAuto, nil
+	case '"':
+		var choice string
+		if err := decodeJSON(raw, "tool_choice", &choice); err != nil {
+			return "", err
+		}
+		switch choice {
+		case infer.ToolChoiceAuto, infer.ToolChoiceNone, infer.ToolChoiceRequired:
+			return choice, nil
+		}
+		return "", invalidf("tool_choice", "%s, not %q", usage, shorten(choice))
+	case '{':
+		var named toolDefinition
+		if err := decodeJSON(raw, "tool_choice", &named); err != nil {
+			return "", err
+		}
+		if named.Type == "function" && named.Function != nil && named.Function.Name != "" {
+			return named.Function.Name, nil
+		}
+	}
+	return "", invalidf("tool_choice", "%s", usage)
+}
+
+// checkToolCalls looks at the calls that a message of the conversation comes with. Their
+// arguments are a string that holds an object, as OpenAI's clients send them, or the
+// object itself.
+func checkToolCalls(raw json.RawMessage, param string) error {
+	switch firstByte(raw) {
+	case 0, 'n':
+		return nil
+	case '[':
+	default:
+		return invalidf(param, "%s must be an array", param)
+	}
+	var calls []struct {
+		Function struct {
+			Name      string          `json:"name"`
+			Arguments json.RawMessage `json:"arguments"`
+		} `json:"function"`
+	}
+	if err := decodeJSON(raw, param, &calls); err != nil {
+		return err
+	}
+	for i, c := range calls {
+		where := fmt.Sprintf("%s[%d].function", param, i)
+		if c.Function.Name == "" {
+			return invalidf(where+".name", "%s.name is missing", where)
+		}
+		arguments := c.Function.Arguments
+		if firstByte(arguments) == '"' {
+			var text string
+			if err := decodeJSON(arguments, where+".arguments", &text); err != nil {
+				return err
+			}
+			arguments = json.RawMessage(text)
+		}
+		switch kind := firstByte(arguments); {
+		case kind == 0 || string(arguments) == "null": // none
+		case kind != '{' || !json.Valid(arguments):
+			return invalidf(where+".arguments", "%s.arguments must be a string that holds a JSON object", where)
+		default:
+			if err := checkDepth(arguments); err != nil {
+				return invalidf(where+".arguments", "%s.arguments nests too deep", where)
+			}
+		}
+	}
+	return nil
+}
+
+// toolCall is a call in an answer, or what a piece of a stream adds to one.
+type toolCall struct {
+	Index    *int             `json:"index,omitempty"` // in streams
+	ID       string           `json:"id,omitempty"`
+	Type     string           `json:"type,omitempty"`
+	Function toolCallFunction `json:"function"`
+}
+
+type toolCallFunction struct {
+	Name      string `json:"name,omitempty"`
+	Arguments string `json:"arguments"`
+}
+
+// toolCallDeltas is calls as a stream sends them: each begins with its id, type and name.
+func toolCallDeltas(calls []reply.CallDelta) (list []toolCall) {
+	for _, c := range calls {
+		call := toolCall{Index: new(c.Index), ID: c.ID, Function: toolCallFunction{c.Name, c.Arguments}}
+		if c.ID != "" {
+			call.Type = "function"
+		}
+		list = append(list, call)
+	}
+	return list
+}
+
+// joinToolCalls adds to whole calls what an event says of them.
+func joinToolCalls(whole []toolCall, calls []reply.CallDelta) []toolCall {
+	for _, c := range calls {
+		if c.Index == len(whole) {
+			whole = append(whole, toolCall{ID: c.ID, Type: "function", Function: toolCallFunction{Name: c.Name}})
+		}
+		if c.Index < len(whole) {
+			whole[c.Index].Function.Arguments += c.Arguments
+		}
+	}
+	return whole
+}
