@@ -47,7 +47,7 @@ func newAnswer(ctx context.Context, r Request, s *source, prompt string, tokens 
 	if _, err := sample.NewChain(r.Params, vocabulary{s}); err != nil {
 		return nil, samplingError(err)
 	}
-	form, err := s.constrain(ctx, r, log)
+	form, err := s.constrain(ctx, r, prompt, log)
 	if err != nil {
 		return nil, err
 	}

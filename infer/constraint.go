@@ -86,15 +86,20 @@ type allowed struct {
 }
 
 // constrain returns what holds the answer to r, and says if the grammar or the schema
-// is not one.
-func (s *source) constrain(ctx context.Context, r Request, log *slog.Logger) (*constraint, error) {
+// is not one. A schema is that of the content: where the reply is parsed, a thought that
+// the prompt has opened may come before it.
+func (s *source) constrain(ctx context.Context, r Request, prompt string, log *slog.Logger) (*constraint, error) {
 	text, param := r.Grammar, "grammar"
 	if len(r.JSONSchema) > 0 {
-		rules, err := grammar.SchemaRules("root", r.JSONSchema)
+		rules, err := grammar.SchemaRules("json", r.JSONSchema)
 		if err != nil {
 			return nil, invalid("json_schema", "json_schema cannot be used: %s", err)
 		}
-		text, param = rules, "json_schema"
+		lead := ""
+		if r.ParseReply {
+			lead = s.format.Lead(s.gbnf(), s.opening(r, prompt))
+		}
+		text, param = "root ::= "+lead+"json\n"+rules, "json_schema"
 	}
 	if text == "" {
 		return nil, nil

@@ -15,6 +15,7 @@ import (
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/guide"
 )
 
@@ -77,6 +78,20 @@ func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 			}
 		})
 	}
+
+	t.Run("a schema is that of the content, behind a thought that the prompt has opened", func(t *testing.T) {
+		thinks := parseBench(t, gguftest.ChatML+"{% if add_generation_prompt %}<think>\n{% endif %}")
+		thinks.recite(`Hm, <x> and </think> {"a": 12} Hi.`)
+		r := callRequest()
+		r.JSONSchema = json.RawMessage(`{"properties":{"a":{"type":"integer","maximum":9}},"required":["a"]}`)
+		if got := hear(t, thinks.ask(r)); got.reasoning != "Hm, <x> and" || validJSON(r.JSONSchema, got.text) != nil || got.reason != FinishStop {
+			t.Errorf("%+v", got)
+		}
+		r.ParseReply = false
+		if got := hear(t, thinks.ask(r)); !strings.HasPrefix(got.text, `{`) {
+			t.Errorf("not parsed: %+v", got)
+		}
+	})
 
 	t.Run("beside others it is the same", func(t *testing.T) {
 		var requests []Request

@@ -42,12 +42,15 @@ func (s *source) forceCall(r *Request, prompt string) error {
 	if len(tools) == 0 {
 		return invalid("tool_choice", "tool_choice asks for a call, but there are no tools")
 	}
-	r.Grammar, err = s.format.Grammar(reply.GBNF{Literal: s.literal, Rules: grammar.SchemaRules}, tools, s.opening(*r, prompt), single)
+	r.Grammar, err = s.format.Grammar(s.gbnf(), tools, s.opening(*r, prompt), single)
 	if err != nil {
 		return invalid("tools", "%s", err)
 	}
 	return nil
 }
+
+// gbnf is how grammars for the model are written.
+func (s *source) gbnf() reply.GBNF { return reply.GBNF{Literal: s.literal, Rules: grammar.SchemaRules} }
 
 // literal is an expression of GBNF for text, in which control tokens are tokens.
 func (s *source) literal(text string) string {

@@ -136,6 +136,19 @@ func (f *Format) Grammar(g GBNF, tools []Tool, prompt string, single bool) (stri
 	return "root ::= " + root + "\ncall ::= " + strings.Join(names, " | ") + "\n" + rules.String(), nil
 }
 
+// Lead returns an expression, in GBNF, of what stands in front of the content of a reply
+// to prompt: the thought that the prompt has opened, and in harmony the header of the
+// final message. It is empty or ends with a blank.
+func (f *Format) Lead(g GBNF, prompt string) string {
+	if !f.harmony {
+		return f.thoughtRule(g, prompt)
+	}
+	if _, inside := openMessage(prompt); inside {
+		return ""
+	}
+	return f.thoughtRule(g, prompt) + g.Literal("<|channel|>final<|message|>") + " "
+}
+
 // thoughtRule is the rest of a thought that the prompt has opened, or the one with which
 // a reply in harmony may begin.
 func (f *Format) thoughtRule(g GBNF, prompt string) string {

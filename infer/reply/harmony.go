@@ -23,14 +23,18 @@ const maxHeader = 1 << 10
 
 // beginHarmony finds out in which part of a message the reply begins.
 func (p *Parser) beginHarmony(prompt string) {
-	_, last, found := cutLast(prompt, "<|start|>")
-	header, _, open := strings.Cut(last, "<|message|>")
-	switch {
-	case found && open && !strings.Contains(last, "<|end|>"):
+	if header, inside := openMessage(prompt); inside {
 		p.beginMessage(header)
-	default:
+	} else {
 		p.state = inHeader
 	}
+}
+
+// openMessage returns the header of the message that a prompt ends in, if it does.
+func openMessage(prompt string) (header string, inside bool) {
+	_, last, found := cutLast(prompt, "<|start|>")
+	header, _, open := strings.Cut(last, "<|message|>")
+	return header, found && open && !strings.Contains(last, "<|end|>")
 }
 
 func cutLast(text, mark string) (before, after string, found bool) {
