@@ -105,7 +105,7 @@ func modelRow(rng *rand.Rand, vocab int) []float32 {
 
 func TestChain_AsksForTheWholeRowOnlyWhereAStageNeedsIt(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	const vocab = 32000
+	const vocab = 4000
 	flat := randomLogits(rng, vocab, 0.5, 0, 0)
 	history := []int32{5, 6, 7, 8, 5, 6, 7}
 	for name, tt := range map[string]struct {
@@ -149,14 +149,14 @@ func TestChain_AsksForTheWholeRowOnlyWhereAStageNeedsIt(t *testing.T) {
 			}
 			asked := 0
 			c := mustChain(t, p, vocab)
-			for pos := range 30 {
+			for pos := range 20 {
 				in := Input{Row: reduced(logits, 256, &asked), History: history, Pos: pos, Top: tt.top, Mask: tt.mask}
 				if _, err := c.Next(in); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if (asked > 0) != tt.asked {
-				t.Errorf("asked for %d of 30 rows, want any: %v", asked, tt.asked)
+				t.Errorf("asked for %d of 20 rows, want any: %v", asked, tt.asked)
 			}
 		})
 	}
@@ -164,14 +164,14 @@ func TestChain_AsksForTheWholeRowOnlyWhereAStageNeedsIt(t *testing.T) {
 
 func TestScore_TheSameComesOutOfCandidatesAndOfTheWholeRow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
-	logits := randomLogits(rng, 1000, 3, 0.2, 0.5)
-	for id := range int32(1000) {
+	logits := randomLogits(rng, 400, 3, 0.2, 0.5)
+	for id := range int32(400) {
 		asked := 0
-		want, err := Score(RowOf(logits), 1000, id, 3)
+		want, err := Score(RowOf(logits), 400, id, 3)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Score(reduced(logits, 64, &asked), 1000, id, 3)
+		got, err := Score(reduced(logits, 64, &asked), 400, id, 3)
 		if err != nil {
 			t.Fatal(err)
 		}
