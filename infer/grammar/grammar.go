@@ -46,7 +46,7 @@ const (
 
 	maxDepth      = 128     // rules that are open at once
 	maxPlaces     = 1 << 13 // of a text in an ambiguous grammar
-	maxWork       = 1 << 21 // instructions looked at for one token
+	maxWork       = 1 << 19 // instructions looked at for one token: some 50 ms
 	maxRemembered = 1 << 21 // entries of tables, positions and masks of a Matcher
 )
 
