@@ -474,7 +474,7 @@ func fileSize(v value, binary bool) value {
 		return literal("1 Byte")
 	}
 	if n < base {
-		return literal(strconv.Itoa(int(n)) + " Bytes")
+		return literal(strconv.FormatFloat(math.Trunc(n)+0, 'f', 0, 64) + " Bytes")
 	}
 	unit, i := base, 0
 	for n >= unit*base && i < len(prefixes)-1 {

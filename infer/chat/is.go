@@ -3,7 +3,6 @@ package chat
 import (
 	"slices"
 	"strings"
-	"unicode"
 )
 
 // filterNames and testNames are those that exist, for the tests "filter" and "test".
@@ -63,9 +62,9 @@ func (in *interp) test(name string, v value, a args) bool {
 		_, ok := v.(text)
 		return ok
 	case "lower":
-		return cased(in.str(v).s, unicode.IsLower)
+		return cased(in.str(v).s, isLower)
 	case "upper":
-		return cased(in.str(v).s, unicode.IsUpper)
+		return cased(in.str(v).s, isUpper)
 	case "escaped":
 		t, ok := v.(text)
 		return ok && t.safe

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // decodeJSON reads one JSON value. The order of keys and the difference between
@@ -242,10 +241,8 @@ func (w *jsonWriter) str(t text) {
 		case r >= 0x10000:
 			hi, lo := utf16.EncodeRune(r)
 			return fmt.Sprintf(`\u%04x\u%04x`, hi, lo)
-		case r >= utf8.RuneSelf:
-			return fmt.Sprintf(`\u%04x`, r)
 		}
-		return string(r)
+		return fmt.Sprintf(`\u%04x`, r)
 	}))
 	w.b.literal(`"`)
 }

@@ -416,7 +416,8 @@ func (in *interp) joinAll(sep text, items []value) text {
 	return b.take()
 }
 
-// textPredicates are the str.is… methods.
+// textPredicates are the str.is… methods. Unlike Python's, isdigit knows decimal digits
+// alone, no superscripts, and isnumeric no Chinese numerals.
 var textPredicates = map[string]func(s string) bool{
 	"isascii":      isASCII,
 	"isalpha":      all(unicode.IsLetter),
@@ -426,8 +427,8 @@ var textPredicates = map[string]func(s string) bool{
 	"isalnum":      all(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
 	"isspace":      all(isSpace),
 	"isprintable":  func(s string) bool { return s == "" || all(unicode.IsPrint)(s) },
-	"isupper":      func(s string) bool { return cased(s, unicode.IsUpper) },
-	"islower":      func(s string) bool { return cased(s, unicode.IsLower) },
+	"isupper":      func(s string) bool { return cased(s, isUpper) },
+	"islower":      func(s string) bool { return cased(s, isLower) },
 	"istitle":      isTitle,
 	"isidentifier": isIdentifier,
 }
@@ -456,12 +457,12 @@ func isTitle(s string) bool {
 	found, inWord := false, false
 	for _, r := range s {
 		switch {
-		case unicode.IsUpper(r) || unicode.IsTitle(r):
+		case isUpper(r) || unicode.IsTitle(r):
 			if inWord {
 				return false
 			}
 			found, inWord = true, true
-		case unicode.IsLower(r):
+		case isLower(r):
 			if !inWord {
 				return false
 			}
@@ -474,7 +475,7 @@ func isTitle(s string) bool {
 
 func isIdentifier(s string) bool {
 	for i, r := range s {
-		if !isNameRune(r) || i == 0 && unicode.IsDigit(r) {
+		if !isNameRune(r) || i == 0 && unicode.In(r, unicode.Nd, unicode.M) {
 			return false
 		}
 	}

@@ -429,7 +429,11 @@ func lowerRune(s string, i int, r rune) string {
 	return string(unicode.ToLower(r))
 }
 
-func isCased(r rune) bool { return unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r) }
+// isUpper, isLower and isCased are Python's, which go by properties: some signs, such
+// as Roman numerals, have case without being letters.
+func isUpper(r rune) bool { return unicode.In(r, unicode.Lu, unicode.Other_Uppercase) }
+func isLower(r rune) bool { return unicode.In(r, unicode.Ll, unicode.Other_Lowercase) }
+func isCased(r rune) bool { return isUpper(r) || isLower(r) || unicode.IsTitle(r) }
 
 func (in *interp) upper(t text) text {
 	return in.mapRunes(t, func(_ int, r rune) string { return upperRune(r) })
@@ -463,10 +467,13 @@ func (in *interp) title(t text) text {
 
 func (in *interp) swapcase(t text) text {
 	return in.mapRunes(t, func(i int, r rune) string {
-		if unicode.IsUpper(r) {
+		switch {
+		case isUpper(r):
 			return lowerRune(t.s, i, r)
+		case isLower(r):
+			return upperRune(r)
 		}
-		return upperRune(r)
+		return string(r)
 	})
 }
 

@@ -336,6 +336,8 @@ end
 {{ l[1:2, 0] }}
 {{ nope | attr('x') }}
 {{ (5)[1:] if false else 'x' }} {{ a[1:] }}
+{{ '\x7f\x80' | tojson(ensure_ascii=true) }} {{ -1e30 | filesizeformat }} {{ -0.5 | filesizeformat }} {{ (-0.5) | filesizeformat }}
+{{ 'Ⅳ'.isupper() }} {{ 'ⅳ'.islower() }} {{ 'ª'.islower() }} {{ 'ʰ'.islower() }} {{ 'Ⅳa'.istitle() }} {{ 'ǅa'.swapcase() }} {{ 'ⓐⓑ'.title() }} {{ '\u0301a'.isidentifier() }} {{ 'a\u0301'.isidentifier() }}
 '''
 WHOLE = ["  {% if true %}\n  x\n  {% endif %}\ny\n","a\n  {%- for i in [1,2] %}\n    {{ i }}\n  {%- endfor %}\n\nz","{% if true %}\n\n\nx{% endif %}\n","{{ 1 }}\n{{ 2 }}\n","x\n\n","x\r\ny\rz\r\n","{%- raw %}\n a {{ b }}\n{%- endraw %}\n c","  {% raw %}\n x\n  {% endraw %}\n y","  {# c #}\n  a\n    {%+ if true %}q{% endif %}\n","  {#- c -#}\n  a","a  {%+ if true +%}\n b{% endif %}","{% for i in [1] %}  {% if true %}  x{% endif %}\n{% endfor %}","\n\n{%- set x = 1 -%}\n\n{{ x }}\n\n","  {{ 1 }}\n  {{- 2 }}\n","a {#c#} {% if true %} b {% endif %}\n c","{% set x %}\n  a\n{% endset %}{{ x }}|","{% if true %}a{% endif %}{% if true %}\n{% endif %}b","{{ 'a' }} {#\n\n#}\n\nb","\t{% if true %}\tq\n\t{% endif %}\n\tr","{%if true%}x{%endif%}{{-1-}} y","{% macro m(a) %}\n  {{ a }}\n{% endmacro %}\n[{{ m(1) }}]\n","{{ a\n}}\n{{\nb }}","{% if true\n%}\nx\n{%\nendif %}", "{{ 'a\nb' }}","{% raw -%}  x  {%- endraw %}\ny","{{ '\r\n' }}"]
 
