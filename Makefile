@@ -48,10 +48,11 @@ gpu: kernels
 test: lint
 	go test -race ./...
 
+# vet has all compiled that a package imports, C too: with -race, the tests find it compiled.
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
-	go vet ./...
+	go vet -race ./...
 	@cd web && for page in *.templ; do \
 		go tool templ generate -f "$$page" -stdout 2>/dev/null | cmp -s - "$${page%.templ}_templ.go" || \
 		{ echo "web/$$page has changed since its Go code was generated: run make generate"; exit 1; }; \

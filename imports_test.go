@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"infer/model":    {"infer/device", "infer/gguf"},
 	"infer/device":   {"infer/gguf"},
 	"infer/ref":      {"infer/device", "infer/gguf"},
-	"infer/cpu":      {"infer/device", "infer/gguf"},
+	"infer/cpu":      {"infer/cpu/host", "infer/device", "infer/gguf"},
 	"infer/cuda":     {"infer/device", "infer/gguf", "cudakern"},
 	"infer/hub":      {"infer", "infer/gguf", "infer/model"},
 	"infer/bench":    {"infer/device", "infer/gguf", "infer/model"},

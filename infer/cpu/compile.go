@@ -23,6 +23,9 @@ type executable struct {
 	vocab   int            // rows of the smallest table it embeds from
 }
 
+// Phases is the number of phases, each of which ends in a barrier.
+func (e *executable) Phases() int { return int(e.program.n_phases) }
+
 // Run replays the program.
 func (e *executable) Run(b *device.Batch) error {
 	d := e.device

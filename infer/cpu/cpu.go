@@ -33,6 +33,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"m40-llm/infer/cpu/host"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 )
@@ -103,7 +104,7 @@ func Paths() []string {
 func OpenPath(threads int, path string) (device.Device, error) {
 	const most = 1024
 	if threads == 0 {
-		threads = min(usableCores(), most)
+		threads = min(host.Cores(), most)
 	}
 	if threads < 0 || threads > most {
 		return nil, fmt.Errorf("cpu: cannot run %d threads, want 1 to %d, or 0 for one a core", threads, most)
@@ -119,7 +120,7 @@ func OpenPath(threads int, path string) (device.Device, error) {
 	}
 	return &cpu{
 		engine: engine,
-		info:   device.Info{Kind: "cpu", Name: processorName(), Path: path, Threads: threads, Memory: memoryAvailable()},
+		info:   device.Info{Kind: "cpu", Name: host.Processor(), Path: path, Threads: threads, Memory: host.MemoryAvailable()},
 	}, nil
 }
 
@@ -302,7 +303,7 @@ func (m *memory) grow(bytes int64) error {
 func allocate(bytes int64) (unsafe.Pointer, error) {
 	const much = 64 << 20
 	if bytes > much {
-		if free := memoryAvailable(); free > 0 && bytes > free {
+		if free := host.MemoryAvailable(); free > 0 && bytes > free {
 			return nil, fmt.Errorf("%s of memory are needed and %s are free", mebibytes(bytes), mebibytes(free))
 		}
 	}

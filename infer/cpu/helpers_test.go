@@ -1,3 +1,4 @@
+// The tests are outside of the package: for one inside, its C code is compiled once more.
 package cpu_test
 
 import (

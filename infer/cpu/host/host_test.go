@@ -1,4 +1,4 @@
-package cpu
+package host
 
 import (
 	"os"
@@ -60,8 +60,8 @@ func TestReadMemoryLeft(t *testing.T) {
 	}
 }
 
-func TestUsableCoresStayWithinTheMachine(t *testing.T) {
-	if n := usableCores(); n < 1 || n > runtime.NumCPU() {
+func TestCoresStayWithinTheMachine(t *testing.T) {
+	if n := Cores(); n < 1 || n > runtime.NumCPU() {
 		t.Errorf("got %d of %d", n, runtime.NumCPU())
 	}
 }

@@ -1,4 +1,6 @@
-package cpu
+// Package host says what the machine is and how much of it this process may use. Linux
+// says so in files; where they are missing, nothing is known and nothing is limited.
+package host
 
 import (
 	"bufio"
@@ -11,21 +13,18 @@ import (
 	"strings"
 )
 
-// What the machine is and how much of it this process may use. Linux says so in
-// files; where they are missing, nothing is known and nothing is limited.
-
-// processorName returns what the processor calls itself.
-func processorName() string {
+// Processor returns what the processor calls itself.
+func Processor() string {
 	if name := field("/proc/cpuinfo", "model name"); name != "" {
 		return name
 	}
 	return runtime.GOARCH
 }
 
-// usableCores returns the cores that the scheduler lets this process use: those of
+// Cores returns the cores that the scheduler lets this process use: those of
 // its affinity mask, or less if its control group has a quota. A fraction of a core
 // does not count: a group that uses up its quota is stopped, all threads at once.
-func usableCores() int {
+func Cores() int {
 	cores := runtime.NumCPU() // of the affinity mask
 	for _, dir := range controlGroups("cpu") {
 		if quota := readQuota(dir); quota > 0 {
@@ -49,9 +48,9 @@ func readQuota(dir string) float64 {
 	return quota / period
 }
 
-// memoryAvailable returns the bytes that this process can take before the machine or
+// MemoryAvailable returns the bytes that this process can take before the machine or
 // its control group runs out; 0: unknown.
-func memoryAvailable() int64 {
+func MemoryAvailable() int64 {
 	available := int64(math.MaxInt64)
 	if kib, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemAvailable"), " kB"), 10, 64); err == nil {
 		available = kib << 10
