@@ -94,13 +94,11 @@ func newNet(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
 	return n
 }
 
-// program records the forward pass for a row bucket.
+// program records the forward pass for the row bucket of a model: a power of two.
 func (n *net) program(rows int) device.Executable {
-	bucket := netMaxRows
-	for _, b := range []int{8, 4, 2, 1} {
-		if rows <= b {
-			bucket = b
-		}
+	bucket := 1
+	for bucket < rows {
+		bucket *= 2
 	}
 	if x := n.programs[bucket]; x != nil {
 		return x
@@ -153,8 +151,9 @@ func token(seq, pos int) int32 { return int32((pos*pos*(seq+3) + 5*pos + seq*11)
 // step feeds the next counts[i] rows of feeds[i] in one batch and returns the
 // logits of each row that it had.
 func (n *net) step(feeds []*feed, counts []int) (logits [][]float32, of [][2]int) {
-	b := &device.Batch{}
+	b, rows := &device.Batch{}, 0
 	for i, f := range feeds {
+		rows += counts[i] // more than are left run in a program for as many
 		b.Tables = append(b.Tables, f.table)
 		for range min(counts[i], netLengths[f.seq]-f.next) {
 			b.Out = append(b.Out, int32(len(b.Tokens)))
@@ -165,7 +164,7 @@ func (n *net) step(feeds []*feed, counts []int) (logits [][]float32, of [][2]int
 			f.next++
 		}
 	}
-	n.run(n.program(len(b.Tokens)), b)
+	n.run(n.program(rows), b)
 	for i := range b.Out {
 		logits = append(logits, n.read(n.buffers["logits"], i))
 	}
