@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -127,6 +128,31 @@ func TestParseReply_PassesOverControlTokensThatMeanNothingToTheFormat(t *testing
 	r.Stop = []string{"<stop>"}
 	if got := hear(t, b.ask(r)); got.reason != FinishStop || got.text != "" {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestParseReply_ReadsControlTokensOfTheFormat(t *testing.T) {
+	b := newBench(t, func(b *bench, _ *Options) {
+		// Mistral's marker is as long as the control token that it takes the place of.
+		data := gguftest.TinyLlama(gguftest.Llama{Context: 1024, Template: gguftest.ChatML + "{# <|im_start|> #}{% if tools %}{% endif %}"})
+		b.files["toy"] = bytes.ReplaceAll(data, []byte("<|im_start|>"), []byte("[TOOL_CALLS]"))
+	})
+	const list = `[{"name": "add", "arguments": {}, "id": "abcdefghi"}]`
+	r := callRequest()
+	r.Stop = []string{"<stop>"}
+	b.recite("Hi <sto<CONTROL>" + list)
+	if got := hear(t, b.ask(r)); got.text != "Hi <sto" || len(got.calls) != 1 || got.calls[0].ID != "abcdefghi" || got.reason != FinishCalls {
+		t.Errorf("the token: %+v", got)
+	}
+	b.recite("[TOOL_CALLS]" + list)
+	if got := hear(t, b.ask(r)); got.text != "[TOOL_CALLS]"+list || got.calls != nil || got.reason != FinishStop {
+		t.Errorf("its spelling: %+v", got)
+	}
+	forced := forcedRequest(1)
+	forced.SingleCall, forced.Params.Temperature = true, 2
+	a := b.ask(forced)
+	if err := checkForced(hear(t, a)); err != nil || a.tokens[0].ID != 1 {
+		t.Errorf("a forced call: %v in %s", err, detokenised(a))
 	}
 }
 

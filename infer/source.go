@@ -165,9 +165,8 @@ func (s *source) readTemplate() {
 	text, err := s.file.Str("tokenizer.chat_template")
 	if errors.Is(err, gguf.ErrMissing) || err == nil && text == "" {
 		text, err = chat.ChatMLSource, nil
-		s.notice = noTemplate
-	}
-	if err == nil {
+		s.template, s.notice = chat.ChatML, noTemplate
+	} else if err == nil {
 		s.template, err = chat.Parse(text)
 	}
 	if err != nil {

@@ -23,6 +23,9 @@ var endTexts = map[string]bool{
 	"<|end_of_text|>": true, "<|return|>": true, "<|call|>": true, "<end_of_turn>": true, "<end_of_utterance>": true,
 	"<｜end▁of▁sentence｜>": true, "<EOT>": true, "_<EOT>": true, "[EOT]": true, "[EOS]": true, "</s>": true,
 	"<|END_OF_TURN_TOKEN|>": true, "<|fim_pad|>": true, "<|repo_name|>": true, "<|file_sep|>": true,
+	"<turn|>": true, "<|assistant_end|>": true, "<seed:eos>": true,
+	// What a model of these families writes behind its calls, where the result is to follow.
+	"<|observation|>": true, "<|tool_response>": true, "<start_function_response>": true,
 }
 
 // isMarker reports whether text is written as the markers of chat templates are.

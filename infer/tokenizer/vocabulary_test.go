@@ -251,6 +251,7 @@ func TestEndsAreFoundByKeyAndByText(t *testing.T) {
 		"the end of turn that the file names":                       {byteLevelFile().with(keyEOT, uint64(tokHe)), []int32{tokHe}, []int32{tokLo}},
 		"the end of message that the file names":                    {byteLevelFile().with(keyEOM, uint64(tokHe)), []int32{tokHe}, []int32{tokLo}},
 		"ends known by their text":                                  {file(kindControl, "<|eot_id|>", "<end_of_turn>", "<|end|>"), []int32{tokEnd, first, first + 1, first + 2}, []int32{tokStart}},
+		"where the result of a call is to follow":                   {file(kindControl, "<|eom_id|>", "<|observation|>", "<|tool_response>", "<start_function_response>"), []int32{first, first + 1, first + 2, first + 3}, nil},
 		"an end that the file calls ordinary":                       {file(kindNormal, "<|eot_id|>"), []int32{first}, nil},
 		"the HTML tag is no end":                                    {file(kindNormal, "</s>"), nil, []int32{first}},
 		"the control token of that text is one":                     {file(kindControl, "</s>"), []int32{first}, nil},
