@@ -8,7 +8,8 @@
 // and where a result cannot be told apart it counts as the caller's.
 //
 // Where it departs from Jinja2, it does so on purpose: of the filters, urlize, pprint,
-// xmlattr and random are missing, of the functions lipsum, of Python's methods those that
+// xmlattr and random are missing, of the functions lipsum, of the tags block, autoescape
+// and all that read other templates, of Python's methods those of numbers and those that
 // give bytes or sets; complex numbers are errors; what prints an address in Python prints
 // none; and some mistakes that Jinja2 reports, such as a test named if, are let pass.
 //

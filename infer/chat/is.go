@@ -101,5 +101,13 @@ var comparisons = map[string]string{
 
 // same is Python's is, as far as it does not depend on how Python stores values.
 func (in *interp) same(a, b value) bool {
+	switch x := a.(type) {
+	case *list:
+		if !x.tuple {
+			return a == b
+		}
+	case *dict:
+		return a == b
+	}
 	return typeName(a) == typeName(b) && in.equal(a, b)
 }

@@ -50,7 +50,7 @@ func render(source, request string, o Options) (Prompt, error) {
 
 func TestTheLanguageIsJinjasOwn(t *testing.T) {
 	set := loadLanguage(t)
-	if len(set.Cases) < 240 {
+	if len(set.Cases) < 480 {
 		t.Fatalf("only %d cases", len(set.Cases))
 	}
 	passed := 0

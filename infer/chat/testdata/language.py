@@ -17,7 +17,7 @@ CONTEXT = {
     "a": 3, "b": 2.5, "neg": -7, "big": 12345678901234567890,
     "n": None, "t": True, "f": False,
     "s": "Hello World", "e": "", "u": "Zürich ☃ 😀 <&>\"'", "ws": "  pad\n",
-    "l": [3, 1, 2],
+    "l": [3, 1, 2], "nested": [[1, [2, 3]], {"k": [None, True]}], "words": ["pear", "Apple", "fig", "apple", ""],
     "d": {"x": 1, "y": [1, 2], "z": {"k": "v"}},
     "msgs": [
         {"role": "user", "content": "hi"},
@@ -338,6 +338,151 @@ end
 {{ (5)[1:] if false else 'x' }} {{ a[1:] }}
 {{ '\x7f\x80' | tojson(ensure_ascii=true) }} {{ -1e30 | filesizeformat }} {{ -0.5 | filesizeformat }} {{ (-0.5) | filesizeformat }}
 {{ 'Ⅳ'.isupper() }} {{ 'ⅳ'.islower() }} {{ 'ª'.islower() }} {{ 'ʰ'.islower() }} {{ 'Ⅳa'.istitle() }} {{ 'ǅa'.swapcase() }} {{ 'ⓐⓑ'.title() }} {{ '\u0301a'.isidentifier() }} {{ 'a\u0301'.isidentifier() }}
+{% set é = 1 %}{{ é }}{% set 变量 = 'x' %}{{ 变量 }}
+# for x in l
+## comment
+{% set x = 1 if true else 2 %}{{ x }}
+{% set x = l | first, 2 %}{{ x }}
+{{ "a" if s is string and s|length > 3 else "b" }}
+{{ s.split()|first|upper ~ '!' }}
+{{ not s }}{{ not not s }}
+{{ (s is defined) and (nope is not defined) }}
+{{ s is not none and s }}
+{{ d.z.k.upper() }}
+{{ d['z']['k'] | upper ~ 'x' }}
+{{ l[-1] }}{{ l[0:2] }}{{ l[::-1] }}{{ l[:-1] | length }}
+{% for m in msgs[1:] %}{{ m.role }}{% endfor %}
+{% for m in msgs if m.role == 'user' %}{{ loop.index }}{{ loop.last }}{% endfor %}
+{% for m in msgs | selectattr('role', 'equalto', 'user') %}{{ m.content }}{% endfor %}
+{% for m in (msgs | list)[-2:] %}{{ m.content }}{% endfor %}
+{% for k, v in d | dictsort(reverse=true) %}{{ k }}{% endfor %}
+{% for k, v in d.items() if k != 'x' %}{{ k }}{{ loop.first }}{% endfor %}
+{% for x in l recursive %}{{ x }}{{ loop.depth }}{% endfor %}
+{% for n in nested recursive %}[{{ n if n is not sequence or n is string else loop(n) }}]{% endfor %}
+{% for a in [1,2] %}{% for b in [3,4] %}{{ loop.index }}{{ a }}{{ b }}{% endfor %}{{ loop.index }}{% endfor %}
+{% for a in [1,2] %}{% set outer = loop %}{% for b in [3] %}{{ outer.index }}{{ outer.last }}{% endfor %}{% endfor %}
+{% for a in 'ab' %}{{ loop.cycle('x', 'y') }}{{ loop.changed(a) }}{% endfor %}
+{% if a %}{% elif b %}{% else %}{% endif %}x
+{% if (a == 3) %}1{% endif %}{% if not (a == 3) %}2{% endif %}
+{% if a in [1,3] and 'x' in d and 'H' in s %}y{% endif %}
+{% set ns = namespace(a=1, b=[]) %}{% set ns.b = ns.b + [ns.a] %}{% set ns.a = ns.a + 1 %}{{ ns.a }}{{ ns.b }}
+{% set ns = namespace({'q': 1}, w=2) %}{{ ns.q + ns.w }}
+{% set ns.foo = 1 %}
+{% macro m(a, b='x', *args) %}{% endmacro %}
+{% macro m(a) -%} {{ a }} {%- endmacro %}[{{ m('q') }}][{{ m(a='w') }}]
+{% macro m() %}{{ varargs | join('-') }}{% endmacro %}{{ m(1, 2, 3) }}
+{% macro m() %}{{ caller('z') }}{% endmacro %}{% call(p) m() %}<{{ p }}>{% endcall %}
+{% macro m(x) %}{% if x > 0 %}{{ x }}{{ m(x - 1) }}{% endif %}{% endmacro %}{{ m(3) }}
+{% macro m(x=s) %}{{ x }}{% endmacro %}{% set s = 'changed' %}{{ m() }}
+{% set x %}{% for i in l %}{{ i }}{% endfor %}{% endset %}{{ x ~ x }}
+{% set x | upper | replace('A', 'b') %}abc{% endset %}{{ x }}
+{% with %}{% set x = 5 %}{{ x }}{% endwith %}{{ x is defined }}
+{% with x = 1, y = x %}{{ y is defined }}{% endwith %}
+{% extends 'x' %}
+{% import 'x' as y %}
+{% from 'x' import y %}
+{% trans %}x{% endtrans %}
+{% debug %}
+{% do l.append(1) %}
+{{ l.append(9) or l }}
+{{ caller }}
+{{ varargs }}
+{{ super() }}
+{{ url_for('x') }}
+{{ range(10)[3] }} {{ range(3)|list + [9] }}
+{{ dict(a=1)|tojson }} {{ dict([('x', 1)]) }} {{ {'a': 1, **d} }}
+{{ [*l] }}
+{{ {} | length }} {{ {}['x'] is defined }} {{ {}.x is none }}
+{{ 1 is integer }} {{ 1.0 is integer }} {{ true is integer }} {{ true is number }} {{ '1' is number }} {{ none is number }}
+{{ 1 == 1.0 }} {{ '1' == 1 }} {{ true == 1 }} {{ [] == () }} {{ none == 0 }}
+{{ 'a' < 'B' }} {{ [1] < [1, 2] }} {{ 2 > 1.5 }}
+{{ 3 is odd }} {{ 4 is even }} {{ 0 is even }} {{ 6 is divisibleby 3 }} {{ 7 is not divisibleby(2) }}
+{{ 'x' is in 'xyz' }} {{ 1 is in [1] }} {{ 'x' is not in d }}
+{{ a is eq 3 }} {{ a is ne(4) }} {{ a is lt 4 }} {{ a is ge 3 }} {{ a is greaterthan 2 }}
+{{ s is upper }} {{ 'ABC' is upper }} {{ s is lower }} {{ s is mapping }} {{ d is mapping }} {{ d is iterable }} {{ a is iterable }}
+{{ none is none }} {{ none is not none }} {{ nope is none }} {{ nope is string }} {{ nope is mapping }} {{ nope is iterable }} {{ nope is number }}
+{{ f is false }} {{ t is true }} {{ 0 is false }} {{ f is boolean }} {{ none is boolean }}
+{{ nope.x is defined }}
+{{ d.nope.x is defined }}
+{{ (d.nope or {}).x is defined }}
+{{ d.nope | default('z') }} {{ nope | default }} {{ none | default('z', true) }} {{ '' | d('z', boolean=true) }}
+{{ [nope] | tojson }}
+{{ 5 // 2 }} {{ -5 // 2 }} {{ 5 % 3 }} {{ -5 % 3 }} {{ 5 / 2 }} {{ 4 / 2 }} {{ 2 ** 3 }} {{ 2 ** -1 }} {{ 7.0 // 2 }}
+{{ 1 + 2 * 3 }} {{ (1 + 2) * 3 }} {{ -2 ** 2 }} {{ 2 ** 3 ** 2 }} {{ 10 - 3 - 2 }} {{ 1 ~ 2 ~ 3 }} {{ 1 ~ 2 + 3 }}
+{{ 'a' ~ none ~ true ~ 1.0 ~ [] }} {{ 'a' + 'b' * 2 }} {{ [1] + [2] }} {{ 'ab' * 2 }} {{ (1,) + (2,) }}
+{{ "a\nb\tc\\d\"e" }} {{ 'a\'b' }} {{ "\u00e9\x41" }} {{ '\N{DASH}' }}
+{{ '{{' }} {{ '}}' }} {{ "{%" }} {{ '{#' }}
+2, ] }} {{ { 'a' : 1 , } }}
+{{- ' x ' -}} y
+a {#- c -#} b {#+ d +#} e
+  {%- if true %}  x  {%- endif %}  y
+{% raw %}{{ a }}{% if %}{% endraw %}
+{%- raw -%}  {{ a }}  {%- endraw -%}
+{{ a }}{# unclosed
+{% if %}x{% endif %}
+{{ a | }}
+{{ | upper }}
+{{ a is }}
+{{ 'a' 'b' }}
+{{ a.b. }}
+{{ {1: } }}
+{{ foo( }}
+{{ a }} }}
+{{ a }} %}
+{{ s[0] }}{{ s[-1] }}{{ s[1:3] }}{{ s[::2] }}{{ s[100:] }}{{ s[100] is defined }}
+{{ s.upper() }}{{ s.lower() }}{{ s.title() }}{{ s.strip('Hd') }}{{ s.replace('l', 'L', 1) }}{{ s.count('l') }}{{ s.find('o') }}{{ s.startswith('He') }}{{ s.split('o') }}
+{{ ' a '.strip() }}|{{ ' a '.lstrip() }}|{{ ' a '.rstrip() }}|{{ 'a\n'.rstrip('\n') }}|{{ '\n\na'.lstrip('\n') }}
+{{ 'a,b'.split(',')[-1] }} {{ 'a</think>b'.split('</think>')[-1].lstrip('\n') }} {{ 'x'.split('</think>')[0] }}
+{{ 'a'.join(['x', 'y']) }} {{ ', '.join(msgs | map(attribute='role')) }}
+{{ 'abc' in 'xabcx' }} {{ '' in 'a' }} {{ none in [none] }}
+{{ msgs | map(attribute='content') | join(' ') | length }} {{ msgs | map('attr', 'role') | list }} {{ msgs | map(attribute='tool_calls') | select('defined') | list | length }}
+{{ msgs | rejectattr('tool_calls', 'defined') | list | length }} {{ msgs | selectattr('tool_calls') | list | length }} {{ msgs | selectattr('content', 'ne', 'hi') | map(attribute='role') | list }}
+{{ msgs | groupby('role') | map('first') | list }} {{ msgs | groupby('role') | map(attribute='list') | map('length') | list }} {{ (msgs | groupby(attribute='role'))[0].grouper }}
+{{ words | sort }} {{ words | sort(case_sensitive=true) }} {{ words | unique | list }} {{ words | select | list }} {{ words | reject('in', ['fig']) | list }} {{ words | map('length') | sum }} {{ words | map('default', 'z', true) | list }} {{ words | max }} {{ words | min }}
+{{ 3.14159 | round(2) }} {{ 3.5 | round }} {{ 3.7 | int }} {{ '3' | int }} {{ 'x' | int(-1) }} {{ '3.5' | float }} {{ 5 | string }} {{ -3 | abs }} {{ 1234567.891 | round(1) }} {{ 2.5 | round | int }}
+{{ s | indent }} {{ 'a\nb' | indent(4) }} {{ 'a\nb' | indent(2, true) }} {{ 'a\n\nb' | indent(2, false, true) }}
+{{ s | truncate(5) }} {{ s | truncate(5, true) }} {{ s | center(20) }}| {{ s | wordcount }} {{ s | capitalize }} {{ s | title }} {{ s | replace('o', '0') }} {{ s | trim('d') }} {{ s | reverse }} {{ s | list | length }} {{ s | urlencode }} {{ '<a>' | e }} {{ '<a>' | escape | safe }}
+{{ d | tojson }} {{ d | tojson(indent=4) }} {{ d | items | list }} {{ d | dictsort }} {{ d | length }} {{ d | list }} {{ d.keys() | list }} {{ d.values() | list }} {{ d.items() | list }} {{ d.get('x', 0) }} {{ d.get('nope') }}
+{{ raise_exception('x') }}
+{{ raise_exception() }}
+{{ raise_exception('a', 'b') }}
+{{ strftime_now('%Y-%m-%d') }} {{ strftime_now('%d %b %Y') }} {{ strftime_now('%A, %B %d, %Y') }} {{ strftime_now('%H:%M:%S') }} {{ strftime_now('') }}|
+{{ strftime_now() }}
+{% generation %}x{% endgeneration %}{% generation -%} y {%- endgeneration %}
+{% for x in l %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% if x == 2 %}{% break %}{% endif %}{% endfor %}
+{% if true %}{% continue %}{% endif %}
+{% macro m() %}{% break %}{% endmacro %}{% for x in l %}{{ m() }}{% endfor %}
+{% for x in l %}{% set x = x * 2 %}{{ x }}{% endfor %}{{ x is defined }}
+{% set a, b = b, a %}{{ a }}{{ b }}
+{% set (a, b), c = [[1, 2], 3] %}{{ a }}{{ b }}{{ c }}
+{% set a.b = 1 %}
+{% set d['x'] = 1 %}
+{% set true = 1 %}
+{% set none = 1 %}{{ none }}
+{% for true in l %}{% endfor %}
+{{ True }}{{ true }}{{ TRUE }}
+{{ None }}{{ none }}{{ NONE }}
+{{ nope.upper() }}
+{{ s.nope() }}
+{{ s.nope }}|{{ s.nope is defined }}
+{{ l.__len__ }}|{{ l.__class__ }}|{{ s.__add__ }}
+{{ l.sort() }}
+{{ s.format_map({'a': 1}) }} {{ '{a}'.format(**{'a': 1}) }} {{ '{0.role}'.format(msgs[0]) }} {{ '{m[role]}'.format(m=msgs[0]) }} {{ '%(role)s' % msgs[0] }} {{ '%s' | format('x') }} {{ '%(a)s' | format(a=1) }}
+{{ s | string | upper | lower | title | trim | length is number }}
+{{ (l, s) | length }} {{ (1, 2) | tojson }} {{ (1, 2) | list }} {{ () | length }}
+{{ 1if true else 2 }}
+{{ 1 if true }}{{ 1 if false }}|
+{{ (1 if false) is defined }} {{ [1 if false] }}
+{{ 'x' if nope else 'y' }} {{ 'x' if nope is defined and nope.y else 'y' }}
+{{ a == 3 and 'yes' or 'no' }} {{ nope or 'dflt' }} {{ '' or none or 0 or 'last' }}
+{{ 0x1f }} {{ 0b11 }} {{ 1_000 }} {{ 1e3 }} {{ 1.5e-3 }} {{ .5 }}
+{{ 007 }}
+{{ 1__0 }}
+{{ u | tojson }} {{ u | tojson(ensure_ascii=True) }} {{ '\u2028</script>' | tojson }}
+{{ {'b': 1, 'a': {'d': 1, 'c': 2}} | tojson(sort_keys=True) }} {{ {'b': 1} | tojson(indent=0) }} {{ [] | tojson(indent=2) }} {{ [[], {}] | tojson(indent=1) }}
+{{ {'a': 1} | tojson | safe }} {{ ({'a': 1} | tojson) ~ 'x' }} {{ {'a': 1.0, 'b': 1e100, 'c': -0.0} | tojson }}
+{{ {1: 'a', none: 'b', true: 'c', 1.5: 'd'} | tojson }}
+{{ {(1, 2): 'a'} | tojson }}
 '''
 WHOLE = ["  {% if true %}\n  x\n  {% endif %}\ny\n","a\n  {%- for i in [1,2] %}\n    {{ i }}\n  {%- endfor %}\n\nz","{% if true %}\n\n\nx{% endif %}\n","{{ 1 }}\n{{ 2 }}\n","x\n\n","x\r\ny\rz\r\n","{%- raw %}\n a {{ b }}\n{%- endraw %}\n c","  {% raw %}\n x\n  {% endraw %}\n y","  {# c #}\n  a\n    {%+ if true %}q{% endif %}\n","  {#- c -#}\n  a","a  {%+ if true +%}\n b{% endif %}","{% for i in [1] %}  {% if true %}  x{% endif %}\n{% endfor %}","\n\n{%- set x = 1 -%}\n\n{{ x }}\n\n","  {{ 1 }}\n  {{- 2 }}\n","a {#c#} {% if true %} b {% endif %}\n c","{% set x %}\n  a\n{% endset %}{{ x }}|","{% if true %}a{% endif %}{% if true %}\n{% endif %}b","{{ 'a' }} {#\n\n#}\n\nb","\t{% if true %}\tq\n\t{% endif %}\n\tr","{%if true%}x{%endif%}{{-1-}} y","{% macro m(a) %}\n  {{ a }}\n{% endmacro %}\n[{{ m(1) }}]\n","{{ a\n}}\n{{\nb }}","{% if true\n%}\nx\n{%\nendif %}", "{{ 'a\nb' }}","{% raw -%}  x  {%- endraw %}\ny","{{ '\r\n' }}"]
 
