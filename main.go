@@ -390,11 +390,7 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	flags := addEngineFlags(f)
 	request := infer.DefaultRequest()
 	p := &request.Params
-	temp := f.Float("temp", p.Temperature, "temperature: how evenly tokens are chosen; 0: always the likeliest")
-	topK := f.Int("top-k", p.TopK, "choose among the N likeliest tokens; 0: off")
-	topP := f.Float("top-p", p.TopP, "choose among the likeliest tokens that have probability X together; 1: off")
-	minP := f.Float("min-p", p.MinP, "leave out tokens with less than X times the probability of the likeliest; 0: off")
-	repeat := f.Float("repeat-penalty", p.RepeatPenalty, "make tokens less likely that were there already; 1: off")
+	sampling := f.Sampling(p)
 	seed := f.Int64("seed", p.Seed, "seed of the choices, the same gives the same answer; -1: a new one each time")
 	maxTokens := f.Int("max-tokens", request.MaxTokens, "longest answer; -1: until the context is full")
 	system := f.String("system", "", "TEXT", "system prompt")
@@ -403,7 +399,8 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	p.Temperature, p.TopK, p.TopP, p.MinP, p.RepeatPenalty, p.Seed = *temp, *topK, *topP, *minP, *repeat, *seed
+	sampling()
+	p.Seed = *seed
 	request.MaxTokens = *maxTokens
 	if *raw && cli.IsTerminal(t.Out) {
 		return cli.Usagef("--raw writes to files and pipes only: on a terminal, a model could send it escape sequences")

@@ -104,7 +104,7 @@ func TestCommands(t *testing.T) {
 		{"help is asked for in either way", nil, "", "help", result{0, "tokenize   the token ids", ""}},
 		{"the version is asked for in either way", nil, "", "--version", result{0, "m40-llm " + version, ""}},
 		{"the help of the program lists its commands and flags", nil, "", "-h", result{0, "tokenize   the token ids", ""}},
-		{"the help of a command explains its flags with their defaults", nil, "", "run -h", result{0, "--temp X               temperature: how evenly tokens are chosen; 0: always the likeliest (default 0.7)", ""}},
+		{"the help of a command explains its flags with their defaults", nil, "", "run -h", result{0, "low: the likeliest tokens. High: rarer ones too. 0: always the likeliest (default 0.7)", ""}},
 		{"the version is printed", nil, "", "version", result{0, "m40-llm " + version, ""}},
 
 		{"an address for other machines is refused without --lan", nil, "", "--addr 0.0.0.0:0", result{2, "", "add --lan and --api-key K"}},
@@ -120,6 +120,7 @@ func TestCommands(t *testing.T) {
 		{"a prompt can come through a pipe", nil, "Hello\n", "run --temp 0 --max-tokens 8", result{0, "\n", ""}},
 		{"a model can be given by its path", nil, "", "run " + tiny + " hi --max-tokens 3 --seed 1", result{0, "\n", ""}},
 		{"the reference device and the f32 cache run too", nil, "", "run " + tiny + " hi --max-tokens 3 --device ref --kv f32", result{0, "\n", ""}},
+		{"a sampler that is seldom used has a flag", nil, "", "run guide Hello --mirostat 1", result{2, "", "must be 0 (off) or 2"}},
 		{"a setting out of its range is wrong usage", nil, "", "run guide hi --temp -1", result{2, "", "temperature is -1"}},
 		{"a setting from the environment counts", map[string]string{"M40_LLM_TEMP": "-1"}, "", "run guide hi", result{2, "", "temperature is -1"}},
 		{"an empty prompt is wrong usage", nil, "\n", "run", result{2, "", "the prompt is empty"}},

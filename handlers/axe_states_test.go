@@ -2,9 +2,12 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/chromedp"
 
 	"m40-llm/infer"
 	"m40-llm/store"
@@ -79,6 +82,36 @@ func TestEverybodyCanUseTheStates(t *testing.T) {
 	look("a raw chat")
 	b.size(390, 844, true)
 	look("a raw chat on a phone")
+	b.size(1440, 900, false)
+
+	engine.set(func(s *infer.Status) { s.TemplateVars = []string{"enable_thinking"} })
+	b.open("/")
+	b.until("document.querySelector('#n-thinking').checkVisibility()")
+	b.click("#more summary")
+	for _, key := range []string{"xtc_probability", "dynatemp_range", "dry_multiplier"} {
+		b.set(key, "0.50")
+	}
+	b.click("#n-mirostat")
+	b.click("#p-banned_strings [data-add]")
+	b.fill("#p-banned_strings li input", "a testament to")
+	b.click("[data-stage=dry] input")
+	look("all samplers")
+	shots := func(size string) {
+		for _, scheme := range []string{"light", "dark"} {
+			b.scheme(scheme)
+			for i, at := range []string{"#preset", "[data-param=top_n_sigma]", "#n-mirostat", "#p-dry_sequence_breakers", "#p-banned_strings"} {
+				b.script("document.querySelector('" + at + "').scrollIntoView()")
+				b.shot(fmt.Sprintf("samplers-%s-%s-%d", size, scheme, i))
+			}
+		}
+	}
+	shots("desktop")
+	b.size(390, 844, true)
+	b.do(chromedp.Click("[data-sheet-open]"))
+	b.until("document.querySelector('[data-sheet-open]').ariaExpanded === 'true'")
+	look("all samplers on a phone")
+	shots("phone")
+	b.do(chromedp.Click("[data-sheet-close]"))
 	b.size(1440, 900, false)
 
 	full, _ := serveFull(t, engine)

@@ -135,7 +135,7 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 			t.Error("what belongs to mirostat is shown while it is off")
 		}
 		b.click("#n-mirostat")
-		b.until("document.querySelector('#n-top_p').disabled && document.querySelector('#k-top_p').innerText === 'mirostat instead'")
+		b.until("document.querySelector('#n-top_p').disabled && document.querySelector('#k-top_p').innerText === 'mirostat'")
 		if got := b.value("document.querySelector('#n-temperature').disabled || !document.querySelector('[data-param=mirostat_tau]').checkVisibility()"); got != "false" {
 			t.Error("temperature is taken for something that cuts, or mirostat has no target")
 		}

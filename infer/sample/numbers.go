@@ -67,7 +67,7 @@ func Numbers() []Number { return numbers[:] }
 var none = math.NaN()
 
 var numbers = [...]Number{
-	{Name: "temperature", Min: 0, Max: 100, Off: 1, real: func(p *Params) *float64 { return &p.Temperature },
+	{Name: "temperature", Min: 0, Max: 100, Off: none, real: func(p *Params) *float64 { return &p.Temperature },
 		About: "Low: the likeliest tokens. High: rarer ones too. 0: always the likeliest"},
 	{Name: "top_k", Min: 0, Max: math.MaxInt32, Whole: true, Off: 0, Cuts: true, whole: func(p *Params) *int { return &p.TopK },
 		About: "Keeps this many of the likeliest tokens"},

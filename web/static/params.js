@@ -86,7 +86,7 @@ class Param {
     this.take(this.value)
   }
 
-  note(text = '') { this.keep.textContent = this.replaced ? 'mirostat instead' : this.unlimited(this.value) ? this.off : text }
+  note(text = '') { this.keep.textContent = this.replaced ? 'mirostat' : this.unlimited(this.value) ? this.off : text }
 
   // replace says whether mirostat does the work of this setting.
   replace(replaced) {

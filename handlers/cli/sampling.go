@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"m40-llm/infer/sample"
+)
+
+// Sampling declares a flag for each sampler setting that is a number, with its value in
+// p as the default. Once the flags are parsed, set puts what they say into p.
+func (f *Flags) Sampling(p *sample.Params) (set func()) {
+	var setters []func()
+	for _, n := range sample.Numbers() {
+		name := strings.ReplaceAll(n.Name, "_", "-")
+		if n.Name == "temperature" {
+			name = "temp"
+		}
+		about := strings.ToLower(n.About[:1]) + n.About[1:]
+		if !math.IsNaN(n.Off) && !strings.Contains(about, "0 for none") {
+			about += fmt.Sprintf("; %v: off", n.Off)
+		}
+		if n.Whole {
+			v := f.Int(name, int(n.Get(p)), about)
+			setters = append(setters, func() { n.Set(p, float64(*v)) })
+		} else {
+			v := f.Float(name, n.Get(p), about)
+			setters = append(setters, func() { n.Set(p, *v) })
+		}
+	}
+	return func() {
+		for _, set := range setters {
+			set()
+		}
+	}
+}
