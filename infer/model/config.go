@@ -118,29 +118,28 @@ func WeightBytes(f *gguf.File) (total int64) {
 // DeviceBytes is what the tensors in f take of the memory of dev. It fails where dev has
 // no kernel for one of them.
 func DeviceBytes(f *gguf.File, dev device.Device) (total int64, err error) {
+	err = eachWeight(f, dev, func(_ string, bytes int64) { total += bytes })
+	return total, err
+}
+
+// eachWeight calls take with the name of each tensor in f that a model reads, and with what
+// it takes on dev.
+func eachWeight(f *gguf.File, dev device.Device, take func(name string, bytes int64)) error {
 	for _, t := range f.Tensors() {
 		if len(t.Shape) == 0 || ignored(t.Name) {
 			continue
 		}
-		n, err := weightBytes(dev, t)
-		if err != nil {
-			return 0, err
+		rows := 1
+		for _, n := range t.Shape[1:] {
+			rows *= n
 		}
-		total += n
+		bytes, err := dev.WeightBytes(t.Type, rows, t.Shape[0])
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", t.Name, err)
+		}
+		take(t.Name, bytes)
 	}
-	return total, nil
-}
-
-func weightBytes(dev device.Device, t gguf.Tensor) (int64, error) {
-	rows := 1
-	for _, n := range t.Shape[1:] {
-		rows *= n
-	}
-	n, err := dev.WeightBytes(t.Type, rows, t.Shape[0])
-	if err != nil {
-		return 0, fmt.Errorf("tensor %s: %w", t.Name, err)
-	}
-	return n, nil
+	return nil
 }
 
 // Parts is what the parts of a model take of a device's memory, in bytes.
@@ -155,34 +154,27 @@ type Parts struct {
 func PartBytes(f *gguf.File, c Config, dev device.Device) (Parts, error) {
 	p := Parts{Layers: make([]int64, c.Layers)}
 	tied := true
-	for _, t := range f.Tensors() {
-		if len(t.Shape) == 0 || ignored(t.Name) {
-			continue
-		}
-		n, err := weightBytes(dev, t)
-		if err != nil {
-			return Parts{}, err
-		}
+	err := eachWeight(f, dev, func(name string, bytes int64) {
 		layer, inLayer := -1, false
-		if rest, ok := strings.CutPrefix(t.Name, "blk."); ok {
+		if rest, ok := strings.CutPrefix(name, "blk."); ok {
 			number, _, _ := strings.Cut(rest, ".")
-			layer, err = strconv.Atoi(number)
-			inLayer = err == nil && layer >= 0 && layer < c.Layers
+			n, err := strconv.Atoi(number)
+			layer, inLayer = n, err == nil && n >= 0 && n < c.Layers
 		}
 		switch {
 		case inLayer:
-			p.Layers[layer] += n
-		case t.Name == "token_embd.weight":
-			p.Embedding += n
+			p.Layers[layer] += bytes
+		case name == "token_embd.weight":
+			p.Embedding += bytes
 		default:
-			tied = tied && t.Name != "output.weight"
-			p.Output += n
+			tied = tied && name != "output.weight"
+			p.Output += bytes
 		}
-	}
+	})
 	if tied {
 		p.Output += p.Embedding
 	}
-	return p, nil
+	return p, err
 }
 
 func vocabulary(f *gguf.File) (int, error) {
