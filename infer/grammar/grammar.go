@@ -32,6 +32,7 @@ package grammar
 
 import (
 	"context"
+	"fmt"
 	"strings"
 )
 
@@ -63,6 +64,9 @@ func Parse(ctx context.Context, text string) (*Grammar, error) {
 	p, err := compile(ctx, s)
 	if err != nil {
 		return nil, err
+	}
+	if newStepper(p).start() == nil {
+		return nil, fmt.Errorf("the grammar is too ambiguous: its answer can begin in more than %d places of it, or in ways that take too long to find", maxPlaces)
 	}
 	return &Grammar{p}, nil
 }

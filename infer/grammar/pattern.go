@@ -123,8 +123,9 @@ func (p *patternParser) quantifier() (low, high int, ok bool, err error) {
 	case p.take("+"):
 		return 1, unbounded, true, nil
 	case p.take("{"):
+		// GBNF allows {,n} and blanks; in a pattern these are no repetition but text.
 		gbnf := parser{text: p.text, at: p.at - 1}
-		if low, high, err = gbnf.bounds(); err != nil {
+		if low, high, err = gbnf.bounds(); err != nil || strings.Trim(p.text[p.at:gbnf.at], "0123456789,}") != "" || p.peek() == ',' {
 			return 0, 0, false, fmt.Errorf("a repetition is {m}, {m,} or {m,n}, with numbers up to %d", maxRepeat)
 		}
 		if p.at = gbnf.at; high < 0 {
