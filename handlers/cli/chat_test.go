@@ -250,3 +250,23 @@ func TestLoop(t *testing.T) {
 		}
 	})
 }
+
+func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
+	var out strings.Builder
+	p := &progress{w: &out}
+	for _, c := range []struct {
+		event infer.Event
+		line  string
+	}{
+		{infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2}}, "waiting, number 2 in the queue"},
+		{infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2}}, "loading m: 50 %"},
+		{infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 2, Total: 2, Kernels: 3, KernelsTotal: 14}}, "compiling kernels for m: 3 of 14"},
+		{infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1, Total: 4}}, "reading the prompt: 25 %"},
+	} {
+		out.Reset()
+		p.show(c.event)
+		if got := strings.TrimPrefix(out.String(), "\r\x1b[K"); got != c.line {
+			t.Errorf("%s: got %q, want %q", c.event.Type, got, c.line)
+		}
+	}
+}
