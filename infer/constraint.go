@@ -155,6 +155,10 @@ func (c *constraint) read(n int, id int32) (complete bool) {
 	}
 	pending := make(chan allowed, 1)
 	c.pending = pending
+	if mask, ok := c.matcher.Known(next); ok {
+		pending <- allowed{mask: mask}
+		return false
+	}
 	go func() {
 		mask, err := c.mask(next)
 		pending <- allowed{mask, err}

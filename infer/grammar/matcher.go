@@ -170,6 +170,14 @@ func (m *Matcher) step(at int32, class uint8) int32 {
 	return next - alive
 }
 
+// Known returns what Mask would, if that is worked out already.
+func (m *Matcher) Known(s State) (mask []uint64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mask, ok = m.masks[s.s.key]
+	return mask, ok
+}
+
 // Mask returns the tokens that may come next, a bit each: token i is bit i%64 of
 // element i/64. End tokens are among them where the text may end. The mask is shared:
 // it must not be written to. ErrNoToken says that there is none, but not where the
