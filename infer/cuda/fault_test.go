@@ -192,6 +192,7 @@ func TestTheEngineOutlivesAFaultOfTheDevice(t *testing.T) {
 	ask := func() (text string, err error) {
 		r := infer.DefaultRequest()
 		r.Prompt, r.MaxTokens, r.Params.Seed = "once upon a time", 8, 1
+		r.Params.RepeatPenalty = 1.3 // for which whole rows are copied, after the step
 		for event, e := range engine.Generate(t.Context(), r) {
 			if e != nil {
 				return text, e
@@ -206,7 +207,7 @@ func TestTheEngineOutlivesAFaultOfTheDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []int{1, 2, 3, 4, 9} { // calls of the first steps and of a later one
+	for _, n := range []int{1, 2, 3, 4, 5, 6, 11} { // calls of the first steps and of a later one
 		faults.FailAt(n, 719)
 		_, err := ask()
 		if e, ok := errors.AsType[*infer.Error](err); !ok || e.Code != infer.CodeDevice {
