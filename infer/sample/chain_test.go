@@ -210,6 +210,10 @@ func TestChain_EqualsItsSlowTwin(t *testing.T) {
 		"penalties after temperature": func(p *Params) {
 			p.Samplers, p.Temperature, p.TopP, p.RepeatPenalty, p.DryMultiplier = []string{"temp", "penalties", "dry", "top_p"}, 0.3, 0.5, 1.3, 2
 		},
+		"a dynamic temperature after penalties": func(p *Params) { p.DynatempRange, p.PresencePenalty = 0.9, 90 },
+		"penalties that lift, after temperature": func(p *Params) {
+			p.Samplers, p.Temperature, p.TopP, p.PresencePenalty = []string{"temp", "penalties", "top_p"}, 0.3, 0.5, -30
+		},
 		"a large top_k":          func(p *Params) { p.TopK = 6000 },
 		"a top_k that cuts none": func(p *Params) { p.TopK = 8000 },
 		"a bit of everything": func(p *Params) {

@@ -49,7 +49,6 @@ func (d *dry) find(history []int32) error {
 	if err != nil {
 		return err
 	}
-	limit = min(limit, len(window))
 	if limit < d.allowed {
 		return nil
 	}
@@ -76,8 +75,7 @@ func (d *dry) penalise(id int32, logit float64) float64 {
 	if d.longest[id] == 0 {
 		return logit
 	}
-	power := math.Pow(d.base, float64(int(d.longest[id])-1-d.allowed))
-	return logit - math.Min(math.MaxFloat32, d.multiplier*power)
+	return logit - d.multiplier*math.Pow(d.base, float64(int(d.longest[id])-1-d.allowed))
 }
 
 func (d *dry) apply(p *pool, history []int32) (moved float64, err error) {

@@ -178,11 +178,11 @@ func (p *pool) until(out func(candidate) bool) int {
 	}
 }
 
-// temperature divides the logits by t > 0.
+// temperature divides the logits by t >= 0.
 func (p *pool) temperature(t float64) (removed float64) {
 	p.need(firstHead)
 	before, massBefore := p.scale, p.mass
-	// At a tiny t the quotient would be infinite, and infinity times 0 is NaN.
+	// At a t of 0 or nearly so the quotient would be infinite, and infinity times 0 is NaN.
 	p.scale = scale{top: float64(p.head[0].logit), inverse: math.Min(1/t, math.MaxFloat64)}
 	p.weigh()
 	if len(p.head) < p.count {
@@ -209,11 +209,7 @@ func (p *pool) dynamicTemperature(low, high, exponent float64) (removed float64)
 		dot = dotProduct(p.head, p.scale)
 	}
 	share := (math.Log(p.mass) - dot/p.mass) / math.Log(float64(p.count))
-	t := low + (high-low)*math.Pow(math.Max(0, math.Min(1, share)), exponent)
-	if t == 0 {
-		return p.greedy()
-	}
-	return p.temperature(t)
+	return p.temperature(low + (high-low)*math.Pow(math.Max(0, math.Min(1, share)), exponent))
 }
 
 // greedy keeps the best candidate.

@@ -162,6 +162,17 @@ func TestChain_AsksForTheWholeRowOnlyWhereAStageNeedsIt(t *testing.T) {
 	}
 }
 
+func TestChain_NeverAsksForTheWholeRowOfAVocabularyThatItKnows(t *testing.T) {
+	p := off()
+	p.TypicalP, p.TopNSigma, p.Temperature, p.TopK = 0.9, 3, 2, 90
+	p.Samplers = []string{"temperature", "typical_p", "top_n_sigma", "top_k"}
+	asked := 0
+	row := reduced(randomLogits(rand.New(rand.NewPCG(1, 2)), 100, 1, 0.1, 0), 256, &asked)
+	if _, err := mustChain(t, p, 100).Next(Input{Row: row, Top: 256}); err != nil || asked > 0 {
+		t.Errorf("asked %d times, %v", asked, err)
+	}
+}
+
 func TestScore_TheSameComesOutOfCandidatesAndOfTheWholeRow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	logits := randomLogits(rng, 400, 3, 0.2, 0.5)

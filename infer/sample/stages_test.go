@@ -104,7 +104,7 @@ func TestStages_LeaveWhatLlamaCppLeaves(t *testing.T) {
 			p := off()
 			tt.set(&p)
 			for id, got := range left(t, p, tt.probs, tt.history) {
-				if math.Abs(got-tt.want[id]) > 1e-5 {
+				if !(math.Abs(got-tt.want[id]) <= 1e-5) {
 					t.Errorf("token %d: %v, want %v", id, got, tt.want[id])
 				}
 			}
@@ -136,6 +136,7 @@ func TestStages_ByHand(t *testing.T) {
 	}{
 		"xtc at the very threshold":                   {[]float64{0.5, 0.5}, func(p *Params) { p.XTCProbability, p.XTCThreshold = 1, 0.5 }, []float64{0, 1}},
 		"xtc keeps the least likely of equal ones":    {[]float64{0.25, 0.25, 0.25, 0.25}, func(p *Params) { p.XTCProbability = 1 }, []float64{0, 0, 0, 1}},
+		"xtc that leaves what weighed nothing":        {[]float64{1, 1e-320}, func(p *Params) { p.XTCProbability, p.XTCThreshold = 1, 0 }, []float64{0, 1}},
 		"xtc without a chance":                        {[]float64{0.5, 0.5}, func(p *Params) { p.XTCProbability = 1e-12 }, []float64{0.5, 0.5}},
 		"xtc that would leave fewer than min_keep":    {[]float64{0.4, 0.4, 0.1, 0.1}, func(p *Params) { p.XTCProbability, p.XTCThreshold, p.MinKeep = 1, 0.3, 4 }, []float64{0.4, 0.4, 0.1, 0.1}},
 		"xtc that leaves min_keep":                    {[]float64{0.4, 0.4, 0.1, 0.1}, func(p *Params) { p.XTCProbability, p.XTCThreshold, p.MinKeep = 1, 0.3, 3 }, []float64{0, 0.4 / 0.6, 0.1 / 0.6, 0.1 / 0.6}},
@@ -171,9 +172,30 @@ func TestStages_ByHand(t *testing.T) {
 			p := off()
 			tt.set(&p)
 			for id, got := range left(t, p, tt.probs, "") {
-				if math.Abs(got-tt.want[id]) > 1e-6 {
+				if !(math.Abs(got-tt.want[id]) <= 1e-6) {
 					t.Errorf("token %d: %v, want %v", id, got, tt.want[id])
 				}
+			}
+		})
+	}
+}
+
+// More tokens than are sorted at first: their sums are edited, not computed anew.
+func TestStages_AfterAChangeOfAFewLogitsOfMany(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set  func(*Params)
+		want int32
+	}{
+		"what was sorted before is sorted anew": {func(p *Params) {
+			p.Temperature, p.PresencePenalty, p.TopK, p.Samplers = 0.9, 0.01, 1, []string{"temperature", "penalties", "top_k"}
+		}, 1},
+		"of equal ones the first is typical": {func(p *Params) { p.PresencePenalty, p.TopNSigma, p.TypicalP = 0.01, 0.1, 0 }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := off()
+			tt.set(&p)
+			if got := mustNext(t, mustChain(t, p, 300), make([]float32, 300), []int32{0}, 0, 0); got.ID != tt.want {
+				t.Errorf("%+v", got)
 			}
 		})
 	}

@@ -184,13 +184,13 @@ func (w *twinChain) next(in Input) Choice {
 					low, high := math.Max(0, t-w.DynatempRange), t+w.DynatempRange
 					t = low + (high-low)*math.Pow(math.Min(1, twinEntropy(c)/math.Log(float64(len(c)))), w.DynatempExponent)
 				}
-				if t == 0 {
+				if w.DynatempRange == 0 && t == 0 {
 					return c[:1]
 				}
 				inverse = math.Min(1/t, math.MaxFloat64)
 				best := c[0].x // subtracted first, or a tiny temperature makes it infinite
 				for i := range c {
-					c[i].y = (c[i].x - best) / t
+					c[i].y = (c[i].x - best) * inverse
 				}
 				return c
 			})
