@@ -159,7 +159,10 @@ func (a *answer) next(row sample.Row, now time.Time) (done *Done, err error) {
 			return nil, err
 		}
 		if a.form.ends(a.length(), mask) {
-			return &Done{Reason: FinishStop, Text: a.text.flush()}, nil
+			if done := (&Done{Reason: FinishStop, Text: a.text.flush()}); !a.text.banned {
+				return done, nil
+			}
+			return a.barred(), nil
 		}
 		c, err := a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: pos, Top: a.request.Alternatives, Mask: a.allow(mask)})
 		if errors.Is(err, sample.ErrMasked) && a.forbidden() != nil {

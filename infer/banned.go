@@ -79,6 +79,7 @@ func (a *answer) takeBack(id int32, before *textEdge) {
 		a.held, a.tokens = a.held[:i], a.tokens[:pos]
 	}
 	a.text = before
+	a.form.rewind()
 	a.rewinds++
 	a.barriers = slices.DeleteFunc(a.barriers, func(b barrier) bool { return b.pos > pos })
 	if n := len(a.barriers); n == 0 || a.barriers[n-1].pos < pos {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -253,6 +254,33 @@ func TestEngine_BannedStrings(t *testing.T) {
 				t.Errorf("%q, %+v, %v; want %s", a.text, a.done, a.err, tt.wanted)
 			}
 		})
+	}
+}
+
+func TestEngine_BannedStringsInAnAnswerThatIsHeldToAGrammar(t *testing.T) {
+	b := newBench(t, nil)
+	changed := 0
+	for seed := range int64(40) {
+		r := request(span(10, 20), 40)
+		r.Params.Temperature, r.Params.TopK, r.Params.TopP, r.Params.MinP, r.Params.Seed = 2, 0, 1, 0, seed
+		r.Grammar = `root ::= [abc]{12} "." | [abc]{5} "a!"`
+		plain := b.ask(r)
+		r.BannedStrings = []string{"ab", "ca", "ccc", "!"}
+		a := b.ask(r)
+		if a.err != nil || a.done.Reason != FinishStop || !regexp.MustCompile(`^[abc]{12}\.$`).MatchString(a.text) {
+			t.Fatalf("seed %d: %q, %+v, %v", seed, a.text, a.done, a.err)
+		}
+		for _, ban := range r.BannedStrings {
+			if strings.Contains(a.text, ban) {
+				t.Errorf("seed %d: %q contains %q", seed, a.text, ban)
+			}
+		}
+		if plain.text != a.text {
+			changed++
+		}
+	}
+	if changed < 20 {
+		t.Errorf("%d answers changed: too few to test anything", changed)
 	}
 }
 

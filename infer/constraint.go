@@ -139,6 +139,13 @@ func (c *constraint) mask(at grammar.State) (mask sample.Mask, err error) {
 	return mask, err
 }
 
+// rewind forgets what is being worked out about tokens that are taken back.
+func (c *constraint) rewind() {
+	if c != nil {
+		c.pending, c.err = nil, nil
+	}
+}
+
 // read takes token number n of the answer, and begins to work out what may follow it.
 // It reports whether nothing may, because the answer is complete.
 func (c *constraint) read(n int, id int32) (complete bool) {
