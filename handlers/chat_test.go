@@ -221,6 +221,19 @@ func TestChat_RequestFields(t *testing.T) {
 		{"null means the default", chatBody(`"temperature":null,"max_tokens":null,"stop":null,"seed":null,"tools":null,"stream_options":null,"response_format":null`), func(r *infer.Request) {}},
 		{"max_completion_tokens goes before max_tokens", chatBody(`"max_tokens":9,"max_completion_tokens":12`), func(r *infer.Request) { r.MaxTokens = 12 }},
 		{"vLLM's top_k of -1 means off", chatBody(`"top_k":-1`), func(r *infer.Request) { r.Params.TopK = 0 }},
+		{"llama-server's top_n_sigma of -1 means off, and typ_p is typical_p", chatBody(`"top_n_sigma":-1,"typ_p":0.7`), func(r *infer.Request) { r.Params.TypicalP = 0.7 }},
+		{"further samplers are passed on", chatBody(`"top_n_sigma":1.5,"min_keep":2,"xtc_probability":0.5,"xtc_threshold":0.2,"dynatemp_range":0.3,"dynatemp_exponent":1.5,
+			"mirostat":2,"mirostat_tau":4,"mirostat_eta":0.2,"dry_multiplier":0.8,"dry_base":2,"dry_allowed_length":3,"dry_penalty_last_n":512,
+			"dry_sequence_breakers":["."],"samplers":["top_k","temperature"]`),
+			func(r *infer.Request) {
+				p := &r.Params
+				p.TopNSigma, p.MinKeep, p.XTCProbability, p.XTCThreshold, p.DynatempRange, p.DynatempExponent = 1.5, 2, 0.5, 0.2, 0.3, 1.5
+				p.Mirostat, p.MirostatTau, p.MirostatEta, p.DryMultiplier, p.DryBase, p.DryAllowedLength, p.DryPenaltyLastN = 2, 4, 0.2, 0.8, 2, 3, 512
+				p.DryBreakers, p.Samplers = []string{"."}, []string{"top_k", "temperature"}
+			}},
+		{"null means the default of lists too", chatBody(`"dry_sequence_breakers":null,"samplers":null,"banned_strings":null`), func(r *infer.Request) {}},
+		{"banned strings are passed on", chatBody(`"banned_strings":["a","b"]`), func(r *infer.Request) { r.BannedStrings = []string{"a", "b"} }},
+		{"under KoboldCpp's name too", chatBody(`"banned_tokens":["a"]`), func(r *infer.Request) { r.BannedStrings = []string{"a"} }},
 		{"stop may be a string", chatBody(`"stop":"END"`), func(r *infer.Request) { r.Stop = []string{"END"} }},
 		{"stop may be an array, whose empty strings stop nothing", chatBody(`"stop":["a","","b"]`), func(r *infer.Request) { r.Stop = []string{"a", "b"} }},
 		{"unknown fields are ignored", chatBody(`"user":"x","store":true,"metadata":{"a":[1]}`), func(r *infer.Request) {}},
@@ -309,6 +322,11 @@ func TestChat_RefusedFields(t *testing.T) {
 		{"top_p above 1", chatBody(`"top_p":1.01`), "top_p", "from 0 to 1"},
 		{"a negative min_p", chatBody(`"min_p":-1`), "min_p", "from 0 to 1"},
 		{"typical_p above 1", chatBody(`"typical_p":2`), "typical_p", "from 0 to 1"},
+		{"a stage that there is not", chatBody(`"samplers":["top_q"]`), "samplers", "top_k"},
+		{"stages as letters", chatBody(`"samplers":"kypmt"`), "samplers", "an array"},
+		{"the first mirostat", chatBody(`"mirostat":1`), "mirostat", "0 (off) or 2"},
+		{"both names of banned strings", chatBody(`"banned_strings":["a"],"banned_tokens":["b"]`), "banned_tokens", "one field"},
+		{"a banned string that is a number", chatBody(`"banned_strings":[7]`), "banned_strings[0]", "a string"},
 		{"a negative top_k", chatBody(`"top_k":-2`), "top_k", "from 0"},
 		{"a fractional top_k", chatBody(`"top_k":1.5`), "top_k", "a whole number"},
 		{"a repeat_penalty of 0", chatBody(`"repeat_penalty":0`), "repeat_penalty", "from 0.01"},

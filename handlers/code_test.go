@@ -70,6 +70,9 @@ func TestCode_RunsAndAsksForTheSame(t *testing.T) {
 				settings.Temperature, settings.TypicalP, settings.RepeatLastN, settings.MaxTokens = 0.1, 0.5, -1, -1
 				settings.PresencePenalty, settings.FrequencyPenalty, settings.Seed = -1.5, 0.25, 4711
 				settings.Stop = []string{"'\"\\\n", "</script>", "🙂"}
+				settings.BannedStrings, settings.Samplers = []string{"</script>", "\n\n"}, []string{"top_k", "dry", "temperature"}
+				settings.XTCProbability, settings.DryMultiplier, settings.DryBreakers = 0.5, 0.8, []string{"\"", "\\"}
+				settings.Thinking = live.ThinkingOff
 				chat, err := chats.Start(live.Question{Text: hostileTexts[0], System: hostileTexts[1], Settings: settings, Raw: raw}, false)
 				if err != nil {
 					t.Fatal(err)
