@@ -394,6 +394,8 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	seed := f.Int64("seed", p.Seed, "seed of the choices, the same gives the same answer; -1: a new one each time")
 	maxTokens := f.Int("max-tokens", request.MaxTokens, "longest answer; -1: until the context is full")
 	system := f.String("system", "", "TEXT", "system prompt")
+	schema := f.String("json-schema", "", "FILE", "JSON Schema that answers are held to")
+	grammar := f.String("grammar", "", "FILE", "grammar in GBNF that answers are held to")
 	raw := f.Bool("raw", "write the answer as it is, escape sequences included; for files and pipes only")
 	rest, err := f.Parse(t, args, 2)
 	if err != nil {
@@ -402,6 +404,9 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	sampling()
 	p.Seed = *seed
 	request.MaxTokens = *maxTokens
+	if err := readForm(&request, *schema, *grammar); err != nil {
+		return err
+	}
 	if *raw && cli.IsTerminal(t.Out) {
 		return cli.Usagef("--raw writes to files and pipes only: on a terminal, a model could send it escape sequences")
 	}
@@ -445,6 +450,25 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 		return cli.Usagef("%s; see m40-llm run -h", e.Message)
 	}
 	return err
+}
+
+// readForm reads what the answer is held to from files; "" for none.
+func readForm(r *infer.Request, schema, grammar string) error {
+	if schema != "" {
+		text, err := os.ReadFile(schema)
+		if err != nil {
+			return fmt.Errorf("failed to read the schema: %w", err)
+		}
+		r.JSONSchema = text
+	}
+	if grammar != "" {
+		text, err := os.ReadFile(grammar)
+		if err != nil {
+			return fmt.Errorf("failed to read the grammar: %w", err)
+		}
+		r.Grammar = string(text)
+	}
+	return nil
 }
 
 // listModels is the command list.

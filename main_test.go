@@ -123,6 +123,10 @@ func TestCommands(t *testing.T) {
 		{"a sampler that is seldom used has a flag", nil, "", "run guide Hello --mirostat 1", result{2, "", "must be 0 (off) or 2"}},
 		{"a setting out of its range is wrong usage", nil, "", "run guide hi --temp -1", result{2, "", "temperature is -1"}},
 		{"a setting from the environment counts", map[string]string{"M40_LLM_TEMP": "-1"}, "", "run guide hi", result{2, "", "temperature is -1"}},
+		{"an answer is held to a schema from a file", nil, "", "run guide Hello --json-schema " + form(t, `{"const": {"a": [1]}}`), result{0, `{"a":[1]}`, ""}},
+		{"an answer is held to a grammar from a file", nil, "", "run guide Hello --grammar " + form(t, `root ::= "abc"`), result{0, "abc", ""}},
+		{"a grammar that is none is wrong usage", nil, "", "run guide Hello --grammar " + form(t, "abc"), result{2, "", "expected ::= after abc"}},
+		{"a schema that is not there is an error", nil, "", "run guide Hello --json-schema " + filepath.Join(t.TempDir(), "no"), result{1, "", "failed to read the schema"}},
 		{"an empty prompt is wrong usage", nil, "\n", "run", result{2, "", "the prompt is empty"}},
 		{"a prompt beyond the context is refused with the numbers", nil, "", "run guide --ctx 32 " + strings.Repeat("x", 100), result{1, "", "32"}},
 		{"a folder is no model", nil, "", "run " + t.TempDir() + " hi", result{1, "", "a directory"}},
@@ -450,4 +454,14 @@ func TestBenchMeasuresAModelOrAShape(t *testing.T) {
 			}
 		})
 	}
+}
+
+// form writes what an answer is held to into a file.
+func form(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "form")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
