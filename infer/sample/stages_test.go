@@ -189,7 +189,6 @@ func TestStages_AfterAChangeOfAFewLogitsOfMany(t *testing.T) {
 		"what was sorted before is sorted anew": {func(p *Params) {
 			p.Temperature, p.PresencePenalty, p.TopK, p.Samplers = 0.9, 0.01, 1, []string{"temperature", "penalties", "top_k"}
 		}, 1},
-		"of equal ones the first is typical": {func(p *Params) { p.PresencePenalty, p.TopNSigma, p.TypicalP = 0.01, 0.1, 0 }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := off()
@@ -198,6 +197,19 @@ func TestStages_AfterAChangeOfAFewLogitsOfMany(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+func TestTypicalP_OfEqualCandidatesTakesTheFirstWhateverStoodAboveThem(t *testing.T) {
+	for i := range 50 {
+		p := off()
+		p.PresencePenalty, p.TopNSigma, p.TypicalP = 99, 0.1, 0
+		logits := make([]float32, 300)
+		logits[0] = float32(i) / 64 // the likeliest until the penalties
+		got := mustNext(t, mustChain(t, p, 300), logits, []int32{0}, 0, 0)
+		if got.ID != 1 || got.Stages[1].Kept != 299 {
+			t.Errorf("%v: %+v", logits[0], got)
+		}
 	}
 }
 
