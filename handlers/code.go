@@ -178,7 +178,7 @@ func (h *Handlers) answerCode(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	request, err := chat.Recipe(answer)
+	request, err := chat.Recipe(c.Request().Context(), answer)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -30,7 +31,8 @@ func TestRealEngine_Replay(t *testing.T) {
 		c.until("the end", func() bool { return len(c.branch) == turns && c.ended() })
 	}
 	hot := map[string]any{"temperature": 1.3, "top_k": 0, "top_p": 1, "min_p": 0, "repeat_penalty": 1.2, "repeat_last_n": -1,
-		"presence_penalty": 0.3, "frequency_penalty": -0.1, "typical_p": 0.9, "stop": []string{"zzz"}, "max_tokens": 24}
+		"presence_penalty": 0.3, "frequency_penalty": -0.1, "typical_p": 0.9, "stop": []string{"zzz"}, "max_tokens": 24,
+		"banned_strings": []string{"the", "a", " I"}, "xtc_probability": 0.3, "dry_multiplier": 0.8, "dynatemp_range": 0.4, "samplers": []string{"dry", "top_p", "xtc", "temperature"}}
 	ask("Tell me a story about a fox.", hot)
 	ask("And then?", map[string]any{"max_tokens": 400})
 	for i, id := range []int64{c.branch[1], c.branch[3]} {
@@ -48,6 +50,10 @@ func TestRealEngine_Replay(t *testing.T) {
 	c.until("the end", func() bool { return c.ended() && len(c.last().text) > 40 })
 	if got := c.replayOf(begun); got.State != live.ReplayEqual || got.Total == 0 || len(got.Changes) != 0 {
 		t.Errorf("an answer that a person began, replayed: %+v", got)
+	}
+	code := call(t, server, http.MethodGet, fmt.Sprintf("/c/%s/code/%d?as=curl", c.chat, begun), "").body
+	if !strings.Contains(code, `"content": "Once upon a time there was"`) || !strings.Contains(code, `"continue_final_message": true`) {
+		t.Errorf("the program for an answer that a person began:\n%s", code)
 	}
 
 	export := call(t, server, http.MethodGet, "/c/"+c.chat+"/export.json", "")

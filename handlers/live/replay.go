@@ -49,6 +49,7 @@ type replay struct {
 	request infer.Request
 	tokens  []int32 // of the answer
 	text    string  // of the answer
+	cut     bool    // the answer was ended from outside, and what comes behind it is no difference
 	differs bool    // is known; the receipt, which may say why, is still to come
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended
@@ -86,6 +87,7 @@ func (c *Chat) Replay(answer int64) error {
 		Replay:  Replay{Answer: t.ID, State: ReplayRunning, Total: len(tokens)},
 		turn:    t,
 		request: c.again(at, len(tokens)),
+		cut:     undecided(t.Answer),
 		tokens:  tokens,
 		text:    t.text.String(),
 		cancel:  cancel,
@@ -105,12 +107,19 @@ func (c *Chat) Replay(answer int64) error {
 // again asks for the tokens of answer number at of the branch once more.
 func (c *Chat) again(at, tokens int) infer.Request {
 	r := c.recipe(at)
+	if undecided(c.path[at].Answer) {
+		return r
+	}
 	r.MaxTokens = tokens
 	if endedItself(c.path[at].Answer) {
 		r.MaxTokens++ // a model that goes on there shows it with one token more
 	}
 	return r
 }
+
+// undecided reports whether an answer was ended from outside where tokens that were
+// still to come had a say in which ones stay, for they might have become a banned string.
+func undecided(a *Answer) bool { return a.State != Done && len(a.Settings.BannedStrings) > 0 }
 
 // recipe asks for answer number at of the branch with what its receipt says.
 func (c *Chat) recipe(at int) infer.Request {
@@ -127,18 +136,34 @@ func (c *Chat) recipe(at int) infer.Request {
 	return r
 }
 
-// Recipe returns the request that an answer of the branch was made with.
-func (c *Chat) Recipe(answer int64) (infer.Request, error) {
+// Recipe returns the request that an answer of the branch was made with, and with it the
+// beginning of the answer that a person wrote.
+func (c *Chat) Recipe(ctx context.Context, answer int64) (infer.Request, error) {
+	r, tokens, text, err := c.receipt(answer)
+	if err != nil {
+		return infer.Request{}, err
+	}
+	c.beginAsThen(ctx, &r, tokens, text)
+	return r, nil
+}
+
+// receipt returns the request that an answer was made with but for its beginning, its
+// tokens and its text.
+func (c *Chat) receipt(answer int64) (r infer.Request, tokens []int32, text string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, err := c.find("answer", answer, RoleModel)
 	if err != nil {
-		return infer.Request{}, err
+		return r, nil, "", err
 	}
-	if c.path[at].Answer.Edited {
-		return infer.Request{}, invalid("answer", "a person wrote message %d: no request made it", c.path[at].ID)
+	t := c.path[at]
+	if t.Answer.Edited {
+		return r, nil, "", invalid("answer", "a person wrote message %d: no request made it", t.ID)
 	}
-	return c.recipe(at), nil
+	if tokens, err = c.tokens(t); err != nil {
+		return r, nil, "", storeError(err)
+	}
+	return c.recipe(at), tokens, t.text.String(), nil
 }
 
 // endedItself reports whether an end token ended an answer.
@@ -150,7 +175,7 @@ func endedItself(a *Answer) bool {
 // and returns what it says about how it wrote.
 func (c *Chat) rewrite(ctx context.Context, r *replay) (receipt *infer.Done, err error) {
 	err = c.service.contain(func() error {
-		c.beginAsThen(ctx, r)
+		c.beginAsThen(ctx, &r.request, r.tokens, r.text)
 		seen := 0
 		for e, err := range c.service.engine.Generate(ctx, r.request) {
 			switch {
@@ -162,6 +187,9 @@ func (c *Chat) rewrite(ctx context.Context, r *replay) (receipt *infer.Done, err
 				}
 				seen++
 				c.compared(r, seen)
+				if r.cut && seen == len(r.tokens) {
+					return nil
+				}
 			case e.Done != nil:
 				receipt = e.Done
 				if seen < len(r.tokens) {
@@ -191,20 +219,23 @@ func (c *Chat) rewrite(ctx context.Context, r *replay) (receipt *infer.Done, err
 	return receipt, err
 }
 
-// beginAsThen gives a replay the beginning of the answer that a person wrote: what the
-// answer has before the text of its tokens.
-func (c *Chat) beginAsThen(ctx context.Context, r *replay) {
-	written, err := c.service.engine.Detokenize(ctx, r.request.Model, r.tokens)
-	begun, ok := strings.CutSuffix(r.text, written)
+// beginAsThen gives a request the beginning of the answer that a person wrote: what its
+// text has before that of its tokens.
+func (c *Chat) beginAsThen(ctx context.Context, r *infer.Request, tokens []int32, text string) {
+	if len(tokens) == 0 {
+		return
+	}
+	written, err := c.service.engine.Detokenize(ctx, r.Model, tokens)
+	begun, ok := strings.CutSuffix(text, written)
 	if err != nil || !ok || strings.TrimSpace(begun) == "" {
 		return // an error comes up again when the engine is asked to write
 	}
-	if r.request.Prompt != "" {
-		r.request.Prompt += begun
+	if r.Prompt != "" {
+		r.Prompt += begun
 		return
 	}
-	r.request.Continue = true
-	r.request.Messages = append(r.request.Messages, chat.Message{Role: "assistant", Content: begun})
+	r.Continue = true
+	r.Messages = append(r.Messages, chat.Message{Role: "assistant", Content: begun})
 }
 
 // differ notes that behind the first equal tokens the engine wrote is; empty: it ended.

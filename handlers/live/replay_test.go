@@ -145,6 +145,30 @@ func TestReplay_OfAStoppedAnswerComparesWhatThereIs(t *testing.T) {
 	}
 }
 
+// What a limit of two tokens would make of them, tokens behind them may have taken back.
+func TestReplay_OfAStoppedAnswerWithBannedStringsLooksNoFurtherThanItsEnd(t *testing.T) {
+	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
+	q := question("one")
+	q.Settings.BannedStrings = []string{"x"}
+	c, err := s.Start(q, false)
+	must(t, err)
+	a := <-engine.asked
+	a.tokensOf(3, 4)
+	must(t, c.Stop(0))
+	settle(c)
+	must(t, c.Replay(0))
+	again := <-engine.asked
+	if again.request.MaxTokens != q.Settings.MaxTokens {
+		t.Errorf("asked for %d tokens", again.request.MaxTokens)
+	}
+	again.tokensOf(3, 4)
+	receipt := <-engine.asked
+	receipt.end("v1")
+	if got := replayed(c); got.State != ReplayEqual || got.Equal != 2 {
+		t.Errorf("the replay is %+v", got)
+	}
+}
+
 func TestReplay_CanBeStoppedAndKeepsOthersOut(t *testing.T) {
 	s, engine, c := answered(t)
 	must(t, c.Replay(0))
