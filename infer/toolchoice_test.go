@@ -84,23 +84,19 @@ func TestToolChoice_FormatsOfAllFamiliesAreHeldToCalls(t *testing.T) {
 				}
 				b.files["toy"] = gguftest.TinyLlama(gguftest.Llama{Context: 2048, Template: gguftest.ChatML + "{# " + source + " #}{% if tools %}{% endif %}" + end})
 			})
-			for seed := range 3 * rounds {
+			for seed := range 2 * rounds {
 				if strings.HasPrefix(source, "<|start|>") {
 					b.recite("<|channel|>analysis<|message|>Hm.<|end|>")
 				}
 				r := forcedRequest(seed)
 				r.Params.Temperature, r.MaxTokens = 2, 1500
 				var names []string
-				switch seed % 3 {
-				case 1:
-					r.SingleCall = true
-				case 2:
-					r.ToolChoice = "find-docs"
-					names = []string{"find-docs"}
+				if seed%2 == 1 {
+					r.ToolChoice, names = "find-docs", []string{"find-docs"}
 				}
 				a := b.ask(r)
 				h := hear(t, a)
-				if err := checkForced(h, names...); err != nil || seed%3 > 0 && len(h.calls) != 1 {
+				if err := checkForced(h, names...); err != nil || seed%2 == 1 && len(h.calls) != 1 {
 					t.Errorf("seed %d: %v; %d calls of %s", seed, err, len(h.calls), detokenised(a))
 				}
 			}

@@ -500,7 +500,7 @@ func TestNothingIsACallWithoutTools(t *testing.T) {
 
 // TestHostileRepliesTakeBoundedMemory feeds long and deep replies to every format.
 func TestHostileRepliesTakeBoundedMemory(t *testing.T) {
-	size := 1 << 12
+	size := 1 << 10
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		size = 1 << 16
 	}
@@ -515,13 +515,11 @@ func TestHostileRepliesTakeBoundedMemory(t *testing.T) {
 		}
 	}
 	for format, begin := range map[string]string{
-		"hermes":  `<tool_call>{"name": "get_weather", "arguments": {"city": "`,
-		"llama":   `[get_weather(city="`,
-		"gemma":   `<|tool_call>call:get_weather{city:`,
-		"mistral": `[TOOL_CALLS]`,
-		"harmony": `<|channel|>analysis`,
+		"hermes": `<tool_call>{"name": "get_weather", "arguments": {"city": "`,
+		"llama":  `[get_weather(city="`,
+		"gemma":  `<|tool_call>call:get_weather{city:`,
 	} {
-		feedHostile(t, formatOf(t, format), begin, strings.Repeat("x", 3<<20))
+		feedHostile(t, formatOf(t, format), begin, strings.Repeat("x", maxHeld+1<<16))
 	}
 }
 
