@@ -1,12 +1,16 @@
 package cudakern
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // MatMul multiplies activations by weights of one type.
 type MatMul struct {
 	weights string
 	image   string
 	groups  []productGroup
+	tile    *Function // for launches of tileRows rows or more
 }
 
 // productGroup is the product of up to rows rows at once.
@@ -14,6 +18,14 @@ type productGroup struct {
 	rows   int
 	kernel *Function
 }
+
+// From so many rows on a product is that of matmul_tile.cu, a tile of so many rows and
+// tileOutputs outputs a block.
+const (
+	tileRows    = 128
+	tileOutputs = 64
+	tileShared  = 4 * 7300 // SHARED_WORDS
+)
 
 // The number path of quantised weights from a compute capability on: matmul.cu.
 var productPaths = []struct {
@@ -51,23 +63,29 @@ func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 		}
 		k.groups = append(k.groups, productGroup{rows, f})
 	}
-	return k, nil
+	var err error
+	k.tile, err = c.kernel("tile_"+weights, fmt.Sprintf("matmul_%s_%s_tile", weights, path))
+	return k, err
 }
 
 // Image is the kind of image of the activations that the product reads: see Activation.
 func (k *MatMul) Image() string { return k.image }
 
-// Enqueue computes dst = x · wᵀ, rows of w.Outputs float32. weights is what a Loader made of
-// w, x the image of rows of w.Inputs activations.
-func (k *MatMul) Enqueue(s *Stream, dst, weights Ptr, w Weights, x Ptr, rows Ptr, capacity int) error {
-	if w.Type != k.weights {
-		return fmt.Errorf("a product with %s weights was given %s", k.weights, w.Type)
-	}
-	if _, err := w.format(); err != nil {
-		return err
-	}
-	if err := checkLaunch("MatMul", capacity, w.Inputs); err != nil {
-		return err
+// Product is one of up to MostProducts products with the same activations.
+type Product struct {
+	Dst     Ptr // rows of W.Outputs float32
+	Weights Ptr // what a Loader made of W
+	W       Weights
+}
+
+// MostProducts is how many products one launch computes.
+const MostProducts = 3
+
+// Enqueue computes Dst = x · wᵀ of every product, or Dst += x · wᵀ with add. x is the image
+// of rows of W.Inputs activations, made for as large a capacity.
+func (k *MatMul) Enqueue(s *Stream, x Ptr, rows Ptr, capacity int, add bool, products ...Product) error {
+	if len(products) < 1 || len(products) > MostProducts {
+		return fmt.Errorf("%d products cannot be one launch, 1 to %d can", len(products), MostProducts)
 	}
 	group := k.groups[len(k.groups)-1]
 	for _, g := range k.groups {
@@ -76,9 +94,44 @@ func (k *MatMul) Enqueue(s *Stream, dst, weights Ptr, w Weights, x Ptr, rows Ptr
 			break
 		}
 	}
-	const images, warps = 8, threads / 32
-	each := images / group.rows
-	shared := ((group.rows-1)*each + min(each, tilesFor(w.Inputs))) * imageBytes[k.image]
-	return group.kernel.Launch(s, Dim3{X: blocksFor(capacity, group.rows), Y: blocksFor(w.Outputs, bandOutputs*warps)}, Dim3{X: threads}, shared,
-		dst, weights, x, int32(w.Outputs), int32(w.Inputs), rows)
+	inputs := products[0].W.Inputs
+	const images = 8
+	perRow := images / group.rows
+	shared := ((group.rows-1)*perRow + min(perRow, tilesFor(inputs))) * imageBytes[k.image]
+	outputs := bandOutputs * threads / 32 // of a block
+	if capacity >= tileRows {
+		group, outputs, shared = productGroup{tileRows, k.tile}, tileOutputs, tileShared
+	}
+
+	var each [MostProducts]Product
+	blocks := 0
+	for i, p := range products {
+		if p.W.Type != k.weights {
+			return fmt.Errorf("a product with %s weights was given %s", k.weights, p.W.Type)
+		}
+		if p.W.Inputs != inputs {
+			return fmt.Errorf("products of %d and %d inputs cannot be one launch", inputs, p.W.Inputs)
+		}
+		if _, err := p.W.format(); err != nil {
+			return err
+		}
+		each[i] = p
+		blocks += blocksFor(p.W.Outputs, outputs)
+	}
+	if blocks > 65535 {
+		return fmt.Errorf("products of more than %d outputs cannot be one launch", 65535*outputs)
+	}
+	if err := checkLaunch("MatMul", capacity, inputs); err != nil {
+		return err
+	}
+	if capacity >= tileRows && int64(capacity)*int64(tilesFor(inputs))*int64(imageBytes[k.image]) > 16*math.MaxInt32 {
+		return fmt.Errorf("MatMul cannot run over %d rows of %d: their image has no room", capacity, inputs)
+	}
+	onto := int32(0)
+	if add {
+		onto = 1
+	}
+	return group.kernel.Launch(s, Dim3{X: blocksFor(capacity, group.rows), Y: blocks}, Dim3{X: threads}, shared,
+		each[0].Dst, each[0].Weights, int32(each[0].W.Outputs), each[1].Dst, each[1].Weights, int32(each[1].W.Outputs),
+		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), x, int32(inputs), onto, rows)
 }

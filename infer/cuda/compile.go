@@ -101,9 +101,9 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 		return nil, err
 	}
 	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows}
-	for i, op := range p.Ops {
+	for _, op := range fuse(p.Ops) {
 		if err := l.lower(op, p.Out); err != nil {
-			return nil, fmt.Errorf("operation %d, %s: %w", i, op.Kind, err)
+			return nil, fmt.Errorf("operation %d, %s: %w", op.at, op.Kind, err)
 		}
 	}
 	if d.loader != nil {
@@ -208,8 +208,8 @@ func (l *lowering) operands(op device.Op) (at operands, err error) {
 }
 
 // lower adds op, of a program that gathers up to out rows.
-func (l *lowering) lower(op device.Op, out int) error {
-	at, err := l.operands(op)
+func (l *lowering) lower(op operation, out int) error {
+	at, err := l.operands(op.Op)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (l *lowering) lower(op device.Op, out int) error {
 		}
 		l.add(func(s *cudakern.Stream) error { return store.Enqueue(s, cache, op.Layer, at.x, at.y, step, capacity) })
 	case device.OpAttention:
-		if err := l.attention(op, at); err != nil {
+		if err := l.attention(op.Op, at); err != nil {
 			return err
 		}
 	case device.OpSwiGLU:
@@ -262,7 +262,7 @@ func (l *lowering) lower(op device.Op, out int) error {
 		l.rows, l.capacity, l.prepared = step.Outs, out, prepared{}
 		l.add(func(s *cudakern.Stream) error { return k.gather.Enqueue(s, at.dst, at.x, cols, step, out) })
 	case device.OpCandidates:
-		if err := l.candidates(op, at); err != nil {
+		if err := l.candidates(op.Op, at); err != nil {
 			return err
 		}
 	default:
@@ -281,9 +281,9 @@ func (l *lowering) add(enqueue launch) {
 	}
 }
 
-// matMul adds a product, and before it the image of x, if the workspace does not hold it
+// matMul adds products, and before them the image of x, if the workspace does not hold it
 // yet.
-func (l *lowering) matMul(op device.Op, at operands) error {
+func (l *lowering) matMul(op operation, at operands) error {
 	d := l.device
 	product, err := d.kernels.matMul(op.W.Type)
 	if err != nil {
@@ -302,8 +302,16 @@ func (l *lowering) matMul(op device.Op, at operands) error {
 		l.add(func(s *cudakern.Stream) error { return activation.Enqueue(s, image, at.x, op.X.Cols, rows, capacity) })
 		l.prepared = want
 	}
+	products := []cudakern.Product{{Dst: at.dst, Weights: at.w, W: weightsOf(op.W)}}
+	for _, other := range op.also {
+		at, err := l.operands(other)
+		if err != nil {
+			return err
+		}
+		products = append(products, cudakern.Product{Dst: at.dst, Weights: at.w, W: weightsOf(other.W)})
+	}
 	l.add(func(s *cudakern.Stream) error {
-		return product.Enqueue(s, at.dst, at.w, weightsOf(op.W), image, rows, capacity)
+		return product.Enqueue(s, image, rows, capacity, op.add, products...)
 	})
 	return nil
 }

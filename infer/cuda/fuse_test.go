@@ -1,0 +1,115 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// describe tells an operation by its kind, what it computes from what, and what it has
+// taken in.
+func describe(o operation) string {
+	s := fmt.Sprintf("%s %d", o.Kind, o.Dst.ID)
+	for _, other := range o.also {
+		s += fmt.Sprintf(",%d", other.Dst.ID)
+	}
+	if o.add {
+		s += " added"
+	}
+	return s
+}
+
+func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
+	tensor := func(id int32, typ gguf.Type) device.Tensor { return device.Tensor{ID: id, Type: typ, Rows: 8, Cols: 8} }
+	x, y, z := tensor(1, gguf.F32), tensor(2, gguf.F32), tensor(3, gguf.F32)
+	a, b, c, d := tensor(4, gguf.F32), tensor(5, gguf.F32), tensor(6, gguf.F32), tensor(7, gguf.F32)
+	w, half, bias := tensor(10, gguf.F32), tensor(11, gguf.F16), device.Tensor{ID: 12, Type: gguf.F32, Rows: 1, Cols: 8}
+	for _, c := range []struct {
+		name   string
+		record func(p *device.Program)
+		want   string
+	}{
+		{"products of one x are one launch, up to three", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.MatMul(b, w, x)
+			p.MatMul(c, w, x)
+			p.MatMul(d, w, x)
+		}, "MatMul 4,5,6; MatMul 7"},
+		{"biases between them come after them", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.AddBias(a, bias)
+			p.MatMul(b, w, x)
+			p.AddBias(b, bias)
+		}, "MatMul 4,5; AddBias 4; AddBias 5"},
+		{"not with weights of another type", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.MatMul(b, half, x)
+			p.MatMul(c, w, x)
+		}, "MatMul 4; MatMul 5; MatMul 6"},
+		{"not of another x", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.MatMul(b, w, y)
+		}, "MatMul 4; MatMul 5"},
+		{"not into the same result", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.MatMul(a, half, x)
+			p.MatMul(b, w, x)
+			p.MatMul(b, w, x)
+		}, "MatMul 4; MatMul 4; MatMul 5; MatMul 5"},
+		{"not past what changes x", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.AddBias(x, bias)
+			p.MatMul(b, w, x)
+		}, "MatMul 4; AddBias 1; MatMul 5"},
+		{"a product that is only added is added at once", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.Add(z, a)
+			p.RMSNorm(y, z, bias, 1)
+			p.MatMul(a, w, y)
+		}, "MatMul 3 added; RMSNorm 2; MatMul 4"},
+		{"not if it is read once more", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.Add(z, a)
+			p.Add(y, a)
+			p.MatMul(a, w, y)
+		}, "MatMul 4; Add 3; Add 2; MatMul 4"},
+		{"not if it is changed in place", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.Add(z, a)
+			p.RoPE(a, device.RoPE{HeadDim: 8, Dims: 8})
+			p.MatMul(a, w, x)
+		}, "MatMul 4; Add 3; RoPE 4; MatMul 4"},
+		{"not if it is what is left at the end", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.Add(z, a)
+		}, "MatMul 4; Add 3"},
+		{"not if it has a bias", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.AddBias(a, bias)
+			p.Add(z, a)
+			p.MatMul(a, w, x)
+		}, "MatMul 4; AddBias 4; Add 3; MatMul 4"},
+		{"not if it is added to itself", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.Add(a, a)
+			p.MatMul(a, w, x)
+		}, "MatMul 4; Add 4; MatMul 4"},
+	} {
+		p := device.NewProgram(8, 8)
+		c.record(p)
+		if err := p.Err(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		var got []string
+		for _, o := range fuse(p.Ops) {
+			got = append(got, describe(o))
+		}
+		if want := strings.Split(c.want, "; "); !slices.Equal(got, want) {
+			t.Errorf("%s:\ngot  %q\nwant %q", c.name, got, want)
+		}
+	}
+}
