@@ -70,6 +70,7 @@ func draw(p *program, random *rand.Rand, most int) (string, bool) {
 		var next []*state
 		var bytes []byte
 		for class, b := range p.class {
+			s.work = 0
 			after := s.readByte(at, b)
 			if after == nil {
 				continue

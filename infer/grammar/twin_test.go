@@ -26,7 +26,7 @@ type twin struct {
 }
 
 type twinCall struct {
-	rule int32
+	e    *expr
 	from int
 }
 
@@ -38,21 +38,21 @@ type span struct {
 
 func (s *syntax) has(text []symbol, spans map[int]span) bool {
 	t := &twin{s, text, spans, map[twinCall]map[int]bool{}}
-	return t.rule(s.root, 0)[len(text)]
+	return t.ends(s.bodies[s.root], 0)[len(text)]
 }
 
-// rule returns where a rule may end that begins at from.
-func (t *twin) rule(rule int32, from int) map[int]bool {
-	call := twinCall{rule, from}
-	if ends, ok := t.known[call]; ok {
-		return ends
+// ends returns where e may end that begins at from.
+func (t *twin) ends(e *expr, from int) map[int]bool {
+	call := twinCall{e, from}
+	ends, ok := t.known[call]
+	if !ok {
+		ends = t.find(e, from)
+		t.known[call] = ends
 	}
-	ends := t.ends(t.bodies[rule], from)
-	t.known[call] = ends
 	return ends
 }
 
-func (t *twin) ends(e *expr, from int) map[int]bool {
+func (t *twin) find(e *expr, from int) map[int]bool {
 	ends := map[int]bool{}
 	switch e.op {
 	case opLiteral:
@@ -84,7 +84,7 @@ func (t *twin) ends(e *expr, from int) map[int]bool {
 			ends[s.end] = true
 		}
 	case opRule:
-		return t.rule(e.rule, from)
+		return t.ends(t.bodies[e.rule], from)
 	case opSequence:
 		ends[from] = true
 		for _, item := range e.list {
