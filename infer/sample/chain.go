@@ -257,7 +257,8 @@ func (c *Chain) Next(in Input) (Choice, error) {
 		if err != nil {
 			return Choice{}, err
 		}
-		stages = append(stages, Stage{s.name, c.pool.count, removed})
+		// Sums of many differences may come out a little above 1.
+		stages = append(stages, Stage{s.name, c.pool.count, math.Min(1, removed)})
 	}
 	u, _ := uniforms(c.seed, in.Pos)
 	drawn := c.pool.draw(u)

@@ -570,6 +570,22 @@ func TestChain_ExtremeLogits(t *testing.T) {
 	}
 }
 
+func TestChain_NoStageRemovesMoreThanAll(t *testing.T) {
+	// The penalty takes everything from the one token that the temperature left, and
+	// gives it to 61 others: the sum of their shares is a little more than 1.
+	p := off()
+	p.Temperature, p.RepeatPenalty, p.Samplers = 1e-300, 100, []string{"temperature", "penalties"}
+	for n := range 300 {
+		logits := slices.Repeat([]float32{-1e-38}, n+2)
+		logits[0] = -0.5e-38
+		for _, s := range mustNext(t, mustChain(t, p, len(logits)), logits, []int32{0}, 0, 0).Stages {
+			if !within(s.Removed, 0, 1) {
+				t.Errorf("%d tokens: %+v", len(logits), s)
+			}
+		}
+	}
+}
+
 func TestChain_GreedyTakesTheLargestLogitAfterPenalties(t *testing.T) {
 	for name, tt := range map[string]struct {
 		logits  []float32
