@@ -93,7 +93,7 @@ func draw(p *program, random *rand.Rand, most int) (string, bool) {
 }
 
 func TestWhatASchemaAllowsIsValid(t *testing.T) {
-	times := 25
+	times := 10
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		times = 5000
 	}
