@@ -336,12 +336,12 @@ func TestThePageInABrowser(t *testing.T) {
 	run("a value out of range is refused beside its field and nothing is sent", func(t *testing.T) {
 		b.script(`
 			const field = document.querySelector('#n-temperature')
-			field.value = '9'
+			field.value = '900'
 			field.dispatchEvent(new Event('input'))
 		`)
 		b.say("Too hot?")
 		b.until("document.activeElement.id === 'n-temperature'")
-		if got := b.text("#e-temperature"); got != "0 to 2" {
+		if got := b.text("#e-temperature"); got != "0 to 100" {
 			t.Errorf("the field says %q", got)
 		}
 		if len(engine.answers) > 0 {
