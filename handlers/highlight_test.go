@@ -131,7 +131,7 @@ var worstCode = []string{
 // A lexer that takes its time is stopped between two tokens, so no lexer may stay
 // inside one. The count stands for the time: it does not depend on the machine.
 func TestHighlight_EndsOnTheWorstCode(t *testing.T) {
-	size, steps := 1<<8, 1<<7
+	size, steps := 1<<7, 1<<6
 	if torture() {
 		size, steps = maxHighlight, 1<<12
 	}

@@ -540,8 +540,12 @@ func TestNothingHostileSurvivesTheSanitiser(t *testing.T) {
 			t.Errorf("%q is listed twice", payload)
 		}
 		listed[payload] = true
-		// Streamed, a payload is rendered cut off anywhere.
+		// Streamed, a payload is rendered cut off anywhere. Within a word one place is as
+		// good as another.
 		for i := range payload {
+			if !torture() && i > 0 && isWord(payload[i-1]) && isWord(payload[i]) {
+				continue
+			}
 			if harm := harms(renderMarkdown(payload[:i])); harm != "" {
 				t.Errorf("%q became %q, with %s", payload[:i], renderMarkdown(payload[:i]), harm)
 			}
@@ -566,6 +570,10 @@ func TestNothingHostileSurvivesTheSanitiser(t *testing.T) {
 	if raw < 100 {
 		t.Errorf("the check finds harm in only %d of the payloads themselves", raw)
 	}
+}
+
+func isWord(b byte) bool {
+	return '0' <= b && b <= '9' || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
 }
 
 // answersOf packs payloads into answers. One that leaves a block open ends its
