@@ -7,6 +7,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"m40-llm/infer"
 	"m40-llm/infer/sample"
 )
 
@@ -150,6 +151,25 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 		b.until("document.querySelector('.order li').dataset.stage === 'dry' && document.activeElement === document.querySelector('[data-stage=dry] [data-move=down]')")
 		if got := b.value("document.querySelector('#p-samplers [role=status]').textContent"); got != "DRY: 1 of 9" {
 			t.Errorf("a screen reader hears %q", got)
+		}
+	})
+
+	run("thinking is offered where the model's template knows it, and sent", func(t *testing.T) {
+		b.until("!document.querySelector('#n-thinking').checkVisibility()")
+		engine.set(func(s *infer.Status) { s.TemplateVars = []string{"reasoning_effort", "thinking"} })
+		b.until("document.querySelector('#n-thinking').checkVisibility()")
+		b.script(`const s = document.querySelector('#n-thinking'); s.value = 'high'; s.dispatchEvent(new Event('change'))`)
+		b.say("Think.")
+		a := engine.next(t)
+		if got := string(a.request.TemplateVars["reasoning_effort"]); got != `"high"` {
+			t.Errorf("the template gets %s", got)
+		}
+		a.finish()
+		b.until(idle)
+		engine.set(func(s *infer.Status) { s.TemplateVars = []string{"enable_thinking"} })
+		b.until("document.querySelector('#n-thinking option[value=on]').hidden === false")
+		if got := b.value("document.querySelector('#n-thinking').value"); got != "high" {
+			t.Errorf("a choice that was made is shown as %q", got)
 		}
 	})
 

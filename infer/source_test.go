@@ -3,6 +3,7 @@ package infer
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -128,5 +129,24 @@ func TestSource_Prompt(t *testing.T) {
 				t.Errorf("%q, %v, %v; want %q and first token %d", text, tokens, err, tt.prompt, tt.first)
 			}
 		})
+	}
+}
+
+func TestSource_NamesWhatItsTemplateReadsAboutThinking(t *testing.T) {
+	for text, want := range map[string][]string{
+		"{{ messages }}": nil,
+		"{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}": {"enable_thinking"},
+		"{% if thinking %}<think>{% endif %}{{ reasoning_effort }}":                                  {"thinking", "reasoning_effort"},
+	} {
+		template, err := chat.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&source{template: template}).thinkingVars(); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	if got := new(source).thinkingVars(); got != nil {
+		t.Errorf("without a template: %q", got)
 	}
 }

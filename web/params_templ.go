@@ -939,7 +939,7 @@ func textList(l TextList) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "\" role=\"alert\" hidden></p><p class=\"about\" data-help hidden><code>\\n</code> is a line break, <code>\\t</code> a tab, <code>\\\\</code> a backslash.</p></div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "\" role=\"alert\" hidden></p><p class=\"about\" data-escapes hidden><code>\\n</code> is a line break, <code>\\t</code> a tab, <code>\\\\</code> a backslash.</p></div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -16,7 +16,7 @@ export class TextList {
     this.rows = el.querySelector('ul')
     this.add = el.querySelector('[data-add]')
     this.error = el.querySelector('.fielderr')
-    this.help = el.querySelector('[data-help]')
+    this.help = el.querySelector('[data-escapes]')
     this.note = el.querySelector('.keep')
     this.add.addEventListener('click', () => this.row('').querySelector('input').focus())
     el.querySelector('.reset').addEventListener('click', () => {
