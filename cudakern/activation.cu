@@ -37,7 +37,7 @@ DEVICE float input(const float *x, int inputs, int block)
 	return i < inputs ? x[size_t(blockIdx.x) * inputs + i] : 0;
 }
 
-KERNEL(activation_f32, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, int flat, const int *rows)
+KERNEL(activation_f32, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, const int *rows)
 {
 	if (int(blockIdx.x) >= *rows)
 		return;
@@ -45,12 +45,12 @@ KERNEL(activation_f32, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, 
 	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++) {
 		int block = warp_id() * BLOCKS_PER_WARP + i, lane = lane_id();
 		float v = input(x, inputs, block);
-		reinterpret_cast<float *>(image + chunk_at(flat, F32_CHUNKS, lane / 4, block))[lane % 4] = v;
+		reinterpret_cast<float *>(image + lane / 4 * TILE_BLOCKS + block)[lane % 4] = v;
 		store_sums(reinterpret_cast<float *>(image + F32_SUMS), block, v);
 	}
 }
 
-KERNEL(activation_i16, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, int flat, const int *rows)
+KERNEL(activation_i16, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, const int *rows)
 {
 	if (int(blockIdx.x) >= *rows)
 		return;
@@ -68,7 +68,7 @@ KERNEL(activation_i16, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, 
 		}
 		int neighbour = shfl_xor(q, 1);
 		if (lane % 2 == 0)
-			reinterpret_cast<uint32_t *>(image + chunk_at(flat, I16_CHUNKS, lane / 8, block))[lane % 8 / 2] = uint32_t(q & 0xffff) | uint32_t(neighbour) << 16;
+			reinterpret_cast<uint32_t *>(image + lane / 8 * TILE_BLOCKS + block)[lane % 8 / 2] = uint32_t(q & 0xffff) | uint32_t(neighbour) << 16;
 		if (lane == 0)
 			scales[block] = scale;
 		store_sums(reinterpret_cast<int *>(scales + TILE_BLOCKS), block, q);

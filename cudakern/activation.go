@@ -46,12 +46,8 @@ func (k *Activation) Enqueue(s *Stream, dst, x Ptr, cols int, rows Ptr, capacity
 	if err := checkLaunch("Activation", capacity, cols); err != nil {
 		return err
 	}
-	flat := int32(0)
-	if capacity >= tileRows {
-		flat = 1
-	}
 	return k.rows.Launch(s, Dim3{X: capacity, Y: tilesFor(cols)}, Dim3{X: threads}, 0,
-		dst, x, int32(cols), flat, rows)
+		dst, x, int32(cols), rows)
 }
 
 // tilesFor returns the number of tiles that cols inputs are cut into: tile.cuh.

@@ -20,10 +20,219 @@
 //
 // PRECOND: blockDim = 256, shared memory for IMAGES images.
 #include "activation.cuh"
-#include "format.cuh"
-#include "product.cuh"
+#include "weights.cuh"
 
-enum { IMAGES = 8 };
+enum { WARPS = 8, IMAGES = 8 };
+
+// ---------------------------------------------------------------------------------------
+// The weights of a lane: its block of all 4 outputs
+
+#if defined(WEIGHT_F32) || defined(WEIGHT_F16)
+
+// Too many registers; the block stays in memory until its numbers are needed.
+struct Block {
+	const uint8_t *tile;
+	int blocks, block;
+};
+
+DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block) { w = {tile, blocks, block}; }
+
+#else
+
+struct Block {
+	uint32_t quants[BAND_OUTPUTS][4 * CHUNKS];
+	uint16_t scales[BAND_OUTPUTS];
+#if defined(WEIGHT_Q6_K)
+	uint32_t high[BAND_OUTPUTS][2];
+	uint16_t super[BAND_OUTPUTS];
+#elif defined(WEIGHT_Q4_K)
+	uint32_t super[BAND_OUTPUTS];
+#endif
+};
+
+DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
+{
+	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+		UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++) {
+			uint4 v = ldg128(tile + quants_at(blocks, output, chunk, block));
+			memcpy(&w.quants[output][4 * chunk], &v, sizeof v);
+		}
+	uint2 scales = ldg64(tile + scales_at(blocks, block));
+	memcpy(w.scales, &scales, sizeof scales);
+#if defined(WEIGHT_Q6_K)
+	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
+		uint2 high = ldg64(tile + high_at(blocks, output, block));
+		memcpy(w.high[output], &high, sizeof high);
+	}
+	uint2 super = ldg64(tile + super_at(blocks, block));
+	memcpy(w.super, &super, sizeof super);
+#elif defined(WEIGHT_Q4_K)
+	uint4 super = ldg128(tile + super_at(blocks, block));
+	memcpy(w.super, &super, sizeof super);
+#endif
+}
+
+#endif
+
+// ---------------------------------------------------------------------------------------
+// Formats: how a block's numbers come out, and what a sum of them is worth
+//
+//	HALVES         parts of a block with a scale of their own
+//	OFFSET         of a q, so that a weight is (q - OFFSET) · scale
+//	fold           acc + the part's scale · dot, the sum of its products, times scale
+//	less_minimum   acc - what Q4_K takes off every weight · x, the sum of activations
+//
+// and on path i16
+//	pair           inputs 2p and 2p + 1 as two int16, 16 times too large for odd p if
+//	               ODD_SHIFT is 4
+//
+// on the paths magic and float
+//	widen          inputs 4j … 4j + 3, BIAS too large
+
+#if defined(WEIGHT_F32) || defined(WEIGHT_F16)
+
+enum { HALVES = 1, OFFSET = 0, BIAS = 0 };
+
+DEVICE void widen(const Block &w, int output, int j, float v[4])
+{
+#if defined(WEIGHT_F32)
+	uint4 chunk = ldg128(w.tile + quants_at(w.blocks, output, j, w.block));
+	memcpy(v, &chunk, sizeof chunk);
+#else
+	uint4 chunk = ldg128(w.tile + quants_at(w.blocks, output, j / 2, w.block));
+	uint32_t pairs[2] = {j % 2 ? chunk.z : chunk.x, j % 2 ? chunk.w : chunk.y};
+	UNROLL for (int i = 0; i < 4; i++)
+		v[i] = half_to_float(uint16_t(pairs[i / 2] >> 16 * (i % 2)));
+#endif
+}
+
+DEVICE float fold(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
+
+#elif defined(WEIGHT_Q8_0)
+
+enum { HALVES = 1, OFFSET = 128, ODD_SHIFT = 0, BIAS = -OFFSET };
+
+DEVICE uint32_t pair(const Block &w, int output, int p)
+{
+	uint32_t word = w.quants[output][p / 2];
+	return p % 2 ? __byte_perm(word, 0, 0x4341) : word & 0x00ff00ff;
+}
+
+// A byte is too large for the mantissa of 128.0. In that of 2²³ it is a whole number
+// again after one subtraction, which is exact.
+DEVICE void widen(const Block &w, int output, int j, float v[4])
+{
+	const float magic = 8388608;
+	const unsigned selectors[4] = {0x7440, 0x7442, 0x7441, 0x7443};
+	UNROLL for (int i = 0; i < 4; i++)
+		v[i] = __uint_as_float(__byte_perm(w.quants[output][j], __float_as_uint(magic), selectors[i])) - (magic + OFFSET);
+}
+
+DEVICE float fold(const Block &w, int output, int, float dot, float scale, float acc)
+{
+	return fmaf(half_to_float(w.scales[output]) * scale, dot, acc);
+}
+
+#else // 4 and 6 bits
+
+#if defined(WEIGHT_Q6_K)
+
+enum { HALVES = 2, OFFSET = 32 };
+
+// The upper two bits of pair p, right above its lower four as pair returns them.
+DEVICE uint32_t pair_high(const Block &w, int output, int p)
+{
+	uint32_t high = w.high[output][p / 8], swapped = __byte_perm(high, 0, 0x2301);
+	switch (p % 8) {
+	case 0: return high & 0x00300030;
+	case 1: return high << 2 & 0x03000300;
+	case 2: return swapped & 0x00300030;
+	case 3: return swapped << 2 & 0x03000300;
+	case 4: return high << 2 & 0x00300030;
+	case 5: return swapped & 0x03000300;
+	case 6: return swapped << 2 & 0x00300030;
+	default: return high & 0x03000300;
+	}
+}
+
+// The upper two bits of the even or the odd pairs of word i, in bytes, as widen wants them.
+DEVICE uint32_t byte_high(const Block &w, int output, int i, bool odd)
+{
+	uint32_t high = w.high[output][i / 2];
+	return (i % 2 ? (odd ? high << 4 : high << 2) : (odd ? high >> 2 : high)) & 0x30303030;
+}
+
+DEVICE float fold(const Block &w, int output, int half, float dot, float scale, float acc)
+{
+	float part = int8_t(w.scales[output] >> 8 * half);
+	return fmaf(half_to_float(w.super[output]) * part * scale, dot, acc);
+}
+
+#else
+
+DEVICE uint32_t pair_high(const Block &, int, int) { return 0; }
+DEVICE uint32_t byte_high(const Block &, int, int, bool) { return 0; }
+
+#if defined(WEIGHT_Q4_0)
+
+enum { HALVES = 1, OFFSET = 8 };
+
+DEVICE float fold(const Block &w, int output, int, float dot, float scale, float acc)
+{
+	return fmaf(half_to_float(w.scales[output]) * scale, dot, acc);
+}
+
+#else // Q4_K: q · (d · part) - min · offset
+
+enum { HALVES = 1, OFFSET = 0 };
+
+DEVICE float fold(const Block &w, int output, int, float dot, float scale, float acc)
+{
+	float d = half_to_float(uint16_t(w.super[output])), part = uint8_t(w.scales[output]);
+	return fmaf(d * part * scale, dot, acc);
+}
+
+#endif
+#endif
+
+enum { ODD_SHIFT = 4, BIAS = 128 };
+
+DEVICE uint32_t pair(const Block &w, int output, int p)
+{
+	uint32_t word = w.quants[output][p / 4];
+	if (p % 4 >= 2)
+		word = __byte_perm(word, 0, 0x4321); // word >> 8, in one instruction of full rate
+	return (word & (p % 2 ? 0x00f000f0 : 0x000f000f)) | pair_high(w, output, p);
+}
+
+DEVICE void widen(const Block &w, int output, int j, float v[4])
+{
+	uint32_t word = w.quants[output][j / 2];
+	uint32_t even = (word & 0x0f0f0f0f) | byte_high(w, output, j / 2, false);
+	uint32_t odd = (word >> 4 & 0x0f0f0f0f) | byte_high(w, output, j / 2, true);
+	const uint32_t magic = __float_as_uint(BIAS);
+	const unsigned low = j % 2 ? 0x7144 : 0x7044, high = j % 2 ? 0x7344 : 0x7244;
+	v[0] = __uint_as_float(__byte_perm(even, magic, low));
+	v[1] = __uint_as_float(__byte_perm(even, magic, high));
+	v[2] = __uint_as_float(__byte_perm(odd, magic, low));
+	v[3] = __uint_as_float(__byte_perm(odd, magic, high));
+}
+
+#endif
+
+#if defined(WEIGHT_Q4_K)
+
+DEVICE float less_minimum(const Block &w, int output, float x, float acc)
+{
+	float min = half_to_float(uint16_t(w.super[output] >> 16)), offset = uint8_t(w.scales[output] >> 8);
+	return fmaf(-(min * offset), x, acc);
+}
+
+#else
+
+DEVICE float less_minimum(const Block &, int, float, float acc) { return acc; }
+
+#endif
 
 // ---------------------------------------------------------------------------------------
 // Number paths: acc[row][output] += the lane's block times the activations of N rows.
@@ -49,7 +258,7 @@ template <typename T> DEVICE T half_sum(const T *sums, int half)
 struct F32 {
 	enum { UNITS = F32_UNITS };
 
-	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block<BAND_OUTPUTS> &w, const uint4 *x, int stride)
+	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block &w, const uint4 *x, int stride)
 	{
 		const int lane = lane_id();
 		UNROLL for (int half = 0; half < HALVES; half++) {
@@ -84,10 +293,25 @@ struct F32 {
 
 #if !defined(WEIGHT_F32) && !defined(WEIGHT_F16)
 
+// sum + both products of two pairs of int16.
+DEVICE void add_products(int &sum, uint32_t a, uint32_t b)
+{
+#ifdef EMU
+	sum += int(int16_t(a)) * int16_t(b) + int(int16_t(a >> 16)) * int16_t(b >> 16);
+#else
+	// Two XMAD that pick the halves themselves; from shifts and casts nvcc makes four
+	// instructions.
+	asm("{\n\t.reg .s16 al, ah, bl, bh;\n\t"
+	    "mov.b32 {al, ah}, %1;\n\tmov.b32 {bl, bh}, %2;\n\t"
+	    "mad.wide.s16 %0, al, bl, %0;\n\tmad.wide.s16 %0, ah, bh, %0;\n\t}"
+	    : "+r"(sum) : "r"(a), "r"(b));
+#endif
+}
+
 struct I16 {
 	enum { UNITS = I16_UNITS };
 
-	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block<BAND_OUTPUTS> &w, const uint4 *x, int stride)
+	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block &w, const uint4 *x, int stride)
 	{
 		// In more parts where the pairs of all 32 inputs would not fit in the registers.
 		const int PARTS = N >= 4 ? 2 * HALVES : HALVES, PAIRS = 16 / PARTS;
@@ -130,25 +354,51 @@ struct I16 {
 // ---------------------------------------------------------------------------------------
 // The product
 
+// A launch computes up to three products with the same activations, as a model's queries,
+// keys and values are.
+struct Product {
+	float *dst; // that the product is stored to, or added to
+	const uint8_t *weights;
+	int outputs; // 0: there is none
+};
+
+// The product that a block of threads works on, and its first band: the products follow
+// each other in blockIdx.y.
+DEVICE Product product_of(const Product &a, const Product &b, const Product &c, int *band)
+{
+	const int each = WARPS * BAND_OUTPUTS, blocks_a = (a.outputs + each - 1) / each, blocks_b = (b.outputs + each - 1) / each;
+	int block = blockIdx.y;
+	Product p = a;
+	if (block >= blocks_a + blocks_b)
+		p = c, block -= blocks_a + blocks_b;
+	else if (block >= blocks_a)
+		p = b, block -= blocks_a;
+	*band = block * WARPS;
+	return p;
+}
+
 // Adds COUNT values of every lane over the warp, by a tree that is the same for every
-// COUNT: neighbours first, then those 2, 4, 8 and 16 lanes apart. Lane l returns the sum of
-// value l % COUNT: as long as a lane has several values it gives half of them away and keeps
-// the others, so that far fewer values change lanes than in COUNT separate trees.
-template <int COUNT, int MASK = 1> DEVICE float warp_sums(const float (&v)[COUNT])
+// COUNT. Lane l returns the sum of value l / (32 / COUNT): as long as a lane has several
+// values it gives half of them away and keeps the others, so that far fewer values change
+// lanes than in COUNT separate trees.
+template <int COUNT, int MASK = WARP / 2> DEVICE float warp_sums(const float (&v)[COUNT])
 {
 	if constexpr (COUNT == 1) {
 		float sum = v[0];
-		UNROLL for (int mask = MASK; mask < WARP; mask *= 2)
+		UNROLL for (int mask = MASK; mask > 0; mask /= 2)
 			sum += shfl_xor(sum, mask);
 		return sum;
 	} else {
-		const bool odd = lane_id() & MASK;
+		const bool upper = lane_id() & MASK;
 		float half[COUNT / 2];
 		UNROLL for (int i = 0; i < COUNT / 2; i++) {
-			float keep = odd ? v[2 * i + 1] : v[2 * i], give = odd ? v[2 * i] : v[2 * i + 1];
+			float keep = upper ? v[i + COUNT / 2] : v[i], give = upper ? v[i] : v[i + COUNT / 2];
 			half[i] = keep + shfl_xor(give, MASK);
 		}
-		return warp_sums<COUNT / 2, MASK * 2>(half);
+		if constexpr (MASK == 1)
+			return half[0];
+		else
+			return warp_sums<COUNT / 2, MASK / 2>(half);
 	}
 }
 
@@ -175,11 +425,11 @@ template <typename Path, int N> DEVICE void stage(uint4 *shared, const uint4 *x,
 }
 
 template <typename Path, int N>
-DEVICE void matmul(const Product &p, int first_output, const uint4 *x, int inputs, bool add, const int *row_count)
+DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int inputs, bool add, const int *row_count)
 {
 	SHARED(uint4, shared);
 	const int lane = lane_id(), blocks = blocks_of(inputs), tiles = tiles_of(blocks), whole = blocks / TILE_BLOCKS;
-	const int band = first_output / BAND_OUTPUTS + warp_id();
+	const int band = first_band + warp_id();
 	const bool active = band * BAND_OUTPUTS < p.outputs; // or a warp that only helps to copy
 	const uint8_t *tile_at = p.weights + band * band_bytes(blocks);
 	const uint8_t *const rest_at = tile_at + size_t(whole) * tile_bytes(TILE_BLOCKS); // after the whole tiles
@@ -187,7 +437,7 @@ DEVICE void matmul(const Product &p, int first_output, const uint4 *x, int input
 	// With one row the warp mostly waits for weights. So those of the next tile are on their
 	// way while this one is multiplied, where registers suffice for both.
 	const bool early = N == 1 && SCALE_BYTES > 0;
-	Block<BAND_OUTPUTS> next = {};
+	Block next = {};
 	if (early && active && whole > 0)
 		load_block(next, tile_at, TILE_BLOCKS, lane);
 
@@ -207,7 +457,7 @@ DEVICE void matmul(const Product &p, int first_output, const uint4 *x, int input
 			continue;
 		const uint4 *image = shared;
 		for (int left = min(whole - first, each); left > 0; left--) {
-			Block<BAND_OUTPUTS> w = next;
+			Block w = next;
 			if (!early)
 				load_block(w, tile_at, TILE_BLOCKS, lane);
 			tile_at += tile_bytes(TILE_BLOCKS);
@@ -217,22 +467,31 @@ DEVICE void matmul(const Product &p, int first_output, const uint4 *x, int input
 			image += Path::UNITS;
 		}
 		if (whole < first + each && lane < blocks % TILE_BLOCKS) {
-			Block<BAND_OUTPUTS> w;
+			Block w;
 			load_block(w, tile_at, blocks % TILE_BLOCKS, lane);
 			Path::template multiply<N>(acc, w, image, each * Path::UNITS);
 		}
 	}
 
-	const float sum = warp_sums(acc); // of value lane % (N · BAND_OUTPUTS)
-	const int output = band * BAND_OUTPUTS + lane % BAND_OUTPUTS, to = row + lane / BAND_OUTPUTS;
-	if (lane < N * BAND_OUTPUTS && output < p.outputs && to < rows) {
+	float sum = warp_sums(acc);
+	const int lanes = WARP / (N * BAND_OUTPUTS), value = lane / lanes; // lanes with the same sum
+	const int output = band * BAND_OUTPUTS + value % BAND_OUTPUTS, to = row + value / BAND_OUTPUTS;
+	if (lane % lanes == 0 && output < p.outputs && to < rows) {
 		float *const dst = p.dst + size_t(to) * p.outputs + output;
 		*dst = add ? *dst + sum : sum;
 	}
 }
 
 #define PRODUCT(weight, name, path, n, blocks) PRODUCT_NAMED(weight, name, path, n, blocks)
-#define PRODUCT_NAMED(weight, name, path, n, blocks) PRODUCT_KERNEL(matmul_##weight##_##name##_n##n, blocks, WARPS * BAND_OUTPUTS, (matmul<path, n>))
+#define PRODUCT_NAMED(weight, name, path, n, blocks) \
+	KERNEL(matmul_##weight##_##name##_n##n, 32 * WARPS, blocks) \
+	(float *dst0, const uint8_t *weights0, int outputs0, float *dst1, const uint8_t *weights1, int outputs1, \
+		float *dst2, const uint8_t *weights2, int outputs2, const uint4 *x, int inputs, int add, const int *rows) \
+	{ \
+		int band; \
+		const Product p = product_of({dst0, weights0, outputs0}, {dst1, weights1, outputs1}, {dst2, weights2, outputs2}, &band); \
+		matmul<path, n>(p, band, x, inputs, add, rows); \
+	}
 #define PRODUCTS(name, path) \
 	PRODUCT(WEIGHT, name, path, 1, 2) \
 	PRODUCT(WEIGHT, name, path, 2, 2) \

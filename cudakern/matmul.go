@@ -1,16 +1,12 @@
 package cudakern
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // MatMul multiplies activations by weights of one type.
 type MatMul struct {
 	weights string
 	image   string
 	groups  []productGroup
-	tile    *Function // for launches of tileRows rows or more
 }
 
 // productGroup is the product of up to rows rows at once.
@@ -18,14 +14,6 @@ type productGroup struct {
 	rows   int
 	kernel *Function
 }
-
-// From so many rows on a product is that of matmul_tile.cu, a tile of so many rows and
-// tileOutputs outputs a block.
-const (
-	tileRows    = 128
-	tileOutputs = 64
-	tileShared  = 4 * 7300 // SHARED_WORDS
-)
 
 // The number path of quantised weights from a compute capability on: matmul.cu.
 var productPaths = []struct {
@@ -63,9 +51,7 @@ func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 		}
 		k.groups = append(k.groups, productGroup{rows, f})
 	}
-	var err error
-	k.tile, err = c.kernel("tile_"+weights, fmt.Sprintf("matmul_%s_%s_tile", weights, path))
-	return k, err
+	return k, nil
 }
 
 // Image is the kind of image of the activations that the product reads: see Activation.
@@ -82,7 +68,7 @@ type Product struct {
 const MostProducts = 3
 
 // Enqueue computes Dst = x · wᵀ of every product, or Dst += x · wᵀ with add. x is the image
-// of rows of W.Inputs activations, made for as large a capacity.
+// of rows of W.Inputs activations.
 func (k *MatMul) Enqueue(s *Stream, x Ptr, rows Ptr, capacity int, add bool, products ...Product) error {
 	if len(products) < 1 || len(products) > MostProducts {
 		return fmt.Errorf("%d products cannot be one launch, 1 to %d can", len(products), MostProducts)
@@ -98,10 +84,7 @@ func (k *MatMul) Enqueue(s *Stream, x Ptr, rows Ptr, capacity int, add bool, pro
 	const images = 8
 	perRow := images / group.rows
 	shared := ((group.rows-1)*perRow + min(perRow, tilesFor(inputs))) * imageBytes[k.image]
-	outputs := bandOutputs * threads / 32 // of a block
-	if capacity >= tileRows {
-		group, outputs, shared = productGroup{tileRows, k.tile}, tileOutputs, tileShared
-	}
+	const outputs = bandOutputs * threads / 32 // of a block
 
 	var each [MostProducts]Product
 	blocks := 0
@@ -123,9 +106,6 @@ func (k *MatMul) Enqueue(s *Stream, x Ptr, rows Ptr, capacity int, add bool, pro
 	}
 	if err := checkLaunch("MatMul", capacity, inputs); err != nil {
 		return err
-	}
-	if capacity >= tileRows && int64(capacity)*int64(tilesFor(inputs))*int64(imageBytes[k.image]) > 16*math.MaxInt32 {
-		return fmt.Errorf("MatMul cannot run over %d rows of %d: their image has no room", capacity, inputs)
 	}
 	onto := int32(0)
 	if add {
