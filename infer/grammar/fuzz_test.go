@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -100,6 +101,10 @@ func FuzzMask(f *testing.F) {
 	})
 }
 
+// leadingZero finds {00}, which repeats in ECMA-262 and is text to Go's regexp, with which
+// the validator reads patterns.
+var leadingZero = regexp.MustCompile(`\{0\d|,0\d+\}`)
+
 // FuzzSchema reads hostile schemas. Rules that come out are a grammar, and what it
 // allows is valid by somebody else's validator.
 func FuzzSchema(f *testing.F) {
@@ -121,7 +126,7 @@ func FuzzSchema(f *testing.F) {
 			}
 			t.Fatalf("%v in\n%s", err, rules)
 		}
-		if len(g.program.code) > 5000 {
+		if len(g.program.code) > 5000 || leadingZero.Match(schema) {
 			return
 		}
 		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
