@@ -183,7 +183,7 @@ func (m *bytePair) encodePiece(e *encoder, piece string) error {
 		return nil
 	}
 	first := len(e.ids)
-	e.merger.reset()
+	e.merger.reset(len(piece))
 	for i := range len(piece) {
 		e.merger.add(i, i+1, m.bytes[piece[i]])
 	}

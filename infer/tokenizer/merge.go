@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // A merger joins neighbouring symbols, the best pair first and the leftmost of
@@ -34,9 +35,11 @@ func (c candidate) left() int32 { return int32(c.order & math.MaxUint32) }
 // joined.
 type joiner func(left, right mergeSymbol) (id int32, priority uint32, ok bool)
 
-func (m *merger) reset() {
-	m.symbols = m.symbols[:0]
-	m.heap = m.heap[:0]
+// reset makes room for n symbols: to grow by and by costs a long text more than to join
+// them.
+func (m *merger) reset(n int) {
+	m.symbols = slices.Grow(m.symbols[:0], n)
+	m.heap = slices.Grow(m.heap[:0], n)
 }
 
 // add appends the symbol text[start:end].

@@ -136,7 +136,7 @@ func (m *sentencePiece) encode(e *encoder, text string) error {
 	if e.begins && e.spacePrefix {
 		text = spaceMark + text
 	}
-	e.merger.reset()
+	e.merger.reset(utf8.RuneCountInString(text))
 	for at := 0; at < len(text); {
 		_, size := utf8.DecodeRuneInString(text[at:])
 		if err := e.tick(size); err != nil {
