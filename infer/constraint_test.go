@@ -169,21 +169,7 @@ func TestGuide_AnswersHeldToSchemasAreValid(t *testing.T) {
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		rounds, want = 14, 500
 	}
-	b := &bench{t: t, files: map[string][]byte{"guide": guide.Model}}
-	e, err := Open(Options{
-		Catalog:    catalog{b},
-		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(0) },
-		Model:      "guide",
-		QueueLimit: 1000,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	b.Engine = e
-	if err := e.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b := newGuideBench(t)
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	valid, cut, used, tokens := 0, 0, map[string]bool{}, 0
@@ -241,4 +227,25 @@ func validJSON(schema json.RawMessage, text string) error {
 		return err
 	}
 	return s.Validate(doc)
+}
+
+// newGuideBench opens an engine with the built-in model on the CPU.
+func newGuideBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, files: map[string][]byte{"guide": guide.Model}}
+	e, err := Open(Options{
+		Catalog:    catalog{b},
+		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(0) },
+		Model:      "guide",
+		QueueLimit: 1000,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	b.Engine = e
+	if err := e.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

@@ -9,11 +9,7 @@ import (
 	"testing"
 
 	"m40-llm/infer/chat"
-	"m40-llm/infer/cpu"
-	"m40-llm/infer/device"
-	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
-	"m40-llm/infer/guide"
 )
 
 const forcedTools = `[
@@ -165,21 +161,7 @@ func TestGuide_ForcedCallsAreValid(t *testing.T) {
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		n = 200
 	}
-	b := &bench{t: t, files: map[string][]byte{"guide": guide.Model}}
-	e, err := Open(Options{
-		Catalog:    catalog{b},
-		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(0) },
-		Model:      "guide",
-		QueueLimit: 1000,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	b.Engine = e
-	if err := e.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b := newGuideBench(t)
 	var all sync.WaitGroup
 	for seed := range int64(n) {
 		all.Go(func() {
