@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 
 	"m40-llm/handlers/cli"
@@ -106,16 +107,28 @@ func fits(f *gguf.File, dev device.Device) error {
 	return nil
 }
 
-// freeMemory returns the bytes that a model could take beside an engine that computes on
-// dev; 0: unknown. A GPU is asked by nobody but the engine, whose driver may crash.
-func (f deviceFlags) freeMemory(dev device.Info) int64 {
-	switch {
-	case !dev.Dedicated:
-		return freeOnCPU()
-	case *f.device == "cuda":
-		return dev.Memory
+// freeMemory returns the bytes that a model could take where dev computes; 0: unknown.
+// What has no room on a GPU the CPU takes. A server has dev from its engine, as the GPU's
+// driver may crash.
+func freeMemory(dev device.Info) int64 {
+	free := freeOnCPU()
+	if dev.Dedicated {
+		free += dev.Memory
 	}
-	return max(dev.Memory, freeOnCPU()) // auto: what is too large for the GPU the CPU takes
+	return free
+}
+
+// probeGPU returns the GPU that a server here would compute on; the zero Info if there is none.
+func probeGPU() device.Info {
+	runtime.LockOSThread() // a GPU is called by one thread alone
+	defer runtime.UnlockOSThread()
+	if cuda.Installed() == nil {
+		if gpu, err := cuda.Open(); err == nil {
+			defer gpu.Close()
+			return gpu.Info()
+		}
+	}
+	return device.Info{}
 }
 
 // freeOnCPU returns the bytes that a model on the CPU could take; 0: unknown.

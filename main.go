@@ -71,8 +71,10 @@ var commands = map[string]command{
 func run(ctx context.Context, t *cli.Terminal, args []string) int {
 	name := "serve"
 	switch {
-	case len(args) > 0 && args[0] == "--version":
+	case len(args) > 0 && (args[0] == "--version" || args[0] == "-v"):
 		name, args = "version", args[1:]
+	case len(args) > 1 && args[0] == "help":
+		name, args = args[1], []string{"-h"}
 	case len(args) > 0 && args[0] == "help":
 		args = []string{"-h"}
 	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
@@ -263,7 +265,7 @@ commands (m40-llm COMMAND -h explains each):
 	if err != nil {
 		return errors.Join(err, kept.Close())
 	}
-	puller, err := newPuller(t, catalog, func() int64 { return flags.freeMemory(engine.Status().Device) }, false)
+	puller, err := newPuller(t, catalog, func() int64 { return freeMemory(engine.Status().Device) }, false)
 	if err != nil {
 		return errors.Join(err, engine.Close(), kept.Close())
 	}
@@ -511,7 +513,7 @@ that answers like https://huggingface.co.`)
 	if err != nil {
 		return err
 	}
-	puller, err := newPuller(t, catalog, freeOnCPU, true)
+	puller, err := newPuller(t, catalog, func() int64 { return freeMemory(probeGPU()) }, true)
 	if err != nil {
 		return err
 	}
@@ -728,7 +730,7 @@ of a model that is not here.`)
 	if *shape != "" {
 		show("drawing weights", 0, 0)
 		*name = fmt.Sprintf("random %s %s", *shape, *quant)
-		file, err = bench.Synthetic(*shape, *quant, 1)
+		file, err = bench.Synthetic(*shape, *quant, 1, freeOnCPU())
 	} else {
 		var catalog *hub.Hub
 		if catalog, err = flags.catalog(t, kind.types); err == nil {

@@ -23,7 +23,7 @@ import (
 func BenchmarkConstraint(b *testing.B) {
 	b.Run("guide", func(b *testing.B) { benchmarkConstraint(b, guide.Model, loadModel) })
 	b.Run("llama-110m", func(b *testing.B) {
-		weights, err := shapes.Synthetic("llama-110m", "q8_0", 1)
+		weights, err := shapes.Synthetic("llama-110m", "q8_0", 1, 0)
 		if err != nil {
 			b.Fatal(err)
 		}

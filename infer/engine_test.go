@@ -1,10 +1,12 @@
 package infer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"reflect"
 	"slices"
@@ -725,10 +727,17 @@ func TestEngine_LoadFailures(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name+" is said and does not stop the next model", func(t *testing.T) {
-			b := newBench(t, tt.set)
+			var log bytes.Buffer
+			b := newBench(t, func(b *bench, o *Options) {
+				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				tt.set(b, o)
+			})
 			var e *Error
 			if err := b.WaitReady(t.Context()); !errors.As(err, &e) || e.Code != tt.code || !strings.Contains(e.Message, tt.text) {
 				t.Errorf("WaitReady: %v, want %s with %q", err, tt.code, tt.text)
+			}
+			if wanted := e != nil && e != errNoModel; wanted != strings.Contains(log.String(), "level=ERROR msg=\"model not loaded\"") {
+				t.Errorf("the log says %q", log.String())
 			}
 			if s := b.Status(); s.State != StateFailed || s.Error == nil || s.Error.Code != tt.code {
 				t.Errorf("status %+v", s)

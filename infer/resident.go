@@ -67,11 +67,21 @@ func loadModel(ctx context.Context, f *gguf.File, stages []model.Stage, o model.
 func (l *loop) loadFirst() {
 	s, err := l.sources.acquire(l.ctx, l.options.Model)
 	if err != nil {
-		l.board.failed(asError(CodeClosed, err))
+		e := asError(CodeClosed, err)
+		l.notLoaded(l.options.Model, e)
+		l.board.failed(e)
 		return
 	}
 	defer l.sources.release(s)
 	l.bring(s)
+}
+
+func (l *loop) notLoaded(name string, e *Error) {
+	level := slog.LevelError
+	if e.Code == CodeClosed {
+		level = slog.LevelInfo // a stop is no failure
+	}
+	l.options.Logger.Log(l.ctx, level, "model not loaded", "model", name, "code", e.Code, "error", e.Message)
 }
 
 // bring makes s the resident model. If it cannot be loaded, none is, and those who
@@ -94,11 +104,7 @@ func (l *loop) bring(s *source) {
 	}
 	if err != nil {
 		e := asError(CodeModelFile, err)
-		level := slog.LevelError
-		if e.Code == CodeClosed {
-			level = slog.LevelInfo // a stop is no failure
-		}
-		l.options.Logger.Log(l.ctx, level, "model not loaded", "model", s.info.Name, "code", e.Code, "error", e.Message)
+		l.notLoaded(s.info.Name, e)
 		l.giveUp(s, e)
 		return
 	}

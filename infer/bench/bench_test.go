@@ -17,15 +17,15 @@ import (
 func TestSyntheticModelsAreWholeAndTheSameEachTime(t *testing.T) {
 	for _, quant := range bench.Quants() {
 		t.Run(quant, func(t *testing.T) {
-			f, err := bench.Synthetic("tiny", quant, 1)
+			f, err := bench.Synthetic("tiny", quant, 1, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			same, err := bench.Synthetic("TINY", strings.ToUpper(quant), 1)
+			same, err := bench.Synthetic("TINY", strings.ToUpper(quant), 1, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			other, err := bench.Synthetic("tiny", quant, 2)
+			other, err := bench.Synthetic("tiny", quant, 2, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,9 +79,10 @@ func TestSyntheticRefusesWhatItDoesNotKnow(t *testing.T) {
 		{"a shape", "llama-9b", "q8_0", "llama-8b"},
 		{"a weight format", "tiny", "q3_k", "q4_k"},
 		{"a format whose blocks do not fit the shape", "qwen-0.5b", "q4_k", "896 values are no whole blocks of 256"},
+		{"more than there is memory for", "llama-8b", "f16", "llama-8b in f16 takes 16.1 GB of memory, and 1.0 GB are free"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := bench.Synthetic(c.shape, c.quant, 1); err == nil || !strings.Contains(err.Error(), c.says) {
+			if _, err := bench.Synthetic(c.shape, c.quant, 1, 1e9); err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want an error that says %q", err, c.says)
 			}
 		})
@@ -90,7 +91,7 @@ func TestSyntheticRefusesWhatItDoesNotKnow(t *testing.T) {
 
 func run(t *testing.T, ctx context.Context, threads int, o bench.Options) (bench.Result, error) {
 	t.Helper()
-	f, err := bench.Synthetic("tiny", "q8_0", 1)
+	f, err := bench.Synthetic("tiny", "q8_0", 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func TestRunMeasuresAllThatItSays(t *testing.T) {
 	}
 	// All weights, the table tied to the output included, and the cache of 302 positions:
 	// 2 layers of K and V of 2 heads of 64 in half precision.
-	f, _ := bench.Synthetic("tiny", "q8_0", 1)
+	f, _ := bench.Synthetic("tiny", "q8_0", 1, 0)
 	if want := model.WeightBytes(f) + 302*2*2*2*64*2; r.DecodeBytesPerToken != want {
 		t.Errorf("a token reads %d bytes, want %d", r.DecodeBytesPerToken, want)
 	}

@@ -79,8 +79,8 @@ func (t tensor) bytes() int { return max(t.rows, 1) * t.quant.typ.RowBytes(t.col
 
 // Synthetic makes a model with random weights in memory, in the shape of a real one: it
 // runs as fast and says nothing. It has no vocabulary. The same seed gives the same
-// weights on every machine.
-func Synthetic(shapeName, quantName string, seed uint64) (*gguf.File, error) {
+// weights on every machine. free is the memory in bytes that there is for it; 0: unknown.
+func Synthetic(shapeName, quantName string, seed uint64, free int64) (*gguf.File, error) {
 	s, ok := shapes[strings.ToLower(shapeName)]
 	if !ok {
 		return nil, fmt.Errorf("there is no shape %q, only %s", shapeName, strings.Join(Shapes(), ", "))
@@ -97,7 +97,11 @@ func Synthetic(shapeName, quantName string, seed uint64) (*gguf.File, error) {
 	}
 	header := s.header(shapeName, tensors)
 	last := tensors[len(tensors)-1]
-	data := make([]byte, len(header)+last.at+last.bytes())
+	size := len(header) + last.at + last.bytes()
+	if free > 0 && int64(size) > free {
+		return nil, fmt.Errorf("%s in %s takes %.1f GB of memory, and %.1f GB are free; take a format with fewer bits, or a smaller shape", shapeName, quantName, float64(size)/1e9, float64(free)/1e9)
+	}
+	data := make([]byte, size)
 	copy(data, header)
 	draw(data[len(header):], tensors, seed)
 	return gguf.Parse(data)

@@ -93,7 +93,7 @@ func (h *Hub) Name(arg string) (string, error) {
 	if unread != nil {
 		return "", unread
 	}
-	return "", fmt.Errorf("%w, and no file of that path", err)
+	return "", fmt.Errorf("%w; nor is there a file of that path", err)
 }
 
 // Models implements infer.Catalog: the built-in models first, the others by name.

@@ -222,7 +222,7 @@ func TestName(t *testing.T) {
 	}
 	t.Run("what is neither is an error that lists the models", func(t *testing.T) {
 		_, err := h.Name("nothing.gguf")
-		if err == nil || !strings.Contains(err.Error(), "the models here are guide, mine, a, and no file of that path") {
+		if err == nil || !strings.Contains(err.Error(), "the models here are guide, mine, a; nor is there a file of that path") {
 			t.Errorf("got %v", err)
 		}
 	})

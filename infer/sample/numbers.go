@@ -109,7 +109,7 @@ var numbers = [...]Number{
 	{Name: "dry_multiplier", Min: 0, Max: 100, Off: 0, real: func(p *Params) *float64 { return &p.DryMultiplier },
 		About: "Makes a token less likely that would repeat a passage, the longer the passage"},
 	{Name: "dry_base", Min: 1, Max: 100, Off: none, Of: "dry_multiplier", real: func(p *Params) *float64 { return &p.DryBase },
-		About: "DRY's penalty grows by this factor with each token of the passage"},
+		About: "The penalty of DRY grows by this factor with each token of the passage"},
 	{Name: "dry_allowed_length", Min: 0, Max: math.MaxInt32, Whole: true, Off: none, Of: "dry_multiplier", whole: func(p *Params) *int { return &p.DryAllowedLength },
 		About: "Passages of up to this many tokens may be repeated"},
 	{Name: "dry_penalty_last_n", Min: -1, Max: math.MaxInt32, Whole: true, Off: 0, Of: "dry_multiplier", whole: func(p *Params) *int { return &p.DryPenaltyLastN },
