@@ -798,26 +798,40 @@ func TestEngine_ADeviceThatFailsOnceIsReopened(t *testing.T) {
 }
 
 func TestEngine_ADeviceThatKeepsFailingIsGivenUpUntilTheNextRequest(t *testing.T) {
-	broken := true
-	b := newBench(t, func(b *bench, o *Options) {
-		b.onStep = func(int, *device.Batch) error {
-			if broken {
-				return errors.New("launch failed")
+	for _, tt := range []struct {
+		name string
+		fail func() error
+		code ErrorCode
+	}{
+		{"an error of the device", func() error { return errors.New("launch failed") }, CodeDevice},
+		{"a panic", func() error { panic("boo") }, CodeInternal},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			broken := true
+			b := newBench(t, func(b *bench, o *Options) {
+				b.onStep = func(int, *device.Batch) error {
+					if broken {
+						return tt.fail()
+					}
+					return nil
+				}
+			})
+			for range 2 {
+				if a := b.ask(request(span(10, 20), 20)); a.code() != tt.code {
+					t.Fatalf("error %v, want %s", a.err, tt.code)
+				}
 			}
-			return nil
-		}
-	})
-	for range 2 {
-		if a := b.ask(request(span(10, 20), 20)); a.code() != CodeDevice {
-			t.Fatalf("error %v, want %s", a.err, CodeDevice)
-		}
-	}
-	if err := b.WaitReady(t.Context()); err == nil || b.Status().State != StateFailed {
-		t.Fatalf("state %s, want failed", b.Status().State)
-	}
-	broken = false
-	if a := b.ask(request(span(10, 20), 20)); a.err != nil || b.Status().State != StateReady {
-		t.Errorf("after the repair: %v, %s", a.err, b.Status().State)
+			if err := b.WaitReady(t.Context()); err == nil || b.Status().State != StateFailed {
+				t.Fatalf("state %s, want failed", b.Status().State)
+			}
+			if s := b.Status().Step; s.Rows != 0 {
+				t.Errorf("who has given up computes %+v", s)
+			}
+			broken = false
+			if a := b.ask(request(span(10, 20), 20)); a.err != nil || b.Status().State != StateReady {
+				t.Errorf("after the repair: %v, %s", a.err, b.Status().State)
+			}
+		})
 	}
 }
 

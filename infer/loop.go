@@ -112,13 +112,10 @@ func (l *loop) step(plan []share) error {
 		}
 	}
 	l.fill(plan)
-	l.board.begin(begin, len(l.batch.Tokens))
-	err := l.resident.model.Forward(&l.batch)
-	now := l.options.Now()
-	l.board.end(now)
-	if err != nil {
+	if err := l.forward(begin); err != nil {
 		return deviceError(err)
 	}
+	now := l.options.Now()
 	l.failures = 0
 	l.sched.advance(plan, now.Sub(begin))
 	tokens, row := 0, 0
@@ -132,6 +129,14 @@ func (l *loop) step(plan []share) error {
 	}
 	l.board.step(now.Sub(begin), tokens)
 	return nil
+}
+
+// forward computes the batch. A panic ends the step for the board too: else it would be
+// taken for one that hangs.
+func (l *loop) forward(begin time.Time) error {
+	l.board.begin(begin, len(l.batch.Tokens))
+	defer func() { l.board.end(l.options.Now()) }()
+	return l.resident.model.Forward(&l.batch)
 }
 
 // fill writes the rows of plan into the batch.
