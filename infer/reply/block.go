@@ -13,7 +13,7 @@ type written struct{ name, arguments string }
 type block struct {
 	close string
 	quote string // a marker between which close is text; empty: none
-	parse func(tools map[string]Tool, text string) []written
+	parse func(p *Parser, text string) []written
 	held  []byte
 	open  bool // a quote is
 }
@@ -47,7 +47,7 @@ func (k *block) end(p *Parser, whole bool) verdict {
 }
 
 func (k *block) finish(p *Parser) verdict {
-	calls := k.parse(p.tools, string(k.held))
+	calls := k.parse(p, string(k.held))
 	for _, c := range calls {
 		if !p.offers(c.name) || !isObject(c.arguments) {
 			return broken
@@ -109,7 +109,7 @@ func blank(text string) bool { return strings.TrimSpace(text) == "" }
 
 // parseXML reads <function=NAME><parameter=KEY>VALUE</parameter>…</function>, once or
 // more; the arguments may be JSON instead.
-func parseXML(tools map[string]Tool, text string) (calls []written) {
+func parseXML(p *Parser, text string) (calls []written) {
 	for !blank(text) {
 		before, inside, after, found := between(text, "<function=", "</function>")
 		if !found {
@@ -126,7 +126,7 @@ func parseXML(tools map[string]Tool, text string) (calls []written) {
 		name = strings.TrimSpace(name)
 		arguments := strings.TrimSpace(rest)
 		if !strings.HasPrefix(arguments, "{") {
-			if arguments, ok = xmlArguments(tools[name], rest); !ok {
+			if arguments, ok = xmlArguments(p.properties(name), rest); !ok {
 				return nil
 			}
 		}
@@ -136,8 +136,7 @@ func parseXML(tools map[string]Tool, text string) (calls []written) {
 	return calls
 }
 
-func xmlArguments(t Tool, text string) (string, bool) {
-	types := propertiesOf(t)
+func xmlArguments(types properties, text string) (string, bool) {
 	var o object
 	for !blank(text) {
 		before, inside, after, found := between(text, "<parameter=", "</parameter>")
@@ -152,13 +151,13 @@ func xmlArguments(t Tool, text string) (string, bool) {
 }
 
 // parseArgKeys reads GLM's NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>….
-func parseArgKeys(tools map[string]Tool, text string) []written {
+func parseArgKeys(p *Parser, text string) []written {
 	name, rest := text, ""
 	if i := strings.Index(text, "<arg_key>"); i >= 0 {
 		name, rest = text[:i], text[i:]
 	}
 	name = strings.TrimSpace(name)
-	types := propertiesOf(tools[name])
+	types := p.properties(name)
 	var o object
 	for !blank(rest) {
 		before, key, after, found := between(rest, "<arg_key>", "</arg_key>")
@@ -173,18 +172,18 @@ func parseArgKeys(tools map[string]Tool, text string) []written {
 }
 
 // parseToolCall reads what is between <tool_call> and its end, if it is no JSON.
-func parseToolCall(tools map[string]Tool, text string) []written {
+func parseToolCall(p *Parser, text string) []written {
 	if strings.HasPrefix(strings.TrimSpace(text), "<function=") {
-		return parseXML(tools, text)
+		return parseXML(p, text)
 	}
-	return parseArgKeys(tools, text)
+	return parseArgKeys(p, text)
 }
 
 const dsml = "｜DSML｜"
 
 // parseDSML reads DeepSeek's <｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY"
 // string="true">VALUE</｜DSML｜parameter>…</｜DSML｜invoke>.
-func parseDSML(_ map[string]Tool, text string) (calls []written) {
+func parseDSML(_ *Parser, text string) (calls []written) {
 	for !blank(text) {
 		before, inside, after, found := between(text, "<"+dsml+`invoke name="`, "</"+dsml+"invoke>")
 		name, rest, ok := strings.Cut(inside, `">`)
@@ -219,12 +218,19 @@ func trimLine(value string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n")
 }
 
-// properties are the schemas of the arguments of a tool.
-type properties map[string]json.RawMessage
+// properties are the kinds of values that the arguments of a tool may have.
+type properties map[string]valueKinds
 
-func propertiesOf(t Tool) properties {
+// valueKinds says whether a schema wants strings, and whether it wants other values. One
+// that does not say wants both.
+type valueKinds struct{ strings, others bool }
+
+var anyValue = valueKinds{true, true}
+
+// schemasOf returns the schemas of the arguments of a tool.
+func schemasOf(t Tool) map[string]json.RawMessage {
 	var schema struct {
-		Properties properties `json:"properties"`
+		Properties map[string]json.RawMessage `json:"properties"`
 	}
 	if json.Unmarshal(t.Parameters, &schema) != nil {
 		return nil
@@ -232,21 +238,41 @@ func propertiesOf(t Tool) properties {
 	return schema.Properties
 }
 
+// properties returns those of an offered tool. They are read once: schemas may be large,
+// and calls many.
+func (p *Parser) properties(name string) properties {
+	if known, ok := p.known[name]; ok || !p.offers(name) {
+		return known
+	}
+	types := properties{}
+	for key, schema := range schemasOf(p.tools[name]) {
+		types[key] = kindsOf(schema, 0)
+	}
+	if p.known == nil {
+		p.known = map[string]properties{}
+	}
+	p.known[name] = types
+	return types
+}
+
 // value returns text, the value of an argument that is written without quotes, as JSON:
 // a string where the schema wants one, else what it reads as.
 func (p properties) value(key, text string) string {
-	strs, others := kinds(p[key], 0)
-	if strs && !others {
+	wanted, known := p[key]
+	if !known {
+		wanted = anyValue
+	}
+	if wanted == (valueKinds{strings: true}) {
 		return quote(text)
 	}
 	trimmed := strings.TrimSpace(text)
-	if literal, ok := literals[trimmed]; ok && others {
+	if literal, ok := literals[trimmed]; ok && wanted.others {
 		return literal
 	}
 	if json.Valid([]byte(trimmed)) {
 		return trimmed
 	}
-	if !strs { // as Python prints it
+	if !wanted.strings { // as Python prints it
 		r := &literalReader{rest: trimmed}
 		if value := r.value(); !r.bad && r.rest == "" {
 			return value
@@ -258,9 +284,8 @@ func (p properties) value(key, text string) string {
 // literals are what Python calls true, false and null.
 var literals = map[string]string{"True": "true", "False": "false", "None": "null"}
 
-// kinds reports whether a schema wants strings, and whether it wants other values. One
-// that does not say wants both.
-func kinds(schema json.RawMessage, depth int) (strs, others bool) {
+// kindsOf returns the kinds of values that a schema wants.
+func kindsOf(schema json.RawMessage, depth int) (kinds valueKinds) {
 	var s struct {
 		Type  any               `json:"type"`
 		Enum  []any             `json:"enum"`
@@ -269,33 +294,33 @@ func kinds(schema json.RawMessage, depth int) (strs, others bool) {
 		OneOf []json.RawMessage `json:"oneOf"`
 	}
 	if depth > 8 || json.Unmarshal(schema, &s) != nil {
-		return true, true
+		return anyValue
 	}
-	note := func(isString bool) {
-		strs, others = strs || isString, others || !isString
+	note := func(k valueKinds) {
+		kinds.strings, kinds.others = kinds.strings || k.strings, kinds.others || k.others
 	}
+	one := func(isString bool) { note(valueKinds{isString, !isString}) }
 	switch t := s.Type.(type) {
 	case string:
-		note(t == "string")
+		one(t == "string")
 	case []any:
-		for _, one := range t {
-			note(one == "string")
+		for _, name := range t {
+			one(name == "string")
 		}
 	default:
 		for _, v := range append(s.Enum, s.Const) {
 			if _, isString := v.(string); v != nil {
-				note(isString)
+				one(isString)
 			}
 		}
-		for _, one := range append(s.AnyOf, s.OneOf...) {
-			a, b := kinds(one, depth+1)
-			strs, others = strs || a, others || b
+		for _, alternative := range append(s.AnyOf, s.OneOf...) {
+			note(kindsOf(alternative, depth+1))
 		}
 	}
-	if !strs && !others {
-		return true, true
+	if kinds == (valueKinds{}) {
+		return anyValue
 	}
-	return strs, others
+	return kinds
 }
 
 // number returns a number of Python or JavaScript as JSON.

@@ -335,13 +335,13 @@ func newFormat(f family, template string, control func(text string) bool) *Forma
 
 // readFunction reads what follows <function= up to its end.
 func readFunction() body {
-	return &block{held: []byte("<function="), close: "</function>", parse: func(tools map[string]Tool, text string) []written {
-		return parseXML(tools, text+"</function>")
+	return &block{held: []byte("<function="), close: "</function>", parse: func(p *Parser, text string) []written {
+		return parseXML(p, text+"</function>")
 	}}
 }
 
-func parsePythonOrJSON(tools map[string]Tool, text string) []written {
-	if calls := parsePython(tools, text); calls != nil {
+func parsePythonOrJSON(p *Parser, text string) []written {
+	if calls := parsePython(p, text); calls != nil {
 		return calls
 	}
 	return parseJSON(text)

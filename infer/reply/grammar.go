@@ -258,13 +258,12 @@ func (f *Format) parameterRules(g GBNF, rules *strings.Builder, name string, t T
 	if err != nil {
 		return "", err
 	}
-	types := propertiesOf(t)
+	schemas := schemasOf(t)
 	var parts []string
 	for i, key := range keys {
-		strs, others := kinds(types[key], 0)
-		isText := strs && !others
+		isText := kindsOf(schemas[key], 0) == valueKinds{strings: true}
 		before := strings.NewReplacer("«key»", key, "«string»", fmt.Sprint(isText)).Replace(f.writing.parameter.before)
-		value, err := f.valueRule(g, rules, fmt.Sprintf("%s-%d", name, i+1), types[key], schema.Defs, isText)
+		value, err := f.valueRule(g, rules, fmt.Sprintf("%s-%d", name, i+1), schemas[key], schema.Defs, isText)
 		if err != nil {
 			return "", err
 		}

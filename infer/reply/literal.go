@@ -177,7 +177,7 @@ func (r *literalReader) text() (string, bool) {
 }
 
 // parsePython reads NAME(KEY=VALUE, …), or a list of such calls, in print(…) or not.
-func parsePython(_ map[string]Tool, text string) (calls []written) {
+func parsePython(_ *Parser, text string) (calls []written) {
 	r := &literalReader{rest: strings.TrimSpace(text)}
 	inList := r.takes("[")
 	for !r.bad {
@@ -206,8 +206,8 @@ func parsePython(_ map[string]Tool, text string) (calls []written) {
 }
 
 // parseGemma returns a reader of call:NAME{KEY:VALUE, …} with strings in quote.
-func parseGemma(quote string) func(map[string]Tool, string) []written {
-	return func(_ map[string]Tool, text string) []written {
+func parseGemma(quote string) func(*Parser, string) []written {
+	return func(_ *Parser, text string) []written {
 		r := &literalReader{rest: text, quote: quote}
 		r.wants("call:")
 		name := r.word("{")

@@ -137,6 +137,7 @@ const (
 type Parser struct {
 	format *Format
 	tools  map[string]Tool
+	known  map[string]properties // of tools that were called
 	whole  bool
 	single bool
 	newID  func() string

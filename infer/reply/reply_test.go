@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -611,4 +612,26 @@ func FuzzParse(f *testing.F) {
 			checkCalls(t, want.Calls, whole || want.Called)
 		}
 	})
+}
+
+// TestASchemaIsReadOnce lets a model call a tool with a large schema many times, and give
+// many arguments: to read the schema again for each would take minutes.
+func TestASchemaIsReadOnce(t *testing.T) {
+	size := 1 << 20
+	schema := `{"properties": {"a": {"type": "string", "description": "` + strings.Repeat("x", size) + `"}}}`
+	tools := []Tool{{Name: "f", Parameters: json.RawMessage(schema)}}
+	const calls, arguments = 10, 10
+	call := "<tool_call>\n<function=f>" + strings.Repeat("<parameter=a>\n1\n</parameter>", arguments) + "</function>\n</tool_call>"
+	p := formatOf(t, "hermes").Parser(Options{Tools: tools})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	d := p.Text(strings.Repeat(call, calls))
+	d.Add(p.End(true))
+	runtime.ReadMemStats(&after)
+	if len(d.Calls) != calls || !strings.Contains(d.Calls[0].Arguments, `"a": "1"`) {
+		t.Fatalf("%d calls, the first of them %.200q", len(d.Calls), fmt.Sprint(d.Calls))
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > uint64(8*size) {
+		t.Errorf("%d calls with %d arguments each allocate %d times the size of the schema", calls, arguments, used/uint64(size))
+	}
 }
