@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -51,59 +52,38 @@ func readChatForm(c echo.Context) (chatForm, error) {
 	return form, nil
 }
 
-func (h *Handlers) renameChat(c echo.Context) error {
-	form, err := readChatForm(c)
-	if err != nil {
-		return err
+// changeChat is the route of a change that a form describes; it leads back to the chat.
+func changeChat(change func(ctx context.Context, chat string, form chatForm) error) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		form, err := readChatForm(c)
+		if err != nil {
+			return err
+		}
+		if err := change(c.Request().Context(), c.Param("id"), form); err != nil {
+			return err
+		}
+		return changed(c, "/c/"+c.Param("id"))
 	}
-	if err := h.Live.Rename(c.Request().Context(), c.Param("id"), form.Title); err != nil {
-		return err
-	}
-	return changed(c, "/c/"+c.Param("id"))
 }
 
-func (h *Handlers) setChatModel(c echo.Context) error {
-	form, err := readChatForm(c)
-	if err != nil {
-		return err
-	}
-	if err := h.Live.SetModel(c.Request().Context(), c.Param("id"), form.Model); err != nil {
-		return err
-	}
-	return changed(c, "/c/"+c.Param("id"))
+func (h *Handlers) renameChat(ctx context.Context, chat string, form chatForm) error {
+	return h.Live.Rename(ctx, chat, form.Title)
 }
 
-func (h *Handlers) moveChat(c echo.Context) error {
-	form, err := readChatForm(c)
-	if err != nil {
-		return err
-	}
-	if err := h.Live.Move(c.Request().Context(), c.Param("id"), form.Folder); err != nil {
-		return err
-	}
-	return changed(c, "/c/"+c.Param("id"))
+func (h *Handlers) setChatModel(ctx context.Context, chat string, form chatForm) error {
+	return h.Live.SetModel(ctx, chat, form.Model)
 }
 
-func (h *Handlers) pinChat(c echo.Context) error {
-	form, err := readChatForm(c)
-	if err != nil {
-		return err
-	}
-	if err := h.Live.Pin(c.Request().Context(), c.Param("id"), form.value()); err != nil {
-		return err
-	}
-	return changed(c, "/c/"+c.Param("id"))
+func (h *Handlers) moveChat(ctx context.Context, chat string, form chatForm) error {
+	return h.Live.Move(ctx, chat, form.Folder)
 }
 
-func (h *Handlers) archiveChat(c echo.Context) error {
-	form, err := readChatForm(c)
-	if err != nil {
-		return err
-	}
-	if err := h.Live.Archive(c.Request().Context(), c.Param("id"), form.value()); err != nil {
-		return err
-	}
-	return changed(c, "/c/"+c.Param("id"))
+func (h *Handlers) pinChat(ctx context.Context, chat string, form chatForm) error {
+	return h.Live.Pin(ctx, chat, form.value())
+}
+
+func (h *Handlers) archiveChat(ctx context.Context, chat string, form chatForm) error {
+	return h.Live.Archive(ctx, chat, form.value())
 }
 
 func (h *Handlers) deleteChat(c echo.Context) error {
@@ -118,6 +98,15 @@ func (h *Handlers) restoreChat(c echo.Context) error {
 		return err
 	}
 	return changed(c, "/c/"+c.Param("id"))
+}
+
+// renameFolder answers POST /folders/rename with the fields folder and name.
+func (h *Handlers) renameFolder(c echo.Context) error {
+	name, err := h.Live.RenameFolder(c.Request().Context(), c.FormValue("folder"), c.FormValue("name"))
+	if err != nil {
+		return err
+	}
+	return changed(c, web.FolderAddress(name))
 }
 
 // changed answers a change that was made.

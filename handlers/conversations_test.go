@@ -110,6 +110,47 @@ func TestRail_ShowsWhatWasDoneWithTheChats(t *testing.T) {
 	})
 }
 
+func TestFolders_AreRenamedWithTheirChats(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	for title, folder := range map[string]string{"Foxes": "Wild & free", "Hens": "Farm"} {
+		c := begin(t, server, engine, title, "Hm.")
+		if err := chats.Move(context.Background(), c.chat, folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := []string{"Origin", server.URL, "Accept", "application/json", "Content-Type", "application/x-www-form-urlencoded"}
+	form := []string{"Origin", server.URL, "Content-Type", "application/x-www-form-urlencoded"}
+	for _, step := range []struct {
+		name       string
+		folder, to string
+		header     []string
+		status     int
+		location   string
+		says, is   string
+	}{
+		{"a script renames", "Wild & free", "<b>Wild</b>", script, 204, "", "", "<b>Wild</b>"},
+		{"a form renames and leads to the folder", "<b>Wild</b>", "  Wild\tanimals ", form, 303, "/?folder=Wild+animals", "", "Wild animals"},
+		{"two folders do not become one", "Wild animals", "Farm", script, 409, "", "there is a folder “Farm” already", "Wild animals"},
+		{"an empty name is refused", "Wild animals", " \n", script, 400, "", "the folder's name is empty", "Wild animals"},
+		{"a name can be too long", "Wild animals", strings.Repeat("ü", 61), script, 400, "", "61 characters, and at most 60", "Wild animals"},
+		{"a folder that is gone says so", "Wild & free", "x", script, 404, "", "no such folder any more", "Wild animals"},
+		{"it must be said which folder", "", "x", script, 400, "", "which folder", "Wild animals"},
+		{"another site cannot rename", "Wild animals", "x", []string{"Origin", "http://evil.example"}, 403, "", "", "Wild animals"},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			got := post(t, server, "/folders/rename", url.Values{"folder": {step.folder}, "name": {step.to}}.Encode(), step.header...)
+			if got.status != step.status || got.header.Get("Location") != step.location || !strings.Contains(got.body, step.says) {
+				t.Errorf("got %d to %q: %s", got.status, got.header.Get("Location"), got.body)
+			}
+			list := railOf(t, server, url.Values{"folder": {step.is}}.Encode())
+			if !strings.Contains(list, "Foxes") || strings.Contains(list, "Hens") || !strings.Contains(list, `value="`+html.EscapeString(step.is)+`"`) {
+				t.Errorf("now the list of %q is %s", step.is, list)
+			}
+		})
+	}
+}
+
 func TestRail_LeadsToOlderChats(t *testing.T) {
 	server, chats := serveStored(t, newScript())
 	const more = 7

@@ -269,6 +269,35 @@ func (s *Store) Folders(ctx context.Context, owner string) (list []Folder, err e
 	return list, err
 }
 
+// RenameFolder gives all conversations of a folder another one, those in the archive and
+// the trash included. It fails with ErrConflict if that is in use, and with ErrNotFound if
+// the folder is empty.
+func (s *Store) RenameFolder(ctx context.Context, owner, name, to string) error {
+	if err := errors.Join(checkName("folder", name), checkName("name", to)); err != nil {
+		return err
+	}
+	return s.write(ctx, func(tx *sql.Tx) error {
+		var taken bool
+		err := tx.QueryRowContext(ctx, `
+			SELECT EXISTS (
+				SELECT 1
+				FROM conversations
+				WHERE owner = ? AND deleted_at IS NULL AND archived = 0 AND folder = ? AND folder <> ?)`,
+			owner, to, name).Scan(&taken)
+		if err != nil {
+			return err
+		}
+		if taken {
+			return fmt.Errorf("%w: there is a folder %q already", ErrConflict, to)
+		}
+		return changeOne(ctx, tx, fmt.Sprintf("folder %q", name), `
+			UPDATE conversations
+			SET folder = ?
+			WHERE owner = ? AND folder = ?`,
+			to, owner, name)
+	})
+}
+
 // Change is what UpdateConversation sets; nil leaves a field as it is.
 type Change struct {
 	Title    *string

@@ -79,6 +79,47 @@ func TestConversations_ListsPinnedFirstThenByLastMessage(t *testing.T) {
 	})
 }
 
+func TestRenameFolder_TakesAllOfItsChatsAlongAndMixesThemWithNoOthers(t *testing.T) {
+	s := newStore(t)
+	work, home, gone, yes := "work", "home", "gone", true
+	for id, folder := range map[string]*string{"a": &work, "archived": &work, "deleted": &work, "b": &home, "c": &gone} {
+		talk(t, s, id, "hello", "hi")
+		must[Conversation](t)(s.UpdateConversation(ctx, me, id, Change{Folder: folder}))
+	}
+	must[Conversation](t)(s.UpdateConversation(ctx, me, "archived", Change{Archived: &yes}))
+	mustDo(t, s.DeleteConversation(ctx, me, "deleted"))
+	mustDo(t, s.DeleteConversation(ctx, me, "c"))
+	for _, c := range []struct {
+		name, owner, from, to string
+		want                  error
+	}{
+		{"a name that another folder has is refused", me, "work", "home", ErrConflict},
+		{"a folder that is not there is not found", me, "play", "games", ErrNotFound},
+		{"a folder of somebody else is not found", "other", "work", "mine", ErrNotFound},
+		{"the same name changes nothing", me, "work", "work", nil},
+		{"a folder with a chat in the trash alone leaves its name to others", me, "home", "gone", nil},
+	} {
+		if err := s.RenameFolder(ctx, c.owner, c.from, c.to); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	for _, name := range []string{"", " ", strings.Repeat("x", maxName+1), "\xff"} {
+		var wrong *InvalidError
+		if err := s.RenameFolder(ctx, me, "work", name); !errors.As(err, &wrong) {
+			t.Errorf("the name %.10q is kept: %v", name, err)
+		}
+	}
+	mustDo(t, s.RenameFolder(ctx, me, "work", "Beruf ☕"))
+	mustDo(t, s.RestoreConversation(ctx, me, "deleted"))
+	want := []Folder{{"Beruf ☕", 2}, {"gone", 1}}
+	if got := must[[]Folder](t)(s.Folders(ctx, me)); !slices.Equal(got, want) {
+		t.Errorf("the folders are %v, want %v", got, want)
+	}
+	if c := must[Conversation](t)(s.Conversation(ctx, me, "archived")); c.Folder != "Beruf ☕" {
+		t.Errorf("in the archive the folder is %q", c.Folder)
+	}
+}
+
 func TestConversations_OrderDoesNotFollowTheClock(t *testing.T) {
 	opt := testOptions(t)
 	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

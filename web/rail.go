@@ -112,6 +112,9 @@ func (r Rail) newest(rows []ConversationRow) []ConversationRow {
 	return rows[:folderRows]
 }
 
+// FolderAddress is the page with the list of a folder's chats.
+func FolderAddress(name string) string { return "/?" + folderView(name) }
+
 func folderView(name string) string { return url.Values{"folder": {name}}.Encode() }
 
 // view is the query that asks for this list, without what was searched for.

@@ -2,9 +2,11 @@ package live
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"unicode/utf8"
 
+	"m40-llm/infer"
 	"m40-llm/store"
 )
 
@@ -131,6 +133,35 @@ func (s *Service) Move(ctx context.Context, id, folder string) error {
 	}
 	return s.change(ctx, id, store.Change{Folder: &folder})
 }
+
+// RenameFolder gives a folder another name, and returns it as it is kept. It fails with a
+// *TakenError if another folder has it.
+func (s *Service) RenameFolder(ctx context.Context, folder, name string) (string, error) {
+	name, err := oneLine("name", name, maxFolder)
+	switch {
+	case err != nil:
+		return "", err
+	case name == "":
+		return "", invalid("name", "the folder's name is empty")
+	case folder == "":
+		return "", invalid("folder", "it is not said which folder")
+	case s.opt.Store == nil:
+		return "", errNoFolder
+	}
+	err = s.opt.Store.RenameFolder(ctx, owner, folder, name)
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return "", &TakenError{"folder", name}
+	case errors.Is(err, store.ErrNotFound):
+		return "", errNoFolder
+	case err != nil:
+		return "", storeError(err)
+	}
+	s.notify()
+	return name, nil
+}
+
+var errNoFolder = &infer.Error{Code: infer.CodeNotFound, Param: "folder", Message: "there is no such folder any more; it is gone with its last chat"}
 
 // Pin puts a chat before the others in the list, or back among them.
 func (s *Service) Pin(ctx context.Context, id string, pinned bool) error {

@@ -41,10 +41,12 @@ var (
 	ErrBuiltin = errors.New("built-in presets cannot be changed; save a copy under a name of its own")
 )
 
-// TakenError says that another preset has the name.
-type TakenError struct{ Name string }
+// TakenError says that another preset, or another folder, has the name.
+type TakenError struct{ Kind, Name string }
 
-func (e *TakenError) Error() string { return fmt.Sprintf("there is a preset “%s” already", e.Name) }
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("there is a %s “%s” already", e.Kind, e.Name)
+}
 
 // builtins are the presets of every server. The first one is DefaultSettings.
 var builtins = func() []Preset {
@@ -122,7 +124,7 @@ func (s *Service) CreatePreset(ctx context.Context, p Preset) (Preset, error) {
 		return Preset{}, err
 	}
 	if builtinName(record.Name) {
-		return Preset{}, &TakenError{record.Name}
+		return Preset{}, &TakenError{"preset", record.Name}
 	}
 	saved, err := s.opt.Store.CreatePreset(ctx, owner, record)
 	return fromStoredPreset(saved), presetError(err, record.Name)
@@ -170,7 +172,7 @@ func (s *Service) RenamePreset(ctx context.Context, id, name string) error {
 		return err
 	}
 	if builtinName(name) {
-		return &TakenError{name}
+		return &TakenError{"preset", name}
 	}
 	return presetError(s.opt.Store.RenamePreset(ctx, owner, number, name), name)
 }
@@ -324,7 +326,7 @@ func presetError(err error, name string) error {
 	case errors.Is(err, store.ErrNotFound):
 		return ErrNoPreset
 	case errors.Is(err, store.ErrConflict):
-		return &TakenError{name}
+		return &TakenError{"preset", name}
 	}
 	return storeError(err)
 }

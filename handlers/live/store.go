@@ -52,6 +52,7 @@ type Store interface {
 	SaveProgress(ctx context.Context, batch []store.Progress) (ended []int64, err error)
 	Conversations(ctx context.Context, owner string, f store.Filter) ([]store.Conversation, error)
 	Folders(ctx context.Context, owner string) ([]store.Folder, error)
+	RenameFolder(ctx context.Context, owner, name, to string) error
 	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
 	Free() (bytes int64, enough bool, err error)
 	DeleteConversation(ctx context.Context, owner, id string) error

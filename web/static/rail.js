@@ -112,7 +112,8 @@ export class Rail {
     } else if (view) {
       e.preventDefault()
       this.turnTo(view.dataset.view)
-    } else if (e.target.closest('[data-import]')) this.import()
+    } else if (e.target.closest('[data-rename-folder]')) this.renameFolder(e.target.closest('[data-folder]'))
+    else if (e.target.closest('[data-import]')) this.import()
   }
 
   // turnTo shows another list: a folder, the archive, older chats, or with '' all.
@@ -170,25 +171,43 @@ export class Rail {
     this.menu.hidePopover()
     const place = this.opener.closest('[data-conv], .chat-head, .top')
     const title = place.querySelector('[data-name], [data-title]')
+    this.retype(place, title.closest('a') ?? title, title.closest('a') ?? this.opener, { label: 'Title', most: 200, text: this.titleOf(id) }, async name => {
+      if (name !== title.textContent && await this.post(`/c/${id}/rename`, { title: name })) title.textContent = name
+    })
+  }
+
+  // renameFolder turns the heading of a folder into a field.
+  renameFolder(heading) {
+    const { folder } = heading.dataset, title = heading.querySelector('[data-name]')
+    this.retype(heading, title, heading.querySelector('button'), { label: 'Name of the folder', most: 60, text: folder }, async name => {
+      if (name === folder || !await this.post('/folders/rename', { folder, name })) return
+      title.textContent = name
+      if (new URLSearchParams(this.view).get('folder') === folder) this.view = `${new URLSearchParams({ folder: name })}`
+    })
+  }
+
+  // retype puts a field in the place of a name until it is left; save gets what is in it
+  // then. Escape keeps the name. The focus goes on to back.
+  retype(place, title, back, { label, most, text }, save) {
     const field = document.createElement('input')
     field.className = 'field'
-    field.maxLength = 200
-    field.value = this.titleOf(id)
-    field.setAttribute('aria-label', 'Title')
+    field.maxLength = most
+    field.value = text
+    field.setAttribute('aria-label', label)
     place.classList.add('renaming')
-    ;(title.closest('a') ?? title).before(field)
+    title.before(field)
     field.focus()
     field.select()
     let done = false
-    const close = async save => {
+    const close = async keep => {
       if (done) return
       done = true
-      const name = field.value.trim()
+      const name = field.value.trim().replace(/\s+/g, ' ')
       const focused = document.activeElement === field
-      if (save && name && name !== title.textContent && await this.post(`/c/${id}/rename`, { title: name })) title.textContent = name
+      if (keep && name) await save(name)
       field.remove()
       place.classList.remove('renaming')
-      if (focused) (title.closest('a') ?? this.opener).focus()
+      if (focused) back.focus()
       if (this.stale) this.load()
     }
     field.addEventListener('keydown', e => {
