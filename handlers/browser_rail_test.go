@@ -114,7 +114,7 @@ func TestFoldersAndImportsInABrowser(t *testing.T) {
 		b.shot("rail-rename-folder")
 		b.fill("h2.renaming .field", "M40  logbook")
 		b.press("Enter", 13)
-		listed("M40 logbook")
+		b.until("document.querySelector('#rail-list h2').dataset.folder === 'M40 logbook'")
 		unlisted("M40 build log")
 		b.click("#rail-list h2[data-folder] a")
 		listed("Build log 2")

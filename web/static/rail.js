@@ -182,6 +182,7 @@ export class Rail {
     this.retype(heading, title, heading.querySelector('button'), { label: 'Name of the folder', most: 60, text: folder }, async name => {
       if (name === folder || !await this.post('/folders/rename', { folder, name })) return
       title.textContent = name
+      this.stale = true // the links lead to the old name
       if (new URLSearchParams(this.view).get('folder') === folder) this.view = `${new URLSearchParams({ folder: name })}`
     })
   }
