@@ -24,14 +24,14 @@ type limits struct {
 	steps  int           // nodes evaluated, items visited, blocks of bytes scanned
 	output int           // bytes of the prompt, and of any string on the way to it
 	alloc  int           // bytes of all strings and lists together
-	wall   time.Duration // 0: none
+	time   time.Duration // of the processor; 0: without limit
 }
 
 var defaultLimits = limits{
 	steps:  1_000_000,
 	output: 4 << 20,
 	alloc:  64 << 20,
-	wall:   250 * time.Millisecond,
+	time:   250 * time.Millisecond,
 }
 
 // LimitError says that a template, or its rendering, went over a budget: it
@@ -52,9 +52,9 @@ func overLimit(budget string, limit int, unit string) *LimitError {
 // budget counts what one rendering has used.
 type budget struct {
 	limits
-	ctx      context.Context
-	clock    func() time.Time
-	deadline time.Time
+	ctx   context.Context
+	clock func() time.Duration
+	begun time.Duration
 
 	usedSteps, usedAlloc int
 	nextCheck            int
@@ -66,12 +66,9 @@ const (
 	scanUnit   = 256  // bytes that one step scans
 )
 
-func newBudget(ctx context.Context, l limits, clock func() time.Time) *budget {
-	b := &budget{limits: l, ctx: ctx, clock: clock}
-	if l.wall > 0 {
-		b.deadline = clock().Add(l.wall)
-	}
-	return b
+// newBudget begins to count. clock tells the time that the budget is measured in.
+func newBudget(ctx context.Context, l limits, clock func() time.Duration) *budget {
+	return &budget{limits: l, ctx: ctx, clock: clock, begun: clock()}
 }
 
 // step counts n steps.
@@ -87,8 +84,8 @@ func (b *budget) step(n int) {
 	if err := b.ctx.Err(); err != nil {
 		throw(err)
 	}
-	if b.wall > 0 && b.clock().After(b.deadline) {
-		throw(&LimitError{Budget: "time", Limit: b.wall.String()})
+	if b.time > 0 && b.clock()-b.begun > b.time {
+		throw(&LimitError{Budget: "time", Limit: b.time.String()})
 	}
 }
 

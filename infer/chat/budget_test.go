@@ -87,10 +87,10 @@ func TestTheTimeBudgetIsKeptByTheClockItIsGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	for tick, wantLimit := range map[time.Duration]bool{0: false, 100 * time.Millisecond: true} {
-		now := testNow
-		clock := func() time.Time {
-			now = now.Add(tick)
-			return now
+		used := time.Duration(0)
+		clock := func() time.Duration {
+			used += tick
+			return used
 		}
 		_, err := tmpl.renderJSON(context.Background(), []byte("{}"), Options{Now: testNow}, defaultLimits, clock)
 		var limit *LimitError
@@ -119,7 +119,7 @@ func TestALongConversationStaysWithinTheBudgets(t *testing.T) {
 			role := []string{"user", "assistant"}[i%2]
 			in.Messages = append(in.Messages, Message{Role: role, Content: fmt.Sprintf("%d %s", i, strings.Repeat("word ", 500))})
 		}
-		p, err := tmpl.renderInput(context.Background(), in, noWall, time.Now)
+		p, err := tmpl.renderInput(context.Background(), in, noTime, processorTime)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if n := len(p.String()); n < 2_000_000 {

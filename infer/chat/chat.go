@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -133,10 +134,10 @@ type Input struct {
 // refuses the conversation, *RenderError where it fails on it, *LimitError where it
 // exceeds a budget, the context's, and those of values in Input that are no JSON.
 func (t *Template) Render(ctx context.Context, in Input) (Prompt, error) {
-	return t.renderInput(ctx, in, defaultLimits, time.Now)
+	return t.renderInput(ctx, in, defaultLimits, processorTime)
 }
 
-func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock func() time.Time) (Prompt, error) {
+func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock func() time.Duration) (Prompt, error) {
 	vars := newDict()
 	vars.setName("tools", nil)
 	vars.setName("documents", nil)
@@ -176,10 +177,10 @@ type Options struct {
 // the template, messages among them. What it leaves out is undefined. The order of
 // keys counts, and 1 differs from 1.0. Errors are those of Render.
 func (t *Template) RenderJSON(ctx context.Context, request []byte, o Options) (Prompt, error) {
-	return t.renderJSON(ctx, request, o, defaultLimits, time.Now)
+	return t.renderJSON(ctx, request, o, defaultLimits, processorTime)
 }
 
-func (t *Template) renderJSON(ctx context.Context, request []byte, o Options, l limits, clock func() time.Time) (Prompt, error) {
+func (t *Template) renderJSON(ctx context.Context, request []byte, o Options, l limits, clock func() time.Duration) (Prompt, error) {
 	v, err := decodeJSON(request)
 	if err != nil {
 		if errors.Is(err, io.EOF) {
@@ -240,7 +241,7 @@ func (m Message) value(nullContent bool) (value, error) {
 
 func callerText(s string) text { return marked(strings.ToValidUTF8(s, "\uFFFD"), fromCaller) }
 
-func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time.Time, l limits, clock func() time.Time) (Prompt, error) {
+func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time.Time, l limits, clock func() time.Duration) (Prompt, error) {
 	var tail string
 	if resume {
 		var err error
@@ -250,8 +251,10 @@ func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time
 	}
 	trustRoles(vars)
 	if now.IsZero() {
-		now = clock()
+		now = time.Now()
 	}
+	runtime.LockOSThread() // whose time is counted
+	defer runtime.UnlockOSThread()
 	in := &interp{budget: newBudget(ctx, l, clock), now: now}
 	out, err := in.run(t.body, vars)
 	if err != nil {

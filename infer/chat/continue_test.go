@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestContinueEndsThePromptBehindTheLastMessage(t *testing.T) {
@@ -83,12 +82,12 @@ func TestContinueWorksInThePublicTemplates(t *testing.T) {
 		}
 		request := []byte(`{"messages":[{"role":"user","content":"And?"},{"role":"assistant","content":` + jsonString(last) + `}],"tools":null,"documents":null,"add_generation_prompt":false}`)
 		o := Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}
-		whole, err := tmpl.renderJSON(context.Background(), request, o, noWall, time.Now)
+		whole, err := tmpl.renderJSON(context.Background(), request, o, noTime, processorTime)
 		if err != nil || !json.Valid(request) {
 			continue // refuses this conversation, continued or not
 		}
 		o.Continue = true
-		p, err := tmpl.renderJSON(context.Background(), request, o, noWall, time.Now)
+		p, err := tmpl.renderJSON(context.Background(), request, o, noTime, processorTime)
 		if err != nil {
 			t.Logf("%s: %v", ft.Name, err)
 			continue

@@ -13,7 +13,7 @@ import (
 	"m40-llm/infer/fixtures"
 )
 
-var noWall = limits{steps: defaultLimits.steps, output: defaultLimits.output, alloc: defaultLimits.alloc}
+var noTime = limits{steps: defaultLimits.steps, output: defaultLimits.output, alloc: defaultLimits.alloc}
 
 type fixtureCase struct {
 	Conversation        string                     `json:"conversation"`
@@ -88,7 +88,7 @@ func TestEveryPublicTemplateGivesTheReferenceOutput(t *testing.T) {
 		}
 		failures := 0
 		for i, c := range ft.Cases {
-			p, err := tmpl.renderJSON(context.Background(), set.request(c), Options{BOSToken: ft.SpecialTokens["bos_token"], EOSToken: ft.SpecialTokens["eos_token"], Now: now}, noWall, time.Now)
+			p, err := tmpl.renderJSON(context.Background(), set.request(c), Options{BOSToken: ft.SpecialTokens["bos_token"], EOSToken: ft.SpecialTokens["eos_token"], Now: now}, noTime, processorTime)
 			why := ""
 			switch {
 			case c.Output != nil && err != nil:
@@ -141,7 +141,7 @@ func TestEverySnippetGivesTheReferenceOutput(t *testing.T) {
 			tmpl, err := Parse(c.Template)
 			var p Prompt
 			if err == nil {
-				p, err = tmpl.renderJSON(context.Background(), set.Context, Options{Now: now}, noWall, time.Now)
+				p, err = tmpl.renderJSON(context.Background(), set.Context, Options{Now: now}, noTime, processorTime)
 			}
 			switch {
 			case c.Output == nil && err == nil:

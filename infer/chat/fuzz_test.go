@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 )
 
 func addSeeds(f *testing.F, add func(source string)) {
@@ -49,7 +48,7 @@ func FuzzRender(f *testing.F) {
 		request := []byte(`{"a":3,"b":2.5,"n":null,"t":true,"l":[3,1,2],"d":{"x":1,"y":[1,{"k":"v"}]},"s":` + jsonString(content) +
 			`,"messages":[{"role":"user","content":` + jsonString(nonce+content) + `},{"role":"assistant","content":` + jsonString(content+nonce) + `}]}`)
 		o := Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}
-		p, err := tmpl.renderJSON(context.Background(), request, o, small, time.Now)
+		p, err := tmpl.renderJSON(context.Background(), request, o, small, processorTime)
 		var render *RenderError
 		var raised *RaisedError
 		var limit *LimitError
@@ -67,7 +66,7 @@ func FuzzRender(f *testing.F) {
 				t.Fatalf("content became the template's: %q", p)
 			}
 		}
-		again, err := tmpl.renderJSON(context.Background(), request, o, small, time.Now)
+		again, err := tmpl.renderJSON(context.Background(), request, o, small, processorTime)
 		if err != nil || show(again) != show(p) {
 			t.Fatalf("a second rendering differs: %q, %q, %v", p, again, err)
 		}

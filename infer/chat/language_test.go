@@ -45,7 +45,7 @@ func render(source, request string, o Options) (Prompt, error) {
 		return nil, err
 	}
 	o.Now = testNow
-	return t.renderJSON(context.Background(), []byte(request), o, noWall, time.Now)
+	return t.renderJSON(context.Background(), []byte(request), o, noTime, processorTime)
 }
 
 func TestTheLanguageIsJinjasOwn(t *testing.T) {

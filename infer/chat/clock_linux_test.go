@@ -1,0 +1,25 @@
+package chat
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// busyMachine is a context that lets time pass in which nobody computes.
+type busyMachine struct{ context.Context }
+
+func (c busyMachine) Err() error {
+	time.Sleep(defaultLimits.time)
+	return c.Context.Err()
+}
+
+func TestABusyMachineTakesNothingOfTheTimeBudget(t *testing.T) {
+	tmpl, err := Parse("{% for i in range(2000) %}{{ i }}{% endfor %}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tmpl.Render(busyMachine{context.Background()}, Input{}); err != nil {
+		t.Error(err)
+	}
+}
