@@ -60,7 +60,8 @@ func forcedRequest(seed int64) Request {
 }
 
 // TestToolChoice_FormatsOfAllFamiliesAreHeldToCalls makes the toy call in each format, as
-// its template's source tells it.
+// its template's source tells it. Now and then it calls on and on: what is cut at its
+// length does not count.
 func TestToolChoice_FormatsOfAllFamiliesAreHeldToCalls(t *testing.T) {
 	rounds := int64(1)
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
@@ -80,6 +81,7 @@ func TestToolChoice_FormatsOfAllFamiliesAreHeldToCalls(t *testing.T) {
 				}
 				b.files["toy"] = gguftest.TinyLlama(gguftest.Llama{Context: 2048, Template: gguftest.ChatML + "{# " + source + " #}{% if tools %}{% endif %}" + end})
 			})
+			cut := int64(0)
 			for seed := range 2 * rounds {
 				if strings.HasPrefix(source, "<|start|>") {
 					b.recite("<|channel|>analysis<|message|>Hm.<|end|>")
@@ -92,9 +94,16 @@ func TestToolChoice_FormatsOfAllFamiliesAreHeldToCalls(t *testing.T) {
 				}
 				a := b.ask(r)
 				h := hear(t, a)
+				if seed%2 == 0 && h.reason == FinishLength {
+					cut++
+					continue
+				}
 				if err := checkForced(h, names...); err != nil || seed%2 == 1 && len(h.calls) != 1 {
 					t.Errorf("seed %d: %v; %d calls of %s", seed, err, len(h.calls), detokenised(a))
 				}
+			}
+			if cut > rounds/4 {
+				t.Errorf("%d of %d answers were cut at their length", cut, rounds)
 			}
 		})
 	}
