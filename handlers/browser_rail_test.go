@@ -143,7 +143,7 @@ func TestFoldersAndImportsInABrowser(t *testing.T) {
 
 	run("a file that is no chat is named, with what to do", func(t *testing.T) {
 		b.choose(file("notes.md", "# Notes"))
-		b.until("document.querySelector('#senderror').innerText.includes('notes.md: the file is not JSON: export a chat as JSON')")
+		b.until("document.querySelector('#senderror').innerText.includes('notes.md: The file is not JSON: export a chat as JSON')")
 		b.shot("rail-import-failed")
 	})
 	b.mu.Lock()

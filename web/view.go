@@ -32,6 +32,7 @@ var modules = []string{
 	"rail.js",
 	"receipt.js",
 	"reply.js",
+	"request.js",
 	"socket.js",
 	"speak.js",
 	"textlist.js",

@@ -1,4 +1,5 @@
 // Files of chats, from the reader's disk to the server.
+import { request } from './request.js'
 
 // choose asks for files; none if the reader changes their mind.
 export function choose() {
@@ -19,10 +20,8 @@ export async function send(files) {
   const done = []
   let failed = ''
   for (const file of files) {
-    const response = await fetch('/import', { method: 'POST', body: file, headers: { Accept: 'application/json', 'Content-Type': 'application/json' } }).catch(() => null)
-    const said = await response?.json().catch(() => null)
-    if (response?.ok) done.push(said)
-    else failed ||= `${file.name}: ${said?.error?.message ?? 'the server cannot be reached just now'}.`
+    const made = await request('/import', file, error => { failed ||= `${file.name}: ${error.message}` })
+    if (made) done.push(made)
   }
   return { done, failed }
 }

@@ -2,6 +2,7 @@
 // answers: by its name, or '' for whichever is loaded.
 import { fragment } from './html.js'
 import { place } from './menu.js'
+import { request } from './request.js'
 
 const $$ = q => document.querySelectorAll(q)
 
@@ -47,13 +48,8 @@ export class Picker {
       history.replaceState(null, '', name ? `/?${new URLSearchParams({ model: name })}` : '/')
       return
     }
-    const response = await fetch(`/c/${chat}/model`, { method: 'POST', body: new URLSearchParams({ model: name }), headers: { Accept: 'application/json' } }).catch(() => null)
-    if (response?.ok) {
-      this.choose(name)
-      return
-    }
-    const said = await response?.json().catch(() => null)
-    this.on.failed({ title: 'The model was not changed', message: said?.error?.message ?? 'The server cannot be reached just now. Nothing was changed.' })
+    const refused = error => this.on.failed({ ...error, title: 'The model was not changed' })
+    if (await request(`/c/${chat}/model`, new URLSearchParams({ model: name }), refused)) this.choose(name)
   }
 
   // choose is told what the chat is answered by.

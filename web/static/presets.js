@@ -1,12 +1,11 @@
 // The preset picker: what the panel is compared with, and what is done with presets.
 import { copyOf } from './html.js'
 import { hang } from './menu.js'
+import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
 const standard = 'balanced' // what the server lists first: the defaults
 const noteTime = 10_000 // ms in which a deletion can be undone here
-
-const sentence = text => `${text[0].toUpperCase()}${text.slice(1)}.`
 
 export class Presets {
   // on: {params, system(), setSystem(text), changed(), failed(error)}
@@ -38,7 +37,7 @@ export class Presets {
 
   // load asks for the presets, which other pages may have changed.
   load() {
-    this.loaded = this.ask('/presets', null).then(answer => {
+    this.loaded = request('/presets', null, this.on.failed).then(answer => {
       if (!answer) return
       this.list = answer.presets
       this.draw()
@@ -157,9 +156,11 @@ export class Presets {
       return
     }
     await this.working(async () => {
-      const saved = await this.ask(`/presets/${preset.id}`, { settings: this.settings, system: preset.system ? this.on.system() : '' })
+      const saved = await request(`/presets/${preset.id}`, { settings: this.settings, system: preset.system ? this.on.system() : '' }, error => {
+        if (error.status === 404) this.list = this.list.filter(p => p !== preset)
+        this.on.failed(error)
+      })
       if (saved) Object.assign(preset, { system: '' }, saved)
-      else if (this.failedWith === 404) this.list = this.list.filter(p => p !== preset)
       this.draw()
       this.choose(this.id)
     })
@@ -212,10 +213,10 @@ export class Presets {
     const refused = error => this.complain(error.message)
     await this.working(async () => {
       if (this.purpose === 'rename') {
-        if (!await this.ask(`/presets/${this.id}/rename`, { name }, refused)) return
+        if (!await request(`/presets/${this.id}/rename`, { name }, refused)) return
         this.chosen.name = name
       } else {
-        const saved = await this.ask('/presets', { name, settings: this.settings, system: withSystem ? this.on.system() : '' }, refused)
+        const saved = await request('/presets', { name, settings: this.settings, system: withSystem ? this.on.system() : '' }, refused)
         if (!saved) return
         this.list.push(saved)
         this.id = saved.id
@@ -232,12 +233,12 @@ export class Presets {
 
   async delete() {
     const preset = this.chosen
-    if (!await this.ask(`/presets/${preset.id}/delete`, {})) return
+    if (!await request(`/presets/${preset.id}/delete`, {}, this.on.failed)) return
     this.list = this.list.filter(p => p !== preset)
     this.draw()
     this.refresh()
     this.say(`Deleted “${preset.name}”`, async () => {
-      if (!await this.ask(`/presets/${preset.id}/restore`, {})) return
+      if (!await request(`/presets/${preset.id}/restore`, {}, this.on.failed)) return
       this.list.push(preset)
       this.sort()
       this.draw()
@@ -261,7 +262,7 @@ export class Presets {
     const [file] = input.files
     input.value = ''
     if (!file) return
-    const answer = await this.ask('/presets/import', file)
+    const answer = await request('/presets/import', file, this.on.failed)
     if (!answer) return
     this.list.push(...answer.presets)
     this.sort()
@@ -292,18 +293,5 @@ export class Presets {
       return row
     }))
     this.differs.showModal()
-  }
-
-  // ask sends JSON, or a file, and returns what is answered; null if it was refused.
-  async ask(address, body, refused = this.on.failed) {
-    const headers = { Accept: 'application/json', ...body && { 'Content-Type': 'application/json' } }
-    const options = body ? { method: 'POST', headers, body: body instanceof Blob ? body : JSON.stringify(body) } : { headers }
-    const response = await fetch(address, options).catch(() => null)
-    const answer = response?.ok && (response.status === 204 ? {} : await response.json().catch(() => null))
-    if (answer) return answer
-    this.failedWith = response?.status
-    const said = await response?.json().catch(() => null)
-    refused({ title: 'That did not work', message: sentence(said?.error?.message ?? 'the server cannot be reached just now, and nothing was changed') })
-    return null
   }
 }

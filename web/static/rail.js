@@ -5,6 +5,7 @@ import { count } from './format.js'
 import { fragment } from './html.js'
 import { keepDraft } from './drafts.js'
 import { place } from './menu.js'
+import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
 const $$ = q => document.querySelectorAll(q)
@@ -157,13 +158,7 @@ export class Rail {
 
   titleOf(id) { return this.row(id)?.querySelector('[data-name]').textContent ?? (id === this.on.current() ? $('[data-title]').textContent : '') }
 
-  async post(address, fields) {
-    const response = await fetch(address, { method: 'POST', body: new URLSearchParams(fields), headers: { Accept: 'application/json' } }).catch(() => null)
-    if (response?.ok) return true
-    const said = await response?.json().catch(() => null)
-    this.on.failed({ title: 'That did not work', message: said?.error?.message ?? 'The server cannot be reached just now. Nothing was changed.' })
-    return false
-  }
+  post(address, fields) { return request(address, new URLSearchParams(fields), this.on.failed) }
 
   // rename turns the title of the row, or of the head, into a field.
   rename() {

@@ -3,6 +3,7 @@
 import { count, percent } from './format.js'
 import { hang } from './menu.js'
 import { reply } from './reply.js'
+import { request } from './request.js'
 import { escaped } from './textlist.js'
 
 const $ = q => document.querySelector(q)
@@ -27,13 +28,8 @@ export function answerMenu(on) {
   })
 
   async function copyCode(language) {
-    const response = await fetch(`/c/${on.chat()}/code/${answer.id}?as=${language}`, { headers: { Accept: 'application/json' } }).catch(() => null)
-    if (!response?.ok) {
-      const said = await response?.json().catch(() => null)
-      on.failed({ title: 'That did not work', message: said?.error?.message ?? 'The server cannot be reached just now.' })
-      return
-    }
-    const code = await response.text()
+    const code = await request(`/c/${on.chat()}/code/${answer.id}?as=${language}`, null, on.failed)
+    if (code === null) return
     try {
       await navigator.clipboard.writeText(code)
       reply(opener, `Copied as ${names[language]}`)
