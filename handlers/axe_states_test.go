@@ -53,10 +53,10 @@ func TestEverybodyCanUseTheStates(t *testing.T) {
 
 	b.say("Why?")
 	answer := engine.next(t)
-	answer.write("<think>\nIt rains.\n", "\nOften.")
+	answer.think("It rains.\n", "\nOften.")
 	b.until("document.querySelector('.thought summary')?.innerText === 'Thinking, 3 words'")
 	look("a thought that is written")
-	answer.write("</think>\nRain.")
+	answer.write("Rain.")
 	answer.finish()
 	b.until(idle)
 	b.click(".thought summary")

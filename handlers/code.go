@@ -30,7 +30,7 @@ func apiFields(r infer.Request) []apiField {
 	if len(r.Messages) > 0 {
 		messages := make([]apiMessage, len(r.Messages))
 		for i, m := range r.Messages {
-			messages[i] = apiMessage{m.Role, m.Content}
+			messages[i] = apiMessage{m.Role, m.Content, m.ReasoningContent}
 		}
 		fields = append(fields, apiField{"messages", messages})
 		if r.Continue {
@@ -69,8 +69,9 @@ func apiFields(r infer.Request) []apiField {
 }
 
 type apiMessage struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role      string `json:"role"`
+	Content   string `json:"content"`
+	Reasoning string `json:"reasoning_content,omitempty"`
 }
 
 // indented writes fields as a JSON object.

@@ -119,7 +119,7 @@ func TestAThoughtWithoutAnEndIsFoldedWhenTheAnswerEnds(t *testing.T) {
 	chat := chatOf(t, submitted(t, server, "/", url.Values{"text": {"Why?"}}))
 	answer := engine.next(t)
 	page := followed(t, server, chat)
-	answer.write("<think>\nLet me see.\n\nHm")
+	answer.think("Let me see.\n\nHm")
 	page.until("Hm")
 	answer.finish()
 	page.until("</html>")

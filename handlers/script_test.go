@@ -125,6 +125,14 @@ func (a *scriptedAnswer) write(tokens ...string) {
 	}
 }
 
+// think writes words that the model only thinks.
+func (a *scriptedAnswer) think(tokens ...string) {
+	for _, text := range tokens {
+		a.count++
+		a.send(infer.Event{Type: infer.EventToken, Token: &infer.Token{Reasoning: text}})
+	}
+}
+
 func (a *scriptedAnswer) finish() {
 	a.send(infer.Event{Type: infer.EventDone, Done: &infer.Done{
 		Reason:  infer.FinishStop,

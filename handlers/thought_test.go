@@ -8,7 +8,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"m40-llm/infer"
 	"m40-llm/store"
 )
 
@@ -48,22 +47,34 @@ func TestSocket_AThoughtIsTheSameHoweverOneCameToIt(t *testing.T) {
 	c.do("send", map[string]any{"text": "Why?"})
 	answer := engine.next(t)
 	c.until("the chat", func() bool { return c.chat != "" })
-	pieces := []string{"<th", "ink>\n", "One. ", "Two.\n\n", "```\nthree\n", "```\n</thi", "nk>", "\n\n", "**Four**", ".\n\n", "Five."}
-	for i, piece := range pieces {
-		answer.write(piece)
+	const whole = "<think>\nOne. Two.\n\n```\nthree\n```\n</think>\n\n**Four**.\n\nFive."
+	for i, piece := range []struct{ thought, said, so string }{
+		{"One. ", "", "<think>\nOne. "},
+		{"Two.\n\n", "", "<think>\nOne. Two.\n\n"},
+		{"```\nthree\n", "", "<think>\nOne. Two.\n\n```\nthree\n"},
+		{"```", "", "<think>\nOne. Two.\n\n```\nthree\n```"},
+		{"", "**Fo", "<think>\nOne. Two.\n\n```\nthree\n```\n</think>\n\n**Fo"},
+		{"", "ur**.\n\n", strings.TrimSuffix(whole, "Five.")},
+		{"", "Five.", whole},
+	} {
+		if piece.thought != "" {
+			answer.think(piece.thought)
+		} else {
+			answer.write(piece.said)
+		}
 		late := dialSocket(t, server)
 		late.do("open", map[string]any{"chat": c.chat})
-		late.until("all so far", func() bool { return late.last() != nil && late.last().text == strings.Join(pieces[:i+1], "") })
+		late.until("all so far", func() bool { return late.last() != nil && late.last().text == piece.so })
 		defer func() {
 			late.until("the end", late.ended)
-			if got, want := late.last().html, renderAnswer(strings.Join(pieces, "")); got != want {
+			if got, want := late.last().html, renderAnswer(whole); got != want {
 				t.Errorf("opened after piece %d it reads\n%s\nwant\n%s", i, got, want)
 			}
 		}()
 	}
 	answer.finish()
 	c.until("the end", c.ended)
-	if got, want := c.last().end.Said, len("<think>\nOne. Two.\n\n```\nthree\n```\n</think>\n\n"); got != want {
+	if got, want := c.last().end.Said, strings.Index(whole, "**Four"); got != want {
 		t.Errorf("the answer begins at %d, want %d", got, want)
 	}
 }
@@ -97,15 +108,6 @@ func TestExport_ARawChatComesBackRaw(t *testing.T) {
 	}
 }
 
-// thinker is an engine whose chat template begins a thought.
-type thinker struct{ *script }
-
-func (e thinker) Render(ctx context.Context, r infer.Request) (infer.Rendered, error) {
-	view, err := e.script.Render(ctx, r)
-	view.Prompt = "<|assistant|><think>\n"
-	return view, err
-}
-
 func TestThoughtsInABrowser(t *testing.T) {
 	engine := newScript()
 	b := openBrowser(t, serve(t, engine))
@@ -116,13 +118,13 @@ func TestThoughtsInABrowser(t *testing.T) {
 		b.open("/")
 		b.say("Why?")
 		answer := engine.next(t)
-		answer.write("<thi")
-		answer.write("nk>\nLet me see. ", "It rains")
+		answer.think("Let me see. ", "It rains")
 		b.until(folded + ".innerText.trim() === 'Thinking, 5 words'")
 		b.shot("thinking")
 		b.click(".thought summary")
 		b.until("document.querySelector('.thought[open] p').innerText === 'Let me see. It rains'")
-		answer.write(".\n\nOften.\n</think>\n\n", "Because it **rains**.")
+		answer.think(".\n\nOften.")
+		answer.write("Because it **rains**.")
 		b.until("[...document.querySelectorAll('.thought[open] p')].map(p => p.innerText).join('|') === 'Let me see. It rains.|Often.'")
 		b.shot("thought-open")
 		answer.finish()
@@ -138,21 +140,16 @@ func TestThoughtsInABrowser(t *testing.T) {
 		b.click(".answer:last-child [data-copy]")
 		b.until("globalThis.copied === 'Because it **rains**.'")
 	})
-	b.clean()
-
-	run("a thought that the chat template begins is folded too", func(t *testing.T) {
-		b.origin = serve(t, thinker{engine}).URL
-		b.open("/")
-		b.say("Why?")
+	run("what an answer says about the tags of thoughts is text", func(t *testing.T) {
+		b.say("How?")
 		answer := engine.next(t)
-		answer.write("Hm. ", "Two.\n\nThree.")
-		b.until(folded + ".innerText.trim() === 'Thinking, 3 words'")
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
-		b.until(folded + ".innerText.trim() === 'Thinking, 3 words'")
-		answer.write("\n</think>\n\nYes.")
+		answer.write("<think>", " opens it, ", "</think> ends it.")
 		answer.finish()
 		b.until(idle)
-		b.until(folded + ".innerText.trim() === 'Thinking, 3 words'")
-		b.until("document.querySelector('.answer:last-child .prose > p').innerText === 'Yes.'")
+		const said = "document.querySelector('.answer:last-child .prose').innerText === '<think> opens it, </think> ends it.' && !document.querySelector('.answer:last-child .thought')"
+		b.until(said)
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until(said)
 	})
+	b.clean()
 }

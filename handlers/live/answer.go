@@ -9,13 +9,15 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/reply"
 	"m40-llm/store"
 )
 
 // run is the answer being written. Its clock fields are the state of the phases.
 type run struct {
 	turn    *turn
-	base    Answer // what it had when it began: nothing, unless it is continued
+	base    Answer        // what it had when it began: nothing, unless it is continued
+	keeper  *reply.Keeper // of its text; nil in a raw chat, whose texts stay as they come
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended and is stored
 	stopped bool
@@ -53,6 +55,9 @@ func (c *Chat) begin(t *turn) {
 	ctx, cancel := context.WithCancel(svc.ctx)
 	now := svc.opt.Now()
 	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now}
+	if !c.raw {
+		r.keeper = reply.KeepOn(t.text.String())
+	}
 	c.run, c.replayed = r, nil
 	c.changed()
 	svc.wg.Go(func() {
@@ -74,12 +79,18 @@ func (c *Chat) request(turns []*turn, begun, system string) infer.Request {
 		text.WriteString(begun)
 		return infer.Request{Model: c.model, Prompt: text.String()}
 	}
-	r := infer.Request{Model: c.model, Messages: history(turns, system)}
+	r := infer.Request{Model: c.model, Messages: history(turns, system), ParseReply: true}
 	if begun != "" {
 		r.Continue = true
-		r.Messages = append(r.Messages, chat.Message{Role: "assistant", Content: begun})
+		r.Messages = append(r.Messages, answerMessage(begun))
 	}
 	return r
+}
+
+// answerMessage is an answer as the engine gets it.
+func answerMessage(text string) chat.Message {
+	thought, said, _ := reply.SplitThought(text)
+	return chat.Message{Role: "assistant", Content: said, ReasoningContent: thought}
 }
 
 // history is a conversation as the engine gets it. A question whose answer ended before
@@ -92,7 +103,7 @@ func history(turns []*turn, system string) []chat.Message {
 	for i, t := range turns {
 		if t.Role == RoleModel {
 			if t.text.Len() > 0 {
-				out = append(out, chat.Message{Role: "assistant", Content: t.text.String()})
+				out = append(out, answerMessage(t.text.String()))
 			}
 			continue
 		}
@@ -122,11 +133,6 @@ func (s *Service) contain(f func() error) (err error) {
 }
 
 func (c *Chat) follow(ctx context.Context, r *run, request infer.Request) error {
-	if tag := c.openedThought(ctx, request); tag != "" {
-		c.mu.Lock()
-		r.turn.split.thought, r.turn.Answer.opened = tag, tag
-		c.mu.Unlock()
-	}
 	for e, err := range c.service.engine.Generate(ctx, request) {
 		if err != nil {
 			return err
@@ -155,10 +161,10 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		a.Tokens++
 		r.turn.ids = append(r.turn.ids, e.Token.ID)
 		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
-		c.appendText(r.turn, e.Token.Text)
+		c.appendText(r.turn, r.kept(e.Token.Text, e.Token.Reasoning))
 	case e.Done != nil:
-		if e.Done.Text != "" {
-			c.appendText(r.turn, e.Done.Text)
+		if text := r.kept(e.Done.Text, e.Done.Reasoning); text != "" {
+			c.appendText(r.turn, text)
 		}
 		r.settle(e.Done, c.service.engine.Status())
 	case e.Queued != nil:
@@ -169,6 +175,14 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		r.prompted(e.Prefill.Total, e.Prefill.Cached)
 		c.wait(r, now, Progress{Prefill: e.Prefill})
 	}
+}
+
+// kept is what a piece of the answer adds to its text.
+func (r *run) kept(said, thought string) string {
+	if r.keeper == nil {
+		return said
+	}
+	return r.keeper.Add(reply.Delta{Content: said, Reasoning: thought})
 }
 
 // enter books the time of the phase that ended, if e begins another.
@@ -251,6 +265,11 @@ func (c *Chat) finish(r *run, err error) {
 	defer c.mu.Unlock()
 	t := r.turn
 	a := t.Answer
+	if r.keeper != nil {
+		if held := r.keeper.End(); held != "" {
+			c.appendText(t, held)
+		}
+	}
 	a.Progress, a.Thinking = nil, false
 	switch known := (*infer.Error)(nil); {
 	case a.State == Done:

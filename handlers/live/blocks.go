@@ -26,8 +26,7 @@ type splitter struct {
 // thinks reports whether the open block is a thought.
 func (s *splitter) thinks(text string) bool {
 	if s.start == 0 && s.kind == unknown && s.thought == "" {
-		tag, _, _ := reply.Opening(text)
-		s.thought = tag.Close
+		s.thought = reply.InThought(text)
 	}
 	return s.thought != ""
 }
@@ -74,6 +73,28 @@ func SplitBlocks(text string) []string {
 		}
 		parts = append(parts, text[begin:end])
 	}
+}
+
+// Block is a part of an answer's Markdown that ends where nothing can change it.
+type Block struct {
+	Text    string
+	Thought bool
+}
+
+// FinishedBlocks are those of an answer that is being written.
+func (m *Message) FinishedBlocks() []Block {
+	var s splitter
+	text := m.Text[:m.Answer.Blocks]
+	var blocks []Block
+	for begin := 0; begin < len(text); begin = s.start {
+		thought := s.thinks(text)
+		end := s.next(text)
+		if end == 0 {
+			break
+		}
+		blocks = append(blocks, Block{Text: text[begin:end], Thought: thought})
+	}
+	return blocks
 }
 
 // decide takes the line from at to next and returns where the open block ends, if

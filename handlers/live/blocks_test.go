@@ -32,9 +32,10 @@ func TestBlocksEndWhereNothingCanChangeThem(t *testing.T) {
 		{"indented code goes on after a blank line", []string{"    a\n\n    b\n\n", "c\n"}},
 		{"carriage returns do no harm", []string{"one\r\n\r\n", "```\r\na\r\n```\r\n", ""}},
 		{"a thought is one block, whatever is in it", []string{"<think>\na\n\n```\nb\n\n- c\n</think>", "\n\nd\n\n", "e"}},
-		{"a thought ends in the middle of a line", []string{"\n <think>a</think>", "b\n\n", ""}},
+		{"a thought ends in the middle of a line", []string{"<think>a</think>", "b\n\n", ""}},
 		{"a thought without end is open", []string{"<think>\n\na\n\n</thinking>\n\n"}},
 		{"a thought within a thought ends with the first", []string{"<think><think>a</think>", "b</think>\n\n", ""}},
+		{"what stands behind a blank line is no thought", []string{"\n<think>a</think>\n\n", ""}},
 		{"only what stands first is a thought", []string{"a\n\n", "<think>\n\n", "b</think>\n\n", ""}},
 		{"blank lines at the start belong to what follows", []string{"\n\none\n\n", ""}},
 	} {

@@ -224,7 +224,6 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 		t.Answer.System = c.system
 	}
 	a := t.Answer
-	a.opened = old.Answer.opened
 	a.Tokens, a.Prompt, a.Cached, a.Timings = old.Answer.Tokens, old.Answer.Prompt, old.Answer.Cached, old.Answer.Timings
 	if err := c.messages.ContinueAnswer(context.Background(), owner, c.id, old.ID, t.record()); err != nil {
 		return storeError(err)
@@ -247,7 +246,7 @@ func (c *Chat) tokens(t *turn) ([]int32, error) {
 
 // reopen finds the blocks of an answer that is about to grow again.
 func (c *Chat) reopen(t *turn) {
-	t.split, t.Answer.Blocks = splitter{thought: t.Answer.opened}, 0
+	t.split, t.Answer.Blocks = splitter{}, 0
 	for end := t.split.next(t.text.String()); end != 0; end = t.split.next(t.text.String()) {
 		t.Answer.Blocks = end
 	}

@@ -55,7 +55,6 @@ type Answer struct {
 	Progress  *Progress // while waiting
 	Blocks    int       // bytes of Text that make up finished Markdown blocks
 	Thinking  bool      // what of Text is behind Blocks is a thought
-	opened    string    // the tag that ends the thought which the prompt has begun; empty: it has not
 	Tokens    int       // tokens received
 	Prompt    int       // tokens of the prompt; 0: not known yet
 	Cached    int       // of them, found in the KV cache

@@ -112,6 +112,14 @@ func (a *answer) write(tokens ...string) {
 	}
 }
 
+// think writes words that the model only thinks.
+func (a *answer) think(tokens ...string) {
+	for _, text := range tokens {
+		a.tokens++
+		a.do(infer.Event{Type: infer.EventToken, Token: &infer.Token{Reasoning: text}}, nil)
+	}
+}
+
 func (a *answer) finish() {
 	a.do(infer.Event{Type: infer.EventDone, Done: &infer.Done{
 		Reason:  infer.FinishStop,

@@ -31,24 +31,6 @@ func Opening(text string) (tag Tag, rest string, found bool) {
 	return Tag{}, "", false
 }
 
-// SplitThought cuts an answer, or its first block, into what the model thought, without
-// the tags, and what it said. A thought without an end is all there is. One without a
-// beginning was opened by the prompt, as some chat templates do.
-func SplitThought(text string) (thought, said string, found bool) {
-	if tag, rest, found := Opening(text); found {
-		thought, said, _ = strings.Cut(rest, tag.Close)
-		return thought, said, true
-	}
-	for _, tag := range tags {
-		thought, said, found = strings.Cut(text, tag.Close)
-		inCode := strings.Count(thought, "`")%2 == 1
-		if found && !inCode && !strings.Contains(thought, tag.Open) {
-			return thought, said, true
-		}
-	}
-	return "", text, false
-}
-
 // OpenedBy returns the tag that closes the thought which a prompt opens with its last
 // words; "" if it opens none.
 func OpenedBy(prompt string) (close string) {

@@ -12,10 +12,9 @@ const leastTime = 20 // ms of writing that make a speed worth showing
 const use = (el, href) => el.setAttribute('href', `#i-${href}`)
 
 // open describes the unfinished end of an answer: how it is shown, and which part
-// of the source is shown. What begins like the tag of a thought waits until it is one.
-function open(source, thinking, first) {
-  if (thinking) return { kind: 'thought', text: source.replace(/^\s*(<[\w:]+>|\[\w+\]|◁\w+▷)?\s*/, '').trimEnd() }
-  if (first && /^\s*[<[◁][\w:]*$/.test(source)) return { kind: 'p', text: '' }
+// of the source is shown.
+function open(source, thinking) {
+  if (thinking) return { kind: 'thought', text: source.replace(/^<think>\s*/, '').replace(/<\\(\\{0,8}\/think>)/g, '<$1').trimEnd() }
   const text = source.replace(/^\s*\n/, '')
   const fence = /^ {0,3}(`{3,}|~{3,})([^`\n]*)(\n|$)/.exec(text)
   if (fence) {
@@ -192,14 +191,15 @@ class Answer extends Turn {
     this.figures(e.tokens, this.info.timings)
     if (e.text) {
       this.draw()
-      if (!e.thinking) hear(e.text)
+      const heard = e.thinking ? e.text.split('</think>\n\n', 2)[1] : e.text // what was said behind the thought
+      if (heard) hear(heard)
     }
   }
 
   // draw shows the unfinished end. While it stays of one kind, text is only
   // appended.
   draw() {
-    const o = open(this.tail, this.info.thinking, this.tail.length === this.text.length)
+    const o = open(this.tail, this.info.thinking)
     if (o.text === '' && o.kind !== 'code') {
       this.undraw()
       return
