@@ -34,6 +34,7 @@ type source struct {
 	controlFirst [256]bool        // bytes with which one begins
 	format       *reply.Format    // how the model writes calls and thoughts
 	callStyle    func() callStyle
+	thoughts     func() chat.Thoughts // of the template
 
 	constraints *constraints
 
@@ -184,9 +185,9 @@ func (s *source) readTemplate() {
 		}
 	}
 	s.format = reply.Detect(text, s.template != nil && s.template.Uses("tools"), s.isControl)
-	s.callStyle = sync.OnceValue(func() callStyle {
-		return probeCalls(context.Background(), s.template, text, s.special(s.tokenizer.BOS()), s.special(s.tokenizer.EOS()))
-	})
+	p := probe{s.template, text, s.special(s.tokenizer.BOS()), s.special(s.tokenizer.EOS())}
+	s.callStyle = sync.OnceValue(func() callStyle { return p.calls(context.Background()) })
+	s.thoughts = sync.OnceValue(func() chat.Thoughts { return p.thoughts(context.Background(), s.callStyle()) })
 }
 
 func (s *source) isControl(text string) bool {
@@ -255,6 +256,7 @@ func (s *source) conversation(ctx context.Context, r Request, now time.Time) (st
 		AddGenerationPrompt: string(r.TemplateVars["add_generation_prompt"]) != "false", // Continue goes before it
 		Continue:            r.Continue,
 		NullContent:         style.nullContent,
+		Thoughts:            s.thoughtsOf(messages),
 		Vars:                r.TemplateVars,
 		BOSToken:            s.special(s.tokenizer.BOS()),
 		EOSToken:            s.special(s.tokenizer.EOS()),
@@ -264,10 +266,10 @@ func (s *source) conversation(ctx context.Context, r Request, now time.Time) (st
 	if tell {
 		in.Messages = withToolPrompt(messages, "system", toolPrompt(r.Tools))
 	}
-	parts, err := s.template.Render(ctx, in)
+	parts, err := s.render(ctx, in)
 	if _, raised := errors.AsType[*chat.RaisedError](err); raised && tell {
 		in.Messages = withToolPrompt(messages, "user", toolPrompt(r.Tools))
-		parts, err = s.template.Render(ctx, in)
+		parts, err = s.render(ctx, in)
 	}
 	if err != nil {
 		if ctx.Err() == nil {

@@ -42,9 +42,40 @@ const (
 	probeValue = "probe_value"
 )
 
-// probeCalls finds the style of a template by rendering a call. The forms that most
-// templates take are tried first.
-func probeCalls(ctx context.Context, t *chat.Template, source, bos, eos string) callStyle {
+// probe finds out what a template takes by rendering sentinels.
+type probe struct {
+	template         *chat.Template
+	source, bos, eos string
+}
+
+// render renders a conversation, with the tool of the sentinels if that is called.
+func (p probe) render(ctx context.Context, in chat.Input) (string, error) {
+	if slices.ContainsFunc(in.Messages, func(m chat.Message) bool { return len(m.ToolCalls) > 0 }) {
+		in.Tools = probeTools
+	}
+	in.BOSToken, in.EOSToken = p.bos, p.eos
+	prompt, err := p.template.Render(ctx, in)
+	return prompt.String(), err
+}
+
+var probeTools = json.RawMessage(`[{"type": "function", "function": {"name": "` + probeName + `", "description": "", "parameters": {"type": "object", "properties": {}}}}]`)
+
+// probeCall is a call in a style.
+func probeCall(style callStyle) (json.RawMessage, error) {
+	call := toolCall{ID: "probe0001", Type: "function"}
+	call.Function.Name = probeName
+	call.Function.Arguments = json.RawMessage(`{"` + probeKey + `": "` + probeValue + `"}`)
+	return style.calls([]toolCall{call})
+}
+
+var (
+	probeQuestion = chat.Message{Role: "user", Content: "probe question"}
+	probeResult   = chat.Message{Role: "tool", Name: probeName, ToolCallID: "probe0001", Content: "probe result"}
+)
+
+// calls finds the style of calls. The forms that most templates take are tried first.
+func (p probe) calls(ctx context.Context) callStyle {
+	source := p.source
 	style := callStyle{shortIDs: strings.Contains(source, "length 9") || strings.Contains(source, "!= 9")}
 	if !strings.Contains(source, "tool_calls") {
 		style.unknown = true
@@ -52,26 +83,16 @@ func probeCalls(ctx context.Context, t *chat.Template, source, bos, eos string) 
 	}
 	for _, form := range []callStyle{{}, {nullContent: true}, {asText: true}, {asText: true, nullContent: true}} {
 		form.shortIDs = style.shortIDs
-		call := toolCall{ID: "probe0001", Type: "function"}
-		call.Function.Name = probeName
-		call.Function.Arguments = json.RawMessage(`{"` + probeKey + `": "` + probeValue + `"}`)
-		calls, err := form.calls([]toolCall{call})
+		call, err := probeCall(form)
 		if err != nil {
 			continue
 		}
-		prompt, err := t.Render(ctx, chat.Input{
-			Messages: []chat.Message{
-				{Role: "user", Content: "probe question"},
-				{Role: "assistant", ToolCalls: calls},
-				{Role: "tool", Name: probeName, ToolCallID: "probe0001", Content: "probe result"},
-			},
-			Tools:               json.RawMessage(`[{"type": "function", "function": {"name": "` + probeName + `", "description": "", "parameters": {"type": "object", "properties": {}}}}]`),
+		prompt, err := p.render(ctx, chat.Input{
+			Messages:            []chat.Message{probeQuestion, {Role: "assistant", ToolCalls: call}, probeResult},
 			AddGenerationPrompt: true,
 			NullContent:         form.nullContent,
-			BOSToken:            bos,
-			EOSToken:            eos,
 		})
-		if err == nil && showsProbe(prompt.String()) {
+		if err == nil && showsProbe(prompt) {
 			return form
 		}
 	}
@@ -195,10 +216,13 @@ func (s *source) opening(r Request, prompt string) string {
 		return prompt
 	}
 	last := r.Messages[len(r.Messages)-1]
-	if strings.TrimSpace(last.Content) == "" && strings.TrimSpace(last.ReasoningContent) != "" {
-		before, _, _ := strings.Cut(prompt, strings.TrimSpace(last.ReasoningContent))
-		if reply.OpenedBy(before) != "" {
+	if thought := strings.TrimSpace(last.ReasoningContent); thought != "" && strings.TrimSpace(last.Content) == "" {
+		before := strings.TrimSuffix(strings.TrimSpace(prompt), thought)
+		switch {
+		case s.format.OpenedBy(before) != "":
 			return before
+		case s.format.Tag.Open != "":
+			return s.format.Tag.Open
 		}
 	}
 	if tag, rest, found := reply.Opening(last.Content); found && !strings.Contains(rest, tag.Close) {

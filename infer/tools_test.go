@@ -53,7 +53,8 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 	}
 	bos, eos := ft.SpecialTokens["bos_token"], ft.SpecialTokens["eos_token"]
 	s = &source{template: tmpl, format: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
-	style := probeCalls(context.Background(), tmpl, ft.Source, bos, eos)
+	p := probe{tmpl, ft.Source, bos, eos}
+	style := p.calls(context.Background())
 	s.callStyle = func() callStyle { return style }
 	var list []toolCall
 	for i, c := range calls {
@@ -70,7 +71,7 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 			return "", err
 		}
 		p, err := tmpl.Render(context.Background(), chat.Input{
-			Messages: m, Tools: json.RawMessage(weatherTools), NullContent: style.nullContent,
+			Messages: m, Tools: json.RawMessage(weatherTools), NullContent: style.nullContent, Thoughts: p.thoughts(context.Background(), style),
 			AddGenerationPrompt: len(extra) == 0, BOSToken: bos, EOSToken: eos, Now: time.Unix(1e9, 0).UTC(),
 		})
 		return p.String(), err

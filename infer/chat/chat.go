@@ -120,6 +120,8 @@ type Input struct {
 	// content out or changes more of it than the white space around it.
 	Continue bool
 
+	Thoughts Thoughts // how messages are given their ReasoningContent
+
 	// NullContent gives messages that have tool calls and no content null for content,
 	// as some templates want it; else it is the empty string.
 	NullContent bool
@@ -153,7 +155,7 @@ func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock fu
 	}
 	messages := &list{}
 	for i, m := range in.Messages {
-		v, err := m.value(in.NullContent)
+		v, err := m.value(in.NullContent, in.Thoughts)
 		if err != nil {
 			return nil, fmt.Errorf("message %d: %w", i, err)
 		}
@@ -211,7 +213,7 @@ func setJSON(vars *dict, name string, raw json.RawMessage) error {
 }
 
 // value is the message as templates see it.
-func (m Message) value(nullContent bool) (value, error) {
+func (m Message) value(nullContent bool, thoughts Thoughts) (value, error) {
 	d := newDict()
 	d.setName("role", callerText(m.Role))
 	d.setName("content", callerText(m.Content))
@@ -219,7 +221,6 @@ func (m Message) value(nullContent bool) (value, error) {
 		d.setName("content", nil)
 	}
 	for _, f := range []struct{ name, s string }{
-		{"reasoning_content", m.ReasoningContent},
 		{"name", m.Name},
 		{"tool_call_id", m.ToolCallID},
 	} {
@@ -227,10 +228,7 @@ func (m Message) value(nullContent bool) (value, error) {
 			d.setName(f.name, callerText(f.s))
 		}
 	}
-	// gpt-oss has another name for reasoning, and none where there are calls and content.
-	if m.ReasoningContent != "" && (m.Content == "" || len(m.ToolCalls) == 0) {
-		d.setName("thinking", callerText(m.ReasoningContent))
-	}
+	thoughts.give(d, m)
 	if len(m.ToolCalls) > 0 {
 		if err := setJSON(d, "tool_calls", m.ToolCalls); err != nil {
 			return nil, err
@@ -326,7 +324,7 @@ func markTail(vars *dict) (string, error) {
 		return "", errNoTail
 	}
 	before := messages.items[:n:n]
-	for _, key := range []string{"content", "reasoning_content"} {
+	for _, key := range append([]string{"content"}, ThoughtFields...) {
 		v, _ := last.getName(key)
 		tail, marked := markLastText(v)
 		if strings.TrimFunc(tail, isSpace) == "" {
@@ -351,7 +349,7 @@ func keyString(v value) string {
 	return t.s
 }
 
-// markLastText marks content, or the last text part of a list of parts.
+// markLastText marks content, or the last part of a list of parts that has text.
 func markLastText(v value) (tail string, withMark value) {
 	switch v := v.(type) {
 	case text:
@@ -362,7 +360,12 @@ func markLastText(v value) (tail string, withMark value) {
 			if !ok {
 				continue
 			}
-			t, ok := part.getName("text")
+			key := "text"
+			t, ok := part.getName(key)
+			if !ok {
+				key = "thinking"
+				t, ok = part.getName(key)
+			}
 			if !ok {
 				continue
 			}
@@ -370,13 +373,16 @@ func markLastText(v value) (tail string, withMark value) {
 			for j, k := range part.keys {
 				resumed.set(k, part.vals[j])
 			}
-			resumed.setName("text", marked(keyString(t), fromTail))
+			resumed.setName(key, marked(keyString(t), fromTail))
 			items := append(append([]value{}, v.items[:i]...), resumed)
 			return keyString(t), &list{items: append(items, v.items[i+1:]...)}
 		}
 	}
 	return "", v
 }
+
+// ErrNotContinued says that a message cannot be continued with this template.
+var ErrNotContinued = errors.New("the chat template leaves out or changes the message to be continued: send it as a new turn instead")
 
 // cutAfterTail ends the prompt where the marked text ends, and puts back the white
 // space that the template trimmed off its end: the model wrote it, and goes on
@@ -397,5 +403,5 @@ func cutAfterTail(out text, tail string) (text, error) {
 		b.add(tail[len(whole):], fromTail)
 		return b.take(), nil
 	}
-	return text{}, errors.New("the chat template leaves out or changes the message to be continued: send it as a new turn instead")
+	return text{}, ErrNotContinued
 }

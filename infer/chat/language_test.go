@@ -140,7 +140,7 @@ func TestRenderGivesMessagesToolsAndVariablesToTheTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `<s>{"role": "user", "content": "bad ` + "\uFFFD" + ` byte"}</s>` +
-		`{"role": "assistant", "content": "", "reasoning_content": "hm", "thinking": "hm", "tool_calls": [{"z": 1.0, "a": 1}]}</s>` +
+		`{"role": "assistant", "content": "", "reasoning_content": "hm", "tool_calls": [{"z": 1.0, "a": 1}]}</s>` +
 		`{"role": "tool", "content": "4", "name": "add", "tool_call_id": "c1"}</s>` +
 		`[{"b": 1, "a": 2}]NonehighTrue2025`
 	if p.String() != want {

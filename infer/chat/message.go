@@ -1,6 +1,9 @@
 package chat
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // Message is one turn of a conversation, as a chat template sees it.
 type Message struct {
@@ -10,4 +13,46 @@ type Message struct {
 	Name             string          `json:"name,omitempty"`
 	ToolCallID       string          `json:"tool_call_id,omitempty"`
 	ToolCalls        json.RawMessage `json:"tool_calls,omitempty"` // array, key order kept
+}
+
+// ThoughtFields are the fields of a message in which templates look for its thought.
+var ThoughtFields = []string{"reasoning_content", "thinking", "reasoning"}
+
+// Thoughts is how a template takes the thought of an assistant's message. The zero value
+// is what most take: the field reasoning_content.
+type Thoughts struct {
+	Field       string // the field, of ThoughtFields
+	Parts       bool   // instead: content is parts, one of type thinking and one of type text
+	Open, Close string // instead: in front of the content, between these
+	Alone       bool   // not in a message that would have both content and calls
+}
+
+// give puts the thought of m into d.
+func (t Thoughts) give(d *dict, m Message) {
+	if m.ReasoningContent == "" || t.Alone && len(m.ToolCalls) > 0 && (m.Content != "" || t.Close != "") {
+		return
+	}
+	thought := callerText(m.ReasoningContent)
+	switch {
+	case t.Parts:
+		parts := &list{items: []value{part("thinking", thought)}}
+		if m.Content != "" {
+			parts.items = append(parts.items, part("text", callerText(m.Content)))
+		}
+		d.setName("content", parts)
+	case t.Close != "":
+		d.setName("content", callerText(t.Open+"\n"+m.ReasoningContent+"\n"+t.Close+"\n\n"+m.Content))
+	case slices.Contains(ThoughtFields, t.Field):
+		d.setName(t.Field, thought)
+	default:
+		d.setName(ThoughtFields[0], thought)
+	}
+}
+
+// part is one of the parts of a message's content.
+func part(kind string, t text) *dict {
+	d := newDict()
+	d.setName("type", literal(kind))
+	d.setName(kind, t)
+	return d
 }

@@ -13,6 +13,7 @@ type Format struct {
 	controls map[string]*marker // control tokens
 	first    [256][]*marker     // texts by their first byte
 	tag      Tag                // of thoughts, beside those of all families
+	Tag      Tag                // between which the model is taken to think; empty: harmony has a channel for it
 	writing  writing
 
 	bare    func(first byte) body    // reads calls without a marker, with which a reply begins; nil: there are none
@@ -307,6 +308,7 @@ func newFormat(f family, template string, control func(text string) bool) *Forma
 		Name:     f.name,
 		controls: map[string]*marker{},
 		tag:      f.tag,
+		Tag:      tagOf(f, template, control),
 		writing:  writings[f.name](template),
 		bare:     f.bare,
 		opened:   f.opened,

@@ -155,7 +155,7 @@ func (f *Format) thoughtRule(g GBNF, prompt string) string {
 	if f.harmony {
 		return `(` + g.Literal("<|channel|>analysis<|message|>") + ` [^<]* ` + g.Literal("<|end|><|start|>assistant") + `)? `
 	}
-	close := f.openedBy(prompt)
+	close := f.OpenedBy(prompt)
 	if close == "" {
 		return ""
 	}

@@ -196,7 +196,7 @@ func (f *Format) Parser(o Options) *Parser {
 		p.fresh = false
 		p.open(f.begins())
 	default:
-		p.closing = f.openedBy(o.Prompt)
+		p.closing = f.OpenedBy(o.Prompt)
 		if p.closing != "" {
 			p.state = inThought
 		}

@@ -1,6 +1,9 @@
 package reply
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Tag is a pair between which models think before they answer.
 type Tag struct{ Open, Close string }
@@ -19,6 +22,9 @@ var tags = []Tag{
 	{"<|channel>thought", "<channel|>"},
 }
 
+// Tags returns the pairs of all model families.
+func Tags() []Tag { return slices.Clone(tags) }
+
 // Opening cuts the tag off with which text begins. Only what stands first is a thought:
 // an answer may write about tags.
 func Opening(text string) (tag Tag, rest string, found bool) {
@@ -33,20 +39,26 @@ func Opening(text string) (tag Tag, rest string, found bool) {
 
 // OpenedBy returns the tag that closes the thought which a prompt opens with its last
 // words; "" if it opens none.
-func OpenedBy(prompt string) (close string) {
+func (f *Format) OpenedBy(prompt string) (close string) {
 	prompt = strings.TrimRight(prompt, " \t\r\n")
-	for _, tag := range tags {
-		if strings.HasSuffix(prompt, tag.Open) {
+	for _, tag := range append(Tags(), f.tag) {
+		if tag.Open != "" && strings.HasSuffix(prompt, tag.Open) {
 			return tag.Close
 		}
 	}
 	return ""
 }
 
-// openedBy is OpenedBy that knows the format's own tag too.
-func (f *Format) openedBy(prompt string) (close string) {
-	if f.tag.Open != "" && strings.HasSuffix(strings.TrimRight(prompt, " \t\r\n"), f.tag.Open) {
-		return f.tag.Close
+// tagOf returns the pair between which the models of a family and template think, as far
+// as that shows it, or the vocabulary.
+func tagOf(f family, template string, control func(text string) bool) Tag {
+	if f.harmony || f.tag.Open != "" {
+		return f.tag
 	}
-	return OpenedBy(prompt)
+	for _, knows := range []func(text string) bool{control, func(text string) bool { return strings.Contains(template, text) }} {
+		if i := slices.IndexFunc(tags, func(t Tag) bool { return knows(t.Close) }); i >= 0 {
+			return tags[i]
+		}
+	}
+	return tags[0]
 }

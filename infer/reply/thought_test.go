@@ -2,6 +2,20 @@ package reply
 
 import "testing"
 
+func TestFormat_KnowsTheTagOfItsFamily(t *testing.T) {
+	for _, c := range []struct{ template, control, want string }{
+		{"", "", "<think>"},
+		{"content.split('[/THINK]')", "", "[THINK]"},
+		{"content.split('</think>')", "<|END_THINKING|>", "<|START_THINKING|>"},
+		{templates["apriel"], "", "Here are my reasoning steps:"},
+	} {
+		f := Detect(c.template, true, func(text string) bool { return text == c.control })
+		if f.Tag.Open != c.want {
+			t.Errorf("%q with the control token %q: %q, want %q", c.template, c.control, f.Tag.Open, c.want)
+		}
+	}
+}
+
 func TestOpenedBy_FindsTheThoughtThatAPromptOpens(t *testing.T) {
 	for prompt, want := range map[string]string{
 		"<|im_start|>assistant\n<think>\n":               "</think>",
@@ -9,7 +23,7 @@ func TestOpenedBy_FindsTheThoughtThatAPromptOpens(t *testing.T) {
 		"<|CHATBOT_TOKEN|><|START_THINKING|>":            "<|END_THINKING|>",
 		"say <think> please\n<|im_start|>assistant\n":    "",
 	} {
-		if got := OpenedBy(prompt); got != want {
+		if got := formatOf(t, "generic").OpenedBy(prompt); got != want {
 			t.Errorf("%q: %q, want %q", prompt, got, want)
 		}
 	}

@@ -1,0 +1,144 @@
+package infer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/reply"
+)
+
+// This file gives the thoughts of earlier answers to a chat template in the form that it
+// takes. What becomes of them is for the template to say: most drop those of earlier
+// turns, and show those between calls. One that takes them in no form drops them all.
+
+// Sentinels of the conversations that find out the form.
+const (
+	probeThought = "probe thought"
+	probeSaid    = "probe said"
+)
+
+var probeAnswer = chat.Message{Role: "assistant", Content: "probe answer"}
+
+// thoughtsOf returns how the template takes the thoughts of messages.
+func (s *source) thoughtsOf(messages []chat.Message) chat.Thoughts {
+	if !slices.ContainsFunc(messages, func(m chat.Message) bool { return m.ReasoningContent != "" }) {
+		return chat.Thoughts{}
+	}
+	return s.thoughts()
+}
+
+// thoughts finds the form in which the template takes thoughts.
+func (p probe) thoughts(ctx context.Context, style callStyle) chat.Thoughts {
+	form := p.form(ctx, style)
+	form.Alone = p.losesCall(ctx, style, form)
+	return form
+}
+
+// form is the one in which the template shows a thought, or, between tags in the content,
+// in which it does not leave the tags as they are.
+func (p probe) form(ctx context.Context, style callStyle) chat.Thoughts {
+	for _, field := range chat.ThoughtFields {
+		form := chat.Thoughts{Field: field}
+		if slices.ContainsFunc(p.withThought(ctx, style, form), func(prompt string) bool { return strings.Contains(prompt, probeThought) }) {
+			return form
+		}
+	}
+	parts := chat.Thoughts{Parts: true}
+	if slices.ContainsFunc(p.withThought(ctx, style, parts), showsPart) {
+		return parts
+	}
+	for _, tag := range reply.Tags() {
+		if !strings.Contains(p.source, tag.Close) {
+			continue
+		}
+		form := chat.Thoughts{Open: tag.Open, Close: tag.Close}
+		if slices.ContainsFunc(p.withThought(ctx, style, form), func(prompt string) bool { return takesApart(prompt, tag) }) {
+			return form
+		}
+	}
+	return chat.Thoughts{}
+}
+
+// showsPart reports whether a prompt shows a part's thought, and not the part as data.
+func showsPart(prompt string) bool {
+	return strings.Contains(prompt, probeThought) && !strings.Contains(prompt, `'thinking'`) && !strings.Contains(prompt, `"thinking"`)
+}
+
+// takesApart reports whether a prompt has what was said, but not behind the thought as it
+// was given.
+func takesApart(prompt string, tag reply.Tag) bool {
+	return strings.Contains(prompt, probeSaid) && !strings.Contains(prompt, tag.Open+"\n"+probeThought+"\n"+tag.Close+"\n\n"+probeSaid)
+}
+
+// withThought renders an answer with a thought where a template may show it: in an
+// earlier turn, as the last message, and with a call whose result follows. What the
+// template refuses is left out.
+func (p probe) withThought(ctx context.Context, style callStyle, form chat.Thoughts) (prompts []string) {
+	answer := chat.Message{Role: "assistant", Content: probeSaid, ReasoningContent: probeThought}
+	conversations := [][]chat.Message{{probeQuestion, answer, probeQuestion, probeAnswer, probeQuestion}, {probeQuestion, answer}}
+	if call, err := probeCall(style); err == nil && !style.unknown {
+		conversations = append(conversations, []chat.Message{probeQuestion, {Role: "assistant", ReasoningContent: probeThought, ToolCalls: call}, probeResult})
+	}
+	for _, messages := range conversations {
+		if prompt, err := p.withThoughts(ctx, style, form, messages); err == nil {
+			prompts = append(prompts, prompt)
+		}
+	}
+	return prompts
+}
+
+// withThoughts renders messages for a model that is told to think.
+func (p probe) withThoughts(ctx context.Context, style callStyle, form chat.Thoughts, messages []chat.Message) (string, error) {
+	return p.render(ctx, chat.Input{
+		Messages:            messages,
+		Thoughts:            form,
+		NullContent:         style.nullContent,
+		AddGenerationPrompt: messages[len(messages)-1].Role != "assistant",
+		Vars:                map[string]json.RawMessage{"enable_thinking": json.RawMessage("true"), "thinking": json.RawMessage("true")},
+	})
+}
+
+// losesCall reports whether a call that the template shows, with content or without, is not
+// shown any more beside a thought.
+func (p probe) losesCall(ctx context.Context, style callStyle, form chat.Thoughts) bool {
+	call, err := probeCall(style)
+	if err != nil || style.unknown {
+		return false
+	}
+	shows := func(content, thought string) bool {
+		answer := chat.Message{Role: "assistant", Content: content, ReasoningContent: thought, ToolCalls: call}
+		prompt, err := p.withThoughts(ctx, style, form, []chat.Message{probeQuestion, answer, probeResult})
+		return err == nil && showsProbe(prompt)
+	}
+	return slices.ContainsFunc([]string{"", probeSaid}, func(content string) bool {
+		return shows(content, "") && !shows(content, probeThought)
+	})
+}
+
+// render renders a conversation. A thought that is to be continued and that the template
+// does not show comes where the assistant's turn is opened, behind the tag of the family
+// unless the template has written that.
+func (s *source) render(ctx context.Context, in chat.Input) (chat.Prompt, error) {
+	last := in.Messages[len(in.Messages)-1]
+	inThought := in.Continue && strings.TrimSpace(last.Content) == "" && strings.TrimSpace(last.ReasoningContent) != ""
+	if !inThought || in.Thoughts.Close == "" { // between tags it would be one that has ended
+		prompt, err := s.template.Render(ctx, in)
+		if !inThought || !errors.Is(err, chat.ErrNotContinued) {
+			return prompt, err
+		}
+	}
+	n := len(in.Messages) - 1
+	in.Messages, in.Continue, in.AddGenerationPrompt = in.Messages[:n], false, true
+	prompt, err := s.template.Render(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if s.format.OpenedBy(prompt.String()) == "" {
+		prompt = append(prompt, chat.Span{Text: s.format.Tag.Open + "\n"})
+	}
+	return append(prompt, chat.Span{Text: last.ReasoningContent, Content: true}), nil
+}

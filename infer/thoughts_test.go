@@ -1,0 +1,138 @@
+package infer
+
+import (
+	"strings"
+	"testing"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/reply"
+)
+
+// thoughtRow is what a template does with thoughts: the form in which it takes them, and
+// what becomes of one in an earlier turn, in the last message and beside a call.
+type thoughtRow struct{ form, earlier, last, call string }
+
+// sourceOf returns what a source knows of a template, and how that takes thoughts.
+func sourceOf(t *testing.T, ft fixtureTemplate) (*source, probe, thoughtRow) {
+	t.Helper()
+	tmpl, err := chat.Parse(ft.Source)
+	if err != nil {
+		t.Fatalf("%s: %v", ft.Name, err)
+	}
+	p := probe{tmpl, ft.Source, ft.SpecialTokens["bos_token"], ft.SpecialTokens["eos_token"]}
+	style := p.calls(t.Context())
+	form := p.thoughts(t.Context(), style)
+	s := &source{template: tmpl, format: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
+	s.callStyle = func() callStyle { return style }
+	s.thoughts = func() chat.Thoughts { return form }
+
+	shows := func(messages ...chat.Message) string {
+		switch prompt, err := p.withThoughts(t.Context(), style, form, messages); {
+		case err != nil:
+			return "refused"
+		case strings.Contains(prompt, probeThought):
+			return "shown"
+		}
+		return "dropped"
+	}
+	answer := chat.Message{Role: "assistant", Content: probeSaid, ReasoningContent: probeThought}
+	row := thoughtRow{"none", shows(probeQuestion, answer, probeQuestion, probeAnswer, probeQuestion), shows(probeQuestion, answer), "unknown"}
+	if call, err := probeCall(style); err == nil && !style.unknown {
+		row.call = shows(probeQuestion, chat.Message{Role: "assistant", ReasoningContent: probeThought, ToolCalls: call}, probeResult)
+	}
+	switch {
+	case form.Field != "":
+		row.form = form.Field
+	case form.Parts:
+		row.form = "parts"
+	case form.Close != "":
+		row.form = form.Close
+	}
+	if form.Alone {
+		row.form += " alone"
+	}
+	return s, p, row
+}
+
+// Templates of our own that take thoughts in each form, or in none.
+func TestThoughts_TheFormIsFoundByRendering(t *testing.T) {
+	message := func(assistant string) string {
+		return `{% for message in messages %}<{{ message.role }}>{% if message.role == 'assistant' %}` + assistant + `{% else %}{{ message.content }}{% endif %}{% endfor %}`
+	}
+	for _, c := range []struct {
+		name, source string
+		want         thoughtRow
+	}{
+		{"ChatML knows no thoughts", chat.ChatMLSource, thoughtRow{"none", "dropped", "dropped", "unknown"}},
+		{"a field", message(`{% if message.reasoning_content %}<t>{{ message.reasoning_content }}</t>{% endif %}{{ message.content }}`), thoughtRow{"reasoning_content", "shown", "shown", "unknown"}},
+		{"a field of another name", message(`{% if 'thinking' in message %}<t>{{ message.thinking }}</t>{% endif %}{{ message.content }}`), thoughtRow{"thinking", "shown", "shown", "unknown"}},
+		{"a field of the last message", message(`{% if loop.last %}{{ message.reasoning }}{% endif %}{{ message.content }}`), thoughtRow{"reasoning", "dropped", "shown", "unknown"}},
+		{"a field that is named and not shown", message(`{# reasoning_content #}{% if message.reasoning_content %}{% endif %}{{ message.content }}`), thoughtRow{"none", "dropped", "dropped", "unknown"}},
+		{"parts", message(`{% if message.content is string %}{{ message.content }}{% else %}{% for p in message.content %}{{ p[p.type] }}{% endfor %}{% endif %}`), thoughtRow{"parts", "shown", "shown", "unknown"}},
+		{"parts that are data", message(`{{ message.content | tojson }}`), thoughtRow{"none", "dropped", "dropped", "unknown"}},
+		{"parts in the words of Python", message(`{{ message.content | string }}`), thoughtRow{"none", "dropped", "dropped", "unknown"}},
+		{"tags that are dropped", message(`{{ message.content.split('</think>')[-1] }}`), thoughtRow{"</think>", "dropped", "dropped", "unknown"}},
+		{"tags of another family that are dropped", message(`{{ message.content.split('[/THINK]')[-1] }}`), thoughtRow{"[/THINK]", "dropped", "dropped", "unknown"}},
+		{"tags that are written anew", message(`{% set p = message.content.split('</think>') %}{% if p|length == 2 %}<think>{{ p[0].split('<think>')[-1].strip() }}</think>{% endif %}{{ p[-1].strip() }}`), thoughtRow{"</think>", "shown", "shown", "unknown"}},
+		{"tags that mean nothing", message(`{{ message.content }}`) + `{# </think> #}`, thoughtRow{"none", "dropped", "dropped", "unknown"}},
+	} {
+		if _, _, got := sourceOf(t, fixtureTemplate{Name: c.name, Source: c.source}); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// The table of the public templates. What it says of a handful is what their makers mean.
+func TestThoughts_PublicTemplates(t *testing.T) {
+	want := map[string]thoughtRow{
+		"Qwen-Qwen3-0.6B":     {"reasoning_content", "dropped", "shown", "shown"},
+		"GLM-4.6":             {"reasoning_content", "dropped", "shown", "shown"},
+		"openai-gpt-oss-120b": {"thinking alone", "dropped", "shown", "shown"},
+		"mistralai-Ministral-3-14B-Reasoning-2512":      {"parts", "shown", "shown", "shown"},
+		"CohereForAI-c4ai-command-r7b-12-2024-tool_use": {"reasoning_content", "dropped", "dropped", "shown"},
+		"ByteDance-Seed-OSS":                            {"reasoning_content", "shown", "shown", "shown"},
+		"google-gemma-4-31B-it":                         {"reasoning_content", "dropped", "dropped", "shown"},
+		"deepseek-ai-DeepSeek-R1-Distill-Llama-8B":      {"</think> alone", "dropped", "dropped", "dropped"},
+		"deepseek-ai-DeepSeek-V3.1":                     {"</think>", "dropped", "dropped", "shown"},
+		"LFM2.5-Instruct":                               {"</think>", "dropped", "shown", "unknown"},
+		"HuggingFaceTB-SmolLM3-3B":                      {"none", "dropped", "dropped", "unknown"},
+	}
+	forms := map[string]int{}
+	for _, ft := range loadTemplates(t) {
+		s, p, row := sourceOf(t, ft)
+		t.Logf("%-52s %-20s %-8s %-8s %s", ft.Name, row.form, row.earlier, row.last, row.call)
+		forms[row.form]++
+		if w, known := want[ft.Name]; known && row != w {
+			t.Errorf("%s: %+v, want %+v", ft.Name, row, w)
+		}
+		delete(want, ft.Name)
+
+		// A thought makes no template refuse what it takes without one.
+		answer := chat.Message{Role: "assistant", Content: "yes"}
+		in := chat.Input{Messages: []chat.Message{probeQuestion, answer, probeQuestion}, AddGenerationPrompt: true, BOSToken: p.bos, EOSToken: p.eos}
+		if _, err := s.render(t.Context(), in); err != nil {
+			continue
+		}
+		in.Messages[1].ReasoningContent, in.Thoughts = "hm", s.thoughts()
+		if _, err := s.render(t.Context(), in); err != nil {
+			t.Errorf("%s refuses a thought: %v", ft.Name, err)
+		}
+		// A thought without an end can be written on in every one of them.
+		in.Messages = []chat.Message{probeQuestion, {Role: "assistant", ReasoningContent: "Let me see "}}
+		in.Continue = true
+		prompt, err := s.render(t.Context(), in)
+		if err != nil {
+			t.Errorf("%s: a thought cannot be written on: %v", ft.Name, err)
+			continue
+		}
+		r := Request{Messages: in.Messages, Continue: true}
+		parser := s.format.Parser(reply.Options{Prompt: s.opening(r, prompt.String())})
+		if !strings.HasSuffix(prompt.String(), "Let me see ") || !parser.Thinking() {
+			t.Errorf("%s: what goes on behind %q is no thought", ft.Name, prompt.String()[max(0, len(prompt.String())-80):])
+		}
+	}
+	for name := range want {
+		t.Errorf("there is no template %s", name)
+	}
+	t.Logf("forms: %v", forms)
+}
