@@ -102,10 +102,10 @@ func randomGrammar(random *rand.Rand) string {
 func TestMaskAgainstTheTwin(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	v := toyVocabulary()
-	var walks, accepted, refused, grammars int
+	var walks, accepted, refused, grammars, tooComplex int
 	enough := 100
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
-		enough = 10000
+		enough = 3000
 	}
 	for grammars < enough {
 		text := randomGrammar(random)
@@ -128,7 +128,10 @@ func TestMaskAgainstTheTwin(t *testing.T) {
 		}
 		for range 6 {
 			walks++
-			accepted += walk(t, m, s, text, random)
+			ends, err := walk(t, m, s, text, random)
+			if accepted += ends; errors.Is(err, ErrTooComplex) {
+				tooComplex++
+			}
 		}
 		// Texts that follow nothing.
 		for range 10 {
@@ -139,15 +142,18 @@ func TestMaskAgainstTheTwin(t *testing.T) {
 			checkText(t, m, s, text, slices.DeleteFunc(tokens, func(id int32) bool { return id == toyEnd }))
 		}
 	}
-	t.Logf("%d grammars, %d refused, %d walks, %d places where a text may end", grammars, refused, walks, accepted)
+	t.Logf("%d grammars, %d refused, %d walks, %d too ambiguous to go on, %d places where a text may end", grammars, refused, walks, tooComplex, accepted)
 	if accepted < walks/2 {
 		t.Error("the walks hardly ever came to a place where the text may end")
+	}
+	if tooComplex > walks/1000 {
+		t.Errorf("%d of %d walks were too ambiguous to go on", tooComplex, walks)
 	}
 }
 
 // walk takes random tokens of the masks, and returns at how many places the text may
-// end.
-func walk(t *testing.T, m *Matcher, s *syntax, text string, random *rand.Rand) (accepted int) {
+// end. The error says why it can go on no longer, if it ended so.
+func walk(t *testing.T, m *Matcher, s *syntax, text string, random *rand.Rand) (accepted int, _ error) {
 	var tokens []int32
 	at := m.Start()
 	for len(tokens) < 8 {
@@ -158,8 +164,8 @@ func walk(t *testing.T, m *Matcher, s *syntax, text string, random *rand.Rand) (
 			accepted++
 		}
 		mask, err := m.Mask(at)
-		if errors.Is(err, ErrNoToken) {
-			return accepted
+		if errors.Is(err, ErrNoToken) || errors.Is(err, ErrTooComplex) {
+			return accepted, err
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -169,7 +175,7 @@ func walk(t *testing.T, m *Matcher, s *syntax, text string, random *rand.Rand) (
 			t.Fatalf("%v is complete, but may go on with %v in\n%s", tokens, allowed, text)
 		}
 		if len(allowed) == 0 {
-			return accepted
+			return accepted, nil
 		}
 		id := allowed[random.IntN(len(allowed))]
 		if at, err = m.Next(at, id); err != nil {
@@ -177,7 +183,7 @@ func walk(t *testing.T, m *Matcher, s *syntax, text string, random *rand.Rand) (
 		}
 		tokens = append(tokens, id)
 	}
-	return accepted
+	return accepted, nil
 }
 
 // allowedBy returns the tokens of a mask, end tokens apart, and checks it against
@@ -263,7 +269,9 @@ func TestManyAnswersShareAMatcher(t *testing.T) {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(seed, 0))
 			for range 20 {
-				walk(t, m, s, "the shared grammar", random)
+				if _, err := walk(t, m, s, "the shared grammar", random); errors.Is(err, ErrTooComplex) {
+					t.Error(err)
+				}
 			}
 		})
 	}
