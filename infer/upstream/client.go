@@ -63,7 +63,11 @@ func (c *client) send(ctx context.Context, method, path string, body any) (*http
 	}
 	defer answer.Body.Close()
 	var failed response
-	if err := json.NewDecoder(answer.Body).Decode(&failed); err != nil || failed.Error == nil {
+	err = json.NewDecoder(answer.Body).Decode(&failed)
+	if err == nil && failed.Error == nil {
+		err = errors.New("it holds none")
+	}
+	if err != nil {
 		return nil, cut(ctx, fmt.Errorf("%s %s: status %d without an error: %w", method, path, answer.StatusCode, err))
 	}
 	return nil, failed.Error

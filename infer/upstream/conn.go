@@ -21,18 +21,25 @@ import (
 // three that every process has.
 const ControlFD = 3
 
-// socketPair returns two connected sockets that no child process inherits.
-func socketPair() (ours, theirs *os.File, err error) {
+// socketPair returns two connected sockets: one to use and one to pass on, which the caller
+// closes then. No child process inherits either.
+func socketPair() (ours *net.UnixConn, theirs *os.File, err error) {
 	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return nil, nil, fmt.Errorf("failed to make a pair of sockets: %w", err)
 	}
-	for _, fd := range fds {
-		syscall.CloseOnExec(fd)
+	theirs = os.NewFile(uintptr(fds[1]), "socket")
+	if ours, err = unixConn(os.NewFile(uintptr(fds[0]), "socket")); err != nil {
+		theirs.Close()
+		return nil, nil, err
 	}
-	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket"), nil
+	return ours, theirs, nil
 }
 
 // unixConn takes over f.
@@ -86,15 +93,11 @@ const passTime = 5 * time.Second
 
 // dial makes a connection to the worker. It does not wait until the worker takes it.
 func (c *control) dial(context.Context) (net.Conn, error) {
-	ours, theirs, err := socketPair()
+	conn, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	conn, err := unixConn(ours)
-	if err != nil {
-		return nil, err
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err = c.conn.SetWriteDeadline(time.Now().Add(passTime))
@@ -126,6 +129,8 @@ func Listen(fd int) (net.Listener, error) {
 
 type listener struct{ control *net.UnixConn }
 
+var errNoSocket = errors.New("the server passed no socket")
+
 func (l *listener) Accept() (net.Conn, error) {
 	var data [1]byte
 	rights := make([]byte, syscall.CmsgSpace(4)) // one descriptor
@@ -134,12 +139,18 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, errors.Join(net.ErrClosed, err)
 	}
 	messages, err := syscall.ParseSocketControlMessage(rights[:held])
-	if err != nil || len(messages) != 1 {
-		return nil, fmt.Errorf("the server passed no socket: %w", err)
+	if err == nil && len(messages) != 1 {
+		err = errNoSocket
+	}
+	if err != nil {
+		return nil, err
 	}
 	fds, err := syscall.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return nil, fmt.Errorf("the server passed no socket: %w", err)
+	if err == nil && len(fds) != 1 {
+		err = errNoSocket
+	}
+	if err != nil {
+		return nil, err
 	}
 	syscall.CloseOnExec(fds[0])
 	return unixConn(os.NewFile(uintptr(fds[0]), "socket"))

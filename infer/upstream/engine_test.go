@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"reflect"
 	"strings"
@@ -68,11 +69,7 @@ func connect(t *testing.T, engine handlers.Engine) *client {
 
 func connectControl(t *testing.T, engine handlers.Engine) (*client, *control) {
 	t.Helper()
-	ours, theirs, err := socketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := unixConn(ours)
+	conn, theirs, err := socketPair()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,6 +290,31 @@ func TestClient_CancelReachesTheWorker(t *testing.T) {
 		}
 		<-ended
 	})
+}
+
+// An end of the control socket that sends something else than sockets is told apart from
+// one that has ended.
+func TestListener_WantsSockets(t *testing.T) {
+	conn, theirs, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	inherited, err := unixConn(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inherited.Close()
+	if _, err := conn.Write([]byte{0}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&listener{inherited}).Accept(); !errors.Is(err, errNoSocket) {
+		t.Errorf("without a socket: %v", err)
+	}
+	conn.Close()
+	if _, err := (&listener{inherited}).Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("at its end: %v", err)
+	}
 }
 
 // A process that the kernel cannot end is given up, and who waited for it is told.

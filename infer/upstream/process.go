@@ -39,15 +39,11 @@ type process struct {
 // startProcess runs program with args. It must be called on an OS thread that lives at
 // least as long as the process, which the kernel kills when that thread ends.
 func startProcess(program string, args, env []string, log io.Writer) (*process, error) {
-	ours, theirs, err := socketPair()
+	conn, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	conn, err := unixConn(ours)
-	if err != nil {
-		return nil, err
-	}
 	p := &process{control: &control{conn: conn}, stderr: &stderr{log: log}, gone: make(chan struct{})}
 	p.client = newClient(p.control.dial)
 	p.cmd = exec.Command(program, args...)
