@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// Activation prepares activations for the products: of an x it makes an image, once for
-// all products with that x.
+// Activation prepares activations for the products: it makes an image, once for all
+// products with them. What nothing but products needs of an RMSNorm or a SwiGLU becomes an
+// image at once.
 type Activation struct {
-	rows  *Function
-	image string
+	plain, rmsNorm, swiGLU *Function
+	image                  string
 }
 
 // Images of activations: int16 numbers with a scale for every 32, or float32.
@@ -27,8 +28,17 @@ func NewActivation(c *Context, image string) (*Activation, error) {
 	if imageBytes[image] == 0 {
 		return nil, fmt.Errorf("there is no image of activations called %q", image)
 	}
-	rows, err := c.kernel("activation", "activation_"+image)
-	return &Activation{rows, image}, err
+	k := &Activation{image: image}
+	for _, f := range []struct {
+		kernel *(*Function)
+		name   string
+	}{{&k.plain, ""}, {&k.rmsNorm, "_rmsnorm"}, {&k.swiGLU, "_swiglu"}} {
+		var err error
+		if *f.kernel, err = c.kernel("activation", "activation_"+image+f.name); err != nil {
+			return nil, err
+		}
+	}
+	return k, nil
 }
 
 // Bytes returns the size of the image of capacity rows of cols activations.
@@ -43,11 +53,24 @@ func MostImageBytes(cols, capacity int) int64 {
 
 // Enqueue makes the image dst of x, rows of cols float32.
 func (k *Activation) Enqueue(s *Stream, dst, x Ptr, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.plain, s, 0, cols, capacity, dst, x, int32(cols), rows)
+}
+
+// EnqueueRMSNorm makes the image of what RMSNorm.Enqueue would compute.
+func (k *Activation) EnqueueRMSNorm(s *Stream, dst, x, w Ptr, cols int, eps float32, rows Ptr, capacity int) error {
+	return k.launch(k.rmsNorm, s, normBytes, cols, capacity, dst, x, w, eps, int32(cols), rows)
+}
+
+// EnqueueSwiGLU makes the image of what SwiGLU.Enqueue would compute.
+func (k *Activation) EnqueueSwiGLU(s *Stream, dst, gate, up Ptr, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.swiGLU, s, 0, cols, capacity, dst, gate, up, int32(cols), rows)
+}
+
+func (k *Activation) launch(f *Function, s *Stream, shared, cols, capacity int, args ...any) error {
 	if err := checkLaunch("Activation", capacity, cols); err != nil {
 		return err
 	}
-	return k.rows.Launch(s, Dim3{X: capacity, Y: tilesFor(cols)}, Dim3{X: threads}, 0,
-		dst, x, int32(cols), rows)
+	return f.Launch(s, Dim3{X: capacity, Y: tilesFor(cols)}, Dim3{X: threads}, shared, args...)
 }
 
 // tilesFor returns the number of tiles that cols inputs are cut into: tile.cuh.

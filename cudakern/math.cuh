@@ -54,3 +54,6 @@ DEVICE float exp_of(float x)
 	float low = fmaf(x, 1.925963033500e-8f, fmaf(x, LOG2_E, -high));
 	return exp2_sum(high, low);
 }
+
+// silu(gate) · up = gate / (1 + e^-gate) · up
+DEVICE float swiglu_of(float gate, float up) { return gate / (1.0f + exp_of(-gate)) * up; }

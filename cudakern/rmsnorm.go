@@ -15,7 +15,9 @@ func (k *RMSNorm) Enqueue(s *Stream, dst, x, w Ptr, cols int, eps float32, rows 
 	if err := checkLaunch("RMSNorm", capacity, cols); err != nil {
 		return err
 	}
-	const warps = threads / 32
-	return k.rows.Launch(s, Dim3{X: 1, Y: capacity}, Dim3{X: threads}, 4*warps,
+	return k.rows.Launch(s, Dim3{X: 1, Y: capacity}, Dim3{X: threads}, normBytes,
 		dst, x, w, int32(cols), eps, rows)
 }
+
+// normBytes of shared memory hold the sums of a block's warps: norm.cuh.
+const normBytes = 4 * threads / 32

@@ -55,10 +55,15 @@ func (k *RoPE) Enqueue(s *Stream, x Ptr, cols, headDim, dims int, neox bool, tur
 	if err := checkLaunch("RoPE", capacity, cols); err != nil {
 		return err
 	}
-	apart, stride := int32(1), int32(2) // of the elements of a pair, of pairs
-	if neox {
-		apart, stride = int32(dims/2), 1
-	}
+	apart, between := pairing(dims, neox)
 	return k.turn.Launch(s, Dim3{X: blocksFor(cols/headDim*dims/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
-		x, int32(cols), int32(headDim), int32(dims/2), apart, stride, turns, step.Pos, step.Rows)
+		x, int32(cols), int32(headDim), int32(dims/2), apart, between, turns, step.Pos, step.Rows)
+}
+
+// pairing returns how far the elements of a pair are apart, and neighbouring pairs: rope.cuh.
+func pairing(dims int, neox bool) (apart, between int32) {
+	if neox {
+		return int32(dims / 2), 1
+	}
+	return 1, 2
 }

@@ -26,15 +26,14 @@ KERNEL(add_bias, 256, 8)(float *x, const float *bias, int cols, const int *rows)
 		x[(size_t)row * cols + col] += bias[col];
 }
 
-// dst = gate / (1 + e^-gate) · up
+// dst = silu(gate) · up
 KERNEL(swiglu, 256, 8)(float *dst, const float *gate, const float *up, int cols, const int *rows)
 {
 	int row, col;
 	if (!element(cols, rows, &row, &col))
 		return;
 	size_t i = (size_t)row * cols + col;
-	float g = gate[i];
-	dst[i] = g / (1.0f + exp_of(-g)) * up[i];
+	dst[i] = swiglu_of(gate[i], up[i]);
 }
 
 // dst[i] = x[out[i]]

@@ -525,6 +525,95 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 	}
 }
 
+func TestAnImageIsMadeAtOnceOfWhatRMSNormAndSwiGLUCompute(t *testing.T) {
+	e := device(t)
+	norm, err := cudakern.NewRMSNorm(e.Context)
+	e.try(err)
+	gate, err := cudakern.NewSwiGLU(e.Context)
+	e.try(err)
+	rng := rand.New(rand.NewPCG(9, 9))
+	for _, image := range []string{"i16", "f32"} {
+		k, err := cudakern.NewActivation(e.Context, image)
+		e.try(err)
+		for _, rows := range rowCounts {
+			for _, cols := range []int{1, 3, 64, 257, 1024, 2052} {
+				x, y, w := e.uploadFloats(normal(rng, rows*cols, 3)), e.uploadFloats(normal(rng, rows*cols, 1)), e.uploadFloats(normal(rng, cols, 1))
+				whole := e.alloc(4 * rows * cols)
+				count := e.upload([]int32{int32(rows)})
+				capacity := rows + 3
+				bytes := int(k.Bytes(cols, capacity))
+				want, got := e.alloc(bytes), e.alloc(bytes)
+				same := func(what string) {
+					t.Helper()
+					if !slices.Equal(e.download(want, bytes/4), e.download(got, bytes/4)) {
+						t.Fatalf("%s, image %s, %d rows of %d: the image is another", what, image, rows, cols)
+					}
+				}
+				for _, p := range []cudakern.Ptr{want, got} {
+					e.try(e.stream.Fill(p, 0, int64(bytes)))
+				}
+				e.try(norm.Enqueue(e.stream, whole, x, w, cols, 1e-5, count, rows))
+				e.try(k.Enqueue(e.stream, want, whole, cols, count, capacity))
+				e.try(k.EnqueueRMSNorm(e.stream, got, x, w, cols, 1e-5, count, capacity))
+				same("RMSNorm")
+				e.try(gate.Enqueue(e.stream, whole, x, y, cols, count, rows))
+				e.try(k.Enqueue(e.stream, want, whole, cols, count, capacity))
+				e.try(k.EnqueueSwiGLU(e.stream, got, x, y, cols, count, capacity))
+				same("SwiGLU")
+			}
+		}
+	}
+}
+
+func TestKeysAreTurnedOnTheirWayToTheCacheAsRoPEDoes(t *testing.T) {
+	e := device(t)
+	rope, err := cudakern.NewRoPE(e.Context)
+	e.try(err)
+	rng := rand.New(rand.NewPCG(10, 10))
+	for _, isHalf := range []bool{true, false} {
+		k, err := cudakern.NewStoreKV(e.Context, isHalf)
+		e.try(err)
+		for _, c := range []struct {
+			heads, kvHeads, dim, dims int
+			neox                      bool
+		}{{1, 1, 2, 2, false}, {4, 2, 64, 64, true}, {6, 3, 10, 6, false}, {6, 3, 10, 6, true}, {8, 1, 128, 128, false}} {
+			table, err := cudakern.Turns(c.dims, 1e4, 1, nil)
+			e.try(err)
+			turns := e.uploadBytes(table)
+			for _, rows := range rowCounts {
+				const blocks, layers, layer, stride = 7, 2, 1, 3
+				cols, kvCols := c.heads*c.dim, c.kvHeads*c.dim
+				n := blocks * layers * 2 * kvCols * 32
+				pos, seq := make([]int32, rows), make([]int32, rows)
+				for r := range rows {
+					seq[r], pos[r] = int32(r%2), int32(20+r)
+				}
+				step := cudakern.Step{Rows: e.upload([]int32{int32(rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload([]int32{5, 0, 3, 6, 2, 1}), Stride: stride, Blocks: stride}
+				queries, keys, values := normal(rng, rows*cols, 1), normal(rng, rows*kvCols, 1), e.uploadFloats(normal(rng, rows*kvCols, 1))
+				cache := func() cudakern.Cache {
+					c := cudakern.Cache{Data: e.alloc(4 * n), Half: isHalf, Layers: layers, KVHeads: c.kvHeads, HeadDim: c.dim}
+					e.try(e.stream.Fill(c.Data, 0, int64(4*n)))
+					return c
+				}
+
+				q, turnedKeys, want := e.uploadFloats(queries), e.uploadFloats(keys), cache()
+				e.try(rope.Enqueue(e.stream, q, cols, c.dim, c.dims, c.neox, turns, step, rows))
+				e.try(rope.Enqueue(e.stream, turnedKeys, kvCols, c.dim, c.dims, c.neox, turns, step, rows))
+				e.try(k.Enqueue(e.stream, want, layer, turnedKeys, values, step, rows))
+
+				q2, got := e.uploadFloats(queries), cache()
+				e.try(k.EnqueueRoPE(e.stream, got, layer, q2, cols, e.uploadFloats(keys), values, c.dims, c.neox, turns, step, rows+2))
+				if !sameBits(e.downloadFloats(q, rows*cols), e.downloadFloats(q2, rows*cols)) {
+					t.Fatalf("%+v, %d rows: queries differ from those of RoPE alone", c, rows)
+				}
+				if !sameBits(e.downloadCache(want, n), e.downloadCache(got, n)) {
+					t.Fatalf("%+v, %d rows: the cache differs from that of RoPE and StoreKV", c, rows)
+				}
+			}
+		}
+	}
+}
+
 func (e *testDevice) downloadCache(c cudakern.Cache, n int) []float32 {
 	e.t.Helper()
 	if !c.Half {

@@ -1,12 +1,19 @@
 package cudakern
 
+import "fmt"
+
 // StoreKV copies keys and values into a cache.
-type StoreKV struct{ store *Function }
+type StoreKV struct{ store, rope *Function }
 
 // NewStoreKV loads the kernel for caches of float16 (half) or float32.
 func NewStoreKV(c *Context, half bool) (*StoreKV, error) {
-	store, err := c.kernel("storekv_"+element(half), "storekv_"+element(half))
-	return &StoreKV{store}, err
+	module := "storekv_" + element(half)
+	store, err := c.kernel(module, module)
+	if err != nil {
+		return nil, err
+	}
+	rope, err := c.kernel(module, "storekv_rope_"+element(half))
+	return &StoreKV{store, rope}, err
 }
 
 // Enqueue stores every row of k and v, (KVHeads, HeadDim) float32 each, in layer layer
@@ -19,4 +26,21 @@ func (k *StoreKV) Enqueue(s *Stream, cache Cache, layer int, keys, values Ptr, s
 	return k.store.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		cache.Data, keys, values, int32(layer), int32(cache.Layers), int32(cache.KVHeads), int32(cache.HeadDim),
 		step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
+}
+
+// EnqueueRoPE turns the queries, rows of cols float32 and in place, and the keys as
+// RoPE.Enqueue does, and then stores keys and values as Enqueue does. HeadDim is even; keys
+// stay as they are.
+func (k *StoreKV) EnqueueRoPE(s *Stream, cache Cache, layer int, queries Ptr, cols int, keys, values Ptr, dims int, neox bool, turns Ptr, step Step, capacity int) error {
+	all := cols + 2*cache.KVHeads*cache.HeadDim
+	if err := checkLaunch("StoreKV", capacity, cols); err != nil {
+		return err
+	}
+	if cache.HeadDim%2 != 0 {
+		return fmt.Errorf("StoreKV cannot turn heads of %d elements", cache.HeadDim)
+	}
+	apart, between := pairing(dims, neox)
+	return k.rope.Launch(s, Dim3{X: blocksFor(all/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
+		cache.Data, queries, int32(cols/cache.HeadDim), keys, values, int32(layer), int32(cache.Layers), int32(cache.KVHeads), int32(cache.HeadDim),
+		int32(dims/2), apart, between, turns, step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 }

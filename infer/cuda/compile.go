@@ -171,6 +171,7 @@ type lowering struct {
 // prepared is an activation in the form that a kind of products reads it.
 type prepared struct {
 	activation int32 // 0: none
+	made       *device.Op
 	image      string
 }
 
@@ -249,6 +250,9 @@ func (l *lowering) lower(op operation, out int) error {
 		if err != nil {
 			return err
 		}
+		if op.rope != nil {
+			return l.storeTurned(op, store, cache, at)
+		}
 		l.add(func(s *cudakern.Stream) error { return store.Enqueue(s, cache, op.Layer, at.x, at.y, step, capacity) })
 	case device.OpAttention:
 		if err := l.attention(op.Op, at); err != nil {
@@ -281,27 +285,18 @@ func (l *lowering) add(enqueue launch) {
 	}
 }
 
-// matMul adds products, and before them the image of x, if the workspace does not hold it
-// yet.
+// matMul adds products, and what they need before them.
 func (l *lowering) matMul(op operation, at operands) error {
 	d := l.device
 	product, err := d.kernels.matMul(op.W.Type)
 	if err != nil {
 		return err
 	}
-	activation, err := d.kernels.activation(product.Image())
-	if err != nil {
-		return err
-	}
-	image, err := d.workspace("image", activation.Bytes(op.X.Cols, l.capacity))
+	image, err := l.image(op, product.Image(), at.x)
 	if err != nil {
 		return err
 	}
 	rows, capacity := l.rows, l.capacity
-	if want := (prepared{op.X.ID, product.Image()}); l.prepared != want {
-		l.add(func(s *cudakern.Stream) error { return activation.Enqueue(s, image, at.x, op.X.Cols, rows, capacity) })
-		l.prepared = want
-	}
 	products := []cudakern.Product{{Dst: at.dst, Weights: at.w, W: weightsOf(op.W)}}
 	for _, other := range op.also {
 		at, err := l.operands(other)
@@ -312,6 +307,56 @@ func (l *lowering) matMul(op operation, at operands) error {
 	}
 	l.add(func(s *cudakern.Stream) error {
 		return product.Enqueue(s, image, rows, capacity, op.add, products...)
+	})
+	return nil
+}
+
+// image returns the workspace with the image of op's X, which lies at x, and adds what makes
+// it, unless the workspace holds it already.
+func (l *lowering) image(op operation, kind string, x cudakern.Ptr) (cudakern.Ptr, error) {
+	d, rows, capacity, cols := l.device, l.rows, l.capacity, op.X.Cols
+	activation, err := d.kernels.activation(kind)
+	if err != nil {
+		return 0, err
+	}
+	image, err := d.workspace("image", activation.Bytes(cols, capacity))
+	want := prepared{op.X.ID, op.made, kind}
+	if err != nil || l.prepared == want {
+		return image, err
+	}
+	l.prepared = want
+	if op.made == nil {
+		l.add(func(s *cudakern.Stream) error { return activation.Enqueue(s, image, x, cols, rows, capacity) })
+		return image, nil
+	}
+	at, err := l.operands(*op.made)
+	if err != nil {
+		return 0, err
+	}
+	l.add(func(s *cudakern.Stream) error {
+		if op.made.Kind == device.OpSwiGLU {
+			return activation.EnqueueSwiGLU(s, image, at.x, at.y, cols, rows, capacity)
+		}
+		return activation.EnqueueRMSNorm(s, image, at.x, at.w, cols, op.made.Eps, rows, capacity)
+	})
+	return image, nil
+}
+
+// storeTurned adds RoPE of queries and keys with the StoreKV after it.
+func (l *lowering) storeTurned(op operation, store *cudakern.StoreKV, cache cudakern.Cache, at operands) error {
+	queries, err := l.device.activation(op.rope.Dst)
+	if err != nil {
+		return err
+	}
+	r := op.rope.RoPE
+	turns, err := l.device.turns(r)
+	if err != nil {
+		return err
+	}
+	step, capacity := l.step, l.capacity
+	l.prepared = prepared{} // it may be of what is turned
+	l.add(func(s *cudakern.Stream) error {
+		return store.EnqueueRoPE(s, cache, op.Layer, queries.rows, op.rope.Dst.Cols, at.x, at.y, r.Dims, r.NeoX, turns, step, capacity)
 	})
 	return nil
 }

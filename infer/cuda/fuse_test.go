@@ -20,6 +20,12 @@ func describe(o operation) string {
 	if o.add {
 		s += " added"
 	}
+	if o.made != nil {
+		s += fmt.Sprintf(" of %s %d", o.made.Kind, o.made.X.ID)
+	}
+	if o.rope != nil {
+		s = fmt.Sprintf("StoreKV %d after RoPE %d", o.X.ID, o.rope.Dst.ID)
+	}
 	return s
 }
 
@@ -28,6 +34,8 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 	x, y, z := tensor(1, gguf.F32), tensor(2, gguf.F32), tensor(3, gguf.F32)
 	a, b, c, d := tensor(4, gguf.F32), tensor(5, gguf.F32), tensor(6, gguf.F32), tensor(7, gguf.F32)
 	w, half, bias := tensor(10, gguf.F32), tensor(11, gguf.F16), device.Tensor{ID: 12, Type: gguf.F32, Rows: 1, Cols: 8}
+	rope := device.RoPE{HeadDim: 8, Dims: 8, Base: 1e4}
+	kv := device.KV{ID: 1, Layout: device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 8}}
 	for _, c := range []struct {
 		name   string
 		record func(p *device.Program)
@@ -71,6 +79,69 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 			p.RMSNorm(y, z, bias, 1)
 			p.MatMul(a, w, y)
 		}, "MatMul 3 added; RMSNorm 2; MatMul 4"},
+		{"a norm that only products read is not computed by itself", func(p *device.Program) {
+			p.RMSNorm(y, x, bias, 1)
+			p.MatMul(a, w, y)
+			p.MatMul(b, half, y)
+			p.RMSNorm(y, z, bias, 1)
+		}, "MatMul 4 of RMSNorm 1; MatMul 5 of RMSNorm 1; RMSNorm 2"},
+		{"nor is one in place, or a SwiGLU", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.RMSNorm(x, x, bias, 1)
+			p.MatMul(b, half, x)
+			p.SwiGLU(x, a, b)
+			p.MatMul(c, w, x)
+			p.Embed(x, w)
+		}, "MatMul 4; MatMul 5 of RMSNorm 1; MatMul 6 of SwiGLU 4; Embed 1"},
+		{"but if something else reads it", func(p *device.Program) {
+			p.RMSNorm(y, x, bias, 1)
+			p.MatMul(a, w, y)
+			p.Add(z, y)
+			p.RMSNorm(y, z, bias, 1)
+		}, "RMSNorm 2; MatMul 4; Add 3; RMSNorm 2"},
+		{"or if it is changed in place", func(p *device.Program) {
+			p.RMSNorm(y, x, bias, 1)
+			p.AddBias(y, bias)
+			p.MatMul(a, w, y)
+			p.Embed(y, w)
+		}, "RMSNorm 2; AddBias 2; MatMul 4; Embed 2"},
+		{"or if it is left at the end", func(p *device.Program) {
+			p.RMSNorm(y, x, bias, 1)
+			p.MatMul(a, w, y)
+		}, "RMSNorm 2; MatMul 4"},
+		{"or if a product reads it after what it was made of has changed", func(p *device.Program) {
+			p.RMSNorm(y, x, bias, 1)
+			p.MatMul(x, half, y)
+			p.MatMul(a, w, y)
+			p.Embed(y, w)
+		}, "RMSNorm 2; MatMul 1; MatMul 4; Embed 2"},
+		{"queries and keys are turned on the keys' way to the cache", func(p *device.Program) {
+			p.RoPE(a, rope)
+			p.RoPE(b, rope)
+			p.StoreKV(kv, 0, b, c)
+			p.Attention(d, a, kv, 0, device.Attention{Heads: 1})
+			p.MatMul(b, w, x)
+		}, "StoreKV 5 after RoPE 4; Attention 7; MatMul 5"},
+		{"not if somebody reads the keys", func(p *device.Program) {
+			p.RoPE(a, rope)
+			p.RoPE(b, rope)
+			p.StoreKV(kv, 0, b, c)
+			p.Add(a, b)
+			p.MatMul(b, w, x)
+		}, "RoPE 4; RoPE 5; StoreKV 0; Add 4; MatMul 5"},
+		{"not if they are turned by other angles", func(p *device.Program) {
+			p.RoPE(a, rope)
+			p.RoPE(b, device.RoPE{HeadDim: 8, Dims: 8, Base: 2})
+			p.StoreKV(kv, 0, b, c)
+			p.MatMul(b, w, x)
+		}, "RoPE 4; RoPE 5; StoreKV 0; MatMul 5"},
+		{"not if the values are what is turned", func(p *device.Program) {
+			p.RoPE(b, rope)
+			p.RoPE(c, rope)
+			p.StoreKV(kv, 0, b, c)
+			p.MatMul(b, w, x)
+			p.MatMul(c, w, x)
+		}, "RoPE 5; RoPE 6; StoreKV 0; MatMul 5,6"},
 		{"not if it is read once more", func(p *device.Program) {
 			p.MatMul(a, w, x)
 			p.Add(z, a)

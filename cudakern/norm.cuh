@@ -1,0 +1,40 @@
+// The scale of RMSNorm, 1 / sqrt(mean(x²) + eps), for a row that a block of 256 threads
+// reads together.
+//
+// Where rows have a multiple of 4 elements, thread t takes those from 4t, 4t+1024, …, else
+// single ones from t, t+256, … Its squares are summed in that order, and the sums of threads
+// meet in a tree. Loads are made four at a time before anything that waits for them.
+#pragma once
+
+#include "kernel.cuh"
+
+enum { NORM_THREADS = 256, NORM_BATCH = 4, NORM_FLOATS = NORM_THREADS / WARP }; // of shared memory
+
+DEVICE float add_squares(float v, float sum) { return fmaf(v, v, sum); }
+DEVICE float add_squares(float4 v, float sum) { return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum)))); }
+
+// The thread's part of the sum of squares of n values of type T.
+template <typename T> DEVICE float sum_squares(const T *x, int n)
+{
+	float sum = 0.0f;
+	for (int begin = threadIdx.x; begin < n; begin += NORM_BATCH * NORM_THREADS) {
+		T v[NORM_BATCH] = {};
+		UNROLL for (int i = 0; i < NORM_BATCH; i++)
+			if (begin + i * NORM_THREADS < n)
+				v[i] = x[begin + i * NORM_THREADS];
+		UNROLL for (int i = 0; i < NORM_BATCH; i++)
+			sum = add_squares(v[i], sum);
+	}
+	return sum;
+}
+
+// partial holds NORM_FLOATS floats of shared memory. All threads of the block must call.
+DEVICE float norm_scale(const float *x, int cols, float eps, float *partial)
+{
+	float sum = warp_sum(cols % 4 == 0 ? sum_squares(reinterpret_cast<const float4 *>(x), cols / 4) : sum_squares(x, cols));
+	if (lane_id() == 0)
+		partial[warp_id()] = sum;
+	syncthreads();
+	sum = ((partial[0] + partial[1]) + (partial[2] + partial[3])) + ((partial[4] + partial[5]) + (partial[6] + partial[7]));
+	return 1.0f / sqrtf(sum / (float)cols + eps);
+}
