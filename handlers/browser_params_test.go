@@ -1,12 +1,15 @@
 package handlers
 
 import (
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
 )
@@ -140,8 +143,20 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 		if got := b.value("document.querySelector('#n-temperature').disabled || !document.querySelector('[data-param=mirostat_tau]').checkVisibility()"); got != "false" {
 			t.Error("temperature is taken for something that cuts, or mirostat has no target")
 		}
+		const grey = "[...document.querySelectorAll('.order .replaced')].map(row => row.dataset.stage + ' ' + row.querySelector('.keep').innerText + ' ' + [...row.querySelectorAll('input, button')].every(e => e.disabled)).join()"
+		if got := b.value(grey); got != "top_n_sigma mirostat true,top_k mirostat true,top_p mirostat true,min_p mirostat true,xtc mirostat true,typical_p  true" {
+			t.Errorf("in the order of the samplers these are grey: %s", got)
+		}
+		if got := b.text("#p-samplers [data-replaced]"); !strings.HasPrefix(got, "Mirostat is on.") {
+			t.Errorf("the order of the samplers says %q", got)
+		}
+		b.script(`document.querySelector('#p-samplers').scrollIntoView()`)
+		b.shot("params-mirostat-order")
 		b.click("#n-mirostat")
 		b.until("!document.querySelector('#n-top_p').disabled")
+		if got := b.value(grey + " + document.querySelectorAll('.order input:disabled').length"); got != "0" {
+			t.Errorf("without mirostat the order of the samplers is %s", got)
+		}
 	})
 
 	run("a stage moves with the keyboard, and the order is said", func(t *testing.T) {
@@ -177,5 +192,43 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 		b.click("[data-reset-all]")
 		b.until("document.querySelector('[data-modified]').innerText === 'unchanged' && document.querySelectorAll('#p-stop li').length === 0")
 	})
+	b.clean()
+}
+
+func TestThePanelFollowsAnotherPageThatChangesIt(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	b := openBrowser(t, server)
+	b.open("/")
+	b.ask(engine, "Hello", "Hi.")
+	other := dialSocket(t, server)
+	panelOf(t, other, strings.TrimPrefix(b.value("location.pathname"), "/c/"))
+
+	other.do("panel", map[string]any{"settings": map[string]any{"temperature": 1.25, "top_k": 9, "stop": []string{"You:"}, "seed": 7}, "system": "Rhyme.", "preset": "precise"})
+	b.until("document.querySelector('#n-temperature').value === '1.25' && document.querySelector('#n-top_k').value === '9'")
+	b.until("document.querySelector('#p-stop li input').value === 'You:' && document.querySelector('#n-seed').value === '7' && document.querySelector('[data-seed-note]').innerText === 'pinned'")
+	b.until("document.querySelector('#system').value === 'Rhyme.' && document.querySelector('#preset').value === 'precise'")
+
+	b.set("top_k", "11")
+	other.until("the change", func() bool { return other.panel.Settings != nil && other.panel.Settings.TopK == 11 })
+	if p := other.panel; p.Settings.Temperature != 1.25 || p.System != "Rhyme." || p.Preset != "precise" {
+		t.Errorf("the page has sent %+v", p)
+	}
+
+	// Both write at once: whoever was last is shown everywhere.
+	for i := range 5 {
+		b.script(fmt.Sprintf(`const f = document.querySelector('#n-top_k'); f.value = %d; f.dispatchEvent(new Event('input'))`, 20+i))
+		other.do("panel", map[string]any{"settings": map[string]any{"top_k": 30 + i}})
+	}
+	b.set("top_k", "40")
+	other.until("the last change", func() bool { return other.panel.Settings.TopK == 40 })
+	b.until("document.querySelector('#n-top_k').value === '40'")
+
+	made, err := chats.CreatePreset(t.Context(), live.Preset{Name: "Made elsewhere", Settings: live.DefaultSettings()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.do("panel", map[string]any{"settings": map[string]any{}, "preset": made.ID})
+	b.until("document.querySelector('#preset').selectedOptions[0].text === 'Made elsewhere' && document.querySelector('[data-modified]').innerText === 'unchanged'")
 	b.clean()
 }

@@ -268,7 +268,7 @@ func stages() []web.Stage {
 	}
 	var list []web.Stage
 	for _, name := range sample.StageNames() {
-		list = append(list, web.Stage{Key: name, Label: cmp.Or(labels[name], name)})
+		list = append(list, web.Stage{Key: name, Label: cmp.Or(labels[name], name), Cuts: sample.Cuts(name)})
 	}
 	return list
 }

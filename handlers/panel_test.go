@@ -40,7 +40,13 @@ func TestSocket_OfTwoPagesTheLastPanelStaysAndAnswersKeepTheirs(t *testing.T) {
 		t.Errorf("the second page is shown %+v, %q", got.Settings, got.Preset)
 	}
 	two.do("panel", map[string]any{"settings": map[string]any{"top_k": 6, "stop": []string{"\n"}}, "system": "Two.", "preset": "7"}) // while it is written
-	one.do("panel", map[string]any{"settings": map[string]any{"top_k": 7}, "system": "One.", "preset": "greedy"})
+	ack := one.reply(one.send("panel", map[string]any{"settings": map[string]any{"top_k": 7}, "system": "One.", "preset": "greedy"}))
+	for _, c := range []*socketClient{one, two} {
+		c.until("the last panel", func() bool { return c.panel.Settings != nil && c.panel.Settings.TopK == 7 })
+		if e := c.panel; e.Seq != ack.Seq || e.System != "One." || e.Preset != "greedy" {
+			t.Errorf("a page was told %+v, and the acknowledgement %d", e, ack.Seq)
+		}
+	}
 	a.finish()
 	one.until("the end", one.ended)
 	if end := one.last().end; end.Settings.TopK != 5 {

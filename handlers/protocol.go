@@ -49,7 +49,7 @@ import (
 //
 // # To the page
 //
-//	{"type":"ack","ref":2,"chat":"ID"}                    done; chat is the one that is open, after fork the new one
+//	{"type":"ack","ref":2,"chat":"ID"}                    done; chat is the one that is open, after fork the new one; after panel with seq: events of type panel up to that one are older
 //	{"type":"error","ref":2,"error":{…}}                  not done, and why: see wireError
 //	{"type":"engine","engine":{…}}                        at the start and on every change: see web.Engine
 //	{"type":"snapshot","seq":17,"chat":{…}}               the chat as of event 17: see wireChat
@@ -220,6 +220,7 @@ type wireProgress struct {
 //	branch    id, messages, more: what follows message id goes, and messages take its place; if the page lacks id, or id is missing, everything goes, and more says whether there are messages before these
 //	title     text: the new title
 //	replay    id, replay: how far the replay of an answer is
+//	panel     settings, preset, system: what is kept for the next answer; without settings, another event of this type follows
 //	model     text: the model of the answers to come; none: whichever is loaded
 type wireEvent struct {
 	First    int64          `json:"first,omitempty"` // if not Seq
@@ -240,6 +241,9 @@ type wireEvent struct {
 	Answer   *wireAnswer    `json:"answer,omitempty"`
 	Messages []wireMessage  `json:"messages,omitempty"`
 	More     bool           `json:"more,omitempty"`
+	Settings *live.Settings `json:"settings,omitempty"`
+	Preset   string         `json:"preset,omitempty"`
+	System   string         `json:"system,omitempty"`
 }
 
 // wireReplay is an answer that is written once more, and compared: the first equal of
@@ -382,6 +386,10 @@ func toWireEvent(e *live.Event) wireEvent {
 		w.Messages, w.More = toWireMessages(e.Messages), e.More
 	case live.EventTitle, live.EventModel:
 		w.Text = e.Text
+	case live.EventPanel:
+		if e.Panel != nil {
+			w.Settings, w.Preset, w.System = &e.Panel.Settings, e.Panel.Preset, e.Text
+		}
 	case live.EventBlock:
 		html := renderBlock(live.Block{Text: e.Text, Thought: e.Thinking})
 		w.HTML, w.Chars = &html, utf16Length(e.Text)

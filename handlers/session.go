@@ -102,6 +102,7 @@ func (h *Handlers) newSession(t transport) *session {
 type wireReply struct {
 	frames       []wireFrame
 	chat         string // for the ack, if not the open one
+	seq          int64  // for the ack
 	subscription *live.Subscription
 }
 
@@ -166,7 +167,7 @@ func (s *session) handle(frame []byte) wireReply {
 		r.frames = append(r.frames, wireFrame{Type: "error", Ref: command.Ref, Error: toWireError(err)})
 		return r
 	}
-	ack := wireFrame{Type: "ack", Ref: command.Ref}
+	ack := wireFrame{Type: "ack", Ref: command.Ref, Seq: r.seq}
 	switch {
 	case r.chat != "":
 		ack.Chat = r.chat
@@ -222,7 +223,8 @@ func (s *session) change(c wireCommand) (wireReply, error) {
 	case "continue":
 		return wireReply{}, chat.Continue(c.Answer, *c.Settings)
 	case "panel":
-		return wireReply{}, chat.Keep(live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
+		seq, err := chat.Keep(live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
+		return wireReply{seq: seq}, err
 	case "select":
 		return wireReply{}, chat.Select(c.Message, c.Version)
 	case "fork":

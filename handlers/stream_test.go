@@ -39,6 +39,7 @@ type socketClient struct {
 	engine   map[string]any
 	resumed  int // how often no snapshot was needed
 	replay   *wireReplay
+	panel    wireEvent // the last that told of one
 }
 
 // shownAnswer is an answer as a page has it.
@@ -200,6 +201,8 @@ func (c *socketClient) apply(e wireEvent) {
 		c.replay = e.Replay
 	case live.EventTitle:
 		c.title = e.Text
+	case live.EventPanel:
+		c.panel = e
 	case live.EventBranch:
 		c.cut(e.ID)
 		for _, m := range e.Messages {

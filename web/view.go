@@ -93,7 +93,10 @@ type TextList struct {
 }
 
 // Stage is a stage of the sampler chain.
-type Stage struct{ Key, Label string }
+type Stage struct {
+	Key, Label string
+	Cuts       bool // mirostat takes its place
+}
 
 // Problem is what went wrong, why, and what to do.
 type Problem struct{ Title, Message string }

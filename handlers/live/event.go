@@ -94,6 +94,7 @@ const (
 	EventBranch   EventType = "branch"   // what follows message ID goes, and Messages take its place; ID 0: all goes, and More says whether messages precede these
 	EventTitle    EventType = "title"    // Text is the new title
 	EventReplay   EventType = "replay"   // Replay is how far the replay of an answer is
+	EventPanel    EventType = "panel"    // Panel is the new panel and Text the new system prompt; without Panel another event of this type follows
 	EventModel    EventType = "model"    // Text names the model of the answers to come; empty: whichever is loaded
 )
 
@@ -106,6 +107,7 @@ type Event struct {
 	Message    *Message
 	Progress   *Progress
 	Replay     *Replay
+	Panel      *Panel
 	Text       string
 	Thinking   bool // EventText, EventBlock: of a thought
 	Tokens     int
@@ -117,7 +119,13 @@ type Event struct {
 
 // size is what an event counts in a subscriber's queue: the bytes that it holds
 // of its own. The text of a message is the chat's.
-func (e *Event) size() int { return len(e.Text) + 64 }
+func (e *Event) size() int {
+	size := len(e.Text) + 64
+	if e.Panel != nil {
+		size += len(e.Panel.record())
+	}
+	return size
+}
 
 // merge appends next to e if one event can say both, and reports whether it did.
 func (e *Event) merge(next *Event) bool {
@@ -131,7 +139,7 @@ func (e *Event) merge(next *Event) bool {
 		*e = *next
 		e.Text, e.First = text, first
 		return true
-	case EventProgress, EventReplay:
+	case EventProgress, EventReplay, EventPanel:
 		first := e.First
 		*e = *next
 		e.First = first

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,8 @@ type reader struct {
 	sub      *Subscription
 	seq      int64
 	title    string
+	panel    Panel
+	system   string
 	messages []Message
 	more     bool // there are messages before these
 }
@@ -30,6 +33,7 @@ func (r *reader) follow(c *Chat, since int64) error {
 	r.sub = sub
 	if snapshot != nil {
 		r.seq, r.title, r.messages, r.more = snapshot.Seq, snapshot.Title, nil, snapshot.More
+		r.panel, r.system = snapshot.Panel, snapshot.System
 		for _, m := range snapshot.Messages {
 			r.messages = append(r.messages, copied(m))
 		}
@@ -106,6 +110,10 @@ func (r *reader) apply(e Event) error {
 		}
 	case EventTitle:
 		r.title = e.Text
+	case EventPanel:
+		if e.Panel != nil {
+			r.panel, r.system = *e.Panel, e.Text
+		}
 	case EventProgress:
 	default:
 		return fmt.Errorf("event %d is of the unknown type %q", e.Seq, e.Type)
@@ -121,6 +129,9 @@ func (r *reader) differs(c *Chat) string {
 	}
 	if r.seq != c.seq || len(r.messages) != len(path) || r.title != c.title {
 		return fmt.Sprintf("%q with %d messages at event %d, want %q with %d at %d", r.title, len(r.messages), r.seq, c.title, len(path), c.seq)
+	}
+	if !reflect.DeepEqual(r.panel, c.panel) || r.system != c.system {
+		return fmt.Sprintf("the panel is %+v, %q, want %+v, %q", r.panel, r.system, c.panel, c.system)
 	}
 	for i, t := range path {
 		got, want := r.messages[i], t.message()
@@ -233,6 +244,16 @@ func checkReaders(t *testing.T, kept Store) {
 			"send": func(t *rapid.T) {
 				if check(c.Send(question(visible.Draw(t, "text"))), true) {
 					running = <-engine.asked
+				}
+			},
+			"keep": func(t *rapid.T) {
+				if !c.begun {
+					return
+				}
+				p := Panel{Settings: DefaultSettings()}
+				p.TopK = rapid.IntRange(1, 9).Draw(t, "top-k")
+				if _, err := c.Keep(p, word.Draw(t, "system prompt")); err != nil {
+					t.Fatal(err)
 				}
 			},
 			"regenerate": func(t *rapid.T) {

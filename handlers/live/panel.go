@@ -37,23 +37,25 @@ func (p Panel) record() json.RawMessage {
 }
 
 // Keep stores the panel of a chat, also while an answer is written. Of several who do
-// so the last one wins.
-func (c *Chat) Keep(p Panel, system string) error {
+// so the last one wins, and the others are told. It returns the number of the event after
+// which the panel is this one.
+func (c *Chat) Keep(p Panel, system string) (seq int64, err error) {
 	if err := p.validate(system); err != nil {
-		return err
+		return 0, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.dropped:
-		return ErrNotFound
+		return 0, ErrNotFound
 	case c.service.ctx.Err() != nil:
-		return ErrClosed
+		return 0, ErrClosed
 	}
-	return c.keep(p, system)
+	err = c.keep(p, system)
+	return c.seq, err
 }
 
-// keep stores a panel if it is another than the one that is kept.
+// keep stores a panel if it is another than the one that is kept, and tells the readers.
 func (c *Chat) keep(p Panel, system string) error {
 	record := p.record()
 	if string(record) == string(c.panel.record()) && system == c.system {
@@ -66,6 +68,15 @@ func (c *Chat) keep(p Panel, system string) error {
 		}
 	}
 	c.panel, c.system = p, system
+	if !c.begun {
+		return nil
+	}
+	for i := range c.recent { // whoever comes back needs only the last panel, and system prompts are long
+		if e := &c.recent[i]; e.Type == EventPanel {
+			e.Panel, e.Text = nil, ""
+		}
+	}
+	c.publish(Event{Type: EventPanel, Panel: &p, Text: system})
 	return nil
 }
 

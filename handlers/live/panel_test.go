@@ -8,6 +8,50 @@ import (
 	"m40-llm/store"
 )
 
+// keep keeps a panel and returns the number of its event.
+func keep(t testing.TB, c *Chat, p Panel, system string) int64 {
+	t.Helper()
+	seq, err := c.Keep(p, system)
+	must(t, err)
+	return seq
+}
+
+func TestPanel_ReadersAreToldOfAChangeAndOnlyTheLastIsKeptForThoseWhoComeBack(t *testing.T) {
+	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
+	c, a := start(t, s, engine, "one")
+	a.finish()
+	settle(c)
+	since := snapshotOf(c).Seq
+	open, _, err := c.Subscribe(since)
+	must(t, err)
+	p := Panel{Settings: DefaultSettings(), Preset: "7"}
+	p.TopK = 3
+	first := keep(t, c, p, "Be brief.")
+	if again := keep(t, c, p, "Be brief."); first != since+1 || again != first {
+		t.Errorf("after event %d a change is %d, and the same once more %d", since, first, again)
+	}
+	if events, err := open.Take(); err != nil || len(events) != 1 || events[0].Seq != first || !reflect.DeepEqual(*events[0].Panel, p) || events[0].Text != "Be brief." {
+		t.Errorf("a reader was told %+v, %v", events, err)
+	}
+	p.TopK = 4
+	keep(t, c, p, "Be long.")
+	must(t, s.Rename(context.Background(), c.ID(), "Between"))
+	p.TopK = 5
+	last := keep(t, c, p, "Be kind.")
+	late, snapshot, err := c.Subscribe(since)
+	must(t, err)
+	events, err := late.Take()
+	if must(t, err); snapshot != nil || len(events) != 3 {
+		t.Fatalf("who comes back gets %+v, and the events %+v", snapshot, events)
+	}
+	if e := events[0]; e.First != first || e.Seq != first+1 || e.Panel != nil || e.Text != "" {
+		t.Errorf("of older panels it is told %+v", e)
+	}
+	if e := events[2]; e.Seq != last || !reflect.DeepEqual(*e.Panel, p) || e.Text != "Be kind." {
+		t.Errorf("of the last panel it is told %+v", e)
+	}
+}
+
 func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
 	path := storePath(t)
 	kept := openStore(t, path)
@@ -20,7 +64,7 @@ func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
 	other, b := start(t, s, engine, "two")
 	changed := Panel{Settings: DefaultSettings(), Preset: "12"}
 	changed.Temperature, changed.Stop = 1.5, []string{"\n"}
-	must(t, c.Keep(changed, "Be long.")) // while the answer is written
+	keep(t, c, changed, "Be long.") // while the answer is written
 	a.finish()
 	b.finish()
 	settle(c)
@@ -62,7 +106,7 @@ func TestPanel_OfATemporaryChatIsNotStored(t *testing.T) {
 	settle(c)
 	p := Panel{Settings: DefaultSettings()}
 	p.TopK = 3
-	must(t, c.Keep(p, "x"))
+	keep(t, c, p, "x")
 	if got := snapshotOf(c); got.Panel.TopK != 3 || got.System != "x" {
 		t.Errorf("the panel is %+v", got.Panel)
 	}
@@ -101,12 +145,12 @@ func TestPanel_RefusesWhatNoAnswerCouldBeMadeWith(t *testing.T) {
 	} {
 		p, system := Panel{Settings: DefaultSettings()}, ""
 		change(&p, &system)
-		if err := c.Keep(p, system); err == nil {
+		if _, err := c.Keep(p, system); err == nil {
 			t.Errorf("%s is kept", name)
 		}
 	}
 	must(t, s.Delete(context.Background(), c.ID()))
-	if err := c.Keep(Panel{Settings: DefaultSettings()}, ""); err != ErrNotFound {
+	if _, err := c.Keep(Panel{Settings: DefaultSettings()}, ""); err != ErrNotFound {
 		t.Errorf("the panel of a deleted chat: %v", err)
 	}
 }

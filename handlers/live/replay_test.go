@@ -60,7 +60,7 @@ func TestReplay_AsksForTheSameAndAddsNothing(t *testing.T) {
 	before := view(c)
 	_, first, err := s.Tree(context.Background(), c.ID())
 	must(t, err)
-	must(t, c.Keep(Panel{Settings: DefaultSettings()}, "another"))
+	keep(t, c, Panel{Settings: DefaultSettings()}, "another")
 	must(t, c.Replay(0))
 	a := <-engine.asked
 	want := infer.Request{

@@ -142,7 +142,7 @@ func NewChain(p Params, v Vocabulary) (*Chain, error) {
 			c.addDry(p, v)
 		case name == "temperature":
 			c.addTemperature(p)
-		case !greedy && p.Mirostat == 0:
+		case Cuts(name) && !greedy && p.Mirostat == 0:
 			c.addCut(name, p)
 		}
 	}

@@ -52,6 +52,9 @@ func DefaultParams() Params {
 	}
 }
 
+// Cuts reports whether a stage removes candidates, so that mirostat takes its place.
+func Cuts(stage string) bool { return stage != "penalties" && stage != "dry" && stage != "temperature" }
+
 // StageNames returns the stages that Samplers may name, in the order that is used
 // where it is empty.
 func StageNames() []string {

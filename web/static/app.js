@@ -161,6 +161,7 @@ function noticeEvent(e) {
   if (e.type === 'end' || e.type === 'branch' || e.type === 'model') recount()
   if (e.type === 'branch' && turning) turned()
   if (e.type === 'model') picker.choose(e.text)
+  if (e.type === 'panel') panel.follow(e)
   if (e.type === 'end' && chat.turns.get(e.id)?.speed) params.speed(chat.turns.get(e.id).speed)
 }
 

@@ -63,16 +63,30 @@ export class Order {
     this.said.textContent = `${this.labels[row.dataset.stage]}: ${this.stages.indexOf(row) + 1} of ${this.usual.length}`
   }
 
+  // replace says whether mirostat does the work of the stages that cut.
+  replace(replaced) {
+    this.replaced = replaced
+    this.el.querySelector('[data-replaced]').hidden = !replaced
+    this.draw()
+  }
+
   refresh() {
+    this.draw()
+    this.changed()
+  }
+
+  draw() {
     const on = this.on
     for (const [i, row] of this.stages.entries()) {
-      row.querySelector('[data-move=up]').disabled = i === 0
-      row.querySelector('[data-move=down]').disabled = i === this.usual.length - 1
-      this.box(row).disabled = on.length === 1 && on[0] === row.dataset.stage // an empty chain would be the usual one
+      const replaced = Boolean(this.replaced) && row.hasAttribute('data-cuts')
+      row.classList.toggle('replaced', replaced)
+      row.querySelector('.keep').textContent = replaced && this.box(row).checked ? 'mirostat' : ''
+      row.querySelector('[data-move=up]').disabled = replaced || i === 0
+      row.querySelector('[data-move=down]').disabled = replaced || i === this.usual.length - 1
+      this.box(row).disabled = replaced || (on.length === 1 && on[0] === row.dataset.stage) // an empty chain would be the usual one
     }
     this.keep.textContent = this.value.length === 0 ? 'the usual one' : on.length < this.usual.length ? `${on.length} of ${this.usual.length} on` : 'changed'
     this.el.classList.toggle('mod', this.modified)
-    this.changed()
   }
 
   complain(text) {

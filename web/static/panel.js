@@ -20,6 +20,9 @@ export class Panel {
   constructor(on) {
     this.on = on
     this.dirty = false // a change is not sent yet
+    this.sent = 0 // changes that the server has not acknowledged yet
+    this.ours = 0 // number of the event that is our last change, of those acknowledged
+    this.heard = null // the last event of type panel, until it is known whether it is older
     this.params = new Params({ changed: person => this.changed(person) })
     this.presets = new Presets({
       params: this.params,
@@ -42,13 +45,29 @@ export class Panel {
 
   // show puts in what the server keeps, unless something newer is on its way there.
   show(chat) {
+    this.heard = null
+    this.ours = 0
     if (this.dirty) {
       this.flush()
       return
     }
-    this.params.show(chat.settings)
-    this.on.setSystem(chat.system)
-    this.presets.choose(chat.preset)
+    this.put(chat)
+  }
+
+  put({ settings, system, preset }) {
+    this.params.show(settings)
+    this.on.setSystem(system ?? '')
+    this.presets.choose(preset)
+    if (this.presets.missing) this.presets.load() // it may be newer than our list
+  }
+
+  // follow takes over what another page has changed. The server tells of our own changes
+  // too, and its acknowledgement says which those are.
+  follow(event = this.heard) {
+    this.heard = event?.settings ? event : null
+    if (!this.heard || this.sent > 0) return
+    this.heard = null
+    if (event.seq > this.ours && !this.dirty) this.put(event)
   }
 
   changed(person) {
@@ -72,9 +91,14 @@ export class Panel {
     if (!this.dirty || this.params.firstInvalid()) return
     const sent = this.on.keep({ settings: this.params.values(), system: this.on.system(), preset: this.presets.id })
     this.dirty = false
-    sent?.catch(error => {
+    if (!sent) return
+    this.sent++
+    sent.then(ack => { this.ours = ack.seq ?? 0 }, error => {
       this.dirty = true // until the connection is back, or the next change
       if (error.code) this.on.failed(error)
+    }).finally(() => {
+      this.sent--
+      this.follow()
     })
   }
 }
