@@ -1,15 +1,22 @@
 package tokenizer
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"m40-llm/infer/gguf"
 )
 
 func BenchmarkEncode(b *testing.B) {
@@ -41,64 +48,128 @@ func BenchmarkNew(b *testing.B) {
 }
 
 // BenchmarkLinearTime encodes a mebibyte of each general category of Unicode, and four
-// of text without a break, with every list of rules. It reports how much longer a text
-// takes than one half as long, at worst, which stays near 2, and the slowest text. Time
-// is that of the processor, the least of several: other work on the machine adds to it.
+// of text without a break, with every encoder, and prints a table, the steepest first:
+//
+//	growth   how much longer a text takes than one half as long: 2 to the power of the
+//	         slope that fits the logarithms of the times of an eighth, a quarter, half and
+//	         the whole of the text, where one ratio of two times is mostly their errors
+//	last     the ratio of the last two of these
+//	ms/MiB   of the whole
+//
+// A time is that of the processor in this thread without the garbage collector, in
+// memory that was used before: the least of as many rounds as it takes until it is no
+// longer improved, each of which goes through the four lengths.
 func BenchmarkLinearTime(b *testing.B) {
-	encoders := map[string]metadata{"SentencePiece": sentencePieceFile(), "WordPiece": wordPieceFile()}
-	for _, pre := range distinctPreTokenizers {
-		encoders[pre] = byteLevelFile().with(keyPre, pre)
+	encoders := map[string]Metadata{"SentencePiece": sentencePieceFile(), "WordPiece": wordPieceFile()}
+	guide, err := gguf.Open("../guide/guide-q8_0.gguf")
+	if err != nil {
+		b.Fatal(err)
 	}
-	texts := map[string]string{"unbroken": strings.Repeat("hel", 4*mebibyte/3)}
+	defer guide.Close()
+	for _, pre := range distinctPreTokenizers {
+		encoders[pre] = otherPre{guide, pre}
+	}
+	texts := map[string]string{"unbroken": strings.Repeat("hel", 4*mebibyte/3), "unbroken words": unbrokenWords(4 * mebibyte)}
 	for category, text := range categoryRuns() {
 		texts[category] = strings.Repeat(text, mebibyte/len(text)+1)[:mebibyte]
 	}
+	var all []growth
 	for _, name := range slices.Sorted(maps.Keys(encoders)) {
 		b.Run(name, func(b *testing.B) {
 			tok := mustNew(b, encoders[name])
+			var steepest, slowest float64
 			for b.Loop() {
-				var steepest, slowest struct {
-					text   string
-					figure float64
+				for _, category := range slices.Sorted(maps.Keys(texts)) {
+					g := measureGrowth(b, tok, texts[category])
+					g.what = fmt.Sprintf("%-16s %s", name, category)
+					all = append(all, g)
+					steepest, slowest = max(steepest, g.factor), max(slowest, g.perMiB)
 				}
-				for category, text := range texts {
-					half, whole := encodeTimes(b, tok, text)
-					if ratio := float64(whole) / float64(half); ratio > steepest.figure {
-						steepest.text, steepest.figure = category, ratio
-					}
-					if ms := whole.Seconds() * 1e3 / (float64(len(text)) / mebibyte); ms > slowest.figure {
-						slowest.text, slowest.figure = category, ms
-					}
-				}
-				b.ReportMetric(steepest.figure, "t(2n)/t(n)")
-				b.ReportMetric(slowest.figure, "ms/MiB")
-				b.Logf("t(2n)/t(n) is %.2f at most, for %s; a MiB takes %.0f ms at most, for %s", steepest.figure, steepest.text, slowest.figure, slowest.text)
 			}
+			b.ReportMetric(steepest, "t(2n)/t(n)")
+			b.ReportMetric(slowest, "ms/MiB")
 		})
 	}
+	slices.SortStableFunc(all, func(x, y growth) int { return cmp.Compare(y.factor, x.factor) })
+	var table strings.Builder
+	above := 0
+	for _, g := range all {
+		if g.factor > 2.3 {
+			above++
+		}
+		fmt.Fprintf(&table, "%6.2f %6.2f %8.1f   %s\n", g.factor, g.last, g.perMiB, g.what)
+	}
+	// The log of a benchmark made of others is not shown.
+	fmt.Printf("%d of %d take more than 2.3 times as long for twice the text\n\ngrowth   last   ms/MiB\n%s", above, len(all), &table)
 }
 
-// encodeTimes are those of half a text and of the whole. What looks steep is measured
-// again: it may have been the machine.
-func encodeTimes(b *testing.B, tok *Tokenizer, text string) (half, whole time.Duration) {
-	half, whole = math.MaxInt64, math.MaxInt64
-	for round := 0; round < 2 || round < 12 && float64(whole)/float64(half) > 2.2; round++ {
-		for text, least := range map[string]*time.Duration{text[:len(text)/2]: &half, text: &whole} {
-			runtime.GC()
-			began := processorTime(b)
-			if _, err := tok.Encode(context.Background(), text, Options{}); err != nil {
+// otherPre is a model file but for its pre-tokenizer.
+type otherPre struct {
+	*gguf.File
+	pre string
+}
+
+func (m otherPre) Str(key string) (string, error) {
+	if key == keyPre {
+		return m.pre, nil
+	}
+	return m.File.Str(key)
+}
+
+// unbrokenWords returns n bytes of English words without anything between them.
+func unbrokenWords(n int) string {
+	words := strings.Fields("sampling with a low temperature makes the answers more predictable do not expect all of them to differ")
+	r := rand.New(rand.NewPCG(7, 7))
+	var b strings.Builder
+	for b.Len() < n {
+		b.WriteString(words[r.IntN(len(words))])
+	}
+	return b.String()[:n]
+}
+
+type growth struct {
+	what         string
+	factor, last float64
+	perMiB       float64 // milliseconds
+}
+
+func measureGrowth(b *testing.B, tok *Tokenizer, text string) growth {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const lengths, mostRounds, patience = 4, 40, 5
+	least := [lengths]time.Duration{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
+	for round, improved := 0, 0; round < mostRounds && round-improved < patience; round++ {
+		runtime.GC()
+		for i := range least {
+			part := text[:len(text)>>(lengths-1-i)]
+			began := threadTime(b)
+			if _, err := tok.Encode(context.Background(), part, Options{}); err != nil {
 				b.Fatal(err)
 			}
-			*least = min(*least, processorTime(b)-began)
+			took := threadTime(b) - began
+			if float64(took) < 0.98*float64(least[i]) {
+				improved = round
+			}
+			least[i] = min(least[i], took)
 		}
 	}
-	return half, whole
+	slope := 0.0
+	for i, weight := range [lengths]float64{-0.3, -0.1, 0.1, 0.3} { // of the line with the least squares
+		slope += weight * math.Log2(float64(least[i]))
+	}
+	whole := least[lengths-1]
+	return growth{
+		factor: math.Exp2(slope),
+		last:   float64(whole) / float64(least[lengths-2]),
+		perMiB: whole.Seconds() * 1e3 / (float64(len(text)) / mebibyte),
+	}
 }
 
-func processorTime(b *testing.B) time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+func threadTime(b *testing.B) time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
 		b.Fatal(err)
 	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	return time.Duration(t.Nano())
 }

@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"unicode/utf8"
 )
 
@@ -13,16 +12,12 @@ import (
 // for a control character.
 type bytePair struct {
 	rules  bytePairRules
-	bytes  [256]int32        // token of each byte, -1 for none
-	merges map[uint64]merged // left token<<32 | right token
-	whole  map[string]int32  // token by the bytes it stands for, where rules.wholeTokens
+	bytes  [256]int32 // token of each byte, -1 for none
+	merges mergeTable
+	meet   [256][256]bool   // a merge joins a token that ends with the one byte to one that begins with the other
+	whole  map[string]int32 // token by the bytes it stands for, where rules.wholeTokens
 
-	cache pieceCache
-}
-
-type merged struct {
-	rank uint32
-	id   int32
+	cache *pieceCache
 }
 
 func loadBytePair(t *Tokenizer, md Metadata) error {
@@ -45,7 +40,7 @@ func loadBytePair(t *Tokenizer, md Metadata) error {
 	if err != nil {
 		return err
 	}
-	m := &bytePair{rules: rules}
+	m := &bytePair{rules: rules, cache: newPieceCache()}
 	for b := range m.bytes {
 		m.bytes[b] = -1
 		if id, ok := ids[string(byteRunes[b])]; ok && !v.parsedOnly(id) {
@@ -64,7 +59,7 @@ func (m *bytePair) loadMerges(md Metadata, v *vocabulary, ids map[string]int32) 
 	if err != nil {
 		return fmt.Errorf("tokenizer: the merges cannot be read: %w", err)
 	}
-	m.merges = make(map[uint64]merged, len(merges))
+	m.merges = newMergeTable(len(merges))
 	for rank, text := range merges {
 		left, right, err := splitMerge(text)
 		if err != nil {
@@ -80,16 +75,27 @@ func (m *bytePair) loadMerges(md Metadata, v *vocabulary, ids map[string]int32) 
 			tokens[i] = id
 			control = control || v.parsedOnly(id)
 		}
-		key := pairKey(tokens[0], tokens[1])
+		pair := pairKey(tokens[0], tokens[1])
 		// What text spells is never a control token, so such a merge cannot happen.
-		if _, ok := m.merges[key]; !ok && !control {
-			m.merges[key] = merged{uint32(rank), tokens[2]}
+		if slot := m.merges.find(pair); slot.pair != pair && !control {
+			*slot = merge{pair, uint32(rank), tokens[2]}
+			m.letMeet(left, right)
 		}
 	}
 	return nil
 }
 
-func pairKey(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
+// letMeet notes where two tokens that can be joined touch. One with a rune that spells no
+// byte does not come out of text.
+func (m *bytePair) letMeet(left, right string) {
+	last, _ := utf8.DecodeLastRuneInString(left)
+	first, _ := utf8.DecodeRuneInString(right)
+	before, ok1 := runeBytes[last]
+	behind, ok2 := runeBytes[first]
+	if ok1 && ok2 {
+		m.meet[before][behind] = true
+	}
+}
 
 func (m *bytePair) loadPieces(v *vocabulary) error {
 	v.pieces = make([]string, len(v.texts))
@@ -159,82 +165,57 @@ func byteText(token string) string {
 
 // encode appends the tokens of text.
 func (m *bytePair) encode(e *encoder, text string) error {
-	ends, err := m.rules.split.split(text, e.tick)
-	if err != nil {
-		return err
-	}
-	start := 0
-	for _, end := range ends {
-		if err := m.encodePiece(e, text[start:end]); err != nil {
-			return err
-		}
-		start = end
-	}
-	return nil
+	return m.rules.split.cut(text, e.tick, func(piece string) error { return m.encodePiece(e, piece) })
 }
 
 func (m *bytePair) encodePiece(e *encoder, piece string) error {
-	if id, ok := m.whole[piece]; ok {
-		e.ids = append(e.ids, id)
-		return nil
-	}
 	if ids, ok := m.cache.get(piece); ok {
 		e.ids = append(e.ids, ids...)
 		return nil
 	}
 	first := len(e.ids)
-	e.merger.reset(len(piece))
-	for i := range len(piece) {
-		e.merger.add(i, i+1, m.bytes[piece[i]])
-	}
-	if err := e.merger.merge(m.join, e.tick); err != nil {
-		return err
-	}
-	for i := int32(0); i >= 0; i = e.merger.symbols[i].next {
-		if id := e.merger.symbols[i].id; id >= 0 {
-			e.ids = append(e.ids, id)
+	if id, ok := m.whole[piece]; ok {
+		e.ids = append(e.ids, id)
+	} else {
+		for start, end := 0, 1; start < len(piece); end++ {
+			if end < len(piece) && m.meet[piece[end-1]][piece[end]] {
+				continue // no token lies across a place where nothing can meet
+			}
+			if err := m.mergePart(e, piece[start:end]); err != nil {
+				return err
+			}
+			start = end
 		}
 	}
 	m.cache.put(piece, e.ids[first:])
 	return nil
 }
 
-func (m *bytePair) join(left, right mergeSymbol) (int32, uint32, bool) {
-	p, ok := m.merges[pairKey(left.id, right.id)]
-	return p.id, p.rank, ok
+// mergePart appends the tokens of a part of a piece that no merge leads out of.
+func (m *bytePair) mergePart(e *encoder, part string) error {
+	if len(part) == 1 {
+		if id := m.bytes[part[0]]; id >= 0 {
+			e.ids = append(e.ids, id)
+		}
+		return e.tick(1)
+	}
+	symbols := e.merger.begin(len(part))
+	for i := range symbols {
+		symbols[i] = newSymbol(i, m.bytes[part[i]])
+	}
+	if err := e.merger.merge(m.join, e.tick); err != nil {
+		return err
+	}
+	for i := int32(0); i < int32(len(symbols)); i = symbols[i].next {
+		if symbols[i].id >= 0 {
+			e.ids = append(e.ids, symbols[i].id)
+		}
+	}
+	return nil
 }
 
-// pieceCache keeps the tokens of short pieces: most of a text is words met before.
-// The zero value is ready. It is safe for concurrent use.
-type pieceCache struct {
-	mu  sync.RWMutex
-	ids map[string][]int32
-}
-
-const (
-	cachedPieces     = 1 << 14
-	cachedPieceBytes = 24
-)
-
-func (c *pieceCache) get(piece string) ([]int32, bool) {
-	if len(piece) > cachedPieceBytes {
-		return nil, false
-	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	ids, ok := c.ids[piece]
-	return ids, ok
-}
-
-// put begins anew when the cache is full, so that no text can fill it for good.
-func (c *pieceCache) put(piece string, ids []int32) {
-	if len(piece) > cachedPieceBytes {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ids == nil || len(c.ids) >= cachedPieces {
-		c.ids = make(map[string][]int32)
-	}
-	c.ids[strings.Clone(piece)] = append([]int32(nil), ids...)
+func (m *bytePair) join(symbols []mergeSymbol, left int32) (int32, uint32) {
+	s := &symbols[left]
+	found := m.merges.find(pairKey(s.id, symbols[s.next].id))
+	return found.id, found.rank
 }

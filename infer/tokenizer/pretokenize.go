@@ -19,37 +19,35 @@ type preTokenizer []rule
 // bounded number of times, whatever the text.
 type rule func(text string, at int) (end int, match bool)
 
-// split returns the ends of the pieces of text. tick is told how many bytes were
-// read and may end the work.
-func (p preTokenizer) split(text string, tick func(bytes int) error) ([]int, error) {
-	ends := []int{len(text)}
-	for _, r := range p {
-		var finer []int
-		start := 0
-		for _, end := range ends {
-			piece, at, gap := text[start:end], 0, 0
-			for at < len(piece) {
-				next, match := r(piece, at)
-				if err := tick(next - at); err != nil {
-					return nil, err
-				}
-				if match {
-					if gap < at {
-						finer = append(finer, start+at)
-					}
-					finer = append(finer, start+next)
-					gap = next
-				}
-				at = next
-			}
-			if gap < at {
-				finer = append(finer, end)
-			}
-			start = end
-		}
-		ends = finer
+// cut hands the pieces of text to use, from the left, each as soon as it is found. tick
+// is told how many bytes were read. Either may end the work by an error.
+func (p preTokenizer) cut(text string, tick func(bytes int) error, use func(piece string) error) error {
+	if len(p) == 0 {
+		return use(text)
 	}
-	return ends, nil
+	at, gap := 0, 0
+	for at < len(text) {
+		next, match := p[0](text, at)
+		if err := tick(next - at); err != nil {
+			return err
+		}
+		if match {
+			if gap < at {
+				if err := p[1:].cut(text[gap:at], tick, use); err != nil {
+					return err
+				}
+			}
+			if err := p[1:].cut(text[at:next], tick, use); err != nil {
+				return err
+			}
+			gap = next
+		}
+		at = next
+	}
+	if gap < at {
+		return p[1:].cut(text[gap:], tick, use)
+	}
+	return nil
 }
 
 // bytePairRules is what a value of tokenizer.ggml.pre stands for.

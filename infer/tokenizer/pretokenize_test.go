@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -166,13 +167,17 @@ func TestBacktrackingTextIsCut(t *testing.T) {
 
 func checkCut(t *testing.T, pre, name, text string) {
 	t.Helper()
-	read := 0
-	ends, err := preTokenizers[pre].split.split(text, func(n int) error { read += n; return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(ends) == 0 || ends[len(ends)-1] != len(text) || !slices.IsSorted(ends) || len(slices.Compact(ends)) != len(ends) {
-		t.Errorf("%s: the %d pieces are not the text", name, len(ends))
+	read, at := 0, 0
+	tick := func(n int) error { read += n; return nil }
+	err := preTokenizers[pre].split.cut(text, tick, func(piece string) error {
+		if piece == "" || at+len(piece) > len(text) || text[at:at+len(piece)] != piece {
+			return fmt.Errorf("the piece at %d is not of the text", at)
+		}
+		at += len(piece)
+		return nil
+	})
+	if err != nil || at != len(text) {
+		t.Errorf("%s: %v; the pieces are %d of %d bytes", name, err, at, len(text))
 	}
 	if want := len(text) * len(preTokenizers[pre].split); read != want {
 		t.Errorf("%s: the rules moved on by %d bytes, want %d, once over the text each", name, read, want)

@@ -115,8 +115,10 @@ func TestTheSpecialTokensOfTheBuiltInModel(t *testing.T) {
 func TestTheBuiltInModelMergesByTheDefinition(t *testing.T) {
 	tok := openNamed(t, "guide")
 	ranks := map[[2]string]float64{}
-	for pair, m := range tok.algorithm.(*bytePair).merges {
-		ranks[[2]string{tok.Text(int32(pair >> 32)), tok.Text(int32(pair & 0xffffffff))}] = float64(m.rank)
+	for _, m := range tok.algorithm.(*bytePair).merges.slots {
+		if m.pair != freeSlot {
+			ranks[[2]string{tok.Text(int32(m.pair >> 32)), tok.Text(int32(uint32(m.pair)))}] = float64(m.rank)
+		}
 	}
 	text := `Sampling with a low temperature makes the playground's answers more predictable; don't expect 1,234 of them to differ.
 	Übung macht den Meister — 練習は完璧を作る 😀.`

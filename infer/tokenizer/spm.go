@@ -1,10 +1,10 @@
 package tokenizer
 
 import (
+	"cmp"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // sentencePiece is SentencePiece's byte-pair encoding: a text begins as its runes,
@@ -12,14 +12,17 @@ import (
 // token is spelled by byte tokens. Spaces are written ▁. There is no pre-tokenizer:
 // tokenizer.ggml.pre has no meaning here.
 type sentencePiece struct {
-	ids        map[string]int32 // ordinary tokens
-	longest    int              // bytes of the longest of them
-	priorities []uint32         // of each token, the highest score first
-	bytes      [256]int32       // byte tokens, -1 for none
-	lost       int32            // token of a byte that has none, -1 to leave it out
+	ids         map[string]int32 // ordinary tokens
+	longest     int              // bytes of the longest of them
+	acrossWords bool             // one of them has ▁ behind something else
+	priorities  []uint32         // place of each token's score among all, the highest first
+	bytes       [256]int32       // byte tokens, -1 for none
+	lost        int32            // token of a byte that has none, -1 to leave it out
 
 	normal      *charsMap // nil for none
 	mergeSpaces bool      // runs of spaces are one, and none are left at the ends
+
+	cache *pieceCache
 }
 
 const spaceMark = "▁"
@@ -36,10 +39,7 @@ func loadSentencePiece(t *Tokenizer, md Metadata) error {
 	if err != nil {
 		return err
 	}
-	m := &sentencePiece{lost: v.unknown, priorities: make([]uint32, len(scores))}
-	for id, s := range scores {
-		m.priorities[id] = ^sortable(s)
-	}
+	m := &sentencePiece{lost: v.unknown, priorities: ranks(scores), cache: newPieceCache()}
 	t.spacePrefix = true
 	if md.Has(keySpacePrefix) {
 		if t.spacePrefix, err = md.Bool(keySpacePrefix); err != nil {
@@ -104,18 +104,41 @@ func (m *sentencePiece) loadPieces(v *vocabulary) error {
 		default:
 			v.pieces[id] = strings.ReplaceAll(text, spaceMark, " ")
 			m.longest = max(m.longest, len(text))
+			m.acrossWords = m.acrossWords || wordEnd(text) < len(text)
 		}
 	}
 	return nil
 }
 
-// sortable maps a finite float to an integer of the same order.
-func sortable(f float32) uint32 {
-	bits := math.Float32bits(f + 0) // -0 + 0 is +0
-	if bits>>31 != 0 {
-		return ^bits
+// ranks returns the place of each number among all, the highest first; equals have the
+// same.
+func ranks(numbers []float32) []uint32 {
+	order := make([]int, len(numbers))
+	for i := range order {
+		order[i] = i
 	}
-	return bits | 1<<31
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(numbers[b], numbers[a]) })
+	ranks := make([]uint32, len(numbers))
+	for n, i := range order {
+		ranks[i] = uint32(n)
+		if n > 0 && numbers[i] == numbers[order[n-1]] {
+			ranks[i] = ranks[order[n-1]]
+		}
+	}
+	return ranks
+}
+
+// wordEnd returns where the first ▁ is that has something else before it, len(text) if
+// none has.
+func wordEnd(text string) int {
+	at := 0
+	for strings.HasPrefix(text[at:], spaceMark) {
+		at += len(spaceMark)
+	}
+	if i := strings.Index(text[at:], spaceMark); i >= 0 {
+		return at + i
+	}
+	return len(text)
 }
 
 // encode appends the tokens of text.
@@ -136,32 +159,54 @@ func (m *sentencePiece) encode(e *encoder, text string) error {
 	if e.begins && e.spacePrefix {
 		text = spaceMark + text
 	}
-	e.merger.reset(utf8.RuneCountInString(text))
-	for at := 0; at < len(text); {
-		_, size := utf8.DecodeRuneInString(text[at:])
-		if err := e.tick(size); err != nil {
+	for text != "" {
+		piece := text
+		if !m.acrossWords { // what stands in one word is then never joined to what stands in another
+			piece = text[:wordEnd(text)]
+		}
+		text = text[len(piece):]
+		if err := m.encodePiece(e, piece); err != nil {
 			return err
 		}
-		e.merger.add(at, at+size, m.token(text[at:at+size]))
-		at += size
 	}
-	join := func(left, right mergeSymbol) (int32, uint32, bool) {
-		id := m.token(text[left.start:right.end])
-		if id < 0 {
-			return id, 0, false
+	return nil
+}
+
+func (m *sentencePiece) encodePiece(e *encoder, piece string) error {
+	if ids, ok := m.cache.get(piece); ok {
+		e.ids = append(e.ids, ids...)
+		return e.tick(len(piece))
+	}
+	first := len(e.ids)
+	e.starts = e.starts[:0]
+	for at := range piece {
+		e.starts = append(e.starts, int32(at))
+	}
+	symbols := e.merger.begin(len(e.starts))
+	e.starts = append(e.starts, int32(len(piece)))
+	for i := range symbols {
+		symbols[i] = newSymbol(i, m.token(piece[e.starts[i]:e.starts[i+1]]))
+		if err := e.tick(1); err != nil {
+			return err
 		}
-		return id, m.priorities[id], true
+	}
+	join := func(symbols []mergeSymbol, left int32) (int32, uint32) {
+		right := symbols[left].next
+		id := m.token(piece[e.starts[left]:e.starts[symbols[right].next]])
+		if id < 0 {
+			return id, unjoinable
+		}
+		return id, m.priorities[id]
 	}
 	if err := e.merger.merge(join, e.tick); err != nil {
 		return err
 	}
-	for i := int32(0); i >= 0; i = e.merger.symbols[i].next {
-		s := e.merger.symbols[i]
-		if s.id >= 0 {
-			e.ids = append(e.ids, s.id)
+	for i := int32(0); i < int32(len(symbols)); i = symbols[i].next {
+		if symbols[i].id >= 0 {
+			e.ids = append(e.ids, symbols[i].id)
 			continue
 		}
-		for _, b := range []byte(text[s.start:s.end]) {
+		for _, b := range []byte(piece[e.starts[i]:e.starts[symbols[i].next]]) {
 			if id := m.bytes[b]; id >= 0 {
 				e.ids = append(e.ids, id)
 			} else if m.lost >= 0 {
@@ -169,6 +214,7 @@ func (m *sentencePiece) encode(e *encoder, text string) error {
 			}
 		}
 	}
+	m.cache.put(piece, e.ids[first:])
 	return nil
 }
 

@@ -22,7 +22,9 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // Metadata is what a Tokenizer reads of a model file; *gguf.File has it. A getter
@@ -63,6 +65,8 @@ type Tokenizer struct {
 	vocab       *vocabulary
 	algorithm   algorithm
 	spacePrefix bool // Encode puts a space before text that begins a prompt or follows a special token
+
+	encoders sync.Pool // of *encoder: fresh memory costs a long text more than its tokens do
 }
 
 // algorithm encodes text without special tokens.
@@ -121,7 +125,11 @@ func (t *Tokenizer) Encode(ctx context.Context, text string, o Options) ([]int32
 // no difference but to control tokens, which come only out of text that lies in
 // parsed spans from its first byte to its last. The error is that of ctx.
 func (t *Tokenizer) EncodeSpans(ctx context.Context, spans []Span, addSpecial bool) ([]int32, error) {
-	e := encoder{Tokenizer: t, ctx: ctx, look: stepsPerLook}
+	e, _ := t.encoders.Get().(*encoder)
+	if e == nil {
+		e = &encoder{}
+	}
+	e.Tokenizer, e.ctx, e.ids, e.steps, e.look = t, ctx, e.ids[:0], 0, stepsPerLook
 	if addSpecial && t.vocab.first >= 0 {
 		e.ids = append(e.ids, t.vocab.first)
 	}
@@ -131,7 +139,12 @@ func (t *Tokenizer) EncodeSpans(ctx context.Context, spans []Span, addSpecial bo
 	if addSpecial && t.vocab.last >= 0 {
 		e.ids = append(e.ids, t.vocab.last)
 	}
-	return e.ids, nil
+	ids := slices.Clone(e.ids)
+	if max(cap(e.ids), cap(e.merger.symbols)) <= mostKept {
+		e.ctx = nil
+		t.encoders.Put(e)
+	}
+	return ids, nil
 }
 
 // encoder is one call of EncodeSpans.
@@ -140,13 +153,18 @@ type encoder struct {
 	ctx    context.Context
 	ids    []int32
 	merger merger
-	begins bool // the next text begins the prompt or follows a special token
+	starts []int32 // of the symbols of a piece of SentencePiece's
+	begins bool    // the next text begins the prompt or follows a special token
 
-	steps int // of the whole call: bytes read, comparisons in the heap of merges
+	steps int // of the whole call: bytes read, keys that the queue of merges looked at
 	look  int // steps at which to look at ctx again
 }
 
 const stepsPerLook = 64 << 10
+
+// mostKept is the length of the longest lists whose memory is kept for other calls: what
+// a mebibyte without a break needs.
+const mostKept = 3 << 19
 
 // tick counts work and now and then looks whether it is still wanted.
 func (e *encoder) tick(steps int) error {
@@ -210,6 +228,12 @@ func (p *intervals) endAt(at int) int {
 
 // join puts spans together and says which parts of the text are parsed.
 func join(spans []Span) (text string, parsed intervals) {
+	if len(spans) == 1 { // which needs no copy
+		if spans[0].ParseSpecial {
+			parsed = intervals{{0, len(spans[0].Text)}}
+		}
+		return spans[0].Text, parsed
+	}
 	var b strings.Builder
 	for _, s := range spans {
 		start := b.Len()

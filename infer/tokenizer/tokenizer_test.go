@@ -3,13 +3,13 @@ package tokenizer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"unicode/utf8"
 )
 
 // oddText is what text is made of that has broken tokenizers before.
@@ -349,29 +349,89 @@ func TestMergesAreThoseOfTheDefinition(t *testing.T) {
 			}
 		}
 	})
-	t.Run("SentencePiece", func(t *testing.T) {
-		file := sentencePieceFile()
-		texts, scores := file[keyTokens].([]string), file[keyScores].([]float32)
-		tok := mustNew(t, file)
-		for range 3000 {
-			text := letters("aabb ", 60)
-			var want []int32
-			if text != "" {
-				for _, s := range slowMerge(strings.Split("▁"+strings.ReplaceAll(text, " ", "▁"), ""), func(l, r string) (float64, bool) {
-					id := slices.Index(texts, l+r)
-					if id < 0 {
-						return 0, false
+	spm := sentencePieceFile()
+	for name, file := range map[string]metadata{"SentencePiece": spm, "SentencePiece across words": withToken(spm, "b▁", -0.45), "SentencePiece without order": spm.with(keyScores, make([]float32, len(spm[keyTokens].([]string))))} {
+		t.Run(name, func(t *testing.T) {
+			texts, scores := file[keyTokens].([]string), file[keyScores].([]float32)
+			tok := mustNew(t, file)
+			for range 1500 {
+				text := letters("aabb ", 60)
+				var want []int32
+				if text != "" {
+					for _, s := range slowMerge(strings.Split("▁"+strings.ReplaceAll(text, " ", "▁"), ""), func(l, r string) (float64, bool) {
+						id := slices.Index(texts, l+r)
+						if id < 0 {
+							return 0, false
+						}
+						return -float64(scores[id]), true
+					}) {
+						want = append(want, int32(slices.Index(texts, s)))
 					}
-					return -float64(scores[id]), true
-				}) {
-					want = append(want, int32(slices.Index(texts, s)))
+				}
+				if got := encode(t, tok, text, Options{}); !slices.Equal(got, want) {
+					t.Fatalf("%q is %v, want %v", text, got, want)
 				}
 			}
-			if got := encode(t, tok, text, Options{}); !slices.Equal(got, want) {
-				t.Fatalf("%q is %v, want %v", text, got, want)
-			}
+		})
+	}
+}
+
+// A text long enough that its pairs lie in bins.
+func TestMergesOfALongWordAreThoseOfTheDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(10, 10))
+	// All pairs of letters and more, in no order that learning would give: a token may be
+	// better than its parts.
+	known := []string{"a", "b", "c", "d", "e"}
+	var merges []string
+	for _, left := range known {
+		for _, right := range known[:5] {
+			merges = append(merges, left+" "+right)
 		}
-	})
+	}
+	for _, m := range merges {
+		known = append(known, strings.ReplaceAll(m, " ", ""))
+	}
+	for len(merges) < 400 {
+		left, right := known[r.IntN(len(known))], known[r.IntN(len(known))]
+		if len(left+right) > 12 || slices.Contains(merges, left+" "+right) {
+			continue
+		}
+		merges = append(merges, left+" "+right)
+		if !slices.Contains(known, left+right) {
+			known = append(known, left+right)
+		}
+	}
+	r.Shuffle(len(merges), func(i, j int) { merges[i], merges[j] = merges[j], merges[i] })
+	ranks := map[[2]string]float64{}
+	for i, m := range merges {
+		left, right, _ := strings.Cut(m, " ")
+		ranks[[2]string{left, right}] = float64(i)
+	}
+	tok := mustNew(t, metadata{keyModel: "gpt2", keyPre: "gpt-2", keyTokens: known, keyMerges: merges})
+	for _, n := range []int{fewKeys - 1, fewKeys + 2, 1000, 1500} {
+		word := make([]string, n)
+		for i := range word {
+			word[i] = string('a' + r.Int32N(5))
+		}
+		text := strings.Join(word, "")
+		var want []int32
+		for _, s := range slowMerge(word, func(l, r string) (float64, bool) {
+			n, ok := ranks[[2]string{l, r}]
+			return n, ok
+		}) {
+			want = append(want, int32(slices.Index(known, s)))
+		}
+		if got := encode(t, tok, text, Options{}); !slices.Equal(got, want) {
+			t.Fatalf("%q is %v, want %v", text, got, want)
+		}
+	}
+}
+
+// withToken returns a SentencePiece file with one more token.
+func withToken(m metadata, text string, score float32) metadata {
+	return m.with(keyTokens, append(slices.Clone(m[keyTokens].([]string)), text)).
+		with(keyTypes, append(slices.Clone(m[keyTypes].([]int32)), int32(kindNormal))).
+		with(keyScores, append(slices.Clone(m[keyScores].([]float32)), score))
 }
 
 func TestATokenizerIsSafeForConcurrentUse(t *testing.T) {
@@ -397,20 +457,42 @@ func TestATokenizerIsSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-func TestTheCacheStaysBounded(t *testing.T) {
-	var c pieceCache
+func TestTheCacheGivesWhatWasPutForThePiece(t *testing.T) {
+	c := newPieceCache()
+	kept := 0
 	for i := range 3 * cachedPieces {
-		c.put(string(utf8.AppendRune(nil, rune(0x10000+i))), []int32{int32(i)})
-		if len(c.ids) > cachedPieces {
-			t.Fatalf("%d pieces are kept, the limit is %d", len(c.ids), cachedPieces)
+		piece := fmt.Sprint(i)
+		if _, ok := c.get(piece); ok {
+			t.Fatalf("%q is there before it was put", piece)
+		}
+		c.put(piece, []int32{int32(i)})
+		if ids, ok := c.get(piece); !ok || !slices.Equal(ids, []int32{int32(i)}) {
+			t.Fatalf("%q is %v, %v", piece, ids, ok)
 		}
 	}
-	if ids, ok := c.get(string(rune(0x10000 + 3*cachedPieces - 1))); !ok || ids[0] != 3*cachedPieces-1 {
-		t.Errorf("the last piece is %v, %v", ids, ok)
+	for i := range 3 * cachedPieces {
+		ids, ok := c.get(fmt.Sprint(i))
+		if ok && !slices.Equal(ids, []int32{int32(i)}) {
+			t.Fatalf("%d is %v", i, ids)
+		}
+		if ok {
+			kept++
+		}
 	}
-	c.put(strings.Repeat("a", cachedPieceBytes+1), []int32{1})
-	if _, ok := c.get(strings.Repeat("a", cachedPieceBytes+1)); ok {
-		t.Error("a long piece is kept")
+	if kept == 0 || kept > cachedPieces {
+		t.Errorf("%d pieces are kept, the limit is %d", kept, cachedPieces)
+	}
+	for name, c2 := range map[string]struct {
+		piece string
+		ids   []int32
+	}{
+		"a long piece":           {strings.Repeat("a", cachedPieceBytes+1), []int32{1}},
+		"a piece of many tokens": {"b", make([]int32, cachedPieceIDs+1)},
+	} {
+		c.put(c2.piece, c2.ids)
+		if _, ok := c.get(c2.piece); ok {
+			t.Errorf("%s is kept", name)
+		}
 	}
 }
 
@@ -439,6 +521,7 @@ func TestEncodeLooksAtItsContextEvery64KiB(t *testing.T) {
 		tok := mustNew(t, file)
 		for name, text := range texts {
 			t.Run(model+", "+name, func(t *testing.T) {
+				encode(t, tok, text, Options{}) // fills the cache, which saves a few steps
 				ctx := &lookCounter{Context: context.Background(), last: math.MaxInt}
 				if _, err := tok.Encode(ctx, text, Options{}); err != nil {
 					t.Fatal(err)

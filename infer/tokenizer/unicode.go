@@ -85,6 +85,9 @@ func classAt(text string, at int) (class, int) {
 // classes in any.
 func skip(text string, at int, any class) int {
 	for {
+		for at < len(text) && text[at] < utf8.RuneSelf && commonClasses[text[at]]&any != 0 {
+			at++ // most text needs no more
+		}
 		c, size := classAt(text, at)
 		if c&any == 0 {
 			return at
