@@ -281,7 +281,7 @@ func (e *Engine) Render(ctx context.Context, r Request) (view Rendered, err erro
 		return Rendered{}, err
 	}
 	err = e.use(ctx, r.Model, func(s *source) (err error) {
-		view.Notice = s.notice
+		view.Notice = s.notices()
 		view.Prompt, view.Tokens, err = s.prompt(ctx, r, e.options.Now())
 		if len(r.Tokens) > 0 {
 			view.Prompt = s.tokenizer.Decode(r.Tokens, true)

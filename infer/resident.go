@@ -38,10 +38,7 @@ func (r *resident) row(i int) (sample.Row, error) {
 	if err != nil || c.All != nil {
 		return sample.RowOf(c.All), err
 	}
-	row := sample.Row{IDs: c.IDs, Logits: c.Logits, Max: c.Max, Mass: c.Mass, Dot: c.Dot, Count: c.Count}
-	if c.Bad >= 0 {
-		row.Bad = 1
-	}
+	row := sample.Row{IDs: c.IDs, Logits: c.Logits, Max: c.Max, Mass: c.Mass, Dot: c.Dot, Count: c.Count, Bad: c.Bad >= 0}
 	row.Whole = func() ([]float32, error) {
 		if r.logits == nil {
 			r.logits = make([]float32, r.source.config.Vocab)
@@ -112,6 +109,9 @@ func (l *loop) bring(s *source) {
 	l.sched.reset(s.key(), newBlocks(r.plan.blocks, device.BlockSize))
 	l.board.ready(r, now.Sub(begin))
 	l.options.Logger.Info("model loaded", "model", s.info.Name, "context", r.plan.context, "cache_blocks", r.plan.blocks, "took", now.Sub(begin))
+	if notice := s.notices(); notice != "" {
+		l.options.Logger.Warn("the model is not all that it could be", "model", s.info.Name, "notice", notice)
+	}
 	for _, a := range l.waitingFor(s) {
 		l.fit(a)
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ type source struct {
 	config       model.Config
 	tokenizer    *tokenizer.Tokenizer
 	template     *chat.Template   // nil: cannot be used, notice says why
-	notice       string           // what a person should know of it
+	notice       string           // what a person should know of the template
 	controls     map[string]int32 // control tokens by what they spell
 	controlFirst [256]bool        // bytes with which one begins
 	format       *reply.Format    // how the model writes calls and thoughts
@@ -188,6 +189,11 @@ func (s *source) readTemplate() {
 	p := probe{s.template, text, s.special(s.tokenizer.BOS()), s.special(s.tokenizer.EOS())}
 	s.callStyle = sync.OnceValue(func() callStyle { return p.calls(context.Background()) })
 	s.thoughts = sync.OnceValue(func() chat.Thoughts { return p.thoughts(context.Background(), s.callStyle()) })
+}
+
+// notices tells what a person should know of the model.
+func (s *source) notices() string {
+	return strings.Trim(s.notice+"; "+s.tokenizer.Notice(), "; ")
 }
 
 func (s *source) isControl(text string) bool {

@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"slices"
@@ -127,6 +128,41 @@ func TestSource_Prompt(t *testing.T) {
 			}
 			if err != nil || text != tt.prompt || tokens[0] != tt.first {
 				t.Errorf("%q, %v, %v; want %q and first token %d", text, tokens, err, tt.prompt, tt.first)
+			}
+		})
+	}
+}
+
+func TestSource_TellsWhatAFileLeavesOpen(t *testing.T) {
+	whole := gguftest.TinyLlama(gguftest.Llama{})
+	bare := gguftest.TinyLlama(gguftest.Llama{NoTemplate: true})
+	withoutPre := func(file []byte) []byte {
+		return bytes.ReplaceAll(file, []byte("tokenizer.ggml.pre"), []byte("tokenizer.ggml.xxx"))
+	}
+	for name, tt := range map[string]struct {
+		file []byte
+		says []string
+	}{
+		"nothing":               {whole, nil},
+		"the template":          {bare, []string{noTemplate}},
+		"how text is cut":       {withoutPre(whole), []string{"does not say how its tokenizer cuts text into words (tokenizer.ggml.pre)"}},
+		"the template and that": {withoutPre(bare), []string{noTemplate, "; the file does not say how its tokenizer"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newSources(&countingCatalog{file: tt.file})
+			s, err := l.acquire(t.Context(), "m")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.release(s)
+			got := s.notices()
+			if (got == "") != (tt.says == nil) {
+				t.Errorf("it says %q", got)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(got, want) {
+					t.Errorf("it says %q, want %q in it", got, want)
+				}
 			}
 		})
 	}

@@ -18,7 +18,7 @@ type Row struct {
 	Mass  float64 // sum over the vocabulary of exp(logit - Max)
 	Dot   float64 // sum over the vocabulary of exp(logit - Max) * (logit - Max), where a token of no weight adds nothing
 	Count int     // logits that are not -Inf
-	Bad   int     // logits that are NaN or +Inf; where there is one, the rest of the Row means nothing
+	Bad   bool    // a logit is NaN or +Inf, and the rest of the Row means nothing
 
 	// Whole returns all logits, which must stay as they are until the call that the
 	// Row was given to returns. It is called at most once, and only if the settings
@@ -58,8 +58,8 @@ func (t *table) open(r Row, vocab int) (d distribution, err error) {
 
 func (t *table) openReduced(r Row) (d distribution, err error) {
 	switch {
-	case r.Bad > 0:
-		return d, fmt.Errorf("%w: %d of them are NaN or +Inf", ErrNotFinite, r.Bad)
+	case r.Bad:
+		return d, fmt.Errorf("%w: NaN or +Inf is among them", ErrNotFinite)
 	case r.Count == 0:
 		return d, fmt.Errorf("%w: the largest is %v", ErrNotFinite, math.Inf(-1))
 	}

@@ -219,7 +219,7 @@ func TestChain_RefusesRowsThatContradictThemselves(t *testing.T) {
 		says string
 		is   error
 	}{
-		"a NaN was found":                       {set: func(r *Row) { r.Bad = 2 }, says: "2 of them are NaN or +Inf", is: ErrNotFinite},
+		"a NaN was found":                       {set: func(r *Row) { r.Bad = true }, says: "NaN or +Inf is among them", is: ErrNotFinite},
 		"all are masked":                        {set: func(r *Row) { *r = Row{Count: 0, Whole: r.Whole} }, is: ErrNotFinite},
 		"no candidates":                         {set: func(r *Row) { r.IDs, r.Logits = nil, nil }, says: "contradicts itself"},
 		"more ids than logits":                  {set: func(r *Row) { r.Logits = r.Logits[1:] }, says: "contradicts itself"},

@@ -23,7 +23,9 @@ type bytePair struct {
 func loadBytePair(t *Tokenizer, md Metadata) error {
 	v := t.vocab
 	pre := "default"
-	if md.Has(keyPre) {
+	if !md.Has(keyPre) {
+		t.notice = "the file does not say how its tokenizer cuts text into words (" + keyPre + "); a common way is used, answers may be worse than the model's own"
+	} else {
 		var err error
 		if pre, err = md.Str(keyPre); err != nil {
 			return fmt.Errorf("tokenizer: %w", err)
@@ -31,7 +33,7 @@ func loadBytePair(t *Tokenizer, md Metadata) error {
 	}
 	rules, ok := preTokenizers[pre]
 	if !ok {
-		return fmt.Errorf("tokenizer: %s is %.80q, which is not supported; these are: %s", keyPre, pre, supportedPreTokenizers())
+		return fmt.Errorf("tokenizer: %s is %.80q, which is not supported: use another model, or set the key to one of these if its rules are the same: %s", keyPre, pre, supportedPreTokenizers())
 	}
 	if err := v.loadSpecials(md, idDefaults{bos: -1, eos: -1, unknown: -1, addBOS: rules.addBOS}); err != nil {
 		return err

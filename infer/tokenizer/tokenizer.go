@@ -64,6 +64,7 @@ const (
 type Tokenizer struct {
 	vocab       *vocabulary
 	algorithm   algorithm
+	notice      string
 	spacePrefix bool // Encode puts a space before text that begins a prompt or follows a special token
 
 	encoders sync.Pool // of *encoder: fresh memory costs a long text more than its tokens do
@@ -308,6 +309,9 @@ func (t *Tokenizer) piece(id int32, special bool) string {
 }
 
 func (t *Tokenizer) valid(id int32) bool { return id >= 0 && int(id) < len(t.vocab.texts) }
+
+// Notice returns what a person should know of the tokenizer, "" for nothing.
+func (t *Tokenizer) Notice() string { return t.notice }
 
 // VocabSize returns the number of tokens.
 func (t *Tokenizer) VocabSize() int { return len(t.vocab.texts) }
