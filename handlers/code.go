@@ -179,7 +179,7 @@ func (h *Handlers) answerCode(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	request, err := chat.Recipe(c.Request().Context(), answer)
+	request, err := chat.Recipe(answer)
 	if err != nil {
 		return err
 	}

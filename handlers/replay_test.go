@@ -34,12 +34,20 @@ func TestRealEngine_Replay(t *testing.T) {
 		"presence_penalty": 0.3, "frequency_penalty": -0.1, "typical_p": 0.9, "stop": []string{"zzz"}, "max_tokens": 24,
 		"banned_strings": []string{"the", "a", " I"}, "xtc_probability": 0.3, "dry_multiplier": 0.8, "dynatemp_range": 0.4, "samplers": []string{"dry", "top_p", "xtc", "temperature"}}
 	ask("Tell me a story about a fox.", hot)
-	ask("And then?", map[string]any{"max_tokens": 400})
+	ask("And then?", map[string]any{"max_tokens": 7})
 	for i, id := range []int64{c.branch[1], c.branch[3]} {
 		got := c.replayOf(id)
 		if got.State != live.ReplayEqual || got.Equal != got.Total || got.Total == 0 || len(got.Changes) != 0 {
 			t.Errorf("answer %d, replayed: %+v", i+1, got)
 		}
+	}
+
+	// One that a limit ended goes on as if it had not ended, and is replayed as one.
+	short := len(c.last().text)
+	c.do("continue", map[string]any{"answer": c.branch[3], "settings": map[string]any{"max_tokens": 30, "seed": -1}})
+	c.until("the end", func() bool { return c.ended() && len(c.last().text) > short })
+	if got := c.replayOf(c.branch[3]); got.State != live.ReplayEqual || got.Total <= 7 {
+		t.Errorf("an answer that was continued, replayed: %+v", got)
 	}
 
 	// An answer that a person began is replayed with that beginning.

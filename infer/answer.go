@@ -37,8 +37,8 @@ type answer struct {
 	loading                       time.Duration // of the time before it began
 }
 
-// newAnswer returns an answer to a prompt, given as text, if it has one, and as tokens.
-func newAnswer(ctx context.Context, r Request, s *source, prompt string, tokens []int32, log *slog.Logger) (*answer, error) {
+// newAnswer returns an answer that goes on from p.
+func newAnswer(ctx context.Context, r Request, s *source, p prompt, log *slog.Logger) (*answer, error) {
 	if r.Params.Seed < 0 {
 		r.Params.Seed = sample.DrawSeed()
 	}
@@ -47,12 +47,12 @@ func newAnswer(ctx context.Context, r Request, s *source, prompt string, tokens 
 	if _, err := sample.NewChain(r.Params, vocabulary{s}); err != nil {
 		return nil, samplingError(err)
 	}
-	form, err := s.constrain(ctx, r, prompt, log)
+	form, err := s.constrain(ctx, r, p.text, log)
 	if err != nil {
 		return nil, err
 	}
 	a := &answer{
-		sequence: newSequence(s.key(), tokens, r.PromptLogProb),
+		sequence: newSequence(s.key(), p.tokens, r.PromptLogProb),
 		ctx:      ctx,
 		request:  r,
 		source:   s,
@@ -62,17 +62,29 @@ func newAnswer(ctx context.Context, r Request, s *source, prompt string, tokens 
 		mail:     newMailbox(),
 	}
 	a.sequence.answer = a
-	if r.ParseReply {
-		tools, err := reply.ParseTools(r.Tools)
-		if err != nil {
-			return nil, invalid("tools", "%s", err)
-		}
-		if r.ToolChoice == ToolChoiceNone {
-			tools = nil
-		}
-		a.parser = s.format.Parser(reply.Options{Tools: tools, Prompt: s.opening(r, prompt), Whole: r.WholeCalls, Single: r.SingleCall})
+	if p.begun != nil {
+		a.parser = p.begun.parser
+		a.text.goOn(p.begun.text)
+	} else if a.parser, err = s.parser(r, s.opening(r, p.text)); err != nil {
+		return nil, err
 	}
 	return a, nil
+}
+
+// parser returns what reads the answer to r behind a prompt; nil if the text is told as it
+// is.
+func (s *source) parser(r Request, prompt string) (*reply.Parser, error) {
+	if !r.ParseReply {
+		return nil, nil
+	}
+	tools, err := reply.ParseTools(r.Tools)
+	if err != nil {
+		return nil, invalid("tools", "%s", err)
+	}
+	if r.ToolChoice == ToolChoiceNone {
+		tools = nil
+	}
+	return s.format.Parser(reply.Options{Tools: tools, Prompt: prompt, Whole: r.WholeCalls, Single: r.SingleCall}), nil
 }
 
 // fit sets how long the answer may become in a context of n positions.
@@ -201,7 +213,7 @@ func (a *answer) take(c sample.Choice, before *textEdge) *Done {
 	t := a.token(c)
 	var stopped string
 	var ok bool
-	if a.steers(c.ID) {
+	if a.parser != nil && a.source.steers(c.ID) {
 		t.Text = a.text.cut()
 	} else {
 		t.Text, stopped, ok = a.text.push(a.source.tokenizer.Piece(c.ID, false))
@@ -220,9 +232,9 @@ func (a *answer) take(c sample.Choice, before *textEdge) *Done {
 	return a.full()
 }
 
-// steers reports whether a token is a control token that means something to the parser.
-func (a *answer) steers(id int32) bool {
-	return a.parser != nil && a.source.tokenizer.IsControl(id) && a.source.format.Reads(a.source.tokenizer.Text(id))
+// steers reports whether a token is a control token that means something to a parser.
+func (s *source) steers(id int32) bool {
+	return s.tokenizer.IsControl(id) && s.format.Reads(s.tokenizer.Text(id))
 }
 
 // parse tells apart what the text of a token is.
@@ -232,7 +244,7 @@ func (a *answer) parse(t *Token) {
 	}
 	thinking := a.parser.Thinking()
 	d := a.parser.Text(t.Text)
-	if a.steers(t.ID) {
+	if a.source.steers(t.ID) {
 		d.Add(a.parser.Control(a.source.tokenizer.Text(t.ID)))
 	}
 	if thinking || a.parser.Thinking() || d.Reasoning != "" {
@@ -247,7 +259,7 @@ func (a *answer) parseEnd(e *Done) {
 		return
 	}
 	d := a.parser.Text(e.Text)
-	if e.EndToken != nil && a.steers(*e.EndToken) {
+	if e.EndToken != nil && a.source.steers(*e.EndToken) {
 		d.Add(a.parser.Control(a.source.tokenizer.Text(*e.EndToken)))
 	}
 	d.Add(a.parser.End(e.Reason == FinishStop && e.StopString == ""))

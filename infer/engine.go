@@ -212,14 +212,14 @@ func (e *Engine) submit(ctx context.Context, r Request) (mail *mailbox, err erro
 		return nil, err
 	}
 	err = e.use(ctx, r.Model, func(s *source) error {
-		prompt, tokens, err := s.prompt(ctx, r, submitted)
+		p, err := s.prompt(ctx, r, submitted)
 		if err != nil {
 			return err
 		}
-		if err := s.forceCall(&r, prompt); err != nil {
+		if err := s.forceCall(&r, p.text); err != nil {
 			return err
 		}
-		a, err := newAnswer(ctx, r, s, prompt, tokens, e.options.Logger)
+		a, err := newAnswer(ctx, r, s, p, e.options.Logger)
 		if err != nil {
 			return err
 		}
@@ -282,7 +282,8 @@ func (e *Engine) Render(ctx context.Context, r Request) (view Rendered, err erro
 	}
 	err = e.use(ctx, r.Model, func(s *source) (err error) {
 		view.Notice = s.notices()
-		view.Prompt, view.Tokens, err = s.prompt(ctx, r, e.options.Now())
+		p, err := s.prompt(ctx, r, e.options.Now())
+		view.Prompt, view.Tokens = p.text, p.tokens
 		if len(r.Tokens) > 0 {
 			view.Prompt = s.tokenizer.Decode(r.Tokens, true)
 		}

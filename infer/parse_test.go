@@ -22,7 +22,11 @@ func (b *bench) recite(text string) {
 		}
 		ids, text = append(ids, 3+int32(text[0])), text[1:]
 	}
-	ids = append(ids, toyEnd)
+	b.reciteTokens(append(ids, toyEnd))
+}
+
+// reciteTokens makes the toy answer with ids.
+func (b *bench) reciteTokens(ids []int32) {
 	first := int32(-1)
 	b.onLogits = func(logits []float32, pos int32) {
 		if first < 0 {

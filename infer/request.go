@@ -16,6 +16,7 @@ type Request struct {
 
 	Messages     []chat.Message             `json:"messages,omitempty"`      // rendered by the model's chat template
 	Continue     bool                       `json:"continue,omitempty"`      // write on in the last message, an assistant's, instead of opening a new one
+	Begun        []int32                    `json:"begun,omitempty"`         // with Continue: the tokens of that message, if the model wrote it; it goes on in these very ones, unless they say something else
 	Tools        json.RawMessage            `json:"tools,omitempty"`         // array of tool definitions for the template
 	ToolChoice   string                     `json:"tool_choice,omitempty"`   // auto or empty: the model chooses; none: no call; required: a call of any tool; else a call of the tool of this name
 	TemplateVars map[string]json.RawMessage `json:"template_vars,omitempty"` // further variables of the template

@@ -218,29 +218,37 @@ func headerHash(f *gguf.File) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// prompt turns the input of r into tokens. text is what they spell; it is empty if
-// r came with tokens.
-func (s *source) prompt(ctx context.Context, r Request, now time.Time) (text string, tokens []int32, err error) {
+// prompt is what an answer goes on from.
+type prompt struct {
+	text   string // what the tokens spell; empty if the request came with tokens
+	tokens []int32
+	begun  *reading // of the tokens with which the answer had begun; nil: with none
+}
+
+// prompt turns the input of r into tokens.
+func (s *source) prompt(ctx context.Context, r Request, now time.Time) (p prompt, err error) {
 	switch {
 	case len(r.Tokens) > 0:
-		tokens = slices.Clone(r.Tokens)
+		p.tokens = slices.Clone(r.Tokens)
 	case r.Prompt != "":
-		text = r.Prompt
-		tokens, err = s.tokenizer.Encode(ctx, text, tokenizer.Options{AddSpecial: true, ParseSpecial: true})
+		p.text = r.Prompt
+		p.tokens, err = s.tokenizer.Encode(ctx, r.Prompt, tokenizer.Options{AddSpecial: true, ParseSpecial: true})
 	default:
-		text, tokens, err = s.conversation(ctx, r, now)
+		if p = s.goOn(ctx, r, now); p.begun == nil {
+			p.text, p.tokens, err = s.conversation(ctx, r, now)
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		err = asError(CodeInternal, err)
 	}
-	if err == nil && len(tokens) == 0 {
+	if err == nil && len(p.tokens) == 0 {
 		err = invalid("prompt", "the prompt has no tokens")
 	}
 	if err == nil {
 		// A file may name tokens that its model has no row for.
-		err = inVocabulary("tokens", tokens, s.config.Vocab)
+		err = inVocabulary("tokens", p.tokens, s.config.Vocab)
 	}
-	return text, tokens, err
+	return p, err
 }
 
 // conversation renders the messages of r. What a message says is data: only the

@@ -119,7 +119,8 @@ func TestSource_Prompt(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.release(s)
-			text, tokens, err := s.prompt(t.Context(), tt.request, time.Time{})
+			p, err := s.prompt(t.Context(), tt.request, time.Time{})
+			text, tokens := p.text, p.tokens
 			if tt.code != "" {
 				if e := asError("", err); e.Code != tt.code || !strings.Contains(e.Message, tt.message) {
 					t.Errorf("error %+v, want %s with %q", e, tt.code, tt.message)

@@ -43,6 +43,11 @@ func (e *textEdge) clone() *textEdge {
 	return &twin
 }
 
+// goOn takes over from the edge of a text in front of this one what that holds back.
+func (e *textEdge) goOn(before *textEdge) {
+	e.partial, e.held, e.stops = before.partial, before.held, before.stops
+}
+
 // open returns the first piece that may hold the beginning of a banned string; the
 // number of pieces if none does.
 func (e *textEdge) open() int {

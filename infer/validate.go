@@ -34,6 +34,8 @@ func (r *Request) validate() error {
 		return invalid("messages", "the request has %d inputs: give only one of messages, prompt and tokens", inputs)
 	case r.Continue && (len(r.Messages) == 0 || r.Messages[len(r.Messages)-1].Role != "assistant"):
 		return invalid("continue", "continue is set, but the last message is not an assistant's")
+	case len(r.Begun) > 0 && !r.Continue:
+		return invalid("begun", "begun has the tokens of a message that is continued, but continue is not set")
 	case errors.As(err, &field):
 		return invalid(field.Field, "%s", field)
 	case err != nil:

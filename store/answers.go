@@ -36,6 +36,7 @@ type Answer struct {
 	EndProb     float64
 	Error       json.RawMessage // null unless it failed
 
+	Begun  int     // bytes of the text that a person wrote: the tokens are those of what follows
 	Tokens []int32 // ids; only Tree and Tokens read them
 }
 
@@ -273,6 +274,9 @@ func putAnswer(ctx context.Context, tx *sql.Tx, message int64, a Answer) error {
 			return err
 		}
 	}
+	if a.Begun < 0 {
+		return &InvalidError{"begun", fmt.Sprintf("is %d bytes", a.Begun)}
+	}
 	if a.EndProb != a.EndProb {
 		return &InvalidError{"end probability", "is not a number"}
 	}
@@ -304,14 +308,15 @@ func putAnswer(ctx context.Context, tx *sql.Tx, message int64, a Answer) error {
 			stop_string,
 			end_prob,
 			error,
+			begun,
 			tokens
 		)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		message, settings, a.System, a.Model, a.ModelHash, a.TemplateHash, a.Engine, a.Device, a.Path, a.CacheType,
 		chain, a.Seed, a.Context, a.PromptTokens, a.CachedTokens, a.CompletionTokens,
 		a.Timings.Queue.Microseconds(), a.Timings.Load.Microseconds(), a.Timings.Prefill.Microseconds(),
 		a.Timings.Decode.Microseconds(), a.Timings.First.Microseconds(),
-		a.Reason, a.ContextFull, a.StopString, a.EndProb, failure, packTokens(a.Tokens))
+		a.Reason, a.ContextFull, a.StopString, a.EndProb, failure, a.Begun, packTokens(a.Tokens))
 	return err
 }
 

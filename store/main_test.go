@@ -143,6 +143,7 @@ func receipt() Answer {
 		ContextFull:      true,
 		StopString:       "\n\n",
 		EndProb:          0.25,
+		Begun:            3,
 		Error:            json.RawMessage(`null`),
 		Tokens:           []int32{0, -1, 1 << 30},
 	}

@@ -240,7 +240,8 @@ const messageColumns = `
 			coalesce(a.context_full, 0),
 			coalesce(a.stop_string, ''),
 			coalesce(a.end_prob, 0),
-			coalesce(a.error, '')`
+			coalesce(a.error, ''),
+			coalesce(a.begun, 0)`
 
 const messageJoins = `
 		LEFT JOIN messages AS above ON above.id = m.parent
@@ -258,7 +259,7 @@ func scanMessage(row interface{ Scan(...any) error }, more ...any) (m Message, e
 		&answered, &settings, &a.System, &a.Model, &a.ModelHash, &a.TemplateHash, &a.Engine, &a.Device, &a.Path, &a.CacheType,
 		&chain, &a.Seed, &a.Context, &a.PromptTokens, &a.CachedTokens, &a.CompletionTokens,
 		&queue, &load, &prefill, &decode, &first,
-		&a.Reason, &a.ContextFull, &a.StopString, &a.EndProb, &failure,
+		&a.Reason, &a.ContextFull, &a.StopString, &a.EndProb, &failure, &a.Begun,
 	}, more...)...)
 	m.Created = fromMillis(created)
 	if answered {

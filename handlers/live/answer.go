@@ -51,6 +51,9 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 func (c *Chat) begin(t *turn) {
 	svc, a := c.service, t.Answer
 	request := c.request(c.path[:len(c.path)-1], t.text.String(), a.System)
+	if request.Continue && t.made.Begun == 0 {
+		request.Begun = t.ids[:len(t.ids):len(t.ids)]
+	}
 	a.Settings.ask(&request)
 	ctx, cancel := context.WithCancel(svc.ctx)
 	now := svc.opt.Now()

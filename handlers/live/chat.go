@@ -57,6 +57,11 @@ type turn struct {
 	made  store.Answer // what is stored of how it was made and not shown
 }
 
+// begun is what a person wrote of an answer that was written on.
+func (t *turn) begun() string {
+	return strings.ToValidUTF8(t.text.String()[:min(t.made.Begun, t.text.Len())], "")
+}
+
 // ending is the end of an answer that the store did not take.
 type ending struct {
 	message int64
@@ -222,6 +227,10 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 	t := c.newAnswer(old.Answer.System, s)
 	if old.Answer.Edited {
 		t.Answer.System = c.system
+	}
+	t.made.Begun = old.made.Begun
+	if len(tokens) == 0 || t.Answer.Model.Name != old.Answer.Model.Name {
+		tokens, t.made.Begun = nil, old.text.Len() // what there is are no tokens of this model
 	}
 	a := t.Answer
 	a.Tokens, a.Prompt, a.Cached, a.Timings = old.Answer.Tokens, old.Answer.Prompt, old.Answer.Cached, old.Answer.Timings

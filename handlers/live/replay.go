@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"m40-llm/infer"
-	"m40-llm/infer/chat"
 	"m40-llm/infer/sample"
 )
 
@@ -48,7 +47,6 @@ type replay struct {
 	turn    *turn
 	request infer.Request
 	tokens  []int32 // of the answer
-	text    string  // of the answer
 	cut     bool    // the answer was ended from outside, and what comes behind it is no difference
 	differs bool    // is known; the receipt, which may say why, is still to come
 	cancel  context.CancelFunc
@@ -89,7 +87,6 @@ func (c *Chat) Replay(answer int64) error {
 		request: c.again(at, len(tokens)),
 		cut:     undecided(t.Answer),
 		tokens:  tokens,
-		text:    t.text.String(),
 		cancel:  cancel,
 		done:    make(chan struct{}),
 	}
@@ -121,11 +118,12 @@ func (c *Chat) again(at, tokens int) infer.Request {
 // still to come had a say in which ones stay, for they might have become a banned string.
 func undecided(a *Answer) bool { return a.State != Done && len(a.Settings.BannedStrings) > 0 }
 
-// recipe asks for answer number at of the branch with what its receipt says.
+// recipe asks for answer number at of the branch with what its receipt says, behind the
+// beginning that a person wrote.
 func (c *Chat) recipe(at int) infer.Request {
 	t := c.path[at]
 	a := t.Answer
-	r := c.request(c.path[:at], "", a.System)
+	r := c.request(c.path[:at], t.begun(), a.System)
 	r.Model = a.Model.Name
 	a.Settings.ask(&r)
 	chain := sample.DefaultParams()
@@ -138,32 +136,17 @@ func (c *Chat) recipe(at int) infer.Request {
 
 // Recipe returns the request that an answer of the branch was made with, and with it the
 // beginning of the answer that a person wrote.
-func (c *Chat) Recipe(ctx context.Context, answer int64) (infer.Request, error) {
-	r, tokens, text, err := c.receipt(answer)
-	if err != nil {
-		return infer.Request{}, err
-	}
-	c.beginAsThen(ctx, &r, tokens, text)
-	return r, nil
-}
-
-// receipt returns the request that an answer was made with but for its beginning, its
-// tokens and its text.
-func (c *Chat) receipt(answer int64) (r infer.Request, tokens []int32, text string, err error) {
+func (c *Chat) Recipe(answer int64) (infer.Request, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, err := c.find("answer", answer, RoleModel)
 	if err != nil {
-		return r, nil, "", err
+		return infer.Request{}, err
 	}
-	t := c.path[at]
-	if t.Answer.Edited {
-		return r, nil, "", invalid("answer", "a person wrote message %d: no request made it", t.ID)
+	if t := c.path[at]; t.Answer.Edited {
+		return infer.Request{}, invalid("answer", "a person wrote message %d: no request made it", t.ID)
 	}
-	if tokens, err = c.tokens(t); err != nil {
-		return r, nil, "", storeError(err)
-	}
-	return c.recipe(at), tokens, t.text.String(), nil
+	return c.recipe(at), nil
 }
 
 // endedItself reports whether an end token ended an answer.
@@ -175,7 +158,6 @@ func endedItself(a *Answer) bool {
 // and returns what it says about how it wrote.
 func (c *Chat) rewrite(ctx context.Context, r *replay) (receipt *infer.Done, err error) {
 	err = c.service.contain(func() error {
-		c.beginAsThen(ctx, &r.request, r.tokens, r.text)
 		seen := 0
 		for e, err := range c.service.engine.Generate(ctx, r.request) {
 			switch {
@@ -217,25 +199,6 @@ func (c *Chat) rewrite(ctx context.Context, r *replay) (receipt *infer.Done, err
 		return nil
 	})
 	return receipt, err
-}
-
-// beginAsThen gives a request the beginning of the answer that a person wrote: what its
-// text has before that of its tokens.
-func (c *Chat) beginAsThen(ctx context.Context, r *infer.Request, tokens []int32, text string) {
-	if len(tokens) == 0 {
-		return
-	}
-	written, err := c.service.engine.Detokenize(ctx, r.Model, tokens)
-	begun, ok := strings.CutSuffix(text, written)
-	if err != nil || !ok || strings.TrimSpace(begun) == "" {
-		return // an error comes up again when the engine is asked to write
-	}
-	if r.Prompt != "" {
-		r.Prompt += begun
-		return
-	}
-	r.Continue = true
-	r.Messages = append(r.Messages, chat.Message{Role: "assistant", Content: begun})
 }
 
 // differ notes that behind the first equal tokens the engine wrote is; empty: it ended.

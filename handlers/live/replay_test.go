@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -249,4 +250,74 @@ func TestReplay_ReadersAreTold(t *testing.T) {
 	if len(events) != 1 || events[0].Type != EventReplay || events[0].Replay.State != ReplayEqual || events[0].First == events[0].Seq {
 		t.Errorf("the readers got %+v, want one event for all", events)
 	}
+}
+
+// An answer is continued in its tokens; what a person wrote has none, nor has what another
+// model did, and is the beginning of the replay too.
+func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
+	path := storePath(t)
+	kept := openStore(t, path)
+	s, engine := newService(t, Options{Store: kept})
+	c, a := start(t, s, engine, "one")
+	a.tokensOf(0, 1)
+	a.end("v1")
+	settle(c)
+	goOn := func(c *Chat, engine *script, begun []int32, thought, said string) *answer {
+		t.Helper()
+		must(t, c.Continue(0, DefaultSettings()))
+		a := <-engine.asked
+		last := a.request.Messages[len(a.request.Messages)-1]
+		if !a.request.Continue || !slices.Equal(a.request.Begun, begun) || last.ReasoningContent != thought || last.Content != said {
+			t.Errorf("continued with the tokens %d of %+v, want %d of %q and %q", a.request.Begun, last, begun, thought, said)
+		}
+		return a
+	}
+	a = goOn(c, engine, []int32{0, 1}, "", "ab")
+	a.tokensOf(2)
+	a.end("v1")
+	settle(c)
+
+	must(t, c.Rewrite(0, "<think>\nHm"))
+	a = goOn(c, engine, nil, "Hm", "")
+	a.tokensOf(3)
+	a.end("v1")
+	settle(c)
+	const text = "<think>\nHm\n</think>\n\nd"
+	s.Close()
+
+	s = New(engine, Options{Store: kept}) // what a person wrote is known to the next server too
+	defer s.Close()
+	c, err := s.Chat(c.ID())
+	must(t, err)
+	must(t, c.Replay(0))
+	a = <-engine.asked
+	if last := a.request.Messages[1]; !a.request.Continue || last.ReasoningContent != "Hm" || last.Content != "" || a.request.Begun != nil {
+		t.Errorf("replayed behind %+v", a.request)
+	}
+	a.tokensOf(3)
+	a.end("v1")
+	if got := replayed(c); got.State != ReplayEqual || got.Total != 1 {
+		t.Errorf("the replay is %+v", got)
+	}
+	a = goOn(c, engine, nil, "Hm", "d")
+	a.tokensOf(4)
+	a.end("v1")
+	settle(c)
+	if got := lastMessage(t, c).Text; got != text+"e" {
+		t.Errorf("it reads %q", got)
+	}
+
+	must(t, c.Select(2, 0))
+	must(t, s.SetModel(t.Context(), c.ID(), "another"))
+	a = goOn(c, engine, nil, "", "abc")
+	a.tokensOf(5)
+	a.end("v1")
+	settle(c)
+	must(t, c.Replay(0))
+	a = <-engine.asked
+	if last := a.request.Messages[1]; last.Content != "abc" || a.request.MaxTokens != 2 {
+		t.Errorf("what another model went on with is replayed behind %+v", a.request)
+	}
+	must(t, c.Stop(0))
+	replayed(c)
 }

@@ -87,7 +87,7 @@ func TestSettings_AllOfThemReachTheEngineAndTheReceipt(t *testing.T) {
 	a.write("Yes.")
 	a.finish()
 	settle(c)
-	if r, err := c.Recipe(t.Context(), 2); err != nil || !reflect.DeepEqual(r.TemplateVars, variables) || !reflect.DeepEqual(r.BannedStrings, want.BannedStrings) {
+	if r, err := c.Recipe(2); err != nil || !reflect.DeepEqual(r.TemplateVars, variables) || !reflect.DeepEqual(r.BannedStrings, want.BannedStrings) {
 		t.Errorf("the recipe is %+v, %v", r, err)
 	}
 	_, list, err := s.Tree(t.Context(), c.ID())

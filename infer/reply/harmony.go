@@ -98,6 +98,14 @@ func (p *Parser) beginMessage(header string) {
 	}
 }
 
+// beginsHeader reports whether text may be the beginning of a header, of which nothing is
+// said.
+func beginsHeader(text string) bool {
+	const role = "assistant"
+	channel := strings.TrimPrefix(text, role)
+	return strings.HasPrefix(role, text) || strings.HasPrefix(channel, "<|channel|>")
+}
+
 // endMessage takes a marker inside of a message.
 func (p *Parser) endMessage(m *marker) {
 	p.flushSpace()

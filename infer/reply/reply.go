@@ -219,6 +219,16 @@ func (p *Parser) Control(text string) Delta {
 	return p.take()
 }
 
+// Settle takes what is held back of text for what it is so far, as if nothing could come
+// that makes it something else.
+func (p *Parser) Settle() Delta {
+	p.lexer.flush(p)
+	if !p.layout {
+		p.flushSpace()
+	}
+	return p.take()
+}
+
 // End ends the reply: whole if the model ended it, not if it was cut.
 func (p *Parser) End(whole bool) Delta {
 	p.lexer.flush(p)
@@ -230,7 +240,7 @@ func (p *Parser) End(whole bool) Delta {
 			p.breakCall()
 		}
 	}
-	if p.state == inHeader && len(p.header) > 0 {
+	if p.state == inHeader && len(p.header) > 0 && (whole || !beginsHeader(string(p.header))) {
 		p.say(string(p.header))
 	}
 	if !p.layout {

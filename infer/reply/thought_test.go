@@ -28,3 +28,25 @@ func TestOpenedBy_FindsTheThoughtThatAPromptOpens(t *testing.T) {
 		}
 	}
 }
+
+func TestEnd_SaysNothingOfAHeaderThatIsCut(t *testing.T) {
+	f := formatOf(t, "harmony")
+	for _, c := range []struct {
+		text  string
+		whole bool
+		want  string
+	}{
+		{"<|channel|>ana", false, ""},
+		{"assistant<|channel|>", false, ""},
+		{"assis", false, ""},
+		{"assis", true, "assis"},
+		{"Hi.", false, "Hi."},
+	} {
+		p := f.Parser(Options{Prompt: "<|start|>assistant"})
+		d := p.Text(c.text)
+		d.Add(p.End(c.whole))
+		if d.Content != c.want || d.Reasoning != "" {
+			t.Errorf("%q, %t: %+v, want %q", c.text, c.whole, d, c.want)
+		}
+	}
+}

@@ -21,10 +21,11 @@ type Llama struct {
 	Context    int       // 256
 	Type       gguf.Type // of the matrices: F32 (0), F16, BF16, Q8_0 or Q4_0, for which Dim and FFN must be multiples of 32
 	Seed       uint64
-	Tied       bool   // no output matrix of its own: the embedding's is used
-	Template   string // chat template; ChatML
-	NoTemplate bool   // no chat template
-	AddBOS     bool   // prompts begin with token 0
+	Tied       bool     // no output matrix of its own: the embedding's is used
+	Template   string   // chat template; ChatML
+	NoTemplate bool     // no chat template
+	AddBOS     bool     // prompts begin with token 0
+	Controls   []string // control tokens that take the place of the last tokens
 }
 
 // ChatML is the chat template of TinyLlama.
@@ -89,6 +90,11 @@ func (o Llama) setTokenizer(b *Builder) {
 	for len(types) < len(tokens) {
 		types = append(types, 1) // plain tokens
 	}
+	for i, text := range o.Controls {
+		id := len(tokens) - len(o.Controls) + i
+		tokens[id], types[id] = text, 3
+	}
+	merges = merges[:len(merges)-len(o.Controls)]
 	b.Set("tokenizer.ggml.model", "gpt2").
 		Set("tokenizer.ggml.pre", "gpt-2").
 		Set("tokenizer.ggml.tokens", tokens).

@@ -1,0 +1,194 @@
+package infer
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/gguf/gguftest"
+)
+
+// thinkers are ways in which models write thoughts: with control tokens or in text.
+var thinkers = []struct {
+	name, template string
+	controls       []string
+	prompt, reply  string // reply in pieces between spaces; control tokens are pieces
+}{
+	{
+		name:     "harmony",
+		template: `{% for m in messages %}<|start|>{{ m.role }}{% if m.thinking %}<|channel|>analysis<|message|>{{ m.thinking }}<|end|><|start|>assistant{% endif %}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}`,
+		controls: []string{"<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>"},
+		prompt:   "<|start|>user<|message|>x<|end|><|start|>assistant",
+		reply:    "<|channel|> analysis <|message|> Hm.\n\nSo. <|end|> <|start|> assistant <|channel|> final <|message|> Hi\nthere. <|end|>",
+	},
+	{
+		name:     "command-r7b",
+		template: `{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}<|START_THINKING|>{{ m.reasoning_content }}<|END_THINKING|>{% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<bot>{% endif %}{# <|START_ACTION|> #}`,
+		controls: []string{"<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"},
+		prompt:   "<user>x<bot>",
+		reply:    "<|START_THINKING|> Hm.\n\nSo. <|END_THINKING|> <|START_RESPONSE|> Hi\nthere. <|END_RESPONSE|>",
+	},
+	{
+		name:     "mistral",
+		template: `{% for m in messages %}{% if m.content is string %}[{{ m.role }}]{{ m.content }}{% else %}{% for p in m.content %}{% if p.type == 'thinking' %}[THINK]{{ p.thinking }}[/THINK]{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}{# [TOOL_CALLS] #}`,
+		controls: []string{"[THINK]", "[/THINK]"},
+		prompt:   "[user]x",
+		reply:    "[THINK] Hm.\n\nSo. [/THINK] Hi\nthere.",
+	},
+	{
+		name:     "text that the prompt begins",
+		template: `{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] }}{% endfor %}{% if add_generation_prompt %}{{ "<bot><think>\n" }}{% endif %}`,
+		prompt:   "<user>x<bot><think>\n",
+		reply:    "Hm.\n\nSo.\n</think>\n\nHi\nthere.",
+	},
+}
+
+// thinkerBench is an engine whose model is one of thinkers, and the tokens of its reply.
+func thinkerBench(t *testing.T, i int) (*bench, []int32) {
+	c := thinkers[i]
+	b := newBench(t, func(b *bench, _ *Options) {
+		b.files["toy"] = gguftest.TinyLlama(gguftest.Llama{Context: 1024, Template: c.template, Controls: c.controls})
+	})
+	var ids []int32
+	for _, piece := range strings.Split(c.reply, " ") {
+		if at := slices.Index(c.controls, piece); at >= 0 {
+			ids = append(ids, int32(toyVocab-len(c.controls)+at))
+			continue
+		}
+		spelled, err := b.Tokenize(t.Context(), "", piece, false, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, spelled...)
+	}
+	return b, ids
+}
+
+func thinkerRequest() Request {
+	r := DefaultRequest()
+	r.Messages = []chat.Message{{Role: "user", Content: "x"}}
+	r.ParseReply, r.MaxTokens, r.Params.Temperature = true, 200, 0
+	return r
+}
+
+func TestParseReply_TellsThoughtsApartInEveryWayOfWritingThem(t *testing.T) {
+	for i, c := range thinkers {
+		b, ids := thinkerBench(t, i)
+		b.reciteTokens(append(ids, toyEnd))
+		got := hear(t, b.ask(thinkerRequest()))
+		if got.reasoning != "Hm.\n\nSo." || got.text != "Hi\nthere." {
+			t.Errorf("%s: it thinks %q and says %q", c.name, got.reasoning, got.text)
+		}
+	}
+}
+
+// Wherever an answer ends, by a limit or because it is stopped, it goes on in its own
+// tokens, and what it says then is what was still to come.
+func TestContinue_GoesOnInTheTokensOfTheAnswer(t *testing.T) {
+	for i, c := range thinkers {
+		b, ids := thinkerBench(t, i)
+		for n := 1; n < len(ids); n++ {
+			for _, ended := range []bool{false, true} {
+				b.reciteTokens(append(slices.Clone(ids), toyEnd))
+				r := thinkerRequest()
+				r.MaxTokens = n
+				first := b.ask(r)
+				before := hear(t, first)
+				if !ended { // as who stops it has it
+					before.text, before.reasoning = "", ""
+					for _, token := range first.tokens {
+						before.text, before.reasoning = before.text+token.Text, before.reasoning+token.Reasoning
+					}
+				}
+				r = thinkerRequest()
+				r.Continue, r.Begun = true, ids[:n]
+				r.Messages = append(r.Messages, chat.Message{Role: "assistant", Content: before.text, ReasoningContent: before.reasoning})
+				view, err := b.Render(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if view.Prompt != c.prompt || !slices.Equal(view.Tokens[len(view.Tokens)-n:], ids[:n]) {
+					t.Fatalf("%s, continued behind %d tokens: the prompt is %q, %d", c.name, n, view.Prompt, view.Tokens)
+				}
+				b.reciteTokens(append(slices.Clone(ids[n:]), toyEnd))
+				after := hear(t, b.ask(r))
+				if thought, said := before.reasoning+after.reasoning, before.text+after.text; strings.TrimRight(thought, "\n") != "Hm.\n\nSo." || said != "Hi\nthere." {
+					if ended && c.controls == nil && strings.ContainsAny(before.reasoning, "<") {
+						continue // a limit within a tag shows its beginning
+					}
+					t.Errorf("%s, continued behind %d tokens, %t: it thinks %q and says %q", c.name, n, ended, thought, said)
+				}
+			}
+		}
+	}
+}
+
+func TestContinue_WithASeedIsAsIfTheAnswerHadNotEnded(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML)
+	r := thinkerRequest()
+	r.Params.Temperature, r.Params.Seed, r.MaxTokens = 1.5, 7, 40
+	whole := b.ask(r).ids()
+	for _, n := range []int{1, 7, 39} {
+		r.MaxTokens = n
+		first := hear(t, b.ask(r))
+		next := r
+		next.Continue, next.Begun, next.MaxTokens = true, whole[:n], 40-n
+		next.Messages = append(slices.Clone(r.Messages), chat.Message{Role: "assistant", Content: first.text, ReasoningContent: first.reasoning})
+		if got := b.ask(next).ids(); !slices.Equal(got, whole[n:]) {
+			t.Errorf("behind %d tokens come %d, want %d", n, got, whole[n:])
+		}
+	}
+}
+
+func TestContinue_KeepsWhatAStopStringMayBeginWith(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML)
+	b.recite("ab")
+	r := thinkerRequest()
+	r.Stop, r.Continue = []string{"<stop>"}, true
+	r.Begun, _ = b.Tokenize(t.Context(), "", "Hi<st", false, false)
+	for said, want := range map[string]string{"Hi": "<stab", "Hi<st": "ab"} {
+		r.Messages = []chat.Message{{Role: "user", Content: "x"}, {Role: "assistant", Content: said}}
+		if got := hear(t, b.ask(r)); got.text != want {
+			t.Errorf("behind %q comes %q, want %q", said, got.text, want)
+		}
+		b.recite("ab")
+	}
+	b.recite("op>c")
+	r.Messages[1].Content = "Hi"
+	if got := hear(t, b.ask(r)); got.text != "" || got.reason != FinishStop {
+		t.Errorf("the stop string ends it with %q, %s", got.text, got.reason)
+	}
+}
+
+// Tokens that are not those of the message are not what the model is given.
+func TestContinue_TakesTheTextWhereTheTokensSaySomethingElse(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML)
+	r := thinkerRequest()
+	r.Continue = true
+	r.Messages = append(r.Messages, chat.Message{Role: "assistant", Content: "Hi"})
+	want, err := b.Render(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, begun := range map[string][]int32{
+		"other text":         {3 + 'H', 3 + 'o'},
+		"more text":          {3 + 'H', 3 + 'i', 3 + '!'},
+		"less text":          {3 + 'H'},
+		"no tokens of it":    {-1},
+		"tokens of a larger": {3 + 'H', 3 + 'i', 1 << 30},
+	} {
+		r.Begun = begun
+		if got, err := b.Render(t.Context(), r); err != nil || got.Prompt != want.Prompt || !slices.Equal(got.Tokens, want.Tokens) {
+			t.Errorf("%s: %q, %v", name, got.Prompt, err)
+		}
+	}
+	r.Begun = []int32{3 + 'H', 3 + 'i'}
+	if got, err := b.Render(t.Context(), r); err != nil || !slices.Equal(got.Tokens, want.Tokens) {
+		t.Errorf("its own tokens: %q, %v", got.Prompt, err)
+	}
+	r.Continue = false
+	if a := b.ask(r); a.code() != CodeInvalid {
+		t.Errorf("tokens of no message: %v", a.err)
+	}
+}
