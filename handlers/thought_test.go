@@ -3,11 +3,14 @@ package handlers
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
+	"m40-llm/infer"
+	"m40-llm/infer/reply"
 	"m40-llm/store"
 )
 
@@ -151,5 +154,130 @@ func TestThoughtsInABrowser(t *testing.T) {
 		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
 		b.until(said)
 	})
+	b.clean()
+}
+
+// writer writes an answer as a model of a family does, through the parser of its engine.
+type writer struct {
+	*scriptedAnswer
+	parser   *reply.Parser
+	controls []string
+}
+
+// family is how models write, as far as these tests need to know it.
+type family struct {
+	name, template string
+	controls       []string
+	prompt         string // its end
+}
+
+func (f family) writer(a *scriptedAnswer) writer {
+	format := reply.Detect(f.template, true, func(text string) bool { return slices.Contains(f.controls, text) })
+	return writer{a, format.Parser(reply.Options{Prompt: f.prompt}), f.controls}
+}
+
+func (w writer) write(pieces ...string) {
+	for _, piece := range pieces {
+		read := w.parser.Text
+		if slices.Contains(w.controls, piece) {
+			read = w.parser.Control
+		}
+		w.tell(read(piece))
+	}
+}
+
+func (w writer) tell(d reply.Delta) {
+	w.count++
+	w.send(infer.Event{Type: infer.EventToken, Token: &infer.Token{Text: d.Content, Reasoning: d.Reasoning}})
+}
+
+func (w writer) finish() {
+	w.tell(w.parser.End(true))
+	w.scriptedAnswer.finish()
+}
+
+var harmony = family{
+	name:     "harmony",
+	template: "<|start|><|channel|><|message|>",
+	controls: []string{"<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>"},
+	prompt:   "<|start|>user<|message|>Why?<|end|><|start|>assistant",
+}
+
+func TestSocket_AnAnswerIsKeptInOneFormWhateverItsFamily(t *testing.T) {
+	for _, c := range []struct {
+		family
+		pieces string // between ·
+		want   string
+	}{
+		{harmony, "<|channel|>·analysis·<|message|>·Let me see.·<|end|>·<|start|>·assistant·<|channel|>·final·<|message|>·Because.", "<think>\nLet me see.\n</think>\n\nBecause."},
+		{harmony, "<|channel|>·commentary·<|message|>·I look.·<|end|>·<|start|>·assistant·<|channel|>·final·<|message|>·Because.", "I look.\n\nBecause."},
+		{harmony, "<|channel|>·final·<|message|>·<think>· is a tag.", "<think></think><think> is a tag."},
+		{harmony, "<|channel|>·analysis·<|message|>·</think>·!·<|end|>·<|start|>·assistant·<|channel|>·final·<|message|>·Yes.", "<think>\n<\\/think>!\n</think>\n\nYes."},
+		{family{"command-r7b", "<|START_ACTION|>", []string{"<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"}, ""},
+			"<|START_THINKING|>·Let me see.·<|END_THINKING|>·<|START_RESPONSE|>·Because.·<|END_RESPONSE|>", "<think>\nLet me see.\n</think>\n\nBecause."},
+		{family{"mistral", "[TOOL_CALLS]", []string{"[THINK]", "[/THINK]"}, ""}, "[THINK]·Let me see.·[/THINK]·Because.", "<think>\nLet me see.\n</think>\n\nBecause."},
+		{family{"gemma", "<|tool_call>", []string{"<|channel>", "<channel|>"}, ""}, "<|channel>·thought\n·Let me see.·<channel|>·Because.", "<think>\nLet me see.\n</think>\n\nBecause."},
+		{family{"deepseek", "<｜tool▁call▁begin｜>", nil, "<｜Assistant｜><think>\n"}, "Let me see.\n·</think>·\n\nBecause.", "<think>\nLet me see.\n</think>\n\nBecause."},
+		{family{"seed", "<seed:tool_call>", nil, ""}, "<seed:think>·Let me see.·</seed:think>·Because.", "<think>\nLet me see.\n</think>\n\nBecause."},
+		{family{"hermes", "<tool_call>", nil, ""}, "<think>\n\n</think>\n\n·Because.", "Because."},
+		{family{"hermes", "<tool_call>", nil, ""}, "It ends with ·</think>·.", "It ends with </think>."},
+		{family{"llama", "<|python_tag|>", []string{"<|python_tag|>"}, ""}, "<|python_tag|>·print(1)", "<|python_tag|>print(1)"},
+	} {
+		engine := newScript()
+		client := dialSocket(t, serve(t, engine))
+		client.do("send", map[string]any{"text": "Why?"})
+		answer := c.writer(engine.next(t))
+		answer.write(strings.Split(c.pieces, "·")...)
+		answer.finish()
+		client.until("the end", client.ended)
+		if got := client.last(); got.text != c.want || got.html != renderAnswer(c.want) {
+			t.Errorf("%s, %s: it is kept as %q and shown as\n%s", c.name, c.pieces, got.text, got.html)
+		}
+	}
+}
+
+func TestAnAnswerOfHarmonyInABrowser(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	b := openBrowser(t, server)
+	const thought, said = "document.querySelector('.answer:last-child .thought:not([open]) summary').innerText", "document.querySelector('.answer:last-child .prose > p').innerText"
+	b.open("/")
+	b.say("Hi?")
+	answer := harmony.writer(engine.next(t))
+	answer.write("<|channel|>", "analysis", "<|message|>", "The user wants", " a greeting")
+	b.until(thought + " === 'Thinking, 5 words'")
+	b.shot("harmony-thinking")
+	answer.write(".\n\nSo.", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Hello", " **there**.")
+	b.until(said + " === 'Hello **there**.'")
+	answer.finish()
+	b.until(idle)
+	whole := thought + " === 'Thinking, 6 words' && " + said + " === 'Hello there.' && !document.querySelector('.answer:last-child').innerText.includes('analysis')"
+	b.until(whole)
+	b.shot("harmony")
+	b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+	b.until(whole)
+
+	b.say("And?")
+	next := engine.next(t)
+	if was := next.request.Messages[1]; was.ReasoningContent != "The user wants a greeting.\n\nSo." || was.Content != "Hello **there**." {
+		t.Errorf("the next prompt has %+v", was)
+	}
+	answer = harmony.writer(next)
+	answer.write("<|channel|>", "analysis", "<|message|>", "Hm")
+	b.until(thought + " === 'Thinking, 1 word'")
+	b.click("[data-stop]")
+	b.until(idle)
+	b.until(thought + " === 'Thinking, 1 word'")
+	b.shot("harmony-stopped")
+	b.click(".answer:last-child [data-continue]")
+	next = engine.next(t)
+	if last := next.request.Messages[3]; !next.request.Continue || last.ReasoningContent != "Hm" || last.Content != "" || len(next.request.Begun) != 4 {
+		t.Errorf("the thought goes on behind %+v, %d", last, next.request.Begun)
+	}
+	answer.scriptedAnswer = next // it goes on where it was
+	answer.write(", yes.", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Bye.")
+	answer.finish()
+	b.until(idle)
+	b.until(thought + " === 'Thinking, 2 words' && " + said + " === 'Bye.'")
 	b.clean()
 }
