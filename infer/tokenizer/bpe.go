@@ -31,6 +31,9 @@ func loadBytePair(t *Tokenizer, md Metadata) error {
 			return fmt.Errorf("tokenizer: %w", err)
 		}
 	}
+	if pre == gemma4 {
+		return loadGemma4(t, md)
+	}
 	rules, ok := preTokenizers[pre]
 	if !ok {
 		return fmt.Errorf("tokenizer: %s is %.80q, which is not supported: use another model, or set the key to one of these if its rules are the same: %s", keyPre, pre, supportedPreTokenizers())
@@ -49,42 +52,11 @@ func loadBytePair(t *Tokenizer, md Metadata) error {
 			m.bytes[b] = id
 		}
 	}
-	if err := m.loadMerges(md, v, ids); err != nil {
+	if m.merges, err = loadMerges(md, v, ids, m.letMeet); err != nil {
 		return err
 	}
 	t.algorithm = m
 	return m.loadPieces(v)
-}
-
-func (m *bytePair) loadMerges(md Metadata, v *vocabulary, ids map[string]int32) error {
-	merges, err := md.Strs(keyMerges)
-	if err != nil {
-		return fmt.Errorf("tokenizer: the merges cannot be read: %w", err)
-	}
-	m.merges = newMergeTable(len(merges))
-	for rank, text := range merges {
-		left, right, err := splitMerge(text)
-		if err != nil {
-			return fmt.Errorf("tokenizer: merge %d %.80q: %w", rank, text, err)
-		}
-		var tokens [3]int32
-		control := false
-		for i, part := range []string{left, right, left + right} {
-			id, ok := ids[part]
-			if !ok {
-				return fmt.Errorf("tokenizer: merge %d %.80q: %.80q is not in the vocabulary", rank, text, part)
-			}
-			tokens[i] = id
-			control = control || v.parsedOnly(id)
-		}
-		pair := pairKey(tokens[0], tokens[1])
-		// What text spells is never a control token, so such a merge cannot happen.
-		if slot := m.merges.find(pair); slot.pair != pair && !control {
-			*slot = merge{pair, uint32(rank), tokens[2]}
-			m.letMeet(left, right)
-		}
-	}
-	return nil
 }
 
 // letMeet notes where two tokens that can be joined touch. One with a rune that spells no
@@ -205,7 +177,7 @@ func (m *bytePair) mergePart(e *encoder, part string) error {
 	for i := range symbols {
 		symbols[i] = newSymbol(i, m.bytes[part[i]])
 	}
-	if err := e.merger.merge(m.join, e.tick); err != nil {
+	if err := e.merger.merge(m.merges.join, e.tick); err != nil {
 		return err
 	}
 	for i := int32(0); i < int32(len(symbols)); i = symbols[i].next {
@@ -214,10 +186,4 @@ func (m *bytePair) mergePart(e *encoder, part string) error {
 		}
 	}
 	return nil
-}
-
-func (m *bytePair) join(symbols []mergeSymbol, left int32) (int32, uint32) {
-	s := &symbols[left]
-	found := m.merges.find(pairKey(s.id, symbols[s.next].id))
-	return found.id, found.rank
 }

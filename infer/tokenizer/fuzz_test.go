@@ -16,16 +16,16 @@ func FuzzEncodeDecode(f *testing.F) {
 	for _, pre := range distinctPreTokenizers {
 		toks = append(toks, mustNew(f, byteLevelFile().with(keyPre, pre)))
 	}
-	spm := mustNew(f, sentencePieceFile())
+	spm, gemma := mustNew(f, sentencePieceFile()), mustNew(f, gemma4File())
 	f.Fuzz(func(t *testing.T, text string, cut int, parse bool) {
-		for i, tok := range append(toks, spm) {
+		for i, tok := range append(toks, spm, gemma) {
 			ids := encode(t, tok, text, Options{ParseSpecial: parse})
 			got := tok.Decode(ids, true)
 			if tok == spm && parse {
 				continue // a space behind a special token and the one put there look the same
 			}
 			want := text
-			if tok == spm {
+			if tok == spm || tok == gemma {
 				want = strings.ReplaceAll(text, spaceMark, " ")
 			}
 			if got != want {
@@ -50,6 +50,7 @@ func FuzzVocabulary(f *testing.F) {
 	f.Add("llama", "", lines(spm, keyTokens), "", "\x02\x03\x03", uint64(1), uint64(2), "ab é")
 	f.Add("llama", "", "<unk>\n<s>\n</s>\n<0x-1>\n▁\na", "", "\x02\x03\x03\x06\x01\x01", uint64(1), uint64(2), "a a")
 	f.Add("llama", "", "a\n\n\na b", "", "\x04\x04\x00\x05", uint64(1<<63), uint64(9), "a b")
+	f.Add("gemma4", "", lines(gemma4File(), keyTokens), lines(gemma4File(), keyMerges), "\x03\x03\x03\x02", uint64(2), uint64(1), "a ab\n\né<pad>")
 	f.Add("gpt2", "default", "Ġ\nĠĠ\nĠ Ġ", "Ġ Ġ", "\x01\x01\x04", uint64(0), uint64(0), "    ")
 	f.Fuzz(func(t *testing.T, model, pre, tokens, merges, types string, bos, eos uint64, text string) {
 		md := metadata{

@@ -199,7 +199,7 @@ func TestALongWordIsEncodedByEveryPreTokenizer(t *testing.T) {
 // TestStepsGrowHardlyFasterThanText counts the work instead of timing it: n log n
 // grows by 2.12 from 2^16 to 2^17.
 func TestStepsGrowHardlyFasterThanText(t *testing.T) {
-	for model, file := range map[string]metadata{"byte-level": byteLevelFile(), "SentencePiece": sentencePieceFile()} {
+	for model, file := range map[string]metadata{"byte-level": byteLevelFile(), "SentencePiece": sentencePieceFile(), "Gemma 4": gemma4File()} {
 		for name, unit := range map[string]string{
 			"one letter": "l", "a word without end": "hello", "words": "hello lol ", "no merges": "xyz", "spaces": " ", "pairs": "ab", "beginnings of special tokens": "<|im_",
 		} {
@@ -229,7 +229,7 @@ func TestStepsGrowHardlyFasterThanText(t *testing.T) {
 // Every list of rules and every category, as far as steps are counted: the rules' own
 // reading is not, which BenchmarkLinearTime measures.
 func TestStepsGrowWithTheTextForEveryCategory(t *testing.T) {
-	encoders := map[string]metadata{"SentencePiece": sentencePieceFile(), "WordPiece": wordPieceFile()}
+	encoders := map[string]metadata{"SentencePiece": sentencePieceFile(), "Gemma 4": gemma4File(), "WordPiece": wordPieceFile()}
 	for _, pre := range distinctPreTokenizers {
 		encoders[pre] = byteLevelFile().with(keyPre, pre)
 	}

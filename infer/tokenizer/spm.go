@@ -11,11 +11,15 @@ import (
 // and neighbours join into the token of the highest score. A rune that is in no
 // token is spelled by byte tokens. Spaces are written ▁. There is no pre-tokenizer:
 // tokenizer.ggml.pre has no meaning here.
+//
+// In Gemma 4 a list of merges joins instead of scores, and no token lies across the end
+// of a line.
 type sentencePiece struct {
 	ids         map[string]int32 // ordinary tokens
 	longest     int              // bytes of the longest of them
 	acrossWords bool             // one of them has ▁ behind something else
 	priorities  []uint32         // place of each token's score among all, the highest first
+	merges      *mergeTable      // in place of priorities; nil for none
 	bytes       [256]int32       // byte tokens, -1 for none
 	lost        int32            // token of a byte that has none, -1 to leave it out
 
@@ -56,6 +60,33 @@ func loadSentencePiece(t *Tokenizer, md Metadata) error {
 	return m.loadPieces(v)
 }
 
+// gemma4 is a value of tokenizer.ggml.model, and of tokenizer.ggml.pre.
+const gemma4 = "gemma4"
+
+func loadGemma4(t *Tokenizer, md Metadata) error {
+	v := t.vocab
+	if err := v.loadSpecials(md, idDefaults{bos: -1, eos: -1, unknown: -1, addBOS: true}); err != nil {
+		return err
+	}
+	v.first = v.bos // whatever the file says: the first ones were wrong, and the model needs it
+	m := &sentencePiece{lost: v.unknown, ids: map[string]int32{}, cache: newPieceCache()}
+	all := map[string]int32{}
+	for id, text := range v.texts { // of the few that are there twice, the later ones
+		if all[text] = int32(id); !v.cut(int32(id)) {
+			m.ids[text] = int32(id)
+		}
+	}
+	merges, err := loadMerges(md, v, all, func(left, right string) {
+		m.acrossWords = m.acrossWords || wordEnd(left+right) < len(left+right)
+	})
+	if err != nil {
+		return err
+	}
+	m.merges = &merges
+	t.algorithm = m
+	return m.loadPieces(v)
+}
+
 func (m *sentencePiece) loadNormalization(md Metadata) (err error) {
 	if md.Has(keyMergeSpaces) {
 		if m.mergeSpaces, err = md.Bool(keyMergeSpaces); err != nil {
@@ -92,7 +123,7 @@ func (m *sentencePiece) loadPieces(v *vocabulary) error {
 		switch v.kinds[id] {
 		case kindControl, kindUnknown, kindUserDefined:
 			v.pieces[id] = text
-			delete(m.ids, text)
+			m.forget(text, id)
 		case kindByte:
 			b, ok := parseByteToken(text)
 			if !ok {
@@ -100,7 +131,7 @@ func (m *sentencePiece) loadPieces(v *vocabulary) error {
 			}
 			v.pieces[id] = string([]byte{b})
 			m.bytes[b] = int32(id)
-			delete(m.ids, text)
+			m.forget(text, id)
 		default:
 			v.pieces[id] = strings.ReplaceAll(text, spaceMark, " ")
 			m.longest = max(m.longest, len(text))
@@ -108,6 +139,12 @@ func (m *sentencePiece) loadPieces(v *vocabulary) error {
 		}
 	}
 	return nil
+}
+
+func (m *sentencePiece) forget(text string, id int) {
+	if m.ids[text] == int32(id) {
+		delete(m.ids, text)
+	}
 }
 
 // ranks returns the place of each number among all, the highest first; equals have the
@@ -159,23 +196,33 @@ func (m *sentencePiece) encode(e *encoder, text string) error {
 	if e.begins && e.spacePrefix {
 		text = spaceMark + text
 	}
-	for text != "" {
-		piece := text
-		if !m.acrossWords { // what stands in one word is then never joined to what stands in another
-			piece = text[:wordEnd(text)]
-		}
-		text = text[len(piece):]
-		if err := m.encodePiece(e, piece); err != nil {
-			return err
-		}
-	}
-	return nil
+	return m.rules().cut(text, e.tick, func(piece string) error { return m.encodePiece(e, piece) })
 }
+
+// rules cut text where no tokens are joined.
+func (m *sentencePiece) rules() (p preTokenizer) {
+	if m.merges != nil {
+		p = append(p, lines)
+	}
+	if !m.acrossWords {
+		p = append(p, words)
+	}
+	return p
+}
+
+// words matches ▁*[^▁]*
+func words(text string, at int) (int, bool) { return at + wordEnd(text[at:]), true }
 
 func (m *sentencePiece) encodePiece(e *encoder, piece string) error {
 	if ids, ok := m.cache.get(piece); ok {
 		e.ids = append(e.ids, ids...)
-		return e.tick(len(piece))
+		return nil
+	}
+	if m.merges != nil && piece[0] == '\n' {
+		if id, ok := m.ids[piece]; ok { // as a whole, whatever the merges say
+			e.ids = append(e.ids, id)
+			return nil
+		}
 	}
 	first := len(e.ids)
 	e.starts = e.starts[:0]
@@ -197,6 +244,9 @@ func (m *sentencePiece) encodePiece(e *encoder, piece string) error {
 			return id, unjoinable
 		}
 		return id, m.priorities[id]
+	}
+	if m.merges != nil {
+		join = m.merges.join
 	}
 	if err := e.merger.merge(join, e.tick); err != nil {
 		return err

@@ -1,7 +1,7 @@
 // Package tokenizer turns text into the tokens of a model and back, as the model's
 // GGUF file says: byte-level byte-pair encoding (tokenizer.ggml.model "gpt2", with
 // the pre-tokenizers that preTokenizers lists), SentencePiece's byte-pair encoding
-// ("llama") and BERT's WordPiece ("bert").
+// ("llama"), the same with merges ("gemma4") and BERT's WordPiece ("bert").
 //
 // The ids are those of the model family's own tokenizer, but for normalisation that
 // GGUF does not carry. The file is not trusted: New refuses what does not fit
@@ -83,7 +83,7 @@ func New(md Metadata) (*Tokenizer, error) {
 	}
 	load, ok := algorithms[model]
 	if !ok {
-		return nil, fmt.Errorf("tokenizer: %s is %.80q, which is not supported; these are: bert, gpt2, llama", keyModel, model)
+		return nil, fmt.Errorf("tokenizer: %s is %.80q, which is not supported; these are: bert, gemma4, gpt2, llama", keyModel, model)
 	}
 	t := &Tokenizer{}
 	if t.vocab, err = loadVocabulary(md); err != nil {
@@ -101,6 +101,7 @@ var algorithms = map[string]func(*Tokenizer, Metadata) error{
 	"gpt2":  loadBytePair,
 	"llama": loadSentencePiece,
 	"bert":  loadWordPiece,
+	gemma4:  loadGemma4,
 }
 
 // Options says how Encode treats special tokens.
