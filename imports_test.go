@@ -21,7 +21,7 @@ var mayImport = map[string][]string{
 	"handlers":        {"handlers/live", "handlers/models", "infer", "infer/chat", "infer/reply", "infer/sample", "store", "web"},
 	"handlers/live":   {"store", "infer", "infer/chat", "infer/reply", "infer/sample"},
 	"handlers/models": {"infer"},
-	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/sample"},
+	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/reply", "infer/sample"},
 	"store":           {"migrations"},
 
 	"infer":          {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/reply", "infer/sample", "infer/device", "infer/model"},

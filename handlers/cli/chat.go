@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/reply"
 )
 
 // Generator is what a chat needs of the inference engine.
@@ -77,7 +78,8 @@ func (c *Chat) Loop(ctx context.Context) error {
 		text, err := c.answer(ctx, asked)
 		switch {
 		case err == nil || errors.Is(err, errStopped) && text != "":
-			messages = append(asked, chat.Message{Role: "assistant", Content: text})
+			thought, said, _ := reply.SplitThought(text)
+			messages = append(asked, chat.Message{Role: "assistant", Content: said, ReasoningContent: thought})
 		case errors.Is(err, errStopped):
 		case goesOn(err):
 			if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeContext && len(messages) > len(c.start()) {
@@ -133,7 +135,8 @@ func readLines(ctx context.Context, r io.Reader) <-chan string {
 	return lines
 }
 
-// answer writes one answer and returns its text. Stopped by an interrupt, it returns
+// answer writes one answer and returns its text, in the form in which reply.Keeper writes
+// it whatever the model's family. Stopped by an interrupt, it returns
 // what there is of it and errStopped.
 func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -151,7 +154,7 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, err
 	}()
 
 	request := c.Request
-	request.Messages = messages
+	request.Messages, request.ParseReply = messages, true
 	out := &answerWriter{w: c.Terminal.Out, raw: c.Raw}
 	progress := newProgress(c.Terminal.Err)
 	defer progress.clear()
@@ -167,9 +170,9 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, err
 		progress.show(event)
 		switch event.Type {
 		case infer.EventToken:
-			err = out.write(event.Token.Text)
+			err = out.add(event.Token.Text, event.Token.Reasoning)
 		case infer.EventDone:
-			if err = out.write(event.Done.Text); err == nil && event.Done.ContextFull {
+			if err = out.add(event.Done.Text, event.Done.Reasoning); err == nil && event.Done.ContextFull {
 				defer fmt.Fprintln(c.Terminal.Err, "m40-llm: the answer ends here because the context is full")
 			}
 		}
@@ -177,7 +180,8 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, err
 			return out.text.String(), fmt.Errorf("failed to write the answer: %w", err)
 		}
 	}
-	return out.text.String(), out.end()
+	err := out.end()
+	return out.text.String(), err
 }
 
 // answerWriter writes an answer and remembers it.
@@ -185,8 +189,14 @@ type answerWriter struct {
 	w      io.Writer
 	raw    bool
 	filter Filter
+	keeper reply.Keeper
 	text   strings.Builder
 	last   byte
+}
+
+// add writes what a piece of the answer says and thinks.
+func (a *answerWriter) add(said, thought string) error {
+	return a.write(a.keeper.Add(reply.Delta{Content: said, Reasoning: thought}))
 }
 
 func (a *answerWriter) write(s string) error {
@@ -204,6 +214,9 @@ func (a *answerWriter) write(s string) error {
 
 // end ends the last line.
 func (a *answerWriter) end() error {
+	if err := a.write(a.keeper.End()); err != nil {
+		return err
+	}
 	if a.raw || a.last == 0 || a.last == '\n' {
 		return nil
 	}

@@ -251,6 +251,25 @@ func TestLoop(t *testing.T) {
 	})
 }
 
+func TestThoughtsAreWrittenInOneFormAndGivenBackApart(t *testing.T) {
+	engine := &fakeEngine{generate: func(_ context.Context, _ infer.Request, yield func(infer.Event, error) bool) {
+		yield(infer.Event{Type: infer.EventToken, Token: &infer.Token{Reasoning: "Hm."}}, nil)
+		yield(token("Yes."), nil)
+		yield(done(""), nil)
+	}}
+	term, out, _ := terminal("one\ntwo\n")
+	if err := (&Chat{Engine: engine, Terminal: term}).Loop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := engine.asked[1]; !got.ParseReply || got.Messages[1].Content != "Yes." || got.Messages[1].ReasoningContent != "Hm." {
+		t.Errorf("the second question is asked behind %+v", got.Messages)
+	}
+	const answer = "<think>\nHm.\n</think>\n\nYes.\n"
+	if out() != answer+answer {
+		t.Errorf("it reads %q", out())
+	}
+}
+
 func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
 	var out strings.Builder
 	p := &progress{w: &out}
