@@ -33,11 +33,11 @@ func fuse(ops []device.Op) []operation {
 	done := make([]bool, len(ops))
 	made := map[int32]*device.Op{} // by the activation that is not computed by itself
 	for i, op := range ops {
+		delete(made, op.Dst.ID)
 		if done[i] {
 			continue
 		}
 		o := operation{Op: op, at: i}
-		delete(made, op.Dst.ID)
 		switch op.Kind {
 		case device.OpRMSNorm, device.OpSwiGLU:
 			if onlyMultiplied(ops[i+1:], op) {

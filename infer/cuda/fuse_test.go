@@ -85,6 +85,13 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 			p.MatMul(b, half, y)
 			p.RMSNorm(y, z, bias, 1)
 		}, "MatMul 4 of RMSNorm 1; MatMul 5 of RMSNorm 1; RMSNorm 2"},
+		{"but it is gone where a product that shares a launch takes its place", func(p *device.Program) {
+			p.SwiGLU(c, a, b)
+			p.MatMul(d, w, c)
+			p.MatMul(a, w, x)
+			p.MatMul(c, w, x)
+			p.MatMul(b, w, c)
+		}, "MatMul 7 of SwiGLU 4; MatMul 4,6; MatMul 5"},
 		{"nor is one in place, or a SwiGLU", func(p *device.Program) {
 			p.MatMul(a, w, x)
 			p.RMSNorm(x, x, bias, 1)
