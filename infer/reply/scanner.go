@@ -90,17 +90,32 @@ func scanValue(s *scanner, b byte) scanned {
 
 // scanFirst reads what follows the beginning of a container.
 func scanFirst(s *scanner, b byte) scanned {
-	open := s.nesting[len(s.nesting)-1]
 	switch {
 	case isSpace(b):
 		return goesOn
-	case open == '{' && b == '}' || open == '[' && b == ']':
-		s.nesting = s.nesting[:len(s.nesting)-1]
-		return s.finish()
-	case open == '{':
+	case s.closedBy(b):
+		return s.leave()
+	case s.inObject():
 		return scanKey(s, b)
 	}
 	return scanValue(s, b)
+}
+
+// inObject reports whether the innermost container is an object, not an array.
+func (s *scanner) inObject() bool { return s.nesting[len(s.nesting)-1] == '{' }
+
+// closedBy reports whether b closes the innermost container.
+func (s *scanner) closedBy(b byte) bool {
+	if s.inObject() {
+		return b == '}'
+	}
+	return b == ']'
+}
+
+// leave goes on behind the innermost container.
+func (s *scanner) leave() scanned {
+	s.nesting = s.nesting[:len(s.nesting)-1]
+	return s.finish()
 }
 
 func scanKey(s *scanner, b byte) scanned {
@@ -164,16 +179,14 @@ func scanColon(s *scanner, b byte) scanned {
 
 // scanBehind reads what follows a value in a container.
 func scanBehind(s *scanner, b byte) scanned {
-	open := s.nesting[len(s.nesting)-1]
 	switch {
 	case isSpace(b):
-	case b == ',' && open == '{':
+	case b == ',' && s.inObject():
 		s.next = scanKey
 	case b == ',':
 		s.next = scanValue
-	case open == '{' && b == '}' || open == '[' && b == ']':
-		s.nesting = s.nesting[:len(s.nesting)-1]
-		return s.finish()
+	case s.closedBy(b):
+		return s.leave()
 	default:
 		return wrong
 	}
