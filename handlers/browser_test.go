@@ -127,7 +127,7 @@ func (b *browser) watch(event any) {
 
 func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, hang)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		b.t.Fatalf("the browser failed: %v\ntroubles: %q", err, b.seen())
@@ -190,7 +190,7 @@ func (b *browser) open(path string) {
 func (b *browser) until(condition string) {
 	b.t.Helper()
 	condition = "(() => { try { return Boolean(" + condition + ") } catch { return false } })()"
-	for deadline := time.Now().Add(15 * time.Second); b.value(condition) != "true"; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(hang); b.value(condition) != "true"; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("waited in vain for %s\npage: %s\ntroubles: %q", condition, b.text("main"), b.seen())
 		}

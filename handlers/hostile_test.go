@@ -666,7 +666,7 @@ func TestNothingHostileRunsInABrowser(t *testing.T) {
 	// The policy is off now: what would have run does run, and is seen.
 	b.script(`document.getElementById('thread').innerHTML = '<img src=x onerror="pwned=1"><img src="//evil.example/x.png">'`)
 	b.until("globalThis.pwned === 1")
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(hang); ; time.Sleep(20 * time.Millisecond) {
 		if slices.ContainsFunc(b.asked(), func(u string) bool { return strings.Contains(u, "evil.example") }) {
 			break
 		}

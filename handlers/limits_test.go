@@ -119,7 +119,7 @@ func TestBody_SilentClientIsTurnedAway(t *testing.T) {
 		"/v1/nothing": http.StatusNotFound, // nobody reads this body but the server
 	} {
 		conn := dial(t, s.Listener.Addr().String(), "POST "+path+" HTTP/1.1\nHost: localhost\nContent-Length: 100\n\n{\"content\"")
-		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(hang)); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)

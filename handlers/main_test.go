@@ -305,12 +305,15 @@ func sseData(t *testing.T, stream string) (data, comments []string) {
 	return data, comments
 }
 
+// hang is a wait after which nothing comes any more, however busy the machine is.
+const hang = 2 * time.Minute
+
 // waitFor fails the test if nothing arrives on done.
 func waitFor(t *testing.T, done <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(hang):
 		t.Fatalf("waited in vain for %s", what)
 	}
 }

@@ -497,7 +497,7 @@ func TestModelsWithoutScripts(t *testing.T) {
 	page := func() string { return call(t, server.Server, http.MethodGet, "/models", "").body }
 	until := func(want string) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(page(), want); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(hang); !strings.Contains(page(), want); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("waited in vain for %q", want)
 			}

@@ -110,7 +110,7 @@ func (s *script) next(t testing.TB) *scriptedAnswer {
 	select {
 	case a := <-s.answers:
 		return a
-	case <-time.After(20 * time.Second):
+	case <-time.After(hang):
 		t.Fatal("the engine was not asked")
 		return nil
 	}

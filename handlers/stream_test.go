@@ -112,9 +112,6 @@ func (c *socketClient) send(kind string, fields map[string]any) int64 {
 	return c.ref
 }
 
-// hang is a wait after which nothing comes any more, however busy the machine is.
-const hang = 2 * time.Minute
-
 // read takes one message and applies it.
 func (c *socketClient) read() (frame, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), hang)

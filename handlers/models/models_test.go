@@ -118,7 +118,7 @@ func (w *world) next(t *testing.T) *pulling {
 	select {
 	case p := <-w.asked:
 		return p
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("nothing is downloaded")
 		return nil
 	}

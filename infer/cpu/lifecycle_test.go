@@ -179,7 +179,7 @@ func TestCloseEndsEveryThread(t *testing.T) {
 	// The Go runtime may start some of its own, and a thread that was joined leaves the
 	// list a moment later.
 	n := count()
-	for deadline := time.Now().Add(10 * time.Second); n >= before+threads-1 && time.Now().Before(deadline); n = count() {
+	for deadline := time.Now().Add(2 * time.Minute); n >= before+threads-1 && time.Now().Before(deadline); n = count() {
 		time.Sleep(time.Millisecond)
 	}
 	if n >= before+threads-1 {
