@@ -48,17 +48,20 @@ func BenchmarkNew(b *testing.B) {
 }
 
 // BenchmarkLinearTime encodes a mebibyte of each general category of Unicode, and four
-// of text without a break, with every encoder, and prints a table, the steepest first:
+// of words with nothing between them, with every encoder. It prints a table, the
+// steepest first:
 //
 //	growth   how much longer a text takes than one half as long: 2 to the power of the
 //	         slope that fits the logarithms of the times of an eighth, a quarter, half and
-//	         the whole of the text, where one ratio of two times is mostly their errors
+//	         the whole of the text, where a ratio of two times has the errors of both
 //	last     the ratio of the last two of these
 //	ms/MiB   of the whole
 //
-// A time is that of the processor in this thread without the garbage collector, in
-// memory that was used before: the least of as many rounds as it takes until it is no
-// longer improved, each of which goes through the four lengths.
+// A time is that of the processor in this thread with the garbage collector off: the
+// least of as many rounds, each through all four lengths, as it takes until none is
+// improved any more. Other work on the machine adds to it, but hardly to the least.
+//
+// The vocabulary of byte-level encoders is the built-in model's.
 func BenchmarkLinearTime(b *testing.B) {
 	encoders := map[string]Metadata{"SentencePiece": sentencePieceFile(), "Gemma 4": gemma4File(), "WordPiece": wordPieceFile()}
 	guide, err := gguf.Open("../guide/guide-q8_0.gguf")
@@ -69,7 +72,7 @@ func BenchmarkLinearTime(b *testing.B) {
 	for _, pre := range distinctPreTokenizers {
 		encoders[pre] = otherPre{guide, pre}
 	}
-	texts := map[string]string{"unbroken": strings.Repeat("hel", 4*mebibyte/3), "unbroken words": unbrokenWords(4 * mebibyte)}
+	texts := map[string]string{"4 MiB unbroken": unbrokenWords(4 * mebibyte)}
 	for category, text := range categoryRuns() {
 		texts[category] = strings.Repeat(text, mebibyte/len(text)+1)[:mebibyte]
 	}
