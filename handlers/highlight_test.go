@@ -133,7 +133,7 @@ var worstCode = []string{
 func TestHighlight_EndsOnTheWorstCode(t *testing.T) {
 	size, steps := 1<<7, 1<<6
 	if torture() {
-		size, steps = 1<<12, 1<<8
+		size, steps = 1<<10, 1<<8
 	}
 	tried := map[any]bool{}
 	for name, lexer := range languages() {
