@@ -107,24 +107,35 @@ func TestThoughts_PublicTemplates(t *testing.T) {
 		}
 		delete(want, ft.Name)
 
+		ours := func(prompt chat.Prompt) { // a thought is data, wherever it stands
+			for _, span := range prompt {
+				if !span.Content && strings.Contains(span.Text, harmless) {
+					t.Errorf("%s makes a thought its own words: %q", ft.Name, span.Text)
+				}
+			}
+		}
+
 		// A thought makes no template refuse what it takes without one.
 		answer := chat.Message{Role: "assistant", Content: "yes"}
 		in := chat.Input{Messages: []chat.Message{probeQuestion, answer, probeQuestion}, AddGenerationPrompt: true, BOSToken: p.bos, EOSToken: p.eos}
 		if _, err := s.render(t.Context(), in); err != nil {
 			continue
 		}
-		in.Messages[1].ReasoningContent, in.Thoughts = "hm", s.thoughts()
-		if _, err := s.render(t.Context(), in); err != nil {
+		in.Messages[1].ReasoningContent, in.Thoughts = harmless, s.thoughts()
+		prompt, err := s.render(t.Context(), in)
+		if err != nil {
 			t.Errorf("%s refuses a thought: %v", ft.Name, err)
 		}
+		ours(prompt)
 		// A thought without an end can be written on in every one of them.
-		in.Messages = []chat.Message{probeQuestion, {Role: "assistant", ReasoningContent: "Let me see "}}
+		in.Messages = []chat.Message{probeQuestion, {Role: "assistant", ReasoningContent: harmless + "Let me see "}}
 		in.Continue = true
-		prompt, err := s.render(t.Context(), in)
+		prompt, err = s.render(t.Context(), in)
 		if err != nil {
 			t.Errorf("%s: a thought cannot be written on: %v", ft.Name, err)
 			continue
 		}
+		ours(prompt)
 		r := Request{Messages: in.Messages, Continue: true}
 		parser := s.format.Parser(reply.Options{Prompt: s.opening(r, prompt.String())})
 		if !strings.HasSuffix(prompt.String(), "Let me see ") || !parser.Thinking() {

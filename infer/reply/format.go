@@ -316,6 +316,9 @@ func newFormat(f family, template string, control func(text string) bool) *Forma
 		harmony:  f.harmony,
 	}
 	all := slices.Clone(f.markers)
+	if contains(frame.Open, frame.Close)(template) {
+		all = append(all, marker{text: frame.Open, role: frames, close: frame.Close}, marker{text: frame.Close, role: ends})
+	}
 	if !f.harmony {
 		for _, t := range append(slices.Clone(tags), f.tag) {
 			if t.Open != "" {

@@ -78,7 +78,7 @@ func TestKeeper_WhatIsKeptIsReadAsItWas(t *testing.T) {
 		}
 		return b.String()
 	}
-	for range 20_000 {
+	for range 3_000 {
 		thought, said := text(), text()
 		k := &Keeper{}
 		kept := k.Add(Delta{Reasoning: thought}) + k.Add(Delta{Content: said}) + k.End()

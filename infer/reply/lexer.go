@@ -10,6 +10,7 @@ const (
 	wraps               // stands around calls; text if none follows
 	closes              // ends a call; text anywhere else
 	skips               // layout that is never shown
+	frames              // opens what is said, up to close; text anywhere else
 	thinks              // opens a thought
 	ends                // a thought, or something else inside of a call: text in content
 	harmony             // steers the messages of harmony
@@ -20,7 +21,7 @@ type marker struct {
 	text    string
 	role    role
 	body    func() body // with opens: reads what follows
-	close   string      // with thinks: the marker that ends it
+	close   string      // with thinks and frames: the marker that ends it
 	control bool        // only the control token of this spelling counts
 }
 

@@ -152,6 +152,7 @@ type Parser struct {
 	layout  bool   // a call or a thought has just ended
 	space   []byte // white space and wrappers of calls, which count only if something is said behind them
 	closing string // the tag that ends the thought
+	framed  string // the tag that ends what is said; empty: none does
 
 	body  body
 	raw   []byte    // of the call that is being read, in no delta yet
@@ -327,6 +328,12 @@ func (p *Parser) contentMarker(m *marker) {
 	case m.role == thinks && (m.control || p.fresh && p.index == 0 && !p.thinks):
 		p.space, p.layout = p.space[:0], false
 		p.state, p.closing = inThought, m.close
+		return
+	case m.role == frames && !p.said && p.framed == "":
+		p.space, p.layout, p.framed = p.space[:0], true, m.close
+		return
+	case p.framed != "" && m.text == p.framed:
+		p.space, p.layout, p.framed = p.space[:0], true, ""
 		return
 	case m.role == harmony:
 		p.endMessage(m)

@@ -22,6 +22,9 @@ var tags = []Tag{
 	{"<|channel>thought", "<channel|>"},
 }
 
+// frame is the pair between which Granite answers, behind its thought.
+var frame = Tag{"<response>", "</response>"}
+
 // Tags returns the pairs of all model families.
 func Tags() []Tag { return slices.Clone(tags) }
 

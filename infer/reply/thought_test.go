@@ -50,3 +50,24 @@ func TestEnd_SaysNothingOfAHeaderThatIsCut(t *testing.T) {
 		}
 	}
 }
+
+func TestParser_TakesOffTheTagsBetweenWhichGraniteAnswers(t *testing.T) {
+	f := Detect("<|tool_call|> between <think></think> and <response></response>", true, func(string) bool { return false })
+	for _, c := range []struct{ text, content, reasoning string }{
+		{"<think>Hm.</think>\n<response>\nHi <response>.\n</response>\n", "Hi <response>.", "Hm."},
+		{"<response>Hi.</response>", "Hi.", ""},
+		{"Hi <response>.</response>", "Hi <response>.</response>", ""},
+		{"<think>Hm.</think><response>Hi", "Hi", "Hm."},
+	} {
+		for n := range len(c.text) + 1 {
+			got := read(f, Options{}, c.text[:n], c.text[n:])
+			if got.Content != c.content || got.Reasoning != c.reasoning {
+				t.Fatalf("%q, cut at %d: %+v, want %q and %q", c.text, n, got, c.content, c.reasoning)
+			}
+		}
+	}
+	other := formatOf(t, "granite")
+	if got := read(other, Options{}, "<response>Hi.</response>"); got.Content != "<response>Hi.</response>" {
+		t.Errorf("where the template does not say so: %+v", got)
+	}
+}
