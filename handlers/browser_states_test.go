@@ -94,3 +94,69 @@ func TestThePageTellsOfAnEngineThatStopped(t *testing.T) {
 	b.until(lastAnswerIs("Once upon a time there was a fox."))
 	b.clean()
 }
+
+func TestTheFirstScreenBeginsAtItsTopAndTheMessageFieldKeepsTheFocus(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	b := openBrowser(t, server)
+	for _, phone := range []bool{true, false} {
+		if phone {
+			b.size(390, 560, true)
+		} else {
+			b.size(1280, 520, false)
+		}
+		b.open("/")
+		b.until("document.querySelector('#scroll').scrollHeight > document.querySelector('#scroll').clientHeight")
+		b.fill("#message", "one\ntwo\nthree\nfour\nfive") // the field grows, and the page above it gets lower
+		b.until("document.querySelector('[data-cost]').innerText.includes('after this')")
+		if got := b.value("document.querySelector('#scroll').scrollTop"); got != "0" {
+			t.Errorf("with a phone %v, the first screen begins at %s", phone, got)
+		}
+		b.fill("#message", "")
+	}
+	b.click("[data-suggestion]")
+	b.until("document.activeElement === document.querySelector('#message')")
+	a := engine.next(t)
+	a.write(strings.Repeat("Once upon a time. ", 400))
+	a.finish()
+	b.until(idle)
+	b.fill("#message", "And then?")
+	b.click("[data-send]")
+	engine.next(t).finish()
+	b.until(idle + " && document.querySelectorAll('.answer').length === 2")
+	if got := b.value("document.activeElement.id + (document.querySelector('#scroll').scrollTop > 0)"); got != "messagetrue" {
+		t.Errorf("after Send was clicked the focus and the scroll are %s", got)
+	}
+	b.clean()
+}
+
+func TestAModelThatCannotBeUsedLeavesTheChoiceOfAnother(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	engine.set(func(s *infer.Status) {
+		s.State, s.Model = infer.StateFailed, infer.ModelInfo{Name: "broken"}
+		s.Error = &infer.Error{Code: infer.CodeModelFile, Message: "model \"broken\" ends early"}
+	})
+	b := openBrowser(t, server)
+	b.open("/")
+	b.until("document.querySelector('#empty [data-picker]').checkVisibility()")
+	b.shot("failed-choose")
+	if got := b.text("#empty"); !strings.Contains(got, "Choose another one, or download one.") || strings.Contains(got, "lighthouse") {
+		t.Errorf("the page says %q", got)
+	}
+	b.click("#empty [data-picker]")
+	b.until("document.querySelector('#model-menu').matches(':popover-open')")
+	b.open("/?model=other")
+	b.until("document.querySelector('#empty').innerText.includes('other answers here')")
+	if got := b.text("#empty"); strings.Contains(got, "cannot be used") || strings.Contains(got, "use a real model") || !strings.Contains(got, "lighthouse") {
+		t.Errorf("with another model chosen the page says %q", got)
+	}
+	b.say("Hello")
+	if a := engine.next(t); a.request.Model != "other" {
+		t.Errorf("asked is %q", a.request.Model)
+	} else {
+		a.finish()
+	}
+	b.until(idle)
+	b.clean()
+}

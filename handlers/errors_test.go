@@ -91,7 +91,7 @@ func TestErrors_InTheStream(t *testing.T) {
 func TestErrors_ByPath(t *testing.T) {
 	runScenarios(t, []scenario{
 		{name: "an unknown API route answers JSON", path: "/v1/nothing", status: 404, want: []string{`{"error":{"message":"Not Found"`}},
-		{name: "an unknown page answers a page", method: "GET", path: "/nothing", status: 404, want: []string{"<h1>Not Found</h1>"}, not: []string{"{"}},
+		{name: "an unknown page answers a page", method: "GET", path: "/nothing", status: 404, want: []string{"<h1>Not found</h1>"}, not: []string{"{"}},
 		{name: "the wrong method answers JSON", method: "GET", path: "/v1/chat/completions", status: 405, want: []string{`"message":"Method Not Allowed"`}},
 		{name: "an empty body is refused", path: "/v1/chat/completions", status: 400, want: []string{"must be a JSON object"}},
 		{name: "an array as body is refused", path: "/v1/chat/completions", body: "[]", status: 400, want: []string{"must be a JSON object"}},

@@ -135,9 +135,10 @@ func errorPage(c echo.Context, status int, message string) error {
 	if status == http.StatusNotFound {
 		message = "there is nothing at this address"
 	}
-	title := http.StatusText(status)
-	if status == http.StatusBadRequest {
-		title = "That did not work"
+	title := "That did not work"
+	if status != http.StatusBadRequest && status != http.StatusConflict {
+		title = http.StatusText(status)
+		title = title[:1] + strings.ToLower(title[1:])
 	}
 	return render(c, status, web.Message(title, sentence(message)))
 }
@@ -322,7 +323,7 @@ func engineView(s infer.Status) web.Engine {
 		e.Intro = "A message sent now is kept, and answered as soon as the engine is there."
 	case infer.StateFailed:
 		e.StateText, e.Ready, e.Headline = "failed", "Not ready.", "No model is loaded"
-		e.Intro = "Nothing can be answered until the server is started with a model that it can use."
+		e.Intro = "Choose another one, or download one. Until then nothing can be answered."
 		if s.Error != nil {
 			e.Error = sentence(describe(s.Error).Message)
 		}

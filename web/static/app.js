@@ -131,6 +131,7 @@ function leave() {
   picker.choose('')
   rail.load()
   refresh()
+  scroller.scrollTop = 0
 }
 
 const rail = new Rail({
@@ -244,7 +245,7 @@ function toEnd() {
     return
   }
   following = true
-  scroller.scrollTop = scroller.scrollHeight
+  if ($('#empty').hidden) scroller.scrollTop = scroller.scrollHeight
   reached = scroller.scrollTop
 }
 let width = 0, height = 0, reached = 0
@@ -323,6 +324,7 @@ async function send(text) {
   if (!settings) return
   const draft = message.value, from = link.chat
   if (draft === text) setDraft('')
+  if (!matchMedia('(pointer: coarse)').matches) message.focus() // elsewhere a keyboard would cover the answer
   try {
     const fields = { text, system: system.value, settings }
     const ack = await link.command('send', link.chat ? fields : { ...fields, preset: panel.presets.id, temporary, raw, model: picker.name })

@@ -281,6 +281,7 @@ class Answer extends Turn {
     const chip = this.el.querySelector('.why .chip')
     const [cls, symbol, text, code] = this.reason(info)
     chip.className = `chip ${cls}`
+    chip.title = info.end_prob ? 'The model ended the answer, and gave the token that says so this probability' : ''
     chip.replaceChildren(icon(symbol), text)
     if (code) {
       const el = document.createElement('code')
