@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -43,35 +42,38 @@ func (c *Chat) Once(ctx context.Context, prompt string) error {
 	return err
 }
 
-const chatHelp = "Ctrl-C stops an answer, Ctrl-D or /bye ends the chat, /clear starts it anew."
+const chatHelp = `Ctrl-C stops an answer, Ctrl-D or /bye ends the chat, /clear starts it anew. """ begins and ends a message of several lines.`
+
+// Prompts of a message, and of its further lines.
+const (
+	prompt     = "> "
+	morePrompt = "… "
+	quotes     = `"""`
+)
 
 // Loop answers line by line until the input ends. An interrupt stops the answer that
 // is being written, or ends the chat if none is.
 func (c *Chat) Loop(ctx context.Context) error {
 	t := c.Terminal
 	fmt.Fprintln(t.Err, chatHelp)
-	lines := readLines(ctx, t.In)
+	lines := t.lines(ctx)
 	messages := c.start()
 	for {
-		fmt.Fprint(t.Err, "> ")
-		var line string
-		var more bool
-		select {
-		case line, more = <-lines:
-		case <-t.Signals:
-		case <-ctx.Done():
-		}
-		switch line = strings.TrimSpace(line); {
-		case !more || line == "/bye":
+		line, more := readMessage(ctx, lines)
+		switch name := command(line); {
+		case !more || name == "bye" || name == "exit" || name == "quit":
 			fmt.Fprintln(t.Err)
 			return nil
-		case line == "":
-			continue
-		case line == "/clear":
+		case name == "clear":
 			messages = c.start()
 			continue
-		case line == "/help":
+		case name == "help" || name == "?":
 			fmt.Fprintln(t.Err, chatHelp)
+			continue
+		case name != "":
+			fmt.Fprintf(t.Err, "there is no command %s; /help lists them\n", Line(line))
+			continue
+		case line == "":
 			continue
 		}
 		asked := append(messages, chat.Message{Role: "user", Content: line})
@@ -92,6 +94,30 @@ func (c *Chat) Loop(ctx context.Context) error {
 	}
 }
 
+// command returns the name of the command that a line is; "" if it is a message.
+func command(line string) string {
+	name, is := strings.CutPrefix(line, "/")
+	if !is || strings.ContainsAny(name, " \t\n/.") { // a path, for example
+		return ""
+	}
+	return name
+}
+
+// readMessage reads a line, or the lines between quotes.
+func readMessage(ctx context.Context, lines lineReader) (text string, more bool) {
+	line, more := lines.read(ctx, prompt)
+	text = strings.TrimSpace(line)
+	text, several := strings.CutPrefix(text, quotes)
+	for several && more {
+		if inside, ended := strings.CutSuffix(strings.TrimRight(text, " \r\n"), quotes); ended {
+			return strings.TrimSpace(inside), true
+		}
+		line, more = lines.read(ctx, morePrompt)
+		text += "\n" + strings.TrimRight(line, "\r\n")
+	}
+	return text, more
+}
+
 // goesOn reports whether another question can do better than the one that failed.
 func goesOn(err error) bool {
 	var e *infer.Error
@@ -110,29 +136,6 @@ func (c *Chat) start() []chat.Message {
 		return nil
 	}
 	return []chat.Message{{Role: "system", Content: c.System}}
-}
-
-// readLines sends the lines of r until it ends.
-func readLines(ctx context.Context, r io.Reader) <-chan string {
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		in := bufio.NewReader(r)
-		for {
-			line, err := in.ReadString('\n')
-			if line != "" {
-				select {
-				case lines <- line:
-				case <-ctx.Done():
-					return
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return lines
 }
 
 // answer writes one answer and returns its text, in the form in which reply.Keeper writes

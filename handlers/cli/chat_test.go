@@ -175,6 +175,12 @@ func TestLoop(t *testing.T) {
 		{"a cleared chat starts anew", says("A"), "one\n/clear\ntwo\n", []string{"user: two"}},
 		{"a question that failed is not part of the chat", fails(&infer.Error{Code: infer.CodeContext, Message: "too long"}), "one\ntwo\n", []string{"user: two"}},
 		{"/bye ends the chat", says("A"), "one\n/bye\ntwo\n", []string{"user: one"}},
+		{"/exit ends the chat as elsewhere", says("A"), "one\n/exit\ntwo\n", []string{"user: one"}},
+		{"an unknown command asks nothing", says("A"), "one\n/set\n", []string{"user: one"}},
+		{"a path is no command", says("A"), "/etc/hosts\n", []string{"user: /etc/hosts"}},
+		{"a message of several lines stands between quotes", says("A"), "\"\"\"one\r\n  two\n\n/bye\n\"\"\"\n", []string{"user: one\n  two\n\n/bye"}},
+		{"quotes begin and end in one line too", says("A"), "\"\"\"one\"\"\"\n", []string{"user: one"}},
+		{"quotes without an end ask nothing", says("A"), "one\n\"\"\"two\n", []string{"user: one"}},
 		{"/help asks nothing", says("A"), "one\n/help\n", []string{"user: one"}},
 		{"a last line without a line break counts", says("A"), "one\ntwo", []string{"user: one", "assistant: A", "user: two"}},
 	} {

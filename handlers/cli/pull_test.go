@@ -226,7 +226,18 @@ func TestRemove(t *testing.T) {
 // pseudoTerminal returns a terminal at which a person types in.
 func pseudoTerminal(t *testing.T, in string) *os.File {
 	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	person, terminal := openTerminal(t)
+	if _, err := person.WriteString(in); err != nil {
+		t.Fatal(err)
+	}
+	return terminal
+}
+
+// openTerminal returns both ends of a terminal.
+func openTerminal(t *testing.T) (person, terminal *os.File) {
+	t.Helper()
+	var err error
+	person, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,13 +250,10 @@ func pseudoTerminal(t *testing.T, in string) *os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { terminal.Close() })
-	if _, err := person.WriteString(in); err != nil {
-		t.Fatal(err)
-	}
-	return terminal
+	return person, terminal
 }
