@@ -95,7 +95,7 @@ func TestGemma4MergesAreThoseOfTheDefinition(t *testing.T) {
 				ranks[[2]string{left, right}] = float64(i)
 			}
 			tok := mustNew(t, file)
-			for range 3000 {
+			for range 1000 {
 				var b strings.Builder
 				for range r.IntN(40) {
 					b.WriteString([]string{"a", "a", "b", "b", " ", "\n", "é", "ß", "▁"}[r.IntN(9)])

@@ -17,10 +17,10 @@ type keyQueue struct {
 	late  []uint64 // heap of those that came since
 	limit uint64   // lowest priority that goes to a bin
 
-	bins   [bins]int32 // the last chunk of each, 0 for none
-	filled [(bins + 63) / 64]uint64
-	chunks []chunk // from 1 on
-	unused int32   // the first of a list of chunks
+	bins   [binCount]int32              // the last chunk of each, 0 for none
+	filled [(binCount + 63) / 64]uint64 // a bit for each bin that is not empty
+	chunks []chunk                      // from 1 on
+	unused int32                        // the first of a list of chunks
 
 	sorted, spare []uint64 // memory of run and for sorting it
 }
@@ -45,9 +45,9 @@ func (q *keyQueue) reset(n int) {
 	q.unused = 0
 }
 
-// Each power of two of priorities has 16 bins: of the pairs of a text, about as many have
-// the lowest 100 priorities as have those from 1,000 to 2,000.
-const bins = 32 + 27*16
+// binCount is 16 bins for each power of two: a text has far more of the pairs that learning
+// found first, the lowest priorities, than of those that it found last.
+const binCount = 32 + 27*16
 
 func binOf(priority uint32) int {
 	if priority < 32 {

@@ -8,7 +8,7 @@ import (
 )
 
 func TestBinsAreInTheOrderOfPriorities(t *testing.T) {
-	for bin := range bins {
+	for bin := range binCount {
 		start := binStart(bin)
 		if got := binOf(uint32(start)); got != bin {
 			t.Errorf("bin %d begins at %d, which is in bin %d", bin, start, got)
@@ -17,8 +17,8 @@ func TestBinsAreInTheOrderOfPriorities(t *testing.T) {
 			t.Errorf("bin %d goes from %d to %d, which is in bin %d", bin, start, end-1, binOf(uint32(end-1)))
 		}
 	}
-	if binStart(bins) != 1<<32 {
-		t.Errorf("the bins end at %d", binStart(bins))
+	if binStart(binCount) != 1<<32 {
+		t.Errorf("the bins end at %d", binStart(binCount))
 	}
 }
 
