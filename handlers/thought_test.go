@@ -274,6 +274,7 @@ func TestAnAnswerOfHarmonyInABrowser(t *testing.T) {
 	if last := next.request.Messages[3]; !next.request.Continue || last.ReasoningContent != "Hm" || last.Content != "" || len(next.request.Begun) != 4 {
 		t.Errorf("the thought goes on behind %+v, %d", last, next.request.Begun)
 	}
+	b.until(thought + " === 'Thinking, 1 word'")
 	answer.scriptedAnswer = next // it goes on where it was
 	answer.write(", yes.", "<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Bye.")
 	answer.finish()

@@ -188,12 +188,30 @@ func (s *source) readTemplate() {
 	s.format = reply.Detect(text, s.template != nil && s.template.Uses("tools"), s.isControl)
 	p := probe{s.template, text, s.special(s.tokenizer.BOS()), s.special(s.tokenizer.EOS())}
 	s.callStyle = sync.OnceValue(func() callStyle { return p.calls(context.Background()) })
-	s.thoughts = sync.OnceValue(func() chat.Thoughts { return p.thoughts(context.Background(), s.callStyle()) })
+	s.thoughts = remember(func() (chat.Thoughts, error) { return p.thoughts(context.Background(), s.callStyle()) })
 }
 
 // notices tells what a person should know of the model.
 func (s *source) notices() string {
 	return strings.Trim(s.notice+"; "+s.tokenizer.Notice(), "; ")
+}
+
+// remember returns a function that finds a value once, or again if that failed.
+func remember[T any](find func() (T, error)) func() T {
+	var mu sync.Mutex
+	var found *T
+	return func() T {
+		mu.Lock()
+		defer mu.Unlock()
+		if found != nil {
+			return *found
+		}
+		value, err := find()
+		if err == nil {
+			found = &value
+		}
+		return value
+	}
 }
 
 func (s *source) isControl(text string) bool {

@@ -31,36 +31,43 @@ func (s *source) thoughtsOf(messages []chat.Message) chat.Thoughts {
 	return s.thoughts()
 }
 
-// thoughts finds the form in which the template takes thoughts.
-func (p probe) thoughts(ctx context.Context, style callStyle) chat.Thoughts {
-	form := p.form(ctx, style)
-	form.Alone = p.losesCall(ctx, style, form)
-	return form
+// thoughts finds the form in which the template takes thoughts. It fails with a
+// *chat.LimitError where the template takes too long to tell.
+func (p probe) thoughts(ctx context.Context, style callStyle) (chat.Thoughts, error) {
+	form, err := p.form(ctx, style)
+	if err == nil {
+		form.Alone = p.losesCall(ctx, style, form)
+	}
+	return form, err
 }
 
 // form is the one in which the template shows a thought, or, between tags in the content,
 // in which it does not leave the tags as they are.
-func (p probe) form(ctx context.Context, style callStyle) chat.Thoughts {
+func (p probe) form(ctx context.Context, style callStyle) (chat.Thoughts, error) {
+	type candidate struct {
+		form  chat.Thoughts
+		shown func(prompt string) bool
+	}
+	var candidates []candidate
 	for _, field := range chat.ThoughtFields {
-		form := chat.Thoughts{Field: field}
-		if slices.ContainsFunc(p.withThought(ctx, style, form), func(prompt string) bool { return strings.Contains(prompt, probeThought) }) {
-			return form
-		}
+		candidates = append(candidates, candidate{chat.Thoughts{Field: field}, func(prompt string) bool { return strings.Contains(prompt, probeThought) }})
 	}
-	parts := chat.Thoughts{Parts: true}
-	if slices.ContainsFunc(p.withThought(ctx, style, parts), showsPart) {
-		return parts
-	}
+	candidates = append(candidates, candidate{chat.Thoughts{Parts: true}, showsPart})
 	for _, tag := range reply.Tags() {
-		if !strings.Contains(p.source, tag.Close) {
-			continue
-		}
-		form := chat.Thoughts{Open: tag.Open, Close: tag.Close}
-		if slices.ContainsFunc(p.withThought(ctx, style, form), func(prompt string) bool { return takesApart(prompt, tag) }) {
-			return form
+		if strings.Contains(p.source, tag.Close) {
+			candidates = append(candidates, candidate{chat.Thoughts{Open: tag.Open, Close: tag.Close}, func(prompt string) bool { return takesApart(prompt, tag) }})
 		}
 	}
-	return chat.Thoughts{}
+	for _, c := range candidates {
+		prompts, err := p.withThought(ctx, style, c.form)
+		if err != nil {
+			return chat.Thoughts{}, err
+		}
+		if slices.ContainsFunc(prompts, c.shown) {
+			return c.form, nil
+		}
+	}
+	return chat.Thoughts{}, nil
 }
 
 // showsPart reports whether a prompt shows a part's thought, and not the part as data.
@@ -77,18 +84,22 @@ func takesApart(prompt string, tag reply.Tag) bool {
 // withThought renders an answer with a thought where a template may show it: in an
 // earlier turn, as the last message, and with a call whose result follows. What the
 // template refuses is left out.
-func (p probe) withThought(ctx context.Context, style callStyle, form chat.Thoughts) (prompts []string) {
+func (p probe) withThought(ctx context.Context, style callStyle, form chat.Thoughts) (prompts []string, err error) {
 	answer := chat.Message{Role: "assistant", Content: probeSaid, ReasoningContent: probeThought}
 	conversations := [][]chat.Message{{probeQuestion, answer, probeQuestion, probeAnswer, probeQuestion}, {probeQuestion, answer}}
 	if call, err := probeCall(style); err == nil && !style.unknown {
 		conversations = append(conversations, []chat.Message{probeQuestion, {Role: "assistant", ReasoningContent: probeThought, ToolCalls: call}, probeResult})
 	}
 	for _, messages := range conversations {
-		if prompt, err := p.withThoughts(ctx, style, form, messages); err == nil {
+		prompt, err := p.withThoughts(ctx, style, form, messages)
+		if _, over := errors.AsType[*chat.LimitError](err); over {
+			return nil, err
+		}
+		if err == nil {
 			prompts = append(prompts, prompt)
 		}
 	}
-	return prompts
+	return prompts, nil
 }
 
 // withThoughts renders messages for a model that is told to think.

@@ -21,7 +21,10 @@ func sourceOf(t *testing.T, ft fixtureTemplate) (*source, probe, thoughtRow) {
 	}
 	p := probe{tmpl, ft.Source, ft.SpecialTokens["bos_token"], ft.SpecialTokens["eos_token"]}
 	style := p.calls(t.Context())
-	form := p.thoughts(t.Context(), style)
+	form, err := p.thoughts(t.Context(), style)
+	if err != nil {
+		t.Fatalf("%s: %v", ft.Name, err)
+	}
 	s := &source{template: tmpl, format: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
 	s.callStyle = func() callStyle { return style }
 	s.thoughts = func() chat.Thoughts { return form }
@@ -52,6 +55,27 @@ func sourceOf(t *testing.T, ft fixtureTemplate) (*source, probe, thoughtRow) {
 		row.form += " alone"
 	}
 	return s, p, row
+}
+
+// One that takes too long to tell is asked again, and not in every form.
+func TestThoughts_ATemplateThatTakesTooLongIsNotAskedInEveryForm(t *testing.T) {
+	tmpl, err := chat.Parse(`{% for i in range(1000) %}{% for j in range(1000) %}{% for k in range(1000) %}{% endfor %}{% endfor %}{% endfor %}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	form := remember(func() (chat.Thoughts, error) {
+		asked++
+		return probe{template: tmpl}.thoughts(t.Context(), callStyle{unknown: true})
+	})
+	for range 2 {
+		if got := form(); got != (chat.Thoughts{}) {
+			t.Errorf("it takes %+v", got)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("it was asked %d times", asked)
+	}
 }
 
 // Templates of our own that take thoughts in each form, or in none.

@@ -55,6 +55,10 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 	s = &source{template: tmpl, format: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
 	p := probe{tmpl, ft.Source, bos, eos}
 	style := p.calls(context.Background())
+	thoughts, err := p.thoughts(context.Background(), style)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.callStyle = func() callStyle { return style }
 	var list []toolCall
 	for i, c := range calls {
@@ -71,7 +75,7 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 			return "", err
 		}
 		p, err := tmpl.Render(context.Background(), chat.Input{
-			Messages: m, Tools: json.RawMessage(weatherTools), NullContent: style.nullContent, Thoughts: p.thoughts(context.Background(), style),
+			Messages: m, Tools: json.RawMessage(weatherTools), NullContent: style.nullContent, Thoughts: thoughts,
 			AddGenerationPrompt: len(extra) == 0, BOSToken: bos, EOSToken: eos, Now: time.Unix(1e9, 0).UTC(),
 		})
 		return p.String(), err

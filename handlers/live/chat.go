@@ -259,6 +259,7 @@ func (c *Chat) reopen(t *turn) {
 	for end := t.split.next(t.text.String()); end != 0; end = t.split.next(t.text.String()) {
 		t.Answer.Blocks = end
 	}
+	t.Answer.Thinking = t.split.thinks(t.text.String())
 }
 
 // Select shows a version of a message, and what was shown below it last. Version 0

@@ -73,6 +73,9 @@ func TestTheEngineGetsThoughtsApartFromWhatWasSaid(t *testing.T) {
 	if got := a.request.Messages[3]; got.ReasoningContent != "Hm" || got.Content != "" {
 		t.Errorf("the thought goes on behind %+v", got)
 	}
+	if m := lastMessage(t, c); m.Answer.State != Waiting || !m.Answer.Thinking || m.Answer.Blocks != 0 {
+		t.Errorf("while it waits it is %+v", m.Answer)
+	}
 	a.think(", yes.")
 	a.write("<think> is a tag")
 	a.finish()
