@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -127,6 +128,16 @@ func (f folders) catalog(t *cli.Terminal, types []gguf.Type) (*hub.Hub, error) {
 		dir = filepath.Join(data, "models")
 	}
 	return hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{guideName: guide.Model}, Types: types}), nil
+}
+
+// noteMissing says that the folder which --models names is not there: it may be misspelt.
+func (f folders) noteMissing(t *cli.Terminal) {
+	if *f.models == "" {
+		return
+	}
+	if _, err := os.Stat(*f.models); errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(t.Err, "m40-llm: note: there is no folder %s for models yet; a download makes it\n", cli.Line(strconv.Quote(*f.models)))
+	}
 }
 
 // deviceFlags say what computes.
@@ -254,6 +265,7 @@ commands (m40-llm COMMAND -h explains each):
 	if err != nil {
 		return err
 	}
+	flags.noteMissing(t)
 	kept, err := openStore(ctx, t, flags.folders, logger)
 	if err != nil {
 		return err
@@ -430,6 +442,7 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	flags.noteMissing(t)
 	options, err := flags.options(catalog, model, 1, slog.New(slog.DiscardHandler))
 	if err != nil && len(rest) == 1 && strings.Contains(model, " ") {
 		return cli.Usagef("%s; a prompt comes after the model: m40-llm run %s %q", err, guideName, model)
@@ -485,6 +498,7 @@ func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	dirs.noteMissing(t)
 	models, err := catalog.Models(ctx)
 	if err != nil {
 		return err

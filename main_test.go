@@ -113,6 +113,7 @@ func TestCommands(t *testing.T) {
 		{"an address for other machines is refused without --lan", nil, "", "--addr 0.0.0.0:0", result{2, "", "add --lan and --api-key K"}},
 		{"--lan is refused without a key", nil, "", "serve --lan", result{2, "", "--api-key K or set M40_LLM_API_KEY"}},
 		{"an unknown model is refused before serving", nil, "", "serve --addr :0 --model nothing", result{1, "", `there is no model called "nothing"; the models here are guide`}},
+		{"a folder of models that is not there is said", nil, "", "list --models /nowhere/models", result{0, "guide", `there is no folder "/nowhere/models" for models yet`}},
 		{"an unknown device is wrong usage", nil, "", "serve --addr :0 --device gpu", result{2, "", `--device "gpu" is none of auto, cpu, cuda and ref`}},
 		{"an unknown cache format is wrong usage", nil, "", "serve --addr :0 --kv q8_0", result{2, "", `--kv "q8_0" is none of f16 and f32`}},
 		{"a place for the engine that there is not is wrong usage", nil, "", "serve --addr :0 --worker sometimes", result{2, "", `--worker "sometimes" is none of auto, always and never`}},
