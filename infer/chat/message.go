@@ -3,6 +3,7 @@ package chat
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
 // Message is one turn of a conversation, as a chat template sees it.
@@ -34,6 +35,8 @@ func (t Thoughts) give(d *dict, m Message) {
 	}
 	thought := callerText(m.ReasoningContent)
 	switch {
+	case t.Close != "" && strings.Contains(m.ReasoningContent, t.Close):
+		// The template would take the rest of it for what was said.
 	case t.Parts:
 		parts := &list{items: []value{part("thinking", thought)}}
 		if m.Content != "" {
