@@ -302,6 +302,15 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 		}
 	})
 
+	run("the example is looked up with a click", func(t *testing.T) {
+		b.openModels("/models")
+		b.click("#find .linked")
+		b.until("document.querySelector('#find .fielderr')?.innerText.includes('no repository')")
+		if got := b.value("document.querySelector('#name').value"); got != "Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0" {
+			t.Errorf("the field says %q", got)
+		}
+	})
+
 	run("a quantisation without kernels leads to one that works", func(t *testing.T) {
 		b.lookUp("org/repo:IQ2_S")
 		b.until("document.querySelector('#found .verdict')?.innerText.includes('cannot be used')")

@@ -103,6 +103,9 @@ type Fact struct{ Name, Value string }
 // TensorType counts tensors of one format.
 type TensorType struct{ Type, Tensors, Weights, Size string }
 
+// exampleModel is a name that a newcomer can look up with a click.
+const exampleModel = "Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0"
+
 // Find is what was looked up in the registry.
 type Find struct {
 	Query   string
