@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"unicode"
 	"unicode/utf8"
 )
@@ -52,14 +53,38 @@ var commonClasses = func() *[0x20000]class {
 	return &classes
 }()
 
+// farClasses are the classes of the other runes, which lie in few long ranges.
+var farClasses = func() (far []classRange) {
+	for _, t := range classTables {
+		for _, r := range t.table.R32 {
+			if r.Hi < uint32(len(commonClasses)) {
+				continue
+			}
+			found := classRange{lo: rune(r.Lo), hi: rune(r.Hi), stride: rune(r.Stride)}
+			i := slices.IndexFunc(far, func(f classRange) bool { f.class = 0; return f == found })
+			if i < 0 {
+				i, far = len(far), append(far, found)
+			}
+			far[i].class |= t.class
+		}
+	}
+	return far
+}()
+
+// classRange is every stride-th rune from lo to hi.
+type classRange struct {
+	lo, hi, stride rune
+	class          class
+}
+
 func classOf(r rune) class {
 	if r < int32(len(commonClasses)) {
 		return commonClasses[r]
 	}
 	var c class
-	for _, t := range classTables {
-		if unicode.Is(t.table, r) {
-			c |= t.class
+	for _, f := range farClasses {
+		if f.lo <= r && r <= f.hi && (r-f.lo)%f.stride == 0 {
+			c |= f.class
 		}
 	}
 	return c
