@@ -313,7 +313,7 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 		if got := c.answers[2].text; got != whole.String() {
 			t.Errorf("opened since %d the answer has %d bytes, want %d", since, len(got), whole.Len())
 		}
-		if got, want := c.answers[2].html, renderMarkdown(whole.String()); got != want {
+		if got, want := c.answers[2].html, renderAnswer(whole.String()); got != want {
 			t.Errorf("opened since %d the answer reads\n%s\nwant\n%s", since, got, want)
 		}
 	}
