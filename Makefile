@@ -93,7 +93,8 @@ fuzz:
 #	infer/cuda, cpu  what every device must keep, all formats of weights on all number paths
 #	infer/tokenizer  a mebibyte of each category of Unicode for each pre-tokenizer, which the
 #	                 race detector would make hours of
-#	cudakern         the kernels, and infer/cuda on top, under sanitizers
+#
+# The contract of infer/cuda under sanitizers is for make emu-sanitize.
 torture:
 	M40_LLM_TORTURE=1 go test -count $(TORTURE) -shuffle on -timeout $(TORTURE)h ./infer/tokenizer
 	M40_LLM_TORTURE=1 go test -race -count $(TORTURE) -shuffle on -timeout $(TORTURE)h $$(go list ./... | grep -v infer/tokenizer)
