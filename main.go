@@ -456,7 +456,7 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	}
 	defer engine.Close()
 	request.Model = options.Model
-	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Terminal: t}
+	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Terminal: t, Notice: func() string { return engine.Status().Notice }}
 	if !once {
 		return conversation.Loop(ctx)
 	}

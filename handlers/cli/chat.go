@@ -28,6 +28,10 @@ type Chat struct {
 	System   string        // system prompt, if any
 	Raw      bool          // the answer is written as it is, for files and pipes
 	Terminal *Terminal
+
+	// Notice returns what a person should know of the model once it is loaded, "" for
+	// nothing. It is told before the first answer. nil: nothing.
+	Notice func() string
 }
 
 // errStopped ends an answer that an interrupt stopped.
@@ -171,6 +175,9 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, err
 			return out.text.String(), err
 		}
 		progress.show(event)
+		if event.Type != infer.EventQueued && event.Type != infer.EventLoading {
+			c.tellNotice(progress)
+		}
 		switch event.Type {
 		case infer.EventToken:
 			err = out.add(event.Token.Text, event.Token.Reasoning)
@@ -185,6 +192,17 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, err
 	}
 	err := out.end()
 	return out.text.String(), err
+}
+
+func (c *Chat) tellNotice(p *progress) {
+	if c.Notice == nil {
+		return
+	}
+	if notice := c.Notice(); notice != "" {
+		p.clear()
+		fmt.Fprintf(c.Terminal.Err, "m40-llm: note: %s\n", Line(notice))
+	}
+	c.Notice = nil
 }
 
 // answerWriter writes an answer and remembers it.

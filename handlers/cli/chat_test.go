@@ -121,6 +121,30 @@ func TestOnce(t *testing.T) {
 			t.Errorf("asked %+v", got)
 		}
 	})
+	t.Run("what should be known of the model is told once, when it is loaded", func(t *testing.T) {
+		term, out, errs := terminal("")
+		loaded := false
+		engine := &fakeEngine{generate: func(_ context.Context, _ infer.Request, yield func(infer.Event, error) bool) {
+			yield(infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2}}, nil)
+			loaded = true
+			yield(token("x"), nil)
+			yield(done(""), nil)
+		}}
+		chat := &Chat{Engine: engine, Terminal: term, Notice: func() string {
+			if !loaded {
+				t.Error("it is asked for before the model is loaded")
+			}
+			return "no template\x1b[2J"
+		}}
+		for range 2 {
+			if err := chat.Once(context.Background(), "hi"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := "m40-llm: note: no template\n"; errs() != want || out() != "x\nx\n" {
+			t.Errorf("wrote %q and %q, want %q", out(), errs(), want)
+		}
+	})
 	t.Run("a failure is returned after the text so far", func(t *testing.T) {
 		term, out, _ := terminal("")
 		broken := &infer.Error{Code: infer.CodeDevice, Message: "the device failed"}
