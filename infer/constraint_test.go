@@ -233,19 +233,11 @@ func validJSON(schema json.RawMessage, text string) error {
 func newGuideBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, files: map[string][]byte{"guide": guide.Model}}
-	e, err := Open(Options{
+	b.openReady(Options{
 		Catalog:    catalog{b},
 		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(0) },
 		Model:      "guide",
 		QueueLimit: 1000,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	b.Engine = e
-	if err := e.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	return b
 }

@@ -35,16 +35,22 @@ func openReference(t *testing.T, file []byte, set func(*Options)) *bench {
 	if set != nil {
 		set(&o)
 	}
+	b.openReady(o)
+	return b
+}
+
+// openReady opens the engine of b and waits for its model.
+func (b *bench) openReady(o Options) {
+	b.t.Helper()
 	e, err := Open(o)
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
-	t.Cleanup(func() { e.Close() })
+	b.t.Cleanup(func() { e.Close() })
 	b.Engine = e
-	if err := e.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
+	if err := e.WaitReady(b.t.Context()); err != nil {
+		b.t.Fatal(err)
 	}
-	return b
 }
 
 func TestRealModel_AnswersBesideOthersAreTheSameBits(t *testing.T) {
