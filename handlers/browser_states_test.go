@@ -147,7 +147,7 @@ func TestAModelThatCannotBeUsedLeavesTheChoiceOfAnother(t *testing.T) {
 	b.click("#empty [data-picker]")
 	b.until("document.querySelector('#model-menu').matches(':popover-open')")
 	b.open("/?model=other")
-	b.until("document.querySelector('#empty').innerText.includes('other answers here')")
+	b.until("document.querySelector('#empty').innerText.includes('Other answers here')")
 	if got := b.text("#empty"); strings.Contains(got, "cannot be used") || strings.Contains(got, "use a real model") || !strings.Contains(got, "lighthouse") {
 		t.Errorf("with another model chosen the page says %q", got)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"m40-llm/infer/reply"
 	"m40-llm/store"
+	"m40-llm/web"
 )
 
 // exportFormat names the files of GET /c/:id/export.json, which POST /import takes.
@@ -26,8 +27,9 @@ const exportFormat = "m40-llm-chat-1"
 type exportedChat struct {
 	Format   string            `json:"format"`
 	Title    string            `json:"title"`
-	Raw      bool              `json:"raw,omitempty"` // the texts go to the model as they are
-	Leaf     int64             `json:"leaf"`          // message that is shown last
+	Model    string            `json:"model,omitempty"` // that answers next
+	Raw      bool              `json:"raw,omitempty"`   // the texts go to the model as they are
+	Leaf     int64             `json:"leaf"`            // message that is shown last
 	Messages []exportedMessage `json:"messages"`
 }
 
@@ -82,7 +84,7 @@ func (h *Handlers) exportJSON(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	out := exportedChat{Format: exportFormat, Title: conversation.Title, Raw: conversation.Raw, Leaf: conversation.Leaf, Messages: []exportedMessage{}}
+	out := exportedChat{Format: exportFormat, Title: conversation.Title, Model: conversation.Model, Raw: conversation.Raw, Leaf: conversation.Leaf, Messages: []exportedMessage{}}
 	for _, m := range list {
 		out.Messages = append(out.Messages, exportMessage(m))
 	}
@@ -112,7 +114,7 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 		if m.Role == store.RoleAssistant {
 			who = "Answer"
 			if m.Answer != nil && m.Answer.Model != "" {
-				who = markdownLine(m.Answer.Model)
+				who = markdownLine(web.DisplayName(m.Answer.Model))
 			}
 		}
 		fmt.Fprintf(&text, "\n## %s\n", who)
@@ -167,7 +169,7 @@ func (h *Handlers) importChat(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	id, err := h.Live.Import(c.Request().Context(), store.NewConversation{Title: in.Title, Raw: in.Raw}, list, in.Leaf)
+	id, err := h.Live.Import(c.Request().Context(), store.NewConversation{Title: in.Title, Model: in.Model, Raw: in.Raw}, list, in.Leaf)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -23,6 +25,10 @@ import (
 
 // The clock of the regular expressions that colour code stops a second after the last.
 func TestMain(m *testing.M) {
+	if dir := os.Getenv("HANDLERS_HELPER"); dir != "" {
+		fmt.Fprintln(os.Stderr, playServer(dir))
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock"))
 }
 

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"path"
@@ -120,9 +121,10 @@ func (h *Handlers) changeModels(c echo.Context, err error) error {
 }
 
 // picker is the menu of models. For a page whose chat begins here, the query may name
-// the model.
+// the model; else it is the one that a person chose last, if that can be used.
 func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
-	p := web.Picker{Version: h.Models.Version(), Chat: chat}
+	engine := h.Live.Status()
+	p := web.Picker{Version: h.Models.Version(), Chat: chat, Loaded: engine.Model.Name}
 	if chat == "" {
 		p.Chosen = c.QueryParam("model")
 	}
@@ -131,16 +133,25 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 		p.Problem = sentence(describe(err).Message)
 		return p
 	}
-	engine := h.Live.Status()
 	for _, info := range infos {
 		p.Rows = append(p.Rows, modelRow(info, engine))
+	}
+	preferred, err := h.Live.ChosenModel(c.Request().Context())
+	if err != nil {
+		h.log.WarnContext(c.Request().Context(), "the model that was chosen last is not known", "error", err)
+	}
+	if p.Offers(preferred) {
+		p.Preferred = preferred
+	}
+	if chat == "" {
+		p.Chosen = cmp.Or(p.Chosen, p.Preferred)
 	}
 	return p
 }
 
 func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	row := web.ModelRow{
-		Name: info.Name, Label: displayName(info.Name), Parameters: scaled(info.Parameters), Quant: info.Quant,
+		Name: info.Name, Label: web.DisplayName(info.Name), Parameters: scaled(info.Parameters), Quant: info.Quant,
 		Size: gigabytes(info.Size), Error: info.Error,
 	}
 	if info.ContextTrain > 0 {

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/a-h/templ"
 	"github.com/labstack/echo/v4"
@@ -89,6 +87,7 @@ func turnView(m *live.Message, raw bool) web.Turn {
 	if m.Answer == nil {
 		return t
 	}
+	t.Speaker = speaker(m.Answer)
 	t.Running = m.Answer.State.Running()
 	if !raw {
 		t.Text, t.HTML = "", renderAnswer(m.Text)
@@ -290,7 +289,7 @@ var hardware = map[string]string{"cpu": "CPU", "cuda": "GPU", "ref": "CPU, refer
 
 // engineView puts the engine's status into words.
 func engineView(s infer.Status) web.Engine {
-	name := displayName(s.Model.Name)
+	name := web.DisplayName(s.Model.Name)
 	e := web.Engine{
 		State:    string(s.State),
 		ID:       s.Model.Name,
@@ -430,13 +429,12 @@ func gigabytes(n int64) string {
 	return fmt.Sprintf("%.2f GB", float64(n)/1e9)
 }
 
-// displayName is a model's name as a headline has it.
-func displayName(name string) string {
-	if name == "" {
-		return "No model"
+// speaker is what people call the model that wrote an answer; empty if none did.
+func speaker(a *live.Answer) string {
+	if a.Edited || a.Model.Name == "" {
+		return ""
 	}
-	r, n := utf8.DecodeRuneInString(name)
-	return string(unicode.ToUpper(r)) + name[n:]
+	return web.DisplayName(a.Model.Name)
 }
 
 func joined(separator string, parts ...string) string {

@@ -42,7 +42,7 @@ import (
 //
 // settings has the fields of live.Settings; a missing one has its default. A send
 // that begins a chat may have "temporary":true: that chat is never stored; and "model": the name
-// of the one that answers it, else whichever is loaded; and "raw":true: in that chat the texts go
+// of the one that answers it until a person chooses another, else the one that is loaded then; and "raw":true: in that chat the texts go
 // to the model as they are, one behind the other, without its chat template; and "preset": the id
 // of the one that the settings came from. While an answer is written, only open, stop,
 // older, fork, panel and ping fit; the others get the error "conflict" with the state.
@@ -143,7 +143,7 @@ type wireChat struct {
 	System    string        `json:"system,omitempty"`
 	Settings  live.Settings `json:"settings"`         // of the next answer
 	Preset    string        `json:"preset,omitempty"` // that these are compared with
-	Model     string        `json:"model,omitempty"`  // of the answers to come; none: whichever is loaded
+	Model     string        `json:"model,omitempty"`  // of the answers to come; none: no model was loaded when the chat began
 	Raw       bool          `json:"raw,omitempty"`    // texts go to the model as they are, and are shown as they are, not as their html
 	Temporary bool          `json:"temporary,omitempty"`
 	Replay    *wireReplay   `json:"replay,omitempty"`
@@ -179,6 +179,7 @@ type wireAnswer struct {
 	Edited       bool               `json:"edited,omitempty"` // a person wrote it: there are no figures
 	Settings     live.Settings      `json:"settings"`
 	Model        string             `json:"model"`
+	Name         string             `json:"name,omitempty"` // what people call the model
 	Device       string             `json:"device"`
 	Progress     *wireProgress      `json:"progress,omitempty"`
 	Thinking     bool               `json:"thinking,omitempty"` // the tail is a thought
@@ -221,7 +222,7 @@ type wireProgress struct {
 //	title     text: the new title
 //	replay    id, replay: how far the replay of an answer is
 //	panel     settings, preset, system: what is kept for the next answer; without settings, another event of this type follows
-//	model     text: the model of the answers to come; none: whichever is loaded
+//	model     text: the model of the answers to come
 type wireEvent struct {
 	First    int64          `json:"first,omitempty"` // if not Seq
 	Seq      int64          `json:"seq"`
@@ -338,6 +339,7 @@ func toWireAnswer(a *live.Answer) *wireAnswer {
 		Edited:       a.Edited,
 		Settings:     a.Settings,
 		Model:        a.Model.Name,
+		Name:         speaker(a),
 		Device:       a.Device,
 		Progress:     toWireProgress(a.Progress),
 		Thinking:     a.Thinking,

@@ -24,6 +24,7 @@ type script struct {
 
 	mu     sync.Mutex
 	status infer.Status
+	listed []infer.ModelInfo
 }
 
 func newScript() *script {
@@ -64,9 +65,21 @@ func (s *script) Render(_ context.Context, r infer.Request) (infer.Rendered, err
 	return view, nil
 }
 
-// Models lists the one that answers.
+// Models lists those that list was given, or else the one that answers.
 func (s *script) Models(context.Context) ([]infer.ModelInfo, error) {
-	return []infer.ModelInfo{s.Status().Model}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listed != nil {
+		return s.listed, nil
+	}
+	return []infer.ModelInfo{s.status.Model}, nil
+}
+
+// list makes models those that can be asked for.
+func (s *script) list(models ...infer.ModelInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed = models
 }
 
 func (s *script) set(change func(*infer.Status)) {

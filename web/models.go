@@ -1,6 +1,12 @@
 package web
 
-import "net/url"
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Models is the page about the models on this machine.
 type Models struct {
@@ -20,11 +26,22 @@ type Models struct {
 // Picker is the menu of models in the top bar. Version tells two states of the list
 // apart.
 type Picker struct {
-	Version int64
-	Chat    string // chat whose model is chosen; empty: the one that begins here
-	Chosen  string // by name; empty: whichever is loaded
-	Rows    []ModelRow
-	Problem string // why the list cannot be read
+	Version   int64
+	Chat      string // chat whose model is chosen; empty: the one that begins here
+	Chosen    string // by name; empty: Loaded
+	Loaded    string // name of the model that is loaded
+	Preferred string // name of the model that a person chose last, for new chats; empty: Loaded
+	Rows      []ModelRow
+	Problem   string // why the list cannot be read
+}
+
+// DisplayName is a model's name as a headline has it.
+func DisplayName(name string) string {
+	if name == "" {
+		return "No model"
+	}
+	r, n := utf8.DecodeRuneInString(name)
+	return string(unicode.ToUpper(r)) + name[n:]
 }
 
 // label is what the chosen model is called.
@@ -34,21 +51,22 @@ func (p Picker) label() string {
 			return row.Label
 		}
 	}
-	return p.Chosen
+	return DisplayName(p.Chosen)
 }
 
 // elsewhere reports whether another model is chosen than the one that is loaded.
 func (p Picker) elsewhere(e Engine) bool { return p.Chosen != "" && p.Chosen != e.ID }
 
-// missing reports whether the chosen model is not on this machine.
-func (p Picker) missing() bool {
-	for _, row := range p.Rows {
-		if row.Name == p.Chosen {
-			return false
-		}
-	}
-	return p.Chosen != "" && p.Problem == ""
+// Offers reports whether a model of this name can be chosen.
+func (p Picker) Offers(name string) bool {
+	return slices.ContainsFunc(p.Rows, func(row ModelRow) bool { return row.Name == name && row.Error == "" })
 }
+
+// missing reports whether the chosen model is not on this machine, or cannot be used.
+func (p Picker) missing() bool { return p.Chosen != "" && p.Problem == "" && !p.Offers(p.Chosen) }
+
+// pressed reports whether a model is the one that answers next.
+func (p Picker) pressed(name string) bool { return name == cmp.Or(p.Chosen, p.Loaded) }
 
 // action is where the form of the menu leads.
 func (p Picker) action() string {

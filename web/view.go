@@ -4,6 +4,7 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -107,12 +108,13 @@ const HereTheAnswerGrows = "<!-- here the answer grows -->"
 // Turn is a message as the server writes it into the page, for whoever reads
 // without scripts and for the time until the websocket is there.
 type Turn struct {
-	You   bool
-	At    time.Time
-	Text  string // of a question, or of an answer that is shown as it is
-	HTML  string // of an answer: rendered and sanitised
-	Notes string // what is to be said about an answer: "stopped by you at 12"
-	Error string // why an answer failed
+	You     bool
+	Speaker string // what people call the model that wrote the answer; empty: none did
+	At      time.Time
+	Text    string // of a question, or of an answer that is shown as it is
+	HTML    string // of an answer: rendered and sanitised
+	Notes   string // what is to be said about an answer: "stopped by you at 12"
+	Error   string // why an answer failed
 
 	Running bool // an answer is being written
 }
@@ -281,7 +283,7 @@ func (t Turn) who() string {
 	if t.You {
 		return "You"
 	}
-	return "Model"
+	return cmp.Or(t.Speaker, "Answer")
 }
 
 func (t Turn) label() string {

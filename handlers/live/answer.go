@@ -295,6 +295,10 @@ func (c *Chat) finish(r *run, err error) {
 	c.run = nil
 	m := t.message()
 	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m})
+	if c.model == "" && a.State == Done { // no model was loaded when it was asked
+		c.model = a.Model.Name
+		c.publish(Event{Type: EventModel, Text: c.model})
+	}
 	c.changed()
 }
 

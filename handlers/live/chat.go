@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ type Chat struct {
 	title    string
 	system   string
 	panel    Panel
-	model    string  // of the answers to come; empty: whichever is loaded
+	model    string  // of the answers to come; empty: none has answered yet, and whichever is loaded will
 	raw      bool    // texts go to the model as they are
 	path     []*turn // from the first message to the leaf
 	run      *run
@@ -73,7 +74,7 @@ type Question struct {
 	Text     string
 	System   string
 	Settings Settings
-	Model    string // of the chat that begins with it; empty: whichever is loaded
+	Model    string // of the chat that begins with it; empty: the one that is loaded now
 	Raw      bool   // the chat that begins with it is one in which texts go to the model as they are
 	Preset   string // of the panel of the chat that begins with it
 }
@@ -521,7 +522,7 @@ func (c *Chat) ask(parent int64, q Question) error {
 	}
 	panel := Panel{q.Settings, c.panel.Preset}
 	if !c.begun {
-		c.model, c.raw, panel.Preset = q.Model, q.Raw, q.Preset
+		c.model, c.raw, panel.Preset = cmp.Or(q.Model, c.service.loadedModel()), q.Raw, q.Preset
 	}
 	if err := c.keep(panel, q.System); err != nil {
 		return err
@@ -690,5 +691,19 @@ func (c *Chat) load(ctx context.Context) error {
 		c.path = append(c.path, fromStore(m))
 	}
 	c.loadPanel(conversation)
+	if c.model == "" {
+		c.model = firstModel(c.path)
+	}
 	return nil
+}
+
+// firstModel returns the model of the first answer among turns that a model wrote, as chats
+// that were begun before they kept a model, or were imported, go on with it.
+func firstModel(turns []*turn) string {
+	for _, t := range turns {
+		if t.Answer != nil && !t.Answer.Edited && t.Answer.Model.Name != "" {
+			return t.Answer.Model.Name
+		}
+	}
+	return ""
 }

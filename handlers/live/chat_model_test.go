@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/store"
 )
 
 func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
@@ -24,7 +25,7 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 				if a.request.Model != want {
 					t.Errorf("the engine was asked for %q, want %q", a.request.Model, want)
 				}
-				if m := lastMessage(t, c); m.Answer.Model.Name != want && want != "" {
+				if m := lastMessage(t, c); m.Answer.Model.Name != want {
 					t.Errorf("the answer is said to be of %q, want %q", m.Answer.Model.Name, want)
 				}
 			}
@@ -60,9 +61,100 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 			}
 			must(t, s.SetModel(context.Background(), c.ID(), ""))
 			must(t, c.Send(question("three")))
-			asks("")
+			asks("test")
 		})
 	}
+}
+
+func TestAChatKeepsTheModelOfItsFirstAnswerWhenAnotherIsLoaded(t *testing.T) {
+	for name, temporary := range map[string]bool{"a stored chat": false, "a temporary chat": true} {
+		t.Run(name, func(t *testing.T) {
+			kept := openStore(t, storePath(t))
+			s, engine := newService(t, Options{Store: kept})
+			engine.load("first")
+			c, err := s.Start(question("one"), temporary)
+			must(t, err)
+			asked := func() string {
+				a := <-engine.asked
+				a.finish()
+				settle(c)
+				return a.request.Model
+			}
+			asked()
+			engine.load("second") // for another chat
+			for what, ask := range map[string]func() error{
+				"a question":                   func() error { return c.Send(question("two")) },
+				"another version of an answer": func() error { return c.Regenerate(0, "", DefaultSettings()) },
+				"the rest of an answer":        func() error { return c.Continue(0, DefaultSettings()) },
+			} {
+				must(t, ask())
+				if got := asked(); got != "first" {
+					t.Errorf("for %s the engine was asked for %q", what, got)
+				}
+			}
+			fork, err := s.Fork(c, lastMessage(t, c).ID)
+			must(t, err)
+			copied, err := s.Chat(fork)
+			must(t, err)
+			if got := snapshotOf(copied).Model; got != "first" {
+				t.Errorf("a fork is answered by %q", got)
+			}
+			if temporary {
+				return
+			}
+			s.Close()
+			s, engine = newService(t, Options{Store: kept})
+			engine.load("second")
+			c, err = s.Chat(c.ID())
+			must(t, err)
+			must(t, c.Send(question("three")))
+			if got := asked(); got != "first" {
+				t.Errorf("after a restart the engine was asked for %q", got)
+			}
+		})
+	}
+}
+
+// Chats that were begun before they kept a model have none stored, and imported ones may not.
+func TestAChatWithoutAModelGoesOnWithThatOfItsFirstAnswer(t *testing.T) {
+	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
+	id, err := s.Import(context.Background(), store.NewConversation{Title: "old"}, []store.Message{
+		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "one"},
+		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "by hand"},
+		{ID: 3, Parent: 2, Role: store.RoleUser, State: store.Done, Text: "two"},
+		{ID: 4, Parent: 3, Role: store.RoleAssistant, State: store.Done, Text: "2", Answer: &store.Answer{Model: "first"}},
+		{ID: 5, Parent: 4, Role: store.RoleUser, State: store.Done, Text: "three"},
+		{ID: 6, Parent: 5, Role: store.RoleAssistant, State: store.Done, Text: "3", Answer: &store.Answer{Model: "second"}},
+	}, 6)
+	must(t, err)
+	c, err := s.Chat(id)
+	must(t, err)
+	must(t, c.Send(question("four")))
+	if got := (<-engine.asked).request.Model; got != "first" {
+		t.Errorf("the engine was asked for %q", got)
+	}
+}
+
+func TestTheModelThatAPersonChoseLastIsRemembered(t *testing.T) {
+	kept := openStore(t, storePath(t))
+	s, engine := newService(t, Options{Store: kept})
+	chosen := func(want string) {
+		t.Helper()
+		if got, err := s.ChosenModel(context.Background()); err != nil || got != want {
+			t.Errorf("the model chosen last is %q (%v), want %q", got, err, want)
+		}
+	}
+	c, a := start(t, s, engine, "one")
+	a.finish()
+	chosen("") // nobody has chosen the one that was loaded
+	must(t, s.SetModel(context.Background(), c.ID(), "first"))
+	chosen("first")
+	_, err := s.Start(Question{Text: "two", Settings: DefaultSettings(), Model: "second"}, true)
+	must(t, err)
+	chosen("second")
+	s.Close()
+	s, _ = newService(t, Options{Store: kept})
+	chosen("second")
 }
 
 func TestAModelThatIsChosenIsChecked(t *testing.T) {

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"unicode/utf8"
@@ -85,11 +86,68 @@ func (s *Service) Rename(ctx context.Context, id, title string) error {
 // maxModel is how many bytes the name of a model can have.
 const maxModel = 500
 
-// SetModel names the model of a chat's answers to come; empty: whichever is loaded. An
+// loadedModel returns the name of the model that is loaded, or is being loaded; empty if
+// there is none.
+func (s *Service) loadedModel() string {
+	status := s.engine.Status()
+	if status.State == infer.StateFailed {
+		return ""
+	}
+	return status.Model.Name
+}
+
+// chosenModel is the setting that holds the model that a person chose last.
+const chosenModel = "chosen_model"
+
+// ChosenModel returns the model that a person chose last, for the chats that begin; empty
+// if nobody has chosen yet.
+func (s *Service) ChosenModel(ctx context.Context) (model string, err error) {
+	s.chosenMu.Lock()
+	defer s.chosenMu.Unlock()
+	if s.opt.Store == nil || s.chosen != "" {
+		return s.chosen, nil
+	}
+	value, err := s.opt.Store.Setting(ctx, owner, chosenModel)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return "", nil
+	case err == nil:
+		err = json.Unmarshal(value, &s.chosen)
+	}
+	if err != nil {
+		return "", storeError(err)
+	}
+	return s.chosen, nil
+}
+
+// choose remembers which model a person chose. Without that new chats begin with another
+// one, which is no reason to refuse what was asked for.
+func (s *Service) choose(model string) {
+	s.chosenMu.Lock()
+	defer s.chosenMu.Unlock()
+	if model == s.chosen {
+		return
+	}
+	s.chosen = model
+	if s.opt.Store == nil {
+		return
+	}
+	value, _ := json.Marshal(model) // cannot fail
+	if err := s.opt.Store.SetSetting(context.Background(), owner, chosenModel, value); err != nil {
+		s.opt.Log.Warn("the model that was chosen last cannot be remembered", "error", err)
+	}
+}
+
+// SetModel names the model of a chat's answers to come; empty: the one that is loaded now. An
 // answer that is being written keeps its own.
 func (s *Service) SetModel(ctx context.Context, id, model string) error {
 	if err := checkModel(model); err != nil {
 		return err
+	}
+	if model == "" {
+		if model = s.loadedModel(); model == "" {
+			return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "no model is loaded; choose one by its name"}
+		}
 	}
 	s.loading.Lock()
 	defer s.loading.Unlock()
@@ -102,6 +160,7 @@ func (s *Service) SetModel(ctx context.Context, id, model string) error {
 	if c != nil {
 		c.use(model)
 	}
+	s.choose(model)
 	return nil
 }
 
@@ -259,6 +318,9 @@ func (s *Service) Fork(c *Chat, message int64) (string, error) {
 func (s *Service) Import(ctx context.Context, n store.NewConversation, list []store.Message, leaf int64) (string, error) {
 	var err error
 	if n.Title, err = oneLine("title", n.Title, maxTitle); err != nil {
+		return "", err
+	}
+	if err := checkModel(n.Model); err != nil {
 		return "", err
 	}
 	if n.Title == "" && len(list) > 0 {

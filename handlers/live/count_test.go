@@ -56,7 +56,7 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 	if got := count(c.ID(), "x"); got.Tokens != 5+5+7+4 || engine.rendered.Load() != 3 {
 		t.Errorf("after the answer has changed: %+v after %d renderings", got, engine.rendered.Load())
 	}
-	engine.resident = "other"
+	engine.load("other")
 	if count(c.ID(), "x"); engine.rendered.Load() != 4 {
 		t.Error("what one model counted was taken for another one's")
 	}

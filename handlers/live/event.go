@@ -95,7 +95,7 @@ const (
 	EventTitle    EventType = "title"    // Text is the new title
 	EventReplay   EventType = "replay"   // Replay is how far the replay of an answer is
 	EventPanel    EventType = "panel"    // Panel is the new panel and Text the new system prompt; without Panel another event of this type follows
-	EventModel    EventType = "model"    // Text names the model of the answers to come; empty: whichever is loaded
+	EventModel    EventType = "model"    // Text names the model of the answers to come
 )
 
 // Event is one change of a chat. Seq counts without gaps, and never takes a number
@@ -156,7 +156,7 @@ type Snapshot struct {
 	System    string // system prompt of the next answer
 	Panel     Panel
 	Replay    *Replay // that runs, else the last one; nil: none
-	Model     string  // of the answers to come; empty: whichever is loaded
+	Model     string  // of the answers to come; empty: no model was loaded when it began, and whichever is loaded answers
 	Raw       bool    // texts go to the model as they are
 	Temporary bool
 	Messages  []Message // at most a page

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +30,8 @@ func TestMain(m *testing.M) {
 // chat has applied it, so tests need no waiting.
 type script struct {
 	asked    chan *answer
-	rendered atomic.Int64 // how often Render was called
-	resident string       // model; default: test
+	rendered atomic.Int64           // how often Render was called
+	resident atomic.Pointer[string] // model; default: test
 }
 
 type answer struct {
@@ -48,10 +47,17 @@ type step struct {
 	applied chan struct{}
 }
 
-func newScript() *script { return &script{asked: make(chan *answer, 1000)} }
+func newScript() *script {
+	s := &script{asked: make(chan *answer, 1000)}
+	s.load("test")
+	return s
+}
+
+// load makes a model the one that is loaded.
+func (s *script) load(model string) { s.resident.Store(&model) }
 
 func (s *script) Status() infer.Status {
-	return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: cmp.Or(s.resident, "test")}, ContextLength: 100}
+	return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: *s.resident.Load()}, ContextLength: 100}
 }
 
 // Detokenize names the tokens.

@@ -120,6 +120,9 @@ type Service struct {
 	chats  map[string]*Chat
 	closed bool
 
+	chosenMu sync.Mutex
+	chosen   string // model that a person chose last, once that is known
+
 	presetsMu sync.Mutex
 	deleted   []store.Preset // the last ones, for a while
 
@@ -239,6 +242,9 @@ func (s *Service) Start(q Question, temporary bool) (*Chat, error) {
 		s.remove(c)
 		s.mu.Unlock()
 		return nil, err
+	}
+	if q.Model != "" {
+		s.choose(q.Model)
 	}
 	return c, nil
 }

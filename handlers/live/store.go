@@ -54,6 +54,8 @@ type Store interface {
 	Folders(ctx context.Context, owner string) ([]store.Folder, error)
 	RenameFolder(ctx context.Context, owner, name, to string) error
 	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
+	Setting(ctx context.Context, owner, name string) (json.RawMessage, error)
+	SetSetting(ctx context.Context, owner, name string, value json.RawMessage) error
 	Free() (bytes int64, enough bool, err error)
 	DeleteConversation(ctx context.Context, owner, id string) error
 	RestoreConversation(ctx context.Context, owner, id string) error

@@ -4,6 +4,7 @@ import { Chat, showError } from './chat.js'
 import { Counter, meter } from './context.js'
 import { draftOf, keepDraft } from './drafts.js'
 import { edit } from './edit.js'
+import { count } from './format.js'
 import { showEngine } from './engine.js'
 import { Panel } from './panel.js'
 import { Picker } from './picker.js'
@@ -25,6 +26,8 @@ const systemButton = $('[data-system]')
 const scroller = $('#scroll')
 let engine = { context: 0 }
 let offline = false
+let shown = new Map() // texts of the answers when the connection was lost
+let compared = null // with what the server has: see Chat.lacks
 let unsent = false // the error that is shown is about the connection
 let temporary = document.body.dataset.chatTemporary === 'true'
 let raw = false // this chat, or the one that begins here, has no chat template
@@ -55,6 +58,7 @@ const link = new Link(document.body.dataset.chat, {
       models: () => picker.news(f.models),
       snapshot: () => {
         chat.show(f.chat)
+        compared = chat.lacks(shown)
         setTemporary(Boolean(f.chat.temporary))
         setRaw(Boolean(f.chat.raw))
         picker.choose(f.chat.model)
@@ -62,7 +66,11 @@ const link = new Link(document.body.dataset.chat, {
         if (chat.last) params.used(chat.last.info.settings.seed)
         if (chat.last?.speed && !chat.running) params.speed(chat.last.speed)
       },
-      resumed: () => panel.flush(),
+      resumed: () => {
+        compared = { missing: 0 } // what followed comes now
+        chat.running?.lose(false)
+        panel.flush()
+      },
       events: () => {
         f.events.forEach(e => { chat.apply(e); noticeEvent(e) })
         if (following) chat.trim()
@@ -89,19 +97,28 @@ const link = new Link(document.body.dataset.chat, {
       return
     }
     offline = false
+    $('[data-stop]').disabled = false
     if (unsent) $('#senderror').hidden = true
     rail.changed() // an answer that ended meanwhile sent no word of it
     if (!again) {
       bar.hidden = true
       return
     }
-    bar.classList.replace('warn', 'ok')
-    $('[data-connbar]').textContent = 'Back. Nothing is missing.'
+    $('[data-connbar]').textContent = `Back.${whatIsMissing()}`
     $('[data-reconnect]').hidden = true
+    if (compared?.missing) return // stays until something is sent
+    bar.classList.replace('warn', 'ok')
     setTimeout(() => { if (!offline) bar.hidden = true }, 2000)
   },
   trying() {},
   lost(seconds, code) {
+    if (!offline) {
+      shown = chat.texts
+      compared = null
+      chat.running?.lose(true)
+      $('[data-stop]').disabled = true
+      showEngine({ ...engine, state: 'lost', state_text: 'not connected', rate: '', queue: 'not known', summary: [engine.name, 'not connected'].filter(Boolean).join(' · ') })
+    }
     offline = true
     const stopping = code === 1012 // it said so itself
     const bar = $('#connbar')
@@ -119,6 +136,16 @@ const link = new Link(document.body.dataset.chat, {
   },
 })
 
+// whatIsMissing says of what was shown before the connection was lost how much the server
+// has not; nothing if that cannot be said.
+function whatIsMissing() {
+  if (!compared) return ''
+  const { missing, of } = compared
+  if (missing === 0) return ' Nothing is missing.'
+  const why = of.info.state === 'interrupted' ? ': the server was killed' : ''
+  return missing === 1 ? ` 1 character that was shown was not saved${why}.` : ` ${count(missing)} characters that were shown were not saved${why}.`
+}
+
 // leave makes this the page of a new chat.
 function leave() {
   panel.flush()
@@ -128,7 +155,7 @@ function leave() {
   chat.clear()
   setTemporary(false)
   setRaw(false)
-  picker.choose('')
+  picker.choose(picker.preferred)
   rail.load()
   refresh()
   scroller.scrollTop = 0
@@ -309,6 +336,7 @@ function usable() {
     return null
   }
   $('#senderror').hidden = true
+  if (!offline) $('#connbar').hidden = true
   panel.flush()
   panel.remember()
   return params.values()

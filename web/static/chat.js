@@ -85,6 +85,20 @@ class Answer extends Turn {
 
   get running() { return this.info.state === 'waiting' || this.info.state === 'writing' }
 
+  // lose says whether the connection is lost: then nobody here knows how a running answer
+  // goes on, and nothing of it moves.
+  lose(on) {
+    this.lost = on
+    this.busy(!on)
+    this.el.toggleAttribute('data-lost', on)
+    this.describe(this.info)
+    if (on) {
+      clearTimeout(this.waitTimer)
+      this.waitBox.hidden = true
+    } else this.showWait()
+    this.why(on ? ['warn', 'offline', 'connection lost'] : null)
+  }
+
   busy(on) {
     if (on) this.el.setAttribute('aria-busy', 'true')
     else this.el.removeAttribute('aria-busy')
@@ -92,7 +106,10 @@ class Answer extends Turn {
 
   describe(info) {
     this.info = info
-    this.el.setAttribute('aria-label', `Answer${this.running ? ', being written' : ''}`)
+    const speaker = this.el.querySelector('.who b')
+    speaker.textContent = info.name || 'Answer'
+    speaker.title = info.name ?? ''
+    this.el.setAttribute('aria-label', `Answer${this.lost ? ', connection lost' : this.running ? ', being written' : ''}`)
     this.figures(info.tokens, info.timings)
     this.put('seed', info.edited ? '' : String(info.settings.seed))
   }
@@ -107,7 +124,7 @@ class Answer extends Turn {
   figures(tokens, t) {
     const speed = tokens > 1 && t.decode_ms >= leastTime ? 1000 * (tokens - 1) / t.decode_ms : 0
     this.speed = speed
-    this.put('rate', speed && rate(speed))
+    this.put('rate', speed && !this.lost && rate(speed))
     this.put('first', t.first_ms && duration(t.first_ms))
     this.put('prompt', this.info.prompt_tokens && count(this.info.prompt_tokens))
     this.foot['prompt-label'].textContent = this.info.cached_tokens ? `prompt, ${count(this.info.cached_tokens)} cached` : 'prompt'
@@ -278,20 +295,24 @@ class Answer extends Turn {
     this.busy(false)
     this.el.querySelector('[data-copy]').hidden = this.text === ''
     this.el.querySelector('[data-receipt]').hidden = Boolean(info.edited)
-    const chip = this.el.querySelector('.why .chip')
-    const [cls, symbol, text, code] = this.reason(info)
-    chip.className = `chip ${cls}`
-    chip.title = info.end_prob ? 'The model ended the answer, and gave the token that says so this probability' : ''
-    chip.replaceChildren(icon(symbol), text)
-    if (code) {
-      const el = document.createElement('code')
-      el.textContent = JSON.stringify(code).slice(1, -1)
-      chip.append(el)
-    }
+    this.why(this.reason(info))
+    this.el.querySelector('.why .chip').title = info.end_prob ? 'The model ended the answer, and gave the token that says so this probability' : ''
     this.el.querySelector('[data-continue]').hidden = !this.unfinished
     const box = this.el.querySelector('.errbox')
     box.hidden = !info.error
     if (info.error) showError(box, info.error)
+  }
+
+  // why shows a reason for which nothing more comes, or none.
+  why(reason) {
+    const chip = this.el.querySelector('.why .chip')
+    const [cls, symbol, text, code] = reason ?? ['']
+    chip.className = `chip ${cls}`
+    chip.replaceChildren(...reason ? [icon(symbol), text] : [])
+    if (!code) return
+    const el = document.createElement('code')
+    el.textContent = JSON.stringify(code).slice(1, -1)
+    chip.append(el)
   }
 
   // unfinished answers can be written on, where there is room for more.
@@ -382,6 +403,25 @@ export class Chat {
   get first() { return this.turns.values().next().value }
 
   get empty() { return this.turns.size === 0 }
+
+  // texts are those of the answers, by id.
+  get texts() { return new Map(this.answers.map(a => [a.id, a.text])) }
+
+  // lacks returns how many characters of texts that were shown are not here, and of which
+  // answer; null if answers are not here that could be compared.
+  lacks(shown) {
+    let missing = 0, of = null
+    for (const [id, text] of shown) {
+      const turn = this.turns.get(id)
+      if (!turn && !(this.more && id < this.first?.id)) return null
+      if (!turn || turn.text.startsWith(text)) continue
+      let same = 0
+      while (text[same] === turn.text[same]) same++
+      missing += [...text.slice(same)].length
+      of = turn
+    }
+    return { missing, of }
+  }
 
   // at is the turn that an element belongs to.
   at(el) { return this.turns.get(Number(el?.closest('.turn')?.dataset.id)) }

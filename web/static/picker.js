@@ -1,5 +1,5 @@
 // The menu of models, and what the page says about the one that is chosen for the next
-// answers: by its name, or '' for whichever is loaded.
+// answers: by its name, or '' for the one that is loaded when the chat begins.
 import { fragment } from './html.js'
 import { place } from './menu.js'
 import { request } from './request.js'
@@ -12,6 +12,7 @@ export class Picker {
     this.on = on
     this.menu = document.getElementById('model-menu')
     this.name = this.menu.dataset.model
+    this.preferred = this.menu.dataset.preferred // for new chats
     this.engine = {}
     this.menu.addEventListener('toggle', e => {
       if (e.newState === 'open') place(this.menu, this.opener, 'right')
@@ -25,13 +26,16 @@ export class Picker {
 
   get buttons() { return [...this.menu.querySelectorAll('form button')] }
 
+  // missing says that the model cannot be used, if the list of models is known.
+  get missing() { return this.name !== '' && !('unread' in this.menu.dataset) && !this.buttons.some(b => b.value === this.name) }
+
   // elsewhere says that another model is chosen than the one that is loaded.
   get elsewhere() { return this.name !== '' && this.name !== this.engine.id }
 
   // who is what people call the model of the next answers.
   get who() {
     if (!this.elsewhere) return this.engine.name
-    return this.buttons.find(b => b.value === this.name)?.dataset.label || this.name
+    return this.buttons.find(b => b.value === this.name)?.dataset.label || this.name[0].toUpperCase() + this.name.slice(1)
   }
 
   // open shows the menu for whoever has another way to it than its button.
@@ -44,12 +48,15 @@ export class Picker {
     this.menu.hidePopover()
     const chat = this.on.chat()
     if (!chat) {
+      this.preferred = name
       this.choose(name)
       history.replaceState(null, '', name ? `/?${new URLSearchParams({ model: name })}` : '/')
       return
     }
     const refused = error => this.on.failed({ ...error, title: 'The model was not changed' })
-    if (await request(`/c/${chat}/model`, new URLSearchParams({ model: name }), refused)) this.choose(name)
+    if (!await request(`/c/${chat}/model`, new URLSearchParams({ model: name }), refused)) return
+    this.preferred = name
+    this.choose(name)
   }
 
   // choose is told what the chat is answered by.
@@ -65,13 +72,13 @@ export class Picker {
   }
 
   show() {
-    const button = this.buttons.find(b => b.value === this.name)
     const other = this.elsewhere
     for (const el of $$('[data-loaded]')) el.hidden = other
     for (const el of $$('[data-chosen]')) el.hidden = !other
+    for (const el of $$('[data-model-gone]')) el.hidden = !this.missing
     for (const el of $$('[data-chosen-name]')) el.textContent = this.who
-    for (const el of $$('[data-chosen-note]')) el.textContent = button ? 'loads with the next message' : 'not on this machine'
-    for (const b of this.buttons) b.setAttribute('aria-pressed', b === button)
+    for (const el of $$('[data-chosen-note]')) el.textContent = this.missing ? 'not on this machine' : 'loads with the next message'
+    for (const b of this.buttons) b.setAttribute('aria-pressed', b.value === (this.name || this.engine.id))
   }
 
   // news takes the list anew if it is another one by now.
@@ -82,6 +89,7 @@ export class Picker {
     const form = response?.ok && fragment(await response.text()).querySelector('#model-menu form')
     if (!form) return
     this.menu.querySelector('form').replaceChildren(...form.children)
+    delete this.menu.dataset.unread
     this.show()
   }
 }
