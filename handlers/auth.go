@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -17,7 +18,7 @@ import (
 )
 
 // With an API key, every route asks for it but these: probes, the page's own
-// files, and what has a token of its own. Programs send the key as a bearer token;
+// files, and what has a token of its own. Programs send the key as a bearer token or as X-Api-Key;
 // a browser exchanges it at /login for a cookie.
 var publicRoutes = map[string]bool{
 	"/health":   true,
@@ -111,7 +112,8 @@ func (a *attempts) limiter(client string) *rate.Limiter {
 func (k *keyring) try(client, key string) error {
 	l := k.attempts.limiter(client)
 	if l.TokensAt(k.now()) < 1 {
-		return httpErrorf(http.StatusTooManyRequests, "too_many_attempts", "too many wrong API keys; wait %v", attemptEvery)
+		return &httpError{status: http.StatusTooManyRequests, code: "too_many_attempts", final: true,
+			message: fmt.Sprintf("too many wrong API keys; wait %v", attemptEvery)}
 	}
 	if !k.opens(key) {
 		l.AllowN(k.now(), 1)
@@ -136,18 +138,22 @@ func (h *Handlers) checkKey(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// authenticate looks at one credential: the bearer token, or else the session.
+// authenticate looks at one credential: the bearer token, or else X-Api-Key, as some clients
+// send it, or else the session.
 func (h *Handlers) authenticate(c echo.Context) error {
-	switch given := c.Request().Header.Values(echo.HeaderAuthorization); len(given) {
-	case 0:
-	case 1:
+	header := c.Request().Header
+	given, keys := header.Values(echo.HeaderAuthorization), header.Values("X-Api-Key")
+	switch {
+	case len(given) > 1 || len(keys) > 1:
+		return httpErrorf(http.StatusBadRequest, "several_credentials", "the request has several Authorization or X-Api-Key headers")
+	case len(given) == 1:
 		scheme, key, _ := strings.Cut(given[0], " ")
 		if !strings.EqualFold(scheme, "Bearer") {
 			return httpErrorf(http.StatusUnauthorized, "invalid_api_key", "send the API key as \"Authorization: Bearer KEY\"")
 		}
 		return h.keys.try(c.RealIP(), strings.TrimSpace(key))
-	default:
-		return httpErrorf(http.StatusBadRequest, "several_credentials", "the request has several Authorization headers")
+	case len(keys) == 1:
+		return h.keys.try(c.RealIP(), strings.TrimSpace(keys[0]))
 	}
 	if cookie, err := c.Cookie(h.keys.cookieName(c)); err == nil && h.keys.validSession(cookie.Value) {
 		return nil
@@ -158,7 +164,7 @@ func (h *Handlers) authenticate(c echo.Context) error {
 // refuse sends people to the login page and programs away.
 func (h *Handlers) refuse(c echo.Context, err error) error {
 	r := c.Request()
-	if !isAPI(r.URL.Path) && r.Method == http.MethodGet && !isWebSocket(r) && describe(err).Status == http.StatusUnauthorized {
+	if asksForPage(r) && r.Method == http.MethodGet && !isWebSocket(r) && describe(err).Status == http.StatusUnauthorized {
 		return c.Redirect(http.StatusSeeOther, "/login")
 	}
 	c.Response().Header().Set(echo.HeaderWWWAuthenticate, "Bearer")

@@ -40,9 +40,15 @@ func TestKey_Bearer(t *testing.T) {
 		{"the scheme's case does not matter", []string{"Authorization", "bearer open sesame"}, 200, ""},
 		{"no key", nil, 401, "missing_api_key"},
 		{"a wrong key", []string{"Authorization", "Bearer open"}, 401, "invalid_api_key"},
+		{"the right key as X-Api-Key", []string{"X-Api-Key", "open sesame"}, 200, ""},
+		{"a wrong key as X-Api-Key", []string{"X-Api-Key", "open"}, 401, "invalid_api_key"},
+		{"an empty X-Api-Key", []string{"X-Api-Key", ""}, 401, "invalid_api_key"},
+		{"the bearer token counts where both are sent", []string{"X-Api-Key", "x", "Authorization", "Bearer open sesame"}, 200, ""},
+		{"a right X-Api-Key does not help a wrong token", []string{"X-Api-Key", "open sesame", "Authorization", "Bearer x"}, 401, "invalid_api_key"},
+		{"two X-Api-Keys, one right", []string{"X-Api-Key", "open sesame", "X-Api-Key", "x"}, 400, "several_credentials"},
 		{"another scheme", []string{"Authorization", "Basic b3BlbiBzZXNhbWU="}, 401, "invalid_api_key"},
 		{"two keys, one right", []string{"Authorization", "Bearer open sesame", "Authorization", "Bearer x"}, 400, "several_credentials"},
-		{"the key in another header", []string{"X-Api-Key", "open sesame"}, 401, "missing_api_key"},
+		{"the key in another header", []string{"Api-Key", "open sesame"}, 401, "missing_api_key"},
 	} {
 		got := call(t, s, "GET", "/v1/models", "", tc.header...)
 		if got.status != tc.status || tc.code != "" && parseError(t, got).Code != tc.code {
@@ -143,6 +149,9 @@ func TestKey_Guessing(t *testing.T) {
 	}
 	if got := statusOf("192.0.2.1", "key"); got != 429 {
 		t.Errorf("after five wrong keys the next got %d", got)
+	}
+	if f := describe(k.try("192.0.2.1", "key")); !f.Final {
+		t.Error("a client may think that asking again helps a wrong key")
 	}
 	if got := statusOf("192.0.2.2", "key"); got != 200 {
 		t.Errorf("another address got %d", got)

@@ -21,6 +21,7 @@ type httpError struct {
 	status  int
 	code    string
 	message string
+	final   bool // the same request fails again
 }
 
 func (e *httpError) Error() string { return e.message }
@@ -43,12 +44,15 @@ type failure struct {
 	Message       string
 	PromptTokens  int
 	ContextLength int
+	Final         bool   // the same request fails again
+	Advice        string // what helps beside a shorter prompt, if one is too long
 }
 
 // engineFailures is the table of the engine's errors.
 var engineFailures = map[infer.ErrorCode]struct {
 	status  int
 	private bool // the text is for the log alone
+	final   bool // the same request fails again
 }{
 	infer.CodeInvalid:   {status: http.StatusBadRequest},
 	infer.CodeContext:   {status: http.StatusBadRequest},
@@ -56,14 +60,14 @@ var engineFailures = map[infer.ErrorCode]struct {
 	infer.CodeNotFound:  {status: http.StatusNotFound},
 	infer.CodeQueueFull: {status: http.StatusTooManyRequests},
 	infer.CodeLoading:   {status: http.StatusServiceUnavailable},
-	infer.CodeMemory:    {status: http.StatusServiceUnavailable},
+	infer.CodeMemory:    {status: http.StatusServiceUnavailable, final: true},
 	infer.CodeClosed:    {status: http.StatusServiceUnavailable},
-	infer.CodeModelFile: {status: http.StatusInternalServerError},
+	infer.CodeModelFile: {status: http.StatusInternalServerError, final: true},
 	infer.CodeDevice:    {status: http.StatusInternalServerError, private: true},
-	infer.CodeNotFinite: {status: http.StatusInternalServerError, private: true},
-	infer.CodeGrammar:   {status: http.StatusInternalServerError},
+	infer.CodeNotFinite: {status: http.StatusInternalServerError, private: true, final: true},
+	infer.CodeGrammar:   {status: http.StatusInternalServerError, final: true},
 	infer.CodeLost:      {status: http.StatusServiceUnavailable},
-	infer.CodeCrashes:   {status: http.StatusInternalServerError},
+	infer.CodeCrashes:   {status: http.StatusInternalServerError, final: true},
 	infer.CodeInternal:  {status: http.StatusInternalServerError, private: true},
 }
 
@@ -100,7 +104,7 @@ func describe(err error) failure {
 	case errors.As(err, &engineErr):
 		f = describeEngine(engineErr)
 	case errors.As(err, &ownErr):
-		f.Status, f.Code, f.Message = ownErr.status, ownErr.code, ownErr.message
+		f.Status, f.Code, f.Message, f.Final = ownErr.status, ownErr.code, ownErr.message, ownErr.final
 	case errors.Is(err, live.ErrNotFound):
 		f.Status, f.Code, f.Message = http.StatusNotFound, "chat_not_found", live.ErrNotFound.Error()
 	case errors.Is(err, live.ErrClosed), errors.Is(err, live.ErrFull):
@@ -150,18 +154,28 @@ func describeEngine(e *infer.Error) failure {
 		Message:       e.Message,
 		PromptTokens:  e.PromptTokens,
 		ContextLength: e.ContextLength,
+		Final:         row.final,
 	}
 	switch {
 	case e.Code == infer.CodeContext:
 		// Clients look for these very words to shorten the conversation.
-		f.Message = fmt.Sprintf("maximum context length is %d tokens, and this prompt has %d: shorten it, or start the server with a larger --ctx",
-			e.ContextLength, e.PromptTokens)
+		f.Advice = largerContext(e)
+		f.Message = fmt.Sprintf("maximum context length is %d tokens, and this prompt has %d: shorten it%s", e.ContextLength, e.PromptTokens, f.Advice)
 	case e.Code == infer.CodeLoading:
 		f.Code, f.Message = http.StatusServiceUnavailable, "Loading model"
 	case row.private:
 		f.Message = "the engine failed on this request; the server's log says more"
 	}
 	return f
+}
+
+// largerContext is the advice beside a shorter prompt. A larger --ctx helps up to what the
+// model was trained on.
+func largerContext(e *infer.Error) string {
+	if e.ContextTrain <= e.ContextLength {
+		return ""
+	}
+	return fmt.Sprintf(", or start the server with a larger --ctx, of which the model takes up to %d", e.ContextTrain)
 }
 
 // errorBody is the OpenAI shape of a failure, with llama-server's two numbers.
@@ -195,6 +209,7 @@ func (f failure) body() errorBody {
 // handleError answers a request whose handler failed. A response that has begun
 // cannot be changed: a stream has reported the failure itself by then.
 func (h *Handlers) handleError(err error, c echo.Context) {
+	err = h.explainRoute(c, err)
 	f := describe(err)
 	h.logFailure(c, f, err)
 	if c.Response().Committed {
@@ -218,22 +233,28 @@ func (h *Handlers) logUnsent(c echo.Context, err error) {
 }
 
 func (h *Handlers) answerFailure(c echo.Context, f failure, err error) error {
-	setRetryAfter(c, f.Status)
+	setRetry(c, f)
 	switch {
 	case h.trusted:
 		return c.JSON(f.Status, engineErrorBody{h.shownError(err)})
 	case c.Request().Method == http.MethodHead:
 		return c.NoContent(f.Status)
-	case isAPI(c.Request().URL.Path), wantsJSON(c.Request()):
-		return c.JSON(f.Status, f.body())
-	default:
+	case asksForPage(c.Request()) && !wantsJSON(c.Request()):
 		return errorPage(c, f.Status, f.Message)
+	default:
+		return c.JSON(f.Status, f.body())
 	}
 }
 
-func setRetryAfter(c echo.Context, status int) {
-	if seconds, ok := retryAfter[status]; ok {
-		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(seconds))
+// setRetry tells a client when to ask again, or that it need not: OpenAI's clients ask
+// twice more after the statuses 408, 409, 429 and those from 500 on.
+func setRetry(c echo.Context, f failure) {
+	header := c.Response().Header()
+	if f.Final {
+		header.Set("X-Should-Retry", "false")
+	}
+	if seconds, ok := retryAfter[f.Status]; ok && (!f.Final || f.Status == http.StatusTooManyRequests) {
+		header.Set(echo.HeaderRetryAfter, strconv.Itoa(seconds))
 	}
 }
 
@@ -246,6 +267,6 @@ func (h *Handlers) failGenerate(c echo.Context, err error) error {
 	}
 	f := describe(err)
 	h.logFailure(c, f, err)
-	setRetryAfter(c, f.Status)
+	setRetry(c, f)
 	return c.JSON(f.Status, engineErrorBody{h.shownError(err)})
 }

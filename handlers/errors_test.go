@@ -25,6 +25,12 @@ func failingEngine(err error, events ...infer.Event) *fakeEngine {
 	return &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] { return failing(err, events...) }}
 }
 
+// hopeless are the failures that the same request has again: OpenAI's clients would ask
+// twice more.
+var hopeless = map[infer.ErrorCode]bool{
+	infer.CodeMemory: true, infer.CodeModelFile: true, infer.CodeNotFinite: true, infer.CodeGrammar: true, infer.CodeCrashes: true,
+}
+
 // One engine error each, with the status, type and code that clients branch on.
 func TestErrors_EngineFailures(t *testing.T) {
 	for _, tc := range []struct {
@@ -40,13 +46,14 @@ func TestErrors_EngineFailures(t *testing.T) {
 		{infer.Error{Code: infer.CodeNotFound, Message: "no model gpt-9", Param: "model"}, 404, "invalid_request_error", `"model_not_found"`, false, "gpt-9"},
 		{infer.Error{Code: infer.CodeQueueFull, Message: "256 wait"}, 429, "rate_limit_error", `"queue_full"`, true, "256 wait"},
 		{infer.Error{Code: infer.CodeLoading, Message: "x"}, 503, "unavailable_error", `503`, true, "Loading model"},
-		{infer.Error{Code: infer.CodeMemory, Message: "needs 9 GB"}, 503, "unavailable_error", `"out_of_memory"`, true, "needs 9 GB"},
+		{infer.Error{Code: infer.CodeMemory, Message: "needs 9 GB"}, 503, "unavailable_error", `"out_of_memory"`, false, "needs 9 GB"},
 		{infer.Error{Code: infer.CodeClosed, Message: "stopping"}, 503, "unavailable_error", `"closed"`, true, "stopping"},
 		{infer.Error{Code: infer.CodeModelFile, Message: "tensor 3 is cut off"}, 500, "server_error", `"model_file"`, false, "tensor 3"},
 		{infer.Error{Code: infer.CodeDevice, Message: "secret"}, 500, "server_error", `"device"`, false, "log"},
 		{infer.Error{Code: infer.CodeNotFinite, Message: "secret"}, 500, "server_error", `"not_finite"`, false, "log"},
 		{infer.Error{Code: infer.CodeLost, Message: "signal: killed"}, 503, "unavailable_error", `"engine_lost"`, true, "signal: killed"},
 		{infer.Error{Code: infer.CodeCrashes, Message: "three times"}, 500, "server_error", `"crashes_engine"`, false, "three times"},
+		{infer.Error{Code: infer.CodeGrammar, Message: "no token fits"}, 500, "server_error", `"grammar"`, false, "no token fits"},
 		{infer.Error{Code: infer.CodeInternal, Message: "secret"}, 500, "server_error", `"internal"`, false, "log"},
 		{infer.Error{Code: "new", Message: "secret"}, 500, "server_error", `"new"`, false, "log"},
 	} {
@@ -64,6 +71,9 @@ func TestErrors_EngineFailures(t *testing.T) {
 				if (got.header.Get("Retry-After") != "") != tc.retry {
 					t.Errorf("%s: Retry-After is %q", name, got.header.Get("Retry-After"))
 				}
+				if final := got.header.Get("X-Should-Retry") == "false"; final != hopeless[tc.err.Code] {
+					t.Errorf("%s: X-Should-Retry is %q", name, got.header.Get("X-Should-Retry"))
+				}
 				if strings.Contains(got.body, "secret") {
 					t.Errorf("%s: the body has what is for the log: %s", name, got.body)
 				}
@@ -72,6 +82,24 @@ func TestErrors_EngineFailures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A larger --ctx is advised where there is one.
+func TestErrors_TheContextCanBeLargerOnlyUpToTheModels(t *testing.T) {
+	for train, advice := range map[int]string{
+		0:    ": shorten it",
+		512:  ": shorten it",
+		8192: ": shorten it, or start the server with a larger --ctx, of which the model takes up to 8192",
+	} {
+		err := &infer.Error{Code: infer.CodeContext, PromptTokens: 900, ContextLength: 512, ContextTrain: train}
+		e := parseError(t, post(t, server(t, failingEngine(err)), "/v1/chat/completions", hello))
+		if want := "maximum context length is 512 tokens, and this prompt has 900" + advice; e.Message != want {
+			t.Errorf("trained on %d: got %q, want %q", train, e.Message, want)
+		}
+		if page := toWireError(err); strings.Contains(page.Message, "--ctx") != (train > 512) {
+			t.Errorf("trained on %d: the page says %q", train, page.Message)
+		}
 	}
 }
 
@@ -90,9 +118,9 @@ func TestErrors_InTheStream(t *testing.T) {
 
 func TestErrors_ByPath(t *testing.T) {
 	runScenarios(t, []scenario{
-		{name: "an unknown API route answers JSON", path: "/v1/nothing", status: 404, want: []string{`{"error":{"message":"Not Found"`}},
-		{name: "an unknown page answers a page", method: "GET", path: "/nothing", status: 404, want: []string{"<h1>Not found</h1>"}, not: []string{"{"}},
-		{name: "the wrong method answers JSON", method: "GET", path: "/v1/chat/completions", status: 405, want: []string{`"message":"Method Not Allowed"`}},
+		{name: "an unknown API route answers JSON", path: "/v1/nothing", status: 404, want: []string{`{"error":{"message":"there is no route POST /v1/nothing; there are `}},
+		{name: "an unknown page answers a page", method: "GET", path: "/nothing", header: []string{"Accept", browserAccept}, status: 404, want: []string{"<h1>Not found</h1>"}, not: []string{"{"}},
+		{name: "the wrong method answers JSON", method: "GET", path: "/v1/chat/completions", status: 405, want: []string{`"message":"/v1/chat/completions takes POST, not GET"`}},
 		{name: "an empty body is refused", path: "/v1/chat/completions", status: 400, want: []string{"must be a JSON object"}},
 		{name: "an array as body is refused", path: "/v1/chat/completions", body: "[]", status: 400, want: []string{"must be a JSON object"}},
 		{name: "null as body is refused", path: "/tokenize", body: "null", status: 400, want: []string{"must be a JSON object"}},

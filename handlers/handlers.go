@@ -15,7 +15,6 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -62,12 +61,13 @@ type Config struct {
 // Handlers serves the routes.
 type Handlers struct {
 	Config
-	log      *slog.Logger
-	host     hostPolicy
-	keys     *keyring
-	sessions sessions
-	asked    onces
-	trusted  bool // the only client is the server whose engine this is
+	log       *slog.Logger
+	host      hostPolicy
+	keys      *keyring
+	sessions  sessions
+	asked     onces
+	apiRoutes string // those for programs, for the answer to a request for another one
+	trusted   bool   // the only client is the server whose engine this is
 }
 
 // New returns the server's routes.
@@ -102,6 +102,7 @@ func New(cfg Config) *echo.Echo {
 	e.Pre(h.observe, h.boundWrites, h.setHeaders, h.normalizePath, h.checkHost, h.checkOrigin, h.boundBody)
 	e.Use(h.checkKey)
 	h.routes(e)
+	h.apiRoutes = apiRoutes(e)
 	return e
 }
 
@@ -132,7 +133,7 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.POST("/folders/rename", h.renameFolder)
 	e.POST("/import", h.importChat)
 	e.POST("/count", h.countDraft)
-	e.Match(getOrHead, "/models", h.modelsPage)
+	e.Match(getOrHead, "/models", h.modelsPageOrList)
 	e.POST("/models/find", h.findModel)
 	e.POST("/models/pull", h.pullModel)
 	e.POST("/models/pause", h.pauseDownload)
@@ -159,33 +160,13 @@ func (h *Handlers) routes(e *echo.Echo) {
 	for _, prefix := range []string{"/v1", ""} {
 		e.POST(prefix+"/chat/completions", h.chatCompletions)
 		e.POST(prefix+"/completions", h.completions)
+		e.Match(getOrHead, prefix+"/models/*", h.model)
 	}
-	e.GET("/v1/status", h.status)
-	e.GET("/v1/models", h.models)
-	e.GET("/v1/models/*", h.model)
+	e.Match(getOrHead, "/v1/status", h.status)
+	e.Match(getOrHead, "/v1/models", h.models)
 
 	// Tools, named as llama-server has them.
 	e.POST("/tokenize", h.tokenize)
 	e.POST("/detokenize", h.detokenize)
 	e.POST("/apply-template", h.applyTemplate)
-}
-
-// apiPrefixes are the first path elements of the routes for programs: their
-// errors are JSON, and requests that carry no Origin are welcome.
-var apiPrefixes = map[string]bool{
-	"api":            true,
-	"apply-template": true,
-	"chat":           true,
-	"completions":    true,
-	"detokenize":     true,
-	"health":         true,
-	"metrics":        true,
-	"tokenize":       true,
-	"v1":             true,
-}
-
-// isAPI reports whether path is for programs rather than for people.
-func isAPI(path string) bool {
-	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return apiPrefixes[first]
 }

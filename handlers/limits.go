@@ -31,17 +31,15 @@ var bodyLimits = map[string]int64{
 	"/command":             streamReadLimit,
 }
 
-// boundBody limits the size of a request's body, the time its client may be
-// silent while sending it, and the form it may have: a compressed one could be
-// any size.
+// boundBody limits the size of a request's body, as it is sent and as it is read, and the
+// time its client may be silent while sending it.
 func (h *Handlers) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
-		for _, encoding := range r.Header.Values("Content-Encoding") {
-			if encoding != "" && encoding != "identity" {
-				return httpErrorf(http.StatusUnsupportedMediaType, "unsupported_encoding",
-					"Content-Encoding %q is not supported; send the body as it is", encoding)
-			}
+		compressed, err := isGzip(r)
+		if err != nil {
+			c.Response().Header().Set(echo.HeaderAcceptEncoding, "gzip")
+			return err
 		}
 		limit, ok := bodyLimits[r.URL.Path]
 		if !ok {
@@ -57,6 +55,11 @@ func (h *Handlers) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 				return &http.MaxBytesError{Limit: limit}
 			}
 			r.Body = http.MaxBytesReader(c.Response(), body, limit)
+			if compressed {
+				r.Body = newInflatedBody(r.Body, limit)
+				r.ContentLength = -1
+				r.Header.Del(echo.HeaderContentEncoding)
+			}
 		}
 		return next(c)
 	}

@@ -503,7 +503,9 @@ func TestModelsWithoutScripts(t *testing.T) {
 	open := gate(registry, len(remoteModel)/2)
 	name, file := url.Values{"name": {"org/repo:Q8_0"}}, url.Values{"file": {"org/repo/" + remoteFile}}
 	size := strconv.Itoa(len(remoteModel))
-	page := func() string { return call(t, server.Server, http.MethodGet, "/models", "").body }
+	page := func() string {
+		return call(t, server.Server, http.MethodGet, "/models", "", "Accept", browserAccept).body
+	}
 	until := func(want string) {
 		t.Helper()
 		for deadline := time.Now().Add(hang); !strings.Contains(page(), want); time.Sleep(20 * time.Millisecond) {
@@ -554,7 +556,7 @@ func TestModelsWithoutScripts(t *testing.T) {
 			t.Errorf("%s: %d, want %d and %q", name, got.status, c.status, c.says)
 		}
 	}
-	if got := call(t, server.Server, http.MethodGet, "/models?show=nothing", ""); got.status != http.StatusNotFound || !strings.Contains(got.body, "no model called") {
+	if got := call(t, server.Server, http.MethodGet, "/models?show=nothing", "", "Accept", browserAccept); got.status != http.StatusNotFound || !strings.Contains(got.body, "no model called") {
 		t.Errorf("details of a model that there is not: %d", got.status)
 	}
 
@@ -566,7 +568,7 @@ func TestModelsWithoutScripts(t *testing.T) {
 	if status := post(t, server.Server, "/v1/completions", `{"model":"guide","prompt":"x","max_tokens":1}`).status; status != http.StatusOK {
 		t.Fatal(status)
 	}
-	confirm := call(t, server.Server, http.MethodGet, "/models?show=Remote-Q8_0&delete=1", "")
+	confirm := call(t, server.Server, http.MethodGet, "/models?show=Remote-Q8_0&delete=1", "", "Accept", browserAccept)
 	if !strings.Contains(confirm.body, `action="/models/delete"`) {
 		t.Error("nobody is asked before a model is deleted")
 	}
@@ -591,7 +593,7 @@ func TestOnlyTheOwnerChangesModels(t *testing.T) {
 			t.Errorf("%s from another site: %d", path, foreign.status)
 		}
 	}
-	if got := call(t, server.Server, http.MethodGet, "/models", ""); got.status != http.StatusSeeOther || got.header.Get("Location") != "/login" {
+	if got := call(t, server.Server, http.MethodGet, "/models", "", "Accept", browserAccept); got.status != http.StatusSeeOther || got.header.Get("Location") != "/login" {
 		t.Errorf("the page without the key: %d", got.status)
 	}
 	if len(server.registry.Asked("api")) != 0 {

@@ -23,6 +23,7 @@ type modelBody struct {
 
 // modelMeta has llama-server's names.
 type modelMeta struct {
+	Context      int    `json:"n_ctx,omitempty"` // of the loaded model
 	ContextTrain int    `json:"n_ctx_train,omitempty"`
 	Parameters   int64  `json:"n_params,omitempty"`
 	Size         int64  `json:"size"`
@@ -30,6 +31,16 @@ type modelMeta struct {
 	Quant        string `json:"quant,omitempty"`
 	License      string `json:"license,omitempty"`
 	Demo         bool   `json:"demo,omitempty"`
+}
+
+// modelsPageOrList answers GET /models: with the page where a browser asks, and like
+// GET /v1/models a program whose base address lacks the /v1.
+func (h *Handlers) modelsPageOrList(c echo.Context) error {
+	c.Response().Header().Add(echo.HeaderVary, echo.HeaderAccept)
+	if asksForPage(c.Request()) {
+		return h.modelsPage(c)
+	}
+	return h.models(c)
 }
 
 // models answers GET /v1/models with those that can be used. Where a file lies is
@@ -42,7 +53,7 @@ func (h *Handlers) models(c echo.Context) error {
 	list := modelList{Object: "list", Data: []modelBody{}}
 	for _, info := range infos {
 		if info.Error == "" {
-			list.Data = append(list.Data, describeModel(info))
+			list.Data = append(list.Data, h.describeModel(info))
 		}
 	}
 	return c.JSON(http.StatusOK, list)
@@ -57,19 +68,25 @@ func (h *Handlers) model(c echo.Context) error {
 	}
 	for _, info := range infos {
 		if info.Name == id && info.Error == "" {
-			return c.JSON(http.StatusOK, describeModel(info))
+			return c.JSON(http.StatusOK, h.describeModel(info))
 		}
 	}
 	return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no model called \"" + shorten(id) + "\"; GET /v1/models lists those there are"}
 }
 
-func describeModel(info infer.ModelInfo) modelBody {
+// describeModel describes a model. How long its context is, is known of the loaded one alone.
+func (h *Handlers) describeModel(info infer.ModelInfo) modelBody {
+	context := 0
+	if s := h.Engine.Status(); s.Model.Name == info.Name {
+		context = s.ContextLength
+	}
 	return modelBody{
 		ID:      info.Name,
 		Object:  "model",
 		Created: info.ModifiedUnix,
 		OwnedBy: "m40-llm",
 		Meta: modelMeta{
+			Context:      context,
 			ContextTrain: info.ContextTrain,
 			Parameters:   info.Parameters,
 			Size:         info.Size,

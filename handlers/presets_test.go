@@ -13,7 +13,7 @@ import (
 // form posts the fields of a page's own form.
 func form(t testing.TB, server *httptest.Server, path, body string) response {
 	t.Helper()
-	return post(t, server, path, body, "Origin", server.URL, "Content-Type", "application/x-www-form-urlencoded")
+	return post(t, server, path, body, "Origin", server.URL, "Content-Type", "application/x-www-form-urlencoded", "Accept", browserAccept)
 }
 
 // scripted posts JSON as the page's scripts do.

@@ -473,7 +473,7 @@ func toWireError(err error) *wireError {
 	w := wireError{Code: fmt.Sprint(f.Code), Message: sentence(f.Message), Param: f.Param, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
 	switch {
 	case w.Code == string(infer.CodeContext):
-		w.Message = "Nothing was cut. Start a new chat, write a shorter message, or start the server with a larger --ctx."
+		w.Message = "Nothing was cut. Start a new chat or write a shorter message" + f.Advice + "."
 	case f.Status == http.StatusServiceUnavailable && f.Code == http.StatusServiceUnavailable:
 		w.Code = string(infer.CodeLoading)
 	}

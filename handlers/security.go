@@ -231,7 +231,7 @@ func isWebSocket(r *http.Request) bool {
 }
 
 // corsHeaders are the request headers that OpenAI clients in browsers send.
-const corsHeaders = "Authorization, Content-Type, User-Agent, Accept, X-Requested-With, OpenAI-Beta, " +
+const corsHeaders = "Authorization, Content-Type, User-Agent, Accept, X-Requested-With, X-Api-Key, OpenAI-Beta, OpenAI-Organization, OpenAI-Project, " +
 	"x-stainless-arch, x-stainless-async, x-stainless-custom-poll-interval, x-stainless-helper-method, x-stainless-lang, x-stainless-os, " +
 	"x-stainless-package-version, x-stainless-poll-helper, x-stainless-retry-count, x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout"
 
@@ -248,7 +248,7 @@ func (h *Handlers) allowForeignOrigin(c echo.Context) bool {
 		return false
 	}
 	header.Set(echo.HeaderAccessControlAllowOrigin, h.CORSOrigin)
-	header.Set(echo.HeaderAccessControlExposeHeaders, "Retry-After, X-Request-Id")
+	header.Set(echo.HeaderAccessControlExposeHeaders, "Retry-After, X-Request-Id, X-Should-Retry")
 	if r.Method == http.MethodOptions {
 		header.Set(echo.HeaderAccessControlAllowMethods, "GET, POST")
 		header.Set(echo.HeaderAccessControlAllowHeaders, corsHeaders)

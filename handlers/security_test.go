@@ -219,7 +219,11 @@ func TestCORS(t *testing.T) {
 			t.Errorf("%s: credentials are allowed", tc.name)
 		}
 		if strings.HasPrefix(tc.request, "OPTIONS") && tc.allowed {
-			for _, name := range []string{"Authorization", "Content-Type", "OpenAI-Beta", "x-stainless-lang", "x-stainless-timeout"} {
+			for _, name := range []string{
+				"Authorization", "Content-Type", "User-Agent", "Accept", "X-Requested-With", "OpenAI-Beta", "OpenAI-Organization", "OpenAI-Project", "X-Api-Key",
+				"x-stainless-arch", "x-stainless-async", "x-stainless-custom-poll-interval", "x-stainless-helper-method", "x-stainless-lang", "x-stainless-os",
+				"x-stainless-package-version", "x-stainless-poll-helper", "x-stainless-retry-count", "x-stainless-runtime", "x-stainless-runtime-version", "x-stainless-timeout",
+			} {
 				if !strings.Contains(header.Get("Access-Control-Allow-Headers"), name) {
 					t.Errorf("%s: %s is not allowed", tc.name, name)
 				}

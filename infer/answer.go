@@ -91,8 +91,11 @@ func (s *source) parser(r Request, prompt string) (*reply.Parser, error) {
 func (a *answer) fit(n int) error {
 	left := n - a.prompt
 	if left < 1 {
-		err := errorf(CodeContext, "maximum context length is %d tokens; the prompt has %d, which leaves no room for an answer: shorten it, or start with a longer --ctx", n, a.prompt)
-		err.PromptTokens, err.ContextLength = a.prompt, n
+		err := errorf(CodeContext, "maximum context length is %d tokens; the prompt has %d, which leaves no room for an answer: shorten it", n, a.prompt)
+		err.PromptTokens, err.ContextLength, err.ContextTrain = a.prompt, n, a.source.config.ContextLength
+		if err.ContextTrain > n {
+			err.Message += ", or start with a larger --ctx"
+		}
 		return err
 	}
 	a.limit, a.contextFull = left, true

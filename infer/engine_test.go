@@ -213,6 +213,16 @@ func TestEngine_ContextErrorsCarryTheNumbers(t *testing.T) {
 	}
 }
 
+func TestEngine_ALargerContextIsAdvisedWhereTheModelHasOne(t *testing.T) {
+	for _, length := range []int{0, 256, 128} {
+		a := newBench(t, func(_ *bench, o *Options) { o.ContextLength = length }).ask(request(span(0, 300), 1))
+		var e *Error
+		if !errors.As(a.err, &e) || e.ContextTrain != 256 || strings.Contains(e.Message, "--ctx") != (length == 128) {
+			t.Errorf("with --ctx %d: error %+v", length, a.err)
+		}
+	}
+}
+
 func TestEngine_PrefixReuse(t *testing.T) {
 	first := span(10, 80) // 70 tokens
 	answer := greedy(first, 10)

@@ -31,6 +31,7 @@ type Error struct {
 	Param         string    `json:"param,omitempty"`
 	PromptTokens  int       `json:"prompt_tokens,omitempty"`
 	ContextLength int       `json:"context_length,omitempty"`
+	ContextTrain  int       `json:"context_train,omitempty"` // beside ContextLength: the positions that the model was trained on
 }
 
 func (e *Error) Error() string { return e.Message }

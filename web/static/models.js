@@ -13,7 +13,7 @@ const all = [...live, 'problem', 'details']
 
 // swap asks for the page and puts parts of it in the place of ours.
 async function swap(address, parts, options) {
-  const response = await fetch(address, options)
+  const response = await fetch(address, { ...options, headers: { Accept: 'text/html' } })
   const page = fragment(await response.text())
   if (!part(page, 'list')) {
     location.assign(options && !response.redirected ? '/models' : response.url) // the login; nothing answers GET where a form goes

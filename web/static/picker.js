@@ -85,7 +85,7 @@ export class Picker {
   async news({ version }) {
     if (this.menu.dataset.version === String(version)) return
     this.menu.dataset.version = version
-    const response = await fetch('/models').catch(() => null)
+    const response = await fetch('/models', { headers: { Accept: 'text/html' } }).catch(() => null)
     const form = response?.ok && fragment(await response.text()).querySelector('#model-menu form')
     if (!form) return
     this.menu.querySelector('form').replaceChildren(...form.children)

@@ -1,0 +1,116 @@
+package handlers
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+)
+
+func gzipped(t testing.TB, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// noise is a text of n bytes that shrinks to about half its size.
+func noise(n int) string {
+	random := rand.New(rand.NewPCG(1, 2))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = "0123456789abcdef"[random.IntN(16)]
+	}
+	return string(b)
+}
+
+func TestBody_Compressed(t *testing.T) {
+	const mib = 1 << 20
+	body := gzipped(t, `{"content":"hello"}`)
+	gz := []string{"Content-Encoding", "gzip"}
+	said := &fakeEngine{tokenize: func(_, text string, _, _ bool) ([]int32, error) { return []int32{int32(len(text))}, nil }}
+	text := func(size int) string { return `{"content":"` + noise(size-len(`{"content":""}`)) + `"}` }
+	runScenarios(t, []scenario{
+		{name: "a gzip body is read", path: "/tokenize", body: body, header: gz, engine: said, status: 200, want: []string{`{"tokens":[5]}`}},
+		{name: "its old name is known", path: "/tokenize", body: body, header: []string{"Content-Encoding", "X-Gzip"}, engine: said, status: 200},
+		{name: "several members are one body", path: "/tokenize", body: gzipped(t, `{"content":`) + gzipped(t, `"hello"}`), header: gz, engine: said, status: 200, want: []string{`[5]`}},
+		{name: "one that becomes as large as the limit is read", path: "/tokenize", body: gzipped(t, text(mib)), header: gz, engine: said, status: 200},
+		{name: "one that becomes larger is refused", path: "/tokenize", body: gzipped(t, text(mib+1)), header: gz, status: 413, want: []string{"larger than the 1048576 bytes", "body_too_large"}},
+		{name: "a bomb is refused by its growth", path: "/v1/chat/completions", body: gzipped(t, `{"a":"`+strings.Repeat("x", 7*mib)+`"}`), header: gz, status: 413, want: []string{"more than 200 times", "body_too_large"}},
+		{name: "small bodies may shrink as they like", path: "/tokenize", body: gzipped(t, `{"content":"`+strings.Repeat("x", mib/2)+`"}`), header: gz, engine: said, status: 200},
+		{name: "a body that is cut off is refused", path: "/tokenize", body: body[:len(body)-9], header: gz, status: 400, want: []string{"cut off", "invalid_encoding"}},
+		{name: "one whose checksum is wrong is refused", path: "/tokenize", body: body[:len(body)-8] + "\x00\x00\x00\x00" + body[len(body)-4:], header: gz, status: 400, want: []string{"not valid gzip"}},
+		{name: "one that is not gzip is refused", path: "/tokenize", body: `{"content":"hello"}`, header: gz, status: 400, want: []string{"not valid gzip"}},
+		{name: "something behind it is refused", path: "/tokenize", body: body + "{}", header: gz, status: 400},
+		{name: "an empty one is no object", path: "/tokenize", header: gz, status: 400, want: []string{"must be a JSON object"}},
+		{name: "gzip twice is refused", path: "/tokenize", body: body, header: []string{"Content-Encoding", "gzip, gzip"}, status: 415},
+		{name: "br is refused with what is taken", path: "/tokenize", body: body, header: []string{"Content-Encoding", "br"}, status: 415, want: []string{`\"br\"`, "gzip or as it is"}},
+	})
+	got := post(t, server(t, &fakeEngine{}), "/tokenize", body, "Content-Encoding", "zstd")
+	if got.header.Get("Accept-Encoding") != "gzip" {
+		t.Errorf("Accept-Encoding of the refusal is %q", got.header.Get("Accept-Encoding"))
+	}
+}
+
+// A connection that breaks is the client's trouble, not that of gzip.
+func TestBody_CompressedThatDoesNotArrive(t *testing.T) {
+	broken := errors.New("broken pipe")
+	sent := io.NopCloser(io.MultiReader(strings.NewReader(gzipped(t, noise(100))[:50]), errReader{broken}))
+	if _, err := io.ReadAll(newInflatedBody(sent, 1000)); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+func TestBody_CompressedChat(t *testing.T) {
+	var asked infer.Request
+	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		asked = r
+		return replay(wordEvent(1, "Hi"), doneEvent(infer.FinishStop))
+	}}
+	s := server(t, engine)
+	for _, stream := range []string{"false", "true"} {
+		r, err := http.NewRequest(http.MethodPost, s.URL+"/v1/chat/completions", io.MultiReader(strings.NewReader(gzipped(t, chatBody(`"stream":`+stream))))) // chunked
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := do(t, s, r, "Content-Encoding", "gzip")
+		if got.status != http.StatusOK || !strings.Contains(got.body, "Hi") || asked.Messages[0].Content != "Hello" {
+			t.Errorf("got %d: %s", got.status, got.body)
+		}
+	}
+}
+
+// Whatever is sent compressed, what is read of it is bounded.
+func FuzzCompressedBody(f *testing.F) {
+	f.Add([]byte(gzipped(f, "hello")))
+	f.Add([]byte(gzipped(f, strings.Repeat("x", 4096))))
+	f.Add([]byte(gzipped(f, "")[:11]))
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		const limit = 4096
+		data, err := io.ReadAll(newInflatedBody(io.NopCloser(bytes.NewReader(sent)), limit))
+		if len(data) > limit {
+			t.Errorf("%d bytes were read", len(data))
+		}
+		if f := describe(err); err != nil && f.Status >= 500 {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
