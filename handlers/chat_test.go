@@ -141,6 +141,75 @@ func TestChat_StreamShape(t *testing.T) {
 	}
 }
 
+// llama-server's fields: how much of the prompt is read, and how fast the answer is.
+func TestStreams_ProgressAndTimings(t *testing.T) {
+	done := doneEvent(infer.FinishStop)
+	done.Done.Usage = infer.Usage{PromptTokens: 9, CachedTokens: 4, CompletionTokens: 3}
+	done.Done.Timings = infer.Timings{Prefill: 50, Decode: 20}
+	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return replay(
+			infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 4, Total: 9, Cached: 4}},
+			infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 9, Total: 9, Cached: 4}},
+			wordEvent(1, "a"), wordEvent(2, "b"), done)
+	}}
+	const whole = `{"cache_n":4,"prompt_n":5,"prompt_ms":50,"prompt_per_token_ms":10,"prompt_per_second":100,
+		"predicted_n":3,"predicted_ms":20,"predicted_per_token_ms":10,"predicted_per_second":100}`
+	type chunk struct {
+		Choices  []json.RawMessage
+		Progress *promptProgress `json:"prompt_progress"`
+		Timings  json.RawMessage
+	}
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
+		body := func(fields string) string {
+			return `{"prompt":"a","messages":[{"role":"user","content":"a"}],` + fields + `}`
+		}
+		var answer chunk
+		got := post(t, server(t, engine), path, body(`"stream":false,"return_progress":true`))
+		if err := json.Unmarshal([]byte(got.body), &answer); err != nil {
+			t.Fatal(err)
+		}
+		sameJSON(t, string(answer.Timings), whole)
+
+		for fields, want := range map[string]struct{ progress, timed int }{
+			`"stream":true`:                                                    {0, 1},
+			`"stream":true,"return_progress":true`:                             {2, 1},
+			`"stream":true,"timings_per_token":true`:                           {0, 3},
+			`"stream":true,"return_progress":true,"timings_per_token":true`:    {2, 3},
+			`"stream":true,"return_progress":false,"timings_per_token":false`:  {0, 1},
+			`"stream":true,"timings_per_token":true,"logprobs":null,"n":1`:     {0, 3},
+			`"stream":true,"stream_options":{"include_usage":true},"user":"u"`: {0, 1},
+		} {
+			data, comments := sseData(t, post(t, server(t, engine), path, body(fields)).body)
+			var progress []promptProgress
+			timed := 0
+			var last json.RawMessage
+			for _, d := range data[:len(data)-1] {
+				var c chunk
+				if err := json.Unmarshal([]byte(d), &c); err != nil {
+					t.Fatal(err)
+				}
+				if c.Progress != nil {
+					c.Progress.MS = 0
+					progress = append(progress, *c.Progress)
+					if len(c.Choices) != 1 {
+						t.Errorf("%s %s: progress without a choice: %s", path, fields, d)
+					}
+				}
+				if c.Timings != nil {
+					timed, last = timed+1, c.Timings
+				}
+			}
+			if len(progress) != want.progress || timed != want.timed || len(comments) != 2-want.progress {
+				t.Errorf("%s %s: %d chunks have progress, %d timings, %d are comments: %s", path, fields, len(progress), timed, len(comments), data)
+			}
+			if want := []promptProgress{{Total: 9, Cached: 4, Processed: 4}, {Total: 9, Cached: 4, Processed: 9}}; len(progress) > 0 && !reflect.DeepEqual(progress, want) {
+				t.Errorf("%s: the progress is %+v", path, progress)
+			}
+			sameJSON(t, string(last), whole)
+		}
+	}
+}
+
 func TestChat_StreamWithoutUsage(t *testing.T) {
 	got := post(t, server(t, &fakeEngine{}), "/v1/chat/completions", chatBody(`"stream":true`))
 	if strings.Contains(got.body, `"usage"`) {
@@ -279,6 +348,35 @@ func TestChat_RequestFields(t *testing.T) {
 				{Role: "assistant", ReasoningContent: "so", Content: "ok"},
 			}
 		}},
+		{"whole numbers may be written with a point or an exponent", chatBody(`"max_tokens":4.0,"top_k":5e0,"seed":1.1e1,"n":1.0,"stop":["4.0"],"logprobs":true,"top_logprobs":2.0,"temperature":1.0`), func(r *infer.Request) {
+			r.MaxTokens, r.Params.TopK, r.Params.Seed, r.Stop, r.Alternatives, r.Params.Temperature = 4, 5, 11, []string{"4.0"}, 2, 1
+		}},
+		{"a negative seed is drawn", chatBody(`"seed":-42`), func(r *infer.Request) {}},
+		{"max_completion_tokens counts before max_tokens", chatBody(`"max_tokens":5,"max_completion_tokens":7`), func(r *infer.Request) { r.MaxTokens = 7 }},
+		{"null is the default of every field", chatBody(`"model":null,"stream":null,"stream_options":null,"temperature":null,"top_p":null,"max_tokens":null,"max_completion_tokens":null,
+			"stop":null,"seed":null,"presence_penalty":null,"frequency_penalty":null,"logprobs":null,"top_logprobs":null,"n":null,"logit_bias":null,"response_format":null,
+			"tools":null,"tool_choice":null,"parallel_tool_calls":null,"reasoning_effort":null,"user":null,"top_k":null,"min_p":null,"repeat_penalty":null,"samplers":null,
+			"continue_final_message":null,"add_generation_prompt":null,"return_progress":null,"timings_per_token":null,"chat_template_kwargs":null`), func(r *infer.Request) {}},
+		{"no tools are an empty array too", chatBody(`"tools":[],"tool_choice":"auto","parallel_tool_calls":true`), func(r *infer.Request) {}},
+		{"fields of OpenAI that mean nothing here are ignored", chatBody(`"user":"u","safety_identifier":"s","prompt_cache_key":"k","service_tier":"auto","modalities":["text"],"prediction":null,"verbosity":"low","functions":[],"web_search_options":{}`), func(r *infer.Request) {}},
+		{"samplers name the stages", chatBody(`"samplers":["top_k","temperature"],"repeat_penalty":1.2,"min_p":0.2`), func(r *infer.Request) {
+			r.Params.Samplers, r.Params.RepeatPenalty, r.Params.MinP = []string{"top_k", "temperature"}, 1.2, 0.2
+		}},
+		{"a refusal is what the assistant said, as a part and as a field", `{"messages":[
+			{"role":"assistant","content":[{"type":"refusal","refusal":"No."}]},{"role":"assistant","content":null,"refusal":"Never."},
+			{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"output_text","text":"b"}],"refusal":null}]}`, func(r *infer.Request) {
+			r.Messages = []chat.Message{{Role: "assistant", Content: "No."}, {Role: "assistant", Content: "Never."}, {Role: "user", Content: "a\nb"}}
+		}},
+		{"functions from before there were tools are calls and results", `{"messages":[
+			{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{\"a\":1}"}},{"role":"function","name":"f","content":"42"}]}`, func(r *infer.Request) {
+			r.Messages = []chat.Message{
+				{Role: "assistant", ToolCalls: json.RawMessage(`[{"id":"call_f","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]`)},
+				{Role: "tool", Name: "f", ToolCallID: "call_f", Content: "42"},
+			}
+		}},
+		{"arguments that a model wrote wrongly end no conversation", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":"}},{"function":{"name":"f","arguments":"[1]"}}]}]}`, func(r *infer.Request) {
+			r.Messages = []chat.Message{{Role: "assistant", ToolCalls: json.RawMessage(`[{"function":{"name":"f","arguments":"{\"a\":"}},{"function":{"name":"f","arguments":"[1]"}}]`)}}
+		}},
 		{"the last answer can be continued", `{"continue_final_message":true,"add_generation_prompt":false,"messages":[{"role":"assistant","content":"Once"}]}`, func(r *infer.Request) {
 			r.Continue = true
 			r.Messages = []chat.Message{{Role: "assistant", Content: "Once"}}
@@ -307,9 +405,9 @@ func TestChat_RefusedFields(t *testing.T) {
 		{"messages that are no array", `{"messages":"hi"}`, "messages", "an array"},
 		{"an unknown role", `{"messages":[{"role":"user","content":"a"},{"role":"robot","content":"b"}]}`, "messages[1].role", `"robot"`},
 		{"content that is a number", `{"messages":[{"role":"user","content":5}]}`, "messages[0].content", "a string"},
-		{"an image", `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:"}}]}]}`, "messages[0].content[1]", "images are not supported yet"},
-		{"an image as plain string", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"data:"}]}]}`, "messages[0].content[0]", "images are not supported yet"},
-		{"audio", `{"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}]}`, "messages[0].content[0]", "audio is not supported yet"},
+		{"an image", `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:"}}]}]}`, "messages[0].content[1]", "the model cannot see images"},
+		{"an image as plain string", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"data:"}]}]}`, "messages[0].content[0]", "the model cannot see images"},
+		{"audio", `{"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}]}`, "messages[0].content[0]", "the model cannot hear audio"},
 		{"a part of unknown type", `{"messages":[{"role":"user","content":[{"type":"smell"}]}]}`, "messages[0].content[0].type", `"smell"`},
 		{"a part whose text is a number", `{"messages":[{"role":"user","content":[{"type":"text","text":1}]}]}`, "messages[0].content[0].text", "a string"},
 		{"tool calls that are no array", `{"messages":[{"role":"assistant","tool_calls":{}}]}`, "messages[0].tool_calls", "an array"},
@@ -369,8 +467,10 @@ func TestChat_RefusedFields(t *testing.T) {
 		{"a choice that is none", chatBody(`"tool_choice":"always",` + oneTool), "tool_choice", "required"},
 		{"a choice without a name", chatBody(`"tool_choice":{"type":"function"},` + oneTool), "tool_choice", "required"},
 		{"calls without a name", `{"messages":[{"role":"assistant","tool_calls":[{"id":"1"}]}]}`, "messages[0].tool_calls[0].function.name", "missing"},
-		{"arguments that are no object", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[1]"}}]}]}`, "messages[0].tool_calls[0].function.arguments", "a JSON object"},
-		{"arguments that are cut off", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":"}}]}]}`, "messages[0].tool_calls[0].function.arguments", "a JSON object"},
+		{"arguments that are a number", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":7}}]}]}`, "messages[0].tool_calls[0].function.arguments", "a JSON object"},
+		{"arguments that nest for ever", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"` + strings.Repeat("[", 65) + `"}}]}]}`, "messages[0].tool_calls[0].function.arguments", "too deep"},
+		{"a function_call without a name", `{"messages":[{"role":"assistant","function_call":{"arguments":"{}"}}]}`, "messages[0].tool_calls[0].function.name", "missing"},
+		{"a function_call that is no object", `{"messages":[{"role":"assistant","function_call":"f"}]}`, "messages[0].function_call", "an object"},
 		{"continuing the user", chatBody(`"continue_final_message":true`), "continue_final_message", `"user"`},
 		{"continuing and opening", `{"continue_final_message":true,"add_generation_prompt":true,"messages":[{"role":"assistant","content":"a"}]}`, "continue_final_message", "exclude"},
 		{"streaming as a word", chatBody(`"stream":"yes"`), "stream", "true or false"},

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -148,6 +149,7 @@ func TestCompletions_Prompts(t *testing.T) {
 		{"a string", `"one"`, []string{"one"}, [][]int32{nil}},
 		{"an array of strings", `[ "one", "two"]`, []string{"one", "two"}, [][]int32{nil, nil}},
 		{"an array of ids", ` [1, 2]`, []string{""}, [][]int32{{1, 2}}},
+		{"an array of ids with points", `[1.0, 2e0]`, []string{""}, [][]int32{{1, 2}}},
 		{"an array of arrays of ids", `[ [1,2], [3]]`, []string{"", ""}, [][]int32{{1, 2}, {3}}},
 	} {
 		t.Run("prompt may be "+tc.name, func(t *testing.T) {
@@ -190,6 +192,44 @@ func TestCompletions_ChoicesOfSeveralPrompts(t *testing.T) {
 	}
 }
 
+// Of best_of answers those are returned whose tokens are the likeliest on average.
+func TestCompletions_BestOf(t *testing.T) {
+	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		good, bad := scoredEvent(1, -1, "g"), scoredEvent(1, -2, "b")
+		switch r.Params.Seed {
+		case 0: // the likeliest as a whole, being short
+			return replay(scoredEvent(1, -1.5, "short"), doneEvent(infer.FinishStop))
+		case 1:
+			return replay(good, good, good, doneEvent(infer.FinishStop))
+		case 2:
+			return replay(doneEvent(infer.FinishStop))
+		}
+		return replay(good, bad, doneEvent(infer.FinishLength))
+	}}
+	for body, want := range map[string][]string{
+		`{"prompt":"p","best_of":4,"seed":0}`:                         {"ggg"},
+		`{"prompt":"p","best_of":4.0,"n":3,"seed":0}`:                 {"ggg", "short", "gb"},
+		`{"prompt":["p","q"],"best_of":4,"n":2,"seed":0,"echo":true}`: {"pggg", "pshort", "qggg", "qshort"},
+		`{"prompt":"p","best_of":3,"n":3,"seed":0}`:                   {"short", "ggg", ""},
+	} {
+		var got completionBody
+		mustDecode(t, post(t, server(t, engine), "/v1/completions", body), &got)
+		var texts []string
+		for i, c := range got.Choices {
+			if c.Index != i {
+				t.Errorf("%s: choice %d has the index %d", body, i, c.Index)
+			}
+			texts = append(texts, c.Text)
+		}
+		if !slices.Equal(texts, want) {
+			t.Errorf("%s: got %q, want %q", body, texts, want)
+		}
+		if prompts := 1 + strings.Count(body, `"q"`); got.Usage.PromptTokens != 7*prompts || got.Usage.CompletionTokens < 6*prompts {
+			t.Errorf("%s: usage is %+v: all answers that were written count", body, got.Usage)
+		}
+	}
+}
+
 func TestCompletions_Defaults(t *testing.T) {
 	engine, asked := captured()
 	post(t, server(t, engine), "/v1/completions", `{"prompt":"p"}`)
@@ -209,7 +249,9 @@ func TestCompletions_RefusedFields(t *testing.T) {
 		{"a token id beyond 32 bits", `{"prompt":[1,4294967296]}`, "prompt[1]", "a whole number"},
 		{"an empty list of ids", `{"prompt":[[1],[]]}`, "prompt", "number 2 is empty"},
 		{"an empty string", `{"prompt":""}`, "prompt", "number 1 is empty"},
-		{"best_of above n", `{"prompt":"a","best_of":2}`, "best_of", "not supported"},
+		{"best_of below n", `{"prompt":"a","best_of":2,"n":3}`, "best_of", "best_of is 2, but n is 3"},
+		{"best_of above n in a stream", `{"prompt":"a","best_of":2,"stream":true}`, "best_of", "in a stream"},
+		{"best_of of all prompts", `{"prompt":["a","b"],"best_of":65}`, "prompt", "130 answers"},
 		{"a suffix", `{"prompt":"a","suffix":"b"}`, "suffix", "not supported"},
 		{"too many alternatives", `{"prompt":"a","logprobs":101}`, "logprobs", "from 0 to 100"},
 		{"logprobs as in a chat", `{"prompt":"a","logprobs":true}`, "logprobs", "from 0 to 100"},
@@ -237,7 +279,14 @@ func TestCompletions_RefusedFields(t *testing.T) {
 			}
 		}
 	})
-	for _, body := range []string{`{"prompt":"a","best_of":2,"n":2}`, `{"prompt":"a","suffix":""}`, `{"prompt":"a","suffix":null,"best_of":null}`} {
+	t.Run("too many alternatives for a long prompt are logprobs", func(t *testing.T) {
+		engine := failingEngine(&infer.Error{Code: infer.CodeInvalid, Param: "alternatives", Message: "alternatives is 100: must be from 0 to 40"})
+		e := parseError(t, post(t, server(t, engine), "/v1/completions", `{"prompt":"a","logprobs":100,"echo":true}`))
+		if e.Param == nil || *e.Param != "logprobs" || e.Message != "logprobs, alternatives is 100: must be from 0 to 40" {
+			t.Errorf("got %+v", e)
+		}
+	})
+	for _, body := range []string{`{"prompt":"a","best_of":2,"n":2,"stream":true}`, `{"prompt":"a","best_of":3,"n":2}`, `{"prompt":"a","suffix":""}`, `{"prompt":"a","suffix":null,"best_of":null}`} {
 		if got := post(t, server(t, &fakeEngine{}), "/v1/completions", body); got.status != http.StatusOK {
 			t.Errorf("%s: got %d: %s", body, got.status, got.body)
 		}

@@ -1,11 +1,13 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -130,6 +132,33 @@ func TestRealEngine(t *testing.T) {
 		}
 	})
 
+	t.Run("a prompt is scored with a hundred alternatives", func(t *testing.T) {
+		var scored completionBody
+		mustDecode(t, post(t, s, "/v1/completions", `{"prompt":"The model reads","echo":true,"max_tokens":1,"logprobs":100,"return_tokens_as_token_ids":true}`), &scored)
+		for i, top := range scored.Choices[0].LogProbs.Top {
+			if i > 0 && len(top) < 100 {
+				t.Errorf("token %d has %d alternatives", i, len(top))
+			}
+		}
+	})
+
+	t.Run("of several answers the likeliest is the best", func(t *testing.T) {
+		mean := func(c completionChoice) (sum float64) {
+			for _, p := range c.LogProbs.LogProbs {
+				sum += *p
+			}
+			return sum / float64(len(c.LogProbs.LogProbs))
+		}
+		const ask = `{"prompt":"The model","temperature":1.5,"max_tokens":5,"seed":7,"logprobs":0,`
+		var all, best completionBody
+		mustDecode(t, post(t, s, "/v1/completions", ask+`"n":4}`), &all)
+		mustDecode(t, post(t, s, "/v1/completions", ask+`"best_of":4}`), &best)
+		want := slices.MaxFunc(all.Choices, func(a, b completionChoice) int { return cmp.Compare(mean(a), mean(b)) })
+		if len(best.Choices) != 1 || best.Choices[0].Text != want.Text || best.Usage.CompletionTokens != all.Usage.CompletionTokens {
+			t.Errorf("got %+v, want %q", best, want.Text)
+		}
+	})
+
 	t.Run("a seed gives the same answers again, whatever runs beside them", func(t *testing.T) {
 		ask := `{` + conversation + `,"temperature":1.5,"max_tokens":5,"seed":7,"n":3}`
 		var first, second chatResponseBody
@@ -144,7 +173,7 @@ func TestRealEngine(t *testing.T) {
 		got := post(t, s, "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"`+strings.Repeat("many words ", 4000)+`"}]}`)
 		e := parseError(t, got)
 		if got.status != http.StatusBadRequest || e.Code != "context_length_exceeded" || e.ContextLength == 0 || e.PromptTokens <= e.ContextLength ||
-			!strings.Contains(e.Message, fmt.Sprintf("maximum context length is %d tokens", e.ContextLength)) {
+			!strings.Contains(e.Message, fmt.Sprintf("maximum context length is %d tokens", e.ContextLength)) || strings.Contains(e.Message, "--ctx") {
 			t.Errorf("got %d: %s", got.status, got.body)
 		}
 	})

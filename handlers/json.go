@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"reflect"
 	"strconv"
@@ -38,12 +39,61 @@ func sendsJSON(c echo.Context) bool {
 
 // decodeStrict is decodeJSON that refuses unknown fields.
 func decodeStrict(data []byte, param string, dst any) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(dst); err != nil {
+	return decodePlain(data, param, func(data []byte) error {
+		decoder := json.NewDecoder(bytes.NewReader(data))
+		decoder.DisallowUnknownFields()
+		return decoder.Decode(dst)
+	})
+}
+
+// decodePlain decodes data with decode, once more with all whole numbers written plainly if
+// one that should be whole is written as 4.0 or 4e0, as languages do that have no others.
+func decodePlain(data []byte, param string, decode func([]byte) error) error {
+	err := decode(data)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		if text, number := strings.CutPrefix(wrong.Value, "number "); number && plainNumber(text) != text {
+			data = plainNumbers(data)
+			err = decode(data)
+		}
+	}
+	if err != nil {
 		return explainJSON(data, param, err)
 	}
 	return nil
+}
+
+// plainNumbers returns data, which is valid JSON, with its whole numbers written plainly.
+func plainNumbers(data []byte) []byte {
+	var plain []byte
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			end := stringEnd(data, i)
+			plain = append(plain, data[i:end+1]...)
+			i = end
+		case c == '-' || '0' <= c && c <= '9':
+			end := i + 1
+			for end < len(data) && strings.IndexByte("0123456789.eE+-", data[end]) >= 0 {
+				end++
+			}
+			plain = append(plain, plainNumber(string(data[i:end]))...)
+			i = end - 1
+		default:
+			plain = append(plain, c)
+		}
+	}
+	return plain
+}
+
+// plainNumber writes a whole number without point and exponent, and leaves others as they
+// are, and those that a float64 does not hold exactly.
+func plainNumber(text string) string {
+	const exact = 1 << 53
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || v != math.Trunc(v) || math.Abs(v) > exact {
+		return text
+	}
+	return strconv.FormatInt(int64(v), 10)
 }
 
 func readBody(c echo.Context, decode func(data []byte) error) error {
@@ -78,10 +128,7 @@ func checkObject(data []byte) error {
 // decodeJSON decodes data, the value of the field called param (empty: the whole
 // body), into dst.
 func decodeJSON(data []byte, param string, dst any) error {
-	if err := json.Unmarshal(data, dst); err != nil {
-		return explainJSON(data, param, err)
-	}
-	return nil
+	return decodePlain(data, param, func(data []byte) error { return json.Unmarshal(data, dst) })
 }
 
 // explainJSON turns an error of encoding/json into one that names the field by

@@ -28,3 +28,38 @@ func TestPathAt(t *testing.T) {
 		t.Errorf("a long key makes a path of %d bytes", len(got))
 	}
 }
+
+func TestPlainNumbers(t *testing.T) {
+	for data, want := range map[string]string{
+		`{"a":4.0,"b":[1e2,-0.5,-3.0],"c":"4.0 \"5.0","d":0,"e":-1}`: `{"a":4,"b":[100,-0.5,-3],"c":"4.0 \"5.0","d":0,"e":-1}`,
+		`[9007199254740992.0,9007199254740994.0,1e400,1.5e0]`:        `[9007199254740992,9007199254740994.0,1e400,1.5e0]`,
+		`4.0`: `4`,
+	} {
+		if got := string(plainNumbers([]byte(data))); got != want {
+			t.Errorf("%s becomes %s, want %s", data, got, want)
+		}
+	}
+}
+
+// The path is that of the field, also after whole numbers in front of it were written
+// plainly, and a field that takes fractions refuses none.
+func TestDecode_FractionsOfWholeNumbersAreRefused(t *testing.T) {
+	var dst struct {
+		A, B int
+		C    []int32
+		F    float64
+	}
+	if err := decodeJSON([]byte(`{"A":4.0,"B":5e0,"C":[1.0,2],"F":4.5}`), "", &dst); err != nil || dst.A != 4 || dst.B != 5 || dst.C[0] != 1 || dst.F != 4.5 {
+		t.Errorf("got %+v, %v", dst, err)
+	}
+	for body, param := range map[string]string{
+		`{"A":4.0,"B":5.5}`:          "B",
+		`{"A":4.5}`:                  "A",
+		`{"A":4.00,"C":[1.0,2,3.5]}`: "C[2]",
+		`{"A":1e300}`:                "A",
+	} {
+		if f := describe(decodeJSON([]byte(body), "", &dst)); f.Status != 400 || f.Param != param || !strings.Contains(f.Message, "whole number") {
+			t.Errorf("%s: got %+v", body, f)
+		}
+	}
+}

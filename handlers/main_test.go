@@ -283,6 +283,7 @@ func parseJSON(t *testing.T, text string) any {
 	if object, ok := v.(map[string]any); ok {
 		delete(object, "id")
 		delete(object, "created")
+		delete(object, "timings")
 	}
 	return v
 }

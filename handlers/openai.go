@@ -56,6 +56,8 @@ type generationFields struct {
 	Stop                  json.RawMessage `json:"stop"`
 	IgnoreEOS             bool            `json:"ignore_eos"`
 	ReturnTokensAsTokenID bool            `json:"return_tokens_as_token_ids"`
+	ReturnProgress        bool            `json:"return_progress"`   // llama-server's: chunks of a stream say how much of the prompt is read
+	TimingsPerToken       bool            `json:"timings_per_token"` // llama-server's: each chunk of a stream has timings
 	formFields
 }
 
@@ -85,7 +87,7 @@ func (f *generationFields) request() (infer.Request, error) {
 func newGenerationFields() generationFields { return generationFields{Params: sample.DefaultParams()} }
 
 // params returns the sampler settings. What means "off" elsewhere means it here too: -1
-// for top_k in vLLM, and for top_n_sigma in llama-server.
+// for top_k in vLLM, and for top_n_sigma in llama-server. Any seed below 0 is drawn.
 func (f *generationFields) params() (sample.Params, error) {
 	p := f.Params
 	if f.TypP != nil {
@@ -94,6 +96,7 @@ func (f *generationFields) params() (sample.Params, error) {
 	if p.TopK == -1 {
 		p.TopK = 0
 	}
+	p.Seed = max(p.Seed, -1)
 	if p.TopNSigma == -1 {
 		p.TopNSigma = 0
 	}

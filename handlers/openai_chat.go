@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -35,7 +36,9 @@ type chatMessage struct {
 	ToolCallID       string          `json:"tool_call_id"`
 	ToolCalls        json.RawMessage `json:"tool_calls"`
 	ReasoningContent string          `json:"reasoning_content"`
-	Reasoning        string          `json:"reasoning"` // Ollama's name for it
+	Reasoning        string          `json:"reasoning"`     // Ollama's name for it
+	Refusal          string          `json:"refusal"`       // what the assistant said instead of content
+	FunctionCall     json.RawMessage `json:"function_call"` // the one call of clients from before tool_calls
 }
 
 type chatRequest struct {
@@ -144,6 +147,7 @@ func setTemplateVar(r *infer.Request, name string, value any) {
 var roles = map[string]string{
 	"assistant": "assistant",
 	"developer": "system",
+	"function":  "tool",
 	"system":    "system",
 	"tool":      "tool",
 	"user":      "user",
@@ -153,47 +157,86 @@ var roles = map[string]string{
 func (m *chatMessage) parse(param string) (chat.Message, error) {
 	role, known := roles[m.Role]
 	if !known {
-		return chat.Message{}, invalidf(param+".role", "%s.role must be system, developer, user, assistant or tool, not %q", param, shorten(m.Role))
+		return chat.Message{}, invalidf(param+".role", "%s.role must be system, developer, user, assistant, tool or function, not %q", param, shorten(m.Role))
 	}
 	content, err := parseContent(m.Content, param+".content")
 	if err != nil {
 		return chat.Message{}, err
 	}
-	reasoning := m.ReasoningContent
-	if reasoning == "" {
-		reasoning = m.Reasoning
-	}
 	parsed := chat.Message{
 		Role:             role,
-		Content:          content,
-		ReasoningContent: reasoning,
+		Content:          cmp.Or(content, m.Refusal),
+		ReasoningContent: cmp.Or(m.ReasoningContent, m.Reasoning),
 		Name:             m.Name,
 		ToolCallID:       m.ToolCallID,
 	}
-	if err := checkToolCalls(m.ToolCalls, param+".tool_calls"); err != nil {
-		return chat.Message{}, err
+	if m.Role == "function" {
+		parsed.ToolCallID = functionCallID(m.Name)
 	}
-	if firstByte(m.ToolCalls) == '[' {
-		parsed.ToolCalls = m.ToolCalls
+	if parsed.ToolCalls, err = m.calls(param); err != nil {
+		return chat.Message{}, err
 	}
 	return parsed, nil
 }
 
+// calls returns the calls that the message has, nil if none.
+func (m *chatMessage) calls(param string) (json.RawMessage, error) {
+	if err := checkToolCalls(m.ToolCalls, param+".tool_calls"); err != nil {
+		return nil, err
+	}
+	if firstByte(m.ToolCalls) == '[' {
+		return m.ToolCalls, nil
+	}
+	if !given(m.FunctionCall) {
+		return nil, nil
+	}
+	var call oneCall
+	if err := decodeJSON(m.FunctionCall, param+".function_call", &call.Function); err != nil {
+		return nil, err
+	}
+	call.ID, call.Type = functionCallID(call.Function.Name), "function"
+	calls, err := json.Marshal([]oneCall{call})
+	if err != nil {
+		return nil, err
+	}
+	return calls, checkToolCalls(calls, param+".tool_calls")
+}
+
+// oneCall is a function_call as one of tool_calls.
+type oneCall struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments,omitempty"`
+	} `json:"function"`
+}
+
+// functionCallID stands in for the id of a call from before calls had any; its result is
+// known by the name alone.
+func functionCallID(name string) string { return "call_" + name }
+
 // contentPart is one element of a content array.
 type contentPart struct {
-	Type string `json:"type"`
-	Text string `json:"text"`
+	Type    string `json:"type"`
+	Text    string `json:"text"`
+	Refusal string `json:"refusal"`
 }
+
+// textParts are the kinds of content that are text, those of the Responses API included.
+var textParts = map[string]bool{"text": true, "input_text": true, "output_text": true, "refusal": true}
 
 // unsupportedParts are the kinds of content that a text model cannot take.
 var unsupportedParts = map[string]string{
-	"audio":       "audio is",
-	"file":        "files are",
-	"image":       "images are",
-	"image_url":   "images are",
-	"input_audio": "audio is",
-	"input_image": "images are",
-	"video_url":   "videos are",
+	"audio":       "hear audio",
+	"file":        "read files",
+	"image":       "see images",
+	"image_url":   "see images",
+	"input_audio": "hear audio",
+	"input_file":  "read files",
+	"input_image": "see images",
+	"video":       "see videos",
+	"video_url":   "see videos",
 }
 
 // parseContent reads a message's content: a string, null, or an array of text
@@ -218,12 +261,12 @@ func parseContent(raw json.RawMessage, param string) (string, error) {
 	for i, part := range parts {
 		where := fmt.Sprintf("%s[%d]", param, i)
 		if what, ok := unsupportedParts[part.Type]; ok {
-			return "", invalidf(where, "%s not supported yet: remove %s", what, where)
+			return "", invalidf(where, "the model cannot %s: remove %s", what, where)
 		}
-		if part.Type != "text" {
+		if !textParts[part.Type] {
 			return "", invalidf(where+".type", "%s.type must be text, not %q", where, shorten(part.Type))
 		}
-		texts[i] = part.Text
+		texts[i] = cmp.Or(part.Text, part.Refusal)
 	}
 	return strings.Join(texts, "\n"), nil
 }
@@ -241,6 +284,7 @@ type chatResponseBody struct {
 	responseHead
 	Choices []chatChoice `json:"choices"`
 	Usage   usageBody    `json:"usage"`
+	Timings *timings     `json:"timings,omitempty"` // of the only answer
 }
 
 type chatChoice struct {
@@ -251,10 +295,16 @@ type chatChoice struct {
 }
 
 type chatAnswer struct {
-	Role      string     `json:"role"`
-	Content   *string    `json:"content"` // null if there are calls and nothing else
-	Reasoning string     `json:"reasoning_content,omitempty"`
+	Role    string  `json:"role"`
+	Content *string `json:"content"` // null if there are calls and nothing else
+	reasoning
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+}
+
+// reasoning is a thought under both names that clients look for.
+type reasoning struct {
+	ReasoningContent string `json:"reasoning_content,omitempty"` // DeepSeek's and llama-server's
+	Reasoning        string `json:"reasoning,omitempty"`         // Ollama's and vLLM's
 }
 
 type chatLogProbs struct {
@@ -276,7 +326,7 @@ func chatResponse(body *chatRequest, head responseHead, answers []answer) chatRe
 	head.Object = "chat.completion"
 	response := chatResponseBody{responseHead: head, Choices: make([]chatChoice, len(answers))}
 	for i, a := range answers {
-		message := chatAnswer{Role: "assistant", Reasoning: a.reasoning, ToolCalls: a.calls}
+		message := chatAnswer{Role: "assistant", reasoning: reasoning{a.reasoning, a.reasoning}, ToolCalls: a.calls}
 		if a.text != "" || len(a.calls) == 0 {
 			message.Content = &a.text
 		}
@@ -287,6 +337,9 @@ func chatResponse(body *chatRequest, head responseHead, answers []answer) chatRe
 			FinishReason: a.done.Reason,
 		}
 		response.Usage.add(a.done.Usage, i == 0)
+	}
+	if len(answers) == 1 {
+		response.Timings = newTimings(answers[0].done.Usage, answers[0].done.Timings)
 	}
 	return response
 }
@@ -328,15 +381,17 @@ func spelling(t infer.Token, i int) []byte {
 // chatStream writes the chunks of POST /v1/chat/completions.
 type chatStream struct {
 	sseStream
-	body  *chatRequest
-	head  responseHead
-	usage usageBody
+	body    *chatRequest
+	head    responseHead
+	usage   usageBody
+	watches []stopwatch
 }
 
 type chatChunk struct {
 	responseHead
 	Choices []chatDelta `json:"choices"`
 	Usage   *usageBody  `json:"usage,omitempty"`
+	extras
 }
 
 type chatDelta struct {
@@ -347,19 +402,19 @@ type chatDelta struct {
 }
 
 type chatDeltaText struct {
-	Role      string     `json:"role,omitempty"`
-	Content   *string    `json:"content,omitempty"`
-	Reasoning string     `json:"reasoning_content,omitempty"`
+	Role    string  `json:"role,omitempty"`
+	Content *string `json:"content,omitempty"`
+	reasoning
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
 // deltaText is what an event adds to the message; nothing if there is nothing new.
-func deltaText(text, reasoning string, calls []reply.CallDelta) (d chatDeltaText, something bool) {
-	d = chatDeltaText{Reasoning: reasoning, ToolCalls: toolCallDeltas(calls)}
+func deltaText(text, thought string, calls []reply.CallDelta) (d chatDeltaText, something bool) {
+	d = chatDeltaText{reasoning: reasoning{thought, thought}, ToolCalls: toolCallDeltas(calls)}
 	if text != "" {
 		d.Content = &text
 	}
-	return d, text != "" || reasoning != "" || len(calls) > 0
+	return d, text != "" || thought != "" || len(calls) > 0
 }
 
 func openChatStream(c echo.Context, body *chatRequest, head responseHead, n int) (sink, error) {
@@ -368,22 +423,25 @@ func openChatStream(c echo.Context, body *chatRequest, head responseHead, n int)
 	if err != nil {
 		return nil, err
 	}
-	s := &chatStream{sseStream: sseStream{w}, body: body, head: head}
+	s := &chatStream{sseStream: sseStream{w}, body: body, head: head, watches: make([]stopwatch, n)}
 	for i := range n {
-		if err := s.send(chatDelta{Index: i, Delta: chatDeltaText{Role: "assistant", Content: new("")}}); err != nil {
+		if err := s.send(chatDelta{Index: i, Delta: chatDeltaText{Role: "assistant", Content: new("")}}, extras{}); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func (s *chatStream) send(d chatDelta) error {
-	return s.sse.send(chatChunk{responseHead: s.head, Choices: []chatDelta{d}})
+func (s *chatStream) send(d chatDelta, x extras) error {
+	return s.sse.send(chatChunk{responseHead: s.head, Choices: []chatDelta{d}, extras: x})
 }
 
 func (s *chatStream) event(index int, e infer.Event) error {
-	switch e.Type {
-	case infer.EventToken:
+	beside, progress := s.watches[index].note(&s.body.generationFields, e, time.Now())
+	switch {
+	case progress:
+		return s.send(chatDelta{Index: index}, beside)
+	case e.Type == infer.EventToken:
 		delta, something := deltaText(e.Token.Text, e.Token.Reasoning, e.Token.Calls)
 		if !something && !s.body.LogProbs {
 			return nil
@@ -391,15 +449,15 @@ func (s *chatStream) event(index int, e infer.Event) error {
 		if !something {
 			delta.Content = new("")
 		}
-		return s.send(chatDelta{Index: index, Delta: delta, LogProbs: s.body.logProbs([]infer.Token{*e.Token})})
-	case infer.EventDone:
+		return s.send(chatDelta{Index: index, Delta: delta, LogProbs: s.body.logProbs([]infer.Token{*e.Token})}, beside)
+	case e.Type == infer.EventDone:
 		if delta, something := deltaText(e.Done.Text, e.Done.Reasoning, e.Done.Calls); something {
-			if err := s.send(chatDelta{Index: index, Delta: delta}); err != nil {
+			if err := s.send(chatDelta{Index: index, Delta: delta}, extras{}); err != nil {
 				return err
 			}
 		}
 		s.usage.add(e.Done.Usage, index == 0)
-		return s.send(chatDelta{Index: index, FinishReason: &e.Done.Reason})
+		return s.send(chatDelta{Index: index, FinishReason: &e.Done.Reason}, beside)
 	default:
 		return s.progress(e)
 	}

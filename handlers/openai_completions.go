@@ -2,11 +2,14 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -55,30 +58,42 @@ func (h *Handlers) completions(c echo.Context) (err error) {
 	return c.JSON(http.StatusOK, job.response(answers))
 }
 
-// aboutPrompt names the field prompt where the engine names the tokens in it.
+// completionNames are the fields of a text completion that the engine has another name for.
+var completionNames = map[string]string{"alternatives": "logprobs", "tokens": "prompt"}
+
+// aboutPrompt names the field of the request where the engine names its own.
 func aboutPrompt(err error) error {
 	e, ok := errors.AsType[*infer.Error](err)
-	if !ok || e.Param != "tokens" {
+	if !ok || completionNames[e.Param] == "" {
 		return err
 	}
 	named := *e
-	named.Param, named.Message = "prompt", "prompt, "+e.Message
+	named.Param = completionNames[e.Param]
+	named.Message = named.Param + ", " + e.Message
 	return &named
 }
 
-// completionJob is a request understood: prompt p has the answers p*n to p*n+n-1.
+// completionJob is a request understood: prompt p has the answers p*of to p*of+of-1, of
+// which the best n are its choices.
 type completionJob struct {
 	body     *completionRequest
 	head     responseHead
-	n        int
+	n, of    int
 	echoes   []string // what to repeat of each prompt
 	requests []infer.Request
 }
 
 func (h *Handlers) completionJob(ctx context.Context, body *completionRequest) (*completionJob, error) {
-	r, prompts, n, err := body.parse()
+	n, of, err := body.choices()
 	if err != nil {
 		return nil, err
+	}
+	r, prompts, err := body.parse()
+	if err != nil {
+		return nil, err
+	}
+	if all := len(prompts) * of; all > maxAnswers {
+		return nil, invalidf("prompt", "prompt asks for %d answers in all; at most %d are written for one request", all, maxAnswers)
 	}
 	job := &completionJob{
 		body: body,
@@ -90,11 +105,12 @@ func (h *Handlers) completionJob(ctx context.Context, body *completionRequest) (
 			Fingerprint: h.fingerprint(),
 		},
 		n:      n,
+		of:     of,
 		echoes: make([]string, len(prompts)),
 	}
 	for i, p := range prompts {
 		r.Prompt, r.Tokens = p.text, p.tokens
-		job.requests = append(job.requests, sideBySide(r, n)...)
+		job.requests = append(job.requests, sideBySide(r, of)...)
 		switch {
 		case !body.Echo || r.PromptLogProb: // scored tokens spell the prompt themselves
 		case p.tokens == nil:
@@ -108,44 +124,48 @@ func (h *Handlers) completionJob(ctx context.Context, body *completionRequest) (
 	return job, nil
 }
 
-// parse returns the request without its prompt, the prompts, and the number of
-// answers to each.
-func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt, n int, err error) {
+// parse returns the request without its prompt, and the prompts.
+func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt, err error) {
 	if r, err = b.generationFields.request(); err != nil {
-		return r, nil, 0, err
+		return r, nil, err
 	}
 	if b.MaxTokens == nil {
 		r.MaxTokens = defaultMaxTokens
 	}
 	if err := setCount(&r.Alternatives, "logprobs", b.LogProbs); err != nil {
-		return r, nil, 0, err
+		return r, nil, err
 	}
 	r.PromptLogProb = b.Echo && b.LogProbs != nil
-	if n, err = b.answersPerPrompt(); err != nil {
-		return r, nil, 0, err
-	}
-	bestOf := n
-	if err := setCount(&bestOf, "best_of", b.BestOf); err != nil {
-		return r, nil, 0, err
-	}
-	if bestOf != n {
-		return r, nil, 0, invalidf("best_of", "best_of other than n is not supported: ask for n answers with logprobs and choose")
-	}
 	if b.Suffix != nil && *b.Suffix != "" {
-		return r, nil, 0, invalidf("suffix", "suffix is not supported: put the text into prompt in the form that the model was trained on")
+		return r, nil, invalidf("suffix", "suffix is not supported: put the text into prompt in the form that the model was trained on")
 	}
 	if prompts, err = parsePrompts(b.Prompt); err != nil {
-		return r, nil, 0, err
+		return r, nil, err
 	}
 	for i, p := range prompts {
 		if p.text == "" && len(p.tokens) == 0 {
-			return r, nil, 0, invalidf("prompt", "prompt number %d is empty: give text or token ids", i+1)
+			return r, nil, invalidf("prompt", "prompt number %d is empty: give text or token ids", i+1)
 		}
 	}
-	if len(prompts)*n > maxAnswers {
-		return r, nil, 0, invalidf("prompt", "prompt asks for %d answers in all; at most %d are written for one request", len(prompts)*n, maxAnswers)
+	return r, prompts, nil
+}
+
+// choices returns n and best_of.
+func (b *completionRequest) choices() (n, of int, err error) {
+	if n, err = b.answersPerPrompt(); err != nil {
+		return 0, 0, err
 	}
-	return r, prompts, n, nil
+	of = n
+	if err := setCount(&of, "best_of", b.BestOf); err != nil {
+		return 0, 0, err
+	}
+	switch {
+	case of < n:
+		return 0, 0, invalidf("best_of", "best_of is %d, but n is %d: the best n of best_of answers are returned", of, n)
+	case of > n && b.Stream:
+		return 0, 0, invalidf("best_of", "best_of cannot be more than n in a stream: which answers are the best is known at their end")
+	}
+	return n, of, nil
 }
 
 // parsePrompts reads the four forms of prompt.
@@ -194,6 +214,7 @@ type completionBody struct {
 	responseHead
 	Choices []completionChoice `json:"choices"`
 	Usage   *usageBody         `json:"usage,omitempty"`
+	extras
 }
 
 type completionChoice struct {
@@ -213,26 +234,61 @@ type completionLogProbs struct {
 }
 
 func (j *completionJob) response(answers []answer) completionBody {
-	body := completionBody{responseHead: j.head, Choices: make([]completionChoice, len(answers)), Usage: &usageBody{}}
+	body := completionBody{responseHead: j.head, Usage: &usageBody{}}
 	for i := range answers {
+		body.Usage.add(answers[i].done.Usage, i%j.of == 0)
+	}
+	if len(answers) == 1 {
+		body.Timings = newTimings(answers[0].done.Usage, answers[0].done.Timings)
+	}
+	for _, i := range j.best(answers) {
 		a := &answers[i]
-		choice := completionChoice{Index: i, FinishReason: &a.done.Reason}
+		choice := completionChoice{Index: len(body.Choices), FinishReason: &a.done.Reason}
 		opening := j.opening(i, a.prompt)
 		choice.Text = opening + a.text
 		if j.body.LogProbs != nil {
 			var position textPosition
 			choice.LogProbs = j.logProbs(&position, a.prompt, a.tokens)
 		}
-		body.Choices[i] = choice
-		body.Usage.add(a.done.Usage, i%j.n == 0)
+		body.Choices = append(body.Choices, choice)
 	}
 	return body
+}
+
+// best returns the numbers of the answers that are choices: of each prompt the n whose
+// tokens are the likeliest on average, best first, or all in their order.
+func (j *completionJob) best(answers []answer) (list []int) {
+	for first := 0; first < len(answers); first += j.of {
+		group := make([]int, j.of)
+		for i := range group {
+			group[i] = first + i
+		}
+		if j.of > j.n {
+			slices.SortStableFunc(group, func(a, b int) int {
+				return cmp.Compare(answers[b].meanLogProb(), answers[a].meanLogProb())
+			})
+		}
+		list = append(list, group[:j.n]...)
+	}
+	return list
+}
+
+// meanLogProb is that of the answer's tokens, minus infinity if it has none.
+func (a *answer) meanLogProb() float64 {
+	if len(a.tokens) == 0 {
+		return math.Inf(-1)
+	}
+	sum := 0.0
+	for _, t := range a.tokens {
+		sum += t.LogProb
+	}
+	return sum / float64(len(a.tokens))
 }
 
 // opening is what answer i repeats of its prompt.
 func (j *completionJob) opening(i int, prompt []infer.Token) string {
 	if len(prompt) == 0 {
-		return j.echoes[i/j.n]
+		return j.echoes[i/j.of]
 	}
 	var spelled []byte
 	for _, t := range prompt {
@@ -309,6 +365,7 @@ type streamedChoice struct {
 	position textPosition
 	prompt   []infer.Token // scored and not sent yet: a rune may span two
 	opened   bool          // the prompt was repeated, if it had to be
+	watch    stopwatch
 }
 
 func openCompletionStream(c echo.Context, job *completionJob) (sink, error) {
@@ -321,25 +378,27 @@ func openCompletionStream(c echo.Context, job *completionJob) (sink, error) {
 
 func (s *completionStream) event(index int, e infer.Event) error {
 	choice := &s.choices[index]
-	switch e.Type {
-	case infer.EventToken:
-		if e.Token.Prompt {
-			choice.prompt = append(choice.prompt, *e.Token)
-			return nil
-		}
+	beside, progress := choice.watch.note(&s.job.body.generationFields, e, time.Now())
+	switch {
+	case progress:
+		return s.send(completionChoice{Index: index}, beside)
+	case e.Type == infer.EventToken && e.Token.Prompt:
+		choice.prompt = append(choice.prompt, *e.Token)
+		return nil
+	case e.Type == infer.EventToken:
 		if err := s.openChoice(index); err != nil {
 			return err
 		}
 		if e.Token.Text == "" && s.job.body.LogProbs == nil {
 			return nil
 		}
-		return s.send(index, e.Token.Text, []infer.Token{*e.Token}, nil)
-	case infer.EventDone:
+		return s.send(s.choice(index, e.Token.Text, []infer.Token{*e.Token}), beside)
+	case e.Type == infer.EventDone:
 		if err := s.openChoice(index); err != nil {
 			return err
 		}
-		s.usage.add(e.Done.Usage, index%s.job.n == 0)
-		return s.send(index, e.Done.Text, nil, &e.Done.Reason)
+		s.usage.add(e.Done.Usage, index%s.job.of == 0)
+		return s.send(completionChoice{Index: index, Text: e.Done.Text, FinishReason: &e.Done.Reason}, beside)
 	default:
 		return s.progress(e)
 	}
@@ -358,15 +417,20 @@ func (s *completionStream) openChoice(index int) error {
 	if opening == "" && len(prompt) == 0 {
 		return nil
 	}
-	return s.send(index, opening, prompt, nil)
+	return s.send(s.choice(index, opening, prompt), extras{})
 }
 
-func (s *completionStream) send(index int, text string, tokens []infer.Token, reason *infer.FinishReason) error {
-	choice := completionChoice{Index: index, Text: text, FinishReason: reason}
+// choice is what tokens add to an answer.
+func (s *completionStream) choice(index int, text string, tokens []infer.Token) completionChoice {
+	choice := completionChoice{Index: index, Text: text}
 	if s.job.body.LogProbs != nil && len(tokens) > 0 {
 		choice.LogProbs = s.job.logProbs(&s.choices[index].position, tokens)
 	}
-	return s.sse.send(completionBody{responseHead: s.job.head, Choices: []completionChoice{choice}})
+	return choice
+}
+
+func (s *completionStream) send(choice completionChoice, x extras) error {
+	return s.sse.send(completionBody{responseHead: s.job.head, Choices: []completionChoice{choice}, extras: x})
 }
 
 func (s *completionStream) end() error {

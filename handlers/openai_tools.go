@@ -153,23 +153,29 @@ func checkToolCalls(raw json.RawMessage, param string) error {
 		if c.Function.Name == "" {
 			return invalidf(where+".name", "%s.name is missing", where)
 		}
-		arguments := c.Function.Arguments
-		if firstByte(arguments) == '"' {
-			var text string
-			if err := decodeJSON(arguments, where+".arguments", &text); err != nil {
-				return err
-			}
-			arguments = json.RawMessage(text)
+		if err := checkArguments(c.Function.Arguments, where+".arguments"); err != nil {
+			return err
 		}
-		switch kind := firstByte(arguments); {
-		case kind == 0 || string(arguments) == "null": // none
-		case kind != '{' || !json.Valid(arguments):
-			return invalidf(where+".arguments", "%s.arguments must be a string that holds a JSON object", where)
-		default:
-			if err := checkDepth(arguments); err != nil {
-				return invalidf(where+".arguments", "%s.arguments nests too deep", where)
-			}
+	}
+	return nil
+}
+
+// checkArguments looks at the arguments of a call. A string that holds no object is what a
+// model wrote once: to refuse it would end the conversation.
+func checkArguments(arguments json.RawMessage, param string) error {
+	var text string
+	switch firstByte(arguments) {
+	case 0, 'n', '{':
+		return nil
+	case '"':
+		if err := decodeJSON(arguments, param, &text); err != nil {
+			return err
 		}
+	default:
+		return invalidf(param, "%s must be a string that holds a JSON object", param)
+	}
+	if checkDepth([]byte(text)) != nil {
+		return invalidf(param, "%s nests too deep", param)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestChat_CallsOfTools(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.body), &body); err != nil {
 				t.Fatal(err)
 			}
-			sameJSON(t, string(body.Choices), `[{"index":0,"message":{"role":"assistant","content":`+c.content+`,"reasoning_content":"Hm.","tool_calls":`+calls+`},"logprobs":null,"finish_reason":"tool_calls"}]`)
+			sameJSON(t, string(body.Choices), `[{"index":0,"message":{"role":"assistant","content":`+c.content+`,"reasoning_content":"Hm.","reasoning":"Hm.","tool_calls":`+calls+`},"logprobs":null,"finish_reason":"tool_calls"}]`)
 			sameJSON(t, string(body.Usage), `{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":3},"completion_tokens_details":{"reasoning_tokens":1}}`)
 		})
 	}
@@ -66,7 +66,7 @@ func TestChat_CallsOfTools(t *testing.T) {
 		data, _ := sseData(t, got.body)
 		want := []string{
 			`{"role":"assistant","content":""}`,
-			`{"reasoning_content":"Hm."}`,
+			`{"reasoning_content":"Hm.","reasoning":"Hm."}`,
 			`{"content":"Let me look."}`,
 			`{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\""}}]}`,
 			`{"tool_calls":[{"index":0,"function":{"arguments":":1}"}},{"index":1,"id":"b","type":"function","function":{"name":"g","arguments":"{"}}]}`,

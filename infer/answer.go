@@ -98,6 +98,9 @@ func (a *answer) fit(n int) error {
 		}
 		return err
 	}
+	if all := a.request.Alternatives * a.prompt; a.request.PromptLogProb && all > maxScored {
+		return invalid("alternatives", "alternatives is %d: must be from 0 to %d where a prompt of %d tokens is scored", a.request.Alternatives, maxScored/a.prompt, a.prompt)
+	}
 	a.limit, a.contextFull = left, true
 	if m := a.request.MaxTokens; m >= 0 && m <= left {
 		a.limit, a.contextFull = m, false

@@ -176,7 +176,7 @@ func TestEngine_RefusesWrongRequests(t *testing.T) {
 		{"a negative number of tokens", func(r *Request) { r.MaxTokens = -2 }, CodeInvalid, "max_tokens", "-2"},
 		{"too many alternatives", func(r *Request) { r.Alternatives = 257 }, CodeInvalid, "alternatives", "257"},
 		{"a negative number of alternatives", func(r *Request) { r.Alternatives = -1 }, CodeInvalid, "alternatives", "-1"},
-		{"too many alternatives for every token of the prompt", func(r *Request) { r.Alternatives, r.PromptLogProb = 33, true }, CodeInvalid, "alternatives", "0 to 32"},
+		{"too many alternatives for every token of the prompt", func(r *Request) { r.Alternatives, r.PromptLogProb = 101, true }, CodeInvalid, "alternatives", "0 to 100"},
 		{"too many stop strings", func(r *Request) { r.Stop = slices.Repeat([]string{"x"}, 65) }, CodeInvalid, "stop", "65"},
 		{"an empty stop string", func(r *Request) { r.Stop = []string{"x", ""} }, CodeInvalid, "stop", "stop string 2"},
 		{"a stop string that is too long", func(r *Request) { r.Stop = []string{strings.Repeat("x", 1025)} }, CodeInvalid, "stop", "1025"},

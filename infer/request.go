@@ -38,7 +38,7 @@ type Request struct {
 	Stop          []string      `json:"stop,omitempty"`
 	BannedStrings []string      `json:"banned_strings,omitempty"` // texts that the answer never contains
 	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer
-	Alternatives  int           `json:"alternatives,omitempty"`   // likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 32
+	Alternatives  int           `json:"alternatives,omitempty"`   // likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 100
 	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // send the prompt's tokens too, scored
 }
 

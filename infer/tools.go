@@ -124,26 +124,29 @@ func (s callStyle) calls(calls []toolCall) (json.RawMessage, error) {
 	return json.Marshal(calls)
 }
 
+// brokenArguments is the name under which a template gets arguments that are no JSON object:
+// a model that once wrote such has the text of them in its conversation for good.
+const brokenArguments = "invalid_json"
+
 // callArguments returns the object that arguments are or hold as a string. None are an
-// empty object.
+// empty object, and a string that holds none is one with brokenArguments.
 func callArguments(raw json.RawMessage) (json.RawMessage, error) {
 	text := strings.TrimSpace(string(raw))
-	if strings.HasPrefix(text, `"`) {
+	quoted := strings.HasPrefix(text, `"`)
+	if quoted {
 		if err := json.Unmarshal(raw, &text); err != nil {
 			return nil, fmt.Errorf("are not valid JSON: %w", err)
 		}
-		text = strings.TrimSpace(text)
 	}
-	if text == "" || text == "null" {
-		text = "{}"
+	switch object := strings.TrimSpace(text); {
+	case object == "" || object == "null":
+		return json.RawMessage("{}"), nil
+	case object[0] == '{' && json.Valid([]byte(object)):
+		return json.RawMessage(object), nil
+	case quoted:
+		return json.Marshal(map[string]string{brokenArguments: text})
 	}
-	switch {
-	case !json.Valid([]byte(text)):
-		return nil, fmt.Errorf("are not valid JSON")
-	case text[0] != '{':
-		return nil, fmt.Errorf("must be a JSON object, or a string that holds one")
-	}
-	return json.RawMessage(text), nil
+	return nil, fmt.Errorf("must be a JSON object, or a string that holds one")
 }
 
 // callID returns an id that the template takes; the same one for the same id.

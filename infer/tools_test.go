@@ -191,3 +191,56 @@ func sameCalls(got []reply.CallDelta, want []wantedCall) bool {
 	}
 	return true
 }
+
+// What a model once wrote wrongly stays in its conversation, whatever the template.
+func TestArgumentsThatAreNoObjectAreShownAsTheyAre(t *testing.T) {
+	for given, want := range map[string]string{
+		`{"a":1}`:                  `{"a":1}`,
+		`"{\"a\": 1} "`:            `{"a": 1}`,
+		`" "`:                      `{}`,
+		`null`:                     `{}`,
+		`"null"`:                   `{}`,
+		`"{\"a\":"`:                `{"invalid_json":"{\"a\":"}`,
+		`"[1]"`:                    `{"invalid_json":"[1]"}`,
+		`"{\"a\":1}{\"b\":2}"`:     `{"invalid_json":"{\"a\":1}{\"b\":2}"}`,
+		`" {'a': '<|im_end|>'}\n"`: `{"invalid_json":" {'a': '\u003c|im_end|\u003e'}\n"}`,
+	} {
+		if got, err := callArguments(json.RawMessage(given)); err != nil || string(got) != want {
+			t.Errorf("%s is %s, %v, want %s", given, got, err, want)
+		}
+	}
+	for _, given := range []string{`[1]`, `7`, `true`} {
+		if got, err := callArguments(json.RawMessage(given)); err == nil {
+			t.Errorf("%s is %s", given, got)
+		}
+	}
+	shown := 0
+	for _, ft := range loadTemplates(t) {
+		tmpl, err := chat.Parse(ft.Source)
+		if err != nil {
+			continue
+		}
+		p := probe{tmpl, ft.Source, ft.SpecialTokens["bos_token"], ft.SpecialTokens["eos_token"]}
+		style := p.calls(context.Background())
+		if style.unknown {
+			continue
+		}
+		call := toolCall{ID: probeResult.ToolCallID, Type: "function"}
+		call.Function.Name, call.Function.Arguments = probeName, json.RawMessage(`"{place: Paris"`)
+		calls, err := style.calls([]toolCall{call})
+		if err != nil {
+			t.Fatal(err)
+		}
+		prompt, err := p.render(context.Background(), chat.Input{
+			Messages:    []chat.Message{probeQuestion, {Role: "assistant", ToolCalls: calls}, probeResult},
+			NullContent: style.nullContent, AddGenerationPrompt: true,
+		})
+		if err != nil || !strings.Contains(prompt, "{place: Paris") {
+			t.Errorf("%s: %v: %q", ft.Name, err, prompt)
+		}
+		shown++
+	}
+	if shown == 0 {
+		t.Error("no template shows calls")
+	}
+}

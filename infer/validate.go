@@ -10,7 +10,8 @@ import (
 // Limits of a request, far above what a person or a program has use for.
 const (
 	maxAlternatives = 256
-	maxScoredTops   = 32 // alternatives where the prompt is scored too: all its tokens are sent at once
+	maxScoredTops   = 100     // alternatives where the prompt is scored too: all its tokens are sent at once
+	maxScored       = 4 << 20 // of them to all tokens of the prompt together, some 200 MB
 	maxStops        = 64
 	maxStopBytes    = 1024
 	maxBanned       = 512

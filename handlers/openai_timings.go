@@ -1,0 +1,90 @@
+package handlers
+
+import (
+	"time"
+
+	"m40-llm/infer"
+)
+
+// timings say how fast an answer was, or is until now, with llama-server's names.
+type timings struct {
+	Cached             int     `json:"cache_n"`  // tokens of the prompt that were found in the KV cache
+	Prompt             int     `json:"prompt_n"` // those that were computed
+	PromptMS           float64 `json:"prompt_ms"`
+	PromptPerToken     float64 `json:"prompt_per_token_ms"`
+	PromptPerSecond    float64 `json:"prompt_per_second"`
+	Predicted          int     `json:"predicted_n"`  // tokens of the answer
+	PredictedMS        float64 `json:"predicted_ms"` // from the first to the last
+	PredictedPerToken  float64 `json:"predicted_per_token_ms"`
+	PredictedPerSecond float64 `json:"predicted_per_second"`
+}
+
+func newTimings(u infer.Usage, t infer.Timings) *timings {
+	w := &timings{
+		Cached: u.CachedTokens, Prompt: u.PromptTokens - u.CachedTokens, PromptMS: t.Prefill,
+		Predicted: u.CompletionTokens, PredictedMS: t.Decode,
+	}
+	w.PromptPerToken, w.PromptPerSecond = pace(w.Prompt, w.PromptMS)
+	w.PredictedPerToken, w.PredictedPerSecond = pace(w.Predicted-1, w.PredictedMS)
+	return w
+}
+
+// pace returns the milliseconds for each of n tokens and the tokens for each second; 0 where
+// there is nothing to divide.
+func pace(n int, ms float64) (perToken, perSecond float64) {
+	if n <= 0 || ms <= 0 {
+		return 0, 0
+	}
+	return ms / float64(n), float64(n) / ms * 1000
+}
+
+// promptProgress says how much of the prompt is in the KV cache, with llama-server's names.
+type promptProgress struct {
+	Total     int     `json:"total"`     // tokens
+	Cached    int     `json:"cache"`     // of them found there
+	Processed int     `json:"processed"` // of them there by now, those that were found included
+	MS        float64 `json:"time_ms"`
+}
+
+// extras are what a chunk of a stream may have beside its choice.
+type extras struct {
+	Progress *promptProgress `json:"prompt_progress,omitempty"`
+	Timings  *timings        `json:"timings,omitempty"`
+}
+
+// stopwatch measures one answer of a stream.
+type stopwatch struct {
+	begun, first, last time.Time // of prefill, of the first token, of the last until now
+	prefill            infer.Prefill
+	tokens             int
+}
+
+// note takes an event of the answer and returns what is to be sent beside it: nothing, but
+// what f asks for and the timings at the end. progress is set where the event is a chunk
+// that has nothing else.
+func (w *stopwatch) note(f *generationFields, e infer.Event, now time.Time) (x extras, progress bool) {
+	switch {
+	case e.Type == infer.EventPrefill:
+		if w.begun.IsZero() {
+			w.begun = now
+		}
+		w.prefill = *e.Prefill
+		if f.ReturnProgress {
+			x.Progress = &promptProgress{e.Prefill.Total, e.Prefill.Cached, e.Prefill.Done, milliseconds(now.Sub(w.begun))}
+		}
+	case e.Type == infer.EventToken && !e.Token.Prompt:
+		if w.last = now; w.first.IsZero() {
+			w.first = now
+		}
+		w.tokens++
+		if f.TimingsPerToken {
+			x.Timings = newTimings(
+				infer.Usage{PromptTokens: w.prefill.Total, CachedTokens: w.prefill.Cached, CompletionTokens: w.tokens},
+				infer.Timings{Prefill: milliseconds(w.first.Sub(w.begun)), Decode: milliseconds(w.last.Sub(w.first))},
+			)
+		}
+	case e.Type == infer.EventDone:
+		x.Timings = newTimings(e.Done.Usage, e.Done.Timings)
+	}
+	return x, x.Progress != nil
+}
