@@ -176,6 +176,9 @@ func (l *lowering) operands(op device.Op) (c C.struct_op, err error) {
 		}
 		c.w, c._type = (*C.uint8_t)(w.data), C.int32_t(w.Type)
 		c.w_stride = C.size_t(w.Type.RowBytes(w.Cols))
+		if bytes := panelBytes(w.Type, w.Cols); bytes > 0 {
+			c.w_stride = C.size_t(bytes)
+		}
 	}
 	c.cols, c.eps = C.int32_t(op.Dst.Cols), C.float(op.Eps)
 	return c, nil
@@ -252,7 +255,7 @@ func (l *lowering) matMul(c C.struct_op, op device.Op) {
 		}
 	}
 	c.kind, c.cols, c.outs = C.OP_MATMUL, C.int32_t(op.W.Cols), C.int32_t(op.W.Rows)
-	c.chunk = C.int32_t(chunk(op.W.Rows, int(c.w_stride), l.device.info.Threads))
+	c.chunk = C.int32_t(chunk(op.W.Rows, int(op.W.Type.RowBytes(op.W.Cols)), l.exe.limits.Rows, l.device.info.Threads))
 	items := (c.outs + c.chunk - 1) / c.chunk
 	cost := C.int64_t(op.W.Rows) * C.int64_t(op.W.Cols)
 
@@ -288,13 +291,16 @@ func (l *lowering) sharesInput(c C.struct_op) bool {
 	return true
 }
 
-// chunk returns how many rows of a weight a thread takes at a time: about what its
-// second-level cache holds beside the activations, so that all rows of a batch meet
-// weights that were read from memory once, but enough chunks for all threads.
-func chunk(outs, rowBytes, threads int) int {
-	const cached, tile = 64 << 10, 8
-	n := min(cached/rowBytes, outs/(4*threads))
-	return max(n/tile*tile, tile)
+// chunk returns how many rows of a weight a thread takes at a time, whole panels: about
+// what its second-level cache holds beside the activations, so that all rows of a batch
+// meet weights that were read from memory once, but enough chunks for all threads.
+func chunk(outs, rowBytes, rows, threads int) int {
+	cached := 64 << 10
+	if rows > 8 {
+		cached = 256 << 10 // activations then take longer to read than weights
+	}
+	n := min(cached/max(rowBytes, 1), outs/(4*threads))
+	return max(n/C.PANEL*C.PANEL, C.PANEL)
 }
 
 func (l *lowering) cache(c *C.struct_op, op device.Op) error {

@@ -11,7 +11,7 @@
 // activations rounded to int8 with a scale for every 32 values; the sums of 32
 // products are exact integers. All other sums are float32, each in an order that is
 // fixed by the shapes of the weights, and for attention by positions: see the
-// comments on top of matmul_float.h, matmul_quant.h and attention.h. That order
+// comments on top of matmul_float.h, matmul_panel.h and attention.h. That order
 // differs between instruction sets, so Info().Path is part of what a result
 // depends on; the number of threads is not.
 package cpu
@@ -28,7 +28,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 	"unsafe"
@@ -50,7 +49,7 @@ var kernelTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_
 type tensor struct {
 	device.Tensor
 	data   unsafe.Pointer
-	weight bool // read-only, of any alignment
+	weight bool // read-only
 }
 
 type kv struct {
@@ -70,7 +69,7 @@ type cpu struct {
 
 	tensors []tensor
 	kvs     []kv
-	pinned  runtime.Pinner   // weights that lie in Go memory
+	weights arena
 	owned   []unsafe.Pointer // C memory to free
 
 	// Scratch of the running program, as large as the largest program needs.
@@ -126,7 +125,8 @@ func OpenPath(threads int, path string) (device.Device, error) {
 
 func (d *cpu) Info() device.Info { return d.info }
 
-// WeightBytes returns the size of a weight in the model file: it is used where it lies.
+// WeightBytes returns the size of a weight as it is packed: a few hundredths more than in
+// the model file for some formats.
 func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if !slices.Contains(kernelTypes, t) {
 		return 0, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, join(kernelTypes))
@@ -137,28 +137,41 @@ func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if block, _ := t.Block(); cols%int(block) != 0 {
 		return 0, fmt.Errorf("cpu: rows of %d values are no whole number of %s blocks of %d", cols, t, block)
 	}
+	if bytes := panelBytes(t, cols); bytes > 0 {
+		return (int64(rows) + C.PANEL - 1) / C.PANEL * bytes, nil
+	}
 	return int64(rows) * int64(t.RowBytes(cols)), nil
 }
+
+// panelBytes returns the size of a panel of a weight of cols columns, 0 if weights of type
+// t are kept as they are in the file.
+func panelBytes(t gguf.Type, cols int) int64 { return int64(C.panel_bytes(C.int(t), C.int(cols))) }
 
 // WorkBytes is 0: a rounded activation and a row of scores for each thread are a few MiB of
 // main memory, of which plans leave more to others.
 func (d *cpu) WorkBytes(...*device.Program) int64 { return 0 }
 
-// Upload keeps a view of data.
+// Upload packs a copy of data, on all threads.
 func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
 	if d.engine == nil {
 		return device.Tensor{}, errClosed
 	}
-	want, err := d.WeightBytes(t, rows, cols)
+	bytes, err := d.WeightBytes(t, rows, cols)
 	if err != nil {
 		return device.Tensor{}, err
 	}
-	if int64(len(data)) != want {
+	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
 		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d) comes with %d bytes, want %d", t, rows, cols, len(data), want)
 	}
-	start := unsafe.Pointer(unsafe.SliceData(data))
-	d.pinned.Pin(start)
-	return d.add(t, rows, cols, start, true), nil
+	to, err := d.weights.alloc(bytes)
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d): %w", t, rows, cols, err)
+	}
+	from, packed := (*C.uint8_t)(unsafe.SliceData(data)), (*C.uint8_t)(to)
+	if C.engine_pack(d.engine, C.int(t), C.int(rows), C.int(cols), from, packed) == 0 {
+		return device.Tensor{}, fmt.Errorf("cpu: %w", device.ErrUnreadable)
+	}
+	return d.add(t, rows, cols, to, true), nil
 }
 
 // Alloc makes a zeroed activation.
@@ -249,7 +262,7 @@ func (d *cpu) Close() error {
 	}
 	d.owned, d.tensors, d.kvs = nil, nil, nil
 	d.quant, d.attention = memory{}, memory{}
-	d.pinned.Unpin()
+	d.weights.free()
 	return nil
 }
 

@@ -207,6 +207,43 @@ int engine_run(struct engine *e, const struct program *p, struct scratch s, int3
 	return !atomic_load(&e->lost);
 }
 
+struct packing {
+	const struct kernels *kernels;
+	int type, outs, cols;
+	const uint8_t *w;
+	uint8_t *panels;
+	atomic_int next, lost;
+};
+
+static void pack_panels(void *arg, int thread)
+{
+	struct packing *p = arg;
+	fault_watch(&p->lost);
+	if (p->type == TYPE_F32) { // kept as it is, but aligned
+		if (thread == 0)
+			memcpy(p->panels, p->w, sizeof(float) * (size_t)p->outs * (size_t)p->cols);
+		fault_unwatch();
+		return;
+	}
+	const int groups = p->cols / group_values(p->type);
+	const size_t stride = (size_t)groups * file_group_bytes(p->type), bytes = panel_bytes(p->type, p->cols);
+	for (;;) {
+		int o = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed) * PANEL;
+		if (o >= p->outs || atomic_load_explicit(&p->lost, memory_order_relaxed))
+			break;
+		int rows = p->outs - o < PANEL ? p->outs - o : PANEL;
+		p->kernels->pack(p->type, p->w + (size_t)o * stride, stride, rows, groups, p->panels + (size_t)(o / PANEL) * bytes);
+	}
+	fault_unwatch();
+}
+
+int engine_pack(struct engine *e, int type, int outs, int cols, const uint8_t *w, uint8_t *panels)
+{
+	struct packing p = {e->kernels, type, outs, cols, w, panels, 0, 0};
+	pool_run(e->pool, pack_panels, &p);
+	return !atomic_load(&p.lost);
+}
+
 void engine_close(struct engine *e)
 {
 	if (!e)

@@ -12,6 +12,7 @@ enum {
 	BLOCK = 32,  // values in a quantised block, and positions in a block of the KV cache
 	SPLIT = 256, // positions that attention takes at once: fixed, so that a row's result is
 	LINE = 64,   // alignment of everything allocated here
+	PANEL = 16,  // outputs that lie interleaved, see panel.h
 };
 
 // Element types, numbered as in a GGUF file.
@@ -44,6 +45,73 @@ enum {
 	Q6K_UNIT = 208,
 };
 
+// In a panel: bytes of the units of a super-block and of a block's scales.
+enum { PANEL_UNITS = 4 * PANEL, PANEL_SCALES = 2 * PANEL };
+
+// Columns of a weight that lie together, in a file and in a panel. 0: type is never packed.
+static inline int group_values(int type)
+{
+	switch (type) {
+	case TYPE_F16:
+		return 1;
+	case TYPE_Q8_0:
+	case TYPE_Q4_0:
+		return BLOCK;
+	case TYPE_Q4_K:
+	case TYPE_Q5_K:
+	case TYPE_Q6_K:
+		return SUPER * BLOCK;
+	}
+	return 0;
+}
+
+// Bytes of a group of one row in a file.
+static inline size_t file_group_bytes(int type)
+{
+	switch (type) {
+	case TYPE_F16:
+		return 2;
+	case TYPE_Q8_0:
+		return Q8_BYTES;
+	case TYPE_Q4_0:
+		return Q4_BYTES;
+	case TYPE_Q4_K:
+		return Q4K_BYTES;
+	case TYPE_Q5_K:
+		return Q5K_BYTES;
+	case TYPE_Q6_K:
+		return Q6K_BYTES;
+	}
+	return 0;
+}
+
+// Bytes of a group of PANEL rows in a panel.
+static inline size_t panel_group_bytes(int type)
+{
+	enum { scales = PANEL_UNITS + SUPER * PANEL_SCALES, bit = SUPER * BLOCK * PANEL / 8 };
+	switch (type) {
+	case TYPE_F16:
+		return 2 * PANEL;
+	case TYPE_Q8_0:
+		return (2 + BLOCK) * PANEL;
+	case TYPE_Q4_0:
+		return (2 + BLOCK / 2) * PANEL;
+	case TYPE_Q4_K:
+		return scales + 4 * bit;
+	case TYPE_Q5_K:
+		return scales + 5 * bit;
+	case TYPE_Q6_K:
+		return scales + 6 * bit;
+	}
+	return 0;
+}
+
+// Bytes of a panel of a weight of cols columns. 0: type is never packed.
+static inline size_t panel_bytes(int type, int cols)
+{
+	return group_values(type) == 0 ? 0 : (size_t)(cols / group_values(type)) * panel_group_bytes(type);
+}
+
 enum op_kind {
 	OP_EMBED = 1,   // y[cols] = row of w picked by the row's token
 	OP_RMS_NORM,    // y = x / sqrt(mean(x²) + eps) · w
@@ -68,8 +136,8 @@ struct op {
 	int32_t chunk; // OP_MATMUL: rows of w that one thread takes at a time
 	float *y;
 	const float *x, *z;
-	const uint8_t *w; // (outs, cols), or (cols); as it lies in the model file, of any alignment
-	size_t w_stride;  // bytes from row to row of w
+	const uint8_t *w; // F32: (outs, cols) or (cols), at w_stride bytes a row; else panels
+	size_t w_stride;  // bytes from row to row, or from panel to panel
 	float eps;
 
 	float *angles;       // OP_ANGLES, OP_ROPE: (rows, 2, dims/2) cosines, sines
@@ -131,6 +199,9 @@ struct run {
 struct kernels {
 	// Does every operation of a PHASE_ROWS to row row.
 	void (*row)(const struct run *r, const struct phase *p, int row);
+	// Packs rows rows of a weight, at most PANEL, into a panel of zeros. w: (rows, groups) at
+	// stride bytes
+	void (*pack)(int type, const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel);
 	// Computes outputs out0 … out1-1 of rows 0 … rows-1.
 	void (*matmul)(const struct run *r, const struct op *op, int rows, int out0, int out1);
 	// Computes the query heads that share kv head kv_head. mem is the thread's scratch.
@@ -142,28 +213,22 @@ extern const struct kernels kernels_portable;
 extern const struct kernels kernels_avx2, kernels_avx512;
 #endif
 
-// A row of activations as int8: block b has values q[32b … 32b+31], the scale d[b]
-// and, for kernels that shift weights to unsigned, s[8b … 8b+7], minus the sums of
-// four neighbouring q. Both arrays are padded with zeros to an even number of blocks.
-struct quant_row {
-	int8_t *q;
-	int32_t *s;
-	float *d;
+// A block of activations as int8 times a scale, with the sums of its values: what weights
+// that are kept plus some number, or minus some offset, have too much of. A cache line.
+struct quant_block {
+	int8_t q[BLOCK];
+	float d;      // a value is d · q
+	float offset; // -d · Σ q
+	int32_t sum;     // -Σ q
+	int32_t half[2]; // -Σ q of each half
+	int32_t unused[3];
 };
 
-static inline size_t quant_padded(int cols) { return ((size_t)cols + LINE - 1) / LINE * LINE; }
+static inline size_t quant_bytes(int cols) { return (size_t)cols / BLOCK * sizeof(struct quant_block); }
 
-static inline size_t quant_bytes(int cols)
+static inline struct quant_block *quant_row(const struct run *r, int cols, int row)
 {
-	size_t n = quant_padded(cols), d = n / BLOCK * sizeof(float);
-	return n + n + (d + LINE - 1) / LINE * LINE;
-}
-
-static inline struct quant_row quant_row(const struct run *r, int cols, int row)
-{
-	uint8_t *p = r->scratch.quant + (size_t)row * quant_bytes(cols);
-	size_t n = quant_padded(cols);
-	return (struct quant_row){(int8_t *)p, (int32_t *)(p + n), (float *)(p + 2 * n)};
+	return (struct quant_block *)(r->scratch.quant + (size_t)row * quant_bytes(cols));
 }
 
 // Floats that a thread needs for group query heads of head_dim values: scores
@@ -182,6 +247,10 @@ struct engine;
 
 // Starts threads-1 workers. NULL if path is unknown or a thread cannot be started.
 struct engine *engine_open(const char *path, int threads);
+
+// Packs a weight of type, (outs, cols), as it lies in a model file, of any alignment, into
+// panels: panel_bytes(type, cols) zeros for each PANEL outs. 0: w cannot be read any more.
+int engine_pack(struct engine *e, int type, int outs, int cols, const uint8_t *w, uint8_t *panels);
 
 // Replays program p for one batch; the arrays are those of struct batch. 0: memory of
 // the program is gone, see fault.h, and nothing that the run wrote can be used.

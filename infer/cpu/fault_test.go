@@ -13,9 +13,9 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// TestRunSurvivesAFileThatIsCutShort computes with weights in a mapped file of which
-// the end, all or nothing of it is cut off meanwhile.
-func TestRunSurvivesAFileThatIsCutShort(t *testing.T) {
+// TestUploadSurvivesAFileThatIsCutShort uploads weights of a mapped file of which the end,
+// all or nothing of it was cut off; what is cut off later is not missed.
+func TestUploadSurvivesAFileThatIsCutShort(t *testing.T) {
 	const rows, cols = 4096, 256
 	size := int64(rows * gguf.Q8_0.RowBytes(cols))
 	for _, threads := range []int{1, 3} {
@@ -40,23 +40,24 @@ func TestRunSurvivesAFileThatIsCutShort(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer d.Close()
-				w := upload(t, d, gguf.Q8_0, rows, cols, data)
-				table := upload(t, d, gguf.F32, 1, cols, make([]byte, 4*cols))
-				x, y := alloc(t, d, 2, cols), alloc(t, d, 2, rows)
-				p := device.NewProgram(2, 2)
-				p.Embed(x, table)
-				p.MatMul(y, w, x)
-				product := compile(t, d, p)
-				batch := device.Batch{Tokens: []int32{0, 0}, Pos: []int32{0, 0}, Seq: []int32{0, 0}, Out: []int32{0, 1}, Tables: [][]int32{{0}}}
-				if err := product.Run(&batch); err != nil {
-					t.Fatal(err)
-				}
 				if err := file.Truncate(left); err != nil {
 					t.Fatal(err)
 				}
-				if err := product.Run(&batch); errors.Is(err, device.ErrUnreadable) != (left < size) {
-					t.Errorf("got %v", err)
+				w, err := d.Upload(gguf.Q8_0, rows, cols, data)
+				if errors.Is(err, device.ErrUnreadable) != (left < size) {
+					t.Fatalf("got %v", err)
 				}
+				if err != nil {
+					return
+				}
+				if err := file.Truncate(0); err != nil {
+					t.Fatal(err)
+				}
+				x, y := alloc(t, d, 2, cols), alloc(t, d, 2, rows)
+				p := device.NewProgram(2, 2)
+				p.Embed(x, upload(t, d, gguf.F32, 2, cols, make([]byte, 2*4*cols)))
+				p.MatMul(y, w, x)
+				run(t, compile(t, d, p), upTo(0, 2))
 			})
 		}
 	}

@@ -1,4 +1,4 @@
-// y[r][o] = Σ x[r][i] · w[o][i], weights of F32 or F16, sums in F32.
+// y[r][o] = Σ x[r][i] · w[o][i], weights of F32 or keys of F16, sums in F32.
 //
 // Lane l of one vector sums the terms i ≡ l (mod LANES) in ascending order, and the
 // lanes are added in the order of vf_sum: for every tile shape, so that a result does
@@ -19,14 +19,12 @@ INLINE vf load_weight_n(const int type, const uint8_t *w, int i, int n)
 INLINE void dot_tile(const int type, const int rows, const int outs, const float *x, size_t xs, const uint8_t *w,
                      size_t ws, int n, float *y, size_t ys)
 {
-	const size_t size = type == TYPE_F16 ? 2 : 4;
 	vf acc[TILE_ROWS][TILE_OUTS], v[TILE_OUTS];
 	UNROLL for (int r = 0; r < rows; r++)
 		UNROLL for (int o = 0; o < outs; o++)
 			acc[r][o] = vf_zero();
 	int i = 0;
 	for (; i + LANES <= n; i += LANES) {
-		fetch_ahead(w + 2 * outs * ws + (size_t)i * outs * size, LANES * outs * (int)size);
 		UNROLL for (int o = 0; o < outs; o++)
 			v[o] = load_weight(type, w + o * ws, i);
 		UNROLL for (int r = 0; r < rows; r++) {
@@ -88,6 +86,7 @@ static void dot_f32(const float *x, size_t xs, int rows, const uint8_t *w, size_
 	dot_all(TYPE_F32, x, xs, rows, w, ws, outs, n, y, ys);
 }
 
+// For keys of the cache; weights of F16 lie in panels.
 static void dot_f16(const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n, float *y, size_t ys)
 {
 	dot_all(TYPE_F16, x, xs, rows, w, ws, outs, n, y, ys);

@@ -14,12 +14,13 @@
 #include "simd_avx2.h"
 
 #include "super.h"
+#include "panel.h"
 #include "rows.h"
 #include "matmul_float.h"
-#include "matmul_quant.h"
+#include "matmul_panel.h"
 #include "attention.h"
 
-const struct kernels kernels_avx2 = {run_row, run_matmul, run_attention};
+const struct kernels kernels_avx2 = {run_row, pack, run_matmul, run_attention};
 
 #if defined(__clang__)
 #pragma clang attribute pop

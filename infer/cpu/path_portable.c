@@ -2,9 +2,10 @@
 #include "simd_portable.h"
 
 #include "super.h"
+#include "panel.h"
 #include "rows.h"
 #include "matmul_float.h"
-#include "matmul_quant.h"
+#include "matmul_panel.h"
 #include "attention.h"
 
-const struct kernels kernels_portable = {run_row, run_matmul, run_attention};
+const struct kernels kernels_portable = {run_row, pack, run_matmul, run_attention};

@@ -33,48 +33,34 @@ INLINE vf vf_exp(vf x)
 	return vf_scale2(p, n);
 }
 
-// y = the values of a super-block
-static void embed_super(const int type, const uint8_t *w, float *y)
-{
-	struct super_scales s;
-	unpack_scales(type, w, &s);
-	for (int i = 0; i < SUPER; i++)
-		for (int k = 0; k < BLOCK; k++)
-			if (type == TYPE_Q6_K)
-				y[i * BLOCK + k] = s.d[2 * i + k / 16] * (float)super_value(type, w, i, k);
-			else
-				y[i * BLOCK + k] = s.d[i] * (float)super_value(type, w, i, k) - s.m[i];
-}
-
 // y = row of the table as floats. w: (vocabulary, cols)
 static void embed(const struct op *op, int32_t token, float *y)
 {
-	const uint8_t *w = op->w + (size_t)token * op->w_stride;
-	switch (op->type) {
-	case TYPE_F32:
-		memcpy(y, w, sizeof(float) * (size_t)op->cols);
+	if (op->type == TYPE_F32) {
+		memcpy(y, op->w + (size_t)token * op->w_stride, sizeof(float) * (size_t)op->cols);
 		return;
+	}
+	const uint8_t *panel = op->w + (size_t)(token / PANEL) * op->w_stride;
+	const int o = token % PANEL;
+	switch (op->type) {
 	case TYPE_F16:
 		for (int i = 0; i < op->cols; i++)
-			y[i] = load_half(w + 2 * (size_t)i);
+			y[i] = load_half(panel + 2 * ((size_t)i * PANEL + o));
 		return;
 	case TYPE_Q8_0:
-		for (int b = 0; b < op->cols / BLOCK; b++, w += Q8_BYTES)
-			for (int i = 0; i < BLOCK; i++)
-				y[b * BLOCK + i] = load_half(w) * (float)(int8_t)w[2 + i];
+		unpack_row(TYPE_Q8_0, panel, o, op->cols, y);
 		return;
-	case TYPE_Q4_0: // byte i of a block holds values i and i+16
-		for (int b = 0; b < op->cols / BLOCK; b++, w += Q4_BYTES)
-			for (int i = 0; i < BLOCK / 2; i++) {
-				y[b * BLOCK + i] = load_half(w) * (float)((w[2 + i] & 15) - 8);
-				y[b * BLOCK + i + BLOCK / 2] = load_half(w) * (float)((w[2 + i] >> 4) - 8);
-			}
+	case TYPE_Q4_0:
+		unpack_row(TYPE_Q4_0, panel, o, op->cols, y);
 		return;
 	case TYPE_Q4_K:
+		unpack_row(TYPE_Q4_K, panel, o, op->cols, y);
+		return;
 	case TYPE_Q5_K:
+		unpack_row(TYPE_Q5_K, panel, o, op->cols, y);
+		return;
 	case TYPE_Q6_K:
-		for (int b = 0; b < op->cols; b += SUPER * BLOCK, w += block_bytes(op->type))
-			embed_super(op->type, w, y + b);
+		unpack_row(TYPE_Q6_K, panel, o, op->cols, y);
 	}
 }
 
@@ -168,22 +154,25 @@ static void store_kv(const struct op *op, int32_t block, int slot, int part, con
 // Each block of 32 values becomes int8 times the scale d = max|x| / 127. A block with
 // a NaN or infinity gets the scale NaN: what is not finite must show in the result.
 // x: (cols)
-static void quantize(const float *x, int cols, struct quant_row to)
+static void quantize(const float *x, int cols, struct quant_block *to)
 {
-	int padded = (int)quant_padded(cols);
-	for (int b = 0; b < padded / BLOCK; b++) {
-		int8_t *q = to.q + b * BLOCK;
-		int32_t *s = to.s + b * BLOCK / 4;
-		float max = b * BLOCK < cols ? block_max(x + b * BLOCK) : 0;
-		float scale = 127.0f / max;
-		if (scale > 0 && isfinite(scale)) {
-			to.d[b] = max / 127.0f;
-			block_round(x + b * BLOCK, scale, q, s);
-		} else { // all but zero, or not finite
-			to.d[b] = max < 1 ? 0 : NAN;
-			memset(q, 0, BLOCK);
-			memset(s, 0, BLOCK);
+	for (int b = 0; b < cols / BLOCK; b++, x += BLOCK, to++) {
+		float max = block_max(x), scale = 127.0f / max;
+		if (!(scale > 0 && isfinite(scale))) { // all but zero, or not finite
+			memset(to, 0, sizeof *to);
+			to->d = to->offset = max < 1 ? 0 : NAN;
+			continue;
 		}
+		block_round(x, scale, to->q);
+		for (int h = 0; h < 2; h++) {
+			int32_t sum = 0;
+			for (int k = 0; k < BLOCK / 2; k++)
+				sum += to->q[h * BLOCK / 2 + k];
+			to->half[h] = -sum;
+		}
+		to->sum = to->half[0] + to->half[1];
+		to->d = max / 127.0f;
+		to->offset = to->d * (float)to->sum;
 	}
 }
 

@@ -1,4 +1,4 @@
-// Vectors of 8 floats, and int8 products of one block at a time with VPMADDUBSW.
+// Vectors of 8 floats, and int8 products with VPMADDUBSW.
 
 #define LANES 8
 #define TILE_ROWS 4
@@ -97,105 +97,69 @@ INLINE __m256i load_rounded(const float *x, __m256 scale)
 	return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), scale));
 }
 
-// q = x · scale to the nearest integer, ties to even. This path needs no sums.
-INLINE void block_round(const float *x, float scale, int8_t *q, int32_t *s)
+// q = x · scale to the nearest integer, ties to even.
+INLINE void block_round(const float *x, float scale, int8_t *q)
 {
-	(void)s;
 	__m256 k = _mm256_set1_ps(scale);
 	__m256i a = _mm256_packs_epi32(load_rounded(x, k), load_rounded(x + 8, k));
 	__m256i b = _mm256_packs_epi32(load_rounded(x + 16, k), load_rounded(x + 24, k));
 	const __m256i order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
-	_mm256_store_si256((__m256i *)q, _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order));
+	_mm256_storeu_si256((__m256i *)q, _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order));
 }
 
-// VPMADDUBSW multiplies unsigned by signed and adds pairs with saturation at 2^15. It
-// gets |w| and x with the sign of w: pairs stay below 2 · 128 · 127 < 2^15, so that the
-// sum is exact.
-#define STEP 1
+// Vectors of bytes, four for each lane.
+#define PANEL_ROWS 4 // rows of activations that share a panel
+#define FLOAT_ROWS 2 // the same of F16
 
-typedef vf qacc; // lane i sums products of values 4i … 4i+3 of a block
+typedef __m256i vb;
 
-struct qweight {
-	__m256i q;
-	vf d;
-};
+INLINE vb vb_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+INLINE vb vb_low(vb a) { return _mm256_and_si256(a, _mm256_set1_epi8(0x0f)); }
+INLINE vb vb_high(vb a) { return vb_low(_mm256_srli_epi16(a, 4)); }
 
-struct qvalue {
-	__m256i q;
-	vf d;
-};
-
-INLINE struct qweight load_q8(const uint8_t *w, int blocks)
+// The bits of a that mask has, after a shift to the left by shift, or to the right by -shift.
+INLINE vb vb_bits(vb a, const int shift, int mask)
 {
-	(void)blocks;
-	return (struct qweight){_mm256_loadu_si256((const __m256i *)(w + 2)), vf_set(load_half(w))};
+	a = shift > 0 ? _mm256_slli_epi16(a, shift) : _mm256_srli_epi16(a, -shift);
+	return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
 }
 
-INLINE struct qweight load_q4(const uint8_t *w, int blocks)
+INLINE vb vb_or(vb a, vb b) { return _mm256_or_si256(a, b); }
+
+INLINE vf vf_bytes(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
+INLINE vf vf_int8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
+
+INLINE __m256i four_bytes(const int8_t *x)
 {
-	(void)blocks;
-	__m128i v = _mm_loadu_si128((const __m128i *)(w + 2));
-	__m256i q = _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), _mm256_set1_epi8(0x0f));
-	return (struct qweight){_mm256_sub_epi8(q, _mm256_set1_epi8(8)), vf_set(load_half(w))};
+	int32_t four;
+	memcpy(&four, x, sizeof four);
+	return _mm256_set1_epi32(four);
 }
 
-INLINE struct qvalue load_value(struct quant_row x, int b, const int shift)
+// In each lane start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// the four bytes at x + 4j, above -128. The sum is exact.
+//
+// VPMADDUBSW multiplies unsigned by signed and adds pairs with saturation at 2^15, so that
+// 2^(7-bits) of its sums of weights below 2^bits can be added before they are widened.
+// Weights of eight bits are too large for it: they become |w - 128| and x takes the sign of
+// w - 128, as 2 · 128 · 127 < 2^15.
+INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
 {
-	(void)shift;
-	return (struct qvalue){_mm256_load_si256((const __m256i *)(x.q + b * BLOCK)), _mm256_set1_ps(x.d[b])};
-}
-
-INLINE qacc qacc_zero(void) { return vf_zero(); }
-
-INLINE qacc qacc_add(qacc acc, struct qweight w, struct qvalue x)
-{
-	__m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w.q), _mm256_sign_epi8(x.q, w.q));
-	vf dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-	return _mm256_fmadd_ps(dot, _mm256_mul_ps(w.d, x.d), acc);
-}
-
-INLINE float qacc_sum(qacc a) { return vf_sum(a); }
-
-// Block i of a super-block.
-struct kweight {
-	__m256i q; // with an offset: unsigned
-	vf d, m;   // a value is d · q - m
-};
-
-INLINE struct kweight load_super(const int type, const uint8_t *w, const int i, const float *d, const float *m)
-{
-	const __m256i low_bits = _mm256_set1_epi8(0x0f);
-	if (type == TYPE_Q6_K) {
-		const int half = i / 4, run = i % 4;
-		__m256i low = _mm256_loadu_si256((const __m256i *)(w + (half * 2 + run % 2) * BLOCK));
-		__m256i high = _mm256_loadu_si256((const __m256i *)(w + Q6K_HIGH + half * BLOCK));
-		__m256i q = _mm256_and_si256(_mm256_srli_epi16(low, run / 2 * 4), low_bits);
-		__m256i top = _mm256_and_si256(_mm256_srli_epi16(high, 2 * run), _mm256_set1_epi8(3));
-		q = _mm256_or_si256(q, _mm256_slli_epi16(top, 4));
-		return (struct kweight){
-			.q = _mm256_sub_epi8(q, _mm256_set1_epi8(32)),
-			.d = _mm256_set_m128(_mm_set1_ps(d[2 * i + 1]), _mm_set1_ps(d[2 * i])),
-		};
-	}
-	const int at = type == TYPE_Q5_K ? Q5K_Q : Q4K_Q;
-	__m256i both = _mm256_loadu_si256((const __m256i *)(w + at + i / 2 * BLOCK));
-	__m256i q = _mm256_and_si256(_mm256_srli_epi16(both, i % 2 * 4), low_bits);
-	if (type == TYPE_Q5_K) {
-		__m256i high = _mm256_loadu_si256((const __m256i *)(w + Q5K_HIGH));
-		high = _mm256_and_si256(_mm256_srli_epi16(high, i), _mm256_set1_epi8(1));
-		q = _mm256_or_si256(q, _mm256_slli_epi16(high, 4));
-	}
-	return (struct kweight){q, vf_set(d[i]), vf_set(m[i])};
-}
-
-INLINE qacc super_add(const int type, qacc acc, struct kweight w, struct qvalue x)
-{
-	if (type == TYPE_Q6_K)
-		return qacc_add(acc, (struct qweight){w.q, w.d}, x);
 	const __m256i ones = _mm256_set1_epi16(1);
-	__m256i pairs = _mm256_maddubs_epi16(w.q, x.q), sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), x.q);
-	vf dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, ones));
-	vf sum = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, ones));
-	acc = _mm256_fmadd_ps(dot, _mm256_mul_ps(w.d, x.d), acc);
-	return _mm256_fnmadd_ps(sum, _mm256_mul_ps(w.m, x.d), acc);
+	__m256i sum = _mm256_set1_epi32(bits == 8 ? 0 : start);
+	const int most = bits == 8 ? 1 : 1 << (7 - bits), together = most < quads ? most : quads;
+	UNROLL for (int j = 0; j < quads; j += together) {
+		__m256i pairs = _mm256_setzero_si256();
+		UNROLL for (int k = j; k < j + together; k++) {
+			__m256i q = w[k], a = four_bytes(x + 4 * k);
+			if (bits == 8) {
+				q = _mm256_xor_si256(q, _mm256_set1_epi8((char)0x80));
+				a = _mm256_sign_epi8(a, q);
+				q = _mm256_abs_epi8(q);
+			}
+			pairs = k == j ? _mm256_maddubs_epi16(q, a) : _mm256_add_epi16(pairs, _mm256_maddubs_epi16(q, a));
+		}
+		sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+	}
+	return _mm256_cvtepi32_ps(sum);
 }

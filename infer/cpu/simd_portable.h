@@ -129,10 +129,9 @@ INLINE float block_max(const float *x)
 	return float_of(max);
 }
 
-// q = x · scale to the nearest integer, ties to even. This path needs no sums.
-INLINE void block_round(const float *x, float scale, int8_t *q, int32_t *s)
+// q = x · scale to the nearest integer, ties to even.
+INLINE void block_round(const float *x, float scale, int8_t *q)
 {
-	(void)s;
 	for (int i = 0; i < BLOCK; i += LANES) {
 		vf v = vf_round(vf_mul(vf_load(x + i), vf_set(scale)));
 		for (int k = 0; k < LANES; k++)
@@ -140,80 +139,38 @@ INLINE void block_round(const float *x, float scale, int8_t *q, int32_t *s)
 	}
 }
 
-#define STEP 1
+// Vectors of bytes, four for each lane.
+#define PANEL_ROWS 4 // rows of activations that share a panel
+#define FLOAT_ROWS 2 // the same of F16
 
-typedef float qacc;
+typedef uint8_t vb __attribute__((vector_size(4 * LANES)));
 
-struct qweight {
-	int8_t q[BLOCK];
-	float d;
-};
-
-struct qvalue {
-	const int8_t *q;
-	float d;
-};
-
-INLINE struct qweight load_q8(const uint8_t *w, int blocks)
+INLINE vb vb_load(const uint8_t *p)
 {
-	(void)blocks;
-	struct qweight v = {.d = load_half(w)};
-	memcpy(v.q, w + 2, BLOCK);
-	return v;
+	vb a;
+	memcpy(&a, p, sizeof a);
+	return a;
 }
+INLINE vb vb_low(vb a) { return a & 15; }
+INLINE vb vb_high(vb a) { return a >> 4; }
 
-INLINE struct qweight load_q4(const uint8_t *w, int blocks)
+// The bits of a that mask has, after a shift to the left by shift, or to the right by -shift.
+INLINE vb vb_bits(vb a, const int shift, int mask) { return (shift > 0 ? a << shift : a >> -shift) & (uint8_t)mask; }
+
+INLINE vb vb_or(vb a, vb b) { return a | b; }
+
+INLINE vf vf_bytes(const uint8_t *p) { return (vf){p[0], p[1], p[2], p[3]}; }
+INLINE vf vf_int8(const uint8_t *p) { return (vf){(int8_t)p[0], (int8_t)p[1], (int8_t)p[2], (int8_t)p[3]}; }
+
+// In each lane start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// the four bytes at x + 4j. The sum is exact.
+INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
 {
-	(void)blocks;
-	struct qweight v = {.d = load_half(w)};
-	for (int i = 0; i < BLOCK / 2; i++) {
-		v.q[i] = (int8_t)((w[2 + i] & 15) - 8);
-		v.q[i + BLOCK / 2] = (int8_t)((w[2 + i] >> 4) - 8);
-	}
-	return v;
-}
-
-INLINE struct qvalue load_value(struct quant_row x, int b, const int shift)
-{
-	(void)shift;
-	return (struct qvalue){x.q + b * BLOCK, x.d[b]};
-}
-
-INLINE qacc qacc_zero(void) { return 0; }
-
-INLINE qacc qacc_add(qacc acc, struct qweight w, struct qvalue x)
-{
-	int32_t dot = 0;
-	for (int i = 0; i < BLOCK; i++)
-		dot += w.q[i] * x.q[i];
-	return acc + (float)dot * (w.d * x.d);
-}
-
-INLINE float qacc_sum(qacc a) { return a; }
-
-// Block i of a super-block, as two halves: a value is d · q - m.
-struct kweight {
-	int8_t q[BLOCK];
-	float d[2], m;
-};
-
-INLINE struct kweight load_super(const int type, const uint8_t *w, const int i, const float *d, const float *m)
-{
-	const int halves = type == TYPE_Q6_K; // each has its own scale
-	struct kweight v = {.d = {d[halves ? 2 * i : i], d[halves ? 2 * i + 1 : i]}, .m = halves ? 0 : m[i]};
-	for (int k = 0; k < BLOCK; k++)
-		v.q[k] = (int8_t)super_value(type, w, i, k);
-	return v;
-}
-
-INLINE qacc super_add(const int type, qacc acc, struct kweight w, struct qvalue x)
-{
-	(void)type;
-	int32_t dot[2] = {0}, sum = 0;
-	for (int k = 0; k < BLOCK; k++) {
-		dot[k / 16] += w.q[k] * x.q[k];
-		sum += x.q[k];
-	}
-	acc += ((float)dot[0] * w.d[0] + (float)dot[1] * w.d[1]) * x.d;
-	return acc - (float)sum * (w.m * x.d);
+	(void)bits;
+	vi sum = {start, start, start, start};
+	for (int j = 0; j < quads; j++)
+		for (int l = 0; l < LANES; l++)
+			for (int t = 0; t < 4; t++)
+				sum[l] += w[j][4 * l + t] * x[4 * j + t];
+	return (vf){(float)sum[0], (float)sum[1], (float)sum[2], (float)sum[3]};
 }

@@ -105,6 +105,19 @@ func (f *File) Close() error {
 	return unix.Munmap(data)
 }
 
+// Release takes the pages of t's data out of this process's memory, if the file is mapped. They
+// are read from the file again when they are used.
+func (f *File) Release(t Tensor) {
+	if !f.mapped || len(t.Data) == 0 {
+		return
+	}
+	page := unix.Getpagesize()
+	first, last := (t.begin+page-1)/page*page, (t.begin+len(t.Data))/page*page
+	if first < last {
+		_ = unix.Madvise(f.data[first:last], unix.MADV_DONTNEED) // advice
+	}
+}
+
 // Version returns the version of the format, 2 or 3.
 func (f *File) Version() uint32 { return f.version }
 
@@ -137,6 +150,7 @@ type Tensor struct {
 	Type  Type
 	Shape []int  // 1 to 4 dimensions, the fastest first: a matrix is (columns, rows)
 	Data  []byte // as it lies in the file, at any alignment that the file chose
+	begin int    // of Data in the file
 }
 
 // Elements returns how many numbers the tensor has.

@@ -172,7 +172,7 @@ func (f *File) placeTensors(headerEnd int, alignment uint64, offsets []uint64) e
 			return fmt.Errorf("tensor %.80q: %w", t.Name, &FormatError{headerEnd, fmt.Sprintf(
 				"its %d bytes at offset %d of the data section, which starts at byte %d, do not lie in the file of %d bytes; was the download cut short?", bytes, offsets[i], section, size)})
 		}
-		t.Data = f.data[begin:end:end]
+		t.Data, t.begin = f.data[begin:end:end], int(begin)
 		offsets[i], ends[i] = begin, end
 	}
 	return f.checkOverlap(offsets, ends)

@@ -135,6 +135,8 @@ func (l *loader) tensor(dev device.Device, name string, rows, cols int) (device.
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("tensor %s: %w", name, err)
 	}
+	l.f.Release(t) // most devices have a copy now
+
 	if !l.used[name] { // two stages may hold the same table
 		l.used[name] = true
 		l.done += int64(len(t.Data))
