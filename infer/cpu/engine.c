@@ -22,7 +22,6 @@ struct engine {
 	struct run run;
 	atomic_int phase; // next phase to run together; written between barriers
 	atomic_int next;  // next item of the running phase that nobody has taken
-	atomic_int lost;  // the run read memory that is gone
 };
 
 // Paths in order of preference.
@@ -125,10 +124,6 @@ static void advance(void *arg)
 	const struct program *program = e->run.program;
 	int k = atomic_load_explicit(&e->phase, memory_order_relaxed);
 	for (; k < program->n_phases; k++) {
-		if (atomic_load_explicit(&e->lost, memory_order_relaxed)) {
-			k = program->n_phases; // what is left would compute with zeros
-			break;
-		}
 		const struct phase *p = &program->phases[k];
 		if (!alone(e, p))
 			break;
@@ -151,7 +146,6 @@ static void walk(void *arg, int thread)
 {
 	struct engine *e = arg;
 	const struct program *program = e->run.program;
-	fault_watch(&e->lost);
 	for (;;) {
 		int k = atomic_load_explicit(&e->phase, memory_order_relaxed);
 		if (k == program->n_phases)
@@ -166,7 +160,6 @@ static void walk(void *arg, int thread)
 		}
 		pool_barrier(e->pool, skip_and_advance, e);
 	}
-	fault_unwatch();
 }
 
 struct engine *engine_open(const char *path, int threads)
@@ -191,20 +184,16 @@ struct engine *engine_open(const char *path, int threads)
 	return e;
 }
 
-int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
+void engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
                 const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, const int32_t *tables,
                 const int32_t *table_at)
 {
 	struct batch batch = {rows, outs, tokens, pos, seq, out, tables, table_at};
 	e->run = (struct run){p, &batch, s};
 	atomic_store(&e->phase, 0);
-	atomic_store(&e->lost, 0);
-	fault_watch(&e->lost);
 	advance(e);
 	if (atomic_load(&e->phase) < p->n_phases)
 		pool_run(e->pool, walk, e);
-	fault_unwatch();
-	return !atomic_load(&e->lost);
 }
 
 struct packing {

@@ -252,9 +252,8 @@ struct engine *engine_open(const char *path, int threads);
 // panels: panel_bytes(type, cols) zeros for each PANEL outs. 0: w cannot be read any more.
 int engine_pack(struct engine *e, int type, int outs, int cols, const uint8_t *w, uint8_t *panels);
 
-// Replays program p for one batch; the arrays are those of struct batch. 0: memory of
-// the program is gone, see fault.h, and nothing that the run wrote can be used.
-int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
+// Replays program p for one batch; the arrays are those of struct batch.
+void engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
                 const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, const int32_t *tables,
                 const int32_t *table_at);
 

@@ -139,8 +139,9 @@ type Device interface {
 	Close() error
 }
 
-// ErrUnreadable is wrapped by the error of a Run that found data of an Upload gone: a
-// mapped model file was cut short, or its disk failed. The file must be opened anew.
+// ErrUnreadable is wrapped by the error of an Upload whose data cannot be read, and of a Run
+// of a device that keeps a view of it: a mapped model file was cut short, or its disk
+// failed. The file must be opened anew.
 var ErrUnreadable = errors.New("the weights cannot be read any more")
 
 // ErrFailed is, for errors.Is, every error of a device whose hardware or driver failed or
