@@ -9,14 +9,24 @@ import (
 // Limits of one template and of one rendering.
 const (
 	maxSource = 256 << 10 // bytes of a template
-	maxDepth  = 64        // nesting of tags, expressions, values, macro calls and recursive loops
+	maxDepth  = 64        // nesting of tags, expressions, values, generators, macro calls and recursive loops
+	maxNested = 8192      // expressions that are evaluated inside each other
 	maxRange  = 100_000   // items of range()
 	maxDigits = 1 << 14   // bits of an integer
 
 	maxTupleKey = 1 << 16 // bytes of a tuple as the key of a dict
+)
 
-	itemSize = 16 // bytes charged for an item of a list
-	markSize = 24 // bytes charged for a mark of a text
+// Bytes charged for what takes memory besides the bytes of texts.
+const (
+	itemSize   = 16  // an item of a list
+	numberSize = 8   // a number in it
+	valueSize  = 80  // a text, list, function or generator
+	dictSize   = 320 // a dict that is not empty
+	entrySize  = 128 // an entry of a dict
+	scopeSize  = 352 // a scope with variables
+	nameSize   = 64  // one variable of a scope
+	markSize   = 24  // a mark of a text
 )
 
 // limits bound one rendering.
@@ -57,13 +67,16 @@ type budget struct {
 	begun time.Duration
 
 	usedSteps, usedAlloc int
-	nextCheck            int
+	nextCheck            int // steps at which to look at the clock
+	nextAllocCheck       int // bytes at which to look at it
 	depth                int
+	nested               int
 }
 
 const (
-	checkEvery = 1024 // steps between two looks at the clock
-	scanUnit   = 256  // bytes that one step scans
+	checkEvery      = 1024    // steps between two looks at the clock
+	checkEveryAlloc = 1 << 18 // bytes of memory between two looks at the clock
+	scanUnit        = 256     // bytes that one step scans
 )
 
 // newBudget begins to count. clock tells the time that the budget is measured in.
@@ -80,7 +93,13 @@ func (b *budget) step(n int) {
 	if b.usedSteps < b.nextCheck {
 		return
 	}
+	b.check()
+}
+
+// check looks at the clock and at the context.
+func (b *budget) check() {
 	b.nextCheck = b.usedSteps + checkEvery
+	b.nextAllocCheck = b.usedAlloc + checkEveryAlloc
 	if err := b.ctx.Err(); err != nil {
 		throw(err)
 	}
@@ -101,6 +120,20 @@ func (b *budget) alloc(n int) {
 	if n >= scanUnit {
 		b.step(n / scanUnit)
 	}
+	if b.usedAlloc >= b.nextAllocCheck {
+		b.check()
+	}
+}
+
+// value counts a new text, list, function or generator.
+func (b *budget) value() { b.alloc(valueSize) }
+
+// entry counts another entry of d.
+func (b *budget) entry(d *dict) {
+	if d.index == nil {
+		b.alloc(dictSize)
+	}
+	b.alloc(entrySize)
 }
 
 // text checks the size of one string.
@@ -122,3 +155,15 @@ func (b *budget) enter() {
 }
 
 func (b *budget) leave() { b.depth-- }
+
+// begin begins the evaluation of an expression, which finish ends. How deep expressions
+// lie in each other bounds the stack: a template can call a macro from inside of its
+// longest expression.
+func (b *budget) begin() {
+	b.step(1)
+	if b.nested++; b.nested > maxNested {
+		throw(overLimit("nesting depth", maxNested, "expressions inside each other"))
+	}
+}
+
+func (b *budget) finish() { b.nested-- }

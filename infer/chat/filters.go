@@ -60,7 +60,7 @@ func (in *interp) filter(name string, v value, a args) value {
 		a.bind(name)
 		t := in.str(v)
 		in.budget.scan(len(t.s))
-		return int64(len(strings.FieldsFunc(t.s, func(r rune) bool { return !isNameRune(r) && !unicode.IsNumber(r) })))
+		return countWords(t.s)
 	case "striptags":
 		a.bind(name)
 		return in.striptags(in.str(v))
@@ -70,7 +70,7 @@ func (in *interp) filter(name string, v value, a args) value {
 	case "format":
 		return in.formatFilter(in.str(v), a)
 	case "filesizeformat":
-		return fileSize(v, a.bind(name, "binary").truth(0, false))
+		return in.fileSize(v, a.bind(name, "binary").truth(0, false))
 	case "tojson":
 		return in.tojson(v, a)
 
@@ -155,6 +155,18 @@ func (in *interp) filter(name string, v value, a args) value {
 	return nil
 }
 
+// countWords counts the longest runs of letters, digits and underscores.
+func countWords(s string) (n int64) {
+	inside := false
+	for _, r := range s {
+		was := inside
+		if inside = isNameRune(r) || unicode.IsNumber(r); inside && !was {
+			n++
+		}
+	}
+	return n
+}
+
 // onlyText is for filters that, unlike most, take nothing but a string.
 func onlyText(name string, v value) text {
 	t, ok := v.(text)
@@ -192,6 +204,7 @@ func (in *interp) indent(t text, p params) text {
 	lines := in.lines(in.concat(t, literal("\n")), false)
 	b := in.builder()
 	for i, l := range lines {
+		in.budget.step(1)
 		line := l.(text)
 		if i > 0 {
 			b.literal("\n")
@@ -297,6 +310,7 @@ func (in *interp) wrapLine(t text, width int, breakLong, atHyphens bool) []text 
 			some = start < last
 		}
 		if some {
+			in.budget.value()
 			out = append(out, t.slice(start, last))
 		}
 	}
@@ -318,7 +332,7 @@ func breakWord(word chunk, room int, atHyphens bool) chunk {
 // chunks are blanks, dashes, words and, where lines may be broken at hyphens, the
 // parts of words.
 func (in *interp) chunks(t text, atHyphens bool) []chunk {
-	in.budget.alloc(len(t.s))
+	in.budget.alloc(4 * in.length(t))
 	runes := []rune(t.s)
 	letter := func(i int) bool {
 		return i >= 0 && i < len(runes) && (runes[i] == '_' || unicode.IsLetter(runes[i]) || unicode.IsNumber(runes[i]) && !unicode.IsDigit(runes[i]))
@@ -363,7 +377,7 @@ func (in *interp) chunks(t text, atHyphens bool) []chunk {
 			}
 		}
 		size := len(string(runes[start:i]))
-		in.budget.alloc(4 * itemSize)
+		in.budget.value()
 		out = append(out, chunk{t.slice(at, at+size), i - start})
 		at += size
 	}
@@ -372,6 +386,7 @@ func (in *interp) chunks(t text, atHyphens bool) []chunk {
 
 func (in *interp) striptags(t text) text {
 	for _, tag := range [][2]string{{"<!--", "-->"}, {"<", ">"}} {
+		in.budget.scan(len(t.s))
 		var cuts []cut
 		for at := 0; ; {
 			lo := strings.Index(t.s[at:], tag[0])
@@ -384,6 +399,7 @@ func (in *interp) striptags(t text) text {
 				break
 			}
 			at = lo + n + len(tag[1])
+			in.budget.alloc(itemSize)
 			cuts = append(cuts, cut{lo, at})
 		}
 		t = in.joinAll(text{}, in.pieces(t, cuts))
@@ -457,9 +473,10 @@ func (in *interp) formatFilter(t text, a args) value {
 	return in.percentFormat(t, in.makeDict(a))
 }
 
-func fileSize(v value, binary bool) value {
+func (in *interp) fileSize(v value, binary bool) value {
 	n, ok := float(v)
 	if t, isText := v.(text); isText {
+		in.budget.scan(len(t.s))
 		f, err := strconv.ParseFloat(strings.TrimSpace(t.s), 64)
 		n, ok = f, err == nil
 	}
@@ -486,7 +503,7 @@ func fileSize(v value, binary bool) value {
 
 func (in *interp) abs(v value) value {
 	if i, ok := integer(v); ok {
-		return normalize(new(big.Int).Abs(i))
+		return in.normalize(new(big.Int).Abs(i))
 	}
 	f, ok := v.(float64)
 	if !ok {
@@ -507,23 +524,23 @@ func (in *interp) toInt(v value, p params) value {
 		}
 		if base == 16 || base == 8 || base == 2 || base == 0 {
 			if i, ok := new(big.Int).SetString(stripBase(s, base), base); ok {
-				return normalize(i)
+				return in.normalize(i)
 			}
 		} else if base > 2 && base <= 36 {
 			if i, ok := new(big.Int).SetString(strings.ReplaceAll(s, "_", ""), base); ok && isNumeral(s) {
-				return normalize(i)
+				return in.normalize(i)
 			}
 		}
 		if f, err := strconv.ParseFloat(s, 64); err == nil {
-			return truncated(f, p)
+			return in.truncated(f, p)
 		}
 	case float64:
-		return truncated(x, p)
+		return in.truncated(x, p)
 	case *undefined:
-		fail("%s", x.why)
+		x.fail()
 	default:
 		if i, ok := integer(v); ok {
-			return normalize(i)
+			return in.normalize(i)
 		}
 	}
 	return p.get(0, int64(0))
@@ -544,12 +561,12 @@ func isNumeral(s string) bool {
 	return !strings.HasPrefix(s, "_") && !strings.HasSuffix(s, "_") && !strings.Contains(s, "__")
 }
 
-func truncated(f float64, p params) value {
+func (in *interp) truncated(f float64, p params) value {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return p.get(0, int64(0))
 	}
 	i, _ := big.NewFloat(f).Int(nil)
-	return normalize(i)
+	return in.normalize(i)
 }
 
 func (in *interp) toFloat(v value, p params) value {
@@ -561,7 +578,7 @@ func (in *interp) toFloat(v value, p params) value {
 	} else if f, ok := float(v); ok {
 		return f
 	} else if u, ok := v.(*undefined); ok {
-		fail("%s", u.why)
+		u.fail()
 	}
 	return p.get(0, 0.0)
 }
@@ -572,7 +589,7 @@ func (in *interp) round(v value, p params) value {
 		fail("round: method must be common, ceil or floor, not '%s'", method)
 	}
 	if i, isInt := integer(v); isInt && method == "common" && precision >= 0 {
-		return normalize(i)
+		return in.normalize(i)
 	}
 	f, ok := float(v)
 	if !ok {
@@ -588,7 +605,7 @@ func (in *interp) round(v value, p params) value {
 	case precision < 0:
 		r := math.RoundToEven(f*scale) / scale
 		if _, isInt := integer(v); isInt {
-			return truncated(r, p)
+			return in.truncated(r, p)
 		}
 		return r
 	}
@@ -634,7 +651,7 @@ func (in *interp) reverse(v value) value {
 
 // apply maps items.
 func (in *interp) apply(items []value, f func(value) value) []value {
-	in.budget.alloc(len(items) * itemSize)
+	in.budget.alloc(len(items) * (itemSize + valueSize))
 	out := make([]value, len(items))
 	for i, v := range items {
 		in.budget.step(1)
@@ -662,6 +679,8 @@ func (in *interp) getter(path, otherwise value) func(value) value {
 	}
 	return func(v value) value {
 		for _, k := range keys {
+			in.budget.step(1)
+			in.budget.value()
 			v = in.item(v, k)
 			if _, ok := v.(*undefined); ok && otherwise != nil {
 				v = otherwise
@@ -691,9 +710,11 @@ func (in *interp) sortKey(path value, caseSensitive bool) func(value) value {
 	}
 	var getters []func(value) value
 	for _, p := range paths {
+		in.budget.value()
 		getters = append(getters, in.foldedGetter(p, caseSensitive))
 	}
 	return func(v value) value {
+		in.budget.alloc(valueSize + len(getters)*itemSize)
 		key := tuple()
 		for _, get := range getters {
 			key.items = append(key.items, get(v))
@@ -722,7 +743,7 @@ func (in *interp) unique(v value, key func(value) value) []value {
 	seen := map[any]bool{}
 	var out []value
 	for _, e := range in.iterate(v) {
-		in.budget.alloc(4 * itemSize)
+		in.budget.alloc(entrySize)
 		id := in.hash(key(e))
 		if !seen[id] {
 			seen[id] = true
@@ -777,9 +798,10 @@ func (in *interp) groupby(v value, p params) value {
 	var group *list
 	var groupKey value
 	for _, e := range sorted {
-		in.budget.alloc(4 * itemSize)
+		in.budget.alloc(2 * itemSize)
 		key := folded(get(e))
 		if group == nil || !in.equal(key, groupKey) {
+			in.budget.alloc(2*valueSize + 8*itemSize) // a pair of a key and a list, with names
 			group, groupKey = &list{}, key
 			out.items = append(out.items, &list{items: []value{get(e), group}, tuple: true, fields: []string{"grouper", "list"}})
 		}
@@ -797,7 +819,7 @@ func (in *interp) batch(v value, p params) []value {
 	var out []value
 	for len(items) > 0 {
 		n := min(size, len(items))
-		in.budget.alloc((n + 1) * itemSize)
+		in.budget.alloc(valueSize + (n+1)*itemSize)
 		row := slices.Clone(items[:n])
 		if fill := p.get(1, nil); fill != nil && n < size {
 			row = append(row, in.fill(fill, size-n)...)
@@ -826,7 +848,7 @@ func (in *interp) columns(v value, p params) []value {
 		throw(overLimit("range", maxRange, "items"))
 	}
 	items := in.iterate(v)
-	in.budget.alloc((len(items) + 2*n) * itemSize)
+	in.budget.alloc(n*(2*itemSize+valueSize) + len(items)*itemSize)
 	var out []value
 	size, longer := len(items)/n, len(items)%n
 	for i := range n {

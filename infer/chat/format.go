@@ -53,7 +53,7 @@ func (in *interp) percentFormat(t text, v value) text {
 			}
 			key := t.slice(at+1, at+end)
 			arg = func() value {
-				e, ok := mapping.get(key)
+				e, ok := in.get(mapping, key)
 				if !ok {
 					fail("format: no key '%s'", key.s)
 				}
@@ -163,7 +163,7 @@ func (in *interp) percentItem(f spec, v value) text {
 				fail("cannot convert float %s to integer", formatFloat(x))
 			}
 			i, _ := big.NewFloat(x).Int(nil)
-			v = normalize(i)
+			v = in.normalize(i)
 		}
 		i, ok := integer(v)
 		if !ok {
@@ -192,7 +192,7 @@ func (in *interp) reprOf(v value) text {
 func (in *interp) asciiOf(v value) text {
 	return in.mapRunes(in.reprOf(v), func(_ int, r rune) string {
 		if r < utf8.RuneSelf {
-			return string(r)
+			return runeText(r)
 		}
 		return escapeRune(r)
 	})
@@ -562,6 +562,7 @@ func (in *interp) formatInt(f spec, i *big.Int) text {
 	if !f.alternate {
 		prefix = ""
 	}
+	in.digits(i)
 	digits := new(big.Int).Abs(i).Text(base)
 	if f.verb == 'X' {
 		digits = strings.ToUpper(digits)

@@ -18,6 +18,9 @@ func addSeeds(f *testing.F, add func(source string)) {
 		add(source)
 	}
 	add(ChatMLSource)
+	for _, v := range hostileValues {
+		add("{% set v = " + v + " %}{{ v|unique|sort|list }}{{ v|join(v) }}{{ [v, v]|map('select')|list }}")
+	}
 }
 
 func FuzzParse(f *testing.F) {
@@ -48,7 +51,11 @@ func FuzzRender(f *testing.F) {
 		request := []byte(`{"a":3,"b":2.5,"n":null,"t":true,"l":[3,1,2],"d":{"x":1,"y":[1,{"k":"v"}]},"s":` + jsonString(content) +
 			`,"messages":[{"role":"user","content":` + jsonString(nonce+content) + `},{"role":"assistant","content":` + jsonString(content+nonce) + `}]}`)
 		o := Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}
-		p, err := tmpl.renderJSON(context.Background(), request, o, small, processorTime)
+		var p Prompt
+		most := uint64(2*small.alloc + 128*small.steps + 64*len(request))
+		if took := allocated(func() { p, err = tmpl.renderJSON(context.Background(), request, o, small, processorTime) }); took > most {
+			t.Fatalf("it allocated %d bytes, at most %d are allowed, and ended with %v", took, most, err)
+		}
 		var render *RenderError
 		var raised *RaisedError
 		var limit *LimitError

@@ -57,7 +57,7 @@ func rangeOf(in *interp, a args) value {
 	if n > maxRange {
 		throw(overLimit("range", maxRange, "items"))
 	}
-	in.budget.alloc(n * itemSize)
+	in.budget.alloc(n * (itemSize + numberSize))
 	items := make([]value, n)
 	for i := range items {
 		items[i] = int64(start + i*step)
@@ -68,7 +68,6 @@ func rangeOf(in *interp, a args) value {
 // makeDict is dict(mapping or pairs, name=value, …).
 func (in *interp) makeDict(a args) *dict {
 	d := newDict()
-	in.budget.alloc(4 * len(a.vals) * itemSize)
 	if len(a.pos) > 1 {
 		fail("dict expected at most 1 argument, got %d", len(a.pos))
 	}
@@ -84,12 +83,11 @@ func (in *interp) makeDict(a args) *dict {
 			if len(kv) != 2 {
 				fail("dict: each item must be a pair, this one has %d", len(kv))
 			}
-			in.budget.alloc(4 * itemSize)
-			d.set(kv[0], kv[1])
+			in.put(d, kv[0], kv[1])
 		}
 	}
 	for i, name := range a.names {
-		d.set(name, a.vals[i])
+		in.put(d, name, a.vals[i])
 	}
 	return d
 }

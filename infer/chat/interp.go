@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,6 +33,15 @@ func (s *scope) set(name string, v value) {
 		s.vars = map[string]value{}
 	}
 	s.vars[name] = v
+}
+
+// set gives a variable of s a value.
+func (in *interp) set(s *scope, name string, v value) {
+	if s.vars == nil {
+		in.budget.alloc(scopeSize)
+	}
+	in.budget.alloc(nameSize)
+	s.set(name, v)
 }
 
 func (s *scope) lookup(name string) value {
@@ -114,7 +124,7 @@ func (in *interp) statement(st stmt, s *scope) flow {
 		}
 	case *macroStmt:
 		in.line = st.line
-		s.set(st.def.name, in.macro(st.def, s))
+		in.set(s, st.def.name, in.macro(st.def, s))
 	case *callStmt:
 		in.line = st.line
 		a := in.args(st.call.args, s)
@@ -170,9 +180,9 @@ func (in *interp) assign(dst, s *scope, t target, v value) {
 		if !ok {
 			fail("cannot assign attribute on non-namespace object %q", t.name)
 		}
-		ns.attrs.setName(t.attr, v)
+		in.put(ns.attrs, literal(t.attr), v)
 	default:
-		dst.set(t.name, v)
+		in.set(dst, t.name, v)
 	}
 }
 
@@ -291,7 +301,9 @@ func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
 	state := &loopState{rest: in.iterate(over), depth: depth}
 	if st.filter != nil {
 		state.keep = func(v value) bool {
-			in.budget.step(1)
+			in.budget.alloc(itemSize)
+			in.budget.enter() // the filter may ask a loop for its length, which filters
+			defer in.budget.leave()
 			test := s.child()
 			in.assign(test, s, st.target, v)
 			return truth(in.eval(st.filter, test))
@@ -318,7 +330,7 @@ func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
 		visited = true
 		state.current = v
 		body := s.child()
-		body.set("loop", variable)
+		in.set(body, "loop", variable)
 		in.assign(body, s, st.target, v)
 		end := in.exec(st.body, body)
 		if end == flowBreak {
@@ -376,6 +388,7 @@ func (in *interp) macro(def *macroDef, s *scope) *callable {
 
 // bindMacro sets the parameters of a macro from the arguments of a call.
 func (in *interp) bindMacro(def *macroDef, a args, s *scope) {
+	in.budget.alloc(len(def.params) * nameSize)
 	given := map[string]value{}
 	for i, v := range a.pos {
 		if i < len(def.params) {
@@ -404,34 +417,34 @@ func (in *interp) bindMacro(def *macroDef, a args, s *scope) {
 			}
 			given[name] = a.vals[i]
 		case name == "caller" && def.caller:
-			s.set("caller", a.vals[i])
+			in.set(s, "caller", a.vals[i])
 		case name == "caller" && !def.kwargs:
 			fail("macro '%s' was invoked with a call block but does not use caller", def.name)
 		case def.kwargs:
-			kwargs.set(keyword, a.vals[i])
+			in.put(kwargs, keyword, a.vals[i])
 		default:
 			fail("macro '%s' takes no keyword argument '%s'", def.name, name)
 		}
 	}
 	if def.caller {
 		if _, ok := s.vars["caller"]; !ok && given["caller"] == nil {
-			s.set("caller", missing("no caller defined"))
+			in.set(s, "caller", missing("no caller defined"))
 		}
 	}
 	if def.varargs {
-		s.set("varargs", tuple(varargs...))
+		in.set(s, "varargs", tuple(varargs...))
 	}
 	if def.kwargs {
-		s.set("kwargs", kwargs)
+		in.set(s, "kwargs", kwargs)
 	}
 	required := len(def.params) - len(def.defaults)
 	for i, p := range def.params {
 		if v, ok := given[p]; ok {
-			s.set(p, v)
+			in.set(s, p, v)
 		} else if i >= required {
-			s.set(p, in.eval(def.defaults[i-required], s))
+			in.set(s, p, in.eval(def.defaults[i-required], s))
 		} else {
-			s.set(p, missing("parameter '%s' was not provided", p))
+			in.set(s, p, missing("parameter '%s' was not provided", p))
 		}
 	}
 }
@@ -442,7 +455,7 @@ func (in *interp) call(fn value, a args) value {
 	case *callable:
 		return fn.call(in, a)
 	case *undefined:
-		fail("%s", fn.why)
+		fn.fail()
 	}
 	fail("'%s' object is not callable", typeName(fn))
 	return nil
@@ -459,22 +472,24 @@ func (in *interp) evalAll(xs []expr, s *scope) []value {
 
 func (in *interp) args(c callArgs, s *scope) args {
 	a := args{pos: in.evalAll(c.pos, s), vals: in.evalAll(c.vals, s)}
+	in.budget.alloc(len(c.names) * valueSize)
 	for _, name := range c.names {
 		a.names = append(a.names, literal(name))
 	}
 	if c.star != nil {
-		a.pos = append(a.pos, in.iterate(in.eval(c.star, s))...)
-		in.budget.alloc(len(a.pos) * itemSize)
+		rest := in.iterate(in.eval(c.star, s))
+		in.budget.alloc(len(rest) * itemSize)
+		a.pos = append(a.pos, rest...)
 	}
 	if c.double != nil {
 		d, ok := in.eval(c.double, s).(*dict)
 		if !ok {
 			fail("the argument after ** must be a mapping")
 		}
+		in.budget.alloc(len(d.keys) * (itemSize + valueSize))
 		for i, k := range d.keys {
 			a.names, a.vals = append(a.names, in.str(k)), append(a.vals, d.vals[i])
 		}
-		in.budget.alloc(len(a.vals) * itemSize)
 	}
 	return a
 }
@@ -489,21 +504,34 @@ func (in *interp) filterBody(f expr, body value, s *scope) value {
 }
 
 func (in *interp) eval(x expr, s *scope) value {
-	in.budget.step(1)
+	in.budget.begin()
+	var v value
 	switch x := x.(type) {
 	case *constExpr:
-		return x.v
+		v = x.v
 	case *nameExpr:
-		return s.lookup(x.name)
+		if v = s.lookup(x.name); isUndefined(v) {
+			in.budget.value()
+		}
+	default:
+		in.budget.value()
+		v = in.compute(x, s)
+	}
+	in.budget.finish()
+	return v
+}
+
+// compute evaluates an expression that is made of others.
+func (in *interp) compute(x expr, s *scope) value {
+	switch x := x.(type) {
 	case *listExpr:
 		return &list{items: in.evalAll(x.items, s), tuple: x.tuple}
 	case *dictExpr:
 		d := newDict()
-		in.budget.alloc(4 * len(x.keys) * itemSize)
 		for i, k := range x.keys {
 			key := in.eval(k, s)
-			in.hash(key)
-			d.set(key, in.eval(x.vals[i], s))
+			in.hash(key) // a wrong one fails before the value does
+			in.put(d, key, in.eval(x.vals[i], s))
 		}
 		return d
 	case *attrExpr:
@@ -600,14 +628,14 @@ func (in *interp) compare(op string, a, b value) bool {
 func (in *interp) sign(minus bool, v value) value {
 	if i, ok := integer(v); ok {
 		if minus {
-			return normalize(new(big.Int).Neg(i))
+			return in.normalize(new(big.Int).Neg(i))
 		}
-		return normalize(i)
+		return in.normalize(i)
 	}
 	f, ok := v.(float64)
 	if !ok {
 		if u, ok := v.(*undefined); ok {
-			fail("%s", u.why)
+			u.fail()
 		}
 		fail("bad operand type for a sign: '%s'", typeName(v))
 	}
@@ -619,11 +647,12 @@ func (in *interp) sign(minus bool, v value) value {
 
 // arithmetic is Python's + - * / // % and **.
 func (in *interp) arithmetic(op string, a, b value) value {
+	in.budget.step(1)
 	if t, ok := a.(text); ok && op == "%" {
 		return in.percentFormat(t, b)
 	}
 	if u, ok := firstUndefined(a, b); ok {
-		fail("%s", u.why)
+		u.fail()
 	}
 	if x, ok := a.(int64); ok {
 		if y, ok := b.(int64); ok && op == "+" && x > math.MinInt64/2 && x < math.MaxInt64/2 && y > math.MinInt64/2 && y < math.MaxInt64/2 {
@@ -683,7 +712,7 @@ func (in *interp) join(a, b value) (value, bool) {
 		if !ok || x.tuple != y.tuple || x.span != nil || y.span != nil {
 			return nil, false
 		}
-		in.budget.alloc((len(x.items) + len(y.items)) * itemSize)
+		in.budget.alloc(valueSize + (len(x.items)+len(y.items))*itemSize)
 		items := make([]value, 0, len(x.items)+len(y.items))
 		return &list{items: append(append(items, x.items...), y.items...), tuple: x.tuple}, true
 	}
@@ -713,14 +742,11 @@ func (in *interp) times(v value, n int64) (value, bool) {
 		if len(v.items) > 0 && n > int64(maxRange/len(v.items)) {
 			throw(overLimit("range", maxRange, "items"))
 		}
-		in.budget.alloc(len(v.items) * int(n) * itemSize)
-		var items []value
-		if len(v.items) > 0 {
-			for range n {
-				items = append(items, v.items...)
-			}
+		if len(v.items) == 0 {
+			n = 0
 		}
-		return &list{items: items, tuple: v.tuple}, true
+		in.budget.alloc(valueSize + len(v.items)*int(n)*itemSize)
+		return &list{items: slices.Repeat(v.items, int(n)), tuple: v.tuple}, true
 	}
 	return nil, false
 }
@@ -732,11 +758,11 @@ func (in *interp) integers(op string, x, y *big.Int) value {
 	z := new(big.Int)
 	switch op {
 	case "+":
-		return normalize(z.Add(x, y))
+		return in.normalize(z.Add(x, y))
 	case "-":
-		return normalize(z.Sub(x, y))
+		return in.normalize(z.Sub(x, y))
 	case "*":
-		return normalize(z.Mul(x, y))
+		return in.normalize(z.Mul(x, y))
 	case "/":
 		f, _ := new(big.Rat).SetFrac(x, y).Float64()
 		return f
@@ -747,9 +773,9 @@ func (in *interp) integers(op string, x, y *big.Int) value {
 			m.Add(m, y)
 		}
 		if op == "//" {
-			return normalize(q)
+			return in.normalize(q)
 		}
-		return normalize(m)
+		return in.normalize(m)
 	}
 	if y.Sign() < 0 {
 		f, _ := new(big.Float).SetInt(x).Float64()
@@ -764,9 +790,9 @@ func (in *interp) integers(op string, x, y *big.Int) value {
 		if y.Sign() == 0 || x.Sign() < 0 && y.Bit(0) == 0 {
 			return int64(1)
 		}
-		return normalize(x)
+		return in.normalize(x)
 	}
-	return normalize(z.Exp(x, y, nil))
+	return in.normalize(z.Exp(x, y, nil))
 }
 
 func floats(op string, x, y float64) value {
@@ -818,7 +844,7 @@ func floatRemainder(x, y float64) float64 {
 func (in *interp) attr(v value, name string) value {
 	switch v := v.(type) {
 	case *undefined:
-		fail("%s", v.why)
+		v.fail()
 	case *namespace:
 		if a, ok := v.attrs.getName(name); ok && !strings.HasPrefix(name, "__") {
 			return a
@@ -852,7 +878,7 @@ func noAttribute(v value, name string) *undefined {
 func (in *interp) item(v, key value) value {
 	switch x := v.(type) {
 	case *undefined:
-		fail("%s", x.why)
+		x.fail()
 	case *dict:
 		switch key.(type) {
 		case *dict, *view:
@@ -914,7 +940,7 @@ func (in *interp) slice(v value, sl *sliceExpr, s *scope) value {
 	lo, hi, step := bound(sl.lo), bound(sl.hi), bound(sl.step)
 	switch v := v.(type) {
 	case *undefined:
-		fail("%s", v.why)
+		v.fail()
 	case text:
 		in.budget.scan(len(v.s))
 		from, to, by := sliceRange(lo, hi, step, v.runes())
@@ -943,8 +969,10 @@ func (in *interp) slice(v value, sl *sliceExpr, s *scope) value {
 			out.items = v.items[from:max(from, to)]
 			return out
 		}
-		for i := from; by > 0 && i < to || by < 0 && i > to; i += by {
-			in.budget.alloc(itemSize)
+		n := max(0, (to-from+by-sign(by))/by)
+		in.budget.alloc(n * itemSize)
+		out.items = make([]value, 0, n)
+		for i := from; len(out.items) < n; i += by {
 			out.items = append(out.items, v.items[i])
 		}
 		return out
@@ -987,6 +1015,13 @@ func sliceRange(lo, hi, step value, n int) (from, to, by int) {
 		return clip(lo, most), clip(hi, least), by
 	}
 	return clip(lo, least), clip(hi, most), by
+}
+
+func sign(n int) int {
+	if n < 0 {
+		return -1
+	}
+	return 1
 }
 
 const maxSlice = 1 << 40 // beyond any index

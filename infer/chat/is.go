@@ -61,10 +61,10 @@ func (in *interp) test(name string, v value, a args) bool {
 	case "string":
 		_, ok := v.(text)
 		return ok
-	case "lower":
-		return cased(in.str(v).s, isLower)
-	case "upper":
-		return cased(in.str(v).s, isUpper)
+	case "lower", "upper":
+		s := in.str(v).s
+		in.budget.scan(len(s))
+		return cased(s, map[string]func(rune) bool{"lower": isLower, "upper": isUpper}[name])
 	case "escaped":
 		t, ok := v.(text)
 		return ok && t.safe

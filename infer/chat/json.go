@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,16 +12,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf16"
 )
 
 // decodeJSON reads one JSON value. The order of keys and the difference between
-// 1 and 1.0 are kept, since templates print both; all text is the caller's.
+// 1 and 1.0 are kept, since templates print both; all text is the caller's. It takes no
+// more memory than a rendering may.
 func decodeJSON(data []byte) (v value, err error) {
 	defer catch(&err)
-	d := json.NewDecoder(bytes.NewReader(data))
+	d := &decoder{json.NewDecoder(bytes.NewReader(data)), newBudget(context.Background(), limits{steps: math.MaxInt, alloc: defaultLimits.alloc}, noClock)}
 	d.UseNumber()
-	v, err = decodeValue(d, 0)
+	v, err = d.value()
 	if err != nil {
 		return nil, err
 	}
@@ -30,10 +33,17 @@ func decodeJSON(data []byte) (v value, err error) {
 	return v, nil
 }
 
-func decodeValue(d *json.Decoder, depth int) (value, error) {
-	if depth > maxDepth {
-		return nil, overLimit("nesting depth", maxDepth, "levels")
-	}
+// decoder reads the values of one text of JSON.
+type decoder struct {
+	*json.Decoder
+	budget *budget
+}
+
+func noClock() time.Duration { return 0 }
+
+func (d *decoder) value() (value, error) {
+	d.budget.enter()
+	defer d.budget.leave()
 	t, err := d.Token()
 	if err != nil {
 		return nil, err
@@ -44,14 +54,17 @@ func decodeValue(d *json.Decoder, depth int) (value, error) {
 	case bool:
 		return t, nil
 	case string:
+		d.budget.alloc(len(t) + valueSize + markSize)
 		return marked(t, fromCaller), nil
 	case json.Number:
+		d.budget.alloc(len(t) + numberSize)
 		return decodeNumber(t.String())
 	case json.Delim:
+		d.budget.value()
 		if t == '[' {
-			return decodeList(d, depth)
+			return d.list()
 		}
-		return decodeDict(d, depth)
+		return d.dict()
 	}
 	return nil, fmt.Errorf("unexpected JSON token %v", t)
 }
@@ -74,10 +87,11 @@ func decodeNumber(s string) (value, error) {
 	return normalize(i), nil
 }
 
-func decodeList(d *json.Decoder, depth int) (value, error) {
+func (d *decoder) list() (value, error) {
 	l := &list{}
 	for d.More() {
-		v, err := decodeValue(d, depth+1)
+		d.budget.alloc(2 * itemSize) // as a list grows, half of it is empty
+		v, err := d.value()
 		if err != nil {
 			return nil, err
 		}
@@ -87,14 +101,15 @@ func decodeList(d *json.Decoder, depth int) (value, error) {
 	return l, err
 }
 
-func decodeDict(d *json.Decoder, depth int) (value, error) {
+func (d *decoder) dict() (value, error) {
 	out := newDict()
 	for d.More() {
+		d.budget.entry(out)
 		k, err := d.Token()
 		if err != nil {
 			return nil, err
 		}
-		v, err := decodeValue(d, depth+1)
+		v, err := d.value()
 		if err != nil {
 			return nil, err
 		}
@@ -102,6 +117,7 @@ func decodeDict(d *json.Decoder, depth int) (value, error) {
 		if !ok {
 			return nil, fmt.Errorf("illegal JSON key %v", k)
 		}
+		d.budget.alloc(len(key) + valueSize + markSize)
 		out.set(marked(key, fromCaller), v)
 	}
 	_, err := d.Token()
@@ -172,6 +188,7 @@ func (w *jsonWriter) newline(level int) {
 }
 
 func (w *jsonWriter) dict(d *dict, level int) {
+	w.in.budget.alloc(len(d.keys) * numberSize)
 	order := make([]int, len(d.keys))
 	for i := range order {
 		order[i] = i
@@ -237,7 +254,7 @@ func (w *jsonWriter) str(t text) {
 		case r < 0x20:
 			return fmt.Sprintf(`\u%04x`, r)
 		case !w.ascii || r < 0x7f:
-			return string(r)
+			return runeText(r)
 		case r >= 0x10000:
 			hi, lo := utf16.EncodeRune(r)
 			return fmt.Sprintf(`\u%04x\u%04x`, hi, lo)

@@ -83,7 +83,7 @@ func dictMethod(d *dict, name string) func(in *interp, a args) value {
 
 // pairs returns the (key, value) tuples of a dict.
 func (in *interp) pairs(d *dict) []value {
-	in.budget.alloc(4 * len(d.keys) * itemSize)
+	in.budget.alloc(len(d.keys) * (3*itemSize + valueSize))
 	out := make([]value, len(d.keys))
 	for i, k := range d.keys {
 		out[i] = tuple(k, d.vals[i])
@@ -197,6 +197,7 @@ func textMethod(t text, name string) func(in *interp, a args) value {
 				fail("format_map needs a mapping")
 			}
 			b := args{vals: d.vals}
+			in.budget.alloc(len(d.keys) * valueSize)
 			for _, k := range d.keys {
 				b.names = append(b.names, in.str(k))
 			}
@@ -228,13 +229,13 @@ func (in *interp) recase(t text, name string) text {
 			if s, ok := specialUpper[r]; ok {
 				return s
 			}
-			return string(r)
+			return runeText(r)
 		})
 		return in.mapRunes(folded, func(_ int, r rune) string {
 			if r == 'İ' {
 				return "i̇"
 			}
-			return string(unicode.ToLower(r))
+			return runeText(unicode.ToLower(r))
 		})
 	}
 	return in.lower(t)
@@ -399,7 +400,7 @@ func (in *interp) expandTabs(t text, size int) text {
 		default:
 			column++
 		}
-		return string(r)
+		return runeText(r)
 	})
 }
 

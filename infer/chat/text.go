@@ -140,7 +140,7 @@ func isASCII(s string) bool {
 
 // builder puts a text together. With a budget it bounds its size.
 type builder struct {
-	buf    []byte
+	buf    strings.Builder
 	marks  []mark
 	budget *budget
 	output bool // the prompt itself rather than a string on the way
@@ -148,12 +148,17 @@ type builder struct {
 
 // add appends s, all of it of one origin.
 func (b *builder) add(s string, from origin) {
+	b.count(b.buf.Len()+len(s), len(s))
+	b.cover(b.buf.Len(), b.buf.Len()+len(s), from)
+	b.buf.WriteString(s)
+}
+
+// count counts the last n of size bytes.
+func (b *builder) count(size, n int) {
 	if b.budget != nil {
-		b.budget.text(len(b.buf)+len(s), b.output)
-		b.budget.alloc(len(s))
+		b.budget.text(size, b.output)
+		b.budget.alloc(n)
 	}
-	b.cover(len(b.buf), len(b.buf)+len(s), from)
-	b.buf = append(b.buf, s...)
 }
 
 // cover gives the bytes lo to hi, which follow all marked ones, an origin.
@@ -182,7 +187,7 @@ func (b *builder) text(t text) {
 
 // take returns what was built; the builder is spent.
 func (b *builder) take() text {
-	return text{s: string(b.buf), marks: slices.Clip(b.marks)}
+	return text{s: b.buf.String(), marks: slices.Clip(b.marks)}
 }
 
 func (in *interp) builder() *builder { return &builder{budget: in.budget} }
@@ -210,17 +215,43 @@ func (in *interp) repeat(t text, n int) text {
 	return out
 }
 
+// runeText returns r as a string, most of which take no memory.
+func runeText(r rune) string {
+	if r >= 0 && r < utf8.RuneSelf {
+		return ascii[r : r+1]
+	}
+	return string(r)
+}
+
+var ascii = func() string {
+	var all [utf8.RuneSelf]byte
+	for i := range all {
+		all[i] = byte(i)
+	}
+	return string(all[:])
+}()
+
+// uncounted is how many bytes mapRunes makes before it counts them.
+const uncounted = 4096
+
 // mapRunes replaces each code point r at byte offset i by f(i, r), which takes
 // over its origin.
 func (in *interp) mapRunes(t text, f func(i int, r rune) string) text {
 	in.budget.scan(len(t.s))
 	b := in.builder()
+	b.buf.Grow(len(t.s))
 	t.runs(func(lo, hi int, from origin) bool {
-		var run strings.Builder
+		begin := b.buf.Len()
+		counted := begin
 		for i, r := range t.s[lo:hi] {
-			run.WriteString(f(lo+i, r))
+			b.buf.WriteString(f(lo+i, r))
+			if n := b.buf.Len() - counted; n >= uncounted {
+				b.count(b.buf.Len(), n)
+				counted += n
+			}
 		}
-		b.add(run.String(), from)
+		b.count(b.buf.Len(), b.buf.Len()-counted)
+		b.cover(begin, b.buf.Len(), from)
 		return true
 	})
 	out := b.take()
@@ -267,7 +298,7 @@ func (in *interp) findLast(s, sep string, n int) []cut {
 
 // pieces returns what lies between the cuts.
 func (in *interp) pieces(t text, cuts []cut) []value {
-	in.budget.alloc((len(cuts) + 1) * itemSize)
+	in.budget.alloc((len(cuts) + 1) * (itemSize + valueSize))
 	out := make([]value, 0, len(cuts)+1)
 	at := 0
 	for _, c := range cuts {
@@ -284,6 +315,7 @@ func (in *interp) replace(t, old, with text, n int) text {
 	}
 	var cuts []cut
 	if old.s == "" { // before each code point, and at the end
+		in.budget.alloc((in.length(t) + 1) * itemSize)
 		for i := range t.s {
 			cuts = append(cuts, cut{i, i})
 		}
@@ -291,7 +323,6 @@ func (in *interp) replace(t, old, with text, n int) text {
 		if n >= 0 && n < len(cuts) {
 			cuts = cuts[:n]
 		}
-		in.budget.alloc(len(cuts) * itemSize)
 	} else {
 		cuts = in.find(t.s, old.s, n)
 	}
@@ -319,7 +350,7 @@ func (in *interp) words(t text, n int, fromRight bool) []value {
 	var out []value
 	rest := t.trim(!fromRight, fromRight, isSpace)
 	for rest.s != "" {
-		in.budget.alloc(itemSize)
+		in.budget.alloc(itemSize + valueSize)
 		if n == 0 {
 			out = append(out, rest.trim(fromRight, !fromRight, isSpace))
 			break
@@ -369,7 +400,7 @@ func (in *interp) lines(t text, keepEnds bool) []value {
 		} else {
 			out = append(out, t.slice(start, i))
 		}
-		in.budget.alloc(itemSize)
+		in.budget.alloc(itemSize + valueSize)
 		start, i = end, end
 	}
 	if start < len(t.s) {
@@ -390,12 +421,12 @@ func isLineBreak(r rune) bool {
 // of Unicode's special casings they know those of Latin script.
 func upperRune(r rune) string {
 	if r < utf8.RuneSelf {
-		return string(unicode.ToUpper(r))
+		return runeText(unicode.ToUpper(r))
 	}
 	if s, ok := specialUpper[r]; ok {
 		return s
 	}
-	return string(unicode.ToUpper(r))
+	return runeText(unicode.ToUpper(r))
 }
 
 var specialUpper = map[rune]string{
@@ -410,7 +441,7 @@ func titleRune(r rune) string {
 		}
 		return s
 	}
-	return string(unicode.ToTitle(r))
+	return runeText(unicode.ToTitle(r))
 }
 
 // lowerRune lowers the code point r at byte offset i of s; a sigma that ends a
@@ -426,7 +457,7 @@ func lowerRune(s string, i int, r rune) string {
 			return "ς"
 		}
 	}
-	return string(unicode.ToLower(r))
+	return runeText(unicode.ToLower(r))
 }
 
 // isUpper, isLower and isCased are Python's, which go by properties: some signs, such
@@ -473,7 +504,7 @@ func (in *interp) swapcase(t text) text {
 		case isLower(r):
 			return upperRune(r)
 		}
-		return string(r)
+		return runeText(r)
 	})
 }
 
@@ -494,7 +525,7 @@ func (in *interp) escapeHTML(t text) text {
 			case '\'':
 				return "&#39;"
 			}
-			return string(r)
+			return runeText(r)
 		})
 	}
 	out.safe = true

@@ -18,12 +18,22 @@ import (
 type value any
 
 // undefined is a variable, attribute or item that does not exist. It prints as
-// nothing, and most other uses of it fail with its explanation.
-type undefined struct{ why string }
-
-func missing(format string, args ...any) *undefined {
-	return &undefined{fmt.Sprintf(format, args...)}
+// nothing, and most other uses of it fail with its explanation, which is put together
+// no sooner: it may name a long key, and there may be many.
+type undefined struct {
+	format string
+	args   []any
 }
+
+func missing(format string, args ...any) *undefined { return &undefined{format, args} }
+
+func isUndefined(v value) bool {
+	_, is := v.(*undefined)
+	return is
+}
+
+// fail ends the rendering with the explanation.
+func (u *undefined) fail() { fail(u.format, u.args...) }
 
 type list struct {
 	items  []value
@@ -51,13 +61,18 @@ type dict struct {
 	index map[any]int
 }
 
-func newDict() *dict { return &dict{index: map[any]int{}} }
+func newDict() *dict { return &dict{} }
 
-func (d *dict) set(k, v value) {
-	id := keyOf(k)
+func (d *dict) set(k, v value) { d.put(keyOf(k), k, v) }
+
+// put is set for a key that keyOf gave id for.
+func (d *dict) put(id any, k, v value) {
 	if i, ok := d.index[id]; ok {
 		d.vals[i] = v
 		return
+	}
+	if d.index == nil {
+		d.index = map[any]int{}
 	}
 	d.index[id] = len(d.keys)
 	d.keys = append(d.keys, k)
@@ -65,14 +80,6 @@ func (d *dict) set(k, v value) {
 }
 
 func (d *dict) setName(name string, v value) { d.set(literal(name), v) }
-
-func (d *dict) get(k value) (value, bool) {
-	i, ok := d.index[keyOf(k)]
-	if !ok {
-		return nil, false
-	}
-	return d.vals[i], true
-}
 
 func (d *dict) getName(name string) (value, bool) {
 	i, ok := d.index[name]
@@ -117,7 +124,7 @@ func keyOf(v value) any {
 		}
 		return v
 	case *big.Int:
-		return [1]string{v.String()}
+		return [1]string{v.Text(62)}
 	case *list:
 		if v.tuple {
 			var b strings.Builder
@@ -139,28 +146,62 @@ func writeKey(b *strings.Builder, v value, depth int) {
 		throw(overLimit("nesting depth", maxDepth, "levels"))
 	}
 	if l, ok := v.(*list); ok && l.tuple {
-		fmt.Fprintf(b, "(%d", len(l.items))
+		addToKey(b, fmt.Sprintf("(%d", len(l.items)))
 		for _, e := range l.items {
 			writeKey(b, e, depth+1)
 		}
 		return
 	}
 	id := keyOf(v)
-	s := fmt.Sprint(id)
+	s, _ := id.(string)
+	switch id.(type) {
+	case string:
+	case *generator, *namespace, *callable: // each is itself alone
+		s = fmt.Sprintf("%p", id)
+	default:
+		s = fmt.Sprint(id)
+	}
+	addToKey(b, fmt.Sprintf(" %T:%d:", id, len(s)))
+	addToKey(b, s)
+}
+
+func addToKey(b *strings.Builder, s string) {
 	if b.Len()+len(s) > maxTupleKey {
 		throw(overLimit("string", maxTupleKey, "bytes of a tuple as key"))
 	}
-	fmt.Fprintf(b, " %T:%d:%s", id, len(s), s)
+	b.WriteString(s)
 }
 
-// hash is keyOf with its work counted.
+// hash is keyOf with its work and memory counted.
 func (in *interp) hash(v value) any {
-	if t, ok := v.(text); ok {
-		in.budget.scan(len(t.s))
-	} else if l, ok := v.(*list); ok && l.tuple {
+	switch v := v.(type) {
+	case text:
+		in.budget.scan(len(v.s))
+	case *big.Int:
+		in.digits(v)
+	case *list:
 		in.budget.step(1 + maxTupleKey/scanUnit)
 	}
-	return keyOf(v)
+	id := keyOf(v)
+	if tuple, ok := id.([2]string); ok {
+		in.budget.alloc(len(tuple[1]))
+	}
+	return id
+}
+
+// put sets an entry of a dict that is being made.
+func (in *interp) put(d *dict, k, v value) {
+	in.budget.entry(d)
+	d.put(in.hash(k), k, v)
+}
+
+// get returns the value of a key.
+func (in *interp) get(d *dict, k value) (value, bool) {
+	i, ok := d.index[in.hash(k)]
+	if !ok {
+		return nil, false
+	}
+	return d.vals[i], true
 }
 
 func boolInt(b bool) int64 {
@@ -238,6 +279,15 @@ func normalize(v *big.Int) value {
 	return v
 }
 
+// normalize is normalize with its memory counted.
+func (in *interp) normalize(v *big.Int) value {
+	in.budget.alloc(v.BitLen() / 8)
+	return normalize(v)
+}
+
+// digits counts the memory that the digits of v take, and what it takes to find them.
+func (in *interp) digits(v *big.Int) { in.budget.alloc(v.BitLen()) }
+
 // integer returns v as an integer; bool counts as one.
 func integer(v value) (*big.Int, bool) {
 	switch v := v.(type) {
@@ -276,8 +326,11 @@ func float(v value) (float64, bool) {
 }
 
 func isNumber(v value) bool {
-	_, ok := float(v)
-	return ok
+	switch v.(type) {
+	case bool, int64, *big.Int, float64:
+		return true
+	}
+	return false
 }
 
 // numberOrder compares two numbers; NaN is in no order.
@@ -331,7 +384,7 @@ func (in *interp) equal(a, b value) bool {
 		in.budget.enter()
 		defer in.budget.leave()
 		for i, k := range x.keys {
-			v, ok := y.get(k)
+			v, ok := in.get(y, k)
 			if !ok || !in.equal(x.vals[i], v) {
 				return false
 			}
@@ -373,7 +426,7 @@ func (in *interp) order(op string, a, b value) (order int, ok bool) {
 		return numberOrder(a, b)
 	}
 	if u, isUndefined := firstUndefined(a, b); isUndefined {
-		fail("%s", u.why)
+		u.fail()
 	}
 	switch x := a.(type) {
 	case text:
@@ -413,7 +466,7 @@ func firstUndefined(vs ...value) (*undefined, bool) {
 
 // sort orders items by key, stably.
 func (in *interp) sort(items []value, reverse bool, key func(value) value) []value {
-	in.budget.alloc(3 * len(items) * itemSize)
+	in.budget.alloc(len(items) * (3*itemSize + valueSize))
 	type keyed struct{ k, v value }
 	pairs := make([]keyed, len(items))
 	for i, v := range items {
@@ -449,7 +502,7 @@ func (in *interp) contains(container, v value) bool {
 	}
 	if !iterable(container) {
 		if u, ok := container.(*undefined); ok {
-			fail("%s", u.why)
+			u.fail()
 		}
 		fail("argument of type '%s' is not iterable", typeName(container))
 	}
@@ -476,8 +529,9 @@ func (in *interp) iterate(v value) []value {
 	case *undefined:
 		return nil
 	case text:
-		in.budget.alloc(len(v.s) * itemSize)
-		out := make([]value, 0, len(v.s))
+		n := in.length(v)
+		in.budget.alloc(n * (itemSize + valueSize))
+		out := make([]value, 0, n)
 		for i := range v.s {
 			in.budget.step(1)
 			c := v.at(i)
@@ -494,6 +548,8 @@ func (in *interp) iterate(v value) []value {
 	case *generator:
 		if items := v.items; items != nil {
 			v.items = nil
+			in.budget.enter() // it may read another one
+			defer in.budget.leave()
 			return items()
 		}
 		return nil
@@ -551,6 +607,7 @@ func (in *interp) repr(b *builder, v value) {
 	case int64:
 		b.literal(strconv.FormatInt(v, 10))
 	case *big.Int:
+		in.digits(v)
 		b.literal(v.String())
 	case float64:
 		b.literal(formatFloat(v))
@@ -634,7 +691,7 @@ func (in *interp) reprText(b *builder, t text) {
 		case r == '\t':
 			return `\t`
 		case unicode.IsPrint(r):
-			return string(r)
+			return runeText(r)
 		}
 		return escapeRune(r)
 	}))
