@@ -770,8 +770,12 @@ of a model that is not here.`)
 	if *flags.kv == "f32" {
 		cache = gguf.F32
 	}
-	result, err := bench.Run(ctx, file, *name, dev, bench.Options{
-		Prompt: *prompt, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Progress: show,
+	var result bench.Result
+	err = file.Guard(func() (err error) {
+		result, err = bench.Run(ctx, file, *name, dev, bench.Options{
+			Prompt: *prompt, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Progress: show,
+		})
+		return err
 	})
 	if err != nil {
 		return err

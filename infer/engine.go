@@ -295,6 +295,16 @@ func (e *Engine) Render(ctx context.Context, r Request) (view Rendered, err erro
 // errUnreadable ends answers whose model file went away under them.
 var errUnreadable = errorf(CodeModelFile, "the model file cannot be read any more: it was cut short or its disk failed while it was in use")
 
+// readable calls read, which may read the weights in file, and returns errUnreadable if
+// they are gone.
+func readable(file *gguf.File, read func() error) error {
+	err := file.Guard(read)
+	if errors.Is(err, device.ErrUnreadable) {
+		return errUnreadable
+	}
+	return err
+}
+
 // contain calls f and turns a panic into an error. The stack goes to the log.
 func contain(log *slog.Logger, f func() error) (err error) {
 	defer func() {
@@ -303,10 +313,6 @@ func contain(log *slog.Logger, f func() error) (err error) {
 			return
 		}
 		log.Error("panic", "value", p, "stack", string(debug.Stack()))
-		if _, fault := p.(interface{ Addr() uintptr }); fault {
-			err = errUnreadable
-			return
-		}
 		err = errorf(CodeInternal, "internal error: %v", p)
 	}()
 	return f()

@@ -3,8 +3,8 @@ package infer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -33,10 +33,6 @@ type loop struct {
 // run works until the inbox is closed.
 func (l *loop) run() {
 	runtime.LockOSThread()
-	// A model file that is cut short while it is mapped faults when it is read. As
-	// a panic, that ends answers and not the process.
-	debug.SetPanicOnFault(true)
-
 	if l.options.Model != "" {
 		l.loadFirst()
 	}
@@ -136,7 +132,7 @@ func (l *loop) step(plan []share) error {
 func (l *loop) forward(begin time.Time) error {
 	l.board.begin(begin, len(l.batch.Tokens))
 	defer func() { l.board.end(l.options.Now()) }()
-	return l.resident.model.Forward(&l.batch)
+	return readable(l.resident.source.file, func() error { return l.resident.model.Forward(&l.batch) })
 }
 
 // fill writes the rows of plan into the batch.
@@ -267,8 +263,5 @@ func (l *loop) waitingFor(s *source) (list []*answer) {
 }
 
 func deviceError(err error) *Error {
-	if errors.Is(err, device.ErrUnreadable) {
-		return errUnreadable
-	}
-	return errorf(CodeDevice, "the device failed: %s", err)
+	return asError(CodeDevice, fmt.Errorf("the device failed: %w", err))
 }

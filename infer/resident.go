@@ -92,8 +92,10 @@ func (l *loop) bring(s *source) {
 		if s.lost != nil {
 			return s.lost
 		}
-		r, err = l.open(s)
-		return err
+		return readable(s.file, func() (err error) {
+			r, err = l.open(s)
+			return err
+		})
 	})
 	now := l.options.Now()
 	for _, a := range l.waitingFor(s) {

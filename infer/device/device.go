@@ -142,7 +142,7 @@ type Device interface {
 // ErrUnreadable is wrapped by the error of an Upload whose data cannot be read, and of a Run
 // of a device that keeps a view of it: a mapped model file was cut short, or its disk
 // failed. The file must be opened anew.
-var ErrUnreadable = errors.New("the weights cannot be read any more")
+var ErrUnreadable = gguf.ErrUnreadable
 
 // ErrFailed is, for errors.Is, every error of a device whose hardware or driver failed or
 // ran out of memory, as opposed to one that was asked for what it cannot do.

@@ -13,7 +13,10 @@ package gguf
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"runtime/debug"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,13 +24,18 @@ import (
 // ErrMissing is wrapped by the error for a key or tensor that is not in the file.
 var ErrMissing = errors.New("missing")
 
-// File is a GGUF file. Its tensors are views into the file's bytes. Its methods may be
-// called from several goroutines at once, Close after all others.
+// ErrUnreadable is wrapped by the error of Guard.
+var ErrUnreadable = errors.New("the file was cut short or its disk failed while it was in use")
+
+// File is a GGUF file. All that its header says is in memory and stays as it was when the
+// file was opened; its tensors are views into the file's bytes. Its methods may be called
+// from several goroutines at once, Close after all others.
 type File struct {
+	path    string // "" for one that was not opened but parsed
+	head    []byte // the bytes in front of the tensors' data
 	data    []byte
-	mapped  bool
+	mapped  bool // data is
 	version uint32
-	header  int // bytes in front of the tensors' data
 
 	keys   []string
 	values map[string]value
@@ -36,51 +44,84 @@ type File struct {
 	index   map[string]int // of tensors by name
 }
 
-// Open maps the file at path. Only a regular file will do, directly or behind a
-// symbolic link. Its bytes are read when they are used: if the file is cut short
-// meanwhile, reading it faults. Model files should be replaced, not rewritten.
+// Open opens the file at path. Only a regular file will do, directly or behind a
+// symbolic link. The header is read, and the data of the tensors mapped: if the file is
+// cut short meanwhile, reading them faults, see Guard. Model files should be replaced, not
+// rewritten.
 func Open(path string) (*File, error) {
-	data, err := mapFile(path)
-	if err != nil {
-		return nil, err
-	}
-	f, err := Parse(data)
-	if err != nil {
-		if data != nil {
-			unix.Munmap(data)
-		}
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	f.mapped = true
-	return f, nil
-}
-
-func mapFile(path string) ([]byte, error) {
 	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	return OpenFile(file)
+}
+
+// OpenFile is Open for a file that the caller has opened, and closes whenever it likes.
+func OpenFile(file *os.File) (*File, error) {
+	f, err := openFile(file)
+	if path := (*fs.PathError)(nil); err != nil && !errors.As(err, &path) {
+		err = fmt.Errorf("%s: %w", file.Name(), err)
+	}
+	return f, err
+}
+
+func openFile(file *os.File) (*File, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file but %s", path, describe(info.Mode()))
+		return nil, fmt.Errorf("not a regular file but %s", describe(info.Mode()))
 	}
 	size, ok := toInt(uint64(info.Size()))
 	if !ok {
-		return nil, fmt.Errorf("%s: %d bytes are more than this system can map", path, info.Size())
+		return nil, fmt.Errorf("%d bytes are more than this system can map", info.Size())
 	}
-	if size == 0 {
-		return nil, nil // cannot be mapped; Parse says what is wrong
-	}
-	data, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	f := &File{path: file.Name()}
+	offsets, alignment, err := f.parse(&cursor{size: size, file: file})
 	if err != nil {
-		return nil, fmt.Errorf("%s: failed to map %d bytes: %w", path, size, err)
+		return nil, err
 	}
-	return data, nil
+	f.data, err = unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("failed to map %d bytes: %w", size, err)
+	}
+	f.mapped = true
+	if err := f.placeTensors(alignment, offsets); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Guard calls read, which may read the data of f's tensors in this goroutine, and returns
+// its error. If some of the data is gone, Guard returns an error that names the file and
+// wraps ErrUnreadable.
+func (f *File) Guard(read func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if fault, ok := p.(interface{ Addr() uintptr }); ok && f.holds(fault.Addr()) {
+			err = fmt.Errorf("%s: %w", f.path, ErrUnreadable)
+			return
+		}
+		panic(p)
+	}()
+	return read()
+}
+
+// holds reports whether a mapped file lies at an address.
+func (f *File) holds(address uintptr) bool {
+	if !f.mapped {
+		return false
+	}
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(f.data)))
+	return address >= begin && address < begin+uintptr(len(f.data))
 }
 
 func describe(m os.FileMode) string {
@@ -98,7 +139,7 @@ func describe(m os.FileMode) string {
 // Close unmaps the file. Tensors' Data must not be used after it.
 func (f *File) Close() error {
 	data := f.data
-	f.data = nil
+	f.data, f.head = nil, nil
 	if !f.mapped || data == nil {
 		return nil
 	}
@@ -126,8 +167,8 @@ func (f *File) Size() int64 { return int64(len(f.data)) }
 
 // Header returns the bytes in front of the tensors' data: all metadata and the list
 // of tensors. With the size they tell one model from another without reading it
-// whole. They must not be changed, or used after Close.
-func (f *File) Header() []byte { return f.data[:f.header] }
+// whole. They must not be changed.
+func (f *File) Header() []byte { return f.head }
 
 // Keys returns the metadata keys in file order.
 func (f *File) Keys() []string { return f.keys }

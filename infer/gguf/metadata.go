@@ -116,7 +116,7 @@ func (c *cursor) array() (v value, err error) {
 		least = 8 // its length
 	}
 	bytes, ok := mul(n, least)
-	if rest := uint64(len(c.data) - c.pos); !ok || bytes > rest {
+	if rest := uint64(c.size - c.pos); !ok || bytes > rest {
 		return v, c.fail("the file ends too early: an array of %d values takes at least %d bytes each and %d are left", n, least, rest)
 	}
 	v.count, v.start = int(n), c.pos
@@ -127,6 +127,9 @@ func (c *cursor) array() (v value, err error) {
 			}
 		}
 	} else {
+		if err := c.need(bytes, "the array"); err != nil {
+			return v, err
+		}
 		c.pos += int(bytes)
 	}
 	v.end = c.pos
@@ -169,7 +172,7 @@ func (f *File) list(key, wanted string, ok func(kind) bool) (value, error) {
 func (f *File) find(key, wanted string, ok func(value) bool) (value, error) {
 	v, found := f.values[key]
 	switch {
-	case f.data == nil:
+	case f.head == nil:
 		return value{}, fmt.Errorf("key %.80q: %w", key, os.ErrClosed)
 	case !found:
 		return value{}, fmt.Errorf("key %.80q: %w", key, ErrMissing)
@@ -193,7 +196,7 @@ func (f *File) Str(key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return string(f.data[v.start:v.end]), nil
+	return string(f.head[v.start:v.end]), nil
 }
 
 // Bool returns a truth value.
@@ -202,7 +205,7 @@ func (f *File) Bool(key string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return f.data[v.start] == 1, nil
+	return f.head[v.start] == 1, nil
 }
 
 // Float returns a number of type float32 or float64.
@@ -247,11 +250,11 @@ func (f *File) Strs(key string) ([]string, error) {
 		return nil, err
 	}
 	// One copy of all of them: a vocabulary has hundreds of thousands.
-	text := string(f.data[v.start:v.end])
+	text := string(f.head[v.start:v.end])
 	list := make([]string, v.count)
 	at := 0
 	for i := range list {
-		n := int(binary.LittleEndian.Uint64(f.data[v.start+at:]))
+		n := int(binary.LittleEndian.Uint64(f.head[v.start+at:]))
 		at += 8
 		list[i] = text[at : at+n]
 		at += n
@@ -306,17 +309,60 @@ func (f *File) Floats(key string) ([]float32, error) {
 	return list, nil
 }
 
+// First returns the first values of a key, at most most of them, and how many it has: one
+// if it is no array. A value is a string, bool, int64, uint64, float32 or float64. A long
+// array takes no more time or memory than a short one.
+func (f *File) First(key string, most int) (values []any, count int, array bool, err error) {
+	v, err := f.find(key, "", func(value) bool { return true })
+	if err != nil {
+		return nil, 0, false, err
+	}
+	if !v.array {
+		return []any{f.at(v.kind, v.start, v.end)}, 1, false, nil
+	}
+	at := v.start
+	for range min(most, v.count) {
+		end := at + int(v.kind.bytes())
+		if v.kind == kindString {
+			at += 8
+			end = at + int(binary.LittleEndian.Uint64(f.head[at-8:]))
+		}
+		values = append(values, f.at(v.kind, at, end))
+		at = end
+	}
+	return values, v.count, true, nil
+}
+
+// at returns the value that lies at start, a string's up to end.
+func (f *File) at(k kind, start, end int) any {
+	switch k {
+	case kindString:
+		return string(f.head[start:end])
+	case kindBool:
+		return f.head[start] == 1
+	case kindFloat32:
+		return float32(f.floatAt(k, start))
+	case kindFloat64:
+		return f.floatAt(k, start)
+	}
+	n, negative := f.integerAt(k, start)
+	if negative {
+		return int64(n)
+	}
+	return n
+}
+
 func (f *File) floatAt(k kind, at int) float64 {
 	if k == kindFloat32 {
-		return float64(math.Float32frombits(binary.LittleEndian.Uint32(f.data[at:])))
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(f.head[at:])))
 	}
-	return math.Float64frombits(binary.LittleEndian.Uint64(f.data[at:]))
+	return math.Float64frombits(binary.LittleEndian.Uint64(f.head[at:]))
 }
 
 // integerAt returns an integer in 64 bits of two's complement, and whether it is
 // negative.
 func (f *File) integerAt(k kind, at int) (n uint64, negative bool) {
-	b := f.data[at:]
+	b := f.head[at:]
 	switch k {
 	case kindUint8:
 		return uint64(b[0]), false

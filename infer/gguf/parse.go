@@ -1,8 +1,10 @@
 package gguf
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"sort"
 )
 
@@ -15,6 +17,7 @@ const (
 	maxString    = 1 << 20
 	maxDims      = 4
 	maxAlignment = 65536
+	maxHeader    = 128 << 20 // bytes; those of the largest vocabularies are a quarter of it
 
 	defaultAlignment = 32
 	alignmentKey     = "general.alignment"
@@ -30,38 +33,48 @@ func (e *FormatError) Error() string { return fmt.Sprintf("%s (at byte %d)", e.R
 
 // Parse reads a file that is in memory. It keeps data, which must not change.
 func Parse(data []byte) (*File, error) {
-	c := &cursor{data: data}
-	f := &File{data: data, values: map[string]value{}, index: map[string]int{}}
-	tensors, keys, err := f.parseHeader(c)
+	f := &File{data: data}
+	offsets, alignment, err := f.parse(&cursor{data: data, size: len(data)})
 	if err != nil {
 		return nil, err
 	}
-	for i := range keys {
-		if err := f.parseKey(c); err != nil {
-			return nil, fmt.Errorf("metadata key %d of %d: %w", i+1, keys, err)
-		}
-	}
-	alignment, err := f.alignment()
-	if err != nil {
-		return nil, err
-	}
-	offsets := []uint64{}
-	for i := range tensors {
-		offset, err := f.parseTensor(c)
-		if err != nil {
-			return nil, fmt.Errorf("tensor %d of %d: %w", i+1, tensors, err)
-		}
-		offsets = append(offsets, offset)
-	}
-	f.header = c.pos
-	if err := f.placeTensors(c.pos, alignment, offsets); err != nil {
+	if err := f.placeTensors(alignment, offsets); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
+// parse reads the header, and returns where in the data section the tensors lie.
+func (f *File) parse(c *cursor) (offsets []uint64, alignment uint64, err error) {
+	f.values, f.index = map[string]value{}, map[string]int{}
+	tensors, keys, err := f.parseHeader(c)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range keys {
+		if err := f.parseKey(c); err != nil {
+			return nil, 0, fmt.Errorf("metadata key %d of %d: %w", i+1, keys, err)
+		}
+	}
+	if alignment, err = f.alignment(c); err != nil {
+		return nil, 0, err
+	}
+	for i := range tensors {
+		offset, err := f.parseTensor(c)
+		if err != nil {
+			return nil, 0, fmt.Errorf("tensor %d of %d: %w", i+1, tensors, err)
+		}
+		offsets = append(offsets, offset)
+	}
+	f.head = c.read()
+	return offsets, alignment, nil
+}
+
 // parseHeader reads the first 24 bytes.
 func (f *File) parseHeader(c *cursor) (tensors, keys uint64, err error) {
+	if err := c.load(min(c.size, 8)); err != nil {
+		return 0, 0, err
+	}
 	if len(c.data) < 4 || string(c.data[:4]) != "GGUF" {
 		return 0, 0, c.fail("not a GGUF file: %s", start(c.data))
 	}
@@ -110,7 +123,7 @@ func (f *File) parseKey(c *cursor) error {
 	return nil
 }
 
-func (f *File) alignment() (uint64, error) {
+func (f *File) alignment(c *cursor) (uint64, error) {
 	v, ok := f.values[alignmentKey]
 	if !ok {
 		return defaultAlignment, nil
@@ -118,7 +131,7 @@ func (f *File) alignment() (uint64, error) {
 	if v.kind != kindUint32 {
 		return 0, &TypeError{Key: alignmentKey, Found: v.String(), Wanted: kindUint32.String()}
 	}
-	a := uint64(binary.LittleEndian.Uint32(f.data[v.start:]))
+	a := uint64(binary.LittleEndian.Uint32(c.data[v.start:]))
 	if a == 0 || a&(a-1) != 0 || a > maxAlignment {
 		return 0, &FormatError{v.start, fmt.Sprintf("%s is %d, want a power of two up to %d", alignmentKey, a, maxAlignment)}
 	}
@@ -150,8 +163,9 @@ func (f *File) parseTensor(c *cursor) (offset uint64, err error) {
 }
 
 // placeTensors gives every tensor its Data: views into the data section, which starts
-// at the first aligned byte from headerEnd on.
-func (f *File) placeTensors(headerEnd int, alignment uint64, offsets []uint64) error {
+// at the first aligned byte behind the header.
+func (f *File) placeTensors(alignment uint64, offsets []uint64) error {
+	headerEnd := len(f.head)
 	section, ok := alignUp(uint64(headerEnd), alignment)
 	if len(f.tensors) == 0 {
 		return nil // then a file may end with its header
@@ -195,8 +209,38 @@ func (f *File) checkOverlap(begins, ends []uint64) error {
 
 // cursor reads a header. What has been read lies before pos.
 type cursor struct {
-	data []byte
+	data []byte // as much of the file as was needed until now, or all of it
+	size int    // of the file
+	file io.ReaderAt
 	pos  int
+}
+
+// load has the first end bytes of the file in data; there are as many.
+func (c *cursor) load(end int) error {
+	if end <= len(c.data) {
+		return nil
+	}
+	if end > maxHeader {
+		return c.fail("the header has more than %d bytes, which no model needs", maxHeader)
+	}
+	have := len(c.data)
+	more := make([]byte, min(max(end, 2*have, 64<<10), maxHeader, c.size))
+	copy(more, c.data)
+	n, err := c.file.ReadAt(more[have:], int64(have))
+	if n < len(more)-have {
+		c.pos = have + n
+		return c.fail("the file cannot be read further: %v; is it being written?", err)
+	}
+	c.data = more
+	return nil
+}
+
+// read returns what has been read, and keeps no more of the file than that.
+func (c *cursor) read() []byte {
+	if c.file == nil {
+		return c.data[:c.pos:c.pos]
+	}
+	return bytes.Clone(c.data[:c.pos])
 }
 
 func (c *cursor) fail(format string, args ...any) *FormatError {
@@ -205,10 +249,10 @@ func (c *cursor) fail(format string, args ...any) *FormatError {
 
 // need reports an error unless n more bytes follow.
 func (c *cursor) need(n uint64, what string) error {
-	if rest := uint64(len(c.data) - c.pos); n > rest {
+	if rest := uint64(c.size - c.pos); n > rest {
 		return c.fail("the file ends too early: %s takes %d bytes and %d are left", what, n, rest)
 	}
-	return nil
+	return c.load(c.pos + int(n))
 }
 
 func (c *cursor) u32(what string) (uint32, error) {

@@ -1,6 +1,7 @@
 package gguf_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -538,5 +539,209 @@ func TestOpen(t *testing.T) {
 				t.Errorf("after Close a key gives %v, want os.ErrClosed", err)
 			}
 		})
+	}
+}
+
+// bigHeader returns a file whose header is an array of n bytes, most of which a sparse
+// file need not have on its disk.
+func bigHeader(t *testing.T, n int) string {
+	t.Helper()
+	// Of an array of 8 bytes, the length and the end are put right.
+	start := gguftest.New().Set("a", make([]uint8, 8)).Bytes()
+	at := bytes.LastIndex(start, append(binary.LittleEndian.AppendUint64(nil, 8), make([]byte, 8)...))
+	if at < 0 {
+		t.Fatal("the array is not where it was looked for")
+	}
+	binary.LittleEndian.PutUint64(start[at:], uint64(n))
+	path := filepath.Join(t.TempDir(), "big.gguf")
+	if err := os.WriteFile(path, start[:at+8], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, int64(at+8+n)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestOpen_TakesMemoryByTheHeaderThatIsThere(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		bytes int
+		most  uint64 // of memory
+		want  string // part of the error
+	}{
+		{"a long header takes a few times its size", 16 << 20, 4 * 17 << 20, ""},
+		{"a header that no model needs is refused before it is read", 700 << 20, 1 << 20, "more than 134217728 bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := bigHeader(t, c.bytes)
+			var f *gguf.File
+			var err error
+			if n := allocated(func() { f, err = gguf.Open(path) }); n > c.most {
+				t.Errorf("%d bytes were allocated, at most %d are allowed", n, c.most)
+			}
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			var values []any
+			if n := leastAllocated(func() { values, _, _, err = f.First("a", 5) }); n > 4096 || len(values) != 5 || err != nil {
+				t.Errorf("the first values took %d bytes: %v, %v", n, values, err)
+			}
+		})
+	}
+}
+
+func TestFirst(t *testing.T) {
+	f := mustParse(t, sample().Bytes())
+	for _, c := range []struct {
+		key    string
+		values []any
+		count  int
+		array  bool
+	}{
+		{"a.string", []any{"héllo\x00\xff"}, 1, false},
+		{"a.uint64", []any{uint64(math.MaxUint64)}, 1, false},
+		{"a.int8", []any{int64(-100)}, 1, false},
+		{"a.bool", []any{true}, 1, false},
+		{"a.float64", []any{0.1}, 1, false},
+		{"a.strings", []any{"", "a"}, 3, true},
+		{"a.uint8s", []any{uint64(1), uint64(2)}, 3, true},
+		{"a.int32s", []any{int64(-1), uint64(7)}, 2, true},
+		{"a.float32s", []any{float32(1.5), float32(-2)}, 2, true},
+		{"a.float64s", []any{0.25}, 1, true},
+		{"a.bools", []any{true, false}, 2, true},
+		{"a.empty", nil, 0, true},
+	} {
+		t.Run(c.key, func(t *testing.T) {
+			values, count, array, err := f.First(c.key, 2)
+			if err != nil || !reflect.DeepEqual(values, c.values) || count != c.count || array != c.array {
+				t.Errorf("got %#v, %d, %v, %v", values, count, array, err)
+			}
+		})
+	}
+	if _, _, _, err := f.First("b", 2); !errors.Is(err, gguf.ErrMissing) {
+		t.Errorf("a missing key gives %v", err)
+	}
+}
+
+// TestOpen_AHeaderStaysAsItWas reads a header of a file that is written over meanwhile, as
+// cp does: cut to nothing and filled anew.
+func TestOpen_AHeaderStaysAsItWas(t *testing.T) {
+	whole := sample().Bytes()
+	path := filepath.Join(t.TempDir(), "a.gguf")
+	for _, c := range []struct {
+		name string
+		now  []byte
+	}{
+		{"the file is cut to nothing", nil},
+		{"the file has other bytes", bytes.Repeat([]byte{0xff}, len(whole))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := os.WriteFile(path, whole, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f, err := gguf.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := os.WriteFile(path, c.now, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if s, err := f.Strs("a.strings"); err != nil || !reflect.DeepEqual(s, []string{"", "a", "bc\xfe"}) {
+				t.Errorf("the strings are %q, %v", s, err)
+			}
+			if !bytes.Equal(f.Header(), mustParse(t, whole).Header()) {
+				t.Error("the header is another one")
+			}
+		})
+	}
+}
+
+func TestGuard(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.gguf")
+	if err := os.WriteFile(path, gguftest.New().Tensor("w", gguf.F32, []int{1 << 16}, make([]byte, 4<<16)).Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	sum := 0
+	read := func() error {
+		for _, b := range f.Tensors()[0].Data {
+			sum += int(b)
+		}
+		return nil
+	}
+	t.Run("data that is there is read", func(t *testing.T) {
+		if err := f.Guard(read); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("an error is passed through", func(t *testing.T) {
+		if err := f.Guard(func() error { return os.ErrClosed }); err != os.ErrClosed {
+			t.Errorf("got %v", err)
+		}
+	})
+	if err := os.Truncate(path, 4096); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("data that is gone is an error that names the file", func(t *testing.T) {
+		if err := f.Guard(read); !errors.Is(err, gguf.ErrUnreadable) || !strings.Contains(err.Error(), path) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("another panic is passed through", func(t *testing.T) {
+		defer func() {
+			if p := recover(); p != "x" {
+				t.Errorf("got %v", p)
+			}
+		}()
+		f.Guard(func() error { panic("x") })
+	})
+	t.Run("a fault elsewhere is passed through", func(t *testing.T) {
+		other, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_NONE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Munmap(other)
+		defer func() {
+			if p, ok := recover().(runtime.Error); !ok || strings.Contains(p.Error(), path) {
+				t.Errorf("got %v", p)
+			}
+		}()
+		f.Guard(func() error { sum += int(other[0]); return nil })
+	})
+}
+
+// TestOpen_ReadsWhatParseReads opens files of all lengths, whose headers lie across the
+// parts in which they are read.
+func TestOpen_ReadsWhatParseReads(t *testing.T) {
+	whole := sample().Set("long", strings.Repeat("x", 100_000)).Set("many", make([]string, 20_000)).Bytes()
+	path := filepath.Join(t.TempDir(), "a.gguf")
+	for n := len(whole); n >= 0; n = n*15/16 - 1 {
+		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want, wantErr := gguf.Parse(whole[:n])
+		got, err := gguf.Open(path)
+		if (err == nil) != (wantErr == nil) || err != nil && err.Error() != path+": "+wantErr.Error() {
+			t.Errorf("%d bytes: got %v, want %v", n, err, wantErr)
+		}
+		if err == nil {
+			if !bytes.Equal(got.Header(), want.Header()) || !reflect.DeepEqual(got.Keys(), want.Keys()) {
+				t.Errorf("%d bytes: another header", n)
+			}
+			got.Close()
+		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -62,48 +61,32 @@ func tensorTypes(tensors []gguf.Tensor) []infer.TensorType {
 // valueOf returns a metadata value as text for people: long texts cut, and of arrays the
 // first elements.
 func valueOf(f *gguf.File, key string) string {
-	if s, err := f.Str(key); err == nil {
-		return shorten(s)
-	}
-	if b, err := f.Bool(key); err == nil {
-		return strconv.FormatBool(b)
-	}
-	if n, err := f.Uint(key); err == nil {
-		return strconv.FormatUint(n, 10)
-	}
-	if n, err := f.Int(key); err == nil {
-		return strconv.FormatInt(n, 10)
-	}
-	if x, err := f.Float(key); err == nil {
-		return strconv.FormatFloat(x, 'g', 6, 64)
-	}
-	if list, err := f.Strs(key); err == nil {
-		return head(list, func(s string) string { return strconv.Quote(shorten(s)) })
-	}
-	if list, err := f.Ints(key); err == nil {
-		return head(list, func(n int32) string { return fmt.Sprint(n) })
-	}
-	if list, err := f.Uints(key); err == nil {
-		return head(list, func(n uint64) string { return fmt.Sprint(n) })
-	}
-	list, err := f.Floats(key)
-	if wrong := (*gguf.TypeError)(nil); errors.As(err, &wrong) {
-		return wrong.Found // an array of truth values
-	}
-	return head(list, func(x float32) string { return strconv.FormatFloat(float64(x), 'g', 6, 32) })
-}
-
-// head shows the first elements of a list and how many there are.
-func head[T any](list []T, show func(T) string) string {
 	const most = 5
-	var shown []string
-	for _, v := range list[:min(most, len(list))] {
-		shown = append(shown, show(v))
+	values, count, array, err := f.First(key, most)
+	if err != nil {
+		return err.Error()
 	}
-	if len(list) > most {
-		return fmt.Sprintf("[%s, … %d in all]", strings.Join(shown, ", "), len(list))
+	shown := make([]string, len(values))
+	for i, v := range values {
+		switch v := v.(type) {
+		case string:
+			if shown[i] = shorten(v); array {
+				shown[i] = strconv.Quote(shown[i])
+			}
+		case float32, float64:
+			shown[i] = fmt.Sprintf("%.6g", v)
+		default:
+			shown[i] = fmt.Sprint(v)
+		}
 	}
-	return "[" + strings.Join(shown, ", ") + "]"
+	list := strings.Join(shown, ", ")
+	switch {
+	case !array:
+		return list
+	case count > most:
+		return fmt.Sprintf("[%s, … %d in all]", list, count)
+	}
+	return "[" + list + "]"
 }
 
 // shorten makes one short line of text.

@@ -3,10 +3,14 @@ package hub_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -333,4 +337,76 @@ func TestInfo(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFilesThatAreWrittenOver lists, shows and opens a model while its file is written over
+// in place, as cp does: cut to nothing and filled anew. Whoever reads gets the model or
+// an error.
+func TestFilesThatAreWrittenOver(t *testing.T) {
+	texts := make([]string, 60_000)
+	for i := range texts {
+		texts[i] = fmt.Sprintf("a word of a vocabulary, number %d", i)
+	}
+	whole := gguftest.New().Set("general.architecture", "llama").Set("tokenizer.ggml.tokens", texts).
+		Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes()
+	dir := folder(t, map[string][]byte{"m.gguf": whole})
+	path := filepath.Join(dir, "m.gguf")
+	h := hub.New(hub.Options{Dir: dir})
+	ctx, stop := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	var read atomic.Int64
+	for range 2 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				h.Models(ctx)
+				if d, err := h.Details("m"); err == nil && len(d.Metadata) > 0 {
+					read.Add(1)
+				}
+				if f, _, err := h.Open("m"); err == nil {
+					f.Strs("tokenizer.ggml.tokens")
+					f.Close()
+				}
+				f, err := gguf.Open(path)
+				if err != nil {
+					continue
+				}
+				if tokens, err := f.Strs("tokenizer.ggml.tokens"); err != nil || len(tokens) != len(texts) {
+					t.Errorf("the file that opened has %d tokens, %v", len(tokens), err)
+				}
+				f.Close()
+			}
+		})
+	}
+	times := 40
+	if os.Getenv("M40_LLM_TORTURE") != "" {
+		times = 2000
+	}
+	for range times {
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	readers.Wait()
+	if _, err := h.Details("m"); err != nil {
+		t.Errorf("once it is whole it is refused: %v", err)
+	}
+	t.Logf("%d times read", read.Load())
+}
+
+func TestDetails_OfALongArrayTakeNoMoreMemoryThanTheFile(t *testing.T) {
+	whole := gguftest.New().Set("general.architecture", "llama").Set("a.numbers", make([]uint8, 16<<20)).Set("a.words", make([]string, 1<<20)).
+		Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes()
+	h := hub.New(hub.Options{Dir: folder(t, map[string][]byte{"m.gguf": whole})})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	d, err := h.Details("m")
+	runtime.ReadMemStats(&after)
+	if n, most := after.TotalAlloc-before.TotalAlloc, uint64(8*len(whole)); n > most {
+		t.Errorf("%d bytes were allocated, at most %d are allowed", n, most)
+	}
+	want := infer.Metadata{Key: "a.numbers", Value: "[0, 0, 0, 0, 0, … 16777216 in all]"}
+	if err != nil || len(d.Metadata) != 3 || d.Metadata[1] != want {
+		t.Errorf("got %+v, %v", d.Metadata, err)
+	}
 }

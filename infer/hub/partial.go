@@ -290,46 +290,17 @@ func writeSynced(root *os.Root, name string, data []byte) error {
 
 // header parses what is here of the model. It fails as long as bytes of the header are
 // missing. The caller closes what it returns.
-func (p *partial) header() (*mapped, error) {
-	m, err := mapModel(p.file)
+func (p *partial) header() (*gguf.File, error) {
+	f, err := gguf.OpenFile(p.file)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("what came is no valid model file: %w", err)
 	}
-	if int64(len(m.Header())) > p.offset {
-		m.close()
+	if int64(len(f.Header())) > p.offset {
+		f.Close()
 		return nil, errors.New("the header is not complete")
 	}
-	return m, nil
+	return f, nil
 }
-
-// mapped is a parsed file that was opened through a Root.
-type mapped struct {
-	*gguf.File
-	data []byte
-}
-
-func mapModel(f *os.File) (*mapped, error) {
-	stat, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if stat.Size() == 0 || stat.Size() != int64(int(stat.Size())) {
-		return nil, fmt.Errorf("a file of %d bytes cannot be mapped", stat.Size())
-	}
-	data, err := unix.Mmap(int(f.Fd()), 0, int(stat.Size()), unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("failed to map the partial file: %w", err)
-	}
-	file, err := gguf.Parse(data)
-	if err != nil {
-		err = fmt.Errorf("what came is no valid model file: %w", err)
-		unix.Munmap(data)
-		return nil, err
-	}
-	return &mapped{file, data}, nil
-}
-
-func (m *mapped) close() { unix.Munmap(m.data) }
 
 // sum returns the SHA-256 of what is here.
 func (p *partial) sum() string { return hex.EncodeToString(p.hash.Sum(nil)) }

@@ -590,12 +590,12 @@ func (t *transfer) look() error {
 		return err
 	}
 	t.headerAt = max(2*t.part.offset, firstLook)
-	m, err := t.part.header()
+	f, err := t.part.header()
 	if err != nil {
 		return nil // more of it is needed; verify has the last word
 	}
-	defer m.close()
-	return t.judge(m.File)
+	defer f.Close()
+	return t.judge(f)
 }
 
 // judge refuses a model that cannot be computed with.
@@ -628,12 +628,12 @@ func (t *transfer) verify() error {
 	if sum := t.part.sum(); t.download.SHA256 != "" && sum != t.download.SHA256 {
 		return &wrongFile{fmt.Sprintf("%s came with the SHA-256 %s and the registry says %s: it was deleted; pull it again", path.Base(t.download.File), sum, t.download.SHA256)}
 	}
-	m, err := t.part.header()
+	f, err := t.part.header()
 	if err != nil {
 		return &wrongFile{err.Error()}
 	}
-	defer m.close()
-	return t.judge(m.File)
+	defer f.Close()
+	return t.judge(f)
 }
 
 // strongETag returns the ETag that stands for the very bytes, or "".
