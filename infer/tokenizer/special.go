@@ -1,6 +1,10 @@
 package tokenizer
 
-import "strings"
+import (
+	"slices"
+	"sort"
+	"strings"
+)
 
 // kind is the type of a token, numbered as in tokenizer.ggml.token_type.
 type kind uint8
@@ -42,40 +46,38 @@ func enclosed(text, before, after string) bool {
 // specials finds the tokens that are cut out of a text before anything else: the
 // leftmost, and of those that begin there the longest.
 type specials struct {
-	first    [256]bool        // a token begins with the byte
-	children map[uint64]int32 // trie: node<<8|byte -> node; 0 is the root
-	nodes    []specialNode
+	sorted []special  // by text, each of which is there once
+	begins [257]int32 // where those that begin with a byte, or a larger one, begin in sorted
 }
 
-type specialNode struct {
-	id     int32 // the token that ends here, -1 for none
-	parsed bool  // only in text whose special tokens are parsed
+type special struct {
+	text   string
+	id     int32
+	parsed bool // only in text whose special tokens are parsed
 }
 
-func newSpecials() specials {
-	return specials{children: map[uint64]int32{}, nodes: []specialNode{{id: -1}}}
-}
-
-func (s *specials) add(text string, id int32, parsed bool) {
-	s.first[text[0]] = true
-	node := int32(0)
-	for i := range len(text) {
-		key := uint64(node)<<8 | uint64(text[i])
-		child, ok := s.children[key]
-		if !ok {
-			child = int32(len(s.nodes))
-			s.nodes = append(s.nodes, specialNode{id: -1})
-			s.children[key] = child
+// newSpecials keeps the last of those that have the same text.
+func newSpecials(tokens []special) *specials {
+	slices.SortStableFunc(tokens, func(a, b special) int { return strings.Compare(a.text, b.text) })
+	s := &specials{}
+	for i, t := range tokens {
+		if i+1 == len(tokens) || tokens[i+1].text != t.text {
+			s.sorted = append(s.sorted, t)
 		}
-		node = child
 	}
-	s.nodes[node] = specialNode{id, parsed}
+	for _, t := range s.sorted {
+		s.begins[int(t.text[0])+1]++
+	}
+	for b := range 256 {
+		s.begins[b+1] += s.begins[b]
+	}
+	return s
 }
 
 // next returns the first place from text[at:] on where a token can begin, len(text)
 // for none.
 func (s *specials) next(text string, at int) int {
-	for at < len(text) && !s.first[text[at]] {
+	for at < len(text) && s.begins[text[at]] == s.begins[int(text[at])+1] {
 		at++
 	}
 	return at
@@ -85,16 +87,33 @@ func (s *specials) next(text string, at int) int {
 // parsed end by parsedEnd. The id is -1 where there is none.
 func (s *specials) match(text string, at, parsedEnd int) (id int32, end int) {
 	id = -1
-	node := int32(0)
-	for i := at; i < len(text); i++ {
-		child, ok := s.children[uint64(node)<<8|uint64(text[i])]
-		if !ok {
+	// Those that begin as text[at:i] does, narrowed byte by byte.
+	same := s.sorted[s.begins[text[at]]:s.begins[int(text[at])+1]]
+	for i := at + 1; len(same) > 0; i++ {
+		if t := same[0]; len(t.text) == i-at {
+			if !t.parsed || i <= parsedEnd {
+				id, end = t.id, i
+			}
+			same = same[1:]
+		}
+		if i == len(text) {
 			break
 		}
-		node = child
-		if n := s.nodes[node]; n.id >= 0 && (!n.parsed || i < parsedEnd) {
-			id, end = n.id, i+1
-		}
+		same = withByte(same, i-at, text[i])
 	}
 	return id, end
+}
+
+// withByte returns those of tokens whose byte at is b. The tokens are longer than that, and
+// the same up to it.
+func withByte(tokens []special, at int, b byte) []special {
+	if len(tokens) == 1 {
+		if tokens[0].text[at] != b {
+			return nil
+		}
+		return tokens
+	}
+	from := sort.Search(len(tokens), func(i int) bool { return tokens[i].text[at] >= b })
+	tokens = tokens[from:]
+	return tokens[:sort.Search(len(tokens), func(i int) bool { return tokens[i].text[at] > b })]
 }

@@ -25,7 +25,7 @@ type vocabulary struct {
 
 	bos, eos, unknown int32 // -1 for none
 	first, last       int32 // what AddSpecial puts around a prompt, -1 for nothing
-	specials          specials
+	specials          *specials
 }
 
 // loadVocabulary reads what does not depend on the model.
@@ -37,7 +37,7 @@ func loadVocabulary(md Metadata) (*vocabulary, error) {
 	if len(texts) == 0 || len(texts) > maxTokens {
 		return nil, fmt.Errorf("tokenizer: %s has %d entries; 1 to %d are supported", keyTokens, len(texts), maxTokens)
 	}
-	v := &vocabulary{texts: texts, kinds: make([]kind, len(texts)), ends: map[int32]bool{}, specials: newSpecials()}
+	v := &vocabulary{texts: texts, kinds: make([]kind, len(texts)), ends: map[int32]bool{}}
 	if err := v.loadKinds(md); err != nil {
 		return nil, err
 	}
@@ -190,6 +190,7 @@ func (v *vocabulary) loadEnds(md Metadata) error {
 }
 
 func (v *vocabulary) indexSpecials() error {
+	var found []special
 	for id, text := range v.texts {
 		if !v.cut(int32(id)) || text == "" {
 			continue
@@ -197,8 +198,9 @@ func (v *vocabulary) indexSpecials() error {
 		if len(text) > maxSpecialBytes {
 			return fmt.Errorf("tokenizer: special token %d is %d bytes long; the limit is %d", id, len(text), maxSpecialBytes)
 		}
-		v.specials.add(text, int32(id), v.parsedOnly(int32(id)))
+		found = append(found, special{text, int32(id), v.parsedOnly(int32(id))})
 	}
+	v.specials = newSpecials(found)
 	return nil
 }
 
