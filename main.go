@@ -239,14 +239,19 @@ commands (m40-llm COMMAND -h explains each):
 	lan := f.Bool("lan", "let other machines in; takes --api-key")
 	apiKey := f.String("api-key", "", "K", "key that every request must bring, as a bearer token or by logging in")
 	allowHost := f.List("allow-host", "H", "further host name that requests may be addressed to; can be repeated")
-	corsOrigin := f.String("cors-origin", "", "O", "origin of the one foreign page that may call /v1, such as https://example.org")
+	corsOrigins := f.List("cors-origin", "O", "origin of a foreign page or app that may call /v1, such as https://example.org, app://obsidian.md or null; can be repeated")
+	trusted := f.List("trusted-proxy", "CIDR|IP", "reverse proxy whose X-Forwarded-For, X-Forwarded-Proto or Forwarded says who the client is; can be repeated")
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
 	}
 	if *lan && !f.Given("addr") {
 		*addr = ":8080"
 	}
-	if err := cli.CheckNames(*allowHost, *corsOrigin); err != nil {
+	if err := cli.CheckNames(*allowHost, *corsOrigins); err != nil {
+		return err
+	}
+	proxies, err := cli.Networks(*trusted)
+	if err != nil {
 		return err
 	}
 	listenAddr, err := cli.ListenAddr(*addr, *lan, *apiKey)
@@ -288,6 +293,9 @@ commands (m40-llm COMMAND -h explains each):
 	onDisk := models.New(models.Options{Engine: engine, Files: catalog, Puller: puller, Log: logger})
 	chats := live.New(engine, live.Options{Store: kept, Log: logger})
 	hosts := *allowHost
+	if notice := cli.KeyNotice(*apiKey, *lan); notice != "" {
+		fmt.Fprintf(t.Err, "m40-llm: note: %s\n", notice)
+	}
 	if *lan {
 		hostname, _ := os.Hostname() // without one, the addresses must do
 		hosts = append(hosts, cli.HostNames(hostname)...)
@@ -296,14 +304,16 @@ commands (m40-llm COMMAND -h explains each):
 		}
 	}
 	server := handlers.NewServer(handlers.New(handlers.Config{
-		Engine:     engine,
-		Live:       chats,
-		Models:     onDisk,
-		Logger:     logger,
-		Version:    version,
-		APIKey:     *apiKey,
-		AllowHosts: hosts,
-		CORSOrigin: *corsOrigin,
+		Engine:      engine,
+		Live:        chats,
+		Models:      onDisk,
+		Logger:      logger,
+		Version:     version,
+		APIKey:      *apiKey,
+		AllowHosts:  hosts,
+		CORSOrigins: *corsOrigins,
+
+		TrustedProxies: proxies,
 	}), logger)
 	if *open || !f.Given("open") && cli.OnDesktop(t) {
 		if err := cli.OpenBrowser(cli.URL(listener)); err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -81,45 +82,89 @@ func (k *keyring) validSession(value string) bool {
 	return err == nil && k.now().Unix() < seconds
 }
 
-// attempts slows down whoever guesses keys.
+// attempts counts wrong keys, so that a client which sends them for ever is told to stop.
+// The right key is never refused: behind one address there may be other clients.
 type attempts struct {
 	mu     sync.Mutex
-	failed map[netip.Addr]*rate.Limiter
+	failed map[attempt]*rate.Limiter
+}
+
+// attempt is a wrong key that came from a network, or all of them where digest is zero.
+type attempt struct {
+	from   netip.Prefix
+	digest [sha256.Size]byte
 }
 
 const (
-	attemptsAtOnce   = 5
-	attemptEvery     = 12 * time.Second
-	attemptAddresses = 4096 // remembered
+	sameKeyAtOnce    = 5 // of one wrong key: a program that was never told of a new one
+	sameKeyEvery     = 12 * time.Second
+	wrongKeysAtOnce  = 20 // of all
+	wrongKeysEvery   = 3 * time.Second
+	attemptsRemember = 4096
 )
 
-func (a *attempts) limiter(client string) *rate.Limiter {
-	ip, _ := netip.ParseAddr(client)
+// fail notes that key, which is wrong, came from client. It returns how long the client
+// has to wait if it has sent too many.
+func (a *attempts) fail(client netip.Addr, key string, now time.Time) (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failed == nil || len(a.failed) >= attemptAddresses {
-		a.failed = map[netip.Addr]*rate.Limiter{}
+	from := networkOf(client)
+	all := a.limiter(attempt{from: from}, wrongKeysEvery, wrongKeysAtOnce)
+	if wait := untilAllowed(all, now); wait > 0 {
+		return wait
 	}
-	l := a.failed[ip]
-	if l == nil {
-		l = rate.NewLimiter(rate.Every(attemptEvery), attemptsAtOnce)
-		a.failed[ip] = l
+	same := a.limiter(attempt{from, sha256.Sum256([]byte(key))}, sameKeyEvery, sameKeyAtOnce)
+	if wait := untilAllowed(same, now); wait > 0 {
+		return wait
 	}
+	all.AllowN(now, 1)
+	same.AllowN(now, 1)
+	return 0
+}
+
+func (a *attempts) limiter(of attempt, every time.Duration, atOnce int) *rate.Limiter {
+	if l := a.failed[of]; l != nil {
+		return l
+	}
+	if a.failed == nil || len(a.failed) >= attemptsRemember {
+		a.failed = map[attempt]*rate.Limiter{}
+	}
+	l := rate.NewLimiter(rate.Every(every), atOnce)
+	a.failed[of] = l
 	return l
 }
 
-// try checks a key that client sent. Only wrong keys count against the client.
-func (k *keyring) try(client, key string) error {
-	l := k.attempts.limiter(client)
-	if l.TokensAt(k.now()) < 1 {
-		return &httpError{status: http.StatusTooManyRequests, code: "too_many_attempts", final: true,
-			message: fmt.Sprintf("too many wrong API keys; wait %v", attemptEvery)}
+// untilAllowed returns how long it takes until l allows one more; 0 if it does now.
+func untilAllowed(l *rate.Limiter, now time.Time) time.Duration {
+	missing := 1 - l.TokensAt(now)
+	if missing <= 0 {
+		return 0
 	}
-	if !k.opens(key) {
-		l.AllowN(k.now(), 1)
-		return httpErrorf(http.StatusUnauthorized, "invalid_api_key", "the API key is wrong")
+	return time.Duration(missing / float64(l.Limit()) * float64(time.Second))
+}
+
+// networkOf returns what one client has for itself: an address, or in IPv6 a network of 64
+// bits.
+func networkOf(client netip.Addr) netip.Prefix {
+	bits := client.BitLen()
+	if client.Is6() {
+		bits = 64
 	}
-	return nil
+	network, _ := client.Prefix(bits)
+	return network
+}
+
+// try checks a key that client sent.
+func (k *keyring) try(client netip.Addr, key string) error {
+	if k.opens(key) {
+		return nil
+	}
+	if wait := k.attempts.fail(client, key, k.now()); wait > 0 {
+		seconds := int(math.Ceil(wait.Seconds()))
+		return &httpError{status: http.StatusTooManyRequests, code: "too_many_attempts", final: true, retry: seconds,
+			message: fmt.Sprintf("the API key is wrong, as were too many before it; wait %d seconds before you try another one", seconds)}
+	}
+	return httpErrorf(http.StatusUnauthorized, "invalid_api_key", "the API key is wrong")
 }
 
 // checkKey lets in who has the key.
@@ -151,9 +196,9 @@ func (h *Handlers) authenticate(c echo.Context) error {
 		if !strings.EqualFold(scheme, "Bearer") {
 			return httpErrorf(http.StatusUnauthorized, "invalid_api_key", "send the API key as \"Authorization: Bearer KEY\"")
 		}
-		return h.keys.try(c.RealIP(), strings.TrimSpace(key))
+		return h.keys.try(h.proxies.client(c.Request()), strings.TrimSpace(key))
 	case len(keys) == 1:
-		return h.keys.try(c.RealIP(), strings.TrimSpace(keys[0]))
+		return h.keys.try(h.proxies.client(c.Request()), strings.TrimSpace(keys[0]))
 	}
 	if cookie, err := c.Cookie(h.keys.cookieName(c)); err == nil && h.keys.validSession(cookie.Value) {
 		return nil
@@ -174,10 +219,17 @@ func (h *Handlers) refuse(c echo.Context, err error) error {
 // cookieName has the prefix that binds a cookie to this host, where browsers
 // honour it.
 func (k *keyring) cookieName(c echo.Context) string {
-	if c.Request().TLS != nil {
+	if isSecure(c) {
 		return "__Host-" + k.cookie
 	}
 	return k.cookie
+}
+
+// isSecure reports whether the browser speaks https, here or to a proxy. Its own origin
+// says so: it is that of the page, whatever brought the request here.
+func isSecure(c echo.Context) bool {
+	own, _ := c.Get(originKey).(string)
+	return strings.HasPrefix(own, "https://")
 }
 
 // login answers GET /login with a form.
@@ -196,8 +248,9 @@ func (h *Handlers) submitLogin(c echo.Context) error {
 	if err := c.Request().ParseForm(); err != nil {
 		return err
 	}
-	if err := h.keys.try(c.RealIP(), c.Request().PostForm.Get("key")); err != nil {
+	if err := h.keys.try(h.proxies.client(c.Request()), c.Request().PostForm.Get("key")); err != nil {
 		f := describe(err)
+		setRetry(c, f)
 		return loginPage(c, f.Status, f.Message)
 	}
 	c.SetCookie(&http.Cookie{
@@ -205,7 +258,7 @@ func (h *Handlers) submitLogin(c echo.Context) error {
 		Value:    h.keys.session(),
 		Path:     "/",
 		MaxAge:   int(sessionLife.Seconds()),
-		Secure:   c.Request().TLS != nil,
+		Secure:   isSecure(c),
 		HttpOnly: true,
 		SameSite: http.SameSiteStrictMode,
 	})

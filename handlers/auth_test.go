@@ -3,6 +3,7 @@ package handlers
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -126,38 +127,121 @@ func TestSession_Expires(t *testing.T) {
 	}
 }
 
-// Five wrong keys, then a pause in which even the right one is refused: otherwise
-// guessing would go on at full speed. Another address is not affected.
-func TestKey_Guessing(t *testing.T) {
-	k := newKeyring("key")
-	now := time.Unix(1_800_000_000, 0)
-	k.now = func() time.Time { return now }
-	statusOf := func(client, key string) int {
-		err := k.try(client, key)
-		if err == nil {
-			return 200
-		}
-		return describe(err).Status
-	}
-	for i := range 5 {
-		if got := statusOf("192.0.2.1", "wrong"); got != 401 {
-			t.Fatalf("wrong key %d got %d", i, got)
-		}
-		if got := statusOf("192.0.2.1", "key"); i < 4 && got != 200 {
-			t.Fatalf("the right key after %d wrong ones got %d", i+1, got)
+func TestKey_WrongOnesDoNotLockTheRightOneOut(t *testing.T) {
+	s := lockedServer(t)
+	served, statuses := 0, map[int]int{}
+	for range 40 {
+		statuses[call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong").status]++
+		if call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer open sesame").status == 200 {
+			served++
 		}
 	}
-	if got := statusOf("192.0.2.1", "key"); got != 429 {
-		t.Errorf("after five wrong keys the next got %d", got)
+	if served != 40 || statuses[401]+statuses[429] != 40 || statuses[429] < 30 {
+		t.Errorf("%d of 40 right keys are served beside 40 wrong ones, which got %v", served, statuses)
 	}
-	if f := describe(k.try("192.0.2.1", "key")); !f.Final {
-		t.Error("a client may think that asking again helps a wrong key")
+	if got := submit(t, s, "open sesame"); got.status != http.StatusSeeOther {
+		t.Errorf("the right key cannot log in: got %d", got.status)
 	}
-	if got := statusOf("192.0.2.2", "key"); got != 200 {
-		t.Errorf("another address got %d", got)
+}
+
+// The pause that a client is told is one number, in the header and in the text.
+func TestKey_TooManyWrongOnes(t *testing.T) {
+	s := lockedServer(t)
+	for range sameKeyAtOnce {
+		if got := submit(t, s, "wrong"); got.status != 401 || got.header.Get("Retry-After") != "" {
+			t.Fatalf("got %d, Retry-After %q", got.status, got.header.Get("Retry-After"))
+		}
 	}
-	now = now.Add(attemptEvery)
-	if got := statusOf("192.0.2.1", "key"); got != 200 {
-		t.Errorf("after the pause the right key got %d", got)
+	for name, got := range map[string]response{
+		"a bearer token": call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong"),
+		"the login form": submit(t, s, "wrong"),
+	} {
+		seconds := got.header.Get("Retry-After")
+		if name == "a bearer token" && got.header.Get("X-Should-Retry") != "false" {
+			t.Error("a program may think that asking again helps a wrong key")
+		}
+		if got.status != 429 || seconds == "" || !strings.Contains(got.body, "wait "+seconds+" seconds") {
+			t.Errorf("%s: got %d, Retry-After %q: %s", name, got.status, seconds, got.body)
+		}
+	}
+	if got := submit(t, s, "another"); got.status != 401 {
+		t.Errorf("another wrong key of the same address got %d", got.status)
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	type try struct {
+		from, key string
+		times     int // that this is tried
+		refused   int // of them
+	}
+	for _, tc := range []struct {
+		name  string
+		tries []try
+	}{
+		{"one wrong key is told five times that it is wrong", []try{{"192.0.2.1", "a", 8, 3}}},
+		{"another wrong key of the address is told so too", []try{{"192.0.2.1", "a", 8, 3}, {"192.0.2.1", "b", 1, 0}}},
+		{"an address is told so twenty times together", []try{{"192.0.2.1", "a", 5, 0}, {"192.0.2.1", "b", 5, 0}, {"192.0.2.1", "c", 5, 0}, {"192.0.2.1", "d", 5, 0}, {"192.0.2.1", "e", 5, 5}}},
+		{"another address is not affected", []try{{"192.0.2.1", "a", 8, 3}, {"192.0.2.2", "a", 5, 0}}},
+		{"an IPv6 network of 64 bits is one client", []try{{"2001:db8::1", "a", 5, 0}, {"2001:db8::2", "a", 5, 5}, {"2001:db8:0:1::1", "a", 5, 0}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var a attempts
+			now := time.Unix(1_800_000_000, 0)
+			for _, try := range tc.tries {
+				refused := 0
+				for range try.times {
+					if a.fail(netip.MustParseAddr(try.from), try.key, now) > 0 {
+						refused++
+					}
+				}
+				if refused != try.refused {
+					t.Errorf("%s of %s: %d of %d are refused, want %d", try.key, try.from, refused, try.times, try.refused)
+				}
+			}
+			first := tc.tries[0]
+			if a.fail(netip.MustParseAddr(first.from), first.key, now.Add(sameKeyEvery)) > 0 {
+				t.Errorf("after the pause of %v the address is still refused", sameKeyEvery)
+			}
+			for i := range 3 * attemptsRemember {
+				a.fail(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), "a", now)
+			}
+			if len(a.failed) > attemptsRemember+1 {
+				t.Errorf("%d attempts are remembered, want at most %d", len(a.failed), attemptsRemember+1)
+			}
+		})
+	}
+}
+
+func TestLogin_TheCookieIsSecureWhereTheBrowserSpeaksHTTPS(t *testing.T) {
+	s := server(t, &fakeEngine{}, func(c *Config) {
+		c.APIKey, c.AllowHosts = "open sesame", []string{"llm.example:443"}
+		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	})
+	form := url.Values{"key": {"open sesame"}}.Encode()
+	for _, tc := range []struct {
+		name   string
+		header []string
+		secure bool
+	}{
+		{"straight to the server", []string{"Origin", s.URL}, false},
+		{"a proxy with a name of its own", []string{"Host", "llm.example", "Origin", "https://llm.example"}, true},
+		{"a proxy that says https", []string{"Host", "localhost", "Origin", "https://localhost", "X-Forwarded-Proto", "https"}, true},
+		{"a proxy that says http", []string{"Host", "localhost", "Origin", "http://localhost", "X-Forwarded-Proto", "http"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := post(t, s, "/login", form, append(tc.header, "Content-Type", "application/x-www-form-urlencoded")...)
+			cookie, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
+			if err != nil {
+				t.Fatalf("got %d, %v", got.status, err)
+			}
+			if cookie.Secure != tc.secure || strings.HasPrefix(cookie.Name, "__Host-") != tc.secure {
+				t.Errorf("the cookie is %+v", cookie)
+			}
+			again := call(t, s, "GET", "/presets", "", append(tc.header, "Cookie", cookie.Name+"="+cookie.Value)...)
+			if again.status != 200 {
+				t.Errorf("with the cookie the page is answered with %d", again.status)
+			}
+		})
 	}
 }

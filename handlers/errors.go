@@ -22,12 +22,18 @@ type httpError struct {
 	code    string
 	message string
 	final   bool // the same request fails again
+	retry   int  // seconds after which a client may try again; 0: what the status has
 }
 
 func (e *httpError) Error() string { return e.message }
 
 func httpErrorf(status int, code, format string, args ...any) error {
 	return &httpError{status: status, code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// retryIn is httpErrorf with the pause asked of the client, in seconds.
+func retryIn(seconds, status int, code, format string, args ...any) error {
+	return &httpError{status: status, code: code, message: fmt.Sprintf(format, args...), retry: seconds}
 }
 
 // invalidf says that a field of the request is wrong.
@@ -44,6 +50,7 @@ type failure struct {
 	Message       string
 	PromptTokens  int
 	ContextLength int
+	RetryAfter    int    // seconds; 0: no use
 	Final         bool   // the same request fails again
 	Advice        string // what helps beside a shorter prompt, if one is too long
 }
@@ -80,7 +87,8 @@ var failureTypes = map[int]string{
 	http.StatusServiceUnavailable: "unavailable_error",
 }
 
-// retryAfter is the pause, in seconds, asked of a client that was turned away.
+// retryAfter is the pause, in seconds, asked of a client that was turned away, unless its
+// error names another.
 var retryAfter = map[int]int{
 	http.StatusTooManyRequests:    5,
 	http.StatusServiceUnavailable: 5,
@@ -104,7 +112,7 @@ func describe(err error) failure {
 	case errors.As(err, &engineErr):
 		f = describeEngine(engineErr)
 	case errors.As(err, &ownErr):
-		f.Status, f.Code, f.Message, f.Final = ownErr.status, ownErr.code, ownErr.message, ownErr.final
+		f.Status, f.Code, f.Message, f.Final, f.RetryAfter = ownErr.status, ownErr.code, ownErr.message, ownErr.final, ownErr.retry
 	case errors.Is(err, live.ErrNotFound):
 		f.Status, f.Code, f.Message = http.StatusNotFound, "chat_not_found", live.ErrNotFound.Error()
 	case errors.Is(err, live.ErrClosed), errors.Is(err, live.ErrFull):
@@ -130,6 +138,9 @@ func describe(err error) failure {
 		f.Status, f.Code, f.Message = http.StatusRequestTimeout, "timeout", "the body did not arrive in time"
 	case errors.As(err, &echoErr) && echoErr.Code < http.StatusInternalServerError:
 		f.Status, f.Code, f.Message = echoErr.Code, nil, http.StatusText(echoErr.Code)
+	}
+	if f.RetryAfter == 0 {
+		f.RetryAfter = retryAfter[f.Status]
 	}
 	f.Type = failureTypes[f.Status]
 	switch {
@@ -253,8 +264,8 @@ func setRetry(c echo.Context, f failure) {
 	if f.Final {
 		header.Set("X-Should-Retry", "false")
 	}
-	if seconds, ok := retryAfter[f.Status]; ok && (!f.Final || f.Status == http.StatusTooManyRequests) {
-		header.Set(echo.HeaderRetryAfter, strconv.Itoa(seconds))
+	if f.RetryAfter > 0 && (!f.Final || f.Status == http.StatusTooManyRequests) {
+		header.Set(echo.HeaderRetryAfter, strconv.Itoa(f.RetryAfter))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -49,9 +50,11 @@ type Config struct {
 	Logger  *slog.Logger    // default: slog.Default
 	Version string          // of this program, for system_fingerprint
 
-	APIKey     string   // asked for on every route but the public ones; empty: nobody is asked
-	AllowHosts []string // names, or name:port, that a request may be addressed to, beside loopback names and the address connected to
-	CORSOrigin string   // the one foreign origin that may call /v1; empty: none
+	APIKey      string   // asked for on every route but the public ones; empty: nobody is asked
+	AllowHosts  []string // names, or name:port, that a request may be addressed to, beside loopback names and the address connected to
+	CORSOrigins []string // foreign origins that may call /v1, as browsers write them; "null" is that of files and sandboxes
+
+	TrustedProxies []netip.Prefix // reverse proxies that say who the client is
 
 	PingInterval time.Duration // silence after which a stream gets a comment, default 10 s
 	WriteTimeout time.Duration // longest wait for a client to take a write, default 5 s
@@ -64,6 +67,7 @@ type Handlers struct {
 	log       *slog.Logger
 	host      hostPolicy
 	keys      *keyring
+	proxies   proxies
 	sessions  sessions
 	asked     onces
 	apiRoutes string // those for programs, for the answer to a request for another one
@@ -91,14 +95,15 @@ func New(cfg Config) *echo.Echo {
 		cfg.BodyTimeout = 30 * time.Second
 	}
 	h := &Handlers{
-		Config: cfg,
-		log:    cfg.Logger,
-		host:   newHostPolicy(cfg.AllowHosts),
-		keys:   newKeyring(cfg.APIKey),
+		Config:  cfg,
+		log:     cfg.Logger,
+		host:    newHostPolicy(cfg.AllowHosts),
+		keys:    newKeyring(cfg.APIKey),
+		proxies: cfg.TrustedProxies,
 	}
 	e := echo.New()
 	e.HTTPErrorHandler = h.handleError
-	e.IPExtractor = echo.ExtractIPDirect()
+	e.IPExtractor = func(r *http.Request) string { return h.proxies.client(r).String() }
 	e.Pre(h.observe, h.boundWrites, h.setHeaders, h.normalizePath, h.checkHost, h.checkOrigin, h.boundBody)
 	e.Use(h.checkKey)
 	h.routes(e)

@@ -114,6 +114,21 @@ func (p hostPolicy) origin(host string, local net.Addr, secure bool) (string, bo
 	return "", false
 }
 
+// containerHosts are the names that containers have for the machine they run on.
+var containerHosts = []string{"host.docker.internal", "host.containers.internal"}
+
+// fromContainer reports whether a program in a container of this machine asks a route for
+// programs under the name that it has for the machine. Nobody owns that name: on a strange
+// network the resolver there can make it lead anywhere, first to a page of its own and then
+// here, and what that page reads with GET looks like a program's request. So the name is
+// answered only where such a page would be asked for a key, which no browser keeps for it.
+func (h *Handlers) fromContainer(r *http.Request, local net.Addr) bool {
+	name, port, ok := splitHost(strings.ToLower(r.Host))
+	peer := peerOf(r)
+	return ok && h.keys != nil && slices.Contains(containerHosts, name) && isAPI(r.URL.Path) && !publicRoutes[r.URL.Path] &&
+		port == strconv.Itoa(int(addrPortOf(local).Port())) && (peer.IsLoopback() || peer.IsPrivate())
+}
+
 func isLoopbackName(name string) bool {
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		return true
@@ -156,7 +171,10 @@ func (h *Handlers) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		own, ok := h.host.origin(r.Host, local, r.TLS != nil)
+		own, ok := h.host.origin(r.Host, local, h.proxies.secure(r))
+		if !ok && h.fromContainer(r, local) {
+			own, ok = "", true
+		}
 		if !ok || r.URL.Host != "" || r.URL.Scheme != "" {
 			return httpErrorf(http.StatusMisdirectedRequest, "host_not_allowed",
 				"this server does not answer to the host %q; --allow-host adds names", r.Host)
@@ -235,19 +253,20 @@ const corsHeaders = "Authorization, Content-Type, User-Agent, Accept, X-Requeste
 	"x-stainless-arch, x-stainless-async, x-stainless-custom-poll-interval, x-stainless-helper-method, x-stainless-lang, x-stainless-os, " +
 	"x-stainless-package-version, x-stainless-poll-helper, x-stainless-retry-count, x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout"
 
-// allowForeignOrigin admits the one origin of --cors-origin to /v1, never with
-// credentials, and tells its browser so.
+// allowForeignOrigin admits the origins of --cors-origin to /v1, never with credentials,
+// and tells their browser so.
 func (h *Handlers) allowForeignOrigin(c echo.Context) bool {
 	r := c.Request()
-	if h.CORSOrigin == "" || !strings.HasPrefix(r.URL.Path, "/v1/") {
+	if len(h.CORSOrigins) == 0 || !strings.HasPrefix(r.URL.Path, "/v1/") {
 		return false
 	}
 	header := c.Response().Header()
 	header.Add(echo.HeaderVary, echo.HeaderOrigin)
-	if origins := r.Header.Values("Origin"); len(origins) != 1 || origins[0] != h.CORSOrigin {
+	origins := r.Header.Values("Origin")
+	if len(origins) != 1 || !slices.Contains(h.CORSOrigins, origins[0]) {
 		return false
 	}
-	header.Set(echo.HeaderAccessControlAllowOrigin, h.CORSOrigin)
+	header.Set(echo.HeaderAccessControlAllowOrigin, origins[0])
 	header.Set(echo.HeaderAccessControlExposeHeaders, "Retry-After, X-Request-Id, X-Should-Retry")
 	if r.Method == http.MethodOptions {
 		header.Set(echo.HeaderAccessControlAllowMethods, "GET, POST")

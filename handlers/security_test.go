@@ -97,6 +97,45 @@ func TestHost_EveryRoute(t *testing.T) {
 	}
 }
 
+// Containers call their machine by a name that belongs to nobody. A page under that name,
+// which a strange network's resolver can serve, must find nothing behind it.
+func TestHost_OfTheMachineInContainers(t *testing.T) {
+	const key = "Authorization: Bearer k\n"
+	locked := server(t, &fakeEngine{}, func(c *Config) { c.APIKey = "k" })
+	open := server(t, &fakeEngine{})
+	for _, tc := range []struct {
+		name    string
+		server  *httptest.Server
+		request string
+		status  int
+	}{
+		{"a program with the key", locked, "GET /v1/models HTTP/1.1\nHost: host.docker.internal:PORT\n" + key, 200},
+		{"a program in Podman", locked, "GET /v1/models HTTP/1.1\nHost: Host.Containers.internal:PORT\n" + key, 200},
+		{"a program without the key", locked, "GET /v1/models HTTP/1.1\nHost: host.docker.internal:PORT\n", 401},
+		{"a page under that name", locked, "GET /v1/models HTTP/1.1\nHost: host.docker.internal:PORT\nOrigin: http://host.docker.internal:PORT\n" + key, 403},
+		{"the page of the chats", locked, "GET / HTTP/1.1\nHost: host.docker.internal:PORT\n" + key, 421},
+		{"the login", locked, "GET /login HTTP/1.1\nHost: host.docker.internal:PORT\n", 421},
+		{"what is told without a key", locked, "GET /health HTTP/1.1\nHost: host.docker.internal:PORT\n", 421},
+		{"another port", locked, "GET /v1/models HTTP/1.1\nHost: host.docker.internal:1\n" + key, 421},
+		{"a name below it", locked, "GET /v1/models HTTP/1.1\nHost: a.host.docker.internal:PORT\n" + key, 421},
+		{"a server without a key", open, "GET /v1/models HTTP/1.1\nHost: host.docker.internal:PORT\n", 421},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if status, _ := raw(t, tc.server, tc.request+"Connection: close\n\n"); status != tc.status {
+				t.Errorf("got %d, want %d", status, tc.status)
+			}
+		})
+	}
+	h := &Handlers{keys: newKeyring("k")}
+	for peer, want := range map[string]bool{"127.0.0.1:1": true, "172.17.0.2:1": true, "[fd00::2]:1": true, "192.0.2.1:1": false, "@": false} {
+		r := httptest.NewRequest("GET", "/v1/models", nil)
+		r.Host, r.RemoteAddr = "host.docker.internal:8080", peer
+		if got := h.fromContainer(r, &net.TCPAddr{IP: net.IPv4(172, 17, 0, 1), Port: 8080}); got != want {
+			t.Errorf("from %s: got %t, want %t", peer, got, want)
+		}
+	}
+}
+
 func TestHost_AddressConnectedTo(t *testing.T) {
 	lan := &net.TCPAddr{IP: net.ParseIP("192.168.1.5"), Port: 8080}
 	lan6 := &net.TCPAddr{IP: net.ParseIP("fe80::1"), Port: 8080, Zone: "eth0"}
@@ -128,7 +167,10 @@ func TestHost_AddressConnectedTo(t *testing.T) {
 }
 
 func TestOrigin(t *testing.T) {
-	s := server(t, &fakeEngine{}, func(c *Config) { c.AllowHosts = []string{"proxy.example:443"}; c.CORSOrigin = "https://app.example" })
+	s := server(t, &fakeEngine{}, func(c *Config) {
+		c.AllowHosts = []string{"proxy.example:443"}
+		c.CORSOrigins = []string{"https://app.example"}
+	})
 	const own = "Origin: http://localhost:PORT\n"
 	for _, tc := range []struct {
 		name            string
@@ -192,7 +234,20 @@ func TestOrigin(t *testing.T) {
 
 func TestCORS(t *testing.T) {
 	const preflight = "Access-Control-Request-Method: POST\nAccess-Control-Request-Headers: authorization, content-type, x-stainless-lang\n"
-	s := server(t, &fakeEngine{}, func(c *Config) { c.CORSOrigin = "https://app.example"; c.APIKey = "k" })
+	s := server(t, &fakeEngine{}, func(c *Config) {
+		c.CORSOrigins = []string{"https://app.example", "app://obsidian.md", "null"}
+		c.APIKey = "k"
+	})
+	open := server(t, &fakeEngine{}, func(c *Config) { c.CORSOrigins = []string{"https://app.example"} })
+	if status, header := raw(t, open, "OPTIONS /v1/models HTTP/1.1\nHost: localhost:PORT\nConnection: close\nOrigin: null\n"+preflight+"\n"); status != 403 || header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("the origin null, which nobody named, got %d", status)
+	}
+	for origin, method := range map[string]string{"app://obsidian.md": "OPTIONS", "null": "GET"} {
+		status, header := raw(t, s, method+" /v1/models HTTP/1.1\nHost: localhost:PORT\nConnection: close\nAuthorization: Bearer k\nOrigin: "+origin+"\n"+preflight+"\n")
+		if status >= 300 || header.Get("Access-Control-Allow-Origin") != origin || header.Get("Vary") != "Origin" {
+			t.Errorf("%s: got %d with allowed origin %q", origin, status, header.Get("Access-Control-Allow-Origin"))
+		}
+	}
 	for _, tc := range []struct {
 		name, request string
 		status        int

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 // serverName is in the Server header of every response. By it a second start
@@ -41,16 +42,60 @@ func ListenAddr(addr string, lan bool, apiKey string) (string, error) {
 }
 
 // CheckNames refuses values of --allow-host and --cors-origin that no request can match.
-func CheckNames(hosts []string, origin string) error {
+func CheckNames(hosts, origins []string) error {
 	for _, host := range hosts {
 		if u, err := url.Parse("//" + host); err != nil || u.Host != host || u.Hostname() == "" || strings.Contains(host, "*") {
 			return Usagef("--allow-host %q is not a host name, such as llm.example.org or llm.example.org:443", host)
 		}
 	}
-	if u, err := url.Parse(origin); origin != "" && (err != nil || u.Hostname() == "" || origin != u.Scheme+"://"+u.Host || u.Scheme != "http" && u.Scheme != "https") {
-		return Usagef("--cors-origin %q is not the origin of a page, such as https://example.org", origin)
+	for _, origin := range origins {
+		if !isOrigin(origin) {
+			return Usagef("--cors-origin %q is not the origin of a page as browsers send it, such as https://example.org, app://obsidian.md or null", origin)
+		}
 	}
 	return nil
+}
+
+// isOrigin reports whether a browser sends origin: "null", or a scheme and a host in small
+// letters, and a port unless it is the usual one of the scheme.
+func isOrigin(origin string) bool {
+	u, err := url.Parse(origin)
+	switch {
+	case origin == "null":
+		return true
+	case err != nil || u.Hostname() == "" || strings.Contains(u.Host, "*"):
+		return false
+	case u.Scheme == "http" && u.Port() == "80" || u.Scheme == "https" && u.Port() == "443":
+		return false
+	}
+	return origin == u.Scheme+"://"+u.Host && origin == strings.ToLower(origin)
+}
+
+// Networks returns the addresses and networks that values of --trusted-proxy name.
+func Networks(values []string) ([]netip.Prefix, error) {
+	networks := make([]netip.Prefix, len(values))
+	for i, value := range values {
+		network, err := netip.ParsePrefix(value)
+		if addr, addrErr := netip.ParseAddr(value); addrErr == nil && addr.Zone() == "" {
+			addr = addr.Unmap()
+			network, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+		}
+		if err != nil {
+			return nil, Usagef("--trusted-proxy %q is neither an address nor a network, such as 127.0.0.1 or 172.16.0.0/12", value)
+		}
+		networks[i] = network.Masked()
+	}
+	return networks, nil
+}
+
+// KeyNotice returns what a person should know of the key with which other machines are let
+// in; empty: nothing.
+func KeyNotice(key string, lan bool) string {
+	const enough = 16
+	if n := utf8.RuneCountInString(key); lan && n < enough {
+		return fmt.Sprintf("--api-key has %d characters, which other machines can guess in time; take %d or more, drawn at random", n, enough)
+	}
+	return ""
 }
 
 func isLoopback(host string) bool {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -66,18 +67,57 @@ func TestCheckNames(t *testing.T) {
 		{"any origin is none", "", "*", "--cors-origin"},
 		{"an origin has no path", "", "https://example.org/", "--cors-origin"},
 		{"a file is no origin", "", "file:///index.html", "--cors-origin"},
+		{"an app has an origin", "", "app://obsidian.md", ""},
+		{"an editor has one", "", "vscode-file://vscode-app", ""},
+		{"an extension has one", "", "moz-extension://0c1ab5bb-7b3f-4c0b-9d5e-2f6d0a1b2c3d", ""},
+		{"files and sandboxes have one together", "", "null", ""},
+		{"browsers write small letters", "", "https://Example.org", "--cors-origin"},
+		{"browsers leave out the usual port", "", "https://example.org:443", "--cors-origin"},
+		{"a pattern of origins is none", "", "https://*.example.org", "--cors-origin"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var hosts []string
+			var hosts, origins []string
 			if c.host != "" {
-				hosts = []string{c.host}
+				hosts = []string{"localhost", c.host}
 			}
-			err := CheckNames(hosts, c.origin)
+			if c.origin != "" {
+				origins = []string{"https://example.com", c.origin}
+			}
+			err := CheckNames(hosts, origins)
 			var usage *UsageError
 			if c.says == "" && err != nil || c.says != "" && (!errors.As(err, &usage) || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+func TestNetworks(t *testing.T) {
+	got, err := Networks([]string{"127.0.0.1", "172.16.5.4/12", "::1", "::ffff:10.0.0.1", "fd00::/8"})
+	if want := "[127.0.0.1/32 172.16.0.0/12 ::1/128 10.0.0.1/32 fd00::/8]"; err != nil || fmt.Sprint(got) != want {
+		t.Errorf("got %v, %v, want %s", got, err, want)
+	}
+	for _, value := range []string{"proxy.example.org", "10.0.0.0/33", "", "127.0.0.1:80", "fe80::1%eth0"} {
+		var usage *UsageError
+		if _, err := Networks([]string{value}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "--trusted-proxy") {
+			t.Errorf("%q: got %v", value, err)
+		}
+	}
+}
+
+func TestKeyNotice(t *testing.T) {
+	for _, tc := range []struct {
+		name, key string
+		lan       bool
+		want      string
+	}{
+		{"a long key for other machines is fine", "0123456789abcdef", true, ""},
+		{"a short one is worth a word", "sesame", true, "6 characters"},
+		{"on this machine alone any key will do", "sesame", false, ""},
+	} {
+		if got := KeyNotice(tc.key, tc.lan); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: got %q", tc.name, got)
+		}
 	}
 }
 
