@@ -25,9 +25,19 @@ type answerEvent struct {
 	err   error
 }
 
-// generate asks the engine for all requests at once. The caller closes the result.
-func (h *Handlers) generate(ctx context.Context, requests []infer.Request) *answers {
-	ctx, cancel := context.WithCancel(ctx)
+// generate asks the engine for all requests at once, in the name of the client of c. The
+// caller closes the result. What they are held to is the same for all.
+func (h *Handlers) generate(c echo.Context, requests []infer.Request) (*answers, error) {
+	if err := accountOf(c).take(formCost * int64(len(requests[0].Grammar)+len(requests[0].JSONSchema))); err != nil {
+		return nil, err
+	}
+	if !h.trusted { // a server says itself whose its requests are
+		client := h.clientOf(c)
+		for i := range requests {
+			requests[i].Client, requests[i].Sibling = client, i
+		}
+	}
+	ctx, cancel := context.WithCancel(c.Request().Context())
 	a := &answers{events: make(chan answerEvent), cancel: cancel}
 	var running sync.WaitGroup
 	for i, r := range requests {
@@ -37,7 +47,7 @@ func (h *Handlers) generate(ctx context.Context, requests []infer.Request) *answ
 		running.Wait()
 		close(a.events)
 	}()
-	return a
+	return a, nil
 }
 
 // follow passes one answer on until it ends, fails or nobody wants it.
@@ -81,7 +91,10 @@ type sink interface {
 // stream answers requests in the format of begin, which sends the headers. A
 // failure before the first event is still answered with its status.
 func (h *Handlers) stream(c echo.Context, requests []infer.Request, begin func() (sink, error)) error {
-	a := h.generate(c.Request().Context(), requests)
+	a, err := h.generate(c, requests)
+	if err != nil {
+		return err
+	}
 	defer a.close()
 	next, open := <-a.events
 	if !open {
@@ -156,8 +169,11 @@ type answer struct {
 }
 
 // collect waits for the whole answers to requests.
-func (h *Handlers) collect(ctx context.Context, requests []infer.Request) ([]answer, error) {
-	a := h.generate(ctx, requests)
+func (h *Handlers) collect(c echo.Context, requests []infer.Request) ([]answer, error) {
+	a, err := h.generate(c, requests)
+	if err != nil {
+		return nil, err
+	}
 	defer a.close()
 	collected := make([]answer, len(requests))
 	texts := make([]strings.Builder, len(requests))
@@ -165,7 +181,7 @@ func (h *Handlers) collect(ctx context.Context, requests []infer.Request) ([]ans
 	for remaining := len(requests); remaining > 0; {
 		next, open := <-a.events
 		if !open {
-			return nil, context.Cause(ctx)
+			return nil, context.Cause(c.Request().Context())
 		}
 		if next.err != nil {
 			return nil, next.err

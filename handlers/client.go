@@ -1,10 +1,26 @@
 package handlers
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/labstack/echo/v4"
 )
+
+// clientOf names who asks, for the turns that clients take: by the address and, where no key
+// is asked for, by the one that is sent all the same, which tells programs of one machine
+// apart.
+func (h *Handlers) clientOf(c echo.Context) string {
+	client := "at " + h.proxies.client(c.Request()).String()
+	if key := c.Request().Header.Get(echo.HeaderAuthorization); key != "" && h.keys == nil {
+		digest := sha256.Sum256([]byte(key))
+		client += " with " + hex.EncodeToString(digest[:8])
+	}
+	return client
+}
 
 // proxies are the reverse proxies whose word is taken for the client of a request.
 // Everybody else can write the same headers, and is not believed.

@@ -1,11 +1,16 @@
 package handlers
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"m40-llm/infer"
 )
 
 var testProxies = proxies{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
@@ -90,6 +95,49 @@ func TestProxies_WrongKeysCountForTheClient(t *testing.T) {
 		if got := call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong", "X-Forwarded-For", "198.51.100.2"); got.status != want {
 			t.Errorf("trusting %s, another client got %d, want %d", trusted, got.status, want)
 		}
+	}
+}
+
+func TestClient_NamesWhoAsks(t *testing.T) {
+	asked := make(chan infer.Request, 8)
+	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		asked <- r
+		return replay(doneEvent(infer.FinishStop))
+	}}
+	trust := func(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} }
+	open, locked := server(t, engine, trust), server(t, engine, trust, func(c *Config) { c.APIKey = "k" })
+	clientOf := func(s *httptest.Server, path, body string, header ...string) string {
+		t.Helper()
+		if got := post(t, s, path, body, header...); got.status != 200 {
+			t.Fatalf("got %d: %s", got.status, got.body)
+		}
+		return (<-asked).Client
+	}
+	const prompt = `{"prompt":"a"}`
+	own := clientOf(open, "/v1/completions", prompt)
+	for name, tc := range map[string]struct {
+		client string
+		same   bool
+	}{
+		"another route":                      {clientOf(open, "/v1/chat/completions", hello), true},
+		"a client that calls itself another": {clientOf(open, "/v1/generate", `{"prompt":"a","client":"owner","sibling":7}`), true},
+		"another address":                    {clientOf(open, "/v1/completions", prompt, "X-Forwarded-For", "192.0.2.1"), false},
+		"another key, where none is checked": {clientOf(open, "/v1/completions", prompt, "Authorization", "Bearer x"), false},
+		"the one key that is right":          {clientOf(locked, "/v1/completions", prompt, "Authorization", "Bearer k"), true},
+	} {
+		if (tc.client == own) != tc.same {
+			t.Errorf("%s is %q, beside %q", name, tc.client, own)
+		}
+	}
+	if got := post(t, open, "/v1/completions", `{"prompt":["a","b"],"n":2}`); got.status != 200 {
+		t.Fatalf("got %d: %s", got.status, got.body)
+	}
+	siblings := map[int]bool{}
+	for range 4 {
+		siblings[(<-asked).Sibling] = true
+	}
+	if len(siblings) != 4 || !siblings[0] || !siblings[3] {
+		t.Errorf("the answers to one request have the numbers %v, want 0 to 3", siblings)
 	}
 }
 

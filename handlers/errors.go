@@ -133,7 +133,7 @@ func describe(err error) failure {
 		f.Status, f.Code = http.StatusRequestEntityTooLarge, "body_too_large"
 		f.Message = fmt.Sprintf("the body is larger than the %d bytes that this route takes", sizeErr.Limit)
 	case errors.Is(err, context.Canceled):
-		f = describeEngine(&infer.Error{Code: infer.CodeClosed, Message: "the request was cancelled, or the server is stopping"})
+		f = describeEngine(&infer.Error{Code: infer.CodeClosed, Message: "the request was cancelled: its client closed the connection, or its own half of it, before the answer was complete; or the server is stopping"})
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		f.Status, f.Code, f.Message = http.StatusRequestTimeout, "timeout", "the body did not arrive in time"
 	case errors.As(err, &echoErr) && echoErr.Code < http.StatusInternalServerError:

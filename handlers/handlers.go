@@ -56,6 +56,8 @@ type Config struct {
 
 	TrustedProxies []netip.Prefix // reverse proxies that say who the client is
 
+	MemoryBudget int64 // bytes that all requests in work may take together, default 512 MiB
+
 	PingInterval time.Duration // silence after which a stream gets a comment, default 10 s
 	WriteTimeout time.Duration // longest wait for a client to take a write, default 5 s
 	BodyTimeout  time.Duration // longest wait for a client to send more of its body, default 30 s
@@ -70,6 +72,7 @@ type Handlers struct {
 	proxies   proxies
 	sessions  sessions
 	asked     onces
+	budget    budget
 	apiRoutes string // those for programs, for the answer to a request for another one
 	trusted   bool   // the only client is the server whose engine this is
 }
@@ -94,7 +97,11 @@ func New(cfg Config) *echo.Echo {
 	if cfg.BodyTimeout <= 0 {
 		cfg.BodyTimeout = 30 * time.Second
 	}
+	if cfg.MemoryBudget <= 0 {
+		cfg.MemoryBudget = defaultBudget
+	}
 	h := &Handlers{
+		budget:  budget{total: cfg.MemoryBudget},
 		Config:  cfg,
 		log:     cfg.Logger,
 		host:    newHostPolicy(cfg.AllowHosts),
@@ -104,7 +111,7 @@ func New(cfg Config) *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = h.handleError
 	e.IPExtractor = func(r *http.Request) string { return h.proxies.client(r).String() }
-	e.Pre(h.observe, h.boundWrites, h.setHeaders, h.normalizePath, h.checkHost, h.checkOrigin, h.boundBody)
+	e.Pre(h.observe, h.boundWrites, h.setHeaders, h.normalizePath, h.checkHost, h.checkOrigin, h.keepAccount, h.boundBody)
 	e.Use(h.checkKey)
 	h.routes(e)
 	h.apiRoutes = apiRoutes(e)

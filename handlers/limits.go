@@ -60,13 +60,30 @@ func (h *Handlers) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 				r.ContentLength = -1
 				r.Header.Del(echo.HeaderContentEncoding)
 			}
+			r.Body = &countedBody{ReadCloser: r.Body, account: accountOf(c), sent: body}
 		}
 		return next(c)
 	}
 }
 
-// patientBody gives its client so much time for each read. Once the whole body is
-// there, the deadline is lifted: it would end the watch for a disconnect.
+// countedBody takes from an account what is read of a body, as it is read.
+type countedBody struct {
+	io.ReadCloser
+	account *account
+	sent    io.Reader // the body as it is sent
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if refused := b.account.take(int64(n) * bodyCost); refused != nil {
+		_, _ = io.CopyN(io.Discard, b.sent, discardLimit)
+		return 0, refused
+	}
+	return n, err
+}
+
+// patientBody gives its client so much time for each read. Once the whole body is there, the
+// deadline is lifted: it would end the watch for a disconnect.
 type patientBody struct {
 	io.ReadCloser
 	control  *http.ResponseController

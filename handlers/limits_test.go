@@ -228,3 +228,25 @@ func TestDisconnect_CancelsTheAnswer(t *testing.T) {
 		}
 	}
 }
+
+// A client that closes its half of the connection looks like one that has left: the system
+// reports both in the same way, and so does net/http. It is told why it gets no answer.
+func TestDisconnect_AClientThatClosesItsHalfIsToldWhyItsRequestEnded(t *testing.T) {
+	engine, begun, _ := waiting()
+	s := server(t, engine)
+	body := `{"prompt":"a"}`
+	conn := dial(t, s.Listener.Addr().String(), fmt.Sprintf("POST /v1/completions HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", len(body), body))
+	waitFor(t, begun, "the answer to begin")
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	said, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(said), "its own half of it") {
+		t.Errorf("got %d, %v: %s", resp.StatusCode, err, said)
+	}
+}

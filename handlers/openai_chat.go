@@ -69,7 +69,7 @@ func (h *Handlers) chatCompletions(c echo.Context) (err error) {
 	if body.Stream {
 		return h.stream(c, requests, func() (sink, error) { return openChatStream(c, &body, head, len(requests)) })
 	}
-	answers, err := h.collect(c.Request().Context(), requests)
+	answers, err := h.collect(c, requests)
 	if err != nil {
 		return err
 	}

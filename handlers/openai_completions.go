@@ -51,7 +51,7 @@ func (h *Handlers) completions(c echo.Context) (err error) {
 	if body.Stream {
 		return h.stream(c, job.requests, func() (sink, error) { return openCompletionStream(c, job) })
 	}
-	answers, err := h.collect(c.Request().Context(), job.requests)
+	answers, err := h.collect(c, job.requests)
 	if err != nil {
 		return err
 	}

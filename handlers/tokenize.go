@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"bufio"
+	"encoding/json"
 	"net/http"
 	"unicode/utf8"
 
@@ -31,6 +33,9 @@ func (h *Handlers) tokenize(c echo.Context) error {
 	if body.Content == nil {
 		return invalidf("content", "content must be the text to tokenize")
 	}
+	if err := accountOf(c).take(textCost * int64(len(*body.Content))); err != nil {
+		return err
+	}
 	parseSpecial := body.ParseSpecial == nil || *body.ParseSpecial
 	tokens, err := h.Engine.Tokenize(c.Request().Context(), body.Model, *body.Content, body.AddSpecial, parseSpecial)
 	if err != nil {
@@ -45,19 +50,35 @@ func (h *Handlers) tokenize(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string][]int32{"tokens": tokens})
 }
 
+// answerPieces writes the tokens with what they spell as they are looked up: all together
+// would be many times larger than the text.
 func (h *Handlers) answerPieces(c echo.Context, model string, tokens []int32) error {
-	pieces := make([]tokenPiece, len(tokens))
+	response := c.Response()
+	w := bufio.NewWriterSize(response, writePiece)
+	response.Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
+	w.WriteString(`{"tokens":[`)
 	for i, id := range tokens {
 		text, err := h.Engine.Detokenize(c.Request().Context(), model, tokens[i:i+1])
 		if err != nil {
 			return err
 		}
-		pieces[i] = tokenPiece{ID: id, Piece: text}
+		piece := tokenPiece{ID: id, Piece: text}
 		if !utf8.ValidString(text) {
-			pieces[i].Piece = byteNumbers([]byte(text))
+			piece.Piece = byteNumbers([]byte(text))
+		}
+		data, err := json.Marshal(piece)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			w.WriteByte(',')
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
 		}
 	}
-	return c.JSON(http.StatusOK, map[string][]tokenPiece{"tokens": pieces})
+	w.WriteString("]}\n")
+	return w.Flush()
 }
 
 type detokenizeRequest struct {

@@ -61,7 +61,7 @@ func newAnswer(ctx context.Context, r Request, s *source, p prompt, log *slog.Lo
 		echoText: newTextEdge(nil, nil),
 		mail:     newMailbox(),
 	}
-	a.sequence.answer = a
+	a.sequence.answer, a.client, a.sibling = a, r.Client, r.Sibling
 	if p.begun != nil {
 		a.parser = p.begun.parser
 		a.text.goOn(p.begun.text)

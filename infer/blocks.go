@@ -68,6 +68,9 @@ func newBlocks(count, size int) *blocks {
 // available returns how many blocks could be taken.
 func (b *blocks) available() int { return len(b.free) + b.idle }
 
+// total returns how many blocks there are.
+func (b *blocks) total() int { return len(b.all) - 1 }
+
 // blocksFor returns how many blocks n positions take.
 func (b *blocks) blocksFor(n int) int { return (n + b.size - 1) / b.size }
 

@@ -32,6 +32,7 @@ func TestEngine_Churn(t *testing.T) {
 			r := request(slices.Concat(span(int32(50*shared), int32(50*shared+n/2)), span(int32(rng.IntN(200)), 200+int32(n-n/2)))[:n], rng.IntN(30))
 			r.Model = []string{"", "toy", "toy", "other"}[rng.IntN(4)]
 			r.PromptLogProb = rng.IntN(4) == 0
+			r.Client, r.Sibling = []string{"a", "a", "b", "c"}[rng.IntN(4)], rng.IntN(3)
 			ctx, cancel := context.WithCancel(t.Context())
 			stop, leave, pace := rng.IntN(40), rng.IntN(40), time.Duration(rng.IntN(5))*time.Millisecond
 			time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)

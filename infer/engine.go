@@ -208,7 +208,7 @@ func (e *Engine) submit(ctx context.Context, r Request) (mail *mailbox, err erro
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
-	if err := e.inbox.enter(); err != nil {
+	if err := e.inbox.enter(r.Client); err != nil {
 		return nil, err
 	}
 	err = e.use(ctx, r.Model, func(s *source) error {
@@ -232,7 +232,7 @@ func (e *Engine) submit(ctx context.Context, r Request) (mail *mailbox, err erro
 		return nil
 	})
 	if err != nil {
-		e.inbox.leave()
+		e.inbox.leave(r.Client)
 	}
 	return mail, err
 }

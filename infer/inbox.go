@@ -5,37 +5,51 @@ import "sync"
 // inbox takes requests from any goroutine to the step loop, and counts those that
 // are inside the engine.
 type inbox struct {
-	limit int // requests inside at most
+	limit int // requests inside at most, but for those of clients that have few
 
 	mu     sync.Mutex
 	inside int
+	of     map[string]int // the same by client
 	fresh  []*answer
 	closed bool
 	wake   chan struct{} // one signal for all that happened since the last take
 }
 
-func newInbox(limit int) *inbox { return &inbox{limit: limit, wake: make(chan struct{}, 1)} }
+func newInbox(limit int) *inbox {
+	return &inbox{limit: limit, of: map[string]int{}, wake: make(chan struct{}, 1)}
+}
 
 var errClosed = &Error{Code: CodeClosed, Message: "the engine is shutting down"}
 
-// enter reserves a place in the engine; leave gives it back.
-func (b *inbox) enter() error {
+// A queue that one client has filled has places left for others: a quarter more than the
+// limit, of which a client may take one that has less than a 64th of the limit inside.
+const (
+	reservedPart = 4
+	fewPart      = 64
+)
+
+// enter reserves a place in the engine for client; leave gives it back.
+func (b *inbox) enter(client string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return errClosed
 	}
-	if b.inside >= b.limit {
+	if b.inside >= b.limit && (b.of[client] >= b.limit/fewPart || b.inside >= b.limit+b.limit/reservedPart) {
 		return errorf(CodeQueueFull, "the queue is full: %d requests are running or waiting; try again later", b.inside)
 	}
 	b.inside++
+	b.of[client]++
 	return nil
 }
 
-func (b *inbox) leave() {
+func (b *inbox) leave(client string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.inside--
+	if b.of[client]--; b.of[client] == 0 {
+		delete(b.of, client)
+	}
 }
 
 // add hands a to the loop, which lets it leave. After close it fails.

@@ -196,7 +196,7 @@ func (l *loop) end(a *answer, err error, keep bool) {
 	l.sched.remove(a.sequence, keep)
 	a.mail.end(err)
 	l.sources.release(a.source)
-	l.inbox.leave()
+	l.inbox.leave(a.client)
 }
 
 func (l *loop) dropCancelled() {

@@ -14,6 +14,9 @@ import (
 type Request struct {
 	Model string `json:"model,omitempty"` // empty: the resident model
 
+	Client  string `json:"client,omitempty"`  // who asks: clients take turns. The server says so, not the client
+	Sibling int    `json:"sibling,omitempty"` // number of the answer among those asked for together, from 0
+
 	Messages     []chat.Message             `json:"messages,omitempty"`      // rendered by the model's chat template
 	Continue     bool                       `json:"continue,omitempty"`      // write on in the last message, an assistant's, instead of opening a new one
 	Begun        []int32                    `json:"begun,omitempty"`         // with Continue: the tokens of that message, if the model wrote it; it goes on in these very ones, unless they say something else

@@ -8,6 +8,16 @@ type sequence struct {
 	tokens []int32 // the prompt, then the answer so far
 	prompt int     // tokens of the prompt
 
+	client  string // who asked for it
+	sibling int    // its number among the answers that were asked for together
+
+	arrival int64 // when it was asked for, on the scheduler's clock
+	queued  int64 // when it began to wait
+	begun   bool  // it has run
+	yielded bool  // it gave way when its turn was over
+	turn    int   // steps since it was admitted
+	rank    int   // of its client while it waits: how many of its client come first
+
 	table    blockTable
 	computed int // leading tokens whose K and V are in table
 	cached   int // of them, those found in the cache when it was admitted

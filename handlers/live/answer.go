@@ -80,9 +80,9 @@ func (c *Chat) request(turns []*turn, begun, system string) infer.Request {
 			text.WriteString(t.text.String())
 		}
 		text.WriteString(begun)
-		return infer.Request{Model: c.model, Prompt: text.String()}
+		return infer.Request{Model: c.model, Client: owner, Prompt: text.String()}
 	}
-	r := infer.Request{Model: c.model, Messages: history(turns, system), ParseReply: true}
+	r := infer.Request{Model: c.model, Client: owner, Messages: history(turns, system), ParseReply: true}
 	if begun != "" {
 		r.Continue = true
 		r.Messages = append(r.Messages, answerMessage(begun))

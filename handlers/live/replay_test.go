@@ -65,7 +65,8 @@ func TestReplay_AsksForTheSameAndAddsNothing(t *testing.T) {
 	must(t, c.Replay(0))
 	a := <-engine.asked
 	want := infer.Request{
-		Model: "test", Messages: a.request.Messages, Params: DefaultSettings().Params, MaxTokens: 4, Stop: []string{"#"}, ParseReply: true,
+		Client: owner,
+		Model:  "test", Messages: a.request.Messages, Params: DefaultSettings().Params, MaxTokens: 4, Stop: []string{"#"}, ParseReply: true,
 	}
 	want.Params.TopK, want.Params.Seed = 7, 42
 	if !reflect.DeepEqual(a.request, want) || len(a.request.Messages) != 2 || a.request.Messages[0].Content != "Be brief." || a.request.Messages[1].Content != "one" {
