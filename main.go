@@ -320,7 +320,7 @@ commands (m40-llm COMMAND -h explains each):
 			logger.Warn(err.Error())
 		}
 	}
-	return cli.Serve(ctx, t, server, handlers.LimitListener(listener), func() {
+	return cli.Serve(ctx, t, server, handlers.LimitListener(listener, proxies), func() {
 		onDisk.Close()
 		chats.Close()
 		endUpkeep()

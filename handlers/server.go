@@ -1,10 +1,15 @@
 package handlers
 
 import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -17,11 +22,14 @@ func NewServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		Handler:                      handler,
 		ReadHeaderTimeout:            5 * time.Second,
 		IdleTimeout:                  2 * time.Minute,
-		MaxHeaderBytes:               32 << 10,
+		MaxHeaderBytes:               maxHeader,
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" passes the same checks as everything else
 		ErrorLog:                     slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 }
+
+// maxHeader is the size of the header of a request in bytes.
+const maxHeader = 32 << 10
 
 // Connection limits of LimitListener.
 const (
@@ -30,15 +38,18 @@ const (
 	maxLoopbackConnections = 256
 )
 
-// LimitListener bounds the connections that l has open, together and for each
-// address, so that one client cannot take every file descriptor. Those above the
-// limit are closed at once.
-func LimitListener(l net.Listener) net.Listener {
-	return &limitListener{Listener: l, open: map[netip.Addr]int{}}
+// LimitListener bounds the connections that l has open, together and for each address, so
+// that one client cannot take every file descriptor. Those above the limit are answered
+// with a 503. A trusted proxy connects for many clients and has the limit of all.
+func LimitListener(l net.Listener, trusted []netip.Prefix) net.Listener {
+	return &limitListener{Listener: l, trusted: trusted, open: map[netip.Addr]int{}, refusing: make(chan struct{}, maxRefusals)}
 }
 
 type limitListener struct {
 	net.Listener
+	trusted  proxies
+	refusing chan struct{} // has one for each connection that is being refused
+
 	mu    sync.Mutex
 	total int
 	open  map[netip.Addr]int
@@ -52,7 +63,7 @@ func (l *limitListener) Accept() (net.Conn, error) {
 		}
 		ip := addrPortOf(conn.RemoteAddr()).Addr()
 		if !l.take(ip) {
-			conn.Close()
+			l.refuse(conn)
 			continue
 		}
 		return &limitedConn{Conn: conn, release: sync.OnceFunc(func() { l.release(ip) })}, nil
@@ -61,7 +72,10 @@ func (l *limitListener) Accept() (net.Conn, error) {
 
 func (l *limitListener) take(ip netip.Addr) bool {
 	limit := maxConnectionsPerIP
-	if !ip.IsValid() || ip.IsLoopback() { // not valid: a unix socket
+	switch {
+	case l.trusted.trusts(ip):
+		limit = maxConnections
+	case !ip.IsValid() || ip.IsLoopback(): // not valid: a unix socket
 		limit = maxLoopbackConnections
 	}
 	l.mu.Lock()
@@ -80,6 +94,57 @@ func (l *limitListener) release(ip netip.Addr) {
 	l.total--
 	if l.open[ip]--; l.open[ip] == 0 {
 		delete(l.open, ip)
+	}
+}
+
+const (
+	maxRefusals = 64              // at the same time; more connections are just closed
+	refusalTime = 2 * time.Second // for a client to send its request and to read why it is refused
+)
+
+// refuse closes conn, after a response if not too many others are being refused.
+func (l *limitListener) refuse(conn net.Conn) {
+	select {
+	case l.refusing <- struct{}{}:
+		go func() {
+			defer func() { <-l.refusing }()
+			answerRefused(conn)
+		}()
+	default:
+		conn.Close()
+	}
+}
+
+// answerRefused reads a request and answers it with a 503. What the client still sends is
+// read before conn is closed: else its system could drop the response unread.
+func answerRefused(conn net.Conn) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(refusalTime)) // not every connection has deadlines
+	r, err := http.ReadRequest(bufio.NewReader(io.LimitReader(conn, maxHeader)))
+	if err != nil {
+		return
+	}
+	f := describe(httpErrorf(http.StatusServiceUnavailable, "too_many_connections",
+		"too many connections are open; close some of yours, or try again in %d seconds", retryAfter[http.StatusServiceUnavailable]))
+	body, err := json.Marshal(f.body())
+	if err != nil {
+		return
+	}
+	response := http.Response{
+		StatusCode: f.Status, ProtoMajor: 1, ProtoMinor: 1, Request: r, Close: true,
+		Header:        http.Header{"Content-Type": {"application/json"}, "Retry-After": {strconv.Itoa(f.RetryAfter)}},
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		ContentLength: int64(len(body)),
+	}
+	for name, value := range securityHeaders {
+		response.Header.Set(name, value)
+	}
+	if response.Write(conn) != nil {
+		return
+	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+		_, _ = io.CopyN(io.Discard, conn, defaultBodyLimit)
 	}
 }
 

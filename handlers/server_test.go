@@ -3,20 +3,35 @@ package handlers
 import (
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
 	"testing"
+	"time"
 )
 
 // fakeConn is a connection from an address.
 type fakeConn struct {
 	net.Conn
 	from   net.Addr
-	closed bool
+	closed chan struct{}
 }
+
+func newFakeConn(from net.Addr) *fakeConn { return &fakeConn{from: from, closed: make(chan struct{})} }
+
+func (c *fakeConn) SetDeadline(time.Time) error { return nil }
+
+func (c *fakeConn) Read([]byte) (int, error) { return 0, io.EOF }
 
 func (c *fakeConn) RemoteAddr() net.Addr { return c.from }
 
 func (c *fakeConn) Close() error {
-	c.closed = true
+	select {
+	case <-c.closed:
+	default:
+		close(c.closed)
+	}
 	return nil
 }
 
@@ -45,14 +60,15 @@ func TestLimitListener(t *testing.T) {
 		{"one address gets 64 connections", func(int) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)} }, 100, 64},
 		{"this machine gets 256", func(int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }, 300, 256},
 		{"a unix socket gets 256", func(int) net.Addr { return &net.UnixAddr{Name: ""} }, 300, 256},
+		{"a trusted proxy has the limit of all", func(int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 9, 9, 9)} }, 1100, 1024},
 		{"all together get 1024", func(i int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, byte(i>>8), byte(i))} }, 1100, 1024},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inner := &fakeListener{}
-			l := LimitListener(inner)
+			l := LimitListener(inner, []netip.Prefix{netip.MustParsePrefix("10.9.9.9/32")})
 			offered := make([]*fakeConn, tc.offer)
 			for i := range offered {
-				offered[i] = &fakeConn{from: tc.from(i)}
+				offered[i] = newFakeConn(tc.from(i))
 			}
 			inner.conns = offered
 			var accepted []net.Conn
@@ -63,20 +79,19 @@ func TestLimitListener(t *testing.T) {
 				}
 				accepted = append(accepted, c)
 			}
-			refused := 0
-			for _, c := range offered {
-				if c.closed {
-					refused++
-				}
+			if len(accepted) != tc.accept {
+				t.Fatalf("%d are accepted, want %d", len(accepted), tc.accept)
 			}
-			if len(accepted) != tc.accept || refused != tc.offer-tc.accept {
-				t.Fatalf("%d are accepted and %d refused, want %d and %d", len(accepted), refused, tc.accept, tc.offer-tc.accept)
+			for i, c := range offered {
+				if i >= tc.accept {
+					waitFor(t, c.closed, "a refused connection to be closed")
+				}
 			}
 			for _, c := range accepted {
 				c.Close()
 				c.Close() // counts once
 			}
-			inner.conns = []*fakeConn{{from: tc.from(0)}}
+			inner.conns = []*fakeConn{newFakeConn(tc.from(0))}
 			if c, err := l.Accept(); err != nil {
 				t.Errorf("after all were closed the next is refused: %v", err)
 			} else {
@@ -86,5 +101,37 @@ func TestLimitListener(t *testing.T) {
 				t.Errorf("%d connections of %d addresses are still counted", ll.total, len(ll.open))
 			}
 		})
+	}
+}
+
+func TestLimitListener_ARefusedClientIsToldWhyAndWhenToComeBack(t *testing.T) {
+	cfg := testConfig(&fakeEngine{})
+	s := httptest.NewUnstartedServer(nil)
+	s.Config = NewServer(New(cfg), cfg.Logger)
+	limited := LimitListener(s.Listener, nil)
+	s.Listener = limited
+	s.Start()
+	t.Cleanup(s.Close)
+	conns := make([]net.Conn, maxLoopbackConnections)
+	for i := range conns {
+		conns[i] = dial(t, s.Listener.Addr().String(), "GET /health HTTP/1.1\nHost: localhost\n\n")
+		if _, err := conns[i].Read(make([]byte, 1)); err != nil { // it is accepted
+			t.Fatal(err)
+		}
+	}
+	for _, body := range []string{"", hello, strings.Repeat("x", 100_000)} {
+		got := post(t, s, "/v1/chat/completions", body, "Connection", "close")
+		e := parseError(t, got)
+		seconds := got.header.Get("Retry-After")
+		if got.status != 503 || e.Code != "too_many_connections" || seconds == "" || !strings.Contains(e.Message, seconds+" seconds") {
+			t.Fatalf("with a body of %d bytes: got %d, Retry-After %q: %s", len(body), got.status, seconds, got.body)
+		}
+		if got.header.Get("Content-Security-Policy") == "" {
+			t.Error("the response lacks the security headers")
+		}
+	}
+	conns[0].Close()
+	for status := 0; status != http.StatusOK; { // the server takes note of that at some time
+		status = call(t, s, "GET", "/health", "", "Connection", "close").status
 	}
 }

@@ -25,6 +25,8 @@ type Engine interface {
 
 // Files are the models on the disk: *hub.Hub.
 type Files interface {
+	// Models lists them as the engine does, without it.
+	Models(ctx context.Context) ([]infer.ModelInfo, error)
 	Details(name string) (infer.ModelDetails, error)
 	// Removable returns the model that Remove would delete.
 	Removable(name string) (infer.ModelInfo, error)
@@ -63,6 +65,8 @@ type Options struct {
 	Files  Files
 	Puller Puller
 	Log    *slog.Logger // default: nothing is logged
+
+	Patience time.Duration // longest wait for the engine to list the models, default 300 ms
 }
 
 // Service is the models of a server. Its methods may be called by any goroutine.
@@ -82,6 +86,9 @@ type Service struct {
 func New(o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Patience <= 0 {
+		o.Patience = 300 * time.Millisecond
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Service{opt: o, ctx: ctx, cancel: cancel, downloads: map[string]*download{}, version: time.Now().UnixMicro()}
@@ -104,9 +111,20 @@ func (s *Service) Version() int64 {
 	return s.version
 }
 
-// List returns the models, those that cannot be used included.
+// List returns the models, those that cannot be used included. An engine that does not say
+// in time, because its process hangs or is being started, is not waited for: then the list
+// is that of the files, which may call a model usable that this engine's device cannot take.
 func (s *Service) List(ctx context.Context) ([]infer.ModelInfo, error) {
-	return s.opt.Engine.Models(ctx)
+	if s.opt.Files == nil {
+		return s.opt.Engine.Models(ctx)
+	}
+	asked, cancel := context.WithTimeout(ctx, s.opt.Patience)
+	defer cancel()
+	list, err := s.opt.Engine.Models(asked)
+	if err != nil && asked.Err() != nil && ctx.Err() == nil {
+		return s.opt.Files.Models(ctx)
+	}
+	return list, err
 }
 
 // Folder returns where downloads go, and the bytes free there; 0: unknown.

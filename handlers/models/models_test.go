@@ -47,6 +47,36 @@ func newWorld(t *testing.T) (*world, *Service) {
 
 func (w *world) Models(context.Context) ([]infer.ModelInfo, error) { return nil, nil }
 
+// stopped is an engine whose process is: it lists nothing.
+type stopped struct{ *world }
+
+func (stopped) Models(ctx context.Context) ([]infer.ModelInfo, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// onDisk lists one model.
+type onDisk struct{ *world }
+
+func (onDisk) Models(context.Context) ([]infer.ModelInfo, error) {
+	return []infer.ModelInfo{{Name: "mine"}}, nil
+}
+
+func TestService_ListsTheModelsOfAnEngineThatHangs(t *testing.T) {
+	w, _ := newWorld(t)
+	s := New(Options{Engine: stopped{w}, Files: onDisk{w}, Patience: time.Millisecond})
+	defer s.Close()
+	list, err := s.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].Name != "mine" {
+		t.Errorf("got %v, %v, want the model of the folder", list, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.List(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("whoever left gets %v", err)
+	}
+}
+
 func (w *world) Status() infer.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
