@@ -116,8 +116,10 @@ func TestTokenize_PiecesAreWrittenAsTheyAreLookedUp(t *testing.T) {
 	}
 	for _, tokens := range []int{0, 1, n} {
 		failing := &fakeEngine{
-			tokenize:   func(string, string, bool, bool) ([]int32, error) { return make([]int32, tokens), nil },
-			detokenize: func(string, []int32) (string, error) { return "", &infer.Error{Code: infer.CodeNotFound, Message: "gone"} },
+			tokenize: func(string, string, bool, bool) ([]int32, error) { return make([]int32, tokens), nil },
+			detokenize: func(string, []int32) (string, error) {
+				return "", &infer.Error{Code: infer.CodeNotFound, Message: "gone"}
+			},
 		}
 		want := http.StatusNotFound
 		if tokens == 0 {
