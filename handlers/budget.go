@@ -11,7 +11,7 @@ import (
 // upper bounds, as measured.
 const (
 	bodyCost = 4  // a body, and what is decoded from it
-	textCost = 24 // a text that is being split into tokens
+	textCost = 12 // a text that is being split into tokens
 	formCost = 64 // a grammar or schema, and the automaton made of it
 )
 
