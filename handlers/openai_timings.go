@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"math"
 	"time"
 
 	"m40-llm/infer"
@@ -21,8 +22,8 @@ type timings struct {
 
 func newTimings(u infer.Usage, t infer.Timings) *timings {
 	w := &timings{
-		Cached: u.CachedTokens, Prompt: u.PromptTokens - u.CachedTokens, PromptMS: t.Prefill,
-		Predicted: u.CompletionTokens, PredictedMS: t.Decode,
+		Cached: u.CachedTokens, Prompt: u.PromptTokens - u.CachedTokens, PromptMS: thousandths(t.Prefill),
+		Predicted: u.CompletionTokens, PredictedMS: thousandths(t.Decode),
 	}
 	w.PromptPerToken, w.PromptPerSecond = pace(w.Prompt, w.PromptMS)
 	w.PredictedPerToken, w.PredictedPerSecond = pace(w.Predicted-1, w.PredictedMS)
@@ -35,8 +36,10 @@ func pace(n int, ms float64) (perToken, perSecond float64) {
 	if n <= 0 || ms <= 0 {
 		return 0, 0
 	}
-	return ms / float64(n), float64(n) / ms * 1000
+	return thousandths(ms / float64(n)), thousandths(float64(n) / ms * 1000)
 }
+
+func thousandths(v float64) float64 { return math.Round(v*1000) / 1000 }
 
 // promptProgress says how much of the prompt is in the KV cache, with llama-server's names.
 type promptProgress struct {
