@@ -125,7 +125,7 @@ func TestPresetsInABrowser(t *testing.T) {
 		b.pickerSays("Facts, unchanged")
 		b.presetMenu("[data-delete-preset]")
 		b.pickerSays("Deleted preset, missing")
-		b.click("#preset-note button")
+		b.click("#undo button")
 		b.pickerSays("Facts, unchanged")
 		list := presetsOf(t, server)
 		if last := list[len(list)-1]; last.Name != "Facts" || last.System != "Be exact and short." || last.Settings.TopK != 77 {

@@ -65,8 +65,8 @@ func TestThePageTellsOfAnEngineThatStopped(t *testing.T) {
 	answer.fail(&infer.Error{Code: infer.CodeLost, Message: "the engine stopped while it worked on this (SIGSEGV: segmentation violation) and is being restarted. What was written is kept; ask again, or write on from there"})
 	b.until("!document.querySelector('.answer:last-child .errbox').hidden")
 	b.until("document.querySelector('[data-engine=state_text]').innerText === 'restarting'")
-	b.until("document.querySelector('.insp [data-trouble]').checkVisibility()")
-	if got := b.text(".insp [data-trouble]"); !strings.Contains(got, "being restarted: SIGSEGV: segmentation violation.") {
+	b.until("document.querySelector('.main [data-trouble]').checkVisibility()")
+	if got := b.text(".main [data-trouble]"); !strings.Contains(got, "being restarted: SIGSEGV: segmentation violation.") {
 		t.Errorf("the panel says %q", got)
 	}
 	if got := b.text(".answer:last-child"); !strings.Contains(got, "Once upon a time") || !strings.Contains(got, "The engine stopped") || !strings.Contains(got, "What was written is kept; ask again, or write on from there.") {
@@ -77,7 +77,7 @@ func TestThePageTellsOfAnEngineThatStopped(t *testing.T) {
 	const fallen = "the CPU took over: the GPU failed twice, the second time with: an illegal address was used. A new start of the server tries it again"
 	engine.set(func(s *infer.Status) { s.State, s.Trouble = infer.StateReady, fallen })
 	b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
-	b.until("document.querySelector('.insp [data-trouble]').innerText.startsWith('The CPU took over: the GPU failed twice')")
+	b.until("document.querySelector('.main [data-trouble]').innerText.startsWith('The CPU took over: the GPU failed twice')")
 	b.shot("engine-fallback")
 	b.scheme("dark")
 	b.size(390, 844, true)

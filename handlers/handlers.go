@@ -111,7 +111,7 @@ func New(cfg Config) *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = h.handleError
 	e.IPExtractor = func(r *http.Request) string { return h.proxies.client(r).String() }
-	e.Pre(h.observe, h.boundWrites, h.setHeaders, h.normalizePath, h.checkHost, h.checkOrigin, h.keepAccount, h.boundBody)
+	e.Pre(h.observe, h.boundWrites, h.compress, h.setHeaders, h.normalizePath, h.checkHost, h.checkOrigin, h.keepAccount, h.boundBody)
 	e.Use(h.checkKey)
 	h.routes(e)
 	h.apiRoutes = apiRoutes(e)

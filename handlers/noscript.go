@@ -158,7 +158,7 @@ func (h *Handlers) followPage(c echo.Context, p web.Page, chat *live.Chat) error
 	c.Response().Header().Set(echo.HeaderContentType, echo.MIMETextHTMLCharsetUTF8)
 	c.Response().Header().Set("X-Accel-Buffering", "no")
 	c.Response().WriteHeader(http.StatusOK)
-	w := &growingPage{c: c, raw: snapshot.Raw}
+	w := &growingPage{c: c, page: &p, raw: snapshot.Raw}
 	w.write(string(before))
 	w.begin(&snapshot.Messages[last])
 	h.grow(c.Request().Context(), w, subscription)
@@ -198,6 +198,7 @@ func (h *Handlers) grow(ctx context.Context, w *growingPage, subscription *live.
 // follows.
 type growingPage struct {
 	c     echo.Context
+	page  *web.Page
 	raw   bool
 	id    int64 // of the answer
 	open  bool  // the paragraph of the text as it comes
@@ -305,7 +306,7 @@ func (w *growingPage) end(m *live.Message) {
 		w.block(renderBlock(live.Block{Text: rest, Thought: thought && m.Answer.Blocks == 0}))
 	}
 	w.shut()
-	t := turnView(m, w.raw)
+	t := turnView(m, w.page)
 	if t.Error != "" {
 		w.write(`<div class="errbox"><p>` + html.EscapeString(t.Error) + "</p></div>")
 	}

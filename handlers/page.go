@@ -3,7 +3,9 @@ package handlers
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -16,6 +18,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
+	"m40-llm/store"
 	"m40-llm/web"
 )
 
@@ -76,24 +79,31 @@ func showChat(p *web.Page, chat *live.Chat) error {
 	p.Picker.Chosen, p.System = snapshot.Model, snapshot.System
 	p.Turns = make([]web.Turn, len(snapshot.Messages))
 	for i := range snapshot.Messages {
-		p.Turns[i] = turnView(&snapshot.Messages[i], p.Raw)
+		p.Turns[i] = turnView(&snapshot.Messages[i], p)
 	}
 	return nil
 }
 
-// turnView puts a message into words for readers without scripts.
-func turnView(m *live.Message, raw bool) web.Turn {
+// turnView puts a message of a page into words for readers without scripts.
+func turnView(m *live.Message, p *web.Page) web.Turn {
 	t := web.Turn{You: m.Role == live.RoleUser, At: m.At, Text: m.Text}
 	if m.Answer == nil {
 		return t
 	}
 	t.Speaker = speaker(m.Answer)
 	t.Running = m.Answer.State.Running()
-	if !raw {
+	if !p.Raw {
 		t.Text, t.HTML = "", renderAnswer(m.Text)
 	}
 	if m.Answer.Error != nil {
 		t.Error = toWireError(m.Answer.Error).Message
+		if e := m.Answer.Error; e.Code == infer.CodeContext {
+			advice := p.Engine.TooLong
+			if len(p.Turns) == 2 && !p.Older { // a question and this
+				advice = p.Engine.TooLongFirst
+			}
+			t.Error = fmt.Sprintf("The prompt has %s tokens, and the context %s. Nothing was cut. %s", web.Thousands(e.PromptTokens), web.Thousands(e.ContextLength), advice)
+		}
 	}
 	tokens := ""
 	if n := m.Answer.Tokens; n > 0 {
@@ -157,7 +167,7 @@ func (h *Handlers) asset(c echo.Context) error {
 	header := c.Response().Header()
 	header.Set("Cache-Control", "public, max-age=31536000, immutable")
 	header.Set(echo.HeaderVary, echo.HeaderAcceptEncoding)
-	if a.Gzip != nil && strings.Contains(c.Request().Header.Get(echo.HeaderAcceptEncoding), "gzip") {
+	if a.Gzip != nil && acceptsGzip(c.Request()) {
 		header.Set(echo.HeaderContentEncoding, "gzip")
 		return c.Blob(http.StatusOK, a.Type, a.Gzip)
 	}
@@ -180,24 +190,37 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 		return web.Page{}, err
 	}
 	presets, err := h.Live.Presets(c.Request().Context())
+	newcomer, newcomerErr := h.newcomer(c.Request().Context())
 	choices := make([]web.Preset, len(presets))
 	for i, p := range presets {
 		choices[i] = web.Preset{ID: p.ID, Name: p.Name}
 	}
 	return web.Page{
-		Chat:    chat,
-		Title:   "New chat",
-		Once:    rand.Text(),
-		Rail:    rail,
-		Picker:  h.picker(c, chat),
-		Engine:  engineView(h.Live.Status()),
-		Space:   spaceView(h.Live.Space()),
-		Params:  params(live.DefaultSettings()),
-		MaxSeed: live.MaxSeed,
-		Lists:   textLists,
-		Stages:  stages(),
-		Presets: choices,
-	}, err
+		Chat:     chat,
+		Title:    "New chat",
+		Once:     rand.Text(),
+		Newcomer: newcomer,
+		Rail:     rail,
+		Picker:   h.picker(c, chat),
+		Engine:   engineView(h.Live.Status()),
+		Space:    spaceView(h.Live.Space()),
+		Params:   params(live.DefaultSettings()),
+		MaxSeed:  live.MaxSeed,
+		Lists:    textLists,
+		Stages:   stages(),
+		Presets:  choices,
+	}, errors.Join(err, newcomerErr)
+}
+
+// newcomer reports whether there is no chat yet, in the list or in the archive.
+func (h *Handlers) newcomer(ctx context.Context) (bool, error) {
+	for _, archived := range []bool{false, true} {
+		list, err := h.Live.Conversations(ctx, store.Filter{Archived: archived, Limit: 1})
+		if err != nil || len(list) > 0 {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // sliders say how the page shows a setting: where it stands, its slider, which covers
@@ -307,6 +330,11 @@ func engineView(s infer.Status) web.Engine {
 		Trouble: sentence(s.Trouble),
 		Queue:   queue(s.Queued, s.Running),
 	}
+	e.TooLongFirst, e.TooLong = "Shorten it.", "Shorten it, or start a new chat."
+	if s.ContextLength < s.Model.ContextTrain {
+		e.TooLongFirst = "Shorten it, or start the server with a larger --ctx."
+		e.TooLong = "Shorten it, start a new chat, or start the server with a larger --ctx."
+	}
 	e.Thinking = thinkingKinds(s.TemplateVars)
 	if s.Model.Demo {
 		e.Tag = "demo"
@@ -318,9 +346,11 @@ func engineView(s infer.Status) web.Engine {
 	case infer.StateLoading:
 		describeLoading(&e, s.Loading)
 	case infer.StateRestarting:
+		e.Line = "The engine is being restarted."
 		e.StateText, e.Ready, e.Headline = "restarting", "The engine is being restarted.", name+" will be back in a moment"
 		e.Intro = "A message sent now is kept, and answered as soon as the engine is there."
 	case infer.StateFailed:
+		e.Line = "No model is loaded."
 		e.StateText, e.Ready, e.Headline = "failed", "Not ready.", "No model is loaded"
 		e.Intro = "Choose another one, or download one. Until then nothing can be answered."
 		if s.Error != nil {
@@ -363,11 +393,12 @@ func describeLoading(e *web.Engine, l infer.Loading) {
 	}
 	e.Ready = "Loading the model."
 	e.Headline = "Loading " + e.Name
+	e.Line = e.Headline + "."
 	e.Intro = "A message sent now is kept, and answered as soon as the model is there."
 }
 
 func describeReady(e *web.Engine, s infer.Status) {
-	e.StateText, e.Ready = "ready", "Ready."
+	e.StateText, e.Ready, e.Line = "ready", "Ready.", e.Name+" is ready."
 	if s.LoadMS > 0 {
 		e.Ready = fmt.Sprintf("Ready in %.1f s.", max(0.1, s.LoadMS/1000))
 	}

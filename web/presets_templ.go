@@ -899,7 +899,7 @@ func presetPicker(list []Preset) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 83, "</button></div><p class=\"preset-note\" id=\"preset-note\" role=\"status\" hidden><span class=\"cut-text grow\"></span> <button class=\"btn small\" type=\"button\">Undo</button></p><div class=\"menu\" id=\"preset-menu\" popover role=\"group\" aria-label=\"Presets\"><button class=\"item\" type=\"button\" data-save-as>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 83, "</button></div><div class=\"menu\" id=\"preset-menu\" popover role=\"group\" aria-label=\"Presets\"><button class=\"item\" type=\"button\" data-save-as>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -939,7 +939,7 @@ func presetPicker(list []Preset) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 88, "Import</button> <a class=\"item\" href=\"/presets\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 88, "Import</button> <a class=\"item\" href=\"/presets\" data-all-presets>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

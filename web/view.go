@@ -25,6 +25,7 @@ var modules = []string{
 	"html.js",
 	"import.js",
 	"menu.js",
+	"notice.js",
 	"order.js",
 	"panel.js",
 	"params.js",
@@ -55,6 +56,7 @@ type Page struct {
 	Once      string  // names the form of the composer: sent twice, it asks once
 	Follows   bool    // HereTheAnswerGrows is where the last answer is being written
 	Temporary bool    // not kept, and not in the rail
+	Newcomer  bool    // there is no chat on this server yet
 	Turns     []Turn
 	Older     bool // there are messages before the first of Turns
 	Rail      Rail
@@ -150,7 +152,8 @@ type Engine struct {
 	Queue    string  `json:"queue"`   // "nobody waiting, 1 running"
 	Rate     string  `json:"rate"`    // "38.2"; empty while nothing is written
 	Summary  string  `json:"summary"` // one line for small screens
-	Ready    string  `json:"ready"`   // first line of an empty chat
+	Line     string  `json:"line"`    // all that an empty chat says, once somebody knows the page
+	Ready    string  `json:"ready"`   // first line of the first empty chat
 	Headline string  `json:"headline"`
 	Intro    string  `json:"intro"`
 	Context  int     `json:"context"` // positions one answer can use; 0: not known yet
@@ -160,9 +163,22 @@ type Engine struct {
 	Error    string  `json:"error"`   // why it failed, and what to do
 	Trouble  string  `json:"trouble"` // what befell it, and what was done about it
 
+	// What to do about a prompt that is too long for the context, as the first of a chat and
+	// as a later one.
+	TooLongFirst string `json:"too_long_first"`
+	TooLong      string `json:"too_long"`
+
 	// Thinking is how the model can be told whether to think: "switch", "effort", both
 	// with a space between them, or nothing.
 	Thinking string `json:"thinking"`
+}
+
+// rate is what the panel shows where a speed stands while something is written.
+func (e Engine) rate() string {
+	if e.Rate == "" {
+		return "–"
+	}
+	return e.Rate
 }
 
 // Param is one slider with its number field.

@@ -1,7 +1,7 @@
 // Wires the page: what a person does becomes a command, what the server says
 // becomes elements.
 import { Chat, showError } from './chat.js'
-import { Counter, meter } from './context.js'
+import { Counter, advice, meter } from './context.js'
 import { draftOf, keepDraft } from './drafts.js'
 import { edit } from './edit.js'
 import { count } from './format.js'
@@ -37,6 +37,7 @@ let writeOn = false // an answer that is being saved shall be written on
 const panel = new Panel({
   system: () => system.value,
   setSystem,
+  address: preset => presetsAddress(preset),
   keep: fields => link.chat ? link.command('panel', fields) : null,
   failed: fail,
 })
@@ -50,6 +51,7 @@ const link = new Link(document.body.dataset.chat, {
       engine: () => {
         const other = f.engine.id !== engine.id || f.engine.context !== engine.context
         engine = f.engine
+        Object.assign(advice, { first: engine.too_long_first, later: engine.too_long })
         showEngine(engine)
         picker.setEngine(engine)
         offerThinking()
@@ -63,8 +65,7 @@ const link = new Link(document.body.dataset.chat, {
         setRaw(Boolean(f.chat.raw))
         picker.choose(f.chat.model)
         panel.show(f.chat)
-        if (chat.last) params.used(chat.last.info.settings.seed)
-        if (chat.last?.speed && !chat.running) params.speed(chat.last.speed)
+        measured(chat.answers)
       },
       resumed: () => {
         compared = { missing: 0 } // what followed comes now
@@ -156,6 +157,7 @@ function leave() {
   setTemporary(false)
   setRaw(false)
   picker.choose(picker.preferred)
+  rail.mark({ pinned: false, archived: false, folder: '' })
   rail.load()
   refresh()
   scroller.scrollTop = 0
@@ -181,7 +183,6 @@ $('[data-reconnect]').addEventListener('click', () => link.now())
 
 function noticeEvent(e) {
   const answer = e.type === 'message' && e.message.answer
-  if (answer && !answer.edited) params.used(answer.settings.seed)
   if (answer?.edited && writeOn) {
     writeOn = false
     goOn(e.message.id)
@@ -190,13 +191,24 @@ function noticeEvent(e) {
   if (e.type === 'branch' && turning) turned()
   if (e.type === 'model') picker.choose(e.text)
   if (e.type === 'panel') panel.follow(e)
-  if (e.type === 'end' && chat.turns.get(e.id)?.speed) params.speed(chat.turns.get(e.id).speed)
+  if (e.type === 'end' && chat.turns.has(e.id)) measured([chat.turns.get(e.id)])
+}
+
+// speeds are what this browser has seen each model write, in tokens a second.
+const speeds = JSON.parse(recall('m40.speeds') ?? '{}')
+
+// measured takes note of how fast answers were written, the newest last.
+function measured(answers) {
+  const known = JSON.stringify(speeds)
+  for (const a of answers) if (a.speed && !a.running && a.info.model) speeds[a.info.model] = Math.round(10 * a.speed) / 10
+  if (JSON.stringify(speeds) !== known) remember('m40.speeds', JSON.stringify(speeds))
 }
 
 function refresh() {
   const running = chat.running
   const empty = chat.empty && !link.chat
   $('#empty').hidden = !empty
+  if (!chat.empty) $('#empty').removeAttribute('data-newcomer')
   chat.el.hidden = empty
   chat.el.toggleAttribute('data-running', Boolean(running))
   $('#older').hidden = !chat.more
@@ -209,6 +221,9 @@ function refresh() {
   $('[data-raw]').hidden = !empty
   $('[data-raw-chip]').hidden = empty || !raw
   systemButton.hidden = raw
+  for (const a of $$('a[href^="/presets"]:not([download])')) a.href = presetsAddress()
+  params.speed(speeds[picker.name || engine.id] ?? 0)
+  showSeed()
   if (engine.name) message.placeholder = raw ? 'Text that the model goes on from' : `Ask ${picker.who} something`
   if (!chat.empty || empty) {
     const title = chat.title || 'New chat'
@@ -218,11 +233,28 @@ function refresh() {
   showContext()
 }
 
+// presetsAddress is the page of presets, which comes back to this chat.
+function presetsAddress(preset) {
+  const query = new URLSearchParams({ ...preset && { id: preset }, ...link.chat && { chat: link.chat } })
+  return query.size ? `/presets?${query}` : '/presets'
+}
+
+// showSeed shows the seed of the last answer that can be seen.
+function showSeed() {
+  const { top, bottom } = scroller.getBoundingClientRect()
+  const seeded = chat.answers.filter(a => !a.info.edited).reverse()
+  const inView = seeded.find(a => {
+    const r = a.el.getBoundingClientRect()
+    return r.top < bottom && r.bottom > top
+  }) ?? seeded[0]
+  if (inView) params.view(inView.info.settings.seed)
+}
+
 // setTemporary says whether this chat, or the one that begins here, is kept.
 function setTemporary(on) {
   temporary = on
   $('[data-temporary]').setAttribute('aria-pressed', on)
-  $('[data-kept]').textContent = on ? 'This chat will not be stored.' : $('[data-kept]').dataset.kept
+  for (const el of $$('[data-kept]')) el.textContent = on ? 'This chat will not be stored.' : el.dataset.kept ?? ''
 }
 $('[data-temporary]').addEventListener('click', () => {
   setTemporary(!temporary)
@@ -259,6 +291,7 @@ function showContext() {
     answer: last?.info.tokens ?? 0,
     draft: message.value.trim() ? counter.last : null,
     over: tooLong(),
+    first: chat.empty,
   })
   $('[data-send]').disabled = Boolean(tooLong())
 }
@@ -275,7 +308,7 @@ function toEnd() {
   if ($('#empty').hidden) scroller.scrollTop = scroller.scrollHeight
   reached = scroller.scrollTop
 }
-let width = 0, height = 0, reached = 0
+let width = 0, height = 0, reached = 0, seedLater = 0
 // resized reports a change of the column's size: what scrolls then is not the reader.
 function resized() {
   const is = width !== scroller.clientWidth || height !== scroller.clientHeight
@@ -292,6 +325,10 @@ scroller.addEventListener('scroll', () => {
   following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48 || (following && scroller.scrollTop >= reached)
   reached = scroller.scrollTop
   $('#tobottom').hidden = (following && !chat.cut) || chat.empty
+  seedLater ||= requestAnimationFrame(() => {
+    seedLater = 0
+    showSeed()
+  })
 }, { passive: true })
 $('#tobottom').addEventListener('click', toEnd)
 const sizes = new ResizeObserver(() => { if (following) toEnd() })
@@ -474,6 +511,7 @@ answerMenu({
   at: el => chat.at(el),
   chat: () => link.chat,
   busy: () => Boolean(chat.running) || chat.replay?.state === 'running',
+  use: answer => panel.use(answer.info.settings),
   replay: answer => link.command('replay', { answer: answer.id }).catch(fail),
   failed: fail,
 })

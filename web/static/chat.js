@@ -1,6 +1,7 @@
 // The conversation on the page. Text that arrives is appended to one text node;
 // when a block of Markdown is finished, its rendered form takes the place of the
 // raw text in the same frame.
+import { advice } from './context.js'
 import { clock, count, duration, bytes, percent, rate, roughly } from './format.js'
 import { codeBox, copyOf, fragment } from './html.js'
 import { showReplay } from './receipt.js'
@@ -46,6 +47,7 @@ class Turn {
     this.el.querySelector('[data-version="-1"]').disabled = m.versions.index === 1
     this.el.querySelector('[data-version="1"]').disabled = m.versions.index === m.versions.count
     this.id = m.id
+    this.parent = m.parent
     this.text = m.text ?? ''
   }
 }
@@ -59,8 +61,10 @@ class Question extends Turn {
 }
 
 class Answer extends Turn {
-  constructor(m) {
+  // first: it answers the first question of its chat
+  constructor(m, first) {
     super('t-answer', m)
+    this.first = first
     this.prose = this.el.querySelector('.prose')
     this.waitBox = this.el.querySelector('.wait')
     this.foot = Object.fromEntries([...this.el.querySelectorAll('[data-f]')].map(el => [el.dataset.f, el]))
@@ -300,7 +304,7 @@ class Answer extends Turn {
     this.el.querySelector('[data-continue]').hidden = !this.unfinished
     const box = this.el.querySelector('.errbox')
     box.hidden = !info.error
-    if (info.error) showError(box, info.error)
+    if (info.error) showError(box, info.error, this.first ? advice.first : advice.later)
   }
 
   // why shows a reason for which nothing more comes, or none.
@@ -365,9 +369,11 @@ function icon(name) {
   return svg
 }
 
-export function showError(box, error) {
+// showError fills a box with what is wrong. advice is what to do about a prompt that does
+// not fit.
+export function showError(box, error, advice) {
   box.querySelector('[data-title-of-error]').textContent = error.title
-  box.querySelector('[data-error]').textContent = error.message
+  box.querySelector('[data-error]').textContent = error.context_length && advice ? `Nothing was cut. ${advice}` : error.message
   const sum = box.querySelector('.sum')
   if (!sum) return
   box.querySelector('[data-choose-model]').hidden = !['model_not_found', 'model_file', 'out_of_memory'].includes(error.code)
@@ -375,7 +381,9 @@ export function showError(box, error) {
   if (error.context_length) {
     sum.querySelector('[data-needed]').textContent = count(error.prompt_tokens)
     sum.querySelector('[data-room]').textContent = count(error.context_length)
-    sum.querySelector('[data-over]').textContent = count(error.prompt_tokens - error.context_length)
+    const over = error.prompt_tokens - error.context_length
+    sum.querySelector('.bad').hidden = over < 1
+    sum.querySelector('[data-over]').textContent = count(over)
   }
 }
 
@@ -465,7 +473,8 @@ export class Chat {
   }
 
   append(m) {
-    const turn = m.role !== 'model' ? new Question(m) : this.raw ? new RawAnswer(m) : new Answer(m)
+    const question = this.turns.get(m.parent), first = Boolean(question) && !question.parent
+    const turn = m.role !== 'model' ? new Question(m) : this.raw ? new RawAnswer(m, first) : new Answer(m, first)
     this.turns.set(m.id, turn)
     this.el.append(turn.el)
   }

@@ -2,6 +2,10 @@
 // written.
 import { count, percent } from './format.js'
 
+// advice is what to do about a prompt that is too long, by whether it is the first of its
+// chat. The server says it, which knows the limits of the model.
+export const advice = { first: '', later: '' }
+
 const $ = q => document.querySelector(q)
 const pause = 200 // ms after a key before the draft is counted
 
@@ -45,9 +49,13 @@ export class Counter {
   of(text) { return this.last?.text === text ? this.last : null }
 }
 
+// overflow says by how much a prompt is too long. One that fills the context leaves no
+// room for an answer, and does not fit either.
+const overflow = (used, all) => used > all ? `${count(used - all)} too many` : 'no room for an answer'
+
 // meter shows the context: what the last answer left in it, or while something is being
 // written, what the next prompt would take.
-export function meter({ context, prompt, answer, draft, over }) {
+export function meter({ context, prompt, answer, draft, over, first }) {
   const all = draft?.context || context
   const before = draft ? draft.tokens - draft.draft : prompt
   const more = draft ? draft.draft : answer
@@ -67,7 +75,7 @@ export function meter({ context, prompt, answer, draft, over }) {
   $('[data-context-answer-n]').textContent = count(more)
   const cost = $('[data-cost]')
   cost.textContent = !all || !used ? '' : over
-    ? `${count(used)} of ${count(all)} tokens: ${count(used - all + 1)} too many. Shorten it, or start a new chat.`
+    ? `${count(used)} of ${count(all)} tokens: ${overflow(used, all)}. ${first ? advice.first : advice.later}`
     : draft ? `${count(draft.draft)} ${draft.draft === 1 ? 'token' : 'tokens'}, ${count(used)} of ${count(all)} after this` : `${count(used)} of ${count(all)} tokens used`
   cost.parentElement.classList.toggle('over', Boolean(over))
 }

@@ -16,5 +16,8 @@ export function showEngine(e) {
   for (const el of all('[data-trouble]')) el.hidden = !e.trouble
   for (const el of all('[data-demo]')) el.hidden = !e.demo
   for (const el of all('[data-notice]')) el.hidden = !e.notice
-  for (const el of all('[data-rate]')) el.hidden = !e.rate
+  for (const el of all('[data-rate]')) { // the last speed stays, greyed
+    el.toggleAttribute('data-idle', !e.rate)
+    if (e.rate) el.firstChild.textContent = e.rate
+  }
 }

@@ -1,6 +1,7 @@
 // The panel beside the chat: the settings, the preset that they are compared with, and
 // the system prompt. The server keeps them for each chat; what was used last is kept in
 // this browser for the next new one.
+import { notify, dismiss } from './notice.js'
 import { Params } from './params.js'
 import { Presets } from './presets.js'
 
@@ -16,7 +17,7 @@ function lastUsed() {
 }
 
 export class Panel {
-  // on: {system(), setSystem(text), keep(fields), failed(error)}; keep returns a promise, or null if no chat is open
+  // on: {system(), setSystem(text), address(preset), keep(fields), failed(error)}; keep returns a promise, or null if no chat is open
   constructor(on) {
     this.on = on
     this.dirty = false // a change is not sent yet
@@ -28,6 +29,7 @@ export class Panel {
       params: this.params,
       system: on.system,
       setSystem: on.setSystem,
+      address: on.address,
       changed: () => this.changed(true),
       failed: on.failed,
     })
@@ -70,9 +72,24 @@ export class Panel {
     if (event.seq > this.ours && !this.dirty) this.put(event)
   }
 
+  // use takes over the settings and the seed that an answer was made with.
+  use(settings) {
+    const before = { ...this.params.values(), seed: this.params.pinned ? this.params.values().seed : -1 }
+    const moved = this.params.list.filter(p => JSON.stringify(p.value) !== JSON.stringify(settings[p.key] ?? p.value)).length
+    this.params.show(settings)
+    this.changed(true)
+    this.undo = () => {
+      this.params.show(before)
+      this.changed(true)
+    }
+    const what = moved === 0 ? 'Its settings were in the panel already' : moved === 1 ? '1 setting of the panel has changed' : `${moved} settings of the panel have changed`
+    notify(`${what}; the seed ${settings.seed} is pinned`, { does: this.undo })
+  }
+
   changed(person) {
     this.presets?.refresh()
     if (!person) return
+    dismiss(this.undo) // it would take back more than its line says
     this.dirty = true
     this.remember()
     clearTimeout(this.timer)

@@ -251,6 +251,7 @@ export class Params {
     if (on && this.seedField.value === '') this.seedField.value = Math.floor(Math.random() * 1e6)
     this.pinned = on
     this.pinButton.setAttribute('aria-pressed', on)
+    this.namePin()
     this.seedNote.textContent = on ? 'pinned' : 'new each time'
     if (!on) this.seedComplain('')
     this.changed()
@@ -277,19 +278,27 @@ export class Params {
     else this.seedField.removeAttribute('aria-invalid')
   }
 
-  // used shows the seed of the answer that began last.
-  used(seed) {
-    if (!this.pinned && document.activeElement !== this.seedField) this.seedField.value = seed
+  // view shows the seed of the answer in view, which is the one that the button pins.
+  view(seed) {
+    if (this.pinned || document.activeElement === this.seedField || this.seedField.value === String(seed)) return
+    this.seedField.value = seed
+    this.namePin()
+  }
+
+  namePin() {
+    const name = this.pinned ? `The seed ${this.seedField.value} is pinned` : this.seedField.value ? `Pin ${this.seedField.value}, the seed of the answer in view` : 'Pin a seed'
+    this.pinButton.title = name
+    this.pinButton.setAttribute('aria-label', name)
   }
 
   // thinking offers what the model can be told about it.
   thinking(kinds) { this.byKey.thinking.offer(kinds) }
 
-  // speed lets the token limit say how long it may take.
+  // speed lets the token limit say how long it may take; 0: nobody knows.
   speed(tokensPerSecond) {
     const limit = this.byKey.max_tokens
     this.rate = tokensPerSecond
-    limit.note(limit.value > 0 ? `up to ≈ ${roughly(1000 * limit.value / tokensPerSecond)}` : '')
+    limit.note(limit.value > 0 && this.rate ? `up to ≈ ${roughly(1000 * limit.value / this.rate)}` : '')
   }
 
   values() {

@@ -1,14 +1,14 @@
 // The preset picker: what the panel is compared with, and what is done with presets.
 import { copyOf } from './html.js'
 import { hang } from './menu.js'
+import { notify } from './notice.js'
 import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
 const standard = 'balanced' // what the server lists first: the defaults
-const noteTime = 10_000 // ms in which a deletion can be undone here
 
 export class Presets {
-  // on: {params, system(), setSystem(text), changed(), failed(error)}
+  // on: {params, system(), setSystem(text), address(preset), changed(), failed(error)}
   constructor(on) {
     this.on = on
     this.list = []
@@ -16,7 +16,6 @@ export class Presets {
     this.busy = false
     this.select = $('#preset')
     this.chip = $('[data-modified]')
-    this.note = $('#preset-note')
     this.menu = $('#preset-menu')
     this.dialog = $('#preset-dialog')
     this.differs = $('#differs')
@@ -27,7 +26,6 @@ export class Presets {
     this.menu.addEventListener('click', e => this.clicked(e))
     $('#preset-file').addEventListener('change', e => this.import(e.target))
     this.dialog.querySelector('form').addEventListener('submit', e => this.submitted(e))
-    this.note.querySelector('button').addEventListener('click', () => this.undo?.())
   }
 
   // chosen is the preset that the panel is compared with; undefined if it is gone.
@@ -129,6 +127,7 @@ export class Presets {
     const differs = this.menu.querySelector('[data-differs]'), n = this.differences.length
     differs.disabled = n === 0
     differs.querySelector('span').textContent = n ? `What differs · ${n}` : 'Nothing differs'
+    this.menu.querySelector('[data-all-presets]').href = this.on.address(this.id)
     this.menu.querySelector('[data-export-preset]').hidden = !this.chosen
     this.menu.querySelector('[data-export-preset]').href = `/presets/export.json?id=${encodeURIComponent(this.id)}`
   }
@@ -237,25 +236,15 @@ export class Presets {
     this.list = this.list.filter(p => p !== preset)
     this.draw()
     this.refresh()
-    this.say(`Deleted “${preset.name}”`, async () => {
-      if (!await request(`/presets/${preset.id}/restore`, {}, this.on.failed)) return
-      this.list.push(preset)
-      this.sort()
-      this.draw()
-      this.choose(this.id)
+    notify(`Deleted the preset “${preset.name}”`, {
+      does: async () => {
+        if (!await request(`/presets/${preset.id}/restore`, {}, this.on.failed)) return
+        this.list.push(preset)
+        this.sort()
+        this.draw()
+        this.choose(this.id)
+      },
     })
-  }
-
-  say(text, undo) {
-    this.note.querySelector('span').textContent = text
-    this.note.querySelector('button').hidden = !undo
-    this.undo = () => {
-      this.note.hidden = true
-      undo?.()
-    }
-    this.note.hidden = false
-    clearTimeout(this.noteTimer)
-    this.noteTimer = setTimeout(() => { this.note.hidden = true }, noteTime)
   }
 
   async import(input) {
@@ -269,7 +258,7 @@ export class Presets {
     this.draw()
     this.refresh()
     const n = answer.presets.length
-    this.say(n === 1 ? `Imported “${answer.presets[0].name}”` : `Imported ${n} presets`)
+    notify(n === 1 ? `Imported the preset “${answer.presets[0].name}”` : `Imported ${n} presets`)
   }
 
   // compare shows what differs from the preset.

@@ -5,12 +5,12 @@ import { count } from './format.js'
 import { fragment } from './html.js'
 import { keepDraft } from './drafts.js'
 import { place } from './menu.js'
+import { notify } from './notice.js'
 import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
 const $$ = q => document.querySelectorAll(q)
 const typing = 150 // ms after a key before the search begins
-const undoTime = 10_000 // ms
 
 // state is what a row, or the button in the head, says of its chat.
 const state = el => ({ pinned: 'pinned' in el.dataset, archived: 'archived' in el.dataset, folder: el.dataset.folder })
@@ -22,7 +22,6 @@ export class Rail {
     this.el = $('#rail')
     this.search = $('#search')
     this.menu = $('#chat-menu')
-    this.undo = $('#undo')
     this.view = location.search.slice(1) // query of the list that is shown
     this.asked = 0
     this.el.addEventListener('click', e => this.clicked(e))
@@ -44,10 +43,8 @@ export class Rail {
       e.preventDefault()
       this.show(button, { id: this.on.current(), ...state(button) })
     })
-    this.undo.querySelector('button').addEventListener('click', () => {
-      this.hideBar()
-      this.act()
-    })
+    const folder = this.menu.querySelector('details')
+    folder.addEventListener('toggle', () => { if (folder.open) folder.querySelector('[name=folder]').focus() })
   }
 
   get open() { return this.menu.matches(':popover-open') }
@@ -93,15 +90,17 @@ export class Rail {
     this.mark()
   }
 
-  // mark tells the head of the page what the row of its chat says.
-  mark() {
+  // mark tells the head of the page what is known of its chat; by itself what its row says.
+  mark(is) {
     const row = this.row(this.on.current())
-    if (!row) return
+    is ??= row && state(row)
+    if (!is) return
     for (const button of $$('[data-chat-menu]')) {
-      button.toggleAttribute('data-pinned', 'pinned' in row.dataset)
-      button.toggleAttribute('data-archived', 'archived' in row.dataset)
-      button.dataset.folder = row.dataset.folder
+      button.toggleAttribute('data-pinned', is.pinned)
+      button.toggleAttribute('data-archived', is.archived)
+      button.dataset.folder = is.folder
     }
+    for (const el of $$('[data-archived-mark]')) el.hidden = !is.archived
   }
 
   clicked(e) {
@@ -148,11 +147,14 @@ export class Rail {
 
   async submitted(e) {
     e.preventDefault()
-    const form = e.target, { id } = this.chat
+    const form = e.target, { chat } = this, { id } = chat
     const lost = { id, title: this.titleOf(id), current: id === this.on.current() }
     this.menu.hidePopover()
     if (!await this.post(form.getAttribute('action'), new FormData(form))) return
-    if (form.dataset.act === 'delete') this.deleted(lost)
+    const { act } = form.dataset, value = form.elements.value?.value === 'true'
+    if (act === 'delete') this.deleted(lost)
+    else if (lost.current) this.mark({ ...chat, ...{ pin: { pinned: value }, archive: { archived: value }, move: { folder: form.elements.folder?.value } }[act] })
+    if (act === 'archive') this.archived(lost, value)
     this.load()
   }
 
@@ -216,27 +218,20 @@ export class Rail {
     field.addEventListener('blur', () => close(true))
   }
 
-  // say shows a line for a while, with a button that does something about it.
-  say(text, button, act, then) {
-    this.undo.querySelector('span').textContent = text
-    this.undo.querySelector('button').textContent = button
-    this.undo.hidden = false
-    this.act = act
-    clearTimeout(this.undoTimer)
-    this.undoTimer = setTimeout(() => {
-      this.undo.hidden = true
-      then?.()
-    }, undoTime)
-  }
-
-  hideBar() {
-    clearTimeout(this.undoTimer)
-    this.undo.hidden = true
-  }
-
   deleted(lost) {
-    this.say(`Deleted “${lost.title}”`, 'Undo', () => this.restore(lost), () => keepDraft(lost.id, ''))
+    notify(`Deleted “${lost.title}”`, { does: () => this.restore(lost), then: () => keepDraft(lost.id, '') })
     if (lost.current) this.on.gone()
+  }
+
+  // archived says where a chat has gone, or that it is back.
+  archived({ id, title }, away) {
+    notify(away ? `Archived “${title}”. The archive is under the list of chats.` : `Put back “${title}”`, {
+      does: async () => {
+        if (!await this.post(`/c/${id}/archive`, { value: !away })) return
+        if (id === this.on.current()) this.mark({ ...state($('[data-chat-menu]')), archived: !away })
+        this.load()
+      },
+    })
   }
 
   async restore({ id, current }) {
@@ -248,11 +243,11 @@ export class Rail {
   // import takes files that were exported, and says what came of them.
   async import() {
     const { done, failed } = await send(await choose())
-    if (failed) this.on.failed({ title: 'Not everything was imported', message: failed })
+    if (failed) this.on.failed({ title: done.length ? 'Not everything was imported' : 'Nothing was imported', message: failed })
     if (done.length === 0) return
     const [first] = done
     const what = done.length > 1 ? `Imported ${count(done.length)} chats` : `Imported “${first.title}”, ${first.messages === 1 ? '1 message' : `${count(first.messages)} messages`}`
-    this.say(what, 'Open', () => location.assign(`/c/${first.chat}`))
+    notify(what, { label: 'Open', does: () => location.assign(`/c/${first.chat}`) })
     this.view = ''
     this.search.value = ''
     this.load()

@@ -9,7 +9,7 @@ import { escaped } from './textlist.js'
 const $ = q => document.querySelector(q)
 const names = { curl: 'curl', python: 'Python', javascript: 'JavaScript' }
 
-// answerMenu wires the menu of answers. on: {at(el), chat(), busy(), replay(answer), failed(error)}
+// answerMenu wires the menu of answers. on: {at(el), chat(), busy(), use(answer), replay(answer), failed(error)}
 export function answerMenu(on) {
   const menu = $('#answer-menu')
   let answer, opener
@@ -24,6 +24,7 @@ export function answerMenu(on) {
     menu.hidePopover()
     opener.focus()
     if (item.matches('[data-replay]')) on.replay(answer)
+    else if (item.matches('[data-use]')) on.use(answer)
     else copyCode(item.dataset.code)
   })
 
