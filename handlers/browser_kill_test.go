@@ -139,7 +139,7 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 			for what, wrong := range map[string]string{
 				"the answer is being written":      "document.querySelector('[aria-busy=true]')",
 				"the answer has a rate":            "document.querySelector('.answer dl [data-f=rate]').checkVisibility()",
-				"the engine has a rate":            "document.querySelector('[data-rate]').checkVisibility()",
+				"the engine has a rate":            "!document.querySelector('[data-rate]').matches('[data-idle]')",
 				"the engine writes":                "document.querySelector('[data-engine=state_text]').innerText !== 'not connected'",
 				"the answer's connection is there": "document.querySelector('.answer .why').innerText !== 'connection lost'",
 				"the answer can be stopped":        "!document.querySelector('[data-stop]').disabled",
