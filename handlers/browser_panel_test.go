@@ -134,7 +134,7 @@ func TestTheSettingsOfAnAnswerComeBackIntoThePanel(t *testing.T) {
 
 	run("the menu of an answer brings its settings and its seed back, and Undo what was there", func(t *testing.T) {
 		b.click(".answer:nth-of-type(2) [data-receipt]")
-		b.until("document.querySelector('#answer-menu').matches(':popover-open')")
+		b.until("document.activeElement.matches('#answer-menu [data-use]')") // it has its place
 		b.shot("panel-10-menu-1440-light")
 		b.click("#answer-menu [data-use]")
 		b.until(panel + " === '1.30 7 8842 pinned'")
@@ -148,6 +148,7 @@ func TestTheSettingsOfAnAnswerComeBackIntoThePanel(t *testing.T) {
 
 	run("what is changed after it takes the notice away", func(t *testing.T) {
 		b.click(".answer:nth-of-type(2) [data-receipt]")
+		b.until("document.activeElement.matches('#answer-menu [data-use]')")
 		b.click("#answer-menu [data-use]")
 		b.until("!document.querySelector('#undo').hidden")
 		b.set("top_k", "11")
@@ -342,6 +343,7 @@ func TestTheTimeBesideMaxTokensIsThatOfTheModel(t *testing.T) {
 	answer()
 	b.until(note + " === 'up to ≈ 6 s'")
 	engine.set(func(s *infer.Status) { s.Model = infer.ModelInfo{Name: "other"} })
+	b.open("/")
 	b.until("document.querySelector('[data-engine=name]').innerText === 'Other'")
 	if got := b.value(note); got != "" {
 		t.Errorf("of a model that has not answered yet, the page says %q", got)

@@ -9,7 +9,7 @@ export function showEngine(e) {
   for (const el of all('[data-engine-dot]')) el.dataset.engineDot = e.state
   for (const el of all('[data-engine-chip]')) el.dataset.engineChip = e.state
   for (const el of all('[data-loading]')) el.toggleAttribute('hidden', e.state !== 'loading') // some are SVG, which has no property for it
-  for (const el of all('[data-loading-share]')) el.setAttribute('width', `${e.loading}%`)
+  for (const el of all('[data-loading-share]')) el.setAttribute('width', `${e.loading ?? 0}%`)
   for (const el of all('[data-loading] [role=progressbar]')) el.setAttribute('aria-valuenow', Math.round(e.loading))
   for (const el of all('[data-failed]')) el.hidden = e.state !== 'failed'
   for (const el of all('[data-device-notice]')) el.hidden = !e.device_notice
