@@ -24,7 +24,7 @@ import (
 // ErrMissing is wrapped by the error for a key or tensor that is not in the file.
 var ErrMissing = errors.New("missing")
 
-// ErrUnreadable is wrapped by the error of Guard.
+// ErrUnreadable is wrapped by the errors of Guard and Fetch.
 var ErrUnreadable = errors.New("the file was cut short or its disk failed while it was in use")
 
 // File is a GGUF file. All that its header says is in memory and stays as it was when the
@@ -157,6 +157,27 @@ func (f *File) Release(t Tensor) {
 	if first < last {
 		_ = unix.Madvise(f.data[first:last], unix.MADV_DONTNEED) // advice
 	}
+}
+
+// Fetch reads a tensor's data from the disk, so that nobody who uses it waits for that. It
+// calls read after each piece, with the bytes of the tensor that are in memory then; an error
+// of read ends it and is returned. Of data that was parsed in memory there is one piece.
+func (f *File) Fetch(t Tensor, read func(bytes int64) error) error {
+	const piece = 16 << 20
+	if !f.mapped || len(t.Data) == 0 {
+		return read(int64(len(t.Data)))
+	}
+	for done := 0; done < len(t.Data); {
+		end := min(done+piece, len(t.Data))
+		if err := readIn(t.Data[done:end]); err != nil {
+			return fmt.Errorf("tensor %.80q: %w", t.Name, err)
+		}
+		done = end
+		if err := read(int64(done)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Version returns the version of the format, 2 or 3.

@@ -131,18 +131,29 @@ func (l *loader) tensor(dev device.Device, name string, rows, cols int) (device.
 	if rows == 1 && t.Type != gguf.F32 {
 		return device.Tensor{}, fmt.Errorf("tensor %s has type %s, but norms, biases and factors must be F32", name, t.Type)
 	}
+	if err := l.fetch(t); err != nil {
+		return device.Tensor{}, err
+	}
 	w, err := dev.Upload(t.Type, rows, cols, t.Data)
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("tensor %s: %w", name, err)
 	}
 	l.f.Release(t) // most devices have a copy now
-
-	if !l.used[name] { // two stages may hold the same table
-		l.used[name] = true
-		l.done += int64(len(t.Data))
-	}
-	l.progress(Progress{Done: l.done, Total: l.total})
 	return w, nil
+}
+
+// fetch reads t from the disk and reports the progress of that.
+func (l *loader) fetch(t gguf.Tensor) error {
+	if l.used[t.Name] { // two stages may hold the same table
+		return nil
+	}
+	l.used[t.Name] = true
+	before := l.done
+	return l.f.Fetch(t, func(bytes int64) error {
+		l.done = before + bytes
+		l.progress(Progress{Done: l.done, Total: l.total})
+		return l.ctx.Err()
+	})
 }
 
 func (l *loader) allUsed() error {
