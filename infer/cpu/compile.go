@@ -131,11 +131,12 @@ func (l *lowering) prepareAngles(r device.RoPE) error {
 		}
 		factors = unsafe.Slice((*byte)(w.data), 4*pairs)
 	}
-	freqs, err := l.device.alloc(8 * int64(pairs))
+	freqBytes, tableBytes := angleBytes(l.exe.limits.Rows, r.Dims)
+	freqs, err := l.device.alloc(freqBytes)
 	if err != nil {
 		return fmt.Errorf("frequencies: %w", err)
 	}
-	table, err := l.device.alloc(4 * int64(l.exe.limits.Rows) * int64(r.Dims))
+	table, err := l.device.alloc(tableBytes)
 	if err != nil {
 		return fmt.Errorf("table of angles: %w", err)
 	}
@@ -149,6 +150,20 @@ func (l *lowering) prepareAngles(r device.RoPE) error {
 	l.angles[key] = angles{(*C.double)(freqs), (*C.float)(table)}
 	l.rowOp(C.struct_op{kind: C.OP_ANGLES, dims: C.int32_t(r.Dims), freqs: (*C.double)(freqs), angles: (*C.float)(table)})
 	return nil
+}
+
+// angleBytes returns the sizes of a rotation's frequencies and of its table.
+func angleBytes(rows, dims int) (freqs, table int64) {
+	return 8 * int64(dims/2), 4 * int64(rows) * int64(dims)
+}
+
+// quantBytes returns the size of an activation that is rounded to int8.
+func quantBytes(rows, cols int) int64 { return int64(rows) * int64(C.quant_bytes(C.int(cols))) }
+
+// attentionFloats returns how much scratch a thread needs for op.
+func attentionFloats(op device.Op) int64 {
+	kv := op.KV.Layout
+	return int64(C.attention_floats(C.int(op.Attention.Heads/kv.KVHeads), C.int(kv.HeadDim)))
 }
 
 // operands fills in the tensors of op.
@@ -217,7 +232,7 @@ func (l *lowering) lower(op device.Op) error {
 		}
 		c.heads, c.scale = C.int32_t(op.Attention.Heads), C.float(op.Attention.Scale)
 		c.window = C.int32_t(min(op.Attention.Window, math.MaxInt32))
-		l.attention = max(l.attention, int64(C.attention_floats(C.int(c.heads/c.kv_heads), C.int(c.head_dim))))
+		l.attention = max(l.attention, attentionFloats(op))
 		l.newPhase(C.PHASE_ATTENTION, c)
 		l.wrote(op.Dst)
 		return nil
@@ -245,7 +260,7 @@ func (l *lowering) lower(op device.Op) error {
 // matMul adds a product, and before it the rounding of x if scratch does not hold it.
 func (l *lowering) matMul(c C.struct_op, op device.Op) {
 	if elements, _ := op.W.Type.Block(); elements > 1 {
-		l.quant = max(l.quant, int64(l.exe.limits.Rows)*int64(C.quant_bytes(C.int(op.X.Cols))))
+		l.quant = max(l.quant, quantBytes(l.exe.limits.Rows, op.X.Cols))
 		if l.quantized != op.X.ID {
 			l.rowOp(C.struct_op{kind: C.OP_QUANTIZE, cols: C.int32_t(op.X.Cols), x: c.x})
 			l.quantized = op.X.ID

@@ -32,6 +32,8 @@ import (
 	"strings"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"m40-llm/infer/cpu/host"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -57,10 +59,11 @@ type kv struct {
 	data unsafe.Pointer
 }
 
-// memory is a piece of C memory.
+// memory is a piece of memory outside of Go's heap.
 type memory struct {
-	data  unsafe.Pointer
-	bytes int64
+	data   unsafe.Pointer
+	bytes  int64
+	mapped bool // pages of its own, rather than a part of the heap
 }
 
 type cpu struct {
@@ -70,7 +73,7 @@ type cpu struct {
 	tensors []tensor
 	kvs     []kv
 	weights arena
-	owned   []unsafe.Pointer // C memory to free
+	owned   []memory
 
 	// Scratch of the running program, as large as the largest program needs.
 	quant     memory
@@ -147,9 +150,33 @@ func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 // t are kept as they are in the file.
 func panelBytes(t gguf.Type, cols int) int64 { return int64(C.panel_bytes(C.int(t), C.int(cols))) }
 
-// WorkBytes is 0: a rounded activation and a row of scores for each thread are a few MiB of
-// main memory, of which plans leave more to others.
-func (d *cpu) WorkBytes(...*device.Program) int64 { return 0 }
+// FreeMemory returns the bytes that this process can take now before the machine or its
+// control group runs out; 0: unknown.
+func FreeMemory() int64 { return host.MemoryAvailable() }
+
+// WorkBytes counts the rounded activation and the scores of attention, which all programs
+// share, and the angles of each.
+func (d *cpu) WorkBytes(programs ...*device.Program) int64 {
+	var quant, attention, tables int64
+	for _, p := range programs {
+		rotations := map[angleKey]bool{}
+		for _, op := range p.Ops {
+			switch op.Kind {
+			case device.OpMatMul:
+				quant = max(quant, quantBytes(p.Rows, op.X.Cols))
+			case device.OpAttention:
+				attention = max(attention, attentionFloats(op))
+			case device.OpRoPE:
+				if key := keyOf(op.RoPE); !rotations[key] {
+					rotations[key] = true
+					freqs, table := angleBytes(p.Rows, op.RoPE.Dims)
+					tables += freqs + table
+				}
+			}
+		}
+	}
+	return quant + 4*attention*int64(d.info.Threads) + tables
+}
 
 // Upload packs a copy of data, on all threads.
 func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
@@ -189,7 +216,7 @@ func (d *cpu) Alloc(rows, cols int) (device.Tensor, error) {
 	return d.add(gguf.F32, rows, cols, data, false), nil
 }
 
-// AllocKV makes a zeroed KV cache.
+// AllocKV makes a zeroed KV cache. A block takes memory when it is first written.
 func (d *cpu) AllocKV(l device.KVLayout) (device.KV, error) {
 	if d.engine == nil {
 		return device.KV{}, errClosed
@@ -257,8 +284,8 @@ func (d *cpu) Close() error {
 	}
 	C.engine_close(d.engine)
 	d.engine = nil
-	for _, p := range append(d.owned, d.quant.data, d.attention.data) {
-		C.free(p)
+	for _, m := range append(d.owned, d.quant, d.attention) {
+		m.free()
 	}
 	d.owned, d.tensors, d.kvs = nil, nil, nil
 	d.quant, d.attention = memory{}, memory{}
@@ -290,11 +317,11 @@ func (d *cpu) activation(t device.Tensor) (tensor, error) {
 
 // alloc returns zeroed memory that Close frees.
 func (d *cpu) alloc(bytes int64) (unsafe.Pointer, error) {
-	p, err := allocate(bytes)
+	m, err := allocate(bytes)
 	if err == nil {
-		d.owned = append(d.owned, p)
+		d.owned = append(d.owned, m)
 	}
-	return p, err
+	return m.data, err
 }
 
 // grow makes m at least as large as bytes; its content is lost if it moves.
@@ -302,30 +329,52 @@ func (m *memory) grow(bytes int64) error {
 	if m.bytes >= bytes {
 		return nil
 	}
-	p, err := allocate(bytes)
+	larger, err := allocate(bytes)
 	if err != nil {
 		return err
 	}
-	C.free(m.data)
-	*m = memory{p, bytes}
+	m.free()
+	*m = larger
 	return nil
 }
 
-// allocate returns zeroed C memory. It asks the system how much there is before it
-// takes much: Linux hands out memory it does not have and kills who touches it.
-func allocate(bytes int64) (unsafe.Pointer, error) {
-	const much = 64 << 20
-	if bytes > much {
-		if free := host.MemoryAvailable(); free > 0 && bytes > free {
-			return nil, fmt.Errorf("%s of memory are needed and %s are free", mebibytes(bytes), mebibytes(free))
-		}
+func (m memory) free() {
+	if m.mapped {
+		_ = unix.Munmap(unsafe.Slice((*byte)(m.data), m.bytes))
+		return
+	}
+	C.free(m.data)
+}
+
+// allocate returns zeroed memory outside of Go's heap. Of a large piece, pages are taken when
+// they are first used: clearing gigabytes would keep a thread of Go, and with it the garbage
+// collector and all others, waiting for seconds.
+func allocate(bytes int64) (memory, error) {
+	const mapped = 1 << 20
+	if bytes >= mapped {
+		pages, err := mapPages(bytes, bytes)
+		return memory{unsafe.Pointer(unsafe.SliceData(pages)), bytes, true}, err
 	}
 	var p unsafe.Pointer
 	if C.posix_memalign(&p, line, C.size_t(bytes)) != 0 {
-		return nil, fmt.Errorf("the system refuses %s of memory", mebibytes(bytes))
+		return memory{}, fmt.Errorf("the system refuses %s of memory", mebibytes(bytes))
 	}
 	clear(unsafe.Slice((*byte)(p), bytes))
-	return p, nil
+	return memory{p, bytes, false}, nil
+}
+
+// mapPages returns zeroed pages, which take memory when they are first used. It asks the
+// system before whether there is memory for use bytes of them: Linux hands out memory it
+// does not have and kills who touches it.
+func mapPages(bytes, use int64) ([]byte, error) {
+	if free := host.MemoryAvailable(); free > 0 && use > free {
+		return nil, fmt.Errorf("%s of memory are needed and %s are free", mebibytes(use), mebibytes(free))
+	}
+	pages, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("the system refuses %s of memory: %w", mebibytes(bytes), err)
+	}
+	return pages, nil
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

@@ -12,7 +12,7 @@ import (
 // to float16.
 type cache struct {
 	device.KVLayout
-	values []float32 // [block][layer][K|V][kv head][position in block][dim]
+	blocks [][]float32 // each [layer][K|V][kv head][position in block][dim]; nil until it is used
 }
 
 const (
@@ -24,17 +24,19 @@ func newCache(l device.KVLayout) (cache, error) {
 	if l.Type != gguf.F32 && l.Type != gguf.F16 {
 		return cache{}, fmt.Errorf("cannot keep a KV cache of type %s, only F16 and F32", l.Type)
 	}
-	n := l.Blocks * l.Layers * 2 * l.KVHeads * device.BlockSize * l.HeadDim
-	return cache{KVLayout: l, values: make([]float32, n)}, nil
+	return cache{KVLayout: l, blocks: make([][]float32, l.Blocks)}, nil
 }
 
 // at is the head's key or value at a position of the sequence with this block
 // table.
 func (c *cache) at(layer, kind, head int, table []int32, pos int) []float32 {
-	block := int(table[pos/device.BlockSize])
-	i := ((block*c.Layers+layer)*2+kind)*c.KVHeads + head
+	block := &c.blocks[table[pos/device.BlockSize]]
+	if *block == nil {
+		*block = make([]float32, c.Layers*2*c.KVHeads*device.BlockSize*c.HeadDim)
+	}
+	i := (layer*2+kind)*c.KVHeads + head
 	i = (i*device.BlockSize + pos%device.BlockSize) * c.HeadDim
-	return c.values[i : i+c.HeadDim]
+	return (*block)[i : i+c.HeadDim]
 }
 
 func (c *cache) store(layer int, table []int32, pos int, k, v []float32) {

@@ -67,7 +67,8 @@ func MemoryAvailable() int64 {
 }
 
 // readMemoryLeft returns what the group at dir may still take: its limit less what it
-// uses, file pages that can be dropped not counted.
+// uses, file pages not counted, which can be dropped. Those of a model in use are among the
+// active ones.
 func readMemoryLeft(dir string) (int64, bool) {
 	limit, ok := readInt(dir, "memory.max", "memory.limit_in_bytes")
 	if !ok {
@@ -78,7 +79,8 @@ func readMemoryLeft(dir string) (int64, bool) {
 		return 0, false
 	}
 	for line := range strings.Lines(readText(path.Join(dir, "memory.stat"))) {
-		if n, found := strings.CutPrefix(strings.TrimSpace(line), "inactive_file "); found {
+		name, n, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name == "active_file" || name == "inactive_file" {
 			if files, err := strconv.ParseInt(n, 10, 64); err == nil {
 				used -= files
 			}

@@ -46,7 +46,7 @@ func TestReadMemoryLeft(t *testing.T) {
 		want  int64
 		known bool
 	}{
-		{"version 2 gives back file pages", map[string]string{"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "anon 400\ninactive_file 250\n"}, 550, true},
+		{"version 2 gives back file pages", map[string]string{"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "anon 400\nactive_file 50\ninactive_file 250\n"}, 600, true},
 		{"version 2 without a limit", map[string]string{"memory.max": "max\n", "memory.current": "700\n"}, 0, false},
 		{"version 1", map[string]string{"memory.limit_in_bytes": "1000\n", "memory.usage_in_bytes": "700\n"}, 300, true},
 		{"a group above its limit has nothing left", map[string]string{"memory.max": "1000\n", "memory.current": "1700\n"}, 0, true},

@@ -1,0 +1,126 @@
+package cpu_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
+	"m40-llm/infer/gguf"
+)
+
+// resident returns the bytes of memory that this process takes.
+func resident(t *testing.T) int64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		fixtures.Skip(t, "this system does not say in /proc/self/statm what a process takes")
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// A cache of a gigabyte took a gigabyte when it was made, and seconds in which nothing else of
+// the process ran.
+func TestAKVCacheTakesTheMemoryOfTheBlocksThatAreWritten(t *testing.T) {
+	const mb = 1 << 20
+	d, err := cpu.Open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	layout := device.KVLayout{Type: gguf.F32, Blocks: 64, Layers: 32, KVHeads: 16, HeadDim: 128} // of 16 MiB
+	p := device.NewProgram(64, 64)
+	k := feed(t, d, p, 16*128, make([]float32, 64*16*128))
+	before := resident(t)
+	within := func(what string, least, most int64) {
+		t.Helper()
+		if taken := resident(t) - before; taken < least || taken > most {
+			t.Errorf("%s, %d MiB are taken, want %d to %d", what, taken/mb, least/mb, most/mb)
+		}
+	}
+	kv := allocKV(t, d, layout)
+	for layer := range layout.Layers {
+		p.StoreKV(kv, layer, k, k)
+	}
+	e := compile(t, d, p)
+	within("after it was made", -8*mb, 8*mb)
+	b := upTo(0, 64)
+	b.Tables[0] = []int32{60, 3}
+	run(t, e, b)
+	within("after two blocks were written", 32*mb-4*mb, 32*mb+8*mb)
+	run(t, e, b)
+	within("after they were written again", 32*mb-4*mb, 32*mb+8*mb)
+	d.Close()
+	within("after the device was closed", -8*mb, 8*mb)
+}
+
+func TestActivationsTakeTheMemoryOfTheRowsThatAreUsed(t *testing.T) {
+	const mb = 1 << 20
+	d, err := cpu.Open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	before := resident(t)
+	x := alloc(t, d, 64, 1<<20) // rows of 4 MiB
+	row := make([]float32, x.Cols)
+	if err := d.Read(row, x, 63); err != nil || row[0] != 0 || row[x.Cols-1] != 0 {
+		t.Errorf("a new row ends in %v, %v", row[x.Cols-1], err)
+	}
+	if taken := resident(t) - before; taken > 32*mb {
+		t.Errorf("256 MiB of which one row was read take %d MiB", taken/mb)
+	}
+}
+
+// The plan of what fits counts on WorkBytes.
+func TestWorkBytesCountsScratchOnceAndAnglesForEachProgram(t *testing.T) {
+	d, err := cpu.Open(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	x := func(cols int) device.Tensor { return device.Tensor{ID: 1, Type: gguf.F32, Rows: 64, Cols: cols} }
+	kv := device.KV{ID: 1, Layout: device.KVLayout{Type: gguf.F16, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4096}}
+	product := func(rows int) *device.Program {
+		p := device.NewProgram(rows, rows)
+		p.MatMul(device.Tensor{ID: 2, Type: gguf.F32, Rows: 64, Cols: 8}, device.Tensor{ID: 3, Rows: 8, Cols: 1024}, x(1024))
+		return p
+	}
+	rotation := func(rows int) *device.Program {
+		p := device.NewProgram(rows, rows)
+		for range 3 { // as layers have them
+			p.RoPE(x(4096), device.RoPE{HeadDim: 4096, Dims: 4096, Base: 1e4, Scale: 1})
+		}
+		return p
+	}
+	attention := device.NewProgram(1, 1)
+	attention.Attention(device.Tensor{ID: 2, Type: gguf.F32, Rows: 64, Cols: 4096}, x(4096), kv, 0, device.Attention{Heads: 1, Scale: 1})
+	for _, c := range []struct {
+		name        string
+		programs    []*device.Program
+		least, most int64
+	}{
+		{"nothing", nil, 0, 0},
+		{"a rounded activation", []*device.Program{product(64)}, 64 * 2 * 1024, 64 * 2 * 1024 * 9 / 8},
+		{"programs share it", []*device.Program{product(64), product(32)}, 64 * 2 * 1024, 64 * 2 * 1024 * 9 / 8},
+		{"angles once for all layers", []*device.Program{rotation(64)}, 4 * 64 * 4096, 4*64*4096 + 8*2048},
+		{"angles of each program", []*device.Program{rotation(64), rotation(32)}, 4 * 96 * 4096, 4*96*4096 + 2*8*2048},
+		{"scores and sums of each thread", []*device.Program{attention}, 2 * 4 * 2 * 4096, 2 * 4 * 3 * 4096},
+	} {
+		for _, p := range c.programs {
+			if p.Err() != nil {
+				t.Fatal(p.Err())
+			}
+		}
+		if got := d.WorkBytes(c.programs...); got < c.least || got > c.most {
+			t.Errorf("%s: %d bytes, want %d to %d", c.name, got, c.least, c.most)
+		}
+	}
+}
