@@ -42,8 +42,7 @@ func newAnswer(ctx context.Context, r Request, s *source, p prompt, log *slog.Lo
 	if r.Params.Seed < 0 {
 		r.Params.Seed = sample.DrawSeed()
 	}
-	// The chain itself is made when the answer begins: its buffers are as long as
-	// the vocabulary, and many answers may wait.
+	// The chain itself is made when the answer begins, in the buffers that all share.
 	if _, err := sample.NewChain(r.Params, vocabulary{s}); err != nil {
 		return nil, samplingError(err)
 	}
@@ -116,10 +115,10 @@ func (a *answer) wants(pos int) bool {
 	return a.scores(pos) || pos == len(a.tokens)-1 && a.length() < a.limit
 }
 
-// start notes that the answer runs for the first time.
-func (a *answer) start(now time.Time) (err error) {
+// start notes that the answer runs for the first time. It samples in the buffers b.
+func (a *answer) start(now time.Time, b *sample.Buffers) (err error) {
 	a.began, a.reused = now, a.cached
-	if a.chain, err = sample.NewChain(a.request.Params, vocabulary{a.source}); err != nil {
+	if a.chain, err = b.NewChain(a.request.Params, vocabulary{a.source}); err != nil {
 		return samplingError(err)
 	}
 	if a.scoring {

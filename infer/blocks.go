@@ -12,10 +12,17 @@ import (
 // A block is in one of three states. In use: sequences refer to it, several to one
 // that is complete. Idle: nobody does, but its contents are kept until the space
 // is needed, oldest first. Free: nothing in it is worth keeping.
+//
+// Blocks from fresh on were never in use. Where the device takes memory for a block when it
+// is first written, this is how far the cache has grown.
 type blocks struct {
 	size     int // positions in a block
 	all      []block
-	free     []int32
+	free     []int32               // those before fresh
+	fresh    int                   // blocks that were in use once
+	granted  int                   // blocks that may be in use: there is memory for them
+	grant    func(n int) int       // if set, is asked for n more blocks and returns how many there may be, which may be more
+	written  int                   // blocks whose memory is taken
 	idle     int                   // idle blocks, in the ring through all[len(all)-1]
 	complete map[contentKey]int32  // complete blocks by what they hold
 	tails    map[contentID][]int32 // idle blocks that are partly filled, by the content before them
@@ -35,6 +42,7 @@ type contentKey struct {
 
 type block struct {
 	refs       int
+	written    bool
 	content    contentID  // 0 unless complete and found through blocks.complete
 	key        contentKey // of content
 	tail       []int32    // tokens of an idle, partly filled block
@@ -54,19 +62,45 @@ func newBlocks(count, size int) *blocks {
 	b := &blocks{
 		size:     size,
 		all:      make([]block, count+1), // the last one only closes the ring
+		granted:  count,
 		complete: map[contentKey]int32{},
 		tails:    map[contentID][]int32{},
 	}
 	ring := int32(count)
 	b.all[ring].prev, b.all[ring].next = ring, ring
-	for id := ring - 1; id >= 0; id-- {
-		b.free = append(b.free, id)
-	}
 	return b
 }
 
-// available returns how many blocks could be taken.
-func (b *blocks) available() int { return len(b.free) + b.idle }
+// growBy makes b ask grant for memory before blocks are used for the first time.
+func (b *blocks) growBy(grant func(n int) int) { b.granted, b.grant = b.fresh, grant }
+
+// count returns how many blocks there are.
+func (b *blocks) count() int { return len(b.all) - 1 }
+
+// available returns how many blocks could be taken without more memory.
+func (b *blocks) available() int { return len(b.free) + b.granted - b.fresh + b.idle }
+
+// reserve asks for memory, if n blocks cannot be taken that hold nothing.
+func (b *blocks) reserve(n int) {
+	more := min(b.fresh+n-len(b.free), b.count()) - b.granted
+	if more <= 0 {
+		return
+	}
+	if b.grant != nil {
+		more = b.grant(more)
+	}
+	b.granted = min(b.granted+more, b.count())
+}
+
+// write notes that positions from to to-1 of t are written.
+func (b *blocks) write(t *blockTable, from, to int) {
+	for i := from / b.size; i*b.size < to; i++ {
+		if x := &b.all[t.ids[i]]; !x.written {
+			x.written = true
+			b.written++
+		}
+	}
+}
 
 // total returns how many blocks there are.
 func (b *blocks) total() int { return len(b.all) - 1 }
@@ -87,6 +121,7 @@ func (b *blocks) open(tokens []int32, reusable int) (t blockTable, cached int, o
 			revived++
 		}
 	}
+	b.reserve(missing)
 	if missing > b.available()-revived {
 		return blockTable{}, 0, false
 	}
@@ -224,6 +259,12 @@ func (b *blocks) take() (int32, bool) {
 	if n := len(b.free); n > 0 {
 		id := b.free[n-1]
 		b.free = b.free[:n-1]
+		b.all[id].refs = 1
+		return id, true
+	}
+	if b.reserve(1); b.fresh < b.granted {
+		id := int32(b.fresh)
+		b.fresh++
 		b.all[id].refs = 1
 		return id, true
 	}

@@ -142,6 +142,9 @@ func checkBlocks(t interface{ Fatalf(string, ...any) }, b *blocks, open ...*bloc
 	for _, id := range b.free {
 		enter(id, "free")
 	}
+	for id := b.fresh; id < b.count(); id++ {
+		enter(int32(id), "free")
+	}
 	ring, idle := int32(len(refs)), 0
 	for id := b.all[ring].next; id != ring; id = b.all[id].next {
 		enter(id, "idle")

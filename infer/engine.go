@@ -41,6 +41,10 @@ type Options struct {
 	// for a first one with a memory of its own.
 	OpenHost func() (device.Device, error)
 
+	// FreeMemory returns the bytes of main memory that can be taken now; 0, or nil: unknown.
+	// It is asked while a KV cache in main memory grows.
+	FreeMemory func() int64
+
 	Model         string // the model to load first; none if empty
 	ContextLength int    // positions of one answer; 0: the model's own, or what memory allows
 	CacheType     string // of the KV cache, f16 or f32; empty: f16
@@ -56,6 +60,20 @@ type Options struct {
 // scoredRows is how many rows of a step can score prompts, beyond those that give
 // the next token. Each takes memory for the logits of the whole vocabulary.
 const scoredRows = 32
+
+const (
+	defaultParallel = 16
+	defaultRows     = 256
+)
+
+// limitsOf returns the limits of steps for so many answers at once, of at most rows rows; 0
+// stands for the defaults.
+func limitsOf(parallel, rows int) limits {
+	setDefault(&parallel, defaultParallel)
+	setDefault(&rows, defaultRows)
+	rows = max(rows, parallel)
+	return limits{sequences: parallel, rows: rows, logits: min(rows, parallel+scoredRows)}
+}
 
 var cacheTypes = map[string]gguf.Type{"f16": gguf.F16, "f32": gguf.F32}
 
@@ -76,9 +94,8 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	if o.CacheType == "" {
 		o.CacheType = "f16"
 	}
-	setDefault(&o.Parallel, 16)
+	setDefault(&o.Parallel, defaultParallel)
 	setDefault(&o.QueueLimit, 256)
-	setDefault(&o.ChunkRows, 256)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -94,7 +111,6 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	case min(o.ContextLength, o.Parallel, o.QueueLimit, o.ChunkRows) < 0:
 		return nil, errors.New("context length, parallel answers, queue limit and chunk rows must not be negative")
 	}
-	rows := max(o.ChunkRows, o.Parallel)
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		options: o,
@@ -120,11 +136,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 		board:   e.board,
 		load:    load,
 		ctx:     ctx,
-		sched: scheduler{limits: limits{
-			sequences: o.Parallel,
-			rows:      rows,
-			logits:    min(rows, o.Parallel+scoredRows),
-		}},
+		sched:   scheduler{limits: limitsOf(o.Parallel, o.ChunkRows)},
 	}
 	go func() {
 		defer close(e.done)

@@ -496,9 +496,8 @@ func TestEngine_PrefillDoesNotStopDecode(t *testing.T) {
 func memoryFor(t *testing.T, o Options, blocks int) int64 {
 	t.Helper()
 	s := toySource(t)
-	rows := max(o.ChunkRows, o.Parallel)
-	scratch := s.config.ScratchBytes(rows, min(rows, o.Parallel+scoredRows))
-	return model.WeightBytes(s.file) + scratch + 2*int64(blocks)*s.config.KVLayout(1, 1).BlockBytes()
+	scratch := scratchBytes(s.config, limitsOf(o.Parallel, o.ChunkRows))
+	return model.WeightBytes(s.file) + scratch + spareMemory + 2*int64(blocks)*s.config.KVLayout(1, 1).BlockBytes()
 }
 
 // toySource is the toy's file, opened.

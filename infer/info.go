@@ -20,6 +20,9 @@ type ModelInfo struct {
 	License      string `json:"license,omitempty"`
 	Demo         bool   `json:"demo,omitempty"`  // the built-in model: small, for trying the controls
 	Error        string `json:"error,omitempty"` // why the file cannot be used, if so
+
+	Shape *Shape `json:"-"`             // nil: not known
+	Fit   *Fit   `json:"fit,omitempty"` // nil: not known
 }
 
 // Catalog is where the engine finds models.
@@ -57,11 +60,19 @@ type Status struct {
 	Device        device.Info `json:"device"`
 	CacheType     string      `json:"cache_type"`
 	ContextLength int         `json:"context_length"` // positions one answer can use
+	Cache         Cache       `json:"cache"`
 	LoadMS        float64     `json:"load_ms"`
 	Running       int         `json:"running"`      // answers being written
 	Queued        int         `json:"queued"`       // requests waiting
 	Decode        float64     `json:"decode_tok_s"` // of the last steps, all sequences together; 0 when idle
 	Step          Step        `json:"step"`
+}
+
+// Cache is what the KV cache takes, in bytes. In main memory it grows as answers do, and what
+// they leave is kept for those that begin alike; that of a GPU is taken when a model is loaded.
+type Cache struct {
+	Planned int64 `json:"planned"` // the most that it may take
+	Used    int64 `json:"used"`    // what it takes now
 }
 
 // Step says whether the engine gets on.

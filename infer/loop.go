@@ -89,9 +89,13 @@ func (l *loop) turn() error {
 		l.bring(q.answer.source)
 		return nil
 	}
+	if l.resident != nil {
+		l.resident.growth.refused = false
+	}
 	plan := l.sched.schedule()
 	l.tellPositions()
 	if len(plan) == 0 {
+		l.endStarved()
 		return nil
 	}
 	return l.step(plan)
@@ -102,7 +106,7 @@ func (l *loop) step(plan []share) error {
 	begin := l.options.Now()
 	for _, w := range plan {
 		if w.seq.answer.began.IsZero() {
-			if err := w.seq.answer.start(begin); err != nil {
+			if err := w.seq.answer.start(begin, &l.resident.buffers); err != nil {
 				return err
 			}
 		}
@@ -124,6 +128,7 @@ func (l *loop) step(plan []share) error {
 		tokens += max(0, w.seq.answer.length()-before)
 	}
 	l.board.step(now.Sub(begin), tokens)
+	l.board.grow(l.resident.plan.used(l.sched.blocks.written))
 	return nil
 }
 
@@ -141,6 +146,7 @@ func (l *loop) fill(plan []share) {
 	b.Tokens, b.Pos, b.Seq, b.Tables, b.Out = b.Tokens[:0], b.Pos[:0], b.Seq[:0], b.Tables[:0], b.Out[:0]
 	for i := range plan {
 		q := plan[i].seq
+		l.sched.blocks.write(&q.table, q.computed, q.computed+plan[i].rows)
 		for pos := q.computed; pos < q.computed+plan[i].rows; pos++ {
 			if q.answer.wants(pos) {
 				plan[i].wanted = append(plan[i].wanted, pos)

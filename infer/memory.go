@@ -6,6 +6,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
+	"m40-llm/infer/sample"
 )
 
 const (
@@ -18,6 +19,14 @@ const (
 	// context, where that is more.
 	commonContext = 8192
 
+	// spareMemory is what the KV cache leaves of main memory while it grows: the rest of the
+	// program and other ones grow too, and Linux ends who takes the last of it.
+	spareMemory = 64 << 20
+
+	// growthStep is how much a KV cache grows by at least, so that the free memory is not
+	// looked up for each block.
+	growthStep = 64 << 20
+
 	// unknownMemory is the room for the KV cache where a device cannot say how
 	// much memory it has.
 	unknownMemory = 2 << 30
@@ -28,6 +37,50 @@ type memoryPlan struct {
 	context int    // positions of one answer
 	blocks  int    // of the KV cache, enough for one answer at least
 	notice  string // why context is not what one expects, if so
+
+	taken int64 // bytes of cache that are taken when the model is loaded
+	block int64 // bytes of main memory that a block takes when it is first written
+}
+
+// planned returns the most that the KV cache may take.
+func (p memoryPlan) planned() int64 { return p.used(p.blocks) }
+
+// used returns what the KV cache takes once written blocks were in use.
+func (p memoryPlan) used(written int) int64 { return p.taken + int64(written)*p.block }
+
+// hold notes where the cache lies of a model that is on one device.
+func (p *memoryPlan) hold(block int64, info device.Info) {
+	if info.Dedicated {
+		p.taken = int64(p.blocks) * block
+	} else {
+		p.block = block
+	}
+}
+
+// Demand is what a model takes of a device's memory, in bytes.
+type Demand struct {
+	Weights int64
+	Scratch int64 // activations, logits, what kernels and samplers work in: the same with any context
+	Block   int64 // of the KV cache, for each 32 positions
+}
+
+// At returns what the model takes with room for one answer of context positions.
+func (d Demand) At(context int) int64 { return d.Weights + d.Scratch + blocksFor(context)*d.Block }
+
+// demandOf returns the demand of a model whose weights take weights bytes, with the
+// workspace w.
+func demandOf(c model.Config, weights int64, w workspace, cache gguf.Type, l limits) Demand {
+	return Demand{
+		Weights: weights,
+		Scratch: scratchBytes(c, l) + w.fixed,
+		Block:   c.KVLayout(cache, 1).BlockBytes() + w.block,
+	}
+}
+
+// scratchBytes is what activations, logits and samplers take.
+func scratchBytes(c model.Config, l limits) int64 {
+	row := 4 * int64(c.Vocab) // that is copied from a device for a sampler
+	return c.ScratchBytes(l.rows, l.logits) + sample.BufferBytes(c.Vocab) + row
 }
 
 // workspace is what a device needs to run a model beside weights, activations and cache, in
@@ -44,21 +97,18 @@ func (l *loop) workspace(c model.Config, dev device.Device) workspace {
 	return workspace{fixed: least, block: block}
 }
 
-// planMemory fits a model whose weights take weights bytes into the memory that info
-// tells of, with the workspace w. wanted is the context length asked for, 0 for the model's own or as much of it
-// as fits.
-func planMemory(c model.Config, weights int64, w workspace, info device.Info, cache gguf.Type, wanted int, l limits) (memoryPlan, error) {
+// planMemory fits a model that demands d into the memory that info tells of. trained is the
+// model's own context; wanted the one asked for, 0 for the model's own or as much of it as fits.
+func planMemory(trained int, d Demand, info device.Info, wanted int, l limits) (memoryPlan, error) {
 	free := info.Memory
-	scratch := c.ScratchBytes(l.rows, l.logits) + w.fixed
-	block := c.KVLayout(cache, 1).BlockBytes() + w.block
-	context := c.ContextLength
+	context := trained
 	if wanted > 0 {
-		context = min(wanted, c.ContextLength)
+		context = min(wanted, trained)
 	}
-
-	room := (free - weights - scratch) / 2 // the other half is for other programs
+	spare := int64(spareMemory)
+	room := (free - d.At(0) - spare) / 2 // the other half is for other programs
 	if info.Dedicated {
-		room = (free - weights - scratch) / 8 * 7 // the rest is for what the device needs beside
+		spare, room = 0, (free-d.At(0))/8*7 // the rest is for what the device needs beside
 	}
 	if free == 0 {
 		room = unknownMemory
@@ -67,14 +117,14 @@ func planMemory(c model.Config, weights int64, w workspace, info device.Info, ca
 	if wanted > 0 {
 		least = context
 	}
-	if need := blocksFor(least) * block; free > 0 && weights+scratch+need > free {
+	if need := d.At(least) + spare; free > 0 && need > free {
 		return memoryPlan{}, errorf(CodeMemory,
-			"the model needs %s (weights %s, KV cache for %d positions %s, scratch %s), %s are free; use a smaller model%s",
-			gigabytes(weights+scratch+need), gigabytes(weights), least, gigabytes(need), gigabytes(scratch), gigabytes(free),
+			"the model needs %s (weights %s, KV cache for %d positions %s, scratch and reserve %s), %s are free; use a smaller model%s",
+			gigabytes(need), gigabytes(d.Weights), least, gigabytes(d.At(least)-d.At(0)), gigabytes(d.Scratch+spare), gigabytes(free),
 			shorter(wanted))
 	}
 	blocks := max(blocksFor(context), blocksFor(min(context, commonContext))*int64(l.sequences))
-	blocks = max(blocksFor(least), min(room/block, blocks))
+	blocks = max(blocksFor(least), min(room/d.Block, blocks))
 	p := memoryPlan{context: min(context, int(blocks)*device.BlockSize), blocks: int(blocks)}
 	switch {
 	case p.context < context:
@@ -89,7 +139,7 @@ func planMemory(c model.Config, weights int64, w workspace, info device.Info, ca
 // go there, with the output layer, the first ones to host. gpu and cpu are what its parts
 // take on dev and host, w is the workspace on dev. layers is 0 if not even one fits.
 func planSplit(c model.Config, gpu, cpu model.Parts, w workspace, dev, host device.Info, cache gguf.Type, wanted int, l limits) (layers int, plan memoryPlan, err error) {
-	scratch := c.ScratchBytes(l.rows, l.logits)
+	scratch := scratchBytes(c, l)
 	context := c.ContextLength
 	if wanted > 0 {
 		context = min(wanted, c.ContextLength)
@@ -118,6 +168,7 @@ func planSplit(c model.Config, gpu, cpu model.Parts, w workspace, dev, host devi
 		return 0, plan, nil
 	}
 	if host.Memory > 0 {
+		onHost += spareMemory
 		need := onHost + blocksFor(least)*block*int64(c.Layers-layers)
 		if need > host.Memory {
 			return 0, plan, errorf(CodeMemory, "with %d of %d layers on %s the others need %s of main memory, %s are free; use a smaller model%s",
@@ -126,6 +177,8 @@ func planSplit(c model.Config, gpu, cpu model.Parts, w workspace, dev, host devi
 		plan.blocks = min(plan.blocks, int((host.Memory-onHost)/(block*int64(c.Layers-layers))))
 	}
 	plan.blocks = min(plan.blocks, int(max(blocksFor(context), blocksFor(min(context, commonContext))*int64(l.sequences))))
+	plan.taken = int64(plan.blocks) * block * int64(layers)
+	plan.block = block * int64(c.Layers-layers)
 	plan.context = min(context, plan.blocks*device.BlockSize)
 	if plan.context < context {
 		plan.notice = fmt.Sprintf("the context is %d tokens instead of the model's %d, which is what the memory allows", plan.context, context)

@@ -18,7 +18,7 @@ func TestPlanMemory(t *testing.T) {
 	short := shape
 	short.ContextLength = 2048
 	l := limits{sequences: 16, rows: 256, logits: 48}
-	scratch := shape.ScratchBytes(l.rows, l.logits)
+	scratch := scratchBytes(shape, l)
 	tests := []struct {
 		name    string
 		config  model.Config
@@ -47,14 +47,14 @@ func TestPlanMemory(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			const weights = 1.2e9
-			free := weights + scratch + tt.free
+			free := weights + scratch + spareMemory + tt.free
 			if tt.free == -1 {
 				free = 0
 			}
 			if tt.free < -1 {
 				free = weights / 2
 			}
-			p, err := planMemory(tt.config, weights, workspace{}, device.Info{Memory: free}, tt.cache, tt.wanted, l)
+			p, err := planMemory(tt.config.ContextLength, demandOf(tt.config, weights, workspace{}, tt.cache, l), device.Info{Memory: free}, tt.wanted, l)
 			if tt.refused != "" {
 				var e *Error
 				if !errors.As(err, &e) || e.Code != CodeMemory || !strings.Contains(e.Message, tt.refused) {
@@ -73,8 +73,8 @@ func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
 	const gb = 1 << 30
 	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
 	l := limits{sequences: 16, rows: 256, logits: 48}
-	info := device.Info{Memory: gb + shape.ScratchBytes(l.rows, l.logits) + 2*gb, Dedicated: true}
-	p, err := planMemory(shape, gb, workspace{}, info, gguf.F16, 0, l)
+	info := device.Info{Memory: gb + scratchBytes(shape, l) + 2*gb, Dedicated: true}
+	p, err := planMemory(shape.ContextLength, demandOf(shape, gb, workspace{}, gguf.F16, l), info, 0, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,8 +87,8 @@ func TestThePlanCountsTheWorkspaceOfTheDevice(t *testing.T) {
 	const mb, gb = int64(1) << 20, int64(1) << 30
 	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
 	l := limits{sequences: 16, rows: 256, logits: 48}
-	info := device.Info{Memory: gb + shape.ScratchBytes(l.rows, l.logits) + 2*gb, Dedicated: true}
-	p, err := planMemory(shape, gb, workspace{fixed: gb, block: mb}, info, gguf.F16, 0, l)
+	info := device.Info{Memory: gb + scratchBytes(shape, l) + 2*gb, Dedicated: true}
+	p, err := planMemory(shape.ContextLength, demandOf(shape, gb, workspace{fixed: gb, block: mb}, gguf.F16, l), info, 0, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestThePlanCountsTheWorkspaceOfTheDevice(t *testing.T) {
 		t.Errorf("%d blocks, want %d", p.blocks, want)
 	}
 	parts := model.Parts{Embedding: 300 * mb, Output: 300 * mb, Layers: slices.Repeat([]int64{64 * mb}, 16)}
-	info.Memory = parts.Output + shape.ScratchBytes(l.rows, l.logits) + gb + 500*mb
+	info.Memory = parts.Output + scratchBytes(shape, l) + gb + 500*mb
 	layers, p, err := planSplit(shape, parts, parts, workspace{fixed: gb, block: mb / 8}, info, device.Info{}, gguf.F16, 0, l)
 	if used := int64(layers)*64*mb + int64(p.blocks)*(int64(layers)*mb/16+mb/8); err != nil || layers != 5 || used > 500*mb {
 		t.Errorf("%d layers, %+v, %v; they take %d of %d MiB", layers, p, err, used/mb, 500)
@@ -109,7 +109,7 @@ func TestPlanSplit(t *testing.T) {
 	// 8,192 positions 16 MiB.
 	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
 	l := limits{sequences: 16, rows: 256, logits: 48}
-	scratch := shape.ScratchBytes(l.rows, l.logits)
+	scratch := scratchBytes(shape, l)
 	parts := model.Parts{Embedding: 300 * mb, Output: 300 * mb, Layers: slices.Repeat([]int64{64 * mb}, 16)}
 	for _, c := range []struct {
 		name    string
@@ -128,7 +128,7 @@ func TestPlanSplit(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dev := device.Info{Name: "the card", Memory: parts.Output + scratch + c.device}
-			host := device.Info{Memory: parts.Embedding + scratch + c.host}
+			host := device.Info{Memory: parts.Embedding + scratch + spareMemory + c.host}
 			layers, plan, err := planSplit(shape, parts, parts, workspace{}, dev, host, gguf.F16, c.wanted, l)
 			if c.refused != "" {
 				var e *Error

@@ -247,7 +247,7 @@ func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
 	r.IgnoreEOS, r.Alternatives = true, 2
 	limit := func(o *Options) { o.ChunkRows, o.Parallel = 8, 2 }
 	whole := openReference(t, file, limit).ask(r)
-	scratch := config.ScratchBytes(8, 8)
+	scratch := scratchBytes(config, limitsOf(2, 8))
 	cache := config.KVLayout(gguf.F16, 2).Bytes() / 4 // of one layer, for 64 positions
 	for _, c := range []struct {
 		name   string

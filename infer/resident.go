@@ -20,8 +20,10 @@ type resident struct {
 	info    device.Info // of all of them
 	model   forwarder
 	plan    memoryPlan
-	logits  []float32 // (vocab), the row that was copied last; nil: none was
-	receipt Receipt   // what all its answers share
+	growth  growth
+	buffers sample.Buffers // of all samplers
+	logits  []float32      // (vocab), the row that was copied last; nil: none was
+	receipt Receipt        // what all its answers share
 }
 
 // forwarder is a model on its device: a *model.Model, or a stand-in in tests.
@@ -108,7 +110,10 @@ func (l *loop) bring(s *source) {
 		return
 	}
 	l.resident = r
-	l.sched.reset(s.key(), newBlocks(r.plan.blocks, device.BlockSize))
+	b := newBlocks(r.plan.blocks, device.BlockSize)
+	r.growth = growth{free: l.options.FreeMemory, plan: r.plan}
+	b.growBy(func(n int) int { return r.growth.grant(n, b.granted-b.written) })
+	l.sched.reset(s.key(), b)
 	l.board.ready(r, now.Sub(begin))
 	l.options.Logger.Info("model loaded", "model", s.info.Name, "context", r.plan.context, "cache_blocks", r.plan.blocks, "took", now.Sub(begin))
 	if notice := s.notices(); notice != "" {
@@ -178,7 +183,10 @@ func (l *loop) placeWhole(s *source, p *placement, dev device.Device) error {
 		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
 	}
 	p.info, p.stages = dev.Info(), []model.Stage{{Device: dev, Layers: s.config.Layers}}
-	p.plan, err = planMemory(s.config, weights, l.workspace(s.config, dev), p.info, l.cache, l.options.ContextLength, l.sched.limits)
+	w := l.workspace(s.config, dev)
+	d := demandOf(s.config, weights, w, l.cache, l.sched.limits)
+	p.plan, err = planMemory(s.config.ContextLength, d, p.info, l.options.ContextLength, l.sched.limits)
+	p.plan.hold(s.config.KVLayout(l.cache, 1).BlockBytes(), p.info)
 	return err
 }
 

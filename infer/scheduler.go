@@ -157,6 +157,22 @@ func (s *scheduler) wanted() *sequence {
 // passes reports whether q may run although another model's turn comes first.
 func (s *scheduler) passes(q *sequence) bool { return q.begun && q.model == s.model }
 
+// starved returns the sequence whose turn it is and that cannot run, as memory lacks for it
+// even while no other one runs; nil if there is none. It is for after an empty plan.
+func (s *scheduler) starved() *sequence {
+	if len(s.running) > 0 {
+		return nil
+	}
+	held := false
+	for _, q := range s.waiting {
+		held = held || q.model != s.model
+		if !held || s.passes(q) {
+			return q
+		}
+	}
+	return nil
+}
+
 // schedule plans the next step. It is empty if nothing can run.
 func (s *scheduler) schedule() []share {
 	s.grow()

@@ -63,6 +63,13 @@ func (b *board) step(took time.Duration, tokens int) {
 	b.next = (b.next + 1) % len(b.steps)
 }
 
+// grow notes how many bytes the KV cache takes.
+func (b *board) grow(used int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status.Cache.Used = used
+}
+
 func (b *board) count(running, queued int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,6 +93,7 @@ func (b *board) ready(r *resident, took time.Duration) {
 		st.Device = r.info
 		st.CacheType = r.receipt.CacheType
 		st.ContextLength = r.plan.context
+		st.Cache = Cache{Planned: r.plan.planned(), Used: r.plan.used(0)}
 		st.Notice = strings.Trim(st.Notice+"; "+r.plan.notice, "; ")
 		st.LoadMS = milliseconds(took)
 	})

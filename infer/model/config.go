@@ -115,16 +115,29 @@ func WeightBytes(f *gguf.File) (total int64) {
 	return total
 }
 
+// Layout is how a device holds weights: a device.Device.
+type Layout interface {
+	WeightBytes(t gguf.Type, rows, cols int) (int64, error)
+}
+
+// FileLayout is the layout of a model file.
+type FileLayout struct{}
+
+// WeightBytes returns the size of a weight in the file.
+func (FileLayout) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
+	return int64(rows) * int64(t.RowBytes(cols)), nil
+}
+
 // DeviceBytes is what the tensors in f take of the memory of dev. It fails where dev has
 // no kernel for one of them.
-func DeviceBytes(f *gguf.File, dev device.Device) (total int64, err error) {
+func DeviceBytes(f *gguf.File, dev Layout) (total int64, err error) {
 	err = eachWeight(f, dev, func(_ string, bytes int64) { total += bytes })
 	return total, err
 }
 
 // eachWeight calls take with the name of each tensor in f that a model reads, and with what
 // it takes on dev.
-func eachWeight(f *gguf.File, dev device.Device, take func(name string, bytes int64)) error {
+func eachWeight(f *gguf.File, dev Layout, take func(name string, bytes int64)) error {
 	for _, t := range f.Tensors() {
 		if len(t.Shape) == 0 || ignored(t.Name) {
 			continue
@@ -151,7 +164,7 @@ type Parts struct {
 
 // PartBytes returns what the parts of the model in f take on dev. It fails as DeviceBytes
 // does.
-func PartBytes(f *gguf.File, c Config, dev device.Device) (Parts, error) {
+func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 	p := Parts{Layers: make([]int64, c.Layers)}
 	tied := true
 	err := eachWeight(f, dev, func(name string, bytes int64) {

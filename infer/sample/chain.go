@@ -96,8 +96,7 @@ type Vocabulary interface {
 	Piece(id int32) []byte // what a token spells, a control token its name
 }
 
-// Chain samples the tokens of one answer. It keeps its buffers from token to
-// token, so it serves one goroutine at a time.
+// Chain samples the tokens of one answer. Its buffers serve one goroutine at a time.
 type Chain struct {
 	seed     int64
 	vocab    int
@@ -105,7 +104,33 @@ type Chain struct {
 	mirostat *mirostat // nil: off
 	input    Input
 	model    table // the row as the model computed it
-	pool     pool
+	*Buffers
+}
+
+// Buffers is the memory that chains work in. Between two calls of Next it holds nothing, so
+// all chains of a goroutine may share it. It grows to what their settings need.
+type Buffers struct {
+	pool    pool
+	counts  []int32 // of each token, for penalties; all zero between calls
+	longest []int32 // of each token, for dry; all zero between calls
+}
+
+// BufferBytes returns the most that Buffers take for rows of vocab logits.
+func BufferBytes(vocab int) int64 {
+	const (
+		row, before, ranks = 4, 8, 2 * 8 // of pool: an edited row, its probabilities, and the keys of a sort
+		candidates         = 16
+		counts, longest    = 4, 4
+	)
+	return int64(vocab) * (row + before + ranks + candidates + counts + longest)
+}
+
+// zeros returns buffer, made longer if it has fewer than n elements.
+func zeros(buffer *[]int32, n int) []int32 {
+	if len(*buffer) < n {
+		*buffer = make([]int32, n)
+	}
+	return (*buffer)[:n]
 }
 
 // stage is one sampler of a chain. It works on the chain's pool.
@@ -116,8 +141,11 @@ type stage struct {
 
 // NewChain returns the chain of one answer. Settings that Validate refuses, a bias
 // for a token outside the vocabulary and a seed that was not drawn (see DrawSeed)
-// are a *FieldError.
-func NewChain(p Params, v Vocabulary) (*Chain, error) {
+// are a *FieldError. It has buffers of its own.
+func NewChain(p Params, v Vocabulary) (*Chain, error) { return new(Buffers).NewChain(p, v) }
+
+// NewChain returns a chain that works in b.
+func (b *Buffers) NewChain(p Params, v Vocabulary) (*Chain, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -128,7 +156,7 @@ func NewChain(p Params, v Vocabulary) (*Chain, error) {
 	if p.Seed < 0 {
 		return nil, &FieldError{"seed", p.Seed, "must be drawn before sampling"}
 	}
-	c := &Chain{seed: p.Seed, vocab: vocab}
+	c := &Chain{seed: p.Seed, vocab: vocab, Buffers: b}
 	if err := c.addBias(p); err != nil {
 		return nil, err
 	}
@@ -165,14 +193,20 @@ func (c *Chain) addBias(p Params) error {
 }
 
 func (c *Chain) addPenalties(p Params) {
-	if s := newPenalties(p, c.vocab); s != nil {
-		c.add("penalties", func() (float64, error) { return s.apply(&c.pool, c.input.History) })
+	if s := newPenalties(p); s != nil {
+		c.add("penalties", func() (float64, error) {
+			s.counts = zeros(&c.counts, c.vocab)
+			return s.apply(&c.pool, c.input.History)
+		})
 	}
 }
 
 func (c *Chain) addDry(p Params, v Vocabulary) {
 	if s := newDry(p, v); s != nil {
-		c.add("dry", func() (float64, error) { return s.apply(&c.pool, c.input.History) })
+		c.add("dry", func() (float64, error) {
+			s.longest = zeros(&c.longest, c.vocab)
+			return s.apply(&c.pool, c.input.History)
+		})
 	}
 }
 

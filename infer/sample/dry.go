@@ -18,7 +18,7 @@ type dry struct {
 	breakers         *breakers
 
 	matches []int32 // of the tokens counted from the end: how long a repetition of the end ends there
-	longest []int32 // by token: length of the longest repetition it would go on with, plus 1; all zero between calls
+	longest []int32 // by token: length of the longest repetition it would go on with, plus 1; lent for a call, all zero before and after it
 	touched []int32 // tokens that are penalised
 }
 
@@ -34,7 +34,6 @@ func newDry(p Params, v Vocabulary) *dry {
 		lastN:      p.DryPenaltyLastN,
 		vocab:      v.Size(),
 		breakers:   newBreakers(p.DryBreakers, v),
-		longest:    make([]int32, v.Size()),
 	}
 }
 

@@ -35,12 +35,12 @@ type penalties struct {
 	freq    float64
 	lastN   int // -1: the whole history
 
-	counts  []int32 // of each token in the window; all zero between calls
+	counts  []int32 // of each token in the window; lent for a call, all zero before and after it
 	touched []int32 // tokens of the window in order of appearance
 }
 
 // newPenalties returns nil where nothing can change a logit.
-func newPenalties(p Params, vocab int) *penalties {
+func newPenalties(p Params) *penalties {
 	if p.RepeatLastN == 0 || p.RepeatPenalty == 1 && p.PresencePenalty == 0 && p.FrequencyPenalty == 0 {
 		return nil
 	}
@@ -49,7 +49,6 @@ func newPenalties(p Params, vocab int) *penalties {
 		present: p.PresencePenalty,
 		freq:    p.FrequencyPenalty,
 		lastN:   p.RepeatLastN,
-		counts:  make([]int32, vocab),
 	}
 }
 

@@ -317,6 +317,7 @@ func TestDry_FindsTheLongestRepetitions(t *testing.T) {
 			p := off()
 			p.DryMultiplier, p.DryAllowedLength, p.DryPenaltyLastN, p.DryBreakers = 1, tt.allowed, tt.lastN, tt.breakers
 			d := newDry(p, letters(26))
+			d.longest = make([]int32, 26)
 			for range 2 { // the second time with used buffers
 				if err := d.find(spell(tt.history)); err != nil {
 					t.Fatal(err)

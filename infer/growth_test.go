@@ -1,0 +1,191 @@
+package infer
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/device"
+)
+
+func TestGrowth_GrantsWhatIsFreeAndNoMore(t *testing.T) {
+	const mb = int64(1) << 20
+	plan := memoryPlan{block: mb}
+	tests := []struct {
+		name     string
+		plan     memoryPlan
+		free     int64 // beside what is left to other programs
+		n        int
+		promised int
+		granted  int
+		refused  bool
+	}{
+		{"plenty of memory is granted in steps", plan, 10 << 30, 1, 0, 64, false},
+		{"more than a step is granted as it is asked for", plan, 10 << 30, 200, 0, 200, false},
+		{"memory that was promised before is not given twice", plan, 30 * mb, 1, 20, 10, false},
+		{"too little memory is granted as far as it goes", plan, 30 * mb, 40, 0, 30, true},
+		{"no memory", plan, 0, 1, 0, 0, true},
+		{"an unknown memory grants everything", plan, -spareMemory, 40, 0, 64, false},
+		{"a cache with a memory of its own asks nobody", memoryPlan{taken: 1 << 30}, 0, 40, 0, growthStep, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			reads := 0
+			g := growth{plan: tt.plan, free: func() int64 { reads++; return tt.free + spareMemory }}
+			if got := g.grant(tt.n, tt.promised); got != tt.granted || g.refused != tt.refused {
+				t.Errorf("granted %d, refused %v; want %d, %v", got, g.refused, tt.granted, tt.refused)
+			}
+			if g.grant(tt.n, tt.promised); tt.refused && reads != 1 {
+				t.Errorf("the memory was read %d times in a turn that it refused", reads)
+			}
+		})
+	}
+}
+
+func TestBlocks_GrowOnlyAsFarAsThereIsMemory(t *testing.T) {
+	b := newBlocks(8, 4)
+	memory, asked := 3, 0
+	b.growBy(func(n int) int {
+		asked++
+		n = min(n, memory)
+		memory -= n
+		return n
+	})
+	first, _, ok := b.open(span(0, 8), 0)
+	if !ok || b.fresh != 2 || b.written != 0 {
+		t.Fatalf("8 tokens: %v, %d blocks in use, %d written", ok, b.fresh, b.written)
+	}
+	b.write(&first, 0, 5)
+	if b.written != 2 {
+		t.Errorf("5 positions took the memory of %d blocks, want 2", b.written)
+	}
+	if _, _, ok := b.open(span(10, 30), 0); ok || b.fresh != 2 {
+		t.Errorf("5 blocks were opened with memory for 1: %d are in use", b.fresh)
+	}
+	if !b.grow(&first, 12) || b.grow(&first, 13) {
+		t.Errorf("the table has %d blocks, want 3 and a refusal", len(first.ids))
+	}
+	b.close(&first, span(0, 8))
+	if second, _, ok := b.open(span(40, 52), 0); !ok || b.fresh != 3 {
+		t.Errorf("idle blocks were not used again: %v, %d blocks in use", second.ids, b.fresh)
+	}
+	checkedBefore := asked
+	memory = 5
+	if third, _, ok := b.open(span(60, 64), 0); !ok || b.fresh != 4 || asked == checkedBefore {
+		t.Errorf("memory that came back was not used: %v, %d blocks", third.ids, b.fresh)
+	}
+}
+
+// Memory runs out while answers are written: the younger ones wait, and the one that does not
+// fit even alone ends, with what it has written.
+func TestEngine_WhereMemoryRunsOutAnAnswerEndsAndTheRestGoesOn(t *testing.T) {
+	const blocks = 4 // of 32 positions
+	var free int64
+	reads := 0
+	s := toySource(t)
+	block := s.config.KVLayout(1, 1).BlockBytes()
+	var b *bench
+	b = newBench(t, func(_ *bench, o *Options) {
+		o.Parallel, o.ContextLength = 4, 256
+		free = spareMemory + blocks*block
+		taken := func() int64 { return b.Status().Cache.Used }
+		o.FreeMemory = func() int64 {
+			reads++
+			if b == nil {
+				return free
+			}
+			return max(1, free-taken())
+		}
+	})
+	if err := b.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c := b.Status().Cache; c.Planned < 8*block || c.Used != 0 {
+		t.Fatalf("after the load: %+v, a block is %d", c, block)
+	}
+
+	short := request(span(10, 20), 20)
+	short.IgnoreEOS = true
+	before := b.ask(short)
+	if used := b.Status().Cache.Used; before.err != nil || used != block {
+		t.Errorf("30 positions: %v; the cache takes %d bytes, want %d", before.err, used, block)
+	}
+
+	long := request(span(100, 120), 200)
+	long.IgnoreEOS = true
+	reply := b.ask(long)
+	if reply.code() != CodeMemory {
+		t.Fatalf("an answer of 220 positions in memory for %d: %v", blocks*device.BlockSize, reply.err)
+	}
+	if n := len(reply.ids()); n != blocks*device.BlockSize+1-20 {
+		t.Errorf("%d tokens were written before memory ran out, want %d", n, blocks*device.BlockSize+1-20)
+	}
+	for _, part := range []string{"129 tokens need", "are free", "close other programs"} {
+		if !strings.Contains(reply.err.Error(), part) {
+			t.Errorf("error %q does not say %q", reply.err, part)
+		}
+	}
+	if c := b.Status().Cache; c.Used != blocks*block || b.Status().State != StateReady {
+		t.Errorf("afterwards: %+v, %s", c, b.Status().State)
+	}
+	if after := b.ask(short); after.err != nil || !slices.Equal(after.ids(), before.ids()) {
+		t.Errorf("the next answer: %v, %v; want %v", after.ids(), after.err, before.ids())
+	}
+	if reads > 60 {
+		t.Errorf("the free memory was read %d times", reads)
+	}
+}
+
+// Two answers that fit one after the other, but not both at once, both end as if there were
+// memory for all.
+func TestEngine_AnswersTakeTurnsWhereMemoryIsShort(t *testing.T) {
+	ask := func(free func(b *bench) int64) [2][]int32 {
+		var b *bench
+		b = newBench(t, func(_ *bench, o *Options) {
+			o.Parallel, o.ContextLength = 4, 128
+			o.FreeMemory = func() int64 {
+				if b == nil {
+					return 1
+				}
+				return free(b)
+			}
+		})
+		if err := b.WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var ids [2][]int32
+		done := make(chan int)
+		for i := range ids {
+			go func() {
+				r := request(span(int32(10+50*i), int32(30+50*i)), 100)
+				r.IgnoreEOS = true
+				reply := b.ask(r)
+				if reply.err != nil {
+					t.Errorf("answer %d: %v", i, reply.err)
+				}
+				ids[i] = reply.ids()
+				done <- i
+			}()
+		}
+		<-done
+		<-done
+		return ids
+	}
+	s := toySource(t)
+	room := spareMemory + 5*s.config.KVLayout(1, 1).BlockBytes()
+	plenty := ask(func(*bench) int64 { return 1 << 40 })
+	scarce := ask(func(b *bench) int64 { return max(1, room-b.Status().Cache.Used) })
+	for i := range plenty {
+		if !slices.Equal(plenty[i], scarce[i]) || len(plenty[i]) != 100 {
+			t.Errorf("answer %d: %v with plenty of memory, %v with little", i, plenty[i], scarce[i])
+		}
+	}
+}
+
+func TestStatusSaysWhatTheCacheTakes(t *testing.T) {
+	data, err := json.Marshal(Status{Cache: Cache{Planned: 7, Used: 3}})
+	if err != nil || !strings.Contains(string(data), `"cache":{"planned":7,"used":3}`) {
+		t.Errorf("%s, %v", data, err)
+	}
+}
