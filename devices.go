@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 
 	"m40-llm/handlers/cli"
+	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
@@ -107,15 +109,13 @@ func fits(f *gguf.File, dev device.Device) error {
 	return nil
 }
 
-// freeMemory returns the bytes that a model could take where dev computes; 0: unknown.
-// What has no room on a GPU the CPU takes. A server has dev from its engine, as the GPU's
-// driver may crash.
-func freeMemory(dev device.Info) int64 {
-	free := freeOnCPU()
-	if dev.Dedicated {
-		free += dev.Memory
+// freeMemory returns the bytes that a model could take of m; 0: unknown. What has no room on
+// a GPU the CPU takes.
+func freeMemory(m infer.Machine) int64 {
+	if m.Device.Dedicated {
+		return m.Host.Memory + m.Device.Memory
 	}
-	return free
+	return m.Device.Memory
 }
 
 // probeGPU returns the GPU that a server here would compute on; the zero Info if there is none.
@@ -131,14 +131,30 @@ func probeGPU() device.Info {
 	return device.Info{}
 }
 
-// freeOnCPU returns the bytes that a model on the CPU could take; 0: unknown.
-func freeOnCPU() int64 {
-	d, err := cpu.Open(1)
-	if err != nil {
-		return 0
+// machine returns where an engine with the flags f, of status s, would put another model. A
+// server has the GPU from its engine, as its driver may crash.
+func (f engineFlags) machine(s infer.Status, parallel int) infer.Machine {
+	host := device.Info{Kind: "cpu", Memory: cpu.FreeMemory()}
+	m := infer.Machine{Device: s.Device, Host: host, CacheType: *f.kv, Parallel: parallel, ContextLength: *f.ctx}
+	if !s.Device.Dedicated {
+		m.Device = host
+		if s.State == infer.StateReady && host.Memory > 0 {
+			m.Device.Memory += s.Model.Size + s.Cache.Used // which go when another model comes
+		}
 	}
-	defer d.Close()
-	return d.Info().Memory
+	return m
+}
+
+// thisMachine returns where a server with default settings would put a model.
+func thisMachine() func() infer.Machine {
+	return sync.OnceValue(func() infer.Machine {
+		host := device.Info{Kind: "cpu", Memory: cpu.FreeMemory()}
+		m := infer.Machine{Device: host, Host: host}
+		if gpu := probeGPU(); gpu.Dedicated {
+			m.Device = gpu
+		}
+		return m
+	})
 }
 
 // noticed is a device with something to say.

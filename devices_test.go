@@ -14,6 +14,7 @@ import (
 
 	"m40-llm/cudakern/emutest"
 	"m40-llm/handlers/cli"
+	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
@@ -138,15 +139,20 @@ func TestAServerHasAWorkerWhereThereMayBeAGPU(t *testing.T) {
 }
 
 func TestWhatHasNoRoomOnAGPUCountsOnTheCPU(t *testing.T) {
-	const much = 1 << 60
-	onCPU := freeMemory(device.Info{Kind: "cpu", Memory: much})
-	if onCPU <= 0 || onCPU >= much {
+	const much, more = 1 << 60, 1 << 58
+	flags := addEngineFlags(cli.NewFlags("serve", "", ""))
+	free := func(s infer.Status) int64 { return freeMemory(flags.machine(s, 16)) }
+	if onCPU := free(infer.Status{Device: device.Info{Kind: "cpu", Memory: much}}); onCPU <= 0 || onCPU >= more {
 		t.Errorf("on the CPU, %d bytes are free now", onCPU)
 	}
-	if got := freeMemory(device.Info{}); got <= 0 || got >= much {
+	if got := free(infer.Status{}); got <= 0 || got >= more {
 		t.Errorf("before there is a device, %d bytes are free", got)
 	}
-	if got := freeMemory(device.Info{Kind: "cuda", Memory: much, Dedicated: true}); got <= much || got >= 2*much {
+	loaded := infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Size: more}, Cache: infer.Cache{Used: more}}
+	if got := free(loaded); got <= 2*more || got >= 3*more {
+		t.Errorf("with a model loaded that takes %d bytes, %d are free for another", int64(2*more), got)
+	}
+	if got := free(infer.Status{Device: device.Info{Kind: "cuda", Memory: much, Dedicated: true}}); got <= much || got >= much+more {
 		t.Errorf("on a GPU with %d free bytes and the CPU together, it is %d", int64(much), got)
 	}
 }

@@ -207,6 +207,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		Parallel:      parallel,
 		Logger:        logger,
 		Version:       version,
+		FreeMemory:    cpu.FreeMemory,
 	}
 	if kind.gpu {
 		o.OpenHost = func() (device.Device, error) { return cpu.Open(*f.threads) }
@@ -282,7 +283,9 @@ commands (m40-llm COMMAND -h explains each):
 	if err != nil {
 		return errors.Join(err, kept.Close())
 	}
-	puller, err := newPuller(t, catalog, func() int64 { return freeMemory(engine.Status().Device) }, false)
+	machine := func() infer.Machine { return flags.machine(engine.Status(), *parallel) }
+	catalog.FitInto(machine)
+	puller, err := newPuller(t, catalog, func() int64 { return freeMemory(machine()) }, false)
 	if err != nil {
 		return errors.Join(err, engine.Close(), kept.Close())
 	}
@@ -509,6 +512,7 @@ func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 		return err
 	}
 	dirs.noteMissing(t)
+	catalog.FitInto(thisMachine())
 	models, err := catalog.Models(ctx)
 	if err != nil {
 		return err
@@ -537,7 +541,9 @@ that answers like https://huggingface.co.`)
 	if err != nil {
 		return err
 	}
-	puller, err := newPuller(t, catalog, func() int64 { return freeMemory(probeGPU()) }, true)
+	machine := thisMachine()
+	catalog.FitInto(machine)
+	puller, err := newPuller(t, catalog, func() int64 { return freeMemory(machine()) }, true)
 	if err != nil {
 		return err
 	}
@@ -580,6 +586,7 @@ func showModel(_ context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	catalog.FitInto(thisMachine())
 	details, err := catalog.Details(name)
 	if err != nil {
 		return err
@@ -754,7 +761,7 @@ of a model that is not here.`)
 	if *shape != "" {
 		show("drawing weights", 0, 0)
 		*name = fmt.Sprintf("random %s %s", *shape, *quant)
-		file, err = bench.Synthetic(*shape, *quant, 1, freeOnCPU())
+		file, err = bench.Synthetic(*shape, *quant, 1, cpu.FreeMemory())
 	} else {
 		var catalog *hub.Hub
 		if catalog, err = flags.catalog(t, kind.types); err == nil {

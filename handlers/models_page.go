@@ -243,6 +243,9 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	if info.ContextTrain > 0 {
 		fact("Trained context", web.Thousands(info.ContextTrain))
 	}
+	if info.Fit != nil {
+		fact("Memory", sentence(info.Fit.String()))
+	}
 	fact("Chat template", template)
 	fact("Licence", info.License)
 	for _, t := range info.Types {
@@ -294,7 +297,8 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 	case d.MemoryFree == 0:
 		f.Verdict = "fits on the disk"
 	default:
-		f.Verdict = "fits"
+		f.Verdict = "the weights fit"
+		f.Notice = joined(" ", f.Notice, "What a context takes beside them is known after the download.")
 	}
 	return f
 }
@@ -341,6 +345,9 @@ func downloadView(d models.Download) web.Download {
 		v.Amount, v.Phase, v.Model = gigabytes(p.Total), "complete", d.Model.Name
 		if d.SHA256 != "" {
 			v.Note = "SHA-256 checked"
+		}
+		if d.Model.Fit != nil {
+			v.Note = joined(" · ", v.Note, d.Model.Fit.String())
 		}
 		if d.Model.Error != "" {
 			v.Error = "It cannot be used: " + sentence(d.Model.Error)

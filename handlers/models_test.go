@@ -64,6 +64,7 @@ func serveModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 	s.memory.Store(8e9)
 	s.disk.Store(212e9)
 	catalog := hub.New(hub.Options{Dir: s.dir, Builtin: map[string][]byte{"guide": guide.Model}, Types: cpu.WeightTypes()})
+	catalog.FitInto(func() infer.Machine { return infer.Machine{Device: device.Info{Memory: s.memory.Load()}} })
 	puller, err := hub.NewPuller(catalog, hub.PullOptions{
 		Endpoint:   registry.API.URL,
 		FreeMemory: s.memory.Load,
@@ -204,7 +205,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 	run("a name is looked up before anything is downloaded", func(t *testing.T) {
 		b.lookUp("org/repo:Q8_0")
 		b.until("document.querySelector('#found')?.innerText.includes('Remote-Q8_0.gguf')")
-		for _, want := range []string{"fits", "Download 727 kB", "Checked by SHA-256", "of 8.00 GB free", "of 212.00 GB free"} {
+		for _, want := range []string{"the weights fit", "What a context takes beside them is known after the download", "Download 727 kB", "Checked by SHA-256", "of 8.00 GB free", "of 212.00 GB free"} {
 			if got := b.text("#found"); !strings.Contains(got, want) {
 				t.Errorf("it says %q, without %q", got, want)
 			}
@@ -539,6 +540,13 @@ func TestModelsWithoutScripts(t *testing.T) {
 		t.Errorf("resumed: %d", got.status)
 	}
 	until(`data-state="done"`)
+	if got := page(); strings.Count(got, "its with a context of") != 2 || !strings.Contains(got, "of the 8.0 GB that are free") {
+		t.Error("neither the download that is done nor the details of a model say which context fits")
+	}
+	server.memory.Store(5e6)
+	if got := page(); !strings.Contains(got, "Does not fit: ") {
+		t.Error("the details do not say that a model has become too large")
+	}
 
 	for name, c := range map[string]struct {
 		path   string

@@ -36,8 +36,8 @@ type Machine struct {
 }
 
 // Fit says with which context a model fits into a machine's memory. Sizes are in bytes. They
-// are those that an engine plans with, but for what a GPU's layout of weights and its kernels
-// take beside: a few percent.
+// are those that an engine plans with, but for what a device's layout of weights and its
+// kernels take beside: a few percent.
 type Fit struct {
 	Context int   `json:"context"` // longest that an engine would choose; 0: the model does not fit
 	Needs   int64 `json:"needs"`   // memory with that context, or where it does not fit, with the shortest

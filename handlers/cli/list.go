@@ -24,15 +24,28 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 		}
 		fmt.Fprintln(table, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
-	row("NAME", "SIZE", "PARAMETERS", "QUANT", "CONTEXT", "LICENSE")
+	row("NAME", "SIZE", "PARAMETERS", "QUANT", "CONTEXT", "FITS", "LICENSE")
 	for _, m := range models {
 		if m.Error != "" {
 			row(m.Name, bytes(m.Size), "cannot be used: "+m.Error)
 			continue
 		}
-		row(m.Name, bytes(m.Size), count(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), m.License)
+		row(m.Name, bytes(m.Size), count(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), m.License)
 	}
 	return table.Flush()
+}
+
+// fits says in a word whether a model fits into the memory, and with which context.
+func fits(f *infer.Fit) string {
+	switch {
+	case f == nil || f.Free == 0:
+		return ""
+	case f.Context == 0:
+		return "no"
+	case f.Context < f.Trained:
+		return fmt.Sprint(f.Context)
+	}
+	return "yes"
 }
 
 // bytes returns n with a unit, as file managers show it: 1 kB is 1,000 bytes.

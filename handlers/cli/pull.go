@@ -52,6 +52,9 @@ func Pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 	if info.Error != "" {
 		fmt.Fprintf(t.Err, "note: the model cannot be used: %s\n", Line(info.Error))
 	}
+	if info.Fit != nil {
+		fmt.Fprintf(t.Err, "it %s\n", info.Fit)
+	}
 	_, err = fmt.Fprintln(t.Out, Line(info.Name))
 	return err
 }
@@ -87,8 +90,11 @@ func describeDownload(w io.Writer, d infer.Download) {
 		line += fmt.Sprintf("; free memory: %s", bytes(d.MemoryFree))
 	}
 	fmt.Fprintln(w, line)
-	if d.MemoryFree > 0 && d.Size > d.MemoryFree {
-		fmt.Fprintln(w, "note: the model needs more memory than is free now; a smaller quantisation or model needs less")
+	switch {
+	case d.MemoryFree > 0 && d.Size > d.MemoryFree:
+		fmt.Fprintln(w, "note: the weights need more memory than is free now; a smaller quantisation or model needs less")
+	case d.MemoryFree > 0:
+		fmt.Fprintln(w, "note: this counts the weights; what a context takes beside them is known after the download")
 	}
 	for _, note := range []string{d.Notice, d.Problem} {
 		if note != "" {

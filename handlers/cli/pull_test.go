@@ -55,19 +55,20 @@ func TestPull(t *testing.T) {
 	t.Run("a pull says what fits, how far it is, and how the model is called", func(t *testing.T) {
 		d := &fakeDownloader{download: download, pull: func(_ context.Context, _ bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error) {
 			steps(progress)
-			return infer.ModelInfo{Name: "m"}, nil
+			return infer.ModelInfo{Name: "m", Fit: &infer.Fit{Context: 4096, Needs: 9e8, Trained: 8192, Whole: 16e8, Free: 1e9}}, nil
 		}}
 		term, out, errs := terminalOf("")
 		if err := Pull(t.Context(), term, d, "org/repo", false); err != nil {
 			t.Fatal(err)
 		}
 		want := `org/repo/m.gguf, 2.0 GB, 500 MB of it here already; free on the disk: 5.0 GB; free memory: 1.0 GB
-note: the model needs more memory than is free now; a smaller quantisation or model needs less
+note: the weights need more memory than is free now; a smaller quantisation or model needs less
 note: Q8_0 is chosen
 downloading  25%  500 MB of 2.0 GB  10.0 MB/s  2m30s left
 downloading  50%  1.0 GB of 2.0 GB  10.0 MB/s  1m40s left
 waiting      50%  1.0 GB of 2.0 GB  the connection broke
 done        100%  2.0 GB of 2.0 GB
+it fits with a context of 4,096: 900.0 MB of the 1.0 GB that are free; 8,192 would need 1.6 GB
 `
 		if out.String() != "m\n" || errs.String() != want {
 			t.Errorf("wrote %q and\n%swant\n%s", out, errs, want)

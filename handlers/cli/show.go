@@ -36,6 +36,9 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	if d.ContextTrain > 0 {
 		row("context", fmt.Sprintf("%d tokens", d.ContextTrain))
 	}
+	if d.Fit != nil {
+		row("memory", d.Fit.String())
+	}
 	row("license", d.License)
 	template := "none"
 	if d.Template != nil {

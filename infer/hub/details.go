@@ -24,7 +24,7 @@ func (h *Hub) Details(name string) (infer.ModelDetails, error) {
 		}
 		return infer.ModelDetails{}, err
 	}
-	d := infer.ModelDetails{ModelInfo: h.info(e), Types: []infer.TensorType{}, Metadata: []infer.Metadata{}}
+	d := infer.ModelDetails{ModelInfo: h.fit(h.info(e))[0], Types: []infer.TensorType{}, Metadata: []infer.Metadata{}}
 	f, err := e.open()
 	if err != nil {
 		return infer.ModelDetails{}, unusable("model %q cannot be read: %s", name, e.reason(err))

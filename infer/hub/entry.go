@@ -96,7 +96,11 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 		return err
 	}
 	info.ContextTrain = config.ContextLength
-	return checkTypes(f.Tensors(), types)
+	if err := checkTypes(f.Tensors(), types); err != nil {
+		return err
+	}
+	info.Shape, err = infer.ShapeOf(f, config)
+	return err
 }
 
 // checkTypes looks for a matrix in a format that nothing computes with.

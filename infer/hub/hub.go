@@ -39,6 +39,7 @@ type Hub struct {
 	dir     string
 	builtin map[string][]byte
 	types   []gguf.Type
+	machine func() infer.Machine // nil: unknown
 
 	mu      sync.Mutex
 	allowed []string             // absolute paths, from AllowPath
@@ -110,7 +111,26 @@ func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 		models = append(models, h.info(e))
 	}
 	h.forget(entries)
-	return models, nil
+	return h.fit(models...), nil
+}
+
+// FitInto makes h say of models with which context they fit into a machine. It is called
+// before Models and Details are.
+func (h *Hub) FitInto(machine func() infer.Machine) { h.machine = machine }
+
+// fit fills in how models fit into the machine as it is now.
+func (h *Hub) fit(models ...infer.ModelInfo) []infer.ModelInfo {
+	if h.machine == nil {
+		return models
+	}
+	m := h.machine()
+	for i := range models {
+		if shape := models[i].Shape; shape != nil {
+			fit := shape.Fit(m)
+			models[i].Fit = &fit
+		}
+	}
+	return models
 }
 
 // Open implements infer.Catalog.
@@ -319,5 +339,5 @@ func (h *Hub) at(path string) (infer.ModelInfo, error) {
 	if i < 0 {
 		return infer.ModelInfo{}, fmt.Errorf("the model %s is not in its place any more", path)
 	}
-	return h.info(entries[i]), nil
+	return h.fit(h.info(entries[i]))[0], nil
 }

@@ -260,7 +260,10 @@ func TestInfo(t *testing.T) {
 		if time.Since(time.Unix(got.ModifiedUnix, 0)).Abs() > time.Hour {
 			t.Errorf("was changed at %d", got.ModifiedUnix)
 		}
-		got.ModifiedUnix = 0
+		if got.Shape == nil {
+			t.Error("has no shape")
+		}
+		got.ModifiedUnix, got.Shape = 0, nil
 		// Embedding and output 64 x 320, and 2 layers of 64 x (64+32+32+64) and
 		// 3 x 64 x 128 weights; 5 norms of 64.
 		want := infer.ModelInfo{Name: "good", Path: filepath.Join(dir, "good.gguf"), Size: int64(len(tiny)), Architecture: "llama", Quant: "Q8_0",
