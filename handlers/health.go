@@ -15,11 +15,14 @@ type healthBody struct {
 	Path          string `json:"path"`
 	DeviceNotice  string `json:"device_notice,omitempty"`
 	ContextLength int    `json:"n_ctx"`
-	Running       int    `json:"running"`
-	Queued        int    `json:"queued"`
-	Notice        string `json:"notice,omitempty"`
-	Trouble       string `json:"trouble,omitempty"`
-	Version       string `json:"version,omitempty"`
+
+	Cache infer.Cache `json:"kv_cache"`
+
+	Running int    `json:"running"`
+	Queued  int    `json:"queued"`
+	Notice  string `json:"notice,omitempty"`
+	Trouble string `json:"trouble,omitempty"`
+	Version string `json:"version,omitempty"`
 }
 
 // notReadyBody is an error as llama-server has it, with the progress beside it.
@@ -42,6 +45,7 @@ func (h *Handlers) health(c echo.Context) error {
 			Path:          s.Device.Path,
 			DeviceNotice:  s.Device.Notice,
 			ContextLength: s.ContextLength,
+			Cache:         s.Cache,
 			Running:       s.Running,
 			Queued:        s.Queued,
 			Notice:        s.Notice,

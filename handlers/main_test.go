@@ -63,6 +63,7 @@ func (e *fakeEngine) Status() infer.Status {
 			Model:         infer.ModelInfo{Name: "guide"},
 			Device:        device.Info{Kind: "ref", Name: "test device", Path: "go"},
 			ContextLength: 512,
+			Cache:         infer.Cache{Planned: 402653184, Used: 786432},
 		}
 	}
 	return e.status()

@@ -329,6 +329,7 @@ func engineView(s infer.Status) web.Engine {
 		Notice:  sentence(s.Notice),
 		Trouble: sentence(s.Trouble),
 		Queue:   queue(s.Queued, s.Running),
+		Cache:   cacheText(s.Cache),
 	}
 	e.TooLongFirst, e.TooLong = "Shorten it.", "Shorten it, or start a new chat."
 	if s.ContextLength < s.Model.ContextTrain {
@@ -429,6 +430,15 @@ func queue(waiting, running int) string {
 		return fmt.Sprintf("nobody waiting, %d running", running)
 	}
 	return fmt.Sprintf("%d waiting, %d running", waiting, running)
+}
+
+// cacheText says how much of what is planned for the KV cache it takes; nothing before a model
+// is loaded.
+func cacheText(c infer.Cache) string {
+	if c.Planned == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s of %s planned", gigabytes(c.Used), gigabytes(c.Planned))
 }
 
 func perSecond(tokens float64) string {

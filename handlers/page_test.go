@@ -181,6 +181,9 @@ func TestPage_EngineInWords(t *testing.T) {
 		}, func(e web.Engine) bool {
 			return e.StateText == "compiling kernels" && e.Loading == 25 && strings.HasPrefix(e.Amount, "compiling kernels for this GPU, 3 of 12")
 		}},
+		{"the cache shows what it takes of what is planned", func(s *infer.Status) {
+			s.Cache = infer.Cache{Planned: 4_831_838_208, Used: 35_700_000}
+		}, func(e web.Engine) bool { return e.Cache == "35.7 MB of 4.83 GB planned" }},
 		{"a failure says why", func(s *infer.Status) {
 			s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeModelFile, Message: "the file ends early; download it again"}
 		}, func(e web.Engine) bool {

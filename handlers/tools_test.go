@@ -113,7 +113,7 @@ func TestHealth(t *testing.T) {
 		want   string
 	}{
 		{"a loaded model is healthy", &fakeEngine{}, 200,
-			`{"status":"ok","model":"guide","device":"test device","path":"go","n_ctx":512,"running":0,"queued":0,"version":"test"}`},
+			`{"status":"ok","model":"guide","device":"test device","path":"go","n_ctx":512,"kv_cache":{"planned":402653184,"used":786432},"running":0,"queued":0,"version":"test"}`},
 		{"a model that loads is not yet", state(infer.Status{State: infer.StateLoading, Loading: infer.Loading{Model: "m", Done: 3, Total: 9}}), 503,
 			`{"status":"loading","error":{"code":503,"message":"Loading model","type":"unavailable_error","param":null},"loading":{"model":"m","done":3,"total":9}}`},
 		{"a model that failed says why", state(infer.Status{State: infer.StateFailed, Error: &infer.Error{Code: infer.CodeModelFile, Message: "cut off at byte 7"}}), 503,

@@ -150,6 +150,7 @@ type Engine struct {
 	DeviceNotice string `json:"device_notice"`
 
 	Queue    string  `json:"queue"`   // "nobody waiting, 1 running"
+	Cache    string  `json:"cache"`   // "35.7 MB of 4.83 GB planned": memory of the KV cache; empty while nothing is loaded
 	Rate     string  `json:"rate"`    // "38.2"; empty while nothing is written
 	Summary  string  `json:"summary"` // one line for small screens
 	Line     string  `json:"line"`    // all that an empty chat says, once somebody knows the page
