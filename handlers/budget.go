@@ -10,9 +10,9 @@ import (
 // What requests in work take of the memory, in bytes for each byte that was sent. These are
 // upper bounds, as measured.
 const (
-	bodyCost = 4  // a body, and what is decoded from it
-	textCost = 12 // a text that is being split into tokens
-	formCost = 64 // a grammar or schema, and the automaton made of it
+	bodyCost = 4   // a body, and what is decoded from it
+	textCost = 12  // a text that is being split into tokens
+	formCost = 256 // a grammar or schema, and the automaton made of it
 )
 
 // defaultBudget is what all requests in work may take together in bytes. Most take some

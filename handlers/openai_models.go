@@ -46,7 +46,7 @@ func (h *Handlers) modelsPageOrList(c echo.Context) error {
 // models answers GET /v1/models with those that can be used. Where a file lies is
 // nobody's business.
 func (h *Handlers) models(c echo.Context) error {
-	infos, err := h.Engine.Models(c.Request().Context())
+	infos, err := h.Models.List(c.Request().Context())
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (h *Handlers) models(c echo.Context) error {
 // model answers GET /v1/models/{id}; the id may hold slashes and colons.
 func (h *Handlers) model(c echo.Context) error {
 	id := c.Param("*")
-	infos, err := h.Engine.Models(c.Request().Context())
+	infos, err := h.Models.List(c.Request().Context())
 	if err != nil {
 		return err
 	}
