@@ -780,7 +780,7 @@ func TestAnAnswerThatTheServerLeftIsWrittenOn(t *testing.T) {
 	engine := newScript()
 	server, chats := serveStored(t, engine)
 	// What a store holds of an answer whose server was killed.
-	id, err := chats.Import(context.Background(), store.NewConversation{Title: "Cut"}, []store.Message{
+	id, err := importList(chats, store.NewConversation{Title: "Cut"}, []store.Message{
 		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Go on", Version: 1, Versions: 1},
 		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Interrupted, Text: "Half an", Version: 1, Versions: 1, Answer: &store.Answer{Model: "guide"}},
 	}, 2)
@@ -810,7 +810,7 @@ func TestALongChatComesInPages(t *testing.T) {
 		}
 		list = append(list, m)
 	}
-	id, err := chats.Import(context.Background(), store.NewConversation{Title: "Long"}, list, 450)
+	id, err := importList(chats, store.NewConversation{Title: "Long"}, list, 450)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -987,7 +987,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 	engine := newScript()
 	server, chats := serveStored(t, engine)
 	for i, title := range []string{"A quiz about bridges", "Sourdough timing table", "Translate the boiler manual", "Regex for German dates"} {
-		id, err := chats.Import(context.Background(), store.NewConversation{Title: title}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: title, Version: 1, Versions: 1}}, 1)
+		id, err := importList(chats, store.NewConversation{Title: title}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: title, Version: 1, Versions: 1}}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

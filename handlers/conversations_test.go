@@ -156,7 +156,7 @@ func TestRail_LeadsToOlderChats(t *testing.T) {
 	const more = 7
 	for i := range railRows + more {
 		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "word"}}
-		id, err := chats.Import(context.Background(), store.NewConversation{Title: fmt.Sprintf("chat-%03d", i)}, question, 1)
+		id, err := importList(chats, store.NewConversation{Title: fmt.Sprintf("chat-%03d", i)}, question, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +325,7 @@ func TestSocket_OlderMessagesComeWhenAskedFor(t *testing.T) {
 		}
 		list = append(list, store.Message{ID: i + 1, Parent: i, Role: role, State: store.Done, Text: fmt.Sprint("message ", i+1)})
 	}
-	id, err := chats.Import(context.Background(), store.NewConversation{Title: "long"}, list, 230)
+	id, err := importList(chats, store.NewConversation{Title: "long"}, list, 230)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +380,7 @@ func TestExport_ComesBackAsItWas(t *testing.T) {
 	if exported.status != http.StatusOK || !strings.Contains(exported.header.Get("Content-Disposition"), `attachment; filename=one.json`) {
 		t.Fatalf("got %d, %q", exported.status, exported.header.Get("Content-Disposition"))
 	}
-	if md := call(t, server, http.MethodGet, "/c/"+c.chat+"/export.md", ""); md.body != "# one\n\n## You\n\none\n\n## guide\n\n*second*\n" {
+	if md := call(t, server, http.MethodGet, "/c/"+c.chat+"/export.md", ""); md.body != "# one\n\n## You\n\none\n\n## Guide\n\n*second*\n" {
 		t.Errorf("as Markdown it is %q", md.body)
 	}
 	var form bytes.Buffer
@@ -419,7 +419,7 @@ func TestExport_AsMarkdownATitleIsText(t *testing.T) {
 		"*a* [b](c) `d` <e> \\ # ": "# \\*a\\* \\[b\\](c) \\`d\\` \\<e\\> \\\\ \\#\n",
 		"one\n# two\n- three":      "# one \\# two - three\n",
 	} {
-		id, err := chats.Import(context.Background(), store.NewConversation{Title: title}, question, 1)
+		id, err := importList(chats, store.NewConversation{Title: title}, question, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,13 @@
 package handlers
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"mime/multipart"
 	"net/http"
 	"slices"
 	"strings"
@@ -157,93 +158,241 @@ func attach(c echo.Context, title, ending string) {
 // importChat answers POST /import with the file as the body, or in a form as "file".
 // Scripts are told what was imported.
 func (h *Handlers) importChat(c echo.Context) error {
-	data, err := importedFile(c)
+	file, err := importedFile(c)
 	if err != nil {
 		return err
 	}
-	var in exportedChat
-	if err := errors.Join(checkDepth(data), decodeExport(data, &in)); err != nil {
-		return err
-	}
-	list, err := in.messages()
-	if err != nil {
-		return err
-	}
-	id, err := h.Live.Import(c.Request().Context(), store.NewConversation{Title: in.Title, Model: in.Model, Raw: in.Raw}, list, in.Leaf)
+	in := newExportReader(file)
+	chat, err := h.Live.Import(c.Request().Context(), in.messages, in.about)
 	if err != nil {
 		return err
 	}
 	if wantsJSON(c.Request()) {
-		return c.JSON(http.StatusCreated, map[string]any{"chat": id, "title": in.Title, "messages": len(list)})
+		return c.JSON(http.StatusCreated, map[string]any{"chat": chat.ID, "title": chat.Title, "messages": in.count})
 	}
-	return c.Redirect(http.StatusSeeOther, "/c/"+id)
+	return c.Redirect(http.StatusSeeOther, "/c/"+chat.ID)
 }
 
-// importedFile reads what was sent.
-func importedFile(c echo.Context) ([]byte, error) {
+// importedFile is what is being sent.
+func importedFile(c echo.Context) (io.Reader, error) {
 	kind, _, _ := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType))
 	if kind != echo.MIMEMultipartForm {
-		return io.ReadAll(c.Request().Body)
+		return c.Request().Body, nil
 	}
-	header, err := c.FormFile("file")
-	if err != nil {
-		return nil, invalidf("file", "the form has no file: %v", err)
+	form, err := c.Request().MultipartReader()
+	for err == nil {
+		var part *multipart.Part
+		if part, err = form.NextPart(); err == nil && part.FormName() == "file" {
+			return part, nil
+		}
 	}
-	file, err := header.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(file)
+	return nil, invalidf("file", "the form has no file: %v", err)
 }
 
-// decodeExport decodes a file; what is wrong with one that is no export at all is said
-// without the words of JSON.
-func decodeExport(data []byte, in *exportedChat) error {
-	const export = "export a chat as JSON from its menu, and import that file"
-	trimmed := bytes.TrimLeft(data, "\ufeff \t\r\n")
-	switch {
-	case len(trimmed) == 0:
-		return invalidf("file", "the file is empty: %s", export)
-	case !bytes.ContainsRune([]byte("{["), rune(trimmed[0])), !utf8.Valid(data):
-		return invalidf("file", "the file is not JSON: %s", export)
-	case trimmed[0] == '[':
-		return invalidf("file", "the file holds a list, not a chat of this program: %s", export)
+// maxExportValue is how many bytes one message can have in a file, with its tokens.
+const maxExportValue = 16 << 20
+
+// exportReader reads an exported chat as it comes, one message at a time.
+type exportReader struct {
+	source  valueReader
+	text    *bufio.Reader
+	decoder *json.Decoder
+	head    exportedChat // without the messages
+	count   int          // messages so far
+}
+
+func newExportReader(file io.Reader) *exportReader {
+	r := &exportReader{source: valueReader{file: file}}
+	r.text = bufio.NewReader(&r.source)
+	r.decoder = json.NewDecoder(r.text)
+	return r
+}
+
+// valueReader bounds what is read for one value.
+type valueReader struct {
+	file io.Reader
+	left int
+}
+
+var errLongValue = invalidf("messages", "a message in the file is longer than %d MiB, which is what one can have with its tokens", maxExportValue>>20)
+
+func (r *valueReader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, errLongValue
 	}
-	if err := decodeJSON(trimmed, "", in); err != nil {
+	n, err := r.file.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	return n, err
+}
+
+// messages are those of the file; what is wrong with it ends them.
+func (r *exportReader) messages(yield func(store.Message, error) bool) {
+	ended := false
+	err := r.read(func(m store.Message) bool {
+		ended = !yield(m, nil)
+		return !ended
+	})
+	if err != nil && !ended {
+		yield(store.Message{}, err)
+	}
+}
+
+// about is what the chat begins with, and the message that is shown last.
+func (r *exportReader) about() (store.NewConversation, int64, error) {
+	return store.NewConversation{Title: r.head.Title, Model: r.head.Model, Raw: r.head.Raw}, r.head.Leaf, nil
+}
+
+// errEnough ends reading.
+var errEnough = errors.New("no more messages are wanted")
+
+func (r *exportReader) read(take func(store.Message) bool) error {
+	r.source.left = maxExportValue
+	if err := r.begin(); err != nil {
 		return err
 	}
-	if in.Format == "" {
-		return invalidf("format", "the file is JSON, but not a chat of this program: %s", export)
+	for r.decoder.More() {
+		key, err := r.decoder.Token()
+		if err != nil {
+			return r.broken(err)
+		}
+		if name, _ := key.(string); name == "messages" {
+			err = r.readMessages(take)
+		} else {
+			err = r.readField(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := r.decoder.Token(); err != nil {
+		return r.broken(err)
+	}
+	if _, err := r.decoder.Token(); err != io.EOF {
+		return invalidf("file", "there is more in the file behind the chat: %s", pleaseExport)
+	}
+	if r.head.Format == "" {
+		return invalidf("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
+	}
+	if r.count == 0 {
+		return invalidf("messages", "there are no messages in the file")
 	}
 	return nil
 }
 
-// messages checks what a file says of the tree; the store checks the rest.
-func (e *exportedChat) messages() ([]store.Message, error) {
-	if e.Format != exportFormat {
-		return nil, invalidf("format", "format is %q, but this program reads %q", e.Format, exportFormat)
-	}
-	if len(e.Messages) == 0 {
-		return nil, invalidf("messages", "there are no messages in the file")
-	}
-	states := []store.State{store.Done, store.Running, store.Stopped, store.Failed, store.Interrupted}
-	var list []store.Message
-	for i, m := range e.Messages {
-		name := fmt.Sprintf("messages[%d]", i)
+const pleaseExport = "export a chat as JSON from its menu, and import that file"
+
+// begin reads up to the first field; what is wrong with a file that is no export at all is
+// said without the words of JSON.
+func (r *exportReader) begin() error {
+	for {
+		c, _, err := r.text.ReadRune()
 		switch {
-		case m.ID < 1:
-			return nil, invalidf(name+".id", "%s.id is %d, but must be positive", name, m.ID)
-		case m.Role != store.RoleUser && m.Role != store.RoleAssistant:
-			return nil, invalidf(name+".role", "%s.role is %q, but must be user or assistant", name, m.Role)
-		case !slices.Contains(states, m.State), m.Role == store.RoleUser && m.State != store.Done:
-			return nil, invalidf(name+".state", "%s.state is %q, which no such message has", name, m.State)
-		case m.Role == store.RoleUser && m.Answer != nil:
-			return nil, invalidf(name+".answer", "%s is a question and has an answer's figures", name)
+		case err == io.EOF:
+			return invalidf("file", "the file is empty: %s", pleaseExport)
+		case err != nil:
+			return err
+		case strings.ContainsRune("\ufeff \t\r\n", c):
+			continue
+		case c == '[':
+			return invalidf("file", "the file holds a list, not a chat of this program: %s", pleaseExport)
+		case c != '{':
+			return invalidf("file", "the file is not JSON: %s", pleaseExport)
 		}
-		list = append(list, importMessage(m))
+		if err := r.text.UnreadRune(); err != nil {
+			return err
+		}
+		_, err = r.decoder.Token()
+		return err
 	}
-	return list, nil
+}
+
+// broken is the error of a file that cannot be decoded.
+func (r *exportReader) broken(err error) error {
+	var syntax *json.SyntaxError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return invalidf("file", "the file ends too early, in message %d: was it cut short?", r.count+1)
+	case errors.As(err, &syntax):
+		return invalidf("file", "the file is not valid JSON near byte %d: %v", r.decoder.InputOffset(), err)
+	}
+	return err
+}
+
+// value reads the next value of the file into dst; name is its path.
+func (r *exportReader) value(name string, dst any) error {
+	r.source.left = maxExportValue
+	var raw json.RawMessage
+	if err := r.decoder.Decode(&raw); err != nil {
+		return r.broken(err)
+	}
+	if !utf8.Valid(raw) {
+		return invalidf("file", "the file is not JSON: %s", pleaseExport)
+	}
+	return errors.Join(checkDepth(raw), decodeJSON(raw, name, dst))
+}
+
+func (r *exportReader) readField(name string) error {
+	fields := map[string]any{"format": &r.head.Format, "title": &r.head.Title, "model": &r.head.Model, "raw": &r.head.Raw, "leaf": &r.head.Leaf}
+	dst, known := fields[name]
+	if !known {
+		dst = &json.RawMessage{}
+	}
+	if err := r.value(name, dst); err != nil {
+		return err
+	}
+	if name == "format" && r.head.Format != exportFormat {
+		return invalidf("format", "format is %q, but this program reads %q", shorten(r.head.Format), exportFormat)
+	}
+	return nil
+}
+
+func (r *exportReader) readMessages(take func(store.Message) bool) error {
+	if r.head.Format == "" || r.count > 0 {
+		return invalidf("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
+	}
+	r.source.left = maxExportValue
+	if begin, err := r.decoder.Token(); err != nil {
+		return r.broken(err)
+	} else if begin != json.Delim('[') {
+		return invalidf("messages", "messages must be an array")
+	}
+	for r.decoder.More() {
+		var m exportedMessage
+		name := fmt.Sprintf("messages[%d]", r.count)
+		if err := r.value(name, &m); err != nil {
+			return err
+		}
+		if err := m.check(name); err != nil {
+			return err
+		}
+		r.count++
+		if !take(importMessage(m)) {
+			return errEnough
+		}
+	}
+	_, err := r.decoder.Token()
+	if err != nil {
+		return r.broken(err)
+	}
+	return nil
+}
+
+// check checks what a file says of a message called name; the store checks the rest.
+func (m *exportedMessage) check(name string) error {
+	states := []store.State{store.Done, store.Running, store.Stopped, store.Failed, store.Interrupted}
+	switch {
+	case m.ID < 1:
+		return invalidf(name+".id", "%s.id is %d, but must be positive", name, m.ID)
+	case m.Role != store.RoleUser && m.Role != store.RoleAssistant:
+		return invalidf(name+".role", "%s.role is %q, but must be user or assistant", name, m.Role)
+	case !slices.Contains(states, m.State), m.Role == store.RoleUser && m.State != store.Done:
+		return invalidf(name+".state", "%s.state is %q, which no such message has", name, m.State)
+	case m.Role == store.RoleUser && m.Answer != nil:
+		return invalidf(name+".answer", "%s is a question and has an answer's figures", name)
+	case m.At.UTC().Year() < 1 || m.At.UTC().Year() > 9999:
+		return invalidf(name+".at", "%s.at is not in the years 1 to 9999 of UTC", name)
+	}
+	return nil
 }
 
 func exportMessage(m store.Message) exportedMessage {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -277,7 +278,11 @@ func (h *Handlers) exportPresets(c echo.Context) error {
 // importPresets answers POST /presets/import with the file as the body, or in a form as
 // "file". All presets of the file are added, or none.
 func (h *Handlers) importPresets(c echo.Context) error {
-	data, err := importedFile(c)
+	file, err := importedFile(c)
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(file)
 	if err != nil {
 		return err
 	}

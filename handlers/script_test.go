@@ -15,6 +15,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/store"
 )
 
 // script is an engine whose answers a test writes word by word.
@@ -167,4 +168,16 @@ func serve(t testing.TB, engine Engine) *httptest.Server {
 	t.Cleanup(server.Close)
 	t.Cleanup(chats.Close)
 	return server
+}
+
+// importList imports a chat as a file would be.
+func importList(s *live.Service, n store.NewConversation, list []store.Message, leaf int64) (id string, err error) {
+	c, err := s.Import(context.Background(), func(yield func(store.Message, error) bool) {
+		for _, m := range list {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}, func() (store.NewConversation, int64, error) { return n, leaf, nil })
+	return c.ID, err
 }

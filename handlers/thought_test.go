@@ -84,7 +84,7 @@ func TestSocket_AThoughtIsTheSameHoweverOneCameToIt(t *testing.T) {
 
 func TestExport_AThoughtIsAQuoteInMarkdown(t *testing.T) {
 	server, chats := serveStored(t, newScript())
-	id, err := chats.Import(context.Background(), store.NewConversation{Title: "x"}, []store.Message{
+	id, err := importList(chats, store.NewConversation{Title: "x"}, []store.Message{
 		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "<think>mine</think>"},
 		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "<think>\na\n\nb\n</think>\n\nc"},
 	}, 2)
@@ -99,7 +99,7 @@ func TestExport_AThoughtIsAQuoteInMarkdown(t *testing.T) {
 
 func TestExport_ARawChatComesBackRaw(t *testing.T) {
 	server, chats := serveStored(t, newScript())
-	id, err := chats.Import(context.Background(), store.NewConversation{Raw: true}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Once upon"}}, 1)
+	id, err := importList(chats, store.NewConversation{Raw: true}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Once upon"}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -246,7 +246,7 @@ func TestOwners(t *testing.T) {
 		{"Page", func(o, c string) error { _, err := s.Page(ctx, o, c, 0, 0); return err }},
 		{"Page before a message", func(o, c string) error { _, err := s.Page(ctx, o, c, a.ID, 0); return err }},
 		{"Branch", func(o, c string) error { _, err := s.Branch(ctx, o, c); return err }},
-		{"Tree", func(o, c string) error { _, _, err := s.Tree(ctx, o, c); return err }},
+		{"Tree", func(o, c string) error { _, _, err := tree(s, ctx, o, c); return err }},
 	} {
 		t.Run(c.name+" finds no conversation of another", func(t *testing.T) {
 			for _, conversation := range []string{"mine", "busy", "no-such"} {
@@ -348,7 +348,7 @@ func TestTrash(t *testing.T) {
 		"Sibling":   func() error { _, err := s.Sibling(ctx, me, "x", a.ID, 1); return err },
 		"Select":    func() error { _, err := s.Select(ctx, me, "x", a.ID); return err },
 		"Page":      func() error { _, err := s.Page(ctx, me, "x", 0, 0); return err },
-		"Tree":      func() error { _, _, err := s.Tree(ctx, me, "x"); return err },
+		"Tree":      func() error { _, _, err := tree(s, ctx, me, "x"); return err },
 	} {
 		if err := do(); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: %v, want ErrNotFound", name, err)

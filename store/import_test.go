@@ -19,7 +19,7 @@ func TestImport(t *testing.T) {
 		{ID: 21, Parent: 20, Role: RoleUser, State: Done, Text: "two", Created: at},
 	}
 	t.Run("a tree comes back with the branch that was shown", func(t *testing.T) {
-		c, err := s.Import(ctx, me, NewConversation{Title: "copy"}, list, 15)
+		c, err := importList(s, me, NewConversation{Title: "copy"}, list, 15)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestImport(t *testing.T) {
 		}
 	})
 	t.Run("without a leaf the last message is shown", func(t *testing.T) {
-		c, err := s.Import(ctx, me, NewConversation{}, list, 0)
+		c, err := importList(s, me, NewConversation{}, list, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestImport(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = s.Import(ctx, me, NewConversation{}, c.list, c.leaf)
+			_, err = importList(s, me, NewConversation{}, c.list, c.leaf)
 			var invalid *InvalidError
 			if !errors.As(err, &invalid) {
 				t.Errorf("got %v", err)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +33,7 @@ var helpers = map[string]func(path string) error{
 	"chat":    playChats,
 	"migrate": playMigration,
 	"hold":    playHolder,
+	"import":  playImport,
 }
 
 // torture reports whether the full counts are asked for.
@@ -214,4 +216,36 @@ func hashes(t *testing.T, dir string) map[string]string {
 		sums[e.Name()] = hex.EncodeToString(sum[:])
 	}
 	return sums
+}
+
+// listed are messages that come one by one.
+func listed(list []Message) iter.Seq2[Message, error] {
+	return func(yield func(Message, error) bool) {
+		for _, m := range list {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+func importList(s *Store, owner string, n NewConversation, list []Message, leaf int64) (Conversation, error) {
+	return s.Import(ctx, owner, listed(list), func() (NewConversation, int64) { return n, leaf })
+}
+
+// tree returns a conversation with all its messages.
+func tree(s *Store, ctx context.Context, owner, conversation string) (c Conversation, list []Message, err error) {
+	if c, err = s.Conversation(ctx, owner, conversation); err != nil {
+		return c, nil, err
+	}
+	for part := []Message{{}}; len(part) > 0; list = append(list, part...) {
+		after := int64(0)
+		if len(list) > 0 {
+			after = list[len(list)-1].ID
+		}
+		if part, err = s.Messages(ctx, owner, conversation, after); err != nil {
+			return c, nil, err
+		}
+	}
+	return c, list, nil
 }

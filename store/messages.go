@@ -65,10 +65,7 @@ func (s *Store) AddMessage(ctx context.Context, owner, conversation string, n Ne
 }
 
 func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation string, n NewMessage, state State) (Message, error) {
-	if !slices.Contains([]Role{RoleSystem, RoleUser, RoleAssistant, RoleTool}, n.Role) {
-		return Message{}, &InvalidError{"role", fmt.Sprintf("is %q, but must be system, user, assistant or tool", n.Role)}
-	}
-	if err := checkText("text", n.Text, maxText); err != nil {
+	if err := errors.Join(checkRole(n.Role), checkText("text", n.Text, maxText)); err != nil {
 		return Message{}, err
 	}
 	now := s.now()
@@ -131,12 +128,7 @@ func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation 
 // show makes leaf the end of the branch that is shown, and remembers at the parent of
 // message that it was the child shown last.
 func show(ctx context.Context, tx *sql.Tx, owner, conversation string, message, leaf int64) error {
-	_, err := tx.ExecContext(ctx, `
-		UPDATE messages
-		SET chosen = ?
-		WHERE id = (SELECT parent FROM messages WHERE id = ?)`,
-		message, message)
-	if err != nil {
+	if err := choose(ctx, tx, message); err != nil {
 		return err
 	}
 	return changeOne(ctx, tx, fmt.Sprintf("conversation %q", conversation), `
@@ -144,6 +136,23 @@ func show(ctx context.Context, tx *sql.Tx, owner, conversation string, message, 
 		SET leaf = ?
 		WHERE id = ? AND owner = ? AND deleted_at IS NULL`,
 		leaf, conversation, owner)
+}
+
+// choose remembers at the parent of message that it was the child shown last.
+func choose(ctx context.Context, tx *sql.Tx, message int64) error {
+	_, err := tx.ExecContext(ctx, `
+		UPDATE messages
+		SET chosen = ?
+		WHERE id = (SELECT parent FROM messages WHERE id = ?)`,
+		message, message)
+	return err
+}
+
+func checkRole(r Role) error {
+	if slices.Contains([]Role{RoleSystem, RoleUser, RoleAssistant, RoleTool}, r) {
+		return nil
+	}
+	return &InvalidError{"role", fmt.Sprintf("is %q, but must be system, user, assistant or tool", r)}
 }
 
 // Select shows a message, such as another version or one that was searched for, and
@@ -363,11 +372,12 @@ func (s *Store) branch(ctx context.Context, owner, conversation string, before i
 	return list, err
 }
 
-// Tree returns a conversation with all its messages, by id, so that parents come
-// before their children; answers have their tokens. It is what an export needs.
-func (s *Store) Tree(ctx context.Context, owner, conversation string) (c Conversation, list []Message, err error) {
+// Messages returns messages of a conversation, of all its branches, by id, so that parents
+// come before their children; answers have their tokens. They are those behind message
+// after, and some hundred, fewer where they are long; none behind the last.
+func (s *Store) Messages(ctx context.Context, owner, conversation string, after int64) (list []Message, err error) {
 	err = s.read(ctx, func(tx *sql.Tx) error {
-		if c, err = findConversation(ctx, tx, owner, conversation); err != nil {
+		if _, err := findConversation(ctx, tx, owner, conversation); err != nil {
 			return err
 		}
 		rows, err := tx.QueryContext(ctx, `
@@ -375,14 +385,14 @@ func (s *Store) Tree(ctx context.Context, owner, conversation string) (c Convers
 				coalesce(p.tokens, a.tokens)
 			FROM conversations AS c
 			JOIN messages AS m ON m.conversation = c.seq`+messageJoins+`
-			WHERE c.id = ? AND c.owner = ?
+			WHERE c.id = ? AND c.owner = ? AND m.id > ?
 			ORDER BY m.id`,
-			conversation, owner)
+			conversation, owner, after)
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
-		for rows.Next() {
+		for bytes := 0; len(list) < 4*batchMessages && bytes < 8*batchBytes && rows.Next(); {
 			var packed []byte
 			m, err := scanMessage(rows, &packed)
 			if err != nil {
@@ -392,8 +402,9 @@ func (s *Store) Tree(ctx context.Context, owner, conversation string) (c Convers
 				m.Answer.Tokens = unpackTokens(packed)
 			}
 			list = append(list, m)
+			bytes += len(m.Text) + len(packed)
 		}
 		return rows.Err()
 	})
-	return c, list, err
+	return list, err
 }

@@ -34,7 +34,7 @@ func TestAnswer_KeepsEveryField(t *testing.T) {
 	if got := must[[]int32](t)(s.Tokens(ctx, me, "x", a.ID)); !slices.Equal(got, tokens) {
 		t.Errorf("tokens %v, want %v", got, tokens)
 	}
-	c, tree, err := s.Tree(ctx, me, "x")
+	c, tree, err := tree(s, ctx, me, "x")
 	mustDo(t, err)
 	if c.Leaf != a.ID || len(tree) != 2 || tree[0].Answer != nil || !slices.Equal(tree[1].Answer.Tokens, tokens) {
 		t.Errorf("the tree is %+v with leaf %d", tree, c.Leaf)
@@ -359,7 +359,7 @@ func TestTree_IsWhatATwinInMemorySays(t *testing.T) {
 					if want := w.branch(); !slices.Equal(shown, want) {
 						t.Fatalf("%s shows\n%q, want\n%q", id, shown, want)
 					}
-					c, tree, err := s.Tree(ctx, me, id)
+					c, tree, err := tree(s, ctx, me, id)
 					if err != nil || c.Leaf != idOf(w.leaf) || len(tree) != len(w.nodes) {
 						t.Fatalf("%s: leaf %d and %d messages, %v", id, c.Leaf, len(tree), err)
 					}

@@ -51,7 +51,8 @@ type Store struct {
 	opt     Options
 	lock    *lock
 	ballast *ballast
-	writer  *sql.DB // one connection
+	writer  *sql.DB       // one connection
+	turn    chan struct{} // holds a value while somebody writes: who waits gets it in order
 	readers *sql.DB
 
 	mu      sync.RWMutex // held for reading by every call
@@ -79,7 +80,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opt: opt, lock: l}
+	s := &Store{opt: opt, lock: l, turn: make(chan struct{}, 1)}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(explain(err, opt.Path), s.shutPools(), l.abandon())
 	}
@@ -143,7 +144,7 @@ func (s *Store) open(ctx context.Context) error {
 		return fmt.Errorf("failed to open %q for reading: %w", s.opt.Path, err)
 	}
 	s.ballast = newBallast(s.opt)
-	return nil
+	return s.discardImports(ctx)
 }
 
 // Close waits for running calls, writes the log back into the database and gives up
@@ -236,6 +237,12 @@ func (s *Store) write(ctx context.Context, do func(tx *sql.Tx) error) error {
 	if s.closed {
 		return ErrClosed
 	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.turn }()
 	err := transact(ctx, s.writer, do)
 	if isFull(err) && s.ballast.drop() {
 		err = transact(ctx, s.writer, do)
@@ -322,4 +329,7 @@ func syncDir(dir string) error {
 
 func (s *Store) now() int64 { return s.opt.Now().UnixMilli() }
 
-func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+// lastMillis is the end of the year 9999: later times cannot be written as text.
+const lastMillis = 253402300799999
+
+func fromMillis(ms int64) time.Time { return time.UnixMilli(min(ms, lastMillis)).UTC() }

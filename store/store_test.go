@@ -446,7 +446,7 @@ func readAll(s *Store) (map[string]string, error) {
 	}
 	for _, c := range list {
 		all["listed "+c.ID] = fmt.Sprintf("%+v", c)
-		_, tree, err := s.Tree(ctx, me, c.ID)
+		_, tree, err := tree(s, ctx, me, c.ID)
 		if err != nil {
 			return nil, err
 		}

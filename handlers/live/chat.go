@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -335,36 +334,44 @@ func (c *Chat) Stop(answer int64) error {
 	return nil
 }
 
-// fork copies the branch up to a message into a new conversation.
+// fork copies the branch up to a message into a new conversation. The chat, and others, go on
+// meanwhile.
 func (c *Chat) fork(message int64) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.dropped {
-		return "", ErrNotFound
-	}
-	at, err := c.find("message", message, "")
+	n, wanted, err := c.branchTo(message)
 	if err != nil {
 		return "", err
 	}
-	if c.run != nil && c.run.turn.ID == message {
-		return "", &Conflict{Command: "copy this answer", State: string(c.run.turn.Answer.State), Answer: message}
+	branch := func(yield func(store.Message, error) bool) {
+		for m, err := range c.tree(context.Background()) {
+			if (err != nil || wanted[m.ID]) && !yield(m, err) {
+				return
+			}
+		}
 	}
-	_, tree, err := c.messages.Tree(context.Background(), owner, c.id)
+	copied, err := c.service.importInto(context.Background(), c.messages, branch, func() (store.NewConversation, int64) { return n, message })
+	return copied.ID, err
+}
+
+// branchTo returns the messages of the branch up to one of them, and what a conversation with
+// them begins with.
+func (c *Chat) branchTo(message int64) (n store.NewConversation, wanted map[int64]bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dropped {
+		return n, nil, ErrNotFound
+	}
+	at, err := c.find("message", message, "")
 	if err != nil {
-		return "", storeError(err)
+		return n, nil, err
 	}
-	wanted := map[int64]bool{}
+	if c.run != nil && c.run.turn.ID == message {
+		return n, nil, &Conflict{Command: "copy this answer", State: string(c.run.turn.Answer.State), Answer: message}
+	}
+	wanted = map[int64]bool{}
 	for _, t := range c.path[:at+1] {
 		wanted[t.ID] = true
 	}
-	branch := slices.DeleteFunc(tree, func(m store.Message) bool { return !wanted[m.ID] })
-	copied, err := c.messages.Import(context.Background(), owner, store.NewConversation{
-		Title: c.title, Model: c.model, Raw: c.raw, System: c.system, Settings: c.panel.record(),
-	}, branch, message)
-	if err != nil {
-		return "", storeError(err)
-	}
-	return copied.ID, nil
+	return store.NewConversation{Title: c.title, Model: c.model, Raw: c.raw, System: c.system, Settings: c.panel.record()}, wanted, nil
 }
 
 // Older returns the messages of the branch before one of them, at most a page, and

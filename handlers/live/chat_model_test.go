@@ -118,7 +118,7 @@ func TestAChatKeepsTheModelOfItsFirstAnswerWhenAnotherIsLoaded(t *testing.T) {
 // Chats that were begun before they kept a model have none stored, and imported ones may not.
 func TestAChatWithoutAModelGoesOnWithThatOfItsFirstAnswer(t *testing.T) {
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
-	id, err := s.Import(context.Background(), store.NewConversation{Title: "old"}, []store.Message{
+	id, err := importList(s, store.NewConversation{Title: "old"}, []store.Message{
 		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "one"},
 		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "by hand"},
 		{ID: 3, Parent: 2, Role: store.RoleUser, State: store.Done, Text: "two"},

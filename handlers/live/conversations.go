@@ -1,9 +1,11 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"strings"
 	"unicode/utf8"
 
@@ -296,11 +298,40 @@ func (s *Service) Tree(ctx context.Context, id string) (store.Conversation, []st
 	if err != nil {
 		return store.Conversation{}, nil, err
 	}
-	conversation, list, err := c.messages.Tree(ctx, owner, id)
+	conversation, err := c.messages.Conversation(ctx, owner, id)
 	if err != nil {
 		return store.Conversation{}, nil, storeError(err)
 	}
+	var list []store.Message
+	for m, err := range c.tree(ctx) {
+		if err != nil {
+			return store.Conversation{}, nil, storeError(err)
+		}
+		list = append(list, m)
+	}
 	return conversation, list, nil
+}
+
+// tree reads all messages of a chat, parents before their children.
+func (c *Chat) tree(ctx context.Context) iter.Seq2[store.Message, error] {
+	return func(yield func(store.Message, error) bool) {
+		for after := int64(0); ; {
+			part, err := c.messages.Messages(ctx, owner, c.id, after)
+			if err != nil {
+				yield(store.Message{}, err)
+				return
+			}
+			for _, m := range part {
+				if !yield(m, nil) {
+					return
+				}
+				after = m.ID
+			}
+			if len(part) == 0 {
+				return
+			}
+		}
+	}
 }
 
 // Fork copies the branch of c up to a message into a new chat and returns its id. What
@@ -313,28 +344,63 @@ func (s *Service) Fork(c *Chat, message int64) (string, error) {
 	return id, s.list(id, c.temporary)
 }
 
-// Import makes a chat of messages that were exported; leaf is the one shown last. One
-// without a title gets that of its first message.
-func (s *Service) Import(ctx context.Context, n store.NewConversation, list []store.Message, leaf int64) (string, error) {
-	var err error
-	if n.Title, err = oneLine("title", n.Title, maxTitle); err != nil {
-		return "", err
-	}
-	if err := checkModel(n.Model); err != nil {
-		return "", err
-	}
-	if n.Title == "" && len(list) > 0 {
-		n.Title = title(list[0].Text)
-	}
+// imports is how many chats are imported or copied at once; more wait.
+const imports = 2
+
+// Import makes a chat of messages that were exported. about is called behind the last of
+// them; it returns what the chat begins with and the message that is shown last. A chat
+// without a title gets that of its first message. All of it is there, or nothing.
+func (s *Service) Import(ctx context.Context, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64, error)) (store.Conversation, error) {
 	kept, temporary := messages(s.memory), true
 	if s.opt.Store != nil {
 		kept, temporary = s.opt.Store, false
 	}
-	c, err := kept.Import(ctx, owner, n, list, leaf)
-	if err != nil {
-		return "", storeError(err)
+	var n store.NewConversation
+	var leaf int64
+	checked := func(yield func(store.Message, error) bool) {
+		first := ""
+		for m, err := range list {
+			if first == "" {
+				first = title(m.Text)
+			}
+			if !yield(m, err) {
+				return
+			}
+		}
+		var err error
+		if n, leaf, err = about(); err == nil {
+			n.Title, err = oneLine("title", n.Title, maxTitle)
+		}
+		n.Title = cmp.Or(n.Title, first)
+		if err == nil {
+			err = checkModel(n.Model)
+		}
+		if err != nil {
+			yield(store.Message{}, err)
+		}
 	}
-	return c.ID, s.list(c.ID, temporary)
+	c, err := s.importInto(ctx, kept, checked, func() (store.NewConversation, int64) { return n, leaf })
+	if err != nil {
+		return store.Conversation{}, err
+	}
+	return c, s.list(c.ID, temporary)
+}
+
+// importInto waits until no more than imports others are imported.
+func (s *Service) importInto(ctx context.Context, kept messages, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64)) (store.Conversation, error) {
+	select {
+	case s.importing <- struct{}{}:
+	case <-ctx.Done():
+		return store.Conversation{}, ctx.Err()
+	case <-s.ctx.Done():
+		return store.Conversation{}, ErrClosed
+	}
+	defer func() { <-s.importing }()
+	c, err := kept.Import(ctx, owner, list, about)
+	if err != nil {
+		return store.Conversation{}, storeError(err)
+	}
+	return c, nil
 }
 
 // list makes a conversation that was written whole known. A temporary one is loaded at

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -255,15 +256,14 @@ func (m *memory) Branch(_ context.Context, _, conversation string) (list []store
 	return list, err
 }
 
-func (m *memory) Tree(_ context.Context, _, conversation string) (found store.Conversation, list []store.Message, err error) {
+func (m *memory) Messages(_ context.Context, _, conversation string, after int64) (list []store.Message, err error) {
 	err = m.in(conversation, func(c *remembered) error {
-		found = c.Conversation
-		for _, message := range c.messages {
+		for _, message := range c.messages[min(after, int64(len(c.messages))):] {
 			list = append(list, c.view(message))
 		}
 		return nil
 	})
-	return found, list, err
+	return list, err
 }
 
 func (m *memory) Tokens(_ context.Context, _, conversation string, id int64) (tokens []int32, err error) {
@@ -277,16 +277,21 @@ func (m *memory) Tokens(_ context.Context, _, conversation string, id int64) (to
 	return tokens, err
 }
 
-func (m *memory) Import(_ context.Context, _ string, n store.NewConversation, list []store.Message, leaf int64) (store.Conversation, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.create(n)
-	ids := map[int64]int64{0: 0}
-	for _, message := range list {
+func (m *memory) Import(_ context.Context, _ string, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64)) (store.Conversation, error) {
+	c := m.create(store.NewConversation{})
+	ids, last := map[int64]int64{0: 0}, int64(0)
+	for message, err := range list {
+		if err != nil {
+			return store.Conversation{}, err
+		}
 		old, created := message.ID, message.Created
 		parent, known := ids[message.Parent]
-		if _, twice := ids[old]; !known || twice {
+		_, twice := ids[old]
+		switch {
+		case !known || twice:
 			return store.Conversation{}, &store.InvalidError{Field: "messages", Problem: fmt.Sprintf("have a message %d that comes twice or before its parent %d", old, message.Parent)}
+		case len(c.messages) == store.MaxImport:
+			return store.Conversation{}, &store.InvalidError{Field: "messages", Problem: fmt.Sprintf("are more than %d, which is what a chat can be imported or copied with", store.MaxImport)}
 		}
 		message.Parent = parent
 		if message.State == store.Running {
@@ -296,7 +301,11 @@ func (m *memory) Import(_ context.Context, _ string, n store.NewConversation, li
 		if err != nil {
 			return store.Conversation{}, err
 		}
-		ids[old] = added.ID
+		ids[old], last = added.ID, old
+	}
+	n, leaf := about()
+	if leaf == 0 {
+		leaf = last
 	}
 	if _, known := ids[leaf]; !known {
 		return store.Conversation{}, &store.InvalidError{Field: "leaf", Problem: fmt.Sprintf("is message %d, which is not in the list", leaf)}
@@ -304,6 +313,10 @@ func (m *memory) Import(_ context.Context, _ string, n store.NewConversation, li
 	for id := ids[leaf]; id != 0; id = c.messages[id-1].Parent {
 		c.show(id, ids[leaf])
 	}
+	c.Conversation = m.create(n).Conversation
+	c.Leaf = ids[leaf]
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.conversations[c.ID] = c
 	return c.Conversation, nil
 }

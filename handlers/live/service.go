@@ -109,7 +109,9 @@ type Service struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // answers
 	saver  saver
-	space  space
+
+	importing chan struct{} // holds a value for each chat that is imported or copied
+	space     space
 
 	// loading is held from looking a chat up in the store until it is in chats, and
 	// while one is deleted: no two actors of a chat, and none of a deleted one. It
@@ -164,13 +166,14 @@ func New(engine Engine, opt Options) *Service {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Service{
-		engine:  engine,
-		opt:     opt,
-		memory:  newMemory(opt.Now),
-		ctx:     ctx,
-		cancel:  cancel,
-		chats:   map[string]*Chat{},
-		changes: make(chan struct{}),
+		engine:    engine,
+		opt:       opt,
+		memory:    newMemory(opt.Now),
+		ctx:       ctx,
+		cancel:    cancel,
+		chats:     map[string]*Chat{},
+		importing: make(chan struct{}, imports),
+		changes:   make(chan struct{}),
 	}
 	if opt.Store != nil {
 		s.saver.start(s)

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"encoding/json"
+	"iter"
 
 	"m40-llm/infer"
 	"m40-llm/store"
@@ -28,9 +29,9 @@ type messages interface {
 	Conversation(ctx context.Context, owner, id string) (store.Conversation, error)
 	UpdateConversation(ctx context.Context, owner, id string, change store.Change) (store.Conversation, error)
 	Branch(ctx context.Context, owner, conversation string) ([]store.Message, error)
-	Tree(ctx context.Context, owner, conversation string) (store.Conversation, []store.Message, error)
+	Messages(ctx context.Context, owner, conversation string, after int64) ([]store.Message, error)
 	Tokens(ctx context.Context, owner, conversation string, message int64) ([]int32, error)
-	Import(ctx context.Context, owner string, n store.NewConversation, list []store.Message, leaf int64) (store.Conversation, error)
+	Import(ctx context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64)) (store.Conversation, error)
 }
 
 // presets is where a person's presets are kept.

@@ -15,12 +15,12 @@ export function choose() {
 }
 
 // send imports files one by one and returns what became chats, and what is wrong with
-// the first that did not.
-export async function send(files) {
+// the first that did not. progress is told the name of the file and how much of it is there.
+export async function send(files, progress) {
   const done = []
   let failed = ''
   for (const file of files) {
-    const made = await request('/import', file, error => { failed ||= `${file.name}: ${error.message}` })
+    const made = await request('/import', file, error => { failed ||= `${file.name}: ${error.message}` }, share => progress(file.name, share))
     if (made) done.push(made)
   }
   return { done, failed }

@@ -5,7 +5,7 @@ import { count } from './format.js'
 import { fragment } from './html.js'
 import { keepDraft } from './drafts.js'
 import { place } from './menu.js'
-import { notify } from './notice.js'
+import { dismiss, notify } from './notice.js'
 import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
@@ -242,8 +242,11 @@ export class Rail {
 
   // import takes files that were exported, and says what came of them.
   async import() {
-    const { done, failed } = await send(await choose())
-    if (failed) this.on.failed({ title: done.length ? 'Not everything was imported' : 'Nothing was imported', message: failed })
+    const { done, failed } = await send(await choose(), (name, share) => notify(`Importing ${name}, ${Math.floor(100 * share)} %`))
+    if (failed) {
+      dismiss()
+      this.on.failed({ title: done.length ? 'Not everything was imported' : 'Nothing was imported', message: failed })
+    }
     if (done.length === 0) return
     const [first] = done
     const what = done.length > 1 ? `Imported ${count(done.length)} chats` : `Imported “${first.title}”, ${first.messages === 1 ? '1 message' : `${count(first.messages)} messages`}`
