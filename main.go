@@ -323,16 +323,19 @@ commands (m40-llm COMMAND -h explains each):
 			logger.Warn(err.Error())
 		}
 	}
-	return cli.Serve(ctx, t, server, handlers.LimitListener(listener, proxies), func() {
+	var closed error
+	err = cli.Serve(ctx, t, server, handlers.LimitListener(listener, proxies), func() {
 		onDisk.Close()
 		chats.Close()
 		endUpkeep()
 		upkeep.Wait()
 		engine.Close()
-		if err := kept.Close(); err != nil {
-			logger.Error("the chats could not be closed cleanly", "error", err)
-		}
+		closed = kept.Close()
 	})
+	if closed != nil {
+		err = errors.Join(err, fmt.Errorf("the chats could not be closed cleanly: %w", closed))
+	}
+	return err
 }
 
 const (
@@ -348,12 +351,17 @@ func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	kept, err := store.Open(ctx, store.Options{Path: filepath.Join(dir, chatsFile), Log: logger})
+	path := filepath.Join(dir, chatsFile)
+	_, missing := os.Stat(path)
+	kept, err := store.Open(ctx, store.Options{Path: path, Log: logger})
 	if _, locked := errors.AsType[*store.LockedError](err); locked {
 		return nil, fmt.Errorf("%w: %w", cli.ErrRunning, err)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if backups, err := store.Backups(path); errors.Is(missing, fs.ErrNotExist) && err == nil && len(backups) > 0 {
+		fmt.Fprintf(t.Err, "m40-llm: note: there was no %s, so the chats begin anew; m40-llm restore lists %d backups of those that were there\n", cli.Line(strconv.Quote(path)), len(backups))
 	}
 	if _, err := kept.EraseDeleted(ctx, time.Now().Add(-keepDeleted)); err != nil {
 		logger.Warn("deleted chats could not be erased", "error", err)

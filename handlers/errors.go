@@ -104,6 +104,8 @@ func describe(err error) failure {
 		echoErr   *echo.HTTPError
 		sizeErr   *http.MaxBytesError
 		spaceErr  *store.SpaceError
+		busyErr   *store.BusyError
+		missing   *store.MissingError
 		conflict  *models.Conflict
 		registry  *models.Failure
 		takenErr  *live.TakenError
@@ -115,8 +117,14 @@ func describe(err error) failure {
 		f.Status, f.Code, f.Message, f.Final, f.RetryAfter = ownErr.status, ownErr.code, ownErr.message, ownErr.final, ownErr.retry
 	case errors.Is(err, live.ErrNotFound):
 		f.Status, f.Code, f.Message = http.StatusNotFound, "chat_not_found", live.ErrNotFound.Error()
-	case errors.Is(err, live.ErrClosed), errors.Is(err, live.ErrFull):
-		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, string(infer.CodeClosed), err.Error()
+	case errors.Is(err, live.ErrClosed):
+		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, string(infer.CodeClosed), live.ErrClosed.Error()
+	case errors.Is(err, live.ErrFull):
+		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, "too_many_chats", live.ErrFull.Error()
+	case errors.As(err, &missing):
+		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, "chats_missing", "nothing was changed: "+missing.Error()
+	case errors.As(err, &busyErr):
+		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, "chats_locked", "nothing was changed: "+busyErr.Error()
 	case errors.Is(err, live.ErrNoPreset):
 		f.Status, f.Code, f.Message = http.StatusNotFound, "preset_not_found", err.Error()
 	case errors.Is(err, live.ErrBuiltin):

@@ -56,9 +56,12 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 		return p, nil, err
 	}
 	chat, err := h.Live.Chat(id)
-	if err != nil {
+	if errors.Is(err, live.ErrNotFound) {
 		p.Title = "Chat"
 		return p, nil, nil
+	}
+	if err != nil {
+		return web.Page{}, nil, err
 	}
 	if err := showChat(&p, chat); err != nil {
 		return web.Page{}, nil, err
@@ -299,6 +302,9 @@ func stages() []web.Stage {
 // spaceView says what is wrong with the room on the disk; nothing if there is enough.
 // It is rounded, so that a page is not told of every message of the others.
 func spaceView(s live.Space) string {
+	if s.Missing != nil {
+		return sentence(s.Missing.Error())
+	}
 	if !s.Scarce {
 		return ""
 	}

@@ -76,7 +76,7 @@ import (
 // first number too. After a lost connection the page opens the chat again with the
 // number of the last event that it has applied; numbers are never used twice, so that
 // holds over a restart of the server too. Close codes: 1000 the chat was deleted (or
-// dropped from memory: the page opens it again to find out), 1001 the page is left, 1003 not text, 1008 too many commands, 1009 too large, 1012 the
+// dropped from memory: the page opens it again to find out), 1001 the page is left, 1003 not text, 1008 too many commands, 1009 too large, 1011 the server failed inside, 1012 the
 // server stops, 1013 the page fell too far behind and opens again.
 type wireCommand struct {
 	Type      string         `json:"type"`
@@ -451,6 +451,8 @@ var errorTitles = map[string]string{
 	"chat_not_found":            "This chat is gone",
 	"too_many_chats":            "Too many chats at once",
 	"disk_full":                 "The disk is full",
+	"chats_missing":             "The file of the chats is gone",
+	"chats_locked":              "Another program holds the chats",
 }
 
 func toWireError(err error) *wireError {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
+	"net/http"
 	"slices"
 	"time"
 
@@ -43,6 +45,7 @@ const (
 	closeNotText     = 1003
 	closePolicy      = 1008
 	closeRestart     = 1012
+	closeFailed      = 1011
 	closeTryAgain    = 1013
 	closeUnannounced = 0
 )
@@ -52,6 +55,7 @@ var (
 	errTooFast  = errors.New("too many commands")
 	errNotText  = errors.New("commands are text")
 	errStopping = errors.New("the server stops")
+	errPanicked = errors.New("a part of the session panicked")
 )
 
 // closeCode is the farewell for the error that ended a session; closeUnannounced where
@@ -68,6 +72,8 @@ func closeCode(err error) (code int, reason string) {
 		return closeNotText, err.Error()
 	case errors.Is(err, errStopping):
 		return closeRestart, err.Error()
+	case errors.Is(err, errPanicked):
+		return closeFailed, "the server failed inside; its log says where"
 	}
 	return closeUnannounced, ""
 }
@@ -79,6 +85,7 @@ func closeCode(err error) (code int, reason string) {
 type session struct {
 	live         *live.Service
 	models       *models.Service
+	log          *slog.Logger
 	transport    transport
 	writeTimeout time.Duration
 	limiter      *rate.Limiter
@@ -90,6 +97,7 @@ func (h *Handlers) newSession(t transport) *session {
 	return &session{
 		live:         h.Live,
 		models:       h.Models,
+		log:          h.log,
 		transport:    t,
 		writeTimeout: h.WriteTimeout,
 		limiter:      rate.NewLimiter(streamRate, streamBurst),
@@ -111,18 +119,14 @@ func (s *session) serve(connected context.Context) {
 	defer cancel(nil)
 	done := make(chan struct{}, 2)
 	read := func(ctx context.Context) error { return s.read(connected, ctx) }
+	write := func(ctx context.Context) error { return s.write(connected, ctx) }
 	for _, work := range []func(context.Context) error{read, s.ping} {
 		go func() {
-			defer func() {
-				if v := recover(); v != nil {
-					cancel(panicError(v))
-				}
-				done <- struct{}{}
-			}()
-			cancel(work(ctx))
+			cancel(s.contain(ctx, work))
+			done <- struct{}{}
 		}()
 	}
-	cancel(s.write(connected, ctx))
+	cancel(s.contain(ctx, write))
 	if code, reason := closeCode(context.Cause(ctx)); code != closeUnannounced {
 		// Chromium does not tell pages the code of a websocket whose two ends say farewell
 		// at the same time.
@@ -132,6 +136,17 @@ func (s *session) serve(connected context.Context) {
 	s.transport.drop()
 	<-done
 	<-done
+}
+
+// contain turns a panic of a part of the session into its end, and logs where it was.
+func (s *session) contain(ctx context.Context, work func(context.Context) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.log.ErrorContext(ctx, "a session panicked", "error", panicError(v))
+			err = errPanicked
+		}
+	}()
+	return work(ctx)
 }
 
 // read takes commands until the connection ends. Someone must always be reading:
@@ -164,6 +179,7 @@ func (s *session) handle(frame []byte) wireReply {
 		r, err = s.execute(command)
 	}
 	if err != nil {
+		s.logFailure(command, err)
 		r.frames = append(r.frames, wireFrame{Type: "error", Ref: command.Ref, Error: toWireError(err)})
 		return r
 	}
@@ -176,6 +192,18 @@ func (s *session) handle(frame []byte) wireReply {
 	}
 	r.frames = append([]wireFrame{ack}, r.frames...)
 	return r
+}
+
+// logFailure logs what is the server's fault.
+func (s *session) logFailure(c wireCommand, err error) {
+	if describe(err).Status < http.StatusInternalServerError || errors.Is(err, live.ErrClosed) || errors.Is(err, live.ErrFull) {
+		return
+	}
+	chat := c.Chat
+	if s.chat != nil {
+		chat = s.chat.ID()
+	}
+	s.log.Error("a command failed", "command", c.Type, "chat", chat, "error", err)
 }
 
 // execute carries out one command.

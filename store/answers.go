@@ -143,7 +143,7 @@ func (s *Store) SaveProgress(ctx context.Context, batch []Progress) (ended []int
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	err = s.write(ctx, func(tx *sql.Tx) error {
+	err = s.save(ctx, func(tx *sql.Tx) error {
 		ended = nil
 		for _, p := range batch {
 			err := changeOne(ctx, tx, "answer", `
@@ -185,7 +185,7 @@ func (s *Store) FinishAnswer(ctx context.Context, owner, conversation string, me
 	if err := checkText("text", f.Text, maxText); err != nil {
 		return Message{}, err
 	}
-	err = s.write(ctx, func(tx *sql.Tx) error {
+	err = s.save(ctx, func(tx *sql.Tx) error {
 		// Also in the trash: taking the conversation out again must lose nothing.
 		err := changeOne(ctx, tx, fmt.Sprintf("running answer %d", message), `
 			DELETE FROM progress

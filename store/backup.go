@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,9 @@ func (s *Store) Backup(ctx context.Context) (Backup, error) {
 	defer s.mu.RUnlock()
 	if s.closed {
 		return Backup{}, ErrClosed
+	}
+	if err := s.checkPresent(); err != nil {
+		return Backup{}, err
 	}
 	b, err := s.backup(ctx)
 	return b, explain(err, s.opt.Path)
@@ -117,6 +121,13 @@ func newestBackup(path string) string {
 }
 
 func (s *Store) backup(ctx context.Context) (Backup, error) {
+	db := s.pool(dsn(s.opt.Path, "mode", "rw", "_busy_timeout", "5000"), 1)
+	defer db.Close()
+	return s.backupOf(ctx, db)
+}
+
+// backupOf backs up what a connection reads.
+func (s *Store) backupOf(ctx context.Context, db *sql.DB) (Backup, error) {
 	s.copying.Lock()
 	defer s.copying.Unlock()
 	dir := backupDir(s.opt.Path)
@@ -135,7 +146,7 @@ func (s *Store) backup(ctx context.Context) (Backup, error) {
 		f.Close()
 		os.Remove(f.Name()) // not there any more once it has a name of its own
 	}()
-	version, err := s.copyInto(ctx, f.Name())
+	version, err := copyInto(ctx, db, f.Name())
 	if err != nil {
 		return Backup{}, fmt.Errorf("failed to make a backup: %w", err)
 	}
@@ -149,9 +160,7 @@ func (s *Store) backup(ctx context.Context) (Backup, error) {
 }
 
 // copyInto writes a snapshot of the database into the empty file path.
-func (s *Store) copyInto(ctx context.Context, path string) (version int, err error) {
-	db := s.pool(dsn(s.opt.Path, "_busy_timeout", "5000"), 1)
-	defer db.Close()
+func copyInto(ctx context.Context, db *sql.DB, path string) (version int, err error) {
 	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", path); err != nil {
 		return 0, err
 	}
@@ -162,7 +171,7 @@ func (s *Store) copyInto(ctx context.Context, path string) (version int, err err
 func (s *Store) verify(ctx context.Context, path string, version int) error {
 	db := s.pool(dsn(path, "immutable", "1", "_query_only", "on"), 1)
 	defer db.Close()
-	found, err := s.identify(ctx, db)
+	found, err := s.identify(ctx, db, path)
 	if err != nil {
 		return fmt.Errorf("the backup %q cannot be used: %w", path, err)
 	}
@@ -240,7 +249,7 @@ func Restore(ctx context.Context, opt Options, backup string) (replaced string, 
 		return "", fmt.Errorf("failed to copy the backup: %w", err)
 	}
 	db := s.pool(dsn(temporary, "immutable", "1", "_query_only", "on"), 1)
-	version, err := s.identify(ctx, db)
+	version, err := s.identify(ctx, db, backup)
 	if err := errors.Join(err, db.Close()); err != nil {
 		return "", explain(err, backup)
 	}

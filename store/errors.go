@@ -87,6 +87,13 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("the disk of %q has %d MiB free, and a new conversation needs %d MiB; make room first", e.Path, e.Free>>20, e.Need>>20)
 }
 
+// BusyError says that another program has locked the database for longer than is waited.
+type BusyError struct{ Path string }
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("another program, such as a browser of databases or a backup, has locked the database %q; close it there and try again", e.Path)
+}
+
 // explain turns what the driver says into errors of this package.
 func explain(err error, path string) error {
 	var low sqlite3.Error
@@ -96,6 +103,8 @@ func explain(err error, path string) error {
 	switch {
 	case isFull(err):
 		return &SpaceError{Path: path}
+	case low.Code == sqlite3.ErrBusy, low.Code == sqlite3.ErrLocked:
+		return &BusyError{Path: path}
 	case low.Code == sqlite3.ErrCorrupt, low.Code == sqlite3.ErrNotADB:
 		return &CorruptError{Path: path, Detail: low.Error(), Backup: newestBackup(path)}
 	}

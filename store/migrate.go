@@ -31,7 +31,7 @@ func (s *Store) inspect(ctx context.Context) (version int, err error) {
 	}
 	db := s.pool(inspectorDSN(s.opt.Path), 1)
 	defer db.Close()
-	if version, err = s.identify(ctx, db); err != nil {
+	if version, err = s.identify(ctx, db, s.opt.Path); err != nil {
 		return 0, err
 	}
 	if s.lock.unclean || info.Size() <= checkedSize {
@@ -67,8 +67,8 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// identify returns the version of a database that this program may use.
-func (s *Store) identify(ctx context.Context, db *sql.DB) (version int, err error) {
+// identify returns the version of the database in the file path, if this program may use it.
+func (s *Store) identify(ctx context.Context, db *sql.DB, path string) (version int, err error) {
 	var id, tables int
 	err = db.QueryRowContext(ctx, `
 		SELECT
@@ -82,21 +82,21 @@ func (s *Store) identify(ctx context.Context, db *sql.DB) (version int, err erro
 		return 0, nil
 	}
 	if id != applicationID {
-		return 0, fmt.Errorf("%q is a database of another program (application id %#x); choose another data folder", s.opt.Path, id)
+		return 0, fmt.Errorf("%q is a database of another program (application id %#x); use another file", path, id)
 	}
 	if known := len(s.opt.migrations); version > known {
 		backups, err := Backups(s.opt.Path)
 		if err != nil {
 			return 0, err
 		}
-		return 0, &NewerError{Path: s.opt.Path, Version: version, Supported: known, Backups: backups}
+		return 0, &NewerError{Path: path, Version: version, Supported: known, Backups: backups}
 	}
-	return version, s.checkApplied(ctx, db, version)
+	return version, s.checkApplied(ctx, db, path, version)
 }
 
 // checkApplied compares the migrations that the database was given with those that
 // this program has.
-func (s *Store) checkApplied(ctx context.Context, db *sql.DB, version int) error {
+func (s *Store) checkApplied(ctx context.Context, db *sql.DB, path string, version int) error {
 	rows, err := db.QueryContext(ctx, `
 		SELECT
 			version,
@@ -117,14 +117,14 @@ func (s *Store) checkApplied(ctx context.Context, db *sql.DB, version int) error
 		n++
 		if m.Version != n || n > version || m.Hash != s.opt.migrations[n-1].Hash {
 			return fmt.Errorf("the database %q was given another migration %d (%q) than this program has; use the program that made it",
-				s.opt.Path, m.Version, m.Name)
+				path, m.Version, m.Name)
 		}
 	}
 	if err := rows.Err(); err != nil {
 		return err
 	}
 	if n != version {
-		return fmt.Errorf("the database %q has version %d, but records %d migrations", s.opt.Path, version, n)
+		return fmt.Errorf("the database %q has version %d, but records %d migrations", path, version, n)
 	}
 	return nil
 }

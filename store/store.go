@@ -48,12 +48,13 @@ type Options struct {
 
 // Store is the open database.
 type Store struct {
-	opt     Options
-	lock    *lock
-	ballast *ballast
-	writer  *sql.DB       // one connection
-	turn    chan struct{} // holds a value while somebody writes: who waits gets it in order
-	readers *sql.DB
+	opt      Options
+	lock     *lock
+	ballast  *ballast
+	presence presence
+	writer   *sql.DB       // one connection
+	turn     chan struct{} // holds a value while somebody writes: who waits gets it in order
+	readers  *sql.DB
 
 	mu      sync.RWMutex // held for reading by every call
 	closed  bool
@@ -140,8 +141,11 @@ func (s *Store) open(ctx context.Context) error {
 		s.opt.Log.Info("answers were interrupted by the last stop", "answers", interrupted)
 	}
 	s.readers = s.pool(readerDSN(s.opt.Path), readerConnections)
-	if err := s.readers.PingContext(ctx); err != nil {
+	if err := connectAll(ctx, s.readers); err != nil {
 		return fmt.Errorf("failed to open %q for reading: %w", s.opt.Path, err)
+	}
+	if err := s.presence.remember(s.opt.Path); err != nil {
+		return err
 	}
 	s.ballast = newBallast(s.opt)
 	return s.discardImports(ctx)
@@ -156,7 +160,21 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	return errors.Join(s.shutPools(), s.lock.release())
+	missing := s.saveLast()
+	return errors.Join(missing, s.shutPools(), s.lock.release())
+}
+
+// connectAll makes all connections that readers will use: later there may be another file at
+// the path.
+func connectAll(ctx context.Context, readers *sql.DB) error {
+	for range readerConnections {
+		c, err := readers.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close() // gives it back
+	}
+	return nil
 }
 
 func (s *Store) shutPools() error {
@@ -172,12 +190,12 @@ func (s *Store) shutPools() error {
 // The driver sets the pragmas of a DSN on each connection it makes, before the first
 // statement; the others come from connector.
 func writerDSN(path string) string {
-	return dsn(path, "_journal_mode", "WAL", "_synchronous", "FULL", "_busy_timeout", "5000", "_txlock", "immediate",
+	return dsn(path, "mode", "rw", "_journal_mode", "WAL", "_synchronous", "FULL", "_busy_timeout", "5000", "_txlock", "immediate",
 		"_foreign_keys", "on", "_secure_delete", "on", "_stmt_cache_size", "64")
 }
 
 func readerDSN(path string) string {
-	return dsn(path, "_query_only", "on", "_synchronous", "FULL", "_busy_timeout", "5000", "_txlock", "deferred",
+	return dsn(path, "mode", "rw", "_query_only", "on", "_synchronous", "FULL", "_busy_timeout", "5000", "_txlock", "deferred",
 		"_foreign_keys", "on", "_secure_delete", "on", "_stmt_cache_size", "64")
 }
 
@@ -237,6 +255,14 @@ func (s *Store) write(ctx context.Context, do func(tx *sql.Tx) error) error {
 	if s.closed {
 		return ErrClosed
 	}
+	if err := s.checkPresent(); err != nil {
+		return err
+	}
+	return s.commit(ctx, do)
+}
+
+// commit runs do in the turn of the caller.
+func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
 	select {
 	case s.turn <- struct{}{}:
 	case <-ctx.Done():

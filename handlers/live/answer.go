@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"runtime/debug"
 	"strings"
@@ -21,6 +22,7 @@ type run struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended and is stored
 	stopped bool
+	settled bool // the engine has said how it ended
 	started time.Time
 	phase   infer.EventType // of the event seen last
 	since   time.Time       // when the phase began
@@ -243,7 +245,7 @@ func (r *run) prompted(total, cached int) {
 func (r *run) settle(d *infer.Done, status infer.Status) {
 	a, base := r.turn.Answer, r.base
 	ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
-	a.State = Done
+	r.settled = true
 	a.Reason, a.ByContext, a.StopText, a.EndProb = d.Reason, d.ContextFull, d.StopString, d.EndProb
 	a.Tokens = base.Tokens + d.Usage.CompletionTokens
 	r.prompted(d.Usage.PromptTokens, d.Usage.CachedTokens)
@@ -264,8 +266,7 @@ func (r *run) settle(d *infer.Done, status infer.Status) {
 
 // finish ends an answer with the engine's verdict, stores it, and tells the readers.
 func (c *Chat) finish(r *run, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.command()()
 	t := r.turn
 	a := t.Answer
 	if r.keeper != nil {
@@ -273,25 +274,15 @@ func (c *Chat) finish(r *run, err error) {
 			c.appendText(t, held)
 		}
 	}
-	a.Progress, a.Thinking = nil, false
-	switch known := (*infer.Error)(nil); {
-	case a.State == Done:
-	case !r.stopped && c.service.ctx.Err() != nil && errors.Is(err, context.Canceled):
-		a.State = Interrupted
-	case r.stopped, errors.Is(err, context.Canceled):
-		a.State = Stopped
-	case errors.As(err, &known):
-		a.State, a.Error = Failed, known
-	case err != nil:
-		c.service.opt.Log.Error("an answer failed", "error", err)
-		a.State, a.Error = Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine failed; the server's log says why"}
-	default:
-		a.State, a.Error = Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine ended the answer without saying why"}
-	}
-	c.unsaved = &ending{t.ID, store.Finish{State: store.State(a.State), Text: t.text.String(), Answer: t.record()}}
+	// Readers are told when it is stored: until then they are shown an answer that runs.
+	state, failure := c.verdict(r, err)
+	made := t.record()
+	made.Error, _ = json.Marshal(failure) // cannot fail
+	c.unsaved = &ending{t.ID, store.Finish{State: store.State(state), Text: t.text.String(), Answer: made}}
 	if err := c.settleEnding(); err != nil {
 		c.service.opt.Log.Error("an answer could not be stored; this is tried again", "chat", c.id, "error", err)
 	}
+	a.State, a.Error, a.Progress, a.Thinking = state, failure, nil, false
 	c.run = nil
 	m := t.message()
 	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m})
@@ -302,12 +293,35 @@ func (c *Chat) finish(r *run, err error) {
 	c.changed()
 }
 
+// verdict says how an answer has ended.
+func (c *Chat) verdict(r *run, err error) (AnswerState, *infer.Error) {
+	known, isKnown := errors.AsType[*infer.Error](err)
+	switch {
+	case r.settled:
+		return Done, nil
+	case !r.stopped && c.service.ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return Interrupted, nil
+	case r.stopped, errors.Is(err, context.Canceled):
+		return Stopped, nil
+	case isKnown:
+		return Failed, known
+	case err != nil:
+		c.service.opt.Log.Error("an answer failed", "error", err)
+		return Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine failed; the server's log says why"}
+	}
+	return Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine ended the answer without saying why"}
+}
+
 // settleEnding stores the end of the last answer, if that is still to be done.
 func (c *Chat) settleEnding() error {
 	if c.unsaved == nil {
 		return nil
 	}
-	_, err := c.messages.FinishAnswer(context.Background(), owner, c.id, c.unsaved.message, c.unsaved.finish)
+	end := *c.unsaved
+	err := c.commit(func() error {
+		_, err := c.messages.FinishAnswer(context.Background(), owner, c.id, end.message, end.finish)
+		return err
+	})
 	// In these cases there is nothing left that could be stored.
 	if err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		c.unsaved = nil

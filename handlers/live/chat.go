@@ -27,8 +27,11 @@ type Chat struct {
 	id        string
 	temporary bool
 
-	mu       sync.Mutex
-	begun    bool // it is where the messages are kept
+	commands sync.Mutex // held by one command, or the end of an answer, with its commit; comes before mu
+
+	mu       sync.Mutex // never held while the store works
+	changing bool       // a command is carried out
+	begun    bool       // it is where the messages are kept
 	seq      int64
 	title    string
 	system   string
@@ -98,13 +101,32 @@ func title(text string) string {
 // if what it is given is wrong, and with an error of the store if that could not keep
 // the change, which then is not made. What they return without error is kept.
 
+// command begins a command, and returns what ends it. Others of the chat wait for it;
+// whoever reads the chat does not.
+func (c *Chat) command() (done func()) {
+	c.commands.Lock()
+	c.mu.Lock()
+	c.changing = true
+	return func() {
+		c.changing = false
+		c.mu.Unlock()
+		c.commands.Unlock()
+	}
+}
+
+// commit calls the store within a command, without mu.
+func (c *Chat) commit(call func() error) error {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	return call()
+}
+
 // Send adds a question to the end of the branch and begins the answer to it.
 func (c *Chat) Send(q Question) error {
 	if err := q.validate(); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.command()()
 	if err := c.free("send"); err != nil {
 		return err
 	}
@@ -116,8 +138,7 @@ func (c *Chat) Edit(question int64, q Question) error {
 	if err := q.validate(); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.command()()
 	if err := c.free("ask something else"); err != nil {
 		return err
 	}
@@ -137,8 +158,7 @@ func (c *Chat) Regenerate(answer int64, system string, s Settings) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.command()()
 	if err := c.free("answer again"); err != nil {
 		return err
 	}
@@ -160,7 +180,11 @@ func (c *Chat) Regenerate(answer int64, system string, s Settings) error {
 		return err
 	}
 	t := c.newAnswer(system, s)
-	added, err := c.messages.AddAnswer(context.Background(), owner, c.id, store.NewAnswer{Parent: question.ID, Answer: t.record()})
+	var added store.Message
+	err := c.commit(func() (err error) {
+		added, err = c.messages.AddAnswer(context.Background(), owner, c.id, store.NewAnswer{Parent: question.ID, Answer: t.record()})
+		return err
+	})
 	if err != nil {
 		return storeError(err)
 	}
@@ -173,8 +197,7 @@ func (c *Chat) Rewrite(answer int64, text string) error {
 	if err := checkText(text); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.command()()
 	if err := c.free("edit"); err != nil {
 		return err
 	}
@@ -185,8 +208,11 @@ func (c *Chat) Rewrite(answer int64, text string) error {
 	if err := c.room(at, len(text)); err != nil {
 		return err
 	}
-	added, err := c.messages.AddMessage(context.Background(), owner, c.id, store.NewMessage{
-		Parent: c.path[at].Parent, Role: store.RoleAssistant, Text: text,
+	rewritten := store.NewMessage{Parent: c.path[at].Parent, Role: store.RoleAssistant, Text: text}
+	var added store.Message
+	err = c.commit(func() (err error) {
+		added, err = c.messages.AddMessage(context.Background(), owner, c.id, rewritten)
+		return err
 	})
 	if err != nil {
 		return storeError(err)
@@ -201,8 +227,7 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.command()()
 	if err := c.free("continue"); err != nil {
 		return err
 	}
@@ -234,7 +259,8 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 	}
 	a := t.Answer
 	a.Tokens, a.Prompt, a.Cached, a.Timings = old.Answer.Tokens, old.Answer.Prompt, old.Answer.Cached, old.Answer.Timings
-	if err := c.messages.ContinueAnswer(context.Background(), owner, c.id, old.ID, t.record()); err != nil {
+	err = c.commit(func() error { return c.messages.ContinueAnswer(context.Background(), owner, c.id, old.ID, t.record()) })
+	if err != nil {
 		return storeError(err)
 	}
 	old.Answer, old.made, old.ids = a, t.made, tokens
@@ -246,11 +272,15 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 }
 
 // tokens returns those of an answer that is continued.
-func (c *Chat) tokens(t *turn) ([]int32, error) {
+func (c *Chat) tokens(t *turn) (ids []int32, err error) {
 	if t.ids != nil || t.Answer.Edited {
 		return t.ids, nil
 	}
-	return c.messages.Tokens(context.Background(), owner, c.id, t.ID)
+	err = c.commit(func() (err error) {
+		ids, err = c.messages.Tokens(context.Background(), owner, c.id, t.ID)
+		return err
+	})
+	return ids, err
 }
 
 // reopen finds the blocks of an answer that is about to grow again.
@@ -265,23 +295,27 @@ func (c *Chat) reopen(t *turn) {
 // Select shows a version of a message, and what was shown below it last. Version 0
 // means the message itself, wherever in the chat it is.
 func (c *Chat) Select(message int64, version int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.command()()
 	if err := c.free("show another version"); err != nil {
 		return err
 	}
-	var err error
-	if version != 0 {
-		if message, err = c.messages.Sibling(context.Background(), owner, c.id, message, version); err != nil {
+	var branch []store.Message
+	err := c.commit(func() (err error) {
+		if version != 0 {
+			if message, err = c.messages.Sibling(context.Background(), owner, c.id, message, version); err != nil {
+				return c.absent(err, "message")
+			}
+		}
+		if _, err := c.messages.Select(context.Background(), owner, c.id, message); err != nil {
 			return c.absent(err, "message")
 		}
-	}
-	if _, err := c.messages.Select(context.Background(), owner, c.id, message); err != nil {
-		return c.absent(err, "message")
-	}
-	branch, err := c.messages.Branch(context.Background(), owner, c.id)
+		if branch, err = c.messages.Branch(context.Background(), owner, c.id); err != nil {
+			return storeError(err)
+		}
+		return nil
+	})
 	if err != nil {
-		return storeError(err)
+		return err
 	}
 	c.turnTo(branch)
 	return nil
@@ -538,15 +572,17 @@ func (c *Chat) ask(parent int64, q Question) error {
 	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text}
 	record := store.NewAnswer{Answer: t.record()}
 	var asked, added store.Message
-	var err error
-	if c.begun {
-		asked, added, err = c.messages.Ask(context.Background(), owner, c.id, question, record)
-	} else {
-		conversation := store.NewConversation{
-			ID: c.id, Title: title(q.Text), Model: c.model, Raw: c.raw, System: c.system, Settings: c.panel.record(),
-		}
-		_, asked, added, err = c.messages.Start(context.Background(), owner, conversation, question, record)
+	begun, conversation := c.begun, store.NewConversation{
+		ID: c.id, Title: title(q.Text), Model: c.model, Raw: c.raw, System: c.system, Settings: c.panel.record(),
 	}
+	err := c.commit(func() (err error) {
+		if begun {
+			asked, added, err = c.messages.Ask(context.Background(), owner, c.id, question, record)
+		} else {
+			_, asked, added, err = c.messages.Start(context.Background(), owner, conversation, question, record)
+		}
+		return err
+	})
 	if err != nil {
 		return storeError(err)
 	}
@@ -628,8 +664,7 @@ func (c *Chat) rename(title string) {
 
 // use makes model the one that answers from now on, and tells the readers.
 func (c *Chat) use(model string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.command()()
 	c.model = model
 	c.publish(Event{Type: EventModel, Text: model})
 }
@@ -644,7 +679,28 @@ func (c *Chat) retitle(title string) {
 func (c *Chat) idle() (used time.Time, busy, read bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.used, c.run != nil || c.replay != nil || c.unsaved != nil, len(c.subs) > 0
+	return c.used, c.busy(), len(c.subs) > 0
+}
+
+// busy reports whether the chat has something to do.
+func (c *Chat) busy() bool { return c.changing || c.run != nil || c.replay != nil || c.unsaved != nil }
+
+// unwatched reports whether an answer is being written that nobody reads.
+func (c *Chat) unwatched() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.run != nil && len(c.subs) == 0
+}
+
+// dropIdle drops the chat unless it has something to do, and reports whether it did.
+func (c *Chat) dropIdle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy() {
+		return false
+	}
+	c.end()
+	return true
 }
 
 // touch counts as a use of the chat, so that it stays in memory.
@@ -666,11 +722,7 @@ func (c *Chat) running() bool {
 func (c *Chat) drop() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dropped = true
-	for sub := range c.subs {
-		sub.fail(ErrGone)
-	}
-	clear(c.subs)
+	c.end()
 	if c.replay != nil {
 		c.replay.cancel()
 		return c.replay.done
@@ -681,6 +733,15 @@ func (c *Chat) drop() <-chan struct{} {
 	c.run.stopped = true
 	c.run.cancel()
 	return c.run.done
+}
+
+// end ends every subscription.
+func (c *Chat) end() {
+	c.dropped = true
+	for sub := range c.subs {
+		sub.fail(ErrGone)
+	}
+	clear(c.subs)
 }
 
 // load reads the branch that is shown.

@@ -74,8 +74,7 @@ func (s *Service) Rename(ctx context.Context, id, title string) error {
 		return invalid("title", "the title is empty")
 	}
 	// A load in between would read the old title and be told of no new one.
-	s.loading.Lock()
-	defer s.loading.Unlock()
+	defer s.loading.lock(id)()
 	if err := s.change(ctx, id, store.Change{Title: &title}); err != nil {
 		return err
 	}
@@ -151,8 +150,7 @@ func (s *Service) SetModel(ctx context.Context, id, model string) error {
 			return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "no model is loaded; choose one by its name"}
 		}
 	}
-	s.loading.Lock()
-	defer s.loading.Unlock()
+	defer s.loading.lock(id)()
 	c := s.find(id)
 	if c == nil || !c.temporary {
 		if err := s.change(ctx, id, store.Change{Model: &model}); err != nil {
@@ -248,8 +246,7 @@ func (s *Service) change(ctx context.Context, id string, change store.Change) er
 // Delete puts a chat in the trash. An answer that runs in it is stopped first, and its
 // text kept. A temporary chat is gone.
 func (s *Service) Delete(ctx context.Context, id string) error {
-	s.loading.Lock()
-	defer s.loading.Unlock()
+	defer s.loading.lock(id)()
 	c := s.find(id)
 	stored := s.opt.Store != nil && (c == nil || !c.temporary)
 	if !stored && c == nil {
@@ -261,16 +258,7 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 		}
 	}
 	if c != nil {
-		s.mu.Lock()
-		ended := s.remove(c)
-		s.mu.Unlock()
-		if ended != nil {
-			<-ended
-		}
-		c.mu.Lock()
-		err := c.settleEnding()
-		c.mu.Unlock()
-		if err != nil {
+		if err := s.end(c); err != nil {
 			return err
 		}
 	}
@@ -278,13 +266,26 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
+// end takes a chat that was deleted out of memory when its commands and its answer have
+// ended.
+func (s *Service) end(c *Chat) error {
+	c.commands.Lock()
+	s.mu.Lock()
+	ended := s.remove(c)
+	s.mu.Unlock()
+	c.commands.Unlock()
+	if ended != nil {
+		<-ended
+	}
+	return c.retryEnding()
+}
+
 // Restore takes a chat out of the trash.
 func (s *Service) Restore(ctx context.Context, id string) error {
 	if s.opt.Store == nil {
 		return ErrNotFound
 	}
-	s.loading.Lock()
-	defer s.loading.Unlock()
+	defer s.loading.lock(id)()
 	if err := s.opt.Store.RestoreConversation(ctx, owner, id); err != nil {
 		return storeError(err)
 	}

@@ -43,8 +43,7 @@ func (c *Chat) Keep(p Panel, system string) (seq int64, err error) {
 	if err := p.validate(system); err != nil {
 		return 0, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.command()()
 	switch {
 	case c.dropped:
 		return 0, ErrNotFound
@@ -63,7 +62,11 @@ func (c *Chat) keep(p Panel, system string) error {
 	}
 	if c.begun {
 		change := store.Change{System: &system, Settings: record}
-		if _, err := c.messages.UpdateConversation(context.Background(), owner, c.id, change); err != nil {
+		err := c.commit(func() error {
+			_, err := c.messages.UpdateConversation(context.Background(), owner, c.id, change)
+			return err
+		})
+		if err != nil {
 			return storeError(err)
 		}
 	}

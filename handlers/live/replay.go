@@ -60,8 +60,7 @@ const replayPause = 100 * time.Millisecond
 // Replay begins to write an answer of the branch once more, beside the chat. Stop ends
 // it; until then it keeps other answers from being written.
 func (c *Chat) Replay(answer int64) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.command()()
 	if err := c.free("replay an answer"); err != nil {
 		return err
 	}

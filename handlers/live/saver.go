@@ -47,11 +47,10 @@ func (v *saver) save(s *Service) {
 	var batch []store.Progress
 	var err error
 	for _, c := range s.inMemory() {
-		p, endErr := c.unsavedText()
-		if p != nil {
+		if p := c.unsavedText(); p != nil {
 			batch = append(batch, *p)
 		}
-		if endErr != nil {
+		if endErr := c.retryEnding(); endErr != nil {
 			err = endErr
 		}
 	}
@@ -81,21 +80,30 @@ func (s *Service) find(id string) *Chat {
 	return s.chats[id]
 }
 
-// unsavedText returns the text of the running answer, if there is more than is saved,
-// and stores the end of one that could not be stored before.
-func (c *Chat) unsavedText() (*store.Progress, error) {
+// unsavedText returns the text of the running answer, if there is more than is saved.
+func (c *Chat) unsavedText() *store.Progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.temporary:
-		return nil, nil
-	case c.run == nil:
-		return nil, c.settleEnding()
-	case c.run.turn.text.Len() == c.run.turn.saved:
-		return nil, nil
+	if c.temporary || c.run == nil || c.run.turn.text.Len() == c.run.turn.saved {
+		return nil
 	}
 	t := c.run.turn
-	return &store.Progress{Owner: owner, Conversation: c.id, Message: t.ID, Text: t.text.String(), Tokens: t.ids[:len(t.ids):len(t.ids)]}, nil
+	return &store.Progress{Owner: owner, Conversation: c.id, Message: t.ID, Text: t.text.String(), Tokens: t.ids[:len(t.ids):len(t.ids)]}
+}
+
+// retryEnding stores the end of an answer that could not be stored before. A command that is
+// being carried out does so itself.
+func (c *Chat) retryEnding() error {
+	if !c.commands.TryLock() {
+		return nil
+	}
+	defer c.commands.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.run != nil {
+		return nil
+	}
+	return c.settleEnding()
 }
 
 // textSaved notes how much of a running answer is stored.

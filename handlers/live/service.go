@@ -56,7 +56,8 @@ var ErrNotFound = errors.New("there is no such chat on this server")
 // ErrClosed says that the server is shutting down.
 var ErrClosed = errors.New("the server is shutting down")
 
-// ErrFull says that no further chat fits, because all are writing.
+// ErrFull says that no further chat fits, because all are writing, or that too many are that
+// nobody reads.
 var ErrFull = errors.New("too many chats are being answered at once; wait for one to end")
 
 // Conflict says that a command does not fit what the chat is doing.
@@ -87,17 +88,18 @@ func (c *Conflict) Error() string {
 // Options are the limits and sources of a Service. The zero value of each field
 // means the default.
 type Options struct {
-	Store       Store            // default: none, all chats are temporary
-	MaxChats    int              // chats in memory, the longest idle goes; default 256
-	QueueEvents int              // events a reader may be behind; default 256
-	QueueBytes  int              // bytes a reader may be behind; default 256 KiB
-	Page        int              // messages handed out at once; default 100
-	History     int              // events kept for readers that come back; default 2048
-	SaveEvery   time.Duration    // how often running answers are saved; default 250 ms, so that half a second holds on a slow disk
-	UnloadAfter time.Duration    // how long a stored chat that nobody reads stays in memory; default 10 minutes
-	Now         func() time.Time // default time.Now
-	Seed        func() int64     // draws a seed; default at most six digits, which people can note down
-	Log         *slog.Logger     // default: nothing is logged
+	Store        Store            // default: none, all chats are temporary
+	MaxChats     int              // chats in memory, the longest idle goes; default 256
+	MaxUnwatched int              // answers that are written while nobody reads them; with so many no chat begins; default 64
+	QueueEvents  int              // events a reader may be behind; default 256
+	QueueBytes   int              // bytes a reader may be behind; default 256 KiB
+	Page         int              // messages handed out at once; default 100
+	History      int              // events kept for readers that come back; default 2048
+	SaveEvery    time.Duration    // how often running answers are saved; default 250 ms, so that half a second holds on a slow disk
+	UnloadAfter  time.Duration    // how long a stored chat that nobody reads stays in memory; default 10 minutes
+	Now          func() time.Time // default time.Now
+	Seed         func() int64     // draws a seed; default at most six digits, which people can note down
+	Log          *slog.Logger     // default: nothing is logged
 }
 
 // Service holds the chats of a server.
@@ -113,10 +115,12 @@ type Service struct {
 	importing chan struct{} // holds a value for each chat that is imported or copied
 	space     space
 
-	// loading is held from looking a chat up in the store until it is in chats, and
-	// while one is deleted: no two actors of a chat, and none of a deleted one. It
-	// comes before mu, which comes before the lock of a chat.
-	loading sync.Mutex
+	// loading has a lock for each chat that is held from looking it up in the store until
+	// it is in chats, and while it is deleted: no two actors of a chat, and none of a
+	// deleted one. It comes before the locks of the chat and before mu, which comes before
+	// the chat's mu. Neither mu is held while the store works, so no chat waits for a
+	// commit of another.
+	loading locks
 
 	mu     sync.Mutex
 	chats  map[string]*Chat
@@ -136,6 +140,9 @@ type Service struct {
 func New(engine Engine, opt Options) *Service {
 	if opt.MaxChats == 0 {
 		opt.MaxChats = 256
+	}
+	if opt.MaxUnwatched == 0 {
+		opt.MaxUnwatched = 64
 	}
 	if opt.QueueEvents == 0 {
 		opt.QueueEvents = 256
@@ -210,15 +217,26 @@ func (s *Service) add(c *Chat) error {
 	if s.closed {
 		return ErrClosed
 	}
-	if len(s.chats) >= s.opt.MaxChats {
+	for len(s.chats) >= s.opt.MaxChats {
 		oldest := s.longestIdle()
 		if oldest == nil {
 			return ErrFull
 		}
-		s.remove(oldest)
+		s.unlist(oldest)
 	}
 	s.chats[c.id] = c
 	return nil
+}
+
+// unlist ends a chat in memory unless it has something to do by now, with s.mu held.
+func (s *Service) unlist(c *Chat) {
+	if !c.dropIdle() {
+		return
+	}
+	delete(s.chats, c.id)
+	if c.temporary {
+		s.memory.forget(c.id)
+	}
 }
 
 // remove ends a chat in memory, with s.mu held. A stored one can be loaded again.
@@ -235,6 +253,9 @@ func (s *Service) remove(c *Chat) (ended <-chan struct{}) {
 func (s *Service) Start(q Question, temporary bool) (*Chat, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
+	}
+	if s.unwatched() >= s.opt.MaxUnwatched {
+		return nil, ErrFull
 	}
 	c, err := s.Create(temporary)
 	if err != nil {
@@ -260,8 +281,7 @@ func (s *Service) Chat(id string) (*Chat, error) {
 	if c := s.loaded(id); c != nil {
 		return c, nil
 	}
-	s.loading.Lock()
-	defer s.loading.Unlock()
+	defer s.loading.lock(id)()
 	if c := s.loaded(id); c != nil {
 		return c, nil
 	}
@@ -324,6 +344,16 @@ func (s *Service) longestIdle() *Chat {
 	return best
 }
 
+// unwatched counts the answers that are being written while nobody reads them.
+func (s *Service) unwatched() (n int) {
+	for _, c := range s.inMemory() {
+		if c.unwatched() {
+			n++
+		}
+	}
+	return n
+}
+
 // unload takes chats out of memory that are stored and that nobody has used for long.
 func (s *Service) unload() {
 	s.mu.Lock()
@@ -331,7 +361,7 @@ func (s *Service) unload() {
 	for _, c := range s.chats {
 		used, busy, read := c.idle()
 		if !busy && !read && !c.temporary && s.opt.Now().Sub(used) >= s.opt.UnloadAfter {
-			s.remove(c)
+			s.unlist(c)
 		}
 	}
 }
@@ -349,10 +379,10 @@ func (s *Service) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.cancel()
-	for _, c := range s.chats {
-		c.idle() // a barrier: a command that began before the cancel has counted its answer after this
-	}
 	s.mu.Unlock()
+	for _, c := range s.inMemory() {
+		c.command()() // a barrier: a command that began before the cancel has counted its answer after this
+	}
 	s.wg.Wait()
 	s.saver.stop()
 }

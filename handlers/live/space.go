@@ -1,14 +1,18 @@
 package live
 
 import (
+	"errors"
 	"sync"
 	"time"
+
+	"m40-llm/store"
 )
 
-// Space is the room on the disk where chats are kept.
+// Space is what is to be said of the place where chats are kept.
 type Space struct {
-	Free   int64 // bytes
-	Scarce bool  // too few for a new chat
+	Free    int64 // bytes
+	Scarce  bool  // too few for a new chat
+	Missing error // the file of the chats is not there any more
 }
 
 // space is looked at again after spaceAge: every page that is open asks for it.
@@ -32,6 +36,9 @@ func (s *Service) Space() Space {
 	if s.space.at.IsZero() || now.Sub(s.space.at) >= spaceAge {
 		free, enough, err := s.opt.Store.Free()
 		s.space.known, s.space.at = Space{Free: free, Scarce: err == nil && !enough}, now
+		if missing, is := errors.AsType[*store.MissingError](s.opt.Store.Present()); is {
+			s.space.known.Missing = missing
+		}
 	}
 	return s.space.known
 }

@@ -57,6 +57,7 @@ type Store interface {
 	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
 	Setting(ctx context.Context, owner, name string) (json.RawMessage, error)
 	SetSetting(ctx context.Context, owner, name string, value json.RawMessage) error
+	Present() error
 	Free() (bytes int64, enough bool, err error)
 	DeleteConversation(ctx context.Context, owner, id string) error
 	RestoreConversation(ctx context.Context, owner, id string) error
