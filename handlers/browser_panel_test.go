@@ -269,7 +269,7 @@ func TestNoticesCoverNothingThatCanBePressed(t *testing.T) {
 	engine := newScript()
 	server, chats := serveStored(t, engine)
 	for i := range 30 {
-		if _, err := chats.Import(context.Background(), store.NewConversation{Title: fmt.Sprintf("Chat %d", i)}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1); err != nil {
+		if _, err := importList(chats, store.NewConversation{Title: fmt.Sprintf("Chat %d", i)}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -41,6 +41,10 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 		filter.Folder = &r.Folder
 	}
 	list, err := h.Live.Conversations(ctx, filter)
+	if now := h.Live.FolderNow(r.Folder); err == nil && len(list) == 0 && now != r.Folder {
+		r.Folder = now // an old address
+		list, err = h.Live.Conversations(ctx, filter)
+	}
 	if err != nil {
 		return web.Rail{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"m40-llm/infer"
@@ -216,8 +217,52 @@ func (s *Service) RenameFolder(ctx context.Context, folder, name string) (string
 	case err != nil:
 		return "", storeError(err)
 	}
+	s.renames.add(folder, name)
 	s.notify()
 	return name, nil
+}
+
+// FolderNow returns what a folder is called now that was renamed since the server started;
+// else its name.
+func (s *Service) FolderNow(name string) string { return s.renames.now(name) }
+
+// renames are the folders that were renamed, the last ones.
+type renames struct {
+	mu    sync.Mutex
+	to    map[string]string
+	order []string
+}
+
+const rememberedRenames = 1000
+
+func (r *renames) add(from, to string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.to == nil {
+		r.to = map[string]string{}
+	}
+	delete(r.to, to) // it is in use again
+	if from == to {
+		return
+	}
+	if len(r.order) == rememberedRenames {
+		delete(r.to, r.order[0])
+		r.order = r.order[1:]
+	}
+	r.to[from], r.order = to, append(r.order, from)
+}
+
+func (r *renames) now(name string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for range rememberedRenames { // names may go round
+		to, renamed := r.to[name]
+		if !renamed {
+			break
+		}
+		name = to
+	}
+	return name
 }
 
 var errNoFolder = &infer.Error{Code: infer.CodeNotFound, Param: "folder", Message: "there is no such folder any more; it is gone with its last chat"}

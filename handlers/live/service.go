@@ -129,6 +129,8 @@ type Service struct {
 	chosenMu sync.Mutex
 	chosen   string // model that a person chose last, once that is known
 
+	renames renames
+
 	presetsMu sync.Mutex
 	deleted   []store.Preset // the last ones, for a while
 

@@ -1,0 +1,203 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"m40-llm/handlers/live"
+	"m40-llm/store"
+)
+
+// failingStore fails inside when something is asked in a chat that there is.
+type failingStore struct{ *store.Store }
+
+func (failingStore) Ask(context.Context, string, string, store.NewMessage, store.NewAnswer) (question, answer store.Message, err error) {
+	return question, answer, errors.New("the platter fell off")
+}
+
+// logged is a log that can be read.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// serveFailing serves chats of a store that fails, and returns the log.
+func serveFailing(t *testing.T, engine Engine, opt live.Options) (*httptest.Server, *live.Service, *logged) {
+	t.Helper()
+	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kept.Close() })
+	log := &logged{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	opt.Log, opt.Store = logger, failingStore{kept}
+	chats := live.New(engine, opt)
+	server := httptest.NewServer(New(Config{Engine: engine, Live: chats, Logger: logger}))
+	t.Cleanup(server.Close)
+	t.Cleanup(chats.Close)
+	return server, chats, log
+}
+
+func TestACommandThatFailsInsideIsLogged(t *testing.T) {
+	engine := newScript()
+	server, _, log := serveFailing(t, engine, live.Options{})
+	c := dialSocket(t, server)
+	c.do("send", map[string]any{"text": "one", "settings": map[string]any{}})
+	engine.next(t).finish()
+	c.until("the answer", c.ended)
+	if f := c.reply(c.send("send", map[string]any{"text": "two", "settings": map[string]any{}})); f.Type != "error" {
+		t.Errorf("it was told %+v", f)
+	}
+	if got := log.String(); !strings.Contains(got, "the platter fell off") || !strings.Contains(got, `msg="a command failed" command=send chat=`+c.chat) {
+		t.Errorf("the log has %s", got)
+	}
+}
+
+func TestACommandThatPanicsIsLoggedAndEndsItsSocketAlone(t *testing.T) {
+	engine := newScript()
+	panics := true
+	server, _, log := serveFailing(t, engine, live.Options{Seed: func() int64 {
+		if panics {
+			panics = false
+			panic("no seed left")
+		}
+		return 1
+	}})
+	c := dialSocket(t, server)
+	c.send("send", map[string]any{"text": "one", "settings": map[string]any{}})
+	for err := error(nil); err == nil; {
+		_, err = c.read()
+	}
+	if got := log.String(); !strings.Contains(got, "a session panicked") || !strings.Contains(got, "no seed left") || !strings.Contains(got, "newAnswer") {
+		t.Errorf("the log has %s", got)
+	}
+	c = dialSocket(t, server)
+	c.do("send", map[string]any{"text": "one", "settings": map[string]any{}})
+	engine.next(t).finish()
+	c.until("the answer", c.ended)
+}
+
+func TestAChatForWhichThereIsNoRoomIsNotSaidToBeGone(t *testing.T) {
+	engine := newScript()
+	server, chats, _ := serveFailing(t, engine, live.Options{MaxChats: 1})
+	id, err := importList(chats, store.NewConversation{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := chats.Start(live.Question{Text: "busy", Settings: live.DefaultSettings()}, false); err != nil {
+		t.Fatal(err)
+	}
+	got := call(t, server, http.MethodGet, "/c/"+id, "")
+	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" || !strings.Contains(got.body, "wait for one to end") {
+		t.Errorf("got %d: %s", got.status, got.body)
+	}
+	engine.next(t).finish()
+}
+
+func TestAnOldAddressOfAFolderShowsIt(t *testing.T) {
+	server, chats := serveStored(t, newScript())
+	id, err := importList(chats, store.NewConversation{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
+	if err == nil {
+		err = chats.Move(context.Background(), id, "old")
+	}
+	for _, name := range []string{"new", "newer"} {
+		if err == nil {
+			_, err = chats.RenameFolder(context.Background(), map[string]string{"new": "old", "newer": "new"}[name], name)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"old", "new", "newer"} {
+		if page := call(t, server, http.MethodGet, "/?"+url.Values{"folder": {folder}}.Encode(), "").body; !strings.Contains(page, "/c/"+id) || strings.Contains(page, "No chat is in this folder") {
+			t.Errorf("%q does not show the chat", folder)
+		}
+	}
+}
+
+// TestAFileIsImportedAsItComes sends 30 MB slowly, and looks at the memory in between.
+func TestAFileIsImportedAsItComes(t *testing.T) {
+	server, chats := serveStored(t, newScript())
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, most := heap(), uint64(0)
+	const messages = 3000
+	body, out := io.Pipe()
+	go func() {
+		fmt.Fprintf(out, `{"format":%q,"title":"long","leaf":%d,"messages":[`, exportFormat, messages)
+		for i := 1; i <= messages; i++ {
+			if i > 1 {
+				fmt.Fprint(out, ",")
+			}
+			fmt.Fprintf(out, `{"id":%d,"parent":%d,"role":"user","state":"done","text":%q,"at":"2026-01-01T00:00:00Z"}`, i, i-1, strings.Repeat("x", 10_000))
+			if i%500 == 0 {
+				most = max(most, heap())
+			}
+		}
+		fmt.Fprint(out, "]}")
+		out.Close()
+	}()
+	request, err := http.NewRequest(http.MethodPost, server.URL+"/import", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := do(t, server, request, "Accept", "application/json", "Content-Type", "application/json", "Origin", server.URL)
+	if got.status != http.StatusCreated || !strings.Contains(got.body, `"messages":3000`) {
+		t.Fatalf("got %d: %s", got.status, got.body)
+	}
+	if more := int64(most) - int64(before); more > 12<<20 {
+		t.Errorf("while 30 MB were imported, %d MB more were in use", more>>20)
+	}
+	if list, err := chats.Conversations(context.Background(), store.Filter{}); err != nil || len(list) != 1 || list[0].Title != "long" {
+		t.Errorf("the list is %+v, %v", list, err)
+	}
+}
+
+func TestAChatOfTheLastYearComesBack(t *testing.T) {
+	server, _ := serveStored(t, newScript())
+	file := func(at string) string {
+		return fmt.Sprintf(`{"format":%q,"title":"t","leaf":1,"messages":[{"id":1,"role":"user","state":"done","text":"x","at":%q}]}`, exportFormat, at)
+	}
+	send := func(at string) response { return post(t, server, "/import", file(at), "Accept", "application/json", "Origin", server.URL) }
+	if got := send("9999-12-31T23:59:59-12:00"); got.status != http.StatusBadRequest || !strings.Contains(got.body, "years 1 to 9999") {
+		t.Errorf("a time that is in the year 10000 got %d: %s", got.status, got.body)
+	}
+	got := send("9999-12-31T23:59:59Z")
+	var made struct{ Chat string }
+	if got.status = got.status - http.StatusCreated + http.StatusOK; got.status != http.StatusOK {
+		t.Fatal(got.body)
+	}
+	mustDecode(t, got, &made)
+	if back := call(t, server, http.MethodGet, "/c/"+made.Chat+"/export.json", ""); back.status != http.StatusOK || !strings.Contains(back.body, "9999-12-31T23:59:59Z") {
+		t.Errorf("the export is %d: %s", back.status, back.body)
+	}
+}
