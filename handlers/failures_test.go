@@ -187,7 +187,9 @@ func TestAChatOfTheLastYearComesBack(t *testing.T) {
 	file := func(at string) string {
 		return fmt.Sprintf(`{"format":%q,"title":"t","leaf":1,"messages":[{"id":1,"role":"user","state":"done","text":"x","at":%q}]}`, exportFormat, at)
 	}
-	send := func(at string) response { return post(t, server, "/import", file(at), "Accept", "application/json", "Origin", server.URL) }
+	send := func(at string) response {
+		return post(t, server, "/import", file(at), "Accept", "application/json", "Origin", server.URL)
+	}
 	if got := send("9999-12-31T23:59:59-12:00"); got.status != http.StatusBadRequest || !strings.Contains(got.body, "years 1 to 9999") {
 		t.Errorf("a time that is in the year 10000 got %d: %s", got.status, got.body)
 	}
