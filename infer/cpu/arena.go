@@ -34,6 +34,15 @@ func (a *arena) alloc(bytes int64) (unsafe.Pointer, error) {
 	return p, nil
 }
 
+// touch has the system find memory for everything: until then, all pages are one page of zeros.
+func (a *arena) touch() {
+	for _, piece := range a.pieces {
+		for i := 0; i < len(piece); i += 4096 {
+			piece[i] = 1
+		}
+	}
+}
+
 // free gives all memory back.
 func (a *arena) free() {
 	for _, piece := range a.pieces {

@@ -233,6 +233,26 @@ int engine_pack(struct engine *e, int type, int outs, int cols, const uint8_t *w
 	return !atomic_load(&p.lost);
 }
 
+struct reading {
+	const struct engine *engine;
+	const uint8_t *p;
+	size_t bytes;
+	atomic_uint_least64_t sum;
+};
+
+static void read_part(void *arg, int thread)
+{
+	struct reading *r = arg;
+	size_t part = r->bytes / (size_t)r->engine->threads / LINE * LINE;
+	atomic_fetch_add(&r->sum, r->engine->kernels->read(r->p + (size_t)thread * part, part));
+}
+
+void engine_read(struct engine *e, const uint8_t *p, size_t bytes)
+{
+	struct reading r = {e, p, bytes, 0};
+	pool_run(e->pool, read_part, &r);
+}
+
 void engine_close(struct engine *e)
 {
 	if (!e)

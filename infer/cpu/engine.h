@@ -202,6 +202,8 @@ struct kernels {
 	// Packs rows rows of a weight, at most PANEL, into a panel of zeros. w: (rows, groups) at
 	// stride bytes
 	void (*pack)(int type, const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel);
+	// Reads n bytes at p, a multiple of LINE, and returns something that depends on them all.
+	uint64_t (*read)(const uint8_t *p, size_t n);
 	// Computes outputs out0 … out1-1 of rows 0 … rows-1.
 	void (*matmul)(const struct run *r, const struct op *op, int rows, int out0, int out1);
 	// Computes the query heads that share kv head kv_head. mem is the thread's scratch.
@@ -251,6 +253,9 @@ struct engine *engine_open(const char *path, int threads);
 // Packs a weight of type, (outs, cols), as it lies in a model file, of any alignment, into
 // panels: panel_bytes(type, cols) zeros for each PANEL outs. 0: w cannot be read any more.
 int engine_pack(struct engine *e, int type, int outs, int cols, const uint8_t *w, uint8_t *panels);
+
+// Reads bytes bytes at p, aligned to a LINE, each thread a part of them.
+void engine_read(struct engine *e, const uint8_t *p, size_t bytes);
 
 // Replays program p for one batch; the arrays are those of struct batch.
 void engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,

@@ -20,7 +20,7 @@
 #include "matmul_panel.h"
 #include "attention.h"
 
-const struct kernels kernels_avx512 = {run_row, pack, run_matmul, run_attention};
+const struct kernels kernels_avx512 = {run_row, pack, read_bytes, run_matmul, run_attention};
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -8,4 +8,4 @@
 #include "matmul_panel.h"
 #include "attention.h"
 
-const struct kernels kernels_portable = {run_row, pack, run_matmul, run_attention};
+const struct kernels kernels_portable = {run_row, pack, read_bytes, run_matmul, run_attention};

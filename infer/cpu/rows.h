@@ -176,6 +176,15 @@ static void quantize(const float *x, int cols, struct quant_block *to)
 	}
 }
 
+static uint64_t read_bytes(const uint8_t *p, size_t n)
+{
+	const uint64_t *words = (const uint64_t *)p;
+	uint64_t sum = 0;
+	for (size_t i = 0; i < n / sizeof *words; i++)
+		sum ^= words[i];
+	return sum;
+}
+
 static void run_row(const struct run *r, const struct phase *p, int row)
 {
 	const struct batch *batch = r->batch;
