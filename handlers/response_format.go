@@ -3,6 +3,10 @@ package handlers
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/labstack/echo/v4"
 
 	"m40-llm/infer"
 )
@@ -13,7 +17,8 @@ type formFields struct {
 	ResponseFormat struct {
 		Type       string `json:"type"`
 		JSONSchema struct {
-			Schema json.RawMessage `json:"schema"` // name, description and strict beside it: it is held to in any case
+			Schema json.RawMessage `json:"schema"` // beside name and description
+			Strict bool            `json:"strict"`
 		} `json:"json_schema"`
 		Schema json.RawMessage `json:"schema"` // llama-server's place for it, with json_object
 	} `json:"response_format"`
@@ -42,6 +47,7 @@ func (f *formFields) fill(r *infer.Request) error {
 		if schema = format.JSONSchema.Schema; !given(schema) {
 			return invalidf("response_format.json_schema.schema", "response_format.json_schema.schema is missing: it is the schema of the answer")
 		}
+		r.StrictSchema = format.JSONSchema.Strict
 	default:
 		return invalidf("response_format.type", "response_format.type is %q: must be text, json_object or json_schema", shorten(format.Type))
 	}
@@ -65,4 +71,45 @@ func (f *formFields) about(err error) error {
 	named := *e
 	named.Param = "response_format"
 	return &named
+}
+
+// ignoredHeader lists what schemas say and the answer is not held to.
+const ignoredHeader = "X-M40-LLM-Schema-Ignored"
+
+// maxIgnoredHeader bounds the header in bytes.
+const maxIgnoredHeader = 1024
+
+// tellIgnored sets the header of an answer that is not held to all that its schemas say,
+// if that is what the first event of an answer says.
+func tellIgnored(c echo.Context, first infer.Event) {
+	if first.Schema == nil {
+		return
+	}
+	var b strings.Builder
+	for i, what := range first.Schema.Ignored {
+		what = headerItem(what)
+		if b.Len()+len(what) > maxIgnoredHeader {
+			fmt.Fprintf(&b, ", and %d more", len(first.Schema.Ignored)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(what)
+	}
+	c.Response().Header().Set(ignoredHeader, b.String())
+}
+
+// headerItem returns text as an item of a list in a header: what is not printable ASCII is
+// written as in a URL, and so are commas.
+func headerItem(text string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == ',' || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }

@@ -267,7 +267,7 @@ func (h *Handlers) allowForeignOrigin(c echo.Context) bool {
 		return false
 	}
 	header.Set(echo.HeaderAccessControlAllowOrigin, origins[0])
-	header.Set(echo.HeaderAccessControlExposeHeaders, "Retry-After, X-Request-Id, X-Should-Retry")
+	header.Set(echo.HeaderAccessControlExposeHeaders, "Retry-After, X-Request-Id, X-Should-Retry, "+ignoredHeader)
 	if r.Method == http.MethodOptions {
 		header.Set(echo.HeaderAccessControlAllowMethods, "GET, POST")
 		header.Set(echo.HeaderAccessControlAllowHeaders, corsHeaders)

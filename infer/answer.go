@@ -46,10 +46,11 @@ func newAnswer(ctx context.Context, r Request, s *source, p prompt, log *slog.Lo
 	if _, err := sample.NewChain(r.Params, vocabulary{s}); err != nil {
 		return nil, samplingError(err)
 	}
-	form, err := s.constrain(ctx, r, p.text, log)
+	form, err := s.constrain(ctx, &r, p.text, log)
 	if err != nil {
 		return nil, err
 	}
+	r.Grammar, r.JSONSchema = "", nil // form has them
 	a := &answer{
 		sequence: newSequence(s.key(), p.tokens, r.PromptLogProb),
 		ctx:      ctx,
@@ -61,6 +62,9 @@ func newAnswer(ctx context.Context, r Request, s *source, p prompt, log *slog.Lo
 		mail:     newMailbox(),
 	}
 	a.sequence.answer, a.client, a.sibling = a, r.Client, r.Sibling
+	if form != nil && len(form.ignored) > 0 {
+		a.mail.put(Event{Type: EventSchema, Schema: &SchemaNotes{Ignored: form.ignored}})
+	}
 	if p.begun != nil {
 		a.parser = p.begun.parser
 		a.text.goOn(p.begun.text)

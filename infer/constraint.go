@@ -2,79 +2,158 @@ package infer
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"runtime"
 	"slices"
 	"sync"
+	"unsafe"
+	"weak"
 
 	"m40-llm/infer/grammar"
+	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
 
 // constraints are what a model's answers can be held to: its vocabulary as a trie, and
-// the grammars that were asked for last, with what they have worked out.
+// grammars with what they have worked out.
 type constraints struct {
 	vocabulary func() *grammar.Vocabulary
 
 	mu   sync.Mutex
-	last []compiled // the latest last
+	used map[formKey]weak.Pointer[compiled] // by all who have it
+	last []*compiled                        // those that are kept with nobody using them, the latest last
 }
 
+// compiled is a form as a grammar of the model's tokens. All answers of that form share it.
 type compiled struct {
-	text    string // of the grammar
+	key     formKey
 	matcher *grammar.Matcher
+	ignored []string // what its schemas say and it is not held to
 }
 
-// maxCompiled is how many grammars a model keeps. Each takes up to some 20 MB.
+// maxCompiled is how many grammars a model keeps that nobody uses. Each takes up to some 20 MB.
 const maxCompiled = 4
 
+// compiling bounds how many grammars are compiled at a time, so that a flood of them leaves
+// cores to those that decode.
+var compiling = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/4))
+
 func newConstraints(s *source) *constraints {
-	return &constraints{vocabulary: sync.OnceValue(func() *grammar.Vocabulary {
-		t := s.tokenizer
-		return grammar.NewVocabulary(s.config.Vocab, func(id int32) []byte { return t.Piece(id, false) }, t.IsEnd)
-	})}
+	return &constraints{
+		vocabulary: sync.OnceValue(func() *grammar.Vocabulary {
+			t := s.tokenizer
+			return grammar.NewVocabulary(s.config.Vocab, func(id int32) []byte { return t.Piece(id, false) }, t.IsEnd)
+		}),
+		used: map[formKey]weak.Pointer[compiled]{},
+	}
 }
 
-// matcher returns the matcher of a grammar.
-func (c *constraints) matcher(ctx context.Context, text string) (*grammar.Matcher, error) {
-	if m := c.find(text); m != nil {
-		return m, nil
+// form is what an answer is held to: a grammar, or what reply.Form says.
+type form struct {
+	param string // the field of the request that it came with
+	text  string // a grammar
+	reply.Form
+	lead string // an expression of what the prompt puts in front of the content
+}
+
+// formKey tells forms apart.
+type formKey [sha256.Size]byte
+
+func (f *form) key() formKey {
+	h := sha256.New()
+	for _, part := range []string{f.text, string(f.Schema), fmt.Sprint(f.Strict, f.Single, len(f.Tools)), f.lead} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	for _, t := range f.Tools {
+		fmt.Fprintf(h, "%d:%s%d:%s%v", len(t.Name), t.Name, len(t.Parameters), t.Parameters, t.Strict)
+	}
+	return formKey(h.Sum(nil))
+}
+
+// compile returns the grammar of a form. It waits while others compile theirs.
+func (s *source) compile(ctx context.Context, f *form) (*compiled, error) {
+	c, key := s.constraints, f.key()
+	if found := c.find(key); found != nil {
+		return found, nil
+	}
+	select {
+	case compiling <- struct{}{}:
+		defer func() { <-compiling }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if found := c.find(key); found != nil { // another request had the same one
+		return found, nil
+	}
+	schemas := &schemaRules{ctx: ctx}
+	text := f.text
+	if text == "" {
+		var err error
+		if text, err = s.format.Grammar(s.gbnf(schemas), f.Form); err != nil {
+			return nil, f.refuse(ctx, err)
+		}
 	}
 	g, err := grammar.Parse(ctx, text)
 	if err != nil {
-		return nil, err
+		return nil, f.refuse(ctx, err)
 	}
 	m, err := grammar.NewMatcher(g, c.vocabulary())
 	if err != nil {
-		return nil, err
+		return nil, f.refuse(ctx, err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.last) == maxCompiled {
-		c.last = slices.Delete(c.last, 0, 1)
-	}
-	c.last = append(c.last, compiled{text, m})
-	return m, nil
+	made := &compiled{key, m, schemas.ignored}
+	c.keep(made)
+	return made, nil
 }
 
-func (c *constraints) find(text string) *grammar.Matcher {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	i := slices.IndexFunc(c.last, func(k compiled) bool { return k.text == text })
-	if i < 0 {
-		return nil
+// refuse says that a form cannot be used, unless it was ctx that ended it.
+func (f *form) refuse(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	found := c.last[i]
-	c.last = append(slices.Delete(c.last, i, i+1), found)
-	return found.matcher
+	if _, ok := errors.AsType[*reply.ToolError](err); ok || f.param == "tools" {
+		return invalid("tools", "%s", err)
+	}
+	return invalid(f.param, "%s cannot be used: %s", f.param, err)
 }
 
-// constraint holds one answer to a grammar; nil holds it to nothing.
+// find returns the grammar of a key, nil if it is not there.
+func (c *constraints) find(key formKey) *compiled {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.used[key].Value()
+	if found != nil {
+		c.last = append(slices.DeleteFunc(c.last, func(k *compiled) bool { return k == found }), found)
+		c.trim()
+	}
+	return found
+}
+
+func (c *constraints) keep(made *compiled) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.used, func(_ formKey, p weak.Pointer[compiled]) bool { return p.Value() == nil })
+	c.used[made.key] = weak.Make(made)
+	c.last = append(c.last, made)
+	c.trim()
+}
+
+func (c *constraints) trim() {
+	if n := len(c.last) - maxCompiled; n > 0 {
+		c.last = slices.Delete(c.last, 0, n)
+	}
+}
+
+// constraint holds one answer to a form; nil holds it to nothing.
 type constraint struct {
-	matcher *grammar.Matcher
-	log     *slog.Logger
-	states  []grammar.State // in front of each token of the answer, and behind the last
-	err     error           // from the last token
+	*compiled
+	log    *slog.Logger
+	states []grammar.State // in front of each token of the answer, and behind the last
+	err    error           // from the last token
 
 	pending chan allowed // the mask behind the last token, worked out while the device computes; nil if nothing is
 }
@@ -85,33 +164,32 @@ type allowed struct {
 	err  error
 }
 
-// constrain returns what holds the answer to r, and says if the grammar or the schema
-// is not one. A schema is that of the content: where the reply is parsed, a thought that
-// the prompt has opened may come before it.
-func (s *source) constrain(ctx context.Context, r Request, prompt string, log *slog.Logger) (*constraint, error) {
-	text, param := r.Grammar, "grammar"
-	if len(r.JSONSchema) > 0 {
-		rules, err := grammar.SchemaRules("json", r.JSONSchema)
-		if err != nil {
-			return nil, invalid("json_schema", "json_schema cannot be used: %s", err)
-		}
-		lead := ""
-		if r.ParseReply {
-			lead = s.format.Lead(s.gbnf(), s.opening(r, prompt))
-		}
-		text, param = "root ::= "+lead+"json\n"+rules, "json_schema"
+// constrain returns what holds the answer to r, and says if the grammar or a schema is not
+// one. A schema is that of the content: where the reply is parsed, a thought that the prompt
+// has opened may come before it.
+func (s *source) constrain(ctx context.Context, r *Request, prompt string, log *slog.Logger) (*constraint, error) {
+	f, err := s.form(r, prompt)
+	if f == nil || err != nil {
+		return nil, err
 	}
-	if text == "" {
-		return nil, nil
+	made, err := s.compile(ctx, f)
+	if err != nil {
+		return nil, err
 	}
-	m, err := s.constraints.matcher(ctx, text)
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil:
-		return nil, invalid(param, "%s cannot be used: %s", param, err)
+	return &constraint{compiled: made, log: log, states: []grammar.State{made.matcher.Start()}}, nil
+}
+
+// bytes returns about how much memory the constraint takes. Answers of one form share most
+// of it, and each counts all.
+func (c *constraint) bytes() int {
+	if c == nil {
+		return 0
 	}
-	return &constraint{matcher: m, log: log, states: []grammar.State{m.Start()}}, nil
+	total := c.matcher.Bytes() + len(c.states)*int(unsafe.Sizeof(grammar.State{}))
+	for _, what := range c.ignored {
+		total += len(what)
+	}
+	return total
 }
 
 // allowed returns the tokens that may come next in an answer of n tokens.

@@ -228,9 +228,6 @@ func (e *Engine) submit(ctx context.Context, r Request) (mail *mailbox, err erro
 		if err != nil {
 			return err
 		}
-		if err := s.forceCall(&r, p.text); err != nil {
-			return err
-		}
 		a, err := newAnswer(ctx, r, s, p, e.options.Logger)
 		if err != nil {
 			return err

@@ -34,7 +34,10 @@ type Request struct {
 	Tokens []int32 `json:"tokens,omitempty"` // taken as they are
 
 	Grammar    string          `json:"grammar,omitempty"`     // GBNF that the answer is held to
-	JSONSchema json.RawMessage `json:"json_schema,omitempty"` // the same as a JSON Schema; at most one of both
+	JSONSchema json.RawMessage `json:"json_schema,omitempty"` // a JSON Schema that the content is held to; at most one of both. Calls of Tools may come in its place
+	// StrictSchema makes it an error that the answer cannot be held to all of JSONSchema;
+	// else what it is not held to is left out, and a schema event lists that.
+	StrictSchema bool `json:"strict_schema,omitempty"`
 
 	Params        sample.Params `json:"params"`
 	MaxTokens     int           `json:"max_tokens"` // -1: until the context is full
@@ -55,6 +58,7 @@ func DefaultRequest() Request {
 type EventType string
 
 const (
+	EventSchema  EventType = "schema"
 	EventQueued  EventType = "queued"
 	EventLoading EventType = "loading"
 	EventPrefill EventType = "prefill"
@@ -62,16 +66,22 @@ const (
 	EventDone    EventType = "done"
 )
 
-// Event is one step of an answer, a plain value like Request. An answer is any
-// number of queued, loading and prefill events, then tokens, then one done; or it
-// ends early with an error.
+// Event is one step of an answer, a plain value like Request. An answer is a schema
+// event, if anything of the schemas is left out, any number of queued, loading and
+// prefill events, then tokens, then one done; or it ends early with an error.
 type Event struct {
-	Type    EventType `json:"type"`
-	Queued  *Queued   `json:"queued,omitempty"`
-	Loading *Loading  `json:"loading,omitempty"`
-	Prefill *Prefill  `json:"prefill,omitempty"`
-	Token   *Token    `json:"token,omitempty"`
-	Done    *Done     `json:"done,omitempty"`
+	Type    EventType    `json:"type"`
+	Schema  *SchemaNotes `json:"schema,omitempty"`
+	Queued  *Queued      `json:"queued,omitempty"`
+	Loading *Loading     `json:"loading,omitempty"`
+	Prefill *Prefill     `json:"prefill,omitempty"`
+	Token   *Token       `json:"token,omitempty"`
+	Done    *Done        `json:"done,omitempty"`
+}
+
+// SchemaNotes say what the answer is not held to.
+type SchemaNotes struct {
+	Ignored []string `json:"ignored"` // keywords and where they stand, as "if at #/properties/a", or "if at # of NAME" in the schema of a tool
 }
 
 // Queued says that the request waits.

@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,36 +22,77 @@ func (r *Request) forces() bool {
 	return r.ToolChoice != "" && r.ToolChoice != ToolChoiceAuto && r.ToolChoice != ToolChoiceNone
 }
 
-// forceCall holds the answer to r to a call, written in the format of the model, if the
-// request insists on one.
-func (s *source) forceCall(r *Request, prompt string) error {
-	if !r.forces() {
-		return nil
+// form returns what the answer to r is held to behind a prompt; nil for nothing. Calls are
+// an alternative to content that is held to a schema, where the reply is read for calls and
+// the model may choose.
+func (s *source) form(r *Request, prompt string) (*form, error) {
+	f := &form{param: "grammar", text: r.Grammar}
+	schema := len(r.JSONSchema) > 0 && !r.forces()
+	calls := r.forces() || schema && len(r.Tools) > 0 && r.ParseReply && r.ToolChoice != ToolChoiceNone && !r.Continue
+	switch {
+	case r.Grammar != "":
+		return f, nil
+	case !schema && !calls:
+		return nil, nil
 	}
-	tools, err := reply.ParseTools(r.Tools)
+	if r.ParseReply || r.forces() {
+		f.Prompt = s.opening(*r, prompt)
+		f.lead = s.format.Lead(s.gbnf(nil), f.Prompt)
+	}
+	if schema {
+		f.param, f.Schema, f.Strict = "json_schema", r.JSONSchema, r.StrictSchema
+	}
+	if calls {
+		if f.param = "tools"; schema {
+			f.param = "json_schema"
+		}
+		var err error
+		if f.Tools, f.Single, err = toolsToCall(r); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// toolsToCall returns the tools that the answer to r may call, and whether there may be one
+// call only.
+func toolsToCall(r *Request) (tools []reply.Tool, single bool, err error) {
+	tools, err = reply.ParseTools(r.Tools)
 	if err != nil {
-		return invalid("tools", "%s", err)
+		return nil, false, invalid("tools", "%s", err)
 	}
-	single := r.SingleCall
-	if r.ToolChoice != ToolChoiceRequired {
+	single = r.SingleCall
+	if r.forces() && r.ToolChoice != ToolChoiceRequired {
 		i := slices.IndexFunc(tools, func(t reply.Tool) bool { return t.Name == r.ToolChoice })
 		if i < 0 {
-			return invalid("tool_choice", "tool_choice names the function %q, which is not among the tools", r.ToolChoice)
+			return nil, false, invalid("tool_choice", "tool_choice names the function %q, which is not among the tools", r.ToolChoice)
 		}
 		tools, single = tools[i:i+1], true
 	}
-	if len(tools) == 0 {
-		return invalid("tool_choice", "tool_choice asks for a call, but there are no tools")
-	}
-	r.Grammar, err = s.format.Grammar(s.gbnf(), tools, s.opening(*r, prompt), single)
-	if err != nil {
-		return invalid("tools", "%s", err)
-	}
-	return nil
+	return tools, single, nil
 }
 
-// gbnf is how grammars for the model are written.
-func (s *source) gbnf() reply.GBNF { return reply.GBNF{Literal: s.literal, Rules: grammar.SchemaRules} }
+// gbnf is how grammars for the model are written; schemas is nil where they hold none.
+func (s *source) gbnf(schemas *schemaRules) reply.GBNF {
+	return reply.GBNF{Literal: s.literal, Rules: schemas.write}
+}
+
+// schemaRules writes the rules of schemas.
+type schemaRules struct {
+	ctx     context.Context
+	ignored []string // what the rules leave out
+}
+
+func (w *schemaRules) write(s reply.Schema) (string, error) {
+	rules, ignored, err := grammar.SchemaRules(w.ctx, s.Name, s.Text, s.Strict)
+	for _, what := range ignored {
+		if s.Of != "" {
+			what += " of " + s.Of
+		}
+		w.ignored = append(w.ignored, what)
+	}
+	return rules, err
+}
 
 // literal is an expression of GBNF for text, in which control tokens are tokens.
 func (s *source) literal(text string) string {

@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -50,6 +51,7 @@ func (r *Request) validate() error {
 	case len(r.Stop) > maxStops:
 		return invalid("stop", "there are %d stop strings: give at most %d", len(r.Stop), maxStops)
 	}
+	r.Tools = orNone(r.Tools)
 	if err := r.validateForm(); err != nil {
 		return err
 	}
@@ -72,8 +74,8 @@ func (r *Request) validateForm() error {
 		return invalid("grammar", "give only one of grammar and json_schema")
 	case r.IgnoreEOS && (r.Grammar != "" || len(r.JSONSchema) > 0):
 		return invalid("ignore_eos", "ignore_eos has no meaning with a grammar or json_schema, which says where the answer ends")
-	case r.forces() && (r.Grammar != "" || len(r.JSONSchema) > 0):
-		return invalid("tool_choice", "tool_choice asks for a call, which cannot be held to a grammar or json_schema too")
+	case r.forces() && r.Grammar != "":
+		return invalid("tool_choice", "tool_choice asks for a call, which cannot be held to a grammar too")
 	case r.forces() && r.IgnoreEOS:
 		return invalid("ignore_eos", "ignore_eos has no meaning where tool_choice asks for a call")
 	case r.forces() && len(r.Tools) == 0:
@@ -82,6 +84,15 @@ func (r *Request) validateForm() error {
 		return invalid("tool_choice", "tool_choice cannot ask for a call in a message that is continued")
 	}
 	return nil
+}
+
+// orNone returns a JSON array; nil for one without elements and for null.
+func orNone(raw json.RawMessage) json.RawMessage {
+	var elements []json.RawMessage
+	if json.Unmarshal(raw, &elements) == nil && len(elements) == 0 {
+		return nil
+	}
+	return raw
 }
 
 func (r *Request) validateBanned() error {

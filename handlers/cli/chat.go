@@ -175,10 +175,12 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, err
 			return out.text.String(), err
 		}
 		progress.show(event)
-		if event.Type != infer.EventQueued && event.Type != infer.EventLoading {
+		if event.Type != infer.EventSchema && event.Type != infer.EventQueued && event.Type != infer.EventLoading {
 			c.tellNotice(progress)
 		}
 		switch event.Type {
+		case infer.EventSchema:
+			fmt.Fprintf(c.Terminal.Err, "m40-llm: note: the answer is not held to all of the schema: %s\n", Line(strings.Join(event.Schema.Ignored, ", ")))
 		case infer.EventToken:
 			err = out.add(event.Token.Text, event.Token.Reasoning)
 		case infer.EventDone:

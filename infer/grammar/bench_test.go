@@ -9,7 +9,7 @@ import (
 func BenchmarkMask(b *testing.B) {
 	for _, name := range []string{"llama-spm", "falcon", "deepseek-llm"} {
 		v, _ := vocabularyOf(b, name)
-		rules, err := SchemaRules("root", []byte(`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string","maxLength":2000}},"required":["a","b"]}`))
+		rules, _, err := SchemaRules(context.Background(), "root", []byte(`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string","maxLength":2000}},"required":["a","b"]}`), true)
 		if err != nil {
 			b.Fatal(err)
 		}

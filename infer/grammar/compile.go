@@ -5,13 +5,18 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
+	"strings"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // program is a grammar as instructions that a byte, a token or a call of a rule
 // leads through. Each rule has instructions of its own, and ends in its own opcodeEnd.
 type program struct {
 	code    []instruction
+	outs    []int32     // of opcodeSplit
+	ranges  []byteRange // of opcodeRanges
 	rules   []rule
 	root    int32
 	classes [256]uint8 // bytes that no instruction tells apart have the same class
@@ -26,30 +31,60 @@ type rule struct {
 	order    int32 // rules that can be called before anything is read come later
 }
 
+// instruction is kept small, since requests that wait hold their grammars.
 type instruction struct {
-	opcode opcode
-	tail   bool        // opcodeCall: the rule ends where the call returns
-	out    int32       // the next instruction of opcodeToken and opcodeCall
-	arg    int32       // opcodeToken: id; opcodeCall: rule
-	need   int32       // like that of a rule, from here to the rule's end
-	outs   []int32     // opcodeSplit
-	ranges []byteRange // opcodeBytes: sorted
+	opcode    opcode
+	tail      bool  // opcodeCall: the rule ends where the call returns
+	low, high byte  // opcodeByte
+	out       int32 // the next instruction of opcodeByte, opcodeToken and opcodeCall; opcodeSplit, opcodeRanges: the end of its list
+	arg       int32 // opcodeToken: id; opcodeCall: rule; opcodeSplit, opcodeRanges: where its list begins
+	need      int32 // like that of a rule, from here to the rule's end
 }
 
 type opcode uint8
 
 const (
-	opcodeSplit opcode = iota // goes on at each of outs
-	opcodeBytes               // reads a byte
-	opcodeToken               // reads a token
-	opcodeCall                // goes on in a rule, then at out
-	opcodeEnd                 // the end of the rule
+	opcodeSplit  opcode = iota // goes on at each of a list of outs
+	opcodeByte                 // reads a byte from low to high
+	opcodeRanges               // reads a byte of one of a list of ranges, which are sorted
+	opcodeToken                // reads a token
+	opcodeCall                 // goes on in a rule, then at out
+	opcodeEnd                  // the end of the rule
 )
 
 // byteRange is the bytes from low to high, and where they lead.
 type byteRange struct {
 	low, high byte
 	out       int32
+}
+
+// outsOf returns where a split goes on.
+func (p *program) outsOf(in *instruction) []int32 { return p.outs[in.arg:in.out] }
+
+// after returns where an instruction leads that reads byte b; -1 for nowhere.
+func (p *program) after(in *instruction, b byte) int32 {
+	switch in.opcode {
+	case opcodeByte:
+		if in.low <= b && b <= in.high {
+			return in.out
+		}
+	case opcodeRanges:
+		list := p.ranges[in.arg:in.out]
+		i := sort.Search(len(list), func(i int) bool { return b <= list[i].high })
+		if i < len(list) && list[i].low <= b {
+			return list[i].out
+		}
+	}
+	return -1
+}
+
+// bytes returns about how much memory the program takes.
+func (p *program) bytes() int {
+	total := len(p.code)*int(unsafe.Sizeof(instruction{})) + len(p.outs)*4 + len(p.ranges)*int(unsafe.Sizeof(byteRange{}))
+	for _, r := range p.rules {
+		total += int(unsafe.Sizeof(r)) + len(r.name)
+	}
+	return total
 }
 
 // unreachable is the need of what never ends.
@@ -96,6 +131,7 @@ func compile(ctx context.Context, s *syntax) (*program, error) {
 			in.tail = c.code[in.out].opcode == opcodeEnd
 		}
 	}
+	c.code, c.outs, c.ranges = slices.Clip(c.code), slices.Clip(c.outs), slices.Clip(c.ranges)
 	c.findClasses()
 	c.findNeeds()
 	for _, r := range c.rules {
@@ -113,7 +149,7 @@ func compile(ctx context.Context, s *syntax) (*program, error) {
 func (c *compiler) use(i int32) int32 {
 	if c.number[i] < 0 {
 		c.number[i] = int32(len(c.rules))
-		c.rules = append(c.rules, rule{name: c.names[i]})
+		c.rules = append(c.rules, rule{name: strings.Clone(c.names[i])}) // not the whole text with it
 		c.queue = append(c.queue, i)
 		c.hoist = append(c.hoist, nil)
 	}
@@ -121,23 +157,36 @@ func (c *compiler) use(i int32) int32 {
 }
 
 func (c *compiler) add(in instruction) (int32, error) {
-	if len(c.code) == maxInstructions {
+	if len(c.code) == maxInstructions || len(c.outs)+len(c.ranges) > 2*maxInstructions {
 		return 0, fmt.Errorf("the grammar is too large: it takes more than %d steps when repetitions are written out", maxInstructions)
 	}
 	c.code = append(c.code, in)
 	return int32(len(c.code) - 1), nil
 }
 
+// split writes an instruction that goes on at each of outs.
+func (c *compiler) split(outs ...int32) (int32, error) {
+	first := int32(len(c.outs))
+	c.outs = append(c.outs, outs...)
+	return c.add(instruction{opcode: opcodeSplit, arg: first, out: int32(len(c.outs))})
+}
+
+// read writes an instruction that reads a byte of sorted ranges.
+func (c *compiler) read(ranges []byteRange) (int32, error) {
+	if len(ranges) == 1 {
+		r := ranges[0]
+		return c.add(instruction{opcode: opcodeByte, low: r.low, high: r.high, out: r.out})
+	}
+	first := int32(len(c.ranges))
+	c.ranges = append(c.ranges, ranges...)
+	return c.add(instruction{opcode: opcodeRanges, arg: first, out: int32(len(c.ranges))})
+}
+
 // emit writes the instructions of e, which lead on to next, and returns the first.
 func (c *compiler) emit(e *expr, next int32) (at int32, err error) {
 	switch e.op {
 	case opLiteral:
-		at = next
-		for i := len(e.literal) - 1; i >= 0 && err == nil; i-- {
-			b := e.literal[i]
-			at, err = c.add(instruction{opcode: opcodeBytes, ranges: []byteRange{{b, b, at}}})
-		}
-		return at, err
+		return c.emitLiteral(e.literal, next)
 	case opSet:
 		return c.emitSet(e.set, next)
 	case opRule:
@@ -151,16 +200,93 @@ func (c *compiler) emit(e *expr, next int32) (at int32, err error) {
 		}
 		return at, err
 	case opAlternatives:
-		outs := make([]int32, len(e.list))
-		for i, alternative := range e.list {
-			if outs[i], err = c.emit(alternative, next); err != nil {
-				return 0, err
-			}
-		}
-		return c.add(instruction{opcode: opcodeSplit, outs: outs})
+		return c.emitAlternatives(e.list, next)
 	default:
 		return c.emitRepeat(e, next)
 	}
+}
+
+func (c *compiler) emitLiteral(text string, next int32) (at int32, err error) {
+	at = next
+	for i := len(text) - 1; i >= 0 && err == nil; i-- {
+		at, err = c.read([]byteRange{{text[i], text[i], at}})
+	}
+	return at, err
+}
+
+// emitAlternatives writes alternatives. Those that are literals become a trie, so that
+// a text is at one place in it however many they are.
+func (c *compiler) emitAlternatives(list []*expr, next int32) (at int32, err error) {
+	var literals []string
+	var outs []int32
+	for _, alternative := range list {
+		if alternative.op == opLiteral {
+			literals = append(literals, alternative.literal)
+			continue
+		}
+		if at, err = c.emit(alternative, next); err != nil {
+			return 0, err
+		}
+		outs = append(outs, at)
+	}
+	if len(literals) > 0 {
+		slices.Sort(literals)
+		if at, err = c.emitTrie(slices.Compact(literals), 0, next); err != nil {
+			return 0, err
+		}
+		outs = append(outs, at)
+	}
+	if len(outs) == 1 {
+		return outs[0], nil
+	}
+	return c.split(outs...)
+}
+
+// emitTrie writes literals, which are sorted and have their first depth bytes in common,
+// from there on.
+func (c *compiler) emitTrie(literals []string, depth int, next int32) (at int32, err error) {
+	if len(literals) == 1 {
+		return c.emitLiteral(literals[0][depth:], next)
+	}
+	ends := len(literals[0]) == depth
+	if ends {
+		literals = literals[1:]
+	}
+	// What all have in common beyond, none branches from.
+	first, last := literals[0][depth:], literals[len(literals)-1][depth:]
+	common := 0
+	for common < min(len(first), len(last)) && first[common] == last[common] {
+		common++
+	}
+	if len(literals) == 1 {
+		at, err = c.emitLiteral(first, next)
+	} else if common > 0 {
+		if at, err = c.emitTrie(literals, depth+common, next); err == nil {
+			at, err = c.emitLiteral(first[:common], at)
+		}
+	} else {
+		at, err = c.emitBranches(literals, depth, next)
+	}
+	if err == nil && ends {
+		at, err = c.split(at, next)
+	}
+	return at, err
+}
+
+// emitBranches writes literals that do not all have the same byte at depth.
+func (c *compiler) emitBranches(literals []string, depth int, next int32) (int32, error) {
+	var ranges []byteRange
+	for len(literals) > 0 {
+		b := literals[0][depth]
+		n := sort.Search(len(literals), func(i int) bool { return literals[i][depth] > b })
+		out, err := c.emitTrie(literals[:n], depth+1, next)
+		if err != nil {
+			return 0, err
+		}
+		ranges = join(ranges, byteRange{b, b, out})
+		literals = literals[n:]
+	}
+	return c.read(ranges)
 }
 
 // oneInstruction reports whether e takes a single instruction.
@@ -194,20 +320,20 @@ func (c *compiler) emitRepeat(e *expr, next int32) (at int32, err error) {
 	}
 	at = next
 	if e.max < 0 {
-		if at, err = c.add(instruction{opcode: opcodeSplit}); err != nil {
+		if at, err = c.split(0, next); err != nil {
 			return 0, err
 		}
 		again, err := once(at)
 		if err != nil {
 			return 0, err
 		}
-		c.code[at].outs = []int32{again, next}
+		c.outs[c.code[at].arg] = again
 	}
 	for range max(0, e.max-e.min) {
 		if at, err = once(at); err != nil {
 			return 0, err
 		}
-		if at, err = c.add(instruction{opcode: opcodeSplit, outs: []int32{at, next}}); err != nil {
+		if at, err = c.split(at, next); err != nil {
 			return 0, err
 		}
 	}
@@ -223,9 +349,12 @@ func (c *compiler) emitRepeat(e *expr, next int32) (at int32, err error) {
 func (c *compiler) findClasses() {
 	var begins [257]bool
 	for i := range c.code {
-		for _, r := range c.code[i].ranges {
-			begins[r.low], begins[int(r.high)+1] = true, true
+		if in := &c.code[i]; in.opcode == opcodeByte {
+			begins[in.low], begins[int(in.high)+1] = true, true
 		}
+	}
+	for _, r := range c.ranges {
+		begins[r.low], begins[int(r.high)+1] = true, true
 	}
 	for b := range 256 {
 		if b == 0 || begins[b] {
@@ -243,14 +372,14 @@ func (c *compiler) predecessors() (list []int32, from []int32) {
 			in, i := &c.code[i], int32(i)
 			switch in.opcode {
 			case opcodeSplit:
-				for _, out := range in.outs {
+				for _, out := range c.outsOf(in) {
 					visit(out, i)
 				}
-			case opcodeBytes:
-				for _, r := range in.ranges {
+			case opcodeRanges:
+				for _, r := range c.ranges[in.arg:in.out] {
 					visit(r.out, i)
 				}
-			case opcodeToken:
+			case opcodeByte, opcodeToken:
 				visit(in.out, i)
 			case opcodeCall:
 				visit(in.out, i)
@@ -366,7 +495,7 @@ func (c *compiler) findOrder() error {
 			in := &c.code[at]
 			switch in.opcode {
 			case opcodeSplit:
-				todo = append(todo, in.outs...)
+				todo = append(todo, c.outsOf(in)...)
 			case opcodeCall:
 				if err := visitRule(in.arg); err != nil {
 					return err

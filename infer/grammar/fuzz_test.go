@@ -108,7 +108,7 @@ func FuzzSchema(f *testing.F) {
 	}
 	f.Add([]byte(`{"allOf":[{"properties":{"a":{"type":"integer"}}},{"required":["a"],"additionalProperties":false}]}`), uint64(2))
 	f.Fuzz(func(t *testing.T, schema []byte, seed uint64) {
-		rules, err := SchemaRules("root", schema)
+		rules, _, err := SchemaRules(context.Background(), "root", schema, true)
 		if err != nil {
 			return
 		}

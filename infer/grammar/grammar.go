@@ -48,7 +48,7 @@ const (
 	maxDepth      = 128     // rules that are open at once
 	maxPlaces     = 1 << 13 // of a text in an ambiguous grammar
 	maxWork       = 1 << 19 // instructions looked at for one token: some 50 ms
-	maxRemembered = 1 << 21 // entries of tables, positions and masks of a Matcher
+	maxRemembered = 1 << 24 // bytes of the states, transitions and masks of a Matcher
 )
 
 // Grammar is a grammar that is understood. It does not change.

@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,11 +18,16 @@ import (
 // numbers, and where it stands.
 type value struct {
 	kind    valueKind
-	members []member // of an object
-	items   []*value // of an array
-	text    string   // of a string or number
+	members []member          // of an object
+	byName  map[string]*value // the members of an object with more than fewMembers
+	items   []*value          // of an array
+	text    string            // of a string or number
 	truth   bool
-	pointer string // JSON pointer from the root of the document
+
+	id     int    // values of a document are numbered in the order in which they begin
+	parent *value // nil: the root of the document
+	name   string // under which parent has it, if that is an object
+	index  int    // at which parent has it, if that is an array
 }
 
 type member struct {
@@ -45,8 +51,14 @@ const (
 	anyKind    = kindNull | kindBool | kindObject | kindArray | kindString | kindNumber
 )
 
+// fewMembers is how many members of an object are searched one after the other.
+const fewMembers = 16
+
 // get returns the member of a name, nil for none.
 func (v *value) get(name string) *value {
+	if v.byName != nil {
+		return v.byName[name]
+	}
 	if v.kind == kindObject {
 		for _, m := range v.members {
 			if m.name == name {
@@ -57,40 +69,63 @@ func (v *value) get(name string) *value {
 	return nil
 }
 
-// parseJSON reads a document.
-func parseJSON(data []byte) (*value, error) {
+// maxValues bounds what a schema holds.
+const maxValues = 1 << 17
+
+// parseJSON reads a document. The error says what is wrong with it, or is that of ctx.
+func parseJSON(ctx context.Context, data []byte) (*value, error) {
 	if len(data) > maxText {
 		return nil, fmt.Errorf("the schema has %d bytes; the limit is %d", len(data), maxText)
 	}
 	if !utf8.Valid(data) {
 		return nil, errors.New("the schema is not valid UTF-8")
 	}
-	r := jsonReader{json.NewDecoder(bytes.NewReader(data))}
+	r := jsonReader{Decoder: json.NewDecoder(bytes.NewReader(data)), ctx: ctx}
 	r.UseNumber()
-	v, err := r.value("", 0)
+	v := &value{}
+	err := r.value(v, 0)
 	if err == nil {
 		if _, err = r.Token(); err == io.EOF {
 			return v, nil
 		}
 		err = errors.New("something follows it")
 	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, errManyValues):
+		return nil, err
+	}
 	return nil, fmt.Errorf("the schema is not a JSON document: %w", err)
 }
 
-type jsonReader struct{ *json.Decoder }
+var errManyValues = fmt.Errorf("the schema is too large: it holds more than %d values", maxValues)
 
-func (r jsonReader) value(pointer string, depth int) (*value, error) {
+type jsonReader struct {
+	*json.Decoder
+	ctx   context.Context
+	count int // values so far
+}
+
+// value reads the next value into v.
+func (r *jsonReader) value(v *value, depth int) error {
 	if depth > maxNesting {
-		return nil, fmt.Errorf("it is nested more than %d deep", maxNesting)
+		return fmt.Errorf("it is nested more than %d deep", maxNesting)
+	}
+	v.id = r.count
+	if r.count++; r.count > maxValues {
+		return errManyValues
+	}
+	if r.count%1024 == 0 && r.ctx.Err() != nil {
+		return r.ctx.Err()
 	}
 	token, err := r.Token()
 	if err != nil {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
-		return nil, err
+		return err
 	}
-	v := &value{pointer: pointer}
 	switch t := token.(type) {
 	case nil:
 		v.kind = kindNull
@@ -110,11 +145,11 @@ func (r jsonReader) value(pointer string, depth int) (*value, error) {
 			v.kind, err = kindArray, r.array(v, depth)
 		}
 	}
-	return v, err
+	return err
 }
 
-func (r jsonReader) object(v *value, depth int) error {
-	seen := map[string]bool{}
+func (r *jsonReader) object(v *value, depth int) error {
+	seen := map[string]*value{}
 	for r.More() {
 		token, err := r.Token()
 		if err != nil {
@@ -124,24 +159,27 @@ func (r jsonReader) object(v *value, depth int) error {
 		if !ok {
 			return fmt.Errorf("%v is not the name of a member", token)
 		}
-		if seen[name] {
-			return fmt.Errorf("%s holds %q twice", place(v.pointer), name)
+		if seen[name] != nil {
+			return fmt.Errorf("%s holds %q twice", v.place(), shorten(name))
 		}
-		seen[name] = true
-		m, err := r.value(v.pointer+"/"+pointerEscaper.Replace(name), depth+1)
-		if err != nil {
+		m := &value{parent: v, name: name}
+		seen[name] = m
+		if err := r.value(m, depth+1); err != nil {
 			return err
 		}
 		v.members = append(v.members, member{name, m})
+	}
+	if len(v.members) > fewMembers {
+		v.byName = seen
 	}
 	_, err := r.Token()
 	return err
 }
 
-func (r jsonReader) array(v *value, depth int) error {
+func (r *jsonReader) array(v *value, depth int) error {
 	for r.More() {
-		item, err := r.value(v.pointer+"/"+strconv.Itoa(len(v.items)), depth+1)
-		if err != nil {
+		item := &value{parent: v, index: len(v.items)}
+		if err := r.value(item, depth+1); err != nil {
 			return err
 		}
 		v.items = append(v.items, item)
@@ -155,8 +193,32 @@ var (
 	pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// place writes a JSON pointer for people.
-func place(pointer string) string { return "#" + pointer }
+// place is the JSON pointer to v for people; one that is too long for them is cut.
+func (v *value) place() string {
+	var parts []string
+	for ; v.parent != nil; v = v.parent {
+		part := pointerEscaper.Replace(shorten(v.name))
+		if v.parent.kind == kindArray {
+			part = strconv.Itoa(v.index)
+		}
+		parts = append(parts, "/"+part)
+	}
+	slices.Reverse(parts)
+	const most = 16
+	if len(parts) > most {
+		parts = slices.Concat(parts[:most/2], []string{"/…"}, parts[len(parts)-most/2:])
+	}
+	return "#" + strings.Join(parts, "")
+}
+
+// shorten cuts what a schema says where a message quotes it.
+func shorten(text string) string {
+	const most = 80
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
 
 // maxExponent bounds the digits of a number of a schema.
 const maxExponent = 400

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"unsafe"
 )
 
 // Errors of a Matcher. They end an answer.
@@ -17,7 +18,7 @@ var (
 
 // Matcher holds answers to a grammar, in the tokens of one vocabulary. It remembers
 // what it has worked out, up to a limit, for all answers to the grammar; it is safe
-// for concurrent use.
+// for concurrent use. What it returns does not depend on what it remembers.
 type Matcher struct {
 	program *program
 	vocab   *Vocabulary
@@ -25,21 +26,31 @@ type Matcher struct {
 	mu      sync.Mutex
 	stepper *stepper
 
-	// The states met so far are an automaton: row i of table has the state after a
-	// byte of each class.
+	// The states met so far are an automaton: row i of table has the transitions of
+	// states[i], one for each class of bytes.
 	states []*state
 	index  map[key]int32
-	table  []int32
-	weight int // positions in states, and entries of table
+	table  []transition
 	path   []int32
+	call   uint32 // number of the call in which the work of a transition was counted last
 
-	masks map[key][]uint64
+	masks    map[key][]uint64 // by state
+	distinct map[key][]uint64 // by their own bits: many states have one mask
+	spare    []uint64         // a mask that is not in use
+	weight   int              // bytes of states, table and masks
+}
+
+// transition is what a byte of a class does in a state.
+type transition struct {
+	next int32  // unknown, dead, or the number of the state + alive
+	work int32  // what it takes to find out
+	call uint32 // the last call that counted the work
 }
 
 const (
-	unknown = 0 // in table: not worked out so far
+	unknown = 0 // not worked out so far
 	dead    = 1 // no text goes on so
-	alive   = 2 // and above: the number of the state + alive
+	alive   = 2
 )
 
 // State is where an answer has come to. It is a value that never changes, so that
@@ -60,17 +71,26 @@ func NewMatcher(g *Grammar, v *Vocabulary) (*Matcher, error) {
 }
 
 func (m *Matcher) forget() {
-	m.states, m.table, m.weight = nil, nil, 0
+	m.states, m.table, m.weight, m.stepper.made = nil, nil, 0, 0
 	m.index = map[key]int32{}
 	m.masks = map[key][]uint64{}
+	m.distinct = map[key][]uint64{}
 }
 
 // begin readies the matcher for a call.
 func (m *Matcher) begin() {
-	if m.weight > maxRemembered {
+	if m.call++; m.weight > maxRemembered || m.call == 0 {
 		m.forget()
 	}
 	m.stepper.work = 0
+}
+
+// Bytes returns about how much memory the matcher takes: its grammar and what it
+// remembers. The vocabulary is not part of it.
+func (m *Matcher) Bytes() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.program.bytes() + m.weight
 }
 
 // Start returns the state in front of the first token.
@@ -147,27 +167,52 @@ func (m *Matcher) number(s *state) int32 {
 		at = int32(len(m.states))
 		m.index[s.key] = at
 		m.states = append(m.states, s)
-		m.table = append(m.table, make([]int32, len(m.program.class))...)
-		m.weight += len(m.program.class) + 4*len(s.positions)
+		m.table = append(m.table, make([]transition, len(m.program.class))...)
+		m.weight += len(m.program.class)*int(unsafe.Sizeof(transition{})) + stateBytes + len(s.positions)*int(unsafe.Sizeof(position{})) + m.stepper.made
+		m.stepper.made = 0
 	}
 	return at
 }
 
-// step returns the state after a byte of a class, -1 for none.
+// stateBytes is about what a state takes beside its positions, with its entry in the index.
+const stateBytes = 120
+
+// step returns the state after a byte of a class, -1 for none. A call counts the work of a
+// transition once, whether it was worked out before or not: so whether a call takes too
+// much work does not depend on what is remembered.
 func (m *Matcher) step(at int32, class uint8) int32 {
 	entry := int(at)*len(m.program.class) + int(class)
-	next := m.table[entry]
-	if next == unknown {
-		next = dead
-		m.stepper.work += len(m.program.class)
-		if s := m.stepper.readByte(m.states[at], m.program.class[class]); s != nil {
-			next = m.number(s) + alive
-		} else if m.stepper.exhausted() {
-			return -1
-		}
-		m.table[entry] = next
+	t := &m.table[entry]
+	if t.call == m.call {
+		return t.next - alive
 	}
-	return next - alive
+	if t.next == unknown {
+		t = m.workOut(at, class, entry)
+	} else {
+		m.stepper.work += int(t.work)
+	}
+	if m.stepper.exhausted() {
+		return -1
+	}
+	t.call = m.call
+	return t.next - alive
+}
+
+// workOut finds the transition of an entry of the table. It is left unknown if that takes
+// more work than the call may.
+func (m *Matcher) workOut(at int32, class uint8, entry int) *transition {
+	before := m.stepper.work
+	m.stepper.work += len(m.program.class)
+	next := int32(dead)
+	s := m.stepper.readByte(m.states[at], m.program.class[class])
+	if s != nil {
+		next = m.number(s) + alive // the table may move
+	}
+	t := &m.table[entry]
+	if !m.stepper.exhausted() {
+		t.next, t.work = next, int32(m.stepper.work-before)
+	}
+	return t
 }
 
 // Known returns what Mask would, if that is worked out already.
@@ -189,7 +234,11 @@ func (m *Matcher) Mask(s State) ([]uint64, error) {
 	if mask, ok := m.masks[s.s.key]; ok {
 		return mask, nil
 	}
-	mask := make([]uint64, (m.vocab.size+63)/64)
+	mask := m.spare
+	if m.spare = nil; mask == nil {
+		mask = make([]uint64, (m.vocab.size+63)/64)
+	}
+	clear(mask)
 	any, err := m.fill(mask, s.s)
 	switch {
 	case err != nil:
@@ -197,9 +246,22 @@ func (m *Matcher) Mask(s State) ([]uint64, error) {
 	case !any && !s.s.accepts:
 		return nil, ErrNoToken
 	}
-	m.masks[s.s.key] = mask
-	m.weight += len(mask) * 2
-	return mask, nil
+	return m.remember(s.s, mask), nil
+}
+
+// remember keeps the mask of s, and returns it: the one that another state has, if that is
+// the same.
+func (m *Matcher) remember(s *state, mask []uint64) []uint64 {
+	k := keyOfMask(mask, &m.stepper.buffer)
+	if same, ok := m.distinct[k]; ok {
+		m.spare, mask = mask, same
+	} else {
+		m.distinct[k] = mask
+		m.weight += len(mask) * 8
+	}
+	m.masks[s.key] = mask
+	m.weight += int(unsafe.Sizeof(key{}) + unsafe.Sizeof(mask))
+	return mask
 }
 
 // fill sets the bits of the tokens that may follow s.

@@ -472,7 +472,7 @@ func TestRealVocabularies(t *testing.T) {
 			random := rand.New(rand.NewPCG(5, 6))
 			ended, split := 0, 0
 			for _, c := range schemas {
-				rules, err := SchemaRules("root", c.Schema)
+				rules, _, err := SchemaRules(context.Background(), "root", c.Schema, true)
 				if err != nil {
 					t.Fatal(err)
 				}

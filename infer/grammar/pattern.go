@@ -4,29 +4,44 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
-// pattern is a regular expression, of those that ECMA-262 has the ones that are
-// regular: no back-references, looks ahead or behind, or word boundaries; and ^ and $
-// only at the ends of the whole or of an alternative of it.
+// pattern is a regular expression of ECMA-262, without back-references.
 type pattern struct {
-	op       op          // opSet, opSequence, opAlternatives, opRepeat
+	op       op          // opSet, opSequence, opAlternatives, opRepeat; opLook and those behind it if it is not plain
 	set      []runeRange // opSet
 	list     []*pattern
 	min, max int  // opRepeat; unbounded for any number
 	anything bool // opRepeat of any character, which stands where a pattern is not anchored
+	negative bool // opLook
 }
 
-// parsePattern reads a regular expression as a pattern of whole strings: where it is
-// not anchored, anything may stand around it.
-func parsePattern(text string) (*pattern, error) {
+// Parts of patterns that match no character.
+const (
+	opLook  op = iota + opRepeat + 1 // what follows matches the one in list, or does not
+	opStart                          // ^
+	opEnd                            // $
+	opLoose                          // what is left out: looks behind, borders of words
+)
+
+// parsePlainPattern reads a regular expression as a pattern of whole strings: where it
+// is not anchored, anything may stand around it. It must be plain: it does not look
+// around, and ^ and $ stand only at the ends of the whole or of an alternative of it.
+func parsePlainPattern(text string) (*pattern, error) { return readPattern(text, true) }
+
+// parsePattern reads any regular expression, which matches somewhere in a string.
+func parsePattern(text string) (*pattern, error) { return readPattern(text, false) }
+
+func readPattern(text string, plain bool) (*pattern, error) {
 	if len(text) > maxPattern {
 		return nil, fmt.Errorf("it has %d bytes; the limit is %d", len(text), maxPattern)
 	}
-	p := &patternParser{text: text}
-	list, err := p.alternatives(true)
+	p := &patternParser{text: text, plain: plain}
+	list, err := p.alternatives(plain)
 	if err != nil {
 		return nil, err
 	}
@@ -40,6 +55,7 @@ const maxPattern = 4096
 
 type patternParser struct {
 	text  string
+	plain bool
 	at    int
 	depth int
 }
@@ -145,8 +161,14 @@ func (p *patternParser) atom() (*pattern, error) {
 		return &pattern{op: opSet, set: set}, err
 	case p.take("."):
 		return &pattern{op: opSet, set: complement(lineEnds)}, nil
-	case p.take("^"), p.take("$"):
+	case p.plain && (p.take("^") || p.take("$")):
 		return nil, errAnchor
+	case p.take("^"):
+		return &pattern{op: opStart}, nil
+	case p.take("$"):
+		return &pattern{op: opEnd}, nil
+	case !p.plain && (p.take(`\b`) || p.take(`\B`)):
+		return &pattern{op: opLoose}, nil
 	case p.take("*"), p.take("+"), p.take("?"), p.take("{"):
 		return nil, errors.New("a repetition has nothing in front of it")
 	}
@@ -158,7 +180,17 @@ func (p *patternParser) group() (*pattern, error) {
 	if p.depth++; p.depth > maxNesting/2 {
 		return nil, fmt.Errorf("groups are nested more than %d deep", maxNesting/2)
 	}
-	if p.take("?") {
+	var around *pattern
+	switch {
+	case p.plain:
+	case p.take("?="):
+		around = &pattern{op: opLook}
+	case p.take("?!"):
+		around = &pattern{op: opLook, negative: true}
+	case p.take("?<="), p.take("?<!"):
+		around = &pattern{op: opLoose}
+	}
+	if around == nil && p.take("?") {
 		named := strings.HasPrefix(p.text[p.at:], "<") && !strings.HasPrefix(p.text[p.at:], "<=") && !strings.HasPrefix(p.text[p.at:], "<!")
 		switch end := strings.IndexByte(p.text[p.at:], '>'); {
 		case p.take(":"):
@@ -176,6 +208,10 @@ func (p *patternParser) group() (*pattern, error) {
 		return nil, errors.New("a parenthesis is not closed")
 	}
 	p.depth--
+	if around != nil {
+		around.list = []*pattern{e}
+		e = around
+	}
 	return e, nil
 }
 
@@ -206,6 +242,18 @@ func (p *patternParser) char() ([]runeRange, error) {
 	if r, ok := controls[c]; ok && !('0' == c && '0' <= p.peek() && p.peek() <= '9') {
 		return []runeRange{{r, r}}, nil
 	}
+	if c == 'p' || c == 'P' {
+		return p.property(c == 'P')
+	}
+	if c == 'u' && p.take("{") {
+		digits, _, closed := strings.Cut(p.text[p.at:], "}")
+		r, err := strconv.ParseUint(digits, 16, 32)
+		if !closed || err != nil || r > unicode.MaxRune || !utf8.ValidRune(rune(r)) {
+			return nil, errors.New("\\u{…} needs hexadecimal digits of a character")
+		}
+		p.at += len(digits) + 1
+		return []runeRange{{rune(r), rune(r)}}, nil
+	}
 	if c == 'x' || c == 'u' {
 		gbnf := parser{text: p.text, at: p.at}
 		r, err := gbnf.hex(c, hexEscapes[c])
@@ -219,6 +267,43 @@ func (p *patternParser) char() ([]runeRange, error) {
 		return nil, fmt.Errorf("the escape \\%s is not supported", strings.TrimRight(string(rune(c)), "\x00"))
 	}
 	return []runeRange{{rune(c), rune(c)}}, nil
+}
+
+// property reads {NAME} behind \p: a category or script of Unicode.
+func (p *patternParser) property(negated bool) ([]runeRange, error) {
+	name, _, closed := strings.Cut(p.text[p.at:], "}")
+	if !closed || !strings.HasPrefix(name, "{") {
+		return nil, errors.New("\\p needs the name of a property in braces")
+	}
+	p.at += len(name) + 1
+	name = name[strings.LastIndexAny(name, "{=")+1:]
+	table := unicode.Categories[name]
+	if table == nil {
+		table = unicode.Scripts[name]
+	}
+	if table == nil {
+		return nil, fmt.Errorf("the property \\p{%s} is not known: use the short name of a category, as L or Lu, or the name of a script", shorten(name))
+	}
+	var set []runeRange
+	add := func(low, high, stride rune) {
+		if stride == 1 {
+			set = append(set, runeRange{low, high})
+			return
+		}
+		for r := low; r <= high; r += stride {
+			set = append(set, runeRange{r, r})
+		}
+	}
+	for _, r := range table.R16 {
+		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+	}
+	for _, r := range table.R32 {
+		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+	}
+	if set = normalise(set); negated {
+		set = complement(set)
+	}
+	return set, nil
 }
 
 // class reads what stands between [ and ].
@@ -240,10 +325,14 @@ func (p *patternParser) class() ([]runeRange, error) {
 				return nil, err
 			}
 			single := func(s []runeRange) bool { return len(s) == 1 && s[0].low == s[0].high }
-			if !single(part) || !single(end) || part[0].low > end[0].low {
+			switch {
+			case !single(part) || !single(end): // [\w-.] has a hyphen
+				part = slices.Concat(part, []runeRange{{'-', '-'}}, end)
+			case part[0].low > end[0].low:
 				return nil, errors.New("a class has a range that is none")
+			default:
+				part = []runeRange{{part[0].low, end[0].low}}
 			}
-			part = []runeRange{{part[0].low, end[0].low}}
 		}
 		set = append(set, part...)
 	}

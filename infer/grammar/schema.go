@@ -1,6 +1,8 @@
 package grammar
 
 import (
+	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"net/url"
@@ -27,48 +29,116 @@ import (
 //     without exponent, none with more than 16 digits but for its limits.
 //   - A value of enum or const is written as the schema has it, without white space.
 //
-// What says nothing about validity is ignored, such as title, and so is a format that
-// JSON Schema does not define. Any other keyword that the rules cannot hold to is an
-// error that names it and where it stands, for instance not, patternProperties, or
-// oneOf with alternatives of which two might be valid at once.
-func SchemaRules(name string, schema []byte) (string, error) {
-	root, err := parseJSON(schema)
+// What says nothing about validity is ignored, such as title. What the rules cannot hold
+// to, for instance if, or oneOf with alternatives of which two might be valid at once, is
+// an error that names the keyword and where it stands if strict is set; else it is left
+// out, and ignored has a line for each, as "if at #/properties/a". A format that cannot be
+// followed beside a pattern is left out in any case. The error may be that of ctx, too.
+func SchemaRules(ctx context.Context, name string, schema []byte, strict bool) (rules string, ignored []string, err error) {
+	root, err := parseJSON(ctx, schema)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	w := &schemaWriter{
+	w := newSchemaWriter(ctx, name, root, strict)
+	if err := w.document(); err != nil {
+		return "", nil, err
+	}
+	ignored = w.ignored
+	if n := len(ignored); n > maxIgnored {
+		ignored = append(ignored[:maxIgnored], fmt.Sprintf("and %d more", n-maxIgnored))
+	}
+	return w.text.String(), ignored, nil
+}
+
+func newSchemaWriter(ctx context.Context, name string, root *value, strict bool) *schemaWriter {
+	return &schemaWriter{
+		ctx:     ctx,
+		strict:  strict,
 		root:    root,
 		name:    name,
 		named:   map[string]string{},
 		options: map[*value][]conjunction{},
-		checked: map[*value]bool{},
+		shapes:  map[string]*shape{},
+		codes:   map[*value]string{},
+		tests:   map[string]*formTest{},
+		left:    map[*value]bool{},
 		shared:  map[string]bool{},
 	}
-	rule, err := w.rule(conjunction{root})
+}
+
+// document writes the rules of the whole document.
+func (w *schemaWriter) document() error {
+	rule, err := w.rule(conjunction{w.root})
 	if err != nil {
-		return "", err
+		return err
 	}
 	if rule == "" {
-		return "", fmt.Errorf("no value is valid by the schema")
+		return fmt.Errorf("no value is valid by the schema")
 	}
-	w.define(name, rule)
+	w.define(w.name, rule)
 	if w.text.Len() > maxText {
-		return "", w.tooLarge()
+		return w.tooLarge()
 	}
-	return w.text.String(), nil
+	return nil
 }
+
+// maxIgnored bounds the list of keywords that are left out.
+const maxIgnored = 100
+
+// maxSchemaWork bounds the steps in which rules are written: some 0.3 s.
+const maxSchemaWork = 1 << 22
 
 // schemaWriter writes the rules of one schema. The parts that write an expression
 // return "" where no value is possible.
 type schemaWriter struct {
-	root    *value
-	name    string
-	text    strings.Builder
-	count   int
-	named   map[string]string        // rules of conjunctions, by key; "" for none possible
-	options map[*value][]conjunction // see alternatives; nil while they are sought
-	checked map[*value]bool
-	shared  map[string]bool // rules of sharedRules that are written
+	ctx       context.Context
+	strict    bool
+	root      *value
+	name      string
+	text      strings.Builder
+	count     int
+	work      int                      // steps so far
+	named     map[string]string        // rules of conjunctions, by key; "" for none possible
+	options   map[*value][]conjunction // see alternatives; nil while they are sought
+	shapes    map[string]*shape        // of objects, by key
+	codes     map[*value]string        // see code
+	tests     map[string]*formTest     // by pattern
+	ids       map[string]*value        // schemas by $id and #$anchor; nil: not sought so far
+	left      map[*value]bool          // keywords in ignored
+	ignored   []string
+	languages *languages
+	shared    map[string]bool // rules of sharedRules that are written
+}
+
+// spend counts n steps. It returns an error when there were too many, or that of the
+// context.
+func (w *schemaWriter) spend(n int) error {
+	before := w.work
+	w.work += n
+	if w.work > maxSchemaWork {
+		return fmt.Errorf("the schema is too large: to read it takes more than %d steps, because its enums, properties or combinations of schemas multiply", maxSchemaWork)
+	}
+	if before>>12 != w.work>>12 {
+		return w.ctx.Err()
+	}
+	return nil
+}
+
+// ignore leaves out a keyword that the rules cannot hold to. With strict that is an error,
+// of which format says what is the matter.
+func (w *schemaWriter) ignore(keyword *value, format string, args ...any) error {
+	if w.strict {
+		return failAt(keyword, format, args...)
+	}
+	w.leaveOut(keyword)
+	return nil
+}
+
+func (w *schemaWriter) leaveOut(keyword *value) {
+	if !w.left[keyword] {
+		w.left[keyword] = true
+		w.ignored = append(w.ignored, keyword.name+" at "+keyword.parent.place())
+	}
 }
 
 // conjunction is schemas that must all be valid, in the order of their properties.
@@ -77,11 +147,11 @@ type conjunction []*value
 
 // key tells conjunctions apart.
 func (c conjunction) key() string {
-	pointers := make([]string, len(c))
-	for i, v := range c {
-		pointers[i] = strconv.Quote(v.pointer)
+	b := make([]byte, 0, 4*len(c))
+	for _, v := range c {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v.id))
 	}
-	return strings.Join(pointers, " ")
+	return string(b)
 }
 
 // join returns the conjunction of c and other.
@@ -96,7 +166,7 @@ func (c conjunction) join(other conjunction) conjunction {
 }
 
 func failAt(v *value, format string, args ...any) error {
-	return fmt.Errorf("%s: %s", place(v.pointer), fmt.Sprintf(format, args...))
+	return fmt.Errorf("%s: %s", v.place(), fmt.Sprintf(format, args...))
 }
 
 func (w *schemaWriter) tooLarge() error {
@@ -122,6 +192,9 @@ func (w *schemaWriter) rule(c conjunction) (string, error) {
 	if w.text.Len() > maxText || w.count > maxRules {
 		return "", w.tooLarge()
 	}
+	if err := w.spend(1 + len(c)); err != nil {
+		return "", err
+	}
 	name := w.fresh()
 	w.named[key] = name
 	list, err := w.alternativesOf(c)
@@ -129,13 +202,15 @@ func (w *schemaWriter) rule(c conjunction) (string, error) {
 		return "", err
 	}
 	var bodies []string
+	seen := map[string]bool{}
 	for _, a := range list {
 		more, err := w.values(a)
 		if err != nil {
 			return "", err
 		}
 		for _, body := range more {
-			if !slices.Contains(bodies, body) {
+			if !seen[body] {
+				seen[body] = true
 				bodies = append(bodies, body)
 			}
 		}
@@ -159,19 +234,22 @@ func (w *schemaWriter) alternativesOf(c conjunction) ([]conjunction, error) {
 		if err != nil {
 			return nil, err
 		}
-		if list, err = product(v, list, more); err != nil {
+		if list, err = w.product(v, list, more); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-func product(v *value, a, b []conjunction) (list []conjunction, err error) {
+func (w *schemaWriter) product(v *value, a, b []conjunction) (list []conjunction, err error) {
 	if len(a)*len(b) > maxAlternatives {
 		return nil, failAt(v, "anyOf, oneOf and allOf multiply to more than %d alternatives", maxAlternatives)
 	}
 	for _, x := range a {
 		for _, y := range b {
+			if err := w.spend(1 + len(x)*(1+len(y))); err != nil {
+				return nil, err
+			}
 			list = append(list, x.join(y))
 		}
 	}
@@ -208,7 +286,9 @@ func (w *schemaWriter) alternatives(v *value) (list []conjunction, err error) {
 			if err != nil {
 				return nil, err
 			}
-			more, err = w.alternatives(target)
+			if more = []conjunction{nil}; target != nil {
+				more, err = w.alternatives(target)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -217,7 +297,7 @@ func (w *schemaWriter) alternatives(v *value) (list []conjunction, err error) {
 		case "anyOf":
 			more, err = w.anyOf(m.items)
 		case "oneOf":
-			if more, err = w.anyOf(m.items); err == nil {
+			if more, err = w.anyOf(m.items); err == nil && !w.left[m.value] {
 				err = w.checkOneOf(m.value)
 			}
 		default:
@@ -226,7 +306,7 @@ func (w *schemaWriter) alternatives(v *value) (list []conjunction, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if list, err = product(v, list, more); err != nil {
+		if list, err = w.product(v, list, more); err != nil {
 			return nil, err
 		}
 	}
@@ -251,15 +331,34 @@ func (w *schemaWriter) anyOf(items []*value) (list []conjunction, err error) {
 	return list, nil
 }
 
-// resolve finds what a $ref means.
+// resolve finds what a $ref means; nil if that is in another document.
 func (w *schemaWriter) resolve(ref *value) (*value, error) {
-	fragment, ok := strings.CutPrefix(ref.text, "#")
-	pointer, err := url.PathUnescape(fragment)
-	if !ok || err != nil || pointer != "" && pointer[0] != '/' {
-		return nil, failAt(ref, "$ref is %q: only places in the same document can be referred to, as #/$defs/NAME", ref.text)
+	if w.ids == nil {
+		w.ids = map[string]*value{}
+		w.findIDs(w.root)
 	}
+	if err := w.spend(1 + len(ref.text)); err != nil {
+		return nil, err
+	}
+	base, fragment, pointed := strings.Cut(ref.text, "#")
 	at := w.root
-	if pointer == "" {
+	if base != "" {
+		at = w.ids[base]
+	}
+	if at == nil {
+		return nil, w.ignore(ref, "$ref is %q: only places in the same document can be referred to, as #/$defs/NAME", shorten(ref.text))
+	}
+	pointer, err := url.PathUnescape(fragment)
+	if err != nil {
+		return nil, failAt(ref, "$ref is %q, which is not the address of a schema: %s", shorten(ref.text), err)
+	}
+	if !pointed || pointer == "" {
+		return at, nil
+	}
+	if pointer[0] != '/' {
+		if at = w.ids["#"+pointer]; at == nil {
+			return nil, failAt(ref, "$ref is %q, which is not in the schema", shorten(ref.text))
+		}
 		return at, nil
 	}
 	for _, part := range strings.Split(pointer[1:], "/") {
@@ -269,11 +368,31 @@ func (w *schemaWriter) resolve(ref *value) (*value, error) {
 			next = at.items[i]
 		}
 		if next == nil {
-			return nil, failAt(ref, "$ref is %q, which is not in the schema", ref.text)
+			return nil, failAt(ref, "$ref is %q, which is not in the schema", shorten(ref.text))
 		}
 		at = next
 	}
 	return at, nil
+}
+
+// findIDs notes the schemas in v that can be referred to by a name.
+func (w *schemaWriter) findIDs(v *value) {
+	for _, m := range v.members {
+		if m.kind == kindString && m.text != "" {
+			switch m.name {
+			case "$id":
+				w.ids[strings.TrimSuffix(m.text, "#")] = v
+			case "$anchor":
+				w.ids["#"+m.text] = v
+			}
+		}
+		if m.name != "const" && m.name != "enum" {
+			w.findIDs(m.value)
+		}
+	}
+	for _, item := range v.items {
+		w.findIDs(item)
+	}
 }
 
 // keywords says what the value of each keyword must be that the rules hold to.
@@ -285,9 +404,9 @@ var keywords = map[string]valueKind{
 	"items": kindObject | kindBool | kindArray, "prefixItems": kindArray, "additionalItems": kindObject | kindBool,
 	"minItems": kindInteger, "maxItems": kindInteger, "uniqueItems": kindBool,
 	"minLength": kindInteger, "maxLength": kindInteger, "pattern": kindString, "format": kindString,
-	"minimum": kindNumber, "maximum": kindNumber, "exclusiveMinimum": kindNumber, "exclusiveMaximum": kindNumber,
-	"multipleOf": kindNumber,
-	"$defs":      kindObject, "definitions": kindObject,
+	"minimum": kindNumber, "maximum": kindNumber, "exclusiveMinimum": kindNumber | kindBool, "exclusiveMaximum": kindNumber | kindBool,
+	"multipleOf": kindNumber, "not": kindObject | kindBool, "patternProperties": kindObject, "propertyNames": kindObject | kindBool,
+	"$defs": kindObject, "definitions": kindObject,
 }
 
 // counts are the keywords whose values count something.
@@ -295,30 +414,66 @@ var counts = []string{"minItems", "maxItems", "minLength", "maxLength", "minProp
 
 // refused are the keywords of JSON Schema that the rules cannot hold to.
 var refused = []string{
-	"$anchor", "$dynamicRef", "$recursiveRef", "contains", "dependencies", "dependentRequired", "dependentSchemas", "if",
-	"maxContains", "minContains", "not", "patternProperties", "propertyNames", "unevaluatedItems",
+	"$dynamicRef", "$recursiveRef", "contains", "dependencies", "dependentRequired", "dependentSchemas", "if",
+	"maxContains", "minContains",
 }
 
 // check looks at the keywords of a schema, except for what they mean.
 func (w *schemaWriter) check(v *value) error {
+	if err := w.spend(1 + len(v.members)); err != nil {
+		return err
+	}
 	for _, m := range v.members {
 		kinds, known := keywords[m.name]
 		switch {
 		case slices.Contains(refused, m.name):
-			return failAt(v, "the keyword %s is not supported", m.name)
-		case m.name == "$id" && v != w.root:
-			return failAt(v, "the keyword $id is supported at the root only")
+			if err := w.ignore(m.value, "the keyword %s is not supported", m.name); err != nil {
+				return err
+			}
+		case m.name == "unevaluatedItems" && !(m.kind == kindBool && (m.truth || v.get("items") != nil || v.get("prefixItems") != nil)):
+			if err := w.ignore(m.value, "the keyword unevaluatedItems is not supported without items or prefixItems beside it"); err != nil {
+				return err
+			}
 		case !known:
 			continue
 		case m.kind&kinds == 0:
 			return failAt(m.value, "%s must be %s", m.name, kinds)
 		case slices.Contains(counts, m.name) && strings.HasPrefix(m.text, "-"):
 			return failAt(m.value, "%s must not be negative", m.name)
+		case m.name == "not":
+			if _, ok := kindsNamed(m.value); !ok {
+				if err := w.ignore(m.value, "the keyword not is supported for types only"); err != nil {
+					return err
+				}
+			}
+		case m.kind == kindBool && strings.HasPrefix(m.name, "exclusive") && v.get(inclusive[m.name]) == nil:
+			return failAt(m.value, "%s must be a number", m.name)
 		case m.kind == kindArray && len(m.items) == 0 && (m.name == "allOf" || m.name == "anyOf" || m.name == "oneOf" || m.name == "enum" || m.name == "type"):
 			return failAt(m.value, "%s must not be empty", m.name)
 		}
 	}
 	return nil
+}
+
+// inclusive are the limits that a draft before 6 made exclusive by true.
+var inclusive = map[string]string{"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
+
+// kindsNamed returns the kinds of value that a schema allows; false if it says more of
+// them than their type.
+func kindsNamed(v *value) (kinds valueKind, ok bool) {
+	if v.kind == kindBool {
+		if v.truth {
+			return anyKind, true
+		}
+		return 0, true
+	}
+	for _, m := range v.members {
+		if _, known := keywords[m.name]; known && m.name != "type" && m.name != "$defs" && m.name != "definitions" || slices.Contains(refused, m.name) || m.name == "unevaluatedItems" {
+			return 0, false
+		}
+	}
+	kinds, err := conjunction{v}.declared()
+	return kinds, err == nil
 }
 
 var kindNames = []string{"null", "a boolean", "an object", "an array", "a string", "an integer", "a fraction"}
@@ -364,11 +519,16 @@ func (c conjunction) declared() (valueKind, error) {
 		for _, item := range items {
 			k, ok := typeKinds[item.text]
 			if !ok || item.kind != kindString {
-				return 0, failAt(item, "type is %s, which JSON does not have", item.encode(false))
+				return 0, failAt(item, "type is %s, which JSON does not have", shorten(item.encode(false)))
 			}
 			these |= k
 		}
 		kinds &= these
+	}
+	for _, v := range c.all("not") {
+		if not, ok := kindsNamed(v); ok {
+			kinds &^= not
+		}
 	}
 	return kinds, nil
 }
@@ -376,7 +536,7 @@ func (c conjunction) declared() (valueKind, error) {
 // aboutKinds says which kind of value a keyword is about.
 var aboutKinds = map[string]valueKind{
 	"properties": kindObject, "required": kindObject, "additionalProperties": kindObject, "unevaluatedProperties": kindObject,
-	"minProperties": kindObject, "maxProperties": kindObject,
+	"minProperties": kindObject, "maxProperties": kindObject, "patternProperties": kindObject, "propertyNames": kindObject,
 	"items": kindArray, "prefixItems": kindArray, "minItems": kindArray, "maxItems": kindArray, "uniqueItems": kindArray,
 	"additionalItems": kindArray,
 	"minLength":       kindString, "maxLength": kindString, "pattern": kindString, "format": kindString,
@@ -413,7 +573,7 @@ func (w *schemaWriter) values(c conjunction) ([]string, error) {
 		return nil, err
 	}
 	if len(c.all("enum"))+len(c.all("const")) > 0 {
-		return c.literals(kinds)
+		return w.literals(c, kinds)
 	}
 	if kinds == anyKind && c.about() == 0 {
 		return []string{w.share("any")}, nil
@@ -444,9 +604,9 @@ func (w *schemaWriter) values(c conjunction) ([]string, error) {
 	return list, nil
 }
 
-// enumerated returns the values that enum and const leave of the kinds; false if
-// neither is there.
-func (c conjunction) enumerated(kinds valueKind) (list []*value, ok bool) {
+// enumerated returns the values that enum and const leave of the kinds, each once; false
+// if neither is there.
+func (w *schemaWriter) enumerated(c conjunction, kinds valueKind) (list []*value, ok bool, err error) {
 	for _, v := range c {
 		for _, m := range v.members {
 			items := m.items
@@ -457,30 +617,109 @@ func (c conjunction) enumerated(kinds valueKind) (list []*value, ok bool) {
 			default:
 				continue
 			}
-			allowed := map[string]bool{}
+			allowed := make(map[string]*value, len(items))
+			var kept []*value
 			for _, item := range items {
-				allowed[item.encode(true)] = true
+				code, err := w.code(item)
+				if err != nil {
+					return nil, false, err
+				}
+				if allowed[code] == nil && item.kind&kinds != 0 {
+					allowed[code] = item
+					kept = append(kept, item)
+				}
 			}
-			if !ok {
-				list, ok = slices.Clone(items), true
+			if ok {
+				kept = slices.DeleteFunc(list, func(item *value) bool { return allowed[w.codes[item]] == nil })
 			}
-			list = slices.DeleteFunc(list, func(item *value) bool { return !allowed[item.encode(true)] || item.kind&kinds == 0 })
+			list, ok = kept, true
 		}
 	}
-	return list, ok
+	return list, ok, nil
 }
 
-// literals returns the values that enum and const leave.
-func (c conjunction) literals(kinds valueKind) ([]string, error) {
-	list, _ := c.enumerated(kinds)
-	var literals []string
-	for _, item := range list {
-		if about := c.about() & item.kind; about != 0 {
-			return nil, failAt(item, "a value of enum or const is not supported beside other keywords about %s: list only what these allow", about)
-		}
-		literals = append(literals, Literal(item.encode(false)))
+// code returns a text that equal values have in common.
+func (w *schemaWriter) code(v *value) (string, error) {
+	code, ok := w.codes[v]
+	if !ok {
+		code = v.encode(true)
+		w.codes[v] = code
+		return code, w.spend(1 + len(code)/16)
 	}
-	return literals, nil
+	return code, w.spend(1)
+}
+
+// maxEnum bounds the characters of an enum; beginnings that values have in common count once.
+const maxEnum = 1 << 16
+
+// literals returns the values that enum and const leave.
+func (w *schemaWriter) literals(c conjunction, kinds valueKind) ([]string, error) {
+	list, _, err := w.enumerated(c, kinds)
+	if err != nil {
+		return nil, err
+	}
+	var texts []string
+	for _, item := range list {
+		fits, err := w.fits(c, item)
+		if err != nil {
+			return nil, err
+		}
+		if fits {
+			texts = append(texts, item.encode(false))
+		}
+	}
+	size, before := 0, ""
+	for _, text := range slices.Sorted(slices.Values(texts)) {
+		common := 0
+		for common < min(len(text), len(before)) && text[common] == before[common] {
+			common++
+		}
+		size, before = size+len(text)-common, text
+	}
+	if size > maxEnum {
+		return nil, failAt(append(c.all("enum"), c.all("const")...)[0], "the values take %d bytes, those that they begin with in common counted once; the limit is %d", size, maxEnum)
+	}
+	for i, text := range texts {
+		texts[i] = Literal(text)
+	}
+	return texts, nil
+}
+
+// fits reports whether a value of enum or const is valid by the other keywords, as far as
+// they can be followed.
+func (w *schemaWriter) fits(c conjunction, item *value) (bool, error) {
+	about := c.about() & item.kind
+	switch {
+	case about == 0:
+		return true, nil
+	case item.kind == kindString:
+		return w.holds(c, item.text)
+	case item.kind&kindNumber != 0:
+		n, ok := item.number()
+		if !ok {
+			return true, w.ignoreBeside(c, item)
+		}
+		return w.inLimits(c, n)
+	}
+	return true, w.ignoreBeside(c, item)
+}
+
+// ignoreBeside leaves out the keywords beside an enum or const that are about item.
+func (w *schemaWriter) ignoreBeside(c conjunction, item *value) error {
+	for _, v := range c {
+		for _, m := range v.members {
+			if aboutKinds[m.name]&item.kind == 0 {
+				continue
+			}
+			if w.strict {
+				return failAt(item, "a value of enum or const is not supported beside other keywords about %s: list only what these allow", item.kind)
+			}
+			if err := w.ignore(m.value, ""); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // largest returns the largest value of a count, or def without it; a count that is

@@ -3,6 +3,7 @@ package grammar
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 )
 
@@ -15,22 +16,30 @@ type limits struct {
 // limitDigits is how many digits a limit may have.
 const limitDigits = 40
 
-func (c conjunction) limits() (l limits, err error) {
+func (w *schemaWriter) limits(c conjunction) (l limits, err error) {
 	for _, v := range c {
 		for _, m := range v.members {
-			if m.name != "minimum" && m.name != "maximum" && m.name != "exclusiveMinimum" && m.name != "exclusiveMaximum" {
+			upper := strings.HasSuffix(m.name, "aximum")
+			if !upper && !strings.HasSuffix(m.name, "inimum") || keywords[m.name]&kindNumber == 0 || m.kind&kindNumber == 0 {
 				continue
 			}
+			exclusive := strings.HasPrefix(m.name, "exclusive")
+			if name := "exclusiveM" + m.name[1:]; !exclusive && v.get(name) != nil && v.get(name).truth {
+				exclusive = true // as a draft before 6 says it
+			}
 			n, ok := m.number()
-			if ok {
-				whole, fraction := decimal(new(big.Rat).Abs(n))
-				ok = len(whole)+len(fraction) <= limitDigits
+			if ok && !shortNumber(n) {
+				if n, ok = farLimit(n, upper); ok {
+					exclusive = false
+				}
 			}
 			if !ok {
-				return l, failAt(m.value, "%s is supported up to %d digits", m.name, limitDigits)
+				if err := w.ignore(m.value, "%s is supported up to %d digits", m.name, limitDigits); err != nil {
+					return l, err
+				}
+				continue
 			}
-			exclusive := strings.HasPrefix(m.name, "exclusive")
-			if strings.HasSuffix(strings.ToLower(m.name), "minimum") {
+			if !upper {
 				if l.low == nil || n.Cmp(l.low) > 0 || n.Cmp(l.low) == 0 && exclusive {
 					l.low, l.aboveLow = n, exclusive
 				}
@@ -42,6 +51,39 @@ func (c conjunction) limits() (l limits, err error) {
 	return l, nil
 }
 
+// shortNumber reports whether n has no more digits than a limit may have.
+func shortNumber(n *big.Rat) bool {
+	whole, fraction := decimal(new(big.Rat).Abs(n))
+	return len(whole)+len(fraction) <= limitDigits
+}
+
+// farLimit returns a limit in place of n that numbers of openDigits digits do not reach
+// either; false if there is none.
+func farLimit(n *big.Rat, upper bool) (*big.Rat, bool) {
+	far := new(big.Rat).SetInt(new(big.Int).Sub(new(big.Int).Exp(big.NewInt(10), big.NewInt(openDigits), nil), one))
+	if upper {
+		return far, n.Cmp(far) > 0
+	}
+	far.Neg(far)
+	return far, n.Cmp(far) < 0
+}
+
+// inLimits reports whether a number of enum or const is valid by the keywords about numbers.
+func (w *schemaWriter) inLimits(c conjunction, n *big.Rat) (bool, error) {
+	l, err := w.limits(c)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range c.all("multipleOf") {
+		if step, ok := m.number(); ok && step.Sign() > 0 && !new(big.Rat).Quo(n, step).IsInt() {
+			return false, nil
+		}
+	}
+	below := l.low != nil && (n.Cmp(l.low) < 0 || n.Cmp(l.low) == 0 && l.aboveLow)
+	above := l.high != nil && (n.Cmp(l.high) > 0 || n.Cmp(l.high) == 0 && l.belowHigh)
+	return !below && !above, nil
+}
+
 // numbers writes the numbers of an alternative: integers alone if it wants these.
 func (w *schemaWriter) numbers(c conjunction) (string, error) {
 	kinds, err := c.kinds()
@@ -49,15 +91,22 @@ func (w *schemaWriter) numbers(c conjunction) (string, error) {
 		return "", err
 	}
 	whole := kinds&kindNumber == kindInteger
-	for _, m := range c.all("multipleOf") {
-		if n, ok := m.number(); !ok || !whole || n.Cmp(big.NewRat(1, 1)) != 0 {
-			return "", failAt(m, "multipleOf is supported for integers with the value 1")
+	l, err := w.limits(c)
+	if err != nil {
+		return "", err
+	}
+	list := slices.DeleteFunc(c.all("multipleOf"), func(m *value) bool { return whole && m.text == "1" })
+	if len(list) > 0 {
+		if body, ok, err := w.multiples(list, l, whole); ok || err != nil {
+			return body, err
+		}
+		for _, m := range list {
+			if err := w.ignore(m, "multipleOf is supported for values with few digits, or between limits with up to %d multiples", maxMultiples); err != nil {
+				return "", err
+			}
 		}
 	}
-	l, err := c.limits()
 	switch {
-	case err != nil:
-		return "", err
 	case l.low == nil && l.high == nil && whole:
 		return w.share("integer"), nil
 	case l.low == nil && l.high == nil:
@@ -72,20 +121,7 @@ var one = big.NewInt(1)
 
 // integers writes the integers between the limits.
 func (l limits) integers() string {
-	low, high := l.low, l.high
-	var from, to *big.Int // nil: no limit
-	if low != nil {
-		from = new(big.Int).Neg(floor(new(big.Rat).Neg(low)))
-		if l.aboveLow && low.IsInt() {
-			from.Add(from, one)
-		}
-	}
-	if high != nil {
-		to = floor(high)
-		if l.belowHigh && high.IsInt() {
-			to.Sub(to, one)
-		}
-	}
+	from, to := l.whole()
 	if from != nil && to != nil && from.Cmp(to) > 0 {
 		return ""
 	}
@@ -109,6 +145,23 @@ func (l limits) integers() string {
 		parts = append(parts, digitsBetween(least, to))
 	}
 	return strings.Join(parts, " | ")
+}
+
+// whole returns the least and the largest integer between the limits; nil for no limit.
+func (l limits) whole() (from, to *big.Int) {
+	if l.low != nil {
+		from = new(big.Int).Neg(floor(new(big.Rat).Neg(l.low)))
+		if l.aboveLow && l.low.IsInt() {
+			from.Add(from, one)
+		}
+	}
+	if l.high != nil {
+		to = floor(l.high)
+		if l.belowHigh && l.high.IsInt() {
+			to.Sub(to, one)
+		}
+	}
+	return from, to
 }
 
 // floor returns the largest integer that is not above r.

@@ -1,7 +1,9 @@
 package grammar
 
 import (
+	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -9,54 +11,345 @@ import (
 
 // property is a member that an object may have.
 type property struct {
-	name     string
-	required bool
-	schema   conjunction
+	name      string
+	required  bool
+	forbidden bool // propertyNames does not allow the name
+	schema    conjunction
 }
 
-// properties returns what the properties of an object are, in order. rest are the
-// schemas of all others; closed says that there may be none.
-func (c conjunction) properties() (list []property, rest conjunction, closed bool, err error) {
-	find := func(name string) *property {
-		i := slices.IndexFunc(list, func(p property) bool { return p.name == name })
-		if i < 0 {
-			i = len(list)
-			list = append(list, property{name: name})
-		}
-		return &list[i]
+// shape is what an alternative says of objects.
+type shape struct {
+	list   []property // in order
+	byName map[string]int
+	others []otherNames
+	closed bool // no properties but those in list
+}
+
+// otherNames are names that are none of those listed, and the schemas of their values.
+type otherNames struct {
+	names  *nameTest // nil: all
+	schema conjunction
+}
+
+// find returns the property of a name, nil if it is not listed.
+func (s *shape) find(name string) *property {
+	if i, ok := s.byName[name]; ok {
+		return &s.list[i]
 	}
+	return nil
+}
+
+func (s *shape) add(name string) *property {
+	if p := s.find(name); p != nil {
+		return p
+	}
+	s.byName[name] = len(s.list)
+	s.list = append(s.list, property{name: name})
+	return &s.list[len(s.list)-1]
+}
+
+// shape returns what c says of objects.
+func (w *schemaWriter) shape(c conjunction) (*shape, error) {
+	key := c.key()
+	if s := w.shapes[key]; s != nil {
+		return s, nil
+	}
+	s := &shape{byName: map[string]int{}}
 	for _, properties := range c.all("properties") {
 		for _, m := range properties.members {
-			find(m.name)
+			s.add(m.name)
 		}
 	}
 	listed := len(c.all("properties")) > 0
 	for _, names := range c.all("required") {
 		for _, name := range names.items {
 			if name.kind != kindString {
-				return nil, nil, false, failAt(name, "required lists names of properties, which are strings")
+				return nil, failAt(name, "required lists names of properties, which are strings")
 			}
-			find(name.text).required = true
+			s.add(name.text).required = true
 		}
 	}
+	if err := w.spend((1 + len(s.list)) * len(c)); err != nil {
+		return nil, err
+	}
+	if len(s.list) > maxProperties {
+		return nil, failAt(c[0], "an object has more than %d properties", maxProperties)
+	}
+	names, enumerated, err := w.propertyNames(c)
+	if err != nil {
+		return nil, err
+	}
+	open := !listed || len(c.all("additionalProperties")) > 0
+	for _, pp := range c.all("patternProperties") {
+		open = open || len(pp.members) > 0
+	}
+	for _, u := range c.all("unevaluatedProperties") {
+		open = open && (u.kind != kindBool || u.truth)
+	}
+	if enumerated != nil && open {
+		for _, name := range enumerated {
+			s.add(name)
+		}
+		open = false
+	}
+	for i := range s.list {
+		p := &s.list[i]
+		if p.schema, err = w.schemasOf(c, p.name); err != nil {
+			return nil, err
+		}
+		allowed, err := names.allows(w, p.name)
+		if err != nil {
+			return nil, err
+		}
+		p.forbidden = !allowed
+	}
+	if open {
+		if s.others, err = w.otherNames(c, names); err != nil {
+			return nil, err
+		}
+	}
+	s.closed = !open
+	w.shapes[key] = s
+	return s, nil
+}
+
+// schemasOf returns the schemas of the value of a property.
+func (w *schemaWriter) schemasOf(c conjunction, name string) (schema conjunction, err error) {
 	for _, v := range c {
-		properties, others := v.get("properties"), v.get("additionalProperties")
-		for i := range list {
-			p := &list[i]
-			if schema := properties.getOrNil(p.name); schema != nil {
-				p.schema = p.schema.join(conjunction{schema})
-			} else if others != nil {
-				p.schema = p.schema.join(conjunction{others})
+		known := false
+		if s := v.get("properties").getOrNil(name); s != nil {
+			schema, known = schema.join(conjunction{s}), true
+		}
+		if patterns := v.get("patternProperties"); patterns != nil {
+			for _, m := range patterns.members {
+				has, err := w.matches(patterns, m.name, name)
+				if err != nil {
+					return nil, err
+				}
+				if has {
+					schema, known = schema.join(conjunction{m.value}), true
+				}
 			}
 		}
-		if others != nil {
+		if others := v.get("additionalProperties"); others != nil && !known {
+			schema = schema.join(conjunction{others})
+		}
+	}
+	return schema, nil
+}
+
+// otherNames returns the names of an open object that are not listed: those that match a
+// pattern, if there are patterns, else all.
+func (w *schemaWriter) otherNames(c conjunction, names *nameTest) ([]otherNames, error) {
+	var first *value // the schema whose patterns say which names there may be
+	var rest conjunction
+	var apart []*value // patterns of the others
+	for _, v := range c {
+		patterns := v.get("patternProperties")
+		switch {
+		case patterns != nil && len(patterns.members) > 0 && first == nil:
+			first = patterns
+			continue
+		case patterns != nil:
+			for _, m := range patterns.members {
+				apart = append(apart, m.value)
+			}
+		}
+		if others := v.get("additionalProperties"); others != nil {
 			rest = rest.join(conjunction{others})
 		}
-		if u := v.get("unevaluatedProperties"); u != nil && !u.truth {
-			closed = true
+	}
+	if first == nil && len(apart) == 0 {
+		return []otherNames{{names, rest}}, nil
+	}
+	var list []otherNames
+	for i, m := range first.members {
+		n := &nameTest{none: apart}
+		if names != nil {
+			n.either = names.either
+		}
+		n.all = append(n.all, m.value)
+		for k, other := range first.members {
+			if k != i {
+				n.none = append(slices.Clip(n.none), other.value)
+			}
+		}
+		if err := w.spend(1 + len(n.none)); err != nil {
+			return nil, err
+		}
+		list = append(list, otherNames{n, conjunction{m.value}.join(rest)})
+	}
+	return list, nil
+}
+
+// nameTest says which names of properties there may be; nil allows all.
+type nameTest struct {
+	all    []*value      // values of patternProperties: their patterns match
+	none   []*value      // values of patternProperties: their patterns do not match
+	either []conjunction // alternatives of propertyNames; nil: it says nothing
+}
+
+// propertyNames returns what propertyNames says; nil if that is nothing. If it lists the
+// names, they are enumerated.
+func (w *schemaWriter) propertyNames(c conjunction) (names *nameTest, enumerated []string, err error) {
+	schemas := conjunction(c.all("propertyNames"))
+	if len(schemas) == 0 {
+		return nil, nil, nil
+	}
+	list, err := w.alternativesOf(schemas)
+	if err != nil {
+		return nil, nil, err
+	}
+	names = &nameTest{either: []conjunction{}}
+	enumerated = []string{}
+	for _, a := range list {
+		kinds, err := a.declared()
+		if err != nil {
+			return nil, nil, err
+		}
+		if kinds&kindString == 0 {
+			continue
+		}
+		values, ok, err := w.enumerated(a, kindString)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !ok && a.about()&kindString == 0 {
+			return nil, nil, nil // any string
+		}
+		names.either = append(names.either, a)
+		if !ok {
+			enumerated = nil
+		}
+		for _, v := range values {
+			if fits, err := w.fits(a, v); err != nil || !fits {
+				if err != nil {
+					return nil, nil, err
+				}
+				continue
+			}
+			if enumerated != nil {
+				enumerated = append(enumerated, v.text)
+			}
 		}
 	}
-	return list, rest, closed || listed && len(rest) == 0, nil
+	if len(enumerated) > maxProperties {
+		return nil, nil, failAt(schemas[0], "an object has more than %d properties", maxProperties)
+	}
+	return names, enumerated, nil
+}
+
+// allows reports whether there may be a property of a name, as far as propertyNames goes.
+func (t *nameTest) allows(w *schemaWriter, name string) (bool, error) {
+	if t == nil || t.either == nil {
+		return true, nil
+	}
+	for _, a := range t.either {
+		values, ok, err := w.enumerated(a, kindString)
+		if err != nil {
+			return false, err
+		}
+		if ok && !slices.ContainsFunc(values, func(v *value) bool { return v.text == name }) {
+			continue
+		}
+		if holds, err := w.holds(a, name); holds || err != nil {
+			return holds, err
+		}
+	}
+	return false, nil
+}
+
+// rule writes the rule of the names that t allows and that are not listed, with the quotes;
+// "" if there are none.
+func (t *nameTest) rule(w *schemaWriter, listed []property) (string, error) {
+	w.languages = newLanguages(w.spend)
+	l := w.languages
+	all := []*language{l.any}
+	for _, m := range t.all {
+		a, err := w.patternOf(m, l.any)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, a)
+	}
+	for _, m := range t.none {
+		a, err := w.patternOf(m, l.none)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, l.not(a))
+	}
+	var either []*language
+	for _, a := range t.either {
+		part, err := w.namesOf(a)
+		if err != nil {
+			return "", err
+		}
+		either = append(either, part)
+	}
+	if t.either != nil {
+		all = append(all, l.alt(either...))
+	}
+	for _, p := range listed {
+		all = append(all, l.not(l.literal(p.name)))
+	}
+	rule, err := w.language(l.and(all...))
+	if err != nil || rule == "" {
+		return "", err
+	}
+	return fmt.Sprintf(`"\"" %s "\""`, rule), nil
+}
+
+// patternOf is the language of the pattern that has a schema in patternProperties; other if
+// it cannot be used.
+func (w *schemaWriter) patternOf(schema *value, other *language) (*language, error) {
+	p, err := parsePattern(schema.name)
+	if err != nil {
+		return other, w.ignore(schema.parent, "the pattern %q cannot be used: %s", shorten(schema.name), err)
+	}
+	a, loose := w.languages.pattern(p)
+	if loose {
+		err = w.ignore(schema.parent, "%s", loosePattern)
+	}
+	return a, err
+}
+
+// namesOf is the language of an alternative of propertyNames.
+func (w *schemaWriter) namesOf(c conjunction) (*language, error) {
+	l := w.languages
+	values, ok, err := w.enumerated(c, kindString)
+	if err != nil {
+		return nil, err
+	}
+	all := []*language{l.repeat(l.chars(anyRune), c.largest("minLength", 0), c.smallest("maxLength", unbounded))}
+	if ok {
+		var list []*language
+		for _, v := range values {
+			list = append(list, l.literal(v.text))
+		}
+		all = append(all, l.alt(list...))
+	}
+	forms, err := w.forms(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range forms {
+		p, err := parsePattern(f.pattern)
+		if err != nil {
+			if err := w.ignore(f.source, "the pattern cannot be used: %s", err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		a, loose := l.pattern(p)
+		if loose {
+			if err := w.ignore(f.source, "%s", loosePattern); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, a)
+	}
+	return l.and(all...), nil
 }
 
 // getOrNil is get of a value that may not be there.
@@ -72,25 +365,25 @@ const maxProperties = 2000
 
 // object writes the objects of an alternative.
 func (w *schemaWriter) object(c conjunction) (string, error) {
-	list, rest, closed, err := c.properties()
+	shape, err := w.shape(c)
 	if err != nil {
 		return "", err
 	}
-	if len(list) > maxProperties {
-		return "", failAt(c[0], "an object has more than %d properties", maxProperties)
-	}
 	low, high := c.largest("minProperties", 0), c.smallest("maxProperties", unbounded)
-	if len(list) == 0 && len(rest) == 0 && !closed && low == 0 && high == unbounded {
+	if len(shape.list) == 0 && len(shape.others) == 1 && shape.others[0].names == nil && len(shape.others[0].schema) == 0 && low == 0 && high == unbounded {
 		return w.share("object"), nil
 	}
 	var kept []property
 	var members []string
 	required := 0
-	for _, p := range list {
-		rule, err := w.rule(p.schema)
+	for _, p := range shape.list {
+		rule := ""
+		if !p.forbidden {
+			if rule, err = w.rule(p.schema); err != nil {
+				return "", err
+			}
+		}
 		switch {
-		case err != nil:
-			return "", err
 		case rule == "" && p.required:
 			return "", nil
 		case rule == "":
@@ -103,20 +396,12 @@ func (w *schemaWriter) object(c conjunction) (string, error) {
 		members = append(members, Literal(jsonName(p.name)+":")+` " "? `+rule)
 	}
 	other := ""
-	if !closed && high > 0 {
-		rule, err := w.rule(rest)
-		if err != nil {
+	if high > 0 {
+		if other, err = w.others(c, shape); err != nil {
 			return "", err
 		}
-		if rule != "" {
-			name, err := w.otherName(c, list)
-			if err != nil {
-				return "", err
-			}
-			other = name + ` ":" " "? ` + rule
-		}
 	}
-	if err := checkCounts(c, len(kept), required, other != "", low, high); err != nil {
+	if low, high, err = w.checkCounts(c, len(kept), required, other != "", low, high); err != nil {
 		return "", err
 	}
 	if len(kept) == 0 {
@@ -130,6 +415,46 @@ func (w *schemaWriter) object(c conjunction) (string, error) {
 	return w.members(kept, members, other, tail), nil
 }
 
+// others writes a property that is none of those listed; "" if there may be none.
+func (w *schemaWriter) others(c conjunction, shape *shape) (string, error) {
+	var list []string
+	for _, o := range shape.others {
+		rule, err := w.rule(o.schema)
+		if err != nil {
+			return "", err
+		}
+		if rule == "" {
+			continue
+		}
+		name := ""
+		if o.names == nil {
+			name, err = w.otherName(c, shape.list)
+		} else {
+			name, err = o.names.rule(w, shape.list)
+		}
+		if errors.Is(err, errLanguage) {
+			for _, keyword := range append(c.all("propertyNames"), c.all("patternProperties")...) {
+				if err := w.ignore(keyword, "%s cannot be held to: %s", keyword.name, err); err != nil {
+					return "", err
+				}
+			}
+			name, err = w.otherName(c, shape.list)
+		}
+		if err != nil {
+			return "", err
+		}
+		if name != "" {
+			list = append(list, name+` ":" " "? `+rule)
+		}
+	}
+	if len(list) < 2 {
+		return strings.Join(list, ""), nil
+	}
+	name := w.fresh()
+	w.define(name, strings.Join(list, " | "))
+	return name, nil
+}
+
 // jsonName is a name of a property as JSON.
 func jsonName(name string) string {
 	var b strings.Builder
@@ -137,17 +462,26 @@ func jsonName(name string) string {
 	return b.String()
 }
 
-// checkCounts refuses minProperties and maxProperties that rules would have to count
-// for.
-func checkCounts(c conjunction, listed, required int, open bool, low, high int) error {
-	switch {
+// checkCounts leaves out minProperties and maxProperties that rules would have to count
+// for, and returns those that it leaves.
+func (w *schemaWriter) checkCounts(c conjunction, listed, required int, open bool, low, high int) (int, int, error) {
 	// Other properties may have the same name, and then count once.
-	case low > required && (listed > 0 || low > 1):
-		return failAt(c.all("minProperties")[0], "minProperties is supported up to the number of required properties, or up to 1 where none is listed")
-	case high < listed || high < unbounded && open && listed > 0:
-		return failAt(c.all("maxProperties")[0], "maxProperties is supported where no property is listed, or no more than it says and no others are allowed")
+	if low > required && (listed > 0 || low > 1) {
+		if err := w.ignore(c.all("minProperties")[0], "minProperties is supported up to the number of required properties, or up to 1 where none is listed"); err != nil {
+			return 0, 0, err
+		}
+		low = min(low, 1)
 	}
-	return nil
+	if high < listed || high < unbounded && open && listed > 0 {
+		if err := w.ignore(c.all("maxProperties")[0], "maxProperties is supported where no property is listed, or no more than it says and no others are allowed"); err != nil {
+			return 0, 0, err
+		}
+		high = unbounded
+	}
+	if high < unbounded {
+		high = min(high, maxRepeat)
+	}
+	return low, high, nil
 }
 
 // members writes an object with listed properties: each is a rule that goes on with
@@ -207,6 +541,9 @@ func (w *schemaWriter) list(open, item string, low, high int, end string) string
 func (w *schemaWriter) otherName(c conjunction, list []property) (string, error) {
 	var names []string
 	for _, p := range list {
+		if err := w.spend(len(p.name)); err != nil {
+			return "", err
+		}
 		if len(p.name) > maxNesting {
 			return "", failAt(c[0], "names of properties may have %d bytes where others are allowed", maxNesting)
 		}
@@ -257,18 +594,22 @@ func (w *schemaWriter) otherThan(names []string) string {
 // array writes the arrays of an alternative.
 func (w *schemaWriter) array(c conjunction) (string, error) {
 	low, high := c.largest("minItems", 0), c.smallest("maxItems", unbounded)
-	if unique := c.all("uniqueItems"); high > 1 {
-		for _, u := range unique {
-			if u.truth {
-				return "", failAt(u, "uniqueItems is not supported for arrays of more than one item")
-			}
-		}
-	}
 	if low > maxRepeat {
 		return "", failAt(c.all("minItems")[0], "minItems is supported up to %d", maxRepeat)
 	}
 	if high < unbounded {
 		high = min(high, maxRepeat)
+	}
+	for _, u := range c.all("uniqueItems") {
+		if !u.truth || high < 2 {
+			continue
+		}
+		if body, ok, err := w.unique(c, low, high); ok || err != nil {
+			return body, err
+		}
+		if err := w.ignore(u, "uniqueItems is supported for arrays of at most one item, or of items that are one of up to %d values", maxUnique); err != nil {
+			return "", err
+		}
 	}
 	prefix := 0
 	for _, v := range c {
@@ -300,6 +641,82 @@ func (w *schemaWriter) array(c conjunction) (string, error) {
 		return w.list("[", rules[0], low, high, "]"), nil
 	}
 	return w.tuple(rules, low, high), nil
+}
+
+// maxUnique is how many values the items of an array may have that must all differ: there
+// is a rule for each set of them.
+const maxUnique = 8
+
+// unique writes the arrays of low to high items that all differ, if these are of a list of
+// values.
+func (w *schemaWriter) unique(c conjunction, low, high int) (body string, ok bool, err error) {
+	for _, v := range c {
+		if len(v.prefixItems()) > 0 {
+			return "", false, nil
+		}
+	}
+	schema, _ := c.item(0)
+	list, err := w.alternativesOf(schema)
+	if err != nil {
+		return "", false, err
+	}
+	var items []string
+	seen := map[string]bool{}
+	for _, a := range list {
+		kinds, err := a.kinds()
+		if err != nil {
+			return "", false, err
+		}
+		values, listed, err := w.enumerated(a, kinds)
+		if err != nil || !listed {
+			return "", false, err
+		}
+		for _, v := range values {
+			fits, err := w.fits(a, v)
+			if err != nil {
+				return "", false, err
+			}
+			if code := w.codes[v]; fits && !seen[code] {
+				seen[code] = true
+				items = append(items, Literal(v.encode(false)))
+			}
+		}
+	}
+	if len(items) > maxUnique {
+		return "", false, nil
+	}
+	if high = min(high, len(items)); low > high {
+		return "", true, nil
+	}
+	ws, prefix := w.share("ws"), w.fresh()
+	// next writes an item that is not in a set, and what comes behind the larger set.
+	next := func(set int) string {
+		var list []string
+		for i, item := range items {
+			if set>>i&1 == 0 {
+				list = append(list, fmt.Sprintf("%s %s-%d", item, prefix, set|1<<i))
+			}
+		}
+		return strings.Join(list, " | ")
+	}
+	for set := range 1 << len(items) {
+		n := bits.OnesCount(uint(set))
+		var list []string
+		if n < high && n > 0 {
+			list = append(list, fmt.Sprintf(`"," %s (%s)`, ws, next(set)))
+		}
+		if n >= low && n <= high && n > 0 {
+			list = append(list, ws+` "]"`)
+		}
+		if len(list) > 0 {
+			w.define(fmt.Sprintf("%s-%d", prefix, set), strings.Join(list, " | "))
+		}
+	}
+	first := next(0)
+	if low == 0 {
+		first = alternatives(first, `"]"`)
+	}
+	return fmt.Sprintf(`"[" %s (%s)`, ws, first), true, nil
 }
 
 // prefixItems returns the schemas of the first items.

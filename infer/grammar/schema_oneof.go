@@ -19,7 +19,7 @@ func (w *schemaWriter) checkOneOf(list *value) error {
 				return err
 			}
 			if !apart {
-				return failAt(list, "a value might be valid by number %d and by number %d of oneOf at once: use anyOf, or tell them apart by type or by a required property with const", j, i)
+				return w.ignore(list, "a value might be valid by number %d and by number %d of oneOf at once: use anyOf, or tell them apart by type or by a required property with const", j, i)
 			}
 		}
 	}
@@ -31,6 +31,9 @@ func (w *schemaWriter) checkOneOf(list *value) error {
 func (w *schemaWriter) apart(a, b []conjunction, depth int) (bool, error) {
 	for _, x := range a {
 		for _, y := range b {
+			if err := w.spend(len(x) + len(y)); err != nil {
+				return false, err
+			}
 			for _, pair := range [][2]conjunction{{x, y}, {y, x}} {
 				if out, err := w.outside(pair[0], pair[1], depth); err != nil || !out {
 					return false, err
@@ -52,12 +55,20 @@ func (w *schemaWriter) outside(c, d conjunction, depth int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	values, listed := c.enumerated(written)
-	allowed, limited := d.enumerated(valid)
+	values, listed, err := w.enumerated(c, written)
+	if err != nil {
+		return false, err
+	}
+	allowed, limited, err := w.enumerated(d, valid)
+	if err != nil {
+		return false, err
+	}
 	if listed && limited {
-		return !slices.ContainsFunc(values, func(v *value) bool {
-			return slices.ContainsFunc(allowed, func(o *value) bool { return o.encode(true) == v.encode(true) })
-		}), nil
+		codes := make(map[string]bool, len(allowed))
+		for _, o := range allowed {
+			codes[w.codes[o]] = true
+		}
+		return !slices.ContainsFunc(values, func(v *value) bool { return codes[w.codes[v]] }), nil
 	}
 	if listed {
 		written = kindsOf(values)
@@ -86,31 +97,27 @@ const maxApart = 3
 
 // objectsOutside is outside for objects: one property decides.
 func (w *schemaWriter) objectsOutside(c, d conjunction, depth int) (bool, error) {
-	written, _, closed, err := c.properties()
+	written, err := w.shape(c)
 	if err != nil {
 		return false, err
 	}
-	valid, _, _, err := d.properties()
+	valid, err := w.shape(d)
 	if err != nil {
 		return false, err
 	}
-	find := func(list []property, name string) *property {
-		i := slices.IndexFunc(list, func(p property) bool { return p.name == name })
-		if i < 0 {
-			return nil
-		}
-		return &list[i]
+	if err := w.spend(len(written.list) + len(valid.list)); err != nil {
+		return false, err
 	}
-	for _, p := range valid {
-		if p.required && closed && find(written, p.name) == nil {
+	for _, p := range valid.list {
+		if p.required && written.closed && written.find(p.name) == nil {
 			return true, nil
 		}
 	}
-	for _, p := range written {
+	for _, p := range written.list {
 		if !p.required {
 			continue
 		}
-		q := find(valid, p.name)
+		q := valid.find(p.name)
 		if q == nil {
 			if d.forbids(p.name) {
 				return true, nil
@@ -150,7 +157,7 @@ func (w *schemaWriter) allOutside(a, b []conjunction, depth int) (bool, error) {
 func (c conjunction) forbids(name string) bool {
 	for _, v := range c {
 		others := v.get("additionalProperties")
-		if others != nil && others.kind == kindBool && !others.truth && v.get("properties").getOrNil(name) == nil {
+		if others != nil && others.kind == kindBool && !others.truth && v.get("properties").getOrNil(name) == nil && v.get("patternProperties") == nil {
 			return true
 		}
 	}

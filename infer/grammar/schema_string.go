@@ -1,8 +1,11 @@
 package grammar
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // formats are the formats of JSON Schema that the rules hold to, as patterns. Where a
@@ -16,11 +19,36 @@ var formats = map[string]string{
 	"ipv4":      `^` + octetPattern + `(\.` + octetPattern + `){3}$`,
 	"ipv6":      "^[0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}$",
 	"hostname":  "^" + hostPattern + "$",
-	"email":     `^[A-Za-z0-9]([A-Za-z0-9_+-]{0,20}[A-Za-z0-9])?(\.[A-Za-z0-9]{1,20}){0,2}@` + hostPattern + "$",
-	"uri":       `^https?://` + hostPattern + `(:[1-9][0-9]{0,3})?(/[A-Za-z0-9_~.-]{0,60}){0,20}(\?[A-Za-z0-9_~.&=-]{1,100})?(#[A-Za-z0-9_~.-]{1,60})?$`,
+	"email":     "^" + emailPattern + "$",
+	"uri":       "^" + uriPattern + "$",
+
+	"idn-email":             "^" + emailPattern + "$",
+	"idn-hostname":          "^" + hostPattern + "$",
+	"uri-reference":         "^(" + uriPattern + "|" + pathPattern + ")$",
+	"iri":                   "^" + uriPattern + "$",
+	"iri-reference":         "^(" + uriPattern + "|" + pathPattern + ")$",
+	"uri-template":          "^" + uriPattern + "$",
+	"json-pointer":          "^" + pathPattern + "$",
+	"relative-json-pointer": "^(0|[1-9][0-9]{0,3})(#|" + pathPattern + ")$",
+}
+
+// widerFormats are formats beside a pattern, which may want what formats leaves out.
+var widerFormats = map[string]string{
+	"uuid": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
+}
+
+// openFormats are formats where their length is limited: their parts have no lengths of their
+// own, which would multiply with it.
+var openFormats = map[string]string{
+	"email":    "^" + openWord + "@" + openWord + `\.[a-z]{2,10}$`,
+	"hostname": "^" + openWord + `\.[a-z]{2,10}$`,
+	"uri":      "^https?://" + openWord + `\.[a-z]{2,10}(/[A-Za-z0-9_~.-]*)*(\?[A-Za-z0-9_~.&=-]+)?(#[A-Za-z0-9_~.-]+)?$`,
 }
 
 const (
+	maxLabel = 63 // characters of a part of a name in the Internet
+	openWord = "[a-z0-9]+([.-][a-z0-9]+)*"
+
 	yearPattern  = "[0-9]{4}"
 	leapPattern  = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
 	datePattern  = "(" + yearPattern + "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|" + leapPattern + "-02-29)"
@@ -28,78 +56,236 @@ const (
 	octetPattern = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 	labelPattern = "[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"
 	hostPattern  = labelPattern + `(\.` + labelPattern + `){0,3}\.[a-z]{2,10}`
+	emailPattern = `[A-Za-z0-9]([A-Za-z0-9_+-]{0,20}[A-Za-z0-9])?(\.[A-Za-z0-9]{1,20}){0,2}@` + hostPattern
+	uriPattern   = `https?://` + hostPattern + `(:[1-9][0-9]{0,3})?(/[A-Za-z0-9_~.-]{0,60}){0,20}(\?[A-Za-z0-9_~.&=-]{1,100})?(#[A-Za-z0-9_~.-]{1,60})?`
+	pathPattern  = `(/[A-Za-z0-9_.-]{0,60}){0,20}`
 )
-
-// refusedFormats are those that JSON Schema defines and the rules cannot hold to.
-var refusedFormats = map[string]bool{
-	"idn-email": true, "idn-hostname": true, "uri-reference": true, "iri": true, "iri-reference": true, "uri-template": true,
-	"json-pointer": true, "relative-json-pointer": true, "regex": true,
-}
 
 // string writes the strings of an alternative.
 func (w *schemaWriter) string(c conjunction) (string, error) {
 	low, high := c.largest("minLength", 0), c.smallest("maxLength", unbounded)
-	source, pattern, err := c.pattern()
 	switch {
-	case err != nil:
-		return "", err
 	case low > high:
 		return "", nil
 	case low > maxRepeat:
 		return "", failAt(c.all("minLength")[0], "minLength is supported up to %d", maxRepeat)
-	case source != nil:
-		return w.pattern(c, source, pattern, low, high)
-	case low == 0 && high == unbounded:
-		return w.share("string"), nil
+	}
+	forms, err := w.forms(c)
+	if err != nil {
+		return "", err
+	}
+	if len(forms) > 0 {
+		return w.formed(c, forms, low, high)
+	}
+	return w.anyString(low, high), nil
+}
+
+// anyString writes the strings of low to high characters.
+func (w *schemaWriter) anyString(low, high int) string {
+	if low == 0 && high == unbounded {
+		return w.share("string")
 	}
 	if high < unbounded {
 		high = min(high, maxRepeat)
 	}
-	return fmt.Sprintf(`"\"" %s%s "\""`, w.share("char"), times(low, high)), nil
+	return fmt.Sprintf(`"\"" %s%s "\""`, w.share("char"), times(low, high))
 }
 
-// pattern returns the one pattern that a string must match, and the keyword it comes
-// from, nil for none.
-func (c conjunction) pattern() (source *value, pattern string, err error) {
-	for _, v := range c {
-		for _, m := range v.members {
-			text := m.text
-			switch m.name {
-			case "pattern":
-			case "format":
-				if refusedFormats[m.text] {
-					return nil, "", failAt(m.value, "the format %s is not supported", m.text)
-				}
-				if text = formats[m.text]; text == "" {
-					continue
-				}
-			default:
-				continue
-			}
-			if source != nil && text != pattern {
-				return nil, "", failAt(m.value, "a string can have one pattern or format only: write one pattern that stands for both")
-			}
-			source, pattern = m.value, text
+// form is a pattern that strings match, or the format that it stands for.
+type form struct {
+	source  *value // the keyword
+	pattern string
+}
+
+// forms returns the patterns of an alternative and then its formats, each once.
+func (w *schemaWriter) forms(c conjunction) (forms []form, err error) {
+	add := func(source *value, pattern string) {
+		if !slices.ContainsFunc(forms, func(f form) bool { return f.pattern == pattern }) {
+			forms = append(forms, form{source, pattern})
 		}
 	}
-	return source, pattern, nil
+	patterns := c.all("pattern")
+	for _, p := range patterns {
+		add(p, p.text)
+	}
+	for _, f := range c.all("format") {
+		pattern := formats[f.text]
+		if wider := widerFormats[f.text]; wider != "" && len(patterns) > 0 {
+			pattern = wider
+		}
+		switch {
+		case pattern != "":
+			add(f, pattern)
+		case len(patterns) == 0: // else they say what it means
+			if err := w.ignore(f, "the format %q is not supported", shorten(f.text)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return forms, nil
 }
 
-// pattern writes the strings that match a pattern and have from low to high
-// characters.
-func (w *schemaWriter) pattern(c conjunction, source *value, pattern string, low, high int) (string, error) {
-	p, err := parsePattern(pattern)
-	if err != nil {
-		return "", failAt(source, "the pattern cannot be used: %s", err)
+// formed writes the strings of low to high characters that have all forms. What cannot be
+// followed together is left out: formats first, then the length, then patterns.
+func (w *schemaWriter) formed(c conjunction, forms []form, low, high int) (string, error) {
+	if len(forms) == 1 {
+		if body, ok := w.plainPattern(forms[0].pattern, low, high); ok {
+			return body, nil
+		}
 	}
-	if !p.fit(low, high) {
-		keyword := append(c.all("minLength"), c.all("maxLength")...)[0]
-		return "", failAt(keyword, "this length is not supported beside that pattern or format: write the length into the pattern, as {m,n}")
+	length := append(c.all("minLength"), c.all("maxLength")...)
+	if len(length) > 0 && low <= maxLabel {
+		for i, f := range forms {
+			if open := openFormats[f.source.text]; f.source.name == "format" && open != "" {
+				forms[i].pattern, high = open, min(high, maxLabel)
+			}
+		}
+	}
+	for {
+		body, err := w.formedExactly(forms, low, high)
+		if !errors.As(err, new(*formError)) {
+			return body, err
+		}
+		last := len(forms) - 1
+		problem, _ := errors.AsType[*formError](err)
+		if problem.form >= 0 {
+			last = problem.form
+		}
+		source := forms[last].source
+		if problem.form < 0 && len(length) > 0 && !(source.name == "format" && len(forms) > 1) {
+			for _, keyword := range length {
+				if err := w.ignore(keyword, "this length is not supported beside that pattern or format: %s; write the length into the pattern, as {m,n}", err); err != nil {
+					return "", err
+				}
+			}
+			low, high, length = 0, unbounded, nil
+			continue
+		}
+		if source.name == "format" && len(forms) > 1 {
+			w.leaveOut(source) // the pattern says what it means
+		} else if err := w.ignore(source, "the %s %s", source.name, err); err != nil {
+			return "", err
+		}
+		if forms = slices.Delete(slices.Clone(forms), last, last+1); len(forms) == 0 {
+			return w.anyString(low, high), nil
+		}
+		if len(forms) == 1 {
+			if body, ok := w.plainPattern(forms[0].pattern, low, high); ok {
+				return body, nil
+			}
+		}
+	}
+}
+
+// formError says why strings cannot be held to forms.
+type formError struct {
+	form    int // to which one; -1: to all together
+	problem string
+}
+
+func (e *formError) Error() string { return e.problem }
+
+// loosePattern says what cannot be followed in a pattern.
+const loosePattern = "the pattern cannot be used: it looks behind, at the borders of words, or ahead within a repetition"
+
+// formedExactly is formed without leaving anything out but what looks around in patterns.
+// Another error than a *formError ends the schema.
+func (w *schemaWriter) formedExactly(forms []form, low, high int) (string, error) {
+	w.languages = newLanguages(w.spend)
+	all := []*language{w.languages.repeat(w.languages.chars(anyRune), low, high)}
+	withFormat := false
+	for i, f := range forms {
+		p, err := parsePattern(f.pattern)
+		if err != nil {
+			return "", &formError{i, "cannot be used: " + err.Error()}
+		}
+		a, loose := w.languages.pattern(p)
+		if loose {
+			if err := w.ignore(f.source, "%s", loosePattern); err != nil {
+				return "", err
+			}
+		}
+		withFormat = withFormat || f.source.name == "format"
+		all = append(all, a)
+	}
+	rule, err := w.language(w.languages.and(all...))
+	switch {
+	case errors.Is(err, errLanguage):
+		return "", &formError{-1, "cannot be used: " + err.Error()}
+	case err != nil:
+		return "", err
+	case rule == "" && withFormat && len(forms) > 1:
+		return "", &formError{-1, "has no string in common with the pattern"}
+	case rule == "":
+		return "", nil
+	}
+	return fmt.Sprintf(`"\"" %s "\""`, rule), nil
+}
+
+// plainPattern writes the strings of low to high characters that match a pattern, if it is
+// plain and the length can be written into it.
+func (w *schemaWriter) plainPattern(text string, low, high int) (string, bool) {
+	p, err := parsePlainPattern(text)
+	if err != nil || !p.fit(low, high) {
+		return "", false
 	}
 	var b strings.Builder
 	p.write(&b, func() string { return w.share("char") })
 	if strings.Contains(b.String(), "[]") {
-		return "", failAt(source, "the pattern cannot be used: it has a class with no characters")
+		return "", false
 	}
-	return fmt.Sprintf(`"\"" (%s) "\""`, b.String()), nil
+	return fmt.Sprintf(`"\"" (%s) "\""`, b.String()), true
+}
+
+// holds reports whether a string has the forms and the length of an alternative, as far as
+// they can be followed.
+func (w *schemaWriter) holds(c conjunction, text string) (bool, error) {
+	if n := utf8.RuneCountInString(text); n < c.largest("minLength", 0) || n > c.smallest("maxLength", unbounded) {
+		return false, nil
+	}
+	forms, err := w.forms(c)
+	if err != nil {
+		return false, err
+	}
+	for _, f := range forms {
+		if has, err := w.matches(f.source, f.pattern, text); err != nil || !has {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// formTest tries strings on a pattern.
+type formTest struct {
+	*languages
+	language *language // nil: the pattern cannot be used
+}
+
+// matches reports whether text matches the pattern of a keyword, as far as it can be
+// followed.
+func (w *schemaWriter) matches(source *value, pattern, text string) (bool, error) {
+	t := w.tests[pattern]
+	if t == nil {
+		t = &formTest{languages: newLanguages(w.spend)}
+		w.tests[pattern] = t
+		p, err := parsePattern(pattern)
+		if err != nil {
+			if err := w.ignore(source, "the pattern cannot be used: %s", err); err != nil {
+				return false, err
+			}
+		} else {
+			t.language, _ = t.pattern(p)
+		}
+	}
+	if t.language == nil {
+		return true, nil
+	}
+	if err := w.spend(len(text)); err != nil {
+		return false, err
+	}
+	has, err := t.has(t.language, text)
+	if errors.Is(err, errLanguage) {
+		return true, w.ignore(source, "the pattern cannot be used: %s", err)
+	}
+	return has, err
 }

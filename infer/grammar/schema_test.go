@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -83,7 +84,7 @@ func (p patterns) MatchString(s string) bool {
 
 func schemaProgram(t testing.TB, schema []byte) (*syntax, *program) {
 	t.Helper()
-	rules, err := SchemaRules("root", schema)
+	rules, _, err := SchemaRules(context.Background(), "root", schema, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,13 +224,13 @@ func TestSchemasThatCannotBeHonouredAreErrorsThatSayWhere(t *testing.T) {
 		{strings.Repeat(`{"items":`, 200) + "{}" + strings.Repeat("}", 200), "nested more than"},
 		{`3`, "#: a schema is an object or a boolean"},
 		{`false`, "no value is valid"},
-		{`{"properties":{"a":{"not":{}}}}`, "#/properties/a: the keyword not is not supported"},
-		{`{"items":{"if":true}}`, "#/items: the keyword if"},
-		{`{"patternProperties":{}}`, "patternProperties"},
-		{`{"propertyNames":{}}`, "propertyNames"},
+		{`{"properties":{"a":{"not":{"minimum":3}}}}`, "#/properties/a/not: the keyword not is supported for types only"},
+		{`{"items":{"if":true}}`, "#/items/if: the keyword if"},
+		{`{"propertyNames":{"pattern":"(a)\\1"}}`, "#/propertyNames/pattern: the pattern cannot be used"},
+		{`{"patternProperties":{"(a)\\1":{}}}`, "the escape"},
 		{`{"contains":{}}`, "contains"},
 		{`{"dependentRequired":{}}`, "dependentRequired"},
-		{`{"type":"array","uniqueItems":true}`, "#/uniqueItems: uniqueItems is not supported"},
+		{`{"type":"array","uniqueItems":true}`, "#/uniqueItems: uniqueItems is supported for arrays of at most one item, or"},
 		{`{"type":"thing"}`, `#/type: type is "thing"`},
 		{`{"type":[]}`, "#/type: type must not be empty"},
 		{`{"minLength":"3"}`, "#/minLength: minLength must be an integer"},
@@ -238,7 +239,8 @@ func TestSchemasThatCannotBeHonouredAreErrorsThatSayWhere(t *testing.T) {
 		{`{"exclusiveMinimum":true}`, "exclusiveMinimum must be a number"},
 		{`{"type":"integer","minimum":1e99}`, "#/minimum: minimum is supported up to"},
 		{`{"type":"integer","minimum":1e999999999}`, "#/minimum: minimum is supported up to"},
-		{`{"type":"number","multipleOf":0.1}`, "#/multipleOf: multipleOf is supported"},
+		{`{"type":"number","multipleOf":0}`, "#/multipleOf: multipleOf must be above 0"},
+		{`{"type":"integer","multipleOf":100003}`, "#/multipleOf: multipleOf is supported"},
 		{`{"$ref":"other.json"}`, "only places in the same document"},
 		{`{"$ref":"#/$defs/x"}`, "not in the schema"},
 		{`{"$ref":"#"}`, "consists of itself"},
@@ -246,25 +248,29 @@ func TestSchemasThatCannotBeHonouredAreErrorsThatSayWhere(t *testing.T) {
 		{`{"anyOf":[]}`, "anyOf must not be empty"},
 		{`{"oneOf":[{"type":"integer"},{"type":"number"}]}`, "#/oneOf: a value might be valid by number 0 and by number 1"},
 		{`{"oneOf":[{"properties":{"a":{}}},{"properties":{"b":{}}}]}`, "#/oneOf"},
-		{`{"enum":["a"],"minLength":1}`, "#/enum/0: a value of enum or const is not supported beside other keywords about a string"},
-		{`{"type":"string","pattern":"a(?=b)"}`, "#/pattern: the pattern cannot be used"},
+		{`{"enum":[["a"]],"minItems":1}`, "#/enum/0: a value of enum or const is not supported beside other keywords about an array"},
+		{`{"enum":["a"],"minLength":2}`, "no value is valid"},
+		{`{"type":"string","pattern":"(a(?=b)|b)*"}`, "#/pattern: the pattern cannot be used: it looks behind"},
 		{`{"type":"string","pattern":"(a)\\1"}`, "the escape"},
-		{`{"type":"string","pattern":"\\bx"}`, "the escape"},
-		{`{"type":"string","pattern":"(^a)"}`, "^ and $"},
+		{`{"type":"string","pattern":"\\bx"}`, "at the borders of words"},
+		{`{"type":"string","pattern":"\\p{Nonsense}"}`, "the property \\p{Nonsense} is not known"},
 		{`{"type":"string","pattern":"a)"}`, "not open"},
 		{`{"type":"string","pattern":"[b-a]"}`, "a range that is none"},
-		{`{"type":"string","pattern":"[]"}`, "no characters"},
-		{`{"type":"string","pattern":"a|bc","maxLength":2}`, "#/maxLength: this length is not supported"},
-		{`{"type":"string","pattern":"^a$","format":"date"}`, "one pattern or format only"},
-		{`{"type":"string","format":"regex"}`, "#/format: the format regex"},
+		{`{"type":"string","pattern":"[]"}`, "no value is valid"},
+		{`{"type":"string","pattern":"^(a|b)*a(a|b){12}$","maxLength":900}`, "#/maxLength: this length is not supported"},
+		{`{"type":"string","format":"regex"}`, "#/format: the format \"regex\""},
+		{`{"type":"string","format":"cuid"}`, "#/format: the format \"cuid\""},
 		{`{"properties":{"a":{},"b":{}},"maxProperties":1}`, "#/maxProperties"},
 		{`{"additionalProperties":{},"minProperties":2}`, "#/minProperties"},
 		{`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`, "can never end"},
 		{`{"anyOf":[` + strings.Repeat(`{"const":1},`, 1100) + `true]}`, "more than 1024 alternatives"},
 		{`{"allOf":[` + strings.Repeat(`{"anyOf":[{"minLength":1},{"maxLength":9}]},`, 12) + `true]}`, "multiply to more than"},
-		{`{"$id":"a","items":{"$id":"b"}}`, "#/items: the keyword $id"},
+		{`{"enum":[` + strings.Repeat(`"`+strings.Repeat("ab", 400)+`",`, 20) + `"` + strings.Repeat("x", 70000) + `"]}`, "#/enum: the values take"},
+		{`{"allOf":[` + strings.Repeat(`{},`, 20000) + `true]}`, "the schema is too large"},
+		{`[` + strings.Repeat(`0,`, 140000) + `0]`, "the schema is too large: it holds more than"},
+		{`{"required":[` + numbers(50000, `"r%d"`) + `]}`, "more than 2000 properties"},
 	} {
-		rules, err := SchemaRules("root", []byte(c.schema))
+		rules, _, err := SchemaRules(context.Background(), "root", []byte(c.schema), true)
 		if err == nil {
 			_, err = Parse(context.Background(), rules)
 		}
@@ -274,8 +280,20 @@ func TestSchemasThatCannotBeHonouredAreErrorsThatSayWhere(t *testing.T) {
 	}
 }
 
+// numbers writes n things with a number each, and commas between them.
+func numbers(n int, format string) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
 func TestSchemaRulesStandInALargerGrammar(t *testing.T) {
-	rules, err := SchemaRules("arguments", []byte(`{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","minimum":1,"maximum":14}},"required":["city"]}`))
+	rules, _, err := SchemaRules(context.Background(), "arguments", []byte(`{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","minimum":1,"maximum":14}},"required":["city"]}`), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,12 +5,13 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"slices"
+	"unsafe"
 )
 
 // state is all places that a text may have come to in a grammar: the instructions
 // that can read on, each with the calls that are open there. It does not change.
 type state struct {
-	positions []position // at opcodeBytes and opcodeToken only, sorted
+	positions []position // at opcodeByte, opcodeRanges and opcodeToken only, sorted
 	accepts   bool       // the text is complete
 	key       key
 }
@@ -53,6 +54,19 @@ func keyOf(positions []position, accepts bool, buffer *[]byte) (k key) {
 		b = append(b, 1)
 	}
 	*buffer = b
+	return hash(b)
+}
+
+func keyOfMask(mask []uint64, buffer *[]byte) key {
+	b := (*buffer)[:0]
+	for _, word := range mask {
+		b = binary.LittleEndian.AppendUint64(b, word)
+	}
+	*buffer = b
+	return hash(b)
+}
+
+func hash(b []byte) (k key) {
 	for i, seed := range seeds {
 		k[i] = maphash.Bytes(seed, b)
 	}
@@ -76,6 +90,7 @@ func unique(positions []position) []position {
 type stepper struct {
 	*program
 	work int // instructions looked at
+	made int // bytes of the frames that were made
 
 	seen    map[visit]struct{}
 	todo    []position
@@ -107,10 +122,8 @@ func (s *stepper) start() *state {
 func (s *stepper) readByte(from *state, b byte) *state {
 	for _, p := range from.positions {
 		s.work++
-		for _, r := range s.code[p.at].ranges {
-			if r.low <= b && b <= r.high {
-				s.todo = append(s.todo, position{r.out, p.frame})
-			}
+		if out := s.after(&s.code[p.at], b); out >= 0 {
+			s.todo = append(s.todo, position{out, p.frame})
 		}
 	}
 	return s.close()
@@ -179,6 +192,7 @@ func (s *stepper) newFrame(returns []position) *frame {
 			f.depth = max(f.depth, r.frame.depth+1)
 		}
 	}
+	s.made += int(unsafe.Sizeof(*f)) + len(returns)*int(unsafe.Sizeof(position{}))
 	return f
 }
 
@@ -208,10 +222,10 @@ func (s *stepper) follow() {
 		}
 		s.seen[v] = struct{}{}
 		switch in.opcode {
-		case opcodeBytes, opcodeToken:
+		case opcodeByte, opcodeRanges, opcodeToken:
 			s.found = append(s.found, p)
 		case opcodeSplit:
-			for _, out := range in.outs {
+			for _, out := range s.outsOf(in) {
 				s.todo = append(s.todo, position{out, p.frame})
 			}
 		case opcodeEnd:

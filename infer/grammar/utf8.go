@@ -17,7 +17,7 @@ func (c *compiler) emitSet(set []runeRange, next int32) (int32, error) {
 			}
 		}
 	}
-	return c.add(instruction{opcode: opcodeBytes, ranges: root})
+	return w.write(root)
 }
 
 // sameLength cuts a range where the length of UTF-8 changes.
@@ -35,11 +35,27 @@ func sameLength(r runeRange) (parts []runeRange) {
 }
 
 // setWriter writes the ranges of a set, in rising order, as a tree of bytes. All
-// that is read behind a lead byte is shared where it is any continuation bytes.
+// that is read behind a lead byte is shared where it is any continuation bytes. Ranges
+// may lead to inner nodes of the tree, by numbers below zero, until they are written.
 type setWriter struct {
 	*compiler
-	next int32
-	any  [utf8.UTFMax]int32 // instruction that reads so many continuation bytes, whatever they are; 0: not written yet
+	next  int32
+	inner [][]byteRange      // node -1-i
+	any   [utf8.UTFMax]int32 // instruction that reads so many continuation bytes, whatever they are; 0: not written yet
+}
+
+// write writes the instruction that reads ranges, and those of the nodes below.
+func (w *setWriter) write(ranges []byteRange) (int32, error) {
+	for i, r := range ranges {
+		if r.out < 0 {
+			out, err := w.write(w.inner[-1-r.out])
+			if err != nil {
+				return 0, err
+			}
+			ranges[i].out = out
+		}
+	}
+	return w.read(ranges)
 }
 
 // add puts the encodings from low to high, of one length, behind those in ranges.
@@ -83,17 +99,14 @@ func (w *setWriter) branch(ranges []byteRange, first byte, low, high []byte) ([]
 		return join(ranges, byteRange{first, first, rest}), err
 	}
 	if n := len(ranges); n > 0 && ranges[n-1].low == first {
-		in := ranges[n-1].out
-		inner, err := w.add(w.code[in].ranges, low, high)
-		w.code[in].ranges = inner
+		in := -1 - ranges[n-1].out
+		inner, err := w.add(w.inner[in], low, high)
+		w.inner[in] = inner
 		return ranges, err
 	}
 	inner, err := w.add(nil, low, high)
-	if err != nil {
-		return nil, err
-	}
-	in, err := w.compiler.add(instruction{opcode: opcodeBytes, ranges: inner})
-	return append(ranges, byteRange{first, first, in}), err
+	w.inner = append(w.inner, inner)
+	return append(ranges, byteRange{first, first, -int32(len(w.inner))}), err
 }
 
 // continuation returns the instruction that reads n continuation bytes.
@@ -106,7 +119,7 @@ func (w *setWriter) continuation(n int) (at int32, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if w.any[n], err = w.compiler.add(instruction{opcode: opcodeBytes, ranges: []byteRange{{0x80, 0xbf, rest}}}); err != nil {
+		if w.any[n], err = w.read([]byteRange{{0x80, 0xbf, rest}}); err != nil {
 			return 0, err
 		}
 	}

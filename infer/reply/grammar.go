@@ -107,34 +107,87 @@ const maxForced = 8
 
 // GBNF is what writes grammars for Grammar.
 type GBNF struct {
-	Literal func(text string) string                                   // an expression for text, control tokens in it included
-	Rules   func(name string, schema []byte) (rules string, err error) // rules for JSON documents, the whole one called name
+	Literal func(text string) string // an expression for text, control tokens in it included
+	Rules   func(s Schema) (rules string, err error)
 }
 
-// Grammar returns a grammar in GBNF of replies that call one of tools, or several of
-// them one after the other unless single is set, with arguments that are valid by their
-// schemas. A thought that the prompt has opened comes first. Where a format writes strings
-// without quotes, they are held to enum, const and their length alone.
-func (f *Format) Grammar(g GBNF, tools []Tool, prompt string, single bool) (string, error) {
+// Schema is a JSON Schema of which rules are wanted.
+type Schema struct {
+	Name   string // of the rule of the whole document
+	Text   json.RawMessage
+	Strict bool   // that it cannot be held to in full is an error
+	Of     string // the tool, or the tool and the parameter, whose arguments it is of; empty: of the content
+}
+
+// Form is what a reply is held to: to content that is valid by a schema, to calls of
+// tools, or to either if both are given.
+type Form struct {
+	Schema json.RawMessage
+	Strict bool // of Schema
+	Tools  []Tool
+	Single bool   // one call at most
+	Prompt string // what the reply goes on from; its end alone counts
+}
+
+// Grammar returns a grammar in GBNF of replies of a form. Calls come one after the other,
+// with arguments that are valid by their schemas. A thought that the prompt has opened comes
+// first. Where a format writes strings without quotes, they are held to enum, const and
+// their length alone.
+func (f *Format) Grammar(g GBNF, form Form) (string, error) {
+	content := ""
+	if len(form.Schema) > 0 {
+		var err error
+		if content, err = g.Rules(Schema{Name: "json", Text: form.Schema, Strict: form.Strict}); err != nil {
+			return "", err
+		}
+		if _, inside := openMessage(form.Prompt); len(form.Tools) == 0 || f.harmony && inside {
+			return "root ::= " + f.Lead(g, form.Prompt) + "json\n" + content, nil
+		}
+	}
+	calls, rules, err := f.calls(g, form)
+	if err != nil {
+		return "", err
+	}
+	thought := f.thoughtRule(g, form.Prompt)
+	if content == "" {
+		return "root ::= " + thought + calls + "\n" + rules, nil
+	}
+	header := strings.TrimPrefix(f.Lead(g, form.Prompt), thought)
+	return "root ::= " + thought + "(" + header + "json | " + calls + ")\n" + content + rules, nil
+}
+
+// calls returns an expression of calls of the tools of a form, and the rules that it needs.
+func (f *Format) calls(g GBNF, form Form) (expression, text string, err error) {
 	var rules strings.Builder
 	var names []string
-	for i, t := range tools {
+	for i, t := range form.Tools {
 		name := fmt.Sprintf("call-%d", i+1)
 		body, err := f.callRule(g, &rules, name, t)
 		if err != nil {
-			return "", fmt.Errorf("the parameters of the tool %q cannot be held to: %w", t.Name, err)
+			return "", "", &ToolError{t.Name, err}
 		}
 		rules.WriteString(name + " ::= " + body + "\n")
 		names = append(names, name)
 	}
 	w := f.writing
-	calls := "call"
-	if !single && !w.single {
-		calls += fmt.Sprintf(" (%s call){0,%d}", g.Literal(w.between), maxForced-1)
+	expression = "call"
+	if !form.Single && !w.single {
+		expression += fmt.Sprintf(" (%s call){0,%d}", g.Literal(w.between), maxForced-1)
 	}
-	root := f.thoughtRule(g, prompt) + g.Literal(w.before) + " " + calls + " " + g.Literal(w.after)
-	return "root ::= " + root + "\ncall ::= " + strings.Join(names, " | ") + "\n" + rules.String(), nil
+	return g.Literal(w.before) + " " + expression + " " + g.Literal(w.after), "call ::= " + strings.Join(names, " | ") + "\n" + rules.String(), nil
 }
+
+// ToolError says why calls of a tool cannot be held to its schema.
+type ToolError struct {
+	Tool string
+	Err  error
+}
+
+func (e *ToolError) Error() string {
+	return fmt.Sprintf("the parameters of the tool %q cannot be held to: %s", e.Tool, e.Err)
+}
+
+func (e *ToolError) Unwrap() error { return e.Err }
 
 // Lead returns an expression, in GBNF, of what stands in front of the content of a reply
 // to prompt: the thought that the prompt has opened, and in harmony the header of the
@@ -203,7 +256,7 @@ func (f *Format) callRule(g GBNF, rules *strings.Builder, name string, t Tool) (
 		case "id":
 			expression = fmt.Sprintf("[a-zA-Z0-9]{%d}", idLength)
 		case "arguments":
-			expression, err = schemaRule(g, rules, name+"-arguments", argumentsSchema(t))
+			expression, err = schemaRule(g, rules, Schema{name + "-arguments", argumentsSchema(t), t.Strict, t.Name})
 		case "parameters":
 			expression, err = f.parameterRules(g, rules, name, t)
 		}
@@ -218,10 +271,10 @@ func (f *Format) callRule(g GBNF, rules *strings.Builder, name string, t Tool) (
 }
 
 // schemaRule writes the rules of a schema and returns the name of their root.
-func schemaRule(g GBNF, rules *strings.Builder, name string, schema []byte) (string, error) {
-	text, err := g.Rules(name, schema)
+func schemaRule(g GBNF, rules *strings.Builder, s Schema) (string, error) {
+	text, err := g.Rules(s)
 	rules.WriteString(text)
-	return name, err
+	return s.Name, err
 }
 
 // argumentsSchema is the schema of a tool, of an object in any case.
@@ -263,7 +316,7 @@ func (f *Format) parameterRules(g GBNF, rules *strings.Builder, name string, t T
 	for i, key := range keys {
 		isText := kindsOf(schemas[key], 0) == valueKinds{strings: true}
 		before := strings.NewReplacer("«key»", key, "«string»", fmt.Sprint(isText)).Replace(f.writing.parameter.before)
-		value, err := f.valueRule(g, rules, fmt.Sprintf("%s-%d", name, i+1), schemas[key], schema.Defs, isText)
+		value, err := f.valueRule(g, rules, Schema{fmt.Sprintf("%s-%d", name, i+1), schemas[key], t.Strict, t.Name + "." + key}, schema.Defs, isText)
 		if err != nil {
 			return "", err
 		}
@@ -277,7 +330,8 @@ func (f *Format) parameterRules(g GBNF, rules *strings.Builder, name string, t T
 }
 
 // valueRule is the expression of a parameter's value: text as it is, or JSON.
-func (f *Format) valueRule(g GBNF, rules *strings.Builder, name string, schema, defs json.RawMessage, isText bool) (string, error) {
+func (f *Format) valueRule(g GBNF, rules *strings.Builder, value Schema, defs json.RawMessage, isText bool) (string, error) {
+	schema := value.Text
 	if isText {
 		var s struct {
 			Enum  []string `json:"enum"`
@@ -292,7 +346,8 @@ func (f *Format) valueRule(g GBNF, rules *strings.Builder, name string, schema, 
 			return textBefore(f.writing.parameter.after), nil
 		}
 		if len(s.Enum) == 0 {
-			return fmt.Sprintf("[^<]{%d,%d}", max(0, s.Least), max(0, s.Least, *s.Most)), nil
+			least := min(max(0, s.Least), maxText)
+			return fmt.Sprintf("[^<]{%d,%d}", least, min(max(least, *s.Most), maxText)), nil
 		}
 		var values []string
 		for _, v := range s.Enum {
@@ -311,8 +366,13 @@ func (f *Format) valueRule(g GBNF, rules *strings.Builder, name string, schema, 
 	if len(schema) == 0 {
 		schema = json.RawMessage(`{}`)
 	}
-	return schemaRule(g, rules, name, schema)
+	value.Text = schema
+	return schemaRule(g, rules, value)
 }
+
+// maxText bounds what a parameter without quotes may have of characters, where its schema
+// says how many.
+const maxText = 1 << 14
 
 // objectKeys returns the keys of a JSON object in their order.
 func objectKeys(raw json.RawMessage) (keys []string, err error) {

@@ -59,10 +59,11 @@ type CallDelta struct {
 type Tool struct {
 	Name       string
 	Parameters json.RawMessage // JSON schema of the arguments; empty: any object
+	Strict     bool            // calls are held to all of the schema, or refused
 }
 
 // ParseTools reads tool definitions in OpenAI's form: an array of
-// {"type": "function", "function": {"name", "description", "parameters"}}.
+// {"type": "function", "function": {"name", "description", "parameters", "strict"}}.
 func ParseTools(definitions json.RawMessage) ([]Tool, error) {
 	if len(definitions) == 0 {
 		return nil, nil
@@ -71,6 +72,7 @@ func ParseTools(definitions json.RawMessage) ([]Tool, error) {
 		Function struct {
 			Name       string          `json:"name"`
 			Parameters json.RawMessage `json:"parameters"`
+			Strict     bool            `json:"strict"`
 		} `json:"function"`
 	}
 	if err := json.Unmarshal(definitions, &list); err != nil {

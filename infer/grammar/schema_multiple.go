@@ -1,0 +1,238 @@
+package grammar
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+)
+
+// Limits of what multipleOf takes.
+const (
+	maxModulus       = 1 << 12 // multipleOf without its decimal point
+	maxMultiples     = 1 << 10 // that are listed one by one
+	maxMultipleRules = 1 << 12
+	maxPlacesBehind  = 16 // digits behind the point of multipleOf
+)
+
+// multiples writes the numbers between the limits that are multiples of all steps, as
+// digits that an automaton follows with what is left over so far. It is not ok if that takes
+// too many rules, and there are too many multiples to list them.
+func (w *schemaWriter) multiples(steps []*value, l limits, whole bool) (body string, ok bool, err error) {
+	step := new(big.Rat)
+	if whole {
+		step.SetInt64(1)
+	}
+	for _, m := range steps {
+		n, ok := m.number()
+		if ok && n.Sign() <= 0 {
+			return "", false, failAt(m, "multipleOf must be above 0")
+		}
+		if !ok || !shortNumber(n) {
+			return "", false, nil
+		}
+		step = commonMultiple(step, n)
+	}
+	behind, _ := step.FloatPrec() // exact: steps are decimal
+	if behind > maxPlacesBehind || !shortNumber(step) {
+		return "", false, nil
+	}
+	scale := new(big.Rat).SetInt(power(behind))
+	modulus := new(big.Rat).Mul(step, scale).Num()
+	most := power(openDigits + behind)
+	if l.low == nil {
+		l.low, l.aboveLow = new(big.Rat).SetInt(new(big.Int).Neg(most)), true
+	} else {
+		l.low = new(big.Rat).Mul(l.low, scale)
+	}
+	if l.high == nil {
+		l.high, l.belowHigh = new(big.Rat).SetInt(most), true
+		if l.low.Cmp(l.high) >= 0 {
+			l.high = new(big.Rat).Mul(l.low, new(big.Rat).SetInt64(10)) // as many digits as the limit has
+		}
+	} else {
+		l.high = new(big.Rat).Mul(l.high, scale)
+		if l.high.Cmp(l.low) <= 0 && l.aboveLow {
+			l.low = new(big.Rat).Mul(l.high, new(big.Rat).SetInt64(10))
+		}
+	}
+	from, to := l.whole()
+	if from.Cmp(to) > 0 {
+		return "", true, nil
+	}
+	if body, ok := listMultiples(from, to, modulus, behind); ok {
+		return body, true, nil
+	}
+	if !modulus.IsInt64() || modulus.Int64() > maxModulus {
+		return "", false, nil
+	}
+	d := &digitWriter{schemaWriter: w, prefix: w.fresh(), modulus: int(modulus.Int64()), behind: behind, rules: map[[2]int]string{}}
+	zero := new(big.Int)
+	var parts []string
+	if from.Sign() < 0 {
+		least := big.NewInt(1)
+		if to.Sign() < 0 {
+			least.Neg(to)
+		}
+		if body := d.magnitudes(least, new(big.Int).Neg(from)); body != "" {
+			parts = append(parts, `"-" (`+body+`)`)
+		}
+	}
+	if to.Sign() >= 0 {
+		least := zero
+		if from.Sign() > 0 {
+			least = from
+		}
+		parts = append(parts, d.magnitudes(least, to))
+	}
+	if len(d.rules) > maxMultipleRules {
+		return "", false, nil
+	}
+	for _, rule := range d.written {
+		w.define(rule[0], rule[1])
+	}
+	return alternatives(parts...), true, w.spend(len(d.rules))
+}
+
+func power(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
+
+// commonMultiple returns the least positive number that is a multiple of both; a may be 0.
+func commonMultiple(a, b *big.Rat) *big.Rat {
+	if a.Sign() == 0 {
+		return b
+	}
+	num := new(big.Int).Mul(a.Num(), b.Num())
+	num.Div(num, new(big.Int).GCD(nil, nil, a.Num(), b.Num()))
+	return new(big.Rat).SetFrac(num, new(big.Int).GCD(nil, nil, a.Denom(), b.Denom()))
+}
+
+// listMultiples writes the multiples of modulus from one number to another, with some digits
+// behind the point, one by one if they are few.
+func listMultiples(from, to, modulus *big.Int, behind int) (string, bool) {
+	last := new(big.Int).Div(to, modulus)
+	first := new(big.Int).Neg(new(big.Int).Div(new(big.Int).Neg(from), modulus))
+	count := new(big.Int).Sub(last, first)
+	if !count.IsInt64() || count.Int64() >= maxMultiples {
+		return "", false
+	}
+	var list []string
+	for i := int64(0); i <= count.Int64(); i++ {
+		n := new(big.Int).Mul(new(big.Int).Add(first, big.NewInt(i)), modulus)
+		list = append(list, Literal(new(big.Rat).SetFrac(n, power(behind)).FloatString(behind)))
+	}
+	return strings.Join(list, " | "), true
+}
+
+// digitWriter writes digits of numbers that are multiples of modulus.
+type digitWriter struct {
+	*schemaWriter
+	prefix  string
+	modulus int
+	behind  int               // digits behind the point
+	rules   map[[2]int]string // see free
+	written [][2]string       // name and body
+}
+
+// magnitudes writes the multiples from low to high, which are not negative.
+func (d *digitWriter) magnitudes(low, high *big.Int) string {
+	least := 1 + d.behind
+	to := high.String()
+	var parts []string
+	for n := max(least, len(low.String())); n <= max(least, len(to)); n++ {
+		from := new(big.Int)
+		if n > least {
+			from = power(n - 1)
+		}
+		if from.Cmp(low) < 0 {
+			from = low
+		}
+		last := new(big.Int).Sub(power(n), one)
+		if last.Cmp(high) > 0 {
+			last = high
+		}
+		parts = append(parts, d.between(fmt.Sprintf("%0*s", n, from), fmt.Sprintf("%0*s", n, last), 0))
+	}
+	return alternatives(parts...)
+}
+
+// between writes the digits from low to high, behind others that leave k: their value with
+// zeros in place of these digits, modulo modulus.
+func (d *digitWriter) between(low, high string, k int) string {
+	n := len(low)
+	if n == 0 || strings.Trim(low, "0") == "" && strings.Trim(high, "9") == "" {
+		return d.free(n, k)
+	}
+	var parts []string
+	for c := low[0]; c <= high[0]; c++ {
+		from, to := strings.Repeat("0", n-1), strings.Repeat("9", n-1)
+		if c == low[0] {
+			from = low[1:]
+		}
+		if c == high[0] {
+			to = high[1:]
+		}
+		if rest := d.between(from, to, d.after(n, k, c)); rest != "" {
+			parts = append(parts, fmt.Sprintf(`"%c" (%s)`, c, rest))
+		}
+	}
+	return d.pointed(n, strings.Join(parts, " | "))
+}
+
+// after returns what the first of n digits leaves.
+func (d *digitWriter) after(n, k int, digit byte) int {
+	place := new(big.Int).Mod(power(n-1), big.NewInt(int64(d.modulus)))
+	return (k + int(digit-'0')*int(place.Int64())) % d.modulus
+}
+
+// pointed puts the point in front of the digits that stand behind it.
+func (d *digitWriter) pointed(n int, body string) string {
+	if body != "" && n == d.behind && n > 0 {
+		return `"." (` + body + `)`
+	}
+	return body
+}
+
+// free returns the name of the rule of any n digits that make a multiple behind others that
+// leave k; zeros at the end of a fraction may be left out. "" if there are none.
+func (d *digitWriter) free(n, k int) string {
+	if n == 0 {
+		if k == 0 {
+			return `""`
+		}
+		return ""
+	}
+	key := [2]int{n, k}
+	if name, ok := d.rules[key]; ok {
+		return name
+	}
+	if len(d.rules) > maxMultipleRules {
+		return ""
+	}
+	d.rules[key] = ""
+	digits := map[string]string{}
+	var order []string
+	for c := byte('0'); c <= '9'; c++ {
+		rest := d.free(n-1, d.after(n, k, c))
+		if rest == "" {
+			continue
+		}
+		if digits[rest] == "" {
+			order = append(order, rest)
+		}
+		digits[rest] += string(c)
+	}
+	var parts []string
+	for _, rest := range order {
+		parts = append(parts, "["+digits[rest]+"] "+rest)
+	}
+	body := d.pointed(n, strings.Join(parts, " | "))
+	if k == 0 && n <= d.behind {
+		body = alternatives(body, `""`)
+	}
+	if body == "" {
+		return ""
+	}
+	name := fmt.Sprintf("%s-%d-%d", d.prefix, n, k)
+	d.rules[key] = name
+	d.written = append(d.written, [2]string{name, body})
+	return name
+}
