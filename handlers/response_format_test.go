@@ -2,8 +2,11 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
 	"m40-llm/infer"
@@ -30,4 +33,54 @@ func TestResponseFormat_ErrorsNameTheFieldOfTheRequest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestResponseFormat_SaysWhatIsLeftOutOfASchema has the engine leave something out.
+func TestResponseFormat_SaysWhatIsLeftOutOfASchema(t *testing.T) {
+	var asked infer.Request
+	ignored := []string{"if at #/properties/ü,b", "uniqueItems at # of f"}
+	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		asked = r
+		return func(yield func(infer.Event, error) bool) {
+			for _, e := range []infer.Event{
+				{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: ignored}},
+				{Type: infer.EventQueued, Queued: &infer.Queued{Position: 1}},
+				{Type: infer.EventToken, Token: &infer.Token{Text: "{}"}},
+				{Type: infer.EventDone, Done: &infer.Done{Reason: infer.FinishStop}},
+			} {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}}
+	const format = `"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":%v,"schema":{"if":{}}}}`
+	for _, tc := range []struct {
+		name, path, body string
+		strict           bool
+	}{
+		{"a chat", "/v1/chat/completions", chatBody(fmt.Sprintf(format, true)), true},
+		{"a chat as a stream", "/v1/chat/completions", chatBody(`"stream":true,"n":2,` + fmt.Sprintf(format, false)), false},
+		{"a chat without strict", "/v1/chat/completions", chatBody(`"response_format":{"type":"json_schema","json_schema":{"schema":{"if":{}}}}`), false},
+		{"a completion", "/v1/completions", `{"prompt":"x",` + fmt.Sprintf(format, true) + `}`, true},
+		{"a completion as a stream", "/v1/completions", `{"prompt":"x","stream":true,"json_schema":{"if":{}}}`, false},
+		{"the engine's own face", "/v1/generate", `{"prompt":"x","json_schema":{"if":{}},"strict_schema":true}`, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := post(t, server(t, engine), tc.path, tc.body)
+			if header := got.header.Get("X-M40-LLM-Schema-Ignored"); got.status != http.StatusOK || header != "if at #/properties/%C3%BC%2Cb, uniqueItems at # of f" {
+				t.Errorf("got %d, header %q: %s", got.status, header, got.body)
+			}
+			if asked.StrictSchema != tc.strict || string(asked.JSONSchema) != `{"if":{}}` {
+				t.Errorf("asked the engine for %s, strict %v", asked.JSONSchema, asked.StrictSchema)
+			}
+		})
+	}
+	t.Run("a long list is cut", func(t *testing.T) {
+		ignored = slices.Repeat([]string{"pattern at #/properties/something"}, 90)
+		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(`"json_schema":{}`))
+		if header := got.header.Get("X-M40-LLM-Schema-Ignored"); len(header) > 1100 || !strings.HasSuffix(header, "something, and 61 more") {
+			t.Errorf("got %d bytes: %q", len(header), header)
+		}
+	})
 }

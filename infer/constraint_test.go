@@ -127,7 +127,7 @@ func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 	}{
 		{"a grammar that is none is refused", func(r *Request) { r.Grammar = "root = x" }, CodeInvalid, "grammar", "line 1: expected ::= after root"},
 		{"a token that the model does not have is refused", func(r *Request) { r.Grammar = "root ::= <[320]>" }, CodeInvalid, "grammar", "token 320"},
-		{"a schema that cannot be held to is refused", func(r *Request) { r.JSONSchema = json.RawMessage(`{"items":{"not":{}}}`) }, CodeInvalid, "json_schema", "#/items: the keyword not"},
+		{"a schema that cannot be held to is refused", func(r *Request) { r.JSONSchema, r.StrictSchema = json.RawMessage(`{"items":{"if":{}}}`), true }, CodeInvalid, "json_schema", "#/items/if: the keyword if"},
 		{"both are refused", func(r *Request) { r.Grammar, r.JSONSchema = `root ::= "a"`, json.RawMessage(`true`) }, CodeInvalid, "grammar", "only one"},
 		{"going on past the end is refused", func(r *Request) { r.Grammar, r.IgnoreEOS = `root ::= "a"`, true }, CodeInvalid, "ignore_eos", "no meaning"},
 	} {

@@ -981,11 +981,12 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 		Model: "m", Client: "c", Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
-		IgnoreEOS: true, Alternatives: 3, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`),
+		IgnoreEOS: true, Alternatives: 3, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
 	}
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}}
 	calls := []reply.CallDelta{{Index: 1, ID: "i", Name: "n", Arguments: "{"}}
 	events := []Event{
+		{Type: EventSchema, Schema: &SchemaNotes{[]string{"if at #"}}},
 		{Type: EventQueued, Queued: &Queued{3}},
 		{Type: EventLoading, Loading: &Loading{"m", 1, 2, 3, 4}},
 		{Type: EventPrefill, Prefill: &Prefill{1, 3, 1}},
@@ -995,7 +996,7 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 			Usage: Usage{1, 2, 3, 4}, Timings: Timings{1, 2, 3, 4.5}, Receipt: Receipt{"m", "h", "t", r.Params, "d", "p", "f16", "v"},
 		}},
 	}
-	for i, v := range append([]any{r}, any(events[0]), events[1], events[2], events[3], events[4]) {
+	for i, v := range append([]any{r}, any(events[0]), events[1], events[2], events[3], events[4], events[5]) {
 		for field := range reflect.ValueOf(v).NumField() {
 			if f := reflect.ValueOf(v).Field(field); i == 0 && f.IsZero() {
 				t.Errorf("%T.%s is not set: the test does not see it", v, reflect.TypeOf(v).Field(field).Name)

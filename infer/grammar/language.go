@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,6 +44,7 @@ type languages struct {
 	nodes   map[string]*language
 	derived map[derivation]*language
 	spend   func(n int) error
+	buffer  []byte
 
 	none, empty, any *language
 	err              error // sticky: a limit was met, nothing made since is complete
@@ -63,28 +65,38 @@ func newLanguages(spend func(n int) error) *languages {
 
 // node returns the one node that is like n.
 func (l *languages) node(n language) *language {
-	var b strings.Builder
-	fmt.Fprint(&b, n.op, n.min, n.max, n.set)
-	for _, part := range n.list {
-		fmt.Fprint(&b, " ", part.id)
+	b := append(l.buffer[:0], byte(n.op))
+	for _, number := range []int{n.min, n.max} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(number))
 	}
-	known, ok := l.nodes[b.String()]
-	if ok {
+	for _, part := range n.set {
+		b = binary.LittleEndian.AppendUint32(b, uint32(part.low))
+		b = binary.LittleEndian.AppendUint32(b, uint32(part.high))
+	}
+	for _, part := range n.list {
+		b = binary.LittleEndian.AppendUint32(b, uint32(part.id))
+	}
+	l.buffer = b
+	l.count(4 + len(b)/8)
+	if known, ok := l.nodes[string(b)]; ok {
 		return known
 	}
-	if l.err == nil {
-		if len(l.nodes) >= maxLanguages {
-			l.err = errLanguage
-		} else {
-			l.err = l.spend(1 + b.Len()/8)
-		}
+	if l.err == nil && len(l.nodes) >= maxLanguages {
+		l.err = errLanguage
 	}
 	if l.err != nil {
 		return l.none
 	}
 	n.id = len(l.nodes)
-	l.nodes[b.String()] = &n
+	l.nodes[string(b)] = &n
 	return &n
+}
+
+// count counts n steps of the schema.
+func (l *languages) count(n int) {
+	if l.err == nil {
+		l.err = l.spend(n)
+	}
 }
 
 func (l *languages) chars(set []runeRange) *language {
@@ -194,6 +206,7 @@ func (l *languages) derive(a *language, r rune) *language {
 	if known, ok := l.derived[key]; ok {
 		return known
 	}
+	l.count(4 + 4*len(a.list))
 	var d *language
 	switch a.op {
 	case langNone, langEmpty:
@@ -236,6 +249,7 @@ func hasRune(set []runeRange, r rune) bool {
 
 // borders adds where the characters change that a tells apart as first ones.
 func (l *languages) borders(a *language, to map[rune]struct{}) {
+	l.count(2 + len(a.set))
 	switch a.op {
 	case langSet:
 		for _, part := range a.set {
@@ -297,9 +311,7 @@ func (l *languages) automaton(a *language) ([]languageState, error) {
 				high = lows[k+1] - 1
 			}
 			next := l.derive(at, low)
-			if l.err == nil {
-				l.err = l.spend(1)
-			}
+			l.count(2)
 			if l.err != nil {
 				return nil, l.err
 			}

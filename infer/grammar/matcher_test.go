@@ -423,6 +423,93 @@ func TestHostileGrammarsAreBounded(t *testing.T) {
 	}
 }
 
+// TestWhetherAGrammarIsTooAmbiguousDoesNotDependOnWhatIsRemembered asks for a mask twice, and
+// for the masks of a walk in both directions.
+func TestWhetherAGrammarIsTooAmbiguousDoesNotDependOnWhatIsRemembered(t *testing.T) {
+	many := "root ::= (" + strings.Repeat("[a-c]{0,999} [b-d]{0,9} | ", 40) + `"b")`
+	refused := 0
+	for _, text := range []string{many, "root ::= a a a a\na ::= [a-c]* [a-c]* | [a] a", `root ::= [a-c]{0,900} "."`} {
+		g, err := Parse(context.Background(), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := NewMatcher(g, manyLetters())
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := []State{m.Start()}
+		for range 6 {
+			next, err := m.Next(path[len(path)-1], 1)
+			if err != nil {
+				break
+			}
+			path = append(path, next)
+		}
+		cold := make([]error, len(path))
+		for i, at := range path {
+			m.forget()
+			_, cold[i] = m.Mask(at)
+			if errors.Is(cold[i], ErrTooComplex) {
+				refused++
+			}
+			if _, again := m.Mask(at); again != cold[i] {
+				t.Errorf("%.40s, after %d tokens: got error %v, then %v", text, i, cold[i], again)
+			}
+		}
+		for i := len(path) - 1; i >= 0; i-- {
+			if _, warm := m.Mask(path[i]); warm != cold[i] {
+				t.Errorf("%.40s, after %d tokens: got error %v where others are remembered, %v alone", text, i, warm, cold[i])
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("no mask was too ambiguous")
+	}
+}
+
+// manyLetters is a vocabulary of the texts of up to five of the letters a to d; token 0 ends.
+func manyLetters() *Vocabulary {
+	pieces := []string{""}
+	for from := 0; len(pieces[from]) < 5; from++ {
+		for _, letter := range "abcd" {
+			pieces = append(pieces, pieces[from]+string(letter))
+		}
+	}
+	return NewVocabulary(len(pieces), func(id int32) []byte { return []byte(pieces[id]) }, func(id int32) bool { return id == 0 })
+}
+
+func TestAMatcherKnowsWhatItTakes(t *testing.T) {
+	g, err := Parse(context.Background(), `root ::= [a-c]{0,2000}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewMatcher(g, manyLetters())
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := m.Bytes()
+	if most := 4000 * 24; empty > most || empty < 4000*16 {
+		t.Errorf("4000 instructions take %d bytes, want about %d", empty, most)
+	}
+	at, masks := m.Start(), map[*uint64]bool{}
+	for range 1000 {
+		mask, err := m.Mask(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		masks[&mask[0]] = true
+		if at, err = m.Next(at, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(masks) != 1 {
+		t.Errorf("%d masks are held where all are the same", len(masks))
+	}
+	if full := m.Bytes(); full-empty < 1000*100 || full > maxRemembered+empty {
+		t.Errorf("1000 states take %d bytes", full-empty)
+	}
+}
+
 func TestNestingEnds(t *testing.T) {
 	_, p := schemaProgram(t, []byte(`true`))
 	s := newStepper(p)
