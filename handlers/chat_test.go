@@ -310,7 +310,7 @@ func TestChat_RequestFields(t *testing.T) {
 		{"JSON mode is the schema of any object", chatBody(`"response_format":{"type":"json_object"}`), func(r *infer.Request) { r.JSONSchema = json.RawMessage(`{"type":"object"}`) }},
 		{"JSON mode may bring a schema, as for llama-server", chatBody(`"response_format":{"type":"json_object","schema":{"type":"array"}}`), func(r *infer.Request) { r.JSONSchema = json.RawMessage(`{"type":"array"}`) }},
 		{"a schema is passed on as it is", chatBody(`"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"z":1, "a":2}}}`),
-			func(r *infer.Request) { r.JSONSchema = json.RawMessage(`{"z":1, "a":2}`) }},
+			func(r *infer.Request) { r.JSONSchema, r.StrictSchema = json.RawMessage(`{"z":1, "a":2}`), true }},
 		{"so is llama-server's", chatBody(`"json_schema":{"const":1},"grammar":null`), func(r *infer.Request) { r.JSONSchema = json.RawMessage(`{"const":1}`) }},
 		{"and its grammar", chatBody(`"grammar":"root ::= \"a\"","json_schema":null`), func(r *infer.Request) { r.Grammar = `root ::= "a"` }},
 		{"logprobs alone asks for no alternatives", chatBody(`"logprobs":true`), func(r *infer.Request) {}},

@@ -33,7 +33,7 @@ func TestForm_ASchemaIsAnAlternativeToACall(t *testing.T) {
 				r.ToolChoice, r.JSONSchema, r.SingleCall = ToolChoiceAuto, json.RawMessage(formSchema), true
 				r.Params.Temperature, r.MaxTokens = 3, 1500
 				if strings.HasPrefix(source, "<|start|>") {
-					r.Params.Temperature = 1.5
+					b.recite("<|channel|>analysis<|message|>Hm.<|end|>")
 				}
 				a := b.ask(r)
 				h := hear(t, a)
@@ -143,7 +143,7 @@ func TestForm_AnswersOfOneFormShareItsGrammar(t *testing.T) {
 		if constrain(n).compiled != c.compiled {
 			t.Errorf("grammar %d is compiled again while an answer has it", n)
 		}
-		if size := c.bytes(); size < 500 || size > 100<<10 {
+		if size := c.bytes(); size < 1000 || size > 100<<10 {
 			t.Errorf("grammar %d takes %d bytes", n, size)
 		}
 	}

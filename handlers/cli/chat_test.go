@@ -107,6 +107,20 @@ func TestOnce(t *testing.T) {
 			}
 		})
 	}
+	t.Run("what is left out of a schema is said beside the answer", func(t *testing.T) {
+		term, out, errs := terminal("")
+		engine := &fakeEngine{generate: func(_ context.Context, _ infer.Request, yield func(infer.Event, error) bool) {
+			yield(infer.Event{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: []string{"if at #", "not at #/a"}}}, nil)
+			yield(done("{}"), nil)
+		}}
+		chat := &Chat{Engine: engine, Request: infer.DefaultRequest(), Terminal: term}
+		if err := chat.Once(context.Background(), "hi"); err != nil {
+			t.Fatal(err)
+		}
+		if want := "m40-llm: note: the answer is not held to all of the schema: if at #, not at #/a\n"; out() != "{}\n" || errs() != want {
+			t.Errorf("wrote %q and %q, want %q", out(), errs(), want)
+		}
+	})
 	t.Run("the system prompt and the settings go with the question", func(t *testing.T) {
 		term, _, _ := terminal("")
 		engine := says("x")

@@ -90,8 +90,11 @@ func (m *Matcher) begin() {
 func (m *Matcher) Bytes() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.program.bytes() + m.weight
+	return matcherBytes + m.program.bytes() + m.weight
 }
+
+// matcherBytes is about what a matcher takes beside that.
+const matcherBytes = 1 << 10
 
 // Start returns the state in front of the first token.
 func (m *Matcher) Start() State {
