@@ -15,7 +15,7 @@
 // A JSON Schema becomes a grammar by [SchemaRules], which writes GBNF that can stand in
 // a larger grammar: what is to be valid JSON between other text is a rule there.
 //
-//	rules, err := grammar.SchemaRules("arguments", schema)
+//	rules, ignored, err := grammar.SchemaRules(ctx, "arguments", schema, strict)
 //	g, err := grammar.Parse(ctx, "root ::= \"<call>\" arguments \"</call>\"\n" + rules)
 //
 // A [Matcher] then walks the grammar with the tokens of a vocabulary. It works on bytes,

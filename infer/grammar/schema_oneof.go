@@ -47,6 +47,9 @@ func (w *schemaWriter) apart(a, b []conjunction, depth int) (bool, error) {
 // outside reports whether nothing that the rules write for c can be valid by d. What it
 // says of c may rest on what the rules leave out, what it says of d may not.
 func (w *schemaWriter) outside(c, d conjunction, depth int) (bool, error) {
+	if err := w.spend(8); err != nil {
+		return false, err
+	}
 	written, err := c.kinds()
 	if err != nil {
 		return false, err
