@@ -103,7 +103,7 @@ func (h *Handlers) stream(c echo.Context, requests []infer.Request, begin func()
 	if next.err != nil {
 		return next.err
 	}
-	tellIgnored(c, next.event)
+	setIgnoredHeader(c, next.event)
 	s, err := begin()
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (h *Handlers) collect(c echo.Context, requests []infer.Request) ([]answer, 
 		dst := &collected[next.index]
 		switch e := next.event; e.Type {
 		case infer.EventSchema:
-			tellIgnored(c, e)
+			setIgnoredHeader(c, e)
 		case infer.EventToken:
 			if e.Token.Prompt {
 				dst.prompt = append(dst.prompt, *e.Token)

@@ -79,9 +79,9 @@ const ignoredHeader = "X-M40-LLM-Schema-Ignored"
 // maxIgnoredHeader bounds the header in bytes.
 const maxIgnoredHeader = 1024
 
-// tellIgnored sets the header of an answer that is not held to all that its schemas say,
+// setIgnoredHeader sets the header of an answer that is not held to all that its schemas say,
 // if that is what the first event of an answer says.
-func tellIgnored(c echo.Context, first infer.Event) {
+func setIgnoredHeader(c echo.Context, first infer.Event) {
 	if first.Schema == nil {
 		return
 	}
