@@ -169,20 +169,47 @@ func TestPresetsInABrowser(t *testing.T) {
 	})
 
 	run("the page of presets has all of them, and leads back", func(t *testing.T) {
-		b.do(chromedp.Navigate(server.URL+"/presets"), chromedp.WaitReady("main.presets"))
+		b.do(chromedp.Navigate(server.URL+"/presets"), chromedp.WaitReady("#preset-shown"))
 		for _, want := range []string{"Balanced", "Back", "Greedy (2)"} {
-			if got := b.text("main"); !strings.Contains(got, want) {
+			if got := b.text(".rail"); !strings.Contains(got, want) {
 				t.Errorf("the page lacks %q", want)
 			}
 		}
 		b.shot("presets-page-light")
-		b.do(chromedp.SetValue("#against", "greedy"))
-		b.click("main form .btn")
-		b.until("location.search === '?against=greedy'")
-		b.do(chromedp.Submit(".preset-card:last-of-type form[action$=delete]"))
-		b.until("document.querySelector('.undone')?.innerText.includes('Deleted')")
-		b.click(".undone button")
-		b.until("!document.querySelector('.undone') && location.hash.startsWith('#p-')")
+		b.script(`const s = document.querySelector('#against'); s.value = 'greedy'; s.dispatchEvent(new Event('change'))`)
+		b.until("new URLSearchParams(location.search).get('against') === 'greedy' && document.querySelector('#preset-shown').innerText.includes('1 setting differs from Greedy')")
+		if got := b.value("document.querySelectorAll('.diff tbody tr').length"); got != "1" {
+			t.Errorf("of what differs %s rows are shown", got)
+		}
+		b.click(".rail-list ul:last-of-type li:last-child a")
+		b.until("document.querySelector('h1').innerText === 'Greedy (2)'")
+		b.click(".seg a:last-child")
+		b.until("document.querySelector('[data-save]').disabled && document.querySelector('#f-top_k')")
+		b.fill("#f-top_k", "33")
+		b.until("!document.querySelector('[data-save]').disabled")
+		b.click("[data-save]")
+		b.until("document.querySelector('#f-top_k').value === '33' && document.querySelector('[data-save]').disabled")
+		b.do(chromedp.Submit("form[action$=delete]"))
+		b.until("document.querySelector('.undo')?.innerText.includes('Deleted')")
+		b.click(".undo button")
+		b.until("!document.querySelector('.undo') && document.querySelector('h1').innerText === 'Greedy (2)'")
+	})
+
+	run("a preset is used in the chat that the page was opened from", func(t *testing.T) {
+		b.open("/")
+		b.ask(engine, "Use it here", "Yes.")
+		chat := b.value("location.pathname")
+		b.click(".nav a[href^='/presets']")
+		b.until("document.querySelector('#preset-shown .btn.primary').innerText.trim() === 'Use in this chat'")
+		b.click(".rail-list a[href*='id=creative']")
+		b.until("document.querySelector('h1').innerText === 'Creative'")
+		b.click("#preset-shown .btn.primary")
+		b.until("location.pathname === '" + chat + "'")
+		b.pickerSays("Creative, unchanged")
+		b.do(chromedp.Navigate(server.URL+"/presets?id=greedy"), chromedp.WaitReady("#preset-shown"))
+		b.click("#preset-shown .btn.primary")
+		b.until("location.pathname === '/' && location.search === ''")
+		b.pickerSays("Greedy, unchanged")
 	})
 	for _, trouble := range b.seen() {
 		if !strings.Contains(trouble, "Failed to load resource") { // what was refused
@@ -246,10 +273,23 @@ func TestEverybodyCanUsePresets(t *testing.T) {
 		b.until("!document.querySelector('#e-preset').hidden")
 		look("presets name " + size.name)
 		b.press("Escape", 27)
-		b.do(chromedp.Navigate(server.URL+"/presets?against=precise"), chromedp.WaitReady("main.presets"))
-		look("presets page " + size.name)
-		if got := b.value(fmt.Sprintf("document.documentElement.scrollWidth > %d", size.width)); got != "false" {
-			t.Errorf("the page of presets scrolls sideways on a %s", size.name)
+	}
+	for _, size := range []struct {
+		name          string
+		width, height int64
+		touch         bool
+	}{{"1440", 1440, 900, false}, {"820-mouse", 820, 1000, false}, {"820", 820, 1000, true}, {"390", 390, 844, true}} {
+		b.size(size.width, size.height, size.touch)
+		for name, path := range map[string]string{"list": "/presets", "builtin": "/presets?id=precise", "own": "/presets?id=1", "own-all": "/presets?id=1&all=1"} {
+			b.do(chromedp.Navigate(server.URL+path), chromedp.WaitReady("#preset-shown"))
+			look("panel-12-presets-" + name + "-" + size.name)
+			if got := b.value(fmt.Sprintf("document.documentElement.scrollWidth > %d || document.querySelector('#preset-shown').scrollWidth > document.querySelector('#preset-shown').clientWidth", size.width)); got != "false" {
+				t.Errorf("%s: the page of presets scrolls sideways at %s", name, size.name)
+			}
+			listed, shown := b.value("document.querySelector('.rail').checkVisibility()"), b.value("document.querySelector('h1').checkVisibility()")
+			if phone := size.width <= 760; phone && (listed == "true") != (name == "list") || phone && (shown == "true") == (name == "list") || !phone && (listed != "true" || shown != "true") {
+				t.Errorf("%s at %s: the list is shown: %s, a preset: %s", name, size.name, listed, shown)
+			}
 		}
 	}
 }

@@ -158,6 +158,7 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.POST("/presets/import", h.importPresets)
 	e.POST("/presets/:id", h.savePreset)
 	e.POST("/presets/:id/rename", h.renamePreset)
+	e.POST("/presets/:id/use", h.usePreset)
 	e.POST("/presets/:id/delete", h.deletePreset)
 	e.POST("/presets/:id/restore", h.restorePreset)
 	e.GET("/ws", h.socket)

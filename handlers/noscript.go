@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"html"
@@ -26,6 +27,7 @@ import (
 type question struct {
 	text, system   string
 	model          string // of the chat that begins with it; empty: whichever is loaded
+	preset         string // whose settings the chat begins with; empty: the defaults
 	temporary, raw bool
 	once           string // names the form: sent twice, it asks once
 }
@@ -36,10 +38,10 @@ func (h *Handlers) ask(c echo.Context) error {
 	id := c.Param("id")
 	lines := func(name string) string { return strings.ReplaceAll(c.FormValue(name), "\r\n", "\n") } // forms have the line breaks of mail
 	q := question{
-		text: lines("text"), system: lines("system"), model: c.FormValue("model"), once: c.FormValue("once"),
+		text: lines("text"), system: lines("system"), model: c.FormValue("model"), preset: c.FormValue("preset"), once: c.FormValue("once"),
 		temporary: c.FormValue("temporary") != "", raw: c.FormValue("raw") != "",
 	}
-	chat, err := h.asked.do(q.once, func() (string, error) { return h.send(id, q) })
+	chat, err := h.asked.do(q.once, func() (string, error) { return h.send(c.Request().Context(), id, q) })
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, "/c/"+chat+"?follow=1#end")
 	}
@@ -56,16 +58,24 @@ func (h *Handlers) ask(c echo.Context) error {
 	problem := toWireError(err)
 	p.Draft, p.System, p.Problem = q.text, q.system, web.Problem{Title: problem.Title, Message: problem.Message}
 	if id == "" {
-		p.Picker.Chosen = q.model
+		p.Picker.Chosen, p.Preset = q.model, q.preset
 	}
 	return render(c, f.Status, web.Playground(p))
 }
 
 // send asks in the chat called id, or in a new one if id is empty, with the settings
 // that the chat has.
-func (h *Handlers) send(id string, q question) (chat string, err error) {
+func (h *Handlers) send(ctx context.Context, id string, q question) (chat string, err error) {
 	if id == "" {
-		begun, err := h.Live.Start(live.Question{Text: q.text, System: q.system, Model: q.model, Settings: live.DefaultSettings(), Raw: q.raw}, q.temporary)
+		first := live.Question{Text: q.text, System: q.system, Model: q.model, Settings: live.DefaultSettings(), Raw: q.raw}
+		if q.preset != "" {
+			p, err := h.Live.Preset(ctx, q.preset)
+			if err != nil {
+				return "", err
+			}
+			first.Settings, first.Preset, first.System = p.Settings, p.ID, cmp.Or(q.system, p.System)
+		}
+		begun, err := h.Live.Start(first, q.temporary)
 		if err != nil {
 			return "", err
 		}

@@ -29,6 +29,9 @@ func (h *Handlers) newChatPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if preset, err := h.Live.Preset(c.Request().Context(), c.QueryParam("preset")); err == nil {
+		p.Preset = preset.ID
+	}
 	return render(c, http.StatusOK, web.Playground(p))
 }
 

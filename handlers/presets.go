@@ -2,10 +2,15 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -37,34 +42,70 @@ func toWirePreset(p live.Preset) wirePreset {
 	return wirePreset{ID: p.ID, Name: p.Name, About: p.About, System: p.System, Settings: p.Settings, Builtin: p.Builtin}
 }
 
-// presetsPage answers GET /presets?against=ID&deleted=ID: all presets, and how each
-// differs from one of them. Scripts get {"presets":[…]}.
+// presetsPage answers GET /presets?id=ID&against=ID&all=1&chat=ID&deleted=ID: the presets,
+// and how one of them differs from another. With chat, the page was opened from that chat
+// and leads back to it. Scripts get {"presets":[…]}.
 func (h *Handlers) presetsPage(c echo.Context) error {
-	list, err := h.Live.Presets(c.Request().Context())
-	if err != nil {
-		return err
-	}
 	if wantsJSON(c.Request()) {
+		list, err := h.Live.Presets(c.Request().Context())
+		if err != nil {
+			return err
+		}
 		wire := make([]wirePreset, len(list))
 		for i, p := range list {
 			wire[i] = toWirePreset(p)
 		}
 		return c.JSON(http.StatusOK, map[string]any{"presets": wire})
 	}
-	page := web.Presets{Against: list[0].ID}
-	base := list[0]
-	for _, p := range list {
-		if p.ID == c.QueryParam("against") {
-			page.Against, base = p.ID, p
-		}
+	page, err := h.presets(c)
+	if err != nil {
+		return err
 	}
+	return render(c, http.StatusOK, web.PresetsPage(page))
+}
+
+// presets is the page that the parameters of a request ask for: those of its query or,
+// where a form comes back, its own. Without id it shows the preset of the chat, or the
+// first.
+func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
+	list, err := h.Live.Presets(c.Request().Context())
+	if err != nil {
+		return web.Presets{}, err
+	}
+	id := cmp.Or(c.Param("id"), c.QueryParam("id"))
+	page := web.Presets{Open: id != "", All: c.FormValue("all") != ""}
+	chosen := ""
+	if chat, err := h.Live.Chat(c.FormValue("chat")); err == nil {
+		subscription, snapshot, err := chat.Subscribe(0)
+		if err != nil {
+			return web.Presets{}, err
+		}
+		subscription.Close()
+		page.Chat, page.Title, chosen = chat.ID(), snapshot.Title, snapshot.Panel.Preset
+	}
+	find := func(id string) (live.Preset, bool) {
+		i := slices.IndexFunc(list, func(p live.Preset) bool { return p.ID == id })
+		if i < 0 {
+			return list[0], false
+		}
+		return list[i], true
+	}
+	shown, found := find(id)
+	switch {
+	case id == "":
+		shown, _ = find(chosen)
+	case !found:
+		return web.Presets{}, live.ErrNoPreset
+	}
+	base, _ := find(c.FormValue("against"))
+	page.Against, page.Shown = base.ID, presetView(shown, base)
 	for _, p := range list {
-		page.List = append(page.List, presetView(p, base))
+		page.List = append(page.List, web.Preset{ID: p.ID, Name: p.Name, About: p.About, Builtin: p.Builtin})
 	}
 	if p, err := h.Live.DeletedPreset(c.QueryParam("deleted")); err == nil {
 		page.Deleted = &web.Preset{ID: p.ID, Name: p.Name}
 	}
-	return render(c, http.StatusOK, web.PresetsPage(page))
+	return page, nil
 }
 
 // presetView puts a preset, and how it differs from another, into words.
@@ -74,14 +115,20 @@ func presetView(p, base live.Preset) web.Preset {
 	for _, param := range params(base.Settings) {
 		view.Rows = append(view.Rows, param.Differs(have[param.Key], had[param.Key]))
 	}
-	lists, were := listValues(p.Settings), listValues(base.Settings)
+	lists, were := listValues(&p.Settings), listValues(&base.Settings)
 	for _, l := range textLists {
-		view.Rows = append(view.Rows, web.DiffText(l.Label, quotedList(lists[l.Key]), quotedList(were[l.Key])))
+		r := web.DiffText(l.Key, l.Label, quotedList(*lists[l.Key]), quotedList(*were[l.Key]))
+		r.Raw, r.Lines, r.Help = escapedLines(*lists[l.Key]), true, "One a line; \\n is a line break, \\t a tab."
+		view.Rows = append(view.Rows, r)
 	}
-	view.Rows = append(view.Rows,
-		web.DiffText("Order", chainText(p.Settings.Samplers), chainText(base.Settings.Samplers)),
-		web.DiffText("Thinking", string(p.Settings.Thinking), string(base.Settings.Thinking)),
-		web.DiffText("System prompt", p.System, base.System))
+	order := web.DiffText("samplers", "Order", chainText(p.Settings.Samplers), chainText(base.Settings.Samplers))
+	order.Help = "Empty for the usual one: " + chainText(sample.StageNames())
+	thinking := web.DiffText("thinking", "Thinking", string(p.Settings.Thinking), string(base.Settings.Thinking))
+	thinking.Choices = []web.Choice{{Label: "as the model does"}}
+	for _, t := range []live.Thinking{live.ThinkingOn, live.ThinkingOff, live.ThinkingLow, live.ThinkingMedium, live.ThinkingHigh} {
+		thinking.Choices = append(thinking.Choices, web.Choice{Value: string(t), Label: string(t)})
+	}
+	view.Rows = append(view.Rows, order, thinking)
 	return view
 }
 
@@ -95,8 +142,8 @@ func settingValues(s live.Settings) map[string]float64 {
 }
 
 // listValues are the settings that are lists of texts.
-func listValues(s live.Settings) map[string][]string {
-	return map[string][]string{"stop": s.Stop, "banned_strings": s.BannedStrings, "dry_sequence_breakers": s.DryBreakers}
+func listValues(s *live.Settings) map[string]*[]string {
+	return map[string]*[]string{"stop": &s.Stop, "banned_strings": &s.BannedStrings, "dry_sequence_breakers": &s.DryBreakers}
 }
 
 // chainText is the order of a chain; empty where it is the one that is used anyhow.
@@ -122,6 +169,81 @@ func quotedList(list []string) string {
 		written[i] = "“" + textEscapes.Replace(text) + "”"
 	}
 	return strings.Join(written, " ")
+}
+
+// escapedLines writes texts one a line, and unescapedLines reads them.
+func escapedLines(list []string) string {
+	written := make([]string, len(list))
+	for i, text := range list {
+		written[i] = textEscapes.Replace(text)
+	}
+	return strings.Join(written, "\n")
+}
+
+var textUnescapes = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\t`, "\t", `\r`, "\r")
+
+func unescapedLines(text string) (list []string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			list = append(list, textUnescapes.Replace(line))
+		}
+	}
+	return list
+}
+
+// stagesOf reads what chainText wrote. A name that there is not stays, and is refused with
+// the others.
+func stagesOf(text string) (keys []string) {
+	for _, name := range strings.Split(text, ",") {
+		name = strings.TrimSpace(name)
+		for _, s := range stages() {
+			if strings.EqualFold(s.Label, name) {
+				name = s.Key
+			}
+		}
+		if name != "" {
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}
+
+// readSettings puts the fields that a form has into settings. wrong says which are none.
+func readSettings(form url.Values, s *live.Settings) (wrong map[string]string) {
+	wrong = map[string]string{}
+	value := func(key string, whole bool, min, max float64, set func(float64)) {
+		if !form.Has(key) {
+			return
+		}
+		text := strings.Replace(strings.TrimSpace(form.Get(key)), ",", ".", 1)
+		switch v, err := strconv.ParseFloat(text, 64); {
+		case err != nil || math.IsNaN(v) || whole && v != math.Trunc(v):
+			wrong[key] = fmt.Sprintf("%q is not a %s", shorten(text), map[bool]string{false: "number", true: "whole number"}[whole])
+		case v < min || v > max:
+			wrong[key] = fmt.Sprintf("%v to %v", min, max)
+		default:
+			set(v)
+		}
+	}
+	for _, n := range sample.Numbers() {
+		value(n.Name, n.Whole, n.Min, n.Max, func(v float64) { n.Set(&s.Params, v) })
+	}
+	value("max_tokens", true, -1, live.MaxTokens, func(v float64) { s.MaxTokens = int(v) })
+	for key, list := range listValues(s) {
+		if form.Has(key) {
+			*list = unescapedLines(form.Get(key))
+		}
+	}
+	if form.Has("samplers") {
+		s.Samplers = stagesOf(form.Get("samplers"))
+		if slices.Equal(s.Samplers, sample.StageNames()) {
+			s.Samplers = nil
+		}
+	}
+	if form.Has("thinking") {
+		s.Thinking = live.Thinking(form.Get("thinking"))
+	}
+	return wrong
 }
 
 // presetForm is what changes of presets are made of. From is the id of a preset to
@@ -185,12 +307,15 @@ func (h *Handlers) createPreset(c echo.Context) error {
 	if wantsJSON(c.Request()) {
 		return c.JSON(http.StatusCreated, toWirePreset(p))
 	}
-	return c.Redirect(http.StatusSeeOther, "/presets#p-"+p.ID)
+	return c.Redirect(http.StatusSeeOther, presetsAfter(c, p.ID))
 }
 
-// savePreset answers POST /presets/:id with {system, settings}: both take the place of
-// what the preset had.
+// savePreset answers POST /presets/:id with {system, settings}, which both take the place
+// of what the preset had; or with a form, of which the fields that it has do.
 func (h *Handlers) savePreset(c echo.Context) error {
+	if !sendsJSON(c) {
+		return h.savePresetForm(c)
+	}
 	var form presetForm
 	if err := readStrictJSON(c, &form); err != nil {
 		return err
@@ -206,6 +331,77 @@ func (h *Handlers) savePreset(c echo.Context) error {
 	return c.JSON(http.StatusOK, toWirePreset(p))
 }
 
+// savePresetForm saves all of the form, or nothing: then it comes back with what is wrong
+// beside each field.
+func (h *Handlers) savePresetForm(c echo.Context) error {
+	ctx, id := c.Request().Context(), c.Param("id")
+	form, err := c.FormParams()
+	if err != nil {
+		return invalidf("", "the form cannot be read: %v", err)
+	}
+	p, err := h.Live.Preset(ctx, id)
+	if err != nil {
+		return err
+	}
+	if form.Has("system") {
+		p.System = strings.ReplaceAll(form.Get("system"), "\r\n", "\n")
+	}
+	if form.Has("name") {
+		p.Name = form.Get("name")
+	}
+	wrong := readSettings(form, &p.Settings)
+	if len(wrong) == 0 {
+		if err = h.Live.ReplacePreset(ctx, p); err == nil {
+			return c.Redirect(http.StatusSeeOther, presetsAfter(c, id))
+		}
+		f := describe(err)
+		if f.Param == "" {
+			return err
+		}
+		wrong[strings.TrimPrefix(f.Param, "settings.")] = sentence(f.Message)
+	}
+	page, err := h.presets(c)
+	if err != nil {
+		return err
+	}
+	page.Shown.Wrong, page.Shown.Name, page.Shown.System = wrong, p.Name, p.System
+	page.Shown.Problem = "Nothing was changed. What is marked below is wrong."
+	for i := range page.Shown.Rows {
+		if r := &page.Shown.Rows[i]; form.Has(r.Key) {
+			r.Raw, r.Differs = form.Get(r.Key), true // it was typed: it is shown
+		}
+	}
+	return render(c, http.StatusBadRequest, web.PresetsPage(page))
+}
+
+// presetsAfter is the page with a preset, as the form before it was opened.
+func presetsAfter(c echo.Context, id string) string {
+	address := web.PresetsAddress(id, c.FormValue("chat"))
+	for _, name := range []string{"against", "all"} {
+		if value := c.FormValue(name); value != "" {
+			address += "&" + url.Values{name: {value}}.Encode()
+		}
+	}
+	return address
+}
+
+// usePreset answers POST /presets/:id/use with a form: the values of the preset go into the
+// panel of the chat, or of a new one.
+func (h *Handlers) usePreset(c echo.Context) error {
+	ctx, chat := c.Request().Context(), c.FormValue("chat")
+	if chat != "" {
+		if err := h.Live.UsePreset(ctx, chat, c.Param("id")); err != nil {
+			return err
+		}
+		return changed(c, "/c/"+chat)
+	}
+	p, err := h.Live.Preset(ctx, c.Param("id"))
+	if err != nil {
+		return err
+	}
+	return changed(c, "/?"+url.Values{"preset": {p.ID}}.Encode())
+}
+
 func (h *Handlers) renamePreset(c echo.Context) error {
 	form, err := readPresetForm(c)
 	if err != nil {
@@ -214,21 +410,25 @@ func (h *Handlers) renamePreset(c echo.Context) error {
 	if err := h.Live.RenamePreset(c.Request().Context(), c.Param("id"), form.Name); err != nil {
 		return err
 	}
-	return changed(c, "/presets#p-"+c.Param("id"))
+	return changed(c, presetsAfter(c, c.Param("id")))
 }
 
 func (h *Handlers) deletePreset(c echo.Context) error {
 	if err := h.Live.DeletePreset(c.Request().Context(), c.Param("id")); err != nil {
 		return err
 	}
-	return changed(c, "/presets?deleted="+c.Param("id"))
+	query := url.Values{"deleted": {c.Param("id")}}
+	if chat := c.FormValue("chat"); chat != "" {
+		query.Set("chat", chat)
+	}
+	return changed(c, "/presets?"+query.Encode())
 }
 
 func (h *Handlers) restorePreset(c echo.Context) error {
 	if err := h.Live.RestorePreset(c.Request().Context(), c.Param("id")); err != nil {
 		return err
 	}
-	return changed(c, "/presets#p-"+c.Param("id"))
+	return changed(c, presetsAfter(c, c.Param("id")))
 }
 
 // presetFile is a file of presets.
@@ -301,7 +501,7 @@ func (h *Handlers) importPresets(c echo.Context) error {
 		}
 		return c.JSON(http.StatusCreated, map[string]any{"presets": wire})
 	}
-	return c.Redirect(http.StatusSeeOther, "/presets#p-"+added[0].ID)
+	return c.Redirect(http.StatusSeeOther, web.PresetsAddress(added[0].ID, ""))
 }
 
 // readPresets reads a file of presets, which a stranger may have made.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,14 +110,14 @@ func TestPresets_WithoutScripts(t *testing.T) {
 	server, _ := serveStored(t, newScript())
 	show := func(query string) string { return call(t, server, http.MethodGet, "/presets"+query, "").body }
 	got := form(t, server, "/presets", "from=precise")
-	if got.status != http.StatusSeeOther || got.header.Get("Location") != "/presets#p-1" {
+	if got.status != http.StatusSeeOther || got.header.Get("Location") != "/presets?id=1" {
 		t.Fatalf("copied: %d, %q, %s", got.status, got.header.Get("Location"), got.body)
 	}
 	if got := form(t, server, "/presets/1/rename", "name=%3Cb%3EMine"); got.status != http.StatusSeeOther {
 		t.Fatalf("renamed: %d, %s", got.status, got.body)
 	}
-	page := show("?against=precise")
-	for _, want := range []string{"&lt;b&gt;Mine", "the same as Precise", "built in", `action="/presets/1/delete"`} {
+	page := show("?id=1&against=precise")
+	for _, want := range []string{"&lt;b&gt;Mine", "The same as Precise", "Built in", `action="/presets/1/delete"`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -135,6 +137,103 @@ func TestPresets_WithoutScripts(t *testing.T) {
 	}
 	if got := form(t, server, "/presets/1/rename", "name=balanced"); got.status != http.StatusConflict || !strings.Contains(got.body, "There is a preset “balanced” already.") {
 		t.Errorf("a name in use: %d, %s", got.status, got.body)
+	}
+}
+
+func TestPresets_AreEditedInPlaceWithoutScripts(t *testing.T) {
+	server, _ := serveStored(t, newScript())
+	form(t, server, "/presets", "from=precise")
+	got := form(t, server, "/presets/1", url.Values{
+		"name": {"Exact"}, "temperature": {"0,25"}, "mirostat": {"2"}, "stop": {"\\nYou:\r\n\r\na\\\\b\r\n"}, "samplers": {"Top-k, min_p, Temperature"},
+		"thinking": {"off"}, "system": {"Be exact.\r\nBe short."}, "against": {"greedy"}, "all": {"1"},
+	}.Encode())
+	if got.status != http.StatusSeeOther || got.header.Get("Location") != "/presets?id=1&against=greedy&all=1" {
+		t.Fatalf("saved: %d, %q, %s", got.status, got.header.Get("Location"), got.body)
+	}
+	list := presetsOf(t, server)
+	is := list[len(list)-1]
+	if is.Name != "Exact" || is.System != "Be exact.\nBe short." || is.Settings.Temperature != 0.25 || is.Settings.Mirostat != 2 || is.Settings.TopK != 20 || is.Settings.Thinking != "off" {
+		t.Errorf("stored is %+v", is)
+	}
+	if s := is.Settings; !slices.Equal(s.Stop, []string{"\nYou:", `a\b`}) || !slices.Equal(s.Samplers, []string{"top_k", "min_p", "temperature"}) {
+		t.Errorf("stored is %q, %q", s.Stop, s.Samplers)
+	}
+	page := call(t, server, http.MethodGet, "/presets?id=1&all=1", "").body
+	for _, want := range []string{`name="temperature" inputmode="decimal" value="0.25"`, ">\\nYou:\na\\\\b</textarea>", `value="Top-k, Min-p, Temperature"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	for name, c := range map[string]struct{ field, value, problem string }{
+		"a word for a number":   {"top_k", "many", "is not a whole number"},
+		"a fraction":            {"top_k", "1.5", "is not a whole number"},
+		"not a number":          {"top_p", "NaN", "is not a number"},
+		"out of range":          {"top_p", "7", "0 to 1"},
+		"an unknown stage":      {"samplers", "magic", "magic"},
+		"no tokens":             {"max_tokens", "0", "at least 1 token"},
+		"a name in use":         {"name", "greedy", "There is a preset “greedy” already."},
+		"no name":               {"name", " ", "no name"},
+		"an unknown thought":    {"thinking", "<b>", "thinking is"},
+		"a text that is a mile": {"stop", strings.Repeat("x", 300), "300 bytes"},
+	} {
+		got := form(t, server, "/presets/1", url.Values{"temperature": {"1.5"}, c.field: {c.value}}.Encode())
+		if got.status != http.StatusBadRequest || !strings.Contains(got.body, c.problem) || !strings.Contains(got.body, `id="e-`+c.field+`"`) || !strings.Contains(got.body, `value="1.5"`) {
+			t.Errorf("%s: got %d without %q or what was typed", name, got.status, c.problem)
+		}
+	}
+	if after := presetsOf(t, server); after[len(after)-1].Settings.Temperature != 0.25 || after[len(after)-1].Name != "Exact" {
+		t.Errorf("what was refused was half stored: %+v", after[len(after)-1])
+	}
+	if got := form(t, server, "/presets/greedy", "temperature=1"); got.status != http.StatusConflict {
+		t.Errorf("a built-in one: got %d", got.status)
+	}
+}
+
+func TestPresets_AreUsedInTheChatThatThePageWasOpenedFrom(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	scripted(t, server, "/presets", `{"name":"Poet","system":"Rhyme.","settings":{"temperature":1.4}}`)
+	chat := chatOf(t, submitted(t, server, "/", url.Values{"text": {"Hello"}}))
+	engine.next(t).finish()
+	page := call(t, server, http.MethodGet, "/presets?id=1&chat="+chat, "").body
+	for _, want := range []string{"Use in this chat", "This chat is “Hello”.", `name="chat" value="` + chat + `"`, `href="/c/` + chat + `"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if got := form(t, server, "/presets/1/use", "chat="+chat); got.status != http.StatusSeeOther || got.header.Get("Location") != "/c/"+chat {
+		t.Fatalf("used: %d, %q", got.status, got.header.Get("Location"))
+	}
+	c := dialSocket(t, server)
+	if p := panelOf(t, c, chat); p.Settings.Temperature != 1.4 || p.System != "Rhyme." || p.Preset != "1" || p.Settings.Seed != -1 {
+		t.Errorf("the panel of the chat is %+v, %q, %q", p.Settings, p.System, p.Preset)
+	}
+	c.do("panel", map[string]any{"settings": map[string]any{"seed": 7}, "system": "My own.", "preset": "1"})
+	form(t, server, "/presets/precise/use", "chat="+chat)
+	if p := panelOf(t, c, chat); p.Settings.Temperature != 0.3 || p.System != "My own." || p.Settings.Seed != 7 {
+		t.Errorf("after another preset the panel of the chat is %+v, %q", p.Settings, p.System)
+	}
+
+	// In a new chat, without scripts.
+	got := form(t, server, "/presets/1/use", "")
+	if got.header.Get("Location") != "/?preset=1" {
+		t.Fatalf("used in a new chat: %d, %q", got.status, got.header.Get("Location"))
+	}
+	if page := call(t, server, http.MethodGet, "/?preset=1", "").body; !strings.Contains(page, `<input type="hidden" name="preset" value="1">`) {
+		t.Error("the form of the new chat does not name the preset")
+	}
+	chatOf(t, submitted(t, server, "/", url.Values{"text": {"Hello"}, "preset": {"1"}}))
+	if r := engine.next(t).request; r.Params.Temperature != 1.4 || r.Messages[0].Content != "Rhyme." {
+		t.Errorf("the engine was asked with %+v", r)
+	}
+	for path, want := range map[string]int{"/presets/99/use": 404, "/presets?id=99": 404} {
+		if strings.Contains(path, "use") {
+			if got := form(t, server, path, "chat="+chat); got.status != want {
+				t.Errorf("%s: got %d", path, got.status)
+			}
+		} else if got := call(t, server, http.MethodGet, path, ""); got.status != want {
+			t.Errorf("%s: got %d", path, got.status)
+		}
 	}
 }
 

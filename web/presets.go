@@ -1,12 +1,22 @@
 package web
 
-import "strings"
+import (
+	"net/url"
+	"strings"
 
-// Presets is the page of presets.
+	"github.com/a-h/templ"
+)
+
+// Presets is the page of presets: all of them, and one that is shown.
 type Presets struct {
-	List    []Preset
-	Against string  // id of the one that the others are compared with
-	Deleted *Preset // can be brought back; nil: none
+	List    []Preset // names and ids alone
+	Shown   Preset
+	Open    bool   // on a small screen Shown takes the place of the list
+	Against string // id of the one that Shown is compared with
+	All     bool   // settings that do not differ are shown too
+	Chat    string // id of the chat that the page was opened from; empty: none
+	Title   string // of that chat
+	Deleted *Preset
 }
 
 // Preset is one of them, beside the one that it is compared with.
@@ -17,33 +27,93 @@ type Preset struct {
 	Builtin  bool
 	Base     string // name of the one that it is compared with
 	Rows     []DiffRow
+	Problem  string            // why it was not saved
+	Wrong    map[string]string // field of the form: what is wrong with it
 }
 
 // own reports whether a person has made presets.
-func (p Presets) own() bool {
+func (p Presets) own() bool { return len(p.group(false)) > 0 }
+
+// group returns the built-in presets, or the others.
+func (p Presets) group(builtin bool) (list []Preset) {
 	for _, preset := range p.List {
-		if !preset.Builtin {
-			return true
+		if preset.Builtin == builtin {
+			list = append(list, preset)
 		}
 	}
-	return false
+	return list
 }
 
-// differing are the rows that are worth reading.
-func (p Preset) differing() (rows []DiffRow) {
-	for _, r := range p.Rows {
-		if r.Differs {
-			rows = append(rows, r)
+// PresetsAddress is the page with a preset shown, opened from a chat; both may be empty.
+func PresetsAddress(id, chat string) string {
+	return Presets{Chat: chat}.address(id, "", false)
+}
+
+func (p Presets) address(id, against string, all bool) string {
+	query := url.Values{}
+	for name, value := range map[string]string{"id": id, "against": against, "chat": p.Chat} {
+		if value != "" {
+			query.Set(name, value)
 		}
 	}
-	return rows
+	if all {
+		query.Set("all", "1")
+	}
+	if len(query) == 0 {
+		return "/presets"
+	}
+	return "/presets?" + query.Encode()
+}
+
+// back is where the page was opened from.
+func (p Presets) back() string {
+	if p.Chat == "" {
+		return "/"
+	}
+	return "/c/" + p.Chat
+}
+
+// itself reports whether there is nothing to compare with.
+func (p Presets) itself() bool { return p.Against == p.Shown.ID }
+
+// rows are those that the page shows.
+func (p Presets) rows() (shown []DiffRow) {
+	for _, r := range p.Shown.Rows {
+		if p.All || p.itself() || r.Differs || p.Shown.Wrong[r.Key] != "" {
+			shown = append(shown, r)
+		}
+	}
+	return shown
+}
+
+// differing counts the settings that are worth reading.
+func (p Preset) differing() (n int) {
+	for _, r := range p.Rows {
+		if r.Differs {
+			n++
+		}
+	}
+	return n
 }
 
 func (p Preset) note() string {
-	if n := len(p.differing()); n > 0 {
+	if n := p.differing(); n > 0 {
 		return counted(n, "setting differs", "settings differ") + " from " + p.Base
 	}
-	return "the same as " + p.Base
+	return "The same as " + p.Base
+}
+
+// invalid are the attributes of a field with which something is wrong.
+func (p Preset) invalid(key string) templ.Attributes {
+	if p.Wrong[key] == "" {
+		return nil
+	}
+	return templ.Attributes{"aria-invalid": "true", "aria-describedby": "e-" + key}
+}
+
+// purpose is what a built-in one is for, as a sentence.
+func (p Preset) purpose() string {
+	return strings.ToUpper(p.About[:1]) + p.About[1:] + "."
 }
 
 func counted(n int, one, more string) string {
@@ -55,28 +125,43 @@ func counted(n int, one, more string) string {
 
 // DiffRow is one setting of two presets.
 type DiffRow struct {
+	Key     string // name of its field
 	Label   string
 	Is, Was string
+	Raw     string // what its field has
 	Differs bool
 	Scaled  bool    // At and From are where the two lie on the slider's axis
 	At      float64 // 0 to 1
 	From    float64
+	Lines   bool     // its field has a text a line
+	Choices []Choice // of which it is one; empty: it is written
+	Help    string   // how it is written
 }
+
+// Choice is a value that a setting can have.
+type Choice struct{ Value, Label string }
 
 // Differs compares two values of a parameter.
 func (p Param) Differs(is, was float64) DiffRow {
-	return DiffRow{Label: p.Label, Is: p.word(is), Was: p.word(was), Differs: is != was, Scaled: true, At: p.position(is), From: p.position(was)}
+	r := DiffRow{Key: p.Key, Label: p.Label, Is: p.word(is), Was: p.word(was), Raw: p.format(is), Differs: is != was, Scaled: true, At: p.position(is), From: p.position(was)}
+	if p.On != 0 {
+		r.Raw, r.Choices = number(is), []Choice{{"0", "off"}, {number(p.On), "on"}}
+	}
+	if p.Off != "" && p.On == 0 {
+		r.Help = p.format(p.OffAt) + " is “" + p.Off + "”"
+	}
+	return r
 }
 
 // DiffText compares two texts.
-func DiffText(label, is, was string) DiffRow {
+func DiffText(key, label, is, was string) DiffRow {
 	word := func(text string) string {
 		if strings.TrimSpace(text) == "" {
 			return "none"
 		}
 		return text
 	}
-	return DiffRow{Label: label, Is: word(is), Was: word(was), Differs: is != was}
+	return DiffRow{Key: key, Label: label, Is: word(is), Was: word(was), Raw: is, Differs: is != was}
 }
 
 // word is a value as the panel shows it.

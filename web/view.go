@@ -56,6 +56,7 @@ type Page struct {
 	Once      string  // names the form of the composer: sent twice, it asks once
 	Follows   bool    // HereTheAnswerGrows is where the last answer is being written
 	Temporary bool    // not kept, and not in the rail
+	Preset    string  // id of the preset that a new chat begins with; empty: what was used last
 	Newcomer  bool    // there is no chat on this server yet
 	Turns     []Turn
 	Older     bool // there are messages before the first of Turns

@@ -162,6 +162,51 @@ func (s *Service) SavePreset(ctx context.Context, id, system string, settings Se
 	return fromStoredPreset(saved), presetError(err, record.Name)
 }
 
+// ReplacePreset gives a preset another name, system prompt and settings. It fails with a
+// *TakenError if another preset has the name.
+func (s *Service) ReplacePreset(ctx context.Context, p Preset) error {
+	number, err := s.own(p.ID)
+	if err != nil {
+		return err
+	}
+	record, err := p.record()
+	if err != nil {
+		return err
+	}
+	if builtinName(record.Name) {
+		return &TakenError{"preset", record.Name}
+	}
+	record.ID = number
+	_, err = s.opt.Store.UpdatePreset(ctx, owner, record)
+	return presetError(err, record.Name)
+}
+
+// UsePreset puts the values of a preset into the panel of a chat. Its seed stays, and so
+// does a system prompt that no preset brought.
+func (s *Service) UsePreset(ctx context.Context, chat, id string) error {
+	p, err := s.Preset(ctx, id)
+	if err != nil {
+		return err
+	}
+	c, err := s.Chat(chat)
+	if err != nil {
+		return err
+	}
+	subscription, snapshot, err := c.Subscribe(0)
+	if err != nil {
+		return err
+	}
+	subscription.Close()
+	panel, system := Panel{Settings: p.Settings, Preset: p.ID}, snapshot.System
+	panel.Seed = snapshot.Panel.Seed
+	before, err := s.Preset(ctx, snapshot.Panel.Preset)
+	if system == "" || err == nil && system == before.System {
+		system = p.System
+	}
+	_, err = c.Keep(panel, system)
+	return err
+}
+
 // RenamePreset fails with a *TakenError if another preset has the name.
 func (s *Service) RenamePreset(ctx context.Context, id, name string) error {
 	number, err := s.own(id)

@@ -631,6 +631,11 @@ addEventListener('keydown', e => {
   }
 })
 
+const preset = $('#composer [name=preset]')?.value
+if (preset) { // from the page of presets
+  panel.presets.use(preset)
+  history.replaceState(null, '', picker.name ? `/?${new URLSearchParams({ model: picker.name })}` : '/')
+}
 if (!temporary) message.value = draftOf(link.chat) || message.value
 recount()
 refresh()

@@ -1,0 +1,27 @@
+// What scripts add to the page of presets: it compares as soon as another preset is
+// chosen, and what was typed is not lost by leaving.
+import './toggle.js'
+
+const against = document.getElementById('against')
+against.addEventListener('change', () => against.form.requestSubmit())
+
+const form = document.querySelector('[data-edit]')
+if (form) {
+  const save = form.querySelector('[data-save]'), state = form.querySelector('[data-state]')
+  const fields = () => new URLSearchParams(new FormData(form)).toString()
+  const refused = Boolean(form.querySelector('.errbox')) // what it has is not stored
+  const stored = fields()
+  const changed = () => refused || fields() !== stored
+  let leaving = false
+  const show = () => {
+    save.disabled = !changed()
+    state.textContent = changed() ? 'Not saved yet' : ''
+  }
+  form.addEventListener('input', show)
+  form.addEventListener('submit', () => { leaving = true })
+  addEventListener('beforeunload', e => { if (changed() && !leaving) e.preventDefault() })
+  addEventListener('pageshow', () => {
+    leaving = false
+    show()
+  })
+}
