@@ -173,7 +173,7 @@ func TestPresets_AreEditedInPlaceWithoutScripts(t *testing.T) {
 		"no tokens":             {"max_tokens", "0", "at least 1 token"},
 		"a name in use":         {"name", "greedy", "There is a preset “greedy” already."},
 		"no name":               {"name", " ", "no name"},
-		"an unknown thought":    {"thinking", "<b>", "thinking is"},
+		"an unknown thought":    {"thinking", "<b>", "Thinking is"},
 		"a text that is a mile": {"stop", strings.Repeat("x", 300), "300 bytes"},
 	} {
 		got := form(t, server, "/presets/1", url.Values{"temperature": {"1.5"}, c.field: {c.value}}.Encode())
