@@ -22,6 +22,8 @@ func FuzzChatRequest(f *testing.F) {
 		chatBody(`"tools":[{}],"tool_choice":"auto","stream":true,"stream_options":{"include_usage":true}`),
 		`{"messages":[{"role":"assistant","content":null,"tool_calls":[{}]}],"continue_final_message":true}`,
 		`{"params":{"top_p":2},"messages":[]}`,
+		`{"prompt":[1.0,2e0],"best_of":2.0,"n":1,"logprobs":1e0,"echo":true,"content":"a","tokens":[1.0]}`,
+		`{"messages":[{"role":"assistant","function_call":{"name":"f","arguments":"{"}},{"role":"function","name":"f","content":[{"type":"refusal","refusal":"n"}]}],"stream":true,"timings_per_token":true,"return_progress":true,"seed":-9}`,
 		strings.Repeat(`{"a":[`, 40),
 		"{\"a\\u0000\xff\":\"\\ud800\"}",
 		"", "null", "[]", `"`, `{"`, `{"a":"\`,
