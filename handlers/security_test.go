@@ -310,7 +310,7 @@ func TestHeaders_EveryRouteAndStatus(t *testing.T) {
 				{locked, "Origin: http://localhost:PORT\n"},
 				{broken, "Origin: http://localhost:PORT\n"},
 				{plain, "Origin: http://evil.example\n"},
-				{plain, "Origin: http://localhost:PORT\nContent-Encoding: gzip\n"},
+				{plain, "Origin: http://localhost:PORT\nContent-Encoding: br\n"},
 				{plain, "Origin: http://localhost:PORT\nContent-Length: 99999999\n"},
 			} {
 				for _, host := range []string{"localhost:PORT", "evil.example"} {
