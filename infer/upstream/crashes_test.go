@@ -1,8 +1,14 @@
 package upstream
 
 import (
+	"bufio"
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -78,5 +84,70 @@ func TestFingerprintOf(t *testing.T) {
 				t.Errorf("the fingerprints are the same: %t", same)
 			}
 		})
+	}
+}
+
+// mortalEngine is an engine whose workers are in this process, and end without a word when
+// they are given the prompt "bad"; others they answer. asked counts what workers are given.
+func mortalEngine() (e *Engine, asked *int) {
+	e = &Engine{crashes: crashes{now: time.Now}, closing: make(chan struct{}), changed: make(chan struct{}), wake: make(chan struct{}, 1)}
+	asked = new(int)
+	var worker func() *process
+	worker = func() *process {
+		p := &process{gone: make(chan struct{})}
+		p.client = newClient(func(context.Context) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() {
+				defer theirs.Close()
+				r, err := http.ReadRequest(bufio.NewReader(theirs))
+				if err != nil {
+					return
+				}
+				body, _ := io.ReadAll(r.Body)
+				*asked++
+				if bytes.Contains(body, []byte(`"bad"`)) {
+					e.update(func() { e.current = worker() })
+					p.ended = "signal: segmentation fault"
+					close(p.gone)
+					return
+				}
+				io.WriteString(theirs, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"+`{"type":"done","done":{"reason":"stop"}}`+"\n")
+			}()
+			return ours, nil
+		})
+		return p
+	}
+	e.current = worker()
+	return e, asked
+}
+
+func TestEngine_AnInputThatEndsWorkersBeforeTheirFirstEventIsRefused(t *testing.T) {
+	e, asked := mortalEngine()
+	ask := func(prompt string) (code infer.ErrorCode) {
+		r := infer.DefaultRequest()
+		r.Prompt = prompt
+		for _, err := range e.Generate(context.Background(), r) {
+			if known, ok := errors.AsType[*infer.Error](err); ok {
+				code = known.Code
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return code
+	}
+	for i, step := range []struct {
+		prompt string
+		code   infer.ErrorCode
+		asked  int
+	}{
+		{"bad", infer.CodeLost, 2}, // it is asked once more
+		{"good", "", 3},
+		{"bad", infer.CodeCrashes, 4}, // the third end
+		{"bad", infer.CodeCrashes, 4},
+		{"good", "", 5},
+	} {
+		if code := ask(step.prompt); code != step.code || *asked != step.asked {
+			t.Errorf("step %d, %s: got %q after %d requests, want %q after %d", i+1, step.prompt, code, *asked, step.code, step.asked)
+		}
 	}
 }

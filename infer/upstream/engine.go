@@ -11,8 +11,9 @@
 //
 // One whose answer had begun, with its prompt or its tokens, ends with
 // infer.CodeLost: what it said so far is the caller's to keep. One that still waited is
-// asked once more of the next worker. An input that was in work at three ends of a worker
-// and never answered between is refused with infer.CodeCrashes, for ten minutes.
+// asked once more of the next worker. An input that was in work at three ends of a worker,
+// or had no event yet, and never answered between is refused with infer.CodeCrashes, for
+// ten minutes.
 //
 // # When a worker hangs
 //
@@ -485,8 +486,8 @@ func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.
 		begun := phase == infer.EventPrefill || phase == infer.EventToken
 		if errors.Is(err, errCut) {
 			if err = e.lost(ctx, p, err); isLost(err) {
-				if begun || phase == infer.EventLoading {
-					e.crashes.blame(input)
+				if phase != infer.EventQueued {
+					e.crashes.blame(input) // with no event yet, reading the input may have ended the worker
 				}
 				if !begun && try < tries {
 					continue
