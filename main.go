@@ -21,6 +21,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/cli"
@@ -76,7 +77,8 @@ func run(ctx context.Context, t *cli.Terminal, args []string) int {
 		name, args = "version", args[1:]
 	case len(args) > 1 && args[0] == "help":
 		name, args = args[1], []string{"-h"}
-	case len(args) > 0 && args[0] == "help":
+	case len(args) > 0 && slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]):
+		cli.Overview(t.Out)
 		args = []string{"-h"}
 	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
 		name, args = args[0], args[1:]
@@ -217,20 +219,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 
 // serve is the command serve.
 func serve(ctx context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("serve", "", `Serves the playground and the API until it is stopped. This is what m40-llm does without a command.
-
-commands (m40-llm COMMAND -h explains each):
-  serve      the playground in the browser, and the API
-  run        a chat in the terminal, or one answer
-  list       the models on this machine
-  pull       download a model
-  show       what a model says about itself
-  rm         delete a downloaded model
-  restore    put back a backup of the chats
-  bench      how fast a model runs here
-  tokenize   the token ids of a text
-  template   the prompt that a chat template makes
-  version    the version of this program`)
+	f := cli.NewFlags("serve", "", "Serves the playground and the API until it is stopped. This is what m40-llm does without a command.")
 	flags := addEngineFlags(f)
 	addr := f.String("addr", "127.0.0.1:8080", "HOST:PORT", "where to listen; port 0 picks a free one")
 	model := f.String("model", "", "NAME|PATH", "model to load first (default: the one used last, else "+guideName+")")
@@ -436,7 +425,12 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	sampling()
+	if err := sampling(); err != nil {
+		return err
+	}
+	if *maxTokens < -1 || *maxTokens == 0 {
+		return cli.Usagef("--max-tokens %d must be at least 1, or -1: until the context is full", *maxTokens)
+	}
 	p.Seed = *seed
 	request.MaxTokens = *maxTokens
 	if err := readForm(&request, *schema, *grammar); err != nil {
@@ -445,29 +439,33 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	if *raw && cli.IsTerminal(t.Out) {
 		return cli.Usagef("--raw writes to files and pipes only: on a terminal, a model could send it escape sequences")
 	}
-	model, prompt, once := guideName, "", false
-	if len(rest) > 0 {
-		model = rest[0]
-	}
-	if len(rest) > 1 {
-		prompt, once = rest[1], true
-	} else if !cli.IsTerminal(t.In) {
-		text, err := io.ReadAll(t.In)
-		if err != nil {
-			return fmt.Errorf("failed to read the prompt: %w", err)
-		}
-		prompt, once = strings.TrimRight(string(text), "\r\n"), true
-	}
-
 	catalog, err := flags.models(t)
 	if err != nil {
 		return err
 	}
 	flags.noteMissing(t)
-	options, err := flags.options(catalog, model, 1, slog.New(slog.DiscardHandler))
-	if err != nil && len(rest) == 1 && strings.Contains(model, " ") {
-		return cli.Usagef("%s; a prompt comes after the model: m40-llm run %s %q", err, guideName, model)
+	model, asked := guideName, rest
+	question := false
+	if len(rest) == 1 {
+		if question, err = isQuestion(ctx, catalog, rest[0]); err != nil {
+			return err
+		}
 	}
+	if len(rest) > 0 && !question {
+		model, asked = rest[0], rest[1:]
+	}
+	once := len(asked) > 0 || !cli.IsTerminal(t.In)
+	if len(rest) < 2 && !cli.IsTerminal(t.In) {
+		text, err := io.ReadAll(t.In)
+		if err != nil {
+			return fmt.Errorf("failed to read the prompt: %w", err)
+		}
+		if piped := strings.TrimRight(string(text), "\r\n"); piped != "" {
+			asked = append(asked, piped) // what a question is about
+		}
+	}
+	prompt := strings.Join(asked, "\n\n")
+	options, err := flags.options(catalog, model, 1, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -486,6 +484,36 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 		return cli.Usagef("%s; see m40-llm run -h", e.Message)
 	}
 	return err
+}
+
+// isQuestion reports whether arg, the only argument of run, is no model but a question to
+// the model that is built in. The error is that of a name which looks like a model's and is
+// none: it tells the nearest ones.
+func isQuestion(ctx context.Context, catalog *hub.Hub, arg string) (bool, error) {
+	_, missing := catalog.Name(arg)
+	if missing == nil {
+		return false, nil
+	}
+	if strings.ContainsFunc(arg, unicode.IsSpace) {
+		return true, nil
+	}
+	models, err := catalog.Models(ctx)
+	if err != nil {
+		return false, err
+	}
+	names := make([]string, len(models))
+	for i, m := range models {
+		names[i] = m.Name
+	}
+	near := cli.Nearest(arg, names)
+	if len(near) == 0 && !strings.ContainsAny(arg, "0123456789:/\\_") && !strings.HasSuffix(strings.ToLower(arg), ".gguf") {
+		return true, nil
+	}
+	hint := ""
+	if len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "? "
+	}
+	return false, cli.Usagef("%s. %sA question goes behind the model: m40-llm run %s %q", missing, hint, guideName, arg)
 }
 
 // readForm reads what the answer is held to from files; "" for none.

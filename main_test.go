@@ -71,10 +71,31 @@ func tinyModel(t *testing.T) string {
 	return path
 }
 
-func TestRun_APromptWithoutAModelIsToldWhereItGoes(t *testing.T) {
-	got := execute(t, nil, "", "run", "What is top-k?")
-	if want := `a prompt comes after the model: m40-llm run guide "What is top-k?"`; got.code != 2 || !strings.Contains(got.errs, want) {
-		t.Errorf("got %+v, want wrong usage with %q", got, want)
+func TestRun_AnArgumentThatIsNoModelIsAQuestionOrNamesTheNearest(t *testing.T) {
+	for _, question := range []string{"What is top-k?", "hello"} {
+		want := execute(t, nil, "", "run", "guide", question, "--seed", "7", "--max-tokens", "12")
+		if got := execute(t, nil, "", "run", question, "--seed", "7", "--max-tokens", "12"); got != want || got.code != 0 || got.out == "" {
+			t.Errorf("%q: got %+v, want %+v", question, got, want)
+		}
+	}
+	for name, want := range map[string]string{"guyde": "did you mean guide?", "gui": "did you mean guide?", "mistral:7b": "A question goes behind the model", "a/b": "there is no model called", "x.gguf": "nor is there a file of that path"} {
+		if got := execute(t, nil, "", "run", name); got.code != 2 || got.out != "" || !strings.Contains(got.errs, want) || strings.Count(got.errs, "\n") != 1 {
+			t.Errorf("%q: got %+v, want one line with %q", name, got, want)
+		}
+	}
+}
+
+func TestHelpBeginsWithTheCommands(t *testing.T) {
+	for _, args := range [][]string{{"-h"}, {"--help"}, {"help"}} {
+		got := execute(t, nil, "", args...)
+		if got.code != 0 || !strings.HasPrefix(got.out, "usage: m40-llm [COMMAND]") || !strings.Contains(got.out, "--worker") {
+			t.Errorf("%q: %+v", args, got)
+		}
+		for name := range commands {
+			if name != "worker" && !strings.Contains(got.out, "\n  "+name+" ") {
+				t.Errorf("%q leaves out %s", args, name)
+			}
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -12,9 +11,7 @@ import (
 // Bench prints what was measured as a table, or as a JSON object.
 func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+		return writeJSON(w, r)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(what, format string, args ...any) {

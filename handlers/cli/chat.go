@@ -63,8 +63,12 @@ func (c *Chat) Loop(ctx context.Context) error {
 	lines := t.lines(ctx)
 	messages := c.start()
 	for {
-		line, more := readMessage(ctx, lines)
-		switch name := command(line); {
+		line, quoted, more := readMessage(ctx, lines)
+		name := ""
+		if !quoted {
+			name = command(line)
+		}
+		switch {
 		case !more || name == "bye" || name == "exit" || name == "quit":
 			fmt.Fprintln(t.Err)
 			return nil
@@ -75,7 +79,7 @@ func (c *Chat) Loop(ctx context.Context) error {
 			fmt.Fprintln(t.Err, chatHelp)
 			continue
 		case name != "":
-			fmt.Fprintf(t.Err, "there is no command %s; /help lists them\n", Line(line))
+			fmt.Fprintf(t.Err, "there is no command /%s%s; /help lists them. A message that begins with / goes between \"\"\"\n", Line(name), didYouMean("/", Nearest(name, chatCommands)))
 			continue
 		case line == "":
 			continue
@@ -98,28 +102,32 @@ func (c *Chat) Loop(ctx context.Context) error {
 	}
 }
 
-// command returns the name of the command that a line is; "" if it is a message.
+var chatCommands = []string{"bye", "clear", "exit", "help", "quit"}
+
+// command returns the name of the command that a line begins with; "" if it is a message.
 func command(line string) string {
 	name, is := strings.CutPrefix(line, "/")
-	if !is || strings.ContainsAny(name, " \t\n/.") { // a path, for example
+	name, _, several := strings.Cut(name, "\n")
+	words := strings.Fields(name)
+	if !is || several || len(words) == 0 || strings.ContainsAny(words[0], "/.") { // a path, for example
 		return ""
 	}
-	return name
+	return words[0]
 }
 
 // readMessage reads a line, or the lines between quotes.
-func readMessage(ctx context.Context, lines lineReader) (text string, more bool) {
+func readMessage(ctx context.Context, lines lineReader) (text string, quoted, more bool) {
 	line, more := lines.read(ctx, prompt)
 	text = strings.TrimSpace(line)
-	text, several := strings.CutPrefix(text, quotes)
-	for several && more {
+	text, quoted = strings.CutPrefix(text, quotes)
+	for quoted && more {
 		if inside, ended := strings.CutSuffix(strings.TrimRight(text, " \r\n"), quotes); ended {
-			return strings.TrimSpace(inside), true
+			return strings.TrimSpace(inside), true, true
 		}
 		line, more = lines.read(ctx, morePrompt)
 		text += "\n" + strings.TrimRight(line, "\r\n")
 	}
-	return text, more
+	return text, quoted, more
 }
 
 // goesOn reports whether another question can do better than the one that failed.

@@ -215,6 +215,8 @@ func TestLoop(t *testing.T) {
 		{"/bye ends the chat", says("A"), "one\n/bye\ntwo\n", []string{"user: one"}},
 		{"/exit ends the chat as elsewhere", says("A"), "one\n/exit\ntwo\n", []string{"user: one"}},
 		{"an unknown command asks nothing", says("A"), "one\n/set\n", []string{"user: one"}},
+		{"an unknown command with words behind it asks nothing", says("A"), "one\n/set temp 0\n/clera it\n", []string{"user: one"}},
+		{"a message between quotes may begin like a command", says("A"), "\"\"\"/set temp 0\"\"\"\n", []string{"user: /set temp 0"}},
 		{"a path is no command", says("A"), "/etc/hosts\n", []string{"user: /etc/hosts"}},
 		{"a message of several lines stands between quotes", says("A"), "\"\"\"one\r\n  two\n\n/bye\n\"\"\"\n", []string{"user: one\n  two\n\n/bye"}},
 		{"quotes begin and end in one line too", says("A"), "\"\"\"one\"\"\"\n", []string{"user: one"}},

@@ -1,12 +1,17 @@
 package cli
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
 // Filter removes what could steer a terminal from text that comes in pieces: control
-// characters but newline and tab, and escape sequences as a whole. What it returns is
+// characters but newline and tab, those that turn the direction of text, and escape
+// sequences as a whole. What it returns is
 // valid UTF-8 without any of them. The zero Filter is at the beginning of a text.
 type Filter struct {
 	state   filterState
@@ -56,6 +61,9 @@ func (f *Filter) shows(r rune) bool {
 		}
 		f.state = inText
 	}
+	if unicode.Is(unicode.Bidi_Control, r) { // it could show text in another order than it has
+		return false
+	}
 	return r == '\n' || r == '\t' || r >= ' ' && r < 0x7f || r > 0x9f && r <= utf8.MaxRune
 }
 
@@ -104,4 +112,25 @@ func Line(s string) string {
 		return r
 	}, s)
 	return new(Filter).Text(s)
+}
+
+// writeJSON writes v as indented JSON for people and programs. What could steer a terminal
+// is escaped, so that nothing of it is lost.
+func writeJSON(w io.Writer, v any) error {
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	var safe strings.Builder
+	for _, r := range out.String() {
+		if r >= 0x7f && r <= 0x9f || unicode.Is(unicode.Bidi_Control, r) {
+			fmt.Fprintf(&safe, `\u%04x`, r)
+		} else {
+			safe.WriteRune(r)
+		}
+	}
+	_, err := io.WriteString(w, safe.String())
+	return err
 }

@@ -165,6 +165,28 @@ func EnvName(flag string) string {
 	return "M40_LLM_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// Overview prints what the program is and its commands.
+func Overview(w io.Writer) {
+	fmt.Fprint(w, `usage: m40-llm [COMMAND] [flags]
+
+A playground for large language models. Without a command it serves.
+
+commands (m40-llm COMMAND -h explains each):
+  serve      the playground in the browser, and the API
+  run        a chat in the terminal, or one answer
+  list       the models on this machine
+  pull       download a model
+  show       what a model says about itself
+  rm         delete a downloaded model
+  restore    put back a backup of the chats
+  bench      how fast a model runs here
+  tokenize   the token ids of a text
+  template   the prompt that a chat template makes
+  version    the version of this program
+
+`)
+}
+
 func (f *Flags) printHelp(w io.Writer) {
 	usage := "usage: m40-llm " + f.command
 	if len(f.order) > 0 {

@@ -1,11 +1,10 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
+	"unicode"
 
 	"m40-llm/infer"
 )
@@ -13,16 +12,14 @@ import (
 // List prints models as a table, or as a JSON array.
 func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(models)
+		return writeJSON(w, models)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var rows [][]string
 	row := func(cells ...string) {
 		for i, c := range cells {
 			cells[i] = Line(c)
 		}
-		fmt.Fprintln(table, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+		rows = append(rows, cells)
 	}
 	row("NAME", "SIZE", "PARAMETERS", "QUANT", "CONTEXT", "FITS", "LICENSE")
 	for _, m := range models {
@@ -32,7 +29,70 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 		}
 		row(m.Name, bytes(m.Size), count(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), m.License)
 	}
-	return table.Flush()
+	return writeColumns(w, rows)
+}
+
+// writeColumns writes rows of cells below each other, by the cells of a terminal that they
+// take. The last cell of a row may be longer than its column, and so may a first one that
+// is longer than most: its row goes on in the next line.
+func writeColumns(w io.Writer, rows [][]string) error {
+	const widest = 48
+	var widths []int
+	for _, cells := range rows {
+		for i, c := range cells[:max(0, len(cells)-1)] {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			if n := cellWidth(c); n <= widest {
+				widths[i] = max(widths[i], n)
+			}
+		}
+	}
+	var out strings.Builder
+	for _, cells := range rows {
+		for len(cells) > 0 && cells[len(cells)-1] == "" {
+			cells = cells[:len(cells)-1]
+		}
+		for i, c := range cells {
+			out.WriteString(c)
+			if i == len(cells)-1 {
+				break
+			}
+			pad := widths[i] - cellWidth(c)
+			if pad < 0 {
+				out.WriteString("\n")
+				pad = 0
+				for _, w := range widths[:i] {
+					pad += w + 2
+				}
+				pad += widths[i]
+			}
+			out.WriteString(strings.Repeat(" ", pad+2))
+		}
+		out.WriteString("\n")
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// cellWidth returns how many cells of a terminal s takes.
+func cellWidth(s string) (n int) {
+	for _, r := range s {
+		switch {
+		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		case isWide(r):
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// isWide reports whether r takes two cells: East Asian scripts, full-width forms, emoji.
+func isWide(r rune) bool {
+	return r >= 0x1100 && r <= 0x115f || r >= 0x2e80 && r <= 0xa4cf && r != 0x303f || r >= 0xac00 && r <= 0xd7a3 || r >= 0xf900 && r <= 0xfaff ||
+		r >= 0xfe30 && r <= 0xfe6f || r >= 0xff01 && r <= 0xff60 || r >= 0xffe0 && r <= 0xffe6 || r >= 0x1f300 && r <= 0x1faff || r >= 0x20000 && r <= 0x3fffd
 }
 
 // fits says in a word whether a model fits into the memory, and with which context.

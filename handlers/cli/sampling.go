@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -9,14 +10,17 @@ import (
 )
 
 // Sampling declares a flag for each sampler setting that is a number, with its value in
-// p as the default. Once the flags are parsed, set puts what they say into p.
-func (f *Flags) Sampling(p *sample.Params) (set func()) {
+// p as the default. Once the flags are parsed, set puts what they say into p, and returns
+// an error that names a flag whose value no sampler takes.
+func (f *Flags) Sampling(p *sample.Params) (set func() error) {
 	var setters []func()
+	flags := map[string]string{}
 	for _, n := range sample.Numbers() {
 		name := strings.ReplaceAll(n.Name, "_", "-")
 		if n.Name == "temperature" {
 			name = "temp"
 		}
+		flags[n.Name] = name
 		about := strings.ToLower(n.About[:1]) + n.About[1:]
 		if !math.IsNaN(n.Off) && !strings.Contains(about, "0 for none") {
 			about += fmt.Sprintf("; %v: off", n.Off)
@@ -29,9 +33,14 @@ func (f *Flags) Sampling(p *sample.Params) (set func()) {
 			setters = append(setters, func() { n.Set(p, *v) })
 		}
 	}
-	return func() {
+	return func() error {
 		for _, set := range setters {
 			set()
 		}
+		err := p.Validate()
+		if e, ok := errors.AsType[*sample.FieldError](err); ok && flags[e.Field] != "" {
+			return Usagef("--%s %v %s; see m40-llm %s -h", flags[e.Field], e.Value, e.Problem, f.command)
+		}
+		return err
 	}
 }

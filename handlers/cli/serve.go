@@ -20,6 +20,9 @@ import (
 // recognises the first.
 const serverName = "m40-llm"
 
+// leastKey is the length of the shortest key that other machines may be let in with.
+const leastKey = 16
+
 // ListenAddr returns the address to listen on for the flag --addr. An address without a
 // host means this machine alone, or with lan all its networks. Letting other machines
 // in takes lan and a key.
@@ -30,6 +33,9 @@ func ListenAddr(addr string, lan bool, apiKey string) (string, error) {
 	}
 	if lan && apiKey == "" {
 		return "", Usagef("--lan lets other machines in, so it needs a key: add --api-key K or set %s", EnvName("api-key"))
+	}
+	if n := len(apiKey); lan && n < leastKey {
+		return "", Usagef("--api-key has %d characters, and with --lan it takes %d at least, as others can try keys: make one with openssl rand -hex 16", n, leastKey)
 	}
 	switch {
 	case host == "" && !lan:

@@ -31,8 +31,9 @@ func TestListenAddr(t *testing.T) {
 		{"a name is refused, whatever it may resolve to", "myhost:8080", false, "k", "", "--lan"},
 		{"with --lan and no key it does not start", "0.0.0.0:8080", true, "", "", "--api-key"},
 		{"with --lan and no key it does not start on loopback either", "127.0.0.1:8080", true, "", "", "--api-key"},
-		{"with --lan and a key no host means all networks", ":8080", true, "k", ":8080", ""},
-		{"with --lan and a key a network address is taken", "192.168.1.5:8080", true, "k", "192.168.1.5:8080", ""},
+		{"with --lan and a key no host means all networks", ":8080", true, "0123456789abcdef", ":8080", ""},
+		{"with --lan and a key a network address is taken", "192.168.1.5:8080", true, "0123456789abcdef", "192.168.1.5:8080", ""},
+		{"with --lan a key that others could guess is refused", ":8080", true, "abc", "", "openssl rand -hex 16"},
 		{"an address without a port is refused", "127.0.0.1", false, "", "", "host:port"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

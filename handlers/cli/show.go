@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -12,9 +11,7 @@ import (
 // Show prints what a model says about itself, as tables or as a JSON object.
 func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(d)
+		return writeJSON(w, d)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(key, value string) {

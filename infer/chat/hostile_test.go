@@ -172,7 +172,7 @@ func TestNoFilterTakesMoreThanItsBudget(t *testing.T) {
 	n := 0
 	for _, value := range values {
 		for i, x := range apply {
-			if !torture() && (n+i)%61 != 0 {
+			if !torture() && (n+i)%151 != 0 {
 				continue
 			}
 			// Once, and kept many times over.
@@ -222,14 +222,18 @@ func TestAGeneratorInATupleIsAKeyOfItsOwn(t *testing.T) {
 }
 
 func TestARequestTakesNoMoreMemoryThanARendering(t *testing.T) {
-	for what, request := range map[string]string{
+	requests := map[string]string{
 		"empty lists":  `{"a":[` + strings.Repeat("[],", 1<<19) + `1]}`,
 		"empty dicts":  `{"a":[` + strings.Repeat("{},", 1<<19) + `1]}`,
 		"little dicts": `{"a":[` + strings.Repeat(`{"a":1},`, 1<<19) + `1]}`,
 		"texts":        `{"a":[` + strings.Repeat(`"",`, 1<<19) + `1]}`,
 		"numbers":      `{"a":[` + strings.Repeat(`1.5,`, 1<<19) + `1]}`,
 		"keys":         `{` + strings.Repeat(`"a":1,`, 1<<19) + `"b":1}`,
-	} {
+	}
+	for what, request := range requests {
+		if !torture() && what != "little dicts" && what != "empty lists" {
+			continue
+		}
 		var err error
 		most := uint64(6 * defaultLimits.alloc)
 		if got := allocated(func() { _, err = decodeJSON([]byte(request)) }); got > most {

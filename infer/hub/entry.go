@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"m40-llm/infer"
 	"m40-llm/infer/gguf"
@@ -29,7 +30,24 @@ func newEntry(path, qualified string) entry {
 		}
 		return s
 	}
-	return entry{path: path, short: trim(filepath.Base(path)), qualified: filepath.ToSlash(trim(qualified))}
+	return entry{path: path, short: asText(trim(filepath.Base(path))), qualified: asText(filepath.ToSlash(trim(qualified)))}
+}
+
+// asText returns a name of a file as a request can say it: a byte that is no UTF-8 becomes
+// % and two hexadecimal digits.
+func asText(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	var b strings.Builder
+	for i, r := range name {
+		if _, size := utf8.DecodeRuneInString(name[i:]); r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, "%%%02X", name[i])
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 func byName(a, b entry) int { return strings.Compare(a.name, b.name) }
