@@ -224,7 +224,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 	addr := f.String("addr", "127.0.0.1:8080", "HOST:PORT", "where to listen; port 0 picks a free one")
 	model := f.String("model", "", "NAME|PATH", "model to load first (default: the one used last, else "+guideName+")")
 	parallel := f.Int("parallel", defaultParallel, "answers that are written at once; more wait")
-	where := f.String("worker", "auto", "auto|always|never", "compute in a process of its own, whose crash ends no chat; auto: on a GPU")
+	where := f.String("worker", "auto", "auto|always|never", "compute in a process of its own, whose crash ends no chat; auto is the same as always")
 	open := f.Bool("open", "open the browser; without the flag that happens on a desktop terminal only")
 	lan := f.Bool("lan", "let other machines in; takes --api-key")
 	apiKey := f.String("api-key", "", "K", "key that every request must bring, as a bearer token or by logging in")

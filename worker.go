@@ -48,7 +48,7 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker string,
 			return nil, err
 		}
 	}
-	if worker == "never" || worker == "auto" && !kind.gpu {
+	if worker == "never" {
 		return infer.Open(options)
 	}
 	data, err := flags.dataDir(t)
