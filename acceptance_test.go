@@ -137,7 +137,9 @@ func TestModelFilesThatChangeInUse(t *testing.T) {
 	if err := os.Truncate(path, int64(len(good)/2)); err != nil {
 		t.Fatal(err)
 	}
-	asks("its file cut short in use", http.StatusInternalServerError, "cut short")
+	asks("its file cut short in use, of which the weights are in memory", http.StatusOK, "text_completion")
+	post("/v1/completions", `{"model":"guide","prompt":"x","max_tokens":1}`)
+	asks("its file cut short when it is loaded again", http.StatusInternalServerError, "cut short")
 	asks("asked again", http.StatusInternalServerError, "cut short")
 	write(good)
 	asks("the file made good", http.StatusOK, "text_completion")

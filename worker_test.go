@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -591,7 +592,8 @@ func TestWorker_AGPUThatWakesUp(t *testing.T) {
 }
 
 // TestWorker_WhoWaitsIsNotLost kills the worker while one answer is written and others
-// wait for their turn.
+// wait for their turn. One of them may have begun by then; what it said is a part of the
+// whole.
 func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
 	server := startServer(t, t.TempDir(), "--device", "test", "--parallel", "1")
 	_, _, want := server.ask(9)
@@ -599,9 +601,14 @@ func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
 	running.ask("Tell me a long story about a lighthouse.", 900)
 	running.until("some words are there", func() bool { return running.tokens >= 3 })
 	var waiting sync.WaitGroup
+	var begun atomic.Int32
 	for range 3 {
 		waiting.Go(func() {
-			if _, failure, text := server.ask(9); failure.Code != "" || text != want {
+			switch _, failure, text := server.ask(9); {
+			case failure.Code == "" && text == want:
+			case failure.Code == infer.CodeLost && text != "" && strings.HasPrefix(want, text):
+				begun.Add(1)
+			default:
 				t.Errorf("who waited gets %q and %+v, want %q", text, failure, want)
 			}
 		})
@@ -612,6 +619,9 @@ func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
 		t.Errorf("the running answer ended as %q with %q", running.state, running.errCode)
 	}
 	waiting.Wait()
+	if n := begun.Load(); n > 1 {
+		t.Errorf("%d of three answers were lost where one runs at a time", n)
+	}
 }
 
 // TestWorker_AKernelThatHangs takes a minute, the time that a step may always take, and

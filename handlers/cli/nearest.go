@@ -21,7 +21,7 @@ func Nearest(word string, names []string) []string {
 		switch {
 		case len(word) >= 3 && strings.HasPrefix(lower, word):
 			d = 1
-		case d > max(1, len([]rune(word))/3):
+		case d > max(1, (len([]rune(word))+1)/3):
 			continue
 		}
 		found = append(found, near{name, d})
