@@ -34,10 +34,12 @@ type Engine interface {
 	Models(ctx context.Context) ([]infer.ModelInfo, error)
 	// Status is a snapshot; it never waits for the engine.
 	Status() infer.Status
-	// Tokenize and Detokenize use the tokenizer of the model called name, or of
+	// Tokenize, Detokenize and Pieces use the tokenizer of the model called name, or of
 	// the resident one if name is empty.
 	Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error)
 	Detokenize(ctx context.Context, name string, ids []int32) (string, error)
+	// Pieces returns what each token spells.
+	Pieces(ctx context.Context, name string, ids []int32) ([]string, error)
 	// Render shows a request as the model would get it.
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 }

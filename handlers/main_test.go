@@ -83,6 +83,17 @@ func (e *fakeEngine) Detokenize(_ context.Context, name string, ids []int32) (st
 	return e.detokenize(name, ids)
 }
 
+func (e *fakeEngine) Pieces(ctx context.Context, name string, ids []int32) (pieces []string, err error) {
+	for i := range ids {
+		piece, err := e.Detokenize(ctx, name, ids[i:i+1])
+		if err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, piece)
+	}
+	return pieces, nil
+}
+
 func (e *fakeEngine) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {
 	if e.render == nil {
 		return infer.Rendered{}, nil

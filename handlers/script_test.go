@@ -52,6 +52,15 @@ func (s *script) Detokenize(_ context.Context, _ string, ids []int32) (string, e
 	return fmt.Sprint(ids), nil
 }
 
+// Pieces names each token.
+func (s *script) Pieces(ctx context.Context, name string, ids []int32) (pieces []string, err error) {
+	for i := range ids {
+		piece, _ := s.Detokenize(ctx, name, ids[i:i+1])
+		pieces = append(pieces, piece)
+	}
+	return pieces, nil
+}
+
 // Tokenize counts words.
 func (s *script) Tokenize(_ context.Context, _, text string, _, _ bool) ([]int32, error) {
 	return make([]int32, len(strings.Fields(text))), nil

@@ -50,6 +50,17 @@ func (h *Handlers) tokenize(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string][]int32{"tokens": tokens})
 }
 
+// lookUp is how many tokens are looked up at a time.
+const lookUp = 4096
+
+// spell is what a token spells in JSON: a string, or numbers where it is no text.
+func spell(piece string) any {
+	if utf8.ValidString(piece) {
+		return piece
+	}
+	return byteNumbers([]byte(piece))
+}
+
 // answerPieces writes the tokens with what they spell as they are looked up: all together
 // would be many times larger than the text.
 func (h *Handlers) answerPieces(c echo.Context, model string, tokens []int32) error {
@@ -57,24 +68,23 @@ func (h *Handlers) answerPieces(c echo.Context, model string, tokens []int32) er
 	w := bufio.NewWriterSize(response, writePiece)
 	response.Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
 	w.WriteString(`{"tokens":[`)
-	for i, id := range tokens {
-		text, err := h.Engine.Detokenize(c.Request().Context(), model, tokens[i:i+1])
+	for begin := 0; begin < len(tokens); begin += lookUp {
+		ids := tokens[begin:min(begin+lookUp, len(tokens))]
+		pieces, err := h.Engine.Pieces(c.Request().Context(), model, ids)
 		if err != nil {
 			return err
 		}
-		piece := tokenPiece{ID: id, Piece: text}
-		if !utf8.ValidString(text) {
-			piece.Piece = byteNumbers([]byte(text))
-		}
-		data, err := json.Marshal(piece)
-		if err != nil {
-			return err
-		}
-		if i > 0 {
-			w.WriteByte(',')
-		}
-		if _, err := w.Write(data); err != nil {
-			return err
+		for i, id := range ids {
+			if begin+i > 0 {
+				w.WriteByte(',')
+			}
+			data, err := json.Marshal(tokenPiece{id, spell(pieces[i])})
+			if err != nil {
+				return err
+			}
+			if _, err := w.Write(data); err != nil {
+				return err
+			}
 		}
 	}
 	w.WriteString("]}\n")
@@ -82,14 +92,16 @@ func (h *Handlers) answerPieces(c echo.Context, model string, tokens []int32) er
 }
 
 type detokenizeRequest struct {
-	Model  string  `json:"model"`
-	Tokens []int32 `json:"tokens"`
+	Model      string  `json:"model"`
+	Tokens     []int32 `json:"tokens"`
+	WithPieces bool    `json:"with_pieces"`
 }
 
 // detokenizeBody has the text, and its bytes in base64 where it is not whole characters.
 type detokenizeBody struct {
 	Content string `json:"content"`
 	Bytes   []byte `json:"bytes,omitempty"`
+	Pieces  []any  `json:"pieces,omitempty"` // what each token spells, if that was asked for
 }
 
 // detokenize answers POST /detokenize.
@@ -105,5 +117,15 @@ func (h *Handlers) detokenize(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, detokenizeBody{text, unlessText(text)})
+	answer := detokenizeBody{Content: text, Bytes: unlessText(text)}
+	if body.WithPieces {
+		pieces, err := h.Engine.Pieces(c.Request().Context(), body.Model, body.Tokens)
+		if err != nil {
+			return err
+		}
+		for _, piece := range pieces {
+			answer.Pieces = append(answer.Pieces, spell(piece))
+		}
+	}
+	return c.JSON(http.StatusOK, answer)
 }

@@ -82,6 +82,15 @@ func TestStatus_TellsOthersLess(t *testing.T) {
 	})
 }
 
+func TestDetokenize_SaysWhatEachTokenSpells(t *testing.T) {
+	s := server(t, &fakeEngine{detokenize: func(_ string, ids []int32) (string, error) { return "a☃"[ids[0] : ids[len(ids)-1]+1], nil }})
+	got := post(t, s, "/detokenize", `{"tokens":[0,1,2],"with_pieces":true}`)
+	want := `{"content":"a\ufffd\ufffd","bytes":"YeKY","pieces":["a",[226],[152]]}`
+	if !reflect.DeepEqual(parseJSON(t, got.body), parseJSON(t, want)) {
+		t.Errorf("got %s, want %s", got.body, want)
+	}
+}
+
 func TestDetokenize_KeepsHalfCharacters(t *testing.T) {
 	s := server(t, &fakeEngine{detokenize: func(_ string, ids []int32) (string, error) { return "a☃"[:len(ids)], nil }})
 	for body, want := range map[string]string{

@@ -284,6 +284,21 @@ func (e *Engine) Detokenize(ctx context.Context, name string, ids []int32) (text
 	return text, err
 }
 
+// Pieces returns what each of the tokens spells; one that is a part of a character is no
+// valid UTF-8. An empty name means the resident model.
+func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces []string, err error) {
+	err = e.use(ctx, name, func(s *source) error {
+		if err := inVocabulary("tokens", ids, s.tokenizer.VocabSize()); err != nil {
+			return err
+		}
+		for i := range ids {
+			pieces = append(pieces, s.tokenizer.Decode(ids[i:i+1], true))
+		}
+		return nil
+	})
+	return pieces, err
+}
+
 // Render shows a request as the model would get it.
 func (e *Engine) Render(ctx context.Context, r Request) (view Rendered, err error) {
 	if err := r.validate(); err != nil {

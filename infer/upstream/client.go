@@ -155,6 +155,45 @@ func (c *client) detokenize(ctx context.Context, name string, ids []int32) (stri
 	return result.Content, err
 }
 
+func (c *client) pieces(ctx context.Context, name string, ids []int32) ([]string, error) {
+	var result struct {
+		Pieces []spelled `json:"pieces"`
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	if err := c.call(ctx, http.MethodPost, "/detokenize", map[string]any{"model": name, "tokens": ids, "with_pieces": true}, &result); err != nil {
+		return nil, err
+	}
+	if len(result.Pieces) != len(ids) {
+		return nil, fmt.Errorf("%d tokens have %d pieces", len(ids), len(result.Pieces))
+	}
+	pieces := make([]string, len(ids))
+	for i, p := range result.Pieces {
+		pieces[i] = string(p)
+	}
+	return pieces, nil
+}
+
+// spelled is the text of a token: a string, or an array of bytes where it is no text.
+type spelled string
+
+func (s *spelled) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		return json.Unmarshal(data, (*string)(s))
+	}
+	var numbers []uint16
+	if err := json.Unmarshal(data, &numbers); err != nil {
+		return err
+	}
+	spelt := make([]byte, len(numbers))
+	for i, n := range numbers {
+		spelt[i] = byte(n)
+	}
+	*s = spelled(spelt)
+	return nil
+}
+
 func (c *client) render(ctx context.Context, r infer.Request) (infer.Rendered, error) {
 	var result struct {
 		infer.Rendered

@@ -568,6 +568,16 @@ func (e *Engine) Detokenize(ctx context.Context, name string, ids []int32) (text
 	return text, err
 }
 
+// Pieces returns what each of the tokens spells; one that is a part of a character is no
+// valid UTF-8. An empty name means the resident model.
+func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces []string, err error) {
+	err = e.call(ctx, func(c *client) error {
+		pieces, err = c.pieces(ctx, name, ids)
+		return err
+	})
+	return pieces, err
+}
+
 // Render shows a request as the model would get it.
 func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Rendered, err error) {
 	err = e.call(ctx, func(c *client) error {

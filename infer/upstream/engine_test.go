@@ -55,6 +55,13 @@ func (f *fakeEngine) Detokenize(_ context.Context, _ string, ids []int32) (strin
 	return "☃☃"[:len(ids)], nil
 }
 
+func (f *fakeEngine) Pieces(_ context.Context, _ string, ids []int32) (pieces []string, err error) {
+	for _, id := range ids {
+		pieces = append(pieces, "☃ "[id:id+1])
+	}
+	return pieces, nil
+}
+
 func (f *fakeEngine) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {
 	f.asked = r
 	return infer.Rendered{Prompt: "☃"[:1], Tokens: []int32{4}, Notice: "n"}, nil
@@ -194,6 +201,11 @@ func TestClient_LosesNothing(t *testing.T) {
 			if got, err := c.detokenize(ctx, "m", make([]int32, n)); err != nil || got != "☃☃"[:n] {
 				t.Errorf("got %q, %v", got, err)
 			}
+		}
+	})
+	t.Run("what each token spells", func(t *testing.T) {
+		if got, err := c.pieces(ctx, "m", []int32{3, 0, 1}); err != nil || !reflect.DeepEqual(got, []string{" ", "\xe2", "\x98"}) {
+			t.Errorf("got %q, %v", got, err)
 		}
 	})
 	t.Run("a prompt as the model gets it", func(t *testing.T) {
