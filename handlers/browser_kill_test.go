@@ -129,7 +129,7 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 			b.click("[data-raw]") // there the text is on the page as it is
 			b.say("Go on")
 			b.until(text + ".length > 300")
-			b.until("document.querySelector('.answer dl [data-f=rate]').checkVisibility()")
+			b.until("document.querySelector('.answer [data-f=rate]').checkVisibility()")
 			if err := process.Process.Signal(c.signal); err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +138,7 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 			b.shot("gone-" + strings.Fields(c.name)[0])
 			for what, wrong := range map[string]string{
 				"the answer is being written":      "document.querySelector('[aria-busy=true]')",
-				"the answer has a rate":            "document.querySelector('.answer dl [data-f=rate]').checkVisibility()",
+				"the answer has a rate":            "document.querySelector('.answer [data-f=rate]').checkVisibility()",
 				"the engine has a rate":            "!document.querySelector('[data-rate]').matches('[data-idle]')",
 				"the engine writes":                "document.querySelector('[data-engine=state_text]').innerText !== 'not connected'",
 				"the answer's connection is there": "document.querySelector('.answer .why').innerText !== 'connection lost'",

@@ -134,6 +134,8 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.POST("/", h.ask)
 	e.POST("/c/:id", h.ask)
 	e.POST("/c/:id/stop", h.stop)
+	e.POST("/c/:id/answer", h.answerQuestion)
+	e.POST("/c/:id/show", h.showMessage)
 	e.POST("/c/:id/rename", changeChat(h.renameChat))
 	e.POST("/c/:id/model", changeChat(h.setChatModel))
 	e.POST("/c/:id/move", changeChat(h.moveChat))

@@ -16,6 +16,7 @@ import (
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
 	extast "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/renderer"
 	gmhtml "github.com/yuin/goldmark/renderer/html"
 	"github.com/yuin/goldmark/text"
@@ -43,6 +44,7 @@ var markdown = sync.OnceValue(func() goldmark.Markdown {
 			extension.TaskList,
 			extension.NewLinkify(extension.WithLinkifyAllowedProtocols([]string{"http:", "https:"})),
 		),
+		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(formulas{}, 0))),
 		goldmark.WithRendererOptions(gmhtml.WithHardWraps(), renderer.WithNodeRenderers(util.Prioritized(plainNodes{}, 0))),
 	)
 })
@@ -171,6 +173,50 @@ func (plainNodes) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindCodeSpan, renderCodeSpan)
 	r.Register(extast.KindTable, renderTable)
 	r.Register(extast.KindTaskCheckBox, renderTask)
+}
+
+// formulas leaves what stands between \( and \), or \[ and \], as the model wrote it: to
+// Markdown its backslashes and underscores would be marks.
+type formulas struct{}
+
+// maxFormula is how many bytes a formula has at most: its end is looked for so far.
+const maxFormula = 4 << 10
+
+func (formulas) Trigger() []byte { return []byte{'\\'} }
+
+func (formulas) Parse(parent ast.Node, block text.Reader, _ parser.Context) ast.Node {
+	line, _ := block.PeekLine()
+	if len(line) < 2 || line[1] != '(' && line[1] != '[' {
+		return nil
+	}
+	end := []byte{'\\', line[1] + 1}
+	if line[1] == '[' {
+		end[1] = ']'
+	}
+	begun, at := block.Position()
+	var pieces []text.Segment
+	for from, size := 2, 0; size < maxFormula; from = 0 {
+		line, segment := block.PeekLine()
+		if line == nil {
+			break
+		}
+		line = line[:min(len(line), maxFormula-size)]
+		if i := bytes.Index(line[from:], end); i >= 0 {
+			stop := from + i + len(end)
+			block.Advance(stop)
+			for _, piece := range pieces {
+				whole := ast.NewRawTextSegment(piece.TrimRightSpace(block.Source()))
+				whole.SetSoftLineBreak(true)
+				parent.AppendChild(parent, whole)
+			}
+			return ast.NewRawTextSegment(segment.WithStop(segment.Start + stop))
+		}
+		pieces = append(pieces, segment)
+		size += len(line)
+		block.AdvanceLine()
+	}
+	block.SetPosition(begun, at)
+	return nil
 }
 
 func linesOf(segments *text.Segments, source []byte) []byte {

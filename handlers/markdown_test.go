@@ -22,6 +22,7 @@ func FuzzRenderMarkdown(f *testing.F) {
 	for _, payload := range hostileMarkdown {
 		f.Add(payload)
 	}
+	f.Add("\\(a\\[<b>\\]\n\\) \\[<script>\\]")
 	f.Fuzz(func(t *testing.T, source string) {
 		for _, rendered := range []string{renderMarkdown(source), renderAnswer(source), renderAnswer("<think>" + source)} {
 			if harm := harms(rendered); harm != "" {
@@ -49,6 +50,10 @@ func TestMarkdownIsRendered(t *testing.T) {
 		{"and in code within a sentence", "see `a\u2066b`", "<p>see <code>a<span class=\"ctl\">U+2066</span>b</code></p>\n"},
 		{"prices stay prices", "from $5 to $10 and $x_1$", "<p>from $5 to $10 and $x_1$</p>\n"},
 		{"characters that turn code around are shown", "```\na\u202eb\u200bc\n```", "<pre><code>a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+200B</span>c</code></pre>\n"},
+		{"a formula keeps its backslashes", `so \(a_1 * b_1 \\ c\), then *d*`, "<p>so \\(a_1 * b_1 \\\\ c\\), then <em>d</em></p>\n"},
+		{"a formula of several lines does too", "\\[\n\\frac{a}{b} < \\{c_1\n\\] so", "<p>\\[<br>\n\\frac{a}{b} &lt; \\{c_1<br>\n\\] so</p>\n"},
+		{"without its end it is an escaped bracket", `a \(b *c*`, "<p>a (b <em>c</em></p>\n"},
+		{"a formula ends with its own bracket", `\(a\] *b*`, "<p>(a] <em>b</em></p>\n"},
 		{"line breaks stay", "a\nb", "<p>a<br>\nb</p>\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -270,7 +270,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 		b.shot("models-use-light")
 		b.say("hello")
 		b.until(idle)
-		b.until("document.querySelector('.answer:last-child [data-f=by]').innerText.includes('Remote-Q8_0')")
+		b.until("document.querySelector('.answer:last-child [data-f=model]').textContent.includes('Remote-Q8_0')")
 		b.until("document.querySelector('[data-picker] [data-engine=name]').checkVisibility() && document.querySelector('[data-picker] [data-engine=name]').innerText === 'Remote-Q8_0'")
 	})
 	b.clean()
@@ -412,7 +412,7 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 	b := openBrowser(t, server.Server)
 	run := steps(t, b)
 	by := func(name string) string {
-		return fmt.Sprintf("[...document.querySelectorAll('.answer')].at(-1).querySelector('[data-f=by]').innerText.includes(%q) && %s", name, idle)
+		return fmt.Sprintf("[...document.querySelectorAll('.answer')].at(-1).querySelector('[data-f=model]').textContent.includes(%q) && %s", name, idle)
 	}
 	ask := func(text string) {
 		b.script(`

@@ -5,9 +5,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"html"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -91,6 +93,49 @@ func (h *Handlers) send(ctx context.Context, id string, q question) (chat string
 	}
 	subscription.Close()
 	return id, open.Send(live.Question{Text: q.text, System: q.system, Settings: snapshot.Panel.Settings})
+}
+
+// answerQuestion answers POST /c/:id/answer: the question that a chat ends with is answered, with
+// the settings that the chat has. One that has an answer by then needs no other.
+func (h *Handlers) answerQuestion(c echo.Context) error {
+	id := c.Param("id")
+	question, err := strconv.ParseInt(c.FormValue("question"), 10, 64)
+	if err != nil {
+		return invalidf("question", "question is %q, but must be the number of a message", shorten(c.FormValue("question")))
+	}
+	chat, err := h.Live.Chat(id)
+	if err != nil {
+		return err
+	}
+	subscription, snapshot, err := chat.Subscribe(0)
+	if err != nil {
+		return err
+	}
+	subscription.Close()
+	if n := len(snapshot.Messages); n > 0 && snapshot.Messages[n-1].ID == question && snapshot.Messages[n-1].Role == live.RoleUser {
+		if err := chat.Regenerate(0, snapshot.System, snapshot.Panel.Settings); err != nil {
+			return err
+		}
+	}
+	return changed(c, "/c/"+id+"?follow=1#end")
+}
+
+// showMessage answers POST /c/:id/show: the branch with a message is shown, which may be
+// another version.
+func (h *Handlers) showMessage(c echo.Context) error {
+	id, text := c.Param("id"), c.FormValue("message")
+	message, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return invalidf("message", "message is %q, but must be the number of a message", shorten(text))
+	}
+	chat, err := h.Live.Chat(id)
+	if err != nil {
+		return err
+	}
+	if err := chat.Select(message, 0); err != nil {
+		return err
+	}
+	return changed(c, fmt.Sprintf("/c/%s?at=%d#m-%d", id, message, message))
 }
 
 // stop answers POST /c/:id/stop. An answer that has ended by then is what was wanted.

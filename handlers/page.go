@@ -66,6 +66,11 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 	if err != nil {
 		return web.Page{}, nil, err
 	}
+	if text := c.QueryParam("at"); text != "" {
+		if p.At, err = strconv.ParseInt(text, 10, 64); err != nil || p.At < 1 {
+			return web.Page{}, nil, invalidf("at", "at is %q, but must be the number of a message", shorten(text))
+		}
+	}
 	if err := showChat(&p, chat); err != nil {
 		return web.Page{}, nil, err
 	}
@@ -74,25 +79,31 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 	return p, chat, err
 }
 
-// showChat writes the end of a chat into its page.
+// showChat writes the end of a chat into its page, or the part around the message that the
+// address leads to.
 func showChat(p *web.Page, chat *live.Chat) error {
-	subscription, snapshot, err := chat.Subscribe(0)
+	subscription, snapshot, err := chat.SubscribeAt(p.At)
 	if err != nil {
 		return err
 	}
 	subscription.Close()
-	p.Title, p.Temporary, p.Raw, p.Older = snapshot.Title, snapshot.Temporary, snapshot.Raw, snapshot.More
+	p.Title, p.Temporary, p.Raw = snapshot.Title, snapshot.Temporary, snapshot.Raw
+	p.Older, p.Later, p.Beside = snapshot.More, snapshot.Later, p.At != 0
 	p.Picker.Chosen, p.System = snapshot.Model, snapshot.System
 	p.Turns = make([]web.Turn, len(snapshot.Messages))
 	for i := range snapshot.Messages {
 		p.Turns[i] = turnView(&snapshot.Messages[i], p)
+		p.Beside = p.Beside && p.Turns[i].ID != p.At
+	}
+	if n := len(p.Turns); n > 0 && !p.Later {
+		p.Turns[n-1].Last = true
 	}
 	return nil
 }
 
 // turnView puts a message of a page into words for readers without scripts.
 func turnView(m *live.Message, p *web.Page) web.Turn {
-	t := web.Turn{You: m.Role == live.RoleUser, At: m.At, Text: m.Text}
+	t := web.Turn{ID: m.ID, You: m.Role == live.RoleUser, At: m.At, Text: m.Text}
 	if m.Answer == nil {
 		return t
 	}

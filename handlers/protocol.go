@@ -26,7 +26,7 @@ import (
 // fields are refused. At most 20 commands a second, with bursts of 40, and 256
 // KiB in one; who sends more is disconnected with 1008 or 1009.
 //
-//	{"type":"open","ref":1,"chat":"ID","since":0}               read this chat from here on
+//	{"type":"open","ref":1,"chat":"ID","since":0}               read this chat from here on; with "at":4 and no since: with the messages around message 4, if the branch has it
 //	{"type":"send","ref":2,"text":…,"system":…,"settings":{…}}  ask; begins a new chat if none is open
 //	{"type":"stop","ref":3,"answer":4}                          end the answer with this id, keep its text
 //	{"type":"regenerate","ref":4,"answer":4,"system":…,"settings":{…}}        answer that question again: a new version of the answer; 0: of the last one
@@ -36,6 +36,7 @@ import (
 //	{"type":"select","ref":8,"message":4,"version":2}           show this version of the message, and what followed it last; 0: the message itself
 //	{"type":"fork","ref":9,"message":4}                         copy the branch up to the message into a new chat; the ack has its id, and the open chat stays open
 //	{"type":"older","ref":10,"before":4}                        send the messages before this one
+//	{"type":"newer","ref":11,"after":4}                         send the messages behind this one
 //	{"type":"panel","ref":11,"settings":{…},"system":…,"preset":"precise"}    keep these for the next answer of this chat
 //	{"type":"replay","ref":12,"answer":4}                       write this answer once more from its receipt and compare; stop ends it
 //	{"type":"ping","ref":13}                                    is anybody there
@@ -45,7 +46,7 @@ import (
 // of the one that answers it until a person chooses another, else the one that is loaded then; and "raw":true: in that chat the texts go
 // to the model as they are, one behind the other, without its chat template; and "preset": the id
 // of the one that the settings came from. While an answer is written, only open, stop,
-// older, fork, panel and ping fit; the others get the error "conflict" with the state.
+// older, newer, fork, panel and ping fit; the others get the error "conflict" with the state.
 //
 // # To the page
 //
@@ -56,6 +57,7 @@ import (
 //	{"type":"resumed","seq":12}                           no snapshot needed: the events after 12 follow
 //	{"type":"events","events":[…]}                        what happened since: see wireEvent
 //	{"type":"older","ref":10,"before":4,"messages":[…],"more":true}    after its ack: what comes before message 4, at most 100, and whether there is more
+//	{"type":"newer","ref":11,"after":4,"messages":[…],"more":true}     after its ack: what comes behind message 4, as above
 //	{"type":"close","code":1012}                          the last frame, if the server ends the session: see the close codes
 //	{"type":"space","space":"…"}                          on every change: what is wrong with the room on the disk; empty: nothing
 //	{"type":"models","models":{…}}                        at the start and on every change: the downloads since the server started, and a version that rises with the list of models: see web.News
@@ -92,7 +94,9 @@ type wireCommand struct {
 	Answer    int64          `json:"answer"`
 	Message   int64          `json:"message"`
 	Version   int            `json:"version"`
+	At        int64          `json:"at"`
 	Before    int64          `json:"before"`
+	After     int64          `json:"after"`
 	Settings  *live.Settings `json:"settings"`
 }
 
@@ -132,11 +136,13 @@ type wireFrame struct {
 	Models   *web.News     `json:"models,omitempty"`
 	Events   []wireEvent   `json:"events,omitempty"`
 	Before   int64         `json:"before,omitempty"`   // older
-	Messages []wireMessage `json:"messages,omitempty"` // older
-	More     bool          `json:"more,omitempty"`     // older
+	After    int64         `json:"after,omitempty"`    // newer
+	Messages []wireMessage `json:"messages,omitempty"` // older, newer
+	More     bool          `json:"more,omitempty"`     // older, newer
 }
 
-// wireChat is a chat with the end of the branch that it shows: at most 100 messages.
+// wireChat is a chat with the end of the branch that it shows, or the part around a
+// message: at most 100 messages.
 type wireChat struct {
 	ID        string        `json:"id"`
 	Title     string        `json:"title"`
@@ -147,7 +153,8 @@ type wireChat struct {
 	Raw       bool          `json:"raw,omitempty"`    // texts go to the model as they are, and are shown as they are, not as their html
 	Temporary bool          `json:"temporary,omitempty"`
 	Replay    *wireReplay   `json:"replay,omitempty"`
-	More      bool          `json:"more,omitempty"` // there are messages before these
+	More      bool          `json:"more,omitempty"`  // there are messages before these
+	Later     bool          `json:"later,omitempty"` // there are messages behind these
 	Messages  []wireMessage `json:"messages"`
 }
 
@@ -300,7 +307,7 @@ func milliseconds(d time.Duration) float64 {
 func toWireChat(s *live.Snapshot) wireChat {
 	return wireChat{
 		ID: s.ID, Title: s.Title, System: s.System, Settings: s.Panel.Settings, Preset: s.Panel.Preset, Model: s.Model, Raw: s.Raw,
-		Temporary: s.Temporary, Replay: toWireReplay(s.Replay), More: s.More, Messages: toWireMessages(s.Messages),
+		Temporary: s.Temporary, Replay: toWireReplay(s.Replay), More: s.More, Later: s.Later, Messages: toWireMessages(s.Messages),
 	}
 }
 

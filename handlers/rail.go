@@ -110,7 +110,7 @@ func (h *Handlers) foundRows(found store.Found) []web.ConversationRow {
 		seen[hit.Conversation] = true
 		row := web.ConversationRow{ID: hit.Conversation, Title: hit.Title, At: hit.Created, Live: h.Live.Running(hit.Conversation)}
 		if hit.Message != 0 {
-			row.Hit = passage(hit.Snippet)
+			row.Hit, row.Message = passage(hit.Snippet), hit.Message
 		}
 		rows = append(rows, row)
 	}

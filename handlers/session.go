@@ -216,7 +216,7 @@ func (s *session) execute(c wireCommand) (wireReply, error) {
 		if err != nil {
 			return wireReply{}, err
 		}
-		return s.follow(chat, c.Since)
+		return s.follow(chat, c.Since, c.At)
 	case "send":
 		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Model: c.Model, Raw: c.Raw, Preset: c.Preset}
 		if s.chat != nil {
@@ -226,7 +226,7 @@ func (s *session) execute(c wireCommand) (wireReply, error) {
 		if err != nil {
 			return wireReply{}, err
 		}
-		return s.follow(chat, 0)
+		return s.follow(chat, 0, 0)
 	}
 	if s.chat == nil {
 		return wireReply{}, invalidf("chat", "no chat is open on this connection")
@@ -265,13 +265,25 @@ func (s *session) change(c wireCommand) (wireReply, error) {
 		}
 		frame := wireFrame{Type: "older", Ref: c.Ref, Before: c.Before, Messages: toWireMessages(messages), More: more}
 		return wireReply{frames: []wireFrame{frame}}, nil
+	case "newer":
+		messages, more, err := chat.Newer(c.After)
+		if err != nil {
+			return wireReply{}, err
+		}
+		frame := wireFrame{Type: "newer", Ref: c.Ref, After: c.After, Messages: toWireMessages(messages), More: more}
+		return wireReply{frames: []wireFrame{frame}}, nil
 	}
 	return wireReply{}, invalidf("type", "there is no command %q", c.Type)
 }
 
-// follow makes chat the open one and reads it after event since.
-func (s *session) follow(chat *live.Chat, since int64) (wireReply, error) {
-	subscription, snapshot, err := chat.Subscribe(since)
+// follow makes chat the open one and reads it after event since, or without that from
+// the messages around at on.
+func (s *session) follow(chat *live.Chat, since, at int64) (wireReply, error) {
+	read := func() (*live.Subscription, *live.Snapshot, error) { return chat.Subscribe(since) }
+	if since == 0 && at != 0 {
+		read = func() (*live.Subscription, *live.Snapshot, error) { return chat.SubscribeAt(at) }
+	}
+	subscription, snapshot, err := read()
 	if err != nil {
 		return wireReply{}, err
 	}

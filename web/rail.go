@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -29,6 +30,7 @@ type ConversationRow struct {
 	Archived bool
 	Folder   string // empty: none
 	Hit      string // the passage that the query was found in; empty: the title, or no query
+	Message  int64  // that it is from
 }
 
 // Folder is a name that chats share.
@@ -138,6 +140,21 @@ func (r Rail) olderView() string {
 	}
 	v.Set("after", r.Older)
 	return v.Encode()
+}
+
+// address leads to a chat. From a search it leads to the message that was found, and the
+// page there has the same list.
+func (r Rail) address(row ConversationRow) string {
+	address := "/c/" + row.ID
+	if r.Query == "" {
+		return address
+	}
+	v := url.Values{"q": {r.Query}}
+	if row.Message == 0 {
+		return address + "?" + v.Encode()
+	}
+	v.Set("at", strconv.FormatInt(row.Message, 10))
+	return address + "?" + v.Encode() + "#" + Turn{ID: row.Message}.anchor()
 }
 
 func (r Rail) heading(row ConversationRow) string {

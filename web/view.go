@@ -21,6 +21,7 @@ var modules = []string{
 	"drafts.js",
 	"edit.js",
 	"engine.js",
+	"find.js",
 	"format.js",
 	"html.js",
 	"import.js",
@@ -59,7 +60,10 @@ type Page struct {
 	Preset    string  // id of the preset that a new chat begins with; empty: what was used last
 	Newcomer  bool    // there is no chat on this server yet
 	Turns     []Turn
-	Older     bool // there are messages before the first of Turns
+	Older     bool  // there are messages before the first of Turns
+	Later     bool  // there are messages behind the last of Turns
+	At        int64 // message that the address leads to; 0: none
+	Beside    bool  // that is not in the branch that is shown
 	Rail      Rail
 	Picker    Picker
 	Engine    Engine
@@ -111,6 +115,7 @@ const HereTheAnswerGrows = "<!-- here the answer grows -->"
 // Turn is a message as the server writes it into the page, for whoever reads
 // without scripts and for the time until the websocket is there.
 type Turn struct {
+	ID      int64
 	You     bool
 	Speaker string // what people call the model that wrote the answer; empty: none did
 	At      time.Time
@@ -120,6 +125,7 @@ type Turn struct {
 	Error   string // why an answer failed
 
 	Running bool // an answer is being written
+	Last    bool // nothing follows it
 }
 
 // address is where the composer's form goes.
@@ -128,6 +134,15 @@ func (p Page) address() string {
 		return "/"
 	}
 	return "/c/" + p.Chat
+}
+
+// earlier and later are the addresses of the messages before and behind those shown.
+func (p Page) earlier() string { return p.around(p.Turns[0]) }
+
+func (p Page) later() string { return p.around(p.Turns[len(p.Turns)-1]) }
+
+func (p Page) around(t Turn) string {
+	return "/c/" + p.Chat + "?at=" + strconv.FormatInt(t.ID, 10) + "#" + t.anchor()
 }
 
 // running reports whether the last answer is being written.
@@ -304,6 +319,9 @@ func (t Turn) who() string {
 	return cmp.Or(t.Speaker, "Answer")
 }
 
+// anchor is the part of an address that leads to the message.
+func (t Turn) anchor() string { return "m-" + strconv.FormatInt(t.ID, 10) }
+
 func (t Turn) label() string {
 	if t.You {
 		return "You"
@@ -334,6 +352,7 @@ var shortcuts = []shortcut{
 	{"/", "search the chats"},
 	{"n", "new chat"},
 	{"j, k", "next, previous message"},
+	{"arrows", "from chat to chat in the list, and to a chat’s menu"},
 	{"[, ]", "earlier, later version of it"},
 	{"r", "answer again"},
 	{"e", "edit the message"},

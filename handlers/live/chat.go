@@ -424,9 +424,35 @@ func (c *Chat) Older(before int64) (list []Message, more bool, err error) {
 	return list, from > 0, nil
 }
 
+// Newer returns the messages of the branch behind one of them, at most a page, and
+// whether there are more.
+func (c *Chat) Newer(after int64) (list []Message, more bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, err := c.find("after", after, "")
+	if err != nil {
+		return nil, false, err
+	}
+	end := min(len(c.path), at+1+c.service.opt.Page)
+	for _, t := range c.path[at+1 : end] {
+		list = append(list, t.message())
+	}
+	return list, end < len(c.path), nil
+}
+
 // Subscribe begins to read after event since. The snapshot is nil if everything
 // that followed since is still known and will be sent.
 func (c *Chat) Subscribe(since int64) (*Subscription, *Snapshot, error) {
+	return c.subscribe(since, 0)
+}
+
+// SubscribeAt begins to read with a snapshot around a message; with the end of the branch
+// if the message is not in it.
+func (c *Chat) SubscribeAt(message int64) (*Subscription, *Snapshot, error) {
+	return c.subscribe(0, message)
+}
+
+func (c *Chat) subscribe(since, message int64) (*Subscription, *Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dropped {
@@ -444,7 +470,7 @@ func (c *Chat) Subscribe(since int64) (*Subscription, *Snapshot, error) {
 	}
 	if !resumes {
 		sub.queue, sub.bytes, sub.err = nil, 0, nil
-		snapshot = c.snapshot()
+		snapshot = c.snapshot(message)
 	}
 	c.subs[sub] = true
 	return sub, snapshot, nil
@@ -620,14 +646,19 @@ func (t *turn) message() Message {
 	return m
 }
 
-func (c *Chat) snapshot() *Snapshot {
-	from := max(0, len(c.path)-c.service.opt.Page)
+// snapshot has a page of messages: those around one of the branch, else the last.
+func (c *Chat) snapshot(message int64) *Snapshot {
+	page, to := c.service.opt.Page, len(c.path)
+	if n := c.below(message); n > 0 {
+		to = min(to, max(page, n+page/2))
+	}
+	from := max(0, to-page)
 	s := &Snapshot{
 		ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Panel: c.panel, Model: c.model, Raw: c.raw,
-		Temporary: c.temporary, More: from > 0, Replay: c.lastReplay(),
+		Temporary: c.temporary, More: from > 0, Later: to < len(c.path), Replay: c.lastReplay(),
 	}
-	s.Messages = make([]Message, 0, len(c.path)-from)
-	for _, t := range c.path[from:] {
+	s.Messages = make([]Message, 0, to-from)
+	for _, t := range c.path[from:to] {
 		s.Messages = append(s.Messages, t.message())
 	}
 	return s

@@ -148,7 +148,8 @@ func (e *Event) merge(next *Event) bool {
 	return false
 }
 
-// Snapshot is a chat at event Seq: the end of the branch that is shown.
+// Snapshot is a chat at event Seq: the end of the branch that is shown, or the part of it
+// around a message.
 type Snapshot struct {
 	ID        string
 	Seq       int64
@@ -161,4 +162,5 @@ type Snapshot struct {
 	Temporary bool
 	Messages  []Message // at most a page
 	More      bool      // there are messages before these
+	Later     bool      // there are messages behind these
 }

@@ -529,7 +529,7 @@ func TestWhatOtherProgramsStored(t *testing.T) {
 func snapshotOf(c *Chat) *Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.snapshot()
+	return c.snapshot(0)
 }
 
 // importList imports a chat as a file would be.

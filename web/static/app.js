@@ -6,11 +6,13 @@ import { draftOf, keepDraft } from './drafts.js'
 import { edit } from './edit.js'
 import { count } from './format.js'
 import { showEngine } from './engine.js'
+import { mark } from './find.js'
 import { Panel } from './panel.js'
 import { Picker } from './picker.js'
 import { Rail } from './rail.js'
 import { answerMenu } from './receipt.js'
 import { reply } from './reply.js'
+import { request } from './request.js'
 import { Link } from './socket.js'
 import './toggle.js'
 
@@ -32,6 +34,7 @@ let unsent = false // the error that is shown is about the connection
 let temporary = document.body.dataset.chatTemporary === 'true'
 let raw = false // this chat, or the one that begins here, has no chat template
 let turning = null // a version that was asked for and has not come
+let systemTimer = 0 // to the count of the system prompt
 let writeOn = false // an answer that is being saved shall be written on
 
 const panel = new Panel({
@@ -59,6 +62,7 @@ const link = new Link(document.body.dataset.chat, {
       },
       models: () => picker.news(f.models),
       snapshot: () => {
+        fetching = false
         chat.show(f.chat)
         compared = chat.lacks(shown)
         setTemporary(Boolean(f.chat.temporary))
@@ -71,16 +75,14 @@ const link = new Link(document.body.dataset.chat, {
         compared = { missing: 0 } // what followed comes now
         chat.running?.lose(false)
         panel.flush()
+        fetchNear() // what was asked for may have been lost
       },
       events: () => {
         f.events.forEach(e => { chat.apply(e); noticeEvent(e) })
         if (following) chat.trim()
       },
-      older: () => {
-        const below = scroller.scrollHeight - scroller.scrollTop
-        chat.prepend(f)
-        scroller.scrollTop = scroller.scrollHeight - below
-      },
+      older: () => loaded(() => chat.prepend(f)),
+      newer: () => loaded(() => chat.extend(f)),
       chats: () => rail.changed(),
       space: () => {
         $('[data-space] span').textContent = f.space ?? ''
@@ -89,7 +91,7 @@ const link = new Link(document.body.dataset.chat, {
     }[f.type]
     apply?.()
     refresh()
-    if (f.type === 'snapshot') toEnd()
+    if (f.type === 'snapshot' && !seek()) toEnd()
   },
   back(again) {
     const bar = $('#connbar')
@@ -135,7 +137,7 @@ const link = new Link(document.body.dataset.chat, {
     $('#connbar').hidden = true
     leave()
   },
-})
+}, Number(document.body.dataset.at))
 
 // whatIsMissing says of what was shown before the connection was lost how much the server
 // has not; nothing if that cannot be said.
@@ -212,10 +214,11 @@ function refresh() {
   chat.el.hidden = empty
   chat.el.toggleAttribute('data-running', Boolean(running))
   $('#older').hidden = !chat.more
+  showSystemLine()
   if (empty) $('#tobottom').hidden = true
   $('[data-stop]').hidden = !running
   $('[data-send]').hidden = Boolean(running)
-  for (const el of $$('[data-chat-menu]')) el.hidden = !link.chat || temporary
+  for (const el of $$('[data-chat-menu], [data-rename-title]')) el.hidden = !link.chat || temporary
   $('[data-temporary]').hidden = !empty
   $('[data-fleeting]').hidden = empty || !temporary
   $('[data-raw]').hidden = !empty
@@ -227,7 +230,7 @@ function refresh() {
   if (engine.name) message.placeholder = raw ? 'Text that the model goes on from' : `Ask ${picker.who} something`
   if (!chat.empty || empty) {
     const title = chat.title || 'New chat'
-    for (const el of $$('[data-title]')) if (el.textContent !== title) el.textContent = title
+    for (const el of $$('[data-title]')) if (el.textContent !== title) el.textContent = el.title = title
     document.title = `${title} · m40-llm`
   }
   showContext()
@@ -322,9 +325,10 @@ scroller.addEventListener('scroll', () => {
     return
   }
   // Text may have come since the end was shown: only going up is the reader.
-  following = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48 || (following && scroller.scrollTop >= reached)
+  following = !chat.cut && (scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48 || (following && scroller.scrollTop >= reached))
   reached = scroller.scrollTop
   $('#tobottom').hidden = (following && !chat.cut) || chat.empty
+  fetchNear()
   seedLater ||= requestAnimationFrame(() => {
     seedLater = 0
     showSeed()
@@ -335,17 +339,68 @@ const sizes = new ResizeObserver(() => { if (following) toEnd() })
 sizes.observe(scroller)
 sizes.observe(chat.el)
 
-// Older messages come when the reader gets to the first ones.
+// Older messages come when the reader gets near the first ones, and newer ones near the
+// last ones, if those are not the newest.
+const near = 400 // px
 let fetching = false
-function older() {
-  if (fetching || !chat.more || !chat.first) return
+function fetchMore(type, from) {
+  if (fetching || !from) return
   fetching = true
-  link.command('older', { before: chat.first.id }).catch(() => {}).finally(() => { fetching = false })
+  link.command(type, from).catch(() => { fetching = false })
 }
-new IntersectionObserver(entries => {
-  if (entries.some(e => e.isIntersecting) && !following) older()
-}, { root: scroller, rootMargin: '400px 0px 0px' }).observe($('#older'))
+const older = () => fetchMore('older', chat.more && chat.first && { before: chat.first.id })
+function fetchNear() {
+  const top = scroller.getBoundingClientRect().top
+  if (!following && $('#older').getBoundingClientRect().bottom > top - near) older()
+  if (chat.cut && $('#end').getBoundingClientRect().top < top + scroller.clientHeight + near) fetchMore('newer', { after: chat.end.id })
+}
+
+// loaded puts in messages that came, and what is read stays where it stands.
+function loaded(put) {
+  fetching = false
+  const top = scroller.getBoundingClientRect().top
+  const read = [...chat.turns.values()].find(turn => turn.el.getBoundingClientRect().bottom > top)?.el
+  const stood = read?.getBoundingClientRect().top
+  put()
+  refresh()
+  if (read?.isConnected) scroller.scrollTop += read.getBoundingClientRect().top - stood
+  reached = scroller.scrollTop
+  fetchNear()
+}
+const ends = new IntersectionObserver(fetchNear, { root: scroller, rootMargin: `${near}px 0px` })
+for (const end of ['#older', '#end']) ends.observe($(end))
 $('#older').addEventListener('click', older)
+
+// ---- a message that the address leads to, such as one that was searched for ----
+
+let sought = Number(document.body.dataset.at)
+let asked = false // for the branch that it is in
+
+// seek leads to the message, with the words marked that were searched for. It reports
+// whether the message is, or will be, there.
+function seek() {
+  if (!sought) return false
+  const turn = chat.turns.get(sought)
+  if (!turn && !asked) {
+    asked = true
+    link.command('select', { message: sought, version: 0 }).then(() => link.reopen(sought), error => {
+      sought = 0
+      fail(error)
+      toEnd()
+    })
+    return true
+  }
+  sought = 0
+  if (!turn) return false
+  following = false
+  const [first] = mark(turn.el.querySelector('.prose'), new URLSearchParams(location.search).get('q') ?? '')
+  turn.el.focus({ preventScroll: true })
+  turn.el.scrollIntoView()
+  if (first && first.getBoundingClientRect().bottom > scroller.getBoundingClientRect().bottom) first.scrollIntoView({ block: 'center' })
+  reached = scroller.scrollTop
+  fetchNear()
+  return true
+}
 
 // ---- commands ----
 
@@ -409,6 +464,13 @@ function ask(type, fields) {
 }
 
 const again = answer => ask('regenerate', { answer: answer?.id ?? 0, system: system.value })
+
+// answerTo answers a question again, or the last one if it has no answer yet.
+function answerTo(turn) {
+  const turns = [...chat.turns.values()], next = turns[turns.indexOf(turn) + 1]
+  if (next?.info) again(next)
+  else if (!next && !chat.cut) again(null)
+}
 const goOn = id => ask('continue', { answer: id })
 
 function stop() {
@@ -495,6 +557,7 @@ chat.el.addEventListener('click', e => {
   const button = e.target.closest('button'), turn = chat.at(button)
   if (!turn) return
   if (button.matches('[data-again]')) again(turn)
+  else if (button.matches('[data-answer-this]')) answerTo(turn)
   else if (button.matches('[data-continue]')) goOn(turn.id)
   else if (button.matches('[data-copy]')) copy(turn.said ?? turn.text, button)
   else if (button.matches('[data-copy-code]')) copy(button.closest('.code').querySelector('code').textContent, button)
@@ -512,6 +575,8 @@ answerMenu({
   chat: () => link.chat,
   busy: () => Boolean(chat.running) || chat.replay?.state === 'running',
   use: answer => panel.use(answer.info.settings),
+  edit: editTurn,
+  fork,
   replay: answer => link.command('replay', { answer: answer.id }).catch(fail),
   failed: fail,
 })
@@ -524,7 +589,26 @@ function showSystem(open) {
 }
 function setSystem(text) {
   system.value = text ?? ''
+  const line = $('[data-system-line]')
+  line.textContent = $('[data-system-text]').textContent = system.value
+  line.title = system.value.slice(0, 500)
   systemButton.setAttribute('aria-pressed', system.value.trim() !== '')
+  clearTimeout(systemTimer)
+  systemTimer = setTimeout(countSystem, 200)
+  showSystemLine()
+}
+
+// showSystemLine shows the system prompt where the chat begins.
+function showSystemLine() { $('#sysline').hidden = chat.empty || raw || chat.more || !system.value.trim() }
+
+// countSystem says how many tokens the system prompt has, if the model can say so.
+async function countSystem() {
+  const text = system.value
+  const counted = text.trim() && await request('/tokenize', { content: text, model: link.chat ? '' : picker.name, parse_special: false }, () => {})
+  if (text !== system.value) return
+  const n = counted ? counted.tokens.length : 0
+  $('[data-system-count]').textContent = n ? count(n) : ''
+  $('[data-system-tokens]').textContent = n ? `${count(n)} ${n === 1 ? 'token' : 'tokens'}` : ''
 }
 systemButton.addEventListener('click', () => {
   showSystem($('#sysbox').hidden)
@@ -577,7 +661,7 @@ singleKeys.checked = recall('m40.keys') !== 'off'
 singleKeys.addEventListener('change', () => remember('m40.keys', singleKeys.checked ? 'on' : 'off'))
 
 // here is the turn that keys are meant for: the one with the focus, else the last.
-const here = () => chat.at(document.activeElement) ?? [...chat.turns.values()].at(-1)
+const here = () => chat.at(document.activeElement) ?? chat.end
 const button = (turn, name) => turn?.el.querySelector(name)
 
 function step(by) {
@@ -602,7 +686,7 @@ const keys = {
   },
   j: () => step(1),
   k: () => step(-1),
-  r: () => again(here()?.info ? here() : chat.last),
+  r: () => here() && (here().info ? again(here()) : answerTo(here())),
   e: () => editTurn(here()),
   f: () => fork(here()),
   '[': () => turnVersion(here(), -1),
@@ -614,6 +698,10 @@ const keys = {
 }
 addEventListener('keydown', e => {
   if (e.key === 'Escape' && !document.querySelector('dialog[open], :popover-open')) {
+    if (rail.el.contains(document.activeElement) && rail.endSearch()) {
+      e.preventDefault()
+      return
+    }
     if (document.body.dataset.open) closeDrawer()
     else if (document.activeElement === $('#search')) message.focus()
     else if (!$('#sysbox').hidden && document.activeElement === system) {
@@ -639,4 +727,5 @@ if (preset) { // from the page of presets
 if (!temporary) message.value = draftOf(link.chat) || message.value
 recount()
 refresh()
-if (!phone.matches) message.focus()
+if (!phone.matches && !sought) message.focus()
+for (const el of $$('.skip[href="#inspector"]')) el.addEventListener('click', () => drawer('sheet'))

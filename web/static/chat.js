@@ -29,6 +29,16 @@ function open(source, thinking) {
 
 // words counts as the server does: signs that stand for words are words.
 const word = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]+/gu
+const shownCode = text => JSON.stringify(text).slice(1, -1)
+
+// ending says how an answer ended, and how likely the model found that.
+function ending([, , text, code], probability) {
+  const how = code ? `${text} ${shownCode(code)}` : text
+  return probability ? `${how}, with probability ${(Math.floor(100 * probability) / 100).toFixed(2)}` : how
+}
+
+const plural = n => n === 1 ? '1 token' : `${count(n)} tokens`
+
 function words(text) {
   const n = text.match(word)?.length ?? 0
   return n === 1 ? '1 word' : `${count(n)} words`
@@ -40,6 +50,7 @@ class Turn {
   constructor(template, m) {
     this.el = copyOf(template)
     this.el.dataset.id = m.id
+    this.el.id = `m-${m.id}`
     this.el.querySelector('time').textContent = clock(m.at)
     this.versions = m.versions
     this.el.querySelector('.vers').hidden = m.versions.count < 2
@@ -116,6 +127,8 @@ class Answer extends Turn {
     this.el.setAttribute('aria-label', `Answer${this.lost ? ', connection lost' : this.running ? ', being written' : ''}`)
     this.figures(info.tokens, info.timings)
     this.put('seed', info.edited ? '' : String(info.settings.seed))
+    this.put('model', info.model)
+    this.put('device', info.device)
   }
 
   // put shows a figure, or nothing while it is not known.
@@ -124,16 +137,24 @@ class Answer extends Turn {
     this.foot[name].parentElement.hidden = !text
   }
 
-  // figures fills the line under the answer.
+  // follows says in the open which device wrote the answer, if it is another than that
+  // of the answer before.
+  follows(before) {
+    const moved = before?.info.device && this.info.device && before.info.device !== this.info.device
+    this.foot.elsewhere.textContent = moved ? this.info.device : ''
+    this.foot.elsewhere.hidden = !moved
+  }
+
+  // figures fills the line under the answer, and what it unfolds.
   figures(tokens, t) {
     const speed = tokens > 1 && t.decode_ms >= leastTime ? 1000 * (tokens - 1) / t.decode_ms : 0
+    const { prompt_tokens: read, cached_tokens: cached } = this.info
     this.speed = speed
+    this.el.querySelector('.made').hidden = !tokens
     this.put('rate', speed && !this.lost && rate(speed))
     this.put('first', t.first_ms && duration(t.first_ms))
-    this.put('prompt', this.info.prompt_tokens && count(this.info.prompt_tokens))
-    this.foot['prompt-label'].textContent = this.info.cached_tokens ? `prompt, ${count(this.info.cached_tokens)} cached` : 'prompt'
+    this.put('prompt', read && (cached ? `${plural(read)}, ${count(cached)} of them cached` : plural(read)))
     this.put('tokens', tokens && count(tokens))
-    this.put('by', tokens && [this.info.model, this.info.device].filter(Boolean).join(' · '))
     const limit = this.info.settings.max_tokens
     this.foot['tokens-label'].textContent = this.running && limit > 0 ? `of up to ${count(limit)} tokens` : tokens === 1 ? 'token' : 'tokens'
     const queue = t.queue_ms + t.load_ms, prompt = t.prefill_ms || Math.max(0, t.first_ms - queue)
@@ -145,8 +166,10 @@ class Answer extends Turn {
       bar.setAttribute('width', percent(total ? ms / total : 0))
       x += ms
     }
+    const time = `waiting ${duration(queue)}, reading the prompt ${duration(prompt)}, writing ${duration(t.decode_ms)}`
+    this.put('time', t.first_ms && time)
     this.el.querySelector('.lat').toggleAttribute('hidden', t.first_ms === 0)
-    this.el.querySelector('.lat').setAttribute('aria-label', `Waiting ${duration(queue)}, reading the prompt ${duration(prompt)}, writing ${duration(t.decode_ms)}`)
+    this.el.querySelector('.lat').setAttribute('aria-label', `Time: ${time}`)
   }
 
   wait(p) {
@@ -276,10 +299,13 @@ class Answer extends Turn {
   // paste; all of it if there is nothing else.
   get said() { return this.text.slice(this.info.said ?? 0) }
 
+  // end shows how the answer ended. begun is how long it was when it was continued.
   end(e) {
     this.rewrite(e)
+    this.nothing = this.begun === this.text.length && e.answer.state === 'done' && e.answer.reason === 'stop'
     this.settle(e.answer)
-    conclude({ done: 'Answer finished.', stopped: 'Answer stopped.', interrupted: 'The server stopped here.' }[e.answer.state] ?? 'The answer failed.')
+    if (this.nothing) conclude('The model has nothing to add.')
+    else conclude({ done: 'Answer finished.', stopped: 'Answer stopped.', interrupted: 'The server stopped here.' }[e.answer.state] ?? 'The answer failed.')
   }
 
   // rewrite gives the text its last form.
@@ -298,9 +324,12 @@ class Answer extends Turn {
     this.describe(info)
     this.busy(false)
     this.el.querySelector('[data-copy]').hidden = this.text === ''
-    this.el.querySelector('[data-receipt]').hidden = Boolean(info.edited)
-    this.why(this.reason(info))
-    this.el.querySelector('.why .chip').title = info.end_prob ? 'The model ended the answer, and gave the token that says so this probability' : ''
+    this.el.classList.toggle('mine', Boolean(info.edited))
+    this.el.querySelector('.why [data-edited]').hidden = !info.edited
+    const reason = this.reason(info)
+    this.why(reason)
+    this.el.querySelector('.why [data-end]').hidden = info.edited || reason[1] === 'check' // that is how answers end
+    this.put('end', info.edited ? '' : ending(reason, info.end_prob))
     this.el.querySelector('[data-continue]').hidden = !this.unfinished
     const box = this.el.querySelector('.errbox')
     box.hidden = !info.error
@@ -309,13 +338,16 @@ class Answer extends Turn {
 
   // why shows a reason for which nothing more comes, or none.
   why(reason) {
-    const chip = this.el.querySelector('.why .chip')
+    const chip = this.el.querySelector('.why [data-end]')
     const [cls, symbol, text, code] = reason ?? ['']
     chip.className = `chip ${cls}`
-    chip.replaceChildren(...reason ? [icon(symbol), text] : [])
+    chip.hidden = !reason
+    const said = document.createElement('span')
+    said.textContent = text ?? ''
+    chip.replaceChildren(...reason ? [icon(symbol), said] : [])
     if (!code) return
     const el = document.createElement('code')
-    el.textContent = JSON.stringify(code).slice(1, -1)
+    el.textContent = shownCode(code)
     chip.append(el)
   }
 
@@ -333,8 +365,9 @@ class Answer extends Turn {
     if (info.state === 'stopped') return ['', 'stop', `stopped by you at ${count(info.tokens)}`]
     if (info.by_context) return ['err', 'warn', `context full, ${count(info.context)}`]
     if (info.reason === 'length') return ['warn', 'warn', `length limit, ${count(info.settings.max_tokens)}`]
-    if (info.stop_text) return ['', 'stop', 'stop string ', info.stop_text]
-    return ['', 'check', info.end_prob ? `finished by itself · ${(Math.floor(100 * info.end_prob) / 100).toFixed(2)}` : 'finished by itself']
+    if (info.stop_text) return ['', 'stop', 'stop string', info.stop_text]
+    if (this.nothing) return ['', 'stop', 'nothing to add: the model ended the answer at once']
+    return ['', 'check', 'finished by itself']
   }
 }
 
@@ -397,7 +430,6 @@ export class Chat {
     this.turns = new Map()
     this.title = ''
     this.more = false // there are messages before the first one here
-    this.cut = false // there are messages behind the last one here
   }
 
   get answers() { return [...this.turns.values()].filter(t => t instanceof Answer) }
@@ -409,6 +441,8 @@ export class Chat {
   get last() { return this.answers.at(-1) }
 
   get first() { return this.turns.values().next().value }
+
+  get end() { return [...this.turns.values()].at(-1) }
 
   get empty() { return this.turns.size === 0 }
 
@@ -441,8 +475,24 @@ export class Chat {
     this.el.classList.toggle('raw', this.raw)
     for (const m of snapshot.messages) this.append(m)
     this.more = Boolean(snapshot.more)
+    this.cut = Boolean(snapshot.later)
+    this.compare()
     if (snapshot.replay) this.replayed(snapshot.replay)
   }
+
+  // compare has each answer say how it differs from the one before.
+  compare() {
+    let before
+    for (const answer of this.answers) {
+      answer.follows(before)
+      before = answer
+    }
+  }
+
+  // cut says that there are messages behind the last one here.
+  get cut() { return this.el.classList.contains('cut') }
+
+  set cut(on) { this.el.classList.toggle('cut', on) }
 
   clear() {
     this.el.replaceChildren()
@@ -482,15 +532,18 @@ export class Chat {
   // place puts a message where it belongs: over itself, else behind its parent.
   place(m) {
     const old = this.turns.get(m.id)
+    if (!old && this.cut && m.parent && !this.turns.has(m.parent)) return // it is behind what is shown
     if (old) {
       this.cutAfter(m.id)
       this.drop(m.id)
     } else this.cutAfter(m.parent ?? 0)
     this.append(m)
+    const turn = this.turns.get(m.id)
+    if (turn.running && turn.text) turn.begun = turn.text.length
   }
 
   // prepend adds what comes before the first turn. What then is too much goes at
-  // the other end.
+  // the other end, unless it is being written.
   prepend(f) {
     if (f.before !== this.first?.id) return
     const here = [...this.turns]
@@ -504,9 +557,19 @@ export class Chat {
     this.el.prepend(before)
     this.more = Boolean(f.more)
     while (this.turns.size > most && !this.running) {
-      this.drop([...this.turns.keys()].at(-1))
+      this.drop(this.end.id)
       this.cut = true
     }
+    this.compare()
+  }
+
+  // extend adds what comes behind the last turn, and drops as much before the first.
+  extend(f) {
+    if (!this.cut || f.after !== this.end?.id) return
+    for (const m of f.messages ?? []) this.append(m)
+    this.cut = Boolean(f.more)
+    this.trim()
+    this.compare()
   }
 
   // trim forgets old turns of a long chat whose reader is at its end.
@@ -527,11 +590,19 @@ export class Chat {
   apply(e) {
     const answer = this.turns.get(e.id)
     switch (e.type) {
-      case 'message': this.place(e.message); break
+      case 'message': {
+        this.place(e.message)
+        this.compare()
+        break
+      }
       case 'progress': answer?.wait(e.progress); break
       case 'text': answer?.append(e); break
       case 'block': answer?.block(e); break
-      case 'end': answer?.end(e); break
+      case 'end': {
+        answer?.end(e)
+        this.compare()
+        break
+      }
       case 'title': this.title = e.text; break
       case 'replay': this.replayed(e.replay); break
       case 'branch': {
@@ -539,6 +610,7 @@ export class Chat {
         this.cutAfter(e.id ?? 0)
         for (const m of e.messages ?? []) this.append(m)
         if (!known) this.more = Boolean(e.more)
+        this.compare()
       }
     }
   }

@@ -27,6 +27,6 @@ export function hang(menu, opened = () => {}) {
   menu.addEventListener('toggle', e => { // only now it has a size
     if (e.newState === 'closed') return
     place(menu, opener)
-    menu.querySelector('.item:not([hidden], :disabled)')?.focus()
+    ;[...menu.querySelectorAll('.item:not(:disabled)')].find(item => item.checkVisibility())?.focus()
   })
 }

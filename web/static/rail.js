@@ -25,6 +25,14 @@ export class Rail {
     this.view = location.search.slice(1) // query of the list that is shown
     this.asked = 0
     this.el.addEventListener('click', e => this.clicked(e))
+    this.el.addEventListener('keydown', e => this.moved(e))
+    this.el.addEventListener('focusin', e => {
+      if (e.target.closest('.rail-list')) this.rove(e.target)
+    })
+    this.rove()
+    this.row(this.on.current())?.scrollIntoView({ block: 'nearest' })
+    for (const title of $$('.chat-head [data-title], .top [data-title]')) title.addEventListener('click', () => this.renameTitle(title))
+    $('[data-rename-title]').addEventListener('click', e => this.renameTitle(e.target))
     this.search.addEventListener('input', () => this.soon())
     this.search.form.addEventListener('submit', e => {
       e.preventDefault()
@@ -51,6 +59,37 @@ export class Rail {
 
   get busy() { return this.open || this.el.querySelector('.renaming') }
 
+  // The list is one stop for the Tab key: the arrows go up and down in it, and in a row to
+  // its menu and back.
+  rove(to = this.row(this.on.current())?.querySelector('a') ?? this.el.querySelector('.rail-list a')) {
+    for (const el of this.el.querySelectorAll('.rail-list :is(a, button, input, summary)')) el.tabIndex = el === to ? 0 : -1
+  }
+
+  moved(e) {
+    const here = e.target.closest('.rail-list :is(a, button)')
+    if (!here || e.ctrlKey || e.metaKey || e.altKey || e.shiftKey) return
+    const row = here.closest('li, h2') ?? here, links = [...this.el.querySelectorAll('.rail-list a')]
+    const at = links.indexOf(here.matches('a') ? here : row.querySelector('a'))
+    const to = {
+      ArrowDown: links[at + 1], ArrowUp: links[at - 1], Home: links[0], End: links.at(-1),
+      ArrowRight: row.querySelector('button'), ArrowLeft: row.querySelector('a'),
+    }[e.key]
+    if (!to) return
+    e.preventDefault()
+    to.focus()
+  }
+
+  // endSearch shows all chats again and reports whether words were searched for.
+  endSearch() {
+    if (!this.search.value && !new URLSearchParams(this.view).get('q')) return false
+    this.search.value = ''
+    this.view = ''
+    history.replaceState(null, '', location.pathname)
+    this.search.focus()
+    this.load()
+    return true
+  }
+
   row(id) { return this.el.querySelector(`[data-conv="${CSS.escape(id)}"]`) }
 
   soon() {
@@ -73,6 +112,7 @@ export class Rail {
     if (words !== (query.get('q') ?? '')) query.delete('after') // a place in another list
     query.set('q', words)
     query.set('current', this.on.current())
+    query.delete('at') // a place in the chat
     const response = await fetch(`/rail?${query}`).catch(() => null)
     if (!response?.ok || asked !== this.asked) return
     const list = fragment(await response.text())
@@ -86,6 +126,7 @@ export class Rail {
     const focused = old.contains(document.activeElement) ? document.activeElement.closest('[data-conv]')?.dataset.conv : undefined
     old.replaceWith(list)
     $('#rail-list .rail-list').scrollTop = at
+    this.rove()
     if (focused) this.row(focused)?.querySelector('a').focus()
     this.mark()
   }
@@ -171,6 +212,15 @@ export class Rail {
     this.retype(place, title.closest('a') ?? title, title.closest('a') ?? this.opener, { label: 'Title', most: 200, text: this.titleOf(id) }, async name => {
       if (name !== title.textContent && await this.post(`/c/${id}/rename`, { title: name })) title.textContent = name
     })
+  }
+
+  // renameTitle turns the title of the chat that is open into a field.
+  renameTitle(opener) {
+    const button = opener.closest('.chat-head, .top').querySelector('[data-rename-title], [data-chat-menu]')
+    if (button.hidden) return
+    this.opener = button
+    this.chat = { id: this.on.current() }
+    this.rename()
   }
 
   // renameFolder turns the heading of a folder into a field.

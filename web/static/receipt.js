@@ -9,21 +9,24 @@ import { escaped } from './textlist.js'
 const $ = q => document.querySelector(q)
 const names = { curl: 'curl', python: 'Python', javascript: 'JavaScript' }
 
-// answerMenu wires the menu of answers. on: {at(el), chat(), busy(), use(answer), replay(answer), failed(error)}
+// answerMenu wires the menu of answers. on: {at(el), chat(), busy(), use(answer), edit(answer), fork(answer), replay(answer), failed(error)}
 export function answerMenu(on) {
   const menu = $('#answer-menu')
   let answer, opener
   hang(menu, button => {
     opener = button
     answer = on.at(button)
-    menu.querySelector('[data-replay]').disabled = on.busy()
+    for (const item of menu.querySelectorAll('[data-replay], [data-edit]')) item.disabled = on.busy()
+    menu.classList.toggle('mine', Boolean(answer.info.edited))
   })
   menu.addEventListener('click', e => {
     const item = e.target.closest('.item')
     if (!item) return
     menu.hidePopover()
     opener.focus()
-    if (item.matches('[data-replay]')) on.replay(answer)
+    if (item.matches('[data-edit]')) on.edit(answer)
+    else if (item.matches('[data-fork]')) on.fork(answer)
+    else if (item.matches('[data-replay]')) on.replay(answer)
     else if (item.matches('[data-use]')) on.use(answer)
     else copyCode(item.dataset.code)
   })

@@ -13,8 +13,10 @@ const recalled = () => { try { return sessionStorage.getItem('m40.way') } catch 
 
 export class Link {
   // on: {frame(f), back(resumed), lost(secondsLeft, code), trying(), refused(error)}
-  constructor(chat, on) {
+  // at is a message that the first snapshot shall be around; 0: its end.
+  constructor(chat, on, at) {
     this.chat = chat
+    this.at = at
     this.seq = 0
     this.on = on
     this.refs = new Map()
@@ -43,7 +45,7 @@ export class Link {
         if (this.socket !== socket) return
         opened = true
         this.unopened = 0
-        if (this.chat) this.command('open', { chat: this.chat, since: this.seq }).catch(error => this.notOpened(socket, error))
+        if (this.chat) this.command('open', { chat: this.chat, since: this.seq, at: this.seq ? 0 : this.at }).catch(error => this.notOpened(socket, error))
         else this.on.back(false)
       },
       text: data => {
@@ -151,10 +153,10 @@ export class Link {
     if (!this.socket) this.connect()
   }
 
-  // reopen asks for the chat as it is now.
-  reopen() {
+  // reopen asks for the chat as it is now, at its end or around a message.
+  reopen(at = 0) {
     const { socket } = this
-    this.command('open', { chat: this.chat, since: 0 }).catch(error => this.notOpened(socket, error))
+    this.command('open', { chat: this.chat, since: 0, at }).catch(error => this.notOpened(socket, error))
   }
 
   // leave closes the chat: the next message begins another. What is still on its
