@@ -409,3 +409,45 @@ func TestListsOfTextFromTheRightHaveTheirMarkersThere(t *testing.T) {
 	}
 	b.clean()
 }
+
+func TestAnEditAndAForkAreNamed(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	b.open("/")
+	b.ask(engine, "hello", "Hey!")
+	first := b.value("location.pathname")
+
+	run("an answer whose beginning was edited says so after it was continued, and when it comes back", func(t *testing.T) {
+		b.click(".answer:last-child .foot [data-edit]")
+		b.fill(".editor textarea", "Hey you")
+		b.click(".editor [type=submit]")
+		answer := engine.next(t)
+		answer.write(" there.")
+		answer.finish()
+		b.until(lastAnswerIs("Hey you there."))
+		b.until("document.querySelector('.answer:last-child .why').innerText === 'edited by you'")
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until("document.querySelector('.answer:last-child .why')?.innerText === 'edited by you'")
+		page := call(t, server, http.MethodGet, first, "")
+		if !strings.Contains(page.body, "finished by itself · edited by you") {
+			t.Error("without scripts the page does not say it")
+		}
+	})
+
+	run("a fork names the chat that it is from, and leads there", func(t *testing.T) {
+		b.script("document.querySelector('.answer').focus()")
+		b.do(chromedp.KeyEvent("f"))
+		b.until(fmt.Sprintf("location.pathname.startsWith('/c/') && location.pathname !== %q", first))
+		b.until(fmt.Sprintf("document.querySelector('#origin').innerText.replace(/\\s+/g, ' ').trim() === 'Forked from hello' && document.querySelector('#origin a').pathname === %q", first))
+		b.until("document.querySelector('.answer:last-child .why')?.innerText === 'edited by you'")
+		b.shot("forked")
+		b.click("#origin a")
+		b.until(fmt.Sprintf("location.pathname === %q && document.querySelector('.turn[tabindex]')", first))
+		if got := b.value("document.querySelector('#origin').checkVisibility()"); got != "false" {
+			t.Error("the first chat names an origin")
+		}
+	})
+	b.clean()
+}

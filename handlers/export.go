@@ -67,7 +67,8 @@ type exportedAnswer struct {
 	StopString       string          `json:"stop_string,omitempty"`
 	EndProb          float64         `json:"end_prob,omitempty"`
 	Error            json.RawMessage `json:"error,omitempty"`
-	Begun            int             `json:"begun,omitempty"` // bytes of the text that a person wrote
+	Begun            int             `json:"begun,omitempty"`  // bytes of the text that a person wrote
+	Edited           bool            `json:"edited,omitempty"` // a person wrote its beginning
 	Tokens           []int32         `json:"tokens,omitempty"`
 }
 
@@ -406,7 +407,7 @@ func exportMessage(m store.Message) exportedMessage {
 				Queue: a.Timings.Queue.Microseconds(), Load: a.Timings.Load.Microseconds(), Prefill: a.Timings.Prefill.Microseconds(),
 				Decode: a.Timings.Decode.Microseconds(), First: a.Timings.First.Microseconds(),
 			},
-			Reason: a.Reason, ContextFull: a.ContextFull, StopString: a.StopString, EndProb: a.EndProb, Error: a.Error, Begun: a.Begun, Tokens: a.Tokens,
+			Reason: a.Reason, ContextFull: a.ContextFull, StopString: a.StopString, EndProb: a.EndProb, Error: a.Error, Begun: a.Begun, Edited: a.Edited, Tokens: a.Tokens,
 		}
 	}
 	return out
@@ -424,7 +425,7 @@ func importMessage(m exportedMessage) store.Message {
 				Queue: us(a.Timings.Queue), Load: us(a.Timings.Load), Prefill: us(a.Timings.Prefill),
 				Decode: us(a.Timings.Decode), First: us(a.Timings.First),
 			},
-			Reason: a.Reason, ContextFull: a.ContextFull, StopString: a.StopString, EndProb: a.EndProb, Error: a.Error, Begun: a.Begun, Tokens: a.Tokens,
+			Reason: a.Reason, ContextFull: a.ContextFull, StopString: a.StopString, EndProb: a.EndProb, Error: a.Error, Begun: a.Begun, Edited: a.Edited, Tokens: a.Tokens,
 		}
 	}
 	return out

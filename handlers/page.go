@@ -88,6 +88,7 @@ func showChat(p *web.Page, chat *live.Chat) error {
 	}
 	subscription.Close()
 	p.Title, p.Temporary, p.Raw = snapshot.Title, snapshot.Temporary, snapshot.Raw
+	p.Origin, p.OriginTitle = snapshot.Origin, snapshot.OriginTitle
 	p.Older, p.Later, p.Beside = snapshot.More, snapshot.Later, p.At != 0
 	p.Picker.Chosen, p.System = snapshot.Model, snapshot.System
 	p.Turns = make([]web.Turn, len(snapshot.Messages))
@@ -122,14 +123,17 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 			t.Error = fmt.Sprintf("The prompt has %s tokens, and the context %s. Nothing was cut. %s", web.Thousands(e.PromptTokens), web.Thousands(e.ContextLength), advice)
 		}
 	}
-	tokens := ""
+	tokens, begun := "", ""
+	if m.Answer.Begun {
+		begun = "edited by you"
+	}
 	if n := m.Answer.Tokens; n > 0 {
 		tokens = fmt.Sprintf("%d tokens", n)
 		if n == 1 {
 			tokens = "1 token"
 		}
 	}
-	t.Notes = joined(" · ", ending(m.Answer), tokens, m.Answer.Model.Name, m.Answer.Device)
+	t.Notes = joined(" · ", ending(m.Answer), begun, tokens, m.Answer.Model.Name, m.Answer.Device)
 	return t
 }
 

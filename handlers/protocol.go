@@ -153,8 +153,9 @@ type wireChat struct {
 	Raw       bool          `json:"raw,omitempty"`    // texts go to the model as they are, and are shown as they are, not as their html
 	Temporary bool          `json:"temporary,omitempty"`
 	Replay    *wireReplay   `json:"replay,omitempty"`
-	More      bool          `json:"more,omitempty"`  // there are messages before these
-	Later     bool          `json:"later,omitempty"` // there are messages behind these
+	More      bool          `json:"more,omitempty"`   // there are messages before these
+	Later     bool          `json:"later,omitempty"`  // there are messages behind these
+	Origin    *wireOrigin   `json:"origin,omitempty"` // the chat that this one was forked from
 	Messages  []wireMessage `json:"messages"`
 }
 
@@ -184,6 +185,7 @@ type wireVersions struct {
 type wireAnswer struct {
 	State        live.AnswerState   `json:"state"`
 	Edited       bool               `json:"edited,omitempty"` // a person wrote it: there are no figures
+	Begun        bool               `json:"begun,omitempty"`  // a person wrote its beginning
 	Settings     live.Settings      `json:"settings"`
 	Model        string             `json:"model"`
 	Name         string             `json:"name,omitempty"` // what people call the model
@@ -304,8 +306,20 @@ func milliseconds(d time.Duration) float64 {
 	return math.Round(float64(d)/float64(time.Millisecond)*1000) / 1000
 }
 
+// wireOrigin is a chat that another one was forked from.
+type wireOrigin struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+}
+
 func toWireChat(s *live.Snapshot) wireChat {
+	var origin *wireOrigin
+	if s.Origin != "" {
+		origin = &wireOrigin{s.Origin, s.OriginTitle}
+	}
 	return wireChat{
+		Origin: origin,
+
 		ID: s.ID, Title: s.Title, System: s.System, Settings: s.Panel.Settings, Preset: s.Panel.Preset, Model: s.Model, Raw: s.Raw,
 		Temporary: s.Temporary, Replay: toWireReplay(s.Replay), More: s.More, Later: s.Later, Messages: toWireMessages(s.Messages),
 	}
@@ -344,6 +358,7 @@ func toWireAnswer(a *live.Answer) *wireAnswer {
 	w := &wireAnswer{
 		State:        a.State,
 		Edited:       a.Edited,
+		Begun:        a.Begun,
 		Settings:     a.Settings,
 		Model:        a.Model.Name,
 		Name:         speaker(a),

@@ -37,6 +37,7 @@ type Answer struct {
 	Error       json.RawMessage // null unless it failed
 
 	Begun  int     // bytes of the text that a person wrote: the tokens are those of what follows
+	Edited bool    // a person wrote the beginning of the text
 	Tokens []int32 // ids; only Tree and Tokens read them
 }
 
@@ -309,14 +310,15 @@ func putAnswer(ctx context.Context, tx *sql.Tx, message int64, a Answer) error {
 			end_prob,
 			error,
 			begun,
+			edited,
 			tokens
 		)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		message, settings, a.System, a.Model, a.ModelHash, a.TemplateHash, a.Engine, a.Device, a.Path, a.CacheType,
 		chain, a.Seed, a.Context, a.PromptTokens, a.CachedTokens, a.CompletionTokens,
 		a.Timings.Queue.Microseconds(), a.Timings.Load.Microseconds(), a.Timings.Prefill.Microseconds(),
 		a.Timings.Decode.Microseconds(), a.Timings.First.Microseconds(),
-		a.Reason, a.ContextFull, a.StopString, a.EndProb, failure, a.Begun, packTokens(a.Tokens))
+		a.Reason, a.ContextFull, a.StopString, a.EndProb, failure, a.Begun, a.Edited, packTokens(a.Tokens))
 	return err
 }
 

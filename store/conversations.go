@@ -23,6 +23,7 @@ type Conversation struct {
 	Settings json.RawMessage // sampling settings of the next question; null if never set
 	Model    string          // that answers the next question; empty: whichever is loaded
 	Raw      bool            // the texts go to the model as they are
+	Origin   string          // id of the conversation that this one was forked from; empty: none
 	Leaf     int64           // last message of the branch that is shown; 0: no messages
 	Activity int64           // place in the order of the last message of each conversation
 	Created  time.Time
@@ -42,6 +43,7 @@ type NewConversation struct {
 	Settings json.RawMessage
 	Model    string
 	Raw      bool
+	Origin   string // id of the conversation that it is forked from; empty: none
 }
 
 // NewID returns 130 random bits in lower case.
@@ -59,7 +61,7 @@ func (n *NewConversation) prepare() (settings string, err error) {
 	settings, err = jsonText("settings", n.Settings)
 	return settings, errors.Join(err,
 		checkText("title", n.Title, maxName), checkText("folder", n.Folder, maxName), checkText("system", n.System, maxText),
-		checkText("model", n.Model, maxName))
+		checkText("model", n.Model, maxName), checkText("origin", n.Origin, maxName))
 }
 
 // CreateConversation adds an empty conversation. It fails with ErrConflict if the id
@@ -99,12 +101,13 @@ func (s *Store) createConversation(ctx context.Context, tx *sql.Tx, owner string
 			settings,
 			model,
 			raw,
+			origin,
 			activity,
 			created_at,
 			updated_at
 		)
-		VALUES (?, ?, ?, ?, 0, 0, ?, ?, ?, ?, (SELECT coalesce(max(activity), 0) + 1 FROM conversations), ?, ?)`,
-		n.ID, owner, n.Title, n.Folder, n.System, settings, n.Model, n.Raw, now, now)
+		VALUES (?, ?, ?, ?, 0, 0, ?, ?, ?, ?, ?, (SELECT coalesce(max(activity), 0) + 1 FROM conversations), ?, ?)`,
+		n.ID, owner, n.Title, n.Folder, n.System, settings, n.Model, n.Raw, n.Origin, now, now)
 	if isTaken(err) {
 		return fmt.Errorf("%w: there is a conversation %q already", ErrConflict, n.ID)
 	}
@@ -122,6 +125,7 @@ const selectConversation = `
 			settings,
 			model,
 			raw,
+			origin,
 			coalesce(leaf, 0),
 			activity,
 			created_at,
@@ -132,7 +136,7 @@ const selectConversation = `
 func scanConversation(row interface{ Scan(...any) error }) (c Conversation, err error) {
 	var settings string
 	var created, updated, deleted int64
-	err = row.Scan(&c.ID, &c.Title, &c.Folder, &c.Pinned, &c.Archived, &c.System, &settings, &c.Model, &c.Raw, &c.Leaf, &c.Activity,
+	err = row.Scan(&c.ID, &c.Title, &c.Folder, &c.Pinned, &c.Archived, &c.System, &settings, &c.Model, &c.Raw, &c.Origin, &c.Leaf, &c.Activity,
 		&created, &updated, &deleted)
 	c.Settings = json.RawMessage(settings)
 	c.Created, c.Updated = fromMillis(created), fromMillis(updated)

@@ -235,13 +235,14 @@ func (i *importer) publish(ctx context.Context, tx *sql.Tx, owner string, n *New
 			settings   = ?,
 			model      = ?,
 			raw        = ?,
+			origin     = ?,
 			leaf       = ?,
 			roots      = ?,
 			activity   = (SELECT max(activity) + 1 FROM conversations),
 			created_at = ?,
 			updated_at = ?
 		WHERE seq = ?`,
-		n.ID, owner, n.Title, n.Folder, n.System, settings, n.Model, n.Raw, shown, i.below[0], now, now, i.seq)
+		n.ID, owner, n.Title, n.Folder, n.System, settings, n.Model, n.Raw, n.Origin, shown, i.below[0], now, now, i.seq)
 	if isTaken(err) {
 		return fmt.Errorf("%w: there is a conversation %q already", ErrConflict, n.ID)
 	}

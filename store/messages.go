@@ -250,7 +250,8 @@ const messageColumns = `
 			coalesce(a.stop_string, ''),
 			coalesce(a.end_prob, 0),
 			coalesce(a.error, ''),
-			coalesce(a.begun, 0)`
+			coalesce(a.begun, 0),
+			coalesce(a.edited, 0)`
 
 const messageJoins = `
 		LEFT JOIN messages AS above ON above.id = m.parent
@@ -268,7 +269,7 @@ func scanMessage(row interface{ Scan(...any) error }, more ...any) (m Message, e
 		&answered, &settings, &a.System, &a.Model, &a.ModelHash, &a.TemplateHash, &a.Engine, &a.Device, &a.Path, &a.CacheType,
 		&chain, &a.Seed, &a.Context, &a.PromptTokens, &a.CachedTokens, &a.CompletionTokens,
 		&queue, &load, &prefill, &decode, &first,
-		&a.Reason, &a.ContextFull, &a.StopString, &a.EndProb, &failure, &a.Begun,
+		&a.Reason, &a.ContextFull, &a.StopString, &a.EndProb, &failure, &a.Begun, &a.Edited,
 	}, more...)...)
 	m.Created = fromMillis(created)
 	if answered {

@@ -45,34 +45,36 @@ var modules = []string{
 
 // Page is the whole playground page.
 type Page struct {
-	Chat      string // id of the chat shown; empty: a new one
-	Title     string // of the chat
-	Pinned    bool
-	Archived  bool
-	Folder    string
-	Raw       bool // texts go to the model as they are
-	System    string
-	Draft     string  // what was written and could not be sent
-	Problem   Problem // why
-	Once      string  // names the form of the composer: sent twice, it asks once
-	Follows   bool    // HereTheAnswerGrows is where the last answer is being written
-	Temporary bool    // not kept, and not in the rail
-	Preset    string  // id of the preset that a new chat begins with; empty: what was used last
-	Newcomer  bool    // there is no chat on this server yet
-	Turns     []Turn
-	Older     bool  // there are messages before the first of Turns
-	Later     bool  // there are messages behind the last of Turns
-	At        int64 // message that the address leads to; 0: none
-	Beside    bool  // that is not in the branch that is shown
-	Rail      Rail
-	Picker    Picker
-	Engine    Engine
-	Space     string // what is wrong with the room on the disk
-	Params    []Param
-	MaxSeed   int64
-	Lists     []TextList
-	Stages    []Stage
-	Presets   []Preset // to choose from: names and ids
+	Chat        string // id of the chat shown; empty: a new one
+	Title       string // of the chat
+	Pinned      bool
+	Archived    bool
+	Folder      string
+	Raw         bool // texts go to the model as they are
+	System      string
+	Draft       string  // what was written and could not be sent
+	Problem     Problem // why
+	Once        string  // names the form of the composer: sent twice, it asks once
+	Follows     bool    // HereTheAnswerGrows is where the last answer is being written
+	Temporary   bool    // not kept, and not in the rail
+	Preset      string  // id of the preset that a new chat begins with; empty: what was used last
+	Newcomer    bool    // there is no chat on this server yet
+	Turns       []Turn
+	Older       bool   // there are messages before the first of Turns
+	Later       bool   // there are messages behind the last of Turns
+	Origin      string // id of the chat that this one was forked from; empty: none
+	OriginTitle string
+	At          int64 // message that the address leads to; 0: none
+	Beside      bool  // that is not in the branch that is shown
+	Rail        Rail
+	Picker      Picker
+	Engine      Engine
+	Space       string // what is wrong with the room on the disk
+	Params      []Param
+	MaxSeed     int64
+	Lists       []TextList
+	Stages      []Stage
+	Presets     []Preset // to choose from: names and ids
 }
 
 // Groups of the settings that are folded away. Everyday is what stands in the open.

@@ -38,6 +38,7 @@ type Chat struct {
 	panel    Panel
 	model    string  // of the answers to come; empty: none has answered yet, and whichever is loaded will
 	raw      bool    // texts go to the model as they are
+	origin   string  // id of the chat that it was forked from; empty: none
 	path     []*turn // from the first message to the leaf
 	run      *run
 	replay   *replay // that runs
@@ -254,6 +255,8 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 		t.Answer.System = c.system
 	}
 	t.made.Begun = old.made.Begun
+	t.made.Edited = old.made.Edited || old.Answer.Edited
+	t.Answer.Begun = t.made.Edited
 	if len(tokens) == 0 || t.Answer.Model.Name != old.Answer.Model.Name {
 		tokens, t.made.Begun = nil, old.text.Len() // what there is are no tokens of this model
 	}
@@ -405,7 +408,7 @@ func (c *Chat) branchTo(message int64) (n store.NewConversation, wanted map[int6
 	for _, t := range c.path[:at+1] {
 		wanted[t.ID] = true
 	}
-	return store.NewConversation{Title: c.title, Model: c.model, Raw: c.raw, System: c.system, Settings: c.panel.record()}, wanted, nil
+	return store.NewConversation{Title: c.title, Model: c.model, Raw: c.raw, Origin: c.id, System: c.system, Settings: c.panel.record()}, wanted, nil
 }
 
 // Older returns the messages of the branch before one of them, at most a page, and
@@ -453,6 +456,18 @@ func (c *Chat) SubscribeAt(message int64) (*Subscription, *Snapshot, error) {
 }
 
 func (c *Chat) subscribe(since, message int64) (*Subscription, *Snapshot, error) {
+	sub, snapshot, err := c.register(since, message)
+	if snapshot == nil || snapshot.Origin == "" {
+		return sub, snapshot, err
+	}
+	origin, missing := c.messages.Conversation(context.Background(), owner, snapshot.Origin)
+	if snapshot.OriginTitle = origin.Title; missing != nil {
+		snapshot.Origin = ""
+	}
+	return sub, snapshot, err
+}
+
+func (c *Chat) register(since, message int64) (*Subscription, *Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dropped {
@@ -655,7 +670,7 @@ func (c *Chat) snapshot(message int64) *Snapshot {
 	from := max(0, to-page)
 	s := &Snapshot{
 		ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Panel: c.panel, Model: c.model, Raw: c.raw,
-		Temporary: c.temporary, More: from > 0, Later: to < len(c.path), Replay: c.lastReplay(),
+		Temporary: c.temporary, Origin: c.origin, More: from > 0, Later: to < len(c.path), Replay: c.lastReplay(),
 	}
 	s.Messages = make([]Message, 0, to-from)
 	for _, t := range c.path[from:to] {
@@ -785,7 +800,7 @@ func (c *Chat) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.begun, c.title, c.model, c.raw = true, conversation.Title, conversation.Model, conversation.Raw
+	c.begun, c.title, c.model, c.raw, c.origin = true, conversation.Title, conversation.Model, conversation.Raw, conversation.Origin
 	for _, m := range branch {
 		c.path = append(c.path, fromStore(m))
 	}

@@ -48,6 +48,7 @@ type Message struct {
 type Answer struct {
 	State     AnswerState
 	Edited    bool     // a person wrote it; nothing else is known
+	Begun     bool     // a person wrote its beginning
 	System    string   // system prompt
 	Settings  Settings // Seed is the one in use, never -1
 	Model     infer.ModelInfo
@@ -163,4 +164,7 @@ type Snapshot struct {
 	Messages  []Message // at most a page
 	More      bool      // there are messages before these
 	Later     bool      // there are messages behind these
+
+	Origin      string // id of the chat that this one was forked from; empty: none, or it is gone
+	OriginTitle string
 }

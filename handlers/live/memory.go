@@ -112,7 +112,7 @@ func (m *memory) create(n store.NewConversation) *remembered {
 	}
 	return &remembered{
 		Conversation: store.Conversation{
-			ID: n.ID, Title: n.Title, System: n.System, Settings: n.Settings, Model: n.Model, Raw: n.Raw, Created: now, Updated: now,
+			ID: n.ID, Title: n.Title, System: n.System, Settings: n.Settings, Model: n.Model, Raw: n.Raw, Origin: n.Origin, Created: now, Updated: now,
 		},
 		chosen:   map[int64]int64{},
 		children: map[int64]int{},

@@ -95,6 +95,7 @@ func fromStore(m store.Message) *turn {
 		ByContext: r.ContextFull,
 		StopText:  r.StopString,
 		EndProb:   r.EndProb,
+		Begun:     r.Edited,
 	}
 	a := t.Answer
 	// Both were written by record; what another program put there is left out.

@@ -42,6 +42,7 @@ const panel = new Panel({
   setSystem,
   address: preset => presetsAddress(preset),
   keep: fields => link.chat ? link.command('panel', fields) : null,
+  unpinned: showSeed, // there is none of its own now
   failed: fail,
 })
 const params = panel.params
@@ -215,6 +216,7 @@ function refresh() {
   chat.el.toggleAttribute('data-running', Boolean(running))
   $('#older').hidden = !chat.more
   showSystemLine()
+  showOrigin()
   if (empty) $('#tobottom').hidden = true
   $('[data-stop]').hidden = !running
   $('[data-send]').hidden = Boolean(running)
@@ -596,6 +598,15 @@ function setSystem(text) {
   clearTimeout(systemTimer)
   systemTimer = setTimeout(countSystem, 200)
   showSystemLine()
+}
+
+// showOrigin names the chat that this one was forked from.
+function showOrigin() {
+  const line = $('#origin'), link = line.querySelector('a')
+  line.hidden = !chat.origin || chat.more
+  if (!chat.origin) return
+  link.href = `/c/${chat.origin.id}`
+  link.textContent = link.title = chat.origin.title
 }
 
 // showSystemLine shows the system prompt where the chat begins.

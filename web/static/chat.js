@@ -325,7 +325,7 @@ class Answer extends Turn {
     this.busy(false)
     this.el.querySelector('[data-copy]').hidden = this.text === ''
     this.el.classList.toggle('mine', Boolean(info.edited))
-    this.el.querySelector('.why [data-edited]').hidden = !info.edited
+    this.el.querySelector('.why [data-edited]').hidden = !info.edited && !info.begun
     const reason = this.reason(info)
     this.why(reason)
     this.el.querySelector('.why [data-end]').hidden = info.edited || reason[1] === 'check' // that is how answers end
@@ -476,6 +476,7 @@ export class Chat {
     for (const m of snapshot.messages) this.append(m)
     this.more = Boolean(snapshot.more)
     this.cut = Boolean(snapshot.later)
+    this.origin = snapshot.origin
     this.compare()
     if (snapshot.replay) this.replayed(snapshot.replay)
   }
@@ -499,6 +500,7 @@ export class Chat {
     this.turns.clear()
     this.title = ''
     this.more = this.cut = false
+    this.origin = null
     this.replay = null
   }
 

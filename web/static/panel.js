@@ -17,7 +17,7 @@ function lastUsed() {
 }
 
 export class Panel {
-  // on: {system(), setSystem(text), address(preset), keep(fields), failed(error)}; keep returns a promise, or null if no chat is open
+  // on: {system(), setSystem(text), address(preset), keep(fields), unpinned(), failed(error)}; keep returns a promise, or null if no chat is open
   constructor(on) {
     this.on = on
     this.dirty = false // a change is not sent yet
@@ -81,6 +81,7 @@ export class Panel {
     this.undo = () => {
       this.params.show(before)
       this.changed(true)
+      this.on.unpinned()
     }
     const what = moved === 0 ? 'Its settings were in the panel already' : moved === 1 ? '1 setting of the panel has changed' : `${moved} settings of the panel have changed`
     notify(`${what}; the seed ${settings.seed} is pinned`, { does: this.undo })
