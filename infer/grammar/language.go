@@ -56,10 +56,13 @@ type derivation struct {
 }
 
 func newLanguages(spend func(n int) error) *languages {
-	l := &languages{nodes: map[string]*language{}, derived: map[derivation]*language{}, spend: spend}
+	// These three have to be there even if nothing is left to spend.
+	free := func(int) error { return nil }
+	l := &languages{nodes: map[string]*language{}, derived: map[derivation]*language{}, spend: free}
 	l.none = l.node(language{op: langNone})
 	l.empty = l.node(language{op: langEmpty, nullable: true})
 	l.any = l.repeat(l.chars(anyRune), 0, unbounded)
+	l.spend = spend
 	return l
 }
 
@@ -247,8 +250,14 @@ func hasRune(set []runeRange, r rune) bool {
 	return slices.ContainsFunc(set, func(part runeRange) bool { return part.low <= r && r <= part.high })
 }
 
-// borders adds where the characters change that a tells apart as first ones.
-func (l *languages) borders(a *language, to map[rune]struct{}) {
+// borders adds where the characters change that a tells apart as first ones. It leaves out
+// the languages in seen and adds its own: they share parts, so that there are far more ways
+// to a part than parts.
+func (l *languages) borders(a *language, to map[rune]struct{}, seen map[*language]struct{}) {
+	if _, twice := seen[a]; twice {
+		return
+	}
+	seen[a] = struct{}{}
 	l.count(2 + len(a.set))
 	switch a.op {
 	case langSet:
@@ -256,13 +265,13 @@ func (l *languages) borders(a *language, to map[rune]struct{}) {
 			to[part.low], to[part.high+1] = struct{}{}, struct{}{}
 		}
 	case langCat:
-		l.borders(a.list[0], to)
+		l.borders(a.list[0], to, seen)
 		if a.list[0].nullable {
-			l.borders(a.list[1], to)
+			l.borders(a.list[1], to, seen)
 		}
 	default:
 		for _, part := range a.list {
-			l.borders(part, to)
+			l.borders(part, to, seen)
 		}
 	}
 }
@@ -296,7 +305,7 @@ func (l *languages) automaton(a *language) ([]languageState, error) {
 		at := queue[i]
 		s := languageState{accepts: at.nullable, live: at.nullable}
 		borders := map[rune]struct{}{0: {}, firstAfterSurrogates: {}}
-		l.borders(at, borders)
+		l.borders(at, borders, map[*language]struct{}{})
 		lows := make([]rune, 0, len(borders))
 		for r := range borders {
 			if r <= anyRune[1].high && !(anyRune[0].high < r && r < anyRune[1].low) {
