@@ -21,6 +21,7 @@ type blocks struct {
 	free     []int32               // those before fresh
 	fresh    int                   // blocks that were in use once
 	granted  int                   // blocks that may be in use: there is memory for them
+	limit    int                   // blocks that may come to be in use: all, or those granted when memory was last refused
 	grant    func(n int) int       // if set, is asked for n more blocks and returns how many there may be, which may be more
 	written  int                   // blocks whose memory is taken
 	idle     int                   // idle blocks, in the ring through all[len(all)-1]
@@ -63,6 +64,7 @@ func newBlocks(count, size int) *blocks {
 		size:     size,
 		all:      make([]block, count+1), // the last one only closes the ring
 		granted:  count,
+		limit:    count,
 		complete: map[contentKey]int32{},
 		tails:    map[contentID][]int32{},
 	}
@@ -86,10 +88,19 @@ func (b *blocks) reserve(n int) {
 	if more <= 0 {
 		return
 	}
+	got := more
 	if b.grant != nil {
-		more = b.grant(more)
+		got = b.grant(more)
 	}
-	b.granted = min(b.granted+more, b.count())
+	b.granted = min(b.granted+got, b.count())
+	if b.limit = b.count(); got < more {
+		b.limit = b.granted
+	}
+}
+
+// hasSpare reports whether half of all blocks could still be taken after n more were.
+func (b *blocks) hasSpare(n int) bool {
+	return len(b.free)+b.limit-b.fresh+b.idle-n >= b.limit/2
 }
 
 // write notes that positions from to to-1 of t are written.
@@ -101,9 +112,6 @@ func (b *blocks) write(t *blockTable, from, to int) {
 		}
 	}
 }
-
-// total returns how many blocks there are.
-func (b *blocks) total() int { return len(b.all) - 1 }
 
 // blocksFor returns how many blocks n positions take.
 func (b *blocks) blocksFor(n int) int { return (n + b.size - 1) / b.size }

@@ -56,12 +56,18 @@ func TestBlocks_GrowOnlyAsFarAsThereIsMemory(t *testing.T) {
 	if !ok || b.fresh != 2 || b.written != 0 {
 		t.Fatalf("8 tokens: %v, %d blocks in use, %d written", ok, b.fresh, b.written)
 	}
+	if !b.hasSpare(2) || b.hasSpare(3) {
+		t.Error("with 2 of 8 blocks in use, 2 more and no others should leave half of them")
+	}
 	b.write(&first, 0, 5)
 	if b.written != 2 {
 		t.Errorf("5 positions took the memory of %d blocks, want 2", b.written)
 	}
 	if _, _, ok := b.open(span(10, 30), 0); ok || b.fresh != 2 {
 		t.Errorf("5 blocks were opened with memory for 1: %d are in use", b.fresh)
+	}
+	if !b.hasSpare(0) || b.hasSpare(1) {
+		t.Error("with 2 of the 3 blocks in use that there is memory for, one more should leave too few")
 	}
 	if !b.grow(&first, 12) || b.grow(&first, 13) {
 		t.Errorf("the table has %d blocks, want 3 and a refusal", len(first.ids))
@@ -74,6 +80,9 @@ func TestBlocks_GrowOnlyAsFarAsThereIsMemory(t *testing.T) {
 	memory = 5
 	if third, _, ok := b.open(span(60, 64), 0); !ok || b.fresh != 4 || asked == checkedBefore {
 		t.Errorf("memory that came back was not used: %v, %d blocks", third.ids, b.fresh)
+	}
+	if !b.hasSpare(0) {
+		t.Error("the memory that came back does not count as spare")
 	}
 }
 

@@ -378,7 +378,7 @@ func (s *scheduler) openInPlaceOf(giver, q *sequence, richer bool) bool {
 				return false
 			}
 		}
-	case giver.client == q.client && s.blocks.available()-needed < s.blocks.total()/2:
+	case giver.client == q.client && !s.blocks.hasSpare(needed):
 		return false
 	case !s.open(q, false):
 		return false

@@ -246,6 +246,29 @@ func TestTurns_ShortMemoryIsNotSpentOnTurns(t *testing.T) {
 	}
 }
 
+// The memory for the cache is looked up in steps that are much smaller than the cache.
+func TestTurns_AShortAnswerBeginsSoonWhileTheCacheGrows(t *testing.T) {
+	l := newLoad(t, limits{4, 64, 8}, 1000)
+	l.blocks.growBy(func(n int) int { return max(n, 2) })
+	for range 4 {
+		l.ask("a", 0, 32, 90)
+	}
+	for range turnSteps + 4 {
+		l.step()
+	}
+	short := l.ask("a", 0, 32, 3)
+	for range turnSteps + 2 {
+		l.step()
+	}
+	if !slices.Contains(l.began, short) {
+		t.Error("it waits for longer than a turn")
+	}
+	l.until(l.all, 1000)
+	if wasted := l.rows - l.needed(); wasted > 0 {
+		t.Errorf("%d rows were computed twice", wasted)
+	}
+}
+
 // One client has filled the memory; another one's request costs it one answer, once.
 func TestTurns_AnotherClientGetsMemoryToo(t *testing.T) {
 	l := newLoad(t, limits{4, 64, 8}, 40)
