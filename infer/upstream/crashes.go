@@ -31,7 +31,8 @@ type suspect struct {
 	last  time.Time
 }
 
-// fingerprint tells inputs apart, whatever the settings and the seed.
+// fingerprint tells inputs apart, with what the answer is held to, whatever the settings and
+// the seed.
 type fingerprint [sha256.Size]byte
 
 func fingerprintOf(r infer.Request) fingerprint {
@@ -40,9 +41,12 @@ func fingerprintOf(r infer.Request) fingerprint {
 		Messages:     r.Messages,
 		Continue:     r.Continue,
 		Tools:        r.Tools,
+		ToolChoice:   r.ToolChoice,
 		TemplateVars: r.TemplateVars,
 		Prompt:       r.Prompt,
 		Tokens:       r.Tokens,
+		Grammar:      r.Grammar,
+		JSONSchema:   r.JSONSchema,
 		Params:       sample.Params{},
 	})
 	return sha256.Sum256(input)

@@ -76,6 +76,9 @@ func TestFingerprintOf(t *testing.T) {
 		"a raw prompt": {func(r *infer.Request) { r.Messages, r.Prompt = nil, "a" }, false},
 		"tokens":       {func(r *infer.Request) { r.Messages, r.Tokens = nil, []int32{1} }, false},
 		"writing on":   {func(r *infer.Request) { r.Continue = true }, false},
+		"a grammar":    {func(r *infer.Request) { r.Grammar = `root ::= "a"` }, false},
+		"a schema":     {func(r *infer.Request) { r.JSONSchema = []byte(`{"const":1}`) }, false},
+		"the tool":     {func(r *infer.Request) { r.ToolChoice = "f" }, false},
 	} {
 		t.Run(fmt.Sprintf("%s tells inputs apart: %t", name, !c.same), func(t *testing.T) {
 			changed := base
