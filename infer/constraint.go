@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"unsafe"
 	"weak"
 
 	"m40-llm/infer/grammar"
@@ -177,19 +176,6 @@ func (s *source) constrain(ctx context.Context, r *Request, prompt string, log *
 		return nil, err
 	}
 	return &constraint{compiled: made, log: log, states: []grammar.State{made.matcher.Start()}}, nil
-}
-
-// bytes returns about how much memory the constraint takes. Answers of one form share most
-// of it, and each counts all.
-func (c *constraint) bytes() int {
-	if c == nil {
-		return 0
-	}
-	total := c.matcher.Bytes() + len(c.states)*int(unsafe.Sizeof(grammar.State{}))
-	for _, what := range c.ignored {
-		total += len(what)
-	}
-	return total
 }
 
 // allowed returns the tokens that may come next in an answer of n tokens.

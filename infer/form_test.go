@@ -143,7 +143,7 @@ func TestForm_AnswersOfOneFormShareItsGrammar(t *testing.T) {
 		if constrain(n).compiled != c.compiled {
 			t.Errorf("grammar %d is compiled again while an answer has it", n)
 		}
-		if size := c.bytes(); size < 1000 || size > 100<<10 {
+		if size := c.matcher.Bytes(); size < 1000 || size > 100<<10 {
 			t.Errorf("grammar %d takes %d bytes", n, size)
 		}
 	}
