@@ -322,7 +322,9 @@ func (s *Service) end(c *Chat) error {
 	if ended != nil {
 		<-ended
 	}
-	return c.retryEnding()
+	c.commands.Lock()
+	defer c.commands.Unlock()
+	return c.storeEnding()
 }
 
 // Restore takes a chat out of the trash.

@@ -98,6 +98,12 @@ func (c *Chat) retryEnding() error {
 		return nil
 	}
 	defer c.commands.Unlock()
+	return c.storeEnding()
+}
+
+// storeEnding stores the end of an answer that could not be stored before, unless another one
+// is being written; the caller has c.commands.
+func (c *Chat) storeEnding() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.run != nil {
