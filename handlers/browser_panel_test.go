@@ -323,6 +323,55 @@ func TestNoticesCoverNothingThatCanBePressed(t *testing.T) {
 	b.clean()
 }
 
+func TestAMovedSliderKeepsTheUndoOfADeletedChat(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	if _, err := importList(chats, store.NewConversation{Title: "Night birds"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1); err != nil {
+		t.Fatal(err)
+	}
+	b := openBrowser(t, server)
+	b.open("/")
+	b.script(`document.querySelector('.conv-row [data-row-menu]').click()`)
+	b.until("document.querySelector('#chat-menu').matches(':popover-open')")
+	b.click("#chat-menu [data-act=delete] button")
+	b.until("document.querySelector('#undo').checkVisibility()")
+	b.set("temperature", "1.30")
+	b.until("document.querySelector('[data-modified]').innerText === 'modified · 1'")
+	if got := b.value("document.querySelector('#undo span').checkVisibility() && document.querySelector('#undo span').innerText"); got != "Deleted “Night birds”" {
+		t.Errorf("after a slider has moved, the notice says %q", got)
+	}
+	b.click("#undo button")
+	b.until("document.querySelector('#rail-list').innerText.includes('Night birds')")
+	b.clean()
+}
+
+// TestATabletIsMadeForFingers measures what is pressed beside a chat on a tablet, and that
+// who speaks does not lie over what is said.
+func TestATabletIsMadeForFingers(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	b := openBrowser(t, server)
+	b.size(820, 1180, true)
+	b.open("/")
+	b.ask(engine, "Hello", "Hi.")
+	b.script(`document.querySelector('#more').open = true`)
+	b.until("document.querySelector('[data-param=xtc_probability]').checkVisibility()")
+	small := b.value(`[...document.querySelectorAll('#inspector :is(button, input, select, textarea, summary)')]
+		.filter(e => e.checkVisibility() && !e.matches('[type=checkbox]') && e.getBoundingClientRect().height < 44)
+		.map(e => e.id || e.outerHTML.slice(0, 60)).join()`)
+	if small != "" {
+		t.Errorf("lower than 44 px under a finger: %s", small)
+	}
+	over := b.value(`[...document.querySelectorAll('[role=log] .turn')].filter(turn => {
+		const [who, said] = ['.who', '.prose'].map(q => turn.querySelector(q).getBoundingClientRect())
+		return who.bottom > said.top && who.right > said.left
+	}).length`)
+	if over != "0" {
+		t.Errorf("in %s messages the speaker lies over the text", over)
+	}
+	b.clean()
+}
+
 func TestTheTimeBesideMaxTokensIsThatOfTheModel(t *testing.T) {
 	engine := newScript()
 	server, _ := serveStored(t, engine)

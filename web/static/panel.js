@@ -90,7 +90,7 @@ export class Panel {
   changed(person) {
     this.presets?.refresh()
     if (!person) return
-    dismiss(this.undo) // it would take back more than its line says
+    if (this.undo) dismiss(this.undo) // it would take back more than its line says
     this.dirty = true
     this.remember()
     clearTimeout(this.timer)
