@@ -30,14 +30,22 @@ func TestAChatInABrowserKeepsItsModelAndNamesTheSpeaker(t *testing.T) {
 			t.Errorf("the answer is by %q", got)
 		}
 	})
-	run("a long name is cut, and told whole to whoever points at it", func(t *testing.T) {
+	run("a long name wraps into two lines beside the answer, is cut there, and told whole to whoever points at it", func(t *testing.T) {
 		load(loaded[1])
 		b.open("/")
 		b.ask(engine, "Hello again", "Hi.")
 		for _, width := range []int64{390, 820, 1440} {
-			b.size(width, 900, width < 400)
-			if got := b.value(speaker + ".title + ' ' + (" + speaker + ".scrollWidth > " + speaker + ".clientWidth)"); got != "S"+longName[1:]+" true" && width != 390 {
-				t.Errorf("at %d px the name is %s", width, got)
+			b.size(width, 900, width < 1000)
+			name := fmt.Sprintf("(({title, scrollHeight, clientHeight, scrollWidth, clientWidth}, line) => [title, Math.round(clientHeight / line), scrollHeight > clientHeight, scrollWidth > clientWidth].join(' '))(%[1]s, parseFloat(getComputedStyle(%[1]s).lineHeight))", speaker)
+			want := "S" + longName[1:] + " 2 true false"
+			switch width {
+			case 390:
+				want = "S" + longName[1:] + " 1 true false"
+			case 820: // it has the whole line
+				want = "S" + longName[1:] + " 1 false false"
+			}
+			if got := b.value(name); got != want {
+				t.Errorf("at %d px the name, its lines, and whether it is cut in height and in width are %s, want %s", width, got, want)
 			}
 			if b.value("document.documentElement.scrollWidth > innerWidth") != "false" {
 				t.Errorf("at %d px the page is wider than the window", width)
