@@ -46,7 +46,7 @@ gpu: kernels
 	go test -c -ldflags '-s -w' -o bin/gpu/model.test ./infer/model
 
 test: lint
-	go test -race ./...
+	go test -race -timeout 30m ./...
 
 # vet has all compiled that a package imports, C too: with -race, the tests find it compiled.
 lint:

@@ -110,6 +110,11 @@ func TestFoldersAndImportsInABrowser(t *testing.T) {
 		b.fill("h2.renaming .field", "Nothing")
 		b.press("Escape", 27)
 		b.until("!document.querySelector('h2.renaming') && document.activeElement.matches('[data-rename-folder]')")
+		b.script("window.before = document.querySelector('#rail-list'); document.querySelector('#search').dispatchEvent(new Event('input'))")
+		b.until("document.querySelector('#rail-list') !== before")
+		if b.value("document.activeElement.matches('[data-rename-folder]')") != "true" {
+			t.Error("a list that is drawn anew takes the focus away from a folder")
+		}
 		b.click("#rail-list h2[data-folder] [data-rename-folder]")
 		b.shot("rail-rename-folder")
 		b.fill("h2.renaming .field", "M40  logbook")

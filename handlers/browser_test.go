@@ -435,7 +435,18 @@ const idle = "!document.querySelector('[data-running]') && document.querySelecto
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf("document.querySelector(%q)", selector))
-	b.do(chromedp.Click(selector))
+	// What is drawn anew between the search for it and the click is searched for again.
+	for {
+		ctx, cancel := context.WithTimeout(b.ctx, hang)
+		err := chromedp.Do(ctx, chromedp.Click(selector))
+		cancel()
+		switch {
+		case err == nil:
+			return
+		case !strings.Contains(err.Error(), "Could not find node"):
+			b.t.Fatalf("the browser failed: %v\ntroubles: %q", err, b.seen())
+		}
+	}
 }
 
 // key types a key outside of fields.

@@ -123,12 +123,19 @@ export class Rail {
     }
     const old = $('#rail-list')
     const at = old.querySelector('.rail-list').scrollTop
-    const focused = old.contains(document.activeElement) ? document.activeElement.closest('[data-conv]')?.dataset.conv : undefined
+    const had = old.contains(document.activeElement) ? document.activeElement : null
     old.replaceWith(list)
     $('#rail-list .rail-list').scrollTop = at
     this.rove()
-    if (focused) this.row(focused)?.querySelector('a').focus()
+    this.focusLike(had)
     this.mark()
+  }
+
+  // focusLike gives the focus to what stands where had, of an earlier list, stood.
+  focusLike(had) {
+    const row = had?.closest('[data-conv]'), heading = had?.closest('[data-folder]')
+    if (row) this.row(row.dataset.conv)?.querySelector('a').focus()
+    else if (heading) this.el.querySelector(`h2[data-folder="${CSS.escape(heading.dataset.folder)}"]`)?.querySelector(had.localName)?.focus()
   }
 
   // mark tells the head of the page what is known of its chat; by itself what its row says.
