@@ -352,7 +352,8 @@ func (s *scheduler) giver(q *sequence) (giver *sequence, richer bool) {
 	return giver, giver != nil && running[giver.client] >= own+2
 }
 
-// precedes reports whether q comes before r, of the same client, whose turn is over.
+// precedes reports whether q gets the place of r. Both are of one client, and the turn of r
+// is over.
 func (q *sequence) precedes(r *sequence) bool {
 	if q.sibling != r.sibling {
 		return q.sibling < r.sibling
@@ -360,10 +361,10 @@ func (q *sequence) precedes(r *sequence) bool {
 	return !q.yielded || q.arrival < r.arrival
 }
 
-// openInPlaceOf gets q its memory, and ends the turn of giver if it could. To compute
-// something anew is worth it only where the client of giver is richer. Else giver has to
-// keep its memory, and where both are of one client, half of all stays free for those that
-// run to grow into.
+// openInPlaceOf takes memory for q and ends the turn of giver. It returns false if there is
+// not enough. giver loses its own, and computes its tokens again later, only where its client
+// is richer. Where both are of one client, half of the memory has to stay free, so that those
+// that run can grow.
 func (s *scheduler) openInPlaceOf(giver, q *sequence, richer bool) bool {
 	needed := s.blocks.blocksFor(len(q.tokens))
 	switch {

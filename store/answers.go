@@ -38,7 +38,7 @@ type Answer struct {
 
 	Begun  int     // bytes of the text that a person wrote: the tokens are those of what follows
 	Edited bool    // a person wrote the beginning of the text
-	Tokens []int32 // ids; only Tree and Tokens read them
+	Tokens []int32 // ids; only Messages and Tokens read them
 }
 
 // Timings are the durations of one answer, kept to the microsecond. First is from the

@@ -103,7 +103,7 @@ func (i *importer) add(ctx context.Context, m Message) error {
 	case m.Parent != 0 && !known || twice || m.ID == 0:
 		return &InvalidError{"messages", fmt.Sprintf("have a message %d that comes twice or before its parent %d", m.ID, m.Parent)}
 	case len(i.parents) == MaxImport:
-		return &InvalidError{"messages", fmt.Sprintf("are more than %d, which is what a chat can be imported or copied with", MaxImport)}
+		return &InvalidError{"messages", fmt.Sprintf("are more than %d, the most that a chat can be imported or copied with", MaxImport)}
 	}
 	if err := errors.Join(checkRole(m.Role), checkText("text", m.Text, maxImportText)); err != nil {
 		return err
@@ -276,7 +276,7 @@ func (s *Store) discardImport(ctx context.Context, seq int64) error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("what was written of the import could not be removed, which the next start does: %w", err)
+			return fmt.Errorf("what was written of the import could not be removed; the next start removes it: %w", err)
 		}
 	}
 	return nil

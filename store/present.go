@@ -23,7 +23,7 @@ func (e *MissingError) Error() string {
 	if e.Backup.Path == "" {
 		return text + "; stop the server, which tries to save what it has once more"
 	}
-	return fmt.Sprintf("%s; all that was is in backup %d: stop the server and run m40-llm restore %d", text, e.Backup.Number, e.Backup.Number)
+	return fmt.Sprintf("%s; what was stored before is in backup %d: stop the server and run m40-llm restore %d", text, e.Backup.Number, e.Backup.Number)
 }
 
 // presence knows the files that the store has open.

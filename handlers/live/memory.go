@@ -291,7 +291,7 @@ func (m *memory) Import(_ context.Context, _ string, list iter.Seq2[store.Messag
 		case !known || twice:
 			return store.Conversation{}, &store.InvalidError{Field: "messages", Problem: fmt.Sprintf("have a message %d that comes twice or before its parent %d", old, message.Parent)}
 		case len(c.messages) == store.MaxImport:
-			return store.Conversation{}, &store.InvalidError{Field: "messages", Problem: fmt.Sprintf("are more than %d, which is what a chat can be imported or copied with", store.MaxImport)}
+			return store.Conversation{}, &store.InvalidError{Field: "messages", Problem: fmt.Sprintf("are more than %d, the most that a chat can be imported or copied with", store.MaxImport)}
 		}
 		message.Parent = parent
 		if message.State == store.Running {
