@@ -9,6 +9,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -166,6 +167,9 @@ func (h *Handlers) importChat(c echo.Context) error {
 	in := newExportReader(file)
 	chat, err := h.Live.Import(c.Request().Context(), in.messages, in.about)
 	if err != nil {
+		if !errors.Is(err, os.ErrDeadlineExceeded) { // as discardLimit says
+			_, _ = io.Copy(io.Discard, c.Request().Body)
+		}
 		return err
 	}
 	if wantsJSON(c.Request()) {

@@ -1,12 +1,14 @@
 package handlers
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -179,6 +181,30 @@ func TestAFileIsImportedAsItComes(t *testing.T) {
 	}
 	if list, err := chats.Conversations(context.Background(), store.Filter{}); err != nil || len(list) != 1 || list[0].Title != "long" {
 		t.Errorf("the list is %+v, %v", list, err)
+	}
+}
+
+// TestAClientThatSendsAWholeFileFirstLearnsWhyItIsNotImported sends more than lies in the buffers
+// of a connection behind what makes the file no chat.
+func TestAClientThatSendsAWholeFileFirstLearnsWhyItIsNotImported(t *testing.T) {
+	server, _ := serveStored(t, newScript())
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body := bytes.Repeat([]byte("no chat\n"), 3<<20)
+	fmt.Fprintf(conn, "POST /import HTTP/1.1\r\nHost: %[1]s\r\nOrigin: http://%[1]s\r\nAccept: application/json\r\nContent-Length: %[2]d\r\n\r\n", server.Listener.Addr(), len(body))
+	if _, err := conn.Write(body); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusBadRequest {
+		t.Errorf("got %d", response.StatusCode)
 	}
 }
 
