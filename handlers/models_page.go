@@ -152,7 +152,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	row := web.ModelRow{
 		Name: info.Name, Label: web.DisplayName(info.Name), Parameters: scaled(info.Parameters), Quant: info.Quant,
-		Size: gigabytes(info.Size), Error: info.Error,
+		Size: infer.ByteSize(info.Size), Error: info.Error,
 	}
 	if info.ContextTrain > 0 {
 		row.Context = web.Thousands(info.ContextTrain)
@@ -185,13 +185,13 @@ func describeFolder(m *web.Models, service *models.Service, infos []infer.ModelI
 		}
 	}
 	if files > 0 {
-		m.Taken = fmt.Sprintf("%s in %d files", gigabytes(taken), files)
+		m.Taken = fmt.Sprintf("%s in %d files", infer.ByteSize(taken), files)
 		if files == 1 {
-			m.Taken = gigabytes(taken) + " in 1 file"
+			m.Taken = infer.ByteSize(taken) + " in 1 file"
 		}
 	}
 	if free > 0 {
-		m.Free = gigabytes(free) + " free"
+		m.Free = infer.ByteSize(free) + " free"
 	}
 }
 
@@ -236,7 +236,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	}
 	fact("Name in requests", info.Name)
 	fact("File", file)
-	fact("Size", gigabytes(info.Size))
+	fact("Size", infer.ByteSize(info.Size))
 	fact("Architecture", info.Architecture)
 	fact("Parameters", scaled(info.Parameters))
 	fact("Quantisation", quant)
@@ -249,7 +249,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	fact("Chat template", template)
 	fact("Licence", info.License)
 	for _, t := range info.Types {
-		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: scaled(t.Elements), Size: gigabytes(t.Bytes)})
+		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: scaled(t.Elements), Size: infer.ByteSize(t.Bytes)})
 	}
 	for _, kv := range info.Metadata {
 		d.Metadata = append(d.Metadata, web.Fact{Name: kv.Key, Value: kv.Value})
@@ -259,11 +259,11 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 // foundView puts what a name stands for into words.
 func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 	f := web.Found{
-		Name: d.Name, File: path.Base(d.File), Quant: d.Quant, Size: gigabytes(d.Size), Bytes: strconv.FormatInt(d.Size, 10),
+		Name: d.Name, File: path.Base(d.File), Quant: d.Quant, Size: infer.ByteSize(d.Size), Bytes: strconv.FormatInt(d.Size, 10),
 		Verified: d.SHA256 != "", Fits: true,
 	}
 	if d.Partial > 0 {
-		f.Partial = gigabytes(d.Partial)
+		f.Partial = infer.ByteSize(d.Partial)
 	}
 	if d.Notice != "" {
 		f.Notice = sentence(d.Notice)
@@ -280,7 +280,7 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 		}
 	}
 	memory := sum("memory, for the weights alone", d.Size, d.MemoryFree)
-	disk := sum("disk, 1.07 GB of it to stay free", d.DiskNeed, d.DiskFree)
+	disk := sum("disk, 1.1 GB of it to stay free", d.DiskNeed, d.DiskFree)
 	for _, s := range []web.Sum{memory, disk} {
 		if s.Free != "" {
 			f.Sums = append(f.Sums, s)
@@ -309,7 +309,7 @@ func sum(of string, needs, free int64) web.Sum {
 		return web.Sum{Of: of}
 	}
 	return web.Sum{
-		Of: of, Needs: gigabytes(needs), Free: gigabytes(free), Over: needs > free,
+		Of: of, Needs: infer.ByteSize(needs), Free: infer.ByteSize(free), Over: needs > free,
 		Share: float64(min(1000, 1000*needs/free)) / 10,
 	}
 }
@@ -328,7 +328,7 @@ func downloadView(d models.Download) web.Download {
 	p := d.Progress
 	v := web.Download{
 		File: d.File, State: string(d.State), Title: strings.TrimSuffix(path.Base(d.File), path.Ext(d.File)), Quant: d.Quant,
-		Amount: fmt.Sprintf("%s of %s", gigabytes(p.Done), gigabytes(p.Total)),
+		Amount: fmt.Sprintf("%s of %s", infer.ByteSize(p.Done), infer.ByteSize(p.Total)),
 	}
 	if p.Total > 0 {
 		v.Share = float64(1000*p.Done/p.Total) / 10
@@ -342,7 +342,7 @@ func downloadView(d models.Download) web.Download {
 			v.Amount = "nothing of it is kept"
 		}
 	case models.Done:
-		v.Amount, v.Phase, v.Model = gigabytes(p.Total), "complete", d.Model.Name
+		v.Amount, v.Phase, v.Model = infer.ByteSize(p.Total), "complete", d.Model.Name
 		if d.SHA256 != "" {
 			v.Note = "SHA-256 checked"
 		}
@@ -370,7 +370,7 @@ func describeProgress(v *web.Download, p infer.DownloadProgress) {
 		v.Phase = "checked"
 	}
 	if p.BytesPerSecond >= 1 && p.Phase == infer.PhaseDownloading {
-		v.Rate = gigabytes(int64(p.BytesPerSecond)) + "/s"
+		v.Rate = infer.ByteSize(int64(p.BytesPerSecond)) + "/s"
 		v.Left = remaining(p.ETASeconds)
 	}
 }

@@ -205,7 +205,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 	run("a name is looked up before anything is downloaded", func(t *testing.T) {
 		b.lookUp("org/repo:Q8_0")
 		b.until("document.querySelector('#found')?.innerText.includes('Remote-Q8_0.gguf')")
-		for _, want := range []string{"the weights fit", "What a context takes beside them is known after the download", "Download 727 kB", "Checked by SHA-256", "of 8.00 GB free", "of 212.00 GB free"} {
+		for _, want := range []string{"the weights fit", "What a context takes beside them is known after the download", "Download 727 kB", "Checked by SHA-256", "of 8.0 GB free", "of 212 GB free"} {
 			if got := b.text("#found"); !strings.Contains(got, want) {
 				t.Errorf("it says %q, without %q", got, want)
 			}
@@ -332,7 +332,7 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 		b.shot("models-too-large-light")
 		server.disk.Store(1e9)
 		b.lookUp("org/repo:Q8_0")
-		b.until("document.querySelector('#found')?.innerText.includes('1.07 GB of 1.00 GB free')")
+		b.until("document.querySelector('#found')?.innerText.includes('1.1 GB of 1.0 GB free')")
 		if b.value("document.querySelector('#found form[action$=pull]')") != "null" {
 			t.Error("it can be downloaded")
 		}

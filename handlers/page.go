@@ -328,7 +328,7 @@ func spaceView(s live.Space) string {
 	}
 	const step = 10_000_000
 	return fmt.Sprintf("The disk of the data folder is nearly full: %s left. Chats that are there go on, but a new one cannot begin before there is room.",
-		gigabytes(s.Free/step*step))
+		infer.ByteSize(s.Free/step*step))
 }
 
 // hardware names the kinds of device.
@@ -409,7 +409,7 @@ func describeLoading(e *web.Engine, l infer.Loading) {
 	if l.Total > 0 {
 		e.Loading = float64(1000*l.Done/l.Total) / 10
 		e.StateText = fmt.Sprintf("loading, %.0f %%", e.Loading)
-		e.Amount = fmt.Sprintf("%s of %s", gigabytes(l.Done), gigabytes(l.Total))
+		e.Amount = fmt.Sprintf("%s of %s", infer.ByteSize(l.Done), infer.ByteSize(l.Total))
 	}
 	if l.KernelsTotal > 0 {
 		e.Loading = float64(1000*l.Kernels/l.KernelsTotal) / 10
@@ -430,7 +430,7 @@ func describeReady(e *web.Engine, s infer.Status) {
 	if s.Running > 0 {
 		e.State, e.StateText = "writing", "writing"
 		if s.Decode > 0 {
-			e.Rate = perSecond(s.Decode)
+			e.Rate = infer.TokenRate(s.Decode)
 		}
 	}
 	if !s.Model.Demo {
@@ -462,14 +462,7 @@ func cacheText(c infer.Cache) string {
 	if c.Planned == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s planned", gigabytes(c.Used), gigabytes(c.Planned))
-}
-
-func perSecond(tokens float64) string {
-	if tokens >= 100 {
-		return strconv.FormatFloat(tokens, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(tokens, 'f', 1, 64)
+	return fmt.Sprintf("%s of %s planned", infer.ByteSize(c.Used), infer.ByteSize(c.Planned))
 }
 
 func parameters(n int64) string {
@@ -482,16 +475,6 @@ func parameters(n int64) string {
 		return fmt.Sprintf("%d k parameters", n/1000)
 	}
 	return ""
-}
-
-func gigabytes(n int64) string {
-	switch {
-	case n < 1e6:
-		return fmt.Sprintf("%.0f kB", float64(n)/1e3)
-	case n < 1e8:
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	}
-	return fmt.Sprintf("%.2f GB", float64(n)/1e9)
 }
 
 // speaker is what people call the model that wrote an answer; empty if none did.

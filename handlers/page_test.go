@@ -174,7 +174,7 @@ func TestPage_EngineInWords(t *testing.T) {
 		{"loading has its share", func(s *infer.Status) {
 			s.State, s.Loading = infer.StateLoading, infer.Loading{Done: 3_200_000_000, Total: 4_920_000_000}
 		}, func(e web.Engine) bool {
-			return e.StateText == "loading, 65 %" && e.Loading == 65 && e.Amount == "3.20 GB of 4.92 GB"
+			return e.StateText == "loading, 65 %" && e.Loading == 65 && e.Amount == "3.2 GB of 4.9 GB"
 		}},
 		{"compiling kernels has its own", func(s *infer.Status) {
 			s.State, s.Loading = infer.StateLoading, infer.Loading{Done: 4_920_000_000, Total: 4_920_000_000, Kernels: 3, KernelsTotal: 12}
@@ -183,7 +183,7 @@ func TestPage_EngineInWords(t *testing.T) {
 		}},
 		{"the cache shows what it takes of what is planned", func(s *infer.Status) {
 			s.Cache = infer.Cache{Planned: 4_831_838_208, Used: 35_700_000}
-		}, func(e web.Engine) bool { return e.Cache == "35.7 MB of 4.83 GB planned" }},
+		}, func(e web.Engine) bool { return e.Cache == "35.7 MB of 4.8 GB planned" }},
 		{"a failure says why", func(s *infer.Status) {
 			s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeModelFile, Message: "the file ends early; download it again"}
 		}, func(e web.Engine) bool {

@@ -120,7 +120,7 @@ func planMemory(trained int, d Demand, info device.Info, wanted int, l limits) (
 	if need := d.At(least) + spare; free > 0 && need > free {
 		return memoryPlan{}, errorf(CodeMemory,
 			"the model needs %s (weights %s, KV cache for %d positions %s, scratch and reserve %s), %s are free; use a smaller model%s",
-			gigabytes(need), gigabytes(d.Weights), least, gigabytes(d.At(least)-d.At(0)), gigabytes(d.Scratch+spare), gigabytes(free),
+			ByteSize(need), ByteSize(d.Weights), least, ByteSize(d.At(least)-d.At(0)), ByteSize(d.Scratch+spare), ByteSize(free),
 			shorter(wanted))
 	}
 	blocks := max(blocksFor(context), blocksFor(min(context, commonContext))*int64(l.sequences))
@@ -172,7 +172,7 @@ func planSplit(c model.Config, gpu, cpu model.Parts, w workspace, dev, host devi
 		need := onHost + blocksFor(least)*block*int64(c.Layers-layers)
 		if need > host.Memory {
 			return 0, plan, errorf(CodeMemory, "with %d of %d layers on %s the others need %s of main memory, %s are free; use a smaller model%s",
-				layers, c.Layers, dev.Name, gigabytes(need), gigabytes(host.Memory), shorter(wanted))
+				layers, c.Layers, dev.Name, ByteSize(need), ByteSize(host.Memory), shorter(wanted))
 		}
 		plan.blocks = min(plan.blocks, int((host.Memory-onHost)/(block*int64(c.Layers-layers))))
 	}
@@ -195,14 +195,4 @@ func shorter(wanted int) string {
 		return " or a shorter --ctx"
 	}
 	return ""
-}
-
-func gigabytes(n int64) string {
-	switch {
-	case n < 1e6:
-		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
-	case n < 1e9:
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	}
-	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 }

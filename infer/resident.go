@@ -209,7 +209,7 @@ func (l *loop) split(s *source, p *placement, dev, host device.Device) error {
 	}
 	if layers == 0 {
 		err := l.placeWhole(s, p, host)
-		p.info.Notice = fmt.Sprintf("not the GPU: not one layer of the model fits on %s, where %s are free", here.Name, gigabytes(here.Memory))
+		p.info.Notice = fmt.Sprintf("not the GPU: not one layer of the model fits on %s, where %s are free", here.Name, ByteSize(here.Memory))
 		return err
 	}
 	p.plan, p.stages = plan, []model.Stage{{Device: host, Layers: total - layers}, {Device: dev, Layers: layers}}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"text/tabwriter"
 	"time"
+
+	"m40-llm/infer"
 )
 
 // Backup is a copy of the chats that can be put back.
@@ -19,7 +21,7 @@ func Backups(w io.Writer, backups []Backup) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NUMBER\tMADE\tSIZE")
 	for _, b := range backups {
-		fmt.Fprintf(table, "%d\t%s\t%s\n", b.Number, b.Made.Local().Format("2006-01-02 15:04"), bytes(b.Size))
+		fmt.Fprintf(table, "%d\t%s\t%s\n", b.Number, b.Made.Local().Format("2006-01-02 15:04"), infer.ByteSize(b.Size))
 	}
 	return table.Flush()
 }

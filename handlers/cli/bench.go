@@ -5,6 +5,7 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"m40-llm/infer"
 	"m40-llm/infer/bench"
 )
 
@@ -24,11 +25,11 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	}
 	row("memory", "%.1f GB/s read", r.ReadGBs)
 	row("load", "%.2f s, then %.2f s to the first token", r.LoadSeconds, r.PrepareSeconds)
-	row("prefill", "%.1f tok/s, prompt of %d", r.PrefillTokS, r.Prompt)
-	row("decode", "%.1f tok/s, spread %.0f %%", r.DecodeTokS, 100*r.Spread)
-	row("", "%s a token, %.1f GB/s, %.0f %% of the memory's", bytes(r.DecodeBytesPerToken), r.DecodeGBs, 100*r.DecodeShare)
+	row("prefill", "%s tok/s, prompt of %d", infer.TokenRate(r.PrefillTokS), r.Prompt)
+	row("decode", "%s tok/s, spread %.0f %%", infer.TokenRate(r.DecodeTokS), 100*r.Spread)
+	row("", "%s a token, %.1f GB/s, %.0f %% of the memory's", infer.ByteSize(r.DecodeBytesPerToken), r.DecodeGBs, 100*r.DecodeShare)
 	for _, p := range r.Parallel {
-		row("", "%.1f tok/s, %d answers together", p.DecodeTokS, p.Answers)
+		row("", "%s tok/s, %d answers together", infer.TokenRate(p.DecodeTokS), p.Answers)
 	}
 	row("logits", "%s", r.LogitsHash)
 	return table.Flush()

@@ -24,10 +24,10 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 	row("NAME", "SIZE", "PARAMETERS", "QUANT", "CONTEXT", "FITS", "LICENSE")
 	for _, m := range models {
 		if m.Error != "" {
-			row(m.Name, bytes(m.Size), "cannot be used: "+m.Error)
+			row(m.Name, infer.ByteSize(m.Size), "cannot be used: "+m.Error)
 			continue
 		}
-		row(m.Name, bytes(m.Size), count(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), m.License)
+		row(m.Name, infer.ByteSize(m.Size), infer.Quantity(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), m.License)
 	}
 	return writeColumns(w, rows)
 }
@@ -106,21 +106,4 @@ func fits(f *infer.Fit) string {
 		return fmt.Sprint(f.Context)
 	}
 	return "yes"
-}
-
-// bytes returns n with a unit, as file managers show it: 1 kB is 1,000 bytes.
-func bytes(n int64) string { return scaled(n, " B", " kB", " MB", " GB", " TB") }
-
-func count(n int64) string { return scaled(n, "", " K", " M", " B", " T") }
-
-func scaled(n int64, units ...string) string {
-	x, i := float64(n), 0
-	for x >= 999.5 && i < len(units)-1 {
-		x /= 1000
-		i++
-	}
-	if i == 0 || x >= 99.95 {
-		return fmt.Sprintf("%.0f%s", x, units[i])
-	}
-	return fmt.Sprintf("%.1f%s", x, units[i])
 }

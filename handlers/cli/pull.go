@@ -79,15 +79,15 @@ func pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 
 // describeDownload says what will be downloaded and whether it fits.
 func describeDownload(w io.Writer, d infer.Download) {
-	line := fmt.Sprintf("%s, %s", Line(d.File), bytes(d.Size))
+	line := fmt.Sprintf("%s, %s", Line(d.File), infer.ByteSize(d.Size))
 	if d.Partial > 0 {
-		line += fmt.Sprintf(", %s of it here already", bytes(d.Partial))
+		line += fmt.Sprintf(", %s of it here already", infer.ByteSize(d.Partial))
 	}
 	if d.DiskFree > 0 {
-		line += fmt.Sprintf("; free on the disk: %s", bytes(d.DiskFree))
+		line += fmt.Sprintf("; free on the disk: %s", infer.ByteSize(d.DiskFree))
 	}
 	if d.MemoryFree > 0 {
-		line += fmt.Sprintf("; free memory: %s", bytes(d.MemoryFree))
+		line += fmt.Sprintf("; free memory: %s", infer.ByteSize(d.MemoryFree))
 	}
 	fmt.Fprintln(w, line)
 	switch {
@@ -148,9 +148,9 @@ func progressLine(p infer.DownloadProgress) string {
 	if p.Phase == infer.PhaseResolving {
 		return "looking it up"
 	}
-	line := fmt.Sprintf("%-11s %3d%%  %s of %s", p.Phase, p.Done*100/max(p.Total, 1), bytes(p.Done), bytes(p.Total))
+	line := fmt.Sprintf("%-11s %3d%%  %s of %s", p.Phase, p.Done*100/max(p.Total, 1), infer.ByteSize(p.Done), infer.ByteSize(p.Total))
 	if p.BytesPerSecond >= 1 && p.Phase != infer.PhaseDone {
-		line += fmt.Sprintf("  %s/s", bytes(int64(p.BytesPerSecond)))
+		line += fmt.Sprintf("  %s/s", infer.ByteSize(int64(p.BytesPerSecond)))
 		if p.ETASeconds > 0 {
 			line += "  " + remaining(p.ETASeconds)
 		}
@@ -181,7 +181,7 @@ func remaining(seconds float64) string {
 // sure.
 func Remove(ctx context.Context, t *Terminal, m infer.ModelInfo, sure bool, remove func(name string) error) error {
 	if !sure && IsTerminal(t.In) {
-		fmt.Fprintf(t.Err, "remove %s (%s, %s)? [y/N] ", Line(m.Name), bytes(m.Size), Line(m.Path))
+		fmt.Fprintf(t.Err, "remove %s (%s, %s)? [y/N] ", Line(m.Name), infer.ByteSize(m.Size), Line(m.Path))
 		var said string
 		select {
 		case said = <-readLines(ctx, t.In):
@@ -195,6 +195,6 @@ func Remove(ctx context.Context, t *Terminal, m infer.ModelInfo, sure bool, remo
 	if err := remove(m.Name); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(t.Out, "removed %s (%s)\n", Line(m.Name), bytes(m.Size))
+	_, err := fmt.Fprintf(t.Out, "removed %s (%s)\n", Line(m.Name), infer.ByteSize(m.Size))
 	return err
 }

@@ -68,7 +68,7 @@ downloading  25%  500 MB of 2.0 GB  10.0 MB/s  2m30s left
 downloading  50%  1.0 GB of 2.0 GB  10.0 MB/s  1m40s left
 waiting      50%  1.0 GB of 2.0 GB  the connection broke
 done        100%  2.0 GB of 2.0 GB
-it fits with a context of 4,096: 900.0 MB of the 1.0 GB that are free; 8,192 would need 1.6 GB
+it fits with a context of 4,096: 900 MB of the 1.0 GB that are free; 8,192 would need 1.6 GB
 `
 		if out.String() != "m\n" || errs.String() != want {
 			t.Errorf("wrote %q and\n%swant\n%s", out, errs, want)

@@ -25,10 +25,10 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	}
 	row("name", d.Name)
 	row("file", path)
-	row("size", bytes(d.Size))
+	row("size", infer.ByteSize(d.Size))
 	row("cannot be used", d.Error)
 	row("architecture", d.Architecture)
-	row("parameters", count(d.Parameters))
+	row("parameters", infer.Quantity(d.Parameters))
 	row("quantisation", d.Quant)
 	if d.ContextTrain > 0 {
 		row("context", fmt.Sprintf("%d tokens", d.ContextTrain))
@@ -49,7 +49,7 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	fmt.Fprint(w, "\n")
 	fmt.Fprintln(table, "TYPE\tTENSORS\tWEIGHTS\tSIZE")
 	for _, t := range d.Types {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", t.Type, t.Tensors, count(t.Elements), bytes(t.Bytes))
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", t.Type, t.Tensors, infer.Quantity(t.Elements), infer.ByteSize(t.Bytes))
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -1,7 +1,7 @@
 // Numbers as people read them.
 export const count = n => Math.round(n).toLocaleString('en')
 
-export const rate = v => v >= 100 ? count(v) : v.toFixed(1)
+export const rate = v => v.toFixed(v >= 99.95 ? 0 : 1)
 
 export function duration(ms) {
   if (ms < 10) return `${(ms / 1000).toFixed(3)} s`
@@ -19,9 +19,10 @@ export function roughly(ms) {
 }
 
 export function bytes(n) {
-  if (n >= 1e9) return `${(n / 1e9).toFixed(2)} GB`
-  if (n >= 1e6) return `${(n / 1e6).toFixed(1)} MB`
-  return `${Math.round(n / 1e3)} kB`
+  const units = ['B', 'kB', 'MB', 'GB', 'TB']
+  let i = 0
+  for (; n >= 999.5 && i < units.length - 1; i++) n /= 1000
+  return `${n.toFixed(i === 0 || n >= 99.95 ? 0 : 1)} ${units[i]}`
 }
 
 export const clock = ms => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' })

@@ -1,0 +1,33 @@
+package infer
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// ByteSize returns n with a unit, as file managers show it: 1 kB is 1,000 bytes. The page,
+// the terminal and errors round alike.
+func ByteSize(n int64) string { return scaled(n, " B", " kB", " MB", " GB", " TB") }
+
+// Quantity returns a large number of things in thousands, millions and so on: 14.2 M.
+func Quantity(n int64) string { return scaled(n, "", " K", " M", " B", " T") }
+
+func scaled(n int64, units ...string) string {
+	x, i := float64(n), 0
+	for x >= 999.5 && i < len(units)-1 {
+		x /= 1000
+		i++
+	}
+	if i == 0 || x >= 99.95 {
+		return fmt.Sprintf("%.0f%s", x, units[i])
+	}
+	return fmt.Sprintf("%.1f%s", x, units[i])
+}
+
+// TokenRate returns tokens a second as a number: one decimal below 100, none above.
+func TokenRate(tokens float64) string {
+	if tokens >= 99.95 {
+		return strconv.FormatFloat(tokens, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(tokens, 'f', 1, 64)
+}
