@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -15,7 +16,8 @@ import (
 // apart.
 func (h *Handlers) clientOf(c echo.Context) string {
 	client := "at " + h.proxies.client(c.Request()).String()
-	if key := c.Request().Header.Get(echo.HeaderAuthorization); key != "" && h.keys == nil {
+	header := c.Request().Header
+	if key := cmp.Or(header.Get(echo.HeaderAuthorization), header.Get("X-Api-Key")); key != "" && h.keys == nil {
 		digest := sha256.Sum256([]byte(key))
 		client += " with " + hex.EncodeToString(digest[:8])
 	}

@@ -123,6 +123,7 @@ func TestClient_NamesWhoAsks(t *testing.T) {
 		"a client that calls itself another": {clientOf(open, "/v1/generate", `{"prompt":"a","client":"owner","sibling":7}`), true},
 		"another address":                    {clientOf(open, "/v1/completions", prompt, "X-Forwarded-For", "192.0.2.1"), false},
 		"another key, where none is checked": {clientOf(open, "/v1/completions", prompt, "Authorization", "Bearer x"), false},
+		"another key in the other header":    {clientOf(open, "/v1/completions", prompt, "X-Api-Key", "x"), false},
 		"the one key that is right":          {clientOf(locked, "/v1/completions", prompt, "Authorization", "Bearer k"), true},
 	} {
 		if (tc.client == own) != tc.same {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"m40-llm/infer"
@@ -33,19 +34,20 @@ func newEntry(path, qualified string) entry {
 	return entry{path: path, short: asText(trim(filepath.Base(path))), qualified: asText(filepath.ToSlash(trim(qualified)))}
 }
 
-// asText returns a name of a file as a request can say it: a byte that is no UTF-8 becomes
-// % and two hexadecimal digits.
+// asText returns a name of a file as a request can say it and a person can read it: each
+// byte of what is no UTF-8, of control characters and of those that turn the direction of
+// text becomes % and two hexadecimal digits.
 func asText(name string) string {
-	if utf8.ValidString(name) {
-		return name
-	}
 	var b strings.Builder
 	for i, r := range name {
-		if _, size := utf8.DecodeRuneInString(name[i:]); r == utf8.RuneError && size == 1 {
-			fmt.Fprintf(&b, "%%%02X", name[i])
-		} else {
-			b.WriteRune(r)
+		_, size := utf8.DecodeRuneInString(name[i:])
+		if r == utf8.RuneError && size == 1 || unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Bidi_Control, r) {
+			for _, c := range []byte(name[i : i+size]) {
+				fmt.Fprintf(&b, "%%%02X", c)
+			}
+			continue
 		}
+		b.WriteRune(r)
 	}
 	return b.String()
 }

@@ -7,7 +7,7 @@ import { edit } from './edit.js'
 import { count } from './format.js'
 import { showEngine } from './engine.js'
 import { mark } from './find.js'
-import { Panel } from './panel.js'
+import { Panel, recalled } from './panel.js'
 import { Picker } from './picker.js'
 import { Rail } from './rail.js'
 import { answerMenu } from './receipt.js'
@@ -198,7 +198,7 @@ function noticeEvent(e) {
 }
 
 // speeds are what this browser has seen each model write, in tokens a second.
-const speeds = JSON.parse(recall('m40.speeds') ?? '{}')
+const speeds = recalled('m40.speeds')
 
 // measured takes note of how fast answers were written, the newest last.
 function measured(answers) {

@@ -8,9 +8,11 @@ import { Presets } from './presets.js'
 const storage = 'm40.settings'
 const pause = 300 // ms after a change before it is sent
 
-function lastUsed() {
+// recalled returns the object that this browser keeps under key; an empty one if it keeps none.
+export function recalled(key) {
   try {
-    return JSON.parse(localStorage.getItem(storage)) ?? {}
+    const kept = JSON.parse(localStorage.getItem(key))
+    return kept instanceof Object ? kept : {}
   } catch {
     return {}
   }
@@ -40,7 +42,7 @@ export class Panel {
 
   // fresh is the panel of a new chat.
   fresh() {
-    const kept = lastUsed()
+    const kept = recalled(storage)
     this.params.show(kept)
     this.presets.choose(kept.preset, true)
   }
