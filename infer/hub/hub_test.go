@@ -72,7 +72,7 @@ func TestNames(t *testing.T) {
 		{"files two folders deep are found, deeper ones are not", []string{"one/a.gguf", "one/two/b.gguf", "one/two/three/c.gguf"}, []string{"guide", "a", "b"}},
 		{"other files and hidden folders do not count", []string{"a.txt", "b.gguf.partial", ".cache/c.gguf", ".d.gguf"}, []string{"guide"}},
 		{"two files of one name are called by their folders", []string{"x.gguf", "org/x.gguf", "org/repo/x.gguf", "y.gguf"}, []string{"guide", "models/x", "org/repo/x", "org/x", "y"}},
-		{"control characters and those that turn the direction of text are spelled out", []string{"a\x1b[31mb\u202ec.gguf"}, []string{"a%1B[31mb%E2%80%AEc", "guide"}},
+		{"control characters and those that turn the direction of text are spelled out", []string{"a\x1b[31mb\u202ec.gguf"}, []string{"guide", "a%1B[31mb%E2%80%AEc"}},
 		{"a name that is no UTF-8 is written in one that is", []string{"mod\xe9le.gguf", "é.gguf"}, []string{"guide", "mod%E9le", "é"}},
 		{"a file called like the built-in model is called by its folder", []string{"guide.gguf"}, []string{"guide", "models/guide"}},
 	} {
