@@ -28,6 +28,7 @@ type crashes struct {
 
 type suspect struct {
 	count int
+	by    *process // the last that ended
 	last  time.Time
 }
 
@@ -67,14 +68,17 @@ func (c *crashes) check(f fingerprint) error {
 	return nil
 }
 
-// blame notes that the worker ended while it was busy with an input.
-func (c *crashes) blame(f fingerprint) {
+// blame notes that the worker p ended while it was busy with an input: once, however many
+// requests had that input.
+func (c *crashes) blame(f fingerprint, p *process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.suspects == nil || len(c.suspects) >= maxSuspects {
 		c.suspects = map[fingerprint]suspect{} // too many to tell anything from
 	}
-	c.suspects[f] = suspect{c.suspects[f].count + 1, c.now()}
+	if s := c.suspects[f]; s.by != p {
+		c.suspects[f] = suspect{s.count + 1, p, c.now()}
+	}
 }
 
 // clear notes that an answer to an input has ended well.

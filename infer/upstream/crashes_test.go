@@ -32,7 +32,10 @@ func TestCrashes(t *testing.T) {
 		if refused(bad) {
 			t.Fatalf("an input is refused after %d crashes", n)
 		}
-		c.blame(bad)
+		ended := new(process)
+		for range 2 * maxCrashes { // requests that had this input
+			c.blame(bad, ended)
+		}
 	}
 	if !refused(bad) || refused(good) {
 		t.Error("after three crashes one input is to be refused, and no other")
@@ -46,14 +49,14 @@ func TestCrashes(t *testing.T) {
 		t.Error("the crashes are not forgotten")
 	}
 	for range 2 * maxCrashes {
-		c.blame(good)
+		c.blame(good, new(process))
 		c.clear(good)
 	}
 	if refused(good) {
 		t.Error("an input is refused that was answered between")
 	}
 	for n := range 3 * maxSuspects {
-		c.blame(fingerprint{3, byte(n), byte(n >> 8), byte(n >> 16)})
+		c.blame(fingerprint{3, byte(n), byte(n >> 8), byte(n >> 16)}, new(process))
 	}
 	if len(c.suspects) > maxSuspects {
 		t.Errorf("%d inputs are remembered", len(c.suspects))

@@ -487,7 +487,7 @@ func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.
 		if errors.Is(err, errCut) {
 			if err = e.lost(ctx, p, err); isLost(err) {
 				if phase != infer.EventQueued {
-					e.crashes.blame(input) // with no event yet, reading the input may have ended the worker
+					e.crashes.blame(input, p) // with no event yet, reading the input may have ended the worker
 				}
 				if !begun && try < tries {
 					continue
@@ -498,7 +498,7 @@ func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.
 		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code == infer.CodeDevice {
 			e.checkDevice(p, known)
 			if begun {
-				e.crashes.blame(input)
+				e.crashes.blame(input, p)
 			}
 		}
 		if phase == infer.EventDone {
