@@ -205,9 +205,11 @@ func (formulas) Parse(parent ast.Node, block text.Reader, _ parser.Context) ast.
 			stop := from + i + len(end)
 			block.Advance(stop)
 			for _, piece := range pieces {
-				whole := ast.NewRawTextSegment(piece.TrimRightSpace(block.Source()))
-				whole.SetSoftLineBreak(true)
-				parent.AppendChild(parent, whole)
+				piece = piece.TrimRightSpace(block.Source())
+				lineEnd := ast.NewTextSegment(piece.WithStart(piece.Stop)) // raw text has no line breaks
+				lineEnd.SetSoftLineBreak(true)
+				parent.AppendChild(parent, ast.NewRawTextSegment(piece))
+				parent.AppendChild(parent, lineEnd)
 			}
 			return ast.NewRawTextSegment(segment.WithStop(segment.Start + stop))
 		}

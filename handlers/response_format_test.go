@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"m40-llm/infer"
@@ -37,10 +38,13 @@ func TestResponseFormat_ErrorsNameTheFieldOfTheRequest(t *testing.T) {
 
 // TestResponseFormat_SaysWhatIsLeftOutOfASchema has the engine leave something out.
 func TestResponseFormat_SaysWhatIsLeftOutOfASchema(t *testing.T) {
+	var mu sync.Mutex // two answers are asked for at once
 	var asked infer.Request
 	ignored := []string{"if at #/properties/ü,b", "uniqueItems at # of f"}
 	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		mu.Lock()
 		asked = r
+		mu.Unlock()
 		return func(yield func(infer.Event, error) bool) {
 			for _, e := range []infer.Event{
 				{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: ignored}},

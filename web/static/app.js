@@ -121,8 +121,9 @@ const link = new Link(document.body.dataset.chat, {
       compared = null
       chat.running?.lose(true)
       $('[data-stop]').disabled = true
-      showEngine({ ...engine, state: 'lost', state_text: 'not connected', rate: '', queue: 'not known', summary: [engine.name, 'not connected'].filter(Boolean).join(' · ') })
     }
+    // A server that stops may have said hello once more.
+    showEngine({ ...engine, state: 'lost', state_text: 'not connected', rate: '', queue: 'not known', summary: [engine.name, 'not connected'].filter(Boolean).join(' · ') })
     offline = true
     const stopping = code === 1012 // it said so itself
     const bar = $('#connbar')
