@@ -17,22 +17,22 @@ const module = "m40-llm"
 // mayImport says which of our packages each of our packages may import outside of its
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
-	".":               {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
+	".":               {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
 	"handlers":        {"handlers/live", "handlers/models", "infer", "infer/chat", "infer/reply", "infer/sample", "store", "web"},
 	"handlers/live":   {"store", "infer", "infer/chat", "infer/reply", "infer/sample"},
 	"handlers/models": {"infer"},
 	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/reply", "infer/sample"},
 	"store":           {"migrations"},
 
-	"infer":          {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/reply", "infer/sample", "infer/device", "infer/model"},
-	"infer/model":    {"infer/device", "infer/gguf"},
-	"infer/device":   {"infer/gguf"},
-	"infer/ref":      {"infer/device", "infer/gguf"},
-	"infer/cpu":      {"infer/cpu/host", "infer/device", "infer/gguf"},
-	"infer/cuda":     {"infer/device", "infer/gguf", "cudakern"},
-	"infer/hub":      {"infer", "infer/gguf", "infer/model"},
-	"infer/bench":    {"infer/device", "infer/gguf", "infer/model"},
-	"infer/upstream": {"infer", "infer/chat", "infer/sample"},
+	"infer":        {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/reply", "infer/sample", "infer/device", "infer/model"},
+	"infer/model":  {"infer/device", "infer/gguf"},
+	"infer/device": {"infer/gguf"},
+	"infer/ref":    {"infer/device", "infer/gguf"},
+	"infer/cpu":    {"infer/cpu/host", "infer/device", "infer/gguf"},
+	"infer/cuda":   {"infer/device", "infer/gguf", "cudakern"},
+	"infer/hub":    {"infer", "infer/gguf", "infer/model"},
+	"infer/bench":  {"infer/device", "infer/gguf", "infer/model"},
+	"infer/worker": {"infer", "infer/chat", "infer/sample"},
 
 	// What tests share.
 	"infer/gguf/gguftest":     {"infer/gguf"},
@@ -52,7 +52,7 @@ var soleImporters = map[string][]string{
 }
 
 // mayUseHTTP are the packages below infer that may know HTTP.
-var mayUseHTTP = []string{"infer/hub", "infer/hub/hubtest", "infer/upstream"}
+var mayUseHTTP = []string{"infer/hub", "infer/hub/hubtest", "infer/worker"}
 
 // deviceFree are the files of infer that decide without knowing what computes.
 var deviceFree = []string{"infer/scheduler.go", "infer/blocks.go", "infer/sequence.go"}

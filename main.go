@@ -65,7 +65,7 @@ var commands = map[string]command{
 	"tokenize": tokenize,
 	"template": template,
 	"version":  printVersion,
-	"worker":   worker,
+	"worker":   runWorker,
 }
 
 // run executes the command that args begin with, serve if none, and returns the exit

@@ -19,7 +19,7 @@ import (
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
 	"m40-llm/infer/hub"
-	"m40-llm/infer/upstream"
+	"m40-llm/infer/worker"
 )
 
 // engine is what serve needs of one, in this process or in a worker.
@@ -28,8 +28,8 @@ type engine interface {
 	Close() error
 }
 
-// openEngine starts the engine of serve, whose flags are f, where --worker wants it.
-func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker string, catalog *hub.Hub, model string, parallel int, logger *slog.Logger, log io.Writer) (engine, error) {
+// openEngine starts the engine of serve, whose flags are f, at the place that --worker names.
+func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, where string, catalog *hub.Hub, model string, parallel int, logger *slog.Logger, log io.Writer) (engine, error) {
 	options, err := flags.options(catalog, model, parallel, logger)
 	if err != nil {
 		return nil, err
@@ -38,17 +38,17 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker string,
 	if err != nil {
 		return nil, err
 	}
-	switch worker {
+	switch where {
 	case "always", "auto", "never":
 	default:
-		return nil, cli.Usagef("--worker %q is none of auto, always and never", worker)
+		return nil, cli.Usagef("--worker %q is none of auto, always and never", where)
 	}
 	if kind.check != nil {
 		if err := checkInProcess(*flags.device); err != nil {
 			return nil, err
 		}
 	}
-	if worker == "never" {
+	if where == "never" {
 		return infer.Open(options)
 	}
 	data, err := flags.dataDir(t)
@@ -56,17 +56,17 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, worker string,
 		return nil, err
 	}
 	there, _ := workerFlags()
-	o := upstream.Options{
-		Args:     append(append([]string{"worker", fmt.Sprintf("--control=%d", upstream.ControlFD), "--data=" + data}, f.Shared(there)...), "--model="+model),
+	o := worker.Options{
+		Args:     append(append([]string{"worker", fmt.Sprintf("--control=%d", worker.ControlFD), "--data=" + data}, f.Shared(there)...), "--model="+model),
 		Model:    options.Model,
 		LoadFlag: "load",
 		Log:      logger,
 		Stderr:   log,
 	}
 	if kind.gpu {
-		o.Fallback = &upstream.Fallback{Args: []string{"--device=cpu"}, Kind: "cpu", Device: "the GPU", Name: "the CPU"}
+		o.Fallback = &worker.Fallback{Args: []string{"--device=cpu"}, Kind: "cpu", Device: "the GPU", Name: "the CPU"}
 	}
-	return upstream.Start(o)
+	return worker.Start(o)
 }
 
 // checkTime is how long a driver may take to say what it has. The first of a machine wakes
@@ -76,7 +76,7 @@ const checkTime = time.Minute
 // checkInProcess returns nil if the kind of device called name can be used, or why not. It
 // asks in a process of its own, since a driver that does not work may crash or hang.
 func checkInProcess(name string) error {
-	program, err := upstream.Program()
+	program, err := worker.Program()
 	if err != nil {
 		return err
 	}
@@ -120,8 +120,8 @@ func workerFlags() (*cli.Flags, workerSettings) {
 	}
 }
 
-// worker is the command worker. It ends with its server, and leaves signals to that.
-func worker(_ context.Context, t *cli.Terminal, args []string) error {
+// runWorker is the command worker. It ends with its server, and leaves signals to that.
+func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 	f, flags := workerFlags()
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
@@ -129,15 +129,15 @@ func worker(_ context.Context, t *cli.Terminal, args []string) error {
 	if *flags.check {
 		return checkDevice(flags.deviceFlags)
 	}
-	if *flags.control < upstream.ControlFD {
+	if *flags.control < worker.ControlFD {
 		return cli.Usagef("this is a part of m40-llm serve, which starts it")
 	}
-	listener, err := upstream.Listen(*flags.control)
+	listener, err := worker.Listen(*flags.control)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	upstream.Yield()
+	worker.Yield()
 	logger := newLogger(t.Err)
 	catalog, err := flags.models(t)
 	if err != nil {

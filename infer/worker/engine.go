@@ -1,4 +1,4 @@
-// Package upstream is the engine in a process of its own: the same program as a worker,
+// Package worker is the engine in a process of its own: the same program as a worker,
 // to which the server is the client of the API that it offers itself. What dies in C code
 // or in a driver then takes no chat with it.
 //
@@ -40,7 +40,7 @@
 // therefore ends a worker that reports a failure of its device, and after the second
 // failure or end of a worker within ten minutes the fallback takes over, until the server
 // is started again. Status says so in Trouble.
-package upstream
+package worker
 
 import (
 	"context"
