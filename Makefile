@@ -79,7 +79,7 @@ fuzz:
 # 50 minutes on two quiet cores. TORTURE=10 does all of it ten times, and fuzzes for ten
 # minutes each. Among what is counted:
 #
-#	.                20 times each kill -9, SIGSTOP and SIGSEGV of the worker while 4 chats
+#	handlers/commands  20 times each kill -9, SIGSTOP and SIGSEGV of the worker while 4 chats
 #	                 stream; a kernel that hangs; four failures of the driver
 #	handlers         3,000 hostile payloads, in a browser too; 500 reloads of one answer
 #	handlers/live    250 times kill -9 of the server while 4 chats stream

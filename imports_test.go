@@ -17,7 +17,9 @@ const module = "m40-llm"
 // mayImport says which of our packages each of our packages may import outside of its
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
-	".":               {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
+	".":                 {"handlers/commands"},
+	"handlers/commands": {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
+
 	"handlers":        {"handlers/live", "handlers/models", "infer", "infer/chat", "infer/reply", "infer/sample", "store", "web"},
 	"handlers/live":   {"store", "infer", "infer/chat", "infer/reply", "infer/sample"},
 	"handlers/models": {"infer"},
@@ -172,12 +174,13 @@ func TestImportRules(t *testing.T) {
 		{"one file alone knows the websocket package", "handlers/page.go", "nhooyr.io/websocket/wsjson", false},
 		{"chats know no HTTP routes", "handlers/live/chat.go", "m40-llm/handlers", false},
 		{"chats do not know echo", "handlers/live/chat.go", "github.com/labstack/echo/v4", false},
+		{"the terminal does not know concrete devices", "handlers/cli/serve.go", "m40-llm/infer/cpu", false},
 		{"no program file drives a browser", "handlers/page.go", "github.com/chromedp/chromedp", false},
 
 		{"the stream knows the websocket package", "handlers/stream.go", "nhooyr.io/websocket", true},
 		{"the engine knows the device interface", "infer/engine.go", "m40-llm/infer/device", true},
 		{"the store knows SQL", "store/store.go", "database/sql", true},
-		{"main knows concrete devices", "main.go", "m40-llm/infer/cpu", true},
+		{"the commands know concrete devices", "handlers/commands/devices.go", "m40-llm/infer/cpu", true},
 		{"the hub knows HTTP", "infer/hub/pull.go", "net/http", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"bufio"
@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		main()
+		os.Exit(Main())
 	}
 	os.Setenv(asProgram, "1") // for the processes that tests start
 	goleak.VerifyTestMain(m)
