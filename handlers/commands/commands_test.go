@@ -137,7 +137,7 @@ func TestCommands(t *testing.T) {
 		{"a folder of models that is not there is said", nil, "", "list --models /nowhere/models", result{0, "guide", `there is no folder "/nowhere/models" for models yet`}},
 		{"an unknown device is wrong usage", nil, "", "serve --addr :0 --device gpu", result{2, "", `--device "gpu" is none of auto, cpu, cuda and ref`}},
 		{"an unknown cache format is wrong usage", nil, "", "serve --addr :0 --kv q8_0", result{2, "", `--kv "q8_0" is none of f16 and f32`}},
-		{"a place for the engine that there is not is wrong usage", nil, "", "serve --addr :0 --worker sometimes", result{2, "", `--worker "sometimes" is none of auto, always and never`}},
+		{"a place for the engine that there is not is wrong usage", nil, "", "serve --addr :0 --worker sometimes", result{2, "", `--worker "sometimes" is neither always nor never`}},
 		{"a worker without a server is wrong usage", nil, "", "worker", result{2, "", "a part of m40-llm serve"}},
 		{"a negative thread count is wrong usage", nil, "", "run --threads -1 guide hi", result{2, "", "cannot be negative"}},
 

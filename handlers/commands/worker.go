@@ -28,27 +28,25 @@ type engine interface {
 	Close() error
 }
 
-// openEngine starts the engine of serve, whose flags are f, at the place that --worker names.
-func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, where string, catalog *hub.Hub, model string, parallel int, logger *slog.Logger, log io.Writer) (engine, error) {
-	options, err := flags.options(catalog, model, parallel, logger)
+// openEngine starts the engine of serve at the place that --worker names.
+func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slog.Logger, log io.Writer) (engine, error) {
+	options, err := flags.options(catalog, *flags.model, *flags.parallel, logger)
 	if err != nil {
 		return nil, err
 	}
-	kind, err := flags.kind(parallel)
+	kind, err := flags.kind(*flags.parallel)
 	if err != nil {
 		return nil, err
 	}
-	switch where {
-	case "always", "auto", "never":
-	default:
-		return nil, cli.Usagef("--worker %q is none of auto, always and never", where)
+	if *flags.where != "always" && *flags.where != "never" {
+		return nil, cli.Usagef("--worker %q is neither always nor never", *flags.where)
 	}
 	if kind.check != nil {
 		if err := checkInProcess(*flags.device); err != nil {
 			return nil, err
 		}
 	}
-	if where == "never" {
+	if *flags.where == "never" {
 		return infer.Open(options)
 	}
 	data, err := flags.dataDir(t)
@@ -57,7 +55,7 @@ func openEngine(t *cli.Terminal, f *cli.Flags, flags engineFlags, where string, 
 	}
 	there, _ := workerFlags()
 	o := worker.Options{
-		Args:     append(append([]string{"worker", fmt.Sprintf("--control=%d", worker.ControlFD), "--data=" + data}, f.Shared(there)...), "--model="+model),
+		Args:     append(append([]string{"worker", fmt.Sprintf("--control=%d", worker.ControlFD), "--data=" + data}, flags.all.Shared(there)...), "--model="+*flags.model),
 		Model:    options.Model,
 		LoadFlag: "load",
 		Log:      logger,

@@ -536,7 +536,7 @@ func TestWorker_AGPUThatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			faults := emutest.NewFaults(t)
 			t.Setenv("M40_LLM_LIBCUDA", faults.Library)
-			server := startServer(t, t.TempDir(), "--device", "test-cuda", "--models", models, "--model", "tiny", "--worker", "auto")
+			server := startServer(t, t.TempDir(), "--device", "test-cuda", "--models", models, "--model", "tiny")
 			for phase, after := range []string{"cuda", "cpu"} {
 				eventually(t, "the GPU is used", server.usesGPU)
 				var chats []*testChat
@@ -642,7 +642,7 @@ func TestWorker_AKernelThatHangs(t *testing.T) {
 // TestWorker_TheCPUTakesOver fails the device twice, by its error and by its crash.
 func TestWorker_TheCPUTakesOver(t *testing.T) {
 	data := t.TempDir()
-	server := startServer(t, data, "--device", "test-gpu", "--worker", "auto")
+	server := startServer(t, data, "--device", "test-gpu")
 	_, _, want := server.ask(9)
 	gpuReady := func() bool {
 		s := server.status()
@@ -687,7 +687,7 @@ func TestWorker_TheCPUTakesOver(t *testing.T) {
 
 // TestWorker_WhatIsNotOnTheGPUDoesNotFailIt kills workers that have chosen the CPU.
 func TestWorker_WhatIsNotOnTheGPUDoesNotFailIt(t *testing.T) {
-	server := startServer(t, t.TempDir(), "--device", "test-auto", "--worker", "auto")
+	server := startServer(t, t.TempDir(), "--device", "test-auto")
 	_, _, want := server.ask(9)
 	worker := 0
 	for range 3 {

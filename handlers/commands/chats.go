@@ -1,0 +1,98 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"m40-llm/handlers/cli"
+	"m40-llm/store"
+)
+
+const (
+	chatsFile   = "chats.db"         // in the data folder
+	keepDeleted = 7 * 24 * time.Hour // how long a deleted chat can be restored
+	backupEvery = 24 * time.Hour
+)
+
+// openStore opens the chats in the data folder, and erases those deleted long ago:
+// erasing holds up writers, and now nothing is being written.
+func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Logger) (*store.Store, error) {
+	dir, err := f.dataDir(t)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, chatsFile)
+	_, missing := os.Stat(path)
+	kept, err := store.Open(ctx, store.Options{Path: path, Log: logger})
+	if _, locked := errors.AsType[*store.LockedError](err); locked {
+		return nil, fmt.Errorf("%w: %w", cli.ErrRunning, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if backups, err := store.Backups(path); errors.Is(missing, fs.ErrNotExist) && err == nil && len(backups) > 0 {
+		fmt.Fprintf(t.Err, "m40-llm: note: there was no %s, so the chats begin anew; m40-llm restore lists %d backups of those that were there\n", cli.Line(strconv.Quote(path)), len(backups))
+	}
+	if _, err := kept.EraseDeleted(ctx, time.Now().Add(-keepDeleted)); err != nil {
+		logger.Warn("deleted chats could not be erased", "error", err)
+	}
+	return kept, nil
+}
+
+// restoreChats is the command restore.
+func restoreChats(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("restore", "[NUMBER]", `Puts back the backup of the chats with this number; without one it lists the backups.
+The server must not run. The chats that are there now are kept beside, under another name.`)
+	dirs := folderFlags(f)
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
+		return err
+	}
+	dir, err := dirs.dataDir(t)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, chatsFile)
+	backups, err := store.Backups(path)
+	if err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		if len(backups) == 0 {
+			return fmt.Errorf("there are no backups of %s yet; serve makes one a day", path)
+		}
+		rows := make([]cli.Backup, len(backups))
+		for i, b := range backups {
+			rows[i] = cli.Backup{Number: b.Number, Made: b.Made, Size: b.Size}
+		}
+		return cli.Backups(t.Results(), rows)
+	}
+	number, err := strconv.Atoi(rest[0])
+	if err != nil {
+		return cli.Usagef("%q is no number of a backup; m40-llm restore lists them", rest[0])
+	}
+	at := slices.IndexFunc(backups, func(b store.Backup) bool { return b.Number == number })
+	if at < 0 {
+		return fmt.Errorf("there is no backup %d; m40-llm restore lists them", number)
+	}
+	replaced, err := store.Restore(ctx, store.Options{Path: path}, backups[at].Path)
+	if _, locked := errors.AsType[*store.LockedError](err); locked {
+		return fmt.Errorf("%w: %w", cli.ErrRunning, err)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(t.Err, "m40-llm: the chats are those of %s again\n", backups[at].Made.Local().Format("2006-01-02 15:04"))
+	if replaced != "" {
+		fmt.Fprintf(t.Err, "m40-llm: the chats that were there are kept as %s\n", replaced)
+	}
+	return nil
+}

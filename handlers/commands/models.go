@@ -1,0 +1,127 @@
+package commands
+
+import (
+	"context"
+
+	"m40-llm/handlers/cli"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/hub"
+)
+
+// listModels is the command list.
+func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("list", "", "Lists the models on this machine, the built-in one included.")
+	dirs := folderFlags(f)
+	asJSON := f.Bool("json", "print a JSON array instead of a table")
+	if _, err := f.Parse(t, args, 0); err != nil {
+		return err
+	}
+	catalog, err := dirs.catalog(t, cpu.WeightTypes())
+	if err != nil {
+		return err
+	}
+	dirs.noteMissing(t)
+	catalog.FitInto(thisMachine())
+	models, err := catalog.Models(ctx)
+	if err != nil {
+		return err
+	}
+	return cli.List(t.Results(), models, *asJSON)
+}
+
+// pullModel is the command pull.
+func pullModel(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("pull", "NAME", `Downloads a model into the models folder. NAME is org/repo or org/repo:quant of Hugging Face, such as
+Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0, or the https address of a .gguf file. A download that was
+stopped goes on with the same command.
+
+environment: HF_TOKEN is the token for repositories that ask for one, HF_ENDPOINT another server
+that answers like https://huggingface.co.`)
+	dirs := folderFlags(f)
+	force := f.Bool("force", "download even what this program cannot compute with")
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		return cli.Usagef("say what to pull; see m40-llm pull -h")
+	}
+	catalog, err := dirs.catalog(t, cpu.WeightTypes())
+	if err != nil {
+		return err
+	}
+	machine := thisMachine()
+	catalog.FitInto(machine)
+	puller, err := newPuller(t, catalog, func() int64 { return freeMemory(machine()) }, true)
+	if err != nil {
+		return err
+	}
+	return cli.Pull(ctx, t, puller, rest[0], *force)
+}
+
+// newPuller returns what downloads into the folder of catalog. Only the command line may
+// name addresses.
+func newPuller(t *cli.Terminal, catalog *hub.Hub, freeMemory func() int64, addresses bool) (*hub.Puller, error) {
+	puller, err := hub.NewPuller(catalog, hub.PullOptions{
+		Endpoint:   t.Env("HF_ENDPOINT"),
+		Token:      t.Env("HF_TOKEN"),
+		Version:    version,
+		Addresses:  addresses,
+		FreeMemory: freeMemory,
+	})
+	if err != nil {
+		return nil, cli.Usagef("%v", err)
+	}
+	return puller, nil
+}
+
+// showModel is the command show.
+func showModel(_ context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("show", "NAME|PATH", "Shows what a model file says about itself.")
+	dirs := folderFlags(f)
+	asJSON := f.Bool("json", "print a JSON object instead of tables")
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		return cli.Usagef("say which model to show; m40-llm list names them")
+	}
+	catalog, err := dirs.catalog(t, cpu.WeightTypes())
+	if err != nil {
+		return err
+	}
+	name, err := catalog.Name(rest[0])
+	if err != nil {
+		return err
+	}
+	catalog.FitInto(thisMachine())
+	details, err := catalog.Details(name)
+	if err != nil {
+		return err
+	}
+	return cli.Show(t.Results(), details, *asJSON)
+}
+
+// removeModel is the command rm.
+func removeModel(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("rm", "NAME", "Deletes a model of the models folder, or what is there of a download that was stopped.")
+	dirs := folderFlags(f)
+	yes := f.Bool("yes", "do not ask")
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		return cli.Usagef("say which model to delete; m40-llm list names them")
+	}
+	catalog, err := dirs.catalog(t, nil)
+	if err != nil {
+		return err
+	}
+	model, err := catalog.Removable(rest[0])
+	if err != nil {
+		return err
+	}
+	return cli.Remove(ctx, t, model, *yes, catalog.Remove)
+}
