@@ -26,7 +26,8 @@ var mayImport = map[string][]string{
 	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/reply", "infer/sample"},
 	"store":           {"migrations"},
 
-	"infer":        {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/reply", "infer/sample", "infer/device", "infer/model"},
+	"infer":        {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/reply", "infer/sample", "infer/talk", "infer/device", "infer/model"},
+	"infer/talk":   {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
 	"infer/model":  {"infer/device", "infer/gguf"},
 	"infer/device": {"infer/gguf"},
 	"infer/ref":    {"infer/device", "infer/gguf"},

@@ -222,7 +222,7 @@ func (a *answer) take(c sample.Choice, before *textEdge) *Done {
 	t := a.token(c)
 	var stopped string
 	var ok bool
-	if a.parser != nil && a.source.steers(c.ID) {
+	if _, marks := a.source.format.Marker(c.ID); marks && a.parser != nil {
 		t.Text = a.text.cut()
 	} else {
 		t.Text, stopped, ok = a.text.push(a.source.tokenizer.Piece(c.ID, false))
@@ -241,11 +241,6 @@ func (a *answer) take(c sample.Choice, before *textEdge) *Done {
 	return a.full()
 }
 
-// steers reports whether a token is a control token that means something to a parser.
-func (s *source) steers(id int32) bool {
-	return s.tokenizer.IsControl(id) && s.format.Reads(s.tokenizer.Text(id))
-}
-
 // parse tells apart what the text of a token is.
 func (a *answer) parse(t *Token) {
 	if a.parser == nil {
@@ -253,8 +248,8 @@ func (a *answer) parse(t *Token) {
 	}
 	thinking := a.parser.Thinking()
 	d := a.parser.Text(t.Text)
-	if a.source.steers(t.ID) {
-		d.Add(a.parser.Control(a.source.tokenizer.Text(t.ID)))
+	if marker, ok := a.source.format.Marker(t.ID); ok {
+		d.Add(a.parser.Control(marker))
 	}
 	if thinking || a.parser.Thinking() || d.Reasoning != "" {
 		a.reasoned++
@@ -268,8 +263,10 @@ func (a *answer) parseEnd(e *Done) {
 		return
 	}
 	d := a.parser.Text(e.Text)
-	if e.EndToken != nil && a.source.steers(*e.EndToken) {
-		d.Add(a.parser.Control(a.source.tokenizer.Text(*e.EndToken)))
+	if e.EndToken != nil {
+		if marker, ok := a.source.format.Marker(*e.EndToken); ok {
+			d.Add(a.parser.Control(marker))
+		}
 	}
 	d.Add(a.parser.End(e.Reason == FinishStop && e.StopString == ""))
 	e.Text, e.Reasoning, e.Calls = d.Content, d.Reasoning, d.Calls

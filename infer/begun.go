@@ -62,9 +62,9 @@ func (s *source) readBegun(r Request, prompt string) *reading {
 		}
 	}
 	for _, id := range r.Begun {
-		if parser != nil && s.steers(id) {
+		if marker, ok := s.format.Marker(id); ok && parser != nil {
 			hear(text.cut())
-			add(parser.Control(s.tokenizer.Text(id)))
+			add(parser.Control(marker))
 			continue
 		}
 		piece, _, stopped := text.push(s.tokenizer.Piece(id, false))

@@ -88,11 +88,10 @@ func (s *source) compile(ctx context.Context, f *form) (*compiled, error) {
 	if found := c.find(key); found != nil { // another request had the same one
 		return found, nil
 	}
-	schemas := &schemaRules{ctx: ctx}
-	text := f.text
+	text, ignored := f.text, []string(nil)
 	if text == "" {
 		var err error
-		if text, err = s.format.Grammar(s.gbnf(schemas), f.Form); err != nil {
+		if text, ignored, err = s.format.Grammar(ctx, f.Form); err != nil {
 			return nil, f.refuse(ctx, err)
 		}
 	}
@@ -104,7 +103,7 @@ func (s *source) compile(ctx context.Context, f *form) (*compiled, error) {
 	if err != nil {
 		return nil, f.refuse(ctx, err)
 	}
-	made := &compiled{key, m, schemas.ignored}
+	made := &compiled{key, m, ignored}
 	c.keep(made)
 	return made, nil
 }

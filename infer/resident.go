@@ -248,9 +248,7 @@ func (l *loop) put(s *source, p placement) (*resident, error) {
 		CacheType: o.CacheType,
 		Engine:    o.Version,
 	}
-	if s.template != nil {
-		r.receipt.TemplateHash = s.template.Hash()
-	}
+	r.receipt.TemplateHash = s.format.TemplateHash()
 	return r, nil
 }
 

@@ -16,7 +16,7 @@ import (
 	"m40-llm/infer/chat"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
-	"m40-llm/infer/reply"
+	"m40-llm/infer/talk"
 	"m40-llm/infer/tokenizer"
 )
 
@@ -24,19 +24,12 @@ import (
 // conversations into its tokens and tokens into text. It does not change, so that
 // any goroutine may use it.
 type source struct {
-	name         string // as it was asked for
-	info         ModelInfo
-	file         *gguf.File
-	config       model.Config
-	tokenizer    *tokenizer.Tokenizer
-	template     *chat.Template   // nil: cannot be used, notice says why
-	notice       string           // what a person should know of the template
-	controls     map[string]int32 // control tokens by what they spell
-	controlFirst [256]bool        // bytes with which one begins
-	format       *reply.Format    // how the model writes calls and thoughts
-	callStyle    func() callStyle
-	thoughts     func() chat.Thoughts // of the template
-
+	name        string // as it was asked for
+	info        ModelInfo
+	file        *gguf.File
+	config      model.Config
+	tokenizer   *tokenizer.Tokenizer
+	format      *talk.Format
 	constraints *constraints
 
 	hash string // of the file's header and size
@@ -51,9 +44,6 @@ type source struct {
 // key tells models apart: two names of one file are one model, a replaced file
 // under the same name is another.
 func (s *source) key() string { return s.info.Name + "@" + s.hash }
-
-// noTemplate tells what happens to a model without a chat template.
-const noTemplate = "this model has no chat template; ChatML is used, answers may be odd"
 
 // vocabulary is a source as its samplers see it.
 type vocabulary struct{ *source }
@@ -158,75 +148,13 @@ func (s *source) read(c Catalog) (err error) {
 	}
 	s.hash = headerHash(s.file)
 	s.constraints = newConstraints(s)
-	s.readTemplate()
+	s.format = talk.Read(s.file, s.tokenizer)
 	return nil
-}
-
-// readTemplate never fails: raw prompts need no template.
-func (s *source) readTemplate() {
-	text, err := s.file.Str("tokenizer.chat_template")
-	if errors.Is(err, gguf.ErrMissing) || err == nil && text == "" {
-		text, err = chat.ChatMLSource, nil
-		s.template, s.notice = chat.ChatML, noTemplate
-	} else if err == nil {
-		s.template, err = chat.Parse(text)
-	}
-	if err != nil {
-		s.notice = fmt.Sprintf("the model's chat template cannot be used (%s); only raw prompts work", err)
-		text = ""
-	}
-	s.controls = map[string]int32{}
-	for id := range int32(s.tokenizer.VocabSize()) {
-		if s.tokenizer.IsControl(id) {
-			text := s.tokenizer.Text(id)
-			s.controls[text] = id
-			if text != "" {
-				s.controlFirst[text[0]] = true
-			}
-		}
-	}
-	s.format = reply.Detect(text, s.template != nil && s.template.Uses("tools"), s.isControl)
-	p := probe{s.template, text, s.special(s.tokenizer.BOS()), s.special(s.tokenizer.EOS())}
-	s.callStyle = sync.OnceValue(func() callStyle { return p.calls(context.Background()) })
-	s.thoughts = remember(func() (chat.Thoughts, error) { return p.thoughts(context.Background(), s.callStyle()) })
 }
 
 // notices tells what a person should know of the model.
 func (s *source) notices() string {
-	return strings.Trim(s.notice+"; "+s.tokenizer.Notice(), "; ")
-}
-
-// remember returns a function that finds a value once, or again if that failed.
-func remember[T any](find func() (T, error)) func() T {
-	var mu sync.Mutex
-	var found *T
-	return func() T {
-		mu.Lock()
-		defer mu.Unlock()
-		if found != nil {
-			return *found
-		}
-		value, err := find()
-		if err == nil {
-			found = &value
-		}
-		return value
-	}
-}
-
-func (s *source) isControl(text string) bool {
-	_, ok := s.controls[text]
-	return ok
-}
-
-// thinkingVars returns the variables about thinking that the model's chat template reads.
-func (s *source) thinkingVars() (names []string) {
-	for _, name := range []string{"enable_thinking", "thinking", "reasoning_effort"} {
-		if s.template != nil && s.template.Uses(name) {
-			names = append(names, name)
-		}
-	}
-	return names
+	return strings.Trim(s.format.Notice()+"; "+s.tokenizer.Notice(), "; ")
 }
 
 func headerHash(f *gguf.File) string {
@@ -269,64 +197,32 @@ func (s *source) prompt(ctx context.Context, r Request, now time.Time) (p prompt
 	return p, err
 }
 
-// conversation renders the messages of r. What a message says is data: only the
-// template's own text may hold special tokens.
+// conversation renders and encodes the messages of r.
 func (s *source) conversation(ctx context.Context, r Request, now time.Time) (string, []int32, error) {
-	if s.template == nil {
-		return "", nil, &Error{Code: CodeTemplate, Message: s.notice}
-	}
 	if r.ToolChoice == ToolChoiceNone {
 		r.Tools = nil
 	}
-	messages, style, err := s.toolMessages(r)
-	if err != nil {
-		return "", nil, err
-	}
-	in := chat.Input{
-		Messages:            messages,
-		Tools:               r.Tools,
-		AddGenerationPrompt: string(r.TemplateVars["add_generation_prompt"]) != "false", // Continue goes before it
-		Continue:            r.Continue,
-		NullContent:         style.nullContent,
-		Thoughts:            s.thoughtsOf(messages),
-		Vars:                r.TemplateVars,
-		BOSToken:            s.special(s.tokenizer.BOS()),
-		EOSToken:            s.special(s.tokenizer.EOS()),
-		Now:                 now,
-	}
-	tell := len(r.Tools) > 0 && !s.template.Uses("tools")
-	if tell {
-		in.Messages = withToolPrompt(messages, "system", toolPrompt(r.Tools))
-	}
-	parts, err := s.render(ctx, in)
-	if _, raised := errors.AsType[*chat.RaisedError](err); raised && tell {
-		in.Messages = withToolPrompt(messages, "user", toolPrompt(r.Tools))
-		parts, err = s.render(ctx, in)
-	}
-	if err != nil {
-		if ctx.Err() == nil {
-			err = &Error{Code: CodeTemplate, Message: err.Error(), Param: "messages"}
-		}
-		return "", nil, err
-	}
-	spans := make([]tokenizer.Span, len(parts))
-	for i, part := range parts {
-		spans[i] = tokenizer.Span{Text: part.Text, ParseSpecial: !part.Content}
-	}
-	tokens, err := s.tokenizer.EncodeSpans(ctx, spans, false)
-	if err != nil {
-		return "", nil, err
-	}
-	// Some templates leave the first token to the tokenizer, others write it.
-	if bos, _ := s.tokenizer.BOS(); s.tokenizer.AddsBOS() && (len(tokens) == 0 || tokens[0] != bos) {
-		tokens = slices.Insert(tokens, 0, bos)
-	}
-	return parts.String(), tokens, nil
+	text, tokens, err := s.format.Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now})
+	return text, tokens, conversationError(err)
 }
 
-func (s *source) special(id int32, ok bool) string {
-	if !ok {
-		return ""
+func conversationError(err error) error {
+	if wrong, ok := errors.AsType[*talk.MessageError](err); ok {
+		return invalid("messages", "%s", wrong)
 	}
-	return s.tokenizer.Text(id)
+	if failed, ok := errors.AsType[*talk.TemplateError](err); ok {
+		return &Error{Code: CodeTemplate, Message: failed.Error(), Param: "messages"}
+	}
+	if errors.Is(err, talk.ErrNoTemplate) {
+		return &Error{Code: CodeTemplate, Message: err.Error()}
+	}
+	return err
+}
+
+// opening returns what the parser of a reply to r goes on from, behind a prompt.
+func (s *source) opening(r Request, prompt string) string {
+	if !r.Continue {
+		return prompt
+	}
+	return s.format.Continued(r.Messages[len(r.Messages)-1], prompt)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"m40-llm/infer/chat"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/talk"
 )
 
 // countingCatalog serves one file under the names "m" and "alias", and counts how
@@ -145,9 +145,9 @@ func TestSource_TellsWhatAFileLeavesOpen(t *testing.T) {
 		says []string
 	}{
 		"nothing":               {whole, nil},
-		"the template":          {bare, []string{noTemplate}},
+		"the template":          {bare, []string{talk.NoTemplate}},
 		"how text is cut":       {withoutPre(whole), []string{"does not say how its tokenizer cuts text into words (tokenizer.ggml.pre)"}},
-		"the template and that": {withoutPre(bare), []string{noTemplate, "; the file does not say how its tokenizer"}},
+		"the template and that": {withoutPre(bare), []string{talk.NoTemplate, "; the file does not say how its tokenizer"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newSources(&countingCatalog{file: tt.file})
@@ -166,24 +166,5 @@ func TestSource_TellsWhatAFileLeavesOpen(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestSource_NamesWhatItsTemplateReadsAboutThinking(t *testing.T) {
-	for text, want := range map[string][]string{
-		"{{ messages }}": nil,
-		"{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}": {"enable_thinking"},
-		"{% if thinking %}<think>{% endif %}{{ reasoning_effort }}":                                  {"thinking", "reasoning_effort"},
-	} {
-		template, err := chat.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := (&source{template: template}).thinkingVars(); !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", text, got, want)
-		}
-	}
-	if got := new(source).thinkingVars(); got != nil {
-		t.Errorf("without a template: %q", got)
 	}
 }

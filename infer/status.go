@@ -82,7 +82,7 @@ func (b *board) count(running, queued int) {
 func (b *board) loading(s *source) {
 	b.update(func(st *Status) {
 		b.target = s.name
-		*st = Status{State: StateLoading, Model: s.info, Notice: s.notices(), TemplateVars: s.thinkingVars(), Running: st.Running, Queued: st.Queued}
+		*st = Status{State: StateLoading, Model: s.info, Notice: s.notices(), TemplateVars: s.format.ThinkingVars(), Running: st.Running, Queued: st.Queued}
 		st.Loading = Loading{Model: s.info.Name, Total: model.WeightBytes(s.file)}
 	})
 }

@@ -1,12 +1,8 @@
 package infer
 
 import (
-	"context"
-	"fmt"
 	"slices"
-	"strings"
 
-	"m40-llm/infer/grammar"
 	"m40-llm/infer/reply"
 )
 
@@ -37,7 +33,7 @@ func (s *source) form(r *Request, prompt string) (*form, error) {
 	}
 	if r.ParseReply || r.forces() {
 		f.Prompt = s.opening(*r, prompt)
-		f.lead = s.format.Lead(s.gbnf(nil), f.Prompt)
+		f.lead = s.format.Lead(f.Prompt)
 	}
 	if schema {
 		f.param, f.Schema, f.Strict = "json_schema", r.JSONSchema, r.StrictSchema
@@ -70,63 +66,4 @@ func toolsToCall(r *Request) (tools []reply.Tool, single bool, err error) {
 		tools, single = tools[i:i+1], true
 	}
 	return tools, single, nil
-}
-
-// gbnf is how grammars for the model are written; schemas is nil where they hold none.
-func (s *source) gbnf(schemas *schemaRules) reply.GBNF {
-	return reply.GBNF{Literal: s.literal, Rules: schemas.write}
-}
-
-// schemaRules writes the rules of schemas.
-type schemaRules struct {
-	ctx     context.Context
-	ignored []string // what the rules leave out
-}
-
-func (w *schemaRules) write(s reply.Schema) (string, error) {
-	rules, ignored, err := grammar.SchemaRules(w.ctx, s.Name, s.Text, s.Strict)
-	for _, what := range ignored {
-		if s.Of != "" {
-			what += " of " + s.Of
-		}
-		w.ignored = append(w.ignored, what)
-	}
-	return rules, err
-}
-
-// literal is an expression of GBNF for text, in which control tokens are tokens.
-func (s *source) literal(text string) string {
-	var parts []string
-	plain := 0
-	add := func(end int) {
-		if end > plain {
-			parts = append(parts, grammar.Literal(text[plain:end]))
-		}
-	}
-	for at := 0; at < len(text); {
-		id, length := s.controlAt(text[at:])
-		if length == 0 {
-			at++
-			continue
-		}
-		add(at)
-		parts = append(parts, fmt.Sprintf("<[%d]>", id))
-		at += length
-		plain = at
-	}
-	add(len(text))
-	return strings.Join(parts, " ")
-}
-
-// controlAt returns the longest control token that text begins with, and its length.
-func (s *source) controlAt(text string) (id int32, length int) {
-	if !s.controlFirst[text[0]] {
-		return 0, 0
-	}
-	for spelling, control := range s.controls {
-		if len(spelling) > length && strings.HasPrefix(text, spelling) {
-			id, length = control, len(spelling)
-		}
-	}
-	return id, length
 }

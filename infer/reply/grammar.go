@@ -133,7 +133,7 @@ type Form struct {
 // with arguments that are valid by their schemas. A thought that the prompt has opened comes
 // first. Where a format writes strings without quotes, they are held to enum, const and
 // their length alone.
-func (f *Format) Grammar(g GBNF, form Form) (string, error) {
+func (f *Syntax) Grammar(g GBNF, form Form) (string, error) {
 	content := ""
 	if len(form.Schema) > 0 {
 		var err error
@@ -157,7 +157,7 @@ func (f *Format) Grammar(g GBNF, form Form) (string, error) {
 }
 
 // calls returns an expression of calls of the tools of a form, and the rules that it needs.
-func (f *Format) calls(g GBNF, form Form) (expression, text string, err error) {
+func (f *Syntax) calls(g GBNF, form Form) (expression, text string, err error) {
 	var rules strings.Builder
 	var names []string
 	for i, t := range form.Tools {
@@ -192,7 +192,7 @@ func (e *ToolError) Unwrap() error { return e.Err }
 // Lead returns an expression, in GBNF, of what stands in front of the content of a reply
 // to prompt: the thought that the prompt has opened, and in harmony the header of the
 // final message. It is empty or ends with a blank.
-func (f *Format) Lead(g GBNF, prompt string) string {
+func (f *Syntax) Lead(g GBNF, prompt string) string {
 	if !f.harmony {
 		return f.thoughtRule(g, prompt)
 	}
@@ -204,7 +204,7 @@ func (f *Format) Lead(g GBNF, prompt string) string {
 
 // thoughtRule is the rest of a thought that the prompt has opened, or the one with which
 // a reply in harmony may begin.
-func (f *Format) thoughtRule(g GBNF, prompt string) string {
+func (f *Syntax) thoughtRule(g GBNF, prompt string) string {
 	if f.harmony {
 		return `(` + g.Literal("<|channel|>analysis<|message|>") + ` [^<]* ` + g.Literal("<|end|><|start|>assistant") + `)? `
 	}
@@ -233,7 +233,7 @@ func escapeClass(r rune) string {
 }
 
 // callRule returns the expression of a call, and writes the rules that it needs.
-func (f *Format) callRule(g GBNF, rules *strings.Builder, name string, t Tool) (string, error) {
+func (f *Syntax) callRule(g GBNF, rules *strings.Builder, name string, t Tool) (string, error) {
 	var parts []string
 	rest := f.writing.call
 	for rest != "" {
@@ -292,7 +292,7 @@ func argumentsSchema(t Tool) []byte {
 
 // parameterRules returns the expression of parameters that are written one by one: the
 // properties of the schema in their order.
-func (f *Format) parameterRules(g GBNF, rules *strings.Builder, name string, t Tool) (string, error) {
+func (f *Syntax) parameterRules(g GBNF, rules *strings.Builder, name string, t Tool) (string, error) {
 	var schema struct {
 		Required   []string        `json:"required"`
 		Properties json.RawMessage `json:"properties"`
@@ -330,7 +330,7 @@ func (f *Format) parameterRules(g GBNF, rules *strings.Builder, name string, t T
 }
 
 // valueRule is the expression of a parameter's value: text as it is, or JSON.
-func (f *Format) valueRule(g GBNF, rules *strings.Builder, value Schema, defs json.RawMessage, isText bool) (string, error) {
+func (f *Syntax) valueRule(g GBNF, rules *strings.Builder, value Schema, defs json.RawMessage, isText bool) (string, error) {
 	schema := value.Text
 	if isText {
 		var s struct {

@@ -27,12 +27,12 @@ type marker struct {
 
 // lexer finds markers in text: the leftmost, and of those that begin there the longest.
 type lexer struct {
-	format *Format
+	syntax *Syntax
 	held   []byte // what may be the beginning of a marker
 }
 
 func (l *lexer) byte(p *Parser, b byte) {
-	if len(l.held) == 0 && l.format.first[b] == nil {
+	if len(l.held) == 0 && l.syntax.first[b] == nil {
 		p.symbol(b, nil)
 		return
 	}
@@ -43,7 +43,7 @@ func (l *lexer) byte(p *Parser, b byte) {
 // settle gives out what is certain of the held text: all of it if the text ends here.
 func (l *lexer) settle(p *Parser, last bool) {
 	for len(l.held) > 0 {
-		whole, longer := l.format.match(string(l.held))
+		whole, longer := l.syntax.match(string(l.held))
 		if longer && !last {
 			return
 		}
@@ -62,20 +62,20 @@ func (l *lexer) flush(p *Parser) { l.settle(p, true) }
 
 // control takes a control token. Part of a marker counts as text.
 func (l *lexer) control(p *Parser, text string) {
-	if m := l.format.controls[text]; m != nil {
+	if m := l.syntax.controls[text]; m != nil {
 		l.flush(p)
 		p.symbol(0, m)
 		return
 	}
-	if l.format.Reads(text) {
+	if l.syntax.IsMarker(text) {
 		for i := range len(text) {
 			l.byte(p, text[i])
 		}
 	}
 }
 
-// Reads reports whether a control token means something to the format.
-func (f *Format) Reads(control string) bool {
+// IsMarker reports whether the syntax interprets this control token.
+func (f *Syntax) IsMarker(control string) bool {
 	if f.controls[control] != nil {
 		return true
 	}
@@ -89,7 +89,7 @@ func (f *Format) Reads(control string) bool {
 
 // match returns the longest marker that text begins with, and whether text may still
 // become a longer one.
-func (f *Format) match(text string) (whole *marker, longer bool) {
+func (f *Syntax) match(text string) (whole *marker, longer bool) {
 	for _, m := range f.first[text[0]] {
 		switch {
 		case len(m.text) > len(text):

@@ -1,7 +1,7 @@
 // Package reply reads what a model wrote: it tells what it thinks, what it says and
 // which tools it calls apart, while the answer is still being written.
 //
-// How calls are written differs between model families; [Detect] finds the format in
+// How calls are written differs between model families; [Detect] finds the syntax in
 // the source of the chat template. A [Parser] takes the text of the answer as it comes
 // and gives back deltas. However the text is cut, the deltas put together are the same.
 // Only what may be the beginning of a marker, the white space around one and calls that
@@ -140,7 +140,7 @@ const (
 
 // Parser reads one reply. It is used by one goroutine.
 type Parser struct {
-	format *Format
+	syntax *Syntax
 	tools  map[string]Tool
 	known  map[string]properties // of tools that were called
 	whole  bool
@@ -179,14 +179,14 @@ type growing struct {
 }
 
 // Parser returns a parser for one reply.
-func (f *Format) Parser(o Options) *Parser {
+func (f *Syntax) Parser(o Options) *Parser {
 	p := &Parser{
-		format: f,
+		syntax: f,
 		tools:  make(map[string]Tool, len(o.Tools)),
 		whole:  o.Whole,
 		single: o.Single,
 		newID:  o.NewID,
-		lexer:  lexer{format: f},
+		lexer:  lexer{syntax: f},
 		fresh:  true,
 	}
 	if p.newID == nil {
@@ -306,11 +306,11 @@ func (p *Parser) contentSymbol(b byte, m *marker) {
 		p.addSpace(string(b))
 		return
 	}
-	if p.fresh && len(p.tools) > 0 && p.format.bare != nil {
+	if p.fresh && len(p.tools) > 0 && p.syntax.bare != nil {
 		if p.index > 0 && b == ';' { // between calls
 			return
 		}
-		if body := p.format.bare(b); body != nil {
+		if body := p.syntax.bare(b); body != nil {
 			p.open(body)
 			p.callSymbol(b, nil)
 			return
@@ -453,7 +453,7 @@ func (p *Parser) closeCall() {
 	p.body = nil
 	p.raw, p.space = p.raw[:0], p.space[:0]
 	p.state, p.layout, p.fresh = inContent, true, !p.said
-	if p.format.harmony {
+	if p.syntax.harmony {
 		p.state = inBetween
 	}
 }

@@ -44,7 +44,7 @@ var templates = map[string]string{
 	"generic":         "",
 }
 
-func formatOf(t testing.TB, name string) *Format {
+func formatOf(t testing.TB, name string) *Syntax {
 	t.Helper()
 	f := Detect(templates[name], true, func(string) bool { return false })
 	if f.Name != name {
@@ -77,7 +77,7 @@ func (m *message) add(d Delta) {
 }
 
 // read parses a reply whose text comes in the given pieces.
-func read(f *Format, o Options, pieces ...string) (m message) {
+func read(f *Syntax, o Options, pieces ...string) (m message) {
 	o.Tools, o.NewID = testTools, numbered()
 	p := f.Parser(o)
 	for _, piece := range pieces {
@@ -524,7 +524,7 @@ func TestHostileRepliesTakeBoundedMemory(t *testing.T) {
 	}
 }
 
-func feedHostile(t *testing.T, f *Format, begin, text string) {
+func feedHostile(t *testing.T, f *Syntax, begin, text string) {
 	t.Helper()
 	p := f.Parser(Options{Tools: testTools, Whole: true})
 	var m message

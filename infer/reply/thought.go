@@ -42,7 +42,7 @@ func Opening(text string) (tag Tag, rest string, found bool) {
 
 // OpenedBy returns the tag that closes the thought which a prompt opens with its last
 // words; "" if it opens none.
-func (f *Format) OpenedBy(prompt string) (close string) {
+func (f *Syntax) OpenedBy(prompt string) (close string) {
 	prompt = strings.TrimRight(prompt, " \t\r\n")
 	for _, tag := range append(Tags(), f.tag) {
 		if tag.Open != "" && strings.HasSuffix(prompt, tag.Open) {

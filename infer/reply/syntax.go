@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Format is how a model family writes calls and thoughts. It does not change and can be
+// Syntax is how a model family writes calls and thoughts. It does not change and can be
 // used by several goroutines.
-type Format struct {
+type Syntax struct {
 	Name     string
 	texts    []*marker          // found in text
 	controls map[string]*marker // control tokens
@@ -22,7 +22,7 @@ type Format struct {
 	harmony bool
 }
 
-// family describes a format.
+// family describes a syntax.
 type family struct {
 	name    string
 	matches func(template string) bool
@@ -76,7 +76,7 @@ func llamaBare(b byte) body {
 	return nil
 }
 
-// families are tried in this order: the first that matches is the format.
+// families are tried in this order: the first that matches is used.
 var families = []family{
 	{
 		name:    "harmony",
@@ -270,7 +270,7 @@ var functionMarkers = []marker{
 	{text: "</function>", role: closes},
 }
 
-// generic is the format that models are told of whose template knows no tools. It also
+// generic is the syntax that models are told of whose template knows no tools. It also
 // reads the blocks of code in which Gemma 2 and 3 like to write calls.
 var generic = family{
 	name: "generic",
@@ -281,12 +281,12 @@ var generic = family{
 	),
 }
 
-// Detect finds the format in the source of a chat template, or, if that shows no call, in
+// Detect finds the syntax in the source of a chat template, or, if that shows no call, in
 // the vocabulary. takesTools reports whether the template takes tools; if not, the model
 // is told of them by a prompt, and calls as in Example are read too. control reports
 // whether the vocabulary has a control token of a spelling: text that spells one is no
 // marker.
-func Detect(template string, takesTools bool, control func(text string) bool) *Format {
+func Detect(template string, takesTools bool, control func(text string) bool) *Syntax {
 	i := slices.IndexFunc(families, func(f family) bool { return f.matches(template) })
 	if i < 0 && takesTools {
 		i = slices.IndexFunc(families, func(f family) bool {
@@ -294,17 +294,17 @@ func Detect(template string, takesTools bool, control func(text string) bool) *F
 		})
 	}
 	if i < 0 {
-		return newFormat(generic, template, control)
+		return newSyntax(generic, template, control)
 	}
 	f := families[i]
 	if !takesTools && !f.harmony && f.name != "hermes" {
 		f.markers = slices.Concat(f.markers, hermesMarkers)
 	}
-	return newFormat(f, template, control)
+	return newSyntax(f, template, control)
 }
 
-func newFormat(f family, template string, control func(text string) bool) *Format {
-	format := &Format{
+func newSyntax(f family, template string, control func(text string) bool) *Syntax {
+	syntax := &Syntax{
 		Name:     f.name,
 		controls: map[string]*marker{},
 		tag:      f.tag,
@@ -329,13 +329,13 @@ func newFormat(f family, template string, control func(text string) bool) *Forma
 	for i := range all {
 		m := &all[i]
 		if m.control = control(m.text); m.control {
-			format.controls[m.text] = m
+			syntax.controls[m.text] = m
 			continue
 		}
-		format.texts = append(format.texts, m)
-		format.first[m.text[0]] = append(format.first[m.text[0]], m)
+		syntax.texts = append(syntax.texts, m)
+		syntax.first[m.text[0]] = append(syntax.first[m.text[0]], m)
 	}
-	return format
+	return syntax
 }
 
 // readFunction reads what follows <function= up to its end.

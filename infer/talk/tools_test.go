@@ -1,4 +1,4 @@
-package infer
+package talk
 
 import (
 	"context"
@@ -45,21 +45,21 @@ type wantedCall struct{ name, arguments string }
 
 // theirTurn renders a conversation in which the assistant calls and cuts the
 // assistant's part out of the prompt: what is not there if it says something else.
-func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, reasoning string) (common, turn string, s *source, err error) {
+func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, reasoning string) (common, turn string, f *Format, err error) {
 	t.Helper()
 	tmpl, err := chat.Parse(ft.Source)
 	if err != nil {
 		t.Fatal(err)
 	}
 	bos, eos := ft.SpecialTokens["bos_token"], ft.SpecialTokens["eos_token"]
-	s = &source{template: tmpl, format: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
+	f = &Format{template: tmpl, syntax: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
 	p := probe{tmpl, ft.Source, bos, eos}
 	style := p.calls(context.Background())
 	thoughts, err := p.thoughts(context.Background(), style)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.callStyle = func() callStyle { return style }
+	f.callStyle = func() callStyle { return style }
 	var list []toolCall
 	for i, c := range calls {
 		call := toolCall{ID: fmt.Sprintf("abcdef12%d", i)}
@@ -70,7 +70,7 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 	raw, _ := json.Marshal(list)
 	messages := []chat.Message{{Role: "user", Content: "What is it like?"}}
 	render := func(extra ...chat.Message) (string, error) {
-		m, style, err := s.toolMessages(Request{Messages: append(messages[:1:1], extra...)})
+		m, style, err := f.toolMessages(append(messages[:1:1], extra...))
 		if err != nil {
 			return "", err
 		}
@@ -82,7 +82,7 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 	}
 	prompt, err := render()
 	if err != nil {
-		return "", "", s, err
+		return "", "", f, err
 	}
 	var results []chat.Message
 	for i := range calls {
@@ -90,7 +90,7 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 	}
 	whole, err := render(append([]chat.Message{{Role: "assistant", Content: content, ReasoningContent: reasoning, ToolCalls: raw}}, results...)...)
 	if err != nil {
-		return "", "", s, err
+		return "", "", f, err
 	}
 	// Behind what both have in common comes what the model writes, from the marker on
 	// in which they part.
@@ -101,7 +101,7 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 	if i := strings.LastIndexByte(whole[:n], '<'); i >= 0 && !strings.Contains(whole[i:n], ">") {
 		n = i
 	}
-	return whole[:n], whole[n:], s, nil
+	return whole[:n], whole[n:], f, nil
 }
 
 // unshown are the templates, or the cases of one, that do not show what they are given,
@@ -148,23 +148,23 @@ func TestCallsOfEveryTemplateAreReadBack(t *testing.T) {
 				without++
 				continue
 			}
-			prompt, turn, s, err := theirTurn(t, ft, c.calls, c.content, c.reasoning)
+			prompt, turn, f, err := theirTurn(t, ft, c.calls, c.content, c.reasoning)
 			if err != nil {
-				t.Errorf("%s (%s): %v", name, s.format.Name, err)
+				t.Errorf("%s (%s): %v", name, f.syntax.Name, err)
 				continue
 			}
 			turn, _, _ = strings.Cut(turn, "RESULT")
 			for _, whole := range []bool{true, false} {
-				p := s.format.Parser(reply.Options{Tools: tools, Whole: whole, Prompt: prompt})
+				p := f.Parser(reply.Options{Tools: tools, Whole: whole, Prompt: prompt})
 				got := p.Text(turn)
 				end := p.End(true)
 				got.Content += end.Content
 				got.Calls = append(got.Calls, end.Calls...)
 				if !sameCalls(got.Calls, c.calls) {
-					t.Errorf("%s (%s): %q reads as %+v", name, s.format.Name, turn, got)
+					t.Errorf("%s (%s): %q reads as %+v", name, f.syntax.Name, turn, got)
 				}
 				if strings.Contains(turn, "look.") && (!strings.Contains(got.Content, c.content) || got.Reasoning != c.reasoning) {
-					t.Errorf("%s (%s): %q reads as content %q and reasoning %q", name, s.format.Name, turn, got.Content, got.Reasoning)
+					t.Errorf("%s (%s): %q reads as content %q and reasoning %q", name, f.syntax.Name, turn, got.Content, got.Reasoning)
 				}
 			}
 			read++

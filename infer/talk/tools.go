@@ -1,4 +1,4 @@
-package infer
+package talk
 
 import (
 	"context"
@@ -13,8 +13,7 @@ import (
 	"m40-llm/infer/reply"
 )
 
-// This file brings tools, calls and their results into the form that a chat template
-// wants, which templates do not agree on.
+// Chat templates do not agree on the form of tools, calls and their results.
 
 // toolCall is a call in an assistant's message, in OpenAI's form. Arguments are an
 // object, or a string that holds one.
@@ -164,13 +163,13 @@ func isAlphanumeric(r rune) bool {
 	return '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 }
 
-// toolMessages brings the messages of r into the form of the model's template.
-func (s *source) toolMessages(r Request) ([]chat.Message, callStyle, error) {
-	messages := slices.Clone(r.Messages)
+// toolMessages returns messages in the form that the template takes.
+func (f *Format) toolMessages(messages []chat.Message) ([]chat.Message, callStyle, error) {
+	messages = slices.Clone(messages)
 	if !slices.ContainsFunc(messages, func(m chat.Message) bool { return len(m.ToolCalls) > 0 || m.Role == "tool" }) {
 		return messages, callStyle{}, nil
 	}
-	style := s.callStyle()
+	style := f.callStyle()
 	names := map[string]string{} // of the tools, by the id of the call
 	for i := range messages {
 		m := &messages[i]
@@ -186,14 +185,14 @@ func (s *source) toolMessages(r Request) ([]chat.Message, callStyle, error) {
 		}
 		var calls []toolCall
 		if err := json.Unmarshal(m.ToolCalls, &calls); err != nil {
-			return nil, style, invalid("messages", "tool_calls of message %d: %s", i+1, err)
+			return nil, style, fmt.Errorf("tool_calls of message %d: %w", i+1, err)
 		}
 		for _, c := range calls {
 			names[c.ID] = c.Function.Name
 		}
 		written, err := style.calls(calls)
 		if err != nil {
-			return nil, style, invalid("messages", "message %d: %s", i+1, err)
+			return nil, style, fmt.Errorf("message %d: %w", i+1, err)
 		}
 		m.ToolCalls = written
 		switch {
@@ -210,28 +209,6 @@ func (s *source) toolMessages(r Request) ([]chat.Message, callStyle, error) {
 		messages = resultsAsUser(messages)
 	}
 	return messages, style, nil
-}
-
-// opening returns what the parser of a reply is told of the prompt: its end, or, where a
-// message is continued in its thought, the tag that opened that.
-func (s *source) opening(r Request, prompt string) string {
-	if !r.Continue {
-		return prompt
-	}
-	last := r.Messages[len(r.Messages)-1]
-	if thought := strings.TrimSpace(last.ReasoningContent); thought != "" && strings.TrimSpace(last.Content) == "" {
-		before := strings.TrimSuffix(strings.TrimSpace(prompt), thought)
-		switch {
-		case s.format.OpenedBy(before) != "":
-			return before
-		case s.format.Tag.Open != "":
-			return s.format.Tag.Open
-		}
-	}
-	if tag, rest, found := reply.Opening(last.Content); found && !strings.Contains(rest, tag.Close) {
-		return tag.Open
-	}
-	return prompt
 }
 
 // resultsAsUser makes messages of the user of results, for templates that know no role

@@ -1,4 +1,4 @@
-package infer
+package talk
 
 import (
 	"strings"
@@ -12,8 +12,8 @@ import (
 // what becomes of one in an earlier turn, in the last message and beside a call.
 type thoughtRow struct{ form, earlier, last, call string }
 
-// sourceOf returns what a source knows of a template, and how that takes thoughts.
-func sourceOf(t *testing.T, ft fixtureTemplate) (*source, probe, thoughtRow) {
+// formatOf returns the format of a template, and how that takes thoughts.
+func formatOf(t *testing.T, ft fixtureTemplate) (*Format, probe, thoughtRow) {
 	t.Helper()
 	tmpl, err := chat.Parse(ft.Source)
 	if err != nil {
@@ -25,9 +25,9 @@ func sourceOf(t *testing.T, ft fixtureTemplate) (*source, probe, thoughtRow) {
 	if err != nil {
 		t.Fatalf("%s: %v", ft.Name, err)
 	}
-	s := &source{template: tmpl, format: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
-	s.callStyle = func() callStyle { return style }
-	s.thoughts = func() chat.Thoughts { return form }
+	f := &Format{template: tmpl, syntax: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
+	f.callStyle = func() callStyle { return style }
+	f.thoughts = func() chat.Thoughts { return form }
 
 	shows := func(messages ...chat.Message) string {
 		switch prompt, err := p.withThoughts(t.Context(), style, form, messages); {
@@ -54,7 +54,7 @@ func sourceOf(t *testing.T, ft fixtureTemplate) (*source, probe, thoughtRow) {
 	if form.Alone {
 		row.form += " alone"
 	}
-	return s, p, row
+	return f, p, row
 }
 
 // One that takes too long to tell is asked again, and not in every form.
@@ -100,7 +100,7 @@ func TestThoughts_TheFormIsFoundByRendering(t *testing.T) {
 		{"tags that are written anew", message(`{% set p = message.content.split('</think>') %}{% if p|length == 2 %}<think>{{ p[0].split('<think>')[-1].strip() }}</think>{% endif %}{{ p[-1].strip() }}`), thoughtRow{"</think>", "shown", "shown", "unknown"}},
 		{"tags that mean nothing", message(`{{ message.content }}`) + `{# </think> #}`, thoughtRow{"none", "dropped", "dropped", "unknown"}},
 	} {
-		if _, _, got := sourceOf(t, fixtureTemplate{Name: c.name, Source: c.source}); got != c.want {
+		if _, _, got := formatOf(t, fixtureTemplate{Name: c.name, Source: c.source}); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
@@ -123,7 +123,7 @@ func TestThoughts_PublicTemplates(t *testing.T) {
 	}
 	forms := map[string]int{}
 	for _, ft := range loadTemplates(t) {
-		s, p, row := sourceOf(t, ft)
+		f, p, row := formatOf(t, ft)
 		t.Logf("%-52s %-20s %-8s %-8s %s", ft.Name, row.form, row.earlier, row.last, row.call)
 		forms[row.form]++
 		if w, known := want[ft.Name]; known && row != w {
@@ -142,11 +142,11 @@ func TestThoughts_PublicTemplates(t *testing.T) {
 		// A thought makes no template refuse what it takes without one.
 		answer := chat.Message{Role: "assistant", Content: "yes"}
 		in := chat.Input{Messages: []chat.Message{probeQuestion, answer, probeQuestion}, AddGenerationPrompt: true, BOSToken: p.bos, EOSToken: p.eos}
-		if _, err := s.render(t.Context(), in); err != nil {
+		if _, err := f.render(t.Context(), in); err != nil {
 			continue
 		}
-		in.Messages[1].ReasoningContent, in.Thoughts = harmless, s.thoughts()
-		prompt, err := s.render(t.Context(), in)
+		in.Messages[1].ReasoningContent, in.Thoughts = harmless, f.thoughts()
+		prompt, err := f.render(t.Context(), in)
 		if err != nil {
 			t.Errorf("%s refuses a thought: %v", ft.Name, err)
 		}
@@ -154,14 +154,13 @@ func TestThoughts_PublicTemplates(t *testing.T) {
 		// A thought without an end can be written on in every one of them.
 		in.Messages = []chat.Message{probeQuestion, {Role: "assistant", ReasoningContent: harmless + "Let me see "}}
 		in.Continue = true
-		prompt, err = s.render(t.Context(), in)
+		prompt, err = f.render(t.Context(), in)
 		if err != nil {
 			t.Errorf("%s: a thought cannot be written on: %v", ft.Name, err)
 			continue
 		}
 		ours(prompt)
-		r := Request{Messages: in.Messages, Continue: true}
-		parser := s.format.Parser(reply.Options{Prompt: s.opening(r, prompt.String())})
+		parser := f.Parser(reply.Options{Prompt: f.Continued(in.Messages[1], prompt.String())})
 		if !strings.HasSuffix(prompt.String(), "Let me see ") || !parser.Thinking() {
 			t.Errorf("%s: what goes on behind %q is no thought", ft.Name, prompt.String()[max(0, len(prompt.String())-80):])
 		}

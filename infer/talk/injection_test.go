@@ -1,4 +1,4 @@
-package infer
+package talk
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/infer/chat"
 	"m40-llm/infer/fixtures"
+	"m40-llm/infer/gguf"
 	"m40-llm/infer/tokenizer"
 )
 
@@ -63,6 +64,20 @@ func TestSpecialTokensAnywhereInAConversationStayText(t *testing.T) {
 	if len(rendered) < len(templates)*8/10 {
 		t.Errorf("only %d of %d templates rendered one of the conversations", len(rendered), len(templates))
 	}
+}
+
+func openVocabulary(t *testing.T, path string) *tokenizer.Tokenizer {
+	t.Helper()
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tok, err := tokenizer.New(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
 }
 
 // specialTokens are those that come out of parsed text alone: control tokens, and

@@ -1,4 +1,4 @@
-package infer
+package talk
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"m40-llm/infer/reply"
 )
 
-// This file gives the thoughts of earlier answers to a chat template in the form that it
-// takes. What becomes of them is for the template to say: most drop those of earlier
-// turns, and show those between calls. One that takes them in no form drops them all.
+// A chat template takes the thoughts of earlier answers in one of several forms, which
+// rendering sentinels finds out. What becomes of them is the template's choice: most drop those
+// of earlier turns and show those between calls. One that takes them in no form drops them all.
 
 // Sentinels of the conversations that find out the form.
 const (
@@ -24,11 +24,11 @@ const (
 var probeAnswer = chat.Message{Role: "assistant", Content: "probe answer"}
 
 // thoughtsOf returns how the template takes the thoughts of messages.
-func (s *source) thoughtsOf(messages []chat.Message) chat.Thoughts {
+func (f *Format) thoughtsOf(messages []chat.Message) chat.Thoughts {
 	if !slices.ContainsFunc(messages, func(m chat.Message) bool { return m.ReasoningContent != "" }) {
 		return chat.Thoughts{}
 	}
-	return s.thoughts()
+	return f.thoughts()
 }
 
 // thoughts finds the form in which the template takes thoughts. It fails with a
@@ -128,28 +128,4 @@ func (p probe) losesCall(ctx context.Context, style callStyle, form chat.Thought
 	return slices.ContainsFunc([]string{"", probeSaid}, func(content string) bool {
 		return shows(content, "") && !shows(content, probeThought)
 	})
-}
-
-// render renders a conversation. A thought that is to be continued and that the template
-// does not show comes where the assistant's turn is opened, behind the tag of the family
-// unless the template has written that.
-func (s *source) render(ctx context.Context, in chat.Input) (chat.Prompt, error) {
-	last := in.Messages[len(in.Messages)-1]
-	inThought := in.Continue && strings.TrimSpace(last.Content) == "" && strings.TrimSpace(last.ReasoningContent) != ""
-	if !inThought || in.Thoughts.Close == "" { // between tags it would be one that has ended
-		prompt, err := s.template.Render(ctx, in)
-		if !inThought || !errors.Is(err, chat.ErrNotContinued) {
-			return prompt, err
-		}
-	}
-	n := len(in.Messages) - 1
-	in.Messages, in.Continue, in.AddGenerationPrompt = in.Messages[:n], false, true
-	prompt, err := s.template.Render(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	if s.format.OpenedBy(prompt.String()) == "" {
-		prompt = append(prompt, chat.Span{Text: s.format.Tag.Open + "\n"})
-	}
-	return append(prompt, chat.Span{Text: last.ReasoningContent, Content: true}), nil
 }

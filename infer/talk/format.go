@@ -1,0 +1,127 @@
+// Package talk holds what a model's file says about talking: its chat template, the forms in
+// which that takes tool calls and thoughts, and the syntax in which the model writes them.
+package talk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"m40-llm/infer/chat"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/reply"
+	"m40-llm/infer/tokenizer"
+)
+
+// Format is how one model talks: it turns conversations into prompts and makes the parsers
+// and grammars of replies. It does not change and can be used by several goroutines.
+type Format struct {
+	tokenizer    *tokenizer.Tokenizer
+	template     *chat.Template   // nil: cannot be used, notice says why
+	notice       string           // what a person should know of the template
+	controls     map[string]int32 // control tokens by their text
+	controlFirst [256]bool        // first bytes of these
+	syntax       *reply.Syntax    // of calls and thoughts in replies
+	callStyle    func() callStyle
+	thoughts     func() chat.Thoughts
+}
+
+// NoTemplate is the notice of a model without a chat template.
+const NoTemplate = "this model has no chat template; ChatML is used, answers may be odd"
+
+// Read returns the format of the model in f, whose tokenizer is t. A template that cannot be
+// parsed is no error, since raw prompts need none: Notice reports it.
+func Read(file *gguf.File, t *tokenizer.Tokenizer) *Format {
+	f := &Format{tokenizer: t, controls: map[string]int32{}}
+	source := f.readTemplate(file)
+	for id := range int32(t.VocabSize()) {
+		if t.IsControl(id) {
+			text := t.Text(id)
+			f.controls[text] = id
+			if text != "" {
+				f.controlFirst[text[0]] = true
+			}
+		}
+	}
+	isControl := func(text string) bool { _, ok := f.controls[text]; return ok }
+	f.syntax = reply.Detect(source, f.template != nil && f.template.Uses("tools"), isControl)
+	p := probe{f.template, source, f.special(t.BOS()), f.special(t.EOS())}
+	f.callStyle = sync.OnceValue(func() callStyle { return p.calls(context.Background()) })
+	f.thoughts = remember(func() (chat.Thoughts, error) { return p.thoughts(context.Background(), f.callStyle()) })
+	return f
+}
+
+// readTemplate parses the template of a file and returns its source, "" if it cannot be used.
+func (f *Format) readTemplate(file *gguf.File) (source string) {
+	source, err := file.Str("tokenizer.chat_template")
+	if errors.Is(err, gguf.ErrMissing) || err == nil && source == "" {
+		f.template, f.notice = chat.ChatML, NoTemplate
+		return chat.ChatMLSource
+	}
+	if err == nil {
+		f.template, err = chat.Parse(source)
+	}
+	if err != nil {
+		f.notice = fmt.Sprintf("the model's chat template cannot be used (%s); only raw prompts work", err)
+		return ""
+	}
+	return source
+}
+
+// remember returns a function that calls find until that succeeds once, and returns its value.
+func remember[T any](find func() (T, error)) func() T {
+	var mu sync.Mutex
+	var found *T
+	return func() T {
+		mu.Lock()
+		defer mu.Unlock()
+		if found != nil {
+			return *found
+		}
+		value, err := find()
+		if err == nil {
+			found = &value
+		}
+		return value
+	}
+}
+
+func (f *Format) special(id int32, ok bool) string {
+	if !ok {
+		return ""
+	}
+	return f.tokenizer.Text(id)
+}
+
+// Notice returns what a person should know of the template, "" if nothing.
+func (f *Format) Notice() string { return f.notice }
+
+// TemplateHash returns the SHA-256 of the template, "" if it cannot be used.
+func (f *Format) TemplateHash() string {
+	if f.template == nil {
+		return ""
+	}
+	return f.template.Hash()
+}
+
+// ThinkingVars returns the variables about thinking that the template reads.
+func (f *Format) ThinkingVars() []string {
+	if f.template == nil {
+		return nil
+	}
+	return slices.DeleteFunc([]string{"enable_thinking", "thinking", "reasoning_effort"}, func(name string) bool { return !f.template.Uses(name) })
+}
+
+// Parser returns a parser of one reply.
+func (f *Format) Parser(o reply.Options) *reply.Parser { return f.syntax.Parser(o) }
+
+// Marker returns the text of a control token that the parser interprets, and whether it does.
+func (f *Format) Marker(id int32) (text string, ok bool) {
+	if !f.tokenizer.IsControl(id) {
+		return "", false
+	}
+	text = f.tokenizer.Text(id)
+	return text, f.syntax.IsMarker(text)
+}
