@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
 
@@ -21,11 +22,11 @@ func (a *scriptedAnswer) tokens(words ...string) {
 
 // sign ends an answer with a receipt.
 func (a *scriptedAnswer) sign(engine string) {
-	a.send(infer.Event{Type: infer.EventDone, Done: &infer.Done{
-		Reason: infer.FinishStop, EndProb: 0.97,
-		Usage:   infer.Usage{PromptTokens: 31, CompletionTokens: a.count},
-		Receipt: infer.Receipt{Params: a.request.Params, Model: "guide", ModelHash: "a", TemplateHash: "b", Engine: engine, Path: "avx2", CacheType: "f16"},
-	}})
+	a.send(infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{
+		End:     record.End{Reason: infer.FinishStop, EndProb: 0.97},
+		Usage:   record.Usage{PromptTokens: 31, CompletionTokens: a.count},
+		Receipt: record.Receipt{Params: a.request.Params, Model: "guide", ModelHash: "a", TemplateHash: "b", Engine: engine, Path: "avx2", CacheType: "f16"},
+	}}})
 }
 
 const replayBox = "document.querySelector('.answer .replay')"

@@ -14,6 +14,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
 
@@ -144,8 +145,8 @@ func TestChat_StreamShape(t *testing.T) {
 // llama-server's fields: how much of the prompt is read, and how fast the answer is.
 func TestStreams_ProgressAndTimings(t *testing.T) {
 	done := doneEvent(infer.FinishStop)
-	done.Done.Usage = infer.Usage{PromptTokens: 9, CachedTokens: 4, CompletionTokens: 3}
-	done.Done.Timings = infer.Timings{Prefill: 50, Decode: 20}
+	done.Done.Usage = record.Usage{PromptTokens: 9, CachedTokens: 4, CompletionTokens: 3}
+	done.Done.Timings = record.Timings{Prefill: 50 * time.Millisecond, Decode: 20 * time.Millisecond}
 	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 		return replay(
 			infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 4, Total: 9, Cached: 4}},

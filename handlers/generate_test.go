@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/record"
 )
 
 // What goes in is what the engine is asked, and what the engine says comes out:
@@ -28,7 +29,7 @@ func TestGenerate_LosesNothing(t *testing.T) {
 
 	end := int32(2)
 	done := doneEvent(infer.FinishStop)
-	done.Done.EndToken, done.Done.Receipt = &end, infer.Receipt{Model: "m", Params: asks.Params}
+	done.Done.EndToken, done.Done.Receipt = &end, record.Receipt{Model: "m", Params: asks.Params}
 	half := wordEvent(4, "")
 	half.Token.Bytes = []byte{0xc3}
 	says := []infer.Event{

@@ -20,6 +20,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
 
@@ -145,10 +146,10 @@ func promptEvent(e infer.Event) infer.Event {
 }
 
 func doneEvent(reason infer.FinishReason) infer.Event {
-	return infer.Event{Type: infer.EventDone, Done: &infer.Done{
-		Reason: reason,
-		Usage:  infer.Usage{PromptTokens: 7, CachedTokens: 3, CompletionTokens: 2},
-	}}
+	return infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{
+		End:   record.End{Reason: reason},
+		Usage: record.Usage{PromptTokens: 7, CachedTokens: 3, CompletionTokens: 2},
+	}}}
 }
 
 // captured returns an engine that answers "Hi" and the request it was last asked, less whose

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
 
@@ -218,7 +219,7 @@ type completionDetails struct {
 }
 
 // add counts one answer. The prompt of n answers counts once.
-func (u *usageBody) add(answer infer.Usage, firstOfPrompt bool) {
+func (u *usageBody) add(answer record.Usage, firstOfPrompt bool) {
 	if firstOfPrompt {
 		u.PromptTokens += answer.PromptTokens
 		u.PromptDetails.CachedTokens += answer.CachedTokens

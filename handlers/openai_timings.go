@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 )
 
 // timings say how fast an answer was, or is until now, with llama-server's names.
@@ -20,10 +21,10 @@ type timings struct {
 	PredictedPerSecond float64 `json:"predicted_per_second"`
 }
 
-func newTimings(u infer.Usage, t infer.Timings) *timings {
+func newTimings(u record.Usage, t record.Timings) *timings {
 	w := &timings{
-		Cached: u.CachedTokens, Prompt: u.PromptTokens - u.CachedTokens, PromptMS: thousandths(t.Prefill),
-		Predicted: u.CompletionTokens, PredictedMS: thousandths(t.Decode),
+		Cached: u.CachedTokens, Prompt: u.PromptTokens - u.CachedTokens, PromptMS: record.Milliseconds(t.Prefill),
+		Predicted: u.CompletionTokens, PredictedMS: record.Milliseconds(t.Decode),
 	}
 	w.PromptPerToken, w.PromptPerSecond = pace(w.Prompt, w.PromptMS)
 	w.PredictedPerToken, w.PredictedPerSecond = pace(w.Predicted-1, w.PredictedMS)
@@ -73,7 +74,7 @@ func (w *stopwatch) note(f *generationFields, e infer.Event, now time.Time) (x e
 		}
 		w.prefill = *e.Prefill
 		if f.ReturnProgress {
-			x.Progress = &promptProgress{e.Prefill.Total, e.Prefill.Cached, e.Prefill.Done, milliseconds(now.Sub(w.begun))}
+			x.Progress = &promptProgress{e.Prefill.Total, e.Prefill.Cached, e.Prefill.Done, record.Milliseconds(now.Sub(w.begun))}
 		}
 	case e.Type == infer.EventToken && !e.Token.Prompt:
 		if w.last = now; w.first.IsZero() {
@@ -82,8 +83,8 @@ func (w *stopwatch) note(f *generationFields, e infer.Event, now time.Time) (x e
 		w.tokens++
 		if f.TimingsPerToken {
 			x.Timings = newTimings(
-				infer.Usage{PromptTokens: w.prefill.Total, CachedTokens: w.prefill.Cached, CompletionTokens: w.tokens},
-				infer.Timings{Prefill: milliseconds(w.first.Sub(w.begun)), Decode: milliseconds(w.last.Sub(w.first))},
+				record.Usage{PromptTokens: w.prefill.Total, CachedTokens: w.prefill.Cached, CompletionTokens: w.tokens},
+				record.Timings{Prefill: w.first.Sub(w.begun), Decode: w.last.Sub(w.first)},
 			)
 		}
 	case e.Type == infer.EventDone:

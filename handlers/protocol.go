@@ -4,14 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/store"
 	"m40-llm/web"
@@ -197,20 +196,12 @@ type wireAnswer struct {
 	PromptTokens int                `json:"prompt_tokens"`
 	CachedTokens int                `json:"cached_tokens"`
 	Context      int                `json:"context"`
-	Timings      wireTimings        `json:"timings"`
+	Timings      record.Timings     `json:"timings"`
 	Reason       infer.FinishReason `json:"reason,omitempty"`
 	ByContext    bool               `json:"by_context,omitempty"`
 	StopText     string             `json:"stop_text,omitempty"`
 	EndProb      float64            `json:"end_prob,omitempty"`
 	Error        *wireError         `json:"error,omitempty"`
-}
-
-type wireTimings struct {
-	Queue   float64 `json:"queue_ms"`
-	Load    float64 `json:"load_ms"`
-	Prefill float64 `json:"prefill_ms"`
-	Decode  float64 `json:"decode_ms"`
-	First   float64 `json:"first_ms"`
 }
 
 type wireProgress struct {
@@ -302,10 +293,6 @@ type wireError struct {
 	ContextLength int    `json:"context_length,omitempty"`
 }
 
-func milliseconds(d time.Duration) float64 {
-	return math.Round(float64(d)/float64(time.Millisecond)*1000) / 1000
-}
-
 // wireOrigin is a chat that another one was forked from.
 type wireOrigin struct {
 	ID    string `json:"id"`
@@ -373,13 +360,7 @@ func toWireAnswer(a *live.Answer) *wireAnswer {
 		ByContext:    a.ByContext,
 		StopText:     a.StopText,
 		EndProb:      a.EndProb,
-		Timings: wireTimings{
-			Queue:   milliseconds(a.Timings.Queue),
-			Load:    milliseconds(a.Timings.Load),
-			Prefill: milliseconds(a.Timings.Prefill),
-			Decode:  milliseconds(a.Timings.Decode),
-			First:   milliseconds(a.Timings.First),
-		},
+		Timings:      a.Timings,
 	}
 	if a.Error != nil {
 		w.Error = toWireError(a.Error)
@@ -391,7 +372,7 @@ func toWireProgress(p *live.Progress) *wireProgress {
 	if p == nil {
 		return nil
 	}
-	return &wireProgress{Queued: p.Queued, Loading: p.Loading, Prefill: p.Prefill, For: milliseconds(p.For)}
+	return &wireProgress{Queued: p.Queued, Loading: p.Loading, Prefill: p.Prefill, For: record.Milliseconds(p.For)}
 }
 
 func toWireEvent(e *live.Event) wireEvent {
@@ -405,7 +386,7 @@ func toWireEvent(e *live.Event) wireEvent {
 		w.Message = &m
 	case live.EventText:
 		w.Thinking = e.Thinking
-		w.Text, w.Tokens, w.Decode, w.FirstMS = e.Text, e.Tokens, milliseconds(e.Decode), milliseconds(e.FirstToken)
+		w.Text, w.Tokens, w.Decode, w.FirstMS = e.Text, e.Tokens, record.Milliseconds(e.Decode), record.Milliseconds(e.FirstToken)
 	case live.EventBranch:
 		w.Messages, w.More = toWireMessages(e.Messages), e.More
 	case live.EventTitle, live.EventModel:

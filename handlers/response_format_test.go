@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 )
 
 // TestResponseFormat_ErrorsNameTheFieldOfTheRequest has the engine refuse a schema.
@@ -50,7 +51,7 @@ func TestResponseFormat_SaysWhatIsLeftOutOfASchema(t *testing.T) {
 				{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: ignored}},
 				{Type: infer.EventQueued, Queued: &infer.Queued{Position: 1}},
 				{Type: infer.EventToken, Token: &infer.Token{Text: "{}"}},
-				{Type: infer.EventDone, Done: &infer.Done{Reason: infer.FinishStop}},
+				{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{End: record.End{Reason: infer.FinishStop}}}},
 			} {
 				if !yield(e, nil) {
 					return

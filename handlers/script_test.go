@@ -15,6 +15,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/record"
 	"m40-llm/store"
 )
 
@@ -157,13 +158,12 @@ func (a *scriptedAnswer) think(tokens ...string) {
 }
 
 func (a *scriptedAnswer) finish() {
-	a.send(infer.Event{Type: infer.EventDone, Done: &infer.Done{
-		Reason:  infer.FinishStop,
-		EndProb: 0.97,
-		Usage:   infer.Usage{PromptTokens: 31, CompletionTokens: a.count},
-		Timings: infer.Timings{Queue: 1, Prefill: 62, Decode: float64(a.count) * 9},
-		Receipt: infer.Receipt{Params: a.request.Params},
-	}})
+	a.send(infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{
+		End:     record.End{Reason: infer.FinishStop, EndProb: 0.97},
+		Usage:   record.Usage{PromptTokens: 31, CompletionTokens: a.count},
+		Timings: record.Timings{Queue: time.Millisecond, Prefill: 62 * time.Millisecond, Decode: time.Duration(a.count) * 9 * time.Millisecond},
+		Receipt: record.Receipt{Params: a.request.Params},
+	}}})
 }
 
 func (a *scriptedAnswer) fail(err error) { a.failure <- err }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
@@ -180,7 +181,7 @@ func (a *answer) next(row sample.Row, now time.Time) (done *Done, err error) {
 			return nil, err
 		}
 		if a.form.ends(a.length(), mask) {
-			if done := (&Done{Reason: FinishStop, Text: a.text.flush()}); !a.text.banned {
+			if done := ended(record.End{Reason: FinishStop}, a.text.flush()); !a.text.banned {
 				return done, nil
 			}
 			return a.barred(), nil
@@ -216,7 +217,7 @@ func (a *answer) next(row sample.Row, now time.Time) (done *Done, err error) {
 // no longer be taken back. Whether it completes a banned string, the text says.
 func (a *answer) take(c sample.Choice, before *textEdge) *Done {
 	if a.source.tokenizer.IsEnd(c.ID) && !a.request.IgnoreEOS {
-		return &Done{Reason: FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb), Text: a.text.flush()}
+		return ended(record.End{Reason: FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb)}, a.text.flush())
 	}
 	a.tokens = append(a.tokens, c.ID)
 	t := a.token(c)
@@ -233,10 +234,10 @@ func (a *answer) take(c sample.Choice, before *textEdge) *Done {
 	}
 	a.letGo(a.prompt + a.text.open())
 	if ok || a.request.SingleCall && a.parser != nil && a.parser.Calls() > 0 {
-		return &Done{Reason: FinishStop, StopString: stopped}
+		return ended(record.End{Reason: FinishStop, StopString: stopped}, "")
 	}
 	if a.form.read(a.length()-1, c.ID) {
-		return &Done{Reason: FinishStop, Text: a.text.flush()}
+		return ended(record.End{Reason: FinishStop}, a.text.flush())
 	}
 	return a.full()
 }
@@ -280,8 +281,11 @@ func (a *answer) full() *Done {
 	if a.length() < a.limit {
 		return nil
 	}
-	return &Done{Reason: FinishLength, ContextFull: a.contextFull, Text: a.text.flush()}
+	return ended(record.End{Reason: FinishLength, ContextFull: a.contextFull}, a.text.flush())
 }
+
+// ended returns the end of an answer whose last text is given.
+func ended(e record.End, text string) *Done { return &Done{Answer: record.Answer{End: e}, Text: text} }
 
 // token describes c with the bytes that it and its alternatives spell.
 func (a *answer) token(c sample.Choice) *Token {
@@ -293,18 +297,19 @@ func (a *answer) token(c sample.Choice) *Token {
 }
 
 // finish completes d and sends it as the answer's last event.
-func (a *answer) finish(d *Done, r Receipt, now time.Time) {
+func (a *answer) finish(d *Done, r record.Receipt, now time.Time) {
 	r.Params = a.request.Params
 	d.Receipt = r
-	d.Usage = Usage{PromptTokens: a.prompt, CachedTokens: a.reused, CompletionTokens: a.length(), ReasoningTokens: a.reasoned}
+	d.Usage = record.Usage{PromptTokens: a.prompt, CachedTokens: a.reused, CompletionTokens: a.length(), ReasoningTokens: a.reasoned}
 	if a.first.IsZero() {
 		a.first, a.last = now, now
 	}
-	d.Timings = Timings{
-		Queue:   milliseconds(a.began.Sub(a.submitted) - a.loading),
-		Load:    milliseconds(a.loading),
-		Prefill: milliseconds(a.first.Sub(a.began)),
-		Decode:  milliseconds(a.last.Sub(a.first)),
+	d.Timings = record.Timings{
+		Queue:   a.began.Sub(a.submitted) - a.loading,
+		Load:    a.loading,
+		Prefill: a.first.Sub(a.began),
+		Decode:  a.last.Sub(a.first),
+		First:   a.first.Sub(a.submitted),
 	}
 	a.sendEcho()
 	a.letGo(len(a.tokens))
@@ -312,8 +317,6 @@ func (a *answer) finish(d *Done, r Receipt, now time.Time) {
 	a.mail.put(Event{Type: EventDone, Done: d})
 	a.mail.end(nil)
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func samplingError(err error) *Error {
 	var field *sample.FieldError

@@ -3,6 +3,7 @@ package infer
 import (
 	"slices"
 
+	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
 
@@ -143,9 +144,9 @@ func (a *answer) barred() *Done {
 		text := a.text.flush()
 		switch {
 		case !a.text.banned:
-			return &Done{Reason: FinishBanned, Text: text}
+			return ended(record.End{Reason: FinishBanned}, text)
 		case len(a.held) == 0: // half a rune is one: it is left out
-			return &Done{Reason: FinishBanned, Text: string(before.held)}
+			return ended(record.End{Reason: FinishBanned}, string(before.held))
 		}
 		a.takeBack(0, nil)
 	}

@@ -20,6 +20,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
+	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
@@ -102,27 +103,27 @@ func TestEngine_Endings(t *testing.T) {
 		name    string
 		set     func(*Request)
 		endAt   int32 // position at which the end token becomes likeliest; 0: never
-		want    Done
+		want    record.End
 		tokens  int
 		text    string
 		context int
 	}{
 		{"max_tokens ends an answer", func(r *Request) { r.MaxTokens = 30 }, 0,
-			Done{Reason: FinishLength}, 30, text, 0},
+			record.End{Reason: FinishLength}, 30, text, 0},
 		{"max_tokens 0 computes the prompt and says nothing", func(r *Request) { r.MaxTokens = 0 }, 0,
-			Done{Reason: FinishLength}, 0, "", 0},
+			record.End{Reason: FinishLength}, 0, "", 0},
 		{"an end token ends an answer and is not part of it", func(r *Request) {}, 13,
-			Done{Reason: FinishStop, EndToken: &end}, 4, "", 0},
+			record.End{Reason: FinishStop, EndToken: &end}, 4, "", 0},
 		{"an end token is a token where it is to be ignored", func(r *Request) { r.IgnoreEOS, r.MaxTokens = true, 30 }, 13,
-			Done{Reason: FinishLength}, 30, "", 0},
+			record.End{Reason: FinishLength}, 30, "", 0},
 		{"a stop string ends an answer in front of it", func(r *Request) { r.Stop = []string{"never", text[8:14]} }, 0,
-			Done{Reason: FinishStop, StopString: text[8:14]}, 0, text[:8], 0},
+			record.End{Reason: FinishStop, StopString: text[8:14]}, 0, text[:8], 0},
 		{"the context ends an answer that may go on", func(r *Request) { r.MaxTokens = -1 }, 0,
-			Done{Reason: FinishLength, ContextFull: true}, 54, "", 64},
+			record.End{Reason: FinishLength, ContextFull: true}, 54, "", 64},
 		{"the context ends an answer that wants more than is left", func(r *Request) { r.MaxTokens = 55 }, 0,
-			Done{Reason: FinishLength, ContextFull: true}, 54, "", 64},
+			record.End{Reason: FinishLength, ContextFull: true}, 54, "", 64},
 		{"max_tokens ends an answer that just fits", func(r *Request) { r.MaxTokens = 54 }, 0,
-			Done{Reason: FinishLength}, 54, "", 64},
+			record.End{Reason: FinishLength}, 54, "", 64},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -703,7 +704,7 @@ func TestEngine_RequestsWaitForTheFirstModel(t *testing.T) {
 		if e := s.reply.events[0]; e.Loading == nil || e.Loading.Done != 30 || e.Loading.Model != "toy" {
 			t.Errorf("first event %+v, want the progress", e)
 		}
-		if d := s.reply.done; d == nil || d.Timings.Load != 1000 || d.Timings.Queue != 0 {
+		if d := s.reply.done; d == nil || d.Timings.Load != time.Second || d.Timings.Queue != 0 {
 			t.Errorf("%+v, %v; want a second of loading", d, s.reply.err)
 		}
 		if st := b.Status(); st.State != StateReady || st.LoadMS != 1000 || st.Device.Kind != "toy" || st.CacheType != "f16" {
@@ -924,7 +925,7 @@ func TestEngine_TimingsAndSpeed(t *testing.T) {
 			}
 		})
 		<-first.ended
-		want := Timings{Prefill: 200, Decode: 1000}
+		want := record.Timings{Prefill: 200 * time.Millisecond, Decode: time.Second, First: 200 * time.Millisecond}
 		if first.reply.done.Timings != want {
 			t.Errorf("timings %+v, want %+v", first.reply.done.Timings, want)
 		}
@@ -992,8 +993,12 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 		{Type: EventPrefill, Prefill: &Prefill{1, 3, 1}},
 		{Type: EventToken, Token: &Token{Choice: choice, Bytes: []byte{0xe2, 0x82}, Tops: [][]byte{{0xff}}, Text: "é", Prompt: true, Reasoning: "r", Calls: calls}},
 		{Type: EventDone, Done: &Done{
-			Reason: FinishStop, StopString: "x", EndToken: &end, EndProb: 0.5, ContextFull: true, Text: "t", Reasoning: "r", Calls: calls,
-			Usage: Usage{1, 2, 3, 4}, Timings: Timings{1, 2, 3, 4.5}, Receipt: Receipt{"m", "h", "t", r.Params, "d", "p", "f16", "v"},
+			Text: "t", Reasoning: "r", Calls: calls, Answer: record.Answer{
+				End:     record.End{Reason: FinishStop, StopString: "x", EndToken: &end, EndProb: 0.5, ContextFull: true},
+				Usage:   record.Usage{PromptTokens: 1, CachedTokens: 2, CompletionTokens: 3, ReasoningTokens: 4},
+				Timings: record.Timings{Queue: 1e6, Load: 2e6, Prefill: 3e6, Decode: 4.5e6, First: 6e6},
+				Receipt: record.Receipt{Model: "m", ModelHash: "h", TemplateHash: "t", Params: r.Params, Device: "d", Path: "p", CacheType: "f16", Engine: "v"},
+			},
 		}},
 	}
 	for i, v := range append([]any{r}, any(events[0]), events[1], events[2], events[3], events[4], events[5]) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"m40-llm/infer/chat"
+	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
@@ -121,54 +122,19 @@ type Token struct {
 }
 
 // FinishReason says why an answer ended.
-type FinishReason string
+type FinishReason = record.FinishReason
 
 const (
-	FinishStop   FinishReason = "stop"           // an end token or a stop string
-	FinishCalls  FinishReason = "tool_calls"     // the model ended an answer that has calls, all of them complete
-	FinishLength FinishReason = "length"         // MaxTokens, or the context is full
-	FinishBanned FinishReason = "content_filter" // the answer can only go on with a banned string
+	FinishStop   = record.FinishStop
+	FinishCalls  = record.FinishCalls
+	FinishLength = record.FinishLength
+	FinishBanned = record.FinishBanned
 )
 
-// Done ends an answer.
+// Done ends an answer: its record, and what was held back of it until now.
 type Done struct {
-	Reason      FinishReason      `json:"reason"`
-	StopString  string            `json:"stop_string,omitempty"`  // the stop string found, if one was
-	EndToken    *int32            `json:"end_token,omitempty"`    // the end token sampled, if one was
-	EndProb     float64           `json:"end_prob,omitempty"`     // its probability
-	ContextFull bool              `json:"context_full,omitempty"` // with FinishLength: the context, not MaxTokens, ended it
-	Text        string            `json:"text,omitempty"`         // text held back until now
-	Reasoning   string            `json:"reasoning,omitempty"`    // the same of the thought and of calls
-	Calls       []reply.CallDelta `json:"calls,omitempty"`
-	Usage       Usage             `json:"usage"`
-	Timings     Timings           `json:"timings"`
-	Receipt     Receipt           `json:"receipt"`
-}
-
-// Usage counts tokens.
-type Usage struct {
-	PromptTokens     int `json:"prompt_tokens"`
-	CachedTokens     int `json:"cached_tokens"`              // of the prompt, found in the KV cache
-	CompletionTokens int `json:"completion_tokens"`          // an end token that ended the answer is not counted
-	ReasoningTokens  int `json:"reasoning_tokens,omitempty"` // of them, those of the thought; with ParseReply
-}
-
-// Timings are durations of one answer in milliseconds.
-type Timings struct {
-	Queue   float64 `json:"queue_ms"`
-	Load    float64 `json:"load_ms"`
-	Prefill float64 `json:"prefill_ms"` // until the first token
-	Decode  float64 `json:"decode_ms"`  // from the first token to the last
-}
-
-// Receipt is what one needs to get the same tokens again.
-type Receipt struct {
-	Model        string        `json:"model"`
-	ModelHash    string        `json:"model_hash,omitempty"`    // of the file's header and size
-	TemplateHash string        `json:"template_hash,omitempty"` // SHA-256 of the chat template
-	Params       sample.Params `json:"params"`                  // Seed is the one that was used
-	Device       string        `json:"device"`
-	Path         string        `json:"path"` // number path of the device
-	CacheType    string        `json:"cache_type"`
-	Engine       string        `json:"engine"` // engine version
+	record.Answer
+	Text      string            `json:"text,omitempty"`
+	Reasoning string            `json:"reasoning,omitempty"` // with ParseReply, as are Calls
+	Calls     []reply.CallDelta `json:"calls,omitempty"`
 }

@@ -10,6 +10,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
+	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
 
@@ -23,7 +24,7 @@ type resident struct {
 	growth  growth
 	buffers sample.Buffers // of all samplers
 	logits  []float32      // (vocab), the row that was copied last; nil: none was
-	receipt Receipt        // what all its answers share
+	receipt record.Receipt // what all its answers share
 }
 
 // forwarder is a model on its device: a *model.Model, or a stand-in in tests.
@@ -240,7 +241,7 @@ func (l *loop) put(s *source, p placement) (*resident, error) {
 		return nil, errorf(code, "cannot load model %q: %s", s.info.Name, err)
 	}
 	r := &resident{source: s, devices: p.devices, info: info, model: m, plan: p.plan}
-	r.receipt = Receipt{
+	r.receipt = record.Receipt{
 		Model:     s.info.Name,
 		ModelHash: s.hash,
 		Device:    info.Name,

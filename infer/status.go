@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"m40-llm/infer/model"
+	"m40-llm/infer/record"
 )
 
 // board is the engine's Status, written by the step loop and read by anyone.
@@ -52,7 +53,7 @@ func (b *board) end(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	st := &b.status.Step
-	st.Rows, st.LongestMS = 0, max(st.LongestMS, milliseconds(now.Sub(b.begun)))
+	st.Rows, st.LongestMS = 0, max(st.LongestMS, record.Milliseconds(now.Sub(b.begun)))
 }
 
 // step notes a step that gave tokens tokens to running answers.
@@ -95,7 +96,7 @@ func (b *board) ready(r *resident, took time.Duration) {
 		st.ContextLength = r.plan.context
 		st.Cache = Cache{Planned: r.plan.planned(), Used: r.plan.used(0)}
 		st.Notice = strings.Trim(st.Notice+"; "+r.plan.notice, "; ")
-		st.LoadMS = milliseconds(took)
+		st.LoadMS = record.Milliseconds(took)
 	})
 }
 
@@ -108,7 +109,7 @@ func (b *board) snapshot(now time.Time) Status {
 	defer b.mu.Unlock()
 	s := b.status
 	if s.Step.Rows > 0 {
-		s.Step.ForMS = milliseconds(now.Sub(b.begun))
+		s.Step.ForMS = record.Milliseconds(now.Sub(b.begun))
 	}
 	tokens, took := 0, time.Duration(0)
 	for _, step := range b.steps {

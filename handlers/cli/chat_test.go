@@ -14,6 +14,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/record"
 )
 
 // fakeEngine answers with a function and remembers what it was asked.
@@ -32,7 +33,7 @@ func token(text string) infer.Event {
 }
 
 func done(text string) infer.Event {
-	return infer.Event{Type: infer.EventDone, Done: &infer.Done{Reason: infer.FinishStop, Text: text}}
+	return infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{End: record.End{Reason: infer.FinishStop}}, Text: text}}
 }
 
 // says answers every question with tokens.

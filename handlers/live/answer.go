@@ -244,14 +244,13 @@ func (r *run) prompted(total, cached int) {
 // settle books what the engine says at the end.
 func (r *run) settle(d *infer.Done, status infer.Status) {
 	a, base := r.turn.Answer, r.base
-	ms := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
 	r.settled = true
 	a.Reason, a.ByContext, a.StopText, a.EndProb = d.Reason, d.ContextFull, d.StopString, d.EndProb
 	a.Tokens = base.Tokens + d.Usage.CompletionTokens
 	r.prompted(d.Usage.PromptTokens, d.Usage.CachedTokens)
 	a.Settings.Seed = d.Receipt.Params.Seed
-	a.Timings.Queue, a.Timings.Load = base.Timings.Queue+ms(d.Timings.Queue), base.Timings.Load+ms(d.Timings.Load)
-	a.Timings.Prefill, a.Timings.Decode = base.Timings.Prefill+ms(d.Timings.Prefill), base.Timings.Decode+ms(d.Timings.Decode)
+	a.Timings.Queue, a.Timings.Load = base.Timings.Queue+d.Timings.Queue, base.Timings.Load+d.Timings.Load
+	a.Timings.Prefill, a.Timings.Decode = base.Timings.Prefill+d.Timings.Prefill, base.Timings.Decode+d.Timings.Decode
 	if d.Receipt.Device != "" {
 		a.Device = d.Receipt.Device
 	}

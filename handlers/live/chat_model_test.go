@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 	"m40-llm/store"
 )
 
@@ -179,7 +180,7 @@ func TestAnAnswerOfAModelThatIsStillToBeLoadedSaysSo(t *testing.T) {
 	if m := lastMessage(t, c); m.Answer.Model.Name != "other" || m.Answer.Context != 0 {
 		t.Errorf("while it waits: model %q, context %d", m.Answer.Model.Name, m.Answer.Context)
 	}
-	a.do(infer.Event{Type: infer.EventDone, Done: &infer.Done{Reason: infer.FinishStop, Receipt: infer.Receipt{Model: "test"}}}, nil)
+	a.do(infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{End: record.End{Reason: infer.FinishStop}, Receipt: record.Receipt{Model: "test"}}}}, nil)
 	settle(c)
 	if m := lastMessage(t, c); m.Answer.Model.Name != "test" || m.Answer.Context != 100 {
 		t.Errorf("at the end: model %q, context %d", m.Answer.Model.Name, m.Answer.Context)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 )
 
 // Role says who wrote a message.
@@ -53,26 +54,19 @@ type Answer struct {
 	Settings  Settings // Seed is the one in use, never -1
 	Model     infer.ModelInfo
 	Device    string
-	Progress  *Progress // while waiting
-	Blocks    int       // bytes of Text that make up finished Markdown blocks
-	Thinking  bool      // what of Text is behind Blocks is a thought
-	Tokens    int       // tokens received
-	Prompt    int       // tokens of the prompt; 0: not known yet
-	Cached    int       // of them, found in the KV cache
-	Context   int       // positions that the engine can use
-	Timings   Timings
+	Progress  *Progress          // while waiting
+	Blocks    int                // bytes of Text that make up finished Markdown blocks
+	Thinking  bool               // what of Text is behind Blocks is a thought
+	Tokens    int                // tokens received
+	Prompt    int                // tokens of the prompt; 0: not known yet
+	Cached    int                // of them, found in the KV cache
+	Context   int                // positions that the engine can use
+	Timings   record.Timings     // the engine's own replace ours at the end, except First
 	Reason    infer.FinishReason // while Done
 	ByContext bool               // with FinishLength: the context, not the token limit, ended it
 	StopText  string             // the stop string found, if one was
 	EndProb   float64            // probability of the end token, if one was sampled
 	Error     *infer.Error       // while Failed
-}
-
-// Timings are durations of one answer. First is what the reader waits for: from
-// the command to the first token. The engine's own figures replace ours at the
-// end.
-type Timings struct {
-	Queue, Load, Prefill, Decode, First time.Duration
 }
 
 // Progress says what an answer waits for. Exactly one of its pointers is set.

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 )
 
 // TestMain runs the tests, or plays the server that a test kills.
@@ -127,12 +128,12 @@ func (a *answer) think(tokens ...string) {
 }
 
 func (a *answer) finish() {
-	a.do(infer.Event{Type: infer.EventDone, Done: &infer.Done{
-		Reason:  infer.FinishStop,
-		Usage:   infer.Usage{PromptTokens: 5, CompletionTokens: a.tokens},
-		Timings: infer.Timings{Prefill: 20, Decode: 100},
-		Receipt: infer.Receipt{Params: a.request.Params},
-	}}, nil)
+	a.do(infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{
+		End:     record.End{Reason: infer.FinishStop},
+		Usage:   record.Usage{PromptTokens: 5, CompletionTokens: a.tokens},
+		Timings: record.Timings{Prefill: 20 * time.Millisecond, Decode: 100 * time.Millisecond},
+		Receipt: record.Receipt{Params: a.request.Params},
+	}}}, nil)
 }
 
 // settle waits until no answer runs.
@@ -190,7 +191,7 @@ func TestAnAnswerKeepsItsFigures(t *testing.T) {
 	if got.State != Writing || got.Tokens != 2 || got.Prompt != 7 || got.Cached != 2 || got.Settings.Seed != 8842 {
 		t.Errorf("while it is written the answer is %+v", got)
 	}
-	want := Timings{Queue: 40 * time.Millisecond, Prefill: 60 * time.Millisecond, Decode: 50 * time.Millisecond, First: 100 * time.Millisecond}
+	want := record.Timings{Queue: 40 * time.Millisecond, Prefill: 60 * time.Millisecond, Decode: 50 * time.Millisecond, First: 100 * time.Millisecond}
 	if got.Timings != want {
 		t.Errorf("the timings are %+v, want %+v", got.Timings, want)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
 
@@ -23,13 +24,13 @@ func (a *answer) tokensOf(ids ...int32) {
 
 // end finishes with what an engine says of itself.
 func (a *answer) end(engine string) {
-	a.do(infer.Event{Type: infer.EventDone, Done: &infer.Done{
-		Reason: infer.FinishStop,
-		Usage:  infer.Usage{PromptTokens: 5, CompletionTokens: a.tokens},
-		Receipt: infer.Receipt{
+	a.do(infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{
+		End:   record.End{Reason: infer.FinishStop},
+		Usage: record.Usage{PromptTokens: 5, CompletionTokens: a.tokens},
+		Receipt: record.Receipt{
 			Params: a.request.Params, Model: "test", ModelHash: "m1", TemplateHash: "t1", Engine: engine, Device: "d1", Path: "p1", CacheType: "f16",
 		},
-	}}, nil)
+	}}}, nil)
 }
 
 // replayed waits until no replay runs and returns the last one.

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 	"m40-llm/store"
 )
 
@@ -90,7 +91,7 @@ func fromStore(m store.Message) *turn {
 		Prompt:    r.PromptTokens,
 		Cached:    r.CachedTokens,
 		Context:   r.Context,
-		Timings:   Timings(r.Timings),
+		Timings:   record.Timings(r.Timings),
 		Reason:    infer.FinishReason(r.Reason),
 		ByContext: r.ContextFull,
 		StopText:  r.StopString,
@@ -124,7 +125,7 @@ func (t *turn) record() store.Answer {
 }
 
 // receive takes over what the engine says about how it made an answer.
-func (t *turn) receive(r infer.Receipt) {
+func (t *turn) receive(r record.Receipt) {
 	t.made.ModelHash, t.made.TemplateHash, t.made.Engine = r.ModelHash, r.TemplateHash, r.Engine
 	t.made.Path, t.made.CacheType = r.Path, r.CacheType
 	t.made.Chain, _ = json.Marshal(r.Params)

@@ -20,6 +20,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
+	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
@@ -109,10 +110,11 @@ func events() []infer.Event {
 		Bytes: []byte{0xe2, 0x98}, Tops: [][]byte{{0xff}}, Text: "\u2028<&>\x00",
 		Reasoning: "<", Calls: []reply.CallDelta{{Index: 1, ID: "a", Name: "b", Arguments: "{\""}},
 	}
-	done := &infer.Done{Reason: infer.FinishCalls, EndToken: &end, EndProb: 0.3, Text: "x", Reasoning: "y", Calls: []reply.CallDelta{{Arguments: "}"}},
-		Usage:   infer.Usage{PromptTokens: 1, CachedTokens: 2, CompletionTokens: 3},
-		Timings: infer.Timings{Queue: 0.25},
-		Receipt: infer.Receipt{Model: "m", Params: sample.Params{Seed: math.MaxInt64, LogitBias: map[int32]float64{-1: 2}}}}
+	done := &infer.Done{Text: "x", Reasoning: "y", Calls: []reply.CallDelta{{Arguments: "}"}}, Answer: record.Answer{
+		End:     record.End{Reason: infer.FinishCalls, EndToken: &end, EndProb: 0.3},
+		Usage:   record.Usage{PromptTokens: 1, CachedTokens: 2, CompletionTokens: 3},
+		Timings: record.Timings{Queue: 250 * time.Microsecond},
+		Receipt: record.Receipt{Model: "m", Params: sample.Params{Seed: math.MaxInt64, LogitBias: map[int32]float64{-1: 2}}}}}
 	return []infer.Event{
 		{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2}},
 		{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 1 << 60}},
