@@ -18,7 +18,10 @@ func readIn(data []byte) error {
 	start := first &^ (page - 1)
 	pages := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(data)), -int(first-start))), len(data)+int(first-start))
 	err := unix.Madvise(pages, unix.MADV_POPULATE_READ)
-	for errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
+	for range 100 { // signals interrupt it
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			break
+		}
 		err = unix.Madvise(pages, unix.MADV_POPULATE_READ)
 	}
 	switch {

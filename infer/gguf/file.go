@@ -13,6 +13,7 @@ package gguf
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"runtime/debug"
@@ -79,8 +80,12 @@ func openFile(file *os.File) (*File, error) {
 	if !ok {
 		return nil, fmt.Errorf("%d bytes are more than this system can map", info.Size())
 	}
+	head, err := readHead(file, size)
+	if err != nil {
+		return nil, err
+	}
 	f := &File{path: file.Name()}
-	offsets, alignment, err := f.parse(&cursor{size: size, file: file})
+	offsets, err := f.parse(&cursor{data: head, size: size})
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +94,25 @@ func openFile(file *os.File) (*File, error) {
 		return nil, fmt.Errorf("failed to map %d bytes: %w", size, err)
 	}
 	f.mapped = true
-	if err := f.placeTensors(alignment, offsets); err != nil {
+	if err := f.placeTensors(offsets); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// readHead returns the header of a file of size bytes. It goes over the file twice: what a
+// header declares takes no memory before all of it is known to be sound.
+func readHead(file io.ReaderAt, size int) ([]byte, error) {
+	end := &cursor{size: size, file: file}
+	if _, err := new(File).parse(end); err != nil {
+		return nil, err
+	}
+	head := make([]byte, end.pos)
+	if n, err := file.ReadAt(head, 0); n < len(head) {
+		return nil, end.unreadable(n, err)
+	}
+	return head, nil
 }
 
 // Guard calls read, which may read the data of f's tensors in this goroutine, and returns

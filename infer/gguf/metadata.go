@@ -74,19 +74,19 @@ func (c *cursor) value() (v value, err error) {
 		return c.array()
 	}
 	if v.kind == kindString {
-		text, err := c.text("the string", maxString)
-		v.start, v.end = c.pos-len(text), c.pos
+		n, err := c.skipText("the string")
+		v.start, v.end = c.pos-n, c.pos
 		return v, err
 	}
-	if err := c.need(v.kind.bytes(), "the value"); err != nil {
+	data, err := c.take(v.kind.bytes(), "the value")
+	if err != nil {
 		return v, err
 	}
-	if v.kind == kindBool && c.data[c.pos] > 1 {
-		return v, c.fail("a bool is %d, want 0 or 1", c.data[c.pos])
+	v.start, v.end = c.pos-len(data), c.pos
+	if v.kind == kindBool && data[0] > 1 {
+		c.pos = v.start
+		return v, c.fail("a bool is %d, want 0 or 1", data[0])
 	}
-	v.start = c.pos
-	c.pos += int(v.kind.bytes())
-	v.end = c.pos
 	return v, nil
 }
 
@@ -122,15 +122,14 @@ func (c *cursor) array() (v value, err error) {
 	v.count, v.start = int(n), c.pos
 	if v.kind == kindString {
 		for i := range v.count {
-			if _, err := c.text("the string", maxString); err != nil {
+			if _, err := c.skipText("the string"); err != nil {
 				return v, fmt.Errorf("element %d of %d: %w", i, n, err)
 			}
 		}
 	} else {
-		if err := c.need(bytes, "the array"); err != nil {
+		if err := c.skip(bytes, "the array"); err != nil {
 			return v, err
 		}
-		c.pos += int(bytes)
 	}
 	v.end = c.pos
 	return v, nil

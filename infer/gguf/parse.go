@@ -34,49 +34,49 @@ func (e *FormatError) Error() string { return fmt.Sprintf("%s (at byte %d)", e.R
 // Parse reads a file that is in memory. It keeps data, which must not change.
 func Parse(data []byte) (*File, error) {
 	f := &File{data: data}
-	offsets, alignment, err := f.parse(&cursor{data: data, size: len(data)})
+	offsets, err := f.parse(&cursor{data: data, size: len(data)})
 	if err != nil {
 		return nil, err
 	}
-	if err := f.placeTensors(alignment, offsets); err != nil {
+	if err := f.placeTensors(offsets); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
 // parse reads the header, and returns where in the data section the tensors lie.
-func (f *File) parse(c *cursor) (offsets []uint64, alignment uint64, err error) {
+func (f *File) parse(c *cursor) (offsets []uint64, err error) {
 	f.values, f.index = map[string]value{}, map[string]int{}
 	tensors, keys, err := f.parseHeader(c)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	for i := range keys {
 		if err := f.parseKey(c); err != nil {
-			return nil, 0, fmt.Errorf("metadata key %d of %d: %w", i+1, keys, err)
+			return nil, fmt.Errorf("metadata key %d of %d: %w", i+1, keys, err)
 		}
-	}
-	if alignment, err = f.alignment(c); err != nil {
-		return nil, 0, err
 	}
 	for i := range tensors {
 		offset, err := f.parseTensor(c)
 		if err != nil {
-			return nil, 0, fmt.Errorf("tensor %d of %d: %w", i+1, tensors, err)
+			return nil, fmt.Errorf("tensor %d of %d: %w", i+1, tensors, err)
 		}
 		offsets = append(offsets, offset)
 	}
-	f.head = c.read()
-	return offsets, alignment, nil
+	if c.file == nil {
+		f.head = c.data[:c.pos:c.pos]
+	}
+	return offsets, nil
 }
 
 // parseHeader reads the first 24 bytes.
 func (f *File) parseHeader(c *cursor) (tensors, keys uint64, err error) {
-	if err := c.load(min(c.size, 8)); err != nil {
+	first, err := c.ahead(min(c.size, 8))
+	if err != nil {
 		return 0, 0, err
 	}
-	if len(c.data) < 4 || string(c.data[:4]) != "GGUF" {
-		return 0, 0, c.fail("not a GGUF file: %s", start(c.data))
+	if !bytes.HasPrefix(first, []byte("GGUF")) {
+		return 0, 0, c.fail("not a GGUF file: %s", start(first))
 	}
 	c.pos = 4
 	if f.version, err = c.u32("the version"); err != nil {
@@ -123,7 +123,8 @@ func (f *File) parseKey(c *cursor) error {
 	return nil
 }
 
-func (f *File) alignment(c *cursor) (uint64, error) {
+// alignment returns the multiple of bytes at which tensors begin.
+func (f *File) alignment() (uint64, error) {
 	v, ok := f.values[alignmentKey]
 	if !ok {
 		return defaultAlignment, nil
@@ -131,7 +132,7 @@ func (f *File) alignment(c *cursor) (uint64, error) {
 	if v.kind != kindUint32 {
 		return 0, &TypeError{Key: alignmentKey, Found: v.String(), Wanted: kindUint32.String()}
 	}
-	a := uint64(binary.LittleEndian.Uint32(c.data[v.start:]))
+	a := uint64(binary.LittleEndian.Uint32(f.head[v.start:]))
 	if a == 0 || a&(a-1) != 0 || a > maxAlignment {
 		return 0, &FormatError{v.start, fmt.Sprintf("%s is %d, want a power of two up to %d", alignmentKey, a, maxAlignment)}
 	}
@@ -164,7 +165,11 @@ func (f *File) parseTensor(c *cursor) (offset uint64, err error) {
 
 // placeTensors gives every tensor its Data: views into the data section, which starts
 // at the first aligned byte behind the header.
-func (f *File) placeTensors(alignment uint64, offsets []uint64) error {
+func (f *File) placeTensors(offsets []uint64) error {
+	alignment, err := f.alignment()
+	if err != nil {
+		return err
+	}
 	headerEnd := len(f.head)
 	section, ok := alignUp(uint64(headerEnd), alignment)
 	if len(f.tensors) == 0 {
@@ -207,70 +212,109 @@ func (f *File) checkOverlap(begins, ends []uint64) error {
 	return nil
 }
 
-// cursor reads a header. What has been read lies before pos.
+// cursor reads a header, from memory or through a window over a file.
 type cursor struct {
-	data []byte // as much of the file as was needed until now, or all of it
-	size int    // of the file
-	file io.ReaderAt
-	pos  int
+	data []byte // the window: bytes from base on. Without a file, all of the header
+	base int
+	size int         // of the file
+	file io.ReaderAt // nil: data is all there is
+	pos  int         // of the next byte in the file
 }
 
-// load has the first end bytes of the file in data; there are as many.
-func (c *cursor) load(end int) error {
-	if end <= len(c.data) {
-		return nil
+const window = 64 << 10
+
+// ahead returns the next n bytes, which the file has. They stay valid until the next call.
+func (c *cursor) ahead(n int) ([]byte, error) {
+	if have := max(0, c.base+len(c.data)-c.pos); n > have {
+		if err := c.slide(n, have); err != nil {
+			return nil, err
+		}
 	}
-	if end > maxHeader {
-		return c.fail("the header has more than %d bytes, which no model needs", maxHeader)
+	return c.data[c.pos-c.base:][:n], nil
+}
+
+// slide moves the window to pos, where have bytes are in it already, so that it has at least n.
+func (c *cursor) slide(n, have int) error {
+	if err := c.reach(c.pos + n); err != nil {
+		return err
 	}
-	have := len(c.data)
-	more := make([]byte, min(max(end, 2*have, 64<<10), maxHeader, c.size))
-	copy(more, c.data)
-	n, err := c.file.ReadAt(more[have:], int64(have))
-	if n < len(more)-have {
-		c.pos = have + n
-		return c.fail("the file cannot be read further: %v; is it being written?", err)
+	next := c.data[:cap(c.data)]
+	if len(next) < n {
+		next = make([]byte, max(window, n))
 	}
-	c.data = more
+	copy(next, c.data[len(c.data)-have:])
+	next = next[:min(len(next), c.size-c.pos)]
+	if got, err := c.file.ReadAt(next[have:], int64(c.pos+have)); got < len(next)-have {
+		return c.unreadable(c.pos+have+got, err)
+	}
+	c.data, c.base = next, c.pos
 	return nil
 }
 
-// read returns what has been read, and keeps no more of the file than that.
-func (c *cursor) read() []byte {
-	if c.file == nil {
-		return c.data[:c.pos:c.pos]
+// reach returns an error if a header must not go on to end.
+func (c *cursor) reach(end int) error {
+	switch {
+	case c.file == nil && end > len(c.data):
+		return c.fail("the header changed while it was read; is the file being written?")
+	case end > maxHeader:
+		return c.fail("the header has more than %d bytes, which no model needs", maxHeader)
 	}
-	return bytes.Clone(c.data[:c.pos])
+	return nil
+}
+
+func (c *cursor) unreadable(at int, err error) error {
+	c.pos = at
+	return c.fail("the file cannot be read further: %v; is it being written?", err)
 }
 
 func (c *cursor) fail(format string, args ...any) *FormatError {
 	return &FormatError{Offset: c.pos, Reason: fmt.Sprintf(format, args...)}
 }
 
-// need reports an error unless n more bytes follow.
-func (c *cursor) need(n uint64, what string) error {
+// take returns the next n bytes, valid until the next call, and steps over them.
+func (c *cursor) take(n uint64, what string) ([]byte, error) {
+	if err := c.follow(n, what); err != nil {
+		return nil, err
+	}
+	data, err := c.ahead(int(n))
+	c.pos += len(data)
+	return data, err
+}
+
+// skip steps over n bytes without reading them.
+func (c *cursor) skip(n uint64, what string) error {
+	err := c.follow(n, what)
+	if err == nil {
+		err = c.reach(c.pos + int(n))
+	}
+	if err == nil {
+		c.pos += int(n)
+	}
+	return err
+}
+
+// follow returns an error unless n more bytes follow.
+func (c *cursor) follow(n uint64, what string) error {
 	if rest := uint64(c.size - c.pos); n > rest {
 		return c.fail("the file ends too early: %s takes %d bytes and %d are left", what, n, rest)
 	}
-	return c.load(c.pos + int(n))
+	return nil
 }
 
 func (c *cursor) u32(what string) (uint32, error) {
-	if err := c.need(4, what); err != nil {
+	data, err := c.take(4, what)
+	if err != nil {
 		return 0, err
 	}
-	v := binary.LittleEndian.Uint32(c.data[c.pos:])
-	c.pos += 4
-	return v, nil
+	return binary.LittleEndian.Uint32(data), nil
 }
 
 func (c *cursor) u64(what string) (uint64, error) {
-	if err := c.need(8, what); err != nil {
+	data, err := c.take(8, what)
+	if err != nil {
 		return 0, err
 	}
-	v := binary.LittleEndian.Uint64(c.data[c.pos:])
-	c.pos += 8
-	return v, nil
+	return binary.LittleEndian.Uint64(data), nil
 }
 
 // count reads the number of things of a kind.
@@ -283,27 +327,32 @@ func (c *cursor) count(what string, most uint64) (uint64, error) {
 	return n, err
 }
 
-// text reads a string, without copying it.
-func (c *cursor) text(what string, most uint64) ([]byte, error) {
+// length reads the length of a string.
+func (c *cursor) length(what string, most uint64) (uint64, error) {
 	n, err := c.u64("a string's length") // no concatenation: vocabularies come through here
-	if err != nil {
-		return nil, err
-	}
-	if n > most {
+	if err == nil && n > most {
 		c.pos -= 8
-		return nil, c.fail("%s is declared to have %d bytes, at most %d are read", what, n, most)
+		err = c.fail("%s is declared to have %d bytes, at most %d are read", what, n, most)
 	}
-	if err := c.need(n, what); err != nil {
-		return nil, err
-	}
-	s := c.data[c.pos : c.pos+int(n)]
-	c.pos += int(n)
-	return s, nil
+	return n, err
 }
 
 func (c *cursor) str(what string, most uint64) (string, error) {
-	s, err := c.text(what, most)
+	n, err := c.length(what, most)
+	if err != nil {
+		return "", err
+	}
+	s, err := c.take(n, what)
 	return string(s), err
+}
+
+// skipText steps over the text of a string and returns its length.
+func (c *cursor) skipText(what string) (int, error) {
+	n, err := c.length(what, maxString)
+	if err == nil {
+		err = c.skip(n, what)
+	}
+	return int(n), err
 }
 
 func (c *cursor) shape() ([]int, error) {

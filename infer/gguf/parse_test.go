@@ -543,16 +543,21 @@ func TestOpen(t *testing.T) {
 }
 
 // bigHeader returns a file whose header is an array of n bytes, most of which a sparse
-// file need not have on its disk.
-func bigHeader(t *testing.T, n int) string {
+// file need not have on its disk. Eight values like those given are a part of it: numbers of
+// one byte or empty strings.
+func bigHeader(t *testing.T, n int, values any) string {
 	t.Helper()
-	// Of an array of 8 bytes, the length and the end are put right.
-	start := gguftest.New().Set("a", make([]uint8, 8)).Bytes()
-	at := bytes.LastIndex(start, append(binary.LittleEndian.AppendUint64(nil, 8), make([]byte, 8)...))
+	// Of an array of 8 values, the length and the end are put right.
+	start := gguftest.New().Set("a", values).Bytes()
+	each := 1
+	if _, ok := values.([]string); ok {
+		each = 8
+	}
+	at := bytes.LastIndex(start, append(binary.LittleEndian.AppendUint64(nil, 8), make([]byte, 8*each)...))
 	if at < 0 {
 		t.Fatal("the array is not where it was looked for")
 	}
-	binary.LittleEndian.PutUint64(start[at:], uint64(n))
+	binary.LittleEndian.PutUint64(start[at:], uint64(n/each))
 	path := filepath.Join(t.TempDir(), "big.gguf")
 	if err := os.WriteFile(path, start[:at+8], 0o600); err != nil {
 		t.Fatal(err)
@@ -565,16 +570,19 @@ func bigHeader(t *testing.T, n int) string {
 
 func TestOpen_TakesMemoryByTheHeaderThatIsThere(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		bytes int
-		most  uint64 // of memory
-		want  string // part of the error
+		name   string
+		bytes  int
+		values any
+		most   uint64 // of memory
+		want   string // part of the error
 	}{
-		{"a long header takes a few times its size", 16 << 20, 4 * 17 << 20, ""},
-		{"a header that no model needs is refused before it is read", 700 << 20, 1 << 20, "more than 134217728 bytes"},
+		{"a long header takes its size", 16 << 20, make([]uint8, 8), 17 << 20, ""},
+		{"so does one of strings", 16 << 20, make([]string, 8), 17 << 20, ""},
+		{"an array that no model needs takes none", 700 << 20, make([]uint8, 8), 1 << 20, "more than 134217728 bytes"},
+		{"nor do strings that no model needs", 700 << 20, make([]string, 8), 1 << 20, "more than 134217728 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			path := bigHeader(t, c.bytes)
+			path := bigHeader(t, c.bytes, c.values)
 			var f *gguf.File
 			var err error
 			if n := allocated(func() { f, err = gguf.Open(path) }); n > c.most {
