@@ -66,7 +66,7 @@ func TestEverybodyCanUseTheModels(t *testing.T) {
 		look(device + " too large")
 		server.memory.Store(8e9)
 		b.lookUp("org/repo:Q8_0")
-		b.until("document.querySelector('#found .verdict')?.innerText.startsWith('the weights fit')")
+		b.until("document.querySelector('#found .verdict')?.innerText.startsWith('fits')")
 		look(device + " found")
 		gate(registry, len(remoteModel)*62/100)
 		b.click("#found form[action$=pull] button")

@@ -280,6 +280,9 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 		}
 	}
 	memory := sum("memory, for the weights alone", d.Size, d.MemoryFree)
+	if d.Fit != nil {
+		memory = sum("memory, with the context", d.Fit.Needs, d.Fit.Free)
+	}
 	disk := sum("disk, 1.1 GB of it to stay free", d.DiskNeed, d.DiskFree)
 	for _, s := range []web.Sum{memory, disk} {
 		if s.Free != "" {
@@ -291,6 +294,13 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 		f.Fits, f.Verdict, f.Off = false, "cannot be used", sentence(d.Problem)
 	case disk.Over:
 		f.Fits, f.Verdict, f.Off = false, "does not fit", "The disk of the models folder has too little room. Delete models that you do not need, or choose another disk with --models."
+	case d.Fit != nil:
+		f.Fits, f.Verdict = d.Fit.Context > 0, "fits"
+		f.Notice = joined(" ", f.Notice, sentence("it "+d.Fit.String()))
+		if !f.Fits {
+			f.Verdict = "does not fit"
+			f.Notice += " A smaller quantisation or model needs less."
+		}
 	case memory.Over:
 		f.Fits, f.Verdict = false, "does not fit"
 		f.Notice = joined(" ", f.Notice, "It needs more memory than is free now; a smaller quantisation or model needs less.")

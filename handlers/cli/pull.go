@@ -14,6 +14,7 @@ import (
 // Downloader is what pulling a model takes.
 type Downloader interface {
 	Resolve(ctx context.Context, name string) (infer.Download, error)
+	Look(ctx context.Context, d infer.Download) (infer.Download, error)
 	Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error)
 }
 
@@ -33,7 +34,7 @@ func Pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 		case <-ctx.Done():
 		}
 	}()
-	info, err := pull(ctx, t, from, name, force)
+	d, info, err := pull(ctx, t, from, name, force)
 	cancel()
 	<-watched
 	select {
@@ -52,29 +53,32 @@ func Pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 	if info.Error != "" {
 		fmt.Fprintf(t.Err, "note: the model cannot be used: %s\n", Line(info.Error))
 	}
-	if info.Fit != nil {
+	if info.Fit != nil && d.Fit == nil { // it was not known before
 		fmt.Fprintf(t.Err, "it %s\n", info.Fit)
 	}
 	_, err = fmt.Fprintln(t.Out, Line(info.Name))
 	return err
 }
 
-func pull(ctx context.Context, t *Terminal, from Downloader, name string, force bool) (infer.ModelInfo, error) {
+func pull(ctx context.Context, t *Terminal, from Downloader, name string, force bool) (infer.Download, infer.ModelInfo, error) {
 	bar := &progressBar{w: t.Err, redraw: IsTerminal(t.Err)}
 	if bar.redraw {
 		bar.show(infer.DownloadProgress{Phase: infer.PhaseResolving})
 	}
 	d, err := from.Resolve(ctx, name)
+	if err == nil {
+		d, err = from.Look(ctx, d)
+	}
 	bar.erase()
 	if err != nil {
-		return infer.ModelInfo{}, err
+		return d, infer.ModelInfo{}, err
 	}
 	if d.Problem == "" || force {
 		describeDownload(t.Err, d)
 	}
 	info, err := from.Pull(ctx, d, force, bar.show)
 	bar.end()
-	return info, err
+	return d, info, err
 }
 
 // describeDownload says what will be downloaded and whether it fits.
@@ -86,11 +90,13 @@ func describeDownload(w io.Writer, d infer.Download) {
 	if d.DiskFree > 0 {
 		line += fmt.Sprintf("; free on the disk: %s", infer.ByteSize(d.DiskFree))
 	}
-	if d.MemoryFree > 0 {
+	if d.MemoryFree > 0 && d.Fit == nil {
 		line += fmt.Sprintf("; free memory: %s", infer.ByteSize(d.MemoryFree))
 	}
 	fmt.Fprintln(w, line)
 	switch {
+	case d.Fit != nil:
+		fmt.Fprintf(w, "it %s\n", d.Fit)
 	case d.MemoryFree > 0 && d.Size > d.MemoryFree:
 		fmt.Fprintln(w, "note: the weights need more memory than is free now; a smaller quantisation or model needs less")
 	case d.MemoryFree > 0:

@@ -20,12 +20,18 @@ import (
 type fakeDownloader struct {
 	download infer.Download
 	resolved error
+	fit      *infer.Fit
 	pull     func(ctx context.Context, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error)
 }
 
 func (d *fakeDownloader) Resolve(_ context.Context, name string) (infer.Download, error) {
 	d.download.Name = name
 	return d.download, d.resolved
+}
+
+func (d *fakeDownloader) Look(_ context.Context, got infer.Download) (infer.Download, error) {
+	d.download.Fit = d.fit
+	return d.download, nil
 }
 
 func (d *fakeDownloader) Pull(ctx context.Context, got infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error) {
@@ -72,6 +78,23 @@ it fits with a context of 4,096: 900 MB of the 1.0 GB that are free; 8,192 would
 `
 		if out.String() != "m\n" || errs.String() != want {
 			t.Errorf("wrote %q and\n%swant\n%s", out, errs, want)
+		}
+	})
+	t.Run("a pull says before it begins which context fits, where the registry gives the header", func(t *testing.T) {
+		fit := &infer.Fit{Context: 4096, Needs: 9e8, Trained: 4096, Whole: 9e8, Free: 1e9}
+		d := &fakeDownloader{download: download, fit: fit, pull: func(context.Context, bool, func(infer.DownloadProgress)) (infer.ModelInfo, error) {
+			return infer.ModelInfo{Name: "m", Fit: fit}, nil
+		}}
+		term, _, errs := terminalOf("")
+		if err := Pull(t.Context(), term, d, "org/repo", false); err != nil {
+			t.Fatal(err)
+		}
+		want := `org/repo/m.gguf, 2.0 GB, 500 MB of it here already; free on the disk: 5.0 GB
+it fits with a context of 4,096: 900 MB of the 1.0 GB that are free
+note: Q8_0 is chosen
+`
+		if errs.String() != want {
+			t.Errorf("wrote\n%swant\n%s", errs, want)
 		}
 	})
 	t.Run("at a terminal, progress is one line drawn anew", func(t *testing.T) {

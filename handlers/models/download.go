@@ -42,6 +42,14 @@ const mostRunning = 3
 
 // Find says what a name stands for and how it would fit, without downloading it.
 func (s *Service) Find(ctx context.Context, name string) (infer.Download, error) {
+	d, err := s.resolve(ctx, name)
+	if err != nil {
+		return d, err
+	}
+	return s.opt.Puller.Look(ctx, d)
+}
+
+func (s *Service) resolve(ctx context.Context, name string) (infer.Download, error) {
 	if s.opt.Puller == nil {
 		return infer.Download{}, errNoFiles
 	}
@@ -55,7 +63,7 @@ func (s *Service) Find(ctx context.Context, name string) (infer.Download, error)
 // Start downloads what name stands for. size is what the person was told it has: if it
 // has another one now, nothing is begun.
 func (s *Service) Start(ctx context.Context, name string, size int64) error {
-	d, err := s.Find(ctx, name)
+	d, err := s.resolve(ctx, name)
 	switch {
 	case err != nil:
 		return err
@@ -78,7 +86,7 @@ func (s *Service) Resume(ctx context.Context, file string) error {
 	case old.Name == "":
 		return conflict("it is not known by what name %s was asked for: cancel it, and look the model up again", file)
 	}
-	d, err := s.Find(ctx, old.Name)
+	d, err := s.resolve(ctx, old.Name)
 	switch {
 	case err != nil:
 		return err

@@ -34,8 +34,9 @@ var ErrUnreadable = errors.New("the file was cut short or its disk failed while 
 type File struct {
 	path    string // "" for one that was not opened but parsed
 	head    []byte // the bytes in front of the tensors' data
-	data    []byte
-	mapped  bool // data is
+	size    int    // bytes
+	data    []byte // all of them; nil if only the header was read
+	mapped  bool   // data is
 	version uint32
 
 	keys   []string
@@ -80,30 +81,24 @@ func openFile(file *os.File) (*File, error) {
 	if !ok {
 		return nil, fmt.Errorf("%d bytes are more than this system can map", info.Size())
 	}
-	head, err := readHead(file, size)
+	f, err := ReadHeader(file, size)
 	if err != nil {
 		return nil, err
 	}
-	f := &File{path: file.Name()}
-	offsets, err := f.parse(&cursor{data: head, size: size})
-	if err != nil {
-		return nil, err
-	}
+	f.path = file.Name()
 	f.data, err = unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("failed to map %d bytes: %w", size, err)
 	}
 	f.mapped = true
-	if err := f.placeTensors(offsets); err != nil {
-		f.Close()
-		return nil, err
-	}
+	f.viewTensors()
 	return f, nil
 }
 
-// readHead returns the header of a file of size bytes. It goes over the file twice: what a
-// header declares takes no memory before all of it is known to be sound.
-func readHead(file io.ReaderAt, size int) ([]byte, error) {
+// ReadHeader reads no more than the header of a file of size bytes, so that its tensors have no
+// Data. It goes over the header twice: what one declares takes no memory before all of it is
+// known to be sound.
+func ReadHeader(file io.ReaderAt, size int) (*File, error) {
 	end := &cursor{size: size, file: file}
 	if _, err := new(File).parse(end); err != nil {
 		return nil, err
@@ -112,7 +107,8 @@ func readHead(file io.ReaderAt, size int) ([]byte, error) {
 	if n, err := file.ReadAt(head, 0); n < len(head) {
 		return nil, end.unreadable(n, err)
 	}
-	return head, nil
+	f := &File{size: size}
+	return f, f.read(head)
 }
 
 // Guard calls read, which may read the data of f's tensors in this goroutine, and returns
@@ -203,7 +199,7 @@ func (f *File) Fetch(t Tensor, read func(bytes int64) error) error {
 func (f *File) Version() uint32 { return f.version }
 
 // Size returns the size of the file in bytes.
-func (f *File) Size() int64 { return int64(len(f.data)) }
+func (f *File) Size() int64 { return int64(f.size) }
 
 // Header returns the bytes in front of the tensors' data: all metadata and the list
 // of tensors. With the size they tell one model from another without reading it
@@ -232,6 +228,12 @@ type Tensor struct {
 	Shape []int  // 1 to 4 dimensions, the fastest first: a matrix is (columns, rows)
 	Data  []byte // as it lies in the file, at any alignment that the file chose
 	begin int    // of Data in the file
+}
+
+// Size returns how many bytes the tensor has in the file.
+func (t Tensor) Size() int64 {
+	n, _ := tensorBytes(t.Type, t.Shape)
+	return int64(n)
 }
 
 // Elements returns how many numbers the tensor has.

@@ -33,15 +33,23 @@ func (e *FormatError) Error() string { return fmt.Sprintf("%s (at byte %d)", e.R
 
 // Parse reads a file that is in memory. It keeps data, which must not change.
 func Parse(data []byte) (*File, error) {
-	f := &File{data: data}
-	offsets, err := f.parse(&cursor{data: data, size: len(data)})
-	if err != nil {
+	f := &File{data: data, size: len(data)}
+	if err := f.read(data); err != nil {
 		return nil, err
 	}
-	if err := f.placeTensors(offsets); err != nil {
-		return nil, err
-	}
+	f.viewTensors()
 	return f, nil
+}
+
+// read reads the header, which head begins with.
+func (f *File) read(head []byte) error {
+	c := &cursor{data: head, size: f.size}
+	offsets, err := f.parse(c)
+	if err != nil {
+		return err
+	}
+	f.head = head[:c.pos:c.pos]
+	return f.placeTensors(offsets)
 }
 
 // parse reads the header, and returns where in the data section the tensors lie.
@@ -62,9 +70,6 @@ func (f *File) parse(c *cursor) (offsets []uint64, err error) {
 			return nil, fmt.Errorf("tensor %d of %d: %w", i+1, tensors, err)
 		}
 		offsets = append(offsets, offset)
-	}
-	if c.file == nil {
-		f.head = c.data[:c.pos:c.pos]
 	}
 	return offsets, nil
 }
@@ -163,7 +168,7 @@ func (f *File) parseTensor(c *cursor) (offset uint64, err error) {
 	return offset, nil
 }
 
-// placeTensors gives every tensor its Data: views into the data section, which starts
+// placeTensors finds where in the file the tensors lie: in the data section, which starts
 // at the first aligned byte behind the header.
 func (f *File) placeTensors(offsets []uint64) error {
 	alignment, err := f.alignment()
@@ -175,7 +180,7 @@ func (f *File) placeTensors(offsets []uint64) error {
 	if len(f.tensors) == 0 {
 		return nil // then a file may end with its header
 	}
-	size := uint64(len(f.data))
+	size := uint64(f.size)
 	ends := make([]uint64, len(f.tensors))
 	for i := range f.tensors {
 		t := &f.tensors[i]
@@ -191,10 +196,19 @@ func (f *File) placeTensors(offsets []uint64) error {
 			return fmt.Errorf("tensor %.80q: %w", t.Name, &FormatError{headerEnd, fmt.Sprintf(
 				"its %d bytes at offset %d of the data section, which starts at byte %d, do not lie in the file of %d bytes; was the download cut short?", bytes, offsets[i], section, size)})
 		}
-		t.Data, t.begin = f.data[begin:end:end], int(begin)
+		t.begin = int(begin)
 		offsets[i], ends[i] = begin, end
 	}
 	return f.checkOverlap(offsets, ends)
+}
+
+// viewTensors gives the tensors their Data.
+func (f *File) viewTensors() {
+	for i := range f.tensors {
+		t := &f.tensors[i]
+		end := t.begin + int(t.Size())
+		t.Data = f.data[t.begin:end:end]
+	}
 }
 
 func (f *File) checkOverlap(begins, ends []uint64) error {

@@ -52,7 +52,7 @@ func tensorTypes(tensors []gguf.Tensor) []infer.TensorType {
 		}
 		types[i].Tensors++
 		types[i].Elements += int64(t.Elements())
-		types[i].Bytes += int64(len(t.Data))
+		types[i].Bytes += t.Size()
 	}
 	slices.SortStableFunc(types, func(a, b infer.TensorType) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return types

@@ -139,11 +139,11 @@ func checkTypes(tensors []gguf.Tensor, types []gguf.Type) error {
 
 // weigh returns the type that most bytes have and the number of weights.
 func weigh(tensors []gguf.Tensor) (quant string, parameters int64) {
-	bytes := map[gguf.Type]int{}
-	most := 0
+	bytes := map[gguf.Type]int64{}
+	most := int64(0)
 	for _, t := range tensors {
 		parameters += int64(t.Elements())
-		if bytes[t.Type] += len(t.Data); bytes[t.Type] > most {
+		if bytes[t.Type] += t.Size(); bytes[t.Type] > most {
 			most, quant = bytes[t.Type], t.Type.String()
 		}
 	}

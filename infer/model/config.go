@@ -110,7 +110,7 @@ func (c Config) KVLayout(t gguf.Type, blocks int) device.KVLayout {
 // WeightBytes is the size of all tensors in f.
 func WeightBytes(f *gguf.File) (total int64) {
 	for _, t := range f.Tensors() {
-		total += int64(len(t.Data))
+		total += t.Size()
 	}
 	return total
 }
