@@ -20,13 +20,13 @@ var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
 	"handlers/commands": {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
 
-	"handlers":        {"handlers/live", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample", "store", "web"},
+	"handlers":        {"handlers/live", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample", "infer/units", "store", "web"},
 	"handlers/live":   {"store", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/models": {"infer"},
-	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/reply", "infer/sample"},
+	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/reply", "infer/sample", "infer/units"},
 	"store":           {"migrations"},
 
-	"infer":        {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/device", "infer/model"},
+	"infer":        {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/units", "infer/device", "infer/model"},
 	"infer/talk":   {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
 	"infer/record": {"infer/sample"},
 	"infer/model":  {"infer/device", "infer/gguf"},

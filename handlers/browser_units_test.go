@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"m40-llm/infer"
+	"m40-llm/infer/units"
 )
 
 func TestThePageRoundsAsTheTerminalDoes(t *testing.T) {
@@ -17,10 +17,10 @@ func TestThePageRoundsAsTheTerminalDoes(t *testing.T) {
 		strings.ReplaceAll(fmt.Sprint(sizes), " ", ","), strings.ReplaceAll(fmt.Sprint(rates), " ", ",")))
 	var want []string
 	for _, n := range sizes {
-		want = append(want, infer.ByteSize(n))
+		want = append(want, units.ByteSize(n))
 	}
 	for _, v := range rates {
-		want = append(want, infer.TokenRate(v))
+		want = append(want, units.TokenRate(v))
 	}
 	b.until("window.rounded")
 	if got := b.value("window.rounded"); got != strings.Join(want, "; ") {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/infer"
+	"m40-llm/infer/units"
 )
 
 // What requests in work take of the memory, in bytes for each byte that was sent. These are
@@ -67,7 +67,7 @@ func (a *account) take(n int64) error {
 	if others := b.used - a.taken; others > 0 && b.used+n > b.total {
 		return retryIn(retryAfter[http.StatusTooManyRequests], http.StatusTooManyRequests, "too_large_for_now",
 			"the requests in work take %s of %s, which leaves too little for this one; try again in %d seconds",
-			infer.ByteSize(b.used), infer.ByteSize(b.total), retryAfter[http.StatusTooManyRequests])
+			units.ByteSize(b.used), units.ByteSize(b.total), retryAfter[http.StatusTooManyRequests])
 	}
 	b.used += n
 	a.taken += n

@@ -13,6 +13,7 @@ import (
 
 	"m40-llm/handlers/models"
 	"m40-llm/infer"
+	"m40-llm/infer/units"
 	"m40-llm/web"
 )
 
@@ -152,7 +153,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	row := web.ModelRow{
 		Name: info.Name, Label: web.DisplayName(info.Name), Parameters: scaled(info.Parameters), Quant: info.Quant,
-		Size: infer.ByteSize(info.Size), Error: info.Error,
+		Size: units.ByteSize(info.Size), Error: info.Error,
 	}
 	if info.ContextTrain > 0 {
 		row.Context = web.Thousands(info.ContextTrain)
@@ -185,13 +186,13 @@ func describeFolder(m *web.Models, service *models.Service, infos []infer.ModelI
 		}
 	}
 	if files > 0 {
-		m.Taken = fmt.Sprintf("%s in %d files", infer.ByteSize(taken), files)
+		m.Taken = fmt.Sprintf("%s in %d files", units.ByteSize(taken), files)
 		if files == 1 {
-			m.Taken = infer.ByteSize(taken) + " in 1 file"
+			m.Taken = units.ByteSize(taken) + " in 1 file"
 		}
 	}
 	if free > 0 {
-		m.Free = infer.ByteSize(free) + " free"
+		m.Free = units.ByteSize(free) + " free"
 	}
 }
 
@@ -236,7 +237,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	}
 	fact("Name in requests", info.Name)
 	fact("File", file)
-	fact("Size", infer.ByteSize(info.Size))
+	fact("Size", units.ByteSize(info.Size))
 	fact("Architecture", info.Architecture)
 	fact("Parameters", scaled(info.Parameters))
 	fact("Quantisation", quant)
@@ -249,7 +250,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	fact("Chat template", template)
 	fact("Licence", info.License)
 	for _, t := range info.Types {
-		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: scaled(t.Elements), Size: infer.ByteSize(t.Bytes)})
+		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: scaled(t.Elements), Size: units.ByteSize(t.Bytes)})
 	}
 	for _, kv := range info.Metadata {
 		d.Metadata = append(d.Metadata, web.Fact{Name: kv.Key, Value: kv.Value})
@@ -259,11 +260,11 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 // foundView puts what a name stands for into words.
 func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 	f := web.Found{
-		Name: d.Name, File: path.Base(d.File), Quant: d.Quant, Size: infer.ByteSize(d.Size), Bytes: strconv.FormatInt(d.Size, 10),
+		Name: d.Name, File: path.Base(d.File), Quant: d.Quant, Size: units.ByteSize(d.Size), Bytes: strconv.FormatInt(d.Size, 10),
 		Verified: d.SHA256 != "", Fits: true,
 	}
 	if d.Partial > 0 {
-		f.Partial = infer.ByteSize(d.Partial)
+		f.Partial = units.ByteSize(d.Partial)
 	}
 	if d.Notice != "" {
 		f.Notice = sentence(d.Notice)
@@ -319,7 +320,7 @@ func sum(of string, needs, free int64) web.Sum {
 		return web.Sum{Of: of}
 	}
 	return web.Sum{
-		Of: of, Needs: infer.ByteSize(needs), Free: infer.ByteSize(free), Over: needs > free,
+		Of: of, Needs: units.ByteSize(needs), Free: units.ByteSize(free), Over: needs > free,
 		Share: float64(min(1000, 1000*needs/free)) / 10,
 	}
 }
@@ -338,7 +339,7 @@ func downloadView(d models.Download) web.Download {
 	p := d.Progress
 	v := web.Download{
 		File: d.File, State: string(d.State), Title: strings.TrimSuffix(path.Base(d.File), path.Ext(d.File)), Quant: d.Quant,
-		Amount: fmt.Sprintf("%s of %s", infer.ByteSize(p.Done), infer.ByteSize(p.Total)),
+		Amount: fmt.Sprintf("%s of %s", units.ByteSize(p.Done), units.ByteSize(p.Total)),
 	}
 	if p.Total > 0 {
 		v.Share = float64(1000*p.Done/p.Total) / 10
@@ -352,7 +353,7 @@ func downloadView(d models.Download) web.Download {
 			v.Amount = "nothing of it is kept"
 		}
 	case models.Done:
-		v.Amount, v.Phase, v.Model = infer.ByteSize(p.Total), "complete", d.Model.Name
+		v.Amount, v.Phase, v.Model = units.ByteSize(p.Total), "complete", d.Model.Name
 		if d.SHA256 != "" {
 			v.Note = "SHA-256 checked"
 		}
@@ -380,7 +381,7 @@ func describeProgress(v *web.Download, p infer.DownloadProgress) {
 		v.Phase = "checked"
 	}
 	if p.BytesPerSecond >= 1 && p.Phase == infer.PhaseDownloading {
-		v.Rate = infer.ByteSize(int64(p.BytesPerSecond)) + "/s"
+		v.Rate = units.ByteSize(int64(p.BytesPerSecond)) + "/s"
 		v.Left = remaining(p.ETASeconds)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
+	"m40-llm/infer/units"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -328,7 +329,7 @@ func spaceView(s live.Space) string {
 	}
 	const step = 10_000_000
 	return fmt.Sprintf("The disk of the data folder is nearly full: %s left. Chats that are there go on, but a new one cannot begin before there is room.",
-		infer.ByteSize(s.Free/step*step))
+		units.ByteSize(s.Free/step*step))
 }
 
 // hardware names the kinds of device.
@@ -409,7 +410,7 @@ func describeLoading(e *web.Engine, l infer.Loading) {
 	if l.Total > 0 {
 		e.Loading = float64(1000*l.Done/l.Total) / 10
 		e.StateText = fmt.Sprintf("loading, %.0f %%", e.Loading)
-		e.Amount = fmt.Sprintf("%s of %s", infer.ByteSize(l.Done), infer.ByteSize(l.Total))
+		e.Amount = fmt.Sprintf("%s of %s", units.ByteSize(l.Done), units.ByteSize(l.Total))
 	}
 	if l.KernelsTotal > 0 {
 		e.Loading = float64(1000*l.Kernels/l.KernelsTotal) / 10
@@ -430,7 +431,7 @@ func describeReady(e *web.Engine, s infer.Status) {
 	if s.Running > 0 {
 		e.State, e.StateText = "writing", "writing"
 		if s.Decode > 0 {
-			e.Rate = infer.TokenRate(s.Decode)
+			e.Rate = units.TokenRate(s.Decode)
 		}
 	}
 	if !s.Model.Demo {
@@ -462,7 +463,7 @@ func cacheText(c infer.Cache) string {
 	if c.Planned == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s planned", infer.ByteSize(c.Used), infer.ByteSize(c.Planned))
+	return fmt.Sprintf("%s of %s planned", units.ByteSize(c.Used), units.ByteSize(c.Planned))
 }
 
 func parameters(n int64) string {

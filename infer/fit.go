@@ -8,6 +8,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
+	"m40-llm/infer/units"
 )
 
 // Shape is what of a model decides how much memory it takes. A file's header is enough for it.
@@ -80,20 +81,20 @@ func (s *Shape) Fit(m Machine) Fit {
 func (f Fit) String() string {
 	switch {
 	case f.Free == 0:
-		return fmt.Sprintf("takes %s with a context of %s; how much memory is free is not known", ByteSize(f.Whole), thousands(f.Trained))
+		return fmt.Sprintf("takes %s with a context of %s; how much memory is free is not known", units.ByteSize(f.Whole), thousands(f.Trained))
 	case f.Context == f.Trained:
-		return fmt.Sprintf("fits with a context of %s: %s of the %s that are free", thousands(f.Context), ByteSize(f.Needs), ByteSize(f.Free))
+		return fmt.Sprintf("fits with a context of %s: %s of the %s that are free", thousands(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free))
 	case f.Context == 0 && f.Trained <= shortestContext:
-		return fmt.Sprintf("does not fit: it needs %s, and %s are free", ByteSize(f.Needs), ByteSize(f.Free))
+		return fmt.Sprintf("does not fit: it needs %s, and %s are free", units.ByteSize(f.Needs), units.ByteSize(f.Free))
 	case f.Context == 0:
 		return fmt.Sprintf("does not fit: a context of %s needs %s, one of %s needs %s, and %s are free",
-			thousands(shortestContext), ByteSize(f.Needs), thousands(f.Trained), ByteSize(f.Whole), ByteSize(f.Free))
+			thousands(shortestContext), units.ByteSize(f.Needs), thousands(f.Trained), units.ByteSize(f.Whole), units.ByteSize(f.Free))
 	}
-	more := fmt.Sprintf("%s would need %s", thousands(f.Trained), ByteSize(f.Whole))
+	more := fmt.Sprintf("%s would need %s", thousands(f.Trained), units.ByteSize(f.Whole))
 	if f.Whole+spareMemory <= f.Free {
-		more = fmt.Sprintf("--ctx %d would take %s, and leave less to other programs", f.Trained, ByteSize(f.Whole))
+		more = fmt.Sprintf("--ctx %d would take %s, and leave less to other programs", f.Trained, units.ByteSize(f.Whole))
 	}
-	return fmt.Sprintf("fits with a context of %s: %s of the %s that are free; %s", thousands(f.Context), ByteSize(f.Needs), ByteSize(f.Free), more)
+	return fmt.Sprintf("fits with a context of %s: %s of the %s that are free; %s", thousands(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free), more)
 }
 
 // thousands writes a count with commas.

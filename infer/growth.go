@@ -1,5 +1,7 @@
 package infer
 
+import "m40-llm/infer/units"
+
 // growth decides how far a KV cache in main memory may grow. Linux hands out memory that it
 // does not have and ends the process that uses it, so what is free is looked up before.
 type growth struct {
@@ -43,7 +45,7 @@ func (l *loop) endStarved() {
 	tokens := len(q.tokens)
 	need := int64(b.blocksFor(tokens)-len(q.table.ids)-b.available()) * block
 	err := errorf(CodeMemory, "%d tokens need %s more for the KV cache, and %s of memory are free for it; close other programs, make the conversation shorter, or use a smaller model",
-		tokens, ByteSize(need), ByteSize(l.resident.growth.left))
+		tokens, units.ByteSize(need), units.ByteSize(l.resident.growth.left))
 	l.options.Logger.Warn("answer ended: no memory", "tokens", tokens, "needed", need, "free", l.resident.growth.left, "cache", l.resident.plan.used(b.written))
 	l.end(q.answer, err, true)
 }

@@ -7,6 +7,7 @@ import (
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/sample"
+	"m40-llm/infer/units"
 )
 
 const (
@@ -120,7 +121,7 @@ func planMemory(trained int, d Demand, info device.Info, wanted int, l limits) (
 	if need := d.At(least) + spare; free > 0 && need > free {
 		return memoryPlan{}, errorf(CodeMemory,
 			"the model needs %s (weights %s, KV cache for %d positions %s, scratch and reserve %s), %s are free; use a smaller model%s",
-			ByteSize(need), ByteSize(d.Weights), least, ByteSize(d.At(least)-d.At(0)), ByteSize(d.Scratch+spare), ByteSize(free),
+			units.ByteSize(need), units.ByteSize(d.Weights), least, units.ByteSize(d.At(least)-d.At(0)), units.ByteSize(d.Scratch+spare), units.ByteSize(free),
 			shorter(wanted))
 	}
 	blocks := max(blocksFor(context), blocksFor(min(context, commonContext))*int64(l.sequences))
@@ -172,7 +173,7 @@ func planSplit(c model.Config, gpu, cpu model.Parts, w workspace, dev, host devi
 		need := onHost + blocksFor(least)*block*int64(c.Layers-layers)
 		if need > host.Memory {
 			return 0, plan, errorf(CodeMemory, "with %d of %d layers on %s the others need %s of main memory, %s are free; use a smaller model%s",
-				layers, c.Layers, dev.Name, ByteSize(need), ByteSize(host.Memory), shorter(wanted))
+				layers, c.Layers, dev.Name, units.ByteSize(need), units.ByteSize(host.Memory), shorter(wanted))
 		}
 		plan.blocks = min(plan.blocks, int((host.Memory-onHost)/(block*int64(c.Layers-layers))))
 	}

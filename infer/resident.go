@@ -12,6 +12,7 @@ import (
 	"m40-llm/infer/model"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
+	"m40-llm/infer/units"
 )
 
 // resident is the model that is loaded.
@@ -210,7 +211,7 @@ func (l *loop) split(s *source, p *placement, dev, host device.Device) error {
 	}
 	if layers == 0 {
 		err := l.placeWhole(s, p, host)
-		p.info.Notice = fmt.Sprintf("not the GPU: not one layer of the model fits on %s, where %s are free", here.Name, ByteSize(here.Memory))
+		p.info.Notice = fmt.Sprintf("not the GPU: not one layer of the model fits on %s, where %s are free", here.Name, units.ByteSize(here.Memory))
 		return err
 	}
 	p.plan, p.stages = plan, []model.Stage{{Device: host, Layers: total - layers}, {Device: dev, Layers: layers}}

@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"m40-llm/infer"
+	"m40-llm/infer/units"
 )
 
 // Backup is a copy of the chats that can be put back.
@@ -21,7 +21,7 @@ func Backups(w io.Writer, backups []Backup) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NUMBER\tMADE\tSIZE")
 	for _, b := range backups {
-		fmt.Fprintf(table, "%d\t%s\t%s\n", b.Number, b.Made.Local().Format("2006-01-02 15:04"), infer.ByteSize(b.Size))
+		fmt.Fprintf(table, "%d\t%s\t%s\n", b.Number, b.Made.Local().Format("2006-01-02 15:04"), units.ByteSize(b.Size))
 	}
 	return table.Flush()
 }

@@ -5,8 +5,8 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"m40-llm/infer"
 	"m40-llm/infer/bench"
+	"m40-llm/infer/units"
 )
 
 // Bench prints what was measured as a table, or as a JSON object.
@@ -25,11 +25,11 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	}
 	row("memory", "%.1f GB/s read", r.ReadGBs)
 	row("load", "%.2f s, then %.2f s to the first token", r.LoadSeconds, r.PrepareSeconds)
-	row("prefill", "%s tok/s, prompt of %d", infer.TokenRate(r.PrefillTokS), r.Prompt)
-	row("decode", "%s tok/s, spread %.0f %%", infer.TokenRate(r.DecodeTokS), 100*r.Spread)
-	row("", "%s a token, %.1f GB/s, %.0f %% of the memory's", infer.ByteSize(r.DecodeBytesPerToken), r.DecodeGBs, 100*r.DecodeShare)
+	row("prefill", "%s tok/s, prompt of %d", units.TokenRate(r.PrefillTokS), r.Prompt)
+	row("decode", "%s tok/s, spread %.0f %%", units.TokenRate(r.DecodeTokS), 100*r.Spread)
+	row("", "%s a token, %.1f GB/s, %.0f %% of the memory's", units.ByteSize(r.DecodeBytesPerToken), r.DecodeGBs, 100*r.DecodeShare)
 	for _, p := range r.Parallel {
-		row("", "%s tok/s, %d answers together", infer.TokenRate(p.DecodeTokS), p.Answers)
+		row("", "%s tok/s, %d answers together", units.TokenRate(p.DecodeTokS), p.Answers)
 	}
 	row("logits", "%s", r.LogitsHash)
 	return table.Flush()

@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"m40-llm/infer"
+	"m40-llm/infer/units"
 )
 
 // List prints models as a table, or as a JSON array.
@@ -24,10 +25,10 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 	row("NAME", "SIZE", "PARAMETERS", "QUANT", "CONTEXT", "FITS", "LICENSE")
 	for _, m := range models {
 		if m.Error != "" {
-			row(m.Name, infer.ByteSize(m.Size), "cannot be used: "+m.Error)
+			row(m.Name, units.ByteSize(m.Size), "cannot be used: "+m.Error)
 			continue
 		}
-		row(m.Name, infer.ByteSize(m.Size), infer.Quantity(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), m.License)
+		row(m.Name, units.ByteSize(m.Size), units.Quantity(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), m.License)
 	}
 	return writeColumns(w, rows)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/units"
 )
 
 // Downloader is what pulling a model takes.
@@ -83,15 +84,15 @@ func pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 
 // describeDownload says what will be downloaded and whether it fits.
 func describeDownload(w io.Writer, d infer.Download) {
-	line := fmt.Sprintf("%s, %s", Line(d.File), infer.ByteSize(d.Size))
+	line := fmt.Sprintf("%s, %s", Line(d.File), units.ByteSize(d.Size))
 	if d.Partial > 0 {
-		line += fmt.Sprintf(", %s of it here already", infer.ByteSize(d.Partial))
+		line += fmt.Sprintf(", %s of it here already", units.ByteSize(d.Partial))
 	}
 	if d.DiskFree > 0 {
-		line += fmt.Sprintf("; free on the disk: %s", infer.ByteSize(d.DiskFree))
+		line += fmt.Sprintf("; free on the disk: %s", units.ByteSize(d.DiskFree))
 	}
 	if d.MemoryFree > 0 && d.Fit == nil {
-		line += fmt.Sprintf("; free memory: %s", infer.ByteSize(d.MemoryFree))
+		line += fmt.Sprintf("; free memory: %s", units.ByteSize(d.MemoryFree))
 	}
 	fmt.Fprintln(w, line)
 	switch {
@@ -154,9 +155,9 @@ func progressLine(p infer.DownloadProgress) string {
 	if p.Phase == infer.PhaseResolving {
 		return "looking it up"
 	}
-	line := fmt.Sprintf("%-11s %3d%%  %s of %s", p.Phase, p.Done*100/max(p.Total, 1), infer.ByteSize(p.Done), infer.ByteSize(p.Total))
+	line := fmt.Sprintf("%-11s %3d%%  %s of %s", p.Phase, p.Done*100/max(p.Total, 1), units.ByteSize(p.Done), units.ByteSize(p.Total))
 	if p.BytesPerSecond >= 1 && p.Phase != infer.PhaseDone {
-		line += fmt.Sprintf("  %s/s", infer.ByteSize(int64(p.BytesPerSecond)))
+		line += fmt.Sprintf("  %s/s", units.ByteSize(int64(p.BytesPerSecond)))
 		if p.ETASeconds > 0 {
 			line += "  " + remaining(p.ETASeconds)
 		}
@@ -187,7 +188,7 @@ func remaining(seconds float64) string {
 // sure.
 func Remove(ctx context.Context, t *Terminal, m infer.ModelInfo, sure bool, remove func(name string) error) error {
 	if !sure && IsTerminal(t.In) {
-		fmt.Fprintf(t.Err, "remove %s (%s, %s)? [y/N] ", Line(m.Name), infer.ByteSize(m.Size), Line(m.Path))
+		fmt.Fprintf(t.Err, "remove %s (%s, %s)? [y/N] ", Line(m.Name), units.ByteSize(m.Size), Line(m.Path))
 		var said string
 		select {
 		case said = <-readLines(ctx, t.In):
@@ -201,6 +202,6 @@ func Remove(ctx context.Context, t *Terminal, m infer.ModelInfo, sure bool, remo
 	if err := remove(m.Name); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(t.Out, "removed %s (%s)\n", Line(m.Name), infer.ByteSize(m.Size))
+	_, err := fmt.Fprintf(t.Out, "removed %s (%s)\n", Line(m.Name), units.ByteSize(m.Size))
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 
 	"m40-llm/infer"
+	"m40-llm/infer/units"
 )
 
 // Show prints what a model says about itself, as tables or as a JSON object.
@@ -25,10 +26,10 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	}
 	row("name", d.Name)
 	row("file", path)
-	row("size", infer.ByteSize(d.Size))
+	row("size", units.ByteSize(d.Size))
 	row("cannot be used", d.Error)
 	row("architecture", d.Architecture)
-	row("parameters", infer.Quantity(d.Parameters))
+	row("parameters", units.Quantity(d.Parameters))
 	row("quantisation", d.Quant)
 	if d.ContextTrain > 0 {
 		row("context", fmt.Sprintf("%d tokens", d.ContextTrain))
@@ -49,7 +50,7 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	fmt.Fprint(w, "\n")
 	fmt.Fprintln(table, "TYPE\tTENSORS\tWEIGHTS\tSIZE")
 	for _, t := range d.Types {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", t.Type, t.Tensors, infer.Quantity(t.Elements), infer.ByteSize(t.Bytes))
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", t.Type, t.Tensors, units.Quantity(t.Elements), units.ByteSize(t.Bytes))
 	}
 	if err := table.Flush(); err != nil {
 		return err

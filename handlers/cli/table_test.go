@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/units"
 )
 
 func TestList(t *testing.T) {
@@ -45,7 +46,7 @@ small 1.0 MB 0 4096 yes MIT
 	})
 	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 99949: "99.9 kB", 99950: "100 kB", 999_499: "999 kB", 999_500: "1.0 MB", 5e15: "5000 TB"} {
 		t.Run("a size is rounded for people: "+want, func(t *testing.T) {
-			if got := infer.ByteSize(n); got != want {
+			if got := units.ByteSize(n); got != want {
 				t.Errorf("%d is shown as %q", n, got)
 			}
 		})

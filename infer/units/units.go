@@ -1,12 +1,13 @@
-package infer
+// Package units writes sizes, counts and rates for people: the page, the terminal and errors
+// round alike.
+package units
 
 import (
 	"fmt"
 	"strconv"
 )
 
-// ByteSize returns n with a unit, as file managers show it: 1 kB is 1,000 bytes. The page,
-// the terminal and errors round alike.
+// ByteSize returns n with a unit, as file managers show it: 1 kB is 1,000 bytes.
 func ByteSize(n int64) string { return scaled(n, " B", " kB", " MB", " GB", " TB") }
 
 // Quantity returns a large number of things in thousands, millions and so on: 14.2 M.
