@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,9 @@ import (
 func llamaShape() *Shape {
 	const mb = 1 << 20
 	s := &Shape{
-		config:  model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256},
+		config: model.Config{Architecture: "llama", ContextLength: 131072, Dim: 2048, Vocab: 128256, Layers: slices.Repeat([]model.Layer{{
+			Attention: device.Attention{Heads: 32}, KVHeads: 8, HeadDim: 64, HiddenDim: 8192, RoPE: device.RoPE{HeadDim: 64, Dims: 64},
+		}}, 16)},
 		weights: 1300 * mb,
 		parts:   model.Parts{Embedding: 276 * mb, Output: 276 * mb},
 	}

@@ -150,19 +150,19 @@ func planSplit(c model.Config, gpu, cpu model.Parts, w workspace, dev, host devi
 	if wanted > 0 {
 		least = context
 	}
-	block := c.KVLayout(cache, 1).BlockBytes() / int64(c.Layers) // of one layer
+	block := c.KVLayout(cache, 1).BlockBytes() / int64(len(c.Layers)) // of one layer
 	onDev, onHost := gpu.Output+scratch+w.fixed, cpu.Embedding+scratch
 	for _, n := range cpu.Layers {
 		onHost += n
 	}
-	for n := 1; n < c.Layers; n++ {
-		onDev += gpu.Layers[c.Layers-n]
+	for n := 1; n < len(c.Layers); n++ {
+		onDev += gpu.Layers[len(c.Layers)-n]
 		room := (dev.Memory - onDev) / 8 * 7 / (block*int64(n) + w.block)
 		if room < blocksFor(least) {
 			break
 		}
 		layers = n
-		onHost -= cpu.Layers[c.Layers-n]
+		onHost -= cpu.Layers[len(c.Layers)-n]
 		plan.blocks = int(room)
 	}
 	if layers == 0 {
@@ -170,16 +170,16 @@ func planSplit(c model.Config, gpu, cpu model.Parts, w workspace, dev, host devi
 	}
 	if host.Memory > 0 {
 		onHost += spareMemory
-		need := onHost + blocksFor(least)*block*int64(c.Layers-layers)
+		need := onHost + blocksFor(least)*block*int64(len(c.Layers)-layers)
 		if need > host.Memory {
 			return 0, plan, errorf(CodeMemory, "with %d of %d layers on %s the others need %s of main memory, %s are free; use a smaller model%s",
-				layers, c.Layers, dev.Name, units.ByteSize(need), units.ByteSize(host.Memory), shorter(wanted))
+				layers, len(c.Layers), dev.Name, units.ByteSize(need), units.ByteSize(host.Memory), shorter(wanted))
 		}
-		plan.blocks = min(plan.blocks, int((host.Memory-onHost)/(block*int64(c.Layers-layers))))
+		plan.blocks = min(plan.blocks, int((host.Memory-onHost)/(block*int64(len(c.Layers)-layers))))
 	}
 	plan.blocks = min(plan.blocks, int(max(blocksFor(context), blocksFor(min(context, commonContext))*int64(l.sequences))))
 	plan.taken = int64(plan.blocks) * block * int64(layers)
-	plan.block = block * int64(c.Layers-layers)
+	plan.block = block * int64(len(c.Layers)-layers)
 	plan.context = min(context, plan.blocks*device.BlockSize)
 	if plan.context < context {
 		plan.notice = fmt.Sprintf("the context is %d tokens instead of the model's %d, which is what the memory allows", plan.context, context)

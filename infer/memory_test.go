@@ -14,7 +14,7 @@ import (
 func TestPlanMemory(t *testing.T) {
 	const mb, gb = 1 << 20, 1 << 30
 	// The shape of Llama 3.2 1B: a block of 32 positions takes 1 MiB in F16.
-	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
+	shape := llamaShape().config
 	short := shape
 	short.ContextLength = 2048
 	l := limits{sequences: 16, rows: 256, logits: 48}
@@ -71,7 +71,7 @@ func TestPlanMemory(t *testing.T) {
 
 func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
 	const gb = 1 << 30
-	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
+	shape := llamaShape().config
 	l := limits{sequences: 16, rows: 256, logits: 48}
 	info := device.Info{Memory: gb + scratchBytes(shape, l) + 2*gb, Dedicated: true}
 	p, err := planMemory(shape.ContextLength, demandOf(shape, gb, workspace{}, gguf.F16, l), info, 0, l)
@@ -85,7 +85,7 @@ func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
 
 func TestThePlanCountsTheWorkspaceOfTheDevice(t *testing.T) {
 	const mb, gb = int64(1) << 20, int64(1) << 30
-	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
+	shape := llamaShape().config
 	l := limits{sequences: 16, rows: 256, logits: 48}
 	info := device.Info{Memory: gb + scratchBytes(shape, l) + 2*gb, Dedicated: true}
 	p, err := planMemory(shape.ContextLength, demandOf(shape, gb, workspace{fixed: gb, block: mb}, gguf.F16, l), info, 0, l)
@@ -107,7 +107,7 @@ func TestPlanSplit(t *testing.T) {
 	const mb, gb = int64(1) << 20, int64(1) << 30
 	// The shape of Llama 3.2 1B: a block of 32 positions takes 64 KiB in F16 for a layer, so
 	// 8,192 positions 16 MiB.
-	shape := model.Config{ContextLength: 131072, Dim: 2048, HiddenDim: 8192, Layers: 16, Heads: 32, KVHeads: 8, HeadDim: 64, Vocab: 128256}
+	shape := llamaShape().config
 	l := limits{sequences: 16, rows: 256, logits: 48}
 	scratch := scratchBytes(shape, l)
 	parts := model.Parts{Embedding: 300 * mb, Output: 300 * mb, Layers: slices.Repeat([]int64{64 * mb}, 16)}

@@ -184,7 +184,7 @@ func (l *loop) placeWhole(s *source, p *placement, dev device.Device) error {
 	if err != nil {
 		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
 	}
-	p.info, p.stages = dev.Info(), []model.Stage{{Device: dev, Layers: s.config.Layers}}
+	p.info, p.stages = dev.Info(), []model.Stage{{Device: dev, Layers: len(s.config.Layers)}}
 	w := l.workspace(s.config, dev)
 	d := demandOf(s.config, weights, w, l.cache, l.sched.limits)
 	p.plan, err = planMemory(s.config.ContextLength, d, p.info, l.options.ContextLength, l.sched.limits)
@@ -195,7 +195,7 @@ func (l *loop) placeWhole(s *source, p *placement, dev device.Device) error {
 // split divides a model among a device that is too small for it and host, or leaves it to
 // host alone.
 func (l *loop) split(s *source, p *placement, dev, host device.Device) error {
-	total := s.config.Layers
+	total := len(s.config.Layers)
 	here, there := dev.Info(), host.Info()
 	gpu, err := model.PartBytes(s.file, s.config, dev)
 	if err != nil {

@@ -119,27 +119,11 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 	if err := b.run(&r); err != nil {
 		return r, err
 	}
-	r.DecodeBytesPerToken = bytesPerToken(f, c, o)
+	r.DecodeBytesPerToken = model.StepBytes(f, c, o.Cache, o.Prompt+o.Answer/2)
 	r.DecodeGBs = r.DecodeTokS * float64(r.DecodeBytesPerToken) / 1e9
 	r.DecodeShare = r.DecodeGBs / r.ReadGBs
 	r.PeakRSSMB = peakRSS() >> 20
 	return r, nil
-}
-
-// bytesPerToken is what a step of one row reads: all weights but the embedding table,
-// unless that is the output layer too, and the KV cache.
-func bytesPerToken(f *gguf.File, c model.Config, o Options) int64 {
-	n := model.WeightBytes(f)
-	if _, missing := f.Tensor("output.weight"); missing == nil {
-		if t, err := f.Tensor("token_embd.weight"); err == nil {
-			n -= int64(len(t.Data))
-		}
-	}
-	positions := int64(o.Prompt + o.Answer/2)
-	if c.Window > 0 {
-		positions = min(positions, int64(c.Window))
-	}
-	return n + c.KVLayout(o.Cache, 1).BlockBytes()*positions/device.BlockSize
 }
 
 // rounds repeats the measurement.

@@ -1,67 +1,95 @@
 package model
 
-import (
-	"math"
+import "m40-llm/infer/device"
 
-	"m40-llm/infer/device"
-)
+// recording writes a stage of the forward pass into a program.
+type recording struct {
+	*device.Program
+	m *Model
+	s *stage
+}
 
-// record writes a stage of the forward pass into p.
-func (m *Model) record(p *device.Program, s *stage) {
-	w, b := s.weights, s.buffers
+// program records what a stage computes for batches of up to rows rows.
+func (m *Model) program(s *stage, rows int) *device.Program {
+	r := recording{device.NewProgram(rows, min(rows, m.options.MaxOut)), m, s}
+	r.record()
+	return r.Program
+}
 
-	if s.embeds {
-		p.Embed(b.X, w.TokenEmbd)
+func (r *recording) record() {
+	c, w, b := &r.m.config, &r.s.weights, &r.s.buffers
+
+	b.X = r.buffer("x", c.Dim)
+	if r.s.embeds {
+		r.Embed(b.X, w[tokenEmbd])
 	}
-	for i := range w.Layers {
-		m.attention(p, s, i)
-		m.feedForward(p, s, i)
+	for i := range r.s.layers {
+		r.attention(i)
+		r.feedForward(i)
 	}
-	if s.outputs {
-		p.GatherRows(b.Last, b.X)
-		p.RMSNorm(b.Last, b.Last, w.OutputNorm, m.config.Eps)
-		p.MatMul(b.Logits, w.Output, b.Last)
-		p.Candidates(b.Logits)
+	if r.s.outputs {
+		last := r.gathered("last", c.Dim)
+		b.Logits = r.gathered("logits", c.Vocab)
+		r.GatherRows(last, b.X)
+		r.RMSNorm(last, last, w[outputNorm], c.Eps)
+		r.MatMul(b.Logits, w[output], last)
+		r.Candidates(b.Logits)
 	}
 }
 
 // attention records x += Wo · attention(RoPE(Wq·n), RoPE(Wk·n), Wv·n) with
 // n = RMSNorm(x).
-func (m *Model) attention(p *device.Program, s *stage, i int) {
-	c, l, b := m.config, s.weights.Layers[i], s.buffers
+func (r *recording) attention(i int) {
+	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
+	kv, layer := r.s.kv[r.s.places[i].cache], r.s.places[i].layer
+	rope := l.RoPE
+	rope.Factors = r.s.weights[ropeFreqs]
 
-	p.RMSNorm(b.Norm, b.X, l.AttnNorm, c.Eps)
-	linear(p, b.Q, l.AttnQ, l.AttnQBias, b.Norm)
-	linear(p, b.K, l.AttnK, l.AttnKBias, b.Norm)
-	linear(p, b.V, l.AttnV, l.AttnVBias, b.Norm)
-	p.RoPE(b.Q, s.rope)
-	p.RoPE(b.K, s.rope)
-	p.StoreKV(s.kv, i, b.K, b.V)
-	p.Attention(b.Att, b.Q, s.kv, i, device.Attention{
-		Heads:  c.Heads,
-		Scale:  float32(1 / math.Sqrt(float64(c.HeadDim))),
-		Window: c.Window,
-	})
-	linear(p, b.Proj, l.AttnOutput, l.AttnOutputBias, b.Att)
-	p.Add(b.X, b.Proj)
+	n := r.norm(x, w[attnNorm])
+	q := r.linear("q", w[attnQ], w[attnQBias], n)
+	k := r.linear("k", w[attnK], w[attnKBias], n)
+	v := r.linear("v", w[attnV], w[attnVBias], n)
+	r.RoPE(q, rope)
+	r.RoPE(k, rope)
+	r.StoreKV(kv, layer, k, v)
+	att := r.buffer("att", q.Cols)
+	r.Attention(att, q, kv, layer, l.Attention)
+	r.Add(x, r.linear("proj", w[attnOutput], w[attnOutputBias], att))
 }
 
 // feedForward records x += Wdown · (silu(Wgate·n) · Wup·n) with n = RMSNorm(x).
-func (m *Model) feedForward(p *device.Program, s *stage, i int) {
-	l, b := s.weights.Layers[i], s.buffers
+func (r *recording) feedForward(i int) {
+	w, x := &r.s.layers[i], r.s.buffers.X
 
-	p.RMSNorm(b.Norm, b.X, l.FFNNorm, m.config.Eps)
-	linear(p, b.Gate, l.FFNGate, l.FFNGateBias, b.Norm)
-	linear(p, b.Up, l.FFNUp, l.FFNUpBias, b.Norm)
-	p.SwiGLU(b.Gate, b.Gate, b.Up)
-	linear(p, b.Proj, l.FFNDown, l.FFNDownBias, b.Gate)
-	p.Add(b.X, b.Proj)
+	n := r.norm(x, w[ffnNorm])
+	gate := r.linear("gate", w[ffnGate], w[ffnGateBias], n)
+	up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
+	r.SwiGLU(gate, gate, up)
+	r.Add(x, r.linear("proj", w[ffnDown], w[ffnDownBias], gate))
 }
 
-// linear records dst = w·x, plus bias if the layer has one.
-func linear(p *device.Program, dst, w, bias, x device.Tensor) {
-	p.MatMul(dst, w, x)
+func (r *recording) norm(x, w device.Tensor) device.Tensor {
+	n := r.buffer("norm", x.Cols)
+	r.RMSNorm(n, x, w, r.m.config.Eps)
+	return n
+}
+
+// linear records w·x, plus bias if the layer has one, in the buffer name.
+func (r *recording) linear(name string, w, bias, x device.Tensor) device.Tensor {
+	dst := r.buffer(name, w.Rows)
+	r.MatMul(dst, w, x)
 	if !bias.None() {
-		p.AddBias(dst, bias)
+		r.AddBias(dst, bias)
 	}
+	return dst
+}
+
+// buffer returns the activation called name with cols columns, for all rows of a batch.
+func (r *recording) buffer(name string, cols int) device.Tensor {
+	return r.s.buffer(name, r.m.options.MaxRows, cols)
+}
+
+// gathered returns an activation for the rows of a batch whose logits are wanted.
+func (r *recording) gathered(name string, cols int) device.Tensor {
+	return r.s.buffer(name, r.m.options.MaxOut, cols)
 }

@@ -1,6 +1,6 @@
 // Package model holds the forward pass: one function, written once, for every
 // architecture and every device. Architectures differ by what their file's
-// metadata declares and by a table of a few flags, never by a copy of the code.
+// metadata declares and by their declarations, never by a copy of the code.
 package model
 
 import (
@@ -64,24 +64,42 @@ type stage struct {
 	embeds      bool
 	outputs     bool
 	weights     weights
-	kv          device.KV
-	rope        device.RoPE
+	layers      []weights
+	kv          []device.KV // one for each shape of its layers
+	places      []kvPlace   // by layer
+	alloc       func(rows, cols int) (device.Tensor, error)
 	buffers     buffers
 	programs    map[int]device.Executable // by row bucket
 }
 
-// buffers are the activations of a step, allocated once. Shapes are
-// (rows, width) with MaxRows rows, and MaxOut where the comment says out.
+// buffers are the activations of a step. Each is allocated when it is first recorded, with
+// room for the largest batch; all layers with rows as wide share it.
 type buffers struct {
-	X      device.Tensor // residual stream, (rows, dim)
-	Norm   device.Tensor // (rows, dim)
-	Q, Att device.Tensor // (rows, heads·head dim)
-	K, V   device.Tensor // (rows, kv heads·head dim)
-	Proj   device.Tensor // output of attention and feed-forward, (rows, dim)
-	Gate   device.Tensor // (rows, hidden dim)
-	Up     device.Tensor // (rows, hidden dim)
-	Last   device.Tensor // (out, dim), in the last stage
-	Logits device.Tensor // (out, vocab), in the last stage
+	X      device.Tensor // residual stream
+	Logits device.Tensor // in the last stage
+
+	all map[bufferKey]device.Tensor
+	err error // the first that an allocation failed with
+}
+
+type bufferKey struct {
+	name string
+	cols int
+}
+
+// buffer returns the activation called name with cols columns.
+func (s *stage) buffer(name string, rows, cols int) device.Tensor {
+	b, key := &s.buffers, bufferKey{name, cols}
+	t, ok := b.all[key]
+	if !ok && b.err == nil {
+		if b.all == nil {
+			b.all = map[bufferKey]device.Tensor{}
+		}
+		if t, b.err = s.alloc(rows, cols); b.err == nil {
+			b.all[key] = t
+		}
+	}
+	return t
 }
 
 // Load puts the model in f on dev. f must stay open until dev is closed: a device
@@ -92,7 +110,7 @@ func Load(ctx context.Context, f *gguf.File, dev device.Device, o Options) (*Mod
 	if err != nil {
 		return nil, err
 	}
-	return LoadStages(ctx, f, []Stage{{dev, c.Layers}}, o)
+	return LoadStages(ctx, f, []Stage{{dev, len(c.Layers)}}, o)
 }
 
 // LoadStages is Load over several devices, of which each holds some of the layers.
@@ -106,31 +124,25 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	layers := 0
 	for i, s := range stages {
 		m.stages = append(m.stages, &stage{
-			dev: s.Device, first: layers, last: layers + s.Layers, embeds: i == 0, outputs: i == len(stages)-1, programs: map[int]device.Executable{},
+			dev: s.Device, first: layers, last: layers + s.Layers, embeds: i == 0, outputs: i == len(stages)-1,
+			alloc: s.Device.Alloc, programs: map[int]device.Executable{},
 		})
 		layers += s.Layers
 	}
-	if layers != c.Layers {
-		return nil, fmt.Errorf("stages of %d layers do not make a model of %d", layers, c.Layers)
+	if layers != len(c.Layers) {
+		return nil, fmt.Errorf("stages of %d layers do not make a model of %d", layers, len(c.Layers))
 	}
-	l := loader{ctx: ctx, f: f, config: c, progress: o.Progress, used: map[string]bool{}, total: m.weightBytes}
+	l := loader{ctx: ctx, f: f, progress: o.Progress, fetched: map[string]bool{}, total: m.weightBytes}
+	if l.tensors, err = c.find(f); err != nil {
+		return nil, err
+	}
 	for _, s := range m.stages {
 		if err := l.load(s); err != nil {
 			return nil, err
 		}
 	}
-	if err := l.allUsed(); err != nil {
-		return nil, err
-	}
 	for _, s := range m.stages {
-		layout := c.KVLayout(o.CacheType, o.Blocks)
-		layout.Layers = s.last - s.first
-		if s.kv, err = s.dev.AllocKV(layout); err != nil {
-			return nil, err
-		}
-		s.rope = c.RoPE
-		s.rope.Factors = s.weights.RoPEFreqs
-		if err := m.allocate(s); err != nil {
+		if err := m.allocKV(s); err != nil {
 			return nil, err
 		}
 		if err := m.compile(s); err != nil {
@@ -140,75 +152,15 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	return m, nil
 }
 
-// ScratchBytes is what the activations of a model take.
-func (c Config) ScratchBytes(maxRows, maxOut int) int64 {
-	row := 3*c.Dim + 2*c.Heads*c.HeadDim + 2*c.KVHeads*c.HeadDim + 2*c.HiddenDim
-	return 4 * (int64(maxRows)*int64(row) + int64(maxOut)*int64(c.Dim+c.Vocab))
-}
-
-// WorkBytes is what dev needs beside weights, activations and KV cache to run a model: of
-// its programs, it records those that Load would, over tensors that are not there.
-func (c Config) WorkBytes(dev device.Device, o Options) int64 {
-	o = o.withDefaults()
-	id := int32(0)
-	shape := func(rows, cols int) device.Tensor {
-		id++
-		return device.Tensor{ID: id, Type: gguf.F32, Rows: rows, Cols: cols}
-	}
-	m := &Model{config: c, options: o}
-	s := &stage{last: 1, embeds: true, outputs: true, rope: c.RoPE}
-	kvWidth := c.KVHeads * c.HeadDim
-	s.weights = weights{
-		TokenEmbd:  shape(c.Vocab, c.Dim),
-		OutputNorm: shape(1, c.Dim),
-		Output:     shape(c.Vocab, c.Dim),
-		Layers: []layer{{
-			AttnNorm: shape(1, c.Dim), AttnQ: shape(c.Heads*c.HeadDim, c.Dim), AttnK: shape(kvWidth, c.Dim), AttnV: shape(kvWidth, c.Dim),
-			AttnOutput: shape(c.Dim, c.Heads*c.HeadDim),
-			FFNNorm:    shape(1, c.Dim), FFNGate: shape(c.HiddenDim, c.Dim), FFNUp: shape(c.HiddenDim, c.Dim), FFNDown: shape(c.Dim, c.HiddenDim),
-		}},
-	}
-	for _, a := range m.activations(s) {
-		*a.dst = shape(a.rows, a.cols)
-	}
-	s.kv = device.KV{ID: 1, Layout: c.KVLayout(o.CacheType, o.Blocks)}
-	var programs []*device.Program
-	for _, rows := range buckets(o.MaxRows) {
-		programs = append(programs, m.program(s, rows))
-	}
-	return dev.WorkBytes(programs...)
-}
-
-// activation is one of a stage's buffers.
-type activation struct {
-	dst        *device.Tensor
-	rows, cols int
-}
-
-func (m *Model) activations(s *stage) []activation {
-	c, b := m.config, &s.buffers
-	list := []activation{
-		{&b.X, m.options.MaxRows, c.Dim},
-		{&b.Norm, m.options.MaxRows, c.Dim},
-		{&b.Q, m.options.MaxRows, c.Heads * c.HeadDim},
-		{&b.Att, m.options.MaxRows, c.Heads * c.HeadDim},
-		{&b.K, m.options.MaxRows, c.KVHeads * c.HeadDim},
-		{&b.V, m.options.MaxRows, c.KVHeads * c.HeadDim},
-		{&b.Proj, m.options.MaxRows, c.Dim},
-		{&b.Gate, m.options.MaxRows, c.HiddenDim},
-		{&b.Up, m.options.MaxRows, c.HiddenDim},
-	}
-	if s.outputs {
-		list = append(list, activation{&b.Last, m.options.MaxOut, c.Dim}, activation{&b.Logits, m.options.MaxOut, c.Vocab})
-	}
-	return list
-}
-
-func (m *Model) allocate(s *stage) (err error) {
-	for _, a := range m.activations(s) {
-		if *a.dst, err = s.dev.Alloc(a.rows, a.cols); err != nil {
+func (m *Model) allocKV(s *stage) error {
+	var caches KVLayouts
+	caches, s.places = kvLayouts(m.options.CacheType, m.options.Blocks, m.config.Layers[s.first:s.last])
+	for _, layout := range caches {
+		kv, err := s.dev.AllocKV(layout)
+		if err != nil {
 			return err
 		}
+		s.kv = append(s.kv, kv)
 	}
 	return nil
 }
@@ -282,6 +234,9 @@ func (m *Model) logits(i int) (*stage, error) {
 func (m *Model) compile(s *stage) error {
 	for _, rows := range slices.Backward(buckets(m.options.MaxRows)) {
 		p := m.program(s, rows)
+		if err := s.buffers.err; err != nil {
+			return err
+		}
 		p.Progress = func(done, total int) {
 			weights := m.weightBytes
 			m.options.Progress(Progress{Done: weights, Total: weights, Kernels: done, KernelsTotal: total})
@@ -293,13 +248,6 @@ func (m *Model) compile(s *stage) error {
 		s.programs[rows] = x
 	}
 	return nil
-}
-
-// program records what a stage computes for batches of up to rows rows.
-func (m *Model) program(s *stage, rows int) *device.Program {
-	p := device.NewProgram(rows, min(rows, m.options.MaxOut))
-	m.record(p, s)
-	return p
 }
 
 // buckets are the row counts of programs for batches of up to most rows: powers of two,

@@ -1,0 +1,127 @@
+package model
+
+import (
+	"maps"
+	"slices"
+)
+
+// architecture declares a family of models: what sets it apart from the others. All else
+// is in the file.
+type architecture struct {
+	neox    bool // RoPE turns (i, i+n/2) instead of (2i, 2i+1)
+	tensors []tensor
+}
+
+// architectures are the supported values of general.architecture.
+var architectures = map[string]architecture{
+	"llama": llama,
+	"qwen2": qwen2,
+}
+
+// Architectures lists the supported values of general.architecture.
+func Architectures() []string { return slices.Sorted(maps.Keys(architectures)) }
+
+// slot is the place of a tensor in the forward pass.
+type slot int
+
+const (
+	tokenEmbd slot = iota
+	outputNorm
+	output
+	ropeFreqs
+
+	attnNorm
+	attnQ
+	attnK
+	attnV
+	attnOutput
+	attnQBias
+	attnKBias
+	attnVBias
+	attnOutputBias
+
+	ffnNorm
+	ffnGate
+	ffnUp
+	ffnDown
+	ffnGateBias
+	ffnUpBias
+	ffnDownBias
+
+	slots // their number
+)
+
+// tensor declares a tensor of the model's file.
+type tensor struct {
+	slot  slot
+	name  string // in the file; of a layer's tensors, after "blk.N."
+	shape shape
+	part  part
+
+	optional bool
+	instead  string // the name of the tensor that is used where there is no such one
+}
+
+// part says which stages hold a tensor.
+type part int
+
+const (
+	everyLayer part = iota // the stage of the layer; each layer has such a tensor
+	firstStage
+	lastStage
+	everyStage
+)
+
+// shape is the shape of a tensor, outputs first, in sizes of the model or of the tensor's
+// layer. A tensor with a size of 0 is in no file.
+type shape []func(c *Config, l *Layer) int
+
+// dims returns the rows and columns of a tensor that every device sees as a matrix.
+func (s shape) dims(c *Config, l *Layer) (rows, cols int) {
+	rows, cols = 1, s[len(s)-1](c, l)
+	for _, size := range s[:len(s)-1] {
+		rows *= size(c, l)
+	}
+	return rows, cols
+}
+
+func dim(c *Config, _ *Layer) int       { return c.Dim }
+func vocab(c *Config, _ *Layer) int     { return c.Vocab }
+func queryDim(_ *Config, l *Layer) int  { return l.Heads * l.HeadDim }
+func kvDim(_ *Config, l *Layer) int     { return l.KVHeads * l.HeadDim }
+func hiddenDim(_ *Config, l *Layer) int { return l.HiddenDim }
+func ropePairs(_ *Config, l *Layer) int { return l.RoPE.Dims / 2 }
+
+// Tensors that many families have.
+var (
+	ends = []tensor{
+		{slot: tokenEmbd, name: "token_embd.weight", shape: shape{vocab, dim}, part: firstStage},
+		{slot: outputNorm, name: "output_norm.weight", shape: shape{dim}, part: lastStage},
+		{slot: output, name: "output.weight", shape: shape{vocab, dim}, part: lastStage, instead: "token_embd.weight"},
+		{slot: ropeFreqs, name: "rope_freqs.weight", shape: shape{ropePairs}, part: everyStage, optional: true},
+	}
+	attention = []tensor{
+		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
+		{slot: attnQ, name: "attn_q.weight", shape: shape{queryDim, dim}},
+		{slot: attnK, name: "attn_k.weight", shape: shape{kvDim, dim}},
+		{slot: attnV, name: "attn_v.weight", shape: shape{kvDim, dim}},
+		{slot: attnOutput, name: "attn_output.weight", shape: shape{dim, queryDim}},
+	}
+	attentionBiases = []tensor{
+		{slot: attnQBias, name: "attn_q.bias", shape: shape{queryDim}, optional: true},
+		{slot: attnKBias, name: "attn_k.bias", shape: shape{kvDim}, optional: true},
+		{slot: attnVBias, name: "attn_v.bias", shape: shape{kvDim}, optional: true},
+		{slot: attnOutputBias, name: "attn_output.bias", shape: shape{dim}, optional: true},
+	}
+	gatedFeedForward = []tensor{
+		{slot: ffnNorm, name: "ffn_norm.weight", shape: shape{dim}},
+		{slot: ffnGate, name: "ffn_gate.weight", shape: shape{hiddenDim, dim}},
+		{slot: ffnUp, name: "ffn_up.weight", shape: shape{hiddenDim, dim}},
+		{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, hiddenDim}},
+	}
+	feedForwardBiases = []tensor{
+		{slot: ffnGateBias, name: "ffn_gate.bias", shape: shape{hiddenDim}, optional: true},
+		{slot: ffnUpBias, name: "ffn_up.bias", shape: shape{hiddenDim}, optional: true},
+		{slot: ffnDownBias, name: "ffn_down.bias", shape: shape{dim}, optional: true},
+	}
+)
