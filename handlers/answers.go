@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 )
 
@@ -148,7 +149,7 @@ func awaitEvent(ctx context.Context, events <-chan answerEvent, silence <-chan t
 
 // reportBroken ends a stream that has begun with the failure.
 func (h *Handlers) reportBroken(c echo.Context, s sink, err error) {
-	h.logFailure(c, describe(err), err)
+	h.logFailure(c, failure.Describe(err), err)
 	if errors.Is(err, errClientLost) {
 		return
 	}

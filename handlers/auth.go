@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"golang.org/x/time/rate"
+
+	"m40-llm/handlers/failure"
 )
 
 // With an API key, every route asks for it but these: probes, the page's own
@@ -161,10 +162,9 @@ func (k *keyring) try(client netip.Addr, key string) error {
 	}
 	if wait := k.attempts.fail(client, key, k.now()); wait > 0 {
 		seconds := int(math.Ceil(wait.Seconds()))
-		return &httpError{status: http.StatusTooManyRequests, code: "too_many_attempts", final: true, retry: seconds,
-			message: fmt.Sprintf("the API key is wrong, as were too many before it; wait %d seconds before you try another one", seconds)}
+		return failure.RetryIn(seconds, failure.TooManyAttempts, "the API key is wrong, as were too many before it; wait %d seconds before you try another one", seconds)
 	}
-	return httpErrorf(http.StatusUnauthorized, "invalid_api_key", "the API key is wrong")
+	return failure.New(failure.InvalidKey, "the API key is wrong")
 }
 
 // checkKey lets in who has the key.
@@ -190,11 +190,11 @@ func (h *Handlers) authenticate(c echo.Context) error {
 	given, keys := header.Values(echo.HeaderAuthorization), header.Values("X-Api-Key")
 	switch {
 	case len(given) > 1 || len(keys) > 1:
-		return httpErrorf(http.StatusBadRequest, "several_credentials", "the request has several Authorization or X-Api-Key headers")
+		return failure.New(failure.SeveralCredentials, "the request has several Authorization or X-Api-Key headers")
 	case len(given) == 1:
 		scheme, key, _ := strings.Cut(given[0], " ")
 		if !strings.EqualFold(scheme, "Bearer") {
-			return httpErrorf(http.StatusUnauthorized, "invalid_api_key", "send the API key as \"Authorization: Bearer KEY\"")
+			return failure.New(failure.InvalidKey, "send the API key as \"Authorization: Bearer KEY\"")
 		}
 		return h.keys.try(h.proxies.client(c.Request()), strings.TrimSpace(key))
 	case len(keys) == 1:
@@ -203,13 +203,13 @@ func (h *Handlers) authenticate(c echo.Context) error {
 	if cookie, err := c.Cookie(h.keys.cookieName(c)); err == nil && h.keys.validSession(cookie.Value) {
 		return nil
 	}
-	return httpErrorf(http.StatusUnauthorized, "missing_api_key", "this server asks for an API key: send it as \"Authorization: Bearer KEY\", or log in at /login")
+	return failure.New(failure.MissingKey, "this server asks for an API key: send it as \"Authorization: Bearer KEY\", or log in at /login")
 }
 
 // refuse sends people to the login page and programs away.
 func (h *Handlers) refuse(c echo.Context, err error) error {
 	r := c.Request()
-	if asksForPage(r) && r.Method == http.MethodGet && !isWebSocket(r) && describe(err).Status == http.StatusUnauthorized {
+	if asksForPage(r) && r.Method == http.MethodGet && !isWebSocket(r) && failure.Describe(err).Status == http.StatusUnauthorized {
 		return c.Redirect(http.StatusSeeOther, "/login")
 	}
 	c.Response().Header().Set(echo.HeaderWWWAuthenticate, "Bearer")
@@ -249,9 +249,9 @@ func (h *Handlers) submitLogin(c echo.Context) error {
 		return err
 	}
 	if err := h.keys.try(h.proxies.client(c.Request()), c.Request().PostForm.Get("key")); err != nil {
-		f := describe(err)
+		f := failure.Describe(err)
 		setRetry(c, f)
-		return loginPage(c, f.Status, f.Message)
+		return loginPage(c, f.Status, f.Text)
 	}
 	c.SetCookie(&http.Cookie{
 		Name:     h.keys.cookieName(c),

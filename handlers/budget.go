@@ -1,11 +1,11 @@
 package handlers
 
 import (
-	"net/http"
 	"sync"
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/infer/units"
 )
 
@@ -65,9 +65,9 @@ func (a *account) take(n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if others := b.used - a.taken; others > 0 && b.used+n > b.total {
-		return retryIn(retryAfter[http.StatusTooManyRequests], http.StatusTooManyRequests, "too_large_for_now",
+		return failure.New(failure.TooLargeForNow,
 			"the requests in work take %s of %s, which leaves too little for this one; try again in %d seconds",
-			units.ByteSize(b.used), units.ByteSize(b.total), retryAfter[http.StatusTooManyRequests])
+			units.ByteSize(b.used), units.ByteSize(b.total), failure.RetryAfter)
 	}
 	b.used += n
 	a.taken += n

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"m40-llm/handlers/failure"
 )
 
 // A compressed body may become as large as one that is not, and above freeInflation bytes
@@ -26,7 +28,7 @@ func isGzip(r *http.Request) (bool, error) {
 	case "gzip", "x-gzip":
 		return true, nil
 	}
-	return false, httpErrorf(http.StatusUnsupportedMediaType, "unsupported_encoding",
+	return false, failure.New(failure.UnsupportedEncode,
 		"Content-Encoding %q is not supported; send the body with gzip or as it is", shorten(encodings))
 }
 
@@ -60,14 +62,14 @@ func (b *inflatedBody) Read(p []byte) (n int, err error) {
 	case b.total > b.limit:
 		n, err = 0, &http.MaxBytesError{Limit: b.limit}
 	case b.total > freeInflation && b.total > maxInflation*b.source.read:
-		n, err = 0, httpErrorf(http.StatusRequestEntityTooLarge, "body_too_large",
+		n, err = 0, failure.New(failure.BodyTooLarge,
 			"the body becomes more than %d times as large as it was sent: send it as it is", maxInflation)
 	case b.source.err != nil && b.source.err != io.EOF:
 		err = b.source.err // it did not arrive
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		err = httpErrorf(http.StatusBadRequest, "invalid_encoding", "the gzip body is cut off")
+		err = failure.New(failure.InvalidEncoding, "the gzip body is cut off")
 	case err != nil && err != io.EOF:
-		err = httpErrorf(http.StatusBadRequest, "invalid_encoding", "the body is not valid gzip, as its Content-Encoding says: %v", err)
+		err = failure.New(failure.InvalidEncoding, "the body is not valid gzip, as its Content-Encoding says: %v", err)
 	}
 	b.err = err
 	return n, err

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 )
 
@@ -109,7 +110,7 @@ func FuzzCompressedBody(f *testing.F) {
 		if len(data) > limit {
 			t.Errorf("%d bytes were read", len(data))
 		}
-		if f := describe(err); err != nil && f.Status >= 500 {
+		if f := failure.Describe(err); err != nil && f.Status >= 500 {
 			t.Errorf("the error is %v", err)
 		}
 	})

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
 )
 
 // Where websockets are blocked, the page has what goes over them in two parts: GET
@@ -82,7 +84,7 @@ func (h *Handlers) command(c echo.Context) error {
 	return c.NoContent(http.StatusAccepted)
 }
 
-var errSessionGone = httpErrorf(http.StatusGone, "session_gone", "the stream that this command belongs to has ended; open GET /events again")
+var errSessionGone = failure.New(failure.SessionGone, "the stream that this command belongs to has ended; open GET /events again")
 
 // eventTransport is a session's stream of events, to which requests bring the commands.
 type eventTransport struct {

@@ -1,13 +1,12 @@
 package handlers
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 )
 
@@ -67,19 +66,8 @@ type engineErrorBody struct {
 // shownError is err as the engine has it, less what is for the log alone. The server
 // whose engine this is has a log of its own.
 func (h *Handlers) shownError(err error) infer.Error {
-	var e *infer.Error
-	if !errors.As(err, &e) {
-		e = &infer.Error{Code: infer.CodeInternal, Message: err.Error()}
-		if errors.Is(err, context.Canceled) {
-			e.Code = infer.CodeClosed
-		}
-		if !h.trusted {
-			e.Message = describe(err).Message
-		}
+	if h.trusted {
+		return failure.Whole(err)
 	}
-	shown := *e
-	if row, known := engineFailures[e.Code]; !h.trusted && (!known || row.private) {
-		shown.Message = describe(e).Message
-	}
-	return shown
+	return failure.Shown(err)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 )
 
@@ -54,17 +55,17 @@ func (h *Handlers) health(c echo.Context) error {
 		})
 	}
 	body := notReadyBody{Status: string(s.State), Trouble: s.Trouble}
-	f := describe(&infer.Error{Code: infer.CodeLoading})
+	f := failure.Describe(&infer.Error{Code: infer.CodeLoading})
 	switch {
 	case s.State == infer.StateLoading:
 		body.Loading = &s.Loading
 	case s.State == infer.StateRestarting:
 		f.Message = "The engine is being restarted"
 	case s.Error != nil:
-		f.Message = describe(s.Error).Message
+		f.Message = failure.Describe(s.Error).Message
 	default:
 		f.Message = "the model could not be loaded"
 	}
-	body.errorBody = f.body()
+	body.errorBody = bodyOf(f)
 	return c.JSON(http.StatusServiceUnavailable, body)
 }

@@ -3,6 +3,8 @@ package handlers
 import (
 	"strings"
 	"testing"
+
+	"m40-llm/handlers/failure"
 )
 
 func TestPathAt(t *testing.T) {
@@ -58,7 +60,7 @@ func TestDecode_FractionsOfWholeNumbersAreRefused(t *testing.T) {
 		`{"A":4.00,"C":[1.0,2,3.5]}`: "C[2]",
 		`{"A":1e300}`:                "A",
 	} {
-		if f := describe(decodeJSON([]byte(body), "", &dst)); f.Status != 400 || f.Param != param || !strings.Contains(f.Message, "whole number") {
+		if f := failure.Describe(decodeJSON([]byte(body), "", &dst)); f.Status != 400 || f.Param != param || !strings.Contains(f.Message, "whole number") {
 			t.Errorf("%s: got %+v", body, f)
 		}
 	}

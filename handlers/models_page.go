@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/models"
 	"m40-llm/infer"
 	"m40-llm/infer/units"
@@ -59,9 +60,9 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 
 // refuseModels shows the page with the reason why something was not done.
 func (h *Handlers) refuseModels(c echo.Context, err error) error {
-	f := describe(err)
+	f := failure.Describe(err)
 	h.logFailure(c, f, err)
-	return h.showModels(c, f.Status, func(m *web.Models) { m.Problem = sentence(f.Message) })
+	return h.showModels(c, f.Status, func(m *web.Models) { m.Problem = f.Text })
 }
 
 // findModel answers POST /models/find.
@@ -69,10 +70,10 @@ func (h *Handlers) findModel(c echo.Context) error {
 	name := strings.TrimSpace(c.FormValue("name"))
 	d, err := h.Models.Find(c.Request().Context(), name)
 	if err != nil {
-		f := describe(err)
+		f := failure.Describe(err)
 		h.logFailure(c, f, err)
 		return h.showModels(c, f.Status, func(m *web.Models) {
-			m.Find = web.Find{Query: name, Problem: sentence(f.Message)}
+			m.Find = web.Find{Query: name, Problem: f.Text}
 		})
 	}
 	infos, err := h.Models.List(c.Request().Context())
@@ -131,7 +132,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 	}
 	infos, err := h.Models.List(c.Request().Context())
 	if err != nil {
-		p.Problem = sentence(describe(err).Message)
+		p.Problem = failure.Describe(err).Text
 		return p
 	}
 	for _, info := range infos {
@@ -205,12 +206,12 @@ func (h *Handlers) showDetails(m *web.Models, name string) {
 		d := web.ModelDetails{ModelRow: row}
 		info, err := h.Models.Details(name)
 		if err != nil {
-			d.Error = sentence(describe(err).Message)
+			d.Error = failure.Describe(err).Text
 		} else {
 			describeDetails(&d, info)
 		}
 		if err := h.Models.Deletable(name); err != nil {
-			d.Kept = sentence(describe(err).Message)
+			d.Kept = failure.Describe(err).Text
 		}
 		m.Shown = &d
 		return
@@ -245,7 +246,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 		fact("Trained context", web.Thousands(info.ContextTrain))
 	}
 	if info.Fit != nil {
-		fact("Memory", sentence(info.Fit.String()))
+		fact("Memory", failure.Sentence(info.Fit.String()))
 	}
 	fact("Chat template", template)
 	fact("Licence", info.License)
@@ -267,7 +268,7 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 		f.Partial = units.ByteSize(d.Partial)
 	}
 	if d.Notice != "" {
-		f.Notice = sentence(d.Notice)
+		f.Notice = failure.Sentence(d.Notice)
 	}
 	repository, _, _ := strings.Cut(d.Name, ":")
 	for _, quant := range d.Works {
@@ -292,12 +293,12 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 	}
 	switch {
 	case d.Problem != "":
-		f.Fits, f.Verdict, f.Off = false, "cannot be used", sentence(d.Problem)
+		f.Fits, f.Verdict, f.Off = false, "cannot be used", failure.Sentence(d.Problem)
 	case disk.Over:
 		f.Fits, f.Verdict, f.Off = false, "does not fit", "The disk of the models folder has too little room. Delete models that you do not need, or choose another disk with --models."
 	case d.Fit != nil:
 		f.Fits, f.Verdict = d.Fit.Context > 0, "fits"
-		f.Notice = joined(" ", f.Notice, sentence("it "+d.Fit.String()))
+		f.Notice = joined(" ", f.Notice, failure.Sentence("it "+d.Fit.String()))
 		if !f.Fits {
 			f.Verdict = "does not fit"
 			f.Notice += " A smaller quantisation or model needs less."
@@ -348,7 +349,7 @@ func downloadView(d models.Download) web.Download {
 	case models.Paused:
 		v.Phase = "paused"
 	case models.Failed:
-		v.Phase, v.Error = "failed", sentence(d.Error)
+		v.Phase, v.Error = "failed", failure.Sentence(d.Error)
 		if p.Done == 0 {
 			v.Amount = "nothing of it is kept"
 		}
@@ -361,7 +362,7 @@ func downloadView(d models.Download) web.Download {
 			v.Note = joined(" · ", v.Note, d.Model.Fit.String())
 		}
 		if d.Model.Error != "" {
-			v.Error = "It cannot be used: " + sentence(d.Model.Error)
+			v.Error = "It cannot be used: " + failure.Sentence(d.Model.Error)
 		}
 	default:
 		describeProgress(&v, p)

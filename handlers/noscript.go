@@ -16,6 +16,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/reply"
@@ -47,18 +48,13 @@ func (h *Handlers) ask(c echo.Context) error {
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, "/c/"+chat+"?follow=1#end")
 	}
-	f := describe(err)
+	f := failure.Describe(err)
 	h.logFailure(c, f, err)
-	var conflict *live.Conflict
-	if errors.As(err, &conflict) {
-		f.Status = http.StatusConflict
-	}
 	p, _, pageErr := h.chat(c, id)
 	if pageErr != nil {
 		return pageErr
 	}
-	problem := toWireError(err)
-	p.Draft, p.System, p.Problem = q.text, q.system, web.Problem{Title: problem.Title, Message: problem.Message}
+	p.Draft, p.System, p.Problem = q.text, q.system, web.Problem{Title: f.Title, Message: f.Text}
 	if id == "" {
 		p.Picker.Chosen, p.Preset = q.model, q.preset
 	}

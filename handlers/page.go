@@ -15,6 +15,7 @@ import (
 	"github.com/a-h/templ"
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
@@ -115,7 +116,7 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 		t.Text, t.HTML = "", renderAnswer(m.Text)
 	}
 	if m.Answer.Error != nil {
-		t.Error = toWireError(m.Answer.Error).Message
+		t.Error = failure.Describe(m.Answer.Error).Text
 		if e := m.Answer.Error; e.Code == infer.CodeContext {
 			advice := p.Engine.TooLong
 			if len(p.Turns) == 2 && !p.Older { // a question and this
@@ -162,21 +163,13 @@ func ending(a *live.Answer) string {
 }
 
 // errorPage tells a person what went wrong.
-func errorPage(c echo.Context, status int, message string) error {
-	if status == http.StatusNotFound {
-		message = "there is nothing at this address"
-	}
-	title := "That did not work"
-	if status != http.StatusBadRequest && status != http.StatusConflict {
-		title = http.StatusText(status)
-		title = title[:1] + strings.ToLower(title[1:])
-	}
-	return render(c, status, web.Message(title, sentence(message)))
+func errorPage(c echo.Context, f failure.Failure) error {
+	return render(c, f.Status, web.Message(f.Title, f.Text))
 }
 
 // loginPage asks for the API key.
 func loginPage(c echo.Context, status int, problem string) error {
-	return render(c, status, web.Login(sentence(problem)))
+	return render(c, status, web.Login(problem))
 }
 
 // asset answers GET /static/{hash}/{name}.
@@ -322,7 +315,7 @@ func stages() []web.Stage {
 // It is rounded, so that a page is not told of every message of the others.
 func spaceView(s live.Space) string {
 	if s.Missing != nil {
-		return sentence(s.Missing.Error())
+		return failure.Sentence(s.Missing.Error())
 	}
 	if !s.Scarce {
 		return ""
@@ -348,11 +341,11 @@ func engineView(s infer.Status) web.Engine {
 		Device:   s.Device.Name,
 		Hardware: hardware[s.Device.Kind],
 
-		DeviceNotice: sentence(s.Device.Notice),
+		DeviceNotice: failure.Sentence(s.Device.Notice),
 
 		Context: s.ContextLength,
-		Notice:  sentence(s.Notice),
-		Trouble: sentence(s.Trouble),
+		Notice:  failure.Sentence(s.Notice),
+		Trouble: failure.Sentence(s.Trouble),
 		Queue:   queue(s.Queued, s.Running),
 		Cache:   cacheText(s.Cache),
 	}
@@ -380,7 +373,7 @@ func engineView(s infer.Status) web.Engine {
 		e.StateText, e.Ready, e.Headline = "failed", "Not ready.", "No model is loaded"
 		e.Intro = "Choose another one, or download one. Until then nothing can be answered."
 		if s.Error != nil {
-			e.Error = sentence(describe(s.Error).Message)
+			e.Error = failure.Describe(s.Error).Text
 		}
 	default:
 		describeReady(&e, s)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
@@ -214,8 +215,8 @@ func TestSentence(t *testing.T) {
 		"models/a.gguf is too short": "models/a.gguf is too short.",
 		"Is it?":                     "Is it?",
 	} {
-		if got := sentence(text); got != want {
-			t.Errorf("sentence(%q) = %q, want %q", text, got, want)
+		if got := failure.Sentence(text); got != want {
+			t.Errorf("failure.Sentence(%q) = %q, want %q", text, got, want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/sample"
 	"m40-llm/web"
@@ -354,11 +355,11 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 		if err = h.Live.ReplacePreset(ctx, p); err == nil {
 			return c.Redirect(http.StatusSeeOther, presetsAfter(c, id))
 		}
-		f := describe(err)
+		f := failure.Describe(err)
 		if f.Param == "" {
 			return err
 		}
-		wrong[strings.TrimPrefix(f.Param, "settings.")] = sentence(f.Message)
+		wrong[strings.TrimPrefix(f.Param, "settings.")] = f.Text
 	}
 	page, err := h.presets(c)
 	if err != nil {

@@ -3,16 +3,14 @@ package handlers
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
 	"strings"
 	"unicode/utf8"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
-	"m40-llm/store"
 	"m40-llm/web"
 )
 
@@ -435,84 +433,7 @@ func utf16Length(s string) int {
 	return n
 }
 
-// errorTitles say what happened; the message says why and what to do.
-var errorTitles = map[string]string{
-	string(infer.CodeInvalid):   "This was not accepted",
-	string(infer.CodeContext):   "This does not fit into the context",
-	string(infer.CodeNotFound):  "There is no such model",
-	string(infer.CodeModelFile): "The model file cannot be used",
-	string(infer.CodeMemory):    "Not enough memory",
-	string(infer.CodeTemplate):  "The model’s chat template refused this chat",
-	string(infer.CodeQueueFull): "The queue is full",
-	string(infer.CodeLoading):   "The model is still loading",
-	string(infer.CodeClosed):    "The server is stopping",
-	string(infer.CodeDevice):    "The device failed",
-	string(infer.CodeNotFinite): "The model computed nonsense",
-	string(infer.CodeGrammar):   "The model cannot keep to the form",
-	string(infer.CodeLost):      "The engine stopped",
-	string(infer.CodeCrashes):   "This makes the engine crash",
-	"chat_not_found":            "This chat is gone",
-	"too_many_chats":            "Too many chats at once",
-	"disk_full":                 "The disk is full",
-	"chats_missing":             "The file of the chats is gone",
-	"chats_locked":              "Another program holds the chats",
-}
-
 func toWireError(err error) *wireError {
-	var conflict *live.Conflict
-	var full *store.SpaceError
-	switch {
-	case errors.As(err, &conflict):
-		return &wireError{Code: "conflict", Title: conflictTitle(conflict), Message: sentence(conflict.Error()), State: conflict.State}
-	case errors.Is(err, live.ErrNotFound):
-		return titled(wireError{Code: "chat_not_found",
-			Message: "It was deleted, or it was a temporary chat, which is kept until the server stops. This is a new chat."})
-	case errors.Is(err, live.ErrFull):
-		return titled(wireError{Code: "too_many_chats", Message: sentence(err.Error())})
-	case errors.Is(err, live.ErrClosed):
-		return titled(wireError{Code: string(infer.CodeClosed), Message: sentence(err.Error())})
-	case errors.As(err, &full):
-		return titled(wireError{Code: "disk_full", Message: "Nothing was changed. Make room on the disk of the data folder and try again."})
-	}
-	f := describe(err)
-	w := wireError{Code: fmt.Sprint(f.Code), Message: sentence(f.Message), Param: f.Param, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
-	switch {
-	case w.Code == string(infer.CodeContext):
-		w.Message = "Nothing was cut. Start a new chat or write a shorter message" + f.Advice + "."
-	case f.Status == http.StatusServiceUnavailable && f.Code == http.StatusServiceUnavailable:
-		w.Code = string(infer.CodeLoading)
-	}
-	return titled(w)
-}
-
-func conflictTitle(c *live.Conflict) string {
-	switch c.State {
-	case live.Idle:
-		return "No answer is being written"
-	case live.Replaying:
-		return "Not while an answer is being replayed"
-	}
-	return "Not while an answer is being written"
-}
-
-func titled(w wireError) *wireError {
-	w.Title = errorTitles[w.Code]
-	if w.Title == "" {
-		w.Title = "The answer failed"
-	}
-	return &w
-}
-
-// sentence makes an error's text one. A name at its beginning stays as it is.
-func sentence(text string) string {
-	if text == "" {
-		return ""
-	}
-	if first, _, _ := strings.Cut(text, " "); strings.Trim(first, "abcdefghijklmnopqrstuvwxyz") == "" {
-		text = strings.ToUpper(text[:1]) + text[1:]
-	}
-	if !strings.ContainsAny(text[len(text)-1:], ".!?") {
-		text += "."
-	}
-	return text
+	f := failure.Describe(err)
+	return &wireError{Code: f.Code, Title: f.Title, Message: f.Text, Param: f.Param, State: f.State, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
 }

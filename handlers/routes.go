@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
 )
 
 // apiPrefixes are the first path elements of the routes for programs, and of those that
@@ -77,14 +79,14 @@ func (h *Handlers) explainRoute(c echo.Context, err error) error {
 	case h.trusted || asksForPage(r):
 	case errors.Is(err, echo.ErrMethodNotAllowed):
 		methods := strings.TrimPrefix(c.Response().Header().Get(echo.HeaderAllow), "OPTIONS, ")
-		return httpErrorf(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s, not %s", path, methods, r.Method)
+		return failure.New(failure.MethodNotAllowed, "%s takes %s, not %s", path, methods, r.Method)
 	case errors.Is(err, echo.ErrNotFound):
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, "/v1"), "/"), "/")
 		hint, known := unsupported[name]
 		if known {
 			hint = ": " + hint
 		}
-		return httpErrorf(http.StatusNotFound, "unknown_url", "there is no route %s %s%s; there are %s", r.Method, path, hint, h.apiRoutes)
+		return failure.New(failure.UnknownURL, "there is no route %s %s%s; there are %s", r.Method, path, hint, h.apiRoutes)
 	}
 	return err
 }

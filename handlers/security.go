@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
 )
 
 // The checks of this file run before routing, so that they hold for routes that
@@ -176,7 +178,7 @@ func (h *Handlers) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
 			own, ok = "", true
 		}
 		if !ok || r.URL.Host != "" || r.URL.Scheme != "" {
-			return httpErrorf(http.StatusMisdirectedRequest, "host_not_allowed",
+			return failure.New(failure.HostNotAllowed,
 				"this server does not answer to the host %q; --allow-host adds names", r.Host)
 		}
 		c.Set(originKey, own)
@@ -214,7 +216,7 @@ func (h *Handlers) checkOrigin(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 func forbidden(format string, args ...any) error {
-	return httpErrorf(http.StatusForbidden, "origin_not_allowed", format, args...)
+	return failure.New(failure.OriginNotAllowed, format, args...)
 }
 
 // sameOrigin compares an Origin header with the server's own origin. "null" is

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"m40-llm/handlers/failure"
 )
 
 // NewServer returns an HTTP server with the time and size limits that suit
@@ -124,9 +126,9 @@ func answerRefused(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	f := describe(httpErrorf(http.StatusServiceUnavailable, "too_many_connections",
-		"too many connections are open; close some of yours, or try again in %d seconds", retryAfter[http.StatusServiceUnavailable]))
-	body, err := json.Marshal(f.body())
+	f := failure.Describe(failure.New(failure.TooManyConnections,
+		"too many connections are open; close some of yours, or try again in %d seconds", failure.RetryAfter))
+	body, err := json.Marshal(bodyOf(f))
 	if err != nil {
 		return
 	}

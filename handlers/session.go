@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/web"
@@ -196,7 +197,7 @@ func (s *session) handle(frame []byte) wireReply {
 
 // logFailure logs what is the server's fault.
 func (s *session) logFailure(c wireCommand, err error) {
-	if describe(err).Status < http.StatusInternalServerError || errors.Is(err, live.ErrClosed) || errors.Is(err, live.ErrFull) {
+	if failure.Describe(err).Status < http.StatusInternalServerError || errors.Is(err, live.ErrClosed) || errors.Is(err, live.ErrFull) {
 		return
 	}
 	chat := c.Chat

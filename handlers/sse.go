@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 )
 
@@ -59,7 +60,7 @@ type sseStream struct {
 
 func (s sseStream) idle() error { return s.sse.comment("ping") }
 
-func (s sseStream) fail(err error) error { return s.sse.send(describe(err).body()) }
+func (s sseStream) fail(err error) error { return s.sse.send(bodyOf(failure.Describe(err))) }
 
 // progress tells people who watch the raw stream what they wait for; to clients
 // it is a comment.

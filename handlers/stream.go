@@ -2,10 +2,11 @@ package handlers
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/labstack/echo/v4"
 	"nhooyr.io/websocket"
+
+	"m40-llm/handlers/failure"
 )
 
 // socket answers GET /ws; protocol.go describes what goes over it.
@@ -18,7 +19,7 @@ func (h *Handlers) socket(c echo.Context) error {
 	}
 	if !isWebSocket(r) {
 		c.Response().Header().Set("Upgrade", "websocket")
-		return httpErrorf(http.StatusUpgradeRequired, "websocket_only", "this address answers websockets only")
+		return failure.New(failure.WebSocketOnly, "this address answers websockets only")
 	}
 	conn, err := websocket.Accept(c.Response(), r, &websocket.AcceptOptions{
 		CompressionMode:    websocket.CompressionDisabled,

@@ -1,12 +1,16 @@
-package handlers
+// Package failure turns any error into what its client may learn of it. table.go is the one
+// table of codes, statuses, types and texts: HTTP, streams, the websocket and the page all
+// say what it says.
+package failure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"strconv"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -16,276 +20,202 @@ import (
 	"m40-llm/store"
 )
 
-// httpError is a failure of the request itself, before or beside the engine.
-type httpError struct {
-	status  int
+// Failure is what a client may learn of an error.
+type Failure struct {
+	Code          string // as in the table; empty: a status of HTTP and no more
+	Status        int    // of HTTP
+	Type          string // OpenAI's name for its kind
+	Message       string // for programs
+	Title         string // what happened, for people
+	Text          string // why and what to do, for people: sentences
+	Param         string // the field that is wrong
+	State         string // of the chat, where a command did not fit it
+	PromptTokens  int
+	ContextLength int
+	RetryAfter    int  // seconds; 0: no use
+	Final         bool // the same request fails again
+}
+
+// failed is an error with a code of the table.
+type failed struct {
 	code    string
 	message string
-	final   bool // the same request fails again
-	retry   int  // seconds after which a client may try again; 0: what the status has
+	retry   int // seconds after which a client may try again; 0: what the status has
 }
 
-func (e *httpError) Error() string { return e.message }
+func (e *failed) Error() string { return e.message }
 
-func httpErrorf(status int, code, format string, args ...any) error {
-	return &httpError{status: status, code: code, message: fmt.Sprintf(format, args...)}
+// New returns an error with a code of the table.
+func New(code, format string, args ...any) error {
+	return &failed{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// retryIn is httpErrorf with the pause asked of the client, in seconds.
-func retryIn(seconds, status int, code, format string, args ...any) error {
-	return &httpError{status: status, code: code, message: fmt.Sprintf(format, args...), retry: seconds}
+// RetryIn is New with the pause asked of the client, in seconds.
+func RetryIn(seconds int, code, format string, args ...any) error {
+	return &failed{code: code, message: fmt.Sprintf(format, args...), retry: seconds}
 }
 
-// invalidf says that a field of the request is wrong.
-func invalidf(param, format string, args ...any) error {
+// Invalid returns the error of a request whose field param is wrong.
+func Invalid(param, format string, args ...any) error {
 	return &infer.Error{Code: infer.CodeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// failure is what a client may learn of an error.
-type failure struct {
-	Status        int
-	Type          string
-	Code          any // a string, or 503 as llama-server has it
-	Param         string
-	Message       string
-	PromptTokens  int
-	ContextLength int
-	RetryAfter    int    // seconds; 0: no use
-	Final         bool   // the same request fails again
-	Advice        string // what helps beside a shorter prompt, if one is too long
+// Describe returns what the client of a request that failed with err may learn.
+func Describe(err error) Failure {
+	f := classify(err)
+	r, known := table[f.Code]
+	switch {
+	case f.Code == "": // HTTP has the status
+	case !known:
+		r = table[string(infer.CodeInternal)]
+		fallthrough
+	default:
+		f.Status, f.Final = r.status, r.final
+	}
+	f.Title = cmp.Or(f.Title, r.title, titleOf(f.Status))
+	f.Text = cmp.Or(f.Text, r.text, Sentence(f.Message))
+	f.RetryAfter = cmp.Or(f.RetryAfter, retryAfter(f.Status))
+	f.Type = typeOf(f.Status)
+	return f
 }
 
-// engineFailures is the table of the engine's errors.
-var engineFailures = map[infer.ErrorCode]struct {
-	status  int
-	private bool // the text is for the log alone
-	final   bool // the same request fails again
-}{
-	infer.CodeInvalid:   {status: http.StatusBadRequest},
-	infer.CodeContext:   {status: http.StatusBadRequest},
-	infer.CodeTemplate:  {status: http.StatusBadRequest},
-	infer.CodeNotFound:  {status: http.StatusNotFound},
-	infer.CodeQueueFull: {status: http.StatusTooManyRequests},
-	infer.CodeLoading:   {status: http.StatusServiceUnavailable},
-	infer.CodeMemory:    {status: http.StatusServiceUnavailable, final: true},
-	infer.CodeClosed:    {status: http.StatusServiceUnavailable},
-	infer.CodeModelFile: {status: http.StatusInternalServerError, final: true},
-	infer.CodeDevice:    {status: http.StatusInternalServerError, private: true},
-	infer.CodeNotFinite: {status: http.StatusInternalServerError, private: true, final: true},
-	infer.CodeGrammar:   {status: http.StatusInternalServerError, final: true},
-	infer.CodeLost:      {status: http.StatusServiceUnavailable},
-	infer.CodeCrashes:   {status: http.StatusInternalServerError, final: true},
-	infer.CodeInternal:  {status: http.StatusInternalServerError, private: true},
+// titleOf is what happened where the table has no title.
+func titleOf(status int) string {
+	if status == http.StatusBadRequest || status == http.StatusConflict {
+		return "That did not work"
+	}
+	title := http.StatusText(status)
+	return title[:1] + strings.ToLower(title[1:])
 }
 
-// failureTypes are OpenAI's names for the kinds of failure; other statuses below
-// 500 are invalid_request_error, others above it server_error.
-var failureTypes = map[int]string{
-	http.StatusUnauthorized:       "authentication_error",
-	http.StatusForbidden:          "permission_error",
-	http.StatusTooManyRequests:    "rate_limit_error",
-	http.StatusServiceUnavailable: "unavailable_error",
-}
-
-// retryAfter is the pause, in seconds, asked of a client that was turned away, unless its
-// error names another.
-var retryAfter = map[int]int{
-	http.StatusTooManyRequests:    5,
-	http.StatusServiceUnavailable: 5,
-}
-
-// describe turns any error into what its client may learn. It is the only place
-// that maps errors to statuses.
-func describe(err error) failure {
-	f := failure{Status: http.StatusInternalServerError, Code: string(infer.CodeInternal), Message: "internal error; the server's log says more"}
+// classify finds the code of err and what its client may know beside that.
+func classify(err error) Failure {
 	var (
-		engineErr *infer.Error
-		ownErr    *httpError
-		echoErr   *echo.HTTPError
-		sizeErr   *http.MaxBytesError
-		spaceErr  *store.SpaceError
-		busyErr   *store.BusyError
-		missing   *store.MissingError
-		conflict  *models.Conflict
-		registry  *models.Failure
-		takenErr  *live.TakenError
+		engine   *infer.Error
+		own      *failed
+		status   *echo.HTTPError
+		size     *http.MaxBytesError
+		space    *store.SpaceError
+		busy     *store.BusyError
+		missing  *store.MissingError
+		conflict *models.Conflict
+		registry *models.Failure
+		taken    *live.TakenError
+		command  *live.Conflict
 	)
 	switch {
-	case errors.As(err, &engineErr):
-		f = describeEngine(engineErr)
-	case errors.As(err, &ownErr):
-		f.Status, f.Code, f.Message, f.Final, f.RetryAfter = ownErr.status, ownErr.code, ownErr.message, ownErr.final, ownErr.retry
+	case errors.As(err, &engine):
+		return ofEngine(engine)
+	case errors.As(err, &own):
+		return Failure{Code: own.code, Message: own.message, RetryAfter: own.retry}
+	case errors.As(err, &command):
+		return Failure{Code: Conflict, Message: command.Error(), Title: conflictTitle(command), State: command.State}
 	case errors.Is(err, live.ErrNotFound):
-		f.Status, f.Code, f.Message = http.StatusNotFound, "chat_not_found", live.ErrNotFound.Error()
+		return Failure{Code: ChatNotFound, Message: live.ErrNotFound.Error()}
 	case errors.Is(err, live.ErrClosed):
-		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, string(infer.CodeClosed), live.ErrClosed.Error()
+		return Failure{Code: string(infer.CodeClosed), Message: live.ErrClosed.Error()}
 	case errors.Is(err, live.ErrFull):
-		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, "too_many_chats", live.ErrFull.Error()
+		return Failure{Code: TooManyChats, Message: live.ErrFull.Error()}
 	case errors.As(err, &missing):
-		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, "chats_missing", "nothing was changed: "+missing.Error()
-	case errors.As(err, &busyErr):
-		f.Status, f.Code, f.Message = http.StatusServiceUnavailable, "chats_locked", "nothing was changed: "+busyErr.Error()
+		return Failure{Code: ChatsMissing, Message: "nothing was changed: " + missing.Error()}
+	case errors.As(err, &busy):
+		return Failure{Code: ChatsLocked, Message: "nothing was changed: " + busy.Error()}
 	case errors.Is(err, live.ErrNoPreset):
-		f.Status, f.Code, f.Message = http.StatusNotFound, "preset_not_found", err.Error()
+		return Failure{Code: PresetNotFound, Message: err.Error()}
 	case errors.Is(err, live.ErrBuiltin):
-		f.Status, f.Code, f.Message = http.StatusConflict, "preset_builtin", err.Error()
-	case errors.As(err, &takenErr):
-		f.Status, f.Code, f.Param, f.Message = http.StatusConflict, "name_taken", "name", err.Error()
-	case errors.As(err, &spaceErr):
-		f.Status, f.Code, f.Message = http.StatusInsufficientStorage, "disk_full", "nothing was changed: the disk of the data folder is full; make room and try again"
+		return Failure{Code: PresetBuiltin, Message: err.Error()}
+	case errors.As(err, &taken):
+		return Failure{Code: NameTaken, Param: "name", Message: err.Error()}
+	case errors.As(err, &space):
+		return Failure{Code: DiskFull, Message: "nothing was changed: the disk of the data folder is full; make room and try again"}
 	case errors.As(err, &conflict):
-		f.Status, f.Code, f.Message = http.StatusConflict, "conflict", conflict.Error()
+		return Failure{Code: Conflict, Message: conflict.Error()}
 	case errors.As(err, &registry):
-		f.Status, f.Code, f.Message = http.StatusBadGateway, "registry", registry.Error()
-	case errors.As(err, &sizeErr):
-		f.Status, f.Code = http.StatusRequestEntityTooLarge, "body_too_large"
-		f.Message = fmt.Sprintf("the body is larger than the %d bytes that this route takes", sizeErr.Limit)
+		return Failure{Code: Registry, Message: registry.Error()}
+	case errors.As(err, &size):
+		return Failure{Code: BodyTooLarge, Message: fmt.Sprintf("the body is larger than the %d bytes that this route takes", size.Limit)}
 	case errors.Is(err, context.Canceled):
-		f = describeEngine(&infer.Error{Code: infer.CodeClosed, Message: "the request was cancelled: its client closed the connection, or its own half of it, before the answer was complete; or the server is stopping"})
+		return Failure{Code: string(infer.CodeClosed), Message: "the request was cancelled: its client closed the connection, or its own half of it, before the answer was complete; or the server is stopping"}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		f.Status, f.Code, f.Message = http.StatusRequestTimeout, "timeout", "the body did not arrive in time"
-	case errors.As(err, &echoErr) && echoErr.Code < http.StatusInternalServerError:
-		f.Status, f.Code, f.Message = echoErr.Code, nil, http.StatusText(echoErr.Code)
+		return Failure{Code: Timeout, Message: "the body did not arrive in time"}
+	case errors.As(err, &status) && status.Code < http.StatusInternalServerError:
+		f := Failure{Status: status.Code, Message: http.StatusText(status.Code)}
+		if status.Code == http.StatusNotFound {
+			f.Text = "There is nothing at this address."
+		}
+		return f
 	}
-	if f.RetryAfter == 0 {
-		f.RetryAfter = retryAfter[f.Status]
-	}
-	f.Type = failureTypes[f.Status]
-	switch {
-	case f.Type != "":
-	case f.Status < http.StatusInternalServerError:
-		f.Type = "invalid_request_error"
-	default:
-		f.Type = "server_error"
-	}
-	return f
+	return Failure{Code: string(infer.CodeInternal), Message: "internal error; the server's log says more"}
 }
 
-func describeEngine(e *infer.Error) failure {
-	row, known := engineFailures[e.Code]
-	if !known {
-		row.status, row.private = http.StatusInternalServerError, true
-	}
-	f := failure{
-		Status:        row.status,
-		Code:          string(e.Code),
-		Param:         e.Param,
-		Message:       e.Message,
-		PromptTokens:  e.PromptTokens,
-		ContextLength: e.ContextLength,
-		Final:         row.final,
-	}
-	switch {
-	case e.Code == infer.CodeContext:
+func ofEngine(e *infer.Error) Failure {
+	f := Failure{Code: string(e.Code), Param: e.Param, Message: e.Message, PromptTokens: e.PromptTokens, ContextLength: e.ContextLength}
+	switch e.Code {
+	case infer.CodeContext:
+		larger := ""
+		if e.ContextTrain > e.ContextLength {
+			larger = fmt.Sprintf(", or start the server with a larger --ctx, of which the model takes up to %d", e.ContextTrain)
+		}
 		// Clients look for these very words to shorten the conversation.
-		f.Advice = largerContext(e)
-		f.Message = fmt.Sprintf("maximum context length is %d tokens, and this prompt has %d: shorten it%s", e.ContextLength, e.PromptTokens, f.Advice)
-	case e.Code == infer.CodeLoading:
-		f.Code, f.Message = http.StatusServiceUnavailable, "Loading model"
-	case row.private:
-		f.Message = "the engine failed on this request; the server's log says more"
+		f.Message = fmt.Sprintf("maximum context length is %d tokens, and this prompt has %d: shorten it%s", e.ContextLength, e.PromptTokens, larger)
+		f.Text = "Nothing was cut. Start a new chat or write a shorter message" + larger + "."
+	case infer.CodeLoading:
+		f.Message = "Loading model" // as llama-server has it
+	default:
+		if isPrivate(e.Code) {
+			f.Message = "the engine failed on this request; the server's log says more"
+		}
 	}
 	return f
 }
 
-// largerContext is the advice beside a shorter prompt. A larger --ctx helps up to what the
-// model was trained on.
-func largerContext(e *infer.Error) string {
-	if e.ContextTrain <= e.ContextLength {
+// isPrivate reports whether the text of an engine's error is for the log alone.
+func isPrivate(code infer.ErrorCode) bool {
+	r, known := table[string(code)]
+	return !known || r.private
+}
+
+func conflictTitle(c *live.Conflict) string {
+	switch c.State {
+	case live.Idle:
+		return "No answer is being written"
+	case live.Replaying:
+		return "Not while an answer is being replayed"
+	}
+	return "Not while an answer is being written"
+}
+
+// Shown is err as the engine has it, less what is for the log alone.
+func Shown(err error) infer.Error {
+	shown := Whole(err)
+	if e, ok := errors.AsType[*infer.Error](err); !ok || isPrivate(e.Code) {
+		shown.Message = Describe(err).Message
+	}
+	return shown
+}
+
+// Whole is err as the engine has it, with all that it says: for the server whose engine it is.
+func Whole(err error) infer.Error {
+	if e, ok := errors.AsType[*infer.Error](err); ok {
+		return *e
+	}
+	e := infer.Error{Code: infer.CodeInternal, Message: err.Error()}
+	if errors.Is(err, context.Canceled) {
+		e.Code = infer.CodeClosed
+	}
+	return e
+}
+
+// Sentence makes an error's text one. A name at its beginning stays as it is.
+func Sentence(text string) string {
+	if text == "" {
 		return ""
 	}
-	return fmt.Sprintf(", or start the server with a larger --ctx, of which the model takes up to %d", e.ContextTrain)
-}
-
-// errorBody is the OpenAI shape of a failure, with llama-server's two numbers.
-type errorBody struct {
-	Error errorFields `json:"error"`
-}
-
-type errorFields struct {
-	Message       string  `json:"message"`
-	Type          string  `json:"type"`
-	Param         *string `json:"param"`
-	Code          any     `json:"code"`
-	PromptTokens  int     `json:"n_prompt_tokens,omitempty"`
-	ContextLength int     `json:"n_ctx,omitempty"`
-}
-
-func (f failure) body() errorBody {
-	b := errorBody{errorFields{
-		Message:       f.Message,
-		Type:          f.Type,
-		Code:          f.Code,
-		PromptTokens:  f.PromptTokens,
-		ContextLength: f.ContextLength,
-	}}
-	if f.Param != "" {
-		b.Error.Param = &f.Param
+	if first, _, _ := strings.Cut(text, " "); strings.Trim(first, "abcdefghijklmnopqrstuvwxyz") == "" {
+		text = strings.ToUpper(text[:1]) + text[1:]
 	}
-	return b
-}
-
-// handleError answers a request whose handler failed. A response that has begun
-// cannot be changed: a stream has reported the failure itself by then.
-func (h *Handlers) handleError(err error, c echo.Context) {
-	err = h.explainRoute(c, err)
-	f := describe(err)
-	h.logFailure(c, f, err)
-	if c.Response().Committed {
-		return
+	if !strings.ContainsAny(text[len(text)-1:], ".!?") {
+		text += "."
 	}
-	if err := h.answerFailure(c, f, err); err != nil {
-		h.logUnsent(c, err)
-	}
-}
-
-// logFailure logs what is the server's fault. A worker tells its server instead.
-func (h *Handlers) logFailure(c echo.Context, f failure, err error) {
-	if h.trusted || f.Status < http.StatusInternalServerError || errors.Is(err, context.Canceled) || errors.Is(err, errClientLost) {
-		return
-	}
-	h.log.ErrorContext(c.Request().Context(), "request failed", "route", c.Path(), "request", requestID(c), "error", err)
-}
-
-func (h *Handlers) logUnsent(c echo.Context, err error) {
-	h.log.DebugContext(c.Request().Context(), "cannot report a failure", "request", requestID(c), "error", err)
-}
-
-func (h *Handlers) answerFailure(c echo.Context, f failure, err error) error {
-	setRetry(c, f)
-	switch {
-	case h.trusted:
-		return c.JSON(f.Status, engineErrorBody{h.shownError(err)})
-	case c.Request().Method == http.MethodHead:
-		return c.NoContent(f.Status)
-	case asksForPage(c.Request()) && !wantsJSON(c.Request()):
-		return errorPage(c, f.Status, f.Message)
-	default:
-		return c.JSON(f.Status, f.body())
-	}
-}
-
-// setRetry tells a client when to ask again, or that it need not: OpenAI's clients ask
-// twice more after the statuses 408, 409, 429 and those from 500 on.
-func setRetry(c echo.Context, f failure) {
-	header := c.Response().Header()
-	if f.Final {
-		header.Set("X-Should-Retry", "false")
-	}
-	if f.RetryAfter > 0 && (!f.Final || f.Status == http.StatusTooManyRequests) {
-		header.Set(echo.HeaderRetryAfter, strconv.Itoa(f.RetryAfter))
-	}
-}
-
-// failGenerate answers a failed POST /v1/generate, whose clients want the
-// engine's error itself.
-func (h *Handlers) failGenerate(c echo.Context, err error) error {
-	var engineErr *infer.Error
-	if !errors.As(err, &engineErr) {
-		return err
-	}
-	f := describe(err)
-	h.logFailure(c, f, err)
-	setRetry(c, f)
-	return c.JSON(f.Status, engineErrorBody{h.shownError(err)})
+	return text
 }

@@ -135,7 +135,7 @@ const link = new Link(document.body.dataset.chat, {
     bar.hidden = false
   },
   refused(error) {
-    fail(error)
+    fail({ ...error, message: `${error.message} This is a new chat.` })
     $('#connbar').hidden = true
     leave()
   },

@@ -1,0 +1,77 @@
+package failure_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+	"m40-llm/store"
+)
+
+func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		err     error
+		code    string
+		status  int
+		message string // for programs
+		title   string
+		text    string // for people
+	}{
+		{"an answer is running", &live.Conflict{Command: "edit", State: string(live.Writing)}, "conflict", 409,
+			"cannot edit while an answer is being written; stop it first", "Not while an answer is being written", "Cannot edit while an answer is being written; stop it first."},
+		{"no answer is running", &live.Conflict{Command: "stop", State: live.Idle}, "conflict", 409,
+			"cannot stop: no answer is being written", "No answer is being written", "Cannot stop: no answer is being written."},
+		{"a chat is gone", live.ErrNotFound, "chat_not_found", 404,
+			"there is no such chat on this server", "This chat is gone", "It was deleted, or it was a temporary chat, which is kept until the server stops."},
+		{"the server stops", live.ErrClosed, "closed", 503,
+			"the server is shutting down", "The server is stopping", "The server is shutting down."},
+		{"the disk is full", fmt.Errorf("save: %w", &store.SpaceError{Path: "/secret"}), "disk_full", 507,
+			"nothing was changed: the disk of the data folder is full; make room and try again", "The disk is full", "Nothing was changed. Make room on the disk of the data folder and try again."},
+		{"a name is taken", &live.TakenError{Kind: "preset", Name: "x"}, "name_taken", 409,
+			"there is a preset “x” already", "This name is taken", "There is a preset “x” already."},
+		{"a prompt is too long", &infer.Error{Code: infer.CodeContext, PromptTokens: 9, ContextLength: 8, ContextTrain: 16}, "context_length_exceeded", 400,
+			"maximum context length is 8 tokens, and this prompt has 9: shorten it, or start the server with a larger --ctx, of which the model takes up to 16",
+			"This does not fit into the context", "Nothing was cut. Start a new chat or write a shorter message, or start the server with a larger --ctx, of which the model takes up to 16."},
+		{"the device failed", &infer.Error{Code: infer.CodeDevice, Message: "secret"}, "device", 500,
+			"the engine failed on this request; the server's log says more", "The device failed", "The engine failed on this request; the server's log says more."},
+		{"an engine that is newer than the table", &infer.Error{Code: "new", Message: "secret"}, "new", 500,
+			"the engine failed on this request; the server's log says more", "The answer failed", "The engine failed on this request; the server's log says more."},
+		{"something inside failed", io.ErrUnexpectedEOF, "internal", 500,
+			"internal error; the server's log says more", "The answer failed", "Internal error; the server's log says more."},
+		{"an address leads nowhere", echo.ErrNotFound, "", 404,
+			"Not Found", "Not found", "There is nothing at this address."},
+		{"a body is too large", &http.MaxBytesError{Limit: 7}, "body_too_large", 413,
+			"the body is larger than the 7 bytes that this route takes", "Request entity too large", "The body is larger than the 7 bytes that this route takes."},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := failure.Describe(c.err)
+			if f.Code != c.code || f.Status != c.status || f.Message != c.message || f.Title != c.title || f.Text != c.text {
+				t.Errorf("got %+v", f)
+			}
+		})
+	}
+}
+
+func TestOnlyTheServerWhoseEngineItIsGetsTheWholeError(t *testing.T) {
+	for _, err := range []error{&infer.Error{Code: infer.CodeDevice, Message: "secret"}, errors.New("secret")} {
+		if shown := failure.Shown(err); strings.Contains(shown.Message, "secret") {
+			t.Errorf("shown: %+v", shown)
+		}
+		if whole := failure.Whole(err); whole.Message != "secret" {
+			t.Errorf("whole: %+v", whole)
+		}
+	}
+	if whole := failure.Whole(context.Canceled); whole.Code != infer.CodeClosed {
+		t.Errorf("a request that was cancelled has the code %q", whole.Code)
+	}
+}
