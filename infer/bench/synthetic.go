@@ -37,31 +37,26 @@ var shapes = map[string]shape{
 // Shapes lists the shapes that Synthetic knows.
 func Shapes() []string { return slices.Sorted(maps.Keys(shapes)) }
 
-// quant says how blocks of random bits become numbers of a known size.
-type quant struct {
-	typ    gguf.Type
-	scales []scale
-}
-
-// scale is where a half-precision scale lies in a block, and how large it has to be so
-// that values are about as large as 1.
-type scale struct {
-	at   int
-	unit float64
-}
-
-var quants = map[string]quant{
-	"f32":  {gguf.F32, nil},
-	"f16":  {gguf.F16, nil},
-	"q8_0": {gguf.Q8_0, []scale{{0, 1. / 64}}},
-	"q4_0": {gguf.Q4_0, []scale{{0, 1. / 4}}},
-	"q4_k": {gguf.Q4_K, []scale{{0, 1. / (8 * 32)}, {2, 1. / 32}}},
-	"q5_k": {gguf.Q5_K, []scale{{0, 1. / (16 * 32)}, {2, 1. / 32}}},
-	"q6_k": {gguf.Q6_K, []scale{{208, 1. / (16 * 64)}}},
-}
-
 // Quants lists the weight formats that Synthetic knows.
-func Quants() []string { return slices.Sorted(maps.Keys(quants)) }
+func Quants() (names []string) {
+	for _, t := range gguf.Types() {
+		if t.IsRandomizable() {
+			names = append(names, strings.ToLower(t.String()))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// typeOf returns the weight format called name.
+func typeOf(name string) (gguf.Type, error) {
+	for _, t := range gguf.Types() {
+		if t.IsRandomizable() && strings.EqualFold(t.String(), name) {
+			return t, nil
+		}
+	}
+	return 0, fmt.Errorf("there is no weight format %q here, only %s", name, strings.Join(Quants(), ", "))
+}
 
 // alignment of tensors in the file.
 const alignment = 32
@@ -70,12 +65,12 @@ const alignment = 32
 type tensor struct {
 	name       string
 	rows, cols int // rows 0: a vector
-	quant      quant
+	typ        gguf.Type
 	size       float64 // of its values; 0: around 1, for norms
 	at         int     // in the data
 }
 
-func (t tensor) bytes() int { return max(t.rows, 1) * t.quant.typ.RowBytes(t.cols) }
+func (t tensor) bytes() int { return max(t.rows, 1) * t.typ.RowBytes(t.cols) }
 
 // Synthetic makes a model with random weights in memory, in the shape of a real one: it
 // runs as fast and says nothing. It has no vocabulary. The same seed gives the same
@@ -85,13 +80,13 @@ func Synthetic(shapeName, quantName string, seed uint64, free int64) (*gguf.File
 	if !ok {
 		return nil, fmt.Errorf("there is no shape %q, only %s", shapeName, strings.Join(Shapes(), ", "))
 	}
-	q, ok := quants[strings.ToLower(quantName)]
-	if !ok {
-		return nil, fmt.Errorf("there is no weight format %q here, only %s", quantName, strings.Join(Quants(), ", "))
+	typ, err := typeOf(quantName)
+	if err != nil {
+		return nil, err
 	}
-	tensors := s.tensors(q)
+	tensors := s.tensors(typ)
 	for _, t := range tensors {
-		if elements, _ := t.quant.typ.Block(); t.cols%int(elements) != 0 {
+		if elements, _ := t.typ.Block(); t.cols%int(elements) != 0 {
 			return nil, fmt.Errorf("%s cannot be in %s: its rows of %d values are no whole blocks of %d; use q8_0 or q4_0", shapeName, quantName, t.cols, elements)
 		}
 	}
@@ -108,34 +103,33 @@ func Synthetic(shapeName, quantName string, seed uint64, free int64) (*gguf.File
 }
 
 // tensors lists the model's tensors with their places.
-func (s shape) tensors(q quant) (list []tensor) {
+func (s shape) tensors(typ gguf.Type) (list []tensor) {
 	at := 0
-	add := func(name string, rows, cols int, q quant, size float64) {
-		t := tensor{name, rows, cols, q, size, at}
+	add := func(name string, rows, cols int, typ gguf.Type, size float64) {
+		t := tensor{name, rows, cols, typ, size, at}
 		list = append(list, t)
 		at += (t.bytes() + alignment - 1) / alignment * alignment
 	}
-	f32 := quants["f32"]
-	matrix := func(name string, rows, cols int) { add(name, rows, cols, q, 1/math.Sqrt(float64(cols))) }
+	matrix := func(name string, rows, cols int) { add(name, rows, cols, typ, 1/math.Sqrt(float64(cols))) }
 	matrix("token_embd.weight", s.vocab, s.dim)
 	for i := range s.layers {
 		name := func(part string) string { return fmt.Sprintf("blk.%d.%s", i, part) }
-		add(name("attn_norm.weight"), 0, s.dim, f32, 0)
+		add(name("attn_norm.weight"), 0, s.dim, gguf.F32, 0)
 		matrix(name("attn_q.weight"), s.heads*s.headDim, s.dim)
 		matrix(name("attn_k.weight"), s.kvHeads*s.headDim, s.dim)
 		matrix(name("attn_v.weight"), s.kvHeads*s.headDim, s.dim)
 		matrix(name("attn_output.weight"), s.dim, s.heads*s.headDim)
 		if s.architecture == "qwen2" {
-			add(name("attn_q.bias"), 0, s.heads*s.headDim, f32, 0.02)
-			add(name("attn_k.bias"), 0, s.kvHeads*s.headDim, f32, 0.02)
-			add(name("attn_v.bias"), 0, s.kvHeads*s.headDim, f32, 0.02)
+			add(name("attn_q.bias"), 0, s.heads*s.headDim, gguf.F32, 0.02)
+			add(name("attn_k.bias"), 0, s.kvHeads*s.headDim, gguf.F32, 0.02)
+			add(name("attn_v.bias"), 0, s.kvHeads*s.headDim, gguf.F32, 0.02)
 		}
-		add(name("ffn_norm.weight"), 0, s.dim, f32, 0)
+		add(name("ffn_norm.weight"), 0, s.dim, gguf.F32, 0)
 		matrix(name("ffn_gate.weight"), s.hidden, s.dim)
 		matrix(name("ffn_up.weight"), s.hidden, s.dim)
 		matrix(name("ffn_down.weight"), s.dim, s.hidden)
 	}
-	add("output_norm.weight", 0, s.dim, f32, 0)
+	add("output_norm.weight", 0, s.dim, gguf.F32, 0)
 	if !s.tied {
 		matrix("output.weight", s.vocab, s.dim)
 	}
@@ -186,7 +180,7 @@ func (s shape) header(name string, tensors []tensor) []byte {
 		} else {
 			b = le.AppendUint64(le.AppendUint64(le.AppendUint32(b, 2), uint64(t.cols)), uint64(t.rows))
 		}
-		b = le.AppendUint64(le.AppendUint32(b, uint32(t.quant.typ)), uint64(t.at))
+		b = le.AppendUint64(le.AppendUint32(b, uint32(t.typ)), uint64(t.at))
 	}
 	return append(b, make([]byte, (alignment-len(b)%alignment)%alignment)...)
 }
@@ -210,7 +204,7 @@ func draw(data []byte, tensors []tensor, seed uint64) {
 		})
 	}
 	for _, t := range tensors {
-		row := t.quant.typ.RowBytes(t.cols)
+		row := t.typ.RowBytes(t.cols)
 		for begin := 0; begin < t.bytes(); begin += rowsAtOnce * row {
 			end := min(begin+rowsAtOnce*row, t.bytes())
 			pieces <- piece{data[t.at+begin : t.at+end], t}
@@ -236,24 +230,7 @@ func (t tensor) fill(data []byte, random *rand.PCG) {
 	for i := whole; i < len(data); i++ {
 		data[i] = byte(random.Uint64())
 	}
-	switch t.quant.typ {
-	case gguf.F32: // any sign and fraction, one exponent
-		exponent := math.Float32bits(float32(t.size)) & 0x7f800000
-		for ; len(data) > 0; data = data[4:] {
-			le.PutUint32(data, le.Uint32(data)&0x807fffff|exponent)
-		}
-	case gguf.F16:
-		exponent := gguf.F32ToF16(float32(t.size)) & 0x7c00
-		for ; len(data) > 0; data = data[2:] {
-			le.PutUint16(data, le.Uint16(data)&0x83ff|exponent)
-		}
-	default:
-		_, size := t.quant.typ.Block()
-		for ; len(data) > 0; data = data[size:] {
-			for _, s := range t.quant.scales {
-				value := t.size * s.unit * (0.5 + float64(le.Uint16(data[s.at:]))/(1<<16))
-				le.PutUint16(data[s.at:], gguf.F32ToF16(float32(value)))
-			}
-		}
+	if err := gguf.SetRandomScale(t.typ, data, t.size); err != nil {
+		panic(err) // typeOf has looked
 	}
 }

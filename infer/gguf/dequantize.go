@@ -4,32 +4,33 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strings"
 )
 
-// Dequantize writes the values of the elements in src, whole blocks of type t, to dst.
-// It knows F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K.
+// Dequantize writes the values of the elements in src, whole blocks of type t, to dst. It
+// fails if t has no decoder.
 func Dequantize(t Type, src []byte, dst []float32) error {
-	decode, ok := decoders[t]
-	if !ok {
-		return fmt.Errorf("cannot compute with weights of type %s, only with F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K", t)
+	f := t.format()
+	if f.decode == nil {
+		return fmt.Errorf("cannot compute with weights of type %s, only with %s", t, namesOf(func(f format) bool { return f.decode != nil }))
 	}
-	elements, bytes := t.Block()
-	if len(dst)%int(elements) != 0 || len(src) != t.RowBytes(len(dst)) {
-		return fmt.Errorf("%d bytes are not %d elements of type %s, which has %d bytes for every %d elements", len(src), len(dst), t, bytes, elements)
+	if len(dst)%int(f.elements) != 0 || len(src) != t.RowBytes(len(dst)) {
+		return fmt.Errorf("%d bytes are not %d elements of type %s, which has %d bytes for every %d elements", len(src), len(dst), t, f.bytes, f.elements)
 	}
-	decode(src, dst)
+	f.decode(src, dst)
 	return nil
 }
 
-var decoders = map[Type]func(src []byte, dst []float32){
-	F32:  decodeF32,
-	F16:  decodeF16,
-	BF16: decodeBF16,
-	Q8_0: decodeQ8_0,
-	Q4_0: decodeQ4_0,
-	Q4_K: decodeQ4_K,
-	Q5_K: decodeQ5_K,
-	Q6_K: decodeQ6_K,
+// namesOf lists the types that are as is says.
+func namesOf(is func(format) bool) string {
+	var names []string
+	for _, f := range formats {
+		if is(f) {
+			names = append(names, f.name)
+		}
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 func decodeF32(src []byte, dst []float32) {

@@ -100,7 +100,7 @@ func TestDequantize(t *testing.T) {
 		dst  int
 		want string
 	}{
-		{"a type without a decoder is named, with those that have one", gguf.Q2_K, 84, 256, "weights of type Q2_K, only with F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K"},
+		{"a type without a decoder is named, with those that have one", gguf.Q2_K, 84, 256, "weights of type Q2_K, only with F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K and BF16"},
 		{"an unknown type is named", gguf.Type(77), 1, 1, "type 77"},
 		{"a part of a block is refused", gguf.Q8_0, 34, 16, "34 bytes are not 16 elements of type Q8_0"},
 		{"too few bytes are refused", gguf.Q8_0, 33, 32, "33 bytes are not 32 elements"},

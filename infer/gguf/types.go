@@ -40,47 +40,96 @@ const (
 	MXFP4   Type = 39
 )
 
-// A row of a quantised tensor is a whole number of blocks; each block holds
-// elements values in bytes bytes.
-type layout struct {
+// A row of a quantised tensor is a whole number of blocks; each block holds elements
+// values in bytes bytes.
+type format struct {
 	name     string
 	elements uint64
 	bytes    uint64
+	decode   func(src []byte, dst []float32) // whole blocks; nil: the values are unknown here
+
+	// unit sets the scales of a block of random bits so that its values are about size
+	// large. nil: random weights cannot be made.
+	unit func(block []byte, size float64)
 }
 
-var layouts = map[Type]layout{
-	F32: {"F32", 1, 4}, F16: {"F16", 1, 2}, BF16: {"BF16", 1, 2}, F64: {"F64", 1, 8},
-	I8: {"I8", 1, 1}, I16: {"I16", 1, 2}, I32: {"I32", 1, 4}, I64: {"I64", 1, 8},
-	Q4_0: {"Q4_0", 32, 18}, Q4_1: {"Q4_1", 32, 20}, Q5_0: {"Q5_0", 32, 22}, Q5_1: {"Q5_1", 32, 24},
-	Q8_0: {"Q8_0", 32, 34}, Q8_1: {"Q8_1", 32, 36},
-	Q2_K: {"Q2_K", 256, 84}, Q3_K: {"Q3_K", 256, 110}, Q4_K: {"Q4_K", 256, 144},
-	Q5_K: {"Q5_K", 256, 176}, Q6_K: {"Q6_K", 256, 210}, Q8_K: {"Q8_K", 256, 292},
-	IQ2_XXS: {"IQ2_XXS", 256, 66}, IQ2_XS: {"IQ2_XS", 256, 74}, IQ2_S: {"IQ2_S", 256, 82},
-	IQ3_XXS: {"IQ3_XXS", 256, 98}, IQ3_S: {"IQ3_S", 256, 110}, IQ1_S: {"IQ1_S", 256, 50}, IQ1_M: {"IQ1_M", 256, 56},
-	IQ4_NL: {"IQ4_NL", 32, 18}, IQ4_XS: {"IQ4_XS", 256, 136},
-	TQ1_0: {"TQ1_0", 256, 54}, TQ2_0: {"TQ2_0", 256, 66}, MXFP4: {"MXFP4", 32, 17},
+// formats is the one table of element formats, by type. What a format means is in
+// dequantize.go. Devices add rows of their own: infer/cpu/formats.h and
+// cudakern/modules.txt.
+var formats = [...]format{
+	F32:  {"F32", 1, 4, decodeF32, unitF32},
+	F16:  {"F16", 1, 2, decodeF16, unitF16},
+	BF16: {"BF16", 1, 2, decodeBF16, nil},
+	F64:  {"F64", 1, 8, nil, nil},
+	I8:   {"I8", 1, 1, nil, nil},
+	I16:  {"I16", 1, 2, nil, nil},
+	I32:  {"I32", 1, 4, nil, nil},
+	I64:  {"I64", 1, 8, nil, nil},
+
+	Q4_0:    {"Q4_0", 32, 18, decodeQ4_0, halves(scale{0, 1. / 4})},
+	Q4_1:    {"Q4_1", 32, 20, nil, nil},
+	Q5_0:    {"Q5_0", 32, 22, nil, nil},
+	Q5_1:    {"Q5_1", 32, 24, nil, nil},
+	Q8_0:    {"Q8_0", 32, 34, decodeQ8_0, halves(scale{0, 1. / 64})},
+	Q8_1:    {"Q8_1", 32, 36, nil, nil},
+	Q2_K:    {"Q2_K", 256, 84, nil, nil},
+	Q3_K:    {"Q3_K", 256, 110, nil, nil},
+	Q4_K:    {"Q4_K", 256, 144, decodeQ4_K, halves(scale{0, 1. / (8 * 32)}, scale{2, 1. / 32})},
+	Q5_K:    {"Q5_K", 256, 176, decodeQ5_K, halves(scale{0, 1. / (16 * 32)}, scale{2, 1. / 32})},
+	Q6_K:    {"Q6_K", 256, 210, decodeQ6_K, halves(scale{208, 1. / (16 * 64)})},
+	Q8_K:    {"Q8_K", 256, 292, nil, nil},
+	IQ2_XXS: {"IQ2_XXS", 256, 66, nil, nil},
+	IQ2_XS:  {"IQ2_XS", 256, 74, nil, nil},
+	IQ2_S:   {"IQ2_S", 256, 82, nil, nil},
+	IQ3_XXS: {"IQ3_XXS", 256, 98, nil, nil},
+	IQ3_S:   {"IQ3_S", 256, 110, nil, nil},
+	IQ1_S:   {"IQ1_S", 256, 50, nil, nil},
+	IQ1_M:   {"IQ1_M", 256, 56, nil, nil},
+	IQ4_NL:  {"IQ4_NL", 32, 18, nil, nil},
+	IQ4_XS:  {"IQ4_XS", 256, 136, nil, nil},
+	TQ1_0:   {"TQ1_0", 256, 54, nil, nil},
+	TQ2_0:   {"TQ2_0", 256, 66, nil, nil},
+	MXFP4:   {"MXFP4", 32, 17, nil, nil},
+}
+
+// format returns what t is, without elements if t is unknown.
+func (t Type) format() format {
+	if int64(t) >= int64(len(formats)) {
+		return format{}
+	}
+	return formats[t]
+}
+
+// Types returns all types that this package knows, in the order of their numbers.
+func Types() (types []Type) {
+	for t := range Type(len(formats)) {
+		if t.Known() {
+			types = append(types, t)
+		}
+	}
+	return types
 }
 
 // Known reports whether t is a type whose block layout this package knows.
-func (t Type) Known() bool { _, ok := layouts[t]; return ok }
+func (t Type) Known() bool { return t.format().elements > 0 }
 
 // Block returns how many elements one block of t holds and how many bytes it
 // takes. Both are 0 for an unknown type.
 func (t Type) Block() (elements, bytes uint64) {
-	l := layouts[t]
-	return l.elements, l.bytes
+	f := t.format()
+	return f.elements, f.bytes
 }
 
 // RowBytes returns the size in bytes of a row of n elements. n must be a
 // multiple of the block's elements.
 func (t Type) RowBytes(n int) int {
-	l := layouts[t]
-	return n / int(l.elements) * int(l.bytes)
+	f := t.format()
+	return n / int(f.elements) * int(f.bytes)
 }
 
 func (t Type) String() string {
-	if l, ok := layouts[t]; ok {
-		return l.name
+	if f := t.format(); f.elements > 0 {
+		return f.name
 	}
 	return fmt.Sprintf("type %d", uint32(t))
 }

@@ -40,8 +40,8 @@ func isQuant(file, quant string) bool {
 
 // mainType returns the format of most weights of a quantisation: Q4_K for Q4_K_M.
 func mainType(quant string) (gguf.Type, bool) {
-	for t := gguf.Type(0); t < 64; t++ {
-		if t.Known() && (quant == t.String() || strings.HasPrefix(quant, t.String()+"_")) {
+	for _, t := range gguf.Types() {
+		if quant == t.String() || strings.HasPrefix(quant, t.String()+"_") {
 			return t, true
 		}
 	}

@@ -5,7 +5,6 @@ package devicetest
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -166,35 +165,17 @@ func RandomWeight(rng *rand.Rand, typ gguf.Type, rows, cols int, scale float64) 
 		}
 		return data
 	}
-	scales, ok := blockScales[typ]
-	if !ok {
-		panic(fmt.Sprintf("cannot draw weights of type %s", typ))
-	}
 	elements, size := typ.Block()
 	data := make([]byte, n/int(elements)*int(size))
 	for i := range data {
 		data[i] = byte(rng.Uint32())
 	}
 	for block := data; len(block) > 0; block = block[size:] {
-		for _, s := range scales {
-			value := s.size * scale * (0.5 + rng.Float64()) * float64(1-2*rng.IntN(2))
-			binary.LittleEndian.PutUint16(block[s.at:], gguf.F32ToF16(float32(value)))
+		if err := gguf.SetRandomScale(typ, block[:size], scale*float64(1-2*rng.IntN(2))); err != nil {
+			panic(err)
 		}
 	}
 	return data
-}
-
-// blockScales says where the half-precision scales lie in a block of random bits, and
-// how large they must be so that the largest value is about twice the unit.
-var blockScales = map[gguf.Type][]struct {
-	at   int
-	size float64
-}{
-	gguf.Q8_0: {{0, 1. / 64}},
-	gguf.Q4_0: {{0, 1. / 4}},
-	gguf.Q4_K: {{0, 2. / (15 * 63)}, {2, 1. / 63}},
-	gguf.Q5_K: {{0, 2. / (31 * 63)}, {2, 1. / 63}},
-	gguf.Q6_K: {{208, 2. / (32 * 127)}},
 }
 
 func normal(rng *rand.Rand, n int, scale float64) []float32 {
