@@ -44,9 +44,6 @@ const line = C.LINE
 
 var errClosed = errors.New("cpu: the device is closed")
 
-// kernelTypes are the formats of weights that MatMul and Embed can read.
-var kernelTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K}
-
 // tensor is what a device.Tensor of this device names.
 type tensor struct {
 	device.Tensor
@@ -131,8 +128,8 @@ func (d *cpu) Info() device.Info { return d.info }
 // WeightBytes returns the size of a weight as it is packed: a few hundredths more than in
 // the model file for some formats.
 func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
-	if !slices.Contains(kernelTypes, t) {
-		return 0, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, join(kernelTypes))
+	if formatOf(t).values == 0 {
+		return 0, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, join(weightTypes))
 	}
 	if err := checkShape(rows, cols); err != nil {
 		return 0, err
@@ -145,10 +142,6 @@ func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	}
 	return int64(rows) * int64(t.RowBytes(cols)), nil
 }
-
-// panelBytes returns the size of a panel of a weight of cols columns, 0 if weights of type
-// t are kept as they are in the file.
-func panelBytes(t gguf.Type, cols int) int64 { return int64(C.panel_bytes(C.int(t), C.int(cols))) }
 
 // FreeMemory returns the bytes that this process can take now before the machine or its
 // control group runs out; 0: unknown.

@@ -107,7 +107,7 @@ static void run_item(struct engine *e, const struct phase *p, int i, int thread)
 		}
 		int out0 = i * op->chunk;
 		int out1 = op->outs - out0 < op->chunk ? op->outs : out0 + op->chunk;
-		e->kernels->matmul(r, op, phase_rows(r, p), out0, out1);
+		e->kernels->weights[op->type].matmul(r, op, phase_rows(r, p), out0, out1);
 	}
 }
 
@@ -208,20 +208,22 @@ static void pack_panels(void *arg, int thread)
 {
 	struct packing *p = arg;
 	fault_watch(&p->lost);
-	if (p->type == TYPE_F32) { // kept as it is, but aligned
+	const struct format format = format_of(p->type);
+	const struct weight_kernels *kernels = &p->kernels->weights[p->type];
+	const int groups = p->cols / format.values;
+	const size_t stride = (size_t)groups * (size_t)format.bytes, bytes = panel_bytes(p->type, p->cols);
+	if (!kernels->pack) { // kept as it is, but aligned
 		if (thread == 0)
-			memcpy(p->panels, p->w, sizeof(float) * (size_t)p->outs * (size_t)p->cols);
+			memcpy(p->panels, p->w, (size_t)p->outs * stride);
 		fault_unwatch();
 		return;
 	}
-	const int groups = p->cols / group_values(p->type);
-	const size_t stride = (size_t)groups * file_group_bytes(p->type), bytes = panel_bytes(p->type, p->cols);
 	for (;;) {
 		int o = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed) * PANEL;
 		if (o >= p->outs || atomic_load_explicit(&p->lost, memory_order_relaxed))
 			break;
 		int rows = p->outs - o < PANEL ? p->outs - o : PANEL;
-		p->kernels->pack(p->type, p->w + (size_t)o * stride, stride, rows, groups, p->panels + (size_t)(o / PANEL) * bytes);
+		kernels->pack(p->w + (size_t)o * stride, stride, rows, groups, p->panels + (size_t)(o / PANEL) * bytes);
 	}
 	fault_unwatch();
 }

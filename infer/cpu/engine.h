@@ -10,106 +10,26 @@
 
 enum {
 	BLOCK = 32,  // values in a quantised block, and positions in a block of the KV cache
+	SUPER = 8,   // quantised blocks in a super-block
 	SPLIT = 256, // positions that attention takes at once: fixed, so that a row's result is
 	LINE = 64,   // alignment of everything allocated here
 	PANEL = 16,  // outputs that lie interleaved, see panel.h
 };
 
-// Element types, numbered as in a GGUF file.
-enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8, TYPE_Q4_K = 12, TYPE_Q5_K = 13, TYPE_Q6_K = 14 };
-
-// A quantised block is a scale in F16, then 32 int8, or 16 bytes of which byte i has
-// value i in its low half and value i+16 in its high half, both plus 8.
-enum { Q8_BYTES = 34, Q4_BYTES = 18 };
-
-// A super-block is eight blocks of 32 values. Q4_K and Q5_K: two F16, the units of the
-// scales and of the offsets; 12 bytes with six bits for each of eight scales and eight
-// offsets; for Q5_K the fifth bits, bit i of byte k for value k of block i; then four
-// times 32 bytes, each with block 2i in the low halves and block 2i+1 in the high ones.
-// A value is scale · q - offset.
-//
-// Q6_K: 128 bytes of lower four bits, 64 bytes of upper two, 16 int8 scales and an F16,
-// their unit. Each half of a super-block is four blocks: the low bits of blocks 0 and 2
-// share 32 bytes, as do those of 1 and 3, the upper bits of all four share 32 bytes. A
-// value is scale · (q - 32), with a scale for every 16.
-enum {
-	SUPER = 8, // blocks
-	Q4K_BYTES = 144,
-	Q4K_Q = 16,
-	Q5K_BYTES = 176,
-	Q5K_HIGH = 16,
-	Q5K_Q = 48,
-	Q6K_BYTES = 210,
-	Q6K_HIGH = 128,
-	Q6K_SCALES = 192,
-	Q6K_UNIT = 208,
-};
-
-// In a panel: bytes of the units of a super-block and of a block's scales.
-enum { PANEL_UNITS = 4 * PANEL, PANEL_SCALES = 2 * PANEL };
-
-// Columns of a weight that lie together, in a file and in a panel. 0: type is never packed.
-static inline int group_values(int type)
-{
-	switch (type) {
-	case TYPE_F16:
-		return 1;
-	case TYPE_Q8_0:
-	case TYPE_Q4_0:
-		return BLOCK;
-	case TYPE_Q4_K:
-	case TYPE_Q5_K:
-	case TYPE_Q6_K:
-		return SUPER * BLOCK;
-	}
-	return 0;
-}
-
-// Bytes of a group of one row in a file.
-static inline size_t file_group_bytes(int type)
-{
-	switch (type) {
-	case TYPE_F16:
-		return 2;
-	case TYPE_Q8_0:
-		return Q8_BYTES;
-	case TYPE_Q4_0:
-		return Q4_BYTES;
-	case TYPE_Q4_K:
-		return Q4K_BYTES;
-	case TYPE_Q5_K:
-		return Q5K_BYTES;
-	case TYPE_Q6_K:
-		return Q6K_BYTES;
-	}
-	return 0;
-}
+#include "formats.h"
 
 // Bytes of a group of PANEL rows in a panel.
 static inline size_t panel_group_bytes(int type)
 {
-	enum { scales = PANEL_UNITS + SUPER * PANEL_SCALES, bit = SUPER * BLOCK * PANEL / 8 };
-	switch (type) {
-	case TYPE_F16:
-		return 2 * PANEL;
-	case TYPE_Q8_0:
-		return (2 + BLOCK) * PANEL;
-	case TYPE_Q4_0:
-		return (2 + BLOCK / 2) * PANEL;
-	case TYPE_Q4_K:
-		return scales + 4 * bit;
-	case TYPE_Q5_K:
-		return scales + 5 * bit;
-	case TYPE_Q6_K:
-		return scales + 6 * bit;
-	}
-	return 0;
+	const struct format f = format_of(type);
+	return PANEL * ((size_t)f.units * 2 + (size_t)(f.values / BLOCK) * ((size_t)f.scales + BLOCK * (size_t)f.bits / 8));
 }
 
-// Bytes of a panel of a weight of cols columns. 0: type is never packed.
+// Bytes of a panel of a weight of cols columns. 0: weights of the type are not packed.
 static inline size_t panel_bytes(int type, int cols)
 {
-	return group_values(type) == 0 ? 0 : (size_t)(cols / group_values(type)) * panel_group_bytes(type);
+	const struct format f = format_of(type);
+	return f.units == 0 ? 0 : (size_t)(cols / f.values) * panel_group_bytes(type);
 }
 
 enum op_kind {
@@ -195,17 +115,25 @@ struct run {
 	struct scratch scratch;
 };
 
+// The kernels of one format of weights.
+struct weight_kernels {
+	// Packs rows rows of a weight, at most PANEL, into a panel of zeros. w: (rows, groups) at
+	// stride bytes. NULL: the format is not packed.
+	void (*pack)(const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel);
+	// Writes row token of an embedding table to y.
+	void (*embed)(const struct op *op, int32_t token, float *y);
+	// Computes outputs out0 … out1-1 of rows 0 … rows-1.
+	void (*matmul)(const struct run *r, const struct op *op, int rows, int out0, int out1);
+};
+
 // The kernels of one instruction set.
 struct kernels {
 	// Does every operation of a PHASE_ROWS to row row.
 	void (*row)(const struct run *r, const struct phase *p, int row);
-	// Packs rows rows of a weight, at most PANEL, into a panel of zeros. w: (rows, groups) at
-	// stride bytes
-	void (*pack)(int type, const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel);
 	// Reads n bytes at p, a multiple of LINE, and returns something that depends on them all.
 	uint64_t (*read)(const uint8_t *p, size_t n);
-	// Computes outputs out0 … out1-1 of rows 0 … rows-1.
-	void (*matmul)(const struct run *r, const struct op *op, int rows, int out0, int out1);
+	// The kernels of each format of weights, by its type.
+	const struct weight_kernels *weights;
 	// Computes the query heads that share kv head kv_head. mem is the thread's scratch.
 	void (*attention)(const struct run *r, const struct op *op, int row, int kv_head, float *mem);
 };
@@ -252,6 +180,7 @@ struct engine *engine_open(const char *path, int threads);
 
 // Packs a weight of type, (outs, cols), as it lies in a model file, of any alignment, into
 // panels: panel_bytes(type, cols) zeros for each PANEL outs. 0: w cannot be read any more.
+// The type must have a format.
 int engine_pack(struct engine *e, int type, int outs, int cols, const uint8_t *w, uint8_t *panels);
 
 // Reads bytes bytes at p, aligned to a LINE, each thread a part of them.

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 // Products and sums are rounded one by one unless a kernel says vf_fma: otherwise two

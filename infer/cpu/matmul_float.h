@@ -4,6 +4,17 @@
 // lanes are added in the order of vf_sum: for every tile shape, so that a result does
 // not depend on which tile computed it.
 
+// A vector at p of which left values remain, and its store.
+INLINE vf get(const float *p, int left) { return left >= LANES ? vf_load(p) : vf_load_n(p, left); }
+
+INLINE void put(float *p, int left, vf a)
+{
+	if (left >= LANES)
+		vf_store(p, a);
+	else
+		vf_store_n(p, a, left);
+}
+
 INLINE vf load_weight(const int type, const uint8_t *w, int i)
 {
 	return type == TYPE_F16 ? vf_load_h(w + 2 * (size_t)i) : vf_load(w + 4 * (size_t)i);

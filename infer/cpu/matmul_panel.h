@@ -1,73 +1,35 @@
 // y[r][o] = Σ over blocks b of d_w[o][b] · d_x[r][b] · Σ q_w · q_x, with quantised
 // weights and activations of int8 with a scale for each block. The inner sum is an exact
 // integer; the outer one is in F32, over blocks in ascending order. Where weights have
-// offsets, d_x · m_w · Σ q_x goes off, after each block. A half of a block of Q6_K has a
-// scale of its own; the two halves are added before d_x multiplies them.
+// offsets, d_x · m_w · Σ q_x goes off, after each block.
 //
 // Every lane is an output and every row has its own sums, so that a result does not depend
 // on the rows that are computed beside it.
 
 enum { VECTORS = PANEL / LANES };
 
-// One vector of a block of weights.
-struct panel_block {
-	vb q[8];
-	vf d[2]; // scale; of Q6_K the scales of its halves
-	vf m;    // offset of Q4_K and Q5_K
-};
-
-INLINE struct panel_block load_block(const int type, const uint8_t *units, const uint8_t *scales, const uint8_t *integers, const int v)
+INLINE struct panel_block load_block(const int type, const uint8_t *units, const uint8_t *scales, const uint8_t *q, const int v)
 {
-	struct panel_block w;
-	const uint8_t *q = integers + v * 4 * LANES;
-	w.d[0] = vf_load_h(units + v * 2 * LANES);
 	switch (type) {
-	case TYPE_Q8_0:
-		UNROLL for (int j = 0; j < 8; j++)
-			w.q[j] = vb_load(q + j * QUAD);
-		return w;
-	case TYPE_Q6_K:
-		w.d[1] = vf_mul(w.d[0], vf_int8(scales + PANEL + v * LANES));
-		w.d[0] = vf_mul(w.d[0], vf_int8(scales + v * LANES));
-		break;
-	case TYPE_Q4_K:
-	case TYPE_Q5_K:
-		w.m = vf_mul(vf_load_h(units + 2 * PANEL + v * 2 * LANES), vf_bytes(scales + PANEL + v * LANES));
-		w.d[0] = vf_mul(w.d[0], vf_bytes(scales + v * LANES));
+#define FORMAT(name, ...) \
+	case TYPE_##name: \
+		return load_##name(units, scales, q, v);
+		BLOCK_FORMATS(FORMAT)
+#undef FORMAT
 	}
-	UNROLL for (int j = 0; j < 4; j++) {
-		vb both = vb_load(q + j * QUAD);
-		w.q[j] = vb_low(both);
-		w.q[4 + j] = vb_high(both);
-	}
-	if (type == TYPE_Q5_K) {
-		vb fifths = vb_load(q + NIBBLES);
-		UNROLL for (int j = 0; j < 8; j++)
-			w.q[j] = vb_or(w.q[j], vb_bits(fifths, 4 - j, 0x10));
-	}
-	if (type == TYPE_Q6_K)
-		UNROLL for (int j = 0; j < 8; j++)
-			w.q[j] = vb_or(w.q[j], vb_bits(vb_load(q + NIBBLES + j / 4 * QUAD), 4 - 2 * (j % 4), 0x30));
-	return w;
+	abort(); // never: type is a constant that the table has
 }
 
 INLINE vf add_block(const int type, vf acc, const struct panel_block *w, const struct quant_block *x)
 {
-	vf d = vf_set(x->d);
 	switch (type) {
-	case TYPE_Q8_0:
-		return vf_fma(vb_dot(8, 8, w->q, x->q, x->sum * 128), vf_mul(w->d[0], d), acc);
-	case TYPE_Q4_0:
-		return vf_fma(vb_dot(4, 8, w->q, x->q, x->sum * 8), vf_mul(w->d[0], d), acc);
-	case TYPE_Q6_K: {
-		vf first = vb_dot(6, 4, w->q, x->q, x->half[0] * 32);
-		vf second = vb_dot(6, 4, w->q + 4, x->q + BLOCK / 2, x->half[1] * 32);
-		return vf_fma(vf_fma(second, w->d[1], vf_mul(first, w->d[0])), d, acc);
+#define FORMAT(name, ...) \
+	case TYPE_##name: \
+		return add_##name(acc, w, x);
+		BLOCK_FORMATS(FORMAT)
+#undef FORMAT
 	}
-	default: // Q4_K, Q5_K
-		acc = vf_fma(vb_dot(type == TYPE_Q4_K ? 4 : 5, 8, w->q, x->q, 0), vf_mul(w->d[0], d), acc);
-		return vf_fma(w->m, vf_set(x->offset), acc);
-	}
+	abort();
 }
 
 // The outputs of one panel for rows rows, a constant. x: (rows) of blocks, y: (rows, outs) at
@@ -75,19 +37,19 @@ INLINE vf add_block(const int type, vf acc, const struct panel_block *w, const s
 INLINE void panel_tile(const int type, const int rows, const struct quant_block *const *x, const uint8_t *panel,
                        int blocks, float *y, size_t ys, int outs)
 {
-	const int together = is_super(type) ? SUPER : 1;
-	const size_t group = panel_group_bytes(type), quads = panel_quads(type);
+	const struct format f = format_of(type);
+	const int together = f.values / BLOCK;
+	const size_t group = panel_group_bytes(type);
 	vf acc[PANEL_ROWS][VECTORS];
 	UNROLL for (int r = 0; r < rows; r++)
 		UNROLL for (int v = 0; v < VECTORS; v++)
 			acc[r][v] = vf_zero();
 	for (int b = 0; b < blocks; panel += group) {
-		const uint8_t *scales = panel + PANEL_UNITS;
-		const uint8_t *integers = is_super(type) ? scales + SUPER * PANEL_SCALES : panel + 2 * PANEL;
-		for (int i = 0; i < together; i++, b++, scales += PANEL_SCALES, integers += quads) {
-			fetch_ahead(integers + AHEAD, (int)(group / (size_t)together));
+		const uint8_t *scales = panel + 2 * PANEL * f.units, *q = scales + f.scales * PANEL * together;
+		for (int i = 0; i < together; i++, b++, scales += f.scales * PANEL, q += f.bits * QUAD) {
+			fetch_ahead(q + AHEAD, (int)(group / (size_t)together));
 			UNROLL for (int v = 0; v < VECTORS; v++) {
-				const struct panel_block w = load_block(type, panel, scales, integers, v);
+				const struct panel_block w = load_block(type, panel, scales, q, v);
 				UNROLL for (int r = 0; r < rows; r++)
 					acc[r][v] = add_block(type, acc[r][v], &w, x[r] + b);
 			}
@@ -166,42 +128,39 @@ INLINE void panel_all(const int type, const struct run *run, const struct op *op
 		panel_rows(type, run, op, r, 1, out0, out1);
 }
 
-// One function for each format, as what is inlined into them is large.
-#define MATMUL(name, type)                                                                                            \
-	static void name(const struct run *run, const struct op *op, int rows, int out0, int out1)                        \
-	{                                                                                                                 \
-		panel_all(type, run, op, rows, out0, out1);                                                                   \
+// Functions of each format, as what is inlined into them is large.
+#define FORMAT(name, ...)                                                                                            \
+	static void pack_rows_##name(const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel)              \
+	{                                                                                                                \
+		pack_rows(TYPE_##name, w, stride, rows, groups, panel);                                                      \
+	}                                                                                                                \
+	static void embed_##name(const struct op *op, int32_t token, float *y)                                           \
+	{                                                                                                                \
+		unpack_row(TYPE_##name, op->w + (size_t)(token / PANEL) * op->w_stride, token % PANEL, op->cols, y);         \
+	}                                                                                                                \
+	static void matmul_##name(const struct run *run, const struct op *op, int rows, int out0, int out1)              \
+	{                                                                                                                \
+		panel_all(TYPE_##name, run, op, rows, out0, out1);                                                           \
 	}
+FORMAT(F16)
+BLOCK_FORMATS(FORMAT)
+#undef FORMAT
 
-MATMUL(matmul_f16, TYPE_F16)
-MATMUL(matmul_q8, TYPE_Q8_0)
-MATMUL(matmul_q4, TYPE_Q4_0)
-MATMUL(matmul_q4k, TYPE_Q4_K)
-MATMUL(matmul_q5k, TYPE_Q5_K)
-MATMUL(matmul_q6k, TYPE_Q6_K)
-
-static void run_matmul(const struct run *run, const struct op *op, int rows, int out0, int out1)
+static void embed_F32(const struct op *op, int32_t token, float *y)
 {
-	switch (op->type) {
-	case TYPE_F32:
-		dot_f32(op->x, op->cols, rows, op->w + out0 * op->w_stride, op->w_stride, out1 - out0, op->cols, op->y + out0, op->outs);
-		return;
-	case TYPE_F16:
-		matmul_f16(run, op, rows, out0, out1);
-		return;
-	case TYPE_Q8_0:
-		matmul_q8(run, op, rows, out0, out1);
-		return;
-	case TYPE_Q4_0:
-		matmul_q4(run, op, rows, out0, out1);
-		return;
-	case TYPE_Q4_K:
-		matmul_q4k(run, op, rows, out0, out1);
-		return;
-	case TYPE_Q5_K:
-		matmul_q5k(run, op, rows, out0, out1);
-		return;
-	case TYPE_Q6_K:
-		matmul_q6k(run, op, rows, out0, out1);
-	}
+	memcpy(y, op->w + (size_t)token * op->w_stride, sizeof(float) * (size_t)op->cols);
 }
+
+static void matmul_F32(const struct run *run, const struct op *op, int rows, int out0, int out1)
+{
+	(void)run;
+	dot_f32(op->x, op->cols, rows, op->w + out0 * op->w_stride, op->w_stride, out1 - out0, op->cols, op->y + out0, op->outs);
+}
+
+static const struct weight_kernels weight_kernels[] = {
+	[TYPE_F32] = {NULL, embed_F32, matmul_F32},
+#define FORMAT(name, ...) [TYPE_##name] = {pack_rows_##name, embed_##name, matmul_##name},
+	FORMAT(F16)
+	BLOCK_FORMATS(FORMAT)
+#undef FORMAT
+};

@@ -13,14 +13,13 @@
 
 #include "simd_avx512.h"
 
-#include "super.h"
 #include "panel.h"
-#include "rows.h"
 #include "matmul_float.h"
 #include "matmul_panel.h"
+#include "rows.h"
 #include "attention.h"
 
-const struct kernels kernels_avx512 = {run_row, pack, read_bytes, run_matmul, run_attention};
+const struct kernels kernels_avx512 = {run_row, read_bytes, weight_kernels, run_attention};
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -1,17 +1,6 @@
 // Operations on single rows. All of them stream over a few thousand values that the
 // thread's cache holds.
 
-// A vector at p of which left values remain, and its store.
-INLINE vf get(const float *p, int left) { return left >= LANES ? vf_load(p) : vf_load_n(p, left); }
-
-INLINE void put(float *p, int left, vf a)
-{
-	if (left >= LANES)
-		vf_store(p, a);
-	else
-		vf_store_n(p, a, left);
-}
-
 // eˣ = 2ⁿ · eʳ with n = round(x / ln 2), |r| ≤ ln(2)/2, and eʳ by its series up to
 // r⁷/7!, whose remainder is below 2^-27 of it: the error is below 2 ulp. ln 2 is split in
 // two so that n · hi is exact. Results below the smallest float are 0, above the
@@ -31,37 +20,6 @@ INLINE vf vf_exp(vf x)
 	p = vf_fma(p, r, vf_set(1.0f));
 	p = vf_fma(p, r, vf_set(1.0f));
 	return vf_scale2(p, n);
-}
-
-// y = row of the table as floats. w: (vocabulary, cols)
-static void embed(const struct op *op, int32_t token, float *y)
-{
-	if (op->type == TYPE_F32) {
-		memcpy(y, op->w + (size_t)token * op->w_stride, sizeof(float) * (size_t)op->cols);
-		return;
-	}
-	const uint8_t *panel = op->w + (size_t)(token / PANEL) * op->w_stride;
-	const int o = token % PANEL;
-	switch (op->type) {
-	case TYPE_F16:
-		for (int i = 0; i < op->cols; i++)
-			y[i] = load_half(panel + 2 * ((size_t)i * PANEL + o));
-		return;
-	case TYPE_Q8_0:
-		unpack_row(TYPE_Q8_0, panel, o, op->cols, y);
-		return;
-	case TYPE_Q4_0:
-		unpack_row(TYPE_Q4_0, panel, o, op->cols, y);
-		return;
-	case TYPE_Q4_K:
-		unpack_row(TYPE_Q4_K, panel, o, op->cols, y);
-		return;
-	case TYPE_Q5_K:
-		unpack_row(TYPE_Q5_K, panel, o, op->cols, y);
-		return;
-	case TYPE_Q6_K:
-		unpack_row(TYPE_Q6_K, panel, o, op->cols, y);
-	}
 }
 
 // y = x / sqrt(mean(x²) + eps) · w. x, y, w: (cols)
@@ -195,7 +153,7 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 		const float *x = op->x + (size_t)row * n, *z = op->z + (size_t)row * n;
 		switch (op->kind) {
 		case OP_EMBED:
-			embed(op, batch->tokens[row], y);
+			weight_kernels[op->type].embed(op, batch->tokens[row], y);
 			break;
 		case OP_RMS_NORM:
 			rms_norm(op, x, y);

@@ -1,10 +1,39 @@
 package cpu
 
+// #include "engine.h"
+import "C"
+
 import (
+	"fmt"
 	"slices"
 
 	"m40-llm/infer/gguf"
 )
 
+// weightTypes are the types that formats.h has.
+var weightTypes = readFormats()
+
+// readFormats panics if formats.h says something else of a type than package gguf.
+func readFormats() (types []gguf.Type) {
+	for _, t := range gguf.Types() {
+		f := formatOf(t)
+		if f.values == 0 {
+			continue
+		}
+		if values, bytes := t.Block(); uint64(f.values) != values || uint64(f.bytes) != bytes {
+			panic(fmt.Sprintf("formats.h has %d values in %d bytes for %s, a model file %d in %d", f.values, f.bytes, t, values, bytes))
+		}
+		types = append(types, t)
+	}
+	return types
+}
+
 // WeightTypes returns the formats of weights that there are kernels for.
-func WeightTypes() []gguf.Type { return slices.Clone(kernelTypes) }
+func WeightTypes() []gguf.Type { return slices.Clone(weightTypes) }
+
+// formatOf returns the row of formats.h for t, without values if it has none.
+func formatOf(t gguf.Type) C.struct_format { return C.format_of(C.int(t)) }
+
+// panelBytes returns the size of a panel of a weight of cols columns, 0 if weights of type
+// t are kept as they are in the file.
+func panelBytes(t gguf.Type, cols int) int64 { return int64(C.panel_bytes(C.int(t), C.int(cols))) }

@@ -54,13 +54,13 @@ static void *lines(size_t bytes)
 // aligned. Their scales are small, so that nothing overflows.
 static uint8_t *packed(struct engine *e, int type, int outs, int cols)
 {
-	size_t bytes = file_group_bytes(type), n = (size_t)outs * (size_t)(cols / group_values(type)) * bytes;
+	size_t bytes = (size_t)format_of(type).bytes, n = (size_t)outs * (size_t)(cols / format_of(type).values) * bytes;
 	uint8_t *file = malloc(n);
 	for (size_t i = 0; i < n; i++)
 		file[i] = (uint8_t)draw();
 	const uint8_t scale[4] = {0x66, 0x1c, 0x66, 0x1c}; // 0.0044
 	for (uint8_t *w = file; w < file + n; w += bytes)
-		memcpy(w + (type == TYPE_Q6_K ? Q6K_UNIT : 0), scale, type == TYPE_Q4_K || type == TYPE_Q5_K ? 4 : 2);
+		memcpy(w + (type == TYPE_Q6_K ? 208 : 0), scale, type == TYPE_Q4_K || type == TYPE_Q5_K ? 4 : 2);
 	uint8_t *panels = lines((size_t)(outs + PANEL - 1) / PANEL * panel_bytes(type, cols));
 	if (!engine_pack(e, type, outs, cols, file, panels))
 		abort();
