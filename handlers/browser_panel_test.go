@@ -158,6 +158,22 @@ func TestTheSettingsOfAnAnswerComeBackIntoThePanel(t *testing.T) {
 		b.click("[data-pin]")
 	})
 
+	run("so does what another page changes", func(t *testing.T) {
+		b.script(`document.querySelector(".answer:nth-of-type(2) [data-receipt]").click()`)
+		b.until("document.activeElement.matches('#answer-menu [data-use]')")
+		b.click("#answer-menu [data-use]")
+		b.until("!document.querySelector('#undo').hidden")
+		other := openBrowser(t, server)
+		other.open(b.value("location.pathname"))
+		other.until("document.querySelector('#n-top_k').value === '7'")
+		other.set("temperature", "0.20")
+		b.until("document.querySelector('#undo').hidden && document.querySelector('#n-temperature').value === '0.20'")
+		other.set("top_k", "90")
+		b.until("document.querySelector('#n-top_k').value === '90'")
+		b.click("[data-pin]")
+		other.clean()
+	})
+
 	run("the lock pins the seed of the last answer in view, which the field shows", func(t *testing.T) {
 		b.script(`document.querySelector('#scroll').scrollTop = 0`)
 		b.until("document.querySelector('#n-seed').value === '8842'")

@@ -22,7 +22,7 @@ func newInbox(limit int) *inbox {
 var errClosed = &Error{Code: CodeClosed, Message: "the engine is shutting down"}
 
 // A queue that one client has filled has places left for others: a quarter more than the
-// limit, of which a client may take one that has less than a 64th of the limit inside.
+// limit, of which a client may take one that has none inside, or less than a 64th of the limit.
 const (
 	reservedPart = 4
 	fewPart      = 64
@@ -35,7 +35,7 @@ func (b *inbox) enter(client string) error {
 	if b.closed {
 		return errClosed
 	}
-	if b.inside >= b.limit && (b.of[client] >= b.limit/fewPart || b.inside >= b.limit+b.limit/reservedPart) {
+	if b.inside >= b.limit && (b.of[client] >= max(1, b.limit/fewPart) || b.inside >= b.limit+b.limit/reservedPart) {
 		return errorf(CodeQueueFull, "the queue is full: %d requests are running or waiting; try again later", b.inside)
 	}
 	b.inside++

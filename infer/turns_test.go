@@ -341,6 +341,26 @@ func TestTurns_AnotherModelWaitsForThoseThatGaveWay(t *testing.T) {
 	}
 }
 
+func TestInbox_AShortQueueLeavesPlacesToOthersToo(t *testing.T) {
+	b := newInbox(8)
+	for b.enter("greedy") == nil {
+	}
+	if b.inside != 8 {
+		t.Errorf("one client has %d places, want 8", b.inside)
+	}
+	for _, client := range []string{"another", "a third"} {
+		if err := b.enter(client); err != nil {
+			t.Errorf("%s found no place: %v", client, err)
+		}
+		if b.enter(client) == nil {
+			t.Errorf("%s has two of the places that are left for others", client)
+		}
+	}
+	if b.enter("a fourth") == nil {
+		t.Error("more than a quarter is let in above the limit")
+	}
+}
+
 func TestInbox_OneClientLeavesPlacesToOthers(t *testing.T) {
 	b := newInbox(272)
 	enter := func(client string, n int) (let int) {

@@ -18,9 +18,13 @@ export function notify(text, { label = 'Undo', does, then } = {}) {
   timer = setTimeout(dismiss, time)
 }
 
-// dismiss takes the line away, unless it is about something else than does.
-export function dismiss(does = act) {
-  if (bar.hidden || does !== act) return
+// withdraw takes the line away if does is what its button does.
+export function withdraw(does) {
+  if (does && does === act) dismiss()
+}
+
+export function dismiss() {
+  if (bar.hidden) return
   const then = after
   hide()
   then?.()

@@ -1,7 +1,7 @@
 // The panel beside the chat: the settings, the preset that they are compared with, and
 // the system prompt. The server keeps them for each chat; what was used last is kept in
 // this browser for the next new one.
-import { notify, dismiss } from './notice.js'
+import { notify, withdraw } from './notice.js'
 import { Params } from './params.js'
 import { Presets } from './presets.js'
 
@@ -59,6 +59,7 @@ export class Panel {
   }
 
   put({ settings, system, preset }) {
+    withdraw(this.undo) // it belongs to what was there
     this.params.show(settings)
     this.on.setSystem(system ?? '')
     this.presets.choose(preset)
@@ -92,7 +93,7 @@ export class Panel {
   changed(person) {
     this.presets?.refresh()
     if (!person) return
-    if (this.undo) dismiss(this.undo) // it would take back more than its line says
+    withdraw(this.undo) // it would take back more than its line says
     this.dirty = true
     this.remember()
     clearTimeout(this.timer)
