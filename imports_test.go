@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"handlers/live":   {"store", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/models": {"infer"},
 	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/reply", "infer/sample", "infer/units"},
-	"store":           {"migrations"},
+	"store":           {"migrations", "infer/record", "infer/sample"},
 
 	"handlers/failure": {"handlers/live", "handlers/models", "infer", "infer/record", "store"},
 

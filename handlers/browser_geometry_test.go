@@ -7,6 +7,7 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/record"
 	"m40-llm/store"
 )
 
@@ -16,9 +17,13 @@ func everyTurn(t testing.TB, chats *live.Service) string {
 	failure, _ := json.Marshal(infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 2822, ContextLength: 2048})
 	made := func(change func(*store.Answer)) *store.Answer {
 		a := store.Answer{
-			Model: "an-unusually-long-model-name-instruct-v0.3-Q4_K_M", Device: "NVIDIA Tesla M40 24GB, driver 535.183.01", Seed: 884213, Context: 8192,
-			PromptTokens: 1440, CachedTokens: 737, CompletionTokens: 214, EndProb: 0.97, Reason: "stop",
-			Timings: store.Timings{Queue: 50e6, Prefill: 360e6, Decode: 5650e6, First: 410e6},
+			Seed: 884213, Context: 8192,
+			Answer: record.Answer{
+				End:     record.End{EndProb: 0.97, Reason: record.FinishStop},
+				Usage:   record.Usage{PromptTokens: 1440, CachedTokens: 737, CompletionTokens: 214},
+				Timings: record.Timings{Queue: 50e6, Prefill: 360e6, Decode: 5650e6, First: 410e6},
+				Receipt: record.Receipt{Model: "an-unusually-long-model-name-instruct-v0.3-Q4_K_M", Device: "NVIDIA Tesla M40 24GB, driver 535.183.01"},
+			},
 		}
 		if change != nil {
 			change(&a)
@@ -45,13 +50,13 @@ func everyTurn(t testing.TB, chats *live.Service) string {
 	ask("hello")
 	say(store.Done, "Hey!", made(nil))
 	ask("Which card? averyveryveryveryveryveryverylongwordthatcannotbebrokenanywhereatallandgoesonandonuntilitisnearlyendless")
-	say(store.Done, "<think>\nA thought that is long enough to be folded. averyveryverylongwordthatcannotbebrokenanywhereatall\n</think>\n\n"+richAnswer, made(func(a *store.Answer) { a.Device = "AMD EPYC 9B14 96-Core Processor, 2 threads" }))
+	say(store.Done, "<think>\nA thought that is long enough to be folded. averyveryverylongwordthatcannotbebrokenanywhereatall\n</think>\n\n"+richAnswer, made(func(a *store.Answer) { a.Receipt.Device = "AMD EPYC 9B14 96-Core Processor, 2 threads" }))
 	ask("ما هي أنواع المطر؟")
 	say(store.Done, "أنواع المطر:\n\n- مطر خفيف\n- مطر غزير\n\n1. أولا\n2. ثانيا\n\n> اقتباس\n", made(nil))
 	ask("And on?")
 	say(store.Stopped, "It goes on and", made(func(a *store.Answer) { a.Reason = "" }))
 	ask("All of the letters")
-	say(store.Failed, "", made(func(a *store.Answer) { a.Error, a.CompletionTokens, a.Timings = failure, 0, store.Timings{} }))
+	say(store.Failed, "", made(func(a *store.Answer) { a.Error, a.Usage.CompletionTokens, a.Timings = failure, 0, record.Timings{} }))
 	ask("And half of them")
 	say(store.Failed, "A B C", made(func(a *store.Answer) { a.Error = failure }))
 	ask("More")

@@ -29,6 +29,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/fixtures"
+	"m40-llm/infer/record"
 	"m40-llm/store"
 )
 
@@ -793,7 +794,7 @@ func TestAnAnswerThatTheServerLeftIsWrittenOn(t *testing.T) {
 	// What a store holds of an answer whose server was killed.
 	id, err := importList(chats, store.NewConversation{Title: "Cut"}, []store.Message{
 		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Go on", Version: 1, Versions: 1},
-		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Interrupted, Text: "Half an", Version: 1, Versions: 1, Answer: &store.Answer{Model: "guide"}},
+		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Interrupted, Text: "Half an", Version: 1, Versions: 1, Answer: &store.Answer{Answer: record.Answer{Receipt: record.Receipt{Model: "guide"}}}},
 	}, 2)
 	if err != nil {
 		t.Fatal(err)

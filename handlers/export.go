@@ -37,48 +37,13 @@ type exportedChat struct {
 
 // exportedMessage has an id of its own in the file; a parent comes before its children.
 type exportedMessage struct {
-	ID     int64           `json:"id"`
-	Parent int64           `json:"parent,omitempty"`
-	Role   store.Role      `json:"role"`
-	State  store.State     `json:"state"`
-	Text   string          `json:"text"`
-	At     time.Time       `json:"at"`
-	Answer *exportedAnswer `json:"answer,omitempty"`
-}
-
-type exportedAnswer struct {
-	Settings         json.RawMessage `json:"settings"`
-	System           string          `json:"system,omitempty"`
-	Model            string          `json:"model"`
-	ModelHash        string          `json:"model_hash,omitempty"`
-	TemplateHash     string          `json:"template_hash,omitempty"`
-	Engine           string          `json:"engine,omitempty"`
-	Device           string          `json:"device"`
-	Path             string          `json:"path,omitempty"`
-	CacheType        string          `json:"cache_type,omitempty"`
-	Chain            json.RawMessage `json:"chain,omitempty"`
-	Seed             int64           `json:"seed"`
-	Context          int             `json:"context"`
-	PromptTokens     int             `json:"prompt_tokens"`
-	CachedTokens     int             `json:"cached_tokens"`
-	CompletionTokens int             `json:"completion_tokens"`
-	Timings          exportedTimings `json:"timings"`
-	Reason           string          `json:"reason,omitempty"`
-	ContextFull      bool            `json:"context_full,omitempty"`
-	StopString       string          `json:"stop_string,omitempty"`
-	EndProb          float64         `json:"end_prob,omitempty"`
-	Error            json.RawMessage `json:"error,omitempty"`
-	Begun            int             `json:"begun,omitempty"`  // bytes of the text that a person wrote
-	Edited           bool            `json:"edited,omitempty"` // a person wrote its beginning
-	Tokens           []int32         `json:"tokens,omitempty"`
-}
-
-type exportedTimings struct {
-	Queue   int64 `json:"queue_us"`
-	Load    int64 `json:"load_us"`
-	Prefill int64 `json:"prefill_us"`
-	Decode  int64 `json:"decode_us"`
-	First   int64 `json:"first_us"`
+	ID     int64             `json:"id"`
+	Parent int64             `json:"parent,omitempty"`
+	Role   store.Role        `json:"role"`
+	State  store.State       `json:"state"`
+	Text   string            `json:"text"`
+	At     time.Time         `json:"at"`
+	Answer *store.AnswerJSON `json:"answer,omitempty"`
 }
 
 // exportJSON answers GET /c/:id/export.json.
@@ -116,8 +81,8 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 		who := "You"
 		if m.Role == store.RoleAssistant {
 			who = "Answer"
-			if m.Answer != nil && m.Answer.Model != "" {
-				who = markdownLine(web.DisplayName(m.Answer.Model))
+			if m.Answer != nil && m.Answer.Receipt.Model != "" {
+				who = markdownLine(web.DisplayName(m.Answer.Receipt.Model))
 			}
 		}
 		fmt.Fprintf(&text, "\n## %s\n", who)
@@ -402,35 +367,18 @@ func (m *exportedMessage) check(name string) error {
 
 func exportMessage(m store.Message) exportedMessage {
 	out := exportedMessage{ID: m.ID, Parent: m.Parent, Role: m.Role, State: m.State, Text: m.Text, At: m.Created}
-	if a := m.Answer; a != nil {
-		out.Answer = &exportedAnswer{
-			Settings: a.Settings, System: a.System, Model: a.Model, ModelHash: a.ModelHash, TemplateHash: a.TemplateHash,
-			Engine: a.Engine, Device: a.Device, Path: a.Path, CacheType: a.CacheType, Chain: a.Chain, Seed: a.Seed, Context: a.Context,
-			PromptTokens: a.PromptTokens, CachedTokens: a.CachedTokens, CompletionTokens: a.CompletionTokens,
-			Timings: exportedTimings{
-				Queue: a.Timings.Queue.Microseconds(), Load: a.Timings.Load.Microseconds(), Prefill: a.Timings.Prefill.Microseconds(),
-				Decode: a.Timings.Decode.Microseconds(), First: a.Timings.First.Microseconds(),
-			},
-			Reason: a.Reason, ContextFull: a.ContextFull, StopString: a.StopString, EndProb: a.EndProb, Error: a.Error, Begun: a.Begun, Edited: a.Edited, Tokens: a.Tokens,
-		}
+	if m.Answer != nil {
+		answer := m.Answer.JSON()
+		out.Answer = &answer
 	}
 	return out
 }
 
 func importMessage(m exportedMessage) store.Message {
 	out := store.Message{ID: m.ID, Parent: m.Parent, Role: m.Role, State: m.State, Text: m.Text, Created: m.At}
-	if a := m.Answer; a != nil {
-		us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
-		out.Answer = &store.Answer{
-			Settings: a.Settings, System: a.System, Model: a.Model, ModelHash: a.ModelHash, TemplateHash: a.TemplateHash,
-			Engine: a.Engine, Device: a.Device, Path: a.Path, CacheType: a.CacheType, Chain: a.Chain, Seed: a.Seed, Context: a.Context,
-			PromptTokens: a.PromptTokens, CachedTokens: a.CachedTokens, CompletionTokens: a.CompletionTokens,
-			Timings: store.Timings{
-				Queue: us(a.Timings.Queue), Load: us(a.Timings.Load), Prefill: us(a.Timings.Prefill),
-				Decode: us(a.Timings.Decode), First: us(a.Timings.First),
-			},
-			Reason: a.Reason, ContextFull: a.ContextFull, StopString: a.StopString, EndProb: a.EndProb, Error: a.Error, Begun: a.Begun, Edited: a.Edited, Tokens: a.Tokens,
-		}
+	if m.Answer != nil {
+		answer := m.Answer.Answer()
+		out.Answer = &answer
 	}
 	return out
 }

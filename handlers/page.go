@@ -126,16 +126,16 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 		}
 	}
 	tokens, begun := "", ""
-	if m.Answer.Begun {
+	if m.Answer.Edited {
 		begun = "edited by you"
 	}
-	if n := m.Answer.Tokens; n > 0 {
+	if n := m.Answer.Usage.CompletionTokens; n > 0 {
 		tokens = fmt.Sprintf("%d tokens", n)
 		if n == 1 {
 			tokens = "1 token"
 		}
 	}
-	t.Notes = joined(" · ", ending(m.Answer), begun, tokens, m.Answer.Model.Name, m.Answer.Device)
+	t.Notes = joined(" · ", ending(m.Answer), begun, tokens, m.Answer.Receipt.Model, m.Answer.Receipt.Device)
 	return t
 }
 
@@ -144,7 +144,7 @@ func ending(a *live.Answer) string {
 	switch {
 	case a.State.Running():
 		return "being written; load the page again for more"
-	case a.Edited:
+	case a.Rewritten:
 		return "edited by you"
 	case a.State == live.Stopped:
 		return "stopped by you"
@@ -152,9 +152,9 @@ func ending(a *live.Answer) string {
 		return "the server stopped here"
 	case a.State == live.Failed:
 		return "failed"
-	case a.StopText != "":
-		return fmt.Sprintf("stop string %q", a.StopText)
-	case a.ByContext:
+	case a.StopString != "":
+		return fmt.Sprintf("stop string %q", a.StopString)
+	case a.ContextFull:
 		return "context full"
 	case a.Reason == infer.FinishLength:
 		return "length limit"
@@ -473,10 +473,10 @@ func parameters(n int64) string {
 
 // speaker is what people call the model that wrote an answer; empty if none did.
 func speaker(a *live.Answer) string {
-	if a.Edited || a.Model.Name == "" {
+	if a.Rewritten || a.Receipt.Model == "" {
 		return ""
 	}
-	return web.DisplayName(a.Model.Name)
+	return web.DisplayName(a.Receipt.Model)
 }
 
 func joined(separator string, parts ...string) string {

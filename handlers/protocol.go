@@ -180,27 +180,33 @@ type wireVersions struct {
 // wireAnswer is about an answer. States are waiting, writing, done, stopped, failed and
 // interrupted: the server stopped while it was written. Continue fits the last four.
 type wireAnswer struct {
-	State        live.AnswerState   `json:"state"`
-	Edited       bool               `json:"edited,omitempty"` // a person wrote it: there are no figures
-	Begun        bool               `json:"begun,omitempty"`  // a person wrote its beginning
-	Settings     live.Settings      `json:"settings"`
-	Model        string             `json:"model"`
-	Name         string             `json:"name,omitempty"` // what people call the model
-	Device       string             `json:"device"`
-	Progress     *wireProgress      `json:"progress,omitempty"`
-	Thinking     bool               `json:"thinking,omitempty"` // the tail is a thought
-	Said         int                `json:"said,omitempty"`     // UTF-16 units of the text before what is no thought
-	Tokens       int                `json:"tokens"`
-	PromptTokens int                `json:"prompt_tokens"`
-	CachedTokens int                `json:"cached_tokens"`
-	Context      int                `json:"context"`
-	Timings      record.Timings     `json:"timings"`
-	Reason       infer.FinishReason `json:"reason,omitempty"`
-	ByContext    bool               `json:"by_context,omitempty"`
-	StopText     string             `json:"stop_text,omitempty"`
-	EndProb      float64            `json:"end_prob,omitempty"`
-	Error        *wireError         `json:"error,omitempty"`
+	State    live.AnswerState `json:"state"`
+	Edited   bool             `json:"edited,omitempty"` // a person wrote it: there are no figures
+	Begun    bool             `json:"begun,omitempty"`  // a person wrote its beginning
+	Settings live.Settings    `json:"settings"`
+	Model    string           `json:"model"`
+	Name     string           `json:"name,omitempty"` // what people call the model
+	Device   string           `json:"device"`
+	Progress *wireProgress    `json:"progress,omitempty"`
+	Thinking bool             `json:"thinking,omitempty"` // the tail is a thought
+	Said     int              `json:"said,omitempty"`     // UTF-16 units of the text before what is no thought
+	Context  int              `json:"context"`
+	Error    *wireError       `json:"error,omitempty"`
+
+	record.Usage
+	record.End
+	Timings record.Timings `json:"timings"`
+
+	// Three figures have other names here than in the record, whose own are left out.
+	Tokens           int     `json:"tokens"`
+	CompletionTokens omitted `json:"completion_tokens,omitzero"`
+	ByContext        bool    `json:"by_context,omitempty"`
+	ContextFull      omitted `json:"context_full,omitzero"`
+	StopText         string  `json:"stop_text,omitempty"`
+	StopString       omitted `json:"stop_string,omitzero"`
 }
+
+type omitted struct{}
 
 type wireProgress struct {
 	Queued  *infer.Queued  `json:"queued,omitempty"`
@@ -341,24 +347,11 @@ func toWireMessage(m *live.Message) wireMessage {
 
 func toWireAnswer(a *live.Answer) *wireAnswer {
 	w := &wireAnswer{
-		State:        a.State,
-		Edited:       a.Edited,
-		Begun:        a.Begun,
-		Settings:     a.Settings,
-		Model:        a.Model.Name,
-		Name:         speaker(a),
-		Device:       a.Device,
-		Progress:     toWireProgress(a.Progress),
-		Thinking:     a.Thinking,
-		Tokens:       a.Tokens,
-		PromptTokens: a.Prompt,
-		CachedTokens: a.Cached,
-		Context:      a.Context,
-		Reason:       a.Reason,
-		ByContext:    a.ByContext,
-		StopText:     a.StopText,
-		EndProb:      a.EndProb,
-		Timings:      a.Timings,
+		State: a.State, Edited: a.Rewritten, Begun: a.Edited, Settings: a.Settings,
+		Model: a.Receipt.Model, Name: speaker(a), Device: a.Receipt.Device,
+		Progress: toWireProgress(a.Progress), Thinking: a.Thinking, Context: a.Context,
+		Usage: a.Usage, End: a.End, Timings: a.Timings,
+		Tokens: a.Usage.CompletionTokens, ByContext: a.ContextFull, StopText: a.StopString,
 	}
 	if a.Error != nil {
 		w.Error = toWireError(a.Error)

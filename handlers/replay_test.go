@@ -74,7 +74,7 @@ func TestRealEngine_Replay(t *testing.T) {
 	a := file.Messages[1].Answer
 	at := len(a.Tokens) / 2
 	a.Tokens[at]++
-	a.ModelHash = "an older file"
+	a.Receipt.ModelHash = "an older file"
 	data, err := json.Marshal(file)
 	if err != nil {
 		t.Fatal(err)

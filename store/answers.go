@@ -7,44 +7,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
+
+	"m40-llm/infer/record"
 )
 
 // Answer is how a message was made: what one needs to judge it and to make it again.
 type Answer struct {
-	Settings     json.RawMessage // as the person set them
-	System       string          // system prompt
-	Model        string
-	ModelHash    string
-	TemplateHash string
-	Engine       string // version
-	Device       string
-	Path         string // number path of the device
-	CacheType    string
-	Chain        json.RawMessage // sampler chain as it ran
-	Seed         int64
-	Context      int // positions that the engine could use
-
-	PromptTokens     int
-	CachedTokens     int // of the prompt, found in the KV cache
-	CompletionTokens int
-	Timings          Timings
-
-	Reason      string // why it ended
-	ContextFull bool
-	StopString  string
-	EndProb     float64
-	Error       json.RawMessage // null unless it failed
+	record.Answer
+	Settings json.RawMessage // as the person set them
+	System   string          // system prompt
+	Seed     int64
+	Context  int             // positions that the engine could use
+	Error    json.RawMessage // null unless it failed
 
 	Begun  int     // bytes of the text that a person wrote: the tokens are those of what follows
 	Edited bool    // a person wrote the beginning of the text
 	Tokens []int32 // ids; only Messages and Tokens read them
-}
-
-// Timings are the durations of one answer, kept to the microsecond. First is from the
-// command to the first token.
-type Timings struct {
-	Queue, Load, Prefill, Decode, First time.Duration
 }
 
 // NewAnswer is an answer that begins. A fork or a continuation begins with the text
@@ -247,79 +225,6 @@ func (s *Store) markInterrupted(ctx context.Context) (n int, err error) {
 		return nil
 	})
 	return n, err
-}
-
-func putAnswer(ctx context.Context, tx *sql.Tx, message int64, a Answer) error {
-	settings, err := jsonText("settings", a.Settings)
-	if err != nil {
-		return err
-	}
-	chain, err := jsonText("chain", a.Chain)
-	if err != nil {
-		return err
-	}
-	failure, err := jsonText("error", a.Error)
-	if err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		name, text string
-		max        int
-	}{
-		{"system", a.System, maxText}, {"model", a.Model, maxName}, {"model hash", a.ModelHash, maxName},
-		{"template hash", a.TemplateHash, maxName}, {"engine", a.Engine, maxName}, {"device", a.Device, maxName},
-		{"path", a.Path, maxName}, {"cache type", a.CacheType, maxName}, {"reason", a.Reason, maxName},
-		{"stop string", a.StopString, maxValue},
-	} {
-		if err := checkText(f.name, f.text, f.max); err != nil {
-			return err
-		}
-	}
-	if a.Begun < 0 {
-		return &InvalidError{"begun", fmt.Sprintf("is %d bytes", a.Begun)}
-	}
-	if a.EndProb != a.EndProb {
-		return &InvalidError{"end probability", "is not a number"}
-	}
-	_, err = tx.ExecContext(ctx, `
-		REPLACE INTO answers (
-			message,
-			settings,
-			system,
-			model,
-			model_hash,
-			template_hash,
-			engine,
-			device,
-			number_path,
-			cache_type,
-			chain,
-			seed,
-			context_length,
-			prompt_tokens,
-			cached_tokens,
-			completion_tokens,
-			queue_us,
-			load_us,
-			prefill_us,
-			decode_us,
-			first_us,
-			reason,
-			context_full,
-			stop_string,
-			end_prob,
-			error,
-			begun,
-			edited,
-			tokens
-		)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		message, settings, a.System, a.Model, a.ModelHash, a.TemplateHash, a.Engine, a.Device, a.Path, a.CacheType,
-		chain, a.Seed, a.Context, a.PromptTokens, a.CachedTokens, a.CompletionTokens,
-		a.Timings.Queue.Microseconds(), a.Timings.Load.Microseconds(), a.Timings.Prefill.Microseconds(),
-		a.Timings.Decode.Microseconds(), a.Timings.First.Microseconds(),
-		a.Reason, a.ContextFull, a.StopString, a.EndProb, failure, a.Begun, a.Edited, packTokens(a.Tokens))
-	return err
 }
 
 // Tokens returns the token ids of an answer, those saved so far if it runs.

@@ -11,11 +11,12 @@ import (
 func TestImport(t *testing.T) {
 	s := mustOpen(t, testOptions(t))
 	at := time.UnixMilli(1_700_000_000_000).UTC()
-	answer := &Answer{Model: "m", Settings: json.RawMessage(`{"top_k":3}`), Seed: 7, CompletionTokens: 2, Tokens: []int32{5, 6}}
+	answer := of("m")
+	answer.Settings, answer.Seed, answer.Usage.CompletionTokens, answer.Tokens = json.RawMessage(`{"top_k":3}`), 7, 2, []int32{5, 6}
 	list := []Message{
 		{ID: 10, Role: RoleUser, State: Done, Text: "one", Created: at},
-		{ID: 20, Parent: 10, Role: RoleAssistant, State: Stopped, Text: "first words", Created: at, Answer: answer},
-		{ID: 15, Parent: 10, Role: RoleAssistant, State: Running, Text: "second", Created: at, Answer: answer},
+		{ID: 20, Parent: 10, Role: RoleAssistant, State: Stopped, Text: "first words", Created: at, Answer: &answer},
+		{ID: 15, Parent: 10, Role: RoleAssistant, State: Running, Text: "second", Created: at, Answer: &answer},
 		{ID: 21, Parent: 20, Role: RoleUser, State: Done, Text: "two", Created: at},
 	}
 	t.Run("a tree comes back with the branch that was shown", func(t *testing.T) {
@@ -94,11 +95,11 @@ func TestContinueAnswer(t *testing.T) {
 	if _, err := s.FinishAnswer(ctx, me, c.ID, answer.ID, Finish{State: Stopped, Text: "half", Answer: Answer{Tokens: []int32{1, 2}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ContinueAnswer(ctx, me, c.ID, answer.ID, Answer{Model: "other"}); err != nil {
+	if err := s.ContinueAnswer(ctx, me, c.ID, answer.ID, of("other")); err != nil {
 		t.Fatal(err)
 	}
 	m, err := s.Message(ctx, me, c.ID, answer.ID)
-	if err != nil || m.State != Running || m.Text != "half" || m.Answer.Model != "other" {
+	if err != nil || m.State != Running || m.Text != "half" || m.Answer.Receipt.Model != "other" {
 		t.Errorf("the continued answer is %+v (%v)", m, err)
 	}
 	if tokens, err := s.Tokens(ctx, me, c.ID, answer.ID); err != nil || !reflect.DeepEqual(tokens, []int32{1, 2}) {

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"m40-llm/infer/record"
+	"m40-llm/infer/sample"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,11 +109,16 @@ func mustDo(t *testing.T, err error) {
 func start(t *testing.T, s *Store, id, question string) (q, a Message) {
 	t.Helper()
 	_, q, a, err := s.Start(ctx, me, NewConversation{ID: id, Title: "About " + id},
-		NewMessage{Role: RoleUser, Text: question}, NewAnswer{Answer: Answer{Model: "guide"}})
+		NewMessage{Role: RoleUser, Text: question}, NewAnswer{Answer: of("guide")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return q, a
+}
+
+// of returns an answer of a model.
+func of(model string) Answer {
+	return Answer{Answer: record.Answer{Receipt: record.Receipt{Model: model}}}
 }
 
 // talk begins a conversation whose answer has ended.
@@ -124,30 +131,24 @@ func talk(t *testing.T, s *Store, id, question, answer string) (q, a Message) {
 
 // receipt is an answer with every field set.
 func receipt() Answer {
+	end := int32(2)
+	params := sample.DefaultParams()
+	params.LogitBias, params.Samplers, params.Seed = map[int32]float64{5: -100}, []string{"top_k", "top_p"}, 1<<53-1
 	return Answer{
-		Settings:         json.RawMessage(`{"temperature":0.7}`),
-		System:           "Be brief.",
-		Model:            "guide",
-		ModelHash:        "aa",
-		TemplateHash:     "bb",
-		Engine:           "1.2",
-		Device:           "cpu",
-		Path:             "avx512",
-		CacheType:        "f16",
-		Chain:            json.RawMessage(`["top_k","top_p"]`),
-		Seed:             1<<53 - 1,
-		Context:          4096,
-		PromptTokens:     12,
-		CachedTokens:     3,
-		CompletionTokens: 2,
-		Timings:          Timings{1 * time.Millisecond, 2 * time.Second, 3 * time.Microsecond, 4 * time.Hour, 5 * time.Minute},
-		Reason:           "stop",
-		ContextFull:      true,
-		StopString:       "\n\n",
-		EndProb:          0.25,
-		Begun:            3,
-		Error:            json.RawMessage(`null`),
-		Tokens:           []int32{0, -1, 1 << 30},
+		Answer: record.Answer{
+			End:     record.End{Reason: record.FinishStop, ContextFull: true, StopString: "\n\n", EndToken: &end, EndProb: 0.1 + 0.2},
+			Usage:   record.Usage{PromptTokens: 12, CachedTokens: 3, CompletionTokens: 2, ReasoningTokens: 1},
+			Timings: record.Timings{Queue: 1 * time.Millisecond, Load: 2 * time.Second, Prefill: 3 * time.Microsecond, Decode: 4 * time.Hour, First: 5 * time.Minute},
+			Receipt: record.Receipt{Model: "guide", ModelHash: "aa", TemplateHash: "bb", Params: params, Engine: "1.2", Device: "cpu", Path: "avx512", CacheType: "f16"},
+		},
+		Settings: json.RawMessage(`{"temperature":0.7}`),
+		System:   "Be brief.",
+		Seed:     1<<53 - 1,
+		Context:  4096,
+		Begun:    3,
+		Edited:   true,
+		Error:    json.RawMessage(`null`),
+		Tokens:   []int32{0, -1, 1 << 30},
 	}
 }
 

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -224,34 +223,7 @@ const messageColumns = `
 			m.state,
 			coalesce(p.text, m.text),
 			m.created_at,
-			a.message IS NOT NULL,
-			coalesce(a.settings, ''),
-			coalesce(a.system, ''),
-			coalesce(a.model, ''),
-			coalesce(a.model_hash, ''),
-			coalesce(a.template_hash, ''),
-			coalesce(a.engine, ''),
-			coalesce(a.device, ''),
-			coalesce(a.number_path, ''),
-			coalesce(a.cache_type, ''),
-			coalesce(a.chain, ''),
-			coalesce(a.seed, 0),
-			coalesce(a.context_length, 0),
-			coalesce(a.prompt_tokens, 0),
-			coalesce(a.cached_tokens, 0),
-			coalesce(a.completion_tokens, 0),
-			coalesce(a.queue_us, 0),
-			coalesce(a.load_us, 0),
-			coalesce(a.prefill_us, 0),
-			coalesce(a.decode_us, 0),
-			coalesce(a.first_us, 0),
-			coalesce(a.reason, ''),
-			coalesce(a.context_full, 0),
-			coalesce(a.stop_string, ''),
-			coalesce(a.end_prob, 0),
-			coalesce(a.error, ''),
-			coalesce(a.begun, 0),
-			coalesce(a.edited, 0)`
+			coalesce(a.record, '')`
 
 const messageJoins = `
 		LEFT JOIN messages AS above ON above.id = m.parent
@@ -259,30 +231,16 @@ const messageJoins = `
 		LEFT JOIN answers AS a ON a.message = m.id`
 
 func scanMessage(row interface{ Scan(...any) error }, more ...any) (m Message, err error) {
-	var a Answer
 	var created int64
-	var answered bool
-	var settings, chain, failure string
-	var queue, load, prefill, decode, first int64
+	var document string
 	err = row.Scan(append([]any{
-		&m.ID, &m.Parent, &m.Version, &m.Versions, &m.Children, &m.Role, &m.State, &m.Text, &created,
-		&answered, &settings, &a.System, &a.Model, &a.ModelHash, &a.TemplateHash, &a.Engine, &a.Device, &a.Path, &a.CacheType,
-		&chain, &a.Seed, &a.Context, &a.PromptTokens, &a.CachedTokens, &a.CompletionTokens,
-		&queue, &load, &prefill, &decode, &first,
-		&a.Reason, &a.ContextFull, &a.StopString, &a.EndProb, &failure, &a.Begun, &a.Edited,
+		&m.ID, &m.Parent, &m.Version, &m.Versions, &m.Children, &m.Role, &m.State, &m.Text, &created, &document,
 	}, more...)...)
-	m.Created = fromMillis(created)
-	if answered {
-		a.Settings, a.Chain, a.Error = json.RawMessage(settings), json.RawMessage(chain), json.RawMessage(failure)
-		a.Timings = Timings{
-			Queue:   time.Duration(queue) * time.Microsecond,
-			Load:    time.Duration(load) * time.Microsecond,
-			Prefill: time.Duration(prefill) * time.Microsecond,
-			Decode:  time.Duration(decode) * time.Microsecond,
-			First:   time.Duration(first) * time.Microsecond,
-		}
-		m.Answer = &a
+	if err != nil {
+		return Message{}, err
 	}
+	m.Created = fromMillis(created)
+	m.Answer, err = readAnswer(document)
 	return m, err
 }
 

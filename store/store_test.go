@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -319,7 +320,7 @@ func TestOpen_MarksAnswersInterrupted(t *testing.T) {
 		}
 	})
 	s := mustOpen(t, opt)
-	if m := must[Message](t)(s.Message(ctx, me, "saved", saved.ID)); m.State != Interrupted || m.Text != "half an ans" || m.Answer.Model != "guide" {
+	if m := must[Message](t)(s.Message(ctx, me, "saved", saved.ID)); m.State != Interrupted || m.Text != "half an ans" || m.Answer.Receipt.Model != "guide" {
 		t.Errorf("after the restart: %+v", m)
 	}
 	if tokens := must[[]int32](t)(s.Tokens(ctx, me, "saved", saved.ID)); !slices.Equal(tokens, []int32{7, 8}) {
@@ -451,11 +452,14 @@ func readAll(s *Store) (map[string]string, error) {
 			return nil, err
 		}
 		for _, m := range tree {
-			var a Answer
+			var made []byte
 			if m.Answer != nil {
-				a, m.Answer = *m.Answer, nil
+				if made, err = json.Marshal(m.Answer.JSON()); err != nil {
+					return nil, err
+				}
+				m.Answer = nil
 			}
-			all[fmt.Sprintf("message %d", m.ID)] = fmt.Sprintf("%+v %+v", m, a)
+			all[fmt.Sprintf("message %d", m.ID)] = fmt.Sprintf("%+v %s", m, made)
 		}
 	}
 	return all, nil

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,16 +36,11 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 		s.Seed = c.service.opt.Seed()
 	}
 	status := c.service.engine.Status()
-	a := &Answer{
-		State:    Waiting,
-		System:   system,
-		Settings: s,
-		Model:    status.Model,
-		Device:   status.Device.Name,
-		Context:  status.ContextLength,
-	}
+	a := &Answer{State: Waiting, Settings: s}
+	a.System, a.Context = system, status.ContextLength
+	a.Receipt.Model, a.Receipt.Device = status.Model.Name, status.Device.Name
 	if c.model != "" && c.model != status.Model.Name {
-		a.Model, a.Context = infer.ModelInfo{Name: c.model}, 0 // it is still to be loaded
+		a.Receipt.Model, a.Context = c.model, 0 // it is still to be loaded
 	}
 	return &turn{Message: Message{Role: RoleModel, Answer: a}}
 }
@@ -53,7 +49,7 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 func (c *Chat) begin(t *turn) {
 	svc, a := c.service, t.Answer
 	request := c.request(c.path[:len(c.path)-1], t.text.String(), a.System)
-	if request.Continue && t.made.Begun == 0 {
+	if request.Continue && a.Begun == 0 {
 		request.Begun = t.ids[:len(t.ids):len(t.ids)]
 	}
 	a.Settings.ask(&request)
@@ -159,11 +155,11 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		if a.State == Waiting {
 			r.first = now
 			a.State, a.Progress = Writing, nil
-			if r.base.Tokens == 0 {
+			if r.base.Usage.CompletionTokens == 0 {
 				a.Timings.First = now.Sub(r.started)
 			}
 		}
-		a.Tokens++
+		a.Usage.CompletionTokens++
 		r.turn.ids = append(r.turn.ids, e.Token.ID)
 		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
 		c.appendText(r.turn, r.kept(e.Token.Text, e.Token.Reasoning))
@@ -220,7 +216,7 @@ func (c *Chat) appendText(t *turn, text string) {
 	a := t.Answer
 	whole := t.text.String()
 	a.Thinking = t.split.thinks(whole)
-	c.publish(Event{Type: EventText, ID: t.ID, Text: text, Thinking: a.Thinking, Tokens: a.Tokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First})
+	c.publish(Event{Type: EventText, ID: t.ID, Text: text, Thinking: a.Thinking, Tokens: a.Usage.CompletionTokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First})
 	for {
 		begin := t.split.start
 		end := t.split.next(whole)
@@ -236,31 +232,23 @@ func (c *Chat) appendText(t *turn, text string) {
 // prompted books the prompt. An answer that is written on keeps that of its beginning: the
 // engine's prompt has what is among its tokens already.
 func (r *run) prompted(total, cached int) {
-	if r.base.Tokens == 0 {
-		r.turn.Answer.Prompt, r.turn.Answer.Cached = total, cached
+	if u := &r.turn.Answer.Usage; r.base.Usage.CompletionTokens == 0 {
+		u.PromptTokens, u.CachedTokens = total, cached
 	}
 }
 
 // settle books what the engine says at the end.
 func (r *run) settle(d *infer.Done, status infer.Status) {
-	a, base := r.turn.Answer, r.base
 	r.settled = true
-	a.Reason, a.ByContext, a.StopText, a.EndProb = d.Reason, d.ContextFull, d.StopString, d.EndProb
-	a.Tokens = base.Tokens + d.Usage.CompletionTokens
-	r.prompted(d.Usage.PromptTokens, d.Usage.CachedTokens)
+	a := r.turn.Answer
+	first, model, device := a.Timings.First, a.Receipt.Model, a.Receipt.Device
+	a.Answer.Answer = r.base.Answer.Answer.Then(d.Answer)
+	a.Timings.First = first
+	a.Receipt.Model, a.Receipt.Device = cmp.Or(a.Receipt.Model, model), cmp.Or(a.Receipt.Device, device)
 	a.Settings.Seed = d.Receipt.Params.Seed
-	a.Timings.Queue, a.Timings.Load = base.Timings.Queue+d.Timings.Queue, base.Timings.Load+d.Timings.Load
-	a.Timings.Prefill, a.Timings.Decode = base.Timings.Prefill+d.Timings.Prefill, base.Timings.Decode+d.Timings.Decode
-	if d.Receipt.Device != "" {
-		a.Device = d.Receipt.Device
-	}
-	if d.Receipt.Model != "" {
-		a.Model.Name = d.Receipt.Model
-	}
-	if a.Context == 0 && status.Model.Name == a.Model.Name {
+	if a.Context == 0 && status.Model.Name == a.Receipt.Model {
 		a.Context = status.ContextLength
 	}
-	r.turn.receive(d.Receipt)
 }
 
 // finish ends an answer with the engine's verdict, stores it, and tells the readers.
@@ -286,7 +274,7 @@ func (c *Chat) finish(r *run, err error) {
 	m := t.message()
 	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m})
 	if c.model == "" && a.State == Done { // no model was loaded when it was asked
-		c.model = a.Model.Name
+		c.model = a.Receipt.Model
 		c.publish(Event{Type: EventModel, Text: c.model})
 	}
 	c.changed()

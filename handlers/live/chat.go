@@ -56,14 +56,13 @@ type turn struct {
 	Message
 	text  strings.Builder // of an answer; a question's text is in Message
 	split splitter
-	ids   []int32      // tokens of an answer
-	saved int          // bytes of text that are stored
-	made  store.Answer // what is stored of how it was made and not shown
+	ids   []int32 // tokens of an answer
+	saved int     // bytes of text that are stored
 }
 
 // begun is what a person wrote of an answer that was written on.
 func (t *turn) begun() string {
-	return strings.ToValidUTF8(t.text.String()[:min(t.made.Begun, t.text.Len())], "")
+	return strings.ToValidUTF8(t.text.String()[:min(t.Answer.Begun, t.text.Len())], "")
 }
 
 // ending is the end of an answer that the store did not take.
@@ -247,26 +246,24 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 	if err := c.keep(Panel{s, c.panel.Preset}, c.system); err != nil {
 		return err
 	}
-	if s.Seed < 0 && !old.Answer.Edited {
+	if s.Seed < 0 && !old.Answer.Rewritten {
 		s.Seed = old.Answer.Settings.Seed
 	}
 	t := c.newAnswer(old.Answer.System, s)
-	if old.Answer.Edited {
-		t.Answer.System = c.system
-	}
-	t.made.Begun = old.made.Begun
-	t.made.Edited = old.made.Edited || old.Answer.Edited
-	t.Answer.Begun = t.made.Edited
-	if len(tokens) == 0 || t.Answer.Model.Name != old.Answer.Model.Name {
-		tokens, t.made.Begun = nil, old.text.Len() // what there is are no tokens of this model
-	}
 	a := t.Answer
-	a.Tokens, a.Prompt, a.Cached, a.Timings = old.Answer.Tokens, old.Answer.Prompt, old.Answer.Cached, old.Answer.Timings
+	if old.Answer.Rewritten {
+		a.System = c.system
+	}
+	a.Begun, a.Edited = old.Answer.Begun, old.Answer.Edited || old.Answer.Rewritten
+	if len(tokens) == 0 || a.Receipt.Model != old.Answer.Receipt.Model {
+		tokens, a.Begun = nil, old.text.Len() // what there is are no tokens of this model
+	}
+	a.Usage, a.Timings = old.Answer.Usage, old.Answer.Timings
 	err = c.commit(func() error { return c.messages.ContinueAnswer(context.Background(), owner, c.id, old.ID, t.record()) })
 	if err != nil {
 		return storeError(err)
 	}
-	old.Answer, old.made, old.ids = a, t.made, tokens
+	old.Answer, old.ids = a, tokens
 	c.reopen(old)
 	m := old.message()
 	c.publish(Event{Type: EventMessage, ID: old.ID, Message: &m})
@@ -276,7 +273,7 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 
 // tokens returns those of an answer that is continued.
 func (c *Chat) tokens(t *turn) (ids []int32, err error) {
-	if t.ids != nil || t.Answer.Edited {
+	if t.ids != nil || t.Answer.Rewritten {
 		return t.ids, nil
 	}
 	err = c.commit(func() (err error) {
@@ -815,8 +812,8 @@ func (c *Chat) load(ctx context.Context) error {
 // that were begun before they kept a model, or were imported, go on with it.
 func firstModel(turns []*turn) string {
 	for _, t := range turns {
-		if t.Answer != nil && !t.Answer.Edited && t.Answer.Model.Name != "" {
-			return t.Answer.Model.Name
+		if t.Answer != nil && !t.Answer.Rewritten && t.Answer.Receipt.Model != "" {
+			return t.Answer.Receipt.Model
 		}
 	}
 	return ""

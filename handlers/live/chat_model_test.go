@@ -26,8 +26,8 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 				if a.request.Model != want {
 					t.Errorf("the engine was asked for %q, want %q", a.request.Model, want)
 				}
-				if m := lastMessage(t, c); m.Answer.Model.Name != want {
-					t.Errorf("the answer is said to be of %q, want %q", m.Answer.Model.Name, want)
+				if m := lastMessage(t, c); m.Answer.Receipt.Model != want {
+					t.Errorf("the answer is said to be of %q, want %q", m.Answer.Receipt.Model, want)
 				}
 			}
 			asks("first")
@@ -123,9 +123,9 @@ func TestAChatWithoutAModelGoesOnWithThatOfItsFirstAnswer(t *testing.T) {
 		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "one"},
 		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "by hand"},
 		{ID: 3, Parent: 2, Role: store.RoleUser, State: store.Done, Text: "two"},
-		{ID: 4, Parent: 3, Role: store.RoleAssistant, State: store.Done, Text: "2", Answer: &store.Answer{Model: "first"}},
+		{ID: 4, Parent: 3, Role: store.RoleAssistant, State: store.Done, Text: "2", Answer: answerOf("first")},
 		{ID: 5, Parent: 4, Role: store.RoleUser, State: store.Done, Text: "three"},
-		{ID: 6, Parent: 5, Role: store.RoleAssistant, State: store.Done, Text: "3", Answer: &store.Answer{Model: "second"}},
+		{ID: 6, Parent: 5, Role: store.RoleAssistant, State: store.Done, Text: "3", Answer: answerOf("second")},
 	}, 6)
 	must(t, err)
 	c, err := s.Chat(id)
@@ -177,12 +177,17 @@ func TestAnAnswerOfAModelThatIsStillToBeLoadedSaysSo(t *testing.T) {
 	c, err := s.Start(Question{Text: "one", Settings: DefaultSettings(), Model: "other"}, false)
 	must(t, err)
 	a := <-engine.asked
-	if m := lastMessage(t, c); m.Answer.Model.Name != "other" || m.Answer.Context != 0 {
-		t.Errorf("while it waits: model %q, context %d", m.Answer.Model.Name, m.Answer.Context)
+	if m := lastMessage(t, c); m.Answer.Receipt.Model != "other" || m.Answer.Context != 0 {
+		t.Errorf("while it waits: model %q, context %d", m.Answer.Receipt.Model, m.Answer.Context)
 	}
 	a.do(infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{End: record.End{Reason: infer.FinishStop}, Receipt: record.Receipt{Model: "test"}}}}, nil)
 	settle(c)
-	if m := lastMessage(t, c); m.Answer.Model.Name != "test" || m.Answer.Context != 100 {
-		t.Errorf("at the end: model %q, context %d", m.Answer.Model.Name, m.Answer.Context)
+	if m := lastMessage(t, c); m.Answer.Receipt.Model != "test" || m.Answer.Context != 100 {
+		t.Errorf("at the end: model %q, context %d", m.Answer.Receipt.Model, m.Answer.Context)
 	}
+}
+
+// answerOf is the record of an answer of a model.
+func answerOf(model string) *store.Answer {
+	return &store.Answer{Answer: record.Answer{Receipt: record.Receipt{Model: model}}}
 }

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
-	"m40-llm/infer/record"
+	"m40-llm/store"
 )
 
 // Role says who wrote a message.
@@ -45,28 +45,17 @@ type Message struct {
 	Answer   *Answer // answers only
 }
 
-// Answer is what is known about an answer beside its text.
+// Answer is what is known about an answer beside its text: what is stored of it, and what
+// it does now. The engine's own figures replace ours at the end, but Timings.First.
 type Answer struct {
+	store.Answer
+	Settings  Settings     // Seed is the one in use, never -1
+	Error     *infer.Error // while Failed
 	State     AnswerState
-	Edited    bool     // a person wrote it; nothing else is known
-	Begun     bool     // a person wrote its beginning
-	System    string   // system prompt
-	Settings  Settings // Seed is the one in use, never -1
-	Model     infer.ModelInfo
-	Device    string
-	Progress  *Progress          // while waiting
-	Blocks    int                // bytes of Text that make up finished Markdown blocks
-	Thinking  bool               // what of Text is behind Blocks is a thought
-	Tokens    int                // tokens received
-	Prompt    int                // tokens of the prompt; 0: not known yet
-	Cached    int                // of them, found in the KV cache
-	Context   int                // positions that the engine can use
-	Timings   record.Timings     // the engine's own replace ours at the end, except First
-	Reason    infer.FinishReason // while Done
-	ByContext bool               // with FinishLength: the context, not the token limit, ended it
-	StopText  string             // the stop string found, if one was
-	EndProb   float64            // probability of the end token, if one was sampled
-	Error     *infer.Error       // while Failed
+	Rewritten bool      // a person wrote it; nothing else is known
+	Progress  *Progress // while waiting
+	Blocks    int       // bytes of Text that make up finished Markdown blocks
+	Thinking  bool      // what of Text is behind Blocks is a thought
 }
 
 // Progress says what an answer waits for. Exactly one of its pointers is set.

@@ -188,7 +188,7 @@ func TestAnAnswerKeepsItsFigures(t *testing.T) {
 	pass(50)
 	a.write(" two")
 	got := lastMessage(t, c).Answer
-	if got.State != Writing || got.Tokens != 2 || got.Prompt != 7 || got.Cached != 2 || got.Settings.Seed != 8842 {
+	if got.State != Writing || got.Usage.CompletionTokens != 2 || got.Usage.PromptTokens != 7 || got.Usage.CachedTokens != 2 || got.Settings.Seed != 8842 {
 		t.Errorf("while it is written the answer is %+v", got)
 	}
 	want := record.Timings{Queue: 40 * time.Millisecond, Prefill: 60 * time.Millisecond, Decode: 50 * time.Millisecond, First: 100 * time.Millisecond}
@@ -198,7 +198,7 @@ func TestAnAnswerKeepsItsFigures(t *testing.T) {
 	a.finish()
 	settle(c)
 	got = lastMessage(t, c).Answer
-	if got.State != Done || got.Prompt != 5 || got.Tokens != 2 || got.Timings.Decode != 100*time.Millisecond || got.Timings.First != want.First {
+	if got.State != Done || got.Usage.PromptTokens != 5 || got.Usage.CompletionTokens != 2 || got.Timings.Decode != 100*time.Millisecond || got.Timings.First != want.First {
 		t.Errorf("at the end the answer is %+v, without the engine's figures", got)
 	}
 	if p := a.request.Params; p.Seed != 8842 || p.Temperature != DefaultSettings().Temperature {
@@ -220,13 +220,13 @@ func TestAContinuedAnswerCountsItsBeginningOnce(t *testing.T) {
 	a = <-engine.asked
 	prefill(7 + 2)
 	a.write(" three")
-	if got := lastMessage(t, c).Answer; got.Prompt != 7 || got.Tokens != 3 {
-		t.Errorf("while it is written on it has %d tokens after a prompt of %d, want 3 after 7", got.Tokens, got.Prompt)
+	if got := lastMessage(t, c).Answer; got.Usage.PromptTokens != 7 || got.Usage.CompletionTokens != 3 {
+		t.Errorf("while it is written on it has %d tokens after a prompt of %d, want 3 after 7", got.Usage.CompletionTokens, got.Usage.PromptTokens)
 	}
 	a.finish()
 	settle(c)
-	if got := lastMessage(t, c).Answer; got.Prompt != 7 || got.Tokens != 3 {
-		t.Errorf("at the end it has %d tokens after a prompt of %d, want 3 after 7", got.Tokens, got.Prompt)
+	if got := lastMessage(t, c).Answer; got.Usage.PromptTokens != 7 || got.Usage.CompletionTokens != 3 {
+		t.Errorf("at the end it has %d tokens after a prompt of %d, want 3 after 7", got.Usage.CompletionTokens, got.Usage.PromptTokens)
 	}
 }
 

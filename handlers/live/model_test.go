@@ -87,7 +87,7 @@ func (r *reader) apply(e Event) error {
 	case EventText:
 		m := &r.messages[at]
 		m.Text += e.Text
-		m.Answer.State, m.Answer.Tokens = Writing, e.Tokens
+		m.Answer.State, m.Answer.Usage.CompletionTokens = Writing, e.Tokens
 	case EventBlock:
 		m := &r.messages[at]
 		if !strings.HasPrefix(m.Text[m.Answer.Blocks:], e.Text) {
@@ -138,8 +138,8 @@ func (r *reader) differs(c *Chat) string {
 		if got.ID != want.ID || got.Parent != want.Parent || got.Version != want.Version || got.Versions != want.Versions || got.Role != want.Role || got.Text != want.Text {
 			return fmt.Sprintf("message %d is %+v, want %+v", got.ID, got, want)
 		}
-		if want.Answer != nil && (got.Answer.State != want.Answer.State || got.Answer.Edited != want.Answer.Edited ||
-			got.Answer.Tokens != want.Answer.Tokens || got.Answer.Blocks != want.Answer.Blocks) {
+		if want.Answer != nil && (got.Answer.State != want.Answer.State || got.Answer.Rewritten != want.Answer.Rewritten ||
+			got.Answer.Usage.CompletionTokens != want.Answer.Usage.CompletionTokens || got.Answer.Blocks != want.Answer.Blocks) {
 			return fmt.Sprintf("answer %d is %+v, want %+v", got.ID, got.Answer, want.Answer)
 		}
 	}
@@ -158,7 +158,7 @@ func loses(c *Chat) string {
 		if stored.ID != want.ID || stored.Parent != want.Parent || stored.Role != want.Role || stored.Text != want.Text && !running(t) {
 			return fmt.Sprintf("message %d is stored as %+v, want %+v", stored.ID, stored, want)
 		}
-		if want.Answer != nil && !running(t) && (stored.Answer.State != want.Answer.State || stored.Answer.Edited != want.Answer.Edited || stored.Answer.Tokens != want.Answer.Tokens) {
+		if want.Answer != nil && !running(t) && (stored.Answer.State != want.Answer.State || stored.Answer.Rewritten != want.Answer.Rewritten || stored.Answer.Usage.CompletionTokens != want.Answer.Usage.CompletionTokens) {
 			return fmt.Sprintf("answer %d is stored as %+v, want %+v", stored.ID, stored.Answer, want.Answer)
 		}
 	}

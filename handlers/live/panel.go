@@ -88,7 +88,7 @@ func (c *Chat) keep(p Panel, system string) error {
 func (c *Chat) loadPanel(kept store.Conversation) {
 	c.panel = Panel{Settings: DefaultSettings()}
 	for _, t := range c.path {
-		if t.Answer != nil && !t.Answer.Edited {
+		if t.Answer != nil && !t.Answer.Rewritten {
 			c.panel.Settings, c.system = t.Answer.Settings, t.Answer.System
 			c.panel.Seed = -1
 		}

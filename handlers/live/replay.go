@@ -2,14 +2,12 @@ package live
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"m40-llm/infer"
-	"m40-llm/infer/sample"
 )
 
 // ReplayState is the life of a replay.
@@ -69,7 +67,7 @@ func (c *Chat) Replay(answer int64) error {
 		return err
 	}
 	t := c.path[at]
-	if t.Answer.Edited {
+	if t.Answer.Rewritten {
 		return invalid("answer", "a person wrote message %d: it has no receipt to be replayed from", t.ID)
 	}
 	tokens, err := c.tokens(t)
@@ -123,11 +121,10 @@ func (c *Chat) recipe(at int) infer.Request {
 	t := c.path[at]
 	a := t.Answer
 	r := c.request(c.path[:at], t.begun(), a.System)
-	r.Model = a.Model.Name
+	r.Model = a.Receipt.Model
 	a.Settings.ask(&r)
-	chain := sample.DefaultParams()
-	if len(t.made.Chain) > 0 && string(t.made.Chain) != "null" && json.Unmarshal(t.made.Chain, &chain) == nil && chain.Validate() == nil {
-		r.Params = chain
+	if a.Receipt.HasParams() && a.Receipt.Params.Validate() == nil {
+		r.Params = a.Receipt.Params
 	}
 	r.Params.Seed = a.Settings.Seed
 	return r
@@ -142,7 +139,7 @@ func (c *Chat) Recipe(answer int64) (infer.Request, error) {
 	if err != nil {
 		return infer.Request{}, err
 	}
-	if t := c.path[at]; t.Answer.Edited {
+	if t := c.path[at]; t.Answer.Rewritten {
 		return infer.Request{}, invalid("answer", "a person wrote message %d: no request made it", t.ID)
 	}
 	return c.recipe(at), nil
@@ -150,7 +147,7 @@ func (c *Chat) Recipe(answer int64) (infer.Request, error) {
 
 // endedItself reports whether an end token ended an answer.
 func endedItself(a *Answer) bool {
-	return a.State == Done && a.Reason == infer.FinishStop && a.StopText == ""
+	return a.State == Done && a.Reason == infer.FinishStop && a.StopString == ""
 }
 
 // rewrite compares token by token what the engine writes, to the first that differs,
@@ -259,7 +256,8 @@ func (c *Chat) finishReplay(r *replay, receipt *infer.Done, err error) {
 
 // changes lists what of the receipt is another now.
 func changes(r *replay, now *infer.Done) (list []Change) {
-	made, a := r.turn.made, r.turn.Answer
+	a := r.turn.Answer
+	made := a.Receipt
 	add := func(what, was, is string) {
 		if was != "" && is != "" && was != is {
 			list = append(list, Change{what, was, is})
@@ -268,11 +266,11 @@ func changes(r *replay, now *infer.Done) (list []Change) {
 	add("model file", shortHash(made.ModelHash), shortHash(now.Receipt.ModelHash))
 	add("chat template", shortHash(made.TemplateHash), shortHash(now.Receipt.TemplateHash))
 	add("engine", made.Engine, now.Receipt.Engine)
-	add("device", a.Device, now.Receipt.Device)
+	add("device", made.Device, now.Receipt.Device)
 	add("number path", made.Path, now.Receipt.Path)
 	add("KV cache", made.CacheType, now.Receipt.CacheType)
-	if r.State == ReplayDiffers && a.Prompt > 0 {
-		add("prompt", fmt.Sprintf("%d tokens", a.Prompt), fmt.Sprintf("%d tokens", now.Usage.PromptTokens))
+	if r.State == ReplayDiffers && a.Usage.PromptTokens > 0 {
+		add("prompt", fmt.Sprintf("%d tokens", a.Usage.PromptTokens), fmt.Sprintf("%d tokens", now.Usage.PromptTokens))
 	}
 	return list
 }

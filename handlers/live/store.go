@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"iter"
 
-	"m40-llm/infer"
-	"m40-llm/infer/record"
 	"m40-llm/store"
 )
 
@@ -76,33 +74,16 @@ func fromStore(m store.Message) *turn {
 	t.Role, t.Text = RoleModel, ""
 	t.text.WriteString(m.Text)
 	if m.Answer == nil {
-		t.Answer = &Answer{State: Done, Edited: true}
+		t.Answer = &Answer{State: Done, Rewritten: true}
 		return t
 	}
-	r := *m.Answer
-	t.made = r
-	t.Answer = &Answer{
-		State:     AnswerState(m.State),
-		System:    r.System,
-		Settings:  DefaultSettings(),
-		Model:     infer.ModelInfo{Name: r.Model},
-		Device:    r.Device,
-		Tokens:    r.CompletionTokens,
-		Prompt:    r.PromptTokens,
-		Cached:    r.CachedTokens,
-		Context:   r.Context,
-		Timings:   record.Timings(r.Timings),
-		Reason:    infer.FinishReason(r.Reason),
-		ByContext: r.ContextFull,
-		StopText:  r.StopString,
-		EndProb:   r.EndProb,
-		Begun:     r.Edited,
-	}
-	a := t.Answer
+	a := &Answer{Answer: *m.Answer, Settings: DefaultSettings(), State: AnswerState(m.State)}
+	t.Answer = a
 	// Both were written by record; what another program put there is left out.
-	_ = json.Unmarshal(r.Settings, &a.Settings)
-	_ = json.Unmarshal(r.Error, &a.Error)
-	a.Settings.Seed = r.Seed
+	_ = json.Unmarshal(m.Answer.Settings, &a.Settings)
+	_ = json.Unmarshal(m.Answer.Error, &a.Error)
+	a.Settings.Seed = a.Seed
+	a.Answer.Settings, a.Answer.Error, a.Seed = nil, nil, 0 // record writes them from those that were read
 	if m.State == store.Running {
 		a.State = Interrupted
 	}
@@ -111,22 +92,10 @@ func fromStore(m store.Message) *turn {
 
 // record returns how an answer was made, as it is stored.
 func (t *turn) record() store.Answer {
-	a, r := t.Answer, t.made
+	r := t.Answer.Answer
 	// Neither can fail: they are numbers and text.
-	r.Settings, _ = json.Marshal(a.Settings)
-	r.Error, _ = json.Marshal(a.Error)
-	r.System = a.System
-	r.Model, r.Device, r.Context, r.Seed = a.Model.Name, a.Device, a.Context, a.Settings.Seed
-	r.PromptTokens, r.CachedTokens, r.CompletionTokens = a.Prompt, a.Cached, a.Tokens
-	r.Timings = store.Timings(a.Timings)
-	r.Reason, r.ContextFull, r.StopString, r.EndProb = string(a.Reason), a.ByContext, a.StopText, a.EndProb
-	r.Tokens = t.ids
+	r.Settings, _ = json.Marshal(t.Answer.Settings)
+	r.Error, _ = json.Marshal(t.Answer.Error)
+	r.Seed, r.Tokens = t.Answer.Settings.Seed, t.ids
 	return r
-}
-
-// receive takes over what the engine says about how it made an answer.
-func (t *turn) receive(r record.Receipt) {
-	t.made.ModelHash, t.made.TemplateHash, t.made.Engine = r.ModelHash, r.TemplateHash, r.Engine
-	t.made.Path, t.made.CacheType = r.Path, r.CacheType
-	t.made.Chain, _ = json.Marshal(r.Params)
 }

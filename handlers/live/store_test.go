@@ -51,7 +51,7 @@ func view(c *Chat) []Message {
 	for i := range list {
 		list[i].At = list[i].At.UTC().Truncate(time.Millisecond)
 		if a := list[i].Answer; a != nil {
-			a.Blocks, a.Model = 0, infer.ModelInfo{Name: a.Model.Name}
+			a.Blocks = 0
 			for _, d := range []*time.Duration{&a.Timings.Queue, &a.Timings.Load, &a.Timings.Prefill, &a.Timings.Decode, &a.Timings.First} {
 				*d = d.Truncate(time.Microsecond) // as the store keeps them
 			}
@@ -120,7 +120,7 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	a.write(" and went on")
 	a.finish()
 	settle(c)
-	if m := lastMessage(t, c); m.ID != last || m.Text != "to be stopped and went on" || m.Answer.Tokens != 2 || m.Answer.State != Done {
+	if m := lastMessage(t, c); m.ID != last || m.Text != "to be stopped and went on" || m.Answer.Usage.CompletionTokens != 2 || m.Answer.State != Done {
 		t.Errorf("the continued answer is %+v, %+v", m, m.Answer)
 	}
 	if diff := loses(c); diff != "" {

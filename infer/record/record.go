@@ -4,7 +4,11 @@
 // the database, the page and the export.
 package record
 
-import "m40-llm/infer/sample"
+import (
+	"reflect"
+
+	"m40-llm/infer/sample"
+)
 
 // Answer is the record of one answer.
 type Answer struct {
@@ -12,6 +16,22 @@ type Answer struct {
 	Usage   Usage   `json:"usage"`
 	Timings Timings `json:"timings"`
 	Receipt Receipt `json:"receipt"`
+}
+
+// Then returns the record of an answer that is a and was continued with next: the prompt is
+// that of its beginning, as the one of next has what a says.
+func (a Answer) Then(next Answer) Answer {
+	if a.Usage.CompletionTokens > 0 {
+		next.Usage.PromptTokens, next.Usage.CachedTokens = a.Usage.PromptTokens, a.Usage.CachedTokens
+		next.Timings.First = a.Timings.First
+	}
+	next.Usage.CompletionTokens += a.Usage.CompletionTokens
+	next.Usage.ReasoningTokens += a.Usage.ReasoningTokens
+	next.Timings.Queue += a.Timings.Queue
+	next.Timings.Load += a.Timings.Load
+	next.Timings.Prefill += a.Timings.Prefill
+	next.Timings.Decode += a.Timings.Decode
+	return next
 }
 
 // FinishReason says why an answer ended.
@@ -48,7 +68,10 @@ type Receipt struct {
 	TemplateHash string        `json:"template_hash,omitempty"` // SHA-256 of the chat template
 	Params       sample.Params `json:"params"`                  // Seed is the one that was used
 	Device       string        `json:"device"`
-	Path         string        `json:"path"` // number path of the device
-	CacheType    string        `json:"cache_type"`
-	Engine       string        `json:"engine"` // engine version
+	Path         string        `json:"path,omitempty"` // number path of the device
+	CacheType    string        `json:"cache_type,omitempty"`
+	Engine       string        `json:"engine,omitempty"` // engine version
 }
+
+// HasParams reports whether the parameters are known, which the engine says at the end.
+func (r Receipt) HasParams() bool { return !reflect.ValueOf(r.Params).IsZero() }

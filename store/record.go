@@ -1,0 +1,120 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"m40-llm/infer/record"
+	"m40-llm/infer/sample"
+)
+
+// AnswerJSON is an Answer as JSON, in exports and, without its tokens, in the database. It
+// has the parts of the record side by side.
+type AnswerJSON struct {
+	Settings json.RawMessage `json:"settings"`
+	System   string          `json:"system,omitempty"`
+	record.Receipt
+	Params  omitted        `json:"params,omitzero"` // is Chain here
+	Chain   *sample.Params `json:"chain"`           // null before the engine has said it
+	Seed    int64          `json:"seed"`
+	Context int            `json:"context"`
+	record.Usage
+	Timings record.Micro `json:"timings"`
+	record.End
+	Error  json.RawMessage `json:"error"`
+	Begun  int             `json:"begun,omitempty"`
+	Edited bool            `json:"edited,omitempty"`
+	Tokens []int32         `json:"tokens,omitempty"`
+}
+
+// omitted hides a field of an embedded struct.
+type omitted struct{}
+
+// JSON returns a in the form of exports.
+func (a Answer) JSON() AnswerJSON {
+	j := AnswerJSON{
+		Settings: a.Settings, System: a.System, Receipt: a.Receipt, Seed: a.Seed, Context: a.Context, Usage: a.Usage,
+		Timings: a.Timings.Micro(), End: a.End, Error: a.Error, Begun: a.Begun, Edited: a.Edited, Tokens: a.Tokens,
+	}
+	if a.Receipt.HasParams() {
+		j.Chain = &a.Receipt.Params
+	}
+	return j
+}
+
+// Answer returns the answer that j describes.
+func (j AnswerJSON) Answer() Answer {
+	if j.Chain != nil {
+		j.Receipt.Params = *j.Chain
+	}
+	return Answer{
+		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Receipt: j.Receipt},
+		Settings: j.Settings, System: j.System, Seed: j.Seed, Context: j.Context, Error: j.Error, Begun: j.Begun, Edited: j.Edited, Tokens: j.Tokens,
+	}
+}
+
+// check returns an *InvalidError if a is not what can be kept.
+func (a Answer) check() error {
+	for _, f := range []struct {
+		name string
+		json json.RawMessage
+	}{{"settings", a.Settings}, {"error", a.Error}} {
+		if _, err := jsonText(f.name, f.json); err != nil {
+			return err
+		}
+	}
+	texts := reflect.ValueOf(a.Receipt)
+	for i := range texts.NumField() {
+		if f := texts.Field(i); f.Kind() == reflect.String {
+			if err := checkText(texts.Type().Field(i).Name, f.String(), maxName); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case a.Begun < 0:
+		return &InvalidError{"begun", fmt.Sprintf("is %d bytes", a.Begun)}
+	case a.EndProb != a.EndProb:
+		return &InvalidError{"end probability", "is not a number"}
+	}
+	if err := checkText("system", a.System, maxText); err != nil {
+		return err
+	}
+	if err := checkText("reason", string(a.Reason), maxName); err != nil {
+		return err
+	}
+	return checkText("stop string", a.StopString, maxValue)
+}
+
+func putAnswer(ctx context.Context, tx *sql.Tx, message int64, a Answer) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	tokens := packTokens(a.Tokens)
+	a.Tokens = nil
+	document, err := json.Marshal(a.JSON())
+	if err != nil {
+		return &InvalidError{"answer", fmt.Sprintf("cannot be written as JSON: %v", err)}
+	}
+	_, err = tx.ExecContext(ctx, `
+		REPLACE INTO answers (message, record, tokens)
+		VALUES (?, ?, ?)`,
+		message, string(document), tokens)
+	return err
+}
+
+// readAnswer returns the answer that a document of the database describes; nil if there is none.
+func readAnswer(document string) (*Answer, error) {
+	if document == "" {
+		return nil, nil
+	}
+	var j AnswerJSON
+	if err := json.Unmarshal([]byte(document), &j); err != nil {
+		return nil, fmt.Errorf("the record of an answer cannot be read: %w", err)
+	}
+	a := j.Answer()
+	return &a, nil
+}
