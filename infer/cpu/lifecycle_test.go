@@ -80,7 +80,7 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 		{"a weight type without a kernel", func() error {
 			_, err := d.Upload(gguf.Q2_K, 1, 256, make([]byte, 84))
 			return err
-		}, "type Q2_K; there are kernels for F32, F16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K"},
+		}, "type Q2_K; there are kernels for F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K"},
 		{"a row that is no whole number of blocks", func() error {
 			_, err := d.Upload(gguf.Q8_0, 1, 33, make([]byte, 34))
 			return err
