@@ -21,9 +21,12 @@ const (
 	OpAdd
 	OpGatherRows
 	OpCandidates
+	OpRoute
+	OpExpertMatMul
+	OpExpertSum
 )
 
-var opNames = [...]string{"", "Embed", "RMSNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "SwiGLU", "Add", "GatherRows", "Candidates"}
+var opNames = [...]string{"", "Embed", "RMSNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "SwiGLU", "Add", "GatherRows", "Candidates", "Route", "ExpertMatMul", "ExpertSum"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -58,6 +61,8 @@ type Op struct {
 	Attention Attention
 	KV        KV
 	Layer     int
+	Routing   Routing // of OpRoute
+	Experts   int     // that W holds, one after the other, of OpExpertMatMul
 }
 
 // Program is a recorded forward pass for batches of up to Rows rows, of which up
@@ -151,6 +156,59 @@ func (p *Program) GatherRows(dst, x Tensor) {
 // gathered ones.
 func (p *Program) Candidates(logits Tensor) {
 	p.record(Op{Kind: OpCandidates, X: logits}, p.wide(logits), check(p.gathered, "no GatherRows comes before"))
+}
+
+// Routing says how a router chooses the experts of a row.
+type Routing struct {
+	Experts   int     // that there are: the width of the logits
+	Used      int     // that a row uses
+	Score     Score   // what the logits become
+	Normalize bool    // weights are divided by their sum
+	Scale     float32 // of the weights, 1 for none
+}
+
+// Score is what a router's logits become before experts are chosen. A kind that is not
+// listed here does not compile.
+type Score uint8
+
+// ScoreSoftmax is softmax over all experts: the largest logits are chosen, of equal ones
+// those of the experts with the lowest numbers.
+const ScoreSoftmax Score = 0
+
+// Cols returns the width of the routes of a row: the numbers of its experts, in the order
+// of falling scores, then their weights.
+func (r Routing) Cols() int { return 2 * r.Used }
+
+// Route records the choice of experts: dst = r.Used numbers of experts, then their weights, of
+// the router's logits. A row's numbers are those of experts whatever its logits are.
+func (p *Program) Route(dst, logits Tensor, r Routing) {
+	p.record(Op{Kind: OpRoute, Dst: dst, X: logits, Routing: r}, p.wide(dst), p.wide(logits), distinct(dst, logits),
+		same("width", dst.Cols, r.Cols()), same("logits", logits.Cols, r.Experts),
+		check(r.Used > 0 && r.Used <= r.Experts, "chooses %d of %d experts", r.Used, r.Experts),
+		check(r.Score == ScoreSoftmax, "scores of kind %d are not known", r.Score))
+}
+
+// ExpertMatMul records dst = x · wᵀ with the weights of each expert that routes has for a
+// row, next to each other: expert i of the row gives the i-th part of its dst. w holds
+// experts weights of equal shape, one after the other. x is either one input for all of a
+// row's experts or, as dst is, one for each next to each other. dst and x must differ. Only
+// the weights of experts that rows use are read.
+func (p *Program) ExpertMatMul(dst, w, x, routes Tensor, experts int) {
+	used := routes.Cols / 2
+	p.record(Op{Kind: OpExpertMatMul, Dst: dst, W: w, X: x, Y: routes, Experts: experts},
+		p.wide(dst), p.wide(x), p.wide(routes), distinct(dst, x), distinct(dst, routes),
+		check(experts > 0 && w.Rows%experts == 0, "weights of %d rows are not %d experts", w.Rows, experts),
+		check(used > 0 && used <= experts && routes.Cols%2 == 0, "routes have %d values for %d experts", routes.Cols, experts),
+		check(x.Cols == w.Cols || x.Cols == used*w.Cols, "inputs are %d, want %d, or %d of each expert", x.Cols, w.Cols, used*w.Cols),
+		check(experts > 0 && dst.Cols == used*(w.Rows/max(experts, 1)), "outputs are %d, want %d of each of %d experts", dst.Cols, w.Rows/max(experts, 1), used))
+}
+
+// ExpertSum records dst = the sum of the parts of x, one for each expert of a row, times
+// the weights that routes has for them, in the order of the routes. dst and x must differ.
+func (p *Program) ExpertSum(dst, x, routes Tensor) {
+	used := routes.Cols / 2
+	p.record(Op{Kind: OpExpertSum, Dst: dst, X: x, Y: routes}, p.wide(dst), p.wide(x), p.wide(routes), distinct(dst, x),
+		check(used > 0 && routes.Cols%2 == 0, "routes have %d values", routes.Cols), same("inputs", x.Cols, used*dst.Cols))
 }
 
 func (p *Program) record(op Op, checks ...error) {

@@ -220,6 +220,18 @@ func (d *Device) run(op device.Op, b *device.Batch, rows int) {
 		for r := range rows {
 			add(dst(r), d.row(op.X, r))
 		}
+	case device.OpRoute:
+		for r := range rows {
+			route(dst(r), d.row(op.X, r), op.Routing)
+		}
+	case device.OpExpertMatMul:
+		for r := range rows {
+			d.expertMatMul(dst(r), d.row(op.X, r), d.row(op.Y, r), op.W, op.W.Rows/op.Experts)
+		}
+	case device.OpExpertSum:
+		for r := range rows {
+			expertSum(dst(r), d.row(op.X, r), d.row(op.Y, r))
+		}
 	case device.OpGatherRows:
 		for r := range rows {
 			copy(dst(r), d.row(op.X, int(b.Out[r])))

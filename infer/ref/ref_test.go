@@ -3,6 +3,7 @@ package ref_test
 import (
 	"encoding/binary"
 	"math"
+	"strings"
 	"testing"
 
 	"m40-llm/infer/device"
@@ -100,6 +101,52 @@ func TestAttentionByHand(t *testing.T) {
 	// Position 0 sees itself alone. Position 1 weighs values 0 and 1 by e^0 and e^ln3.
 	expect(t, d, out, 0, []float32{0})
 	expect(t, d, out, 1, []float32{0.75})
+}
+
+// Two experts of two outputs over inputs of one value, of which the second is ten times the
+// first.
+func TestExpertsByHand(t *testing.T) {
+	d := ref.New()
+	logits, _ := d.Alloc(1, 3)
+	routes, _ := d.Alloc(1, 4)
+	x, _ := d.Alloc(1, 1)
+	each, _ := d.Alloc(1, 4)
+	sum, _ := d.Alloc(1, 2)
+	upload := func(rows, cols int, values ...float32) device.Tensor {
+		w, err := d.Upload(gguf.F32, rows, cols, bytesOf(values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	p := device.NewProgram(1, 1)
+	p.Embed(logits, upload(1, 3, 0, float32(math.Log(3)), 0))
+	p.Embed(x, upload(1, 1, 2))
+	p.Route(routes, logits, device.Routing{Experts: 3, Used: 2, Scale: 2})
+	p.ExpertMatMul(each, upload(6, 1, 1, 2, 10, 20, 100, 200), x, routes, 3)
+	p.ExpertSum(sum, each, routes)
+	run(t, d, p, &device.Batch{Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][]int32{{0}}})
+	// Softmax gives 1/5, 3/5 and 1/5; of the equal ones the first is chosen.
+	expect(t, d, routes, 0, []float32{1, 0, 1.2, 0.4})
+	expect(t, d, each, 0, []float32{20, 40, 2, 4})
+	expect(t, d, sum, 0, []float32{24.8, 49.6})
+
+	p = device.NewProgram(1, 1)
+	p.Embed(logits, upload(1, 3, 0, float32(math.Log(3)), 0))
+	p.Route(routes, logits, device.Routing{Experts: 3, Used: 2, Scale: 1, Normalize: true})
+	run(t, d, p, &device.Batch{Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][]int32{{0}}})
+	expect(t, d, routes, 0, []float32{1, 0, 0.75, 0.25})
+}
+
+func TestRoutingThatIsNotKnownDoesNotCompile(t *testing.T) {
+	d := ref.New()
+	logits, _ := d.Alloc(1, 3)
+	routes, _ := d.Alloc(1, 4)
+	p := device.NewProgram(1, 1)
+	p.Route(routes, logits, device.Routing{Experts: 3, Used: 2, Scale: 1, Score: 99})
+	if _, err := d.Compile(p); err == nil || !strings.Contains(err.Error(), "Route: scores of kind 99 are not known") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func run(t *testing.T, d device.Device, p *device.Program, b *device.Batch) {

@@ -1,0 +1,212 @@
+package devicetest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// routing compares the choice of experts with the reference: which ones exactly, and their
+// weights nearly.
+func (s Suite) routing(t *testing.T) {
+	draws := map[string]func(r *rig, n int) []float32{
+		"random":        func(r *rig, n int) []float32 { return normal(r.rng, n, 2) },
+		"far apart":     func(r *rig, n int) []float32 { return normal(r.rng, n, 60) },
+		"all equal":     func(_ *rig, n int) []float32 { return make([]float32, n) },
+		"of few values": func(r *rig, n int) []float32 { return few(r, n) },
+	}
+	for _, c := range []device.Routing{
+		{Experts: 1, Used: 1, Scale: 1},
+		{Experts: 3, Used: 3, Scale: 1, Normalize: true},
+		{Experts: 8, Used: 2, Scale: 1, Normalize: true},
+		{Experts: 17, Used: 5, Scale: 2.5},
+		{Experts: 128, Used: 8, Scale: 1, Normalize: true},
+		{Experts: 300, Used: 33, Scale: 0.5, Normalize: true},
+	} {
+		for name, draw := range draws {
+			t.Run(fmt.Sprintf("%d of %d experts by logits that are %s", c.Used, c.Experts, name), func(t *testing.T) {
+				for _, rows := range []int{1, 3, 33} {
+					build := func(dev device.Device) (*rig, device.Tensor) {
+						r := newRig(t, dev, rows)
+						routes := r.alloc(c.Cols())
+						r.p.Route(routes, r.input(draw(r, rows*c.Experts), c.Experts), c)
+						r.run(r.compile(), counting(rows, 0, []int32{0, 1}))
+						return r, routes
+					}
+					want, wantOut := build(open(t, openRef))
+					got, gotOut := build(open(t, s.Open[0]))
+					for row := range rows {
+						w, g := want.read(wantOut, row), got.read(gotOut, row)
+						if !slices.Equal(g[:c.Used], w[:c.Used]) {
+							t.Fatalf("row %d of %d: the experts are %v, want %v", row, rows, g[:c.Used], w[:c.Used])
+						}
+						near(t, fmt.Sprintf("weights of row %d of %d", row, rows), g[c.Used:], w[c.Used:], func(i int) float64 { return 2e-6 * float64(w[c.Used+i]) })
+					}
+				}
+			})
+		}
+	}
+}
+
+// few draws numbers of which most are equal.
+func few(r *rig, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.rng.IntN(3))
+	}
+	return x
+}
+
+// experts is a product with the weights of experts, and how far a device may be off. Its
+// activations are exact, as in product.
+type experts struct {
+	typ               gguf.Type
+	count, used       int
+	outs, cols        int
+	own               bool // an input for each expert of a row
+	weights           []byte
+	values, x, routes []float32
+}
+
+const expertRows = 33
+
+func newExperts(r *rig, typ gguf.Type, count, used, outs, cols int, own bool) *experts {
+	e := &experts{typ: typ, count: count, used: used, outs: outs, cols: cols, own: own}
+	e.weights = RandomWeight(r.rng, typ, count*outs, cols, 1)
+	e.values = make([]float32, count*outs*cols)
+	if err := gguf.Dequantize(typ, e.weights, e.values); err != nil {
+		r.t.Fatal(err)
+	}
+	e.x = make([]float32, expertRows*e.inputs())
+	for i := range e.x {
+		e.x[i] = float32(r.rng.IntN(255) - 127)
+		if i%cols%32 == 0 {
+			e.x[i] = 127
+		}
+	}
+	for range expertRows {
+		for _, id := range r.rng.Perm(count)[:used] {
+			e.routes = append(e.routes, float32(id))
+		}
+		e.routes = append(e.routes, normal(r.rng, used, 1)...)
+	}
+	return e
+}
+
+// inputs is the width of a row of activations.
+func (e *experts) inputs() int {
+	if e.own {
+		return e.used * e.cols
+	}
+	return e.cols
+}
+
+// of returns the input of expert i of a row, and the first row of its weights.
+func (e *experts) of(row, i int) (x []float32, first int) {
+	x = e.x[row*e.inputs():][:e.inputs()]
+	if e.own {
+		x = x[i*e.cols:][:e.cols]
+	}
+	return x, int(e.routes[row*2*e.used+i]) * e.outs
+}
+
+// record records the product of up to r.rows rows.
+func (e *experts) record(r *rig, weights []byte) device.Tensor {
+	out := r.alloc(e.used * e.outs)
+	w := r.upload(e.typ, e.count*e.outs, e.cols, weights)
+	r.p.ExpertMatMul(out, w, r.input(e.x, e.inputs()), r.input(e.routes, 2*e.used), e.count)
+	return out
+}
+
+// expertMatMul compares products by expert with sums in float64, each row alone with the
+// row in company, and demands that experts which no row uses count for nothing.
+func (s Suite) expertMatMul(t *testing.T) {
+	for _, typ := range s.Types {
+		width := widths(typ, 96, 256)[0]
+		for _, c := range []struct {
+			count, used, outs, cols int
+			own                     bool
+		}{
+			{1, 1, 3, width, false},
+			{5, 2, 17, width, false},
+			{5, 3, 40, width, true},
+			{40, 6, 16, 2 * width, false},
+			{3, 3, 1, 2 * width, true},
+		} {
+			name := fmt.Sprintf("%d of %d experts of %s (%d, %d), own inputs %t", c.used, c.count, typ, c.outs, c.cols, c.own)
+			t.Run(name, func(t *testing.T) {
+				together := newRig(t, open(t, s.Open[0]), expertRows)
+				e := newExperts(together, typ, c.count, c.used, c.outs, c.cols, c.own)
+				out := e.record(together, e.weights)
+				together.run(together.compile(), counting(expertRows, 0, []int32{0, 1}))
+				for row := range expertRows {
+					e.check(t, row, together.read(out, row))
+				}
+				for i, f := range s.Open {
+					e.alone(t, open(t, f), together, out, i+2)
+				}
+			})
+		}
+	}
+}
+
+// check compares a row with sums in float64.
+func (e *experts) check(t *testing.T, row int, got []float32) {
+	t.Helper()
+	for i := range e.used {
+		x, first := e.of(row, i)
+		for o := range e.outs {
+			w := e.values[(first+o)*e.cols:][:e.cols]
+			want := 0.0
+			for j := range w {
+				want += float64(w[j]) * float64(x[j])
+			}
+			near(t, fmt.Sprintf("row %d, its expert %d, output %d", row, i, o), got[i*e.outs+o:][:1], []float32{float32(want)},
+				func(int) float64 { return productError(w, x, false) + 1e-6 })
+		}
+	}
+}
+
+// alone runs every third row by itself and a few rows in a program for more, with other
+// experts' weights not a number, and demands the bits that the row had in company.
+func (e *experts) alone(t *testing.T, dev device.Device, together *rig, out device.Tensor, capacity int) {
+	t.Helper()
+	for row := 0; row < expertRows; row += 3 {
+		r := newRig(t, dev, capacity)
+		used := map[int]bool{}
+		for i := range e.used {
+			_, first := e.of(row, i)
+			used[first] = true
+		}
+		weights, bytes := slices.Clone(e.weights), e.typ.RowBytes(e.cols)
+		for o := range e.count * e.outs {
+			if !used[o/e.outs*e.outs] {
+				for i := range bytes {
+					weights[o*bytes+i] = 0xff
+				}
+			}
+		}
+		single := e.record(r, weights)
+		batch := counting(1, 0, []int32{0, 1})
+		batch.Tokens[0] = int32(row)
+		r.run(r.compile(), batch)
+		if !slices.Equal(r.read(single, 0), together.read(out, row)) {
+			t.Fatalf("row %d has other bits alone than in company", row)
+		}
+	}
+}
+
+func (s Suite) expertSum(t *testing.T) {
+	for _, used := range []int{1, 2, 8} {
+		for _, cols := range []int{1, 5, 64, 1000} {
+			s.compare(t, fmt.Sprintf("of %d experts, rows of %d", used, cols), 1e-6, func(r *rig) device.Tensor {
+				out, x := r.alloc(cols), r.random(used*cols, 1)
+				r.p.ExpertSum(out, x, r.random(2*used, 1))
+				return out
+			})
+		}
+	}
+}
