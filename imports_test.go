@@ -18,27 +18,28 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
+	"handlers/commands": {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
 
 	"handlers":        {"handlers/failure", "handlers/live", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample", "infer/units", "store", "web"},
 	"handlers/live":   {"store", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/models": {"infer"},
-	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/reply", "infer/sample", "infer/units"},
+	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/placement", "infer/reply", "infer/sample", "infer/units"},
 	"store":           {"migrations", "infer/record", "infer/sample"},
 
 	"handlers/failure": {"handlers/live", "handlers/models", "infer", "infer/record", "store"},
 
-	"infer":        {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/units", "infer/device", "infer/model"},
-	"infer/talk":   {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
-	"infer/record": {"infer/sample"},
-	"infer/model":  {"infer/device", "infer/gguf"},
-	"infer/device": {"infer/gguf"},
-	"infer/ref":    {"infer/device", "infer/gguf"},
-	"infer/cpu":    {"infer/cpu/host", "infer/device", "infer/gguf"},
-	"infer/cuda":   {"infer/device", "infer/gguf", "cudakern"},
-	"infer/hub":    {"infer", "infer/gguf", "infer/model"},
-	"infer/bench":  {"infer/device", "infer/gguf", "infer/model"},
-	"infer/worker": {"infer", "infer/chat", "infer/sample"},
+	"infer":           {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/placement", "infer/units", "infer/device", "infer/model"},
+	"infer/talk":      {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
+	"infer/record":    {"infer/sample"},
+	"infer/placement": {"infer/device", "infer/gguf", "infer/model", "infer/sample", "infer/units"},
+	"infer/model":     {"infer/device", "infer/gguf"},
+	"infer/device":    {"infer/gguf"},
+	"infer/ref":       {"infer/device", "infer/gguf"},
+	"infer/cpu":       {"infer/cpu/host", "infer/device", "infer/gguf"},
+	"infer/cuda":      {"infer/device", "infer/gguf", "cudakern"},
+	"infer/hub":       {"infer", "infer/gguf", "infer/model", "infer/placement"},
+	"infer/bench":     {"infer/device", "infer/gguf", "infer/model"},
+	"infer/worker":    {"infer", "infer/chat", "infer/sample"},
 
 	// What tests share.
 	"infer/gguf/gguftest":     {"infer/gguf"},

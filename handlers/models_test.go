@@ -30,6 +30,7 @@ import (
 	"m40-llm/infer/guide"
 	"m40-llm/infer/hub"
 	"m40-llm/infer/hub/hubtest"
+	"m40-llm/infer/placement"
 	"m40-llm/store"
 )
 
@@ -64,7 +65,7 @@ func serveModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 	s.memory.Store(8e9)
 	s.disk.Store(212e9)
 	catalog := hub.New(hub.Options{Dir: s.dir, Builtin: map[string][]byte{"guide": guide.Model}, Types: cpu.WeightTypes()})
-	catalog.FitInto(func() infer.Machine { return infer.Machine{Device: device.Info{Memory: s.memory.Load()}} })
+	catalog.FitInto(func() placement.Machine { return placement.Machine{Devices: []device.Info{{Memory: s.memory.Load()}}} })
 	puller, err := hub.NewPuller(catalog, hub.PullOptions{
 		Endpoint:   registry.API.URL,
 		FreeMemory: s.memory.Load,

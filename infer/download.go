@@ -1,23 +1,25 @@
 package infer
 
+import "m40-llm/infer/placement"
+
 // Download is what a name stands for before its bytes are fetched: enough to tell
 // whether the model will fit and work.
 type Download struct {
-	Name       string   `json:"name"`                  // as it was asked for
-	File       string   `json:"file"`                  // where it goes in the models folder, with slashes
-	Source     string   `json:"source"`                // address of the bytes
-	Size       int64    `json:"size"`                  // bytes
-	SHA256     string   `json:"sha256,omitempty"`      // in hexadecimal; empty where the server does not say
-	Quant      string   `json:"quant,omitempty"`       // from the file's name, such as Q4_K_M
-	Partial    int64    `json:"partial,omitempty"`     // bytes that are here from an earlier try
-	Present    bool     `json:"present,omitempty"`     // a file of that name and size is here already
-	DiskNeed   int64    `json:"disk_need,omitempty"`   // bytes that have to be free for what is missing, with those that are to stay free
-	DiskFree   int64    `json:"disk_free,omitempty"`   // bytes that the models folder can take; 0: unknown
-	MemoryFree int64    `json:"memory_free,omitempty"` // bytes that the machine can take; 0: unknown
-	Notice     string   `json:"notice,omitempty"`      // what a person should know about the choice
-	Problem    string   `json:"problem,omitempty"`     // why the model would be of no use here, if so
-	Fit        *Fit     `json:"fit,omitempty"`         // nil: not known
-	Works      []string `json:"works,omitempty"`       // quantisations beside it that can be computed with, if there is a Problem
+	Name       string         `json:"name"`                  // as it was asked for
+	File       string         `json:"file"`                  // where it goes in the models folder, with slashes
+	Source     string         `json:"source"`                // address of the bytes
+	Size       int64          `json:"size"`                  // bytes
+	SHA256     string         `json:"sha256,omitempty"`      // in hexadecimal; empty where the server does not say
+	Quant      string         `json:"quant,omitempty"`       // from the file's name, such as Q4_K_M
+	Partial    int64          `json:"partial,omitempty"`     // bytes that are here from an earlier try
+	Present    bool           `json:"present,omitempty"`     // a file of that name and size is here already
+	DiskNeed   int64          `json:"disk_need,omitempty"`   // bytes that have to be free for what is missing, with those that are to stay free
+	DiskFree   int64          `json:"disk_free,omitempty"`   // bytes that the models folder can take; 0: unknown
+	MemoryFree int64          `json:"memory_free,omitempty"` // bytes that the machine can take; 0: unknown
+	Notice     string         `json:"notice,omitempty"`      // what a person should know about the choice
+	Problem    string         `json:"problem,omitempty"`     // why the model would be of no use here, if so
+	Fit        *placement.Fit `json:"fit,omitempty"`         // nil: not known
+	Works      []string       `json:"works,omitempty"`       // quantisations beside it that can be computed with, if there is a Problem
 }
 
 // DownloadPhase says what a download is doing.

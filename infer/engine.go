@@ -26,6 +26,7 @@ import (
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/placement"
 	"m40-llm/infer/tokenizer"
 )
 
@@ -37,9 +38,10 @@ type Options struct {
 	// loads another. It is called on the OS thread that makes all its calls.
 	OpenDevice func(*gguf.File) (device.Device, error)
 
-	// OpenHost, if set, opens a second device, for the layers of models that are too large
-	// for a first one with a memory of its own.
-	OpenHost func() (device.Device, error)
+	// MoreDevices, if set, yields further devices in order of preference, the one that
+	// computes in main memory last. They are opened while a model is too large for those
+	// before.
+	MoreDevices func() iter.Seq2[device.Device, error]
 
 	// FreeMemory returns the bytes of main memory that can be taken now; 0, or nil: unknown.
 	// It is asked while a KV cache in main memory grows.
@@ -56,26 +58,6 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 	Version string           // of the program, for receipts
 }
-
-// scoredRows is how many rows of a step can score prompts, beyond those that give
-// the next token. Each takes memory for the logits of the whole vocabulary.
-const scoredRows = 32
-
-const (
-	defaultParallel = 16
-	defaultRows     = 256
-)
-
-// limitsOf returns the limits of steps for so many answers at once, of at most rows rows; 0
-// stands for the defaults.
-func limitsOf(parallel, rows int) limits {
-	setDefault(&parallel, defaultParallel)
-	setDefault(&rows, defaultRows)
-	rows = max(rows, parallel)
-	return limits{sequences: parallel, rows: rows, logits: min(rows, parallel+scoredRows)}
-}
-
-var cacheTypes = map[string]gguf.Type{"f16": gguf.F16, "f32": gguf.F32}
 
 // Engine answers requests. Its methods may be called by any goroutine.
 type Engine struct {
@@ -94,7 +76,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	if o.CacheType == "" {
 		o.CacheType = "f16"
 	}
-	setDefault(&o.Parallel, defaultParallel)
+	setDefault(&o.Parallel, placement.DefaultAnswers)
 	setDefault(&o.QueueLimit, 256)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -102,7 +84,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	cacheType, known := cacheTypes[o.CacheType]
+	cacheType, known := placement.CacheTypes[o.CacheType]
 	switch {
 	case o.Catalog == nil || o.OpenDevice == nil:
 		return nil, errors.New("an engine needs a catalog and a device")
@@ -136,7 +118,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 		board:   e.board,
 		load:    load,
 		ctx:     ctx,
-		sched:   scheduler{limits: limitsOf(o.Parallel, o.ChunkRows)},
+		sched:   scheduler{limits: limits(placement.StepLimitsOf(o.Parallel, o.ChunkRows))},
 	}
 	go func() {
 		defer close(e.done)

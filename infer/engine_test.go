@@ -20,6 +20,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
+	"m40-llm/infer/placement"
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
@@ -497,8 +498,8 @@ func TestEngine_PrefillDoesNotStopDecode(t *testing.T) {
 func memoryFor(t *testing.T, o Options, blocks int) int64 {
 	t.Helper()
 	s := toySource(t)
-	scratch := scratchBytes(s.config, limitsOf(o.Parallel, o.ChunkRows))
-	return model.WeightBytes(s.file) + scratch + spareMemory + 2*int64(blocks)*s.config.KVLayout(1, 1).BlockBytes()
+	scratch := placement.StepLimitsOf(o.Parallel, o.ChunkRows).Scratch(s.config)
+	return model.WeightBytes(s.file) + scratch + placement.Spare + 2*int64(blocks)*s.config.KVLayout(1, 1).BlockBytes()
 }
 
 // toySource is the toy's file, opened.

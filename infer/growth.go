@@ -1,12 +1,19 @@
 package infer
 
-import "m40-llm/infer/units"
+import (
+	"m40-llm/infer/placement"
+	"m40-llm/infer/units"
+)
+
+// growthStep is how much a KV cache grows by at least, so that the free memory is not
+// looked up for each block.
+const growthStep = 64 << 20
 
 // growth decides how far a KV cache in main memory may grow. Linux hands out memory that it
 // does not have and ends the process that uses it, so what is free is looked up before.
 type growth struct {
 	free    func() int64 // bytes that can be taken now, 0: unknown; nil: always unknown
-	plan    memoryPlan
+	plan    placement.Plan
 	refused bool  // in this turn, in which nothing changes any more
 	left    int64 // bytes that the cache could take when growth was last refused
 }
@@ -14,8 +21,8 @@ type growth struct {
 // grant returns how many blocks there is memory for, n or a few more, or fewer if there is
 // too little. promised is the number of those granted before that were not written yet.
 func (g *growth) grant(n, promised int) int {
-	more := max(n, growthStep/int(max(g.plan.block, 1)))
-	if g.plan.block == 0 || g.free == nil {
+	more := max(n, growthStep/int(max(g.plan.Block, 1)))
+	if g.plan.Block == 0 || g.free == nil {
 		return more
 	}
 	if g.refused {
@@ -25,8 +32,8 @@ func (g *growth) grant(n, promised int) int {
 	if free == 0 {
 		return more
 	}
-	left := max(0, free-spareMemory-int64(promised)*g.plan.block)
-	if most := left / g.plan.block; most < int64(more) {
+	left := max(0, free-placement.Spare-int64(promised)*g.plan.Block)
+	if most := left / g.plan.Block; most < int64(more) {
 		more = int(most)
 	}
 	if more < n {
@@ -41,11 +48,11 @@ func (l *loop) endStarved() {
 	if q == nil {
 		return
 	}
-	b, block := l.sched.blocks, l.resident.plan.block
+	b, block := l.sched.blocks, l.resident.plan.Block
 	tokens := len(q.tokens)
 	need := int64(b.blocksFor(tokens)-len(q.table.ids)-b.available()) * block
 	err := errorf(CodeMemory, "%d tokens need %s more for the KV cache, and %s of memory are free for it; close other programs, make the conversation shorter, or use a smaller model",
 		tokens, units.ByteSize(need), units.ByteSize(l.resident.growth.left))
-	l.options.Logger.Warn("answer ended: no memory", "tokens", tokens, "needed", need, "free", l.resident.growth.left, "cache", l.resident.plan.used(b.written))
+	l.options.Logger.Warn("answer ended: no memory", "tokens", tokens, "needed", need, "free", l.resident.growth.left, "cache", l.resident.plan.Used(b.written))
 	l.end(q.answer, err, true)
 }

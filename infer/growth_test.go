@@ -7,14 +7,18 @@ import (
 	"testing"
 
 	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/model"
+	"m40-llm/infer/placement"
 )
 
 func TestGrowth_GrantsWhatIsFreeAndNoMore(t *testing.T) {
 	const mb = int64(1) << 20
-	plan := memoryPlan{block: mb}
+	plan := placement.Plan{Block: mb}
 	tests := []struct {
 		name     string
-		plan     memoryPlan
+		plan     placement.Plan
 		free     int64 // beside what is left to other programs
 		n        int
 		promised int
@@ -26,13 +30,13 @@ func TestGrowth_GrantsWhatIsFreeAndNoMore(t *testing.T) {
 		{"memory that was promised before is not given twice", plan, 30 * mb, 1, 20, 10, false},
 		{"too little memory is granted as far as it goes", plan, 30 * mb, 40, 0, 30, true},
 		{"no memory", plan, 0, 1, 0, 0, true},
-		{"an unknown memory grants everything", plan, -spareMemory, 40, 0, 64, false},
-		{"a cache with a memory of its own asks nobody", memoryPlan{taken: 1 << 30}, 0, 40, 0, growthStep, false},
+		{"an unknown memory grants everything", plan, -placement.Spare, 40, 0, 64, false},
+		{"a cache with a memory of its own asks nobody", placement.Plan{Taken: 1 << 30}, 0, 40, 0, growthStep, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			reads := 0
-			g := growth{plan: tt.plan, free: func() int64 { reads++; return tt.free + spareMemory }}
+			g := growth{plan: tt.plan, free: func() int64 { reads++; return tt.free + placement.Spare }}
 			if got := g.grant(tt.n, tt.promised); got != tt.granted || g.refused != tt.refused {
 				t.Errorf("granted %d, refused %v; want %d, %v", got, g.refused, tt.granted, tt.refused)
 			}
@@ -97,7 +101,7 @@ func TestEngine_WhereMemoryRunsOutAnAnswerEndsAndTheRestGoesOn(t *testing.T) {
 	var b *bench
 	b = newBench(t, func(_ *bench, o *Options) {
 		o.Parallel, o.ContextLength = 4, 256
-		free = spareMemory + blocks*block
+		free = placement.Spare + blocks*block
 		taken := func() int64 { return b.Status().Cache.Used }
 		o.FreeMemory = func() int64 {
 			reads++
@@ -182,7 +186,7 @@ func TestEngine_AnswersTakeTurnsWhereMemoryIsShort(t *testing.T) {
 		return ids
 	}
 	s := toySource(t)
-	room := spareMemory + 5*s.config.KVLayout(1, 1).BlockBytes()
+	room := placement.Spare + 5*s.config.KVLayout(1, 1).BlockBytes()
 	plenty := ask(func(*bench) int64 { return 1 << 40 })
 	scarce := ask(func(b *bench) int64 { return max(1, room-b.Status().Cache.Used) })
 	for i := range plenty {
@@ -196,5 +200,32 @@ func TestStatusSaysWhatTheCacheTakes(t *testing.T) {
 	data, err := json.Marshal(Status{Cache: Cache{Planned: 7, Used: 3}})
 	if err != nil || !strings.Contains(string(data), `"cache":{"planned":7,"used":3}`) {
 		t.Errorf("%s, %v", data, err)
+	}
+}
+
+// What a person is told before is what the engine plans.
+func TestFitAgreesWithTheEngine(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{Layers: 2, Context: 2048})
+	f, err := gguf.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape, err := placement.ShapeOf(f, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	least := model.WeightBytes(f) + placement.StepLimitsOf(3, 0).Scratch(config) + placement.Spare
+	block := config.KVLayout(gguf.F16, 1).BlockBytes()
+	for _, memory := range []int64{least, least + 20*block, least + 70*block, least + 1000*block} {
+		b := newBench(t, func(b *bench, o *Options) { b.files["toy"], b.memory, o.Parallel = file, memory, 3 })
+		err := b.WaitReady(t.Context())
+		fit := shape.Fit(placement.Machine{Devices: []device.Info{{Memory: memory}}, Parallel: 3})
+		if context := b.Status().ContextLength; context != fit.Context || (err == nil) != (fit.Context > 0) {
+			t.Errorf("memory of %d: the engine plans %d (%v), the fit says %+v", memory, context, err, fit)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/placement"
 )
 
 // ModelInfo describes a model that can be asked for.
@@ -21,8 +22,8 @@ type ModelInfo struct {
 	Demo         bool   `json:"demo,omitempty"`  // the built-in model: small, for trying the controls
 	Error        string `json:"error,omitempty"` // why the file cannot be used, if so
 
-	Shape *Shape `json:"-"`             // nil: not known
-	Fit   *Fit   `json:"fit,omitempty"` // nil: not known
+	Shape *placement.Shape `json:"-"`             // nil: not known
+	Fit   *placement.Fit   `json:"fit,omitempty"` // nil: not known
 }
 
 // Catalog is where the engine finds models.

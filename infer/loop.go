@@ -76,7 +76,7 @@ func (l *loop) collect() (closed bool) {
 
 // fit refuses an answer whose prompt is too long for the resident model.
 func (l *loop) fit(a *answer) {
-	if err := a.fit(l.resident.plan.context); err != nil {
+	if err := a.fit(l.resident.plan.Context); err != nil {
 		l.end(a, err, true)
 	}
 }
@@ -128,7 +128,7 @@ func (l *loop) step(plan []share) error {
 		tokens += max(0, w.seq.answer.length()-before)
 	}
 	l.board.step(now.Sub(begin), tokens)
-	l.board.grow(l.resident.plan.used(l.sched.blocks.written))
+	l.board.grow(l.resident.plan.Used(l.sched.blocks.written))
 	return nil
 }
 

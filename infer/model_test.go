@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
+	"m40-llm/infer/placement"
 	"m40-llm/infer/ref"
 )
 
@@ -247,7 +249,7 @@ func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
 	r.IgnoreEOS, r.Alternatives = true, 2
 	limit := func(o *Options) { o.ChunkRows, o.Parallel = 8, 2 }
 	whole := openReference(t, file, limit).ask(r)
-	scratch := scratchBytes(config, limitsOf(2, 8))
+	scratch := placement.StepLimitsOf(2, 8).Scratch(config)
 	cache := config.KVLayout(gguf.F16, 2).Bytes() / 4 // of one layer, for 64 positions
 	for _, c := range []struct {
 		name   string
@@ -268,9 +270,11 @@ func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
 			b := openReference(t, file, func(o *Options) {
 				limit(o)
 				o.OpenDevice = func(*gguf.File) (device.Device, error) { return open(c.memory) }
-				o.OpenHost = func() (device.Device, error) {
-					d, err := open(1 << 30)
-					return hostDevice{d}, err
+				o.MoreDevices = func() iter.Seq2[device.Device, error] {
+					return func(yield func(device.Device, error) bool) {
+						d, err := open(1 << 30)
+						yield(hostDevice{d}, err)
+					}
 				}
 			})
 			a := b.ask(r)

@@ -3,16 +3,18 @@ package infer
 import (
 	"context"
 	"errors"
-	"fmt"
+	"iter"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
+	"m40-llm/infer/placement"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
-	"m40-llm/infer/units"
 )
 
 // resident is the model that is loaded.
@@ -21,7 +23,7 @@ type resident struct {
 	devices []device.Device
 	info    device.Info // of all of them
 	model   forwarder
-	plan    memoryPlan
+	plan    placement.Plan
 	growth  growth
 	buffers sample.Buffers // of all samplers
 	logits  []float32      // (vocab), the row that was copied last; nil: none was
@@ -112,12 +114,12 @@ func (l *loop) bring(s *source) {
 		return
 	}
 	l.resident = r
-	b := newBlocks(r.plan.blocks, device.BlockSize)
+	b := newBlocks(r.plan.Blocks, device.BlockSize)
 	r.growth = growth{free: l.options.FreeMemory, plan: r.plan}
 	b.growBy(func(n int) int { return r.growth.grant(n, b.granted-b.written) })
 	l.sched.reset(s.key(), b)
 	l.board.ready(r, now.Sub(begin))
-	l.options.Logger.Info("model loaded", "model", s.info.Name, "context", r.plan.context, "cache_blocks", r.plan.blocks, "took", now.Sub(begin))
+	l.options.Logger.Info("model loaded", "model", s.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.Blocks, "took", now.Sub(begin))
 	if notice := s.notices(); notice != "" {
 		l.options.Logger.Warn("the model is not all that it could be", "model", s.info.Name, "notice", notice)
 	}
@@ -126,12 +128,9 @@ func (l *loop) bring(s *source) {
 	}
 }
 
+// open opens devices and loads a model on them.
 func (l *loop) open(s *source) (r *resident, err error) {
-	dev, err := l.options.OpenDevice(s.file)
-	if err != nil {
-		return nil, errorf(CodeDevice, "cannot open the device: %s", err)
-	}
-	p := placement{devices: []device.Device{dev}}
+	var p placed
 	defer func() {
 		if r == nil { // an error, or a panic
 			l.close(p.devices)
@@ -154,81 +153,83 @@ func (l *loop) close(devices []device.Device) {
 	}
 }
 
-// placement says which part of a model goes where.
-type placement struct {
+// placed is a plan for a model with the devices that it names.
+type placed struct {
 	devices []device.Device // all that are open
+	plan    placement.Plan
 	stages  []model.Stage
-	info    device.Info
-	plan    memoryPlan
+	info    device.Info // of all that the model is on
 }
 
-// place puts a model on its device, or where that has too little memory and there is
-// another one beside it, on both.
-func (l *loop) place(s *source, p *placement) error {
-	dev, o := p.devices[0], l.options
-	err := l.placeWhole(s, p, dev)
-	if e, ok := errors.AsType[*Error](err); !ok || e.Code != CodeMemory || o.OpenHost == nil || !p.info.Dedicated {
-		return err
+// place opens one device after the other until the model fits on them.
+func (l *loop) place(s *source, p *placed) error {
+	var sizes []placement.Device
+	var reason error
+	sum := placement.ModelOf(s.config, l.cache)
+	for dev, err := range l.options.devices(s.file) {
+		if err != nil {
+			return errorf(CodeDevice, "cannot open the device: %s", err)
+		}
+		p.devices = append(p.devices, dev)
+		size, err := placement.DeviceOf(s.file, s.config, dev, l.cache, placement.StepLimits(l.sched.limits))
+		if err != nil {
+			return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+		}
+		sizes = append(sizes, size)
+		p.plan, reason = placement.Place(sum, sizes, placement.Limits{Context: l.options.ContextLength, Answers: l.options.Parallel})
+		if reason == nil {
+			p.settle()
+			return nil
+		}
+		if !size.Dedicated {
+			break
+		}
 	}
-	host, err := o.OpenHost()
-	if err != nil {
-		return errorf(CodeDevice, "cannot open the device: %s", err)
-	}
-	p.devices = append(p.devices, host)
-	return l.split(s, p, dev, host)
+	return errorf(CodeMemory, "%s", reason)
 }
 
-// placeWhole puts a model on one device.
-func (l *loop) placeWhole(s *source, p *placement, dev device.Device) error {
-	weights, err := model.DeviceBytes(s.file, dev)
-	if err != nil {
-		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+// devices yields devices in order of preference, each opened when it is asked for.
+func (o *Options) devices(file *gguf.File) iter.Seq2[device.Device, error] {
+	return func(yield func(device.Device, error) bool) {
+		if !yield(o.OpenDevice(file)) || o.MoreDevices == nil {
+			return
+		}
+		o.MoreDevices()(yield)
 	}
-	p.info, p.stages = dev.Info(), []model.Stage{{Device: dev, Layers: len(s.config.Layers)}}
-	w := l.workspace(s.config, dev)
-	d := demandOf(s.config, weights, w, l.cache, l.sched.limits)
-	p.plan, err = planMemory(s.config.ContextLength, d, p.info, l.options.ContextLength, l.sched.limits)
-	p.plan.hold(s.config.KVLayout(l.cache, 1).BlockBytes(), p.info)
-	return err
 }
 
-// split divides a model among a device that is too small for it and host, or leaves it to
-// host alone.
-func (l *loop) split(s *source, p *placement, dev, host device.Device) error {
-	total := len(s.config.Layers)
-	here, there := dev.Info(), host.Info()
-	gpu, err := model.PartBytes(s.file, s.config, dev)
-	if err != nil {
-		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+// settle fills in the stages of the plan. The devices are named in order of preference.
+func (p *placed) settle() {
+	on := map[int]bool{}
+	for _, stage := range p.plan.Stages {
+		p.stages = append(p.stages, model.Stage{Device: p.devices[stage.Device], Layers: stage.Layers})
+		on[stage.Device] = true
 	}
-	cpu, err := model.PartBytes(s.file, s.config, host)
-	if err != nil {
-		return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+	var names, paths []string
+	for i, dev := range p.devices {
+		if info := dev.Info(); on[i] {
+			if names = append(names, info.Name); len(names) == 1 {
+				p.info = info
+			}
+			if !slices.Contains(paths, info.Path) {
+				paths = append(paths, info.Path)
+			}
+		}
 	}
-	layers, plan, err := planSplit(s.config, gpu, cpu, l.workspace(s.config, dev), here, there, l.cache, l.options.ContextLength, l.sched.limits)
-	if err != nil {
-		return err
+	p.info.Name, p.info.Path = strings.Join(names, " and "), strings.Join(paths, "+")
+	if p.plan.Reason != "" {
+		p.info.Notice = p.plan.Reason
 	}
-	if layers == 0 {
-		err := l.placeWhole(s, p, host)
-		p.info.Notice = fmt.Sprintf("not the GPU: not one layer of the model fits on %s, where %s are free", here.Name, units.ByteSize(here.Memory))
-		return err
-	}
-	p.plan, p.stages = plan, []model.Stage{{Device: host, Layers: total - layers}, {Device: dev, Layers: layers}}
-	p.info = here
-	p.info.Name, p.info.Path = here.Name+" and "+there.Name, here.Path+"+"+there.Path
-	p.info.Notice = fmt.Sprintf("%d of %d layers are on %s, which has no room for more; the others are on %s", layers, total, here.Name, there.Name)
-	return nil
 }
 
 // put loads a model as it was placed.
-func (l *loop) put(s *source, p placement) (*resident, error) {
+func (l *loop) put(s *source, p placed) (*resident, error) {
 	info, o := p.info, l.options
 	m, err := l.load(l.ctx, s.file, p.stages, model.Options{
 		CacheType: l.cache,
-		Blocks:    p.plan.blocks,
-		MaxRows:   l.sched.limits.rows,
-		MaxOut:    l.sched.limits.logits,
+		Blocks:    p.plan.Blocks,
+		MaxRows:   l.sched.limits.Rows,
+		MaxOut:    l.sched.limits.Logits,
 		Progress:  func(p model.Progress) { l.progress(s, p) },
 	})
 	if l.ctx.Err() != nil {

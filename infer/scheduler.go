@@ -9,7 +9,7 @@ import (
 // scheduler decides which tokens of which sequences a step computes. It knows
 // neither devices nor models nor clocks: the same calls give the same plans.
 //
-// Up to limits.sequences run at a time, and each computes at least one token in every
+// Up to limits.Answers run at a time, and each computes at least one token in every
 // step. The others wait for a turn: the client with the fewest running sequences comes
 // first, so that a client gets as much of the device as any other, however much it asks
 // for. Of one client, those that never ran come first, so that every answer begins soon,
@@ -32,11 +32,11 @@ type scheduler struct {
 	decodeTime time.Duration // of the last step without prefill
 }
 
-// limits bound a step.
+// limits bound a step: placement.StepLimits, which this file need not know.
 type limits struct {
-	sequences int // running at the same time
-	rows      int // tokens computed, at least sequences
-	logits    int // rows whose logits are wanted, at least sequences
+	Answers int // running at the same time
+	Rows    int // tokens computed, at least Answers
+	Logits  int // rows whose logits are wanted, at least Answers
 }
 
 // pace is how many tokens of prefill a step takes on, learned from how long steps
@@ -135,7 +135,7 @@ func (s *scheduler) reset(model string, b *blocks) []*sequence {
 	}
 	s.model, s.blocks, s.running = model, b, nil
 	// Small steps first: on a slow machine a large one could take minutes.
-	rows := s.limits.rows
+	rows := s.limits.Rows
 	s.alone = pace{rows: min(32, rows), least: min(16, rows), most: rows}
 	s.mixed = pace{rows: min(8, rows), least: 1, most: rows}
 	return running
@@ -245,7 +245,7 @@ func (s *scheduler) order() {
 	if len(s.waiting) < 2 {
 		return
 	}
-	later := int64(overtakers * s.limits.sequences)
+	later := int64(overtakers * s.limits.Answers)
 	after := func(q *sequence, at int64) int64 {
 		if q.yielded {
 			return at + later
@@ -286,7 +286,7 @@ func (s *scheduler) admit() {
 			i++
 			continue
 		}
-		if len(s.running) < s.limits.sequences {
+		if len(s.running) < s.limits.Answers {
 			if !s.open(q, true) {
 				return
 			}
@@ -433,12 +433,12 @@ func (s *scheduler) divide() []share {
 	if decoding > 0 {
 		rows = s.mixed.rows
 	}
-	left := max(len(prefill), min(rows, s.limits.rows-decoding))
+	left := max(len(prefill), min(rows, s.limits.Rows-decoding))
 	slices.SortStableFunc(prefill, func(a, b *share) int { return cmp.Compare(a.seq.missing(), b.seq.missing()) })
 	for i, w := range prefill {
 		w.rows = min(w.seq.missing(), left/(len(prefill)-i))
 		if w.seq.unscored() {
-			w.rows = min(w.rows, 1+(s.limits.logits-len(plan))/scoring)
+			w.rows = min(w.rows, 1+(s.limits.Logits-len(plan))/scoring)
 		}
 		left -= w.rows
 	}

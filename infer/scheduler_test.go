@@ -12,7 +12,7 @@ import (
 func newTestScheduler(l limits, blockCount, blockSize int) *scheduler {
 	s := &scheduler{limits: l}
 	s.reset("m", newBlocks(blockCount, blockSize))
-	s.alone.rows, s.mixed.rows = l.rows, max(1, l.rows/8)
+	s.alone.rows, s.mixed.rows = l.Rows, max(1, l.Rows/8)
 	return s
 }
 
@@ -273,10 +273,10 @@ func TestScheduler_Model(t *testing.T) {
 		most := count * size // positions that the longest sequence may have
 		sequences := rapid.IntRange(1, 4).Draw(t, "sequences")
 		l := limits{
-			sequences: sequences,
-			rows:      sequences + rapid.IntRange(0, 8).Draw(t, "spare rows"),
+			Answers: sequences,
+			Rows:    sequences + rapid.IntRange(0, 8).Draw(t, "spare rows"),
 		}
-		l.logits = min(l.rows, sequences+rapid.IntRange(0, 3).Draw(t, "spare logits"))
+		l.Logits = min(l.Rows, sequences+rapid.IntRange(0, 3).Draw(t, "spare logits"))
 		s := newTestScheduler(l, count, size)
 		all := map[*sequence]bool{}
 		pick := func(t *rapid.T) *sequence {
@@ -333,7 +333,7 @@ func TestScheduler_Model(t *testing.T) {
 						}
 					}
 				}
-				if len(plan) != len(s.running) || len(plan) > l.sequences || total > l.rows || logits > l.logits {
+				if len(plan) != len(s.running) || len(plan) > l.Answers || total > l.Rows || logits > l.Logits {
 					t.Fatalf("%d of %d sequences, %d rows, %d logits exceed %+v", len(plan), len(s.running), total, logits, l)
 				}
 				if len(all) > 0 && len(plan) == 0 {

@@ -93,9 +93,9 @@ func (b *board) ready(r *resident, took time.Duration) {
 		st.State = StateReady
 		st.Device = r.info
 		st.CacheType = r.receipt.CacheType
-		st.ContextLength = r.plan.context
-		st.Cache = Cache{Planned: r.plan.planned(), Used: r.plan.used(0)}
-		st.Notice = strings.Trim(st.Notice+"; "+r.plan.notice, "; ")
+		st.ContextLength = r.plan.Context
+		st.Cache = Cache{Planned: r.plan.Planned(), Used: r.plan.Used(0)}
+		st.Notice = strings.Trim(st.Notice+"; "+r.plan.Notice, "; ")
 		st.LoadMS = record.Milliseconds(took)
 	})
 }

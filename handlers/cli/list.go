@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"m40-llm/infer"
+	"m40-llm/infer/placement"
 	"m40-llm/infer/units"
 )
 
@@ -97,7 +98,7 @@ func isWide(r rune) bool {
 }
 
 // fits says in a word whether a model fits into the memory, and with which context.
-func fits(f *infer.Fit) string {
+func fits(f *placement.Fit) string {
 	switch {
 	case f == nil || f.Free == 0:
 		return ""

@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"m40-llm/infer"
+	"m40-llm/infer/placement"
 )
 
 // fakeDownloader answers with its fields.
 type fakeDownloader struct {
 	download infer.Download
 	resolved error
-	fit      *infer.Fit
+	fit      *placement.Fit
 	pull     func(ctx context.Context, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error)
 }
 
@@ -61,7 +62,7 @@ func TestPull(t *testing.T) {
 	t.Run("a pull says what fits, how far it is, and how the model is called", func(t *testing.T) {
 		d := &fakeDownloader{download: download, pull: func(_ context.Context, _ bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error) {
 			steps(progress)
-			return infer.ModelInfo{Name: "m", Fit: &infer.Fit{Context: 4096, Needs: 9e8, Trained: 8192, Whole: 16e8, Free: 1e9}}, nil
+			return infer.ModelInfo{Name: "m", Fit: &placement.Fit{Context: 4096, Needs: 9e8, Trained: 8192, Whole: 16e8, Free: 1e9}}, nil
 		}}
 		term, out, errs := terminalOf("")
 		if err := Pull(t.Context(), term, d, "org/repo", false); err != nil {
@@ -81,7 +82,7 @@ it fits with a context of 4,096: 900 MB of the 1.0 GB that are free; 8,192 would
 		}
 	})
 	t.Run("a pull says before it begins which context fits, where the registry gives the header", func(t *testing.T) {
-		fit := &infer.Fit{Context: 4096, Needs: 9e8, Trained: 4096, Whole: 9e8, Free: 1e9}
+		fit := &placement.Fit{Context: 4096, Needs: 9e8, Trained: 4096, Whole: 9e8, Free: 1e9}
 		d := &fakeDownloader{download: download, fit: fit, pull: func(context.Context, bool, func(infer.DownloadProgress)) (infer.ModelInfo, error) {
 			return infer.ModelInfo{Name: "m", Fit: fit}, nil
 		}}

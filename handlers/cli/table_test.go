@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/placement"
 	"m40-llm/infer/units"
 )
 
@@ -14,9 +15,9 @@ func TestList(t *testing.T) {
 	models := []infer.ModelInfo{
 		{Name: "guide", Size: 15200224, Architecture: "llama", Quant: "Q8_0", Parameters: 14_200_000, ContextTrain: 1024, License: "MIT", Demo: true},
 		{Name: "evil\x1b[31m\nname", Size: 12, Error: "not a GGUF file: starts with \"\x1b]0;\""},
-		{Name: "big", Size: 4_920_000_000, Quant: "Q4_K", Parameters: 8_030_000_000, ContextTrain: 131072, Fit: &infer.Fit{Context: 8192, Trained: 131072, Free: 8e9}},
-		{Name: "huge", Size: 40_000_000_000, ContextTrain: 4096, Fit: &infer.Fit{Trained: 4096, Free: 8e9}},
-		{Name: "small", Size: 1_000_000, ContextTrain: 4096, Fit: &infer.Fit{Context: 4096, Trained: 4096, Free: 8e9}, License: "MIT"},
+		{Name: "big", Size: 4_920_000_000, Quant: "Q4_K", Parameters: 8_030_000_000, ContextTrain: 131072, Fit: &placement.Fit{Context: 8192, Trained: 131072, Free: 8e9}},
+		{Name: "huge", Size: 40_000_000_000, ContextTrain: 4096, Fit: &placement.Fit{Trained: 4096, Free: 8e9}},
+		{Name: "small", Size: 1_000_000, ContextTrain: 4096, Fit: &placement.Fit{Context: 4096, Trained: 4096, Free: 8e9}, License: "MIT"},
 	}
 	t.Run("the table has one line for each model and steers no terminal", func(t *testing.T) {
 		var out strings.Builder

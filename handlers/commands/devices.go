@@ -14,6 +14,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
+	"m40-llm/infer/placement"
 	"m40-llm/infer/ref"
 )
 
@@ -109,15 +110,6 @@ func fits(f *gguf.File, dev device.Device) error {
 	return nil
 }
 
-// freeMemory returns the bytes that a model could take of m; 0: unknown. What has no room on
-// a GPU the CPU takes.
-func freeMemory(m infer.Machine) int64 {
-	if m.Device.Dedicated {
-		return m.Host.Memory + m.Device.Memory
-	}
-	return m.Device.Memory
-}
-
 // probeGPU returns the GPU that a server here would compute on; the zero Info if there is none.
 func probeGPU() device.Info {
 	runtime.LockOSThread() // a GPU is called by one thread alone
@@ -133,26 +125,27 @@ func probeGPU() device.Info {
 
 // machine returns where an engine with the flags f, of status s, would put another model. A
 // server has the GPU from its engine, as its driver may crash.
-func (f engineFlags) machine(s infer.Status, parallel int) infer.Machine {
+func (f engineFlags) machine(s infer.Status, parallel int) placement.Machine {
 	host := device.Info{Kind: "cpu", Memory: cpu.FreeMemory()}
-	m := infer.Machine{Device: s.Device, Host: host, CacheType: *f.kv, Parallel: parallel, ContextLength: *f.ctx}
-	if !s.Device.Dedicated {
-		m.Device = host
-		if s.State == infer.StateReady && host.Memory > 0 {
-			m.Device.Memory += s.Model.Size + s.Cache.Used // which go when another model comes
-		}
+	m := placement.Machine{CacheType: *f.kv, Parallel: parallel, ContextLength: *f.ctx}
+	if s.Device.Dedicated {
+		m.Devices = []device.Info{s.Device, host}
+		return m
 	}
+	if s.State == infer.StateReady && host.Memory > 0 {
+		host.Memory += s.Model.Size + s.Cache.Used // which go when another model comes
+	}
+	m.Devices = []device.Info{host}
 	return m
 }
 
 // thisMachine returns where a server with default settings would put a model.
-func thisMachine() func() infer.Machine {
-	return sync.OnceValue(func() infer.Machine {
-		host := device.Info{Kind: "cpu", Memory: cpu.FreeMemory()}
-		m := infer.Machine{Device: host, Host: host}
+func thisMachine() func() placement.Machine {
+	return sync.OnceValue(func() (m placement.Machine) {
 		if gpu := probeGPU(); gpu.Dedicated {
-			m.Device = gpu
+			m.Devices = append(m.Devices, gpu)
 		}
+		m.Devices = append(m.Devices, device.Info{Kind: "cpu", Memory: cpu.FreeMemory()})
 		return m
 	})
 }

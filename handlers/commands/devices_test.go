@@ -141,7 +141,7 @@ func TestAServerHasAWorkerWhereThereMayBeAGPU(t *testing.T) {
 func TestWhatHasNoRoomOnAGPUCountsOnTheCPU(t *testing.T) {
 	const much, more = 1 << 60, 1 << 58
 	flags := addEngineFlags(cli.NewFlags("serve", "", ""))
-	free := func(s infer.Status) int64 { return freeMemory(flags.machine(s, 16)) }
+	free := func(s infer.Status) int64 { return flags.machine(s, 16).Free() }
 	if onCPU := free(infer.Status{Device: device.Info{Kind: "cpu", Memory: much}}); onCPU <= 0 || onCPU >= more {
 		t.Errorf("on the CPU, %d bytes are free now", onCPU)
 	}

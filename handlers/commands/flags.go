@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -136,7 +137,9 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		FreeMemory:    cpu.FreeMemory,
 	}
 	if kind.gpu {
-		o.OpenHost = func() (device.Device, error) { return cpu.Open(*f.threads) }
+		o.MoreDevices = func() iter.Seq2[device.Device, error] {
+			return func(yield func(device.Device, error) bool) { yield(cpu.Open(*f.threads)) }
+		}
 	}
 	return o, nil
 }

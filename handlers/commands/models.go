@@ -52,7 +52,7 @@ that answers like https://huggingface.co.`)
 	}
 	machine := thisMachine()
 	catalog.FitInto(machine)
-	puller, err := newPuller(t, catalog, func() int64 { return freeMemory(machine()) }, true)
+	puller, err := newPuller(t, catalog, func() int64 { return machine().Free() }, true)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
-	"m40-llm/infer"
+	"m40-llm/infer/placement"
 	"m40-llm/store"
 )
 
@@ -153,9 +153,9 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if s.engine, err = openEngine(t, flags, catalog, logger, log); err != nil {
 		return nil, errors.Join(err, s.kept.Close())
 	}
-	machine := func() infer.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
+	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
 	catalog.FitInto(machine)
-	puller, err := newPuller(t, catalog, func() int64 { return freeMemory(machine()) }, false)
+	puller, err := newPuller(t, catalog, func() int64 { return machine().Free() }, false)
 	if err != nil {
 		return nil, errors.Join(err, s.engine.Close(), s.kept.Close())
 	}

@@ -13,6 +13,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
+	"m40-llm/infer/placement"
 )
 
 // entry is a model that is there: a file, or bytes of the program.
@@ -119,7 +120,7 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	if err := checkTypes(f.Tensors(), types); err != nil {
 		return err
 	}
-	info.Shape, err = infer.ShapeOf(f, config)
+	info.Shape, err = placement.ShapeOf(f, config)
 	return err
 }
 

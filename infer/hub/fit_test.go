@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/placement"
 )
 
 func TestModelsSayWhichContextFits(t *testing.T) {
@@ -21,7 +21,7 @@ func TestModelsSayWhichContextFits(t *testing.T) {
 		t.Errorf("without a machine: %+v, %v", d.Fit, err)
 	}
 	free := int64(8 << 30)
-	h.FitInto(func() infer.Machine { return infer.Machine{Device: device.Info{Memory: free}} })
+	h.FitInto(func() placement.Machine { return placement.Machine{Devices: []device.Info{{Memory: free}}} })
 	models, err := h.Models(t.Context())
 	if err != nil || len(models) != 3 {
 		t.Fatal(models, err)

@@ -24,6 +24,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/placement"
 )
 
 // Options say where models are.
@@ -39,7 +40,7 @@ type Hub struct {
 	dir     string
 	builtin map[string][]byte
 	types   []gguf.Type
-	machine func() infer.Machine // nil: unknown
+	machine func() placement.Machine // nil: unknown
 
 	mu      sync.Mutex
 	allowed []string             // absolute paths, from AllowPath
@@ -116,7 +117,7 @@ func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 
 // FitInto makes h say of models with which context they fit into a machine. It is called
 // before Models and Details are.
-func (h *Hub) FitInto(machine func() infer.Machine) { h.machine = machine }
+func (h *Hub) FitInto(machine func() placement.Machine) { h.machine = machine }
 
 // fit fills in how models fit into the machine as it is now.
 func (h *Hub) fit(models ...infer.ModelInfo) []infer.ModelInfo {

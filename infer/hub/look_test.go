@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/hub/hubtest"
+	"m40-llm/infer/placement"
 )
 
 // TestLook asks what a header says of a file that is on a server.
@@ -47,7 +47,7 @@ func TestLook(t *testing.T) {
 			registry := hubtest.New(t, map[string][]byte{modelFile: c.file}, modelFile)
 			registry.OnCDN = c.onCDN
 			p := newPuller(t, filepath.Join(t.TempDir(), "models"), registry.API.URL)
-			p.hub.FitInto(func() infer.Machine { return infer.Machine{Device: device.Info{Memory: 8 << 30}} })
+			p.hub.FitInto(func() placement.Machine { return placement.Machine{Devices: []device.Info{{Memory: 8 << 30}}} })
 			resolved, err := p.Resolve(t.Context(), "org/repo:Q8_0")
 			if err != nil {
 				t.Fatal(err)

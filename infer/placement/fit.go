@@ -1,4 +1,4 @@
-package infer
+package placement
 
 import (
 	"cmp"
@@ -29,11 +29,18 @@ func ShapeOf(f *gguf.File, c model.Config) (*Shape, error) {
 
 // Machine is where a model is to be loaded, and how.
 type Machine struct {
-	Device        device.Info // what computes, with the memory that is free for a model
-	Host          device.Info // what takes the layers that a Device with a memory of its own has no room for
-	CacheType     string      // as in Options
-	Parallel      int         // as in Options
-	ContextLength int         // as in Options
+	Devices       []device.Info // as Place takes them, with the memory that is free for a model
+	CacheType     string        // of the KV cache; empty: f16
+	Parallel      int           // answers at once; 0: DefaultAnswers
+	ContextLength int           // that is asked for; 0: none is
+}
+
+// Free returns the bytes that a model could take; 0: unknown.
+func (m Machine) Free() (free int64) {
+	for _, d := range m.Devices {
+		free += d.Memory
+	}
+	return free
 }
 
 // Fit says with which context a model fits into a machine's memory. Sizes are in bytes. They
@@ -44,35 +51,32 @@ type Fit struct {
 	Needs   int64 `json:"needs"`   // memory with that context, or where it does not fit, with the shortest
 	Trained int   `json:"trained"` // context that the model was trained on, or the shorter one that was asked for
 	Whole   int64 `json:"whole"`   // memory with that
-	Free    int64 `json:"free"`    // memory of the machine, that of a GPU included; 0: unknown
+	Free    int64 `json:"free"`    // memory of the devices that it would be on, of all if it does not fit; 0: unknown
 }
 
 // Fit returns how the model fits into m.
 func (s *Shape) Fit(m Machine) Fit {
-	c, l, cache := s.config, limitsOf(m.Parallel, 0), cacheTypes[cmp.Or(m.CacheType, "f16")]
-	d := demandOf(c, s.weights, workspace{}, cache, l)
-	context := c.ContextLength
+	steps := StepLimitsOf(m.Parallel, 0)
+	sizes := ModelOf(s.config, CacheTypes[cmp.Or(m.CacheType, "f16")])
+	var devices []Device
+	for _, info := range m.Devices {
+		devices = append(devices, Device{Info: info, Weights: s.weights, Parts: s.parts, Scratch: steps.Scratch(s.config)})
+	}
+	p := &placer{model: sizes, devices: devices, context: s.config.ContextLength}
 	if m.ContextLength > 0 {
-		context = min(m.ContextLength, context)
+		p.context = min(m.ContextLength, p.context)
 	}
-	f := Fit{Trained: context, Whole: d.At(context), Free: m.Device.Memory}
-	plan, err := planMemory(c.ContextLength, d, m.Device, m.ContextLength, l)
-	if err != nil && m.Device.Dedicated {
-		layers := 0
-		layers, plan, err = planSplit(c, s.parts, s.parts, workspace{}, m.Device, m.Host, cache, m.ContextLength, l)
-		if err == nil && layers == 0 {
-			plan, err = planMemory(c.ContextLength, d, m.Host, m.ContextLength, l)
-			f.Free = m.Host.Memory
-		} else {
-			f.Free += m.Host.Memory
-		}
-	}
+	alone := p.need(Device{Weights: s.weights, Scratch: steps.Scratch(s.config)}, 0, p.layers())
+	takes := func(context int) int64 { return alone.with(blocksFor(context)) }
+	f := Fit{Trained: p.context, Whole: takes(p.context)}
+	plan, err := Place(sizes, devices, Limits{Context: m.ContextLength, Answers: steps.Answers})
 	if err != nil {
-		plan.context = 0
+		f.Needs, f.Free = takes(min(p.context, shortestContext)), m.Free()
+		return f
 	}
-	f.Context, f.Needs = plan.context, d.At(plan.context)
-	if f.Context == 0 {
-		f.Needs = d.At(min(context, shortestContext))
+	f.Context, f.Needs = plan.Context, takes(plan.Context)
+	for _, stage := range plan.Stages {
+		f.Free += m.Devices[stage.Device].Memory
 	}
 	return f
 }
@@ -91,7 +95,7 @@ func (f Fit) String() string {
 			thousands(shortestContext), units.ByteSize(f.Needs), thousands(f.Trained), units.ByteSize(f.Whole), units.ByteSize(f.Free))
 	}
 	more := fmt.Sprintf("%s would need %s", thousands(f.Trained), units.ByteSize(f.Whole))
-	if f.Whole+spareMemory <= f.Free {
+	if f.Whole+Spare <= f.Free {
 		more = fmt.Sprintf("--ctx %d would take %s, and leave less to other programs", f.Trained, units.ByteSize(f.Whole))
 	}
 	return fmt.Sprintf("fits with a context of %s: %s of the %s that are free; %s", thousands(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free), more)

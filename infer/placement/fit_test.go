@@ -1,0 +1,60 @@
+package placement
+
+import (
+	"strings"
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/model"
+)
+
+// The shape of Llama 3.2 1B: 8,192 positions take 256 MiB of cache.
+func llamaShape() *Shape {
+	s := &Shape{
+		config:  llama1B,
+		weights: 1300 * mb,
+		parts:   model.Parts{Embedding: 276 * mb, Output: 276 * mb},
+	}
+	for range 16 {
+		s.parts.Layers = append(s.parts.Layers, 64*mb)
+	}
+	return s
+}
+
+func TestFitSaysWhichContextFits(t *testing.T) {
+	s := llamaShape()
+	scratch := StepLimitsOf(0, 0).Scratch(s.config)
+	cpu := func(free int64) device.Info {
+		return device.Info{Kind: "cpu", Memory: s.weights + scratch + Spare + free}
+	}
+	tests := []struct {
+		name    string
+		machine Machine
+		context int
+		says    string
+	}{
+		{"plenty of memory holds the whole context", Machine{Devices: []device.Info{cpu(64 * gb)}}, 131072, "fits with a context of 131,072"},
+		{"less memory holds a shorter one, and says what the whole one needs", Machine{Devices: []device.Info{cpu(2 * gb)}}, 32768, "fits with a context of 32,768: 2.5 GB of the 3.6 GB that are free; 131,072 would need 5.7 GB"},
+		{"the whole context that automatic planning leaves to others can be asked for", Machine{Devices: []device.Info{cpu(5 * gb)}}, 81920, "--ctx 131072 would take 5.7 GB, and leave less to other programs"},
+		{"a cache of float32 holds half as much", Machine{Devices: []device.Info{cpu(2 * gb)}, CacheType: "f32"}, 16384, "fits with a context of 16,384"},
+		{"more answers at once take more for logits", Machine{Devices: []device.Info{cpu(0)}, Parallel: 200}, 0, "does not fit"},
+		{"a context that was asked for fits", Machine{Devices: []device.Info{cpu(2 * gb)}, ContextLength: 60000}, 60000, "fits with a context of 60,000"},
+		{"one that was asked for does not", Machine{Devices: []device.Info{cpu(1 * gb)}, ContextLength: 60000}, 0, "one of 60,000 needs 3.4 GB"},
+		{"no context fits", Machine{Devices: []device.Info{cpu(-300 * mb)}}, 0, "does not fit: a context of 512 needs 1.4 GB, one of 131,072 needs 5.7 GB, and 1.2 GB are free"},
+		{"an unknown memory", Machine{Devices: []device.Info{{}}}, 65536, "how much memory is free is not known"},
+		{"a GPU holds it alone", Machine{Devices: []device.Info{{Memory: 12 * gb, Dedicated: true}, cpu(64 * gb)}}, 131072, "of the 12.9 GB that are free"},
+		{"a small GPU shares it with main memory", Machine{Devices: []device.Info{{Memory: 1400 * mb, Dedicated: true}, cpu(1 * gb)}}, 0, "fits with a context of"},
+		{"a GPU that holds no layer leaves it to main memory", Machine{Devices: []device.Info{{Memory: 100 * mb, Dedicated: true}, cpu(2 * gb)}}, 32768, "32,768"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := s.Fit(tt.machine)
+			if tt.context > 0 && f.Context != tt.context || !strings.Contains(f.String(), tt.says) {
+				t.Errorf("%+v, %q; want a context of %d and %q", f, f, tt.context, tt.says)
+			}
+			if f.Context == 0 && strings.HasPrefix(tt.says, "fits") {
+				t.Errorf("%+v does not fit", f)
+			}
+		})
+	}
+}

@@ -1,0 +1,188 @@
+package placement
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
+)
+
+const mb, gb = int64(1) << 20, int64(1) << 30
+
+// llama1B is the shape of Llama 3.2 1B: in F16 a block of 32 positions takes 1 MiB, so 8,192
+// positions 256 MiB, 16 MiB of them in each layer.
+var llama1B = model.Config{Architecture: "llama", ContextLength: 131072, Dim: 2048, Vocab: 128256, Layers: slices.Repeat([]model.Layer{{
+	Attention: device.Attention{Heads: 32}, KVHeads: 8, HeadDim: 64, HiddenDim: 8192, RoPE: device.RoPE{HeadDim: 64, Dims: 64},
+}}, 16)}
+
+// parts1B are its parts, each layer 64 MiB.
+var parts1B = model.Parts{Embedding: 300 * mb, Output: 300 * mb, Layers: slices.Repeat([]int64{64 * mb}, 16)}
+
+// scratch1B is what it takes beside weights and cache in steps of 16 answers.
+var scratch1B = StepLimitsOf(16, 256).Scratch(llama1B)
+
+func TestAModelOnOneDeviceGetsTheContextThatFits(t *testing.T) {
+	short := llama1B
+	short.ContextLength = 2048
+	tests := []struct {
+		name    string
+		config  model.Config
+		free    int64 // beside weights and scratch; -1: the device does not know
+		wanted  int
+		cache   gguf.Type
+		context int
+		blocks  int
+		notice  string
+		refused string
+	}{
+		{"plenty of memory gives the model's own context", llama1B, 64 * gb, 0, gguf.F16, 131072, 4096, "", ""},
+		{"a short context gets room for all answers at once", short, 64 * gb, 0, gguf.F16, 2048, 1024, "", ""},
+		{"half of what is free becomes cache", llama1B, 2 * gb, 0, gguf.F16, 32768, 1024, "32768 tokens instead of the model's 131072", ""},
+		{"a cache of float32 holds half as many positions", llama1B, 2 * gb, 0, gguf.F32, 16384, 512, "16384", ""},
+		{"a context that was asked for may take all that is free", llama1B, 2 * gb, 60000, gguf.F16, 60000, 1875, "", ""},
+		{"a context that was asked for is rounded up to blocks", llama1B, 64 * gb, 33, gguf.F16, 33, 32, "", ""},
+		{"no context is longer than what the model was trained on", short, 64 * gb, 4096, gguf.F16, 2048, 1024, "not trained on more", ""},
+		{"an unknown memory gives two gigabytes of cache", llama1B, -1, 0, gguf.F16, 65536, 2048, "65536", ""},
+		{"an unknown memory gives the context that was asked for", llama1B, -1, 131072, gguf.F16, 131072, 4096, "", ""},
+		{"the context shrinks to 512 positions and no further", llama1B, 16 * mb, 0, gguf.F16, 512, 16, "512", ""},
+		{"less than 512 positions are refused", llama1B, 15 * mb, 0, gguf.F16, 0, 0, "", "use a smaller model"},
+		{"a context that was asked for and does not fit is refused", llama1B, 1 * gb, 60000, gguf.F16, 0, 0, "", "use a smaller model or a shorter --ctx"},
+		{"weights that do not fit are refused", llama1B, -2 * gb, 0, gguf.F16, 0, 0, "", "weights 1.2 GB"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			const weights = 1.2e9
+			free := weights + scratch1B + Spare + tt.free
+			if tt.free == -1 {
+				free = 0
+			}
+			if tt.free < -1 {
+				free = weights / 2
+			}
+			d := Device{Info: device.Info{Memory: free}, Weights: weights, Scratch: scratch1B}
+			p, err := Place(ModelOf(tt.config, tt.cache), []Device{d}, Limits{Context: tt.wanted, Answers: 16})
+			if tt.refused != "" {
+				var e *Error
+				if !errors.As(err, &e) || !strings.Contains(e.Reason, tt.refused) {
+					t.Errorf("error %v, want one with %q", err, tt.refused)
+				}
+				return
+			}
+			if err != nil || p.Context != tt.context || p.Blocks != tt.blocks || (p.Notice == "") != (tt.notice == "") || !strings.Contains(p.Notice, tt.notice) {
+				t.Errorf("%+v, %v; want context %d, %d blocks and a notice of %q", p, err, tt.context, tt.blocks, tt.notice)
+			}
+			if want := []Stage{{0, 16}}; !slices.Equal(p.Stages, want) || p.Reason != "" {
+				t.Errorf("stages %+v, reason %q, want %+v and none", p.Stages, p.Reason, want)
+			}
+		})
+	}
+}
+
+func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
+	d := Device{Info: device.Info{Memory: gb + scratch1B + 2*gb, Dedicated: true}, Weights: gb, Scratch: scratch1B}
+	for _, c := range []struct {
+		name         string
+		fixed, block int64
+		want         int
+	}{
+		{"blocks of 1 MiB", 0, 0, 2 * 1024 / 8 * 7},
+		{"a workspace, and 1 MiB more for each block", gb, mb, 1024 / 2 / 8 * 7},
+	} {
+		d.Scratch, d.Block = scratch1B+c.fixed, c.block
+		p, err := Place(ModelOf(llama1B, gguf.F16), []Device{d}, Limits{Answers: 16})
+		if err != nil || p.Blocks != c.want || p.Taken != int64(c.want)*mb || p.Block != 0 {
+			t.Errorf("%s: %+v, %v, want %d blocks that are taken at once", c.name, p, err, c.want)
+		}
+	}
+}
+
+func TestAModelIsDividedAmongTheFewestDevices(t *testing.T) {
+	card := func(name string, free int64) Device { // free beside the output layer and scratch
+		return Device{
+			Info:    device.Info{Name: name, Memory: parts1B.Output + scratch1B + free, Dedicated: true},
+			Weights: parts1B.Embedding + 16*64*mb, Parts: parts1B, Scratch: scratch1B, // the output layer is the embedding table
+		}
+	}
+	host := func(free int64) Device { // free beside the embedding table and scratch
+		d := card("the CPU", 0)
+		d.Info = device.Info{Name: "the CPU", Memory: parts1B.Embedding + scratch1B + Spare + free}
+		return d
+	}
+	// Where devices share it, n layers with f MiB beside what else is there have room for
+	// (f - 64 n) / 8 * 7 / n * 16 blocks; the division is the one with most.
+	for _, c := range []struct {
+		name    string
+		devices []Device
+		wanted  int
+		stages  []Stage
+		context int    // at least
+		reason  string // or, where there are no stages, the error
+	}{
+		{"one device holds all", []Device{card("A", 2*gb), card("B", 64*gb), host(64 * gb)}, 0, []Stage{{0, 16}}, 8192, ""},
+		{"the first of several that does alone gets it", []Device{card("A", 100*mb), card("B", 64*gb), host(64 * gb)}, 0, []Stage{{1, 16}}, 131072, ""},
+		{"two of one size share it evenly where the cache can grow", []Device{card("A", 1400*mb), card("B", 1400*mb)}, 131072 / 4, []Stage{{0, 8}, {1, 8}}, 131072 / 4, "8 of 16 layers are on A and 8 are on B"},
+		{"two of different memory", []Device{card("A", 600*mb), card("B", 900*mb)}, 0, []Stage{{0, 6}, {1, 10}}, 364 * 32, "no device has room for all of it: 6 of 16 layers are on A and 10 are on B"},
+		{"three, one of which is small", []Device{card("A", 600*mb), card("B", 200*mb), card("C", 800*mb)}, 0, []Stage{{0, 5}, {1, 4}, {2, 7}}, 704 * 32, "5 of 16 layers are on A, 4 are on B and 7 are on C"},
+		{"one too small for a layer is left out", []Device{card("A", 800*mb), card("B", -250*mb), card("C", 800*mb)}, 0, []Stage{{0, 8}, {2, 8}}, 8192, "8 of 16 layers are on A and 8 are on C"},
+		{"as many layers as have room for a common context go to the device", []Device{card("A", 500*mb), host(64 * gb)}, 0, []Stage{{1, 10}, {0, 6}}, 8192, "6 of 16 layers are on A, which has no room for more; the others are on the CPU"},
+		{"what is left over is context", []Device{card("A", 80*mb*8/7+100*mb), host(64 * gb)}, 0, []Stage{{1, 14}, {0, 2}}, 8192, "2 of 16"},
+		{"nothing fits on the device", []Device{card("A", 70*mb), host(64 * gb)}, 0, []Stage{{1, 16}}, 131072, "not the GPU: not one layer of the model fits on A, where"},
+		{"a context that was asked for takes the place of layers", []Device{card("A", 500*mb), host(64 * gb)}, 65536, []Stage{{1, 14}, {0, 2}}, 65536, "2 of 16"},
+		{"two devices and main memory", []Device{card("A", 500*mb), card("B", 300*mb), host(64 * gb)}, 0, nil, 8192, "are on A"},
+		{"the rest does not fit in main memory", []Device{card("A", 500*mb), host(500 * mb)}, 0, nil, 0, "where 6 of 16 layers are on A the others need"},
+		{"two are too small together", []Device{card("A", 300*mb), card("B", 300*mb)}, 0, nil, 0, "more than 2 devices hold together: A, where"},
+		{"one is too small for a context that was asked for", []Device{card("A", 2*gb)}, 131072, nil, 0, "or a shorter --ctx"},
+		{"there is none", nil, 0, nil, 0, "no device"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			limits := Limits{Context: c.wanted, Answers: 16}
+			p, err := Place(ModelOf(llama1B, gguf.F16), c.devices, limits)
+			if c.context == 0 {
+				if e, ok := errors.AsType[*Error](err); !ok || !strings.Contains(e.Reason, c.reason) {
+					t.Errorf("error %v, want one that says %q", err, c.reason)
+				}
+				return
+			}
+			if err != nil || p.Context < c.context || p.Blocks < c.context/device.BlockSize || !strings.Contains(p.Reason, c.reason) {
+				t.Errorf("%+v, %v; want a context of at least %d and the reason %q", p, err, c.context, c.reason)
+			}
+			if c.stages != nil && !slices.Equal(p.Stages, c.stages) {
+				t.Errorf("stages %+v, want %+v", p.Stages, c.stages)
+			}
+			checkMemory(t, c.devices, p)
+			// The same sizes give the same plan, also where the devices come one by one.
+			for n := 1; n <= len(c.devices); n++ {
+				if first, err := Place(ModelOf(llama1B, gguf.F16), c.devices[:n], limits); err == nil && !reflect.DeepEqual(first, p) {
+					t.Errorf("the first %d devices get %+v, all get %+v", n, first, p)
+				}
+			}
+		})
+	}
+}
+
+// checkMemory adds up what a plan puts on each device.
+func checkMemory(t *testing.T, devices []Device, p Plan) {
+	t.Helper()
+	at := 0
+	for _, s := range p.Stages {
+		d := devices[s.Device]
+		takes := d.Scratch + int64(s.Layers)*(64*mb+int64(p.Blocks)*64<<10)
+		if at == 0 {
+			takes += parts1B.Embedding
+		}
+		if at += s.Layers; at == 16 && s.Layers < 16 {
+			takes += parts1B.Output
+		}
+		if takes > d.Memory {
+			t.Errorf("%d MiB are planned on %s, which has %d", takes/mb, d.Name, d.Memory/mb)
+		}
+	}
+	if at != 16 {
+		t.Errorf("%d of 16 layers are placed", at)
+	}
+}

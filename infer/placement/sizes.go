@@ -1,0 +1,76 @@
+package placement
+
+import (
+	"cmp"
+
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
+	"m40-llm/infer/sample"
+)
+
+// CacheTypes are the formats of a KV cache by the names that people give them.
+var CacheTypes = map[string]gguf.Type{"f16": gguf.F16, "f32": gguf.F32}
+
+// StepLimits bound the steps of an engine. Their activations and logits take memory.
+type StepLimits struct {
+	Answers int // in a step
+	Rows    int // tokens computed, at least Answers
+	Logits  int // rows whose logits are wanted, at least Answers
+}
+
+const (
+	// DefaultAnswers is how many answers run at once where nobody says.
+	DefaultAnswers = 16
+
+	defaultRows = 256
+
+	// scoredRows is how many rows of a step can score prompts, beyond those that give
+	// the next token. Each takes memory for the logits of the whole vocabulary.
+	scoredRows = 32
+)
+
+// StepLimitsOf returns the bounds for so many answers at once, of at most rows rows; 0 stands for
+// the defaults.
+func StepLimitsOf(answers, rows int) StepLimits {
+	answers = cmp.Or(answers, DefaultAnswers)
+	rows = max(cmp.Or(rows, defaultRows), answers)
+	return StepLimits{Answers: answers, Rows: rows, Logits: min(rows, answers+scoredRows)}
+}
+
+// Scratch returns what activations, logits and samplers take.
+func (s StepLimits) Scratch(c model.Config) int64 {
+	row := 4 * int64(c.Vocab) // that is copied from a device for a sampler
+	return c.ScratchBytes(s.Rows, s.Logits) + sample.BufferBytes(c.Vocab) + row
+}
+
+// ModelOf returns the sizes of a model with a KV cache of a format.
+func ModelOf(c model.Config, cache gguf.Type) Model {
+	m := Model{Context: c.ContextLength}
+	for i := range c.Layers {
+		layer := model.Config{Layers: c.Layers[i : i+1]}
+		m.Cache = append(m.Cache, layer.KVLayout(cache, 1).BlockBytes())
+	}
+	return m
+}
+
+// DeviceOf asks dev what the model in f takes of its memory. It fails where dev has no kernel
+// for a weight.
+func DeviceOf(f *gguf.File, c model.Config, dev device.Device, cache gguf.Type, s StepLimits) (Device, error) {
+	d := Device{Info: dev.Info()}
+	var err error
+	if d.Weights, err = model.DeviceBytes(f, dev); err != nil {
+		return Device{}, err
+	}
+	if d.Parts, err = model.PartBytes(f, c, dev); err != nil {
+		return Device{}, err
+	}
+	const few, many = 64, 64 << 10 // blocks; in between, a device may round
+	work := func(blocks int) int64 {
+		return c.WorkBytes(dev, model.Options{CacheType: cache, Blocks: blocks, MaxRows: s.Rows, MaxOut: s.Logits})
+	}
+	least, most := work(few), work(many)
+	d.Scratch = s.Scratch(c) + least
+	d.Block = (most - least + many - few - 1) / (many - few)
+	return d, nil
+}
