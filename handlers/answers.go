@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/gate"
 	"m40-llm/infer"
 )
 
@@ -29,11 +30,11 @@ type answerEvent struct {
 // generate asks the engine for all requests at once, in the name of the client of c. The
 // caller closes the result. What they are held to is the same for all.
 func (h *Handlers) generate(c echo.Context, requests []infer.Request) (*answers, error) {
-	if err := accountOf(c).take(formCost * int64(len(requests[0].Grammar)+len(requests[0].JSONSchema))); err != nil {
+	if err := gate.Take(c, gate.FormCost*int64(len(requests[0].Grammar)+len(requests[0].JSONSchema))); err != nil {
 		return nil, err
 	}
-	if !h.trusted { // a server says itself whose its requests are
-		client := h.clientOf(c)
+	if !h.gate.Trusted() { // a server says itself whose its requests are
+		client := h.gate.Client(c)
 		for i := range requests {
 			requests[i].Client, requests[i].Sibling = client, i
 		}
@@ -63,7 +64,7 @@ func (h *Handlers) follow(ctx context.Context, events chan<- answerEvent, index 
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			send(infer.Event{}, panicError(v))
+			send(infer.Event{}, failure.OfPanic(v))
 		}
 	}()
 	for event, err := range h.Engine.Generate(ctx, r) {
@@ -149,12 +150,12 @@ func awaitEvent(ctx context.Context, events <-chan answerEvent, silence <-chan t
 
 // reportBroken ends a stream that has begun with the failure.
 func (h *Handlers) reportBroken(c echo.Context, s sink, err error) {
-	h.logFailure(c, failure.Describe(err), err)
-	if errors.Is(err, errClientLost) {
+	h.gate.Failed(c, err)
+	if errors.Is(err, gate.ErrClientLost) {
 		return
 	}
 	if err := s.fail(err); err != nil {
-		h.logUnsent(c, err)
+		h.gate.LogUnsent(c, err)
 	}
 }
 

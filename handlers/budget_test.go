@@ -9,46 +9,9 @@ import (
 	"sync"
 	"testing"
 
+	"m40-llm/handlers/gate"
 	"m40-llm/infer"
 )
-
-func TestBudget(t *testing.T) {
-	b := &budget{total: 100}
-	one, two := &account{budget: b}, &account{budget: b}
-	for _, step := range []struct {
-		name    string
-		account *account
-		n       int64
-		taken   bool
-	}{
-		{"the first may take more than there is", one, 150, true},
-		{"and go on", one, 10, true},
-		{"a second may take nothing then", two, 1, false},
-	} {
-		if err := step.account.take(step.n); (err == nil) != step.taken {
-			t.Errorf("%s: %v", step.name, err)
-		}
-	}
-	one.close()
-	if err := two.take(60); err != nil {
-		t.Error(err)
-	}
-	if err := one.take(41); err == nil {
-		t.Error("together they took more than there is")
-	}
-	if err := one.take(40); err != nil {
-		t.Error(err)
-	}
-	one.close()
-	two.close()
-	if b.used != 0 {
-		t.Errorf("%d bytes are in use at the end", b.used)
-	}
-	var none *account
-	if err := none.take(1 << 40); err != nil {
-		t.Error(err)
-	}
-}
 
 // waiting is an engine whose answers begin and then wait until end is closed.
 func waiting() (engine *fakeEngine, begun chan struct{}, end chan struct{}) {
@@ -69,7 +32,7 @@ func waiting() (engine *fakeEngine, begun chan struct{}, end chan struct{}) {
 func TestBudget_RequestsThatWaitTakeNoMoreMemoryThanThereIs(t *testing.T) {
 	grammar := `root ::= "` + strings.Repeat("x", 10_000) + `"`
 	body := fmt.Sprintf(`{"prompt":"a","grammar":%q}`, grammar)
-	cost := int64(len(body)*bodyCost + len(grammar)*formCost)
+	cost := int64(len(body)*gate.BodyCost + len(grammar)*gate.FormCost)
 	engine, begun, end := waiting()
 	s := server(t, engine, func(c *Config) { c.MemoryBudget = 3*cost + cost/2 })
 	var asking sync.WaitGroup
@@ -81,8 +44,8 @@ func TestBudget_RequestsThatWaitTakeNoMoreMemoryThanThereIs(t *testing.T) {
 	for name, refused := range map[string]response{
 		"one more":              post(t, s, "/v1/completions", body),
 		"a chat":                post(t, s, "/v1/chat/completions", strings.Replace(body, `"prompt":"a"`, `"messages":[{"role":"user","content":"a"}]`, 1)),
-		"a large body alone":    post(t, s, "/v1/chat/completions", `{"messages":"`+strings.Repeat("x", int(cost)/bodyCost)+`"}`),
-		"a text to split":       post(t, s, "/tokenize", `{"content":"`+strings.Repeat("x", int(cost)/textCost)+`"}`),
+		"a large body alone":    post(t, s, "/v1/chat/completions", `{"messages":"`+strings.Repeat("x", int(cost)/gate.BodyCost)+`"}`),
+		"a text to split":       post(t, s, "/tokenize", `{"content":"`+strings.Repeat("x", int(cost)/gate.TextCost)+`"}`),
 		"the engine's own face": post(t, s, "/v1/generate", body),
 	} {
 		seconds := refused.header.Get("Retry-After")

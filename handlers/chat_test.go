@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/record"
@@ -499,9 +500,9 @@ func TestChat_RefusedFields(t *testing.T) {
 	}
 }
 
-func parseError(t *testing.T, got response) errorFields {
+func parseError(t *testing.T, got response) failure.Fields {
 	t.Helper()
-	var body errorBody
+	var body failure.Body
 	if err := json.Unmarshal([]byte(got.body), &body); err != nil || body.Error.Message == "" {
 		t.Fatalf("the body has no error: %s", got.body)
 	}

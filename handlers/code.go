@@ -10,6 +10,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/gate"
+	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
 )
@@ -169,11 +171,11 @@ func literal(text string) string {
 func (h *Handlers) answerCode(c echo.Context) error {
 	language, known := programs[c.QueryParam("as")]
 	if !known {
-		return invalidf("as", "as is %q, but must be curl, python or javascript", shorten(c.QueryParam("as")))
+		return invalidf("as", "as is %q, but must be curl, python or javascript", httpio.Shorten(c.QueryParam("as")))
 	}
 	answer, err := strconv.ParseInt(c.Param("answer"), 10, 64)
 	if err != nil {
-		return invalidf("answer", "answer is %q, but must be a number", shorten(c.Param("answer")))
+		return invalidf("answer", "answer is %q, but must be a number", httpio.Shorten(c.Param("answer")))
 	}
 	chat, err := h.Live.Chat(c.Param("id"))
 	if err != nil {
@@ -183,8 +185,7 @@ func (h *Handlers) answerCode(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	own, _ := c.Get(originKey).(string)
-	call, err := newAPICall(own, request, h.keys != nil)
+	call, err := newAPICall(gate.OwnOrigin(c), request, h.gate.AsksForKey())
 	if err != nil {
 		return err
 	}

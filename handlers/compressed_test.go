@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"errors"
 	"io"
 	"iter"
 	"math/rand/v2"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 )
 
@@ -67,19 +65,6 @@ func TestBody_Compressed(t *testing.T) {
 	}
 }
 
-// A connection that breaks is the client's trouble, not that of gzip.
-func TestBody_CompressedThatDoesNotArrive(t *testing.T) {
-	broken := errors.New("broken pipe")
-	sent := io.NopCloser(io.MultiReader(strings.NewReader(gzipped(t, noise(100))[:50]), errReader{broken}))
-	if _, err := io.ReadAll(newInflatedBody(sent, 1000)); !errors.Is(err, broken) {
-		t.Errorf("got %v", err)
-	}
-}
-
-type errReader struct{ err error }
-
-func (r errReader) Read([]byte) (int, error) { return 0, r.err }
-
 func TestBody_CompressedChat(t *testing.T) {
 	var asked infer.Request
 	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
@@ -97,21 +82,4 @@ func TestBody_CompressedChat(t *testing.T) {
 			t.Errorf("got %d: %s", got.status, got.body)
 		}
 	}
-}
-
-// Whatever is sent compressed, what is read of it is bounded.
-func FuzzCompressedBody(f *testing.F) {
-	f.Add([]byte(gzipped(f, "hello")))
-	f.Add([]byte(gzipped(f, strings.Repeat("x", 4096))))
-	f.Add([]byte(gzipped(f, "")[:11]))
-	f.Fuzz(func(t *testing.T, sent []byte) {
-		const limit = 4096
-		data, err := io.ReadAll(newInflatedBody(io.NopCloser(bytes.NewReader(sent)), limit))
-		if len(data) > limit {
-			t.Errorf("%d bytes were read", len(data))
-		}
-		if f := failure.Describe(err); err != nil && f.Status >= 500 {
-			t.Errorf("the error is %v", err)
-		}
-	})
 }

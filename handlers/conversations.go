@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/httpio"
 	"m40-llm/web"
 )
 
@@ -22,7 +22,7 @@ func (h *Handlers) railFragment(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return render(c, http.StatusOK, web.RailList(rail))
+	return httpio.Render(c, http.StatusOK, web.RailList(rail))
 }
 
 // chatForm is what the changes are made of. Value is what pin and archive set; a
@@ -111,13 +111,8 @@ func (h *Handlers) renameFolder(c echo.Context) error {
 
 // changed answers a change that was made.
 func changed(c echo.Context, next string) error {
-	if wantsJSON(c.Request()) {
+	if httpio.WantsJSON(c.Request()) {
 		return c.NoContent(http.StatusNoContent)
 	}
 	return c.Redirect(http.StatusSeeOther, next)
-}
-
-// wantsJSON reports whether a script asks.
-func wantsJSON(r *http.Request) bool {
-	return strings.Contains(r.Header.Get(echo.HeaderAccept), echo.MIMEApplicationJSON)
 }

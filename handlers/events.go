@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
 )
 
 // Where websockets are blocked, the page has what goes over them in two parts: GET
@@ -30,7 +31,7 @@ func (h *Handlers) events(c echo.Context) error {
 	if chat := c.QueryParam("chat"); chat != "" {
 		since, err := strconv.ParseInt(c.QueryParam("since"), 10, 64)
 		if err != nil && c.QueryParam("since") != "" {
-			return invalidf("since", "since is %q, but must be the number of an event", shorten(c.QueryParam("since")))
+			return invalidf("since", "since is %q, but must be the number of an event", httpio.Shorten(c.QueryParam("since")))
 		}
 		open = &openCommand{Type: "open", Chat: chat, Since: since}
 	}

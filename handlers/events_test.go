@@ -218,7 +218,7 @@ func TestAPageWithoutWebsocketsHasEvents(t *testing.T) {
 	chats := live.New(engine, live.Options{})
 	handler := New(Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isWebSocket(r) {
+		if r.Header.Get("Upgrade") != "" {
 			http.Error(w, "no websockets here", http.StatusForbidden)
 			return
 		}

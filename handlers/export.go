@@ -17,6 +17,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/httpio"
 	"m40-llm/infer/reply"
 	"m40-llm/store"
 	"m40-llm/web"
@@ -137,7 +138,7 @@ func (h *Handlers) importChat(c echo.Context) error {
 		}
 		return err
 	}
-	if wantsJSON(c.Request()) {
+	if httpio.WantsJSON(c.Request()) {
 		return c.JSON(http.StatusCreated, map[string]any{"chat": chat.ID, "title": chat.Title, "messages": in.count})
 	}
 	return c.Redirect(http.StatusSeeOther, "/c/"+chat.ID)
@@ -311,7 +312,7 @@ func (r *exportReader) readField(name string) error {
 		return err
 	}
 	if name == "format" && r.head.Format != exportFormat {
-		return invalidf("format", "format is %q, but this program reads %q", shorten(r.head.Format), exportFormat)
+		return invalidf("format", "format is %q, but this program reads %q", httpio.Shorten(r.head.Format), exportFormat)
 	}
 	return nil
 }

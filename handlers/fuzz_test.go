@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"m40-llm/handlers/failure"
 )
 
 // Whatever a client sends, the answer is a response or a refusal that says what
@@ -44,7 +46,7 @@ func FuzzChatRequest(f *testing.F) {
 			case w.Code >= http.StatusInternalServerError:
 				t.Errorf("%s: got %d: %s", path, w.Code, w.Body)
 			default:
-				var e errorBody
+				var e failure.Body
 				if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || e.Error.Message == "" {
 					t.Errorf("%s: got %d with no reason: %s", path, w.Code, w.Body)
 				}

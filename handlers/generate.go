@@ -6,7 +6,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 )
 
@@ -17,11 +16,11 @@ import (
 func (h *Handlers) generateStream(c echo.Context) error {
 	r := infer.DefaultRequest()
 	if err := readStrictJSON(c, &r); err != nil {
-		return h.failGenerate(c, err)
+		return h.gate.AnswerEngineError(c, err)
 	}
 	err := h.stream(c, []infer.Request{r}, func() (sink, error) { return h.openEventLines(c) })
 	if err != nil && !c.Response().Committed {
-		return h.failGenerate(c, err)
+		return h.gate.AnswerEngineError(c, err)
 	}
 	return err
 }
@@ -42,7 +41,7 @@ func (h *Handlers) openEventLines(c echo.Context) (sink, error) {
 
 func (l eventLines) event(_ int, e infer.Event) error { return l.line(e) }
 
-func (l eventLines) fail(err error) error { return l.line(engineErrorBody{l.h.shownError(err)}) }
+func (l eventLines) fail(err error) error { return l.line(l.h.gate.EngineError(err)) }
 
 func (l eventLines) idle() error { return nil } // a reader of this stream needs no reminders
 
@@ -57,17 +56,4 @@ func (l eventLines) line(v any) error {
 		return err
 	}
 	return http.NewResponseController(l.response.Writer).Flush()
-}
-
-type engineErrorBody struct {
-	Error infer.Error `json:"error"`
-}
-
-// shownError is err as the engine has it, less what is for the log alone. The server
-// whose engine this is has a log of its own.
-func (h *Handlers) shownError(err error) infer.Error {
-	if h.trusted {
-		return failure.Whole(err)
-	}
-	return failure.Shown(err)
 }

@@ -11,6 +11,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/infer"
@@ -68,15 +70,34 @@ type Config struct {
 // Handlers serves the routes.
 type Handlers struct {
 	Config
-	log       *slog.Logger
-	host      hostPolicy
-	keys      *keyring
-	proxies   proxies
-	sessions  sessions
-	asked     onces
-	budget    budget
-	apiRoutes string // those for programs, for the answer to a request for another one
-	trusted   bool   // the only client is the server whose engine this is
+	log      *slog.Logger
+	gate     *gate.Gate
+	sessions sessions
+	asked    onces
+}
+
+// Limits of bodies in bytes. Conversations are long; most else is not.
+const (
+	chatBodyLimit   = 8 << 20
+	importBodyLimit = 64 << 20 // a chat with all its branches and tokens
+)
+
+// publicRoutes ask nobody for a key: probes, the page's own files, and what has a token of
+// its own.
+var publicRoutes = map[string]bool{
+	"/health":   true,
+	"/login":    true,
+	"/s/:token": true,
+	"/static/*": true,
+}
+
+var bodyLimits = map[string]int64{
+	"/v1/chat/completions": chatBodyLimit,
+	"/chat/completions":    chatBodyLimit,
+	"/apply-template":      chatBodyLimit,
+	"/import":              importBodyLimit,
+	"/presets/import":      chatBodyLimit,
+	"/command":             streamReadLimit,
 }
 
 // New returns the server's routes.
@@ -90,35 +111,33 @@ func New(cfg Config) *echo.Echo {
 	if cfg.Models == nil {
 		cfg.Models = models.New(models.Options{Engine: cfg.Engine, Log: cfg.Logger})
 	}
-	if cfg.PingInterval <= 0 {
-		cfg.PingInterval = 10 * time.Second
-	}
-	if cfg.WriteTimeout <= 0 {
-		cfg.WriteTimeout = 5 * time.Second
-	}
-	if cfg.BodyTimeout <= 0 {
-		cfg.BodyTimeout = 30 * time.Second
-	}
-	if cfg.MemoryBudget <= 0 {
-		cfg.MemoryBudget = defaultBudget
-	}
+	cfg.PingInterval = cmp.Or(cfg.PingInterval, 10*time.Second)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 5*time.Second)
 	h := &Handlers{
-		budget:  budget{total: cfg.MemoryBudget},
-		Config:  cfg,
-		log:     cfg.Logger,
-		host:    newHostPolicy(cfg.AllowHosts),
-		keys:    newKeyring(cfg.APIKey),
-		proxies: cfg.TrustedProxies,
+		Config: cfg,
+		log:    cfg.Logger,
+		gate: gate.New(gate.Options{
+			Log:            cfg.Logger,
+			APIKey:         cfg.APIKey,
+			Public:         publicRoutes,
+			AllowHosts:     cfg.AllowHosts,
+			CORSOrigins:    cfg.CORSOrigins,
+			TrustedProxies: cfg.TrustedProxies,
+			BodyLimits:     bodyLimits,
+			MemoryBudget:   cmp.Or(cfg.MemoryBudget, defaultBudget),
+			WriteTimeout:   cfg.WriteTimeout,
+			BodyTimeout:    cmp.Or(cfg.BodyTimeout, 30*time.Second),
+		}),
 	}
 	e := echo.New()
-	e.HTTPErrorHandler = h.handleError
-	e.IPExtractor = func(r *http.Request) string { return h.proxies.client(r).String() }
-	e.Pre(h.observe, h.boundWrites, h.compress, h.setHeaders, h.normalizePath, h.checkHost, h.checkOrigin, h.keepAccount, h.boundBody)
-	e.Use(h.checkKey)
+	h.gate.Guard(e)
 	h.routes(e)
-	h.apiRoutes = apiRoutes(e)
 	return e
 }
+
+// defaultBudget is what all requests in work may take together in bytes. Most take some
+// kilobytes, so only large ones are ever refused.
+const defaultBudget = 512 << 20
 
 // routes is the whole route table.
 func (h *Handlers) routes(e *echo.Echo) {
@@ -169,8 +188,8 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.GET("/events", h.events)
 	e.POST("/command", h.command)
 	e.Match(getOrHead, "/static/*", h.asset)
-	e.GET("/login", h.login)
-	e.POST("/login", h.submitLogin)
+	e.GET("/login", h.gate.Login)
+	e.POST("/login", h.gate.SubmitLogin)
 
 	// Generation. Users forget the /v1 in their client's base address.
 	e.POST("/v1/generate", h.generateStream)

@@ -28,7 +28,7 @@ type healthBody struct {
 
 // notReadyBody is an error as llama-server has it, with the progress beside it.
 type notReadyBody struct {
-	errorBody
+	failure.Body
 	Status  string         `json:"status"`
 	Loading *infer.Loading `json:"loading,omitempty"`
 	Trouble string         `json:"trouble,omitempty"`
@@ -66,6 +66,6 @@ func (h *Handlers) health(c echo.Context) error {
 	default:
 		f.Message = "the model could not be loaded"
 	}
-	body.errorBody = bodyOf(f)
+	body.Body = f.Body()
 	return c.JSON(http.StatusServiceUnavailable, body)
 }

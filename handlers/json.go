@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"m40-llm/handlers/httpio"
+
 	"github.com/labstack/echo/v4"
 )
 
@@ -171,7 +173,7 @@ func valueName(value string) string {
 	case "bool":
 		return "true or false"
 	}
-	return shorten(strings.TrimPrefix(value, "number ")) // one that does not fit, such as 1e999
+	return httpio.Shorten(strings.TrimPrefix(value, "number ")) // one that does not fit, such as 1e999
 }
 
 func kindName(t reflect.Type) string {
@@ -208,7 +210,7 @@ func checkDepth(data []byte) error {
 		case '{', '[':
 			if depth++; depth > maxDepth {
 				field := pathAt(data, i)
-				return invalidf(shorten(field), "the body nests deeper than %d arrays and objects, in %s", maxDepth, shorten(field))
+				return invalidf(httpio.Shorten(field), "the body nests deeper than %d arrays and objects, in %s", maxDepth, httpio.Shorten(field))
 			}
 		case '}', ']':
 			depth--
@@ -253,7 +255,7 @@ func pathAt(data []byte, end int) string {
 			if top >= 0 && !levels[top].array && !levels[top].inside && i < end {
 				var key string
 				if json.Unmarshal(data[begin:i+1], &key) == nil {
-					levels[top].key = shorten(key)
+					levels[top].key = httpio.Shorten(key)
 				}
 			}
 		}
@@ -268,15 +270,6 @@ func pathAt(data []byte, end int) string {
 		}
 	}
 	return path
-}
-
-// shorten keeps what a client sent from filling the answer that complains of it.
-func shorten(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // stringEnd returns the index of the quote that closes the string opened at

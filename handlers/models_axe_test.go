@@ -68,7 +68,7 @@ func TestEverybodyCanUseTheModels(t *testing.T) {
 		b.lookUp("org/repo:Q8_0")
 		b.until("document.querySelector('#found .verdict')?.innerText.startsWith('fits')")
 		look(device + " found")
-		gate(registry, len(remoteModel)*62/100)
+		holdBack(registry, len(remoteModel)*62/100)
 		b.click("#found form[action$=pull] button")
 		b.until(card("running"))
 		b.until("document.querySelector('[data-field=rate]').innerText !== ''")

@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/models"
 	"m40-llm/infer"
 	"m40-llm/infer/units"
@@ -52,16 +53,15 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 	if m.Shown != nil {
 		m.Shown.Deleting = c.QueryParam("delete") != ""
 	} else if m.Open {
-		m.Open, m.Problem, status = false, "There is no model called “"+shorten(name)+"” on this machine any more.", http.StatusNotFound
+		m.Open, m.Problem, status = false, "There is no model called “"+httpio.Shorten(name)+"” on this machine any more.", http.StatusNotFound
 	}
 	change(&m)
-	return render(c, status, web.ModelsPage(m))
+	return httpio.Render(c, status, web.ModelsPage(m))
 }
 
 // refuseModels shows the page with the reason why something was not done.
 func (h *Handlers) refuseModels(c echo.Context, err error) error {
-	f := failure.Describe(err)
-	h.logFailure(c, f, err)
+	f := h.gate.Failed(c, err)
 	return h.showModels(c, f.Status, func(m *web.Models) { m.Problem = f.Text })
 }
 
@@ -70,8 +70,7 @@ func (h *Handlers) findModel(c echo.Context) error {
 	name := strings.TrimSpace(c.FormValue("name"))
 	d, err := h.Models.Find(c.Request().Context(), name)
 	if err != nil {
-		f := failure.Describe(err)
-		h.logFailure(c, f, err)
+		f := h.gate.Failed(c, err)
 		return h.showModels(c, f.Status, func(m *web.Models) {
 			m.Find = web.Find{Query: name, Problem: f.Text}
 		})

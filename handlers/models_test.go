@@ -127,9 +127,9 @@ func (s *modelServer) put(t testing.TB, name string, data []byte) {
 	}
 }
 
-// gate makes the storage send the first bytes of a file, and then hardly any until it is
+// holdBack makes the storage send the first bytes of a file, and then hardly any until it is
 // opened.
-func gate(registry *hubtest.Registry, first int) (open func()) {
+func holdBack(registry *hubtest.Registry, first int) (open func()) {
 	opened := make(chan struct{})
 	registry.SetCDN(func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 		start := hubtest.RangeStart(r)
@@ -218,7 +218,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 	})
 
 	half := len(remoteModel) / 2
-	open := gate(registry, half)
+	open := holdBack(registry, half)
 	run("the progress is shown, after a reload and in a second window too", func(t *testing.T) {
 		b.click("#found form .btn.primary")
 		b.until(card("running"))
@@ -392,7 +392,7 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 	})
 
 	run("a download that is cancelled leaves nothing", func(t *testing.T) {
-		gate(registry, len(remoteModel)/3)
+		holdBack(registry, len(remoteModel)/3)
 		start()
 		b.until(card("running"))
 		b.click("[data-download] form[action$=cancel] button")
@@ -502,7 +502,7 @@ func (s *modelServer) form(t testing.TB, path string, fields url.Values, header 
 func TestModelsWithoutScripts(t *testing.T) {
 	registry := newModelRegistry(t)
 	server := serveModels(t, t.TempDir(), registry)
-	open := gate(registry, len(remoteModel)/2)
+	open := holdBack(registry, len(remoteModel)/2)
 	name, file := url.Values{"name": {"org/repo:Q8_0"}}, url.Values{"file": {"org/repo/" + remoteFile}}
 	size := strconv.Itoa(len(remoteModel))
 	page := func() string {

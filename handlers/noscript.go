@@ -16,7 +16,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/reply"
@@ -48,8 +48,7 @@ func (h *Handlers) ask(c echo.Context) error {
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, "/c/"+chat+"?follow=1#end")
 	}
-	f := failure.Describe(err)
-	h.logFailure(c, f, err)
+	f := h.gate.Failed(c, err)
 	p, _, pageErr := h.chat(c, id)
 	if pageErr != nil {
 		return pageErr
@@ -58,7 +57,7 @@ func (h *Handlers) ask(c echo.Context) error {
 	if id == "" {
 		p.Picker.Chosen, p.Preset = q.model, q.preset
 	}
-	return render(c, f.Status, web.Playground(p))
+	return httpio.Render(c, f.Status, web.Playground(p))
 }
 
 // send asks in the chat called id, or in a new one if id is empty, with the settings
@@ -97,7 +96,7 @@ func (h *Handlers) answerQuestion(c echo.Context) error {
 	id := c.Param("id")
 	question, err := strconv.ParseInt(c.FormValue("question"), 10, 64)
 	if err != nil {
-		return invalidf("question", "question is %q, but must be the number of a message", shorten(c.FormValue("question")))
+		return invalidf("question", "question is %q, but must be the number of a message", httpio.Shorten(c.FormValue("question")))
 	}
 	chat, err := h.Live.Chat(id)
 	if err != nil {
@@ -122,7 +121,7 @@ func (h *Handlers) showMessage(c echo.Context) error {
 	id, text := c.Param("id"), c.FormValue("message")
 	message, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return invalidf("message", "message is %q, but must be the number of a message", shorten(text))
+		return invalidf("message", "message is %q, but must be the number of a message", httpio.Shorten(text))
 	}
 	chat, err := h.Live.Chat(id)
 	if err != nil {

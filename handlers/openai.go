@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
@@ -132,7 +133,7 @@ func parseLogitBias(biases map[string]float64) (map[int32]float64, error) {
 	for key, bias := range biases {
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
-			return nil, invalidf("logit_bias", "logit_bias has the key %q: keys are token ids", shorten(key))
+			return nil, invalidf("logit_bias", "logit_bias has the key %q: keys are token ids", httpio.Shorten(key))
 		}
 		parsed[int32(id)] = bias
 	}

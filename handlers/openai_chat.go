@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/reply"
@@ -157,7 +158,7 @@ var roles = map[string]string{
 func (m *chatMessage) parse(param string) (chat.Message, error) {
 	role, known := roles[m.Role]
 	if !known {
-		return chat.Message{}, invalidf(param+".role", "%s.role must be system, developer, user, assistant, tool or function, not %q", param, shorten(m.Role))
+		return chat.Message{}, invalidf(param+".role", "%s.role must be system, developer, user, assistant, tool or function, not %q", param, httpio.Shorten(m.Role))
 	}
 	content, err := parseContent(m.Content, param+".content")
 	if err != nil {
@@ -264,7 +265,7 @@ func parseContent(raw json.RawMessage, param string) (string, error) {
 			return "", invalidf(where, "the model cannot %s: remove %s", what, where)
 		}
 		if !textParts[part.Type] {
-			return "", invalidf(where+".type", "%s.type must be text, not %q", where, shorten(part.Type))
+			return "", invalidf(where+".type", "%s.type must be text, not %q", where, httpio.Shorten(part.Type))
 		}
 		texts[i] = cmp.Or(part.Text, part.Refusal)
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/gate"
+	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 )
 
@@ -37,7 +39,7 @@ type modelMeta struct {
 // GET /v1/models a program whose base address lacks the /v1.
 func (h *Handlers) modelsPageOrList(c echo.Context) error {
 	c.Response().Header().Add(echo.HeaderVary, echo.HeaderAccept)
-	if asksForPage(c.Request()) {
+	if gate.AsksForPage(c.Request()) {
 		return h.modelsPage(c)
 	}
 	return h.models(c)
@@ -71,7 +73,7 @@ func (h *Handlers) model(c echo.Context) error {
 			return c.JSON(http.StatusOK, h.describeModel(info))
 		}
 	}
-	return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no model called \"" + shorten(id) + "\"; GET /v1/models lists those there are"}
+	return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no model called \"" + httpio.Shorten(id) + "\"; GET /v1/models lists those there are"}
 }
 
 // describeModel describes a model. How long its context is, is known of the loaded one alone.

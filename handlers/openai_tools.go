@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/reply"
 )
@@ -43,7 +44,7 @@ func (f *chatFields) fillTools(r *infer.Request) error {
 	case forced && len(names) == 0:
 		return invalidf("tool_choice", "tool_choice asks for a call, but tools is empty")
 	case forced && choice != infer.ToolChoiceRequired && !names[choice]:
-		return invalidf("tool_choice", "tool_choice names the function %q, which is not among the tools", shorten(choice))
+		return invalidf("tool_choice", "tool_choice names the function %q, which is not among the tools", httpio.Shorten(choice))
 	case len(names) == 0 || choice == infer.ToolChoiceNone:
 		return nil
 	}
@@ -76,14 +77,14 @@ func checkTools(raw json.RawMessage) (names map[string]bool, err error) {
 		where := fmt.Sprintf("tools[%d]", i)
 		switch {
 		case t.Type != "function":
-			return nil, invalidf(where+".type", "%s.type must be function, not %q", where, shorten(t.Type))
+			return nil, invalidf(where+".type", "%s.type must be function, not %q", where, httpio.Shorten(t.Type))
 		case t.Function == nil:
 			return nil, invalidf(where+".function", "%s.function is missing", where)
 		}
 		where += ".function"
 		switch kind := firstByte(t.Function.Parameters); {
 		case !isToolName(t.Function.Name):
-			return nil, invalidf(where+".name", "%s.name must be 1 to %d letters, digits, _ or -, not %q", where, maxToolName, shorten(t.Function.Name))
+			return nil, invalidf(where+".name", "%s.name must be 1 to %d letters, digits, _ or -, not %q", where, maxToolName, httpio.Shorten(t.Function.Name))
 		case names[t.Function.Name]:
 			return nil, invalidf(where+".name", "tools[%d] has the name of another tool, %q", i, t.Function.Name)
 		case kind != 0 && kind != 'n' && kind != '{':
@@ -115,7 +116,7 @@ func parseToolChoice(raw json.RawMessage) (string, error) {
 		case infer.ToolChoiceAuto, infer.ToolChoiceNone, infer.ToolChoiceRequired:
 			return choice, nil
 		}
-		return "", invalidf("tool_choice", "%s, not %q", usage, shorten(choice))
+		return "", invalidf("tool_choice", "%s, not %q", usage, httpio.Shorten(choice))
 	case '{':
 		var named toolDefinition
 		if err := decodeJSON(raw, "tool_choice", &named); err != nil {

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -12,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/a-h/templ"
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
@@ -34,7 +33,7 @@ func (h *Handlers) newChatPage(c echo.Context) error {
 	if preset, err := h.Live.Preset(c.Request().Context(), c.QueryParam("preset")); err == nil {
 		p.Preset = preset.ID
 	}
-	return render(c, http.StatusOK, web.Playground(p))
+	return httpio.Render(c, http.StatusOK, web.Playground(p))
 }
 
 // chatPage answers GET /c/:id with the end of the chat, as it is now. What follows
@@ -45,12 +44,12 @@ func (h *Handlers) chatPage(c echo.Context) error {
 	case err != nil:
 		return err
 	case chat == nil:
-		return render(c, http.StatusNotFound, web.Playground(p))
+		return httpio.Render(c, http.StatusNotFound, web.Playground(p))
 	case c.QueryParam("follow") != "" && c.Request().Method == http.MethodGet:
 		p.Follows = true
 		return h.followPage(c, p, chat)
 	}
-	return render(c, http.StatusOK, web.Playground(p))
+	return httpio.Render(c, http.StatusOK, web.Playground(p))
 }
 
 // chat returns the page of a chat, and the chat unless it is gone; for no id, the page
@@ -70,7 +69,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 	}
 	if text := c.QueryParam("at"); text != "" {
 		if p.At, err = strconv.ParseInt(text, 10, 64); err != nil || p.At < 1 {
-			return web.Page{}, nil, invalidf("at", "at is %q, but must be the number of a message", shorten(text))
+			return web.Page{}, nil, invalidf("at", "at is %q, but must be the number of a message", httpio.Shorten(text))
 		}
 	}
 	if err := showChat(&p, chat); err != nil {
@@ -162,16 +161,6 @@ func ending(a *live.Answer) string {
 	return "finished by itself"
 }
 
-// errorPage tells a person what went wrong.
-func errorPage(c echo.Context, f failure.Failure) error {
-	return render(c, f.Status, web.Message(f.Title, f.Text))
-}
-
-// loginPage asks for the API key.
-func loginPage(c echo.Context, status int, problem string) error {
-	return render(c, status, web.Login(problem))
-}
-
 // asset answers GET /static/{hash}/{name}.
 func (h *Handlers) asset(c echo.Context) error {
 	hash, name, _ := strings.Cut(c.Param("*"), "/")
@@ -182,20 +171,11 @@ func (h *Handlers) asset(c echo.Context) error {
 	header := c.Response().Header()
 	header.Set("Cache-Control", "public, max-age=31536000, immutable")
 	header.Set(echo.HeaderVary, echo.HeaderAcceptEncoding)
-	if a.Gzip != nil && acceptsGzip(c.Request()) {
+	if a.Gzip != nil && httpio.AcceptsGzip(c.Request()) {
 		header.Set(echo.HeaderContentEncoding, "gzip")
 		return c.Blob(http.StatusOK, a.Type, a.Gzip)
 	}
 	return c.Blob(http.StatusOK, a.Type, a.Body)
-}
-
-// render writes a component, or nothing but the error if it fails.
-func render(c echo.Context, status int, component templ.Component) error {
-	var buf bytes.Buffer
-	if err := component.Render(c.Request().Context(), &buf); err != nil {
-		return fmt.Errorf("failed to render %s: %w", c.Path(), err)
-	}
-	return c.HTMLBlob(status, buf.Bytes())
 }
 
 // page is what every page has, and the title of a new chat.

@@ -16,6 +16,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/sample"
 	"m40-llm/web"
@@ -47,7 +48,7 @@ func toWirePreset(p live.Preset) wirePreset {
 // and how one of them differs from another. With chat, the page was opened from that chat
 // and leads back to it. Scripts get {"presets":[…]}.
 func (h *Handlers) presetsPage(c echo.Context) error {
-	if wantsJSON(c.Request()) {
+	if httpio.WantsJSON(c.Request()) {
 		list, err := h.Live.Presets(c.Request().Context())
 		if err != nil {
 			return err
@@ -62,7 +63,7 @@ func (h *Handlers) presetsPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return render(c, http.StatusOK, web.PresetsPage(page))
+	return httpio.Render(c, http.StatusOK, web.PresetsPage(page))
 }
 
 // presets is the page that the parameters of a request ask for: those of its query or,
@@ -219,7 +220,7 @@ func readSettings(form url.Values, s *live.Settings) (wrong map[string]string) {
 		text := strings.Replace(strings.TrimSpace(form.Get(key)), ",", ".", 1)
 		switch v, err := strconv.ParseFloat(text, 64); {
 		case err != nil || math.IsNaN(v) || whole && v != math.Trunc(v):
-			wrong[key] = fmt.Sprintf("%q is not a %s", shorten(text), map[bool]string{false: "number", true: "whole number"}[whole])
+			wrong[key] = fmt.Sprintf("%q is not a %s", httpio.Shorten(text), map[bool]string{false: "number", true: "whole number"}[whole])
 		case v < min || v > max:
 			wrong[key] = fmt.Sprintf("%v to %v", min, max)
 		default:
@@ -305,7 +306,7 @@ func (h *Handlers) createPreset(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if wantsJSON(c.Request()) {
+	if httpio.WantsJSON(c.Request()) {
 		return c.JSON(http.StatusCreated, toWirePreset(p))
 	}
 	return c.Redirect(http.StatusSeeOther, presetsAfter(c, p.ID))
@@ -372,7 +373,7 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 			r.Raw, r.Differs = form.Get(r.Key), true // it was typed: it is shown
 		}
 	}
-	return render(c, http.StatusBadRequest, web.PresetsPage(page))
+	return httpio.Render(c, http.StatusBadRequest, web.PresetsPage(page))
 }
 
 // presetsAfter is the page with a preset, as the form before it was opened.
@@ -495,7 +496,7 @@ func (h *Handlers) importPresets(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if wantsJSON(c.Request()) {
+	if httpio.WantsJSON(c.Request()) {
 		wire := make([]wirePreset, len(added))
 		for i, p := range added {
 			wire[i] = toWirePreset(p)
@@ -519,7 +520,7 @@ func readPresets(data []byte) ([]live.Preset, error) {
 		return nil, err
 	}
 	if file.Format != presetFormat {
-		return nil, invalidf("format", "format is %q, but this program reads %q", shorten(file.Format), presetFormat)
+		return nil, invalidf("format", "format is %q, but this program reads %q", httpio.Shorten(file.Format), presetFormat)
 	}
 	var list []live.Preset
 	for i, in := range file.Presets {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/httpio"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -93,7 +94,7 @@ func parseCursor(text string) (c store.Cursor, err error) {
 	number, pinned := strings.CutPrefix(text, "p")
 	c.Pinned = pinned
 	if c.Activity, err = strconv.ParseInt(number, 10, 64); err != nil || c.Activity < 1 {
-		return c, invalidf("after", "after is %q, which no list of chats has given", shorten(text))
+		return c, invalidf("after", "after is %q, which no list of chats has given", httpio.Shorten(text))
 	}
 	return c, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 )
 
@@ -49,7 +50,7 @@ func (f *formFields) fill(r *infer.Request) error {
 		}
 		r.StrictSchema = format.JSONSchema.Strict
 	default:
-		return invalidf("response_format.type", "response_format.type is %q: must be text, json_object or json_schema", shorten(format.Type))
+		return invalidf("response_format.type", "response_format.type is %q: must be text, json_object or json_schema", httpio.Shorten(format.Type))
 	}
 	if r.Grammar != "" || len(r.JSONSchema) > 0 {
 		return invalidf("response_format", "response_format, grammar and json_schema exclude each other: give only one")
@@ -73,9 +74,6 @@ func (f *formFields) about(err error) error {
 	return &named
 }
 
-// ignoredHeader lists what schemas say and the answer is not held to.
-const ignoredHeader = "X-M40-LLM-Schema-Ignored"
-
 // maxIgnoredHeader bounds the header in bytes.
 const maxIgnoredHeader = 1024
 
@@ -97,7 +95,7 @@ func setIgnoredHeader(c echo.Context, first infer.Event) {
 		}
 		b.WriteString(what)
 	}
-	c.Response().Header().Set(ignoredHeader, b.String())
+	c.Response().Header().Set(httpio.IgnoredHeader, b.String())
 }
 
 // headerItem returns text as an item of a list in a header: what is not printable ASCII is

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"m40-llm/handlers/failure"
 )
 
 const browserAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -124,7 +126,7 @@ func TestRoutes_ErrorsOfPagesAreForWhoAsks(t *testing.T) {
 	for request, status := range map[string]int{"GET /nothing": 404, "GET /c/1/nothing": 404, "POST /nothing": 403, "POST /models/pull": 403, "DELETE /": 403} {
 		method, path, _ := strings.Cut(request, " ")
 		program, browser := call(t, s, method, path, "", "Accept", "*/*"), call(t, s, method, path, "", "Accept", browserAccept)
-		var body errorBody
+		var body failure.Body
 		if err := json.Unmarshal([]byte(program.body), &body); err != nil || program.status != status || body.Error.Message == "" {
 			t.Errorf("%s: a program gets %d: %s", request, program.status, program.body)
 		}

@@ -1,118 +1,22 @@
 package handlers
 
 import (
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"testing"
-	"time"
 )
 
-// fakeConn is a connection from an address.
-type fakeConn struct {
-	net.Conn
-	from   net.Addr
-	closed chan struct{}
-}
-
-func newFakeConn(from net.Addr) *fakeConn { return &fakeConn{from: from, closed: make(chan struct{})} }
-
-func (c *fakeConn) SetDeadline(time.Time) error { return nil }
-
-func (c *fakeConn) Read([]byte) (int, error) { return 0, io.EOF }
-
-func (c *fakeConn) RemoteAddr() net.Addr { return c.from }
-
-func (c *fakeConn) Close() error {
-	select {
-	case <-c.closed:
-	default:
-		close(c.closed)
-	}
-	return nil
-}
-
-// fakeListener accepts what is in it and then fails.
-type fakeListener struct {
-	net.Listener
-	conns []*fakeConn
-}
-
-func (l *fakeListener) Accept() (net.Conn, error) {
-	if len(l.conns) == 0 {
-		return nil, io.EOF
-	}
-	c := l.conns[0]
-	l.conns = l.conns[1:]
-	return c, nil
-}
-
-func TestLimitListener(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		from   func(i int) net.Addr
-		offer  int
-		accept int
-	}{
-		{"one address gets 64 connections", func(int) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)} }, 100, 64},
-		{"this machine gets 256", func(int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }, 300, 256},
-		{"a unix socket gets 256", func(int) net.Addr { return &net.UnixAddr{Name: ""} }, 300, 256},
-		{"a trusted proxy has the limit of all", func(int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 9, 9, 9)} }, 1100, 1024},
-		{"all together get 1024", func(i int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, byte(i>>8), byte(i))} }, 1100, 1024},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inner := &fakeListener{}
-			l := LimitListener(inner, []netip.Prefix{netip.MustParsePrefix("10.9.9.9/32")})
-			offered := make([]*fakeConn, tc.offer)
-			for i := range offered {
-				offered[i] = newFakeConn(tc.from(i))
-			}
-			inner.conns = offered
-			var accepted []net.Conn
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					break
-				}
-				accepted = append(accepted, c)
-			}
-			if len(accepted) != tc.accept {
-				t.Fatalf("%d are accepted, want %d", len(accepted), tc.accept)
-			}
-			for i, c := range offered {
-				if i >= tc.accept {
-					waitFor(t, c.closed, "a refused connection to be closed")
-				}
-			}
-			for _, c := range accepted {
-				c.Close()
-				c.Close() // counts once
-			}
-			inner.conns = []*fakeConn{newFakeConn(tc.from(0))}
-			if c, err := l.Accept(); err != nil {
-				t.Errorf("after all were closed the next is refused: %v", err)
-			} else {
-				c.Close()
-			}
-			if ll := l.(*limitListener); ll.total != 0 || len(ll.open) != 0 {
-				t.Errorf("%d connections of %d addresses are still counted", ll.total, len(ll.open))
-			}
-		})
-	}
-}
-
 func TestLimitListener_ARefusedClientIsToldWhyAndWhenToComeBack(t *testing.T) {
+	const maxLoopback = 256 // connections of this machine
 	cfg := testConfig(&fakeEngine{})
 	s := httptest.NewUnstartedServer(nil)
 	s.Config = NewServer(New(cfg), cfg.Logger)
-	limited := LimitListener(s.Listener, nil)
-	s.Listener = limited
+	s.Listener = LimitListener(s.Listener, nil)
 	s.Start()
 	t.Cleanup(s.Close)
-	conns := make([]net.Conn, maxLoopbackConnections)
+	conns := make([]net.Conn, maxLoopback)
 	for i := range conns {
 		conns[i] = dial(t, s.Listener.Addr().String(), "GET /health HTTP/1.1\nHost: localhost\n\n")
 		if _, err := conns[i].Read(make([]byte, 1)); err != nil { // it is accepted

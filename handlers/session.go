@@ -143,7 +143,7 @@ func (s *session) serve(connected context.Context) {
 func (s *session) contain(ctx context.Context, work func(context.Context) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.log.ErrorContext(ctx, "a session panicked", "error", panicError(v))
+			s.log.ErrorContext(ctx, "a session panicked", "error", failure.OfPanic(v))
 			err = errPanicked
 		}
 	}()

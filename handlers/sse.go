@@ -60,7 +60,7 @@ type sseStream struct {
 
 func (s sseStream) idle() error { return s.sse.comment("ping") }
 
-func (s sseStream) fail(err error) error { return s.sse.send(bodyOf(failure.Describe(err))) }
+func (s sseStream) fail(err error) error { return s.sse.send(failure.Describe(err).Body()) }
 
 // progress tells people who watch the raw stream what they wait for; to clients
 // it is a comment.

@@ -3,23 +3,17 @@ package handlers
 import (
 	"context"
 
+	"m40-llm/handlers/gate"
+
 	"github.com/labstack/echo/v4"
 	"nhooyr.io/websocket"
-
-	"m40-llm/handlers/failure"
 )
 
 // socket answers GET /ws; protocol.go describes what goes over it.
 func (h *Handlers) socket(c echo.Context) error {
 	r := c.Request()
-	// Checked for every route before; a websocket opened by a foreign page would
-	// be worth a second lock.
-	if own, _ := c.Get(originKey).(string); !sameOrigin(r.Header.Get("Origin"), own) {
-		return forbidden("a websocket needs an Origin of this server")
-	}
-	if !isWebSocket(r) {
-		c.Response().Header().Set("Upgrade", "websocket")
-		return failure.New(failure.WebSocketOnly, "this address answers websockets only")
+	if err := gate.CheckWebSocket(c); err != nil {
+		return err
 	}
 	conn, err := websocket.Accept(c.Response(), r, &websocket.AcceptOptions{
 		CompressionMode:    websocket.CompressionDisabled,

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"unicode/utf8"
 
+	"m40-llm/handlers/gate"
+
 	"github.com/labstack/echo/v4"
 )
 
@@ -33,7 +35,7 @@ func (h *Handlers) tokenize(c echo.Context) error {
 	if body.Content == nil {
 		return invalidf("content", "content must be the text to tokenize")
 	}
-	if err := accountOf(c).take(textCost * int64(len(*body.Content))); err != nil {
+	if err := gate.Take(c, gate.TextCost*int64(len(*body.Content))); err != nil {
 		return err
 	}
 	parseSpecial := body.ParseSpecial == nil || *body.ParseSpecial
@@ -53,6 +55,9 @@ func (h *Handlers) tokenize(c echo.Context) error {
 // lookUp is how many tokens are looked up at a time.
 const lookUp = 4096
 
+// pieceSize is how many bytes of a long response are written at a time.
+const pieceSize = 64 << 10
+
 // spell is what a token spells in JSON: a string, or numbers where it is no text.
 func spell(piece string) any {
 	if utf8.ValidString(piece) {
@@ -65,7 +70,7 @@ func spell(piece string) any {
 // would be many times larger than the text.
 func (h *Handlers) answerPieces(c echo.Context, model string, tokens []int32) error {
 	response := c.Response()
-	w := bufio.NewWriterSize(response, writePiece)
+	w := bufio.NewWriterSize(response, pieceSize)
 	response.Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
 	w.WriteString(`{"tokens":[`)
 	for begin := 0; begin < len(tokens); begin += lookUp {

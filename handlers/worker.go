@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/gate"
 	"m40-llm/infer"
 )
 
@@ -16,10 +17,9 @@ import (
 // response waits for as long as it is not read.
 func NewWorker(cfg Config) *echo.Echo {
 	cfg.PingInterval = time.Minute
-	h := &Handlers{Config: cfg, log: cfg.Logger, trusted: true}
+	h := &Handlers{Config: cfg, log: cfg.Logger, gate: gate.NewTrusted(cfg.Logger)}
 	e := echo.New()
-	e.HTTPErrorHandler = h.handleError
-	e.Pre(h.observe)
+	h.gate.Guard(e)
 	e.POST("/v1/generate", h.generateStream)
 	e.POST("/v1/render", h.renderRequest)
 	e.GET("/v1/status", h.status)
@@ -32,11 +32,11 @@ func NewWorker(cfg Config) *echo.Echo {
 // status answers GET /v1/status with the engine's infer.Status.
 func (h *Handlers) status(c echo.Context) error {
 	s := h.Engine.Status()
-	if !h.trusted {
+	if !h.gate.Trusted() {
 		s.Model.Path = ""
 	}
 	if s.Error != nil {
-		shown := h.shownError(s.Error)
+		shown := h.gate.EngineError(s.Error).Error
 		s.Error = &shown
 	}
 	return c.JSON(http.StatusOK, s)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -59,6 +60,9 @@ func RetryIn(seconds int, code, format string, args ...any) error {
 func Invalid(param, format string, args ...any) error {
 	return &infer.Error{Code: infer.CodeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
 }
+
+// OfPanic returns the error of a panic with the value v, with its stack.
+func OfPanic(v any) error { return fmt.Errorf("panic: %v\n%s", v, debug.Stack()) }
 
 // Describe returns what the client of a request that failed with err may learn.
 func Describe(err error) Failure {

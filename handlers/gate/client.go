@@ -1,4 +1,4 @@
-package handlers
+package gate
 
 import (
 	"cmp"
@@ -11,13 +11,13 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// clientOf names who asks, for the turns that clients take: by the address and, where no key
+// Client names who asks, for the turns that clients take: by the address and, where no key
 // is asked for, by the one that is sent all the same, which tells programs of one machine
 // apart.
-func (h *Handlers) clientOf(c echo.Context) string {
-	client := "at " + h.proxies.client(c.Request()).String()
+func (g *Gate) Client(c echo.Context) string {
+	client := "at " + g.proxies.client(c.Request()).String()
 	header := c.Request().Header
-	if key := cmp.Or(header.Get(echo.HeaderAuthorization), header.Get("X-Api-Key")); key != "" && h.keys == nil {
+	if key := cmp.Or(header.Get(echo.HeaderAuthorization), header.Get("X-Api-Key")); key != "" && g.keys == nil {
 		digest := sha256.Sum256([]byte(key))
 		client += " with " + hex.EncodeToString(digest[:8])
 	}

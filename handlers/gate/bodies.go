@@ -1,4 +1,4 @@
-package handlers
+package gate
 
 import (
 	"errors"
@@ -10,30 +10,17 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// Body limits in bytes. Conversations are long; everything else is not.
-const (
-	defaultBodyLimit = 1 << 20
-	chatBodyLimit    = 8 << 20
-	importBodyLimit  = 64 << 20 // a chat with all its branches and tokens
-)
+// defaultBodyLimit is the size in bytes of a body on most routes.
+const defaultBodyLimit = 1 << 20
 
 // discardLimit is the size up to which a body that is too large is still taken in: most
 // clients read no answer before they have sent everything, and would see a broken
 // connection instead.
 const discardLimit = 32 << 20
 
-var bodyLimits = map[string]int64{
-	"/v1/chat/completions": chatBodyLimit,
-	"/chat/completions":    chatBodyLimit,
-	"/apply-template":      chatBodyLimit,
-	"/import":              importBodyLimit,
-	"/presets/import":      chatBodyLimit,
-	"/command":             streamReadLimit,
-}
-
 // boundBody limits the size of a request's body, as it is sent and as it is read, and the
 // time its client may be silent while sending it.
-func (h *Handlers) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		compressed, err := isGzip(r)
@@ -41,12 +28,12 @@ func (h *Handlers) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 			c.Response().Header().Set(echo.HeaderAcceptEncoding, "gzip")
 			return err
 		}
-		limit, ok := bodyLimits[r.URL.Path]
+		limit, ok := g.opt.BodyLimits[r.URL.Path]
 		if !ok {
 			limit = defaultBodyLimit
 		}
 		if r.Body != nil && r.Body != http.NoBody {
-			body := &patientBody{ReadCloser: r.Body, control: http.NewResponseController(c.Response()), patience: h.BodyTimeout}
+			body := &patientBody{ReadCloser: r.Body, control: http.NewResponseController(c.Response()), patience: g.opt.BodyTimeout}
 			body.extendDeadline() // the server reads on where a handler stops
 			if r.ContentLength > limit {
 				if r.ContentLength <= discardLimit && r.Header.Get("Expect") == "" {
@@ -75,7 +62,7 @@ type countedBody struct {
 
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if refused := b.account.take(int64(n) * bodyCost); refused != nil {
+	if refused := b.account.take(int64(n) * BodyCost); refused != nil {
 		_, _ = io.CopyN(io.Discard, b.sent, discardLimit)
 		return 0, refused
 	}
@@ -105,10 +92,10 @@ func (b *patientBody) extendDeadline() {
 
 // boundWrites gives the client so much time to take each piece of a response. A
 // limit for whole responses would end long answers.
-func (h *Handlers) boundWrites(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) boundWrites(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		w := c.Response().Writer
-		c.Response().Writer = &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), patience: h.WriteTimeout}
+		c.Response().Writer = &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), patience: g.opt.WriteTimeout}
 		return next(c)
 	}
 }
@@ -119,8 +106,8 @@ type boundWriter struct {
 	patience time.Duration
 }
 
-// errClientLost says that a response could not be delivered.
-var errClientLost = errors.New("the client is gone or does not read")
+// ErrClientLost says that a response could not be delivered.
+var ErrClientLost = errors.New("the client is gone or does not read")
 
 // writePiece is what a client must take within the time of one write.
 const writePiece = 64 << 10
@@ -140,7 +127,7 @@ func lost(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", errClientLost, err)
+	return fmt.Errorf("%w: %w", ErrClientLost, err)
 }
 
 // FlushError is for http.ResponseController.

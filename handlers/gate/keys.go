@@ -1,4 +1,4 @@
-package handlers
+package gate
 
 import (
 	"crypto/hmac"
@@ -17,17 +17,12 @@ import (
 	"golang.org/x/time/rate"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/web"
 )
 
-// With an API key, every route asks for it but these: probes, the page's own
-// files, and what has a token of its own. Programs send the key as a bearer token or as X-Api-Key;
-// a browser exchanges it at /login for a cookie.
-var publicRoutes = map[string]bool{
-	"/health":   true,
-	"/login":    true,
-	"/s/:token": true,
-	"/static/*": true,
-}
+// With an API key, every route asks for it but Options.Public. Programs send the key as a
+// bearer token or as X-Api-Key; a browser exchanges it at /login for a cookie.
 
 // sessionLife is how long a browser is remembered.
 const sessionLife = 30 * 24 * time.Hour
@@ -168,16 +163,16 @@ func (k *keyring) try(client netip.Addr, key string) error {
 }
 
 // checkKey lets in who has the key.
-func (h *Handlers) checkKey(next echo.HandlerFunc) echo.HandlerFunc {
-	if h.keys == nil {
+func (g *Gate) checkKey(next echo.HandlerFunc) echo.HandlerFunc {
+	if g.keys == nil {
 		return next
 	}
 	return func(c echo.Context) error {
-		if publicRoutes[c.Path()] {
+		if g.opt.Public[c.Path()] {
 			return next(c)
 		}
-		if err := h.authenticate(c); err != nil {
-			return h.refuse(c, err)
+		if err := g.authenticate(c); err != nil {
+			return g.refuse(c, err)
 		}
 		return next(c)
 	}
@@ -185,7 +180,7 @@ func (h *Handlers) checkKey(next echo.HandlerFunc) echo.HandlerFunc {
 
 // authenticate looks at one credential: the bearer token, or else X-Api-Key, as some clients
 // send it, or else the session.
-func (h *Handlers) authenticate(c echo.Context) error {
+func (g *Gate) authenticate(c echo.Context) error {
 	header := c.Request().Header
 	given, keys := header.Values(echo.HeaderAuthorization), header.Values("X-Api-Key")
 	switch {
@@ -196,20 +191,20 @@ func (h *Handlers) authenticate(c echo.Context) error {
 		if !strings.EqualFold(scheme, "Bearer") {
 			return failure.New(failure.InvalidKey, "send the API key as \"Authorization: Bearer KEY\"")
 		}
-		return h.keys.try(h.proxies.client(c.Request()), strings.TrimSpace(key))
+		return g.keys.try(g.proxies.client(c.Request()), strings.TrimSpace(key))
 	case len(keys) == 1:
-		return h.keys.try(h.proxies.client(c.Request()), strings.TrimSpace(keys[0]))
+		return g.keys.try(g.proxies.client(c.Request()), strings.TrimSpace(keys[0]))
 	}
-	if cookie, err := c.Cookie(h.keys.cookieName(c)); err == nil && h.keys.validSession(cookie.Value) {
+	if cookie, err := c.Cookie(g.keys.cookieName(c)); err == nil && g.keys.validSession(cookie.Value) {
 		return nil
 	}
 	return failure.New(failure.MissingKey, "this server asks for an API key: send it as \"Authorization: Bearer KEY\", or log in at /login")
 }
 
 // refuse sends people to the login page and programs away.
-func (h *Handlers) refuse(c echo.Context, err error) error {
+func (g *Gate) refuse(c echo.Context, err error) error {
 	r := c.Request()
-	if asksForPage(r) && r.Method == http.MethodGet && !isWebSocket(r) && failure.Describe(err).Status == http.StatusUnauthorized {
+	if AsksForPage(r) && r.Method == http.MethodGet && !isWebSocket(r) && failure.Describe(err).Status == http.StatusUnauthorized {
 		return c.Redirect(http.StatusSeeOther, "/login")
 	}
 	c.Response().Header().Set(echo.HeaderWWWAuthenticate, "Bearer")
@@ -228,34 +223,33 @@ func (k *keyring) cookieName(c echo.Context) string {
 // isSecure reports whether the browser speaks https, here or to a proxy. Its own origin
 // says so: it is that of the page, whatever brought the request here.
 func isSecure(c echo.Context) bool {
-	own, _ := c.Get(originKey).(string)
-	return strings.HasPrefix(own, "https://")
+	return strings.HasPrefix(OwnOrigin(c), "https://")
 }
 
-// login answers GET /login with a form.
-func (h *Handlers) login(c echo.Context) error {
-	if h.keys == nil {
+// Login answers GET /login with a form.
+func (g *Gate) Login(c echo.Context) error {
+	if g.keys == nil {
 		return c.Redirect(http.StatusSeeOther, "/")
 	}
-	return loginPage(c, http.StatusOK, "")
+	return httpio.Render(c, http.StatusOK, web.Login(""))
 }
 
-// submitLogin answers POST /login.
-func (h *Handlers) submitLogin(c echo.Context) error {
-	if h.keys == nil {
+// SubmitLogin answers POST /login.
+func (g *Gate) SubmitLogin(c echo.Context) error {
+	if g.keys == nil {
 		return c.Redirect(http.StatusSeeOther, "/")
 	}
 	if err := c.Request().ParseForm(); err != nil {
 		return err
 	}
-	if err := h.keys.try(h.proxies.client(c.Request()), c.Request().PostForm.Get("key")); err != nil {
+	if err := g.keys.try(g.proxies.client(c.Request()), c.Request().PostForm.Get("key")); err != nil {
 		f := failure.Describe(err)
 		setRetry(c, f)
-		return loginPage(c, f.Status, f.Text)
+		return httpio.Render(c, f.Status, web.Login(f.Text))
 	}
 	c.SetCookie(&http.Cookie{
-		Name:     h.keys.cookieName(c),
-		Value:    h.keys.session(),
+		Name:     g.keys.cookieName(c),
+		Value:    g.keys.session(),
 		Path:     "/",
 		MaxAge:   int(sessionLife.Seconds()),
 		Secure:   isSecure(c),

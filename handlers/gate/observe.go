@@ -1,12 +1,12 @@
-package handlers
+package gate
 
 import (
 	"crypto/rand"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"time"
+
+	"m40-llm/handlers/failure"
 
 	"github.com/labstack/echo/v4"
 )
@@ -21,20 +21,20 @@ func requestID(c echo.Context) string {
 
 // observe numbers a request, survives its panics, answers its errors and logs it:
 // by route, not by path, which may hold a share token, and without its content.
-func (h *Handlers) observe(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := time.Now()
 		id := rand.Text()[:16]
 		c.Set(requestIDKey, id)
 		c.Response().Header().Set(echo.HeaderXRequestID, id)
-		if err := h.surviving(next)(c); err != nil {
-			h.handleError(err, c)
+		if err := g.surviving(next)(c); err != nil {
+			g.handleError(err, c)
 		}
 		level, status := slog.LevelDebug, c.Response().Status
 		if status >= http.StatusBadRequest {
 			level = slog.LevelInfo
 		}
-		h.log.Log(c.Request().Context(), level, "request",
+		g.log.Log(c.Request().Context(), level, "request",
 			"method", c.Request().Method,
 			"route", c.Path(),
 			"status", status,
@@ -48,18 +48,16 @@ func (h *Handlers) observe(next echo.HandlerFunc) echo.HandlerFunc {
 
 // surviving turns a panic of a handler into an error, which the log gets with its
 // stack.
-func (h *Handlers) surviving(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) surviving(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {
 			if v := recover(); v != nil {
 				if v == http.ErrAbortHandler {
 					panic(v)
 				}
-				err = panicError(v)
+				err = failure.OfPanic(v)
 			}
 		}()
 		return next(c)
 	}
 }
-
-func panicError(v any) error { return fmt.Errorf("panic: %v\n%s", v, debug.Stack()) }

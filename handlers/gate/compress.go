@@ -1,13 +1,13 @@
-package handlers
+package gate
 
 import (
 	"compress/gzip"
 	"io"
 	"mime"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
+
+	"m40-llm/handlers/httpio"
 
 	"github.com/labstack/echo/v4"
 )
@@ -31,42 +31,20 @@ const leastCompressed = 1400
 // pages carry titles of chats beside what was searched for; so nothing is compressed that
 // another site has made the browser ask for. Other sites can do no more than lead to a
 // page: checkOrigin refuses the rest.
-func (h *Handlers) compress(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) compress(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r, response := c.Request(), c.Response()
 		site := r.Header.Get("Sec-Fetch-Site")
-		if !acceptsGzip(r) || site == "cross-site" || site == "same-site" {
+		if !httpio.AcceptsGzip(r) || site == "cross-site" || site == "same-site" {
 			return next(c)
 		}
 		w := &compressWriter{ResponseWriter: response.Writer}
 		response.Writer = w
-		if err := h.surviving(next)(c); err != nil {
-			h.handleError(err, c) // it is part of the body
+		if err := g.surviving(next)(c); err != nil {
+			g.handleError(err, c) // it is part of the body
 		}
 		return w.Close()
 	}
-}
-
-// acceptsGzip reports whether the client takes gzip: by its name or by "*", and not with
-// a quality of zero.
-func acceptsGzip(r *http.Request) bool {
-	accepts := false
-	for _, part := range strings.Split(strings.Join(r.Header.Values(echo.HeaderAcceptEncoding), ","), ",") {
-		coding, parameters, _ := strings.Cut(strings.ToLower(part), ";")
-		coding = strings.TrimSpace(coding)
-		if coding != "gzip" && coding != "*" {
-			continue
-		}
-		quality := 1.0
-		if _, q, found := strings.Cut(parameters, "q="); found {
-			quality, _ = strconv.ParseFloat(strings.TrimSpace(q), 64)
-		}
-		if coding == "gzip" {
-			return quality > 0
-		}
-		accepts = quality > 0
-	}
-	return accepts
 }
 
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }}

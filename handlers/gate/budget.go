@@ -1,4 +1,4 @@
-package handlers
+package gate
 
 import (
 	"sync"
@@ -12,14 +12,10 @@ import (
 // What requests in work take of the memory, in bytes for each byte that was sent. These are
 // upper bounds, as measured.
 const (
-	bodyCost = 4   // a body, and what is decoded from it
-	textCost = 12  // a text that is being split into tokens
-	formCost = 256 // a grammar or schema, and the automaton made of it
+	BodyCost = 4   // a body, and what is decoded from it
+	TextCost = 12  // a text that is being split into tokens
+	FormCost = 256 // a grammar or schema, and the automaton made of it
 )
-
-// defaultBudget is what all requests in work may take together in bytes. Most take some
-// kilobytes, so only large ones are ever refused.
-const defaultBudget = 512 << 20
 
 // budget bounds the memory of all requests in work, those that wait for the engine
 // included.
@@ -39,9 +35,9 @@ type account struct {
 const accountKey = "account"
 
 // keepAccount gives each request an account, and its bytes back when it has ended.
-func (h *Handlers) keepAccount(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) keepAccount(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		a := &account{budget: &h.budget}
+		a := &account{budget: &g.budget}
 		defer a.close()
 		c.Set(accountKey, a)
 		return next(c)
@@ -54,6 +50,10 @@ func accountOf(c echo.Context) *account {
 	a, _ := c.Get(accountKey).(*account)
 	return a
 }
+
+// Take takes n bytes of the memory of all requests for the request of c, until that has
+// ended. The error says that others have too many.
+func Take(c echo.Context, n int64) error { return accountOf(c).take(n) }
 
 // take takes n bytes. The error says that others have too many; a request that is alone
 // may take any number, for its size has bounds of its own.

@@ -1,4 +1,4 @@
-package handlers
+package gate
 
 import (
 	"net"
@@ -12,13 +12,14 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
 )
 
 // The checks of this file run before routing, so that they hold for routes that
 // do not exist as well.
 
-// securityHeaders are on every response.
-var securityHeaders = map[string]string{
+// SecurityHeaders are on every response.
+var SecurityHeaders = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; object-src 'none'; frame-src 'none'; frame-ancestors 'none'; " +
 		"worker-src 'none'; manifest-src 'self'; require-trusted-types-for 'script'; trusted-types m40",
@@ -35,10 +36,10 @@ var securityHeaders = map[string]string{
 	"Cache-Control":                "no-store", // assets with a hash in their name say otherwise
 }
 
-func (h *Handlers) setHeaders(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) setHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		header := c.Response().Header()
-		for name, value := range securityHeaders {
+		for name, value := range SecurityHeaders {
 			header.Set(name, value)
 		}
 		return next(c)
@@ -48,7 +49,7 @@ func (h *Handlers) setHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 // normalizePath lets a route be found with and without a trailing slash and
 // whatever was percent-encoded, so that the router and every check of a path see
 // the same one.
-func (h *Handlers) normalizePath(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) normalizePath(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		u := c.Request().URL
 		u.RawPath = ""
@@ -124,10 +125,10 @@ var containerHosts = []string{"host.docker.internal", "host.containers.internal"
 // network the resolver there can make it lead anywhere, first to a page of its own and then
 // here, and what that page reads with GET looks like a program's request. So the name is
 // answered only where such a page would be asked for a key, which no browser keeps for it.
-func (h *Handlers) fromContainer(r *http.Request, local net.Addr) bool {
+func (g *Gate) fromContainer(r *http.Request, local net.Addr) bool {
 	name, port, ok := splitHost(strings.ToLower(r.Host))
 	peer := peerOf(r)
-	return ok && h.keys != nil && slices.Contains(containerHosts, name) && isAPI(r.URL.Path) && !publicRoutes[r.URL.Path] &&
+	return ok && g.keys != nil && slices.Contains(containerHosts, name) && isAPI(r.URL.Path) && !g.opt.Public[r.URL.Path] &&
 		port == strconv.Itoa(int(addrPortOf(local).Port())) && (peer.IsLoopback() || peer.IsPrivate())
 }
 
@@ -169,12 +170,12 @@ func addrPortOf(addr net.Addr) netip.AddrPort {
 const originKey = "own origin"
 
 // checkHost refuses requests that are addressed to anybody else.
-func (h *Handlers) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		own, ok := h.host.origin(r.Host, local, h.proxies.secure(r))
-		if !ok && h.fromContainer(r, local) {
+		own, ok := g.host.origin(r.Host, local, g.proxies.secure(r))
+		if !ok && g.fromContainer(r, local) {
 			own, ok = "", true
 		}
 		if !ok || r.URL.Host != "" || r.URL.Scheme != "" {
@@ -188,10 +189,10 @@ func (h *Handlers) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
 
 // checkOrigin keeps other sites' pages out. Browsers say where a request comes
 // from with Origin, Sec-Fetch-Site or both; programs say nothing.
-func (h *Handlers) checkOrigin(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) checkOrigin(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
-		if h.allowForeignOrigin(c) {
+		if g.allowForeignOrigin(c) {
 			if r.Method == http.MethodOptions {
 				return c.NoContent(http.StatusNoContent)
 			}
@@ -199,7 +200,7 @@ func (h *Handlers) checkOrigin(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		origins := r.Header.Values("Origin")
 		site := r.Header.Get("Sec-Fetch-Site")
-		own, _ := c.Get(originKey).(string)
+		own := OwnOrigin(c)
 		safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 		switch {
 		case len(origins) > 1, len(origins) == 1 && !sameOrigin(origins[0], own):
@@ -246,6 +247,28 @@ func isNavigation(r *http.Request) bool {
 		!isAPI(r.URL.Path)
 }
 
+// OwnOrigin returns the origin that the server has for the client of c; empty for a program
+// in a container.
+func OwnOrigin(c echo.Context) string {
+	own, _ := c.Get(originKey).(string)
+	return own
+}
+
+// CheckWebSocket refuses a request that asks for no websocket, or from another origin. That
+// was checked before, as on every route; a websocket opened by a foreign page would be worth
+// a second lock.
+func CheckWebSocket(c echo.Context) error {
+	r := c.Request()
+	if !sameOrigin(r.Header.Get("Origin"), OwnOrigin(c)) {
+		return forbidden("a websocket needs an Origin of this server")
+	}
+	if !isWebSocket(r) {
+		c.Response().Header().Set("Upgrade", "websocket")
+		return failure.New(failure.WebSocketOnly, "this address answers websockets only")
+	}
+	return nil
+}
+
 func isWebSocket(r *http.Request) bool {
 	return slices.ContainsFunc(r.Header.Values("Upgrade"), func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), "websocket") })
 }
@@ -257,19 +280,19 @@ const corsHeaders = "Authorization, Content-Type, User-Agent, Accept, X-Requeste
 
 // allowForeignOrigin admits the origins of --cors-origin to /v1, never with credentials,
 // and tells their browser so.
-func (h *Handlers) allowForeignOrigin(c echo.Context) bool {
+func (g *Gate) allowForeignOrigin(c echo.Context) bool {
 	r := c.Request()
-	if len(h.CORSOrigins) == 0 || !strings.HasPrefix(r.URL.Path, "/v1/") {
+	if len(g.opt.CORSOrigins) == 0 || !strings.HasPrefix(r.URL.Path, "/v1/") {
 		return false
 	}
 	header := c.Response().Header()
 	header.Add(echo.HeaderVary, echo.HeaderOrigin)
 	origins := r.Header.Values("Origin")
-	if len(origins) != 1 || !slices.Contains(h.CORSOrigins, origins[0]) {
+	if len(origins) != 1 || !slices.Contains(g.opt.CORSOrigins, origins[0]) {
 		return false
 	}
 	header.Set(echo.HeaderAccessControlAllowOrigin, origins[0])
-	header.Set(echo.HeaderAccessControlExposeHeaders, "Retry-After, X-Request-Id, X-Should-Retry, "+ignoredHeader)
+	header.Set(echo.HeaderAccessControlExposeHeaders, "Retry-After, X-Request-Id, X-Should-Retry, "+httpio.IgnoredHeader)
 	if r.Method == http.MethodOptions {
 		header.Set(echo.HeaderAccessControlAllowMethods, "GET, POST")
 		header.Set(echo.HeaderAccessControlAllowHeaders, corsHeaders)

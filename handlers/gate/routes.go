@@ -1,4 +1,4 @@
-package handlers
+package gate
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
 )
 
 // apiPrefixes are the first path elements of the routes for programs, and of those that
@@ -31,9 +32,9 @@ func isAPI(path string) bool {
 	return apiPrefixes[first]
 }
 
-// asksForPage reports whether a request is a browser's that can show a page, which is what
+// AsksForPage reports whether a request is a browser's that can show a page, which is what
 // tells GET /models of a person from that of a program.
-func asksForPage(r *http.Request) bool {
+func AsksForPage(r *http.Request) bool {
 	return !isAPI(r.URL.Path) && strings.Contains(r.Header.Get(echo.HeaderAccept), echo.MIMETextHTML)
 }
 
@@ -72,11 +73,11 @@ func apiRoutes(e *echo.Echo) string {
 
 // explainRoute returns the failure of a program's request for a route that does not exist,
 // or not with its method, and err itself if it is another one.
-func (h *Handlers) explainRoute(c echo.Context, err error) error {
+func (g *Gate) explainRoute(c echo.Context, err error) error {
 	r := c.Request()
-	path := shorten(r.URL.Path)
+	path := httpio.Shorten(r.URL.Path)
 	switch {
-	case h.trusted || asksForPage(r):
+	case g.trusted || AsksForPage(r):
 	case errors.Is(err, echo.ErrMethodNotAllowed):
 		methods := strings.TrimPrefix(c.Response().Header().Get(echo.HeaderAllow), "OPTIONS, ")
 		return failure.New(failure.MethodNotAllowed, "%s takes %s, not %s", path, methods, r.Method)
@@ -86,7 +87,7 @@ func (h *Handlers) explainRoute(c echo.Context, err error) error {
 		if known {
 			hint = ": " + hint
 		}
-		return failure.New(failure.UnknownURL, "there is no route %s %s%s; there are %s", r.Method, path, hint, h.apiRoutes)
+		return failure.New(failure.UnknownURL, "there is no route %s %s%s; there are %s", r.Method, path, hint, g.programRoutes())
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package handlers
+package gate
 
 import (
 	"compress/gzip"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
 )
 
 // A compressed body may become as large as one that is not, and above freeInflation bytes
@@ -29,7 +30,7 @@ func isGzip(r *http.Request) (bool, error) {
 		return true, nil
 	}
 	return false, failure.New(failure.UnsupportedEncode,
-		"Content-Encoding %q is not supported; send the body with gzip or as it is", shorten(encodings))
+		"Content-Encoding %q is not supported; send the body with gzip or as it is", httpio.Shorten(encodings))
 }
 
 // inflatedBody is the body of a request that was sent compressed.
