@@ -20,14 +20,15 @@ var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
 	"handlers/commands": {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
 
-	"handlers":        {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample", "infer/units", "store", "web"},
+	"handlers":        {"handlers/api", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample", "infer/units", "store", "web"},
 	"handlers/live":   {"store", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/models": {"infer"},
 	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/placement", "infer/reply", "infer/sample", "infer/units"},
 	"store":           {"migrations", "infer/record", "infer/sample"},
 
+	"handlers/api":     {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/gate":    {"handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
-	"handlers/httpio":  {},
+	"handlers/httpio":  {"handlers/failure"},
 	"handlers/failure": {"handlers/live", "handlers/models", "infer", "infer/record", "store"},
 
 	"infer":           {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/placement", "infer/units", "infer/device", "infer/model"},
@@ -53,7 +54,7 @@ var mayImport = map[string][]string{
 // soleImporters says which packages or files alone may import a package of others, or
 // one below it.
 var soleImporters = map[string][]string{
-	"github.com/labstack/echo":    {"handlers", "handlers/failure", "handlers/gate", "handlers/httpio"},
+	"github.com/labstack/echo":    {"handlers", "handlers/api", "handlers/failure", "handlers/gate", "handlers/httpio"},
 	"nhooyr.io/websocket":         {"handlers/stream.go"},
 	"github.com/mattn/go-sqlite3": {"store"},
 	"database/sql":                {"store"},

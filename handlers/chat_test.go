@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"m40-llm/handlers/api"
 	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
@@ -158,7 +159,7 @@ func TestStreams_ProgressAndTimings(t *testing.T) {
 		"predicted_n":3,"predicted_ms":20,"predicted_per_token_ms":10,"predicted_per_second":100}`
 	type chunk struct {
 		Choices  []json.RawMessage
-		Progress *promptProgress `json:"prompt_progress"`
+		Progress *api.PromptProgress `json:"prompt_progress"`
 		Timings  json.RawMessage
 	}
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
@@ -182,7 +183,7 @@ func TestStreams_ProgressAndTimings(t *testing.T) {
 			`"stream":true,"stream_options":{"include_usage":true},"user":"u"`: {0, 1},
 		} {
 			data, comments := sseData(t, post(t, server(t, engine), path, body(fields)).body)
-			var progress []promptProgress
+			var progress []api.PromptProgress
 			timed := 0
 			var last json.RawMessage
 			for _, d := range data[:len(data)-1] {
@@ -204,7 +205,7 @@ func TestStreams_ProgressAndTimings(t *testing.T) {
 			if len(progress) != want.progress || timed != want.timed || len(comments) != 2-want.progress {
 				t.Errorf("%s %s: %d chunks have progress, %d timings, %d are comments: %s", path, fields, len(progress), timed, len(comments), data)
 			}
-			if want := []promptProgress{{Total: 9, Cached: 4, Processed: 4}, {Total: 9, Cached: 4, Processed: 9}}; len(progress) > 0 && !reflect.DeepEqual(progress, want) {
+			if want := []api.PromptProgress{{Total: 9, Cached: 4, Processed: 4}, {Total: 9, Cached: 4, Processed: 9}}; len(progress) > 0 && !reflect.DeepEqual(progress, want) {
 				t.Errorf("%s: the progress is %+v", path, progress)
 			}
 			sameJSON(t, string(last), whole)
@@ -235,7 +236,7 @@ func TestChat_SeveralAnswers(t *testing.T) {
 	}}
 	t.Run("in one response", func(t *testing.T) {
 		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(`"n":3,"seed":4`))
-		var body chatResponseBody
+		var body api.ChatResponse
 		if err := json.Unmarshal([]byte(got.body), &body); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +257,7 @@ func TestChat_SeveralAnswers(t *testing.T) {
 		texts, ends := map[int]string{}, 0
 		data, _ := sseData(t, got.body)
 		for _, d := range data[:len(data)-1] {
-			var chunk chatChunk
+			var chunk api.ChatChunk
 			if err := json.Unmarshal([]byte(d), &chunk); err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/api"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
 )
@@ -89,9 +90,9 @@ func TestCompletions_ScoresThePrompt(t *testing.T) {
 		got := post(t, server(t, engine), "/v1/completions", body+`,"stream":true}`)
 		data, _ := sseData(t, got.body)
 		text := ""
-		var all completionLogProbs
+		var all api.CompletionLogProbs
 		for _, d := range data[:len(data)-1] {
-			var chunk completionBody
+			var chunk api.Completion
 			if err := json.Unmarshal([]byte(d), &chunk); err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +119,7 @@ func TestCompletions_ScoresThePromptAlone(t *testing.T) {
 		return replay(promptEvent(wordEvent(1, "a")), promptEvent(wordEvent(2, "b")), doneEvent(infer.FinishLength))
 	}}
 	got := post(t, server(t, engine), "/v1/completions", `{"prompt":"ab","echo":true,"logprobs":0,"max_tokens":0}`)
-	var body completionBody
+	var body api.Completion
 	if err := json.Unmarshal([]byte(got.body), &body); err != nil {
 		t.Fatal(err)
 	}
@@ -140,32 +141,6 @@ func TestCompletions_TokensThatReadTheSame(t *testing.T) {
 	}
 }
 
-func TestCompletions_Prompts(t *testing.T) {
-	for _, tc := range []struct {
-		name, body string
-		texts      []string
-		tokens     [][]int32
-	}{
-		{"a string", `"one"`, []string{"one"}, [][]int32{nil}},
-		{"an array of strings", `[ "one", "two"]`, []string{"one", "two"}, [][]int32{nil, nil}},
-		{"an array of ids", ` [1, 2]`, []string{""}, [][]int32{{1, 2}}},
-		{"an array of ids with points", `[1.0, 2e0]`, []string{""}, [][]int32{{1, 2}}},
-		{"an array of arrays of ids", `[ [1,2], [3]]`, []string{"", ""}, [][]int32{{1, 2}, {3}}},
-	} {
-		t.Run("prompt may be "+tc.name, func(t *testing.T) {
-			prompts, err := parsePrompts(json.RawMessage(tc.body))
-			if err != nil || len(prompts) != len(tc.texts) {
-				t.Fatalf("got %v, %v", prompts, err)
-			}
-			for i, p := range prompts {
-				if p.text != tc.texts[i] || !reflect.DeepEqual(p.tokens, tc.tokens[i]) {
-					t.Errorf("prompt %d is %+v, want %q %v", i, p, tc.texts[i], tc.tokens[i])
-				}
-			}
-		})
-	}
-}
-
 func TestCompletions_ChoicesOfSeveralPrompts(t *testing.T) {
 	engine := &fakeEngine{
 		generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
@@ -174,7 +149,7 @@ func TestCompletions_ChoicesOfSeveralPrompts(t *testing.T) {
 		detokenize: func(_ string, ids []int32) (string, error) { return map[int32]string{1: "one", 2: "two"}[ids[0]], nil },
 	}
 	got := post(t, server(t, engine), "/v1/completions", `{"prompt":[[1],[2]],"n":2,"seed":0,"echo":true}`)
-	var body completionBody
+	var body api.Completion
 	if err := json.Unmarshal([]byte(got.body), &body); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +187,7 @@ func TestCompletions_BestOf(t *testing.T) {
 		`{"prompt":["p","q"],"best_of":4,"n":2,"seed":0,"echo":true}`: {"pggg", "pshort", "qggg", "qshort"},
 		`{"prompt":"p","best_of":3,"n":3,"seed":0}`:                   {"short", "ggg", ""},
 	} {
-		var got completionBody
+		var got api.Completion
 		mustDecode(t, post(t, server(t, engine), "/v1/completions", body), &got)
 		var texts []string
 		for i, c := range got.Choices {

@@ -38,8 +38,8 @@ func (f chatForm) value() bool { return f.Value == nil || *f.Value }
 
 func readChatForm(c echo.Context) (chatForm, error) {
 	var form chatForm
-	if sendsJSON(c) {
-		return form, readStrictJSON(c, &form)
+	if httpio.SendsJSON(c) {
+		return form, httpio.ReadStrictJSON(c, &form)
 	}
 	form.Title, form.Folder, form.Model = c.FormValue("title"), c.FormValue("folder"), c.FormValue("model")
 	if text := c.FormValue("value"); text != "" {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 )
 
@@ -28,7 +29,7 @@ type countResponse struct {
 // the page can cancel one that is outdated.
 func (h *Handlers) countDraft(c echo.Context) error {
 	var in countRequest
-	if err := readStrictJSON(c, &in); err != nil {
+	if err := httpio.ReadStrictJSON(c, &in); err != nil {
 		return err
 	}
 	n, err := h.Live.Count(c.Request().Context(), in.Chat, live.Draft{Text: in.Text, System: in.System, Model: in.Model, Raw: in.Raw})

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"m40-llm/handlers/api"
 )
 
 func TestCount_OfTheRealEngineIsThatOfThePrompt(t *testing.T) {
@@ -16,7 +18,7 @@ func TestCount_OfTheRealEngineIsThatOfThePrompt(t *testing.T) {
 	for _, draft := range []string{"A", "And a sampler?", " leading", "trailing\n\n", "naïve 日本 🙂", "<|im_end|> [INST] <s>", strings.Repeat("long ", 200)} {
 		var n countResponse
 		mustDecode(t, post(t, s, "/count", fmt.Sprintf(`{"chat":%q,"text":%q,"system":"Be short."}`, c.chat, draft), "Origin", s.URL), &n)
-		var rendered templateBody
+		var rendered api.RenderedTemplate
 		mustDecode(t, post(t, s, "/apply-template", fmt.Sprintf(
 			`{"messages":[{"role":"system","content":"Be short."},{"role":"user","content":"What is a token?"},{"role":"assistant","content":%q},{"role":"user","content":%q}]}`,
 			c.last().text, draft)), &rendered)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"m40-llm/handlers/api"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
@@ -46,7 +47,7 @@ func TestRealEngine(t *testing.T) {
 
 	const conversation = `"messages":[{"role":"system","content":"Be short."},{"role":"user","content":"What is a token?"}]`
 	const settings = `"temperature":0,"max_tokens":6`
-	var whole chatResponseBody
+	var whole api.ChatResponse
 
 	t.Run("a chat completion says the same in one response and in a stream", func(t *testing.T) {
 		got := post(t, s, "/v1/chat/completions", `{`+conversation+`,`+settings+`,"logprobs":true,"top_logprobs":3}`)
@@ -64,7 +65,7 @@ func TestRealEngine(t *testing.T) {
 		data, _ := sseData(t, stream.body)
 		text := ""
 		for _, d := range data[:len(data)-1] {
-			var chunk chatChunk
+			var chunk api.ChatChunk
 			if err := json.Unmarshal([]byte(d), &chunk); err != nil {
 				t.Fatal(err)
 			}
@@ -78,15 +79,15 @@ func TestRealEngine(t *testing.T) {
 	})
 
 	t.Run("the rendered prompt as a text completion continues the same way", func(t *testing.T) {
-		var rendered templateBody
+		var rendered api.RenderedTemplate
 		mustDecode(t, post(t, s, "/apply-template", `{`+conversation+`}`), &rendered)
 		ids, _ := json.Marshal(rendered.Tokens)
-		var byIDs completionBody
+		var byIDs api.Completion
 		mustDecode(t, post(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":%s,%s}`, ids, settings)), &byIDs)
 		if byIDs.Choices[0].Text != *whole.Choices[0].Message.Content || byIDs.Usage.PromptTokens != len(rendered.Tokens) {
 			t.Errorf("got %q after %d tokens, want %q", byIDs.Choices[0].Text, byIDs.Usage.PromptTokens, *whole.Choices[0].Message.Content)
 		}
-		var closed templateBody
+		var closed api.RenderedTemplate
 		mustDecode(t, post(t, s, "/apply-template", `{`+conversation+`,"add_generation_prompt":false}`), &closed)
 		if !strings.HasPrefix(rendered.Prompt, closed.Prompt) || len(closed.Prompt) >= len(rendered.Prompt) {
 			t.Errorf("without the generation prompt %q becomes %q", rendered.Prompt, closed.Prompt)
@@ -106,7 +107,7 @@ func TestRealEngine(t *testing.T) {
 	})
 
 	t.Run("a prompt is scored as it was written", func(t *testing.T) {
-		var wrote, scored completionBody
+		var wrote, scored api.Completion
 		mustDecode(t, post(t, s, "/v1/completions", `{"prompt":"The model reads","temperature":0,"max_tokens":4,"logprobs":2,"return_tokens_as_token_ids":true}`), &wrote)
 		var ids []int32
 		var prompt struct{ Tokens []int32 }
@@ -132,7 +133,7 @@ func TestRealEngine(t *testing.T) {
 	})
 
 	t.Run("a prompt is scored with a hundred alternatives", func(t *testing.T) {
-		var scored completionBody
+		var scored api.Completion
 		mustDecode(t, post(t, s, "/v1/completions", `{"prompt":"The model reads","echo":true,"max_tokens":1,"logprobs":100,"return_tokens_as_token_ids":true}`), &scored)
 		for i, top := range scored.Choices[0].LogProbs.Top {
 			if i > 0 && len(top) < 100 {
@@ -142,17 +143,17 @@ func TestRealEngine(t *testing.T) {
 	})
 
 	t.Run("of several answers the likeliest is the best", func(t *testing.T) {
-		mean := func(c completionChoice) (sum float64) {
+		mean := func(c api.CompletionChoice) (sum float64) {
 			for _, p := range c.LogProbs.LogProbs {
 				sum += *p
 			}
 			return sum / float64(len(c.LogProbs.LogProbs))
 		}
 		const ask = `{"prompt":"The model","temperature":1.5,"max_tokens":5,"seed":7,"logprobs":0,`
-		var all, best completionBody
+		var all, best api.Completion
 		mustDecode(t, post(t, s, "/v1/completions", ask+`"n":4}`), &all)
 		mustDecode(t, post(t, s, "/v1/completions", ask+`"best_of":4}`), &best)
-		want := slices.MaxFunc(all.Choices, func(a, b completionChoice) int { return cmp.Compare(mean(a), mean(b)) })
+		want := slices.MaxFunc(all.Choices, func(a, b api.CompletionChoice) int { return cmp.Compare(mean(a), mean(b)) })
 		if len(best.Choices) != 1 || best.Choices[0].Text != want.Text || best.Usage.CompletionTokens != all.Usage.CompletionTokens {
 			t.Errorf("got %+v, want %q", best, want.Text)
 		}
@@ -160,7 +161,7 @@ func TestRealEngine(t *testing.T) {
 
 	t.Run("a seed gives the same answers again, whatever runs beside them", func(t *testing.T) {
 		ask := `{` + conversation + `,"temperature":1.5,"max_tokens":5,"seed":7,"n":3}`
-		var first, second chatResponseBody
+		var first, second api.ChatResponse
 		mustDecode(t, post(t, s, "/v1/chat/completions", ask), &first)
 		mustDecode(t, post(t, s, "/v1/chat/completions", ask), &second)
 		if !reflect.DeepEqual(first.Choices, second.Choices) {

@@ -35,14 +35,14 @@ func (h *Handlers) events(c echo.Context) error {
 		}
 		open = &openCommand{Type: "open", Chat: chat, Since: since}
 	}
-	sse, err := openSSE(c)
+	sse, err := httpio.OpenSSE(c)
 	if err != nil {
 		return err
 	}
 	t := &eventTransport{sse: sse, commands: make(chan []byte), dropped: make(chan struct{})}
 	id := h.sessions.add(t)
 	defer h.sessions.remove(id)
-	if err := sse.send(sessionFrame{Type: "session", Session: id}); err != nil {
+	if err := sse.Send(sessionFrame{Type: "session", Session: id}); err != nil {
 		return err
 	}
 	var opening sync.WaitGroup
@@ -94,7 +94,7 @@ type eventTransport struct {
 	drops    sync.Once
 
 	mu  sync.Mutex // of sse
-	sse sseWriter
+	sse httpio.SSE
 }
 
 // command hands a command to the session, when that takes it.
@@ -124,13 +124,13 @@ func (t *eventTransport) read(ctx context.Context) ([]byte, error) {
 func (t *eventTransport) write(_ context.Context, frame []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.sse.write("data: %s\n\n", frame)
+	return t.sse.Data(frame)
 }
 
 func (t *eventTransport) ping(context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.sse.comment("ping")
+	return t.sse.Comment("ping")
 }
 
 // close has nothing to add: the stream ends with its response.

@@ -299,7 +299,7 @@ func (r *exportReader) value(name string, dst any) error {
 	if !utf8.Valid(raw) {
 		return invalidf("file", "the file is not JSON: %s", pleaseExport)
 	}
-	return errors.Join(checkDepth(raw), decodeJSON(raw, name, dst))
+	return errors.Join(httpio.CheckDepth(raw), httpio.DecodeJSON(raw, name, dst))
 }
 
 func (r *exportReader) readField(name string) error {

@@ -12,8 +12,6 @@ package handlers
 
 import (
 	"cmp"
-	"context"
-	"iter"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -21,30 +19,14 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/api"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
-	"m40-llm/infer"
 )
 
 // Engine is what the routes need of the inference engine.
-type Engine interface {
-	// Generate streams one answer. A failure is an *infer.Error, or the
-	// context's own error after a cancel; nothing follows it.
-	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
-	// Models lists what can be asked for.
-	Models(ctx context.Context) ([]infer.ModelInfo, error)
-	// Status is a snapshot; it never waits for the engine.
-	Status() infer.Status
-	// Tokenize, Detokenize and Pieces use the tokenizer of the model called name, or of
-	// the resident one if name is empty.
-	Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error)
-	Detokenize(ctx context.Context, name string, ids []int32) (string, error)
-	// Pieces returns what each token spells.
-	Pieces(ctx context.Context, name string, ids []int32) ([]string, error)
-	// Render shows a request as the model would get it.
-	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
-}
+type Engine = api.Engine
 
 // Config is what New needs. Only Engine must be set.
 type Config struct {
@@ -131,7 +113,7 @@ func New(cfg Config) *echo.Echo {
 	}
 	e := echo.New()
 	h.gate.Guard(e)
-	h.routes(e)
+	h.routes(e, api.New(cfg.Engine, cfg.Models, h.gate, cfg.Version, cfg.PingInterval))
 	return e
 }
 
@@ -140,11 +122,11 @@ func New(cfg Config) *echo.Echo {
 const defaultBudget = 512 << 20
 
 // routes is the whole route table.
-func (h *Handlers) routes(e *echo.Echo) {
+func (h *Handlers) routes(e *echo.Echo, programs *api.API) {
 	getOrHead := []string{http.MethodGet, http.MethodHead}
 
 	// Operations.
-	e.Match(getOrHead, "/health", h.health)
+	e.Match(getOrHead, "/health", programs.Health)
 
 	// The page.
 	e.Match(getOrHead, "/", h.newChatPage)
@@ -168,7 +150,7 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.POST("/folders/rename", h.renameFolder)
 	e.POST("/import", h.importChat)
 	e.POST("/count", h.countDraft)
-	e.Match(getOrHead, "/models", h.modelsPageOrList)
+	e.Match(getOrHead, "/models", forPeople(h.modelsPage, programs.Models))
 	e.POST("/models/find", h.findModel)
 	e.POST("/models/pull", h.pullModel)
 	e.POST("/models/pause", h.pauseDownload)
@@ -192,17 +174,29 @@ func (h *Handlers) routes(e *echo.Echo) {
 	e.POST("/login", h.gate.SubmitLogin)
 
 	// Generation. Users forget the /v1 in their client's base address.
-	e.POST("/v1/generate", h.generateStream)
+	e.POST("/v1/generate", programs.Generate)
 	for _, prefix := range []string{"/v1", ""} {
-		e.POST(prefix+"/chat/completions", h.chatCompletions)
-		e.POST(prefix+"/completions", h.completions)
-		e.Match(getOrHead, prefix+"/models/*", h.model)
+		e.POST(prefix+"/chat/completions", programs.ChatCompletions)
+		e.POST(prefix+"/completions", programs.Completions)
+		e.Match(getOrHead, prefix+"/models/*", programs.Model)
 	}
-	e.Match(getOrHead, "/v1/status", h.status)
-	e.Match(getOrHead, "/v1/models", h.models)
+	e.Match(getOrHead, "/v1/status", programs.Status)
+	e.Match(getOrHead, "/v1/models", programs.Models)
 
 	// Tools, named as llama-server has them.
-	e.POST("/tokenize", h.tokenize)
-	e.POST("/detokenize", h.detokenize)
-	e.POST("/apply-template", h.applyTemplate)
+	e.POST("/tokenize", programs.Tokenize)
+	e.POST("/detokenize", programs.Detokenize)
+	e.POST("/apply-template", programs.ApplyTemplate)
+}
+
+// forPeople is a route that answers a browser with page, and a program whose base address
+// lacks the /v1 with list.
+func forPeople(page, list echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		c.Response().Header().Add(echo.HeaderVary, echo.HeaderAccept)
+		if gate.AsksForPage(c.Request()) {
+			return page(c)
+		}
+		return list(c)
+	}
 }

@@ -259,8 +259,8 @@ type presetForm struct {
 
 func readPresetForm(c echo.Context) (presetForm, error) {
 	var form presetForm
-	if sendsJSON(c) {
-		return form, readStrictJSON(c, &form)
+	if httpio.SendsJSON(c) {
+		return form, httpio.ReadStrictJSON(c, &form)
 	}
 	form.Name, form.From = c.FormValue("name"), c.FormValue("from")
 	return form, nil
@@ -279,7 +279,7 @@ func (f presetForm) fill(p *live.Preset) error {
 }
 
 func decodePresetSettings(data []byte, place string, settings *live.Settings) error {
-	if err := decodeStrict(data, place, settings); err != nil {
+	if err := httpio.DecodeStrict(data, place, settings); err != nil {
 		return err
 	}
 	if settings.Seed != -1 {
@@ -315,11 +315,11 @@ func (h *Handlers) createPreset(c echo.Context) error {
 // savePreset answers POST /presets/:id with {system, settings}, which both take the place
 // of what the preset had; or with a form, of which the fields that it has do.
 func (h *Handlers) savePreset(c echo.Context) error {
-	if !sendsJSON(c) {
+	if !httpio.SendsJSON(c) {
 		return h.savePresetForm(c)
 	}
 	var form presetForm
-	if err := readStrictJSON(c, &form); err != nil {
+	if err := httpio.ReadStrictJSON(c, &form); err != nil {
 		return err
 	}
 	p := live.Preset{Settings: live.DefaultSettings()}
@@ -509,14 +509,14 @@ func (h *Handlers) importPresets(c echo.Context) error {
 // readPresets reads a file of presets, which a stranger may have made.
 func readPresets(data []byte) ([]live.Preset, error) {
 	const export = "export presets as JSON, and import that file"
-	if err := checkDepth(data); err != nil {
+	if err := httpio.CheckDepth(data); err != nil {
 		return nil, err
 	}
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(data) {
 		return nil, invalidf("file", "the file is not a JSON object, or was cut short: %s", export)
 	}
 	var file presetFile
-	if err := decodeStrict(data, "", &file); err != nil {
+	if err := httpio.DecodeStrict(data, "", &file); err != nil {
 		return nil, err
 	}
 	if file.Format != presetFormat {

@@ -1,4 +1,4 @@
-package handlers
+package api
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
@@ -50,11 +51,11 @@ type chatRequest struct {
 	TopLogProbs         *int `json:"top_logprobs"`
 }
 
-// chatCompletions answers POST /v1/chat/completions.
-func (h *Handlers) chatCompletions(c echo.Context) (err error) {
+// ChatCompletions answers POST /v1/chat/completions.
+func (api *API) ChatCompletions(c echo.Context) (err error) {
 	body := chatRequest{generationFields: newGenerationFields()}
 	defer func() { err = body.about(err) }()
-	if err := readJSON(c, &body); err != nil {
+	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
 	}
 	requests, err := body.requests()
@@ -64,13 +65,13 @@ func (h *Handlers) chatCompletions(c echo.Context) (err error) {
 	head := responseHead{
 		ID:          "chatcmpl-" + rand.Text(),
 		Created:     time.Now().Unix(),
-		Model:       h.modelName(body.Model),
-		Fingerprint: h.fingerprint(),
+		Model:       api.modelName(body.Model),
+		Fingerprint: api.fingerprint(),
 	}
 	if body.Stream {
-		return h.stream(c, requests, func() (sink, error) { return openChatStream(c, &body, head, len(requests)) })
+		return api.stream(c, requests, func() (sink, error) { return openChatStream(c, &body, head, len(requests)) })
 	}
-	answers, err := h.collect(c, requests)
+	answers, err := api.collect(c, requests)
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func (b *chatRequest) requests() ([]infer.Request, error) {
 		return nil, err
 	}
 	if r.Alternatives > 0 && !b.LogProbs {
-		return nil, invalidf("top_logprobs", "top_logprobs needs logprobs to be true")
+		return nil, failure.Invalid("top_logprobs", "top_logprobs needs logprobs to be true")
 	}
 	if err := b.chatFields.fill(&r); err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (b *chatRequest) requests() ([]infer.Request, error) {
 // fill adds the conversation to r.
 func (f *chatFields) fill(r *infer.Request) error {
 	if len(f.Messages) == 0 {
-		return invalidf("messages", "messages must be an array with at least one message")
+		return failure.Invalid("messages", "messages must be an array with at least one message")
 	}
 	for i := range f.Messages {
 		m, err := f.Messages[i].parse(fmt.Sprintf("messages[%d]", i))
@@ -127,9 +128,9 @@ func (f *chatFields) fill(r *infer.Request) error {
 	opens := f.AddGenerationPrompt == nil || *f.AddGenerationPrompt
 	switch last := r.Messages[len(r.Messages)-1]; {
 	case f.ContinueFinal && last.Role != "assistant":
-		return invalidf("continue_final_message", "continue_final_message needs the last message to be the assistant's, not of role %q", last.Role)
+		return failure.Invalid("continue_final_message", "continue_final_message needs the last message to be the assistant's, not of role %q", last.Role)
 	case f.ContinueFinal && f.AddGenerationPrompt != nil && opens:
-		return invalidf("continue_final_message", "continue_final_message and add_generation_prompt exclude each other")
+		return failure.Invalid("continue_final_message", "continue_final_message and add_generation_prompt exclude each other")
 	case !opens && !f.ContinueFinal:
 		setTemplateVar(r, "add_generation_prompt", false)
 	}
@@ -158,7 +159,7 @@ var roles = map[string]string{
 func (m *chatMessage) parse(param string) (chat.Message, error) {
 	role, known := roles[m.Role]
 	if !known {
-		return chat.Message{}, invalidf(param+".role", "%s.role must be system, developer, user, assistant, tool or function, not %q", param, httpio.Shorten(m.Role))
+		return chat.Message{}, failure.Invalid(param+".role", "%s.role must be system, developer, user, assistant, tool or function, not %q", param, httpio.Shorten(m.Role))
 	}
 	content, err := parseContent(m.Content, param+".content")
 	if err != nil {
@@ -192,7 +193,7 @@ func (m *chatMessage) calls(param string) (json.RawMessage, error) {
 		return nil, nil
 	}
 	var call oneCall
-	if err := decodeJSON(m.FunctionCall, param+".function_call", &call.Function); err != nil {
+	if err := httpio.DecodeJSON(m.FunctionCall, param+".function_call", &call.Function); err != nil {
 		return nil, err
 	}
 	call.ID, call.Type = functionCallID(call.Function.Name), "function"
@@ -248,24 +249,24 @@ func parseContent(raw json.RawMessage, param string) (string, error) {
 		return "", nil
 	case '"':
 		var text string
-		err := decodeJSON(raw, param, &text)
+		err := httpio.DecodeJSON(raw, param, &text)
 		return text, err
 	case '[':
 	default:
-		return "", invalidf(param, "%s must be a string, null or an array of parts", param)
+		return "", failure.Invalid(param, "%s must be a string, null or an array of parts", param)
 	}
 	var parts []contentPart
-	if err := decodeJSON(raw, param, &parts); err != nil {
+	if err := httpio.DecodeJSON(raw, param, &parts); err != nil {
 		return "", err
 	}
 	texts := make([]string, len(parts))
 	for i, part := range parts {
 		where := fmt.Sprintf("%s[%d]", param, i)
 		if what, ok := unsupportedParts[part.Type]; ok {
-			return "", invalidf(where, "the model cannot %s: remove %s", what, where)
+			return "", failure.Invalid(where, "the model cannot %s: remove %s", what, where)
 		}
 		if !textParts[part.Type] {
-			return "", invalidf(where+".type", "%s.type must be text, not %q", where, httpio.Shorten(part.Type))
+			return "", failure.Invalid(where+".type", "%s.type must be text, not %q", where, httpio.Shorten(part.Type))
 		}
 		texts[i] = cmp.Or(part.Text, part.Refusal)
 	}
@@ -281,7 +282,8 @@ type responseHead struct {
 	Fingerprint string `json:"system_fingerprint"`
 }
 
-type chatResponseBody struct {
+// ChatResponse is the response to a chat completion that is not streamed.
+type ChatResponse struct {
 	responseHead
 	Choices []chatChoice `json:"choices"`
 	Usage   usageBody    `json:"usage"`
@@ -323,9 +325,9 @@ type tokenLogProb struct {
 	Bytes   []int   `json:"bytes"`
 }
 
-func chatResponse(body *chatRequest, head responseHead, answers []answer) chatResponseBody {
+func chatResponse(body *chatRequest, head responseHead, answers []answer) ChatResponse {
 	head.Object = "chat.completion"
-	response := chatResponseBody{responseHead: head, Choices: make([]chatChoice, len(answers))}
+	response := ChatResponse{responseHead: head, Choices: make([]chatChoice, len(answers))}
 	for i, a := range answers {
 		message := chatAnswer{Role: "assistant", reasoning: reasoning{a.reasoning, a.reasoning}, ToolCalls: a.calls}
 		if a.text != "" || len(a.calls) == 0 {
@@ -388,7 +390,8 @@ type chatStream struct {
 	watches []stopwatch
 }
 
-type chatChunk struct {
+// ChatChunk is one event of the stream of a chat completion.
+type ChatChunk struct {
 	responseHead
 	Choices []chatDelta `json:"choices"`
 	Usage   *usageBody  `json:"usage,omitempty"`
@@ -420,7 +423,7 @@ func deltaText(text, thought string, calls []reply.CallDelta) (d chatDeltaText, 
 
 func openChatStream(c echo.Context, body *chatRequest, head responseHead, n int) (sink, error) {
 	head.Object = "chat.completion.chunk"
-	w, err := openSSE(c)
+	w, err := httpio.OpenSSE(c)
 	if err != nil {
 		return nil, err
 	}
@@ -434,7 +437,7 @@ func openChatStream(c echo.Context, body *chatRequest, head responseHead, n int)
 }
 
 func (s *chatStream) send(d chatDelta, x extras) error {
-	return s.sse.send(chatChunk{responseHead: s.head, Choices: []chatDelta{d}, extras: x})
+	return s.sse.Send(ChatChunk{responseHead: s.head, Choices: []chatDelta{d}, extras: x})
 }
 
 func (s *chatStream) event(index int, e infer.Event) error {
@@ -466,9 +469,9 @@ func (s *chatStream) event(index int, e infer.Event) error {
 
 func (s *chatStream) end() error {
 	if s.body.StreamOptions.IncludeUsage {
-		if err := s.sse.send(chatChunk{responseHead: s.head, Choices: []chatDelta{}, Usage: &s.usage}); err != nil {
+		if err := s.sse.Send(ChatChunk{responseHead: s.head, Choices: []chatDelta{}, Usage: &s.usage}); err != nil {
 			return err
 		}
 	}
-	return s.sse.end()
+	return s.sse.End()
 }

@@ -1,10 +1,11 @@
-package handlers
+package api
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/reply"
@@ -42,9 +43,9 @@ func (f *chatFields) fillTools(r *infer.Request) error {
 	forced := choice != infer.ToolChoiceAuto && choice != infer.ToolChoiceNone
 	switch {
 	case forced && len(names) == 0:
-		return invalidf("tool_choice", "tool_choice asks for a call, but tools is empty")
+		return failure.Invalid("tool_choice", "tool_choice asks for a call, but tools is empty")
 	case forced && choice != infer.ToolChoiceRequired && !names[choice]:
-		return invalidf("tool_choice", "tool_choice names the function %q, which is not among the tools", httpio.Shorten(choice))
+		return failure.Invalid("tool_choice", "tool_choice names the function %q, which is not among the tools", httpio.Shorten(choice))
 	case len(names) == 0 || choice == infer.ToolChoiceNone:
 		return nil
 	}
@@ -63,32 +64,32 @@ func checkTools(raw json.RawMessage) (names map[string]bool, err error) {
 		return nil, nil
 	case '[':
 	default:
-		return nil, invalidf("tools", "tools must be an array")
+		return nil, failure.Invalid("tools", "tools must be an array")
 	}
 	var tools []toolDefinition
-	if err := decodeJSON(raw, "tools", &tools); err != nil {
+	if err := httpio.DecodeJSON(raw, "tools", &tools); err != nil {
 		return nil, err
 	}
 	if len(tools) > maxTools {
-		return nil, invalidf("tools", "there are %d tools: give at most %d", len(tools), maxTools)
+		return nil, failure.Invalid("tools", "there are %d tools: give at most %d", len(tools), maxTools)
 	}
 	names = map[string]bool{}
 	for i, t := range tools {
 		where := fmt.Sprintf("tools[%d]", i)
 		switch {
 		case t.Type != "function":
-			return nil, invalidf(where+".type", "%s.type must be function, not %q", where, httpio.Shorten(t.Type))
+			return nil, failure.Invalid(where+".type", "%s.type must be function, not %q", where, httpio.Shorten(t.Type))
 		case t.Function == nil:
-			return nil, invalidf(where+".function", "%s.function is missing", where)
+			return nil, failure.Invalid(where+".function", "%s.function is missing", where)
 		}
 		where += ".function"
 		switch kind := firstByte(t.Function.Parameters); {
 		case !isToolName(t.Function.Name):
-			return nil, invalidf(where+".name", "%s.name must be 1 to %d letters, digits, _ or -, not %q", where, maxToolName, httpio.Shorten(t.Function.Name))
+			return nil, failure.Invalid(where+".name", "%s.name must be 1 to %d letters, digits, _ or -, not %q", where, maxToolName, httpio.Shorten(t.Function.Name))
 		case names[t.Function.Name]:
-			return nil, invalidf(where+".name", "tools[%d] has the name of another tool, %q", i, t.Function.Name)
+			return nil, failure.Invalid(where+".name", "tools[%d] has the name of another tool, %q", i, t.Function.Name)
 		case kind != 0 && kind != 'n' && kind != '{':
-			return nil, invalidf(where+".parameters", "%s.parameters must be a JSON schema, an object", where)
+			return nil, failure.Invalid(where+".parameters", "%s.parameters must be a JSON schema, an object", where)
 		}
 		names[t.Function.Name] = true
 	}
@@ -109,24 +110,24 @@ func parseToolChoice(raw json.RawMessage) (string, error) {
 		return infer.ToolChoiceAuto, nil
 	case '"':
 		var choice string
-		if err := decodeJSON(raw, "tool_choice", &choice); err != nil {
+		if err := httpio.DecodeJSON(raw, "tool_choice", &choice); err != nil {
 			return "", err
 		}
 		switch choice {
 		case infer.ToolChoiceAuto, infer.ToolChoiceNone, infer.ToolChoiceRequired:
 			return choice, nil
 		}
-		return "", invalidf("tool_choice", "%s, not %q", usage, httpio.Shorten(choice))
+		return "", failure.Invalid("tool_choice", "%s, not %q", usage, httpio.Shorten(choice))
 	case '{':
 		var named toolDefinition
-		if err := decodeJSON(raw, "tool_choice", &named); err != nil {
+		if err := httpio.DecodeJSON(raw, "tool_choice", &named); err != nil {
 			return "", err
 		}
 		if named.Type == "function" && named.Function != nil && named.Function.Name != "" {
 			return named.Function.Name, nil
 		}
 	}
-	return "", invalidf("tool_choice", "%s", usage)
+	return "", failure.Invalid("tool_choice", "%s", usage)
 }
 
 // checkToolCalls looks at the calls that a message of the conversation comes with. Their
@@ -138,7 +139,7 @@ func checkToolCalls(raw json.RawMessage, param string) error {
 		return nil
 	case '[':
 	default:
-		return invalidf(param, "%s must be an array", param)
+		return failure.Invalid(param, "%s must be an array", param)
 	}
 	var calls []struct {
 		Function struct {
@@ -146,13 +147,13 @@ func checkToolCalls(raw json.RawMessage, param string) error {
 			Arguments json.RawMessage `json:"arguments"`
 		} `json:"function"`
 	}
-	if err := decodeJSON(raw, param, &calls); err != nil {
+	if err := httpio.DecodeJSON(raw, param, &calls); err != nil {
 		return err
 	}
 	for i, c := range calls {
 		where := fmt.Sprintf("%s[%d].function", param, i)
 		if c.Function.Name == "" {
-			return invalidf(where+".name", "%s.name is missing", where)
+			return failure.Invalid(where+".name", "%s.name is missing", where)
 		}
 		if err := checkArguments(c.Function.Arguments, where+".arguments"); err != nil {
 			return err
@@ -169,14 +170,14 @@ func checkArguments(arguments json.RawMessage, param string) error {
 	case 0, 'n', '{':
 		return nil
 	case '"':
-		if err := decodeJSON(arguments, param, &text); err != nil {
+		if err := httpio.DecodeJSON(arguments, param, &text); err != nil {
 			return err
 		}
 	default:
-		return invalidf(param, "%s must be a string that holds a JSON object", param)
+		return failure.Invalid(param, "%s must be a string that holds a JSON object", param)
 	}
-	if checkDepth([]byte(text)) != nil {
-		return invalidf(param, "%s nests too deep", param)
+	if httpio.CheckDepth([]byte(text)) != nil {
+		return failure.Invalid(param, "%s nests too deep", param)
 	}
 	return nil
 }

@@ -1,11 +1,10 @@
-package handlers
+package api
 
 import (
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 )
@@ -35,51 +34,41 @@ type modelMeta struct {
 	Demo         bool   `json:"demo,omitempty"`
 }
 
-// modelsPageOrList answers GET /models: with the page where a browser asks, and like
-// GET /v1/models a program whose base address lacks the /v1.
-func (h *Handlers) modelsPageOrList(c echo.Context) error {
-	c.Response().Header().Add(echo.HeaderVary, echo.HeaderAccept)
-	if gate.AsksForPage(c.Request()) {
-		return h.modelsPage(c)
-	}
-	return h.models(c)
-}
-
-// models answers GET /v1/models with those that can be used. Where a file lies is
+// Models answers GET /v1/models with those that can be used. Where a file lies is
 // nobody's business.
-func (h *Handlers) models(c echo.Context) error {
-	infos, err := h.Models.List(c.Request().Context())
+func (api *API) Models(c echo.Context) error {
+	infos, err := api.list.List(c.Request().Context())
 	if err != nil {
 		return err
 	}
 	list := modelList{Object: "list", Data: []modelBody{}}
 	for _, info := range infos {
 		if info.Error == "" {
-			list.Data = append(list.Data, h.describeModel(info))
+			list.Data = append(list.Data, api.describeModel(info))
 		}
 	}
 	return c.JSON(http.StatusOK, list)
 }
 
-// model answers GET /v1/models/{id}; the id may hold slashes and colons.
-func (h *Handlers) model(c echo.Context) error {
+// Model answers GET /v1/models/{id}; the id may hold slashes and colons.
+func (api *API) Model(c echo.Context) error {
 	id := c.Param("*")
-	infos, err := h.Models.List(c.Request().Context())
+	infos, err := api.list.List(c.Request().Context())
 	if err != nil {
 		return err
 	}
 	for _, info := range infos {
 		if info.Name == id && info.Error == "" {
-			return c.JSON(http.StatusOK, h.describeModel(info))
+			return c.JSON(http.StatusOK, api.describeModel(info))
 		}
 	}
 	return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no model called \"" + httpio.Shorten(id) + "\"; GET /v1/models lists those there are"}
 }
 
 // describeModel describes a model. How long its context is, is known of the loaded one alone.
-func (h *Handlers) describeModel(info infer.ModelInfo) modelBody {
+func (api *API) describeModel(info infer.ModelInfo) modelBody {
 	context := 0
-	if s := h.Engine.Status(); s.Model.Name == info.Name {
+	if s := api.engine.Status(); s.Model.Name == info.Name {
 		context = s.ContextLength
 	}
 	return modelBody{

@@ -1,4 +1,4 @@
-package handlers
+package api
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 )
 
@@ -37,21 +39,21 @@ type completionPrompt struct {
 	tokens []int32
 }
 
-// completions answers POST /v1/completions.
-func (h *Handlers) completions(c echo.Context) (err error) {
+// Completions answers POST /v1/completions.
+func (api *API) Completions(c echo.Context) (err error) {
 	body := completionRequest{generationFields: newGenerationFields()}
 	defer func() { err = body.about(aboutPrompt(err)) }()
-	if err := readJSON(c, &body); err != nil {
+	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
 	}
-	job, err := h.completionJob(c.Request().Context(), &body)
+	job, err := api.completionJob(c.Request().Context(), &body)
 	if err != nil {
 		return err
 	}
 	if body.Stream {
-		return h.stream(c, job.requests, func() (sink, error) { return openCompletionStream(c, job) })
+		return api.stream(c, job.requests, func() (sink, error) { return openCompletionStream(c, job) })
 	}
-	answers, err := h.collect(c, job.requests)
+	answers, err := api.collect(c, job.requests)
 	if err != nil {
 		return err
 	}
@@ -83,7 +85,7 @@ type completionJob struct {
 	requests []infer.Request
 }
 
-func (h *Handlers) completionJob(ctx context.Context, body *completionRequest) (*completionJob, error) {
+func (api *API) completionJob(ctx context.Context, body *completionRequest) (*completionJob, error) {
 	n, of, err := body.choices()
 	if err != nil {
 		return nil, err
@@ -92,8 +94,8 @@ func (h *Handlers) completionJob(ctx context.Context, body *completionRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if all := len(prompts) * of; all > maxAnswers {
-		return nil, invalidf("prompt", "prompt asks for %d answers in all; at most %d are written for one request", all, maxAnswers)
+	if all := len(prompts) * of; all > httpio.MaxAnswers {
+		return nil, failure.Invalid("prompt", "prompt asks for %d answers in all; at most %d are written for one request", all, httpio.MaxAnswers)
 	}
 	job := &completionJob{
 		body: body,
@@ -101,8 +103,8 @@ func (h *Handlers) completionJob(ctx context.Context, body *completionRequest) (
 			ID:          "cmpl-" + rand.Text(),
 			Object:      "text_completion",
 			Created:     time.Now().Unix(),
-			Model:       h.modelName(body.Model),
-			Fingerprint: h.fingerprint(),
+			Model:       api.modelName(body.Model),
+			Fingerprint: api.fingerprint(),
 		},
 		n:      n,
 		of:     of,
@@ -116,7 +118,7 @@ func (h *Handlers) completionJob(ctx context.Context, body *completionRequest) (
 		case p.tokens == nil:
 			job.echoes[i] = p.text
 		default:
-			if job.echoes[i], err = h.Engine.Detokenize(ctx, body.Model, p.tokens); err != nil {
+			if job.echoes[i], err = api.engine.Detokenize(ctx, body.Model, p.tokens); err != nil {
 				return nil, err
 			}
 		}
@@ -137,14 +139,14 @@ func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt
 	}
 	r.PromptLogProb = b.Echo && b.LogProbs != nil
 	if b.Suffix != nil && *b.Suffix != "" {
-		return r, nil, invalidf("suffix", "suffix is not supported: put the text into prompt in the form that the model was trained on")
+		return r, nil, failure.Invalid("suffix", "suffix is not supported: put the text into prompt in the form that the model was trained on")
 	}
 	if prompts, err = parsePrompts(b.Prompt); err != nil {
 		return r, nil, err
 	}
 	for i, p := range prompts {
 		if p.text == "" && len(p.tokens) == 0 {
-			return r, nil, invalidf("prompt", "prompt number %d is empty: give text or token ids", i+1)
+			return r, nil, failure.Invalid("prompt", "prompt number %d is empty: give text or token ids", i+1)
 		}
 	}
 	return r, prompts, nil
@@ -161,9 +163,9 @@ func (b *completionRequest) choices() (n, of int, err error) {
 	}
 	switch {
 	case of < n:
-		return 0, 0, invalidf("best_of", "best_of is %d, but n is %d: the best n of best_of answers are returned", of, n)
+		return 0, 0, failure.Invalid("best_of", "best_of is %d, but n is %d: the best n of best_of answers are returned", of, n)
 	case of > n && b.Stream:
-		return 0, 0, invalidf("best_of", "best_of cannot be more than n in a stream: which answers are the best is known at their end")
+		return 0, 0, failure.Invalid("best_of", "best_of cannot be more than n in a stream: which answers are the best is known at their end")
 	}
 	return n, of, nil
 }
@@ -174,16 +176,16 @@ func parsePrompts(raw json.RawMessage) ([]completionPrompt, error) {
 	switch firstByte(raw) {
 	case '"':
 		var text string
-		err := decodeJSON(raw, "prompt", &text)
+		err := httpio.DecodeJSON(raw, "prompt", &text)
 		return []completionPrompt{{text: text}}, err
 	case '[':
 	default:
-		return nil, invalidf("prompt", forms)
+		return nil, failure.Invalid("prompt", forms)
 	}
 	switch firstByte(bytes.TrimLeft(raw, " \t\r\n")[1:]) {
 	case '"':
 		var texts []string
-		if err := decodeJSON(raw, "prompt", &texts); err != nil {
+		if err := httpio.DecodeJSON(raw, "prompt", &texts); err != nil {
 			return nil, err
 		}
 		prompts := make([]completionPrompt, len(texts))
@@ -193,7 +195,7 @@ func parsePrompts(raw json.RawMessage) ([]completionPrompt, error) {
 		return prompts, nil
 	case '[':
 		var lists [][]int32
-		if err := decodeJSON(raw, "prompt", &lists); err != nil {
+		if err := httpio.DecodeJSON(raw, "prompt", &lists); err != nil {
 			return nil, err
 		}
 		prompts := make([]completionPrompt, len(lists))
@@ -202,39 +204,41 @@ func parsePrompts(raw json.RawMessage) ([]completionPrompt, error) {
 		}
 		return prompts, nil
 	case ']':
-		return nil, invalidf("prompt", "prompt is an empty array; %s", forms)
+		return nil, failure.Invalid("prompt", "prompt is an empty array; %s", forms)
 	default:
 		var tokens []int32
-		err := decodeJSON(raw, "prompt", &tokens)
+		err := httpio.DecodeJSON(raw, "prompt", &tokens)
 		return []completionPrompt{{tokens: tokens}}, err
 	}
 }
 
-type completionBody struct {
+// Completion is the response to a text completion, and each event of its stream.
+type Completion struct {
 	responseHead
-	Choices []completionChoice `json:"choices"`
+	Choices []CompletionChoice `json:"choices"`
 	Usage   *usageBody         `json:"usage,omitempty"`
 	extras
 }
 
-type completionChoice struct {
+// CompletionChoice is one answer, or a piece of it.
+type CompletionChoice struct {
 	Index        int                 `json:"index"`
 	Text         string              `json:"text"`
-	LogProbs     *completionLogProbs `json:"logprobs"`
+	LogProbs     *CompletionLogProbs `json:"logprobs"`
 	FinishReason *infer.FinishReason `json:"finish_reason"`
 }
 
-// completionLogProbs has one entry for each token in each of its lists. The first
+// CompletionLogProbs has one entry for each token in each of its lists. The first
 // token of a prompt has nothing before it and so neither probability.
-type completionLogProbs struct {
+type CompletionLogProbs struct {
 	Tokens     []string             `json:"tokens"`
 	LogProbs   []*float64           `json:"token_logprobs"`
 	Top        []map[string]float64 `json:"top_logprobs"`
 	TextOffset []int                `json:"text_offset"` // in characters of text
 }
 
-func (j *completionJob) response(answers []answer) completionBody {
-	body := completionBody{responseHead: j.head, Usage: &usageBody{}}
+func (j *completionJob) response(answers []answer) Completion {
+	body := Completion{responseHead: j.head, Usage: &usageBody{}}
 	for i := range answers {
 		body.Usage.add(answers[i].done.Usage, i%j.of == 0)
 	}
@@ -243,7 +247,7 @@ func (j *completionJob) response(answers []answer) completionBody {
 	}
 	for _, i := range j.best(answers) {
 		a := &answers[i]
-		choice := completionChoice{Index: len(body.Choices), FinishReason: &a.done.Reason}
+		choice := CompletionChoice{Index: len(body.Choices), FinishReason: &a.done.Reason}
 		opening := j.opening(i, a.prompt)
 		choice.Text = opening + a.text
 		if j.body.LogProbs != nil {
@@ -312,8 +316,8 @@ func (p *textPosition) advance(spelled []byte) int {
 	return at
 }
 
-func (j *completionJob) logProbs(position *textPosition, runs ...[]infer.Token) *completionLogProbs {
-	l := &completionLogProbs{Tokens: []string{}, LogProbs: []*float64{}, Top: []map[string]float64{}, TextOffset: []int{}}
+func (j *completionJob) logProbs(position *textPosition, runs ...[]infer.Token) *CompletionLogProbs {
+	l := &CompletionLogProbs{Tokens: []string{}, LogProbs: []*float64{}, Top: []map[string]float64{}, TextOffset: []int{}}
 	for _, tokens := range runs {
 		for i, t := range tokens {
 			l.Tokens = append(l.Tokens, j.tokenName(t.ID, t.Bytes))
@@ -369,7 +373,7 @@ type streamedChoice struct {
 }
 
 func openCompletionStream(c echo.Context, job *completionJob) (sink, error) {
-	w, err := openSSE(c)
+	w, err := httpio.OpenSSE(c)
 	if err != nil {
 		return nil, err
 	}
@@ -381,7 +385,7 @@ func (s *completionStream) event(index int, e infer.Event) error {
 	beside, progress := choice.watch.note(&s.job.body.generationFields, e, time.Now())
 	switch {
 	case progress:
-		return s.send(completionChoice{Index: index}, beside)
+		return s.send(CompletionChoice{Index: index}, beside)
 	case e.Type == infer.EventToken && e.Token.Prompt:
 		choice.prompt = append(choice.prompt, *e.Token)
 		return nil
@@ -398,7 +402,7 @@ func (s *completionStream) event(index int, e infer.Event) error {
 			return err
 		}
 		s.usage.add(e.Done.Usage, index%s.job.of == 0)
-		return s.send(completionChoice{Index: index, Text: e.Done.Text, FinishReason: &e.Done.Reason}, beside)
+		return s.send(CompletionChoice{Index: index, Text: e.Done.Text, FinishReason: &e.Done.Reason}, beside)
 	default:
 		return s.progress(e)
 	}
@@ -421,23 +425,23 @@ func (s *completionStream) openChoice(index int) error {
 }
 
 // choice is what tokens add to an answer.
-func (s *completionStream) choice(index int, text string, tokens []infer.Token) completionChoice {
-	choice := completionChoice{Index: index, Text: text}
+func (s *completionStream) choice(index int, text string, tokens []infer.Token) CompletionChoice {
+	choice := CompletionChoice{Index: index, Text: text}
 	if s.job.body.LogProbs != nil && len(tokens) > 0 {
 		choice.LogProbs = s.job.logProbs(&s.choices[index].position, tokens)
 	}
 	return choice
 }
 
-func (s *completionStream) send(choice completionChoice, x extras) error {
-	return s.sse.send(completionBody{responseHead: s.job.head, Choices: []completionChoice{choice}, extras: x})
+func (s *completionStream) send(choice CompletionChoice, x extras) error {
+	return s.sse.Send(Completion{responseHead: s.job.head, Choices: []CompletionChoice{choice}, extras: x})
 }
 
 func (s *completionStream) end() error {
 	if s.job.body.StreamOptions.IncludeUsage {
-		if err := s.sse.send(completionBody{responseHead: s.job.head, Choices: []completionChoice{}, Usage: &s.usage}); err != nil {
+		if err := s.sse.Send(Completion{responseHead: s.job.head, Choices: []CompletionChoice{}, Usage: &s.usage}); err != nil {
 			return err
 		}
 	}
-	return s.sse.end()
+	return s.sse.End()
 }

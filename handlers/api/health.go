@@ -1,4 +1,4 @@
-package handlers
+package api
 
 import (
 	"net/http"
@@ -34,10 +34,10 @@ type notReadyBody struct {
 	Trouble string         `json:"trouble,omitempty"`
 }
 
-// health answers GET /health: 200 once requests are answered at once, 503 before
+// Health answers GET /health: 200 once requests are answered at once, 503 before
 // that and after a failure.
-func (h *Handlers) health(c echo.Context) error {
-	s := h.Engine.Status()
+func (api *API) Health(c echo.Context) error {
+	s := api.engine.Status()
 	if s.State == infer.StateReady {
 		return c.JSON(http.StatusOK, healthBody{
 			Status:        "ok",
@@ -51,7 +51,7 @@ func (h *Handlers) health(c echo.Context) error {
 			Queued:        s.Queued,
 			Notice:        s.Notice,
 			Trouble:       s.Trouble,
-			Version:       h.Version,
+			Version:       api.version,
 		})
 	}
 	body := notReadyBody{Status: string(s.State), Trouble: s.Trouble}

@@ -1,10 +1,11 @@
-package handlers
+package api
 
 import (
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 )
 
@@ -13,17 +14,18 @@ type templateRequest struct {
 	chatFields
 }
 
-type templateBody struct {
+// RenderedTemplate is the response to POST /apply-template.
+type RenderedTemplate struct {
 	Prompt string  `json:"prompt"`
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
 }
 
-// applyTemplate answers POST /apply-template with the prompt that a chat
+// ApplyTemplate answers POST /apply-template with the prompt that a chat
 // completion of the same messages would start from.
-func (h *Handlers) applyTemplate(c echo.Context) error {
+func (api *API) ApplyTemplate(c echo.Context) error {
 	var body templateRequest
-	if err := readJSON(c, &body); err != nil {
+	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
 	}
 	r := infer.DefaultRequest()
@@ -31,9 +33,9 @@ func (h *Handlers) applyTemplate(c echo.Context) error {
 	if err := body.fill(&r); err != nil {
 		return err
 	}
-	rendered, err := h.Engine.Render(c.Request().Context(), r)
+	rendered, err := api.engine.Render(c.Request().Context(), r)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, templateBody(rendered))
+	return c.JSON(http.StatusOK, RenderedTemplate(rendered))
 }

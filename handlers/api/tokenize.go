@@ -1,4 +1,4 @@
-package handlers
+package api
 
 import (
 	"bufio"
@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"unicode/utf8"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/httpio"
 
 	"github.com/labstack/echo/v4"
 )
@@ -26,25 +28,25 @@ type tokenPiece struct {
 	Piece any   `json:"piece"`
 }
 
-// tokenize answers POST /tokenize.
-func (h *Handlers) tokenize(c echo.Context) error {
+// Tokenize answers POST /tokenize.
+func (api *API) Tokenize(c echo.Context) error {
 	var body tokenizeRequest
-	if err := readJSON(c, &body); err != nil {
+	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
 	}
 	if body.Content == nil {
-		return invalidf("content", "content must be the text to tokenize")
+		return failure.Invalid("content", "content must be the text to tokenize")
 	}
 	if err := gate.Take(c, gate.TextCost*int64(len(*body.Content))); err != nil {
 		return err
 	}
 	parseSpecial := body.ParseSpecial == nil || *body.ParseSpecial
-	tokens, err := h.Engine.Tokenize(c.Request().Context(), body.Model, *body.Content, body.AddSpecial, parseSpecial)
+	tokens, err := api.engine.Tokenize(c.Request().Context(), body.Model, *body.Content, body.AddSpecial, parseSpecial)
 	if err != nil {
 		return err
 	}
 	if body.WithPieces {
-		return h.answerPieces(c, body.Model, tokens)
+		return api.answerPieces(c, body.Model, tokens)
 	}
 	if tokens == nil {
 		tokens = []int32{}
@@ -68,14 +70,14 @@ func spell(piece string) any {
 
 // answerPieces writes the tokens with what they spell as they are looked up: all together
 // would be many times larger than the text.
-func (h *Handlers) answerPieces(c echo.Context, model string, tokens []int32) error {
+func (api *API) answerPieces(c echo.Context, model string, tokens []int32) error {
 	response := c.Response()
 	w := bufio.NewWriterSize(response, pieceSize)
 	response.Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
 	w.WriteString(`{"tokens":[`)
 	for begin := 0; begin < len(tokens); begin += lookUp {
 		ids := tokens[begin:min(begin+lookUp, len(tokens))]
-		pieces, err := h.Engine.Pieces(c.Request().Context(), model, ids)
+		pieces, err := api.engine.Pieces(c.Request().Context(), model, ids)
 		if err != nil {
 			return err
 		}
@@ -109,22 +111,22 @@ type detokenizeBody struct {
 	Pieces  []any  `json:"pieces,omitempty"` // what each token spells, if that was asked for
 }
 
-// detokenize answers POST /detokenize.
-func (h *Handlers) detokenize(c echo.Context) error {
+// Detokenize answers POST /detokenize.
+func (api *API) Detokenize(c echo.Context) error {
 	var body detokenizeRequest
-	if err := readJSON(c, &body); err != nil {
+	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
 	}
 	if body.Tokens == nil {
-		return invalidf("tokens", "tokens must be an array of token ids")
+		return failure.Invalid("tokens", "tokens must be an array of token ids")
 	}
-	text, err := h.Engine.Detokenize(c.Request().Context(), body.Model, body.Tokens)
+	text, err := api.engine.Detokenize(c.Request().Context(), body.Model, body.Tokens)
 	if err != nil {
 		return err
 	}
 	answer := detokenizeBody{Content: text, Bytes: unlessText(text)}
 	if body.WithPieces {
-		pieces, err := h.Engine.Pieces(c.Request().Context(), body.Model, body.Tokens)
+		pieces, err := api.engine.Pieces(c.Request().Context(), body.Model, body.Tokens)
 		if err != nil {
 			return err
 		}

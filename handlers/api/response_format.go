@@ -1,4 +1,4 @@
-package handlers
+package api
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 )
@@ -46,14 +47,14 @@ func (f *formFields) fill(r *infer.Request) error {
 		}
 	case "json_schema":
 		if schema = format.JSONSchema.Schema; !given(schema) {
-			return invalidf("response_format.json_schema.schema", "response_format.json_schema.schema is missing: it is the schema of the answer")
+			return failure.Invalid("response_format.json_schema.schema", "response_format.json_schema.schema is missing: it is the schema of the answer")
 		}
 		r.StrictSchema = format.JSONSchema.Strict
 	default:
-		return invalidf("response_format.type", "response_format.type is %q: must be text, json_object or json_schema", httpio.Shorten(format.Type))
+		return failure.Invalid("response_format.type", "response_format.type is %q: must be text, json_object or json_schema", httpio.Shorten(format.Type))
 	}
 	if r.Grammar != "" || len(r.JSONSchema) > 0 {
-		return invalidf("response_format", "response_format, grammar and json_schema exclude each other: give only one")
+		return failure.Invalid("response_format", "response_format, grammar and json_schema exclude each other: give only one")
 	}
 	r.JSONSchema = schema
 	return nil
@@ -74,7 +75,7 @@ func (f *formFields) about(err error) error {
 	return &named
 }
 
-// maxIgnoredHeader bounds the header in bytes.
+// maxIgnoredHeader httpio.Range the header in bytes.
 const maxIgnoredHeader = 1024
 
 // setIgnoredHeader sets the header of an answer that is not held to all that its schemas say,

@@ -1,4 +1,4 @@
-package handlers
+package api
 
 import (
 	"context"
@@ -29,12 +29,12 @@ type answerEvent struct {
 
 // generate asks the engine for all requests at once, in the name of the client of c. The
 // caller closes the result. What they are held to is the same for all.
-func (h *Handlers) generate(c echo.Context, requests []infer.Request) (*answers, error) {
+func (api *API) generate(c echo.Context, requests []infer.Request) (*answers, error) {
 	if err := gate.Take(c, gate.FormCost*int64(len(requests[0].Grammar)+len(requests[0].JSONSchema))); err != nil {
 		return nil, err
 	}
-	if !h.gate.Trusted() { // a server says itself whose its requests are
-		client := h.gate.Client(c)
+	if !api.gate.Trusted() { // a server says itself whose its requests are
+		client := api.gate.Client(c)
 		for i := range requests {
 			requests[i].Client, requests[i].Sibling = client, i
 		}
@@ -43,7 +43,7 @@ func (h *Handlers) generate(c echo.Context, requests []infer.Request) (*answers,
 	a := &answers{events: make(chan answerEvent), cancel: cancel}
 	var running sync.WaitGroup
 	for i, r := range requests {
-		running.Go(func() { h.follow(ctx, a.events, i, r) })
+		running.Go(func() { api.follow(ctx, a.events, i, r) })
 	}
 	go func() {
 		running.Wait()
@@ -53,7 +53,7 @@ func (h *Handlers) generate(c echo.Context, requests []infer.Request) (*answers,
 }
 
 // follow passes one answer on until it ends, fails or nobody wants it.
-func (h *Handlers) follow(ctx context.Context, events chan<- answerEvent, index int, r infer.Request) {
+func (api *API) follow(ctx context.Context, events chan<- answerEvent, index int, r infer.Request) {
 	send := func(event infer.Event, err error) bool {
 		select {
 		case events <- answerEvent{index, event, err}:
@@ -67,7 +67,7 @@ func (h *Handlers) follow(ctx context.Context, events chan<- answerEvent, index 
 			send(infer.Event{}, failure.OfPanic(v))
 		}
 	}()
-	for event, err := range h.Engine.Generate(ctx, r) {
+	for event, err := range api.engine.Generate(ctx, r) {
 		if !send(event, err) || event.Type == infer.EventDone {
 			return
 		}
@@ -92,8 +92,8 @@ type sink interface {
 
 // stream answers requests in the format of begin, which sends the headers. A
 // failure before the first event is still answered with its status.
-func (h *Handlers) stream(c echo.Context, requests []infer.Request, begin func() (sink, error)) error {
-	a, err := h.generate(c, requests)
+func (api *API) stream(c echo.Context, requests []infer.Request, begin func() (sink, error)) error {
+	a, err := api.generate(c, requests)
 	if err != nil {
 		return err
 	}
@@ -110,15 +110,15 @@ func (h *Handlers) stream(c echo.Context, requests []infer.Request, begin func()
 	if err != nil {
 		return err
 	}
-	silence := time.NewTicker(h.PingInterval)
+	silence := time.NewTicker(api.ping)
 	defer silence.Stop()
 	for remaining := len(requests); ; {
 		if next.err != nil {
-			h.reportBroken(c, s, next.err)
+			api.reportBroken(c, s, next.err)
 			return nil
 		}
 		if err := s.event(next.index, next.event); err != nil {
-			h.reportBroken(c, s, err)
+			api.reportBroken(c, s, err)
 			return nil
 		}
 		if next.event.Type == infer.EventDone {
@@ -126,7 +126,7 @@ func (h *Handlers) stream(c echo.Context, requests []infer.Request, begin func()
 				return s.end()
 			}
 		}
-		silence.Reset(h.PingInterval)
+		silence.Reset(api.ping)
 		next = awaitEvent(c.Request().Context(), a.events, silence.C, s)
 	}
 }
@@ -149,13 +149,13 @@ func awaitEvent(ctx context.Context, events <-chan answerEvent, silence <-chan t
 }
 
 // reportBroken ends a stream that has begun with the failure.
-func (h *Handlers) reportBroken(c echo.Context, s sink, err error) {
-	h.gate.Failed(c, err)
+func (api *API) reportBroken(c echo.Context, s sink, err error) {
+	api.gate.Failed(c, err)
 	if errors.Is(err, gate.ErrClientLost) {
 		return
 	}
 	if err := s.fail(err); err != nil {
-		h.gate.LogUnsent(c, err)
+		api.gate.LogUnsent(c, err)
 	}
 }
 
@@ -172,8 +172,8 @@ type answer struct {
 }
 
 // collect waits for the whole answers to requests.
-func (h *Handlers) collect(c echo.Context, requests []infer.Request) ([]answer, error) {
-	a, err := h.generate(c, requests)
+func (api *API) collect(c echo.Context, requests []infer.Request) ([]answer, error) {
+	a, err := api.generate(c, requests)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package handlers
+package api
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/record"
@@ -20,23 +21,6 @@ import (
 // This file holds what chat completions and text completions share. The contract
 // is OpenAI's, with the sampler fields of llama-server and vLLM; unknown fields
 // are ignored.
-
-// ranges are the values that whole numbers beside the sampler settings may have;
-// those are checked by sample.Params itself.
-var ranges = map[string]bounds{
-	"best_of":               {min: 1, max: maxAnswers},
-	"logprobs":              {min: 0, max: maxLogProbs},
-	"max_completion_tokens": {min: -1, max: math.MaxInt32},
-	"max_tokens":            {min: -1, max: math.MaxInt32},
-	"n":                     {min: 1, max: maxAnswers},
-	"top_logprobs":          {min: 0, max: maxChatLogProbs},
-}
-
-const (
-	maxAnswers      = 128 // to one request
-	maxLogProbs     = 100 // alternatives to a token of a text completion
-	maxChatLogProbs = 20  // alternatives to a token of a chat completion
-)
 
 // generationFields are the fields of both requests. Absent and null mean the
 // default: JSON is decoded over newGenerationFields.
@@ -76,7 +60,7 @@ func (f *generationFields) request() (infer.Request, error) {
 		return r, err
 	}
 	if len(f.Banned) > 0 && len(f.BannedTokens) > 0 {
-		return r, invalidf("banned_tokens", "banned_strings and banned_tokens are two names of one field; give one")
+		return r, failure.Invalid("banned_tokens", "banned_strings and banned_tokens are two names of one field; give one")
 	}
 	r.BannedStrings = slices.Concat(f.Banned, f.BannedTokens)
 	if err := setCount(&r.MaxTokens, "max_tokens", f.MaxTokens); err != nil {
@@ -111,7 +95,7 @@ func (f *generationFields) params() (sample.Params, error) {
 	}
 	var wrong *sample.FieldError
 	if err := p.Validate(); errors.As(err, &wrong) {
-		return p, invalidf(wrong.Field, "%v", wrong)
+		return p, failure.Invalid(wrong.Field, "%v", wrong)
 	}
 	return p, nil
 }
@@ -122,7 +106,7 @@ func setCount(dst *int, field string, value *int) error {
 		return nil
 	}
 	*dst = *value
-	return ranges[field].check(field, *value)
+	return httpio.Ranges[field].Check(field, *value)
 }
 
 func parseLogitBias(biases map[string]float64) (map[int32]float64, error) {
@@ -133,7 +117,7 @@ func parseLogitBias(biases map[string]float64) (map[int32]float64, error) {
 	for key, bias := range biases {
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
-			return nil, invalidf("logit_bias", "logit_bias has the key %q: keys are token ids", httpio.Shorten(key))
+			return nil, failure.Invalid("logit_bias", "logit_bias has the key %q: keys are token ids", httpio.Shorten(key))
 		}
 		parsed[int32(id)] = bias
 	}
@@ -148,15 +132,15 @@ func parseStop(raw json.RawMessage) ([]string, error) {
 		return nil, nil
 	case '"':
 		all = make([]string, 1)
-		if err := decodeJSON(raw, "stop", &all[0]); err != nil {
+		if err := httpio.DecodeJSON(raw, "stop", &all[0]); err != nil {
 			return nil, err
 		}
 	case '[':
-		if err := decodeJSON(raw, "stop", &all); err != nil {
+		if err := httpio.DecodeJSON(raw, "stop", &all); err != nil {
 			return nil, err
 		}
 	default:
-		return nil, invalidf("stop", "stop must be a string or an array of strings")
+		return nil, failure.Invalid("stop", "stop must be a string or an array of strings")
 	}
 	var stops []string
 	for _, s := range all {
@@ -198,11 +182,11 @@ func sideBySide(r infer.Request, n int) []infer.Request {
 
 // modelName is the name that a response says: the one asked for, or that of the
 // resident model.
-func (h *Handlers) modelName(asked string) string {
-	return cmp.Or(asked, h.Engine.Status().Model.Name)
+func (api *API) modelName(asked string) string {
+	return cmp.Or(asked, api.engine.Status().Model.Name)
 }
 
-func (h *Handlers) fingerprint() string { return "m40-llm-" + cmp.Or(h.Version, "devel") }
+func (api *API) fingerprint() string { return "m40-llm-" + cmp.Or(api.version, "devel") }
 
 // usageBody counts the tokens of a response.
 type usageBody struct {

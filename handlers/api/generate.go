@@ -1,4 +1,4 @@
-package handlers
+package api
 
 import (
 	"encoding/json"
@@ -6,42 +6,44 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/gate"
+	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 )
 
-// generateStream answers POST /v1/generate, the engine's own face: the body is an
+// Generate answers POST /v1/generate, the engine's own face: the body is an
 // infer.Request, the answer one infer.Event a line. A server whose engine is
 // another process speaks this, so nothing may be lost on the way: failures are
 // whole infer.Errors, here and in the last line.
-func (h *Handlers) generateStream(c echo.Context) error {
+func (api *API) Generate(c echo.Context) error {
 	r := infer.DefaultRequest()
-	if err := readStrictJSON(c, &r); err != nil {
-		return h.gate.AnswerEngineError(c, err)
+	if err := httpio.ReadStrictJSON(c, &r); err != nil {
+		return api.gate.AnswerEngineError(c, err)
 	}
-	err := h.stream(c, []infer.Request{r}, func() (sink, error) { return h.openEventLines(c) })
+	err := api.stream(c, []infer.Request{r}, func() (sink, error) { return api.openEventLines(c) })
 	if err != nil && !c.Response().Committed {
-		return h.gate.AnswerEngineError(c, err)
+		return api.gate.AnswerEngineError(c, err)
 	}
 	return err
 }
 
 // eventLines writes events as NDJSON.
 type eventLines struct {
-	h        *Handlers
+	gate     *gate.Gate
 	response *echo.Response
 }
 
-func (h *Handlers) openEventLines(c echo.Context) (sink, error) {
+func (api *API) openEventLines(c echo.Context) (sink, error) {
 	r := c.Response()
 	r.Header().Set(echo.HeaderContentType, "application/x-ndjson")
 	r.Header().Set("X-Accel-Buffering", "no")
 	r.WriteHeader(http.StatusOK)
-	return eventLines{h, r}, nil
+	return eventLines{api.gate, r}, nil
 }
 
 func (l eventLines) event(_ int, e infer.Event) error { return l.line(e) }
 
-func (l eventLines) fail(err error) error { return l.line(l.h.gate.EngineError(err)) }
+func (l eventLines) fail(err error) error { return l.line(l.gate.EngineError(err)) }
 
 func (l eventLines) idle() error { return nil } // a reader of this stream needs no reminders
 

@@ -1,4 +1,4 @@
-package handlers
+package httpio
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/failure"
 
 	"github.com/labstack/echo/v4"
 )
@@ -20,27 +20,27 @@ import (
 // maxDepth is the deepest nesting of arrays and objects in a body.
 const maxDepth = 64
 
-// readJSON decodes the body, a JSON object, over dst. Errors name the field and
+// ReadJSON decodes the body, a JSON object, over dst. Errors name the field and
 // say what it may be.
-func readJSON(c echo.Context, dst any) error {
-	return readBody(c, func(data []byte) error { return decodeJSON(data, "", dst) })
+func ReadJSON(c echo.Context, dst any) error {
+	return readBody(c, func(data []byte) error { return DecodeJSON(data, "", dst) })
 }
 
-// readStrictJSON is readJSON for our own routes, where an unknown field is a
+// ReadStrictJSON is ReadJSON for our own routes, where an unknown field is a
 // mistake.
-func readStrictJSON(c echo.Context, dst any) error {
-	return readBody(c, func(data []byte) error { return decodeStrict(data, "", dst) })
+func ReadStrictJSON(c echo.Context, dst any) error {
+	return readBody(c, func(data []byte) error { return DecodeStrict(data, "", dst) })
 }
 
-// sendsJSON reports whether the body of a form is a JSON object instead, as scripts send
+// SendsJSON reports whether the body of a form is a JSON object instead, as scripts send
 // it.
-func sendsJSON(c echo.Context) bool {
+func SendsJSON(c echo.Context) bool {
 	kind, _, _ := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType))
 	return kind == echo.MIMEApplicationJSON
 }
 
-// decodeStrict is decodeJSON that refuses unknown fields.
-func decodeStrict(data []byte, param string, dst any) error {
+// DecodeStrict is DecodeJSON that refuses unknown fields.
+func DecodeStrict(data []byte, param string, dst any) error {
 	return decodePlain(data, param, func(data []byte) error {
 		decoder := json.NewDecoder(bytes.NewReader(data))
 		decoder.DisallowUnknownFields()
@@ -102,7 +102,7 @@ func readBody(c echo.Context, decode func(data []byte) error) error {
 	data, err := io.ReadAll(c.Request().Body)
 	if err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return invalidf("", "the body ended before its Content-Length")
+			return failure.Invalid("", "the body ended before its Content-Length")
 		}
 		return err
 	}
@@ -114,11 +114,11 @@ func readBody(c echo.Context, decode func(data []byte) error) error {
 
 // checkObject refuses what is no JSON object, or one that nests too deep.
 func checkObject(data []byte) error {
-	if err := checkDepth(data); err != nil {
+	if err := CheckDepth(data); err != nil {
 		return err
 	}
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return invalidf("", "the body must be a JSON object")
+		return failure.Invalid("", "the body must be a JSON object")
 	}
 	if !json.Valid(data) {
 		var v any
@@ -127,9 +127,9 @@ func checkObject(data []byte) error {
 	return nil
 }
 
-// decodeJSON decodes data, the value of the field called param (empty: the whole
+// DecodeJSON decodes data, the value of the field called param (empty: the whole
 // body), into dst.
-func decodeJSON(data []byte, param string, dst any) error {
+func DecodeJSON(data []byte, param string, dst any) error {
 	return decodePlain(data, param, func(data []byte) error { return json.Unmarshal(data, dst) })
 }
 
@@ -150,16 +150,16 @@ func explainJSON(data []byte, param string, err error) error {
 		if at := int(syntax.Offset) - 1; at >= 0 && at < len(data) && (data[at] == 'N' || data[at] == 'I') {
 			message += "; JSON has finite numbers only"
 		}
-		return invalidf(field, "%s", message)
+		return failure.Invalid(field, "%s", message)
 	case errors.As(err, &typ):
 		field := joinPath(param, pathAt(data, int(typ.Offset)-1))
 		want := kindName(typ.Type)
-		if r, ok := ranges[field]; ok && typ.Type.Kind() == reflect.Int {
+		if r, ok := Ranges[field]; ok && typ.Type.Kind() == reflect.Int {
 			want = r.String()
 		}
-		return invalidf(field, "%s must be %s, not %s", field, want, valueName(typ.Value))
+		return failure.Invalid(field, "%s must be %s, not %s", field, want, valueName(typ.Value))
 	default:
-		return invalidf(param, "%s", strings.TrimPrefix(err.Error(), "json: "))
+		return failure.Invalid(param, "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 }
 
@@ -173,7 +173,7 @@ func valueName(value string) string {
 	case "bool":
 		return "true or false"
 	}
-	return httpio.Shorten(strings.TrimPrefix(value, "number ")) // one that does not fit, such as 1e999
+	return Shorten(strings.TrimPrefix(value, "number ")) // one that does not fit, such as 1e999
 }
 
 func kindName(t reflect.Type) string {
@@ -200,8 +200,8 @@ func joinPath(base, rest string) string {
 	return base + "." + rest
 }
 
-// checkDepth refuses bodies that nest deeper than maxDepth, valid or not.
-func checkDepth(data []byte) error {
+// CheckDepth refuses bodies that nest deeper than maxDepth, valid or not.
+func CheckDepth(data []byte) error {
 	depth := 0
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
@@ -210,7 +210,7 @@ func checkDepth(data []byte) error {
 		case '{', '[':
 			if depth++; depth > maxDepth {
 				field := pathAt(data, i)
-				return invalidf(httpio.Shorten(field), "the body nests deeper than %d arrays and objects, in %s", maxDepth, httpio.Shorten(field))
+				return failure.Invalid(Shorten(field), "the body nests deeper than %d arrays and objects, in %s", maxDepth, Shorten(field))
 			}
 		case '}', ']':
 			depth--
@@ -255,7 +255,7 @@ func pathAt(data []byte, end int) string {
 			if top >= 0 && !levels[top].array && !levels[top].inside && i < end {
 				var key string
 				if json.Unmarshal(data[begin:i+1], &key) == nil {
-					levels[top].key = httpio.Shorten(key)
+					levels[top].key = Shorten(key)
 				}
 			}
 		}
@@ -286,14 +286,31 @@ func stringEnd(data []byte, begin int) int {
 	return len(data) - 1
 }
 
-// bounds are the values that a whole number may have.
-type bounds struct{ min, max int }
+// Range are the values that a whole number may have.
+type Range struct{ Min, Max int }
 
-func (b bounds) String() string { return fmt.Sprintf("a whole number from %d to %d", b.min, b.max) }
+func (r Range) String() string { return fmt.Sprintf("a whole number from %d to %d", r.Min, r.Max) }
 
-func (b bounds) check(param string, value int) error {
-	if value < b.min || value > b.max {
-		return invalidf(param, "%s must be %s, not %d", param, b, value)
+func (r Range) Check(param string, value int) error {
+	if value < r.Min || value > r.Max {
+		return failure.Invalid(param, "%s must be %s, not %d", param, r, value)
 	}
 	return nil
 }
+
+// Ranges are the values that whole numbers beside the sampler settings may have;
+// those are checked by sample.Params itself.
+var Ranges = map[string]Range{
+	"best_of":               {Min: 1, Max: MaxAnswers},
+	"logprobs":              {Min: 0, Max: MaxLogProbs},
+	"max_completion_tokens": {Min: -1, Max: math.MaxInt32},
+	"max_tokens":            {Min: -1, Max: math.MaxInt32},
+	"n":                     {Min: 1, Max: MaxAnswers},
+	"top_logprobs":          {Min: 0, Max: MaxChatLogProbs},
+}
+
+const (
+	MaxAnswers      = 128 // to one request
+	MaxLogProbs     = 100 // alternatives to a token of a text completion
+	MaxChatLogProbs = 20  // alternatives to a token of a chat completion
+)

@@ -1,4 +1,4 @@
-package handlers
+package api
 
 import (
 	"math"
@@ -42,8 +42,8 @@ func pace(n int, ms float64) (perToken, perSecond float64) {
 
 func thousandths(v float64) float64 { return math.Round(v*1000) / 1000 }
 
-// promptProgress says how much of the prompt is in the KV cache, with llama-server's names.
-type promptProgress struct {
+// PromptProgress says how much of the prompt is in the KV cache, with llama-server's names.
+type PromptProgress struct {
 	Total     int     `json:"total"`     // tokens
 	Cached    int     `json:"cache"`     // of them found there
 	Processed int     `json:"processed"` // of them there by now, those that were found included
@@ -52,7 +52,7 @@ type promptProgress struct {
 
 // extras are what a chunk of a stream may have beside its choice.
 type extras struct {
-	Progress *promptProgress `json:"prompt_progress,omitempty"`
+	Progress *PromptProgress `json:"prompt_progress,omitempty"`
 	Timings  *timings        `json:"timings,omitempty"`
 }
 
@@ -74,7 +74,7 @@ func (w *stopwatch) note(f *generationFields, e infer.Event, now time.Time) (x e
 		}
 		w.prefill = *e.Prefill
 		if f.ReturnProgress {
-			x.Progress = &promptProgress{e.Prefill.Total, e.Prefill.Cached, e.Prefill.Done, record.Milliseconds(now.Sub(w.begun))}
+			x.Progress = &PromptProgress{e.Prefill.Total, e.Prefill.Cached, e.Prefill.Done, record.Milliseconds(now.Sub(w.begun))}
 		}
 	case e.Type == infer.EventToken && !e.Token.Prompt:
 		if w.last = now; w.first.IsZero() {

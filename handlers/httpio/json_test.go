@@ -1,4 +1,4 @@
-package handlers
+package httpio
 
 import (
 	"strings"
@@ -51,7 +51,7 @@ func TestDecode_FractionsOfWholeNumbersAreRefused(t *testing.T) {
 		C    []int32
 		F    float64
 	}
-	if err := decodeJSON([]byte(`{"A":4.0,"B":5e0,"C":[1.0,2],"F":4.5}`), "", &dst); err != nil || dst.A != 4 || dst.B != 5 || dst.C[0] != 1 || dst.F != 4.5 {
+	if err := DecodeJSON([]byte(`{"A":4.0,"B":5e0,"C":[1.0,2],"F":4.5}`), "", &dst); err != nil || dst.A != 4 || dst.B != 5 || dst.C[0] != 1 || dst.F != 4.5 {
 		t.Errorf("got %+v, %v", dst, err)
 	}
 	for body, param := range map[string]string{
@@ -60,7 +60,7 @@ func TestDecode_FractionsOfWholeNumbersAreRefused(t *testing.T) {
 		`{"A":4.00,"C":[1.0,2,3.5]}`: "C[2]",
 		`{"A":1e300}`:                "A",
 	} {
-		if f := failure.Describe(decodeJSON([]byte(body), "", &dst)); f.Status != 400 || f.Param != param || !strings.Contains(f.Message, "whole number") {
+		if f := failure.Describe(DecodeJSON([]byte(body), "", &dst)); f.Status != 400 || f.Param != param || !strings.Contains(f.Message, "whole number") {
 			t.Errorf("%s: got %+v", body, f)
 		}
 	}

@@ -1,0 +1,47 @@
+// Package api is the API for programs: OpenAI's completions with the fields of llama-server
+// and vLLM, the tools of llama-server, and the engine's own API. docs/api.md describes it.
+package api
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"m40-llm/handlers/gate"
+	"m40-llm/handlers/models"
+	"m40-llm/infer"
+)
+
+// Engine is what the API needs of the inference engine.
+type Engine interface {
+	// Generate streams one answer. A failure is an *infer.Error, or the
+	// context's own error after a cancel; nothing follows it.
+	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
+	// Models lists what can be asked for.
+	Models(ctx context.Context) ([]infer.ModelInfo, error)
+	// Status is a snapshot; it never waits for the engine.
+	Status() infer.Status
+	// Tokenize, Detokenize and Pieces use the tokenizer of the model called name, or of
+	// the loaded one if name is empty.
+	Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error)
+	Detokenize(ctx context.Context, name string, ids []int32) (string, error)
+	// Pieces returns what each token spells.
+	Pieces(ctx context.Context, name string, ids []int32) ([]string, error)
+	// Render shows a request as the model would get it.
+	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
+}
+
+// API serves the routes for programs.
+type API struct {
+	engine  Engine
+	list    *models.Service
+	gate    *gate.Gate
+	version string        // of this program
+	ping    time.Duration // silence after which a stream gets a comment
+}
+
+// New returns the API of engine. list has its models; nil for the engine of a server, which
+// has the list itself.
+func New(engine Engine, list *models.Service, g *gate.Gate, version string, ping time.Duration) *API {
+	return &API{engine: engine, list: list, gate: g, version: version, ping: ping}
+}

@@ -1,0 +1,62 @@
+package api
+
+import (
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/httpio"
+	"m40-llm/infer"
+)
+
+// Status answers GET /v1/status with the engine's infer.Status.
+func (api *API) Status(c echo.Context) error {
+	s := api.engine.Status()
+	if !api.gate.Trusted() {
+		s.Model.Path = ""
+	}
+	if s.Error != nil {
+		shown := api.gate.EngineError(s.Error).Error
+		s.Error = &shown
+	}
+	return c.JSON(http.StatusOK, s)
+}
+
+// Catalog answers GET /v1/catalog with the engine's list of infer.ModelInfo, broken files
+// included.
+func (api *API) Catalog(c echo.Context) error {
+	infos, err := api.engine.Models(c.Request().Context())
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, infos)
+}
+
+// renderedBody is an infer.Rendered. Bytes has the prompt too, in base64, where it is
+// not whole characters.
+type renderedBody struct {
+	infer.Rendered
+	Bytes []byte `json:"bytes,omitempty"`
+}
+
+// Render answers POST /v1/render, whose body is an infer.Request.
+func (api *API) Render(c echo.Context) error {
+	r := infer.DefaultRequest()
+	if err := httpio.ReadStrictJSON(c, &r); err != nil {
+		return err
+	}
+	rendered, err := api.engine.Render(c.Request().Context(), r)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, renderedBody{rendered, unlessText(rendered.Prompt)})
+}
+
+// unlessText returns the bytes of s if JSON cannot hold them as a string.
+func unlessText(s string) []byte {
+	if utf8.ValidString(s) {
+		return nil
+	}
+	return []byte(s)
+}

@@ -1,0 +1,33 @@
+package api
+
+import (
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/infer"
+)
+
+// sseStream is what the sinks of both OpenAI streams share.
+type sseStream struct {
+	sse httpio.SSE
+}
+
+func (s sseStream) idle() error { return s.sse.Comment("ping") }
+
+func (s sseStream) fail(err error) error { return s.sse.Send(failure.Describe(err).Body()) }
+
+// progress tells people who watch the raw stream what they wait for; to clients
+// it is a comment.
+func (s sseStream) progress(e infer.Event) error {
+	switch e.Type {
+	case infer.EventQueued:
+		return s.sse.Comment("queued %d", e.Queued.Position)
+	case infer.EventLoading:
+		if e.Loading.KernelsTotal > 0 {
+			return s.sse.Comment("compiling kernels, %d of %d", e.Loading.Kernels, e.Loading.KernelsTotal)
+		}
+		return s.sse.Comment("loading %d of %d bytes", e.Loading.Done, e.Loading.Total)
+	case infer.EventPrefill:
+		return s.sse.Comment("prefill %d of %d tokens", e.Prefill.Done, e.Prefill.Total)
+	}
+	return nil
+}
