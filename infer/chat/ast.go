@@ -58,11 +58,11 @@ type operand struct {
 }
 
 type callArgs struct {
-	pos    []expr
-	names  []string // keywords
-	vals   []expr   // of the keywords
-	star   expr     // *args
-	double expr     // **kwargs
+	pos        []expr
+	names      []string // keywords
+	vals       []expr   // of the keywords
+	star       expr     // *args
+	doubleStar expr     // **kwargs
 }
 
 // Statements.
@@ -75,10 +75,10 @@ type (
 		line int
 	}
 	ifStmt struct {
-		line   int
-		tests  []expr
-		bodies [][]stmt
-		other  []stmt
+		line     int
+		tests    []expr
+		bodies   [][]stmt
+		elseBody []stmt
 	}
 	forStmt struct {
 		line      int
@@ -87,7 +87,7 @@ type (
 		filter    expr // nil: none
 		recursive bool
 		body      []stmt
-		other     []stmt
+		elseBody  []stmt
 	}
 	setStmt struct {
 		line   int

@@ -62,15 +62,15 @@ func overLimit(budget string, limit int, unit string) *LimitError {
 // budget counts what one rendering has used.
 type budget struct {
 	limits
-	ctx   context.Context
-	clock func() time.Duration
-	begun time.Duration
+	ctx     context.Context
+	clock   func() time.Duration
+	started time.Duration
 
 	usedSteps, usedAlloc int
 	nextCheck            int // steps at which to look at the clock
 	nextAllocCheck       int // bytes at which to look at it
 	depth                int
-	nested               int
+	expressions          int
 }
 
 const (
@@ -81,7 +81,7 @@ const (
 
 // newBudget begins to count. clock tells the time that the budget is measured in.
 func newBudget(ctx context.Context, l limits, clock func() time.Duration) *budget {
-	return &budget{limits: l, ctx: ctx, clock: clock, begun: clock()}
+	return &budget{limits: l, ctx: ctx, clock: clock, started: clock()}
 }
 
 // step counts n steps.
@@ -103,7 +103,7 @@ func (b *budget) check() {
 	if err := b.ctx.Err(); err != nil {
 		throw(err)
 	}
-	if b.time > 0 && b.clock()-b.begun > b.time {
+	if b.time > 0 && b.clock()-b.started > b.time {
 		throw(&LimitError{Budget: "time", Limit: b.time.String()})
 	}
 }
@@ -126,10 +126,10 @@ func (b *budget) alloc(n int) {
 }
 
 // value counts a new text, list, function or generator.
-func (b *budget) value() { b.alloc(valueSize) }
+func (b *budget) allocValue() { b.alloc(valueSize) }
 
 // entry counts another entry of d.
-func (b *budget) entry(d *dict) {
+func (b *budget) allocEntry(d *dict) {
 	if d.index == nil {
 		b.alloc(dictSize)
 	}
@@ -137,7 +137,7 @@ func (b *budget) entry(d *dict) {
 }
 
 // text checks the size of one string.
-func (b *budget) text(n int, output bool) {
+func (b *budget) checkSize(n int, output bool) {
 	if n <= b.output {
 		return
 	}
@@ -159,11 +159,11 @@ func (b *budget) leave() { b.depth-- }
 // begin begins the evaluation of an expression, which finish ends. How deep expressions
 // lie in each other bounds the stack: a template can call a macro from inside of its
 // longest expression.
-func (b *budget) begin() {
+func (b *budget) enterExpression() {
 	b.step(1)
-	if b.nested++; b.nested > maxNested {
+	if b.expressions++; b.expressions > maxNested {
 		throw(overLimit("nesting depth", maxNested, "expressions inside each other"))
 	}
 }
 
-func (b *budget) finish() { b.nested-- }
+func (b *budget) leaveExpression() { b.expressions-- }

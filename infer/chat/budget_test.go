@@ -119,7 +119,7 @@ func TestALongConversationStaysWithinTheBudgets(t *testing.T) {
 			role := []string{"user", "assistant"}[i%2]
 			in.Messages = append(in.Messages, Message{Role: role, Content: fmt.Sprintf("%d %s", i, strings.Repeat("word ", 500))})
 		}
-		p, err := tmpl.renderInput(context.Background(), in, noTime, processorTime)
+		p, err := tmpl.renderInput(context.Background(), in, noTime, threadCPUTime)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if n := len(p.String()); n < 2_000_000 {

@@ -36,9 +36,9 @@ import (
 // Template is a parsed chat template. It can be rendered by several goroutines at
 // once.
 type Template struct {
-	body  []stmt
-	reads map[string]bool
-	hash  string
+	body []stmt
+	uses map[string]bool
+	hash string
 }
 
 // Parse reads a template. Its errors are *SyntaxError and *LimitError.
@@ -50,10 +50,10 @@ func Parse(source string) (t *Template, err error) {
 		return nil, &SyntaxError{1, "the template is not valid UTF-8"}
 	}
 	defer catch(&err)
-	p := &parser{tokens: tokenize(source), bound: map[string]int{}, reads: map[string]bool{}}
+	p := &parser{tokens: tokenize(source), localNames: map[string]int{}, uses: map[string]bool{}}
 	body, _ := p.statements()
 	sum := sha256.Sum256([]byte(source))
-	return &Template{body, p.reads, hex.EncodeToString(sum[:])}, nil
+	return &Template{body, p.uses, hex.EncodeToString(sum[:])}, nil
 }
 
 // Hash returns the SHA-256 of the template's source in hexadecimal.
@@ -61,7 +61,7 @@ func (t *Template) Hash() string { return t.hash }
 
 // Uses reports whether the template reads a variable of the request, such as tools
 // or enable_thinking.
-func (t *Template) Uses(variable string) bool { return t.reads[variable] }
+func (t *Template) Uses(variable string) bool { return t.uses[variable] }
 
 // ChatML is the template for models whose file has none.
 var ChatML = builtin(ChatMLSource)
@@ -120,7 +120,7 @@ type Input struct {
 	// content out or changes more of it than the white space around it.
 	Continue bool
 
-	Thoughts Thoughts // how messages are given their ReasoningContent
+	Reasoning ReasoningForm // how messages are given their ReasoningContent
 
 	// NullContent gives messages that have tool calls and no content null for content,
 	// as some templates want it; else it is the empty string.
@@ -136,7 +136,7 @@ type Input struct {
 // refuses the conversation, *RenderError where it fails on it, *LimitError where it
 // exceeds a budget, the context's, and those of values in Input that are no JSON.
 func (t *Template) Render(ctx context.Context, in Input) (Prompt, error) {
-	return t.renderInput(ctx, in, defaultLimits, processorTime)
+	return t.renderInput(ctx, in, defaultLimits, threadCPUTime)
 }
 
 func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock func() time.Duration) (Prompt, error) {
@@ -155,7 +155,7 @@ func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock fu
 	}
 	messages := &list{}
 	for i, m := range in.Messages {
-		v, err := m.value(in.NullContent, in.Thoughts)
+		v, err := m.value(in.NullContent, in.Reasoning)
 		if err != nil {
 			return nil, fmt.Errorf("message %d: %w", i, err)
 		}
@@ -179,7 +179,7 @@ type Options struct {
 // the template, messages among them. What it leaves out is undefined. The order of
 // keys counts, and 1 differs from 1.0. Errors are those of Render.
 func (t *Template) RenderJSON(ctx context.Context, request []byte, o Options) (Prompt, error) {
-	return t.renderJSON(ctx, request, o, defaultLimits, processorTime)
+	return t.renderJSON(ctx, request, o, defaultLimits, threadCPUTime)
 }
 
 func (t *Template) renderJSON(ctx context.Context, request []byte, o Options, l limits, clock func() time.Duration) (Prompt, error) {
@@ -213,7 +213,7 @@ func setJSON(vars *dict, name string, raw json.RawMessage) error {
 }
 
 // value is the message as templates see it.
-func (m Message) value(nullContent bool, thoughts Thoughts) (value, error) {
+func (m Message) value(nullContent bool, thoughts ReasoningForm) (value, error) {
 	d := newDict()
 	d.setName("role", callerText(m.Role))
 	d.setName("content", callerText(m.Content))
@@ -228,7 +228,7 @@ func (m Message) value(nullContent bool, thoughts Thoughts) (value, error) {
 			d.setName(f.name, callerText(f.s))
 		}
 	}
-	thoughts.give(d, m)
+	thoughts.addTo(d, m)
 	if len(m.ToolCalls) > 0 {
 		if err := setJSON(d, "tool_calls", m.ToolCalls); err != nil {
 			return nil, err
@@ -243,7 +243,7 @@ func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time
 	var tail string
 	if resume {
 		var err error
-		if tail, err = markTail(vars); err != nil {
+		if tail, err = markContinued(vars); err != nil {
 			return nil, err
 		}
 	}
@@ -259,7 +259,7 @@ func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time
 		return nil, err
 	}
 	if tail != "" {
-		if out, err = cutAfterTail(out, tail); err != nil {
+		if out, err = truncateAfterContinued(out, tail); err != nil {
 			return nil, err
 		}
 	}
@@ -304,27 +304,27 @@ func (t text) prompt() Prompt {
 	return p
 }
 
-var errNoTail = errors.New("only an assistant's message at the end of the conversation can be continued")
+var errNotContinuable = errors.New("only an assistant's message at the end of the conversation can be continued")
 
 // markTail marks the text to continue, in the last of the messages, so that it can
 // be found in the prompt, and returns it; "" if there is none yet, in which case the
 // message is taken off and the assistant's turn opened instead.
-func markTail(vars *dict) (string, error) {
+func markContinued(vars *dict) (string, error) {
 	v, _ := vars.getName("messages")
 	messages, ok := v.(*list)
 	if !ok || len(messages.items) == 0 {
-		return "", errNoTail
+		return "", errNotContinuable
 	}
 	n := len(messages.items) - 1
 	last, ok := messages.items[n].(*dict)
 	if !ok {
-		return "", errNoTail
+		return "", errNotContinuable
 	}
 	if role, _ := last.getName("role"); keyString(role) != "assistant" {
-		return "", errNoTail
+		return "", errNotContinuable
 	}
 	before := messages.items[:n:n]
-	for _, key := range append([]string{"content"}, ThoughtFields...) {
+	for _, key := range append([]string{"content"}, ReasoningFields...) {
 		v, _ := last.getName(key)
 		tail, marked := markLastText(v)
 		if strings.TrimFunc(tail, isSpace) == "" {
@@ -353,7 +353,7 @@ func keyString(v value) string {
 func markLastText(v value) (tail string, withMark value) {
 	switch v := v.(type) {
 	case text:
-		return v.s, marked(v.s, fromTail)
+		return v.s, marked(v.s, fromContinued)
 	case *list:
 		for i := len(v.items) - 1; i >= 0; i-- {
 			part, ok := v.items[i].(*dict)
@@ -373,7 +373,7 @@ func markLastText(v value) (tail string, withMark value) {
 			for j, k := range part.keys {
 				resumed.set(k, part.vals[j])
 			}
-			resumed.setName(key, marked(keyString(t), fromTail))
+			resumed.setName(key, marked(keyString(t), fromContinued))
 			items := append(append([]value{}, v.items[:i]...), resumed)
 			return keyString(t), &list{items: append(items, v.items[i+1:]...)}
 		}
@@ -387,9 +387,9 @@ var ErrNotContinued = errors.New("the chat template leaves out or changes the me
 // cutAfterTail ends the prompt where the marked text ends, and puts back the white
 // space that the template trimmed off its end: the model wrote it, and goes on
 // behind it.
-func cutAfterTail(out text, tail string) (text, error) {
+func truncateAfterContinued(out text, tail string) (text, error) {
 	for _, m := range slices.Backward(out.marks) {
-		if m.from != fromTail || strings.TrimFunc(out.s[m.lo:m.hi], isSpace) == "" {
+		if m.from != fromContinued || strings.TrimFunc(out.s[m.lo:m.hi], isSpace) == "" {
 			continue
 		}
 		found := strings.TrimFunc(out.s[m.lo:m.hi], isSpace)
@@ -400,7 +400,7 @@ func cutAfterTail(out text, tail string) (text, error) {
 		end := m.lo + strings.LastIndex(out.s[m.lo:m.hi], found) + len(found)
 		b := &builder{}
 		b.text(out.slice(0, end))
-		b.add(tail[len(whole):], fromTail)
+		b.add(tail[len(whole):], fromContinued)
 		return b.take(), nil
 	}
 	return text{}, ErrNotContinued

@@ -82,12 +82,12 @@ func TestContinueWorksInThePublicTemplates(t *testing.T) {
 		}
 		request := []byte(`{"messages":[{"role":"user","content":"And?"},{"role":"assistant","content":` + jsonString(last) + `}],"tools":null,"documents":null,"add_generation_prompt":false}`)
 		o := Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}
-		whole, err := tmpl.renderJSON(context.Background(), request, o, noTime, processorTime)
+		whole, err := tmpl.renderJSON(context.Background(), request, o, noTime, threadCPUTime)
 		if err != nil || !json.Valid(request) {
 			continue // refuses this conversation, continued or not
 		}
 		o.Continue = true
-		p, err := tmpl.renderJSON(context.Background(), request, o, noTime, processorTime)
+		p, err := tmpl.renderJSON(context.Background(), request, o, noTime, threadCPUTime)
 		if err != nil {
 			t.Logf("%s: %v", ft.Name, err)
 			continue

@@ -12,147 +12,185 @@ import (
 	"unicode/utf8"
 )
 
-// filter is v|name(arguments).
+// bound returns a function that sorts its arguments by the names of its parameters
+// before it calls call.
+func bound[T any](call func(in *interp, v T, p params) value, names ...string) func(in *interp, name string, v T, a args) value {
+	return func(in *interp, name string, v T, a args) value { return call(in, v, a.bind(name, names...)) }
+}
+
+// filter applies the filter of a name to v.
 func (in *interp) filter(name string, v value, a args) value {
-	switch name {
-	case "safe":
-		a.bind(name)
-		t := in.str(v)
-		t.safe = true
-		return t
-	case "e", "escape", "forceescape":
-		a.bind(name)
-		if t := in.str(v); name == "forceescape" || !t.safe {
-			return in.escapeHTML(t)
-		}
-		return v
-	case "string":
-		a.bind(name)
-		return in.str(v)
-	case "upper":
-		a.bind(name)
-		return in.upper(in.str(v))
-	case "lower":
-		a.bind(name)
-		return in.lower(in.str(v))
-	case "capitalize":
-		a.bind(name)
-		return in.capitalize(in.str(v))
-	case "title":
-		a.bind(name)
-		return in.titleWords(in.str(v))
-	case "trim":
-		return in.strip(in.str(v), a.bind(name, "chars").get(0, nil), true, true)
-	case "replace":
-		p := a.bind(name, "old", "new", "count")
-		return in.replace(in.str(v), in.str(p.need(0)), in.str(p.need(1)), p.count(2))
-	case "center":
-		width := a.bind(name, "width").int(0, 80)
-		in.budget.text(width, false)
-		return in.center(in.str(v), width, literal(" "))
-	case "indent":
-		return in.indent(onlyText(name, v), a.bind(name, "width", "first", "blank"))
-	case "truncate":
-		return in.truncate(v, a.bind(name, "length", "killwords", "end", "leeway"))
-	case "wordwrap":
-		return in.wordwrap(onlyText(name, v), a.bind(name, "width", "break_long_words", "wrapstring", "break_on_hyphens"))
-	case "wordcount":
-		a.bind(name)
-		t := in.str(v)
-		in.budget.scan(len(t.s))
-		return countWords(t.s)
-	case "striptags":
-		a.bind(name)
-		return in.striptags(in.str(v))
-	case "urlencode":
-		a.bind(name)
-		return in.urlencode(v)
-	case "format":
-		return in.formatFilter(in.str(v), a)
-	case "filesizeformat":
-		return in.fileSize(v, a.bind(name, "binary").truth(0, false))
-	case "tojson":
-		return in.tojson(v, a)
-
-	case "default", "d":
-		p := a.bind(name, "default_value", "boolean")
-		if _, ok := v.(*undefined); ok || p.truth(1, false) && !truth(v) {
-			return p.get(0, text{})
-		}
-		return v
-	case "abs":
-		a.bind(name)
-		return in.abs(v)
-	case "int":
-		return in.toInt(v, a.bind(name, "default", "base"))
-	case "float":
-		return in.toFloat(v, a.bind(name, "default"))
-	case "round":
-		return in.round(v, a.bind(name, "precision", "method"))
-
-	case "length", "count":
-		a.bind(name)
-		return int64(in.length(v))
-	case "first":
-		a.bind(name)
-		return in.first(v)
-	case "last":
-		a.bind(name)
-		return in.last(v)
-	case "list":
-		a.bind(name)
-		return &list{items: in.iterate(v)}
-	case "reverse":
-		a.bind(name)
-		return in.reverse(v)
-	case "join":
-		p := a.bind(name, "d", "attribute")
-		items := in.iterate(v)
-		if key := p.get(1, nil); key != nil {
-			items = in.apply(items, in.getter(key, nil))
-		}
-		return in.joinAll(in.str(p.get(0, text{})), items)
-	case "sort":
-		p := a.bind(name, "reverse", "case_sensitive", "attribute")
-		return &list{items: in.sort(in.iterate(v), p.truth(0, false), in.sortKey(p.get(2, nil), p.truth(1, false)))}
-	case "dictsort":
-		return in.dictsort(v, a.bind(name, "case_sensitive", "by", "reverse"))
-	case "unique":
-		p := a.bind(name, "case_sensitive", "attribute")
-		return &generator{func() []value { return in.unique(v, in.foldedGetter(p.get(1, nil), p.truth(0, false))) }}
-	case "min", "max":
-		p := a.bind(name, "case_sensitive", "attribute")
-		return in.extreme(v, name == "max", in.foldedGetter(p.get(1, nil), p.truth(0, false)))
-	case "sum":
-		return in.sum(v, a.bind(name, "attribute", "start"))
-	case "groupby":
-		return in.groupby(v, a.bind(name, "attribute", "default", "case_sensitive"))
-	case "batch":
-		p := a.bind(name, "linecount", "fill_with")
-		return &generator{func() []value { return in.batch(v, p) }}
-	case "slice":
-		p := a.bind(name, "slices", "fill_with")
-		return &generator{func() []value { return in.columns(v, p) }}
-	case "items":
-		a.bind(name)
-		return &generator{func() []value { return in.itemsOf(v) }}
-	case "map":
-		return &generator{func() []value { return in.mapFilter(v, a) }}
-	case "select", "reject", "selectattr", "rejectattr":
-		return &generator{func() []value { return in.choose(name, v, a) }}
-	case "attr":
-		attr := a.bind(name, "name").text(0).s
-		switch v.(type) {
-		case *namespace, *undefined:
-			return in.attr(v, attr)
-		}
-		if m, ok := method(v, attr); ok {
-			return m
-		}
-		return noAttribute(v, attr)
+	apply, ok := filters[name]
+	if !ok {
+		fail("no filter named '%s'", name)
 	}
-	fail("no filter named '%s'", name)
-	return nil
+	return apply(in, name, v, a)
+}
+
+// filters are the filters by name. They are assigned in init because some apply others.
+var filters map[string]func(in *interp, name string, v value, a args) value
+
+func init() {
+	filters = map[string]func(in *interp, name string, v value, a args) value{
+		"abs":            bound(abs),
+		"attr":           bound(attribute, "name"),
+		"batch":          bound(batch, "linecount", "fill_with"),
+		"capitalize":     bound(textFilter((*interp).capitalize)),
+		"center":         bound(centerFilter, "width"),
+		"count":          bound(length),
+		"d":              bound(defaultValue, "default_value", "boolean"),
+		"default":        bound(defaultValue, "default_value", "boolean"),
+		"dictsort":       bound((*interp).dictsort, "case_sensitive", "by", "reverse"),
+		"e":              bound(escape),
+		"escape":         bound(escape),
+		"filesizeformat": bound(fileSize, "binary"),
+		"first":          bound(first),
+		"float":          bound((*interp).toFloat, "default"),
+		"forceescape":    bound(textFilter((*interp).escapeHTML)),
+		"format":         formatFilter,
+		"groupby":        bound((*interp).groupby, "attribute", "default", "case_sensitive"),
+		"indent":         bound(indent, "width", "first", "blank"),
+		"int":            bound((*interp).toInt, "default", "base"),
+		"items":          bound(items),
+		"join":           bound(join, "d", "attribute"),
+		"last":           bound(last),
+		"length":         bound(length),
+		"list":           bound(toList),
+		"lower":          bound(textFilter((*interp).lower)),
+		"map":            mapFilter,
+		"max":            bound(minOrMax, "case_sensitive", "attribute"),
+		"min":            bound(minOrMax, "case_sensitive", "attribute"),
+		"reject":         selectFilter,
+		"rejectattr":     selectFilter,
+		"replace":        bound(replaceFilter, "old", "new", "count"),
+		"reverse":        bound(reverse),
+		"round":          bound((*interp).round, "precision", "method"),
+		"safe":           bound(safe),
+		"select":         selectFilter,
+		"selectattr":     selectFilter,
+		"slice":          bound(sliceColumns, "slices", "fill_with"),
+		"sort":           bound(sortFilter, "reverse", "case_sensitive", "attribute"),
+		"string":         bound(textFilter((*interp).plain)),
+		"striptags":      bound(textFilter((*interp).striptags)),
+		"sum":            bound((*interp).sum, "attribute", "start"),
+		"title":          bound(textFilter((*interp).titleWords)),
+		"tojson":         bound((*interp).tojson, "ensure_ascii", "indent", "separators", "sort_keys"),
+		"trim":           bound(trim, "chars"),
+		"truncate":       bound((*interp).truncate, "length", "killwords", "end", "leeway"),
+		"unique":         bound(unique, "case_sensitive", "attribute"),
+		"upper":          bound(textFilter((*interp).upper)),
+		"urlencode":      bound(urlencode),
+		"wordcount":      bound(wordcount),
+		"wordwrap":       bound(wordwrap, "width", "break_long_words", "wrapstring", "break_on_hyphens"),
+	}
+}
+
+// textFilter makes a filter without parameters of a function of texts.
+func textFilter(f func(in *interp, t text) text) func(in *interp, v value, p params) value {
+	return func(in *interp, v value, _ params) value { return f(in, in.str(v)) }
+}
+
+// plain returns t.
+func (in *interp) plain(t text) text { return t }
+
+func safe(in *interp, v value, _ params) value {
+	t := in.str(v)
+	t.safe = true
+	return t
+}
+
+func escape(in *interp, v value, _ params) value {
+	if t := in.str(v); !t.safe {
+		return in.escapeHTML(t)
+	}
+	return v
+}
+
+func trim(in *interp, v value, p params) value {
+	return in.strip(in.str(v), p.get(0, nil), true, true)
+}
+
+func replaceFilter(in *interp, v value, p params) value {
+	return in.replace(in.str(v), in.str(p.need(0)), in.str(p.need(1)), p.count(2))
+}
+
+func centerFilter(in *interp, v value, p params) value {
+	width := p.int(0, 80)
+	in.budget.checkSize(width, false)
+	return in.center(in.str(v), width, literal(" "))
+}
+
+func wordcount(in *interp, v value, _ params) value {
+	t := in.str(v)
+	in.budget.scan(len(t.s))
+	return countWords(t.s)
+}
+
+func defaultValue(_ *interp, v value, p params) value {
+	if _, ok := v.(*undefined); ok || p.truth(1, false) && !truth(v) {
+		return p.get(0, text{})
+	}
+	return v
+}
+
+func length(in *interp, v value, _ params) value { return int64(in.length(v)) }
+
+func toList(in *interp, v value, _ params) value { return &list{items: in.iterate(v)} }
+
+func join(in *interp, v value, p params) value {
+	items := in.iterate(v)
+	if key := p.get(1, nil); key != nil {
+		items = in.mapItems(items, in.getter(key, nil))
+	}
+	return in.joinAll(in.str(p.get(0, text{})), items)
+}
+
+func sortFilter(in *interp, v value, p params) value {
+	return &list{items: in.sort(in.iterate(v), p.truth(0, false), in.sortKey(p.get(2, nil), p.truth(1, false)))}
+}
+
+func unique(in *interp, v value, p params) value {
+	return &generator{func() []value {
+		return in.unique(v, in.getterIgnoringCase(p.get(1, nil), p.truth(0, false)))
+	}}
+}
+
+func minOrMax(in *interp, v value, p params) value {
+	return in.minOrMax(v, p.fn == "max", in.getterIgnoringCase(p.get(1, nil), p.truth(0, false)))
+}
+
+func batch(in *interp, v value, p params) value {
+	return &generator{func() []value { return in.batch(v, p) }}
+}
+
+func sliceColumns(in *interp, v value, p params) value {
+	return &generator{func() []value { return in.sliceColumns(v, p) }}
+}
+
+func items(in *interp, v value, _ params) value {
+	return &generator{func() []value { return in.itemPairs(v) }}
+}
+
+func mapFilter(in *interp, _ string, v value, a args) value {
+	return &generator{func() []value { return in.mapFilter(v, a) }}
+}
+
+// selectFilter is select, reject, selectattr and rejectattr.
+func selectFilter(in *interp, name string, v value, a args) value {
+	return &generator{func() []value { return in.selectItems(name, v, a) }}
+}
+
+// attribute is the filter attr, which unlike a dot never returns an item of a dict.
+func attribute(in *interp, v value, p params) value {
+	name := p.text(0).s
+	switch v.(type) {
+	case *namespace, *undefined:
+		return in.attr(v, name)
+	}
+	if m, ok := method(v, name); ok {
+		return m
+	}
+	return noAttribute(v, name)
 }
 
 // countWords counts the longest runs of letters, digits and underscores.
@@ -168,7 +206,7 @@ func countWords(s string) (n int64) {
 }
 
 // onlyText is for filters that, unlike most, take nothing but a string.
-func onlyText(name string, v value) text {
+func requireText(name string, v value) text {
 	t, ok := v.(text)
 	if !ok {
 		fail("%s needs a string, not %s", name, typeName(v))
@@ -192,13 +230,14 @@ func (in *interp) titleWords(t text) text {
 	})
 }
 
-func (in *interp) indent(t text, p params) text {
+func indent(in *interp, v value, p params) value {
+	t := requireText(p.fn, v)
 	var indention text
 	if w, ok := p.get(0, int64(4)).(text); ok {
 		indention = w
 	} else {
 		n := p.int(0, 4)
-		in.budget.text(n, false)
+		in.budget.checkSize(n, false)
 		indention = in.repeat(literal(" "), n)
 	}
 	lines := in.lines(in.concat(t, literal("\n")), false)
@@ -229,7 +268,7 @@ func (in *interp) truncate(v value, p params) value {
 	if in.length(v) <= length+leeway {
 		return v
 	}
-	t := onlyText("truncate", v)
+	t := requireText("truncate", v)
 	kept := t.slice(0, t.offset(room))
 	if !p.truth(1, false) {
 		if i := strings.LastIndexByte(kept.s, ' '); i >= 0 {
@@ -241,7 +280,8 @@ func (in *interp) truncate(v value, p params) value {
 
 // wordwrap breaks lines so that none is longer than width: at blanks, behind hyphens
 // and, if need be, within words. It follows Python's textwrap.
-func (in *interp) wordwrap(t text, p params) text {
+func wordwrap(in *interp, v value, p params) value {
+	t := requireText(p.fn, v)
 	width := p.int(0, 79)
 	if width <= 0 {
 		fail("wordwrap: invalid width %d (must be > 0)", width)
@@ -310,7 +350,7 @@ func (in *interp) wrapLine(t text, width int, breakLong, atHyphens bool) []text 
 			some = start < last
 		}
 		if some {
-			in.budget.value()
+			in.budget.allocValue()
 			out = append(out, t.slice(start, last))
 		}
 	}
@@ -377,7 +417,7 @@ func (in *interp) chunks(t text, atHyphens bool) []chunk {
 			}
 		}
 		size := len(string(runes[start:i]))
-		in.budget.value()
+		in.budget.allocValue()
 		out = append(out, chunk{t.slice(at, at+size), i - start})
 		at += size
 	}
@@ -407,21 +447,21 @@ func (in *interp) striptags(t text) text {
 	t = in.joinAll(literal(" "), in.words(t, -1, false))
 	if s := html.UnescapeString(t.s); s != t.s {
 		in.budget.alloc(len(s))
-		return derived(s, t)
+		return markedLike(s, t)
 	}
 	return t
 }
 
 // derived is a string made of t in a way that its marks do not follow: if any of t
 // is the caller's, all of it is.
-func derived(s string, t text) text {
+func markedLike(s string, t text) text {
 	if t.fromCaller() {
 		return marked(s, fromCaller)
 	}
 	return literal(s)
 }
 
-func (in *interp) urlencode(v value) value {
+func urlencode(in *interp, v value, _ params) value {
 	quote := func(v value, plain string, blank string) text {
 		t := in.str(v)
 		in.budget.alloc(3 * len(t.s))
@@ -436,7 +476,7 @@ func (in *interp) urlencode(v value) value {
 				fmt.Fprintf(&b, "%%%02X", c)
 			}
 		}
-		return derived(b.String(), t)
+		return markedLike(b.String(), t)
 	}
 	var pairs []value
 	switch v := v.(type) {
@@ -463,7 +503,8 @@ func (in *interp) urlencode(v value) value {
 	return b.take()
 }
 
-func (in *interp) formatFilter(t text, a args) value {
+func formatFilter(in *interp, _ string, v value, a args) value {
+	t := in.str(v)
 	if len(a.names) == 0 {
 		return in.percentFormat(t, tuple(a.pos...))
 	}
@@ -473,7 +514,7 @@ func (in *interp) formatFilter(t text, a args) value {
 	return in.percentFormat(t, in.makeDict(a))
 }
 
-func (in *interp) fileSize(v value, binary bool) value {
+func fileSize(in *interp, v value, p params) value {
 	n, ok := float(v)
 	if t, isText := v.(text); isText {
 		in.budget.scan(len(t.s))
@@ -484,7 +525,7 @@ func (in *interp) fileSize(v value, binary bool) value {
 		fail("filesizeformat needs a number, not %s", typeName(v))
 	}
 	base, prefixes := 1000.0, []string{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}
-	if binary {
+	if p.truth(0, false) {
 		base, prefixes = 1024, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}
 	}
 	if n == 1 {
@@ -501,7 +542,7 @@ func (in *interp) fileSize(v value, binary bool) value {
 	return literal(strconv.FormatFloat(n/unit, 'f', 1, 64) + " " + prefixes[i])
 }
 
-func (in *interp) abs(v value) value {
+func abs(in *interp, v value, _ params) value {
 	if i, ok := integer(v); ok {
 		return in.normalize(new(big.Int).Abs(i))
 	}
@@ -532,10 +573,10 @@ func (in *interp) toInt(v value, p params) value {
 			}
 		}
 		if f, err := strconv.ParseFloat(s, 64); err == nil {
-			return in.truncated(f, p)
+			return in.floatToInt(f, p)
 		}
 	case float64:
-		return in.truncated(x, p)
+		return in.floatToInt(x, p)
 	case *undefined:
 		x.fail()
 	default:
@@ -561,7 +602,7 @@ func isNumeral(s string) bool {
 	return !strings.HasPrefix(s, "_") && !strings.HasSuffix(s, "_") && !strings.Contains(s, "__")
 }
 
-func (in *interp) truncated(f float64, p params) value {
+func (in *interp) floatToInt(f float64, p params) value {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return p.get(0, int64(0))
 	}
@@ -605,7 +646,7 @@ func (in *interp) round(v value, p params) value {
 	case precision < 0:
 		r := math.RoundToEven(f*scale) / scale
 		if _, isInt := integer(v); isInt {
-			return in.truncated(r, p)
+			return in.floatToInt(r, p)
 		}
 		return r
 	}
@@ -613,7 +654,7 @@ func (in *interp) round(v value, p params) value {
 	return r
 }
 
-func (in *interp) first(v value) value {
+func first(in *interp, v value, _ params) value {
 	if t, ok := v.(text); ok && t.s != "" {
 		c := t.at(0)
 		c.safe = false
@@ -625,7 +666,7 @@ func (in *interp) first(v value) value {
 	return missing("no first item, sequence was empty")
 }
 
-func (in *interp) last(v value) value {
+func last(in *interp, v value, _ params) value {
 	if _, ok := v.(*generator); ok {
 		fail("'generator' object is not reversible")
 	}
@@ -635,7 +676,7 @@ func (in *interp) last(v value) value {
 	return missing("no last item, sequence was empty")
 }
 
-func (in *interp) reverse(v value) value {
+func reverse(in *interp, v value, _ params) value {
 	items := in.iterate(v)
 	in.budget.alloc(len(items) * itemSize)
 	items = slices.Clone(items)
@@ -650,7 +691,7 @@ func (in *interp) reverse(v value) value {
 }
 
 // apply maps items.
-func (in *interp) apply(items []value, f func(value) value) []value {
+func (in *interp) mapItems(items []value, f func(value) value) []value {
 	in.budget.alloc(len(items) * (itemSize + valueSize))
 	out := make([]value, len(items))
 	for i, v := range items {
@@ -680,7 +721,7 @@ func (in *interp) getter(path, otherwise value) func(value) value {
 	return func(v value) value {
 		for _, k := range keys {
 			in.budget.step(1)
-			in.budget.value()
+			in.budget.allocValue()
 			v = in.item(v, k)
 			if _, ok := v.(*undefined); ok && otherwise != nil {
 				v = otherwise
@@ -691,7 +732,7 @@ func (in *interp) getter(path, otherwise value) func(value) value {
 }
 
 // foldedGetter is getter for comparisons, where case does not count unless asked.
-func (in *interp) foldedGetter(path value, caseSensitive bool) func(value) value {
+func (in *interp) getterIgnoringCase(path value, caseSensitive bool) func(value) value {
 	get := in.getter(path, nil)
 	return func(v value) value {
 		v = get(v)
@@ -710,8 +751,8 @@ func (in *interp) sortKey(path value, caseSensitive bool) func(value) value {
 	}
 	var getters []func(value) value
 	for _, p := range paths {
-		in.budget.value()
-		getters = append(getters, in.foldedGetter(p, caseSensitive))
+		in.budget.allocValue()
+		getters = append(getters, in.getterIgnoringCase(p, caseSensitive))
 	}
 	return func(v value) value {
 		in.budget.alloc(valueSize + len(getters)*itemSize)
@@ -736,7 +777,7 @@ func (in *interp) dictsort(v value, p params) value {
 	default:
 		fail("dictsort: by must be 'key' or 'value', not '%s'", s)
 	}
-	return &list{items: in.sort(in.pairs(d), p.truth(2, false), in.foldedGetter(by, p.truth(0, false)))}
+	return &list{items: in.sort(in.pairs(d), p.truth(2, false), in.getterIgnoringCase(by, p.truth(0, false)))}
 }
 
 func (in *interp) unique(v value, key func(value) value) []value {
@@ -744,7 +785,7 @@ func (in *interp) unique(v value, key func(value) value) []value {
 	var out []value
 	for _, e := range in.iterate(v) {
 		in.budget.alloc(entrySize)
-		id := in.hash(key(e))
+		id := in.keyOf(key(e))
 		if !seen[id] {
 			seen[id] = true
 			out = append(out, e)
@@ -753,7 +794,7 @@ func (in *interp) unique(v value, key func(value) value) []value {
 	return out
 }
 
-func (in *interp) extreme(v value, most bool, key func(value) value) value {
+func (in *interp) minOrMax(v value, most bool, key func(value) value) value {
 	items := in.iterate(v)
 	if len(items) == 0 {
 		return missing("no aggregated item, sequence was empty")
@@ -772,7 +813,7 @@ func (in *interp) extreme(v value, most bool, key func(value) value) value {
 func (in *interp) sum(v value, p params) value {
 	items := in.iterate(v)
 	if path := p.get(0, nil); path != nil {
-		items = in.apply(items, in.getter(path, nil))
+		items = in.mapItems(items, in.getter(path, nil))
 	}
 	total := p.get(1, int64(0))
 	if _, ok := total.(text); ok {
@@ -822,7 +863,7 @@ func (in *interp) batch(v value, p params) []value {
 		in.budget.alloc(valueSize + (n+1)*itemSize)
 		row := slices.Clone(items[:n])
 		if fill := p.get(1, nil); fill != nil && n < size {
-			row = append(row, in.fill(fill, size-n)...)
+			row = append(row, in.repeatValue(fill, size-n)...)
 		}
 		out = append(out, &list{items: row})
 		items = items[n:]
@@ -830,7 +871,7 @@ func (in *interp) batch(v value, p params) []value {
 	return out
 }
 
-func (in *interp) fill(v value, n int) []value {
+func (in *interp) repeatValue(v value, n int) []value {
 	if n > maxRange {
 		throw(overLimit("range", maxRange, "items"))
 	}
@@ -839,7 +880,7 @@ func (in *interp) fill(v value, n int) []value {
 }
 
 // columns is the filter slice: n lists of nearly the same length.
-func (in *interp) columns(v value, p params) []value {
+func (in *interp) sliceColumns(v value, p params) []value {
 	n := p.int(0, 0)
 	if n <= 0 {
 		fail("slice: slices must be greater than 0, not %d", n)
@@ -866,7 +907,7 @@ func (in *interp) columns(v value, p params) []value {
 	return out
 }
 
-func (in *interp) itemsOf(v value) []value {
+func (in *interp) itemPairs(v value) []value {
 	switch v := v.(type) {
 	case *undefined:
 		return nil
@@ -881,14 +922,14 @@ func (in *interp) itemsOf(v value) []value {
 func (in *interp) mapFilter(v value, a args) []value {
 	if len(a.pos) == 0 {
 		p := a.bind("map", "attribute", "default")
-		return in.apply(in.iterateOptional(v), in.getter(p.need(0), p.get(1, nil)))
+		return in.mapItems(in.iterateOptional(v), in.getter(p.need(0), p.get(1, nil)))
 	}
 	name, ok := a.pos[0].(text)
 	if !ok {
 		fail("map needs the name of a filter, not %s", typeName(a.pos[0]))
 	}
 	rest := args{pos: a.pos[1:], names: a.names, vals: a.vals}
-	return in.apply(in.iterateOptional(v), func(e value) value { return in.filter(name.s, e, rest) })
+	return in.mapItems(in.iterateOptional(v), func(e value) value { return in.filter(name.s, e, rest) })
 }
 
 // iterateOptional iterates, and takes None, like any value that is false, as an
@@ -901,7 +942,7 @@ func (in *interp) iterateOptional(v value) []value {
 }
 
 // choose is select, reject, selectattr and rejectattr.
-func (in *interp) choose(name string, v value, a args) []value {
+func (in *interp) selectItems(name string, v value, a args) []value {
 	get := func(v value) value { return v }
 	if strings.HasSuffix(name, "attr") {
 		if len(a.pos) == 0 {

@@ -88,7 +88,7 @@ func TestEveryPublicTemplateGivesTheReferenceOutput(t *testing.T) {
 		}
 		failures := 0
 		for i, c := range ft.Cases {
-			p, err := tmpl.renderJSON(context.Background(), set.request(c), Options{BOSToken: ft.SpecialTokens["bos_token"], EOSToken: ft.SpecialTokens["eos_token"], Now: now}, noTime, processorTime)
+			p, err := tmpl.renderJSON(context.Background(), set.request(c), Options{BOSToken: ft.SpecialTokens["bos_token"], EOSToken: ft.SpecialTokens["eos_token"], Now: now}, noTime, threadCPUTime)
 			why := ""
 			switch {
 			case c.Output != nil && err != nil:
@@ -141,7 +141,7 @@ func TestEverySnippetGivesTheReferenceOutput(t *testing.T) {
 			tmpl, err := Parse(c.Template)
 			var p Prompt
 			if err == nil {
-				p, err = tmpl.renderJSON(context.Background(), set.Context, Options{Now: now}, noTime, processorTime)
+				p, err = tmpl.renderJSON(context.Background(), set.Context, Options{Now: now}, noTime, threadCPUTime)
 			}
 			switch {
 			case c.Output == nil && err == nil:

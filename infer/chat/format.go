@@ -12,117 +12,150 @@ import (
 // percentFormat is Python's t % v.
 func (in *interp) percentFormat(t text, v value) text {
 	in.budget.scan(len(t.s))
-	items := []value{v}
-	mapping, _ := v.(*dict)
-	lenient := mapping != nil // what has items may be left over
+	f := &percentFormatter{in: in, format: t, items: []value{v}}
+	f.mapping, _ = v.(*dict)
+	allowUnused := f.mapping != nil // of values that can be indexed, items may be left over
 	switch v := v.(type) {
 	case *list:
-		if lenient = !v.tuple; v.tuple {
-			items = v.items
+		if allowUnused = !v.tuple; v.tuple {
+			f.items = v.items
 		}
 	case *undefined:
-		lenient = true
-	}
-	used := 0
-	next := func() value {
-		if used >= len(items) {
-			fail("not enough arguments for format string")
-		}
-		used++
-		return items[used-1]
+		allowUnused = true
 	}
 	b := in.builder()
-	s := t.s
-	for at := 0; at < len(s); {
-		i := strings.IndexByte(s[at:], '%')
+	for f.at < len(t.s) {
+		i := strings.IndexByte(t.s[f.at:], '%')
 		if i < 0 {
-			b.text(t.slice(at, len(s)))
+			b.text(t.slice(f.at, len(t.s)))
 			break
 		}
-		b.text(t.slice(at, at+i))
-		at += i + 1
+		b.text(t.slice(f.at, f.at+i))
+		f.at += i + 1
 		in.budget.step(1)
-		arg := next
-		if at < len(s) && s[at] == '(' {
-			end := strings.IndexByte(s[at:], ')')
-			if end < 0 {
-				fail("incomplete format key")
-			}
-			if mapping == nil {
-				fail("format requires a mapping")
-			}
-			key := t.slice(at+1, at+end)
-			arg = func() value {
-				e, ok := in.get(mapping, key)
-				if !ok {
-					fail("format: no key '%s'", key.s)
-				}
-				return e
-			}
-			used = len(items)
-			at += end + 1
-		}
-		var f spec
-		f.align = '>'
-		for ; at < len(s) && strings.IndexByte("-+ 0#", s[at]) >= 0; at++ {
-			switch s[at] {
-			case '-':
-				f.align = '<'
-			case '0':
-				f.zero = true
-			case '#':
-				f.alternate = true
-			case '+':
-				f.sign = '+'
-			case ' ':
-				if f.sign == 0 {
-					f.sign = ' '
-				}
-			}
-		}
-		number := func() int {
-			if at < len(s) && s[at] == '*' {
-				at++
-				n, ok := smallInt(next())
-				if !ok {
-					fail("* wants int")
-				}
-				return int(min(max(n, -maxSlice), maxSlice))
-			}
-			n, size := leadingInt(s[at:])
-			at += size
-			return n
-		}
-		f.width = number()
-		if f.width < 0 {
-			f.align, f.width = '<', -f.width
-		}
-		f.precision = -1
-		if at < len(s) && s[at] == '.' {
-			at++
-			f.precision = max(number(), 0)
-		}
-		for at < len(s) && strings.IndexByte("hlL", s[at]) >= 0 {
-			at++
-		}
-		if at >= len(s) {
-			fail("incomplete format")
-		}
-		f.verb = rune(s[at])
-		at++
-		if f.verb == '%' {
-			b.text(t.slice(at-1, at))
-			continue
-		}
-		if f.align == '<' {
-			f.zero = false
-		}
-		b.text(in.percentItem(f, arg()))
+		b.text(f.conversion())
 	}
-	if !lenient && used < len(items) {
+	if !allowUnused && f.used < len(f.items) {
 		fail("not all arguments converted during string formatting")
 	}
 	return b.take()
+}
+
+// percentFormatter reads the conversions of a format string of the operator %.
+type percentFormatter struct {
+	in      *interp
+	format  text
+	at      int     // byte offset in format
+	items   []value // the arguments
+	used    int     // of items
+	mapping *dict   // the argument of conversions with a key; nil: not a dict
+}
+
+// next returns the next argument.
+func (f *percentFormatter) next() value {
+	if f.used >= len(f.items) {
+		fail("not enough arguments for format string")
+	}
+	f.used++
+	return f.items[f.used-1]
+}
+
+// peek returns the next byte of the format, 0 at its end.
+func (f *percentFormatter) peek() byte {
+	if f.at < len(f.format.s) {
+		return f.format.s[f.at]
+	}
+	return 0
+}
+
+// conversion reads what follows a % and formats its argument.
+func (f *percentFormatter) conversion() text {
+	arg := f.next
+	if f.peek() == '(' {
+		arg = f.key()
+	}
+	spec := spec{align: '>', precision: -1}
+	f.flags(&spec)
+	spec.width = f.number()
+	if spec.width < 0 {
+		spec.align, spec.width = '<', -spec.width
+	}
+	if f.peek() == '.' {
+		f.at++
+		spec.precision = max(f.number(), 0)
+	}
+	for c := f.peek(); c == 'h' || c == 'l' || c == 'L'; c = f.peek() {
+		f.at++
+	}
+	if f.at >= len(f.format.s) {
+		fail("incomplete format")
+	}
+	spec.verb = rune(f.peek())
+	f.at++
+	if spec.verb == '%' {
+		return f.format.slice(f.at-1, f.at)
+	}
+	if spec.align == '<' {
+		spec.zero = false
+	}
+	return f.in.percentItem(spec, arg())
+}
+
+// key reads (KEY) and returns a function that looks KEY up.
+func (f *percentFormatter) key() func() value {
+	end := strings.IndexByte(f.format.s[f.at:], ')')
+	if end < 0 {
+		fail("incomplete format key")
+	}
+	if f.mapping == nil {
+		fail("format requires a mapping")
+	}
+	key := f.format.slice(f.at+1, f.at+end)
+	f.used = len(f.items)
+	f.at += end + 1
+	return func() value {
+		v, ok := f.in.get(f.mapping, key)
+		if !ok {
+			fail("format: no key '%s'", key.s)
+		}
+		return v
+	}
+}
+
+func (f *percentFormatter) flags(s *spec) {
+	for ; ; f.at++ {
+		switch f.peek() {
+		case '-':
+			s.align = '<'
+		case '0':
+			s.zero = true
+		case '#':
+			s.alternate = true
+		case '+':
+			s.sign = '+'
+		case ' ':
+			if s.sign == 0 {
+				s.sign = ' '
+			}
+		default:
+			return
+		}
+	}
+}
+
+// number reads a width or a precision: digits, or * for the next argument.
+func (f *percentFormatter) number() int {
+	if f.peek() == '*' {
+		f.at++
+		n, ok := smallInt(f.next())
+		if !ok {
+			fail("* wants int")
+		}
+		return int(min(max(n, -maxSlice), maxSlice))
+	}
+	n, size := leadingInt(f.format.s[f.at:])
+	f.at += size
+	return n
 }
 
 func leadingInt(s string) (n, size int) {
@@ -185,7 +218,7 @@ func (in *interp) percentItem(f spec, v value) text {
 func (in *interp) reprOf(v value) text {
 	b := in.builder()
 	in.repr(b, v)
-	return b.take().widened()
+	return b.take().markedWhole()
 }
 
 // asciiOf is ascii(): repr() with escapes for all that is not ASCII.
@@ -484,7 +517,7 @@ func (in *interp) formatText(f spec, t text) text {
 }
 
 func (in *interp) align(f spec, t text, otherwise byte) text {
-	in.budget.text(f.width, false)
+	in.budget.checkSize(f.width, false)
 	fill := f.fill
 	if fill == "" {
 		fill = " "
@@ -513,7 +546,7 @@ func (in *interp) formatDigits(f spec, negative bool, prefix, digits string) tex
 	case f.sign != 0:
 		sign = string(f.sign)
 	}
-	in.budget.text(f.width, false)
+	in.budget.checkSize(f.width, false)
 	if f.group != 0 {
 		digits = grouped(digits, f)
 	}
@@ -562,13 +595,13 @@ func (in *interp) formatInt(f spec, i *big.Int) text {
 	if !f.alternate {
 		prefix = ""
 	}
-	in.digits(i)
+	in.allocDigits(i)
 	digits := new(big.Int).Abs(i).Text(base)
 	if f.verb == 'X' {
 		digits = strings.ToUpper(digits)
 	}
 	if f.precision > len(digits) {
-		in.budget.text(f.precision, false)
+		in.budget.checkSize(f.precision, false)
 		digits = strings.Repeat("0", f.precision-len(digits)) + digits
 	}
 	return in.formatDigits(f, i.Sign() < 0, prefix, digits)
@@ -602,7 +635,7 @@ func (in *interp) formatReal(f spec, x float64) text {
 	case f.verb == 'e' || f.verb == 'E':
 		digits = strconv.FormatFloat(x, byte(f.verb), precision, 64)
 	case f.verb == 'g' || f.verb == 'G' || f.verb == 0:
-		digits = general(x, max(precision, 1), f.alternate)
+		digits = formatGeneral(x, max(precision, 1), f.alternate)
 		if f.verb == 'G' {
 			digits = strings.ToUpper(digits)
 		}
@@ -616,7 +649,7 @@ func (in *interp) formatReal(f spec, x float64) text {
 }
 
 // general is C's %g: precision counts significant digits.
-func general(x float64, precision int, keepZeros bool) string {
+func formatGeneral(x float64, precision int, keepZeros bool) string {
 	s := strconv.FormatFloat(x, 'e', precision-1, 64)
 	mantissa, e, _ := strings.Cut(s, "e")
 	exponent, _ := strconv.Atoi(e)

@@ -53,7 +53,7 @@ func FuzzRender(f *testing.F) {
 		o := Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}
 		var p Prompt
 		most := uint64(2*small.alloc + 128*small.steps + 64*len(request))
-		if took := allocated(func() { p, err = tmpl.renderJSON(context.Background(), request, o, small, processorTime) }); took > most {
+		if took := allocated(func() { p, err = tmpl.renderJSON(context.Background(), request, o, small, threadCPUTime) }); took > most {
 			t.Fatalf("it allocated %d bytes, at most %d are allowed, and ended with %v", took, most, err)
 		}
 		var render *RenderError
@@ -73,7 +73,7 @@ func FuzzRender(f *testing.F) {
 				t.Fatalf("content became the template's: %q", p)
 			}
 		}
-		again, err := tmpl.renderJSON(context.Background(), request, o, small, processorTime)
+		again, err := tmpl.renderJSON(context.Background(), request, o, small, threadCPUTime)
 		if err != nil || show(again) != show(p) {
 			t.Fatalf("a second rendering differs: %q, %q, %v", p, again, err)
 		}

@@ -29,7 +29,7 @@ func (in *interp) strftime(format text) text {
 	in.budget.alloc(8 * len(format.s))
 	b := in.builder()
 	b.literal(strftime(in.now, format.s))
-	return derived(b.take().s, format)
+	return markedLike(b.take().s, format)
 }
 
 func raise(in *interp, a args) value {
@@ -62,7 +62,7 @@ func rangeOf(in *interp, a args) value {
 	for i := range items {
 		items[i] = int64(start + i*step)
 	}
-	return &list{items: items, span: &span{start, stop, step}}
+	return &list{items: items, bounds: &rangeBounds{start, stop, step}}
 }
 
 // makeDict is dict(mapping or pairs, name=value, …).
@@ -167,87 +167,70 @@ func strftime(t time.Time, format string) string {
 	return b.String()
 }
 
+// timeLayouts are the conversions of strftime that a layout of package time can state.
+var timeLayouts = map[byte]string{
+	'a': "Mon",
+	'A': "Monday",
+	'b': "Jan",
+	'B': "January",
+	'c': "Mon Jan _2 15:04:05 2006",
+	'd': "02",
+	'D': "01/02/06",
+	'e': "_2",
+	'F': "2006-01-02",
+	'h': "Jan",
+	'H': "15",
+	'm': "01",
+	'M': "04",
+	'n': "\n",
+	'p': "PM",
+	'P': "pm",
+	'r': "03:04:05 PM",
+	'R': "15:04",
+	'S': "05",
+	't': "\t",
+	'T': "15:04:05",
+	'x': "01/02/06",
+	'X': "15:04:05",
+	'y': "06",
+	'z': "", // the time that templates see has no zone
+	'Z': "",
+	'%': "%",
+}
+
+// timeNumbers are the other conversions: a format and the number that it prints.
+var timeNumbers = map[byte]struct {
+	format string
+	number func(t time.Time) int
+}{
+	'C': {"%02d", func(t time.Time) int { return t.Year() / 100 }},
+	'f': {"%06d", func(t time.Time) int { return t.Nanosecond() / 1000 }},
+	'g': {"%02d", func(t time.Time) int { year, _ := t.ISOWeek(); return year % 100 }},
+	'G': {"%d", func(t time.Time) int { year, _ := t.ISOWeek(); return year }},
+	'I': {"%02d", hour12},
+	'j': {"%03d", time.Time.YearDay},
+	'k': {"%2d", time.Time.Hour},
+	'l': {"%2d", hour12},
+	's': {"%d", func(t time.Time) int { return int(t.Unix()) }},
+	'u': {"%d", func(t time.Time) int { return daysSinceMonday(t) + 1 }},
+	'U': {"%02d", func(t time.Time) int { return (t.YearDay() + 6 - int(t.Weekday())) / 7 }},
+	'V': {"%02d", func(t time.Time) int { _, week := t.ISOWeek(); return week }},
+	'w': {"%d", func(t time.Time) int { return int(t.Weekday()) }},
+	'W': {"%02d", func(t time.Time) int { return (t.YearDay() + 6 - daysSinceMonday(t)) / 7 }},
+	'Y': {"%d", time.Time.Year},
+}
+
+func hour12(t time.Time) int { return (t.Hour()+11)%12 + 1 }
+
+func daysSinceMonday(t time.Time) int { return (int(t.Weekday()) + 6) % 7 }
+
+// timeField formats one conversion; false if there is no such conversion.
 func timeField(t time.Time, c byte) (string, bool) {
-	hour12 := (t.Hour()+11)%12 + 1
-	isoYear, isoWeek := t.ISOWeek()
-	number := func(pattern string, n int) (string, bool) { return fmt.Sprintf(pattern, n), true }
-	switch c {
-	case 'a':
-		return t.Format("Mon"), true
-	case 'A':
-		return t.Format("Monday"), true
-	case 'b', 'h':
-		return t.Format("Jan"), true
-	case 'B':
-		return t.Format("January"), true
-	case 'c':
-		return t.Format("Mon Jan _2 15:04:05 2006"), true
-	case 'C':
-		return number("%02d", t.Year()/100)
-	case 'd':
-		return t.Format("02"), true
-	case 'D', 'x':
-		return t.Format("01/02/06"), true
-	case 'e':
-		return t.Format("_2"), true
-	case 'f':
-		return number("%06d", t.Nanosecond()/1000)
-	case 'F':
-		return t.Format("2006-01-02"), true
-	case 'g':
-		return number("%02d", isoYear%100)
-	case 'G':
-		return number("%d", isoYear)
-	case 'H':
-		return t.Format("15"), true
-	case 'I':
-		return number("%02d", hour12)
-	case 'j':
-		return number("%03d", t.YearDay())
-	case 'k':
-		return number("%2d", t.Hour())
-	case 'l':
-		return number("%2d", hour12)
-	case 'm':
-		return t.Format("01"), true
-	case 'M':
-		return t.Format("04"), true
-	case 'n':
-		return "\n", true
-	case 'p':
-		return t.Format("PM"), true
-	case 'P':
-		return t.Format("pm"), true
-	case 'r':
-		return t.Format("03:04:05 PM"), true
-	case 'R':
-		return t.Format("15:04"), true
-	case 's':
-		return fmt.Sprint(t.Unix()), true
-	case 'S':
-		return t.Format("05"), true
-	case 't':
-		return "\t", true
-	case 'T', 'X':
-		return t.Format("15:04:05"), true
-	case 'u':
-		return number("%d", (int(t.Weekday())+6)%7+1)
-	case 'U':
-		return number("%02d", (t.YearDay()+6-int(t.Weekday()))/7)
-	case 'V':
-		return number("%02d", isoWeek)
-	case 'w':
-		return number("%d", int(t.Weekday()))
-	case 'W':
-		return number("%02d", (t.YearDay()+6-(int(t.Weekday())+6)%7)/7)
-	case 'y':
-		return t.Format("06"), true
-	case 'Y':
-		return number("%d", t.Year())
-	case 'z', 'Z':
-		return "", true // the time that templates see names no zone
-	case '%':
-		return "%", true
+	if layout, ok := timeLayouts[c]; ok {
+		return t.Format(layout), true
+	}
+	if f, ok := timeNumbers[c]; ok {
+		return fmt.Sprintf(f.format, f.number(t)), true
 	}
 	return "", false
 }

@@ -107,7 +107,7 @@ func (in *interp) statement(st stmt, s *scope) flow {
 				return in.exec(st.bodies[i], s)
 			}
 		}
-		return in.exec(st.other, s)
+		return in.exec(st.elseBody, s)
 	case *forStmt:
 		in.line = st.line
 		in.loop(st, s, in.eval(st.iter, s), 1)
@@ -190,21 +190,21 @@ func (in *interp) assign(dst, s *scope, t target, v value) {
 // asked, since the filter of a loop may depend on what the body sets.
 type loopState struct {
 	rest    []value
-	keep    func(value) bool // the filter of the loop; nil: none
+	filter  func(value) bool // the filter of the loop; nil: none
 	ahead   []value          // read but not visited
 	index0  int
 	depth   int
 	prev    value
 	current value
 	changed []value
-	again   func(in *interp, v value) value // renders the loop over v; nil: not recursive
+	recurse func(in *interp, v value) value // renders the loop over v; nil: not recursive
 }
 
 func (l *loopState) read() (value, bool) {
 	for len(l.rest) > 0 {
 		v := l.rest[0]
 		l.rest = l.rest[1:]
-		if l.keep == nil || l.keep(v) {
+		if l.filter == nil || l.filter(v) {
 			return v, true
 		}
 	}
@@ -232,7 +232,7 @@ func (l *loopState) peek() (value, bool) {
 }
 
 func (l *loopState) length() int {
-	if l.keep == nil {
+	if l.filter == nil {
 		return l.index0 + 1 + len(l.ahead) + len(l.rest)
 	}
 	for v, ok := l.read(); ok; v, ok = l.read() {
@@ -300,7 +300,7 @@ func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
 	defer in.budget.leave()
 	state := &loopState{rest: in.iterate(over), depth: depth}
 	if st.filter != nil {
-		state.keep = func(v value) bool {
+		state.filter = func(v value) bool {
 			in.budget.alloc(itemSize)
 			in.budget.enter() // the filter may ask a loop for its length, which filters
 			defer in.budget.leave()
@@ -310,15 +310,15 @@ func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
 		}
 	}
 	if st.recursive {
-		state.again = func(in *interp, v value) value {
+		state.recurse = func(in *interp, v value) value {
 			return in.capture(func() { in.loop(st, s, v, depth+1) })
 		}
 	}
 	variable := &callable{name: "loop", attr: state.attr, show: state.String, call: func(in *interp, a args) value {
-		if state.again == nil {
+		if state.recurse == nil {
 			fail("the loop is called but its for tag does not say recursive")
 		}
-		return state.again(in, a.bind("loop", "iterable").need(0))
+		return state.recurse(in, a.bind("loop", "iterable").need(0))
 	}}
 	visited, completed := false, false // some item at all; the body to its end
 	for v, ok := state.next(); ok; v, ok = state.next() {
@@ -339,7 +339,7 @@ func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
 		completed = completed || end == flowNext
 	}
 	if !completed { // unlike Python's else, which a break skips
-		in.exec(st.other, s.child())
+		in.exec(st.elseBody, s.child())
 	}
 }
 
@@ -402,30 +402,7 @@ func (in *interp) bindMacro(def *macroDef, a args, s *scope) {
 			fail("macro '%s' takes not more than %d argument(s)", def.name, len(def.params))
 		}
 	}
-	kwargs := newDict()
-	in.budget.step(len(a.names) * len(def.params) / 16)
-	for i, keyword := range a.names {
-		name := keyword.s
-		isParam := false
-		for _, p := range def.params {
-			isParam = isParam || p == name
-		}
-		switch {
-		case isParam:
-			if _, twice := given[name]; twice {
-				fail("macro '%s' got several values for argument '%s'", def.name, name)
-			}
-			given[name] = a.vals[i]
-		case name == "caller" && def.caller:
-			in.set(s, "caller", a.vals[i])
-		case name == "caller" && !def.kwargs:
-			fail("macro '%s' was invoked with a call block but does not use caller", def.name)
-		case def.kwargs:
-			in.put(kwargs, keyword, a.vals[i])
-		default:
-			fail("macro '%s' takes no keyword argument '%s'", def.name, name)
-		}
-	}
+	kwargs := in.bindKeywords(def, a, given, s)
 	if def.caller {
 		if _, ok := s.vars["caller"]; !ok && given["caller"] == nil {
 			in.set(s, "caller", missing("no caller defined"))
@@ -447,6 +424,32 @@ func (in *interp) bindMacro(def *macroDef, a args, s *scope) {
 			in.set(s, p, missing("parameter '%s' was not provided", p))
 		}
 	}
+}
+
+// bindKeywords adds the keyword arguments that are parameters to given, sets caller, and
+// returns the others.
+func (in *interp) bindKeywords(def *macroDef, a args, given map[string]value, s *scope) *dict {
+	kwargs := newDict()
+	in.budget.step(len(a.names) * len(def.params) / 16)
+	for i, keyword := range a.names {
+		name := keyword.s
+		switch {
+		case slices.Contains(def.params, name):
+			if _, twice := given[name]; twice {
+				fail("macro '%s' got several values for argument '%s'", def.name, name)
+			}
+			given[name] = a.vals[i]
+		case name == "caller" && def.caller:
+			in.set(s, "caller", a.vals[i])
+		case name == "caller" && !def.kwargs:
+			fail("macro '%s' was invoked with a call block but does not use caller", def.name)
+		case def.kwargs:
+			in.put(kwargs, keyword, a.vals[i])
+		default:
+			fail("macro '%s' takes no keyword argument '%s'", def.name, name)
+		}
+	}
+	return kwargs
 }
 
 // call calls a function value.
@@ -481,8 +484,8 @@ func (in *interp) args(c callArgs, s *scope) args {
 		in.budget.alloc(len(rest) * itemSize)
 		a.pos = append(a.pos, rest...)
 	}
-	if c.double != nil {
-		d, ok := in.eval(c.double, s).(*dict)
+	if c.doubleStar != nil {
+		d, ok := in.eval(c.doubleStar, s).(*dict)
 		if !ok {
 			fail("the argument after ** must be a mapping")
 		}
@@ -504,20 +507,20 @@ func (in *interp) filterBody(f expr, body value, s *scope) value {
 }
 
 func (in *interp) eval(x expr, s *scope) value {
-	in.budget.begin()
+	in.budget.enterExpression()
 	var v value
 	switch x := x.(type) {
 	case *constExpr:
 		v = x.v
 	case *nameExpr:
 		if v = s.lookup(x.name); isUndefined(v) {
-			in.budget.value()
+			in.budget.allocValue()
 		}
 	default:
-		in.budget.value()
+		in.budget.allocValue()
 		v = in.compute(x, s)
 	}
-	in.budget.finish()
+	in.budget.leaveExpression()
 	return v
 }
 
@@ -527,13 +530,7 @@ func (in *interp) compute(x expr, s *scope) value {
 	case *listExpr:
 		return &list{items: in.evalAll(x.items, s), tuple: x.tuple}
 	case *dictExpr:
-		d := newDict()
-		for i, k := range x.keys {
-			key := in.eval(k, s)
-			in.hash(key) // a wrong one fails before the value does
-			in.put(d, key, in.eval(x.vals[i], s))
-		}
-		return d
+		return in.evalDict(x, s)
 	case *attrExpr:
 		return in.attr(in.eval(x.x, s), x.name)
 	case *itemExpr:
@@ -562,23 +559,9 @@ func (in *interp) compute(x expr, s *scope) value {
 		}
 		return v
 	case *compareExpr:
-		left := in.eval(x.first, s)
-		for _, o := range x.rest {
-			right := in.eval(o.x, s)
-			if !in.compare(o.op, left, right) {
-				return false
-			}
-			left = right
-		}
-		return true
+		return in.evalCompare(x, s)
 	case *boolExpr:
-		var v value
-		for _, part := range x.parts {
-			if v = in.eval(part, s); truth(v) == x.or {
-				break
-			}
-		}
-		return v
+		return in.evalBool(x, s)
 	case *concatExpr:
 		b := in.builder()
 		for _, part := range x.parts {
@@ -586,17 +569,53 @@ func (in *interp) compute(x expr, s *scope) value {
 		}
 		return b.take()
 	case *condExpr:
-		if truth(in.eval(x.test, s)) {
-			return in.eval(x.then, s)
-		}
-		if x.otherwise == nil {
-			return missing("the inline if has no else and its test is false")
-		}
-		return in.eval(x.otherwise, s)
+		return in.evalCond(x, s)
 	case *sliceExpr:
 		fail("a slice cannot be part of a key")
 	}
 	panic(fmt.Sprintf("chat: unknown expression %T", x))
+}
+
+func (in *interp) evalDict(x *dictExpr, s *scope) value {
+	d := newDict()
+	for i, k := range x.keys {
+		key := in.eval(k, s)
+		in.keyOf(key) // an unhashable key fails before its value is evaluated
+		in.put(d, key, in.eval(x.vals[i], s))
+	}
+	return d
+}
+
+func (in *interp) evalCompare(x *compareExpr, s *scope) value {
+	left := in.eval(x.first, s)
+	for _, o := range x.rest {
+		right := in.eval(o.x, s)
+		if !in.compare(o.op, left, right) {
+			return false
+		}
+		left = right
+	}
+	return true
+}
+
+// evalBool returns the first operand that decides the result, or the last one.
+func (in *interp) evalBool(x *boolExpr, s *scope) (v value) {
+	for _, part := range x.parts {
+		if v = in.eval(part, s); truth(v) == x.or {
+			break
+		}
+	}
+	return v
+}
+
+func (in *interp) evalCond(x *condExpr, s *scope) value {
+	if truth(in.eval(x.test, s)) {
+		return in.eval(x.then, s)
+	}
+	if x.otherwise == nil {
+		return missing("the inline if has no else and its test is false")
+	}
+	return in.eval(x.otherwise, s)
 }
 
 func (in *interp) compare(op string, a, b value) bool {
@@ -663,25 +682,25 @@ func (in *interp) arithmetic(op string, a, b value) value {
 		x, xInt := integer(a)
 		y, yInt := integer(b)
 		if xInt && yInt {
-			return in.integers(op, x, y)
+			return in.integerArithmetic(op, x, y)
 		}
 		f, _ := float(a)
 		g, _ := float(b)
-		return floats(op, f, g)
+		return floatArithmetic(op, f, g)
 	}
 	switch op {
 	case "+":
-		if v, ok := in.join(a, b); ok {
+		if v, ok := in.concatSequences(a, b); ok {
 			return v
 		}
 	case "*":
 		if n, ok := smallInt(b); ok {
-			if v, ok := in.times(a, n); ok {
+			if v, ok := in.repeatSequence(a, n); ok {
 				return v
 			}
 		}
 		if n, ok := smallInt(a); ok {
-			if v, ok := in.times(b, n); ok {
+			if v, ok := in.repeatSequence(b, n); ok {
 				return v
 			}
 		}
@@ -694,7 +713,7 @@ func (in *interp) arithmetic(op string, a, b value) value {
 }
 
 // join is + on strings and lists.
-func (in *interp) join(a, b value) (value, bool) {
+func (in *interp) concatSequences(a, b value) (value, bool) {
 	switch x := a.(type) {
 	case text:
 		y, ok := b.(text)
@@ -709,7 +728,7 @@ func (in *interp) join(a, b value) (value, bool) {
 		return out, true
 	case *list:
 		y, ok := b.(*list)
-		if !ok || x.tuple != y.tuple || x.span != nil || y.span != nil {
+		if !ok || x.tuple != y.tuple || x.bounds != nil || y.bounds != nil {
 			return nil, false
 		}
 		in.budget.alloc(valueSize + (len(x.items)+len(y.items))*itemSize)
@@ -727,7 +746,7 @@ func (in *interp) escapeUnlessSafe(t text) text {
 }
 
 // times is * on strings and lists.
-func (in *interp) times(v value, n int64) (value, bool) {
+func (in *interp) repeatSequence(v value, n int64) (value, bool) {
 	n = max(n, 0)
 	switch v := v.(type) {
 	case text:
@@ -736,7 +755,7 @@ func (in *interp) times(v value, n int64) (value, bool) {
 		}
 		return in.repeat(v, int(n)), true
 	case *list:
-		if v.span != nil {
+		if v.bounds != nil {
 			return nil, false
 		}
 		if len(v.items) > 0 && n > int64(maxRange/len(v.items)) {
@@ -751,7 +770,7 @@ func (in *interp) times(v value, n int64) (value, bool) {
 	return nil, false
 }
 
-func (in *interp) integers(op string, x, y *big.Int) value {
+func (in *interp) integerArithmetic(op string, x, y *big.Int) value {
 	if (op == "/" || op == "//" || op == "%") && y.Sign() == 0 {
 		fail("division by zero")
 	}
@@ -780,7 +799,7 @@ func (in *interp) integers(op string, x, y *big.Int) value {
 	if y.Sign() < 0 {
 		f, _ := new(big.Float).SetInt(x).Float64()
 		g, _ := new(big.Float).SetInt(y).Float64()
-		return floats("**", f, g)
+		return floatArithmetic("**", f, g)
 	}
 	if x.BitLen() > 1 && (!y.IsInt64() || y.Int64() > maxDigits || int64(x.BitLen()-1)*y.Int64() > maxDigits) {
 		throw(overLimit("integer", maxDigits, "bits"))
@@ -795,7 +814,7 @@ func (in *interp) integers(op string, x, y *big.Int) value {
 	return in.normalize(z.Exp(x, y, nil))
 }
 
-func floats(op string, x, y float64) value {
+func floatArithmetic(op string, x, y float64) value {
 	if (op == "/" || op == "//" || op == "%") && y == 0 || op == "**" && x == 0 && y < 0 {
 		fail("division by zero")
 	}
@@ -888,11 +907,11 @@ func (in *interp) item(v, key value) value {
 				return missing("a list cannot be a key")
 			}
 		}
-		if i, ok := x.index[in.hash(key)]; ok {
+		if i, ok := x.index[in.keyOf(key)]; ok {
 			return x.vals[i]
 		}
 	case *list:
-		if i, ok := position(key, len(x.items)); ok {
+		if i, ok := normalizeIndex(key, len(x.items)); ok {
 			return x.items[i]
 		}
 	case text:
@@ -900,7 +919,7 @@ func (in *interp) item(v, key value) value {
 			break
 		}
 		in.budget.scan(len(x.s))
-		if i, ok := position(key, x.runes()); ok {
+		if i, ok := normalizeIndex(key, x.runes()); ok {
 			return x.at(x.offset(i))
 		}
 	}
@@ -918,7 +937,7 @@ func (in *interp) item(v, key value) value {
 }
 
 // position turns an index, negative ones counting from the end, into one of n.
-func position(key value, n int) (int, bool) {
+func normalizeIndex(key value, n int) (int, bool) {
 	i, ok := smallInt(key)
 	if !ok {
 		return 0, false
@@ -962,8 +981,8 @@ func (in *interp) slice(v value, sl *sliceExpr, s *scope) value {
 	case *list:
 		from, to, by := sliceRange(lo, hi, step, len(v.items))
 		out := &list{tuple: v.tuple}
-		if v.span != nil {
-			out.span = &span{v.span.start + from*v.span.step, v.span.start + to*v.span.step, by * v.span.step}
+		if v.bounds != nil {
+			out.bounds = &rangeBounds{v.bounds.start + from*v.bounds.step, v.bounds.start + to*v.bounds.step, by * v.bounds.step}
 		}
 		if by == 1 {
 			out.items = v.items[from:max(from, to)]

@@ -1,95 +1,122 @@
 package chat
 
-import (
-	"slices"
-	"strings"
-)
-
-// filterNames and testNames are those that exist, for the tests "filter" and "test".
-var (
-	filterNames = strings.Fields(`abs attr batch capitalize center count d default dictsort e escape filesizeformat first float
-		forceescape format groupby indent int items join last length list lower map max min reject rejectattr replace reverse
-		round safe select selectattr slice sort string striptags sum title tojson trim truncate unique upper urlencode wordcount
-		wordwrap`)
-	testNames = strings.Fields(`boolean callable defined divisibleby eq equalto escaped even false filter float ge greaterthan
-		gt in integer iterable le lessthan lower lt mapping ne none number odd sameas sequence string test true undefined upper
-		== != < <= > >=`)
-)
-
-// test is v is name(arguments).
+// test reports whether v is name(arguments).
 func (in *interp) test(name string, v value, a args) bool {
-	switch name {
-	case "filter", "test":
-		a.bind(name)
-		t, ok := v.(text)
-		return ok && slices.Contains(map[string][]string{"filter": filterNames, "test": testNames}[name], t.s)
-	case "in":
-		return in.contains(a.bind(name, "seq").need(0), v)
-	case "sameas":
-		return in.same(v, a.bind(name, "other").need(0))
-	case "divisibleby":
-		return in.equal(in.arithmetic("%", v, a.bind(name, "num").need(0)), int64(0))
-	}
 	if op, ok := comparisons[name]; ok {
 		return in.compare(op, v, a.bind(name, "other").need(0))
 	}
-	a.bind(name)
-	switch name {
-	case "defined", "undefined":
-		_, is := v.(*undefined)
-		return is == (name == "undefined")
-	case "none":
-		return v == nil
-	case "boolean":
-		_, ok := v.(bool)
-		return ok
-	case "true", "false":
-		b, ok := v.(bool)
-		return ok && b == (name == "true")
-	case "integer":
-		_, isBool := v.(bool)
-		_, isInt := integer(v)
-		return isInt && !isBool
-	case "float":
-		_, ok := v.(float64)
-		return ok
-	case "number":
-		return isNumber(v)
-	case "odd", "even":
-		rest := in.arithmetic("%", v, int64(2))
-		return in.equal(rest, boolInt(name == "odd"))
-	case "string":
-		_, ok := v.(text)
-		return ok
-	case "lower", "upper":
-		s := in.str(v).s
-		in.budget.scan(len(s))
-		return cased(s, map[string]func(rune) bool{"lower": isLower, "upper": isUpper}[name])
-	case "escaped":
-		t, ok := v.(text)
-		return ok && t.safe
-	case "mapping":
-		_, ok := v.(*dict)
-		return ok
-	case "sequence":
-		switch v.(type) {
-		case text, *list, *dict, *undefined:
-			return true
-		}
-		return false
-	case "iterable":
-		return iterable(v)
-	case "callable":
-		switch v.(type) {
-		case *callable, *undefined:
-			return true
-		}
-		return false
+	test, ok := tests[name]
+	if !ok {
+		fail("no test named '%s'", name)
 	}
-	fail("no test named '%s'", name)
+	return test.holds(in, v, a.bind(name, test.params...))
+}
+
+// testDef is a test and the names of its parameters.
+type testDef struct {
+	holds  func(in *interp, v value, p params) bool
+	params []string
+}
+
+// tests are the tests by name, but for the comparisons. They are assigned in init because
+// the tests filter and test look names up.
+var tests map[string]testDef
+
+func init() {
+	tests = map[string]testDef{
+		"boolean":     {holds: hasType[bool]},
+		"callable":    {holds: isCallable},
+		"defined":     {holds: func(_ *interp, v value, _ params) bool { return !isUndefined(v) }},
+		"divisibleby": {isDivisible, []string{"num"}},
+		"escaped":     {holds: isEscaped},
+		"even":        {holds: hasRemainder(0)},
+		"false":       {holds: func(_ *interp, v value, _ params) bool { return v == false }},
+		"filter":      {holds: isFilterName},
+		"float":       {holds: hasType[float64]},
+		"in":          {func(in *interp, v value, p params) bool { return in.contains(p.need(0), v) }, []string{"seq"}},
+		"integer":     {holds: isInteger},
+		"iterable":    {holds: func(_ *interp, v value, _ params) bool { return iterable(v) }},
+		"lower":       {holds: hasOnlyCase(isLower)},
+		"mapping":     {holds: hasType[*dict]},
+		"none":        {holds: func(_ *interp, v value, _ params) bool { return v == nil }},
+		"number":      {holds: func(_ *interp, v value, _ params) bool { return isNumber(v) }},
+		"odd":         {holds: hasRemainder(1)},
+		"sameas":      {func(in *interp, v value, p params) bool { return in.same(v, p.need(0)) }, []string{"other"}},
+		"sequence":    {holds: isSequence},
+		"string":      {holds: hasType[text]},
+		"test":        {holds: isTestName},
+		"true":        {holds: func(_ *interp, v value, _ params) bool { return v == true }},
+		"undefined":   {holds: func(_ *interp, v value, _ params) bool { return isUndefined(v) }},
+		"upper":       {holds: hasOnlyCase(isUpper)},
+	}
+}
+
+func hasType[T value](_ *interp, v value, _ params) bool {
+	_, ok := v.(T)
+	return ok
+}
+
+func isCallable(_ *interp, v value, _ params) bool {
+	switch v.(type) {
+	case *callable, *undefined:
+		return true
+	}
 	return false
 }
 
+func isSequence(_ *interp, v value, _ params) bool {
+	switch v.(type) {
+	case text, *list, *dict, *undefined:
+		return true
+	}
+	return false
+}
+
+func isEscaped(_ *interp, v value, _ params) bool {
+	t, ok := v.(text)
+	return ok && t.safe
+}
+
+func isInteger(_ *interp, v value, _ params) bool {
+	_, isBool := v.(bool)
+	_, isInt := integer(v)
+	return isInt && !isBool
+}
+
+func isDivisible(in *interp, v value, p params) bool {
+	return in.equal(in.arithmetic("%", v, p.need(0)), int64(0))
+}
+
+// hasRemainder returns a test for integers that leave a remainder when divided by two.
+func hasRemainder(remainder int64) func(in *interp, v value, _ params) bool {
+	return func(in *interp, v value, _ params) bool {
+		return in.equal(in.arithmetic("%", v, int64(2)), remainder)
+	}
+}
+
+// hasOnlyCase returns a test for values that print letters with case, all of which is holds for.
+func hasOnlyCase(is func(rune) bool) func(in *interp, v value, _ params) bool {
+	return func(in *interp, v value, _ params) bool {
+		s := in.str(v).s
+		in.budget.scan(len(s))
+		return cased(s, is)
+	}
+}
+
+func isFilterName(_ *interp, v value, _ params) bool {
+	t, isText := v.(text)
+	_, known := filters[t.s]
+	return isText && known
+}
+
+func isTestName(_ *interp, v value, _ params) bool {
+	t, isText := v.(text)
+	_, known := tests[t.s]
+	_, compares := comparisons[t.s]
+	return isText && (known || compares)
+}
+
+// comparisons are the operators of the tests that compare.
 var comparisons = map[string]string{
 	"==": "==", "eq": "==", "equalto": "==",
 	"!=": "!=", "ne": "!=",

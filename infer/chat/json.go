@@ -60,7 +60,7 @@ func (d *decoder) value() (value, error) {
 		d.budget.alloc(len(t) + numberSize)
 		return decodeNumber(t.String())
 	case json.Delim:
-		d.budget.value()
+		d.budget.allocValue()
 		if t == '[' {
 			return d.list()
 		}
@@ -104,7 +104,7 @@ func (d *decoder) list() (value, error) {
 func (d *decoder) dict() (value, error) {
 	out := newDict()
 	for d.More() {
-		d.budget.entry(out)
+		d.budget.allocEntry(out)
 		k, err := d.Token()
 		if err != nil {
 			return nil, err
@@ -149,7 +149,7 @@ func (w *jsonWriter) value(v value, level int) {
 	case text:
 		w.str(v)
 	case *list:
-		if v.span != nil {
+		if v.bounds != nil {
 			fail("Object of type range is not JSON serializable")
 		}
 		w.items("[", "]", len(v.items), level, func(i int) { w.value(v.items[i], level+1) })
@@ -265,8 +265,7 @@ func (w *jsonWriter) str(t text) {
 }
 
 // tojson is the filter: transformers' variant, which escapes no HTML.
-func (in *interp) tojson(v value, a args) value {
-	p := a.bind("tojson", "ensure_ascii", "indent", "separators", "sort_keys")
+func (in *interp) tojson(v value, p params) value {
 	w := &jsonWriter{in: in, b: in.builder(), ascii: p.truth(0, false), sorted: p.truth(3, false), item: literal(", "), colon: literal(": ")}
 	switch indent := p.get(1, nil).(type) {
 	case nil:
@@ -290,5 +289,5 @@ func (in *interp) tojson(v value, a args) value {
 		w.item, w.colon = in.str(pair.items[0]), in.str(pair.items[1])
 	}
 	w.value(v, 0)
-	return w.b.take().widened()
+	return w.b.take().markedWhole()
 }

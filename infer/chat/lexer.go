@@ -65,7 +65,7 @@ func tokenize(source string) []token {
 	source = normalizeNewlines(source)
 	l := &lexer{src: strings.TrimSuffix(source, "\n"), line: 1, lineStart: true}
 	for l.pos < len(l.src) {
-		l.root()
+		l.textAndTag()
 	}
 	l.emit(tokenEOF, "")
 	return l.tokens
@@ -91,7 +91,7 @@ func (l *lexer) advance(n int) {
 }
 
 // root reads text up to the next tag, and that tag.
-func (l *lexer) root() {
+func (l *lexer) textAndTag() {
 	rest := l.src[l.pos:]
 	at := 0
 	for {
@@ -212,11 +212,11 @@ func (l *lexer) comment() {
 		sign = signAt(l.src, l.pos+i-1)
 	}
 	l.advance(i)
-	l.end("#}", sign)
+	l.closeTag("#}", sign)
 }
 
 // end moves over the end of a tag and the white space that goes with it.
-func (l *lexer) end(closer, sign string) {
+func (l *lexer) closeTag(closer, sign string) {
 	l.advance(len(closer))
 	rest := l.src[l.pos:]
 	switch {
@@ -230,7 +230,7 @@ func (l *lexer) end(closer, sign string) {
 
 // tag reads the tokens of a tag up to its closer.
 func (l *lexer) tag(closer string, endKind tokenKind) {
-	var open []byte // brackets that wait for their partner
+	var closers []byte // the brackets that close those that are open, innermost last
 	for {
 		rest := l.src[l.pos:]
 		rest = strings.TrimLeftFunc(rest, isSpace)
@@ -238,7 +238,7 @@ func (l *lexer) tag(closer string, endKind tokenKind) {
 		if rest == "" {
 			l.fail("unexpected end of template, expected '" + closer + "'")
 		}
-		if len(open) == 0 {
+		if len(closers) == 0 {
 			sign := signAt(rest, 0)
 			if closer == "}}" && sign == "+" {
 				sign = ""
@@ -246,7 +246,7 @@ func (l *lexer) tag(closer string, endKind tokenKind) {
 			if strings.HasPrefix(rest[len(sign):], closer) {
 				l.emit(endKind, "")
 				l.advance(len(sign))
-				l.end(closer, sign)
+				l.closeTag(closer, sign)
 				return
 			}
 		}
@@ -269,27 +269,34 @@ func (l *lexer) tag(closer string, endKind tokenKind) {
 			if op == "" {
 				l.fail("unexpected character " + strconv.QuoteRune(r))
 			}
-			switch op {
-			case "(":
-				open = append(open, ')')
-			case "[":
-				open = append(open, ']')
-			case "{":
-				open = append(open, '}')
-			case ")", "]", "}":
-				if len(open) == 0 {
-					l.fail("unexpected '" + op + "'")
-				}
-				want := open[len(open)-1]
-				if op[0] != want {
-					l.fail("unexpected '" + op + "', expected '" + string(want) + "'")
-				}
-				open = open[:len(open)-1]
-			}
+			closers = l.matchBracket(closers, op)
 			l.emit(tokenOperator, op)
 			l.advance(len(op))
 		}
 	}
+}
+
+// matchBracket returns closers as they are after op. It fails if op is a bracket that
+// closes another than the innermost one.
+func (l *lexer) matchBracket(closers []byte, op string) []byte {
+	switch op {
+	case "(":
+		return append(closers, ')')
+	case "[":
+		return append(closers, ']')
+	case "{":
+		return append(closers, '}')
+	case ")", "]", "}":
+		if len(closers) == 0 {
+			l.fail("unexpected '" + op + "'")
+		}
+		want := closers[len(closers)-1]
+		if op[0] != want {
+			l.fail("unexpected '" + op + "', expected '" + string(want) + "'")
+		}
+		return closers[:len(closers)-1]
+	}
+	return closers
 }
 
 func isNameRune(r rune) bool {

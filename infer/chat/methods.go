@@ -52,7 +52,7 @@ func dictMethod(d *dict, name string) func(in *interp, a args) value {
 	case "get":
 		return func(in *interp, a args) value {
 			p := a.bind("get", "key", "default")
-			if i, ok := d.index[in.hash(p.need(0))]; ok {
+			if i, ok := d.index[in.keyOf(p.need(0))]; ok {
 				return d.vals[i]
 			}
 			return p.get(1, nil)
@@ -126,119 +126,147 @@ func listMethod(l *list, name string) func(in *interp, a args) value {
 	return nil
 }
 
-// textMethod returns a method of str, or nil.
+// textMethod returns the method of a name of t; nil if str has no such method.
 func textMethod(t text, name string) func(in *interp, a args) value {
-	switch name {
-	case "upper", "lower", "casefold", "title", "capitalize", "swapcase":
-		return func(in *interp, a args) value {
-			a.bind(name)
-			return in.recase(t, name)
-		}
-	case "strip", "lstrip", "rstrip":
-		return func(in *interp, a args) value {
-			chars := a.bind(name, "chars")
-			return in.strip(t, chars.get(0, nil), name != "rstrip", name != "lstrip")
-		}
-	case "split", "rsplit":
-		return func(in *interp, a args) value { return in.split(t, a.bind(name, "sep", "maxsplit"), name == "rsplit") }
-	case "splitlines":
-		return func(in *interp, a args) value {
-			return &list{items: in.lines(t, a.bind(name, "keepends").truth(0, false))}
-		}
-	case "partition", "rpartition":
-		return func(in *interp, a args) value {
-			return in.partition(t, a.bind(name, "sep").text(0), name == "rpartition")
-		}
-	case "startswith", "endswith":
-		return func(in *interp, a args) value {
-			return in.affix(t, a.bind(name, "prefix", "start", "end"), name == "startswith")
-		}
-	case "removeprefix":
-		return func(in *interp, a args) value {
-			if p := a.bind(name, "prefix").text(0); strings.HasPrefix(t.s, p.s) {
-				return t.slice(len(p.s), len(t.s))
-			}
-			return t
-		}
-	case "removesuffix":
-		return func(in *interp, a args) value {
-			if p := a.bind(name, "suffix").text(0); strings.HasSuffix(t.s, p.s) {
-				return t.slice(0, len(t.s)-len(p.s))
-			}
-			return t
-		}
-	case "replace":
-		return func(in *interp, a args) value {
-			p := a.bind(name, "old", "new", "count")
-			return in.replace(t, p.text(0), p.text(1), p.count(2))
-		}
-	case "join":
-		return func(in *interp, a args) value {
-			items := in.iterate(a.bind(name, "iterable").need(0))
-			for i, v := range items {
-				if _, ok := v.(text); !ok {
-					fail("sequence item %d: expected str instance, %s found", i, typeName(v))
-				}
-			}
-			return in.joinAll(t, items)
-		}
-	case "find", "rfind", "index", "rindex", "count":
-		return func(in *interp, a args) value { return in.search(t, name, a.bind(name, "sub", "start", "end")) }
-	case "center", "ljust", "rjust", "zfill":
-		return func(in *interp, a args) value { return in.justify(t, name, a.bind(name, "width", "fillchar")) }
-	case "expandtabs":
-		return func(in *interp, a args) value { return in.expandTabs(t, a.bind(name, "tabsize").int(0, 8)) }
-	case "format":
-		return func(in *interp, a args) value { return in.braceFormat(t, a) }
-	case "format_map":
-		return func(in *interp, a args) value {
-			d, ok := a.bind(name, "mapping").need(0).(*dict)
-			if !ok {
-				fail("format_map needs a mapping")
-			}
-			b := args{vals: d.vals}
-			in.budget.alloc(len(d.keys) * valueSize)
-			for _, k := range d.keys {
-				b.names = append(b.names, in.str(k))
-			}
-			return in.braceFormat(t, b)
-		}
+	call, ok := textMethods[name]
+	if !ok {
+		return nil
 	}
-	if test, ok := textPredicates[name]; ok {
-		return func(in *interp, a args) value {
-			a.bind(name)
-			in.budget.scan(len(t.s))
-			return test(t.s)
-		}
-	}
-	return nil
+	return func(in *interp, a args) value { return call(in, name, t, a) }
 }
 
-func (in *interp) recase(t text, name string) text {
-	switch name {
-	case "upper":
-		return in.upper(t)
-	case "title":
-		return in.title(t)
-	case "capitalize":
-		return in.capitalize(t)
-	case "swapcase":
-		return in.swapcase(t)
-	case "casefold":
-		folded := in.mapRunes(t, func(_ int, r rune) string {
-			if s, ok := specialUpper[r]; ok {
-				return s
-			}
-			return runeText(r)
-		})
-		return in.mapRunes(folded, func(_ int, r rune) string {
-			if r == 'İ' {
-				return "i̇"
-			}
-			return runeText(unicode.ToLower(r))
-		})
+// textMethods are the methods of str by name. They are assigned in init because a format
+// string can name methods.
+var textMethods map[string]func(in *interp, name string, t text, a args) value
+
+func init() {
+	textMethods = map[string]func(in *interp, name string, t text, a args) value{
+		"capitalize": bound(mapText((*interp).capitalize)),
+		"casefold":   bound(mapText((*interp).casefold)),
+		"lower":      bound(mapText((*interp).lower)),
+		"swapcase":   bound(mapText((*interp).swapcase)),
+		"title":      bound(mapText((*interp).title)),
+		"upper":      bound(mapText((*interp).upper)),
+
+		"lstrip":       bound(func(in *interp, t text, p params) value { return in.strip(t, p.get(0, nil), true, false) }, "chars"),
+		"rstrip":       bound(func(in *interp, t text, p params) value { return in.strip(t, p.get(0, nil), false, true) }, "chars"),
+		"strip":        bound(func(in *interp, t text, p params) value { return in.strip(t, p.get(0, nil), true, true) }, "chars"),
+		"removeprefix": bound(removePrefix, "prefix"),
+		"removesuffix": bound(removeSuffix, "suffix"),
+		"expandtabs":   bound(expandTabs, "tabsize"),
+
+		"center": bound(justify, "width", "fillchar"),
+		"ljust":  bound(justify, "width", "fillchar"),
+		"rjust":  bound(justify, "width", "fillchar"),
+		"zfill":  bound(justify, "width", "fillchar"),
+
+		"split":      bound(split, "sep", "maxsplit"),
+		"rsplit":     bound(split, "sep", "maxsplit"),
+		"splitlines": bound(splitLines, "keepends"),
+		"partition":  bound(partition, "sep"),
+		"rpartition": bound(partition, "sep"),
+		"join":       bound(joinTexts, "iterable"),
+		"replace":    bound(replaceText, "old", "new", "count"),
+
+		"count":      bound(search, "sub", "start", "end"),
+		"find":       bound(search, "sub", "start", "end"),
+		"index":      bound(search, "sub", "start", "end"),
+		"rfind":      bound(search, "sub", "start", "end"),
+		"rindex":     bound(search, "sub", "start", "end"),
+		"startswith": bound(hasAffix, "prefix", "start", "end"),
+		"endswith":   bound(hasAffix, "prefix", "start", "end"),
+
+		"format":     func(in *interp, _ string, t text, a args) value { return in.braceFormat(t, a) },
+		"format_map": bound(formatMap, "mapping"),
+
+		// Unlike Python's, isdigit accepts decimal digits only, no superscripts, and isnumeric no
+		// Chinese numerals.
+		"isalnum":      predicate(all(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) })),
+		"isalpha":      predicate(all(unicode.IsLetter)),
+		"isascii":      predicate(isASCII),
+		"isdecimal":    predicate(all(unicode.IsDigit)),
+		"isdigit":      predicate(all(unicode.IsDigit)),
+		"isidentifier": predicate(isIdentifier),
+		"islower":      predicate(func(s string) bool { return cased(s, isLower) }),
+		"isnumeric":    predicate(all(unicode.IsNumber)),
+		"isprintable":  predicate(func(s string) bool { return s == "" || all(unicode.IsPrint)(s) }),
+		"isspace":      predicate(all(isSpace)),
+		"istitle":      predicate(isTitle),
+		"isupper":      predicate(func(s string) bool { return cased(s, isUpper) }),
 	}
-	return in.lower(t)
+}
+
+// mapText makes a method without parameters of a function of texts.
+func mapText(f func(in *interp, t text) text) func(in *interp, t text, _ params) value {
+	return func(in *interp, t text, _ params) value { return f(in, t) }
+}
+
+// predicate makes a method without parameters of a test of strings.
+func predicate(is func(s string) bool) func(in *interp, name string, t text, a args) value {
+	return bound(func(in *interp, t text, _ params) value {
+		in.budget.scan(len(t.s))
+		return is(t.s)
+	})
+}
+
+func removePrefix(_ *interp, t text, p params) value {
+	if prefix := p.text(0); strings.HasPrefix(t.s, prefix.s) {
+		return t.slice(len(prefix.s), len(t.s))
+	}
+	return t
+}
+
+func removeSuffix(_ *interp, t text, p params) value {
+	if suffix := p.text(0); strings.HasSuffix(t.s, suffix.s) {
+		return t.slice(0, len(t.s)-len(suffix.s))
+	}
+	return t
+}
+
+func splitLines(in *interp, t text, p params) value {
+	return &list{items: in.lines(t, p.truth(0, false))}
+}
+
+func replaceText(in *interp, t text, p params) value {
+	return in.replace(t, p.text(0), p.text(1), p.count(2))
+}
+
+func joinTexts(in *interp, t text, p params) value {
+	items := in.iterate(p.need(0))
+	for i, v := range items {
+		if _, ok := v.(text); !ok {
+			fail("sequence item %d: expected str instance, %s found", i, typeName(v))
+		}
+	}
+	return in.joinAll(t, items)
+}
+
+func formatMap(in *interp, t text, p params) value {
+	d, ok := p.need(0).(*dict)
+	if !ok {
+		fail("format_map needs a mapping, not %s", typeName(p.need(0)))
+	}
+	a := args{vals: d.vals}
+	in.budget.alloc(len(d.keys) * valueSize)
+	for _, k := range d.keys {
+		a.names = append(a.names, in.str(k))
+	}
+	return in.braceFormat(t, a)
+}
+
+func (in *interp) casefold(t text) text {
+	folded := in.mapRunes(t, func(_ int, r rune) string {
+		if s, ok := specialUpper[r]; ok {
+			return s
+		}
+		return runeText(r)
+	})
+	return in.mapRunes(folded, func(_ int, r rune) string {
+		if r == 'İ' {
+			return "i̇"
+		}
+		return runeText(unicode.ToLower(r))
+	})
 }
 
 // strip cuts a set of code points, or white space, off the ends.
@@ -259,8 +287,8 @@ func (in *interp) strip(t text, chars value, left, right bool) text {
 	return t.trim(left, right, func(r rune) bool { return cut[r] })
 }
 
-func (in *interp) split(t text, p params, fromRight bool) *list {
-	n := p.int(1, -1)
+func split(in *interp, t text, p params) value {
+	n, fromRight := p.int(1, -1), p.fn == "rsplit"
 	if p.get(0, nil) == nil {
 		return &list{items: in.words(t, n, fromRight)}
 	}
@@ -274,7 +302,8 @@ func (in *interp) split(t text, p params, fromRight bool) *list {
 	return &list{items: in.pieces(t, in.find(t.s, sep.s, n))}
 }
 
-func (in *interp) partition(t, sep text, last bool) *list {
+func partition(in *interp, t text, p params) value {
+	sep, last := p.text(0), p.fn == "rpartition"
 	if sep.s == "" {
 		fail("empty separator")
 	}
@@ -294,7 +323,7 @@ func (in *interp) partition(t, sep text, last bool) *list {
 
 // part returns t between the optional code point indices at start and end, and
 // the index of its first code point; ok is false if start lies behind t.
-func (in *interp) part(t text, start, end value) (part text, first int, ok bool) {
+func (in *interp) substring(t text, start, end value) (part text, first int, ok bool) {
 	in.budget.scan(len(t.s))
 	if start == nil && end == nil {
 		return t, 0, true
@@ -308,8 +337,9 @@ func (in *interp) part(t text, start, end value) (part text, first int, ok bool)
 	return t.slice(lo, max(lo, t.offset(to))), from, from <= to
 }
 
-func (in *interp) affix(t text, p params, prefix bool) bool {
-	t, _, ok := in.part(t, p.get(1, nil), p.get(2, nil))
+// hasAffix is startswith and endswith.
+func hasAffix(in *interp, t text, p params) value {
+	t, _, ok := in.substring(t, p.get(1, nil), p.get(2, nil))
 	candidates := []value{p.need(0)}
 	if l, isList := p.need(0).(*list); isList && l.tuple {
 		candidates = l.items
@@ -320,7 +350,11 @@ func (in *interp) affix(t text, p params, prefix bool) bool {
 			fail("%s first arg must be str or a tuple of str, not %s", p.fn, typeName(c))
 		}
 		in.budget.scan(len(s.s))
-		if ok && (prefix && strings.HasPrefix(t.s, s.s) || !prefix && strings.HasSuffix(t.s, s.s)) {
+		has := strings.HasSuffix
+		if p.fn == "startswith" {
+			has = strings.HasPrefix
+		}
+		if ok && has(t.s, s.s) {
 			return true
 		}
 	}
@@ -328,9 +362,9 @@ func (in *interp) affix(t text, p params, prefix bool) bool {
 }
 
 // search is find, rfind, index, rindex and count.
-func (in *interp) search(t text, name string, p params) value {
-	sub := p.text(0)
-	t, first, ok := in.part(t, p.get(1, nil), p.get(2, nil))
+func search(in *interp, t text, p params) value {
+	name, sub := p.fn, p.text(0)
+	t, first, ok := in.substring(t, p.get(1, nil), p.get(2, nil))
 	if name == "count" {
 		switch {
 		case !ok:
@@ -355,14 +389,15 @@ func (in *interp) search(t text, name string, p params) value {
 	return int64(first + utf8.RuneCountInString(t.s[:at]))
 }
 
-func (in *interp) justify(t text, name string, p params) text {
+// justify is center, ljust, rjust and zfill.
+func justify(in *interp, t text, p params) value {
 	width, fill := p.int(0, 0), p.textOr(1, " ")
 	p.need(0)
-	in.budget.text(width, false)
+	in.budget.checkSize(width, false)
 	if fill.runes() != 1 {
 		fail("the fill character must be exactly one character long")
 	}
-	switch name {
+	switch p.fn {
 	case "ljust":
 		return in.pad(t, width, fill, func(int) int { return 0 })
 	case "rjust":
@@ -382,8 +417,9 @@ func (in *interp) center(t text, width int, fill text) text {
 	return in.pad(t, width, fill, func(n int) int { return n/2 + n&width&1 })
 }
 
-func (in *interp) expandTabs(t text, size int) text {
-	in.budget.text(size, false)
+func expandTabs(in *interp, t text, p params) value {
+	size := p.int(0, 8)
+	in.budget.checkSize(size, false)
 	column := 0
 	return in.mapRunes(t, func(_ int, r rune) string {
 		switch r {
@@ -415,23 +451,6 @@ func (in *interp) joinAll(sep text, items []value) text {
 		b.text(in.str(v))
 	}
 	return b.take()
-}
-
-// textPredicates are the str.is… methods. Unlike Python's, isdigit knows decimal digits
-// alone, no superscripts, and isnumeric no Chinese numerals.
-var textPredicates = map[string]func(s string) bool{
-	"isascii":      isASCII,
-	"isalpha":      all(unicode.IsLetter),
-	"isdigit":      all(unicode.IsDigit),
-	"isdecimal":    all(unicode.IsDigit),
-	"isnumeric":    all(unicode.IsNumber),
-	"isalnum":      all(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
-	"isspace":      all(isSpace),
-	"isprintable":  func(s string) bool { return s == "" || all(unicode.IsPrint)(s) },
-	"isupper":      func(s string) bool { return cased(s, isUpper) },
-	"islower":      func(s string) bool { return cased(s, isLower) },
-	"istitle":      isTitle,
-	"isidentifier": isIdentifier,
 }
 
 func all(is func(rune) bool) func(string) bool {

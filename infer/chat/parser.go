@@ -10,18 +10,18 @@ import (
 
 // parser is a recursive descent over the tokens.
 type parser struct {
-	tokens []token
-	pos    int
-	depth  int
-	loops  int            // loops around this place, inside the current macro
-	bound  map[string]int // loop variables and parameters in force
-	reads  map[string]bool
-	macros []*macroDef // around this place
+	tokens     []token
+	pos        int
+	depth      int
+	loops      int            // loops around this place, inside the current macro
+	localNames map[string]int // loop variables and parameters in force
+	uses       map[string]bool
+	macros     []*macroDef // around this place
 }
 
 func (p *parser) peek() token { return p.tokens[p.pos] }
 
-func (p *parser) look() token { return p.tokens[min(p.pos+1, len(p.tokens)-1)] }
+func (p *parser) peekSecond() token { return p.tokens[min(p.pos+1, len(p.tokens)-1)] }
 
 func (p *parser) next() token {
 	t := p.tokens[p.pos]
@@ -56,7 +56,7 @@ func (p *parser) expectKind(kind tokenKind, what string) token {
 	return p.next()
 }
 
-func (p *parser) name() string { return p.expectKind(tokenName, "a name").text }
+func (p *parser) ident() string { return p.expectKind(tokenName, "a name").text }
 
 // enter bounds the recursion, here and later in the interpreter.
 func (p *parser) enter() {
@@ -69,7 +69,7 @@ func (p *parser) leave() { p.depth-- }
 
 // chained bounds chains such as a.b.c.d, which the interpreter walks recursively
 // although the parser does not.
-func (p *parser) chained(n int) {
+func (p *parser) checkChain(n int) {
 	if n > maxDepth {
 		throw(overLimit("nesting depth", maxDepth, "levels"))
 	}
@@ -78,11 +78,11 @@ func (p *parser) chained(n int) {
 // bind makes names local while f parses.
 func (p *parser) bind(names []string, f func()) {
 	for _, n := range names {
-		p.bound[n]++
+		p.localNames[n]++
 	}
 	f()
 	for _, n := range names {
-		p.bound[n]--
+		p.localNames[n]--
 	}
 }
 
@@ -142,7 +142,7 @@ func (p *parser) statement(tag token) stmt {
 	case "set":
 		return p.setTag(tag.line)
 	case "macro":
-		name := p.name()
+		name := p.ident()
 		return &macroStmt{tag.line, p.macro(name, "endmacro")}
 	case "call":
 		return p.callTag(tag.line)
@@ -178,7 +178,7 @@ func (p *parser) ifTag(line int) stmt {
 		case "elif":
 			continue
 		case "else":
-			s.other = p.body("endif")
+			s.elseBody = p.body("endif")
 		}
 		return s
 	}
@@ -200,7 +200,7 @@ func (p *parser) forTag(line int) stmt {
 		s.body, end = p.block("endfor", "else")
 		p.loops--
 		if end == "else" {
-			s.other = p.body("endfor")
+			s.elseBody = p.body("endfor")
 		}
 	})
 	return s
@@ -227,14 +227,14 @@ func (p *parser) target(namespaces bool) target {
 			p.expect(")")
 			return t
 		}
-		name := p.name()
+		name := p.ident()
 		switch name {
 		case "true", "false", "none", "True", "False", "None":
 			p.fail("cannot assign to %q", name)
 		}
 		t := target{name: name}
 		if namespaces && p.accept(".") {
-			t.attr = p.name()
+			t.attr = p.ident()
 		}
 		return t
 	}
@@ -278,7 +278,7 @@ func (p *parser) signature(def *macroDef) {
 		if len(def.params) > 0 {
 			p.expect(",")
 		}
-		def.params = append(def.params, p.name())
+		def.params = append(def.params, p.ident())
 		if p.accept("=") {
 			def.defaults = append(def.defaults, p.expression())
 		} else if len(def.defaults) > 0 {
@@ -361,7 +361,7 @@ func (p *parser) expression() expr {
 	defer p.leave()
 	x := p.or()
 	for n := 1; p.accept("if"); n++ {
-		p.chained(n)
+		p.checkChain(n)
 		c := &condExpr{then: x, test: p.or()}
 		if p.accept("else") {
 			c.otherwise = p.expression()
@@ -404,7 +404,7 @@ func (p *parser) compare() expr {
 		switch {
 		case op.is("=="), op.is("!="), op.is("<"), op.is("<="), op.is(">"), op.is(">="), op.is("in"):
 			p.next()
-		case op.is("not") && p.look().is("in"):
+		case op.is("not") && p.peekSecond().is("in"):
 			p.pos += 2
 			op.text = "not in"
 		default:
@@ -484,7 +484,7 @@ func (p *parser) primary() expr {
 		case "none", "None":
 			return &constExpr{nil}
 		}
-		p.read(t.text)
+		p.use(t.text)
 		return &nameExpr{t.text}
 	case tokenString:
 		parts := []string{t.text}
@@ -523,9 +523,9 @@ func (p *parser) primary() expr {
 }
 
 // read records that the template reads a variable that nothing around binds.
-func (p *parser) read(name string) {
-	if p.bound[name] == 0 {
-		p.reads[name] = true
+func (p *parser) use(name string) {
+	if p.localNames[name] == 0 {
+		p.uses[name] = true
 	}
 	if len(p.macros) > 0 {
 		m := p.macros[len(p.macros)-1]
@@ -587,7 +587,7 @@ func (p *parser) dict() expr {
 // postfix parses .name, [key] and (arguments).
 func (p *parser) postfix(x expr) expr {
 	for n := 1; ; n++ {
-		p.chained(n)
+		p.checkChain(n)
 		switch t := p.peek(); {
 		case t.is("."):
 			p.next()
@@ -663,17 +663,17 @@ func (p *parser) arguments() callArgs {
 			}
 		}
 		switch t := p.peek(); {
-		case t.is("*") && a.star == nil && a.double == nil:
+		case t.is("*") && a.star == nil && a.doubleStar == nil:
 			p.next()
 			a.star = p.expression()
-		case t.is("**") && a.double == nil:
+		case t.is("**") && a.doubleStar == nil:
 			p.next()
-			a.double = p.expression()
-		case t.kind == tokenName && p.look().is("=") && a.double == nil:
+			a.doubleStar = p.expression()
+		case t.kind == tokenName && p.peekSecond().is("=") && a.doubleStar == nil:
 			p.pos += 2
 			a.names = append(a.names, t.text)
 			a.vals = append(a.vals, p.expression())
-		case a.star == nil && a.double == nil && len(a.names) == 0:
+		case a.star == nil && a.doubleStar == nil && len(a.names) == 0:
 			a.pos = append(a.pos, p.expression())
 		default:
 			p.fail("invalid order of arguments")
@@ -686,7 +686,7 @@ func (p *parser) arguments() callArgs {
 func (p *parser) filters(x expr, inline bool) expr {
 	for n := 1; inline || p.accept("|"); n++ {
 		inline = false
-		p.chained(n)
+		p.checkChain(n)
 		f := &filterExpr{x: x, name: p.dotted()}
 		if p.peek().is("(") {
 			f.args = p.arguments()
@@ -697,16 +697,16 @@ func (p *parser) filters(x expr, inline bool) expr {
 }
 
 func (p *parser) dotted() string {
-	name := p.name()
+	name := p.ident()
 	for p.accept(".") {
-		name += "." + p.name()
+		name += "." + p.ident()
 	}
 	return name
 }
 
 func (p *parser) filtersAndTests(x expr) expr {
 	for n := 1; ; n++ {
-		p.chained(n)
+		p.checkChain(n)
 		switch t := p.peek(); {
 		case t.is("|"):
 			x = p.filters(x, false)

@@ -182,7 +182,7 @@ func TestThePublicTemplatesKeepTheirOwnSpecialTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := tmpl.renderJSON(context.Background(), request, Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}, noTime, processorTime)
+		p, err := tmpl.renderJSON(context.Background(), request, Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}, noTime, threadCPUTime)
 		if err != nil {
 			continue
 		}
@@ -217,7 +217,7 @@ func TestSpecialTokensInContentStayContentInEveryPublicTemplate(t *testing.T) {
 		}
 		for token := range tokens {
 			for _, role := range []string{"system", "user", "assistant", "tool"} {
-				p, err := tmpl.renderJSON(context.Background(), []byte(hostile(role, token)), Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}, noTime, processorTime)
+				p, err := tmpl.renderJSON(context.Background(), []byte(hostile(role, token)), Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}, noTime, threadCPUTime)
 				if err != nil {
 					continue // many templates refuse a role or the shape of a tool call
 				}

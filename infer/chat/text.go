@@ -12,9 +12,9 @@ import (
 type origin uint8
 
 const (
-	fromTemplate origin = iota
-	fromCaller          // message content, tools, any other value of the request
-	fromTail            // the content of the message that Input.Continue writes on
+	fromTemplate  origin = iota
+	fromCaller           // message content, tools, any other value of the request
+	fromContinued        // the content of the message that Input.Continue writes on
 )
 
 // mark gives the bytes lo to hi of a text an origin other than the template.
@@ -59,13 +59,13 @@ func (t text) fromCaller() bool { return len(t.marks) > 0 }
 
 // widened returns t as a whole from the caller if any part of it is: the quotes,
 // brackets and escapes around data are not the template's words.
-func (t text) widened() text {
+func (t text) markedWhole() text {
 	if !t.fromCaller() {
 		return t
 	}
 	var b builder
 	t.runs(func(lo, hi int, from origin) bool {
-		b.cover(lo, hi, max(from, fromCaller))
+		b.setOrigin(lo, hi, max(from, fromCaller))
 		return true
 	})
 	return text{s: t.s, marks: b.marks, safe: t.safe}
@@ -149,20 +149,20 @@ type builder struct {
 // add appends s, all of it of one origin.
 func (b *builder) add(s string, from origin) {
 	b.count(b.buf.Len()+len(s), len(s))
-	b.cover(b.buf.Len(), b.buf.Len()+len(s), from)
+	b.setOrigin(b.buf.Len(), b.buf.Len()+len(s), from)
 	b.buf.WriteString(s)
 }
 
 // count counts the last n of size bytes.
 func (b *builder) count(size, n int) {
 	if b.budget != nil {
-		b.budget.text(size, b.output)
+		b.budget.checkSize(size, b.output)
 		b.budget.alloc(n)
 	}
 }
 
 // cover gives the bytes lo to hi, which follow all marked ones, an origin.
-func (b *builder) cover(lo, hi int, from origin) {
+func (b *builder) setOrigin(lo, hi int, from origin) {
 	if from == fromTemplate || lo >= hi {
 		return
 	}
@@ -232,7 +232,7 @@ var ascii = func() string {
 }()
 
 // uncounted is how many bytes mapRunes makes before it counts them.
-const uncounted = 4096
+const countEvery = 4096
 
 // mapRunes replaces each code point r at byte offset i by f(i, r), which takes
 // over its origin.
@@ -245,13 +245,13 @@ func (in *interp) mapRunes(t text, f func(i int, r rune) string) text {
 		counted := begin
 		for i, r := range t.s[lo:hi] {
 			b.buf.WriteString(f(lo+i, r))
-			if n := b.buf.Len() - counted; n >= uncounted {
+			if n := b.buf.Len() - counted; n >= countEvery {
 				b.count(b.buf.Len(), n)
 				counted += n
 			}
 		}
 		b.count(b.buf.Len(), b.buf.Len()-counted)
-		b.cover(begin, b.buf.Len(), from)
+		b.setOrigin(begin, b.buf.Len(), from)
 		return true
 	})
 	out := b.take()

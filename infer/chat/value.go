@@ -38,14 +38,14 @@ func (u *undefined) fail() { fail(u.format, u.args...) }
 type list struct {
 	items  []value
 	tuple  bool
-	span   *span    // of a range, which is a type of its own to Python
-	fields []string // names of the items, where they have names
+	bounds *rangeBounds // of a range, which is a type of its own to Python
+	fields []string     // names of the items, where they have names
 }
 
 // span is what a range was made of.
-type span struct{ start, stop, step int }
+type rangeBounds struct{ start, stop, step int }
 
-func (s *span) String() string {
+func (s *rangeBounds) String() string {
 	if s.step == 1 {
 		return fmt.Sprintf("range(%d, %d)", s.start, s.stop)
 	}
@@ -173,12 +173,12 @@ func addToKey(b *strings.Builder, s string) {
 }
 
 // hash is keyOf with its work and memory counted.
-func (in *interp) hash(v value) any {
+func (in *interp) keyOf(v value) any {
 	switch v := v.(type) {
 	case text:
 		in.budget.scan(len(v.s))
 	case *big.Int:
-		in.digits(v)
+		in.allocDigits(v)
 	case *list:
 		in.budget.step(1 + maxTupleKey/scanUnit)
 	}
@@ -191,13 +191,13 @@ func (in *interp) hash(v value) any {
 
 // put sets an entry of a dict that is being made.
 func (in *interp) put(d *dict, k, v value) {
-	in.budget.entry(d)
-	d.put(in.hash(k), k, v)
+	in.budget.allocEntry(d)
+	d.put(in.keyOf(k), k, v)
 }
 
 // get returns the value of a key.
 func (in *interp) get(d *dict, k value) (value, bool) {
-	i, ok := d.index[in.hash(k)]
+	i, ok := d.index[in.keyOf(k)]
 	if !ok {
 		return nil, false
 	}
@@ -230,7 +230,7 @@ func typeName(v value) string {
 		switch {
 		case v.tuple:
 			return "tuple"
-		case v.span != nil:
+		case v.bounds != nil:
 			return "range"
 		}
 		return "list"
@@ -286,7 +286,7 @@ func (in *interp) normalize(v *big.Int) value {
 }
 
 // digits counts the memory that the digits of v take, and what it takes to find them.
-func (in *interp) digits(v *big.Int) { in.budget.alloc(v.BitLen()) }
+func (in *interp) allocDigits(v *big.Int) { in.budget.alloc(v.BitLen()) }
 
 // integer returns v as an integer; bool counts as one.
 func integer(v value) (*big.Int, bool) {
@@ -436,7 +436,7 @@ func (in *interp) order(op string, a, b value) (order int, ok bool) {
 		}
 	case *list:
 		y, ok := b.(*list)
-		if !ok || !sameKind(x, y) || x.span != nil {
+		if !ok || !sameKind(x, y) || x.bounds != nil {
 			break
 		}
 		in.budget.enter()
@@ -453,7 +453,7 @@ func (in *interp) order(op string, a, b value) (order int, ok bool) {
 }
 
 // sameKind reports whether both are lists, tuples or ranges.
-func sameKind(a, b *list) bool { return a.tuple == b.tuple && (a.span == nil) == (b.span == nil) }
+func sameKind(a, b *list) bool { return a.tuple == b.tuple && (a.bounds == nil) == (b.bounds == nil) }
 
 func firstUndefined(vs ...value) (*undefined, bool) {
 	for _, v := range vs {
@@ -497,7 +497,7 @@ func (in *interp) contains(container, v value) bool {
 		in.budget.scan(len(c.s))
 		return strings.Contains(c.s, sub.s)
 	case *dict:
-		_, ok := c.index[in.hash(v)]
+		_, ok := c.index[in.keyOf(v)]
 		return ok
 	}
 	if !iterable(container) {
@@ -587,7 +587,7 @@ func (in *interp) str(v value) text {
 	}
 	b := in.builder()
 	in.repr(b, v)
-	return b.take().widened()
+	return b.take().markedWhole()
 }
 
 // repr writes Python's repr().
@@ -607,15 +607,15 @@ func (in *interp) repr(b *builder, v value) {
 	case int64:
 		b.literal(strconv.FormatInt(v, 10))
 	case *big.Int:
-		in.digits(v)
+		in.allocDigits(v)
 		b.literal(v.String())
 	case float64:
 		b.literal(formatFloat(v))
 	case text:
 		in.reprText(b, v)
 	case *list:
-		if v.span != nil {
-			b.literal(v.span.String())
+		if v.bounds != nil {
+			b.literal(v.bounds.String())
 		} else if !v.tuple {
 			in.reprItems(b, "[", v.items, "]")
 		} else if len(v.items) == 1 {

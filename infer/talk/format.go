@@ -25,7 +25,7 @@ type Format struct {
 	controlFirst [256]bool        // first bytes of these
 	syntax       *reply.Syntax    // of calls and thoughts in replies
 	callStyle    func() callStyle
-	thoughts     func() chat.Thoughts
+	thoughts     func() chat.ReasoningForm
 }
 
 // NoTemplate is the notice of a model without a chat template.
@@ -49,7 +49,7 @@ func Read(file *gguf.File, t *tokenizer.Tokenizer) *Format {
 	f.syntax = reply.Detect(source, f.template != nil && f.template.Uses("tools"), isControl)
 	p := probe{f.template, source, f.special(t.BOS()), f.special(t.EOS())}
 	f.callStyle = sync.OnceValue(func() callStyle { return p.calls(context.Background()) })
-	f.thoughts = remember(func() (chat.Thoughts, error) { return p.thoughts(context.Background(), f.callStyle()) })
+	f.thoughts = remember(func() (chat.ReasoningForm, error) { return p.thoughts(context.Background(), f.callStyle()) })
 	return f
 }
 

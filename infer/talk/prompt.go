@@ -47,7 +47,7 @@ func (f *Format) Prompt(ctx context.Context, in chat.Input) (text string, tokens
 	in.Messages = messages
 	in.AddGenerationPrompt = string(in.Vars["add_generation_prompt"]) != "false" // Continue goes before it
 	in.NullContent = style.nullContent
-	in.Thoughts = f.thoughtsOf(messages)
+	in.Reasoning = f.thoughtsOf(messages)
 	in.BOSToken, in.EOSToken = f.special(f.tokenizer.BOS()), f.special(f.tokenizer.EOS())
 	describe := len(in.Tools) > 0 && !f.template.Uses("tools")
 	if describe {
@@ -90,7 +90,7 @@ func (f *Format) encode(ctx context.Context, parts chat.Prompt) ([]int32, error)
 func (f *Format) render(ctx context.Context, in chat.Input) (chat.Prompt, error) {
 	last := in.Messages[len(in.Messages)-1]
 	inThought := in.Continue && strings.TrimSpace(last.Content) == "" && strings.TrimSpace(last.ReasoningContent) != ""
-	if !inThought || in.Thoughts.Close == "" { // between tags it would be one that has ended
+	if !inThought || in.Reasoning.Close == "" { // between tags it would be one that has ended
 		prompt, err := f.template.Render(ctx, in)
 		if !inThought || !errors.Is(err, chat.ErrNotContinued) {
 			return prompt, err

@@ -24,50 +24,50 @@ const (
 var probeAnswer = chat.Message{Role: "assistant", Content: "probe answer"}
 
 // thoughtsOf returns how the template takes the thoughts of messages.
-func (f *Format) thoughtsOf(messages []chat.Message) chat.Thoughts {
+func (f *Format) thoughtsOf(messages []chat.Message) chat.ReasoningForm {
 	if !slices.ContainsFunc(messages, func(m chat.Message) bool { return m.ReasoningContent != "" }) {
-		return chat.Thoughts{}
+		return chat.ReasoningForm{}
 	}
 	return f.thoughts()
 }
 
 // thoughts finds the form in which the template takes thoughts. It fails with a
 // *chat.LimitError where the template takes too long to tell.
-func (p probe) thoughts(ctx context.Context, style callStyle) (chat.Thoughts, error) {
+func (p probe) thoughts(ctx context.Context, style callStyle) (chat.ReasoningForm, error) {
 	form, err := p.form(ctx, style)
 	if err == nil {
-		form.Alone = p.losesCall(ctx, style, form)
+		form.DropWithCalls = p.losesCall(ctx, style, form)
 	}
 	return form, err
 }
 
 // form is the one in which the template shows a thought, or, between tags in the content,
 // in which it does not leave the tags as they are.
-func (p probe) form(ctx context.Context, style callStyle) (chat.Thoughts, error) {
+func (p probe) form(ctx context.Context, style callStyle) (chat.ReasoningForm, error) {
 	type candidate struct {
-		form  chat.Thoughts
+		form  chat.ReasoningForm
 		shown func(prompt string) bool
 	}
 	var candidates []candidate
-	for _, field := range chat.ThoughtFields {
-		candidates = append(candidates, candidate{chat.Thoughts{Field: field}, func(prompt string) bool { return strings.Contains(prompt, probeThought) }})
+	for _, field := range chat.ReasoningFields {
+		candidates = append(candidates, candidate{chat.ReasoningForm{Field: field}, func(prompt string) bool { return strings.Contains(prompt, probeThought) }})
 	}
-	candidates = append(candidates, candidate{chat.Thoughts{Parts: true}, showsPart})
+	candidates = append(candidates, candidate{chat.ReasoningForm{AsParts: true}, showsPart})
 	for _, tag := range reply.Tags() {
 		if strings.Contains(p.source, tag.Close) {
-			candidates = append(candidates, candidate{chat.Thoughts{Open: tag.Open, Close: tag.Close}, func(prompt string) bool { return takesApart(prompt, tag) }})
+			candidates = append(candidates, candidate{chat.ReasoningForm{Open: tag.Open, Close: tag.Close}, func(prompt string) bool { return takesApart(prompt, tag) }})
 		}
 	}
 	for _, c := range candidates {
 		prompts, err := p.withThought(ctx, style, c.form)
 		if err != nil {
-			return chat.Thoughts{}, err
+			return chat.ReasoningForm{}, err
 		}
 		if slices.ContainsFunc(prompts, c.shown) {
 			return c.form, nil
 		}
 	}
-	return chat.Thoughts{}, nil
+	return chat.ReasoningForm{}, nil
 }
 
 // showsPart reports whether a prompt shows a part's thought, and not the part as data.
@@ -84,7 +84,7 @@ func takesApart(prompt string, tag reply.Tag) bool {
 // withThought renders an answer with a thought where a template may show it: in an
 // earlier turn, as the last message, and with a call whose result follows. What the
 // template refuses is left out.
-func (p probe) withThought(ctx context.Context, style callStyle, form chat.Thoughts) (prompts []string, err error) {
+func (p probe) withThought(ctx context.Context, style callStyle, form chat.ReasoningForm) (prompts []string, err error) {
 	answer := chat.Message{Role: "assistant", Content: probeSaid, ReasoningContent: probeThought}
 	conversations := [][]chat.Message{{probeQuestion, answer, probeQuestion, probeAnswer, probeQuestion}, {probeQuestion, answer}}
 	if call, err := probeCall(style); err == nil && !style.unknown {
@@ -103,10 +103,10 @@ func (p probe) withThought(ctx context.Context, style callStyle, form chat.Thoug
 }
 
 // withThoughts renders messages for a model that is told to think.
-func (p probe) withThoughts(ctx context.Context, style callStyle, form chat.Thoughts, messages []chat.Message) (string, error) {
+func (p probe) withThoughts(ctx context.Context, style callStyle, form chat.ReasoningForm, messages []chat.Message) (string, error) {
 	return p.render(ctx, chat.Input{
 		Messages:            messages,
-		Thoughts:            form,
+		Reasoning:           form,
 		NullContent:         style.nullContent,
 		AddGenerationPrompt: messages[len(messages)-1].Role != "assistant",
 		Vars:                map[string]json.RawMessage{"enable_thinking": json.RawMessage("true"), "thinking": json.RawMessage("true")},
@@ -115,7 +115,7 @@ func (p probe) withThoughts(ctx context.Context, style callStyle, form chat.Thou
 
 // losesCall reports whether a call that the template shows, with content or without, is not
 // shown any more beside a thought.
-func (p probe) losesCall(ctx context.Context, style callStyle, form chat.Thoughts) bool {
+func (p probe) losesCall(ctx context.Context, style callStyle, form chat.ReasoningForm) bool {
 	call, err := probeCall(style)
 	if err != nil || style.unknown {
 		return false

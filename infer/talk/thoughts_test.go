@@ -27,7 +27,7 @@ func formatOf(t *testing.T, ft fixtureTemplate) (*Format, probe, thoughtRow) {
 	}
 	f := &Format{template: tmpl, syntax: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
 	f.callStyle = func() callStyle { return style }
-	f.thoughts = func() chat.Thoughts { return form }
+	f.thoughts = func() chat.ReasoningForm { return form }
 
 	shows := func(messages ...chat.Message) string {
 		switch prompt, err := p.withThoughts(t.Context(), style, form, messages); {
@@ -46,12 +46,12 @@ func formatOf(t *testing.T, ft fixtureTemplate) (*Format, probe, thoughtRow) {
 	switch {
 	case form.Field != "":
 		row.form = form.Field
-	case form.Parts:
+	case form.AsParts:
 		row.form = "parts"
 	case form.Close != "":
 		row.form = form.Close
 	}
-	if form.Alone {
+	if form.DropWithCalls {
 		row.form += " alone"
 	}
 	return f, p, row
@@ -64,12 +64,12 @@ func TestThoughts_ATemplateThatTakesTooLongIsNotAskedInEveryForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := 0
-	form := remember(func() (chat.Thoughts, error) {
+	form := remember(func() (chat.ReasoningForm, error) {
 		asked++
 		return probe{template: tmpl}.thoughts(t.Context(), callStyle{unknown: true})
 	})
 	for range 2 {
-		if got := form(); got != (chat.Thoughts{}) {
+		if got := form(); got != (chat.ReasoningForm{}) {
 			t.Errorf("it takes %+v", got)
 		}
 	}
@@ -145,7 +145,7 @@ func TestThoughts_PublicTemplates(t *testing.T) {
 		if _, err := f.render(t.Context(), in); err != nil {
 			continue
 		}
-		in.Messages[1].ReasoningContent, in.Thoughts = harmless, f.thoughts()
+		in.Messages[1].ReasoningContent, in.Reasoning = harmless, f.thoughts()
 		prompt, err := f.render(t.Context(), in)
 		if err != nil {
 			t.Errorf("%s refuses a thought: %v", ft.Name, err)

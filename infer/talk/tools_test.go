@@ -75,7 +75,7 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 			return "", err
 		}
 		p, err := tmpl.Render(context.Background(), chat.Input{
-			Messages: m, Tools: json.RawMessage(weatherTools), NullContent: style.nullContent, Thoughts: thoughts,
+			Messages: m, Tools: json.RawMessage(weatherTools), NullContent: style.nullContent, Reasoning: thoughts,
 			AddGenerationPrompt: len(extra) == 0, BOSToken: bos, EOSToken: eos, Now: time.Unix(1e9, 0).UTC(),
 		})
 		return p.String(), err
