@@ -146,8 +146,8 @@ func TestSource_TellsWhatAFileLeavesOpen(t *testing.T) {
 	}{
 		"nothing":               {whole, nil},
 		"the template":          {bare, []string{talk.NoTemplate}},
-		"how text is cut":       {withoutPre(whole), []string{"does not say how its tokenizer cuts text into words (tokenizer.ggml.pre)"}},
-		"the template and that": {withoutPre(bare), []string{talk.NoTemplate, "; the file does not say how its tokenizer"}},
+		"how text is cut":       {withoutPre(whole), []string{"does not name its pre-tokenizer (tokenizer.ggml.pre)"}},
+		"the template and that": {withoutPre(bare), []string{talk.NoTemplate, "; the file does not name its pre-tokenizer"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newSources(&countingCatalog{file: tt.file})

@@ -25,7 +25,7 @@ func BenchmarkEncode(b *testing.B) {
 		"English": english, "one word": strings.Repeat("temperature", 6000), "Chinese": strings.Repeat("降低温度会使答案更可预测。", 2000), "emoji": strings.Repeat("😀👍🏽 ", 5000),
 	} {
 		b.Run(name, func(b *testing.B) {
-			tok := openNamed(b, "guide")
+			tok := openVocabulary(b, "guide")
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -47,21 +47,21 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
-// BenchmarkLinearTime encodes a mebibyte of each general category of Unicode, and four
-// of words with nothing between them, with every encoder. It prints a table, the
-// steepest first:
+// BenchmarkLinearTime encodes one mebibyte of each general category of Unicode, and four
+// mebibytes of words without separators, with every encoder. It prints a table, the fastest
+// growth first:
 //
-//	growth   how much longer a text takes than one half as long: 2 to the power of the
-//	         slope that fits the logarithms of the times of an eighth, a quarter, half and
-//	         the whole of the text, where a ratio of two times has the errors of both
-//	last     the ratio of the last two of these
-//	ms/MiB   of the whole
+//	growth   factor by which the time grows when the text doubles: 2 to the power of the
+//	         slope fitted to the logarithms of the times of an eighth, a quarter, half and
+//	         all of the text, which is less noisy than the ratio of two times
+//	last     the ratio of the last two of these times
+//	ms/MiB   for the whole text
 //
-// A time is that of the processor in this thread with the garbage collector off: the
-// least of as many rounds, each through all four lengths, as it takes until none is
-// improved any more. Other work on the machine adds to it, but hardly to the least.
+// Times are CPU times of this thread with the garbage collector off: the minimum over
+// rounds through all four lengths, repeated until no minimum improves. Other load on the
+// machine hardly affects the minimum.
 //
-// The vocabulary of byte-level encoders is the built-in model's.
+// Byte-level encoders use the vocabulary of the built-in model.
 func BenchmarkLinearTime(b *testing.B) {
 	encoders := map[string]Metadata{"SentencePiece": sentencePieceFile(), "Gemma 4": gemma4File(), "WordPiece": wordPieceFile()}
 	guide, err := gguf.Open("../guide/guide-q8_0.gguf")
@@ -70,7 +70,7 @@ func BenchmarkLinearTime(b *testing.B) {
 	}
 	defer guide.Close()
 	for _, pre := range distinctPreTokenizers {
-		encoders[pre] = otherPre{guide, pre}
+		encoders[pre] = withPreTokenizer{guide, pre}
 	}
 	texts := map[string]string{"4 MiB unbroken": unbrokenWords(4 * mebibyte)}
 	for category, text := range categoryRuns() {
@@ -102,24 +102,24 @@ func BenchmarkLinearTime(b *testing.B) {
 		}
 		fmt.Fprintf(&table, "%6.2f %6.2f %8.1f   %s\n", g.factor, g.last, g.perMiB, g.what)
 	}
-	// The log of a benchmark made of others is not shown.
+	// b.Log of a benchmark with sub-benchmarks is not printed.
 	fmt.Printf("%d of %d take more than 2.3 times as long for twice the text\n\ngrowth   last   ms/MiB\n%s", above, len(all), &table)
 }
 
-// otherPre is a model file but for its pre-tokenizer.
-type otherPre struct {
+// withPreTokenizer is a model file with another pre-tokenizer.
+type withPreTokenizer struct {
 	*gguf.File
 	pre string
 }
 
-func (m otherPre) Str(key string) (string, error) {
+func (m withPreTokenizer) Str(key string) (string, error) {
 	if key == keyPre {
 		return m.pre, nil
 	}
 	return m.File.Str(key)
 }
 
-// unbrokenWords returns n bytes of English words without anything between them.
+// unbrokenWords returns n bytes of English words without separators.
 func unbrokenWords(n int) string {
 	words := strings.Fields("sampling with a low temperature makes the answers more predictable do not expect all of them to differ")
 	r := rand.New(rand.NewPCG(7, 7))
@@ -158,7 +158,7 @@ func measureGrowth(b *testing.B, tok *Tokenizer, text string) growth {
 		}
 	}
 	slope := 0.0
-	for i, weight := range [lengths]float64{-0.3, -0.1, 0.1, 0.3} { // of the line with the least squares
+	for i, weight := range [lengths]float64{-0.3, -0.1, 0.1, 0.3} { // least squares
 		slope += weight * math.Log2(float64(least[i]))
 	}
 	whole := least[lengths-1]

@@ -6,16 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// bytePair is byte-level byte-pair encoding: a piece begins as its bytes, a token
-// each, and the merges of the vocabulary join them. A byte that the vocabulary lacks
-// is left out: some vocabularies have no token for bytes that UTF-8 never uses, or
-// for a control character.
+// bytePair implements byte-level byte-pair encoding: the bytes of a piece are its first
+// symbols, which the merges of the vocabulary join. A byte without a token is omitted: some
+// vocabularies have none for bytes that UTF-8 never uses or for control characters.
 type bytePair struct {
-	rules  bytePairRules
-	bytes  [256]int32 // token of each byte, -1 for none
-	merges mergeTable
-	meet   [256][256]bool   // a merge joins a token that ends with the one byte to one that begins with the other
-	whole  map[string]int32 // token by the bytes it stands for, where rules.wholeTokens
+	rules       bytePairRules
+	byteTokens  [256]int32 // token id by byte, -1 for none
+	merges      mergeTable
+	canMerge    [256][256]bool   // [a][b]: some merge joins a token that ends with byte a to one that begins with byte b
+	wholeTokens map[string]int32 // token id by its bytes; nil unless rules.wholeTokens
 
 	cache *pieceCache
 }
@@ -24,7 +23,7 @@ func loadBytePair(t *Tokenizer, md Metadata) error {
 	v := t.vocab
 	pre := "default"
 	if !md.Has(keyPre) {
-		t.notice = "the file does not say how its tokenizer cuts text into words (" + keyPre + "); a common way is used, answers may be worse than the model's own"
+		t.notice = "the file does not name its pre-tokenizer (" + keyPre + "), which splits text into words; a common one is used, so answers may be worse than the model allows"
 	} else {
 		var err error
 		if pre, err = md.Str(keyPre); err != nil {
@@ -38,43 +37,43 @@ func loadBytePair(t *Tokenizer, md Metadata) error {
 	if !ok {
 		return fmt.Errorf("tokenizer: %s is %.80q, which is not supported: use another model, or set the key to one of these if its rules are the same: %s", keyPre, pre, supportedPreTokenizers())
 	}
-	if err := v.loadSpecials(md, idDefaults{bos: -1, eos: -1, unknown: -1, addBOS: rules.addBOS}); err != nil {
+	if err := v.loadSpecials(md, specialDefaults{bos: -1, eos: -1, unknown: -1, addBOS: rules.addBOS}); err != nil {
 		return err
 	}
-	ids, err := v.index()
+	ids, err := v.idsByText()
 	if err != nil {
 		return err
 	}
 	m := &bytePair{rules: rules, cache: newPieceCache()}
-	for b := range m.bytes {
-		m.bytes[b] = -1
-		if id, ok := ids[string(byteRunes[b])]; ok && !v.parsedOnly(id) {
-			m.bytes[b] = id
+	for b := range m.byteTokens {
+		m.byteTokens[b] = -1
+		if id, ok := ids[string(byteRunes[b])]; ok && !v.needsParsing(id) {
+			m.byteTokens[b] = id
 		}
 	}
-	if m.merges, err = loadMerges(md, v, ids, m.letMeet); err != nil {
+	if m.merges, err = loadMerges(md, v, ids, m.allowMerge); err != nil {
 		return err
 	}
 	t.algorithm = m
 	return m.loadPieces(v)
 }
 
-// letMeet notes where two tokens that can be joined touch. One with a rune that spells no
-// byte does not come out of text.
-func (m *bytePair) letMeet(left, right string) {
+// allowMerge records in canMerge the two bytes that touch when left and right are joined.
+// A token with a rune that stands for no byte is skipped: text never becomes one.
+func (m *bytePair) allowMerge(left, right string) {
 	last, _ := utf8.DecodeLastRuneInString(left)
 	first, _ := utf8.DecodeRuneInString(right)
 	before, ok1 := runeBytes[last]
-	behind, ok2 := runeBytes[first]
+	after, ok2 := runeBytes[first]
 	if ok1 && ok2 {
-		m.meet[before][behind] = true
+		m.canMerge[before][after] = true
 	}
 }
 
 func (m *bytePair) loadPieces(v *vocabulary) error {
 	v.pieces = make([]string, len(v.texts))
 	if m.rules.wholeTokens {
-		m.whole = make(map[string]int32, len(v.texts))
+		m.wholeTokens = make(map[string]int32, len(v.texts))
 	}
 	for id, text := range v.texts {
 		switch v.kinds[id] {
@@ -84,22 +83,21 @@ func (m *bytePair) loadPieces(v *vocabulary) error {
 		case kindByte:
 			b, ok := parseByteToken(text)
 			if !ok {
-				return fmt.Errorf("tokenizer: byte token %d is %.80q instead of <0x00> to <0xFF>", id, text)
+				return fmt.Errorf("tokenizer: byte token %d is %.80q; want <0x00> to <0xFF>", id, text)
 			}
 			v.pieces[id] = string([]byte{b})
 			continue
 		}
 		v.pieces[id] = byteText(text)
-		if m.whole != nil {
-			m.whole[v.pieces[id]] = int32(id)
+		if m.wholeTokens != nil {
+			m.wholeTokens[v.pieces[id]] = int32(id)
 		}
 	}
 	return nil
 }
 
-// byteRunes spells each byte as a printable rune, as byte-level vocabularies do:
-// the printable ones of Latin-1 stand for themselves, the others are numbered from
-// U+0100.
+// byteRunes maps each byte to the printable rune that byte-level vocabularies write for it:
+// printable Latin-1 characters to themselves, the others to U+0100 and up.
 var byteRunes = func() (runes [256]rune) {
 	next := rune(0x100)
 	for b := range runes {
@@ -122,8 +120,7 @@ var runeBytes = func() map[rune]byte {
 	return m
 }()
 
-// byteText returns the bytes that a token spells. A rune that spells none stands
-// for itself.
+// byteText returns the bytes of a token written in byteRunes. Other runes are kept.
 func byteText(token string) string {
 	var b strings.Builder
 	for i, r := range token {
@@ -139,7 +136,7 @@ func byteText(token string) string {
 
 // encode appends the tokens of text.
 func (m *bytePair) encode(e *encoder, text string) error {
-	return m.rules.split.cut(text, e.tick, func(piece string) error { return m.encodePiece(e, piece) })
+	return m.rules.split.split(text, e.addSteps, func(piece string) error { return m.encodePiece(e, piece) })
 }
 
 func (m *bytePair) encodePiece(e *encoder, piece string) error {
@@ -148,12 +145,12 @@ func (m *bytePair) encodePiece(e *encoder, piece string) error {
 		return nil
 	}
 	first := len(e.ids)
-	if id, ok := m.whole[piece]; ok {
+	if id, ok := m.wholeTokens[piece]; ok {
 		e.ids = append(e.ids, id)
 	} else {
 		for start, end := 0, 1; start < len(piece); end++ {
-			if end < len(piece) && m.meet[piece[end-1]][piece[end]] {
-				continue // no token lies across a place where nothing can meet
+			if end < len(piece) && m.canMerge[piece[end-1]][piece[end]] {
+				continue // a token may cover both bytes
 			}
 			if err := m.mergePart(e, piece[start:end]); err != nil {
 				return err
@@ -165,19 +162,19 @@ func (m *bytePair) encodePiece(e *encoder, piece string) error {
 	return nil
 }
 
-// mergePart appends the tokens of a part of a piece that no merge leads out of.
+// mergePart appends the tokens of a part of a piece whose ends no merge crosses.
 func (m *bytePair) mergePart(e *encoder, part string) error {
 	if len(part) == 1 {
-		if id := m.bytes[part[0]]; id >= 0 {
+		if id := m.byteTokens[part[0]]; id >= 0 {
 			e.ids = append(e.ids, id)
 		}
-		return e.tick(1)
+		return e.addSteps(1)
 	}
 	symbols := e.merger.begin(len(part))
 	for i := range symbols {
-		symbols[i] = newSymbol(i, m.bytes[part[i]])
+		symbols[i] = newSymbol(i, m.byteTokens[part[i]])
 	}
-	if err := e.merger.merge(m.merges.join, e.tick); err != nil {
+	if err := e.merger.merge(m.merges.join, e.addSteps); err != nil {
 		return err
 	}
 	for i := int32(0); i < int32(len(symbols)); i = symbols[i].next {

@@ -5,38 +5,39 @@ import (
 	"sync/atomic"
 )
 
-// pieceCache keeps the tokens of short pieces: most of a text is words met before. A
-// piece has one place, and takes it from another. It is safe for concurrent use.
+// pieceCache caches the tokens of short pieces, because most words of a text repeat. A
+// piece hashes to one slot and replaces the piece stored there. It is safe for concurrent
+// use.
 type pieceCache struct {
-	seed   maphash.Seed
-	places [cachedPieces]atomic.Pointer[cachedPiece]
+	seed  maphash.Seed
+	slots [cacheSlots]atomic.Pointer[cachedPiece]
 }
 
 const (
-	cachedPieces     = 1 << 14
-	cachedPieceBytes = 24
-	cachedPieceIDs   = 24
+	cacheSlots     = 1 << 14
+	maxCachedBytes = 24
+	maxCachedIDs   = 24
 )
 
 type cachedPiece struct {
-	text  [cachedPieceBytes]byte
-	ids   [cachedPieceIDs]int32
+	text  [maxCachedBytes]byte
+	ids   [maxCachedIDs]int32
 	bytes uint8
 	count uint8
 }
 
 func newPieceCache() *pieceCache { return &pieceCache{seed: maphash.MakeSeed()} }
 
-func (c *pieceCache) place(piece string) *atomic.Pointer[cachedPiece] {
-	return &c.places[maphash.String(c.seed, piece)%cachedPieces]
+func (c *pieceCache) slot(piece string) *atomic.Pointer[cachedPiece] {
+	return &c.slots[maphash.String(c.seed, piece)%cacheSlots]
 }
 
-// get returns the tokens of a piece, which must not be changed.
+// get returns the cached tokens of a piece, which the caller must not modify.
 func (c *pieceCache) get(piece string) ([]int32, bool) {
-	if len(piece) > cachedPieceBytes {
+	if len(piece) > maxCachedBytes {
 		return nil, false
 	}
-	p := c.place(piece).Load()
+	p := c.slot(piece).Load()
 	if p == nil || string(p.text[:p.bytes]) != piece {
 		return nil, false
 	}
@@ -44,11 +45,11 @@ func (c *pieceCache) get(piece string) ([]int32, bool) {
 }
 
 func (c *pieceCache) put(piece string, ids []int32) {
-	if len(piece) > cachedPieceBytes || len(ids) > cachedPieceIDs {
+	if len(piece) > maxCachedBytes || len(ids) > maxCachedIDs {
 		return
 	}
 	p := &cachedPiece{bytes: uint8(len(piece)), count: uint8(len(ids))}
 	copy(p.text[:], piece)
 	copy(p.ids[:], ids)
-	c.place(piece).Store(p)
+	c.slot(piece).Store(p)
 }

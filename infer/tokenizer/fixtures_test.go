@@ -12,8 +12,8 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// referenceCase is a text with the ids that the model family's own library and
-// llama.cpp give. Where these differ, either may be given.
+// referenceCase is a text with the ids that the model family's own library and llama.cpp
+// return. Where these differ, either is accepted.
 type referenceCase struct {
 	Text       string   `json:"text"`
 	IDs        []int32  `json:"ids"`
@@ -24,9 +24,9 @@ type referenceCase struct {
 	Pieces     []string `json:"pieces"`
 }
 
-// libraryFull is Full as the library gives it, which the fixture does not say: its ids
-// between the tokens that Full adds to the other's. It is nil where Full is more than
-// that.
+// libraryFull returns the library's equivalent of Full, which the fixture lacks: Library
+// between the first and the last token of Full. It is nil if Full is not IDs with one token
+// added at each end.
 func (c referenceCase) libraryFull() []int32 {
 	at := len(c.Full) - len(c.IDs) - 1
 	if c.Library == nil || at != 1 || !slices.Equal(c.Full[1:len(c.Full)-1], c.IDs) {
@@ -81,7 +81,7 @@ func encode(t testing.TB, tok *Tokenizer, text string, o Options) []int32 {
 	return ids
 }
 
-// fixtureVocabularies are those with a file, an id of each case expected.
+// fixtureVocabularies names the fixtures that have a vocabulary file and expected ids.
 var fixtureVocabularies = []string{
 	"gpt-2", "llama-spm", "phi-3", "baichuan", "gpt-neox", "mpt", "falcon", "refact", "starcoder", "deepseek-llm", "deepseek-coder",
 	"pre-default", "pre-llama-bpe", "pre-qwen2", "pre-smollm", "pre-bloom", "pre-chatglm-bpe", "pre-command-r", "pre-dbrx",
@@ -89,7 +89,7 @@ var fixtureVocabularies = []string{
 	"pre-tekken", "pre-viking", "bert-bge",
 }
 
-func TestEncodeGivesTheIDsOfTheReferences(t *testing.T) {
+func TestEncodeMatchesTheReferenceIDs(t *testing.T) {
 	for _, name := range fixtureVocabularies {
 		t.Run(name, func(t *testing.T) {
 			ref, tok := loadReference(t, name), openFixture(t, name)
@@ -119,10 +119,10 @@ func TestEncodeGivesTheIDsOfTheReferences(t *testing.T) {
 	}
 }
 
-func TestPreTokenizersCutWhereTheReferencesDo(t *testing.T) {
+func TestPreTokenizersSplitAsTheReferences(t *testing.T) {
 	for _, name := range fixtureVocabularies {
 		pre, ok := strings.CutPrefix(name, "pre-")
-		if !ok || pre == "default" { // the fixture has no pieces of it
+		if !ok || pre == "default" { // its fixture has no pieces
 			continue
 		}
 		t.Run(pre, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestPreTokenizersCutWhereTheReferencesDo(t *testing.T) {
 func splitText(t testing.TB, p preTokenizer, text string) []string {
 	t.Helper()
 	pieces := []string{}
-	err := p.cut(text, func(int) error { return nil }, func(piece string) error {
+	err := p.split(text, func(int) error { return nil }, func(piece string) error {
 		pieces = append(pieces, piece)
 		return nil
 	})

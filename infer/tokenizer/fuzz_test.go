@@ -8,7 +8,7 @@ import (
 )
 
 func FuzzEncodeDecode(f *testing.F) {
-	for _, text := range oddText {
+	for _, text := range oddTexts {
 		f.Add(text, 0, false)
 		f.Add(strings.Repeat(text+" ", 3), len(text), true)
 	}
@@ -22,26 +22,26 @@ func FuzzEncodeDecode(f *testing.F) {
 			ids := encode(t, tok, text, Options{ParseSpecial: parse})
 			got := tok.Decode(ids, true)
 			if tok == spm && parse {
-				continue // a space behind a special token and the one put there look the same
+				continue // a space after a special token cannot be told from the inserted one
 			}
 			want := text
 			if tok == spm || tok == gemma {
 				want = strings.ReplaceAll(text, spaceMark, " ")
 			}
 			if got != want {
-				t.Fatalf("tokenizer %d: %q came back as %q", i, text, got)
+				t.Fatalf("tokenizer %d: %q was decoded as %q", i, text, got)
 			}
 			at := max(0, min(cut, len(text)))
 			cutIDs, err := tok.EncodeSpans(context.Background(), []Span{{text[:at], parse}, {text[at:], parse}}, false)
 			if err != nil || !slices.Equal(cutIDs, ids) {
-				t.Fatalf("tokenizer %d: %q cut at %d is %v, %v, whole %v", i, text, at, cutIDs, err, ids)
+				t.Fatalf("tokenizer %d: %q in two spans split at %d: got %v, %v, want %v", i, text, at, cutIDs, err, ids)
 			}
 		}
 	})
 }
 
-// FuzzVocabulary builds a model file of lines and lets a vocabulary that is accepted
-// encode and decode.
+// FuzzVocabulary builds a model file from lines of text, and encodes and decodes with it if
+// New accepts it.
 func FuzzVocabulary(f *testing.F) {
 	bpe, spm := byteLevelFile(), sentencePieceFile()
 	lines := func(m metadata, key string) string { return strings.Join(m[key].([]string), "\n") }
@@ -75,9 +75,9 @@ func FuzzVocabulary(f *testing.F) {
 			ids := encode(t, tok, text, Options{AddSpecial: true, ParseSpecial: parse})
 			for i, id := range ids {
 				if !tok.valid(id) {
-					t.Fatalf("token %d is %d of %d", i, id, tok.VocabSize())
+					t.Fatalf("token %d has id %d, vocabulary size is %d", i, id, tok.VocabSize())
 				}
-				if i > 0 && !parse && tok.vocab.parsedOnly(id) && id != tok.vocab.unknown {
+				if i > 0 && !parse && tok.vocab.needsParsing(id) && id != tok.vocab.unknown {
 					t.Fatalf("plain text %q became special token %d %q", text, id, tok.Text(id))
 				}
 				tok.Piece(id, parse)

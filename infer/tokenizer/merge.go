@@ -5,80 +5,80 @@ import (
 	"slices"
 )
 
-// A merger joins neighbouring symbols, the best pair first and the leftmost of
-// equals, until no pair can be joined: the loop of both byte-pair encoding and
-// SentencePiece.
+// merger joins adjacent symbols until no pair can be joined: the pair of the lowest
+// priority first, the leftmost of equal ones. Byte-pair encoding and SentencePiece share it.
 type merger struct {
-	symbols []mergeSymbol // from the left; the joined ones stay, linked around
-	pairs   keyQueue      // priority<<32 | left symbol of those that can be joined or could once
+	symbols []mergeSymbol // in text order; a symbol joined to its left neighbour stays but is unlinked
+	pairs   keyQueue      // priority<<32 | index of the left symbol; may hold pairs that no longer exist
 }
 
-// mergeSymbol is a part of a text: from its place among the symbols to that of the next.
+// mergeSymbol is a part of a text that reaches to the next linked symbol.
 type mergeSymbol struct {
-	prev, next int32  // symbols beside it, -1 and the number of symbols for none
-	id         int32  // its token, -1 for none
-	joined     int32  // token of it and the next
-	priority   uint32 // of joining them, the lowest first; unjoinable where they cannot be, and in what is joined to another
+	prev, next int32  // indices of the neighbours; -1 and the number of symbols for none
+	id         int32  // token id, -1 for none
+	merged     int32  // token id of this symbol joined with the next
+	priority   uint32 // of that merge, lowest first; cannotMerge if there is none or this symbol is unlinked
 }
 
-const unjoinable = math.MaxUint32
+const cannotMerge = math.MaxUint32
 
-// A joiner returns the token and the priority of two neighbours joined, the left of
-// them symbols[left]: unjoinable where there is no such token.
-type joiner func(symbols []mergeSymbol, left int32) (id int32, priority uint32)
+// joinFunc returns the token id and the priority of joining symbols[left] with the next
+// symbol, cannotMerge if the vocabulary has no such token.
+type joinFunc func(symbols []mergeSymbol, left int32) (id int32, priority uint32)
 
-// begin returns room for n symbols, each to be set to newSymbol.
+// begin returns n symbols, each of which the caller sets to a newSymbol.
 func (m *merger) begin(n int) []mergeSymbol {
 	m.pairs.reset(n)
 	m.symbols = slices.Grow(m.symbols[:0], n)[:n]
 	return m.symbols
 }
 
-// newSymbol returns symbol i of a row that begins with 0.
+// newSymbol returns the symbol at index i, linked to the indices i-1 and i+1.
 func newSymbol(i int, id int32) mergeSymbol {
-	return mergeSymbol{prev: int32(i) - 1, next: int32(i) + 1, id: id, priority: unjoinable}
+	return mergeSymbol{prev: int32(i) - 1, next: int32(i) + 1, id: id, priority: cannotMerge}
 }
 
-// merge joins what can be joined. Afterwards the symbols linked from the first are
-// the result. tick is told of the work, in keys that the queue looked at, and may end it.
-func (m *merger) merge(join joiner, tick func(steps int) error) error {
+// merge joins symbols until no pair can be joined. The result is the list of symbols linked
+// from the first. addSteps receives the number of queue keys visited; merge returns its
+// error.
+func (m *merger) merge(join joinFunc, addSteps func(steps int) error) error {
 	for i := range m.symbols {
-		m.pair(int32(i), join)
-		if err := tick(1); err != nil {
+		m.updatePair(int32(i), join)
+		if err := addSteps(1); err != nil {
 			return err
 		}
 	}
 	for {
 		key, steps, ok := m.pairs.pop()
-		if err := tick(steps); err != nil || !ok {
+		if err := addSteps(steps); err != nil || !ok {
 			return err
 		}
 		i := int32(uint32(key))
 		left := &m.symbols[i]
 		if left.priority != uint32(key>>32) {
-			continue // it has changed, or what follows it
+			continue // outdated: this symbol or the next has changed since
 		}
 		right := &m.symbols[left.next]
-		left.id, left.next = left.joined, right.next
-		right.priority = unjoinable
+		left.id, left.next = left.merged, right.next
+		right.priority = cannotMerge
 		if int(left.next) < len(m.symbols) {
 			m.symbols[left.next].prev = i
 		}
 		if left.prev >= 0 {
-			m.pair(left.prev, join)
+			m.updatePair(left.prev, join)
 		}
-		m.pair(i, join)
+		m.updatePair(i, join)
 	}
 }
 
-// pair looks what symbol i and the next can be joined to.
-func (m *merger) pair(i int32, join joiner) {
+// updatePair queues the merge of symbol i with the next, if there is one.
+func (m *merger) updatePair(i int32, join joinFunc) {
 	s := &m.symbols[i]
-	s.priority = unjoinable
+	s.priority = cannotMerge
 	if int(s.next) == len(m.symbols) {
 		return
 	}
-	if s.joined, s.priority = join(m.symbols, i); s.priority != unjoinable {
+	if s.merged, s.priority = join(m.symbols, i); s.priority != cannotMerge {
 		m.pairs.push(uint64(s.priority)<<32 | uint64(i))
 	}
 }

@@ -7,37 +7,36 @@ import (
 	"unicode/utf8"
 )
 
-// A preTokenizer cuts text into the pieces that merges never cross. It is a list
-// of rules: the first cuts the text, each further one cuts the pieces of the one
-// before and sees nothing outside its piece.
+// preTokenizer splits text into pieces whose ends no merge crosses. It is a list of rules:
+// the first splits the text, each later one splits the pieces of the rule before and does
+// not see beyond its piece.
 type preTokenizer []rule
 
-// A rule looks at text[at:], at < len(text). With match, text[at:end] is a piece.
-// Without, nothing in text[at:end] begins a match, and what lies between two
-// matches is a piece. Either way end > at. The rules are the regular expressions
-// that the model families publish, written out as loops: a rule reads a rune a
-// bounded number of times, whatever the text.
+// rule matches at text[at:], at < len(text). If match is true, text[at:end] is a piece. If
+// not, no match starts in text[at:end]; the text between two matches is a piece too. end is
+// always greater than at. Rules implement the regular expressions that the model families
+// publish as loops, which read each rune a bounded number of times.
 type rule func(text string, at int) (end int, match bool)
 
-// cut hands the pieces of text to use, from the left, each as soon as it is found. tick
-// is told how many bytes were read. Either may end the work by an error.
-func (p preTokenizer) cut(text string, tick func(bytes int) error, use func(piece string) error) error {
+// split calls emit with each piece of text, from the left, and addSteps with the number of
+// bytes read. It returns the first error of either.
+func (p preTokenizer) split(text string, addSteps func(bytes int) error, emit func(piece string) error) error {
 	if len(p) == 0 {
-		return use(text)
+		return emit(text)
 	}
 	at, gap := 0, 0
 	for at < len(text) {
 		next, match := p[0](text, at)
-		if err := tick(next - at); err != nil {
+		if err := addSteps(next - at); err != nil {
 			return err
 		}
 		if match {
 			if gap < at {
-				if err := p[1:].cut(text[gap:at], tick, use); err != nil {
+				if err := p[1:].split(text[gap:at], addSteps, emit); err != nil {
 					return err
 				}
 			}
-			if err := p[1:].cut(text[at:next], tick, use); err != nil {
+			if err := p[1:].split(text[at:next], addSteps, emit); err != nil {
 				return err
 			}
 			gap = next
@@ -45,32 +44,32 @@ func (p preTokenizer) cut(text string, tick func(bytes int) error, use func(piec
 		at = next
 	}
 	if gap < at {
-		return p[1:].cut(text[gap:], tick, use)
+		return p[1:].split(text[gap:], addSteps, emit)
 	}
 	return nil
 }
 
-// bytePairRules is what a value of tokenizer.ggml.pre stands for.
+// bytePairRules is the meaning of a value of tokenizer.ggml.pre.
 type bytePairRules struct {
 	split       preTokenizer
-	wholeTokens bool // a piece that is a token is that token, whatever the merges say
-	addBOS      bool // unless the file says otherwise
+	wholeTokens bool // a piece whose text is a token becomes that token without merging
+	addBOS      bool // default of tokenizer.ggml.add_bos_token
 }
 
-// preTokenizers holds every supported value of tokenizer.ggml.pre.
+// preTokenizers maps every supported value of tokenizer.ggml.pre to its rules.
 var preTokenizers = declarePreTokenizers()
 
 func declarePreTokenizers() map[string]bytePairRules {
 	var (
 		gpt2    = bytePairRules{split: preTokenizer{gpt2Words}}
 		digits1 = bytePairRules{split: preTokenizer{runs(number, 1), gpt2Words}}
-		lines3  = bytePairRules{split: preTokenizer{lineWords{contraction: true, letters: letter, digits: 3, tail: "\r\n"}.match}}
-		lines1  = bytePairRules{split: preTokenizer{lineWords{contraction: true, letters: letter, digits: 1, tail: "\r\n"}.match}}
+		lines3  = bytePairRules{split: preTokenizer{lineWords{contraction: true, letters: letter, digits: 3, trailing: "\r\n"}.match}}
+		lines1  = bytePairRules{split: preTokenizer{lineWords{contraction: true, letters: letter, digits: 1, trailing: "\r\n"}.match}}
 		llama3  = bytePairRules{split: lines3.split, wholeTokens: true, addBOS: true}
-		gpt4o   = bytePairRules{split: preTokenizer{lineWords{suffix: true, cased: true, letters: letter, digits: 3, tail: "\r\n/"}.match}}
+		gpt4o   = bytePairRules{split: preTokenizer{lineWords{contractionSuffix: true, cased: true, letters: letter, digits: 3, trailing: "\r\n/"}.match}}
 		bloom   = bytePairRules{split: preTokenizer{bloomWords}}
-		deep3   = bytePairRules{split: preTokenizer{runs(number, 3), runsOf(cjkKana), deepSeekWords{tail: true}.match}}
-		youtu   = lineWords{suffix: true, cased: true, letters: letter, digits: 1, tail: "\r\n/"}
+		deep3   = bytePairRules{split: preTokenizer{runs(number, 3), runsOf(cjkKana), deepSeekWords{trailing: true}.match}}
+		youtu   = lineWords{contractionSuffix: true, cased: true, letters: letter, digits: 1, trailing: "\r\n/"}
 	)
 	declared := map[string]bytePairRules{}
 	for _, e := range []struct {
@@ -85,25 +84,25 @@ func declarePreTokenizers() map[string]bytePairRules {
 		{"dbrx smaug-bpe chatglm-bpe glm4", lines3},
 		{"qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan solar-open grok-2 kormo f2llmv2 bailingmoe bailingmoe2 llada-moe", lines1},
 		{"laguna", bytePairRules{split: append(preTokenizer{lines}, lines1.split...)}},
-		{"ufakzeka", bytePairRules{split: preTokenizer{lineWords{letters: letter, digits: 1, tail: "\r\n"}.match}}},
-		{"exaone-moe", bytePairRules{split: preTokenizer{lineWords{contraction: true, phrases: true, letters: letter, digits: 1, tail: "\r\n/", shortTail: true}.match}}},
-		{"jais-2", bytePairRules{split: append(lines3.split[:1:1], spaceSteps)}},
+		{"ufakzeka", bytePairRules{split: preTokenizer{lineWords{letters: letter, digits: 1, trailing: "\r\n"}.match}}},
+		{"exaone-moe", bytePairRules{split: preTokenizer{lineWords{contraction: true, phrases: true, letters: letter, digits: 1, trailing: "\r\n/", trailingOne: true}.match}}},
+		{"jais-2", bytePairRules{split: append(lines3.split[:1:1], spaceBlocks)}},
 		{"minicpm5", bytePairRules{split: append(preTokenizer{runs(number, 3)}, lines3.split...), wholeTokens: true}},
-		{"qwen35", bytePairRules{split: preTokenizer{lineWords{contraction: true, letters: letter | mark, digits: 1, tail: "\r\n"}.match}}},
+		{"qwen35", bytePairRules{split: preTokenizer{lineWords{contraction: true, letters: letter | mark, digits: 1, trailing: "\r\n"}.match}}},
 		{"seed-coder", bytePairRules{split: preTokenizer{lineWords{contraction: true, letters: letter, digits: 1}.match}}},
-		{"tekken", bytePairRules{split: preTokenizer{lineWords{cased: true, letters: letter, digits: 1, tail: "\r\n/"}.match}, wholeTokens: true, addBOS: true}},
+		{"tekken", bytePairRules{split: preTokenizer{lineWords{cased: true, letters: letter, digits: 1, trailing: "\r\n/"}.match}, wholeTokens: true, addBOS: true}},
 		{"gpt-4o llama4 kanana2 minimax-m2 talkie", gpt4o},
-		{"tiny_aya cohere2moe", bytePairRules{split: append(preTokenizer{thousands(decimal, word)}, gpt4o.split...)}},
+		{"tiny_aya cohere2moe", bytePairRules{split: append(preTokenizer{digitGroups(decimal, word)}, gpt4o.split...)}},
 		{"youtu", bytePairRules{split: preTokenizer{runsOf(hangul, widePunctuation, bopomofo, cjkKana), youtu.match}, wholeTokens: true}},
-		{"kimi-k2", bytePairRules{split: preTokenizer{lineWords{suffix: true, cased: true, noHan: true, letters: letter, digits: 3, tail: "\r\n"}.match}}},
+		{"kimi-k2", bytePairRules{split: preTokenizer{lineWords{contractionSuffix: true, cased: true, noHan: true, letters: letter, digits: 3, trailing: "\r\n"}.match}}},
 		{"bloom gpt3-finnish poro-chat", bloom},
 		{"viking", bytePairRules{split: preTokenizer{bloomWords, runs(number, 1)}}},
-		{"deepseek-llm", bytePairRules{split: preTokenizer{lineBreak, spaced(oldCasedLetters), spaced(asciiAndWidePunctuation), finalSpace, runsOf(cjkHangul), runs(number, 0)}}},
-		{"deepseek-coder", bytePairRules{split: preTokenizer{lineBreak, spaced(isLetter), spaced(isPunct), runsOf(cjkHangul), runs(number, 1)}}},
+		{"deepseek-llm", bytePairRules{split: preTokenizer{lineBreak, withSpaceBefore(oldCasedLetters), withSpaceBefore(asciiAndWidePunctuation), spaceAtEnd, runsOf(cjkHangul), runs(number, 0)}}},
+		{"deepseek-coder", bytePairRules{split: preTokenizer{lineBreak, withSpaceBefore(isLetter), withSpaceBefore(isPunct), runsOf(cjkHangul), runs(number, 1)}}},
 		{"deepseek-v3 hunyuan-dense hy_v4 joyai-llm", deep3},
 		{"spark2_5", bytePairRules{split: preTokenizer{runs(number, 3), runsOf(cjkKana), deepSeekWords{}.match, runs(number, 1)}}},
-		{"afmoe", bytePairRules{split: preTokenizer{thousands(number, 0), runsOf(asian), deepSeekWords{tail: true}.match}}},
-		{"superbpe", bytePairRules{split: preTokenizer{runs(number, 0), thousandsBegin}}},
+		{"afmoe", bytePairRules{split: preTokenizer{digitGroups(number, 0), runsOf(asian), deepSeekWords{trailing: true}.match}}},
+		{"superbpe", bytePairRules{split: preTokenizer{runs(number, 0), digitGroupStarts}}},
 	} {
 		for _, name := range strings.Fields(e.names) {
 			declared[name] = e.rules
@@ -121,7 +120,7 @@ func supportedPreTokenizers() string {
 	return strings.Join(names, ", ")
 }
 
-// gpt2Words is the rule of GPT-2:
+// gpt2Words implements GPT-2's expression:
 //
 //	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 func gpt2Words(text string, at int) (int, bool) {
@@ -134,7 +133,7 @@ func gpt2Words(text string, at int) (int, bool) {
 	}
 	switch c, size := classAt(text, start); {
 	case size == 0 || c&space != 0:
-		return spaces(text, at), true
+		return skipSpaces(text, at), true
 	case c&letter != 0:
 		return skip(text, start, letter), true
 	case c&number != 0:
@@ -144,10 +143,10 @@ func gpt2Words(text string, at int) (int, bool) {
 	}
 }
 
-// spaces is \s+(?!\S)|\s+ where text[at:] begins with white space: the whole run at
-// the end of the text, else all but its last rune, which goes with the word behind
-// it, unless that rune is all there is.
-func spaces(text string, at int) int {
+// skipSpaces implements \s+(?!\S)|\s+ for text[at:] that begins with white space: it skips
+// the whole run at the end of the text; elsewhere it leaves the last rune to the next word,
+// unless the run is that rune alone.
+func skipSpaces(text string, at int) int {
 	end := skip(text, at, space)
 	if end == len(text) {
 		return end
@@ -159,17 +158,18 @@ func spaces(text string, at int) int {
 	return end
 }
 
-// lineSpaces is \s*[\r\n]+|\s+(?!\S)|\s+ where text[at:] begins with white space.
-func lineSpaces(text string, at int) int {
+// skipLineSpaces implements \s*[\r\n]+|\s+(?!\S)|\s+ for text[at:] that begins with white
+// space.
+func skipLineSpaces(text string, at int) int {
 	end := skip(text, at, space)
 	if i := strings.LastIndexAny(text[at:end], "\r\n"); i >= 0 {
 		return at + i + 1
 	}
-	return spaces(text, at)
+	return skipSpaces(text, at)
 }
 
-// contraction returns the length of 's 't 're 've 'm 'll or 'd at the beginning of
-// text, 0 if it has none.
+// contraction returns the length of 's 't 're 've 'm 'll or 'd at the start of text, 0 for
+// none.
 func contraction(text string, anyCase bool) int {
 	if len(text) < 2 || text[0] != '\'' {
 		return 0
@@ -194,23 +194,23 @@ func contraction(text string, anyCase bool) int {
 	return 0
 }
 
-// lineWords is the family of rules that GPT-4 began, by what its members differ in:
+// lineWords is GPT-4's expression and its variants in other families:
 //
 //	(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// In the cased ones a word is, after the same optional first rune,
-// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ or, failing that, the
-// same with + and *.
+// In the cased variants a word is, after the same optional first rune,
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ or else the same with + and *
+// exchanged.
 type lineWords struct {
-	contraction bool   // a contraction is a piece
-	phrases     bool   // a word goes on behind a blank, and with marks on its letters
-	suffix      bool   // a contraction belongs to the word before it
-	cased       bool   // a word ends where its small letters end
-	noHan       bool   // a run of Han runes is a piece, and no word holds one
-	letters     class  // what words are made of, if not cased
-	digits      int    // longest run of numbers
-	tail        string // bytes that may follow a run of signs
-	shortTail   bool   // only one of them
+	contraction       bool   // a contraction is a piece
+	phrases           bool   // a piece may hold several words separated by single spaces, and marks
+	contractionSuffix bool   // a contraction is part of the word before it
+	cased             bool   // a word ends after its lower-case letters
+	noHan             bool   // a run of Han runes is a piece; words contain none
+	letters           class  // classes of the runes in words, unless cased
+	digits            int    // most runes in a piece of numbers
+	trailing          string // bytes that may follow a run of punctuation
+	trailingOne       bool   // at most one of them
 }
 
 func (w lineWords) match(text string, at int) (int, bool) {
@@ -224,7 +224,7 @@ func (w lineWords) match(text string, at int) (int, bool) {
 		}
 	}
 	if end := w.word(text, at); end > at {
-		if w.suffix {
+		if w.contractionSuffix {
 			end += contraction(text[end:], true)
 		}
 		return end, true
@@ -232,27 +232,27 @@ func (w lineWords) match(text string, at int) (int, bool) {
 	if c&number != 0 {
 		return skipUpTo(text, at, number, w.digits), true
 	}
-	signs := at
+	punctuation := at
 	if text[at] == ' ' {
-		signs++
+		punctuation++
 	}
-	if end := skipNot(text, signs, space|w.letters|number); end > signs {
-		for end < len(text) && strings.IndexByte(w.tail, text[end]) >= 0 {
+	if end := skipNot(text, punctuation, space|w.letters|number); end > punctuation {
+		for end < len(text) && strings.IndexByte(w.trailing, text[end]) >= 0 {
 			end++
-			if w.shortTail {
+			if w.trailingOne {
 				break
 			}
 		}
 		return end, true
 	}
 	if c&space != 0 {
-		return lineSpaces(text, at), true
+		return skipLineSpaces(text, at), true
 	}
 	return at + size, false
 }
 
-// word returns the end of the word at text[at:], at if there is none. The optional
-// first rune is tried first, as a regular expression does.
+// word returns the end of the word at text[at:], at for none. It tries to match with the
+// optional first rune before it tries without, as a regular expression does.
 func (w lineWords) word(text string, at int) int {
 	c, size := classAt(text, at)
 	starts := []int{at + size, at}
@@ -272,13 +272,13 @@ func (w lineWords) word(text string, at int) int {
 		return at
 	}
 	for _, start := range starts {
-		if end := w.endsSmall(text, start); end > start {
+		if end := w.lowercaseEnd(text, start); end > start {
 			return end
 		}
 	}
 	for _, start := range starts {
-		if end := w.headRun(text, start); end > start {
-			return w.tailRun(text, end)
+		if end := w.skipUppercase(text, start); end > start {
+			return w.skipLowercase(text, end)
 		}
 	}
 	return at
@@ -302,11 +302,11 @@ func skipPhrase(text string, at int, letters class) int {
 	}
 }
 
-// headRun skips [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*.
-func (w lineWords) headRun(text string, at int) int { return w.skipCased(text, at, lower) }
+// skipUppercase skips [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*.
+func (w lineWords) skipUppercase(text string, at int) int { return w.skipCased(text, at, lower) }
 
-// tailRun skips [\p{Ll}\p{Lm}\p{Lo}\p{M}]*.
-func (w lineWords) tailRun(text string, at int) int { return w.skipCased(text, at, upper) }
+// skipLowercase skips [\p{Ll}\p{Lm}\p{Lo}\p{M}]*.
+func (w lineWords) skipLowercase(text string, at int) int { return w.skipCased(text, at, upper) }
 
 func (w lineWords) skipCased(text string, at int, without class) int {
 	if w.noHan {
@@ -321,12 +321,12 @@ func (w lineWords) skipCased(text string, at int, without class) int {
 	}
 }
 
-// endsSmall matches headRun then tailRun, the latter not empty: where the head
-// leaves nothing, it gives back runes up to the last that a tail can begin with,
-// and only capitals follow that one.
-func (w lineWords) endsSmall(text string, at int) int {
-	head := w.headRun(text, at)
-	if end := w.tailRun(text, head); end > head {
+// lowercaseEnd matches skipUppercase followed by at least one rune of skipLowercase. If the
+// first leaves none for the second, it backtracks to the last rune that both match: only
+// capitals follow it, so the match ends there.
+func (w lineWords) lowercaseEnd(text string, at int) int {
+	head := w.skipUppercase(text, at)
+	if end := w.skipLowercase(text, head); end > head {
 		return end
 	}
 	for end := head; end > at; {
@@ -339,7 +339,7 @@ func (w lineWords) endsSmall(text string, at int) int {
 	return at
 }
 
-// skipUpTo is skip for at most limit runes.
+// skipUpTo is like skip but stops after limit runes.
 func skipUpTo(text string, at int, any class, limit int) int {
 	for range limit {
 		c, size := classAt(text, at)
@@ -351,8 +351,7 @@ func skipUpTo(text string, at int, any class, limit int) int {
 	return at
 }
 
-// runs matches runs of a class, cut into pieces of at most limit runes; 0 is no
-// limit.
+// runs matches runs of a class in pieces of at most limit runes; 0 means no limit.
 func runs(in class, limit int) rule {
 	return func(text string, at int) (int, bool) {
 		gap := skipNot(text, at, in)
@@ -366,7 +365,7 @@ func runs(in class, limit int) rule {
 	}
 }
 
-// runsOf matches runs of each of some sets that have no rune in common.
+// runsOf matches runs of each of the sets, which must be disjoint.
 func runsOf(sets ...func(rune) bool) rule {
 	return func(text string, at int) (int, bool) {
 		for _, in := range sets {
@@ -379,8 +378,9 @@ func runsOf(sets ...func(rune) bool) rule {
 	}
 }
 
-// spaced matches runs of a set with one white space before them, if there is one.
-func spaced(in func(rune) bool) rule {
+// withSpaceBefore matches runs of a set, each with one preceding white space if there is
+// one.
+func withSpaceBefore(in func(rune) bool) rule {
 	return func(text string, at int) (int, bool) {
 		c, size := classAt(text, at)
 		if c&space != 0 {
@@ -406,7 +406,7 @@ func skipSet(text string, at int, in func(rune) bool) int {
 	return at
 }
 
-// punctuation matches runs of \p{P} and the given signs.
+// punctuation matches runs of \p{P} and the given ASCII characters.
 func punctuation(signs string) rule {
 	return runsOf(func(r rune) bool {
 		return isPunct(r) || r < utf8.RuneSelf && strings.IndexByte(signs, byte(r)) >= 0
@@ -422,17 +422,17 @@ func threeDigits(text string, at int) (int, bool) {
 	return max(end, at+1), end == at+3
 }
 
-// thousands matches runs of a class in groups of three, counted from the right:
+// digitGroups matches runs of a class in groups of three, counted from the right:
 //
 //	\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))
 //
-// A run that a rune of class not follows is left as it is.
-func thousands(in, not class) rule {
+// A run followed by a rune of class not does not match.
+func digitGroups(in, not class) rule {
 	return func(text string, at int) (int, bool) {
 		if gap := skipNot(text, at, in); gap > at {
 			return gap, false
 		}
-		if behind(text, at)&in != 0 { // the rest of a run, whose length is a multiple of three
+		if classBefore(text, at)&in != 0 { // inside a run: the rest of it is a multiple of three runes long
 			return skipUpTo(text, at, in, 3), true
 		}
 		end := skip(text, at, in)
@@ -443,12 +443,12 @@ func thousands(in, not class) rule {
 	}
 }
 
-// thousandsBegin cuts before each group of three digits, counted from the right:
+// digitGroupStarts splits before each group of three digits, counted from the right:
 //
 //	(?=(\d{3})+(?!\d))
-func thousandsBegin(text string, at int) (int, bool) {
+func digitGroupStarts(text string, at int) (int, bool) {
 	end := at
-	if behind(text, at)&decimal != 0 { // in a run, where a group begins
+	if classBefore(text, at)&decimal != 0 { // in a run, where a group begins
 		if end = skipUpTo(text, at, decimal, 3); end == len(text) {
 			return end, true
 		}
@@ -471,8 +471,8 @@ func thousandsBegin(text string, at int) (int, bool) {
 	return end, true
 }
 
-// behind returns the class of the rune before text[at:], 0 at the beginning.
-func behind(text string, at int) class {
+// classBefore returns the class of the rune before text[at:], 0 at the start.
+func classBefore(text string, at int) class {
 	r, size := utf8.DecodeLastRuneInString(text[:at])
 	if r == utf8.RuneError && size <= 1 {
 		return 0
@@ -489,10 +489,10 @@ func lines(text string, at int) (int, bool) {
 	return end, true
 }
 
-// spaceSteps cuts a piece that is white space without a line break at its end:
+// spaceBlocks splits a piece of white space that does not end with a line break:
 //
 //	\s{512}|\s{256}|\s{128}|\s{64}|\s{32}|\s{16}|\s{8}|\s{4}|\s{1,2}
-func spaceSteps(text string, at int) (int, bool) {
+func spaceBlocks(text string, at int) (int, bool) {
 	if at == 0 {
 		last := text[len(text)-1]
 		if last == '\r' || last == '\n' || skip(text, 0, space) < len(text) {
@@ -519,8 +519,8 @@ func lineBreak(text string, at int) (int, bool) {
 	return at + i, false
 }
 
-// finalSpace matches \s+$.
-func finalSpace(text string, at int) (int, bool) {
+// spaceAtEnd matches \s+$.
+func spaceAtEnd(text string, at int) (int, bool) {
 	end := skip(text, at, space)
 	if end > at {
 		return end, end == len(text)
@@ -545,12 +545,12 @@ func inBloomWord(r rune) bool {
 	return classOf(r)&space == 0 && !strings.ContainsRune("(|.,!?…。，、।۔،)", r)
 }
 
-// deepSeekWords is the last rule of DeepSeek V3:
+// deepSeekWords implements the last expression of DeepSeek V3:
 //
 //	[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// Without a tail its end is  ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+
-type deepSeekWords struct{ tail bool }
+// Without trailing the alternatives after the words are  ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+
+type deepSeekWords struct{ trailing bool }
 
 func (w deepSeekWords) match(text string, at int) (int, bool) {
 	c, size := classAt(text, at)
@@ -567,12 +567,12 @@ func (w deepSeekWords) match(text string, at int) (int, bool) {
 	if end := skip(text, at, letter|mark); end > at {
 		return end, true
 	}
-	signs := at
+	punctuation := at
 	if text[at] == ' ' {
-		signs++
+		punctuation++
 	}
-	if end := skip(text, signs, punct|symbol); end > signs {
-		for w.tail && end < len(text) && (text[end] == '\r' || text[end] == '\n') {
+	if end := skip(text, punctuation, punct|symbol); end > punctuation {
+		for w.trailing && end < len(text) && (text[end] == '\r' || text[end] == '\n') {
 			end++
 		}
 		return end, true
@@ -580,12 +580,12 @@ func (w deepSeekWords) match(text string, at int) (int, bool) {
 	switch {
 	case c&space == 0:
 		return at + size, false
-	case w.tail:
-		return lineSpaces(text, at), true
+	case w.trailing:
+		return skipLineSpaces(text, at), true
 	case text[at] == '\r' || text[at] == '\n':
 		return at + 1, true
 	}
-	return spaces(text, at), true
+	return skipSpaces(text, at), true
 }
 
 func isLetter(r rune) bool      { return classOf(r)&letter != 0 }
@@ -606,8 +606,8 @@ func widePunctuation(r rune) bool {
 	return 0x3001 <= r && r <= 0x303F || 0xFE30 <= r && r <= 0xFE4F || strings.ContainsRune("！…“”‘’—：；，", r)
 }
 
-// asian is the set of scripts without blanks between words that AFMoE lists: CJK, kana,
-// radicals, Thai, Lao, Khmer, Myanmar and its extensions, Hangul.
+// asian is AFMoE's set of scripts: CJK, kana, radicals, Thai, Lao, Khmer, Myanmar with its
+// extensions, and Hangul.
 func asian(r rune) bool {
 	return 0x4E00 <= r && r <= 0x9FFF || 0x3400 <= r && r <= 0x4DBF || 0xF900 <= r && r <= 0xFAFF ||
 		0x3040 <= r && r <= 0x30FF || 0xFF65 <= r && r <= 0xFF9F || 0x2F00 <= r && r <= 0x2FDF ||
@@ -615,11 +615,11 @@ func asian(r rune) bool {
 		0xAA60 <= r && r <= 0xAA7F || 0xA9E0 <= r && r <= 0xA9FF || 0xAC00 <= r && r <= 0xD7AF || 0x1100 <= r && r <= 0x11FF
 }
 
-// cjkHangul is [一-龥ࠀ-一가-\uD7FF], whose middle range holds Indic scripts and kana.
+// cjkHangul is [一-龥ࠀ-一가-\uD7FF]; its middle range includes Indic scripts and kana.
 func cjkHangul(r rune) bool { return 0x0800 <= r && r <= 0x9FA5 || 0xAC00 <= r && r <= 0xD7FF }
 
-// asciiAndWidePunctuation is [!-/:-~！-／：-～‘-‟\u3000-。]; its ranges from : and ：
-// run on over the letters.
+// asciiAndWidePunctuation is [!-/:-~！-／：-～‘-‟\u3000-。]; its ranges that start at : and ：
+// include the letters.
 func asciiAndWidePunctuation(r rune) bool {
 	return '!' <= r && r <= '/' || ':' <= r && r <= '~' ||
 		0xFF01 <= r && r <= 0xFF0F || 0xFF1A <= r && r <= 0xFF5E ||

@@ -12,14 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// distinctPreTokenizers has one name of each list of rules.
+// distinctPreTokenizers has one name for each different list of rules.
 var distinctPreTokenizers = []string{
 	"default", "falcon", "gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "dbrx", "seed-coder", "tekken", "gpt-4o", "kimi-k2",
 	"bloom", "viking", "deepseek-llm", "deepseek-coder", "deepseek-v3", "spark2_5", "afmoe", "superbpe", "tiny_aya", "youtu", "laguna",
 	"ufakzeka", "exaone-moe", "jais-2", "minicpm5",
 }
 
-func TestPreTokenizersFollowedByHand(t *testing.T) {
+func TestPreTokenizersMatchHandSplitTexts(t *testing.T) {
 	for _, c := range []struct {
 		pre, text string
 		want      []string
@@ -38,7 +38,7 @@ func TestPreTokenizersFollowedByHand(t *testing.T) {
 		{"qwen35", "a\u0301b", []string{"a\u0301b"}},
 		{"seed-coder", "x;\ny", []string{"x", ";", "\n", "y"}},
 		{"gpt-4o", "HelloWorld isn't http://x", []string{"Hello", "World", " isn't", " http", "://", "x"}},
-		{"gpt-4o", "漢ABC", []string{"漢", "ABC"}}, // 漢 is of both cases: it ends the shortest word with a small letter
+		{"gpt-4o", "漢ABC", []string{"漢", "ABC"}}, // 漢 (Lo) matches the upper-case and the lower-case part, so it is a word
 		{"tekken", "isn't 12", []string{"isn", "'t", " ", "1", "2"}},
 		{"kimi-k2", "ab漢字cd", []string{"ab", "漢字", "cd"}},
 		{"bloom", "a. b|c", []string{"a", ".", " b", "|", "c"}},
@@ -67,7 +67,7 @@ func TestPreTokenizersFollowedByHand(t *testing.T) {
 	}
 }
 
-func TestClassesAreThoseOfUnicode(t *testing.T) {
+func TestClassesMatchUnicode(t *testing.T) {
 	for class, tables := range map[class][]*unicode.RangeTable{
 		letter: {unicode.L}, number: {unicode.N}, mark: {unicode.M}, punct: {unicode.P}, symbol: {unicode.S}, space: {unicode.White_Space},
 		upper: {unicode.Lu, unicode.Lt}, lower: {unicode.Ll}, han: {unicode.Han}, decimal: {unicode.Nd},
@@ -75,10 +75,10 @@ func TestClassesAreThoseOfUnicode(t *testing.T) {
 	} {
 		for r := rune(0); r <= unicode.MaxRune; r++ {
 			if r > 0x20000 && os.Getenv("M40_LLM_TORTURE") != "1" {
-				r += 30 // behind the table there are few ranges, and long ones
+				r += 30 // above commonClasses there are few and long ranges
 			}
 			if got := classOf(r)&class != 0; got != unicode.In(r, tables...) {
-				t.Fatalf("%U: its being of class %b is %v", r, class, got)
+				t.Fatalf("%U: class %b is %v, want %v", r, class, got, !got)
 			}
 		}
 	}
@@ -89,24 +89,24 @@ func TestClassesAreThoseOfUnicode(t *testing.T) {
 
 const mebibyte = 1 << 20
 
-// long repeats s to n bytes or a little more. With M40_LLM_TORTURE=1 it is a mebibyte
-// at least; so much of everything takes minutes under the race detector.
-func long(s string, n int) string {
+// repeatTo repeats s to at least n bytes. With M40_LLM_TORTURE=1 it is at least a mebibyte,
+// which takes minutes under the race detector.
+func repeatTo(s string, n int) string {
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		n = max(n, mebibyte)
 	}
 	return strings.Repeat(s, (n+len(s)-1)/len(s))
 }
 
-// categoryRuns returns a long run of each general category of Unicode, unassigned code
-// points and bytes that are not UTF-8 among them.
+// categoryRuns returns a long run of each general category of Unicode, of unassigned code
+// points and of bytes that are not UTF-8.
 func categoryRuns() map[string]string {
 	const categoryRun = mebibyte / 32
-	runs := map[string]string{"unassigned": long("\u0378\U0003ffff", categoryRun), "not UTF-8": long("\xff\xc3\xed\xa0\x80", categoryRun)}
+	runs := map[string]string{"unassigned": repeatTo("\u0378\U0003ffff", categoryRun), "not UTF-8": repeatTo("\xff\xc3\xed\xa0\x80", categoryRun)}
 	for _, name := range slices.Sorted(maps.Keys(unicode.Categories)) {
 		table := unicode.Categories[name]
 		if len(name) != 2 || name == "Cs" || name == "Cn" || name == "LC" {
-			continue // sums of others, and surrogates, which UTF-8 cannot spell
+			continue // unions of other categories, and surrogates, which UTF-8 cannot encode
 		}
 		var b []byte
 		for _, r := range table.R16 {
@@ -115,12 +115,12 @@ func categoryRuns() map[string]string {
 		for _, r := range table.R32 {
 			b = utf8.AppendRune(b, rune(r.Lo))
 		}
-		runs[name] = long(string(b), categoryRun)
+		runs[name] = repeatTo(string(b), categoryRun)
 	}
 	return runs
 }
 
-func TestALongRunOfAnyCategoryIsCut(t *testing.T) {
+func TestLongRunsOfAnyCategoryAreSplit(t *testing.T) {
 	runs := categoryRuns()
 	if len(runs) != 30 {
 		t.Fatalf("%d categories, want 30", len(runs))
@@ -128,77 +128,77 @@ func TestALongRunOfAnyCategoryIsCut(t *testing.T) {
 	for _, pre := range distinctPreTokenizers {
 		t.Run(pre, func(t *testing.T) {
 			for category, text := range runs {
-				checkCut(t, pre, category, text)
+				checkSplit(t, pre, category, text)
 			}
 		})
 	}
 }
 
-// TestBacktrackingTextIsCut has the texts whose regular expressions try the same
-// runes again and again: were a rule to do so, it would not get to the end.
-func TestBacktrackingTextIsCut(t *testing.T) {
-	run := func(s string) string { return long(s, mebibyte/8) }
+// TestBacktrackingTextIsSplitInOnePass has texts on which a backtracking regular expression
+// takes quadratic time or worse.
+func TestBacktrackingTextIsSplitInOnePass(t *testing.T) {
+	run := func(s string) string { return repeatTo(s, mebibyte/8) }
 	for _, pre := range distinctPreTokenizers {
 		t.Run(pre, func(t *testing.T) {
 			for name, text := range map[string]string{
 				"spaces before a letter":               run(" ") + "x",
 				"line breaks before a letter":          run("\r\n") + "x",
 				"one line break, then spaces":          "\n" + run(" ") + "x",
-				"spaces without a line break at last":  run(" \t") + "x",
+				"spaces that do not end in a line end": run(" \t") + "x",
 				"wide spaces, which are punctuation":   run("\u3000") + "x",
-				"capitals behind a letter of no case":  "漢" + run("A"),
-				"capitals, each behind one of no case": run("漢A"),
-				"capitals behind a mark":               "\u0301" + run("A") + "!",
+				"capitals after a letter without case": "漢" + run("A"),
+				"each capital after one without case":  run("漢A"),
+				"capitals after a mark":                "\u0301" + run("A") + "!",
 				"marks":                                run("\u0301"),
-				"capitals and small letters in turn":   run("aB"),
+				"lower and upper case in alternation":  run("aB"),
 				"apostrophes":                          run("'"),
 				"halves of contractions":               run("'l'r'v"),
-				"two digits, then none":                run("12a"),
-				"signs":                                run("!/"),
-				"signs and line breaks":                run("!\n"),
-				"spaces and signs":                     run(" !"),
-				"controls, each of which could begin":  run("\x01"),
+				"two digits, then a letter":            run("12a"),
+				"punctuation":                          run("!/"),
+				"punctuation and line breaks":          run("!\n"),
+				"spaces and punctuation":               run(" !"),
+				"controls that may start a word":       run("\x01"),
 			} {
-				checkCut(t, pre, name, text)
+				checkSplit(t, pre, name, text)
 			}
 		})
 	}
 }
 
-func checkCut(t *testing.T, pre, name, text string) {
+func checkSplit(t *testing.T, pre, name, text string) {
 	t.Helper()
 	read, at := 0, 0
 	tick := func(n int) error { read += n; return nil }
-	err := preTokenizers[pre].split.cut(text, tick, func(piece string) error {
+	err := preTokenizers[pre].split.split(text, tick, func(piece string) error {
 		if piece == "" || at+len(piece) > len(text) || text[at:at+len(piece)] != piece {
-			return fmt.Errorf("the piece at %d is not of the text", at)
+			return fmt.Errorf("the piece at %d is %q, which is not the text there", at, piece)
 		}
 		at += len(piece)
 		return nil
 	})
 	if err != nil || at != len(text) {
-		t.Errorf("%s: %v; the pieces are %d of %d bytes", name, err, at, len(text))
+		t.Errorf("%s: %v; the pieces cover %d of %d bytes", name, err, at, len(text))
 	}
 	if want := len(text) * len(preTokenizers[pre].split); read != want {
-		t.Errorf("%s: the rules moved on by %d bytes, want %d, once over the text each", name, read, want)
+		t.Errorf("%s: the rules read %d bytes, want %d, one pass each", name, read, want)
 	}
 }
 
-func TestALongWordIsEncodedByEveryPreTokenizer(t *testing.T) {
+func TestEveryPreTokenizerEncodesALongWord(t *testing.T) {
 	for _, pre := range distinctPreTokenizers {
 		t.Run(pre, func(t *testing.T) {
 			tok := mustNew(t, byteLevelFile().with(keyPre, pre))
-			text := long("hel", mebibyte/32)
+			text := repeatTo("hel", mebibyte/32)
 			if got := tok.Decode(encode(t, tok, text, Options{}), false); got != text {
-				t.Errorf("%d bytes came back as %d others", len(text), len(got))
+				t.Errorf("%d bytes were decoded as %d different ones", len(text), len(got))
 			}
 		})
 	}
 }
 
-// TestStepsGrowHardlyFasterThanText counts the work instead of timing it: n log n
-// grows by 2.12 from 2^16 to 2^17.
-func TestStepsGrowHardlyFasterThanText(t *testing.T) {
+// TestStepsGrowAlmostLinearlyWithTheText counts steps instead of time: n log n grows by a
+// factor of 2.12 from 2^16 to 2^17.
+func TestStepsGrowAlmostLinearlyWithTheText(t *testing.T) {
 	for model, file := range map[string]metadata{"byte-level": byteLevelFile(), "SentencePiece": sentencePieceFile(), "Gemma 4": gemma4File()} {
 		for name, unit := range map[string]string{
 			"one letter": "l", "a word without end": "hello", "words": "hello lol ", "no merges": "xyz", "spaces": " ", "pairs": "ab", "beginnings of special tokens": "<|im_",
@@ -212,9 +212,9 @@ func TestStepsGrowHardlyFasterThanText(t *testing.T) {
 					}
 					return float64(e.steps)
 				}
-				steps(1 << 10) // fills the cache, which would favour the longer text
+				steps(1 << 10) // fills the cache
 				before := steps(1 << 14)
-				for n := 1 << 15; n <= len(long("x", 1<<17)); n *= 2 {
+				for n := 1 << 15; n <= len(repeatTo("x", 1<<17)); n *= 2 {
 					after := steps(n)
 					if after > 2.3*before {
 						t.Errorf("twice %d bytes take %.2f times the steps", n/2, after/before)
@@ -226,9 +226,8 @@ func TestStepsGrowHardlyFasterThanText(t *testing.T) {
 	}
 }
 
-// Every list of rules and every category, as far as steps are counted: the rules' own
-// reading is not, which BenchmarkLinearTime measures.
-func TestStepsGrowWithTheTextForEveryCategory(t *testing.T) {
+// Steps do not include the runes that a rule reads ahead; BenchmarkLinearTime measures those.
+func TestStepsGrowAlmostLinearlyForEveryCategory(t *testing.T) {
 	encoders := map[string]metadata{"SentencePiece": sentencePieceFile(), "Gemma 4": gemma4File(), "WordPiece": wordPieceFile()}
 	for _, pre := range distinctPreTokenizers {
 		encoders[pre] = byteLevelFile().with(keyPre, pre)
@@ -239,7 +238,7 @@ func TestStepsGrowWithTheTextForEveryCategory(t *testing.T) {
 			tok := mustNew(t, file)
 			for category, text := range runs {
 				steps := func(text string) int {
-					e := encoder{Tokenizer: tok, ctx: context.Background(), look: stepsPerLook}
+					e := encoder{Tokenizer: tok, ctx: context.Background(), nextCheck: stepsPerCheck}
 					if err := e.encode([]Span{{text, false}}); err != nil {
 						t.Fatal(err)
 					}

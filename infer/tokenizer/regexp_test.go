@@ -30,9 +30,9 @@ const (
 	bloomRule    = ` ?[^(\s|.,!?…。，、।۔،)]+`
 )
 
-// publishedRules states each list of rules as the regular expressions that the model
-// families publish. Those of deepseek-llm are left out for the length of the list of
-// letters in one of them.
+// publishedRules holds the regular expressions that the model families publish for each
+// list of rules. deepseek-llm is omitted because one of its expressions lists hundreds of
+// letters.
 var publishedRules = map[string][]string{
 	"default":        {`[\p{P}$+<=>^~|]+`, gpt2Rule, `\p{N}+`, `[0-9][0-9][0-9]`},
 	"falcon":         {`[\p{P}$+<=>^~|` + "`" + `]+`, gpt2Rule, `[0-9][0-9][0-9]`},
@@ -63,9 +63,8 @@ var publishedRules = map[string][]string{
 	"minicpm5":       {`\p{N}{1,3}`, contractions + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+` + signsAndEnd},
 }
 
-// The rules, written out as loops, against a matcher that tries all that the regular
-// expressions allow, in their order.
-func TestPreTokenizersCutWhereTheirRegularExpressionsDo(t *testing.T) {
+// Compares the rules with a backtracking matcher of the regular expressions.
+func TestPreTokenizersSplitAsTheirRegularExpressions(t *testing.T) {
 	texts := textsForRules(150)
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		texts = textsForRules(5000)
@@ -77,7 +76,7 @@ func TestPreTokenizersCutWhereTheirRegularExpressionsDo(t *testing.T) {
 				rules = append(rules, parseRegexp(t, s))
 			}
 			for _, text := range texts {
-				want := slowSplit(rules, text)
+				want := naiveSplit(rules, text)
 				if got := splitText(t, preTokenizers[pre].split, text); !slices.Equal(got, want) {
 					t.Fatalf("%q:\n got %q\nwant %q", text, got, want)
 				}
@@ -86,15 +85,15 @@ func TestPreTokenizersCutWhereTheirRegularExpressionsDo(t *testing.T) {
 	}
 	for _, pre := range distinctPreTokenizers {
 		if publishedRules[pre] == nil && pre != "deepseek-llm" {
-			t.Errorf("the rules of %s are not stated", pre)
+			t.Errorf("publishedRules lacks %s", pre)
 		}
 	}
 }
 
-// textsForRules draws texts in which the alternatives of the rules meet.
+// textsForRules returns n random texts in which different alternatives of the rules meet.
 func textsForRules(n int) []string {
 	r := rand.New(rand.NewPCG(6, 6))
-	fragments := slices.DeleteFunc(slices.Clone(oddText), func(s string) bool { return !utf8.ValidString(s) })
+	fragments := slices.DeleteFunc(slices.Clone(oddTexts), func(s string) bool { return !utf8.ValidString(s) })
 	fragments = append(fragments, "1", "23", "1234567", "²", "٣٤٥٦", "Ⅻ", "_", "x", " y", "Ab", "ABc", "\u0301", "a\u0301 b", "ǅ", "ʰ", "ㄅㄆ", "ᄀ", "ꧠ", "က", "\u0e80",
 		"！", "、", "\ufe30", "。", "…", "،", "\v", "\u2028", "   ", strings.Repeat(" ", 23), "\t\t", " \r\n", "'", "'ll", "'Ve", "/", "//\n", "`", "$", "豈", "\u303f", "\ud7a4")
 	var texts []string
@@ -108,8 +107,8 @@ func textsForRules(n int) []string {
 	return texts
 }
 
-// slowSplit cuts a text by each rule, and what is cut by the next.
-func slowSplit(rules []node, text string) []string {
+// naiveSplit splits a text by the first rule, its pieces by the second, and so on.
+func naiveSplit(rules []node, text string) []string {
 	pieces := []string{text}
 	for _, rule := range rules {
 		var finer []string
@@ -140,8 +139,8 @@ func slowSplit(rules []node, text string) []string {
 	return pieces
 }
 
-// node matches text[at:] and hands on each end it finds, the one that its expression
-// prefers first, until then is content with one.
+// node matches text[at:] and calls then with each end it finds, in the order of preference
+// of its expression, until then returns true.
 type node func(text []rune, at int, then func(end int) bool) bool
 
 func sequence(parts []node) node {
@@ -165,7 +164,7 @@ func one(is func(rune) bool) node {
 	}
 }
 
-// repeated matches x from least to most times, as often as it can.
+// repeated matches x greedily, from least to most times.
 func repeated(x node, least, most int) node {
 	var from func(n int) node
 	from = func(n int) node {
@@ -179,14 +178,14 @@ func repeated(x node, least, most int) node {
 	return from(0)
 }
 
-// first is the end that x likes best, -1 for none.
+// first returns the end of the match that x prefers, -1 for none.
 func first(x node, text []rune, at int) int {
 	found := -1
 	x(text, at, func(end int) bool { found = end; return true })
 	return found
 }
 
-// possessive matches x and does not come back to it.
+// possessive matches x without backtracking into it.
 func possessive(x node) node {
 	return func(text []rune, at int, then func(int) bool) bool {
 		end := first(x, text, at)
@@ -200,8 +199,7 @@ func lookahead(x node, want bool) node {
 	}
 }
 
-// regexpParser reads the part of the language of regular expressions that
-// publishedRules uses.
+// regexpParser parses the subset of regular expressions that publishedRules uses.
 type regexpParser struct {
 	t    *testing.T
 	s    []rune
@@ -213,7 +211,7 @@ func parseRegexp(t *testing.T, s string) node {
 	p := &regexpParser{t: t, s: []rune(s)}
 	n := p.alternatives()
 	if p.at < len(p.s) {
-		t.Fatalf("%s: %q is left over", s, string(p.s[p.at:]))
+		t.Fatalf("%s: unexpected %q", s, string(p.s[p.at:]))
 	}
 	return n
 }
@@ -229,7 +227,7 @@ func (p *regexpParser) accept(s string) bool {
 
 func (p *regexpParser) next() rune {
 	if p.at >= len(p.s) {
-		p.t.Fatalf("%s ends too early", string(p.s))
+		p.t.Fatalf("%s: unexpected end", string(p.s))
 	}
 	p.at++
 	return p.s[p.at-1]
@@ -253,7 +251,7 @@ func (p *regexpParser) atom() node {
 	group := func() node {
 		n := p.alternatives()
 		if !p.accept(")") {
-			p.t.Fatalf("%s: a group does not end", string(p.s))
+			p.t.Fatalf("%s: a group is not closed", string(p.s))
 		}
 		return n
 	}
@@ -283,7 +281,7 @@ func (p *regexpParser) atom() node {
 	return one(p.set())
 }
 
-// set reads a character, an escape or a class.
+// set parses a character, an escape or a character class.
 func (p *regexpParser) set() func(rune) bool {
 	switch {
 	case p.accept("[^"):
@@ -322,7 +320,7 @@ func (p *regexpParser) class() func(rune) bool {
 	}
 }
 
-// single reads a character or an escape; the rune is -1 if it stands for more than one.
+// single parses a character or an escape; the rune is -1 if it matches more than one.
 func (p *regexpParser) single() (func(rune) bool, rune) {
 	table := func(want bool, tables ...*unicode.RangeTable) (func(rune) bool, rune) {
 		return func(r rune) bool { return unicode.In(r, tables...) == want }, -1

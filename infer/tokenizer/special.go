@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// kind is the type of a token, numbered as in tokenizer.ggml.token_type.
+// kind is the type of a token as encoded in tokenizer.ggml.token_type.
 type kind uint8
 
 const (
@@ -19,21 +19,21 @@ const (
 	kindByte
 )
 
-// endTexts are the tokens by which the model families end a turn. Files often name
-// only one of theirs, or list them as ordinary text: a model would then write on
-// past its end, and a message could spell them.
-var endTexts = map[string]bool{
+// endTokenTexts lists the texts of tokens by which the model families end an answer. Files
+// often name only one of them or list them as normal tokens: a model would then not stop,
+// and the content of a message could contain them.
+var endTokenTexts = map[string]bool{
 	"<|im_end|>": true, "<|eot_id|>": true, "<|eom_id|>": true, "<|end|>": true, "<|endoftext|>": true,
 	"<|end_of_text|>": true, "<|return|>": true, "<|call|>": true, "<end_of_turn>": true, "<end_of_utterance>": true,
 	"<｜end▁of▁sentence｜>": true, "<EOT>": true, "_<EOT>": true, "[EOT]": true, "[EOS]": true, "</s>": true,
 	"<|END_OF_TURN_TOKEN|>": true, "<|fim_pad|>": true, "<|repo_name|>": true, "<|file_sep|>": true,
 	"<turn|>": true, "<|assistant_end|>": true, "<seed:eos>": true,
-	// What a model of these families writes behind its calls, where the result is to follow.
+	// Emitted after a tool call, where the result must follow.
 	"<|observation|>": true, "<|tool_response>": true, "<start_function_response>": true,
 }
 
-// isMarker reports whether text is written as the markers of chat templates are.
-// Some files list theirs as user-defined tokens, which plain text may spell.
+// isMarker reports whether text is written like a marker of a chat template. Some files
+// list their markers as user-defined tokens, which would be recognised in plain text.
 func isMarker(text string) bool {
 	return enclosed(text, "<|", "|>") || enclosed(text, "<｜", "｜>") ||
 		text == "<start_of_turn>" || text == "[INST]" || text == "[/INST]"
@@ -43,20 +43,19 @@ func enclosed(text, before, after string) bool {
 	return len(text) > len(before)+len(after) && strings.HasPrefix(text, before) && strings.HasSuffix(text, after)
 }
 
-// specials finds the tokens that are cut out of a text before anything else: the
-// leftmost, and of those that begin there the longest.
+// specials finds special tokens in a text: the leftmost, and at one position the longest.
 type specials struct {
-	sorted []special  // by text, each of which is there once
-	begins [257]int32 // where those that begin with a byte, or a larger one, begin in sorted
+	sorted      []special  // by text; texts are unique
+	firstByByte [257]int32 // [b]: index in sorted of the first text whose first byte is at least b
 }
 
 type special struct {
-	text   string
-	id     int32
-	parsed bool // only in text whose special tokens are parsed
+	text         string
+	id           int32
+	needsParsing bool // recognised in parsed text only
 }
 
-// newSpecials keeps the last of those that have the same text.
+// newSpecials returns an index of tokens. Of tokens with the same text it keeps the last.
 func newSpecials(tokens []special) *specials {
 	slices.SortStableFunc(tokens, func(a, b special) int { return strings.Compare(a.text, b.text) })
 	s := &specials{}
@@ -66,32 +65,32 @@ func newSpecials(tokens []special) *specials {
 		}
 	}
 	for _, t := range s.sorted {
-		s.begins[int(t.text[0])+1]++
+		s.firstByByte[int(t.text[0])+1]++
 	}
 	for b := range 256 {
-		s.begins[b+1] += s.begins[b]
+		s.firstByByte[b+1] += s.firstByByte[b]
 	}
 	return s
 }
 
-// next returns the first place from text[at:] on where a token can begin, len(text)
-// for none.
-func (s *specials) next(text string, at int) int {
-	for at < len(text) && s.begins[text[at]] == s.begins[int(text[at])+1] {
+// nextCandidate returns the first offset from at on where a token can start, len(text) for
+// none.
+func (s *specials) nextCandidate(text string, at int) int {
+	for at < len(text) && s.firstByByte[text[at]] == s.firstByByte[int(text[at])+1] {
 		at++
 	}
 	return at
 }
 
-// match returns the longest token at text[at:] and its end. Those that must be
-// parsed end by parsedEnd. The id is -1 where there is none.
+// match returns the longest token at text[at:] and its end; id is -1 for none. Tokens that
+// need parsing match only up to parsedEnd.
 func (s *specials) match(text string, at, parsedEnd int) (id int32, end int) {
 	id = -1
-	// Those that begin as text[at:i] does, narrowed byte by byte.
-	same := s.sorted[s.begins[text[at]]:s.begins[int(text[at])+1]]
+	// same holds the tokens that begin with text[at:i].
+	same := s.sorted[s.firstByByte[text[at]]:s.firstByByte[int(text[at])+1]]
 	for i := at + 1; len(same) > 0; i++ {
 		if t := same[0]; len(t.text) == i-at {
-			if !t.parsed || i <= parsedEnd {
+			if !t.needsParsing || i <= parsedEnd {
 				id, end = t.id, i
 			}
 			same = same[1:]
@@ -99,14 +98,14 @@ func (s *specials) match(text string, at, parsedEnd int) (id int32, end int) {
 		if i == len(text) {
 			break
 		}
-		same = withByte(same, i-at, text[i])
+		same = narrow(same, i-at, text[i])
 	}
 	return id, end
 }
 
-// withByte returns those of tokens whose byte at is b. The tokens are longer than that, and
-// the same up to it.
-func withByte(tokens []special, at int, b byte) []special {
+// narrow returns the tokens whose text has byte b at offset at. The texts must be longer
+// than at, sorted, and equal up to at.
+func narrow(tokens []special, at int, b byte) []special {
 	if len(tokens) == 1 {
 		if tokens[0].text[at] != b {
 			return nil

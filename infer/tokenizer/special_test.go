@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestSpecialsAreTheLongestThatBeginAtAPlace(t *testing.T) {
+func TestMatchReturnsTheLongestSpecialToken(t *testing.T) {
 	s := newSpecials([]special{{"<a", 1, false}, {"<ab>", 2, true}, {"<ab>c", 3, false}, {"b", 4, false}, {"<a", 5, false}, {"\xff\xff", 6, false}})
 	for _, c := range []struct {
 		text      string
@@ -30,20 +30,19 @@ func TestSpecialsAreTheLongestThatBeginAtAPlace(t *testing.T) {
 		{"a", 0, 1, -1, 0},
 	} {
 		if id, end := s.match(c.text, c.at, c.parsedEnd); id != c.id || end != c.end {
-			t.Errorf("%q at %d, parsed up to %d: token %d up to %d, want %d up to %d", c.text, c.at, c.parsedEnd, id, end, c.id, c.end)
+			t.Errorf("%q at %d, parsed up to %d: got token %d up to %d, want %d up to %d", c.text, c.at, c.parsedEnd, id, end, c.id, c.end)
 		}
 	}
-	if at := s.next("xx<", 0); at != 2 {
-		t.Errorf("the next place is %d", at)
+	if at := s.nextCandidate("xx<", 0); at != 2 {
+		t.Errorf("got candidate %d, want 2", at)
 	}
-	if at := newSpecials(nil).next("xx", 0); at != 2 {
-		t.Errorf("without tokens the next place is %d", at)
+	if at := newSpecials(nil).nextCandidate("xx", 0); at != 2 {
+		t.Errorf("without tokens got candidate %d, want 2", at)
 	}
 }
 
-// TestSpecialsAgreeWithASearchThroughAll compares with a plain search on random tokens of
-// few letters, which share beginnings.
-func TestSpecialsAgreeWithASearchThroughAll(t *testing.T) {
+// TestMatchAgreesWithALinearSearch uses random tokens of few letters, which share prefixes.
+func TestMatchAgreesWithALinearSearch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	word := func(most int) string {
 		b := make([]byte, 1+r.IntN(most))
@@ -67,7 +66,7 @@ func TestSpecialsAgreeWithASearchThroughAll(t *testing.T) {
 				last[tok.text] = tok
 			}
 			for _, tok := range last {
-				if end := at + len(tok.text); strings.HasPrefix(text[at:], tok.text) && end > wantEnd && (!tok.parsed || end <= parsedEnd) {
+				if end := at + len(tok.text); strings.HasPrefix(text[at:], tok.text) && end > wantEnd && (!tok.needsParsing || end <= parsedEnd) {
 					wantID, wantEnd = tok.id, end
 				}
 			}
@@ -90,7 +89,7 @@ func TestLongSpecialTokensTakeLittleMoreMemoryThanTheirTexts(t *testing.T) {
 	s := newSpecials(tokens)
 	runtime.ReadMemStats(&after)
 	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(n*maxSpecialBytes/2); got > most {
-		t.Errorf("%d bytes were allocated for %d bytes of text, at most %d are allowed", got, n*maxSpecialBytes, most)
+		t.Errorf("%d bytes were allocated for %d bytes of text, want at most %d", got, n*maxSpecialBytes, most)
 	}
 	if id, _ := s.match(tokens[777].text, 0, maxSpecialBytes); id != tokens[777].id {
 		t.Errorf("got token %d", id)

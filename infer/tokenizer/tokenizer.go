@@ -1,21 +1,22 @@
-// Package tokenizer turns text into the tokens of a model and back, as the model's
-// GGUF file says: byte-level byte-pair encoding (tokenizer.ggml.model "gpt2", with
-// the pre-tokenizers that preTokenizers lists), SentencePiece's byte-pair encoding
-// ("llama"), the same with merges ("gemma4") and BERT's WordPiece ("bert").
+// Package tokenizer converts text to the token ids of a model and back, as the model's
+// GGUF file specifies: byte-level byte-pair encoding (tokenizer.ggml.model "gpt2", with
+// the pre-tokenizers listed in preTokenizers), SentencePiece's byte-pair encoding
+// ("llama"), SentencePiece with a list of merges ("gemma4") and BERT's WordPiece ("bert").
 //
-// The ids are those of the model family's own tokenizer, but for normalisation that
-// GGUF does not carry. The file is not trusted: New refuses what does not fit
-// together, and no text, however long or odd, takes more than O(n log n) steps or
-// more than a constant stack.
+// The ids equal those of the model family's own tokenizer, except for normalisation that
+// the GGUF file does not contain. The file is untrusted: New rejects inconsistent
+// vocabularies, and encoding any text of n bytes takes O(n log n) steps and constant
+// stack.
 //
-// Three kinds of token are not made of text. Control tokens (and unknown ones) steer
-// the model: they come out of text only where the caller has it parsed, spell
-// nothing unless asked, and are never made by merges. User-defined tokens are text
-// that is always one token, cut out before anything else; those written like a
-// control token, such as <|user|>, also need parsing. Byte tokens spell one byte
-// that no other token does.
+// Three kinds of token are never produced by merges:
+//   - Control tokens (and the unknown token) are recognised only in text that the caller
+//     asks to parse, and decode to nothing unless asked for.
+//   - User-defined tokens are texts that always become one token; they are recognised
+//     before any other. Those written like a control token, such as <|user|>, are also
+//     recognised in parsed text only.
+//   - Byte tokens stand for a single byte that no other token covers.
 //
-// A Tokenizer does not change and is safe for concurrent use.
+// A Tokenizer is immutable and safe for concurrent use.
 package tokenizer
 
 import (
@@ -27,8 +28,8 @@ import (
 	"sync"
 )
 
-// Metadata is what a Tokenizer reads of a model file; *gguf.File has it. A getter
-// fails on a key that is missing or of another type.
+// Metadata gives access to the metadata of a model file; *gguf.File implements it. A
+// getter returns an error if the key is missing or its value has another type.
 type Metadata interface {
 	Has(key string) bool
 	Str(key string) (string, error)
@@ -40,24 +41,24 @@ type Metadata interface {
 }
 
 const (
-	keyModel       = "tokenizer.ggml.model"
-	keyPre         = "tokenizer.ggml.pre"
-	keyTokens      = "tokenizer.ggml.tokens"
-	keyTypes       = "tokenizer.ggml.token_type"
-	keyScores      = "tokenizer.ggml.scores"
-	keyMerges      = "tokenizer.ggml.merges"
-	keyBOS         = "tokenizer.ggml.bos_token_id"
-	keyEOS         = "tokenizer.ggml.eos_token_id"
-	keyEOT         = "tokenizer.ggml.eot_token_id"
-	keyEOM         = "tokenizer.ggml.eom_token_id"
-	keyUnknown     = "tokenizer.ggml.unknown_token_id"
-	keyAddBOS      = "tokenizer.ggml.add_bos_token"
-	keyAddEOS      = "tokenizer.ggml.add_eos_token"
-	keySeparator   = "tokenizer.ggml.seperator_token_id" // spelled so in the format
-	keySpacePrefix = "tokenizer.ggml.add_space_prefix"
-	keyCharsMap    = "tokenizer.ggml.precompiled_charsmap"
-	keyMergeSpaces = "tokenizer.ggml.remove_extra_whitespaces"
-	keyName        = "general.name"
+	keyModel          = "tokenizer.ggml.model"
+	keyPre            = "tokenizer.ggml.pre"
+	keyTokens         = "tokenizer.ggml.tokens"
+	keyTypes          = "tokenizer.ggml.token_type"
+	keyScores         = "tokenizer.ggml.scores"
+	keyMerges         = "tokenizer.ggml.merges"
+	keyBOS            = "tokenizer.ggml.bos_token_id"
+	keyEOS            = "tokenizer.ggml.eos_token_id"
+	keyEOT            = "tokenizer.ggml.eot_token_id"
+	keyEOM            = "tokenizer.ggml.eom_token_id"
+	keyUnknown        = "tokenizer.ggml.unknown_token_id"
+	keyAddBOS         = "tokenizer.ggml.add_bos_token"
+	keyAddEOS         = "tokenizer.ggml.add_eos_token"
+	keySeparator      = "tokenizer.ggml.seperator_token_id" // spelled so in the format
+	keySpacePrefix    = "tokenizer.ggml.add_space_prefix"
+	keyCharsMap       = "tokenizer.ggml.precompiled_charsmap"
+	keyCollapseSpaces = "tokenizer.ggml.remove_extra_whitespaces"
+	keyName           = "general.name"
 )
 
 // Tokenizer encodes and decodes the text of one model.
@@ -65,25 +66,25 @@ type Tokenizer struct {
 	vocab       *vocabulary
 	algorithm   algorithm
 	notice      string
-	spacePrefix bool // Encode puts a space before text that begins a prompt or follows a special token
+	spacePrefix bool // Encode inserts a space at the start of a prompt and after each special token
 
-	encoders sync.Pool // of *encoder: fresh memory costs a long text more than its tokens do
+	encoders sync.Pool // of *encoder: for long texts, allocating takes longer than encoding
 }
 
-// algorithm encodes text without special tokens.
+// algorithm encodes text that contains no special tokens.
 type algorithm interface {
-	encode(e *encoder, text string) error
+	encode(e *encoder, text string) error // appends to e.ids
 }
 
-// New reads and checks the vocabulary of a model file.
+// New reads and validates the vocabulary of a model file. md is not used after it returns.
 func New(md Metadata) (*Tokenizer, error) {
 	model, err := md.Str(keyModel)
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer: the kind of tokenizer cannot be read: %w", err)
+		return nil, fmt.Errorf("tokenizer: cannot read the kind of tokenizer: %w", err)
 	}
 	load, ok := algorithms[model]
 	if !ok {
-		return nil, fmt.Errorf("tokenizer: %s is %.80q, which is not supported; these are: bert, gemma4, gpt2, llama", keyModel, model)
+		return nil, fmt.Errorf("tokenizer: %s is %.80q, which is not supported; supported are bert, gemma4, gpt2, llama", keyModel, model)
 	}
 	t := &Tokenizer{}
 	if t.vocab, err = loadVocabulary(md); err != nil {
@@ -95,8 +96,8 @@ func New(md Metadata) (*Tokenizer, error) {
 	return t, nil
 }
 
-// algorithms is what each value of tokenizer.ggml.model stands for: how the rest of
-// a Tokenizer is read.
+// algorithms maps each value of tokenizer.ggml.model to the function that loads the rest
+// of a Tokenizer.
 var algorithms = map[string]func(*Tokenizer, Metadata) error{
 	"gpt2":  loadBytePair,
 	"llama": loadSentencePiece,
@@ -104,77 +105,77 @@ var algorithms = map[string]func(*Tokenizer, Metadata) error{
 	gemma4:  loadGemma4,
 }
 
-// Options says how Encode treats special tokens.
+// Options controls how Encode treats special tokens.
 type Options struct {
-	AddSpecial   bool // add the tokens that the file wants at the beginning and end of a prompt
-	ParseSpecial bool // text that spells a control token becomes it
+	AddSpecial   bool // add the tokens that the file asks for at the start and end of a prompt
+	ParseSpecial bool // recognise control tokens in the text
 }
 
-// Span is a part of a prompt: text of a chat template, whose control tokens are
-// parsed, or content of a message, which is text and nothing else.
+// Span is a part of a prompt: text of a chat template, in which control tokens are
+// recognised, or content of a message, in which they are not.
 type Span struct {
 	Text         string
 	ParseSpecial bool
 }
 
-// Encode returns the tokens of text. The error is that of ctx, which is looked at
-// every 64 KiB.
+// Encode returns the token ids of text. The only error is that of ctx, which is checked
+// about every 64 KiB.
 func (t *Tokenizer) Encode(ctx context.Context, text string, o Options) ([]int32, error) {
 	return t.EncodeSpans(ctx, []Span{{text, o.ParseSpecial}}, o.AddSpecial)
 }
 
-// EncodeSpans returns the tokens of the spans put together: where they are cut makes
-// no difference but to control tokens, which come only out of text that lies in
-// parsed spans from its first byte to its last. The error is that of ctx.
+// EncodeSpans returns the token ids of the concatenated spans. Span boundaries affect
+// control tokens only: one is recognised only where all of its text lies in spans with
+// ParseSpecial. The only error is that of ctx.
 func (t *Tokenizer) EncodeSpans(ctx context.Context, spans []Span, addSpecial bool) ([]int32, error) {
 	e, _ := t.encoders.Get().(*encoder)
 	if e == nil {
 		e = &encoder{}
 	}
-	e.Tokenizer, e.ctx, e.ids, e.steps, e.look = t, ctx, e.ids[:0], 0, stepsPerLook
-	if addSpecial && t.vocab.first >= 0 {
-		e.ids = append(e.ids, t.vocab.first)
+	e.Tokenizer, e.ctx, e.ids, e.steps, e.nextCheck = t, ctx, e.ids[:0], 0, stepsPerCheck
+	if addSpecial && t.vocab.prefix >= 0 {
+		e.ids = append(e.ids, t.vocab.prefix)
 	}
 	if err := e.encode(spans); err != nil {
 		return nil, err
 	}
-	if addSpecial && t.vocab.last >= 0 {
-		e.ids = append(e.ids, t.vocab.last)
+	if addSpecial && t.vocab.suffix >= 0 {
+		e.ids = append(e.ids, t.vocab.suffix)
 	}
 	ids := slices.Clone(e.ids)
-	if max(cap(e.ids), cap(e.merger.symbols)) <= mostKept {
+	if max(cap(e.ids), cap(e.merger.symbols)) <= maxPooledLength {
 		e.ctx = nil
 		t.encoders.Put(e)
 	}
 	return ids, nil
 }
 
-// encoder is one call of EncodeSpans.
+// encoder holds the state of one call of EncodeSpans.
 type encoder struct {
 	*Tokenizer
-	ctx    context.Context
-	ids    []int32
-	merger merger
-	starts []int32 // of the symbols of a piece of SentencePiece's
-	begins bool    // the next text begins the prompt or follows a special token
+	ctx     context.Context
+	ids     []int32
+	merger  merger
+	starts  []int32 // offsets of the symbols in a SentencePiece piece
+	atStart bool    // the next text begins the prompt or follows a special token
 
-	steps int // of the whole call: bytes read, keys that the queue of merges looked at
-	look  int // steps at which to look at ctx again
+	steps     int // work done in this call: bytes read and queue keys visited
+	nextCheck int // number of steps at which ctx is checked again
 }
 
-const stepsPerLook = 64 << 10
+const stepsPerCheck = 64 << 10
 
-// mostKept is the length of the longest lists whose memory is kept for other calls: what
-// a mebibyte without a break needs.
-const mostKept = 3 << 19
+// maxPooledLength is the capacity up to which an encoder's lists are reused by later
+// calls. A mebibyte of text without a word boundary fits.
+const maxPooledLength = 3 << 19
 
-// tick counts work and now and then looks whether it is still wanted.
-func (e *encoder) tick(steps int) error {
+// addSteps counts work. It returns the error of ctx, which it checks every stepsPerCheck.
+func (e *encoder) addSteps(steps int) error {
 	e.steps += steps
-	if e.steps < e.look {
+	if e.steps < e.nextCheck {
 		return nil
 	}
-	e.look = e.steps + stepsPerLook
+	e.nextCheck = e.steps + stepsPerCheck
 	return e.ctx.Err()
 }
 
@@ -183,11 +184,11 @@ func (e *encoder) encode(spans []Span) error {
 		return err
 	}
 	text, parsed := join(spans)
-	e.begins = true
-	plain := 0 // text[plain:at] is not yet encoded
+	e.atStart = true
+	plain := 0 // text[plain:at] is ordinary text not encoded yet
 	for at := 0; at < len(text); {
-		candidate := e.vocab.specials.next(text[:min(len(text), at+stepsPerLook)], at)
-		if err := e.tick(candidate - at + 1); err != nil {
+		candidate := e.vocab.specials.nextCandidate(text[:min(len(text), at+stepsPerCheck)], at)
+		if err := e.addSteps(candidate - at + 1); err != nil {
 			return err
 		}
 		at = candidate
@@ -203,21 +204,21 @@ func (e *encoder) encode(spans []Span) error {
 			return err
 		}
 		e.ids = append(e.ids, id)
-		e.begins = true
-		at = e.vocab.afterSpecial(id, text, end)
+		e.atStart = true
+		at = e.vocab.skipStripped(id, text, end)
 		plain = at
 	}
 	return e.encodeText(text[plain:])
 }
 
-// intervals are the parsed parts of a text, in order, each as large as it can be.
+// intervals lists the parsed parts of a text in order. No two of them touch.
 type intervals []interval
 
 // interval is text[start:end].
 type interval struct{ start, end int }
 
-// endAt returns the end of the part that at lies in, 0 for none. at never goes back:
-// parts before it are dropped.
+// endAt returns the end of the interval that contains at, 0 for none. at must not decrease
+// between calls: endAt drops the intervals before it.
 func (p *intervals) endAt(at int) int {
 	for len(*p) > 0 && (*p)[0].end <= at {
 		*p = (*p)[1:]
@@ -228,9 +229,9 @@ func (p *intervals) endAt(at int) int {
 	return 0
 }
 
-// join puts spans together and says which parts of the text are parsed.
+// join concatenates spans and returns which parts of the text are parsed.
 func join(spans []Span) (text string, parsed intervals) {
-	if len(spans) == 1 { // which needs no copy
+	if len(spans) == 1 { // avoids a copy
 		if spans[0].ParseSpecial {
 			parsed = intervals{{0, len(spans[0].Text)}}
 		}
@@ -251,11 +252,11 @@ func join(spans []Span) (text string, parsed intervals) {
 	return b.String(), parsed
 }
 
-// maxText bounds the offsets of a merger, which are 32 bits wide: longer text is
-// encoded in parts.
+// maxText is the most bytes encoded at once, because offsets in a merger are 32 bits wide.
+// Longer text is encoded in parts.
 const maxText = math.MaxInt32 / 8
 
-// encodeText encodes text without special tokens.
+// encodeText appends the tokens of text that contains no special tokens.
 func (e *encoder) encodeText(text string) error {
 	for text != "" {
 		part := text[:min(len(text), maxText)]
@@ -263,18 +264,18 @@ func (e *encoder) encodeText(text string) error {
 		if err := e.algorithm.encode(e, part); err != nil {
 			return err
 		}
-		e.begins = false
+		e.atStart = false
 	}
 	return nil
 }
 
-// Decode returns the text of a prompt from its first token on. special shows control
-// tokens as they are spelled in the vocabulary, else they are left out.
+// Decode returns the text of ids, which must start at the first token of a prompt. With
+// special, control tokens are included as the vocabulary spells them; without, they are
+// omitted. Invalid ids are skipped.
 //
-// It is the pieces put together, less the spaces that Encode added: SentencePiece
-// puts one before text that begins a prompt or follows a special token. What goes
-// on from a prompt is its pieces put together, nothing taken away. WordPiece keeps
-// neither case, accents nor spaces, so its text comes back without them.
+// Decode concatenates the pieces and removes the spaces that Encode inserts at the start of
+// a prompt and after special tokens. To decode a continuation of a prompt, concatenate the
+// results of Piece instead. WordPiece does not preserve case, accents or spaces.
 func (t *Tokenizer) Decode(ids []int32, special bool) string {
 	var b strings.Builder
 	begins := t.spacePrefix
@@ -282,7 +283,7 @@ func (t *Tokenizer) Decode(ids []int32, special bool) string {
 		if !t.valid(id) {
 			continue
 		}
-		cut := t.vocab.cut(id)
+		cut := t.vocab.isSpecial(id)
 		piece := t.piece(id, special)
 		if begins && !cut {
 			piece = strings.TrimPrefix(piece, " ")
@@ -293,8 +294,9 @@ func (t *Tokenizer) Decode(ids []int32, special bool) string {
 	return b.String()
 }
 
-// Piece returns the bytes that one token spells: perhaps part of a rune, none for a
-// control token unless special, nil for an id that is not in the vocabulary.
+// Piece returns the bytes of one token, which may be part of a rune. They are empty for a
+// control token unless special is set, and nil for an id outside the vocabulary. The caller
+// owns them.
 func (t *Tokenizer) Piece(id int32, special bool) []byte {
 	if !t.valid(id) {
 		return nil
@@ -303,7 +305,7 @@ func (t *Tokenizer) Piece(id int32, special bool) []byte {
 }
 
 func (t *Tokenizer) piece(id int32, special bool) string {
-	if !special && t.vocab.hidden(id) {
+	if !special && t.vocab.isControl(id) {
 		return ""
 	}
 	return t.vocab.pieces[id]
@@ -311,29 +313,30 @@ func (t *Tokenizer) piece(id int32, special bool) string {
 
 func (t *Tokenizer) valid(id int32) bool { return id >= 0 && int(id) < len(t.vocab.texts) }
 
-// Notice returns what a person should know of the tokenizer, "" for nothing.
+// Notice returns a warning for the user about the tokenizer, "" for none.
 func (t *Tokenizer) Notice() string { return t.notice }
 
-// VocabSize returns the number of tokens.
+// VocabSize returns the number of tokens in the vocabulary.
 func (t *Tokenizer) VocabSize() int { return len(t.vocab.texts) }
 
-// BOS returns the token that begins a text, if there is one.
-func (t *Tokenizer) BOS() (int32, bool) { return t.vocab.bos, t.vocab.bos >= 0 }
+// BOS returns the beginning-of-sequence token; ok is false if there is none.
+func (t *Tokenizer) BOS() (id int32, ok bool) { return t.vocab.bos, t.vocab.bos >= 0 }
 
-// EOS returns the token that ends a text, if there is one. Others may end an answer:
-// see IsEnd.
-func (t *Tokenizer) EOS() (int32, bool) { return t.vocab.eos, t.vocab.eos >= 0 }
+// EOS returns the end-of-sequence token; ok is false if there is none. Other tokens may
+// also end an answer, see IsEnd.
+func (t *Tokenizer) EOS() (id int32, ok bool) { return t.vocab.eos, t.vocab.eos >= 0 }
 
-// AddsBOS reports whether the file wants BOS at the beginning of every prompt.
-func (t *Tokenizer) AddsBOS() bool { return t.vocab.first >= 0 }
+// AddsBOS reports whether the file asks for BOS at the start of every prompt.
+func (t *Tokenizer) AddsBOS() bool { return t.vocab.prefix >= 0 }
 
-// IsEnd reports whether a token ends an answer: end of text, turn or message.
-func (t *Tokenizer) IsEnd(id int32) bool { return t.vocab.ends[id] }
+// IsEnd reports whether a token ends an answer: an end of text, of turn or of message.
+func (t *Tokenizer) IsEnd(id int32) bool { return t.vocab.endTokens[id] }
 
-// IsControl reports whether a token steers the model and spells nothing.
-func (t *Tokenizer) IsControl(id int32) bool { return t.valid(id) && t.vocab.hidden(id) }
+// IsControl reports whether a token is a control token or the unknown token, which Decode
+// omits by default.
+func (t *Tokenizer) IsControl(id int32) bool { return t.valid(id) && t.vocab.isControl(id) }
 
-// Text returns a token as the vocabulary spells it, "" for an id that is not in it.
+// Text returns a token as the vocabulary spells it, "" for an id outside the vocabulary.
 func (t *Tokenizer) Text(id int32) string {
 	if !t.valid(id) {
 		return ""

@@ -6,9 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// class is the set of properties that the pre-tokenizers ask of a rune. A rune
-// with none of them (a control, a format character, an unassigned code point) has
-// class 0, and so has a byte that is not UTF-8.
+// class is a set of Unicode properties of a rune. Runes with none of them (control and
+// format characters, unassigned code points) and bytes that are not UTF-8 have class 0.
 type class uint16
 
 const (
@@ -22,7 +21,7 @@ const (
 	lower                     // Ll
 	han                       // script Han
 	decimal                   // Nd
-	word                      // what \b takes for part of a word: Alphabetic, M, Nd, Pc
+	word                      // word characters of \b: Alphabetic, M, Nd, Pc
 )
 
 var classTables = []struct {
@@ -34,8 +33,8 @@ var classTables = []struct {
 	{decimal, unicode.Nd}, {word, unicode.L}, {word, unicode.Nl}, {word, unicode.Other_Alphabetic}, {word, unicode.M}, {word, unicode.Nd}, {word, unicode.Pc},
 }
 
-// commonClasses holds the class of every rune below U+20000, emoji among them: nearly
-// all text takes one load a rune instead of a binary search a table.
+// commonClasses holds the class of every rune below U+20000, which includes emoji, so that
+// most runes take one load instead of a binary search in each table.
 var commonClasses = func() *[0x20000]class {
 	var classes [0x20000]class
 	for _, t := range classTables {
@@ -53,8 +52,8 @@ var commonClasses = func() *[0x20000]class {
 	return &classes
 }()
 
-// farClasses are the classes of the other runes, which lie in few long ranges.
-var farClasses = func() (far []classRange) {
+// rareClasses holds the classes of the other runes, which form few long ranges.
+var rareClasses = func() (far []classRange) {
 	for _, t := range classTables {
 		for _, r := range t.table.R32 {
 			if r.Hi < uint32(len(commonClasses)) {
@@ -71,7 +70,7 @@ var farClasses = func() (far []classRange) {
 	return far
 }()
 
-// classRange is every stride-th rune from lo to hi.
+// classRange is the class of every stride-th rune from lo to hi.
 type classRange struct {
 	lo, hi, stride rune
 	class          class
@@ -82,7 +81,7 @@ func classOf(r rune) class {
 		return commonClasses[r]
 	}
 	var c class
-	for _, f := range farClasses {
+	for _, f := range rareClasses {
 		if f.lo <= r && r <= f.hi && (r-f.lo)%f.stride == 0 {
 			c |= f.class
 		}
@@ -90,8 +89,8 @@ func classOf(r rune) class {
 	return c
 }
 
-// classAt returns the class and the length of the rune at text[at:]. Past the end
-// both are 0.
+// classAt returns the class and the length in bytes of the rune at text[at:], 0 and 0 past
+// the end.
 func classAt(text string, at int) (class, int) {
 	if at >= len(text) {
 		return 0, 0
@@ -106,12 +105,11 @@ func classAt(text string, at int) (class, int) {
 	return classOf(r), size
 }
 
-// skip returns the end of the run at text[at:] of runes that have one of the
-// classes in any.
+// skip returns the end of the run of runes at text[at:] that have a class of any.
 func skip(text string, at int, any class) int {
 	for {
 		for at < len(text) && text[at] < utf8.RuneSelf && commonClasses[text[at]]&any != 0 {
-			at++ // most text needs no more
+			at++ // fast path for ASCII
 		}
 		c, size := classAt(text, at)
 		if c&any == 0 {
@@ -121,8 +119,7 @@ func skip(text string, at int, any class) int {
 	}
 }
 
-// skipNot returns the end of the run at text[at:] of runes that have none of the
-// classes in none.
+// skipNot returns the end of the run of runes at text[at:] that have no class of none.
 func skipNot(text string, at int, none class) int {
 	for {
 		c, size := classAt(text, at)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// metadata is a model file made by hand.
+// metadata is a model file built in a test.
 type metadata map[string]any
 
 var errNoKey = errors.New("no such key, or of another type")
@@ -31,7 +31,7 @@ func (m metadata) Ints(key string) ([]int32, error)     { return get[[]int32](m,
 func (m metadata) Uint(key string) (uint64, error)      { return get[uint64](m, key) }
 func (m metadata) Bool(key string) (bool, error)        { return get[bool](m, key) }
 
-// with returns a copy in which key has another value, or is missing if v is nil.
+// with returns a copy in which key is set to v, or deleted if v is nil.
 func (m metadata) with(key string, v any) metadata {
 	c := maps.Clone(m)
 	c[key] = v
@@ -41,7 +41,7 @@ func (m metadata) with(key string, v any) metadata {
 	return c
 }
 
-// Tokens of byteLevelFile behind the 256 bytes, whose ids are their values.
+// Token ids in byteLevelFile. The ids of the 256 bytes are their values.
 const (
 	tokLL = 256 + iota
 	tokHe
@@ -54,7 +54,7 @@ const (
 	tokUser  // <|user|>, user-defined
 )
 
-// byteLevelFile is a byte-level vocabulary small enough to follow by hand.
+// byteLevelFile returns a byte-level vocabulary small enough to compute tokens by hand.
 func byteLevelFile() metadata {
 	var texts []string
 	for _, r := range byteRunes {
@@ -87,7 +87,7 @@ const (
 	spmTool // [TOOL], user-defined
 )
 
-// sentencePieceFile is a SentencePiece vocabulary small enough to follow by hand.
+// sentencePieceFile returns a SentencePiece vocabulary small enough to compute tokens by hand.
 func sentencePieceFile() metadata {
 	texts := []string{"<unk>", "<s>", "</s>"}
 	types := []int32{int32(kindUnknown), int32(kindControl), int32(kindControl)}
@@ -119,7 +119,7 @@ func mustNew(t testing.TB, md Metadata) *Tokenizer {
 	return tok
 }
 
-func TestNewRefusesVocabulariesThatDoNotFitTogether(t *testing.T) {
+func TestNewRejectsInconsistentVocabularies(t *testing.T) {
 	bpe, spm := byteLevelFile(), sentencePieceFile()
 	texts := func(m metadata, id int, text string) []string {
 		c := append([]string(nil), m[keyTokens].([]string)...)
@@ -138,70 +138,70 @@ func TestNewRefusesVocabulariesThatDoNotFitTogether(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		file metadata
-		says string
+		want string
 	}{
-		"a file without a tokenizer":              {metadata{}, "kind of tokenizer"},
-		"an unknown kind of tokenizer":            {bpe.with(keyModel, "t5"), `"t5", which is not supported; these are: bert, gemma4, gpt2, llama`},
-		"an unknown pre-tokenizer":                {bpe.with(keyPre, "gpt-9"), `"gpt-9", which is not supported: use another model, or set the key to one of these if its rules are the same: a.x-4.0, afmoe, bailingmoe, `},
-		"a pre-tokenizer that is no string":       {bpe.with(keyPre, uint64(1)), keyPre},
-		"no tokens":                               {bpe.with(keyTokens, []string{}), "has 0 entries"},
-		"no list of tokens":                       {bpe.with(keyTokens, nil), keyTokens},
-		"too many tokens":                         {bpe.with(keyTokens, make([]string, maxTokens+1)), "4194305 entries"},
-		"a token that is a book":                  {bpe.with(keyTokens, texts(bpe, 7, strings.Repeat("a", maxTokenBytes+1))), "token 7 is 4097 bytes long"},
-		"a special token that is a page":          {bpe.with(keyTokens, texts(bpe, tokStart, strings.Repeat("a", maxSpecialBytes+1))), "special token 261 is 513 bytes long"},
-		"a token of ten megabytes":                {bpe.with(keyTokens, texts(bpe, 7, strings.Repeat("a", 10<<20))), "token 7 is 10485760 bytes long"},
-		"a merge of ten megabytes":                {bpe.with(keyMerges, []string{"l " + strings.Repeat("l", 10<<20)}), "is not in the vocabulary"},
-		"a merge of ten megabytes without a gap":  {bpe.with(keyMerges, []string{strings.Repeat("l", 10<<20)}), "not two tokens"},
-		"a kind of tokenizer of ten megabytes":    {bpe.with(keyModel, strings.Repeat("l", 10<<20)), "which is not supported"},
-		"a pre-tokenizer of ten megabytes":        {bpe.with(keyPre, strings.Repeat("l", 10<<20)), "which is not supported"},
-		"the same token twice":                    {bpe.with(keyTokens, texts(bpe, tokLL, "he")), `tokens 256 and 257 are both "he"`},
-		"a list of types of another length":       {bpe.with(keyTypes, []int32{1}), "1 entries for 265 tokens"},
-		"a type that does not exist":              {bpe.with(keyTypes, types(bpe, 4, 7)), "has type 7"},
-		"a negative type":                         {bpe.with(keyTypes, types(bpe, 4, -1)), "has type -1"},
-		"an id outside the vocabulary":            {bpe.with(keyEOS, uint64(265)), "eos_token_id is 265, but the vocabulary has 265 tokens"},
-		"an id that would overflow":               {bpe.with(keyBOS, uint64(math.MaxUint64)), "bos_token_id is 18446744073709551615"},
-		"an end of turn outside the vocabulary":   {bpe.with(keyEOT, uint64(1<<32)), "eot_token_id is 4294967296"},
-		"a BOS to add that is not named":          {bpe.with(keyBOS, nil).with(keyAddBOS, true), "add_bos_token is true, but"},
-		"an EOS to add that is not named":         {bpe.with(keyEOS, nil).with(keyAddEOS, true), "add_eos_token is true, but"},
-		"an addition that is no truth value":      {bpe.with(keyAddBOS, "yes"), keyAddBOS},
-		"no merges":                               {bpe.with(keyMerges, nil), keyMerges},
-		"a merge of one token":                    {bpe.with(keyMerges, []string{"ll"}), `merge 0 "ll"`},
-		"a merge with nothing on the right":       {bpe.with(keyMerges, []string{"l l", "l "}), `merge 1 "l "`},
-		"an empty merge":                          {bpe.with(keyMerges, []string{""}), `merge 0 ""`},
-		"a merge of a token that is missing":      {bpe.with(keyMerges, []string{"l xyz"}), `"xyz" is not in the vocabulary`},
-		"a merge into a token that is missing":    {bpe.with(keyMerges, []string{"l h"}), `"lh" is not in the vocabulary`},
-		"no scores":                               {spm.with(keyScores, nil), keyScores},
-		"a list of scores of another length":      {spm.with(keyScores, []float32{1, 2}), "2 entries for 267 tokens"},
-		"a score that is no number":               {spm.with(keyScores, score(float32(math.NaN()))), "has score NaN"},
-		"an infinite score":                       {spm.with(keyScores, score(float32(math.Inf(1)))), "has score +Inf"},
-		"a byte token of a negative byte":         {spm.with(keyTokens, texts(spm, 3, "<0x-1>")), `byte token 3 is "<0x-1>"`},
-		"a byte token in small letters":           {spm.with(keyTokens, texts(spm, 3, "<0xff>")), `"<0xff>"`},
-		"a byte token that is too long":           {spm.with(keyTokens, texts(spm, 3, "<0x000>")), `"<0x000>"`},
-		"a byte token without its end":            {spm.with(keyTokens, texts(spm, 3, "<0x00")), `"<0x00"`},
-		"a hostile byte token in a BPE file":      {bpe.with(keyTypes, types(bpe, 4, int32(kindByte))), `byte token 4`},
-		"a space prefix that is no truth value":   {spm.with(keySpacePrefix, "yes"), keySpacePrefix},
-		"a SentencePiece token by the same bytes": {spm.with(keyTokens, texts(spm, spmA, "b")), `are both "b"`},
+		"a file without a tokenizer":             {metadata{}, "kind of tokenizer"},
+		"an unknown kind of tokenizer":           {bpe.with(keyModel, "t5"), `"t5", which is not supported; supported are bert, gemma4, gpt2, llama`},
+		"an unknown pre-tokenizer":               {bpe.with(keyPre, "gpt-9"), `"gpt-9", which is not supported: use another model, or set the key to one of these if its rules are the same: a.x-4.0, afmoe, bailingmoe, `},
+		"a pre-tokenizer that is not a string":   {bpe.with(keyPre, uint64(1)), keyPre},
+		"no tokens":                              {bpe.with(keyTokens, []string{}), "has 0 entries"},
+		"no list of tokens":                      {bpe.with(keyTokens, nil), keyTokens},
+		"too many tokens":                        {bpe.with(keyTokens, make([]string, maxTokens+1)), "4194305 entries"},
+		"a token that is too long":               {bpe.with(keyTokens, texts(bpe, 7, strings.Repeat("a", maxTokenBytes+1))), "token 7 is 4097 bytes long"},
+		"a special token that is too long":       {bpe.with(keyTokens, texts(bpe, tokStart, strings.Repeat("a", maxSpecialBytes+1))), "special token 261 is 513 bytes long"},
+		"a token of ten megabytes":               {bpe.with(keyTokens, texts(bpe, 7, strings.Repeat("a", 10<<20))), "token 7 is 10485760 bytes long"},
+		"a merge of ten megabytes":               {bpe.with(keyMerges, []string{"l " + strings.Repeat("l", 10<<20)}), "is not in the vocabulary"},
+		"a merge of ten megabytes and no space":  {bpe.with(keyMerges, []string{strings.Repeat("l", 10<<20)}), "not two tokens"},
+		"a kind of tokenizer of ten megabytes":   {bpe.with(keyModel, strings.Repeat("l", 10<<20)), "which is not supported"},
+		"a pre-tokenizer of ten megabytes":       {bpe.with(keyPre, strings.Repeat("l", 10<<20)), "which is not supported"},
+		"the same token twice":                   {bpe.with(keyTokens, texts(bpe, tokLL, "he")), `tokens 256 and 257 are both "he"`},
+		"a list of types of another length":      {bpe.with(keyTypes, []int32{1}), "1 entries for 265 tokens"},
+		"a type that does not exist":             {bpe.with(keyTypes, types(bpe, 4, 7)), "has type 7"},
+		"a negative type":                        {bpe.with(keyTypes, types(bpe, 4, -1)), "has type -1"},
+		"an id outside the vocabulary":           {bpe.with(keyEOS, uint64(265)), "eos_token_id is 265, but the vocabulary has 265 tokens"},
+		"an id that would overflow":              {bpe.with(keyBOS, uint64(math.MaxUint64)), "bos_token_id is 18446744073709551615"},
+		"an end of turn outside the vocabulary":  {bpe.with(keyEOT, uint64(1<<32)), "eot_token_id is 4294967296"},
+		"a BOS to add without an id":             {bpe.with(keyBOS, nil).with(keyAddBOS, true), "add_bos_token is true, but"},
+		"an EOS to add without an id":            {bpe.with(keyEOS, nil).with(keyAddEOS, true), "add_eos_token is true, but"},
+		"an addition that is not a bool":         {bpe.with(keyAddBOS, "yes"), keyAddBOS},
+		"no merges":                              {bpe.with(keyMerges, nil), keyMerges},
+		"a merge of one token":                   {bpe.with(keyMerges, []string{"ll"}), `merge 0 "ll"`},
+		"a merge with nothing on the right":      {bpe.with(keyMerges, []string{"l l", "l "}), `merge 1 "l "`},
+		"an empty merge":                         {bpe.with(keyMerges, []string{""}), `merge 0 ""`},
+		"a merge of a token that is missing":     {bpe.with(keyMerges, []string{"l xyz"}), `"xyz" is not in the vocabulary`},
+		"a merge into a token that is missing":   {bpe.with(keyMerges, []string{"l h"}), `"lh" is not in the vocabulary`},
+		"no scores":                              {spm.with(keyScores, nil), keyScores},
+		"a list of scores of another length":     {spm.with(keyScores, []float32{1, 2}), "2 entries for 267 tokens"},
+		"a score that is not a number":           {spm.with(keyScores, score(float32(math.NaN()))), "has score NaN"},
+		"an infinite score":                      {spm.with(keyScores, score(float32(math.Inf(1)))), "has score +Inf"},
+		"a byte token of a negative byte":        {spm.with(keyTokens, texts(spm, 3, "<0x-1>")), `byte token 3 is "<0x-1>"`},
+		"a byte token in lower case":             {spm.with(keyTokens, texts(spm, 3, "<0xff>")), `"<0xff>"`},
+		"a byte token that is too long":          {spm.with(keyTokens, texts(spm, 3, "<0x000>")), `"<0x000>"`},
+		"an unterminated byte token":             {spm.with(keyTokens, texts(spm, 3, "<0x00")), `"<0x00"`},
+		"a hostile byte token in a BPE file":     {bpe.with(keyTypes, types(bpe, 4, int32(kindByte))), `byte token 4`},
+		"a space prefix that is not a bool":      {spm.with(keySpacePrefix, "yes"), keySpacePrefix},
+		"two SentencePiece tokens of equal text": {spm.with(keyTokens, texts(spm, spmA, "b")), `are both "b"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(c.file)
 			if err == nil {
 				t.Fatal("the vocabulary was accepted")
 			}
-			if !strings.Contains(err.Error(), c.says) {
-				t.Errorf("error is %q, want it to say %q", err, c.says)
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got error %q, want one with %q", err, c.want)
 			}
 			if len(err.Error()) > 4<<10 {
-				t.Errorf("the error is a message of %d bytes", len(err.Error()))
+				t.Errorf("the error text has %d bytes, want at most 4096", len(err.Error()))
 			}
 		})
 	}
 }
 
-func TestNewAcceptsWhatFilesLeaveOut(t *testing.T) {
+func TestNewAcceptsFilesWithoutOptionalKeys(t *testing.T) {
 	for name, md := range map[string]metadata{
-		"no pre-tokenizer means the default one":                  byteLevelFile().with(keyPre, nil),
-		"no types means ordinary tokens":                          byteLevelFile().with(keyTypes, nil),
-		"no special tokens at all":                                byteLevelFile().with(keyBOS, nil).with(keyEOS, nil),
+		"a file without a pre-tokenizer":                          byteLevelFile().with(keyPre, nil),
+		"a file without token types":                              byteLevelFile().with(keyTypes, nil),
+		"a file without special tokens":                           byteLevelFile().with(keyBOS, nil).with(keyEOS, nil),
 		"a BOS that the pre-tokenizer implies and the file lacks": byteLevelFile().with(keyPre, "llama-bpe").with(keyBOS, nil),
 		"empty tokens that fill gaps": byteLevelFile().with(keyTypes, nil).with(keyTokens,
 			append(append([]string(nil), byteLevelFile()[keyTokens].([]string)...), "", "")),
@@ -210,28 +210,28 @@ func TestNewAcceptsWhatFilesLeaveOut(t *testing.T) {
 			tok := mustNew(t, md)
 			text := "hello, 1234 wörld"
 			if got := tok.Decode(encode(t, tok, text, Options{}), false); got != text {
-				t.Errorf("%q came back as %q", text, got)
+				t.Errorf("%q was decoded as %q", text, got)
 			}
 			if tok.AddsBOS() {
-				t.Error("adds a BOS that the file does not have or want")
+				t.Error("AddsBOS is true, but the file has no BOS or does not ask for it")
 			}
 		})
 	}
 }
 
-func TestBytesAreSpelledByPrintableRunes(t *testing.T) {
-	// From GPT-2's vocabulary, where these spellings can be read in the file.
+func TestBytesAreSpelledAsPrintableRunes(t *testing.T) {
+	// Taken from GPT-2's vocabulary file.
 	for b, want := range map[byte]rune{' ': 'Ġ', '\n': 'Ċ', '\t': 'ĉ', 0: 'Ā', 'a': 'a', '!': '!', 0x7F: 'ġ', 0xA0: 'ł', 0xAD: 'Ń', 0xFF: 'ÿ'} {
 		if got := byteRunes[b]; got != want {
 			t.Errorf("byte %#x is spelled %q, want %q", b, got, want)
 		}
 	}
 	if len(runeBytes) != 256 {
-		t.Errorf("%d bytes have a spelling of their own, want 256", len(runeBytes))
+		t.Errorf("%d bytes have a rune of their own, want 256", len(runeBytes))
 	}
 }
 
-func TestEndsAreFoundByKeyAndByText(t *testing.T) {
+func TestEndTokensAreFoundByKeyAndByText(t *testing.T) {
 	file := func(kindOfTexts kind, texts ...string) metadata {
 		md := byteLevelFile().with(keyEOS, nil)
 		all := append([]string(nil), md[keyTokens].([]string)...)
@@ -247,34 +247,34 @@ func TestEndsAreFoundByKeyAndByText(t *testing.T) {
 		ends []int32
 		not  []int32
 	}{
-		"the end of text that the file names":                       {byteLevelFile().with(keyEOS, uint64(tokLo)), []int32{tokLo, tokEnd}, []int32{tokStart, tokHe, -1, 9999}},
-		"the end of turn that the file names":                       {byteLevelFile().with(keyEOT, uint64(tokHe)), []int32{tokHe}, []int32{tokLo}},
-		"the end of message that the file names":                    {byteLevelFile().with(keyEOM, uint64(tokHe)), []int32{tokHe}, []int32{tokLo}},
-		"ends known by their text":                                  {file(kindControl, "<|eot_id|>", "<end_of_turn>", "<|end|>"), []int32{tokEnd, first, first + 1, first + 2}, []int32{tokStart}},
-		"where the result of a call is to follow":                   {file(kindControl, "<|eom_id|>", "<|observation|>", "<|tool_response>", "<start_function_response>"), []int32{first, first + 1, first + 2, first + 3}, nil},
-		"an end that the file calls ordinary":                       {file(kindNormal, "<|eot_id|>"), []int32{first}, nil},
-		"the HTML tag is no end":                                    {file(kindNormal, "</s>"), nil, []int32{first}},
-		"the control token of that text is one":                     {file(kindControl, "</s>"), []int32{first}, nil},
-		"gpt-oss ends messages, not answers, with <|end|>":          {file(kindControl, "<|end|>", "<|return|>", "<|call|>"), []int32{first + 1, first + 2}, []int32{first}},
-		"<|end|> with one of those tokens alone still ends answers": {file(kindControl, "<|end|>", "<|return|>"), []int32{first, first + 1}, nil},
+		"end of text by key":                             {byteLevelFile().with(keyEOS, uint64(tokLo)), []int32{tokLo, tokEnd}, []int32{tokStart, tokHe, -1, 9999}},
+		"end of turn by key":                             {byteLevelFile().with(keyEOT, uint64(tokHe)), []int32{tokHe}, []int32{tokLo}},
+		"end of message by key":                          {byteLevelFile().with(keyEOM, uint64(tokHe)), []int32{tokHe}, []int32{tokLo}},
+		"end tokens by text":                             {file(kindControl, "<|eot_id|>", "<end_of_turn>", "<|end|>"), []int32{tokEnd, first, first + 1, first + 2}, []int32{tokStart}},
+		"tokens before the result of a tool call":        {file(kindControl, "<|eom_id|>", "<|observation|>", "<|tool_response>", "<start_function_response>"), []int32{first, first + 1, first + 2, first + 3}, nil},
+		"an end token listed as normal":                  {file(kindNormal, "<|eot_id|>"), []int32{first}, nil},
+		"</s> listed as normal is an HTML tag":           {file(kindNormal, "</s>"), nil, []int32{first}},
+		"</s> listed as a control token is an end token": {file(kindControl, "</s>"), []int32{first}, nil},
+		"<|end|> ends a message in gpt-oss":              {file(kindControl, "<|end|>", "<|return|>", "<|call|>"), []int32{first + 1, first + 2}, []int32{first}},
+		"<|end|> ends an answer without <|call|>":        {file(kindControl, "<|end|>", "<|return|>"), []int32{first, first + 1}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tok := mustNew(t, c.file)
 			for _, id := range c.ends {
 				if !tok.IsEnd(id) {
-					t.Errorf("token %d %q does not end an answer", id, tok.Text(id))
+					t.Errorf("token %d %q is not an end token", id, tok.Text(id))
 				}
 			}
 			for _, id := range c.not {
 				if tok.IsEnd(id) {
-					t.Errorf("token %d %q ends an answer", id, tok.Text(id))
+					t.Errorf("token %d %q is an end token", id, tok.Text(id))
 				}
 			}
 		})
 	}
 }
 
-func TestAnEndThatTheFileCallsOrdinaryIsAControlToken(t *testing.T) {
+func TestAnEndTokenListedAsNormalBecomesAControlToken(t *testing.T) {
 	md := byteLevelFile()
 	types := append([]int32(nil), md[keyTypes].([]int32)...)
 	types[tokEnd] = int32(kindNormal)
@@ -283,16 +283,16 @@ func TestAnEndThatTheFileCallsOrdinaryIsAControlToken(t *testing.T) {
 		t.Error("<|im_end|> is not a control token")
 	}
 	if got, want := encode(t, tok, "a<|im_end|>b", Options{ParseSpecial: true}), []int32{'a', tokEnd, 'b'}; !slices.Equal(got, want) {
-		t.Errorf("parsed text is %v, want %v", got, want)
+		t.Errorf("parsed text: got %v, want %v", got, want)
 	}
 	if got := encode(t, tok, "a<|im_end|>b", Options{}); slices.Contains(got, tokEnd) {
-		t.Errorf("plain text is %v, with <|im_end|> in it", got)
+		t.Errorf("plain text: got %v, which contains <|im_end|>", got)
 	}
 }
 
-func TestTextThatIsATokenIsNeverAControlToken(t *testing.T) {
-	// With llama-bpe a piece that is a token is that token, whatever the merges say;
-	// here "hell" is one, a control token in the second file, with merges that make it.
+func TestPlainTextNeverBecomesAControlTokenOfTheSameText(t *testing.T) {
+	// With llama-bpe a piece whose text is a token becomes that token without merging. Here
+	// "hell" is a normal token in the first file and a control token in the second.
 	ordinary := byteLevelFile().with(keyPre, "llama-bpe").with(keyAddBOS, false)
 	types := append([]int32(nil), ordinary[keyTypes].([]int32)...)
 	types[tokHell] = int32(kindControl)
@@ -300,8 +300,8 @@ func TestTextThatIsATokenIsNeverAControlToken(t *testing.T) {
 		file metadata
 		want []int32
 	}{
-		"an ordinary token is taken": {ordinary.with(keyMerges, []string{"l l"}), []int32{tokHell}},
-		"a control token is not":     {ordinary.with(keyTypes, types), []int32{tokHe, tokLL}},
+		"a normal token is emitted":      {ordinary.with(keyMerges, []string{"l l"}), []int32{tokHell}},
+		"a control token is not emitted": {ordinary.with(keyTypes, types), []int32{tokHe, tokLL}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := encode(t, mustNew(t, c.file), "hell", Options{}); !slices.Equal(got, c.want) {

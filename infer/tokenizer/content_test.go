@@ -9,17 +9,16 @@ import (
 	"m40-llm/infer/fixtures"
 )
 
-// TestContentNeverBecomesControlTokens puts every special token of every vocabulary
-// at the beginning, in the middle, at the end, twice over, cut in two spans and
-// completed by the template into the content of a message, in the places where a
-// template puts the content of each role.
-func TestContentNeverBecomesControlTokens(t *testing.T) {
+// TestMessageContentNeverBecomesSpecialTokens puts the text of every special token of every
+// vocabulary into the content of a message of each role: at the start, in the middle, at
+// the end, twice, split into two spans, and with the template text completing it.
+func TestMessageContentNeverBecomesSpecialTokens(t *testing.T) {
 	for _, name := range append([]string{"guide"}, fixtureVocabularies...) {
 		t.Run(name, func(t *testing.T) {
-			tok := openNamed(t, name)
+			tok := openVocabulary(t, name)
 			checked, kept := 0, 0
 			for id := range int32(tok.VocabSize()) {
-				if !tok.vocab.parsedOnly(id) {
+				if !tok.vocab.needsParsing(id) {
 					continue
 				}
 				special := tok.Text(id)
@@ -39,9 +38,9 @@ func TestContentNeverBecomesControlTokens(t *testing.T) {
 	}
 }
 
-// checkContent encodes content between template text, the text behind beginning with
-// follows, and compares with content that has no special token in it: none may be
-// there that is not there either.
+// checkContent encodes content between template text, of which the part after the content
+// begins with follows, and reports whether the result has as many special tokens as with
+// harmless content.
 func checkContent(t *testing.T, tok *Tokenizer, follows string, content []string) bool {
 	t.Helper()
 	for _, role := range []string{"system", "user", "assistant", "tool"} {
@@ -57,7 +56,7 @@ func checkContent(t *testing.T, tok *Tokenizer, follows string, content []string
 			}
 			n := 0
 			for _, id := range ids {
-				if tok.vocab.parsedOnly(id) {
+				if tok.vocab.needsParsing(id) {
 					n++
 				}
 			}
@@ -71,8 +70,8 @@ func checkContent(t *testing.T, tok *Tokenizer, follows string, content []string
 	return true
 }
 
-// openNamed opens the built-in model's vocabulary or that of a fixture.
-func openNamed(t testing.TB, name string) *Tokenizer {
+// openVocabulary opens the vocabulary of the built-in model ("guide") or of a fixture.
+func openVocabulary(t testing.TB, name string) *Tokenizer {
 	t.Helper()
 	if name == "guide" {
 		return open(t, "../guide/guide-q8_0.gguf")
@@ -80,10 +79,10 @@ func openNamed(t testing.TB, name string) *Tokenizer {
 	return openFixture(t, name)
 }
 
-func TestTheSpecialTokensOfTheBuiltInModel(t *testing.T) {
-	tok := openNamed(t, "guide")
+func TestTheBuiltInModelHasItsSpecialTokens(t *testing.T) {
+	tok := openVocabulary(t, "guide")
 	if tok.VocabSize() != 4096 || tok.AddsBOS() {
-		t.Errorf("%d tokens, BOS is added: %v", tok.VocabSize(), tok.AddsBOS())
+		t.Errorf("got %d tokens, AddsBOS %v, want 4096, false", tok.VocabSize(), tok.AddsBOS())
 	}
 	for id, text := range []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"} {
 		id := int32(id)
@@ -103,17 +102,16 @@ func TestTheSpecialTokensOfTheBuiltInModel(t *testing.T) {
 		t.Errorf("the control tokens are %v, want %v", control, want)
 	}
 	if got := tok.Decode(ids, true); got != prompt {
-		t.Errorf("%q came back as %q", prompt, got)
+		t.Errorf("%q was decoded as %q", prompt, got)
 	}
 	if got, want := tok.Decode(ids, false), "user\nHello, how are you?\nassistant\n"; got != want {
-		t.Errorf("without control tokens it is %q, want %q", got, want)
+		t.Errorf("without control tokens got %q, want %q", got, want)
 	}
 }
 
-// TestTheBuiltInModelMergesByTheDefinition compares with the merges read from the
-// file and applied one after the other, to real words.
-func TestTheBuiltInModelMergesByTheDefinition(t *testing.T) {
-	tok := openNamed(t, "guide")
+// TestMergesOfTheBuiltInModelMatchTheDefinition compares with naiveMerge on real words.
+func TestMergesOfTheBuiltInModelMatchTheDefinition(t *testing.T) {
+	tok := openVocabulary(t, "guide")
 	ranks := map[[2]string]float64{}
 	for _, m := range tok.algorithm.(*bytePair).merges.slots {
 		if m.pair != freeSlot {
@@ -128,7 +126,7 @@ func TestTheBuiltInModelMergesByTheDefinition(t *testing.T) {
 		for _, b := range []byte(piece) {
 			symbols = append(symbols, string(byteRunes[b]))
 		}
-		for _, s := range slowMerge(symbols, func(l, r string) (float64, bool) {
+		for _, s := range naiveMerge(symbols, func(l, r string) (float64, bool) {
 			rank, ok := ranks[[2]string{l, r}]
 			return rank, ok
 		}) {
@@ -140,18 +138,18 @@ func TestTheBuiltInModelMergesByTheDefinition(t *testing.T) {
 	}
 }
 
-func TestPiecesOfFixtureTextsAreTheText(t *testing.T) {
+func TestPiecesOfFixtureTextsConcatenateToTheText(t *testing.T) {
 	for _, name := range fixtureVocabularies {
 		if name == "bert-bge" {
 			continue // WordPiece does not keep the text
 		}
 		t.Run(name, func(t *testing.T) {
-			tok := openNamed(t, name)
+			tok := openVocabulary(t, name)
 			var expect func(text string) (whole, pieces string)
 			switch a := tok.algorithm.(type) {
 			case *sentencePiece:
 				expect = func(text string) (string, string) {
-					text = strings.ReplaceAll(text, spaceMark, " ") // both are one to SentencePiece
+					text = strings.ReplaceAll(text, spaceMark, " ") // SentencePiece writes both the same
 					if text == "" {
 						return "", ""
 					}
@@ -161,7 +159,7 @@ func TestPiecesOfFixtureTextsAreTheText(t *testing.T) {
 				expect = func(text string) (string, string) {
 					var kept []byte
 					for _, b := range []byte(text) {
-						if a.bytes[b] >= 0 {
+						if a.byteTokens[b] >= 0 {
 							kept = append(kept, b)
 						}
 					}
@@ -170,7 +168,7 @@ func TestPiecesOfFixtureTextsAreTheText(t *testing.T) {
 			}
 			for _, c := range loadReference(t, name).Cases {
 				if strings.Contains(c.Text, "</s>") && name == "phi-3" {
-					continue // swallows the space behind it
+					continue // </s> includes the space after it
 				}
 				ids := encode(t, tok, c.Text, Options{})
 				var pieces []byte
@@ -179,7 +177,7 @@ func TestPiecesOfFixtureTextsAreTheText(t *testing.T) {
 				}
 				wantText, wantPieces := expect(c.Text)
 				if got := tok.Decode(ids, true); got != wantText {
-					t.Errorf("%q came back as %q", c.Text, got)
+					t.Errorf("%q was decoded as %q", c.Text, got)
 				}
 				if string(pieces) != wantPieces {
 					t.Errorf("the pieces of %q are %q", c.Text, pieces)

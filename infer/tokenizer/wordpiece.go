@@ -9,29 +9,29 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// wordPiece is BERT's encoding: words in small letters without accents, each cut
-// into the longest tokens from the left. Tokens that begin a word begin with ▁ in
-// GGUF files; the others go on in one.
+// wordPiece implements BERT's encoding: words are lower-cased, stripped of accents and
+// split into the longest tokens from the left. In GGUF files tokens that start a word begin
+// with ▁; the others continue one.
 type wordPiece struct {
-	ids     map[string]int32 // ordinary tokens
-	longest int              // bytes of the longest of them
-	unknown int32            // token of a word that no tokens spell, -1 to leave it out
+	ids     map[string]int32 // ordinary tokens by text
+	longest int              // length in bytes of the longest of them
+	unknown int32            // token for a word that the others cannot spell, -1 to omit it
 }
 
-// longestWord is the number of runes beyond which BERT takes a word for unknown.
-const longestWord = 100
+// maxWordRunes is the number of runes beyond which BERT treats a word as unknown.
+const maxWordRunes = 100
 
 func loadWordPiece(t *Tokenizer, md Metadata) error {
 	v := t.vocab
-	if err := v.loadSpecials(md, idDefaults{bos: 101, eos: -1, unknown: 100, addBOS: true}); err != nil {
+	if err := v.loadSpecials(md, specialDefaults{bos: 101, eos: -1, unknown: 100, addBOS: true}); err != nil {
 		return err
 	}
 	var err error
-	if v.last, err = v.tokenID(md, keySeparator, 102); err != nil {
+	if v.suffix, err = v.tokenID(md, keySeparator, 102); err != nil {
 		return err
 	}
 	m := &wordPiece{unknown: v.unknown}
-	if m.ids, err = v.index(); err != nil {
+	if m.ids, err = v.idsByText(); err != nil {
 		return err
 	}
 	v.pieces = make([]string, len(v.texts))
@@ -39,7 +39,7 @@ func loadWordPiece(t *Tokenizer, md Metadata) error {
 		v.pieces[id] = text
 		switch v.kinds[id] {
 		case kindByte:
-			return fmt.Errorf("tokenizer: token %d %.80q is a byte token, which WordPiece does not have", id, text)
+			return fmt.Errorf("tokenizer: token %d %.80q is a byte token; WordPiece has none", id, text)
 		case kindControl, kindUnknown, kindUserDefined:
 			delete(m.ids, text)
 		default:
@@ -65,7 +65,7 @@ func (m *wordPiece) encode(e *encoder, text string) error {
 	iter.InitString(norm.NFD, text)
 	for !iter.Done() {
 		segment := iter.Next()
-		if err := e.tick(len(segment)); err != nil {
+		if err := e.addSteps(len(segment)); err != nil {
 			return err
 		}
 		for len(segment) > 0 {
@@ -75,7 +75,7 @@ func (m *wordPiece) encode(e *encoder, text string) error {
 			case c&space != 0:
 				finish()
 			case r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Mn):
-				// left out, controls and accents alike
+				// control characters and accents are removed
 			case c&punct != 0 || c&symbol != 0 && r < utf8.RuneSelf || isIdeograph(r):
 				finish()
 				word, runes = utf8.AppendRune(word, r), 1
@@ -90,11 +90,10 @@ func (m *wordPiece) encode(e *encoder, text string) error {
 	return nil
 }
 
-// encodeWord appends the tokens of a word, or the unknown token where they do not
-// spell all of it.
+// encodeWord appends the tokens of a word, or the unknown token if they do not cover it.
 func (m *wordPiece) encodeWord(ids []int32, word string, runes int) []int32 {
 	first := len(ids)
-	for rest := word; rest != "" && runes <= longestWord; {
+	for rest := word; rest != "" && runes <= maxWordRunes; {
 		n := min(len(rest), m.longest)
 		id, ok := int32(0), false
 		for ; n > 0; n-- {
@@ -117,8 +116,8 @@ func (m *wordPiece) encodeWord(ids []int32, word string, runes int) []int32 {
 	return ids
 }
 
-// isIdeograph reports whether BERT makes a word of each such rune. The fifth range
-// begins at U+2B920 where Unicode's block begins at U+2B820, as in BERT's own table.
+// isIdeograph reports whether BERT treats the rune as a word of its own. Like BERT's table,
+// the sixth range starts at U+2B920 although Unicode's block starts at U+2B820.
 func isIdeograph(r rune) bool {
 	return 0x4E00 <= r && r <= 0x9FFF || 0x3400 <= r && r <= 0x4DBF || 0x20000 <= r && r <= 0x2A6DF ||
 		0x2A700 <= r && r <= 0x2B73F || 0x2B740 <= r && r <= 0x2B81F || 0x2B920 <= r && r <= 0x2CEAF ||

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// Tokens of gemma4File behind <pad>, <eos>, <bos>, <unk> and the 256 byte tokens.
+// Token ids in gemma4File, which begins with <pad>, <eos>, <bos>, <unk> and 256 byte tokens.
 const (
 	gemmaBOS   = 2
 	gemmaByte0 = 4
 )
 
-// gemma4File is a vocabulary of Gemma 4's kind: runes, merges of them in an order that
-// learning would not give, and a token twice.
+// gemma4File returns a vocabulary in Gemma 4's format: runes, merges in an order that
+// training would not produce, and a duplicate token.
 func gemma4File(more ...string) metadata {
 	texts := []string{"<pad>", "<eos>", "<bos>", "<unk>"}
 	types := []int32{3, 3, 3, 2}
@@ -34,10 +34,10 @@ func gemma4File(more ...string) metadata {
 func gemmaID(m metadata, text string) int32 {
 	texts := slices.Clone(m[keyTokens].([]string))
 	slices.Reverse(texts)
-	return int32(len(texts) - 1 - slices.Index(texts, text)) // the later of two
+	return int32(len(texts) - 1 - slices.Index(texts, text)) // of two equal texts the later counts
 }
 
-func TestGemma4FollowedByHand(t *testing.T) {
+func TestGemma4MergesMatchHandComputedTokens(t *testing.T) {
 	file := gemma4File()
 	tok := mustNew(t, file)
 	for _, c := range []struct {
@@ -45,17 +45,17 @@ func TestGemma4FollowedByHand(t *testing.T) {
 		text string
 		want []string
 	}{
-		{"the first merge is the best; no space is put first", "ab", []string{"ab"}},
+		{"the first merge wins; no space is inserted", "ab", []string{"ab"}},
 		{"a space is written ▁; ab comes before ▁a", "a ab", []string{"a", "▁", "ab"}},
-		{"the later of two equal tokens", "b", []string{"b"}},
+		{"of two equal tokens the later is used", "b", []string{"b"}},
 		{"a run of line ends that is a token is that token", "\n\n\n", []string{"\n\n\n"}},
-		{"and others are merged", "\n\n\n\n", []string{"\n\n", "\n\n"}},
-		{"a rune that is in no token is its bytes", "aß", []string{"a", "<0xC3>", "<0x9F>"}},
-		{"a rune is joined as a whole", "éa", []string{"éa"}},
-		{"half a rune is its byte", "\xC3a", []string{"<0xC3>", "a"}},
-		{"what spells a byte token is not one", "<0x41>", []string{"<0x3C>", "<0x30>", "<0x78>", "<0x34>", "<0x31>", "<0x3E>"}},
-		{"user-defined tokens are cut out first", "a<|tool>b", []string{"a", "<|tool>", "b"}},
-		{"nothing is nothing", "", nil},
+		{"other runs of line ends are merged", "\n\n\n\n", []string{"\n\n", "\n\n"}},
+		{"a rune without a token becomes byte tokens", "aß", []string{"a", "<0xC3>", "<0x9F>"}},
+		{"a rune of two bytes is merged as one symbol", "éa", []string{"éa"}},
+		{"an incomplete rune becomes a byte token", "\xC3a", []string{"<0xC3>", "a"}},
+		{"the text of a byte token does not become that token", "<0x41>", []string{"<0x3C>", "<0x30>", "<0x78>", "<0x34>", "<0x31>", "<0x3E>"}},
+		{"user-defined tokens are recognised first", "a<|tool>b", []string{"a", "<|tool>", "b"}},
+		{"an empty text has no tokens", "", nil},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			var want []int32
@@ -64,24 +64,24 @@ func TestGemma4FollowedByHand(t *testing.T) {
 			}
 			got := encode(t, tok, c.text, Options{ParseSpecial: true})
 			if !slices.Equal(got, want) {
-				t.Errorf("%q is %v, want %v", c.text, got, want)
+				t.Errorf("%q: got %v, want %v", c.text, got, want)
 			}
 			if back := tok.Decode(got, true); back != c.text {
-				t.Errorf("%q came back as %q", c.text, back)
+				t.Errorf("%q was decoded as %q", c.text, back)
 			}
 		})
 	}
 	if got := encode(t, tok, "a", Options{AddSpecial: true}); len(got) != 2 || got[0] != gemmaBOS {
-		t.Errorf("%v does not begin with BOS, which the model needs whatever the file says", got)
+		t.Errorf("got %v, want BOS first although add_bos_token is false", got)
 	}
 	bytewise := mustNew(t, file.with(keyModel, "gpt2").with(keyPre, "gemma4"))
 	if got := encode(t, bytewise, "a ab", Options{}); !slices.Equal(got, encode(t, tok, "a ab", Options{})) {
-		t.Errorf("by the name of its rules it gives %v", got)
+		t.Errorf("with tokenizer.ggml.pre = gemma4 got %v", got)
 	}
 }
 
-// The definition taken at its word, lines cut by a regular expression.
-func TestGemma4MergesAreThoseOfTheDefinition(t *testing.T) {
+// Compares with naiveMerge on lines split by a regular expression.
+func TestGemma4MergesMatchTheDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 11))
 	line := regexp.MustCompile(`[^\n]+|\n+`)
 	for name, file := range map[string]metadata{"words": gemma4File(), "tokens across words": gemma4File("b ▁", "a ▁a", "▁b ▁a", "b▁ b")} {
@@ -106,7 +106,7 @@ func TestGemma4MergesAreThoseOfTheDefinition(t *testing.T) {
 					if piece[0] == '\n' && slices.Contains(texts, piece) {
 						symbols = []string{piece}
 					}
-					for _, s := range slowMerge(symbols, func(l, r string) (float64, bool) {
+					for _, s := range naiveMerge(symbols, func(l, r string) (float64, bool) {
 						n, ok := ranks[[2]string{l, r}]
 						return n, ok
 					}) {
@@ -120,7 +120,7 @@ func TestGemma4MergesAreThoseOfTheDefinition(t *testing.T) {
 					}
 				}
 				if got := encode(t, tok, b.String(), Options{}); !slices.Equal(got, want) {
-					t.Fatalf("%q is %v, want %v", b.String(), got, want)
+					t.Fatalf("%q: got %v, want %v", b.String(), got, want)
 				}
 			}
 		})

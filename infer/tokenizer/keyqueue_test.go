@@ -7,37 +7,37 @@ import (
 	"testing"
 )
 
-func TestBinsAreInTheOrderOfPriorities(t *testing.T) {
-	for bin := range binCount {
-		start := binStart(bin)
-		if got := binOf(uint32(start)); got != bin {
-			t.Errorf("bin %d begins at %d, which is in bin %d", bin, start, got)
+func TestBucketsAreOrderedByPriority(t *testing.T) {
+	for bucket := range bucketCount {
+		start := bucketStart(bucket)
+		if got := bucketOf(uint32(start)); got != bucket {
+			t.Errorf("bucket %d starts at %d, which is in bucket %d", bucket, start, got)
 		}
-		if end := binStart(bin + 1); end <= start || binOf(uint32(end-1)) != bin {
-			t.Errorf("bin %d goes from %d to %d, which is in bin %d", bin, start, end-1, binOf(uint32(end-1)))
+		if end := bucketStart(bucket + 1); end <= start || bucketOf(uint32(end-1)) != bucket {
+			t.Errorf("bucket %d ends at %d, which is in bucket %d", bucket, end-1, bucketOf(uint32(end-1)))
 		}
 	}
-	if binStart(binCount) != 1<<32 {
-		t.Errorf("the bins end at %d", binStart(binCount))
+	if bucketStart(bucketCount) != 1<<32 {
+		t.Errorf("the buckets end at %d, want 1<<32", bucketStart(bucketCount))
 	}
 }
 
-// Against a list of the keys, whose least is looked for each time.
-func TestAQueueHandsOutTheLowestKey(t *testing.T) {
+// Compares with a linear search for the lowest key.
+func TestKeyQueuePopsTheLowestKey(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	draws := map[string]func(last uint64) uint64{
 		"few priorities":       func(uint64) uint64 { return r.Uint64N(3)<<32 | r.Uint64N(1000) },
 		"one priority":         func(uint64) uint64 { return 7<<32 | r.Uint64N(1<<20) },
 		"all priorities":       func(uint64) uint64 { return r.Uint64() },
-		"low ones mostly":      func(uint64) uint64 { return r.Uint64() >> r.IntN(64) },
-		"never below the last": func(last uint64) uint64 { return last + r.Uint64()>>(r.IntN(60)+4) },
-		"the last again":       func(last uint64) uint64 { return last },
+		"mostly low ones":      func(uint64) uint64 { return r.Uint64() >> r.IntN(64) },
+		"above the popped one": func(last uint64) uint64 { return last + r.Uint64()>>(r.IntN(60)+4) },
+		"the popped one again": func(last uint64) uint64 { return last },
 		"the highest":          func(uint64) uint64 { return math.MaxUint64 - r.Uint64N(5) },
 	}
 	var q keyQueue
 	for name, draw := range draws {
 		t.Run(name, func(t *testing.T) {
-			for _, n := range []int{0, 1, 2, 30, 31, 32, 63, fewKeys, fewKeys + 1, 2000} {
+			for _, n := range []int{0, 1, 2, 30, 31, 32, 63, smallQueue, smallQueue + 1, 2000} {
 				q.reset(n)
 				var slow []uint64
 				last := uint64(0)
@@ -58,7 +58,7 @@ func TestAQueueHandsOutTheLowestKey(t *testing.T) {
 					}
 					got, steps, ok := q.pop()
 					if !ok || got != slow[at] || steps < 1 {
-						t.Fatalf("got %x, %v in %d steps of %d keys, want %x", got, ok, steps, len(slow), slow[at])
+						t.Fatalf("got %x, %v in %d steps with %d keys, want %x", got, ok, steps, len(slow), slow[at])
 					}
 					last = got
 					slow = slices.Delete(slow, at, at+1)
@@ -67,14 +67,14 @@ func TestAQueueHandsOutTheLowestKey(t *testing.T) {
 					}
 				}
 				if key, _, ok := q.pop(); ok {
-					t.Fatalf("%x came out of an empty queue", key)
+					t.Fatalf("an empty queue returned %x", key)
 				}
 			}
 		})
 	}
 }
 
-func TestAMergeTableFindsWhatWasPutIn(t *testing.T) {
+func TestMergeTableFindsStoredMerges(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	for _, n := range []int{0, 1, 2, 3, 100, 5000} {
 		table, want := newMergeTable(n), map[uint64]merge{}
@@ -88,8 +88,8 @@ func TestAMergeTableFindsWhatWasPutIn(t *testing.T) {
 			for right := int32(-1); right < 101; right++ {
 				pair := pairKey(left, right)
 				m, ok := want[pair]
-				if got := *table.find(pair); ok && got != m || !ok && got.rank != unjoinable {
-					t.Fatalf("of %d: %d and %d are %v, want %v, %v", n, left, right, got, m, ok)
+				if got := *table.find(pair); ok && got != m || !ok && got.rank != cannotMerge {
+					t.Fatalf("%d merges, pair %d %d: got %v, want %v, %v", n, left, right, got, m, ok)
 				}
 			}
 		}

@@ -7,24 +7,23 @@ import (
 	"strings"
 )
 
-// sentencePiece is SentencePiece's byte-pair encoding: a text begins as its runes,
-// and neighbours join into the token of the highest score. A rune that is in no
-// token is spelled by byte tokens. Spaces are written ▁. There is no pre-tokenizer:
-// tokenizer.ggml.pre has no meaning here.
+// sentencePiece implements SentencePiece's byte-pair encoding: the runes of a text are its
+// first symbols, and the adjacent pair that forms the token of the highest score is joined
+// first. A rune without a token becomes byte tokens. Spaces are written ▁.
+// tokenizer.ggml.pre is ignored.
 //
-// In Gemma 4 a list of merges joins instead of scores, and no token lies across the end
-// of a line.
+// Gemma 4 uses a list of merges instead of scores, and no token crosses the end of a line.
 type sentencePiece struct {
-	ids         map[string]int32 // ordinary tokens
-	longest     int              // bytes of the longest of them
-	acrossWords bool             // one of them has ▁ behind something else
-	priorities  []uint32         // place of each token's score among all, the highest first
-	merges      *mergeTable      // in place of priorities; nil for none
-	bytes       [256]int32       // byte tokens, -1 for none
-	lost        int32            // token of a byte that has none, -1 to leave it out
+	ids          map[string]int32 // ordinary tokens by text
+	longest      int              // length in bytes of the longest of them
+	crossesWords bool             // some token has ▁ after another character
+	ranks        []uint32         // by token; 0 for the highest score
+	merges       *mergeTable      // used instead of ranks; nil for none
+	byteTokens   [256]int32       // token id by byte, -1 for none
+	unknown      int32            // token for bytes without a byte token, -1 to omit them
 
-	normal      *charsMap // nil for none
-	mergeSpaces bool      // runs of spaces are one, and none are left at the ends
+	charsMap       *charsMap // nil for none
+	collapseSpaces bool      // replace runs of spaces by one and trim spaces at both ends
 
 	cache *pieceCache
 }
@@ -33,17 +32,17 @@ const spaceMark = "▁"
 
 func loadSentencePiece(t *Tokenizer, md Metadata) error {
 	v := t.vocab
-	if err := v.loadSpecials(md, idDefaults{bos: 1, eos: 2, unknown: 0, addBOS: true}); err != nil {
+	if err := v.loadSpecials(md, specialDefaults{bos: 1, eos: 2, unknown: 0, addBOS: true}); err != nil {
 		return err
 	}
-	if err := v.loadStrip(md); err != nil {
+	if err := v.loadRstrip(md); err != nil {
 		return err
 	}
 	scores, err := v.loadScores(md)
 	if err != nil {
 		return err
 	}
-	m := &sentencePiece{lost: v.unknown, priorities: ranks(scores), cache: newPieceCache()}
+	m := &sentencePiece{unknown: v.unknown, ranks: rankDescending(scores), cache: newPieceCache()}
 	t.spacePrefix = true
 	if md.Has(keySpacePrefix) {
 		if t.spacePrefix, err = md.Bool(keySpacePrefix); err != nil {
@@ -53,7 +52,7 @@ func loadSentencePiece(t *Tokenizer, md Metadata) error {
 	if err := m.loadNormalization(md); err != nil {
 		return err
 	}
-	if m.ids, err = v.index(); err != nil {
+	if m.ids, err = v.idsByText(); err != nil {
 		return err
 	}
 	t.algorithm = m
@@ -65,19 +64,19 @@ const gemma4 = "gemma4"
 
 func loadGemma4(t *Tokenizer, md Metadata) error {
 	v := t.vocab
-	if err := v.loadSpecials(md, idDefaults{bos: -1, eos: -1, unknown: -1, addBOS: true}); err != nil {
+	if err := v.loadSpecials(md, specialDefaults{bos: -1, eos: -1, unknown: -1, addBOS: true}); err != nil {
 		return err
 	}
-	v.first = v.bos // whatever the file says: the first ones were wrong, and the model needs it
-	m := &sentencePiece{lost: v.unknown, ids: map[string]int32{}, cache: newPieceCache()}
+	v.prefix = v.bos // ignores the file's add_bos_token: the model needs BOS, and the first published files said otherwise
+	m := &sentencePiece{unknown: v.unknown, ids: map[string]int32{}, cache: newPieceCache()}
 	all := map[string]int32{}
-	for id, text := range v.texts { // of the few that are there twice, the later ones
-		if all[text] = int32(id); !v.cut(int32(id)) {
+	for id, text := range v.texts { // of the few duplicate texts the last counts
+		if all[text] = int32(id); !v.isSpecial(int32(id)) {
 			m.ids[text] = int32(id)
 		}
 	}
 	merges, err := loadMerges(md, v, all, func(left, right string) {
-		m.acrossWords = m.acrossWords || wordEnd(left+right) < len(left+right)
+		m.crossesWords = m.crossesWords || nextWord(left+right) < len(left+right)
 	})
 	if err != nil {
 		return err
@@ -88,8 +87,8 @@ func loadGemma4(t *Tokenizer, md Metadata) error {
 }
 
 func (m *sentencePiece) loadNormalization(md Metadata) (err error) {
-	if md.Has(keyMergeSpaces) {
-		if m.mergeSpaces, err = md.Bool(keyMergeSpaces); err != nil {
+	if md.Has(keyCollapseSpaces) {
+		if m.collapseSpaces, err = md.Bool(keyCollapseSpaces); err != nil {
 			return fmt.Errorf("tokenizer: %w", err)
 		}
 	}
@@ -98,58 +97,59 @@ func (m *sentencePiece) loadNormalization(md Metadata) (err error) {
 	}
 	numbers, err := md.Ints(keyCharsMap)
 	if err != nil {
-		return fmt.Errorf("tokenizer: the normalisation cannot be read: %w", err)
+		return fmt.Errorf("tokenizer: cannot read the normalisation: %w", err)
 	}
 	data := make([]byte, len(numbers))
 	for i, n := range numbers {
 		if n < -128 || n > 255 {
-			return fmt.Errorf("tokenizer: %s: element %d is %d, which is no byte", keyCharsMap, i, n)
+			return fmt.Errorf("tokenizer: %s: element %d is %d; want a byte, -128 to 255", keyCharsMap, i, n)
 		}
 		data[i] = byte(n)
 	}
 	if len(data) > 0 {
-		m.normal, err = parseCharsMap(data)
+		m.charsMap, err = parseCharsMap(data)
 	}
 	return err
 }
 
-// loadPieces spells the tokens, and leaves in ids those that text can become.
+// loadPieces sets the bytes of each token and removes from ids the tokens that ordinary
+// text cannot become.
 func (m *sentencePiece) loadPieces(v *vocabulary) error {
-	for b := range m.bytes {
-		m.bytes[b] = -1
+	for b := range m.byteTokens {
+		m.byteTokens[b] = -1
 	}
 	v.pieces = make([]string, len(v.texts))
 	for id, text := range v.texts {
 		switch v.kinds[id] {
 		case kindControl, kindUnknown, kindUserDefined:
 			v.pieces[id] = text
-			m.forget(text, id)
+			m.removeID(text, id)
 		case kindByte:
 			b, ok := parseByteToken(text)
 			if !ok {
-				return fmt.Errorf("tokenizer: byte token %d is %.80q instead of <0x00> to <0xFF>", id, text)
+				return fmt.Errorf("tokenizer: byte token %d is %.80q; want <0x00> to <0xFF>", id, text)
 			}
 			v.pieces[id] = string([]byte{b})
-			m.bytes[b] = int32(id)
-			m.forget(text, id)
+			m.byteTokens[b] = int32(id)
+			m.removeID(text, id)
 		default:
 			v.pieces[id] = strings.ReplaceAll(text, spaceMark, " ")
 			m.longest = max(m.longest, len(text))
-			m.acrossWords = m.acrossWords || wordEnd(text) < len(text)
+			m.crossesWords = m.crossesWords || nextWord(text) < len(text)
 		}
 	}
 	return nil
 }
 
-func (m *sentencePiece) forget(text string, id int) {
+func (m *sentencePiece) removeID(text string, id int) {
 	if m.ids[text] == int32(id) {
 		delete(m.ids, text)
 	}
 }
 
-// ranks returns the place of each number among all, the highest first; equals have the
-// same.
-func ranks(numbers []float32) []uint32 {
+// rankDescending returns the rank of each number, 0 for the highest. Equal numbers have
+// equal ranks.
+func rankDescending(numbers []float32) []uint32 {
 	order := make([]int, len(numbers))
 	for i := range order {
 		order[i] = i
@@ -165,9 +165,8 @@ func ranks(numbers []float32) []uint32 {
 	return ranks
 }
 
-// wordEnd returns where the first ▁ is that has something else before it, len(text) if
-// none has.
-func wordEnd(text string) int {
+// nextWord returns the offset of the first ▁ after another character, len(text) for none.
+func nextWord(text string) int {
 	at := 0
 	for strings.HasPrefix(text[at:], spaceMark) {
 		at += len(spaceMark)
@@ -180,38 +179,38 @@ func wordEnd(text string) int {
 
 // encode appends the tokens of text.
 func (m *sentencePiece) encode(e *encoder, text string) error {
-	if m.normal != nil {
+	if m.charsMap != nil {
 		var err error
-		if text, err = m.normal.normalize(e, text); err != nil {
+		if text, err = m.charsMap.normalize(e, text); err != nil {
 			return err
 		}
 	}
-	if m.mergeSpaces {
+	if m.collapseSpaces {
 		text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' }), " ")
 	}
 	if text == "" {
 		return nil
 	}
 	text = strings.ReplaceAll(text, " ", spaceMark)
-	if e.begins && e.spacePrefix {
+	if e.atStart && e.spacePrefix {
 		text = spaceMark + text
 	}
-	return m.rules().cut(text, e.tick, func(piece string) error { return m.encodePiece(e, piece) })
+	return m.preTokenizer().split(text, e.addSteps, func(piece string) error { return m.encodePiece(e, piece) })
 }
 
-// rules cut text where no tokens are joined.
-func (m *sentencePiece) rules() (p preTokenizer) {
+// preTokenizer returns rules that split text where no token crosses.
+func (m *sentencePiece) preTokenizer() (p preTokenizer) {
 	if m.merges != nil {
 		p = append(p, lines)
 	}
-	if !m.acrossWords {
+	if !m.crossesWords {
 		p = append(p, words)
 	}
 	return p
 }
 
 // words matches ▁*[^▁]*
-func words(text string, at int) (int, bool) { return at + wordEnd(text[at:]), true }
+func words(text string, at int) (int, bool) { return at + nextWord(text[at:]), true }
 
 func (m *sentencePiece) encodePiece(e *encoder, piece string) error {
 	if ids, ok := m.cache.get(piece); ok {
@@ -219,7 +218,7 @@ func (m *sentencePiece) encodePiece(e *encoder, piece string) error {
 		return nil
 	}
 	if m.merges != nil && piece[0] == '\n' {
-		if id, ok := m.ids[piece]; ok { // as a whole, whatever the merges say
+		if id, ok := m.ids[piece]; ok { // a run of line ends that is a token is not merged
 			e.ids = append(e.ids, id)
 			return nil
 		}
@@ -232,23 +231,23 @@ func (m *sentencePiece) encodePiece(e *encoder, piece string) error {
 	symbols := e.merger.begin(len(e.starts))
 	e.starts = append(e.starts, int32(len(piece)))
 	for i := range symbols {
-		symbols[i] = newSymbol(i, m.token(piece[e.starts[i]:e.starts[i+1]]))
-		if err := e.tick(1); err != nil {
+		symbols[i] = newSymbol(i, m.tokenOf(piece[e.starts[i]:e.starts[i+1]]))
+		if err := e.addSteps(1); err != nil {
 			return err
 		}
 	}
 	join := func(symbols []mergeSymbol, left int32) (int32, uint32) {
 		right := symbols[left].next
-		id := m.token(piece[e.starts[left]:e.starts[symbols[right].next]])
+		id := m.tokenOf(piece[e.starts[left]:e.starts[symbols[right].next]])
 		if id < 0 {
-			return id, unjoinable
+			return id, cannotMerge
 		}
-		return id, m.priorities[id]
+		return id, m.ranks[id]
 	}
 	if m.merges != nil {
 		join = m.merges.join
 	}
-	if err := e.merger.merge(join, e.tick); err != nil {
+	if err := e.merger.merge(join, e.addSteps); err != nil {
 		return err
 	}
 	for i := int32(0); i < int32(len(symbols)); i = symbols[i].next {
@@ -257,10 +256,10 @@ func (m *sentencePiece) encodePiece(e *encoder, piece string) error {
 			continue
 		}
 		for _, b := range []byte(piece[e.starts[i]:e.starts[symbols[i].next]]) {
-			if id := m.bytes[b]; id >= 0 {
+			if id := m.byteTokens[b]; id >= 0 {
 				e.ids = append(e.ids, id)
-			} else if m.lost >= 0 {
-				e.ids = append(e.ids, m.lost)
+			} else if m.unknown >= 0 {
+				e.ids = append(e.ids, m.unknown)
 			}
 		}
 	}
@@ -268,7 +267,7 @@ func (m *sentencePiece) encodePiece(e *encoder, piece string) error {
 	return nil
 }
 
-func (m *sentencePiece) token(text string) int32 {
+func (m *sentencePiece) tokenOf(text string) int32 {
 	if len(text) > m.longest {
 		return -1
 	}
