@@ -18,7 +18,7 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
+	"handlers/commands": {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
 
 	"handlers":        {"handlers/api", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample", "infer/units", "store", "web"},
 	"handlers/live":   {"store", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
@@ -31,7 +31,8 @@ var mayImport = map[string][]string{
 	"handlers/httpio":  {"handlers/failure"},
 	"handlers/failure": {"handlers/live", "handlers/models", "infer", "infer/record", "store"},
 
-	"infer":           {"infer/gguf", "infer/tokenizer", "infer/chat", "infer/grammar", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/placement", "infer/units", "infer/device", "infer/model"},
+	"infer":           {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/reply", "infer/sample"},
+	"infer/engine":    {"infer", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
 	"infer/talk":      {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
 	"infer/record":    {"infer/sample"},
 	"infer/placement": {"infer/device", "infer/gguf", "infer/model", "infer/sample", "infer/units"},
@@ -64,8 +65,8 @@ var soleImporters = map[string][]string{
 // mayUseHTTP are the packages below infer that may know HTTP.
 var mayUseHTTP = []string{"infer/hub", "infer/hub/hubtest", "infer/worker"}
 
-// deviceFree are the files of infer that decide without knowing what computes.
-var deviceFree = []string{"infer/scheduler.go", "infer/blocks.go", "infer/sequence.go"}
+// deviceFree are the files of the engine that decide without knowing what computes.
+var deviceFree = []string{"infer/engine/scheduler.go", "infer/engine/blocks.go", "infer/engine/sequence.go"}
 
 // sourceFile is a Go file outside of tests.
 type sourceFile struct {
@@ -159,20 +160,22 @@ func TestImportRules(t *testing.T) {
 		name, file, imported string
 		allowed              bool
 	}{
-		{"the engine does not know the routes", "infer/engine.go", "m40-llm/handlers", false},
-		{"the engine does not know the page", "infer/engine.go", "m40-llm/web", false},
-		{"the engine does not know the store", "infer/engine.go", "m40-llm/store", false},
-		{"the engine does not know a concrete device", "infer/engine.go", "m40-llm/infer/cpu", false},
-		{"the engine does not know echo", "infer/engine.go", "github.com/labstack/echo/v4", false},
-		{"the engine does not know SQL", "infer/engine.go", "database/sql", false},
-		{"the engine does not know HTTP", "infer/engine.go", "net/http", false},
+		{"the engine does not know the routes", "infer/engine/engine.go", "m40-llm/handlers", false},
+		{"the engine does not know the page", "infer/engine/engine.go", "m40-llm/web", false},
+		{"the engine does not know the store", "infer/engine/engine.go", "m40-llm/store", false},
+		{"the engine does not know a concrete device", "infer/engine/engine.go", "m40-llm/infer/cpu", false},
+		{"the engine does not know echo", "infer/engine/engine.go", "github.com/labstack/echo/v4", false},
+		{"the engine does not know SQL", "infer/engine/engine.go", "database/sql", false},
+		{"the engine does not know HTTP", "infer/engine/engine.go", "net/http", false},
 		{"a device does not know HTTP", "infer/cpu/cpu.go", "net/http/httptest", false},
 		{"the page knows none of ours", "web/page.go", "m40-llm/infer", false},
 		{"the kernels know none of ours", "cudakern/driver.go", "m40-llm/infer/gguf", false},
 		{"the routes do not know the kernels", "handlers/page.go", "m40-llm/cudakern", false},
 		{"the routes do not know devices", "handlers/page.go", "m40-llm/infer/device", false},
 		{"the routes do not know SQL", "handlers/page.go", "database/sql", false},
-		{"the scheduler does not know devices", "infer/scheduler.go", "m40-llm/infer/device", false},
+		{"the values that others speak do not know the engine", "infer/request.go", "m40-llm/infer/engine", false},
+		{"the values that others speak do not know models", "infer/info.go", "m40-llm/infer/model", false},
+		{"the scheduler does not know devices", "infer/engine/scheduler.go", "m40-llm/infer/device", false},
 		{"the model does not know the scheduler", "infer/model/model.go", "m40-llm/infer", false},
 		{"the file format is a leaf", "infer/gguf/file.go", "m40-llm/infer/device", false},
 		{"the tokenizer is a leaf", "infer/tokenizer/bpe.go", "m40-llm/infer/gguf", false},
@@ -186,7 +189,7 @@ func TestImportRules(t *testing.T) {
 		{"no program file drives a browser", "handlers/page.go", "github.com/chromedp/chromedp", false},
 
 		{"the stream knows the websocket package", "handlers/stream.go", "nhooyr.io/websocket", true},
-		{"the engine knows the device interface", "infer/engine.go", "m40-llm/infer/device", true},
+		{"the engine knows the device interface", "infer/engine/engine.go", "m40-llm/infer/device", true},
 		{"the store knows SQL", "store/store.go", "database/sql", true},
 		{"the commands know concrete devices", "handlers/commands/devices.go", "m40-llm/infer/cpu", true},
 		{"the hub knows HTTP", "infer/hub/pull.go", "net/http", true},

@@ -15,9 +15,9 @@ import (
 
 	"m40-llm/handlers/api"
 	"m40-llm/handlers/live"
-	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
+	"m40-llm/infer/engine"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/guide"
 	"m40-llm/infer/hub"
@@ -25,9 +25,9 @@ import (
 )
 
 // openGuide starts the real engine with the built-in model.
-func openGuide(t *testing.T) *infer.Engine {
+func openGuide(t *testing.T) *engine.Engine {
 	t.Helper()
-	engine, err := infer.Open(infer.Options{
+	engine, err := engine.Open(engine.Options{
 		Catalog:    hub.New(hub.Options{Builtin: map[string][]byte{"guide": guide.Model}}),
 		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(1) },
 		Model:      "guide",

@@ -22,9 +22,9 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
-	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
+	"m40-llm/infer/engine"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/guide"
@@ -75,7 +75,7 @@ func serveModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := infer.Open(infer.Options{
+	engine, err := engine.Open(engine.Options{
 		Catalog:    catalog,
 		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(1) },
 		Model:      "guide",

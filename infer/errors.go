@@ -1,6 +1,9 @@
 package infer
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // ErrorCode classifies an Error for programs.
 type ErrorCode string
@@ -36,6 +39,20 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-func errorf(code ErrorCode, format string, args ...any) *Error {
+// Errorf returns an error of a code.
+func Errorf(code ErrorCode, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Invalid returns the error of a field of a request that is wrong.
+func Invalid(param, format string, args ...any) *Error {
+	return &Error{Code: CodeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// AsError returns err as an *Error, of the given code if it has none.
+func AsError(code ErrorCode, err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return Errorf(code, "%s", err)
 }

@@ -1,3 +1,6 @@
+// Package infer holds what an engine and those who use it say to each other: requests, events,
+// errors, models and status. They are plain values, since they cross the process boundary as
+// JSON. Package engine computes in this process, package worker in another one.
 package infer
 
 import (
@@ -47,6 +50,18 @@ type Request struct {
 	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer
 	Alternatives  int           `json:"alternatives,omitempty"`   // likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 100
 	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // send the prompt's tokens too, scored
+}
+
+// Values of Request.ToolChoice that are no names of tools.
+const (
+	ToolChoiceAuto     = "auto"
+	ToolChoiceNone     = "none"
+	ToolChoiceRequired = "required"
+)
+
+// ForcesCall reports whether the answer must be a call.
+func (r *Request) ForcesCall() bool {
+	return r.ToolChoice != "" && r.ToolChoice != ToolChoiceAuto && r.ToolChoice != ToolChoiceNone
 }
 
 // DefaultRequest returns the settings of a request that sets nothing: JSON is

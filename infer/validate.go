@@ -3,7 +3,6 @@ package infer
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"m40-llm/infer/sample"
 )
@@ -11,8 +10,7 @@ import (
 // Limits of a request, far above what a person or a program has use for.
 const (
 	maxAlternatives = 256
-	maxScoredTops   = 100     // alternatives where the prompt is scored too: all its tokens are sent at once
-	maxScored       = 4 << 20 // of them to all tokens of the prompt together, some 200 MB
+	maxScoredTops   = 100 // alternatives where the prompt is scored too: all its tokens are sent at once
 	maxStops        = 64
 	maxStopBytes    = 1024
 	maxBanned       = 512
@@ -20,8 +18,9 @@ const (
 	maxBannedTotal  = 16 << 10 // of all
 )
 
-// validate reports the first field that is wrong whatever the model.
-func (r *Request) validate() error {
+// Validate returns an error that names the first field that is wrong whatever the model. It
+// normalises empty lists and null.
+func (r *Request) Validate() error {
 	inputs := 0
 	for _, given := range []bool{len(r.Messages) > 0, r.Prompt != "", len(r.Tokens) > 0} {
 		if given {
@@ -31,25 +30,25 @@ func (r *Request) validate() error {
 	var field *sample.FieldError
 	switch err := r.Params.Validate(); {
 	case inputs == 0:
-		return invalid("messages", "the request has no input: give messages, a prompt or tokens")
+		return Invalid("messages", "the request has no input: give messages, a prompt or tokens")
 	case inputs > 1:
-		return invalid("messages", "the request has %d inputs: give only one of messages, prompt and tokens", inputs)
+		return Invalid("messages", "the request has %d inputs: give only one of messages, prompt and tokens", inputs)
 	case r.Continue && (len(r.Messages) == 0 || r.Messages[len(r.Messages)-1].Role != "assistant"):
-		return invalid("continue", "continue is set, but the last message is not an assistant's")
+		return Invalid("continue", "continue is set, but the last message is not an assistant's")
 	case len(r.Begun) > 0 && !r.Continue:
-		return invalid("begun", "begun has the tokens of a message that is continued, but continue is not set")
+		return Invalid("begun", "begun has the tokens of a message that is continued, but continue is not set")
 	case errors.As(err, &field):
-		return invalid(field.Field, "%s", field)
+		return Invalid(field.Field, "%s", field)
 	case err != nil:
-		return invalid("params", "%s", err)
+		return Invalid("params", "%s", err)
 	case r.MaxTokens < -1:
-		return invalid("max_tokens", "max_tokens is %d: must be 0 or more, or -1 for as many as fit", r.MaxTokens)
+		return Invalid("max_tokens", "max_tokens is %d: must be 0 or more, or -1 for as many as fit", r.MaxTokens)
 	case r.Alternatives < 0 || r.Alternatives > maxAlternatives:
-		return invalid("alternatives", "alternatives is %d: must be from 0 to %d", r.Alternatives, maxAlternatives)
+		return Invalid("alternatives", "alternatives is %d: must be from 0 to %d", r.Alternatives, maxAlternatives)
 	case r.PromptLogProb && r.Alternatives > maxScoredTops:
-		return invalid("alternatives", "alternatives is %d: must be from 0 to %d with prompt_logprob", r.Alternatives, maxScoredTops)
+		return Invalid("alternatives", "alternatives is %d: must be from 0 to %d with prompt_logprob", r.Alternatives, maxScoredTops)
 	case len(r.Stop) > maxStops:
-		return invalid("stop", "there are %d stop strings: give at most %d", len(r.Stop), maxStops)
+		return Invalid("stop", "there are %d stop strings: give at most %d", len(r.Stop), maxStops)
 	}
 	r.Tools = orNone(r.Tools)
 	if err := r.validateForm(); err != nil {
@@ -57,7 +56,7 @@ func (r *Request) validate() error {
 	}
 	for i, stop := range r.Stop {
 		if stop == "" || len(stop) > maxStopBytes {
-			return invalid("stop", "stop string %d has %d bytes: must be from 1 to %d", i+1, len(stop), maxStopBytes)
+			return Invalid("stop", "stop string %d has %d bytes: must be from 1 to %d", i+1, len(stop), maxStopBytes)
 		}
 	}
 	return r.validateBanned()
@@ -71,17 +70,17 @@ func (r *Request) validateForm() error {
 	}
 	switch {
 	case r.Grammar != "" && len(r.JSONSchema) > 0:
-		return invalid("grammar", "give only one of grammar and json_schema")
+		return Invalid("grammar", "give only one of grammar and json_schema")
 	case r.IgnoreEOS && (r.Grammar != "" || len(r.JSONSchema) > 0):
-		return invalid("ignore_eos", "ignore_eos has no meaning with a grammar or json_schema, which says where the answer ends")
-	case r.forces() && r.Grammar != "":
-		return invalid("tool_choice", "tool_choice asks for a call, which cannot be held to a grammar too")
-	case r.forces() && r.IgnoreEOS:
-		return invalid("ignore_eos", "ignore_eos has no meaning where tool_choice asks for a call")
-	case r.forces() && len(r.Tools) == 0:
-		return invalid("tool_choice", "tool_choice asks for a call, but there are no tools")
-	case r.forces() && r.Continue:
-		return invalid("tool_choice", "tool_choice cannot ask for a call in a message that is continued")
+		return Invalid("ignore_eos", "ignore_eos has no meaning with a grammar or json_schema, which says where the answer ends")
+	case r.ForcesCall() && r.Grammar != "":
+		return Invalid("tool_choice", "tool_choice asks for a call, which cannot be held to a grammar too")
+	case r.ForcesCall() && r.IgnoreEOS:
+		return Invalid("ignore_eos", "ignore_eos has no meaning where tool_choice asks for a call")
+	case r.ForcesCall() && len(r.Tools) == 0:
+		return Invalid("tool_choice", "tool_choice asks for a call, but there are no tools")
+	case r.ForcesCall() && r.Continue:
+		return Invalid("tool_choice", "tool_choice cannot ask for a call in a message that is continued")
 	}
 	return nil
 }
@@ -97,32 +96,17 @@ func orNone(raw json.RawMessage) json.RawMessage {
 
 func (r *Request) validateBanned() error {
 	if n := len(r.BannedStrings); n > maxBanned {
-		return invalid("banned_strings", "there are %d banned strings: give at most %d", n, maxBanned)
+		return Invalid("banned_strings", "there are %d banned strings: give at most %d", n, maxBanned)
 	}
 	total := 0
 	for i, text := range r.BannedStrings {
 		if text == "" || len(text) > maxBannedBytes {
-			return invalid("banned_strings", "banned string %d has %d bytes: must be from 1 to %d", i+1, len(text), maxBannedBytes)
+			return Invalid("banned_strings", "banned string %d has %d bytes: must be from 1 to %d", i+1, len(text), maxBannedBytes)
 		}
 		total += len(text)
 	}
 	if total > maxBannedTotal {
-		return invalid("banned_strings", "the banned strings have %d bytes together: give at most %d", total, maxBannedTotal)
+		return Invalid("banned_strings", "the banned strings have %d bytes together: give at most %d", total, maxBannedTotal)
 	}
 	return nil
-}
-
-// inVocabulary reports the first of ids that is not a token of a vocabulary of
-// size vocab.
-func inVocabulary(param string, ids []int32, vocab int) error {
-	for i, id := range ids {
-		if id < 0 || int(id) >= vocab {
-			return invalid(param, "%s: number %d is %d, but the model's tokens are 0 to %d", param, i+1, id, vocab-1)
-		}
-	}
-	return nil
-}
-
-func invalid(param, format string, args ...any) *Error {
-	return &Error{Code: CodeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
 }

@@ -11,9 +11,9 @@ import (
 	"strconv"
 
 	"m40-llm/handlers/cli"
-	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
+	"m40-llm/infer/engine"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/guide"
 	"m40-llm/infer/hub"
@@ -113,19 +113,19 @@ func (f engineFlags) models(t *cli.Terminal) (*hub.Hub, error) {
 
 // options are those of an engine with the model of catalog that the command line calls
 // model.
-func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logger *slog.Logger) (infer.Options, error) {
+func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logger *slog.Logger) (engine.Options, error) {
 	kind, err := f.kind(parallel)
 	if err != nil {
-		return infer.Options{}, err
+		return engine.Options{}, err
 	}
 	if *f.ctx < 0 {
-		return infer.Options{}, cli.Usagef("--ctx cannot be negative")
+		return engine.Options{}, cli.Usagef("--ctx cannot be negative")
 	}
 	name, err := catalog.Name(model)
 	if err != nil {
-		return infer.Options{}, err
+		return engine.Options{}, err
 	}
-	o := infer.Options{
+	o := engine.Options{
 		Catalog:       catalog,
 		OpenDevice:    func(file *gguf.File) (device.Device, error) { return kind.open(file, *f.threads, logger) },
 		Model:         name,

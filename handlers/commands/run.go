@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
+	"m40-llm/infer/engine"
 	"m40-llm/infer/hub"
 )
 
@@ -46,7 +47,7 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	engine, err := infer.Open(options)
+	engine, err := engine.Open(options)
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func (f serveFlags) announce(t *cli.Terminal, listener net.Listener) (hosts []st
 // services are what a server answers with.
 type services struct {
 	kept      *store.Store
-	engine    engine
+	engine    closableEngine
 	models    *models.Service
 	chats     *live.Service
 	upkeep    sync.WaitGroup

@@ -17,19 +17,19 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/cli"
-	"m40-llm/infer"
+	"m40-llm/infer/engine"
 	"m40-llm/infer/hub"
 	"m40-llm/infer/worker"
 )
 
-// engine is what serve needs of one, in this process or in a worker.
-type engine interface {
+// closableEngine is what serve needs of an engine, in this process or in a worker.
+type closableEngine interface {
 	handlers.Engine
 	Close() error
 }
 
 // openEngine starts the engine of serve at the place that --worker names.
-func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slog.Logger, log io.Writer) (engine, error) {
+func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slog.Logger, log io.Writer) (closableEngine, error) {
 	options, err := flags.options(catalog, *flags.model, *flags.parallel, logger)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slo
 		}
 	}
 	if *flags.where == "never" {
-		return infer.Open(options)
+		return engine.Open(options)
 	}
 	data, err := flags.dataDir(t)
 	if err != nil {
@@ -148,7 +148,7 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 	if *flags.load != "" {
 		options.Model = *flags.load
 	}
-	engine, err := infer.Open(options)
+	engine, err := engine.Open(options)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
+	"m40-llm/infer/engine"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -169,7 +170,7 @@ func (c oneModel) Open(string) (*gguf.File, infer.ModelInfo, error) {
 // and answers the next request as if nothing had been.
 func TestTheEngineOutlivesAFaultOfTheDevice(t *testing.T) {
 	faults := emutest.NewFaults(t)
-	engine, err := infer.Open(infer.Options{
+	engine, err := engine.Open(engine.Options{
 		Catalog: oneModel{gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q4_0})},
 		OpenDevice: func(*gguf.File) (device.Device, error) {
 			driver, p, err := cuda.Find(faults.Library)
@@ -239,7 +240,7 @@ func (d reading) Read(dst []float32, t device.Tensor, row int) error {
 func TestWholeRowsAreCopiedOnlyForSettingsThatNeedThem(t *testing.T) {
 	library := emutest.Emulation(t)
 	rows := new(atomic.Int64)
-	engine, err := infer.Open(infer.Options{
+	engine, err := engine.Open(engine.Options{
 		Catalog: oneModel{gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})},
 		OpenDevice: func(*gguf.File) (device.Device, error) {
 			driver, p, err := cuda.Find(library)

@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"m40-llm/infer"
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
@@ -18,7 +19,7 @@ type answer struct {
 	*sequence
 	retractable
 	ctx     context.Context
-	request Request // with the seed that is used
+	request infer.Request // with the seed that is used
 	source  *source
 	chain   *sample.Chain
 	form    *constraint // nil: any
@@ -26,12 +27,12 @@ type answer struct {
 	parser  *reply.Parser // nil: the text is told as it is
 	mail    *mailbox
 
-	limit       int     // most tokens of the answer
-	contextFull bool    // limit is what the context leaves
-	position    int     // in the queue, as the consumer was told; 0: nowhere yet
-	reused      int     // tokens of the prompt found in the cache
-	reasoned    int     // tokens of the thought, with ParseReply
-	echo        []Event // the prompt's tokens, sent when prefill has ended
+	limit       int           // most tokens of the answer
+	contextFull bool          // limit is what the context leaves
+	position    int           // in the queue, as the consumer was told; 0: nowhere yet
+	reused      int           // tokens of the prompt found in the cache
+	reasoned    int           // tokens of the thought, with ParseReply
+	echo        []infer.Event // the prompt's tokens, sent when prefill has ended
 	echoText    *textEdge
 
 	submitted, began, first, last time.Time
@@ -39,7 +40,7 @@ type answer struct {
 }
 
 // newAnswer returns an answer that goes on from p.
-func newAnswer(ctx context.Context, r Request, s *source, p prompt, log *slog.Logger) (*answer, error) {
+func newAnswer(ctx context.Context, r infer.Request, s *source, p prompt, log *slog.Logger) (*answer, error) {
 	if r.Params.Seed < 0 {
 		r.Params.Seed = sample.DrawSeed()
 	}
@@ -64,7 +65,7 @@ func newAnswer(ctx context.Context, r Request, s *source, p prompt, log *slog.Lo
 	}
 	a.sequence.answer, a.client, a.sibling = a, r.Client, r.Sibling
 	if form != nil && len(form.ignored) > 0 {
-		a.mail.put(Event{Type: EventSchema, Schema: &SchemaNotes{Ignored: form.ignored}})
+		a.mail.put(infer.Event{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: form.ignored}})
 	}
 	if p.begun != nil {
 		a.parser = p.begun.parser
@@ -77,25 +78,29 @@ func newAnswer(ctx context.Context, r Request, s *source, p prompt, log *slog.Lo
 
 // parser returns what reads the answer to r behind a prompt; nil if the text is told as it
 // is.
-func (s *source) parser(r Request, prompt string) (*reply.Parser, error) {
+func (s *source) parser(r infer.Request, prompt string) (*reply.Parser, error) {
 	if !r.ParseReply {
 		return nil, nil
 	}
 	tools, err := reply.ParseTools(r.Tools)
 	if err != nil {
-		return nil, invalid("tools", "%s", err)
+		return nil, infer.Invalid("tools", "%s", err)
 	}
-	if r.ToolChoice == ToolChoiceNone {
+	if r.ToolChoice == infer.ToolChoiceNone {
 		tools = nil
 	}
 	return s.format.Parser(reply.Options{Tools: tools, Prompt: prompt, Whole: r.WholeCalls, Single: r.SingleCall}), nil
 }
 
+// maxScored bounds the alternatives of a scored prompt, of all its tokens together, which are sent
+// at once: some 200 MB.
+const maxScored = 4 << 20
+
 // fit sets how long the answer may become in a context of n positions.
 func (a *answer) fit(n int) error {
 	left := n - a.prompt
 	if left < 1 {
-		err := errorf(CodeContext, "maximum context length is %d tokens; the prompt has %d, which leaves no room for an answer: shorten it", n, a.prompt)
+		err := infer.Errorf(infer.CodeContext, "maximum context length is %d tokens; the prompt has %d, which leaves no room for an answer: shorten it", n, a.prompt)
 		err.PromptTokens, err.ContextLength, err.ContextTrain = a.prompt, n, a.source.config.ContextLength
 		if err.ContextTrain > n {
 			err.Message += ", or start with a larger --ctx"
@@ -103,7 +108,7 @@ func (a *answer) fit(n int) error {
 		return err
 	}
 	if all := a.request.Alternatives * a.prompt; a.request.PromptLogProb && all > maxScored {
-		return invalid("alternatives", "alternatives is %d: must be from 0 to %d where a prompt of %d tokens is scored", a.request.Alternatives, maxScored/a.prompt, a.prompt)
+		return infer.Invalid("alternatives", "alternatives is %d: must be from 0 to %d where a prompt of %d tokens is scored", a.request.Alternatives, maxScored/a.prompt, a.prompt)
 	}
 	a.limit, a.contextFull = left, true
 	if m := a.request.MaxTokens; m >= 0 && m <= left {
@@ -137,8 +142,8 @@ func (a *answer) start(now time.Time, b *sample.Buffers) (err error) {
 // that all of it is.
 func (a *answer) prefilled() {
 	if a.first.IsZero() {
-		p := &Prefill{Done: a.computed, Total: a.prompt, Cached: a.reused}
-		a.mail.put(Event{Type: EventPrefill, Prefill: p})
+		p := &infer.Prefill{Done: a.computed, Total: a.prompt, Cached: a.reused}
+		a.mail.put(infer.Event{Type: infer.EventPrefill, Prefill: p})
 	}
 }
 
@@ -158,7 +163,7 @@ func (a *answer) echoToken(c sample.Choice) {
 	t := a.token(c)
 	t.Prompt = true
 	t.Text, _, _ = a.echoText.push(a.source.tokenizer.Piece(c.ID, false))
-	a.echo = append(a.echo, Event{Type: EventToken, Token: t})
+	a.echo = append(a.echo, infer.Event{Type: infer.EventToken, Token: t})
 	if len(a.echo) == a.prompt {
 		t.Text += a.echoText.flush()
 	}
@@ -174,14 +179,14 @@ func (a *answer) sendEcho() {
 // next samples the next token from a row. done is set if it ends the answer. Where a
 // banned string is taken back that began in an earlier token, the answer is shorter
 // afterwards, and the row of its last token is wanted again.
-func (a *answer) next(row sample.Row, now time.Time) (done *Done, err error) {
+func (a *answer) next(row sample.Row, now time.Time) (done *infer.Done, err error) {
 	for pos := len(a.tokens); len(a.tokens) == pos; {
 		mask, err := a.form.allowed(a.length())
 		if err != nil {
 			return nil, err
 		}
 		if a.form.ends(a.length(), mask) {
-			if done := ended(record.End{Reason: FinishStop}, a.text.flush()); !a.text.banned {
+			if done := ended(record.End{Reason: infer.FinishStop}, a.text.flush()); !a.text.banned {
 				return done, nil
 			}
 			return a.barred(), nil
@@ -215,9 +220,9 @@ func (a *answer) next(row sample.Row, now time.Time) (done *Done, err error) {
 
 // take makes c the next token, before which the text was as given, and sends what can
 // no longer be taken back. Whether it completes a banned string, the text says.
-func (a *answer) take(c sample.Choice, before *textEdge) *Done {
+func (a *answer) take(c sample.Choice, before *textEdge) *infer.Done {
 	if a.source.tokenizer.IsEnd(c.ID) && !a.request.IgnoreEOS {
-		return ended(record.End{Reason: FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb)}, a.text.flush())
+		return ended(record.End{Reason: infer.FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb)}, a.text.flush())
 	}
 	a.tokens = append(a.tokens, c.ID)
 	t := a.token(c)
@@ -234,16 +239,16 @@ func (a *answer) take(c sample.Choice, before *textEdge) *Done {
 	}
 	a.letGo(a.prompt + a.text.open())
 	if ok || a.request.SingleCall && a.parser != nil && a.parser.Calls() > 0 {
-		return ended(record.End{Reason: FinishStop, StopString: stopped}, "")
+		return ended(record.End{Reason: infer.FinishStop, StopString: stopped}, "")
 	}
 	if a.form.read(a.length()-1, c.ID) {
-		return ended(record.End{Reason: FinishStop}, a.text.flush())
+		return ended(record.End{Reason: infer.FinishStop}, a.text.flush())
 	}
 	return a.full()
 }
 
 // parse tells apart what the text of a token is.
-func (a *answer) parse(t *Token) {
+func (a *answer) parse(t *infer.Token) {
 	if a.parser == nil {
 		return
 	}
@@ -259,7 +264,7 @@ func (a *answer) parse(t *Token) {
 }
 
 // parseEnd tells apart what the end of the answer holds.
-func (a *answer) parseEnd(e *Done) {
+func (a *answer) parseEnd(e *infer.Done) {
 	if a.parser == nil {
 		return
 	}
@@ -269,27 +274,29 @@ func (a *answer) parseEnd(e *Done) {
 			d.Add(a.parser.Control(marker))
 		}
 	}
-	d.Add(a.parser.End(e.Reason == FinishStop && e.StopString == ""))
+	d.Add(a.parser.End(e.Reason == infer.FinishStop && e.StopString == ""))
 	e.Text, e.Reasoning, e.Calls = d.Content, d.Reasoning, d.Calls
-	if e.Reason == FinishStop && a.parser.Called() {
-		e.Reason = FinishCalls
+	if e.Reason == infer.FinishStop && a.parser.Called() {
+		e.Reason = infer.FinishCalls
 	}
 }
 
 // full returns the end of an answer that is as long as it may be, else nil.
-func (a *answer) full() *Done {
+func (a *answer) full() *infer.Done {
 	if a.length() < a.limit {
 		return nil
 	}
-	return ended(record.End{Reason: FinishLength, ContextFull: a.contextFull}, a.text.flush())
+	return ended(record.End{Reason: infer.FinishLength, ContextFull: a.contextFull}, a.text.flush())
 }
 
 // ended returns the end of an answer whose last text is given.
-func ended(e record.End, text string) *Done { return &Done{Answer: record.Answer{End: e}, Text: text} }
+func ended(e record.End, text string) *infer.Done {
+	return &infer.Done{Answer: record.Answer{End: e}, Text: text}
+}
 
 // token describes c with the bytes that it and its alternatives spell.
-func (a *answer) token(c sample.Choice) *Token {
-	t := &Token{Choice: c, Bytes: a.source.tokenizer.Piece(c.ID, true)}
+func (a *answer) token(c sample.Choice) *infer.Token {
+	t := &infer.Token{Choice: c, Bytes: a.source.tokenizer.Piece(c.ID, true)}
 	for _, top := range c.Top {
 		t.Tops = append(t.Tops, a.source.tokenizer.Piece(top.ID, true))
 	}
@@ -297,7 +304,7 @@ func (a *answer) token(c sample.Choice) *Token {
 }
 
 // finish completes d and sends it as the answer's last event.
-func (a *answer) finish(d *Done, r record.Receipt, now time.Time) {
+func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 	r.Params = a.request.Params
 	d.Receipt = r
 	d.Usage = record.Usage{PromptTokens: a.prompt, CachedTokens: a.reused, CompletionTokens: a.length(), ReasoningTokens: a.reasoned}
@@ -314,20 +321,20 @@ func (a *answer) finish(d *Done, r record.Receipt, now time.Time) {
 	a.sendEcho()
 	a.letGo(len(a.tokens))
 	a.parseEnd(d)
-	a.mail.put(Event{Type: EventDone, Done: d})
+	a.mail.put(infer.Event{Type: infer.EventDone, Done: d})
 	a.mail.end(nil)
 }
 
-func samplingError(err error) *Error {
+func samplingError(err error) *infer.Error {
 	var field *sample.FieldError
 	switch {
 	case errors.As(err, &field):
-		return invalid(field.Field, "%s", field)
+		return infer.Invalid(field.Field, "%s", field)
 	case errors.Is(err, sample.ErrNotFinite):
-		return errorf(CodeNotFinite, "cannot go on: %s; the model file may be damaged, or its numbers overflow on this device", err)
+		return infer.Errorf(infer.CodeNotFinite, "cannot go on: %s; the model file may be damaged, or its numbers overflow on this device", err)
 	}
 	if isConstraintError(err) {
-		return errorf(CodeGrammar, "the answer cannot go on as its grammar wants: %s", err)
+		return infer.Errorf(infer.CodeGrammar, "the answer cannot go on as its grammar wants: %s", err)
 	}
-	return errorf(CodeInternal, "sampling failed: %s", err)
+	return infer.Errorf(infer.CodeInternal, "sampling failed: %s", err)
 }

@@ -1,8 +1,9 @@
-package infer
+package engine
 
 import (
 	"slices"
 
+	"m40-llm/infer"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
@@ -30,7 +31,7 @@ const (
 
 // heldToken is a token of the answer that may be taken back.
 type heldToken struct {
-	event Event
+	event infer.Event
 	text  *textEdge // as it was before the token
 }
 
@@ -49,8 +50,8 @@ type retractable struct {
 }
 
 // hold keeps the newest token, before which the text was as given.
-func (a *answer) hold(t *Token, before *textEdge) {
-	a.held = append(a.held, heldToken{Event{Type: EventToken, Token: t}, before})
+func (a *answer) hold(t *infer.Token, before *textEdge) {
+	a.held = append(a.held, heldToken{infer.Event{Type: infer.EventToken, Token: t}, before})
 }
 
 // letGo sends the held tokens whose positions are below end.
@@ -138,15 +139,15 @@ func (a *answer) allow(mask sample.Mask) sample.Mask {
 }
 
 // barred ends an answer that can only go on with a banned string.
-func (a *answer) barred() *Done {
+func (a *answer) barred() *infer.Done {
 	for {
 		before := a.text.clone()
 		text := a.text.flush()
 		switch {
 		case !a.text.banned:
-			return ended(record.End{Reason: FinishBanned}, text)
+			return ended(record.End{Reason: infer.FinishBanned}, text)
 		case len(a.held) == 0: // half a rune is one: it is left out
-			return ended(record.End{Reason: FinishBanned}, string(before.held))
+			return ended(record.End{Reason: infer.FinishBanned}, string(before.held))
 		}
 		a.takeBack(0, nil)
 	}

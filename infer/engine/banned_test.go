@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/sample"
 )
@@ -72,7 +73,7 @@ func mayBegin(pieces [][]byte, bans []string) int {
 
 // without writes an answer of the toy as slowly as can be: after each token it spells
 // all of them, and begins anew where a banned string is among them.
-func without(t interface{ Fatal(...any) }, s *source, r Request) (ids []int32, reason FinishReason) {
+func without(t interface{ Fatal(...any) }, s *source, r infer.Request) (ids []int32, reason infer.FinishReason) {
 	chain, err := sample.NewChain(r.Params, vocabulary{s})
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +103,7 @@ func without(t interface{ Fatal(...any) }, s *source, r Request) (ids []int32, r
 		fillLogits(logits, historyOf(tokens))
 		c, err := chain.Next(sample.Input{Row: sample.RowOf(logits), History: tokens, Pos: len(tokens), Mask: mask})
 		if errors.Is(err, sample.ErrMasked) {
-			return ids, FinishBanned
+			return ids, infer.FinishBanned
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -121,10 +122,10 @@ func without(t interface{ Fatal(...any) }, s *source, r Request) (ids []int32, r
 		}
 		ids = longer
 		if ends {
-			return ids, FinishStop
+			return ids, infer.FinishStop
 		}
 		if full {
-			return ids, FinishLength
+			return ids, infer.FinishLength
 		}
 		sent = max(sent, mayBegin(pieces(ids), r.BannedStrings))
 	}
@@ -133,7 +134,7 @@ func without(t interface{ Fatal(...any) }, s *source, r Request) (ids []int32, r
 func TestEngine_BannedStringsAgainstASlowTwin(t *testing.T) {
 	s := toySource(t)
 	b := newBench(t, nil)
-	rewound, ends := 0, map[FinishReason]int{}
+	rewound, ends := 0, map[infer.FinishReason]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		r := request(span(10, rapid.Int32Range(11, 75).Draw(t, "prompt")), rapid.IntRange(1, 30).Draw(t, "tokens"))
 		r.Params.TopK, r.Params.TopP, r.Params.MinP, r.Params.Seed = 0, 1, 0, rapid.Int64Range(0, 1000).Draw(t, "seed")
@@ -177,7 +178,7 @@ func TestEngine_BannedStringsAgainstASlowTwin(t *testing.T) {
 		}
 		ends[a.done.Reason]++
 	})
-	if rewound < 20 || ends[FinishLength] < 20 {
+	if rewound < 20 || ends[infer.FinishLength] < 20 {
 		t.Errorf("%d answers changed, ends %v: too few to test anything", rewound, ends)
 	}
 }
@@ -186,7 +187,7 @@ func TestEngine_BannedStringsInCrowdedMemory(t *testing.T) {
 	// Answers to one prompt share blocks, give way to each other and take back tokens
 	// across the ends of blocks.
 	s := toySource(t)
-	var requests []Request
+	var requests []infer.Request
 	for i := range 12 {
 		r := request(span(10, int32(36+i%3)), 70)
 		r.Params.Temperature, r.Params.TopK, r.Params.TopP, r.Params.MinP, r.Params.Seed = 1.5, 0, 1, 0, int64(i/2)
@@ -218,25 +219,25 @@ func TestEngine_BannedStrings(t *testing.T) {
 	text := plain.text
 	tests := []struct {
 		name   string
-		set    func(*Request)
+		set    func(*infer.Request)
 		check  func(a outcome) bool
 		wanted string
 	}{
-		{"one that does not come changes nothing", func(r *Request) { r.BannedStrings = []string{"QQ", "\uFFFD"} },
+		{"one that does not come changes nothing", func(r *infer.Request) { r.BannedStrings = []string{"QQ", "\uFFFD"} },
 			func(a outcome) bool { return reflect.DeepEqual(a.tokens, plain.tokens) }, "the plain answer"},
-		{"case counts", func(r *Request) { r.BannedStrings = []string{strings.ToUpper(text[4:6])} },
+		{"case counts", func(r *infer.Request) { r.BannedStrings = []string{strings.ToUpper(text[4:6])} },
 			func(a outcome) bool { return a.text == text }, "the plain answer"},
-		{"what comes before it stays", func(r *Request) { r.BannedStrings = []string{text[8:14]} },
+		{"what comes before it stays", func(r *infer.Request) { r.BannedStrings = []string{text[8:14]} },
 			func(a outcome) bool {
 				return strings.HasPrefix(a.text, text[:7]) && !strings.Contains(a.text, text[8:14])
 			}, "another text from character 8 on"},
-		{"a stop string that is complete before it ends the answer", func(r *Request) {
+		{"a stop string that is complete before it ends the answer", func(r *infer.Request) {
 			r.Stop, r.BannedStrings = []string{text[8:11]}, []string{text[8:14]}
 		}, func(a outcome) bool { return a.done.StopString == text[8:11] && a.text == text[:8] }, "the text in front of the stop string"},
-		{"one that is complete before a stop string is taken back", func(r *Request) {
+		{"one that is complete before a stop string is taken back", func(r *infer.Request) {
 			r.Stop, r.BannedStrings = []string{text[8:14]}, []string{text[8:11]}
 		}, func(a outcome) bool { return a.done.StopString == "" && !strings.Contains(a.text, text[8:11]) }, "no stop"},
-		{"where every token is in the way the answer ends in front of it", func(r *Request) {
+		{"where every token is in the way the answer ends in front of it", func(r *infer.Request) {
 			r.BannedStrings = []string{"\uFFFD"}
 			for c := range 128 {
 				r.BannedStrings = append(r.BannedStrings, string(rune(c)))
@@ -267,7 +268,7 @@ func TestEngine_BannedStringsInAnAnswerThatIsHeldToAGrammar(t *testing.T) {
 		plain := b.ask(r)
 		r.BannedStrings = []string{"ab", "ca", "ccc", "!"}
 		a := b.ask(r)
-		if a.err != nil || a.done.Reason != FinishStop || !regexp.MustCompile(`^[abc]{12}\.$`).MatchString(a.text) {
+		if a.err != nil || a.done.Reason != infer.FinishStop || !regexp.MustCompile(`^[abc]{12}\.$`).MatchString(a.text) {
 			t.Fatalf("seed %d: %q, %+v, %v", seed, a.text, a.done, a.err)
 		}
 		for _, ban := range r.BannedStrings {
@@ -302,7 +303,7 @@ func TestEngine_TheSearchForAnAnswerWithoutBannedStringsEnds(t *testing.T) {
 		r.BannedStrings = append(r.BannedStrings, strings.Map(func(c rune) rune { return 'a' + c - '0' }, fmt.Sprintf("%08b", i)))
 	}
 	a := b.ask(r)
-	if a.err != nil || a.done.Reason != FinishBanned || len(a.text) > 7 {
+	if a.err != nil || a.done.Reason != infer.FinishBanned || len(a.text) > 7 {
 		t.Fatalf("%q, %+v, %v; want an end in front of eight letters", a.text, a.done, a.err)
 	}
 	if steps > 10*maxRewinds {

@@ -1,10 +1,11 @@
-package infer
+package engine
 
 import (
 	"context"
 	"strings"
 	"time"
 
+	"m40-llm/infer"
 	"m40-llm/infer/reply"
 )
 
@@ -21,7 +22,7 @@ type reading struct {
 // goOn returns the prompt of a message that is continued in its own tokens. It has none if
 // there are none, if they are not the model's or if they say something else than the
 // message.
-func (s *source) goOn(ctx context.Context, r Request, now time.Time) prompt {
+func (s *source) goOn(ctx context.Context, r infer.Request, now time.Time) prompt {
 	n := len(r.Messages) - 1
 	if len(r.Begun) == 0 || n == 0 || inVocabulary("begun", r.Begun, s.tokenizer.VocabSize()) != nil {
 		return prompt{}
@@ -41,7 +42,7 @@ func (s *source) goOn(ctx context.Context, r Request, now time.Time) prompt {
 
 // readBegun reads the tokens of a message that is continued, which stand behind a prompt,
 // and returns the state behind them; nil if they do not say what the message does.
-func (s *source) readBegun(r Request, prompt string) *reading {
+func (s *source) readBegun(r infer.Request, prompt string) *reading {
 	parser, err := s.parser(r, prompt)
 	if err != nil {
 		return nil // which the request's own parser will say

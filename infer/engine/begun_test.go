@@ -1,10 +1,11 @@
-package infer
+package engine
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/gguf/gguftest"
 )
@@ -65,8 +66,8 @@ func thinkerBench(t *testing.T, i int) (*bench, []int32) {
 	return b, ids
 }
 
-func thinkerRequest() Request {
-	r := DefaultRequest()
+func thinkerRequest() infer.Request {
+	r := infer.DefaultRequest()
 	r.Messages = []chat.Message{{Role: "user", Content: "x"}}
 	r.ParseReply, r.MaxTokens, r.Params.Temperature = true, 200, 0
 	return r
@@ -156,7 +157,7 @@ func TestContinue_KeepsWhatAStopStringMayBeginWith(t *testing.T) {
 	}
 	b.recite("op>c")
 	r.Messages[1].Content = "Hi"
-	if got := hear(t, b.ask(r)); got.text != "" || got.reason != FinishStop {
+	if got := hear(t, b.ask(r)); got.text != "" || got.reason != infer.FinishStop {
 		t.Errorf("the stop string ends it with %q, %s", got.text, got.reason)
 	}
 }
@@ -188,7 +189,7 @@ func TestContinue_TakesTheTextWhereTheTokensSaySomethingElse(t *testing.T) {
 		t.Errorf("its own tokens: %q, %v", got.Prompt, err)
 	}
 	r.Continue = false
-	if a := b.ask(r); a.code() != CodeInvalid {
+	if a := b.ask(r); a.code() != infer.CodeInvalid {
 		t.Errorf("tokens of no message: %v", a.err)
 	}
 }

@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"m40-llm/infer"
 	"m40-llm/infer/device"
 )
 
@@ -72,7 +73,7 @@ func TestEngine_Churn(t *testing.T) {
 		if ends["done"] < 30 || ends["cancelled"] < 30 || ends["left"] < 30 {
 			t.Errorf("ends %v: too few of a kind to test anything", ends)
 		}
-		if s := b.Status(); s.State != StateReady || s.Running+s.Queued != 0 {
+		if s := b.Status(); s.State != infer.StateReady || s.Running+s.Queued != 0 {
 			t.Errorf("status %+v at the end", s)
 		}
 		t.Logf("ends %v after %d steps and %d loads", ends, b.steps, b.opened)

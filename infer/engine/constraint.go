@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"weak"
 
+	"m40-llm/infer"
 	"m40-llm/infer/grammar"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
@@ -114,9 +115,9 @@ func (f *form) refuse(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	if _, ok := errors.AsType[*reply.ToolError](err); ok || f.param == "tools" {
-		return invalid("tools", "%s", err)
+		return infer.Invalid("tools", "%s", err)
 	}
-	return invalid(f.param, "%s cannot be used: %s", f.param, err)
+	return infer.Invalid(f.param, "%s cannot be used: %s", f.param, err)
 }
 
 // find returns the grammar of a key, nil if it is not there.
@@ -165,7 +166,7 @@ type allowed struct {
 // constrain returns what holds the answer to r, and says if the grammar or a schema is not
 // one. A schema is that of the content: where the reply is parsed, a thought that the prompt
 // has opened may come before it.
-func (s *source) constrain(ctx context.Context, r *Request, prompt string, log *slog.Logger) (*constraint, error) {
+func (s *source) constrain(ctx context.Context, r *infer.Request, prompt string, log *slog.Logger) (*constraint, error) {
 	f, err := s.form(r, prompt)
 	if f == nil || err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"m40-llm/infer"
 	shapes "m40-llm/infer/bench"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
@@ -51,7 +52,7 @@ func benchmarkConstraint(b *testing.B, file []byte, load loadFunc) {
 		b.Fatal(err)
 	}
 	speed := func(schema string) float64 {
-		r := DefaultRequest()
+		r := infer.DefaultRequest()
 		r.Prompt, r.MaxTokens, r.Params.Seed = "Once upon a time", 200, 1
 		if r.JSONSchema = json.RawMessage(schema); schema == "" {
 			r.IgnoreEOS = true

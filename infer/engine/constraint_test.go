@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
@@ -21,7 +22,7 @@ import (
 
 func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 	b := newBench(t, nil)
-	held := func(set func(*Request)) Request {
+	held := func(set func(*infer.Request)) infer.Request {
 		r := request(span(10, 20), 60)
 		r.Params.Temperature, r.Params.Seed = 1, 7
 		set(&r)
@@ -29,43 +30,43 @@ func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		set  func(*Request)
+		set  func(*infer.Request)
 		want func(outcome) bool
 	}{
-		{"it ends where the grammar does, with nothing sampled after it", func(r *Request) { r.Grammar = `root ::= "yes" | "no"` }, func(a outcome) bool {
-			return (a.text == "yes" || a.text == "no") && a.done.Reason == FinishStop && a.done.EndToken == nil
+		{"it ends where the grammar does, with nothing sampled after it", func(r *infer.Request) { r.Grammar = `root ::= "yes" | "no"` }, func(a outcome) bool {
+			return (a.text == "yes" || a.text == "no") && a.done.Reason == infer.FinishStop && a.done.EndToken == nil
 		}},
-		{"it ends with an end token where it may go on", func(r *Request) { r.Grammar = `root ::= "yes" "!"{0,40}`; r.MaxTokens = -1 }, func(a outcome) bool {
-			return strings.Trim(a.text, "!") == "yes" && a.done.Reason == FinishStop
+		{"it ends with an end token where it may go on", func(r *infer.Request) { r.Grammar = `root ::= "yes" "!"{0,40}`; r.MaxTokens = -1 }, func(a outcome) bool {
+			return strings.Trim(a.text, "!") == "yes" && a.done.Reason == infer.FinishStop
 		}},
-		{"it is cut where it may not be longer", func(r *Request) { r.Grammar = `root ::= [a-z]{100}`; r.MaxTokens = 5 }, func(a outcome) bool {
-			return len(a.tokens) == 5 && a.done.Reason == FinishLength && strings.Trim(a.text, "abcdefghijklmnopqrstuvwxyz") == ""
+		{"it is cut where it may not be longer", func(r *infer.Request) { r.Grammar = `root ::= [a-z]{100}`; r.MaxTokens = 5 }, func(a outcome) bool {
+			return len(a.tokens) == 5 && a.done.Reason == infer.FinishLength && strings.Trim(a.text, "abcdefghijklmnopqrstuvwxyz") == ""
 		}},
-		{"no end token comes before the end", func(r *Request) {
+		{"no end token comes before the end", func(r *infer.Request) {
 			r.Grammar = `root ::= "a"{30}`
 			r.Params.LogitBias = map[int32]float64{toyEnd: 100}
-		}, func(a outcome) bool { return a.text == strings.Repeat("a", 30) && a.done.Reason == FinishStop }},
-		{"a stop string ends it earlier", func(r *Request) { r.Grammar = `root ::= "one" "two" "three"`; r.Stop = []string{"two"} }, func(a outcome) bool {
+		}, func(a outcome) bool { return a.text == strings.Repeat("a", 30) && a.done.Reason == infer.FinishStop }},
+		{"a stop string ends it earlier", func(r *infer.Request) { r.Grammar = `root ::= "one" "two" "three"`; r.Stop = []string{"two"} }, func(a outcome) bool {
 			return a.text == "one" && a.done.StopString == "two"
 		}},
-		{"a rune is put together of its bytes", func(r *Request) { r.Grammar = `root ::= [äöü😀]{9}` }, func(a outcome) bool {
+		{"a rune is put together of its bytes", func(r *infer.Request) { r.Grammar = `root ::= [äöü😀]{9}` }, func(a outcome) bool {
 			return len([]rune(a.text)) == 9 && strings.Trim(a.text, "äöü😀") == ""
 		}},
-		{"a schema is held to", func(r *Request) { r.JSONSchema = json.RawMessage(`{"enum":["x",["y"]]}`) }, func(a outcome) bool {
+		{"a schema is held to", func(r *infer.Request) { r.JSONSchema = json.RawMessage(`{"enum":["x",["y"]]}`) }, func(a outcome) bool {
 			return a.text == `"x"` || a.text == `["y"]`
 		}},
-		{"a control token that the grammar names comes", func(r *Request) { r.Grammar = `root ::= "a" <[1]> "b"` }, func(a outcome) bool {
+		{"a control token that the grammar names comes", func(r *infer.Request) { r.Grammar = `root ::= "a" <[1]> "b"` }, func(a outcome) bool {
 			return a.text == "ab" && slices.Equal(a.ids(), []int32{int32(letterA), 1, int32(letterA) + 1})
 		}},
-		{"an end token that the grammar names ends it", func(r *Request) { r.Grammar = `root ::= "a" <[2]>` }, func(a outcome) bool {
+		{"an end token that the grammar names ends it", func(r *infer.Request) { r.Grammar = `root ::= "a" <[2]>` }, func(a outcome) bool {
 			return a.text == "a" && a.done.EndToken != nil
 		}},
-		{"a banned string is gone around", func(r *Request) {
+		{"a banned string is gone around", func(r *infer.Request) {
 			r.Grammar = `root ::= ("ab" | "ac" | "b")  ("x" | "y") "z"`
 			r.BannedStrings = []string{"b"}
 		}, func(a outcome) bool { return a.text == "acxz" || a.text == "acyz" }},
-		{"where all that may come is banned it ends", func(r *Request) { r.Grammar = `root ::= "abc"`; r.BannedStrings = []string{"bc"} }, func(a outcome) bool {
-			return a.text == "a" && a.done.Reason == FinishBanned
+		{"where all that may come is banned it ends", func(r *infer.Request) { r.Grammar = `root ::= "abc"`; r.BannedStrings = []string{"bc"} }, func(a outcome) bool {
+			return a.text == "a" && a.done.Reason == infer.FinishBanned
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 		thinks.recite(`Hm, <x> and </think> {"a": 12} Hi.`)
 		r := callRequest()
 		r.JSONSchema = json.RawMessage(`{"properties":{"a":{"type":"integer","maximum":9}},"required":["a"]}`)
-		if got := hear(t, thinks.ask(r)); got.reasoning != "Hm, <x> and" || validJSON(r.JSONSchema, got.text) != nil || got.reason != FinishStop {
+		if got := hear(t, thinks.ask(r)); got.reasoning != "Hm, <x> and" || validJSON(r.JSONSchema, got.text) != nil || got.reason != infer.FinishStop {
 			t.Errorf("%+v", got)
 		}
 		r.ParseReply = false
@@ -94,9 +95,9 @@ func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 	})
 
 	t.Run("beside others it is the same", func(t *testing.T) {
-		var requests []Request
+		var requests []infer.Request
 		for i := range 6 {
-			requests = append(requests, held(func(r *Request) {
+			requests = append(requests, held(func(r *infer.Request) {
 				r.Params.Seed = int64(i)
 				if i%2 == 0 {
 					r.JSONSchema = json.RawMessage(`{"type":"array","items":{"type":"string","maxLength":4},"maxItems":3}`)
@@ -120,24 +121,24 @@ func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 
 	for _, c := range []struct {
 		name  string
-		set   func(*Request)
-		code  ErrorCode
+		set   func(*infer.Request)
+		code  infer.ErrorCode
 		param string
 		text  string
 	}{
-		{"a grammar that is none is refused", func(r *Request) { r.Grammar = "root = x" }, CodeInvalid, "grammar", "line 1: expected ::= after root"},
-		{"a token that the model does not have is refused", func(r *Request) { r.Grammar = "root ::= <[320]>" }, CodeInvalid, "grammar", "token 320"},
-		{"a schema that cannot be held to is refused", func(r *Request) { r.JSONSchema, r.StrictSchema = json.RawMessage(`{"items":{"if":{}}}`), true }, CodeInvalid, "json_schema", "#/items/if: the keyword if"},
-		{"both are refused", func(r *Request) { r.Grammar, r.JSONSchema = `root ::= "a"`, json.RawMessage(`true`) }, CodeInvalid, "grammar", "only one"},
-		{"going on past the end is refused", func(r *Request) { r.Grammar, r.IgnoreEOS = `root ::= "a"`, true }, CodeInvalid, "ignore_eos", "no meaning"},
+		{"a grammar that is none is refused", func(r *infer.Request) { r.Grammar = "root = x" }, infer.CodeInvalid, "grammar", "line 1: expected ::= after root"},
+		{"a token that the model does not have is refused", func(r *infer.Request) { r.Grammar = "root ::= <[320]>" }, infer.CodeInvalid, "grammar", "token 320"},
+		{"a schema that cannot be held to is refused", func(r *infer.Request) { r.JSONSchema, r.StrictSchema = json.RawMessage(`{"items":{"if":{}}}`), true }, infer.CodeInvalid, "json_schema", "#/items/if: the keyword if"},
+		{"both are refused", func(r *infer.Request) { r.Grammar, r.JSONSchema = `root ::= "a"`, json.RawMessage(`true`) }, infer.CodeInvalid, "grammar", "only one"},
+		{"going on past the end is refused", func(r *infer.Request) { r.Grammar, r.IgnoreEOS = `root ::= "a"`, true }, infer.CodeInvalid, "ignore_eos", "no meaning"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := b.ask(held(c.set))
-			var e *Error
+			var e *infer.Error
 			if a.code() != c.code {
 				t.Fatalf("got %v", a.err)
 			}
-			if e = a.err.(*Error); e.Param != c.param || !strings.Contains(e.Message, c.text) {
+			if e = a.err.(*infer.Error); e.Param != c.param || !strings.Contains(e.Message, c.text) {
 				t.Errorf("got %q about %q", e.Message, e.Param)
 			}
 		})
@@ -145,7 +146,7 @@ func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 	t.Run("the model has no token for what must come", func(t *testing.T) {
 		b.onLogits = func(logits []float32, _ int32) { logits[letterA] = -1e30 }
 		defer func() { b.onLogits = nil }()
-		if a := b.ask(held(func(r *Request) { r.Grammar = `root ::= "a"` })); a.err != nil || a.text != "a" {
+		if a := b.ask(held(func(r *infer.Request) { r.Grammar = `root ::= "a"` })); a.err != nil || a.text != "a" {
 			t.Errorf("an unlikely token: %q, %v", a.text, a.err)
 		}
 	})
@@ -154,7 +155,7 @@ func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 // TestGuide_AnswersHeldToSchemasAreValid asks the built-in model for documents of many
 // schemas, many at once, and has somebody else's validator look at them.
 func TestGuide_AnswersHeldToSchemasAreValid(t *testing.T) {
-	data, err := os.ReadFile("grammar/testdata/schemas.json")
+	data, err := os.ReadFile("../grammar/testdata/schemas.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func TestGuide_AnswersHeldToSchemasAreValid(t *testing.T) {
 	for round := range rounds {
 		for i, c := range schemas {
 			all.Go(func() {
-				r := DefaultRequest()
+				r := infer.DefaultRequest()
 				r.Messages = []chat.Message{{Role: "user", Content: "Tell me about " + c.Name + ". Answer as JSON."}}
 				r.JSONSchema, r.MaxTokens = c.Schema, 120
 				r.Params.Seed, r.Params.Temperature = int64(round*len(schemas)+i), 0.8
@@ -189,7 +190,7 @@ func TestGuide_AnswersHeldToSchemasAreValid(t *testing.T) {
 					t.Errorf("%s: %v", c.Name, a.err)
 					return
 				}
-				if a.done.Reason == FinishLength {
+				if a.done.Reason == infer.FinishLength {
 					cut++
 					return
 				}

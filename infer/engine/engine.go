@@ -1,8 +1,8 @@
-// Package infer is the generation core: it turns requests into events. Its public
-// face is [Engine].
+// Package engine turns requests into events: [Engine] schedules, computes and samples in this
+// process.
 //
-// An engine has one resident model on one device. One goroutine, the step loop, owns
-// both, and many answers share each of its steps:
+// An engine has one resident model on its devices. One goroutine, the step loop, owns
+// them, and many answers share each of its steps:
 //
 //	schedule -> forward -> sample -> deliver
 //
@@ -13,7 +13,7 @@
 // The same request with the same seed gives the same tokens, whoever shares the
 // steps: a row's logits depend on its own sequence alone (package device), random
 // numbers on seed and position (package sample).
-package infer
+package engine
 
 import (
 	"context"
@@ -24,6 +24,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/placement"
@@ -32,7 +33,7 @@ import (
 
 // Options configure an Engine.
 type Options struct {
-	Catalog Catalog
+	Catalog infer.Catalog
 
 	// OpenDevice opens the device for the model in a file; the engine closes it before it
 	// loads another. It is called on the OS thread that makes all its calls.
@@ -105,9 +106,9 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	if o.Model == "" {
 		e.board.failed(errNoModel)
 	} else {
-		e.board.update(func(s *Status) {
+		e.board.update(func(s *infer.Status) {
 			e.board.target = o.Model
-			s.State, s.Model.Name, s.Loading.Model = StateLoading, o.Model, o.Model
+			s.State, s.Model.Name, s.Loading.Model = infer.StateLoading, o.Model, o.Model
 		})
 	}
 	l := &loop{
@@ -127,7 +128,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	return e, nil
 }
 
-var errNoModel = &Error{Code: CodeNotFound, Param: "model", Message: "no model is loaded: name one in the request"}
+var errNoModel = &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "no model is loaded: name one in the request"}
 
 func setDefault(n *int, value int) {
 	if *n == 0 {
@@ -148,13 +149,13 @@ func (e *Engine) Close() error {
 func (e *Engine) WaitReady(ctx context.Context) error { return e.board.wait(ctx) }
 
 // Status is a snapshot; it never waits for the engine.
-func (e *Engine) Status() Status { return e.board.snapshot(e.options.Now()) }
+func (e *Engine) Status() infer.Status { return e.board.snapshot(e.options.Now()) }
 
 // Models lists what can be asked for.
-func (e *Engine) Models(ctx context.Context) ([]ModelInfo, error) {
+func (e *Engine) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	list, err := e.options.Catalog.Models(ctx)
 	if err != nil && ctx.Err() == nil {
-		err = asError(CodeInternal, err)
+		err = infer.AsError(infer.CodeInternal, err)
 	}
 	return list, err
 }
@@ -162,13 +163,13 @@ func (e *Engine) Models(ctx context.Context) ([]ModelInfo, error) {
 // Generate streams one answer. A failure is an *Error, or the error of ctx after a
 // cancel; nothing follows it. To stop ranging cancels the answer too. Each range
 // over the result asks anew.
-func (e *Engine) Generate(ctx context.Context, r Request) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
+func (e *Engine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	return func(yield func(infer.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		mail, err := e.submit(ctx, r)
 		if err != nil {
-			yield(Event{}, err)
+			yield(infer.Event{}, err)
 			return
 		}
 		for {
@@ -180,7 +181,7 @@ func (e *Engine) Generate(ctx context.Context, r Request) iter.Seq2[Event, error
 			}
 			switch {
 			case err != nil:
-				yield(Event{}, err)
+				yield(infer.Event{}, err)
 				return
 			case ended:
 				return
@@ -188,7 +189,7 @@ func (e *Engine) Generate(ctx context.Context, r Request) iter.Seq2[Event, error
 			select {
 			case <-mail.ready:
 			case <-ctx.Done():
-				yield(Event{}, ctx.Err())
+				yield(infer.Event{}, ctx.Err())
 				return
 			}
 		}
@@ -197,9 +198,9 @@ func (e *Engine) Generate(ctx context.Context, r Request) iter.Seq2[Event, error
 
 // submit turns r into an answer and hands it to the step loop. All that needs no
 // device happens here, on the caller's time.
-func (e *Engine) submit(ctx context.Context, r Request) (mail *mailbox, err error) {
+func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, err error) {
 	submitted := e.options.Now()
-	if err := r.validate(); err != nil {
+	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	if err := e.inbox.enter(r.Client); err != nil {
@@ -282,9 +283,9 @@ func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 }
 
 // Render shows a request as the model would get it.
-func (e *Engine) Render(ctx context.Context, r Request) (view Rendered, err error) {
-	if err := r.validate(); err != nil {
-		return Rendered{}, err
+func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Rendered, err error) {
+	if err := r.Validate(); err != nil {
+		return infer.Rendered{}, err
 	}
 	err = e.use(ctx, r.Model, func(s *source) (err error) {
 		view.Notice = s.notices()
@@ -299,7 +300,7 @@ func (e *Engine) Render(ctx context.Context, r Request) (view Rendered, err erro
 }
 
 // errUnreadable ends answers whose model file went away under them.
-var errUnreadable = errorf(CodeModelFile, "the model file cannot be read any more: it was cut short or its disk failed while it was in use")
+var errUnreadable = infer.Errorf(infer.CodeModelFile, "the model file cannot be read any more: it was cut short or its disk failed while it was in use")
 
 // readable calls read, which may read the weights in file, and returns errUnreadable if
 // they are gone.
@@ -319,15 +320,7 @@ func contain(log *slog.Logger, f func() error) (err error) {
 			return
 		}
 		log.Error("panic", "value", p, "stack", string(debug.Stack()))
-		err = errorf(CodeInternal, "internal error: %v", p)
+		err = infer.Errorf(infer.CodeInternal, "internal error: %v", p)
 	}()
 	return f()
-}
-
-// asError returns err as an *Error, of the given code if it has none.
-func asError(code ErrorCode, err error) *Error {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e
-	}
-	return errorf(code, "%s", err)
 }

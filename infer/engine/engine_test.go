@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf/gguftest"
@@ -41,7 +42,7 @@ func TestEngine_AnswersAreThoseOfTheModelAlone(t *testing.T) {
 
 func TestEngine_SixteenAtOnceAnswerAsEachAlone(t *testing.T) {
 	// Prompts share prefixes of different lengths and are sampled with seeds.
-	var requests []Request
+	var requests []infer.Request
 	for i := range 16 {
 		r := request(append(span(10, int32(20+4*i)), int32(40+i)), 50)
 		r.Params.Temperature, r.Params.TopK, r.Params.Seed = 1.5, 0, int64(i)
@@ -102,29 +103,29 @@ func TestEngine_Endings(t *testing.T) {
 	end := int32(toyEnd)
 	tests := []struct {
 		name    string
-		set     func(*Request)
+		set     func(*infer.Request)
 		endAt   int32 // position at which the end token becomes likeliest; 0: never
 		want    record.End
 		tokens  int
 		text    string
 		context int
 	}{
-		{"max_tokens ends an answer", func(r *Request) { r.MaxTokens = 30 }, 0,
-			record.End{Reason: FinishLength}, 30, text, 0},
-		{"max_tokens 0 computes the prompt and says nothing", func(r *Request) { r.MaxTokens = 0 }, 0,
-			record.End{Reason: FinishLength}, 0, "", 0},
-		{"an end token ends an answer and is not part of it", func(r *Request) {}, 13,
-			record.End{Reason: FinishStop, EndToken: &end}, 4, "", 0},
-		{"an end token is a token where it is to be ignored", func(r *Request) { r.IgnoreEOS, r.MaxTokens = true, 30 }, 13,
-			record.End{Reason: FinishLength}, 30, "", 0},
-		{"a stop string ends an answer in front of it", func(r *Request) { r.Stop = []string{"never", text[8:14]} }, 0,
-			record.End{Reason: FinishStop, StopString: text[8:14]}, 0, text[:8], 0},
-		{"the context ends an answer that may go on", func(r *Request) { r.MaxTokens = -1 }, 0,
-			record.End{Reason: FinishLength, ContextFull: true}, 54, "", 64},
-		{"the context ends an answer that wants more than is left", func(r *Request) { r.MaxTokens = 55 }, 0,
-			record.End{Reason: FinishLength, ContextFull: true}, 54, "", 64},
-		{"max_tokens ends an answer that just fits", func(r *Request) { r.MaxTokens = 54 }, 0,
-			record.End{Reason: FinishLength}, 54, "", 64},
+		{"max_tokens ends an answer", func(r *infer.Request) { r.MaxTokens = 30 }, 0,
+			record.End{Reason: infer.FinishLength}, 30, text, 0},
+		{"max_tokens 0 computes the prompt and says nothing", func(r *infer.Request) { r.MaxTokens = 0 }, 0,
+			record.End{Reason: infer.FinishLength}, 0, "", 0},
+		{"an end token ends an answer and is not part of it", func(r *infer.Request) {}, 13,
+			record.End{Reason: infer.FinishStop, EndToken: &end}, 4, "", 0},
+		{"an end token is a token where it is to be ignored", func(r *infer.Request) { r.IgnoreEOS, r.MaxTokens = true, 30 }, 13,
+			record.End{Reason: infer.FinishLength}, 30, "", 0},
+		{"a stop string ends an answer in front of it", func(r *infer.Request) { r.Stop = []string{"never", text[8:14]} }, 0,
+			record.End{Reason: infer.FinishStop, StopString: text[8:14]}, 0, text[:8], 0},
+		{"the context ends an answer that may go on", func(r *infer.Request) { r.MaxTokens = -1 }, 0,
+			record.End{Reason: infer.FinishLength, ContextFull: true}, 54, "", 64},
+		{"the context ends an answer that wants more than is left", func(r *infer.Request) { r.MaxTokens = 55 }, 0,
+			record.End{Reason: infer.FinishLength, ContextFull: true}, 54, "", 64},
+		{"max_tokens ends an answer that just fits", func(r *infer.Request) { r.MaxTokens = 54 }, 0,
+			record.End{Reason: infer.FinishLength}, 54, "", 64},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -164,52 +165,52 @@ func TestEngine_RefusesWrongRequests(t *testing.T) {
 	message := []chat.Message{{Role: "user", Content: "hi"}}
 	tests := []struct {
 		name  string
-		set   func(*Request)
-		code  ErrorCode
+		set   func(*infer.Request)
+		code  infer.ErrorCode
 		param string
 		text  string
 	}{
-		{"no input", func(r *Request) { r.Tokens = nil }, CodeInvalid, "messages", "no input"},
-		{"two inputs", func(r *Request) { r.Prompt = "x" }, CodeInvalid, "messages", "2 inputs"},
-		{"a continuation of the user's message", func(r *Request) { r.Tokens, r.Messages, r.Continue = nil, message, true }, CodeInvalid, "continue", "not an assistant's"},
-		{"a temperature below 0", func(r *Request) { r.Params.Temperature = -1 }, CodeInvalid, "temperature", "-1"},
-		{"a temperature that is no number", func(r *Request) { r.Params.Temperature = math.NaN() }, CodeInvalid, "temperature", "NaN"},
-		{"a bias for a token that does not exist", func(r *Request) { r.Params.LogitBias = map[int32]float64{toyVocab: 1} }, CodeInvalid, "logit_bias", "320"},
-		{"a negative number of tokens", func(r *Request) { r.MaxTokens = -2 }, CodeInvalid, "max_tokens", "-2"},
-		{"too many alternatives", func(r *Request) { r.Alternatives = 257 }, CodeInvalid, "alternatives", "257"},
-		{"a negative number of alternatives", func(r *Request) { r.Alternatives = -1 }, CodeInvalid, "alternatives", "-1"},
-		{"too many alternatives for every token of the prompt", func(r *Request) { r.Alternatives, r.PromptLogProb = 101, true }, CodeInvalid, "alternatives", "0 to 100"},
-		{"too many stop strings", func(r *Request) { r.Stop = slices.Repeat([]string{"x"}, 65) }, CodeInvalid, "stop", "65"},
-		{"an empty stop string", func(r *Request) { r.Stop = []string{"x", ""} }, CodeInvalid, "stop", "stop string 2"},
-		{"a stop string that is too long", func(r *Request) { r.Stop = []string{strings.Repeat("x", 1025)} }, CodeInvalid, "stop", "1025"},
-		{"too many banned strings", func(r *Request) { r.BannedStrings = slices.Repeat([]string{"x"}, 513) }, CodeInvalid, "banned_strings", "513"},
-		{"an empty banned string", func(r *Request) { r.BannedStrings = []string{"x", ""} }, CodeInvalid, "banned_strings", "banned string 2"},
-		{"a banned string that is too long", func(r *Request) { r.BannedStrings = []string{strings.Repeat("x", 257)} }, CodeInvalid, "banned_strings", "257"},
-		{"banned strings that are too long together", func(r *Request) { r.BannedStrings = slices.Repeat([]string{strings.Repeat("x", 256)}, 65) }, CodeInvalid, "banned_strings", "16640"},
-		{"a token outside the vocabulary", func(r *Request) { r.Tokens = []int32{5, toyVocab} }, CodeInvalid, "tokens", "number 2 is 320"},
-		{"a negative token", func(r *Request) { r.Tokens = []int32{-1} }, CodeInvalid, "tokens", "-1"},
-		{"a prompt as long as the context", func(r *Request) { r.Tokens = span(0, 256) }, CodeContext, "", "maximum context length is 256 tokens; the prompt has 256"},
-		{"a model that does not exist", func(r *Request) { r.Model = "nobody" }, CodeNotFound, "", "nobody"},
+		{"no input", func(r *infer.Request) { r.Tokens = nil }, infer.CodeInvalid, "messages", "no input"},
+		{"two inputs", func(r *infer.Request) { r.Prompt = "x" }, infer.CodeInvalid, "messages", "2 inputs"},
+		{"a continuation of the user's message", func(r *infer.Request) { r.Tokens, r.Messages, r.Continue = nil, message, true }, infer.CodeInvalid, "continue", "not an assistant's"},
+		{"a temperature below 0", func(r *infer.Request) { r.Params.Temperature = -1 }, infer.CodeInvalid, "temperature", "-1"},
+		{"a temperature that is no number", func(r *infer.Request) { r.Params.Temperature = math.NaN() }, infer.CodeInvalid, "temperature", "NaN"},
+		{"a bias for a token that does not exist", func(r *infer.Request) { r.Params.LogitBias = map[int32]float64{toyVocab: 1} }, infer.CodeInvalid, "logit_bias", "320"},
+		{"a negative number of tokens", func(r *infer.Request) { r.MaxTokens = -2 }, infer.CodeInvalid, "max_tokens", "-2"},
+		{"too many alternatives", func(r *infer.Request) { r.Alternatives = 257 }, infer.CodeInvalid, "alternatives", "257"},
+		{"a negative number of alternatives", func(r *infer.Request) { r.Alternatives = -1 }, infer.CodeInvalid, "alternatives", "-1"},
+		{"too many alternatives for every token of the prompt", func(r *infer.Request) { r.Alternatives, r.PromptLogProb = 101, true }, infer.CodeInvalid, "alternatives", "0 to 100"},
+		{"too many stop strings", func(r *infer.Request) { r.Stop = slices.Repeat([]string{"x"}, 65) }, infer.CodeInvalid, "stop", "65"},
+		{"an empty stop string", func(r *infer.Request) { r.Stop = []string{"x", ""} }, infer.CodeInvalid, "stop", "stop string 2"},
+		{"a stop string that is too long", func(r *infer.Request) { r.Stop = []string{strings.Repeat("x", 1025)} }, infer.CodeInvalid, "stop", "1025"},
+		{"too many banned strings", func(r *infer.Request) { r.BannedStrings = slices.Repeat([]string{"x"}, 513) }, infer.CodeInvalid, "banned_strings", "513"},
+		{"an empty banned string", func(r *infer.Request) { r.BannedStrings = []string{"x", ""} }, infer.CodeInvalid, "banned_strings", "banned string 2"},
+		{"a banned string that is too long", func(r *infer.Request) { r.BannedStrings = []string{strings.Repeat("x", 257)} }, infer.CodeInvalid, "banned_strings", "257"},
+		{"banned strings that are too long together", func(r *infer.Request) { r.BannedStrings = slices.Repeat([]string{strings.Repeat("x", 256)}, 65) }, infer.CodeInvalid, "banned_strings", "16640"},
+		{"a token outside the vocabulary", func(r *infer.Request) { r.Tokens = []int32{5, toyVocab} }, infer.CodeInvalid, "tokens", "number 2 is 320"},
+		{"a negative token", func(r *infer.Request) { r.Tokens = []int32{-1} }, infer.CodeInvalid, "tokens", "-1"},
+		{"a prompt as long as the context", func(r *infer.Request) { r.Tokens = span(0, 256) }, infer.CodeContext, "", "maximum context length is 256 tokens; the prompt has 256"},
+		{"a model that does not exist", func(r *infer.Request) { r.Model = "nobody" }, infer.CodeNotFound, "", "nobody"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name+" is refused", func(t *testing.T) {
 			r := request(span(10, 20), 4)
 			tt.set(&r)
 			a := b.ask(r)
-			var e *Error
+			var e *infer.Error
 			if !errors.As(a.err, &e) || e.Code != tt.code || e.Param != tt.param || !strings.Contains(e.Message, tt.text) {
 				t.Errorf("error %#v, want code %s, param %q and a message with %q", a.err, tt.code, tt.param, tt.text)
 			}
 		})
 	}
-	if s := b.Status(); s.State != StateReady || s.Running+s.Queued != 0 {
+	if s := b.Status(); s.State != infer.StateReady || s.Running+s.Queued != 0 {
 		t.Errorf("status %+v after refusals", s)
 	}
 }
 
 func TestEngine_ContextErrorsCarryTheNumbers(t *testing.T) {
 	a := newBench(t, nil).ask(request(span(0, 300), 1))
-	var e *Error
+	var e *infer.Error
 	if !errors.As(a.err, &e) || e.PromptTokens != 300 || e.ContextLength != 256 {
 		t.Errorf("error %+v, want 300 of 256", a.err)
 	}
@@ -218,7 +219,7 @@ func TestEngine_ContextErrorsCarryTheNumbers(t *testing.T) {
 func TestEngine_ALargerContextIsAdvisedWhereTheModelHasOne(t *testing.T) {
 	for _, length := range []int{0, 256, 128} {
 		a := newBench(t, func(_ *bench, o *Options) { o.ContextLength = length }).ask(request(span(0, 300), 1))
-		var e *Error
+		var e *infer.Error
 		if !errors.As(a.err, &e) || e.ContextTrain != 256 || strings.Contains(e.Message, "--ctx") != (length == 128) {
 			t.Errorf("with --ctx %d: error %+v", length, a.err)
 		}
@@ -233,7 +234,7 @@ func TestEngine_PrefixReuse(t *testing.T) {
 	scored.PromptLogProb = true
 	tests := []struct {
 		name   string
-		second Request
+		second infer.Request
 		cached int
 	}{
 		{"the next turn computes the last token of the answer and what is new", request(turn, 5), 79},
@@ -381,7 +382,7 @@ type stream struct {
 	ended  chan struct{}
 }
 
-func (b *bench) stream(r Request, each func(Event)) *stream {
+func (b *bench) stream(r infer.Request, each func(infer.Event)) *stream {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	s := &stream{cancel: cancel, ended: make(chan struct{})}
 	go func() {
@@ -447,8 +448,8 @@ func TestEngine_AStalledConsumerDoesNotSlowTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		release := make(chan struct{})
-		stalled := b.stream(request(span(10, 20), 100), func(e Event) {
-			if e.Type == EventToken {
+		stalled := b.stream(request(span(10, 20), 100), func(e infer.Event) {
+			if e.Type == infer.EventToken {
 				<-release
 			}
 		})
@@ -474,7 +475,7 @@ func TestEngine_PrefillDoesNotStopDecode(t *testing.T) {
 		g := make(gate)
 		b := newBench(t, func(b *bench, o *Options) { o.ChunkRows, b.onStep = 64, g.wait })
 		tokens := 0
-		s := b.stream(request(span(10, 20), 40), func(e Event) {
+		s := b.stream(request(span(10, 20), 40), func(e infer.Event) {
 			if e.Token != nil {
 				tokens++
 			}
@@ -593,7 +594,7 @@ func TestEngine_AFullQueueRefuses(t *testing.T) {
 			streams = append(streams, b.stream(request(span(int32(20*i), int32(20*i+5)), 3), nil))
 		}
 		synctest.Wait()
-		if a := b.ask(request(span(0, 5), 3)); a.code() != CodeQueueFull {
+		if a := b.ask(request(span(0, 5), 3)); a.code() != infer.CodeQueueFull {
 			t.Errorf("error %v, want a full queue", a.err)
 		}
 		streams[2].cancel() // leaves a place
@@ -613,23 +614,23 @@ func TestEngine_StatusSaysWhatTheStepDoes(t *testing.T) {
 		g := make(gate)
 		b := newBench(t, func(b *bench, o *Options) { o.Now, b.onStep = time.Now, g.wait })
 		synctest.Wait()
-		if s := b.Status().Step; s != (Step{}) {
+		if s := b.Status().Step; s != (infer.Step{}) {
 			t.Errorf("an idle engine computes %+v", s)
 		}
 		answer := b.stream(request(span(10, 20), 3), nil)
 		synctest.Wait()
 		time.Sleep(3 * time.Second)
-		if s := b.Status().Step; s != (Step{Rows: 10, ForMS: 3000}) {
+		if s := b.Status().Step; s != (infer.Step{Rows: 10, ForMS: 3000}) {
 			t.Errorf("after 3 s in the first step: %+v", s)
 		}
 		g.next(1)
 		time.Sleep(time.Second)
-		if s := b.Status().Step; s != (Step{Rows: 1, ForMS: 1000, LongestMS: 3000}) {
+		if s := b.Status().Step; s != (infer.Step{Rows: 1, ForMS: 1000, LongestMS: 3000}) {
 			t.Errorf("after 1 s in the second: %+v", s)
 		}
 		g.open()
 		<-answer.ended
-		if s := b.Status().Step; s != (Step{LongestMS: 3000}) {
+		if s := b.Status().Step; s != (infer.Step{LongestMS: 3000}) {
 			t.Errorf("after the last: %+v", s)
 		}
 	})
@@ -659,11 +660,11 @@ func TestEngine_SwitchesModels(t *testing.T) {
 				t.Errorf("%d tokens, %v", len(s.reply.tokens), s.reply.err)
 			}
 		}
-		var types []EventType
+		var types []infer.EventType
 		for _, e := range second.reply.events[:3] {
 			types = append(types, e.Type)
 		}
-		if want := []EventType{EventQueued, EventLoading, EventPrefill}; !slices.Equal(types, want) {
+		if want := []infer.EventType{infer.EventQueued, infer.EventLoading, infer.EventPrefill}; !slices.Equal(types, want) {
 			t.Errorf("the second answer began with %v, want %v", types, want)
 		}
 		if second.reply.done.Receipt.Model != "other" || third.reply.done.Receipt.Model != "toy" {
@@ -693,7 +694,7 @@ func TestEngine_RequestsWaitForTheFirstModel(t *testing.T) {
 		synctest.Wait()
 		load <- struct{}{}
 		synctest.Wait()
-		if st := b.Status(); st.State != StateLoading || st.Loading.Done != 30 || st.Loading.Total != 100 || st.Model.Name != "toy" {
+		if st := b.Status(); st.State != infer.StateLoading || st.Loading.Done != 30 || st.Loading.Total != 100 || st.Model.Name != "toy" {
 			t.Errorf("status %+v while loading", st)
 		}
 		time.Sleep(time.Second)
@@ -708,7 +709,7 @@ func TestEngine_RequestsWaitForTheFirstModel(t *testing.T) {
 		if d := s.reply.done; d == nil || d.Timings.Load != time.Second || d.Timings.Queue != 0 {
 			t.Errorf("%+v, %v; want a second of loading", d, s.reply.err)
 		}
-		if st := b.Status(); st.State != StateReady || st.LoadMS != 1000 || st.Device.Kind != "toy" || st.CacheType != "f16" {
+		if st := b.Status(); st.State != infer.StateReady || st.LoadMS != 1000 || st.Device.Kind != "toy" || st.CacheType != "f16" {
 			t.Errorf("status %+v", st)
 		}
 	})
@@ -718,23 +719,23 @@ func TestEngine_LoadFailures(t *testing.T) {
 	tests := []struct {
 		name string
 		set  func(*bench, *Options)
-		code ErrorCode
+		code infer.ErrorCode
 		text string
 	}{
-		{"an unknown model", func(b *bench, o *Options) { o.Model = "nobody" }, CodeNotFound, "nobody"},
-		{"a file that is no model", func(b *bench, o *Options) { b.files["toy"] = []byte("rubbish") }, CodeModelFile, ""},
-		{"too little memory", func(b *bench, o *Options) { b.memory = 1000 }, CodeMemory, "1.0 kB are free"},
-		{"a device that cannot be opened", func(b *bench, o *Options) { b.openErr = errors.New("no such card") }, CodeDevice, "no such card"},
+		{"an unknown model", func(b *bench, o *Options) { o.Model = "nobody" }, infer.CodeNotFound, "nobody"},
+		{"a file that is no model", func(b *bench, o *Options) { b.files["toy"] = []byte("rubbish") }, infer.CodeModelFile, ""},
+		{"too little memory", func(b *bench, o *Options) { b.memory = 1000 }, infer.CodeMemory, "1.0 kB are free"},
+		{"a device that cannot be opened", func(b *bench, o *Options) { b.openErr = errors.New("no such card") }, infer.CodeDevice, "no such card"},
 		{"a device that lacks a kernel", func(b *bench, o *Options) {
 			b.onLoad = func(context.Context, model.Options) error { return errors.New("no kernel for Q9") }
-		}, CodeModelFile, "no kernel for Q9"},
+		}, infer.CodeModelFile, "no kernel for Q9"},
 		{"a device that fails", func(b *bench, o *Options) {
 			b.onLoad = func(context.Context, model.Options) error { return fmt.Errorf("out of luck: %w", device.ErrFailed) }
-		}, CodeDevice, "out of luck"},
+		}, infer.CodeDevice, "out of luck"},
 		{"a panic", func(b *bench, o *Options) {
 			b.onLoad = func(context.Context, model.Options) error { panic("boo") }
-		}, CodeInternal, "boo"},
-		{"no model at all", func(b *bench, o *Options) { o.Model = "" }, CodeNotFound, "name one"},
+		}, infer.CodeInternal, "boo"},
+		{"no model at all", func(b *bench, o *Options) { o.Model = "" }, infer.CodeNotFound, "name one"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name+" is said and does not stop the next model", func(t *testing.T) {
@@ -743,14 +744,14 @@ func TestEngine_LoadFailures(t *testing.T) {
 				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				tt.set(b, o)
 			})
-			var e *Error
+			var e *infer.Error
 			if err := b.WaitReady(t.Context()); !errors.As(err, &e) || e.Code != tt.code || !strings.Contains(e.Message, tt.text) {
 				t.Errorf("WaitReady: %v, want %s with %q", err, tt.code, tt.text)
 			}
 			if wanted := e != nil && e != errNoModel; wanted != strings.Contains(log.String(), "level=ERROR msg=\"model not loaded\"") {
 				t.Errorf("the log says %q", log.String())
 			}
-			if s := b.Status(); s.State != StateFailed || s.Error == nil || s.Error.Code != tt.code {
+			if s := b.Status(); s.State != infer.StateFailed || s.Error == nil || s.Error.Code != tt.code {
 				t.Errorf("status %+v", s)
 			}
 			if a := b.ask(request(span(10, 20), 2)); a.code() != tt.code {
@@ -762,7 +763,7 @@ func TestEngine_LoadFailures(t *testing.T) {
 			b.mu.Unlock()
 			r := request(span(10, 20), 2)
 			r.Model = "other"
-			if a := b.ask(r); a.err != nil || b.Status().State != StateReady {
+			if a := b.ask(r); a.err != nil || b.Status().State != infer.StateReady {
 				t.Errorf("the next model: %v, %+v", a.err, b.Status())
 			}
 		})
@@ -773,10 +774,10 @@ func TestEngine_ADeviceThatFailsOnceIsReopened(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		fail func() error
-		code ErrorCode
+		code infer.ErrorCode
 	}{
-		{"an error of the device", func() error { return errors.New("launch failed") }, CodeDevice},
-		{"a panic", func() error { panic("boo") }, CodeInternal},
+		{"an error of the device", func() error { return errors.New("launch failed") }, infer.CodeDevice},
+		{"a panic", func() error { panic("boo") }, infer.CodeInternal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, func(b *bench, o *Options) {
@@ -812,10 +813,10 @@ func TestEngine_ADeviceThatKeepsFailingIsGivenUpUntilTheNextRequest(t *testing.T
 	for _, tt := range []struct {
 		name string
 		fail func() error
-		code ErrorCode
+		code infer.ErrorCode
 	}{
-		{"an error of the device", func() error { return errors.New("launch failed") }, CodeDevice},
-		{"a panic", func() error { panic("boo") }, CodeInternal},
+		{"an error of the device", func() error { return errors.New("launch failed") }, infer.CodeDevice},
+		{"a panic", func() error { panic("boo") }, infer.CodeInternal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			broken := true
@@ -832,14 +833,14 @@ func TestEngine_ADeviceThatKeepsFailingIsGivenUpUntilTheNextRequest(t *testing.T
 					t.Fatalf("error %v, want %s", a.err, tt.code)
 				}
 			}
-			if err := b.WaitReady(t.Context()); err == nil || b.Status().State != StateFailed {
+			if err := b.WaitReady(t.Context()); err == nil || b.Status().State != infer.StateFailed {
 				t.Fatalf("state %s, want failed", b.Status().State)
 			}
 			if s := b.Status().Step; s.Rows != 0 {
 				t.Errorf("who has given up computes %+v", s)
 			}
 			broken = false
-			if a := b.ask(request(span(10, 20), 20)); a.err != nil || b.Status().State != StateReady {
+			if a := b.ask(request(span(10, 20), 20)); a.err != nil || b.Status().State != infer.StateReady {
 				t.Errorf("after the repair: %v, %s", a.err, b.Status().State)
 			}
 		})
@@ -864,7 +865,7 @@ func TestEngine_LogitsThatAreNotFiniteEndOneAnswer(t *testing.T) {
 		g.open()
 		<-long.ended
 		<-short.ended
-		if long.reply.code() != CodeNotFinite || short.reply.err != nil || len(short.reply.tokens) != 20 {
+		if long.reply.code() != infer.CodeNotFinite || short.reply.err != nil || len(short.reply.tokens) != 20 {
 			t.Errorf("errors %v and %v, want the first alone to fail", long.reply.err, short.reply.err)
 		}
 		poison = -1
@@ -887,11 +888,11 @@ func TestEngine_CloseEndsEverything(t *testing.T) {
 		<-running.ended
 		<-waiting.ended
 		for _, s := range []*stream{running, waiting} {
-			if s.reply.code() != CodeClosed {
-				t.Errorf("error %v, want %s", s.reply.err, CodeClosed)
+			if s.reply.code() != infer.CodeClosed {
+				t.Errorf("error %v, want %s", s.reply.err, infer.CodeClosed)
 			}
 		}
-		if a := b.ask(request(span(10, 20), 1)); a.code() != CodeClosed {
+		if a := b.ask(request(span(10, 20), 1)); a.code() != infer.CodeClosed {
 			t.Errorf("a request after Close: %v", a.err)
 		}
 		if err := b.Close(); err != nil {
@@ -907,8 +908,8 @@ func TestEngine_CloseEndsALoad(t *testing.T) {
 	s := b.stream(request(span(10, 20), 1), nil)
 	b.Close()
 	<-s.ended
-	if s.reply.code() != CodeClosed {
-		t.Errorf("error %v, want %s", s.reply.err, CodeClosed)
+	if s.reply.code() != infer.CodeClosed {
+		t.Errorf("error %v, want %s", s.reply.err, infer.CodeClosed)
 	}
 }
 
@@ -920,7 +921,7 @@ func TestEngine_TimingsAndSpeed(t *testing.T) {
 		})
 		b.WaitReady(t.Context())
 		speed := 0.0
-		first := b.stream(request(span(10, 74), 11), func(e Event) { // two steps of prefill
+		first := b.stream(request(span(10, 74), 11), func(e infer.Event) { // two steps of prefill
 			if e.Token != nil {
 				speed = max(speed, b.Status().Decode)
 			}
@@ -959,7 +960,7 @@ func TestEngine_TextInAndOut(t *testing.T) {
 	if _, err := b.Detokenize(t.Context(), "", []int32{toyVocab}); err == nil {
 		t.Error("Detokenize took a token that does not exist")
 	}
-	r := DefaultRequest()
+	r := infer.DefaultRequest()
 	r.Messages = []chat.Message{{Role: "user", Content: "hi <|im_end|>"}}
 	view, err := b.Render(t.Context(), r)
 	if err != nil || view.Prompt != "<|im_start|>user\nhi <|im_end|><|im_end|>\n<|im_start|>assistant\n" || view.Notice == "" {
@@ -979,7 +980,7 @@ func TestEngine_TextInAndOut(t *testing.T) {
 
 func TestRequestAndEventsAreValues(t *testing.T) {
 	end := int32(2)
-	r := Request{
+	r := infer.Request{
 		Model: "m", Client: "c", Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
@@ -987,15 +988,15 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 	}
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}}
 	calls := []reply.CallDelta{{Index: 1, ID: "i", Name: "n", Arguments: "{"}}
-	events := []Event{
-		{Type: EventSchema, Schema: &SchemaNotes{[]string{"if at #"}}},
-		{Type: EventQueued, Queued: &Queued{3}},
-		{Type: EventLoading, Loading: &Loading{"m", 1, 2, 3, 4}},
-		{Type: EventPrefill, Prefill: &Prefill{1, 3, 1}},
-		{Type: EventToken, Token: &Token{Choice: choice, Bytes: []byte{0xe2, 0x82}, Tops: [][]byte{{0xff}}, Text: "é", Prompt: true, Reasoning: "r", Calls: calls}},
-		{Type: EventDone, Done: &Done{
+	events := []infer.Event{
+		{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: []string{"if at #"}}},
+		{Type: infer.EventQueued, Queued: &infer.Queued{Position: 3}},
+		{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2, Kernels: 3, KernelsTotal: 4}},
+		{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1, Total: 3, Cached: 1}},
+		{Type: infer.EventToken, Token: &infer.Token{Choice: choice, Bytes: []byte{0xe2, 0x82}, Tops: [][]byte{{0xff}}, Text: "é", Prompt: true, Reasoning: "r", Calls: calls}},
+		{Type: infer.EventDone, Done: &infer.Done{
 			Text: "t", Reasoning: "r", Calls: calls, Answer: record.Answer{
-				End:     record.End{Reason: FinishStop, StopString: "x", EndToken: &end, EndProb: 0.5, ContextFull: true},
+				End:     record.End{Reason: infer.FinishStop, StopString: "x", EndToken: &end, EndProb: 0.5, ContextFull: true},
 				Usage:   record.Usage{PromptTokens: 1, CachedTokens: 2, CompletionTokens: 3, ReasoningTokens: 4},
 				Timings: record.Timings{Queue: 1e6, Load: 2e6, Prefill: 3e6, Decode: 4.5e6, First: 6e6},
 				Receipt: record.Receipt{Model: "m", ModelHash: "h", TemplateHash: "t", Params: r.Params, Device: "d", Path: "p", CacheType: "f16", Engine: "v"},

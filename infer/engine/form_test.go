@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/infer"
 	"m40-llm/infer/gguf/gguftest"
 )
 
@@ -30,7 +31,7 @@ func TestForm_ASchemaIsAnAlternativeToACall(t *testing.T) {
 			texts, calls := 0, 0
 			for seed := range int64(12) {
 				r := forcedRequest(seed)
-				r.ToolChoice, r.JSONSchema, r.SingleCall = ToolChoiceAuto, json.RawMessage(formSchema), true
+				r.ToolChoice, r.JSONSchema, r.SingleCall = infer.ToolChoiceAuto, json.RawMessage(formSchema), true
 				r.Params.Temperature, r.MaxTokens = 3, 1500
 				if strings.HasPrefix(source, "<|start|>") {
 					b.recite("<|channel|>analysis<|message|>Hm.<|end|>")
@@ -38,7 +39,7 @@ func TestForm_ASchemaIsAnAlternativeToACall(t *testing.T) {
 				a := b.ask(r)
 				h := hear(t, a)
 				switch {
-				case h.reason == FinishLength:
+				case h.reason == infer.FinishLength:
 				case len(h.calls) > 0:
 					calls++
 					if err := checkForced(h); err != nil {
@@ -46,7 +47,7 @@ func TestForm_ASchemaIsAnAlternativeToACall(t *testing.T) {
 					}
 				default:
 					texts++
-					if err := validJSON(r.JSONSchema, h.text); err != nil || h.reason != FinishStop {
+					if err := validJSON(r.JSONSchema, h.text); err != nil || h.reason != infer.FinishStop {
 						t.Errorf("seed %d: %v, %s in %q", seed, err, h.reason, detokenised(a))
 					}
 				}
@@ -69,7 +70,7 @@ func TestForm_ASchemaIsAnAlternativeToACall(t *testing.T) {
 		for _, c := range []struct {
 			text, choice string
 			calls        int
-		}{{call, ToolChoiceAuto, 1}, {content, ToolChoiceAuto, 0}, {content, ToolChoiceRequired, 1}, {call, ToolChoiceNone, 0}, {content, "find-docs", 1}} {
+		}{{call, infer.ToolChoiceAuto, 1}, {content, infer.ToolChoiceAuto, 0}, {content, infer.ToolChoiceRequired, 1}, {call, infer.ToolChoiceNone, 0}, {content, "find-docs", 1}} {
 			h := ask(c.text, c.choice)
 			if len(h.calls) != c.calls {
 				t.Errorf("%s, with %.20q: got %+v", c.choice, c.text, h)
@@ -90,18 +91,18 @@ func TestForm_WhatIsLeftOutOfASchemaIsTheFirstEvent(t *testing.T) {
 	r := callRequest()
 	r.JSONSchema = json.RawMessage(`{"type":"array","items":{"type":"boolean"},"maxItems":2,"contains":{"const":true}}`)
 	a := b.ask(r)
-	if first := a.events[0]; first.Type != EventSchema || !slices.Equal(first.Schema.Ignored, []string{"contains at #"}) {
+	if first := a.events[0]; first.Type != infer.EventSchema || !slices.Equal(first.Schema.Ignored, []string{"contains at #"}) {
 		t.Errorf("got %+v, %v", first, a.err)
 	}
 	r = forcedRequest(1)
 	r.Tools = json.RawMessage(`[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"array","items":{"type":"integer"},"maxItems":2,"uniqueItems":true}}}}}]`)
 	a = b.ask(r)
-	if first := a.events[0]; first.Type != EventSchema || !slices.Equal(first.Schema.Ignored, []string{"uniqueItems at #/properties/a of f"}) {
+	if first := a.events[0]; first.Type != infer.EventSchema || !slices.Equal(first.Schema.Ignored, []string{"uniqueItems at #/properties/a of f"}) {
 		t.Errorf("got %+v, %v", first, a.err)
 	}
 	r.Tools = json.RawMessage(strings.Replace(string(r.Tools), `"name":"f"`, `"name":"f","strict":true`, 1))
 	a = b.ask(r)
-	if e, _ := a.err.(*Error); e == nil || e.Code != CodeInvalid || e.Param != "tools" || !strings.Contains(e.Message, "uniqueItems") {
+	if e, _ := a.err.(*infer.Error); e == nil || e.Code != infer.CodeInvalid || e.Param != "tools" || !strings.Contains(e.Message, "uniqueItems") {
 		t.Errorf("strict: got %v", a.err)
 	}
 }

@@ -1,10 +1,12 @@
-package infer
+package engine
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"testing"
+
+	"m40-llm/infer"
 )
 
 // FuzzGenerate sends any JSON that is a request through a whole engine: it ends with
@@ -27,7 +29,7 @@ func FuzzGenerate(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := DefaultRequest()
+		r := infer.DefaultRequest()
 		if json.Unmarshal(data, &r) != nil {
 			return
 		}
@@ -36,18 +38,18 @@ func FuzzGenerate(f *testing.F) {
 		}
 		done := false
 		for e, err := range b.Generate(context.Background(), r) {
-			var typed *Error
+			var typed *infer.Error
 			switch {
 			case done:
 				t.Fatalf("%+v, %v after the end", e, err)
 			case err != nil && !errors.As(err, &typed):
 				t.Fatalf("an error of type %T: %v", err, err)
-			case err != nil && (typed.Message == "" || typed.Code == CodeInternal || typed.Code == CodeDevice):
+			case err != nil && (typed.Message == "" || typed.Code == infer.CodeInternal || typed.Code == infer.CodeDevice):
 				t.Fatalf("error %+v", typed)
 			}
 			done = err != nil || e.Done != nil
 		}
-		if s := b.Status(); !done || s.State != StateReady {
+		if s := b.Status(); !done || s.State != infer.StateReady {
 			t.Fatalf("ended: %v, state %s", done, s.State)
 		}
 	})

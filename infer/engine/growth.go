@@ -1,6 +1,7 @@
-package infer
+package engine
 
 import (
+	"m40-llm/infer"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/units"
 )
@@ -51,7 +52,7 @@ func (l *loop) endStarved() {
 	b, block := l.sched.blocks, l.resident.plan.Block
 	tokens := len(q.tokens)
 	need := int64(b.blocksFor(tokens)-len(q.table.ids)-b.available()) * block
-	err := errorf(CodeMemory, "%d tokens need %s more for the KV cache, and %s of memory are free for it; close other programs, make the conversation shorter, or use a smaller model",
+	err := infer.Errorf(infer.CodeMemory, "%d tokens need %s more for the KV cache, and %s of memory are free for it; close other programs, make the conversation shorter, or use a smaller model",
 		tokens, units.ByteSize(need), units.ByteSize(l.resident.growth.left))
 	l.options.Logger.Warn("answer ended: no memory", "tokens", tokens, "needed", need, "free", l.resident.growth.left, "cache", l.resident.plan.Used(b.written))
 	l.end(q.answer, err, true)

@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
@@ -128,7 +129,7 @@ func TestEngine_WhereMemoryRunsOutAnAnswerEndsAndTheRestGoesOn(t *testing.T) {
 	long := request(span(100, 120), 200)
 	long.IgnoreEOS = true
 	reply := b.ask(long)
-	if reply.code() != CodeMemory {
+	if reply.code() != infer.CodeMemory {
 		t.Fatalf("an answer of 220 positions in memory for %d: %v", blocks*device.BlockSize, reply.err)
 	}
 	if n := len(reply.ids()); n != blocks*device.BlockSize+1-20 {
@@ -139,7 +140,7 @@ func TestEngine_WhereMemoryRunsOutAnAnswerEndsAndTheRestGoesOn(t *testing.T) {
 			t.Errorf("error %q does not say %q", reply.err, part)
 		}
 	}
-	if c := b.Status().Cache; c.Used != blocks*block || b.Status().State != StateReady {
+	if c := b.Status().Cache; c.Used != blocks*block || b.Status().State != infer.StateReady {
 		t.Errorf("afterwards: %+v, %s", c, b.Status().State)
 	}
 	if after := b.ask(short); after.err != nil || !slices.Equal(after.ids(), before.ids()) {
@@ -197,7 +198,7 @@ func TestEngine_AnswersTakeTurnsWhereMemoryIsShort(t *testing.T) {
 }
 
 func TestStatusSaysWhatTheCacheTakes(t *testing.T) {
-	data, err := json.Marshal(Status{Cache: Cache{Planned: 7, Used: 3}})
+	data, err := json.Marshal(infer.Status{Cache: infer.Cache{Planned: 7, Used: 3}})
 	if err != nil || !strings.Contains(string(data), `"cache":{"planned":7,"used":3}`) {
 		t.Errorf("%s, %v", data, err)
 	}

@@ -1,6 +1,10 @@
-package infer
+package engine
 
-import "sync"
+import (
+	"sync"
+
+	"m40-llm/infer"
+)
 
 // inbox takes requests from any goroutine to the step loop, and counts those that
 // are inside the engine.
@@ -19,7 +23,7 @@ func newInbox(limit int) *inbox {
 	return &inbox{limit: limit, of: map[string]int{}, wake: make(chan struct{}, 1)}
 }
 
-var errClosed = &Error{Code: CodeClosed, Message: "the engine is shutting down"}
+var errClosed = &infer.Error{Code: infer.CodeClosed, Message: "the engine is shutting down"}
 
 // A queue that one client has filled has places left for others: a quarter more than the
 // limit, of which a client may take one that has none inside, or less than a 64th of the limit.
@@ -36,7 +40,7 @@ func (b *inbox) enter(client string) error {
 		return errClosed
 	}
 	if b.inside >= b.limit && (b.of[client] >= max(1, b.limit/fewPart) || b.inside >= b.limit+b.limit/reservedPart) {
-		return errorf(CodeQueueFull, "the queue is full: %d requests are running or waiting; try again later", b.inside)
+		return infer.Errorf(infer.CodeQueueFull, "the queue is full: %d requests are running or waiting; try again later", b.inside)
 	}
 	b.inside++
 	b.of[client]++

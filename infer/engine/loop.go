@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 )
@@ -38,7 +39,7 @@ func (l *loop) run() {
 	}
 	for l.receive() {
 		if err := contain(l.options.Logger, l.turn); err != nil {
-			l.restart(asError(CodeInternal, err))
+			l.restart(infer.AsError(infer.CodeInternal, err))
 		}
 	}
 	l.unload(errClosed)
@@ -166,7 +167,7 @@ func (l *loop) fill(plan []share) {
 func (l *loop) deliver(w share, row int, now time.Time) error {
 	a := w.seq.answer
 	a.prefilled()
-	var done *Done
+	var done *infer.Done
 	for i, pos := range w.wanted {
 		known, err := l.resident.row(row + i)
 		if err != nil {
@@ -220,7 +221,7 @@ func (l *loop) tellPositions() {
 		a := q.answer
 		if a.position != i+1 && a.began.IsZero() {
 			a.position = i + 1
-			a.mail.put(Event{Type: EventQueued, Queued: &Queued{Position: i + 1}})
+			a.mail.put(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: i + 1}})
 		}
 	}
 }
@@ -228,7 +229,7 @@ func (l *loop) tellPositions() {
 // restart ends the running answers after a failure that leaves the device, or the
 // books of its memory, in an unknown state, and loads the model anew. If that does
 // not help, it gives up until the next request.
-func (l *loop) restart(e *Error) {
+func (l *loop) restart(e *infer.Error) {
 	l.options.Logger.Error("step failed", "code", e.Code, "error", e.Message)
 	if l.resident == nil {
 		l.unload(e)
@@ -236,7 +237,7 @@ func (l *loop) restart(e *Error) {
 	}
 	s := l.sources.retain(l.resident.source)
 	defer l.sources.release(s)
-	if e.Code == CodeModelFile {
+	if e.Code == infer.CodeModelFile {
 		l.sources.forget(s)
 		s.lost = e
 	}
@@ -252,7 +253,7 @@ func (l *loop) restart(e *Error) {
 }
 
 // giveUp says that s cannot answer, and ends those who wait for it.
-func (l *loop) giveUp(s *source, e *Error) {
+func (l *loop) giveUp(s *source, e *infer.Error) {
 	l.board.failed(e)
 	for _, a := range l.waitingFor(s) {
 		l.end(a, e, true)
@@ -268,6 +269,6 @@ func (l *loop) waitingFor(s *source) (list []*answer) {
 	return list
 }
 
-func deviceError(err error) *Error {
-	return asError(CodeDevice, fmt.Errorf("the device failed: %w", err))
+func deviceError(err error) *infer.Error {
+	return infer.AsError(infer.CodeDevice, fmt.Errorf("the device failed: %w", err))
 }

@@ -1,13 +1,17 @@
-package infer
+package engine
 
-import "sync"
+import (
+	"sync"
+
+	"m40-llm/infer"
+)
 
 // mailbox carries the events of one answer from the step loop to its consumer.
 // Putting never waits: what is not taken piles up, and an answer's length bounds
 // the pile.
 type mailbox struct {
 	mu     sync.Mutex
-	events []Event
+	events []infer.Event
 	ended  bool
 	err    error         // why it ended, nil after a done event
 	ready  chan struct{} // one signal for all that was put since the last take
@@ -17,10 +21,10 @@ func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
 
 // put adds events. A waiting time that nobody has looked at yet is replaced by the
 // newer one.
-func (m *mailbox) put(events ...Event) {
+func (m *mailbox) put(events ...infer.Event) {
 	m.mu.Lock()
 	for _, e := range events {
-		if n := len(m.events); n > 0 && m.events[n-1].Type == e.Type && (e.Type == EventQueued || e.Type == EventLoading) {
+		if n := len(m.events); n > 0 && m.events[n-1].Type == e.Type && (e.Type == infer.EventQueued || e.Type == infer.EventLoading) {
 			m.events[n-1] = e
 		} else {
 			m.events = append(m.events, e)
@@ -39,7 +43,7 @@ func (m *mailbox) end(err error) {
 }
 
 // take returns all events since the last take, and whether they were the last.
-func (m *mailbox) take() (events []Event, ended bool, err error) {
+func (m *mailbox) take() (events []infer.Event, ended bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	events, m.events = m.events, nil

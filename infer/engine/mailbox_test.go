@@ -1,26 +1,34 @@
-package infer
+package engine
 
 import (
 	"errors"
 	"reflect"
 	"testing"
+
+	"m40-llm/infer"
 )
 
 func TestMailbox(t *testing.T) {
-	queued := func(n int) Event { return Event{Type: EventQueued, Queued: &Queued{n}} }
-	loading := func(n int64) Event { return Event{Type: EventLoading, Loading: &Loading{Done: n}} }
-	prefill := func(n int) Event { return Event{Type: EventPrefill, Prefill: &Prefill{Done: n}} }
-	token := Event{Type: EventToken, Token: &Token{Text: "x"}}
+	queued := func(n int) infer.Event {
+		return infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: n}}
+	}
+	loading := func(n int64) infer.Event {
+		return infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Done: n}}
+	}
+	prefill := func(n int) infer.Event {
+		return infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: n}}
+	}
+	token := infer.Event{Type: infer.EventToken, Token: &infer.Token{Text: "x"}}
 	tests := []struct {
 		name string
-		put  []Event
-		want []Event
+		put  []infer.Event
+		want []infer.Event
 	}{
 		{"nothing was put", nil, nil},
-		{"events keep their order", []Event{prefill(1), token, token}, []Event{prefill(1), token, token}},
-		{"a newer position replaces the older", []Event{queued(3), queued(2), prefill(1)}, []Event{queued(2), prefill(1)}},
-		{"a newer progress of a load replaces the older", []Event{queued(3), loading(1), loading(2)}, []Event{queued(3), loading(2)}},
-		{"every step of prefill is kept", []Event{prefill(1), prefill(2)}, []Event{prefill(1), prefill(2)}},
+		{"events keep their order", []infer.Event{prefill(1), token, token}, []infer.Event{prefill(1), token, token}},
+		{"a newer position replaces the older", []infer.Event{queued(3), queued(2), prefill(1)}, []infer.Event{queued(2), prefill(1)}},
+		{"a newer progress of a load replaces the older", []infer.Event{queued(3), loading(1), loading(2)}, []infer.Event{queued(3), loading(2)}},
+		{"every step of prefill is kept", []infer.Event{prefill(1), prefill(2)}, []infer.Event{prefill(1), prefill(2)}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
 	"m40-llm/infer/fixtures"
@@ -57,9 +58,9 @@ func (b *bench) openReady(o Options) {
 
 func TestRealModel_AnswersBesideOthersAreTheSameBits(t *testing.T) {
 	file := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})
-	var requests []Request
+	var requests []infer.Request
 	for i := range 6 {
-		r := DefaultRequest()
+		r := infer.DefaultRequest()
 		r.Messages = []chat.Message{{Role: "system", Content: "the same beginning for all of them"}, {Role: "user", Content: string(rune('a' + i))}}
 		r.MaxTokens, r.IgnoreEOS, r.Alternatives, r.PromptLogProb = 16, true, 3, i%3 == 0
 		r.Params.Temperature, r.Params.Seed = 1.2, int64(i)
@@ -103,11 +104,11 @@ func TestRealModel_TheNextTurnComputesOnlyWhatIsNew(t *testing.T) {
 // diskCatalog serves the file at a path.
 type diskCatalog string
 
-func (c diskCatalog) Models(context.Context) ([]ModelInfo, error) { return nil, nil }
+func (c diskCatalog) Models(context.Context) ([]infer.ModelInfo, error) { return nil, nil }
 
-func (c diskCatalog) Open(name string) (*gguf.File, ModelInfo, error) {
+func (c diskCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	f, err := gguf.Open(string(c))
-	return f, ModelInfo{Name: name}, err
+	return f, infer.ModelInfo{Name: name}, err
 }
 
 func TestRealModel_AFileThatIsCutShortInUseEndsTheAnswerOnly(t *testing.T) {
@@ -122,8 +123,8 @@ func TestRealModel_AFileThatIsCutShortInUseEndsTheAnswerOnly(t *testing.T) {
 	if err := os.Truncate(path, 4096); err != nil {
 		t.Fatal(err)
 	}
-	if a := b.ask(request(span(3, 43), 2)); a.code() != CodeModelFile {
-		t.Errorf("error %v, want %s", a.err, CodeModelFile)
+	if a := b.ask(request(span(3, 43), 2)); a.code() != infer.CodeModelFile {
+		t.Errorf("error %v, want %s", a.err, infer.CodeModelFile)
 	}
 }
 

@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/reply"
@@ -38,8 +39,8 @@ func (b *bench) reciteTokens(ids []int32) {
 	}
 }
 
-func callRequest() Request {
-	r := DefaultRequest()
+func callRequest() infer.Request {
+	r := infer.DefaultRequest()
 	r.Messages = []chat.Message{{Role: "user", Content: "x"}}
 	r.Tools = json.RawMessage(`[{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]`)
 	r.ParseReply, r.MaxTokens, r.Params.Temperature = true, 200, 0
@@ -50,7 +51,7 @@ func callRequest() Request {
 type heard struct {
 	text, reasoning string
 	calls           []reply.CallDelta
-	reason          FinishReason
+	reason          infer.FinishReason
 }
 
 func hear(t *testing.T, a outcome) (h heard) {
@@ -80,21 +81,21 @@ func TestParseReply_TellsThoughtsTextAndCallsApart(t *testing.T) {
 	const broken = `<tool_call>{"name": "add", "arguments": {"a": `
 	for _, c := range []struct {
 		name, reply string
-		set         func(*Request)
+		set         func(*infer.Request)
 		want        heard
 		calls       string // name and arguments
 	}{
-		{"all three", "<think>Hm.</think>\nHi.\n" + call, nil, heard{text: "Hi.", reasoning: "Hm.", reason: FinishCalls}, `add {"a": 1}`},
-		{"two calls", call + call, nil, heard{reason: FinishCalls}, `add {"a": 1} add {"a": 1}`},
-		{"one is enough", call + call, func(r *Request) { r.SingleCall = true }, heard{reason: FinishCalls}, `add {"a": 1}`},
-		{"no call", "Hi <b>.", nil, heard{text: "Hi <b>.", reason: FinishStop}, ""},
-		{"a call of no tool", `<tool_call>{"name": "sub"}</tool_call>`, nil, heard{text: `<tool_call>{"name": "sub"}</tool_call>`, reason: FinishStop}, ""},
-		{"a call that breaks off", broken, func(r *Request) { r.WholeCalls = true }, heard{text: broken, reason: FinishStop}, ""},
-		{"a call that breaks off while it is told", broken + "x", nil, heard{text: "x", reason: FinishStop}, `add {"a": `},
-		{"a limit in a call", broken + "1}}", func(r *Request) { r.WholeCalls, r.MaxTokens = true, len(broken) }, heard{text: broken, reason: FinishLength}, ""},
-		{"a stop string counts in the raw text", "Hi." + call, func(r *Request) { r.Stop = []string{"<tool"} }, heard{text: "Hi.", reason: FinishStop}, ""},
-		{"a banned string too", "Hi." + call, func(r *Request) { r.BannedStrings = []string{"no"} }, heard{text: "Hi.", reason: FinishCalls}, `add {"a": 1}`},
-		{"as it is", "<think>Hm.</think>" + call, func(r *Request) { r.ParseReply = false }, heard{text: "<think>Hm.</think>" + call, reason: FinishStop}, ""},
+		{"all three", "<think>Hm.</think>\nHi.\n" + call, nil, heard{text: "Hi.", reasoning: "Hm.", reason: infer.FinishCalls}, `add {"a": 1}`},
+		{"two calls", call + call, nil, heard{reason: infer.FinishCalls}, `add {"a": 1} add {"a": 1}`},
+		{"one is enough", call + call, func(r *infer.Request) { r.SingleCall = true }, heard{reason: infer.FinishCalls}, `add {"a": 1}`},
+		{"no call", "Hi <b>.", nil, heard{text: "Hi <b>.", reason: infer.FinishStop}, ""},
+		{"a call of no tool", `<tool_call>{"name": "sub"}</tool_call>`, nil, heard{text: `<tool_call>{"name": "sub"}</tool_call>`, reason: infer.FinishStop}, ""},
+		{"a call that breaks off", broken, func(r *infer.Request) { r.WholeCalls = true }, heard{text: broken, reason: infer.FinishStop}, ""},
+		{"a call that breaks off while it is told", broken + "x", nil, heard{text: "x", reason: infer.FinishStop}, `add {"a": `},
+		{"a limit in a call", broken + "1}}", func(r *infer.Request) { r.WholeCalls, r.MaxTokens = true, len(broken) }, heard{text: broken, reason: infer.FinishLength}, ""},
+		{"a stop string counts in the raw text", "Hi." + call, func(r *infer.Request) { r.Stop = []string{"<tool"} }, heard{text: "Hi.", reason: infer.FinishStop}, ""},
+		{"a banned string too", "Hi." + call, func(r *infer.Request) { r.BannedStrings = []string{"no"} }, heard{text: "Hi.", reason: infer.FinishCalls}, `add {"a": 1}`},
+		{"as it is", "<think>Hm.</think>" + call, func(r *infer.Request) { r.ParseReply = false }, heard{text: "<think>Hm.</think>" + call, reason: infer.FinishStop}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := parseBench(t, gguftest.ChatML)
@@ -130,7 +131,7 @@ func TestParseReply_PassesOverControlTokensThatMeanNothingToTheFormat(t *testing
 	b.recite("<sto<CONTROL>p>")
 	r := callRequest()
 	r.Stop = []string{"<stop>"}
-	if got := hear(t, b.ask(r)); got.reason != FinishStop || got.text != "" {
+	if got := hear(t, b.ask(r)); got.reason != infer.FinishStop || got.text != "" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -145,11 +146,11 @@ func TestParseReply_ReadsControlTokensOfTheFormat(t *testing.T) {
 	r := callRequest()
 	r.Stop = []string{"<stop>"}
 	b.recite("Hi <sto<CONTROL>" + list)
-	if got := hear(t, b.ask(r)); got.text != "Hi <sto" || len(got.calls) != 1 || got.calls[0].ID != "abcdefghi" || got.reason != FinishCalls {
+	if got := hear(t, b.ask(r)); got.text != "Hi <sto" || len(got.calls) != 1 || got.calls[0].ID != "abcdefghi" || got.reason != infer.FinishCalls {
 		t.Errorf("the token: %+v", got)
 	}
 	b.recite("[TOOL_CALLS]" + list)
-	if got := hear(t, b.ask(r)); got.text != "[TOOL_CALLS]"+list || got.calls != nil || got.reason != FinishStop {
+	if got := hear(t, b.ask(r)); got.text != "[TOOL_CALLS]"+list || got.calls != nil || got.reason != infer.FinishStop {
 		t.Errorf("its spelling: %+v", got)
 	}
 	forced := forcedRequest(1)
@@ -179,7 +180,7 @@ func TestParseReply_RefusesToolsThatAreNone(t *testing.T) {
 	b := parseBench(t, gguftest.ChatML)
 	r := callRequest()
 	r.Tools = json.RawMessage(`[{"type": "function"}]`)
-	if a := b.ask(r); a.code() != CodeInvalid {
+	if a := b.ask(r); a.code() != infer.CodeInvalid {
 		t.Errorf("%v", a.err)
 	}
 }

@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
@@ -70,7 +71,7 @@ func loadModel(ctx context.Context, f *gguf.File, stages []model.Stage, o model.
 func (l *loop) loadFirst() {
 	s, err := l.sources.acquire(l.ctx, l.options.Model)
 	if err != nil {
-		e := asError(CodeClosed, err)
+		e := infer.AsError(infer.CodeClosed, err)
 		l.notLoaded(l.options.Model, e)
 		l.board.failed(e)
 		return
@@ -79,9 +80,9 @@ func (l *loop) loadFirst() {
 	l.bring(s)
 }
 
-func (l *loop) notLoaded(name string, e *Error) {
+func (l *loop) notLoaded(name string, e *infer.Error) {
 	level := slog.LevelError
-	if e.Code == CodeClosed {
+	if e.Code == infer.CodeClosed {
 		level = slog.LevelInfo // a stop is no failure
 	}
 	l.options.Logger.Log(l.ctx, level, "model not loaded", "model", name, "code", e.Code, "error", e.Message)
@@ -108,7 +109,7 @@ func (l *loop) bring(s *source) {
 		a.loading += now.Sub(later(begin, a.submitted))
 	}
 	if err != nil {
-		e := asError(CodeModelFile, err)
+		e := infer.AsError(infer.CodeModelFile, err)
 		l.notLoaded(s.info.Name, e)
 		l.giveUp(s, e)
 		return
@@ -168,12 +169,12 @@ func (l *loop) place(s *source, p *placed) error {
 	sum := placement.ModelOf(s.config, l.cache)
 	for dev, err := range l.options.devices(s.file) {
 		if err != nil {
-			return errorf(CodeDevice, "cannot open the device: %s", err)
+			return infer.Errorf(infer.CodeDevice, "cannot open the device: %s", err)
 		}
 		p.devices = append(p.devices, dev)
 		size, err := placement.DeviceOf(s.file, s.config, dev, l.cache, placement.StepLimits(l.sched.limits))
 		if err != nil {
-			return errorf(CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+			return infer.Errorf(infer.CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
 		}
 		sizes = append(sizes, size)
 		p.plan, reason = placement.Place(sum, sizes, placement.Limits{Context: l.options.ContextLength, Answers: l.options.Parallel})
@@ -185,7 +186,7 @@ func (l *loop) place(s *source, p *placed) error {
 			break
 		}
 	}
-	return errorf(CodeMemory, "%s", reason)
+	return infer.Errorf(infer.CodeMemory, "%s", reason)
 }
 
 // devices yields devices in order of preference, each opened when it is asked for.
@@ -236,11 +237,11 @@ func (l *loop) put(s *source, p placed) (*resident, error) {
 		return nil, errClosed
 	}
 	if err != nil {
-		code := CodeModelFile
+		code := infer.CodeModelFile
 		if errors.Is(err, device.ErrFailed) {
-			code = CodeDevice
+			code = infer.CodeDevice
 		}
-		return nil, errorf(code, "cannot load model %q: %s", s.info.Name, err)
+		return nil, infer.Errorf(code, "cannot load model %q: %s", s.info.Name, err)
 	}
 	r := &resident{source: s, devices: p.devices, info: info, model: m, plan: p.plan}
 	r.receipt = record.Receipt{
@@ -257,18 +258,18 @@ func (l *loop) put(s *source, p placed) (*resident, error) {
 
 // progress tells everyone who waits for s how much of it is loaded.
 func (l *loop) progress(s *source, p model.Progress) {
-	now := Loading{Model: s.info.Name, Done: p.Done, Total: p.Total, Kernels: p.Kernels, KernelsTotal: p.KernelsTotal}
-	l.board.update(func(b *Status) { b.Loading = now })
+	now := infer.Loading{Model: s.info.Name, Done: p.Done, Total: p.Total, Kernels: p.Kernels, KernelsTotal: p.KernelsTotal}
+	l.board.update(func(b *infer.Status) { b.Loading = now })
 	l.collect()
 	l.board.count(0, len(l.sched.waiting))
 	for _, a := range l.waitingFor(s) {
-		a.mail.put(Event{Type: EventLoading, Loading: &now})
+		a.mail.put(infer.Event{Type: infer.EventLoading, Loading: &now})
 	}
 }
 
 // unload ends the running answers with err and frees the device. It does nothing
 // if no model is resident.
-func (l *loop) unload(err *Error) {
+func (l *loop) unload(err *infer.Error) {
 	for _, q := range l.sched.reset("", nil) {
 		l.end(q.answer, err, false)
 	}

@@ -1,4 +1,4 @@
-package infer
+package engine
 
 // sequence is an answer as the scheduler sees it: tokens, and the memory that
 // holds the K and V of the first of them. When the last token is computed, its

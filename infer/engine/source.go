@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
@@ -25,7 +26,7 @@ import (
 // any goroutine may use it.
 type source struct {
 	name        string // as it was asked for
-	info        ModelInfo
+	info        infer.ModelInfo
 	file        *gguf.File
 	config      model.Config
 	tokenizer   *tokenizer.Tokenizer
@@ -34,7 +35,7 @@ type source struct {
 
 	hash string // of the file's header and size
 
-	lost *Error // parts of the file were gone when they were read; belongs to the loop
+	lost *infer.Error // parts of the file were gone when they were read; belongs to the loop
 
 	users int           // guarded by sources.mu
 	ready chan struct{} // closed when it is opened, or err says why it cannot be
@@ -56,7 +57,7 @@ func (v vocabulary) Piece(id int32) []byte { return v.tokenizer.Piece(id, true) 
 // sources shares opened model files among those who use them. A file stays open
 // as long as anyone does.
 type sources struct {
-	catalog Catalog
+	catalog infer.Catalog
 	log     *slog.Logger
 
 	mu   sync.Mutex
@@ -136,15 +137,15 @@ func (l *sources) withdraw(s *source) {
 	maps.DeleteFunc(l.open, func(_ string, other *source) bool { return other == s })
 }
 
-func (s *source) read(c Catalog) (err error) {
+func (s *source) read(c infer.Catalog) (err error) {
 	if s.file, s.info, err = c.Open(s.name); err != nil {
-		return asError(CodeModelFile, err)
+		return infer.AsError(infer.CodeModelFile, err)
 	}
 	if s.config, err = model.ReadConfig(s.file); err == nil {
 		s.tokenizer, err = tokenizer.New(s.file)
 	}
 	if err != nil {
-		return errorf(CodeModelFile, "cannot use model %q: %s", s.info.Name, err)
+		return infer.Errorf(infer.CodeModelFile, "cannot use model %q: %s", s.info.Name, err)
 	}
 	s.hash = headerHash(s.file)
 	s.constraints = newConstraints(s)
@@ -172,7 +173,7 @@ type prompt struct {
 }
 
 // prompt turns the input of r into tokens.
-func (s *source) prompt(ctx context.Context, r Request, now time.Time) (p prompt, err error) {
+func (s *source) prompt(ctx context.Context, r infer.Request, now time.Time) (p prompt, err error) {
 	switch {
 	case len(r.Tokens) > 0:
 		p.tokens = slices.Clone(r.Tokens)
@@ -185,10 +186,10 @@ func (s *source) prompt(ctx context.Context, r Request, now time.Time) (p prompt
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		err = asError(CodeInternal, err)
+		err = infer.AsError(infer.CodeInternal, err)
 	}
 	if err == nil && len(p.tokens) == 0 {
-		err = invalid("prompt", "the prompt has no tokens")
+		err = infer.Invalid("prompt", "the prompt has no tokens")
 	}
 	if err == nil {
 		// A file may name tokens that its model has no row for.
@@ -198,8 +199,8 @@ func (s *source) prompt(ctx context.Context, r Request, now time.Time) (p prompt
 }
 
 // conversation renders and encodes the messages of r.
-func (s *source) conversation(ctx context.Context, r Request, now time.Time) (string, []int32, error) {
-	if r.ToolChoice == ToolChoiceNone {
+func (s *source) conversation(ctx context.Context, r infer.Request, now time.Time) (string, []int32, error) {
+	if r.ToolChoice == infer.ToolChoiceNone {
 		r.Tools = nil
 	}
 	text, tokens, err := s.format.Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now})
@@ -208,21 +209,32 @@ func (s *source) conversation(ctx context.Context, r Request, now time.Time) (st
 
 func conversationError(err error) error {
 	if wrong, ok := errors.AsType[*talk.MessageError](err); ok {
-		return invalid("messages", "%s", wrong)
+		return infer.Invalid("messages", "%s", wrong)
 	}
 	if failed, ok := errors.AsType[*talk.TemplateError](err); ok {
-		return &Error{Code: CodeTemplate, Message: failed.Error(), Param: "messages"}
+		return &infer.Error{Code: infer.CodeTemplate, Message: failed.Error(), Param: "messages"}
 	}
 	if errors.Is(err, talk.ErrNoTemplate) {
-		return &Error{Code: CodeTemplate, Message: err.Error()}
+		return &infer.Error{Code: infer.CodeTemplate, Message: err.Error()}
 	}
 	return err
 }
 
 // opening returns what the parser of a reply to r goes on from, behind a prompt.
-func (s *source) opening(r Request, prompt string) string {
+func (s *source) opening(r infer.Request, prompt string) string {
 	if !r.Continue {
 		return prompt
 	}
 	return s.format.Continued(r.Messages[len(r.Messages)-1], prompt)
+}
+
+// inVocabulary reports the first of ids that is not a token of a vocabulary of
+// size vocab.
+func inVocabulary(param string, ids []int32, vocab int) error {
+	for i, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return infer.Invalid(param, "%s: number %d is %d, but the model's tokens are 0 to %d", param, i+1, id, vocab-1)
+		}
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
@@ -23,18 +24,18 @@ type countingCatalog struct {
 	opens atomic.Int64
 }
 
-func (c *countingCatalog) Models(context.Context) ([]ModelInfo, error) { return nil, nil }
+func (c *countingCatalog) Models(context.Context) ([]infer.ModelInfo, error) { return nil, nil }
 
-func (c *countingCatalog) Open(name string) (*gguf.File, ModelInfo, error) {
+func (c *countingCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	c.opens.Add(1)
 	if name != "m" && name != "alias" {
-		return nil, ModelInfo{}, errorf(CodeNotFound, "there is no model %q", name)
+		return nil, infer.ModelInfo{}, infer.Errorf(infer.CodeNotFound, "there is no model %q", name)
 	}
 	f, err := gguf.Parse(c.file)
-	return f, ModelInfo{Name: "m"}, err
+	return f, infer.ModelInfo{Name: "m"}, err
 }
 
-func newSources(c Catalog) *sources {
+func newSources(c infer.Catalog) *sources {
 	return &sources{catalog: c, log: slog.New(slog.DiscardHandler), open: map[string]*source{}}
 }
 
@@ -61,8 +62,8 @@ func TestSources_OneOpenFileIsShared(t *testing.T) {
 		t.Errorf("the file was opened %d times", n)
 	}
 	l.release(first)
-	if len(l.open) != 0 || first.file.Size() != 0 {
-		t.Errorf("%d sources are left, the file of %d bytes is open", len(l.open), first.file.Size())
+	if len(l.open) != 0 || len(first.file.Header()) != 0 {
+		t.Errorf("%d sources are left, %d bytes of the file's header are held", len(l.open), len(first.file.Header()))
 	}
 }
 
@@ -92,23 +93,23 @@ func TestSource_Prompt(t *testing.T) {
 		name     string
 		template string // "": none
 		addBOS   bool
-		request  Request
+		request  infer.Request
 		prompt   string
 		first    int32
-		code     ErrorCode
+		code     infer.ErrorCode
 		message  string
 	}{
-		{"a conversation is rendered by the file's template", "{{ messages[0].content }}!", false, Request{Messages: user}, "hi!", 3 + 'h', "", ""},
-		{"a model without a template gets ChatML", "", false, Request{Messages: user}, plain, 1, "", ""},
-		{"the first token is added where the template leaves it out", gguftest.ChatML, true, Request{Messages: user}, plain, 0, "", ""},
-		{"the first token is not added where the template writes it", "{{ bos_token }}x", true, Request{Messages: user}, "<|endoftext|>x", 0, "", ""},
-		{"a raw prompt gets the tokens that the file adds", "", true, Request{Prompt: "<|im_start|>x"}, "<|im_start|>x", 0, "", ""},
-		{"a message is continued", gguftest.ChatML, false, Request{Messages: append(user, chat.Message{Role: "assistant", Content: "yes, "}), Continue: true},
+		{"a conversation is rendered by the file's template", "{{ messages[0].content }}!", false, infer.Request{Messages: user}, "hi!", 3 + 'h', "", ""},
+		{"a model without a template gets ChatML", "", false, infer.Request{Messages: user}, plain, 1, "", ""},
+		{"the first token is added where the template leaves it out", gguftest.ChatML, true, infer.Request{Messages: user}, plain, 0, "", ""},
+		{"the first token is not added where the template writes it", "{{ bos_token }}x", true, infer.Request{Messages: user}, "<|endoftext|>x", 0, "", ""},
+		{"a raw prompt gets the tokens that the file adds", "", true, infer.Request{Prompt: "<|im_start|>x"}, "<|im_start|>x", 0, "", ""},
+		{"a message is continued", gguftest.ChatML, false, infer.Request{Messages: append(user, chat.Message{Role: "assistant", Content: "yes, "}), Continue: true},
 			"<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes, ", 1, "", ""},
-		{"a refusal by the template is told", "{{ raise_exception('roles must alternate') }}", false, Request{Messages: user}, "", 0, CodeTemplate, "roles must alternate"},
-		{"a template that cannot be read is told", "{% if %}", false, Request{Messages: user}, "", 0, CodeTemplate, "only raw prompts work"},
-		{"a template that cannot be read does not stop raw prompts", "{% if %}", false, Request{Prompt: "x"}, "x", 3 + 'x', "", ""},
-		{"a prompt that comes to nothing is refused", "{{ '' }}", false, Request{Messages: user}, "", 0, CodeInvalid, "no tokens"},
+		{"a refusal by the template is told", "{{ raise_exception('roles must alternate') }}", false, infer.Request{Messages: user}, "", 0, infer.CodeTemplate, "roles must alternate"},
+		{"a template that cannot be read is told", "{% if %}", false, infer.Request{Messages: user}, "", 0, infer.CodeTemplate, "only raw prompts work"},
+		{"a template that cannot be read does not stop raw prompts", "{% if %}", false, infer.Request{Prompt: "x"}, "x", 3 + 'x', "", ""},
+		{"a prompt that comes to nothing is refused", "{{ '' }}", false, infer.Request{Messages: user}, "", 0, infer.CodeInvalid, "no tokens"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,7 +123,7 @@ func TestSource_Prompt(t *testing.T) {
 			p, err := s.prompt(t.Context(), tt.request, time.Time{})
 			text, tokens := p.text, p.tokens
 			if tt.code != "" {
-				if e := asError("", err); e.Code != tt.code || !strings.Contains(e.Message, tt.message) {
+				if e := infer.AsError("", err); e.Code != tt.code || !strings.Contains(e.Message, tt.message) {
 					t.Errorf("error %+v, want %s with %q", e, tt.code, tt.message)
 				}
 				return

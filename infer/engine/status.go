@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"m40-llm/infer"
 	"m40-llm/infer/model"
 	"m40-llm/infer/record"
 )
@@ -13,7 +14,7 @@ import (
 // board is the engine's Status, written by the step loop and read by anyone.
 type board struct {
 	mu      sync.Mutex
-	status  Status
+	status  infer.Status
 	steps   [64]stepTime  // the last ones, a ring
 	next    int           // place of the next step
 	begun   time.Time     // when the step that is being computed was
@@ -30,7 +31,7 @@ type stepTime struct {
 func newBoard() *board { return &board{changed: make(chan struct{})} }
 
 // update changes the status and wakes those who wait for a change of state.
-func (b *board) update(change func(*Status)) {
+func (b *board) update(change func(*infer.Status)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.status.State
@@ -81,30 +82,30 @@ func (b *board) count(running, queued int) {
 }
 
 func (b *board) loading(s *source) {
-	b.update(func(st *Status) {
+	b.update(func(st *infer.Status) {
 		b.target = s.name
-		*st = Status{State: StateLoading, Model: s.info, Notice: s.notices(), TemplateVars: s.format.ThinkingVars(), Running: st.Running, Queued: st.Queued}
-		st.Loading = Loading{Model: s.info.Name, Total: model.WeightBytes(s.file)}
+		*st = infer.Status{State: infer.StateLoading, Model: s.info, Notice: s.notices(), TemplateVars: s.format.ThinkingVars(), Running: st.Running, Queued: st.Queued}
+		st.Loading = infer.Loading{Model: s.info.Name, Total: model.WeightBytes(s.file)}
 	})
 }
 
 func (b *board) ready(r *resident, took time.Duration) {
-	b.update(func(st *Status) {
-		st.State = StateReady
+	b.update(func(st *infer.Status) {
+		st.State = infer.StateReady
 		st.Device = r.info
 		st.CacheType = r.receipt.CacheType
 		st.ContextLength = r.plan.Context
-		st.Cache = Cache{Planned: r.plan.Planned(), Used: r.plan.Used(0)}
+		st.Cache = infer.Cache{Planned: r.plan.Planned(), Used: r.plan.Used(0)}
 		st.Notice = strings.Trim(st.Notice+"; "+r.plan.Notice, "; ")
 		st.LoadMS = record.Milliseconds(took)
 	})
 }
 
-func (b *board) failed(e *Error) {
-	b.update(func(st *Status) { st.State, st.Error = StateFailed, e })
+func (b *board) failed(e *infer.Error) {
+	b.update(func(st *infer.Status) { st.State, st.Error = infer.StateFailed, e })
 }
 
-func (b *board) snapshot(now time.Time) Status {
+func (b *board) snapshot(now time.Time) infer.Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.status
@@ -136,9 +137,9 @@ func (b *board) wait(ctx context.Context) error {
 		s, changed := b.status, b.changed
 		b.mu.Unlock()
 		switch s.State {
-		case StateReady:
+		case infer.StateReady:
 			return nil
-		case StateFailed:
+		case infer.StateFailed:
 			return s.Error
 		}
 		select {

@@ -1,37 +1,26 @@
-package infer
+package engine
 
 import (
 	"slices"
 
+	"m40-llm/infer"
 	"m40-llm/infer/reply"
 )
-
-// Values of Request.ToolChoice that are no names of tools.
-const (
-	ToolChoiceAuto     = "auto"
-	ToolChoiceNone     = "none"
-	ToolChoiceRequired = "required"
-)
-
-// forces reports whether the answer must be a call.
-func (r *Request) forces() bool {
-	return r.ToolChoice != "" && r.ToolChoice != ToolChoiceAuto && r.ToolChoice != ToolChoiceNone
-}
 
 // form returns what the answer to r is held to behind a prompt; nil for nothing. Calls are
 // an alternative to content that is held to a schema, where the reply is read for calls and
 // the model may choose.
-func (s *source) form(r *Request, prompt string) (*form, error) {
+func (s *source) form(r *infer.Request, prompt string) (*form, error) {
 	f := &form{param: "grammar", text: r.Grammar}
-	schema := len(r.JSONSchema) > 0 && !r.forces()
-	calls := r.forces() || schema && len(r.Tools) > 0 && r.ParseReply && r.ToolChoice != ToolChoiceNone && !r.Continue
+	schema := len(r.JSONSchema) > 0 && !r.ForcesCall()
+	calls := r.ForcesCall() || schema && len(r.Tools) > 0 && r.ParseReply && r.ToolChoice != infer.ToolChoiceNone && !r.Continue
 	switch {
 	case r.Grammar != "":
 		return f, nil
 	case !schema && !calls:
 		return nil, nil
 	}
-	if r.ParseReply || r.forces() {
+	if r.ParseReply || r.ForcesCall() {
 		f.Prompt = s.opening(*r, prompt)
 		f.lead = s.format.Lead(f.Prompt)
 	}
@@ -52,16 +41,16 @@ func (s *source) form(r *Request, prompt string) (*form, error) {
 
 // toolsToCall returns the tools that the answer to r may call, and whether there may be one
 // call only.
-func toolsToCall(r *Request) (tools []reply.Tool, single bool, err error) {
+func toolsToCall(r *infer.Request) (tools []reply.Tool, single bool, err error) {
 	tools, err = reply.ParseTools(r.Tools)
 	if err != nil {
-		return nil, false, invalid("tools", "%s", err)
+		return nil, false, infer.Invalid("tools", "%s", err)
 	}
 	single = r.SingleCall
-	if r.forces() && r.ToolChoice != ToolChoiceRequired {
+	if r.ForcesCall() && r.ToolChoice != infer.ToolChoiceRequired {
 		i := slices.IndexFunc(tools, func(t reply.Tool) bool { return t.Name == r.ToolChoice })
 		if i < 0 {
-			return nil, false, invalid("tool_choice", "tool_choice names the function %q, which is not among the tools", r.ToolChoice)
+			return nil, false, infer.Invalid("tool_choice", "tool_choice names the function %q, which is not among the tools", r.ToolChoice)
 		}
 		tools, single = tools[i:i+1], true
 	}

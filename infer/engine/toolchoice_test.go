@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/gguf/gguftest"
 )
@@ -20,7 +21,7 @@ const forcedTools = `[
 
 // checkForced reports what is wrong with an answer that had to be a call.
 func checkForced(h heard, names ...string) error {
-	if h.reason != FinishCalls || strings.TrimSpace(h.text) != "" || len(h.calls) == 0 {
+	if h.reason != infer.FinishCalls || strings.TrimSpace(h.text) != "" || len(h.calls) == 0 {
 		return fmt.Errorf("it ends with %s, text %q and %d calls", h.reason, h.text, len(h.calls))
 	}
 	var tools []struct {
@@ -50,11 +51,11 @@ func checkForced(h heard, names ...string) error {
 	return nil
 }
 
-func forcedRequest(seed int64) Request {
-	r := DefaultRequest()
+func forcedRequest(seed int64) infer.Request {
+	r := infer.DefaultRequest()
 	r.Messages = []chat.Message{{Role: "user", Content: "What is the weather?"}}
 	r.Tools = json.RawMessage(forcedTools)
-	r.ParseReply, r.ToolChoice, r.MaxTokens = true, ToolChoiceRequired, 700
+	r.ParseReply, r.ToolChoice, r.MaxTokens = true, infer.ToolChoiceRequired, 700
 	r.Params.Seed = seed
 	return r
 }
@@ -94,7 +95,7 @@ func TestToolChoice_FormatsOfAllFamiliesAreHeldToCalls(t *testing.T) {
 				}
 				a := b.ask(r)
 				h := hear(t, a)
-				if seed%2 == 0 && h.reason == FinishLength {
+				if seed%2 == 0 && h.reason == infer.FinishLength {
 					cut++
 					continue
 				}
@@ -130,8 +131,8 @@ func TestToolChoice_NoneLeavesTheToolsOut(t *testing.T) {
 	b := parseBench(t, gguftest.ChatML)
 	b.recite(`<tool_call>{"name": "add", "arguments": {}}</tool_call>`)
 	r := callRequest()
-	r.ToolChoice = ToolChoiceNone
-	if got := hear(t, b.ask(r)); got.calls != nil || got.reason != FinishStop || !strings.HasPrefix(got.text, "<tool_call>") {
+	r.ToolChoice = infer.ToolChoiceNone
+	if got := hear(t, b.ask(r)); got.calls != nil || got.reason != infer.FinishStop || !strings.HasPrefix(got.text, "<tool_call>") {
 		t.Errorf("%+v", got)
 	}
 	view, err := b.Render(t.Context(), r)
@@ -144,20 +145,20 @@ func TestToolChoice_WhatCannotBeIsRefused(t *testing.T) {
 	b := parseBench(t, gguftest.ChatML)
 	for _, c := range []struct {
 		name, param string
-		set         func(*Request)
+		set         func(*infer.Request)
 	}{
-		{"no tools", "tool_choice", func(r *Request) { r.Tools = nil }},
-		{"an empty list of tools", "tool_choice", func(r *Request) { r.Tools = json.RawMessage(`[]`) }},
-		{"a function that is not among them", "tool_choice", func(r *Request) { r.ToolChoice = "rm" }},
-		{"a grammar too", "tool_choice", func(r *Request) { r.Grammar = `root ::= "a"` }},
-		{"a schema that cannot be held to", "tools", func(r *Request) {
+		{"no tools", "tool_choice", func(r *infer.Request) { r.Tools = nil }},
+		{"an empty list of tools", "tool_choice", func(r *infer.Request) { r.Tools = json.RawMessage(`[]`) }},
+		{"a function that is not among them", "tool_choice", func(r *infer.Request) { r.ToolChoice = "rm" }},
+		{"a grammar too", "tool_choice", func(r *infer.Request) { r.Grammar = `root ::= "a"` }},
+		{"a schema that cannot be held to", "tools", func(r *infer.Request) {
 			r.Tools = json.RawMessage(`[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "not": {}}}}]`)
 		}},
 	} {
 		r := forcedRequest(0)
 		c.set(&r)
 		a := b.ask(r)
-		if e, _ := a.err.(*Error); e == nil || e.Code != CodeInvalid || e.Param != c.param {
+		if e, _ := a.err.(*infer.Error); e == nil || e.Code != infer.CodeInvalid || e.Param != c.param {
 			t.Errorf("%s: %v", c.name, a.err)
 		}
 	}

@@ -1,4 +1,4 @@
-package infer
+package engine
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
@@ -156,7 +157,7 @@ func (d toyDevice) Close() error {
 	return nil
 }
 
-func (b *bench) Models(context.Context) ([]ModelInfo, error) { return nil, nil }
+func (b *bench) Models(context.Context) ([]infer.ModelInfo, error) { return nil, nil }
 
 func (b *bench) OpenDevice(*gguf.File) (device.Device, error) {
 	b.mu.Lock()
@@ -174,16 +175,16 @@ func (b *bench) OpenDevice(*gguf.File) (device.Device, error) {
 // catalog serves the files of a bench.
 type catalog struct{ *bench }
 
-func (c catalog) Open(name string) (*gguf.File, ModelInfo, error) {
+func (c catalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	c.mu.Lock()
 	c.reads++
 	c.mu.Unlock()
 	data, ok := c.files[name]
 	if !ok {
-		return nil, ModelInfo{}, errorf(CodeNotFound, "there is no model %q", name)
+		return nil, infer.ModelInfo{}, infer.Errorf(infer.CodeNotFound, "there is no model %q", name)
 	}
 	f, err := gguf.Parse(data)
-	return f, ModelInfo{Name: name, Size: int64(len(data))}, err
+	return f, infer.ModelInfo{Name: name, Size: int64(len(data))}, err
 }
 
 // newBench starts an engine; set is called before, and its first model is "toy"
@@ -234,11 +235,11 @@ func (w testWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len
 
 // outcome is all that one answer sent.
 type outcome struct {
-	events []Event
-	prompt []Token
-	tokens []Token
+	events []infer.Event
+	prompt []infer.Token
+	tokens []infer.Token
 	text   string
-	done   *Done
+	done   *infer.Done
 	err    error
 }
 
@@ -249,8 +250,8 @@ func (r outcome) ids() (ids []int32) {
 	return ids
 }
 
-func (r outcome) code() ErrorCode {
-	var e *Error
+func (r outcome) code() infer.ErrorCode {
+	var e *infer.Error
 	if errors.As(r.err, &e) {
 		return e.Code
 	}
@@ -258,10 +259,10 @@ func (r outcome) code() ErrorCode {
 }
 
 // ask reads an answer to its end. The order of its events is checked.
-func (b *bench) ask(r Request) outcome { return b.askContext(b.t.Context(), r, nil) }
+func (b *bench) ask(r infer.Request) outcome { return b.askContext(b.t.Context(), r, nil) }
 
-func (b *bench) askContext(ctx context.Context, r Request, each func(Event)) (a outcome) {
-	order := map[EventType]int{EventQueued: 1, EventLoading: 1, EventPrefill: 1, EventToken: 2, EventDone: 3}
+func (b *bench) askContext(ctx context.Context, r infer.Request, each func(infer.Event)) (a outcome) {
+	order := map[infer.EventType]int{infer.EventQueued: 1, infer.EventLoading: 1, infer.EventPrefill: 1, infer.EventToken: 2, infer.EventDone: 3}
 	last := 0
 	for e, err := range b.Generate(ctx, r) {
 		if err != nil {
@@ -294,8 +295,8 @@ func (b *bench) askContext(ctx context.Context, r Request, each func(Event)) (a 
 }
 
 // request asks for n tokens at temperature 0.
-func request(prompt []int32, n int) Request {
-	r := DefaultRequest()
+func request(prompt []int32, n int) infer.Request {
+	r := infer.DefaultRequest()
 	r.Tokens, r.MaxTokens, r.Params.Temperature = prompt, n, 0
 	return r
 }

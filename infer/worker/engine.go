@@ -2,7 +2,7 @@
 // to which the server is the client of the API that it offers itself. What dies in C code
 // or in a driver then takes no chat with it.
 //
-// An [Engine] has the methods of infer.Engine. It starts the worker, watches it, and
+// An [Engine] has the methods of engine.Engine. It starts the worker, watches it, and
 // starts the next one when it has ended, in whichever way: after the first end at once,
 // then after pauses of up to 4 s. The worker ends with its server, in whichever way that
 // ends: the kernel kills it (on Linux), and its control socket tells it.
@@ -452,7 +452,7 @@ func isLost(err error) bool {
 	return ok && known.Code == infer.CodeLost
 }
 
-// Generate streams one answer, as infer.Engine does.
+// Generate streams one answer, as engine.Engine does.
 func (e *Engine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 	return func(yield func(infer.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
