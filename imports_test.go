@@ -21,9 +21,9 @@ var mayImport = map[string][]string{
 	"handlers/commands": {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
 
 	"handlers":        {"handlers/api", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample", "infer/units", "store", "web"},
-	"handlers/live":   {"store", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
+	"handlers/live":   {"store", "infer", "infer/chat", "infer/sample"},
 	"handlers/models": {"infer"},
-	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/placement", "infer/reply", "infer/sample", "infer/units"},
+	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/placement", "infer/sample", "infer/units"},
 	"store":           {"migrations", "infer/record", "infer/sample"},
 
 	"handlers/api":     {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},

@@ -50,7 +50,8 @@ func everyTurn(t testing.TB, chats *live.Service) string {
 	ask("hello")
 	say(store.Done, "Hey!", made(nil))
 	ask("Which card? averyveryveryveryveryveryverylongwordthatcannotbebrokenanywhereatallandgoesonandonuntilitisnearlyendless")
-	say(store.Done, "<think>\nA thought that is long enough to be folded. averyveryverylongwordthatcannotbebrokenanywhereatall\n</think>\n\n"+richAnswer, made(func(a *store.Answer) { a.Receipt.Device = "AMD EPYC 9B14 96-Core Processor, 2 threads" }))
+	say(store.Done, richAnswer, made(func(a *store.Answer) { a.Receipt.Device = "AMD EPYC 9B14 96-Core Processor, 2 threads" }))
+	list[len(list)-1].Reasoning = "A thought that is long enough to be folded. averyveryverylongwordthatcannotbebrokenanywhereatall"
 	ask("ما هي أنواع المطر؟")
 	say(store.Done, "أنواع المطر:\n\n- مطر خفيف\n- مطر غزير\n\n1. أولا\n2. ثانيا\n\n> اقتباس\n", made(nil))
 	ask("And on?")

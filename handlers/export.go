@@ -10,6 +10,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +19,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/httpio"
-	"m40-llm/infer/reply"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -38,13 +38,14 @@ type exportedChat struct {
 
 // exportedMessage has an id of its own in the file; a parent comes before its children.
 type exportedMessage struct {
-	ID     int64             `json:"id"`
-	Parent int64             `json:"parent,omitempty"`
-	Role   store.Role        `json:"role"`
-	State  store.State       `json:"state"`
-	Text   string            `json:"text"`
-	At     time.Time         `json:"at"`
-	Answer *store.AnswerJSON `json:"answer,omitempty"`
+	ID        int64             `json:"id"`
+	Parent    int64             `json:"parent,omitempty"`
+	Role      store.Role        `json:"role"`
+	State     store.State       `json:"state"`
+	Text      string            `json:"text"`
+	Reasoning *string           `json:"reasoning,omitempty"` // of an answer; files from before it was a field have it in the text, between <think> and </think>
+	At        time.Time         `json:"at"`
+	Answer    *store.AnswerJSON `json:"answer,omitempty"`
 }
 
 // exportJSON answers GET /c/:id/export.json.
@@ -87,14 +88,10 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 			}
 		}
 		fmt.Fprintf(&text, "\n## %s\n", who)
-		said := m.Text
-		if m.Role == store.RoleAssistant {
-			var thought string
-			if thought, said, _ = reply.SplitThought(m.Text); strings.TrimSpace(thought) != "" {
-				fmt.Fprintf(&text, "\n> %s\n", strings.ReplaceAll(strings.TrimSpace(thought), "\n", "\n> "))
-			}
+		if thought := strings.TrimSpace(m.Reasoning); thought != "" {
+			fmt.Fprintf(&text, "\n> %s\n", strings.ReplaceAll(thought, "\n", "\n> "))
 		}
-		fmt.Fprintf(&text, "\n%s\n", strings.TrimSpace(said))
+		fmt.Fprintf(&text, "\n%s\n", strings.TrimSpace(m.Text))
 	}
 	attach(c, conversation.Title, "md")
 	return c.Blob(http.StatusOK, "text/markdown; charset=utf-8", []byte(text.String()))
@@ -337,7 +334,7 @@ func (r *exportReader) readMessages(take func(store.Message) bool) error {
 			return err
 		}
 		r.count++
-		if !take(importMessage(m)) {
+		if !take(importMessage(m, r.head.Raw)) {
 			return errEnough
 		}
 	}
@@ -372,14 +369,43 @@ func exportMessage(m store.Message) exportedMessage {
 		answer := m.Answer.JSON()
 		out.Answer = &answer
 	}
+	if m.Role == store.RoleAssistant {
+		out.Reasoning = &m.Reasoning
+	}
 	return out
 }
 
-func importMessage(m exportedMessage) store.Message {
+func importMessage(m exportedMessage, raw bool) store.Message {
 	out := store.Message{ID: m.ID, Parent: m.Parent, Role: m.Role, State: m.State, Text: m.Text, Created: m.At}
 	if m.Answer != nil {
 		answer := m.Answer.Answer()
 		out.Answer = &answer
 	}
+	switch {
+	case m.Role != store.RoleAssistant:
+	case m.Reasoning != nil:
+		out.Reasoning = *m.Reasoning
+	case !raw:
+		if a := out.Answer; a != nil && a.Begun > 0 {
+			reasoning, text := splitThought(m.Text[:min(a.Begun, len(m.Text))])
+			a.BegunReasoning, a.Begun = len(reasoning), len(text)
+		}
+		out.Reasoning, out.Text = splitThought(m.Text)
+	}
 	return out
+}
+
+var escapedTag = regexp.MustCompile(`<\\(\\{0,8}/think>)`)
+
+// splitThought takes apart the text of an answer in a file from before reasoning was a field.
+func splitThought(whole string) (reasoning, text string) {
+	rest, found := strings.CutPrefix(whole, "<think>")
+	if !found {
+		return "", whole
+	}
+	reasoning, text, ended := strings.Cut(strings.TrimPrefix(rest, "\n"), "</think>")
+	if ended {
+		reasoning, text = strings.TrimSuffix(reasoning, "\n"), strings.TrimPrefix(text, "\n\n")
+	}
+	return escapedTag.ReplaceAllString(reasoning, "<$1"), text
 }

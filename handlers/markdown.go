@@ -23,7 +23,6 @@ import (
 	"github.com/yuin/goldmark/util"
 
 	"m40-llm/handlers/live"
-	"m40-llm/infer/reply"
 	"m40-llm/web"
 )
 
@@ -80,27 +79,25 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 })
 
 // renderAnswer renders a whole answer, a long one block by block.
-func renderAnswer(source string) string {
-	thought, said, _ := reply.SplitThought(source)
+func renderAnswer(reasoning, source string) string {
 	var out strings.Builder
-	out.WriteString(renderThought(thought))
-	if len(said) <= maxMarkdown {
-		out.WriteString(renderMarkdown(said))
+	out.WriteString(renderThought(reasoning))
+	if len(source) <= maxMarkdown {
+		out.WriteString(renderMarkdown(source))
 		return out.String()
 	}
-	for _, block := range live.SplitBlocks(said) {
+	for _, block := range live.SplitBlocks(source) {
 		out.WriteString(renderMarkdown(block))
 	}
 	return out.String()
 }
 
-// renderBlock renders one block of an answer.
-func renderBlock(block live.Block) string {
-	if !block.Thought {
-		return renderMarkdown(block.Text)
+// renderBlock renders the block of an answer that an event says is finished.
+func renderBlock(e *live.Event) string {
+	if e.Thinking {
+		return renderThought(e.Reasoning)
 	}
-	thought, _, _ := reply.SplitThought(block.Text)
-	return renderThought(thought)
+	return renderMarkdown(e.Text)
 }
 
 // renderThought renders what a model thought before it answered, folded. Models that are

@@ -9,11 +9,11 @@ import (
 func TestLongAnswersAreRenderedBlockByBlock(t *testing.T) {
 	paragraph := strings.Repeat("word ", 200) + "**end**\n\n"
 	long := strings.Repeat(paragraph, 3*maxMarkdown/len(paragraph))
-	if got, want := strings.Count(renderAnswer(long), "<strong>end</strong></p>"), strings.Count(long, "**end**"); got != want {
+	if got, want := strings.Count(renderAnswer("", long), "<strong>end</strong></p>"), strings.Count(long, "**end**"); got != want {
 		t.Errorf("%d of %d paragraphs were rendered", got, want)
 	}
 	block := strings.Repeat("[a](", maxMarkdown/4+1)
-	if got := renderAnswer("# a\n" + block); got != "<h1>a</h1>\n<pre><code>"+block+"</code></pre>\n" {
+	if got := renderAnswer("", "# a\n"+block); got != "<h1>a</h1>\n<pre><code>"+block+"</code></pre>\n" {
 		t.Errorf("a block over the limit became %.100q", got)
 	}
 }
@@ -24,7 +24,7 @@ func FuzzRenderMarkdown(f *testing.F) {
 	}
 	f.Add("\\(a\\[<b>\\]\n\\) \\[<script>\\]")
 	f.Fuzz(func(t *testing.T, source string) {
-		for _, rendered := range []string{renderMarkdown(source), renderAnswer(source), renderAnswer("<think>" + source)} {
+		for _, rendered := range []string{renderMarkdown(source), renderAnswer("", source), renderAnswer(source, source)} {
 			if harm := harms(rendered); harm != "" {
 				t.Errorf("%q became %q, with %s", source, rendered, harm)
 			}

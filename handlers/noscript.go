@@ -19,7 +19,6 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
-	"m40-llm/infer/reply"
 	"m40-llm/web"
 )
 
@@ -284,8 +283,13 @@ func (w *growingPage) begin(m *live.Message) {
 		w.text(m.Text)
 		return
 	}
+	if m.Answer.Thinking {
+		w.text(m.Reasoning)
+	} else {
+		w.block(renderThought(m.Reasoning))
+	}
 	for _, block := range m.FinishedBlocks() {
-		w.block(renderBlock(block))
+		w.block(renderMarkdown(block))
 	}
 	w.text(m.Text[m.Answer.Blocks:])
 }
@@ -298,13 +302,14 @@ func (w *growingPage) apply(e *live.Event) {
 	case live.EventProgress:
 		w.wait(e.Progress)
 	case live.EventText:
+		w.text(e.Reasoning)
 		w.text(e.Text)
 	case live.EventBlock:
 		if !w.raw {
-			w.block(renderBlock(live.Block{Text: e.Text, Thought: e.Thinking}))
+			w.block(renderBlock(e))
 		}
 	case live.EventEnd:
-		w.end(e.Message)
+		w.end(e)
 	}
 }
 
@@ -344,16 +349,20 @@ func (w *growingPage) shut() {
 
 // block takes the place of the text as it came.
 func (w *growingPage) block(rendered string) {
-	w.shut()
+	if w.shut(); rendered == "" {
+		return
+	}
 	w.write(`<div class="prose" dir="auto">` + rendered + "</div>")
 }
 
-func (w *growingPage) end(m *live.Message) {
+func (w *growingPage) end(e *live.Event) {
+	m := e.Message
 	w.ended = true
 	if !w.raw {
-		rest := m.Text[m.Answer.Blocks:]
-		_, _, thought := reply.SplitThought(rest)
-		w.block(renderBlock(live.Block{Text: rest, Thought: thought && m.Answer.Blocks == 0}))
+		if e.Thinking {
+			w.block(renderThought(m.Reasoning))
+		}
+		w.block(renderMarkdown(m.Text[m.Answer.Blocks:]))
 	}
 	w.shut()
 	t := turnView(m, w.page)

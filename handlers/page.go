@@ -112,7 +112,7 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 	t.Speaker = speaker(m.Answer)
 	t.Running = m.Answer.State.Running()
 	if !p.Raw {
-		t.Text, t.HTML = "", renderAnswer(m.Text)
+		t.Text, t.HTML = "", renderAnswer(m.Reasoning, m.Text)
 	}
 	if m.Answer.Error != nil {
 		t.Error = failure.Describe(m.Answer.Error).Text

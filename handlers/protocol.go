@@ -10,7 +10,6 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/record"
-	"m40-llm/infer/reply"
 	"m40-llm/web"
 )
 
@@ -28,7 +27,7 @@ import (
 //	{"type":"stop","ref":3,"answer":4}                          end the answer with this id, keep its text
 //	{"type":"regenerate","ref":4,"answer":4,"system":…,"settings":{…}}        answer that question again: a new version of the answer; 0: of the last one
 //	{"type":"edit","ref":5,"message":3,"text":…,"system":…,"settings":{…}}    ask something else there: a new version of the question, and its answer
-//	{"type":"rewrite","ref":6,"answer":4,"text":…}              put words into the model's mouth: a new version of the answer, marked edited
+//	{"type":"rewrite","ref":6,"answer":4,"text":…,"reasoning":…}    put words into the model's mouth: a new version of the answer, marked edited
 //	{"type":"continue","ref":7,"answer":4,"settings":{…}}       write on in the last answer; seed -1: the seed it had
 //	{"type":"select","ref":8,"message":4,"version":2}           show this version of the message, and what followed it last; 0: the message itself
 //	{"type":"fork","ref":9,"message":4}                         copy the branch up to the message into a new chat; the ack has its id, and the open chat stays open
@@ -83,6 +82,7 @@ type wireCommand struct {
 	Chat      string         `json:"chat"`
 	Since     int64          `json:"since"`
 	Text      string         `json:"text"`
+	Reasoning string         `json:"reasoning"`
 	System    string         `json:"system"`
 	Temporary bool           `json:"temporary"`
 	Raw       bool           `json:"raw"`
@@ -157,18 +157,19 @@ type wireChat struct {
 }
 
 // wireMessage is a question, with its text, or an answer. An answer has its
-// source in text, its finished blocks in html, and in tail the end of the source
-// that is not a finished block yet.
+// source in text, what the model thought before it in reasoning, the finished blocks of
+// both in html, and in tail the end of the text that is not a finished block yet.
 type wireMessage struct {
-	ID       int64        `json:"id"`
-	Parent   int64        `json:"parent,omitempty"` // none: the first message
-	Versions wireVersions `json:"versions"`
-	Role     live.Role    `json:"role"`
-	At       int64        `json:"at"` // milliseconds since 1970
-	Text     string       `json:"text,omitempty"`
-	HTML     []string     `json:"html,omitempty"`
-	Tail     string       `json:"tail,omitempty"`
-	Answer   *wireAnswer  `json:"answer,omitempty"`
+	ID        int64        `json:"id"`
+	Parent    int64        `json:"parent,omitempty"` // none: the first message
+	Versions  wireVersions `json:"versions"`
+	Role      live.Role    `json:"role"`
+	At        int64        `json:"at"` // milliseconds since 1970
+	Text      string       `json:"text,omitempty"`
+	Reasoning string       `json:"reasoning,omitempty"`
+	HTML      []string     `json:"html,omitempty"`
+	Tail      string       `json:"tail,omitempty"`
+	Answer    *wireAnswer  `json:"answer,omitempty"`
 }
 
 // wireVersions says which version of a message this is: index of count, from 1.
@@ -188,8 +189,7 @@ type wireAnswer struct {
 	Name     string           `json:"name,omitempty"` // what people call the model
 	Device   string           `json:"device"`
 	Progress *wireProgress    `json:"progress,omitempty"`
-	Thinking bool             `json:"thinking,omitempty"` // the tail is a thought
-	Said     int              `json:"said,omitempty"`     // UTF-16 units of the text before what is no thought
+	Thinking bool             `json:"thinking,omitempty"` // the reasoning is being written, and is not in html
 	Context  int              `json:"context"`
 	Error    *wireError       `json:"error,omitempty"`
 
@@ -219,8 +219,8 @@ type wireProgress struct {
 //
 //	message   message: a question, or an answer that begins, goes on or was rewritten; where it goes is said above
 //	progress  id, progress
-//	text      id, text; thinking: the tail is a thought; tokens, decode_ms and first_ms are the new totals
-//	block     id, html: the first chars UTF-16 units of the tail are a finished block
+//	text      id, text, reasoning: what each goes on with; thinking: the reasoning is being written; tokens, decode_ms and first_ms are the new totals
+//	block     id, html: the first chars UTF-16 units of the tail are a finished block; thinking: the reasoning is
 //	end       id, answer; rest: what is left of the tail, rendered, or html: the whole answer, where rendering the parts one by one gives something else
 //	branch    id, messages, more: what follows message id goes, and messages take its place; if the page lacks id, or id is missing, everything goes, and more says whether there are messages before these
 //	title     text: the new title
@@ -228,27 +228,28 @@ type wireProgress struct {
 //	panel     settings, preset, system: what is kept for the next answer; without settings, another event of this type follows
 //	model     text: the model of the answers to come
 type wireEvent struct {
-	First    int64          `json:"first,omitempty"` // if not Seq
-	Seq      int64          `json:"seq"`
-	Type     live.EventType `json:"type"`
-	ID       int64          `json:"id,omitempty"`
-	Message  *wireMessage   `json:"message,omitempty"`
-	Progress *wireProgress  `json:"progress,omitempty"`
-	Replay   *wireReplay    `json:"replay,omitempty"`
-	Text     string         `json:"text,omitempty"`
-	Thinking bool           `json:"thinking,omitempty"`
-	Tokens   int            `json:"tokens,omitempty"`
-	Decode   float64        `json:"decode_ms,omitempty"`
-	FirstMS  float64        `json:"first_ms,omitempty"`
-	HTML     *string        `json:"html,omitempty"`
-	Chars    int            `json:"chars,omitempty"`
-	Rest     string         `json:"rest,omitempty"`
-	Answer   *wireAnswer    `json:"answer,omitempty"`
-	Messages []wireMessage  `json:"messages,omitempty"`
-	More     bool           `json:"more,omitempty"`
-	Settings *live.Settings `json:"settings,omitempty"`
-	Preset   string         `json:"preset,omitempty"`
-	System   string         `json:"system,omitempty"`
+	First     int64          `json:"first,omitempty"` // if not Seq
+	Seq       int64          `json:"seq"`
+	Type      live.EventType `json:"type"`
+	ID        int64          `json:"id,omitempty"`
+	Message   *wireMessage   `json:"message,omitempty"`
+	Progress  *wireProgress  `json:"progress,omitempty"`
+	Replay    *wireReplay    `json:"replay,omitempty"`
+	Text      string         `json:"text,omitempty"`
+	Reasoning string         `json:"reasoning,omitempty"`
+	Thinking  bool           `json:"thinking,omitempty"`
+	Tokens    int            `json:"tokens,omitempty"`
+	Decode    float64        `json:"decode_ms,omitempty"`
+	FirstMS   float64        `json:"first_ms,omitempty"`
+	HTML      *string        `json:"html,omitempty"`
+	Chars     int            `json:"chars,omitempty"`
+	Rest      string         `json:"rest,omitempty"`
+	Answer    *wireAnswer    `json:"answer,omitempty"`
+	Messages  []wireMessage  `json:"messages,omitempty"`
+	More      bool           `json:"more,omitempty"`
+	Settings  *live.Settings `json:"settings,omitempty"`
+	Preset    string         `json:"preset,omitempty"`
+	System    string         `json:"system,omitempty"`
 }
 
 // wireReplay is an answer that is written once more, and compared: the first equal of
@@ -327,19 +328,21 @@ func toWireMessages(list []live.Message) []wireMessage {
 func toWireMessage(m *live.Message) wireMessage {
 	w := wireMessage{
 		ID: m.ID, Parent: m.Parent, Versions: wireVersions{Index: m.Version, Count: m.Versions},
-		Role: m.Role, At: m.At.UnixMilli(), Text: m.Text,
+		Role: m.Role, At: m.At.UnixMilli(), Text: m.Text, Reasoning: m.Reasoning,
 	}
 	if m.Answer == nil {
 		return w
 	}
 	w.Answer = toWireAnswer(m.Answer)
-	w.Answer.Said = saidFrom(m.Text)
 	if !m.Answer.State.Running() {
-		w.HTML = []string{renderAnswer(m.Text)}
+		w.HTML = []string{renderAnswer(m.Reasoning, m.Text)}
 		return w
 	}
+	if m.Reasoning != "" && !m.Answer.Thinking {
+		w.HTML = append(w.HTML, renderThought(m.Reasoning))
+	}
 	for _, block := range m.FinishedBlocks() {
-		w.HTML = append(w.HTML, renderBlock(block))
+		w.HTML = append(w.HTML, renderMarkdown(block))
 	}
 	w.Tail = m.Text[m.Answer.Blocks:]
 	return w
@@ -376,7 +379,7 @@ func toWireEvent(e *live.Event) wireEvent {
 		m := toWireMessage(e.Message)
 		w.Message = &m
 	case live.EventText:
-		w.Thinking = e.Thinking
+		w.Reasoning, w.Thinking = e.Reasoning, e.Thinking
 		w.Text, w.Tokens, w.Decode, w.FirstMS = e.Text, e.Tokens, record.Milliseconds(e.Decode), record.Milliseconds(e.FirstToken)
 	case live.EventBranch:
 		w.Messages, w.More = toWireMessages(e.Messages), e.More
@@ -387,32 +390,27 @@ func toWireEvent(e *live.Event) wireEvent {
 			w.Settings, w.Preset, w.System = &e.Panel.Settings, e.Panel.Preset, e.Text
 		}
 	case live.EventBlock:
-		html := renderBlock(live.Block{Text: e.Text, Thought: e.Thinking})
-		w.HTML, w.Chars = &html, utf16Length(e.Text)
+		html := renderBlock(e)
+		w.HTML, w.Chars, w.Thinking = &html, utf16Length(e.Text), e.Thinking
 	case live.EventEnd:
 		w.Answer = toWireAnswer(e.Message.Answer)
-		w.Answer.Said = saidFrom(e.Message.Text)
-		parts, whole := strings.Builder{}, renderAnswer(e.Message.Text)
-		for i, block := range live.SplitBlocks(e.Message.Text) {
-			_, _, thought := reply.SplitThought(block)
-			w.Rest = renderBlock(live.Block{Text: block, Thought: thought && i == 0})
-			parts.WriteString(w.Rest)
-		}
-		if parts.String() != whole {
-			w.Rest, w.HTML = "", &whole
-		}
+		w.Rest, w.HTML = renderEnd(e)
 	}
 	return w
 }
 
-// saidFrom is where in an answer, as scripts count, the thought has ended; 0 if there is
-// none, or nothing else.
-func saidFrom(text string) int {
-	_, said, found := reply.SplitThought(text)
-	if said = strings.TrimLeft(said, " \t\r\n"); said == "" || !found {
-		return 0
+// renderEnd renders what is left of an answer that has ended: its last block, or, where
+// rendering the parts one by one gives something else, the whole answer.
+func renderEnd(e *live.Event) (rest string, whole *string) {
+	all, parts := renderAnswer(e.Message.Reasoning, e.Message.Text), renderThought(e.Message.Reasoning)
+	for _, block := range live.SplitBlocks(e.Message.Text) {
+		rest = renderMarkdown(block)
+		parts += rest
 	}
-	return utf16Length(text[:len(text)-len(said)])
+	if e.Thinking || parts != all {
+		return "", &all
+	}
+	return rest, nil
 }
 
 // utf16Length counts as scripts in browsers do.

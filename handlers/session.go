@@ -248,7 +248,7 @@ func (s *session) change(c wireCommand) (wireReply, error) {
 	case "replay":
 		return wireReply{}, chat.Replay(c.Answer)
 	case "rewrite":
-		return wireReply{}, chat.Rewrite(c.Answer, c.Text)
+		return wireReply{}, chat.Rewrite(c.Answer, c.Text, c.Reasoning)
 	case "continue":
 		return wireReply{}, chat.Continue(c.Answer, *c.Settings)
 	case "panel":

@@ -44,10 +44,10 @@ type socketClient struct {
 
 // shownAnswer is an answer as a page has it.
 type shownAnswer struct {
-	text, tail string
-	html       string
-	state      live.AnswerState
-	end        *wireAnswer
+	text, reasoning, tail string
+	html                  string
+	state                 live.AnswerState
+	end                   *wireAnswer
 }
 
 // frame is any message to the page.
@@ -163,7 +163,7 @@ func (c *socketClient) add(m *wireMessage) {
 	}
 	c.messages[m.ID], c.versions[m.ID] = m.Text, m.Versions
 	if m.Answer != nil {
-		c.answers[m.ID] = &shownAnswer{text: m.Text, tail: m.Tail, html: strings.Join(m.HTML, ""), state: m.Answer.State, end: m.Answer}
+		c.answers[m.ID] = &shownAnswer{text: m.Text, reasoning: m.Reasoning, tail: m.Tail, html: strings.Join(m.HTML, ""), state: m.Answer.State, end: m.Answer}
 	}
 }
 
@@ -183,6 +183,7 @@ func (c *socketClient) apply(e wireEvent) {
 	case live.EventText:
 		a.text += e.Text
 		a.tail += e.Text
+		a.reasoning += e.Reasoning
 		a.state = live.Writing
 	case live.EventBlock:
 		a.html += *e.HTML
@@ -313,7 +314,7 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 		if got := c.answers[2].text; got != whole.String() {
 			t.Errorf("opened since %d the answer has %d bytes, want %d", since, len(got), whole.Len())
 		}
-		if got, want := c.answers[2].html, renderAnswer(whole.String()); got != want {
+		if got, want := c.answers[2].html, renderAnswer("", whole.String()); got != want {
 			t.Errorf("opened since %d the answer reads\n%s\nwant\n%s", since, got, want)
 		}
 	}

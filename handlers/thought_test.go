@@ -15,29 +15,29 @@ import (
 )
 
 func TestAThoughtIsFolded(t *testing.T) {
-	for _, c := range []struct{ name, source, want string }{
-		{"a thought and an answer", "<think>\nIt is *two*.\n</think>\n\nTwo.", "<details class=\"thought\"><summary>Thinking, 3 words</summary>\n<p>It is <em>two</em>.</p>\n</details>\n<p>Two.</p>\n"},
-		{"a thought alone", "<think>Hm", "<details class=\"thought\"><summary>Thinking, 1 word</summary>\n<p>Hm</p>\n</details>\n"},
-		{"an empty thought is not shown", "<think>\n\n</think>\n\nTwo.", "<p>Two.</p>\n"},
-		{"signs are words", "<think>你好 there</think>", "<details class=\"thought\"><summary>Thinking, 3 words</summary>\n<p>你好 there</p>\n</details>\n"},
-		{"a second one is text", "<think>a</think>b<think>c</think>", "<details class=\"thought\"><summary>Thinking, 1 word</summary>\n<p>a</p>\n</details>\n<p>b&lt;think&gt;c&lt;/think&gt;</p>\n"},
-		{"an element of the same name is text", "<details class=\"thought\" open><summary>x</summary></details>", "<p>&lt;details class=&#34;thought&#34; open&gt;&lt;summary&gt;x&lt;/summary&gt;&lt;/details&gt;</p>\n"},
+	for _, c := range []struct{ name, reasoning, text, want string }{
+		{"a thought and an answer", "It is *two*.", "Two.", "<details class=\"thought\"><summary>Thinking, 3 words</summary>\n<p>It is <em>two</em>.</p>\n</details>\n<p>Two.</p>\n"},
+		{"a thought alone", "Hm", "", "<details class=\"thought\"><summary>Thinking, 1 word</summary>\n<p>Hm</p>\n</details>\n"},
+		{"an empty thought is not shown", "\n", "Two.", "<p>Two.</p>\n"},
+		{"signs are words", "你好 there", "", "<details class=\"thought\"><summary>Thinking, 3 words</summary>\n<p>你好 there</p>\n</details>\n"},
+		{"tags are text", "a</think>", "b<think>c</think>", "<details class=\"thought\"><summary>Thinking, 1 word</summary>\n<p>a&lt;/think&gt;</p>\n</details>\n<p>b&lt;think&gt;c&lt;/think&gt;</p>\n"},
+		{"an element of the same name is text", "", "<details class=\"thought\" open><summary>x</summary></details>", "<p>&lt;details class=&#34;thought&#34; open&gt;&lt;summary&gt;x&lt;/summary&gt;&lt;/details&gt;</p>\n"},
 	} {
-		if got := renderAnswer(c.source); got != c.want {
+		if got := renderAnswer(c.reasoning, c.text); got != c.want {
 			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, c.want)
 		}
 	}
-	deep := strings.Repeat("<think>", 20_000) + strings.Repeat("</think>", 20_000)
-	if got := renderAnswer(deep); strings.Count(got, "<details") != 1 || strings.Count(got, "</details>") != 1 {
+	deep := strings.Repeat("<details>", 20_000) + strings.Repeat("</details>", 20_000)
+	if got := renderAnswer(deep, deep); strings.Count(got, "<details") != 1 || strings.Count(got, "</details>") != 1 {
 		t.Errorf("thoughts within thoughts became %.200s", got)
 	}
 }
 
 func TestNothingHostileSurvivesInAThought(t *testing.T) {
 	for _, payload := range hostile() {
-		for _, source := range []string{"<think>" + payload, "<think>" + payload + "</think>\n" + payload, payload + "</think>" + payload} {
-			if harm := harms(renderAnswer(source)); harm != "" {
-				t.Errorf("%.200q became %.200q, with %s", source, renderAnswer(source), harm)
+		for _, c := range [][2]string{{payload, ""}, {payload, payload}, {payload + "</details>" + payload, ""}} {
+			if harm := harms(renderAnswer(c[0], c[1])); harm != "" {
+				t.Errorf("%.200q became %.200q, with %s", c, renderAnswer(c[0], c[1]), harm)
 			}
 		}
 	}
@@ -50,15 +50,15 @@ func TestSocket_AThoughtIsTheSameHoweverOneCameToIt(t *testing.T) {
 	c.do("send", map[string]any{"text": "Why?"})
 	answer := engine.next(t)
 	c.until("the chat", func() bool { return c.chat != "" })
-	const whole = "<think>\nOne. Two.\n\n```\nthree\n```\n</think>\n\n**Four**.\n\nFive."
-	for i, piece := range []struct{ thought, said, so string }{
-		{"One. ", "", "<think>\nOne. "},
-		{"Two.\n\n", "", "<think>\nOne. Two.\n\n"},
-		{"```\nthree\n", "", "<think>\nOne. Two.\n\n```\nthree\n"},
-		{"```", "", "<think>\nOne. Two.\n\n```\nthree\n```"},
-		{"", "**Fo", "<think>\nOne. Two.\n\n```\nthree\n```\n</think>\n\n**Fo"},
-		{"", "ur**.\n\n", strings.TrimSuffix(whole, "Five.")},
-		{"", "Five.", whole},
+	const thought, said = "One. Two.\n\n```\nthree\n```", "**Four**.\n\nFive."
+	for i, piece := range []struct{ thought, said, reasoning, text string }{
+		{"One. ", "", "One. ", ""},
+		{"Two.\n\n", "", "One. Two.\n\n", ""},
+		{"```\nthree\n", "", "One. Two.\n\n```\nthree\n", ""},
+		{"```", "", thought, ""},
+		{"", "**Fo", thought, "**Fo"},
+		{"", "ur**.\n\n", thought, "**Four**.\n\n"},
+		{"", "Five.", thought, said},
 	} {
 		if piece.thought != "" {
 			answer.think(piece.thought)
@@ -67,18 +67,41 @@ func TestSocket_AThoughtIsTheSameHoweverOneCameToIt(t *testing.T) {
 		}
 		late := dialSocket(t, server)
 		late.do("open", map[string]any{"chat": c.chat})
-		late.until("all so far", func() bool { return late.last() != nil && late.last().text == piece.so })
+		late.until("all so far", func() bool {
+			return late.last() != nil && late.last().reasoning == piece.reasoning && late.last().text == piece.text
+		})
 		defer func() {
 			late.until("the end", late.ended)
-			if got, want := late.last().html, renderAnswer(whole); got != want {
+			if got, want := late.last().html, renderAnswer(thought, said); got != want {
 				t.Errorf("opened after piece %d it reads\n%s\nwant\n%s", i, got, want)
 			}
 		}()
 	}
 	answer.finish()
 	c.until("the end", c.ended)
-	if got, want := c.last().end.Said, strings.Index(whole, "**Four"); got != want {
-		t.Errorf("the answer begins at %d, want %d", got, want)
+	if got := c.last(); got.reasoning != thought || got.text != said {
+		t.Errorf("it is %q behind %q", got.text, got.reasoning)
+	}
+}
+
+func TestSocket_AnAnswerThatEndsThinkingIsShownWhole(t *testing.T) {
+	for _, pieces := range [][]string{{"", "a"}, {"b", "a"}, {"b", "a", "c"}} {
+		engine := newScript()
+		c := dialSocket(t, serve(t, engine))
+		c.do("send", map[string]any{"text": "Why?"})
+		answer := engine.next(t)
+		for i, piece := range pieces {
+			if i%2 == 0 && piece != "" {
+				answer.write(piece)
+			} else if piece != "" {
+				answer.think(piece)
+			}
+		}
+		answer.finish()
+		c.until("the end", c.ended)
+		if got, want := c.last().html, renderAnswer(c.last().reasoning, c.last().text); got != want {
+			t.Errorf("%q reads\n%s\nwant\n%s", pieces, got, want)
+		}
 	}
 }
 
@@ -86,7 +109,7 @@ func TestExport_AThoughtIsAQuoteInMarkdown(t *testing.T) {
 	server, chats := serveStored(t, newScript())
 	id, err := importList(chats, store.NewConversation{Title: "x"}, []store.Message{
 		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "<think>mine</think>"},
-		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "<think>\na\n\nb\n</think>\n\nc"},
+		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "c", Reasoning: "a\n\nb"},
 	}, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -206,22 +229,22 @@ var harmony = family{
 func TestSocket_AnAnswerIsKeptInOneFormWhateverItsFamily(t *testing.T) {
 	for _, c := range []struct {
 		family
-		pieces string // between ·
-		want   string
+		pieces          string // between ·
+		reasoning, text string
 	}{
-		{harmony, "<|channel|>·analysis·<|message|>·Let me see.·<|end|>·<|start|>·assistant·<|channel|>·final·<|message|>·Because.", "<think>\nLet me see.\n</think>\n\nBecause."},
-		{harmony, "<|channel|>·commentary·<|message|>·I look.·<|end|>·<|start|>·assistant·<|channel|>·final·<|message|>·Because.", "I look.\n\nBecause."},
-		{harmony, "<|channel|>·final·<|message|>·<think>· is a tag.", "<think></think><think> is a tag."},
-		{harmony, "<|channel|>·analysis·<|message|>·</think>·!·<|end|>·<|start|>·assistant·<|channel|>·final·<|message|>·Yes.", "<think>\n<\\/think>!\n</think>\n\nYes."},
+		{harmony, "<|channel|>·analysis·<|message|>·Let me see.·<|end|>·<|start|>·assistant·<|channel|>·final·<|message|>·Because.", "Let me see.", "Because."},
+		{harmony, "<|channel|>·commentary·<|message|>·I look.·<|end|>·<|start|>·assistant·<|channel|>·final·<|message|>·Because.", "", "I look.\n\nBecause."},
+		{harmony, "<|channel|>·final·<|message|>·<think>· is a tag.", "", "<think> is a tag."},
+		{harmony, "<|channel|>·analysis·<|message|>·</think>·!·<|end|>·<|start|>·assistant·<|channel|>·final·<|message|>·Yes.", "</think>!", "Yes."},
 		{family{"command-r7b", "<|START_ACTION|>", []string{"<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"}, ""},
-			"<|START_THINKING|>·Let me see.·<|END_THINKING|>·<|START_RESPONSE|>·Because.·<|END_RESPONSE|>", "<think>\nLet me see.\n</think>\n\nBecause."},
-		{family{"mistral", "[TOOL_CALLS]", []string{"[THINK]", "[/THINK]"}, ""}, "[THINK]·Let me see.·[/THINK]·Because.", "<think>\nLet me see.\n</think>\n\nBecause."},
-		{family{"gemma", "<|tool_call>", []string{"<|channel>", "<channel|>"}, ""}, "<|channel>·thought\n·Let me see.·<channel|>·Because.", "<think>\nLet me see.\n</think>\n\nBecause."},
-		{family{"deepseek", "<｜tool▁call▁begin｜>", nil, "<｜Assistant｜><think>\n"}, "Let me see.\n·</think>·\n\nBecause.", "<think>\nLet me see.\n</think>\n\nBecause."},
-		{family{"seed", "<seed:tool_call>", nil, ""}, "<seed:think>·Let me see.·</seed:think>·Because.", "<think>\nLet me see.\n</think>\n\nBecause."},
-		{family{"hermes", "<tool_call>", nil, ""}, "<think>\n\n</think>\n\n·Because.", "Because."},
-		{family{"hermes", "<tool_call>", nil, ""}, "It ends with ·</think>·.", "It ends with </think>."},
-		{family{"llama", "<|python_tag|>", []string{"<|python_tag|>"}, ""}, "<|python_tag|>·print(1)", "<|python_tag|>print(1)"},
+			"<|START_THINKING|>·Let me see.·<|END_THINKING|>·<|START_RESPONSE|>·Because.·<|END_RESPONSE|>", "Let me see.", "Because."},
+		{family{"mistral", "[TOOL_CALLS]", []string{"[THINK]", "[/THINK]"}, ""}, "[THINK]·Let me see.·[/THINK]·Because.", "Let me see.", "Because."},
+		{family{"gemma", "<|tool_call>", []string{"<|channel>", "<channel|>"}, ""}, "<|channel>·thought\n·Let me see.·<channel|>·Because.", "Let me see.", "Because."},
+		{family{"deepseek", "<｜tool▁call▁begin｜>", nil, "<｜Assistant｜><think>\n"}, "Let me see.\n·</think>·\n\nBecause.", "Let me see.", "Because."},
+		{family{"seed", "<seed:tool_call>", nil, ""}, "<seed:think>·Let me see.·</seed:think>·Because.", "Let me see.", "Because."},
+		{family{"hermes", "<tool_call>", nil, ""}, "<think>\n\n</think>\n\n·Because.", "", "Because."},
+		{family{"hermes", "<tool_call>", nil, ""}, "It ends with ·</think>·.", "", "It ends with </think>."},
+		{family{"llama", "<|python_tag|>", []string{"<|python_tag|>"}, ""}, "<|python_tag|>·print(1)", "", "<|python_tag|>print(1)"},
 	} {
 		engine := newScript()
 		client := dialSocket(t, serve(t, engine))
@@ -230,8 +253,8 @@ func TestSocket_AnAnswerIsKeptInOneFormWhateverItsFamily(t *testing.T) {
 		answer.write(strings.Split(c.pieces, "·")...)
 		answer.finish()
 		client.until("the end", client.ended)
-		if got := client.last(); got.text != c.want || got.html != renderAnswer(c.want) {
-			t.Errorf("%s, %s: it is kept as %q and shown as\n%s", c.name, c.pieces, got.text, got.html)
+		if got := client.last(); got.reasoning != c.reasoning || got.text != c.text || got.html != renderAnswer(c.reasoning, c.text) {
+			t.Errorf("%s, %s: it is kept as %q and %q and shown as\n%s", c.name, c.pieces, got.reasoning, got.text, got.html)
 		}
 	}
 }

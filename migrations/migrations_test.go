@@ -15,6 +15,7 @@ var merged = []string{
 	"4d33abb4fec46abb67d6a13f2b7814a50089d87d892cfdb831a9f8aa4bff414e",
 	"c2fdea658e365b1fa7e9a6ef19281f6914dc7358347fdedb6620ca2908e33777",
 	"7e2dfc94dc93d5d6c0dc78b6fce99f98fef3112c3449fb02f61ea49b561bf827",
+	"8af1a6cd526df2f4ebdfd092668b6a0d767dcb3a6154bf26c1a25443034d7585",
 }
 
 func TestAll_MergedFilesAreUnchanged(t *testing.T) {

@@ -20,16 +20,18 @@ type Answer struct {
 	Context  int             // positions that the engine could use
 	Error    json.RawMessage // null unless it failed
 
-	Begun  int     // bytes of the text that a person wrote: the tokens are those of what follows
-	Edited bool    // a person wrote the beginning of the text
-	Tokens []int32 // ids; only Messages and Tokens read them
+	Begun          int     // bytes of the text that a person wrote: the tokens are those of what follows
+	BegunReasoning int     // the same of the reasoning
+	Edited         bool    // a person wrote the beginning of the answer
+	Tokens         []int32 // ids; only Messages and Tokens read them
 }
 
 // NewAnswer is an answer that begins. A fork or a continuation begins with the text
 // and the tokens that it goes on from.
 type NewAnswer struct {
-	Parent int64 // message that is answered; Ask and Start fill it in
-	Text   string
+	Parent    int64 // message that is answered; Ask and Start fill it in
+	Text      string
+	Reasoning string
 	Answer
 }
 
@@ -80,7 +82,7 @@ func (s *Store) ask(ctx context.Context, tx *sql.Tx, owner, conversation string,
 }
 
 func (s *Store) addAnswer(ctx context.Context, tx *sql.Tx, owner, conversation string, a NewAnswer) (Message, error) {
-	if err := checkText("text", a.Text, maxText); err != nil {
+	if err := errors.Join(checkText("text", a.Text, maxText), checkText("reasoning", a.Reasoning, maxText)); err != nil {
 		return Message{}, err
 	}
 	m, err := s.addMessage(ctx, tx, owner, conversation, NewMessage{Parent: a.Parent, Role: RoleAssistant}, Running)
@@ -88,9 +90,9 @@ func (s *Store) addAnswer(ctx context.Context, tx *sql.Tx, owner, conversation s
 		return Message{}, err
 	}
 	_, err = tx.ExecContext(ctx, `
-		INSERT INTO progress (message, text, tokens)
-		VALUES (?, ?, ?)`,
-		m.ID, a.Text, packTokens(a.Tokens))
+		INSERT INTO progress (message, text, reasoning, tokens)
+		VALUES (?, ?, ?, ?)`,
+		m.ID, a.Text, a.Reasoning, packTokens(a.Tokens))
 	if err != nil {
 		return Message{}, err
 	}
@@ -107,6 +109,7 @@ type Progress struct {
 	Conversation string
 	Message      int64
 	Text         string
+	Reasoning    string
 	Tokens       []int32
 }
 
@@ -115,7 +118,7 @@ type Progress struct {
 // are, and returned.
 func (s *Store) SaveProgress(ctx context.Context, batch []Progress) (ended []int64, err error) {
 	for _, p := range batch {
-		if err := checkText("text", p.Text, maxText); err != nil {
+		if err := errors.Join(checkText("text", p.Text, maxText), checkText("reasoning", p.Reasoning, maxText)); err != nil {
 			return nil, fmt.Errorf("message %d: %w", p.Message, err)
 		}
 	}
@@ -128,15 +131,16 @@ func (s *Store) SaveProgress(ctx context.Context, batch []Progress) (ended []int
 			err := changeOne(ctx, tx, "answer", `
 				UPDATE progress
 				SET
-					text   = ?,
-					tokens = ?
+					text      = ?,
+					reasoning = ?,
+					tokens    = ?
 				WHERE message = (
 					SELECT m.id
 					FROM messages AS m
 					JOIN conversations AS c ON c.seq = m.conversation
 					WHERE m.id = ? AND c.id = ? AND c.owner = ?
 				)`,
-				p.Text, packTokens(p.Tokens), p.Message, p.Conversation, p.Owner)
+				p.Text, p.Reasoning, packTokens(p.Tokens), p.Message, p.Conversation, p.Owner)
 			if errors.Is(err, ErrNotFound) {
 				ended = append(ended, p.Message)
 			} else if err != nil {
@@ -150,8 +154,9 @@ func (s *Store) SaveProgress(ctx context.Context, batch []Progress) (ended []int
 
 // Finish is how an answer ended.
 type Finish struct {
-	State State // Done, Stopped, Failed or Interrupted
-	Text  string
+	State     State // Done, Stopped, Failed or Interrupted
+	Text      string
+	Reasoning string
 	Answer
 }
 
@@ -161,7 +166,7 @@ func (s *Store) FinishAnswer(ctx context.Context, owner, conversation string, me
 	if f.State != Done && f.State != Stopped && f.State != Failed && f.State != Interrupted {
 		return Message{}, &InvalidError{"state", fmt.Sprintf("is %q, but an answer ends as done, stopped, failed or interrupted", f.State)}
 	}
-	if err := checkText("text", f.Text, maxText); err != nil {
+	if err := errors.Join(checkText("text", f.Text, maxText), checkText("reasoning", f.Reasoning, maxText)); err != nil {
 		return Message{}, err
 	}
 	err = s.save(ctx, func(tx *sql.Tx) error {
@@ -187,10 +192,11 @@ func (s *Store) FinishAnswer(ctx context.Context, owner, conversation string, me
 		_, err = tx.ExecContext(ctx, `
 			UPDATE messages
 			SET
-				state = ?,
-				text  = ?
+				state     = ?,
+				text      = ?,
+				reasoning = ?
 			WHERE id = ?`,
-			f.State, f.Text, message)
+			f.State, f.Text, f.Reasoning, message)
 		if err != nil {
 			return err
 		}
@@ -213,7 +219,7 @@ func (s *Store) markInterrupted(ctx context.Context) (n int, err error) {
 		for _, id := range running {
 			for _, statement := range []string{
 				`UPDATE answers SET tokens = (SELECT tokens FROM progress WHERE message = answers.message) WHERE message = ?`,
-				`UPDATE messages SET state = 'interrupted', text = (SELECT text FROM progress WHERE message = messages.id) WHERE id = ?`,
+				`UPDATE messages SET state = 'interrupted', text = p.text, reasoning = p.reasoning FROM progress AS p WHERE p.message = messages.id AND id = ?`,
 				`DELETE FROM progress WHERE message = ?`,
 			} {
 				if _, err := tx.ExecContext(ctx, statement, id); err != nil {

@@ -24,10 +24,11 @@ func (s *Store) ContinueAnswer(ctx context.Context, owner, conversation string, 
 			return fmt.Errorf("%w: answer %d runs already", ErrConflict, message)
 		}
 		_, err = tx.ExecContext(ctx, `
-			INSERT INTO progress (message, text, tokens)
+			INSERT INTO progress (message, text, reasoning, tokens)
 			SELECT
 				m.id,
 				m.text,
+				m.reasoning,
 				coalesce(a.tokens, x'')
 			FROM messages AS m
 			LEFT JOIN answers AS a ON a.message = m.id
@@ -39,8 +40,9 @@ func (s *Store) ContinueAnswer(ctx context.Context, owner, conversation string, 
 		_, err = tx.ExecContext(ctx, `
 			UPDATE messages
 			SET
-				state = ?,
-				text  = ''
+				state     = ?,
+				text      = '',
+				reasoning = ''
 			WHERE id = ?`,
 			Running, message)
 		if err != nil {

@@ -105,7 +105,7 @@ func (i *importer) add(ctx context.Context, m Message) error {
 	case len(i.parents) == MaxImport:
 		return &InvalidError{"messages", fmt.Sprintf("are more than %d, the most that a chat can be imported or copied with", MaxImport)}
 	}
-	if err := errors.Join(checkRole(m.Role), checkText("text", m.Text, maxImportText)); err != nil {
+	if err := errors.Join(checkRole(m.Role), checkText("text", m.Text, maxImportText), checkText("reasoning", m.Reasoning, maxImportText)); err != nil {
 		return err
 	}
 	if m.State == Running {
@@ -115,7 +115,7 @@ func (i *importer) add(ctx context.Context, m Message) error {
 	i.below[m.ID] = 0
 	m.Version = i.below[m.Parent]
 	i.parents[m.ID], i.last = m.Parent, m.ID
-	i.batch, i.bytes = append(i.batch, m), i.bytes+len(m.Text)
+	i.batch, i.bytes = append(i.batch, m), i.bytes+len(m.Text)+len(m.Reasoning)
 	if len(i.batch) < batchMessages && i.bytes < batchBytes {
 		return nil
 	}
@@ -154,10 +154,11 @@ func (i *importer) insert(ctx context.Context, tx *sql.Tx, m Message) error {
 			role,
 			state,
 			text,
+			reasoning,
 			created_at
 		)
-		VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		i.seq, parent, m.Version, m.Role, m.State, m.Text, created)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		i.seq, parent, m.Version, m.Role, m.State, m.Text, m.Reasoning, created)
 	if err != nil {
 		return err
 	}

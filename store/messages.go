@@ -43,13 +43,16 @@ type Message struct {
 	Text     string // of a running answer: what was saved last
 	Created  time.Time
 	Answer   *Answer // how it was made; nil for what no model wrote here
+
+	Reasoning string // of an answer: what the model thought before it said Text
 }
 
 // NewMessage is a message that is complete.
 type NewMessage struct {
-	Parent int64 // 0: none
-	Role   Role
-	Text   string
+	Parent    int64 // 0: none
+	Role      Role
+	Text      string
+	Reasoning string // of an answer
 }
 
 // AddMessage adds a message below its parent and shows it. An edit is a message with
@@ -64,7 +67,7 @@ func (s *Store) AddMessage(ctx context.Context, owner, conversation string, n Ne
 }
 
 func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation string, n NewMessage, state State) (Message, error) {
-	if err := errors.Join(checkRole(n.Role), checkText("text", n.Text, maxText)); err != nil {
+	if err := errors.Join(checkRole(n.Role), checkText("text", n.Text, maxText), checkText("reasoning", n.Reasoning, maxText)); err != nil {
 		return Message{}, err
 	}
 	now := s.now()
@@ -97,6 +100,7 @@ func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation 
 			role,
 			state,
 			text,
+			reasoning,
 			created_at
 		)
 		SELECT
@@ -106,11 +110,12 @@ func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation 
 			?,
 			?,
 			?,
+			?,
 			?
 		FROM conversations AS c
 		LEFT JOIN messages AS p ON p.id = ?
 		WHERE c.id = ? AND c.owner = ?`,
-		n.Role, state, n.Text, now, n.Parent, conversation, owner)
+		n.Role, state, n.Text, n.Reasoning, now, n.Parent, conversation, owner)
 	if err != nil {
 		return Message{}, err
 	}
@@ -222,6 +227,7 @@ const messageColumns = `
 			m.role,
 			m.state,
 			coalesce(p.text, m.text),
+			coalesce(p.reasoning, m.reasoning),
 			m.created_at,
 			coalesce(a.record, '')`
 
@@ -234,7 +240,7 @@ func scanMessage(row interface{ Scan(...any) error }, more ...any) (m Message, e
 	var created int64
 	var document string
 	err = row.Scan(append([]any{
-		&m.ID, &m.Parent, &m.Version, &m.Versions, &m.Children, &m.Role, &m.State, &m.Text, &created, &document,
+		&m.ID, &m.Parent, &m.Version, &m.Versions, &m.Children, &m.Role, &m.State, &m.Text, &m.Reasoning, &created, &document,
 	}, more...)...)
 	if err != nil {
 		return Message{}, err
@@ -361,7 +367,7 @@ func (s *Store) Messages(ctx context.Context, owner, conversation string, after 
 				m.Answer.Tokens = unpackTokens(packed)
 			}
 			list = append(list, m)
-			bytes += len(m.Text) + len(packed)
+			bytes += len(m.Text) + len(m.Reasoning) + len(packed)
 		}
 		return rows.Err()
 	})

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +32,7 @@ type Hit struct {
 	Message      int64 // 0: the words are in the title
 	Role         Role
 	Created      time.Time // of the message, or of the conversation
-	Snippet      Snippet   // of the message, or the title
+	Snippet      Snippet   // of the message, its reasoning if the words are there alone, or the title
 }
 
 // Snippet is a part of a text, as plain text. Cut says at which ends more follows.
@@ -93,7 +94,7 @@ type place struct {
 }
 
 var inTitles = place{
-	columns: `c.id, c.title, 0, '', c.created_at, c.title`,
+	columns: `c.id, c.title, 0, '', c.created_at, c.title, ''`,
 	from:    `conversations AS c NOT INDEXED`, // in the order of the key, to stop early
 	indexed: `title_search AS f CROSS JOIN conversations AS c ON c.seq = f.docid`,
 	text:    `c.title`,
@@ -103,10 +104,10 @@ var inTitles = place{
 }
 
 var inMessages = place{
-	columns: `c.id, c.title, m.id, m.role, m.created_at, m.text`,
+	columns: `c.id, c.title, m.id, m.role, m.created_at, m.text, m.reasoning`,
 	from:    `messages AS m CROSS JOIN conversations AS c ON c.seq = m.conversation`,
 	indexed: `message_search AS f CROSS JOIN messages AS m ON m.id = f.docid CROSS JOIN conversations AS c ON c.seq = m.conversation`,
-	text:    `m.text`,
+	text:    `m.text || char(10) || m.reasoning`,
 	key:     `m.id`,
 	docid:   `f.docid`,
 	index:   `message_search`,
@@ -146,12 +147,16 @@ func hits(ctx context.Context, tx *sql.Tx, w words, query string, before int64, 
 	for rows.Next() {
 		var h Hit
 		var created int64
-		var text, offsets string
-		if err := rows.Scan(&h.Conversation, &h.Title, &h.Message, &h.Role, &created, &text, &offsets); err != nil {
+		var text, reasoning, offsets string
+		if err := rows.Scan(&h.Conversation, &h.Title, &h.Message, &h.Role, &created, &text, &reasoning, &offsets); err != nil {
 			return nil, err
 		}
 		h.Created = fromMillis(created)
-		h.Snippet = cut(text, append(parseOffsets(offsets), w.find(text)...))
+		marks := append(parseOffsets(offsets, 0), w.find(text)...)
+		if len(marks) == 0 && reasoning != "" {
+			text, marks = reasoning, append(parseOffsets(offsets, 1), w.find(reasoning)...)
+		}
+		h.Snippet = cut(text, marks)
 		list = append(list, h)
 	}
 	return list, rows.Err()
@@ -240,14 +245,15 @@ func (w words) find(text string) (marks []Mark) {
 	return marks
 }
 
-// parseOffsets reads what the function offsets returns: four numbers for each match,
-// column, term, first byte and bytes.
-func parseOffsets(text string) (marks []Mark) {
+// parseOffsets reads what the function offsets returns of a column: four numbers for each
+// match, column, term, first byte and bytes.
+func parseOffsets(text string, column int) (marks []Mark) {
 	numbers := strings.Fields(text)
 	for ; len(numbers) >= 4; numbers = numbers[4:] {
+		in, err := strconv.Atoi(numbers[0])
 		start, err1 := strconv.Atoi(numbers[2])
 		size, err2 := strconv.Atoi(numbers[3])
-		if err1 == nil && err2 == nil {
+		if errors.Join(err, err1, err2) == nil && in == column {
 			marks = append(marks, Mark{start, start + size})
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
-	"m40-llm/infer/reply"
 )
 
 // Generator is what a chat needs of the inference engine.
@@ -85,11 +84,10 @@ func (c *Chat) Loop(ctx context.Context) error {
 			continue
 		}
 		asked := append(messages, chat.Message{Role: "user", Content: line})
-		text, err := c.answer(ctx, asked)
+		answer, err := c.answer(ctx, asked)
 		switch {
-		case err == nil || errors.Is(err, errStopped) && text != "":
-			thought, said, _ := reply.SplitThought(text)
-			messages = append(asked, chat.Message{Role: "assistant", Content: said, ReasoningContent: thought})
+		case err == nil || errors.Is(err, errStopped) && answer.Content+answer.ReasoningContent != "":
+			messages = append(asked, answer)
 		case errors.Is(err, errStopped):
 		case goesOn(err):
 			if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeContext && len(messages) > len(c.start()) {
@@ -150,10 +148,9 @@ func (c *Chat) start() []chat.Message {
 	return []chat.Message{{Role: "system", Content: c.System}}
 }
 
-// answer writes one answer and returns its text, in the form in which reply.Keeper writes
-// it whatever the model's family. Stopped by an interrupt, it returns
-// what there is of it and errStopped.
-func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, error) {
+// answer writes one answer and returns it. Stopped by an interrupt, it returns what there is
+// of it and errStopped.
+func (c *Chat) answer(ctx context.Context, messages []chat.Message) (chat.Message, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -180,7 +177,7 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, err
 			if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 				err = context.Cause(ctx)
 			}
-			return out.text.String(), err
+			return out.answer(), err
 		}
 		progress.show(event)
 		if event.Type != infer.EventSchema && event.Type != infer.EventQueued && event.Type != infer.EventLoading {
@@ -197,11 +194,11 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (string, err
 			}
 		}
 		if err != nil {
-			return out.text.String(), fmt.Errorf("failed to write the answer: %w", err)
+			return out.answer(), fmt.Errorf("failed to write the answer: %w", err)
 		}
 	}
 	err := out.end()
-	return out.text.String(), err
+	return out.answer(), err
 }
 
 func (c *Chat) tellNotice(p *progress) {
@@ -215,23 +212,40 @@ func (c *Chat) tellNotice(p *progress) {
 	c.Notice = nil
 }
 
-// answerWriter writes an answer and remembers it.
+// answerWriter writes an answer, its reasoning between tags, and remembers it.
 type answerWriter struct {
-	w      io.Writer
-	raw    bool
-	filter Filter
-	keeper reply.Keeper
-	text   strings.Builder
-	last   byte
+	w               io.Writer
+	raw             bool
+	filter          Filter
+	text, reasoning strings.Builder
+	thinking        bool // the reasoning was written last
+	last            byte
 }
 
 // add writes what a piece of the answer says and thinks.
 func (a *answerWriter) add(said, thought string) error {
-	return a.write(a.keeper.Add(reply.Delta{Content: said, Reasoning: thought}))
+	a.text.WriteString(said)
+	a.reasoning.WriteString(thought)
+	if thought != "" {
+		if !a.thinking {
+			thought = "<think>\n" + thought
+			if a.last != 0 {
+				thought = "\n\n" + thought
+			}
+		}
+		a.thinking = true
+	}
+	if said != "" && a.thinking {
+		a.thinking, said = false, "\n</think>\n\n"+said
+	}
+	return a.write(thought + said)
+}
+
+func (a *answerWriter) answer() chat.Message {
+	return chat.Message{Role: "assistant", Content: a.text.String(), ReasoningContent: a.reasoning.String()}
 }
 
 func (a *answerWriter) write(s string) error {
-	a.text.WriteString(s)
 	if !a.raw {
 		s = a.filter.Text(s)
 	}
@@ -245,9 +259,6 @@ func (a *answerWriter) write(s string) error {
 
 // end ends the last line.
 func (a *answerWriter) end() error {
-	if err := a.write(a.keeper.End()); err != nil {
-		return err
-	}
 	if a.raw || a.last == 0 || a.last == '\n' {
 		return nil
 	}

@@ -11,15 +11,13 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
-	"m40-llm/infer/reply"
 	"m40-llm/store"
 )
 
 // run is the answer being written. Its clock fields are the state of the phases.
 type run struct {
 	turn    *turn
-	base    Answer        // what it had when it began: nothing, unless it is continued
-	keeper  *reply.Keeper // of its text; nil in a raw chat, whose texts stay as they come
+	base    Answer // what it had when it began: nothing, unless it is continued
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended and is stored
 	stopped bool
@@ -48,17 +46,14 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 // begin starts to write t, the end of the branch. If it has text, it is written on.
 func (c *Chat) begin(t *turn) {
 	svc, a := c.service, t.Answer
-	request := c.request(c.path[:len(c.path)-1], t.text.String(), a.System)
-	if request.Continue && a.Begun == 0 {
+	request := c.request(c.path[:len(c.path)-1], t.said(), a.System)
+	if request.Continue && a.Begun+a.BegunReasoning == 0 {
 		request.Begun = t.ids[:len(t.ids):len(t.ids)]
 	}
 	a.Settings.ask(&request)
 	ctx, cancel := context.WithCancel(svc.ctx)
 	now := svc.opt.Now()
 	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now}
-	if !c.raw {
-		r.keeper = reply.KeepOn(t.text.String())
-	}
 	c.run, c.replayed = r, nil
 	c.changed()
 	svc.wg.Go(func() {
@@ -70,28 +65,27 @@ func (c *Chat) begin(t *turn) {
 
 // request asks for what follows turns, and the beginning of an answer that is there
 // already. In a raw chat that is one text: nothing stands between the turns.
-func (c *Chat) request(turns []*turn, begun, system string) infer.Request {
+func (c *Chat) request(turns []*turn, begun chat.Message, system string) infer.Request {
 	if c.raw {
 		var text strings.Builder
 		for _, t := range turns {
 			text.WriteString(t.Text)
 			text.WriteString(t.text.String())
 		}
-		text.WriteString(begun)
+		text.WriteString(begun.Content)
 		return infer.Request{Model: c.model, Client: owner, Prompt: text.String()}
 	}
 	r := infer.Request{Model: c.model, Client: owner, Messages: history(turns, system), ParseReply: true}
-	if begun != "" {
+	if begun.Content+begun.ReasoningContent != "" {
 		r.Continue = true
-		r.Messages = append(r.Messages, answerMessage(begun))
+		r.Messages = append(r.Messages, begun)
 	}
 	return r
 }
 
 // answerMessage is an answer as the engine gets it.
-func answerMessage(text string) chat.Message {
-	thought, said, _ := reply.SplitThought(text)
-	return chat.Message{Role: "assistant", Content: said, ReasoningContent: thought}
+func answerMessage(reasoning, text string) chat.Message {
+	return chat.Message{Role: "assistant", Content: text, ReasoningContent: reasoning}
 }
 
 // history is a conversation as the engine gets it. A question whose answer ended before
@@ -103,13 +97,13 @@ func history(turns []*turn, system string) []chat.Message {
 	}
 	for i, t := range turns {
 		if t.Role == RoleModel {
-			if t.text.Len() > 0 {
-				out = append(out, answerMessage(t.text.String()))
+			if t.length() > 0 {
+				out = append(out, t.said())
 			}
 			continue
 		}
 		last := i == len(turns)-1
-		if last || turns[i+1].text.Len() > 0 {
+		if last || turns[i+1].length() > 0 {
 			out = append(out, chat.Message{Role: "user", Content: t.Text})
 		}
 	}
@@ -162,10 +156,10 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		a.Usage.CompletionTokens++
 		r.turn.ids = append(r.turn.ids, e.Token.ID)
 		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
-		c.appendText(r.turn, r.kept(e.Token.Text, e.Token.Reasoning))
+		c.write(r.turn, e.Token.Text, e.Token.Reasoning)
 	case e.Done != nil:
-		if text := r.kept(e.Done.Text, e.Done.Reasoning); text != "" {
-			c.appendText(r.turn, text)
+		if e.Done.Text+e.Done.Reasoning != "" {
+			c.write(r.turn, e.Done.Text, e.Done.Reasoning)
 		}
 		r.settle(e.Done, c.service.engine.Status())
 	case e.Queued != nil:
@@ -176,14 +170,6 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		r.prompted(e.Prefill.Total, e.Prefill.Cached)
 		c.wait(r, now, Progress{Prefill: e.Prefill})
 	}
-}
-
-// kept is what a piece of the answer adds to its text.
-func (r *run) kept(said, thought string) string {
-	if r.keeper == nil {
-		return said
-	}
-	return r.keeper.Add(reply.Delta{Content: said, Reasoning: thought})
 }
 
 // enter books the time of the phase that ended, if e begins another.
@@ -209,14 +195,32 @@ func (c *Chat) wait(r *run, now time.Time, p Progress) {
 	c.publish(Event{Type: EventProgress, ID: r.turn.ID, Progress: &p})
 }
 
-// appendText adds what a token spelled, which may be nothing, and then every
-// block that it finished.
-func (c *Chat) appendText(t *turn, text string) {
-	t.text.WriteString(text)
+// write adds what a token spelled, which may be nothing, and then every block that it
+// finished. The reasoning is a block that ends where the text goes on.
+func (c *Chat) write(t *turn, text, reasoning string) {
 	a := t.Answer
+	if reasoning != "" {
+		if !a.Thinking && t.reasoning.Len() > 0 {
+			reasoning = "\n\n" + reasoning // it thinks again, behind what it said
+		}
+		a.Thinking = true
+		t.reasoning.WriteString(reasoning)
+	}
+	told := Event{Type: EventText, ID: t.ID, Reasoning: reasoning, Thinking: a.Thinking, Tokens: a.Usage.CompletionTokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First}
+	if text == "" || reasoning != "" {
+		c.publish(told)
+	}
+	if text == "" {
+		return
+	}
+	if a.Thinking {
+		a.Thinking = false
+		c.publish(Event{Type: EventBlock, ID: t.ID, Reasoning: t.reasoning.String(), Thinking: true})
+	}
+	t.text.WriteString(text)
+	told.Text, told.Reasoning, told.Thinking = text, "", false
+	c.publish(told)
 	whole := t.text.String()
-	a.Thinking = t.split.thinks(whole)
-	c.publish(Event{Type: EventText, ID: t.ID, Text: text, Thinking: a.Thinking, Tokens: a.Usage.CompletionTokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First})
 	for {
 		begin := t.split.start
 		end := t.split.next(whole)
@@ -224,8 +228,7 @@ func (c *Chat) appendText(t *turn, text string) {
 			return
 		}
 		a.Blocks = end
-		c.publish(Event{Type: EventBlock, ID: t.ID, Text: whole[begin:end], Thinking: a.Thinking})
-		a.Thinking = false
+		c.publish(Event{Type: EventBlock, ID: t.ID, Text: whole[begin:end]})
 	}
 }
 
@@ -256,23 +259,19 @@ func (c *Chat) finish(r *run, err error) {
 	defer c.command()()
 	t := r.turn
 	a := t.Answer
-	if r.keeper != nil {
-		if held := r.keeper.End(); held != "" {
-			c.appendText(t, held)
-		}
-	}
 	// Readers are told when it is stored: until then they are shown an answer that runs.
 	state, failure := c.verdict(r, err)
 	made := t.record()
 	made.Error, _ = json.Marshal(failure) // cannot fail
-	c.unsaved = &ending{t.ID, store.Finish{State: store.State(state), Text: t.text.String(), Answer: made}}
+	c.unsaved = &ending{t.ID, store.Finish{State: store.State(state), Text: t.text.String(), Reasoning: t.reasoning.String(), Answer: made}}
 	if err := c.settleEnding(); err != nil {
 		c.service.opt.Log.Error("an answer could not be stored; this is tried again", "chat", c.id, "error", err)
 	}
+	thinking := a.Thinking
 	a.State, a.Error, a.Progress, a.Thinking = state, failure, nil, false
 	c.run = nil
 	m := t.message()
-	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m})
+	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m, Thinking: thinking})
 	if c.model == "" && a.State == Done { // no model was loaded when it was asked
 		c.model = a.Receipt.Model
 		c.publish(Event{Type: EventModel, Text: c.model})

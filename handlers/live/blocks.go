@@ -1,17 +1,12 @@
 package live
 
-import (
-	"strings"
-
-	"m40-llm/infer/reply"
-)
+import "strings"
 
 // splitter finds where the blocks of a growing Markdown text end. A block is a
 // paragraph, a heading, a list, a fenced code block and so on, with the blank
 // lines after it; once it has ended, no further text can change it. It may be
 // found later than it could be: a block that is held longer is still rendered
-// right. A thought at the beginning is one block. Each byte is looked at once, however
-// long the text grows.
+// right. Each byte is looked at once, however long the text grows.
 type splitter struct {
 	start int // where the open block begins
 	line  int // where the line begins that is not decided yet
@@ -19,31 +14,10 @@ type splitter struct {
 	kind  blockKind
 	fence string
 	blank bool // the last line of an indented block was blank
-
-	thought string // the tag that ends the open block, which is a thought; empty: it is none
-}
-
-// thinks reports whether the open block is a thought.
-func (s *splitter) thinks(text string) bool {
-	if s.start == 0 && s.kind == unknown && s.thought == "" {
-		s.thought = reply.InThought(text)
-	}
-	return s.thought != ""
 }
 
 // next returns the end of the open block of text, or 0 if it may go on.
 func (s *splitter) next(text string) int {
-	if s.thinks(text) {
-		from := max(0, s.seen-len(s.thought))
-		at := strings.Index(text[from:], s.thought)
-		if at < 0 {
-			s.seen = len(text)
-			return 0
-		}
-		end := from + at + len(s.thought)
-		*s = splitter{start: end, line: end, seen: end}
-		return end
-	}
 	for {
 		n := strings.IndexByte(text[s.seen:], '\n')
 		if n < 0 {
@@ -75,26 +49,10 @@ func SplitBlocks(text string) []string {
 	}
 }
 
-// Block is a part of an answer's Markdown that ends where nothing can change it.
-type Block struct {
-	Text    string
-	Thought bool
-}
-
-// FinishedBlocks are those of an answer that is being written.
-func (m *Message) FinishedBlocks() []Block {
-	var s splitter
-	text := m.Text[:m.Answer.Blocks]
-	var blocks []Block
-	for begin := 0; begin < len(text); begin = s.start {
-		thought := s.thinks(text)
-		end := s.next(text)
-		if end == 0 {
-			break
-		}
-		blocks = append(blocks, Block{Text: text[begin:end], Thought: thought})
-	}
-	return blocks
+// FinishedBlocks are those of the text of an answer that is being written.
+func (m *Message) FinishedBlocks() []string {
+	finished := SplitBlocks(m.Text[:m.Answer.Blocks])
+	return finished[:len(finished)-1] // the last one is empty
 }
 
 // decide takes the line from at to next and returns where the open block ends, if

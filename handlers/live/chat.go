@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"m40-llm/infer/chat"
 	"m40-llm/store"
 )
 
@@ -54,15 +55,25 @@ type Chat struct {
 // turn is a message that may still grow.
 type turn struct {
 	Message
-	text  strings.Builder // of an answer; a question's text is in Message
-	split splitter
-	ids   []int32 // tokens of an answer
-	saved int     // bytes of text that are stored
+	text      strings.Builder // of an answer; a question's text is in Message
+	reasoning strings.Builder // of an answer
+	split     splitter
+	ids       []int32 // tokens of an answer
+	saved     int     // bytes of both that are stored
 }
 
-// begun is what a person wrote of an answer that was written on.
-func (t *turn) begun() string {
-	return strings.ToValidUTF8(t.text.String()[:min(t.Answer.Begun, t.text.Len())], "")
+// length is how many bytes the model wrote.
+func (t *turn) length() int { return t.text.Len() + t.reasoning.Len() }
+
+// said is the answer as the engine gets it.
+func (t *turn) said() chat.Message { return answerMessage(t.reasoning.String(), t.text.String()) }
+
+// begun is what a person wrote of an answer that was continued.
+func (t *turn) begun() chat.Message {
+	first := func(text *strings.Builder, bytes int) string {
+		return strings.ToValidUTF8(text.String()[:min(bytes, text.Len())], "")
+	}
+	return answerMessage(first(&t.reasoning, t.Answer.BegunReasoning), first(&t.text, t.Answer.Begun))
 }
 
 // ending is the end of an answer that the store did not take.
@@ -193,8 +204,8 @@ func (c *Chat) Regenerate(answer int64, system string, s Settings) error {
 }
 
 // Rewrite adds a version of an answer of the branch that a person wrote.
-func (c *Chat) Rewrite(answer int64, text string) error {
-	if err := checkText(text); err != nil {
+func (c *Chat) Rewrite(answer int64, text, reasoning string) error {
+	if err := checkText(text + reasoning); err != nil {
 		return err
 	}
 	defer c.command()()
@@ -205,10 +216,10 @@ func (c *Chat) Rewrite(answer int64, text string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.room(at, len(text)); err != nil {
+	if err := c.room(at, len(text)+len(reasoning)); err != nil {
 		return err
 	}
-	rewritten := store.NewMessage{Parent: c.path[at].Parent, Role: store.RoleAssistant, Text: text}
+	rewritten := store.NewMessage{Parent: c.path[at].Parent, Role: store.RoleAssistant, Text: text, Reasoning: reasoning}
 	var added store.Message
 	err = c.commit(func() (err error) {
 		added, err = c.messages.AddMessage(context.Background(), owner, c.id, rewritten)
@@ -254,9 +265,10 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 	if old.Answer.Rewritten {
 		a.System = c.system
 	}
-	a.Begun, a.Edited = old.Answer.Begun, old.Answer.Edited || old.Answer.Rewritten
+	a.Begun, a.BegunReasoning, a.Edited = old.Answer.Begun, old.Answer.BegunReasoning, old.Answer.Edited || old.Answer.Rewritten
 	if len(tokens) == 0 || a.Receipt.Model != old.Answer.Receipt.Model {
-		tokens, a.Begun = nil, old.text.Len() // what there is are no tokens of this model
+		// What there is are no tokens of this model.
+		tokens, a.Begun, a.BegunReasoning = nil, old.text.Len(), old.reasoning.Len()
 	}
 	a.Usage, a.Timings = old.Answer.Usage, old.Answer.Timings
 	err = c.commit(func() error { return c.messages.ContinueAnswer(context.Background(), owner, c.id, old.ID, t.record()) })
@@ -289,7 +301,7 @@ func (c *Chat) reopen(t *turn) {
 	for end := t.split.next(t.text.String()); end != 0; end = t.split.next(t.text.String()) {
 		t.Answer.Blocks = end
 	}
-	t.Answer.Thinking = t.split.thinks(t.text.String())
+	t.Answer.Thinking = t.text.Len() == 0 && t.reasoning.Len() > 0
 }
 
 // Select shows a version of a message, and what was shown below it last. Version 0
@@ -575,7 +587,7 @@ func storeError(err error) error {
 func (c *Chat) room(count, more int) error {
 	total := more
 	for _, t := range c.path[:count] {
-		total += len(t.Text) + t.text.Len()
+		total += len(t.Text) + t.length()
 	}
 	if total > maxText || count+2 > maxMessages {
 		return invalid("text", "this chat holds %d messages and %d KiB of text, and its limits are %d and %d KiB; start a new chat",
@@ -653,7 +665,7 @@ func (t *turn) message() Message {
 	m := t.Message
 	if t.Answer != nil {
 		a := *t.Answer
-		m.Answer, m.Text = &a, t.text.String()
+		m.Answer, m.Text, m.Reasoning = &a, t.text.String(), t.reasoning.String()
 	}
 	return m
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"m40-llm/infer"
+	"m40-llm/infer/chat"
 	"m40-llm/infer/sample"
 )
 
@@ -98,10 +99,10 @@ func (c *Chat) draft(d Draft) (infer.Request, counted) {
 	c.used = c.service.opt.Now()
 	key := counted{leaf: c.leaf(), system: d.System}
 	if len(c.path) > 0 {
-		key.bytes = c.path[len(c.path)-1].text.Len()
+		key.bytes = c.path[len(c.path)-1].length()
 	}
 	turns := append(c.path[:len(c.path):len(c.path)], &turn{Message: Message{Role: RoleUser, Text: d.Text}})
-	r := c.request(turns, "", d.System)
+	r := c.request(turns, chat.Message{}, d.System)
 	r.Params, r.MaxTokens = sample.DefaultParams(), -1
 	return r, key
 }

@@ -50,7 +50,7 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 			t.Errorf("%.10q: got %+v after %d renderings, want %+v after %d", step.text, got, engine.rendered.Load(), want, step.rendered)
 		}
 	}
-	if err := c.Rewrite(0, "c d e f"); err != nil {
+	if err := c.Rewrite(0, "c d e f", ""); err != nil {
 		t.Fatal(err)
 	}
 	if got := count(c.ID(), "x"); got.Tokens != 5+5+7+4 || engine.rendered.Load() != 3 {

@@ -35,14 +35,15 @@ func (s AnswerState) Running() bool { return s == Waiting || s == Writing }
 // each other. Text is Markdown for answers and plain text for questions. A Message
 // handed out is a copy that nobody changes any more.
 type Message struct {
-	ID       int64 // unique in its chat, rising, never reused
-	Parent   int64 // 0: none
-	Version  int   // place among the versions, from 1
-	Versions int   // how many there are
-	Role     Role
-	Text     string
-	At       time.Time
-	Answer   *Answer // answers only
+	ID        int64 // unique in its chat, rising, never reused
+	Parent    int64 // 0: none
+	Version   int   // place among the versions, from 1
+	Versions  int   // how many there are
+	Role      Role
+	Text      string
+	Reasoning string // of an answer: what the model thought before it said Text
+	At        time.Time
+	Answer    *Answer // answers only
 }
 
 // Answer is what is known about an answer beside its text: what is stored of it, and what
@@ -55,7 +56,7 @@ type Answer struct {
 	Rewritten bool      // a person wrote it; nothing else is known
 	Progress  *Progress // while waiting
 	Blocks    int       // bytes of Text that make up finished Markdown blocks
-	Thinking  bool      // what of Text is behind Blocks is a thought
+	Thinking  bool      // Reasoning is being written: it is no finished block yet
 }
 
 // Progress says what an answer waits for. Exactly one of its pointers is set.
@@ -72,8 +73,8 @@ type EventType string
 const (
 	EventMessage  EventType = "message"  // Message takes the place of the one with its id, else what follows its parent goes and it comes there
 	EventProgress EventType = "progress" // Progress of an answer that waits
-	EventText     EventType = "text"     // Text was appended; Tokens, Decode and First are the new totals
-	EventBlock    EventType = "block"    // Text, the next part of what was appended, is a finished Markdown block
+	EventText     EventType = "text"     // Text and Reasoning were appended; Tokens, Decode and First are the new totals
+	EventBlock    EventType = "block"    // Text, the next part of what was appended, is a finished Markdown block; with Thinking, all of Reasoning is
 	EventEnd      EventType = "end"      // Message is the final answer
 	EventBranch   EventType = "branch"   // what follows message ID goes, and Messages take its place; ID 0: all goes, and More says whether messages precede these
 	EventTitle    EventType = "title"    // Text is the new title
@@ -93,7 +94,8 @@ type Event struct {
 	Replay     *Replay
 	Panel      *Panel
 	Text       string
-	Thinking   bool // EventText, EventBlock: of a thought
+	Reasoning  string
+	Thinking   bool // EventText, EventEnd: Reasoning was being written; EventBlock: it is the block
 	Tokens     int
 	Decode     time.Duration
 	FirstToken time.Duration
@@ -104,7 +106,7 @@ type Event struct {
 // size is what an event counts in a subscriber's queue: the bytes that it holds
 // of its own. The text of a message is the chat's.
 func (e *Event) size() int {
-	size := len(e.Text) + 64
+	size := len(e.Text) + len(e.Reasoning) + 64
 	if e.Panel != nil {
 		size += len(e.Panel.record())
 	}
@@ -118,10 +120,10 @@ func (e *Event) merge(next *Event) bool {
 	}
 	switch e.Type {
 	case EventText:
-		text := e.Text + next.Text
+		text, reasoning := e.Text+next.Text, e.Reasoning+next.Reasoning
 		first := e.First
 		*e = *next
-		e.Text, e.First = text, first
+		e.Text, e.Reasoning, e.First = text, reasoning, first
 		return true
 	case EventProgress, EventReplay, EventPanel:
 		first := e.First

@@ -277,7 +277,7 @@ func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
 		"send":         func() error { return c.Send(question("two")) },
 		"answer again": func() error { return c.Regenerate(0, "", DefaultSettings()) },
 		"edit":         func() error { return c.Edit(1, question("two")) },
-		"rewrite":      func() error { return c.Rewrite(2, "two") },
+		"rewrite":      func() error { return c.Rewrite(2, "two", "") },
 		"continue":     func() error { return c.Continue(2, DefaultSettings()) },
 		"select":       func() error { return c.Select(2, 1) },
 	} {

@@ -89,7 +89,7 @@ func (c *remembered) add(m store.Message, now time.Time) (*store.Message, error)
 
 func (c *remembered) answer(a store.NewAnswer, now time.Time) (*store.Message, error) {
 	record := a.Answer
-	return c.add(store.Message{Parent: a.Parent, Role: store.RoleAssistant, State: store.Running, Text: a.Text, Answer: &record}, now)
+	return c.add(store.Message{Parent: a.Parent, Role: store.RoleAssistant, State: store.Running, Text: a.Text, Reasoning: a.Reasoning, Answer: &record}, now)
 }
 
 func (c *remembered) ask(q store.NewMessage, a store.NewAnswer, now time.Time) (question, answer store.Message, err error) {
@@ -140,7 +140,7 @@ func (m *memory) Ask(_ context.Context, _, conversation string, q store.NewMessa
 
 func (m *memory) AddMessage(_ context.Context, _, conversation string, n store.NewMessage) (added store.Message, err error) {
 	err = m.in(conversation, func(c *remembered) error {
-		message, err := c.add(store.Message{Parent: n.Parent, Role: n.Role, State: store.Done, Text: n.Text}, m.now())
+		message, err := c.add(store.Message{Parent: n.Parent, Role: n.Role, State: store.Done, Text: n.Text, Reasoning: n.Reasoning}, m.now())
 		if err == nil {
 			added = c.view(message)
 		}
@@ -183,7 +183,7 @@ func (m *memory) FinishAnswer(_ context.Context, _, conversation string, id int6
 		if message.State != store.Running {
 			return fmt.Errorf("%w: answer %d has ended already", store.ErrConflict, id)
 		}
-		message.State, message.Text, message.Answer = f.State, f.Text, &f.Answer
+		message.State, message.Text, message.Reasoning, message.Answer = f.State, f.Text, f.Reasoning, &f.Answer
 		ended = c.view(message)
 		return nil
 	})

@@ -275,7 +275,7 @@ func checkReaders(t *testing.T, kept Store) {
 			},
 			"rewrite": func(t *rapid.T) {
 				m := pick(t)
-				check(c.Rewrite(m.ID, visible.Draw(t, "text")), m.Role == RoleModel)
+				check(c.Rewrite(m.ID, visible.Draw(t, "text"), ""), m.Role == RoleModel)
 			},
 			"continue": func(t *rapid.T) {
 				m := pick(t)

@@ -181,7 +181,7 @@ func TestReplay_CanBeStoppedAndKeepsOthersOut(t *testing.T) {
 		"send":         func() error { return c.Send(question("x")) },
 		"answer again": func() error { return c.Regenerate(0, "", DefaultSettings()) },
 		"replay":       func() error { return c.Replay(0) },
-		"edit":         func() error { return c.Rewrite(0, "x") },
+		"edit":         func() error { return c.Rewrite(0, "x", "") },
 	} {
 		var conflict *Conflict
 		if err := do(); !errors.As(err, &conflict) || conflict.State != Replaying || !strings.Contains(err.Error(), "replayed") {
@@ -223,7 +223,7 @@ func TestReplay_FailuresAreTheEngines(t *testing.T) {
 
 func TestReplay_RefusesWhatHasNoReceipt(t *testing.T) {
 	_, engine, c := answered(t)
-	must(t, c.Rewrite(0, "by hand"))
+	must(t, c.Rewrite(0, "by hand", ""))
 	var wrong *infer.Error
 	for name, answer := range map[string]int64{"an answer by hand": 0, "a question": 1, "nothing": 99} {
 		if err := c.Replay(answer); !errors.As(err, &wrong) || wrong.Param != "answer" {
@@ -279,12 +279,11 @@ func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 	a.end("v1")
 	settle(c)
 
-	must(t, c.Rewrite(0, "<think>\nHm"))
+	must(t, c.Rewrite(0, "", "Hm"))
 	a = goOn(c, engine, nil, "Hm", "")
 	a.tokensOf(3)
 	a.end("v1")
 	settle(c)
-	const text = "<think>\nHm\n</think>\n\nd"
 	s.Close()
 
 	s = New(engine, Options{Store: kept}) // what a person wrote is known to the next server too
@@ -305,8 +304,8 @@ func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 	a.tokensOf(4)
 	a.end("v1")
 	settle(c)
-	if got := lastMessage(t, c).Text; got != text+"e" {
-		t.Errorf("it reads %q", got)
+	if got := lastMessage(t, c); got.Text != "de" || got.Reasoning != "Hm" {
+		t.Errorf("it reads %q behind %q", got.Text, got.Reasoning)
 	}
 
 	must(t, c.Select(2, 0))

@@ -62,7 +62,7 @@ func (v *saver) save(s *Service) {
 		} else {
 			for _, p := range batch {
 				if c := s.find(p.Conversation); c != nil {
-					c.textSaved(p.Message, len(p.Text))
+					c.textSaved(p.Message, len(p.Text)+len(p.Reasoning))
 				}
 			}
 		}
@@ -84,11 +84,11 @@ func (s *Service) find(id string) *Chat {
 func (c *Chat) unsavedText() *store.Progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.temporary || c.run == nil || c.run.turn.text.Len() == c.run.turn.saved {
+	if c.temporary || c.run == nil || c.run.turn.length() == c.run.turn.saved {
 		return nil
 	}
 	t := c.run.turn
-	return &store.Progress{Owner: owner, Conversation: c.id, Message: t.ID, Text: t.text.String(), Tokens: t.ids[:len(t.ids):len(t.ids)]}
+	return &store.Progress{Owner: owner, Conversation: c.id, Message: t.ID, Text: t.text.String(), Reasoning: t.reasoning.String(), Tokens: t.ids[:len(t.ids):len(t.ids)]}
 }
 
 // retryEnding stores the end of an answer that could not be stored before. A command that is
@@ -112,7 +112,7 @@ func (c *Chat) storeEnding() error {
 	return c.settleEnding()
 }
 
-// textSaved notes how much of a running answer is stored.
+// textSaved notes how many bytes of a running answer are stored.
 func (c *Chat) textSaved(message int64, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -73,6 +73,7 @@ func fromStore(m store.Message) *turn {
 	}
 	t.Role, t.Text = RoleModel, ""
 	t.text.WriteString(m.Text)
+	t.reasoning.WriteString(m.Reasoning)
 	if m.Answer == nil {
 		t.Answer = &Answer{State: Done, Rewritten: true}
 		return t

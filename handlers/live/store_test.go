@@ -86,7 +86,7 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	a.do(infer.Event{}, &infer.Error{Code: infer.CodeDevice, Message: "gone"})
 	settle(c)
 	answer := snapshotOf(c).Messages[1].ID
-	must(t, c.Rewrite(answer, "third, by hand"))
+	must(t, c.Rewrite(answer, "third, by hand", ""))
 	must(t, c.Send(q))
 	a = <-engine.asked
 	a.write("to be stopped")

@@ -53,7 +53,7 @@ func (s *Subscription) put(e Event) bool {
 		s.queue = append(s.queue, e)
 		s.bytes += e.size()
 	} else {
-		s.bytes += len(e.Text)
+		s.bytes += len(e.Text) + len(e.Reasoning)
 	}
 	if len(s.queue) > s.maxEvents || s.bytes > s.maxBytes {
 		s.queue, s.bytes, s.err = nil, 0, ErrSlow

@@ -1,48 +1,68 @@
 package live
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
 
-func TestAThoughtIsOneBlock(t *testing.T) {
+func TestTheReasoningIsABlockThatEndsWhereTheTextGoesOn(t *testing.T) {
 	s, engine := newService(t, Options{})
 	c, a := start(t, s, engine, "Why?")
 	sub, _, err := c.Subscribe(0)
 	must(t, err)
 	defer sub.Close()
 	a.think("First.\n\n", "Second.")
-	if m := lastMessage(t, c); !m.Answer.Thinking || len(m.FinishedBlocks()) != 0 || m.Text != "<think>\nFirst.\n\nSecond." {
-		t.Errorf("while it thinks: %q, %+v with the blocks %+v", m.Text, m.Answer, m.FinishedBlocks())
+	if m := lastMessage(t, c); !m.Answer.Thinking || len(m.FinishedBlocks()) != 0 || m.Reasoning != "First.\n\nSecond." || m.Text != "" {
+		t.Errorf("while it thinks: %q, %+v with the blocks %+v", m.Reasoning, m.Answer, m.FinishedBlocks())
 	}
 	a.write("Because.\n\n", "So")
-	m := lastMessage(t, c)
-	blocks := m.FinishedBlocks()
-	if m.Answer.Thinking || len(blocks) != 2 || !blocks[0].Thought || blocks[0].Text != "<think>\nFirst.\n\nSecond.\n</think>" || blocks[1].Thought || strings.TrimSpace(blocks[1].Text) != "Because." {
-		t.Errorf("when it answers: %+v with the blocks %+v", m.Answer, blocks)
+	if m := lastMessage(t, c); m.Answer.Thinking || !slices.Equal(m.FinishedBlocks(), []string{"Because.\n\n"}) {
+		t.Errorf("when it answers: %+v with the blocks %+v", m.Answer, m.FinishedBlocks())
 	}
 	a.finish()
 	settle(c)
-	var texts, thoughts strings.Builder
+	var texts, thoughts, blocks strings.Builder
 	events, _ := sub.Take()
 	for _, e := range events {
 		switch {
 		case e.Type == EventBlock && e.Thinking:
-			thoughts.WriteString(e.Text)
+			blocks.WriteString(e.Reasoning)
 		case e.Type == EventText:
+			if texts.Len()+len(e.Text) > 0 && blocks.Len() == 0 {
+				t.Errorf("the text %q came before the end of the reasoning", e.Text)
+			}
 			texts.WriteString(e.Text)
+			thoughts.WriteString(e.Reasoning)
 		}
 	}
-	if thoughts.String() != blocks[0].Text || texts.String() != "<think>\nFirst.\n\nSecond.\n</think>\n\nBecause.\n\nSo" {
-		t.Errorf("a reader got the thought %q of %q", thoughts.String(), texts.String())
+	if blocks.String() != "First.\n\nSecond." || thoughts.String() != blocks.String() || texts.String() != "Because.\n\nSo" {
+		t.Errorf("a reader got the reasoning %q, finished as %q, and the text %q", thoughts.String(), blocks.String(), texts.String())
 	}
 }
 
-func TestTheEngineGetsThoughtsApartFromWhatWasSaid(t *testing.T) {
+func TestAModelThatThinksAgainAddsToItsReasoning(t *testing.T) {
+	s, engine := newService(t, Options{})
+	c, a := start(t, s, engine, "Why?")
+	a.think("First.")
+	a.write("I look.")
+	a.think("Second", ".")
+	if m := lastMessage(t, c); !m.Answer.Thinking || m.Reasoning != "First.\n\nSecond." || m.Text != "I look." {
+		t.Errorf("while it thinks again: %+v, %+v", m, m.Answer)
+	}
+	a.write(" It rains.")
+	a.finish()
+	settle(c)
+	if m := lastMessage(t, c); m.Answer.Thinking || m.Reasoning != "First.\n\nSecond." || m.Text != "I look. It rains." {
+		t.Errorf("at the end: %+v, %+v", m, m.Answer)
+	}
+}
+
+func TestTheEngineGetsTheReasoningApartFromTheText(t *testing.T) {
 	s, engine := newService(t, Options{})
 	c, a := start(t, s, engine, "one")
 	if !a.request.ParseReply {
-		t.Error("the engine is not asked to tell thoughts apart")
+		t.Error("the engine is not asked to tell the reasoning apart")
 	}
 	a.think("It ends with </think>", ", so.")
 	a.write("First")
@@ -57,8 +77,8 @@ func TestTheEngineGetsThoughtsApartFromWhatWasSaid(t *testing.T) {
 	a.write(" of all.")
 	a.finish()
 	settle(c)
-	if got := lastMessage(t, c).Text; got != "<think>\nIt ends with <\\/think>, so.\n</think>\n\nFirst of all." {
-		t.Errorf("it is kept as %q", got)
+	if got := lastMessage(t, c); got.Reasoning != "It ends with </think>, so." || got.Text != "First of all." {
+		t.Errorf("it is kept as %q and %q", got.Reasoning, got.Text)
 	}
 	must(t, c.Send(question("two")))
 	a = <-engine.asked
@@ -71,7 +91,7 @@ func TestTheEngineGetsThoughtsApartFromWhatWasSaid(t *testing.T) {
 	must(t, c.Continue(0, DefaultSettings()))
 	a = <-engine.asked
 	if got := a.request.Messages[3]; got.ReasoningContent != "Hm" || got.Content != "" {
-		t.Errorf("the thought goes on behind %+v", got)
+		t.Errorf("the reasoning goes on behind %+v", got)
 	}
 	if m := lastMessage(t, c); m.Answer.State != Waiting || !m.Answer.Thinking || m.Answer.Blocks != 0 {
 		t.Errorf("while it waits it is %+v", m.Answer)
@@ -80,18 +100,7 @@ func TestTheEngineGetsThoughtsApartFromWhatWasSaid(t *testing.T) {
 	a.write("<think> is a tag")
 	a.finish()
 	settle(c)
-	if got := lastMessage(t, c).Text; got != "<think>\nHm, yes.\n</think>\n\n<think> is a tag" {
-		t.Errorf("it is kept as %q", got)
-	}
-}
-
-func TestAnAnswerThatIsStoppedKeepsWhatWasHeldBackOfIt(t *testing.T) {
-	s, engine := newService(t, Options{})
-	c, a := start(t, s, engine, "one")
-	a.write("<thi")
-	must(t, c.Stop(0))
-	settle(c)
-	if got := lastMessage(t, c).Text; got != "<thi" {
-		t.Errorf("it is kept as %q", got)
+	if got := lastMessage(t, c); got.Reasoning != "Hm, yes." || got.Text != "<think> is a tag" {
+		t.Errorf("it is kept as %q and %q", got.Reasoning, got.Text)
 	}
 }

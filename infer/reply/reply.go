@@ -20,9 +20,6 @@
 // back: the rest of it is content, and Called is false, so that nobody runs it. With
 // Options.Whole calls are announced only when they are complete, so that this cannot
 // happen. White space around calls and thoughts is layout and is dropped.
-//
-// A [Keeper] makes one text of what was thought and said, in the same form for all families,
-// and [SplitThought] takes it apart again.
 package reply
 
 import (

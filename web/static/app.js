@@ -505,12 +505,12 @@ function turned() {
 }
 
 // editTurn opens an editor; what could not be saved is in it again.
-async function editTurn(turn, text) {
+async function editTurn(turn, text, reasoning) {
   if (!turn || chat.running) return
   const again = choice => error => {
     writeOn = false
     if (error) fail(error)
-    editTurn(turn, choice.text)
+    editTurn(turn, choice.text, choice.reasoning)
   }
   if (!turn.info) {
     const choice = await edit(turn, { label: 'Your message', note: 'What was written before stays as another version.', submit: 'Send', text })
@@ -519,10 +519,10 @@ async function editTurn(turn, text) {
     else if (choice) again(choice)()
     return
   }
-  const choice = await edit(turn, { label: 'The answer', note: 'What the model wrote stays as another version.', submit: 'Save and write on', alternative: 'Save', text })
+  const choice = await edit(turn, { label: 'The answer', note: 'What the model wrote stays as another version.', submit: 'Save and write on', alternative: 'Save', text, reasoning })
   if (!choice) return
   writeOn = choice.go
-  link.command('rewrite', { answer: turn.id, text: choice.text }).catch(again(choice))
+  link.command('rewrite', { answer: turn.id, text: choice.text, reasoning: choice.reasoning }).catch(again(choice))
 }
 
 function fork(turn) {
@@ -705,7 +705,7 @@ const keys = {
   ']': () => turnVersion(here(), 1),
   c: () => {
     const turn = here()
-    if (turn?.text) copy(turn.said ?? turn.text, button(turn, '[data-copy]'))
+    if (turn?.text || turn?.reasoning) copy(turn.said ?? turn.text, button(turn, '[data-copy]'))
   },
 }
 addEventListener('keydown', e => {

@@ -14,8 +14,7 @@ const use = (el, href) => el.setAttribute('href', `#i-${href}`)
 
 // open describes the unfinished end of an answer: how it is shown, and which part
 // of the source is shown.
-function open(source, thinking) {
-  if (thinking) return { kind: 'thought', text: source.replace(/^<think>\s*/, '').replace(/<\\(\\{0,8}\/think>)/g, '<$1').trimEnd() }
+function open(source) {
   const text = source.replace(/^\s*\n/, '')
   const fence = /^ {0,3}(`{3,}|~{3,})([^`\n]*)(\n|$)/.exec(text)
   if (fence) {
@@ -60,6 +59,7 @@ class Turn {
     this.id = m.id
     this.parent = m.parent
     this.text = m.text ?? ''
+    this.reasoning = m.reasoning ?? ''
   }
 }
 
@@ -81,7 +81,7 @@ class Answer extends Turn {
     this.foot = Object.fromEntries([...this.el.querySelectorAll('[data-f]')].map(el => [el.dataset.f, el]))
     this.began = performance.now()
     this.tail = ''
-    this.shown = null
+    this.shown = this.thought = null
     this.describe(m.answer)
     this.write(m)
     if (this.running) {
@@ -93,10 +93,14 @@ class Answer extends Turn {
   // write shows the text that is there.
   write(m) {
     for (const html of m.html ?? []) this.prose.append(fragment(html))
+    if (m.answer.thinking) this.think()
     if (!m.tail) return
     this.tail = m.tail
     this.draw()
   }
+
+  // length is how many characters there are of the answer.
+  get length() { return this.reasoning.length + this.text.length }
 
   get running() { return this.info.state === 'waiting' || this.info.state === 'writing' }
 
@@ -229,21 +233,51 @@ class Answer extends Turn {
     this.waitBox.hidden = true
     this.text += e.text ?? ''
     this.tail += e.text ?? ''
+    this.reasoning += e.reasoning ?? ''
     this.info.tokens = e.tokens
-    this.info.thinking = Boolean(e.thinking)
     Object.assign(this.info.timings, { decode_ms: e.decode_ms, first_ms: e.first_ms })
     this.figures(e.tokens, this.info.timings)
+    if (e.reasoning) this.think()
     if (e.text) {
       this.draw()
-      const heard = e.thinking ? e.text.split('</think>\n\n', 2)[1] : e.text // what was said behind the thought
-      if (heard) hear(heard)
+      hear(e.text)
     }
+  }
+
+  // think shows the reasoning while it is written, in place of what was rendered of it.
+  think() {
+    if (!this.thought) {
+      const reads = this.reads
+      this.prose.querySelector(':scope > .thought')?.remove()
+      const el = document.createElement('details'), node = document.createTextNode('')
+      el.className = 'thought'
+      el.append(document.createElement('summary'), document.createElement('p'))
+      el.lastChild.className = 'tail'
+      el.lastChild.append(node)
+      this.prose.prepend(el)
+      this.thought = { el, node }
+      this.reads = reads
+    }
+    const { el, node } = this.thought, text = this.reasoning.trim()
+    if (text.startsWith(node.data)) node.appendData(text.slice(node.length))
+    else node.data = text
+    el.hidden = text === ''
+    el.firstChild.textContent = `Thinking, ${words(text)}`
+  }
+
+  // thinkNoMore puts the rendered reasoning in place of what was shown while it was written.
+  thinkNoMore(html) {
+    const reads = this.reads
+    this.thought?.el.remove()
+    this.thought = null
+    this.prose.prepend(fragment(html))
+    this.reads = reads
   }
 
   // draw shows the unfinished end. While it stays of one kind, text is only
   // appended.
   draw() {
-    const o = open(this.tail, this.info.thinking)
+    const o = open(this.tail)
     if (o.text === '' && o.kind !== 'code') {
       this.undraw()
       return
@@ -256,23 +290,17 @@ class Answer extends Turn {
         const [box, inner] = codeBox(o.language)
         inner.append(node)
         el = box
-      } else if (o.kind === 'thought') {
-        el = document.createElement('details')
-        el.append(document.createElement('summary'), document.createElement('p'))
-        el.lastChild.className = 'tail'
-        el.lastChild.append(node)
       } else {
         el = document.createElement(o.kind)
         el.append(node)
       }
-      el.classList.add(o.kind === 'thought' ? 'thought' : 'tail')
+      el.classList.add('tail')
       this.prose.append(el)
       this.shown = { el, node, kind: o.kind, language: o.language }
     }
     const { node } = this.shown
     if (o.text.length >= node.length) node.appendData(o.text.slice(node.length))
     else node.data = o.text
-    if (o.kind === 'thought') this.shown.el.firstChild.textContent = `Thinking, ${words(o.text)}`
   }
 
   undraw() {
@@ -281,11 +309,12 @@ class Answer extends Turn {
   }
 
   block(e) {
-    const read = this.reads
+    if (e.thinking) {
+      this.thinkNoMore(e.html)
+      return
+    }
     this.undraw()
     this.prose.append(fragment(e.html))
-    this.reads = read
-    this.info.thinking = false
     this.tail = this.tail.slice(e.chars)
     this.draw()
   }
@@ -295,14 +324,14 @@ class Answer extends Turn {
 
   set reads(on) { this.prose.querySelector('.thought')?.toggleAttribute('open', on) }
 
-  // said is the answer without what the model thought before it, which nobody wants to
-  // paste; all of it if there is nothing else.
-  get said() { return this.text.slice(this.info.said ?? 0) }
+  // said is the answer without its reasoning, which nobody wants to paste, unless there is
+  // nothing else.
+  get said() { return this.text || this.reasoning }
 
   // end shows how the answer ended. begun is how long it was when it was continued.
   end(e) {
     this.rewrite(e)
-    this.nothing = this.begun === this.text.length && e.answer.state === 'done' && e.answer.reason === 'stop'
+    this.nothing = this.begun === this.length && e.answer.state === 'done' && e.answer.reason === 'stop'
     this.settle(e.answer)
     if (this.nothing) conclude('The model has nothing to add.')
     else conclude({ done: 'Answer finished.', stopped: 'Answer stopped.', interrupted: 'The server stopped here.' }[e.answer.state] ?? 'The answer failed.')
@@ -313,6 +342,7 @@ class Answer extends Turn {
     const read = this.reads
     this.undraw()
     this.tail = ''
+    this.thought = null
     if (e.html !== undefined) this.prose.replaceChildren(fragment(e.html))
     else if (e.rest) this.prose.append(fragment(e.rest))
     this.reads = read
@@ -323,7 +353,7 @@ class Answer extends Turn {
     this.waitBox.hidden = true
     this.describe(info)
     this.busy(false)
-    this.el.querySelector('[data-copy]').hidden = this.text === ''
+    this.el.querySelector('[data-copy]').hidden = this.length === 0
     this.el.classList.toggle('mine', Boolean(info.edited))
     this.el.querySelector('.why [data-edited]').hidden = !info.edited && !info.begun
     const reason = this.reason(info)
@@ -354,7 +384,7 @@ class Answer extends Turn {
   // unfinished answers can be written on, where there is room for more.
   get unfinished() {
     const { state, edited, reason, by_context } = this.info
-    if (this.running || by_context || this.text === '') return false
+    if (this.running || by_context || this.length === 0) return false
     return state !== 'done' || edited || reason === 'length'
   }
 
@@ -384,8 +414,6 @@ class RawAnswer extends Answer {
   block() {}
 
   rewrite() {}
-
-  get said() { return this.text }
 
   get unfinished() { return !this.running && !this.info.by_context && this.text !== '' }
 }
@@ -447,7 +475,7 @@ export class Chat {
   get empty() { return this.turns.size === 0 }
 
   // texts are those of the answers, by id.
-  get texts() { return new Map(this.answers.map(a => [a.id, a.text])) }
+  get texts() { return new Map(this.answers.map(a => [a.id, a.reasoning + a.text])) }
 
   // lacks returns how many characters of texts that were shown are not here, and of which
   // answer; null if answers are not here that could be compared.
@@ -456,9 +484,10 @@ export class Chat {
     for (const [id, text] of shown) {
       const turn = this.turns.get(id)
       if (!turn && !(this.more && id < this.first?.id)) return null
-      if (!turn || turn.text.startsWith(text)) continue
+      const here = turn && turn.reasoning + turn.text
+      if (!turn || here.startsWith(text)) continue
       let same = 0
-      while (text[same] === turn.text[same]) same++
+      while (text[same] === here[same]) same++
       missing += [...text.slice(same)].length
       of = turn
     }
@@ -541,7 +570,7 @@ export class Chat {
     } else this.cutAfter(m.parent ?? 0)
     this.append(m)
     const turn = this.turns.get(m.id)
-    if (turn.running && turn.text) turn.begun = turn.text.length
+    if (turn.running && turn.length) turn.begun = turn.length
   }
 
   // prepend adds what comes before the first turn. What then is too much goes at

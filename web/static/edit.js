@@ -3,15 +3,19 @@
 import { copyOf } from './html.js'
 
 // edit opens an editor in place of a turn's text. The promise is what the reader
-// chose: {text, go}, go being false for saving without asking the model; or null. It
-// begins with text, if there is one that could not be saved.
-export function edit(turn, { label, note, submit, alternative, text }) {
+// chose: {text, reasoning, go}, go being false for saving without asking the model; or null.
+// It begins with text and reasoning, if there are any that could not be saved.
+export function edit(turn, { label, note, submit, alternative, text, reasoning }) {
   turn.el.querySelector('.editor')?.querySelector('textarea').focus()
   if (turn.el.querySelector('.editor')) return Promise.resolve(null)
   const form = copyOf('t-editor')
   const area = form.querySelector('textarea')
   const other = form.querySelector('[data-alternative]')
   area.value = text ?? turn.text
+  const thought = area.cloneNode()
+  thought.value = reasoning ?? turn.reasoning
+  thought.setAttribute('aria-label', 'What the model thought before')
+  if (thought.value) area.before(thought)
   area.setAttribute('aria-label', label)
   form.querySelector('p').textContent = note
   form.querySelector('[type=submit]').textContent = submit
@@ -28,8 +32,8 @@ export function edit(turn, { label, note, submit, alternative, text }) {
       resolve(choice)
     }
     const choose = go => {
-      if (area.value.trim() === '') area.focus()
-      else close({ text: area.value, go })
+      if ((thought.value + area.value).trim() === '') area.focus()
+      else close({ text: area.value, reasoning: thought.value, go })
     }
     form.addEventListener('submit', e => {
       e.preventDefault()
