@@ -127,18 +127,29 @@ func (h *Handlers) importChat(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	in := newExportReader(file)
+	received, err := receive(file)
+	if err != nil {
+		return discardRest(c, err)
+	}
+	defer received.Close()
+	in := newExportReader(received)
 	chat, err := h.Live.Import(c.Request().Context(), in.messages, in.about)
 	if err != nil {
-		if !errors.Is(err, os.ErrDeadlineExceeded) { // as discardLimit says
-			_, _ = io.Copy(io.Discard, c.Request().Body)
-		}
-		return err
+		return discardRest(c, err)
 	}
 	if httpio.WantsJSON(c.Request()) {
 		return c.JSON(http.StatusCreated, map[string]any{"chat": chat.ID, "title": chat.Title, "messages": in.count})
 	}
 	return c.Redirect(http.StatusSeeOther, "/c/"+chat.ID)
+}
+
+// discardRest takes in what is left of a body, so that a client which reads no answer before
+// it has sent everything learns of err.
+func discardRest(c echo.Context, err error) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		_, _ = io.Copy(io.Discard, c.Request().Body)
+	}
+	return err
 }
 
 // importedFile is what is being sent.

@@ -184,6 +184,37 @@ func TestAFileIsImportedAsItComes(t *testing.T) {
 	}
 }
 
+// TestSlowUploadsDoNotHoldUpImports has more files arrive slowly than are imported at once.
+func TestSlowUploadsDoNotHoldUpImports(t *testing.T) {
+	server, _ := serveStored(t, newScript())
+	file := fmt.Sprintf(`{"format":%q,"title":"t","leaf":1,"messages":[{"id":1,"role":"user","state":"done","text":"x","at":"2026-01-01T00:00:00Z"}]}`, exportFormat)
+	const slow = 4
+	uploads := make([]net.Conn, slow)
+	for i := range uploads {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		uploads[i] = conn
+		fmt.Fprintf(conn, "POST /import HTTP/1.1\r\nHost: %[1]s\r\nOrigin: http://%[1]s\r\nAccept: application/json\r\nContent-Length: %[2]d\r\n\r\n%[3]s", server.Listener.Addr(), len(file), file[:len(file)-1])
+	}
+	if got := post(t, server, "/import", file, "Accept", "application/json", "Origin", server.URL); got.status != http.StatusCreated {
+		t.Errorf("beside slow uploads, an import got %d: %s", got.status, got.body)
+	}
+	for i, conn := range uploads {
+		fmt.Fprint(conn, file[len(file)-1:])
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusCreated {
+			t.Errorf("upload %d got %d", i, response.StatusCode)
+		}
+	}
+}
+
 // TestAClientThatSendsAWholeFileFirstLearnsWhyItIsNotImported sends more than lies in the buffers
 // of a connection behind what makes the file no chat.
 func TestAClientThatSendsAWholeFileFirstLearnsWhyItIsNotImported(t *testing.T) {

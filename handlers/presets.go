@@ -119,14 +119,15 @@ func presetView(p, base live.Preset) web.Preset {
 	}
 	lists, were := listValues(&p.Settings), listValues(&base.Settings)
 	for _, l := range textLists {
-		r := web.DiffText(l.Key, l.Label, quotedList(*lists[l.Key]), quotedList(*were[l.Key]))
+		r := web.DiffText(l.Key, l.Label, quotedList(*lists[l.Key]), quotedList(*were[l.Key]), "none")
 		r.Raw, r.Lines, r.Help = escapedLines(*lists[l.Key]), true, "One a line; \\n is a line break, \\t a tab."
 		view.Rows = append(view.Rows, r)
 	}
-	order := web.DiffText("samplers", "Order", chainText(p.Settings.Samplers), chainText(base.Settings.Samplers))
-	order.Help = "Empty for the usual one: " + chainText(sample.StageNames())
-	thinking := web.DiffText("thinking", "Thinking", string(p.Settings.Thinking), string(base.Settings.Thinking))
-	thinking.Choices = []web.Choice{{Label: "as the model does"}}
+	order := web.DiffText("samplers", "Order", chainText(p.Settings.Samplers), chainText(base.Settings.Samplers), "default")
+	order.Help = "Empty for the default: " + chainText(sample.StageNames())
+	const asTheModel = "as the model does"
+	thinking := web.DiffText("thinking", "Thinking", string(p.Settings.Thinking), string(base.Settings.Thinking), asTheModel)
+	thinking.Choices = []web.Choice{{Label: asTheModel}}
 	for _, t := range []live.Thinking{live.ThinkingOn, live.ThinkingOff, live.ThinkingLow, live.ThinkingMedium, live.ThinkingHigh} {
 		thinking.Choices = append(thinking.Choices, web.Choice{Value: string(t), Label: string(t)})
 	}

@@ -315,3 +315,15 @@ func FuzzReadPresets(f *testing.F) {
 		}
 	})
 }
+
+func TestPresets_WhatIsLeftToTheModelAndTheProgramIsNotCalledNone(t *testing.T) {
+	server, _ := serveStored(t, newScript())
+	page := call(t, server, http.MethodGet, "/presets?id=balanced&all=1", "").body
+	for label, want := range map[string]string{"Order": "default", "Thinking": "as the model does"} {
+		_, row, found := strings.Cut(page, ">"+label+"<")
+		row, _, _ = strings.Cut(row, "</tr>")
+		if !found || strings.Contains(row, "none") || !strings.Contains(row, want) {
+			t.Errorf("the row of %s is %q, want %q in it", label, row, want)
+		}
+	}
+}

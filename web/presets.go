@@ -153,11 +153,11 @@ func (p Param) Differs(is, was float64) DiffRow {
 	return r
 }
 
-// DiffText compares two texts.
-func DiffText(key, label, is, was string) DiffRow {
+// DiffText compares two texts. empty is the word for one that is empty.
+func DiffText(key, label, is, was, empty string) DiffRow {
 	word := func(text string) string {
 		if strings.TrimSpace(text) == "" {
-			return "none"
+			return empty
 		}
 		return text
 	}

@@ -32,7 +32,7 @@ export class Order {
 
   box(row) { return row.querySelector('input') }
 
-  word(list) { return list.length ? list.map(name => this.labels[name]).join(', ') : 'the usual one' }
+  word(list) { return list.length ? list.map(name => this.labels[name]).join(', ') : 'default' }
 
   accepts(list) { return Array.isArray(list) && list.every(name => name in this.labels) && new Set(list).size === list.length }
 
@@ -83,9 +83,9 @@ export class Order {
       row.querySelector('.keep').textContent = replaced && this.box(row).checked ? 'mirostat' : ''
       row.querySelector('[data-move=up]').disabled = replaced || i === 0
       row.querySelector('[data-move=down]').disabled = replaced || i === this.usual.length - 1
-      this.box(row).disabled = replaced || (on.length === 1 && on[0] === row.dataset.stage) // an empty chain would be the usual one
+      this.box(row).disabled = replaced || (on.length === 1 && on[0] === row.dataset.stage) // an empty chain would be the default
     }
-    this.keep.textContent = this.value.length === 0 ? 'the usual one' : on.length < this.usual.length ? `${on.length} of ${this.usual.length} on` : 'changed'
+    this.keep.textContent = this.value.length === 0 ? 'default' : on.length < this.usual.length ? `${on.length} of ${this.usual.length} on` : 'changed'
     this.el.classList.toggle('mod', this.modified)
   }
 
