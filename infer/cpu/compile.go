@@ -44,6 +44,7 @@ func (e *executable) Run(b *device.Batch) error {
 		quant:            (*C.uint8_t)(d.quant.data),
 		attention:        (*C.float)(d.attention.data),
 		attention_stride: C.size_t(d.attention.bytes / 4 / int64(d.info.Threads)),
+		groups:           (*C.int32_t)(d.groups.data),
 	}
 	C.engine_run(d.engine, e.program, scratch, C.int32_t(len(b.Tokens)), ints(b.Tokens), ints(b.Pos), ints(b.Seq),
 		C.int32_t(len(b.Out)), ints(b.Out), ints(d.tables), ints(d.tableAt))
@@ -98,8 +99,10 @@ type lowering struct {
 	gathered bool
 
 	quantized int32 // the activation that scratch holds as int8; 0: none
+	grouped   int32 // the routes by which scratch holds the rows; 0: none
 	quant     int64 // bytes of scratch
 	attention int64 // floats of scratch for a thread
+	groups    int64 // bytes of scratch
 }
 
 // angleKey is what the angles of a rotation depend on.
@@ -160,6 +163,11 @@ func angleBytes(rows, dims int) (freqs, table int64) {
 // quantBytes returns the size of an activation that is rounded to int8.
 func quantBytes(rows, cols int) int64 { return int64(rows) * int64(C.quant_bytes(C.int(cols))) }
 
+// groupBytes returns the size of the rows by expert of op, a product of experts.
+func groupBytes(rows int, op device.Op) int64 {
+	return 4 * int64(C.groups_ints(C.int(rows), C.int(op.Y.Cols/2), C.int(op.Experts)))
+}
+
 // attentionFloats returns how much scratch a thread needs for op.
 func attentionFloats(op device.Op) int64 {
 	kv := op.KV.Layout
@@ -211,6 +219,22 @@ func (l *lowering) lower(op device.Op) error {
 	case device.OpMatMul:
 		l.matMul(c, op)
 		return nil
+	case device.OpExpertMatMul:
+		l.group(c, op)
+		c.experts, c.used = C.int32_t(op.Experts), C.int32_t(op.Y.Cols/2)
+		if op.X.Cols > op.W.Cols {
+			c.own = 1
+		}
+		l.matMul(c, op)
+		return nil
+	case device.OpRoute:
+		c.kind = C.OP_ROUTE
+		c.experts, c.used, c.scale = C.int32_t(op.Routing.Experts), C.int32_t(op.Routing.Used), C.float(op.Routing.Scale)
+		if op.Routing.Normalize {
+			c.normalize = 1
+		}
+	case device.OpExpertSum:
+		c.kind, c.used = C.OP_EXPERT_SUM, C.int32_t(op.Y.Cols/2)
 	case device.OpAddBias:
 		c.kind = C.OP_ADD_BIAS
 	case device.OpRoPE:
@@ -244,7 +268,7 @@ func (l *lowering) lower(op device.Op) error {
 		// A phase of its own: it reads rows that other threads wrote before it or may
 		// write after it.
 		c.kind = C.OP_GATHER_ROWS
-		l.gathered, l.quantized = true, 0
+		l.gathered, l.quantized, l.grouped = true, 0, 0
 		l.newPhase(C.PHASE_ROWS, c)
 		return nil
 	case device.OpCandidates:
@@ -257,6 +281,15 @@ func (l *lowering) lower(op device.Op) error {
 	return nil
 }
 
+// group adds the sorting of rows by the experts of op, unless scratch holds them so.
+func (l *lowering) group(c C.struct_op, op device.Op) {
+	l.groups = max(l.groups, groupBytes(l.exe.limits.Rows, op))
+	if l.grouped != op.Y.ID {
+		l.newPhase(C.PHASE_GROUP, C.struct_op{kind: C.OP_GROUP, x: c.z, experts: C.int32_t(op.Experts), used: C.int32_t(op.Y.Cols / 2)})
+		l.grouped = op.Y.ID
+	}
+}
+
 // matMul adds a product, and before it the rounding of x if scratch does not hold it.
 func (l *lowering) matMul(c C.struct_op, op device.Op) {
 	if elements, _ := op.W.Type.Block(); elements > 1 {
@@ -266,10 +299,11 @@ func (l *lowering) matMul(c C.struct_op, op device.Op) {
 			l.quantized = op.X.ID
 		}
 	}
-	c.kind, c.cols, c.outs = C.OP_MATMUL, C.int32_t(op.W.Cols), C.int32_t(op.W.Rows)
-	c.chunk = C.int32_t(chunk(op.W.Rows, int(op.W.Type.RowBytes(op.W.Cols)), l.exe.limits.Rows, l.device.info.Threads))
+	outs := op.W.Rows / max(op.Experts, 1)
+	c.kind, c.cols, c.outs = C.OP_MATMUL, C.int32_t(op.W.Cols), C.int32_t(outs)
+	c.chunk = C.int32_t(chunk(outs, int(op.W.Type.RowBytes(op.W.Cols)), l.exe.limits.Rows, l.device.info.Threads))
 	items := (c.outs + c.chunk - 1) / c.chunk
-	cost := C.int64_t(op.W.Rows) * C.int64_t(op.W.Cols)
+	cost := C.int64_t(op.Dst.Cols) * C.int64_t(op.W.Cols)
 
 	if l.sharesInput(c) {
 		last := &l.phases[len(l.phases)-1]
@@ -296,7 +330,7 @@ func (l *lowering) sharesInput(c C.struct_op) bool {
 		return false
 	}
 	for _, other := range l.ops[last.first:last.last] {
-		if other.x != c.x || other.y == c.y {
+		if other.x != c.x || other.y == c.y || other.z != c.z || other.experts != c.experts {
 			return false
 		}
 	}
@@ -349,10 +383,13 @@ func (l *lowering) newPhase(kind C.int32_t, c C.struct_op) {
 	l.phases = append(l.phases, phase)
 }
 
-// wrote forgets the rounded copy of an activation that has changed.
+// wrote forgets what scratch holds of an activation that has changed.
 func (l *lowering) wrote(t device.Tensor) {
 	if t.ID == l.quantized {
 		l.quantized = 0
+	}
+	if t.ID == l.grouped {
+		l.grouped = 0
 	}
 }
 
@@ -361,6 +398,9 @@ func (l *lowering) finish() error {
 	d := l.device
 	if err := d.quant.grow(l.quant); err != nil {
 		return fmt.Errorf("rounded activations: %w", err)
+	}
+	if err := d.groups.grow(l.groups); err != nil {
+		return fmt.Errorf("rows of experts: %w", err)
 	}
 	if err := d.attention.grow(4 * l.attention * int64(d.info.Threads)); err != nil {
 		return fmt.Errorf("scores of attention: %w", err)

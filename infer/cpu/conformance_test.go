@@ -26,7 +26,7 @@ func TestDeviceContract(t *testing.T) {
 			}
 			devicetest.Run(t, devicetest.Suite{
 				Open:  []func() (device.Device, error){with(1), with(3)},
-				Types: types, NoExperts: true,
+				Types: types,
 			})
 		})
 	}

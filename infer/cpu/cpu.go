@@ -75,6 +75,7 @@ type cpu struct {
 	// Scratch of the running program, as large as the largest program needs.
 	quant     memory
 	attention memory
+	groups    memory
 
 	tables  []int32 // of the running batch, one after the other
 	tableAt []int32
@@ -147,16 +148,19 @@ func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 // control group runs out; 0: unknown.
 func FreeMemory() int64 { return host.MemoryAvailable() }
 
-// WorkBytes counts the rounded activation and the scores of attention, which all programs
-// share, and the angles of each.
+// WorkBytes counts the rounded activation, the scores of attention and the rows of experts,
+// which all programs share, and the angles of each.
 func (d *cpu) WorkBytes(programs ...*device.Program) int64 {
-	var quant, attention, tables int64
+	var quant, attention, groups, tables int64
 	for _, p := range programs {
 		rotations := map[angleKey]bool{}
 		for _, op := range p.Ops {
 			switch op.Kind {
 			case device.OpMatMul:
 				quant = max(quant, quantBytes(p.Rows, op.X.Cols))
+			case device.OpExpertMatMul:
+				quant = max(quant, quantBytes(p.Rows, op.X.Cols))
+				groups = max(groups, groupBytes(p.Rows, op))
 			case device.OpAttention:
 				attention = max(attention, attentionFloats(op))
 			case device.OpRoPE:
@@ -168,7 +172,7 @@ func (d *cpu) WorkBytes(programs ...*device.Program) int64 {
 			}
 		}
 	}
-	return quant + 4*attention*int64(d.info.Threads) + tables
+	return quant + 4*attention*int64(d.info.Threads) + groups + tables
 }
 
 // Upload packs a copy of data, on all threads.
@@ -277,11 +281,11 @@ func (d *cpu) Close() error {
 	}
 	C.engine_close(d.engine)
 	d.engine = nil
-	for _, m := range append(d.owned, d.quant, d.attention) {
+	for _, m := range append(d.owned, d.quant, d.attention, d.groups) {
 		m.free()
 	}
 	d.owned, d.tensors, d.kvs = nil, nil, nil
-	d.quant, d.attention = memory{}, memory{}
+	d.quant, d.attention, d.groups = memory{}, memory{}, memory{}
 	d.weights.free()
 	return nil
 }

@@ -70,6 +70,12 @@ static int phase_rows(const struct run *r, const struct phase *p)
 	return p->gathered ? r->batch->outs : r->batch->rows;
 }
 
+// Experts whose weights a product reads in this step; 1 if it is of none.
+static int active_experts(const struct run *r, const struct op *op)
+{
+	return op->experts == 0 ? 1 : *groups_at(r->scratch.groups, op->experts).count;
+}
+
 static int phase_items(const struct run *r, const struct phase *p)
 {
 	int rows = phase_rows(r, p);
@@ -77,11 +83,58 @@ static int phase_items(const struct run *r, const struct phase *p)
 		return 0;
 	switch (p->kind) {
 	case PHASE_MATMUL:
-		return p->items;
+		return p->items * active_experts(r, &r->program->ops[p->first]);
 	case PHASE_ATTENTION:
 		return rows * r->program->ops[p->first].kv_heads;
+	case PHASE_GROUP:
+		return 1;
 	}
 	return rows;
+}
+
+// The expert of pair p in the routes op->x: what is not one counts as the first, so that
+// nothing is read that is not there.
+static int route_at(const struct op *op, int p)
+{
+	float expert = op->x[(size_t)(p / op->used) * 2 * (size_t)op->used + (size_t)(p % op->used)];
+	return expert >= 0 && expert < (float)op->experts ? (int)expert : 0;
+}
+
+// Sorts the rows by the experts in their routes op->x.
+static void group_rows(const struct run *r, const struct op *op, int rows)
+{
+	struct groups g = groups_at(r->scratch.groups, op->experts);
+	const int pairs = rows * op->used;
+	memset(g.starts, 0, sizeof *g.starts * (size_t)(op->experts + 1));
+	for (int p = 0; p < pairs; p++)
+		g.starts[route_at(op, p) + 1]++;
+	*g.count = 0;
+	for (int expert = 0; expert < op->experts; expert++) {
+		if (g.starts[expert + 1] > 0)
+			g.active[(*g.count)++] = expert;
+		g.starts[expert + 1] += g.starts[expert];
+	}
+	for (int p = pairs - 1; p >= 0; p--) // starts+1 become ends, which go down to starts
+		g.pairs[--g.starts[route_at(op, p) + 1]] = p;
+	memmove(g.starts, g.starts + 1, sizeof *g.starts * (size_t)op->experts);
+	g.starts[op->experts] = pairs;
+}
+
+static int matmul_items(const struct run *r, const struct op *op)
+{
+	return (op->outs + op->chunk - 1) / op->chunk * active_experts(r, op);
+}
+
+// What item i of product op is.
+static struct share share_of(const struct run *r, const struct op *op, int rows, int i)
+{
+	const int chunks = (op->outs + op->chunk - 1) / op->chunk, out0 = i % chunks * op->chunk;
+	const int out1 = op->outs - out0 < op->chunk ? op->outs : out0 + op->chunk;
+	if (op->experts == 0)
+		return (struct share){rows, NULL, 0, out0, out1};
+	const struct groups g = groups_at(r->scratch.groups, op->experts);
+	const int expert = g.active[i / chunks], first = expert * op->outs, start = g.starts[expert];
+	return (struct share){g.starts[expert + 1] - start, g.pairs + start, first, first + out0, first + out1};
 }
 
 // Does item i of phase p. Which thread does which item changes no result: items
@@ -98,16 +151,14 @@ static void run_item(struct engine *e, const struct phase *p, int i, int thread)
 		e->kernels->attention(r, op, i / op->kv_heads, i % op->kv_heads,
 		                      r->scratch.attention + (size_t)thread * r->scratch.attention_stride);
 		return;
+	case PHASE_GROUP:
+		group_rows(r, op, phase_rows(r, p));
+		return;
 	case PHASE_MATMUL:
-		for (;; op++) {
-			int chunks = (op->outs + op->chunk - 1) / op->chunk;
-			if (i < chunks)
-				break;
-			i -= chunks;
-		}
-		int out0 = i * op->chunk;
-		int out1 = op->outs - out0 < op->chunk ? op->outs : out0 + op->chunk;
-		e->kernels->weights[op->type].matmul(r, op, phase_rows(r, p), out0, out1);
+		for (; i >= matmul_items(r, op); op++)
+			i -= matmul_items(r, op);
+		const struct share s = share_of(r, op, phase_rows(r, p), i);
+		e->kernels->weights[op->type].matmul(r, op, &s);
 	}
 }
 

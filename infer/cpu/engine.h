@@ -45,6 +45,9 @@ enum op_kind {
 	OP_GATHER_ROWS, // y[i] = x[out[i]]
 	OP_ANGLES,      // cos and sin of the row's angles, for OP_ROPE
 	OP_QUANTIZE,    // x rounded to int8, for OP_MATMUL of quantised weights
+	OP_ROUTE,       // y = used experts of x[cols] logits, then their weights
+	OP_GROUP,       // rows by the experts in their routes x, for OP_MATMUL of experts
+	OP_EXPERT_SUM,  // y = Σ over experts of their parts of x, times the weights in routes z
 };
 
 struct op {
@@ -54,6 +57,12 @@ struct op {
 	int32_t cols;  // values in a row of y; of x for OP_MATMUL and OP_QUANTIZE
 	int32_t outs;  // OP_MATMUL: rows of w
 	int32_t chunk; // OP_MATMUL: rows of w that one thread takes at a time
+
+	int32_t experts;   // OP_ROUTE, OP_GROUP; OP_MATMUL: that w holds, each of outs rows. 0: of no experts
+	int32_t used;      // experts of a row
+	int32_t own;       // OP_MATMUL: a row of x has cols values for each of its experts
+	int32_t normalize; // OP_ROUTE: weights are divided by their sum
+
 	float *y;
 	const float *x, *z;
 	const uint8_t *w; // F32: (outs, cols) or (cols), at w_stride bytes a row; else panels
@@ -69,13 +78,14 @@ struct op {
 	int32_t layers, layer;
 	int32_t kv_heads, heads, head_dim;
 	int32_t window; // positions a row sees, itself included; 0: all
-	float scale;    // of the scores
+	float scale;    // of the scores; OP_ROUTE: of the weights
 };
 
 enum phase_kind {
 	PHASE_ROWS = 1,  // operations on single rows, all of them done to one row by one thread
 	PHASE_MATMUL,    // products that share x, cut into chunks of outputs
 	PHASE_ATTENTION, // one operation, cut into (row, kv head)
+	PHASE_GROUP,     // one operation, OP_GROUP, for all rows
 };
 
 // A phase is what threads do between two barriers: operations first … last-1.
@@ -83,7 +93,7 @@ struct phase {
 	int32_t kind;
 	int32_t first, last;
 	int32_t gathered; // its rows are the batch's out rows
-	int32_t items;    // PHASE_MATMUL: chunks of all its products
+	int32_t items;    // PHASE_MATMUL: chunks of all its products, of one expert
 	int64_t cost;     // PHASE_MATMUL: multiplications for one row
 };
 
@@ -106,13 +116,38 @@ struct scratch {
 	uint8_t *quant;          // (rows) activations as int8, see quant_row
 	float *attention;        // (threads) see attention_floats
 	size_t attention_stride; // floats from thread to thread
+	int32_t *groups;         // see struct groups
 };
+
+// Rows by the experts that they use. A pair is a row's number times used, plus the expert's
+// place among those of the row.
+struct groups {
+	int32_t *count;  // (1) experts that any row uses
+	int32_t *active; // (count) their numbers, ascending
+	int32_t *starts; // (experts + 1) where the pairs of each begin
+	int32_t *pairs;  // (rows · used) ascending for each expert
+};
+
+static inline size_t groups_ints(int rows, int used, int experts) { return 2 + 2 * (size_t)experts + (size_t)rows * (size_t)used; }
+
+static inline struct groups groups_at(int32_t *at, int experts)
+{
+	return (struct groups){at, at + 1, at + 1 + experts, at + 2 + 2 * experts};
+}
 
 // What a kernel can read while a program runs.
 struct run {
 	const struct program *program;
 	const struct batch *batch;
 	struct scratch scratch;
+};
+
+// What a thread computes of a product at once: rows out0 … out1-1 of w for rows rows of x.
+struct share {
+	int rows;
+	const int32_t *pairs; // of an expert, see struct groups; NULL: rows 0 … rows-1
+	int first;            // row of w that gives output 0
+	int out0, out1;
 };
 
 // The kernels of one format of weights.
@@ -122,8 +157,7 @@ struct weight_kernels {
 	void (*pack)(const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel);
 	// Writes row token of an embedding table to y.
 	void (*embed)(const struct op *op, int32_t token, float *y);
-	// Computes outputs out0 … out1-1 of rows 0 … rows-1.
-	void (*matmul)(const struct run *r, const struct op *op, int rows, int out0, int out1);
+	void (*matmul)(const struct run *r, const struct op *op, const struct share *s);
 };
 
 // The kernels of one instruction set.

@@ -32,10 +32,25 @@ INLINE vf add_block(const int type, vf acc, const struct panel_block *w, const s
 	abort();
 }
 
-// The outputs of one panel for rows rows, a constant. x: (rows) of blocks, y: (rows, outs) at
-// ys floats, outs at most PANEL.
+// Writes outputs skip … outs-1 of a panel, at most PANEL. y: output 0
+INLINE void put_outs(float *y, int skip, int outs, const vf acc[VECTORS])
+{
+	float all[PANEL];
+	if (skip == 0) {
+		UNROLL for (int v = 0; v < VECTORS; v++)
+			if (outs > v * LANES)
+				put(y + v * LANES, outs - v * LANES, acc[v]);
+		return;
+	}
+	UNROLL for (int v = 0; v < VECTORS; v++)
+		vf_store(all + v * LANES, acc[v]);
+	memcpy(y + skip, all + skip, sizeof *all * (size_t)(outs - skip));
+}
+
+// Outputs skip … outs-1 of one panel for rows rows, a constant. x: (rows) of blocks, y: (rows)
+// where the panel's outputs begin
 INLINE void panel_tile(const int type, const int rows, const struct quant_block *const *x, const uint8_t *panel,
-                       int blocks, float *y, size_t ys, int outs)
+                       int blocks, float *const *y, int skip, int outs)
 {
 	const struct format f = format_of(type);
 	const int together = f.values / BLOCK;
@@ -56,14 +71,12 @@ INLINE void panel_tile(const int type, const int rows, const struct quant_block 
 		}
 	}
 	UNROLL for (int r = 0; r < rows; r++)
-		UNROLL for (int v = 0; v < VECTORS; v++)
-			if (outs > v * LANES)
-				put(y + r * ys + v * LANES, outs - v * LANES, acc[r][v]);
+		put_outs(y[r], skip, outs, acc[r]);
 }
 
 // The same of F16, whose activations are floats. Columns of even and of odd number are
 // summed apart, so that one sum need not wait for the other.
-INLINE void half_tile(const int rows, const float *x, size_t xs, const uint8_t *panel, int cols, float *y, size_t ys, int outs)
+INLINE void half_tile(const int rows, const float *const *x, const uint8_t *panel, int cols, float *const *y, int skip, int outs)
 {
 	vf acc[FLOAT_ROWS][VECTORS][2];
 	UNROLL for (int r = 0; r < rows; r++)
@@ -76,56 +89,74 @@ INLINE void half_tile(const int rows, const float *x, size_t xs, const uint8_t *
 			UNROLL for (int v = 0; v < VECTORS; v++) {
 				vf w = vf_load_h(panel + 2 * (k * PANEL + v * LANES));
 				UNROLL for (int r = 0; r < rows; r++)
-					acc[r][v][k] = vf_fma(vf_set(x[r * xs + i + k]), w, acc[r][v][k]);
+					acc[r][v][k] = vf_fma(vf_set(x[r][i + k]), w, acc[r][v][k]);
 			}
 	}
 	if (i < cols)
 		UNROLL for (int v = 0; v < VECTORS; v++) {
 			vf w = vf_load_h(panel + 2 * v * LANES);
 			UNROLL for (int r = 0; r < rows; r++)
-				acc[r][v][0] = vf_fma(vf_set(x[r * xs + i]), w, acc[r][v][0]);
+				acc[r][v][0] = vf_fma(vf_set(x[r][i]), w, acc[r][v][0]);
 		}
-	UNROLL for (int r = 0; r < rows; r++)
+	UNROLL for (int r = 0; r < rows; r++) {
+		vf sums[VECTORS];
 		UNROLL for (int v = 0; v < VECTORS; v++)
-			if (outs > v * LANES)
-				put(y + r * ys + v * LANES, outs - v * LANES, vf_add(acc[r][v][0], acc[r][v][1]));
-}
-
-// Rows row … row+rows-1, a constant, of panels that hold outputs out0 … out1-1.
-INLINE void panel_rows(const int type, const struct run *run, const struct op *op, int row, const int rows, int out0, int out1)
-{
-	const struct quant_block *x[PANEL_ROWS];
-	if (type != TYPE_F16)
-		for (int r = 0; r < rows; r++)
-			x[r] = quant_row(run, op->cols, row + r);
-	for (int o = out0; o < out1; o += PANEL) {
-		const uint8_t *panel = op->w + (size_t)(o / PANEL) * op->w_stride;
-		float *y = op->y + (size_t)row * op->outs + o;
-		int outs = out1 - o < PANEL ? out1 - o : PANEL;
-		if (type == TYPE_F16)
-			half_tile(rows, op->x + (size_t)row * op->cols, (size_t)op->cols, panel, op->cols, y, (size_t)op->outs, outs);
-		else
-			panel_tile(type, rows, x, panel, op->cols / BLOCK, y, (size_t)op->outs, outs);
+			sums[v] = vf_add(acc[r][v][0], acc[r][v][1]);
+		put_outs(y[r], skip, outs, sums);
 	}
 }
 
-// out0 is a multiple of PANEL.
-INLINE void panel_all(const int type, const struct run *run, const struct op *op, int rows, int out0, int out1)
+// The rows of x and y that row r of a share is.
+INLINE int input_of(const struct op *op, const struct share *s, int r)
+{
+	return !s->pairs ? r : op->own ? s->pairs[r] : s->pairs[r] / op->used;
+}
+
+INLINE int output_of(const struct share *s, int r) { return s->pairs ? s->pairs[r] : r; }
+
+// Rows row … row+rows-1, a constant, of a share.
+INLINE void panel_rows(const int type, const struct run *run, const struct op *op, const struct share *s, int row, const int rows)
+{
+	const struct quant_block *x[PANEL_ROWS];
+	const float *floats[PANEL_ROWS];
+	float *y[PANEL_ROWS];
+	for (int r = 0; r < rows; r++) {
+		const int input = input_of(op, s, row + r);
+		if (type == TYPE_F16)
+			floats[r] = op->x + (size_t)input * (size_t)op->cols;
+		else
+			x[r] = quant_row(run, op->cols, input);
+		y[r] = op->y + (size_t)output_of(s, row + r) * (size_t)op->outs;
+	}
+	for (int o = s->out0 / PANEL * PANEL; o < s->out1; o += PANEL) {
+		const uint8_t *panel = op->w + (size_t)(o / PANEL) * op->w_stride;
+		int skip = s->out0 > o ? s->out0 - o : 0, outs = s->out1 - o < PANEL ? s->out1 - o : PANEL;
+		float *to[PANEL_ROWS];
+		for (int r = 0; r < rows; r++)
+			to[r] = y[r] + (o - s->first);
+		if (type == TYPE_F16)
+			half_tile(rows, floats, panel, op->cols, to, skip, outs);
+		else
+			panel_tile(type, rows, x, panel, op->cols / BLOCK, to, skip, outs);
+	}
+}
+
+INLINE void panel_all(const int type, const struct run *run, const struct op *op, const struct share *s)
 {
 	const int most = type == TYPE_F16 ? FLOAT_ROWS : PANEL_ROWS;
 	int r = 0;
-	for (; r + most <= rows; r += most)
-		panel_rows(type, run, op, r, most, out0, out1);
-	if (most > 4 && r + 4 <= rows) {
-		panel_rows(type, run, op, r, 4, out0, out1);
+	for (; r + most <= s->rows; r += most)
+		panel_rows(type, run, op, s, r, most);
+	if (most > 4 && r + 4 <= s->rows) {
+		panel_rows(type, run, op, s, r, 4);
 		r += 4;
 	}
-	if (most > 2 && r + 2 <= rows) {
-		panel_rows(type, run, op, r, 2, out0, out1);
+	if (most > 2 && r + 2 <= s->rows) {
+		panel_rows(type, run, op, s, r, 2);
 		r += 2;
 	}
-	if (r < rows)
-		panel_rows(type, run, op, r, 1, out0, out1);
+	if (r < s->rows)
+		panel_rows(type, run, op, s, r, 1);
 }
 
 // Functions of each format, as what is inlined into them is large.
@@ -138,9 +169,9 @@ INLINE void panel_all(const int type, const struct run *run, const struct op *op
 	{                                                                                                                \
 		unpack_row(TYPE_##name, op->w + (size_t)(token / PANEL) * op->w_stride, token % PANEL, op->cols, y);         \
 	}                                                                                                                \
-	static void matmul_##name(const struct run *run, const struct op *op, int rows, int out0, int out1)              \
+	static void matmul_##name(const struct run *run, const struct op *op, const struct share *s)                     \
 	{                                                                                                                \
-		panel_all(TYPE_##name, run, op, rows, out0, out1);                                                           \
+		panel_all(TYPE_##name, run, op, s);                                                                          \
 	}
 FORMAT(F16)
 BLOCK_FORMATS(FORMAT)
@@ -151,10 +182,18 @@ static void embed_F32(const struct op *op, int32_t token, float *y)
 	memcpy(y, op->w + (size_t)token * op->w_stride, sizeof(float) * (size_t)op->cols);
 }
 
-static void matmul_F32(const struct run *run, const struct op *op, int rows, int out0, int out1)
+static void matmul_F32(const struct run *run, const struct op *op, const struct share *s)
 {
+	const uint8_t *w = op->w + (size_t)s->out0 * op->w_stride;
+	const int outs = s->out1 - s->out0, at = s->out0 - s->first;
 	(void)run;
-	dot_f32(op->x, op->cols, rows, op->w + out0 * op->w_stride, op->w_stride, out1 - out0, op->cols, op->y + out0, op->outs);
+	if (!s->pairs) {
+		dot_f32(op->x, op->cols, s->rows, w, op->w_stride, outs, op->cols, op->y + at, op->outs);
+		return;
+	}
+	for (int r = 0; r < s->rows; r++)
+		dot_f32(op->x + (size_t)input_of(op, s, r) * (size_t)op->cols, op->cols, 1, w, op->w_stride, outs, op->cols,
+		        op->y + (size_t)output_of(s, r) * (size_t)op->outs + at, op->outs);
 }
 
 static const struct weight_kernels weight_kernels[] = {

@@ -134,6 +134,51 @@ static void quantize(const float *x, int cols, struct quant_block *to)
 	}
 }
 
+INLINE float exp_of(float x)
+{
+	float e[LANES];
+	vf_store(e, vf_exp(vf_set(x)));
+	return e[0];
+}
+
+// y = the experts of the largest logits, of equal ones the first, and softmax of all logits
+// at them. logits: (experts), y: (2, used)
+static void route(const struct op *op, const float *logits, float *y)
+{
+	float top = -INFINITY, total = 0, sum = 0;
+	for (int e = 0; e < op->experts; e++)
+		top = logits[e] > top ? logits[e] : top;
+	for (int e = 0; e < op->experts; e++)
+		total += exp_of(logits[e] - top);
+	for (int i = 0; i < op->used; i++) {
+		int best = -1;
+		for (int e = 0; e < op->experts; e++) {
+			bool taken = false;
+			for (int k = 0; k < i; k++)
+				taken |= y[k] == (float)e;
+			if (!taken && (best < 0 || logits[e] > logits[best]))
+				best = e;
+		}
+		y[i] = (float)best;
+		y[op->used + i] = exp_of(logits[best] - top) / total;
+		sum += y[op->used + i];
+	}
+	for (int i = op->used; i < 2 * op->used; i++)
+		y[i] = (op->normalize ? y[i] / sum : y[i]) * op->scale;
+}
+
+// y = Σ weight · part of x. x: (used, cols), routes: (2, used), y: (cols)
+static void expert_sum(const struct op *op, const float *x, const float *routes, float *y)
+{
+	int n = op->cols;
+	for (int i = 0; i < n; i += LANES) {
+		vf sum = vf_zero();
+		for (int k = 0; k < op->used; k++)
+			sum = vf_fma(vf_set(routes[op->used + k]), get(x + (size_t)k * (size_t)n + i, n - i), sum);
+		put(y + i, n - i, sum);
+	}
+}
+
 static uint64_t read_bytes(const uint8_t *p, size_t n)
 {
 	const uint64_t *words = (const uint64_t *)p;
@@ -182,6 +227,12 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 		}
 		case OP_GATHER_ROWS:
 			memcpy(y, op->x + (size_t)batch->out[row] * n, sizeof(float) * (size_t)n);
+			break;
+		case OP_ROUTE:
+			route(op, op->x + (size_t)row * (size_t)op->experts, y);
+			break;
+		case OP_EXPERT_SUM:
+			expert_sum(op, op->x + (size_t)row * (size_t)(op->used * n), op->z + (size_t)row * 2 * (size_t)op->used, y);
 			break;
 		case OP_QUANTIZE:
 			quantize(x, n, quant_row(r, n, row));
