@@ -3,11 +3,11 @@ package chat
 // args are the arguments of one call.
 type args struct {
 	pos   []value
-	names []text  // keywords; those of **kwargs may be the caller's words
-	vals  []value // of the keywords
+	names []text  // of the keyword arguments; those of **kwargs may come from the caller
+	vals  []value // of the keyword arguments
 }
 
-// params are arguments in the order of a builtin's parameters.
+// params are arguments sorted by the parameters of the builtin fn.
 type params struct {
 	fn    string
 	names []string
@@ -41,7 +41,7 @@ next:
 	return p
 }
 
-// get returns argument i, or otherwise where it is left out.
+// get returns argument i, or otherwise if it was not given.
 func (p params) get(i int, otherwise value) value {
 	if !p.given[i] {
 		return otherwise
@@ -49,6 +49,7 @@ func (p params) get(i int, otherwise value) value {
 	return p.vals[i]
 }
 
+// need returns argument i. It fails the rendering if the argument was not given.
 func (p params) need(i int) value {
 	if !p.given[i] {
 		fail("%s is missing its argument '%s'", p.fn, p.names[i])
@@ -58,7 +59,7 @@ func (p params) need(i int) value {
 
 func (p params) truth(i int, otherwise bool) bool { return truth(p.get(i, otherwise)) }
 
-// int returns argument i as a number that no size or index exceeds.
+// int returns argument i, limited to -maxSlice..maxSlice.
 func (p params) int(i, otherwise int) int {
 	v := p.get(i, int64(otherwise))
 	n, ok := smallInt(v)
@@ -68,7 +69,7 @@ func (p params) int(i, otherwise int) int {
 	return int(min(max(n, -maxSlice), maxSlice))
 }
 
-// count is int for a limit where None means none, which is -1.
+// count returns argument i; -1 for None, which stands for no limit.
 func (p params) count(i int) int {
 	if p.get(i, nil) == nil {
 		return -1
@@ -85,7 +86,7 @@ func (p params) text(i int) text {
 	return t
 }
 
-// textOr is text for an argument that may be left out or None.
+// textOr returns argument i, or otherwise if it was not given or is None.
 func (p params) textOr(i int, otherwise string) text {
 	if p.get(i, nil) == nil {
 		return literal(otherwise)

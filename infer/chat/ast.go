@@ -16,13 +16,13 @@ type (
 		name string
 	}
 	itemExpr  struct{ x, key expr }
-	sliceExpr struct{ lo, hi, step expr } // nil: left out; only as the key of an itemExpr
+	sliceExpr struct{ lo, hi, step expr } // nil if omitted; only as the key of an itemExpr
 	callExpr  struct {
 		fn   expr
 		args callArgs
 	}
 	filterExpr struct {
-		x    expr // nil: the body of a block
+		x    expr // nil for the body of a block
 		name string
 		args callArgs
 	}
@@ -36,7 +36,7 @@ type (
 		minus bool
 		x     expr
 	}
-	chainExpr struct { // operators of one precedence, from left to right
+	chainExpr struct { // left-associative operators of one precedence
 		first expr
 		rest  []operand
 	}
@@ -59,8 +59,8 @@ type operand struct {
 
 type callArgs struct {
 	pos        []expr
-	names      []string // keywords
-	vals       []expr   // of the keywords
+	names      []string // of the keyword arguments
+	vals       []expr   // of the keyword arguments
 	star       expr     // *args
 	doubleStar expr     // **kwargs
 }
@@ -107,7 +107,7 @@ type (
 	callStmt struct {
 		line int
 		call *callExpr
-		def  *macroDef // the block, as the macro caller
+		def  *macroDef // the block, which the macro calls as caller()
 	}
 	filterStmt struct {
 		line   int
@@ -131,15 +131,15 @@ type macroDef struct {
 	defaults  []expr // of the last parameters
 	body      []stmt
 	anonymous bool // the body of a call block
-	varargs   bool // the body reads varargs, so more arguments are welcome
-	kwargs    bool
-	caller    bool
+	varargs   bool // the body reads varargs, so more arguments are accepted
+	kwargs    bool // the body reads kwargs
+	caller    bool // the body reads caller
 }
 
-// target is what can be assigned to: a name, an attribute of a namespace, or a
-// tuple of these.
+// target is the left side of an assignment: a name, an attribute of a namespace, or a
+// tuple of targets.
 type target struct {
 	name  string
-	attr  string   // of a namespace; "": the name itself
-	tuple []target // nil: not a tuple
+	attr  string   // of the namespace name; "" for the name itself
+	tuple []target // nil if it is not a tuple
 }

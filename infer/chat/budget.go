@@ -10,17 +10,17 @@ import (
 const (
 	maxSource = 256 << 10 // bytes of a template
 	maxDepth  = 64        // nesting of tags, expressions, values, generators, macro calls and recursive loops
-	maxNested = 8192      // expressions that are evaluated inside each other
+	maxNested = 8192      // expressions whose evaluation has started and not ended
 	maxRange  = 100_000   // items of range()
 	maxDigits = 1 << 14   // bits of an integer
 
-	maxTupleKey = 1 << 16 // bytes of a tuple as the key of a dict
+	maxTupleKey = 1 << 16 // bytes of a tuple that is the key of a dict
 )
 
-// Bytes charged for what takes memory besides the bytes of texts.
+// Bytes counted for each allocation beside the bytes of texts.
 const (
 	itemSize   = 16  // an item of a list
-	numberSize = 8   // a number in it
+	numberSize = 8   // a number in a list
 	valueSize  = 80  // a text, list, function or generator
 	dictSize   = 320 // a dict that is not empty
 	entrySize  = 128 // an entry of a dict
@@ -31,10 +31,10 @@ const (
 
 // limits bound one rendering.
 type limits struct {
-	steps  int           // nodes evaluated, items visited, blocks of bytes scanned
-	output int           // bytes of the prompt, and of any string on the way to it
-	alloc  int           // bytes of all strings and lists together
-	time   time.Duration // of the processor; 0: without limit
+	steps  int           // nodes evaluated, items visited, blocks of scanUnit bytes scanned
+	output int           // bytes of the prompt, and of any intermediate string
+	alloc  int           // bytes allocated in total
+	time   time.Duration // CPU time; 0 for no limit
 }
 
 var defaultLimits = limits{
@@ -44,11 +44,11 @@ var defaultLimits = limits{
 	time:   250 * time.Millisecond,
 }
 
-// LimitError says that a template, or its rendering, went over a budget: it
-// would take too long or too much memory.
+// LimitError is returned if parsing or rendering a template would take too much time or
+// memory.
 type LimitError struct {
 	Budget string // nesting depth, steps, output, string, memory, time, range, integer, source
-	Limit  string // how much of it there is
+	Limit  string // the limit with its unit
 }
 
 func (e *LimitError) Error() string {
@@ -59,7 +59,7 @@ func overLimit(budget string, limit int, unit string) *LimitError {
 	return &LimitError{Budget: budget, Limit: fmt.Sprintf("%d %s", limit, unit)}
 }
 
-// budget counts what one rendering has used.
+// budget counts what one rendering has used. Its methods throw a *LimitError beyond a limit.
 type budget struct {
 	limits
 	ctx     context.Context
@@ -67,19 +67,19 @@ type budget struct {
 	started time.Duration
 
 	usedSteps, usedAlloc int
-	nextCheck            int // steps at which to look at the clock
-	nextAllocCheck       int // bytes at which to look at it
-	depth                int
-	expressions          int
+	nextCheck            int // used steps at which check runs next
+	nextAllocCheck       int // allocated bytes at which check runs next
+	depth                int // of calls and values; see enter
+	expressions          int // see enterExpression
 }
 
 const (
-	checkEvery      = 1024    // steps between two looks at the clock
-	checkEveryAlloc = 1 << 18 // bytes of memory between two looks at the clock
+	checkEvery      = 1024    // steps between two checks of the clock
+	checkEveryAlloc = 1 << 18 // allocated bytes between two checks of the clock
 	scanUnit        = 256     // bytes that one step scans
 )
 
-// newBudget begins to count. clock tells the time that the budget is measured in.
+// newBudget returns an unused budget. clock returns the time that l.time limits.
 func newBudget(ctx context.Context, l limits, clock func() time.Duration) *budget {
 	return &budget{limits: l, ctx: ctx, clock: clock, started: clock()}
 }
@@ -96,7 +96,7 @@ func (b *budget) step(n int) {
 	b.check()
 }
 
-// check looks at the clock and at the context.
+// check throws if the time is used up or the context is done.
 func (b *budget) check() {
 	b.nextCheck = b.usedSteps + checkEvery
 	b.nextAllocCheck = b.usedAlloc + checkEveryAlloc
@@ -125,10 +125,10 @@ func (b *budget) alloc(n int) {
 	}
 }
 
-// value counts a new text, list, function or generator.
+// allocValue counts a new text, list, function or generator.
 func (b *budget) allocValue() { b.alloc(valueSize) }
 
-// entry counts another entry of d.
+// allocEntry counts another entry of d.
 func (b *budget) allocEntry(d *dict) {
 	if d.index == nil {
 		b.alloc(dictSize)
@@ -136,7 +136,7 @@ func (b *budget) allocEntry(d *dict) {
 	b.alloc(entrySize)
 }
 
-// text checks the size of one string.
+// checkSize checks the size of one string in bytes; output is set for the prompt itself.
 func (b *budget) checkSize(n int, output bool) {
 	if n <= b.output {
 		return
@@ -147,7 +147,7 @@ func (b *budget) checkSize(n int, output bool) {
 	throw(overLimit("string", b.output, "bytes"))
 }
 
-// enter goes one level deeper into calls or values; leave comes back.
+// enter enters a call or a nested value, which leave ends.
 func (b *budget) enter() {
 	if b.depth++; b.depth > maxDepth {
 		throw(overLimit("nesting depth", maxDepth, "levels"))
@@ -156,9 +156,9 @@ func (b *budget) enter() {
 
 func (b *budget) leave() { b.depth-- }
 
-// begin begins the evaluation of an expression, which finish ends. How deep expressions
-// lie in each other bounds the stack: a template can call a macro from inside of its
-// longest expression.
+// enterExpression starts the evaluation of an expression, which leaveExpression ends. The
+// number of started expressions is limited because it bounds the stack: a template can call
+// a macro from inside its longest expression.
 func (b *budget) enterExpression() {
 	b.step(1)
 	if b.expressions++; b.expressions > maxNested {

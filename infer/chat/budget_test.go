@@ -67,7 +67,7 @@ func TestEveryBudgetStopsTheTemplateThatExceedsIt(t *testing.T) {
 	}
 }
 
-func TestLongChainsThatNestNothingAreFine(t *testing.T) {
+func TestLongChainsWithoutNestingAreRendered(t *testing.T) {
 	for _, source := range []string{
 		"{{ 1" + strings.Repeat(" + 1", 1000) + " }}",
 		"{{ 1" + strings.Repeat(" and 1", 1000) + " }}",
@@ -81,7 +81,7 @@ func TestLongChainsThatNestNothingAreFine(t *testing.T) {
 	}
 }
 
-func TestTheTimeBudgetIsKeptByTheClockItIsGiven(t *testing.T) {
+func TestTheTimeBudgetIsMeasuredByTheGivenClock(t *testing.T) {
 	tmpl, err := Parse("{% for i in range(9999) %}{{ i }}{% endfor %}")
 	if err != nil {
 		t.Fatal(err)

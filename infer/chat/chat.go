@@ -1,21 +1,21 @@
 // Package chat renders conversations with the chat templates of model files: Jinja
-// templates in the dialect of Hugging Face transformers, run by an interpreter of
-// our own.
+// templates in the dialect of Hugging Face transformers, run by an interpreter in this
+// package.
 //
-// A prompt remembers which of its text came from the caller: message content, tool
-// definitions, any value of the request. That text is data; special tokens spelled
-// in it must stay text. The mark follows text through every operation of a template,
-// and where a result cannot be told apart it counts as the caller's.
+// A prompt records which of its text came from the caller: message content, tool
+// definitions, any value of the request. That text is data: a special token spelled in it
+// must be tokenized as text. The origin follows text through every operation of a
+// template. A result that mixes both origins inseparably counts as the caller's.
 //
-// Where it departs from Jinja2, it does so on purpose: of the filters, urlize, pprint,
-// xmlattr and random are missing, of the functions lipsum, of the tags block, autoescape
-// and all that read other templates, of Python's methods those of numbers and those that
-// give bytes or sets; complex numbers are errors; what prints an address in Python prints
-// none; and some mistakes that Jinja2 reports, such as a test named if, are let pass.
+// These parts of Jinja2 are left out on purpose: the filters urlize, pprint, xmlattr and
+// random; the function lipsum; the tags block, autoescape and those that read other
+// templates; Python's methods of numbers and those that return bytes or sets; complex
+// numbers. Values that Python prints with an address are printed without it. Some mistakes
+// that Jinja2 reports, such as a test named if, are accepted.
 //
-// Templates come from strangers. They see plain values only: no files, no imports,
-// no attributes of the host's objects. Size, nesting, steps, memory, output and time
-// are bounded; over a bound, Parse and Render return a *LimitError.
+// Templates are not trusted. They see plain values only: no files, no imports, no
+// attributes of Go objects. Their size, nesting, steps, memory, output and time are
+// limited; beyond a limit, Parse and Render return a *LimitError.
 package chat
 
 import (
@@ -33,15 +33,14 @@ import (
 	"unicode/utf8"
 )
 
-// Template is a parsed chat template. It can be rendered by several goroutines at
-// once.
+// Template is a parsed chat template. It is safe for concurrent use.
 type Template struct {
 	body []stmt
-	uses map[string]bool
+	uses map[string]bool // names of the request's variables that the template reads
 	hash string
 }
 
-// Parse reads a template. Its errors are *SyntaxError and *LimitError.
+// Parse parses the source of a template. Its errors are *SyntaxError and *LimitError.
 func Parse(source string) (t *Template, err error) {
 	if len(source) > maxSource {
 		return nil, overLimit("source", maxSource, "bytes")
@@ -63,7 +62,7 @@ func (t *Template) Hash() string { return t.hash }
 // or enable_thinking.
 func (t *Template) Uses(variable string) bool { return t.uses[variable] }
 
-// ChatML is the template for models whose file has none.
+// ChatML is the template that is used for models whose file has none.
 var ChatML = builtin(ChatMLSource)
 
 // ChatMLSource is the source of ChatML.
@@ -88,17 +87,18 @@ func builtin(source string) *Template {
 	return t
 }
 
-// Span is a piece of a prompt. Content is true for text from the caller.
+// Span is a piece of a prompt. Content is true if the text came from the caller.
 type Span struct {
 	Text    string
 	Content bool
 }
 
-// Prompt is the rendered conversation. Neighbouring spans differ in Content. It is
-// to be tokenised as one text in which a special token counts only where all of it
-// lies in one span without Content.
+// Prompt is a rendered conversation. Neighbouring spans differ in Content. It must be
+// tokenized as one text, in which a special token is recognised only if all of it lies in
+// one span without Content.
 type Prompt []Span
 
+// String returns the text of all spans.
 func (p Prompt) String() string {
 	var b strings.Builder
 	for _, s := range p {
@@ -111,30 +111,30 @@ func (p Prompt) String() string {
 type Input struct {
 	Messages            []Message
 	Tools               json.RawMessage // array of tool definitions; empty: none
-	AddGenerationPrompt bool            // end with the opening of the assistant's turn
+	AddGenerationPrompt bool            // end with the header of an assistant's message
 
-	// Continue ends the prompt right after the content of the last message, an
-	// assistant's, so that the model writes on in it (in its reasoning, if it has no
-	// content yet; if it has neither, the assistant's turn is opened anew).
-	// AddGenerationPrompt is then ignored. It is an error if the template leaves that
-	// content out or changes more of it than the white space around it.
+	// Continue ends the prompt right after the content of the last message, which must be
+	// the assistant's, so that the model continues it. Without content, its reasoning is
+	// continued; without either, a new assistant's message is opened. AddGenerationPrompt is
+	// ignored. Render fails with ErrNotContinued if the template leaves that text out or
+	// changes more of it than the white space around it.
 	Continue bool
 
-	Reasoning ReasoningForm // how messages are given their ReasoningContent
+	Reasoning ReasoningForm // how templates receive ReasoningContent
 
-	// NullContent gives messages that have tool calls and no content null for content,
-	// as some templates want it; else it is the empty string.
+	// NullContent sets the content of messages with tool calls and no content to null
+	// instead of the empty string, for templates that require it.
 	NullContent bool
 
-	Vars     map[string]json.RawMessage // further variables
-	BOSToken string                     // the template's own text, as is EOSToken
+	Vars     map[string]json.RawMessage // further variables of the template
+	BOSToken string                     // counts as the template's text, like EOSToken
 	EOSToken string
 	Now      time.Time // for strftime_now; zero: the time of the call
 }
 
-// Render renders a conversation. Its errors are *RaisedError where the template
-// refuses the conversation, *RenderError where it fails on it, *LimitError where it
-// exceeds a budget, the context's, and those of values in Input that are no JSON.
+// Render renders a conversation. It returns a *RaisedError if the template refuses the
+// conversation, a *RenderError if the template fails, a *LimitError beyond a limit, the
+// error of ctx, or an error that names the value in Input that is not JSON.
 func (t *Template) Render(ctx context.Context, in Input) (Prompt, error) {
 	return t.renderInput(ctx, in, defaultLimits, threadCPUTime)
 }
@@ -168,16 +168,16 @@ func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock fu
 	return t.render(ctx, vars, in.Continue, in.Now, l, clock)
 }
 
-// Options are what RenderJSON is told beside the request.
+// Options are the parameters of RenderJSON beside the request.
 type Options struct {
-	BOSToken, EOSToken string    // variables unless the request has them
+	BOSToken, EOSToken string    // variables, unless the request sets them
 	Continue           bool      // as in Input
 	Now                time.Time // as in Input
 }
 
-// RenderJSON renders a request: a JSON object whose keys become the variables of
-// the template, messages among them. What it leaves out is undefined. The order of
-// keys counts, and 1 differs from 1.0. Errors are those of Render.
+// RenderJSON renders a request: a JSON object whose keys, messages among them, become the
+// variables of the template. The order of keys is kept, and 1 differs from 1.0. Its errors
+// are those of Render.
 func (t *Template) RenderJSON(ctx context.Context, request []byte, o Options) (Prompt, error) {
 	return t.renderJSON(ctx, request, o, defaultLimits, threadCPUTime)
 }
@@ -186,7 +186,7 @@ func (t *Template) renderJSON(ctx context.Context, request []byte, o Options, l 
 	v, err := decodeJSON(request)
 	if err != nil {
 		if errors.Is(err, io.EOF) {
-			err = errors.New("the JSON ends too early")
+			err = errors.New("the JSON is truncated")
 		}
 		return nil, fmt.Errorf("template request: %w", err)
 	}
@@ -212,7 +212,7 @@ func setJSON(vars *dict, name string, raw json.RawMessage) error {
 	return nil
 }
 
-// value is the message as templates see it.
+// value returns the message as templates see it.
 func (m Message) value(nullContent bool, thoughts ReasoningForm) (value, error) {
 	d := newDict()
 	d.setName("role", callerText(m.Role))
@@ -240,10 +240,10 @@ func (m Message) value(nullContent bool, thoughts ReasoningForm) (value, error) 
 func callerText(s string) text { return marked(strings.ToValidUTF8(s, "\uFFFD"), fromCaller) }
 
 func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time.Time, l limits, clock func() time.Duration) (Prompt, error) {
-	var tail string
+	var continued string
 	if resume {
 		var err error
-		if tail, err = markContinued(vars); err != nil {
+		if continued, err = markContinued(vars); err != nil {
 			return nil, err
 		}
 	}
@@ -251,27 +251,27 @@ func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time
 	if now.IsZero() {
 		now = time.Now()
 	}
-	runtime.LockOSThread() // whose time is counted
+	runtime.LockOSThread() // the clock counts the time of one thread
 	defer runtime.UnlockOSThread()
 	in := &interp{budget: newBudget(ctx, l, clock), now: now}
 	out, err := in.run(t.body, vars)
 	if err != nil {
 		return nil, err
 	}
-	if tail != "" {
-		if out, err = truncateAfterContinued(out, tail); err != nil {
+	if continued != "" {
+		if out, err = truncateAfterContinued(out, continued); err != nil {
 			return nil, err
 		}
 	}
 	return out.prompt(), nil
 }
 
-// knownRoles are the names of roles in use. Only these count as the template's own
-// words where a template prints a role: some build their special tokens out of it, as
-// in '<|' + message.role + '|>', and a caller must not build others that way.
+// knownRoles are the roles that count as the template's text where a template prints them.
+// Some templates build special tokens from the role, as in '<|' + message.role + '|>', and
+// a caller must not be able to build other tokens that way.
 var knownRoles = []string{"system", "developer", "user", "assistant", "model", "tool", "function", "ipython", "observation", "environment", "context", "documents"}
 
-// trustRoles takes the mark off the known roles of the messages.
+// trustRoles gives the known roles of the messages the origin of the template.
 func trustRoles(vars *dict) {
 	v, _ := vars.getName("messages")
 	messages, ok := v.(*list)
@@ -306,9 +306,9 @@ func (t text) prompt() Prompt {
 
 var errNotContinuable = errors.New("only an assistant's message at the end of the conversation can be continued")
 
-// markTail marks the text to continue, in the last of the messages, so that it can
-// be found in the prompt, and returns it; "" if there is none yet, in which case the
-// message is taken off and the assistant's turn opened instead.
+// markContinued marks the text to continue in the last message, so that it can be found in
+// the prompt, and returns it. If there is no such text it removes the message, requests the
+// generation prompt and returns "".
 func markContinued(vars *dict) (string, error) {
 	v, _ := vars.getName("messages")
 	messages, ok := v.(*list)
@@ -326,8 +326,8 @@ func markContinued(vars *dict) (string, error) {
 	before := messages.items[:n:n]
 	for _, key := range append([]string{"content"}, ReasoningFields...) {
 		v, _ := last.getName(key)
-		tail, marked := markLastText(v)
-		if strings.TrimFunc(tail, isSpace) == "" {
+		continued, marked := markLastText(v)
+		if strings.TrimFunc(continued, isSpace) == "" {
 			continue
 		}
 		resumed := newDict()
@@ -337,7 +337,7 @@ func markContinued(vars *dict) (string, error) {
 		resumed.setName(key, marked)
 		vars.setName("messages", &list{items: append(before, resumed)})
 		vars.setName("add_generation_prompt", false)
-		return tail, nil
+		return continued, nil
 	}
 	vars.setName("messages", &list{items: before})
 	vars.setName("add_generation_prompt", true)
@@ -349,8 +349,9 @@ func keyString(v value) string {
 	return t.s
 }
 
-// markLastText marks content, or the last part of a list of parts that has text.
-func markLastText(v value) (tail string, withMark value) {
+// markLastText marks content: a text, or in a list of parts the last one that has text. It
+// returns that text and the content with the mark.
+func markLastText(v value) (continued string, withMark value) {
 	switch v := v.(type) {
 	case text:
 		return v.s, marked(v.s, fromContinued)
@@ -381,26 +382,25 @@ func markLastText(v value) (tail string, withMark value) {
 	return "", v
 }
 
-// ErrNotContinued says that a message cannot be continued with this template.
+// ErrNotContinued is returned if the template does not print the message to continue as it is.
 var ErrNotContinued = errors.New("the chat template leaves out or changes the message to be continued: send it as a new turn instead")
 
-// cutAfterTail ends the prompt where the marked text ends, and puts back the white
-// space that the template trimmed off its end: the model wrote it, and goes on
-// behind it.
-func truncateAfterContinued(out text, tail string) (text, error) {
+// truncateAfterContinued truncates the prompt where the marked text ends. White space that
+// the template trimmed off the end of that text is restored, because the model has emitted it.
+func truncateAfterContinued(out text, continued string) (text, error) {
 	for _, m := range slices.Backward(out.marks) {
 		if m.from != fromContinued || strings.TrimFunc(out.s[m.lo:m.hi], isSpace) == "" {
 			continue
 		}
 		found := strings.TrimFunc(out.s[m.lo:m.hi], isSpace)
-		whole := strings.TrimRightFunc(tail, isSpace)
+		whole := strings.TrimRightFunc(continued, isSpace)
 		if !strings.HasSuffix(whole, found) {
 			break
 		}
 		end := m.lo + strings.LastIndex(out.s[m.lo:m.hi], found) + len(found)
 		b := &builder{}
 		b.text(out.slice(0, end))
-		b.add(tail[len(whole):], fromContinued)
+		b.add(continued[len(whole):], fromContinued)
 		return b.take(), nil
 	}
 	return text{}, ErrNotContinued

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorTime is how long the calling thread has computed: on a busy machine a template
-// takes longer, but no more of that.
+// threadCPUTime returns the CPU time of the calling thread. Unlike the time of day, it does
+// not grow while other processes use the machine.
 func threadCPUTime() time.Duration {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // fails for clocks that there are not, alone
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // fails for unknown clocks only
 	return time.Duration(t.Nano())
 }

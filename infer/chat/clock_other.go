@@ -6,5 +6,5 @@ import "time"
 
 var start = time.Now()
 
-// processorTime stands for how long the calling thread has computed.
-func processorTime() time.Duration { return time.Since(start) }
+// threadCPUTime returns the time since the program started, in place of CPU time.
+func threadCPUTime() time.Duration { return time.Since(start) }

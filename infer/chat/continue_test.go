@@ -69,8 +69,7 @@ func TestContinueFindsTheLastTextPart(t *testing.T) {
 	}
 }
 
-// In a public template the continued prompt is the beginning of the prompt that the
-// same conversation gives otherwise, and ends with the message.
+// The continued prompt must be a prefix of the prompt without Continue, and end with the message.
 func TestContinueWorksInThePublicTemplates(t *testing.T) {
 	set := loadFixtures(t)
 	const last = "The answer, so far, is"

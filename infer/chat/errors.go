@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// RaisedError is the template's own refusal of a conversation: it called
+// RaisedError is returned if the template refuses a conversation by calling
 // raise_exception.
 type RaisedError struct {
 	Message string
@@ -16,7 +16,7 @@ func (e *RaisedError) Error() string {
 	return fmt.Sprintf("chat template, line %d, refuses the conversation: %s", e.Line, e.Message)
 }
 
-// SyntaxError says where and why a template cannot be parsed.
+// SyntaxError is returned if a template cannot be parsed.
 type SyntaxError struct {
 	Line    int
 	Message string
@@ -26,7 +26,7 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("chat template, line %d: %s", e.Line, e.Message)
 }
 
-// RenderError says where and why a template failed on a conversation.
+// RenderError is returned if a template fails on a conversation.
 type RenderError struct {
 	Line    int
 	Message string
@@ -36,14 +36,13 @@ func (e *RenderError) Error() string {
 	return fmt.Sprintf("chat template, line %d: %s", e.Line, e.Message)
 }
 
-// thrown carries an error up to the exported call that catches it: inside the
-// parser and the interpreter, where every expression can fail, failures are
-// panics with this type and no other.
+// thrown carries an error to the exported function that catches it. Any expression can
+// fail, so the parser and the interpreter panic with this type instead of returning errors.
 type thrown struct{ err error }
 
 func throw(err error) { panic(thrown{err}) }
 
-// catch turns a thrown error into a returned one.
+// catch is deferred: it stores a thrown error in err and passes other panics on.
 func catch(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -54,12 +53,12 @@ func catch(err *error) {
 	}
 }
 
-// fail ends the rendering with a message; the line is added on the way out.
+// fail throws a *RenderError; interp.run adds the line.
 func fail(format string, args ...any) {
 	throw(&RenderError{Message: shorten(fmt.Sprintf(format, args...))})
 }
 
-const maxMessage = 2000 // bytes of an error message; what a template puts in it has no bound
+const maxMessage = 2000 // bytes of an error message, into which templates can put any text
 
 func shorten(s string) string {
 	if len(s) <= maxMessage {

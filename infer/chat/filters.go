@@ -175,12 +175,12 @@ func mapFilter(in *interp, _ string, v value, a args) value {
 	return &generator{func() []value { return in.mapFilter(v, a) }}
 }
 
-// selectFilter is select, reject, selectattr and rejectattr.
+// selectFilter applies select, reject, selectattr or rejectattr.
 func selectFilter(in *interp, name string, v value, a args) value {
 	return &generator{func() []value { return in.selectItems(name, v, a) }}
 }
 
-// attribute is the filter attr, which unlike a dot never returns an item of a dict.
+// attribute applies attr, which unlike a dot never returns an item of a dict.
 func attribute(in *interp, v value, p params) value {
 	name := p.text(0).s
 	switch v.(type) {
@@ -193,7 +193,7 @@ func attribute(in *interp, v value, p params) value {
 	return noAttribute(v, name)
 }
 
-// countWords counts the longest runs of letters, digits and underscores.
+// countWords counts the runs of letters, digits and underscores.
 func countWords(s string) (n int64) {
 	inside := false
 	for _, r := range s {
@@ -205,7 +205,7 @@ func countWords(s string) (n int64) {
 	return n
 }
 
-// onlyText is for filters that, unlike most, take nothing but a string.
+// requireText returns v as a text. Unlike most filters, the filter name fails if it is none.
 func requireText(name string, v value) text {
 	t, ok := v.(text)
 	if !ok {
@@ -214,9 +214,9 @@ func requireText(name string, v value) text {
 	return t
 }
 
-// titleWords is the filter title: the first letter of each word large, words
-// ending at blanks, hyphens and opening brackets. The rest of a word is made small on
-// its own, which shows in a sigma at its end.
+// titleWords applies title: it writes the first letter of each word in upper case and the
+// others in lower case. Words end at blanks, hyphens and opening brackets. The rest of a
+// word is converted by itself, which matters for a sigma at its end.
 func (in *interp) titleWords(t text) text {
 	start, rest := true, 0
 	return in.mapRunes(t, func(i int, r rune) string {
@@ -278,8 +278,8 @@ func (in *interp) truncate(v value, p params) value {
 	return in.concat(kept, end)
 }
 
-// wordwrap breaks lines so that none is longer than width: at blanks, behind hyphens
-// and, if need be, within words. It follows Python's textwrap.
+// wordwrap breaks lines longer than width at blanks, after hyphens and, if necessary,
+// within words. It follows Python's textwrap.
 func wordwrap(in *interp, v value, p params) value {
 	t := requireText(p.fn, v)
 	width := p.int(0, 79)
@@ -302,19 +302,19 @@ func wordwrap(in *interp, v value, p params) value {
 	return b.take()
 }
 
-// chunk is a part of a line that wrapping keeps together, and its width.
+// chunk is a part of a line within which no line is broken, and its width.
 type chunk struct {
 	text
 	width int
 }
 
-// wrapLine fills line after line with the chunks of t. Chunks follow each other in t,
-// so a line is what lies between the first of its chunks and the last.
+// wrapLine fills one line after the other with the chunks of t. A line is a slice of t,
+// because its chunks are adjacent in t.
 func (in *interp) wrapLine(t text, width int, breakLong, atHyphens bool) []text {
 	var out []text
 	blank := func(s string) bool { return strings.TrimFunc(s, isSpace) == "" }
 	chunks := in.chunks(t, atHyphens)
-	at := 0 // of the first of them
+	at := 0 // offset in t of the first chunk
 	for len(chunks) > 0 {
 		in.budget.step(1)
 		if len(out) > 0 && blank(chunks[0].s) {
@@ -322,7 +322,7 @@ func (in *interp) wrapLine(t text, width int, breakLong, atHyphens bool) []text 
 			chunks = chunks[1:]
 		}
 		start, used := at, 0
-		kept, last := at, at // the line's end without its last chunk, and that chunk's
+		kept, last := at, at // where the line ends without its last chunk, and with it
 		take := func(c chunk) {
 			kept, last = last, last+len(c.s)
 			at = last
@@ -357,7 +357,7 @@ func (in *interp) wrapLine(t text, width int, breakLong, atHyphens bool) []text 
 	return out
 }
 
-// breakWord returns the beginning of a word that fits, up to a hyphen if there is one.
+// breakWord returns the prefix of a word that fits into room, up to a hyphen if there is one.
 func breakWord(word chunk, room int, atHyphens bool) chunk {
 	head := chunk{word.slice(0, word.offset(room)), room}
 	if atHyphens {
@@ -369,8 +369,8 @@ func breakWord(word chunk, room int, atHyphens bool) chunk {
 	return head
 }
 
-// chunks are blanks, dashes, words and, where lines may be broken at hyphens, the
-// parts of words.
+// chunks splits t into blanks and words; if atHyphens is set also into dashes and the
+// parts of hyphenated words.
 func (in *interp) chunks(t text, atHyphens bool) []chunk {
 	in.budget.alloc(4 * in.length(t))
 	runes := []rune(t.s)
@@ -380,7 +380,7 @@ func (in *interp) chunks(t text, atHyphens bool) []chunk {
 	is := func(i int, set string) bool { return i >= 0 && i < len(runes) && strings.ContainsRune(set, runes[i]) }
 	const blanks = "\t\n\v\f\r "
 	wordRune := func(i int) bool { return letter(i) || i >= 0 && i < len(runes) && unicode.IsDigit(runes[i]) }
-	// dash returns the end of a dash between words that begins at i, i for none.
+	// dash returns the end of the dash between words that begins at i; i if there is none.
 	dash := func(i int) int {
 		end := i
 		for is(end, "-") {
@@ -452,8 +452,8 @@ func (in *interp) striptags(t text) text {
 	return t
 }
 
-// derived is a string made of t in a way that its marks do not follow: if any of t
-// is the caller's, all of it is.
+// markedLike returns s, which was computed from t as a whole: it counts as the caller's if
+// any part of t does.
 func markedLike(s string, t text) text {
 	if t.fromCaller() {
 		return marked(s, fromCaller)
@@ -553,7 +553,7 @@ func abs(in *interp, v value, _ params) value {
 	return math.Abs(f)
 }
 
-// toInt is the filter int: what cannot be read gives the default.
+// toInt applies int. It returns the default if v is not a number.
 func (in *interp) toInt(v value, p params) value {
 	base := p.int(1, 10)
 	switch x := v.(type) {
@@ -587,7 +587,7 @@ func (in *interp) toInt(v value, p params) value {
 	return p.get(0, int64(0))
 }
 
-// stripBase removes the prefix that Python allows before digits of the base.
+// stripBase removes the prefix that Python accepts before digits of the base, such as 0x.
 func stripBase(s string, base int) string {
 	sign := signAt(s, 0)
 	rest := s[len(sign):]
@@ -597,7 +597,7 @@ func stripBase(s string, base int) string {
 	return s
 }
 
-// isNumeral reports whether underscores stand only between digits.
+// isNumeral reports whether all underscores of s stand between digits.
 func isNumeral(s string) bool {
 	return !strings.HasPrefix(s, "_") && !strings.HasSuffix(s, "_") && !strings.Contains(s, "__")
 }
@@ -690,7 +690,7 @@ func reverse(in *interp, v value, _ params) value {
 	return &generator{func() []value { return items }}
 }
 
-// apply maps items.
+// mapItems returns f of each item.
 func (in *interp) mapItems(items []value, f func(value) value) []value {
 	in.budget.alloc(len(items) * (itemSize + valueSize))
 	out := make([]value, len(items))
@@ -701,7 +701,8 @@ func (in *interp) mapItems(items []value, f func(value) value) []value {
 	return out
 }
 
-// getter returns what reads an attribute path such as "address.0.city" of an item.
+// getter returns a function that reads an attribute path such as "address.0.city" of an
+// item, and returns otherwise for a missing attribute unless otherwise is nil.
 func (in *interp) getter(path, otherwise value) func(value) value {
 	if path == nil {
 		return func(v value) value { return v }
@@ -731,7 +732,7 @@ func (in *interp) getter(path, otherwise value) func(value) value {
 	}
 }
 
-// foldedGetter is getter for comparisons, where case does not count unless asked.
+// getterIgnoringCase returns a getter that lowers strings unless caseSensitive is set.
 func (in *interp) getterIgnoringCase(path value, caseSensitive bool) func(value) value {
 	get := in.getter(path, nil)
 	return func(v value) value {
@@ -743,7 +744,7 @@ func (in *interp) getterIgnoringCase(path value, caseSensitive bool) func(value)
 	}
 }
 
-// sortKey is foldedGetter for one or more paths, with commas between them.
+// sortKey returns a function that reads one or more paths, separated by commas, as a tuple.
 func (in *interp) sortKey(path value, caseSensitive bool) func(value) value {
 	paths := []value{path}
 	if t, ok := path.(text); ok {
@@ -879,7 +880,7 @@ func (in *interp) repeatValue(v value, n int) []value {
 	return slices.Repeat([]value{v}, n)
 }
 
-// columns is the filter slice: n lists of nearly the same length.
+// sliceColumns applies slice: it splits v into n lists of nearly the same length.
 func (in *interp) sliceColumns(v value, p params) []value {
 	n := p.int(0, 0)
 	if n <= 0 {
@@ -918,7 +919,7 @@ func (in *interp) itemPairs(v value) []value {
 	return nil
 }
 
-// mapFilter is map('filter', …) or map(attribute='path', default=…).
+// mapFilter applies map('filter', …) or map(attribute='path', default=…).
 func (in *interp) mapFilter(v value, a args) []value {
 	if len(a.pos) == 0 {
 		p := a.bind("map", "attribute", "default")
@@ -932,8 +933,8 @@ func (in *interp) mapFilter(v value, a args) []value {
 	return in.mapItems(in.iterateOptional(v), func(e value) value { return in.filter(name.s, e, rest) })
 }
 
-// iterateOptional iterates, and takes None, like any value that is false, as an
-// empty list: map and select do.
+// iterateOptional is iterate for map and select, which take None and any other false value
+// as an empty list.
 func (in *interp) iterateOptional(v value) []value {
 	if !truth(v) {
 		return nil
@@ -941,7 +942,7 @@ func (in *interp) iterateOptional(v value) []value {
 	return in.iterate(v)
 }
 
-// choose is select, reject, selectattr and rejectattr.
+// selectItems returns the items that select, reject, selectattr or rejectattr leave.
 func (in *interp) selectItems(name string, v value, a args) []value {
 	get := func(v value) value { return v }
 	if strings.HasSuffix(name, "attr") {

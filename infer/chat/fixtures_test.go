@@ -158,7 +158,7 @@ func TestEverySnippetGivesTheReferenceOutput(t *testing.T) {
 	fixtures.Row(t, "template language", "reference snippets", passed, len(set.Cases))
 }
 
-// firstDifference shows where got departs from want.
+// firstDifference shows where got differs from want.
 func firstDifference(got, want string) string {
 	i := 0
 	for i < len(got) && i < len(want) && got[i] == want[i] {

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// percentFormat is Python's t % v.
+// percentFormat evaluates Python's t % v.
 func (in *interp) percentFormat(t text, v value) text {
 	in.budget.scan(len(t.s))
 	f := &percentFormatter{in: in, format: t, items: []value{v}}
@@ -214,14 +214,14 @@ func (in *interp) percentItem(f spec, v value) text {
 	return text{}
 }
 
-// reprOf is repr() as a text of its own.
+// reprOf returns Python's repr(v).
 func (in *interp) reprOf(v value) text {
 	b := in.builder()
 	in.repr(b, v)
 	return b.take().markedWhole()
 }
 
-// asciiOf is ascii(): repr() with escapes for all that is not ASCII.
+// asciiOf returns Python's ascii(v): repr(v) with escapes for code points beyond ASCII.
 func (in *interp) asciiOf(v value) text {
 	return in.mapRunes(in.reprOf(v), func(_ int, r rune) string {
 		if r < utf8.RuneSelf {
@@ -231,18 +231,18 @@ func (in *interp) asciiOf(v value) text {
 	})
 }
 
-// braceFormat is Python's str.format.
+// braceFormat evaluates Python's t.format(a).
 func (in *interp) braceFormat(t text, a args) text {
 	b := in.builder()
 	in.formatInto(b, t, a, &numbering{}, 2)
 	return b.take()
 }
 
-// numbering counts the fields that name no argument. Those that number theirs cannot
-// stand beside them.
+// numbering numbers the fields that name no argument. A format string cannot have both
+// such fields and fields with a number.
 type numbering struct {
-	next   int
-	manual bool
+	next   int  // argument of the next field without a number
+	manual bool // there are fields with a number
 }
 
 func (in *interp) formatInto(b *builder, t text, a args, auto *numbering, depth int) {
@@ -315,13 +315,13 @@ func (in *interp) field(t text, a args, auto *numbering, depth int) text {
 		fail("unknown conversion specifier '%s'", conversion)
 	}
 	out := in.formatSpec(v, format.s)
-	if format.fromCaller() { // it may consist of filling, which the caller chose
+	if format.fromCaller() { // the output may consist of the caller's fill characters
 		out = marked(out.s, fromCaller)
 	}
 	return out
 }
 
-// fieldEnd finds c outside of brackets.
+// fieldEnd returns the offset of c outside of brackets; -1 if there is none.
 func fieldEnd(s string, c byte) int {
 	open := false
 	for i := range len(s) {
@@ -398,8 +398,8 @@ func (in *interp) fieldValue(t text, a args, auto *numbering) value {
 	return v
 }
 
-// character is the code point i as text. A number from the caller would spell any
-// text this way, so it counts as the caller's.
+// character returns the code point i as text. It counts as the caller's, because numbers
+// have no origin and the caller could spell any text with them.
 func character(i int64) text {
 	if i < 0 || i > unicode.MaxRune {
 		fail("%d is not a character: it must be in 0 to 0x10ffff", i)
@@ -407,17 +407,17 @@ func character(i int64) text {
 	return marked(string(rune(i)), fromCaller)
 }
 
-// spec is how one value is formatted: Python's format specification.
+// spec is a format specification of Python.
 type spec struct {
 	fill      string
-	align     byte // < > = ^, 0: as the type has it
-	sign      byte // + or blank, 0: minus only
+	align     byte // < > = ^; 0 for that of the type
+	sign      byte // + or blank; 0 for minus only
 	alternate bool
 	zero      bool
 	width     int
-	group     byte // , or _, 0: none
-	precision int  // -1: none
-	verb      rune // 0: none
+	group     byte // , or _; 0 for none
+	precision int  // -1 for none
+	verb      rune // 0 for none
 }
 
 func parseSpec(s string) spec {
@@ -464,7 +464,7 @@ func parseSpec(s string) spec {
 	return f
 }
 
-// formatSpec is Python's format(v, s).
+// formatSpec evaluates Python's format(v, s).
 func (in *interp) formatSpec(v value, s string) text {
 	if s == "" {
 		return in.str(v)
@@ -507,7 +507,7 @@ func (in *interp) formatSpec(v value, s string) text {
 	return text{}
 }
 
-// formatText cuts and pads a string.
+// formatText truncates and pads a string.
 func (in *interp) formatText(f spec, t text) text {
 	if f.precision >= 0 {
 		in.budget.scan(len(t.s))
@@ -537,7 +537,7 @@ func (in *interp) align(f spec, t text, otherwise byte) text {
 	})
 }
 
-// formatDigits puts sign, prefix and filling before the digits of a number.
+// formatDigits puts sign, prefix and fill characters before the digits of a number.
 func (in *interp) formatDigits(f spec, negative bool, prefix, digits string) text {
 	sign := ""
 	switch {
@@ -562,7 +562,7 @@ func (in *interp) formatDigits(f spec, negative bool, prefix, digits string) tex
 	return in.align(f, literal(sign+prefix+digits), '>')
 }
 
-// grouped separates thousands, or fours of binary digits.
+// grouped puts a separator between groups of three digits, or of four for other bases than 10.
 func grouped(digits string, f spec) string {
 	size := 3
 	if f.verb == 'x' || f.verb == 'X' || f.verb == 'o' || f.verb == 'b' {
@@ -648,7 +648,7 @@ func (in *interp) formatReal(f spec, x float64) text {
 	return in.formatDigits(f, negative, "", digits)
 }
 
-// general is C's %g: precision counts significant digits.
+// formatGeneral formats x as C's %g; precision counts significant digits.
 func formatGeneral(x float64, precision int, keepZeros bool) string {
 	s := strconv.FormatFloat(x, 'e', precision-1, 64)
 	mantissa, e, _ := strings.Cut(s, "e")

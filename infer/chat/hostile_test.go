@@ -13,18 +13,17 @@ import (
 	"testing"
 )
 
-// TestMain lets no rendering take more than 64 MB of stack: beyond, the tests abort.
+// TestMain limits the stack to 64 MB, beyond which the tests abort.
 func TestMain(m *testing.M) {
 	debug.SetMaxStack(64 << 20)
 	os.Exit(m.Run())
 }
 
-// smallLimits are those under which templates are tried that want too much.
+// smallLimits are the limits for templates that exceed them.
 var smallLimits = limits{steps: 25_000, output: 1 << 16, alloc: 2 << 20}
 
-// mostAllocated bounds what a rendering may allocate under smallLimits: garbage and all,
-// and not only what was counted. What grows is there twice for a while, and steps make
-// small numbers.
+// mostAllocated limits what a rendering may allocate under smallLimits, garbage and
+// uncounted memory included: growing a value allocates it twice, and steps allocate numbers.
 const mostAllocated = 4*(2<<20) + 25_000*128
 
 // allocated returns the bytes that f allocates.
@@ -36,7 +35,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// tryHostile renders source and fails unless that took no more than the budgets allow.
+// tryHostile renders source and fails if that allocates more than the limits permit.
 func tryHostile(t *testing.T, source string) error {
 	t.Helper()
 	tmpl, err := Parse(source)
@@ -51,7 +50,7 @@ func tryHostile(t *testing.T, source string) error {
 	return err
 }
 
-// checkHostile fails unless err is none or of a kind that a rendering may end with.
+// checkHostile fails unless err is nil or of a type that Render may return.
 func checkHostile(t *testing.T, source string, err error) {
 	t.Helper()
 	var render *RenderError
@@ -69,7 +68,7 @@ func grow(first, next string, n int, use string) string {
 	return fmt.Sprintf("{%% set ns = namespace(v=%s) %%}{%% for i in range(%d) %%}{%% set ns.v = %s %%}{%% endfor %%}{{ %s }}", first, n, next, use)
 }
 
-func TestNothingATemplateNestsTakesMoreThanABoundedStack(t *testing.T) {
+func TestNestingInATemplateTakesABoundedStack(t *testing.T) {
 	lazy := []string{"select", "reject('none')", "map('list')", "unique", "batch(1)", "slice(1)", "selectattr('x', 'undefined')", "map(attribute='x')", "reverse"}
 	long := func(call string) string {
 		return "{{ " + strings.Repeat("(", 28) + call + strings.Repeat(strings.Repeat("|trim", 60)+" is string)", 28) + " }}"
@@ -135,8 +134,7 @@ func renderLimited(tmpl *Template, l limits) (Prompt, error) {
 	return tmpl.renderJSON(context.Background(), []byte(hostileRequest), Options{Now: testNow}, l, threadCPUTime)
 }
 
-// hostileValues are expressions of values that are as large as smallLimits let them be,
-// or that stand for a large one.
+// hostileValues are expressions of values that are as large as smallLimits permit.
 var hostileValues = []string{
 	"'x' * 50000", "'x ' * 25000", "'<b>' * 15000", "'\\n' * 50000", "'-' * 50000", "'\\x01' * 50000", "'\U0001F600' * 50000", "'ß' * 25000", "'a,' * 25000", "'{}' * 25000", "'%s' * 25000", "'a.' * 25000", "'%' * 50000", "'1' * 50000",
 	"range(20000)", "[1] * 20000", "[[]] * 20000", "['x' * 5000] * 5000", "[{}] * 20000", "[{'a': 'x' * 5000}] * 5000", "[(1, 2)] * 20000", "['ab'] * 20000", "[('x' * 15000,)] * 20000", "[9 ** 5000] * 2000", "[none] * 20000",
@@ -144,8 +142,8 @@ var hostileValues = []string{
 	"((((), ) * 300, ) * 300, ) * 300", "dict(range(9000)|map('string')|batch(2))", "9 ** 5000", "-9 ** 5000", "1e300", "[[1] * 300] * 300",
 }
 
-// TestNoFilterTakesMoreThanItsBudget tries each filter, test and method on values that
-// are as large as they can be, with arguments that make most of them.
+// TestNoFilterTakesMoreThanItsBudget applies each filter, test and method to the largest
+// values, with arguments that make the result large.
 func TestNoFilterTakesMoreThanItsBudget(t *testing.T) {
 	arguments := []string{"", "(1)", "(90000)", "('x')", "(v)", "('x', 'x' * 1000)", "('', 'xy')", "(1, 'x' * 1000)", "('a,' * 9000)", "('string')", "('list')", "('attr', 'upper')", "(attribute='a,' * 9000)", "(attribute='a.' * 9000)", "(attribute=0)", "('in', v)", "(indent=1000)", "(start=[])", "(90000, true, true)", "('%c' * 15000)"}
 	apply := []string{}
@@ -175,7 +173,7 @@ func TestNoFilterTakesMoreThanItsBudget(t *testing.T) {
 			if !torture() && (n+i)%151 != 0 {
 				continue
 			}
-			// Once, and kept many times over.
+			// Once, and with all results of a loop held.
 			tryHostile(t, "{% set v = "+value+" %}{{ "+x+" }}")
 			if torture() || (n+i)%5 == 0 {
 				tryHostile(t, "{% set v = "+value+" %}{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = [ns.l, "+x+"] %}{% endfor %}")
@@ -187,7 +185,7 @@ func TestNoFilterTakesMoreThanItsBudget(t *testing.T) {
 
 func torture() bool { return os.Getenv("M40_LLM_TORTURE") != "" }
 
-func TestWhatATemplateKeepsIsCounted(t *testing.T) {
+func TestMemoryThatATemplateHoldsIsCounted(t *testing.T) {
 	many := make([]string, 20000)
 	for i := range many {
 		many[i] = fmt.Sprintf("a%d", i)

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// interp is one rendering: a walk over the tree of statements. What fails in it
-// throws.
+// interp is one rendering: it executes the statements of a template. Its methods throw
+// their errors.
 type interp struct {
 	budget *budget
 	now    time.Time
-	line   int // of the statement at work
+	line   int // of the statement that is executed
 	out    *builder
 }
 
-// scope holds the variables of one block of the template. A block sees those
-// around it and sets its own.
+// scope holds the variables of one block of the template. A block reads the variables of
+// the scopes around it and sets its own.
 type scope struct {
 	vars   map[string]value
 	parent *scope
@@ -35,7 +35,7 @@ func (s *scope) set(name string, v value) {
 	s.vars[name] = v
 }
 
-// set gives a variable of s a value.
+// set sets a variable of s and counts its memory.
 func (in *interp) set(s *scope, name string, v value) {
 	if s.vars == nil {
 		in.budget.alloc(scopeSize)
@@ -53,7 +53,7 @@ func (s *scope) lookup(name string) value {
 	return missing("'%s' is undefined", name)
 }
 
-// run renders the body in a scope.
+// run renders the body with vars as global variables.
 func (in *interp) run(body []stmt, vars *dict) (out text, err error) {
 	defer func() {
 		var render *RenderError
@@ -74,7 +74,7 @@ func (in *interp) run(body []stmt, vars *dict) (out text, err error) {
 	return in.out.take(), nil
 }
 
-// flow says how a statement ended.
+// flow is where execution continues after a statement.
 type flow uint8
 
 const (
@@ -151,7 +151,7 @@ func (in *interp) statement(st stmt, s *scope) flow {
 	return flowNext
 }
 
-// capture returns what f prints.
+// capture returns the text that f prints.
 func (in *interp) capture(f func()) text {
 	outer := in.out
 	in.out = in.builder()
@@ -161,7 +161,7 @@ func (in *interp) capture(f func()) text {
 	return out
 }
 
-// assign sets a target in the scope dst; a namespace is looked up in s.
+// assign sets a target in the scope dst. It looks the namespace of an attribute up in s.
 func (in *interp) assign(dst, s *scope, t target, v value) {
 	switch {
 	case t.tuple != nil:
@@ -186,18 +186,18 @@ func (in *interp) assign(dst, s *scope, t target, v value) {
 	}
 }
 
-// loopState is the variable loop: what a for tag is at. It reads ahead only when
-// asked, since the filter of a loop may depend on what the body sets.
+// loopState is the variable loop of a for tag. It reads ahead only if the template asks for
+// a later item or the length, because the filter may depend on what the body sets.
 type loopState struct {
-	rest    []value
-	filter  func(value) bool // the filter of the loop; nil: none
-	ahead   []value          // read but not visited
+	rest    []value          // not read
+	filter  func(value) bool // nil if the loop has none
+	ahead   []value          // read and not visited
 	index0  int
 	depth   int
 	prev    value
 	current value
 	changed []value
-	recurse func(in *interp, v value) value // renders the loop over v; nil: not recursive
+	recurse func(in *interp, v value) value // renders the loop over v; nil if the loop is not recursive
 }
 
 func (l *loopState) read() (value, bool) {
@@ -302,7 +302,7 @@ func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
 	if st.filter != nil {
 		state.filter = func(v value) bool {
 			in.budget.alloc(itemSize)
-			in.budget.enter() // the filter may ask a loop for its length, which filters
+			in.budget.enter() // the filter may ask for the length of a loop, which applies its filter
 			defer in.budget.leave()
 			test := s.child()
 			in.assign(test, s, st.target, v)
@@ -320,7 +320,7 @@ func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
 		}
 		return state.recurse(in, a.bind("loop", "iterable").need(0))
 	}}
-	visited, completed := false, false // some item at all; the body to its end
+	visited, completed := false, false // any item; the body to its end
 	for v, ok := state.next(); ok; v, ok = state.next() {
 		in.budget.step(1)
 		if visited {
@@ -338,12 +338,12 @@ func (in *interp) loop(st *forStmt, s *scope, over value, depth int) {
 		}
 		completed = completed || end == flowNext
 	}
-	if !completed { // unlike Python's else, which a break skips
+	if !completed { // Jinja2 differs from Python, where only a break skips else
 		in.exec(st.elseBody, s.child())
 	}
 }
 
-// macro makes a macro of a definition in the scope where it stands.
+// macro returns the macro of a definition in the scope s.
 func (in *interp) macro(def *macroDef, s *scope) *callable {
 	m := &callable{name: def.name, show: func() string {
 		if def.anonymous {
@@ -497,7 +497,7 @@ func (in *interp) args(c callArgs, s *scope) args {
 	return a
 }
 
-// filterBody applies the filters of a block to its body.
+// filterBody applies the filters of a filter tag or block assignment to its body.
 func (in *interp) filterBody(f expr, body value, s *scope) value {
 	fx := f.(*filterExpr)
 	if fx.x != nil {
@@ -524,7 +524,7 @@ func (in *interp) eval(x expr, s *scope) value {
 	return v
 }
 
-// compute evaluates an expression that is made of others.
+// compute evaluates an expression that is neither a constant nor a name.
 func (in *interp) compute(x expr, s *scope) value {
 	switch x := x.(type) {
 	case *listExpr:
@@ -664,7 +664,7 @@ func (in *interp) sign(minus bool, v value) value {
 	return f
 }
 
-// arithmetic is Python's + - * / // % and **.
+// arithmetic evaluates Python's + - * / // % and **.
 func (in *interp) arithmetic(op string, a, b value) value {
 	in.budget.step(1)
 	if t, ok := a.(text); ok && op == "%" {
@@ -712,7 +712,7 @@ func (in *interp) arithmetic(op string, a, b value) value {
 	return nil
 }
 
-// join is + on strings and lists.
+// concatSequences evaluates + on strings and lists; false if a and b are not of one type.
 func (in *interp) concatSequences(a, b value) (value, bool) {
 	switch x := a.(type) {
 	case text:
@@ -745,7 +745,7 @@ func (in *interp) escapeUnlessSafe(t text) text {
 	return in.escapeHTML(t)
 }
 
-// times is * on strings and lists.
+// repeatSequence evaluates * on strings and lists; false if v is neither.
 func (in *interp) repeatSequence(v value, n int64) (value, bool) {
 	n = max(n, 0)
 	switch v := v.(type) {
@@ -805,7 +805,7 @@ func (in *interp) integerArithmetic(op string, x, y *big.Int) value {
 		throw(overLimit("integer", maxDigits, "bits"))
 	}
 	in.budget.step(1 + int(min(int64(y.BitLen()), maxDigits)))
-	if x.BitLen() <= 1 { // -1, 0 or 1, whose powers never grow
+	if x.BitLen() <= 1 { // powers of -1, 0 and 1 do not grow
 		if y.Sign() == 0 || x.Sign() < 0 && y.Bit(0) == 0 {
 			return int64(1)
 		}
@@ -828,7 +828,7 @@ func floatArithmetic(op string, x, y float64) value {
 	case "/":
 		return x / y
 	case "//":
-		// The quotient is rounded only after the remainder is taken off: 1.0 // 0.1 is 9.
+		// The remainder is subtracted before the division: 1.0 // 0.1 is 9.
 		m := math.Mod(x, y)
 		q := (x - m) / y
 		if m != 0 && (m < 0) != (y < 0) {
@@ -848,7 +848,7 @@ func floatArithmetic(op string, x, y float64) value {
 	return math.Pow(x, y)
 }
 
-// floatRemainder has the sign of y, as in Python.
+// floatRemainder returns x % y, which in Python has the sign of y.
 func floatRemainder(x, y float64) float64 {
 	m := math.Mod(x, y)
 	if m != 0 && (m < 0) != (y < 0) {
@@ -859,7 +859,7 @@ func floatRemainder(x, y float64) float64 {
 	return m
 }
 
-// attr is v.name: an attribute or method, else an item.
+// attr evaluates v.name: an attribute or method, else an item.
 func (in *interp) attr(v value, name string) value {
 	switch v := v.(type) {
 	case *undefined:
@@ -893,7 +893,7 @@ func noAttribute(v value, name string) *undefined {
 	return missing("'%s object' has no attribute '%s'", typeName(v), name)
 }
 
-// item is v[key]: an item, else an attribute or method.
+// item evaluates v[key]: an item, else an attribute or method.
 func (in *interp) item(v, key value) value {
 	switch x := v.(type) {
 	case *undefined:
@@ -936,7 +936,8 @@ func (in *interp) item(v, key value) value {
 	return missing("%s has no element %s", typeName(v), in.str(key).s)
 }
 
-// position turns an index, negative ones counting from the end, into one of n.
+// normalizeIndex returns key as an index into n items, of which negative keys count from
+// the end; false if there is no such item.
 func normalizeIndex(key value, n int) (int, bool) {
 	i, ok := smallInt(key)
 	if !ok {
@@ -948,7 +949,7 @@ func normalizeIndex(key value, n int) (int, bool) {
 	return int(i), i >= 0 && i < int64(n)
 }
 
-// slice is v[lo:hi:step].
+// slice evaluates v[lo:hi:step].
 func (in *interp) slice(v value, sl *sliceExpr, s *scope) value {
 	bound := func(x expr) value {
 		if x == nil {
@@ -1000,7 +1001,7 @@ func (in *interp) slice(v value, sl *sliceExpr, s *scope) value {
 	return nil
 }
 
-// sliceRange is Python's slice.indices(n).
+// sliceRange evaluates Python's slice(lo, hi, step).indices(n).
 func sliceRange(lo, hi, step value, n int) (from, to, by int) {
 	number := func(v value, otherwise int) int {
 		if v == nil {
@@ -1019,7 +1020,7 @@ func sliceRange(lo, hi, step value, n int) (from, to, by int) {
 	if by == 0 {
 		fail("slice step cannot be zero")
 	}
-	least, most := 0, n // where bounds are cut off
+	least, most := 0, n // limits of both bounds
 	if by < 0 {
 		least, most = -1, n-1
 	}

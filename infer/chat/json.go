@@ -16,9 +16,9 @@ import (
 	"unicode/utf16"
 )
 
-// decodeJSON reads one JSON value. The order of keys and the difference between
-// 1 and 1.0 are kept, since templates print both; all text is the caller's. It takes no
-// more memory than a rendering may.
+// decodeJSON reads one JSON value, all of whose text counts as the caller's. The order of
+// keys and the difference between 1 and 1.0 are kept, because templates print them. Its
+// memory is limited to that of a rendering.
 func decodeJSON(data []byte) (v value, err error) {
 	defer catch(&err)
 	d := &decoder{json.NewDecoder(bytes.NewReader(data)), newBudget(context.Background(), limits{steps: math.MaxInt, alloc: defaultLimits.alloc}, noClock)}
@@ -33,7 +33,7 @@ func decodeJSON(data []byte) (v value, err error) {
 	return v, nil
 }
 
-// decoder reads the values of one text of JSON.
+// decoder reads the values of one JSON document.
 type decoder struct {
 	*json.Decoder
 	budget *budget
@@ -90,7 +90,7 @@ func decodeNumber(s string) (value, error) {
 func (d *decoder) list() (value, error) {
 	l := &list{}
 	for d.More() {
-		d.budget.alloc(2 * itemSize) // as a list grows, half of it is empty
+		d.budget.alloc(2 * itemSize) // append allocates up to twice the items
 		v, err := d.value()
 		if err != nil {
 			return nil, err
@@ -264,7 +264,7 @@ func (w *jsonWriter) str(t text) {
 	w.b.literal(`"`)
 }
 
-// tojson is the filter: transformers' variant, which escapes no HTML.
+// tojson applies the filter as transformers defines it: it does not escape HTML.
 func (in *interp) tojson(v value, p params) value {
 	w := &jsonWriter{in: in, b: in.builder(), ascii: p.truth(0, false), sorted: p.truth(3, false), item: literal(", "), colon: literal(": ")}
 	switch indent := p.get(1, nil).(type) {

@@ -16,7 +16,7 @@ import (
 )
 
 //go:embed testdata/language.json
-var languageJSON []byte // testdata/language.py tells how it was made
+var languageJSON []byte // made by testdata/language.py
 
 type languageSet struct {
 	Jinja2  string          `json:"jinja2"`
@@ -40,7 +40,7 @@ func loadLanguage(t testing.TB) languageSet {
 
 var testNow = time.Date(2025, 3, 14, 15, 9, 26, 0, time.UTC)
 
-// render is RenderJSON without the budget that depends on the machine.
+// render renders without a time limit, whose effect would depend on the machine.
 func render(source, request string, o Options) (Prompt, error) {
 	t, err := Parse(source)
 	if err != nil {
@@ -50,7 +50,7 @@ func render(source, request string, o Options) (Prompt, error) {
 	return t.renderJSON(context.Background(), []byte(request), o, noTime, threadCPUTime)
 }
 
-func TestTheLanguageIsJinjasOwn(t *testing.T) {
+func TestTheLanguageRendersAsJinja2Does(t *testing.T) {
 	set := loadLanguage(t)
 	if len(set.Cases) < 480 {
 		t.Fatalf("only %d cases", len(set.Cases))
@@ -216,7 +216,7 @@ func TestChatMLTakesContentInPartsAndNone(t *testing.T) {
 	}
 }
 
-func TestUsesSeesFreeVariablesOnly(t *testing.T) {
+func TestUsesReportsFreeVariablesOnly(t *testing.T) {
 	tmpl, err := Parse(`{% macro show(tools, n=depth) %}{{ tools }}{{ caller() }}{% endmacro %}{% for m in messages if m.role != hidden %}{{ m }}{{ loop.index }}{% endfor %}{{ x.enable_thinking }}{% if reasoning_effort is defined %}{% endif %}{{ show(['a']) }}`)
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func (t token) is(text string) bool {
 	return (t.kind == tokenOperator || t.kind == tokenName) && t.text == text
 }
 
-// describe names the token in an error message.
+// describe returns the token as error messages name it.
 func (t token) describe() string {
 	switch t.kind {
 	case tokenEOF:
@@ -49,10 +49,10 @@ func (t token) describe() string {
 	return strconv.Quote(t.text)
 }
 
-// lexer splits a template into tokens. White space around tags follows Jinja with
-// trim_blocks (the newline after a block or comment goes) and lstrip_blocks (blanks
-// before a block or comment that starts its line go); a minus sign in a tag strips
-// all white space on its side, a plus sign keeps it.
+// lexer splits a template into tokens. White space around tags is treated as by Jinja with
+// trim_blocks (the newline after a block or comment is removed) and lstrip_blocks (blanks
+// before a block or comment that starts its line are removed). A minus sign in a tag
+// removes all white space on its side, a plus sign none.
 type lexer struct {
 	src       string
 	pos       int
@@ -84,13 +84,13 @@ func (l *lexer) emit(kind tokenKind, text string) {
 
 func (l *lexer) fail(message string) { throw(&SyntaxError{l.line, message}) }
 
-// advance moves over n bytes and counts their lines.
+// advance skips n bytes and counts their lines.
 func (l *lexer) advance(n int) {
 	l.line += strings.Count(l.src[l.pos:l.pos+n], "\n")
 	l.pos += n
 }
 
-// root reads text up to the next tag, and that tag.
+// textAndTag reads text up to the next tag, and that tag.
 func (l *lexer) textAndTag() {
 	rest := l.src[l.pos:]
 	at := 0
@@ -137,7 +137,7 @@ func signAt(s string, i int) string {
 	return ""
 }
 
-// data emits the text before a tag, stripped as the tag's sign says.
+// data emits the text before a tag, of which the tag's sign may strip white space.
 func (l *lexer) data(s, sign string, block bool) {
 	switch {
 	case sign == "-":
@@ -153,9 +153,8 @@ func (l *lexer) data(s, sign string, block bool) {
 	}
 }
 
-// rawTag returns the length of the tag {% name %} at the start of s without what
-// trimming takes after it, except that a minus sign at its end takes all white
-// space; 0 if another tag is there.
+// rawTag returns the length of the tag {% name %} at the start of s, including the white
+// space that its signs remove; 0 if s starts with another tag.
 func rawTag(s, name string) int {
 	if !strings.HasPrefix(s, "{%") {
 		return 0
@@ -215,7 +214,7 @@ func (l *lexer) comment() {
 	l.closeTag("#}", sign)
 }
 
-// end moves over the end of a tag and the white space that goes with it.
+// closeTag skips the end of a tag and the white space that it removes.
 func (l *lexer) closeTag(closer, sign string) {
 	l.advance(len(closer))
 	rest := l.src[l.pos:]
@@ -316,8 +315,8 @@ func operatorAt(s string) string {
 	return ""
 }
 
-// digits returns the length of a run of digits of the base, single underscores
-// between them allowed.
+// digits returns the length of the run of digits of the base at the start of s. Single
+// underscores may stand between digits.
 func digits(s string, base int) int {
 	n := 0
 	for n < len(s) {
@@ -403,7 +402,7 @@ func (l *lexer) str(rest string) {
 	l.advance(end + 1)
 }
 
-// unescape reads the escapes of a Python string literal.
+// unescape replaces the escapes of a Python string literal.
 func (l *lexer) unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestThoughtsAreGivenInTheFormThatIsAskedFor(t *testing.T) {
+func TestReasoningIsRenderedInTheRequestedForm(t *testing.T) {
 	tmpl, err := Parse(`{% for m in messages %}{{ m | tojson }}{% endfor %}`)
 	if err != nil {
 		t.Fatal(err)

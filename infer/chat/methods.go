@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// method returns the method name of a value. Methods are Python's, as far as they
-// leave the value unchanged; the sandbox refuses the others, and everything that
-// leads to Python's own objects.
+// method returns the method name of a value, or a named item of a tuple. Methods are those
+// of Python that do not change the value. The others, and names that begin with __, are
+// undefined with a message that refuses the access.
 func method(v value, name string) (value, bool) {
 	if strings.HasPrefix(name, "__") {
 		return unsafe(v, name), true
@@ -269,7 +269,7 @@ func (in *interp) casefold(t text) text {
 	})
 }
 
-// strip cuts a set of code points, or white space, off the ends.
+// strip trims the code points in chars, or white space if chars is None, off the ends.
 func (in *interp) strip(t text, chars value, left, right bool) text {
 	in.budget.scan(len(t.s))
 	if chars == nil {
@@ -321,9 +321,9 @@ func partition(in *interp, t text, p params) value {
 	return tuple(t, text{}, text{})
 }
 
-// part returns t between the optional code point indices at start and end, and
-// the index of its first code point; ok is false if start lies behind t.
-func (in *interp) substring(t text, start, end value) (part text, first int, ok bool) {
+// substring returns t between the optional code point indices start and end, and the index
+// of its first code point; ok is false if start is beyond the end of t.
+func (in *interp) substring(t text, start, end value) (sub text, first int, ok bool) {
 	in.budget.scan(len(t.s))
 	if start == nil && end == nil {
 		return t, 0, true
@@ -337,7 +337,7 @@ func (in *interp) substring(t text, start, end value) (part text, first int, ok 
 	return t.slice(lo, max(lo, t.offset(to))), from, from <= to
 }
 
-// hasAffix is startswith and endswith.
+// hasAffix evaluates startswith and endswith.
 func hasAffix(in *interp, t text, p params) value {
 	t, _, ok := in.substring(t, p.get(1, nil), p.get(2, nil))
 	candidates := []value{p.need(0)}
@@ -361,7 +361,7 @@ func hasAffix(in *interp, t text, p params) value {
 	return false
 }
 
-// search is find, rfind, index, rindex and count.
+// search evaluates find, rfind, index, rindex and count.
 func search(in *interp, t text, p params) value {
 	name, sub := p.fn, p.text(0)
 	t, first, ok := in.substring(t, p.get(1, nil), p.get(2, nil))
@@ -389,7 +389,7 @@ func search(in *interp, t text, p params) value {
 	return int64(first + utf8.RuneCountInString(t.s[:at]))
 }
 
-// justify is center, ljust, rjust and zfill.
+// justify evaluates center, ljust, rjust and zfill.
 func justify(in *interp, t text, p params) value {
 	width, fill := p.int(0, 0), p.textOr(1, " ")
 	p.need(0)
@@ -440,7 +440,7 @@ func expandTabs(in *interp, t text, p params) value {
 	})
 }
 
-// joinAll puts sep between the items.
+// joinAll concatenates the items as text, separated by sep.
 func (in *interp) joinAll(sep text, items []value) text {
 	b := in.builder()
 	for i, v := range items {
@@ -459,7 +459,7 @@ func all(is func(rune) bool) func(string) bool {
 	}
 }
 
-// cased reports whether s has letters with case, all of them of this one.
+// cased reports whether s has letters with case and is holds for all of them.
 func cased(s string, is func(rune) bool) bool {
 	found := false
 	for _, r := range s {

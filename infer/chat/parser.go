@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// parser is a recursive descent over the tokens.
+// parser parses tokens by recursive descent.
 type parser struct {
 	tokens     []token
 	pos        int
 	depth      int
-	loops      int            // loops around this place, inside the current macro
-	localNames map[string]int // loop variables and parameters in force
-	uses       map[string]bool
-	macros     []*macroDef // around this place
+	loops      int             // open loops inside the current macro
+	localNames map[string]int  // loop variables and parameters in scope, with their number
+	uses       map[string]bool // names that are read and not local
+	macros     []*macroDef     // open macros
 }
 
 func (p *parser) peek() token { return p.tokens[p.pos] }
@@ -58,7 +58,7 @@ func (p *parser) expectKind(kind tokenKind, what string) token {
 
 func (p *parser) ident() string { return p.expectKind(tokenName, "a name").text }
 
-// enter bounds the recursion, here and later in the interpreter.
+// enter limits the recursion of the parser, and later that of the interpreter.
 func (p *parser) enter() {
 	if p.depth++; p.depth > maxDepth {
 		throw(overLimit("nesting depth", maxDepth, "levels"))
@@ -67,15 +67,15 @@ func (p *parser) enter() {
 
 func (p *parser) leave() { p.depth-- }
 
-// chained bounds chains such as a.b.c.d, which the interpreter walks recursively
-// although the parser does not.
+// checkChain limits chains such as a.b.c.d, which the interpreter evaluates recursively
+// although the parser reads them in a loop.
 func (p *parser) checkChain(n int) {
 	if n > maxDepth {
 		throw(overLimit("nesting depth", maxDepth, "levels"))
 	}
 }
 
-// bind makes names local while f parses.
+// bind calls f, for which names are local.
 func (p *parser) bind(names []string, f func()) {
 	for _, n := range names {
 		p.localNames[n]++
@@ -86,8 +86,8 @@ func (p *parser) bind(names []string, f func()) {
 	}
 }
 
-// statements parses up to a block whose name is one of ends, and stops after
-// that name; without ends, up to the end of the template.
+// statements parses up to and including the name of a block that is one of ends; without
+// ends, up to the end of the template.
 func (p *parser) statements(ends ...string) (body []stmt, end string) {
 	p.enter()
 	defer p.leave()
@@ -217,7 +217,7 @@ func (t target) names() []string {
 	return names
 }
 
-// target parses what is assigned to.
+// target parses the left side of an assignment; namespaces permits attributes.
 func (p *parser) target(namespaces bool) target {
 	p.enter()
 	defer p.leave()
@@ -294,7 +294,7 @@ func (p *parser) macroBody(def *macroDef, end string) {
 	p.bind(append([]string{"caller", "varargs", "kwargs"}, def.params...), func() { def.body = p.body(end) })
 	p.macros = p.macros[:len(p.macros)-1]
 	p.loops = loops
-	if n := len(p.macros); n > 0 { // what the inner one reads, the outer one reads
+	if n := len(p.macros); n > 0 { // what an inner macro reads, the outer one must provide
 		outer := p.macros[n-1]
 		outer.varargs = outer.varargs || def.varargs
 		outer.kwargs = outer.kwargs || def.kwargs
@@ -333,7 +333,8 @@ func (p *parser) withTag(line int) stmt {
 	return s
 }
 
-// tuple parses an expression, or several with commas between them.
+// tuple parses an expression or several separated by commas. conditional permits inline if;
+// a name in ends after a comma ends the tuple.
 func (p *parser) tuple(conditional bool, ends []string) expr {
 	one := p.expression
 	if !conditional {
@@ -355,7 +356,7 @@ func (p *parser) tuple(conditional bool, ends []string) expr {
 	return t
 }
 
-// expression parses a value, or a choice: a if test else b.
+// expression parses an expression, including an inline if: a if test else b.
 func (p *parser) expression() expr {
 	p.enter()
 	defer p.leave()
@@ -417,7 +418,7 @@ func (p *parser) compare() expr {
 	}
 }
 
-// chain parses operators of one precedence, all of them binding to the left.
+// chain parses left-associative operators of one precedence.
 func (p *parser) chain(part func() expr, ops ...string) expr {
 	x := part()
 	var c *chainExpr
@@ -522,7 +523,7 @@ func (p *parser) primary() expr {
 	return nil
 }
 
-// read records that the template reads a variable that nothing around binds.
+// use records that the template reads a variable, unless it is local.
 func (p *parser) use(name string) {
 	if p.localNames[name] == 0 {
 		p.uses[name] = true
@@ -612,7 +613,7 @@ func (p *parser) postfix(x expr) expr {
 	}
 }
 
-// subscript parses what stands between brackets.
+// subscript parses the keys between brackets, after the opening one.
 func (p *parser) subscript() expr {
 	var keys []expr
 	for !p.accept("]") {
@@ -682,7 +683,7 @@ func (p *parser) arguments() callArgs {
 	return a
 }
 
-// filters parses |name(arguments) once or more; with inline the first has no bar.
+// filters parses |name(arguments) once or more; with inline the first filter has no bar.
 func (p *parser) filters(x expr, inline bool) expr {
 	for n := 1; inline || p.accept("|"); n++ {
 		inline = false

@@ -84,7 +84,7 @@ const nonce = "§7q§"
 // inject puts a token at the start, in the middle and at the end of content.
 func inject(token string) string { return token + nonce + token + nonce + token }
 
-// checkInjected fails if any copy of an injected text reaches out of content.
+// checkInjected fails if any part of an injected text is outside of content, and counts the copies.
 func checkInjected(t *testing.T, p Prompt, token string) (found int) {
 	t.Helper()
 	var outside strings.Builder
@@ -133,7 +133,7 @@ func jsonString(s string) string {
 	return string(b)
 }
 
-// hostile is a conversation whose role has the token in its content and, for
+// hostile returns a conversation with the token in the content of a role and, for
 // tools, in everything that a caller can name.
 func hostile(role, token string) string {
 	text := map[string]string{"system": "be kind", "user": "hello", "assistant": "hi", "tool": "42"}
@@ -172,7 +172,7 @@ func TestARoleIsTheTemplatesOnlyIfItIsAKnownOne(t *testing.T) {
 	}
 }
 
-// A harmless conversation keeps every special token that the template makes of it.
+// In a conversation without special tokens, all special tokens of the prompt are the template's.
 func TestThePublicTemplatesKeepTheirOwnSpecialTokens(t *testing.T) {
 	set := loadFixtures(t)
 	request := []byte(`{"messages":[{"role":"user","content":"hello"},{"role":"assistant","content":"hi"},{"role":"user","content":"go on"}],"tools":null,"documents":null,"add_generation_prompt":true}`)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Nothing that a template calls can reach the host, because nothing in the package
-// can: it imports computation only. One file more reads a clock, which no template sees.
+// A template cannot reach the host, because the package imports nothing that can. The one
+// exception is a clock, which templates cannot read.
 func TestThePackageImportsNothingThatReachesTheHost(t *testing.T) {
 	allowed := []string{
 		"bytes", "cmp", "context", "crypto/sha256", "encoding/hex", "encoding/json", "errors", "fmt", "html", "io", "math", "math/big",
@@ -44,7 +44,7 @@ func TestThePackageImportsNothingThatReachesTheHost(t *testing.T) {
 	}
 }
 
-// attacks returns template injections that work on real Jinja2 or its relatives.
+// attacks returns template injections that work on Jinja2 or similar languages.
 func attacks() []string {
 	roots := []string{"''", "[]", "()", "{}", "1", "none", "true", "namespace", "range", "dict", "cycler", "joiner", "lipsum", "self", "config", "request",
 		"raise_exception", "strftime_now", "messages", "messages[0]", "namespace()", "loop", "caller", "varargs", "url_for", "get_flashed_messages", "g", "session", "environ", "os"}

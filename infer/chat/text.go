@@ -8,30 +8,30 @@ import (
 	"unicode/utf8"
 )
 
-// origin says who wrote a piece of text.
+// origin is where a piece of text came from.
 type origin uint8
 
 const (
 	fromTemplate  origin = iota
 	fromCaller           // message content, tools, any other value of the request
-	fromContinued        // the content of the message that Input.Continue writes on
+	fromContinued        // the caller's too: the text that Input.Continue continues
 )
 
-// mark gives the bytes lo to hi of a text an origin other than the template.
+// mark is the origin of the bytes lo to hi of a text; bytes without a mark are the template's.
 type mark struct {
 	lo, hi int
 	from   origin
 }
 
-// text is a string that remembers which of its bytes came from the caller. Marks
-// are ordered, disjoint and not empty; neighbours that touch differ in origin. A
-// slice shares the marks of the whole: s starts at byte base of what they count,
-// and the first and the last of them may reach beyond s.
+// text is a string that records which of its bytes came from the caller. Marks are ordered,
+// disjoint and not empty; adjacent ones differ in origin. A slice of a text shares its marks:
+// s starts at offset base of the marks, and the first and the last of them may extend
+// beyond s.
 type text struct {
 	s     string
 	marks []mark
 	base  int
-	safe  bool // passed through the filter safe: joined with +, the other side is escaped
+	safe  bool // the filter safe was applied: + with an unsafe text escapes that text
 }
 
 func literal(s string) text { return text{s: s} }
@@ -54,11 +54,11 @@ func (t text) slice(lo, hi int) text {
 	return out
 }
 
-// fromCaller reports whether any of t is the caller's.
+// fromCaller reports whether any part of t is the caller's.
 func (t text) fromCaller() bool { return len(t.marks) > 0 }
 
-// widened returns t as a whole from the caller if any part of it is: the quotes,
-// brackets and escapes around data are not the template's words.
+// markedWhole returns t, all of which counts as the caller's if any part does, because
+// quotes, brackets and escapes around data are not the template's text.
 func (t text) markedWhole() text {
 	if !t.fromCaller() {
 		return t
@@ -94,7 +94,7 @@ func (t text) at(i int) text {
 	return t.slice(i, i+n)
 }
 
-// runs calls yield for each longest piece of one origin.
+// runs calls yield for each maximal piece of one origin, until yield returns false.
 func (t text) runs(yield func(lo, hi int, from origin) bool) {
 	at := 0
 	for _, m := range t.marks {
@@ -112,7 +112,7 @@ func (t text) runs(yield func(lo, hi int, from origin) bool) {
 	}
 }
 
-// trim cuts the code points for which cut is true off the chosen ends.
+// trim removes the code points for which cut is true from the chosen ends.
 func (t text) trim(left, right bool, cut func(rune) bool) text {
 	lo, hi := 0, len(t.s)
 	if left {
@@ -124,7 +124,7 @@ func (t text) trim(left, right bool, cut func(rune) bool) text {
 	return t.slice(lo, hi)
 }
 
-// isSpace is Python's str.isspace for one code point.
+// isSpace reports whether Python's str.isspace holds for r.
 func isSpace(r rune) bool {
 	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
 }
@@ -138,12 +138,12 @@ func isASCII(s string) bool {
 	return true
 }
 
-// builder puts a text together. With a budget it bounds its size.
+// builder builds a text. If it has a budget, the text counts there.
 type builder struct {
 	buf    strings.Builder
 	marks  []mark
 	budget *budget
-	output bool // the prompt itself rather than a string on the way
+	output bool // the text is the prompt, not an intermediate string
 }
 
 // add appends s, all of it of one origin.
@@ -153,7 +153,7 @@ func (b *builder) add(s string, from origin) {
 	b.buf.WriteString(s)
 }
 
-// count counts the last n of size bytes.
+// count counts n new bytes of a text that has size bytes with them.
 func (b *builder) count(size, n int) {
 	if b.budget != nil {
 		b.budget.checkSize(size, b.output)
@@ -161,7 +161,7 @@ func (b *builder) count(size, n int) {
 	}
 }
 
-// cover gives the bytes lo to hi, which follow all marked ones, an origin.
+// setOrigin sets the origin of the bytes lo to hi, which follow all marked bytes.
 func (b *builder) setOrigin(lo, hi int, from origin) {
 	if from == fromTemplate || lo >= hi {
 		return
@@ -185,7 +185,7 @@ func (b *builder) text(t text) {
 	})
 }
 
-// take returns what was built; the builder is spent.
+// take returns the text. The builder must not be used afterwards.
 func (b *builder) take() text {
 	return text{s: b.buf.String(), marks: slices.Clip(b.marks)}
 }
@@ -215,7 +215,7 @@ func (in *interp) repeat(t text, n int) text {
 	return out
 }
 
-// runeText returns r as a string, most of which take no memory.
+// runeText returns r as a string, without an allocation for ASCII.
 func runeText(r rune) string {
 	if r >= 0 && r < utf8.RuneSelf {
 		return ascii[r : r+1]
@@ -231,11 +231,10 @@ var ascii = func() string {
 	return string(all[:])
 }()
 
-// uncounted is how many bytes mapRunes makes before it counts them.
+// countEvery is the number of bytes after which mapRunes counts what it has written.
 const countEvery = 4096
 
-// mapRunes replaces each code point r at byte offset i by f(i, r), which takes
-// over its origin.
+// mapRunes replaces each code point r at byte offset i by f(i, r), which has the origin of r.
 func (in *interp) mapRunes(t text, f func(i int, r rune) string) text {
 	in.budget.scan(len(t.s))
 	b := in.builder()
@@ -259,11 +258,11 @@ func (in *interp) mapRunes(t text, f func(i int, r rune) string) text {
 	return out
 }
 
-// cut is one separator found in a text.
+// cut is the place of one separator in a text.
 type cut struct{ lo, hi int }
 
-// find lists the places of sep, from the left and without overlap, at most n of
-// them unless n is negative.
+// find returns the places of sep, from the left and without overlap, at most n of them
+// unless n is negative.
 func (in *interp) find(s, sep string, n int) []cut {
 	in.budget.scan(len(s))
 	var cuts []cut
@@ -279,7 +278,7 @@ func (in *interp) find(s, sep string, n int) []cut {
 	return cuts
 }
 
-// findLast is find from the right; the places are still listed from the left.
+// findLast finds from the right, and returns the places from the left.
 func (in *interp) findLast(s, sep string, n int) []cut {
 	in.budget.scan(len(s))
 	var cuts []cut
@@ -296,7 +295,7 @@ func (in *interp) findLast(s, sep string, n int) []cut {
 	return cuts
 }
 
-// pieces returns what lies between the cuts.
+// pieces returns the parts of t between the cuts.
 func (in *interp) pieces(t text, cuts []cut) []value {
 	in.budget.alloc((len(cuts) + 1) * (itemSize + valueSize))
 	out := make([]value, 0, len(cuts)+1)
@@ -308,7 +307,7 @@ func (in *interp) pieces(t text, cuts []cut) []value {
 	return append(out, t.slice(at, len(t.s)))
 }
 
-// replace puts with in the place of old, n times unless n is negative.
+// replace replaces old by with, at most n times unless n is negative.
 func (in *interp) replace(t, old, with text, n int) text {
 	if t.s == "" && old.s != "" {
 		return t
@@ -417,8 +416,8 @@ func isLineBreak(r rune) bool {
 	return false
 }
 
-// upperRune and lowerRune follow Python where one code point becomes several;
-// of Unicode's special casings they know those of Latin script.
+// upperRune returns r in upper case. Like Python, it returns several code points where
+// Unicode's special casing says so, for Latin script only.
 func upperRune(r rune) string {
 	if r < utf8.RuneSelf {
 		return runeText(unicode.ToUpper(r))
@@ -444,8 +443,8 @@ func titleRune(r rune) string {
 	return runeText(unicode.ToTitle(r))
 }
 
-// lowerRune lowers the code point r at byte offset i of s; a sigma that ends a
-// word has a form of its own.
+// lowerRune returns the code point r at byte offset i of s in lower case. A sigma at the
+// end of a word has its own form.
 func lowerRune(s string, i int, r rune) string {
 	switch r {
 	case 'İ':
@@ -460,8 +459,8 @@ func lowerRune(s string, i int, r rune) string {
 	return runeText(unicode.ToLower(r))
 }
 
-// isUpper, isLower and isCased are Python's, which go by properties: some signs, such
-// as Roman numerals, have case without being letters.
+// isUpper, isLower and isCased follow Python, which reads properties: some code points,
+// such as Roman numerals, have case without being letters.
 func isUpper(r rune) bool { return unicode.In(r, unicode.Lu, unicode.Other_Uppercase) }
 func isLower(r rune) bool { return unicode.In(r, unicode.Ll, unicode.Other_Lowercase) }
 func isCased(r rune) bool { return isUpper(r) || isLower(r) || unicode.IsTitle(r) }
@@ -483,7 +482,8 @@ func (in *interp) capitalize(t text) text {
 	})
 }
 
-// title is Python's str.title: a letter after a letter is small, any other large.
+// title evaluates Python's str.title: a letter after a letter becomes lower case, any other
+// title case.
 func (in *interp) title(t text) text {
 	inWord := false
 	return in.mapRunes(t, func(i int, r rune) string {
@@ -508,7 +508,7 @@ func (in *interp) swapcase(t text) text {
 	})
 }
 
-// escapeHTML is the filter escape.
+// escapeHTML returns t with the escapes of HTML, marked as safe.
 func (in *interp) escapeHTML(t text) text {
 	out := t
 	if strings.ContainsAny(t.s, `&<>"'`) {
@@ -532,8 +532,7 @@ func (in *interp) escapeHTML(t text) text {
 	return out
 }
 
-// pad fills t up to width code points; left is the share of the filling that
-// goes before it, in filling code points.
+// pad adds fill characters up to width code points, of which left(n) of all n go before t.
 func (in *interp) pad(t text, width int, fill text, left func(n int) int) text {
 	n := width - t.runes()
 	if n <= 0 {

@@ -11,15 +11,15 @@ import (
 	"unicode"
 )
 
-// value is what an expression evaluates to: nil (None), *undefined, bool, int64,
-// *big.Int (integers that do not fit), float64, text, *list, *dict, *view,
-// *generator, *namespace or *callable. Values are never changed once made, but for
-// the attributes of a namespace and the position of a generator.
+// value is the result of an expression: nil (None), *undefined, bool, int64, *big.Int
+// (integers that do not fit), float64, text, *list, *dict, *view, *generator, *namespace or
+// *callable. Values are immutable, except the attributes of a namespace and whether a
+// generator was read.
 type value any
 
-// undefined is a variable, attribute or item that does not exist. It prints as
-// nothing, and most other uses of it fail with its explanation, which is put together
-// no sooner: it may name a long key, and there may be many.
+// undefined is a variable, attribute or item that does not exist. It prints as nothing;
+// most other uses of it fail with its message. The message is formatted only then, because
+// it may name a long key and there may be many of them.
 type undefined struct {
 	format string
 	args   []any
@@ -32,17 +32,17 @@ func isUndefined(v value) bool {
 	return is
 }
 
-// fail ends the rendering with the explanation.
+// fail throws the message as a *RenderError.
 func (u *undefined) fail() { fail(u.format, u.args...) }
 
 type list struct {
 	items  []value
 	tuple  bool
-	bounds *rangeBounds // of a range, which is a type of its own to Python
-	fields []string     // names of the items, where they have names
+	bounds *rangeBounds // not nil for a range, which has its own type in Python
+	fields []string     // names of the items; nil if they have none
 }
 
-// span is what a range was made of.
+// rangeBounds are the arguments of a range.
 type rangeBounds struct{ start, stop, step int }
 
 func (s *rangeBounds) String() string {
@@ -65,7 +65,7 @@ func newDict() *dict { return &dict{} }
 
 func (d *dict) set(k, v value) { d.put(keyOf(k), k, v) }
 
-// put is set for a key that keyOf gave id for.
+// put sets the entry of the key k, for which keyOf returned id.
 func (d *dict) put(id any, k, v value) {
 	if i, ok := d.index[id]; ok {
 		d.vals[i] = v
@@ -95,8 +95,8 @@ type view struct {
 	items []value
 }
 
-// generator is the result of map, select and their like: it is worked out when it is
-// read, and it can be read once.
+// generator is the result of map, select and similar filters: its items are computed when
+// it is read, and it can be read once.
 type generator struct{ items func() []value }
 
 type namespace struct{ attrs *dict }
@@ -105,11 +105,11 @@ type namespace struct{ attrs *dict }
 type callable struct {
 	name string
 	call func(in *interp, a args) value
-	attr func(name string) value // nil: no attributes
-	show func() string           // how it prints; nil: by its name
+	attr func(name string) value // nil if it has no attributes
+	show func() string           // returns how it prints; nil for its name
 }
 
-// keyOf returns what identifies a dictionary key: equal keys give equal results.
+// keyOf returns the identity of v as the key of a dict: equal keys have equal identities.
 func keyOf(v value) any {
 	switch v := v.(type) {
 	case text:
@@ -132,7 +132,7 @@ func keyOf(v value) any {
 			return [2]string{"tuple", b.String()}
 		}
 	case *undefined:
-		return [3]string{"undefined"} // one as good as another
+		return [3]string{"undefined"} // all are equal
 	case *generator, *namespace, *callable:
 		return v
 	}
@@ -140,7 +140,7 @@ func keyOf(v value) any {
 	return nil
 }
 
-// writeKey writes what identifies a tuple.
+// writeKey writes the identity of a tuple or of one of its items.
 func writeKey(b *strings.Builder, v value, depth int) {
 	if depth > maxDepth {
 		throw(overLimit("nesting depth", maxDepth, "levels"))
@@ -156,7 +156,7 @@ func writeKey(b *strings.Builder, v value, depth int) {
 	s, _ := id.(string)
 	switch id.(type) {
 	case string:
-	case *generator, *namespace, *callable: // each is itself alone
+	case *generator, *namespace, *callable: // equal only to itself
 		s = fmt.Sprintf("%p", id)
 	default:
 		s = fmt.Sprint(id)
@@ -172,7 +172,7 @@ func addToKey(b *strings.Builder, s string) {
 	b.WriteString(s)
 }
 
-// hash is keyOf with its work and memory counted.
+// keyOf returns the identity of v as a key, and counts its work and memory.
 func (in *interp) keyOf(v value) any {
 	switch v := v.(type) {
 	case text:
@@ -189,7 +189,7 @@ func (in *interp) keyOf(v value) any {
 	return id
 }
 
-// put sets an entry of a dict that is being made.
+// put sets an entry of a dict that is not shared yet.
 func (in *interp) put(d *dict, k, v value) {
 	in.budget.allocEntry(d)
 	d.put(in.keyOf(k), k, v)
@@ -211,7 +211,7 @@ func boolInt(b bool) int64 {
 	return 0
 }
 
-// typeName is Python's name of the value's type, for error messages.
+// typeName returns Python's name of the type of v, for error messages.
 func typeName(v value) string {
 	switch v := v.(type) {
 	case nil:
@@ -268,7 +268,7 @@ func truth(v value) bool {
 	return true
 }
 
-// normalize returns an integer in its one representation.
+// normalize returns an integer as int64 if it fits, else as *big.Int.
 func normalize(v *big.Int) value {
 	if v.IsInt64() {
 		return v.Int64()
@@ -279,13 +279,13 @@ func normalize(v *big.Int) value {
 	return v
 }
 
-// normalize is normalize with its memory counted.
+// normalize normalizes an integer and counts its memory.
 func (in *interp) normalize(v *big.Int) value {
 	in.budget.alloc(v.BitLen() / 8)
 	return normalize(v)
 }
 
-// digits counts the memory that the digits of v take, and what it takes to find them.
+// allocDigits counts the memory and the work of converting v to digits.
 func (in *interp) allocDigits(v *big.Int) { in.budget.alloc(v.BitLen()) }
 
 // integer returns v as an integer; bool counts as one.
@@ -333,7 +333,7 @@ func isNumber(v value) bool {
 	return false
 }
 
-// numberOrder compares two numbers; NaN is in no order.
+// numberOrder compares two numbers; ok is false if one of them is NaN.
 func numberOrder(a, b value) (order int, ok bool) {
 	x, xInt := integer(a)
 	y, yInt := integer(b)
@@ -348,7 +348,7 @@ func numberOrder(a, b value) (order int, ok bool) {
 	return cmp.Compare(f, g), true
 }
 
-// equal is Python's ==.
+// equal evaluates Python's a == b.
 func (in *interp) equal(a, b value) bool {
 	in.budget.step(1)
 	if isNumber(a) && isNumber(b) {
@@ -418,8 +418,8 @@ func (in *interp) equalItems(a, b []value) bool {
 	return true
 }
 
-// order is Python's three-way comparison behind < and sorting. It fails where
-// Python does; ok is false where a NaN is involved.
+// order compares a and b as Python's operator op and sorting do, and fails where Python
+// does; ok is false if one of them is NaN.
 func (in *interp) order(op string, a, b value) (order int, ok bool) {
 	in.budget.step(1)
 	if isNumber(a) && isNumber(b) {
@@ -486,7 +486,7 @@ func (in *interp) sort(items []value, reverse bool, key func(value) value) []val
 	return out
 }
 
-// contains is Python's in.
+// contains evaluates Python's v in container.
 func (in *interp) contains(container, v value) bool {
 	switch c := container.(type) {
 	case text:
@@ -523,7 +523,7 @@ func iterable(v value) bool {
 	return false
 }
 
-// iterate returns what a loop over v visits. The result is read only.
+// iterate returns the items that a loop over v visits. The caller must not change them.
 func (in *interp) iterate(v value) []value {
 	switch v := v.(type) {
 	case *undefined:
@@ -548,7 +548,7 @@ func (in *interp) iterate(v value) []value {
 	case *generator:
 		if items := v.items; items != nil {
 			v.items = nil
-			in.budget.enter() // it may read another one
+			in.budget.enter() // it may read another generator
 			defer in.budget.leave()
 			return items()
 		}
@@ -558,7 +558,7 @@ func (in *interp) iterate(v value) []value {
 	return nil
 }
 
-// length is Python's len.
+// length evaluates Python's len(v).
 func (in *interp) length(v value) int {
 	switch v := v.(type) {
 	case *undefined:
@@ -577,7 +577,7 @@ func (in *interp) length(v value) int {
 	return 0
 }
 
-// str is Python's str(): how a value prints.
+// str returns Python's str(v), as which v is printed.
 func (in *interp) str(v value) text {
 	switch v := v.(type) {
 	case text:
@@ -590,7 +590,7 @@ func (in *interp) str(v value) text {
 	return b.take().markedWhole()
 }
 
-// repr writes Python's repr().
+// repr writes Python's repr(v).
 func (in *interp) repr(b *builder, v value) {
 	in.budget.step(1)
 	switch v := v.(type) {
@@ -698,7 +698,7 @@ func (in *interp) reprText(b *builder, t text) {
 	b.literal(string(quote))
 }
 
-// escapeRune is a code point as an escape of a Python string.
+// escapeRune returns a code point as an escape of a Python string.
 func escapeRune(r rune) string {
 	switch {
 	case r < 0x100:
@@ -709,7 +709,7 @@ func escapeRune(r rune) string {
 	return fmt.Sprintf(`\U%08x`, r)
 }
 
-// formatFloat is Python's repr of a float: the shortest digits that read back.
+// formatFloat returns Python's repr of a float: the shortest digits that parse to f.
 func formatFloat(f float64) string {
 	switch {
 	case math.IsInf(f, 1):

@@ -126,7 +126,7 @@ var comparisons = map[string]string{
 	">=": ">=", "ge": ">=",
 }
 
-// same is Python's is, as far as it does not depend on how Python stores values.
+// same evaluates Python's a is b, except where the result depends on how Python stores values.
 func (in *interp) same(a, b value) bool {
 	switch x := a.(type) {
 	case *list:
