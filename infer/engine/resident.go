@@ -45,8 +45,8 @@ func (r *resident) row(i int) (sample.Row, error) {
 	if err != nil || c.All != nil {
 		return sample.RowOf(c.All), err
 	}
-	row := sample.Row{IDs: c.IDs, Logits: c.Logits, Max: c.Max, Mass: c.Mass, Dot: c.Dot, Count: c.Count, Bad: c.Bad >= 0}
-	row.Whole = func() ([]float32, error) {
+	row := sample.Row{IDs: c.IDs, Logits: c.Logits, Max: c.Max, Mass: c.Mass, Dot: c.Dot, Count: c.Count, NotFinite: c.Bad >= 0}
+	row.Fetch = func() ([]float32, error) {
 		if r.logits == nil {
 			r.logits = make([]float32, r.source.config.Vocab)
 		}

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Sixteen answers had sixteen times the buffers, each as long as the vocabulary.
-func TestChainsShareBuffersAndChooseAsIfTheyHadTheirOwn(t *testing.T) {
+func TestChainsWithSharedBuffersChooseAsWithTheirOwn(t *testing.T) {
 	const vocab = 3000
 	settings := []func(p *Params){
 		func(p *Params) { p.RepeatPenalty, p.PresencePenalty = 1.3, 0.2 },
@@ -34,7 +33,7 @@ func TestChainsShareBuffersAndChooseAsIfTheyHadTheirOwn(t *testing.T) {
 		}
 	}
 	if shared.counts != nil || shared.longest != nil || shared.pool.row != nil {
-		t.Error("buffers are taken before a token is chosen")
+		t.Error("the buffers were allocated before the first token")
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	histories := make([][]int32, len(settings))
@@ -56,8 +55,8 @@ func TestChainsShareBuffersAndChooseAsIfTheyHadTheirOwn(t *testing.T) {
 		}
 	}
 	p := &shared.pool
-	taken := 4*cap(p.row) + 8*cap(p.before) + 16*cap(p.buffer) + 8*(cap(p.ranker.heap)+cap(p.ranker.keys)+cap(p.ranker.swap)) + 4*(cap(shared.counts)+cap(shared.longest))
+	taken := 4*cap(p.row) + 8*cap(p.oldProbs) + 16*cap(p.buffer) + 8*(cap(p.ranker.heap)+cap(p.ranker.keys)+cap(p.ranker.scratch)) + 4*(cap(shared.counts)+cap(shared.longest))
 	if most := BufferBytes(vocab); int64(taken) > most*5/4 || int64(taken) < most/2 {
-		t.Errorf("the buffers take %d bytes, %d are planned", taken, most)
+		t.Errorf("the buffers take %d bytes, BufferBytes is %d", taken, most)
 	}
 }

@@ -1,88 +1,85 @@
-// Package sample chooses the next token of an answer from the logits of a model,
-// and says what each sampler did on the way. It is pure: the same logits, history,
-// position and Params give the same token, whatever came before and on whatever
-// machine. Mirostat alone remembers something; see below.
+// Package sample chooses the next token of an answer from the logits of a model and
+// reports what each sampler did. It is deterministic: the same logits, history, position
+// and Params give the same token on every machine. Only Mirostat keeps state; see below.
 //
-// A chain has stages, and each works on what the one before it left, renormalised. A
-// stage never removes the last candidate and never brings back one that is gone.
-// Candidates stand in canonical order: largest logit first, of equal logits the
-// lowest id. This is the order of the stages by default, which is llama.cpp's;
-// Params.Samplers gives another one for all from penalties to temperature, and what it
-// leaves out is off.
+// A chain is a list of stages. Each works on the candidates that the previous stage left,
+// renormalised; it never removes the last candidate and never restores a removed one.
+// Candidates are in canonical order: largest logit first, of equal logits the lowest id.
+// The table gives the default order of the stages, which is llama.cpp's. Params.Samplers
+// sets another order for those from penalties to temperature; stages it omits are off.
 //
-//	stage        off where            what it does
-//	mask         Input.Mask is nil    removes the tokens that may not come
+//	stage        off if               what it does
+//	mask         Input.Mask is nil    removes the tokens that the mask does not allow
 //	logit_bias   there is none        adds to the logits of some tokens
-//	penalties    repeat_penalty = 1,  for a token that stands n > 0 times in the last repeat_last_n tokens of prompt and
+//	penalties    repeat_penalty = 1,  for a token that occurs n > 0 times in the last repeat_last_n tokens of prompt and
 //	             presence_penalty =   answer, divides a positive logit by repeat_penalty (multiplies any other by it) and
 //	             frequency_penalty    subtracts presence_penalty + n*frequency_penalty
 //	             = 0; or repeat_last_n = 0
-//	dry          dry_multiplier = 0   where the last n >= dry_allowed_length tokens stand earlier in the last
-//	             dry_penalty_last_n   dry_penalty_last_n tokens too, subtracts dry_multiplier * dry_base^(n-dry_allowed_length)
-//	             = 0                  from the token that followed there. The longest n counts, and the two places may
-//	                                  overlap. No repetition reaches back to a token in which a text of
-//	                                  dry_sequence_breakers ends, and a token that has such a text in it is spared
-//	top_n_sigma  top_n_sigma = 0      keeps the logits that are at most top_n_sigma standard deviations (of the logits of all
-//	                                  candidates, as a whole population) below the largest
+//	dry          dry_multiplier = 0   if the last n >= dry_allowed_length tokens also occur earlier in the last
+//	             dry_penalty_last_n   dry_penalty_last_n tokens, subtracts dry_multiplier * dry_base^(n-dry_allowed_length)
+//	             = 0                  from the token that followed there. The longest n counts, and the two occurrences may
+//	                                  overlap. A repetition does not include a token in which a text of
+//	                                  dry_sequence_breakers ends, and tokens that contain such a text are not penalised
+//	top_n_sigma  top_n_sigma = 0      keeps the logits that are at most top_n_sigma standard deviations (population standard
+//	                                  deviation of the logits of all candidates) below the largest
 //	top_k        top_k = 0            keeps the k likeliest
 //	typical_p    typical_p = 1        keeps the candidates whose surprise is nearest to the entropy, until their mass exceeds
-//	                                  typical_p; of two equally near the likelier first
-//	top_p        top_p = 1            keeps the likeliest until their mass is at least top_p, the one that crosses it included
+//	                                  typical_p; of two equally near, the likelier first
+//	top_p        top_p = 1            keeps the likeliest until their mass is at least top_p, including the one that crosses it
 //	min_p        min_p = 0            keeps those at least min_p times as likely as the likeliest
-//	xtc          xtc_probability = 0, where a coin that falls so with xtc_probability says so, and at least two candidates have a
-//	             xtc_threshold > 0.5  probability of at least xtc_threshold: removes all of those but the least likely. An end
-//	                                  token is removed like any other
-//	temperature  temperature = 1,     divides the logits by it. With dynatemp_range > 0 the temperature goes from temperature -
-//	             dynatemp_range = 0   dynatemp_range (but not below 0) to temperature + dynatemp_range, as the entropy of the
-//	                                  candidates goes from 0 to that of as many equal ones: by the power dynatemp_exponent of
-//	                                  their quotient. One candidate alone is left as it is
-//	mirostat     mirostat = 0         in place of the stages from top_n_sigma to xtc and after all others: keeps the candidates
-//	                                  whose surprise is at most mu bits, the likeliest always. mu begins as 2*mirostat_tau
-//	                                  and, after a token was drawn, falls by mirostat_eta * (surprise - mirostat_tau), the
-//	                                  surprise being that among those kept
+//	xtc          xtc_probability = 0, with probability xtc_probability, if at least two candidates have a probability of at
+//	             xtc_threshold > 0.5  least xtc_threshold: removes all of those but the least likely. An end token is removed
+//	                                  like any other
+//	temperature  temperature = 1,     divides the logits by it. With dynatemp_range > 0 the temperature is interpolated from
+//	             dynatemp_range = 0   temperature - dynatemp_range (at least 0) to temperature + dynatemp_range by the entropy
+//	                                  of the candidates divided by the largest possible entropy, to the power
+//	                                  dynatemp_exponent. A single candidate is left unchanged
+//	mirostat     mirostat = 0         replaces the stages from top_n_sigma to xtc and runs after all others: keeps the
+//	                                  candidates whose surprise is at most mu bits, and always the likeliest. mu starts at
+//	                                  2*mirostat_tau; after each token it falls by mirostat_eta * (surprise - mirostat_tau),
+//	                                  with the surprise of that token among the kept ones
 //
 // A window of -1 is the whole history. min_keep is the least number of candidates that
-// typical_p, top_p and min_p leave, where there are as many; xtc does nothing where it
-// would leave fewer. A probability is one among the candidates that are left, after the
-// temperature if that came before; logits are the ones divided by it, then.
+// typical_p, top_p and min_p leave, if there are as many; xtc does nothing if it would
+// leave fewer. Probabilities are relative to the candidates that are left, and include the
+// temperature if it ran before; logits are then divided by it.
 //
-// At temperature 0 (and dynatemp_range 0) the answer is greedy: the token of the
-// largest logit after bias and penalties, whatever the cutting stages say. They and
-// mirostat have no part in the choice and are not reported.
+// At temperature 0 (and dynatemp_range 0) sampling is greedy: it chooses the largest logit
+// after bias and penalties. The stages that remove candidates, and mirostat, do not run and
+// are not reported.
 //
-// Where llama.cpp does something else: it runs the cutting stages at temperature 0 too,
-// which changes the choice only where typical_p or xtc removes the likeliest token. Its
-// Mirostat leaves out the penalties; here they are on if they were asked for. Its
-// top_n_sigma keeps what it removes as candidates of no probability, which the dynamic
-// temperature counts. It cuts a breaker of DRY into tokens and looks for these; here its
-// text is looked for, however it was cut.
+// Differences from llama.cpp: it runs the removing stages at temperature 0 too, which
+// changes the choice only if typical_p or xtc removes the likeliest token. Its Mirostat
+// ignores the penalties; here they apply. Its top_n_sigma keeps what it removes as
+// candidates of probability 0, which count for the dynamic temperature. It tokenizes the
+// sequence breakers of DRY and searches for the tokens; here the text is searched, however
+// it was tokenized.
 //
-// A masked token (logit -Inf) is never chosen; no bias brings it back. Logits are
-// float32, weights and sums float64, summed up in canonical order, or in the order
-// of ids where the whole vocabulary is summed.
+// A masked token (logit -Inf) is never chosen, whatever its bias. Logits are float32,
+// weights and sums float64, summed in canonical order, or in the order of ids if the whole
+// vocabulary is summed.
 //
-// A row of logits may be what a device made of it: its likeliest tokens and some sums
-// (see Row). The same token comes out. All logits are asked for only where a stage needs
-// them: mask, bias and those of penalties and dry that change something; typical_p,
-// top_n_sigma and temperature before the first cut; cuts that leave more tokens than are
-// known; and a draw beyond those.
+// A device may reduce a row of logits to its likeliest tokens and some sums (see Row). The
+// choice is the same. All logits are fetched only if a stage needs them: mask, bias, and
+// penalties and dry if they change a logit; typical_p, top_n_sigma and temperature before
+// candidates are removed; stages that leave more tokens than are known; and a draw beyond
+// those.
 //
-// The choice itself takes one uniform number u and the first candidate, in
-// canonical order, at which the running sum of probabilities exceeds u. Philox
-// 4x32-10 gives u: the key is the seed, the counter the position of the token in
-// its sequence (both low word first, then 0, 0), and the 53 high bits of output
-// words 1 and 0 divided by 2^53 are u. Words 3 and 2 give the coin of xtc in the same
-// way: it falls so if they are below xtc_probability. Position, not number of draws: so
-// an answer resumed or forked in its middle goes on as it would have.
+// The choice takes one uniform number u and returns the first candidate in canonical order
+// at which the cumulative probability exceeds u. Philox 4x32-10 generates u: the key is the
+// seed, the counter the position of the token in its sequence (both low word first, then
+// 0, 0), and u is the 53 high bits of output words 1 and 0 divided by 2^53. xtc uses words 3
+// and 2 in the same way and runs if the result is below xtc_probability. The counter is the
+// position and not the number of draws, so that an answer resumed or forked in the middle
+// continues with the same tokens.
 //
-// Not with Mirostat: mu depends on the tokens drawn before. A chain knows mu for every
-// position it has drawn, so an answer that is rewound goes on as it would have; one that
-// is resumed or forked by another chain begins with mu = 2*mirostat_tau again, for mu
-// cannot be had from the tokens alone.
+// Mirostat is the exception, because mu depends on the tokens drawn before. A chain stores
+// mu for every position it has drawn, so an answer that is rewound continues with the same
+// tokens; one that another chain resumes or forks starts with mu = 2*mirostat_tau.
 //
-// A stage is a method of pool, which has as many candidates as the stage needs, and a
-// line in this package's chain.go; its arithmetic is in transforms.go. The slow twin in
-// twin_test.go says the same with no thought of speed.
+// A stage is a method of pool, which sorts only as many candidates as the stage needs, and
+// is added to a chain in chain.go; its arithmetic is in transforms.go. naive_test.go has a
+// straightforward implementation of the same definition.
 package sample
 
 import (
@@ -90,42 +87,43 @@ import (
 	"math"
 )
 
-// Vocabulary is what a chain has to know of a model's tokens.
+// Vocabulary describes the tokens of a model.
 type Vocabulary interface {
-	Size() int             // a row has as many logits
-	Piece(id int32) []byte // what a token spells, a control token its name
+	Size() int             // number of tokens, which is the number of logits in a row
+	Piece(id int32) []byte // bytes of a token; for a control token its name
 }
 
-// Chain samples the tokens of one answer. Its buffers serve one goroutine at a time.
+// Chain samples the tokens of one answer. It must not be used concurrently, nor with
+// another chain that shares its Buffers.
 type Chain struct {
 	seed     int64
 	vocab    int
 	stages   []stage
 	mirostat *mirostat // nil: off
 	input    Input
-	model    table // the row as the model computed it
+	row      table // the logits as the model computed them
 	*Buffers
 }
 
-// Buffers is the memory that chains work in. Between two calls of Next it holds nothing, so
-// all chains of a goroutine may share it. It grows to what their settings need.
+// Buffers is scratch memory for chains. It holds no state between calls of Next, so all
+// chains of a goroutine may share it. It grows as their settings need.
 type Buffers struct {
 	pool    pool
-	counts  []int32 // of each token, for penalties; all zero between calls
-	longest []int32 // of each token, for dry; all zero between calls
+	counts  []int32 // by token, for penalties; all zero between calls
+	longest []int32 // by token, for dry; all zero between calls
 }
 
-// BufferBytes returns the most that Buffers take for rows of vocab logits.
+// BufferBytes returns the largest size of Buffers for rows of vocab logits, in bytes.
 func BufferBytes(vocab int) int64 {
 	const (
-		row, before, ranks = 4, 8, 2 * 8 // of pool: an edited row, its probabilities, and the keys of a sort
+		row, before, ranks = 4, 8, 2 * 8 // in pool: an edited row, its probabilities, and the keys of a sort
 		candidates         = 16
 		counts, longest    = 4, 4
 	)
 	return int64(vocab) * (row + before + ranks + candidates + counts + longest)
 }
 
-// zeros returns buffer, made longer if it has fewer than n elements.
+// zeros returns the first n elements of buffer, which it reallocates if it is shorter.
 func zeros(buffer *[]int32, n int) []int32 {
 	if len(*buffer) < n {
 		*buffer = make([]int32, n)
@@ -139,19 +137,19 @@ type stage struct {
 	apply func() (removed float64, err error)
 }
 
-// NewChain returns the chain of one answer. Settings that Validate refuses, a bias
-// for a token outside the vocabulary and a seed that was not drawn (see DrawSeed)
-// are a *FieldError. It has buffers of its own.
+// NewChain returns a chain for one answer with buffers of its own. It returns a *FieldError
+// for settings that Validate rejects, a bias for a token outside the vocabulary, and a
+// negative seed (see DrawSeed).
 func NewChain(p Params, v Vocabulary) (*Chain, error) { return new(Buffers).NewChain(p, v) }
 
-// NewChain returns a chain that works in b.
+// NewChain is like the function NewChain, but the chain uses b.
 func (b *Buffers) NewChain(p Params, v Vocabulary) (*Chain, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	vocab := v.Size()
 	if vocab < 1 || vocab > math.MaxInt32 {
-		return nil, fmt.Errorf("a vocabulary of %d tokens cannot be sampled from", vocab)
+		return nil, fmt.Errorf("cannot sample from a vocabulary of %d tokens; 1 to %d are supported", vocab, math.MaxInt32)
 	}
 	if p.Seed < 0 {
 		return nil, &FieldError{"seed", p.Seed, "must be drawn before sampling"}
@@ -160,7 +158,7 @@ func (b *Buffers) NewChain(p Params, v Vocabulary) (*Chain, error) {
 	if err := c.addBias(p); err != nil {
 		return nil, err
 	}
-	order, _ := p.order() // which Validate has checked
+	order, _ := p.order() // Validate has checked it
 	greedy := p.greedy(order)
 	for _, name := range order {
 		switch {
@@ -224,7 +222,7 @@ func (c *Chain) addTemperature(p Params) {
 	c.add("temperature", func() (float64, error) { return apply(), nil })
 }
 
-// addCut adds a stage that does nothing but remove candidates, if it is on.
+// addCut adds a stage that only removes candidates, if it is on.
 func (c *Chain) addCut(name string, p Params) {
 	add := func(on bool, apply func() float64) {
 		if on {
@@ -254,30 +252,30 @@ func (c *Chain) addCut(name string, p Params) {
 
 func (c *Chain) addMirostat(p Params) {
 	c.mirostat = &mirostat{tau: p.MirostatTau, eta: p.MirostatEta}
-	c.add("mirostat", func() (float64, error) { return c.pool.mirostat(c.mirostat.at(c.input.Pos)), nil })
+	c.add("mirostat", func() (float64, error) { return c.pool.mirostat(c.mirostat.muAt(c.input.Pos)), nil })
 }
 
-// Input is what one token is chosen from.
+// Input is what Next chooses a token from.
 type Input struct {
 	Row     Row
-	History []int32 // the prompt and the answer so far
+	History []int32 // tokens of the prompt and of the answer so far
 	Pos     int     // position of the token in its sequence
 	Top     int     // number of alternatives to list
-	Mask    Mask    // tokens that may come
+	Mask    Mask    // allowed tokens
 }
 
-// Next chooses a token. It leaves logits and mask as they are. A row that is no
-// distribution is ErrNotFinite; one of which the mask leaves nothing is ErrMasked.
+// Next chooses a token. It does not modify the logits, history or mask. It returns
+// ErrNotFinite if the row is not a distribution, and ErrMasked if the mask allows no token.
 func (c *Chain) Next(in Input) (Choice, error) {
 	if in.Pos < 0 || in.Top < 0 {
-		return Choice{}, fmt.Errorf("position %d and number of alternatives %d must not be negative", in.Pos, in.Top)
+		return Choice{}, fmt.Errorf("position %d or number of alternatives %d is negative", in.Pos, in.Top)
 	}
-	model, err := c.model.open(in.Row, c.vocab)
+	model, err := c.row.open(in.Row, c.vocab)
 	if err != nil {
 		return Choice{}, err
 	}
 	c.input = in
-	c.pool.fill(&c.model, model)
+	c.pool.fill(&c.row, model)
 	stages := make([]Stage, 0, 1+len(c.stages))
 	if in.Mask != nil {
 		removed, err := c.pool.mask(in.Mask)
@@ -291,17 +289,17 @@ func (c *Chain) Next(in Input) (Choice, error) {
 		if err != nil {
 			return Choice{}, err
 		}
-		// Sums of many differences may come out a little above 1.
+		// Rounding may make a sum of many differences slightly larger than 1.
 		stages = append(stages, Stage{s.name, c.pool.count, math.Min(1, removed)})
 	}
 	u, _ := uniforms(c.seed, in.Pos)
 	drawn := c.pool.draw(u)
-	choice, err := c.model.describe(&model, drawn.id, in.Top, &c.pool.ranker)
+	choice, err := c.row.describe(&model, drawn.id, in.Top, &c.pool.ranker)
 	if err != nil {
 		return Choice{}, err
 	}
 	if c.mirostat != nil {
-		c.mirostat.drawn(drawn.weight / c.pool.mass)
+		c.mirostat.update(drawn.weight / c.pool.mass)
 	}
 	choice.Stages = stages
 	return choice, nil

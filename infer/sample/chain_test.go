@@ -30,7 +30,7 @@ func greedy() Params {
 	return p
 }
 
-// vocabulary is one of which nothing but the size matters.
+// vocabulary is a Vocabulary of the given size whose pieces do not matter.
 type vocabulary int
 
 func (v vocabulary) Size() int             { return int(v) }
@@ -58,7 +58,7 @@ func mustNext(t testing.TB, c *Chain, logits []float32, history []int32, pos, to
 	return choice
 }
 
-// randomLogits draws a row such as models compute: normal, with a few tokens far
+// randomLogits returns a row like a model's: normally distributed, with a few tokens far
 // above the rest. A share of it is masked; step > 0 rounds, which makes ties.
 func randomLogits(rng *rand.Rand, vocab int, spread, masked, step float64) []float32 {
 	row := make([]float32, vocab)
@@ -75,15 +75,15 @@ func randomLogits(rng *rand.Rand, vocab int, spread, masked, step float64) []flo
 			row[i] = -inf
 		}
 	}
-	row[rng.IntN(vocab)] = float32(spread) // never all masked
+	row[rng.IntN(vocab)] = float32(spread) // at least one is not masked
 	return row
 }
 
-// biases are no nearer to each other than rounding may bring what is equal.
+// biases differ by more than rounding errors.
 var biases = rapid.Map(rapid.IntRange(-240, 240), func(eighths int) float64 { return float64(eighths) / 8 })
 
-// drawParams draws settings, each stage on or off. The shares of mass are no simple
-// fractions: ten equal tokens reach 0.9 or just miss it, as the rounding falls.
+// drawParams returns random settings with each stage on or off. Shares of mass are not
+// simple fractions, because it depends on rounding whether ten equal tokens reach 0.9.
 func drawParams(t *rapid.T, vocab int) Params {
 	p := off()
 	on := func(name string) bool { return rapid.Bool().Draw(t, name+" on") }
@@ -146,7 +146,7 @@ func drawParams(t *rapid.T, vocab int) Params {
 }
 
 func drawHistory(t *rapid.T, vocab int) []int32 {
-	// Few distinct tokens, so that some repeat.
+	// Few distinct tokens, so that some occur repeatedly.
 	few := rapid.SliceOfN(rapid.Int32Range(0, int32(vocab-1)), 1, 10).Draw(t, "tokens")
 	return rapid.SliceOfN(rapid.SampledFrom(few), 0, 100).Draw(t, "history")
 }
@@ -160,7 +160,7 @@ func drawInput(t *rapid.T, vocab int) Input {
 	return in
 }
 
-// drawMask draws a mask that leaves a candidate.
+// drawMask returns a random mask that allows some candidate.
 func drawMask(t *rapid.T, logits []float32) Mask {
 	m := make(Mask, (len(logits)+63)/64)
 	share := rapid.SampledFrom([]float64{0.001, 0.5, 0.999, 1}).Draw(t, "share of the mask")
@@ -183,8 +183,8 @@ func drawLogits(t *rapid.T, vocab int) []float32 {
 		rapid.SampledFrom([]float64{0, 0, 0.5}).Draw(t, "step"))
 }
 
-func TestChain_EqualsItsSlowTwin(t *testing.T) {
-	// Settings that leave so many candidates that the head grows, once or to the end.
+func TestChain_EqualsTheNaiveImplementation(t *testing.T) {
+	// Settings that leave so many candidates that head grows, once or to the whole row.
 	rng := rand.New(rand.NewPCG(7, 8))
 	wide := randomLogits(rng, 8000, 1, 0.1, 0)
 	for name, set := range map[string]func(*Params){
@@ -262,19 +262,19 @@ func TestChain_EqualsItsSlowTwin(t *testing.T) {
 	})
 }
 
-// compare returns how a choice differs from its twin's.
+// compare returns how a choice differs from that of the naive implementation.
 func compare(got, want Choice) error {
 	if got.ID != want.ID || got.Rank != want.Rank {
-		return fmt.Errorf("chose token %d of rank %d, the twin %d of rank %d\n%+v\n%+v", got.ID, got.Rank, want.ID, want.Rank, got.Stages, want.Stages)
+		return fmt.Errorf("got token %d of rank %d, want %d of rank %d\n%+v\n%+v", got.ID, got.Rank, want.ID, want.Rank, got.Stages, want.Stages)
 	}
 	if len(got.Stages) != len(want.Stages) {
-		return fmt.Errorf("stages %+v, the twin's %+v", got.Stages, want.Stages)
+		return fmt.Errorf("got stages %+v, want %+v", got.Stages, want.Stages)
 	}
 	kept := 0
 	for i, s := range got.Stages {
 		w := want.Stages[i]
 		if s.Name != w.Name || s.Kept != w.Kept || math.Abs(s.Removed-w.Removed) > 1e-9 || s.Removed < 0 || s.Removed > 1 {
-			return fmt.Errorf("stage %d is %+v, the twin's %+v", i, s, w)
+			return fmt.Errorf("stage %d: got %+v, want %+v", i, s, w)
 		}
 		moves := slices.Contains([]string{"logit_bias", "penalties", "dry", "temperature"}, s.Name)
 		if !moves && s.Kept == kept && s.Removed != 0 {
@@ -283,10 +283,10 @@ func compare(got, want Choice) error {
 		kept = s.Kept
 	}
 	if math.Abs(got.PMax-want.PMax) > 1e-12 || math.Abs(got.Entropy-want.Entropy) > 1e-9 {
-		return fmt.Errorf("p_max %v entropy %v, the twin's %v %v", got.PMax, got.Entropy, want.PMax, want.Entropy)
+		return fmt.Errorf("got p_max %v entropy %v, want %v %v", got.PMax, got.Entropy, want.PMax, want.Entropy)
 	}
 	if want.LogProb > -700 && math.Abs(got.LogProb-want.LogProb) > 1e-9 {
-		return fmt.Errorf("logprob %v, the twin's %v", got.LogProb, want.LogProb)
+		return fmt.Errorf("got logprob %v, want %v", got.LogProb, want.LogProb)
 	}
 	return nil
 }
@@ -318,7 +318,7 @@ func TestChain_NeverChoosesAMaskedToken(t *testing.T) {
 	})
 }
 
-// A pool is held to what it says of itself after each stage.
+// Checks the invariants of the pool after each stage.
 func TestChain_StagesRunInTheirOrderAndLeaveADistribution(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vocab := rapid.SampledFrom([]int{1, 2, 30, 700}).Draw(t, "vocab")
@@ -333,7 +333,7 @@ func TestChain_StagesRunInTheirOrderAndLeaveADistribution(t *testing.T) {
 			if pool.count < 1 || !(pool.mass > 0) || math.IsInf(pool.mass, 0) {
 				t.Fatalf("%s left %d candidates of mass %v", name, pool.count, pool.mass)
 			}
-			pool.need(pool.count)
+			pool.ensure(pool.count)
 			mass := 0.0
 			for i, a := range pool.head {
 				if mass += a.weight; a.logit-a.logit != 0 || !in.Mask.Allows(a.id) {
@@ -344,7 +344,7 @@ func TestChain_StagesRunInTheirOrderAndLeaveADistribution(t *testing.T) {
 				}
 			}
 			if len(pool.head) != pool.count || math.Abs(mass-pool.mass) > 1e-9*pool.mass {
-				t.Fatalf("%s left %d candidates, %d in truth, of mass %v, %v in truth", name, pool.count, len(pool.head), pool.mass, mass)
+				t.Fatalf("%s: count %d, want %d; mass %v, want %v", name, pool.count, len(pool.head), pool.mass, mass)
 			}
 		}
 		var ran []string
@@ -352,7 +352,7 @@ func TestChain_StagesRunInTheirOrderAndLeaveADistribution(t *testing.T) {
 			c.stages[i].apply = func() (float64, error) {
 				removed, err := s.apply()
 				ran = append(ran, s.name)
-				// A copy is looked at: to look at all candidates is to sort them.
+				// Checks a copy, because checking sorts all candidates.
 				kept := c.pool.buffer
 				c.pool.buffer = slices.Clone(kept)
 				check(s.name)
@@ -366,7 +366,7 @@ func TestChain_StagesRunInTheirOrderAndLeaveADistribution(t *testing.T) {
 		}
 		var reported []string
 		for i, s := range choice.Stages {
-			if i > 0 && s.Kept > choice.Stages[i-1].Kept || s.Kept < 1 || !within(s.Removed, 0, 1) {
+			if i > 0 && s.Kept > choice.Stages[i-1].Kept || s.Kept < 1 || !inRange(s.Removed, 0, 1) {
 				t.Fatalf("impossible stages %+v", choice.Stages)
 			}
 			if s.Name != "mask" {
@@ -374,7 +374,7 @@ func TestChain_StagesRunInTheirOrderAndLeaveADistribution(t *testing.T) {
 			}
 		}
 		if !slices.Equal(reported, ran) {
-			t.Fatalf("%v ran, but %v are reported", ran, reported)
+			t.Fatalf("stages %v ran, but %v were reported", ran, reported)
 		}
 		declared := slices.Concat([]string{"logit_bias"}, p.Samplers, []string{"mirostat"})
 		if len(p.Samplers) == 0 {
@@ -383,7 +383,7 @@ func TestChain_StagesRunInTheirOrderAndLeaveADistribution(t *testing.T) {
 		for _, name := range ran {
 			i := slices.Index(declared, name)
 			if i < 0 {
-				t.Fatalf("%v ran, the order is %v", ran, p.Samplers)
+				t.Fatalf("stages ran in the order %v, want %v", ran, p.Samplers)
 			}
 			declared = declared[i+1:]
 		}
@@ -418,7 +418,7 @@ func TestChain_AlternativesAreTheWholeDistributionInOrder(t *testing.T) {
 			}
 			before := all.Top[i-1]
 			if x, y := logits[before.ID], logits[a.ID]; x < y || x == y && before.ID > a.ID {
-				t.Fatalf("token %d (%v) stands before token %d (%v)", before.ID, x, a.ID, y)
+				t.Fatalf("token %d (%v) precedes token %d (%v)", before.ID, x, a.ID, y)
 			}
 		}
 		if math.Abs(sum-1) > 1e-9 {
@@ -447,7 +447,7 @@ func TestChain_TokenDependsOnlyOnItsArguments(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(logits, given) {
-			t.Fatal("the logits were changed")
+			t.Fatal("Next changed the logits")
 		}
 		used, err := NewChain(p, vocabulary(vocab))
 		if err != nil {
@@ -469,7 +469,7 @@ func TestChain_TokenDependsOnlyOnItsArguments(t *testing.T) {
 	})
 }
 
-func TestChain_LogitsThatAreNoDistribution(t *testing.T) {
+func TestChain_RejectsLogitsThatAreNotFinite(t *testing.T) {
 	for name, logits := range map[string][]float32{
 		"all of them are masked":                  {-inf, -inf, -inf},
 		"one is NaN":                              {1, nan, 2},
@@ -494,7 +494,7 @@ func TestChain_LogitsThatAreNoDistribution(t *testing.T) {
 	}
 }
 
-func TestChain_RefusesArgumentsThatDoNotFit(t *testing.T) {
+func TestChain_RejectsInvalidArguments(t *testing.T) {
 	p := off()
 	p.PresencePenalty = 1
 	dry := off()
@@ -518,17 +518,17 @@ func TestChain_RefusesArgumentsThatDoNotFit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if choice, err := call(); err == nil {
-				t.Errorf("no error, but %+v", choice)
+				t.Errorf("got %+v, want an error", choice)
 			}
 		})
 	}
-	// A refused call leaves nothing behind.
+	// A rejected call does not change the state of the chain.
 	if got := mustNext(t, c, row, nil, 0, 0).Stages[0]; got != (Stage{"penalties", 3, 0}) {
-		t.Errorf("after the refusals: %+v", got)
+		t.Errorf("after the rejected calls: got %+v", got)
 	}
 }
 
-func TestChain_ExtremeLogits(t *testing.T) {
+func TestChain_ChoosesFromExtremeLogits(t *testing.T) {
 	const big = math.MaxFloat32
 	for name, tt := range map[string]struct {
 		logits  []float32
@@ -561,7 +561,7 @@ func TestChain_ExtremeLogits(t *testing.T) {
 					t.Fatalf("position %d: token %d, want %d: %+v", pos, got.ID, tt.want, got)
 				}
 				for _, s := range got.Stages {
-					if !within(s.Removed, 0, 1) {
+					if !inRange(s.Removed, 0, 1) {
 						t.Fatalf("impossible stage %+v", s)
 					}
 				}
@@ -571,15 +571,15 @@ func TestChain_ExtremeLogits(t *testing.T) {
 }
 
 func TestChain_NoStageRemovesMoreThanAll(t *testing.T) {
-	// The penalty takes everything from the one token that the temperature left, and
-	// gives it to 61 others: the sum of their shares is a little more than 1.
+	// The penalty moves all probability from the one token that the temperature left to 61
+	// others. Rounding makes the sum of their shares slightly larger than 1.
 	p := off()
 	p.Temperature, p.RepeatPenalty, p.Samplers = 1e-300, 100, []string{"temperature", "penalties"}
 	for n := range 300 {
 		logits := slices.Repeat([]float32{-1e-38}, n+2)
 		logits[0] = -0.5e-38
 		for _, s := range mustNext(t, mustChain(t, p, len(logits)), logits, []int32{0}, 0, 0).Stages {
-			if !within(s.Removed, 0, 1) {
+			if !inRange(s.Removed, 0, 1) {
 				t.Errorf("%d tokens: %+v", len(logits), s)
 			}
 		}
@@ -594,12 +594,12 @@ func TestChain_GreedyTakesTheLargestLogitAfterPenalties(t *testing.T) {
 		want    int32
 		stages  []string
 	}{
-		"the largest logit":        {[]float32{1, 3, 2}, func(p *Params) {}, nil, 1, []string{"temperature"}},
-		"of equal ones the lowest": {[]float32{1, 3, 3, 3}, func(p *Params) {}, nil, 1, []string{"temperature"}},
-		"minus zero equals zero":   {[]float32{float32(math.Copysign(0, -1)), 0}, func(p *Params) {}, nil, 0, []string{"temperature"}},
-		"after the repeat penalty": {[]float32{1, 3, 2}, func(p *Params) { p.RepeatPenalty = 2 }, []int32{1}, 2, []string{"penalties", "temperature"}},
-		"after the bias":           {[]float32{1, 3, 2}, func(p *Params) { p.LogitBias = map[int32]float64{0: 5} }, nil, 0, []string{"logit_bias", "temperature"}},
-		"the cuts have no part in it": {[]float32{0, 1.9, 2, 1.9}, func(p *Params) {
+		"it takes the largest logit":             {[]float32{1, 3, 2}, func(p *Params) {}, nil, 1, []string{"temperature"}},
+		"it takes the lowest id of equal logits": {[]float32{1, 3, 3, 3}, func(p *Params) {}, nil, 1, []string{"temperature"}},
+		"minus zero equals zero":                 {[]float32{float32(math.Copysign(0, -1)), 0}, func(p *Params) {}, nil, 0, []string{"temperature"}},
+		"after the repeat penalty":               {[]float32{1, 3, 2}, func(p *Params) { p.RepeatPenalty = 2 }, []int32{1}, 2, []string{"penalties", "temperature"}},
+		"after the bias":                         {[]float32{1, 3, 2}, func(p *Params) { p.LogitBias = map[int32]float64{0: 5} }, nil, 0, []string{"logit_bias", "temperature"}},
+		"removing stages do not run": {[]float32{0, 1.9, 2, 1.9}, func(p *Params) {
 			p.TopK, p.TopP, p.MinP, p.TypicalP, p.XTCProbability, p.Mirostat = 2, 0.5, 0.9, 0.1, 1, 2
 		}, nil, 2, []string{"temperature"}},
 	} {
@@ -609,21 +609,21 @@ func TestChain_GreedyTakesTheLargestLogitAfterPenalties(t *testing.T) {
 			for pos := range 5 {
 				got := mustNext(t, mustChain(t, p, len(tt.logits)), tt.logits, tt.history, pos, 0)
 				if got.ID != tt.want {
-					t.Errorf("token %d, want %d", got.ID, tt.want)
+					t.Errorf("got token %d, want %d", got.ID, tt.want)
 				}
 				var names []string
 				for _, s := range got.Stages {
 					names = append(names, s.Name)
 				}
 				if !slices.Equal(names, tt.stages) {
-					t.Errorf("stages %v, want %v", names, tt.stages)
+					t.Errorf("got stages %v, want %v", names, tt.stages)
 				}
 			}
 		})
 	}
 }
 
-// The expected masses are worked out by hand from the probabilities.
+// The expected masses are computed by hand from the probabilities.
 func TestChain_ReportsWhatEachStageDid(t *testing.T) {
 	probs := []float64{0.1, 0.5, 0.15, 0.25}
 	logits := make([]float32, len(probs))
@@ -633,9 +633,9 @@ func TestChain_ReportsWhatEachStageDid(t *testing.T) {
 	p := off()
 	p.Temperature, p.TopK, p.TopP, p.MinP, p.LogitBias = 0.5, 3, 0.8, 0.3, map[int32]float64{0: math.Log(2)}
 	// bias:        0.1 becomes 0.2 of 1.1: {0.5 0.25 0.2 0.15}/1.1; moved 0.2/1.1 - 0.1
-	// top_k 3:     loses 0.15/1.1
-	// top_p 0.8:   0.5, 0.25, 0.2 of 0.95: the third crosses 0.76, so nothing goes (0.75 < 0.76)
-	// min_p 0.3:   0.2 >= 0.3*0.5, so nothing goes
+	// top_k 3:     removes 0.15/1.1
+	// top_p 0.8:   0.5, 0.25, 0.2 of 0.95: the third crosses 0.76, so nothing is removed (0.75 < 0.76)
+	// min_p 0.3:   0.2 >= 0.3*0.5, so nothing is removed
 	// temperature: squares to 0.25, 0.0625, 0.04 of 0.3525; the first gains
 	want := []Stage{
 		{"logit_bias", 4, 0.2/1.1 - 0.1},
@@ -650,10 +650,10 @@ func TestChain_ReportsWhatEachStageDid(t *testing.T) {
 	}
 	for i, s := range got.Stages {
 		if s.Name != want[i].Name || s.Kept != want[i].Kept || math.Abs(s.Removed-want[i].Removed) > 1e-7 {
-			t.Errorf("%+v, want %+v", s, want[i])
+			t.Errorf("got %+v, want %+v", s, want[i])
 		}
 	}
-	// The model's own distribution, before any of that: 1.7427 bits.
+	// The model's own distribution, before all stages, has 1.7427 bits.
 	if math.Abs(got.PMax-0.5) > 1e-7 || math.Abs(got.Entropy-1.7427376486136672) > 1e-6 {
 		t.Errorf("p_max %v, entropy %v", got.PMax, got.Entropy)
 	}
@@ -662,13 +662,13 @@ func TestChain_ReportsWhatEachStageDid(t *testing.T) {
 	}
 }
 
-// The 99.9th percentile of chi-square is exceeded by one seed in a thousand. The
-// seed is fixed, so the test is not random: it holds the generator to what it was.
+// One seed in a thousand exceeds the 99.9th percentile of chi-square. The seed is fixed, so
+// the test is deterministic.
 func TestChain_DrawsFromTheDistributionItReports(t *testing.T) {
 	logits := []float32{0.3, 2, -1, 1.5, 0, -0.5, 2, 1}
 	for name, tt := range map[string]struct {
 		set   func(*Params)
-		limit float64 // of chi-square with one degree of freedom less than there are candidates
+		limit float64 // of chi-square; degrees of freedom: number of candidates - 1
 		kept  int
 		power float64 // 1/temperature
 	}{
@@ -699,17 +699,17 @@ func TestChain_DrawsFromTheDistributionItReports(t *testing.T) {
 				seen += counts[id]
 			}
 			if seen != draws {
-				t.Errorf("%v of %d draws were of tokens that had been cut", draws-seen, draws)
+				t.Errorf("%v of %d draws were of removed tokens", draws-seen, draws)
 			}
 			if chi > tt.limit {
-				t.Errorf("chi-square %.1f, above %.2f: %v", chi, tt.limit, counts)
+				t.Errorf("got chi-square %.1f, want at most %.2f: %v", chi, tt.limit, counts)
 			}
 		})
 	}
 }
 
-func TestScore(t *testing.T) {
-	t.Run("says of a token what Next says of it", func(t *testing.T) {
+func TestScore_DescribesATokenWithoutSampling(t *testing.T) {
+	t.Run("a sampled token is described as by Next", func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, 4))
 		logits := randomLogits(rng, 1000, 3, 0.1, 0.25)
 		p := DefaultParams()
@@ -725,11 +725,11 @@ func TestScore(t *testing.T) {
 			a, _ := json.Marshal(want)
 			b, _ := json.Marshal(got)
 			if string(a) != string(b) {
-				t.Fatalf("%s, but %s", b, a)
+				t.Fatalf("got %s, want %s", b, a)
 			}
 		}
 	})
-	t.Run("four equal tokens hold two bits", func(t *testing.T) {
+	t.Run("four equal tokens have an entropy of two bits", func(t *testing.T) {
 		got, err := Score(RowOf([]float32{7, 7, 7, 7}), 4, 2, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -738,7 +738,7 @@ func TestScore(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
-	t.Run("a certain token holds none", func(t *testing.T) {
+	t.Run("a certain token has an entropy of 0", func(t *testing.T) {
 		got, err := Score(RowOf([]float32{900, 0, -inf}), 3, 0, 5)
 		if err != nil {
 			t.Fatal(err)
@@ -747,7 +747,7 @@ func TestScore(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
-	t.Run("a masked token comes last and fits into JSON", func(t *testing.T) {
+	t.Run("a masked token ranks last and can be encoded as JSON", func(t *testing.T) {
 		got, err := Score(RowOf([]float32{-inf, 0, -inf, 5}), 4, 2, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -761,7 +761,7 @@ func TestScore(t *testing.T) {
 func TestChain_AllocatesOnlyItsResult(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const vocab = 20000
-	logits := randomLogits(rng, vocab, 0.5, 0, 0) // flat: the head grows to the whole row
+	logits := randomLogits(rng, vocab, 0.5, 0, 0) // flat, so that head grows to the whole row
 	history := make([]int32, 200)
 	for i := range history {
 		history[i] = int32(rng.IntN(vocab))
@@ -790,13 +790,13 @@ func TestChain_AllocatesOnlyItsResult(t *testing.T) {
 				pos++
 			})
 			if got > tt.want {
-				t.Errorf("%v allocations a token, want %v", got, tt.want)
+				t.Errorf("got %v allocations a token, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// A benchmark token costs what it costs with logits of a typical shape.
+// BenchmarkNext samples from logits of a typical shape.
 func BenchmarkNext(b *testing.B) {
 	for _, vocab := range []struct {
 		name string
@@ -858,8 +858,7 @@ func BenchmarkNext(b *testing.B) {
 	}
 }
 
-// A token of an answer costs what is below with a history of 32k tokens, however
-// repetitive.
+// BenchmarkDry32k samples one token with histories of 32k tokens.
 func BenchmarkDry32k(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const vocab = 128256
@@ -893,7 +892,7 @@ func BenchmarkDry32k(b *testing.B) {
 	}
 }
 
-// flatten returns the bias that takes the head off the tail.
+// flatten returns biases that lower the head of a modelRow to its tail.
 func flatten(logits []float32) map[int32]float64 {
 	bias := map[int32]float64{}
 	for id, logit := range logits {

@@ -1,30 +1,28 @@
 package sample
 
-// Choice is a sampled (or scored) token with what the samplers saw.
-// Probabilities and logarithms are of the model's own distribution: softmax of
-// the raw logits over the full vocabulary, before all stages.
+// Choice is a sampled (or scored) token. Its probabilities are those of the model's own
+// distribution: softmax of the raw logits over the full vocabulary, before all stages.
 type Choice struct {
 	ID      int32       `json:"id"`
-	LogProb float64     `json:"logprob"`          // natural logarithm; -9999 for a token whose logit is -Inf, which JSON cannot hold
-	Rank    int         `json:"rank"`             // 0: the likeliest; of equal logits the lower id comes first
+	LogProb float64     `json:"logprob"`          // natural logarithm; -9999 for a token whose logit is -Inf, which JSON cannot represent
+	Rank    int         `json:"rank"`             // 0: the likeliest; of equal logits the lower id ranks first
 	PMax    float64     `json:"p_max"`            // probability of the likeliest token
 	Entropy float64     `json:"entropy"`          // bits
-	Stages  []Stage     `json:"stages,omitempty"` // in chain order, only stages that are on
-	Top     []Candidate `json:"top,omitempty"`    // likeliest tokens, best first
+	Stages  []Stage     `json:"stages,omitempty"` // in chain order, without those that are off
+	Top     []Candidate `json:"top,omitempty"`    // likeliest tokens, the likeliest first
 }
 
-// Stage is what one sampler of the chain did to the distribution it was given.
-// Those that change logits remove no candidate; the mass they removed is what they
-// moved from some tokens to others. (Both are one measure: the total variation
-// distance between the distributions before and after the stage.)
+// Stage reports what one stage did to its input distribution. For a stage that changes
+// logits and removes no candidate, Removed is the mass it moved between tokens. (In both
+// cases it is the total variation distance between the distributions before and after.)
 type Stage struct {
 	Name    string  `json:"name"`    // mask, logit_bias, mirostat or one of StageNames
-	Kept    int     `json:"kept"`    // candidates left after it
-	Removed float64 `json:"removed"` // probability mass it took away, of the mass it was given
+	Kept    int     `json:"kept"`    // number of candidates after the stage
+	Removed float64 `json:"removed"` // share of the input's probability mass that was removed or moved
 }
 
-// Candidate is one token of the model's own distribution.
+// Candidate is a token with its probability in the model's own distribution.
 type Candidate struct {
 	ID      int32   `json:"id"`
-	LogProb float64 `json:"logprob"`
+	LogProb float64 `json:"logprob"` // as in Choice
 }

@@ -6,23 +6,22 @@ import (
 	"math"
 )
 
-// dry is the stage that penalises the tokens which would go on with a repetition:
-// where the last n >= allowed tokens stand earlier in the window too, the token that
-// followed there loses multiplier * base^(n-allowed). The longest n counts. No
-// repetition goes across a breaker, and a token that has a breaker in it is not
-// penalised.
+// dry is the stage that penalises tokens which would continue a repetition: if the last
+// n >= allowed tokens also occur earlier in the window, the logit of the token that followed
+// there is reduced by multiplier * base^(n-allowed). The longest n counts. A repetition does
+// not cross a breaker, and a token that contains a breaker is not penalised.
 type dry struct {
 	multiplier, base float64
 	allowed, lastN   int
 	vocab            int
 	breakers         *breakers
 
-	matches []int32 // of the tokens counted from the end: how long a repetition of the end ends there
-	longest []int32 // by token: length of the longest repetition it would go on with, plus 1; lent for a call, all zero before and after it
-	touched []int32 // tokens that are penalised
+	matches   []int32 // result of suffixMatches
+	longest   []int32 // by token: 1 + length of the longest repetition it would continue; memory of Buffers, all zero between calls
+	penalised []int32 // tokens to penalise
 }
 
-// newDry returns nil where nothing can be penalised.
+// newDry returns nil if the stage is off.
 func newDry(p Params, v Vocabulary) *dry {
 	if p.DryMultiplier == 0 || p.DryPenaltyLastN == 0 {
 		return nil
@@ -37,21 +36,21 @@ func newDry(p Params, v Vocabulary) *dry {
 	}
 }
 
-// find fills touched and longest. The time is linear in the length of the window.
+// find sets penalised and longest, in time linear in the length of the window.
 func (d *dry) find(history []int32) error {
-	d.touched = d.touched[:0]
+	d.penalised = d.penalised[:0]
 	window := history
 	if d.lastN >= 0 {
 		window = history[max(0, len(history)-d.lastN):]
 	}
-	limit, err := d.breakers.after(history)
+	limit, err := d.breakers.tokensAfterLast(history)
 	if err != nil {
 		return err
 	}
 	if limit < d.allowed {
 		return nil
 	}
-	d.matches = matches(window, d.matches)
+	d.matches = suffixMatches(window, d.matches)
 	for back, n := range d.matches {
 		n = min(n, int32(limit))
 		if back == 0 || int(n) < d.allowed {
@@ -59,10 +58,10 @@ func (d *dry) find(history []int32) error {
 		}
 		next := window[len(window)-back]
 		if d.longest[next] == 0 {
-			if d.breakers.within(next) {
+			if d.breakers.isWithin(next) {
 				continue
 			}
-			d.touched = append(d.touched, next)
+			d.penalised = append(d.penalised, next)
 		}
 		d.longest[next] = max(d.longest[next], n+1)
 	}
@@ -81,24 +80,24 @@ func (d *dry) apply(p *pool, history []int32) (moved float64, err error) {
 	if err := d.find(history); err != nil {
 		return 0, err
 	}
-	moved, err = p.edit(d.touched, d.penalise)
-	for _, id := range d.touched {
+	moved, err = p.edit(d.penalised, d.penalise)
+	for _, id := range d.penalised {
 		d.longest[id] = 0
 	}
 	return moved, err
 }
 
-// matches returns, for each number of tokens back from the end, how many tokens that
-// end there are the same as at the end itself: the Z function of the reversed
-// window. It is written into z, if that is long enough.
-func matches(window []int32, z []int32) []int32 {
+// suffixMatches returns for each i the length of the longest common suffix of the window and
+// the window without its last i tokens: the Z function of the reversed window. It uses the
+// memory of z if it is large enough.
+func suffixMatches(window []int32, z []int32) []int32 {
 	n := len(window)
 	if cap(z) < n {
 		z = make([]int32, n, 2*n)
 	}
 	z = z[:n]
 	at := func(i int) int32 { return window[n-1-i] }
-	// The match of the beginning that reaches farthest is at [left, right).
+	// [left, right) is the match found so far that ends farthest right.
 	left, right := 0, 0
 	for i := range z {
 		if i == 0 {
@@ -120,36 +119,36 @@ func matches(window []int32, z []int32) []int32 {
 	return z
 }
 
-// breakers finds the last place of a history where one of some texts ends. It
-// remembers what it has seen of the history, so that a token costs little.
+// breakers finds the last token of a history in which one of some texts ends. It keeps its
+// results for the tokens of the last history, so that only new tokens are searched.
 type breakers struct {
-	texts [][]byte
-	vocab Vocabulary
-	reach int // bytes before a token that can be part of a text which ends in it
+	texts    [][]byte
+	vocab    Vocabulary
+	lookback int // bytes before a token that may belong to a text which ends in the token
 
-	seen   []int32        // tokens
-	last   []int32        // of each: the last token up to it in which a text ends, or -1
-	whole  map[int32]bool // tokens asked about: those that have a text in them
-	buffer []byte
+	history  []int32        // of the last call
+	lastEnd  []int32        // for each token of history: index of the last token up to it in which a text ends, or -1
+	contains map[int32]bool // results of isWithin
+	buffer   []byte
 }
 
 func newBreakers(texts []string, v Vocabulary) *breakers {
-	b := &breakers{vocab: v, whole: map[int32]bool{}}
+	b := &breakers{vocab: v, contains: map[int32]bool{}}
 	for _, text := range texts {
 		b.texts = append(b.texts, []byte(text))
-		b.reach = max(b.reach, len(text)-1)
+		b.lookback = max(b.lookback, len(text)-1)
 	}
 	return b
 }
 
-// after returns how many tokens of a history come after the last one in which a text
-// ends, or all of them where there is none.
-func (b *breakers) after(history []int32) (int, error) {
+// tokensAfterLast returns the number of tokens after the last one in which a text ends, or
+// len(history) if there is none.
+func (b *breakers) tokensAfterLast(history []int32) (int, error) {
 	same := 0
-	for same < min(len(b.seen), len(history)) && b.seen[same] == history[same] {
+	for same < min(len(b.history), len(history)) && b.history[same] == history[same] {
 		same++
 	}
-	b.seen, b.last = b.seen[:same], b.last[:same]
+	b.history, b.lastEnd = b.history[:same], b.lastEnd[:same]
 	for i := same; i < len(history); i++ {
 		id := history[i]
 		if id < 0 || int(id) >= b.vocab.Size() {
@@ -157,36 +156,36 @@ func (b *breakers) after(history []int32) (int, error) {
 		}
 		last := int32(-1)
 		if i > 0 {
-			last = b.last[i-1]
+			last = b.lastEnd[i-1]
 		}
-		b.seen = append(b.seen, id)
+		b.history = append(b.history, id)
 		if b.endsIn(i) {
 			last = int32(i)
 		}
-		b.last = append(b.last, last)
+		b.lastEnd = append(b.lastEnd, last)
 	}
 	if len(history) == 0 {
 		return 0, nil
 	}
-	return len(history) - 1 - int(b.last[len(history)-1]), nil
+	return len(history) - 1 - int(b.lastEnd[len(history)-1]), nil
 }
 
-// endsIn reports whether a text ends in token i of those seen.
+// endsIn reports whether a text ends in history[i].
 func (b *breakers) endsIn(i int) bool {
-	if b.within(b.seen[i]) {
+	if b.isWithin(b.history[i]) {
 		return true
 	}
-	if b.reach == 0 {
+	if b.lookback == 0 {
 		return false
 	}
-	// No farther back than reach tokens: many that spell nothing would cost too much.
+	// At most lookback tokens, because a long run of empty tokens would take too long.
 	from, before := i, 0
-	for from > 0 && i-from < b.reach && before < b.reach {
+	for from > 0 && i-from < b.lookback && before < b.lookback {
 		from--
-		before += len(b.vocab.Piece(b.seen[from]))
+		before += len(b.vocab.Piece(b.history[from]))
 	}
 	b.buffer = b.buffer[:0]
-	for _, id := range b.seen[from : i+1] {
+	for _, id := range b.history[from : i+1] {
 		b.buffer = append(b.buffer, b.vocab.Piece(id)...)
 	}
 	for _, text := range b.texts {
@@ -197,15 +196,15 @@ func (b *breakers) endsIn(i int) bool {
 	return false
 }
 
-// within reports whether a token has a whole text in it.
-func (b *breakers) within(id int32) bool {
-	found, known := b.whole[id]
+// isWithin reports whether a token contains a whole text.
+func (b *breakers) isWithin(id int32) bool {
+	found, known := b.contains[id]
 	if !known {
 		piece := b.vocab.Piece(id)
 		for _, text := range b.texts {
 			found = found || bytes.Contains(piece, text)
 		}
-		b.whole[id] = found
+		b.contains[id] = found
 	}
 	return found
 }

@@ -8,28 +8,28 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestMatches_EqualsComparingTokenByToken(t *testing.T) {
+func TestSuffixMatches_EqualsComparingTokenByToken(t *testing.T) {
 	var buffer []int32
 	rapid.Check(t, func(t *rapid.T) {
 		few := rapid.Int32Range(1, 3).Draw(t, "tokens")
 		window := rapid.SliceOfN(rapid.Int32Range(0, few), 0, 60).Draw(t, "window")
-		buffer = matches(window, buffer)
+		buffer = suffixMatches(window, buffer)
 		for back := range window {
 			n := 0
 			for back+n < len(window) && window[len(window)-1-n] == window[len(window)-1-back-n] {
 				n++
 			}
 			if int(buffer[back]) != n {
-				t.Fatalf("%v: %d tokens before the end %d match, not %d", window, back, n, buffer[back])
+				t.Fatalf("%v: %d tokens before the end: want %d matches, got %d", window, back, n, buffer[back])
 			}
 		}
 		if len(buffer) != len(window) {
-			t.Fatalf("%d numbers for %d tokens", len(buffer), len(window))
+			t.Fatalf("got %d numbers for %d tokens", len(buffer), len(window))
 		}
 	})
 }
 
-// pieces is a vocabulary of these texts.
+// pieces is a Vocabulary with these texts.
 type pieces []string
 
 func (v pieces) Size() int             { return len(v) }
@@ -43,10 +43,10 @@ func TestBreakers_EqualsSearchingTheWholeText(t *testing.T) {
 		b := newBreakers(list, vocab)
 		var history []int32
 		for range rapid.IntRange(1, 6).Draw(t, "turns") {
-			// An answer grows, and is rewound now and then.
+			// The answer grows and is sometimes rewound.
 			history = history[:rapid.IntRange(0, len(history)).Draw(t, "kept")]
 			history = append(history, rapid.SliceOfN(rapid.Int32Range(1, 7), 0, 12).Draw(t, "new")...)
-			got, err := b.after(history)
+			got, err := b.tokensAfterLast(history)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func TestBreakers_EqualsSearchingTheWholeText(t *testing.T) {
 				}
 			}
 			if got != want {
-				t.Fatalf("%q in %v: %d tokens come after it, want %d", list, history, got, want)
+				t.Fatalf("%q in %v: got %d tokens after it, want %d", list, history, got, want)
 			}
 		}
 	})

@@ -6,19 +6,19 @@ import (
 	"math/bits"
 )
 
-// ErrMasked says that a mask leaves no token that the model can choose.
-var ErrMasked = errors.New("none of the tokens that may come here is one that the model can choose")
+// ErrMasked is returned if all tokens that a mask allows have a logit of -Inf.
+var ErrMasked = errors.New("the mask allows no token that the model can choose")
 
-// Mask says which tokens may come: bit i%64 of word i/64 is 1 if token i may. Words
-// that are missing are 0. A nil Mask allows every token.
+// Mask is a set of allowed tokens: bit i%64 of word i/64 is 1 if token i is allowed. Missing
+// words are 0. A nil Mask allows every token.
 type Mask []uint64
 
-// Allows reports whether a token may come.
+// Allows reports whether a token is allowed.
 func (m Mask) Allows(id int32) bool {
 	return m == nil || id >= 0 && int(id/64) < len(m) && m[id/64]>>(id%64)&1 == 1
 }
 
-// word returns 64 bits, of tokens 64*i and on.
+// word returns the bits of the tokens 64*i to 64*i+63.
 func (m Mask) word(i int) uint64 {
 	if i < len(m) {
 		return m[i]
@@ -26,11 +26,11 @@ func (m Mask) word(i int) uint64 {
 	return 0
 }
 
-// each calls f for the tokens below n that may come, or for those that may not.
-func (m Mask) each(n int, may bool, f func(id int)) {
+// each calls f for the tokens below n that are allowed, or with allowed false for the others.
+func (m Mask) each(n int, allowed bool, f func(id int)) {
 	for base := 0; base < n; base += 64 {
 		word := m.word(base / 64)
-		if !may {
+		if !allowed {
 			word = ^word
 		}
 		if n-base < 64 {
@@ -42,16 +42,16 @@ func (m Mask) each(n int, may bool, f func(id int)) {
 	}
 }
 
-// apply sets the logits of the tokens that may not come to -Inf. before is the softmax
-// of the row, after what it is then. Where none that can be chosen is left, the error
-// is ErrMasked. Few tokens cost little, be it few that may come or few that may not.
+// apply sets the logits of the tokens that are not allowed to -Inf. before is the softmax of
+// the row before, after the one after. It returns ErrMasked if no finite logit is left. It
+// is fast if few tokens are allowed and if few are not.
 func (m Mask) apply(row []float32, before distribution) (after distribution, err error) {
 	masked := float32(math.Inf(-1))
-	allowed := 0
+	allowedCount := 0
 	for i := range (len(row) + 63) / 64 {
-		allowed += bits.OnesCount64(m.word(i))
+		allowedCount += bits.OnesCount64(m.word(i))
 	}
-	if allowed >= len(row)/2 {
+	if allowedCount >= len(row)/2 {
 		after = before
 		m.each(len(row), false, func(id int) {
 			if row[id] == masked {
@@ -64,7 +64,7 @@ func (m Mask) apply(row []float32, before distribution) (after distribution, err
 			after.count--
 			row[id] = masked
 		})
-		// Where most of the mass is gone, the rest is what rounding left of it.
+		// If most of the mass is gone, the difference is mainly rounding error.
 		if after.mass >= before.mass/2 {
 			return after, nil
 		}

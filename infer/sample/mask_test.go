@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestMask_Allows(t *testing.T) {
+func TestMask_AllowsOnlyTheTokensOfItsBits(t *testing.T) {
 	m := Mask{1<<63 | 1, 0, 2}
 	for _, tt := range []struct {
 		mask Mask
@@ -19,12 +19,12 @@ func TestMask_Allows(t *testing.T) {
 		{m, 192, false}, {m, math.MaxInt32, false}, {m, -1, false}, {Mask{}, 0, false}, {nil, 0, true}, {nil, 1 << 20, true},
 	} {
 		if got := tt.mask.Allows(tt.id); got != tt.want {
-			t.Errorf("%b, token %d: %v", tt.mask, tt.id, got)
+			t.Errorf("%b, token %d: got %v", tt.mask, tt.id, got)
 		}
 	}
 }
 
-func TestMask_LeavesTheSoftmaxOfWhatItAllows(t *testing.T) {
+func TestMask_LeavesTheSoftmaxOfTheAllowedTokens(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	for _, vocab := range []int{1, 63, 64, 65, 1000} {
 		for _, share := range []float64{0, 0.01, 0.4, 0.6, 0.99, 1} {
@@ -49,21 +49,21 @@ func TestMask_LeavesTheSoftmaxOfWhatItAllows(t *testing.T) {
 				got, err := m.apply(row, before)
 				if masked != nil {
 					if !errors.Is(err, ErrMasked) {
-						t.Fatalf("nothing is left, but the error is %v", err)
+						t.Fatalf("got error %v, want ErrMasked", err)
 					}
 					continue
 				}
 				near := func(a, b float64) bool { return math.Abs(a-b) < 1e-12*math.Max(1, math.Abs(b)) }
 				shift := math.Exp(got.max - left.max)
 				if err != nil || got.count != left.count || !near(got.mass*shift, left.mass) || !near(got.entropy(), left.entropy()) || !slices.Equal(row, want) {
-					t.Fatalf("%d tokens, share %v: %+v (%v), want %+v", vocab, share, got, err, left)
+					t.Fatalf("%d tokens, share %v: got %+v (%v), want %+v", vocab, share, got, err, left)
 				}
 			}
 		}
 	}
 }
 
-func TestChain_AMaskThatLeavesNothingIsAnErrorOfItsOwn(t *testing.T) {
+func TestChain_ReturnsErrMaskedWhenNoTokenIsLeft(t *testing.T) {
 	logits := []float32{1, -inf, 2}
 	c := mustChain(t, off(), 3)
 	for name, m := range map[string]Mask{
@@ -84,7 +84,7 @@ func TestChain_AMaskThatLeavesNothingIsAnErrorOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestChain_AMaskChangesWhatMayComeAndNotWhatTheModelSays(t *testing.T) {
+func TestChain_AMaskLimitsTheChoiceAndNotTheReportedDistribution(t *testing.T) {
 	logits := []float32{float32(math.Log(0.5)), float32(math.Log(0.3)), float32(math.Log(0.2))}
 	p := off()
 	p.TopK = 1

@@ -5,22 +5,21 @@ import (
 	"math"
 )
 
-// Number describes a setting of Params that is a number: what allows it, and what
-// whoever offers it to people needs to say.
+// Number describes a numeric setting of Params: its range and its presentation to users.
 type Number struct {
 	Name     string // JSON name
 	Min, Max float64
-	Whole    bool    // it has no fraction
-	Off      float64 // value with which it does nothing; NaN: there is none
-	Of       string  // setting without which it does nothing; empty: none
-	Cuts     bool    // it removes candidates, and mirostat takes its place
-	About    string  // one line
+	Whole    bool    // the value is an integer
+	Off      float64 // value that disables the setting; NaN: none
+	Of       string  // setting that must be on for this one to have an effect; empty: none
+	Cuts     bool    // belongs to a stage that removes candidates, which mirostat replaces
+	About    string  // description, one line
 
 	real  func(*Params) *float64
 	whole func(*Params) *int
 }
 
-// Get returns the setting's value in p.
+// Get returns the value of the setting in p.
 func (n Number) Get(p *Params) float64 {
 	if n.Whole {
 		return float64(*n.whole(p))
@@ -28,7 +27,7 @@ func (n Number) Get(p *Params) float64 {
 	return *n.real(p)
 }
 
-// Set sets it. v is whole where the setting is.
+// Set sets the setting in p to v, which must be an integer if Whole is true.
 func (n Number) Set(p *Params, v float64) {
 	if n.Whole {
 		*n.whole(p) = int(v)
@@ -37,7 +36,7 @@ func (n Number) Set(p *Params, v float64) {
 	}
 }
 
-// Idle reports whether the setting does nothing in p.
+// Idle reports whether the setting has no effect in p.
 func (n Number) Idle(p *Params) bool {
 	if n.Of != "" {
 		for _, other := range numbers {
@@ -52,7 +51,7 @@ func (n Number) Idle(p *Params) bool {
 func (n Number) check(p *Params) error {
 	v := n.Get(p)
 	switch {
-	case within(v, n.Min, n.Max):
+	case inRange(v, n.Min, n.Max):
 		return nil
 	case n.Whole:
 		return &FieldError{n.Name, *n.whole(p), fmt.Sprintf("must be from %d to %d", int(n.Min), int(n.Max))}
@@ -60,8 +59,8 @@ func (n Number) check(p *Params) error {
 	return &FieldError{n.Name, v, fmt.Sprintf("must be from %v to %v", n.Min, n.Max)}
 }
 
-// Numbers lists the settings that are numbers, all but the seed: first those that
-// people use every day.
+// Numbers returns all numeric settings but the seed, the common ones first. The caller must
+// not modify the slice.
 func Numbers() []Number { return numbers[:] }
 
 var none = math.NaN()

@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// Params are the sampler settings of one request. Validate says which values
-// are allowed.
+// Params are the sampler settings of one request. Validate checks the ranges.
 type Params struct {
 	Temperature      float64 `json:"temperature"`       // 0: greedy
-	DynatempRange    float64 `json:"dynatemp_range"`    // temperature plus or minus this, by the entropy; 0: off
-	DynatempExponent float64 `json:"dynatemp_exponent"` // of the entropy
+	DynatempRange    float64 `json:"dynatemp_range"`    // temperature varies by plus or minus this with the entropy; 0: off
+	DynatempExponent float64 `json:"dynatemp_exponent"` // exponent of the relative entropy
 
 	TopK           int     `json:"top_k"`           // 0: off
 	TopP           float64 `json:"top_p"`           // 1: off
 	MinP           float64 `json:"min_p"`           // 0: off
 	TypicalP       float64 `json:"typical_p"`       // 1: off
 	TopNSigma      float64 `json:"top_n_sigma"`     // standard deviations; 0: off
-	MinKeep        int     `json:"min_keep"`        // candidates that top_p, min_p, typical_p and xtc leave at least
-	Mirostat       int     `json:"mirostat"`        // 0: off, 2: in place of the stages that cut
-	MirostatTau    float64 `json:"mirostat_tau"`    // surprise it aims at, bits
+	MinKeep        int     `json:"min_keep"`        // least number of candidates that top_p, min_p, typical_p and xtc leave
+	Mirostat       int     `json:"mirostat"`        // 0: off, 2: replaces the stages that remove candidates
+	MirostatTau    float64 `json:"mirostat_tau"`    // target surprise in bits
 	MirostatEta    float64 `json:"mirostat_eta"`    // learning rate
 	XTCProbability float64 `json:"xtc_probability"` // 0: off
 	XTCThreshold   float64 `json:"xtc_threshold"`   // above 0.5: off
@@ -36,14 +35,13 @@ type Params struct {
 	DryBase          float64  `json:"dry_base"`
 	DryAllowedLength int      `json:"dry_allowed_length"`    // tokens; longer repetitions are penalised
 	DryPenaltyLastN  int      `json:"dry_penalty_last_n"`    // window in tokens; 0: off, -1: whole context
-	DryBreakers      []string `json:"dry_sequence_breakers"` // texts that no repetition goes across
+	DryBreakers      []string `json:"dry_sequence_breakers"` // texts that end a repetition
 
-	Samplers []string `json:"samplers,omitempty"` // stages in the order in which they run, those left out are off; empty: StageNames
-	Seed     int64    `json:"seed"`               // -1: drawn for each answer
+	Samplers []string `json:"samplers,omitempty"` // stages in the order in which they run; omitted ones are off; empty: StageNames
+	Seed     int64    `json:"seed"`               // -1: random for each answer
 }
 
-// DefaultParams are the settings used where neither the request nor a preset
-// says anything.
+// DefaultParams returns the settings for what neither the request nor a preset sets.
 func DefaultParams() Params {
 	return Params{
 		Temperature: 0.7, DynatempExponent: 1, TopK: 40, TopP: 0.95, MinP: 0.05, TypicalP: 1,
@@ -52,20 +50,19 @@ func DefaultParams() Params {
 	}
 }
 
-// Cuts reports whether a stage removes candidates, so that mirostat takes its place.
+// Cuts reports whether a stage removes candidates. Mirostat replaces such stages.
 func Cuts(stage string) bool { return stage != "penalties" && stage != "dry" && stage != "temperature" }
 
-// StageNames returns the stages that Samplers may name, in the order that is used
-// where it is empty.
+// StageNames returns the stages that Samplers may list, in the default order.
 func StageNames() []string {
 	return []string{"penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature"}
 }
 
-// stageAliases are other names of stages that are in use.
+// stageAliases maps llama.cpp's other names of stages.
 var stageAliases = map[string]string{"typ_p": "typical_p", "temp": "temperature"}
 
-// order returns the stages of the chain in their order, or a *FieldError that names
-// the ones there are.
+// order returns the stages of the chain in their order, or a *FieldError for an unknown or
+// repeated name.
 func (p Params) order() ([]string, error) {
 	known := StageNames()
 	if len(p.Samplers) == 0 {
@@ -77,22 +74,22 @@ func (p Params) order() ([]string, error) {
 			name = full
 		}
 		if !slices.Contains(known, name) {
-			return nil, &FieldError{"samplers", fmt.Sprintf("%.40q", name), "there is no such stage; the stages are " + strings.Join(known, ", ")}
+			return nil, &FieldError{"samplers", fmt.Sprintf("%.40q", name), "unknown stage; the stages are " + strings.Join(known, ", ")}
 		}
 		if slices.Contains(order, name) {
-			return nil, &FieldError{"samplers", fmt.Sprintf("%q", name), "a stage can stand there only once; the stages are " + strings.Join(known, ", ")}
+			return nil, &FieldError{"samplers", fmt.Sprintf("%q", name), "a stage may be listed only once; the stages are " + strings.Join(known, ", ")}
 		}
 		order = append(order, name)
 	}
 	return order, nil
 }
 
-// greedy reports whether the temperature leaves one token, so that no stage need cut.
+// greedy reports whether the temperature stage leaves only the largest logit.
 func (p Params) greedy(order []string) bool {
 	return p.Temperature == 0 && p.DynatempRange == 0 && slices.Contains(order, "temperature")
 }
 
-// FieldError is a setting outside its range.
+// FieldError is returned for a setting outside its range.
 type FieldError struct {
 	Field   string // JSON name
 	Value   any
@@ -103,11 +100,11 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s is %v: %s", e.Field, e.Value, e.Problem)
 }
 
-// maxBias bans or forces a token at any sensible temperature, and still leaves a
-// float32 logit its fourth decimal.
+// maxBias is large enough to ban or force a token at any sensible temperature, and small
+// enough for a float32 logit to keep four decimals.
 const maxBias = 1000
 
-// Limits of dry_sequence_breakers, above what anybody uses.
+// Limits of dry_sequence_breakers, well above common use.
 const (
 	maxBreakers     = 64
 	maxBreakerBytes = 40
@@ -142,12 +139,12 @@ func (p Params) Validate() error {
 		if id < 0 {
 			return &FieldError{"logit_bias", id, "token ids are 0 or more"}
 		}
-		if bias := p.LogitBias[id]; !within(bias, -maxBias, maxBias) {
+		if bias := p.LogitBias[id]; !inRange(bias, -maxBias, maxBias) {
 			return &FieldError{"logit_bias", bias, fmt.Sprintf("the bias of token %d must be from %d to %d", id, -maxBias, maxBias)}
 		}
 	}
 	return nil
 }
 
-// within is false for NaN.
-func within(x, min, max float64) bool { return x >= min && x <= max }
+// inRange returns false for NaN.
+func inRange(x, min, max float64) bool { return x >= min && x <= max }

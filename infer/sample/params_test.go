@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-func TestParams_Validate(t *testing.T) {
+func TestValidate_RejectsSettingsOutsideTheirRange(t *testing.T) {
 	type set = func(*Params)
 	for name, tt := range map[string]struct {
-		set   set
-		field string // empty: allowed
-		says  string
+		set     set
+		field   string // empty: allowed
+		errText string
 	}{
 		"the defaults": {func(p *Params) {}, "", ""},
 		"every field at its lowest": {func(p *Params) {
@@ -58,13 +58,13 @@ func TestParams_Validate(t *testing.T) {
 		"a dry_base below 1":              {func(p *Params) { p.DryBase = 0.5 }, "dry_base", "dry_base is 0.5: must be from 1 to 100"},
 		"a negative dry_allowed_length":   {func(p *Params) { p.DryAllowedLength = -1 }, "dry_allowed_length", "from 0 to"},
 		"a dry_penalty_last_n below -1":   {func(p *Params) { p.DryPenaltyLastN = -2 }, "dry_penalty_last_n", "from -1 to"},
-		"more breakers than there can be": {func(p *Params) { p.DryBreakers = make([]string, 65) }, "dry_sequence_breakers", "65 texts: give at most 64"},
+		"too many breakers":               {func(p *Params) { p.DryBreakers = make([]string, 65) }, "dry_sequence_breakers", "65 texts: give at most 64"},
 		"an empty breaker":                {func(p *Params) { p.DryBreakers = []string{"a", ""} }, "dry_sequence_breakers", "text 2 has 0 bytes: must be from 1 to 40"},
 		"a breaker of 41 bytes":           {func(p *Params) { p.DryBreakers = []string{strings.Repeat("x", 41)} }, "dry_sequence_breakers", "text 1 has 41 bytes"},
-		"an unknown stage":                {func(p *Params) { p.Samplers = []string{"top_k", "top_q"} }, "samplers", `samplers is "top_q": there is no such stage; the stages are penalties, dry, `},
-		"a stage with a name without end": {func(p *Params) { p.Samplers = []string{strings.Repeat("x", 1e6)} }, "samplers", `xxx": there is`},
-		"a stage that stands there twice": {func(p *Params) { p.Samplers = []string{"min_p", "top_k", "min_p"} }, "samplers", `samplers is "min_p": a stage can stand there only once`},
-		"a stage and its alias":           {func(p *Params) { p.Samplers = []string{"temp", "temperature"} }, "samplers", `samplers is "temperature": a stage can stand`},
+		"an unknown stage":                {func(p *Params) { p.Samplers = []string{"top_k", "top_q"} }, "samplers", `samplers is "top_q": unknown stage; the stages are penalties, dry, `},
+		"a stage with a very long name":   {func(p *Params) { p.Samplers = []string{strings.Repeat("x", 1e6)} }, "samplers", `xxx": unknown stage`},
+		"a stage listed twice":            {func(p *Params) { p.Samplers = []string{"min_p", "top_k", "min_p"} }, "samplers", `samplers is "min_p": a stage may be listed only once`},
+		"a stage and its alias":           {func(p *Params) { p.Samplers = []string{"temp", "temperature"} }, "samplers", `samplers is "temperature": a stage may be listed`},
 		"the stages backwards, with aliases": {func(p *Params) {
 			p.Samplers = []string{"temp", "xtc", "min_p", "top_p", "typ_p", "top_k", "top_n_sigma", "dry", "penalties"}
 		}, "", ""},
@@ -86,10 +86,10 @@ func TestParams_Validate(t *testing.T) {
 			}
 			var field *FieldError
 			if !errors.As(err, &field) {
-				t.Fatalf("%v (%T) is no *FieldError", err, err)
+				t.Fatalf("got %v (%T), want a *FieldError", err, err)
 			}
-			if field.Field != tt.field || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("%q of field %q, want %q in field %q", err, field.Field, tt.says, tt.field)
+			if field.Field != tt.field || !strings.Contains(err.Error(), tt.errText) {
+				t.Errorf("got %q for field %q, want %q for field %q", err, field.Field, tt.errText, tt.field)
 			}
 			if _, err := NewChain(p, vocabulary(100)); !errors.As(err, &field) || field.Field != tt.field {
 				t.Errorf("NewChain: %v", err)
@@ -98,29 +98,29 @@ func TestParams_Validate(t *testing.T) {
 	}
 }
 
-func TestNewChain_RefusesWhatValidateCannotSee(t *testing.T) {
+func TestNewChain_RejectsSettingsThatDoNotFitTheVocabulary(t *testing.T) {
 	for name, tt := range map[string]struct {
-		set   func(*Params)
-		vocab int
-		says  string
+		set     func(*Params)
+		vocab   int
+		errText string
 	}{
 		"a seed that was not drawn":           {func(p *Params) { p.Seed = -1 }, 10, "seed is -1: must be drawn before sampling"},
-		"a bias past the end of a vocabulary": {func(p *Params) { p.LogitBias = map[int32]float64{1: 1, 10: 1} }, 10, "logit_bias is 10: the model has no such token; ids end at 9"},
+		"a bias past the end of a vocabulary": {func(p *Params) { p.LogitBias = map[int32]float64{1: 1, 10: 1} }, 10, "logit_bias is 10: the model has no such token; its last id is 9"},
 		"an empty vocabulary":                 {func(p *Params) {}, 0, "a vocabulary of 0 tokens"},
 		"a negative vocabulary":               {func(p *Params) { p.PresencePenalty = 1 }, -1, "a vocabulary of -1 tokens"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := off()
 			tt.set(&p)
-			if _, err := NewChain(p, vocabulary(tt.vocab)); err == nil || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("%v, want %q", err, tt.says)
+			if _, err := NewChain(p, vocabulary(tt.vocab)); err == nil || !strings.Contains(err.Error(), tt.errText) {
+				t.Errorf("got %v, want %q", err, tt.errText)
 			}
 		})
 	}
 }
 
-// What Validate lets through must sample, or say that the row is no distribution or
-// that the mask leaves nothing: no panic, no other error, no masked token.
+// Settings that Validate accepts must sample a token that is not masked, or return
+// ErrNotFinite or ErrMasked.
 func FuzzNext(f *testing.F) {
 	rows := [][]byte{
 		floatBytes(0.5, -inf, -math.MaxFloat32, -20, -1, 0, 1, 20),
@@ -152,17 +152,17 @@ func FuzzNext(f *testing.F) {
 		}
 		c, err := NewChain(p, vocabulary(len(logits)))
 		if invalid != nil && err == nil {
-			t.Fatalf("a chain of refused settings: %v", invalid)
+			t.Fatalf("NewChain accepted settings that Validate rejects: %v", invalid)
 		}
 		if err != nil {
 			var field *FieldError
 			if !errors.As(err, &field) && len(logits) > 0 {
-				t.Fatalf("%v is no *FieldError", err)
+				t.Fatalf("got %v, want a *FieldError", err)
 			}
 			return
 		}
 		var history []int32
-		for i := range 12 { // 0 1 2 3 0 1 2 3 0 1 2 3, where there are so many tokens
+		for i := range 12 { // 0 1 2 3 0 1 2 3 0 1 2 3, if the vocabulary is large enough
 			history = append(history, int32(i%min(4, len(logits))))
 		}
 		asked := 0
@@ -185,7 +185,7 @@ func FuzzNext(f *testing.F) {
 				t.Fatalf("chose masked token %d", choice.ID)
 			}
 			for _, s := range choice.Stages {
-				if s.Kept < 1 || !within(s.Removed, 0, 1) {
+				if s.Kept < 1 || !inRange(s.Removed, 0, 1) {
 					t.Fatalf("impossible stages %+v", choice.Stages)
 				}
 			}

@@ -2,8 +2,8 @@ package sample
 
 import "testing"
 
-// The known answers are those that the authors publish with Random123.
-func TestPhilox4x32_KnownAnswers(t *testing.T) {
+// The expected words are published with Random123.
+func TestPhilox4x32_MatchesThePublishedVectors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ctr  [4]uint32
 		key  [2]uint32
@@ -23,21 +23,21 @@ func TestPhilox4x32_KnownAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := philox4x32(tt.ctr, tt.key); got != tt.want {
-				t.Errorf("%08x, want %08x", got, tt.want)
+				t.Errorf("got %08x, want %08x", got, tt.want)
 			}
 		})
 	}
 }
 
-func TestUniforms(t *testing.T) {
-	t.Run("take the high bits of two words each", func(t *testing.T) {
+func TestUniforms_DependOnSeedAndPosition(t *testing.T) {
+	t.Run("each takes the high bits of two words", func(t *testing.T) {
 		// Philox of zeros is 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
 		draw, coin := uniforms(0, 0)
 		if draw != float64(0xe169c58d6627e8d5>>11)/(1<<53) || coin != float64(0x9b00dbd8bc57ac4c>>11)/(1<<53) {
 			t.Errorf("%v and %v", draw, coin)
 		}
 	})
-	t.Run("use every bit of seed and position", func(t *testing.T) {
+	t.Run("they use every bit of seed and position", func(t *testing.T) {
 		seen := map[float64]string{}
 		note := func(what string, u float64) {
 			if u < 0 || u >= 1 {
@@ -61,7 +61,7 @@ func TestUniforms(t *testing.T) {
 	})
 }
 
-func TestDrawSeed(t *testing.T) {
+func TestDrawSeed_ReturnsDifferentSeedsBelow2To32(t *testing.T) {
 	seen := map[int64]bool{}
 	for range 100 {
 		seed := DrawSeed()
@@ -70,7 +70,7 @@ func TestDrawSeed(t *testing.T) {
 		}
 		seen[seed] = true
 	}
-	if len(seen) < 99 { // two of 100 agree once in a million runs
-		t.Errorf("%d different seeds of 100", len(seen))
+	if len(seen) < 99 { // two collisions in 100 happen once in a million runs
+		t.Errorf("got %d different seeds of 100", len(seen))
 	}
 }

@@ -7,33 +7,33 @@ import (
 	"sort"
 )
 
-// pool is what is left of the vocabulary as it passes through the chain. It sorts
-// lazily: until a stage has cut it, head holds only as many of the table's best
-// tokens as somebody needed, and grow adds to it.
-// INVARIANT: head is in canonical order, and what else is in the pool comes after it.
+// pool holds the candidates that are left as they pass through the stages. It sorts lazily:
+// until a stage removes candidates, head holds only as many of the best tokens as were
+// needed so far, and grow adds more.
+// INVARIANT: head is in canonical order, and precedes all other candidates.
 type pool struct {
-	table  *table // all tokens, after mask, bias and penalties
+	table  *table // logits of all tokens, after mask, bias and penalties
 	head   []candidate
-	count  int     // candidates in the pool; more than len(head) only before the first cut
-	mass   float64 // sum of the weights of all of them
-	dot    float64 // sum of weight * exponent of all of them; only before the first cut and the temperature
-	scale  scale   // gives the weights
+	count  int     // number of candidates; more than len(head) only before any were removed
+	mass   float64 // sum of the weights of all candidates
+	dot    float64 // sum of weight * exponent of all candidates; valid until candidates are removed or a temperature is applied
+	scale  scale   // maps logits to weights
 	ranker ranker
 	buffer []candidate // storage of head
 
-	edited table     // what table points to after the first change of logits
-	row    []float32 // storage of edited
-	before []float64 // probabilities that an edit changes
+	edited   table     // table points to it after the first change of a logit
+	row      []float32 // storage of edited
+	oldProbs []float64 // probabilities before an edit
 }
 
-// fill starts over with all tokens of a table, of which d is the softmax.
+// fill resets the pool to all tokens of a table, whose softmax is d.
 func (p *pool) fill(t *table, d distribution) {
 	p.table, p.head, p.count, p.mass, p.dot = t, nil, d.count, d.mass, d.dot
 	p.scale = scale{top: d.max, inverse: 1}
 }
 
-// need makes head at least n candidates long, as far as there are so many.
-func (p *pool) need(n int) {
+// ensure extends head to at least n candidates, or to all if there are fewer.
+func (p *pool) ensure(n int) {
 	if len(p.head) == p.count || len(p.head) >= n {
 		return
 	}
@@ -46,22 +46,22 @@ func (p *pool) need(n int) {
 	p.head = p.buffer
 }
 
-// firstHead covers nearly every distribution that a language model computes, and
-// is cheap to select.
-const firstHead = 256
+// initialHead is enough candidates for nearly every distribution of a language model, and
+// few enough to select quickly.
+const initialHead = 256
 
-// grow makes head longer by a good deal, or returns false where it is complete.
+// grow extends head about fourfold. It returns false if head is complete or the logits
+// cannot be fetched.
 func (p *pool) grow() bool {
 	if len(p.head) == p.count {
 		return false
 	}
-	p.need(max(firstHead, 4*len(p.head)))
+	p.ensure(max(initialHead, 4*len(p.head)))
 	return p.table.err == nil
 }
 
-// keep cuts the pool down to head[from:to] and returns the share of the mass that
-// is gone.
-func (p *pool) keep(from, to int) (removed float64) {
+// truncate reduces the pool to head[from:to] and returns the share of the mass removed.
+func (p *pool) truncate(from, to int) (removed float64) {
 	if to-from == p.count {
 		return 0
 	}
@@ -72,15 +72,16 @@ func (p *pool) keep(from, to int) (removed float64) {
 	}
 	removed = math.Max(0, 1-mass/p.mass)
 	p.count, p.mass = len(p.head), mass
-	if from > 0 { // what is left may weigh next to nothing, or nothing, beside what is gone
+	if from > 0 { // weights relative to the removed top may be tiny or 0
 		p.scale.top = float64(p.head[0].logit)
-		p.weigh()
+		p.reweigh()
 	}
 	return removed
 }
 
-// weigh weighs head anew after a change of scale or logits. mass is that of head.
-func (p *pool) weigh() {
+// reweigh recomputes the weights of head after a change of scale or logits, and sets mass to
+// their sum.
+func (p *pool) reweigh() {
 	p.mass = 0
 	for i := range p.head {
 		p.head[i].weight = p.scale.weight(p.head[i].logit)
@@ -90,14 +91,14 @@ func (p *pool) weigh() {
 
 func (p *pool) topK(k int) (removed float64) {
 	k = min(k, p.count)
-	p.need(k)
-	return p.keep(0, k)
+	p.ensure(k)
+	return p.truncate(0, k)
 }
 
-// topNSigma keeps the candidates whose logit is at most n standard deviations of
-// all candidates' logits below the largest.
+// topNSigma keeps the candidates whose logit is at most n standard deviations below the
+// largest.
 func (p *pool) topNSigma(n float64) (removed float64) {
-	p.need(firstHead)
+	p.ensure(initialHead)
 	var spread deviation
 	if len(p.head) == p.count {
 		for i := range p.head {
@@ -111,65 +112,65 @@ func (p *pool) topNSigma(n float64) (removed float64) {
 		}
 	}
 	floor := float64(p.head[0].logit) - n*spread.sigma()
-	return p.keepUntil(func(c candidate) bool { return float64(c.logit) < floor }, 0)
+	return p.truncateAt(func(c candidate) bool { return float64(c.logit) < floor }, 0)
 }
 
 func (p *pool) typicalP(share float64, minKeep int) (removed float64) {
-	p.need(p.count)
+	p.ensure(p.count)
 	if top := float64(p.head[0].logit); top != p.scale.top {
-		p.scale.top = top // so that equal candidates have exactly the entropy as their surprise
-		p.weigh()
+		p.scale.top = top // so that the surprise of equal candidates is exactly the entropy
+		p.reweigh()
 	}
-	return p.keep(typicalP(p.head, p.scale, share, minKeep))
+	return p.truncate(typicalP(p.head, p.scale, share, minKeep))
 }
 
 func (p *pool) topP(share float64, minKeep int) (removed float64) {
-	p.need(firstHead)
+	p.ensure(initialHead)
 	for {
 		kept, reached := topP(p.head, share*p.mass, minKeep)
 		if reached || !p.grow() {
-			return p.keep(0, kept)
+			return p.truncate(0, kept)
 		}
 	}
 }
 
 func (p *pool) minP(share float64, minKeep int) (removed float64) {
-	p.need(firstHead)
+	p.ensure(initialHead)
 	floor := share * p.head[0].weight
-	return p.keepUntil(func(c candidate) bool { return c.weight < floor }, minKeep)
+	return p.truncateAt(func(c candidate) bool { return c.weight < floor }, minKeep)
 }
 
-// xtc removes all candidates of at least the threshold's probability but the least
-// likely of them.
+// xtc removes all but the least likely of the candidates whose probability is at least
+// threshold.
 func (p *pool) xtc(threshold float64, minKeep int) (removed float64) {
-	above := p.until(func(c candidate) bool { return c.weight < threshold*p.mass })
+	above := p.countBefore(func(c candidate) bool { return c.weight < threshold*p.mass })
 	if above < 2 || p.count-(above-1) < minKeep {
 		return 0
 	}
-	p.need(p.count)
-	return p.keep(above-1, len(p.head))
+	p.ensure(p.count)
+	return p.truncate(above-1, len(p.head))
 }
 
-// mirostat keeps the candidates whose surprise is at most mu bits, the likeliest
-// always.
+// mirostat keeps the candidates whose surprise is at most mu bits, and always the likeliest.
 func (p *pool) mirostat(mu float64) (removed float64) {
-	p.need(firstHead)
+	p.ensure(initialHead)
 	logMass := math.Log(p.mass)
-	return p.keepUntil(func(c candidate) bool { return logMass-p.scale.exponent(c.logit) > mu*math.Ln2 }, 1)
+	return p.truncateAt(func(c candidate) bool { return logMass-p.scale.exponent(c.logit) > mu*math.Ln2 }, 1)
 }
 
-// keepUntil keeps the candidates before the first that is out, and at least minKeep.
-// PRECOND: all that follow one that is out are out.
-func (p *pool) keepUntil(out func(candidate) bool, minKeep int) (removed float64) {
-	kept := max(1, p.until(out), min(minKeep, p.count))
-	p.need(kept)
-	return p.keep(0, min(kept, len(p.head)))
+// truncateAt keeps the candidates before the first for which out is true, but at least
+// minKeep.
+// PRECOND: out is true for all candidates after one for which it is true.
+func (p *pool) truncateAt(out func(candidate) bool, minKeep int) (removed float64) {
+	kept := max(1, p.countBefore(out), min(minKeep, p.count))
+	p.ensure(kept)
+	return p.truncate(0, min(kept, len(p.head)))
 }
 
-// until returns how many candidates stand before the first that is out.
-// PRECOND: as of keepUntil.
-func (p *pool) until(out func(candidate) bool) int {
-	p.need(firstHead)
+// countBefore returns the number of candidates before the first for which out is true.
+// PRECOND: as for truncateAt.
+func (p *pool) countBefore(out func(candidate) bool) int {
+	p.ensure(initialHead)
 	for {
 		n := sort.Search(len(p.head), func(i int) bool { return out(p.head[i]) })
 		if n < len(p.head) || !p.grow() {
@@ -180,27 +181,27 @@ func (p *pool) until(out func(candidate) bool) int {
 
 // temperature divides the logits by t >= 0.
 func (p *pool) temperature(t float64) (removed float64) {
-	p.need(firstHead)
+	p.ensure(initialHead)
 	before, massBefore := p.scale, p.mass
-	// At a t of 0 or nearly so the quotient would be infinite, and infinity times 0 is NaN.
+	// If t is 0 or almost 0, 1/t is infinite, and infinity times 0 is NaN.
 	p.scale = scale{top: float64(p.head[0].logit), inverse: math.Min(1/t, math.MaxFloat64)}
-	p.weigh()
+	p.reweigh()
 	if len(p.head) < p.count {
 		p.mass = p.scale.mass(p.table.all())
 	}
 	for {
-		removed, complete := moved(p.head, before, massBefore, p.scale, p.mass)
+		removed, complete := movedMass(p.head, before, massBefore, p.scale, p.mass)
 		if complete || !p.grow() {
 			return removed
 		}
 	}
 }
 
-// dynamicTemperature divides the logits by a temperature from low to high: how far
-// it goes from low to high is the entropy, as a share of what it could be at most,
-// to the power of exponent. One candidate alone is left as it is.
+// dynamicTemperature divides the logits by a temperature interpolated from low to high by
+// the entropy, divided by the largest possible entropy, to the power of exponent. A single
+// candidate is left unchanged.
 func (p *pool) dynamicTemperature(low, high, exponent float64) (removed float64) {
-	p.need(firstHead)
+	p.ensure(initialHead)
 	if p.count == 1 {
 		return 0
 	}
@@ -217,16 +218,16 @@ func (p *pool) greedy() (removed float64) {
 	return p.topK(1)
 }
 
-// draw returns the candidate at u, in [0, 1), of the distribution's cumulative sum.
+// draw returns the first candidate at which the cumulative probability exceeds u in [0, 1).
 func (p *pool) draw(u float64) candidate {
-	p.need(firstHead)
+	p.ensure(initialHead)
 	for {
 		i, ok := pick(p.head, u*p.mass)
 		if ok {
 			return p.head[i]
 		}
 		if !p.grow() {
-			// u*mass lies above the sum by a rounding error: the last of any weight.
+			// Rounding made u*mass larger than the sum: take the last with a weight.
 			last := len(p.head) - 1
 			for last > 0 && p.head[last].weight == 0 {
 				last--
@@ -236,12 +237,12 @@ func (p *pool) draw(u float64) candidate {
 	}
 }
 
-// change returns the new logit of a token, divided by the temperature if that has
-// been applied, or the same where the token is none of those to be changed.
+// change returns the new logit of a token, or logit if it does not apply to the token. Both
+// are divided by the temperature if that has been applied.
 type change func(id int32, logit float64) float64
 
-// edit changes the logits of some tokens. It returns the probability that has passed
-// from some tokens to others.
+// edit applies f to the logits of the tokens in ids, the only ones that f may change. It
+// returns the probability moved between tokens.
 func (p *pool) edit(ids []int32, f change) (moved float64, err error) {
 	switch {
 	case len(ids) == 0:
@@ -252,40 +253,40 @@ func (p *pool) edit(ids []int32, f change) (moved float64, err error) {
 	return p.editRow(ids, f)
 }
 
-// editHead is edit where all candidates are in head.
+// editHead implements edit if all candidates are in head.
 func (p *pool) editHead(f change) (moved float64) {
-	p.before = p.before[:0]
+	p.oldProbs = p.oldProbs[:0]
 	top := math.Inf(-1)
 	for i := range p.head {
 		c := &p.head[i]
-		p.before = append(p.before, c.weight/p.mass)
+		p.oldProbs = append(p.oldProbs, c.weight/p.mass)
 		c.logit = p.scale.change(c.id, c.logit, f)
 		top = math.Max(top, float64(c.logit))
 	}
 	p.scale.top = top
-	p.weigh()
+	p.reweigh()
 	for i := range p.head {
-		moved += math.Max(0, p.head[i].weight/p.mass-p.before[i])
+		moved += math.Max(0, p.head[i].weight/p.mass-p.oldProbs[i])
 	}
 	slices.SortFunc(p.head, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.logit, a.logit), cmp.Compare(a.id, b.id))
 	})
-	p.weigh() // in the new order
+	p.reweigh() // so that mass is summed in the new order
 	return moved
 }
 
-// editRow is edit of the whole row, which can lift any token to any rank.
+// editRow implements edit on the whole row, since any token may move to any rank.
 func (p *pool) editRow(ids []int32, f change) (moved float64, err error) {
-	row, err := p.ownRow()
+	row, err := p.editableRow()
 	if err != nil {
 		return 0, err
 	}
 	mass, dot, top := p.mass, p.dot, p.scale.top
-	p.before = p.before[:0]
+	p.oldProbs = p.oldProbs[:0]
 	gone := 0.0
 	for _, id := range ids {
 		w := p.scale.weight(row[id])
-		p.before = append(p.before, w/mass)
+		p.oldProbs = append(p.oldProbs, w/mass)
 		gone += w
 		dot -= p.scale.dot(row[id], w)
 		row[id] = p.scale.change(id, row[id], f)
@@ -293,8 +294,8 @@ func (p *pool) editRow(ids []int32, f change) (moved float64, err error) {
 	}
 	p.head = nil
 	if p.mass -= gone; p.mass < mass/2 || top > p.scale.top {
-		// What is left of the old sum is what rounding left of it, or of no scale.
-		p.sumUp(row)
+		// The rest of the old sum is mainly rounding error, or has another scale.
+		p.recomputeSums(row)
 	} else {
 		for _, id := range ids {
 			w := p.scale.weight(row[id])
@@ -303,21 +304,20 @@ func (p *pool) editRow(ids []int32, f change) (moved float64, err error) {
 		}
 		p.dot = dot
 	}
-	// The untouched tokens all gain or all lose, by renormalisation. So either what
-	// was gained or what was lost is entirely among the touched.
+	// Renormalisation makes all other tokens gain or all lose probability. So either the
+	// total gain or the total loss is entirely among ids.
 	var gained, lost float64
 	for i, id := range ids {
-		change := p.scale.weight(row[id])/p.mass - p.before[i]
+		change := p.scale.weight(row[id])/p.mass - p.oldProbs[i]
 		gained += math.Max(0, change)
 		lost += math.Max(0, -change)
 	}
 	return math.Max(gained, lost), nil
 }
 
-// sumUp computes the sums of a whole row anew; a temperature that has been applied
-// stays.
-// PRECOND: a logit is finite, and none is NaN or +Inf.
-func (p *pool) sumUp(row []float32) {
+// recomputeSums recomputes the sums of a whole row. An applied temperature is kept.
+// PRECOND: some logit is finite, and none is NaN or +Inf.
+func (p *pool) recomputeSums(row []float32) {
 	d, _ := softmax(row)
 	inverse := p.scale.inverse
 	p.fill(p.table, d)
@@ -327,8 +327,8 @@ func (p *pool) sumUp(row []float32) {
 	}
 }
 
-// ownRow makes the table one whose logits may be changed, and returns them.
-func (p *pool) ownRow() ([]float32, error) {
+// editableRow copies the logits on the first call, makes table use the copy, and returns it.
+func (p *pool) editableRow() ([]float32, error) {
 	if p.table != &p.edited {
 		from := p.table
 		logits := from.all()
@@ -342,11 +342,10 @@ func (p *pool) ownRow() ([]float32, error) {
 	return p.row, nil
 }
 
-// mask removes the tokens that may not come, or returns ErrMasked where none that
-// can be chosen may.
-// PRECOND: nothing else has been done to the pool.
+// mask removes the tokens that m does not allow. It returns ErrMasked if none is left.
+// PRECOND: no other stage has run.
 func (p *pool) mask(m Mask) (removed float64, err error) {
-	row, err := p.ownRow()
+	row, err := p.editableRow()
 	if err != nil {
 		return 0, err
 	}

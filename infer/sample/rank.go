@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// rankKey packs a logit and its token so that a larger key stands earlier in the
-// canonical order: largest logit first, of equal logits the lowest id.
+// rankKey packs a logit and its token into a key. Larger keys precede smaller ones in
+// canonical order.
 func rankKey(logit float32, id int32) uint64 {
-	bits := math.Float32bits(logit + 0) // -0 + 0 is +0: the two are equal
+	bits := math.Float32bits(logit + 0) // turns -0 into +0, because the two are equal
 	if bits>>31 == 1 {
 		bits = ^bits
 	} else {
@@ -29,34 +29,34 @@ func keyLogit(key uint64) float32 {
 	return math.Float32frombits(bits)
 }
 
-// ranker puts the tokens of rows into canonical order. It keeps its buffers: they
-// grow to the most that was ever asked for.
+// ranker sorts the tokens of rows in canonical order. It reuses its buffers, which grow to
+// the largest size requested.
 type ranker struct {
-	heap       []uint64
-	keys, swap []uint64 // of a whole row
+	heap          []uint64
+	keys, scratch []uint64 // for sorting a whole row
 }
 
-// best returns the keys of at least the first n tokens of the row in canonical
-// order, or of all that are not masked (-Inf) where those are fewer. The result is
-// valid until the next call.
+// best returns the keys of at least the first n tokens of the row in canonical order, or of
+// all that are not masked (-Inf) if those are fewer. The result is valid until the next
+// call.
 // PRECOND: no logit is NaN.
 func (r *ranker) best(row []float32, n int) []uint64 {
-	const limit = 1024 // beyond this the heap is soon slower than sorting the row
+	const limit = 1024 // above this, sorting the row is faster than the heap
 	if n <= min(limit, len(row)/16) {
 		return r.selectBest(row, n)
 	}
 	return r.sort(row)
 }
 
-// selectBest keeps the best so far in a heap, the worst of them on top. After the
-// first few thousand tokens almost all others fail one comparison.
+// selectBest implements best with a heap of the n best tokens so far, the worst on top.
+// After the first few thousand tokens almost all others need one comparison.
 // PRECOND: 0 <= n <= len(row).
 func (r *ranker) selectBest(row []float32, n int) []uint64 {
 	if n == 0 {
 		return nil
 	}
 	heap := r.heap[:0]
-	worst := float32(math.Inf(-1)) // worst of a full heap; an equal logit with a higher id is no better
+	worst := float32(math.Inf(-1)) // logit at the top of a full heap; an equal logit with a higher id ranks lower
 	for id, logit := range row {
 		if logit <= worst {
 			continue
@@ -82,7 +82,7 @@ func (r *ranker) selectBest(row []float32, n int) []uint64 {
 	return heap
 }
 
-// siftDown restores the heap order (a parent is less than its children) below i.
+// siftDown restores the heap order (a parent is less than its children) from i down.
 func siftDown(heap []uint64, i int) {
 	for {
 		child := 2*i + 1
@@ -100,14 +100,14 @@ func siftDown(heap []uint64, i int) {
 	}
 }
 
-// sort is a radix sort, which takes the same time for every row. It is stable, so
-// that only the half of the key that holds the logit needs sorting.
+// sort implements best with a radix sort, whose time does not depend on the values. It is
+// stable, so only the half of the key that holds the logit needs sorting.
 func (r *ranker) sort(row []float32) []uint64 {
 	const digit = 11 // bits; three digits are the 32 bits of a logit
 	if cap(r.keys) < len(row) {
-		r.keys, r.swap = make([]uint64, len(row)), make([]uint64, len(row))
+		r.keys, r.scratch = make([]uint64, len(row)), make([]uint64, len(row))
 	}
-	keys, swap := r.keys[:0], r.swap
+	keys, scratch := r.keys[:0], r.scratch
 	var starts [3][1 << digit]uint32
 	for id, logit := range row {
 		if math.IsInf(float64(logit), -1) {
@@ -119,7 +119,7 @@ func (r *ranker) sort(row []float32) []uint64 {
 			starts[d][descending(key, d, digit)]++
 		}
 	}
-	swap = swap[:len(keys)]
+	scratch = scratch[:len(keys)]
 	for d := range starts {
 		next := uint32(0)
 		for i, count := range starts[d] {
@@ -128,16 +128,16 @@ func (r *ranker) sort(row []float32) []uint64 {
 		}
 		for _, key := range keys {
 			slot := &starts[d][descending(key, d, digit)]
-			swap[*slot] = key
+			scratch[*slot] = key
 			*slot++
 		}
-		keys, swap = swap, keys
+		keys, scratch = scratch, keys
 	}
 	return keys
 }
 
-// descending returns digit d (0: lowest) of a key's logit, turned so that larger
-// logits have smaller digits.
+// descending returns digit d (0: lowest) of a key's logit, inverted so that larger logits
+// have smaller digits.
 func descending(key uint64, d, width int) uint64 {
 	return ^key >> (32 + d*width) & (1<<width - 1)
 }

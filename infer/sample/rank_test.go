@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-func TestRankKey_KeepsTokenAndLogit(t *testing.T) {
+func TestRankKey_RoundTripsTokenAndLogit(t *testing.T) {
 	for _, logit := range []float32{0, 1, -1, 3.25, -1e-40, 1e-40, math.MaxFloat32, -math.MaxFloat32, -inf, inf} {
 		for _, id := range []int32{0, 1, 151643, math.MaxInt32} {
 			key := rankKey(logit, id)
 			if keyLogit(key) != logit || keyID(key) != id {
-				t.Errorf("logit %v of token %d came back as %v of %d", logit, id, keyLogit(key), keyID(key))
+				t.Errorf("logit %v of token %d was unpacked as %v of %d", logit, id, keyLogit(key), keyID(key))
 			}
 		}
 	}
@@ -47,16 +47,16 @@ func TestRanker_EqualsSortingEverything(t *testing.T) {
 			}
 			slices.SortFunc(ids, func(a, b int32) int { return cmp.Or(cmp.Compare(row[b], row[a]), cmp.Compare(a, b)) })
 			var r ranker
-			// Down and up again: a ranker must not care what it was asked before.
+			// Down and up again, because a ranker reuses its buffers.
 			for _, n := range []int{len(row), len(row) / 2, len(row) / 8, 40, 7, 2, 1, 0, 1, 300, len(row)} {
 				n = min(n, len(row))
 				for how, keys := range map[string][]uint64{"best": r.best(row, n), "selectBest": new(ranker).selectBest(row, n)} {
 					if len(keys) < min(n, len(ids)) {
-						t.Fatalf("%s: %d keys, asked for %d of %d", how, len(keys), n, len(ids))
+						t.Fatalf("%s: got %d keys, want %d of %d", how, len(keys), n, len(ids))
 					}
 					for i, key := range keys {
 						if keyID(key) != ids[i] || keyLogit(key) != row[ids[i]] {
-							t.Fatalf("%s of %d: place %d is token %d (%v), want %d (%v)", how, n, i, keyID(key), keyLogit(key), ids[i], row[ids[i]])
+							t.Fatalf("%s of %d: rank %d: got token %d (%v), want %d (%v)", how, n, i, keyID(key), keyLogit(key), ids[i], row[ids[i]])
 						}
 					}
 				}

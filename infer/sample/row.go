@@ -6,45 +6,42 @@ import (
 	"math"
 )
 
-// Row is what is known of one row of logits: either all of it (see RowOf), or what
-// a device has reduced it to, which is all that most settings need.
+// Row is a row of logits: either all of them (see RowOf), or a device's reduction of them,
+// which is enough for most settings.
 type Row struct {
-	logits []float32 // all of them
+	logits []float32 // the whole row, of RowOf
 
-	IDs    []int32   // the likeliest tokens in canonical order, as many as were looked for or all that are not masked
-	Logits []float32 // theirs
+	IDs    []int32   // the likeliest tokens in canonical order, or all that are not masked
+	Logits []float32 // of IDs
 
-	Max   float32 // the largest logit
-	Mass  float64 // sum over the vocabulary of exp(logit - Max)
-	Dot   float64 // sum over the vocabulary of exp(logit - Max) * (logit - Max), where a token of no weight adds nothing
-	Count int     // logits that are not -Inf
-	Bad   bool    // a logit is NaN or +Inf, and the rest of the Row means nothing
+	Max       float32 // the largest logit
+	Mass      float64 // sum over the vocabulary of exp(logit - Max)
+	Dot       float64 // sum over the vocabulary of exp(logit - Max) * (logit - Max), without terms of weight 0
+	Count     int     // logits that are not -Inf
+	NotFinite bool    // a logit is NaN or +Inf; the other fields are then undefined
 
-	// Whole returns all logits, which must stay as they are until the call that the
-	// Row was given to returns. It is called at most once, and only if the settings
-	// need tokens that are not among IDs.
-	Whole func() ([]float32, error)
+	// Fetch returns all logits, which must not change until the call that received the
+	// Row returns. It is called at most once, and only if tokens outside IDs are needed.
+	Fetch func() ([]float32, error)
 }
 
-// RowOf returns a row of which all logits are known.
+// RowOf returns a Row of all logits, which it does not copy.
 func RowOf(logits []float32) Row { return Row{logits: logits} }
 
-// table is a row that is being worked on: it gives the tokens in canonical order, as
-// many as somebody needs.
+// table gives access to a row: its tokens in canonical order, and all logits if needed.
 type table struct {
-	logits []float32 // of the whole vocabulary; nil: not known, or not yet
-	keys   []uint64  // of the likeliest tokens, where a device gave them
-	count  int       // tokens that are not masked
+	logits []float32 // of the whole vocabulary; nil: not fetched
+	keys   []uint64  // of the likeliest tokens, if a device selected them
+	count  int       // number of tokens that are not masked
 	vocab  int
-	whole  func() ([]float32, error)
-	err    error // of whole
+	fetch  func() ([]float32, error)
+	err    error // of fetch
 }
 
-// open takes up a row and returns its softmax. Rows that are no distribution are
-// ErrNotFinite.
+// open resets the table to a row and returns its softmax, or ErrNotFinite if it has none.
 func (t *table) open(r Row, vocab int) (d distribution, err error) {
-	*t = table{logits: r.logits, keys: t.keys[:0], vocab: vocab, whole: r.Whole}
-	if r.Whole == nil {
+	*t = table{logits: r.logits, keys: t.keys[:0], vocab: vocab, fetch: r.Fetch}
+	if r.Fetch == nil {
 		if len(r.logits) != vocab {
 			return d, fmt.Errorf("got %d logits for a vocabulary of %d tokens", len(r.logits), vocab)
 		}
@@ -58,8 +55,8 @@ func (t *table) open(r Row, vocab int) (d distribution, err error) {
 
 func (t *table) openReduced(r Row) (d distribution, err error) {
 	switch {
-	case r.Bad:
-		return d, fmt.Errorf("%w: NaN or +Inf is among them", ErrNotFinite)
+	case r.NotFinite:
+		return d, fmt.Errorf("%w: there is a NaN or +Inf", ErrNotFinite)
 	case r.Count == 0:
 		return d, fmt.Errorf("%w: the largest is %v", ErrNotFinite, math.Inf(-1))
 	}
@@ -75,18 +72,18 @@ func (t *table) openReduced(r Row) (d distribution, err error) {
 		t.keys = append(t.keys, key)
 	}
 	if !sound || math.IsInf(float64(r.Logits[n-1]), 0) || math.IsInf(float64(r.Max), 0) {
-		return d, errors.New("what the device found out about the logits contradicts itself")
+		return d, errors.New("the device returned inconsistent candidates or sums of the logits")
 	}
-	// The likeliest token alone has a mass of 1, but for what a device's exp may be off.
+	// The likeliest token alone has a mass of 1; the exp of a device may be inexact.
 	return distribution{max: float64(r.Max), mass: math.Max(1, r.Mass), dot: r.Dot, count: r.Count}, nil
 }
 
-// all returns the whole row, or nil after an error.
+// all returns the whole row, which it fetches on the first call, or nil after an error.
 func (t *table) all() []float32 {
 	if t.logits != nil || t.err != nil {
 		return t.logits
 	}
-	logits, err := t.whole()
+	logits, err := t.fetch()
 	if err == nil && len(logits) != t.vocab {
 		err = fmt.Errorf("got %d logits for a vocabulary of %d tokens", len(logits), t.vocab)
 	}
@@ -100,25 +97,25 @@ func (t *table) all() []float32 {
 	return logits
 }
 
-// verify holds a whole row against what is known of it already.
+// verify checks fetched logits against the count of the reduced row.
 func (t *table) verify(logits []float32) error {
 	count := 0
 	for id, logit := range logits {
 		if logit-logit == 0 {
 			count++
 		} else if !math.IsInf(float64(logit), -1) {
-			return fmt.Errorf("%w: the one of token %d is %v", ErrNotFinite, id, logit)
+			return fmt.Errorf("%w: that of token %d is %v", ErrNotFinite, id, logit)
 		}
 	}
 	if count != t.count {
-		return fmt.Errorf("a device counted %d logits that are not masked, but there are %d", t.count, count)
+		return fmt.Errorf("the device counted %d logits that are not -Inf, but there are %d", t.count, count)
 	}
 	return nil
 }
 
-// best returns the keys of at least the first n tokens in canonical order, or of all
-// that are not masked where those are fewer; after an error, those that are known.
-// The result is valid until the next call with the same ranker.
+// best returns the keys of at least the first n tokens in canonical order, or of all that
+// are not masked if those are fewer; after an error, those already known. The result is
+// valid until the next call with the same ranker.
 func (t *table) best(n int, r *ranker) []uint64 {
 	if t.logits == nil && (n <= len(t.keys) || len(t.keys) == t.count) || t.all() == nil {
 		return t.keys

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// reduced returns what a device would make of a row that is a distribution: its n
-// likeliest tokens and the sums. asked counts the calls of Whole.
+// reduced returns a row as a device reduces it: its n likeliest tokens and the sums. asked
+// counts the calls of Fetch.
 func reduced(logits []float32, n int, asked *int) Row {
 	d, err := softmax(logits)
 	if err != nil {
@@ -26,14 +26,14 @@ func reduced(logits []float32, n int, asked *int) Row {
 		r.IDs = append(r.IDs, keyID(key))
 		r.Logits = append(r.Logits, keyLogit(key))
 	}
-	r.Whole = func() ([]float32, error) {
+	r.Fetch = func() ([]float32, error) {
 		*asked++
 		return logits, nil
 	}
 	return r
 }
 
-// same returns how two choices differ; numbers may by rounding errors.
+// same returns how two choices differ by more than rounding errors.
 func same(a, b Choice) error {
 	near := func(x, y float64) bool { return math.Abs(x-y) <= 1e-12*math.Max(1, math.Abs(x)) }
 	ok := a.ID == b.ID && a.Rank == b.Rank && near(a.LogProb, b.LogProb) && near(a.PMax, b.PMax) && near(a.Entropy, b.Entropy) &&
@@ -50,7 +50,7 @@ func same(a, b Choice) error {
 	return nil
 }
 
-func TestChain_TheSameTokenComesOutOfCandidatesAndOfTheWholeRow(t *testing.T) {
+func TestChain_ChoosesTheSameTokenFromCandidatesAndFromAllLogits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vocab := rapid.SampledFrom([]int{1, 2, 17, 255, 256, 257, 3000, 20000}).Draw(t, "vocab")
 		p := drawParams(t, vocab)
@@ -82,7 +82,7 @@ func TestChain_TheSameTokenComesOutOfCandidatesAndOfTheWholeRow(t *testing.T) {
 				t.Fatal(err)
 			}
 			if asked > 1 {
-				t.Fatalf("the whole row was asked for %d times", asked)
+				t.Fatalf("all logits were fetched %d times", asked)
 			}
 			in.Pos++
 			in.History = append(in.History, want.ID)
@@ -90,8 +90,8 @@ func TestChain_TheSameTokenComesOutOfCandidatesAndOfTheWholeRow(t *testing.T) {
 	})
 }
 
-// modelRow draws a row of the shape that language models compute: a head of a few
-// tokens far above a wide tail.
+// modelRow returns a random row shaped like a language model's: a head of a few tokens far
+// above a wide tail.
 func modelRow(rng *rand.Rand, vocab int) []float32 {
 	logits := make([]float32, vocab)
 	for i := range logits {
@@ -103,7 +103,7 @@ func modelRow(rng *rand.Rand, vocab int) []float32 {
 	return logits
 }
 
-func TestChain_AsksForTheWholeRowOnlyWhereAStageNeedsIt(t *testing.T) {
+func TestChain_FetchesAllLogitsOnlyIfAStageNeedsThem(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const vocab = 4000
 	flat := randomLogits(rng, vocab, 0.5, 0, 0)
@@ -115,29 +115,29 @@ func TestChain_AsksForTheWholeRowOnlyWhereAStageNeedsIt(t *testing.T) {
 		mask  Mask
 		asked bool
 	}{
-		"the default settings":                      {set: func(p *Params) { *p = DefaultParams() }, top: 256},
-		"the default settings and a flat row":       {set: func(p *Params) { *p = DefaultParams() }, flat: true},
-		"greedy":                                    {set: func(p *Params) { p.Temperature = 0 }},
-		"top_p alone":                               {set: func(p *Params) { p.TopP = 0.9 }},
-		"min_p alone":                               {set: func(p *Params) { p.MinP = 0.05 }},
-		"xtc after a cut":                           {set: func(p *Params) { p.TopK, p.XTCProbability, p.XTCThreshold = 40, 1, 0.01 }},
-		"typical_p after a cut":                     {set: func(p *Params) { p.TopK, p.TypicalP = 256, 0.5 }},
-		"top_n_sigma after a cut":                   {set: func(p *Params) { p.TopK, p.TopNSigma, p.Samplers = 256, 1, []string{"top_k", "top_n_sigma"} }},
-		"mirostat":                                  {set: func(p *Params) { p.Mirostat, p.MirostatTau = 2, 2 }},
-		"a dynamic temperature after a cut":         {set: func(p *Params) { p.TopK, p.DynatempRange = 40, 0.5 }},
-		"penalties after a cut":                     {set: func(p *Params) { p.TopK, p.RepeatPenalty, p.Samplers = 40, 2, []string{"top_k", "penalties"} }},
-		"dry where nothing is repeated":             {set: func(p *Params) { p.TopK, p.DryMultiplier, p.DryAllowedLength = 40, 1, 4 }},
-		"penalties":                                 {set: func(p *Params) { p.TopK, p.RepeatPenalty = 40, 2 }, asked: true},
-		"a bias":                                    {set: func(p *Params) { p.TopK, p.LogitBias = 40, map[int32]float64{1: 1} }, asked: true},
-		"dry where something is repeated":           {set: func(p *Params) { p.TopK, p.DryMultiplier = 40, 1 }, asked: true},
-		"a mask":                                    {set: func(p *Params) { p.TopK = 40 }, mask: Mask{0, 1 << 5}, asked: true},
-		"typical_p before a cut":                    {set: func(p *Params) { p.TypicalP = 0.5 }, asked: true},
-		"top_n_sigma before a cut":                  {set: func(p *Params) { p.TopNSigma = 1 }, asked: true},
-		"temperature before a cut":                  {set: func(p *Params) { p.Temperature = 0.5 }, asked: true},
-		"a top_k of more than is known":             {set: func(p *Params) { p.TopK = 257 }, asked: true},
-		"a top_p that keeps more than is known":     {set: func(p *Params) { p.TopP = 0.9 }, flat: true, asked: true},
-		"more alternatives than are known":          {set: func(p *Params) { p.TopK = 40 }, top: 257, asked: true},
-		"nothing on, and a draw out of the unknown": {set: func(p *Params) {}, flat: true, asked: true},
+		"the default settings":                        {set: func(p *Params) { *p = DefaultParams() }, top: 256},
+		"the default settings and a flat row":         {set: func(p *Params) { *p = DefaultParams() }, flat: true},
+		"greedy":                                      {set: func(p *Params) { p.Temperature = 0 }},
+		"top_p alone":                                 {set: func(p *Params) { p.TopP = 0.9 }},
+		"min_p alone":                                 {set: func(p *Params) { p.MinP = 0.05 }},
+		"xtc after a cut":                             {set: func(p *Params) { p.TopK, p.XTCProbability, p.XTCThreshold = 40, 1, 0.01 }},
+		"typical_p after a cut":                       {set: func(p *Params) { p.TopK, p.TypicalP = 256, 0.5 }},
+		"top_n_sigma after a cut":                     {set: func(p *Params) { p.TopK, p.TopNSigma, p.Samplers = 256, 1, []string{"top_k", "top_n_sigma"} }},
+		"mirostat":                                    {set: func(p *Params) { p.Mirostat, p.MirostatTau = 2, 2 }},
+		"a dynamic temperature after a cut":           {set: func(p *Params) { p.TopK, p.DynatempRange = 40, 0.5 }},
+		"penalties after a cut":                       {set: func(p *Params) { p.TopK, p.RepeatPenalty, p.Samplers = 40, 2, []string{"top_k", "penalties"} }},
+		"dry where nothing is repeated":               {set: func(p *Params) { p.TopK, p.DryMultiplier, p.DryAllowedLength = 40, 1, 4 }},
+		"penalties":                                   {set: func(p *Params) { p.TopK, p.RepeatPenalty = 40, 2 }, asked: true},
+		"a bias":                                      {set: func(p *Params) { p.TopK, p.LogitBias = 40, map[int32]float64{1: 1} }, asked: true},
+		"dry where something is repeated":             {set: func(p *Params) { p.TopK, p.DryMultiplier = 40, 1 }, asked: true},
+		"a mask":                                      {set: func(p *Params) { p.TopK = 40 }, mask: Mask{0, 1 << 5}, asked: true},
+		"typical_p before a cut":                      {set: func(p *Params) { p.TypicalP = 0.5 }, asked: true},
+		"top_n_sigma before a cut":                    {set: func(p *Params) { p.TopNSigma = 1 }, asked: true},
+		"temperature before a cut":                    {set: func(p *Params) { p.Temperature = 0.5 }, asked: true},
+		"a top_k of more than is known":               {set: func(p *Params) { p.TopK = 257 }, asked: true},
+		"a top_p that keeps more than is known":       {set: func(p *Params) { p.TopP = 0.9 }, flat: true, asked: true},
+		"more alternatives than are known":            {set: func(p *Params) { p.TopK = 40 }, top: 257, asked: true},
+		"all stages off, and a draw beyond the known": {set: func(p *Params) {}, flat: true, asked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := off()
@@ -156,24 +156,24 @@ func TestChain_AsksForTheWholeRowOnlyWhereAStageNeedsIt(t *testing.T) {
 				}
 			}
 			if (asked > 0) != tt.asked {
-				t.Errorf("asked for %d of 20 rows, want any: %v", asked, tt.asked)
+				t.Errorf("fetched %d of 20 rows, want any: %v", asked, tt.asked)
 			}
 		})
 	}
 }
 
-func TestChain_NeverAsksForTheWholeRowOfAVocabularyThatItKnows(t *testing.T) {
+func TestChain_DoesNotFetchLogitsThatItHas(t *testing.T) {
 	p := off()
 	p.TypicalP, p.TopNSigma, p.Temperature, p.TopK = 0.9, 3, 2, 90
 	p.Samplers = []string{"temperature", "typical_p", "top_n_sigma", "top_k"}
 	asked := 0
 	row := reduced(randomLogits(rand.New(rand.NewPCG(1, 2)), 100, 1, 0.1, 0), 256, &asked)
 	if _, err := mustChain(t, p, 100).Next(Input{Row: row, Top: 256}); err != nil || asked > 0 {
-		t.Errorf("asked %d times, %v", asked, err)
+		t.Errorf("fetched %d times, error %v", asked, err)
 	}
 }
 
-func TestScore_TheSameComesOutOfCandidatesAndOfTheWholeRow(t *testing.T) {
+func TestScore_IsTheSameFromCandidatesAndFromAllLogits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	logits := randomLogits(rng, 400, 3, 0.2, 0.5)
 	for id := range int32(400) {
@@ -187,17 +187,17 @@ func TestScore_TheSameComesOutOfCandidatesAndOfTheWholeRow(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("%+v, want %+v", got, want)
+			t.Fatalf("got %+v, want %+v", got, want)
 		}
 		if known := want.Rank < 64; (asked == 0) != known {
-			t.Fatalf("token of rank %d: the whole row was asked for %d times", want.Rank, asked)
+			t.Fatalf("token of rank %d: all logits were fetched %d times", want.Rank, asked)
 		}
 	}
 }
 
-func TestChain_TakesTheSumsOfADeviceAsTheyAre(t *testing.T) {
-	// Devices compute exp in float32. A row of one certain token is the one of which the
-	// sum may come out below what it is at least.
+func TestChain_AcceptsSumsWithTheRoundingErrorOfADevice(t *testing.T) {
+	// Devices compute exp in float32, so the sum of a row with one certain token may be
+	// slightly below 1.
 	logits := []float32{-50, 3, -50}
 	asked := 0
 	r := reduced(logits, 3, &asked)
@@ -210,67 +210,67 @@ func TestChain_TakesTheSumsOfADeviceAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestChain_RefusesRowsThatContradictThemselves(t *testing.T) {
+func TestChain_RejectsInconsistentRows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 7))
 	logits := randomLogits(rng, 500, 2, 0, 0)
 	broken := errors.New("the bus is gone")
 	for name, tt := range map[string]struct {
-		set  func(*Row)
-		says string
-		is   error
+		set     func(*Row)
+		errText string
+		is      error
 	}{
-		"a NaN was found":                       {set: func(r *Row) { r.Bad = true }, says: "NaN or +Inf is among them", is: ErrNotFinite},
-		"all are masked":                        {set: func(r *Row) { *r = Row{Count: 0, Whole: r.Whole} }, is: ErrNotFinite},
-		"no candidates":                         {set: func(r *Row) { r.IDs, r.Logits = nil, nil }, says: "contradicts itself"},
-		"more ids than logits":                  {set: func(r *Row) { r.Logits = r.Logits[1:] }, says: "contradicts itself"},
-		"more candidates than there are":        {set: func(r *Row) { r.Count = 3 }, says: "contradicts itself"},
-		"more tokens than the vocabulary has":   {set: func(r *Row) { r.Count = 501 }, says: "contradicts itself"},
-		"a largest logit that is not the first": {set: func(r *Row) { r.Max++ }, says: "contradicts itself"},
-		"a mass that is NaN":                    {set: func(r *Row) { r.Mass = math.NaN() }, says: "contradicts itself"},
-		"a mass below that of the first":        {set: func(r *Row) { r.Mass = 0.5 }, says: "contradicts itself"},
-		"a mass above all":                      {set: func(r *Row) { r.Mass = 600 }, says: "contradicts itself"},
-		"a positive dot":                        {set: func(r *Row) { r.Dot = 1 }, says: "contradicts itself"},
-		"an infinite dot":                       {set: func(r *Row) { r.Dot = math.Inf(-1) }, says: "contradicts itself"},
-		"a token past the end":                  {set: func(r *Row) { r.IDs[3] = 500 }, says: "contradicts itself"},
-		"a negative token":                      {set: func(r *Row) { r.IDs[3] = -1 }, says: "contradicts itself"},
-		"a token twice":                         {set: func(r *Row) { r.IDs[3], r.Logits[3] = r.IDs[2], r.Logits[2] }, says: "contradicts itself"},
-		"another order":                         {set: func(r *Row) { r.Logits[3] = r.Logits[2] + 1 }, says: "contradicts itself"},
-		"an infinite candidate":                 {set: func(r *Row) { r.Logits[39] = -inf }, says: "contradicts itself"},
-		"an infinite largest logit":             {set: func(r *Row) { r.Max, r.Logits[0] = inf, inf }, says: "contradicts itself"},
-		"a whole row that is too short":         {set: func(r *Row) { r.Whole = func() ([]float32, error) { return logits[1:], nil } }, says: "got 499 logits for a vocabulary of 500"},
-		"a whole row with a NaN":                {set: func(r *Row) { r.Whole = func() ([]float32, error) { return slices.Repeat([]float32{nan}, 500), nil } }, is: ErrNotFinite},
-		"a whole row that is another": {set: func(r *Row) {
+		"a NaN was found":                       {set: func(r *Row) { r.NotFinite = true }, errText: "there is a NaN or +Inf", is: ErrNotFinite},
+		"all are masked":                        {set: func(r *Row) { *r = Row{Count: 0, Fetch: r.Fetch} }, is: ErrNotFinite},
+		"no candidates":                         {set: func(r *Row) { r.IDs, r.Logits = nil, nil }, errText: "inconsistent"},
+		"more ids than logits":                  {set: func(r *Row) { r.Logits = r.Logits[1:] }, errText: "inconsistent"},
+		"more candidates than there are":        {set: func(r *Row) { r.Count = 3 }, errText: "inconsistent"},
+		"more tokens than the vocabulary has":   {set: func(r *Row) { r.Count = 501 }, errText: "inconsistent"},
+		"a largest logit that is not the first": {set: func(r *Row) { r.Max++ }, errText: "inconsistent"},
+		"a mass that is NaN":                    {set: func(r *Row) { r.Mass = math.NaN() }, errText: "inconsistent"},
+		"a mass below that of the first":        {set: func(r *Row) { r.Mass = 0.5 }, errText: "inconsistent"},
+		"a mass above all":                      {set: func(r *Row) { r.Mass = 600 }, errText: "inconsistent"},
+		"a positive dot":                        {set: func(r *Row) { r.Dot = 1 }, errText: "inconsistent"},
+		"an infinite dot":                       {set: func(r *Row) { r.Dot = math.Inf(-1) }, errText: "inconsistent"},
+		"a token past the end":                  {set: func(r *Row) { r.IDs[3] = 500 }, errText: "inconsistent"},
+		"a negative token":                      {set: func(r *Row) { r.IDs[3] = -1 }, errText: "inconsistent"},
+		"a token twice":                         {set: func(r *Row) { r.IDs[3], r.Logits[3] = r.IDs[2], r.Logits[2] }, errText: "inconsistent"},
+		"another order":                         {set: func(r *Row) { r.Logits[3] = r.Logits[2] + 1 }, errText: "inconsistent"},
+		"an infinite candidate":                 {set: func(r *Row) { r.Logits[39] = -inf }, errText: "inconsistent"},
+		"an infinite largest logit":             {set: func(r *Row) { r.Max, r.Logits[0] = inf, inf }, errText: "inconsistent"},
+		"a whole row that is too short":         {set: func(r *Row) { r.Fetch = func() ([]float32, error) { return logits[1:], nil } }, errText: "got 499 logits for a vocabulary of 500"},
+		"a whole row with a NaN":                {set: func(r *Row) { r.Fetch = func() ([]float32, error) { return slices.Repeat([]float32{nan}, 500), nil } }, is: ErrNotFinite},
+		"a whole row of other logits": {set: func(r *Row) {
 			other := slices.Clone(logits)
 			other[499] = -inf
-			r.Whole = func() ([]float32, error) { return other, nil }
-		}, says: "a device counted 500 logits that are not masked, but there are 499"},
-		"a whole row that cannot be had":   {set: func(r *Row) { r.Whole = func() ([]float32, error) { return nil, broken } }, is: broken},
-		"neither logits nor a way to them": {set: func(r *Row) { r.Whole = nil }, says: "got 0 logits"},
+			r.Fetch = func() ([]float32, error) { return other, nil }
+		}, errText: "the device counted 500 logits that are not -Inf, but there are 499"},
+		"a whole row that cannot be fetched": {set: func(r *Row) { r.Fetch = func() ([]float32, error) { return nil, broken } }, is: broken},
+		"neither logits nor Fetch":           {set: func(r *Row) { r.Fetch = nil }, errText: "got 0 logits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
 			r := reduced(logits, 40, &asked)
 			tt.set(&r)
 			for name, set := range map[string]func(*Params, *Input){
-				"top_p":       func(p *Params, in *Input) { p.TopP = 0.9999 },
-				"min_p":       func(p *Params, in *Input) { p.MinP = 1e-9 },
-				"top_n_sigma": func(p *Params, in *Input) { p.TopNSigma = 90 },
-				"typical_p":   func(p *Params, in *Input) { p.TypicalP = 0.5 },
-				"xtc":         func(p *Params, in *Input) { p.XTCProbability, p.XTCThreshold = 1, 1e-9 },
-				"temperature": func(p *Params, in *Input) { p.Temperature = 2 },
-				"bias":        func(p *Params, in *Input) { p.LogitBias = map[int32]float64{1: 1} },
-				"mask":        func(p *Params, in *Input) { in.Mask = Mask{^uint64(0)} },
-				"many tops":   func(p *Params, in *Input) { p.Temperature, in.Top = 0, 100 },
+				"top_p":             func(p *Params, in *Input) { p.TopP = 0.9999 },
+				"min_p":             func(p *Params, in *Input) { p.MinP = 1e-9 },
+				"top_n_sigma":       func(p *Params, in *Input) { p.TopNSigma = 90 },
+				"typical_p":         func(p *Params, in *Input) { p.TypicalP = 0.5 },
+				"xtc":               func(p *Params, in *Input) { p.XTCProbability, p.XTCThreshold = 1, 1e-9 },
+				"temperature":       func(p *Params, in *Input) { p.Temperature = 2 },
+				"bias":              func(p *Params, in *Input) { p.LogitBias = map[int32]float64{1: 1} },
+				"mask":              func(p *Params, in *Input) { in.Mask = Mask{^uint64(0)} },
+				"many alternatives": func(p *Params, in *Input) { p.Temperature, in.Top = 0, 100 },
 			} {
 				p := off()
 				in := Input{Row: r}
 				set(&p, &in)
 				choice, err := mustChain(t, p, 500).Next(in)
-				if err == nil || !strings.Contains(err.Error(), tt.says) || tt.is != nil && !errors.Is(err, tt.is) {
+				if err == nil || !strings.Contains(err.Error(), tt.errText) || tt.is != nil && !errors.Is(err, tt.is) {
 					t.Errorf("%s: %v, %+v", name, err, choice)
 				}
 			}
-			if _, err := Score(r, 500, keyID(new(ranker).sort(logits)[499]), 1); err == nil || !strings.Contains(err.Error(), tt.says) {
+			if _, err := Score(r, 500, keyID(new(ranker).sort(logits)[499]), 1); err == nil || !strings.Contains(err.Error(), tt.errText) {
 				t.Errorf("Score: %v", err)
 			}
 		})

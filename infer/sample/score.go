@@ -2,15 +2,14 @@ package sample
 
 import "fmt"
 
-// Score describes a token that was not sampled, such as one of the prompt, by the row
-// that the model had for its place; vocab is the size of the vocabulary. There are no
-// stages.
+// Score describes a token that was not sampled, such as one of the prompt. r is the model's
+// row for its position, vocab the size of the vocabulary. The Choice has no stages.
 func Score(r Row, vocab int, id int32, top int) (Choice, error) {
 	if id < 0 || int(id) >= vocab {
 		return Choice{}, fmt.Errorf("token %d is not in the vocabulary of %d tokens", id, vocab)
 	}
 	if top < 0 {
-		return Choice{}, fmt.Errorf("number of alternatives %d must not be negative", top)
+		return Choice{}, fmt.Errorf("number of alternatives %d is negative", top)
 	}
 	var t table
 	model, err := t.open(r, vocab)
@@ -20,7 +19,7 @@ func Score(r Row, vocab int, id int32, top int) (Choice, error) {
 	return t.describe(&model, id, top, new(ranker))
 }
 
-// describe returns what the model itself says of a token, and of the top likeliest.
+// describe returns the Choice of a token, with the top likeliest tokens and without stages.
 func (t *table) describe(model *distribution, id int32, top int, r *ranker) (Choice, error) {
 	logit, rank := t.find(id)
 	choice := Choice{
@@ -40,7 +39,7 @@ func (t *table) describe(model *distribution, id int32, top int, r *ranker) (Cho
 	return choice, t.err
 }
 
-// find returns the logit of a token, and how many precede it in canonical order.
+// find returns the logit of a token and its rank.
 func (t *table) find(id int32) (logit float32, rank int) {
 	if t.logits == nil {
 		for i, key := range t.keys {

@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// ErrNotFinite says that logits are no distribution: a NaN or +Inf among them,
-// or every one -Inf.
+// ErrNotFinite is returned for logits without a softmax: one is NaN or +Inf, or all are
+// -Inf.
 var ErrNotFinite = errors.New("the model's logits are not finite")
 
-// distribution is the softmax of a row of logits, summed up once.
+// distribution holds the sums that define the softmax of a row of logits.
 type distribution struct {
 	max   float64 // largest logit
 	mass  float64 // sum of exp(logit - max)
@@ -25,7 +25,7 @@ func softmax(row []float32) (distribution, error) {
 			continue
 		}
 		if logit != logit {
-			return distribution{}, fmt.Errorf("%w: the one of token %d is NaN", ErrNotFinite, id)
+			return distribution{}, fmt.Errorf("%w: that of token %d is NaN", ErrNotFinite, id)
 		}
 		max = logit
 	}
@@ -36,7 +36,7 @@ func softmax(row []float32) (distribution, error) {
 	for _, logit := range row {
 		x := float64(logit) - d.max
 		w := expNeg(x)
-		if w == 0 { // x may be -Inf, and 0 * -Inf is NaN
+		if w == 0 { // x may be -Inf, and 0 * -Inf would be NaN
 			if math.IsInf(x, -1) {
 				d.count--
 			}
@@ -48,13 +48,12 @@ func softmax(row []float32) (distribution, error) {
 	return d, nil
 }
 
-// entropy is in bits.
+// entropy returns the entropy in bits.
 func (d *distribution) entropy() float64 {
 	return math.Max(0, (math.Log(d.mass)-d.dot/d.mass)/math.Ln2)
 }
 
-// maskedLogProb stands for the logarithm of 0. It is what the OpenAI API sends
-// for a token too unlikely to have a logarithm.
+// maskedLogProb stands for the logarithm of 0, as in the OpenAI API.
 const maskedLogProb = -9999
 
 func (d *distribution) logProb(logit float32) float64 {
@@ -66,14 +65,14 @@ func (d *distribution) logProb(logit float32) float64 {
 
 // scale maps a logit to the exponent of its weight: (logit - top) / temperature.
 type scale struct {
-	top     float64 // the logit of weight 1, no less than any of those weighed
+	top     float64 // the logit of weight 1; no other logit may be larger
 	inverse float64 // 1 / temperature
 }
 
 func (s scale) exponent(logit float32) float64 { return float64((float64(logit) - s.top) * s.inverse) }
 
-// change returns the logit of a token after f, which is told it divided by the
-// temperature. A masked one stays masked, every other in the range of float32.
+// change returns the logit of a token after f, which receives the logit divided by the
+// temperature. A masked logit stays masked; any other is clamped to the range of float32.
 func (s scale) change(id int32, logit float32, f change) float32 {
 	if math.IsInf(float64(logit), -1) {
 		return logit
@@ -82,22 +81,22 @@ func (s scale) change(id int32, logit float32, f change) float32 {
 	if s.inverse == 1 {
 		return clampFinite(f(id, x))
 	}
-	// At a tiny temperature the quotient may be past the range of float64.
+	// At a tiny temperature the quotient may exceed the range of float64.
 	quotient := math.Max(-math.MaxFloat64, math.Min(math.MaxFloat64, float64(x*s.inverse)))
 	return clampFinite(x + float64((f(id, quotient)-quotient)/s.inverse))
 }
 
 func (s scale) weight(logit float32) float64 { return expNeg(s.exponent(logit)) }
 
-// dot returns the weight w of a logit times its exponent.
+// dot returns w, the weight of a logit, times its exponent.
 func (s scale) dot(logit float32, w float64) float64 {
 	if w == 0 {
-		return 0 // not NaN, where the exponent is -Inf
+		return 0 // the exponent may be -Inf, and 0 * -Inf would be NaN
 	}
 	return float64(w * s.exponent(logit))
 }
 
-// mass returns the sum of the weights of a whole row, in the order of its ids.
+// mass returns the sum of the weights of a row, in the order of ids.
 func (s scale) mass(row []float32) (mass float64) {
 	for _, logit := range row {
 		mass += s.weight(logit)
@@ -105,13 +104,13 @@ func (s scale) mass(row []float32) (mass float64) {
 	return mass
 }
 
-// expNeg returns exp(x) for x <= 0, within one unit in the last place or so, and
-// 0 below -700. Two to three times as fast as math.Exp, which matters 128,000
-// times a token, and the same bits on every machine: math.Exp is other code on
-// other processors, and the conversions below forbid a fused multiply-add.
+// expNeg returns exp(x) for x <= 0, accurate to about one unit in the last place, and 0
+// below -700. It is two to three times as fast as math.Exp, which matters 128,000 times a
+// token, and returns the same bits on every machine: math.Exp has assembly on some, and the
+// conversions below prevent a fused multiply-add.
 //
 // x = (64*m + i) * ln(2)/64 + r, so that exp(x) = 2^m * 2^(i/64) * exp(r) with
-// |r| <= ln(2)/128, where five terms of the series of exp(r) - 1 are exact.
+// |r| <= ln(2)/128, where five terms of the series of exp(r) - 1 suffice.
 func expNeg(x float64) float64 {
 	if x < -700 {
 		return 0

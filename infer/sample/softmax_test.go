@@ -18,7 +18,7 @@ func TestExp2TableIsCorrectlyRounded(t *testing.T) {
 	}
 }
 
-func TestExpNeg(t *testing.T) {
+func TestExpNeg_AgreesWithMathExp(t *testing.T) {
 	t.Run("agrees with math.Exp to the last bits", func(t *testing.T) {
 		for x := -699.9; x <= 0; x += 0.00937 {
 			if got, want := expNeg(x), math.Exp(x); math.Abs(got-want) > 5e-16*want {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// letters is a vocabulary of which token 0 spells a, token 1 b and so on.
+// letters is a Vocabulary in which token 0 is a, token 1 b and so on.
 type letters int
 
 func (v letters) Size() int             { return int(v) }
@@ -21,7 +21,7 @@ func spell(text string) (ids []int32) {
 	return ids
 }
 
-// left returns the probabilities that a chain draws from, by token; 0: removed.
+// left returns the probabilities that a chain draws from, by token; 0 for removed ones.
 func left(t *testing.T, p Params, probs []float64, history string) []float64 {
 	t.Helper()
 	logits := make([]float32, len(probs))
@@ -35,7 +35,7 @@ func left(t *testing.T, p Params, probs []float64, history string) []float64 {
 	if _, err := c.Next(Input{Row: RowOf(logits), History: spell(history)}); err != nil {
 		t.Fatal(err)
 	}
-	c.pool.need(c.pool.count)
+	c.pool.ensure(c.pool.count)
 	after := make([]float64, len(probs))
 	for _, a := range c.pool.head {
 		after[a.id] = a.weight / c.pool.mass
@@ -43,9 +43,8 @@ func left(t *testing.T, p Params, probs []float64, history string) []float64 {
 	return after
 }
 
-// The distributions and what becomes of them are those that llama.cpp holds its
-// samplers to.
-func TestStages_LeaveWhatLlamaCppLeaves(t *testing.T) {
+// The distributions and the expected results are those of llama.cpp's tests.
+func TestStages_MatchLlamaCpp(t *testing.T) {
 	rising := []float64{0.1, 0.2, 0.3, 0.4}
 	falling := []float64{0.4, 0.3, 0.2, 0.1}
 	four := []float64{0.25, 0.25, 0.25, 0.25}
@@ -105,15 +104,15 @@ func TestStages_LeaveWhatLlamaCppLeaves(t *testing.T) {
 			tt.set(&p)
 			for id, got := range left(t, p, tt.probs, tt.history) {
 				if !(math.Abs(got-tt.want[id]) <= 1e-5) {
-					t.Errorf("token %d: %v, want %v", id, got, tt.want[id])
+					t.Errorf("token %d: got %v, want %v", id, got, tt.want[id])
 				}
 			}
 		})
 	}
 }
 
-func TestStages_ByHand(t *testing.T) {
-	// The share of the most entropy that a fair coin and one of 0.9 to 0.1 have.
+func TestStages_MatchHandComputedDistributions(t *testing.T) {
+	// Entropy of 0.9 and 0.1, as a share of that of 0.5 and 0.5.
 	lopsided := -(0.9*math.Log(0.9) + 0.1*math.Log(0.1)) / math.Ln2
 	at := func(temperature float64, probs ...float64) []float64 {
 		sum := 0.0
@@ -134,23 +133,23 @@ func TestStages_ByHand(t *testing.T) {
 		set   func(*Params)
 		want  []float64
 	}{
-		"xtc at the very threshold":                   {[]float64{0.5, 0.5}, func(p *Params) { p.XTCProbability, p.XTCThreshold = 1, 0.5 }, []float64{0, 1}},
+		"xtc at exactly the threshold":                {[]float64{0.5, 0.5}, func(p *Params) { p.XTCProbability, p.XTCThreshold = 1, 0.5 }, []float64{0, 1}},
 		"xtc keeps the least likely of equal ones":    {[]float64{0.25, 0.25, 0.25, 0.25}, func(p *Params) { p.XTCProbability = 1 }, []float64{0, 0, 0, 1}},
-		"xtc that leaves what weighed nothing":        {[]float64{1, 1e-320}, func(p *Params) { p.XTCProbability, p.XTCThreshold = 1, 0 }, []float64{0, 1}},
-		"xtc without a chance":                        {[]float64{0.5, 0.5}, func(p *Params) { p.XTCProbability = 1e-12 }, []float64{0.5, 0.5}},
+		"xtc that leaves candidates of weight 0":      {[]float64{1, 1e-320}, func(p *Params) { p.XTCProbability, p.XTCThreshold = 1, 0 }, []float64{0, 1}},
+		"xtc with probability 0":                      {[]float64{0.5, 0.5}, func(p *Params) { p.XTCProbability = 1e-12 }, []float64{0.5, 0.5}},
 		"xtc that would leave fewer than min_keep":    {[]float64{0.4, 0.4, 0.1, 0.1}, func(p *Params) { p.XTCProbability, p.XTCThreshold, p.MinKeep = 1, 0.3, 4 }, []float64{0.4, 0.4, 0.1, 0.1}},
 		"xtc that leaves min_keep":                    {[]float64{0.4, 0.4, 0.1, 0.1}, func(p *Params) { p.XTCProbability, p.XTCThreshold, p.MinKeep = 1, 0.3, 3 }, []float64{0, 0.4 / 0.6, 0.1 / 0.6, 0.1 / 0.6}},
 		"top_p and min_keep":                          {[]float64{0.5, 0.3, 0.2}, func(p *Params) { p.TopP, p.MinKeep = 0.1, 2 }, []float64{0.625, 0.375, 0}},
 		"min_p and min_keep":                          {[]float64{0.5, 0.3, 0.2}, func(p *Params) { p.MinP, p.MinKeep = 1, 2 }, []float64{0.625, 0.375, 0}},
 		"typical_p and min_keep":                      {[]float64{0.5, 0.3, 0.2}, func(p *Params) { p.TypicalP, p.MinKeep = 0, 2 }, []float64{0.625, 0.375, 0}},
-		"more than there is to keep":                  {[]float64{0.5, 0.3, 0.2}, func(p *Params) { p.TopP, p.MinP, p.TypicalP, p.MinKeep = 0, 1, 0, math.MaxInt32 }, []float64{0.5, 0.3, 0.2}},
+		"min_keep above the number of candidates":     {[]float64{0.5, 0.3, 0.2}, func(p *Params) { p.TopP, p.MinP, p.TypicalP, p.MinKeep = 0, 1, 0, math.MaxInt32 }, []float64{0.5, 0.3, 0.2}},
 		"top_n_sigma of equal ones":                   {[]float64{0.5, 0.5}, func(p *Params) { p.TopNSigma = 0.1 }, []float64{0.5, 0.5}},
 		"a dynamic temperature at its highest":        {[]float64{0.25, 0.25, 0.25, 0.25}, dynamic(1, 0.5, 1), []float64{0.25, 0.25, 0.25, 0.25}},
 		"a dynamic temperature between":               {[]float64{0.9, 0.1}, dynamic(1, 0.5, 1), at(0.5+lopsided, 0.9, 0.1)},
 		"a dynamic temperature between, to a power":   {[]float64{0.9, 0.1}, dynamic(1, 0.5, 3), at(0.5+math.Pow(lopsided, 3), 0.9, 0.1)},
 		"a dynamic temperature to the power 0":        {[]float64{0.9, 0.1}, dynamic(1, 0.5, 0), at(1.5, 0.9, 0.1)},
 		"a dynamic temperature does not go below 0":   {[]float64{0.9, 0.1}, dynamic(0.5, 2, 1), at(2.5*lopsided, 0.9, 0.1)},
-		"a dynamic temperature of certainty":          {[]float64{1, 1e-320}, dynamic(0.5, 2, 1), []float64{1, 0}},
+		"a dynamic temperature of a certain token":    {[]float64{1, 1e-320}, dynamic(0.5, 2, 1), []float64{1, 0}},
 		"a dynamic temperature about 0 is not greedy": {[]float64{0.9, 0.1}, dynamic(0, 2, 1), at(2*lopsided, 0.9, 0.1)},
 		"a dynamic temperature of one candidate": {[]float64{0.9, 0.1}, func(p *Params) {
 			p.TopK, p.DynatempRange = 1, 0.5
@@ -173,20 +172,20 @@ func TestStages_ByHand(t *testing.T) {
 			tt.set(&p)
 			for id, got := range left(t, p, tt.probs, "") {
 				if !(math.Abs(got-tt.want[id]) <= 1e-6) {
-					t.Errorf("token %d: %v, want %v", id, got, tt.want[id])
+					t.Errorf("token %d: got %v, want %v", id, got, tt.want[id])
 				}
 			}
 		})
 	}
 }
 
-// More tokens than are sorted at first: their sums are edited, not computed anew.
-func TestStages_AfterAChangeOfAFewLogitsOfMany(t *testing.T) {
+// Uses more tokens than initialHead, so that sums are updated instead of recomputed.
+func TestStages_WorkAfterEditsOfFewLogits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set  func(*Params)
 		want int32
 	}{
-		"what was sorted before is sorted anew": {func(p *Params) {
+		"a sorted head is sorted again": {func(p *Params) {
 			p.Temperature, p.PresencePenalty, p.TopK, p.Samplers = 0.9, 0.01, 1, []string{"temperature", "penalties", "top_k"}
 		}, 1},
 	} {
@@ -200,12 +199,12 @@ func TestStages_AfterAChangeOfAFewLogitsOfMany(t *testing.T) {
 	}
 }
 
-func TestTypicalP_OfEqualCandidatesTakesTheFirstWhateverStoodAboveThem(t *testing.T) {
+func TestTypicalP_TakesTheFirstOfEqualCandidates(t *testing.T) {
 	for i := range 50 {
 		p := off()
 		p.PresencePenalty, p.TopNSigma, p.TypicalP = 99, 0.1, 0
 		logits := make([]float32, 300)
-		logits[0] = float32(i) / 64 // the likeliest until the penalties
+		logits[0] = float32(i) / 64 // the likeliest before the penalties
 		got := mustNext(t, mustChain(t, p, 300), logits, []int32{0}, 0, 0)
 		if got.ID != 1 || got.Stages[1].Kept != 299 {
 			t.Errorf("%v: %+v", logits[0], got)
@@ -213,7 +212,7 @@ func TestTypicalP_OfEqualCandidatesTakesTheFirstWhateverStoodAboveThem(t *testin
 	}
 }
 
-func TestXTC_ComesAsOftenAsItsProbability(t *testing.T) {
+func TestXTC_RunsWithItsProbability(t *testing.T) {
 	p := off()
 	p.XTCProbability, p.XTCThreshold = 0.3, 0.2
 	c := mustChain(t, p, 2)
@@ -225,21 +224,21 @@ func TestXTC_ComesAsOftenAsItsProbability(t *testing.T) {
 		}
 	}
 	if share := float64(came) / draws; math.Abs(share-0.3) > 0.01 { // three standard deviations
-		t.Errorf("XTC came in %v of the draws", share)
+		t.Errorf("XTC ran for %v of the draws, want 0.3", share)
 	}
 }
 
-func TestMirostat(t *testing.T) {
+func TestMirostat_AdjustsMuAfterEachToken(t *testing.T) {
 	logits := make([]float32, 4)
 	for i, q := range []float64{0.5, 0.25, 0.125, 0.125} { // surprises 1, 2, 3, 3
 		logits[i] = float32(math.Log(q))
 	}
 	p := off()
 	p.Mirostat, p.MirostatTau, p.MirostatEta, p.Seed = 2, 1.01, 0.5, 3
-	p.TopK, p.TopP, p.MinP, p.TypicalP, p.TopNSigma, p.XTCProbability = 1, 0.1, 0.9, 0.1, 0.1, 1 // all without effect
+	p.TopK, p.TopP, p.MinP, p.TypicalP, p.TopNSigma, p.XTCProbability = 1, 0.1, 0.9, 0.1, 0.1, 1 // mirostat replaces them
 	chain := mustChain(t, p, 4)
 	var choices []Choice
-	t.Run("learns from what was drawn", func(t *testing.T) {
+	t.Run("mu follows the surprise of drawn tokens", func(t *testing.T) {
 		mu := 2.02
 		for pos := range 40 {
 			got := mustNext(t, chain, logits, nil, 10+pos, 0)
@@ -260,23 +259,23 @@ func TestMirostat(t *testing.T) {
 		t.Helper()
 		for pos := from; pos < to; pos++ {
 			if got := mustNext(t, chain, logits, nil, 10+pos, 0); got.ID != choices[pos].ID || got.Stages[0] != choices[pos].Stages[0] {
-				t.Fatalf("position %d: %+v, first it was %+v", pos, got, choices[pos])
+				t.Fatalf("position %d: got %+v, want %+v as before", pos, got, choices[pos])
 			}
 		}
 	}
-	t.Run("takes up where a rewound answer was", func(t *testing.T) {
+	t.Run("a rewound answer continues with its mu", func(t *testing.T) {
 		again(t, 17, 40)
 		again(t, 39, 40)
 		again(t, 0, 40)
 	})
-	t.Run("begins anew at a position it has not come to", func(t *testing.T) {
+	t.Run("a position not reached before starts at 2*tau", func(t *testing.T) {
 		for _, pos := range []int{100, 5} {
 			if got := mustNext(t, chain, logits, nil, pos, 0); got.Stages[0].Kept != 2 {
 				t.Errorf("position %d: %+v", pos, got.Stages)
 			}
 		}
 	})
-	t.Run("a failed row teaches nothing", func(t *testing.T) {
+	t.Run("a failed row does not change mu", func(t *testing.T) {
 		mustNext(t, chain, logits, nil, 10, 0)
 		if _, err := next(chain, []float32{nan, 0, 0, 0}, nil, 11, 0); err == nil {
 			t.Fatal("no error")
@@ -291,44 +290,44 @@ func TestDry_FindsTheLongestRepetitions(t *testing.T) {
 		allowed  int
 		lastN    int
 		breakers []string
-		want     map[string]int // next token: length of the repetition it would go on with
+		want     map[string]int // next token: length of the repetition it would continue
 	}{
-		"no history":                                 {"", 1, -1, nil, nil},
-		"one token":                                  {"a", 0, -1, nil, nil},
-		"nothing repeated":                           {"abcdef", 1, -1, nil, nil},
-		"several places":                             {"abccbcyabc", 1, -1, nil, map[string]int{"c": 3, "b": 1, "y": 2}},
-		"several places, the short ones allowed":     {"abccbcyabc", 2, -1, nil, map[string]int{"c": 3, "y": 2}},
-		"a length of 0 counts all but the first":     {"abc", 0, -1, nil, map[string]int{"b": 0, "c": 0}},
-		"overlapping":                                {"aaaaa", 2, -1, nil, map[string]int{"a": 4}},
-		"overlapping with a period":                  {"ababab", 2, -1, nil, map[string]int{"a": 4}},
-		"the window cuts a repetition":               {"xyzabxyz", 2, 7, nil, map[string]int{"a": 2}},
-		"the window cuts it away":                    {"xyzabxyz", 2, 5, nil, nil},
-		"a window longer than the history":           {"xyzabxyz", 2, 100, nil, map[string]int{"a": 3}},
-		"a breaker limits what is before it":         {"qxyzaqxyz", 2, -1, []string{"x"}, map[string]int{"a": 2}},
-		"the breaker that comes last counts":         {"qxyzaqxyz", 1, -1, []string{"q", "y"}, map[string]int{"a": 1}},
-		"a breaker at the end leaves nothing":        {"xyzabxyz", 1, -1, []string{"z"}, nil},
-		"a breaker that comes next is spared":        {"xyzabxyz", 2, -1, []string{"a"}, nil},
-		"a breaker of several tokens":                {"vwxyzavwxyz", 1, -1, []string{"wx"}, map[string]int{"a": 2}},
-		"only the end of such a breaker limits":      {"vwxyzawqxyz", 1, -1, []string{"wx"}, map[string]int{"a": 3}},
-		"a token that only begins one is no breaker": {"xyzabxyz", 2, -1, []string{"ab"}, map[string]int{"a": 3}},
-		"a breaker longer than the history":          {"xyxy", 1, -1, []string{"xyxyxyxyx"}, map[string]int{"x": 2}},
+		"no history":          {"", 1, -1, nil, nil},
+		"one token":           {"a", 0, -1, nil, nil},
+		"nothing repeated":    {"abcdef", 1, -1, nil, nil},
+		"several occurrences": {"abccbcyabc", 1, -1, nil, map[string]int{"c": 3, "b": 1, "y": 2}},
+		"several occurrences, the short ones allowed":   {"abccbcyabc", 2, -1, nil, map[string]int{"c": 3, "y": 2}},
+		"a length of 0 counts all but the first":        {"abc", 0, -1, nil, map[string]int{"b": 0, "c": 0}},
+		"overlapping":                                   {"aaaaa", 2, -1, nil, map[string]int{"a": 4}},
+		"overlapping with a period":                     {"ababab", 2, -1, nil, map[string]int{"a": 4}},
+		"the window shortens a repetition":              {"xyzabxyz", 2, 7, nil, map[string]int{"a": 2}},
+		"the window excludes a repetition":              {"xyzabxyz", 2, 5, nil, nil},
+		"a window longer than the history":              {"xyzabxyz", 2, 100, nil, map[string]int{"a": 3}},
+		"a breaker ends a repetition":                   {"qxyzaqxyz", 2, -1, []string{"x"}, map[string]int{"a": 2}},
+		"the last breaker counts":                       {"qxyzaqxyz", 1, -1, []string{"q", "y"}, map[string]int{"a": 1}},
+		"a breaker at the end leaves no repetition":     {"xyzabxyz", 1, -1, []string{"z"}, nil},
+		"a breaker as next token is not penalised":      {"xyzabxyz", 2, -1, []string{"a"}, nil},
+		"a breaker of several tokens":                   {"vwxyzavwxyz", 1, -1, []string{"wx"}, map[string]int{"a": 2}},
+		"only the last token of such a breaker ends it": {"vwxyzawqxyz", 1, -1, []string{"wx"}, map[string]int{"a": 3}},
+		"a token that only begins a breaker is not one": {"xyzabxyz", 2, -1, []string{"ab"}, map[string]int{"a": 3}},
+		"a breaker longer than the history":             {"xyxy", 1, -1, []string{"xyxyxyxyx"}, map[string]int{"x": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := off()
 			p.DryMultiplier, p.DryAllowedLength, p.DryPenaltyLastN, p.DryBreakers = 1, tt.allowed, tt.lastN, tt.breakers
 			d := newDry(p, letters(26))
 			d.longest = make([]int32, 26)
-			for range 2 { // the second time with used buffers
+			for range 2 { // the second time with reused buffers
 				if err := d.find(spell(tt.history)); err != nil {
 					t.Fatal(err)
 				}
 				got := map[string]int{}
-				for _, id := range d.touched {
+				for _, id := range d.penalised {
 					got[string(letters(26).Piece(id))] = int(d.longest[id]) - 1
 					d.longest[id] = 0
 				}
 				if !maps.Equal(got, tt.want) {
-					t.Errorf("%v, want %v", got, tt.want)
+					t.Errorf("got %v, want %v", got, tt.want)
 				}
 			}
 		})

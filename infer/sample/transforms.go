@@ -12,9 +12,9 @@ type candidate struct {
 	weight float64 // its probability times the mass of the pool
 }
 
-// penalise returns the logit of a token that stands count times in the window of
-// the penalties. The repeat penalty divides a positive logit and multiplies any
-// other, so that it never makes a token likelier.
+// penalise returns the logit of a token that occurs count times in the window. The repeat
+// penalty divides a positive logit and multiplies any other, so that a value above 1 never
+// makes a token likelier.
 func penalise(logit float64, count int, repeat, presence, frequency float64) float64 {
 	if count == 0 {
 		return logit
@@ -27,9 +27,9 @@ func penalise(logit float64, count int, repeat, presence, frequency float64) flo
 	return logit - presence - float64(float64(count)*frequency)
 }
 
-// topP returns how many leading candidates it takes to reach the target mass, the
-// one that crosses it included, but at least minKeep. Where all of them together do
-// not, it returns their number and false.
+// topP returns the number of leading candidates that reach the target mass, including the
+// one that crosses it, but at least minKeep. If all of them do not reach it, it returns
+// their number and false.
 // PRECOND: canonical order, at least one candidate.
 func topP(c []candidate, target float64, minKeep int) (kept int, reached bool) {
 	sum := 0.0
@@ -42,10 +42,10 @@ func topP(c []candidate, target float64, minKeep int) (kept int, reached bool) {
 	return len(c), false
 }
 
-// deviation gathers numbers for their standard deviation.
+// deviation accumulates numbers to compute their standard deviation.
 type deviation struct {
 	n           int
-	first       float64 // subtracted from all: their squares would drown what they differ in
+	first       float64 // subtracted from all numbers, so that their squares do not lose the differences
 	sum, square float64
 }
 
@@ -59,7 +59,7 @@ func (d *deviation) add(x float32) {
 	d.square += float64(y * y)
 }
 
-// sigma is that of a whole population: the squares are divided by its size.
+// sigma returns the population standard deviation.
 func (d *deviation) sigma() float64 {
 	mean := d.sum / float64(d.n)
 	return math.Sqrt(math.Max(0, d.square/float64(d.n)-float64(mean*mean)))
@@ -73,13 +73,13 @@ func dotProduct(c []candidate, s scale) (dot float64) {
 	return dot
 }
 
-// typicalP returns the window c[from:to] of the locally typical candidates: those
-// whose surprise -ln(p) is nearest to the entropy (its mean), taken outwards from
-// there until their mass exceeds the share p and they are at least minKeep. Of two
-// equally near the likelier is taken first. They are a window because surprise grows along the canonical order.
-// PRECOND: canonical order, at least one candidate; s gave the weights.
+// typicalP returns the range c[from:to] of the locally typical candidates: those whose
+// surprise -ln(p) is nearest to the entropy, added until their mass exceeds the share p and
+// they are at least minKeep. Of two equally near, the likelier is added first. They form a
+// range because surprise increases in canonical order.
+// PRECOND: canonical order, at least one candidate; the weights are those of s.
 func typicalP(c []candidate, s scale, p float64, minKeep int) (from, to int) {
-	// ln(mass) is left out of both entropy and surprises: it cancels.
+	// ln(mass) is omitted from entropy and surprises, because it cancels.
 	mass := 0.0
 	for i := range c {
 		mass += c[i].weight
@@ -101,13 +101,12 @@ func typicalP(c []candidate, s scale, p float64, minKeep int) (from, to int) {
 	return from, to
 }
 
-// moved returns the probability that passes from the candidates of one scale to
-// the others when it is replaced by another: the total variation distance.
-// Sharpening only feeds the likeliest candidates, flattening only drains them, so
-// the sum ends at the first that the change does not touch that way; where c ends
-// before, complete is false.
+// movedMass returns the total variation distance between the distributions of two scales. A
+// lower temperature only adds to the likeliest candidates and a higher one only takes from
+// them, so the sum ends at the first candidate that changes in the other direction. If c
+// ends before that, complete is false.
 // PRECOND: canonical order.
-func moved(c []candidate, before scale, massBefore float64, after scale, massAfter float64) (sum float64, complete bool) {
+func movedMass(c []candidate, before scale, massBefore float64, after scale, massAfter float64) (sum float64, complete bool) {
 	sign := 1.0
 	if after.inverse < before.inverse {
 		sign = -1
@@ -122,8 +121,8 @@ func moved(c []candidate, before scale, massBefore float64, after scale, massAft
 	return sum, false
 }
 
-// pick returns the index of the candidate at which the running sum of weights exceeds
-// target, or false where all of them together do not.
+// pick returns the index of the first candidate at which the cumulative weight exceeds
+// target; ok is false if that of all candidates does not.
 // PRECOND: canonical order, at least one candidate.
 func pick(c []candidate, target float64) (i int, ok bool) {
 	sum := 0.0
@@ -136,7 +135,7 @@ func pick(c []candidate, target float64) (i int, ok bool) {
 	return 0, false
 }
 
-// clampFinite keeps a logit in the range of float32.
+// clampFinite clamps a logit to the range of float32.
 func clampFinite(logit float64) float32 {
 	return float32(max(-math.MaxFloat32, min(math.MaxFloat32, logit)))
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// candidatesOf returns candidates with these probabilities, in canonical order,
-// and the scale that gives their weights.
+// candidatesOf returns candidates with the given descending probabilities, and the scale of
+// their weights.
 func candidatesOf(probs ...float64) ([]candidate, scale) {
 	s := scale{top: float64(float32(math.Log(probs[0]))), inverse: 1}
 	c := make([]candidate, len(probs))
@@ -18,7 +18,7 @@ func candidatesOf(probs ...float64) ([]candidate, scale) {
 	return c, s
 }
 
-func TestPenalise(t *testing.T) {
+func TestPenalise_ChangesLogitsByCount(t *testing.T) {
 	for name, tt := range map[string]struct {
 		logit                       float64
 		count                       int
@@ -28,12 +28,12 @@ func TestPenalise(t *testing.T) {
 		"a token outside the window keeps its logit":    {3, 0, 2, 5, 5, 3},
 		"a positive logit is divided":                   {3, 1, 2, 0, 0, 1.5},
 		"a negative logit is multiplied":                {-3, 1, 2, 0, 0, -6},
-		"a zero logit stays":                            {0, 1, 2, 0, 0, 0},
+		"a zero logit does not change":                  {0, 1, 2, 0, 0, 0},
 		"the repeat penalty does not count occurrences": {3, 7, 2, 0, 0, 1.5},
 		"presence counts once":                          {3, 7, 1, 0.5, 0, 2.5},
 		"frequency counts each":                         {3, 7, 1, 0, 0.5, -0.5},
 		"presence and frequency come after repeat":      {3, 2, 2, 0.5, 0.25, 0.5},
-		"negative penalties lift":                       {3, 2, 0.5, -1, -2, 11},
+		"negative penalties raise logits":               {3, 2, 0.5, -1, -2, 11},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := penalise(tt.logit, tt.count, tt.repeat, tt.presence, tt.frequency); got != tt.want {
@@ -43,7 +43,7 @@ func TestPenalise(t *testing.T) {
 	}
 }
 
-func TestPenalties_Window(t *testing.T) {
+func TestPenalties_CountOnlyTheWindow(t *testing.T) {
 	history := []int32{0, 1, 1, 2, 3, 3, 3}
 	for name, tt := range map[string]struct {
 		lastN int
@@ -54,13 +54,13 @@ func TestPenalties_Window(t *testing.T) {
 		"the last four":           {4, [5]float32{2: -1, 3: -3}},
 		"as long as the history":  {7, [5]float32{-1, -2, -1, -3, 0}},
 		"longer than the history": {100, [5]float32{-1, -2, -1, -3, 0}},
-		"the whole, however long": {-1, [5]float32{-1, -2, -1, -3, 0}},
+		"the whole history":       {-1, [5]float32{-1, -2, -1, -3, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := off()
 			p.FrequencyPenalty, p.RepeatLastN = 1, tt.lastN
 			c := mustChain(t, p, 5)
-			for range 2 { // the second time with used buffers
+			for range 2 { // the second time with reused buffers
 				got := penalised(t, c, Input{Row: RowOf(make([]float32, 5)), History: history})
 				if got != tt.want {
 					t.Errorf("%v, want %v", got, tt.want)
@@ -70,27 +70,27 @@ func TestPenalties_Window(t *testing.T) {
 	}
 }
 
-// penalised returns the logits of the candidates that a chain leaves of five tokens.
+// penalised returns the logits of five tokens after a chain.
 func penalised(t *testing.T, c *Chain, in Input) (logits [5]float32) {
 	t.Helper()
 	if _, err := c.Next(in); err != nil {
 		t.Fatal(err)
 	}
-	c.pool.need(5)
+	c.pool.ensure(5)
 	for _, a := range c.pool.head {
 		logits[a.id] = a.logit
 	}
 	return logits
 }
 
-func TestTopP(t *testing.T) {
+func TestTopP_KeepsTheLikeliestUpToTheMass(t *testing.T) {
 	c, _ := candidatesOf(0.4, 0.3, 0.2, 0.1) // weights 1, 0.75, 0.5, 0.25: sums are exact
 	for name, tt := range map[string]struct {
 		target  float64
 		kept    int
 		reached bool
 	}{
-		"no mass at all keeps the first":       {0, 1, true},
+		"a target of 0 keeps the first":        {0, 1, true},
 		"the first alone reaches it":           {1, 1, true},
 		"the crossing candidate is included":   {1.01, 2, true},
 		"a sum equal to the target reaches it": {1.75, 2, true},
@@ -99,13 +99,13 @@ func TestTopP(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if kept, reached := topP(c, tt.target, 0); kept != tt.kept || reached != tt.reached {
-				t.Errorf("%d, %v; want %d, %v", kept, reached, tt.kept, tt.reached)
+				t.Errorf("got %d, %v; want %d, %v", kept, reached, tt.kept, tt.reached)
 			}
 		})
 	}
 }
 
-func TestMinP(t *testing.T) {
+func TestMinP_KeepsCandidatesRelativeToTheLikeliest(t *testing.T) {
 	c, _ := candidatesOf(0.4, 0.3, 0.2, 0.1)
 	for name, tt := range map[string]struct {
 		p    float64
@@ -121,7 +121,7 @@ func TestMinP(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := pool{head: slices.Clone(c), count: len(c), mass: 2.5}
 			if p.minP(tt.p, 0); p.count != tt.kept {
-				t.Errorf("%d, want %d", p.count, tt.kept)
+				t.Errorf("got %d candidates, want %d", p.count, tt.kept)
 			}
 		})
 	}
@@ -129,48 +129,48 @@ func TestMinP(t *testing.T) {
 		c, _ := candidatesOf(0.3, 0.3, 0.3, 0.1)
 		p := pool{head: c, count: len(c), mass: 10.0 / 3}
 		if p.minP(1, 0); p.count != 3 {
-			t.Errorf("%d, want 3", p.count)
+			t.Errorf("got %d candidates, want 3", p.count)
 		}
 	})
 }
 
-// Entropies in nats are in the comments: what is near to them is typical.
-func TestTypicalP(t *testing.T) {
+// The comments give the entropy in nats and the surprises.
+func TestTypicalP_KeepsTheNearestToTheEntropy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		probs    []float64
 		p        float64
 		from, to int
 	}{
-		"a dominant token is the typical one":            {[]float64{0.97, 0.01, 0.01, 0.01}, 0.5, 0, 1},   // 0.17: surprises 0.03, 4.6
-		"the likeliest can be atypical":                  {[]float64{0.4, 0.2, 0.2, 0.2}, 0.5, 1, 4},       // 1.33: 0.92, 1.61
-		"the rest come in when the typical fall short":   {[]float64{0.4, 0.2, 0.2, 0.2}, 0.61, 0, 4},      // the others are 0.6
-		"a mass equal to the share is not above it":      {[]float64{0.25, 0.25, 0.25, 0.25}, 0.5, 0, 3},   // exact in floating point
-		"equal ones are taken from the first":            {[]float64{0.25, 0.25, 0.25, 0.25}, 0, 0, 1},     // 1.39, all
-		"a share of 0 keeps the nearest":                 {[]float64{0.5, 0.3, 0.2}, 0, 1, 2},              // 1.03: 0.69, 1.20, 1.61
-		"it grows to the nearer side":                    {[]float64{0.5, 0.3, 0.2}, 0.31, 0, 2},           // 0.34 against 0.58
-		"the likeliest is taken where it is the nearest": {[]float64{0.8, 0.1, 0.06, 0.04}, 0, 0, 1},       // 0.71: 0.22, 2.30
-		"one candidate is typical":                       {[]float64{0.3}, 0, 0, 1},                        // 0
-		"a share just below 1 keeps all":                 {[]float64{0.5, 0.3, 0.2}, 0.9999, 0, 3},         //
-		"of equal surprises the lowest id goes first":    {[]float64{0.6, 0.1, 0.1, 0.1, 0.1}, 0.65, 0, 2}, // 1.23: 0.51, 2.30
+		"a dominant token is the typical one":                   {[]float64{0.97, 0.01, 0.01, 0.01}, 0.5, 0, 1},   // 0.17: surprises 0.03, 4.6
+		"the likeliest can be atypical":                         {[]float64{0.4, 0.2, 0.2, 0.2}, 0.5, 1, 4},       // 1.33: 0.92, 1.61
+		"the rest are added if the typical ones do not suffice": {[]float64{0.4, 0.2, 0.2, 0.2}, 0.61, 0, 4},      // the others are 0.6
+		"a mass equal to the share is not above it":             {[]float64{0.25, 0.25, 0.25, 0.25}, 0.5, 0, 3},   // exact in floating point
+		"equal ones are taken from the first":                   {[]float64{0.25, 0.25, 0.25, 0.25}, 0, 0, 1},     // 1.39, all
+		"a share of 0 keeps the nearest":                        {[]float64{0.5, 0.3, 0.2}, 0, 1, 2},              // 1.03: 0.69, 1.20, 1.61
+		"the range grows towards the nearer side":               {[]float64{0.5, 0.3, 0.2}, 0.31, 0, 2},           // 0.34 against 0.58
+		"the likeliest is taken where it is the nearest":        {[]float64{0.8, 0.1, 0.06, 0.04}, 0, 0, 1},       // 0.71: 0.22, 2.30
+		"one candidate is typical":                              {[]float64{0.3}, 0, 0, 1},                        // 0
+		"a share just below 1 keeps all":                        {[]float64{0.5, 0.3, 0.2}, 0.9999, 0, 3},         //
+		"of equal surprises the lowest id goes first":           {[]float64{0.6, 0.1, 0.1, 0.1, 0.1}, 0.65, 0, 2}, // 1.23: 0.51, 2.30
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := candidatesOf(tt.probs...)
 			if from, to := typicalP(c, s, tt.p, 0); from != tt.from || to != tt.to {
-				t.Errorf("%d:%d, want %d:%d", from, to, tt.from, tt.to)
+				t.Errorf("got %d:%d, want %d:%d", from, to, tt.from, tt.to)
 			}
 		})
 	}
 }
 
-func TestTypicalP_OfTwoEquallyNearTheLikelierGoesFirst(t *testing.T) {
-	// Entropy 0.75/2: both surprises are off by exactly as much.
+func TestTypicalP_TakesTheLikelierOfTwoEquallyNearCandidates(t *testing.T) {
+	// The entropy is 0.75/2: both surprises differ from it by the same amount.
 	c := []candidate{{0, 0, 1}, {1, -0.75, 0.5}, {2, -0.75, 0.5}}
 	if from, to := typicalP(c, scale{inverse: 1}, 0, 0); from != 0 || to != 1 {
-		t.Errorf("%d:%d, want 0:1", from, to)
+		t.Errorf("got %d:%d, want 0:1", from, to)
 	}
 }
 
-func TestMoved(t *testing.T) {
+func TestMovedMass_IsTheTotalVariationDistance(t *testing.T) {
 	c, one := candidatesOf(0.5, 0.25, 0.25)
 	at := func(temperature float64) (scale, float64) {
 		s := scale{one.top, 1 / temperature}
@@ -185,51 +185,51 @@ func TestMoved(t *testing.T) {
 		temperature float64
 		want        float64
 	}{
-		"sharpening feeds the first":  {0.5, 4.0/6 - 0.5},
-		"flattening drains the first": {2, 0.5 - 1/(1+math.Sqrt2)},
-		"no change moves nothing":     {1, 0},
+		"a lower temperature adds to the first":     {0.5, 4.0/6 - 0.5},
+		"a higher temperature takes from the first": {2, 0.5 - 1/(1+math.Sqrt2)},
+		"no change moves nothing":                   {1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			after, massAfter := at(tt.temperature)
-			got, complete := moved(c, before, massBefore, after, massAfter)
+			got, complete := movedMass(c, before, massBefore, after, massAfter)
 			if !complete || math.Abs(got-tt.want) > 1e-7 {
-				t.Errorf("%v (complete: %v), want %v", got, complete, tt.want)
+				t.Errorf("got %v (complete: %v), want %v", got, complete, tt.want)
 			}
-			if _, complete := moved(c[:1], before, massBefore, after, massAfter); complete != (tt.want == 0) {
-				t.Errorf("of the first alone complete is %v", complete)
+			if _, complete := movedMass(c[:1], before, massBefore, after, massAfter); complete != (tt.want == 0) {
+				t.Errorf("with the first candidate alone complete is %v", complete)
 			}
 		})
 	}
 }
 
-func TestPick(t *testing.T) {
+func TestPick_ReturnsTheCandidateAtTheTarget(t *testing.T) {
 	c, _ := candidatesOf(0.4, 0.3, 0.2, 0.1)
-	c = append(c, candidate{id: 9}) // no weight
+	c = append(c, candidate{id: 9}) // weight 0
 	for name, tt := range map[string]struct {
 		target float64
 		index  int
 		ok     bool
 	}{
-		"zero is of the first":                     {0, 0, true},
-		"just below the end of the first":          {0.999, 0, true},
-		"the end of the first begins the second":   {1, 1, true},
-		"within the last":                          {2.4, 3, true},
-		"the end is past all, weightless or not":   {2.5, 0, false},
-		"the smallest number is still the first's": {math.SmallestNonzeroFloat64, 0, true},
+		"0 selects the first":                           {0, 0, true},
+		"just below the weight of the first selects it": {0.999, 0, true},
+		"the weight of the first selects the second":    {1, 1, true},
+		"within the last":                               {2.4, 3, true},
+		"the total weight selects none":                 {2.5, 0, false},
+		"the smallest number selects the first":         {math.SmallestNonzeroFloat64, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if i, ok := pick(c, tt.target); i != tt.index || ok != tt.ok {
-				t.Errorf("number %d, %v; want %d, %v", i, ok, tt.index, tt.ok)
+				t.Errorf("got index %d, %v; want %d, %v", i, ok, tt.index, tt.ok)
 			}
 		})
 	}
 }
 
-func TestPool_DrawPastTheSumTakesTheLastOfAnyWeight(t *testing.T) {
+func TestPool_DrawBeyondTheSumReturnsTheLastCandidateWithWeight(t *testing.T) {
 	c, s := candidatesOf(0.5, 0.5)
 	c = append(c, candidate{id: 9, logit: -1e6})
-	p := pool{head: c, count: len(c), mass: 3, scale: s} // a mass above the true one stands for the rounding error
+	p := pool{head: c, count: len(c), mass: 3, scale: s} // a mass above the sum, as by a rounding error
 	if c := p.draw(0.99); c.id != 1 {
-		t.Errorf("token %d, want 1", c.id)
+		t.Errorf("got token %d, want 1", c.id)
 	}
 }

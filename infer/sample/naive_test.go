@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// twinToken is a candidate of the slow chain.
-type twinToken struct {
+// naiveToken is a candidate of a naiveChain.
+type naiveToken struct {
 	id int32
-	x  float64 // logit as the model or a change of logits left it
-	y  float64 // the same after temperature
+	x  float64 // logit of the model, after changes
+	y  float64 // x divided by the temperature
 	q  float64 // probability
 }
 
-func twinOrder(a, b twinToken) int { return cmp.Or(cmp.Compare(b.x, a.x), cmp.Compare(a.id, b.id)) }
+func naiveOrder(a, b naiveToken) int { return cmp.Or(cmp.Compare(b.x, a.x), cmp.Compare(a.id, b.id)) }
 
-func twinNormalise(c []twinToken) {
-	slices.SortFunc(c, twinOrder)
+func naiveNormalise(c []naiveToken) {
+	slices.SortFunc(c, naiveOrder)
 	sum := 0.0
 	for i := range c {
 		c[i].q = math.Exp(c[i].y - c[0].y)
@@ -29,39 +29,39 @@ func twinNormalise(c []twinToken) {
 	}
 }
 
-func twinEntropy(c []twinToken) (nats float64) {
+func naiveEntropy(c []naiveToken) (nats float64) {
 	for _, t := range c {
-		if t.q > 1e-303 { // exp(-700) and below count as 0
+		if t.q > 1e-303 { // smaller ones are 0, as in expNeg
 			nats -= t.q * math.Log(t.q)
 		}
 	}
 	return nats
 }
 
-// twinChain is the chain as one would write it with no thought of speed: the whole
-// vocabulary is sorted, every distribution is normalised in full, and what a stage
-// removed is the total variation distance computed from its definition.
-type twinChain struct {
+// naiveChain is a straightforward implementation of Chain: it sorts the whole vocabulary,
+// normalises every distribution, and computes what a stage removed from the definition of
+// the total variation distance.
+type naiveChain struct {
 	Params
 	vocab Vocabulary
 	mu    float64 // of Mirostat; NaN before the first token
 }
 
-func newTwin(p Params, v Vocabulary) *twinChain { return &twinChain{p, v, math.NaN()} }
+func newTwin(p Params, v Vocabulary) *naiveChain { return &naiveChain{p, v, math.NaN()} }
 
-func (w *twinChain) next(in Input) Choice {
-	var all []twinToken
+func (w *naiveChain) next(in Input) Choice {
+	var all []naiveToken
 	for id, x := range in.Row.logits {
 		if !math.IsInf(float64(x), -1) {
-			all = append(all, twinToken{id: int32(id), x: float64(x), y: float64(x)})
+			all = append(all, naiveToken{id: int32(id), x: float64(x), y: float64(x)})
 		}
 	}
-	twinNormalise(all)
-	choice := Choice{PMax: all[0].q, Entropy: twinEntropy(all) / math.Ln2}
+	naiveNormalise(all)
+	choice := Choice{PMax: all[0].q, Entropy: naiveEntropy(all) / math.Ln2}
 
-	// stage runs f on the candidates left by the last one and takes note.
+	// stage runs f on the candidates that the previous stage left, and reports it.
 	pool := slices.Clone(all)
-	stage := func(on bool, name string, f func([]twinToken) []twinToken) {
+	stage := func(on bool, name string, f func([]naiveToken) []naiveToken) {
 		if !on {
 			return
 		}
@@ -70,7 +70,7 @@ func (w *twinChain) next(in Input) Choice {
 			before[t.id] = t.q
 		}
 		pool = f(pool)
-		twinNormalise(pool)
+		naiveNormalise(pool)
 		distance := 0.0
 		for _, t := range pool {
 			distance += math.Abs(t.q - before[t.id])
@@ -81,12 +81,12 @@ func (w *twinChain) next(in Input) Choice {
 		}
 		choice.Stages = append(choice.Stages, Stage{name, len(pool), distance / 2})
 	}
-	// change gives candidates new logits. f is told them divided by the temperature;
-	// any says whether there is a token to be changed, among the candidates or not.
+	// change sets new logits. f receives them divided by the temperature; any is true if
+	// f changes a token, even one that is not a candidate.
 	inverse := 1.0 // of the temperature
-	change := func(any bool, f func(id int32, x float64) float64) func([]twinToken) []twinToken {
+	change := func(any bool, f func(id int32, x float64) float64) func([]naiveToken) []naiveToken {
 		clamp := func(x, limit float64) float64 { return max(-limit, min(limit, x)) }
-		return func(c []twinToken) []twinToken {
+		return func(c []naiveToken) []naiveToken {
 			for i, t := range c {
 				if !any {
 					break
@@ -98,7 +98,7 @@ func (w *twinChain) next(in Input) Choice {
 				}
 				c[i].x = float64(float32(clamp(x, math.MaxFloat32)))
 			}
-			slices.SortFunc(c, twinOrder)
+			slices.SortFunc(c, naiveOrder)
 			for i := range c {
 				c[i].y = (c[i].x - c[0].x) * inverse
 			}
@@ -107,8 +107,8 @@ func (w *twinChain) next(in Input) Choice {
 	}
 
 	u, coin := uniforms(w.Seed, in.Pos)
-	stage(in.Mask != nil, "mask", func(c []twinToken) []twinToken {
-		return slices.DeleteFunc(c, func(t twinToken) bool { return !in.Mask.Allows(t.id) })
+	stage(in.Mask != nil, "mask", func(c []naiveToken) []naiveToken {
+		return slices.DeleteFunc(c, func(t naiveToken) bool { return !in.Mask.Allows(t.id) })
 	})
 	stage(len(w.LogitBias) > 0, "logit_bias", change(true, func(id int32, x float64) float64 { return x + w.LogitBias[id] }))
 	order := w.Samplers
@@ -127,7 +127,7 @@ func (w *twinChain) next(in Input) Choice {
 			on := w.DryMultiplier != 0 && w.DryPenaltyLastN != 0
 			stage(on, "dry", change(len(penalties) > 0, func(id int32, x float64) float64 { return x - penalties[id] }))
 		case "top_n_sigma":
-			stage(cuts && w.TopNSigma > 0, "top_n_sigma", func(c []twinToken) []twinToken {
+			stage(cuts && w.TopNSigma > 0, "top_n_sigma", func(c []naiveToken) []naiveToken {
 				mean, variance := 0.0, 0.0
 				for _, t := range c {
 					mean += t.x / float64(len(c))
@@ -136,14 +136,14 @@ func (w *twinChain) next(in Input) Choice {
 					variance += (t.x - mean) * (t.x - mean) / float64(len(c))
 				}
 				floor := c[0].x - w.TopNSigma*math.Sqrt(variance)
-				return slices.DeleteFunc(c, func(t twinToken) bool { return t.x < floor })
+				return slices.DeleteFunc(c, func(t naiveToken) bool { return t.x < floor })
 			})
 		case "top_k":
-			stage(cuts && w.TopK > 0, "top_k", func(c []twinToken) []twinToken { return c[:min(w.TopK, len(c))] })
+			stage(cuts && w.TopK > 0, "top_k", func(c []naiveToken) []naiveToken { return c[:min(w.TopK, len(c))] })
 		case "typical_p", "typ_p":
-			stage(cuts && w.TypicalP < 1, "typical_p", func(c []twinToken) []twinToken { return w.typical(c) })
+			stage(cuts && w.TypicalP < 1, "typical_p", func(c []naiveToken) []naiveToken { return w.typical(c) })
 		case "top_p":
-			stage(cuts && w.TopP < 1, "top_p", func(c []twinToken) []twinToken {
+			stage(cuts && w.TopP < 1, "top_p", func(c []naiveToken) []naiveToken {
 				sum := 0.0
 				for i, t := range c {
 					if sum += t.q; sum >= w.TopP && i+1 >= w.MinKeep {
@@ -153,7 +153,7 @@ func (w *twinChain) next(in Input) Choice {
 				return c
 			})
 		case "min_p":
-			stage(cuts && w.MinP > 0, "min_p", func(c []twinToken) []twinToken {
+			stage(cuts && w.MinP > 0, "min_p", func(c []naiveToken) []naiveToken {
 				for i, t := range c {
 					if t.q < w.MinP*c[0].q && i >= w.MinKeep {
 						return c[:i]
@@ -162,7 +162,7 @@ func (w *twinChain) next(in Input) Choice {
 				return c
 			})
 		case "xtc":
-			stage(cuts && w.XTCProbability > 0 && w.XTCThreshold <= 0.5, "xtc", func(c []twinToken) []twinToken {
+			stage(cuts && w.XTCProbability > 0 && w.XTCThreshold <= 0.5, "xtc", func(c []naiveToken) []naiveToken {
 				above := 0
 				for _, t := range c {
 					if t.q >= w.XTCThreshold {
@@ -175,20 +175,20 @@ func (w *twinChain) next(in Input) Choice {
 				return c[above-1:]
 			})
 		case "temperature", "temp":
-			stage(w.Temperature != 1 || w.DynatempRange > 0, "temperature", func(c []twinToken) []twinToken {
+			stage(w.Temperature != 1 || w.DynatempRange > 0, "temperature", func(c []naiveToken) []naiveToken {
 				t := w.Temperature
 				if w.DynatempRange > 0 {
 					if len(c) == 1 {
 						return c
 					}
 					low, high := math.Max(0, t-w.DynatempRange), t+w.DynatempRange
-					t = low + (high-low)*math.Pow(math.Min(1, twinEntropy(c)/math.Log(float64(len(c)))), w.DynatempExponent)
+					t = low + (high-low)*math.Pow(math.Min(1, naiveEntropy(c)/math.Log(float64(len(c)))), w.DynatempExponent)
 				}
 				if w.DynatempRange == 0 && t == 0 {
 					return c[:1]
 				}
 				inverse = math.Min(1/t, math.MaxFloat64)
-				best := c[0].x // subtracted first, or a tiny temperature makes it infinite
+				best := c[0].x // subtracted first, because dividing by a tiny temperature may overflow
 				for i := range c {
 					c[i].y = (c[i].x - best) * inverse
 				}
@@ -199,7 +199,7 @@ func (w *twinChain) next(in Input) Choice {
 	if math.IsNaN(w.mu) {
 		w.mu = 2 * w.MirostatTau
 	}
-	stage(w.Mirostat == 2 && !(hot && w.Temperature == 0 && w.DynatempRange == 0), "mirostat", func(c []twinToken) []twinToken {
+	stage(w.Mirostat == 2 && !(hot && w.Temperature == 0 && w.DynatempRange == 0), "mirostat", func(c []naiveToken) []naiveToken {
 		logMass := 0.0
 		for _, t := range c {
 			logMass += math.Exp(t.y - c[0].y)
@@ -213,7 +213,7 @@ func (w *twinChain) next(in Input) Choice {
 		return c
 	})
 
-	twinNormalise(pool)
+	naiveNormalise(pool)
 	sum, chosen := 0.0, pool[0]
 	for _, t := range pool {
 		if t.q == 0 {
@@ -226,12 +226,12 @@ func (w *twinChain) next(in Input) Choice {
 	}
 	w.mu -= w.MirostatEta * (-math.Log2(chosen.q) - w.MirostatTau)
 	choice.ID = chosen.id
-	choice.Rank = slices.IndexFunc(all, func(t twinToken) bool { return t.id == choice.ID })
+	choice.Rank = slices.IndexFunc(all, func(t naiveToken) bool { return t.id == choice.ID })
 	choice.LogProb = math.Log(all[choice.Rank].q)
 	return choice
 }
 
-func (w *twinChain) penalise(history []int32, id int32, x float64) float64 {
+func (w *naiveChain) penalise(history []int32, id int32, x float64) float64 {
 	window := history
 	if w.RepeatLastN >= 0 && w.RepeatLastN < len(history) {
 		window = history[len(history)-w.RepeatLastN:]
@@ -251,10 +251,9 @@ func (w *twinChain) penalise(history []int32, id int32, x float64) float64 {
 	return x*w.RepeatPenalty - w.PresencePenalty - float64(n)*w.FrequencyPenalty
 }
 
-// dry tries every place of the window at which the repetition of its end may end.
-func (w *twinChain) dry(history []int32) map[int32]float64 {
-	// breaks reports whether the text of some tokens has a breaker that ends in the
-	// last of them.
+// dry tries every position at which a repetition of the end of the window may end.
+func (w *naiveChain) dry(history []int32) map[int32]float64 {
+	// breaks reports whether a breaker ends in the last of some tokens.
 	breaks := func(tokens []int32) bool {
 		text := ""
 		for _, id := range tokens[:len(tokens)-1] {
@@ -289,19 +288,19 @@ func (w *twinChain) dry(history []int32) map[int32]float64 {
 	return penalties
 }
 
-func (w *twinChain) typical(c []twinToken) []twinToken {
-	entropy := twinEntropy(c)
-	// The surprise -ln(q) is taken from the logits: exact where q underflows. Equal
-	// tokens have just the entropy, whatever the rounding.
-	excess := func(t twinToken) float64 {
+func (w *naiveChain) typical(c []naiveToken) []naiveToken {
+	entropy := naiveEntropy(c)
+	// The surprise -ln(q) is computed from the logits, because q may underflow. That of
+	// equal tokens is exactly the entropy.
+	excess := func(t naiveToken) float64 {
 		return math.Round((c[0].y-t.y-math.Log(c[0].q)-entropy)*1e11) / 1e11
 	}
 	best := slices.Clone(c)
-	slices.SortStableFunc(best, func(a, b twinToken) int {
+	slices.SortStableFunc(best, func(a, b naiveToken) int {
 		da, db := excess(a), excess(b)
-		order := twinOrder(a, b)
+		order := naiveOrder(a, b)
 		if da < 0 && db < 0 {
-			order = -order // outwards from the entropy
+			order = -order // by distance from the entropy
 		}
 		return cmp.Or(cmp.Compare(math.Abs(da), math.Abs(db)), order)
 	})
