@@ -4,7 +4,7 @@
 //	f32   v itself
 //
 // The activations v are x, or what nothing but products needs of it: RMSNorm(x) · w or
-// silu(x) · w, with the bits of rmsnorm.cu and rows.cu. One block of threads makes one image,
+// a gate of x times w, with the bits of rmsnorm.cu and rows.cu. One block of threads makes one image,
 // a warp 4 of its blocks, a lane one input of each. The largest q is 32512 = 127 · 256, not
 // 32767, so that a block of whole numbers up to 127 has the scale 1/256 and no error. A NaN
 // or an infinity in a block makes its scale NaN, and with it whatever is computed from it.
@@ -21,6 +21,7 @@ struct Row {
 	const float *x, *w;
 	float scale;
 	int inputs;
+	bool gelu;
 };
 
 struct Plain {
@@ -32,7 +33,7 @@ struct Normed {
 };
 
 struct Gated {
-	DEVICE float value(const Row &row, int i) { return swiglu_of(row.x[i], row.w[i]); }
+	DEVICE float value(const Row &row, int i) { return glu_of(row.gelu, row.x[i], row.w[i]); }
 };
 
 // The activation of the warp's lane in a block of the tile.
@@ -98,13 +99,13 @@ template <typename Made> DEVICE void image_i16(uint4 *image, const Row &row)
 	KERNEL(activation_##kind, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, const int *rows) \
 	{ \
 		if (int(blockIdx.x) < *rows) \
-			image_##kind<Plain>(image, Row{x + size_t(blockIdx.x) * inputs, 0, 0, inputs}); \
+			image_##kind<Plain>(image, Row{x + size_t(blockIdx.x) * inputs, 0, 0, inputs, false}); \
 	} \
-	KERNEL(activation_##kind##_swiglu, 32 * WARPS, 1)(uint4 *image, const float *gate, const float *up, int inputs, const int *rows) \
+	KERNEL(activation_##kind##_glu, 32 * WARPS, 1)(uint4 *image, const float *gate, const float *up, int gelu, int inputs, const int *rows) \
 	{ \
 		size_t first = size_t(blockIdx.x) * inputs; \
 		if (int(blockIdx.x) < *rows) \
-			image_##kind<Gated>(image, Row{gate + first, up + first, 0, inputs}); \
+			image_##kind<Gated>(image, Row{gate + first, up + first, 0, inputs, gelu != 0}); \
 	} \
 	KERNEL(activation_##kind##_rmsnorm, 32 * WARPS, 1)(uint4 *image, const float *x, const float *w, float eps, int inputs, const int *rows) \
 	{ \
@@ -112,7 +113,7 @@ template <typename Made> DEVICE void image_i16(uint4 *image, const Row &row)
 		if (int(blockIdx.x) >= *rows) \
 			return; \
 		x += size_t(blockIdx.x) * inputs; \
-		image_##kind<Normed>(image, Row{x, w, norm_scale(x, inputs, eps, partial), inputs}); \
+		image_##kind<Normed>(image, Row{x, w, norm_scale(x, inputs, eps, partial), inputs, false}); \
 	}
 
 IMAGES(f32)

@@ -7,11 +7,11 @@ import (
 )
 
 // Activation prepares activations for the products: it makes an image, once for all
-// products with them. What nothing but products needs of an RMSNorm or a SwiGLU becomes an
+// products with them. What nothing but products needs of an RMSNorm or a GLU becomes an
 // image at once.
 type Activation struct {
-	plain, rmsNorm, swiGLU *Function
-	image                  string
+	plain, rmsNorm, glu *Function
+	image               string
 }
 
 // Images of activations: int16 numbers with a scale for every 32, or float32.
@@ -32,7 +32,7 @@ func NewActivation(c *Context, image string) (*Activation, error) {
 	for _, f := range []struct {
 		kernel *(*Function)
 		name   string
-	}{{&k.plain, ""}, {&k.rmsNorm, "_rmsnorm"}, {&k.swiGLU, "_swiglu"}} {
+	}{{&k.plain, ""}, {&k.rmsNorm, "_rmsnorm"}, {&k.glu, "_glu"}} {
 		var err error
 		if *f.kernel, err = c.kernel("activation", "activation_"+image+f.name); err != nil {
 			return nil, err
@@ -61,9 +61,9 @@ func (k *Activation) EnqueueRMSNorm(s *Stream, dst, x, w Ptr, cols int, eps floa
 	return k.launch(k.rmsNorm, s, normBytes, cols, capacity, dst, x, w, eps, int32(cols), rows)
 }
 
-// EnqueueSwiGLU makes the image of what SwiGLU.Enqueue would compute.
-func (k *Activation) EnqueueSwiGLU(s *Stream, dst, gate, up Ptr, cols int, rows Ptr, capacity int) error {
-	return k.launch(k.swiGLU, s, 0, cols, capacity, dst, gate, up, int32(cols), rows)
+// EnqueueGLU makes the image of what GLU.Enqueue would compute.
+func (k *Activation) EnqueueGLU(s *Stream, dst, gate, up Ptr, g Gate, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.glu, s, 0, cols, capacity, dst, gate, up, int32(g), int32(cols), rows)
 }
 
 func (k *Activation) launch(f *Function, s *Stream, shared, cols, capacity int, args ...any) error {

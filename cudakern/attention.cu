@@ -5,7 +5,8 @@
 // units of 128 (0-127, 128-255, …) and these into four tiles of 32, each one block of
 // the cache. In a unit, in float32:
 //
-//	s[p] = q·k[p] · scale·log2 e     dimensions in ascending order, fused multiply-adds
+//	s[p] = q·k[p] · scale·log2 e     dimensions in ascending order, fused multiply-adds; with a
+//	                                 cap, tanh(q·k[p] · scale/cap) · cap·log2 e
 //	m    = max s,  e[p] = 2^(s[p]-m)
 //	l    = Σ e[p]                    a tile's in a tree, then tile after tile
 //	a    = Σ e[p]·v[p]               a tile's positions in ascending order, then tile after tile
@@ -155,7 +156,7 @@ struct Problem {
 	const float *q;
 	const element *cache;
 	int layer, layers, heads, kv_heads, dim;
-	float scale; // of the scores, times log2 e
+	float scale, inner; // of the scores: the last factor above; what is in tanh, 0 without a cap
 	int window, block_rows, block_heads, units;
 	const int *pos, *seq, *tables;
 	int stride;
@@ -254,6 +255,9 @@ template <int WIDTH, int QUERIES> DEVICE void attend_unit(const Problem &a, cons
 	float score[QUERIES] = {};
 	if (low <= p && p <= high)
 		dots<WIDTH, QUERIES>(s.q, keys + lane * a.dim, a.dim, score);
+	if (a.inner > 0.0f)
+		UNROLL for (int i = 0; i < QUERIES; i++)
+			score[i] = tanh_of(score[i] * a.inner);
 	UNROLL for (int i = 0; i < QUERIES; i++) {
 		score[i] = sees(s, i, p) ? score[i] * a.scale : NEVER;
 		float top = warp_max(score[i]);
@@ -357,11 +361,11 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Proble
 // For heads of up to dims elements.
 #define ATTENTION(dims, queries, blocks) \
 	KERNEL(NAME(dims, queries), 128, blocks)(float *dst, float *partials, const float *q, const element *cache, \
-		int layer, int layers, int heads, int kv_heads, int dim, float scale, int window, int block_rows, int block_heads, int units, \
+		int layer, int layers, int heads, int kv_heads, int dim, float scale, float inner, int window, int block_rows, int block_heads, int units, \
 		const int *pos, const int *seq, const int *tables, int stride, const int *rows) \
 	{ \
 		SHARED(float, memory); \
-		attend<dims / 32, queries>(memory, {dst, partials, q, cache, layer, layers, heads, kv_heads, dim, scale, window, block_rows, \
+		attend<dims / 32, queries>(memory, {dst, partials, q, cache, layer, layers, heads, kv_heads, dim, scale, inner, window, block_rows, \
 			block_heads, units, pos, seq, tables, stride, rows}); \
 	}
 

@@ -86,10 +86,11 @@ func units(blocks int) int { return blocksFor(blocks*blockPositions, unitPositio
 
 // Enqueue computes dst = softmax(q·kᵀ·scale)·v over layer layer of the cache, for every
 // row and head over the positions of the row's sequence that the row sees: its own and
-// those before, the last window of them unless window is 0. dst and q are rows of
+// those before, the last window of them unless window is 0. Scaled scores s become
+// limit · tanh(s / limit) unless limit is 0. dst and q are rows of
 // (heads, dim) float32 and differ. workspace is memory of Workspace(capacity,
 // step.Blocks) bytes that nothing else uses meanwhile.
-func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale float32, window int, step Step, capacity int, workspace Ptr) error {
+func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale, limit float32, window int, step Step, capacity int, workspace Ptr) error {
 	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
 		return err
 	}
@@ -113,11 +114,15 @@ func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale
 	} else {
 		workspace = 0
 	}
-	log2Scale := float32(float64(scale) * math.Log2E)
+	last, inner := scale, float32(0)
+	if limit > 0 {
+		last, inner = limit, scale/limit
+	}
+	last = float32(float64(last) * math.Log2E)
 	shared := 4 * queries * (unitPositions + 3*32*a.width + 2*4 + 8)
 	err := attend.Launch(s, grid, Dim3{X: attentionThreads}, shared,
 		dst, workspace, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim),
-		log2Scale, int32(window), int32(rows), int32(a.perRow), int32(units(step.Blocks)),
+		last, inner, int32(window), int32(rows), int32(a.perRow), int32(units(step.Blocks)),
 		step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 	if err != nil || !split {
 		return err

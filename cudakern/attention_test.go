@@ -16,33 +16,36 @@ type attentionCase struct {
 	window                   int
 	inputScale, tolerance    float64
 	sequences, longest, rows int
+	limit                    float32
 }
 
 func (c attentionCase) String() string {
-	return fmt.Sprintf("half %v, %d heads over %d of %d, window %d, inputs of size %g, %d sequences of up to %d",
-		c.half, c.heads, c.kvHeads, c.dim, c.window, c.inputScale, c.sequences, c.longest)
+	return fmt.Sprintf("half %v, %d heads over %d of %d, window %d, limit %g, inputs of size %g, %d sequences of up to %d",
+		c.half, c.heads, c.kvHeads, c.dim, c.window, c.limit, c.inputScale, c.sequences, c.longest)
 }
 
 var attentionCases = []attentionCase{
-	{false, 1, 1, 16, 0, 1, 2e-6, 3, 70, 33},
-	{false, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33},
-	{false, 6, 2, 64, 0, 1, 2e-6, 2, 260, 33},
-	{false, 8, 1, 128, 0, 1, 2e-6, 2, 140, 17},
-	{false, 3, 3, 7, 0, 1, 2e-6, 2, 140, 33},
-	{false, 2, 1, 80, 0, 1, 2e-6, 2, 140, 33},
-	{false, 2, 2, 256, 0, 1, 2e-6, 2, 140, 17},
-	{false, 4, 2, 16, 1, 1, 2e-6, 2, 300, 33},
-	{false, 4, 2, 16, 16, 1, 2e-6, 2, 300, 33},
-	{false, 4, 2, 16, 150, 1, 2e-6, 2, 400, 33},
-	{false, 4, 2, 16, 0, 30, 1e-4, 2, 300, 33}, // scores in the hundreds: one position takes nearly all
-	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33},
-	{true, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33},
-	{true, 3, 1, 7, 0, 1, 2e-6, 2, 140, 33},
-	{true, 5, 1, 96, 0, 1, 2e-6, 2, 140, 17},
-	{true, 32, 8, 128, 0, 1, 2e-6, 1, 140, 8},
-	{true, 20, 1, 32, 0, 1, 2e-6, 2, 140, 17}, // more heads of a group than one block takes
-	{true, 8, 4, 256, 0, 1, 2e-6, 1, 140, 9},
-	{true, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3}, // more units than the merge takes at once
+	{false, 1, 1, 16, 0, 1, 2e-6, 3, 70, 33, 0},
+	{false, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0},
+	{false, 6, 2, 64, 0, 1, 2e-6, 2, 260, 33, 0},
+	{false, 8, 1, 128, 0, 1, 2e-6, 2, 140, 17, 0},
+	{false, 3, 3, 7, 0, 1, 2e-6, 2, 140, 33, 0},
+	{false, 2, 1, 80, 0, 1, 2e-6, 2, 140, 33, 0},
+	{false, 2, 2, 256, 0, 1, 2e-6, 2, 140, 17, 0},
+	{false, 4, 2, 16, 1, 1, 2e-6, 2, 300, 33, 0},
+	{false, 4, 2, 16, 16, 1, 2e-6, 2, 300, 33, 0},
+	{false, 4, 2, 16, 150, 1, 2e-6, 2, 400, 33, 0},
+	{false, 4, 2, 16, 0, 30, 1e-4, 2, 300, 33, 0}, // scores in the hundreds: one position takes nearly all
+	{false, 4, 2, 16, 16, 30, 1e-5, 2, 300, 33, 50},
+	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0.5},
+	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0},
+	{true, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33, 0},
+	{true, 3, 1, 7, 0, 1, 2e-6, 2, 140, 33, 0},
+	{true, 5, 1, 96, 0, 1, 2e-6, 2, 140, 17, 0},
+	{true, 32, 8, 128, 0, 1, 2e-6, 1, 140, 8, 0},
+	{true, 20, 1, 32, 0, 1, 2e-6, 2, 140, 17, 0}, // more heads of a group than one block takes
+	{true, 8, 4, 256, 0, 1, 2e-6, 1, 140, 9, 0},
+	{true, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3, 0}, // more units than the merge takes at once
 }
 
 // attentionRig is a filled cache. What no position was stored at is NaN.
@@ -112,7 +115,7 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 		workspace = r.alloc(int(bytes))
 		r.try(r.stream.Fill(workspace, 0xff, bytes))
 	}
-	r.try(r.k.Enqueue(r.stream, dst, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), r.c.window, step, capacity, workspace))
+	r.try(r.k.Enqueue(r.stream, dst, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), r.c.limit, r.c.window, step, capacity, workspace))
 	out := r.downloadFloats(dst, n+1)
 	if out[n] != untouched {
 		r.t.Fatalf("attention of %d rows in a bucket of %d wrote behind its last row", len(pos), capacity)
@@ -140,6 +143,9 @@ func (r *attentionRig) want(q []float32, pos, seq int) []float32 {
 				weights[p] += float64(q[h*c.dim+i]) * at(r.keys[seq], p, i)
 			}
 			weights[p] *= float64(r.scale())
+			if limit := float64(c.limit); limit > 0 {
+				weights[p] = limit * math.Tanh(weights[p]/limit)
+			}
 			top = max(top, weights[p])
 		}
 		sum := 0.0
@@ -217,7 +223,7 @@ func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 4*64))
 	cache := cudakern.Cache{Data: x, Half: true, Layers: 1, KVHeads: 2, HeadDim: 32}
-	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x); err == nil {
+	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x); err == nil {
 		t.Error("a cache of other heads was not refused")
 	}
 }

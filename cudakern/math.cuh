@@ -55,5 +55,12 @@ DEVICE float exp_of(float x)
 	return exp2_sum(high, low);
 }
 
-// silu(gate) · up = gate / (1 + e^-gate) · up
-DEVICE float swiglu_of(float gate, float up) { return gate / (1.0f + exp_of(-gate)) * up; }
+// gate / (1 + e^-u) · up, where u is gate, or for GELU 2 · sqrt(2/π) · (gate + 0.044715 · gate³)
+DEVICE float glu_of(bool gelu, float gate, float up)
+{
+	float u = gelu ? gate * 1.59576912f * fmaf(0.044715f * gate, gate, 1.0f) : gate;
+	return gate / (1.0f + exp_of(-u)) * up;
+}
+
+// tanh(x) = 1 - 2 / (e^2x + 1)
+DEVICE float tanh_of(float x) { return 1.0f - 2.0f / (exp_of(x + x) + 1.0f); }

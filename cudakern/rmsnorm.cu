@@ -1,6 +1,7 @@
-// RMSNorm: y = x / sqrt(mean(x²) + eps) · w, row by row.
+// RMSNorm: y = x / sqrt(mean(x²) + eps) · w, over every cols elements of a row: all of it, or
+// each of its heads.
 //
-// A block per row; norm.cuh says who reads what. dst may be x, so that the compiler may not
+// A block per cols elements; norm.cuh says who reads what. dst may be x, so that the compiler may not
 // move loads past stores: they are made four at a time too.
 #include "norm.cuh"
 
@@ -30,8 +31,9 @@ KERNEL(rmsnorm, NORM_THREADS, 4)(float *dst, const float *x, const float *w, int
 	int row = blockIdx.y;
 	if (row >= *rows)
 		return;
-	x += (size_t)row * cols;
-	dst += (size_t)row * cols;
+	size_t first = ((size_t)row * gridDim.x + blockIdx.x) * cols;
+	x += first;
+	dst += first;
 	float scale = norm_scale(x, cols, eps, partial);
 	if (cols % 4 == 0)
 		scale_row(reinterpret_cast<float4 *>(dst), reinterpret_cast<const float4 *>(x), reinterpret_cast<const float4 *>(w), cols / 4, scale);

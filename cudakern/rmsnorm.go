@@ -1,6 +1,6 @@
 package cudakern
 
-// RMSNorm divides every row by the root of its mean square.
+// RMSNorm divides every row, or every head of a row, by the root of its mean square.
 type RMSNorm struct{ rows *Function }
 
 // NewRMSNorm loads the kernel.
@@ -9,13 +9,13 @@ func NewRMSNorm(c *Context) (*RMSNorm, error) {
 	return &RMSNorm{rows}, err
 }
 
-// Enqueue computes dst = x / sqrt(mean(x²) + eps) · w, rows of cols float32. dst may be x.
-// All addresses are multiples of 16.
-func (k *RMSNorm) Enqueue(s *Stream, dst, x, w Ptr, cols int, eps float32, rows Ptr, capacity int) error {
-	if err := checkLaunch("RMSNorm", capacity, cols); err != nil {
+// Enqueue computes dst = x / sqrt(mean(x²) + eps) · w, over each of heads times cols float32
+// in a row. dst may be x. All addresses are multiples of 16.
+func (k *RMSNorm) Enqueue(s *Stream, dst, x, w Ptr, heads, cols int, eps float32, rows Ptr, capacity int) error {
+	if err := checkLaunch("RMSNorm", capacity, heads*cols); err != nil {
 		return err
 	}
-	return k.rows.Launch(s, Dim3{X: 1, Y: capacity}, Dim3{X: threads}, normBytes,
+	return k.rows.Launch(s, Dim3{X: heads, Y: capacity}, Dim3{X: threads}, normBytes,
 		dst, x, w, int32(cols), eps, rows)
 }
 

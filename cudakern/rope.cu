@@ -5,13 +5,13 @@
 #include "rope.cuh"
 
 KERNEL(rope, 256, 4)(float *x, int cols, int dim, int pairs, int apart, int between, const uint64_t *turns,
-	const int *pos, const int *rows)
+	float magnitude, const int *pos, const int *rows)
 {
 	SHARED(float2, angles);
 	int row = blockIdx.y;
 	if (row >= *rows)
 		return;
-	turn_angles(angles, pairs, turns, pos[row]);
+	turn_angles(angles, pairs, turns, magnitude, pos[row]);
 	int i = blockIdx.x * 256 + threadIdx.x;
 	if (i >= cols / dim * pairs)
 		return;

@@ -29,12 +29,15 @@ DEVICE void sincos_turns(uint64_t angle, float *sine, float *cosine)
 		*cosine = -*cosine;
 }
 
-// The sines and cosines by which the pairs of a head are turned at a position, computed by
-// all threads of the block.
-DEVICE void turn_angles(float2 *angles, int pairs, const uint64_t *turns, int pos)
+// The sines and cosines by which the pairs of a head are turned at a position, times
+// magnitude, computed by all threads of the block.
+DEVICE void turn_angles(float2 *angles, int pairs, const uint64_t *turns, float magnitude, int pos)
 {
-	for (int pair = threadIdx.x; pair < pairs; pair += blockDim.x)
-		sincos_turns((uint64_t)(uint32_t)pos * turns[pair], &angles[pair].y, &angles[pair].x);
+	for (int pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
+		float sine, cosine;
+		sincos_turns((uint64_t)(uint32_t)pos * turns[pair], &sine, &cosine);
+		angles[pair] = make_float2(cosine * magnitude, sine * magnitude);
+	}
 	syncthreads();
 }
 

@@ -26,14 +26,24 @@ KERNEL(add_bias, 256, 8)(float *x, const float *bias, int cols, const int *rows)
 		x[(size_t)row * cols + col] += bias[col];
 }
 
-// dst = silu(gate) · up
-KERNEL(swiglu, 256, 8)(float *dst, const float *gate, const float *up, int cols, const int *rows)
+// dst = silu(gate) · up, or gelu(gate) · up
+KERNEL(glu, 256, 8)(float *dst, const float *gate, const float *up, int gelu, int cols, const int *rows)
 {
 	int row, col;
 	if (!element(cols, rows, &row, &col))
 		return;
 	size_t i = (size_t)row * cols + col;
-	dst[i] = swiglu_of(gate[i], up[i]);
+	dst[i] = glu_of(gelu, gate[i], up[i]);
+}
+
+// x = x · factor, and x = cap · tanh(x / cap) unless cap is 0
+KERNEL(scale_rows, 256, 8)(float *x, float factor, float cap, int cols, const int *rows)
+{
+	int row, col;
+	if (!element(cols, rows, &row, &col))
+		return;
+	float v = x[(size_t)row * cols + col] * factor;
+	x[(size_t)row * cols + col] = cap > 0.0f ? tanh_of(v / cap) * cap : v;
 }
 
 // dst[i] = x[out[i]]

@@ -31,22 +31,49 @@ func (k *AddRows) EnqueueBias(s *Stream, x, bias Ptr, cols int, rows Ptr, capaci
 		x, bias, int32(cols), rows)
 }
 
-// SwiGLU is the activation function between the products of a feed-forward layer.
-type SwiGLU struct{ rows *Function }
+// Gate is the activation function of a gated linear unit.
+type Gate int32
 
-// NewSwiGLU loads the kernel.
-func NewSwiGLU(c *Context) (*SwiGLU, error) {
-	rows, err := c.kernel("rows", "swiglu")
-	return &SwiGLU{rows}, err
+const (
+	SiLU Gate = iota // x / (1 + e^-x)
+	GELU             // the one by tanh
+)
+
+// GLU is what stands between the products of a feed-forward layer: a gated linear unit.
+type GLU struct{ rows *Function }
+
+// NewGLU loads the kernel.
+func NewGLU(c *Context) (*GLU, error) {
+	rows, err := c.kernel("rows", "glu")
+	return &GLU{rows}, err
 }
 
-// Enqueue computes dst = silu(gate) · up, rows of cols float32. dst may be gate.
-func (k *SwiGLU) Enqueue(s *Stream, dst, gate, up Ptr, cols int, rows Ptr, capacity int) error {
-	if err := checkLaunch("SwiGLU", capacity, cols); err != nil {
+// Enqueue computes dst = g(gate) · up, rows of cols float32. dst may be gate.
+func (k *GLU) Enqueue(s *Stream, dst, gate, up Ptr, g Gate, cols int, rows Ptr, capacity int) error {
+	if err := checkLaunch("GLU", capacity, cols); err != nil {
 		return err
 	}
 	return k.rows.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
-		dst, gate, up, int32(cols), rows)
+		dst, gate, up, int32(g), int32(cols), rows)
+}
+
+// ScaleRows multiplies activations by a number, and may cap them softly.
+type ScaleRows struct{ rows *Function }
+
+// NewScaleRows loads the kernel.
+func NewScaleRows(c *Context) (*ScaleRows, error) {
+	rows, err := c.kernel("rows", "scale_rows")
+	return &ScaleRows{rows}, err
+}
+
+// Enqueue computes x = x · factor, and x = limit · tanh(x / limit) after it unless limit is 0,
+// rows of cols float32.
+func (k *ScaleRows) Enqueue(s *Stream, x Ptr, factor, limit float32, cols int, rows Ptr, capacity int) error {
+	if err := checkLaunch("Scale", capacity, cols); err != nil {
+		return err
+	}
+	return k.rows.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+		x, factor, limit, int32(cols), rows)
 }
 
 // GatherRows picks rows of an activation.

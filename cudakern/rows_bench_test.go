@@ -98,7 +98,7 @@ func BenchmarkAttention(b *testing.B) {
 			size := int64(c.capacity * benchHeads * benchHeadDim * 4)
 			dst, q := e.zeros(size), e.zeros(size)
 			seconds := repeated(b, e, layers, func(i int) error {
-				return k.Enqueue(e.stream, dst, q, cache, i, 0.0884, 0, step, c.capacity, workspace)
+				return k.Enqueue(e.stream, dst, q, cache, i, 0.0884, 0, 0, step, c.capacity, workspace)
 			})
 			wall, err := e.ReadBandwidth()
 			e.try(err)
@@ -124,7 +124,7 @@ func BenchmarkRows(b *testing.B) {
 			{"RMSNorm", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
 				k, err := cudakern.NewRMSNorm(e.Context)
 				x, w := e.zeros(int64(4*rows*benchWidth)), e.zeros(4*benchWidth)
-				return func(int) error { return k.Enqueue(e.stream, x, x, w, benchWidth, 1e-5, step.Rows, rows) }, err
+				return func(int) error { return k.Enqueue(e.stream, x, x, w, 1, benchWidth, 1e-5, step.Rows, rows) }, err
 			}},
 			{"Add", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
 				k, err := cudakern.NewAddRows(e.Context)
@@ -132,19 +132,19 @@ func BenchmarkRows(b *testing.B) {
 				return func(int) error { return k.Enqueue(e.stream, x, x, benchWidth, step.Rows, rows) }, err
 			}},
 			{"SwiGLU", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
-				k, err := cudakern.NewSwiGLU(e.Context)
+				k, err := cudakern.NewGLU(e.Context)
 				x := e.zeros(int64(4 * rows * benchFFN))
-				return func(int) error { return k.Enqueue(e.stream, x, x, x, benchFFN, step.Rows, rows) }, err
+				return func(int) error { return k.Enqueue(e.stream, x, x, x, cudakern.SiLU, benchFFN, step.Rows, rows) }, err
 			}},
 			{"RoPE", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
 				k, err := cudakern.NewRoPE(e.Context)
 				if err != nil {
 					return nil, err
 				}
-				table, err := cudakern.Turns(benchHeadDim, 5e5, 1, nil)
+				table, err := cudakern.Turns(frequencies(benchHeadDim, 5e5, 1, nil))
 				x, turns := e.zeros(int64(4*rows*benchWidth)), e.uploadBytes(table)
 				return func(int) error {
-					return k.Enqueue(e.stream, x, benchWidth, benchHeadDim, benchHeadDim, true, turns, step, rows)
+					return k.Enqueue(e.stream, x, benchWidth, benchHeadDim, benchHeadDim, true, turns, 1, step, rows)
 				}, err
 			}},
 			{"StoreKV", func(e *testDevice, step cudakern.Step) (func(int) error, error) {

@@ -126,37 +126,41 @@ func TestAddAddsRows(t *testing.T) {
 	}
 }
 
-func TestSwiGLUMultipliesWithTheSigmoid(t *testing.T) {
+func TestGLUMultipliesWithTheSigmoid(t *testing.T) {
 	e := device(t)
-	k, err := cudakern.NewSwiGLU(e.Context)
+	k, err := cudakern.NewGLU(e.Context)
 	e.try(err)
 	rng := rand.New(rand.NewPCG(2, 2))
 	for _, rows := range rowCounts {
 		for _, scale := range []float64{1e-3, 1, 40, 1e4} {
 			const cols = 300
 			gate, up := normal(rng, rows*cols, scale), normal(rng, rows*cols, 1)
-			want := make([]float32, len(gate))
-			for i, g := range gate {
-				want[i] = float32(float64(g) / (1 + math.Exp(-float64(g))) * float64(up[i]))
+			silu, gelu := make([]float32, len(gate)), make([]float32, len(gate))
+			for i, v := range gate {
+				g := float64(v)
+				silu[i] = float32(g / (1 + math.Exp(-g)) * float64(up[i]))
+				gelu[i] = float32(g / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g))) * float64(up[i]))
 			}
 			u := e.uploadFloats(up)
-			inBuckets(t, e, rows, cols, gate, want, 4e-7*largest(want), func(x, count cudakern.Ptr, capacity int) {
-				e.try(k.Enqueue(e.stream, x, x, u, cols, count, capacity))
-			})
+			for gateKind, want := range map[cudakern.Gate][]float32{cudakern.SiLU: silu, cudakern.GELU: gelu} {
+				inBuckets(t, e, rows, cols, gate, want, 4e-7*largest(want), func(x, count cudakern.Ptr, capacity int) {
+					e.try(k.Enqueue(e.stream, x, x, u, gateKind, cols, count, capacity))
+				})
+			}
 		}
 	}
 }
 
-func TestSwiGLUAtTheEdgesOfFloats(t *testing.T) {
+func TestGLUAtTheEdgesOfFloats(t *testing.T) {
 	e := device(t)
-	k, err := cudakern.NewSwiGLU(e.Context)
+	k, err := cudakern.NewGLU(e.Context)
 	e.try(err)
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	gate := []float32{0, float32(math.Copysign(0, -1)), inf, -200, -87.5, -88.8, 88.8, 1e-30, nan, math.MaxFloat32, -math.MaxFloat32}
 	want := []float32{0, 0, inf, 0, 0, 0, 88.8, 5e-31, nan, math.MaxFloat32, 0}
 	x := e.uploadFloats(gate)
 	up := e.uploadFloats(slices.Repeat([]float32{1}, len(gate)))
-	e.try(k.Enqueue(e.stream, x, x, up, len(gate), e.upload([]int32{1}), 1))
+	e.try(k.Enqueue(e.stream, x, x, up, cudakern.SiLU, len(gate), e.upload([]int32{1}), 1))
 	for i, got := range e.downloadFloats(x, len(gate)) {
 		w := want[i]
 		near := got == w || math.Abs(float64(got-w)) <= 1e-6*math.Abs(float64(w)) || w == 0 && math.Abs(float64(got)) < 1e-35
@@ -210,7 +214,48 @@ func TestRMSNormDividesByTheRootOfTheMeanSquare(t *testing.T) {
 			}
 			weight := e.uploadFloats(w)
 			inBuckets(t, e, rows, cols, x, want, 4e-7*largest(want), func(x, count cudakern.Ptr, capacity int) {
-				e.try(k.Enqueue(e.stream, x, x, weight, cols, eps, count, capacity))
+				e.try(k.Enqueue(e.stream, x, x, weight, 1, cols, eps, count, capacity))
+			})
+		}
+	}
+}
+
+func TestRMSNormOfHeadsIsThatOfRows(t *testing.T) {
+	e := device(t)
+	k, err := cudakern.NewRMSNorm(e.Context)
+	e.try(err)
+	rng := rand.New(rand.NewPCG(14, 4))
+	for _, rows := range rowCounts {
+		for _, cols := range []int{1, 7, 32, 128} {
+			const heads = 3
+			x, weight := normal(rng, rows*heads*cols, 3), e.uploadFloats(normal(rng, cols, 1))
+			apart := e.uploadFloats(x)
+			e.try(k.Enqueue(e.stream, apart, apart, weight, 1, cols, 1e-5, e.upload([]int32{int32(rows * heads)}), rows*heads))
+			inBuckets(t, e, rows, heads*cols, x, e.downloadFloats(apart, len(x)), 0, func(x, count cudakern.Ptr, capacity int) {
+				e.try(k.Enqueue(e.stream, x, x, weight, heads, cols, 1e-5, count, capacity))
+			})
+		}
+	}
+}
+
+func TestScaleRowsScalesAndCaps(t *testing.T) {
+	e := device(t)
+	k, err := cudakern.NewScaleRows(e.Context)
+	e.try(err)
+	rng := rand.New(rand.NewPCG(15, 4))
+	for _, rows := range rowCounts {
+		for _, limit := range []float32{0, 30} {
+			const cols, factor = 300, 0.7
+			x := normal(rng, rows*cols, 40)
+			want := slices.Clone(x)
+			for i := range want {
+				want[i] *= factor
+				if limit > 0 {
+					want[i] = float32(float64(limit) * math.Tanh(float64(want[i])/float64(limit)))
+				}
+			}
+			inBuckets(t, e, rows, cols, x, want, 2e-7*float64(limit), func(x, count cudakern.Ptr, capacity int) {
+				e.try(k.Enqueue(e.stream, x, factor, limit, cols, count, capacity))
 			})
 		}
 	}
@@ -223,7 +268,7 @@ func TestRMSNormOfZerosIsZero(t *testing.T) {
 	zeros := make([]float32, 64)
 	weight := e.uploadFloats(normal(rand.New(rand.NewPCG(5, 5)), 64, 1))
 	inBuckets(t, e, 1, 64, zeros, zeros, 0, func(x, count cudakern.Ptr, capacity int) {
-		e.try(k.Enqueue(e.stream, x, x, weight, 64, 1e-5, count, capacity))
+		e.try(k.Enqueue(e.stream, x, x, weight, 1, 64, 1e-5, count, capacity))
 	})
 }
 
@@ -248,7 +293,7 @@ func TestRoPETurnsPairs(t *testing.T) {
 			e := device(t)
 			k, err := cudakern.NewRoPE(e.Context)
 			e.try(err)
-			table, err := cudakern.Turns(c.dims, c.base, c.scale, c.factors)
+			table, err := cudakern.Turns(frequencies(c.dims, c.base, c.scale, c.factors))
 			e.try(err)
 			turns := e.uploadBytes(table)
 			for _, start := range []int{0, 1, 1000, 131000, math.MaxInt32 - 40} {
@@ -284,12 +329,23 @@ func TestRoPETurnsPairs(t *testing.T) {
 						fastest /= float64(c.factors[0])
 					}
 					inBuckets(t, e, rows, cols, x, want, 1e-6+float64(start)*fastest*1e-15, func(x, count cudakern.Ptr, capacity int) {
-						e.try(k.Enqueue(e.stream, x, cols, c.headDim, c.dims, c.neox, turns, cudakern.Step{Pos: positions, Rows: count}, capacity))
+						e.try(k.Enqueue(e.stream, x, cols, c.headDim, c.dims, c.neox, turns, 1, cudakern.Step{Pos: positions, Rows: count}, capacity))
 					})
 				}
 			}
 		})
 	}
+}
+
+func frequencies(dims int, base, scale float64, factors []float32) []float64 {
+	list := make([]float64, dims/2)
+	for i := range list {
+		list[i] = scale * math.Pow(base, -2*float64(i)/float64(dims))
+		if factors != nil {
+			list[i] /= float64(factors[i])
+		}
+	}
+	return list
 }
 
 func TestTurnsRefusesWhatCannotBeTurned(t *testing.T) {
@@ -299,13 +355,10 @@ func TestTurnsRefusesWhatCannotBeTurned(t *testing.T) {
 		base    float64
 		factors []float32
 	}{
-		{"an odd number of elements", 7, 1e4, nil},
-		{"no elements", 0, 1e4, nil},
-		{"too few factors", 8, 1e4, []float32{1, 1}},
 		{"a factor of zero", 4, 1e4, []float32{1, 0}},
 		{"a base that is no number", 4, math.NaN(), nil},
 	} {
-		if _, err := cudakern.Turns(c.dims, c.base, 1, c.factors); err == nil {
+		if _, err := cudakern.Turns(frequencies(c.dims, c.base, 1, c.factors)); err == nil {
 			t.Errorf("%s was not refused", c.name)
 		}
 	}
@@ -313,11 +366,11 @@ func TestTurnsRefusesWhatCannotBeTurned(t *testing.T) {
 
 func TestLaunchersRefuseEmptyAndOversizedGrids(t *testing.T) {
 	e := device(t)
-	k, err := cudakern.NewSwiGLU(e.Context)
+	k, err := cudakern.NewGLU(e.Context)
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 8))
 	for _, c := range []struct{ cols, capacity int }{{0, 1}, {8, 0}, {8, 65536}} {
-		if err := k.Enqueue(e.stream, x, x, x, c.cols, e.upload([]int32{1}), c.capacity); err == nil {
+		if err := k.Enqueue(e.stream, x, x, x, cudakern.SiLU, c.cols, e.upload([]int32{1}), c.capacity); err == nil {
 			t.Errorf("%d rows of %d were not refused", c.capacity, c.cols)
 		}
 	}
@@ -525,11 +578,11 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 	}
 }
 
-func TestAnImageIsMadeAtOnceOfWhatRMSNormAndSwiGLUCompute(t *testing.T) {
+func TestAnImageIsMadeAtOnceOfWhatRMSNormAndGLUCompute(t *testing.T) {
 	e := device(t)
 	norm, err := cudakern.NewRMSNorm(e.Context)
 	e.try(err)
-	gate, err := cudakern.NewSwiGLU(e.Context)
+	gate, err := cudakern.NewGLU(e.Context)
 	e.try(err)
 	rng := rand.New(rand.NewPCG(9, 9))
 	for _, image := range []string{"i16", "f32"} {
@@ -552,14 +605,16 @@ func TestAnImageIsMadeAtOnceOfWhatRMSNormAndSwiGLUCompute(t *testing.T) {
 				for _, p := range []cudakern.Ptr{want, got} {
 					e.try(e.stream.Fill(p, 0, int64(bytes)))
 				}
-				e.try(norm.Enqueue(e.stream, whole, x, w, cols, 1e-5, count, rows))
+				e.try(norm.Enqueue(e.stream, whole, x, w, 1, cols, 1e-5, count, rows))
 				e.try(k.Enqueue(e.stream, want, whole, cols, count, capacity))
 				e.try(k.EnqueueRMSNorm(e.stream, got, x, w, cols, 1e-5, count, capacity))
 				same("RMSNorm")
-				e.try(gate.Enqueue(e.stream, whole, x, y, cols, count, rows))
-				e.try(k.Enqueue(e.stream, want, whole, cols, count, capacity))
-				e.try(k.EnqueueSwiGLU(e.stream, got, x, y, cols, count, capacity))
-				same("SwiGLU")
+				for _, of := range []cudakern.Gate{cudakern.SiLU, cudakern.GELU} {
+					e.try(gate.Enqueue(e.stream, whole, x, y, of, cols, count, rows))
+					e.try(k.Enqueue(e.stream, want, whole, cols, count, capacity))
+					e.try(k.EnqueueGLU(e.stream, got, x, y, of, cols, count, capacity))
+					same(fmt.Sprint("GLU ", of))
+				}
 			}
 		}
 	}
@@ -577,7 +632,7 @@ func TestKeysAreTurnedOnTheirWayToTheCacheAsRoPEDoes(t *testing.T) {
 			heads, kvHeads, dim, dims int
 			neox                      bool
 		}{{1, 1, 2, 2, false}, {4, 2, 64, 64, true}, {6, 3, 10, 6, false}, {6, 3, 10, 6, true}, {8, 1, 128, 128, false}} {
-			table, err := cudakern.Turns(c.dims, 1e4, 1, nil)
+			table, err := cudakern.Turns(frequencies(c.dims, 1e4, 1, nil))
 			e.try(err)
 			turns := e.uploadBytes(table)
 			for _, rows := range rowCounts {
@@ -597,12 +652,12 @@ func TestKeysAreTurnedOnTheirWayToTheCacheAsRoPEDoes(t *testing.T) {
 				}
 
 				q, turnedKeys, want := e.uploadFloats(queries), e.uploadFloats(keys), cache()
-				e.try(rope.Enqueue(e.stream, q, cols, c.dim, c.dims, c.neox, turns, step, rows))
-				e.try(rope.Enqueue(e.stream, turnedKeys, kvCols, c.dim, c.dims, c.neox, turns, step, rows))
+				e.try(rope.Enqueue(e.stream, q, cols, c.dim, c.dims, c.neox, turns, 0.75, step, rows))
+				e.try(rope.Enqueue(e.stream, turnedKeys, kvCols, c.dim, c.dims, c.neox, turns, 0.75, step, rows))
 				e.try(k.Enqueue(e.stream, want, layer, turnedKeys, values, step, rows))
 
 				q2, got := e.uploadFloats(queries), cache()
-				e.try(k.EnqueueRoPE(e.stream, got, layer, q2, cols, e.uploadFloats(keys), values, c.dims, c.neox, turns, step, rows+2))
+				e.try(k.EnqueueRoPE(e.stream, got, layer, q2, cols, e.uploadFloats(keys), values, c.dims, c.neox, turns, 0.75, step, rows+2))
 				if !sameBits(e.downloadFloats(q, rows*cols), e.downloadFloats(q2, rows*cols)) {
 					t.Fatalf("%+v, %d rows: queries differ from those of RoPE alone", c, rows)
 				}

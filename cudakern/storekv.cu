@@ -24,14 +24,14 @@ KERNEL(CACHE_NAME(storekv), 256, 8)(element *cache, const float *keys, const flo
 // on their way to the cache. A thread per two elements of a head, which are a pair where
 // pairs are turned: heads of queries first, then of keys, then of values.
 KERNEL(CACHE_NAME(storekv_rope), 256, 4)(element *cache, float *queries, int query_heads, const float *keys, const float *values,
-	int layer, int layers, int heads, int dim, int pairs, int apart, int between, const uint64_t *turns,
+	int layer, int layers, int heads, int dim, int pairs, int apart, int between, const uint64_t *turns, float magnitude,
 	const int *pos, const int *seq, const int *tables, int stride, const int *rows)
 {
 	SHARED(float2, angles);
 	int row = blockIdx.y;
 	if (row >= *rows)
 		return;
-	turn_angles(angles, pairs, turns, pos[row]);
+	turn_angles(angles, pairs, turns, magnitude, pos[row]);
 	int i = blockIdx.x * blockDim.x + threadIdx.x, twos = dim / 2, head = i / twos, two = i % twos;
 	if (head >= query_heads + 2 * heads)
 		return;

@@ -31,7 +31,7 @@ func (k *StoreKV) Enqueue(s *Stream, cache Cache, layer int, keys, values Ptr, s
 // EnqueueRoPE turns the queries, rows of cols float32 and in place, and the keys as
 // RoPE.Enqueue does, and then stores keys and values as Enqueue does. HeadDim is even; keys
 // stay as they are.
-func (k *StoreKV) EnqueueRoPE(s *Stream, cache Cache, layer int, queries Ptr, cols int, keys, values Ptr, dims int, neox bool, turns Ptr, step Step, capacity int) error {
+func (k *StoreKV) EnqueueRoPE(s *Stream, cache Cache, layer int, queries Ptr, cols int, keys, values Ptr, dims int, neox bool, turns Ptr, magnitude float32, step Step, capacity int) error {
 	all := cols + 2*cache.KVHeads*cache.HeadDim
 	if err := checkLaunch("StoreKV", capacity, cols); err != nil {
 		return err
@@ -42,5 +42,5 @@ func (k *StoreKV) EnqueueRoPE(s *Stream, cache Cache, layer int, queries Ptr, co
 	apart, between := pairing(dims, neox)
 	return k.rope.Launch(s, Dim3{X: blocksFor(all/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
 		cache.Data, queries, int32(cols/cache.HeadDim), keys, values, int32(layer), int32(cache.Layers), int32(cache.KVHeads), int32(cache.HeadDim),
-		int32(dims/2), apart, between, turns, step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
+		int32(dims/2), apart, between, turns, magnitude, step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 }

@@ -1,5 +1,5 @@
 // Causal attention of one row over its own sequence, for the query heads that share a
-// kv head: score[j] = scale · q·k[j], y = Σ softmax(score)[j] · v[j].
+// kv head: score[j] = scale · q·k[j], or cap · tanh(scale · q·k[j] / cap), y = Σ softmax(score)[j] · v[j].
 //
 // Positions are taken in splits of SPLIT, each beginning at a multiple of it: a split
 // has its own maximum m, weight l = Σ e^(score-m) and sum Σ e^(score-m) · v, all in
@@ -62,14 +62,13 @@ INLINE void weigh(const int type, int heads, const float *p, const uint8_t *cons
 		weigh_heads(type, 1, p, v, first, last, dim, y);
 }
 
-// Turns scores first … last-1 of one head into weights e^(scale·score - m), m being the
-// largest of scale·score, and l their sum. The rest of the vectors that hold them
-// becomes 0. p: (SPLIT)
-static void soften(float *p, int first, int last, float scale, float *m, float *l)
+// Turns products first … last-1 of one head into scores, and these into weights
+// e^(score - m), m being the largest score, and l their sum. The rest of the vectors that
+// hold them becomes 0. p: (SPLIT)
+static void soften(float *p, int first, int last, float scale, float cap, float *m, float *l)
 {
 	int begin = first / LANES * LANES, end = (last + LANES - 1) / LANES * LANES;
-	for (int j = begin; j < end; j += LANES)
-		vf_store(p + j, vf_mul(vf_load(p + j), vf_set(scale)));
+	scale_row(p + begin, end - begin, scale, cap);
 	for (int j = begin; j < first; j++)
 		p[j] = -INFINITY;
 	for (int j = last; j < end; j++)
@@ -152,7 +151,7 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 				dot_f32(op->x + at, dim, group, k, stride, j1 - j0, dim, p + j0, SPLIT);
 		}
 		for (int h = 0; h < group; h++)
-			soften(p + h * SPLIT, first, last, op->scale, part.max + h, part.weight + h);
+			soften(p + h * SPLIT, first, last, op->scale, op->cap, part.max + h, part.weight + h);
 		if (op->type == TYPE_F16)
 			weigh(TYPE_F16, group, p, v, first, last, dim, part.sum);
 		else

@@ -117,7 +117,7 @@ func benchModel(b *testing.B, typ gguf.Type, rows, start int) {
 		p.RMSNorm(n, x, norm, 1e-5)
 		p.MatMul(gate, weight(hidden, width), n)
 		p.MatMul(up, weight(hidden, width), n)
-		p.SwiGLU(gate, gate, up)
+		p.GLU(gate, gate, up, device.SiLU)
 		p.MatMul(o, weight(width, hidden), gate)
 		p.Add(x, o)
 	}

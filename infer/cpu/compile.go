@@ -7,7 +7,7 @@ package cpu
 import "C"
 
 import (
-	"encoding/binary"
+	"cmp"
 	"fmt"
 	"math"
 	"unsafe"
@@ -67,7 +67,7 @@ func (d *cpu) Compile(p *device.Program) (device.Executable, error) {
 	l := lowering{
 		device: d,
 		exe:    executable{device: d, limits: device.Program{Rows: p.Rows, Out: p.Out}, blocks: math.MaxInt32, vocab: math.MaxInt32},
-		angles: map[angleKey]angles{},
+		angles: map[device.RoPE]angles{},
 	}
 	for i, op := range p.Ops {
 		if op.Kind == device.OpRoPE {
@@ -95,7 +95,7 @@ type lowering struct {
 	exe      executable
 	ops      []C.struct_op
 	phases   []C.struct_phase
-	angles   map[angleKey]angles
+	angles   map[device.RoPE]angles // by anglesOf
 	gathered bool
 
 	quantized int32 // the activation that scratch holds as int8; 0: none
@@ -105,34 +105,30 @@ type lowering struct {
 	groups    int64 // bytes of scratch
 }
 
-// angleKey is what the angles of a rotation depend on.
-type angleKey struct {
-	dims        int
-	base, scale float64
-	factors     int32
-}
-
 // angles are a rotation's frequencies and its table, filled once a run.
 type angles struct {
 	freqs *C.double
 	table *C.float
 }
 
-func keyOf(r device.RoPE) angleKey { return angleKey{r.Dims, r.Base, r.Scale, r.Factors.ID} }
+// anglesOf returns what of r its angles depend on.
+func anglesOf(r device.RoPE) device.RoPE {
+	r.HeadDim, r.NeoX = 0, false
+	return r
+}
 
 func (l *lowering) prepareAngles(r device.RoPE) error {
-	key := keyOf(r)
+	key := anglesOf(r)
 	if _, ok := l.angles[key]; ok {
 		return nil
 	}
-	pairs := r.Dims / 2
-	var factors []byte
+	var factors []float32
 	if !r.Factors.None() {
 		w, err := l.device.tensor(r.Factors)
 		if err != nil {
 			return err
 		}
-		factors = unsafe.Slice((*byte)(w.data), 4*pairs)
+		factors = unsafe.Slice((*float32)(w.data), r.Dims/2)
 	}
 	freqBytes, tableBytes := angleBytes(l.exe.limits.Rows, r.Dims)
 	freqs, err := l.device.alloc(freqBytes)
@@ -143,15 +139,11 @@ func (l *lowering) prepareAngles(r device.RoPE) error {
 	if err != nil {
 		return fmt.Errorf("table of angles: %w", err)
 	}
-	for i := range pairs {
-		f := r.Scale * math.Pow(r.Base, -2*float64(i)/float64(r.Dims))
-		if factors != nil {
-			f /= float64(math.Float32frombits(binary.LittleEndian.Uint32(factors[4*i:])))
-		}
-		unsafe.Slice((*float64)(freqs), pairs)[i] = f
-	}
+	copy(unsafe.Slice((*float64)(freqs), r.Dims/2), r.Frequencies(factors))
 	l.angles[key] = angles{(*C.double)(freqs), (*C.float)(table)}
-	l.rowOp(C.struct_op{kind: C.OP_ANGLES, dims: C.int32_t(r.Dims), freqs: (*C.double)(freqs), angles: (*C.float)(table)})
+	l.rowOp(C.struct_op{
+		kind: C.OP_ANGLES, dims: C.int32_t(r.Dims), freqs: (*C.double)(freqs), angles: (*C.float)(table), scale: C.float(cmp.Or(r.Magnitude, 1)),
+	})
 	return nil
 }
 
@@ -215,7 +207,7 @@ func (l *lowering) lower(op device.Op) error {
 		c.kind = C.OP_EMBED
 		l.exe.vocab = min(l.exe.vocab, op.W.Rows)
 	case device.OpRMSNorm:
-		c.kind = C.OP_RMS_NORM
+		c.kind, c.head_dim = C.OP_RMS_NORM, C.int32_t(op.W.Cols)
 	case device.OpMatMul:
 		l.matMul(c, op)
 		return nil
@@ -243,7 +235,7 @@ func (l *lowering) lower(op device.Op) error {
 		if op.RoPE.NeoX {
 			c.neox = 1
 		}
-		c.angles = l.angles[keyOf(op.RoPE)].table
+		c.angles = l.angles[anglesOf(op.RoPE)].table
 	case device.OpStoreKV:
 		c.kind, c.cols = C.OP_STORE_KV, C.int32_t(op.X.Cols)
 		if err := l.cache(&c, op); err != nil {
@@ -255,15 +247,22 @@ func (l *lowering) lower(op device.Op) error {
 			return err
 		}
 		c.heads, c.scale = C.int32_t(op.Attention.Heads), C.float(op.Attention.Scale)
+		c.cap = C.float(op.Attention.Cap)
 		c.window = C.int32_t(min(op.Attention.Window, math.MaxInt32))
 		l.attention = max(l.attention, attentionFloats(op))
 		l.newPhase(C.PHASE_ATTENTION, c)
 		l.wrote(op.Dst)
 		return nil
-	case device.OpSwiGLU:
-		c.kind = C.OP_SWIGLU
+	case device.OpGLU:
+		gelu, ok := map[device.Activation]bool{device.SiLU: false, device.GELU: true}[op.GLU]
+		if !ok {
+			return fmt.Errorf("there is no kernel for activation %d", op.GLU)
+		}
+		c.kind, c.gelu = C.OP_GLU, C.bool(gelu)
 	case device.OpAdd:
 		c.kind = C.OP_ADD
+	case device.OpScale:
+		c.kind, c.scale, c.cap = C.OP_SCALE, C.float(op.Factor), C.float(op.Cap)
 	case device.OpGatherRows:
 		// A phase of its own: it reads rows that other threads wrote before it or may
 		// write after it.

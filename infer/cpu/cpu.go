@@ -153,7 +153,7 @@ func FreeMemory() int64 { return host.MemoryAvailable() }
 func (d *cpu) WorkBytes(programs ...*device.Program) int64 {
 	var quant, attention, groups, tables int64
 	for _, p := range programs {
-		rotations := map[angleKey]bool{}
+		rotations := map[device.RoPE]bool{}
 		for _, op := range p.Ops {
 			switch op.Kind {
 			case device.OpMatMul:
@@ -164,7 +164,7 @@ func (d *cpu) WorkBytes(programs ...*device.Program) int64 {
 			case device.OpAttention:
 				attention = max(attention, attentionFloats(op))
 			case device.OpRoPE:
-				if key := keyOf(op.RoPE); !rotations[key] {
+				if key := anglesOf(op.RoPE); !rotations[key] {
 					rotations[key] = true
 					freqs, table := angleBytes(p.Rows, op.RoPE.Dims)
 					tables += freqs + table

@@ -5,6 +5,7 @@
 #ifndef M40_CPU_ENGINE_H
 #define M40_CPU_ENGINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,14 +35,15 @@ static inline size_t panel_bytes(int type, int cols)
 
 enum op_kind {
 	OP_EMBED = 1,   // y[cols] = row of w picked by the row's token
-	OP_RMS_NORM,    // y = x / sqrt(mean(x²) + eps) · w
+	OP_RMS_NORM,    // y = x / sqrt(mean(x²) + eps) · w, of every head_dim values
 	OP_MATMUL,      // y[outs] = x[cols] · wᵀ
 	OP_ADD_BIAS,    // y += w
 	OP_ROPE,        // heads of y turned by the row's angles
 	OP_STORE_KV,    // cache[layer][K|V][kv head][position] = x, z
 	OP_ATTENTION,   // y = attention of x over the cache
-	OP_SWIGLU,      // y = silu(x) · z
+	OP_GLU,         // y = silu(x) · z, or gelu(x) · z
 	OP_ADD,         // y += x
+	OP_SCALE,       // y = y · scale, capped
 	OP_GATHER_ROWS, // y[i] = x[out[i]]
 	OP_ANGLES,      // cos and sin of the row's angles, for OP_ROPE
 	OP_QUANTIZE,    // x rounded to int8, for OP_MATMUL of quantised weights
@@ -78,7 +80,9 @@ struct op {
 	int32_t layers, layer;
 	int32_t kv_heads, heads, head_dim;
 	int32_t window; // positions a row sees, itself included; 0: all
-	float scale;    // of the scores; OP_ROUTE: of the weights
+	float scale;    // of scores; of cosines and sines; of y for OP_SCALE; of weights for OP_ROUTE
+	float cap;      // scores or values s become cap · tanh(s / cap); 0: they stay
+	bool gelu;      // OP_GLU
 };
 
 enum phase_kind {

@@ -107,7 +107,7 @@ func newRandomProgram(t *testing.T, path string, threads int, seed uint64, width
 		case 6:
 			r.p.Add(other(x), x)
 		case 7:
-			r.p.SwiGLU(any(), x, any())
+			r.p.GLU(any(), x, any(), device.SiLU)
 		case 8:
 			r.p.RoPE(x, device.RoPE{HeadDim: width / 2, Dims: width / 2, Base: []float64{1e4, 5e5}[rng.IntN(2)], Scale: 1, NeoX: rng.IntN(2) == 0})
 		case 9:

@@ -56,7 +56,7 @@ func TestOperationsShareAPhaseWhereTheyMay(t *testing.T) {
 			p.RMSNorm(x[1], x[0], norm, 1e-5)                                    // 7: sum, norm, rounding
 			p.MatMul(x[2], w, x[1])                                              //
 			p.MatMul(x[3], w, x[1])                                              // 8: gate, up
-			p.SwiGLU(x[2], x[2], x[3])                                           // 9: with rounding
+			p.GLU(x[2], x[2], x[3], device.SiLU)                                 // 9: with rounding
 			p.MatMul(x[1], w, x[2])                                              // 10
 			p.Add(x[0], x[1])                                                    // 11
 		}, 11},

@@ -22,10 +22,9 @@ INLINE vf vf_exp(vf x)
 	return vf_scale2(p, n);
 }
 
-// y = x / sqrt(mean(x²) + eps) · w. x, y, w: (cols)
-static void rms_norm(const struct op *op, const float *x, float *y)
+// y = x / sqrt(mean(x²) + eps) · w. x, y, w: (n)
+static void rms_norm(const struct op *op, const float *x, float *y, int n)
 {
-	int n = op->cols;
 	vf squares = vf_zero();
 	for (int i = 0; i < n; i += LANES) {
 		vf a = get(x + i, n - i);
@@ -47,24 +46,43 @@ static void add(const uint8_t *x, float *y, int n)
 	}
 }
 
-// y = x / (1 + e⁻ˣ) · z. x, y, z: (n)
-static void swiglu(const float *x, const float *z, float *y, int n)
+// y = x / (1 + e⁻ᵘ) · z, where u is x, or for GELU 2 · sqrt(2/π) · (x + 0.044715 · x³).
+// x, y, z: (n)
+INLINE void glu(const bool gelu, const float *x, const float *z, float *y, int n)
 {
 	for (int i = 0; i < n; i += LANES) {
-		vf a = get(x + i, n - i);
-		vf silu = vf_div(a, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), a))));
-		put(y + i, n - i, vf_mul(silu, get(z + i, n - i)));
+		vf a = get(x + i, n - i), u = a;
+		if (gelu)
+			u = vf_mul(vf_mul(a, vf_set(0x1.988454p0f)), vf_fma(vf_mul(a, vf_set(0.044715f)), a, vf_set(1.0f)));
+		vf gate = vf_div(a, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), u))));
+		put(y + i, n - i, vf_mul(gate, get(z + i, n - i)));
 	}
 }
 
-// Cosines and sines of pos · freqs. angles: (2, dims/2)
+// cap · tanh(x), with tanh(x) = 1 - 2 / (e²ˣ + 1).
+INLINE vf vf_capped(vf x, float cap)
+{
+	vf e = vf_exp(vf_add(x, x));
+	return vf_mul(vf_sub(vf_set(1.0f), vf_div(vf_set(2.0f), vf_add(e, vf_set(1.0f)))), vf_set(cap));
+}
+
+// y = y · scale, and y = cap · tanh(y / cap) unless cap is 0. y: (n)
+static void scale_row(float *y, int n, float scale, float cap)
+{
+	for (int i = 0; i < n; i += LANES) {
+		vf a = vf_mul(get(y + i, n - i), vf_set(scale));
+		put(y + i, n - i, cap > 0 ? vf_capped(vf_div(a, vf_set(cap)), cap) : a);
+	}
+}
+
+// Cosines and sines of pos · freqs, times scale. angles: (2, dims/2)
 static void fill_angles(const struct op *op, int32_t pos, float *angles)
 {
 	int pairs = op->dims / 2;
 	for (int i = 0; i < pairs; i++) {
 		double a = pos * op->freqs[i];
-		angles[i] = (float)cos(a);
-		angles[pairs + i] = (float)sin(a);
+		angles[i] = (float)(cos(a) * op->scale);
+		angles[pairs + i] = (float)(sin(a) * op->scale);
 	}
 }
 
@@ -201,7 +219,8 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 			weight_kernels[op->type].embed(op, batch->tokens[row], y);
 			break;
 		case OP_RMS_NORM:
-			rms_norm(op, x, y);
+			for (int i = 0; i < n; i += op->head_dim)
+				rms_norm(op, x + i, y + i, op->head_dim);
 			break;
 		case OP_ADD_BIAS:
 			add(op->w, y, n);
@@ -209,8 +228,14 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 		case OP_ADD:
 			add((const uint8_t *)x, y, n);
 			break;
-		case OP_SWIGLU:
-			swiglu(x, z, y, n);
+		case OP_GLU:
+			if (op->gelu)
+				glu(true, x, z, y, n);
+			else
+				glu(false, x, z, y, n);
+			break;
+		case OP_SCALE:
+			scale_row(y, n, op->scale, op->cap);
 			break;
 		case OP_ANGLES:
 			fill_angles(op, batch->pos[row], op->angles + (size_t)row * op->dims);

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -224,7 +225,7 @@ func (l *lowering) lower(op operation, out int) error {
 		l.add(func(s *cudakern.Stream) error { return embed.Enqueue(s, at.dst, at.w, cols, step, capacity) })
 	case device.OpRMSNorm:
 		l.add(func(s *cudakern.Stream) error {
-			return k.norm.Enqueue(s, at.dst, at.x, at.w, cols, op.Eps, rows, capacity)
+			return k.norm.Enqueue(s, at.dst, at.x, at.w, cols/op.W.Cols, op.W.Cols, op.Eps, rows, capacity)
 		})
 	case device.OpMatMul:
 		if err := l.matMul(op, at); err != nil {
@@ -239,7 +240,7 @@ func (l *lowering) lower(op operation, out int) error {
 			return err
 		}
 		l.add(func(s *cudakern.Stream) error {
-			return k.rope.Enqueue(s, at.dst, cols, r.HeadDim, r.Dims, r.NeoX, turns, step, capacity)
+			return k.rope.Enqueue(s, at.dst, cols, r.HeadDim, r.Dims, r.NeoX, turns, cmp.Or(r.Magnitude, 1), step, capacity)
 		})
 	case device.OpStoreKV:
 		cache, err := l.device.cache(op.KV)
@@ -258,10 +259,20 @@ func (l *lowering) lower(op operation, out int) error {
 		if err := l.attention(op.Op, at); err != nil {
 			return err
 		}
-	case device.OpSwiGLU:
-		l.add(func(s *cudakern.Stream) error { return k.swiGLU.Enqueue(s, at.dst, at.x, at.y, cols, rows, capacity) })
+	case device.OpGLU:
+		gate, err := gateOf(op.Op)
+		if err != nil {
+			return err
+		}
+		l.add(func(s *cudakern.Stream) error {
+			return k.glu.Enqueue(s, at.dst, at.x, at.y, gate, cols, rows, capacity)
+		})
 	case device.OpAdd:
 		l.add(func(s *cudakern.Stream) error { return k.add.Enqueue(s, at.dst, at.x, cols, rows, capacity) })
+	case device.OpScale:
+		l.add(func(s *cudakern.Stream) error {
+			return k.scale.Enqueue(s, at.dst, op.Factor, op.Cap, cols, rows, capacity)
+		})
 	case device.OpGatherRows:
 		l.rows, l.capacity, l.prepared = step.Outs, out, prepared{}
 		l.add(func(s *cudakern.Stream) error { return k.gather.Enqueue(s, at.dst, at.x, cols, step, out) })
@@ -333,10 +344,14 @@ func (l *lowering) image(op operation, kind string, x cudakern.Ptr) (cudakern.Pt
 	if err != nil {
 		return 0, err
 	}
+	if op.made.Kind == device.OpGLU {
+		gate, err := gateOf(*op.made)
+		l.add(func(s *cudakern.Stream) error {
+			return activation.EnqueueGLU(s, image, at.x, at.y, gate, cols, rows, capacity)
+		})
+		return image, err
+	}
 	l.add(func(s *cudakern.Stream) error {
-		if op.made.Kind == device.OpSwiGLU {
-			return activation.EnqueueSwiGLU(s, image, at.x, at.y, cols, rows, capacity)
-		}
 		return activation.EnqueueRMSNorm(s, image, at.x, at.w, cols, op.made.Eps, rows, capacity)
 	})
 	return image, nil
@@ -356,9 +371,18 @@ func (l *lowering) storeTurned(op operation, store *cudakern.StoreKV, cache cuda
 	step, capacity := l.step, l.capacity
 	l.prepared = prepared{} // it may be of what is turned
 	l.add(func(s *cudakern.Stream) error {
-		return store.EnqueueRoPE(s, cache, op.Layer, queries.rows, op.rope.Dst.Cols, at.x, at.y, r.Dims, r.NeoX, turns, step, capacity)
+		return store.EnqueueRoPE(s, cache, op.Layer, queries.rows, op.rope.Dst.Cols, at.x, at.y, r.Dims, r.NeoX, turns, cmp.Or(r.Magnitude, 1), step, capacity)
 	})
 	return nil
+}
+
+// gateOf returns the activation function of a GLU.
+func gateOf(op device.Op) (cudakern.Gate, error) {
+	gate, ok := map[device.Activation]cudakern.Gate{device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU}[op.GLU]
+	if !ok {
+		return 0, fmt.Errorf("there is no kernel for activation %d", op.GLU)
+	}
+	return gate, nil
 }
 
 func (l *lowering) attention(op device.Op, at operands) error {
@@ -377,7 +401,7 @@ func (l *lowering) attention(op device.Op, at operands) error {
 		return err
 	}
 	l.add(func(s *cudakern.Stream) error {
-		return attend.Enqueue(s, at.dst, at.x, cache, op.Layer, a.Scale, a.Window, step, capacity, workspace)
+		return attend.Enqueue(s, at.dst, at.x, cache, op.Layer, a.Scale, a.Cap, a.Window, step, capacity, workspace)
 	})
 	return nil
 }
@@ -390,16 +414,10 @@ func (d *cuda) cache(named device.KV) (cudakern.Cache, error) {
 	return d.kvs[named.ID-1].cache, nil
 }
 
-// rotation is what a table of angles depends on.
-type rotation struct {
-	dims        int
-	base, scale float64
-	factors     int32
-}
-
 // turns returns the table of angles of r, made at its first use.
 func (d *cuda) turns(r device.RoPE) (cudakern.Ptr, error) {
-	key := rotation{r.Dims, r.Base, r.Scale, r.Factors.ID}
+	key := r
+	key.HeadDim, key.NeoX, key.Magnitude = 0, false, 0 // of which angles do not depend
 	if at := d.rotations[key]; at != 0 {
 		return at, nil
 	}
@@ -413,7 +431,7 @@ func (d *cuda) turns(r device.RoPE) (cudakern.Ptr, error) {
 			factors = append(factors, math.Float32frombits(binary.LittleEndian.Uint32(w.raw[4*i:])))
 		}
 	}
-	table, err := cudakern.Turns(r.Dims, r.Base, r.Scale, factors)
+	table, err := cudakern.Turns(r.Frequencies(factors))
 	if err != nil {
 		return 0, err
 	}

@@ -76,9 +76,9 @@ type cuda struct {
 
 	tensors    []tensor
 	kvs        []kv
-	rotations  map[rotation]cudakern.Ptr // tables of RoPE
-	reduced    map[int32]*reduced        // by the logits that are reduced
-	workspaces map[string]region         // of kernels, by what they are for; shared by all programs
+	rotations  map[device.RoPE]cudakern.Ptr // tables of angles
+	reduced    map[int32]*reduced           // by the logits that are reduced
+	workspaces map[string]region            // of kernels, by what they are for; shared by all programs
 }
 
 // region is a piece of device memory.
@@ -177,7 +177,7 @@ func open(context *cudakern.Context, path string) (_ *cuda, err error) {
 		memory:  arena{context: context},
 		kernels: newKernels(context, path),
 
-		rotations:  map[rotation]cudakern.Ptr{},
+		rotations:  map[device.RoPE]cudakern.Ptr{},
 		reduced:    map[int32]*reduced{},
 		workspaces: map[string]region{},
 	}

@@ -24,7 +24,7 @@ type operation struct {
 // fuse returns the operations of a program, as few as there are kernels for:
 //
 //	RMSNorm, MatMul          the product's image is made at once, if only products read
-//	SwiGLU, MatMul           the result
+//	GLU, MatMul              the result
 //	MatMul, MatMul, MatMul   of one X, biases between them: one launch
 //	MatMul, Add              the product is added at once, if nobody reads it by itself
 //	RoPE, RoPE, StoreKV      of queries and keys, if nobody else reads the keys: one launch
@@ -39,8 +39,8 @@ func fuse(ops []device.Op) []operation {
 		}
 		o := operation{Op: op, at: i}
 		switch op.Kind {
-		case device.OpRMSNorm, device.OpSwiGLU:
-			if onlyMultiplied(ops[i+1:], op) {
+		case device.OpRMSNorm, device.OpGLU:
+			if !byHeads(op) && onlyMultiplied(ops[i+1:], op) {
 				made[op.Dst.ID] = &ops[i]
 				continue
 			}
@@ -60,6 +60,9 @@ func fuse(ops []device.Op) []operation {
 	}
 	return fused
 }
+
+// byHeads tells whether op is an RMSNorm of parts of a row.
+func byHeads(op device.Op) bool { return op.Kind == device.OpRMSNorm && op.W.Cols < op.X.Cols }
 
 // onlyMultiplied tells whether nothing in ops but products reads the result of op before it
 // is overwritten, and no product does after what op reads has changed.
@@ -133,7 +136,7 @@ func writes(op device.Op, t device.Tensor) bool { return !t.None() && op.Dst.ID 
 // reads tells whether op reads t.
 func reads(op device.Op, t device.Tensor) bool {
 	switch op.Kind {
-	case device.OpAdd, device.OpAddBias, device.OpRoPE: // in place
+	case device.OpAdd, device.OpAddBias, device.OpRoPE, device.OpScale: // in place
 		if op.Dst.ID == t.ID {
 			return true
 		}

@@ -86,20 +86,20 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 			p.RMSNorm(y, z, bias, 1)
 		}, "MatMul 4 of RMSNorm 1; MatMul 5 of RMSNorm 1; RMSNorm 2"},
 		{"but it is gone where a product that shares a launch takes its place", func(p *device.Program) {
-			p.SwiGLU(c, a, b)
+			p.GLU(c, a, b, device.SiLU)
 			p.MatMul(d, w, c)
 			p.MatMul(a, w, x)
 			p.MatMul(c, w, x)
 			p.MatMul(b, w, c)
-		}, "MatMul 7 of SwiGLU 4; MatMul 4,6; MatMul 5"},
-		{"nor is one in place, or a SwiGLU", func(p *device.Program) {
+		}, "MatMul 7 of GLU 4; MatMul 4,6; MatMul 5"},
+		{"nor is one in place, or a GLU", func(p *device.Program) {
 			p.MatMul(a, w, x)
 			p.RMSNorm(x, x, bias, 1)
 			p.MatMul(b, half, x)
-			p.SwiGLU(x, a, b)
+			p.GLU(x, a, b, device.SiLU)
 			p.MatMul(c, w, x)
 			p.Embed(x, w)
-		}, "MatMul 4; MatMul 5 of RMSNorm 1; MatMul 6 of SwiGLU 4; Embed 1"},
+		}, "MatMul 4; MatMul 5 of RMSNorm 1; MatMul 6 of GLU 4; Embed 1"},
 		{"but if something else reads it", func(p *device.Program) {
 			p.RMSNorm(y, x, bias, 1)
 			p.MatMul(a, w, y)

@@ -22,7 +22,8 @@ type kernels struct {
 	norm   *cudakern.RMSNorm
 	rope   *cudakern.RoPE
 	add    *cudakern.AddRows
-	swiGLU *cudakern.SwiGLU
+	glu    *cudakern.GLU
+	scale  *cudakern.ScaleRows
 	gather *cudakern.GatherRows
 	reduce *cudakern.Candidates
 
@@ -97,7 +98,7 @@ func (k *kernels) needs(op device.Op) []need {
 			{"product " + kernelName(op.W.Type), func() error { return second(k.matMul(op.W.Type)) }},
 			{"image", func() error { return k.imageOf(op.W.Type) }},
 		}
-	case device.OpAddBias, device.OpAdd, device.OpSwiGLU, device.OpGatherRows:
+	case device.OpAddBias, device.OpAdd, device.OpGLU, device.OpScale, device.OpGatherRows:
 		return []need{{"rows", k.loadRows}}
 	case device.OpRoPE:
 		return []need{{"rope", func() (err error) { k.rope, err = cudakern.NewRoPE(k.context); return err }}}
@@ -127,7 +128,10 @@ func (k *kernels) loadRows() (err error) {
 	if k.add, err = cudakern.NewAddRows(k.context); err != nil {
 		return err
 	}
-	if k.swiGLU, err = cudakern.NewSwiGLU(k.context); err != nil {
+	if k.glu, err = cudakern.NewGLU(k.context); err != nil {
+		return err
+	}
+	if k.scale, err = cudakern.NewScaleRows(k.context); err != nil {
 		return err
 	}
 	k.gather, err = cudakern.NewGatherRows(k.context)

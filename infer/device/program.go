@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"math"
 
 	"m40-llm/infer/gguf"
 )
@@ -17,8 +18,9 @@ const (
 	OpRoPE
 	OpStoreKV
 	OpAttention
-	OpSwiGLU
+	OpGLU
 	OpAdd
+	OpScale
 	OpGatherRows
 	OpCandidates
 	OpRoute
@@ -26,28 +28,26 @@ const (
 	OpExpertSum
 )
 
-var opNames = [...]string{"", "Embed", "RMSNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "SwiGLU", "Add", "GatherRows", "Candidates", "Route", "ExpertMatMul", "ExpertSum"}
+var opNames = [...]string{"", "Embed", "RMSNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "GLU", "Add", "Scale", "GatherRows", "Candidates", "Route", "ExpertMatMul", "ExpertSum"}
 
 func (k OpKind) String() string { return opNames[k] }
-
-// RoPE is a rotary position embedding. Pair i of a head is turned by the angle
-// pos · Scale · Base^(-2i/Dims) / Factors[i].
-type RoPE struct {
-	HeadDim int     // width of a head
-	Dims    int     // leading elements of a head that are turned, even
-	Base    float64 // frequency base
-	Scale   float64 // 1, or 1/factor of linear scaling
-	NeoX    bool    // pairs are (i, i+Dims/2) instead of (2i, 2i+1)
-	Factors Tensor  // (1, Dims/2) F32 frequency divisors, or none
-}
 
 // Attention is causal grouped-query attention of every row over its own
 // sequence's positions 0 … pos.
 type Attention struct {
 	Heads  int     // query heads; a multiple of the cache's KVHeads
 	Scale  float32 // of the scores, before the softmax
+	Cap    float32 // scaled scores s become Cap · tanh(s / Cap); 0: they stay
 	Window int     // positions a row sees, itself included; 0: all
 }
+
+// Activation is a function of a feed-forward layer.
+type Activation uint8
+
+const (
+	SiLU Activation = iota + 1 // x / (1 + e^-x)
+	GELU                       // x / (1 + e^-2u) with u = sqrt(2/π) · (x + 0.044715 · x³), the one by tanh
+)
 
 // Op is one recorded operation. Which fields count depends on Kind; the method
 // of Program that records it documents them.
@@ -57,6 +57,9 @@ type Op struct {
 	X, Y      Tensor // activations
 	W         Tensor // weight
 	Eps       float32
+	Factor    float32
+	Cap       float32
+	GLU       Activation
 	RoPE      RoPE
 	Attention Attention
 	KV        KV
@@ -93,10 +96,11 @@ func (p *Program) Embed(dst, table Tensor) {
 	p.record(Op{Kind: OpEmbed, Dst: dst, W: table}, p.wide(dst), same("width", dst.Cols, table.Cols))
 }
 
-// RMSNorm records dst = x / sqrt(mean(x²) + eps) · w, row by row. dst may be x.
+// RMSNorm records dst = x / sqrt(mean(x²) + eps) · w, over every w.Cols elements of a row
+// by themselves: a row, or its heads. dst may be x.
 func (p *Program) RMSNorm(dst, x, w Tensor, eps float32) {
 	p.record(Op{Kind: OpRMSNorm, Dst: dst, X: x, W: w, Eps: eps}, p.wide(dst), p.wide(x),
-		same("width", dst.Cols, x.Cols), vector(w, x.Cols))
+		same("width", dst.Cols, x.Cols), vector(w, w.Cols), check(w.Cols > 0 && x.Cols%w.Cols == 0, "rows of %d are no whole number of %d weights", x.Cols, w.Cols))
 }
 
 // MatMul records dst = x · wᵀ. dst and x must differ.
@@ -131,18 +135,25 @@ func (p *Program) StoreKV(kv KV, layer int, k, v Tensor) {
 func (p *Program) Attention(dst, q Tensor, kv KV, layer int, a Attention) {
 	p.record(Op{Kind: OpAttention, Dst: dst, X: q, KV: kv, Layer: layer, Attention: a}, p.wide(dst), p.wide(q), distinct(dst, q),
 		same("q width", q.Cols, a.Heads*kv.Layout.HeadDim), same("width", dst.Cols, q.Cols), inCache(kv, layer),
+		check(a.Cap >= 0 && !math.IsInf(float64(a.Cap), 0), "scores cannot be capped at %g", a.Cap),
 		check(a.Heads > 0 && a.Heads%kv.Layout.KVHeads == 0, "has %d heads over %d kv heads", a.Heads, kv.Layout.KVHeads))
 }
 
-// SwiGLU records dst = silu(gate) · up, element by element. dst may be gate.
-func (p *Program) SwiGLU(dst, gate, up Tensor) {
-	p.record(Op{Kind: OpSwiGLU, Dst: dst, X: gate, Y: up}, p.wide(dst), p.wide(gate), p.wide(up),
-		same("width", dst.Cols, gate.Cols), same("width", dst.Cols, up.Cols))
+// GLU records dst = a(gate) · up, element by element. dst may be gate.
+func (p *Program) GLU(dst, gate, up Tensor, a Activation) {
+	p.record(Op{Kind: OpGLU, Dst: dst, X: gate, Y: up, GLU: a}, p.wide(dst), p.wide(gate), p.wide(up),
+		same("width", dst.Cols, gate.Cols), same("width", dst.Cols, up.Cols), check(a == SiLU || a == GELU, "there is no activation %d", a))
 }
 
 // Add records dst += x.
 func (p *Program) Add(dst, x Tensor) {
 	p.record(Op{Kind: OpAdd, Dst: dst, X: x}, p.wide(dst), p.wide(x), same("width", dst.Cols, x.Cols))
+}
+
+// Scale records x = x · factor, and x = cap · tanh(x / cap) after it unless cap is 0.
+func (p *Program) Scale(x Tensor, factor, cap float32) {
+	p.record(Op{Kind: OpScale, Dst: x, Factor: factor, Cap: cap}, p.wide(x),
+		check(cap >= 0 && !math.IsInf(float64(cap), 0), "cannot cap at %g", cap))
 }
 
 // GatherRows records dst[i] = x[Batch.Out[i]]. Every operation recorded after it

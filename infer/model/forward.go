@@ -64,7 +64,7 @@ func (r *recording) feedForward(i int) {
 	n := r.norm(x, w[ffnNorm])
 	gate := r.linear("gate", w[ffnGate], w[ffnGateBias], n)
 	up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
-	r.SwiGLU(gate, gate, up)
+	r.GLU(gate, gate, up, device.SiLU)
 	r.Add(x, r.linear("proj", w[ffnDown], w[ffnDownBias], gate))
 }
 

@@ -55,7 +55,7 @@ func (c *cache) round(x float32) float32 {
 	return x
 }
 
-// attend: dst = softmax(q·kᵀ·scale) · v for every query head, over the positions
+// attend: dst = softmax(capped(q·kᵀ·scale)) · v for every query head, over the positions
 // that a row at pos sees.
 func (c *cache) attend(dst, q []float32, layer int, a device.Attention, table []int32, pos int) {
 	first := 0
@@ -69,7 +69,7 @@ func (c *cache) attend(dst, q []float32, layer int, a device.Attention, table []
 
 		top := math.Inf(-1)
 		for p := first; p <= pos; p++ {
-			weights[p] = dot(query, c.at(layer, keys, kvHead, table, p)) * float64(a.Scale)
+			weights[p] = capped(dot(query, c.at(layer, keys, kvHead, table, p))*float64(a.Scale), float64(a.Cap))
 			top = max(top, weights[p])
 		}
 		sum := 0.0

@@ -6,6 +6,7 @@
 package ref
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -182,7 +183,9 @@ func (d *Device) run(op device.Op, b *device.Batch, rows int) {
 	case device.OpRMSNorm:
 		w := d.vector(op.W)
 		for r := range rows {
-			rmsNorm(dst(r), d.row(op.X, r), w, op.Eps)
+			for i := 0; i < op.X.Cols; i += len(w) {
+				rmsNorm(dst(r)[i:i+len(w)], d.row(op.X, r)[i:i+len(w)], w, op.Eps)
+			}
 		}
 	case device.OpMatMul:
 		weights := make([]float32, op.W.Cols)
@@ -198,9 +201,9 @@ func (d *Device) run(op device.Op, b *device.Batch, rows int) {
 			add(dst(r), bias)
 		}
 	case device.OpRoPE:
-		factors := d.vector(op.RoPE.Factors)
+		frequencies := op.RoPE.Frequencies(d.vector(op.RoPE.Factors))
 		for r := range rows {
-			rope(dst(r), op.RoPE, factors, int(b.Pos[r]))
+			rope(dst(r), op.RoPE, frequencies, int(b.Pos[r]))
 		}
 	case device.OpStoreKV:
 		c := &d.caches[op.KV.ID-1]
@@ -212,9 +215,9 @@ func (d *Device) run(op device.Op, b *device.Batch, rows int) {
 		for r := range rows {
 			c.attend(dst(r), d.row(op.X, r), op.Layer, op.Attention, b.Tables[b.Seq[r]], int(b.Pos[r]))
 		}
-	case device.OpSwiGLU:
+	case device.OpGLU:
 		for r := range rows {
-			swiGLU(dst(r), d.row(op.X, r), d.row(op.Y, r))
+			glu(dst(r), d.row(op.X, r), d.row(op.Y, r), op.GLU)
 		}
 	case device.OpAdd:
 		for r := range rows {
@@ -231,6 +234,10 @@ func (d *Device) run(op device.Op, b *device.Batch, rows int) {
 	case device.OpExpertSum:
 		for r := range rows {
 			expertSum(dst(r), d.row(op.X, r), d.row(op.Y, r))
+		}
+	case device.OpScale:
+		for r := range rows {
+			scale(dst(r), op.Factor, op.Cap)
 		}
 	case device.OpGatherRows:
 		for r := range rows {
@@ -288,23 +295,39 @@ func rmsNorm(dst, x, w []float32, eps float32) {
 	}
 }
 
-// swiGLU: dst = gate / (1 + e^-gate) · up
-func swiGLU(dst, gate, up []float32) {
+// glu: dst = a(gate) · up
+func glu(dst, gate, up []float32, a device.Activation) {
 	for i := range dst {
 		g := float64(gate[i])
-		dst[i] = float32(g / (1 + math.Exp(-g)) * float64(up[i]))
+		u := g
+		if a == device.GELU {
+			u = 2 * math.Sqrt(2/math.Pi) * (g + 0.044715*g*g*g)
+		}
+		dst[i] = float32(g / (1 + math.Exp(-u)) * float64(up[i]))
 	}
 }
 
-// rope turns pair i of every head by pos · scale · base^(-2i/dims) / factors[i].
-func rope(x []float32, r device.RoPE, factors []float32, pos int) {
+// scale: x = x · factor, and x = cap · tanh(x / cap) unless cap is 0
+func scale(x []float32, factor, cap float32) {
+	for i := range x {
+		x[i] = float32(capped(float64(x[i])*float64(factor), float64(cap)))
+	}
+}
+
+func capped(x, cap float64) float64 {
+	if cap == 0 {
+		return x
+	}
+	return cap * math.Tanh(x/cap)
+}
+
+// rope turns pair i of every head by pos · frequencies[i].
+func rope(x []float32, r device.RoPE, frequencies []float64, pos int) {
+	magnitude := float64(cmp.Or(r.Magnitude, 1))
 	for head := 0; head < len(x); head += r.HeadDim {
 		for i := range r.Dims / 2 {
-			angle := float64(pos) * r.Scale * math.Pow(r.Base, -2*float64(i)/float64(r.Dims))
-			if factors != nil {
-				angle /= float64(factors[i])
-			}
-			sin, cos := math.Sincos(angle)
+			sin, cos := math.Sincos(float64(pos) * frequencies[i])
+			sin, cos = sin*magnitude, cos*magnitude
 			j, k := head+2*i, head+2*i+1
 			if r.NeoX {
 				j, k = head+i, head+i+r.Dims/2

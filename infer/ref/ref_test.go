@@ -37,9 +37,9 @@ func TestOperationsByHand(t *testing.T) {
 			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
 				p.AddBias(x, weight(10, 20))
 			}, []float32{11, 22}},
-		{"SwiGLU of gate 0 is 0 and of a large gate is gate times up", []float32{0, 50},
+		{"GLU of gate 0 is 0 and of a large gate is gate times up", []float32{0, 50},
 			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
-				p.SwiGLU(x, x, x)
+				p.GLU(x, x, x, device.SiLU)
 			}, []float32{0, 2500}},
 		{"RoPE at position 1 turns the pair (1, 0) by one radian", []float32{1, 0},
 			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {

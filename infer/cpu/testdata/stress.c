@@ -102,9 +102,9 @@ int main(void)
 	static const int types[] = {TYPE_F16, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_Q8_0};
 	struct op cache = {.type = TYPE_F16, .kv = kv, .layers = 1, .kv_heads = KV_HEADS, .heads = HEADS, .head_dim = DIM, .scale = 0.25f};
 
-	add(PHASE_ROWS, (struct op){.kind = OP_ANGLES, .dims = DIM, .freqs = freqs, .angles = angles});
+	add(PHASE_ROWS, (struct op){.kind = OP_ANGLES, .scale = 1, .dims = DIM, .freqs = freqs, .angles = angles});
 	add(PHASE_ROWS, (struct op){.kind = OP_EMBED, .type = TYPE_F32, .cols = WIDTH, .w = table, .w_stride = sizeof(float) * WIDTH, .y = x});
-	add(PHASE_ROWS, (struct op){.kind = OP_RMS_NORM, .cols = WIDTH, .x = x, .y = x, .w = norm, .eps = 1e-5f});
+	add(PHASE_ROWS, (struct op){.kind = OP_RMS_NORM, .head_dim = WIDTH, .cols = WIDTH, .x = x, .y = x, .w = norm, .eps = 1e-5f});
 	add(PHASE_ROWS, (struct op){.kind = OP_QUANTIZE, .cols = WIDTH, .x = x});
 	add(PHASE_MATMUL, (struct op){.type = TYPE_Q8_0, .cols = WIDTH, .outs = WIDTH, .x = x, .y = q, .w = wq, .w_stride = panel_bytes(TYPE_Q8_0, WIDTH)});
 	add(PHASE_MATMUL, (struct op){.type = TYPE_Q4_0, .cols = WIDTH, .outs = KV_WIDTH, .x = x, .y = k, .w = wk, .w_stride = panel_bytes(TYPE_Q4_0, WIDTH)});
@@ -114,7 +114,7 @@ int main(void)
 	add(PHASE_ROWS, cache);
 	cache.kind = OP_ATTENTION, cache.cols = WIDTH, cache.x = q, cache.y = att;
 	add(PHASE_ATTENTION, cache);
-	add(PHASE_ROWS, (struct op){.kind = OP_SWIGLU, .cols = WIDTH, .x = att, .z = x, .y = att});
+	add(PHASE_ROWS, (struct op){.kind = OP_GLU, .cols = WIDTH, .x = att, .z = x, .y = att});
 	add(PHASE_ROWS, (struct op){.kind = OP_QUANTIZE, .cols = WIDTH, .x = att});
 	for (int i = 0; i < TYPES; i++)
 		add(PHASE_MATMUL, (struct op){.type = types[i], .cols = WIDTH, .outs = OUTS, .x = att, .y = y + i * ROWS * OUTS,

@@ -59,7 +59,8 @@ func shapeFor(typ gguf.Type) netShape {
 // netLengths are the lengths of the test sequences.
 var netLengths = []int{97, 33, 70}
 
-// net is a transformer of two layers with random weights.
+// net is a transformer of two layers with random weights. The second has what the options
+// of operations add to the first.
 type net struct {
 	*rig
 	netShape
@@ -87,6 +88,7 @@ func newNet(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
 			upload(fmt.Sprint(w.name, l), typ, w.rows, w.cols)
 		}
 		upload(fmt.Sprint("norm", l), gguf.F32, 1, n.dim)
+		upload(fmt.Sprint("headnorm", l), gguf.F32, 1, n.headDim)
 	}
 	for name, cols := range map[string]int{
 		"x": n.dim, "norm": n.dim, "q": n.dim, "k": n.kvHeads * n.headDim, "v": n.kvHeads * n.headDim, "att": n.dim,
@@ -108,7 +110,12 @@ func (n *net) program(rows int) device.Executable {
 		return x
 	}
 	p, b := device.NewProgram(bucket, bucket), n.buffers
-	rope := device.RoPE{HeadDim: n.headDim, Dims: n.headDim, Base: 1e4, Scale: 1}
+	ropes := []device.RoPE{
+		{HeadDim: n.headDim, Dims: n.headDim, Base: 1e4, Scale: 1},
+		{HeadDim: n.headDim, Dims: n.headDim, Base: 1e4, Scale: 0.25, Low: 1, High: 6, Magnitude: 1.14, NeoX: true},
+	}
+	attentions := []device.Attention{{Heads: n.heads, Scale: 0.25}, {Heads: n.heads, Scale: 0.25, Window: 40, Cap: 5}}
+	activations := []device.Activation{device.SiLU, device.GELU}
 	p.Embed(b["x"], n.weights["embd"])
 	for l := range 2 {
 		w := func(name string) device.Tensor { return n.weights[fmt.Sprint(name, l)] }
@@ -116,22 +123,27 @@ func (n *net) program(rows int) device.Executable {
 		p.MatMul(b["q"], w("q"), b["norm"])
 		p.MatMul(b["k"], w("k"), b["norm"])
 		p.MatMul(b["v"], w("v"), b["norm"])
-		p.RoPE(b["q"], rope)
-		p.RoPE(b["k"], rope)
+		if l == 1 {
+			p.RMSNorm(b["q"], b["q"], w("headnorm"), 1e-5)
+			p.RMSNorm(b["k"], b["k"], w("headnorm"), 1e-5)
+		}
+		p.RoPE(b["q"], ropes[l])
+		p.RoPE(b["k"], ropes[l])
 		p.StoreKV(n.kv, l, b["k"], b["v"])
-		p.Attention(b["att"], b["q"], n.kv, l, device.Attention{Heads: n.heads, Scale: 0.25})
+		p.Attention(b["att"], b["q"], n.kv, l, attentions[l])
 		p.MatMul(b["o"], w("o"), b["att"])
 		p.Add(b["x"], b["o"])
 		p.RMSNorm(b["norm"], b["x"], w("norm"), 1e-5)
 		p.MatMul(b["gate"], w("gate"), b["norm"])
 		p.MatMul(b["up"], w("up"), b["norm"])
-		p.SwiGLU(b["gate"], b["gate"], b["up"])
+		p.GLU(b["gate"], b["gate"], b["up"], activations[l])
 		p.MatMul(b["o"], w("down"), b["gate"])
 		p.Add(b["x"], b["o"])
 	}
 	p.GatherRows(b["last"], b["x"])
 	p.RMSNorm(b["last"], b["last"], n.weights["norm0"], 1e-5)
 	p.MatMul(b["logits"], n.weights["embd"], b["last"])
+	p.Scale(b["logits"], 0.5, 30)
 	if err := p.Err(); err != nil {
 		n.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package devicetest
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -32,6 +33,26 @@ func (s Suite) errors(t *testing.T) {
 		r.p.Add(r.alloc(3), r.alloc(4))
 		if _, err := r.dev.Compile(r.p); err == nil || !strings.Contains(err.Error(), "Add") {
 			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("options that are no number or are not known do not compile", func(t *testing.T) {
+		for name, record := range map[string]func(r *rig, x device.Tensor){
+			"GLU":       func(r *rig, x device.Tensor) { r.p.GLU(x, x, x, 0) },
+			"GLU, 99":   func(r *rig, x device.Tensor) { r.p.GLU(x, x, x, 99) },
+			"Scale":     func(r *rig, x device.Tensor) { r.p.Scale(x, 1, -1) },
+			"Scale, up": func(r *rig, x device.Tensor) { r.p.Scale(x, 1, float32(math.Inf(1))) },
+			"RMSNorm":   func(r *rig, x device.Tensor) { r.p.RMSNorm(x, x, r.weight(gguf.F32, 1, 3), 0) },
+			"Attention": func(r *rig, x device.Tensor) {
+				kv := r.kv(device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4})
+				r.p.Attention(r.alloc(4), x, kv, 0, device.Attention{Heads: 1, Scale: 1, Cap: float32(math.NaN())})
+			},
+		} {
+			r := newRig(t, open(t, s.Open[0]), 2)
+			record(r, r.alloc(4))
+			operation, _, _ := strings.Cut(name, ",")
+			if _, err := r.dev.Compile(r.p); err == nil || !strings.Contains(err.Error(), operation) {
+				t.Errorf("%s: got %v", name, err)
+			}
 		}
 	})
 

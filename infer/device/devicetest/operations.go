@@ -24,6 +24,13 @@ func (s Suite) operations(t *testing.T) {
 				return x
 			})
 		}
+		for _, c := range []struct{ heads, cols int }{{1, 1}, {3, 1}, {3, 7}, {5, 64}, {2, 33}, {3, 128}} {
+			s.compare(t, fmt.Sprintf("of %d heads of %d", c.heads, c.cols), 1e-6, func(r *rig) device.Tensor {
+				x := r.random(c.heads*c.cols, 3)
+				r.p.RMSNorm(x, x, r.weight(gguf.F32, 1, c.cols), 1e-5)
+				return x
+			})
+		}
 		s.compare(t, "of rows of zeros is zero", 0, func(r *rig) device.Tensor {
 			x, y := r.input(make([]float32, r.rows*64), 64), r.alloc(64)
 			r.p.RMSNorm(y, x, r.weight(gguf.F32, 1, 64), 1e-5)
@@ -49,13 +56,26 @@ func (s Suite) operations(t *testing.T) {
 			})
 		}
 	})
-	t.Run("SwiGLU", func(t *testing.T) {
-		for _, scale := range []float64{1, 40, 1e4} {
+	t.Run("GLU", func(t *testing.T) {
+		for name, activation := range map[string]device.Activation{"SiLU": device.SiLU, "GELU": device.GELU} {
+			for _, scale := range []float64{1, 40, 1e4} {
+				for _, cols := range []int{1, 5, 64, 1000} {
+					s.compare(t, fmt.Sprintf("by %s, of rows of %d about %g in size", name, cols, scale), 1e-6, func(r *rig) device.Tensor {
+						gate, up := r.random(cols, scale), r.random(cols, 1)
+						r.p.GLU(gate, gate, up, activation)
+						return gate
+					})
+				}
+			}
+		}
+	})
+	t.Run("Scale", func(t *testing.T) {
+		for _, limit := range []float32{0, 0.5, 30} {
 			for _, cols := range []int{1, 5, 64, 1000} {
-				s.compare(t, fmt.Sprintf("of rows of %d about %g in size", cols, scale), 1e-6, func(r *rig) device.Tensor {
-					gate, up := r.random(cols, scale), r.random(cols, 1)
-					r.p.SwiGLU(gate, gate, up)
-					return gate
+				s.compare(t, fmt.Sprintf("of rows of %d, capped at %g", cols, limit), 5e-6, func(r *rig) device.Tensor {
+					x := r.random(cols, 40)
+					r.p.Scale(x, 0.7, limit)
+					return x
 				})
 			}
 		}
@@ -274,6 +294,8 @@ func (s Suite) rope(t *testing.T) {
 		{"of part of each head", device.RoPE{HeadDim: 10, Dims: 6, Base: 1e4, Scale: 1}, nil},
 		{"of halves of part of each head", device.RoPE{HeadDim: 10, Dims: 6, Base: 5e5, Scale: 1, NeoX: true}, nil},
 		{"scaled", device.RoPE{HeadDim: 64, Dims: 64, Base: 1e4, Scale: 0.25}, nil},
+		{"of YaRN", device.RoPE{HeadDim: 64, Dims: 64, Base: 1e4, Scale: 0.25, Low: 3, High: 17, Magnitude: 1.1386}, nil},
+		{"of YaRN, of part of each head", device.RoPE{HeadDim: 10, Dims: 6, Base: 1e4, Scale: 0.25, Low: 0, High: 2, NeoX: true, Magnitude: 1.3}, nil},
 		{"with frequency factors", device.RoPE{HeadDim: 8, Dims: 8, Base: 1e4, Scale: 1}, []float32{1, 2.5, 8, 32}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -309,22 +331,25 @@ func (s Suite) attention(t *testing.T) {
 		window                int
 		scale                 float32
 		tolerance, inputScale float64
+		limit                 float32
 	}{
-		{gguf.F32, 1, 1, 16, 0, 0.25, 2e-6, 1},
-		{gguf.F32, 4, 2, 16, 0, 0.25, 2e-6, 1},
-		{gguf.F32, 6, 2, 64, 0, 0.125, 2e-6, 1},
-		{gguf.F32, 8, 1, 128, 0, 0.0884, 2e-6, 1},
-		{gguf.F32, 3, 3, 7, 0, 0.4, 2e-6, 1},
-		{gguf.F32, 2, 1, 80, 0, 0.1, 2e-6, 1},
-		{gguf.F32, 4, 2, 16, 1, 0.25, 2e-6, 1},
-		{gguf.F32, 4, 2, 16, 16, 0.25, 2e-6, 1},
-		{gguf.F32, 4, 2, 16, 50, 0.25, 2e-6, 1},
-		{gguf.F32, 4, 2, 16, 0, 0.25, 5e-5, 30}, // scores in the hundreds: one position takes nearly all
-		{gguf.F16, 4, 2, 16, 0, 0.25, 2e-6, 1},
-		{gguf.F16, 6, 2, 64, 33, 0.125, 2e-6, 1},
-		{gguf.F16, 3, 1, 7, 0, 0.4, 2e-6, 1},
+		{gguf.F32, 1, 1, 16, 0, 0.25, 2e-6, 1, 0},
+		{gguf.F32, 4, 2, 16, 0, 0.25, 2e-6, 1, 0},
+		{gguf.F32, 6, 2, 64, 0, 0.125, 2e-6, 1, 0},
+		{gguf.F32, 8, 1, 128, 0, 0.0884, 2e-6, 1, 0},
+		{gguf.F32, 3, 3, 7, 0, 0.4, 2e-6, 1, 0},
+		{gguf.F32, 2, 1, 80, 0, 0.1, 2e-6, 1, 0},
+		{gguf.F32, 4, 2, 16, 1, 0.25, 2e-6, 1, 0},
+		{gguf.F32, 4, 2, 16, 16, 0.25, 2e-6, 1, 0},
+		{gguf.F32, 4, 2, 16, 50, 0.25, 2e-6, 1, 0},
+		{gguf.F32, 4, 2, 16, 0, 0.25, 5e-5, 30, 0}, // scores in the hundreds: one position takes nearly all
+		{gguf.F16, 4, 2, 16, 0, 0.25, 2e-6, 1, 0},
+		{gguf.F16, 6, 2, 64, 33, 0.125, 2e-6, 1, 0},
+		{gguf.F16, 3, 1, 7, 0, 0.4, 2e-6, 1, 0},
+		{gguf.F32, 4, 2, 16, 16, 0.25, 1e-5, 30, 50},
+		{gguf.F16, 6, 2, 64, 0, 0.125, 2e-6, 1, 0.5},
 	} {
-		name := fmt.Sprintf("%s cache, %d heads over %d of %d, window %d, inputs of size %g", c.typ, c.heads, c.kvHeads, c.dim, c.window, c.inputScale)
+		name := fmt.Sprintf("%s cache, %d heads over %d of %d, window %d, capped at %g, inputs of size %g", c.typ, c.heads, c.kvHeads, c.dim, c.window, c.limit, c.inputScale)
 		t.Run(name, func(t *testing.T) {
 			const chunk, chunks = 33, 4
 			build := func(dev device.Device) (*rig, device.Tensor) {
@@ -337,7 +362,7 @@ func (s Suite) attention(t *testing.T) {
 				r.p.StoreKV(kv, 0, v, k)
 				r.p.StoreKV(kv, 1, k, v)
 				out := r.alloc(c.heads * c.dim)
-				r.p.Attention(out, q, kv, 1, device.Attention{Heads: c.heads, Scale: c.scale, Window: c.window})
+				r.p.Attention(out, q, kv, 1, device.Attention{Heads: c.heads, Scale: c.scale, Window: c.window, Cap: c.limit})
 				return r, out
 			}
 			want, wantOut := build(open(t, openRef))
