@@ -10,12 +10,17 @@ import (
 type architecture struct {
 	neox    bool // RoPE turns (i, i+n/2) instead of (2i, 2i+1)
 	tensors []tensor
+
+	// read, if set, reads the keys that only this family has, and makes the choices of each
+	// layer.
+	read func(m *metadata, c *Config)
 }
 
 // architectures are the supported values of general.architecture.
 var architectures = map[string]architecture{
 	"llama": llama,
 	"qwen2": qwen2,
+	"qwen3": qwen3,
 }
 
 // Architectures lists the supported values of general.architecture.
@@ -39,6 +44,9 @@ const (
 	attnKBias
 	attnVBias
 	attnOutputBias
+	attnQNorm
+	attnKNorm
+	attnPostNorm
 
 	ffnNorm
 	ffnGate
@@ -47,6 +55,7 @@ const (
 	ffnGateBias
 	ffnUpBias
 	ffnDownBias
+	ffnPostNorm
 
 	slots // their number
 )
@@ -89,6 +98,7 @@ func dim(c *Config, _ *Layer) int       { return c.Dim }
 func vocab(c *Config, _ *Layer) int     { return c.Vocab }
 func queryDim(_ *Config, l *Layer) int  { return l.Heads * l.HeadDim }
 func kvDim(_ *Config, l *Layer) int     { return l.KVHeads * l.HeadDim }
+func headDim(_ *Config, l *Layer) int   { return l.HeadDim }
 func hiddenDim(_ *Config, l *Layer) int { return l.HiddenDim }
 func ropePairs(_ *Config, l *Layer) int { return l.RoPE.Dims / 2 }
 
@@ -113,6 +123,10 @@ var (
 		{slot: attnVBias, name: "attn_v.bias", shape: shape{kvDim}, optional: true},
 		{slot: attnOutputBias, name: "attn_output.bias", shape: shape{dim}, optional: true},
 	}
+	headNorms = []tensor{
+		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{headDim}},
+		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{headDim}},
+	}
 	gatedFeedForward = []tensor{
 		{slot: ffnNorm, name: "ffn_norm.weight", shape: shape{dim}},
 		{slot: ffnGate, name: "ffn_gate.weight", shape: shape{hiddenDim, dim}},
@@ -123,5 +137,9 @@ var (
 		{slot: ffnGateBias, name: "ffn_gate.bias", shape: shape{hiddenDim}, optional: true},
 		{slot: ffnUpBias, name: "ffn_up.bias", shape: shape{hiddenDim}, optional: true},
 		{slot: ffnDownBias, name: "ffn_down.bias", shape: shape{dim}, optional: true},
+	}
+	postNorms = []tensor{
+		{slot: attnPostNorm, name: "post_attention_norm.weight", shape: shape{dim}},
+		{slot: ffnPostNorm, name: "post_ffw_norm.weight", shape: shape{dim}},
 	}
 )

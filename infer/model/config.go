@@ -18,16 +18,20 @@ type Config struct {
 	Vocab         int
 	Eps           float32 // of RMSNorm
 	Layers        []Layer
+
+	EmbeddingScale float32 // what embeddings are multiplied by; 0: nothing
+	LogitCap       float32 // logits l become LogitCap · tanh(l / LogitCap); 0: they stay
 }
 
 // Layer is the shape of one layer of a model.
 type Layer struct {
 	device.Attention
 
-	KVHeads   int
-	HeadDim   int
-	HiddenDim int // width of the feed-forward layer
-	RoPE      device.RoPE
+	KVHeads    int
+	HeadDim    int
+	HiddenDim  int // width of the feed-forward layer
+	Activation device.Activation
+	RoPE       device.RoPE
 }
 
 // Limits of what a file may claim, far above any real model, so that no product
@@ -50,7 +54,7 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	if !ok {
 		return Config{}, fmt.Errorf("architecture %q is not supported; supported are %s", name, strings.Join(Architectures(), " and "))
 	}
-	m := metadata{f: f, prefix: name}
+	m := metadata{f: f, prefix: name, asked: map[string]bool{}}
 	c := Config{
 		Architecture:  name,
 		ContextLength: m.integer("context_length", 1, maxContext),
@@ -58,33 +62,36 @@ func ReadConfig(f *gguf.File) (Config, error) {
 		Eps:           float32(m.float("attention.layer_norm_rms_epsilon", 0, 1)),
 	}
 	layers := m.integer("block_count", 1, maxLayers)
-	l := m.layer(c.Dim)
+	l := m.layer(c)
 	l.RoPE.NeoX = arch.neox
 	c.Layers = slices.Repeat([]Layer{l}, layers)
-	m.refuse("expert_count", "mixtures of experts are not supported")
+	if arch.read != nil {
+		arch.read(&m, &c)
+	}
+	m.refuseUnread()
 	if m.err == nil {
 		c.Vocab, m.err = vocabulary(f)
 	}
 	return c, m.err
 }
 
-// layer reads what layers have in common in a model of width dim.
-func (m *metadata) layer(dim int) Layer {
-	l := Layer{HiddenDim: m.integer("feed_forward_length", 1, maxDim)}
+// layer reads what the layers of c have in common.
+func (m *metadata) layer(c Config) Layer {
+	l := Layer{HiddenDim: m.integer("feed_forward_length", 1, maxDim), Activation: device.SiLU}
 	l.Heads = m.integer("attention.head_count", 1, maxHeads)
 	l.Window = m.optionalInteger("attention.sliding_window", 0, maxContext, 0)
 	l.KVHeads = m.optionalInteger("attention.head_count_kv", 1, maxHeads, l.Heads)
 	if l.Heads%l.KVHeads != 0 {
 		m.fail(fmt.Errorf("%s: %d query heads cannot share %d kv heads evenly", m.key("attention.head_count_kv"), l.Heads, l.KVHeads))
 	}
-	l.HeadDim = m.optionalInteger("attention.key_length", 1, maxDim, dim/l.Heads)
+	l.HeadDim = m.optionalInteger("attention.key_length", 1, maxDim, c.Dim/l.Heads)
 	if v := m.optionalInteger("attention.value_length", 1, maxDim, l.HeadDim); v != l.HeadDim {
 		m.fail(fmt.Errorf("%s: values of %d beside keys of %d are not supported", m.key("attention.value_length"), v, l.HeadDim))
 	}
 	l.Scale = float32(1 / math.Sqrt(float64(l.HeadDim)))
-	l.RoPE = m.rope(l.HeadDim)
+	l.RoPE = m.rope(l.HeadDim, c.ContextLength)
 	if l.HeadDim == 0 {
-		m.fail(fmt.Errorf("%s: %d heads do not fit a width of %d", m.key("attention.head_count"), l.Heads, dim))
+		m.fail(fmt.Errorf("%s: %d heads do not fit a width of %d", m.key("attention.head_count"), l.Heads, c.Dim))
 	}
 	return l
 }

@@ -46,7 +46,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 	}
 	for _, name := range []string{
 		"llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied",
-		"mistral", "mistral_nemo", "qwen2",
+		"mistral", "mistral_nemo", "qwen2", "qwen3", "qwen3_yarn",
 	} {
 		for _, c := range []struct {
 			file      string

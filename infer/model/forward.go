@@ -22,6 +22,9 @@ func (r *recording) record() {
 	b.X = r.buffer("x", c.Dim)
 	if r.s.embeds {
 		r.Embed(b.X, w[tokenEmbd])
+		if c.EmbeddingScale != 0 {
+			r.Scale(b.X, c.EmbeddingScale, 0)
+		}
 	}
 	for i := range r.s.layers {
 		r.attention(i)
@@ -33,12 +36,15 @@ func (r *recording) record() {
 		r.GatherRows(last, b.X)
 		r.RMSNorm(last, last, w[outputNorm], c.Eps)
 		r.MatMul(b.Logits, w[output], last)
+		if c.LogitCap != 0 {
+			r.Scale(b.Logits, 1, c.LogitCap)
+		}
 		r.Candidates(b.Logits)
 	}
 }
 
 // attention records x += Wo · attention(RoPE(Wq·n), RoPE(Wk·n), Wv·n) with
-// n = RMSNorm(x).
+// n = RMSNorm(x), and the norms of queries, keys and of what is added that the layer has.
 func (r *recording) attention(i int) {
 	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 	kv, layer := r.s.kv[r.s.places[i].cache], r.s.places[i].layer
@@ -49,29 +55,43 @@ func (r *recording) attention(i int) {
 	q := r.linear("q", w[attnQ], w[attnQBias], n)
 	k := r.linear("k", w[attnK], w[attnKBias], n)
 	v := r.linear("v", w[attnV], w[attnVBias], n)
+	r.normInPlace(q, w[attnQNorm])
+	r.normInPlace(k, w[attnKNorm])
 	r.RoPE(q, rope)
 	r.RoPE(k, rope)
 	r.StoreKV(kv, layer, k, v)
 	att := r.buffer("att", q.Cols)
 	r.Attention(att, q, kv, layer, l.Attention)
-	r.Add(x, r.linear("proj", w[attnOutput], w[attnOutputBias], att))
+	proj := r.linear("proj", w[attnOutput], w[attnOutputBias], att)
+	r.normInPlace(proj, w[attnPostNorm])
+	r.Add(x, proj)
 }
 
-// feedForward records x += Wdown · (silu(Wgate·n) · Wup·n) with n = RMSNorm(x).
+// feedForward records x += Wdown · (a(Wgate·n) · Wup·n) with n = RMSNorm(x), and the norm of
+// what is added if the layer has one.
 func (r *recording) feedForward(i int) {
-	w, x := &r.s.layers[i], r.s.buffers.X
+	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 
 	n := r.norm(x, w[ffnNorm])
 	gate := r.linear("gate", w[ffnGate], w[ffnGateBias], n)
 	up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
-	r.GLU(gate, gate, up, device.SiLU)
-	r.Add(x, r.linear("proj", w[ffnDown], w[ffnDownBias], gate))
+	r.GLU(gate, gate, up, l.Activation)
+	proj := r.linear("proj", w[ffnDown], w[ffnDownBias], gate)
+	r.normInPlace(proj, w[ffnPostNorm])
+	r.Add(x, proj)
 }
 
 func (r *recording) norm(x, w device.Tensor) device.Tensor {
 	n := r.buffer("norm", x.Cols)
 	r.RMSNorm(n, x, w, r.m.config.Eps)
 	return n
+}
+
+// normInPlace records the norm of x, or of every head of it, if the layer has one.
+func (r *recording) normInPlace(x, w device.Tensor) {
+	if !w.None() {
+		r.RMSNorm(x, x, w, r.m.config.Eps)
+	}
 }
 
 // linear records w·x, plus bias if the layer has one, in the buffer name.

@@ -3,7 +3,9 @@ package model
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -13,10 +15,15 @@ import (
 type metadata struct {
 	f      *gguf.File
 	prefix string
+	asked  map[string]bool // for which keys
 	err    error
 }
 
-func (m *metadata) key(name string) string { return m.prefix + "." + name }
+// key returns the key that the architecture has called name.
+func (m *metadata) key(name string) string {
+	m.asked[name] = true
+	return m.prefix + "." + name
+}
 
 func (m *metadata) fail(err error) {
 	if m.err == nil {
@@ -65,14 +72,50 @@ func (m *metadata) optionalFloat(name string, low, high, missing float64) float6
 	return m.float(name, low, high)
 }
 
-// refuse fails if an integer key is there and not 0.
-func (m *metadata) refuse(name, why string) {
-	if v := m.optionalInteger(name, 0, math.MaxInt32, 0); v != 0 {
-		m.fail(fmt.Errorf("%s is %d: %s", m.key(name), v, why))
+// consequential are keys that change what some architectures compute, each with the value
+// that changes nothing, beside 0.
+var consequential = map[string]any{
+	"attention.causal":                 true,
+	"attention.clamp_kqv":              nil,
+	"attention.kv_lora_rank":           nil,
+	"attention.q_lora_rank":            nil,
+	"attention.scale":                  nil,
+	"attention.shared_kv_layers":       nil,
+	"attention.sliding_window":         nil,
+	"attention.sliding_window_pattern": nil,
+	"attention.temperature_scale":      nil,
+	"attn_logit_softcapping":           nil,
+	"embedding_length_per_layer_input": nil,
+	"embedding_scale":                  float32(1),
+	"expert_count":                     nil,
+	"final_logit_softcapping":          nil,
+	"full_attention_interval":          nil,
+	"logit_scale":                      float32(1),
+	"nextn_predict_layers":             nil,
+	"residual_scale":                   float32(1),
+	"rope.scaling.attn_factor":         float32(1),
+	"rope.scaling.yarn_attn_factor":    float32(1),
+	"rope.scaling.yarn_ext_factor":     float32(1),
+	"rope.scaling.yarn_log_multiplier": nil,
+	"ssm.state_size":                   nil,
+	"use_parallel_residual":            nil,
+}
+
+// refuseUnread fails if the file has a consequential key that nobody asked for.
+func (m *metadata) refuseUnread() {
+	for _, name := range slices.Sorted(maps.Keys(consequential)) {
+		if m.asked[name] {
+			continue
+		}
+		values, _, array, err := m.f.First(m.prefix+"."+name, 1)
+		if err != nil || !array && slices.Contains([]any{consequential[name], uint64(0), float32(0), false}, values[0]) {
+			continue
+		}
+		m.fail(fmt.Errorf("%s.%s is %v, which the architecture %q does not support; answers without it would be wrong", m.prefix, name, values, m.prefix))
 	}
 }
 
-func (m *metadata) rope(headDim int) device.RoPE {
+func (m *metadata) rope(headDim, contextLength int) device.RoPE {
 	r := device.RoPE{
 		HeadDim: headDim,
 		Dims:    m.optionalInteger("rope.dimension_count", 2, max(2, headDim), headDim),
@@ -91,8 +134,27 @@ func (m *metadata) rope(headDim int) device.RoPE {
 		m.fail(err)
 	case kind == "linear":
 		r.Scale = 1 / m.float("rope.scaling.factor", 1e-3, 1e6)
+	case kind == "yarn":
+		m.yarn(&r, contextLength)
 	case kind != "none":
-		m.fail(fmt.Errorf("%s is %q; supported are none and linear", m.key("rope.scaling.type"), kind))
+		m.fail(fmt.Errorf("%s is %q; supported are none, linear and yarn", m.key("rope.scaling.type"), kind))
 	}
 	return r
+}
+
+// yarn reads the scaling of frequencies by YaRN: those that turn often within the original
+// context stay, those that do not make one turn are scaled.
+func (m *metadata) yarn(r *device.RoPE, contextLength int) {
+	factor := m.float("rope.scaling.factor", 1, 1e6)
+	original := m.optionalInteger("rope.scaling.original_context_length", 1, maxContext, contextLength)
+	fast := m.optionalFloat("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32)
+	slow := m.optionalFloat("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1)
+	// The pair that makes so many turns within the original context.
+	pair := func(turns float64) float64 {
+		return float64(r.Dims) * math.Log(float64(original)/(turns*2*math.Pi)) / (2 * math.Log(r.Base))
+	}
+	r.Scale = 1 / factor
+	r.Low = max(math.Floor(pair(fast)), 0)
+	r.High = max(min(math.Ceil(pair(slow)), float64(r.Dims-1)), r.Low+1e-3)
+	r.Magnitude = float32(1 + 0.1*math.Log(factor))
 }
