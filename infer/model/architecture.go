@@ -18,9 +18,10 @@ type architecture struct {
 
 // architectures are the supported values of general.architecture.
 var architectures = map[string]architecture{
-	"llama": llama,
-	"qwen2": qwen2,
-	"qwen3": qwen3,
+	"gemma2": gemma2,
+	"llama":  llama,
+	"qwen2":  qwen2,
+	"qwen3":  qwen3,
 }
 
 // Architectures lists the supported values of general.architecture.

@@ -46,7 +46,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 	}
 	for _, name := range []string{
 		"llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied",
-		"mistral", "mistral_nemo", "qwen2", "qwen3", "qwen3_yarn",
+		"mistral", "mistral_nemo", "qwen2", "qwen3", "qwen3_yarn", "gemma2",
 	} {
 		for _, c := range []struct {
 			file      string
