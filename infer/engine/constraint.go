@@ -226,7 +226,7 @@ func (c *constraint) read(n int, id int32) (complete bool) {
 	}
 	pending := make(chan allowed, 1)
 	c.pending = pending
-	if mask, ok := c.matcher.Known(next); ok {
+	if mask, ok := c.matcher.CachedMask(next); ok {
 		pending <- allowed{mask: mask}
 		return false
 	}

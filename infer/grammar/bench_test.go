@@ -25,7 +25,7 @@ func BenchmarkMask(b *testing.B) {
 				}
 				for b.Loop() {
 					b.StopTimer()
-					m.forget()
+					m.reset()
 					s := m.Start()
 					at := m.readText(s.s, prefix)
 					b.StartTimer()

@@ -14,20 +14,20 @@ import (
 // program is a grammar as instructions that a byte, a token or a call of a rule
 // leads through. Each rule has instructions of its own, and ends in its own opcodeEnd.
 type program struct {
-	code    []instruction
-	outs    []int32     // of opcodeSplit
-	ranges  []byteRange // of opcodeRanges
-	rules   []rule
-	root    int32
-	classes [256]uint8 // bytes that no instruction tells apart have the same class
-	class   []byte     // one byte of each class
+	code      []instruction
+	outs      []int32     // of opcodeSplit
+	ranges    []byteRange // of opcodeRanges
+	rules     []rule
+	root      int32
+	classOf   [256]uint8 // bytes that no instruction tells apart have the same class
+	classByte []byte     // one byte of each class
 }
 
 type rule struct {
 	name     string
 	start    int32 // instruction
 	nullable bool  // matches nothing, too
-	need     int32 // most calls that must be open at once on the easiest way through
+	minDepth int32 // most calls that must be open at once on the easiest way through
 	order    int32 // rules that can be called before anything is read come later
 }
 
@@ -38,7 +38,7 @@ type instruction struct {
 	low, high byte  // opcodeByte
 	out       int32 // the next instruction of opcodeByte, opcodeToken and opcodeCall; opcodeSplit, opcodeRanges: the end of its list
 	arg       int32 // opcodeToken: id; opcodeCall: rule; opcodeSplit, opcodeRanges: where its list begins
-	need      int32 // like that of a rule, from here to the rule's end
+	minDepth  int32 // like that of a rule, from here to the rule's end
 }
 
 type opcode uint8
@@ -59,7 +59,7 @@ type byteRange struct {
 }
 
 // outsOf returns where a split goes on.
-func (p *program) outsOf(in *instruction) []int32 { return p.outs[in.arg:in.out] }
+func (p *program) splitOuts(in *instruction) []int32 { return p.outs[in.arg:in.out] }
 
 // after returns where an instruction leads that reads byte b; -1 for nowhere.
 func (p *program) after(in *instruction, b byte) int32 {
@@ -95,16 +95,16 @@ type compiler struct {
 	ctx context.Context
 	*syntax
 	program
-	current int     // rule that is being written
-	number  []int32 // of each rule of the syntax in the program; -1: not used so far
-	queue   []int32 // rules of the syntax whose instructions are still to be written
-	hoist   []*expr // by rule of the program: the body of a rule that repetition made, nil for others
+	current    int     // rule that is being written
+	ruleNumber []int32 // of each rule of the syntax in the program; -1: not used so far
+	queue      []int32 // rules of the syntax whose instructions are still to be written
+	repeated   []*expr // by rule of the program: the body of a rule that repetition made, nil for others
 }
 
 func compile(ctx context.Context, s *syntax) (*program, error) {
-	c := &compiler{ctx: ctx, syntax: s, number: make([]int32, len(s.names))}
-	for i := range c.number {
-		c.number[i] = -1
+	c := &compiler{ctx: ctx, syntax: s, ruleNumber: make([]int32, len(s.names))}
+	for i := range c.ruleNumber {
+		c.ruleNumber[i] = -1
 	}
 	c.program.root = c.use(s.root)
 	for i := 0; i < len(c.rules); i++ {
@@ -112,7 +112,7 @@ func compile(ctx context.Context, s *syntax) (*program, error) {
 			return nil, err
 		}
 		c.current = i
-		body := c.hoist[i]
+		body := c.repeated[i]
 		if body == nil {
 			body = s.bodies[c.queue[i]]
 		}
@@ -133,13 +133,13 @@ func compile(ctx context.Context, s *syntax) (*program, error) {
 	}
 	c.code, c.outs, c.ranges = slices.Clip(c.code), slices.Clip(c.outs), slices.Clip(c.ranges)
 	c.findClasses()
-	c.findNeeds()
+	c.findMinDepths()
 	for _, r := range c.rules {
-		if r.need == unreachable {
+		if r.minDepth == unreachable {
 			return nil, fmt.Errorf("the rule %s can never end: each of its alternatives needs the rule again", r.name)
 		}
 	}
-	if need := c.rules[c.program.root].need; need > maxDepth {
+	if need := c.rules[c.program.root].minDepth; need > maxDepth {
 		return nil, fmt.Errorf("the grammar needs rules nested %d deep; the limit is %d", need, maxDepth)
 	}
 	return &c.program, c.findOrder()
@@ -147,13 +147,13 @@ func compile(ctx context.Context, s *syntax) (*program, error) {
 
 // use returns the number in the program of a rule of the syntax.
 func (c *compiler) use(i int32) int32 {
-	if c.number[i] < 0 {
-		c.number[i] = int32(len(c.rules))
+	if c.ruleNumber[i] < 0 {
+		c.ruleNumber[i] = int32(len(c.rules))
 		c.rules = append(c.rules, rule{name: strings.Clone(c.names[i])}) // not the whole text with it
 		c.queue = append(c.queue, i)
-		c.hoist = append(c.hoist, nil)
+		c.repeated = append(c.repeated, nil)
 	}
-	return c.number[i]
+	return c.ruleNumber[i]
 }
 
 func (c *compiler) add(in instruction) (int32, error) {
@@ -290,7 +290,7 @@ func (c *compiler) emitBranches(literals []string, depth int, next int32) (int32
 }
 
 // oneInstruction reports whether e takes a single instruction.
-func (e *expr) oneInstruction() bool {
+func (e *expr) isSingleInstruction() bool {
 	switch e.op {
 	case opLiteral:
 		return len(e.literal) == 1
@@ -305,10 +305,10 @@ func (e *expr) oneInstruction() bool {
 // times becomes a rule of its own, so that each time costs one instruction.
 func (c *compiler) emitRepeat(e *expr, next int32) (at int32, err error) {
 	item := e.list[0]
-	if e.min+max(e.max, 1) > 3 && !item.oneInstruction() {
+	if e.min+max(e.max, 1) > 3 && !item.isSingleInstruction() {
 		c.rules = append(c.rules, rule{name: c.rules[c.current].name})
 		c.queue = append(c.queue, -1)
-		c.hoist = append(c.hoist, item)
+		c.repeated = append(c.repeated, item)
 		item = nil
 	}
 	hoisted := int32(len(c.rules) - 1)
@@ -358,9 +358,9 @@ func (c *compiler) findClasses() {
 	}
 	for b := range 256 {
 		if b == 0 || begins[b] {
-			c.class = append(c.class, byte(b))
+			c.classByte = append(c.classByte, byte(b))
 		}
-		c.classes[b] = uint8(len(c.class) - 1)
+		c.classOf[b] = uint8(len(c.classByte) - 1)
 	}
 }
 
@@ -372,7 +372,7 @@ func (c *compiler) predecessors() (list []int32, from []int32) {
 			in, i := &c.code[i], int32(i)
 			switch in.opcode {
 			case opcodeSplit:
-				for _, out := range c.outsOf(in) {
+				for _, out := range c.splitOuts(in) {
 					visit(out, i)
 				}
 			case opcodeRanges:
@@ -402,13 +402,13 @@ func (c *compiler) predecessors() (list []int32, from []int32) {
 
 // findNeeds finds which rules are nullable and what every instruction needs:
 // Dijkstra's way, generalised to grammars by Knuth, with a list for each distance.
-func (c *compiler) findNeeds() {
+func (c *compiler) findMinDepths() {
 	list, from := c.predecessors()
 	empty := make([]bool, len(c.code)) // the rule may end here with nothing more read
 	var todo []int32
 	lists := [][]int32{nil}
 	for i := range c.code {
-		c.code[i].need = unreachable
+		c.code[i].minDepth = unreachable
 		if c.code[i].opcode == opcodeEnd {
 			empty[i] = true
 			todo = append(todo, int32(i))
@@ -433,21 +433,21 @@ func (c *compiler) findNeeds() {
 			last := len(lists[need]) - 1
 			at := lists[need][last]
 			lists[need] = lists[need][:last]
-			if c.code[at].need != unreachable {
+			if c.code[at].minDepth != unreachable {
 				continue
 			}
-			c.code[at].need = need
+			c.code[at].minDepth = need
 			for _, before := range list[from[at]:from[at+1]] {
 				in, through := &c.code[before], need
 				if in.opcode == opcodeCall {
-					called := c.code[c.rules[in.arg].start].need
-					if called == unreachable || c.code[in.out].need == unreachable {
+					called := c.code[c.rules[in.arg].start].minDepth
+					if called == unreachable || c.code[in.out].minDepth == unreachable {
 						continue // the other of its two comes later
 					}
 					if !in.tail {
 						called++
 					}
-					through = max(called, c.code[in.out].need)
+					through = max(called, c.code[in.out].minDepth)
 				}
 				for int(through) >= len(lists) {
 					lists = append(lists, nil)
@@ -458,7 +458,7 @@ func (c *compiler) findNeeds() {
 	}
 	for i := range c.rules {
 		r := &c.rules[i]
-		r.nullable, r.need = empty[r.start], c.code[r.start].need
+		r.nullable, r.minDepth = empty[r.start], c.code[r.start].minDepth
 	}
 }
 
@@ -495,7 +495,7 @@ func (c *compiler) findOrder() error {
 			in := &c.code[at]
 			switch in.opcode {
 			case opcodeSplit:
-				todo = append(todo, c.outsOf(in)...)
+				todo = append(todo, c.splitOuts(in)...)
 			case opcodeCall:
 				if err := visitRule(in.arg); err != nil {
 					return err

@@ -29,8 +29,8 @@ func FuzzGBNF(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(g.program.code) > maxInstructions || len(g.program.class) > 256 {
-			t.Fatalf("%d instructions, %d classes", len(g.program.code), len(g.program.class))
+		if len(g.program.code) > maxInstructions || len(g.program.classByte) > 256 {
+			t.Fatalf("%d instructions, %d classes", len(g.program.code), len(g.program.classByte))
 		}
 		s := newStepper(g.program)
 		at := s.start()
@@ -39,7 +39,7 @@ func FuzzGBNF(f *testing.F) {
 		}
 		for range 20 {
 			var next *state
-			for _, b := range g.program.class {
+			for _, b := range g.program.classByte {
 				if after := s.readByte(at, b); after != nil {
 					next = after
 				}
@@ -94,7 +94,7 @@ func FuzzMask(f *testing.F) {
 			}
 			tokens = append(tokens, id)
 		}
-		if at.Accepts() != s.has(spellingOf(tokens)) {
+		if at.Accepts() != s.has(symbolsOf(tokens)) {
 			t.Fatalf("%v: accepted %v in\n%s", tokens, at.Accepts(), text)
 		}
 	})

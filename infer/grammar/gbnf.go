@@ -39,11 +39,11 @@ type syntax struct {
 
 // parser reads GBNF.
 type parser struct {
-	text  string
-	at    int
-	depth int // of groups
-	rules map[string]int32
-	first []int // where in text each rule is first named
+	text     string
+	at       int
+	depth    int // of groups
+	rules    map[string]int32
+	firstUse []int // where in text each rule is first named
 	syntax
 }
 
@@ -70,7 +70,7 @@ func parse(text string) (*syntax, error) {
 	p.root = root
 	for i, body := range p.bodies {
 		if body == nil {
-			p.at = p.first[i]
+			p.at = p.firstUse[i]
 			return nil, p.failf("the rule %s is not defined", p.names[i])
 		}
 	}
@@ -133,7 +133,7 @@ func (p *parser) rule(name string) (int32, error) {
 	p.rules[name] = i
 	p.names = append(p.names, name)
 	p.bodies = append(p.bodies, nil)
-	p.first = append(p.first, p.at)
+	p.firstUse = append(p.firstUse, p.at)
 	return i, nil
 }
 
@@ -141,7 +141,7 @@ func (p *parser) rule(name string) (int32, error) {
 func (p *parser) definition() error {
 	name := p.name()
 	if name == "" {
-		return p.failf("expected the name of a rule, not %s", p.here())
+		return p.failf("expected the name of a rule, not %s", p.describeNext())
 	}
 	i, err := p.rule(name)
 	if err != nil {
@@ -152,7 +152,7 @@ func (p *parser) definition() error {
 	}
 	p.space(false)
 	if !strings.HasPrefix(p.text[p.at:], "::=") {
-		return p.failf("expected ::= after %s, not %s", name, p.here())
+		return p.failf("expected ::= after %s, not %s", name, p.describeNext())
 	}
 	p.at += 3
 	p.space(true)
@@ -161,14 +161,14 @@ func (p *parser) definition() error {
 		return err
 	}
 	if c := p.peek(); c != 0 && c != '\n' && c != '\r' {
-		return p.failf("expected the end of rule %s, not %s", name, p.here())
+		return p.failf("expected the end of rule %s, not %s", name, p.describeNext())
 	}
 	p.bodies[i] = body
 	return nil
 }
 
 // here names what stands at the cursor.
-func (p *parser) here() string {
+func (p *parser) describeNext() string {
 	if p.at >= len(p.text) {
 		return "the end of the grammar"
 	}
@@ -262,7 +262,7 @@ func (p *parser) group() (*expr, error) {
 	}
 	p.space(true)
 	if p.peek() != ')' {
-		return nil, p.failf("expected ) instead of %s", p.here())
+		return nil, p.failf("expected ) instead of %s", p.describeNext())
 	}
 	p.at++
 	p.depth--
@@ -339,7 +339,7 @@ func (p *parser) char() (rune, error) {
 		return r, nil
 	}
 	p.at--
-	return 0, p.failf("the escape \\%s is not known: use \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH or \\UHHHHHHHH", strings.Trim(p.here(), "'"))
+	return 0, p.failf("the escape \\%s is not known: use \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH or \\UHHHHHHHH", strings.Trim(p.describeNext(), "'"))
 }
 
 func (p *parser) hex(letter byte, digits int) (rune, error) {

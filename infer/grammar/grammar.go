@@ -45,10 +45,10 @@ const (
 	maxTokenID      = 1<<31 - 1
 	maxInstructions = 1 << 17
 
-	maxDepth      = 128     // rules that are open at once
-	maxPlaces     = 1 << 13 // of a text in an ambiguous grammar
-	maxWork       = 1 << 19 // instructions looked at for one token: some 50 ms
-	maxRemembered = 1 << 24 // bytes of the states, transitions and masks of a Matcher
+	maxDepth     = 128     // rules that are open at once
+	maxPositions = 1 << 13 // of a text in an ambiguous grammar
+	maxWork      = 1 << 19 // instructions looked at for one token: some 50 ms
+	maxCached    = 1 << 24 // bytes of the states, transitions and masks of a Matcher
 )
 
 // Grammar is a grammar that is understood. It does not change.
@@ -66,7 +66,7 @@ func Parse(ctx context.Context, text string) (*Grammar, error) {
 		return nil, err
 	}
 	if newStepper(p).start() == nil {
-		return nil, fmt.Errorf("the grammar is too ambiguous: its answer can begin in more than %d places of it, or in ways that take too long to find", maxPlaces)
+		return nil, fmt.Errorf("the grammar is too ambiguous: its answer can begin in more than %d places of it, or in ways that take too long to find", maxPositions)
 	}
 	return &Grammar{p}, nil
 }

@@ -52,7 +52,7 @@ const (
 )
 
 // fewMembers is how many members of an object are searched one after the other.
-const fewMembers = 16
+const maxScannedMembers = 16
 
 // get returns the member of a name, nil for none.
 func (v *value) get(name string) *value {
@@ -160,7 +160,7 @@ func (r *jsonReader) object(v *value, depth int) error {
 			return fmt.Errorf("%v is not the name of a member", token)
 		}
 		if seen[name] != nil {
-			return fmt.Errorf("%s holds %q twice", v.place(), shorten(name))
+			return fmt.Errorf("%s holds %q twice", v.pointer(), shorten(name))
 		}
 		m := &value{parent: v, name: name}
 		seen[name] = m
@@ -169,7 +169,7 @@ func (r *jsonReader) object(v *value, depth int) error {
 		}
 		v.members = append(v.members, member{name, m})
 	}
-	if len(v.members) > fewMembers {
+	if len(v.members) > maxScannedMembers {
 		v.byName = seen
 	}
 	_, err := r.Token()
@@ -194,7 +194,7 @@ var (
 )
 
 // place is the JSON pointer to v for people; one that is too long for them is cut.
-func (v *value) place() string {
+func (v *value) pointer() string {
 	var parts []string
 	for ; v.parent != nil; v = v.parent {
 		part := pointerEscaper.Replace(shorten(v.name))

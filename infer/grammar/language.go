@@ -80,7 +80,7 @@ func (l *languages) node(n language) *language {
 		b = binary.LittleEndian.AppendUint32(b, uint32(part.id))
 	}
 	l.buffer = b
-	l.count(4 + len(b)/8)
+	l.spendSteps(4 + len(b)/8)
 	if known, ok := l.nodes[string(b)]; ok {
 		return known
 	}
@@ -96,7 +96,7 @@ func (l *languages) node(n language) *language {
 }
 
 // count counts n steps of the schema.
-func (l *languages) count(n int) {
+func (l *languages) spendSteps(n int) {
 	if l.err == nil {
 		l.err = l.spend(n)
 	}
@@ -134,7 +134,7 @@ func (l *languages) cat(a, b *language) *language {
 
 // flat returns list with the lists of those parts that have the operation op, each part
 // once, and without neutral.
-func flat(op languageOp, list []*language, neutral *language) (all []*language) {
+func flatten(op languageOp, list []*language, neutral *language) (all []*language) {
 	for _, part := range list {
 		switch {
 		case part == neutral:
@@ -149,7 +149,7 @@ func flat(op languageOp, list []*language, neutral *language) (all []*language) 
 }
 
 func (l *languages) alt(list ...*language) *language {
-	list = flat(langAlt, list, l.none)
+	list = flatten(langAlt, list, l.none)
 	switch {
 	case len(list) == 0:
 		return l.none
@@ -162,7 +162,7 @@ func (l *languages) alt(list ...*language) *language {
 }
 
 func (l *languages) and(list ...*language) *language {
-	list = flat(langAnd, list, l.any)
+	list = flatten(langAnd, list, l.any)
 	switch {
 	case len(list) == 0:
 		return l.any
@@ -209,7 +209,7 @@ func (l *languages) derive(a *language, r rune) *language {
 	if known, ok := l.derived[key]; ok {
 		return known
 	}
-	l.count(4 + 4*len(a.list))
+	l.spendSteps(4 + 4*len(a.list))
 	var d *language
 	switch a.op {
 	case langNone, langEmpty:
@@ -253,31 +253,31 @@ func hasRune(set []runeRange, r rune) bool {
 // borders adds where the characters change that a tells apart as first ones. It leaves out
 // the languages in seen and adds its own: they share parts, so that there are far more ways
 // to a part than parts.
-func (l *languages) borders(a *language, to map[rune]struct{}, seen map[*language]struct{}) {
+func (l *languages) boundaries(a *language, to map[rune]struct{}, seen map[*language]struct{}) {
 	if _, twice := seen[a]; twice {
 		return
 	}
 	seen[a] = struct{}{}
-	l.count(2 + len(a.set))
+	l.spendSteps(2 + len(a.set))
 	switch a.op {
 	case langSet:
 		for _, part := range a.set {
 			to[part.low], to[part.high+1] = struct{}{}, struct{}{}
 		}
 	case langCat:
-		l.borders(a.list[0], to, seen)
+		l.boundaries(a.list[0], to, seen)
 		if a.list[0].nullable {
-			l.borders(a.list[1], to, seen)
+			l.boundaries(a.list[1], to, seen)
 		}
 	default:
 		for _, part := range a.list {
-			l.borders(part, to, seen)
+			l.boundaries(part, to, seen)
 		}
 	}
 }
 
 // has reports whether text is in a.
-func (l *languages) has(a *language, text string) (bool, error) {
+func (l *languages) contains(a *language, text string) (bool, error) {
 	for _, r := range text {
 		a = l.derive(a, r)
 	}
@@ -305,7 +305,7 @@ func (l *languages) automaton(a *language) ([]languageState, error) {
 		at := queue[i]
 		s := languageState{accepts: at.nullable, live: at.nullable}
 		borders := map[rune]struct{}{0: {}, firstAfterSurrogates: {}}
-		l.borders(at, borders, map[*language]struct{}{})
+		l.boundaries(at, borders, map[*language]struct{}{})
 		lows := make([]rune, 0, len(borders))
 		for r := range borders {
 			if r <= anyRune[1].high && !(anyRune[0].high < r && r < anyRune[1].low) {
@@ -320,7 +320,7 @@ func (l *languages) automaton(a *language) ([]languageState, error) {
 				high = lows[k+1] - 1
 			}
 			next := l.derive(at, low)
-			l.count(2)
+			l.spendSteps(2)
 			if l.err != nil {
 				return nil, l.err
 			}
@@ -384,7 +384,7 @@ func (w *schemaWriter) language(a *language) (string, error) {
 	if !states[0].live {
 		return "", nil
 	}
-	prefix := w.fresh()
+	prefix := w.newName()
 	name := func(i int) string { return fmt.Sprintf("%s-%d", prefix, i) }
 	for i, s := range states {
 		if !s.live {
@@ -414,13 +414,13 @@ func (l *languages) pattern(p *pattern) (a *language, loose bool) {
 		t.translate(p, l.any, true),
 		l.cat(l.chars(anyRune), l.cat(l.any, t.translate(p, l.any, false))),
 	)
-	return a, t.loose
+	return a, t.approximate
 }
 
 // translator turns patterns into languages.
 type translator struct {
 	*languages
-	loose bool
+	approximate bool
 }
 
 // translate returns the strings of p with rest behind them: what looks ahead or wants the
@@ -443,36 +443,48 @@ func (t *translator) translate(p *pattern, rest *language, start bool) *language
 			ahead = t.not(ahead)
 		}
 		return t.and(rest, ahead)
-	case opLoose:
-		t.loose = true
+	case opUnsupported:
+		t.approximate = true
 		return rest
 	case opSet:
 		return t.cat(t.chars(p.set), rest)
 	case opSequence:
-		starts := make([]bool, len(p.list))
-		for i, item := range p.list {
-			starts[i] = start
-			if _, high := item.width(); high > 0 {
-				start = false
-			}
-		}
-		for i, item := range slices.Backward(p.list) {
-			rest = t.translate(item, rest, starts[i])
-		}
-		return rest
+		return t.translateSequence(p.list, rest, start)
 	case opAlternatives:
-		parts := make([]*language, len(p.list))
-		if !p.zeroWidth() {
-			for i, item := range p.list {
-				parts[i] = t.translate(item, t.empty, false)
-			}
-			return t.cat(t.alt(parts...), rest)
-		}
-		for i, item := range p.list {
-			parts[i] = t.translate(item, rest, start)
-		}
-		return t.alt(parts...)
+		return t.translateAlternatives(p, rest, start)
 	}
+	return t.translateRepeat(p, rest, start)
+}
+
+func (t *translator) translateSequence(items []*pattern, rest *language, start bool) *language {
+	starts := make([]bool, len(items))
+	for i, item := range items {
+		starts[i] = start
+		if _, high := item.width(); high > 0 {
+			start = false
+		}
+	}
+	for i, item := range slices.Backward(items) {
+		rest = t.translate(item, rest, starts[i])
+	}
+	return rest
+}
+
+func (t *translator) translateAlternatives(p *pattern, rest *language, start bool) *language {
+	parts := make([]*language, len(p.list))
+	if !p.zeroWidth() {
+		for i, item := range p.list {
+			parts[i] = t.translate(item, t.empty, false)
+		}
+		return t.cat(t.alt(parts...), rest)
+	}
+	for i, item := range p.list {
+		parts[i] = t.translate(item, rest, start)
+	}
+	return t.alt(parts...)
+}
+
+func (t *translator) translateRepeat(p *pattern, rest *language, start bool) *language {
 	item := p.list[0]
 	if !item.zeroWidth() {
 		return t.cat(t.repeat(t.translate(item, t.empty, false), p.min, p.max), rest)
@@ -484,7 +496,7 @@ func (t *translator) translate(p *pattern, rest *language, start bool) *language
 		}
 		return with
 	}
-	t.loose = true
+	t.approximate = true
 	return t.cat(t.repeat(t.translate(item.withoutZeroWidth(), t.empty, false), p.min, p.max), rest)
 }
 

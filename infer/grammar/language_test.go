@@ -37,7 +37,7 @@ func TestLanguages_ABudgetThatIsSpentEndsThemWithItsError(t *testing.T) {
 		if _, err := l.automaton(a); err != nil && !errors.Is(err, spent) {
 			t.Errorf("with a budget of %d: got %v, want %v", budget, err, spent)
 		}
-		if _, err := l.has(a, "ac"); budget == 0 && !errors.Is(err, spent) {
+		if _, err := l.contains(a, "ac"); budget == 0 && !errors.Is(err, spent) {
 			t.Errorf("without a budget: got %v, want %v", err, spent)
 		}
 	}

@@ -66,21 +66,21 @@ func NewMatcher(g *Grammar, v *Vocabulary) (*Matcher, error) {
 		}
 	}
 	m := &Matcher{program: g.program, vocab: v, stepper: newStepper(g.program)}
-	m.forget()
+	m.reset()
 	return m, nil
 }
 
-func (m *Matcher) forget() {
-	m.states, m.table, m.weight, m.stepper.made = nil, nil, 0, 0
+func (m *Matcher) reset() {
+	m.states, m.table, m.weight, m.stepper.frameBytes = nil, nil, 0, 0
 	m.index = map[key]int32{}
 	m.masks = map[key][]uint64{}
 	m.distinct = map[key][]uint64{}
 }
 
 // begin readies the matcher for a call.
-func (m *Matcher) begin() {
-	if m.call++; m.weight > maxRemembered || m.call == 0 {
-		m.forget()
+func (m *Matcher) beginCall() {
+	if m.call++; m.weight > maxCached || m.call == 0 {
+		m.reset()
 	}
 	m.stepper.work = 0
 }
@@ -100,7 +100,7 @@ const matcherBytes = 1 << 10
 func (m *Matcher) Start() State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.begin()
+	m.beginCall()
 	return State{m.stepper.start()}
 }
 
@@ -116,9 +116,9 @@ func (s State) Accepts() bool { return s.s.accepts }
 func (m *Matcher) Next(s State, token int32) (State, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.begin()
+	m.beginCall()
 	next := m.readToken(s.s, token)
-	if err := m.busy(); err != nil {
+	if err := m.workError(); err != nil {
 		return State{}, err
 	}
 	if next == nil {
@@ -147,16 +147,16 @@ func (m *Matcher) readText(s *state, text string) *state {
 	if text == "" {
 		return nil
 	}
-	at := m.number(s)
+	at := m.row(s)
 	for i := range len(text) {
-		if at = m.step(at, m.program.classes[text[i]]); at < 0 {
+		if at = m.step(at, m.program.classOf[text[i]]); at < 0 {
 			return nil
 		}
 	}
 	return m.states[at]
 }
 
-func (m *Matcher) busy() error {
+func (m *Matcher) workError() error {
 	if m.stepper.exhausted() {
 		return ErrTooComplex
 	}
@@ -164,15 +164,15 @@ func (m *Matcher) busy() error {
 }
 
 // number returns the row of s in the table.
-func (m *Matcher) number(s *state) int32 {
+func (m *Matcher) row(s *state) int32 {
 	at, ok := m.index[s.key]
 	if !ok {
 		at = int32(len(m.states))
 		m.index[s.key] = at
 		m.states = append(m.states, s)
-		m.table = append(m.table, make([]transition, len(m.program.class))...)
-		m.weight += len(m.program.class)*int(unsafe.Sizeof(transition{})) + stateBytes + len(s.positions)*int(unsafe.Sizeof(position{})) + m.stepper.made
-		m.stepper.made = 0
+		m.table = append(m.table, make([]transition, len(m.program.classByte))...)
+		m.weight += len(m.program.classByte)*int(unsafe.Sizeof(transition{})) + stateBytes + len(s.positions)*int(unsafe.Sizeof(position{})) + m.stepper.frameBytes
+		m.stepper.frameBytes = 0
 	}
 	return at
 }
@@ -184,13 +184,13 @@ const stateBytes = 120
 // transition once, whether it was worked out before or not: so whether a call takes too
 // much work does not depend on what is remembered.
 func (m *Matcher) step(at int32, class uint8) int32 {
-	entry := int(at)*len(m.program.class) + int(class)
+	entry := int(at)*len(m.program.classByte) + int(class)
 	t := &m.table[entry]
 	if t.call == m.call {
 		return t.next - alive
 	}
 	if t.next == unknown {
-		t = m.workOut(at, class, entry)
+		t = m.computeTransition(at, class, entry)
 	} else {
 		m.stepper.work += int(t.work)
 	}
@@ -203,13 +203,13 @@ func (m *Matcher) step(at int32, class uint8) int32 {
 
 // workOut finds the transition of an entry of the table. It is left unknown if that takes
 // more work than the call may.
-func (m *Matcher) workOut(at int32, class uint8, entry int) *transition {
+func (m *Matcher) computeTransition(at int32, class uint8, entry int) *transition {
 	before := m.stepper.work
-	m.stepper.work += len(m.program.class)
+	m.stepper.work += len(m.program.classByte)
 	next := int32(dead)
-	s := m.stepper.readByte(m.states[at], m.program.class[class])
+	s := m.stepper.readByte(m.states[at], m.program.classByte[class])
 	if s != nil {
-		next = m.number(s) + alive // the table may move
+		next = m.row(s) + alive // the table may move
 	}
 	t := &m.table[entry]
 	if !m.stepper.exhausted() {
@@ -219,7 +219,7 @@ func (m *Matcher) workOut(at int32, class uint8, entry int) *transition {
 }
 
 // Known returns what Mask would, if that is worked out already.
-func (m *Matcher) Known(s State) (mask []uint64, ok bool) {
+func (m *Matcher) CachedMask(s State) (mask []uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	mask, ok = m.masks[s.s.key]
@@ -233,7 +233,7 @@ func (m *Matcher) Known(s State) (mask []uint64, ok bool) {
 func (m *Matcher) Mask(s State) ([]uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.begin()
+	m.beginCall()
 	if mask, ok := m.masks[s.s.key]; ok {
 		return mask, nil
 	}
@@ -249,12 +249,12 @@ func (m *Matcher) Mask(s State) ([]uint64, error) {
 	case !any && !s.s.accepts:
 		return nil, ErrNoToken
 	}
-	return m.remember(s.s, mask), nil
+	return m.cacheMask(s.s, mask), nil
 }
 
 // remember keeps the mask of s, and returns it: the one that another state has, if that is
 // the same.
-func (m *Matcher) remember(s *state, mask []uint64) []uint64 {
+func (m *Matcher) cacheMask(s *state, mask []uint64) []uint64 {
 	k := keyOfMask(mask, &m.stepper.buffer)
 	if same, ok := m.distinct[k]; ok {
 		m.spare, mask = mask, same
@@ -285,12 +285,12 @@ func (m *Matcher) fill(mask []uint64, s *state) (any bool, err error) {
 		}
 	}
 	nodes, tokens := m.vocab.nodes, m.vocab.tokens
-	path := append(m.path[:0], m.number(s)) // states by depth
+	path := append(m.path[:0], m.row(s)) // states by depth
 	for at := int32(0); int(at) < len(nodes)-1; {
 		n := nodes[at]
-		next := m.step(path[n.depth-1], m.program.classes[n.byte])
+		next := m.step(path[n.depth-1], m.program.classOf[n.byte])
 		if next < 0 {
-			if err := m.busy(); err != nil {
+			if err := m.workError(); err != nil {
 				return false, err
 			}
 			at = n.skip
@@ -303,5 +303,5 @@ func (m *Matcher) fill(mask []uint64, s *state) (any bool, err error) {
 		}
 	}
 	m.path = path
-	return any, m.busy()
+	return any, m.workError()
 }

@@ -38,7 +38,7 @@ func toyVocabulary() *Vocabulary {
 }
 
 // spellingOf returns tokens as the symbols that a twin reads.
-func spellingOf(tokens []int32) (text []symbol, spans map[int]span) {
+func symbolsOf(tokens []int32) (text []symbol, spans map[int]span) {
 	spans = map[int]span{}
 	for _, id := range tokens {
 		if toyPieces[id] == "" {
@@ -157,7 +157,7 @@ func walk(t *testing.T, m *Matcher, s *syntax, text string, random *rand.Rand) (
 	var tokens []int32
 	at := m.Start()
 	for len(tokens) < 8 {
-		if at.Accepts() != s.has(spellingOf(tokens)) {
+		if at.Accepts() != s.has(symbolsOf(tokens)) {
 			t.Fatalf("%v: accepted %v in\n%s", tokens, at.Accepts(), text)
 		}
 		if at.Accepts() {
@@ -216,7 +216,7 @@ func checkText(t *testing.T, m *Matcher, s *syntax, text string, tokens []int32)
 		}
 		at = next
 	}
-	if got, want := ok && at.Accepts(), s.has(spellingOf(tokens)); got != want {
+	if got, want := ok && at.Accepts(), s.has(symbolsOf(tokens)); got != want {
 		t.Fatalf("%v: accepted %v, want %v, in\n%s", tokens, got, want, text)
 	}
 }
@@ -245,7 +245,7 @@ func TestStatesCanBeTakenUpAgain(t *testing.T) {
 		}
 		path = append(path, next)
 	}
-	m.forget() // nothing that is remembered may matter
+	m.reset() // nothing that is remembered may matter
 	for i := len(masks) - 1; i >= 0; i-- {
 		mask, err := m.Mask(path[i])
 		if err != nil || !slices.Equal(mask, masks[i]) {
@@ -404,7 +404,7 @@ func TestHostileGrammarsAreBounded(t *testing.T) {
 				if at, err = m.Next(at, id); err != nil {
 					break
 				}
-				if n := len(at.s.positions); n > maxPlaces {
+				if n := len(at.s.positions); n > maxPositions {
 					t.Fatalf("after %d bytes there are %d places", i, n)
 				}
 				if m.stepper.work > 2*maxWork {
@@ -447,7 +447,7 @@ func TestWhetherAGrammarIsTooAmbiguousDoesNotDependOnWhatIsRemembered(t *testing
 		}
 		cold := make([]error, len(path))
 		for i, at := range path {
-			m.forget()
+			m.reset()
 			_, cold[i] = m.Mask(at)
 			if errors.Is(cold[i], ErrTooComplex) {
 				refused++
@@ -505,7 +505,7 @@ func TestAMatcherKnowsWhatItTakes(t *testing.T) {
 	if len(masks) != 1 {
 		t.Errorf("%d masks are held where all are the same", len(masks))
 	}
-	if full := m.Bytes(); full-empty < 1000*100 || full > maxRemembered+empty {
+	if full := m.Bytes(); full-empty < 1000*100 || full > maxCached+empty {
 		t.Errorf("1000 states take %d bytes", full-empty)
 	}
 }

@@ -22,10 +22,10 @@ type pattern struct {
 
 // Parts of patterns that match no character.
 const (
-	opLook  op = iota + opRepeat + 1 // what follows matches the one in list, or does not
-	opStart                          // ^
-	opEnd                            // $
-	opLoose                          // what is left out: looks behind, borders of words
+	opLook        op = iota + opRepeat + 1 // what follows matches the one in list, or does not
+	opStart                                // ^
+	opEnd                                  // $
+	opUnsupported                          // what is left out: looks behind, borders of words
 )
 
 // parsePlainPattern reads a regular expression as a pattern of whole strings: where it
@@ -168,7 +168,7 @@ func (p *patternParser) atom() (*pattern, error) {
 	case p.take("$"):
 		return &pattern{op: opEnd}, nil
 	case !p.plain && (p.take(`\b`) || p.take(`\B`)):
-		return &pattern{op: opLoose}, nil
+		return &pattern{op: opUnsupported}, nil
 	case p.take("*"), p.take("+"), p.take("?"), p.take("{"):
 		return nil, errors.New("a repetition has nothing in front of it")
 	}
@@ -188,7 +188,7 @@ func (p *patternParser) group() (*pattern, error) {
 	case p.take("?!"):
 		around = &pattern{op: opLook, negative: true}
 	case p.take("?<="), p.take("?<!"):
-		around = &pattern{op: opLoose}
+		around = &pattern{op: opUnsupported}
 	}
 	if around == nil && p.take("?") {
 		named := strings.HasPrefix(p.text[p.at:], "<") && !strings.HasPrefix(p.text[p.at:], "<=") && !strings.HasPrefix(p.text[p.at:], "<!")

@@ -52,17 +52,17 @@ func SchemaRules(ctx context.Context, name string, schema []byte, strict bool) (
 
 func newSchemaWriter(ctx context.Context, name string, root *value, strict bool) *schemaWriter {
 	return &schemaWriter{
-		ctx:     ctx,
-		strict:  strict,
-		root:    root,
-		name:    name,
-		named:   map[string]string{},
-		options: map[*value][]conjunction{},
-		shapes:  map[string]*shape{},
-		codes:   map[*value]string{},
-		tests:   map[string]*formTest{},
-		left:    map[*value]bool{},
-		shared:  map[string]bool{},
+		ctx:                 ctx,
+		strict:              strict,
+		root:                root,
+		name:                name,
+		ruleNames:           map[string]string{},
+		alternativesByValue: map[*value][]conjunction{},
+		objectShapes:        map[string]*objectShape{},
+		canonicalTexts:      map[*value]string{},
+		patternMatchers:     map[string]*patternMatcher{},
+		leftOut:             map[*value]bool{},
+		sharedWritten:       map[string]bool{},
 	}
 }
 
@@ -91,23 +91,23 @@ const maxSchemaWork = 1 << 22
 // schemaWriter writes the rules of one schema. The parts that write an expression
 // return "" where no value is possible.
 type schemaWriter struct {
-	ctx       context.Context
-	strict    bool
-	root      *value
-	name      string
-	text      strings.Builder
-	count     int
-	work      int                      // steps so far
-	named     map[string]string        // rules of conjunctions, by key; "" for none possible
-	options   map[*value][]conjunction // see alternatives; nil while they are sought
-	shapes    map[string]*shape        // of objects, by key
-	codes     map[*value]string        // see code
-	tests     map[string]*formTest     // by pattern
-	ids       map[string]*value        // schemas by $id and #$anchor; nil: not sought so far
-	left      map[*value]bool          // keywords in ignored
-	ignored   []string
-	languages *languages
-	shared    map[string]bool // rules of sharedRules that are written
+	ctx                 context.Context
+	strict              bool
+	root                *value
+	name                string
+	text                strings.Builder
+	count               int
+	work                int                        // steps so far
+	ruleNames           map[string]string          // rules of conjunctions, by key; "" for none possible
+	alternativesByValue map[*value][]conjunction   // see alternatives; nil while they are sought
+	objectShapes        map[string]*objectShape    // of objects, by key
+	canonicalTexts      map[*value]string          // see code
+	patternMatchers     map[string]*patternMatcher // by pattern
+	ids                 map[string]*value          // schemas by $id and #$anchor; nil: not sought so far
+	leftOut             map[*value]bool            // keywords in ignored
+	ignored             []string
+	languages           *languages
+	sharedWritten       map[string]bool // rules of sharedRules that are written
 }
 
 // spend counts n steps. It returns an error when there were too many, or that of the
@@ -135,9 +135,9 @@ func (w *schemaWriter) ignore(keyword *value, format string, args ...any) error 
 }
 
 func (w *schemaWriter) leaveOut(keyword *value) {
-	if !w.left[keyword] {
-		w.left[keyword] = true
-		w.ignored = append(w.ignored, keyword.name+" at "+keyword.parent.place())
+	if !w.leftOut[keyword] {
+		w.leftOut[keyword] = true
+		w.ignored = append(w.ignored, keyword.name+" at "+keyword.parent.pointer())
 	}
 }
 
@@ -166,7 +166,7 @@ func (c conjunction) join(other conjunction) conjunction {
 }
 
 func failAt(v *value, format string, args ...any) error {
-	return fmt.Errorf("%s: %s", v.place(), fmt.Sprintf(format, args...))
+	return fmt.Errorf("%s: %s", v.pointer(), fmt.Sprintf(format, args...))
 }
 
 func (w *schemaWriter) tooLarge() error {
@@ -178,7 +178,7 @@ func (w *schemaWriter) define(name, body string) {
 }
 
 // fresh returns a name for a rule.
-func (w *schemaWriter) fresh() string {
+func (w *schemaWriter) newName() string {
 	w.count++
 	return fmt.Sprintf("%s-%d", w.name, w.count)
 }
@@ -186,7 +186,7 @@ func (w *schemaWriter) fresh() string {
 // rule returns the name of the rule of c, and writes it if it is new.
 func (w *schemaWriter) rule(c conjunction) (string, error) {
 	key := c.key()
-	if name, ok := w.named[key]; ok {
+	if name, ok := w.ruleNames[key]; ok {
 		return name, nil
 	}
 	if w.text.Len() > maxText || w.count > maxRules {
@@ -195,8 +195,8 @@ func (w *schemaWriter) rule(c conjunction) (string, error) {
 	if err := w.spend(1 + len(c)); err != nil {
 		return "", err
 	}
-	name := w.fresh()
-	w.named[key] = name
+	name := w.newName()
+	w.ruleNames[key] = name
 	list, err := w.alternativesOf(c)
 	if err != nil {
 		return "", err
@@ -216,7 +216,7 @@ func (w *schemaWriter) rule(c conjunction) (string, error) {
 		}
 	}
 	if len(bodies) == 0 {
-		w.named[key] = ""
+		w.ruleNames[key] = ""
 		return "", nil
 	}
 	w.define(name, strings.Join(bodies, " | "))
@@ -259,7 +259,7 @@ func (w *schemaWriter) product(v *value, a, b []conjunction) (list []conjunction
 // alternatives follows $ref, allOf, anyOf and oneOf: a value is valid by v if it is
 // by one of the alternatives.
 func (w *schemaWriter) alternatives(v *value) (list []conjunction, err error) {
-	if list, ok := w.options[v]; ok {
+	if list, ok := w.alternativesByValue[v]; ok {
 		if list == nil {
 			return nil, failAt(v, "the schema consists of itself")
 		}
@@ -276,7 +276,7 @@ func (w *schemaWriter) alternatives(v *value) (list []conjunction, err error) {
 	if err := w.check(v); err != nil {
 		return nil, err
 	}
-	w.options[v] = nil
+	w.alternativesByValue[v] = nil
 	list = []conjunction{{v}}
 	for _, m := range v.members {
 		var more []conjunction
@@ -297,7 +297,7 @@ func (w *schemaWriter) alternatives(v *value) (list []conjunction, err error) {
 		case "anyOf":
 			more, err = w.anyOf(m.items)
 		case "oneOf":
-			if more, err = w.anyOf(m.items); err == nil && !w.left[m.value] {
+			if more, err = w.anyOf(m.items); err == nil && !w.leftOut[m.value] {
 				err = w.checkOneOf(m.value)
 			}
 		default:
@@ -313,7 +313,7 @@ func (w *schemaWriter) alternatives(v *value) (list []conjunction, err error) {
 	if list == nil {
 		list = []conjunction{}
 	}
-	w.options[v] = list
+	w.alternativesByValue[v] = list
 	return list, nil
 }
 
@@ -410,10 +410,10 @@ var keywords = map[string]valueKind{
 }
 
 // counts are the keywords whose values count something.
-var counts = []string{"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
+var countKeywords = []string{"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 
 // refused are the keywords of JSON Schema that the rules cannot hold to.
-var refused = []string{
+var unsupportedKeywords = []string{
 	"$dynamicRef", "$recursiveRef", "contains", "dependencies", "dependentRequired", "dependentSchemas", "if",
 	"maxContains", "minContains",
 }
@@ -426,7 +426,7 @@ func (w *schemaWriter) check(v *value) error {
 	for _, m := range v.members {
 		kinds, known := keywords[m.name]
 		switch {
-		case slices.Contains(refused, m.name):
+		case slices.Contains(unsupportedKeywords, m.name):
 			if err := w.ignore(m.value, "the keyword %s is not supported", m.name); err != nil {
 				return err
 			}
@@ -438,10 +438,10 @@ func (w *schemaWriter) check(v *value) error {
 			continue
 		case m.kind&kinds == 0:
 			return failAt(m.value, "%s must be %s", m.name, kinds)
-		case slices.Contains(counts, m.name) && strings.HasPrefix(m.text, "-"):
+		case slices.Contains(countKeywords, m.name) && strings.HasPrefix(m.text, "-"):
 			return failAt(m.value, "%s must not be negative", m.name)
 		case m.name == "not":
-			if _, ok := kindsNamed(m.value); !ok {
+			if _, ok := typeOnlyKinds(m.value); !ok {
 				if err := w.ignore(m.value, "the keyword not is supported for types only"); err != nil {
 					return err
 				}
@@ -460,7 +460,7 @@ var inclusive = map[string]string{"exclusiveMinimum": "minimum", "exclusiveMaxim
 
 // kindsNamed returns the kinds of value that a schema allows; false if it says more of
 // them than their type.
-func kindsNamed(v *value) (kinds valueKind, ok bool) {
+func typeOnlyKinds(v *value) (kinds valueKind, ok bool) {
 	if v.kind == kindBool {
 		if v.truth {
 			return anyKind, true
@@ -468,11 +468,11 @@ func kindsNamed(v *value) (kinds valueKind, ok bool) {
 		return 0, true
 	}
 	for _, m := range v.members {
-		if _, known := keywords[m.name]; known && m.name != "type" && m.name != "$defs" && m.name != "definitions" || slices.Contains(refused, m.name) || m.name == "unevaluatedItems" {
+		if _, known := keywords[m.name]; known && m.name != "type" && m.name != "$defs" && m.name != "definitions" || slices.Contains(unsupportedKeywords, m.name) || m.name == "unevaluatedItems" {
 			return 0, false
 		}
 	}
-	kinds, err := conjunction{v}.declared()
+	kinds, err := conjunction{v}.allowedKinds()
 	return kinds, err == nil
 }
 
@@ -508,7 +508,7 @@ var typeKinds = map[string]valueKind{
 }
 
 // declared returns the kinds of value that type allows.
-func (c conjunction) declared() (valueKind, error) {
+func (c conjunction) allowedKinds() (valueKind, error) {
 	kinds := anyKind
 	for _, v := range c.all("type") {
 		items := v.items
@@ -526,7 +526,7 @@ func (c conjunction) declared() (valueKind, error) {
 		kinds &= these
 	}
 	for _, v := range c.all("not") {
-		if not, ok := kindsNamed(v); ok {
+		if not, ok := typeOnlyKinds(v); ok {
 			kinds &^= not
 		}
 	}
@@ -534,7 +534,7 @@ func (c conjunction) declared() (valueKind, error) {
 }
 
 // aboutKinds says which kind of value a keyword is about.
-var aboutKinds = map[string]valueKind{
+var keywordKinds = map[string]valueKind{
 	"properties": kindObject, "required": kindObject, "additionalProperties": kindObject, "unevaluatedProperties": kindObject,
 	"minProperties": kindObject, "maxProperties": kindObject, "patternProperties": kindObject, "propertyNames": kindObject,
 	"items": kindArray, "prefixItems": kindArray, "minItems": kindArray, "maxItems": kindArray, "uniqueItems": kindArray,
@@ -545,13 +545,13 @@ var aboutKinds = map[string]valueKind{
 }
 
 // about returns the kinds that the keywords of c, type apart, are about.
-func (c conjunction) about() (kinds valueKind) {
+func (c conjunction) constrainedKinds() (kinds valueKind) {
 	for _, v := range c {
 		for _, m := range v.members {
 			if m.name == "format" && formats[m.text] == "" {
 				continue
 			}
-			kinds |= aboutKinds[m.name]
+			kinds |= keywordKinds[m.name]
 		}
 	}
 	return kinds
@@ -559,8 +559,8 @@ func (c conjunction) about() (kinds valueKind) {
 
 // kinds returns the kinds of value that the rules of an alternative allow.
 func (c conjunction) kinds() (valueKind, error) {
-	kinds, err := c.declared()
-	if about := c.about(); about != 0 && len(c.all("type")) == 0 && len(c.all("enum"))+len(c.all("const")) == 0 {
+	kinds, err := c.allowedKinds()
+	if about := c.constrainedKinds(); about != 0 && len(c.all("type")) == 0 && len(c.all("enum"))+len(c.all("const")) == 0 {
 		kinds = about
 	}
 	return kinds, err
@@ -573,10 +573,10 @@ func (w *schemaWriter) values(c conjunction) ([]string, error) {
 		return nil, err
 	}
 	if len(c.all("enum"))+len(c.all("const")) > 0 {
-		return w.literals(c, kinds)
+		return w.enumLiterals(c, kinds)
 	}
-	if kinds == anyKind && c.about() == 0 {
-		return []string{w.share("any")}, nil
+	if kinds == anyKind && c.constrainedKinds() == 0 {
+		return []string{w.sharedRule("any")}, nil
 	}
 	var list []string
 	for _, part := range []struct {
@@ -606,7 +606,7 @@ func (w *schemaWriter) values(c conjunction) ([]string, error) {
 
 // enumerated returns the values that enum and const leave of the kinds, each once; false
 // if neither is there.
-func (w *schemaWriter) enumerated(c conjunction, kinds valueKind) (list []*value, ok bool, err error) {
+func (w *schemaWriter) enumValues(c conjunction, kinds valueKind) (list []*value, ok bool, err error) {
 	for _, v := range c {
 		for _, m := range v.members {
 			items := m.items
@@ -620,7 +620,7 @@ func (w *schemaWriter) enumerated(c conjunction, kinds valueKind) (list []*value
 			allowed := make(map[string]*value, len(items))
 			var kept []*value
 			for _, item := range items {
-				code, err := w.code(item)
+				code, err := w.canonical(item)
 				if err != nil {
 					return nil, false, err
 				}
@@ -630,7 +630,7 @@ func (w *schemaWriter) enumerated(c conjunction, kinds valueKind) (list []*value
 				}
 			}
 			if ok {
-				kept = slices.DeleteFunc(list, func(item *value) bool { return allowed[w.codes[item]] == nil })
+				kept = slices.DeleteFunc(list, func(item *value) bool { return allowed[w.canonicalTexts[item]] == nil })
 			}
 			list, ok = kept, true
 		}
@@ -639,11 +639,11 @@ func (w *schemaWriter) enumerated(c conjunction, kinds valueKind) (list []*value
 }
 
 // code returns a text that equal values have in common.
-func (w *schemaWriter) code(v *value) (string, error) {
-	code, ok := w.codes[v]
+func (w *schemaWriter) canonical(v *value) (string, error) {
+	code, ok := w.canonicalTexts[v]
 	if !ok {
 		code = v.encode(true)
-		w.codes[v] = code
+		w.canonicalTexts[v] = code
 		return code, w.spend(1 + len(code)/16)
 	}
 	return code, w.spend(1)
@@ -653,14 +653,14 @@ func (w *schemaWriter) code(v *value) (string, error) {
 const maxEnum = 1 << 16
 
 // literals returns the values that enum and const leave.
-func (w *schemaWriter) literals(c conjunction, kinds valueKind) ([]string, error) {
-	list, _, err := w.enumerated(c, kinds)
+func (w *schemaWriter) enumLiterals(c conjunction, kinds valueKind) ([]string, error) {
+	list, _, err := w.enumValues(c, kinds)
 	if err != nil {
 		return nil, err
 	}
 	var texts []string
 	for _, item := range list {
-		fits, err := w.fits(c, item)
+		fits, err := w.validValue(c, item)
 		if err != nil {
 			return nil, err
 		}
@@ -687,19 +687,19 @@ func (w *schemaWriter) literals(c conjunction, kinds valueKind) ([]string, error
 
 // fits reports whether a value of enum or const is valid by the other keywords, as far as
 // they can be followed.
-func (w *schemaWriter) fits(c conjunction, item *value) (bool, error) {
-	about := c.about() & item.kind
+func (w *schemaWriter) validValue(c conjunction, item *value) (bool, error) {
+	about := c.constrainedKinds() & item.kind
 	switch {
 	case about == 0:
 		return true, nil
 	case item.kind == kindString:
-		return w.holds(c, item.text)
+		return w.validString(c, item.text)
 	case item.kind&kindNumber != 0:
 		n, ok := item.number()
 		if !ok {
 			return true, w.ignoreBeside(c, item)
 		}
-		return w.inLimits(c, n)
+		return w.validNumber(c, n)
 	}
 	return true, w.ignoreBeside(c, item)
 }
@@ -708,7 +708,7 @@ func (w *schemaWriter) fits(c conjunction, item *value) (bool, error) {
 func (w *schemaWriter) ignoreBeside(c conjunction, item *value) error {
 	for _, v := range c {
 		for _, m := range v.members {
-			if aboutKinds[m.name]&item.kind == 0 {
+			if keywordKinds[m.name]&item.kind == 0 {
 				continue
 			}
 			if w.strict {
@@ -724,7 +724,7 @@ func (w *schemaWriter) ignoreBeside(c conjunction, item *value) error {
 
 // largest returns the largest value of a count, or def without it; a count that is
 // too large for an int counts as the largest int.
-func (c conjunction) largest(keyword string, def int) int {
+func (c conjunction) maxCount(keyword string, def int) int {
 	for _, v := range c.all(keyword) {
 		def = max(def, v.count())
 	}
@@ -732,7 +732,7 @@ func (c conjunction) largest(keyword string, def int) int {
 }
 
 // smallest is the same for the smallest value.
-func (c conjunction) smallest(keyword string, def int) int {
+func (c conjunction) minCount(keyword string, def int) int {
 	for _, v := range c.all(keyword) {
 		def = min(def, v.count())
 	}
@@ -780,13 +780,13 @@ var sharedRules = map[string]string{
 
 // share returns the name of a shared rule, and writes it, with those that it needs,
 // if it is not there.
-func (w *schemaWriter) share(rule string) string {
-	if !w.shared[rule] {
-		w.shared[rule] = true
+func (w *schemaWriter) sharedRule(rule string) string {
+	if !w.sharedWritten[rule] {
+		w.sharedWritten[rule] = true
 		body := sharedRules[rule]
 		for _, other := range slices.Sorted(maps.Keys(sharedRules)) {
 			if strings.Contains(body, "$"+other) {
-				w.share(other)
+				w.sharedRule(other)
 			}
 		}
 		w.define(w.name+"-"+rule, strings.ReplaceAll(body, "$", w.name+"-"))

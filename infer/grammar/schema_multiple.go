@@ -11,86 +11,86 @@ const (
 	maxModulus       = 1 << 12 // multipleOf without its decimal point
 	maxMultiples     = 1 << 10 // that are listed one by one
 	maxMultipleRules = 1 << 12
-	maxPlacesBehind  = 16 // digits behind the point of multipleOf
+	maxDecimals      = 16 // digits behind the point of multipleOf
 )
 
-// multiples writes the numbers between the limits that are multiples of all steps, as
-// digits that an automaton follows with what is left over so far. It is not ok if that takes
-// too many rules, and there are too many multiples to list them.
+// multiples writes the numbers between the limits that are multiples of all steps; integers
+// only if whole is set. Their digits are followed by an automaton whose state is the
+// remainder. It returns false if that takes too many rules, and there are too many multiples
+// to list them.
 func (w *schemaWriter) multiples(steps []*value, l limits, whole bool) (body string, ok bool, err error) {
-	step := new(big.Rat)
-	if whole {
-		step.SetInt64(1)
+	step, ok, err := commonStep(steps, whole)
+	if err != nil || !ok {
+		return "", false, err
 	}
-	for _, m := range steps {
-		n, ok := m.number()
-		if ok && n.Sign() <= 0 {
-			return "", false, failAt(m, "multipleOf must be above 0")
-		}
-		if !ok || !shortNumber(n) {
-			return "", false, nil
-		}
-		step = commonMultiple(step, n)
-	}
-	behind, _ := step.FloatPrec() // exact: steps are decimal
-	if behind > maxPlacesBehind || !shortNumber(step) {
+	decimals, _ := step.FloatPrec() // exact: steps are decimal
+	if decimals > maxDecimals || !shortNumber(step) {
 		return "", false, nil
 	}
-	scale := new(big.Rat).SetInt(power(behind))
-	modulus := new(big.Rat).Mul(step, scale).Num()
-	most := power(openDigits + behind)
-	if l.low == nil {
-		l.low, l.aboveLow = new(big.Rat).SetInt(new(big.Int).Neg(most)), true
-	} else {
-		l.low = new(big.Rat).Mul(l.low, scale)
-	}
-	if l.high == nil {
-		l.high, l.belowHigh = new(big.Rat).SetInt(most), true
-		if l.low.Cmp(l.high) >= 0 {
-			l.high = new(big.Rat).Mul(l.low, new(big.Rat).SetInt64(10)) // as many digits as the limit has
-		}
-	} else {
-		l.high = new(big.Rat).Mul(l.high, scale)
-		if l.high.Cmp(l.low) <= 0 && l.aboveLow {
-			l.low = new(big.Rat).Mul(l.high, new(big.Rat).SetInt64(10))
-		}
-	}
-	from, to := l.whole()
+	modulus := new(big.Rat).Mul(step, new(big.Rat).SetInt(power(decimals))).Num()
+	from, to := l.scaled(decimals).integerBounds()
 	if from.Cmp(to) > 0 {
 		return "", true, nil
 	}
-	if body, ok := listMultiples(from, to, modulus, behind); ok {
+	if body, ok := listMultiples(from, to, modulus, decimals); ok {
 		return body, true, nil
 	}
 	if !modulus.IsInt64() || modulus.Int64() > maxModulus {
 		return "", false, nil
 	}
-	d := &digitWriter{schemaWriter: w, prefix: w.fresh(), modulus: int(modulus.Int64()), behind: behind, rules: map[[2]int]string{}}
-	zero := new(big.Int)
-	var parts []string
-	if from.Sign() < 0 {
-		least := big.NewInt(1)
-		if to.Sign() < 0 {
-			least.Neg(to)
-		}
-		if body := d.magnitudes(least, new(big.Int).Neg(from)); body != "" {
-			parts = append(parts, `"-" (`+body+`)`)
-		}
-	}
-	if to.Sign() >= 0 {
-		least := zero
-		if from.Sign() > 0 {
-			least = from
-		}
-		parts = append(parts, d.magnitudes(least, to))
-	}
+	d := &digitWriter{schemaWriter: w, prefix: w.newName(), modulus: int(modulus.Int64()), decimals: decimals, rules: map[[2]int]string{}}
+	body = d.signed(from, to)
 	if len(d.rules) > maxMultipleRules {
 		return "", false, nil
 	}
 	for _, rule := range d.written {
 		w.define(rule[0], rule[1])
 	}
-	return alternatives(parts...), true, w.spend(len(d.rules))
+	return body, true, w.spend(len(d.rules))
+}
+
+// commonStep returns the least number that is a multiple of all steps, and of 1 if whole is
+// set; false if a step has too many digits.
+func commonStep(steps []*value, whole bool) (step *big.Rat, ok bool, err error) {
+	step = new(big.Rat)
+	if whole {
+		step.SetInt64(1)
+	}
+	for _, m := range steps {
+		n, ok := m.number()
+		if ok && n.Sign() <= 0 {
+			return nil, false, failAt(m, "multipleOf must be above 0")
+		}
+		if !ok || !shortNumber(n) {
+			return nil, false, nil
+		}
+		step = commonMultiple(step, n)
+	}
+	return step, true, nil
+}
+
+// scaled returns the limits times a power of ten. A missing limit becomes the largest number
+// of defaultDigits digits, or of as many digits as the other limit has if that is beyond it.
+func (l limits) scaled(decimals int) limits {
+	scale := new(big.Rat).SetInt(power(decimals))
+	most := power(defaultDigits + decimals)
+	if l.low == nil {
+		l.low, l.exclusiveLow = new(big.Rat).SetInt(new(big.Int).Neg(most)), true
+	} else {
+		l.low = new(big.Rat).Mul(l.low, scale)
+	}
+	if l.high == nil {
+		l.high, l.exclusiveHigh = new(big.Rat).SetInt(most), true
+		if l.low.Cmp(l.high) >= 0 {
+			l.high = new(big.Rat).Mul(l.low, new(big.Rat).SetInt64(10))
+		}
+	} else {
+		l.high = new(big.Rat).Mul(l.high, scale)
+		if l.high.Cmp(l.low) <= 0 && l.exclusiveLow {
+			l.low = new(big.Rat).Mul(l.high, new(big.Rat).SetInt64(10))
+		}
+	}
+	return l
 }
 
 func power(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
@@ -125,16 +125,38 @@ func listMultiples(from, to, modulus *big.Int, behind int) (string, bool) {
 // digitWriter writes digits of numbers that are multiples of modulus.
 type digitWriter struct {
 	*schemaWriter
-	prefix  string
-	modulus int
-	behind  int               // digits behind the point
-	rules   map[[2]int]string // see free
-	written [][2]string       // name and body
+	prefix   string
+	modulus  int
+	decimals int               // digits behind the point
+	rules    map[[2]int]string // see free
+	written  [][2]string       // name and body
+}
+
+// signed writes the multiples from low to high, of either sign.
+func (d *digitWriter) signed(low, high *big.Int) string {
+	var parts []string
+	if low.Sign() < 0 {
+		least := big.NewInt(1)
+		if high.Sign() < 0 {
+			least.Neg(high)
+		}
+		if body := d.magnitudes(least, new(big.Int).Neg(low)); body != "" {
+			parts = append(parts, `"-" (`+body+`)`)
+		}
+	}
+	if high.Sign() >= 0 {
+		least := new(big.Int)
+		if low.Sign() > 0 {
+			least = low
+		}
+		parts = append(parts, d.magnitudes(least, high))
+	}
+	return alternatives(parts...)
 }
 
 // magnitudes writes the multiples from low to high, which are not negative.
 func (d *digitWriter) magnitudes(low, high *big.Int) string {
-	least := 1 + d.behind
+	least := 1 + d.decimals
 	to := high.String()
 	var parts []string
 	for n := max(least, len(low.String())); n <= max(least, len(to)); n++ {
@@ -159,7 +181,7 @@ func (d *digitWriter) magnitudes(low, high *big.Int) string {
 func (d *digitWriter) between(low, high string, k int) string {
 	n := len(low)
 	if n == 0 || strings.Trim(low, "0") == "" && strings.Trim(high, "9") == "" {
-		return d.free(n, k)
+		return d.lastDigits(n, k)
 	}
 	var parts []string
 	for c := low[0]; c <= high[0]; c++ {
@@ -170,22 +192,22 @@ func (d *digitWriter) between(low, high string, k int) string {
 		if c == high[0] {
 			to = high[1:]
 		}
-		if rest := d.between(from, to, d.after(n, k, c)); rest != "" {
+		if rest := d.between(from, to, d.remainder(n, k, c)); rest != "" {
 			parts = append(parts, fmt.Sprintf(`"%c" (%s)`, c, rest))
 		}
 	}
-	return d.pointed(n, strings.Join(parts, " | "))
+	return d.withPoint(n, strings.Join(parts, " | "))
 }
 
 // after returns what the first of n digits leaves.
-func (d *digitWriter) after(n, k int, digit byte) int {
+func (d *digitWriter) remainder(n, k int, digit byte) int {
 	place := new(big.Int).Mod(power(n-1), big.NewInt(int64(d.modulus)))
 	return (k + int(digit-'0')*int(place.Int64())) % d.modulus
 }
 
 // pointed puts the point in front of the digits that stand behind it.
-func (d *digitWriter) pointed(n int, body string) string {
-	if body != "" && n == d.behind && n > 0 {
+func (d *digitWriter) withPoint(n int, body string) string {
+	if body != "" && n == d.decimals && n > 0 {
 		return `"." (` + body + `)`
 	}
 	return body
@@ -193,7 +215,7 @@ func (d *digitWriter) pointed(n int, body string) string {
 
 // free returns the name of the rule of any n digits that make a multiple behind others that
 // leave k; zeros at the end of a fraction may be left out. "" if there are none.
-func (d *digitWriter) free(n, k int) string {
+func (d *digitWriter) lastDigits(n, k int) string {
 	if n == 0 {
 		if k == 0 {
 			return `""`
@@ -211,7 +233,7 @@ func (d *digitWriter) free(n, k int) string {
 	digits := map[string]string{}
 	var order []string
 	for c := byte('0'); c <= '9'; c++ {
-		rest := d.free(n-1, d.after(n, k, c))
+		rest := d.lastDigits(n-1, d.remainder(n, k, c))
 		if rest == "" {
 			continue
 		}
@@ -224,8 +246,8 @@ func (d *digitWriter) free(n, k int) string {
 	for _, rest := range order {
 		parts = append(parts, "["+digits[rest]+"] "+rest)
 	}
-	body := d.pointed(n, strings.Join(parts, " | "))
-	if k == 0 && n <= d.behind {
+	body := d.withPoint(n, strings.Join(parts, " | "))
+	if k == 0 && n <= d.decimals {
 		body = alternatives(body, `""`)
 	}
 	if body == "" {

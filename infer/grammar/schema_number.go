@@ -9,8 +9,8 @@ import (
 
 // limits are the bounds of numbers; nil for none.
 type limits struct {
-	low, high           *big.Rat
-	aboveLow, belowHigh bool // the bound itself is out
+	low, high                   *big.Rat
+	exclusiveLow, exclusiveHigh bool // the bound itself is out
 }
 
 // limitDigits is how many digits a limit may have.
@@ -41,10 +41,10 @@ func (w *schemaWriter) limits(c conjunction) (l limits, err error) {
 			}
 			if !upper {
 				if l.low == nil || n.Cmp(l.low) > 0 || n.Cmp(l.low) == 0 && exclusive {
-					l.low, l.aboveLow = n, exclusive
+					l.low, l.exclusiveLow = n, exclusive
 				}
 			} else if l.high == nil || n.Cmp(l.high) < 0 || n.Cmp(l.high) == 0 && exclusive {
-				l.high, l.belowHigh = n, exclusive
+				l.high, l.exclusiveHigh = n, exclusive
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func shortNumber(n *big.Rat) bool {
 // farLimit returns a limit in place of n that numbers of openDigits digits do not reach
 // either; false if there is none.
 func farLimit(n *big.Rat, upper bool) (*big.Rat, bool) {
-	far := new(big.Rat).SetInt(new(big.Int).Sub(new(big.Int).Exp(big.NewInt(10), big.NewInt(openDigits), nil), one))
+	far := new(big.Rat).SetInt(new(big.Int).Sub(new(big.Int).Exp(big.NewInt(10), big.NewInt(defaultDigits), nil), one))
 	if upper {
 		return far, n.Cmp(far) > 0
 	}
@@ -69,7 +69,7 @@ func farLimit(n *big.Rat, upper bool) (*big.Rat, bool) {
 }
 
 // inLimits reports whether a number of enum or const is valid by the keywords about numbers.
-func (w *schemaWriter) inLimits(c conjunction, n *big.Rat) (bool, error) {
+func (w *schemaWriter) validNumber(c conjunction, n *big.Rat) (bool, error) {
 	l, err := w.limits(c)
 	if err != nil {
 		return false, err
@@ -79,8 +79,8 @@ func (w *schemaWriter) inLimits(c conjunction, n *big.Rat) (bool, error) {
 			return false, nil
 		}
 	}
-	below := l.low != nil && (n.Cmp(l.low) < 0 || n.Cmp(l.low) == 0 && l.aboveLow)
-	above := l.high != nil && (n.Cmp(l.high) > 0 || n.Cmp(l.high) == 0 && l.belowHigh)
+	below := l.low != nil && (n.Cmp(l.low) < 0 || n.Cmp(l.low) == 0 && l.exclusiveLow)
+	above := l.high != nil && (n.Cmp(l.high) > 0 || n.Cmp(l.high) == 0 && l.exclusiveHigh)
 	return !below && !above, nil
 }
 
@@ -108,9 +108,9 @@ func (w *schemaWriter) numbers(c conjunction) (string, error) {
 	}
 	switch {
 	case l.low == nil && l.high == nil && whole:
-		return w.share("integer"), nil
+		return w.sharedRule("integer"), nil
 	case l.low == nil && l.high == nil:
-		return w.share("number"), nil
+		return w.sharedRule("number"), nil
 	case whole:
 		return l.integers(), nil
 	}
@@ -121,7 +121,7 @@ var one = big.NewInt(1)
 
 // integers writes the integers between the limits.
 func (l limits) integers() string {
-	from, to := l.whole()
+	from, to := l.integerBounds()
 	if from != nil && to != nil && from.Cmp(to) > 0 {
 		return ""
 	}
@@ -148,16 +148,16 @@ func (l limits) integers() string {
 }
 
 // whole returns the least and the largest integer between the limits; nil for no limit.
-func (l limits) whole() (from, to *big.Int) {
+func (l limits) integerBounds() (from, to *big.Int) {
 	if l.low != nil {
 		from = new(big.Int).Neg(floor(new(big.Rat).Neg(l.low)))
-		if l.aboveLow && l.low.IsInt() {
+		if l.exclusiveLow && l.low.IsInt() {
 			from.Add(from, one)
 		}
 	}
 	if l.high != nil {
 		to = floor(l.high)
-		if l.belowHigh && l.high.IsInt() {
+		if l.exclusiveHigh && l.high.IsInt() {
 			to.Sub(to, one)
 		}
 	}
@@ -170,13 +170,13 @@ func floor(r *big.Rat) *big.Int {
 }
 
 // openDigits is how many digits an integer may have that nothing limits.
-const openDigits = 16
+const defaultDigits = 16
 
 // digitsBetween writes the integers from low, which is not negative, to high; high is
 // nil for no limit.
 func digitsBetween(low, high *big.Int) string {
 	from := low.String()
-	to := strings.Repeat("9", max(openDigits, len(from)))
+	to := strings.Repeat("9", max(defaultDigits, len(from)))
 	if high != nil {
 		to = high.String()
 	}
@@ -234,12 +234,12 @@ func digit(low, high byte) string { return fmt.Sprintf("[%c-%c]", low, high) }
 func (l limits) decimals() string {
 	var parts []string
 	if l.low == nil || l.low.Sign() < 0 {
-		mirror := limits{low: new(big.Rat), aboveLow: true}
+		mirror := limits{low: new(big.Rat), exclusiveLow: true}
 		if l.high != nil && l.high.Sign() < 0 {
-			mirror.low, mirror.aboveLow = new(big.Rat).Neg(l.high), l.belowHigh
+			mirror.low, mirror.exclusiveLow = new(big.Rat).Neg(l.high), l.exclusiveHigh
 		}
 		if l.low != nil {
-			mirror.high, mirror.belowHigh = new(big.Rat).Neg(l.low), l.aboveLow
+			mirror.high, mirror.exclusiveHigh = new(big.Rat).Neg(l.low), l.exclusiveLow
 		}
 		if body := mirror.magnitudes(); body != "" {
 			parts = append(parts, `"-" (`+body+`)`)
@@ -248,7 +248,7 @@ func (l limits) decimals() string {
 	if l.high == nil || l.high.Sign() >= 0 {
 		above := l
 		if l.low == nil || l.low.Sign() < 0 {
-			above.low, above.aboveLow = new(big.Rat), false
+			above.low, above.exclusiveLow = new(big.Rat), false
 		}
 		if body := above.magnitudes(); body != "" {
 			parts = append(parts, body)
@@ -258,7 +258,7 @@ func (l limits) decimals() string {
 }
 
 // openFraction is how many digits a fraction may have behind those of its limits.
-const openFraction = 16
+const defaultFraction = 16
 
 // magnitudes writes the decimals from low, which is not negative, to high.
 func (l limits) magnitudes() string {
@@ -266,38 +266,38 @@ func (l limits) magnitudes() string {
 	from := floor(l.low)
 	if l.high == nil {
 		rest := "(" + digitsBetween(new(big.Int).Add(from, one), nil) + ") " + anyFraction
-		if f := above.atLeast(l.aboveLow).fraction(); f != impossible {
+		if f := above.atLeast(l.exclusiveLow).fraction(); f != impossible {
 			rest = Literal(least) + f + " | " + rest
 		}
 		return rest
 	}
-	if c := l.low.Cmp(l.high); c > 0 || c == 0 && (l.aboveLow || l.belowHigh) {
+	if c := l.low.Cmp(l.high); c > 0 || c == 0 && (l.exclusiveLow || l.exclusiveHigh) {
 		return ""
 	}
 	most, below := decimal(l.high)
 	to := floor(l.high)
 	if least == most {
-		f := between(above, below, l.aboveLow, l.belowHigh).fraction()
+		f := between(above, below, l.exclusiveLow, l.exclusiveHigh).fraction()
 		if f == impossible {
 			return ""
 		}
 		return Literal(least) + f
 	}
 	var parts []string
-	if f := above.atLeast(l.aboveLow).fraction(); f != impossible {
+	if f := above.atLeast(l.exclusiveLow).fraction(); f != impossible {
 		parts = append(parts, Literal(least)+f)
 	}
 	next, last := new(big.Int).Add(from, one), new(big.Int).Sub(to, one)
 	if next.Cmp(last) <= 0 {
 		parts = append(parts, "("+digitsBetween(next, last)+") "+anyFraction)
 	}
-	if f := below.atMost(l.belowHigh).fraction(); f != impossible {
+	if f := below.atMost(l.exclusiveHigh).fraction(); f != impossible {
 		parts = append(parts, Literal(most)+f)
 	}
 	return strings.Join(parts, " | ")
 }
 
-var anyFraction = fmt.Sprintf(`("." [0-9]{1,%d})?`, openFraction)
+var anyFraction = fmt.Sprintf(`("." [0-9]{1,%d})?`, defaultFraction)
 
 // fractionDigits are the digits behind a decimal point, without zeros at their end.
 type fractionDigits string
@@ -317,9 +317,9 @@ type digits struct {
 }
 
 var (
-	anyDigits   = fmt.Sprintf("[0-9]{1,%d}", openFraction)
-	moreDigits  = fmt.Sprintf("[0-9]{0,%d}", openFraction)
-	aboveZero   = fmt.Sprintf(`"0"{0,%d} [1-9] %s`, openFraction, moreDigits)
+	anyDigits   = fmt.Sprintf("[0-9]{1,%d}", defaultFraction)
+	moreDigits  = fmt.Sprintf("[0-9]{0,%d}", defaultFraction)
+	aboveZero   = fmt.Sprintf(`"0"{0,%d} [1-9] %s`, defaultFraction, moreDigits)
 	impossible  = "impossible"
 	exactlyZero = digits{`"0"`, true}
 )

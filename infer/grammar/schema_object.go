@@ -18,7 +18,7 @@ type property struct {
 }
 
 // shape is what an alternative says of objects.
-type shape struct {
+type objectShape struct {
 	list   []property // in order
 	byName map[string]int
 	others []otherNames
@@ -27,19 +27,19 @@ type shape struct {
 
 // otherNames are names that are none of those listed, and the schemas of their values.
 type otherNames struct {
-	names  *nameTest // nil: all
+	names  *nameConstraint // nil: all
 	schema conjunction
 }
 
 // find returns the property of a name, nil if it is not listed.
-func (s *shape) find(name string) *property {
+func (s *objectShape) find(name string) *property {
 	if i, ok := s.byName[name]; ok {
 		return &s.list[i]
 	}
 	return nil
 }
 
-func (s *shape) add(name string) *property {
+func (s *objectShape) add(name string) *property {
 	if p := s.find(name); p != nil {
 		return p
 	}
@@ -48,44 +48,21 @@ func (s *shape) add(name string) *property {
 	return &s.list[len(s.list)-1]
 }
 
-// shape returns what c says of objects.
-func (w *schemaWriter) shape(c conjunction) (*shape, error) {
+// objectShape returns what c says about objects.
+func (w *schemaWriter) objectShape(c conjunction) (*objectShape, error) {
 	key := c.key()
-	if s := w.shapes[key]; s != nil {
+	if s := w.objectShapes[key]; s != nil {
 		return s, nil
 	}
-	s := &shape{byName: map[string]int{}}
-	for _, properties := range c.all("properties") {
-		for _, m := range properties.members {
-			s.add(m.name)
-		}
-	}
-	listed := len(c.all("properties")) > 0
-	for _, names := range c.all("required") {
-		for _, name := range names.items {
-			if name.kind != kindString {
-				return nil, failAt(name, "required lists names of properties, which are strings")
-			}
-			s.add(name.text).required = true
-		}
-	}
-	if err := w.spend((1 + len(s.list)) * len(c)); err != nil {
+	s := &objectShape{byName: map[string]int{}}
+	if err := w.addListed(s, c); err != nil {
 		return nil, err
-	}
-	if len(s.list) > maxProperties {
-		return nil, failAt(c[0], "an object has more than %d properties", maxProperties)
 	}
 	names, enumerated, err := w.propertyNames(c)
 	if err != nil {
 		return nil, err
 	}
-	open := !listed || len(c.all("additionalProperties")) > 0
-	for _, pp := range c.all("patternProperties") {
-		open = open || len(pp.members) > 0
-	}
-	for _, u := range c.all("unevaluatedProperties") {
-		open = open && (u.kind != kindBool || u.truth)
-	}
+	open := c.allowsOtherProperties()
 	if enumerated != nil && open {
 		for _, name := range enumerated {
 			s.add(name)
@@ -109,8 +86,44 @@ func (w *schemaWriter) shape(c conjunction) (*shape, error) {
 		}
 	}
 	s.closed = !open
-	w.shapes[key] = s
+	w.objectShapes[key] = s
 	return s, nil
+}
+
+// addListed adds the names in properties and required.
+func (w *schemaWriter) addListed(s *objectShape, c conjunction) error {
+	for _, properties := range c.all("properties") {
+		for _, m := range properties.members {
+			s.add(m.name)
+		}
+	}
+	for _, names := range c.all("required") {
+		for _, name := range names.items {
+			if name.kind != kindString {
+				return failAt(name, "required lists names of properties, which are strings")
+			}
+			s.add(name.text).required = true
+		}
+	}
+	if err := w.spend((1 + len(s.list)) * len(c)); err != nil {
+		return err
+	}
+	if len(s.list) > maxProperties {
+		return failAt(c[0], "an object has more than %d properties", maxProperties)
+	}
+	return nil
+}
+
+// allowsOtherProperties reports whether the rules allow properties that are not listed.
+func (c conjunction) allowsOtherProperties() bool {
+	open := len(c.all("properties")) == 0 || len(c.all("additionalProperties")) > 0
+	for _, patterns := range c.all("patternProperties") {
+		open = open || len(patterns.members) > 0
+	}
+	for _, u := range c.all("unevaluatedProperties") {
+		open = open && (u.kind != kindBool || u.truth)
+	}
+	return open
 }
 
 // schemasOf returns the schemas of the value of a property.
@@ -140,7 +153,7 @@ func (w *schemaWriter) schemasOf(c conjunction, name string) (schema conjunction
 
 // otherNames returns the names of an open object that are not listed: those that match a
 // pattern, if there are patterns, else all.
-func (w *schemaWriter) otherNames(c conjunction, names *nameTest) ([]otherNames, error) {
+func (w *schemaWriter) otherNames(c conjunction, names *nameConstraint) ([]otherNames, error) {
 	var first *value // the schema whose patterns say which names there may be
 	var rest conjunction
 	var apart []*value // patterns of the others
@@ -164,17 +177,17 @@ func (w *schemaWriter) otherNames(c conjunction, names *nameTest) ([]otherNames,
 	}
 	var list []otherNames
 	for i, m := range first.members {
-		n := &nameTest{none: apart}
+		n := &nameConstraint{exclude: apart}
 		if names != nil {
-			n.either = names.either
+			n.alternatives = names.alternatives
 		}
-		n.all = append(n.all, m.value)
+		n.match = append(n.match, m.value)
 		for k, other := range first.members {
 			if k != i {
-				n.none = append(slices.Clip(n.none), other.value)
+				n.exclude = append(slices.Clip(n.exclude), other.value)
 			}
 		}
-		if err := w.spend(1 + len(n.none)); err != nil {
+		if err := w.spend(1 + len(n.exclude)); err != nil {
 			return nil, err
 		}
 		list = append(list, otherNames{n, conjunction{m.value}.join(rest)})
@@ -183,15 +196,15 @@ func (w *schemaWriter) otherNames(c conjunction, names *nameTest) ([]otherNames,
 }
 
 // nameTest says which names of properties there may be; nil allows all.
-type nameTest struct {
-	all    []*value      // values of patternProperties: their patterns match
-	none   []*value      // values of patternProperties: their patterns do not match
-	either []conjunction // alternatives of propertyNames; nil: it says nothing
+type nameConstraint struct {
+	match        []*value      // values of patternProperties: their patterns match
+	exclude      []*value      // values of patternProperties: their patterns do not match
+	alternatives []conjunction // alternatives of propertyNames; nil: it says nothing
 }
 
 // propertyNames returns what propertyNames says; nil if that is nothing. If it lists the
 // names, they are enumerated.
-func (w *schemaWriter) propertyNames(c conjunction) (names *nameTest, enumerated []string, err error) {
+func (w *schemaWriter) propertyNames(c conjunction) (names *nameConstraint, enumerated []string, err error) {
 	schemas := conjunction(c.all("propertyNames"))
 	if len(schemas) == 0 {
 		return nil, nil, nil
@@ -200,29 +213,29 @@ func (w *schemaWriter) propertyNames(c conjunction) (names *nameTest, enumerated
 	if err != nil {
 		return nil, nil, err
 	}
-	names = &nameTest{either: []conjunction{}}
+	names = &nameConstraint{alternatives: []conjunction{}}
 	enumerated = []string{}
 	for _, a := range list {
-		kinds, err := a.declared()
+		kinds, err := a.allowedKinds()
 		if err != nil {
 			return nil, nil, err
 		}
 		if kinds&kindString == 0 {
 			continue
 		}
-		values, ok, err := w.enumerated(a, kindString)
+		values, ok, err := w.enumValues(a, kindString)
 		if err != nil {
 			return nil, nil, err
 		}
-		if !ok && a.about()&kindString == 0 {
+		if !ok && a.constrainedKinds()&kindString == 0 {
 			return nil, nil, nil // any string
 		}
-		names.either = append(names.either, a)
+		names.alternatives = append(names.alternatives, a)
 		if !ok {
 			enumerated = nil
 		}
 		for _, v := range values {
-			if fits, err := w.fits(a, v); err != nil || !fits {
+			if fits, err := w.validValue(a, v); err != nil || !fits {
 				if err != nil {
 					return nil, nil, err
 				}
@@ -240,19 +253,19 @@ func (w *schemaWriter) propertyNames(c conjunction) (names *nameTest, enumerated
 }
 
 // allows reports whether there may be a property of a name, as far as propertyNames goes.
-func (t *nameTest) allows(w *schemaWriter, name string) (bool, error) {
-	if t == nil || t.either == nil {
+func (t *nameConstraint) allows(w *schemaWriter, name string) (bool, error) {
+	if t == nil || t.alternatives == nil {
 		return true, nil
 	}
-	for _, a := range t.either {
-		values, ok, err := w.enumerated(a, kindString)
+	for _, a := range t.alternatives {
+		values, ok, err := w.enumValues(a, kindString)
 		if err != nil {
 			return false, err
 		}
 		if ok && !slices.ContainsFunc(values, func(v *value) bool { return v.text == name }) {
 			continue
 		}
-		if holds, err := w.holds(a, name); holds || err != nil {
+		if holds, err := w.validString(a, name); holds || err != nil {
 			return holds, err
 		}
 	}
@@ -261,33 +274,33 @@ func (t *nameTest) allows(w *schemaWriter, name string) (bool, error) {
 
 // rule writes the rule of the names that t allows and that are not listed, with the quotes;
 // "" if there are none.
-func (t *nameTest) rule(w *schemaWriter, listed []property) (string, error) {
+func (t *nameConstraint) rule(w *schemaWriter, listed []property) (string, error) {
 	w.languages = newLanguages(w.spend)
 	l := w.languages
 	all := []*language{l.any}
-	for _, m := range t.all {
-		a, err := w.patternOf(m, l.any)
+	for _, m := range t.match {
+		a, err := w.patternLanguage(m, l.any)
 		if err != nil {
 			return "", err
 		}
 		all = append(all, a)
 	}
-	for _, m := range t.none {
-		a, err := w.patternOf(m, l.none)
+	for _, m := range t.exclude {
+		a, err := w.patternLanguage(m, l.none)
 		if err != nil {
 			return "", err
 		}
 		all = append(all, l.not(a))
 	}
 	var either []*language
-	for _, a := range t.either {
-		part, err := w.namesOf(a)
+	for _, a := range t.alternatives {
+		part, err := w.nameLanguage(a)
 		if err != nil {
 			return "", err
 		}
 		either = append(either, part)
 	}
-	if t.either != nil {
+	if t.alternatives != nil {
 		all = append(all, l.alt(either...))
 	}
 	for _, p := range listed {
@@ -302,26 +315,26 @@ func (t *nameTest) rule(w *schemaWriter, listed []property) (string, error) {
 
 // patternOf is the language of the pattern that has a schema in patternProperties; other if
 // it cannot be used.
-func (w *schemaWriter) patternOf(schema *value, other *language) (*language, error) {
+func (w *schemaWriter) patternLanguage(schema *value, other *language) (*language, error) {
 	p, err := parsePattern(schema.name)
 	if err != nil {
 		return other, w.ignore(schema.parent, "the pattern %q cannot be used: %s", shorten(schema.name), err)
 	}
 	a, loose := w.languages.pattern(p)
 	if loose {
-		err = w.ignore(schema.parent, "%s", loosePattern)
+		err = w.ignore(schema.parent, "%s", unsupportedPattern)
 	}
 	return a, err
 }
 
 // namesOf is the language of an alternative of propertyNames.
-func (w *schemaWriter) namesOf(c conjunction) (*language, error) {
+func (w *schemaWriter) nameLanguage(c conjunction) (*language, error) {
 	l := w.languages
-	values, ok, err := w.enumerated(c, kindString)
+	values, ok, err := w.enumValues(c, kindString)
 	if err != nil {
 		return nil, err
 	}
-	all := []*language{l.repeat(l.chars(anyRune), c.largest("minLength", 0), c.smallest("maxLength", unbounded))}
+	all := []*language{l.repeat(l.chars(anyRune), c.maxCount("minLength", 0), c.minCount("maxLength", unbounded))}
 	if ok {
 		var list []*language
 		for _, v := range values {
@@ -329,7 +342,7 @@ func (w *schemaWriter) namesOf(c conjunction) (*language, error) {
 		}
 		all = append(all, l.alt(list...))
 	}
-	forms, err := w.forms(c)
+	forms, err := w.patternsOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -343,7 +356,7 @@ func (w *schemaWriter) namesOf(c conjunction) (*language, error) {
 		}
 		a, loose := l.pattern(p)
 		if loose {
-			if err := w.ignore(f.source, "%s", loosePattern); err != nil {
+			if err := w.ignore(f.source, "%s", unsupportedPattern); err != nil {
 				return nil, err
 			}
 		}
@@ -365,13 +378,13 @@ const maxProperties = 2000
 
 // object writes the objects of an alternative.
 func (w *schemaWriter) object(c conjunction) (string, error) {
-	shape, err := w.shape(c)
+	shape, err := w.objectShape(c)
 	if err != nil {
 		return "", err
 	}
-	low, high := c.largest("minProperties", 0), c.smallest("maxProperties", unbounded)
+	low, high := c.maxCount("minProperties", 0), c.minCount("maxProperties", unbounded)
 	if len(shape.list) == 0 && len(shape.others) == 1 && shape.others[0].names == nil && len(shape.others[0].schema) == 0 && low == 0 && high == unbounded {
-		return w.share("object"), nil
+		return w.sharedRule("object"), nil
 	}
 	var kept []property
 	var members []string
@@ -407,7 +420,7 @@ func (w *schemaWriter) object(c conjunction) (string, error) {
 	if len(kept) == 0 {
 		return w.list("{", other, low, high, "}"), nil
 	}
-	ws := w.share("ws")
+	ws := w.sharedRule("ws")
 	tail := ws + ` "}"`
 	if other != "" {
 		tail = fmt.Sprintf(`("," %s %s)* %s`, ws, other, tail)
@@ -416,7 +429,7 @@ func (w *schemaWriter) object(c conjunction) (string, error) {
 }
 
 // others writes a property that is none of those listed; "" if there may be none.
-func (w *schemaWriter) others(c conjunction, shape *shape) (string, error) {
+func (w *schemaWriter) others(c conjunction, shape *objectShape) (string, error) {
 	var list []string
 	for _, o := range shape.others {
 		rule, err := w.rule(o.schema)
@@ -450,7 +463,7 @@ func (w *schemaWriter) others(c conjunction, shape *shape) (string, error) {
 	if len(list) < 2 {
 		return strings.Join(list, ""), nil
 	}
-	name := w.fresh()
+	name := w.newName()
 	w.define(name, strings.Join(list, " | "))
 	return name, nil
 }
@@ -487,9 +500,9 @@ func (w *schemaWriter) checkCounts(c conjunction, listed, required int, open boo
 // members writes an object with listed properties: each is a rule that goes on with
 // those behind it, so that the rules grow no faster than the list.
 func (w *schemaWriter) members(list []property, members []string, other, end string) string {
-	prefix := w.fresh()
+	prefix := w.newName()
 	name := func(i int) string { return fmt.Sprintf("%s-%d", prefix, i) }
-	ws := w.share("ws")
+	ws := w.sharedRule("ws")
 	// Rule i is all from property i on, behind another one.
 	w.define(name(len(list)), end)
 	for i := len(list) - 1; i > 0; i-- {
@@ -515,7 +528,7 @@ func (w *schemaWriter) members(list []property, members []string, other, end str
 // list writes an array, or an object, of low to high items of one kind; "" if that
 // is not possible.
 func (w *schemaWriter) list(open, item string, low, high int, end string) string {
-	ws := w.share("ws")
+	ws := w.sharedRule("ws")
 	if item == "" {
 		high = 0
 	}
@@ -552,18 +565,18 @@ func (w *schemaWriter) otherName(c conjunction, list []property) (string, error)
 		}
 	}
 	slices.Sort(names)
-	return fmt.Sprintf(`"\"" %s`, w.otherThan(slices.Compact(names))), nil
+	return fmt.Sprintf(`"\"" %s`, w.nameExcept(slices.Compact(names))), nil
 }
 
 const plainChar = `[^"\\\x00-\x1f]`
 
 // otherThan writes a rule of the rest of a name that is none of the sorted names, and
 // the quote behind it.
-func (w *schemaWriter) otherThan(names []string) string {
+func (w *schemaWriter) nameExcept(names []string) string {
 	if len(names) == 0 {
 		return plainChar + `* "\""`
 	}
-	rule := w.fresh()
+	rule := w.newName()
 	var bodies []string
 	if names[0] != "" {
 		bodies = append(bodies, `"\""`)
@@ -580,7 +593,7 @@ func (w *schemaWriter) otherThan(names []string) string {
 			names = names[1:]
 		}
 		writeChar(&firsts, r)
-		bodies = append(bodies, Literal(first)+" "+w.otherThan(rests))
+		bodies = append(bodies, Literal(first)+" "+w.nameExcept(rests))
 	}
 	if firsts.Len() > 0 {
 		bodies = append(bodies, fmt.Sprintf(`[^"\\\x00-\x1f%s] %s* "\""`, firsts.String(), plainChar))
@@ -593,7 +606,7 @@ func (w *schemaWriter) otherThan(names []string) string {
 
 // array writes the arrays of an alternative.
 func (w *schemaWriter) array(c conjunction) (string, error) {
-	low, high := c.largest("minItems", 0), c.smallest("maxItems", unbounded)
+	low, high := c.maxCount("minItems", 0), c.minCount("maxItems", unbounded)
 	if low > maxRepeat {
 		return "", failAt(c.all("minItems")[0], "minItems is supported up to %d", maxRepeat)
 	}
@@ -604,7 +617,7 @@ func (w *schemaWriter) array(c conjunction) (string, error) {
 		if !u.truth || high < 2 {
 			continue
 		}
-		if body, ok, err := w.unique(c, low, high); ok || err != nil {
+		if body, ok, err := w.uniqueItems(c, low, high); ok || err != nil {
 			return body, err
 		}
 		if err := w.ignore(u, "uniqueItems is supported for arrays of at most one item, or of items that are one of up to %d values", maxUnique); err != nil {
@@ -647,49 +660,18 @@ func (w *schemaWriter) array(c conjunction) (string, error) {
 // is a rule for each set of them.
 const maxUnique = 8
 
-// unique writes the arrays of low to high items that all differ, if these are of a list of
-// values.
-func (w *schemaWriter) unique(c conjunction, low, high int) (body string, ok bool, err error) {
-	for _, v := range c {
-		if len(v.prefixItems()) > 0 {
-			return "", false, nil
-		}
-	}
-	schema, _ := c.item(0)
-	list, err := w.alternativesOf(schema)
-	if err != nil {
+// uniqueItems writes the arrays of low to high different items; false if the schema does not
+// list the values of the items, or lists more than maxUnique.
+func (w *schemaWriter) uniqueItems(c conjunction, low, high int) (body string, ok bool, err error) {
+	items, ok, err := w.listedItems(c)
+	if err != nil || !ok || len(items) > maxUnique {
 		return "", false, err
-	}
-	var items []string
-	seen := map[string]bool{}
-	for _, a := range list {
-		kinds, err := a.kinds()
-		if err != nil {
-			return "", false, err
-		}
-		values, listed, err := w.enumerated(a, kinds)
-		if err != nil || !listed {
-			return "", false, err
-		}
-		for _, v := range values {
-			fits, err := w.fits(a, v)
-			if err != nil {
-				return "", false, err
-			}
-			if code := w.codes[v]; fits && !seen[code] {
-				seen[code] = true
-				items = append(items, Literal(v.encode(false)))
-			}
-		}
-	}
-	if len(items) > maxUnique {
-		return "", false, nil
 	}
 	if high = min(high, len(items)); low > high {
 		return "", true, nil
 	}
-	ws, prefix := w.share("ws"), w.fresh()
-	// next writes an item that is not in a set, and what comes behind the larger set.
+	ws, prefix := w.sharedRule("ws"), w.newName()
+	// next writes an item that is not in a set, followed by the rule of the set with it.
 	next := func(set int) string {
 		var list []string
 		for i, item := range items {
@@ -717,6 +699,43 @@ func (w *schemaWriter) unique(c conjunction, low, high int) (body string, ok boo
 		first = alternatives(first, `"]"`)
 	}
 	return fmt.Sprintf(`"[" %s (%s)`, ws, first), true, nil
+}
+
+// listedItems returns the values that the items of an array can have, as literals; false if
+// the schema does not list them.
+func (w *schemaWriter) listedItems(c conjunction) (items []string, ok bool, err error) {
+	for _, v := range c {
+		if len(v.prefixItems()) > 0 {
+			return nil, false, nil
+		}
+	}
+	schema, _ := c.item(0)
+	list, err := w.alternativesOf(schema)
+	if err != nil {
+		return nil, false, err
+	}
+	seen := map[string]bool{}
+	for _, a := range list {
+		kinds, err := a.kinds()
+		if err != nil {
+			return nil, false, err
+		}
+		values, listed, err := w.enumValues(a, kinds)
+		if err != nil || !listed {
+			return nil, false, err
+		}
+		for _, v := range values {
+			valid, err := w.validValue(a, v)
+			if err != nil {
+				return nil, false, err
+			}
+			if text := w.canonicalTexts[v]; valid && !seen[text] {
+				seen[text] = true
+				items = append(items, Literal(v.encode(false)))
+			}
+		}
+	}
+	return items, true, nil
 }
 
 // prefixItems returns the schemas of the first items.
@@ -750,8 +769,8 @@ func (c conjunction) item(i int) (schema conjunction, given bool) {
 // tuple writes an array whose items have rules of their own; the last rule is that of
 // all further items, "" if there are none.
 func (w *schemaWriter) tuple(rules []string, low, high int) string {
-	ws := w.share("ws")
-	prefix, last := w.fresh(), len(rules)-1
+	ws := w.sharedRule("ws")
+	prefix, last := w.newName(), len(rules)-1
 	name := func(i int) string { return fmt.Sprintf("%s-%d", prefix, i) }
 	end := ws + ` "]"`
 	if rules[last] != "" && high > last {

@@ -14,7 +14,7 @@ func (w *schemaWriter) checkOneOf(list *value) error {
 	}
 	for i := range options {
 		for j := range i {
-			apart, err := w.apart(options[j], options[i], 0)
+			apart, err := w.disjoint(options[j], options[i], 0)
 			if err != nil {
 				return err
 			}
@@ -28,14 +28,14 @@ func (w *schemaWriter) checkOneOf(list *value) error {
 
 // apart reports whether what the rules write for one of a can never be valid by one
 // of b, nor the other way round.
-func (w *schemaWriter) apart(a, b []conjunction, depth int) (bool, error) {
+func (w *schemaWriter) disjoint(a, b []conjunction, depth int) (bool, error) {
 	for _, x := range a {
 		for _, y := range b {
 			if err := w.spend(len(x) + len(y)); err != nil {
 				return false, err
 			}
 			for _, pair := range [][2]conjunction{{x, y}, {y, x}} {
-				if out, err := w.outside(pair[0], pair[1], depth); err != nil || !out {
+				if out, err := w.excluded(pair[0], pair[1], depth); err != nil || !out {
 					return false, err
 				}
 			}
@@ -46,7 +46,7 @@ func (w *schemaWriter) apart(a, b []conjunction, depth int) (bool, error) {
 
 // outside reports whether nothing that the rules write for c can be valid by d. What it
 // says of c may rest on what the rules leave out, what it says of d may not.
-func (w *schemaWriter) outside(c, d conjunction, depth int) (bool, error) {
+func (w *schemaWriter) excluded(c, d conjunction, depth int) (bool, error) {
 	if err := w.spend(8); err != nil {
 		return false, err
 	}
@@ -54,24 +54,24 @@ func (w *schemaWriter) outside(c, d conjunction, depth int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	valid, err := d.declared()
+	valid, err := d.allowedKinds()
 	if err != nil {
 		return false, err
 	}
-	values, listed, err := w.enumerated(c, written)
+	values, listed, err := w.enumValues(c, written)
 	if err != nil {
 		return false, err
 	}
-	allowed, limited, err := w.enumerated(d, valid)
+	allowed, limited, err := w.enumValues(d, valid)
 	if err != nil {
 		return false, err
 	}
 	if listed && limited {
 		codes := make(map[string]bool, len(allowed))
 		for _, o := range allowed {
-			codes[w.codes[o]] = true
+			codes[w.canonicalTexts[o]] = true
 		}
-		return !slices.ContainsFunc(values, func(v *value) bool { return codes[w.codes[v]] }), nil
+		return !slices.ContainsFunc(values, func(v *value) bool { return codes[w.canonicalTexts[v]] }), nil
 	}
 	if listed {
 		written = kindsOf(values)
@@ -85,7 +85,7 @@ func (w *schemaWriter) outside(c, d conjunction, depth int) (bool, error) {
 	case both != kindObject || listed || limited:
 		return false, nil
 	}
-	return w.objectsOutside(c, d, depth)
+	return w.objectsExcluded(c, d, depth)
 }
 
 func kindsOf(values []*value) (kinds valueKind) {
@@ -96,15 +96,15 @@ func kindsOf(values []*value) (kinds valueKind) {
 }
 
 // maxApart is how deep oneOf looks into objects to tell them apart.
-const maxApart = 3
+const maxOneOfDepth = 3
 
 // objectsOutside is outside for objects: one property decides.
-func (w *schemaWriter) objectsOutside(c, d conjunction, depth int) (bool, error) {
-	written, err := w.shape(c)
+func (w *schemaWriter) objectsExcluded(c, d conjunction, depth int) (bool, error) {
+	written, err := w.objectShape(c)
 	if err != nil {
 		return false, err
 	}
-	valid, err := w.shape(d)
+	valid, err := w.objectShape(d)
 	if err != nil {
 		return false, err
 	}
@@ -127,7 +127,7 @@ func (w *schemaWriter) objectsOutside(c, d conjunction, depth int) (bool, error)
 			}
 			continue
 		}
-		if depth == maxApart {
+		if depth == maxOneOfDepth {
 			continue
 		}
 		x, err := w.alternativesOf(p.schema)
@@ -138,17 +138,17 @@ func (w *schemaWriter) objectsOutside(c, d conjunction, depth int) (bool, error)
 		if err != nil {
 			return false, err
 		}
-		if out, err := w.allOutside(x, y, depth+1); err != nil || out {
+		if out, err := w.allExcluded(x, y, depth+1); err != nil || out {
 			return out, err
 		}
 	}
 	return false, nil
 }
 
-func (w *schemaWriter) allOutside(a, b []conjunction, depth int) (bool, error) {
+func (w *schemaWriter) allExcluded(a, b []conjunction, depth int) (bool, error) {
 	for _, x := range a {
 		for _, y := range b {
-			if out, err := w.outside(x, y, depth); err != nil || !out {
+			if out, err := w.excluded(x, y, depth); err != nil || !out {
 				return false, err
 			}
 		}

@@ -39,7 +39,7 @@ var widerFormats = map[string]string{
 
 // openFormats are formats where their length is limited: their parts have no lengths of their
 // own, which would multiply with it.
-var openFormats = map[string]string{
+var formatsWithLength = map[string]string{
 	"email":    "^" + openWord + "@" + openWord + `\.[a-z]{2,10}$`,
 	"hostname": "^" + openWord + `\.[a-z]{2,10}$`,
 	"uri":      "^https?://" + openWord + `\.[a-z]{2,10}(/[A-Za-z0-9_~.-]*)*(\?[A-Za-z0-9_~.&=-]+)?(#[A-Za-z0-9_~.-]+)?$`,
@@ -63,19 +63,19 @@ const (
 
 // string writes the strings of an alternative.
 func (w *schemaWriter) string(c conjunction) (string, error) {
-	low, high := c.largest("minLength", 0), c.smallest("maxLength", unbounded)
+	low, high := c.maxCount("minLength", 0), c.minCount("maxLength", unbounded)
 	switch {
 	case low > high:
 		return "", nil
 	case low > maxRepeat:
 		return "", failAt(c.all("minLength")[0], "minLength is supported up to %d", maxRepeat)
 	}
-	forms, err := w.forms(c)
+	forms, err := w.patternsOf(c)
 	if err != nil {
 		return "", err
 	}
 	if len(forms) > 0 {
-		return w.formed(c, forms, low, high)
+		return w.withPatterns(c, forms, low, high)
 	}
 	return w.anyString(low, high), nil
 }
@@ -83,25 +83,25 @@ func (w *schemaWriter) string(c conjunction) (string, error) {
 // anyString writes the strings of low to high characters.
 func (w *schemaWriter) anyString(low, high int) string {
 	if low == 0 && high == unbounded {
-		return w.share("string")
+		return w.sharedRule("string")
 	}
 	if high < unbounded {
 		high = min(high, maxRepeat)
 	}
-	return fmt.Sprintf(`"\"" %s%s "\""`, w.share("char"), times(low, high))
+	return fmt.Sprintf(`"\"" %s%s "\""`, w.sharedRule("char"), times(low, high))
 }
 
 // form is a pattern that strings match, or the format that it stands for.
-type form struct {
+type stringPattern struct {
 	source  *value // the keyword
 	pattern string
 }
 
 // forms returns the patterns of an alternative and then its formats, each once.
-func (w *schemaWriter) forms(c conjunction) (forms []form, err error) {
+func (w *schemaWriter) patternsOf(c conjunction) (forms []stringPattern, err error) {
 	add := func(source *value, pattern string) {
-		if !slices.ContainsFunc(forms, func(f form) bool { return f.pattern == pattern }) {
-			forms = append(forms, form{source, pattern})
+		if !slices.ContainsFunc(forms, func(f stringPattern) bool { return f.pattern == pattern }) {
+			forms = append(forms, stringPattern{source, pattern})
 		}
 	}
 	patterns := c.all("pattern")
@@ -127,7 +127,7 @@ func (w *schemaWriter) forms(c conjunction) (forms []form, err error) {
 
 // formed writes the strings of low to high characters that have all forms. What cannot be
 // followed together is left out: formats first, then the length, then patterns.
-func (w *schemaWriter) formed(c conjunction, forms []form, low, high int) (string, error) {
+func (w *schemaWriter) withPatterns(c conjunction, forms []stringPattern, low, high int) (string, error) {
 	if len(forms) == 1 {
 		if body, ok := w.plainPattern(forms[0].pattern, low, high); ok {
 			return body, nil
@@ -136,18 +136,18 @@ func (w *schemaWriter) formed(c conjunction, forms []form, low, high int) (strin
 	length := append(c.all("minLength"), c.all("maxLength")...)
 	if len(length) > 0 && low <= maxLabel {
 		for i, f := range forms {
-			if open := openFormats[f.source.text]; f.source.name == "format" && open != "" {
+			if open := formatsWithLength[f.source.text]; f.source.name == "format" && open != "" {
 				forms[i].pattern, high = open, min(high, maxLabel)
 			}
 		}
 	}
 	for {
-		body, err := w.formedExactly(forms, low, high)
-		if !errors.As(err, new(*formError)) {
+		body, err := w.withAllPatterns(forms, low, high)
+		if !errors.As(err, new(*patternError)) {
 			return body, err
 		}
 		last := len(forms) - 1
-		problem, _ := errors.AsType[*formError](err)
+		problem, _ := errors.AsType[*patternError](err)
 		if problem.form >= 0 {
 			last = problem.form
 		}
@@ -178,30 +178,30 @@ func (w *schemaWriter) formed(c conjunction, forms []form, low, high int) (strin
 }
 
 // formError says why strings cannot be held to forms.
-type formError struct {
+type patternError struct {
 	form    int // to which one; -1: to all together
 	problem string
 }
 
-func (e *formError) Error() string { return e.problem }
+func (e *patternError) Error() string { return e.problem }
 
 // loosePattern says what cannot be followed in a pattern.
-const loosePattern = "the pattern cannot be used: it looks behind, at the borders of words, or ahead within a repetition"
+const unsupportedPattern = "the pattern cannot be used: it looks behind, at the borders of words, or ahead within a repetition"
 
 // formedExactly is formed without leaving anything out but what looks around in patterns.
 // Another error than a *formError ends the schema.
-func (w *schemaWriter) formedExactly(forms []form, low, high int) (string, error) {
+func (w *schemaWriter) withAllPatterns(forms []stringPattern, low, high int) (string, error) {
 	w.languages = newLanguages(w.spend)
 	all := []*language{w.languages.repeat(w.languages.chars(anyRune), low, high)}
 	withFormat := false
 	for i, f := range forms {
 		p, err := parsePattern(f.pattern)
 		if err != nil {
-			return "", &formError{i, "cannot be used: " + err.Error()}
+			return "", &patternError{i, "cannot be used: " + err.Error()}
 		}
 		a, loose := w.languages.pattern(p)
 		if loose {
-			if err := w.ignore(f.source, "%s", loosePattern); err != nil {
+			if err := w.ignore(f.source, "%s", unsupportedPattern); err != nil {
 				return "", err
 			}
 		}
@@ -211,11 +211,11 @@ func (w *schemaWriter) formedExactly(forms []form, low, high int) (string, error
 	rule, err := w.language(w.languages.and(all...))
 	switch {
 	case errors.Is(err, errLanguage):
-		return "", &formError{-1, "cannot be used: " + err.Error()}
+		return "", &patternError{-1, "cannot be used: " + err.Error()}
 	case err != nil:
 		return "", err
 	case rule == "" && withFormat && len(forms) > 1:
-		return "", &formError{-1, "has no string in common with the pattern"}
+		return "", &patternError{-1, "has no string in common with the pattern"}
 	case rule == "":
 		return "", nil
 	}
@@ -230,7 +230,7 @@ func (w *schemaWriter) plainPattern(text string, low, high int) (string, bool) {
 		return "", false
 	}
 	var b strings.Builder
-	p.write(&b, func() string { return w.share("char") })
+	p.write(&b, func() string { return w.sharedRule("char") })
 	if strings.Contains(b.String(), "[]") {
 		return "", false
 	}
@@ -239,11 +239,11 @@ func (w *schemaWriter) plainPattern(text string, low, high int) (string, bool) {
 
 // holds reports whether a string has the forms and the length of an alternative, as far as
 // they can be followed.
-func (w *schemaWriter) holds(c conjunction, text string) (bool, error) {
-	if n := utf8.RuneCountInString(text); n < c.largest("minLength", 0) || n > c.smallest("maxLength", unbounded) {
+func (w *schemaWriter) validString(c conjunction, text string) (bool, error) {
+	if n := utf8.RuneCountInString(text); n < c.maxCount("minLength", 0) || n > c.minCount("maxLength", unbounded) {
 		return false, nil
 	}
-	forms, err := w.forms(c)
+	forms, err := w.patternsOf(c)
 	if err != nil {
 		return false, err
 	}
@@ -256,7 +256,7 @@ func (w *schemaWriter) holds(c conjunction, text string) (bool, error) {
 }
 
 // formTest tries strings on a pattern.
-type formTest struct {
+type patternMatcher struct {
 	*languages
 	language *language // nil: the pattern cannot be used
 }
@@ -264,10 +264,10 @@ type formTest struct {
 // matches reports whether text matches the pattern of a keyword, as far as it can be
 // followed.
 func (w *schemaWriter) matches(source *value, pattern, text string) (bool, error) {
-	t := w.tests[pattern]
+	t := w.patternMatchers[pattern]
 	if t == nil {
-		t = &formTest{languages: newLanguages(w.spend)}
-		w.tests[pattern] = t
+		t = &patternMatcher{languages: newLanguages(w.spend)}
+		w.patternMatchers[pattern] = t
 		p, err := parsePattern(pattern)
 		if err != nil {
 			if err := w.ignore(source, "the pattern cannot be used: %s", err); err != nil {
@@ -283,7 +283,7 @@ func (w *schemaWriter) matches(source *value, pattern, text string) (bool, error
 	if err := w.spend(len(text)); err != nil {
 		return false, err
 	}
-	has, err := t.has(t.language, text)
+	has, err := t.contains(t.language, text)
 	if errors.Is(err, errLanguage) {
 		return true, w.ignore(source, "the pattern cannot be used: %s", err)
 	}

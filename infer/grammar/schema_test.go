@@ -103,7 +103,7 @@ func draw(p *program, random *rand.Rand, most int) (string, bool) {
 		}
 		var next []*state
 		var bytes []byte
-		for class, b := range p.class {
+		for class, b := range p.classByte {
 			s.work = 0
 			after := s.readByte(at, b)
 			if after == nil {
@@ -111,8 +111,8 @@ func draw(p *program, random *rand.Rand, most int) (string, bool) {
 			}
 			// Any byte of the class may stand for it, ends of its range above all.
 			last := 255
-			if class+1 < len(p.class) {
-				last = int(p.class[class+1]) - 1
+			if class+1 < len(p.classByte) {
+				last = int(p.classByte[class+1]) - 1
 			}
 			next, bytes = append(next, after), append(bytes, byte(int(b)+random.IntN(last-int(b)+1)))
 		}

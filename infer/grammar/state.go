@@ -89,16 +89,16 @@ func unique(positions []position) []position {
 // stepper computes states. It keeps its buffers, and counts its work.
 type stepper struct {
 	*program
-	work int // instructions looked at
-	made int // bytes of the frames that were made
+	work       int // instructions looked at
+	frameBytes int // bytes of the frames that were made
 
-	seen    map[visit]struct{}
-	todo    []position
-	found   []position
-	accepts bool
-	calls   map[int32][]position // by rule: where its calls return to
-	waiting []int32              // rules of calls, last one first
-	buffer  []byte
+	seen           map[visit]struct{}
+	todo           []position
+	found          []position
+	accepts        bool
+	pendingReturns map[int32][]position // by rule: where its calls return to
+	pendingRules   []int32              // rules of calls, last one first
+	buffer         []byte
 }
 
 // visit is a position as one looks it up.
@@ -108,14 +108,14 @@ type visit struct {
 }
 
 func newStepper(p *program) *stepper {
-	return &stepper{program: p, seen: map[visit]struct{}{}, calls: map[int32][]position{}}
+	return &stepper{program: p, seen: map[visit]struct{}{}, pendingReturns: map[int32][]position{}}
 }
 
 // start returns the state before anything is read.
 func (s *stepper) start() *state {
-	s.calls[s.root] = []position{{at: atEnd}}
-	s.waiting = append(s.waiting, s.root)
-	return s.close()
+	s.pendingReturns[s.root] = []position{{at: atEnd}}
+	s.pendingRules = append(s.pendingRules, s.root)
+	return s.closure()
 }
 
 // readByte returns the state after a byte; nil if no text goes on so.
@@ -126,7 +126,7 @@ func (s *stepper) readByte(from *state, b byte) *state {
 			s.todo = append(s.todo, position{out, p.frame})
 		}
 	}
-	return s.close()
+	return s.closure()
 }
 
 // readToken returns the state after a token that the grammar names; nil if it does
@@ -138,7 +138,7 @@ func (s *stepper) readToken(from *state, id int32) *state {
 			s.todo = append(s.todo, position{in.out, p.frame})
 		}
 	}
-	return s.close()
+	return s.closure()
 }
 
 // merge returns the state of texts that have come to a or to b. Either may be nil.
@@ -149,26 +149,26 @@ func (s *stepper) merge(a, b *state) *state {
 			s.accepts = s.accepts || from.accepts
 		}
 	}
-	return s.close()
+	return s.closure()
 }
 
 // close follows everything that reads nothing, from todo and the calls that wait,
 // and returns the state it has come to; nil for none.
-func (s *stepper) close() *state {
+func (s *stepper) closure() *state {
 	s.follow()
-	for len(s.waiting) > 0 {
+	for len(s.pendingRules) > 0 {
 		// All calls of a rule are known before it is entered: others that lead to it
 		// with nothing read come before it.
-		called := s.waiting[len(s.waiting)-1]
-		s.waiting = s.waiting[:len(s.waiting)-1]
-		returns := unique(slices.Clone(s.calls[called]))
-		delete(s.calls, called)
+		called := s.pendingRules[len(s.pendingRules)-1]
+		s.pendingRules = s.pendingRules[:len(s.pendingRules)-1]
+		returns := unique(slices.Clone(s.pendingReturns[called]))
+		delete(s.pendingReturns, called)
 		s.work += len(returns)
-		if len(returns) > maxPlaces || s.exhausted() {
+		if len(returns) > maxPositions || s.exhausted() {
 			s.found = s.found[:0]
 			s.accepts = false
-			s.waiting = s.waiting[:0]
-			clear(s.calls)
+			s.pendingRules = s.pendingRules[:0]
+			clear(s.pendingReturns)
 			break
 		}
 		s.todo = append(s.todo, position{s.rules[called].start, s.newFrame(returns)})
@@ -177,7 +177,7 @@ func (s *stepper) close() *state {
 	clear(s.seen)
 	found, accepts := s.found, s.accepts
 	s.found, s.accepts = s.found[:0], false
-	if len(found) == 0 && !accepts || len(found) > maxPlaces || s.exhausted() {
+	if len(found) == 0 && !accepts || len(found) > maxPositions || s.exhausted() {
 		return nil
 	}
 	positions := unique(slices.Clone(found))
@@ -192,7 +192,7 @@ func (s *stepper) newFrame(returns []position) *frame {
 			f.depth = max(f.depth, r.frame.depth+1)
 		}
 	}
-	s.made += int(unsafe.Sizeof(*f)) + len(returns)*int(unsafe.Sizeof(position{}))
+	s.frameBytes += int(unsafe.Sizeof(*f)) + len(returns)*int(unsafe.Sizeof(position{}))
 	return f
 }
 
@@ -213,7 +213,7 @@ func (s *stepper) follow() {
 		s.todo = s.todo[:len(s.todo)-1]
 		s.work++
 		in := &s.code[p.at]
-		if in.need > maxDepth-p.frame.depth {
+		if in.minDepth > maxDepth-p.frame.depth {
 			continue
 		}
 		v := visit{p.at, p.frame.key}
@@ -225,7 +225,7 @@ func (s *stepper) follow() {
 		case opcodeByte, opcodeRanges, opcodeToken:
 			s.found = append(s.found, p)
 		case opcodeSplit:
-			for _, out := range s.outsOf(in) {
+			for _, out := range s.splitOuts(in) {
 				s.todo = append(s.todo, position{out, p.frame})
 			}
 		case opcodeEnd:
@@ -253,19 +253,19 @@ func (s *stepper) call(in *instruction, f *frame) {
 	noted := visit{-1 - in.arg, f.key} // that the rule may return to what f does; places are not negative
 	if _, seen := s.seen[noted]; seen && in.tail {
 		// Not again: it may be at the end of many alternatives.
-	} else if called.need <= maxDepth-depth && s.code[in.out].need <= maxDepth-f.depth {
-		if _, waits := s.calls[in.arg]; !waits {
-			at, _ := slices.BinarySearchFunc(s.waiting, called.order, func(rule, order int32) int {
+	} else if called.minDepth <= maxDepth-depth && s.code[in.out].minDepth <= maxDepth-f.depth {
+		if _, waits := s.pendingReturns[in.arg]; !waits {
+			at, _ := slices.BinarySearchFunc(s.pendingRules, called.order, func(rule, order int32) int {
 				return cmp.Compare(order, s.rules[rule].order) // last one first
 			})
-			s.waiting = slices.Insert(s.waiting, at, in.arg)
+			s.pendingRules = slices.Insert(s.pendingRules, at, in.arg)
 		}
 		if in.tail {
 			s.seen[noted] = struct{}{}
 			s.work += len(f.returns)
-			s.calls[in.arg] = append(s.calls[in.arg], f.returns...)
+			s.pendingReturns[in.arg] = append(s.pendingReturns[in.arg], f.returns...)
 		} else {
-			s.calls[in.arg] = append(s.calls[in.arg], position{in.out, f})
+			s.pendingReturns[in.arg] = append(s.pendingReturns[in.arg], position{in.out, f})
 		}
 	}
 	if called.nullable {

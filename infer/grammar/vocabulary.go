@@ -45,7 +45,7 @@ func NewVocabulary(size int, piece func(id int32) []byte, end func(id int32) boo
 		for common < min(len(piece), len(before)) && piece[common] == before[common] {
 			common++
 		}
-		v.leave(path[common:])
+		v.closePath(path[common:])
 		path = path[:common]
 		for ; common < len(piece); common++ {
 			path = append(path, int32(len(v.nodes)))
@@ -53,13 +53,13 @@ func NewVocabulary(size int, piece func(id int32) []byte, end func(id int32) boo
 		}
 		before = piece
 	}
-	v.leave(path)
+	v.closePath(path)
 	v.nodes = append(v.nodes, node{first: int32(len(v.tokens))}) // ends the tokens of the last node
 	return v
 }
 
 // leave notes where the nodes of a path end.
-func (v *Vocabulary) leave(path []int32) {
+func (v *Vocabulary) closePath(path []int32) {
 	for _, n := range path {
 		v.nodes[n].skip = int32(len(v.nodes))
 	}

@@ -18,14 +18,14 @@ func symbols(text string) (list []symbol) {
 
 // twin decides by the definition whether a grammar has a text: it tries all ways. It
 // knows the rules' bodies and nothing of instructions, frames or limits.
-type twin struct {
+type reference struct {
 	*syntax
 	text  []symbol
 	spans map[int]span // where an ordinary token begins
-	known map[twinCall]map[int]bool
+	known map[referenceCall]map[int]bool
 }
 
-type twinCall struct {
+type referenceCall struct {
 	e    *expr
 	from int
 }
@@ -37,13 +37,13 @@ type span struct {
 }
 
 func (s *syntax) has(text []symbol, spans map[int]span) bool {
-	t := &twin{s, text, spans, map[twinCall]map[int]bool{}}
+	t := &reference{s, text, spans, map[referenceCall]map[int]bool{}}
 	return t.ends(s.bodies[s.root], 0)[len(text)]
 }
 
 // ends returns where e may end that begins at from.
-func (t *twin) ends(e *expr, from int) map[int]bool {
-	call := twinCall{e, from}
+func (t *reference) ends(e *expr, from int) map[int]bool {
+	call := referenceCall{e, from}
 	ends, ok := t.known[call]
 	if !ok {
 		ends = t.find(e, from)
@@ -52,7 +52,7 @@ func (t *twin) ends(e *expr, from int) map[int]bool {
 	return ends
 }
 
-func (t *twin) find(e *expr, from int) map[int]bool {
+func (t *reference) find(e *expr, from int) map[int]bool {
 	ends := map[int]bool{}
 	switch e.op {
 	case opLiteral:
@@ -118,7 +118,7 @@ func (t *twin) find(e *expr, from int) map[int]bool {
 }
 
 // each returns where e may end that begins at one of the places.
-func (t *twin) each(places map[int]bool, e *expr) map[int]bool {
+func (t *reference) each(places map[int]bool, e *expr) map[int]bool {
 	ends := map[int]bool{}
 	for from := range places {
 		for end := range t.ends(e, from) {
