@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/page"
 	"m40-llm/store"
 )
 
@@ -51,7 +52,7 @@ func TestAFullDiskIsSaidAndNothingThatWasWrittenIsLost(t *testing.T) {
 	if got.status != http.StatusInsufficientStorage || !strings.Contains(got.body, ">Keep this</textarea>") {
 		t.Errorf("the form got %d", got.status)
 	}
-	file := `{"format":"` + exportFormat + `","title":"x","messages":[{"id":1,"role":"user","state":"done","text":"x"}]}`
+	file := `{"format":"` + page.ExportFormat + `","title":"x","messages":[{"id":1,"role":"user","state":"done","text":"x"}]}`
 	if got := post(t, server, "/import", file, "Origin", server.URL, "Accept", "application/json"); got.status != http.StatusInsufficientStorage || !strings.Contains(got.body, "make room") {
 		t.Errorf("the import got %d: %s", got.status, got.body)
 	}

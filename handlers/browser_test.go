@@ -27,6 +27,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/markdown/markdowntest"
 	"m40-llm/infer"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/record"
@@ -377,7 +378,7 @@ func TestThePageInABrowser(t *testing.T) {
 	run("nothing the model writes runs or calls out", func(t *testing.T) {
 		b.say("Attack")
 		answer := engine.next(t)
-		for _, payload := range hostileMarkdown {
+		for _, payload := range markdowntest.Samples {
 			answer.write(payload, "\n\n")
 		}
 		answer.finish()

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/page"
+	"m40-llm/handlers/stream"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -154,7 +156,7 @@ func TestFolders_AreRenamedWithTheirChats(t *testing.T) {
 func TestRail_LeadsToOlderChats(t *testing.T) {
 	server, chats := serveStored(t, newScript())
 	const more = 7
-	for i := range railRows + more {
+	for i := range page.RailRows + more {
 		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "word"}}
 		id, err := importList(chats, store.NewConversation{Title: fmt.Sprintf("chat-%03d", i)}, question, 1)
 		if err != nil {
@@ -168,7 +170,7 @@ func TestRail_LeadsToOlderChats(t *testing.T) {
 	}
 	titles := regexp.MustCompile(`chat-[0-9]{3}<`)
 	older := regexp.MustCompile(`href="/\?([^"]*after=[^"]*)"`)
-	for query, rows := range map[string]int{"": railRows, "q=word": railRows / 2} {
+	for query, rows := range map[string]int{"": page.RailRows, "q=word": page.RailRows / 2} {
 		seen, pages := map[string]bool{}, 0
 		for next := query; pages == 0 || next != ""; pages++ {
 			list := railOf(t, server, next)
@@ -187,8 +189,8 @@ func TestRail_LeadsToOlderChats(t *testing.T) {
 				}
 			}
 		}
-		if len(seen) != railRows+more {
-			t.Errorf("%q: %d pages have %d chats, want %d", query, pages, len(seen), railRows+more)
+		if len(seen) != page.RailRows+more {
+			t.Errorf("%q: %d pages have %d chats, want %d", query, pages, len(seen), page.RailRows+more)
 		}
 	}
 	for _, after := range []string{"x", "0", "-1", "p", "1p", "99999999999999999999"} {
@@ -271,7 +273,7 @@ func TestSocket_Branches(t *testing.T) {
 	c.do("edit", map[string]any{"message": question, "text": "uno"})
 	reply("primero")
 	shows("uno|primero")
-	if v := c.versions[c.branch[0]]; v != (wireVersions{Index: 2, Count: 2}) {
+	if v := c.versions[c.branch[0]]; v != (stream.Versions{Index: 2, Count: 2}) {
 		t.Errorf("the edited question is version %+v", v)
 	}
 	c.do("rewrite", map[string]any{"answer": c.branch[1], "text": "segundo, "})
@@ -432,7 +434,7 @@ func TestExport_AsMarkdownATitleIsText(t *testing.T) {
 // withoutIDs names the messages of an exported chat by their place.
 func withoutIDs(t *testing.T, data string) string {
 	t.Helper()
-	var chat exportedChat
+	var chat page.ExportedChat
 	if err := json.Unmarshal([]byte(data), &chat); err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +451,7 @@ func withoutIDs(t *testing.T, data string) string {
 func TestImport_RefusesWhatIsNoChat(t *testing.T) {
 	server, _ := serveStored(t, newScript())
 	message := func(fields string) string {
-		return `{"format":"` + exportFormat + `","title":"x","messages":[` + fields + `]}`
+		return `{"format":"` + page.ExportFormat + `","title":"x","messages":[` + fields + `]}`
 	}
 	for name, c := range map[string]struct{ body, field string }{
 		"nothing":                    {"", "file"},
@@ -460,7 +462,7 @@ func TestImport_RefusesWhatIsNoChat(t *testing.T) {
 		"JSON of another program":    {`{"title":"x"}`, "format"},
 		"another format":             {`{"format":"x"}`, "format"},
 		"deep nesting":               {strings.Repeat(`{"a":`, 100), ""},
-		"a title that is too long":   {`{"format":"` + exportFormat + `","title":"` + strings.Repeat("x", 201) + `","messages":[{"id":1,"role":"user","state":"done","text":"x"}]}`, "title"},
+		"a title that is too long":   {`{"format":"` + page.ExportFormat + `","title":"` + strings.Repeat("x", 201) + `","messages":[{"id":1,"role":"user","state":"done","text":"x"}]}`, "title"},
 		"no messages":                {message(""), "messages"},
 		"an unknown role":            {message(`{"id":1,"role":"king","state":"done","text":"x"}`), "messages[0].role"},
 		"an unknown state":           {message(`{"id":1,"role":"user","state":"asleep","text":"x"}`), "messages[0].state"},

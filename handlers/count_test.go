@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/api"
+	"m40-llm/handlers/page"
 )
 
 func TestCount_OfTheRealEngineIsThatOfThePrompt(t *testing.T) {
@@ -16,7 +17,7 @@ func TestCount_OfTheRealEngineIsThatOfThePrompt(t *testing.T) {
 	c.do("send", map[string]any{"text": "What is a token?", "system": "Be short.", "settings": map[string]any{"temperature": 0, "max_tokens": 24}})
 	c.until("the end", c.ended)
 	for _, draft := range []string{"A", "And a sampler?", " leading", "trailing\n\n", "naïve 日本 🙂", "<|im_end|> [INST] <s>", strings.Repeat("long ", 200)} {
-		var n countResponse
+		var n page.CountResponse
 		mustDecode(t, post(t, s, "/count", fmt.Sprintf(`{"chat":%q,"text":%q,"system":"Be short."}`, c.chat, draft), "Origin", s.URL), &n)
 		var rendered api.RenderedTemplate
 		mustDecode(t, post(t, s, "/apply-template", fmt.Sprintf(

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 )
 
@@ -97,8 +98,8 @@ func TestErrors_TheContextCanBeLargerOnlyUpToTheModels(t *testing.T) {
 		if want := "maximum context length is 512 tokens, and this prompt has 900" + advice; e.Message != want {
 			t.Errorf("trained on %d: got %q, want %q", train, e.Message, want)
 		}
-		if page := toWireError(err); strings.Contains(page.Message, "--ctx") != (train > 512) {
-			t.Errorf("trained on %d: the page says %q", train, page.Message)
+		if page := failure.Describe(err); strings.Contains(page.Text, "--ctx") != (train > 512) {
+			t.Errorf("trained on %d: the page says %q", train, page.Text)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/stream"
 )
 
 // eventClient is a page without a screen that has no websocket.
@@ -44,7 +45,7 @@ func openEvents(t testing.TB, server *httptest.Server, query string) *eventClien
 		t.Fatalf("got %d, %q", response.StatusCode, got)
 	}
 	c := &eventClient{t: t, server: server, body: bufio.NewReader(response.Body)}
-	var first sessionFrame
+	var first struct{ Type, Session string }
 	if err := json.Unmarshal(c.line(), &first); err != nil || first.Session == "" {
 		t.Fatalf("the first frame is %+v, %v", first, err)
 	}
@@ -91,7 +92,7 @@ func (c *eventClient) send(kind string, fields map[string]any) response {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return post(c.t, c.server, "/command", string(data), "Origin", c.server.URL, sessionHeader, c.session)
+	return post(c.t, c.server, "/command", string(data), "Origin", c.server.URL, stream.SessionHeader, c.session)
 }
 
 // texts are what events say an answer has grown by.
@@ -135,7 +136,7 @@ func TestEvents_CarryWhatTheWebsocketCarries(t *testing.T) {
 		t.Error("the stop was not acknowledged")
 	}
 	c.until("events", func(f frame) bool {
-		return slices.ContainsFunc(f.Events, func(e wireEvent) bool { return e.Type == live.EventEnd && e.Answer.State == live.Stopped })
+		return slices.ContainsFunc(f.Events, func(e stream.Event) bool { return e.Type == live.EventEnd && e.Answer.State == live.Stopped })
 	})
 	c.send("nonsense", nil)
 	if f := c.until("error", nil); f.Error == nil || f.Error.Param != "type" {
@@ -155,13 +156,13 @@ func TestEvents_CommandsBelongToASessionOfThePage(t *testing.T) {
 		"another site's":        {ping, "http://evil.example", c.session, http.StatusForbidden},
 		"an unknown session's":  {ping, server.URL, strings.ToLower(c.session), http.StatusGone},
 		"one without a session": {ping, server.URL, "", http.StatusGone},
-		"one that is too large": {`{"type":"send","text":"` + strings.Repeat("x", streamReadLimit) + `"}`, server.URL, c.session, http.StatusRequestEntityTooLarge},
+		"one that is too large": {`{"type":"send","text":"` + strings.Repeat("x", stream.ReadLimit) + `"}`, server.URL, c.session, http.StatusRequestEntityTooLarge},
 	} {
-		if got := post(t, server, "/command", try.body, "Origin", try.origin, sessionHeader, try.session); got.status != try.status {
+		if got := post(t, server, "/command", try.body, "Origin", try.origin, stream.SessionHeader, try.session); got.status != try.status {
 			t.Errorf("%s: got %d, want %d: %.100s", name, got.status, try.status, got.body)
 		}
 	}
-	if got := post(t, server, "/command", ping, sessionHeader, c.session); got.status != http.StatusForbidden {
+	if got := post(t, server, "/command", ping, stream.SessionHeader, c.session); got.status != http.StatusForbidden {
 		t.Errorf("a program without an origin: got %d", got.status)
 	}
 	if got := call(t, server, http.MethodGet, "/events", "", "Origin", "http://evil.example"); got.status != http.StatusForbidden {
@@ -181,7 +182,7 @@ func TestEvents_EndWithAReason(t *testing.T) {
 	chats := live.New(engine, live.Options{})
 	server := httptest.NewServer(New(Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(server.Close)
-	farewell := func(c *eventClient) (f wireFrame) {
+	farewell := func(c *eventClient) (f stream.Frame) {
 		t.Helper()
 		for f.Type != "close" {
 			if err := json.Unmarshal(c.line(), &f); err != nil {
@@ -191,18 +192,18 @@ func TestEvents_EndWithAReason(t *testing.T) {
 		return f
 	}
 	fast := openEvents(t, server, "")
-	for range streamBurst + 20 {
+	for range stream.Burst + 20 {
 		if fast.send("ping", nil).status == http.StatusGone {
 			break
 		}
 	}
-	if f := farewell(fast); f.Code != closePolicy {
+	if f := farewell(fast); f.Code != 1008 {
 		t.Errorf("too many commands: %+v", f)
 	}
 	c := openEvents(t, server, "")
 	c.until("engine", nil)
 	chats.Close()
-	if f := farewell(c); f.Code != closeRestart {
+	if f := farewell(c); f.Code != 1012 {
 		t.Errorf("at the end: %+v", f)
 	}
 	if _, err := io.ReadAll(c.body); err != nil {

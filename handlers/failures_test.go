@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/page"
 	"m40-llm/store"
 )
 
@@ -155,7 +156,7 @@ func TestAFileIsImportedAsItComes(t *testing.T) {
 	const messages = 3000
 	body, out := io.Pipe()
 	go func() {
-		fmt.Fprintf(out, `{"format":%q,"title":"long","leaf":%d,"messages":[`, exportFormat, messages)
+		fmt.Fprintf(out, `{"format":%q,"title":"long","leaf":%d,"messages":[`, page.ExportFormat, messages)
 		for i := 1; i <= messages; i++ {
 			if i > 1 {
 				fmt.Fprint(out, ",")
@@ -187,7 +188,7 @@ func TestAFileIsImportedAsItComes(t *testing.T) {
 // TestSlowUploadsDoNotHoldUpImports has more files arrive slowly than are imported at once.
 func TestSlowUploadsDoNotHoldUpImports(t *testing.T) {
 	server, _ := serveStored(t, newScript())
-	file := fmt.Sprintf(`{"format":%q,"title":"t","leaf":1,"messages":[{"id":1,"role":"user","state":"done","text":"x","at":"2026-01-01T00:00:00Z"}]}`, exportFormat)
+	file := fmt.Sprintf(`{"format":%q,"title":"t","leaf":1,"messages":[{"id":1,"role":"user","state":"done","text":"x","at":"2026-01-01T00:00:00Z"}]}`, page.ExportFormat)
 	const slow = 4
 	uploads := make([]net.Conn, slow)
 	for i := range uploads {
@@ -242,7 +243,7 @@ func TestAClientThatSendsAWholeFileFirstLearnsWhyItIsNotImported(t *testing.T) {
 func TestAChatOfTheLastYearComesBack(t *testing.T) {
 	server, _ := serveStored(t, newScript())
 	file := func(at string) string {
-		return fmt.Sprintf(`{"format":%q,"title":"t","leaf":1,"messages":[{"id":1,"role":"user","state":"done","text":"x","at":%q}]}`, exportFormat, at)
+		return fmt.Sprintf(`{"format":%q,"title":"t","leaf":1,"messages":[{"id":1,"role":"user","state":"done","text":"x","at":%q}]}`, page.ExportFormat, at)
 	}
 	send := func(at string) response {
 		return post(t, server, "/import", file(at), "Accept", "application/json", "Origin", server.URL)

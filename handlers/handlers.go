@@ -23,6 +23,8 @@ import (
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
+	"m40-llm/handlers/page"
+	"m40-llm/handlers/stream"
 )
 
 // Engine is what the routes need of the inference engine.
@@ -49,15 +51,6 @@ type Config struct {
 	BodyTimeout  time.Duration // longest wait for a client to send more of its body, default 30 s
 }
 
-// Handlers serves the routes.
-type Handlers struct {
-	Config
-	log      *slog.Logger
-	gate     *gate.Gate
-	sessions sessions
-	asked    onces
-}
-
 // Limits of bodies in bytes. Conversations are long; most else is not.
 const (
 	chatBodyLimit   = 8 << 20
@@ -79,7 +72,7 @@ var bodyLimits = map[string]int64{
 	"/apply-template":      chatBodyLimit,
 	"/import":              importBodyLimit,
 	"/presets/import":      chatBodyLimit,
-	"/command":             streamReadLimit,
+	"/command":             stream.ReadLimit,
 }
 
 // New returns the server's routes.
@@ -95,99 +88,35 @@ func New(cfg Config) *echo.Echo {
 	}
 	cfg.PingInterval = cmp.Or(cfg.PingInterval, 10*time.Second)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 5*time.Second)
-	h := &Handlers{
-		Config: cfg,
-		log:    cfg.Logger,
-		gate: gate.New(gate.Options{
-			Log:            cfg.Logger,
-			APIKey:         cfg.APIKey,
-			Public:         publicRoutes,
-			AllowHosts:     cfg.AllowHosts,
-			CORSOrigins:    cfg.CORSOrigins,
-			TrustedProxies: cfg.TrustedProxies,
-			BodyLimits:     bodyLimits,
-			MemoryBudget:   cmp.Or(cfg.MemoryBudget, defaultBudget),
-			WriteTimeout:   cfg.WriteTimeout,
-			BodyTimeout:    cmp.Or(cfg.BodyTimeout, 30*time.Second),
-		}),
-	}
+	g := gate.New(gate.Options{
+		Log:            cfg.Logger,
+		APIKey:         cfg.APIKey,
+		Public:         publicRoutes,
+		AllowHosts:     cfg.AllowHosts,
+		CORSOrigins:    cfg.CORSOrigins,
+		TrustedProxies: cfg.TrustedProxies,
+		BodyLimits:     bodyLimits,
+		MemoryBudget:   cmp.Or(cfg.MemoryBudget, defaultBudget),
+		WriteTimeout:   cfg.WriteTimeout,
+		BodyTimeout:    cmp.Or(cfg.BodyTimeout, 30*time.Second),
+	})
+	programs := api.New(cfg.Engine, cfg.Models, g, cfg.Version, cfg.PingInterval)
+	people := &page.Handlers{Live: cfg.Live, Models: cfg.Models, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval}
+	streams := &stream.Handlers{Live: cfg.Live, Models: cfg.Models, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
 	e := echo.New()
-	h.gate.Guard(e)
-	h.routes(e, api.New(cfg.Engine, cfg.Models, h.gate, cfg.Version, cfg.PingInterval))
+	g.Guard(e)
+	e.GET("/login", g.Login)
+	e.POST("/login", g.SubmitLogin)
+	programs.Routes(e)
+	people.Routes(e)
+	streams.Routes(e)
+	e.Match([]string{http.MethodGet, http.MethodHead}, "/models", forPeople(people.ModelsPage, programs.Models))
 	return e
 }
 
 // defaultBudget is what all requests in work may take together in bytes. Most take some
 // kilobytes, so only large ones are ever refused.
 const defaultBudget = 512 << 20
-
-// routes is the whole route table.
-func (h *Handlers) routes(e *echo.Echo, programs *api.API) {
-	getOrHead := []string{http.MethodGet, http.MethodHead}
-
-	// Operations.
-	e.Match(getOrHead, "/health", programs.Health)
-
-	// The page.
-	e.Match(getOrHead, "/", h.newChatPage)
-	e.Match(getOrHead, "/c/:id", h.chatPage)
-	e.Match(getOrHead, "/rail", h.railFragment)
-	e.POST("/", h.ask)
-	e.POST("/c/:id", h.ask)
-	e.POST("/c/:id/stop", h.stop)
-	e.POST("/c/:id/answer", h.answerQuestion)
-	e.POST("/c/:id/show", h.showMessage)
-	e.POST("/c/:id/rename", changeChat(h.renameChat))
-	e.POST("/c/:id/model", changeChat(h.setChatModel))
-	e.POST("/c/:id/move", changeChat(h.moveChat))
-	e.POST("/c/:id/pin", changeChat(h.pinChat))
-	e.POST("/c/:id/archive", changeChat(h.archiveChat))
-	e.POST("/c/:id/delete", h.deleteChat)
-	e.POST("/c/:id/restore", h.restoreChat)
-	e.GET("/c/:id/export.json", h.exportJSON)
-	e.GET("/c/:id/export.md", h.exportMarkdown)
-	e.GET("/c/:id/code/:answer", h.answerCode)
-	e.POST("/folders/rename", h.renameFolder)
-	e.POST("/import", h.importChat)
-	e.POST("/count", h.countDraft)
-	e.Match(getOrHead, "/models", forPeople(h.modelsPage, programs.Models))
-	e.POST("/models/find", h.findModel)
-	e.POST("/models/pull", h.pullModel)
-	e.POST("/models/pause", h.pauseDownload)
-	e.POST("/models/resume", h.resumeDownload)
-	e.POST("/models/cancel", h.cancelDownload)
-	e.POST("/models/delete", h.deleteModel)
-	e.Match(getOrHead, "/presets", h.presetsPage)
-	e.POST("/presets", h.createPreset)
-	e.GET("/presets/export.json", h.exportPresets)
-	e.POST("/presets/import", h.importPresets)
-	e.POST("/presets/:id", h.savePreset)
-	e.POST("/presets/:id/rename", h.renamePreset)
-	e.POST("/presets/:id/use", h.usePreset)
-	e.POST("/presets/:id/delete", h.deletePreset)
-	e.POST("/presets/:id/restore", h.restorePreset)
-	e.GET("/ws", h.socket)
-	e.GET("/events", h.events)
-	e.POST("/command", h.command)
-	e.Match(getOrHead, "/static/*", h.asset)
-	e.GET("/login", h.gate.Login)
-	e.POST("/login", h.gate.SubmitLogin)
-
-	// Generation. Users forget the /v1 in their client's base address.
-	e.POST("/v1/generate", programs.Generate)
-	for _, prefix := range []string{"/v1", ""} {
-		e.POST(prefix+"/chat/completions", programs.ChatCompletions)
-		e.POST(prefix+"/completions", programs.Completions)
-		e.Match(getOrHead, prefix+"/models/*", programs.Model)
-	}
-	e.Match(getOrHead, "/v1/status", programs.Status)
-	e.Match(getOrHead, "/v1/models", programs.Models)
-
-	// Tools, named as llama-server has them.
-	e.POST("/tokenize", programs.Tokenize)
-	e.POST("/detokenize", programs.Detokenize)
-	e.POST("/apply-template", programs.ApplyTemplate)
-}
 
 // forPeople is a route that answers a browser with page, and a program whose base address
 // lacks the /v1 with list.

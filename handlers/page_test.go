@@ -3,17 +3,15 @@ package handlers
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"io"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/view"
 	"m40-llm/infer"
-	"m40-llm/infer/sample"
 	"m40-llm/web"
 )
 
@@ -120,43 +118,6 @@ func TestPage_TitlesAreText(t *testing.T) {
 	}
 }
 
-func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
-	numbers := map[string]sample.Number{}
-	for _, n := range sample.Numbers() {
-		numbers[n.Name] = n
-	}
-	shown := map[string]bool{}
-	for _, p := range params(live.DefaultSettings()) {
-		valid := func(v float64) bool {
-			s := live.DefaultSettings()
-			if n, ok := numbers[p.Key]; ok {
-				n.Set(&s.Params, v)
-			} else {
-				s.MaxTokens = int(v)
-			}
-			return s.Validate() == nil
-		}
-		shown[p.Key] = true
-		if p.Label == "" || p.About == "" {
-			t.Errorf("%s has no words", p.Key)
-		}
-		if !valid(p.FieldLo) || !valid(p.FieldHi) || !valid(p.Default) || p.Off != "" && !valid(p.OffAt) {
-			t.Errorf("%s: the page takes %v to %v, the server does not", p.Key, p.FieldLo, p.FieldHi)
-		}
-		if valid(p.FieldHi + max(p.Step, 1)) {
-			t.Errorf("%s: the server takes more than %v", p.Key, p.FieldHi)
-		}
-		if p.Lo < p.FieldLo || p.Hi > p.FieldHi {
-			t.Errorf("%s: the slider goes from %v to %v, beyond its field", p.Key, p.Lo, p.Hi)
-		}
-	}
-	for name := range numbers {
-		if !shown[name] {
-			t.Errorf("%s is not on the page", name)
-		}
-	}
-}
-
 func TestPage_EngineInWords(t *testing.T) {
 	ready := newScript().status
 	for _, c := range []struct {
@@ -200,43 +161,9 @@ func TestPage_EngineInWords(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			status := ready
 			c.change(&status)
-			if e := engineView(status); !c.check(e) {
+			if e := view.Engine(status); !c.check(e) {
 				t.Errorf("got %+v", e)
 			}
 		})
-	}
-}
-
-func TestSentence(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                           "",
-		"the file ends early":        "The file ends early.",
-		"max_tokens is 0":            "max_tokens is 0.",
-		"models/a.gguf is too short": "models/a.gguf is too short.",
-		"Is it?":                     "Is it?",
-	} {
-		if got := failure.Sentence(text); got != want {
-			t.Errorf("failure.Sentence(%q) = %q, want %q", text, got, want)
-		}
-	}
-}
-
-func TestUTF16Length(t *testing.T) {
-	for text, want := range map[string]int{"": 0, "abc": 3, "ü": 1, "€": 1, "😀": 2} {
-		if got := utf16Length(text); got != want {
-			t.Errorf("utf16Length(%q) = %d, want %d", text, got, want)
-		}
-	}
-}
-
-// The page must render whatever the model is called.
-func TestPage_EscapesTheModelsName(t *testing.T) {
-	var buf bytes.Buffer
-	page := web.Page{Engine: engineView(infer.Status{Model: infer.ModelInfo{Name: `"><script>pwned=1</script>`}}), Params: params(live.DefaultSettings())}
-	if err := web.Playground(page).Render(context.Background(), &buf); err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(buf.String(), "<script>pwned") {
-		t.Error("a model's name became an element")
 	}
 }

@@ -5,10 +5,11 @@ import (
 	"testing"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/stream"
 )
 
 // panelOf opens a chat anew and returns what it keeps for the next answer.
-func panelOf(t testing.TB, c *socketClient, chat string) wireChat {
+func panelOf(t testing.TB, c *socketClient, chat string) stream.Chat {
 	t.Helper()
 	c.send("open", map[string]any{"chat": chat})
 	for {
@@ -19,7 +20,7 @@ func panelOf(t testing.TB, c *socketClient, chat string) wireChat {
 		if f.Type != "snapshot" {
 			continue
 		}
-		var shown wireChat
+		var shown stream.Chat
 		if err := json.Unmarshal(f.Chat, &shown); err != nil {
 			t.Fatal(err)
 		}

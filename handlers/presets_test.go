@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/page"
 )
 
 // form posts the fields of a page's own form.
@@ -24,10 +25,10 @@ func scripted(t testing.TB, server *httptest.Server, path, body string) response
 	return post(t, server, path, body, "Origin", server.URL, "Content-Type", "application/json", "Accept", "application/json")
 }
 
-func presetsOf(t testing.TB, server *httptest.Server) (list []wirePreset) {
+func presetsOf(t testing.TB, server *httptest.Server) (list []page.Preset) {
 	t.Helper()
 	got := call(t, server, http.MethodGet, "/presets", "", "Accept", "application/json")
-	var body struct{ Presets []wirePreset }
+	var body struct{ Presets []page.Preset }
 	if err := json.Unmarshal([]byte(got.body), &body); err != nil {
 		t.Fatalf("%v: %s", err, got.body)
 	}
@@ -37,7 +38,7 @@ func presetsOf(t testing.TB, server *httptest.Server) (list []wirePreset) {
 func TestPresets_ByScripts(t *testing.T) {
 	server, _ := serveStored(t, newScript())
 	got := scripted(t, server, "/presets", `{"name":"Wild","system":"Be wild.","settings":{"temperature":1.5,"stop":["\n"]}}`)
-	var made wirePreset
+	var made page.Preset
 	if err := json.Unmarshal([]byte(got.body), &made); err != nil || got.status != http.StatusCreated {
 		t.Fatalf("got %d: %s", got.status, got.body)
 	}
@@ -250,7 +251,7 @@ func TestPresets_AnExportComesBack(t *testing.T) {
 			t.Errorf("imported: %d, %s", got.status, got.body)
 		}
 	}
-	byName := map[string]wirePreset{}
+	byName := map[string]page.Preset{}
 	for _, p := range presetsOf(t, server) {
 		byName[p.Name] = p
 	}
@@ -264,7 +265,7 @@ func TestPresets_AnExportComesBack(t *testing.T) {
 
 func TestPresets_ImportRefusesWhatIsNone(t *testing.T) {
 	server, _ := serveStored(t, newScript())
-	file := func(presets string) string { return `{"format":"` + presetFormat + `","presets":` + presets + `}` }
+	file := func(presets string) string { return `{"format":"` + page.PresetFormat + `","presets":` + presets + `}` }
 	for name, c := range map[string]struct{ body, field string }{
 		"no JSON":                             {"hello", "file"},
 		"an array":                            {"[]", "file"},
@@ -280,7 +281,7 @@ func TestPresets_ImportRefusesWhatIsNone(t *testing.T) {
 		"a number that is too large":          {file(`[{"name":"x","settings":{"temperature":1e999}}]`), "presets[0].settings.temperature"},
 		"a list of stop strings that is none": {file(`[{"name":"x","settings":{"stop":"x"}}]`), "presets[0].settings.stop"},
 		"a seed":                              {file(`[{"name":"x","settings":{"seed":1}}]`), "presets[0].settings.seed"},
-		"JSON without an end":                 {`{"format":"` + presetFormat + `","presets":[{"name":"x"`, "file"},
+		"JSON without an end":                 {`{"format":"` + page.PresetFormat + `","presets":[{"name":"x"`, "file"},
 		"nesting without end":                 {file(strings.Repeat("[", 100000)), ""},
 		"a name without end":                  {file(`[{"name":"` + strings.Repeat("x", 2000) + `"}]`), "presets[0].name"},
 		"a null in a list":                    {file(`[null]`), "presets[0].name"},
@@ -298,22 +299,6 @@ func TestPresets_ImportRefusesWhatIsNone(t *testing.T) {
 			t.Errorf("what was refused is there: %+v", p)
 		}
 	}
-}
-
-func FuzzReadPresets(f *testing.F) {
-	f.Add([]byte(`{"format":"` + presetFormat + `","presets":[{"name":"x","system":"y","settings":{"top_k":1,"stop":["a"]}}]}`))
-	f.Add([]byte(`{"presets":null}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := readPresets(data)
-		if err != nil && list != nil {
-			t.Errorf("both presets and an error: %v", err)
-		}
-		for _, p := range list {
-			if p.Settings.Seed != -1 {
-				t.Errorf("a preset has the seed %d", p.Settings.Seed)
-			}
-		}
-	})
 }
 
 func TestPresets_WhatIsLeftToTheModelAndTheProgramIsNotCalledNone(t *testing.T) {

@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/page"
+	"m40-llm/handlers/stream"
 	"m40-llm/infer"
 )
 
 // replayOf lets an answer be written once more; 0: the last one.
-func (c *socketClient) replayOf(answer int64) *wireReplay {
+func (c *socketClient) replayOf(answer int64) *stream.Replay {
 	c.t.Helper()
 	c.replay = nil
 	c.do("replay", map[string]any{"answer": answer})
@@ -67,7 +69,7 @@ func TestRealEngine_Replay(t *testing.T) {
 	}
 
 	export := call(t, server, http.MethodGet, "/c/"+c.chat+"/export.json", "")
-	var file exportedChat
+	var file page.ExportedChat
 	if err := json.Unmarshal([]byte(export.body), &file); err != nil {
 		t.Fatal(err)
 	}

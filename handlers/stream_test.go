@@ -21,6 +21,9 @@ import (
 	"nhooyr.io/websocket"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/markdown"
+	"m40-llm/handlers/markdown/markdowntest"
+	"m40-llm/handlers/stream"
 	"m40-llm/infer"
 )
 
@@ -34,12 +37,12 @@ type socketClient struct {
 	title    string
 	branch   []int64          // ids of the messages shown
 	messages map[int64]string // texts of questions
-	versions map[int64]wireVersions
+	versions map[int64]stream.Versions
 	answers  map[int64]*shownAnswer
 	engine   map[string]any
 	resumed  int // how often no snapshot was needed
-	replay   *wireReplay
-	panel    wireEvent // the last that told of one
+	replay   *stream.Replay
+	panel    stream.Event // the last that told of one
 }
 
 // shownAnswer is an answer as a page has it.
@@ -47,7 +50,7 @@ type shownAnswer struct {
 	text, reasoning, tail string
 	html                  string
 	state                 live.AnswerState
-	end                   *wireAnswer
+	end                   *stream.Answer
 }
 
 // frame is any message to the page.
@@ -56,12 +59,12 @@ type frame struct {
 	Ref    int64
 	Seq    int64
 	Chat   json.RawMessage
-	Error  *wireError
+	Error  *stream.Error
 	Engine map[string]any
-	Events []wireEvent
+	Events []stream.Event
 
 	Before   int64
-	Messages []wireMessage
+	Messages []stream.Message
 	More     bool
 }
 
@@ -77,7 +80,7 @@ func dialSocket(t testing.TB, server *httptest.Server, options ...func(*websocke
 	}
 	conn.SetReadLimit(64 << 20)
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	return &socketClient{t: t, conn: conn, answers: map[int64]*shownAnswer{}, messages: map[int64]string{}, versions: map[int64]wireVersions{}}
+	return &socketClient{t: t, conn: conn, answers: map[int64]*shownAnswer{}, messages: map[int64]string{}, versions: map[int64]stream.Versions{}}
 }
 
 // smallBuffers makes a client that takes little into its buffers: those of loopback
@@ -128,7 +131,7 @@ func (c *socketClient) read() (frame, error) {
 	case "engine":
 		c.engine = f.Engine
 	case "snapshot":
-		var chat wireChat
+		var chat stream.Chat
 		if err := json.Unmarshal(f.Chat, &chat); err != nil {
 			c.t.Fatal(err)
 		}
@@ -156,7 +159,7 @@ func (c *socketClient) cut(after int64) {
 }
 
 // add puts a message where the protocol says.
-func (c *socketClient) add(m *wireMessage) {
+func (c *socketClient) add(m *stream.Message) {
 	if !slices.Contains(c.branch, m.ID) {
 		c.cut(m.Parent)
 		c.branch = append(c.branch, m.ID)
@@ -167,7 +170,7 @@ func (c *socketClient) add(m *wireMessage) {
 	}
 }
 
-func (c *socketClient) apply(e wireEvent) {
+func (c *socketClient) apply(e stream.Event) {
 	first := e.First
 	if first == 0 {
 		first = e.Seq
@@ -268,7 +271,7 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 	first.until("the chat", func() bool { return first.chat != "" })
 
 	reloads := 50
-	if torture() {
+	if markdowntest.Torture() {
 		reloads = 500
 	}
 	words := []string{"word ", "two words ", "\n\n", "- item\n", "```\ncode\n```\n", "# head\n", "*em* "}
@@ -314,7 +317,7 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 		if got := c.answers[2].text; got != whole.String() {
 			t.Errorf("opened since %d the answer has %d bytes, want %d", since, len(got), whole.Len())
 		}
-		if got, want := c.answers[2].html, renderAnswer("", whole.String()); got != want {
+		if got, want := c.answers[2].html, markdown.Answer("", whole.String()); got != want {
 			t.Errorf("opened since %d the answer reads\n%s\nwant\n%s", since, got, want)
 		}
 	}
@@ -459,13 +462,13 @@ func TestSocket_AbuseEndsTheConnection(t *testing.T) {
 		want  websocket.StatusCode
 	}{
 		{"too many commands", func(c *socketClient) {
-			for range streamBurst + 20 {
+			for range stream.Burst + 20 {
 				c.ref++
 				_ = c.conn.Write(context.Background(), websocket.MessageText, fmt.Appendf(nil, `{"type":"ping","ref":%d}`, c.ref))
 			}
 		}, websocket.StatusPolicyViolation},
 		{"a message that is too large", func(c *socketClient) {
-			_ = c.conn.Write(context.Background(), websocket.MessageText, []byte(strings.Repeat(" ", streamReadLimit+1)))
+			_ = c.conn.Write(context.Background(), websocket.MessageText, []byte(strings.Repeat(" ", stream.ReadLimit+1)))
 		}, websocket.StatusMessageTooBig},
 		{"a message that is not text", func(c *socketClient) {
 			_ = c.conn.Write(context.Background(), websocket.MessageBinary, []byte("{}"))

@@ -9,39 +9,11 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"m40-llm/handlers/markdown"
 	"m40-llm/infer"
 	"m40-llm/infer/reply"
 	"m40-llm/store"
 )
-
-func TestAThoughtIsFolded(t *testing.T) {
-	for _, c := range []struct{ name, reasoning, text, want string }{
-		{"a thought and an answer", "It is *two*.", "Two.", "<details class=\"thought\"><summary>Thinking, 3 words</summary>\n<p>It is <em>two</em>.</p>\n</details>\n<p>Two.</p>\n"},
-		{"a thought alone", "Hm", "", "<details class=\"thought\"><summary>Thinking, 1 word</summary>\n<p>Hm</p>\n</details>\n"},
-		{"an empty thought is not shown", "\n", "Two.", "<p>Two.</p>\n"},
-		{"signs are words", "你好 there", "", "<details class=\"thought\"><summary>Thinking, 3 words</summary>\n<p>你好 there</p>\n</details>\n"},
-		{"tags are text", "a</think>", "b<think>c</think>", "<details class=\"thought\"><summary>Thinking, 1 word</summary>\n<p>a&lt;/think&gt;</p>\n</details>\n<p>b&lt;think&gt;c&lt;/think&gt;</p>\n"},
-		{"an element of the same name is text", "", "<details class=\"thought\" open><summary>x</summary></details>", "<p>&lt;details class=&#34;thought&#34; open&gt;&lt;summary&gt;x&lt;/summary&gt;&lt;/details&gt;</p>\n"},
-	} {
-		if got := renderAnswer(c.reasoning, c.text); got != c.want {
-			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, c.want)
-		}
-	}
-	deep := strings.Repeat("<details>", 20_000) + strings.Repeat("</details>", 20_000)
-	if got := renderAnswer(deep, deep); strings.Count(got, "<details") != 1 || strings.Count(got, "</details>") != 1 {
-		t.Errorf("thoughts within thoughts became %.200s", got)
-	}
-}
-
-func TestNothingHostileSurvivesInAThought(t *testing.T) {
-	for _, payload := range hostile() {
-		for _, c := range [][2]string{{payload, ""}, {payload, payload}, {payload + "</details>" + payload, ""}} {
-			if harm := harms(renderAnswer(c[0], c[1])); harm != "" {
-				t.Errorf("%.200q became %.200q, with %s", c, renderAnswer(c[0], c[1]), harm)
-			}
-		}
-	}
-}
 
 func TestSocket_AThoughtIsTheSameHoweverOneCameToIt(t *testing.T) {
 	engine := newScript()
@@ -72,7 +44,7 @@ func TestSocket_AThoughtIsTheSameHoweverOneCameToIt(t *testing.T) {
 		})
 		defer func() {
 			late.until("the end", late.ended)
-			if got, want := late.last().html, renderAnswer(thought, said); got != want {
+			if got, want := late.last().html, markdown.Answer(thought, said); got != want {
 				t.Errorf("opened after piece %d it reads\n%s\nwant\n%s", i, got, want)
 			}
 		}()
@@ -99,7 +71,7 @@ func TestSocket_AnAnswerThatEndsThinkingIsShownWhole(t *testing.T) {
 		}
 		answer.finish()
 		c.until("the end", c.ended)
-		if got, want := c.last().html, renderAnswer(c.last().reasoning, c.last().text); got != want {
+		if got, want := c.last().html, markdown.Answer(c.last().reasoning, c.last().text); got != want {
 			t.Errorf("%q reads\n%s\nwant\n%s", pieces, got, want)
 		}
 	}
@@ -253,7 +225,7 @@ func TestSocket_AnAnswerIsKeptInOneFormWhateverItsFamily(t *testing.T) {
 		answer.write(strings.Split(c.pieces, "·")...)
 		answer.finish()
 		client.until("the end", client.ended)
-		if got := client.last(); got.reasoning != c.reasoning || got.text != c.text || got.html != renderAnswer(c.reasoning, c.text) {
+		if got := client.last(); got.reasoning != c.reasoning || got.text != c.text || got.html != markdown.Answer(c.reasoning, c.text) {
 			t.Errorf("%s, %s: it is kept as %q and %q and shown as\n%s", c.name, c.pieces, got.reasoning, got.text, got.html)
 		}
 	}

@@ -17,12 +17,6 @@ func NewWorker(cfg Config) *echo.Echo {
 	g := gate.NewTrusted(cfg.Logger)
 	e := echo.New()
 	g.Guard(e)
-	own := api.New(cfg.Engine, nil, g, cfg.Version, time.Minute)
-	e.POST("/v1/generate", own.Generate)
-	e.POST("/v1/render", own.Render)
-	e.GET("/v1/status", own.Status)
-	e.GET("/v1/catalog", own.Catalog)
-	e.POST("/tokenize", own.Tokenize)
-	e.POST("/detokenize", own.Detokenize)
+	api.New(cfg.Engine, nil, g, cfg.Version, time.Minute).EngineRoutes(e)
 	return e
 }

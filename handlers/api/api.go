@@ -5,7 +5,10 @@ package api
 import (
 	"context"
 	"iter"
+	"net/http"
 	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/models"
@@ -44,4 +47,34 @@ type API struct {
 // has the list itself.
 func New(engine Engine, list *models.Service, g *gate.Gate, version string, ping time.Duration) *API {
 	return &API{engine: engine, list: list, gate: g, version: version, ping: ping}
+}
+
+// Routes adds the routes for programs to e, but GET /models, which is for people too.
+func (api *API) Routes(e *echo.Echo) {
+	getOrHead := []string{http.MethodGet, http.MethodHead}
+	e.Match(getOrHead, "/health", api.health)
+
+	e.POST("/v1/generate", api.generateStream)
+	for _, prefix := range []string{"/v1", ""} { // users forget the /v1 in their client's base address
+		e.POST(prefix+"/chat/completions", api.chatCompletions)
+		e.POST(prefix+"/completions", api.completions)
+		e.Match(getOrHead, prefix+"/models/*", api.model)
+	}
+	e.Match(getOrHead, "/v1/status", api.status)
+	e.Match(getOrHead, "/v1/models", api.Models)
+
+	// Tools, named as llama-server has them.
+	e.POST("/tokenize", api.tokenize)
+	e.POST("/detokenize", api.detokenize)
+	e.POST("/apply-template", api.applyTemplate)
+}
+
+// EngineRoutes adds the engine's own routes to e, for the server whose engine it is.
+func (api *API) EngineRoutes(e *echo.Echo) {
+	e.POST("/v1/generate", api.generateStream)
+	e.POST("/v1/render", api.renderRequest)
+	e.GET("/v1/status", api.status)
+	e.GET("/v1/catalog", api.catalog)
+	e.POST("/tokenize", api.tokenize)
+	e.POST("/detokenize", api.detokenize)
 }

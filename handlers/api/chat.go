@@ -51,8 +51,8 @@ type chatRequest struct {
 	TopLogProbs         *int `json:"top_logprobs"`
 }
 
-// ChatCompletions answers POST /v1/chat/completions.
-func (api *API) ChatCompletions(c echo.Context) (err error) {
+// chatCompletions answers POST /v1/chat/completions.
+func (api *API) chatCompletions(c echo.Context) (err error) {
 	body := chatRequest{generationFields: newGenerationFields()}
 	defer func() { err = body.about(err) }()
 	if err := httpio.ReadJSON(c, &body); err != nil {

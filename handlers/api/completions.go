@@ -39,8 +39,8 @@ type completionPrompt struct {
 	tokens []int32
 }
 
-// Completions answers POST /v1/completions.
-func (api *API) Completions(c echo.Context) (err error) {
+// completions answers POST /v1/completions.
+func (api *API) completions(c echo.Context) (err error) {
 	body := completionRequest{generationFields: newGenerationFields()}
 	defer func() { err = body.about(aboutPrompt(err)) }()
 	if err := httpio.ReadJSON(c, &body); err != nil {

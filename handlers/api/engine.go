@@ -10,8 +10,8 @@ import (
 	"m40-llm/infer"
 )
 
-// Status answers GET /v1/status with the engine's infer.Status.
-func (api *API) Status(c echo.Context) error {
+// status answers GET /v1/status with the engine's infer.Status.
+func (api *API) status(c echo.Context) error {
 	s := api.engine.Status()
 	if !api.gate.Trusted() {
 		s.Model.Path = ""
@@ -23,9 +23,9 @@ func (api *API) Status(c echo.Context) error {
 	return c.JSON(http.StatusOK, s)
 }
 
-// Catalog answers GET /v1/catalog with the engine's list of infer.ModelInfo, broken files
+// catalog answers GET /v1/catalog with the engine's list of infer.ModelInfo, broken files
 // included.
-func (api *API) Catalog(c echo.Context) error {
+func (api *API) catalog(c echo.Context) error {
 	infos, err := api.engine.Models(c.Request().Context())
 	if err != nil {
 		return err
@@ -40,8 +40,8 @@ type renderedBody struct {
 	Bytes []byte `json:"bytes,omitempty"`
 }
 
-// Render answers POST /v1/render, whose body is an infer.Request.
-func (api *API) Render(c echo.Context) error {
+// renderRequest answers POST /v1/render, whose body is an infer.Request.
+func (api *API) renderRequest(c echo.Context) error {
 	r := infer.DefaultRequest()
 	if err := httpio.ReadStrictJSON(c, &r); err != nil {
 		return err

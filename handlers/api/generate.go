@@ -11,11 +11,11 @@ import (
 	"m40-llm/infer"
 )
 
-// Generate answers POST /v1/generate, the engine's own face: the body is an
+// generateStream answers POST /v1/generate, the engine's own face: the body is an
 // infer.Request, the answer one infer.Event a line. A server whose engine is
 // another process speaks this, so nothing may be lost on the way: failures are
 // whole infer.Errors, here and in the last line.
-func (api *API) Generate(c echo.Context) error {
+func (api *API) generateStream(c echo.Context) error {
 	r := infer.DefaultRequest()
 	if err := httpio.ReadStrictJSON(c, &r); err != nil {
 		return api.gate.AnswerEngineError(c, err)

@@ -34,9 +34,9 @@ type notReadyBody struct {
 	Trouble string         `json:"trouble,omitempty"`
 }
 
-// Health answers GET /health: 200 once requests are answered at once, 503 before
+// health answers GET /health: 200 once requests are answered at once, 503 before
 // that and after a failure.
-func (api *API) Health(c echo.Context) error {
+func (api *API) health(c echo.Context) error {
 	s := api.engine.Status()
 	if s.State == infer.StateReady {
 		return c.JSON(http.StatusOK, healthBody{

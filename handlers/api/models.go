@@ -50,8 +50,8 @@ func (api *API) Models(c echo.Context) error {
 	return c.JSON(http.StatusOK, list)
 }
 
-// Model answers GET /v1/models/{id}; the id may hold slashes and colons.
-func (api *API) Model(c echo.Context) error {
+// model answers GET /v1/models/{id}; the id may hold slashes and colons.
+func (api *API) model(c echo.Context) error {
 	id := c.Param("*")
 	infos, err := api.list.List(c.Request().Context())
 	if err != nil {

@@ -21,9 +21,9 @@ type RenderedTemplate struct {
 	Notice string  `json:"notice,omitempty"`
 }
 
-// ApplyTemplate answers POST /apply-template with the prompt that a chat
+// applyTemplate answers POST /apply-template with the prompt that a chat
 // completion of the same messages would start from.
-func (api *API) ApplyTemplate(c echo.Context) error {
+func (api *API) applyTemplate(c echo.Context) error {
 	var body templateRequest
 	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err

@@ -28,8 +28,8 @@ type tokenPiece struct {
 	Piece any   `json:"piece"`
 }
 
-// Tokenize answers POST /tokenize.
-func (api *API) Tokenize(c echo.Context) error {
+// tokenize answers POST /tokenize.
+func (api *API) tokenize(c echo.Context) error {
 	var body tokenizeRequest
 	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
@@ -111,8 +111,8 @@ type detokenizeBody struct {
 	Pieces  []any  `json:"pieces,omitempty"` // what each token spells, if that was asked for
 }
 
-// Detokenize answers POST /detokenize.
-func (api *API) Detokenize(c echo.Context) error {
+// detokenize answers POST /detokenize.
+func (api *API) detokenize(c echo.Context) error {
 	var body detokenizeRequest
 	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package handlers
+package page
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/web"
 )
@@ -45,7 +46,7 @@ func readChatForm(c echo.Context) (chatForm, error) {
 	if text := c.FormValue("value"); text != "" {
 		value, err := strconv.ParseBool(text)
 		if err != nil {
-			return chatForm{}, invalidf("value", "value is %q, but must be true or false", text)
+			return chatForm{}, failure.Invalid("value", "value is %q, but must be true or false", text)
 		}
 		form.Value = &value
 	}

@@ -1,4 +1,4 @@
-package handlers
+package stream
 
 import (
 	"context"
@@ -21,9 +21,9 @@ import (
 // The first frame is {"type":"session","session":"…"}; commands carry that in the
 // header X-Session. /events?chat=ID&since=N opens a chat at once.
 
-// sessionHeader says which stream the answer to a command shall go to. Who has not read
+// SessionHeader says which stream the answer to a command shall go to. Who has not read
 // that stream does not know.
-const sessionHeader = "X-Session"
+const SessionHeader = "X-Session"
 
 // events answers GET /events.
 func (h *Handlers) events(c echo.Context) error {
@@ -31,7 +31,7 @@ func (h *Handlers) events(c echo.Context) error {
 	if chat := c.QueryParam("chat"); chat != "" {
 		since, err := strconv.ParseInt(c.QueryParam("since"), 10, 64)
 		if err != nil && c.QueryParam("since") != "" {
-			return invalidf("since", "since is %q, but must be the number of an event", httpio.Shorten(c.QueryParam("since")))
+			return failure.Invalid("since", "since is %q, but must be the number of an event", httpio.Shorten(c.QueryParam("since")))
 		}
 		open = &openCommand{Type: "open", Chat: chat, Since: since}
 	}
@@ -71,7 +71,7 @@ type sessionFrame struct {
 
 // command answers POST /command. What came of the command goes over the stream.
 func (h *Handlers) command(c echo.Context) error {
-	t := h.sessions.find(c.Request().Header.Get(sessionHeader))
+	t := h.sessions.find(c.Request().Header.Get(SessionHeader))
 	if t == nil {
 		return errSessionGone
 	}

@@ -1,13 +1,37 @@
-package handlers
+// Package stream is what keeps an open page up to date: a websocket, or where those are
+// blocked a stream of events with a request for each command. socket.go is the only importer
+// of the websocket package; protocol.go describes the messages.
+package stream
 
 import (
 	"context"
+	"log/slog"
+	"time"
 
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/models"
 
 	"github.com/labstack/echo/v4"
 	"nhooyr.io/websocket"
 )
+
+// Handlers serves the streams. All fields must be set.
+type Handlers struct {
+	Live         *live.Service
+	Models       *models.Service
+	Log          *slog.Logger
+	WriteTimeout time.Duration // longest wait for a client to take a frame
+
+	sessions sessions
+}
+
+// Routes adds the routes of the streams to e.
+func (h *Handlers) Routes(e *echo.Echo) {
+	e.GET("/ws", h.socket)
+	e.GET("/events", h.events)
+	e.POST("/command", h.command)
+}
 
 // socket answers GET /ws; protocol.go describes what goes over it.
 func (h *Handlers) socket(c echo.Context) error {
@@ -23,7 +47,7 @@ func (h *Handlers) socket(c echo.Context) error {
 		return nil // Accept has answered
 	}
 	defer func() { _ = conn.CloseNow() }()
-	conn.SetReadLimit(streamReadLimit)
+	conn.SetReadLimit(ReadLimit)
 	h.newSession(socketTransport{conn}).serve(r.Context())
 	return nil
 }

@@ -1,4 +1,4 @@
-package handlers
+package page
 
 import (
 	"bufio"
@@ -18,16 +18,17 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/store"
 	"m40-llm/web"
 )
 
-// exportFormat names the files of GET /c/:id/export.json, which POST /import takes.
-const exportFormat = "m40-llm-chat-1"
+// ExportFormat names the files of GET /c/:id/export.json, which POST /import takes.
+const ExportFormat = "m40-llm-chat-1"
 
-// exportedChat is a whole chat: every branch, and how each answer was made.
-type exportedChat struct {
+// ExportedChat is a whole chat: every branch, and how each answer was made.
+type ExportedChat struct {
 	Format   string            `json:"format"`
 	Title    string            `json:"title"`
 	Model    string            `json:"model,omitempty"` // that answers next
@@ -54,7 +55,7 @@ func (h *Handlers) exportJSON(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	out := exportedChat{Format: exportFormat, Title: conversation.Title, Model: conversation.Model, Raw: conversation.Raw, Leaf: conversation.Leaf, Messages: []exportedMessage{}}
+	out := ExportedChat{Format: ExportFormat, Title: conversation.Title, Model: conversation.Model, Raw: conversation.Raw, Leaf: conversation.Leaf, Messages: []exportedMessage{}}
 	for _, m := range list {
 		out.Messages = append(out.Messages, exportMessage(m))
 	}
@@ -165,7 +166,7 @@ func importedFile(c echo.Context) (io.Reader, error) {
 			return part, nil
 		}
 	}
-	return nil, invalidf("file", "the form has no file: %v", err)
+	return nil, failure.Invalid("file", "the form has no file: %v", err)
 }
 
 // maxExportValue is how many bytes one message can have in a file, with its tokens.
@@ -176,7 +177,7 @@ type exportReader struct {
 	source  valueReader
 	text    *bufio.Reader
 	decoder *json.Decoder
-	head    exportedChat // without the messages
+	head    ExportedChat // without the messages
 	count   int          // messages so far
 }
 
@@ -193,7 +194,7 @@ type valueReader struct {
 	left int
 }
 
-var errLongValue = invalidf("messages", "a message in the file is longer than %d MiB, which is what one can have with its tokens", maxExportValue>>20)
+var errLongValue = failure.Invalid("messages", "a message in the file is longer than %d MiB, which is what one can have with its tokens", maxExportValue>>20)
 
 func (r *valueReader) Read(p []byte) (int, error) {
 	if r.left <= 0 {
@@ -247,13 +248,13 @@ func (r *exportReader) read(take func(store.Message) bool) error {
 		return r.broken(err)
 	}
 	if _, err := r.decoder.Token(); err != io.EOF {
-		return invalidf("file", "there is more in the file behind the chat: %s", pleaseExport)
+		return failure.Invalid("file", "there is more in the file behind the chat: %s", pleaseExport)
 	}
 	if r.head.Format == "" {
-		return invalidf("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
+		return failure.Invalid("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
 	}
 	if r.count == 0 {
-		return invalidf("messages", "there are no messages in the file")
+		return failure.Invalid("messages", "there are no messages in the file")
 	}
 	return nil
 }
@@ -267,15 +268,15 @@ func (r *exportReader) begin() error {
 		c, _, err := r.text.ReadRune()
 		switch {
 		case err == io.EOF:
-			return invalidf("file", "the file is empty: %s", pleaseExport)
+			return failure.Invalid("file", "the file is empty: %s", pleaseExport)
 		case err != nil:
 			return err
 		case strings.ContainsRune("\ufeff \t\r\n", c):
 			continue
 		case c == '[':
-			return invalidf("file", "the file holds a list, not a chat of this program: %s", pleaseExport)
+			return failure.Invalid("file", "the file holds a list, not a chat of this program: %s", pleaseExport)
 		case c != '{':
-			return invalidf("file", "the file is not JSON: %s", pleaseExport)
+			return failure.Invalid("file", "the file is not JSON: %s", pleaseExport)
 		}
 		if err := r.text.UnreadRune(); err != nil {
 			return err
@@ -290,9 +291,9 @@ func (r *exportReader) broken(err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return invalidf("file", "the file ends too early, in message %d: was it cut short?", r.count+1)
+		return failure.Invalid("file", "the file ends too early, in message %d: was it cut short?", r.count+1)
 	case errors.As(err, &syntax):
-		return invalidf("file", "the file is not valid JSON near byte %d: %v", r.decoder.InputOffset(), err)
+		return failure.Invalid("file", "the file is not valid JSON near byte %d: %v", r.decoder.InputOffset(), err)
 	}
 	return err
 }
@@ -305,7 +306,7 @@ func (r *exportReader) value(name string, dst any) error {
 		return r.broken(err)
 	}
 	if !utf8.Valid(raw) {
-		return invalidf("file", "the file is not JSON: %s", pleaseExport)
+		return failure.Invalid("file", "the file is not JSON: %s", pleaseExport)
 	}
 	return errors.Join(httpio.CheckDepth(raw), httpio.DecodeJSON(raw, name, dst))
 }
@@ -319,21 +320,21 @@ func (r *exportReader) readField(name string) error {
 	if err := r.value(name, dst); err != nil {
 		return err
 	}
-	if name == "format" && r.head.Format != exportFormat {
-		return invalidf("format", "format is %q, but this program reads %q", httpio.Shorten(r.head.Format), exportFormat)
+	if name == "format" && r.head.Format != ExportFormat {
+		return failure.Invalid("format", "format is %q, but this program reads %q", httpio.Shorten(r.head.Format), ExportFormat)
 	}
 	return nil
 }
 
 func (r *exportReader) readMessages(take func(store.Message) bool) error {
 	if r.head.Format == "" || r.count > 0 {
-		return invalidf("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
+		return failure.Invalid("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
 	}
 	r.source.left = maxExportValue
 	if begin, err := r.decoder.Token(); err != nil {
 		return r.broken(err)
 	} else if begin != json.Delim('[') {
-		return invalidf("messages", "messages must be an array")
+		return failure.Invalid("messages", "messages must be an array")
 	}
 	for r.decoder.More() {
 		var m exportedMessage
@@ -361,15 +362,15 @@ func (m *exportedMessage) check(name string) error {
 	states := []store.State{store.Done, store.Running, store.Stopped, store.Failed, store.Interrupted}
 	switch {
 	case m.ID < 1:
-		return invalidf(name+".id", "%s.id is %d, but must be positive", name, m.ID)
+		return failure.Invalid(name+".id", "%s.id is %d, but must be positive", name, m.ID)
 	case m.Role != store.RoleUser && m.Role != store.RoleAssistant:
-		return invalidf(name+".role", "%s.role is %q, but must be user or assistant", name, m.Role)
+		return failure.Invalid(name+".role", "%s.role is %q, but must be user or assistant", name, m.Role)
 	case !slices.Contains(states, m.State), m.Role == store.RoleUser && m.State != store.Done:
-		return invalidf(name+".state", "%s.state is %q, which no such message has", name, m.State)
+		return failure.Invalid(name+".state", "%s.state is %q, which no such message has", name, m.State)
 	case m.Role == store.RoleUser && m.Answer != nil:
-		return invalidf(name+".answer", "%s is a question and has an answer's figures", name)
+		return failure.Invalid(name+".answer", "%s is a question and has an answer's figures", name)
 	case m.At.UTC().Year() < 1 || m.At.UTC().Year() > 9999:
-		return invalidf(name+".at", "%s.at is not in the years 1 to 9999 of UTC", name)
+		return failure.Invalid(name+".at", "%s.at is not in the years 1 to 9999 of UTC", name)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package handlers
+package page
 
 import (
 	"bytes"
@@ -16,8 +16,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/markdown"
 	"m40-llm/infer"
 	"m40-llm/web"
 )
@@ -47,7 +49,7 @@ func (h *Handlers) ask(c echo.Context) error {
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, "/c/"+chat+"?follow=1#end")
 	}
-	f := h.gate.Failed(c, err)
+	f := h.Gate.Failed(c, err)
 	p, _, pageErr := h.chat(c, id)
 	if pageErr != nil {
 		return pageErr
@@ -95,7 +97,7 @@ func (h *Handlers) answerQuestion(c echo.Context) error {
 	id := c.Param("id")
 	question, err := strconv.ParseInt(c.FormValue("question"), 10, 64)
 	if err != nil {
-		return invalidf("question", "question is %q, but must be the number of a message", httpio.Shorten(c.FormValue("question")))
+		return failure.Invalid("question", "question is %q, but must be the number of a message", httpio.Shorten(c.FormValue("question")))
 	}
 	chat, err := h.Live.Chat(id)
 	if err != nil {
@@ -120,7 +122,7 @@ func (h *Handlers) showMessage(c echo.Context) error {
 	id, text := c.Param("id"), c.FormValue("message")
 	message, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return invalidf("message", "message is %q, but must be the number of a message", httpio.Shorten(text))
+		return failure.Invalid("message", "message is %q, but must be the number of a message", httpio.Shorten(text))
 	}
 	chat, err := h.Live.Chat(id)
 	if err != nil {
@@ -161,7 +163,7 @@ const (
 
 func (o *onces) do(once string, send func() (chat string, err error)) (string, error) {
 	if len(once) > maxOnce {
-		return "", invalidf("once", "once has %d bytes, and at most %d name a form", len(once), maxOnce)
+		return "", failure.Invalid("once", "once has %d bytes, and at most %d name a form", len(once), maxOnce)
 	}
 	if once == "" {
 		return send()
@@ -286,10 +288,10 @@ func (w *growingPage) begin(m *live.Message) {
 	if m.Answer.Thinking {
 		w.text(m.Reasoning)
 	} else {
-		w.block(renderThought(m.Reasoning))
+		w.block(markdown.Thought(m.Reasoning))
 	}
 	for _, block := range m.FinishedBlocks() {
-		w.block(renderMarkdown(block))
+		w.block(markdown.Text(block))
 	}
 	w.text(m.Text[m.Answer.Blocks:])
 }
@@ -306,7 +308,7 @@ func (w *growingPage) apply(e *live.Event) {
 		w.text(e.Text)
 	case live.EventBlock:
 		if !w.raw {
-			w.block(renderBlock(e))
+			w.block(markdown.Block(e))
 		}
 	case live.EventEnd:
 		w.end(e)
@@ -360,9 +362,9 @@ func (w *growingPage) end(e *live.Event) {
 	w.ended = true
 	if !w.raw {
 		if e.Thinking {
-			w.block(renderThought(m.Reasoning))
+			w.block(markdown.Thought(m.Reasoning))
 		}
-		w.block(renderMarkdown(m.Text[m.Answer.Blocks:]))
+		w.block(markdown.Text(m.Text[m.Answer.Blocks:]))
 	}
 	w.shut()
 	t := turnView(m, w.page)

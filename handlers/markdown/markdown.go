@@ -1,4 +1,4 @@
-package handlers
+package markdown
 
 import (
 	"bytes"
@@ -30,12 +30,12 @@ import (
 // over, take time by the square of their length.
 const maxMarkdown = 32 << 10
 
-// markdown turns what a model wrote into HTML that is safe to insert. goldmark
+// converter turns what a model wrote into HTML that is safe to insert. goldmark
 // renders without raw HTML; the allow-list then has the last word, so that no
 // rendering step comes after the check. There are no images: they would tell
 // their server who reads. HTML in the source is shown as text, because models
 // write about tags, and line breaks stay, because models write poems.
-var markdown = sync.OnceValue(func() goldmark.Markdown {
+var converter = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(
 		goldmark.WithExtensions(
 			extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)),
@@ -78,31 +78,31 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 	return p
 })
 
-// renderAnswer renders a whole answer, a long one block by block.
-func renderAnswer(reasoning, source string) string {
+// Answer renders a whole answer, a long one block by block.
+func Answer(reasoning, source string) string {
 	var out strings.Builder
-	out.WriteString(renderThought(reasoning))
+	out.WriteString(Thought(reasoning))
 	if len(source) <= maxMarkdown {
-		out.WriteString(renderMarkdown(source))
+		out.WriteString(Text(source))
 		return out.String()
 	}
 	for _, block := range live.SplitBlocks(source) {
-		out.WriteString(renderMarkdown(block))
+		out.WriteString(Text(block))
 	}
 	return out.String()
 }
 
-// renderBlock renders the block of an answer that an event says is finished.
-func renderBlock(e *live.Event) string {
+// Block renders the block of an answer that an event says is finished.
+func Block(e *live.Event) string {
 	if e.Thinking {
-		return renderThought(e.Reasoning)
+		return Thought(e.Reasoning)
 	}
-	return renderMarkdown(e.Text)
+	return Text(e.Text)
 }
 
-// renderThought renders what a model thought before it answered, folded. Models that are
+// Thought renders what a model thought before it answered, folded. Models that are
 // told not to think write an empty one, of which nothing is shown.
-func renderThought(thought string) string {
+func Thought(thought string) string {
 	if strings.TrimSpace(thought) == "" {
 		return ""
 	}
@@ -135,8 +135,8 @@ func words(text string) int {
 	return n
 }
 
-// renderMarkdown renders a block, or a whole text that is short.
-func renderMarkdown(source string) string { return allowed().Sanitize(toHTML(source)) }
+// Text renders a block, or a whole text that is short.
+func Text(source string) string { return allowed().Sanitize(toHTML(source)) }
 
 // toHTML is what the allow-list then looks through. It never fails: what cannot be
 // rendered is shown as it is.
@@ -145,10 +145,10 @@ func toHTML(source string) string {
 	if len(source) > maxMarkdown {
 		return plain
 	}
-	document := markdown().Parser().Parse(text.NewReader([]byte(source)))
+	document := converter().Parser().Parse(text.NewReader([]byte(source)))
 	document.OwnerDocument().AddMeta(metaSpent, timeout(highlightTime))
 	var out bytes.Buffer
-	if markdown().Renderer().Render(&out, []byte(source), document) != nil {
+	if converter().Renderer().Render(&out, []byte(source), document) != nil {
 		return plain
 	}
 	return out.String()

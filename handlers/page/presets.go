@@ -1,4 +1,4 @@
-package handlers
+package page
 
 import (
 	"bytes"
@@ -26,12 +26,12 @@ import (
 // the chat asks. Changes are forms, with their fields as a form or as a JSON object;
 // scripts ask for JSON and get the preset, or 204.
 
-// presetFormat names the files of GET /presets/export.json, which POST /presets/import
+// PresetFormat names the files of GET /presets/export.json, which POST /presets/import
 // takes.
-const presetFormat = "m40-llm-presets-1"
+const PresetFormat = "m40-llm-presets-1"
 
-// wirePreset is a preset as scripts get it. Its settings have no seed: it is always -1.
-type wirePreset struct {
+// Preset is a preset as scripts get it. Its settings have no seed: it is always -1.
+type Preset struct {
 	ID       string        `json:"id"`
 	Name     string        `json:"name"`
 	About    string        `json:"about,omitempty"`
@@ -40,8 +40,8 @@ type wirePreset struct {
 	Builtin  bool          `json:"builtin,omitempty"`
 }
 
-func toWirePreset(p live.Preset) wirePreset {
-	return wirePreset{ID: p.ID, Name: p.Name, About: p.About, System: p.System, Settings: p.Settings, Builtin: p.Builtin}
+func toWirePreset(p live.Preset) Preset {
+	return Preset{ID: p.ID, Name: p.Name, About: p.About, System: p.System, Settings: p.Settings, Builtin: p.Builtin}
 }
 
 // presetsPage answers GET /presets?id=ID&against=ID&all=1&chat=ID&deleted=ID: the presets,
@@ -53,7 +53,7 @@ func (h *Handlers) presetsPage(c echo.Context) error {
 		if err != nil {
 			return err
 		}
-		wire := make([]wirePreset, len(list))
+		wire := make([]Preset, len(list))
 		for i, p := range list {
 			wire[i] = toWirePreset(p)
 		}
@@ -284,7 +284,7 @@ func decodePresetSettings(data []byte, place string, settings *live.Settings) er
 		return err
 	}
 	if settings.Seed != -1 {
-		return invalidf(place+".seed", "%s.seed is %d, but a preset has no seed; leave it out", place, settings.Seed)
+		return failure.Invalid(place+".seed", "%s.seed is %d, but a preset has no seed; leave it out", place, settings.Seed)
 	}
 	return nil
 }
@@ -340,7 +340,7 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 	ctx, id := c.Request().Context(), c.Param("id")
 	form, err := c.FormParams()
 	if err != nil {
-		return invalidf("", "the form cannot be read: %v", err)
+		return failure.Invalid("", "the form cannot be read: %v", err)
 	}
 	p, err := h.Live.Preset(ctx, id)
 	if err != nil {
@@ -463,7 +463,7 @@ func (h *Handlers) exportPresets(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	file := presetFile{Format: presetFormat, Presets: []exportedPreset{}}
+	file := presetFile{Format: PresetFormat, Presets: []exportedPreset{}}
 	for _, p := range list {
 		if p.Builtin && id == "" {
 			continue
@@ -498,7 +498,7 @@ func (h *Handlers) importPresets(c echo.Context) error {
 		return err
 	}
 	if httpio.WantsJSON(c.Request()) {
-		wire := make([]wirePreset, len(added))
+		wire := make([]Preset, len(added))
 		for i, p := range added {
 			wire[i] = toWirePreset(p)
 		}
@@ -514,14 +514,14 @@ func readPresets(data []byte) ([]live.Preset, error) {
 		return nil, err
 	}
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(data) {
-		return nil, invalidf("file", "the file is not a JSON object, or was cut short: %s", export)
+		return nil, failure.Invalid("file", "the file is not a JSON object, or was cut short: %s", export)
 	}
 	var file presetFile
 	if err := httpio.DecodeStrict(data, "", &file); err != nil {
 		return nil, err
 	}
-	if file.Format != presetFormat {
-		return nil, invalidf("format", "format is %q, but this program reads %q", httpio.Shorten(file.Format), presetFormat)
+	if file.Format != PresetFormat {
+		return nil, failure.Invalid("format", "format is %q, but this program reads %q", httpio.Shorten(file.Format), PresetFormat)
 	}
 	var list []live.Preset
 	for i, in := range file.Presets {

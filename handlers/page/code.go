@@ -1,4 +1,4 @@
-package handlers
+package page
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
@@ -171,11 +172,11 @@ func literal(text string) string {
 func (h *Handlers) answerCode(c echo.Context) error {
 	language, known := programs[c.QueryParam("as")]
 	if !known {
-		return invalidf("as", "as is %q, but must be curl, python or javascript", httpio.Shorten(c.QueryParam("as")))
+		return failure.Invalid("as", "as is %q, but must be curl, python or javascript", httpio.Shorten(c.QueryParam("as")))
 	}
 	answer, err := strconv.ParseInt(c.Param("answer"), 10, 64)
 	if err != nil {
-		return invalidf("answer", "answer is %q, but must be a number", httpio.Shorten(c.Param("answer")))
+		return failure.Invalid("answer", "answer is %q, but must be a number", httpio.Shorten(c.Param("answer")))
 	}
 	chat, err := h.Live.Chat(c.Param("id"))
 	if err != nil {
@@ -185,7 +186,7 @@ func (h *Handlers) answerCode(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	call, err := newAPICall(gate.OwnOrigin(c), request, h.gate.AsksForKey())
+	call, err := newAPICall(gate.OwnOrigin(c), request, h.Gate.AsksForKey())
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package handlers
+package markdown
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/chroma/v2"
 
+	"m40-llm/handlers/markdown/markdowntest"
 	"m40-llm/web"
 )
 
@@ -83,7 +84,7 @@ func TestHighlight_GivesUpWhole(t *testing.T) {
 	if got := highlight(code, "go", after(1000)); textOf(got) != code {
 		t.Errorf("with time enough it gave %q", got)
 	}
-	if got := renderMarkdown("```go\n" + strings.Repeat(code, maxHighlight/len(code)+1) + "```"); strings.Contains(got, "<span") || strings.Count(got, "return") != maxHighlight/len(code)+1 {
+	if got := Text("```go\n" + strings.Repeat(code, maxHighlight/len(code)+1) + "```"); strings.Contains(got, "<span") || strings.Count(got, "return") != maxHighlight/len(code)+1 {
 		t.Errorf("a long block is not shown plain: %.200s", got)
 	}
 }
@@ -132,7 +133,7 @@ var worstCode = []string{
 // inside one. The count stands for the time: it does not depend on the machine.
 func TestHighlight_EndsOnTheWorstCode(t *testing.T) {
 	size, steps := 1<<7, 1<<6
-	if torture() {
+	if markdowntest.Torture() {
 		size, steps = 1<<10, 1<<8
 	}
 	tried := map[any]bool{}
@@ -172,7 +173,7 @@ func FuzzHighlight(f *testing.F) {
 		if spans := highlight(code, name, after(4096)); spans != nil && textOf(spans) != code {
 			t.Errorf("%s: %q became %q", name, code, textOf(spans))
 		}
-		if harm := harms(renderMarkdown("````" + name + "\n" + code + "\n````")); harm != "" {
+		if harm := markdowntest.Harms(Text("````" + name + "\n" + code + "\n````")); harm != "" {
 			t.Errorf("%s: %q has %s", name, code, harm)
 		}
 	})

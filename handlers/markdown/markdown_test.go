@@ -1,31 +1,33 @@
-package handlers
+package markdown
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"m40-llm/handlers/markdown/markdowntest"
 )
 
 func TestLongAnswersAreRenderedBlockByBlock(t *testing.T) {
 	paragraph := strings.Repeat("word ", 200) + "**end**\n\n"
 	long := strings.Repeat(paragraph, 3*maxMarkdown/len(paragraph))
-	if got, want := strings.Count(renderAnswer("", long), "<strong>end</strong></p>"), strings.Count(long, "**end**"); got != want {
+	if got, want := strings.Count(Answer("", long), "<strong>end</strong></p>"), strings.Count(long, "**end**"); got != want {
 		t.Errorf("%d of %d paragraphs were rendered", got, want)
 	}
 	block := strings.Repeat("[a](", maxMarkdown/4+1)
-	if got := renderAnswer("", "# a\n"+block); got != "<h1>a</h1>\n<pre><code>"+block+"</code></pre>\n" {
+	if got := Answer("", "# a\n"+block); got != "<h1>a</h1>\n<pre><code>"+block+"</code></pre>\n" {
 		t.Errorf("a block over the limit became %.100q", got)
 	}
 }
 
 func FuzzRenderMarkdown(f *testing.F) {
-	for _, payload := range hostileMarkdown {
+	for _, payload := range markdowntest.Samples {
 		f.Add(payload)
 	}
 	f.Add("\\(a\\[<b>\\]\n\\) \\[<script>\\]")
 	f.Fuzz(func(t *testing.T, source string) {
-		for _, rendered := range []string{renderMarkdown(source), renderAnswer("", source), renderAnswer(source, source)} {
-			if harm := harms(rendered); harm != "" {
+		for _, rendered := range []string{Text(source), Answer("", source), Answer(source, source)} {
+			if harm := markdowntest.Harms(rendered); harm != "" {
 				t.Errorf("%q became %q, with %s", source, rendered, harm)
 			}
 		}
@@ -57,7 +59,7 @@ func TestMarkdownIsRendered(t *testing.T) {
 		{"line breaks stay", "a\nb", "<p>a<br>\nb</p>\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := renderMarkdown(c.source); got != c.want {
+			if got := Text(c.source); got != c.want {
 				t.Errorf("%q became\n%q, want\n%q", c.source, got, c.want)
 			}
 		})
@@ -79,13 +81,13 @@ func TestEveryInvisibleCharacterInCodeIsShown(t *testing.T) {
 		want := fmt.Sprintf(`<span class="ctl">U+%04X</span>`, c)
 		for _, source := range []string{"```\nif a%cb {\n```", "```go\nif a%cb {\n```", "```python\n# a%c\n```", "    indented%c", "say `a%cb` now"} {
 			source = fmt.Sprintf(source, c)
-			if got := renderMarkdown(source); strings.Count(got, want) != 1 || strings.ContainsRune(got, c) {
+			if got := Text(source); strings.Count(got, want) != 1 || strings.ContainsRune(got, c) {
 				t.Errorf("%q became %q", source, got)
 			}
 		}
 	}
 	for _, plain := range []string{"ключ", "العربية", "日本語", "é", "👍🏽", "\t"} {
-		if got := renderMarkdown("```\n" + plain + "\n```"); got != "<pre><code>"+plain+"</code></pre>\n" {
+		if got := Text("```\n" + plain + "\n```"); got != "<pre><code>"+plain+"</code></pre>\n" {
 			t.Errorf("%q became %q", plain, got)
 		}
 	}

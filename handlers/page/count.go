@@ -1,4 +1,4 @@
-package handlers
+package page
 
 import (
 	"net/http"
@@ -18,8 +18,8 @@ type countRequest struct {
 	Raw    bool   `json:"raw"`
 }
 
-// countResponse says how large the prompt of the draft would be.
-type countResponse struct {
+// CountResponse says how large the prompt of the draft would be.
+type CountResponse struct {
 	Tokens  int `json:"tokens"`  // of the whole prompt
 	Draft   int `json:"draft"`   // of them, those of the draft
 	Context int `json:"context"` // what the engine can use, the answer included; 0: not known yet
@@ -36,5 +36,5 @@ func (h *Handlers) countDraft(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, countResponse{Tokens: n.Tokens, Draft: n.Draft, Context: n.Context})
+	return c.JSON(http.StatusOK, CountResponse{Tokens: n.Tokens, Draft: n.Draft, Context: n.Context})
 }

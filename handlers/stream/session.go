@@ -1,4 +1,4 @@
-package handlers
+package stream
 
 import (
 	"bytes"
@@ -15,18 +15,19 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
+	"m40-llm/handlers/view"
 	"m40-llm/web"
 )
 
 const (
-	streamReadLimit  = 256 << 10             // bytes of one command
+	ReadLimit        = 256 << 10             // bytes of one command
 	streamRate       = 20                    // commands a second
-	streamBurst      = 40                    // commands at once
+	Burst            = 40                    // commands at once
 	streamFlush      = 40 * time.Millisecond // events are gathered for so long
 	streamPing       = 20 * time.Second
 	streamPong       = 10 * time.Second
 	streamStatus     = 250 * time.Millisecond // how often the engine is looked at
-	streamReplyQueue = streamBurst
+	streamReplyQueue = Burst
 )
 
 // transport carries the frames of one session. There are two, the websocket and, where
@@ -98,10 +99,10 @@ func (h *Handlers) newSession(t transport) *session {
 	return &session{
 		live:         h.Live,
 		models:       h.Models,
-		log:          h.log,
+		log:          h.Log,
 		transport:    t,
 		writeTimeout: h.WriteTimeout,
-		limiter:      rate.NewLimiter(streamRate, streamBurst),
+		limiter:      rate.NewLimiter(streamRate, Burst),
 		replies:      make(chan wireReply, streamReplyQueue),
 	}
 }
@@ -109,7 +110,7 @@ func (h *Handlers) newSession(t transport) *session {
 // wireReply goes from the reader to the writer, which sends the frames in order and
 // from then on follows the subscription, if there is one.
 type wireReply struct {
-	frames       []wireFrame
+	frames       []Frame
 	chat         string // for the ack, if not the open one
 	seq          int64  // for the ack
 	subscription *live.Subscription
@@ -131,7 +132,7 @@ func (s *session) serve(connected context.Context) {
 	if code, reason := closeCode(context.Cause(ctx)); code != closeUnannounced {
 		// Chromium does not tell pages the code of a websocket whose two ends say farewell
 		// at the same time.
-		_ = s.send(connected, wireFrame{Type: "close", Code: code})
+		_ = s.send(connected, Frame{Type: "close", Code: code})
 		s.transport.close(code, reason)
 	}
 	s.transport.drop()
@@ -181,17 +182,17 @@ func (s *session) handle(frame []byte) wireReply {
 	}
 	if err != nil {
 		s.logFailure(command, err)
-		r.frames = append(r.frames, wireFrame{Type: "error", Ref: command.Ref, Error: toWireError(err)})
+		r.frames = append(r.frames, Frame{Type: "error", Ref: command.Ref, Error: toWireError(err)})
 		return r
 	}
-	ack := wireFrame{Type: "ack", Ref: command.Ref, Seq: r.seq}
+	ack := Frame{Type: "ack", Ref: command.Ref, Seq: r.seq}
 	switch {
 	case r.chat != "":
 		ack.Chat = r.chat
 	case s.chat != nil:
 		ack.Chat = s.chat.ID()
 	}
-	r.frames = append([]wireFrame{ack}, r.frames...)
+	r.frames = append([]Frame{ack}, r.frames...)
 	return r
 }
 
@@ -230,7 +231,7 @@ func (s *session) execute(c wireCommand) (wireReply, error) {
 		return s.follow(chat, 0, 0)
 	}
 	if s.chat == nil {
-		return wireReply{}, invalidf("chat", "no chat is open on this connection")
+		return wireReply{}, failure.Invalid("chat", "no chat is open on this connection")
 	}
 	return s.change(c)
 }
@@ -264,17 +265,17 @@ func (s *session) change(c wireCommand) (wireReply, error) {
 		if err != nil {
 			return wireReply{}, err
 		}
-		frame := wireFrame{Type: "older", Ref: c.Ref, Before: c.Before, Messages: toWireMessages(messages), More: more}
-		return wireReply{frames: []wireFrame{frame}}, nil
+		frame := Frame{Type: "older", Ref: c.Ref, Before: c.Before, Messages: toWireMessages(messages), More: more}
+		return wireReply{frames: []Frame{frame}}, nil
 	case "newer":
 		messages, more, err := chat.Newer(c.After)
 		if err != nil {
 			return wireReply{}, err
 		}
-		frame := wireFrame{Type: "newer", Ref: c.Ref, After: c.After, Messages: toWireMessages(messages), More: more}
-		return wireReply{frames: []wireFrame{frame}}, nil
+		frame := Frame{Type: "newer", Ref: c.Ref, After: c.After, Messages: toWireMessages(messages), More: more}
+		return wireReply{frames: []Frame{frame}}, nil
 	}
-	return wireReply{}, invalidf("type", "there is no command %q", c.Type)
+	return wireReply{}, failure.Invalid("type", "there is no command %q", c.Type)
 }
 
 // follow makes chat the open one and reads it after event since, or without that from
@@ -289,11 +290,11 @@ func (s *session) follow(chat *live.Chat, since, at int64) (wireReply, error) {
 		return wireReply{}, err
 	}
 	s.chat = chat
-	frame := wireFrame{Type: "resumed", Seq: since}
+	frame := Frame{Type: "resumed", Seq: since}
 	if snapshot != nil {
-		frame = wireFrame{Type: "snapshot", Seq: snapshot.Seq, Chat: toWireChat(snapshot)}
+		frame = Frame{Type: "snapshot", Seq: snapshot.Seq, Chat: toWireChat(snapshot)}
 	}
-	return wireReply{frames: []wireFrame{frame}, subscription: subscription}, nil
+	return wireReply{frames: []Frame{frame}, subscription: subscription}, nil
 }
 
 // ping ends the session if the other side is silent.
@@ -336,24 +337,24 @@ func (s *session) write(connected, ended context.Context) error {
 	status := time.NewTicker(streamStatus)
 	defer status.Stop()
 	show := func() error {
-		if now := engineView(s.live.Status()); now != engine {
+		if now := view.Engine(s.live.Status()); now != engine {
 			engine = now
-			if err := s.send(connected, wireFrame{Type: "engine", Engine: &now}); err != nil {
+			if err := s.send(connected, Frame{Type: "engine", Engine: &now}); err != nil {
 				return err
 			}
 		}
-		if now := spaceView(s.live.Space()); now != space {
+		if now := view.Space(s.live.Space()); now != space {
 			space = now
-			if err := s.send(connected, wireFrame{Type: "space", Space: &now}); err != nil {
+			if err := s.send(connected, Frame{Type: "space", Space: &now}); err != nil {
 				return err
 			}
 		}
-		now := newsView(s.models)
+		now := view.News(s.models)
 		if now.Version == news.Version && slices.Equal(now.Downloads, news.Downloads) {
 			return nil
 		}
 		news = now
-		return s.send(connected, wireFrame{Type: "models", Models: &now})
+		return s.send(connected, Frame{Type: "models", Models: &now})
 	}
 	if err := show(); err != nil {
 		return err
@@ -384,7 +385,7 @@ func (s *session) write(connected, ended context.Context) error {
 			err = s.flush(connected, subscription)
 		case <-chats:
 			chats = s.live.Changes()
-			err = s.send(connected, wireFrame{Type: "chats"})
+			err = s.send(connected, Frame{Type: "chats"})
 		case <-status.C:
 			err = show()
 		}
@@ -398,7 +399,7 @@ func (s *session) write(connected, ended context.Context) error {
 func (s *session) flush(ctx context.Context, subscription *live.Subscription) error {
 	events, ended := subscription.Take()
 	if len(events) > 0 {
-		frame := wireFrame{Type: "events", Events: make([]wireEvent, len(events))}
+		frame := Frame{Type: "events", Events: make([]Event, len(events))}
 		for i := range events {
 			frame.Events[i] = toWireEvent(&events[i])
 		}
@@ -411,7 +412,7 @@ func (s *session) flush(ctx context.Context, subscription *live.Subscription) er
 
 // send writes one frame. A client that does not take it in time loses the
 // connection.
-func (s *session) send(ctx context.Context, frame wireFrame) error {
+func (s *session) send(ctx context.Context, frame Frame) error {
 	var buf bytes.Buffer
 	encoder := json.NewEncoder(&buf)
 	encoder.SetEscapeHTML(false)

@@ -1,4 +1,4 @@
-package handlers
+package page
 
 import (
 	"fmt"
@@ -9,13 +9,14 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/store"
 	"m40-llm/web"
 )
 
-// railRows is how many chats the rail shows at once; a link leads to older ones.
-const railRows = 200
+// RailRows is how many chats the rail shows at once; a link leads to older ones.
+const RailRows = 200
 
 // rail is the list of chats that the query of a request asks for: the newest, those
 // of a folder (folder=NAME), those in the archive (archived=1), or those in which
@@ -37,7 +38,7 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 		return r, h.search(c, &r, after)
 	}
 	ctx := c.Request().Context()
-	filter := store.Filter{Archived: r.Archived, After: after, Limit: railRows + 1}
+	filter := store.Filter{Archived: r.Archived, After: after, Limit: RailRows + 1}
 	if r.Folder != "" {
 		filter.Folder = &r.Folder
 	}
@@ -49,9 +50,9 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 	if err != nil {
 		return web.Rail{}, err
 	}
-	if len(list) > railRows {
-		list = list[:railRows]
-		r.Older = formatCursor(list[railRows-1].Cursor())
+	if len(list) > RailRows {
+		list = list[:RailRows]
+		r.Older = formatCursor(list[RailRows-1].Cursor())
 	}
 	for _, c := range list {
 		r.Rows = append(r.Rows, web.ConversationRow{
@@ -67,7 +68,7 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 
 // search fills the rail with the chats in which words were found.
 func (h *Handlers) search(c echo.Context, r *web.Rail, after store.Cursor) error {
-	found, err := h.Live.Search(c.Request().Context(), store.Query{Text: r.Query, Before: after.Activity, Limit: railRows / 2})
+	found, err := h.Live.Search(c.Request().Context(), store.Query{Text: r.Query, Before: after.Activity, Limit: RailRows / 2})
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func parseCursor(text string) (c store.Cursor, err error) {
 	number, pinned := strings.CutPrefix(text, "p")
 	c.Pinned = pinned
 	if c.Activity, err = strconv.ParseInt(number, 10, 64); err != nil || c.Activity < 1 {
-		return c, invalidf("after", "after is %q, which no list of chats has given", httpio.Shorten(text))
+		return c, failure.Invalid("after", "after is %q, which no list of chats has given", httpio.Shorten(text))
 	}
 	return c, nil
 }

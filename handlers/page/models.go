@@ -1,4 +1,4 @@
-package handlers
+package page
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/models"
+	"m40-llm/handlers/view"
 	"m40-llm/infer"
 	"m40-llm/infer/units"
 	"m40-llm/web"
@@ -23,15 +24,15 @@ import (
 // is led back to the page, or shown it with what went wrong. The page's scripts send the
 // same forms and put the parts of the answer in place.
 
-// modelsPage answers GET /models?show=&delete=.
-func (h *Handlers) modelsPage(c echo.Context) error {
+// ModelsPage answers GET /models?show=&delete=.
+func (h *Handlers) ModelsPage(c echo.Context) error {
 	return h.showModels(c, http.StatusOK, func(*web.Models) {})
 }
 
 // showModels shows the page as it is now, with what change adds.
 func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Models)) error {
 	engine := h.Live.Status()
-	m := web.Models{Engine: engineView(engine), Picker: h.picker(c, "")}
+	m := web.Models{Engine: view.Engine(engine), Picker: h.picker(c, "")}
 	m.Rows, m.Problem = m.Picker.Rows, m.Picker.Problem
 	infos, err := h.Models.List(c.Request().Context())
 	if err == nil {
@@ -39,10 +40,10 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 	}
 	list, err := h.Models.Downloads()
 	if err != nil {
-		h.log.WarnContext(c.Request().Context(), "the downloads cannot be listed", "error", err)
+		h.Log.WarnContext(c.Request().Context(), "the downloads cannot be listed", "error", err)
 	}
 	for _, d := range list {
-		m.Downloads = append(m.Downloads, downloadView(d))
+		m.Downloads = append(m.Downloads, view.Download(d))
 	}
 	name := c.QueryParam("show")
 	m.Open = name != ""
@@ -61,7 +62,7 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 
 // refuseModels shows the page with the reason why something was not done.
 func (h *Handlers) refuseModels(c echo.Context, err error) error {
-	f := h.gate.Failed(c, err)
+	f := h.Gate.Failed(c, err)
 	return h.showModels(c, f.Status, func(m *web.Models) { m.Problem = f.Text })
 }
 
@@ -70,7 +71,7 @@ func (h *Handlers) findModel(c echo.Context) error {
 	name := strings.TrimSpace(c.FormValue("name"))
 	d, err := h.Models.Find(c.Request().Context(), name)
 	if err != nil {
-		f := h.gate.Failed(c, err)
+		f := h.Gate.Failed(c, err)
 		return h.showModels(c, f.Status, func(m *web.Models) {
 			m.Find = web.Find{Query: name, Problem: f.Text}
 		})
@@ -92,7 +93,7 @@ func (h *Handlers) findModel(c echo.Context) error {
 func (h *Handlers) pullModel(c echo.Context) error {
 	size, err := strconv.ParseInt(c.FormValue("size"), 10, 64)
 	if err != nil {
-		return h.refuseModels(c, invalidf("size", "look the model up first"))
+		return h.refuseModels(c, failure.Invalid("size", "look the model up first"))
 	}
 	return h.changeModels(c, h.Models.Start(c.Request().Context(), c.FormValue("name"), size))
 }
@@ -139,7 +140,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 	}
 	preferred, err := h.Live.ChosenModel(c.Request().Context())
 	if err != nil {
-		h.log.WarnContext(c.Request().Context(), "the model that was chosen last is not known", "error", err)
+		h.Log.WarnContext(c.Request().Context(), "the model that was chosen last is not known", "error", err)
 	}
 	if p.Offers(preferred) {
 		p.Preferred = preferred
@@ -152,7 +153,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 
 func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	row := web.ModelRow{
-		Name: info.Name, Label: web.DisplayName(info.Name), Parameters: scaled(info.Parameters), Quant: info.Quant,
+		Name: info.Name, Label: web.DisplayName(info.Name), Parameters: view.Scaled(info.Parameters), Quant: info.Quant,
 		Size: units.ByteSize(info.Size), Error: info.Error,
 	}
 	if info.ContextTrain > 0 {
@@ -239,7 +240,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	fact("File", file)
 	fact("Size", units.ByteSize(info.Size))
 	fact("Architecture", info.Architecture)
-	fact("Parameters", scaled(info.Parameters))
+	fact("Parameters", view.Scaled(info.Parameters))
 	fact("Quantisation", quant)
 	if info.ContextTrain > 0 {
 		fact("Trained context", web.Thousands(info.ContextTrain))
@@ -250,7 +251,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	fact("Chat template", template)
 	fact("Licence", info.License)
 	for _, t := range info.Types {
-		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: scaled(t.Elements), Size: units.ByteSize(t.Bytes)})
+		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: view.Scaled(t.Elements), Size: units.ByteSize(t.Bytes)})
 	}
 	for _, kv := range info.Metadata {
 		d.Metadata = append(d.Metadata, web.Fact{Name: kv.Key, Value: kv.Value})
@@ -297,19 +298,19 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 		f.Fits, f.Verdict, f.Off = false, "does not fit", "The disk of the models folder has too little room. Delete models that you do not need, or choose another disk with --models."
 	case d.Fit != nil:
 		f.Fits, f.Verdict = d.Fit.Context > 0, "fits"
-		f.Notice = joined(" ", f.Notice, failure.Sentence("it "+d.Fit.String()))
+		f.Notice = view.Joined(" ", f.Notice, failure.Sentence("it "+d.Fit.String()))
 		if !f.Fits {
 			f.Verdict = "does not fit"
 			f.Notice += " A smaller quantisation or model needs less."
 		}
 	case memory.Over:
 		f.Fits, f.Verdict = false, "does not fit"
-		f.Notice = joined(" ", f.Notice, "It needs more memory than is free now; a smaller quantisation or model needs less.")
+		f.Notice = view.Joined(" ", f.Notice, "It needs more memory than is free now; a smaller quantisation or model needs less.")
 	case d.MemoryFree == 0:
 		f.Verdict = "fits on the disk"
 	default:
 		f.Verdict = "the weights fit"
-		f.Notice = joined(" ", f.Notice, "What a context takes beside them is known after the download.")
+		f.Notice = view.Joined(" ", f.Notice, "What a context takes beside them is known after the download.")
 	}
 	return f
 }
@@ -323,96 +324,4 @@ func sum(of string, needs, free int64) web.Sum {
 		Of: of, Needs: units.ByteSize(needs), Free: units.ByteSize(free), Over: needs > free,
 		Share: float64(min(1000, 1000*needs/free)) / 10,
 	}
-}
-
-// newsView is what the page is told of models while it is open.
-func newsView(service *models.Service) web.News {
-	news := web.News{Version: service.Version(), Downloads: []web.Download{}}
-	for _, d := range service.Active() {
-		news.Downloads = append(news.Downloads, downloadView(d))
-	}
-	return news
-}
-
-// downloadView puts a download into words.
-func downloadView(d models.Download) web.Download {
-	p := d.Progress
-	v := web.Download{
-		File: d.File, State: string(d.State), Title: strings.TrimSuffix(path.Base(d.File), path.Ext(d.File)), Quant: d.Quant,
-		Amount: fmt.Sprintf("%s of %s", units.ByteSize(p.Done), units.ByteSize(p.Total)),
-	}
-	if p.Total > 0 {
-		v.Share = float64(1000*p.Done/p.Total) / 10
-	}
-	switch d.State {
-	case models.Paused:
-		v.Phase = "paused"
-	case models.Failed:
-		v.Phase, v.Error = "failed", failure.Sentence(d.Error)
-		if p.Done == 0 {
-			v.Amount = "nothing of it is kept"
-		}
-	case models.Done:
-		v.Amount, v.Phase, v.Model = units.ByteSize(p.Total), "complete", d.Model.Name
-		if d.SHA256 != "" {
-			v.Note = "SHA-256 checked"
-		}
-		if d.Model.Fit != nil {
-			v.Note = joined(" · ", v.Note, d.Model.Fit.String())
-		}
-		if d.Model.Error != "" {
-			v.Error = "It cannot be used: " + failure.Sentence(d.Model.Error)
-		}
-	default:
-		describeProgress(&v, p)
-	}
-	return v
-}
-
-func describeProgress(v *web.Download, p infer.DownloadProgress) {
-	switch p.Phase {
-	case infer.PhaseResolving:
-		v.Phase = "asking the registry"
-	case infer.PhaseWaiting:
-		v.Phase = "waiting: " + p.Notice
-	case infer.PhaseVerifying:
-		v.Phase = "checking what is here already"
-	case infer.PhaseDone:
-		v.Phase = "checked"
-	}
-	if p.BytesPerSecond >= 1 && p.Phase == infer.PhaseDownloading {
-		v.Rate = units.ByteSize(int64(p.BytesPerSecond)) + "/s"
-		v.Left = remaining(p.ETASeconds)
-	}
-}
-
-// remaining says how long something still takes; nothing if that is not known.
-func remaining(seconds float64) string {
-	minutes := int(seconds+59) / 60
-	switch {
-	case seconds <= 0:
-		return ""
-	case seconds < 60:
-		return fmt.Sprintf("%d s left", int(seconds)+1)
-	case minutes < 60:
-		return fmt.Sprintf("%d min left", minutes)
-	case minutes < 100*60:
-		return fmt.Sprintf("%d h %02d min left", minutes/60, minutes%60)
-	}
-	return "days left"
-}
-
-// scaled is a count as people say it: 8.0 B; nothing for 0.
-func scaled(n int64) string {
-	switch {
-	case n >= 1e9:
-		return fmt.Sprintf("%.1f B", float64(n)/1e9)
-	case n >= 1e6:
-		return fmt.Sprintf("%.1f M", float64(n)/1e6)
-	case n >= 1e3:
-		return fmt.Sprintf("%d k", n/1000)
-	case n > 0:
-		return strconv.FormatInt(n, 10)
-	}
-	return ""
 }

@@ -1,4 +1,4 @@
-package handlers
+package stream
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/markdown"
+	"m40-llm/handlers/view"
 	"m40-llm/infer"
 	"m40-llm/infer/record"
 	"m40-llm/web"
@@ -47,11 +49,11 @@ import (
 // # To the page
 //
 //	{"type":"ack","ref":2,"chat":"ID"}                    done; chat is the one that is open, after fork the new one; after panel with seq: events of type panel up to that one are older
-//	{"type":"error","ref":2,"error":{…}}                  not done, and why: see wireError
+//	{"type":"error","ref":2,"error":{…}}                  not done, and why: see Error
 //	{"type":"engine","engine":{…}}                        at the start and on every change: see web.Engine
-//	{"type":"snapshot","seq":17,"chat":{…}}               the chat as of event 17: see wireChat
+//	{"type":"snapshot","seq":17,"chat":{…}}               the chat as of event 17: see Chat
 //	{"type":"resumed","seq":12}                           no snapshot needed: the events after 12 follow
-//	{"type":"events","events":[…]}                        what happened since: see wireEvent
+//	{"type":"events","events":[…]}                        what happened since: see Event
 //	{"type":"older","ref":10,"before":4,"messages":[…],"more":true}    after its ack: what comes before message 4, at most 100, and whether there is more
 //	{"type":"newer","ref":11,"after":4,"messages":[…],"more":true}     after its ack: what comes behind message 4, as above
 //	{"type":"close","code":1012}                          the last frame, if the server ends the session: see the close codes
@@ -103,7 +105,7 @@ func decodeCommand(frame []byte) (wireCommand, error) {
 	decoder := json.NewDecoder(strings.NewReader(string(frame)))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&command); err != nil {
-		return wireCommand{Ref: command.Ref}, invalidf(jsonField(err), "the command cannot be read: %v", err)
+		return wireCommand{Ref: command.Ref}, failure.Invalid(jsonField(err), "the command cannot be read: %v", err)
 	}
 	if command.Settings == nil {
 		command.Settings = &settings
@@ -120,27 +122,27 @@ func jsonField(err error) string {
 	return ""
 }
 
-// wireFrame is every message to the page.
-type wireFrame struct {
-	Type     string        `json:"type"`
-	Ref      int64         `json:"ref,omitempty"`
-	Seq      int64         `json:"seq,omitempty"`
-	Chat     any           `json:"chat,omitempty"` // ack: id; snapshot: wireChat
-	Error    *wireError    `json:"error,omitempty"`
-	Engine   *web.Engine   `json:"engine,omitempty"`
-	Space    *string       `json:"space,omitempty"`
-	Code     int           `json:"code,omitempty"` // close
-	Models   *web.News     `json:"models,omitempty"`
-	Events   []wireEvent   `json:"events,omitempty"`
-	Before   int64         `json:"before,omitempty"`   // older
-	After    int64         `json:"after,omitempty"`    // newer
-	Messages []wireMessage `json:"messages,omitempty"` // older, newer
-	More     bool          `json:"more,omitempty"`     // older, newer
+// Frame is every message to the page.
+type Frame struct {
+	Type     string      `json:"type"`
+	Ref      int64       `json:"ref,omitempty"`
+	Seq      int64       `json:"seq,omitempty"`
+	Chat     any         `json:"chat,omitempty"` // ack: id; snapshot: Chat
+	Error    *Error      `json:"error,omitempty"`
+	Engine   *web.Engine `json:"engine,omitempty"`
+	Space    *string     `json:"space,omitempty"`
+	Code     int         `json:"code,omitempty"` // close
+	Models   *web.News   `json:"models,omitempty"`
+	Events   []Event     `json:"events,omitempty"`
+	Before   int64       `json:"before,omitempty"`   // older
+	After    int64       `json:"after,omitempty"`    // newer
+	Messages []Message   `json:"messages,omitempty"` // older, newer
+	More     bool        `json:"more,omitempty"`     // older, newer
 }
 
-// wireChat is a chat with the end of the branch that it shows, or the part around a
+// Chat is a chat with the end of the branch that it shows, or the part around a
 // message: at most 100 messages.
-type wireChat struct {
+type Chat struct {
 	ID        string        `json:"id"`
 	Title     string        `json:"title"`
 	System    string        `json:"system,omitempty"`
@@ -149,38 +151,38 @@ type wireChat struct {
 	Model     string        `json:"model,omitempty"`  // of the answers to come; none: no model was loaded when the chat began
 	Raw       bool          `json:"raw,omitempty"`    // texts go to the model as they are, and are shown as they are, not as their html
 	Temporary bool          `json:"temporary,omitempty"`
-	Replay    *wireReplay   `json:"replay,omitempty"`
+	Replay    *Replay       `json:"replay,omitempty"`
 	More      bool          `json:"more,omitempty"`   // there are messages before these
 	Later     bool          `json:"later,omitempty"`  // there are messages behind these
 	Origin    *wireOrigin   `json:"origin,omitempty"` // the chat that this one was forked from
-	Messages  []wireMessage `json:"messages"`
+	Messages  []Message     `json:"messages"`
 }
 
-// wireMessage is a question, with its text, or an answer. An answer has its
+// Message is a question, with its text, or an answer. An answer has its
 // source in text, what the model thought before it in reasoning, the finished blocks of
 // both in html, and in tail the end of the text that is not a finished block yet.
-type wireMessage struct {
-	ID        int64        `json:"id"`
-	Parent    int64        `json:"parent,omitempty"` // none: the first message
-	Versions  wireVersions `json:"versions"`
-	Role      live.Role    `json:"role"`
-	At        int64        `json:"at"` // milliseconds since 1970
-	Text      string       `json:"text,omitempty"`
-	Reasoning string       `json:"reasoning,omitempty"`
-	HTML      []string     `json:"html,omitempty"`
-	Tail      string       `json:"tail,omitempty"`
-	Answer    *wireAnswer  `json:"answer,omitempty"`
+type Message struct {
+	ID        int64     `json:"id"`
+	Parent    int64     `json:"parent,omitempty"` // none: the first message
+	Versions  Versions  `json:"versions"`
+	Role      live.Role `json:"role"`
+	At        int64     `json:"at"` // milliseconds since 1970
+	Text      string    `json:"text,omitempty"`
+	Reasoning string    `json:"reasoning,omitempty"`
+	HTML      []string  `json:"html,omitempty"`
+	Tail      string    `json:"tail,omitempty"`
+	Answer    *Answer   `json:"answer,omitempty"`
 }
 
-// wireVersions says which version of a message this is: index of count, from 1.
-type wireVersions struct {
+// Versions says which version of a message this is: index of count, from 1.
+type Versions struct {
 	Index int `json:"index"`
 	Count int `json:"count"`
 }
 
-// wireAnswer is about an answer. States are waiting, writing, done, stopped, failed and
+// Answer is about an answer. States are waiting, writing, done, stopped, failed and
 // interrupted: the server stopped while it was written. Continue fits the last four.
-type wireAnswer struct {
+type Answer struct {
 	State    live.AnswerState `json:"state"`
 	Edited   bool             `json:"edited,omitempty"` // a person wrote it: there are no figures
 	Begun    bool             `json:"begun,omitempty"`  // a person wrote its beginning
@@ -191,7 +193,7 @@ type wireAnswer struct {
 	Progress *wireProgress    `json:"progress,omitempty"`
 	Thinking bool             `json:"thinking,omitempty"` // the reasoning is being written, and is not in html
 	Context  int              `json:"context"`
-	Error    *wireError       `json:"error,omitempty"`
+	Error    *Error           `json:"error,omitempty"`
 
 	record.Usage
 	record.End
@@ -215,7 +217,7 @@ type wireProgress struct {
 	For     float64        `json:"for_ms"` // how long this phase has lasted
 }
 
-// wireEvent is one change.
+// Event is one change.
 //
 //	message   message: a question, or an answer that begins, goes on or was rewritten; where it goes is said above
 //	progress  id, progress
@@ -227,14 +229,14 @@ type wireProgress struct {
 //	replay    id, replay: how far the replay of an answer is
 //	panel     settings, preset, system: what is kept for the next answer; without settings, another event of this type follows
 //	model     text: the model of the answers to come
-type wireEvent struct {
+type Event struct {
 	First     int64          `json:"first,omitempty"` // if not Seq
 	Seq       int64          `json:"seq"`
 	Type      live.EventType `json:"type"`
 	ID        int64          `json:"id,omitempty"`
-	Message   *wireMessage   `json:"message,omitempty"`
+	Message   *Message       `json:"message,omitempty"`
 	Progress  *wireProgress  `json:"progress,omitempty"`
-	Replay    *wireReplay    `json:"replay,omitempty"`
+	Replay    *Replay        `json:"replay,omitempty"`
 	Text      string         `json:"text,omitempty"`
 	Reasoning string         `json:"reasoning,omitempty"`
 	Thinking  bool           `json:"thinking,omitempty"`
@@ -244,18 +246,18 @@ type wireEvent struct {
 	HTML      *string        `json:"html,omitempty"`
 	Chars     int            `json:"chars,omitempty"`
 	Rest      string         `json:"rest,omitempty"`
-	Answer    *wireAnswer    `json:"answer,omitempty"`
-	Messages  []wireMessage  `json:"messages,omitempty"`
+	Answer    *Answer        `json:"answer,omitempty"`
+	Messages  []Message      `json:"messages,omitempty"`
 	More      bool           `json:"more,omitempty"`
 	Settings  *live.Settings `json:"settings,omitempty"`
 	Preset    string         `json:"preset,omitempty"`
 	System    string         `json:"system,omitempty"`
 }
 
-// wireReplay is an answer that is written once more, and compared: the first equal of
+// Replay is an answer that is written once more, and compared: the first equal of
 // its total tokens are the same. States are running, equal, differs, stopped and failed.
 // Where it differs, was stood there and is stands there now; an empty one: the end.
-type wireReplay struct {
+type Replay struct {
 	Answer  int64            `json:"answer"`
 	State   live.ReplayState `json:"state"`
 	Equal   int              `json:"equal"`
@@ -263,7 +265,7 @@ type wireReplay struct {
 	Was     string           `json:"was"`
 	Is      string           `json:"is"`
 	Changes []wireChange     `json:"changes,omitempty"`
-	Error   *wireError       `json:"error,omitempty"`
+	Error   *Error           `json:"error,omitempty"`
 }
 
 // wireChange is a part of the receipt that is another one now.
@@ -273,11 +275,11 @@ type wireChange struct {
 	Is   string `json:"is"`
 }
 
-func toWireReplay(r *live.Replay) *wireReplay {
+func toWireReplay(r *live.Replay) *Replay {
 	if r == nil {
 		return nil
 	}
-	w := &wireReplay{Answer: r.Answer, State: r.State, Equal: r.Equal, Total: r.Total, Was: r.Was, Is: r.Is}
+	w := &Replay{Answer: r.Answer, State: r.State, Equal: r.Equal, Total: r.Total, Was: r.Was, Is: r.Is}
 	for _, c := range r.Changes {
 		w.Changes = append(w.Changes, wireChange(c))
 	}
@@ -287,8 +289,8 @@ func toWireReplay(r *live.Replay) *wireReplay {
 	return w
 }
 
-// wireError says what happened, why, and what to do.
-type wireError struct {
+// Error says what happened, why, and what to do.
+type Error struct {
 	Code          string `json:"code"`
 	Title         string `json:"title"`
 	Message       string `json:"message"`
@@ -304,12 +306,12 @@ type wireOrigin struct {
 	Title string `json:"title"`
 }
 
-func toWireChat(s *live.Snapshot) wireChat {
+func toWireChat(s *live.Snapshot) Chat {
 	var origin *wireOrigin
 	if s.Origin != "" {
 		origin = &wireOrigin{s.Origin, s.OriginTitle}
 	}
-	return wireChat{
+	return Chat{
 		Origin: origin,
 
 		ID: s.ID, Title: s.Title, System: s.System, Settings: s.Panel.Settings, Preset: s.Panel.Preset, Model: s.Model, Raw: s.Raw,
@@ -317,17 +319,17 @@ func toWireChat(s *live.Snapshot) wireChat {
 	}
 }
 
-func toWireMessages(list []live.Message) []wireMessage {
-	out := make([]wireMessage, len(list))
+func toWireMessages(list []live.Message) []Message {
+	out := make([]Message, len(list))
 	for i := range list {
 		out[i] = toWireMessage(&list[i])
 	}
 	return out
 }
 
-func toWireMessage(m *live.Message) wireMessage {
-	w := wireMessage{
-		ID: m.ID, Parent: m.Parent, Versions: wireVersions{Index: m.Version, Count: m.Versions},
+func toWireMessage(m *live.Message) Message {
+	w := Message{
+		ID: m.ID, Parent: m.Parent, Versions: Versions{Index: m.Version, Count: m.Versions},
 		Role: m.Role, At: m.At.UnixMilli(), Text: m.Text, Reasoning: m.Reasoning,
 	}
 	if m.Answer == nil {
@@ -335,23 +337,23 @@ func toWireMessage(m *live.Message) wireMessage {
 	}
 	w.Answer = toWireAnswer(m.Answer)
 	if !m.Answer.State.Running() {
-		w.HTML = []string{renderAnswer(m.Reasoning, m.Text)}
+		w.HTML = []string{markdown.Answer(m.Reasoning, m.Text)}
 		return w
 	}
 	if m.Reasoning != "" && !m.Answer.Thinking {
-		w.HTML = append(w.HTML, renderThought(m.Reasoning))
+		w.HTML = append(w.HTML, markdown.Thought(m.Reasoning))
 	}
 	for _, block := range m.FinishedBlocks() {
-		w.HTML = append(w.HTML, renderMarkdown(block))
+		w.HTML = append(w.HTML, markdown.Text(block))
 	}
 	w.Tail = m.Text[m.Answer.Blocks:]
 	return w
 }
 
-func toWireAnswer(a *live.Answer) *wireAnswer {
-	w := &wireAnswer{
+func toWireAnswer(a *live.Answer) *Answer {
+	w := &Answer{
 		State: a.State, Edited: a.Rewritten, Begun: a.Edited, Settings: a.Settings,
-		Model: a.Receipt.Model, Name: speaker(a), Device: a.Receipt.Device,
+		Model: a.Receipt.Model, Name: view.Speaker(a), Device: a.Receipt.Device,
 		Progress: toWireProgress(a.Progress), Thinking: a.Thinking, Context: a.Context,
 		Usage: a.Usage, End: a.End, Timings: a.Timings,
 		Tokens: a.Usage.CompletionTokens, ByContext: a.ContextFull, StopText: a.StopString,
@@ -369,8 +371,8 @@ func toWireProgress(p *live.Progress) *wireProgress {
 	return &wireProgress{Queued: p.Queued, Loading: p.Loading, Prefill: p.Prefill, For: record.Milliseconds(p.For)}
 }
 
-func toWireEvent(e *live.Event) wireEvent {
-	w := wireEvent{Seq: e.Seq, Type: e.Type, ID: e.ID, Progress: toWireProgress(e.Progress), Replay: toWireReplay(e.Replay)}
+func toWireEvent(e *live.Event) Event {
+	w := Event{Seq: e.Seq, Type: e.Type, ID: e.ID, Progress: toWireProgress(e.Progress), Replay: toWireReplay(e.Replay)}
 	if e.First != e.Seq {
 		w.First = e.First
 	}
@@ -390,7 +392,7 @@ func toWireEvent(e *live.Event) wireEvent {
 			w.Settings, w.Preset, w.System = &e.Panel.Settings, e.Panel.Preset, e.Text
 		}
 	case live.EventBlock:
-		html := renderBlock(e)
+		html := markdown.Block(e)
 		w.HTML, w.Chars, w.Thinking = &html, utf16Length(e.Text), e.Thinking
 	case live.EventEnd:
 		w.Answer = toWireAnswer(e.Message.Answer)
@@ -402,9 +404,9 @@ func toWireEvent(e *live.Event) wireEvent {
 // renderEnd renders what is left of an answer that has ended: its last block, or, where
 // rendering the parts one by one gives something else, the whole answer.
 func renderEnd(e *live.Event) (rest string, whole *string) {
-	all, parts := renderAnswer(e.Message.Reasoning, e.Message.Text), renderThought(e.Message.Reasoning)
+	all, parts := markdown.Answer(e.Message.Reasoning, e.Message.Text), markdown.Thought(e.Message.Reasoning)
 	for _, block := range live.SplitBlocks(e.Message.Text) {
-		rest = renderMarkdown(block)
+		rest = markdown.Text(block)
 		parts += rest
 	}
 	if e.Thinking || parts != all {
@@ -424,7 +426,7 @@ func utf16Length(s string) int {
 	return n
 }
 
-func toWireError(err error) *wireError {
+func toWireError(err error) *Error {
 	f := failure.Describe(err)
-	return &wireError{Code: f.Code, Title: f.Title, Message: f.Text, Param: f.Param, State: f.State, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
+	return &Error{Code: f.Code, Title: f.Title, Message: f.Text, Param: f.Param, State: f.State, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
 }

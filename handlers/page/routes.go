@@ -1,0 +1,71 @@
+// Package page is the pages for people: the chat, models, presets, and what their forms and
+// scripts ask for. It works without scripts; package stream is what they add.
+package page
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/gate"
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/models"
+)
+
+// Handlers serves the pages. All fields must be set.
+type Handlers struct {
+	Live         *live.Service
+	Models       *models.Service
+	Gate         *gate.Gate
+	Log          *slog.Logger
+	PingInterval time.Duration // silence after which a growing page gets a comment
+
+	asked onces
+}
+
+// Routes adds the routes of the pages to e.
+func (h *Handlers) Routes(e *echo.Echo) {
+	getOrHead := []string{http.MethodGet, http.MethodHead}
+	e.Match(getOrHead, "/static/*", h.asset)
+
+	e.Match(getOrHead, "/", h.newChatPage)
+	e.Match(getOrHead, "/c/:id", h.chatPage)
+	e.Match(getOrHead, "/rail", h.railFragment)
+	e.POST("/", h.ask)
+	e.POST("/c/:id", h.ask)
+	e.POST("/c/:id/stop", h.stop)
+	e.POST("/c/:id/answer", h.answerQuestion)
+	e.POST("/c/:id/show", h.showMessage)
+	e.POST("/c/:id/rename", changeChat(h.renameChat))
+	e.POST("/c/:id/model", changeChat(h.setChatModel))
+	e.POST("/c/:id/move", changeChat(h.moveChat))
+	e.POST("/c/:id/pin", changeChat(h.pinChat))
+	e.POST("/c/:id/archive", changeChat(h.archiveChat))
+	e.POST("/c/:id/delete", h.deleteChat)
+	e.POST("/c/:id/restore", h.restoreChat)
+	e.GET("/c/:id/export.json", h.exportJSON)
+	e.GET("/c/:id/export.md", h.exportMarkdown)
+	e.GET("/c/:id/code/:answer", h.answerCode)
+	e.POST("/folders/rename", h.renameFolder)
+	e.POST("/import", h.importChat)
+	e.POST("/count", h.countDraft)
+
+	e.POST("/models/find", h.findModel)
+	e.POST("/models/pull", h.pullModel)
+	e.POST("/models/pause", h.pauseDownload)
+	e.POST("/models/resume", h.resumeDownload)
+	e.POST("/models/cancel", h.cancelDownload)
+	e.POST("/models/delete", h.deleteModel)
+
+	e.Match(getOrHead, "/presets", h.presetsPage)
+	e.POST("/presets", h.createPreset)
+	e.GET("/presets/export.json", h.exportPresets)
+	e.POST("/presets/import", h.importPresets)
+	e.POST("/presets/:id", h.savePreset)
+	e.POST("/presets/:id/rename", h.renamePreset)
+	e.POST("/presets/:id/use", h.usePreset)
+	e.POST("/presets/:id/delete", h.deletePreset)
+	e.POST("/presets/:id/restore", h.restorePreset)
+}

@@ -1,0 +1,193 @@
+// Package view puts the state of the engine, of downloads and of answers into words, for the
+// page as it is served and as its stream changes it.
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+	"m40-llm/infer/units"
+	"m40-llm/web"
+)
+
+// Space says what is wrong with the room on the disk; nothing if there is enough.
+// It is rounded, so that a page is not told of every message of the others.
+func Space(s live.Space) string {
+	if s.Missing != nil {
+		return failure.Sentence(s.Missing.Error())
+	}
+	if !s.Scarce {
+		return ""
+	}
+	const step = 10_000_000
+	return fmt.Sprintf("The disk of the data folder is nearly full: %s left. Chats that are there go on, but a new one cannot begin before there is room.",
+		units.ByteSize(s.Free/step*step))
+}
+
+// hardware names the kinds of device.
+var hardware = map[string]string{"cpu": "CPU", "cuda": "GPU", "ref": "CPU, reference"}
+
+// Engine puts the engine's status into words.
+func Engine(s infer.Status) web.Engine {
+	name := web.DisplayName(s.Model.Name)
+	e := web.Engine{
+		State:    string(s.State),
+		ID:       s.Model.Name,
+		Name:     name,
+		Demo:     s.Model.Demo,
+		Tag:      s.Model.Quant,
+		Model:    Joined(", ", name, Parameters(s.Model.Parameters), s.Model.Quant),
+		Device:   s.Device.Name,
+		Hardware: hardware[s.Device.Kind],
+
+		DeviceNotice: failure.Sentence(s.Device.Notice),
+
+		Context: s.ContextLength,
+		Notice:  failure.Sentence(s.Notice),
+		Trouble: failure.Sentence(s.Trouble),
+		Queue:   queue(s.Queued, s.Running),
+		Cache:   cacheText(s.Cache),
+	}
+	e.TooLongFirst, e.TooLong = "Shorten it.", "Shorten it, or start a new chat."
+	if s.ContextLength < s.Model.ContextTrain {
+		e.TooLongFirst = "Shorten it, or start the server with a larger --ctx."
+		e.TooLong = "Shorten it, start a new chat, or start the server with a larger --ctx."
+	}
+	e.Thinking = thinkingKinds(s.TemplateVars)
+	if s.Model.Demo {
+		e.Tag = "demo"
+	}
+	if e.Hardware == "" {
+		e.Hardware = s.Device.Kind
+	}
+	switch s.State {
+	case infer.StateLoading:
+		describeLoading(&e, s.Loading)
+	case infer.StateRestarting:
+		e.Line = "The engine is being restarted."
+		e.StateText, e.Ready, e.Headline = "restarting", "The engine is being restarted.", name+" will be back in a moment"
+		e.Intro = "A message sent now is kept, and answered as soon as the engine is there."
+	case infer.StateFailed:
+		e.Line = "No model is loaded."
+		e.StateText, e.Ready, e.Headline = "failed", "Not ready.", "No model is loaded"
+		e.Intro = "Choose another one, or download one. Until then nothing can be answered."
+		if s.Error != nil {
+			e.Error = failure.Describe(s.Error).Text
+		}
+	default:
+		describeReady(&e, s)
+	}
+	e.Summary = Joined(" · ", name, e.Tag, e.StateText)
+	if e.Rate != "" {
+		e.Summary = Joined(" · ", name, e.Rate+" tok/s")
+	}
+	return e
+}
+
+// thinkingKinds returns the kinds of choice that a page offers for what a template
+// reads about thinking.
+func thinkingKinds(variables []string) string {
+	var kinds []string
+	if slices.Contains(variables, "enable_thinking") || slices.Contains(variables, "thinking") {
+		kinds = append(kinds, "switch")
+	}
+	if slices.Contains(variables, "reasoning_effort") {
+		kinds = append(kinds, "effort")
+	}
+	return strings.Join(kinds, " ")
+}
+
+func describeLoading(e *web.Engine, l infer.Loading) {
+	e.StateText = "loading"
+	if l.Total > 0 {
+		e.Loading = float64(1000*l.Done/l.Total) / 10
+		e.StateText = fmt.Sprintf("loading, %.0f %%", e.Loading)
+		e.Amount = fmt.Sprintf("%s of %s", units.ByteSize(l.Done), units.ByteSize(l.Total))
+	}
+	if l.KernelsTotal > 0 {
+		e.Loading = float64(1000*l.Kernels/l.KernelsTotal) / 10
+		e.StateText = "compiling kernels"
+		e.Amount = fmt.Sprintf("compiling kernels for this GPU, %d of %d; the driver keeps them for the next start", l.Kernels, l.KernelsTotal)
+	}
+	e.Ready = "Loading the model."
+	e.Headline = "Loading " + e.Name
+	e.Line = e.Headline + "."
+	e.Intro = "A message sent now is kept, and answered as soon as the model is there."
+}
+
+func describeReady(e *web.Engine, s infer.Status) {
+	e.StateText, e.Ready, e.Line = "ready", "Ready.", e.Name+" is ready."
+	if s.LoadMS > 0 {
+		e.Ready = fmt.Sprintf("Ready in %.1f s.", max(0.1, s.LoadMS/1000))
+	}
+	if s.Running > 0 {
+		e.State, e.StateText = "writing", "writing"
+		if s.Decode > 0 {
+			e.Rate = units.TokenRate(s.Decode)
+		}
+	}
+	if !s.Model.Demo {
+		e.Headline = e.Name + " is ready"
+		e.Intro = "It runs on this machine and nowhere else. Ask something, move a slider, ask again and compare."
+		return
+	}
+	e.Ready += " No download needed."
+	e.Headline = e.Name + " is a tiny model. It is here so that you can try the controls."
+	e.Intro = "It is often wrong. Ask it for small things, move a slider, and ask again."
+	if n := s.Model.Parameters; n >= 1e6 {
+		e.Intro = fmt.Sprintf("It has %.0f million parameters and is often wrong. Ask it for small things, move a slider, and ask again.", float64(n)/1e6)
+	}
+}
+
+func queue(waiting, running int) string {
+	switch {
+	case waiting == 0 && running == 0:
+		return "empty"
+	case waiting == 0:
+		return fmt.Sprintf("nobody waiting, %d running", running)
+	}
+	return fmt.Sprintf("%d waiting, %d running", waiting, running)
+}
+
+// cacheText says how much of what is planned for the KV cache it takes; nothing before a model
+// is loaded.
+func cacheText(c infer.Cache) string {
+	if c.Planned == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s of %s planned", units.ByteSize(c.Used), units.ByteSize(c.Planned))
+}
+
+func Parameters(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.1f B parameters", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.0f M parameters", float64(n)/1e6)
+	case n > 0:
+		return fmt.Sprintf("%d k parameters", n/1000)
+	}
+	return ""
+}
+
+// Speaker is what people call the model that wrote an answer; empty if none did.
+func Speaker(a *live.Answer) string {
+	if a.Rewritten || a.Receipt.Model == "" {
+		return ""
+	}
+	return web.DisplayName(a.Receipt.Model)
+}
+
+func Joined(separator string, parts ...string) string {
+	var kept []string
+	for _, part := range parts {
+		if part != "" {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, separator)
+}
