@@ -81,7 +81,8 @@ fuzz:
 #
 #	handlers/commands  20 times each kill -9, SIGSTOP and SIGSEGV of the worker while 4 chats
 #	                 stream; a kernel that hangs; four failures of the driver
-#	handlers         3,000 hostile payloads, in a browser too; 500 reloads of one answer
+#	handlers         3,000 hostile payloads, in a browser too (handlers/markdown without);
+#	                 500 reloads of one answer
 #	handlers/live    250 times kill -9 of the server while 4 chats stream
 #	store            500 times the same while a backup runs, and at every step of each
 #	                 migration; 64 fillings of a disk

@@ -1,13 +1,22 @@
-// Package handlers turns HTTP into calls of the engine and of the chats, and
-// their results into responses. It is the only importer of echo; stream.go is the
-// only importer of the websocket package.
+// Package handlers puts together what turns HTTP into calls of the engine and of the chats:
+//
+//	gate      what every request passes first: hosts, origins, keys, limits
+//	api       the API for programs
+//	page      the pages, their forms, and what their scripts ask for
+//	stream    what keeps an open page up to date: a websocket, or events
+//	live      the chats themselves, and models the downloads
+//	failure   the one table of errors
+//	markdown  what models write, as HTML that is safe to insert
+//	view      the state of engine, downloads and answers in words
+//	httpio    reading bodies, writing responses
+//	commands  the program's commands, and cli the terminal
 //
 // # Contract
 //
-// A handler parses, calls once and answers; it returns errors, and errors.go
-// alone turns them into responses. Before any handler runs, security.go has
-// checked the Host, the Origin, the credentials and the size of the request, on
-// every route and in every mode. docs/api.md describes the routes for programs.
+// A handler parses, calls once and answers; it returns errors, which the gate alone turns
+// into responses, by the table in failure. Before any handler runs, the gate has checked the
+// Host, the Origin, the credentials and the size of the request, on every route and in every
+// mode. docs/api.md describes the routes for programs.
 package handlers
 
 import (

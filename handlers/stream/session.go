@@ -316,47 +316,71 @@ func (s *session) ping(ctx context.Context) error {
 	}
 }
 
+// status is what the page was told last of the engine, the disk and downloads.
+type status struct {
+	engine web.Engine
+	space  string
+	news   web.News
+}
+
+// sendStatus sends what differs from what the page was told.
+func (s *session) sendStatus(ctx context.Context, told *status) error {
+	if now := view.Engine(s.live.Status()); now != told.engine {
+		told.engine = now
+		if err := s.send(ctx, Frame{Type: "engine", Engine: &now}); err != nil {
+			return err
+		}
+	}
+	if now := view.Space(s.live.Space()); now != told.space {
+		told.space = now
+		if err := s.send(ctx, Frame{Type: "space", Space: &now}); err != nil {
+			return err
+		}
+	}
+	now := view.News(s.models)
+	if now.Version == told.news.Version && slices.Equal(now.Downloads, told.news.Downloads) {
+		return nil
+	}
+	told.news = now
+	return s.send(ctx, Frame{Type: "models", Models: &now})
+}
+
+// feed is the chat that the writer follows, and when its events are due.
+type feed struct {
+	subscription *live.Subscription // nil: no chat is open
+	ready        <-chan struct{}    // events wait; nil while they are gathered
+	due          <-chan time.Time   // the events gathered are to be sent
+	sent         time.Time
+}
+
+// follow takes the place of the chat that was followed, if there was one.
+func (f *feed) follow(next *live.Subscription) {
+	f.close()
+	f.subscription, f.ready, f.due = next, next.Ready(), nil
+}
+
+// gather lets events come together for streamFlush; after a pause they are due at once.
+func (f *feed) gather() { f.ready, f.due = nil, time.After(streamFlush-time.Since(f.sent)) }
+
+// next waits for further events.
+func (f *feed) next() { f.ready, f.due, f.sent = f.subscription.Ready(), nil, time.Now() }
+
+func (f *feed) close() {
+	if f.subscription != nil {
+		f.subscription.Close()
+	}
+}
+
 // write sends replies at once, events gathered for streamFlush, and what is new of the
 // engine and of downloads.
 func (s *session) write(connected, ended context.Context) error {
-	var (
-		subscription *live.Subscription
-		ready        <-chan struct{}
-		flush        <-chan time.Time
-		flushed      time.Time
-		engine       web.Engine
-		space        string
-		news         = web.News{Version: -1}
-		chats        = s.live.Changes()
-	)
-	defer func() {
-		if subscription != nil {
-			subscription.Close()
-		}
-	}()
-	status := time.NewTicker(streamStatus)
-	defer status.Stop()
-	show := func() error {
-		if now := view.Engine(s.live.Status()); now != engine {
-			engine = now
-			if err := s.send(connected, Frame{Type: "engine", Engine: &now}); err != nil {
-				return err
-			}
-		}
-		if now := view.Space(s.live.Space()); now != space {
-			space = now
-			if err := s.send(connected, Frame{Type: "space", Space: &now}); err != nil {
-				return err
-			}
-		}
-		now := view.News(s.models)
-		if now.Version == news.Version && slices.Equal(now.Downloads, news.Downloads) {
-			return nil
-		}
-		news = now
-		return s.send(connected, Frame{Type: "models", Models: &now})
-	}
-	if err := show(); err != nil {
+	var chat feed
+	defer chat.close()
+	told := status{news: web.News{Version: -1}}
+	chats := s.live.Changes()
+	ticker := time.NewTicker(streamStatus)
+	defer ticker.Stop()
+	if err := s.sendStatus(connected, &told); err != nil {
 		return err
 	}
 	for {
@@ -368,26 +392,23 @@ func (s *session) write(connected, ended context.Context) error {
 			return errStopping
 		case r := <-s.replies:
 			if r.subscription != nil {
-				if subscription != nil {
-					subscription.Close()
-				}
-				subscription, ready, flush = r.subscription, r.subscription.Ready(), nil
+				chat.follow(r.subscription)
 			}
 			for _, frame := range r.frames {
 				if err = s.send(connected, frame); err != nil {
 					return err
 				}
 			}
-		case <-ready:
-			ready, flush = nil, time.After(streamFlush-time.Since(flushed)) // at once after a pause
-		case <-flush:
-			ready, flush, flushed = subscription.Ready(), nil, time.Now()
-			err = s.flush(connected, subscription)
+		case <-chat.ready:
+			chat.gather()
+		case <-chat.due:
+			chat.next()
+			err = s.flush(connected, chat.subscription)
 		case <-chats:
 			chats = s.live.Changes()
 			err = s.send(connected, Frame{Type: "chats"})
-		case <-status.C:
-			err = show()
+		case <-ticker.C:
+			err = s.sendStatus(connected, &told)
 		}
 		if err != nil {
 			return err

@@ -1,5 +1,5 @@
 // The connection: commands with answers, numbered events without gap or repeat, and a
-// way back when it is lost. handlers/protocol.go describes the messages.
+// way back when it is lost. handlers/stream/protocol.go describes the messages.
 import { Events, Socket } from './transport.js'
 
 const delays = [300, 1000, 2000, 4000, 8000]

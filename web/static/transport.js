@@ -1,4 +1,4 @@
-// The two ways to the server. Both carry the same frames; handlers/protocol.go
+// The two ways to the server. Both carry the same frames; handlers/stream/protocol.go
 // describes them. on: {open(), text(data), close(code)}; close comes once.
 const patience = 8000 // ms for a connection to open
 
