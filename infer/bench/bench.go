@@ -119,7 +119,9 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 	if err := b.run(&r); err != nil {
 		return r, err
 	}
-	r.DecodeBytesPerToken = model.StepBytes(f, c, o.Cache, o.Prompt+o.Answer/2)
+	if r.DecodeBytesPerToken, err = model.StepBytes(f, c, o.Cache, o.Prompt+o.Answer/2); err != nil {
+		return r, err
+	}
 	r.DecodeGBs = r.DecodeTokS * float64(r.DecodeBytesPerToken) / 1e9
 	r.DecodeShare = r.DecodeGBs / r.ReadGBs
 	r.PeakRSSMB = peakRSS() >> 20

@@ -18,10 +18,11 @@ type architecture struct {
 
 // architectures are the supported values of general.architecture.
 var architectures = map[string]architecture{
-	"gemma2": gemma2,
-	"llama":  llama,
-	"qwen2":  qwen2,
-	"qwen3":  qwen3,
+	"gemma2":   gemma2,
+	"llama":    llama,
+	"qwen2":    qwen2,
+	"qwen3":    qwen3,
+	"qwen3moe": qwen3moe,
 }
 
 // Architectures lists the supported values of general.architecture.
@@ -56,6 +57,10 @@ const (
 	ffnGateBias
 	ffnUpBias
 	ffnDownBias
+	ffnRouter
+	ffnGateExperts
+	ffnUpExperts
+	ffnDownExperts
 	ffnPostNorm
 
 	slots // their number
@@ -101,6 +106,8 @@ func queryDim(_ *Config, l *Layer) int  { return l.Heads * l.HeadDim }
 func kvDim(_ *Config, l *Layer) int     { return l.KVHeads * l.HeadDim }
 func headDim(_ *Config, l *Layer) int   { return l.HeadDim }
 func hiddenDim(_ *Config, l *Layer) int { return l.HiddenDim }
+func experts(_ *Config, l *Layer) int   { return l.Routing.Experts }
+func expertDim(_ *Config, l *Layer) int { return l.ExpertDim }
 func ropePairs(_ *Config, l *Layer) int { return l.RoPE.Dims / 2 }
 
 // Tensors that many families have.
@@ -111,8 +118,11 @@ var (
 		{slot: output, name: "output.weight", shape: shape{vocab, dim}, part: lastStage, instead: "token_embd.weight"},
 		{slot: ropeFreqs, name: "rope_freqs.weight", shape: shape{ropePairs}, part: everyStage, optional: true},
 	}
-	attention = []tensor{
+	norms = []tensor{
 		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
+		{slot: ffnNorm, name: "ffn_norm.weight", shape: shape{dim}},
+	}
+	attention = []tensor{
 		{slot: attnQ, name: "attn_q.weight", shape: shape{queryDim, dim}},
 		{slot: attnK, name: "attn_k.weight", shape: shape{kvDim, dim}},
 		{slot: attnV, name: "attn_v.weight", shape: shape{kvDim, dim}},
@@ -129,7 +139,6 @@ var (
 		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{headDim}},
 	}
 	gatedFeedForward = []tensor{
-		{slot: ffnNorm, name: "ffn_norm.weight", shape: shape{dim}},
 		{slot: ffnGate, name: "ffn_gate.weight", shape: shape{hiddenDim, dim}},
 		{slot: ffnUp, name: "ffn_up.weight", shape: shape{hiddenDim, dim}},
 		{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, hiddenDim}},
@@ -138,6 +147,12 @@ var (
 		{slot: ffnGateBias, name: "ffn_gate.bias", shape: shape{hiddenDim}, optional: true},
 		{slot: ffnUpBias, name: "ffn_up.bias", shape: shape{hiddenDim}, optional: true},
 		{slot: ffnDownBias, name: "ffn_down.bias", shape: shape{dim}, optional: true},
+	}
+	mixtureOfExperts = []tensor{
+		{slot: ffnRouter, name: "ffn_gate_inp.weight", shape: shape{experts, dim}},
+		{slot: ffnGateExperts, name: "ffn_gate_exps.weight", shape: shape{experts, expertDim, dim}},
+		{slot: ffnUpExperts, name: "ffn_up_exps.weight", shape: shape{experts, expertDim, dim}},
+		{slot: ffnDownExperts, name: "ffn_down_exps.weight", shape: shape{experts, dim, expertDim}},
 	}
 	postNorms = []tensor{
 		{slot: attnPostNorm, name: "post_attention_norm.weight", shape: shape{dim}},

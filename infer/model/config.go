@@ -31,6 +31,8 @@ type Layer struct {
 	HeadDim    int
 	HiddenDim  int // width of the feed-forward layer
 	Activation device.Activation
+	Routing    device.Routing // of the experts of the feed-forward layer, if it has any
+	ExpertDim  int            // width of each
 	RoPE       device.RoPE
 }
 
@@ -40,6 +42,7 @@ const (
 	maxLayers  = 1024
 	maxDim     = 1 << 20
 	maxHeads   = 4096
+	maxExperts = 4096
 	maxContext = 1 << 26
 )
 
@@ -52,7 +55,7 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	}
 	arch, ok := architectures[name]
 	if !ok {
-		return Config{}, fmt.Errorf("architecture %q is not supported; supported are %s", name, strings.Join(Architectures(), " and "))
+		return Config{}, fmt.Errorf("architecture %q is not supported; supported are %s", name, strings.Join(Architectures(), ", "))
 	}
 	m := metadata{f: f, prefix: name, asked: map[string]bool{}}
 	c := Config{
@@ -94,6 +97,13 @@ func (m *metadata) layer(c Config) Layer {
 		m.fail(fmt.Errorf("%s: %d heads do not fit a width of %d", m.key("attention.head_count"), l.Heads, c.Dim))
 	}
 	return l
+}
+
+// experts reads the mixture of experts that l has.
+func (m *metadata) experts(l *Layer) {
+	l.Routing = device.Routing{Experts: m.integer("expert_count", 1, maxExperts), Scale: 1}
+	l.Routing.Used = m.integer("expert_used_count", 1, l.Routing.Experts)
+	l.ExpertDim = m.optionalInteger("expert_feed_forward_length", 1, maxDim, max(l.HiddenDim/l.Routing.Used, 1))
 }
 
 func vocabulary(f *gguf.File) (int, error) {

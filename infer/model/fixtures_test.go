@@ -46,7 +46,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 	}
 	for _, name := range []string{
 		"llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied",
-		"mistral", "mistral_nemo", "qwen2", "qwen3", "qwen3_yarn", "gemma2",
+		"mistral", "mistral_nemo", "qwen2", "qwen3", "qwen3_yarn", "qwen3moe", "gemma2",
 	} {
 		for _, c := range []struct {
 			file      string
@@ -59,6 +59,9 @@ func TestLogitsEqualTheReference(t *testing.T) {
 			{"f16.gguf", gguf.F16, 0.25},
 		} {
 			for kind, openDevice := range devices {
+				if name == "qwen3moe" && kind == "cuda" { // which has no kernels for it
+					continue
+				}
 				t.Run(fmt.Sprintf("%s %s on %s with %s cache", name, c.file, kind, c.cache), func(t *testing.T) {
 					dir := fixtures.Path(t, "logits", name)
 					g := readGolden(t, dir)

@@ -68,17 +68,41 @@ func (r *recording) attention(i int) {
 }
 
 // feedForward records x += Wdown · (a(Wgate·n) · Wup·n) with n = RMSNorm(x), and the norm of
-// what is added if the layer has one.
+// what is added if the layer has one. In a mixture of experts, what is added is the weighted
+// sum of that over the experts that the router chooses for a row.
 func (r *recording) feedForward(i int) {
 	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 
 	n := r.norm(x, w[ffnNorm])
-	gate := r.linear("gate", w[ffnGate], w[ffnGateBias], n)
-	up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
-	r.GLU(gate, gate, up, l.Activation)
-	proj := r.linear("proj", w[ffnDown], w[ffnDownBias], gate)
+	var proj device.Tensor
+	if w[ffnRouter].None() {
+		gate := r.linear("gate", w[ffnGate], w[ffnGateBias], n)
+		up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
+		r.GLU(gate, gate, up, l.Activation)
+		proj = r.linear("proj", w[ffnDown], w[ffnDownBias], gate)
+	} else {
+		proj = r.experts(l, w, n)
+	}
 	r.normInPlace(proj, w[ffnPostNorm])
 	r.Add(x, proj)
+}
+
+// experts records what the experts of a layer add.
+func (r *recording) experts(l *Layer, w *weights, n device.Tensor) device.Tensor {
+	routes := r.buffer("routes", l.Routing.Cols())
+	r.Route(routes, r.linear("router", w[ffnRouter], device.Tensor{}, n), l.Routing)
+	of := func(name string, weight slot, width int, x device.Tensor) device.Tensor {
+		dst := r.buffer(name, l.Routing.Used*width)
+		r.ExpertMatMul(dst, w[weight], x, routes, l.Routing.Experts)
+		return dst
+	}
+	gate := of("expert gates", ffnGateExperts, l.ExpertDim, n)
+	up := of("expert ups", ffnUpExperts, l.ExpertDim, n)
+	r.GLU(gate, gate, up, l.Activation)
+	down := of("expert outputs", ffnDownExperts, n.Cols, gate)
+	proj := r.buffer("proj", n.Cols)
+	r.ExpertSum(proj, down, routes)
+	return proj
 }
 
 func (r *recording) norm(x, w device.Tensor) device.Tensor {

@@ -11,7 +11,7 @@ import (
 // adds is normed.
 var gemma2 = architecture{
 	neox:    true,
-	tensors: slices.Concat(ends, attention, gatedFeedForward, postNorms),
+	tensors: slices.Concat(ends, norms, attention, gatedFeedForward, postNorms),
 	read: func(m *metadata, c *Config) {
 		c.EmbeddingScale = float32(math.Sqrt(float64(c.Dim)))
 		c.LogitCap = float32(m.optionalFloat("final_logit_softcapping", 0, 1e6, 30))

@@ -17,13 +17,20 @@ func WeightBytes(f *gguf.File) (total int64) {
 }
 
 // StepBytes is what a step reads of the model in f for one row with positions positions
-// before it: all weights but the embedding table, unless that is the output layer too, and
-// the KV cache in format t.
-func StepBytes(f *gguf.File, c Config, t gguf.Type, positions int) int64 {
-	n := WeightBytes(f)
-	if _, missing := f.Tensor("output.weight"); missing == nil {
-		if t, err := f.Tensor("token_embd.weight"); err == nil {
-			n -= t.Size()
+// before it: all weights but the embedding table and the experts that the row does not use,
+// and the KV cache in format t.
+func StepBytes(f *gguf.File, c Config, t gguf.Type, positions int) (n int64, err error) {
+	tensors, err := c.find(f)
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range tensors {
+		switch l := c.Layers[t.layer]; t.slot {
+		case tokenEmbd:
+		case ffnGateExperts, ffnUpExperts, ffnDownExperts:
+			n += t.Size() / int64(l.Routing.Experts) * int64(l.Routing.Used)
+		default:
+			n += t.Size()
 		}
 	}
 	for i, l := range c.Layers {
@@ -34,7 +41,7 @@ func StepBytes(f *gguf.File, c Config, t gguf.Type, positions int) int64 {
 		caches, _ := kvLayouts(t, 1, c.Layers[i:i+1])
 		n += caches.BlockBytes() * seen / device.BlockSize
 	}
-	return n
+	return n, nil
 }
 
 // Layout is how a device holds weights: a device.Device.

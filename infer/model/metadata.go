@@ -87,6 +87,11 @@ var consequential = map[string]any{
 	"attn_logit_softcapping":           nil,
 	"embedding_length_per_layer_input": nil,
 	"embedding_scale":                  float32(1),
+	"expert_gating_func":               uint64(1), // softmax
+	"expert_group_count":               uint64(1),
+	"expert_shared_count":              nil,
+	"expert_weights_scale":             float32(1),
+	"leading_dense_block_count":        nil,
 	"expert_count":                     nil,
 	"final_logit_softcapping":          nil,
 	"full_attention_interval":          nil,

@@ -1,0 +1,15 @@
+package model
+
+import "slices"
+
+// Qwen 3 with a mixture of experts in every layer.
+var qwen3moe = architecture{
+	neox:    true,
+	tensors: slices.Concat(ends, norms, attention, headNorms, mixtureOfExperts),
+	read: func(m *metadata, c *Config) {
+		for i := range c.Layers {
+			m.experts(&c.Layers[i])
+			c.Layers[i].Routing.Normalize = true
+		}
+	},
+}
