@@ -10,14 +10,13 @@ import (
 
 // Context is one device in use. All that is made in it ends with it.
 type Context struct {
-	driver     *Driver
+	driver     *Driver // whose calls are on this context
 	properties Properties
 	context    C.CUcontext
 	families   map[string]*Module
 }
 
-// Open makes a context on device number ordinal and makes it current on the calling OS
-// thread, which the caller has locked. It fails if the kernels cannot run there.
+// Open makes a context on device number ordinal. It fails if the kernels cannot run there.
 func (d *Driver) Open(ordinal int) (*Context, error) {
 	device, p, err := d.device(ordinal)
 	if err != nil {
@@ -32,7 +31,15 @@ func (d *Driver) Open(ordinal int) (*Context, error) {
 	if err := d.check("cuCtxCreate_v2", C.call_cuCtxCreate_v2(d.calls, &c.context, blockingSync, device)); err != nil {
 		return nil, err
 	}
+	c.driver = d.on(c.context)
 	return c, nil
+}
+
+// on returns the driver with all calls made on a context.
+func (d *Driver) on(context C.CUcontext) *Driver {
+	calls := *d.calls
+	calls.context = context
+	return &Driver{calls: &calls, version: d.version}
 }
 
 // Properties describes the device.

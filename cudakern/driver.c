@@ -51,8 +51,15 @@ struct driver *driver_open(const char *path, char *why, size_t bytes) {
 
 #endif
 
+// enter makes the context of d current on this thread, where calls for several contexts may
+// take turns.
+static CUresult enter(const struct driver *d) { return d->context ? d->cuCtxSetCurrent(d->context) : 0; }
+
 #define DEFINE(name, params, args) \
-	CUresult call_##name(const struct driver *d, UNPACK params) { return d->name args; }
+	CUresult call_##name(const struct driver *d, UNPACK params) { \
+		CUresult refused = enter(d); \
+		return refused ? refused : d->name args; \
+	}
 DRIVER_CALLS(DEFINE)
 #undef DEFINE
 
@@ -60,12 +67,12 @@ CUresult launch(const struct driver *d, CUfunction function, const unsigned grid
 	unsigned shared, CUstream stream, const void *values, const int *offsets, int n) {
 	void *params[MOST_PARAMS];
 	for (int i = 0; i < n; i++) params[i] = (char *)values + offsets[i];
-	return d->cuLaunchKernel(function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream, params, NULL);
+	return call_cuLaunchKernel(d, function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream, params, NULL);
 }
 
 CUresult load_module(const struct driver *d, CUmodule *module, const void *image, char *log, size_t bytes) {
 	enum { ERROR_LOG_BUFFER = 5, ERROR_LOG_BUFFER_SIZE_BYTES = 6 };
 	int options[] = {ERROR_LOG_BUFFER, ERROR_LOG_BUFFER_SIZE_BYTES};
 	void *values[] = {log, (void *)(uintptr_t)bytes};
-	return d->cuModuleLoadDataEx(module, image, 2, options, values);
+	return call_cuModuleLoadDataEx(d, module, image, 2, options, values);
 }

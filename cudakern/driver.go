@@ -2,8 +2,9 @@
 //
 // The driver is libcuda.so.1, opened at run time: neither building nor running needs
 // the CUDA toolkit. [Load] finds it, [Driver.Open] makes a [Context] on one device, and
-// everything else belongs to that context. The driver keeps the current context per OS
-// thread, so one locked OS thread makes all calls from Open to [Context.Close].
+// everything else belongs to that context. Each call makes its context current on the OS
+// thread that it is made on, so one thread can take turns between several; the calls for one
+// context come from one goroutine at a time.
 //
 // Each kernel family is a pair of files: the .cu holds formula and mapping, the .go its
 // launcher.

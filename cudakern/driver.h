@@ -31,6 +31,7 @@ typedef struct CUgraphExec_st *CUgraphExec;
 	X(cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device), (bytes, device)) \
 	X(cuCtxCreate_v2, (CUcontext *context, unsigned flags, CUdevice device), (context, flags, device)) \
 	X(cuCtxDestroy_v2, (CUcontext context), (context)) \
+	X(cuCtxSetCurrent, (CUcontext context), (context)) \
 	X(cuMemGetInfo_v2, (size_t *free, size_t *total), (free, total)) \
 	X(cuMemAlloc_v2, (CUdeviceptr *p, size_t bytes), (p, bytes)) \
 	X(cuMemFree_v2, (CUdeviceptr p), (p)) \
@@ -39,6 +40,8 @@ typedef struct CUgraphExec_st *CUgraphExec;
 	X(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) \
 	X(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) \
 	X(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) \
+	X(cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t bytes, CUstream stream), \
+		(dst, to, src, from, bytes, stream)) \
 	X(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t bytes, CUstream stream), (dst, value, bytes, stream)) \
 	X(cuStreamCreateWithPriority, (CUstream *stream, unsigned flags, int priority), (stream, flags, priority)) \
 	X(cuStreamDestroy_v2, (CUstream stream), (stream)) \
@@ -67,10 +70,12 @@ typedef struct CUgraphExec_st *CUgraphExec;
 
 #define UNPACK(...) __VA_ARGS__
 
-// struct driver holds the addresses of all calls in one loaded library.
+// struct driver holds the addresses of all calls in one loaded library, and the context that
+// they are for.
 struct driver {
 	void *library;
 	int emulated; // it is the emulation of emu/
+	CUcontext context; // that calls are for: made current before each one; NULL: whichever is
 #define FIELD(name, params, args) CUresult (*name) params;
 	DRIVER_CALLS(FIELD)
 #undef FIELD
@@ -80,7 +85,7 @@ struct driver {
 // fails or if a call is missing.
 struct driver *driver_open(const char *path, char *why, size_t bytes);
 
-// call_NAME calls NAME of the library d.
+// call_NAME calls NAME of the library d on the context of d.
 #define DECLARE(name, params, args) CUresult call_##name(const struct driver *d, UNPACK params);
 DRIVER_CALLS(DECLARE)
 #undef DECLARE

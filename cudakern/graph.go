@@ -10,7 +10,7 @@ type Graph struct {
 }
 
 // BeginCapture makes the stream collect its work instead of doing it, until EndCapture.
-// Meanwhile the thread may not wait for the device nor allocate.
+// EndCapture must be called on the same OS thread. Meanwhile the thread may not wait for the device nor allocate.
 func (s *Stream) BeginCapture() error {
 	const threadLocal = 1
 	return s.driver.check("cuStreamBeginCapture_v2", C.call_cuStreamBeginCapture_v2(s.driver.calls, s.stream, threadLocal))

@@ -68,6 +68,13 @@ func (s *Stream) Copy(dst, src Ptr, n int64) error {
 	return s.driver.check("cuMemcpyDtoDAsync_v2", C.call_cuMemcpyDtoDAsync_v2(s.driver.calls, C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n), s.stream))
 }
 
+// CopyFrom copies n bytes at src of another context, whose streams are not waited for, to dst:
+// from device to device where the two can reach each other.
+func (s *Stream) CopyFrom(dst Ptr, other *Context, src Ptr, n int64) error {
+	return s.driver.check("cuMemcpyPeerAsync",
+		C.call_cuMemcpyPeerAsync(s.driver.calls, C.CUdeviceptr(dst), s.driver.calls.context, C.CUdeviceptr(src), other.context, C.size_t(n), s.stream))
+}
+
 // Fill sets n bytes of device memory.
 func (s *Stream) Fill(dst Ptr, value byte, n int64) error {
 	return s.driver.check("cuMemsetD8Async", C.call_cuMemsetD8Async(s.driver.calls, C.CUdeviceptr(dst), C.uchar(value), C.size_t(n), s.stream))

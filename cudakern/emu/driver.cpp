@@ -267,15 +267,17 @@ int refuse_capture()
 	return capturing ? CAPTURE_UNSUPPORTED : SUCCESS;
 }
 
-bool on_device(Ptr p, size_t n)
+bool on_device(Ptr p, size_t n, Context *context = nullptr)
 {
+	if (!context)
+		context = current;
 	auto next = state().device.upper_bound(p);
 	if (next == state().device.begin())
 		return false;
 	--next;
 	size_t at = p - next->first;
 	size_t size = next->second.region->size;
-	return next->second.context == current && at <= size && n <= size - at;
+	return next->second.context == context && at <= size && n <= size - at;
 }
 
 Stream *stream_of(void *handle) { return handle ? object<Stream>(handle) : &current->default_stream; }
@@ -581,6 +583,15 @@ API cuMemcpyDtoDAsync_v2(Ptr dst, Ptr src, size_t n, void *stream)
 	ENTER;
 	NEED(on_device(dst, n) && on_device(src, n), INVALID_VALUE);
 	return enqueue(stream, [=] { memmove(reinterpret_cast<void *>(dst), reinterpret_cast<void *>(src), n); return SUCCESS; });
+}
+
+API cuMemcpyPeerAsync(Ptr dst, void *to, Ptr src, void *from, size_t n, void *stream)
+{
+	ENTER;
+	Context *there = static_cast<Context *>(to), *here = static_cast<Context *>(from);
+	NEED(state().contexts.count(there) && state().contexts.count(here), INVALID_CONTEXT);
+	NEED(on_device(dst, n, there) && on_device(src, n, here), INVALID_VALUE);
+	return enqueue(stream, [=] { memcpy(reinterpret_cast<void *>(dst), reinterpret_cast<void *>(src), n); return SUCCESS; });
 }
 
 API cuMemsetD8Async(Ptr dst, unsigned char value, size_t n, void *stream)

@@ -39,7 +39,7 @@ static int is(const char *name, const char *prefix) { return strncmp(name, prefi
 static int lasts(CUresult code) { return code >= 700 && code < 800; }
 
 static CUresult fault(const char *name) {
-	if (is(name, "cuGetError")) return 0;
+	if (is(name, "cuGetError") || is(name, "cuCtxSetCurrent")) return 0; // they work whatever else fails
 	control->calls++;
 	if (control->calls == control->fail_at) {
 		strncpy(control->failed, name, sizeof control->failed - 1);

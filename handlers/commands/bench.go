@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 
 	"m40-llm/handlers/cli"
@@ -74,8 +73,6 @@ of a model that is not here.`)
 
 // measure runs the benchmark with the model in file on a device of its own.
 func measure(ctx context.Context, kind deviceKind, threads int, file *gguf.File, name string, o bench.Options) (result bench.Result, err error) {
-	runtime.LockOSThread() // a GPU is called by one thread alone
-	defer runtime.UnlockOSThread()
 	dev, err := kind.open(file, threads, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return bench.Result{}, err

@@ -2,8 +2,8 @@ package commands
 
 import (
 	"fmt"
+	"iter"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync"
 
@@ -110,10 +110,23 @@ func fits(f *gguf.File, dev device.Device) error {
 	return nil
 }
 
+// moreDevices yields what takes the layers that the first GPU has no room for: the other GPUs,
+// but for those that cannot be used, then the CPU.
+func moreDevices(threads int, log *slog.Logger) iter.Seq2[device.Device, error] {
+	return func(yield func(device.Device, error) bool) {
+		for gpu, err := range cuda.Devices(1) {
+			if err != nil {
+				log.Warn("a GPU is left out", "reason", err)
+			} else if !yield(gpu, nil) {
+				return
+			}
+		}
+		yield(cpu.Open(threads))
+	}
+}
+
 // probeGPU returns the GPU that a server here would compute on; the zero Info if there is none.
 func probeGPU() device.Info {
-	runtime.LockOSThread() // a GPU is called by one thread alone
-	defer runtime.UnlockOSThread()
 	if cuda.Installed() == nil {
 		if gpu, err := cuda.Open(); err == nil {
 			defer gpu.Close()

@@ -137,9 +137,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		FreeMemory:    cpu.FreeMemory,
 	}
 	if kind.gpu {
-		o.MoreDevices = func() iter.Seq2[device.Device, error] {
-			return func(yield func(device.Device, error) bool) { yield(cpu.Open(*f.threads)) }
-		}
+		o.MoreDevices = func() iter.Seq2[device.Device, error] { return moreDevices(*f.threads, logger) }
 	}
 	return o, nil
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -169,8 +168,6 @@ func checkDevice(f deviceFlags) error {
 	if err != nil || kind.check == nil {
 		return err
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	return kind.check()
 }
 

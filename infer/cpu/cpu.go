@@ -252,14 +252,14 @@ func (d *cpu) Candidates(logits device.Tensor, row int) (device.Candidates, erro
 	return device.Candidates{All: all}, err
 }
 
-// Write sets a row of an activation.
+// Write sets rows of an activation.
 func (d *cpu) Write(t device.Tensor, row int, src []float32) error {
 	values, err := d.row(t, row, len(src))
 	copy(values, src)
 	return err
 }
 
-// row returns a row of an activation, which must have n values.
+// row returns the n values of an activation from row row on, which must be whole rows.
 func (d *cpu) row(t device.Tensor, row, n int) ([]float32, error) {
 	if d.engine == nil {
 		return nil, errClosed
@@ -268,10 +268,10 @@ func (d *cpu) row(t device.Tensor, row, n int) ([]float32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %w", err)
 	}
-	if row < 0 || row >= t.Rows || n != t.Cols {
-		return nil, fmt.Errorf("cpu: an activation (%d, %d) has no row %d of %d values", t.Rows, t.Cols, row, n)
+	if !t.HasRows(row, n) {
+		return nil, fmt.Errorf("cpu: an activation (%d, %d) has no whole rows from %d on with %d values", t.Rows, t.Cols, row, n)
 	}
-	return unsafe.Slice((*float32)(unsafe.Add(a.data, 4*row*t.Cols)), t.Cols), nil
+	return unsafe.Slice((*float32)(unsafe.Add(a.data, 4*row*t.Cols)), n), nil
 }
 
 // Close ends the threads and frees all memory. Further calls of Close do nothing.

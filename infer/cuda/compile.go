@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"runtime"
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
@@ -121,6 +122,8 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 
 // capture makes a graph of launches.
 func (d *cuda) capture(launches []launch) (*cudakern.Executable, error) {
+	runtime.LockOSThread() // a capture ends on the thread that began it
+	defer runtime.UnlockOSThread()
 	if err := d.stream.BeginCapture(); err != nil {
 		return nil, err
 	}

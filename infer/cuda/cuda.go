@@ -15,13 +15,15 @@
 //
 // # Threads
 //
-// CUDA's current context belongs to an OS thread: Open and all later calls come from one
-// locked OS thread.
+// A device is used by one goroutine at a time, as every device is. Each call makes the
+// device's context current first, so that one thread can use several GPUs.
 package cuda
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -71,7 +73,6 @@ type cuda struct {
 	stream  *cudakern.Stream
 	memory  arena
 	loader  *cudakern.Loader // nil until a weight needs it
-	staging *cudakern.Host   // what Read and Write copy through, as large as the widest activation
 	kernels kernels
 
 	tensors    []tensor
@@ -91,58 +92,75 @@ type region struct {
 // calls nothing in it.
 func Installed() error { return cudakern.Installed() }
 
-// reserve is what a device takes beside weights, cache and activations: batches, staging,
+// reserve is what a device takes beside weights, cache and activations: batches,
 // graphs and code.
 const reserve = 192 << 20
 
 // Find loads the driver at path, the one that cudakern.Load finds if path is empty, and
-// chooses a device: of those that the kernels run on, the one with the most memory. The
-// error says why there is none.
-func Find(path string) (*cudakern.Driver, cudakern.Properties, error) {
+// returns the devices that the kernels run on, the one with the most memory first. The error
+// says why there is none.
+func Find(path string) (*cudakern.Driver, []cudakern.Properties, error) {
 	driver, err := cudakern.Load(path)
 	if err != nil {
-		return nil, cudakern.Properties{}, err
+		return nil, nil, err
 	}
 	list, err := driver.Devices()
 	if err != nil {
-		return nil, cudakern.Properties{}, err
+		return nil, nil, err
 	}
-	best := -1
+	var usable []cudakern.Properties
 	var reasons []string
-	for i, p := range list {
+	for _, p := range list {
 		if err := p.Usable(); err != nil {
 			reasons = append(reasons, err.Error())
-		} else if best < 0 || p.Memory > list[best].Memory {
-			best = i
+		} else {
+			usable = append(usable, p)
 		}
 	}
-	if best < 0 {
-		return nil, cudakern.Properties{}, errors.New(strings.Join(reasons, "; "))
+	if len(usable) == 0 {
+		return nil, nil, errors.New(strings.Join(reasons, "; "))
 	}
-	return driver, list[best], nil
+	slices.SortStableFunc(usable, func(a, b cudakern.Properties) int { return cmp.Compare(b.Memory, a.Memory) })
+	return driver, usable, nil
 }
 
 // Check returns nil if there is a device that Open can use, or why not. It loads neither
 // kernels nor weights.
 func Check() error {
-	driver, p, err := Find("")
+	driver, list, err := Find("")
 	if err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
-	context, err := driver.Open(p.Ordinal)
+	context, err := driver.Open(list[0].Ordinal)
 	if err != nil {
-		return fmt.Errorf("cuda: cannot use %s: %w", p.Name, err)
+		return fmt.Errorf("cuda: cannot use %s: %w", list[0].Name, err)
 	}
 	return context.Close()
 }
 
-// Open opens the device that Find chooses, on the number path of its compute capability.
+// Open opens the first device that Find returns, on the number path of its compute capability.
 func Open() (device.Device, error) {
-	driver, p, err := Find("")
-	if err != nil {
-		return nil, fmt.Errorf("cuda: %w", err)
+	for d, err := range Devices(0) {
+		return d, err
 	}
-	return OpenPath(driver, p, p.ProductPath())
+	return nil, errClosed // never: Devices yields an error at least
+}
+
+// Devices yields the devices that Find returns, but for the first ones: each is opened as Open
+// does when it is asked for. Where there is no device at all it yields the error why.
+func Devices(skip int) iter.Seq2[device.Device, error] {
+	return func(yield func(device.Device, error) bool) {
+		driver, list, err := Find("")
+		if err != nil {
+			yield(nil, fmt.Errorf("cuda: %w", err))
+			return
+		}
+		for _, p := range list[min(skip, len(list)):] {
+			if !yield(OpenPath(driver, p, p.ProductPath())) {
+				return
+			}
+		}
+	}
 }
 
 // Paths are the number paths: how products compute with quantised weights.
@@ -258,9 +276,6 @@ func (d *cuda) Alloc(rows, cols int) (_ device.Tensor, err error) {
 		return device.Tensor{}, err
 	}
 	at, err := d.zeroed(4 * int64(rows) * int64(cols))
-	if err == nil && (d.staging == nil || len(d.staging.Bytes()) < 4*cols) {
-		d.staging, err = d.allocHost(4 * cols)
-	}
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cuda: activation (%d, %d): %w", rows, cols, err)
 	}
@@ -302,12 +317,12 @@ func (d *cuda) zeroed(n int64) (cudakern.Ptr, error) {
 	return at, err
 }
 
-// Read copies a row of an activation.
+// Read copies rows of an activation.
 func (d *cuda) Read(dst []float32, t device.Tensor, row int) (err error) {
 	defer mark(&err)
-	at, staged, err := d.row(t, row, len(dst))
+	at, err := d.rows(t, row, len(dst))
 	if err == nil {
-		err = d.stream.Download(staged, at)
+		err = d.stream.Download(bytesOf(dst), at)
 	}
 	if err == nil {
 		err = d.stream.Sync()
@@ -315,20 +330,15 @@ func (d *cuda) Read(dst []float32, t device.Tensor, row int) (err error) {
 	if err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
-	copy(dst, floatsOf(staged))
 	return nil
 }
 
-// Write sets a row of an activation.
+// Write sets rows of an activation.
 func (d *cuda) Write(t device.Tensor, row int, src []float32) (err error) {
 	defer mark(&err)
-	at, staged, err := d.row(t, row, len(src))
-	if err != nil {
-		return fmt.Errorf("cuda: %w", err)
-	}
-	copy(floatsOf(staged), src)
-	if err = d.stream.Upload(at, staged); err == nil {
-		err = d.stream.Sync() // the next row is staged in the same memory
+	at, err := d.rows(t, row, len(src))
+	if err == nil {
+		err = d.stream.Upload(at, bytesOf(src))
 	}
 	if err != nil {
 		return fmt.Errorf("cuda: %w", err)
@@ -336,24 +346,44 @@ func (d *cuda) Write(t device.Tensor, row int, src []float32) (err error) {
 	return nil
 }
 
-// row returns where a row of an activation lies, which must have n values, and the
-// host's memory that it is copied through.
-func (d *cuda) row(t device.Tensor, row, n int) (at cudakern.Ptr, staged []byte, err error) {
+// CopyFrom implements device.Peer for devices of the same driver.
+func (d *cuda) CopyFrom(dst device.Tensor, from device.Device, src device.Tensor, rows int) (copied bool, err error) {
+	other, ok := from.(*cuda)
+	if !ok {
+		return false, nil
+	}
+	defer mark(&err)
+	to, err := d.rows(dst, 0, rows*dst.Cols)
+	if err != nil {
+		return false, fmt.Errorf("cuda: %w", err)
+	}
+	at, err := other.rows(src, 0, rows*src.Cols)
+	if err == nil {
+		err = d.stream.CopyFrom(to, other.context, at, int64(4*rows*src.Cols))
+	}
+	if err != nil {
+		return false, fmt.Errorf("cuda: %w", err)
+	}
+	return true, nil
+}
+
+// rows returns where n values of an activation lie from row row on, which must be whole rows.
+func (d *cuda) rows(t device.Tensor, row, n int) (at cudakern.Ptr, err error) {
 	if d.context == nil {
-		return 0, nil, errClosed
+		return 0, errClosed
 	}
 	a, err := d.activation(t)
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
-	if row < 0 || row >= t.Rows || n != t.Cols {
-		return 0, nil, fmt.Errorf("an activation (%d, %d) has no row %d of %d values", t.Rows, t.Cols, row, n)
+	if !t.HasRows(row, n) {
+		return 0, fmt.Errorf("an activation (%d, %d) has no whole rows from %d on with %d values", t.Rows, t.Cols, row, n)
 	}
-	return a.rows + cudakern.Ptr(4*row*t.Cols), d.staging.Bytes()[:4*n], nil
+	return a.rows + cudakern.Ptr(4*row*t.Cols), nil
 }
 
-func floatsOf(b []byte) []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+func bytesOf(values []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values))
 }
 
 // ReadBandwidth measures how many bytes a second the device reads from its memory.

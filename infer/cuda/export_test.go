@@ -32,3 +32,6 @@ func Work(d device.Device, programs []device.Executable) (total int64) {
 	}
 	return total
 }
+
+// Reserve is what a device keeps of its memory.
+const Reserve = reserve

@@ -108,11 +108,11 @@ func TestAStepLoadsAndAllocatesNothing(t *testing.T) {
 
 // load loads the model in f for batches of up to rows rows.
 func load(library string, f *gguf.File, rows int) (d device.Device, m *model.Model, err error) {
-	driver, p, err := cuda.Find(library)
+	driver, gpus, err := cuda.Find(library)
 	if err != nil {
 		return nil, nil, err
 	}
-	if d, err = cuda.OpenPath(driver, p, "i16"); err != nil {
+	if d, err = cuda.OpenPath(driver, gpus[0], "i16"); err != nil {
 		return nil, nil, err
 	}
 	m, err = model.Load(context.Background(), f, d, model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: rows, MaxOut: 1})
@@ -173,11 +173,11 @@ func TestTheEngineOutlivesAFaultOfTheDevice(t *testing.T) {
 	engine, err := engine.Open(engine.Options{
 		Catalog: oneModel{gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q4_0})},
 		OpenDevice: func(*gguf.File) (device.Device, error) {
-			driver, p, err := cuda.Find(faults.Library)
+			driver, gpus, err := cuda.Find(faults.Library)
 			if err != nil {
 				return nil, err
 			}
-			return cuda.OpenPath(driver, p, "i16")
+			return cuda.OpenPath(driver, gpus[0], "i16")
 		},
 		Model:     "tiny",
 		ChunkRows: 4,
@@ -243,11 +243,11 @@ func TestWholeRowsAreCopiedOnlyForSettingsThatNeedThem(t *testing.T) {
 	engine, err := engine.Open(engine.Options{
 		Catalog: oneModel{gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})},
 		OpenDevice: func(*gguf.File) (device.Device, error) {
-			driver, p, err := cuda.Find(library)
+			driver, gpus, err := cuda.Find(library)
 			if err != nil {
 				return nil, err
 			}
-			d, err := cuda.OpenPath(driver, p, "i16")
+			d, err := cuda.OpenPath(driver, gpus[0], "i16")
 			return reading{d, rows}, err
 		},
 		Model:     "tiny",

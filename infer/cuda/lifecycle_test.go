@@ -359,11 +359,11 @@ func TestWorkBytesIsWhatProgramsTake(t *testing.T) {
 			t.Run(fmt.Sprintf("%d rows, path %s", o.MaxRows, path), func(t *testing.T) {
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
-				driver, p, err := cuda.Find(emutest.Emulation(t))
+				driver, gpus, err := cuda.Find(emutest.Emulation(t))
 				if err != nil {
 					t.Fatal(err)
 				}
-				d, err := cuda.OpenPath(driver, p, path)
+				d, err := cuda.OpenPath(driver, gpus[0], path)
 				if err != nil {
 					t.Fatal(err)
 				}

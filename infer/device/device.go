@@ -33,6 +33,11 @@ type Tensor struct {
 	Cols int       // weight: inputs; activation: width
 }
 
+// HasRows reports whether n values from row row on are whole rows of t, one at least.
+func (t Tensor) HasRows(row, n int) bool {
+	return row >= 0 && row < t.Rows && n > 0 && n%t.Cols == 0 && n/t.Cols <= t.Rows-row
+}
+
 // None reports whether t names no tensor.
 func (t Tensor) None() bool { return t.ID == 0 }
 
@@ -129,14 +134,23 @@ type Device interface {
 	// holds until the next Run.
 	Candidates(logits Tensor, row int) (Candidates, error)
 
-	// Read copies row row of the activation t, as the last Run left it.
+	// Read copies the rows of the activation t from row row on that fill dst, as the last Run
+	// left them.
 	Read(dst []float32, t Tensor, row int) error
 
-	// Write sets row row of the activation t, for a Run that reads it.
+	// Write sets the rows of the activation t from row row on that src holds, for a Run that
+	// reads them.
 	Write(t Tensor, row int, src []float32) error
 
 	// Close frees everything the device owns.
 	Close() error
+}
+
+// Peer is a device that some others can copy activations to without the host.
+type Peer interface {
+	// CopyFrom copies the first rows rows of src, an activation of from as its last Run left
+	// it, to dst. copied is false if it cannot copy from that device.
+	CopyFrom(dst Tensor, from Device, src Tensor, rows int) (copied bool, err error)
 }
 
 // ErrUnreadable is wrapped by the error of an Upload whose data cannot be read, and of a Run

@@ -36,7 +36,7 @@ type Options struct {
 	Catalog infer.Catalog
 
 	// OpenDevice opens the device for the model in a file; the engine closes it before it
-	// loads another. It is called on the OS thread that makes all its calls.
+	// loads another.
 	OpenDevice func(*gguf.File) (device.Device, error)
 
 	// MoreDevices, if set, yields further devices in order of preference, the one that

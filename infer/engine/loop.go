@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 
@@ -13,9 +12,8 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// loop owns the device, the model and all answers. It runs in one goroutine on one
-// OS thread, because a GPU's context belongs to a thread. Nobody else touches what
-// it owns; it never waits for a consumer.
+// loop owns the device, the model and all answers. It runs in one
+// goroutine. Nobody else touches what it owns; it never waits for a consumer.
 type loop struct {
 	options Options
 	cache   gguf.Type
@@ -33,7 +31,6 @@ type loop struct {
 
 // run works until the inbox is closed.
 func (l *loop) run() {
-	runtime.LockOSThread()
 	if l.options.Model != "" {
 		l.loadFirst()
 	}

@@ -19,6 +19,7 @@ import (
 	"m40-llm/infer/device/devicetest"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
 	"m40-llm/infer/ref"
 )
@@ -170,11 +171,11 @@ func cudaOpener(t *testing.T, path string) func() (device.Device, error) {
 	t.Cleanup(thread.Close)
 	return func() (device.Device, error) {
 		return thread.Open(func() (device.Device, error) {
-			driver, p, err := cuda.Find(library)
+			driver, gpus, err := cuda.Find(library)
 			if err != nil {
 				return nil, err
 			}
-			return cuda.OpenPath(driver, p, path)
+			return cuda.OpenPath(driver, gpus[0], path)
 		})
 	}
 }
@@ -338,6 +339,23 @@ func readFloats(t *testing.T, path string) []float32 {
 	return x
 }
 
+// gpuOpener returns what opens GPU n of two emulated ones, or of those that there are. Their
+// calls share a thread.
+func gpuOpener(t *testing.T) func(n int) func() (device.Device, error) {
+	t.Helper()
+	t.Setenv("M40_LLM_EMU_DEVICES", "2")
+	library := emutest.Library(t)
+	return func(n int) func() (device.Device, error) {
+		return func() (device.Device, error) {
+			driver, gpus, err := cuda.Find(library)
+			if err != nil {
+				return nil, err
+			}
+			return cuda.OpenPath(driver, gpus[n%len(gpus)], "i16")
+		}
+	}
+}
+
 // A model that lies on two devices computes what it does on one: the same bits where both
 // are alike.
 func TestStagesGiveTheLogitsOfTheWhole(t *testing.T) {
@@ -348,20 +366,26 @@ func TestStagesGiveTheLogitsOfTheWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	openRef := func() (device.Device, error) { return ref.New(), nil }
-	whole := open(t, f, openRef, gguf.F32)
-	layers := len(whole.Config().Layers)
-	var want [][][]float32
-	for _, tokens := range g.Sequences {
-		want = append(want, feed(t, whole, tokens, 0))
+	logitsOn := func(openDevice func() (device.Device, error)) (layers int, logits [][][]float32) {
+		whole := open(t, f, openDevice, gguf.F32)
+		for _, tokens := range g.Sequences {
+			logits = append(logits, feed(t, whole, tokens, 0))
+		}
+		return len(whole.Config().Layers), logits
 	}
+	layers, want := logitsOn(openRef)
+	gpu := gpuOpener(t)
+	_, wantOnGPU := logitsOn(func() (device.Device, error) { return gpu(0)() })
 	for _, c := range []struct {
 		name          string
 		first, second func() (device.Device, error)
+		want          [][][]float32
 		tolerance     float64
 	}{
-		{"two of a kind", openRef, openRef, 0},
-		{"the CPU, then the GPU", openCPU, cudaOpener(t, "i16"), 1e-3},
-		{"the GPU, then the CPU", cudaOpener(t, "i16"), openCPU, 1e-3},
+		{"two of a kind", openRef, openRef, want, 0},
+		{"two GPUs", gpu(0), gpu(1), wantOnGPU, 0},
+		{"the CPU, then the GPU", openCPU, cudaOpener(t, "i16"), want, 1e-3},
+		{"the GPU, then the CPU", cudaOpener(t, "i16"), openCPU, want, 1e-3},
 	} {
 		for n := 1; n < layers; n++ {
 			t.Run(fmt.Sprintf("%s, after %d of %d layers", c.name, n, layers), func(t *testing.T) {
@@ -381,7 +405,7 @@ func TestStagesGiveTheLogitsOfTheWhole(t *testing.T) {
 				for s, tokens := range g.Sequences {
 					for i, row := range feed(t, m, tokens, 0) {
 						for k, v := range row {
-							if d := math.Abs(float64(v) - float64(want[s][i][k])); !(d <= c.tolerance) {
+							if d := math.Abs(float64(v) - float64(c.want[s][i][k])); !(d <= c.tolerance) {
 								t.Fatalf("sequence %d, row %d: logit %d differs by %g", s, i, k, d)
 							}
 						}
@@ -392,5 +416,51 @@ func TestStagesGiveTheLogitsOfTheWhole(t *testing.T) {
 	}
 	if _, err := model.LoadStages(context.Background(), f, []model.Stage{{Device: ref.New(), Layers: layers + 1}}, model.Options{Blocks: 1, MaxRows: 1}); err == nil {
 		t.Error("a stage of more layers than the model has was loaded")
+	}
+}
+
+// copies counts the calls that copy activations to and from a device.
+type copies struct {
+	device.Device
+	reads, writes *int
+}
+
+func (c copies) Read(dst []float32, t device.Tensor, row int) error {
+	*c.reads++
+	return c.Device.Read(dst, t, row)
+}
+
+func (c copies) Write(t device.Tensor, row int, src []float32) error {
+	*c.writes++
+	return c.Device.Write(t, row, src)
+}
+
+func TestStagesHandAllRowsOfAStepOverAtOnce(t *testing.T) {
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Layers: 3}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads, writes := 0, 0
+	var stages []model.Stage
+	for range 3 {
+		dev := ref.New()
+		defer dev.Close()
+		stages = append(stages, model.Stage{Device: copies{dev, &reads, &writes}, Layers: 1})
+	}
+	m, err := model.LoadStages(t.Context(), f, stages, model.Options{CacheType: gguf.F32, Blocks: 8, MaxRows: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &device.Batch{Tables: [][]int32{table}}
+	for i := range int32(40) {
+		b.Tokens, b.Pos, b.Seq = append(b.Tokens, i), append(b.Pos, i), append(b.Seq, 0)
+	}
+	for range 2 {
+		if err := m.Forward(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if reads != 4 || writes != 4 {
+		t.Errorf("%d copies from and %d to devices between three stages in two steps, want 4 of each", reads, writes)
 	}
 }

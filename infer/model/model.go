@@ -44,7 +44,7 @@ type Model struct {
 	config  Config
 	options Options
 	stages  []*stage
-	row     []float32 // of the residual stream, on its way from stage to stage
+	rows    []float32 // of the residual stream, on their way from stage to stage
 	out     int       // rows of logits that the last Forward left
 
 	weightBytes int64 // of all weights in the file
@@ -120,7 +120,7 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 		return nil, err
 	}
 	o = o.withDefaults()
-	m := &Model{config: c, options: o, row: make([]float32, c.Dim), weightBytes: WeightBytes(f)}
+	m := &Model{config: c, options: o, weightBytes: WeightBytes(f)}
 	layers := 0
 	for i, s := range stages {
 		m.stages = append(m.stages, &stage{
@@ -186,17 +186,22 @@ func (m *Model) Forward(b *device.Batch) error {
 	return nil
 }
 
-// handOver copies the residual stream of rows rows from one stage to the next.
+// handOver copies the residual stream of rows rows from one stage to the next: from device to
+// device where they can, else through the host.
 func (m *Model) handOver(from, to *stage, rows int) error {
-	for i := range rows {
-		if err := from.dev.Read(m.row, from.buffers.X, i); err != nil {
-			return err
-		}
-		if err := to.dev.Write(to.buffers.X, i, m.row); err != nil {
+	if peer, ok := to.dev.(device.Peer); ok {
+		if copied, err := peer.CopyFrom(to.buffers.X, from.dev, from.buffers.X, rows); copied || err != nil {
 			return err
 		}
 	}
-	return nil
+	if m.rows == nil {
+		m.rows = make([]float32, m.options.MaxRows*m.config.Dim)
+	}
+	values := m.rows[:rows*m.config.Dim]
+	if err := from.dev.Read(values, from.buffers.X, 0); err != nil {
+		return err
+	}
+	return to.dev.Write(to.buffers.X, 0, values)
 }
 
 // Candidates returns what a sampler needs of the logits of row b.Out[i] of the last

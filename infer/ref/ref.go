@@ -94,21 +94,21 @@ func (d *Device) Candidates(logits device.Tensor, row int) (device.Candidates, e
 	return device.Candidates{All: all}, err
 }
 
-// Write sets a row of an activation.
+// Write sets rows of an activation.
 func (d *Device) Write(t device.Tensor, row int, src []float32) error {
 	values, err := d.rowOf(t, row, len(src))
 	copy(values, src)
 	return err
 }
 
-// rowOf returns a row of an activation, which must have n values.
+// rowOf returns the n values of an activation from row row on, which must be whole rows.
 func (d *Device) rowOf(t device.Tensor, row, n int) ([]float32, error) {
 	values, err := d.activation(t)
 	switch {
 	case err != nil:
 		return nil, err
-	case row < 0 || row >= t.Rows || n != t.Cols:
-		return nil, fmt.Errorf("an activation (%d, %d) has no row %d of %d values", t.Rows, t.Cols, row, n)
+	case !t.HasRows(row, n):
+		return nil, fmt.Errorf("an activation (%d, %d) has no whole rows from %d on with %d values", t.Rows, t.Cols, row, n)
 	}
 	return values[row*t.Cols:][:n], nil
 }

@@ -95,6 +95,9 @@ func (s Suite) errors(t *testing.T) {
 				t.Errorf("row %d was written", row)
 			}
 		}
+		if err := r.dev.Read(make([]float32, 8), x, 3); err == nil {
+			t.Error("two rows were read where one is")
+		}
 		if err := r.dev.Write(x, 0, make([]float32, 3)); err == nil {
 			t.Error("a row of 3 values was written where 4 are")
 		}

@@ -139,7 +139,14 @@ func (s Suite) write(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := r.dev.Write(x, 1, []float32{1, -1, 0.5, 1e9, 3, 2, -1, 0.5, 1e9, 3}); err != nil { // two rows at once
+		t.Fatal(err)
+	}
 	r.run(program, counting(2, 0, []int32{0}))
+	both := make([]float32, 10)
+	if err := r.dev.Read(both, x, 1); err != nil || !slices.Equal(both, []float32{2, 1, 2.5, 1e9, 5, 2, -1, 0.5, 1e9, 3}) {
+		t.Errorf("rows 1 and 2 are %v, %v", both, err)
+	}
 	for row, want := range [][]float32{{1, 1, 2.5, 1e9, 5}, {2, 1, 2.5, 1e9, 5}, {2, -1, 0.5, 1e9, 3}} {
 		if got := r.read(x, row); !slices.Equal(got, want) {
 			t.Errorf("row %d is %v, want %v", row, got, want)
