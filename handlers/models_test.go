@@ -50,7 +50,7 @@ type modelServer struct {
 	stop     func()
 }
 
-// newRegistry has remoteModel, and a file that cannot be computed with.
+// newRegistry has remoteModel, and an unsupported file.
 func newModelRegistry(t testing.TB) *hubtest.Registry {
 	return hubtest.New(t, map[string][]byte{
 		remoteFile:          remoteModel,
@@ -65,7 +65,7 @@ func serveModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 	s.memory.Store(8e9)
 	s.disk.Store(212e9)
 	catalog := hub.New(hub.Options{Dir: s.dir, Builtin: map[string][]byte{"guide": guide.Model}, Types: cpu.WeightTypes()})
-	catalog.FitInto(func() placement.Machine { return placement.Machine{Devices: []device.Info{{Memory: s.memory.Load()}}} })
+	catalog.SetMachine(func() placement.Machine { return placement.Machine{Devices: []device.Info{{Memory: s.memory.Load()}}} })
 	puller, err := hub.NewPuller(catalog, hub.PullOptions{
 		Endpoint:   registry.API.URL,
 		FreeMemory: s.memory.Load,
@@ -211,7 +211,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 				t.Errorf("it says %q, without %q", got, want)
 			}
 		}
-		if asked := registry.Asked("cdn"); len(asked) != 1 || asked[0].Header.Get("Range") == "" {
+		if asked := registry.Requests("cdn"); len(asked) != 1 || asked[0].Header.Get("Range") == "" {
 			t.Errorf("more than the header was asked for: %+v", asked)
 		}
 		b.shot("models-found-light")
@@ -249,12 +249,12 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 		if got := b.text("[data-download]"); !strings.Contains(got, "Resume") {
 			t.Errorf("the card says %q", got)
 		}
-		before := len(registry.Asked("cdn"))
+		before := len(registry.Requests("cdn"))
 		b.click("[data-download] form[action$=resume] button")
 		b.until(card("running"))
 		open()
 		b.until(card("done"))
-		if asked := registry.Asked("cdn"); len(asked) != before+1 || asked[before].Header.Get("Range") < fmt.Sprintf("bytes=%d-", half) {
+		if asked := registry.Requests("cdn"); len(asked) != before+1 || asked[before].Header.Get("Range") < fmt.Sprintf("bytes=%d-", half) {
 			t.Errorf("it asked for %v", asked[before:])
 		}
 		b.until("document.querySelector('#list').innerText.includes('Remote-Q8_0')")
@@ -362,7 +362,7 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 	run("it can be tried again, over a connection that is cut", func(t *testing.T) {
 		registry.SetCDN(func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 			if try <= 3 {
-				hubtest.Cut(w, r, data, len(data)/5)
+				hubtest.Truncate(w, r, data, len(data)/5)
 			}
 			return false
 		})
@@ -605,7 +605,7 @@ func TestOnlyTheOwnerChangesModels(t *testing.T) {
 	if got := call(t, server.Server, http.MethodGet, "/models", "", "Accept", browserAccept); got.status != http.StatusSeeOther || got.header.Get("Location") != "/login" {
 		t.Errorf("the page without the key: %d", got.status)
 	}
-	if len(server.registry.Asked("api")) != 0 {
+	if len(server.registry.Requests("api")) != 0 {
 		t.Error("the registry was asked")
 	}
 }

@@ -17,7 +17,7 @@ type Download struct {
 	DiskFree   int64          `json:"disk_free,omitempty"`   // bytes that the models folder can take; 0: unknown
 	MemoryFree int64          `json:"memory_free,omitempty"` // bytes that the machine can take; 0: unknown
 	Notice     string         `json:"notice,omitempty"`      // what a person should know about the choice
-	Problem    string         `json:"problem,omitempty"`     // why the model would be of no use here, if so
+	Problem    string         `json:"problem,omitempty"`     // why the model cannot be used here, empty if it can
 	Fit        *placement.Fit `json:"fit,omitempty"`         // nil: not known
 	Works      []string       `json:"works,omitempty"`       // quantisations beside it that can be computed with, if there is a Problem
 }

@@ -15,7 +15,7 @@ import (
 // Downloader is what pulling a model takes.
 type Downloader interface {
 	Resolve(ctx context.Context, name string) (infer.Download, error)
-	Look(ctx context.Context, d infer.Download) (infer.Download, error)
+	Inspect(ctx context.Context, d infer.Download) (infer.Download, error)
 	Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error)
 }
 
@@ -68,7 +68,7 @@ func pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 	}
 	d, err := from.Resolve(ctx, name)
 	if err == nil {
-		d, err = from.Look(ctx, d)
+		d, err = from.Inspect(ctx, d)
 	}
 	bar.erase()
 	if err != nil {

@@ -30,7 +30,7 @@ func (d *fakeDownloader) Resolve(_ context.Context, name string) (infer.Download
 	return d.download, d.resolved
 }
 
-func (d *fakeDownloader) Look(_ context.Context, got infer.Download) (infer.Download, error) {
+func (d *fakeDownloader) Inspect(_ context.Context, got infer.Download) (infer.Download, error) {
 	d.download.Fit = d.fit
 	return d.download, nil
 }

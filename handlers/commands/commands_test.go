@@ -78,7 +78,7 @@ func TestRun_AnArgumentThatIsNoModelIsAQuestionOrNamesTheNearest(t *testing.T) {
 			t.Errorf("%q: got %+v, want %+v", question, got, want)
 		}
 	}
-	for name, want := range map[string]string{"guyde": "did you mean guide?", "gui": "did you mean guide?", "mistral:7b": "A question goes behind the model", "a/b": "there is no model called", "x.gguf": "nor is there a file of that path"} {
+	for name, want := range map[string]string{"guyde": "did you mean guide?", "gui": "did you mean guide?", "mistral:7b": "A question goes behind the model", "a/b": "there is no model called", "x.gguf": "a file of that path does not exist either"} {
 		if got := execute(t, nil, "", "run", name); got.code != 2 || got.out != "" || !strings.Contains(got.errs, want) || strings.Count(got.errs, "\n") != 1 {
 			t.Errorf("%q: got %+v, want one line with %q", name, got, want)
 		}
@@ -369,8 +369,8 @@ func TestModelCommands(t *testing.T) {
 		{"it answers", "run tiny-Q8_0 hi --max-tokens 3", result{0, "\n", ""}},
 		{"it can be removed", "rm tiny-Q8_0", result{0, "removed org/repo/tiny-Q8_0 (", ""}},
 		{"then it is gone", "show tiny-Q8_0", result{1, "", "there is no model called"}},
-		{"a repository that is not there is an error", "pull org/none", result{1, "", "there is no repository org/none"}},
-		{"a name of the Ollama library is wrong usage and says what to do", "pull mistral", result{2, "", "take the model from Hugging Face as org/repo:quant"}},
+		{"a repository that is not there is an error", "pull org/none", result{1, "", "the repository org/none does not exist"}},
+		{"a name of the Ollama library is wrong usage and says what to do", "pull mistral", result{2, "", "pull the model from Hugging Face as org/repo:quant"}},
 		{"pull takes a name", "pull", result{2, "", "say what to pull"}},
 		{"show takes a name", "show", result{2, "", "say which model"}},
 		{"rm takes a name", "rm --yes", result{2, "", "say which model"}},

@@ -21,7 +21,7 @@ func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 		return err
 	}
 	dirs.noteMissing(t)
-	catalog.FitInto(thisMachine())
+	catalog.SetMachine(thisMachine())
 	models, err := catalog.Models(ctx)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ that answers like https://huggingface.co.`)
 		return err
 	}
 	machine := thisMachine()
-	catalog.FitInto(machine)
+	catalog.SetMachine(machine)
 	puller, err := newPuller(t, catalog, func() int64 { return machine().Free() }, true)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func showModel(_ context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	catalog.FitInto(thisMachine())
+	catalog.SetMachine(thisMachine())
 	details, err := catalog.Details(name)
 	if err != nil {
 		return err

@@ -154,7 +154,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 		return nil, errors.Join(err, s.kept.Close())
 	}
 	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
-	catalog.FitInto(machine)
+	catalog.SetMachine(machine)
 	puller, err := newPuller(t, catalog, func() int64 { return machine().Free() }, false)
 	if err != nil {
 		return nil, errors.Join(err, s.engine.Close(), s.kept.Close())

@@ -46,7 +46,7 @@ func (s *Service) Find(ctx context.Context, name string) (infer.Download, error)
 	if err != nil {
 		return d, err
 	}
-	return s.opt.Puller.Look(ctx, d)
+	return s.opt.Puller.Inspect(ctx, d)
 }
 
 func (s *Service) resolve(ctx context.Context, name string) (infer.Download, error) {

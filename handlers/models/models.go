@@ -42,7 +42,7 @@ type Files interface {
 // Puller downloads: *hub.Puller. It decides what may be asked for.
 type Puller interface {
 	Resolve(ctx context.Context, name string) (infer.Download, error)
-	Look(ctx context.Context, d infer.Download) (infer.Download, error)
+	Inspect(ctx context.Context, d infer.Download) (infer.Download, error)
 	Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error)
 }
 

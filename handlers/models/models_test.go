@@ -128,7 +128,7 @@ func (w *world) Resolve(ctx context.Context, name string) (infer.Download, error
 	return infer.Download{}, errors.New("the registry is away")
 }
 
-func (w *world) Look(_ context.Context, d infer.Download) (infer.Download, error) { return d, nil }
+func (w *world) Inspect(_ context.Context, d infer.Download) (infer.Download, error) { return d, nil }
 
 func (w *world) Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error) {
 	p := &pulling{d, progress, make(chan error)}

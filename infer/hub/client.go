@@ -21,21 +21,21 @@ const (
 	dialTimeout  = 15 * time.Second
 )
 
-// client fetches over HTTPS from public addresses. Only hosts that a person set
-// explicitly may be elsewhere, and where such a host is this machine, all of this
-// machine's servers may: nothing that a server says leads into a private network.
+// client sends requests over HTTPS to public addresses, so that no response of a server can
+// redirect it into a private network. Only hosts that the user set explicitly may be
+// elsewhere; if one of them is this machine, every server of this machine may be contacted.
 type client struct {
 	transport *http.Transport
 	endpoint  *url.URL
-	trusted   []string // hosts that a person set explicitly
-	token     string   // for the endpoint, and for the first request of a chain of redirects only
+	trusted   []string // hosts that the user set explicitly
+	token     string   // sent to the endpoint only, and not after a redirect
 	agent     string
 }
 
 func newClient(endpoint *url.URL, trusted []string, token, agent string, stall time.Duration, config *tls.Config) *client {
 	c := &client{endpoint: endpoint, trusted: trusted, token: token, agent: agent}
 	open := &net.Dialer{Timeout: dialTimeout}
-	guarded := &net.Dialer{Timeout: dialTimeout, Control: onlyPublic}
+	guarded := &net.Dialer{Timeout: dialTimeout, Control: requirePublic}
 	c.transport = &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if host, _, err := net.SplitHostPort(address); err == nil && c.trusts(host) {
@@ -47,7 +47,7 @@ func newClient(endpoint *url.URL, trusted []string, token, agent string, stall t
 		TLSHandshakeTimeout:    dialTimeout,
 		ResponseHeaderTimeout:  stall,
 		MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression:     true, // lengths and ranges are those of the file
+		DisableCompression:     true, // lengths and ranges must be those of the file
 		ForceAttemptHTTP2:      true,
 	}
 	return c
@@ -69,24 +69,26 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// refusal is an error that another try would meet again.
-type refusal struct{ reason string }
+// permanentError is an error for which a retry is useless.
+type permanentError struct{ reason string }
 
-func (r *refusal) Error() string { return r.reason }
+func (r *permanentError) Error() string { return r.reason }
 
-func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+func permanent(format string, args ...any) error {
+	return &permanentError{fmt.Sprintf(format, args...)}
+}
 
-// onlyPublic is asked before each connection, when the host's name is resolved.
-func onlyPublic(_, address string, _ syscall.RawConn) error {
+// requirePublic is called before each connection, after the host name was resolved.
+func requirePublic(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !isPublic(at.Addr()) {
-		return refuse("the address %s is not on the public internet; only an endpoint set in HF_ENDPOINT may be elsewhere", address)
+		return permanent("the address %s is not on the public internet; only an endpoint set in HF_ENDPOINT may be elsewhere", address)
 	}
 	return nil
 }
 
-// notPublic are the networks within the unicast space that lead to no public host.
-var notPublic = func() (networks []netip.Prefix) {
+// nonPublicNetworks lists the unicast networks without public hosts.
+var nonPublicNetworks = func() (networks []netip.Prefix) {
 	for _, s := range []string{
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
 		"192.0.2.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
@@ -104,11 +106,11 @@ var (
 
 func isPublic(ip netip.Addr) bool {
 	ip = ip.Unmap()
-	if nat64.Contains(ip) { // stands for the IPv4 address in its last bytes
+	if nat64.Contains(ip) { // embeds an IPv4 address in its last bytes
 		b := ip.As16()
 		ip = netip.AddrFrom4([4]byte(b[12:]))
 	}
-	for _, p := range notPublic {
+	for _, p := range nonPublicNetworks {
 		if p.Contains(ip) {
 			return false
 		}
@@ -116,34 +118,34 @@ func isPublic(ip netip.Addr) bool {
 	return ip.Is4() || globalUnicast.Contains(ip)
 }
 
-// answer is a response and what the registry said on the way to it.
-type answer struct {
+// response is an HTTP response and what the redirects to it said about the file.
+type response struct {
 	*http.Response
-	linkedSHA  string // of the file that the first hosts redirected to
-	linkedSize int64  // the same; 0: not said
+	linkedSHA  string // of the file, empty if no redirect said it
+	linkedSize int64  // of the file, 0 if no redirect said it
 	redirected bool
 }
 
-// get asks for address and follows redirects. Errors name hosts and not whole
-// addresses: those can hold signatures.
-func (c *client) get(ctx context.Context, address string, header http.Header) (*answer, error) {
+// get requests address and follows redirects. The caller closes the body. Errors contain
+// hosts but not whole addresses, which may include signatures.
+func (c *client) get(ctx context.Context, address string, header http.Header) (*response, error) {
 	at, err := url.Parse(address)
 	if err != nil {
-		return nil, refuse("%.200q is not an address", address)
+		return nil, permanent("%.200q is not an address", address)
 	}
-	a := &answer{}
+	a := &response{}
 	for hop := 0; ; hop++ {
 		if err := c.check(at); err != nil {
 			return nil, err
 		}
 		if hop > maxRedirects {
-			return nil, refuse("%s redirects more than %d times", at.Hostname(), maxRedirects)
+			return nil, permanent("%s redirects more than %d times", at.Hostname(), maxRedirects)
 		}
 		response, err := c.roundTrip(ctx, at, header, hop == 0)
 		if err != nil {
 			return nil, err
 		}
-		a.note(response.Header)
+		a.addLinked(response.Header)
 		if !isRedirect(response.StatusCode) {
 			a.Response = response
 			return a, nil
@@ -151,10 +153,10 @@ func (c *client) get(ctx context.Context, address string, header http.Header) (*
 		response.Body.Close()
 		next, err := at.Parse(response.Header.Get("Location"))
 		if err != nil || response.Header.Get("Location") == "" {
-			return nil, refuse("%s redirects to no valid address", at.Hostname())
+			return nil, permanent("%s redirects to an invalid address", at.Hostname())
 		}
 		if at.Scheme == "https" && next.Scheme != "https" {
-			return nil, refuse("%s redirects to an address that is not encrypted", at.Hostname())
+			return nil, permanent("%s redirects to an address that is not encrypted", at.Hostname())
 		}
 		at, a.redirected = next, true
 	}
@@ -168,13 +170,13 @@ func isRedirect(status int) bool {
 	return false
 }
 
-// check refuses addresses that must not be asked.
+// check returns an error for addresses that must not be requested.
 func (c *client) check(at *url.URL) error {
 	switch {
 	case at.Hostname() == "" || at.Opaque != "" || at.User != nil:
-		return refuse("%.80q is no host to download from", at.Host)
+		return permanent("%.80q is not a host that can be downloaded from", at.Host)
 	case at.Scheme != "https" && !(at.Scheme == "http" && c.trusts(at.Hostname())):
-		return refuse("the address at %q does not begin with https://; only an endpoint set in HF_ENDPOINT may do without", at.Hostname())
+		return permanent("the address at %q does not begin with https://; only an endpoint set in HF_ENDPOINT may do without", at.Hostname())
 	}
 	return nil
 }
@@ -182,7 +184,7 @@ func (c *client) check(at *url.URL) error {
 func (c *client) roundTrip(ctx context.Context, at *url.URL, header http.Header, first bool) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
-		return nil, refuse("%.80q is no host to download from", at.Host)
+		return nil, permanent("%.80q is not a host that can be downloaded from", at.Host)
 	}
 	for key, values := range header {
 		request.Header[key] = values
@@ -192,34 +194,34 @@ func (c *client) roundTrip(ctx context.Context, at *url.URL, header http.Header,
 	if first && c.token != "" && at.Scheme == c.endpoint.Scheme && strings.EqualFold(at.Host, c.endpoint.Host) {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	response, err := c.transport.RoundTrip(request) // no http.Client: redirects are followed above, and no cookies are kept
+	response, err := c.transport.RoundTrip(request) // not http.Client: get follows redirects, and cookies must not be stored
 	if err != nil {
 		return nil, connectionError(ctx, at.Hostname(), err)
 	}
 	return response, nil
 }
 
-// connectionError decides whether another try could do better.
+// connectionError classifies an error of a connection as permanent or transient.
 func connectionError(ctx context.Context, host string, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	var refused *refusal
+	var refused *permanentError
 	var unknown *net.DNSError
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &refused):
 		return refused
 	case errors.As(err, &certificate):
-		return refuse("the certificate of %s is not valid: %v", host, certificate.Err)
+		return permanent("the certificate of %s is not valid: %v", host, certificate.Err)
 	case errors.As(err, &unknown) && unknown.IsNotFound:
-		return refuse("there is no host %s; is the network up?", host)
+		return permanent("the host %s does not exist; check the name and the network", host)
 	}
-	return &transient{err: fmt.Errorf("failed to reach %s: %w", host, err)}
+	return &transientError{err: fmt.Errorf("failed to reach %s: %w", host, err)}
 }
 
-// note keeps what a registry says about the file behind a redirect.
-func (a *answer) note(h http.Header) {
+// addLinked records what a registry says about the file behind a redirect.
+func (a *response) addLinked(h http.Header) {
 	if sha := strings.Trim(h.Get("X-Linked-Etag"), `"`); a.linkedSHA == "" && digest.MatchString(sha) {
 		a.linkedSHA = sha
 	}
@@ -228,16 +230,16 @@ func (a *answer) note(h http.Header) {
 	}
 }
 
-// transient is an error that another try may not meet.
-type transient struct {
+// transientError is an error after which a retry may succeed.
+type transientError struct {
 	err   error
-	after time.Duration // the server asks to wait so long; 0: it does not say
+	after time.Duration // how long the server asks to wait; 0: not said
 }
 
-func (t *transient) Error() string { return t.err.Error() }
-func (t *transient) Unwrap() error { return t.err }
+func (t *transientError) Error() string { return t.err.Error() }
+func (t *transientError) Unwrap() error { return t.err }
 
-// statusError is an answer that is none.
+// statusError is a response with a status other than success.
 type statusError struct {
 	host   string
 	status int
@@ -245,21 +247,21 @@ type statusError struct {
 }
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("%s answers with the status %d", e.host, e.status)
+	return fmt.Sprintf("%s returned status %d", e.host, e.status)
 }
 
-// failure returns the error that a response other than success is, and closes it.
-func (a *answer) failure() error {
+// asError returns the error of a response with a status other than success, and closes it.
+func (a *response) asError() error {
 	defer a.Body.Close()
 	err := &statusError{a.Request.URL.Hostname(), a.StatusCode, a.Header.Get("X-Error-Code")}
 	if a.StatusCode == http.StatusTooManyRequests || a.StatusCode == http.StatusRequestTimeout || a.StatusCode >= 500 ||
-		a.StatusCode == http.StatusForbidden && a.redirected { // a signature that ran out: the next try gets a new one
-		return &transient{err: err, after: retryAfter(a.Header.Get("Retry-After"))}
+		a.StatusCode == http.StatusForbidden && a.redirected { // an expired signature: the next request gets a new one
+		return &transientError{err: err, after: retryAfter(a.Header.Get("Retry-After"))}
 	}
 	return err
 }
 
-// maxRetryAfter bounds how long a server may ask to wait.
+// maxRetryAfter is the longest wait that a server may ask for.
 const maxRetryAfter = 2 * time.Minute
 
 func retryAfter(s string) time.Duration {
@@ -270,14 +272,14 @@ func retryAfter(s string) time.Duration {
 	return min(time.Duration(min(seconds, 1<<20))*time.Second, maxRetryAfter)
 }
 
-// fetch returns a small answer's body and header.
+// fetch returns the body and header of a response of at most most bytes.
 func (c *client) fetch(ctx context.Context, address string, header http.Header, most int64) ([]byte, http.Header, error) {
 	a, err := c.get(ctx, address, header)
 	if err != nil {
 		return nil, nil, err
 	}
 	if a.StatusCode != http.StatusOK {
-		return nil, nil, a.failure()
+		return nil, nil, a.asError()
 	}
 	defer a.Body.Close()
 	host := a.Request.URL.Hostname()
@@ -286,7 +288,7 @@ func (c *client) fetch(ctx context.Context, address string, header http.Header, 
 		return nil, nil, connectionError(ctx, host, err)
 	}
 	if int64(len(body)) > most {
-		return nil, nil, refuse("the answer of %s is larger than %d bytes", host, most)
+		return nil, nil, permanent("the response of %s is larger than %d bytes", host, most)
 	}
 	return body, a.Header, nil
 }

@@ -13,14 +13,14 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Details returns all that the file of the model called name says about itself. A model
-// that cannot be used has details too, as long as its file can be read.
+// Details returns the types of tensors, the chat template and the metadata of a model. It
+// also works for a model that cannot be used, if its file can be parsed.
 func (h *Hub) Details(name string) (infer.ModelDetails, error) {
-	entries, unread := h.entries()
+	entries, listErr := h.entries()
 	e, err := find(entries, name)
 	if err != nil {
-		if unread != nil {
-			err = unread // it may be there
+		if listErr != nil {
+			err = listErr // it may be there
 		}
 		return infer.ModelDetails{}, err
 	}
@@ -58,8 +58,8 @@ func tensorTypes(tensors []gguf.Tensor) []infer.TensorType {
 	return types
 }
 
-// valueOf returns a metadata value as text for people: long texts cut, and of arrays the
-// first elements.
+// valueOf formats a metadata value for display: long texts are truncated, and of arrays only
+// the first elements are shown.
 func valueOf(f *gguf.File, key string) string {
 	const most = 5
 	values, count, array, err := f.First(key, most)
@@ -89,7 +89,7 @@ func valueOf(f *gguf.File, key string) string {
 	return "[" + list + "]"
 }
 
-// shorten makes one short line of text.
+// shorten truncates text to 100 runes on one line.
 func shorten(s string) string {
 	const most = 100
 	cut := []rune(s[:min(len(s), 4*most+4)])

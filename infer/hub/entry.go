@@ -16,13 +16,13 @@ import (
 	"m40-llm/infer/placement"
 )
 
-// entry is a model that is there: a file, or bytes of the program.
+// entry is a model of the catalog: a file or a built-in one.
 type entry struct {
-	name      string // by which it is asked for: short, or qualified where that is not clear
+	name      string // unique: short, or qualified if that is ambiguous
 	short     string // file name without .gguf
-	qualified string // the same with its folder
-	path      string // absolute; empty if it is built in
-	data      []byte // the file, if it is built in
+	qualified string // short with its folder
+	path      string // absolute; empty for a built-in model
+	data      []byte // the file of a built-in model
 }
 
 func newEntry(path, qualified string) entry {
@@ -32,13 +32,13 @@ func newEntry(path, qualified string) entry {
 		}
 		return s
 	}
-	return entry{path: path, short: asText(trim(filepath.Base(path))), qualified: asText(filepath.ToSlash(trim(qualified)))}
+	return entry{path: path, short: printableName(trim(filepath.Base(path))), qualified: printableName(filepath.ToSlash(trim(qualified)))}
 }
 
-// asText returns a name of a file as a request can say it and a person can read it: each
-// byte of what is no UTF-8, of control characters and of those that turn the direction of
-// text becomes % and two hexadecimal digits.
-func asText(name string) string {
+// printableName percent-encodes the bytes of a file name that are invalid UTF-8, control
+// characters or bidirectional controls, so that requests can contain it and users can read
+// it.
+func printableName(name string) string {
 	var b strings.Builder
 	for i, r := range name {
 		_, size := utf8.DecodeRuneInString(name[i:])
@@ -62,7 +62,7 @@ func (e entry) open() (*gguf.File, error) {
 	return gguf.Open(e.path)
 }
 
-// reason is the text of err without the path, which the reader of a list sees already.
+// reason returns the text of err without the path, which a list shows beside it.
 func (e entry) reason(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -71,8 +71,8 @@ func (e entry) reason(err error) string {
 	return strings.TrimPrefix(err.Error(), e.path+": ")
 }
 
-// describe reads the model's header. stat is nil for a built-in model; types are as in
-// Options.
+// describe reads the header of the model. stat is nil for a built-in model; types are as in
+// Options. ModelInfo.Error says why the model cannot be used.
 func (e entry) describe(stat fs.FileInfo, types []gguf.Type) infer.ModelInfo {
 	info := infer.ModelInfo{Name: e.name, Path: e.path, Size: int64(len(e.data)), Demo: e.path == ""}
 	if stat != nil {
@@ -89,8 +89,8 @@ func (e entry) describe(stat fs.FileInfo, types []gguf.Type) infer.ModelInfo {
 	return info
 }
 
-// readHeader fills the fields of info that the model file knows. Its error says why
-// the file is no model that can be used.
+// readHeader sets the fields of info that the header of a model file contains. It returns an
+// error if the model cannot be used.
 func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	architecture, err := f.Str("general.architecture")
 	if err != nil {
@@ -105,7 +105,7 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 		return err
 	}
 	info.Architecture, info.License = oneLine(architecture), oneLine(license)
-	info.Quant, info.Parameters = weigh(f.Tensors())
+	info.Quant, info.Parameters = quantAndParameters(f.Tensors())
 	switch {
 	case parts > 1:
 		return fmt.Errorf("is one of the %d parts of a split model; merge them into one file first", parts)
@@ -124,7 +124,7 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	return err
 }
 
-// checkTypes looks for a matrix in a format that nothing computes with.
+// checkTypes returns an error if a matrix has a format that is not in types.
 func checkTypes(tensors []gguf.Tensor, types []gguf.Type) error {
 	for _, t := range tensors {
 		if types != nil && len(t.Shape) > 1 && !slices.Contains(types, t.Type) {
@@ -138,8 +138,8 @@ func checkTypes(tensors []gguf.Tensor, types []gguf.Type) error {
 	return nil
 }
 
-// weigh returns the type that most bytes have and the number of weights.
-func weigh(tensors []gguf.Tensor) (quant string, parameters int64) {
+// quantAndParameters returns the type of most bytes and the number of weights.
+func quantAndParameters(tensors []gguf.Tensor) (quant string, parameters int64) {
 	bytes := map[gguf.Type]int64{}
 	most := int64(0)
 	for _, t := range tensors {
@@ -151,8 +151,8 @@ func weigh(tensors []gguf.Tensor) (quant string, parameters int64) {
 	return quant, parameters
 }
 
-// oneLine makes text of a file fit for a table: some licence fields hold all of the
-// licence.
+// oneLine truncates text to its first line and 80 runes, because some files have the whole
+// licence in their licence field.
 func oneLine(s string) string {
 	s, _, _ = strings.Cut(strings.ToValidUTF8(s, "\uFFFD"), "\n")
 	if runes := []rune(s); len(runes) > 80 {

@@ -9,19 +9,19 @@ import (
 	"m40-llm/infer/placement"
 )
 
-func TestModelsSayWhichContextFits(t *testing.T) {
+func TestModelsReportWhichContextFits(t *testing.T) {
 	dir := t.TempDir()
-	for name, data := range map[string][]byte{"good.gguf": wanted, "bad.gguf": []byte("text")} {
+	for name, data := range map[string][]byte{"good.gguf": testModel, "bad.gguf": []byte("text")} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	h := New(Options{Dir: dir, Builtin: map[string][]byte{"guide": wanted}})
+	h := New(Options{Dir: dir, Builtin: map[string][]byte{"guide": testModel}})
 	if d, err := h.Details("good"); err != nil || d.Fit != nil {
 		t.Errorf("without a machine: %+v, %v", d.Fit, err)
 	}
 	free := int64(8 << 30)
-	h.FitInto(func() placement.Machine { return placement.Machine{Devices: []device.Info{{Memory: free}}} })
+	h.SetMachine(func() placement.Machine { return placement.Machine{Devices: []device.Info{{Memory: free}}} })
 	models, err := h.Models(t.Context())
 	if err != nil || len(models) != 3 {
 		t.Fatal(models, err)
@@ -35,7 +35,7 @@ func TestModelsSayWhichContextFits(t *testing.T) {
 	free = 1000
 	for _, name := range []string{"guide", "good"} {
 		if d, err := h.Details(name); err != nil || d.Fit == nil || d.Fit.Context != 0 || d.Fit.Free != free {
-			t.Errorf("%s, of which nothing fits any more: %+v, %v", name, d.Fit, err)
+			t.Errorf("%s, which no longer fits: got %+v, %v", name, d.Fit, err)
 		}
 	}
 }

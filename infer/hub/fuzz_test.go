@@ -14,7 +14,7 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-func TestParseName(t *testing.T) {
+func TestParseNameAcceptsRepositoriesAndAddresses(t *testing.T) {
 	for _, c := range []struct {
 		name, in string
 		want     name
@@ -28,23 +28,23 @@ func TestParseName(t *testing.T) {
 		{"the address of a file", "https://hf.co/org/repo/resolve/main/d/a.gguf?download=true", name{org: "org", repo: "repo", revision: "main", file: "d/a.gguf"}, ""},
 		{"the address of a file's page", "https://huggingface.co/org/repo/blob/abc/a.gguf", name{org: "org", repo: "repo", revision: "abc", file: "a.gguf"}, ""},
 
-		{"nothing", "", name{}, "say what to pull"},
-		{"a name of the Ollama library", "mistral", name{}, "is a name of the Ollama library, which cannot be pulled from yet; take the model from Hugging Face"},
+		{"nothing", "", name{}, "the name is empty"},
+		{"a name of the Ollama library", "mistral", name{}, "is a name of the Ollama library, which is not supported yet; pull the model from Hugging Face"},
 		{"a name of the Ollama library with a tag", "llama3.2:1b", name{}, "Ollama library"},
 		{"the host of the Ollama library", "registry.ollama.ai/library/mistral", name{}, "Ollama library"},
 		{"an address of the Ollama library", "https://ollama.com/library/mistral", name{}, "Ollama library"},
-		{"three parts", "a/b/c", name{}, "is not org/repo"},
-		{"a part that climbs", "../repo", name{}, "is not org/repo"},
-		{"a part that climbs further in", "org/a..b", name{}, "is not org/repo"},
-		{"a part with a space", "org/a b", name{}, "is not org/repo"},
-		{"an empty quantisation", "org/repo:", name{}, "is no quantisation"},
-		{"a quantisation with a slash", "org/repo:a/b", name{}, "is no quantisation"},
-		{"a control character", "org/re\x1bpo", name{}, "characters that no name has"},
+		{"three parts", "a/b/c", name{}, "is neither org/repo"},
+		{"a part with ..", "../repo", name{}, "is neither org/repo"},
+		{"a part that contains ..", "org/a..b", name{}, "is neither org/repo"},
+		{"a part with a space", "org/a b", name{}, "is neither org/repo"},
+		{"an empty quantisation", "org/repo:", name{}, "is not a quantisation"},
+		{"a quantisation with a slash", "org/repo:a/b", name{}, "is not a quantisation"},
+		{"a control character", "org/re\x1bpo", name{}, "has invalid characters"},
 		{"a very long name", strings.Repeat("a", 3000), name{}, "too long"},
 		{"another scheme", "ftp://example.org/a.gguf", name{}, "begins with https://"},
-		{"a password", "https://a:b@example.org/a.gguf", name{}, "must not hold a password"},
+		{"a password", "https://a:b@example.org/a.gguf", name{}, "must not contain a password"},
 		{"an address of something else", "https://example.org/a.zip", name{}, "does not end in .gguf"},
-		{"the address of a part", "https://example.org/a-00001-of-00002.gguf", name{}, "one part of a split model, which cannot be pulled yet"},
+		{"the address of a part", "https://example.org/a-00001-of-00002.gguf", name{}, "one part of a split model, which is not supported yet"},
 		{"the address of a folder", "https://huggingface.co/org/repo/tree/main", name{}, "is not the address of a .gguf file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestParseName(t *testing.T) {
 	})
 }
 
-func TestQuants(t *testing.T) {
+func TestQuantisationsAreReadFromFileNames(t *testing.T) {
 	for file, want := range map[string]string{
 		"model-Q4_K_M.gguf": "Q4_K_M", "model.Q8_0.gguf": "Q8_0", "Q6_K/model-Q6_K.gguf": "Q6_K", "Q5_K_S/model.gguf": "Q5_K_S",
 		"qwen2.5-0.5b-instruct-fp16.gguf": "F16", "m-bf16.gguf": "BF16", "m-f32.gguf": "F32", "m-IQ4_XS.gguf": "IQ4_XS", "m-UD-Q4_K_XL.gguf": "Q4_K_XL",
@@ -81,27 +81,26 @@ func TestQuants(t *testing.T) {
 		types []gguf.Type
 		want  string // empty: none
 	}{
-		{"with everything, the usual one is best", all, nil, "m-Q4_K_M.gguf"},
+		{"if all types are supported the usual one is best", all, nil, "m-Q4_K_M.gguf"},
 		{"K-quants need all their types", all, []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q6_K}, "m-Q4_K_M.gguf"},
-		{"what surely works goes before what may not", all, []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0}, "m-Q8_0.gguf"},
-		{"what may not work goes before nothing", []string{"m-Q4_0.gguf", "m-Q4_K_M.gguf"}, []gguf.Type{gguf.F32, gguf.Q4_0}, "m-Q4_0.gguf"},
-		{"a file whose name says nothing goes before nothing", []string{"m-Q4_K_M.gguf", "m.gguf"}, []gguf.Type{gguf.F32}, "m.gguf"},
-		{"nothing is nothing", []string{"m-Q4_K_M.gguf"}, []gguf.Type{gguf.F32}, ""},
+		{"supported files are preferred to unclear ones", all, []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0}, "m-Q8_0.gguf"},
+		{"an unclear file is preferred to none", []string{"m-Q4_0.gguf", "m-Q4_K_M.gguf"}, []gguf.Type{gguf.F32, gguf.Q4_0}, "m-Q4_0.gguf"},
+		{"a file without a label is preferred to none", []string{"m-Q4_K_M.gguf", "m.gguf"}, []gguf.Type{gguf.F32}, "m.gguf"},
+		{"no file is supported", []string{"m-Q4_K_M.gguf"}, []gguf.Type{gguf.F32}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var files []listed
+			var files []listedFile
 			for _, f := range c.files {
-				files = append(files, listed{Path: f})
+				files = append(files, listedFile{Path: f})
 			}
-			if got, ok := best(files, c.types); got.Path != c.want || ok != (c.want != "") {
+			if got, ok := bestFile(files, c.types); got.Path != c.want || ok != (c.want != "") {
 				t.Errorf("got %q, %v", got.Path, ok)
 			}
 		})
 	}
 }
 
-// FuzzName checks that whatever a name is, what it stands for lies inside the models
-// folder.
+// FuzzName checks that the file of any name is inside the models folder.
 func FuzzName(f *testing.F) {
 	for _, s := range []string{"org/repo:Q8_0", "hf.co/org/repo", "https://huggingface.co/a/b/resolve/main/c/d.gguf", "https://h/..%2f..%2fx.gguf", "https://[::1]/%00.gguf", "a/..:b", "https://h/a/%2e%2e/x.gguf"} {
 		f.Add(s)
@@ -123,19 +122,19 @@ func FuzzName(f *testing.F) {
 			files = nil
 		}
 		if !filepath.IsLocal(n.folder()) || strings.Count(n.folder(), "/") > 1 || strings.HasPrefix(n.folder(), ".") {
-			t.Errorf("%q goes to the folder %q", s, n.folder())
+			t.Errorf("%q is stored in the folder %q", s, n.folder())
 		}
 		for _, file := range files {
 			checkInside(t, dir, n.folder()+"/"+file)
 		}
 		address := fileAddress(&url.URL{Scheme: "https", Host: "registry.example", Path: "/api"}, n, n.file)
 		if address.Host != "registry.example" || !strings.HasPrefix(address.Path, "/api/") && n.address == nil {
-			t.Errorf("%q is asked for at %s", s, address)
+			t.Errorf("%q is requested from %s", s, address)
 		}
 	})
 }
 
-// FuzzManifest checks that a manifest gives no file that is none.
+// FuzzManifest checks that the file of any manifest is a valid model file.
 func FuzzManifest(f *testing.F) {
 	for _, s := range []string{
 		`{"schemaVersion":2,"ggufFile":{"rfilename":"a-Q8_0.gguf","size":10,"lfs":{"sha256":"` + strings.Repeat("a", 64) + `"}}}`,
@@ -156,7 +155,7 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// FuzzListing checks the same of a listing.
+// FuzzListing checks that the files of any listing are valid model files.
 func FuzzListing(f *testing.F) {
 	for _, s := range []string{
 		`[{"type":"file","path":"a-Q8_0.gguf","size":10,"oid":"1","lfs":{"oid":"` + strings.Repeat("a", 64) + `","size":10}}]`,
@@ -178,14 +177,14 @@ func FuzzListing(f *testing.F) {
 			}
 			checkListed(t, dir, file)
 		}
-		quantsOf(files, computable)
-		if b, ok := best(files, computable); ok && !slices.Contains(files, b) {
-			t.Errorf("%+v was chosen, which is not there", b)
+		quantsOf(files, supportedTypes)
+		if b, ok := bestFile(files, supportedTypes); ok && !slices.Contains(files, b) {
+			t.Errorf("chose %+v, which is not listed", b)
 		}
 	})
 }
 
-// FuzzJournal checks that a journal never claims bytes beyond the file.
+// FuzzJournal checks that no journal resumes beyond the end of the file.
 func FuzzJournal(f *testing.F) {
 	f.Add([]byte(`{"source":"s","size":10,"etag":"\"e\"","offset":5}`))
 	f.Add([]byte(`{"size":10,"offset":-5}`))
@@ -202,33 +201,33 @@ func FuzzJournal(f *testing.F) {
 		j := readJournal(root, "m.gguf")
 		d := infer.Download{Source: "s", Size: 10}
 		if j.resumes(d) && (j.Offset <= 0 || j.Offset > d.Size || j.Size != d.Size || j.ETag == "") {
-			t.Errorf("%+v goes on with %+v", j, d)
+			t.Errorf("%+v resumes %+v", j, d)
 		}
 	})
 }
 
-func checkListed(t *testing.T, dir string, f listed) {
+func checkListed(t *testing.T, dir string, f listedFile) {
 	t.Helper()
 	if len(f.SHA) != 64 || f.Size <= 0 || !strings.EqualFold(path.Ext(f.Path), ".gguf") {
-		t.Errorf("took %+v", f)
+		t.Errorf("accepted %+v", f)
 	}
 	checkInside(t, dir, "org/repo/"+path.Base(f.Path))
 }
 
-// checkInside fails if a file lies elsewhere than two folders deep in dir.
+// checkInside fails unless file is exactly two folders deep in dir.
 func checkInside(t *testing.T, dir, file string) {
 	t.Helper()
 	full := filepath.Join(dir, filepath.FromSlash(file))
 	relative, err := filepath.Rel(dir, full)
 	if err != nil || !filepath.IsLocal(file) || relative != filepath.FromSlash(file) || strings.ContainsAny(file, "\x00\n\x1b\\") || strings.HasPrefix(path.Base(file), ".") {
-		t.Errorf("%q lies outside", file)
+		t.Errorf("%q is outside the models folder", file)
 	}
 }
 
-// checkLine fails if an error would steer a terminal.
+// checkLine fails if an error contains control characters.
 func checkLine(t *testing.T, err error) {
 	t.Helper()
 	if bytes.ContainsFunc([]byte(err.Error()), func(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f }) {
-		t.Errorf("the error is %q", err)
+		t.Errorf("got error %q", err)
 	}
 }

@@ -1,14 +1,13 @@
-// Package hub finds models: those built into the program, the *.gguf files of the
-// models folder, used where they lie, and single files that the command line names. Its
-// Puller downloads others into the models folder.
+// Package hub lists the models that can be loaded: those built into the program, the *.gguf
+// files of the models folder, and single files given on the command line. Its Puller
+// downloads models into the models folder.
 //
-// A request over the network can say any name, so a name never is a path: it is looked
-// up in the list of what is there.
+// Requests are untrusted: the name of a model is looked up in the list and never used as a
+// path.
 //
-// A registry is as little trusted. What it says leads to public addresses over TLS only,
-// its names stay names of files inside the models folder, its answers are bounded, and
-// a file becomes a model when its digest is right and its header can be parsed, not
-// before.
+// Registries are untrusted, too: their addresses are contacted over TLS and must be public,
+// their file names cannot leave the models folder, the size of their responses is limited,
+// and a download becomes a model only after its digest and header were verified.
 package hub
 
 import (
@@ -27,15 +26,14 @@ import (
 	"m40-llm/infer/placement"
 )
 
-// Options say where models are.
+// Options configures a Hub.
 type Options struct {
 	Dir     string            // the models folder; it need not exist
-	Builtin map[string][]byte // models inside the program: GGUF files by name
-	Types   []gguf.Type       // formats of weights that can be computed with; nil: any
+	Builtin map[string][]byte // built-in models: GGUF files by name
+	Types   []gguf.Type       // supported weight formats; nil: all
 }
 
-// Hub implements infer.Catalog. Its methods may be called from several goroutines at
-// once.
+// Hub implements infer.Catalog. It is safe for concurrent use.
 type Hub struct {
 	dir     string
 	builtin map[string][]byte
@@ -43,27 +41,27 @@ type Hub struct {
 	machine func() placement.Machine // nil: unknown
 
 	mu      sync.Mutex
-	allowed []string             // absolute paths, from AllowPath
-	known   map[string]knownFile // what the last look at a file found, by path
+	allowed []string              // absolute paths, from AllowPath
+	cache   map[string]cachedFile // descriptions of files by path
 }
 
-type knownFile struct {
+type cachedFile struct {
 	size     int64
 	modified int64 // nanoseconds
 	info     infer.ModelInfo
 }
 
-// New returns the catalog of the models that o names.
+// New returns a Hub of the models in o.
 func New(o Options) *Hub {
 	dir := o.Dir
 	if abs, err := filepath.Abs(dir); err == nil && dir != "" {
 		dir = abs
 	}
-	return &Hub{dir: dir, builtin: o.Builtin, types: o.Types, known: map[string]knownFile{}}
+	return &Hub{dir: dir, builtin: o.Builtin, types: o.Types, cache: map[string]cachedFile{}}
 }
 
-// AllowPath adds the file at path, inside the models folder or not, and returns the
-// name by which it can be asked for. It is for paths from the command line only.
+// AllowPath adds the file at path, which may be outside the models folder, and returns its
+// name in the catalog. The path must come from the command line, not from a request.
 func (h *Hub) AllowPath(path string) (name string, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return "", err
@@ -76,15 +74,15 @@ func (h *Hub) AllowPath(path string) (name string, err error) {
 		h.allowed = append(h.allowed, path)
 	}
 	h.mu.Unlock()
-	entries, _ := h.entries() // allowed files are there even if the models folder cannot be read
+	entries, _ := h.entries() // allowed files are listed even if the models folder cannot be read
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.path == path })
 	return entries[i].name, nil
 }
 
-// Name returns the name of the model that a person calls arg on the command line: a name
-// already, or the path of a file, which is added as AllowPath does.
+// Name returns the name of the model given as arg on the command line: the name of a model,
+// or the path of a file, which it adds like AllowPath.
 func (h *Hub) Name(arg string) (string, error) {
-	entries, unread := h.entries()
+	entries, listErr := h.entries()
 	e, err := find(entries, arg)
 	if err == nil {
 		return e.name, nil
@@ -92,10 +90,10 @@ func (h *Hub) Name(arg string) (string, error) {
 	if _, statErr := os.Stat(arg); statErr == nil {
 		return h.AllowPath(arg)
 	}
-	if unread != nil {
-		return "", unread
+	if listErr != nil {
+		return "", listErr
 	}
-	return "", fmt.Errorf("%w; nor is there a file of that path", err)
+	return "", fmt.Errorf("%w; a file of that path does not exist either", err)
 }
 
 // Models implements infer.Catalog: the built-in models first, the others by name.
@@ -111,15 +109,15 @@ func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 		}
 		models = append(models, h.info(e))
 	}
-	h.forget(entries)
+	h.pruneCache(entries)
 	return h.fit(models...), nil
 }
 
-// FitInto makes h say of models with which context they fit into a machine. It is called
-// before Models and Details are.
-func (h *Hub) FitInto(machine func() placement.Machine) { h.machine = machine }
+// SetMachine makes Models, Details and Inspect report which context fits into a machine. It
+// must be called before other methods.
+func (h *Hub) SetMachine(machine func() placement.Machine) { h.machine = machine }
 
-// fit fills in how models fit into the machine as it is now.
+// fit sets the Fit of models for the current state of the machine.
 func (h *Hub) fit(models ...infer.ModelInfo) []infer.ModelInfo {
 	if h.machine == nil {
 		return models
@@ -136,11 +134,11 @@ func (h *Hub) fit(models ...infer.ModelInfo) []infer.ModelInfo {
 
 // Open implements infer.Catalog.
 func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
-	entries, unread := h.entries()
+	entries, listErr := h.entries()
 	e, err := find(entries, name)
 	if err != nil {
-		if unread != nil {
-			err = unread // it may be there
+		if listErr != nil {
+			err = listErr // the model may be in the folder that could not be listed
 		}
 		return nil, infer.ModelInfo{}, err
 	}
@@ -158,7 +156,7 @@ func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	return f, info, nil
 }
 
-// info describes a model, from memory if its file has not changed.
+// info describes a model. It reads a file only if it changed since the last call.
 func (h *Hub) info(e entry) infer.ModelInfo {
 	if e.path == "" {
 		return e.describe(nil, h.types)
@@ -168,35 +166,35 @@ func (h *Hub) info(e entry) infer.ModelInfo {
 		return infer.ModelInfo{Name: e.name, Path: e.path, Error: e.reason(err)}
 	}
 	h.mu.Lock()
-	known, ok := h.known[e.path]
+	known, ok := h.cache[e.path]
 	h.mu.Unlock()
 	if !ok || known.size != stat.Size() || known.modified != stat.ModTime().UnixNano() {
-		known = knownFile{stat.Size(), stat.ModTime().UnixNano(), e.describe(stat, h.types)}
+		known = cachedFile{stat.Size(), stat.ModTime().UnixNano(), e.describe(stat, h.types)}
 		h.mu.Lock()
-		h.known[e.path] = known
+		h.cache[e.path] = known
 		h.mu.Unlock()
 	}
-	known.info.Name = e.name // another file may have made it ambiguous since
+	known.info.Name = e.name // a new file may have made the short name ambiguous
 	return known.info
 }
 
-// forget drops what is known about files that are gone.
-func (h *Hub) forget(entries []entry) {
+// pruneCache removes files that are not in entries from the cache.
+func (h *Hub) pruneCache(entries []entry) {
 	there := map[string]bool{}
 	for _, e := range entries {
 		there[e.path] = true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for path := range h.known {
+	for path := range h.cache {
 		if !there[path] {
-			delete(h.known, path)
+			delete(h.cache, path)
 		}
 	}
 }
 
-// find returns the entry called name. The folder can be said even where the name alone
-// is clear.
+// find returns the entry called name. A name with its folder is accepted even if the short
+// name is unambiguous.
 func find(entries []entry, name string) (entry, error) {
 	var others []string
 	for _, e := range entries {
@@ -225,9 +223,9 @@ func notFound(format string, args ...any) error {
 	return &infer.Error{Code: infer.CodeNotFound, Message: fmt.Sprintf(format, args...), Param: "model"}
 }
 
-// entries lists what is there, without opening files: built-in models, then files from
-// the command line, then those of the models folder. Where that folder cannot be read,
-// the error comes with the others.
+// entries lists the models without opening files: the built-in ones, then files from the
+// command line, then those of the models folder. If that folder cannot be read, it returns
+// the others and an error.
 func (h *Hub) entries() ([]entry, error) {
 	var entries []entry
 	taken := map[string]bool{} // names
@@ -257,7 +255,7 @@ func (h *Hub) entries() ([]entry, error) {
 		return entries, fmt.Errorf("failed to list the models folder: %w", err)
 	}
 	var found []entry
-	times := map[string]int{} // how often a short name is there
+	times := map[string]int{} // number of files by short name
 	for _, path := range paths {
 		if slices.Contains(allowed, path) {
 			continue
@@ -276,8 +274,8 @@ func (h *Hub) entries() ([]entry, error) {
 	return append(entries, found...), nil
 }
 
-// qualified returns the path of a file of the models folder relative to it; the folder's
-// own name stands for it where that is just the file's name.
+// qualified returns the path of a file relative to the models folder. A file directly in the
+// folder gets the folder's name before it.
 func (h *Hub) qualified(path string) string {
 	relative := strings.TrimPrefix(strings.TrimPrefix(path, h.dir), string(filepath.Separator))
 	if relative == filepath.Base(path) {
@@ -286,7 +284,7 @@ func (h *Hub) qualified(path string) string {
 	return relative
 }
 
-// ggufFiles returns the files called *.gguf in dir and in folders up to two deep, as in
+// ggufFiles returns the files *.gguf in dir and in folders up to two levels deep, such as
 // publisher/model/file.gguf.
 func ggufFiles(dir string) ([]string, error) {
 	if dir == "" {
@@ -305,7 +303,7 @@ func ggufFiles(dir string) ([]string, error) {
 			case strings.HasPrefix(d.Name(), "."):
 			case isDir(path, d):
 				if depth > 0 {
-					// A folder that cannot be read must not hide the others.
+					// Ignores the error, so that an unreadable folder does not hide the others.
 					list(path, depth-1)
 				}
 			case strings.EqualFold(filepath.Ext(path), ".gguf"):
@@ -321,7 +319,7 @@ func ggufFiles(dir string) ([]string, error) {
 	return files, err
 }
 
-// isDir follows symbolic links, as people put models on another disk.
+// isDir follows symbolic links, because models may be on another disk.
 func isDir(path string, d fs.DirEntry) bool {
 	if d.Type()&fs.ModeSymlink == 0 {
 		return d.IsDir()
@@ -330,15 +328,15 @@ func isDir(path string, d fs.DirEntry) bool {
 	return err == nil && info.IsDir()
 }
 
-// at describes the model whose file lies at path, in the models folder.
-func (h *Hub) at(path string) (infer.ModelInfo, error) {
+// modelAt describes the model whose file is at path in the models folder.
+func (h *Hub) modelAt(path string) (infer.ModelInfo, error) {
 	entries, err := h.entries()
 	if err != nil {
 		return infer.ModelInfo{}, err
 	}
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.path == path })
 	if i < 0 {
-		return infer.ModelInfo{}, fmt.Errorf("the model %s is not in its place any more", path)
+		return infer.ModelInfo{}, fmt.Errorf("the model file %s was removed", path)
 	}
 	return h.fit(h.info(entries[i]))[0], nil
 }

@@ -22,7 +22,7 @@ import (
 
 var _ infer.Catalog = (*hub.Hub)(nil)
 
-// folder writes files, given by their path inside it, and returns its path.
+// folder returns a new folder with the given files, by path.
 func folder(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "models")
@@ -61,20 +61,20 @@ func names(t *testing.T, h *hub.Hub) []string {
 
 var tiny = gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})
 
-func TestNames(t *testing.T) {
+func TestModelsAreNamedAfterTheirFiles(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files []string
 		want  []string
 	}{
 		{"an empty folder leaves the built-in model", nil, []string{"guide"}},
-		{"a file is called by its name without the extension", []string{"b.gguf", "a.GGUF"}, []string{"guide", "a", "b"}},
+		{"the name of a file is that without the extension", []string{"b.gguf", "a.GGUF"}, []string{"guide", "a", "b"}},
 		{"files two folders deep are found, deeper ones are not", []string{"one/a.gguf", "one/two/b.gguf", "one/two/three/c.gguf"}, []string{"guide", "a", "b"}},
-		{"other files and hidden folders do not count", []string{"a.txt", "b.gguf.partial", ".cache/c.gguf", ".d.gguf"}, []string{"guide"}},
-		{"two files of one name are called by their folders", []string{"x.gguf", "org/x.gguf", "org/repo/x.gguf", "y.gguf"}, []string{"guide", "models/x", "org/repo/x", "org/x", "y"}},
-		{"control characters and those that turn the direction of text are spelled out", []string{"a\x1b[31mb\u202ec.gguf"}, []string{"guide", "a%1B[31mb%E2%80%AEc"}},
-		{"a name that is no UTF-8 is written in one that is", []string{"mod\xe9le.gguf", "é.gguf"}, []string{"guide", "mod%E9le", "é"}},
-		{"a file called like the built-in model is called by its folder", []string{"guide.gguf"}, []string{"guide", "models/guide"}},
+		{"other files and hidden folders are ignored", []string{"a.txt", "b.gguf.partial", ".cache/c.gguf", ".d.gguf"}, []string{"guide"}},
+		{"files of the same name are qualified with their folders", []string{"x.gguf", "org/x.gguf", "org/repo/x.gguf", "y.gguf"}, []string{"guide", "models/x", "org/repo/x", "org/x", "y"}},
+		{"control characters and bidirectional controls are encoded", []string{"a\x1b[31mb\u202ec.gguf"}, []string{"guide", "a%1B[31mb%E2%80%AEc"}},
+		{"bytes that are not UTF-8 are encoded", []string{"mod\xe9le.gguf", "é.gguf"}, []string{"guide", "mod%E9le", "é"}},
+		{"a file named like the built-in model is qualified with its folder", []string{"guide.gguf"}, []string{"guide", "models/guide"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := map[string][]byte{}
@@ -98,7 +98,7 @@ func TestNames(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a folder that is not there holds no models", func(t *testing.T) {
+	t.Run("a folder that does not exist has no models", func(t *testing.T) {
 		h := hub.New(hub.Options{Dir: filepath.Join(t.TempDir(), "none"), Builtin: map[string][]byte{"guide": tiny}})
 		if got := names(t, h); !reflect.DeepEqual(got, []string{"guide"}) {
 			t.Errorf("got %q", got)
@@ -111,13 +111,13 @@ func TestNames(t *testing.T) {
 		}
 		h := hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{"guide": tiny}})
 		if _, err := h.Models(context.Background()); err == nil || !strings.Contains(err.Error(), dir) {
-			t.Errorf("the list gives %v", err)
+			t.Errorf("Models returned %v", err)
 		}
 		if _, _, err := h.Open("guide"); err != nil {
 			t.Error(err)
 		}
 		if _, _, err := h.Open("other"); err == nil || !strings.Contains(err.Error(), dir) {
-			t.Errorf("a name that may be in the folder gives %v", err)
+			t.Errorf("Open of a name that may be in the folder returned %v", err)
 		}
 	})
 	t.Run("a cancelled context ends the list", func(t *testing.T) {
@@ -129,24 +129,24 @@ func TestNames(t *testing.T) {
 	})
 }
 
-func TestOpen(t *testing.T) {
+func TestOpenAcceptsOnlyListedNames(t *testing.T) {
 	outside := filepath.Join(folder(t, map[string][]byte{"secret.gguf": tiny}), "secret.gguf")
 	dir := folder(t, map[string][]byte{"org/a.gguf": tiny, "other/a.gguf": tiny, "b.gguf": tiny, "org/cut.gguf": tiny[:100]})
 	h := hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{"guide": tiny}})
 	for _, c := range []struct {
 		name, ask string
 		code      infer.ErrorCode // empty: opens
-		want      string          // what the error says
+		want      string          // part of the error
 	}{
 		{"the name from the list opens", "org/a", "", ""},
-		{"the folder may be said where it is not needed", "models/b", "", ""},
-		{"an unknown name is answered with those there are", "c", infer.CodeNotFound, `no model called "c"; the models here are guide, b, cut, org/a, other/a`},
-		{"an ambiguous name is answered with the full ones", "a", infer.CodeNotFound, "ask for one of org/a, other/a"},
-		{"a broken file says what is wrong with it", "cut", infer.CodeModelFile, "the file ends too early"},
-		{"an absolute path is no name", outside, infer.CodeNotFound, "no model called"},
-		{"a relative path is no name", "../models/b", infer.CodeNotFound, "no model called"},
-		{"a path inside the folder is no name", filepath.Join(dir, "b.gguf"), infer.CodeNotFound, "no model called"},
-		{"the empty name is no name", "", infer.CodeNotFound, "no model called"},
+		{"the folder is accepted where it is not needed", "models/b", "", ""},
+		{"the error for an unknown name lists the models", "c", infer.CodeNotFound, `no model called "c"; the models here are guide, b, cut, org/a, other/a`},
+		{"the error for an ambiguous name lists the full names", "a", infer.CodeNotFound, "ask for one of org/a, other/a"},
+		{"the error for a broken file has the reason", "cut", infer.CodeModelFile, "the file ends too early"},
+		{"an absolute path is not a name", outside, infer.CodeNotFound, "no model called"},
+		{"a relative path is not a name", "../models/b", infer.CodeNotFound, "no model called"},
+		{"a path inside the folder is not a name", filepath.Join(dir, "b.gguf"), infer.CodeNotFound, "no model called"},
+		{"the empty name does not exist", "", infer.CodeNotFound, "no model called"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, _, err := h.Open(c.ask)
@@ -165,22 +165,22 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-func TestAllowPath(t *testing.T) {
+func TestAllowPathReturnsAUniqueName(t *testing.T) {
 	outside := folder(t, map[string][]byte{"mine.gguf": tiny, "guide.gguf": tiny, "b.gguf": tiny, "blob": tiny})
 	for _, c := range []struct {
 		name, file, want string
 	}{
 		{"a file outside the folder gets its own name", "mine.gguf", "mine"},
-		{"a file without the extension will do", "blob", "blob"},
-		{"a name that the built-in model has gets the folder", "guide.gguf", "models/guide"},
-		{"a name that a file of the models folder has is taken from that", "b.gguf", "b"},
+		{"a file without the extension is accepted", "blob", "blob"},
+		{"a name of a built-in model is qualified with the folder", "guide.gguf", "models/guide"},
+		{"it takes precedence over a file of the models folder", "b.gguf", "b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := hub.New(hub.Options{Dir: folder(t, map[string][]byte{"b.gguf": tiny}), Builtin: map[string][]byte{"guide": tiny}})
 			path := filepath.Join(outside, c.file)
 			got, err := h.AllowPath(path)
 			if err != nil || got != c.want {
-				t.Fatalf("is called %q, %v, want %q", got, err, c.want)
+				t.Fatalf("got %q, %v, want %q", got, err, c.want)
 			}
 			f, info, err := h.Open(got)
 			if err != nil {
@@ -188,10 +188,10 @@ func TestAllowPath(t *testing.T) {
 			}
 			f.Close()
 			if info.Path != path {
-				t.Errorf("opens %s, want %s", info.Path, path)
+				t.Errorf("opened %s, want %s", info.Path, path)
 			}
 			if again, err := h.AllowPath(path); again != got || err != nil {
-				t.Errorf("said twice, it is called %q, %v", again, err)
+				t.Errorf("the second call returned %q, %v", again, err)
 			}
 		})
 	}
@@ -199,10 +199,10 @@ func TestAllowPath(t *testing.T) {
 		dir := folder(t, map[string][]byte{"b.gguf": tiny})
 		h := hub.New(hub.Options{Dir: dir})
 		if name, err := h.AllowPath(filepath.Join(dir, "b.gguf")); name != "b" || err != nil {
-			t.Errorf("is called %q, %v", name, err)
+			t.Errorf("got %q, %v", name, err)
 		}
 		if got := names(t, h); !reflect.DeepEqual(got, []string{"b"}) {
-			t.Errorf("the list is %q", got)
+			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("a missing file is an error", func(t *testing.T) {
@@ -212,13 +212,13 @@ func TestAllowPath(t *testing.T) {
 	})
 }
 
-func TestName(t *testing.T) {
+func TestNameResolvesNamesAndPaths(t *testing.T) {
 	outside := filepath.Join(folder(t, map[string][]byte{"mine.gguf": tiny}), "mine.gguf")
 	h := hub.New(hub.Options{Dir: folder(t, map[string][]byte{"org/a.gguf": tiny}), Builtin: map[string][]byte{"guide": tiny}})
 	for _, c := range []struct{ name, arg, want string }{
-		{"a name is a name", "a", "a"},
-		{"a name with its folder is the model's name", "org/a", "a"},
-		{"a path gets a name", outside, "mine"},
+		{"a name is returned unchanged", "a", "a"},
+		{"a name with its folder is shortened", "org/a", "a"},
+		{"a path is added", outside, "mine"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got, err := h.Name(c.arg); got != c.want || err != nil {
@@ -226,15 +226,15 @@ func TestName(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what is neither is an error that lists the models", func(t *testing.T) {
+	t.Run("the error for anything else lists the models", func(t *testing.T) {
 		_, err := h.Name("nothing.gguf")
-		if err == nil || !strings.Contains(err.Error(), "the models here are guide, mine, a; nor is there a file of that path") {
+		if err == nil || !strings.Contains(err.Error(), "the models here are guide, mine, a; a file of that path does not exist either") {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
-func TestInfo(t *testing.T) {
+func TestModelsDescribeFiles(t *testing.T) {
 	long := strings.Repeat("x", 100)
 	dir := folder(t, map[string][]byte{
 		"good.gguf":     tiny,
@@ -260,10 +260,10 @@ func TestInfo(t *testing.T) {
 	t.Run("a model's header fills its description", func(t *testing.T) {
 		got := byName["good"]
 		if time.Since(time.Unix(got.ModifiedUnix, 0)).Abs() > time.Hour {
-			t.Errorf("was changed at %d", got.ModifiedUnix)
+			t.Errorf("got modification time %d", got.ModifiedUnix)
 		}
 		if got.Shape == nil {
-			t.Error("has no shape")
+			t.Error("got no shape")
 		}
 		got.ModifiedUnix, got.Shape = 0, nil
 		// Embedding and output 64 x 320, and 2 layers of 64 x (64+32+32+64) and
@@ -294,12 +294,12 @@ func TestInfo(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a licence of many lines is cut to a short one", func(t *testing.T) {
+	t.Run("a licence of many lines is truncated", func(t *testing.T) {
 		if got := byName["licence"].License; !strings.HasPrefix(got, "MIT xxx") || len([]rune(got)) != 80 {
 			t.Errorf("got %q", got)
 		}
 	})
-	t.Run("weights in a format that nothing computes with are the reason", func(t *testing.T) {
+	t.Run("weights in an unsupported format are the reason", func(t *testing.T) {
 		h := hub.New(hub.Options{Dir: dir, Types: []gguf.Type{gguf.F32, gguf.F16}})
 		for _, m := range models(t, h) {
 			if m.Name == "good" && m.Error != `tensor "token_embd.weight" has weights in Q8_0, and only F32, F16 are supported; get the model in one of these formats` {
@@ -307,10 +307,10 @@ func TestInfo(t *testing.T) {
 			}
 		}
 		if _, _, err := h.Open("good"); err == nil {
-			t.Error("it opens")
+			t.Error("Open succeeded")
 		}
 	})
-	t.Run("a file that was replaced is read anew", func(t *testing.T) {
+	t.Run("a file that was replaced is read again", func(t *testing.T) {
 		path := filepath.Join(dir, "text.gguf")
 		if err := os.WriteFile(path+".new", tiny, 0o600); err != nil {
 			t.Fatal(err)
@@ -344,10 +344,9 @@ func TestInfo(t *testing.T) {
 	})
 }
 
-// TestFilesThatAreWrittenOver lists, shows and opens a model while its file is written over
-// in place, as cp does: cut to nothing and filled anew. Whoever reads gets the model or
-// an error.
-func TestFilesThatAreWrittenOver(t *testing.T) {
+// Lists, shows and opens a model while its file is overwritten in place, as by cp: truncated
+// and written again. Each call returns the model or an error.
+func TestModelsCanBeReadWhileAFileIsOverwritten(t *testing.T) {
 	texts := make([]string, 60_000)
 	for i := range texts {
 		texts[i] = fmt.Sprintf("a word of a vocabulary, number %d", i)
@@ -376,7 +375,7 @@ func TestFilesThatAreWrittenOver(t *testing.T) {
 					continue
 				}
 				if tokens, err := f.Strs("tokenizer.ggml.tokens"); err != nil || len(tokens) != len(texts) {
-					t.Errorf("the file that opened has %d tokens, %v", len(tokens), err)
+					t.Errorf("the opened file has %d tokens, %v", len(tokens), err)
 				}
 				f.Close()
 			}
@@ -394,12 +393,12 @@ func TestFilesThatAreWrittenOver(t *testing.T) {
 	stop()
 	readers.Wait()
 	if _, err := h.Details("m"); err != nil {
-		t.Errorf("once it is whole it is refused: %v", err)
+		t.Errorf("Open of the complete file failed: %v", err)
 	}
 	t.Logf("%d times read", read.Load())
 }
 
-func TestDetails_OfALongArrayTakeNoMoreMemoryThanTheFile(t *testing.T) {
+func TestDetailsOfALongArrayTakeNoMoreMemoryThanTheFile(t *testing.T) {
 	whole := gguftest.New().Set("general.architecture", "llama").Set("a.numbers", make([]uint8, 16<<20)).Set("a.words", make([]string, 1<<20)).
 		Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes()
 	h := hub.New(hub.Options{Dir: folder(t, map[string][]byte{"m.gguf": whole})})
@@ -408,7 +407,7 @@ func TestDetails_OfALongArrayTakeNoMoreMemoryThanTheFile(t *testing.T) {
 	d, err := h.Details("m")
 	runtime.ReadMemStats(&after)
 	if n, most := after.TotalAlloc-before.TotalAlloc, uint64(8*len(whole)); n > most {
-		t.Errorf("%d bytes were allocated, at most %d are allowed", n, most)
+		t.Errorf("%d bytes were allocated, want at most %d", n, most)
 	}
 	want := infer.Metadata{Key: "a.numbers", Value: "[0, 0, 0, 0, 0, … 16777216 in all]"}
 	if err != nil || len(d.Metadata) != 3 || d.Metadata[1] != want {

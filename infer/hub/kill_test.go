@@ -15,18 +15,18 @@ import (
 	"m40-llm/infer/hub/hubtest"
 )
 
-// TestKill kills pulls in the middle, again and again, and lets the last one end. Each
-// takes up what the journal of those before it knows of.
-func TestKill(t *testing.T) {
+// Kills pulls at random positions and lets the last one finish. Each resumes from the
+// journal of the previous one.
+func TestPull_ResumesAfterBeingKilled(t *testing.T) {
 	kills := 10
 	if os.Getenv("M40_LLM_TORTURE") != "" {
 		kills = 200
 	}
 	dir := filepath.Join(t.TempDir(), "models")
-	f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+	f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
 	random := rand.New(rand.NewPCG(1, 2))
-	var allowed atomic.Int64     // bytes that this pull gets before the server falls silent; 0: all
-	silent := make(chan int, 10) // byte at which it did
+	var allowed atomic.Int64     // bytes that a pull receives before the server hangs; 0: all
+	silent := make(chan int, 10) // offset at which the server hangs
 	fault := func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 		start, let := hubtest.RangeStart(r), int(allowed.Load())
 		if let == 0 || start+let >= len(data) {
@@ -44,7 +44,7 @@ func TestKill(t *testing.T) {
 		hubtest.Hang(r)
 		return true
 	}
-	f.SetCDN(fault) // the pulls are other processes, with which the race detector sees no order
+	f.SetCDN(fault) // takes a lock, because the race detector does not see the order between processes
 	command := func() *exec.Cmd {
 		c := exec.Command(os.Args[0])
 		c.Env = append(os.Environ(), killDir+"="+dir, killEndpoint+"="+f.API.URL)
@@ -53,7 +53,7 @@ func TestKill(t *testing.T) {
 	}
 	resumed := 0
 	for kill := range kills {
-		allowed.Store(1 + random.Int64N(2*int64(len(wanted)/kills)))
+		allowed.Store(1 + random.Int64N(2*int64(len(testModel)/kills)))
 		c := command()
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
@@ -62,17 +62,17 @@ func TestKill(t *testing.T) {
 		go func() { ended <- c.Wait() }()
 		select {
 		case at := <-silent:
-			if kill%2 == 0 { // at another moment every other time: bytes may be on their way
+			if kill%2 == 0 { // otherwise bytes may be in flight
 				waitForJournal(t, dir, int64(at))
 			}
 			c.Process.Kill()
 			<-ended
-		case err := <-ended: // it got the rest of the file
+		case err := <-ended: // it received the rest of the file
 			if err != nil {
 				t.Fatalf("a pull failed: %v: %s", err, c.Stderr)
 			}
-			if !checkLoadable(t, dir, wanted) {
-				t.Fatal("a pull ended well without a model")
+			if !checkLoadable(t, dir, testModel) {
+				t.Fatal("a pull succeeded without a model")
 			}
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
@@ -82,7 +82,7 @@ func TestKill(t *testing.T) {
 		if checkLoadable(t, dir, nil) {
 			t.Fatal("a killed pull left a model")
 		}
-		if asked := f.Asked("cdn"); asked[len(asked)-1].Header.Get("Range") != "" {
+		if asked := f.Requests("cdn"); asked[len(asked)-1].Header.Get("Range") != "" {
 			resumed++
 		}
 	}
@@ -91,15 +91,15 @@ func TestKill(t *testing.T) {
 	if err := c.Run(); err != nil {
 		t.Fatalf("the last pull failed: %v: %s", err, c.Stderr)
 	}
-	if !checkLoadable(t, dir, wanted) || len(left(t, dir)) != 1 {
-		t.Errorf("left are %q", left(t, dir))
+	if !checkLoadable(t, dir, testModel) || len(filesIn(t, dir)) != 1 {
+		t.Errorf("got files %q", filesIn(t, dir))
 	}
 	if resumed < kills/3 {
-		t.Errorf("only %d of %d pulls went on from where another was killed", resumed, kills)
+		t.Errorf("only %d of %d pulls resumed after one was killed", resumed, kills)
 	}
 }
 
-// waitForJournal waits until a pull has noted that it has so many bytes.
+// waitForJournal waits until the journal of a pull has the given offset.
 func waitForJournal(t *testing.T, dir string, offset int64) {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
@@ -113,5 +113,5 @@ func waitForJournal(t *testing.T, dir string, offset int64) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatal("waited in vain for the journal")
+	t.Fatal("the journal was not written within 20 s")
 }

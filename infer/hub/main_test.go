@@ -10,8 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Where the test program is started again as a pull that will be killed, these say what
-// it pulls.
+// Environment variables of the test program when it runs as a pull that will be killed.
 const (
 	killDir      = "M40_LLM_TEST_KILL_DIR"
 	killEndpoint = "M40_LLM_TEST_KILL_ENDPOINT"
@@ -24,9 +23,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// pullUntilKilled pulls and notes at once how far it is.
+// pullUntilKilled pulls a model and writes the journal every millisecond.
 func pullUntilKilled(dir, endpoint string) int {
-	p, err := NewPuller(New(Options{Dir: dir, Types: computable}), PullOptions{Endpoint: endpoint})
+	p, err := NewPuller(New(Options{Dir: dir, Types: supportedTypes}), PullOptions{Endpoint: endpoint})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

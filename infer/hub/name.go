@@ -12,13 +12,13 @@ import (
 	"m40-llm/infer"
 )
 
-// name is a parsed name of something to pull: a repository with the wanted
-// quantisation or file, or an address outside of the registry.
+// name is the parsed name of a model to pull: a repository with a quantisation or file, or
+// an address outside the registry.
 type name struct {
 	org, repo string
 	quant     string // empty: any
 	revision  string // empty: main
-	file      string // path in the repository; empty: to be chosen
+	file      string // path in the repository; empty: choose one
 
 	address *url.URL // nil for a repository
 }
@@ -30,8 +30,8 @@ var (
 	digest    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// registryHosts are the names of the default registry, which names and addresses may
-// begin with.
+// registryHosts are the hosts of the default registry, with which names and addresses may
+// begin.
 var registryHosts = map[string]bool{"hf.co": true, "huggingface.co": true, "www.huggingface.co": true}
 
 const (
@@ -39,13 +39,13 @@ const (
 	nameExample = "such as Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0"
 )
 
-// parseName reads org/repo[:quant], the same behind hf.co/, or the address of a file.
+// parseName parses org/repo[:quant], hf.co/org/repo[:quant] or the address of a file.
 func parseName(s string) (name, error) {
 	switch {
 	case s == "":
-		return name{}, invalid("say what to pull: org/repo:quant, %s, or the https address of a .gguf file", nameExample)
+		return name{}, invalid("the name is empty; give org/repo:quant, %s, or the https address of a .gguf file", nameExample)
 	case len(s) > maxName || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl):
-		return name{}, invalid("the name %.80q is too long or has characters that no name has", s)
+		return name{}, invalid("the name %.80q is too long or has invalid characters", s)
 	case strings.Contains(s, "://"):
 		return parseAddress(s)
 	}
@@ -55,13 +55,13 @@ func parseName(s string) (name, error) {
 	}
 	parts := strings.Split(rest, "/")
 	if len(parts) == 1 || isOllamaHost(parts[0]) {
-		return name{}, invalid("%q is a name of the Ollama library, which cannot be pulled from yet; take the model from Hugging Face as org/repo:quant, %s", s, nameExample)
+		return name{}, invalid("%q is a name of the Ollama library, which is not supported yet; pull the model from Hugging Face as org/repo:quant, %s", s, nameExample)
 	}
 	if len(parts) != 2 || !validRepoPart(parts[0]) || !validRepoPart(parts[1]) {
-		return name{}, invalid("%q is not org/repo or org/repo:quant, %s, and no address that begins with https://", s, nameExample)
+		return name{}, invalid("%q is neither org/repo nor org/repo:quant, %s, nor an address that begins with https://", s, nameExample)
 	}
 	if hasQuant && !quantPart.MatchString(quant) {
-		return name{}, invalid("%q is no quantisation; ask for org/repo:quant, %s", quant, nameExample)
+		return name{}, invalid("%q is not a quantisation; give org/repo:quant, %s", quant, nameExample)
 	}
 	return name{org: parts[0], repo: parts[1], quant: quant}, nil
 }
@@ -74,7 +74,7 @@ func validRepoPart(s string) bool {
 	return repoPart.MatchString(s) && !strings.Contains(s, "..") && !strings.HasSuffix(s, ".")
 }
 
-// parseAddress reads the address of a file, or of a repository's page.
+// parseAddress parses the address of a file or of a repository's page.
 func parseAddress(s string) (name, error) {
 	u, err := url.Parse(s)
 	switch {
@@ -83,9 +83,9 @@ func parseAddress(s string) (name, error) {
 	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.Opaque != "":
 		return name{}, invalid("%.200q is not an address that begins with https://", s)
 	case u.User != nil:
-		return name{}, invalid("an address must not hold a password; set HF_TOKEN in the environment instead")
+		return name{}, invalid("an address must not contain a password; set HF_TOKEN in the environment instead")
 	case isOllamaHost(u.Hostname()):
-		return name{}, invalid("the Ollama library cannot be pulled from yet; take the model from Hugging Face as org/repo:quant, %s", nameExample)
+		return name{}, invalid("the Ollama library is not supported yet; pull the model from Hugging Face as org/repo:quant, %s", nameExample)
 	}
 	u.Fragment, u.RawFragment = "", ""
 	if registryHosts[strings.ToLower(u.Hostname())] && u.Scheme == "https" && u.Port() == "" {
@@ -97,8 +97,8 @@ func parseAddress(s string) (name, error) {
 	return name{address: u}, nil
 }
 
-// parseRepoAddress reads an address of the registry's website: that of a repository, or
-// of a file as its page or its download link has it.
+// parseRepoAddress parses an address of the registry's website: that of a repository, of a
+// file's page or of its download.
 func parseRepoAddress(s string, u *url.URL) (name, error) {
 	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
 	if len(parts) < 2 || !validRepoPart(parts[0]) || !validRepoPart(parts[1]) {
@@ -118,15 +118,15 @@ func parseRepoAddress(s string, u *url.URL) (name, error) {
 	return n, nil
 }
 
-// checkFile reports why file, a path of a server, cannot be a model's. Only its last
-// part ever names a file here.
+// checkFile returns an error if file, a path that a server gave, is not that of a model. Only
+// its last element is used as a file name here.
 func checkFile(file string) error {
 	if len(file) > 1024 || !utf8.ValidString(file) || strings.ContainsFunc(file, func(r rune) bool { return !unicode.IsPrint(r) || r == '\\' }) {
 		return fmt.Errorf("its file name %.80q has characters that are not allowed", file)
 	}
 	for _, part := range strings.Split(file, "/") {
 		if part == "" || part == "." || part == ".." {
-			return fmt.Errorf("its file name %.80q is no path inside a repository", file)
+			return fmt.Errorf("its file name %.80q is not a path inside a repository", file)
 		}
 	}
 	base := path.Base(file)
@@ -136,12 +136,12 @@ func checkFile(file string) error {
 	case strings.HasPrefix(base, ".") || !strings.HasSuffix(strings.ToLower(base), ".gguf"):
 		return fmt.Errorf("its file name %.80q does not end in .gguf", base)
 	case splitFile.MatchString(strings.ToLower(base)):
-		return fmt.Errorf("%.120q is one part of a split model, which cannot be pulled yet; choose a quantisation that is one file", base)
+		return fmt.Errorf("%.120q is one part of a split model, which is not supported yet; choose a quantisation in one file", base)
 	}
 	return nil
 }
 
-// folder returns where the files of n go in the models folder.
+// folder returns the folder for the files of n, relative to the models folder.
 func (n name) folder() string {
 	if n.address == nil {
 		return n.org + "/" + n.repo
@@ -152,7 +152,7 @@ func (n name) folder() string {
 		}
 		return '_'
 	}, strings.ToLower(n.address.Hostname()))
-	return "from-" + host // no host can hide the folder by a leading dot
+	return "from-" + host // the prefix also prevents a hidden folder for a host with a leading dot
 }
 
 func (n name) repository() string { return n.org + "/" + n.repo }

@@ -22,37 +22,38 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Names of what a download that is not complete leaves beside the model's place. None
-// ends in .gguf, so none is ever taken for a model.
+// Suffixes of the files of an incomplete download, which are beside the model file. None
+// ends in .gguf, so none is listed as a model.
 const (
 	partialSuffix = ".partial"
 	journalSuffix = ".partial.json"
 	newSuffix     = ".partial.json.new"
 )
 
-// journalEvery is how often the journal is written anew: what a kill costs.
+// journalEvery is the interval at which the journal is written. A crash loses what was
+// downloaded since.
 const journalEvery = time.Second
 
-// partial is a file that is being downloaded. It has its full length from the start,
-// with a hole where bytes are missing, and a lock, so that two downloads of one file do
-// not mix. The journal beside it says which bytes are on the disk for sure.
+// partial is a file that is being downloaded. It is created with its full length, as a sparse
+// file, and locked against other processes. The journal beside it records how many bytes were
+// synced to disk.
 type partial struct {
 	root *os.Root
 	name string // of the model file, inside root
 	file *os.File
 	want infer.Download
-	hash hash.Hash // of the bytes in front of offset
+	hash hash.Hash // of the bytes before offset
 
-	// One goroutine alone changes what is here, and keep notes it from another.
+	// Only one goroutine downloads; saveEvery writes the journal in another.
 	mu     sync.Mutex
-	etag   string // of the file at the server; empty if it has no strong one
-	offset int64  // bytes that are here
-	saved  int64  // bytes that the journal knows of
+	etag   string // of the file on the server; empty if it has no strong one
+	offset int64  // bytes downloaded
+	saved  int64  // offset in the journal
 }
 
-// journal says what a partial file is a part of.
+// journal describes the download of a partial file.
 type journal struct {
-	Name   string `json:"name,omitempty"` // as it was asked for
+	Name   string `json:"name,omitempty"` // as requested
 	Source string `json:"source"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256,omitempty"`
@@ -60,7 +61,7 @@ type journal struct {
 	Offset int64  `json:"offset"`
 }
 
-// resumes reports whether the bytes that j speaks of are the beginning of d.
+// resumes reports whether d continues the download that j describes.
 func (j journal) resumes(d infer.Download) bool {
 	same := j.SHA256 == d.SHA256 && j.SHA256 != "" || d.SHA256 == "" && j.Source == d.Source && j.ETag != ""
 	return same && j.Size == d.Size && j.Offset > 0 && j.Offset <= j.Size
@@ -74,15 +75,16 @@ func readJournal(root *os.Root, name string) (j journal) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, 64<<10))
 	if err != nil || json.Unmarshal(data, &j) != nil {
-		return journal{} // the download starts anew
+		return journal{} // the download restarts
 	}
 	return j
 }
 
-// openPartial opens and locks what is here of d, or starts it.
+// openPartial opens and locks the partial file of d, which it creates if needed. The caller
+// calls close.
 func openPartial(root *os.Root, d infer.Download) (*partial, error) {
 	if err := root.MkdirAll(path.Dir(d.File), 0o700); err != nil {
-		return nil, fmt.Errorf("failed to make the model's folder: %w", err)
+		return nil, fmt.Errorf("failed to create the folder of the model: %w", err)
 	}
 	file, err := lockPartial(root, d.File)
 	if err != nil {
@@ -91,7 +93,7 @@ func openPartial(root *os.Root, d infer.Download) (*partial, error) {
 	return &partial{root: root, name: d.File, file: file, want: d, hash: sha256.New()}, nil
 }
 
-// lockPartial opens the partial file of a model for this process alone.
+// lockPartial opens the partial file of a model with an exclusive lock.
 func lockPartial(root *os.Root, name string) (*os.File, error) {
 	for {
 		file, err := root.OpenFile(name+partialSuffix, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600)
@@ -108,14 +110,14 @@ func lockPartial(root *os.Root, name string) (*os.File, error) {
 		case statErr != nil:
 			err = statErr
 		case !opened.Mode().IsRegular():
-			err = fmt.Errorf("%s is in the way: it is no regular file", name+partialSuffix)
+			err = fmt.Errorf("%s exists and is not a regular file; remove it", name+partialSuffix)
 		}
 		if err != nil {
 			file.Close()
 			return nil, err
 		}
-		// Between opening and locking, the one that had the lock may have made the file
-		// a model, or removed it.
+		// Between opening and locking, another process may have renamed or removed the
+		// file.
 		if named, err := root.Stat(name + partialSuffix); err == nil && os.SameFile(opened, named) {
 			return file, nil
 		}
@@ -123,8 +125,8 @@ func lockPartial(root *os.Root, name string) (*os.File, error) {
 	}
 }
 
-// resume takes over the bytes of an earlier try, reading them for the hash, or starts
-// anew. progress is told the bytes read.
+// resume continues after the bytes in the journal, which it reads for the hash, or resets the
+// file if they do not belong to this download. progress receives the number of bytes read.
 func (p *partial) resume(ctx context.Context, progress func(done int64)) error {
 	j := readJournal(p.root, p.name)
 	stat, err := p.file.Stat()
@@ -151,15 +153,15 @@ func hashFile(ctx context.Context, h hash.Hash, f io.ReaderAt, n int64, progress
 		got, err := io.CopyN(h, r, min(n-done, 8<<20))
 		done += got
 		if err != nil {
-			return fmt.Errorf("failed to read what is here already: %w", err)
+			return fmt.Errorf("failed to read the bytes already downloaded: %w", err)
 		}
 		progress(done)
 	}
 	return nil
 }
 
-// reset starts anew. The journal goes first: it must never speak of bytes that others
-// have taken the place of.
+// reset discards the downloaded bytes. It removes the journal first, which must never
+// describe bytes that were overwritten.
 func (p *partial) reset() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +171,7 @@ func (p *partial) reset() error {
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("failed to remove the journal of the last try: %w", err)
+		return fmt.Errorf("failed to remove the journal of the last download: %w", err)
 	}
 	p.hash.Reset()
 	p.offset, p.saved, p.etag = 0, 0, ""
@@ -177,12 +179,12 @@ func (p *partial) reset() error {
 		return fmt.Errorf("failed to empty the partial file: %w", err)
 	}
 	if err := p.file.Truncate(p.want.Size); err != nil {
-		return fmt.Errorf("failed to make room for %d bytes: %w", p.want.Size, err)
+		return fmt.Errorf("failed to extend the partial file to %d bytes: %w", p.want.Size, err)
 	}
 	return nil
 }
 
-// allocated returns the bytes that the file takes on the disk.
+// allocated returns the bytes that the file occupies on disk.
 func (p *partial) allocated() int64 {
 	stat, err := p.file.Stat()
 	if err != nil {
@@ -194,7 +196,7 @@ func (p *partial) allocated() int64 {
 	return 0
 }
 
-// Write appends b.
+// Write appends b to the downloaded bytes.
 func (p *partial) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +204,7 @@ func (p *partial) Write(b []byte) (int, error) {
 	p.hash.Write(b[:n])
 	p.offset += int64(n)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return n, fmt.Errorf("the disk of the models folder is full after %d of %d bytes: make room, and pulling it again goes on from there", p.offset, p.want.Size)
+		return n, fmt.Errorf("the disk of the models folder is full after %d of %d bytes: make room, then pull again to resume", p.offset, p.want.Size)
 	}
 	if err != nil {
 		return n, fmt.Errorf("failed to write the partial file: %w", err)
@@ -210,16 +212,16 @@ func (p *partial) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// belongsTo notes the ETag of the file that the bytes to come are of.
-func (p *partial) belongsTo(etag string) {
+// setETag records the ETag of the file that is downloaded from now on.
+func (p *partial) setETag(etag string) {
 	p.mu.Lock()
 	p.etag = etag
 	p.mu.Unlock()
 }
 
-// keep notes what is here again and again until stop is called, also while no bytes
-// come. A failure is left to the last save to report.
-func (p *partial) keep(every time.Duration) (stop func()) {
+// saveEvery writes the journal at an interval until stop is called. It ignores errors, which
+// the final save reports.
+func (p *partial) saveEvery(every time.Duration) (stop func()) {
 	done := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
@@ -241,7 +243,7 @@ func (p *partial) keep(every time.Duration) (stop func()) {
 	}
 }
 
-// save notes what is here, after it has reached the disk.
+// save syncs the downloaded bytes to disk and writes the journal.
 func (p *partial) save() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -259,18 +261,18 @@ func (p *partial) save() error {
 		err = p.root.Rename(p.name+newSuffix, p.name+journalSuffix)
 	}
 	if err != nil {
-		return fmt.Errorf("failed to note how far the download is: %w", err)
+		return fmt.Errorf("failed to write the journal of the download: %w", err)
 	}
 	p.saved = p.offset
 	return nil
 }
 
-// makeRoom gives up the last bytes for a journal that found no room on a full disk. Where
-// that fails too, the journal of before stays. Only close may follow.
+// makeRoom drops the last downloaded bytes so that the journal can be written on a full disk.
+// If that fails too, the previous journal remains. Only close may be called afterwards.
 func (p *partial) makeRoom() {
 	const room = 64 << 10
 	if p.offset-room <= p.saved {
-		return // the journal of before knows of nearly as much
+		return // the previous journal has almost as many bytes
 	}
 	if p.file.Truncate(p.offset-room) != nil || p.file.Truncate(p.want.Size) != nil {
 		return
@@ -288,12 +290,12 @@ func writeSynced(root *os.Root, name string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// header parses what is here of the model. It fails as long as bytes of the header are
-// missing. The caller closes what it returns.
+// header parses the header of the model. It returns an error while bytes of the header are
+// missing. The caller closes the result.
 func (p *partial) header() (*gguf.File, error) {
 	f, err := gguf.OpenFile(p.file)
 	if err != nil {
-		return nil, fmt.Errorf("what came is no valid model file: %w", err)
+		return nil, fmt.Errorf("the downloaded file is not a valid model file: %w", err)
 	}
 	if int64(len(f.Header())) > p.offset {
 		f.Close()
@@ -302,41 +304,41 @@ func (p *partial) header() (*gguf.File, error) {
 	return f, nil
 }
 
-// sum returns the SHA-256 of what is here.
-func (p *partial) sum() string { return hex.EncodeToString(p.hash.Sum(nil)) }
+// sha256 returns the SHA-256 of the downloaded bytes in hexadecimal.
+func (p *partial) sha256() string { return hex.EncodeToString(p.hash.Sum(nil)) }
 
-// commit makes the file the model, at once and for good.
+// commit atomically and durably renames the file to the model file.
 func (p *partial) commit() error {
 	err := p.file.Sync()
 	if err == nil {
 		err = p.root.Rename(p.name+partialSuffix, p.name)
 	}
 	if err == nil {
-		err = p.file.Chmod(0o444) // not before: a partial file has to be opened for writing
+		err = p.file.Chmod(0o444) // not before the rename: a partial file must be writable
 	}
 	if err == nil {
 		err = p.syncFolder()
 	}
 	if err != nil {
-		return fmt.Errorf("failed to put the model in its place: %w", err)
+		return fmt.Errorf("failed to rename the downloaded file to the model file: %w", err)
 	}
-	p.root.Remove(p.name + journalSuffix) // if this fails, the next pull of the file does it
+	p.root.Remove(p.name + journalSuffix) // if this fails, the next pull of the file removes it
 	return nil
 }
 
-// discard removes what is here.
+// discard removes the partial file and its journal.
 func (p *partial) discard() error {
-	return errors.Join(removeIfThere(p.root, p.name+journalSuffix), removeIfThere(p.root, p.name+newSuffix), removeIfThere(p.root, p.name+partialSuffix))
+	return errors.Join(removeIfExists(p.root, p.name+journalSuffix), removeIfExists(p.root, p.name+newSuffix), removeIfExists(p.root, p.name+partialSuffix))
 }
 
-func removeIfThere(root *os.Root, name string) error {
+func removeIfExists(root *os.Root, name string) error {
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// syncFolder makes names durable, up to the models folder.
+// syncFolder syncs the file's folder and its parents up to the models folder.
 func (p *partial) syncFolder() error {
 	for dir := path.Dir(p.name); ; dir = path.Dir(dir) {
 		f, err := p.root.Open(dir)
@@ -352,5 +354,5 @@ func (p *partial) syncFolder() error {
 	}
 }
 
-// close gives up the lock.
+// close closes the file, which releases the lock.
 func (p *partial) close() { p.file.Close() }

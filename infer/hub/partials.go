@@ -12,17 +12,17 @@ import (
 	"m40-llm/infer"
 )
 
-// Folder returns the models folder and the bytes that its disk can take; 0: unknown.
+// Folder returns the models folder and the free bytes of its disk; 0: unknown.
 func (h *Hub) Folder() (dir string, free int64) {
-	free, err := freeDisk(existing(h.dir))
+	free, err := freeDisk(existingParent(h.dir))
 	if err != nil {
 		return h.dir, 0
 	}
 	return h.dir, free
 }
 
-// Partials lists the downloads that are not complete, by file: those that are running
-// and those that were stopped. Name is empty where nobody noted it.
+// Partials lists the incomplete downloads by file, running and stopped ones. Name is empty
+// if the journal does not contain it.
 func (h *Hub) Partials() ([]infer.Download, error) {
 	files, err := h.partialFiles()
 	if err != nil || len(files) == 0 {
@@ -46,7 +46,7 @@ func (h *Hub) Partials() ([]infer.Download, error) {
 	return list, nil
 }
 
-// partialFiles returns the files that parts are here of, as Download.File has them.
+// partialFiles returns the files of incomplete downloads, in the form of Download.File.
 func (h *Hub) partialFiles() (files []string, err error) {
 	if h.dir == "" {
 		return nil, nil
@@ -54,7 +54,7 @@ func (h *Hub) partialFiles() (files []string, err error) {
 	err = filepath.WalkDir(h.dir, func(at string, d fs.DirEntry, err error) error {
 		model, isPartial := strings.CutSuffix(at, partialSuffix)
 		if err != nil || d.IsDir() || !isPartial {
-			return nil // what cannot be read must not hide the others
+			return nil // an unreadable folder must not hide the others
 		}
 		file, err := filepath.Rel(h.dir, model)
 		if err == nil {
@@ -65,15 +65,15 @@ func (h *Hub) partialFiles() (files []string, err error) {
 	return files, err
 }
 
-// Discard deletes what is here of the download of file, and the folders that it leaves
-// empty. A model that is in the file's place stays. It fails while the download runs.
+// Discard deletes the incomplete download of file, and the folders that become empty. A
+// complete model of that name is kept. It returns an error while the download runs.
 func (h *Hub) Discard(file string) error {
 	files, err := h.partialFiles()
 	if err != nil {
 		return err
 	}
 	if !slices.Contains(files, file) {
-		return nil // nothing came yet
+		return nil // nothing was downloaded yet
 	}
 	root, err := os.OpenRoot(h.dir)
 	if err != nil {
@@ -87,7 +87,7 @@ func (h *Hub) Discard(file string) error {
 	return nil
 }
 
-// discard deletes what is here of the download of file, unless somebody downloads it.
+// discard deletes the incomplete download of file, or returns an error if it is running.
 func discard(root *os.Root, file string) error {
 	lock, err := lockPartial(root, file)
 	if err != nil {
@@ -100,7 +100,7 @@ func discard(root *os.Root, file string) error {
 	return nil
 }
 
-// removeEmpty removes dir and the folders around it, as far as they are empty.
+// removeEmpty removes dir and its parents up to the first that is not empty.
 func removeEmpty(root *os.Root, dir string) {
 	for ; dir != "."; dir = path.Dir(dir) {
 		if root.Remove(dir) != nil {

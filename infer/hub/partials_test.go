@@ -14,13 +14,12 @@ import (
 	"m40-llm/infer/hub/hubtest"
 )
 
-// TestPartials stops a download, finds what is here of it, and throws that away.
-func TestPartials(t *testing.T) {
-	f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
-	half := len(wanted) / 2
+func TestPartialsListsAndDiscardsStoppedDownloads(t *testing.T) {
+	f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
+	half := len(testModel) / 2
 	f.SetCDN(func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 		if try == 1 {
-			hubtest.Cut(w, r, data, half)
+			hubtest.Truncate(w, r, data, half)
 		}
 		return false
 	})
@@ -34,17 +33,17 @@ func TestPartials(t *testing.T) {
 	list, err := h.Partials()
 	want := infer.Download{
 		Name: "org/repo:Q8_0", File: "org/repo/" + modelFile, Source: f.API.URL + "/org/repo/resolve/main/" + modelFile,
-		Size: int64(len(wanted)), SHA256: hubtest.Sum(wanted), Quant: "Q8_0", Partial: int64(half),
+		Size: int64(len(testModel)), SHA256: hubtest.Sum(testModel), Quant: "Q8_0", Partial: int64(half),
 	}
 	if err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], want) {
-		t.Fatalf("found %+v, want %+v (%v)", list, want, err)
+		t.Fatalf("got %+v, want %+v (%v)", list, want, err)
 	}
 	d, err := p.Resolve(t.Context(), "org/repo:Q8_0")
 	if err != nil || d.Partial != int64(half) || d.DiskNeed != d.Size-int64(half)+diskReserve {
-		t.Errorf("found again as %+v (%v)", d, err)
+		t.Errorf("Resolve returned %+v (%v)", d, err)
 	}
 
-	t.Run("a journal that makes no sense is no download", func(t *testing.T) {
+	t.Run("an invalid journal is not listed", func(t *testing.T) {
 		dir := t.TempDir()
 		for name, text := range map[string]string{"a": "{", "b": `{"size":5,"offset":6}`, "c": `{"size":-1}`, "d": `null`} {
 			for suffix, data := range map[string]string{partialSuffix: "x", journalSuffix: text} {
@@ -54,10 +53,10 @@ func TestPartials(t *testing.T) {
 			}
 		}
 		if list, err := New(Options{Dir: dir}).Partials(); err != nil || len(list) != 0 {
-			t.Errorf("found %+v (%v)", list, err)
+			t.Errorf("got %+v (%v)", list, err)
 		}
 	})
-	t.Run("one that runs is not thrown away", func(t *testing.T) {
+	t.Run("a running download is not discarded", func(t *testing.T) {
 		root, err := os.OpenRoot(p.dir)
 		if err != nil {
 			t.Fatal(err)
@@ -69,10 +68,10 @@ func TestPartials(t *testing.T) {
 		}
 		defer lock.Close()
 		if err := h.Discard(want.File); err == nil {
-			t.Error("it was")
+			t.Error("Discard succeeded")
 		}
 	})
-	t.Run("names of other files lead nowhere", func(t *testing.T) {
+	t.Run("names of other files are ignored", func(t *testing.T) {
 		outside := filepath.Join(filepath.Dir(p.dir), "x.gguf.partial")
 		if err := os.WriteFile(outside, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -86,16 +85,16 @@ func TestPartials(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("what is thrown away leaves the model and no empty folder", func(t *testing.T) {
+	t.Run("discarding keeps the model and removes empty folders", func(t *testing.T) {
 		model := filepath.Join(p.dir, filepath.FromSlash(want.File))
-		if err := os.WriteFile(model, wanted, 0o600); err != nil {
+		if err := os.WriteFile(model, testModel, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.Discard(want.File); err != nil {
 			t.Fatal(err)
 		}
-		if got := left(t, p.dir); !slices.Equal(got, []string{filepath.FromSlash(want.File)}) {
-			t.Errorf("left are %q", got)
+		if got := filesIn(t, p.dir); !slices.Equal(got, []string{filepath.FromSlash(want.File)}) {
+			t.Errorf("got files %q", got)
 		}
 		other := filepath.Join(p.dir, "org", "empty")
 		if err := os.Mkdir(other, 0o700); err != nil {
@@ -108,10 +107,10 @@ func TestPartials(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(other); !os.IsNotExist(err) {
-			t.Errorf("the folder is still there: %v", err)
+			t.Errorf("the folder still exists: %v", err)
 		}
 	})
 	if dir, free := h.Folder(); dir != p.dir || free <= 0 {
-		t.Errorf("the folder is %q with %d bytes free", dir, free)
+		t.Errorf("got folder %q with %d bytes free", dir, free)
 	}
 }

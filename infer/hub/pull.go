@@ -29,36 +29,34 @@ const (
 	defaultEndpoint = "https://huggingface.co"
 	defaultStall    = 30 * time.Second
 
-	// A request is tried again so often without a byte more. The waits double from
-	// firstWait on.
+	// Number of retries without progress. The waits start at firstWait and double.
 	lookupRetries = 2
 	pullRetries   = 6
 	firstWait     = time.Second
 
-	// diskReserve is what a download leaves free on the disk.
+	// diskReserve is the number of bytes that a download leaves free on the disk.
 	diskReserve = 1 << 30
 )
 
-// PullOptions say where models come from. Zero values stand for what is beside them.
+// PullOptions configures a Puller. The comments give the defaults of zero values.
 type PullOptions struct {
-	Endpoint   string        // https://huggingface.co; one that is given may be http or in a private network
+	Endpoint   string        // https://huggingface.co; another one may use http or be in a private network
 	Token      string        // none
-	Version    string        // of this program, for the registry
-	Addresses  bool          // false: names only; true, for the command line: also addresses of files
+	Version    string        // "dev"; of this program, in the User-Agent
+	Addresses  bool          // false: only names; true (command line): also addresses of files
 	FreeMemory func() int64  // unknown
-	Stall      time.Duration // 30 s; silence after which a request is given up
+	Stall      time.Duration // 30 s; a request without data for so long is cancelled
 
-	FreeDisk func(dir string) (int64, error)                  // the system's answer
+	FreeDisk func(dir string) (int64, error)                  // statfs
 	Now      func() time.Time                                 // time.Now
-	Sleep    func(ctx context.Context, d time.Duration) error // waits
+	Sleep    func(ctx context.Context, d time.Duration) error // a timer
 }
 
-// Puller downloads models into the folder of a Hub. Its methods may be called from
-// several goroutines at once.
+// Puller downloads models into the folder of a Hub. It is safe for concurrent use.
 type Puller struct {
 	hub      *Hub
 	endpoint *url.URL
-	explicit bool // the endpoint was given
+	explicit bool // the endpoint is not the default
 	options  PullOptions
 
 	tls          *tls.Config // nil: the system's
@@ -74,7 +72,7 @@ func NewPuller(h *Hub, o PullOptions) (*Puller, error) {
 		return nil, invalid("HF_ENDPOINT %.200q is not an address such as %s", o.Endpoint, defaultEndpoint)
 	}
 	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, invalid("HF_TOKEN has characters that no token has; check for spaces and line breaks")
+		return nil, invalid("HF_TOKEN has invalid characters; check for spaces and line breaks")
 	}
 	if p.options.Stall == 0 {
 		p.options.Stall = defaultStall
@@ -110,8 +108,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// client returns what fetches n. A server of this machine that a person names is
-// trusted like an endpoint.
+// client returns a client to download n. If n is an address on this machine, it is trusted
+// like an explicit endpoint.
 func (p *Puller) client(n name) *client {
 	var trusted []string
 	if p.explicit {
@@ -127,15 +125,15 @@ func (p *Puller) client(n name) *client {
 func (p *Puller) parse(s string) (name, error) {
 	n, err := parseName(s)
 	if err == nil && n.address != nil && !p.options.Addresses {
-		return name{}, invalid("only names such as org/repo:quant can be pulled here; addresses can on the command line, with m40-llm pull")
+		return name{}, invalid("only names such as org/repo:quant can be pulled here; pull addresses on the command line, with m40-llm pull")
 	}
 	return n, err
 }
 
-// Resolve finds out what name stands for, and how it fits, without downloading it.
-// Names are org/repo[:quant], the same behind hf.co/, and, with Addresses, the address
-// of a .gguf file. A wrong name is an *infer.Error with CodeInvalid, one that stands
-// for nothing has CodeNotFound, and what cannot be a model here CodeModelFile.
+// Resolve looks up the file that name refers to, without downloading it. Names are
+// org/repo[:quant], hf.co/org/repo[:quant] and, with PullOptions.Addresses, the address of a
+// .gguf file. It returns an *infer.Error with CodeInvalid for a malformed name, CodeNotFound
+// if there is no such file, and CodeModelFile if it cannot be pulled.
 func (p *Puller) Resolve(ctx context.Context, name string) (infer.Download, error) {
 	n, err := p.parse(name)
 	if err != nil {
@@ -156,7 +154,7 @@ func (p *Puller) Resolve(ctx context.Context, name string) (infer.Download, erro
 	if p.options.FreeMemory != nil {
 		d.MemoryFree = p.options.FreeMemory()
 	}
-	p.lookAround(&d)
+	p.addLocalState(&d)
 	return d, nil
 }
 
@@ -173,19 +171,19 @@ func (p *Puller) resolveRepository(ctx context.Context, c *client, n name) (infe
 		Quant:   quantOf(chosen.Path),
 		Notice:  chosen.notice,
 		Problem: chosen.problem,
-		Works:   chosen.works,
+		Works:   chosen.supported,
 	}, nil
 }
 
-// resolveAddress asks for the first byte of a file, to learn how many there are.
+// resolveAddress requests the first byte of a file to get its size.
 func (p *Puller) resolveAddress(ctx context.Context, c *client, n name) (infer.Download, error) {
 	d := infer.Download{
 		File:   n.folder() + "/" + path.Base(n.address.Path),
 		Source: n.address.String(),
 		Quant:  quantOf(path.Base(n.address.Path)),
 	}
-	if suits(d.Quant, p.hub.types) == useless {
-		d.Problem = fmt.Sprintf("weights in %s cannot be computed with yet", d.Quant)
+	if supportOf(d.Quant, p.hub.types) == unsupported {
+		d.Problem = fmt.Sprintf("weights in %s are not supported yet", d.Quant)
 	}
 	err := p.tryLookup(ctx, func(ctx context.Context) error {
 		a, err := c.get(ctx, d.Source, http.Header{"Range": {"bytes=0-0"}})
@@ -198,40 +196,40 @@ func (p *Puller) resolveAddress(ctx context.Context, c *client, n name) (infer.D
 		case http.StatusPartialContent:
 			_, d.Size, _ = contentRange(a.Header)
 		default:
-			return a.failure()
+			return a.asError()
 		}
 		a.Body.Close()
 		d.SHA256 = a.linkedSHA
 		if a.linkedSize > 0 && a.linkedSize != d.Size {
-			return refuse("%s has %d bytes and %s announced %d", a.Request.URL.Hostname(), d.Size, n.address.Hostname(), a.linkedSize)
+			return permanent("%s has %d bytes and %s announced %d", a.Request.URL.Hostname(), d.Size, n.address.Hostname(), a.linkedSize)
 		}
 		return nil
 	})
 	if err != nil {
 		if status := (*statusError)(nil); errors.As(err, &status) && status.status < 500 {
-			return d, notPulled("%s has no such file, or does not give it to everybody (status %d)", n.address.Hostname(), status.status)
+			return d, nameNotFound("%s does not have the file, or requires a login (status %d)", n.address.Hostname(), status.status)
 		}
 		return d, fmt.Errorf("failed to look up %s: %w", path.Base(d.File), err)
 	}
 	if d.Size <= 0 || d.Size > maxSize {
-		return d, fmt.Errorf("%s does not say how long the file is, so it cannot be told when it is complete; get it in another way and put it into the models folder", n.address.Hostname())
+		return d, fmt.Errorf("%s does not give the size of the file, which is needed to check it; download it in another way and put it into the models folder", n.address.Hostname())
 	}
 	if d.SHA256 == "" {
-		d.Notice = "the server gives no SHA-256: only the length and the model's header can be checked"
+		d.Notice = "the server gives no SHA-256: only the size and the header of the model can be checked"
 	}
 	return d, nil
 }
 
-// tryLookup asks until it is answered, a few times.
+// tryLookup calls ask and retries it after transient errors.
 func (p *Puller) tryLookup(ctx context.Context, ask func(context.Context) error) error {
 	for failures := 0; ; failures++ {
-		limited, cancel := context.WithTimeoutCause(ctx, p.options.Stall, p.stalled())
+		limited, cancel := context.WithTimeoutCause(ctx, p.options.Stall, p.stallError())
 		err := ask(limited)
 		cancel()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		var t *transient
+		var t *transientError
 		if !errors.As(err, &t) || failures == lookupRetries {
 			return err
 		}
@@ -241,20 +239,20 @@ func (p *Puller) tryLookup(ctx context.Context, ask func(context.Context) error)
 	}
 }
 
-func (p *Puller) stalled() error {
-	return &transient{err: fmt.Errorf("nothing came for %s", p.options.Stall)}
+func (p *Puller) stallError() error {
+	return &transientError{err: fmt.Errorf("no data was received for %s", p.options.Stall)}
 }
 
-// lookAround fills in what is here of d already, and the room for it.
-func (p *Puller) lookAround(d *infer.Download) {
+// addLocalState sets what was already downloaded of d, and the disk space.
+func (p *Puller) addLocalState(d *infer.Download) {
 	dir := p.hub.dir
 	d.DiskNeed = d.Size + diskReserve
-	if free, err := p.options.FreeDisk(existing(dir)); err == nil {
+	if free, err := p.options.FreeDisk(existingParent(dir)); err == nil {
 		d.DiskFree = free
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return // nothing is here yet
+		return // nothing was downloaded yet
 	}
 	defer root.Close()
 	stat, err := root.Stat(d.File)
@@ -265,8 +263,8 @@ func (p *Puller) lookAround(d *infer.Download) {
 	}
 }
 
-// existing returns dir or the folder around it that exists.
-func existing(dir string) string {
+// existingParent returns dir, or its nearest parent that exists.
+func existingParent(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
 			return dir
@@ -275,8 +273,8 @@ func existing(dir string) string {
 	}
 }
 
-// checkDownload makes sure that d, wherever it has been since Resolve, is one that
-// Resolve can return.
+// checkDownload returns an error unless d could be a result of Resolve: it may come from a
+// client.
 func (p *Puller) checkDownload(d infer.Download) (name, error) {
 	n, err := p.parse(d.Name)
 	if err != nil {
@@ -293,28 +291,28 @@ func (p *Puller) checkDownload(d infer.Download) (name, error) {
 		d.SHA256 != "" && !digest.MatchString(d.SHA256),
 		n.address == nil && (d.SHA256 == "" || !strings.HasPrefix(d.Source, own)),
 		n.address != nil && d.Source != n.address.String():
-		return name{}, invalid("%q was not resolved; resolve it first", d.Name)
+		return name{}, invalid("the download of %q differs from what it resolves to; resolve it again", d.Name)
 	}
 	return n, nil
 }
 
-// Pull downloads what Resolve returned into the models folder and returns the model.
-// What an earlier Pull left is taken over. With force, a model that cannot be computed
-// with is downloaded too. progress is called from this goroutine, at each change of the
-// phase and a few times a second. When ctx ends, what is here stays for the next Pull.
+// Pull downloads what Resolve returned into the models folder and returns the model. It
+// resumes an incomplete download. With force, it also downloads models that are not
+// supported. progress, which may be nil, is called from this goroutine at each change of the
+// phase and a few times a second. If ctx ends, the next Pull can resume.
 func (p *Puller) Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error) {
 	n, err := p.checkDownload(d)
 	if err != nil {
 		return infer.ModelInfo{}, err
 	}
 	if d.Problem != "" && !force {
-		return infer.ModelInfo{}, p.useless(d)
+		return infer.ModelInfo{}, p.unsupportedError(d)
 	}
 	if p.hub.dir == "" {
-		return infer.ModelInfo{}, errors.New("there is no models folder to download to")
+		return infer.ModelInfo{}, errors.New("there is no models folder to download to; set one with --models")
 	}
 	if err := os.MkdirAll(p.hub.dir, 0o700); err != nil {
-		return infer.ModelInfo{}, fmt.Errorf("failed to make the models folder: %w", err)
+		return infer.ModelInfo{}, fmt.Errorf("failed to create the models folder: %w", err)
 	}
 	root, err := os.OpenRoot(p.hub.dir)
 	if err != nil {
@@ -322,7 +320,7 @@ func (p *Puller) Pull(ctx context.Context, d infer.Download, force bool, progres
 	}
 	defer root.Close()
 	meter := newMeter(d, p.options.Now, progress)
-	here, err := isHere(ctx, root, d, meter)
+	here, err := isPresent(ctx, root, d, meter)
 	if err == nil && !here {
 		c := p.client(n)
 		defer c.close()
@@ -332,13 +330,13 @@ func (p *Puller) Pull(ctx context.Context, d infer.Download, force bool, progres
 		return infer.ModelInfo{}, err
 	}
 	meter.report(infer.PhaseDone, d.Size, "")
-	return p.hub.at(filepath.Join(p.hub.dir, filepath.FromSlash(d.File)))
+	return p.hub.modelAt(filepath.Join(p.hub.dir, filepath.FromSlash(d.File)))
 }
 
-func (p *Puller) useless(d infer.Download) error {
+func (p *Puller) unsupportedError(d infer.Download) error {
 	advice := "; on the command line, --force downloads it anyway"
 	if len(d.Works) > 0 {
-		advice = fmt.Sprintf("; of the same repository %s can%s", strings.Join(d.Works, ", "), advice)
+		advice = fmt.Sprintf("; the same repository has %s, which can be used%s", strings.Join(d.Works, ", "), advice)
 	}
 	return unusable("%s: %s%s", path.Base(d.File), d.Problem, advice)
 }
@@ -352,11 +350,11 @@ type transfer struct {
 	force    bool
 	meter    *meter
 
-	headerAt int64 // the header is looked at when so many bytes are here
-	headerOK bool
+	nextHeaderCheck int64 // the header is checked when so many bytes were downloaded
+	headerChecked   bool
 }
 
-// run downloads the file and puts it in its place.
+// run downloads and verifies the file, and commits it as a model.
 func (t *transfer) run(ctx context.Context, root *os.Root) error {
 	var err error
 	if t.part, err = openPartial(root, t.download); err != nil {
@@ -377,9 +375,9 @@ func (t *transfer) run(ctx context.Context, root *os.Root) error {
 		return t.part.commit()
 	}
 	wrong := (*wrongFile)(nil)
-	if errors.As(err, &wrong) || t.part.offset == 0 { // nothing to go on from
+	if errors.As(err, &wrong) || t.part.offset == 0 { // nothing to resume from
 		if left := t.part.discard(); left != nil {
-			return fmt.Errorf("%w; and what came could not be deleted: %w", err, left)
+			return fmt.Errorf("%w; deleting the partial file failed: %w", err, left)
 		}
 		removeEmpty(root, path.Dir(t.download.File))
 		return err
@@ -390,14 +388,14 @@ func (t *transfer) run(ctx context.Context, root *os.Root) error {
 	return err
 }
 
-// isHere reports whether the file is in its place already, and is the right one.
-func isHere(ctx context.Context, root *os.Root, d infer.Download, m *meter) (bool, error) {
+// isPresent reports whether the complete model file already exists.
+func isPresent(ctx context.Context, root *os.Root, d infer.Download, m *meter) (bool, error) {
 	f, err := root.OpenFile(d.File, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("failed to open the model that is there: %w", err)
+		return false, fmt.Errorf("failed to open the existing model: %w", err)
 	}
 	defer f.Close()
 	stat, err := f.Stat()
@@ -405,7 +403,7 @@ func isHere(ctx context.Context, root *os.Root, d infer.Download, m *meter) (boo
 		return false, err
 	}
 	if !stat.Mode().IsRegular() {
-		return false, fmt.Errorf("%s is in the way: it is no regular file", d.File)
+		return false, fmt.Errorf("%s exists and is not a regular file; remove it", d.File)
 	}
 	if stat.Size() != d.Size {
 		return false, nil
@@ -423,18 +421,18 @@ func isHere(ctx context.Context, root *os.Root, d infer.Download, m *meter) (boo
 func (t *transfer) checkDisk() error {
 	free, err := t.puller.options.FreeDisk(t.puller.hub.dir)
 	if err != nil {
-		return nil // unknown: writing tells
+		return nil // unknown; Write reports a full disk
 	}
 	if need := t.download.Size - t.part.allocated() + diskReserve; need > free {
-		return fmt.Errorf("the disk of the models folder has %.1f GB free and the download takes %.1f GB, 1.1 GB of them to be left free; make room or choose another disk with --models",
+		return fmt.Errorf("the disk of the models folder has %.1f GB free and the download needs %.1f GB, of which 1.1 GB stay free; make room or choose another disk with --models",
 			float64(free)/1e9, float64(need)/1e9)
 	}
 	return nil
 }
 
-// fetch asks for what is missing until all is here.
+// fetch requests the missing bytes until the file is complete.
 func (t *transfer) fetch(ctx context.Context) error {
-	defer t.part.keep(t.puller.journalEvery)()
+	defer t.part.saveEvery(t.puller.journalEvery)()
 	failures, furthest := 0, t.part.offset
 	for t.part.offset < t.download.Size {
 		err := t.request(ctx)
@@ -444,19 +442,19 @@ func (t *transfer) fetch(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		again := (*transient)(nil)
-		if !errors.As(err, &again) {
+		transientErr := (*transientError)(nil)
+		if !errors.As(err, &transientErr) {
 			return err
 		}
 		if t.part.offset > furthest {
 			failures, furthest = 0, t.part.offset
 		}
 		if failures == pullRetries {
-			return fmt.Errorf("the download failed %d times at the same place: %w; pulling it again goes on from there", failures+1, again.err)
+			return fmt.Errorf("the download failed %d times at the same position: %w; pull again to resume", failures+1, transientErr.err)
 		}
-		wait := max(firstWait<<failures, again.after)
+		wait := max(firstWait<<failures, transientErr.after)
 		failures++
-		t.meter.report(infer.PhaseWaiting, t.part.offset, fmt.Sprintf("%v; trying again in %s", again.err, wait))
+		t.meter.report(infer.PhaseWaiting, t.part.offset, fmt.Sprintf("%v; retrying in %s", transientErr.err, wait))
 		if err := t.puller.options.Sleep(ctx, wait); err != nil {
 			return err
 		}
@@ -464,16 +462,16 @@ func (t *transfer) fetch(ctx context.Context) error {
 	return nil
 }
 
-// request asks once for what is missing and takes what comes.
+// request sends one request for the missing bytes and writes what it receives.
 func (t *transfer) request(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stall := t.puller.options.Stall
-	watchdog := time.AfterFunc(stall, func() { cancel(t.puller.stalled()) })
+	watchdog := time.AfterFunc(stall, func() { cancel(t.puller.stallError()) })
 	defer watchdog.Stop()
 
 	if t.part.offset > 0 && t.part.etag == "" && t.download.SHA256 == "" {
-		if err := t.part.reset(); err != nil { // nothing could tell whether the rest belongs to it
+		if err := t.part.reset(); err != nil { // nothing would detect that the file has changed
 			return err
 		}
 	}
@@ -495,29 +493,30 @@ func (t *transfer) request(ctx context.Context) error {
 	return t.receive(ctx, a, func() { watchdog.Reset(stall) })
 }
 
-// accept decides what an answer is good for. After an error the answer is closed.
-func (t *transfer) accept(a *answer) error {
+// accept checks a response before its body is read. It closes the response if it returns an
+// error.
+func (t *transfer) accept(a *response) error {
 	fail := func(err error) error {
 		a.Body.Close()
 		return err
 	}
-	startAnew := func(why string) error {
+	restart := func(why string) error {
 		if err := t.part.reset(); err != nil {
 			return fail(err)
 		}
-		return fail(&transient{err: errors.New(why)})
+		return fail(&transientError{err: errors.New(why)})
 	}
 	host := a.Request.URL.Hostname()
 	if e := a.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return fail(refuse("%s sends the file compressed, though it was not asked to", host))
+		return fail(permanent("%s compressed the file, which was not requested", host))
 	}
 	etag := strongETag(a.Header)
 	switch a.StatusCode {
 	case http.StatusOK:
 		if a.ContentLength >= 0 && a.ContentLength != t.download.Size {
-			return fail(refuse("%s has %d bytes and was announced with %d: the file has changed, or the server is broken; pull it again", host, a.ContentLength, t.download.Size))
+			return fail(permanent("%s has %d bytes but announced %d: the file has changed, or the server is broken; pull it again", host, a.ContentLength, t.download.Size))
 		}
-		if t.part.offset > 0 { // the server knows no ranges, or the file has changed
+		if t.part.offset > 0 { // the server does not support ranges, or the file has changed
 			if err := t.part.reset(); err != nil {
 				return fail(err)
 			}
@@ -526,27 +525,27 @@ func (t *transfer) accept(a *answer) error {
 		start, total, ok := contentRange(a.Header)
 		switch {
 		case !ok || start != t.part.offset:
-			return startAnew("the server sent another part of the file than asked for")
+			return restart("the server sent another part of the file than requested")
 		case total != t.download.Size:
-			return fail(refuse("%s has %d bytes and was announced with %d: the file has changed; pull it again", host, total, t.download.Size))
+			return fail(permanent("%s has %d bytes but announced %d: the file has changed; pull it again", host, total, t.download.Size))
 		case t.part.offset > 0 && t.part.etag != "" && etag != t.part.etag:
-			return startAnew("the file has changed at the server")
+			return restart("the file has changed on the server")
 		}
 	case http.StatusRequestedRangeNotSatisfiable:
-		return startAnew("the server has fewer bytes than it announced")
+		return restart("the server has fewer bytes than it announced")
 	default:
-		err := a.failure()
+		err := a.asError()
 		if status := (*statusError)(nil); errors.As(err, &status) && (status.status == 401 || status.status == 403) {
-			return fmt.Errorf("%w: the file is not for everybody; set HF_TOKEN in the environment to a token that may read it", err)
+			return fmt.Errorf("%w: the file is not public; set HF_TOKEN in the environment to a token that may read it", err)
 		}
 		return err
 	}
-	t.part.belongsTo(etag)
+	t.part.setETag(etag)
 	return nil
 }
 
-// receive writes the body of a to the disk.
-func (t *transfer) receive(ctx context.Context, a *answer, alive func()) error {
+// receive writes the body of a to the partial file. It calls alive for each read.
+func (t *transfer) receive(ctx context.Context, a *response, alive func()) error {
 	buffer := make([]byte, 256<<10)
 	for {
 		n, err := a.Body.Read(buffer)
@@ -558,7 +557,7 @@ func (t *transfer) receive(ctx context.Context, a *answer, alive func()) error {
 			if _, err := t.part.Write(buffer[:n]); err != nil {
 				return err
 			}
-			if err := t.look(); err != nil {
+			if err := t.checkHeader(); err != nil {
 				return err
 			}
 			t.meter.report(infer.PhaseDownloading, t.part.offset, "")
@@ -567,76 +566,76 @@ func (t *transfer) receive(ctx context.Context, a *answer, alive func()) error {
 		case t.part.offset == t.download.Size:
 			return nil
 		case err == io.EOF:
-			return &transient{err: fmt.Errorf("%s ended the file after %d of %d bytes", a.Request.URL.Hostname(), t.part.offset, t.download.Size)}
+			return &transientError{err: fmt.Errorf("%s closed the connection after %d of %d bytes", a.Request.URL.Hostname(), t.part.offset, t.download.Size)}
 		case err != nil:
 			return connectionError(ctx, a.Request.URL.Hostname(), err)
 		}
 	}
 }
 
-// wrongFile means that what came is not what was asked for: nothing of it is kept.
+// wrongFile is an error after which the partial file is deleted, because its bytes are wrong.
 type wrongFile struct{ reason string }
 
 func (w *wrongFile) Error() string { return w.reason }
 
-// look judges the model as soon as its header is here, so that one that is of no use
-// costs the header and not the whole file.
-func (t *transfer) look() error {
+// checkHeader checks the model as soon as its header is complete, so that a model that cannot
+// be used is not downloaded to the end.
+func (t *transfer) checkHeader() error {
 	const firstLook = 64 << 10
-	if t.headerOK || t.part.offset < max(4, t.headerAt) {
+	if t.headerChecked || t.part.offset < max(4, t.nextHeaderCheck) {
 		return nil
 	}
-	if err := t.magic(); err != nil {
+	if err := t.checkMagic(); err != nil {
 		return err
 	}
-	t.headerAt = max(2*t.part.offset, firstLook)
+	t.nextHeaderCheck = max(2*t.part.offset, firstLook)
 	f, err := t.part.header()
 	if err != nil {
-		return nil // more of it is needed; verify has the last word
+		return nil // the header may be incomplete; verify checks the whole file
 	}
 	defer f.Close()
-	return t.judge(f)
+	return t.checkModel(f)
 }
 
-// judge refuses a model that cannot be computed with.
-func (t *transfer) judge(f *gguf.File) error {
-	t.headerOK = true
+// checkModel returns an error if the model cannot be used, unless force is set.
+func (t *transfer) checkModel(f *gguf.File) error {
+	t.headerChecked = true
 	if t.force {
 		return nil
 	}
 	var info infer.ModelInfo
 	if err := readHeader(&info, f, t.puller.hub.types); err != nil {
-		return &wrongFile{fmt.Sprintf("%s would be of no use here: it %v; on the command line, --force downloads it anyway", path.Base(t.download.File), err)}
+		return &wrongFile{fmt.Sprintf("%s cannot be used here: it %v; on the command line, --force downloads it anyway", path.Base(t.download.File), err)}
 	}
 	return nil
 }
 
-func (t *transfer) magic() error {
+func (t *transfer) checkMagic() error {
 	var start [8]byte
 	n, err := t.part.file.ReadAt(start[:min(8, t.part.offset)], 0)
 	if err != nil {
 		return fmt.Errorf("failed to read the partial file: %w", err)
 	}
 	if string(start[:4]) != "GGUF" {
-		return &wrongFile{fmt.Sprintf("what came is no model file: it starts with %q", start[:n])}
+		return &wrongFile{fmt.Sprintf("the downloaded file is not a GGUF file: it starts with %q", start[:n])}
 	}
 	return nil
 }
 
-// verify checks the whole file.
+// verify checks the digest and the header of the whole file.
 func (t *transfer) verify() error {
-	if sum := t.part.sum(); t.download.SHA256 != "" && sum != t.download.SHA256 {
-		return &wrongFile{fmt.Sprintf("%s came with the SHA-256 %s and the registry says %s: it was deleted; pull it again", path.Base(t.download.File), sum, t.download.SHA256)}
+	if sum := t.part.sha256(); t.download.SHA256 != "" && sum != t.download.SHA256 {
+		return &wrongFile{fmt.Sprintf("%s has the SHA-256 %s instead of %s as in the registry; it was deleted, pull it again", path.Base(t.download.File), sum, t.download.SHA256)}
 	}
 	f, err := t.part.header()
 	if err != nil {
 		return &wrongFile{err.Error()}
 	}
 	defer f.Close()
-	return t.judge(f)
+	return t.checkModel(f)
 }
 
-// strongETag returns the ETag that stands for the very bytes, or "".
+// strongETag returns the ETag if it is a strong one, else "".
 func strongETag(h http.Header) string {
 	e := h.Get("Etag")
 	if len(e) < 3 || len(e) > 1024 || e[0] != '"' || e[len(e)-1] != '"' {
@@ -645,7 +644,7 @@ func strongETag(h http.Header) string {
 	return e
 }
 
-// contentRange reads "bytes start-end/total".
+// contentRange parses "bytes start-end/total".
 func contentRange(h http.Header) (start, total int64, ok bool) {
 	rest, isBytes := strings.CutPrefix(h.Get("Content-Range"), "bytes ")
 	span, size, hasSize := strings.Cut(rest, "/")
@@ -655,7 +654,7 @@ func contentRange(h http.Header) (start, total int64, ok bool) {
 	return start, total, isBytes && hasSize && hasEnd && err == nil && err2 == nil && start >= 0 && start < total
 }
 
-// meter turns bytes into reports.
+// meter reports the progress of a download.
 type meter struct {
 	download infer.Download
 	now      func() time.Time
@@ -667,7 +666,7 @@ type meter struct {
 	rate  float64   // bytes per second, smoothed
 }
 
-// reportEvery is the time between reports of one phase.
+// reportEvery is the shortest time between reports of one phase.
 const reportEvery = 200 * time.Millisecond
 
 func newMeter(d infer.Download, now func() time.Time, progress func(infer.DownloadProgress)) *meter {
@@ -677,7 +676,7 @@ func newMeter(d infer.Download, now func() time.Time, progress func(infer.Downlo
 	return &meter{download: d, now: now, progress: progress}
 }
 
-// report tells how far the download is, unless it has just done so.
+// report calls progress if the phase changed, notice is set or reportEvery has passed.
 func (m *meter) report(phase infer.DownloadPhase, done int64, notice string) {
 	now := m.now()
 	changed := phase != m.phase || notice != ""
@@ -691,7 +690,7 @@ func (m *meter) report(phase infer.DownloadPhase, done int64, notice string) {
 	case passed > 0:
 		const weight = 0.2 // of the newest measurement
 		if newest := float64(done-m.done) / passed.Seconds(); newest < 0 || m.rate == 0 {
-			m.rate = max(newest, 0) // a start, anew or not
+			m.rate = max(newest, 0) // the first measurement, or after a restart
 		} else {
 			m.rate += weight * (newest - m.rate)
 		}

@@ -31,10 +31,10 @@ import (
 
 const modelFile = "model-Q8_0.gguf"
 
-// TestFaults pulls from a registry with faults. Each ends with the right file or with
-// an error, and never with a wrong file that could be loaded.
-func TestFaults(t *testing.T) {
-	half := len(wanted) / 2
+// Each pull ends with the right file or with an error, and never with a wrong file that could
+// be loaded.
+func TestPullFromAFaultyRegistry(t *testing.T) {
+	half := len(testModel) / 2
 	for _, c := range []struct {
 		name  string
 		pull  string // default org/repo:Q8_0
@@ -42,55 +42,55 @@ func TestFaults(t *testing.T) {
 		stall time.Duration
 		err   string // part of the error; empty: the right file
 		not   string // must not be in the error
-		after func(t *testing.T, f *hubtest.Registry, p *pulls)
+		after func(t *testing.T, f *hubtest.Registry, p *testPuller)
 	}{
 		{name: "a registry without faults gives the file"},
 		{
-			name: "a connection cut once goes on where it was cut",
+			name: "a closed connection is resumed",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
-						hubtest.Cut(w, r, data, half)
+						hubtest.Truncate(w, r, data, half)
 					}
 					return false
 				}
 			},
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
-				asked := f.Asked("cdn")
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
+				asked := f.Requests("cdn")
 				if len(asked) != 2 || asked[1].Header.Get("Range") != fmt.Sprintf("bytes=%d-", half) || asked[1].Header.Get("If-Range") != `"one"` {
 					t.Errorf("the second request was %v", asked[len(asked)-1].Header)
 				}
 			},
 		},
 		{
-			name: "a connection cut again and again ends well as long as bytes come",
+			name: "a connection closed repeatedly is resumed as long as bytes arrive",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try <= 20 {
-						hubtest.Cut(w, r, data, len(data)/25)
+						hubtest.Truncate(w, r, data, len(data)/25)
 					}
 					return false
 				}
 			},
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
 				for _, d := range p.waited {
 					if d != time.Second {
-						t.Errorf("waited %s, though bytes had come", d)
+						t.Errorf("waited %s, want the first wait after progress", d)
 					}
 				}
 			},
 		},
 		{
-			name: "a connection that always breaks at the same place is given up after longer and longer waits",
+			name: "a connection that always breaks at the same position fails after increasing waits",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					hubtest.Cut(w, r, data, max(0, half-hubtest.RangeStart(r)))
+					hubtest.Truncate(w, r, data, max(0, half-hubtest.RangeStart(r)))
 					return true
 				}
 			},
-			err: "failed 7 times at the same place",
+			err: "failed 7 times at the same position",
 			not: "secret",
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
 				want := []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second}
 				if !reflect.DeepEqual(p.waited, want) {
 					t.Errorf("waited %v, want %v", p.waited, want)
@@ -98,7 +98,7 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			name:  "a server that falls silent is asked again",
+			name:  "a request to a stalled server is retried",
 			stall: 100 * time.Millisecond,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
@@ -115,7 +115,7 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			name:  "a server that is slow and not silent is left alone",
+			name:  "a slow server is not a stalled one",
 			stall: 2 * time.Second,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
@@ -128,14 +128,14 @@ func TestFaults(t *testing.T) {
 					return true
 				}
 			},
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
-				if len(f.Asked("cdn")) != 1 {
-					t.Error("it was asked again")
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
+				if len(f.Requests("cdn")) != 1 {
+					t.Error("the request was retried")
 				}
 			},
 		},
 		{
-			name:  "a server that never answers is given up",
+			name:  "a pull from a server that never responds fails",
 			stall: 50 * time.Millisecond,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool { hubtest.Hang(r); return true }
@@ -143,7 +143,7 @@ func TestFaults(t *testing.T) {
 			err: "failed 7 times",
 		},
 		{
-			name:  "a registry that never answers is given up",
+			name:  "a lookup at a registry that never responds fails",
 			stall: 50 * time.Millisecond,
 			setup: func(f *hubtest.Registry) {
 				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool { hubtest.Hang(r); return true }
@@ -151,11 +151,11 @@ func TestFaults(t *testing.T) {
 			err: "failed to look up org/repo",
 		},
 		{
-			name: "a server that ignores ranges starts the file anew",
+			name: "the download restarts if the server ignores ranges",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
-						hubtest.Cut(w, r, data, half)
+						hubtest.Truncate(w, r, data, half)
 					}
 					r.Header.Del("Range")
 					return false
@@ -163,24 +163,24 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			name: "a length that is not the announced one is refused",
+			name: "a length other than announced is refused",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					hubtest.Serve(w, r, data[:half], "")
 					return true
 				}
 			},
-			err: "was announced with",
+			err: "but announced",
 		},
 		{
-			name: "a length longer than the announced one is refused",
+			name: "a length greater than announced is refused",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					hubtest.Serve(w, r, append(bytes.Clone(data), "more"...), "")
 					return true
 				}
 			},
-			err: "was announced with",
+			err: "but announced",
 		},
 		{
 			name: "a body longer than announced, without a length, is refused",
@@ -193,7 +193,7 @@ func TestFaults(t *testing.T) {
 			err: "it announced",
 		},
 		{
-			name: "a body that ends early without an error is taken up again",
+			name: "a body that ends early without an error is resumed",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try > 1 {
@@ -206,11 +206,11 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			name: "a file that changes between two ranges starts anew",
+			name: "the download restarts if the file changes between two ranges",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
-						hubtest.Cut(w, r, other, half)
+						hubtest.Truncate(w, r, otherModel, half)
 					}
 					hubtest.Serve(w, r, data, `"two"`)
 					return true
@@ -218,11 +218,11 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			name: "a file that changes on a server that ignores If-Range starts anew",
+			name: "the download restarts if the file changes on a server that ignores If-Range",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
-						hubtest.Cut(w, r, other, half)
+						hubtest.Truncate(w, r, otherModel, half)
 					}
 					r.Header.Del("If-Range")
 					hubtest.Serve(w, r, data, `"two"`)
@@ -231,7 +231,7 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			name: "a flipped byte is found and the file deleted",
+			name: "a flipped byte is detected and the file deleted",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					wrong := bytes.Clone(data)
@@ -241,24 +241,24 @@ func TestFaults(t *testing.T) {
 				}
 			},
 			err: "SHA-256",
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
-				if files := left(t, p.dir); len(files) > 0 {
-					t.Errorf("left behind: %q", files)
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
+				if files := filesIn(t, p.dir); len(files) > 0 {
+					t.Errorf("got files %q", files)
 				}
 			},
 		},
 		{
-			name: "another model of the same length is found out",
+			name: "another model of the same length is detected",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					hubtest.Serve(w, r, other, "")
+					hubtest.Serve(w, r, otherModel, "")
 					return true
 				}
 			},
 			err: "SHA-256",
 		},
 		{
-			name: "a server that fails at first is asked again",
+			name: "a request to a server that fails at first is retried",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try <= 3 {
@@ -270,7 +270,7 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			name: "a registry that asks to wait is waited for",
+			name: "a request is retried after the time in Retry-After",
 			setup: func(f *hubtest.Registry) {
 				asked := 0
 				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
@@ -282,14 +282,14 @@ func TestFaults(t *testing.T) {
 					return true
 				}
 			},
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
 				if !reflect.DeepEqual(p.waited, []time.Duration{7 * time.Second}) {
 					t.Errorf("waited %v", p.waited)
 				}
 			},
 		},
 		{
-			name: "a signature that has run out is asked for again",
+			name: "an expired signature is renewed",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
@@ -298,15 +298,15 @@ func TestFaults(t *testing.T) {
 					return try == 1
 				}
 			},
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
 				resolved := 0
-				for _, r := range f.Asked("api") {
+				for _, r := range f.Requests("api") {
 					if strings.Contains(r.Path, "/resolve/") {
 						resolved++
 					}
 				}
 				if resolved != 2 {
-					t.Errorf("the address was asked for %d times", resolved)
+					t.Errorf("the address was resolved %d times", resolved)
 				}
 			},
 		},
@@ -319,9 +319,9 @@ func TestFaults(t *testing.T) {
 				}
 			},
 			err: "redirects more than 5 times",
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
-				if n := len(f.Asked("cdn")); n != 5 { // the registry's own redirect is the first
-					t.Errorf("the storage was asked %d times", n)
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
+				if n := len(f.Requests("cdn")); n != 5 { // the redirect of the registry counts as the first
+					t.Errorf("the storage received %d requests", n)
 				}
 			},
 		},
@@ -329,23 +329,23 @@ func TestFaults(t *testing.T) {
 		{name: "a redirect into a private network over TLS is refused", setup: redirect("https://10.0.0.1/model.gguf"), err: "not on the public internet"},
 		{name: "a redirect to the metadata service is refused", setup: redirect("https://169.254.169.254/latest/"), err: "not on the public internet"},
 		{name: "a redirect to a mapped private address is refused", setup: redirect("https://[::ffff:192.168.1.1]/x"), err: "not on the public internet"},
-		{name: "a redirect to another scheme is refused", setup: redirect("file:///etc/passwd"), err: "no host to download from"},
-		{name: "a redirect with a password is refused", setup: redirect("https://user:pw@example.org/x"), err: "no host to download from", not: "pw"},
-		{name: "a redirect to nowhere is refused", setup: redirect(""), err: "redirects to no valid address"},
+		{name: "a redirect to another scheme is refused", setup: redirect("file:///etc/passwd"), err: "not a host that can be downloaded from"},
+		{name: "a redirect with a password is refused", setup: redirect("https://user:pw@example.org/x"), err: "not a host that can be downloaded from", not: "pw"},
+		{name: "a redirect without an address is refused", setup: redirect(""), err: "redirects to an invalid address"},
 		{
 			name: "a redirect to another host does not get the token",
 			setup: func(f *hubtest.Registry) {
 				f.CDNHost = strings.Replace(strings.TrimPrefix(f.CDN.URL, "http://"), "127.0.0.1", "localhost", 1)
 			},
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
-				for _, r := range f.Asked("api") {
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
+				for _, r := range f.Requests("api") {
 					if r.Header.Get("Authorization") != "Bearer hf_secret" {
-						t.Errorf("the registry was asked for %s without the token", r.Path)
+						t.Errorf("the registry received a request for %s without the token", r.Path)
 					}
 				}
-				for _, r := range f.Asked("cdn") {
+				for _, r := range f.Requests("cdn") {
 					if !strings.HasPrefix(r.Host, "localhost") || r.Header.Get("Authorization") != "" {
-						t.Errorf("%s was asked with the token %q", r.Host, r.Header.Get("Authorization"))
+						t.Errorf("%s received the token %q", r.Host, r.Header.Get("Authorization"))
 					}
 				}
 			},
@@ -359,7 +359,7 @@ func TestFaults(t *testing.T) {
 							w.WriteHeader(http.StatusTeapot)
 							return true
 						}
-						hubtest.Serve(w, r, wanted, "")
+						hubtest.Serve(w, r, testModel, "")
 						return true
 					}
 					if strings.Contains(r.URL.Path, "/resolve/") {
@@ -373,23 +373,23 @@ func TestFaults(t *testing.T) {
 		{
 			name: "a digest that is not hexadecimal is refused",
 			setup: func(f *hubtest.Registry) {
-				f.Lie = func(m map[string]any) { m["lfs"] = map[string]any{"sha256": "../../etc/passwd"} }
+				f.EditManifest = func(m map[string]any) { m["lfs"] = map[string]any{"sha256": "../../etc/passwd"} }
 			},
 			err: "no valid SHA-256",
 		},
 		{
 			name:  "a file without a digest is refused",
-			setup: func(f *hubtest.Registry) { f.Lie = func(m map[string]any) { delete(m, "lfs") } },
+			setup: func(f *hubtest.Registry) { f.EditManifest = func(m map[string]any) { delete(m, "lfs") } },
 			err:   "no valid SHA-256",
 		},
-		{name: "a file name that climbs is refused", setup: named("../../model-Q8_0.gguf"), err: "no path inside a repository"},
+		{name: "a file name with .. is refused", setup: named("../../model-Q8_0.gguf"), err: "not a path inside a repository"},
 		{name: "a file name with NUL is refused", setup: named("model\x00-Q8_0.gguf"), err: "not allowed"},
 		{name: "a file name with an escape sequence is refused", setup: named("\x1b]0;x\amodel-Q8_0.gguf"), err: "not allowed", not: "\x1b"},
 		{name: "a hidden file name is refused", setup: named(".model.gguf"), err: "does not end in .gguf"},
-		{name: "a file that is no model is refused", setup: named("run.sh"), err: "does not end in .gguf"},
+		{name: "a file that is not a model is refused", setup: named("run.sh"), err: "does not end in .gguf"},
 		{
-			name:  "a size that is none is refused",
-			setup: func(f *hubtest.Registry) { f.Lie = func(m map[string]any) { m["size"] = -1 } },
+			name:  "an invalid size is refused",
+			setup: func(f *hubtest.Registry) { f.EditManifest = func(m map[string]any) { m["size"] = -1 } },
 			err:   "has -1 bytes",
 		},
 		{
@@ -428,7 +428,7 @@ func TestFaults(t *testing.T) {
 			err: "is larger than",
 		},
 		{
-			name: "a listing without an end is not read",
+			name: "an endless listing is not read",
 			setup: func(f *hubtest.Registry) {
 				f.Chosen = ""
 				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
@@ -443,7 +443,7 @@ func TestFaults(t *testing.T) {
 			err: "more than 100 pages",
 		},
 		{
-			name: "pages that are too long together are not read",
+			name: "pages that are too large together are not read",
 			setup: func(f *hubtest.Registry) {
 				f.Chosen = ""
 				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
@@ -458,7 +458,7 @@ func TestFaults(t *testing.T) {
 			err: "is larger than",
 		},
 		{
-			name: "a listing that goes on at another host is refused",
+			name: "a listing that continues on another host is refused",
 			setup: func(f *hubtest.Registry) {
 				f.Chosen = ""
 				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
@@ -466,7 +466,7 @@ func TestFaults(t *testing.T) {
 					return false
 				}
 			},
-			err: "goes on at another host",
+			err: "continues on another host",
 		},
 		{
 			name: "a listing of several pages is read to the end",
@@ -483,7 +483,7 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			name: "an answer that is no JSON is refused",
+			name: "a response that is not JSON is refused",
 			setup: func(f *hubtest.Registry) {
 				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					fmt.Fprint(w, "<html>Please log in to the network")
@@ -493,12 +493,12 @@ func TestFaults(t *testing.T) {
 			err: "not valid JSON",
 		},
 		{
-			name: "a range that begins elsewhere starts the file anew",
+			name: "the download restarts if a range begins elsewhere",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					switch try {
 					case 1:
-						hubtest.Cut(w, r, data, half)
+						hubtest.Truncate(w, r, data, half)
 					case 2:
 						w.Header().Set("Etag", `"one"`)
 						w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", half-1, len(data)-1, len(data)))
@@ -515,22 +515,22 @@ func TestFaults(t *testing.T) {
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 1 {
-						hubtest.Cut(w, r, data, half)
+						hubtest.Truncate(w, r, data, half)
 					}
 					w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", half, len(data), len(data)+1))
 					w.WriteHeader(http.StatusPartialContent)
 					return true
 				}
 			},
-			err: "was announced with",
+			err: "but announced",
 		},
 		{
-			name: "a server without the range that it announced starts the file anew",
+			name: "the download restarts if the server lacks the announced range",
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					switch try {
 					case 1:
-						hubtest.Cut(w, r, data, half)
+						hubtest.Truncate(w, r, data, half)
 					case 2:
 						w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
 						return true
@@ -553,7 +553,7 @@ func TestFaults(t *testing.T) {
 			err: "compressed",
 		},
 		{
-			name: "a repository that asks for consent says where to give it",
+			name: "the error for a gated repository has the address of its terms",
 			setup: func(f *hubtest.Registry) {
 				f.OnAPI = func(w http.ResponseWriter, r *http.Request) bool {
 					w.Header().Set("X-Error-Code", "GatedRepo")
@@ -563,100 +563,100 @@ func TestFaults(t *testing.T) {
 			},
 			err: "accept its terms at",
 		},
-		{name: "a repository that is not there is said not to be there", pull: "org/none", err: "there is no repository org/none"},
+		{name: "a repository that does not exist is an error", pull: "org/none", err: "the repository org/none does not exist"},
 		{
-			name:  "a repository without models says so",
+			name:  "a repository without models is an error",
 			setup: func(f *hubtest.Registry) { f.Files, f.Chosen = nil, "" },
 			err:   "has no .gguf files",
 		},
 		{
-			name:  "a quantisation that is not there is answered with those there are",
+			name:  "the error for a missing quantisation lists the others",
 			pull:  "org/repo:Q5_1",
 			setup: func(f *hubtest.Registry) { f.Chosen = "" },
 			err:   "org/repo has no quantisation Q5_1; it has Q8_0",
 		},
 		{
-			name: "a model in parts is refused with what to do",
+			name: "a split model is refused",
 			pull: "org/repo:Q8_0",
 			setup: func(f *hubtest.Registry) {
 				f.Chosen = "big-Q8_0-00001-of-00002.gguf"
-				f.Files = map[string][]byte{f.Chosen: wanted}
+				f.Files = map[string][]byte{f.Chosen: testModel}
 			},
-			err: "split into several files, which cannot be pulled yet; look for",
+			err: "split into several files, which is not supported yet; choose",
 		},
 		{
-			name: "two files of one quantisation are answered with an address",
+			name: "the error for two files of one quantisation has an address",
 			setup: func(f *hubtest.Registry) {
 				f.Chosen = ""
-				f.Files = map[string][]byte{"a-Q8_0.gguf": wanted, "b-Q8_0.gguf": wanted}
+				f.Files = map[string][]byte{"a-Q8_0.gguf": testModel, "b-Q8_0.gguf": testModel}
 			},
 			err: "pull one by its address, such as",
 		},
 		{
-			name: "a quantisation that cannot be computed with is refused with those that can",
+			name: "an unsupported quantisation is refused, and the error lists the supported ones",
 			pull: "org/repo:Q4_K_M",
 			setup: func(f *hubtest.Registry) {
 				f.Chosen = "model-Q4_K_M.gguf"
-				f.Files[f.Chosen] = other
+				f.Files[f.Chosen] = otherModel
 			},
-			err: "weights in Q4_K_M cannot be computed with yet; of the same repository Q8_0 can; on the command line, --force",
+			err: "weights in Q4_K_M are not supported yet; the same repository has Q8_0, which can be used; on the command line, --force",
 		},
 		{
-			name: "without a quantisation, one that can be computed with is chosen",
+			name: "without a quantisation, a supported one is chosen",
 			pull: "org/repo",
 			setup: func(f *hubtest.Registry) {
 				f.Chosen = "model-Q4_K_M.gguf"
-				f.Files[f.Chosen] = other
-				f.Files["model-f16.gguf"] = other
+				f.Files[f.Chosen] = otherModel
+				f.Files["model-f16.gguf"] = otherModel
 			},
 		},
 		{
-			name: "a file in a folder of the repository goes beside the others",
+			name: "a file in a folder of the repository is stored beside the others",
 			setup: func(f *hubtest.Registry) {
-				f.Chosen, f.Files = "Q8_0/"+modelFile, map[string][]byte{"Q8_0/" + modelFile: wanted}
+				f.Chosen, f.Files = "Q8_0/"+modelFile, map[string][]byte{"Q8_0/" + modelFile: testModel}
 			},
 		},
 		{
-			name:  "a model whose header shows what cannot be computed with is refused",
-			setup: func(f *hubtest.Registry) { f.Files = map[string][]byte{modelFile: mixed} },
+			name:  "a model with unsupported types in its header is refused",
+			setup: func(f *hubtest.Registry) { f.Files = map[string][]byte{modelFile: unsupportedModel} },
 			err:   "has weights in F16, and only F32, Q8_0, Q4_0 are supported",
 		},
 		{
-			name:  "a file that is no model is refused though its digest is right",
+			name:  "a file that is not a model is refused though its digest is right",
 			setup: func(f *hubtest.Registry) { f.Files = map[string][]byte{modelFile: bytes.Repeat([]byte("text "), 1000)} },
-			err:   `no model file: it starts with "text tex"`,
+			err:   `not a GGUF file: it starts with "text tex"`,
 		},
 		{
-			name:  "a model that was cut before it was uploaded is refused though its digest is right",
-			setup: func(f *hubtest.Registry) { f.Files = map[string][]byte{modelFile: wanted[:half]} },
-			err:   "no valid model file",
+			name:  "a model truncated before its upload is refused though its digest is right",
+			setup: func(f *hubtest.Registry) { f.Files = map[string][]byte{modelFile: testModel[:half]} },
+			err:   "not a valid model file",
 		},
 
 		{
 			name: "an address of a file gives the file, and its host does not get the token",
 			pull: "CDN/" + modelFile,
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
-				for _, r := range f.Asked("cdn") {
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
+				for _, r := range f.Requests("cdn") {
 					if r.Header.Get("Authorization") != "" {
 						t.Error("the host got the token")
 					}
 				}
 			},
 		},
-		{name: "an address of the registry's own kind is checked by the digest that it announces", pull: "API/org/repo/resolve/main/" + modelFile},
+		{name: "a file from an address is checked by the digest that its redirect announces", pull: "API/org/repo/resolve/main/" + modelFile},
 		{
-			name: "a digest that an address announces is believed more than the bytes",
+			name: "a file that differs from the digest of its address is refused",
 			pull: "API/org/repo/resolve/main/" + modelFile,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-					hubtest.Serve(w, r, other, "")
+					hubtest.Serve(w, r, otherModel, "")
 					return true
 				}
 			},
 			err: "SHA-256",
 		},
 		{
-			name: "an address whose hosts do not agree on the size is refused",
+			name: "an address whose hosts announce different sizes is refused",
 			pull: "API/org/repo/resolve/main/" + modelFile,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
@@ -667,24 +667,24 @@ func TestFaults(t *testing.T) {
 			err: "announced",
 		},
 		{
-			name: "an address that is cut goes on where it was cut",
+			name: "a closed connection to an address is resumed",
 			pull: "CDN/" + modelFile,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 2 { // the first asks for the size
-						hubtest.Cut(w, r, data, half)
+						hubtest.Truncate(w, r, data, half)
 					}
 					return false
 				}
 			},
 		},
 		{
-			name: "an address that changes while it is pulled gives no mixture",
+			name: "a file that changes at its address is not mixed",
 			pull: "CDN/" + modelFile,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 2 {
-						hubtest.Cut(w, r, other, half)
+						hubtest.Truncate(w, r, otherModel, half)
 					}
 					hubtest.Serve(w, r, data, `"two"`)
 					return true
@@ -692,22 +692,22 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			name: "an address without a strong ETag starts anew after a cut",
+			name: "without a strong ETag the download of an address restarts",
 			pull: "CDN/" + modelFile,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try == 2 {
 						w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-						w.Write(other[:half])
+						w.Write(otherModel[:half])
 						return true
 					}
 					hubtest.Serve(w, r, data, `W/"weak"`)
 					return true
 				}
 			},
-			after: func(t *testing.T, f *hubtest.Registry, p *pulls) {
-				if asked := f.Asked("cdn"); asked[len(asked)-1].Header.Get("Range") != "" {
-					t.Error("bytes of an unknown file were taken for a beginning")
+			after: func(t *testing.T, f *hubtest.Registry, p *testPuller) {
+				if asked := f.Requests("cdn"); asked[len(asked)-1].Header.Get("Range") != "" {
+					t.Error("resumed from bytes of an unknown file")
 				}
 			},
 		},
@@ -721,10 +721,10 @@ func TestFaults(t *testing.T) {
 					return true
 				}
 			},
-			err: "does not say how long the file is",
+			err: "does not give the size of the file",
 		},
 		{
-			name: "an address that announces more than it has is given up",
+			name: "a pull from an address with fewer bytes than announced fails",
 			pull: "CDN/" + modelFile,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
@@ -736,7 +736,7 @@ func TestFaults(t *testing.T) {
 			err: "failed 7 times",
 		},
 		{
-			name: "an address that announces less than the model has gives no model",
+			name: "a model larger than announced is refused",
 			pull: "CDN/" + modelFile,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
@@ -744,9 +744,9 @@ func TestFaults(t *testing.T) {
 					return true
 				}
 			},
-			err: "no valid model file",
+			err: "not a valid model file",
 		},
-		{name: "an address that is not there is said not to be there", pull: "API/files/none.gguf", err: "has no such file"},
+		{name: "an address without a file is an error", pull: "API/files/none.gguf", err: "does not have the file"},
 		{
 			name: "a page instead of the file is refused",
 			pull: "CDN/" + modelFile,
@@ -761,7 +761,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+			f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
 			if c.setup != nil {
 				c.setup(f)
 			}
@@ -776,24 +776,24 @@ func TestFaults(t *testing.T) {
 			}
 			name = strings.Replace(strings.Replace(name, "API", f.API.URL, 1), "CDN", f.CDN.URL, 1)
 			err := p.pull(t.Context(), name, false)
-			found := checkLoadable(t, p.dir, wanted)
+			found := checkLoadable(t, p.dir, testModel)
 			switch {
 			case c.err == "" && (err != nil || !found):
-				t.Fatalf("failed: %v; found: %v", err, found)
+				t.Fatalf("got error %v, model listed %v", err, found)
 			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
-				t.Fatalf("got the error %v, want %q in it", err, c.err)
+				t.Fatalf("got error %v, want one with %q", err, c.err)
 			case c.err != "" && found:
-				t.Error("there is a model in spite of the error")
+				t.Error("a model is listed in spite of the error")
 			case c.err != "" && (strings.ContainsAny(err.Error(), "\n\x1b\x00") || c.not != "" && strings.Contains(err.Error(), c.not)):
-				t.Errorf("the error is %q", err)
+				t.Errorf("got error %q", err)
 			}
 			if c.after != nil {
 				c.after(t, f, p)
 			}
 			if c.err == "" {
-				for _, name := range left(t, p.dir) {
+				for _, name := range filesIn(t, p.dir) {
 					if !strings.HasSuffix(name, ".gguf") {
-						t.Errorf("left behind: %s", name)
+						t.Errorf("got file %s", name)
 					}
 				}
 			}
@@ -801,7 +801,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// redirect makes the storage redirect to another place.
+// redirect makes the storage redirect to another address.
 func redirect(to string) func(f *hubtest.Registry) {
 	return func(f *hubtest.Registry) {
 		f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
@@ -816,12 +816,11 @@ func redirect(to string) func(f *hubtest.Registry) {
 
 // named makes the manifest name another file.
 func named(file string) func(f *hubtest.Registry) {
-	return func(f *hubtest.Registry) { f.Lie = func(m map[string]any) { m["rfilename"] = file } }
+	return func(f *hubtest.Registry) { f.EditManifest = func(m map[string]any) { m["rfilename"] = file } }
 }
 
-// TestPulledFile looks at what a pull leaves and returns.
-func TestPulledFile(t *testing.T) {
-	f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+func TestPullReturnsAModelAndLeavesOneFile(t *testing.T) {
+	f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
 	p := newPuller(t, filepath.Join(t.TempDir(), "new", "models"), f.API.URL, func(o *PullOptions) {
 		o.FreeMemory = func() int64 { return 12345 }
 	})
@@ -830,12 +829,12 @@ func TestPulledFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := infer.Download{Name: "hf.co/org/repo:Q8_0", File: "org/repo/" + modelFile, Source: f.API.URL + "/org/repo/resolve/main/" + modelFile,
-		Size: int64(len(wanted)), SHA256: hubtest.Sum(wanted), Quant: "Q8_0", DiskNeed: int64(len(wanted)) + diskReserve, DiskFree: 1 << 40, MemoryFree: 12345}
+		Size: int64(len(testModel)), SHA256: hubtest.Sum(testModel), Quant: "Q8_0", DiskNeed: int64(len(testModel)) + diskReserve, DiskFree: 1 << 40, MemoryFree: 12345}
 	if !reflect.DeepEqual(d, want) {
 		t.Errorf("resolved to %+v\nwant %+v", d, want)
 	}
-	if len(f.Asked("cdn")) > 0 {
-		t.Error("resolving asked for the file")
+	if len(f.Requests("cdn")) > 0 {
+		t.Error("Resolve requested the file")
 	}
 	var phases []infer.DownloadPhase
 	info, err := p.Pull(t.Context(), d, false, func(p infer.DownloadProgress) {
@@ -843,7 +842,7 @@ func TestPulledFile(t *testing.T) {
 			phases = append(phases, p.Phase)
 		}
 		if p.Total != d.Size || p.Done > d.Size {
-			t.Errorf("progress is %+v", p)
+			t.Errorf("got progress %+v", p)
 		}
 	})
 	path := filepath.Join(p.dir, "org", "repo", modelFile)
@@ -851,15 +850,15 @@ func TestPulledFile(t *testing.T) {
 		t.Fatalf("got %+v, %v", info, err)
 	}
 	if want := []infer.DownloadPhase{infer.PhaseDownloading, infer.PhaseDone}; !reflect.DeepEqual(phases, want) {
-		t.Errorf("the phases were %v, want %v", phases, want)
+		t.Errorf("got phases %v, want %v", phases, want)
 	}
 	for path, want := range map[string]os.FileMode{path: 0o444, filepath.Dir(path): 0o700 | os.ModeDir, p.dir: 0o700 | os.ModeDir} {
 		if stat, err := os.Stat(path); err != nil || stat.Mode() != want {
-			t.Errorf("%s has the mode %v, want %v", path, stat.Mode(), want)
+			t.Errorf("%s: got mode %v, want %v", path, stat.Mode(), want)
 		}
 	}
-	t.Run("pulled again, it is read and not downloaded", func(t *testing.T) {
-		before := len(f.Asked("cdn"))
+	t.Run("a second pull verifies the file and does not download it", func(t *testing.T) {
+		before := len(f.Requests("cdn"))
 		d, err := p.Resolve(t.Context(), "org/repo:Q8_0")
 		if err != nil || !d.Present {
 			t.Fatalf("resolved to %+v, %v", d, err)
@@ -867,15 +866,15 @@ func TestPulledFile(t *testing.T) {
 		if _, err := p.Pull(t.Context(), d, false, nil); err != nil {
 			t.Fatal(err)
 		}
-		if len(f.Asked("cdn")) != before {
+		if len(f.Requests("cdn")) != before {
 			t.Error("it was downloaded again")
 		}
-		if got := left(t, p.dir); len(got) != 1 {
-			t.Errorf("left behind: %q", got)
+		if got := filesIn(t, p.dir); len(got) != 1 {
+			t.Errorf("got files %q", got)
 		}
 	})
 	t.Run("a file with other bytes is replaced", func(t *testing.T) {
-		if err := os.WriteFile(path+".x", other, 0o600); err != nil {
+		if err := os.WriteFile(path+".x", otherModel, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Rename(path+".x", path); err != nil {
@@ -884,9 +883,9 @@ func TestPulledFile(t *testing.T) {
 		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err != nil {
 			t.Fatal(err)
 		}
-		checkLoadable(t, p.dir, wanted)
+		checkLoadable(t, p.dir, testModel)
 	})
-	t.Run("what was not resolved is not pulled", func(t *testing.T) {
+	t.Run("a download that was not resolved is refused", func(t *testing.T) {
 		for _, change := range []func(*infer.Download){
 			func(d *infer.Download) { d.File = "../" + modelFile },
 			func(d *infer.Download) { d.File = "org/repo/../../x.gguf" },
@@ -900,20 +899,20 @@ func TestPulledFile(t *testing.T) {
 			bad := d
 			change(&bad)
 			if _, err := p.Pull(t.Context(), bad, true, nil); err == nil || !strings.Contains(err.Error(), "resolve") && bad.Name != "" {
-				t.Errorf("%+v gives %v", bad, err)
+				t.Errorf("%+v: got %v", bad, err)
 			}
 		}
 	})
 }
 
-func TestForce(t *testing.T) {
+func TestForceDownloadsUnsupportedModels(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files map[string][]byte
 		pull  string
 	}{
-		{"a quantisation that cannot be computed with is downloaded with force", map[string][]byte{"m-F16.gguf": mixed}, "org/repo:F16"},
-		{"a header that cannot be computed with is downloaded with force", map[string][]byte{"m-Q8_0.gguf": mixed}, "org/repo:Q8_0"},
+		{"an unsupported quantisation is downloaded with force", map[string][]byte{"m-F16.gguf": unsupportedModel}, "org/repo:F16"},
+		{"a model with an unsupported header is downloaded with force", map[string][]byte{"m-Q8_0.gguf": unsupportedModel}, "org/repo:Q8_0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := hubtest.New(t, c.files, "")
@@ -926,23 +925,23 @@ func TestForce(t *testing.T) {
 				t.Fatal(err)
 			}
 			info, err := p.Pull(t.Context(), d, true, nil)
-			if err != nil || !strings.Contains(info.Error, "F16") || !checkLoadable(t, p.dir, mixed) {
+			if err != nil || !strings.Contains(info.Error, "F16") || !checkLoadable(t, p.dir, unsupportedModel) {
 				t.Errorf("got %+v, %v", info, err)
 			}
 		})
 	}
-	t.Run("what is no model at all is refused with force too", func(t *testing.T) {
+	t.Run("a file that is not a model is refused even with force", func(t *testing.T) {
 		f := hubtest.New(t, map[string][]byte{modelFile: []byte("GGUF and then nothing")}, modelFile)
 		p := newPuller(t, t.TempDir(), f.API.URL)
-		if err := p.pull(t.Context(), "org/repo:Q8_0", true); err == nil || len(left(t, p.dir)) > 0 {
-			t.Errorf("got %v, left %q", err, left(t, p.dir))
+		if err := p.pull(t.Context(), "org/repo:Q8_0", true); err == nil || len(filesIn(t, p.dir)) > 0 {
+			t.Errorf("got %v, left %q", err, filesIn(t, p.dir))
 		}
 	})
 }
 
-func TestDisk(t *testing.T) {
-	f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
-	need := int64(len(wanted)) + 1<<30
+func TestPullChecksTheFreeDiskSpace(t *testing.T) {
+	f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
+	need := int64(len(testModel)) + 1<<30
 	t.Run("a disk without room for the file and a reserve is refused before the download", func(t *testing.T) {
 		p := newPuller(t, t.TempDir(), f.API.URL, func(o *PullOptions) {
 			o.FreeDisk = func(string) (int64, error) { return need - 1, nil }
@@ -950,11 +949,11 @@ func TestDisk(t *testing.T) {
 		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err == nil || !strings.Contains(err.Error(), "make room") {
 			t.Errorf("got %v", err)
 		}
-		if len(f.Asked("cdn")) > 0 || len(left(t, p.dir)) > 0 {
-			t.Error("something was downloaded or left")
+		if len(f.Requests("cdn")) > 0 || len(filesIn(t, p.dir)) > 0 {
+			t.Error("the file was requested, or files remain")
 		}
 	})
-	t.Run("a disk with just enough room will do", func(t *testing.T) {
+	t.Run("a disk with just enough room suffices", func(t *testing.T) {
 		p := newPuller(t, t.TempDir(), f.API.URL, func(o *PullOptions) {
 			o.FreeDisk = func(string) (int64, error) { return need, nil }
 		})
@@ -962,7 +961,7 @@ func TestDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("a full disk keeps what is there and says what to do", func(t *testing.T) {
+	t.Run("a full disk keeps the partial file, and the error says what to do", func(t *testing.T) {
 		p := &partial{want: infer.Download{Size: 10}}
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		if err != nil {
@@ -976,11 +975,10 @@ func TestDisk(t *testing.T) {
 	})
 }
 
-// TestResume stops a pull and starts it again.
-func TestResume(t *testing.T) {
-	half := len(wanted) / 2
-	// begun returns a folder in which half a pull has happened.
-	begun := func(t *testing.T, f *hubtest.Registry, name string) *pulls {
+func TestPullResumesAStoppedPull(t *testing.T) {
+	half := len(testModel) / 2
+	// begun returns a folder with a pull stopped at half of the file.
+	begun := func(t *testing.T, f *hubtest.Registry, name string) *testPuller {
 		t.Helper()
 		p := newPuller(t, t.TempDir(), f.API.URL)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -997,57 +995,57 @@ func TestResume(t *testing.T) {
 			hubtest.Hang(r)
 			return true
 		}
-		p.options.Now = alwaysLater() // every piece is reported
+		p.options.Now = advancingClock() // so that each read is reported
 		_, err = p.Pull(ctx, d, false, func(g infer.DownloadProgress) {
 			if g.Done >= int64(half) {
 				cancel()
 			}
 		})
 		if !errors.Is(err, context.Canceled) {
-			t.Fatalf("the stopped pull gives %v", err)
+			t.Fatalf("the stopped pull returned %v", err)
 		}
 		f.OnCDN = nil
 		if checkLoadable(t, p.dir, nil) {
-			t.Fatal("half a file is a model")
+			t.Fatal("an incomplete file is listed as a model")
 		}
 		return p
 	}
 	for _, c := range []struct {
 		name, pull string
-		change     func(t *testing.T, f *hubtest.Registry, p *pulls)
-		start      int    // first byte that is asked for; -1: from the start
+		change     func(t *testing.T, f *hubtest.Registry, p *testPuller)
+		start      int    // first requested byte; -1: from the start
 		want       []byte // default wanted
 	}{
-		{"a stopped pull goes on", "org/repo:Q8_0", nil, half, nil},
-		{"a stopped pull of an address goes on", "CDN/" + modelFile, nil, half, nil},
-		{"without the journal it starts anew", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *pulls) {
+		{"a stopped pull resumes", "org/repo:Q8_0", nil, half, nil},
+		{"a stopped pull of an address resumes", "CDN/" + modelFile, nil, half, nil},
+		{"without a journal it restarts", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *testPuller) {
 			os.Remove(filepath.Join(p.dir, "org/repo", modelFile+journalSuffix))
 		}, -1, nil},
-		{"with a broken journal it starts anew", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *pulls) {
+		{"with a broken journal it restarts", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *testPuller) {
 			os.WriteFile(filepath.Join(p.dir, "org/repo", modelFile+journalSuffix), []byte(`{"offset":`), 0o600)
 		}, -1, nil},
-		{"with a partial file of another length it starts anew", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *pulls) {
+		{"with a partial file of another length it restarts", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *testPuller) {
 			os.Truncate(filepath.Join(p.dir, "org/repo", modelFile+partialSuffix), 17)
 		}, -1, nil},
-		{"when the registry has another file by now it starts anew", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *pulls) {
-			f.Files[modelFile] = other
-		}, -1, other},
-		{"when an address has another file by now it starts anew", "CDN/" + modelFile, func(t *testing.T, f *hubtest.Registry, p *pulls) {
-			f.Files[modelFile] = other
+		{"it restarts if the registry has another file", "org/repo:Q8_0", func(t *testing.T, f *hubtest.Registry, p *testPuller) {
+			f.Files[modelFile] = otherModel
+		}, -1, otherModel},
+		{"it restarts if the address has another file", "CDN/" + modelFile, func(t *testing.T, f *hubtest.Registry, p *testPuller) {
+			f.Files[modelFile] = otherModel
 			f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 				hubtest.Serve(w, r, data, `"two"`)
 				return true
 			}
-		}, half, other},
+		}, half, otherModel},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+			f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
 			name := strings.Replace(c.pull, "CDN", f.CDN.URL, 1)
 			p := begun(t, f, name)
 			if c.change != nil {
 				c.change(t, f, p)
 			}
-			before := len(f.Asked("cdn"))
+			before := len(f.Requests("cdn"))
 			d, err := p.Resolve(t.Context(), name)
 			if err != nil || (d.Partial > 0) != (c.start > 0) && !strings.Contains(c.name, "length") {
 				t.Fatalf("resolved to %+v, %v", d, err)
@@ -1057,24 +1055,24 @@ func TestResume(t *testing.T) {
 			}
 			want := c.want
 			if want == nil {
-				want = wanted
+				want = testModel
 			}
 			if !checkLoadable(t, p.dir, want) {
-				t.Error("there is no model")
+				t.Error("no model is listed")
 			}
 			asked := ""
-			for _, r := range f.Asked("cdn")[before:] {
+			for _, r := range f.Requests("cdn")[before:] {
 				if h := r.Header.Get("Range"); h != "bytes=0-0" {
 					asked = h
 				}
 			}
 			if start := strings.TrimSuffix(strings.TrimPrefix(asked, "bytes="), "-"); c.start < 0 && asked != "" || c.start > 0 && start != strconv.Itoa(half) {
-				t.Errorf("asked for %q", asked)
+				t.Errorf("requested %q", asked)
 			}
 		})
 	}
-	t.Run("bytes that changed on the disk meanwhile are found out", func(t *testing.T) {
-		f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+	t.Run("bytes that changed on the disk are detected", func(t *testing.T) {
+		f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
 		p := begun(t, f, "org/repo:Q8_0")
 		file, err := os.OpenFile(filepath.Join(p.dir, "org/repo", modelFile+partialSuffix), os.O_WRONLY, 0)
 		if err != nil {
@@ -1086,17 +1084,17 @@ func TestResume(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err != nil {
-			t.Errorf("the next pull gives %v", err)
+			t.Errorf("the next pull returned %v", err)
 		}
-		checkLoadable(t, p.dir, wanted)
+		checkLoadable(t, p.dir, testModel)
 	})
 	for _, c := range []struct {
 		name string
 		data []byte
 		err  string
 	}{
-		{"a pull that was stopped before the last step needs no download", wanted, ""},
-		{"a pull that was stopped before the last step is judged all the same", mixed, "has weights in F16"},
+		{"a pull stopped before the commit needs no download", testModel, ""},
+		{"a pull stopped before the commit is still checked", unsupportedModel, "has weights in F16"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := hubtest.New(t, map[string][]byte{modelFile: c.data}, modelFile)
@@ -1111,42 +1109,42 @@ func TestResume(t *testing.T) {
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || checkLoadable(t, p.dir, c.data) != (c.err == "") {
 				t.Errorf("got %v", err)
 			}
-			if len(f.Asked("cdn")) > 0 {
+			if len(f.Requests("cdn")) > 0 {
 				t.Error("it was downloaded again")
 			}
 		})
 	}
-	t.Run("starting anew forgets the journal first", func(t *testing.T) {
-		d := infer.Download{File: "org/repo/" + modelFile, Size: int64(len(wanted)), SHA256: hubtest.Sum(wanted)}
-		part := writePartial(t, t.TempDir(), d, wanted[:half])
+	t.Run("a restart removes the journal first", func(t *testing.T) {
+		d := infer.Download{File: "org/repo/" + modelFile, Size: int64(len(testModel)), SHA256: hubtest.Sum(testModel)}
+		part := writePartial(t, t.TempDir(), d, testModel[:half])
 		defer part.close()
 		if j := readJournal(part.root, d.File); j.Offset != int64(half) || !j.resumes(d) {
-			t.Fatalf("the journal is %+v", j)
+			t.Fatalf("got journal %+v", j)
 		}
 		if err := part.reset(); err != nil {
 			t.Fatal(err)
 		}
-		if j := readJournal(part.root, d.File); j != (journal{}) || part.offset != 0 || part.sum() != hubtest.Sum(nil) {
-			t.Errorf("the journal is %+v, the offset %d", j, part.offset)
+		if j := readJournal(part.root, d.File); j != (journal{}) || part.offset != 0 || part.sha256() != hubtest.Sum(nil) {
+			t.Errorf("got journal %+v, offset %d", j, part.offset)
 		}
 	})
 	t.Run("a stopped pull can be removed", func(t *testing.T) {
-		f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+		f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
 		p := begun(t, f, "org/repo:Q8_0")
 		m, err := p.hub.Removable("org/repo/model-Q8_0")
-		if err != nil || m.Size != int64(len(wanted)) {
+		if err != nil || m.Size != int64(len(testModel)) {
 			t.Fatalf("got %+v, %v", m, err)
 		}
 		if err := p.hub.Remove("model-Q8_0"); err != nil {
 			t.Fatal(err)
 		}
 		if entries, _ := os.ReadDir(p.dir); len(entries) > 0 {
-			t.Errorf("left behind: %v", entries)
+			t.Errorf("got files %v", entries)
 		}
 	})
 }
 
-// writePartial leaves data as what a stopped pull of d has.
+// writePartial creates the partial file of a stopped pull of d with data.
 func writePartial(t *testing.T, dir string, d infer.Download, data []byte) *partial {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
@@ -1170,8 +1168,8 @@ func writePartial(t *testing.T, dir string, d infer.Download, data []byte) *part
 	return part
 }
 
-// alwaysLater returns a clock that goes on by minutes.
-func alwaysLater() func() time.Time {
+// advancingClock returns a clock that advances by a minute at each call.
+func advancingClock() func() time.Time {
 	now := time.Unix(1700000000, 0)
 	return func() time.Time {
 		now = now.Add(time.Minute)
@@ -1179,8 +1177,8 @@ func alwaysLater() func() time.Time {
 	}
 }
 
-func TestTwoPullsOfOneFile(t *testing.T) {
-	f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+func TestASecondPullOfAFileFails(t *testing.T) {
+	f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
 	p := newPuller(t, t.TempDir(), f.API.URL)
 	d, err := p.Resolve(t.Context(), "org/repo:Q8_0")
 	if err != nil {
@@ -1193,54 +1191,52 @@ func TestTwoPullsOfOneFile(t *testing.T) {
 		}
 		tried = true
 		if _, err := p.Pull(t.Context(), d, false, nil); err == nil || !strings.Contains(err.Error(), "another m40-llm") {
-			t.Errorf("the second pull gives %v", err)
+			t.Errorf("the second pull returned %v", err)
 		}
 		if err := p.hub.Remove("org/repo/model-Q8_0"); err == nil || !strings.Contains(err.Error(), "another m40-llm") {
-			t.Errorf("removing it gives %v", err)
+			t.Errorf("Remove returned %v", err)
 		}
 	})
-	if err != nil || !tried || !checkLoadable(t, p.dir, wanted) {
-		t.Errorf("the first pull gives %v", err)
+	if err != nil || !tried || !checkLoadable(t, p.dir, testModel) {
+		t.Errorf("the first pull returned %v", err)
 	}
 }
 
-// TestFolderTricks puts things in the way that lead out of the models folder.
-func TestFolderTricks(t *testing.T) {
+func TestPullDoesNotLeaveTheModelsFolder(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(dir, outside string) error
 	}{
-		{"a folder that is a link to elsewhere", func(dir, outside string) error { return os.Symlink(outside, filepath.Join(dir, "org")) }},
-		{"a partial file that is a link to elsewhere", func(dir, outside string) error {
+		{"a folder that is a symbolic link to outside", func(dir, outside string) error { return os.Symlink(outside, filepath.Join(dir, "org")) }},
+		{"a partial file that is a symbolic link to outside", func(dir, outside string) error {
 			return errors.Join(os.MkdirAll(filepath.Join(dir, "org/repo"), 0o700), os.Symlink(filepath.Join(outside, "x"), filepath.Join(dir, "org/repo", modelFile+partialSuffix)))
 		}},
 		{"a partial file that is a pipe", func(dir, outside string) error {
 			return errors.Join(os.MkdirAll(filepath.Join(dir, "org/repo"), 0o700), unix.Mkfifo(filepath.Join(dir, "org/repo", modelFile+partialSuffix), 0o600))
 		}},
-		{"a folder in the model's place", func(dir, outside string) error {
+		{"a folder with the name of the model", func(dir, outside string) error {
 			return os.MkdirAll(filepath.Join(dir, "org/repo", modelFile), 0o700)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+			f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
 			p := newPuller(t, t.TempDir(), f.API.URL)
 			outside := t.TempDir()
 			if err := c.make(p.dir, outside); err != nil {
 				t.Fatal(err)
 			}
 			if err := p.pull(t.Context(), "org/repo:Q8_0", false); err == nil {
-				t.Error("it is pulled")
+				t.Error("Pull succeeded")
 			}
-			if files := left(t, outside); len(files) > 0 {
-				t.Errorf("written outside of the models folder: %q", files)
+			if files := filesIn(t, outside); len(files) > 0 {
+				t.Errorf("files outside the models folder: %q", files)
 			}
 		})
 	}
 }
 
-// TestEncryption pulls through TLS.
-func TestEncryption(t *testing.T) {
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { hubtest.Serve(w, r, wanted, "") }))
+func TestPullVerifiesCertificates(t *testing.T) {
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { hubtest.Serve(w, r, testModel, "") }))
 	defer plain.Close()
 	var target string
 	secure := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -1248,20 +1244,20 @@ func TestEncryption(t *testing.T) {
 			http.Redirect(w, r, target, http.StatusFound)
 			return
 		}
-		hubtest.Serve(w, r, wanted, "")
+		hubtest.Serve(w, r, testModel, "")
 	}))
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // refused certificates are part of the test
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // rejected certificates are expected
 	secure.StartTLS()
 	defer secure.Close()
 	p := newPuller(t, t.TempDir(), "")
-	t.Run("a certificate of nobody is refused at once", func(t *testing.T) {
+	t.Run("an untrusted certificate is rejected without a retry", func(t *testing.T) {
 		if err := p.pull(t.Context(), secure.URL+"/m.gguf", false); err == nil || !strings.Contains(err.Error(), "certificate") || len(p.waited) > 0 {
 			t.Errorf("got %v, waited %v", err, p.waited)
 		}
 	})
 	p.tls = secure.Client().Transport.(*http.Transport).TLSClientConfig
 	t.Run("an encrypted address gives the file", func(t *testing.T) {
-		if err := p.pull(t.Context(), secure.URL+"/m.gguf", false); err != nil || !checkLoadable(t, p.dir, wanted) {
+		if err := p.pull(t.Context(), secure.URL+"/m.gguf", false); err != nil || !checkLoadable(t, p.dir, testModel) {
 			t.Error(err)
 		}
 	})
@@ -1273,8 +1269,7 @@ func TestEncryption(t *testing.T) {
 	})
 }
 
-// TestAddresses tries which addresses connections are made to.
-func TestAddresses(t *testing.T) {
+func TestPullConnectsToPublicAddressesOnly(t *testing.T) {
 	for ip, public := range map[string]bool{
 		"8.8.8.8:443": true, "104.16.0.1:443": true, "[2606:4700::1]:443": true, "[::ffff:8.8.8.8]:443": true, "[64:ff9b::808:808]:443": true,
 		"127.0.0.1:443": false, "10.1.2.3:443": false, "172.16.0.1:443": false, "172.31.255.255:1": false, "192.168.0.1:80": false,
@@ -1284,27 +1279,27 @@ func TestAddresses(t *testing.T) {
 		"nonsense": false,
 	} {
 		t.Run(ip, func(t *testing.T) {
-			if err := onlyPublic("tcp", ip, nil); (err == nil) != public {
+			if err := requirePublic("tcp", ip, nil); (err == nil) != public {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
 	t.Run("the default endpoint trusts no address, however a name resolves", func(t *testing.T) {
-		f := hubtest.New(t, map[string][]byte{modelFile: wanted}, modelFile)
+		f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
 		p := newPuller(t, t.TempDir(), "")
 		p.endpoint.Host, p.endpoint.Scheme = strings.TrimPrefix(f.API.URL, "http://"), "https"
 		if err := p.pull(t.Context(), "org/repo", false); err == nil || !strings.Contains(err.Error(), "not on the public internet") {
 			t.Errorf("got %v", err)
 		}
-		if len(f.Asked("api")) > 0 {
-			t.Error("it was asked")
+		if len(f.Requests("api")) > 0 {
+			t.Error("the server received a request")
 		}
 	})
 	t.Run("an address in a private network is refused", func(t *testing.T) {
 		p := newPuller(t, t.TempDir(), "")
 		for _, address := range []string{"https://192.168.1.2/m.gguf", "https://[fd00::1]/m.gguf"} {
 			if err := p.pull(t.Context(), address, false); err == nil || !strings.Contains(err.Error(), "not on the public internet") {
-				t.Errorf("%s gives %v", address, err)
+				t.Errorf("%s: got %v", address, err)
 			}
 		}
 	})
@@ -1322,10 +1317,10 @@ func TestAddresses(t *testing.T) {
 	})
 }
 
-func TestNewPuller(t *testing.T) {
+func TestNewPullerValidatesItsOptions(t *testing.T) {
 	for _, c := range []struct{ name, endpoint, token, err string }{
-		{"the defaults will do", "", "", ""},
-		{"an endpoint with a path will do", "https://mirror.example/hf/", "", ""},
+		{"the defaults are valid", "", "", ""},
+		{"an endpoint with a path is valid", "https://mirror.example/hf/", "", ""},
 		{"an endpoint without a scheme is refused", "mirror.example", "", "HF_ENDPOINT"},
 		{"an endpoint of another scheme is refused", "ftp://mirror.example", "", "HF_ENDPOINT"},
 		{"an endpoint with a password is refused", "https://a:b@mirror.example", "", "HF_ENDPOINT"},
@@ -1340,8 +1335,7 @@ func TestNewPuller(t *testing.T) {
 	}
 }
 
-// TestMeter turns the clock by hand.
-func TestMeter(t *testing.T) {
+func TestMeterReportsRateAndPhases(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var got []infer.DownloadProgress
 	m := newMeter(infer.Download{File: "f", Size: 1000}, func() time.Time { return now }, func(p infer.DownloadProgress) { got = append(got, p) })
@@ -1373,11 +1367,11 @@ func TestMeter(t *testing.T) {
 	})
 }
 
-func TestDetails(t *testing.T) {
+func TestDetailsReportTypesTemplateAndMetadata(t *testing.T) {
 	dir := t.TempDir()
 	long := strings.Repeat("ä", 300)
 	for name, data := range map[string][]byte{
-		"good.gguf": wanted,
+		"good.gguf": testModel,
 		"text.gguf": []byte("text"),
 		"odd.gguf": gguftest.New().Set("general.architecture", "mamba").Set("a.text", "x\n"+long).Set("a.negative", int32(-3)).Set("a.yes", true).
 			Set("a.half", float32(0.5)).Set("a.list", []string{"a", "b\x1b", "c", "d", "e", "f"}).Set("a.numbers", []float32{1, 2.5}).
@@ -1387,17 +1381,17 @@ func TestDetails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := New(Options{Dir: dir, Types: computable, Builtin: map[string][]byte{"guide": wanted}})
-	t.Run("a model tells its types, its template and its keys", func(t *testing.T) {
+	h := New(Options{Dir: dir, Types: supportedTypes, Builtin: map[string][]byte{"guide": testModel}})
+	t.Run("a model has types, a template and keys", func(t *testing.T) {
 		d, err := h.Details("good")
 		if err != nil || d.Architecture != "llama" || d.Template == nil || d.Template.SHA256 != hubtest.Sum([]byte(gguftest.ChatML)) || d.Template.Bytes != len(gguftest.ChatML) {
 			t.Fatalf("got %+v, %v", d, err)
 		}
 		if len(d.Types) != 2 || d.Types[0].Type != "Q8_0" || d.Types[1].Type != "F32" || d.Types[1].Tensors != 2*4+1 || d.Types[1].Elements != 9*128 || d.Types[1].Bytes != 4*9*128 {
-			t.Errorf("its types are %+v", d.Types)
+			t.Errorf("got types %+v", d.Types)
 		}
 		if got := d.Metadata[0]; got != (infer.Metadata{Key: "general.architecture", Value: "llama"}) {
-			t.Errorf("its first key is %+v", got)
+			t.Errorf("got first key %+v", got)
 		}
 	})
 	t.Run("a built-in model has details", func(t *testing.T) {
@@ -1405,7 +1399,7 @@ func TestDetails(t *testing.T) {
 			t.Errorf("got %+v, %v", d, err)
 		}
 	})
-	t.Run("a model that cannot be used has details and the reason", func(t *testing.T) {
+	t.Run("an unusable model has details and the reason", func(t *testing.T) {
 		d, err := h.Details("odd")
 		if err != nil || !strings.Contains(d.Error, "mamba") || d.Template != nil {
 			t.Fatalf("got %+v, %v", d, err)
@@ -1416,12 +1410,12 @@ func TestDetails(t *testing.T) {
 		}
 		for _, m := range d.Metadata {
 			if w, ok := want[m.Key]; ok && m.Value != w {
-				t.Errorf("%s is %q, want %q", m.Key, m.Value, w)
+				t.Errorf("%s: got %q, want %q", m.Key, m.Value, w)
 			}
 		}
 	})
 	for name, want := range map[string]string{"text": "cannot be read: not a GGUF file", "none": "there is no model"} {
-		t.Run("what has no details says why: "+name, func(t *testing.T) {
+		t.Run("the error has the reason: "+name, func(t *testing.T) {
 			if _, err := h.Details(name); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v", err)
 			}
@@ -1429,31 +1423,31 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-func TestRemove(t *testing.T) {
+func TestRemoveDeletesOnlyModelsInTheFolder(t *testing.T) {
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "mine.gguf")
 	for _, path := range []string{filepath.Join(dir, "org/repo/a.gguf"), filepath.Join(dir, "org/b.gguf"), filepath.Join(dir, "x/c.gguf"), filepath.Join(dir, "y/c.gguf"), outside} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, wanted, 0o444)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, testModel, 0o444)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := os.Symlink(filepath.Dir(outside), filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	h := New(Options{Dir: dir, Builtin: map[string][]byte{"guide": wanted}})
+	h := New(Options{Dir: dir, Builtin: map[string][]byte{"guide": testModel}})
 	mine, err := h.AllowPath(outside)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, ask, err string }{
-		{"the built-in model stays", "guide", "built into the program"},
-		{"a file outside of the folder stays", mine, "not in the models folder"},
-		{"a file that a link leads to stays", "link/mine", "failed to remove"},
+		{"the built-in model cannot be removed", "guide", "built into the program"},
+		{"a file outside the folder cannot be removed", mine, "outside the models folder"},
+		{"a file behind a symbolic link cannot be removed", "link/mine", "failed to remove"},
 		{"an unknown name is an error", "none", "there is no model"},
 		{"an ambiguous name is an error", "c", "ask for one of x/c, y/c"},
-		{"a path is no name", "../mine.gguf", "there is no model"},
-		{"a model goes with the folders that it leaves empty", "a", ""},
-		{"a removed model is gone", "a", "there is no model"},
-		{"a model goes alone where others are", "y/c", ""},
+		{"a path is not a name", "../mine.gguf", "there is no model"},
+		{"a model is removed with the folders that become empty", "a", ""},
+		{"a removed model does not exist", "a", "there is no model"},
+		{"a folder with other models is kept", "y/c", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := h.Remove(c.ask); (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
@@ -1461,13 +1455,13 @@ func TestRemove(t *testing.T) {
 			}
 		})
 	}
-	if got := left(t, dir); !reflect.DeepEqual(got, []string{"link", "org/b.gguf", "x/c.gguf"}) {
-		t.Errorf("left are %q", got)
+	if got := filesIn(t, dir); !reflect.DeepEqual(got, []string{"link", "org/b.gguf", "x/c.gguf"}) {
+		t.Errorf("got files %q", got)
 	}
 	if _, err := os.Stat(outside); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "org/repo")); err == nil {
-		t.Error("an empty folder is left")
+		t.Error("an empty folder remains")
 	}
 }

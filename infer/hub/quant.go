@@ -9,11 +9,11 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// quantLabel finds a quantisation in a file name, between its separators.
+// quantLabel matches a quantisation in a file name after a separator.
 var quantLabel = regexp.MustCompile(`(?i)(?:^|[-._/])(i?q[1-9](?:_[a-z0-9]+)*|tq[12]_0|bf16|fp?16|fp?32|mxfp4)`)
 
-// quantOf returns the quantisation that the name of a model file says, in capitals, or
-// "". The last one counts: before it, models have names.
+// quantOf returns the quantisation in the name of a model file, in upper case, or "". The
+// last one counts, because the name of the model may look like one.
 func quantOf(file string) string {
 	found := ""
 	rest := strings.TrimSuffix(strings.ToLower(file), ".gguf")
@@ -31,7 +31,7 @@ func quantOf(file string) string {
 	return found
 }
 
-// isQuant reports whether file has the quantisation that a person calls quant.
+// isQuant reports whether the name of file ends with quant or contains it as quantisation.
 func isQuant(file, quant string) bool {
 	base := strings.TrimSuffix(strings.ToLower(path.Base(file)), ".gguf")
 	quant = strings.ToLower(quant)
@@ -48,60 +48,60 @@ func mainType(quant string) (gguf.Type, bool) {
 	return 0, false
 }
 
-// fitness is how well a quantisation suits the formats that can be computed with.
-type fitness int
+// support is whether the formats of a quantisation are supported.
+type support int
 
 const (
-	useless fitness = iota
-	unclear         // the name does not say, or some tensors are usually in another format
-	works
+	unsupported support = iota
+	unclear             // the name does not tell, or some tensors usually have an unsupported format
+	supported
 )
 
-// suits judges a quantisation by its name. Only the file's header knows for sure: most
-// files of a quantisation below 8 bits have some tensors in Q6_K.
-func suits(quant string, types []gguf.Type) fitness {
+// supportOf returns the support of a quantisation, judged by its name. Only the header of the
+// file is certain: most files below 8 bits have some tensors in Q6_K.
+func supportOf(quant string, types []gguf.Type) support {
 	t, known := mainType(quant)
 	_, block := t.Block()
 	switch {
 	case types == nil:
-		return works
+		return supported
 	case !known:
 		return unclear
 	case !slices.Contains(types, t):
-		return useless
+		return unsupported
 	case block > 4 && t != gguf.Q8_0 && !slices.Contains(types, gguf.Q6_K):
 		return unclear
 	}
-	return works
+	return supported
 }
 
-// preferred are the quantisations to take if none was asked for, best first: small
-// with little loss before large.
+// preferred lists the quantisations to choose if none was requested, best first: small with
+// little loss before large.
 var preferred = []string{"Q4_K_M", "Q4_K_S", "Q5_K_M", "Q5_K_S", "IQ4_NL", "IQ4_XS", "Q4_K_L", "MXFP4", "Q4_1", "Q4_0", "Q6_K", "Q8_0", "Q5_1", "Q5_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_S", "Q2_K", "F16", "BF16", "F32"}
 
-// best returns the file whose quantisation is to be taken if none was asked for; ok is
-// false if none can be computed with.
-func best(files []listed, types []gguf.Type) (listed, bool) {
-	for _, least := range []fitness{works, unclear} {
+// bestFile returns the file to choose if no quantisation was requested; ok is false if none
+// is supported.
+func bestFile(files []listedFile, types []gguf.Type) (listedFile, bool) {
+	for _, least := range []support{supported, unclear} {
 		for _, quant := range preferred {
-			i := slices.IndexFunc(files, func(f listed) bool { return quantOf(f.Path) == quant && suits(quant, types) >= least })
+			i := slices.IndexFunc(files, func(f listedFile) bool { return quantOf(f.Path) == quant && supportOf(quant, types) >= least })
 			if i >= 0 {
 				return files[i], true
 			}
 		}
 	}
-	i := slices.IndexFunc(files, func(f listed) bool { return suits(quantOf(f.Path), types) != useless })
+	i := slices.IndexFunc(files, func(f listedFile) bool { return supportOf(quantOf(f.Path), types) != unsupported })
 	if i < 0 {
-		return listed{}, false
+		return listedFile{}, false
 	}
 	return files[i], true
 }
 
-// quantsOf returns the quantisations of files that can be computed with, all if types
-// is nil, in the order of the files.
-func quantsOf(files []listed, types []gguf.Type) (quants []string) {
+// quantsOf returns the supported quantisations of files in their order; nil types supports
+// all.
+func quantsOf(files []listedFile, types []gguf.Type) (quants []string) {
 	for _, f := range files {
-		if q := quantOf(f.Path); q != "" && suits(q, types) != useless && !slices.Contains(quants, q) {
+		if q := quantOf(f.Path); q != "" && supportOf(q, types) != unsupported && !slices.Contains(quants, q) {
 			quants = append(quants, q)
 		}
 	}

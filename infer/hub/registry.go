@@ -14,22 +14,22 @@ import (
 	"m40-llm/infer"
 )
 
-// Limits on what a registry may answer.
+// Limits of the responses of a registry.
 const (
 	maxManifest = 1 << 20
-	maxListing  = 16 << 20 // of all pages together
+	maxListing  = 16 << 20 // bytes of all pages
 	maxPages    = 100
-	maxSize     = 1 << 46 // bytes of a file; more is no file but a mistake
+	maxSize     = 1 << 46 // bytes of a file
 )
 
-// listed is a file as a repository lists it.
-type listed struct {
+// listedFile is a file in the listing of a repository.
+type listedFile struct {
 	Path string
 	Size int64
 	SHA  string
 }
 
-func (f listed) check() error {
+func (f listedFile) check() error {
 	switch {
 	case f.Size <= 0 || f.Size > maxSize:
 		return fmt.Errorf("the registry says that %q has %d bytes", path.Base(f.Path), f.Size)
@@ -39,7 +39,7 @@ func (f listed) check() error {
 	return nil
 }
 
-// manifest is the registry's own choice for a tag.
+// manifest names the file that the registry chooses for a tag.
 type manifest struct {
 	GGUFFile *struct {
 		Name string `json:"rfilename"`
@@ -50,29 +50,29 @@ type manifest struct {
 	} `json:"ggufFile"`
 }
 
-// parseManifest returns the model file of a manifest, ok false if it has none that can
-// be pulled.
-func parseManifest(data []byte) (f listed, ok bool, err error) {
+// parseManifest returns the model file of a manifest; ok is false if it has none or a split
+// one.
+func parseManifest(data []byte) (f listedFile, ok bool, err error) {
 	var m manifest
 	if err := json.Unmarshal(data, &m); err != nil {
-		return listed{}, false, errors.New("the registry's manifest is not valid JSON")
+		return listedFile{}, false, errors.New("the registry's manifest is not valid JSON")
 	}
 	if m.GGUFFile == nil {
-		return listed{}, false, nil
+		return listedFile{}, false, nil
 	}
-	f = listed{m.GGUFFile.Name, m.GGUFFile.Size, m.GGUFFile.LFS.SHA256}
+	f = listedFile{m.GGUFFile.Name, m.GGUFFile.Size, m.GGUFFile.LFS.SHA256}
 	if err := checkFile(f.Path); err != nil {
 		if splitFile.MatchString(strings.ToLower(f.Path)) {
-			return listed{}, false, nil // the listing has others, or says so
+			return listedFile{}, false, nil // the listing may have others
 		}
-		return listed{}, false, fmt.Errorf("the registry's manifest names no model: %w", err)
+		return listedFile{}, false, fmt.Errorf("the registry's manifest does not name a model: %w", err)
 	}
 	return f, true, f.check()
 }
 
-// parseListing returns the model files of one page of a listing, and how many are
-// parts of split ones.
-func parseListing(data []byte) (files []listed, split int, err error) {
+// parseListing returns the model files on one page of a listing, and the number of files that
+// are parts of split models.
+func parseListing(data []byte) (files []listedFile, split int, err error) {
 	var entries []struct {
 		Type string `json:"type"`
 		Path string `json:"path"`
@@ -92,7 +92,7 @@ func parseListing(data []byte) (files []listed, split int, err error) {
 		case splitFile.MatchString(base):
 			split++
 		case checkFile(e.Path) == nil:
-			f := listed{Path: e.Path, Size: e.Size}
+			f := listedFile{Path: e.Path, Size: e.Size}
 			if e.LFS != nil {
 				f.SHA = e.LFS.OID
 				if e.LFS.Size > 0 {
@@ -118,13 +118,13 @@ func nextPage(header http.Header) string {
 	return ""
 }
 
-// registry is what answers for repositories.
+// registry requests manifests and listings of repositories.
 type registry struct {
 	*client
 	try func(ctx context.Context, ask func(context.Context) error) error // retries ask
 }
 
-// address joins elem, each one part of a path, to the endpoint.
+// address appends elem, each escaped as one path element, to the endpoint.
 func (r registry) address(elem ...string) *url.URL { return join(r.endpoint, elem...) }
 
 func join(endpoint *url.URL, elem ...string) *url.URL {
@@ -134,13 +134,14 @@ func join(endpoint *url.URL, elem ...string) *url.URL {
 	return endpoint.JoinPath(elem...)
 }
 
-// fileAddress is where the bytes of a file of a repository are asked for.
+// fileAddress returns the download address of a file of a repository.
 func fileAddress(endpoint *url.URL, n name, file string) *url.URL {
 	return join(endpoint, append([]string{n.org, n.repo, "resolve", n.revisionOrMain()}, strings.Split(file, "/")...)...)
 }
 
-// chosen asks for the registry's own choice of a file. ok is false if it has none.
-func (r registry) chosen(ctx context.Context, n name) (f listed, ok bool, err error) {
+// registryChoice returns the file that the registry chooses for n; ok is false if it has
+// none.
+func (r registry) registryChoice(ctx context.Context, n name) (f listedFile, ok bool, err error) {
 	tag := n.quant
 	if tag == "" {
 		tag = "latest"
@@ -152,17 +153,17 @@ func (r registry) chosen(ctx context.Context, n name) (f listed, ok bool, err er
 	})
 	var status *statusError
 	if errors.As(err, &status) && status.status != http.StatusUnauthorized && status.status != http.StatusForbidden && status.status < 429 {
-		return listed{}, false, nil // it knows no such tag; the listing tells more
+		return listedFile{}, false, nil // an unknown tag; the listing says more
 	}
 	if err != nil {
-		return listed{}, false, r.explain(n, err)
+		return listedFile{}, false, r.explain(n, err)
 	}
 	return parseManifest(body)
 }
 
-// list returns the model files of a repository, and how many of its files are parts of
-// split ones.
-func (r registry) list(ctx context.Context, n name) (files []listed, split int, err error) {
+// list returns the model files of a repository, and the number of its files that are parts of
+// split models.
+func (r registry) list(ctx context.Context, n name) (files []listedFile, split int, err error) {
 	at := r.address("api", "models", n.org, n.repo, "tree", n.revisionOrMain())
 	at.RawQuery = "recursive=1"
 	left := int64(maxListing)
@@ -187,11 +188,11 @@ func (r registry) list(ctx context.Context, n name) (files []listed, split int, 
 		}
 		next, err := at.Parse(link)
 		if err != nil || next.Scheme != at.Scheme || next.Host != at.Host {
-			return nil, 0, refuse("the listing of %s goes on at another host", n.repository())
+			return nil, 0, permanent("the listing of %s continues on another host", n.repository())
 		}
 		at = next
 	}
-	return nil, 0, refuse("the listing of %s has more than %d pages", n.repository(), maxPages)
+	return nil, 0, permanent("the listing of %s has more than %d pages", n.repository(), maxPages)
 }
 
 func (n name) revisionOrMain() string {
@@ -201,7 +202,7 @@ func (n name) revisionOrMain() string {
 	return n.revision
 }
 
-// explain turns the registry's answer into what a person can do about it.
+// explain turns an error of the registry into one that says what the user can do.
 func (r registry) explain(n name, err error) error {
 	var status *statusError
 	if !errors.As(err, &status) {
@@ -210,42 +211,42 @@ func (r registry) explain(n name, err error) error {
 	denied := status.status == http.StatusUnauthorized || status.status == http.StatusForbidden
 	switch {
 	case status.code == "GatedRepo":
-		return notPulled("%s asks for consent: accept its terms at %s, then set HF_TOKEN in the environment to a token of your account", n.repository(), r.address(n.org, n.repo))
+		return nameNotFound("%s requires consent: accept its terms at %s, then set HF_TOKEN in the environment to a token of your account", n.repository(), r.address(n.org, n.repo))
 	case status.code == "RepoNotFound" || status.code == "" && (denied || status.status == http.StatusNotFound):
-		return notPulled("there is no repository %s at %s, or it is private: check the name, or set HF_TOKEN in the environment to a token that may read it", n.repository(), r.endpoint.Hostname())
+		return nameNotFound("the repository %s does not exist at %s, or is private: check the name, or set HF_TOKEN in the environment to a token that may read it", n.repository(), r.endpoint.Hostname())
 	case status.code == "RevisionNotFound":
-		return notPulled("the repository %s has no revision %q", n.repository(), n.revisionOrMain())
+		return nameNotFound("the repository %s has no revision %q", n.repository(), n.revisionOrMain())
 	case status.code == "EntryNotFound":
-		return notPulled("the repository %s has no file %q", n.repository(), n.file)
+		return nameNotFound("the repository %s has no file %q", n.repository(), n.file)
 	case denied:
-		return notPulled("the registry does not let %s be read (status %d): check HF_TOKEN in the environment", n.repository(), status.status)
+		return nameNotFound("the registry denied access to %s (status %d): check HF_TOKEN in the environment", n.repository(), status.status)
 	case status.status == http.StatusTooManyRequests:
-		return fmt.Errorf("the registry answers too many requests at the moment; try again later, or set HF_TOKEN in the environment")
+		return fmt.Errorf("the registry limits requests at the moment (status 429); try again later, or set HF_TOKEN in the environment")
 	}
 	return fmt.Errorf("failed to look up %s: %w", n.repository(), err)
 }
 
-func notPulled(format string, args ...any) error {
+func nameNotFound(format string, args ...any) error {
 	return &infer.Error{Code: infer.CodeNotFound, Message: fmt.Sprintf(format, args...), Param: "name"}
 }
 
-// choice is a file and how it came to be chosen.
+// choice is the chosen file with the Notice, Problem and Works of its infer.Download.
 type choice struct {
-	listed
-	notice  string
-	problem string
-	works   []string
+	listedFile
+	notice    string
+	problem   string
+	supported []string
 }
 
-// choose finds the file of a repository that n asks for.
+// choose returns the file of a repository that n names.
 func (p *Puller) choose(ctx context.Context, r registry, n name) (choice, error) {
 	if n.file == "" {
-		f, ok, err := r.chosen(ctx, n)
+		f, ok, err := r.registryChoice(ctx, n)
 		if err != nil {
 			return choice{}, err
 		}
-		if ok && suits(quantOf(f.Path), p.hub.types) == works {
-			return choice{listed: f}, nil
+		if ok && supportOf(quantOf(f.Path), p.hub.types) == supported {
+			return choice{listedFile: f}, nil
 		}
 		files, split, err := r.list(ctx, n)
 		if err != nil {
@@ -257,17 +258,17 @@ func (p *Puller) choose(ctx context.Context, r registry, n name) (choice, error)
 	if err != nil {
 		return choice{}, err
 	}
-	i := slices.IndexFunc(files, func(f listed) bool { return f.Path == n.file })
+	i := slices.IndexFunc(files, func(f listedFile) bool { return f.Path == n.file })
 	if i < 0 {
-		return choice{}, notPulled("the repository %s has no file %q; it has %s", n.repository(), n.file, fileNames(files))
+		return choice{}, nameNotFound("the repository %s has no file %q; it has %s", n.repository(), n.file, fileNames(files))
 	}
-	return p.judge(choice{listed: files[i]}, files), files[i].check()
+	return p.withProblem(choice{listedFile: files[i]}, files), files[i].check()
 }
 
-// chooseListed chooses among the files of a repository. first is the registry's own
-// choice, without a path if it made none.
-func (p *Puller) chooseListed(n name, first listed, files []listed, split int) (choice, error) {
-	var matching []listed
+// chooseListed chooses among the files of a repository. first is the registry's choice, with
+// an empty path if it has none.
+func (p *Puller) chooseListed(n name, first listedFile, files []listedFile, split int) (choice, error) {
+	var matching []listedFile
 	for _, f := range files {
 		if n.quant != "" && isQuant(f.Path, n.quant) {
 			matching = append(matching, f)
@@ -276,53 +277,54 @@ func (p *Puller) chooseListed(n name, first listed, files []listed, split int) (
 	quants := strings.Join(quantsOf(files, nil), ", ")
 	switch {
 	case len(files) == 0 && first.Path == "" && split > 0:
-		return choice{}, unusable("all models of %s are split into several files, which cannot be pulled yet; look for a repository with single files", n.repository())
+		return choice{}, unusable("all models of %s are split into several files, which is not supported yet; choose a repository with single files", n.repository())
 	case len(files) == 0 && first.Path == "":
-		return choice{}, notPulled("the repository %s has no .gguf files; look for one with GGUF in its name", n.repository())
+		return choice{}, nameNotFound("the repository %s has no .gguf files; choose one with GGUF in its name", n.repository())
 	case n.quant == "":
-		return p.chooseFreely(first, files)
+		return p.chooseAnyQuant(first, files)
 	case first.Path != "":
-		return p.judge(choice{listed: first}, files), nil
+		return p.withProblem(choice{listedFile: first}, files), nil
 	case len(matching) == 1:
-		return p.judge(choice{listed: matching[0]}, files), matching[0].check()
+		return p.withProblem(choice{listedFile: matching[0]}, files), matching[0].check()
 	case len(matching) > 1:
 		return choice{}, invalid("%s has %d files of the quantisation %s: pull one by its address, such as %s", n.repository(), len(matching), n.quant,
 			fileAddress(p.endpoint, n, matching[0].Path))
 	case split > 0:
-		return choice{}, notPulled("%s has no %s in one file, and files in parts cannot be pulled yet; single files are there of %s", n.repository(), n.quant, quants)
+		return choice{}, nameNotFound("%s has no %s in one file, and split files are not supported yet; it has single files of %s", n.repository(), n.quant, quants)
 	}
-	return choice{}, notPulled("%s has no quantisation %s; it has %s", n.repository(), n.quant, quants)
+	return choice{}, nameNotFound("%s has no quantisation %s; it has %s", n.repository(), n.quant, quants)
 }
 
-// chooseFreely takes what can be computed with, though the registry would choose first.
-func (p *Puller) chooseFreely(first listed, files []listed) (choice, error) {
-	f, ok := best(files, p.hub.types)
+// chooseAnyQuant chooses the best supported file, unless that of the registry is as well
+// supported.
+func (p *Puller) chooseAnyQuant(first listedFile, files []listedFile) (choice, error) {
+	f, ok := bestFile(files, p.hub.types)
 	switch {
 	case !ok && first.Path == "":
-		return p.judge(choice{listed: files[0]}, files), files[0].check()
-	case !ok || first.Path != "" && suits(quantOf(first.Path), p.hub.types) >= suits(quantOf(f.Path), p.hub.types):
-		return p.judge(choice{listed: first}, files), nil
+		return p.withProblem(choice{listedFile: files[0]}, files), files[0].check()
+	case !ok || first.Path != "" && supportOf(quantOf(first.Path), p.hub.types) >= supportOf(quantOf(f.Path), p.hub.types):
+		return p.withProblem(choice{listedFile: first}, files), nil
 	}
-	c := choice{listed: f}
+	c := choice{listedFile: f}
 	if usual := quantOf(first.Path); usual != "" && usual != quantOf(f.Path) {
-		c.notice = fmt.Sprintf("%s is chosen because the usual %s cannot be computed with yet", quantOf(f.Path), usual)
+		c.notice = fmt.Sprintf("%s was chosen because the usual %s is not supported yet", quantOf(f.Path), usual)
 	}
 	return c, f.check()
 }
 
-// judge says so if the file is of a quantisation that cannot be computed with.
-func (p *Puller) judge(c choice, files []listed) choice {
+// withProblem sets the problem of c if its quantisation is not supported.
+func (p *Puller) withProblem(c choice, files []listedFile) choice {
 	quant := quantOf(c.Path)
-	if suits(quant, p.hub.types) != useless {
+	if supportOf(quant, p.hub.types) != unsupported {
 		return c
 	}
-	c.works = quantsOf(files, p.hub.types)
-	c.problem = fmt.Sprintf("weights in %s cannot be computed with yet", quant)
+	c.supported = quantsOf(files, p.hub.types)
+	c.problem = fmt.Sprintf("weights in %s are not supported yet", quant)
 	return c
 }
 
-// fileNames lists files, not too many.
-func fileNames(files []listed) string {
+// fileNames returns the names of up to ten files.
+func fileNames(files []listedFile) string {
 	var list []string
 	for i, f := range files {
 		if i == 10 {

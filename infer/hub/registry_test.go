@@ -14,28 +14,28 @@ import (
 	"m40-llm/infer/gguf/gguftest"
 )
 
-// wanted is a file worth downloading: some hundred kilobytes, most of them weights.
-var wanted = gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Dim: 128, Layers: 4, FFN: 256})
+// testModel is a model file of some hundred kilobytes.
+var testModel = gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Dim: 128, Layers: 4, FFN: 256})
 
-// other is a model of the same size with other weights.
-var other = gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Dim: 128, Layers: 4, FFN: 256, Seed: 7})
+// otherModel has the same size and other weights.
+var otherModel = gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Dim: 128, Layers: 4, FFN: 256, Seed: 7})
 
-// mixed is called Q8_0 and has weights in a format that the tests cannot compute with.
-var mixed = gguftest.TinyLlama(gguftest.Llama{Type: gguf.F16, Dim: 128, Layers: 4, FFN: 256})
+// unsupportedModel has weights in a format that is not in supportedTypes.
+var unsupportedModel = gguftest.TinyLlama(gguftest.Llama{Type: gguf.F16, Dim: 128, Layers: 4, FFN: 256})
 
-var computable = []gguf.Type{gguf.F32, gguf.Q8_0, gguf.Q4_0}
+var supportedTypes = []gguf.Type{gguf.F32, gguf.Q8_0, gguf.Q4_0}
 
-// pulls is a Puller over a fake registry that waits for nothing but the network.
-type pulls struct {
+// testPuller is a Puller that records waits instead of sleeping.
+type testPuller struct {
 	*Puller
 	dir    string
 	mu     sync.Mutex
 	waited []time.Duration
 }
 
-func newPuller(t testing.TB, dir, endpoint string, change ...func(*PullOptions)) *pulls {
+func newPuller(t testing.TB, dir, endpoint string, change ...func(*PullOptions)) *testPuller {
 	t.Helper()
-	p := &pulls{dir: dir}
+	p := &testPuller{dir: dir}
 	o := PullOptions{
 		Endpoint:  endpoint,
 		Token:     "hf_secret",
@@ -54,14 +54,14 @@ func newPuller(t testing.TB, dir, endpoint string, change ...func(*PullOptions))
 		c(&o)
 	}
 	var err error
-	if p.Puller, err = NewPuller(New(Options{Dir: dir, Types: computable}), o); err != nil {
+	if p.Puller, err = NewPuller(New(Options{Dir: dir, Types: supportedTypes}), o); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
 // pull resolves and pulls name.
-func (p *pulls) pull(ctx context.Context, name string, force bool) error {
+func (p *testPuller) pull(ctx context.Context, name string, force bool) error {
 	d, err := p.Resolve(ctx, name)
 	if err != nil {
 		return err
@@ -70,8 +70,8 @@ func (p *pulls) pull(ctx context.Context, name string, force bool) error {
 	return err
 }
 
-// left returns the files of a folder, by their path in it.
-func left(t testing.TB, dir string) (files []string) {
+// filesIn returns the paths of the files in a folder.
+func filesIn(t testing.TB, dir string) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && !os.IsNotExist(err) {
@@ -89,10 +89,11 @@ func left(t testing.TB, dir string) (files []string) {
 	return files
 }
 
-// checkLoadable fails if a file is listed as a model and is not want.
+// checkLoadable fails if a file other than want is listed as a model. It reports whether one
+// is listed.
 func checkLoadable(t testing.TB, dir string, want []byte) (found bool) {
 	t.Helper()
-	for _, name := range left(t, dir) {
+	for _, name := range filesIn(t, dir) {
 		if !strings.HasSuffix(name, ".gguf") {
 			continue
 		}
@@ -101,7 +102,7 @@ func checkLoadable(t testing.TB, dir string, want []byte) (found bool) {
 			t.Fatal(err)
 		}
 		if string(got) != string(want) {
-			t.Errorf("%s is listed as a model and is a wrong file of %d bytes", name, len(got))
+			t.Errorf("%s is listed as a model but is a wrong file of %d bytes", name, len(got))
 		}
 		found = true
 	}

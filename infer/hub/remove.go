@@ -11,8 +11,7 @@ import (
 	"m40-llm/infer"
 )
 
-// Removable returns the model called name, or the download called so that is not
-// complete, as Remove would remove it.
+// Removable returns the model or the incomplete download that Remove would delete.
 func (h *Hub) Removable(name string) (infer.ModelInfo, error) {
 	e, err := h.removable(name)
 	if err != nil {
@@ -27,9 +26,8 @@ func (h *Hub) Removable(name string) (infer.ModelInfo, error) {
 	return info, nil
 }
 
-// Remove deletes the file of the model called name, or what is here of a download that
-// is not complete, and the folders that it leaves empty. It deletes inside the models
-// folder only.
+// Remove deletes the file of the model called name, or an incomplete download of that name,
+// and the folders that become empty. It deletes inside the models folder only.
 func (h *Hub) Remove(name string) error {
 	e, err := h.removable(name)
 	if err != nil {
@@ -59,7 +57,7 @@ func (h *Hub) Remove(name string) error {
 	return nil
 }
 
-// removable finds what is called name and may be removed.
+// removable returns the model or incomplete download called name, if it may be removed.
 func (h *Hub) removable(name string) (entry, error) {
 	entries, err := h.entries()
 	if err != nil {
@@ -79,13 +77,13 @@ func (h *Hub) removable(name string) (entry, error) {
 	case e.path == "":
 		return entry{}, unusable("%q is built into the program and cannot be removed", name)
 	case !inside:
-		return entry{}, unusable("%s is not in the models folder: only what is there is removed", e.path)
+		return entry{}, unusable("%s is outside the models folder, where models cannot be removed; delete the file yourself", e.path)
 	}
 	return e, nil
 }
 
-// findPartial returns the download called name that is not complete. It is called as
-// the model will be, with its folder or, if that is clear, without.
+// findPartial returns the incomplete download of the model called name, with its folder or,
+// if that is unambiguous, without.
 func (h *Hub) findPartial(name string) (found entry, ok bool) {
 	var short []entry
 	err := filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {

@@ -1,5 +1,5 @@
-// Package hubtest imitates a model registry and its storage on this machine, faults
-// included.
+// Package hubtest runs a fake model registry and its storage on this machine, with faults on
+// demand.
 package hubtest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Request is what a server was asked.
+// Request is a request that a server received.
 type Request struct {
 	Server string // api or cdn
 	Path   string
@@ -25,26 +25,26 @@ type Request struct {
 	Host   string
 }
 
-// Registry is the registry and the storage that it redirects to. Its hooks answer
-// instead, and report whether they did.
+// Registry is a fake registry and the storage that it redirects to. The hooks OnAPI and OnCDN
+// return true if they wrote the response.
 type Registry struct {
 	Files map[string][]byte // of the repository org/repo
 	API   *httptest.Server
 	CDN   *httptest.Server
 
-	OnAPI   func(w http.ResponseWriter, r *http.Request) bool
-	OnCDN   func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool // try counts from 1
-	Chosen  string                                                                  // file that the manifest names; "": none
-	Lie     func(m map[string]any)                                                  // changes the file in the manifest
-	CDNHost string                                                                  // in redirects; the storage's own address if empty
+	OnAPI        func(w http.ResponseWriter, r *http.Request) bool
+	OnCDN        func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool // try counts from 1
+	Chosen       string                                                                  // file in the manifest; "": no manifest
+	EditManifest func(m map[string]any)                                                  // modifies the file in the manifest
+	CDNHost      string                                                                  // in redirects; the storage's own address if empty
 
 	mu       sync.Mutex
 	requests []Request
 	tries    int
 }
 
-// New starts a registry with the files of the repository org/repo, of which chosen is
-// the one that its manifest names.
+// New starts a registry with the files of the repository org/repo. chosen is the file in its
+// manifest. The servers stop at the end of the test.
 func New(t testing.TB, files map[string][]byte, chosen string) *Registry {
 	t.Helper()
 	f := &Registry{Files: files, Chosen: chosen}
@@ -59,21 +59,21 @@ func New(t testing.TB, files map[string][]byte, chosen string) *Registry {
 	return f
 }
 
-// SetCDN sets OnCDN while the servers run, and counts tries anew.
+// SetCDN sets OnCDN while the servers run, and resets the number of tries.
 func (f *Registry) SetCDN(answer func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.OnCDN, f.tries = answer, 0
 }
 
-func (f *Registry) note(server string, r *http.Request) {
+func (f *Registry) record(server string, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.requests = append(f.requests, Request{server, r.URL.Path, r.Header.Clone(), r.Host})
 }
 
-// Asked returns the requests that a server got.
-func (f *Registry) Asked(server string) (list []Request) {
+// Requests returns the requests that a server received.
+func (f *Registry) Requests(server string) (list []Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.requests {
@@ -91,7 +91,7 @@ func Sum(data []byte) string {
 }
 
 func (f *Registry) serveAPI(w http.ResponseWriter, r *http.Request) {
-	f.note("api", r)
+	f.record("api", r)
 	if f.OnAPI != nil && f.OnAPI(w, r) {
 		return
 	}
@@ -103,8 +103,8 @@ func (f *Registry) serveAPI(w http.ResponseWriter, r *http.Request) {
 		}
 		data := f.Files[f.Chosen]
 		file := map[string]any{"rfilename": f.Chosen, "size": len(data), "lfs": map[string]any{"sha256": Sum(data)}}
-		if f.Lie != nil {
-			f.Lie(file)
+		if f.EditManifest != nil {
+			f.EditManifest(file)
 		}
 		json.NewEncoder(w).Encode(map[string]any{"schemaVersion": 2, "ggufFile": file})
 	case r.URL.Path == "/api/models/org/repo/tree/main":
@@ -139,7 +139,7 @@ func (f *Registry) listing() (entries []map[string]any) {
 }
 
 func (f *Registry) serveCDN(w http.ResponseWriter, r *http.Request) {
-	f.note("cdn", r)
+	f.record("cdn", r)
 	f.mu.Lock()
 	f.tries++
 	try, answer := f.tries, f.OnCDN
@@ -151,7 +151,7 @@ func (f *Registry) serveCDN(w http.ResponseWriter, r *http.Request) {
 	Serve(w, r, data, `"one"`)
 }
 
-// Serve answers like a storage server, ranges and conditions included.
+// Serve writes data as a storage server does, with ranges and conditional requests.
 func Serve(w http.ResponseWriter, r *http.Request, data []byte, etag string) {
 	if etag != "" {
 		w.Header().Set("Etag", etag)
@@ -159,8 +159,8 @@ func Serve(w http.ResponseWriter, r *http.Request, data []byte, etag string) {
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(data)))
 }
 
-// Cut sends n bytes of the answer that is asked for and breaks the connection.
-func Cut(w http.ResponseWriter, r *http.Request, data []byte, n int) {
+// Truncate sends n bytes of the requested range and closes the connection.
+func Truncate(w http.ResponseWriter, r *http.Request, data []byte, n int) {
 	start := RangeStart(r)
 	w.Header().Set("Etag", `"one"`)
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)-start))
@@ -173,13 +173,13 @@ func Cut(w http.ResponseWriter, r *http.Request, data []byte, n int) {
 	panic(http.ErrAbortHandler)
 }
 
-// RangeStart is the first byte that a request asks for.
+// RangeStart returns the offset of the first requested byte.
 func RangeStart(r *http.Request) int {
 	n, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(r.Header.Get("Range"), "bytes="), "-"))
 	return n
 }
 
-// Hang answers nothing until the client goes.
+// Hang sends nothing until the client disconnects.
 func Hang(r *http.Request) {
 	io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
