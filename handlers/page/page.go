@@ -125,7 +125,10 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 			t.Error = fmt.Sprintf("The prompt has %s tokens, and the context %s. Nothing was cut. %s", web.Thousands(e.PromptTokens), web.Thousands(e.ContextLength), advice)
 		}
 	}
-	tokens, begun := "", ""
+	ending, tokens, begun := "being written; load the page again for more", "", ""
+	if end := view.End(m.Answer); end != nil {
+		ending = end.String()
+	}
 	if m.Answer.Edited {
 		begun = "edited by you"
 	}
@@ -135,31 +138,8 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 			tokens = "1 token"
 		}
 	}
-	t.Notes = view.Joined(" · ", ending(m.Answer), begun, tokens, m.Answer.Receipt.Model, m.Answer.Receipt.Device)
+	t.Notes = view.Joined(" · ", ending, begun, tokens, m.Answer.Receipt.Model, m.Answer.Receipt.Device)
 	return t
-}
-
-// ending says why an answer ended.
-func ending(a *live.Answer) string {
-	switch {
-	case a.State.Running():
-		return "being written; load the page again for more"
-	case a.Rewritten:
-		return "edited by you"
-	case a.State == live.Stopped:
-		return "stopped by you"
-	case a.State == live.Interrupted:
-		return "the server stopped here"
-	case a.State == live.Failed:
-		return "failed"
-	case a.StopString != "":
-		return fmt.Sprintf("stop string %q", a.StopString)
-	case a.ContextFull:
-		return "context full"
-	case a.Reason == infer.FinishLength:
-		return "length limit"
-	}
-	return "finished by itself"
 }
 
 // asset answers GET /static/{hash}/{name}.

@@ -194,6 +194,7 @@ type Answer struct {
 	Thinking bool             `json:"thinking,omitempty"` // the reasoning is being written, and is not in html
 	Context  int              `json:"context"`
 	Error    *Error           `json:"error,omitempty"`
+	Ending   *view.Ending     `json:"ending,omitempty"` // none: it is being written
 
 	record.Usage
 	record.End
@@ -354,7 +355,7 @@ func toWireAnswer(a *live.Answer) *Answer {
 	w := &Answer{
 		State: a.State, Edited: a.Rewritten, Begun: a.Edited, Settings: a.Settings,
 		Model: a.Receipt.Model, Name: view.Speaker(a), Device: a.Receipt.Device,
-		Progress: toWireProgress(a.Progress), Thinking: a.Thinking, Context: a.Context,
+		Progress: toWireProgress(a.Progress), Thinking: a.Thinking, Context: a.Context, Ending: view.End(a),
 		Usage: a.Usage, End: a.End, Timings: a.Timings,
 		Tokens: a.Usage.CompletionTokens, ByContext: a.ContextFull, StopText: a.StopString,
 	}

@@ -388,17 +388,17 @@ class Answer extends Turn {
     return state !== 'done' || edited || reason === 'length'
   }
 
-  reason(info) {
-    if (info.state === 'interrupted') return ['warn', 'warn', 'the server stopped here']
-    if (info.edited) return ['', 'edit', 'edited by you']
-    if (info.state === 'failed') return ['err', 'warn', info.tokens ? `failed at ${count(info.tokens)}` : 'failed']
-    if (info.state === 'stopped') return ['', 'stop', `stopped by you at ${count(info.tokens)}`]
-    if (info.by_context) return ['err', 'warn', `context full, ${count(info.context)}`]
-    if (info.reason === 'length') return ['warn', 'warn', `length limit, ${count(info.settings.max_tokens)}`]
-    if (info.stop_text) return ['', 'stop', 'stop string', info.stop_text]
+  // reason is how the ending looks that the server tells.
+  reason({ ending }) {
     if (this.nothing) return ['', 'stop', 'nothing to add: the model ended the answer at once']
-    return ['', 'check', 'finished by itself']
+    return [...looks[ending.kind], ending.text, ending.code]
   }
+}
+
+// looks are the class and the symbol of each kind of ending.
+const looks = {
+  interrupted: ['warn', 'warn'], edited: ['', 'edit'], failed: ['err', 'warn'], stopped: ['', 'stop'],
+  context: ['err', 'warn'], length: ['warn', 'warn'], stop_string: ['', 'stop'], finished: ['', 'check'],
 }
 
 // RawAnswer is one in a chat whose texts go to the model as they are: what it wrote is

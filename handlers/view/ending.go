@@ -1,0 +1,53 @@
+package view
+
+import (
+	"fmt"
+
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+	"m40-llm/web"
+)
+
+// Ending is why nothing more comes of an answer. Kinds are edited, stopped, interrupted,
+// failed, context, length, stop_string and finished.
+type Ending struct {
+	Kind string `json:"kind"`
+	Text string `json:"text"`           // for people, with the figure that it is about
+	Code string `json:"code,omitempty"` // the stop string
+}
+
+func (e Ending) String() string {
+	if e.Code == "" {
+		return e.Text
+	}
+	return fmt.Sprintf("%s %q", e.Text, e.Code)
+}
+
+// End returns why a ended; nil while it is being written.
+func End(a *live.Answer) *Ending {
+	at := func(text string) string {
+		if a.Usage.CompletionTokens == 0 {
+			return text
+		}
+		return text + " at " + web.Thousands(a.Usage.CompletionTokens)
+	}
+	switch {
+	case a.State.Running():
+		return nil
+	case a.State == live.Interrupted:
+		return &Ending{Kind: "interrupted", Text: "the server stopped here"}
+	case a.Rewritten:
+		return &Ending{Kind: "edited", Text: "edited by you"}
+	case a.State == live.Failed:
+		return &Ending{Kind: "failed", Text: at("failed")}
+	case a.State == live.Stopped:
+		return &Ending{Kind: "stopped", Text: at("stopped by you")}
+	case a.ContextFull:
+		return &Ending{Kind: "context", Text: "context full, " + web.Thousands(a.Context)}
+	case a.Reason == infer.FinishLength:
+		return &Ending{Kind: "length", Text: "length limit, " + web.Thousands(a.Settings.MaxTokens)}
+	case a.StopString != "":
+		return &Ending{Kind: "stop_string", Text: "stop string", Code: a.StopString}
+	}
+	return &Ending{Kind: "finished", Text: "finished by itself"}
+}

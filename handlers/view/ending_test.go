@@ -1,0 +1,39 @@
+package view
+
+import (
+	"testing"
+
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+)
+
+func TestAnEndingIsOneTextWithItsFigure(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*live.Answer)
+		kind   string
+		text   string
+	}{
+		{"the model ended it", func(*live.Answer) {}, "finished", "finished by itself"},
+		{"a person ended it", func(a *live.Answer) { a.State = live.Stopped }, "stopped", "stopped by you at 1,200"},
+		{"a person ended it before the first token", func(a *live.Answer) { a.State, a.Usage.CompletionTokens = live.Stopped, 0 }, "stopped", "stopped by you"},
+		{"the server ended it", func(a *live.Answer) { a.State = live.Interrupted }, "interrupted", "the server stopped here"},
+		{"it failed", func(a *live.Answer) { a.State = live.Failed }, "failed", "failed at 1,200"},
+		{"a person wrote it", func(a *live.Answer) { a.Rewritten = true }, "edited", "edited by you"},
+		{"the context is full", func(a *live.Answer) { a.ContextFull, a.Reason = true, infer.FinishLength }, "context", "context full, 4,096"},
+		{"its limit is reached", func(a *live.Answer) { a.Reason = infer.FinishLength }, "length", "length limit, 512"},
+		{"a stop string came", func(a *live.Answer) { a.StopString = "\n" }, "stop_string", `stop string "\n"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := &live.Answer{State: live.Done, Settings: live.DefaultSettings()}
+			a.Usage.CompletionTokens, a.Settings.MaxTokens, a.Context = 1200, 512, 4096
+			c.change(a)
+			if got := End(a); got == nil || got.Kind != c.kind || got.String() != c.text {
+				t.Errorf("got %+v, want %s: %s", got, c.kind, c.text)
+			}
+		})
+	}
+	if got := End(&live.Answer{State: live.Writing}); got != nil {
+		t.Errorf("an answer that is being written ended: %+v", got)
+	}
+}
