@@ -11,57 +11,57 @@ import (
 	"unsafe"
 )
 
-// program is a grammar as instructions that a byte, a token or a call of a rule
-// leads through. Each rule has instructions of its own, and ends in its own opcodeEnd.
+// program is a grammar compiled to instructions that read bytes or tokens or call rules.
+// Rules share no instructions; each ends with its own opcodeEnd.
 type program struct {
 	code      []instruction
 	outs      []int32     // of opcodeSplit
 	ranges    []byteRange // of opcodeRanges
 	rules     []rule
 	root      int32
-	classOf   [256]uint8 // bytes that no instruction tells apart have the same class
+	classOf   [256]uint8 // by byte; bytes that all instructions treat alike have one class
 	classByte []byte     // one byte of each class
 }
 
 type rule struct {
 	name     string
 	start    int32 // instruction
-	nullable bool  // matches nothing, too
-	minDepth int32 // most calls that must be open at once on the easiest way through
-	order    int32 // rules that can be called before anything is read come later
+	nullable bool  // matches the empty text
+	minDepth int32 // open calls that the derivation with the fewest of them needs
+	order    int32 // a rule comes before those that it can call before it reads anything
 }
 
-// instruction is kept small, since requests that wait hold their grammars.
+// instruction is kept small because waiting requests hold their grammars.
 type instruction struct {
 	opcode    opcode
-	tail      bool  // opcodeCall: the rule ends where the call returns
-	low, high byte  // opcodeByte
-	out       int32 // the next instruction of opcodeByte, opcodeToken and opcodeCall; opcodeSplit, opcodeRanges: the end of its list
-	arg       int32 // opcodeToken: id; opcodeCall: rule; opcodeSplit, opcodeRanges: where its list begins
-	minDepth  int32 // like that of a rule, from here to the rule's end
+	tail      bool  // of opcodeCall: the rule ends where the call returns
+	low, high byte  // of opcodeByte
+	out       int32 // the next instruction; of opcodeSplit and opcodeRanges the end of its list
+	arg       int32 // of opcodeToken the id, of opcodeCall the rule, of opcodeSplit and opcodeRanges the start of its list
+	minDepth  int32 // as of a rule, from here to the rule's end
 }
 
 type opcode uint8
 
 const (
-	opcodeSplit  opcode = iota // goes on at each of a list of outs
+	opcodeSplit  opcode = iota // continues at each of a list of instructions
 	opcodeByte                 // reads a byte from low to high
-	opcodeRanges               // reads a byte of one of a list of ranges, which are sorted
+	opcodeRanges               // reads a byte in one of a sorted list of ranges
 	opcodeToken                // reads a token
-	opcodeCall                 // goes on in a rule, then at out
-	opcodeEnd                  // the end of the rule
+	opcodeCall                 // calls a rule and continues at out
+	opcodeEnd                  // returns from the rule
 )
 
-// byteRange is the bytes from low to high, and where they lead.
+// byteRange are the bytes from low to high; out is the next instruction.
 type byteRange struct {
 	low, high byte
 	out       int32
 }
 
-// outsOf returns where a split goes on.
+// splitOuts returns the instructions at which a split continues.
 func (p *program) splitOuts(in *instruction) []int32 { return p.outs[in.arg:in.out] }
 
-// after returns where an instruction leads that reads byte b; -1 for nowhere.
+// after returns the instruction after in has read byte b; -1 if in does not read b.
 func (p *program) after(in *instruction, b byte) int32 {
 	switch in.opcode {
 	case opcodeByte:
@@ -78,7 +78,7 @@ func (p *program) after(in *instruction, b byte) int32 {
 	return -1
 }
 
-// bytes returns about how much memory the program takes.
+// bytes returns the approximate size of the program in memory.
 func (p *program) bytes() int {
 	total := len(p.code)*int(unsafe.Sizeof(instruction{})) + len(p.outs)*4 + len(p.ranges)*int(unsafe.Sizeof(byteRange{}))
 	for _, r := range p.rules {
@@ -87,7 +87,7 @@ func (p *program) bytes() int {
 	return total
 }
 
-// unreachable is the need of what never ends.
+// unreachable is the minDepth of rules and instructions from which no end can be reached.
 const unreachable = math.MaxInt32
 
 // compiler turns syntax into a program.
@@ -95,10 +95,10 @@ type compiler struct {
 	ctx context.Context
 	*syntax
 	program
-	current    int     // rule that is being written
-	ruleNumber []int32 // of each rule of the syntax in the program; -1: not used so far
-	queue      []int32 // rules of the syntax whose instructions are still to be written
-	repeated   []*expr // by rule of the program: the body of a rule that repetition made, nil for others
+	current    int     // rule whose instructions are written
+	ruleNumber []int32 // by rule of the syntax: its number in the program; -1 if not used yet
+	queue      []int32 // by rule of the program: its number in the syntax
+	repeated   []*expr // by rule of the program: its body if it was created for a repetition
 }
 
 func compile(ctx context.Context, s *syntax) (*program, error) {
@@ -145,11 +145,11 @@ func compile(ctx context.Context, s *syntax) (*program, error) {
 	return &c.program, c.findOrder()
 }
 
-// use returns the number in the program of a rule of the syntax.
+// use returns the number in the program of rule i of the syntax.
 func (c *compiler) use(i int32) int32 {
 	if c.ruleNumber[i] < 0 {
 		c.ruleNumber[i] = int32(len(c.rules))
-		c.rules = append(c.rules, rule{name: strings.Clone(c.names[i])}) // not the whole text with it
+		c.rules = append(c.rules, rule{name: strings.Clone(c.names[i])}) // a substring would hold the whole text
 		c.queue = append(c.queue, i)
 		c.repeated = append(c.repeated, nil)
 	}
@@ -164,14 +164,14 @@ func (c *compiler) add(in instruction) (int32, error) {
 	return int32(len(c.code) - 1), nil
 }
 
-// split writes an instruction that goes on at each of outs.
+// split writes an instruction that continues at each of outs.
 func (c *compiler) split(outs ...int32) (int32, error) {
 	first := int32(len(c.outs))
 	c.outs = append(c.outs, outs...)
 	return c.add(instruction{opcode: opcodeSplit, arg: first, out: int32(len(c.outs))})
 }
 
-// read writes an instruction that reads a byte of sorted ranges.
+// read writes an instruction that reads a byte in one of ranges, which are sorted.
 func (c *compiler) read(ranges []byteRange) (int32, error) {
 	if len(ranges) == 1 {
 		r := ranges[0]
@@ -182,7 +182,7 @@ func (c *compiler) read(ranges []byteRange) (int32, error) {
 	return c.add(instruction{opcode: opcodeRanges, arg: first, out: int32(len(c.ranges))})
 }
 
-// emit writes the instructions of e, which lead on to next, and returns the first.
+// emit writes the instructions of e, which continue at next, and returns the first one.
 func (c *compiler) emit(e *expr, next int32) (at int32, err error) {
 	switch e.op {
 	case opLiteral:
@@ -214,8 +214,8 @@ func (c *compiler) emitLiteral(text string, next int32) (at int32, err error) {
 	return at, err
 }
 
-// emitAlternatives writes alternatives. Those that are literals become a trie, so that
-// a text is at one place in it however many they are.
+// emitAlternatives writes alternatives. Literals among them become a trie, so that a text
+// has one position in it however many there are.
 func (c *compiler) emitAlternatives(list []*expr, next int32) (at int32, err error) {
 	var literals []string
 	var outs []int32
@@ -242,8 +242,7 @@ func (c *compiler) emitAlternatives(list []*expr, next int32) (at int32, err err
 	return c.split(outs...)
 }
 
-// emitTrie writes literals, which are sorted and have their first depth bytes in common,
-// from there on.
+// emitTrie writes sorted literals from the byte at depth on; the bytes before are common to all.
 func (c *compiler) emitTrie(literals []string, depth int, next int32) (at int32, err error) {
 	if len(literals) == 1 {
 		return c.emitLiteral(literals[0][depth:], next)
@@ -252,7 +251,7 @@ func (c *compiler) emitTrie(literals []string, depth int, next int32) (at int32,
 	if ends {
 		literals = literals[1:]
 	}
-	// What all have in common beyond, none branches from.
+	// The first and the last of sorted literals have the prefix of all.
 	first, last := literals[0][depth:], literals[len(literals)-1][depth:]
 	common := 0
 	for common < min(len(first), len(last)) && first[common] == last[common] {
@@ -273,7 +272,7 @@ func (c *compiler) emitTrie(literals []string, depth int, next int32) (at int32,
 	return at, err
 }
 
-// emitBranches writes literals that do not all have the same byte at depth.
+// emitBranches writes sorted literals of which at least two differ in the byte at depth.
 func (c *compiler) emitBranches(literals []string, depth int, next int32) (int32, error) {
 	var ranges []byteRange
 	for len(literals) > 0 {
@@ -289,7 +288,7 @@ func (c *compiler) emitBranches(literals []string, depth int, next int32) (int32
 	return c.read(ranges)
 }
 
-// oneInstruction reports whether e takes a single instruction.
+// isSingleInstruction reports whether e compiles to one instruction.
 func (e *expr) isSingleInstruction() bool {
 	switch e.op {
 	case opLiteral:
@@ -301,8 +300,8 @@ func (e *expr) isSingleInstruction() bool {
 	}
 }
 
-// emitRepeat writes an item as often as it may come. What comes more than a few
-// times becomes a rule of its own, so that each time costs one instruction.
+// emitRepeat writes a repetition. An item that is repeated more than a few times becomes a
+// rule, so that each repetition takes one instruction.
 func (c *compiler) emitRepeat(e *expr, next int32) (at int32, err error) {
 	item := e.list[0]
 	if e.min+max(e.max, 1) > 3 && !item.isSingleInstruction() {
@@ -345,7 +344,7 @@ func (c *compiler) emitRepeat(e *expr, next int32) (at int32, err error) {
 	return at, nil
 }
 
-// findClasses puts bytes together that every instruction treats alike.
+// findClasses finds the classes of bytes that all instructions treat alike.
 func (c *compiler) findClasses() {
 	var begins [257]bool
 	for i := range c.code {
@@ -364,8 +363,9 @@ func (c *compiler) findClasses() {
 	}
 }
 
-// predecessors lists, for each instruction, those whose need depends on its own. A
-// call depends on the first instruction of its rule and on the one it returns to.
+// predecessors returns, for each instruction i, the instructions whose minDepth depends on
+// that of i, as list[from[i]:from[i+1]]. A call depends on the first instruction of its rule
+// and on the one that it returns to.
 func (c *compiler) predecessors() (list []int32, from []int32) {
 	each := func(visit func(at, before int32)) {
 		for i := range c.code {
@@ -400,11 +400,11 @@ func (c *compiler) predecessors() (list []int32, from []int32) {
 	return list, from
 }
 
-// findNeeds finds which rules are nullable and what every instruction needs:
-// Dijkstra's way, generalised to grammars by Knuth, with a list for each distance.
+// findMinDepths finds which rules are nullable and the minDepth of all instructions, by
+// Knuth's generalisation of Dijkstra's algorithm to grammars, with a list for each distance.
 func (c *compiler) findMinDepths() {
 	list, from := c.predecessors()
-	empty := make([]bool, len(c.code)) // the rule may end here with nothing more read
+	empty := make([]bool, len(c.code)) // the rule can end here without reading more
 	var todo []int32
 	lists := [][]int32{nil}
 	for i := range c.code {
@@ -442,7 +442,7 @@ func (c *compiler) findMinDepths() {
 				if in.opcode == opcodeCall {
 					called := c.code[c.rules[in.arg].start].minDepth
 					if called == unreachable || c.code[in.out].minDepth == unreachable {
-						continue // the other of its two comes later
+						continue // visited again when the other of its two is known
 					}
 					if !in.tail {
 						called++
@@ -462,8 +462,8 @@ func (c *compiler) findMinDepths() {
 	}
 }
 
-// findOrder orders the rules so that each comes before those that it can call with
-// nothing read. Where that is a circle the grammar is left-recursive.
+// findOrder orders the rules so that each comes before those that it can call before it
+// reads anything. If there is no such order, the grammar is left-recursive.
 func (c *compiler) findOrder() error {
 	const (
 		open = -1

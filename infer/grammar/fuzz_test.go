@@ -17,8 +17,8 @@ var fuzzGrammars = []string{
 	"root ::= a{3} b*\na ::= [ab]* c | \"a\"\nb ::= a a\nc ::= \"c\"?",
 }
 
-// FuzzGBNF reads hostile grammars: what is understood can be walked from its beginning
-// to an end.
+// FuzzGBNF parses hostile grammars: a grammar that compiles must have a start, from which
+// bytes can be read.
 func FuzzGBNF(f *testing.F) {
 	for _, g := range fuzzGrammars {
 		f.Add(g)
@@ -35,7 +35,7 @@ func FuzzGBNF(f *testing.F) {
 		s := newStepper(g.program)
 		at := s.start()
 		if at == nil {
-			t.Fatal("a grammar that is understood has no beginning")
+			t.Fatal("a grammar that compiles has no start state")
 		}
 		for range 20 {
 			var next *state
@@ -55,7 +55,7 @@ func FuzzGBNF(f *testing.F) {
 	})
 }
 
-// FuzzMask compares masks with trying each token, and texts with the twin.
+// FuzzMask compares masks with trying each token, and texts with the reference.
 func FuzzMask(f *testing.F) {
 	for _, g := range fuzzGrammars {
 		f.Add(g, []byte{3, 4, 5, 2, 9})
@@ -63,7 +63,7 @@ func FuzzMask(f *testing.F) {
 	v := toyVocabulary()
 	f.Fuzz(func(t *testing.T, text string, choices []byte) {
 		if len(text) > 200 || strings.ContainsAny(text, "0123456789{") && len(text) > 100 {
-			return // the twin takes too long
+			return // the reference takes too long
 		}
 		s, err := parse(text)
 		if err != nil {
@@ -100,8 +100,8 @@ func FuzzMask(f *testing.F) {
 	})
 }
 
-// FuzzSchema reads hostile schemas. Rules that come out are a grammar, and what it
-// allows is valid by somebody else's validator.
+// FuzzSchema compiles hostile schemas. Their rules must be a grammar, and a third-party
+// validator must accept the documents that it allows.
 func FuzzSchema(f *testing.F) {
 	for _, c := range readSchemas(f) {
 		f.Add([]byte(c.Schema), uint64(1))
@@ -114,7 +114,7 @@ func FuzzSchema(f *testing.F) {
 		lenient, _, lenientErr := SchemaRules(context.Background(), "root", schema, false)
 		rules, ignored, err := SchemaRules(context.Background(), "root", schema, true)
 		if err == nil && len(ignored) == 0 && (lenientErr != nil || lenient != rules) {
-			t.Fatalf("what can be held to in full is another grammar without strict: %v", lenientErr)
+			t.Fatalf("a schema that is enforced in full has another grammar without strict: %v", lenientErr)
 		}
 		if err == nil && len(ignored) > 0 {
 			return // a format beside a pattern

@@ -14,7 +14,7 @@ type expr struct {
 	set      []runeRange // opSet: sorted, with gaps between them
 	rule     int32       // opRule
 	token    int32       // opToken
-	list     []*expr     // opSequence, opAlternatives; opRepeat: the one that is repeated
+	list     []*expr     // opSequence, opAlternatives; opRepeat: the repeated item
 	min, max int         // opRepeat; max is -1 for any number
 }
 
@@ -30,24 +30,24 @@ const (
 	opRepeat
 )
 
-// syntax is the text of a grammar, read.
+// syntax is a parsed grammar.
 type syntax struct {
 	names  []string
 	bodies []*expr // by rule, like names
 	root   int32
 }
 
-// parser reads GBNF.
+// parser parses GBNF.
 type parser struct {
 	text     string
 	at       int
 	depth    int // of groups
 	rules    map[string]int32
-	firstUse []int // where in text each rule is first named
+	firstUse []int // by rule: offset of its first use in text
 	syntax
 }
 
-// parse reads the text of a grammar.
+// parse parses the text of a grammar.
 func parse(text string) (*syntax, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("the grammar has %d bytes; the limit is %d", len(text), maxText)
@@ -65,7 +65,7 @@ func parse(text string) (*syntax, error) {
 	}
 	root, ok := p.rules["root"]
 	if !ok {
-		return nil, fmt.Errorf("the grammar has no rule root, with which every answer begins")
+		return nil, fmt.Errorf("the grammar has no rule root, at which every answer starts")
 	}
 	p.root = root
 	for i, body := range p.bodies {
@@ -83,7 +83,7 @@ func (p *parser) failf(format string, args ...any) error {
 
 func (p *parser) line() int { return 1 + strings.Count(p.text[:p.at], "\n") }
 
-// space skips blanks and comments, and ends of lines if newlines is set.
+// space skips blanks and comments, and line breaks if newlines is set.
 func (p *parser) space(newlines bool) {
 	for p.at < len(p.text) {
 		switch c := p.text[p.at]; {
@@ -101,7 +101,7 @@ func (p *parser) space(newlines bool) {
 	}
 }
 
-// peek returns the byte at the cursor, 0 at the end.
+// peek returns the next byte; 0 at the end.
 func (p *parser) peek() byte {
 	if p.at < len(p.text) {
 		return p.text[p.at]
@@ -121,7 +121,7 @@ func (p *parser) name() string {
 	return p.text[from:p.at]
 }
 
-// rule returns the number of the rule of a name.
+// rule returns the number of a rule, and adds the rule if it is new.
 func (p *parser) rule(name string) (int32, error) {
 	if i, ok := p.rules[name]; ok {
 		return i, nil
@@ -167,7 +167,7 @@ func (p *parser) definition() error {
 	return nil
 }
 
-// here names what stands at the cursor.
+// describeNext returns the next character as error messages name it.
 func (p *parser) describeNext() string {
 	if p.at >= len(p.text) {
 		return "the end of the grammar"
@@ -194,7 +194,7 @@ func (p *parser) alternatives() (*expr, error) {
 	return &expr{op: opAlternatives, list: list}, nil
 }
 
-// bar takes a |, which may stand on the next line.
+// bar accepts a |, also on a later line.
 func (p *parser) bar() bool {
 	from := p.at
 	p.space(true)
@@ -228,7 +228,7 @@ func (p *parser) sequence() (*expr, error) {
 	return e, nil
 }
 
-// item reads one element of a sequence, nil where it ends.
+// item reads one element of a sequence; nil at its end.
 func (p *parser) item() (e *expr, err error) {
 	p.space(p.depth > 0)
 	switch c := p.peek(); {
@@ -303,7 +303,7 @@ func (p *parser) class() (*expr, error) {
 			}
 		}
 		if high < low {
-			return nil, p.failf("the range %q-%q is upside down", low, high)
+			return nil, p.failf("the range %q-%q is reversed: write %q-%q", low, high, high, low)
 		}
 		set = append(set, runeRange{low, high})
 	}
@@ -314,17 +314,17 @@ func (p *parser) class() (*expr, error) {
 	return &expr{op: opSet, set: set}, nil
 }
 
-// escapes are the characters behind a backslash that are not hexadecimal.
+// escapes are the characters of the escapes without digits.
 var escapes = map[byte]rune{'t': '\t', 'r': '\r', 'n': '\n', '\\': '\\', '"': '"', '[': '[', ']': ']', '-': '-', '^': '^', '/': '/'}
 
-// hexEscapes says how many digits follow each letter.
+// hexEscapes are the numbers of digits of the hexadecimal escapes.
 var hexEscapes = map[byte]int{'x': 2, 'u': 4, 'U': 8}
 
 // char reads a character of a literal or class.
 func (p *parser) char() (rune, error) {
 	r, n := utf8.DecodeRuneInString(p.text[p.at:])
 	if n == 0 || r == '\n' {
-		return 0, p.failf("a literal or class is not closed on its line")
+		return 0, p.failf("a literal or class is not closed at the end of its line")
 	}
 	p.at += n
 	if r != '\\' {
@@ -373,7 +373,7 @@ func (p *parser) token() (*expr, error) {
 	return &expr{op: opToken, token: int32(id)}, nil
 }
 
-// number reads decimal digits; it fails above limit.
+// number reads a decimal number; false if there is none or it is above limit.
 func (p *parser) number(limit int) (n int, ok bool) {
 	for '0' <= p.peek() && p.peek() <= '9' {
 		if n = 10*n + int(p.peek()-'0'); n > limit {
@@ -384,7 +384,7 @@ func (p *parser) number(limit int) (n int, ok bool) {
 	return n, ok
 }
 
-// repeated reads the operators behind an item.
+// repeated reads the repetition operators after an item.
 func (p *parser) repeated(e *expr) (*expr, error) {
 	for times := 0; ; times++ {
 		p.space(p.depth > 0)
@@ -406,7 +406,7 @@ func (p *parser) repeated(e *expr) (*expr, error) {
 		}
 		p.at++
 		if times == maxNesting {
-			return nil, p.failf("more than %d repetitions of one thing", maxNesting)
+			return nil, p.failf("an item has more than %d repetition operators", maxNesting)
 		}
 		e = &expr{op: opRepeat, list: []*expr{e}, min: low, max: high}
 	}
@@ -436,13 +436,13 @@ func (p *parser) bounds() (low, high int, err error) {
 	case !given || p.peek() != '}':
 		return 0, 0, p.failf("a repetition is {m}, {m,}, {,n} or {m,n}, with numbers up to %d", maxRepeat)
 	case high >= 0 && high < low:
-		return 0, 0, p.failf("the repetition {%d,%d} is upside down", low, high)
+		return 0, 0, p.failf("the repetition {%d,%d} is reversed: write {%d,%d}", low, high, high, low)
 	}
 	p.at++
 	return low, high, nil
 }
 
-// runeRange is the characters from low to high.
+// runeRange are the characters from low to high.
 type runeRange struct{ low, high rune }
 
 const (
@@ -450,11 +450,10 @@ const (
 	firstAfterSurrogates = 0xe000
 )
 
-// anyRune is every character: surrogates are none.
+// anyRune are all characters, which surrogates are not.
 var anyRune = []runeRange{{0, lastBeforeSurrogates}, {firstAfterSurrogates, utf8.MaxRune}}
 
-// normalise sorts ranges and puts those together that touch. Surrogates are left
-// out.
+// normalise sorts ranges, joins those that overlap or are adjacent, and removes surrogates.
 func normalise(set []runeRange) []runeRange {
 	var parts []runeRange
 	for _, r := range set {

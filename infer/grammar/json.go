@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// value is a JSON value that keeps the order of its members, the digits of its
-// numbers, and where it stands.
+// value is a JSON value with its position in the document. The order of members and the
+// digits of numbers are kept.
 type value struct {
 	kind    valueKind
 	members []member          // of an object
@@ -24,10 +24,10 @@ type value struct {
 	text    string            // of a string or number
 	truth   bool
 
-	id     int    // values of a document are numbered in the order in which they begin
-	parent *value // nil: the root of the document
-	name   string // under which parent has it, if that is an object
-	index  int    // at which parent has it, if that is an array
+	id     int    // number in the document, in order of appearance
+	parent *value // nil for the root
+	name   string // in parent, if that is an object
+	index  int    // in parent, if that is an array
 }
 
 type member struct {
@@ -35,7 +35,7 @@ type member struct {
 	*value
 }
 
-// valueKind is a set of JSON types, so that a value's own is one of a set.
+// valueKind is a set of JSON types; a value has exactly one.
 type valueKind uint8
 
 const (
@@ -45,16 +45,16 @@ const (
 	kindArray
 	kindString
 	kindInteger
-	kindFraction // a number that is no integer
+	kindFraction // a number that is not an integer
 
 	kindNumber = kindInteger | kindFraction
 	anyKind    = kindNull | kindBool | kindObject | kindArray | kindString | kindNumber
 )
 
-// fewMembers is how many members of an object are searched one after the other.
+// maxScannedMembers is the number of members up to which an object is searched linearly.
 const maxScannedMembers = 16
 
-// get returns the member of a name, nil for none.
+// get returns the member of a name; nil if there is none.
 func (v *value) get(name string) *value {
 	if v.byName != nil {
 		return v.byName[name]
@@ -69,10 +69,10 @@ func (v *value) get(name string) *value {
 	return nil
 }
 
-// maxValues bounds what a schema holds.
+// maxValues limits the values in a schema.
 const maxValues = 1 << 17
 
-// parseJSON reads a document. The error says what is wrong with it, or is that of ctx.
+// parseJSON parses a schema. It returns an error that names the problem, or that of ctx.
 func parseJSON(ctx context.Context, data []byte) (*value, error) {
 	if len(data) > maxText {
 		return nil, fmt.Errorf("the schema has %d bytes; the limit is %d", len(data), maxText)
@@ -88,7 +88,7 @@ func parseJSON(ctx context.Context, data []byte) (*value, error) {
 		if _, err = r.Token(); err == io.EOF {
 			return v, nil
 		}
-		err = errors.New("something follows it")
+		err = errors.New("text follows the document")
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -193,7 +193,7 @@ var (
 	pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// place is the JSON pointer to v for people; one that is too long for them is cut.
+// pointer returns the JSON pointer to v for error messages, with long parts truncated.
 func (v *value) pointer() string {
 	var parts []string
 	for ; v.parent != nil; v = v.parent {
@@ -211,7 +211,7 @@ func (v *value) pointer() string {
 	return "#" + strings.Join(parts, "")
 }
 
-// shorten cuts what a schema says where a message quotes it.
+// shorten truncates text of a schema that an error message quotes.
 func shorten(text string) string {
 	const most = 80
 	if len(text) <= most {
@@ -220,10 +220,10 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// maxExponent bounds the digits of a number of a schema.
+// maxExponent limits the digits and the exponent of a number in a schema.
 const maxExponent = 400
 
-// number returns the value of a number; false for one that is too long.
+// number returns the value of a number; false if it has too many digits.
 func (v *value) number() (*big.Rat, bool) {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(v.text), "e")
 	e := 0
@@ -239,8 +239,8 @@ func (v *value) number() (*big.Rat, bool) {
 	return new(big.Rat).SetString(v.text)
 }
 
-// encode writes v as JSON without white space, in one way for equal values: numbers
-// that are equal, and objects whose members have another order.
+// encode returns v as JSON without white space. If sorted is set, equal values have the same
+// encoding: members are sorted and numbers are written as fractions.
 func (v *value) encode(sorted bool) string {
 	var b strings.Builder
 	v.write(&b, sorted)
@@ -284,7 +284,7 @@ func (v *value) write(b *strings.Builder, sorted bool) {
 	}
 }
 
-// ordered returns the members of an object as they stand there, or by name.
+// ordered returns the members of an object in their order, or sorted by name.
 func (v *value) ordered(byName bool) []member {
 	if !byName {
 		return v.members
@@ -292,7 +292,7 @@ func (v *value) ordered(byName bool) []member {
 	return slices.SortedFunc(slices.Values(v.members), func(a, b member) int { return strings.Compare(a.name, b.name) })
 }
 
-// writeJSONString writes text with the escapes that it must have and no other.
+// writeJSONString writes text as a JSON string with the required escapes only.
 func writeJSONString(b *strings.Builder, text string) {
 	b.WriteByte('"')
 	for _, r := range text {
@@ -301,7 +301,7 @@ func writeJSONString(b *strings.Builder, text string) {
 	b.WriteByte('"')
 }
 
-// jsonChar returns a character as it stands in a JSON string.
+// jsonChar returns a character as it is written in a JSON string.
 func jsonChar(r rune) string {
 	switch r {
 	case '"', '\\':

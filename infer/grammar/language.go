@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// language is a set of strings, as a regular expression that also has intersection and
-// complement. Equal ones are one node, made by languages; it does not change.
+// language is a set of strings: a regular expression with intersection and complement. It
+// is immutable; languages creates each one once, so that equal ones are the same pointer.
 type language struct {
 	op       languageOp
-	set      []runeRange // anyOf set: normalised
-	list     []*language // langCat: two; langAlt, langAnd; langNot, langRepeat: one
-	min, max int         // langRepeat; unbounded for any number
+	set      []runeRange // of langSet, normalised
+	list     []*language // operands: two of langCat, one of langNot and langRepeat
+	min, max int         // of langRepeat; max is unbounded for any number
 	id       int
-	nullable bool // it has the empty string
+	nullable bool // contains the empty string
 }
 
 type languageOp uint8
@@ -31,15 +31,15 @@ const (
 	langRepeat
 )
 
-// Limits of the automaton of a language. What is beyond them is errLanguage.
+// Limits of the automaton of a language, beyond which the error is errLanguage.
 const (
 	maxLanguages      = 1 << 15 // nodes
 	maxLanguageStates = 1 << 11
 )
 
-var errLanguage = fmt.Errorf("it takes more than %d states to follow", maxLanguageStates)
+var errLanguage = fmt.Errorf("its automaton has more than %d states", maxLanguageStates)
 
-// languages makes languages, and derives them: what may follow a first character.
+// languages creates languages and their derivatives.
 type languages struct {
 	nodes   map[string]*language
 	derived map[derivation]*language
@@ -47,7 +47,7 @@ type languages struct {
 	buffer  []byte
 
 	none, empty, any *language
-	err              error // sticky: a limit was met, nothing made since is complete
+	err              error // of a limit that was exceeded: languages created since are incomplete
 }
 
 type derivation struct {
@@ -56,7 +56,7 @@ type derivation struct {
 }
 
 func newLanguages(spend func(n int) error) *languages {
-	// These three have to be there even if nothing is left to spend.
+	// These three must exist even if the budget is spent.
 	free := func(int) error { return nil }
 	l := &languages{nodes: map[string]*language{}, derived: map[derivation]*language{}, spend: free}
 	l.none = l.node(language{op: langNone})
@@ -66,7 +66,7 @@ func newLanguages(spend func(n int) error) *languages {
 	return l
 }
 
-// node returns the one node that is like n.
+// node returns the language that equals n, and creates it if it is new.
 func (l *languages) node(n language) *language {
 	b := append(l.buffer[:0], byte(n.op))
 	for _, number := range []int{n.min, n.max} {
@@ -95,7 +95,7 @@ func (l *languages) node(n language) *language {
 	return &n
 }
 
-// count counts n steps of the schema.
+// spendSteps counts n steps of the schema.
 func (l *languages) spendSteps(n int) {
 	if l.err == nil {
 		l.err = l.spend(n)
@@ -132,8 +132,8 @@ func (l *languages) cat(a, b *language) *language {
 	return l.node(language{op: langCat, list: []*language{a, b}, nullable: a.nullable && b.nullable})
 }
 
-// flat returns list with the lists of those parts that have the operation op, each part
-// once, and without neutral.
+// flatten replaces the parts of list with operation op by their own parts, and removes
+// duplicates and neutral.
 func flatten(op languageOp, list []*language, neutral *language) (all []*language) {
 	for _, part := range list {
 		switch {
@@ -203,7 +203,7 @@ func (l *languages) repeat(a *language, low, high int) *language {
 	return l.node(language{op: langRepeat, list: []*language{a}, min: low, max: high, nullable: low == 0})
 }
 
-// derive returns what may follow r in a.
+// derive returns the derivative of a: what may follow r in the strings of a.
 func (l *languages) derive(a *language, r rune) *language {
 	key := derivation{a.id, r}
 	if known, ok := l.derived[key]; ok {
@@ -250,9 +250,9 @@ func hasRune(set []runeRange, r rune) bool {
 	return slices.ContainsFunc(set, func(part runeRange) bool { return part.low <= r && r <= part.high })
 }
 
-// borders adds where the characters change that a tells apart as first ones. It leaves out
-// the languages in seen and adds its own: they share parts, so that there are far more ways
-// to a part than parts.
+// boundaries adds the characters at which the derivative of a changes. It skips the
+// languages in seen and adds those that it visits, because parts are shared and would be
+// visited many times.
 func (l *languages) boundaries(a *language, to map[rune]struct{}, seen map[*language]struct{}) {
 	if _, twice := seen[a]; twice {
 		return
@@ -276,7 +276,7 @@ func (l *languages) boundaries(a *language, to map[rune]struct{}, seen map[*lang
 	}
 }
 
-// has reports whether text is in a.
+// contains reports whether text is in a.
 func (l *languages) contains(a *language, text string) (bool, error) {
 	for _, r := range text {
 		a = l.derive(a, r)
@@ -284,10 +284,10 @@ func (l *languages) contains(a *language, text string) (bool, error) {
 	return a.nullable, l.err
 }
 
-// languageState is a state of the automaton of a language, and where characters lead.
+// languageState is a state of the automaton of a language.
 type languageState struct {
 	accepts bool
-	live    bool // the end can be reached
+	live    bool // an accepting state can be reached
 	edges   []languageEdge
 }
 
@@ -296,7 +296,7 @@ type languageEdge struct {
 	to  int
 }
 
-// automaton returns the states of a, the first of which is the beginning.
+// automaton returns the states of a; the first is the initial one.
 func (l *languages) automaton(a *language) ([]languageState, error) {
 	numbers := map[*language]int{a: 0}
 	queue := []*language{a}
@@ -350,7 +350,7 @@ func (l *languages) automaton(a *language) ([]languageState, error) {
 	return states, nil
 }
 
-// markLive marks the states from which the end can be reached.
+// markLive sets live of the states from which an accepting state can be reached.
 func markLive(states []languageState) {
 	from := make([][]int, len(states))
 	var todo []int
@@ -374,8 +374,8 @@ func markLive(states []languageState) {
 	}
 }
 
-// language writes rules of the strings of a, as they stand in JSON without the quotes,
-// and returns the name of the first one; "" if there are none.
+// language writes the rules of the strings of a, escaped as in JSON and without quotes, and
+// returns the name of the first rule; "" if there are no strings.
 func (w *schemaWriter) language(a *language) (string, error) {
 	states, err := w.languages.automaton(a)
 	if err != nil {
@@ -406,9 +406,9 @@ func (w *schemaWriter) language(a *language) (string, error) {
 	return name(0), nil
 }
 
-// pattern returns the strings in which a pattern matches. loose says that there are more,
-// because parts of the pattern that look around are left out.
-func (l *languages) pattern(p *pattern) (a *language, loose bool) {
+// pattern returns the strings in which a pattern matches. approximate is set if there are
+// more of them, because unsupported assertions of the pattern are ignored.
+func (l *languages) pattern(p *pattern) (a *language, approximate bool) {
 	t := translator{languages: l}
 	a = l.alt(
 		t.translate(p, l.any, true),
@@ -423,8 +423,8 @@ type translator struct {
 	approximate bool
 }
 
-// translate returns the strings of p with rest behind them: what looks ahead or wants the
-// end restricts that. start says that nothing comes before p.
+// translate returns the strings of p followed by those of rest, which lookaheads and $
+// restrict. start is set if p is at the start of the string.
 func (t *translator) translate(p *pattern, rest *language, start bool) *language {
 	if t.err != nil {
 		return t.none
@@ -500,12 +500,12 @@ func (t *translator) translateRepeat(p *pattern, rest *language, start bool) *la
 	return t.cat(t.repeat(t.translate(item.withoutZeroWidth(), t.empty, false), p.min, p.max), rest)
 }
 
-// zeroWidth reports whether p has parts that match no character but restrict others.
+// zeroWidth reports whether p contains assertions: parts that match no character.
 func (p *pattern) zeroWidth() bool {
 	return p.op >= opLook || slices.ContainsFunc(p.list, (*pattern).zeroWidth)
 }
 
-// withoutZeroWidth returns p without those parts.
+// withoutZeroWidth returns p without assertions.
 func (p *pattern) withoutZeroWidth() *pattern {
 	if p.op >= opLook {
 		return &pattern{op: opSequence}

@@ -8,7 +8,7 @@ import (
 )
 
 // Each group doubles the number of ways through the pattern; all of them share what follows.
-func TestSchemaRules_APatternOfManyLookingGroupsTakesNoMoreThanItsBudget(t *testing.T) {
+func TestSchemaRules_APatternOfManyLookaheadsTakesNoMoreThanItsBudget(t *testing.T) {
 	var pattern strings.Builder
 	for i := range 32 {
 		fmt.Fprintf(&pattern, "(?:(?=.*a%d)|(?=.*b%d))", i, i)
@@ -19,7 +19,7 @@ func TestSchemaRules_APatternOfManyLookingGroupsTakesNoMoreThanItsBudget(t *test
 	}
 }
 
-func TestLanguages_ABudgetThatIsSpentEndsThemWithItsError(t *testing.T) {
+func TestLanguages_ReturnTheErrorOfASpentBudget(t *testing.T) {
 	spent := errors.New("spent")
 	p, err := parsePattern("a(?!b)*c")
 	if err != nil {

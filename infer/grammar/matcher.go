@@ -7,18 +7,18 @@ import (
 	"unsafe"
 )
 
-// Errors of a Matcher. They end an answer.
+// Errors of a Matcher, after which the answer cannot be continued.
 var (
-	// ErrNoToken says that the vocabulary cannot spell what the grammar wants next.
+	// ErrNoToken is returned if the vocabulary cannot spell what the grammar requires next.
 	ErrNoToken = errors.New("the grammar allows no token of this model's vocabulary here")
 
-	// ErrTooComplex says that the grammar is so ambiguous that it takes too long.
+	// ErrTooComplex is returned if the work for one token exceeds its limit.
 	ErrTooComplex = errors.New("the grammar is too ambiguous to be followed: too many of its alternatives are possible at once")
 )
 
-// Matcher holds answers to a grammar, in the tokens of one vocabulary. It remembers
-// what it has worked out, up to a limit, for all answers to the grammar; it is safe
-// for concurrent use. What it returns does not depend on what it remembers.
+// Matcher constrains answers to a grammar, in the tokens of one vocabulary. All answers
+// share its cache, whose size is limited and does not affect results. It is safe for
+// concurrent use.
 type Matcher struct {
 	program *program
 	vocab   *Vocabulary
@@ -26,39 +26,39 @@ type Matcher struct {
 	mu      sync.Mutex
 	stepper *stepper
 
-	// The states met so far are an automaton: row i of table has the transitions of
-	// states[i], one for each class of bytes.
+	// The known states form an automaton: row i of table has the transitions of states[i],
+	// one for each class of bytes.
 	states []*state
 	index  map[key]int32
 	table  []transition
-	path   []int32
-	call   uint32 // number of the call in which the work of a transition was counted last
+	path   []int32 // buffer of fill
+	call   uint32  // number of the current call of a method
 
 	masks    map[key][]uint64 // by state
-	distinct map[key][]uint64 // by their own bits: many states have one mask
-	spare    []uint64         // a mask that is not in use
+	distinct map[key][]uint64 // by their bits, because many states have the same mask
+	spare    []uint64         // a mask that can be reused
 	weight   int              // bytes of states, table and masks
 }
 
-// transition is what a byte of a class does in a state.
+// transition is the effect of a byte of a class in a state.
 type transition struct {
-	next int32  // unknown, dead, or the number of the state + alive
-	work int32  // what it takes to find out
+	next int32  // unknown, dead, or the row of the next state + alive
+	work int32  // that computing it takes
 	call uint32 // the last call that counted the work
 }
 
 const (
-	unknown = 0 // not worked out so far
-	dead    = 1 // no text goes on so
+	unknown = 0 // not computed
+	dead    = 1 // the grammar does not allow the byte
 	alive   = 2
 )
 
-// State is where an answer has come to. It is a value that never changes, so that
-// an answer can be taken up again at an earlier token.
+// State is the state of one answer. It is immutable, so that an answer can be resumed from
+// an earlier token.
 type State struct{ s *state }
 
-// NewMatcher returns a matcher of g for the tokens of v. A token that g names and v
-// does not have is an error.
+// NewMatcher returns a matcher of g for the tokens of v. It returns an error if g names a
+// token that v does not have.
 func NewMatcher(g *Grammar, v *Vocabulary) (*Matcher, error) {
 	for _, in := range g.program.code {
 		if in.opcode == opcodeToken && int(in.arg) >= v.size {
@@ -77,7 +77,7 @@ func (m *Matcher) reset() {
 	m.distinct = map[key][]uint64{}
 }
 
-// begin readies the matcher for a call.
+// beginCall starts counting the work of a call, and clears a cache that is too large.
 func (m *Matcher) beginCall() {
 	if m.call++; m.weight > maxCached || m.call == 0 {
 		m.reset()
@@ -85,18 +85,18 @@ func (m *Matcher) beginCall() {
 	m.stepper.work = 0
 }
 
-// Bytes returns about how much memory the matcher takes: its grammar and what it
-// remembers. The vocabulary is not part of it.
+// Bytes returns the approximate memory of the matcher: its grammar and its cache, without
+// the vocabulary.
 func (m *Matcher) Bytes() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return matcherBytes + m.program.bytes() + m.weight
 }
 
-// matcherBytes is about what a matcher takes beside that.
+// matcherBytes is the approximate memory of an empty matcher without its grammar.
 const matcherBytes = 1 << 10
 
-// Start returns the state in front of the first token.
+// Start returns the state before the first token.
 func (m *Matcher) Start() State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,15 +104,14 @@ func (m *Matcher) Start() State {
 	return State{m.stepper.start()}
 }
 
-// Complete reports whether the text is all that the grammar wants and nothing can
-// follow it.
+// Complete reports whether the text may end here and nothing can follow.
 func (s State) Complete() bool { return s.s.accepts && len(s.s.positions) == 0 }
 
 // Accepts reports whether the text may end here.
 func (s State) Accepts() bool { return s.s.accepts }
 
-// Next returns the state after a token. One that Mask does not allow is an error, and
-// so is an end token, after which nothing comes, unless the grammar names it.
+// Next returns the state after a token. It returns an error for a token that Mask does not
+// allow, for an end token that the grammar does not name, or ErrTooComplex.
 func (m *Matcher) Next(s State, token int32) (State, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,7 +121,7 @@ func (m *Matcher) Next(s State, token int32) (State, error) {
 		return State{}, err
 	}
 	if next == nil {
-		return State{}, fmt.Errorf("token %d is not one that the grammar allows here", token)
+		return State{}, fmt.Errorf("the grammar does not allow token %d here", token)
 	}
 	return State{next}, nil
 }
@@ -142,7 +141,8 @@ func (m *Matcher) readToken(s *state, token int32) *state {
 	return m.stepper.merge(named, spelled)
 }
 
-// readText returns the state after the bytes of a token; nil if it spells none.
+// readText returns the state after the bytes of a token; nil if the grammar does not allow
+// them or there are none.
 func (m *Matcher) readText(s *state, text string) *state {
 	if text == "" {
 		return nil
@@ -163,7 +163,7 @@ func (m *Matcher) workError() error {
 	return nil
 }
 
-// number returns the row of s in the table.
+// row returns the row of s in the table, and adds it if it is new.
 func (m *Matcher) row(s *state) int32 {
 	at, ok := m.index[s.key]
 	if !ok {
@@ -177,12 +177,12 @@ func (m *Matcher) row(s *state) int32 {
 	return at
 }
 
-// stateBytes is about what a state takes beside its positions, with its entry in the index.
+// stateBytes is the approximate memory of a state and its index entry, without positions.
 const stateBytes = 120
 
-// step returns the state after a byte of a class, -1 for none. A call counts the work of a
-// transition once, whether it was worked out before or not: so whether a call takes too
-// much work does not depend on what is remembered.
+// step returns the row of the state after a byte of a class; -1 if the byte is not allowed
+// or the work is exhausted. A call counts the work of each transition once, even if it is
+// cached, so that the limit does not depend on the cache.
 func (m *Matcher) step(at int32, class uint8) int32 {
 	entry := int(at)*len(m.program.classByte) + int(class)
 	t := &m.table[entry]
@@ -201,15 +201,15 @@ func (m *Matcher) step(at int32, class uint8) int32 {
 	return t.next - alive
 }
 
-// workOut finds the transition of an entry of the table. It is left unknown if that takes
-// more work than the call may.
+// computeTransition computes an entry of the table. The entry stays unknown if the work of
+// the call is exhausted.
 func (m *Matcher) computeTransition(at int32, class uint8, entry int) *transition {
 	before := m.stepper.work
 	m.stepper.work += len(m.program.classByte)
 	next := int32(dead)
 	s := m.stepper.readByte(m.states[at], m.program.classByte[class])
 	if s != nil {
-		next = m.row(s) + alive // the table may move
+		next = m.row(s) + alive // may reallocate the table
 	}
 	t := &m.table[entry]
 	if !m.stepper.exhausted() {
@@ -218,7 +218,7 @@ func (m *Matcher) computeTransition(at int32, class uint8, entry int) *transitio
 	return t
 }
 
-// Known returns what Mask would, if that is worked out already.
+// CachedMask returns the mask of s, as Mask does, if it is cached.
 func (m *Matcher) CachedMask(s State) (mask []uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,10 +226,10 @@ func (m *Matcher) CachedMask(s State) (mask []uint64, ok bool) {
 	return mask, ok
 }
 
-// Mask returns the tokens that may come next, a bit each: token i is bit i%64 of
-// element i/64. End tokens are among them where the text may end. The mask is shared:
-// it must not be written to. ErrNoToken says that there is none, but not where the
-// text may end in a vocabulary without end tokens.
+// Mask returns the mask of the tokens that may come next: token i is bit i%64 of element
+// i/64. End tokens are allowed where the text may end. The mask is shared: the caller must
+// not write to it. Mask returns ErrTooComplex, or ErrNoToken if no token is allowed and the
+// text may not end.
 func (m *Matcher) Mask(s State) ([]uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,8 +252,7 @@ func (m *Matcher) Mask(s State) ([]uint64, error) {
 	return m.cacheMask(s.s, mask), nil
 }
 
-// remember keeps the mask of s, and returns it: the one that another state has, if that is
-// the same.
+// cacheMask caches the mask of s and returns it, or an equal mask that is cached already.
 func (m *Matcher) cacheMask(s *state, mask []uint64) []uint64 {
 	k := keyOfMask(mask, &m.stepper.buffer)
 	if same, ok := m.distinct[k]; ok {

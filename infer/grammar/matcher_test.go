@@ -19,8 +19,8 @@ import (
 	"m40-llm/infer/tokenizer"
 )
 
-// A small vocabulary: single bytes, halves of runes, longer pieces, two tokens of one
-// spelling, and tokens that spell nothing.
+// A small vocabulary: single bytes, parts of characters, longer pieces, two tokens with the
+// same text, and tokens without text.
 const (
 	toyControl  = 0
 	toyEnd      = 1
@@ -37,7 +37,7 @@ func toyVocabulary() *Vocabulary {
 	return NewVocabulary(len(toyPieces), func(id int32) []byte { return []byte(toyPieces[id]) }, func(id int32) bool { return id == toyEnd })
 }
 
-// spellingOf returns tokens as the symbols that a twin reads.
+// symbolsOf returns tokens as the symbols that the reference reads.
 func symbolsOf(tokens []int32) (text []symbol, spans map[int]span) {
 	spans = map[int]span{}
 	for _, id := range tokens {
@@ -52,8 +52,8 @@ func symbolsOf(tokens []int32) (text []symbol, spans map[int]span) {
 	return text, spans
 }
 
-// randomGrammar writes a grammar of a few rules. It may be left-recursive or have no
-// end; Parse finds that.
+// randomGrammar returns a grammar of a few rules. It may be left-recursive or never end,
+// which Parse refuses.
 func randomGrammar(random *rand.Rand) string {
 	rules := []string{"root", "a", "b", "c"}
 	var item func(depth int) string
@@ -96,10 +96,10 @@ func randomGrammar(random *rand.Rand) string {
 	return b.String()
 }
 
-// TestMaskAgainstTheTwin walks random grammars through their masks. Each mask must be
-// the tokens that Next takes; where the walk may end the twin must agree; and no text
-// that the twin takes may be out of reach.
-func TestMaskAgainstTheTwin(t *testing.T) {
+// TestMasksAgreeWithTheReference writes random answers to random grammars with their masks.
+// Each mask must be the tokens that Next accepts; the reference must agree where an answer
+// may end; and every text that the reference accepts must be possible.
+func TestMasksAgreeWithTheReference(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	v := toyVocabulary()
 	var walks, accepted, refused, grammars, tooComplex int
@@ -151,8 +151,8 @@ func TestMaskAgainstTheTwin(t *testing.T) {
 	}
 }
 
-// walk takes random tokens of the masks, and returns at how many places the text may
-// end. The error says why it can go on no longer, if it ended so.
+// walk takes random tokens of the masks, and returns at how many places the text may end.
+// It returns the error at which it stopped, if any.
 func walk(t *testing.T, m *Matcher, s *syntax, text string, random *rand.Rand) (accepted int, _ error) {
 	var tokens []int32
 	at := m.Start()
@@ -186,7 +186,7 @@ func walk(t *testing.T, m *Matcher, s *syntax, text string, random *rand.Rand) (
 	return accepted, nil
 }
 
-// allowedBy returns the tokens of a mask, end tokens apart, and checks it against
+// allowedBy returns the tokens of a mask without end tokens, and compares the mask with
 // trying each token.
 func allowedBy(t *testing.T, m *Matcher, at State, mask []uint64, what string) (allowed []int32) {
 	t.Helper()
@@ -205,7 +205,7 @@ func allowedBy(t *testing.T, m *Matcher, at State, mask []uint64, what string) (
 	return allowed
 }
 
-// checkText compares the matcher with the twin on tokens that may be refused.
+// checkText compares the matcher with the reference on any tokens.
 func checkText(t *testing.T, m *Matcher, s *syntax, text string, tokens []int32) {
 	at, ok := m.Start(), true
 	for _, id := range tokens {
@@ -221,7 +221,7 @@ func checkText(t *testing.T, m *Matcher, s *syntax, text string, tokens []int32)
 	}
 }
 
-func TestStatesCanBeTakenUpAgain(t *testing.T) {
+func TestAnswersCanBeResumedFromEarlierStates(t *testing.T) {
 	g, err := Parse(context.Background(), `root ::= "(" root ")" root | "a" | ""`)
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestManyAnswersShareAMatcher(t *testing.T) {
 	all.Wait()
 }
 
-func TestControlTokensComeOnlyByName(t *testing.T) {
+func TestControlTokensAreAllowedOnlyByTheirIDs(t *testing.T) {
 	g, err := Parse(context.Background(), `root ::= .* <[2]> "a"?`)
 	if err != nil {
 		t.Fatal(err)
@@ -321,8 +321,8 @@ func TestGrammarsThatCannotBeUsedAreErrors(t *testing.T) {
 		{"an unknown escape", `root ::= "\q"`, `escape \q`},
 		{"half an escape", `root ::= "\u12"`, "hexadecimal"},
 		{"a surrogate", `root ::= "\ud800"`, "not a character"},
-		{"a range upside down", `root ::= [b-a]`, "upside down"},
-		{"a repetition upside down", `root ::= "a"{3,2}`, "upside down"},
+		{"a reversed range", `root ::= [b-a]`, "reversed"},
+		{"a reversed repetition", `root ::= "a"{3,2}`, "reversed"},
 		{"no repetition", `root ::= "a"{,}`, "a repetition is"},
 		{"a huge repetition", `root ::= "a"{99999999999}`, "a repetition is"},
 		{"a token by its text", `root ::= <think>`, "by its id"},
@@ -416,16 +416,16 @@ func TestHostileGrammarsAreBounded(t *testing.T) {
 					}
 				}
 			}
-			if err != nil && !errors.Is(err, ErrTooComplex) && !strings.Contains(err.Error(), "not one that the grammar allows") {
+			if err != nil && !errors.Is(err, ErrTooComplex) && !strings.Contains(err.Error(), "the grammar does not allow token") {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// TestWhetherAGrammarIsTooAmbiguousDoesNotDependOnWhatIsRemembered asks for a mask twice, and
+// TestWhetherAGrammarIsTooAmbiguousDoesNotDependOnTheCache asks for a mask twice, and
 // for the masks of a walk in both directions.
-func TestWhetherAGrammarIsTooAmbiguousDoesNotDependOnWhatIsRemembered(t *testing.T) {
+func TestWhetherAGrammarIsTooAmbiguousDoesNotDependOnTheCache(t *testing.T) {
 	many := "root ::= (" + strings.Repeat("[a-c]{0,50} [b-d]{0,9} | ", 900) + `"b")`
 	refused := 0
 	for _, text := range []string{many, "root ::= a a a a\na ::= [a-c]* [a-c]* | [a] a", `root ::= [a-c]{0,900} "."`} {
@@ -478,7 +478,7 @@ func manyLetters() *Vocabulary {
 	return NewVocabulary(len(pieces), func(id int32) []byte { return []byte(pieces[id]) }, func(id int32) bool { return id == 0 })
 }
 
-func TestAMatcherKnowsWhatItTakes(t *testing.T) {
+func TestAMatcherReportsItsMemory(t *testing.T) {
 	g, err := Parse(context.Background(), `root ::= [a-c]{0,2000}`)
 	if err != nil {
 		t.Fatal(err)
@@ -510,7 +510,7 @@ func TestAMatcherKnowsWhatItTakes(t *testing.T) {
 	}
 }
 
-func TestNestingEnds(t *testing.T) {
+func TestNestingIsLimited(t *testing.T) {
 	_, p := schemaProgram(t, []byte(`true`))
 	s := newStepper(p)
 	at, depth := s.start(), 0
@@ -549,9 +549,9 @@ func vocabularyOf(t testing.TB, name string) (*Vocabulary, *tokenizer.Tokenizer)
 	return NewVocabulary(tok.VocabSize(), func(id int32) []byte { return tok.Piece(id, false) }, tok.IsEnd), tok
 }
 
-// TestRealVocabularies holds answers of real vocabularies to schemas: what comes out is
-// valid, and each mask is what trying tokens says.
-func TestRealVocabularies(t *testing.T) {
+// TestAnswersInRealVocabulariesAreValid constrains answers to schemas: they must be valid, and
+// each mask must agree with trying all tokens.
+func TestAnswersInRealVocabulariesAreValid(t *testing.T) {
 	schemas := readSchemas(t)
 	for _, name := range []string{"llama-spm", "pre-qwen2"} {
 		t.Run(name, func(t *testing.T) {
@@ -635,8 +635,7 @@ func tokensOf(mask []uint64) (ids []int32) {
 	return ids
 }
 
-// TestSplitRunes spells a rune in the byte tokens of a vocabulary.
-func TestSplitRunes(t *testing.T) {
+func TestCharactersCanBeSplitOverByteTokens(t *testing.T) {
 	v, tok := vocabularyOf(t, "llama-spm")
 	g, err := Parse(context.Background(), `root ::= [\U0001F600-\U0001F64F]`)
 	if err != nil {
@@ -667,7 +666,7 @@ func TestSplitRunes(t *testing.T) {
 	}
 }
 
-func TestAVocabularyThatCannotSpellTheGrammar(t *testing.T) {
+func TestAVocabularyThatCannotSpellTheGrammarIsAnError(t *testing.T) {
 	g, err := Parse(context.Background(), `root ::= "a" "z"`)
 	if err != nil {
 		t.Fatal(err)

@@ -12,28 +12,28 @@ import (
 
 // pattern is a regular expression of ECMA-262, without back-references.
 type pattern struct {
-	op       op          // opSet, opSequence, opAlternatives, opRepeat; opLook and those behind it if it is not plain
+	op       op          // opSet, opSequence, opAlternatives, opRepeat; assertions if it is not plain
 	set      []runeRange // opSet
 	list     []*pattern
-	min, max int  // opRepeat; unbounded for any number
-	anything bool // opRepeat of any character, which stands where a pattern is not anchored
+	min, max int  // opRepeat; max is unbounded for any number
+	anything bool // opRepeat of any character, in place of a missing anchor
 	negative bool // opLook
 }
 
-// Parts of patterns that match no character.
+// Assertions: parts of patterns that match no character.
 const (
-	opLook        op = iota + opRepeat + 1 // what follows matches the one in list, or does not
+	opLook        op = iota + opRepeat + 1 // a lookahead
 	opStart                                // ^
 	opEnd                                  // $
-	opUnsupported                          // what is left out: looks behind, borders of words
+	opUnsupported                          // a lookbehind or word boundary, which is ignored
 )
 
-// parsePlainPattern reads a regular expression as a pattern of whole strings: where it
-// is not anchored, anything may stand around it. It must be plain: it does not look
-// around, and ^ and $ stand only at the ends of the whole or of an alternative of it.
+// parsePlainPattern parses a regular expression as a pattern of whole strings, with any text
+// in place of a missing anchor. It returns an error if the expression is not plain: if it has
+// lookarounds or word boundaries, or ^ and $ elsewhere than at the ends of an outermost alternative.
 func parsePlainPattern(text string) (*pattern, error) { return readPattern(text, true) }
 
-// parsePattern reads any regular expression, which matches somewhere in a string.
+// parsePattern parses any regular expression, which matches somewhere in a string.
 func parsePattern(text string) (*pattern, error) { return readPattern(text, false) }
 
 func readPattern(text string, plain bool) (*pattern, error) {
@@ -46,7 +46,7 @@ func readPattern(text string, plain bool) (*pattern, error) {
 		return nil, err
 	}
 	if p.at < len(p.text) {
-		return nil, errors.New("a parenthesis is closed that is not open")
+		return nil, errors.New("a closing parenthesis has no opening one")
 	}
 	return list, nil
 }
@@ -79,7 +79,7 @@ func anyString() *pattern {
 	return &pattern{op: opRepeat, list: []*pattern{{op: opSet, set: anyRune}}, max: unbounded, anything: true}
 }
 
-// alternatives reads up to a closing parenthesis or the end. outermost ones may have
+// alternatives reads up to a closing parenthesis or the end. Outermost alternatives may have
 // anchors.
 func (p *patternParser) alternatives(outermost bool) (*pattern, error) {
 	all := &pattern{op: opAlternatives}
@@ -126,7 +126,7 @@ func (p *patternParser) item() (*pattern, error) {
 	if err != nil || !ok {
 		return atom, err
 	}
-	p.take("?") // lazy: what matches is the same
+	p.take("?") // a lazy quantifier matches the same strings
 	return &pattern{op: opRepeat, list: []*pattern{atom}, min: low, max: high}, nil
 }
 
@@ -139,7 +139,7 @@ func (p *patternParser) quantifier() (low, high int, ok bool, err error) {
 	case p.take("+"):
 		return 1, unbounded, true, nil
 	case p.take("{"):
-		// GBNF allows {,n} and blanks; in a pattern these are no repetition but text.
+		// GBNF allows {,n} and blanks, which are not quantifiers in a pattern.
 		gbnf := parser{text: p.text, at: p.at - 1}
 		if low, high, err = gbnf.bounds(); err != nil || strings.Trim(p.text[p.at:gbnf.at], "0123456789,}") != "" || p.peek() == ',' {
 			return 0, 0, false, fmt.Errorf("a repetition is {m}, {m,} or {m,n}, with numbers up to %d", maxRepeat)
@@ -170,7 +170,7 @@ func (p *patternParser) atom() (*pattern, error) {
 	case !p.plain && (p.take(`\b`) || p.take(`\B`)):
 		return &pattern{op: opUnsupported}, nil
 	case p.take("*"), p.take("+"), p.take("?"), p.take("{"):
-		return nil, errors.New("a repetition has nothing in front of it")
+		return nil, errors.New("a repetition has nothing to repeat")
 	}
 	set, err := p.char()
 	return &pattern{op: opSet, set: set}, err
@@ -224,7 +224,7 @@ var (
 	controls  = map[byte]rune{'n': '\n', 'r': '\r', 't': '\t', 'f': '\f', 'v': '\v', '0': 0}
 )
 
-// char reads a character or an escape; some escapes are sets.
+// char reads a character or an escape, which can be a set of characters.
 func (p *patternParser) char() ([]runeRange, error) {
 	r, size := utf8.DecodeRuneInString(p.text[p.at:])
 	p.at += size
@@ -269,7 +269,7 @@ func (p *patternParser) char() ([]runeRange, error) {
 	return []runeRange{{rune(c), rune(c)}}, nil
 }
 
-// property reads {NAME} behind \p: a category or script of Unicode.
+// property reads {NAME} after \p: a category or script of Unicode.
 func (p *patternParser) property(negated bool) ([]runeRange, error) {
 	name, _, closed := strings.Cut(p.text[p.at:], "}")
 	if !closed || !strings.HasPrefix(name, "{") {
@@ -306,7 +306,7 @@ func (p *patternParser) property(negated bool) ([]runeRange, error) {
 	return set, nil
 }
 
-// class reads what stands between [ and ].
+// class reads a class after its opening bracket.
 func (p *patternParser) class() ([]runeRange, error) {
 	negated := p.take("^")
 	var set []runeRange
@@ -329,7 +329,7 @@ func (p *patternParser) class() ([]runeRange, error) {
 			case !single(part) || !single(end): // [\w-.] has a hyphen
 				part = slices.Concat(part, []runeRange{{'-', '-'}}, end)
 			case part[0].low > end[0].low:
-				return nil, errors.New("a class has a range that is none")
+				return nil, errors.New("a range in a class is reversed")
 			default:
 				part = []runeRange{{part[0].low, end[0].low}}
 			}
@@ -342,7 +342,7 @@ func (p *patternParser) class() ([]runeRange, error) {
 	return set, nil
 }
 
-// width returns how many characters the strings of the pattern have.
+// width returns the least and the largest number of characters that the pattern matches.
 func (p *pattern) width() (low, high int) {
 	switch p.op {
 	case opSet:
@@ -368,9 +368,9 @@ func (p *pattern) width() (low, high int) {
 	return low, high
 }
 
-// fit narrows the pattern to strings of low to high characters. It can where the
-// pattern has no others, or where it is a sequence of which one item, a repeated
-// character, decides the length.
+// fit restricts the pattern to strings of low to high characters. It returns false if it
+// cannot: the pattern has other lengths, and is not a sequence in which the length depends
+// on one repeated character.
 func (p *pattern) fit(low, high int) bool {
 	if l, h := p.width(); low <= l && h <= high {
 		return true
@@ -408,8 +408,8 @@ func (p *pattern) fit(low, high int) bool {
 	return true
 }
 
-// write writes the pattern as an expression of strings in JSON. char names the rule
-// of any character.
+// write writes the pattern as a GBNF expression of characters in JSON strings. char returns
+// the name of the rule of any character.
 func (p *pattern) write(b *strings.Builder, char func() string) {
 	switch p.op {
 	case opSet:
@@ -441,7 +441,7 @@ func (p *pattern) write(b *strings.Builder, char func() string) {
 	}
 }
 
-// writeJSONSet writes a set of characters as they stand in a JSON string.
+// writeJSONSet writes a GBNF expression of a set of characters in JSON strings.
 func writeJSONSet(b *strings.Builder, set []runeRange) {
 	var plain []runeRange
 	var escaped []string

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// symbol is a byte, or a token of the grammar: 256 and its id.
+// symbol is a byte, or a token that the grammar names: 256 + its id.
 type symbol int
 
 func symbols(text string) (list []symbol) {
@@ -16,8 +16,8 @@ func symbols(text string) (list []symbol) {
 	return list
 }
 
-// twin decides by the definition whether a grammar has a text: it tries all ways. It
-// knows the rules' bodies and nothing of instructions, frames or limits.
+// reference decides by the definition whether a grammar has a text: it tries all
+// derivations. It uses the parsed rules only, not instructions, frames or limits.
 type reference struct {
 	*syntax
 	text  []symbol
@@ -30,7 +30,7 @@ type referenceCall struct {
 	from int
 }
 
-// span is a token of a text, which ends at end.
+// span is a token in a text; end is the offset after it.
 type span struct {
 	id  int32
 	end int
@@ -41,7 +41,7 @@ func (s *syntax) has(text []symbol, spans map[int]span) bool {
 	return t.ends(s.bodies[s.root], 0)[len(text)]
 }
 
-// ends returns where e may end that begins at from.
+// ends returns the offsets at which e can end if it begins at from.
 func (t *reference) ends(e *expr, from int) map[int]bool {
 	call := referenceCall{e, from}
 	ends, ok := t.known[call]
@@ -117,7 +117,7 @@ func (t *reference) find(e *expr, from int) map[int]bool {
 	return ends
 }
 
-// each returns where e may end that begins at one of the places.
+// each returns the offsets at which e can end if it begins at one of the places.
 func (t *reference) each(places map[int]bool, e *expr) map[int]bool {
 	ends := map[int]bool{}
 	for from := range places {
@@ -128,7 +128,7 @@ func (t *reference) each(places map[int]bool, e *expr) map[int]bool {
 	return ends
 }
 
-// read walks the steps of a program over a text.
+// read reports whether a program accepts a text.
 func (p *program) read(text []symbol) bool {
 	s := newStepper(p)
 	at := s.start()

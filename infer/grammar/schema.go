@@ -11,29 +11,28 @@ import (
 	"strings"
 )
 
-// SchemaRules writes the rules, in GBNF, of the JSON documents that are valid by a
-// JSON Schema (2020-12, or what earlier drafts have in common with it). name is that
-// of the rule of the whole document; the others begin with it and a hyphen.
+// SchemaRules returns GBNF rules of JSON documents that are valid by a JSON Schema (2020-12,
+// or the part of earlier drafts that agrees with it). The rule of the whole document is
+// called name; the names of the others begin with name and a hyphen.
 //
-// Whatever the rules allow is valid by the schema. They do not allow all that is
-// valid: a schema leaves open what a model had better not be free to do.
-//   - Properties come in the order in which the schema lists them, then others, if
-//     additionalProperties allows them expressly or the schema lists none.
-//   - An array has no items behind its prefixItems, if items does not allow them
-//     expressly.
-//   - A schema without type is one of the types that its keywords are about.
-//   - White space is at most a blank behind a colon, and a blank or a line break with
-//     up to 32 blanks or 16 tabs behind commas and inside brackets.
-//   - Characters are escaped only where JSON wants it, or as \/ or \uXXXX outside of
-//     surrogate pairs; integers are written without fraction, numbers with limits
-//     without exponent, none with more than 16 digits but for its limits.
-//   - A value of enum or const is written as the schema has it, without white space.
+// All documents that the rules allow are valid. Some valid documents are not allowed, where
+// a schema permits more than models should write:
+//   - Properties come in the order of the schema, then others if additionalProperties
+//     explicitly allows them or the schema lists none.
+//   - An array has no items after its prefixItems unless items explicitly allows them.
+//   - A value of a schema without type has one of the types that its keywords constrain.
+//   - White space is at most a blank after a colon, and a blank or a line break with up to
+//     32 blanks or 16 tabs after commas and inside brackets.
+//   - Characters are escaped only where JSON requires it, or as \/ or as \uXXXX outside of
+//     surrogate pairs. Integers have no fraction, numbers with limits have no exponent, and
+//     numbers have at most 16 digits unless a limit has more.
+//   - A value of enum or const is written as in the schema, without white space.
 //
-// What says nothing about validity is ignored, such as title. What the rules cannot hold
-// to, for instance if, or oneOf with alternatives of which two might be valid at once, is
-// an error that names the keyword and where it stands if strict is set; else it is left
-// out, and ignored has a line for each, as "if at #/properties/a". A format that cannot be
-// followed beside a pattern is left out in any case. The error may be that of ctx, too.
+// Annotations such as title are ignored. If the rules cannot enforce a keyword, for example
+// if, or oneOf of which two alternatives may be valid at once, then SchemaRules returns an
+// error that names the keyword and its place if strict is set. Otherwise it omits the
+// keyword and adds a line such as "if at #/properties/a" to ignored. A format that cannot be
+// enforced beside a pattern is always omitted. The error may also be that of ctx.
 func SchemaRules(ctx context.Context, name string, schema []byte, strict bool) (rules string, ignored []string, err error) {
 	root, err := parseJSON(ctx, schema)
 	if err != nil {
@@ -66,14 +65,14 @@ func newSchemaWriter(ctx context.Context, name string, root *value, strict bool)
 	}
 }
 
-// document writes the rules of the whole document.
+// document writes the rules of the document.
 func (w *schemaWriter) document() error {
 	rule, err := w.rule(conjunction{w.root})
 	if err != nil {
 		return err
 	}
 	if rule == "" {
-		return fmt.Errorf("no value is valid by the schema")
+		return fmt.Errorf("the schema is contradictory: no value is valid by it")
 	}
 	w.define(w.name, rule)
 	if w.text.Len() > maxText {
@@ -82,14 +81,14 @@ func (w *schemaWriter) document() error {
 	return nil
 }
 
-// maxIgnored bounds the list of keywords that are left out.
+// maxIgnored limits the list of omitted keywords.
 const maxIgnored = 100
 
-// maxSchemaWork bounds the steps in which rules are written: some 0.3 s.
+// maxSchemaWork limits the steps in which rules are written: about 0.3 s.
 const maxSchemaWork = 1 << 22
 
-// schemaWriter writes the rules of one schema. The parts that write an expression
-// return "" where no value is possible.
+// schemaWriter writes the rules of one schema. Methods that return an expression return ""
+// if no value is valid.
 type schemaWriter struct {
 	ctx                 context.Context
 	strict              bool
@@ -98,25 +97,24 @@ type schemaWriter struct {
 	text                strings.Builder
 	count               int
 	work                int                        // steps so far
-	ruleNames           map[string]string          // rules of conjunctions, by key; "" for none possible
-	alternativesByValue map[*value][]conjunction   // see alternatives; nil while they are sought
-	objectShapes        map[string]*objectShape    // of objects, by key
-	canonicalTexts      map[*value]string          // see code
+	ruleNames           map[string]string          // by key of a conjunction; "" if no value is valid
+	alternativesByValue map[*value][]conjunction   // see alternatives; nil while they are computed
+	objectShapes        map[string]*objectShape    // by key of a conjunction
+	canonicalTexts      map[*value]string          // see canonical
 	patternMatchers     map[string]*patternMatcher // by pattern
-	ids                 map[string]*value          // schemas by $id and #$anchor; nil: not sought so far
+	ids                 map[string]*value          // schemas by $id and #$anchor; nil until the first $ref
 	leftOut             map[*value]bool            // keywords in ignored
 	ignored             []string
 	languages           *languages
 	sharedWritten       map[string]bool // rules of sharedRules that are written
 }
 
-// spend counts n steps. It returns an error when there were too many, or that of the
-// context.
+// spend counts n steps. It returns an error beyond the limit, or that of the context.
 func (w *schemaWriter) spend(n int) error {
 	before := w.work
 	w.work += n
 	if w.work > maxSchemaWork {
-		return fmt.Errorf("the schema is too large: to read it takes more than %d steps, because its enums, properties or combinations of schemas multiply", maxSchemaWork)
+		return fmt.Errorf("the schema is too large: compiling it takes more than %d steps, because its enums, properties or combinations of schemas multiply", maxSchemaWork)
 	}
 	if before>>12 != w.work>>12 {
 		return w.ctx.Err()
@@ -124,8 +122,8 @@ func (w *schemaWriter) spend(n int) error {
 	return nil
 }
 
-// ignore leaves out a keyword that the rules cannot hold to. With strict that is an error,
-// of which format says what is the matter.
+// ignore omits a keyword that the rules cannot enforce. If strict is set, it returns an error
+// with the message instead.
 func (w *schemaWriter) ignore(keyword *value, format string, args ...any) error {
 	if w.strict {
 		return failAt(keyword, format, args...)
@@ -141,11 +139,11 @@ func (w *schemaWriter) leaveOut(keyword *value) {
 	}
 }
 
-// conjunction is schemas that must all be valid, in the order of their properties.
-// In an alternative, their keywords that combine schemas have been followed.
+// conjunction are schemas by which a value must be valid, in the order of their properties.
+// In an alternative, $ref, allOf, anyOf and oneOf have been resolved.
 type conjunction []*value
 
-// key tells conjunctions apart.
+// key identifies a conjunction.
 func (c conjunction) key() string {
 	b := make([]byte, 0, 4*len(c))
 	for _, v := range c {
@@ -177,7 +175,7 @@ func (w *schemaWriter) define(name, body string) {
 	w.text.WriteString(name + " ::= " + body + "\n")
 }
 
-// fresh returns a name for a rule.
+// newName returns an unused name for a rule.
 func (w *schemaWriter) newName() string {
 	w.count++
 	return fmt.Sprintf("%s-%d", w.name, w.count)
@@ -223,7 +221,7 @@ func (w *schemaWriter) rule(c conjunction) (string, error) {
 	return name, nil
 }
 
-// maxAlternatives bounds what anyOf, oneOf and allOf multiply to.
+// maxAlternatives limits the product of anyOf, oneOf and allOf.
 const maxAlternatives = 1 << 10
 
 // alternativesOf returns the alternatives of schemas that must all be valid.
@@ -256,12 +254,12 @@ func (w *schemaWriter) product(v *value, a, b []conjunction) (list []conjunction
 	return list, nil
 }
 
-// alternatives follows $ref, allOf, anyOf and oneOf: a value is valid by v if it is
+// alternatives resolves $ref, allOf, anyOf and oneOf: a value is valid by v if it is valid
 // by one of the alternatives.
 func (w *schemaWriter) alternatives(v *value) (list []conjunction, err error) {
 	if list, ok := w.alternativesByValue[v]; ok {
 		if list == nil {
-			return nil, failAt(v, "the schema consists of itself")
+			return nil, failAt(v, "the schema refers to itself without end: $ref, allOf, anyOf and oneOf lead back to it")
 		}
 		return list, nil
 	}
@@ -331,7 +329,7 @@ func (w *schemaWriter) anyOf(items []*value) (list []conjunction, err error) {
 	return list, nil
 }
 
-// resolve finds what a $ref means; nil if that is in another document.
+// resolve returns the schema of a $ref; nil if it is in another document and ignored.
 func (w *schemaWriter) resolve(ref *value) (*value, error) {
 	if w.ids == nil {
 		w.ids = map[string]*value{}
@@ -375,7 +373,7 @@ func (w *schemaWriter) resolve(ref *value) (*value, error) {
 	return at, nil
 }
 
-// findIDs notes the schemas in v that can be referred to by a name.
+// findIDs records the schemas in v that have an $id or $anchor.
 func (w *schemaWriter) findIDs(v *value) {
 	for _, m := range v.members {
 		if m.kind == kindString && m.text != "" {
@@ -395,7 +393,7 @@ func (w *schemaWriter) findIDs(v *value) {
 	}
 }
 
-// keywords says what the value of each keyword must be that the rules hold to.
+// keywords are the kinds of value that each enforced keyword may have.
 var keywords = map[string]valueKind{
 	"$ref": kindString, "allOf": kindArray, "anyOf": kindArray, "oneOf": kindArray,
 	"type": kindString | kindArray, "enum": kindArray, "const": anyKind,
@@ -409,16 +407,16 @@ var keywords = map[string]valueKind{
 	"$defs": kindObject, "definitions": kindObject,
 }
 
-// counts are the keywords whose values count something.
+// countKeywords are the keywords whose values must not be negative.
 var countKeywords = []string{"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 
-// refused are the keywords of JSON Schema that the rules cannot hold to.
+// unsupportedKeywords are the keywords of JSON Schema that the rules cannot enforce.
 var unsupportedKeywords = []string{
 	"$dynamicRef", "$recursiveRef", "contains", "dependencies", "dependentRequired", "dependentSchemas", "if",
 	"maxContains", "minContains",
 }
 
-// check looks at the keywords of a schema, except for what they mean.
+// check checks which keywords a schema has and the kinds of their values.
 func (w *schemaWriter) check(v *value) error {
 	if err := w.spend(1 + len(v.members)); err != nil {
 		return err
@@ -455,11 +453,12 @@ func (w *schemaWriter) check(v *value) error {
 	return nil
 }
 
-// inclusive are the limits that a draft before 6 made exclusive by true.
+// inclusive are the limits that exclusiveMinimum and exclusiveMaximum, if they are true as
+// in drafts before 6, make exclusive.
 var inclusive = map[string]string{"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 
-// kindsNamed returns the kinds of value that a schema allows; false if it says more of
-// them than their type.
+// typeOnlyKinds returns the kinds of value that a schema allows; false if it constrains more
+// than their type.
 func typeOnlyKinds(v *value) (kinds valueKind, ok bool) {
 	if v.kind == kindBool {
 		if v.truth {
@@ -478,7 +477,7 @@ func typeOnlyKinds(v *value) (kinds valueKind, ok bool) {
 
 var kindNames = []string{"null", "a boolean", "an object", "an array", "a string", "an integer", "a fraction"}
 
-// String lists the kinds of a set for people.
+// String returns the kinds of a set for error messages.
 func (k valueKind) String() string {
 	var names []string
 	for i, name := range kindNames {
@@ -492,7 +491,7 @@ func (k valueKind) String() string {
 	return strings.Join(names, " or ")
 }
 
-// all returns the values of a keyword, in the schemas that have it.
+// all returns the values of a keyword in the schemas that have it.
 func (c conjunction) all(keyword string) (values []*value) {
 	for _, v := range c {
 		if m := v.get(keyword); m != nil {
@@ -507,7 +506,7 @@ var typeKinds = map[string]valueKind{
 	"integer": kindInteger, "number": kindNumber,
 }
 
-// declared returns the kinds of value that type allows.
+// allowedKinds returns the kinds of value that type and not allow.
 func (c conjunction) allowedKinds() (valueKind, error) {
 	kinds := anyKind
 	for _, v := range c.all("type") {
@@ -519,7 +518,7 @@ func (c conjunction) allowedKinds() (valueKind, error) {
 		for _, item := range items {
 			k, ok := typeKinds[item.text]
 			if !ok || item.kind != kindString {
-				return 0, failAt(item, "type is %s, which JSON does not have", shorten(item.encode(false)))
+				return 0, failAt(item, "type is %s, which is not a type of JSON Schema", shorten(item.encode(false)))
 			}
 			these |= k
 		}
@@ -533,7 +532,7 @@ func (c conjunction) allowedKinds() (valueKind, error) {
 	return kinds, nil
 }
 
-// aboutKinds says which kind of value a keyword is about.
+// keywordKinds are the kinds of value that each keyword constrains.
 var keywordKinds = map[string]valueKind{
 	"properties": kindObject, "required": kindObject, "additionalProperties": kindObject, "unevaluatedProperties": kindObject,
 	"minProperties": kindObject, "maxProperties": kindObject, "patternProperties": kindObject, "propertyNames": kindObject,
@@ -544,7 +543,7 @@ var keywordKinds = map[string]valueKind{
 	"multipleOf": kindNumber,
 }
 
-// about returns the kinds that the keywords of c, type apart, are about.
+// constrainedKinds returns the kinds that the keywords of c other than type constrain.
 func (c conjunction) constrainedKinds() (kinds valueKind) {
 	for _, v := range c {
 		for _, m := range v.members {
@@ -604,8 +603,8 @@ func (w *schemaWriter) values(c conjunction) ([]string, error) {
 	return list, nil
 }
 
-// enumerated returns the values that enum and const leave of the kinds, each once; false
-// if neither is there.
+// enumValues returns the different values of the kinds that enum and const allow; false if c
+// has neither.
 func (w *schemaWriter) enumValues(c conjunction, kinds valueKind) (list []*value, ok bool, err error) {
 	for _, v := range c {
 		for _, m := range v.members {
@@ -618,7 +617,7 @@ func (w *schemaWriter) enumValues(c conjunction, kinds valueKind) (list []*value
 				continue
 			}
 			allowed := make(map[string]*value, len(items))
-			var kept []*value
+			var values []*value
 			for _, item := range items {
 				code, err := w.canonical(item)
 				if err != nil {
@@ -626,19 +625,19 @@ func (w *schemaWriter) enumValues(c conjunction, kinds valueKind) (list []*value
 				}
 				if allowed[code] == nil && item.kind&kinds != 0 {
 					allowed[code] = item
-					kept = append(kept, item)
+					values = append(values, item)
 				}
 			}
 			if ok {
-				kept = slices.DeleteFunc(list, func(item *value) bool { return allowed[w.canonicalTexts[item]] == nil })
+				values = slices.DeleteFunc(list, func(item *value) bool { return allowed[w.canonicalTexts[item]] == nil })
 			}
-			list, ok = kept, true
+			list, ok = values, true
 		}
 	}
 	return list, ok, nil
 }
 
-// code returns a text that equal values have in common.
+// canonical returns a text that is the same for equal values.
 func (w *schemaWriter) canonical(v *value) (string, error) {
 	code, ok := w.canonicalTexts[v]
 	if !ok {
@@ -649,10 +648,10 @@ func (w *schemaWriter) canonical(v *value) (string, error) {
 	return code, w.spend(1)
 }
 
-// maxEnum bounds the characters of an enum; beginnings that values have in common count once.
+// maxEnum limits the bytes of an enum; common prefixes count once.
 const maxEnum = 1 << 16
 
-// literals returns the values that enum and const leave.
+// enumLiterals returns the values that enum and const allow as GBNF literals.
 func (w *schemaWriter) enumLiterals(c conjunction, kinds valueKind) ([]string, error) {
 	list, _, err := w.enumValues(c, kinds)
 	if err != nil {
@@ -677,7 +676,7 @@ func (w *schemaWriter) enumLiterals(c conjunction, kinds valueKind) ([]string, e
 		size, before = size+len(text)-common, text
 	}
 	if size > maxEnum {
-		return nil, failAt(append(c.all("enum"), c.all("const")...)[0], "the values take %d bytes, those that they begin with in common counted once; the limit is %d", size, maxEnum)
+		return nil, failAt(append(c.all("enum"), c.all("const")...)[0], "the values take %d bytes, with common prefixes counted once; the limit is %d", size, maxEnum)
 	}
 	for i, text := range texts {
 		texts[i] = Literal(text)
@@ -685,8 +684,8 @@ func (w *schemaWriter) enumLiterals(c conjunction, kinds valueKind) ([]string, e
 	return texts, nil
 }
 
-// fits reports whether a value of enum or const is valid by the other keywords, as far as
-// they can be followed.
+// validValue reports whether a value of enum or const is valid by the other keywords that
+// can be enforced.
 func (w *schemaWriter) validValue(c conjunction, item *value) (bool, error) {
 	about := c.constrainedKinds() & item.kind
 	switch {
@@ -704,7 +703,7 @@ func (w *schemaWriter) validValue(c conjunction, item *value) (bool, error) {
 	return true, w.ignoreBeside(c, item)
 }
 
-// ignoreBeside leaves out the keywords beside an enum or const that are about item.
+// ignoreBeside ignores the keywords beside an enum or const that constrain item.
 func (w *schemaWriter) ignoreBeside(c conjunction, item *value) error {
 	for _, v := range c {
 		for _, m := range v.members {
@@ -722,8 +721,7 @@ func (w *schemaWriter) ignoreBeside(c conjunction, item *value) error {
 	return nil
 }
 
-// largest returns the largest value of a count, or def without it; a count that is
-// too large for an int counts as the largest int.
+// maxCount returns the largest value of a count, or def if that is larger.
 func (c conjunction) maxCount(keyword string, def int) int {
 	for _, v := range c.all(keyword) {
 		def = max(def, v.count())
@@ -731,7 +729,7 @@ func (c conjunction) maxCount(keyword string, def int) int {
 	return def
 }
 
-// smallest is the same for the smallest value.
+// minCount returns the smallest value of a count, or def if that is smaller.
 func (c conjunction) minCount(keyword string, def int) int {
 	for _, v := range c.all(keyword) {
 		def = min(def, v.count())
@@ -739,11 +737,10 @@ func (c conjunction) minCount(keyword string, def int) int {
 	return def
 }
 
-// unbounded stands for a count without limit.
+// unbounded is a count without limit.
 const unbounded = 1<<31 - 1
 
-// count returns an integer that is not negative as an int, unbounded if it is too
-// large.
+// count returns a non-negative integer as an int; unbounded if it is too large.
 func (v *value) count() int {
 	n, ok := v.number()
 	if !ok || !n.Num().IsInt64() || n.Num().Int64() > unbounded {
@@ -752,7 +749,7 @@ func (v *value) count() int {
 	return int(n.Num().Int64())
 }
 
-// times writes a repetition from low to high times.
+// times returns the operator of a repetition from low to high times.
 func times(low, high int) string {
 	switch {
 	case low == 0 && high == unbounded:
@@ -765,7 +762,7 @@ func times(low, high int) string {
 	return fmt.Sprintf("{%d,%d}", low, high)
 }
 
-// sharedRules are those that many schemas need. $ stands for the name and a hyphen.
+// sharedRules are the rules that many schemas need. $ stands for the prefix of rule names.
 var sharedRules = map[string]string{
 	"ws":      `" "? | "\n" (" "{0,32} | "\t"{0,16})`,
 	"char":    `[^"\\\x00-\x1f] | "\\" (["\\/bfnrt] | "u" ([0-9a-cA-CefEF] [0-9a-fA-F] | [dD] [0-7]) [0-9a-fA-F]{2})`,
@@ -778,8 +775,8 @@ var sharedRules = map[string]string{
 	"any":     `$object | $array | $string | $number | "true" | "false" | "null"`,
 }
 
-// share returns the name of a shared rule, and writes it, with those that it needs,
-// if it is not there.
+// sharedRule returns the name of a shared rule, and writes it and those that it needs if
+// they are not written yet.
 func (w *schemaWriter) sharedRule(rule string) string {
 	if !w.sharedWritten[rule] {
 		w.sharedWritten[rule] = true

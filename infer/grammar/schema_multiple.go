@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Limits of what multipleOf takes.
+// Limits of the rules of multipleOf.
 const (
-	maxModulus       = 1 << 12 // multipleOf without its decimal point
-	maxMultiples     = 1 << 10 // that are listed one by one
+	maxModulus       = 1 << 12 // digits of multipleOf without its decimal point, as a number
+	maxMultiples     = 1 << 10 // multiples that are listed one by one
 	maxMultipleRules = 1 << 12
-	maxDecimals      = 16 // digits behind the point of multipleOf
+	maxDecimals      = 16 // of multipleOf
 )
 
 // multiples writes the numbers between the limits that are multiples of all steps; integers
@@ -95,7 +95,7 @@ func (l limits) scaled(decimals int) limits {
 
 func power(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
 
-// commonMultiple returns the least positive number that is a multiple of both; a may be 0.
+// commonMultiple returns the least positive common multiple of a and b; b if a is 0.
 func commonMultiple(a, b *big.Rat) *big.Rat {
 	if a.Sign() == 0 {
 		return b
@@ -105,8 +105,8 @@ func commonMultiple(a, b *big.Rat) *big.Rat {
 	return new(big.Rat).SetFrac(num, new(big.Int).GCD(nil, nil, a.Denom(), b.Denom()))
 }
 
-// listMultiples writes the multiples of modulus from one number to another, with some digits
-// behind the point, one by one if they are few.
+// listMultiples lists the multiples of modulus between two numbers, with a decimal point
+// before the last digits; false if there are too many.
 func listMultiples(from, to, modulus *big.Int, behind int) (string, bool) {
 	last := new(big.Int).Div(to, modulus)
 	first := new(big.Int).Neg(new(big.Int).Div(new(big.Int).Neg(from), modulus))
@@ -122,13 +122,13 @@ func listMultiples(from, to, modulus *big.Int, behind int) (string, bool) {
 	return strings.Join(list, " | "), true
 }
 
-// digitWriter writes digits of numbers that are multiples of modulus.
+// digitWriter writes rules of the digits of multiples of modulus.
 type digitWriter struct {
 	*schemaWriter
 	prefix   string
 	modulus  int
 	decimals int               // digits behind the point
-	rules    map[[2]int]string // see free
+	rules    map[[2]int]string // by the arguments of lastDigits
 	written  [][2]string       // name and body
 }
 
@@ -176,8 +176,8 @@ func (d *digitWriter) magnitudes(low, high *big.Int) string {
 	return alternatives(parts...)
 }
 
-// between writes the digits from low to high, behind others that leave k: their value with
-// zeros in place of these digits, modulo modulus.
+// between writes the last digits of multiples, from low to high. k is the value of the
+// digits before them, with zeros in place of these, modulo modulus.
 func (d *digitWriter) between(low, high string, k int) string {
 	n := len(low)
 	if n == 0 || strings.Trim(low, "0") == "" && strings.Trim(high, "9") == "" {
@@ -199,13 +199,13 @@ func (d *digitWriter) between(low, high string, k int) string {
 	return d.withPoint(n, strings.Join(parts, " | "))
 }
 
-// after returns what the first of n digits leaves.
+// remainder returns k of the digits after the first of n digits.
 func (d *digitWriter) remainder(n, k int, digit byte) int {
 	place := new(big.Int).Mod(power(n-1), big.NewInt(int64(d.modulus)))
 	return (k + int(digit-'0')*int(place.Int64())) % d.modulus
 }
 
-// pointed puts the point in front of the digits that stand behind it.
+// withPoint puts the decimal point before the last n digits if it belongs there.
 func (d *digitWriter) withPoint(n int, body string) string {
 	if body != "" && n == d.decimals && n > 0 {
 		return `"." (` + body + `)`
@@ -213,8 +213,8 @@ func (d *digitWriter) withPoint(n int, body string) string {
 	return body
 }
 
-// free returns the name of the rule of any n digits that make a multiple behind others that
-// leave k; zeros at the end of a fraction may be left out. "" if there are none.
+// lastDigits returns the name of the rule of all last n digits of multiples after digits
+// with the value k, as in between; "" if there are none. Trailing zeros of a fraction are optional.
 func (d *digitWriter) lastDigits(n, k int) string {
 	if n == 0 {
 		if k == 0 {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// limits are the bounds of numbers; nil for none.
+// limits are the limits of numbers; nil for none.
 type limits struct {
 	low, high                   *big.Rat
-	exclusiveLow, exclusiveHigh bool // the bound itself is out
+	exclusiveLow, exclusiveHigh bool
 }
 
-// limitDigits is how many digits a limit may have.
+// limitDigits is the number of digits that a limit may have.
 const limitDigits = 40
 
 func (w *schemaWriter) limits(c conjunction) (l limits, err error) {
@@ -25,7 +25,7 @@ func (w *schemaWriter) limits(c conjunction) (l limits, err error) {
 			}
 			exclusive := strings.HasPrefix(m.name, "exclusive")
 			if name := "exclusiveM" + m.name[1:]; !exclusive && v.get(name) != nil && v.get(name).truth {
-				exclusive = true // as a draft before 6 says it
+				exclusive = true // in the form of drafts before 6
 			}
 			n, ok := m.number()
 			if ok && !shortNumber(n) {
@@ -51,14 +51,14 @@ func (w *schemaWriter) limits(c conjunction) (l limits, err error) {
 	return l, nil
 }
 
-// shortNumber reports whether n has no more digits than a limit may have.
+// shortNumber reports whether n has at most limitDigits digits.
 func shortNumber(n *big.Rat) bool {
 	whole, fraction := decimal(new(big.Rat).Abs(n))
 	return len(whole)+len(fraction) <= limitDigits
 }
 
-// farLimit returns a limit in place of n that numbers of openDigits digits do not reach
-// either; false if there is none.
+// farLimit returns the largest number of defaultDigits digits, or the least one, in place of
+// a limit n beyond it; false if n is not beyond it.
 func farLimit(n *big.Rat, upper bool) (*big.Rat, bool) {
 	far := new(big.Rat).SetInt(new(big.Int).Sub(new(big.Int).Exp(big.NewInt(10), big.NewInt(defaultDigits), nil), one))
 	if upper {
@@ -68,7 +68,8 @@ func farLimit(n *big.Rat, upper bool) (*big.Rat, bool) {
 	return far, n.Cmp(far) < 0
 }
 
-// inLimits reports whether a number of enum or const is valid by the keywords about numbers.
+// validNumber reports whether a number of enum or const is valid by the keywords that
+// constrain numbers.
 func (w *schemaWriter) validNumber(c conjunction, n *big.Rat) (bool, error) {
 	l, err := w.limits(c)
 	if err != nil {
@@ -84,7 +85,7 @@ func (w *schemaWriter) validNumber(c conjunction, n *big.Rat) (bool, error) {
 	return !below && !above, nil
 }
 
-// numbers writes the numbers of an alternative: integers alone if it wants these.
+// numbers writes the numbers of an alternative, or its integers if it allows no others.
 func (w *schemaWriter) numbers(c conjunction) (string, error) {
 	kinds, err := c.kinds()
 	if err != nil {
@@ -147,7 +148,7 @@ func (l limits) integers() string {
 	return strings.Join(parts, " | ")
 }
 
-// whole returns the least and the largest integer between the limits; nil for no limit.
+// integerBounds returns the least and the largest integer between the limits; nil for none.
 func (l limits) integerBounds() (from, to *big.Int) {
 	if l.low != nil {
 		from = new(big.Int).Neg(floor(new(big.Rat).Neg(l.low)))
@@ -164,16 +165,16 @@ func (l limits) integerBounds() (from, to *big.Int) {
 	return from, to
 }
 
-// floor returns the largest integer that is not above r.
+// floor returns the largest integer that is at most r.
 func floor(r *big.Rat) *big.Int {
 	return new(big.Int).Div(r.Num(), r.Denom()) // Euclidean, and the denominator is positive
 }
 
-// openDigits is how many digits an integer may have that nothing limits.
+// defaultDigits is the number of digits that an integer without limits may have.
 const defaultDigits = 16
 
-// digitsBetween writes the integers from low, which is not negative, to high; high is
-// nil for no limit.
+// digitsBetween writes the integers from low, which is not negative, to high; nil for no
+// limit.
 func digitsBetween(low, high *big.Int) string {
 	from := low.String()
 	to := strings.Repeat("9", max(defaultDigits, len(from)))
@@ -257,7 +258,7 @@ func (l limits) decimals() string {
 	return strings.Join(parts, " | ")
 }
 
-// openFraction is how many digits a fraction may have behind those of its limits.
+// defaultFraction is the number of digits that a fraction may have beyond those of its limits.
 const defaultFraction = 16
 
 // magnitudes writes the decimals from low, which is not negative, to high.
@@ -299,18 +300,18 @@ func (l limits) magnitudes() string {
 
 var anyFraction = fmt.Sprintf(`("." [0-9]{1,%d})?`, defaultFraction)
 
-// fractionDigits are the digits behind a decimal point, without zeros at their end.
+// fractionDigits are the digits after a decimal point, without trailing zeros.
 type fractionDigits string
 
-// decimal splits a number that is not negative and has a finite decimal expansion.
+// decimal splits r, which must be non-negative and have a finite decimal expansion.
 func decimal(r *big.Rat) (whole string, fraction fractionDigits) {
 	digits, _ := r.FloatPrec() // exact: it came from decimal digits
 	whole, rest, _ := strings.Cut(r.FloatString(digits), ".")
 	return whole, fractionDigits(strings.TrimRight(rest, "0"))
 }
 
-// digits are digit strings behind a decimal point: an expression of those that have
-// any, "" for none, and whether there may be none.
+// digits is a set of digit strings after a decimal point: an expression of those that are
+// not empty, "" for none, and whether the empty one is included.
 type digits struct {
 	some  string
 	empty bool
@@ -324,7 +325,7 @@ var (
 	exactlyZero = digits{`"0"`, true}
 )
 
-// fraction writes the digits with the point in front of them.
+// fraction writes the digits after a point; impossible if the set is empty.
 func (d digits) fraction() string {
 	switch {
 	case d.some == "" && d.empty:
@@ -337,7 +338,7 @@ func (d digits) fraction() string {
 	return ` "." (` + d.some + `)`
 }
 
-// after writes the digits behind a first one.
+// after writes the digits after a first one.
 func (d digits) after(first byte) string {
 	switch {
 	case d.some == "" && d.empty:
@@ -360,7 +361,7 @@ func alternatives(list ...string) string {
 	return strings.Join(some, " | ")
 }
 
-// atLeast returns the fractions that are not below f, nor f itself if strict.
+// atLeast returns the fractions that are at least f, or above f if strict.
 func (f fractionDigits) atLeast(strict bool) digits {
 	switch {
 	case f == "" && strict:
@@ -375,7 +376,7 @@ func (f fractionDigits) atLeast(strict bool) digits {
 	return digits{some: alternatives(f[1:].atLeast(strict).after(f[0]), more)}
 }
 
-// atMost returns the fractions that are not above f, nor f itself if strict.
+// atMost returns the fractions that are at most f, or below f if strict.
 func (f fractionDigits) atMost(strict bool) digits {
 	switch {
 	case f == "" && strict:

@@ -13,25 +13,25 @@ import (
 type property struct {
 	name      string
 	required  bool
-	forbidden bool // propertyNames does not allow the name
+	forbidden bool // by propertyNames
 	schema    conjunction
 }
 
-// shape is what an alternative says of objects.
+// objectShape is what an alternative says about objects.
 type objectShape struct {
 	list   []property // in order
 	byName map[string]int
 	others []otherNames
-	closed bool // no properties but those in list
+	closed bool // no other properties than those in list
 }
 
-// otherNames are names that are none of those listed, and the schemas of their values.
+// otherNames are names of properties that are not listed, and the schemas of their values.
 type otherNames struct {
-	names  *nameConstraint // nil: all
+	names  *nameConstraint // nil for all
 	schema conjunction
 }
 
-// find returns the property of a name, nil if it is not listed.
+// find returns the property of a name; nil if it is not listed.
 func (s *objectShape) find(name string) *property {
 	if i, ok := s.byName[name]; ok {
 		return &s.list[i]
@@ -151,12 +151,12 @@ func (w *schemaWriter) schemasOf(c conjunction, name string) (schema conjunction
 	return schema, nil
 }
 
-// otherNames returns the names of an open object that are not listed: those that match a
-// pattern, if there are patterns, else all.
+// otherNames returns the names that are not listed of an object with other properties: those
+// that match a pattern if there are patterns, else all.
 func (w *schemaWriter) otherNames(c conjunction, names *nameConstraint) ([]otherNames, error) {
-	var first *value // the schema whose patterns say which names there may be
+	var first *value // patternProperties of the first schema that has any; names match one of them
 	var rest conjunction
-	var apart []*value // patterns of the others
+	var excluded []*value // patterns of the other schemas
 	for _, v := range c {
 		patterns := v.get("patternProperties")
 		switch {
@@ -165,19 +165,19 @@ func (w *schemaWriter) otherNames(c conjunction, names *nameConstraint) ([]other
 			continue
 		case patterns != nil:
 			for _, m := range patterns.members {
-				apart = append(apart, m.value)
+				excluded = append(excluded, m.value)
 			}
 		}
 		if others := v.get("additionalProperties"); others != nil {
 			rest = rest.join(conjunction{others})
 		}
 	}
-	if first == nil && len(apart) == 0 {
+	if first == nil && len(excluded) == 0 {
 		return []otherNames{{names, rest}}, nil
 	}
 	var list []otherNames
 	for i, m := range first.members {
-		n := &nameConstraint{exclude: apart}
+		n := &nameConstraint{exclude: excluded}
 		if names != nil {
 			n.alternatives = names.alternatives
 		}
@@ -195,15 +195,15 @@ func (w *schemaWriter) otherNames(c conjunction, names *nameConstraint) ([]other
 	return list, nil
 }
 
-// nameTest says which names of properties there may be; nil allows all.
+// nameConstraint constrains the names of properties; nil allows all.
 type nameConstraint struct {
-	match        []*value      // values of patternProperties: their patterns match
-	exclude      []*value      // values of patternProperties: their patterns do not match
-	alternatives []conjunction // alternatives of propertyNames; nil: it says nothing
+	match        []*value      // values of patternProperties whose patterns must match
+	exclude      []*value      // values of patternProperties whose patterns must not match
+	alternatives []conjunction // of propertyNames; nil if there is none
 }
 
-// propertyNames returns what propertyNames says; nil if that is nothing. If it lists the
-// names, they are enumerated.
+// propertyNames returns the constraint of propertyNames, nil for none, and the names if it
+// lists them by enum or const.
 func (w *schemaWriter) propertyNames(c conjunction) (names *nameConstraint, enumerated []string, err error) {
 	schemas := conjunction(c.all("propertyNames"))
 	if len(schemas) == 0 {
@@ -252,7 +252,7 @@ func (w *schemaWriter) propertyNames(c conjunction) (names *nameConstraint, enum
 	return names, enumerated, nil
 }
 
-// allows reports whether there may be a property of a name, as far as propertyNames goes.
+// allows reports whether propertyNames allows a name.
 func (t *nameConstraint) allows(w *schemaWriter, name string) (bool, error) {
 	if t == nil || t.alternatives == nil {
 		return true, nil
@@ -272,8 +272,8 @@ func (t *nameConstraint) allows(w *schemaWriter, name string) (bool, error) {
 	return false, nil
 }
 
-// rule writes the rule of the names that t allows and that are not listed, with the quotes;
-// "" if there are none.
+// rule writes the rule of the names, in quotes, that t allows and that are not listed; "" if
+// there are none.
 func (t *nameConstraint) rule(w *schemaWriter, listed []property) (string, error) {
 	w.languages = newLanguages(w.spend)
 	l := w.languages
@@ -313,8 +313,8 @@ func (t *nameConstraint) rule(w *schemaWriter, listed []property) (string, error
 	return fmt.Sprintf(`"\"" %s "\""`, rule), nil
 }
 
-// patternOf is the language of the pattern that has a schema in patternProperties; other if
-// it cannot be used.
+// patternLanguage returns the language of the pattern of a schema in patternProperties;
+// other if the pattern is ignored.
 func (w *schemaWriter) patternLanguage(schema *value, other *language) (*language, error) {
 	p, err := parsePattern(schema.name)
 	if err != nil {
@@ -327,7 +327,7 @@ func (w *schemaWriter) patternLanguage(schema *value, other *language) (*languag
 	return a, err
 }
 
-// namesOf is the language of an alternative of propertyNames.
+// nameLanguage returns the language of an alternative of propertyNames.
 func (w *schemaWriter) nameLanguage(c conjunction) (*language, error) {
 	l := w.languages
 	values, ok, err := w.enumValues(c, kindString)
@@ -365,7 +365,7 @@ func (w *schemaWriter) nameLanguage(c conjunction) (*language, error) {
 	return l.and(all...), nil
 }
 
-// getOrNil is get of a value that may not be there.
+// getOrNil returns the member of a name; nil also if v is nil.
 func (v *value) getOrNil(name string) *value {
 	if v == nil {
 		return nil
@@ -373,7 +373,7 @@ func (v *value) getOrNil(name string) *value {
 	return v.get(name)
 }
 
-// maxProperties bounds the work on one object.
+// maxProperties limits the work on one object.
 const maxProperties = 2000
 
 // object writes the objects of an alternative.
@@ -386,7 +386,7 @@ func (w *schemaWriter) object(c conjunction) (string, error) {
 	if len(shape.list) == 0 && len(shape.others) == 1 && shape.others[0].names == nil && len(shape.others[0].schema) == 0 && low == 0 && high == unbounded {
 		return w.sharedRule("object"), nil
 	}
-	var kept []property
+	var allowed []property
 	var members []string
 	required := 0
 	for _, p := range shape.list {
@@ -405,7 +405,7 @@ func (w *schemaWriter) object(c conjunction) (string, error) {
 		if p.required {
 			required++
 		}
-		kept = append(kept, p)
+		allowed = append(allowed, p)
 		members = append(members, Literal(jsonName(p.name)+":")+` " "? `+rule)
 	}
 	other := ""
@@ -414,10 +414,10 @@ func (w *schemaWriter) object(c conjunction) (string, error) {
 			return "", err
 		}
 	}
-	if low, high, err = w.checkCounts(c, len(kept), required, other != "", low, high); err != nil {
+	if low, high, err = w.checkCounts(c, len(allowed), required, other != "", low, high); err != nil {
 		return "", err
 	}
-	if len(kept) == 0 {
+	if len(allowed) == 0 {
 		return w.list("{", other, low, high, "}"), nil
 	}
 	ws := w.sharedRule("ws")
@@ -425,10 +425,10 @@ func (w *schemaWriter) object(c conjunction) (string, error) {
 	if other != "" {
 		tail = fmt.Sprintf(`("," %s %s)* %s`, ws, other, tail)
 	}
-	return w.members(kept, members, other, tail), nil
+	return w.members(allowed, members, other, tail), nil
 }
 
-// others writes a property that is none of those listed; "" if there may be none.
+// others writes a property that is not listed; "" if none is allowed.
 func (w *schemaWriter) others(c conjunction, shape *objectShape) (string, error) {
 	var list []string
 	for _, o := range shape.others {
@@ -447,7 +447,7 @@ func (w *schemaWriter) others(c conjunction, shape *objectShape) (string, error)
 		}
 		if errors.Is(err, errLanguage) {
 			for _, keyword := range append(c.all("propertyNames"), c.all("patternProperties")...) {
-				if err := w.ignore(keyword, "%s cannot be held to: %s", keyword.name, err); err != nil {
+				if err := w.ignore(keyword, "%s cannot be enforced: %s", keyword.name, err); err != nil {
 					return "", err
 				}
 			}
@@ -468,17 +468,17 @@ func (w *schemaWriter) others(c conjunction, shape *objectShape) (string, error)
 	return name, nil
 }
 
-// jsonName is a name of a property as JSON.
+// jsonName returns the name of a property as JSON.
 func jsonName(name string) string {
 	var b strings.Builder
 	writeJSONString(&b, name)
 	return b.String()
 }
 
-// checkCounts leaves out minProperties and maxProperties that rules would have to count
-// for, and returns those that it leaves.
+// checkCounts ignores minProperties and maxProperties if the rules would have to count
+// properties, and returns the limits that remain.
 func (w *schemaWriter) checkCounts(c conjunction, listed, required int, open bool, low, high int) (int, int, error) {
-	// Other properties may have the same name, and then count once.
+	// Other properties may repeat a name and then count once.
 	if low > required && (listed > 0 || low > 1) {
 		if err := w.ignore(c.all("minProperties")[0], "minProperties is supported up to the number of required properties, or up to 1 where none is listed"); err != nil {
 			return 0, 0, err
@@ -497,13 +497,13 @@ func (w *schemaWriter) checkCounts(c conjunction, listed, required int, open boo
 	return low, high, nil
 }
 
-// members writes an object with listed properties: each is a rule that goes on with
-// those behind it, so that the rules grow no faster than the list.
+// members writes an object with listed properties. Each property has a rule that continues
+// with the later ones, so that the size of the rules is linear in the list.
 func (w *schemaWriter) members(list []property, members []string, other, end string) string {
 	prefix := w.newName()
 	name := func(i int) string { return fmt.Sprintf("%s-%d", prefix, i) }
 	ws := w.sharedRule("ws")
-	// Rule i is all from property i on, behind another one.
+	// Rule i is the rest from property i on, after another property.
 	w.define(name(len(list)), end)
 	for i := len(list) - 1; i > 0; i-- {
 		body := fmt.Sprintf(`"," %s %s`, ws, members[i])
@@ -525,8 +525,7 @@ func (w *schemaWriter) members(list []property, members []string, other, end str
 	return fmt.Sprintf(`"{" %s (%s | "}")`, ws, strings.Join(first, " | "))
 }
 
-// list writes an array, or an object, of low to high items of one kind; "" if that
-// is not possible.
+// list writes an array or an object of low to high items of one kind; "" if none is valid.
 func (w *schemaWriter) list(open, item string, low, high int, end string) string {
 	ws := w.sharedRule("ws")
 	if item == "" {
@@ -549,8 +548,8 @@ func (w *schemaWriter) list(open, item string, low, high int, end string) string
 	return fmt.Sprintf(`"%s" %s %s "%s"`, open, ws, body, end)
 }
 
-// otherName writes the name of a property that is none of those listed. It has no
-// escapes, so that no spelling of a listed one slips through.
+// otherName writes the name of a property that is not listed. It has no escapes, so that it
+// cannot be another spelling of a listed name.
 func (w *schemaWriter) otherName(c conjunction, list []property) (string, error) {
 	var names []string
 	for _, p := range list {
@@ -558,7 +557,7 @@ func (w *schemaWriter) otherName(c conjunction, list []property) (string, error)
 			return "", err
 		}
 		if len(p.name) > maxNesting {
-			return "", failAt(c[0], "names of properties may have %d bytes where others are allowed", maxNesting)
+			return "", failAt(c[0], "names of properties may have at most %d bytes where other properties are allowed", maxNesting)
 		}
 		if !strings.ContainsFunc(p.name, func(r rune) bool { return r == '"' || r == '\\' || r < ' ' }) {
 			names = append(names, p.name)
@@ -570,8 +569,8 @@ func (w *schemaWriter) otherName(c conjunction, list []property) (string, error)
 
 const plainChar = `[^"\\\x00-\x1f]`
 
-// otherThan writes a rule of the rest of a name that is none of the sorted names, and
-// the quote behind it.
+// nameExcept writes a rule of the rest of a name that is none of the sorted names, and of
+// the quote after it.
 func (w *schemaWriter) nameExcept(names []string) string {
 	if len(names) == 0 {
 		return plainChar + `* "\""`
@@ -631,7 +630,7 @@ func (w *schemaWriter) array(c conjunction) (string, error) {
 	if prefix > maxProperties {
 		return "", failAt(c[0], "prefixItems has more than %d items", maxProperties)
 	}
-	// Item number prefix stands for all behind.
+	// Item number prefix stands for all later ones.
 	rules := make([]string, prefix+1)
 	for i := range rules {
 		schema, given := c.item(i)
@@ -656,7 +655,7 @@ func (w *schemaWriter) array(c conjunction) (string, error) {
 	return w.tuple(rules, low, high), nil
 }
 
-// maxUnique is how many values the items of an array may have that must all differ: there
+// maxUnique is the largest number of values from which uniqueItems can choose, because there
 // is a rule for each set of them.
 const maxUnique = 8
 
@@ -766,8 +765,8 @@ func (c conjunction) item(i int) (schema conjunction, given bool) {
 	return schema, given
 }
 
-// tuple writes an array whose items have rules of their own; the last rule is that of
-// all further items, "" if there are none.
+// tuple writes an array each of whose items has its own rule. The last rule is that of all
+// further items; "" if there are none.
 func (w *schemaWriter) tuple(rules []string, low, high int) string {
 	ws := w.sharedRule("ws")
 	prefix, last := w.newName(), len(rules)-1

@@ -2,8 +2,8 @@ package grammar
 
 import "slices"
 
-// checkOneOf refuses alternatives of which two might be valid at once, because a
-// grammar cannot say "this and not that".
+// checkOneOf ignores a oneOf of which two alternatives may be valid at once, because a
+// grammar cannot exclude what another alternative allows.
 func (w *schemaWriter) checkOneOf(list *value) error {
 	options := make([][]conjunction, len(list.items))
 	for i, item := range list.items {
@@ -14,20 +14,20 @@ func (w *schemaWriter) checkOneOf(list *value) error {
 	}
 	for i := range options {
 		for j := range i {
-			apart, err := w.disjoint(options[j], options[i], 0)
+			disjoint, err := w.disjoint(options[j], options[i], 0)
 			if err != nil {
 				return err
 			}
-			if !apart {
-				return w.ignore(list, "a value might be valid by number %d and by number %d of oneOf at once: use anyOf, or tell them apart by type or by a required property with const", j, i)
+			if !disjoint {
+				return w.ignore(list, "a value may be valid by the alternatives %d and %d of oneOf at once: use anyOf, or make them differ in type or in a required property with const", j, i)
 			}
 		}
 	}
 	return nil
 }
 
-// apart reports whether what the rules write for one of a can never be valid by one
-// of b, nor the other way round.
+// disjoint reports whether no value that the rules allow for an alternative of a is valid by
+// an alternative of b, nor the reverse.
 func (w *schemaWriter) disjoint(a, b []conjunction, depth int) (bool, error) {
 	for _, x := range a {
 		for _, y := range b {
@@ -44,8 +44,8 @@ func (w *schemaWriter) disjoint(a, b []conjunction, depth int) (bool, error) {
 	return true, nil
 }
 
-// outside reports whether nothing that the rules write for c can be valid by d. What it
-// says of c may rest on what the rules leave out, what it says of d may not.
+// excluded reports whether no value that the rules allow for c is valid by d. The rules may
+// allow less than c does, but d counts in full.
 func (w *schemaWriter) excluded(c, d conjunction, depth int) (bool, error) {
 	if err := w.spend(8); err != nil {
 		return false, err
@@ -95,10 +95,10 @@ func kindsOf(values []*value) (kinds valueKind) {
 	return kinds
 }
 
-// maxApart is how deep oneOf looks into objects to tell them apart.
+// maxOneOfDepth is the depth of nested objects up to which alternatives of oneOf are compared.
 const maxOneOfDepth = 3
 
-// objectsOutside is outside for objects: one property decides.
+// objectsExcluded reports the same for objects: one required property is enough.
 func (w *schemaWriter) objectsExcluded(c, d conjunction, depth int) (bool, error) {
 	written, err := w.objectShape(c)
 	if err != nil {
@@ -156,7 +156,7 @@ func (w *schemaWriter) allExcluded(a, b []conjunction, depth int) (bool, error) 
 	return true, nil
 }
 
-// forbids reports whether a schema says that there is no such property.
+// forbids reports whether a schema forbids a property by additionalProperties.
 func (c conjunction) forbids(name string) bool {
 	for _, v := range c {
 		others := v.get("additionalProperties")

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// formats are the formats of JSON Schema that the rules hold to, as patterns. Where a
-// format allows what hardly anybody writes, the pattern leaves it out.
+// formats are the patterns of the supported formats of JSON Schema. They omit rare forms
+// that a format allows.
 var formats = map[string]string{
 	"date":      "^" + datePattern + "$",
 	"time":      "^" + timePattern + "$",
@@ -32,13 +32,13 @@ var formats = map[string]string{
 	"relative-json-pointer": "^(0|[1-9][0-9]{0,3})(#|" + pathPattern + ")$",
 }
 
-// widerFormats are formats beside a pattern, which may want what formats leaves out.
+// widerFormats replace formats beside a pattern, which may require what formats omits.
 var widerFormats = map[string]string{
 	"uuid": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
 }
 
-// openFormats are formats where their length is limited: their parts have no lengths of their
-// own, which would multiply with it.
+// formatsWithLength replace formats beside minLength or maxLength. Their parts have no own
+// lengths, which would multiply the states of the automaton.
 var formatsWithLength = map[string]string{
 	"email":    "^" + openWord + "@" + openWord + `\.[a-z]{2,10}$`,
 	"hostname": "^" + openWord + `\.[a-z]{2,10}$`,
@@ -46,7 +46,7 @@ var formatsWithLength = map[string]string{
 }
 
 const (
-	maxLabel = 63 // characters of a part of a name in the Internet
+	maxLabel = 63 // characters of a label of a host name
 	openWord = "[a-z0-9]+([.-][a-z0-9]+)*"
 
 	yearPattern  = "[0-9]{4}"
@@ -91,13 +91,13 @@ func (w *schemaWriter) anyString(low, high int) string {
 	return fmt.Sprintf(`"\"" %s%s "\""`, w.sharedRule("char"), times(low, high))
 }
 
-// form is a pattern that strings match, or the format that it stands for.
+// stringPattern is the pattern of a keyword pattern or format.
 type stringPattern struct {
-	source  *value // the keyword
+	source  *value // the value of the keyword
 	pattern string
 }
 
-// forms returns the patterns of an alternative and then its formats, each once.
+// patternsOf returns the different patterns of an alternative, then those of its formats.
 func (w *schemaWriter) patternsOf(c conjunction) (forms []stringPattern, err error) {
 	add := func(source *value, pattern string) {
 		if !slices.ContainsFunc(forms, func(f stringPattern) bool { return f.pattern == pattern }) {
@@ -116,7 +116,7 @@ func (w *schemaWriter) patternsOf(c conjunction) (forms []stringPattern, err err
 		switch {
 		case pattern != "":
 			add(f, pattern)
-		case len(patterns) == 0: // else they say what it means
+		case len(patterns) == 0: // beside a pattern, an unknown format is ignored
 			if err := w.ignore(f, "the format %q is not supported", shorten(f.text)); err != nil {
 				return nil, err
 			}
@@ -125,8 +125,8 @@ func (w *schemaWriter) patternsOf(c conjunction) (forms []stringPattern, err err
 	return forms, nil
 }
 
-// formed writes the strings of low to high characters that have all forms. What cannot be
-// followed together is left out: formats first, then the length, then patterns.
+// withPatterns writes the strings of low to high characters that match all patterns. If they
+// cannot be combined, it ignores formats first, then the length, then patterns.
 func (w *schemaWriter) withPatterns(c conjunction, forms []stringPattern, low, high int) (string, error) {
 	if len(forms) == 1 {
 		if body, ok := w.plainPattern(forms[0].pattern, low, high); ok {
@@ -162,7 +162,7 @@ func (w *schemaWriter) withPatterns(c conjunction, forms []stringPattern, low, h
 			continue
 		}
 		if source.name == "format" && len(forms) > 1 {
-			w.leaveOut(source) // the pattern says what it means
+			w.leaveOut(source) // also in strict: the pattern stands for the format
 		} else if err := w.ignore(source, "the %s %s", source.name, err); err != nil {
 			return "", err
 		}
@@ -177,19 +177,19 @@ func (w *schemaWriter) withPatterns(c conjunction, forms []stringPattern, low, h
 	}
 }
 
-// formError says why strings cannot be held to forms.
+// patternError is the reason why patterns cannot be enforced.
 type patternError struct {
-	form    int // to which one; -1: to all together
+	form    int // index of the pattern; -1 for their combination
 	problem string
 }
 
 func (e *patternError) Error() string { return e.problem }
 
-// loosePattern says what cannot be followed in a pattern.
-const unsupportedPattern = "the pattern cannot be used: it looks behind, at the borders of words, or ahead within a repetition"
+// unsupportedPattern is the message for a pattern with unsupported assertions.
+const unsupportedPattern = "the pattern cannot be enforced: it has a lookbehind, a word boundary, or a lookahead within a repetition"
 
-// formedExactly is formed without leaving anything out but what looks around in patterns.
-// Another error than a *formError ends the schema.
+// withAllPatterns is withPatterns, but ignores only unsupported assertions. It returns a
+// *patternError if the patterns cannot be combined.
 func (w *schemaWriter) withAllPatterns(forms []stringPattern, low, high int) (string, error) {
 	w.languages = newLanguages(w.spend)
 	all := []*language{w.languages.repeat(w.languages.chars(anyRune), low, high)}
@@ -222,8 +222,8 @@ func (w *schemaWriter) withAllPatterns(forms []stringPattern, low, high int) (st
 	return fmt.Sprintf(`"\"" %s "\""`, rule), nil
 }
 
-// plainPattern writes the strings of low to high characters that match a pattern, if it is
-// plain and the length can be written into it.
+// plainPattern writes the strings of low to high characters that match a pattern; false if
+// the pattern is not plain or the length cannot be written into it.
 func (w *schemaWriter) plainPattern(text string, low, high int) (string, bool) {
 	p, err := parsePlainPattern(text)
 	if err != nil || !p.fit(low, high) {
@@ -237,8 +237,8 @@ func (w *schemaWriter) plainPattern(text string, low, high int) (string, bool) {
 	return fmt.Sprintf(`"\"" (%s) "\""`, b.String()), true
 }
 
-// holds reports whether a string has the forms and the length of an alternative, as far as
-// they can be followed.
+// validString reports whether a string has the length and matches the patterns of an
+// alternative, as far as they can be enforced.
 func (w *schemaWriter) validString(c conjunction, text string) (bool, error) {
 	if n := utf8.RuneCountInString(text); n < c.maxCount("minLength", 0) || n > c.minCount("maxLength", unbounded) {
 		return false, nil
@@ -255,14 +255,14 @@ func (w *schemaWriter) validString(c conjunction, text string) (bool, error) {
 	return true, nil
 }
 
-// formTest tries strings on a pattern.
+// patternMatcher matches strings with a pattern.
 type patternMatcher struct {
 	*languages
-	language *language // nil: the pattern cannot be used
+	language *language // nil if the pattern is ignored
 }
 
-// matches reports whether text matches the pattern of a keyword, as far as it can be
-// followed.
+// matches reports whether text matches the pattern of a keyword; true if the pattern is
+// ignored.
 func (w *schemaWriter) matches(source *value, pattern, text string) (bool, error) {
 	t := w.patternMatchers[pattern]
 	if t == nil {

@@ -33,7 +33,7 @@ func readSchemas(t testing.TB) (list []namedSchema) {
 	return list
 }
 
-// validator is a JSON Schema validator of somebody else.
+// validator returns a third-party JSON Schema validator.
 func validator(t testing.TB, schema []byte) *jsonschema.Schema {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
@@ -51,9 +51,9 @@ func validator(t testing.TB, schema []byte) *jsonschema.Schema {
 	return s
 }
 
-// newCompiler returns one that takes what one of two engines matches for a match. JSON
-// Schema has the patterns of ECMA-262. Go's regexp reads some of them otherwise ({00}, \s,
-// [^]]); regexp2 reads those right, but [\D\D] as no character at all.
+// newCompiler returns a compiler whose patterns match if one of two engines matches. JSON
+// Schema has the patterns of ECMA-262, some of which Go's regexp interprets differently
+// ({00}, \s, [^]]). regexp2 interprets those correctly, but [\D\D] as no character.
 func newCompiler() *jsonschema.Compiler {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
@@ -70,13 +70,13 @@ func newCompiler() *jsonschema.Compiler {
 	return c
 }
 
-// patterns is a pattern in two engines; std is nil if Go has it not.
+// patterns is a pattern in two engines; std is nil if Go's regexp does not support it.
 type patterns struct {
 	*regexp2.Regexp
 	std *regexp.Regexp
 }
 
-// MatchString takes what needs too long for a match.
+// MatchString returns true also if matching takes too long.
 func (p patterns) MatchString(s string) bool {
 	ok, err := p.Regexp.MatchString(s)
 	return ok || err != nil || p.std != nil && p.std.MatchString(s)
@@ -91,8 +91,8 @@ func schemaProgram(t testing.TB, schema []byte) (*syntax, *program) {
 	return mustParse(t, rules)
 }
 
-// draw returns a random text of a grammar, written byte by byte; false if it became
-// too long. After a while it takes the shortest way it can see.
+// draw returns a random text of a grammar, written byte by byte; false if it is too long.
+// After a while it prefers the bytes that end the text soonest.
 func draw(p *program, random *rand.Rand, most int) (string, bool) {
 	s := newStepper(p)
 	at := s.start()
@@ -215,10 +215,10 @@ func TestSchemasAllowOrdinaryDocuments(t *testing.T) {
 	}
 }
 
-func TestSchemasThatCannotBeHonouredAreErrorsThatSayWhere(t *testing.T) {
+func TestSchemasThatCannotBeEnforcedAreErrorsWithTheirPlace(t *testing.T) {
 	for _, c := range []struct{ schema, want string }{
 		{`{"type":"object"`, "not a JSON document"},
-		{`{} {}`, "something follows it"},
+		{`{} {}`, "text follows the document"},
 		{`{"a":1,"a":2}`, `holds "a" twice`},
 		{"{\"title\":\"\xff\"}", "UTF-8"},
 		{strings.Repeat(`{"items":`, 200) + "{}" + strings.Repeat("}", 200), "nested more than"},
@@ -243,19 +243,19 @@ func TestSchemasThatCannotBeHonouredAreErrorsThatSayWhere(t *testing.T) {
 		{`{"type":"integer","multipleOf":100003}`, "#/multipleOf: multipleOf is supported"},
 		{`{"$ref":"other.json"}`, "only places in the same document"},
 		{`{"$ref":"#/$defs/x"}`, "not in the schema"},
-		{`{"$ref":"#"}`, "consists of itself"},
-		{`{"allOf":[{"$ref":"#/anyOf/0"}],"anyOf":[{"$ref":"#"}]}`, "consists of itself"},
+		{`{"$ref":"#"}`, "refers to itself without end"},
+		{`{"allOf":[{"$ref":"#/anyOf/0"}],"anyOf":[{"$ref":"#"}]}`, "refers to itself without end"},
 		{`{"anyOf":[]}`, "anyOf must not be empty"},
-		{`{"oneOf":[{"type":"integer"},{"type":"number"}]}`, "#/oneOf: a value might be valid by number 0 and by number 1"},
+		{`{"oneOf":[{"type":"integer"},{"type":"number"}]}`, "#/oneOf: a value may be valid by the alternatives 0 and 1"},
 		{`{"oneOf":[{"properties":{"a":{}}},{"properties":{"b":{}}}]}`, "#/oneOf"},
 		{`{"enum":[["a"]],"minItems":1}`, "#/enum/0: a value of enum or const is not supported beside other keywords about an array"},
 		{`{"enum":["a"],"minLength":2}`, "no value is valid"},
-		{`{"type":"string","pattern":"(a(?=b)|b)*"}`, "#/pattern: the pattern cannot be used: it looks behind"},
+		{`{"type":"string","pattern":"(a(?=b)|b)*"}`, "#/pattern: the pattern cannot be enforced: it has a lookbehind"},
 		{`{"type":"string","pattern":"(a)\\1"}`, "the escape"},
-		{`{"type":"string","pattern":"\\bx"}`, "at the borders of words"},
+		{`{"type":"string","pattern":"\\bx"}`, "a word boundary"},
 		{`{"type":"string","pattern":"\\p{Nonsense}"}`, "the property \\p{Nonsense} is not known"},
-		{`{"type":"string","pattern":"a)"}`, "not open"},
-		{`{"type":"string","pattern":"[b-a]"}`, "a range that is none"},
+		{`{"type":"string","pattern":"a)"}`, "has no opening one"},
+		{`{"type":"string","pattern":"[b-a]"}`, "a range in a class is reversed"},
 		{`{"type":"string","pattern":"[]"}`, "no value is valid"},
 		{`{"type":"string","pattern":"^(a|b)*a(a|b){12}$","maxLength":900}`, "#/maxLength: this length is not supported"},
 		{`{"type":"string","format":"regex"}`, "#/format: the format \"regex\""},
@@ -280,7 +280,7 @@ func TestSchemasThatCannotBeHonouredAreErrorsThatSayWhere(t *testing.T) {
 	}
 }
 
-// numbers writes n things with a number each, and commas between them.
+// numbers returns n numbered items separated by commas.
 func numbers(n int, format string) string {
 	var b strings.Builder
 	for i := range n {

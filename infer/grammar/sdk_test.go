@@ -18,7 +18,7 @@ type sdkSchema struct {
 	Name    string          `json:"name"`
 	Schema  json.RawMessage `json:"schema"`
 	Ignored []string        `json:"ignored"` // what is left out without strict
-	Refused string          `json:"refused"` // what is said with strict; empty: it is held to in full
+	Refused string          `json:"refused"` // the error with strict; empty if all of it is enforced
 	Draft   int             `json:"draft"`   // of the validator; 0: 2020-12
 }
 
@@ -34,10 +34,10 @@ func readSDKSchemas(t testing.TB) (list []sdkSchema) {
 	return list
 }
 
-// TestSchemasAsLibrariesWriteThemAreHeldTo reads schemas in the shapes of zod 3 and 4,
-// zod-to-json-schema, TypeBox, pydantic, LangChain and the helpers of SDKs. What is not left
-// out of them is valid by somebody else's validator.
-func TestSchemasAsLibrariesWriteThemAreHeldTo(t *testing.T) {
+// TestSchemasOfLibrariesAreEnforced reads schemas as written by zod 3 and 4,
+// zod-to-json-schema, TypeBox, pydantic, LangChain and the helpers of SDKs. A third-party
+// validator must accept the documents that their rules allow.
+func TestSchemasOfLibrariesAreEnforced(t *testing.T) {
 	drafts := map[int]*jsonschema.Draft{0: jsonschema.Draft2020, 4: jsonschema.Draft4, 7: jsonschema.Draft7, 2019: jsonschema.Draft2019}
 	for _, c := range readSDKSchemas(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestSchemasAsLibrariesWriteThemAreHeldTo(t *testing.T) {
 	}
 }
 
-func TestKeywordsThatSeveralThingsDecideAreHeldTo(t *testing.T) {
+func TestCombinedKeywordsAreEnforced(t *testing.T) {
 	for _, c := range []struct {
 		name, schema string
 		yes, no      []string
@@ -136,7 +136,7 @@ func TestKeywordsThatSeveralThingsDecideAreHeldTo(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeHeldToIsListedAndLeftOut(t *testing.T) {
+func TestKeywordsThatCannotBeEnforcedAreListedAndIgnored(t *testing.T) {
 	for _, c := range []struct {
 		schema  string
 		ignored []string
@@ -181,8 +181,8 @@ func TestWhatCannotBeHeldToIsListedAndLeftOut(t *testing.T) {
 	}
 }
 
-// TestTheWorkOfASchemaGrowsAsItDoes writes schemas of a size and of twice the size.
-func TestTheWorkOfASchemaGrowsAsItDoes(t *testing.T) {
+// TestTheWorkOfASchemaIsLinearInItsSize compiles schemas of a size and of twice the size.
+func TestTheWorkOfASchemaIsLinearInItsSize(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		schema func(n int) string
@@ -225,8 +225,8 @@ func TestTheWorkOfASchemaGrowsAsItDoes(t *testing.T) {
 	}
 }
 
-// TestSchemasThatMultiplyAreRefusedWithinTheirBudget writes schemas whose parts meet each
-// other.
+// TestSchemasThatMultiplyAreRefusedWithinTheirBudget compiles schemas whose parts are combined
+// with each other.
 func TestSchemasThatMultiplyAreRefusedWithinTheirBudget(t *testing.T) {
 	for name, schema := range map[string]string{
 		"allOf of many":          `{"allOf":[` + strings.Repeat(`{"minimum":1},`, 30000) + `true]}`,
@@ -249,7 +249,7 @@ func TestSchemasThatMultiplyAreRefusedWithinTheirBudget(t *testing.T) {
 	}
 }
 
-// expiring is a context that is cancelled when it has been asked so many times.
+// expiring is a context that is cancelled after a number of calls of Err.
 type expiring struct {
 	context.Context
 	left int
@@ -262,7 +262,7 @@ func (c *expiring) Err() error {
 	return nil
 }
 
-func TestACallerWhoLeavesEndsTheWorkOnASchema(t *testing.T) {
+func TestCancellingTheContextStopsTheWorkOnASchema(t *testing.T) {
 	for name, schema := range map[string]string{
 		"while it is read":           `{"enum":[` + numbers(60000, `"%d"`) + `]}`,
 		"while its enums are looked": `{"enum":[` + numbers(20000, `"some words in number %d"`) + `]}`,
@@ -283,7 +283,7 @@ func TestACallerWhoLeavesEndsTheWorkOnASchema(t *testing.T) {
 	}
 }
 
-func TestAnEnumIsAtOnePlaceHoweverLongItIs(t *testing.T) {
+func TestAnEnumOfAnyLengthHasOnePosition(t *testing.T) {
 	_, p := schemaProgram(t, []byte(`{"enum":[`+numbers(5000, `"word %d"`)+`]}`))
 	s := newStepper(p)
 	at := s.start()

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// state is all places that a text may have come to in a grammar: the instructions
-// that can read on, each with the calls that are open there. It does not change.
+// state is the set of positions of a text in a grammar: the instructions that can read
+// next, each with the calls that are open there. It is immutable.
 type state struct {
 	positions []position // at opcodeByte, opcodeRanges and opcodeToken only, sorted
 	accepts   bool       // the text is complete
@@ -21,22 +21,21 @@ type position struct {
 	frame *frame
 }
 
-// frame is where a call returns to: to one or, in an ambiguous grammar, to several
-// instructions, each with the calls that are open there. Calls of a rule at one
-// place of the text share a frame, so that ambiguity does not multiply; a call at
-// the end of a rule has the returns of that rule, so that right recursion does not
-// add up. It does not change.
+// frame is the set of positions to which a call returns; several in an ambiguous grammar.
+// Calls of one rule at one place of the text share a frame, so that ambiguity does not
+// multiply. A call at the end of a rule gets the returns of that rule, so that right
+// recursion does not grow the frames. It is immutable.
 type frame struct {
 	returns []position // sorted; at is atEnd for the end of the grammar
-	depth   int32      // calls that are open
+	depth   int32      // open calls
 	key     key
 }
 
 // atEnd is where the root rule returns to.
 const atEnd = -1
 
-// key tells frames and states apart. It is a keyed hash of all that they hold: two
-// that differ have the same key with a probability of 2^-128.
+// key identifies a frame, a state or a mask. It is a keyed hash of the content: two that
+// differ have the same key with a probability of 2^-128.
 type key [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
@@ -80,28 +79,28 @@ func comparePositions(a, b position) int {
 	return cmp.Or(cmp.Compare(a.frame.key[0], b.frame.key[0]), cmp.Compare(a.frame.key[1], b.frame.key[1]))
 }
 
-// unique sorts positions and drops those that are there twice.
+// unique sorts positions and removes duplicates.
 func unique(positions []position) []position {
 	slices.SortFunc(positions, comparePositions)
 	return slices.CompactFunc(positions, func(a, b position) bool { return comparePositions(a, b) == 0 })
 }
 
-// stepper computes states. It keeps its buffers, and counts its work.
+// stepper computes states. It reuses its buffers and counts its work.
 type stepper struct {
 	*program
-	work       int // instructions looked at
-	frameBytes int // bytes of the frames that were made
+	work       int // instructions visited
+	frameBytes int // of the frames that were created
 
 	seen           map[visit]struct{}
 	todo           []position
 	found          []position
 	accepts        bool
-	pendingReturns map[int32][]position // by rule: where its calls return to
-	pendingRules   []int32              // rules of calls, last one first
+	pendingReturns map[int32][]position // by rule that is called and not entered: where its calls return
+	pendingRules   []int32              // those rules, in descending order
 	buffer         []byte
 }
 
-// visit is a position as one looks it up.
+// visit is a position as the key of a map.
 type visit struct {
 	at  int32
 	key key
@@ -118,7 +117,7 @@ func (s *stepper) start() *state {
 	return s.closure()
 }
 
-// readByte returns the state after a byte; nil if no text goes on so.
+// readByte returns the state after a byte; nil if the grammar does not allow it.
 func (s *stepper) readByte(from *state, b byte) *state {
 	for _, p := range from.positions {
 		s.work++
@@ -129,8 +128,8 @@ func (s *stepper) readByte(from *state, b byte) *state {
 	return s.closure()
 }
 
-// readToken returns the state after a token that the grammar names; nil if it does
-// not name it here.
+// readToken returns the state after a token that the grammar names; nil if it does not
+// name the token here.
 func (s *stepper) readToken(from *state, id int32) *state {
 	for _, p := range from.positions {
 		s.work++
@@ -141,7 +140,7 @@ func (s *stepper) readToken(from *state, id int32) *state {
 	return s.closure()
 }
 
-// merge returns the state of texts that have come to a or to b. Either may be nil.
+// merge returns the union of the states a and b, of which either may be nil.
 func (s *stepper) merge(a, b *state) *state {
 	for _, from := range []*state{a, b} {
 		if from != nil {
@@ -152,13 +151,13 @@ func (s *stepper) merge(a, b *state) *state {
 	return s.closure()
 }
 
-// close follows everything that reads nothing, from todo and the calls that wait,
-// and returns the state it has come to; nil for none.
+// closure follows the instructions that read nothing, from todo and the pending calls, and
+// returns the resulting state; nil if it is empty or exceeds a limit.
 func (s *stepper) closure() *state {
 	s.follow()
 	for len(s.pendingRules) > 0 {
-		// All calls of a rule are known before it is entered: others that lead to it
-		// with nothing read come before it.
+		// All calls of a rule are known before it is entered, because the rules that can call
+		// it before they read anything come first.
 		called := s.pendingRules[len(s.pendingRules)-1]
 		s.pendingRules = s.pendingRules[:len(s.pendingRules)-1]
 		returns := unique(slices.Clone(s.pendingReturns[called]))
@@ -196,13 +195,13 @@ func (s *stepper) newFrame(returns []position) *frame {
 	return f
 }
 
-// exhausted reports whether the work is more than one token may take. What comes out
-// then is not all, and must not be kept.
+// exhausted reports whether the work exceeds the limit of one token. States computed then
+// are incomplete and must not be cached.
 func (s *stepper) exhausted() bool { return s.work > maxWork }
 
-// follow goes on from todo to the instructions that read something, and notes the
-// calls on the way. A way that would need more open calls than maxDepth before it
-// could end is left out: so every place that is found has a way to the end.
+// follow continues from todo to the instructions that read something, and records the calls
+// on the way. It drops positions that need more than maxDepth open calls to end, so that the
+// end can be reached from every position of a state.
 func (s *stepper) follow() {
 	for len(s.todo) > 0 {
 		if s.exhausted() {
@@ -242,26 +241,26 @@ func (s *stepper) follow() {
 	}
 }
 
-// call notes a call of a rule out of frame f. What the rule may do by reading nothing
-// is done at once.
+// call records a call of a rule from frame f. If the rule is nullable, it also continues
+// after the call.
 func (s *stepper) call(in *instruction, f *frame) {
 	called := &s.rules[in.arg]
 	depth := f.depth
 	if !in.tail {
 		depth++
 	}
-	noted := visit{-1 - in.arg, f.key} // that the rule may return to what f does; places are not negative
-	if _, seen := s.seen[noted]; seen && in.tail {
-		// Not again: it may be at the end of many alternatives.
+	tailCall := visit{-1 - in.arg, f.key} // negative, so that it differs from positions
+	if _, seen := s.seen[tailCall]; seen && in.tail {
+		// The same tail call may stand at the end of many alternatives.
 	} else if called.minDepth <= maxDepth-depth && s.code[in.out].minDepth <= maxDepth-f.depth {
 		if _, waits := s.pendingReturns[in.arg]; !waits {
 			at, _ := slices.BinarySearchFunc(s.pendingRules, called.order, func(rule, order int32) int {
-				return cmp.Compare(order, s.rules[rule].order) // last one first
+				return cmp.Compare(order, s.rules[rule].order) // descending
 			})
 			s.pendingRules = slices.Insert(s.pendingRules, at, in.arg)
 		}
 		if in.tail {
-			s.seen[noted] = struct{}{}
+			s.seen[tailCall] = struct{}{}
 			s.work += len(f.returns)
 			s.pendingReturns[in.arg] = append(s.pendingReturns[in.arg], f.returns...)
 		} else {

@@ -20,7 +20,7 @@ func (c *compiler) emitSet(set []runeRange, next int32) (int32, error) {
 	return w.write(root)
 }
 
-// sameLength cuts a range where the length of UTF-8 changes.
+// sameLength splits a range into ranges whose characters have the same length in UTF-8.
 func sameLength(r runeRange) (parts []runeRange) {
 	for _, last := range []rune{0x7f, 0x7ff, 0xffff, utf8.MaxRune} {
 		if r.low <= last {
@@ -34,17 +34,17 @@ func sameLength(r runeRange) (parts []runeRange) {
 	return parts
 }
 
-// setWriter writes the ranges of a set, in rising order, as a tree of bytes. All
-// that is read behind a lead byte is shared where it is any continuation bytes. Ranges
-// may lead to inner nodes of the tree, by numbers below zero, until they are written.
+// setWriter writes the ranges of a set, in ascending order, as a tree of bytes. Lead bytes
+// that any continuation bytes may follow share the instructions of these. Until a range is
+// written, its out may be negative: -1-i for inner node i of the tree.
 type setWriter struct {
 	*compiler
 	next  int32
-	inner [][]byteRange      // node -1-i
-	any   [utf8.UTFMax]int32 // instruction that reads so many continuation bytes, whatever they are; 0: not written yet
+	inner [][]byteRange
+	any   [utf8.UTFMax]int32 // by n: the instruction that reads any n continuation bytes; 0 if not written yet
 }
 
-// write writes the instruction that reads ranges, and those of the nodes below.
+// write writes the instruction that reads ranges, after those of the nodes below.
 func (w *setWriter) write(ranges []byteRange) (int32, error) {
 	for i, r := range ranges {
 		if r.out < 0 {
@@ -58,7 +58,7 @@ func (w *setWriter) write(ranges []byteRange) (int32, error) {
 	return w.read(ranges)
 }
 
-// add puts the encodings from low to high, of one length, behind those in ranges.
+// add appends the encodings from low to high, which have the same length, to ranges.
 func (w *setWriter) add(ranges []byteRange, low, high []byte) ([]byteRange, error) {
 	if len(low) == 1 {
 		return join(ranges, byteRange{low[0], high[0], w.next}), nil
@@ -91,8 +91,8 @@ func (w *setWriter) add(ranges []byteRange, low, high []byte) ([]byteRange, erro
 	return ranges, nil
 }
 
-// branch adds the encodings that begin with one byte and go on from low to high. Where
-// the last range has the same byte they are put into its instruction.
+// branch appends the encodings that begin with the byte first and continue from low to high.
+// If the last range has the same byte, they are added to its node.
 func (w *setWriter) branch(ranges []byteRange, first byte, low, high []byte) ([]byteRange, error) {
 	if all(low, 0x80) && all(high, 0xbf) {
 		rest, err := w.continuation(len(low))
@@ -126,7 +126,7 @@ func (w *setWriter) continuation(n int) (at int32, err error) {
 	return w.any[n], nil
 }
 
-// join adds r, and widens the last range where r goes on from it.
+// join appends r, or extends the last range if r is adjacent and has the same out.
 func join(ranges []byteRange, r byteRange) []byteRange {
 	if n := len(ranges); n > 0 && ranges[n-1].out == r.out && int(ranges[n-1].high)+1 == int(r.low) {
 		ranges[n-1].high = r.high

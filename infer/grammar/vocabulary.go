@@ -5,27 +5,26 @@ import (
 	"strings"
 )
 
-// Vocabulary is the tokens of a model, as a trie of what they spell. It does not
-// change, and grammars share it.
+// Vocabulary is a trie of the tokens of a model. It is immutable; matchers share it.
 type Vocabulary struct {
 	size   int
-	pieces []string // by id; "" for tokens that spell nothing and for end tokens
-	ends   []int32
-	nodes  []node  // in depth-first order
-	tokens []int32 // in the order of their nodes
+	pieces []string // by id; "" for tokens without text and for end tokens
+	ends   []int32  // end tokens
+	nodes  []node   // in depth-first order
+	tokens []int32  // in the order of their nodes
 }
 
 // node is one byte of the trie.
 type node struct {
-	skip  int32 // the next node that does not lie below
-	first int32 // tokens[first:] up to first of the next node end here
-	depth int32 // bytes up to here
+	skip  int32 // the next node that is not below this one
+	first int32 // the tokens that end here are tokens[first:next node's first]
+	depth int32 // bytes of the text up to this node
 	byte  byte
 }
 
-// NewVocabulary builds the trie of size tokens. piece returns what a token spells,
-// nothing for a control token and for an id that the vocabulary does not have; end
-// reports whether a token ends an answer.
+// NewVocabulary returns the vocabulary of the tokens 0 to size-1. piece returns the bytes of
+// a token, none for a control token and an unused id; end reports whether a token ends an
+// answer.
 func NewVocabulary(size int, piece func(id int32) []byte, end func(id int32) bool) *Vocabulary {
 	v := &Vocabulary{size: size, pieces: make([]string, size)}
 	for id := range int32(size) {
@@ -37,7 +36,7 @@ func NewVocabulary(size int, piece func(id int32) []byte, end func(id int32) boo
 		}
 	}
 	slices.SortFunc(v.tokens, func(a, b int32) int { return strings.Compare(v.pieces[a], v.pieces[b]) })
-	var path []int32 // nodes of the piece before
+	var path []int32 // nodes of the previous piece
 	before := ""
 	for i, id := range v.tokens {
 		piece := v.pieces[id]
@@ -54,11 +53,11 @@ func NewVocabulary(size int, piece func(id int32) []byte, end func(id int32) boo
 		before = piece
 	}
 	v.closePath(path)
-	v.nodes = append(v.nodes, node{first: int32(len(v.tokens))}) // ends the tokens of the last node
+	v.nodes = append(v.nodes, node{first: int32(len(v.tokens))}) // its first is the end of the last node's tokens
 	return v
 }
 
-// leave notes where the nodes of a path end.
+// closePath sets skip of the nodes of a path, below which no more nodes follow.
 func (v *Vocabulary) closePath(path []int32) {
 	for _, n := range path {
 		v.nodes[n].skip = int32(len(v.nodes))

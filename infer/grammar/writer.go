@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// writeChar writes a character so that it stands for itself in a literal and in a class.
+// writeChar writes a character with the escape that a literal or class needs.
 func writeChar(b *strings.Builder, r rune) {
 	switch {
 	case strings.ContainsRune(`\"[]`, r):
