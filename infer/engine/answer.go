@@ -63,7 +63,7 @@ func newAnswer(ctx context.Context, r infer.Request, s *source, p prompt, log *s
 		echoText: newTextEdge(nil, nil),
 		mail:     newMailbox(),
 	}
-	a.sequence.answer, a.client, a.sibling = a, r.Client, r.Sibling
+	a.client, a.sibling = r.Client, r.Sibling
 	if form != nil && len(form.ignored) > 0 {
 		a.mail.put(infer.Event{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: form.ignored}})
 	}

@@ -119,6 +119,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 		board:   e.board,
 		load:    load,
 		ctx:     ctx,
+		answers: map[*sequence]*answer{},
 		sched:   scheduler{limits: limits(placement.StepLimitsOf(o.Parallel, o.ChunkRows))},
 	}
 	go func() {

@@ -55,5 +55,5 @@ func (l *loop) endStarved() {
 	err := infer.Errorf(infer.CodeMemory, "%d tokens need %s more for the KV cache, and %s of memory are free for it; close other programs, make the conversation shorter, or use a smaller model",
 		tokens, units.ByteSize(need), units.ByteSize(l.resident.growth.left))
 	l.options.Logger.Warn("answer ended: no memory", "tokens", tokens, "needed", need, "free", l.resident.growth.left, "cache", l.resident.plan.Used(b.written))
-	l.end(q.answer, err, true)
+	l.end(l.answers[q], err, true)
 }

@@ -10,6 +10,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
 )
 
 // loop owns the device, the model and all answers. It runs in one
@@ -24,6 +25,7 @@ type loop struct {
 	ctx     context.Context // ends when the engine closes
 
 	sched    scheduler
+	answers  map[*sequence]*answer // of all sequences that run or wait
 	resident *resident
 	batch    device.Batch
 	failures int // steps that failed since the last one that did not
@@ -41,7 +43,7 @@ func (l *loop) run() {
 	}
 	l.unload(errClosed)
 	for len(l.sched.waiting) > 0 {
-		l.end(l.sched.waiting[0].answer, errClosed, true)
+		l.end(l.answers[l.sched.waiting[0]], errClosed, true)
 	}
 }
 
@@ -64,6 +66,7 @@ func (l *loop) receive() bool {
 func (l *loop) collect() (closed bool) {
 	fresh, closed := l.inbox.take()
 	for _, a := range fresh {
+		l.answers[a.sequence] = a
 		l.sched.add(a.sequence)
 		if a.model == l.sched.model {
 			l.fit(a)
@@ -84,7 +87,7 @@ func (l *loop) turn() error {
 	l.dropCancelled()
 	if q := l.sched.wanted(); q != nil {
 		l.tellPositions()
-		l.bring(q.answer.source)
+		l.bring(l.answers[q].source)
 		return nil
 	}
 	if l.resident != nil {
@@ -99,43 +102,56 @@ func (l *loop) turn() error {
 	return l.step(plan)
 }
 
-// step computes plan: forward -> sample -> deliver.
+// step computes plan: submit -> collect -> deliver.
 func (l *loop) step(plan []share) error {
 	begin := l.options.Now()
 	for _, w := range plan {
-		if w.seq.answer.began.IsZero() {
-			if err := w.seq.answer.start(begin, &l.resident.buffers); err != nil {
+		if a := l.answers[w.seq]; a.began.IsZero() {
+			if err := a.start(begin, &l.resident.buffers); err != nil {
 				return err
 			}
 		}
 	}
 	l.fill(plan)
-	if err := l.forward(begin); err != nil {
+	results, err := l.compute(begin)
+	if err != nil {
 		return deviceError(err)
 	}
 	now := l.options.Now()
 	l.failures = 0
 	l.sched.advance(plan, now.Sub(begin))
-	tokens, row := 0, 0
-	for _, w := range plan {
-		before := w.seq.answer.length()
-		if err := l.deliver(w, row, now); err != nil {
+	tokens := 0
+	for i, w := range plan {
+		a, n := l.answers[w.seq], 0
+		for n < len(results) && int(results[n].Seq) == i {
+			n++
+		}
+		before := a.length()
+		if err := l.deliver(a, results[:n], now); err != nil {
 			return deviceError(err)
 		}
-		row += len(w.wanted)
-		tokens += max(0, w.seq.answer.length()-before)
+		results = results[n:]
+		tokens += max(0, a.length()-before)
 	}
 	l.board.step(now.Sub(begin), tokens)
 	l.board.grow(l.resident.plan.Used(l.sched.blocks.written))
 	return nil
 }
 
-// forward computes the batch. A panic ends the step for the board too: else it would be
-// taken for one that hangs.
-func (l *loop) forward(begin time.Time) error {
+// compute submits the batch and collects its results. A panic ends the step for the board too:
+// else it would be taken for one that hangs.
+func (l *loop) compute(begin time.Time) (results []model.Result, err error) {
 	l.board.begin(begin, len(l.batch.Tokens))
 	defer func() { l.board.end(l.options.Now()) }()
-	return readable(l.resident.source.file, func() error { return l.resident.model.Forward(&l.batch) })
+	err = readable(l.resident.source.file, func() error {
+		ticket, err := l.resident.model.Submit(&l.batch)
+		if err != nil {
+			return err
+		}
+		results, err = l.resident.model.Collect(ticket)
+		return err
+	})
+	return results, err
 }
 
 // fill writes the rows of plan into the batch.
@@ -146,8 +162,7 @@ func (l *loop) fill(plan []share) {
 		q := plan[i].seq
 		l.sched.blocks.write(&q.table, q.computed, q.computed+plan[i].rows)
 		for pos := q.computed; pos < q.computed+plan[i].rows; pos++ {
-			if q.answer.wants(pos) {
-				plan[i].wanted = append(plan[i].wanted, pos)
+			if l.answers[q].wants(pos) {
 				b.Out = append(b.Out, int32(len(b.Tokens)))
 			}
 			b.Tokens = append(b.Tokens, q.tokens[pos])
@@ -158,19 +173,17 @@ func (l *loop) fill(plan []share) {
 	}
 }
 
-// deliver gives an answer what the step computed for it; row is its first row among
-// the logits. The error is the device's. Logits that are not finite end this answer
-// alone, and what it left in the cache is forgotten.
-func (l *loop) deliver(w share, row int, now time.Time) error {
-	a := w.seq.answer
+// deliver gives an answer its results of the step. The error is the device's. Logits that are
+// not finite end this answer alone, and what it left in the cache is forgotten.
+func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
 	a.prefilled()
 	var done *infer.Done
-	for i, pos := range w.wanted {
-		known, err := l.resident.row(row + i)
+	for _, result := range results {
+		known, err := l.resident.row(result.Row)
 		if err != nil {
 			return err
 		}
-		if a.scores(pos) {
+		if a.scores(int(result.Pos)) {
 			err = a.score(known)
 		} else {
 			done, err = a.next(known, now)
@@ -198,6 +211,7 @@ func (l *loop) deliver(w share, row int, now time.Time) error {
 // if keep is set.
 func (l *loop) end(a *answer, err error, keep bool) {
 	l.sched.remove(a.sequence, keep)
+	delete(l.answers, a.sequence)
 	a.mail.end(err)
 	l.sources.release(a.source)
 	l.inbox.leave(a.client)
@@ -205,8 +219,8 @@ func (l *loop) end(a *answer, err error, keep bool) {
 
 func (l *loop) dropCancelled() {
 	for _, q := range slices.Concat(l.sched.running, l.sched.waiting) {
-		if err := q.answer.ctx.Err(); err != nil {
-			l.end(q.answer, err, true)
+		if a := l.answers[q]; a.ctx.Err() != nil {
+			l.end(a, a.ctx.Err(), true)
 		}
 	}
 }
@@ -215,7 +229,7 @@ func (l *loop) dropCancelled() {
 // answer that has begun and waits again just pauses.
 func (l *loop) tellPositions() {
 	for i, q := range l.sched.waiting {
-		a := q.answer
+		a := l.answers[q]
 		if a.position != i+1 && a.began.IsZero() {
 			a.position = i + 1
 			a.mail.put(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: i + 1}})
@@ -260,7 +274,7 @@ func (l *loop) giveUp(s *source, e *infer.Error) {
 func (l *loop) waitingFor(s *source) (list []*answer) {
 	for _, q := range l.sched.waiting {
 		if q.model == s.key() {
-			list = append(list, q.answer)
+			list = append(list, l.answers[q])
 		}
 	}
 	return list

@@ -31,9 +31,10 @@ type resident struct {
 	receipt record.Receipt // what all its answers share
 }
 
-// forwarder is a model on its device: a *model.Model, or a stand-in in tests.
+// forwarder computes steps: a *model.Model, or a stand-in in tests.
 type forwarder interface {
-	Forward(b *device.Batch) error
+	Submit(b *device.Batch) (model.Ticket, error)
+	Collect(t model.Ticket) ([]model.Result, error)
 	Candidates(i int) (device.Candidates, error)
 	Logits(dst []float32, i int) error
 }
@@ -271,7 +272,7 @@ func (l *loop) progress(s *source, p model.Progress) {
 // if no model is resident.
 func (l *loop) unload(err *infer.Error) {
 	for _, q := range l.sched.reset("", nil) {
-		l.end(q.answer, err, false)
+		l.end(l.answers[q], err, false)
 	}
 	if l.resident == nil {
 		return

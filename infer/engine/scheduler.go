@@ -74,9 +74,8 @@ const (
 
 // share is the part of a step that one sequence gets: its next rows tokens.
 type share struct {
-	seq    *sequence
-	rows   int
-	wanted []int // positions of the rows whose logits are wanted, filled in later
+	seq  *sequence
+	rows int
 }
 
 // add queues q.

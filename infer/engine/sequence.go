@@ -26,8 +26,6 @@ type sequence struct {
 	// score of the next one, so no row may be skipped before all are scored.
 	scoring bool
 	scored  int // tokens of the prompt that need no score any more
-
-	answer *answer // whose sequence this is
 }
 
 func newSequence(model string, prompt []int32, scoring bool) *sequence {

@@ -45,7 +45,10 @@ type Model struct {
 	options Options
 	stages  []*stage
 	rows    []float32 // of the residual stream, on their way from stage to stage
-	out     int       // rows of logits that the last Forward left
+	out     int       // rows of logits that the last step left
+
+	submitted *device.Batch // the step that is not collected; nil: none is
+	ticket    Ticket        // of the last step that was submitted
 
 	weightBytes int64 // of all weights in the file
 }
@@ -168,9 +171,8 @@ func (m *Model) allocKV(s *stage) error {
 // Config returns the shape of the model.
 func (m *Model) Config() Config { return m.config }
 
-// Forward runs one step over b: the KV cache holds its rows afterwards, and Candidates and
-// Logits tell the logits of the rows in b.Out.
-func (m *Model) Forward(b *device.Batch) error {
+// compute runs a step over b on all stages.
+func (m *Model) compute(b *device.Batch) error {
 	m.out = 0
 	for i, s := range m.stages {
 		if i > 0 {
