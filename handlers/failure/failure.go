@@ -162,7 +162,7 @@ func ofEngine(e *infer.Error) Failure {
 		}
 		// Clients look for these very words to shorten the conversation.
 		f.Message = fmt.Sprintf("maximum context length is %d tokens, and this prompt has %d: shorten it%s", e.ContextLength, e.PromptTokens, larger)
-		f.Text = "Nothing was cut. Start a new chat or write a shorter message" + larger + "."
+		f.Text = "Nothing was cut. " + TooLong(false, larger != "")
 	case infer.CodeLoading:
 		f.Message = "Loading model" // as llama-server has it
 	default:
@@ -171,6 +171,20 @@ func ofEngine(e *infer.Error) Failure {
 		}
 	}
 	return f
+}
+
+// TooLong says what to do about a prompt that does not fit. first: it is all that there is in
+// its chat. larger: the model takes a larger context.
+func TooLong(first, larger bool) string {
+	switch {
+	case first && larger:
+		return "Shorten it, or start the server with a larger --ctx."
+	case first:
+		return "Shorten it."
+	case larger:
+		return "Shorten it, start a new chat, or start the server with a larger --ctx."
+	}
+	return "Shorten it, or start a new chat."
 }
 
 // isPrivate reports whether the text of an engine's error is for the log alone.

@@ -41,7 +41,7 @@ func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
 			"there is a preset “x” already", "This name is taken", "There is a preset “x” already."},
 		{"a prompt is too long", &infer.Error{Code: infer.CodeContext, PromptTokens: 9, ContextLength: 8, ContextTrain: 16}, "context_length_exceeded", 400,
 			"maximum context length is 8 tokens, and this prompt has 9: shorten it, or start the server with a larger --ctx, of which the model takes up to 16",
-			"This does not fit into the context", "Nothing was cut. Start a new chat or write a shorter message, or start the server with a larger --ctx, of which the model takes up to 16."},
+			"This does not fit into the context", "Nothing was cut. Shorten it, start a new chat, or start the server with a larger --ctx."},
 		{"the device failed", &infer.Error{Code: infer.CodeDevice, Message: "secret"}, "device", 500,
 			"the engine failed on this request; the server's log says more", "The device failed", "The engine failed on this request; the server's log says more."},
 		{"an engine that is newer than the table", &infer.Error{Code: "new", Message: "secret"}, "new", 500,

@@ -52,11 +52,8 @@ func Engine(s infer.Status) web.Engine {
 		Queue:   queue(s.Queued, s.Running),
 		Cache:   cacheText(s.Cache),
 	}
-	e.TooLongFirst, e.TooLong = "Shorten it.", "Shorten it, or start a new chat."
-	if s.ContextLength < s.Model.ContextTrain {
-		e.TooLongFirst = "Shorten it, or start the server with a larger --ctx."
-		e.TooLong = "Shorten it, start a new chat, or start the server with a larger --ctx."
-	}
+	larger := s.ContextLength < s.Model.ContextTrain
+	e.TooLongFirst, e.TooLong = failure.TooLong(true, larger), failure.TooLong(false, larger)
 	e.Thinking = thinkingKinds(s.TemplateVars)
 	if s.Model.Demo {
 		e.Tag = "demo"
