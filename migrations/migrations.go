@@ -1,9 +1,9 @@
-// Package migrations holds the steps that make the database what the program needs.
+// Package migrations contains the migrations of the database schema.
 //
-// A step is a file NNNN_name.sql, numbered from 0001 without gaps. It runs in one
-// transaction, with foreign keys checked at its end. Once merged a file is never
-// edited: databases record the hash of what they were given, and the store refuses
-// to work on one that was given something else.
+// A migration is a file NNNN_name.sql, numbered from 0001 without gaps. It runs in one
+// transaction, with foreign keys checked at its end. A merged file must never be edited:
+// databases record the hashes of applied migrations, and the store refuses to open one whose
+// hashes differ.
 package migrations
 
 import (
@@ -19,15 +19,15 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// Migration is one step.
+// Migration is one step of the schema.
 type Migration struct {
-	Version int    // the user_version of a database that has it
-	Name    string // of the file
+	Version int    // user_version of a database after it
+	Name    string // file name
 	SQL     string
 	Hash    string // SHA-256 of SQL in hex
 }
 
-// All returns the steps of this program in order.
+// All returns the migrations in order.
 func All() ([]Migration, error) { return load(files) }
 
 var fileName = regexp.MustCompile(`^([0-9]{4})_[a-z0-9_]+\.sql$`)
@@ -45,7 +45,7 @@ func load(dir fs.FS) ([]Migration, error) {
 		}
 		version, err := strconv.Atoi(match[1])
 		if err != nil || version != i+1 {
-			return nil, fmt.Errorf("migration %q is number %d in order; the numbers must rise from 0001 without gaps", e.Name(), i+1)
+			return nil, fmt.Errorf("migration %q is at position %d; the numbers must rise from 0001 without gaps", e.Name(), i+1)
 		}
 		sql, err := fs.ReadFile(dir, e.Name())
 		if err != nil {
@@ -56,7 +56,7 @@ func load(dir fs.FS) ([]Migration, error) {
 	return all, nil
 }
 
-// New returns a step with its hash.
+// New returns a Migration with the hash of sql.
 func New(version int, name, sql string) Migration {
 	sum := sha256.Sum256([]byte(sql))
 	return Migration{Version: version, Name: name, SQL: sql, Hash: hex.EncodeToString(sum[:])}

@@ -6,8 +6,8 @@ import (
 	"testing/fstest"
 )
 
-// merged are the hashes of the files that databases out there may have been given
-// (sha256sum *.sql). A line is added with each new file and never changed.
+// merged lists the hashes of all migrations (sha256sum *.sql), which existing databases may
+// have recorded. Each new file adds a line; existing lines never change.
 var merged = []string{
 	"00d45777e8de24e59ee5bf8086fcd6764d67a6a65f114b4da1329ea335d6bc6c",
 	"90506fb442def5aaa075f31625c5be30e0abbc7c9c4d397f4455d30824d055cb",
@@ -24,19 +24,19 @@ func TestAll_MergedFilesAreUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(all) != len(merged) {
-		t.Fatalf("%d migrations, but %d recorded hashes", len(all), len(merged))
+		t.Fatalf("got %d migrations, want %d", len(all), len(merged))
 	}
 	for i, m := range all {
 		if m.Version != i+1 {
 			t.Errorf("migration %q has version %d, want %d", m.Name, m.Version, i+1)
 		}
 		if m.Hash != merged[i] {
-			t.Errorf("migration %q has hash %s, recorded is %s", m.Name, m.Hash, merged[i])
+			t.Errorf("migration %q has hash %s, want %s", m.Name, m.Hash, merged[i])
 		}
 	}
 }
 
-func TestLoad(t *testing.T) {
+func TestLoad_RejectsGapsAndMalformedNames(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files []string
@@ -65,7 +65,7 @@ func TestLoad(t *testing.T) {
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
-				t.Fatalf("error %v, want one that names %s", err, c.wrong)
+				t.Fatalf("got error %v, want one with %s", err, c.wrong)
 			}
 		})
 	}

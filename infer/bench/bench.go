@@ -1,5 +1,5 @@
-// Package bench measures how fast a model runs on a device: the prompt, the answer, and
-// several answers at once, beside what the device's memory could give.
+// Package bench measures the speed of a model on a device: prefill, decode of one answer and of
+// several at once, and the memory bandwidth that limits decode.
 package bench
 
 import (
@@ -24,40 +24,40 @@ import (
 	"m40-llm/infer/model"
 )
 
-// Options say what to measure.
+// Options configures a measurement.
 type Options struct {
-	Prompt   int       // tokens of the prompt
-	Answer   int       // tokens that are decoded after it
-	Repeat   int       // rounds; their median counts
-	Parallel int       // most answers decoded at once, in powers of two; 1: no more than one
+	Prompt   int       // tokens in the prompt
+	Answer   int       // tokens to decode after it
+	Repeat   int       // rounds, of which the median is reported
+	Parallel int       // 2, 4, … answers are decoded at once up to this number; 1: only single answers
 	Cache    gguf.Type // of the KV cache
 
-	// Progress, if set, is told what is being done and how much of it.
+	// Progress, if set, is called with the current activity and its progress.
 	Progress func(what string, done, total int64)
 }
 
-// Result is what was measured. Speeds are medians over the rounds.
+// Result is the result of a measurement. Speeds are medians over the rounds.
 type Result struct {
 	Model   string `json:"model"`
 	Device  string `json:"device"`
 	Path    string `json:"path"`             // number path
-	Notice  string `json:"notice,omitempty"` // why it is not another device
+	Notice  string `json:"notice,omitempty"` // why another device was not used
 	Threads int    `json:"threads,omitempty"`
 	Prompt  int    `json:"prompt_tokens"`
 	Answer  int    `json:"answer_tokens"`
 	Repeat  int    `json:"repeat"`
 
 	LoadSeconds         float64    `json:"load_seconds"`           // weights to the device, programs compiled
-	PrepareSeconds      float64    `json:"prepare_seconds"`        // the first prompt and token
-	ReadGBs             float64    `json:"read_gb_s"`              // what the device's memory gives to a plain read
+	PrepareSeconds      float64    `json:"prepare_seconds"`        // first prefill and token
+	ReadGBs             float64    `json:"read_gb_s"`              // read bandwidth of the device's memory
 	PrefillTokS         float64    `json:"prefill_tok_s"`          //
 	DecodeTokS          float64    `json:"decode_tok_s"`           //
-	DecodeBytesPerToken int64      `json:"decode_bytes_per_token"` // of weights and KV cache, halfway through the answer
+	DecodeBytesPerToken int64      `json:"decode_bytes_per_token"` // weights and KV cache read, halfway through the answer
 	DecodeGBs           float64    `json:"decode_gb_s"`            //
 	DecodeShare         float64    `json:"decode_share"`           // of ReadGBs
 	Spread              float64    `json:"spread"`                 // of DecodeTokS: (fastest - slowest) / median
 	PeakRSSMB           int64      `json:"peak_rss_mb,omitempty"`  // of the process; 0: unknown
-	LogitsHash          string     `json:"logits_hash"`            // of the logits after the prompt: equal where the numbers are
+	LogitsHash          string     `json:"logits_hash"`            // of the logits after the prompt, to compare devices bit for bit
 	Parallel            []Parallel `json:"parallel,omitempty"`
 }
 
@@ -67,17 +67,17 @@ type Parallel struct {
 	DecodeTokS float64 `json:"decode_tok_s"` // of all of them together
 }
 
-// bandwidth is what devices with a memory of their own tell.
+// bandwidth is implemented by devices with memory of their own.
 type bandwidth interface {
-	// ReadBandwidth measures how many bytes a second the device reads from its memory.
+	// ReadBandwidth measures the read bandwidth of the device's memory in bytes per second.
 	ReadBandwidth() (float64, error)
 }
 
-// chunkRows is how many rows a step has at most, as in the engine.
+// chunkRows is the most rows in a step, as in the engine.
 const chunkRows = 256
 
-// Run measures the model in f, which it calls name, on dev. dev is empty before and
-// holds the model afterwards; close it before f.
+// Run measures the model in f, reported as name, on dev. dev must be empty; afterwards it holds
+// the model, so the caller must close it before f.
 func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Options) (Result, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
@@ -89,12 +89,12 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		return r, err
 	}
 	if most := c.ContextLength; o.Prompt+o.Answer > most {
-		return r, fmt.Errorf("%d tokens of prompt and %d of answer are more than the model's context of %d", o.Prompt, o.Answer, most)
+		return r, fmt.Errorf("%d tokens of prompt and %d of answer exceed the model's context of %d; choose fewer", o.Prompt, o.Answer, most)
 	}
 	o.Progress("measuring the memory", 0, 0)
 	read, err := readBandwidth(dev)
 	if err != nil {
-		return r, fmt.Errorf("failed to measure the memory: %w", err)
+		return r, fmt.Errorf("failed to measure the memory bandwidth: %w", err)
 	}
 	r.ReadGBs = read / 1e9
 	b := rounds{ctx: ctx, o: o, blocks: (o.Prompt + o.Answer + device.BlockSize - 1) / device.BlockSize}
@@ -128,7 +128,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 	return r, nil
 }
 
-// rounds repeats the measurement.
+// rounds runs the measurement on a loaded model.
 type rounds struct {
 	ctx    context.Context
 	o      Options
@@ -177,7 +177,7 @@ func (b *rounds) run(r *Result) error {
 	return nil
 }
 
-// table is the block table of answer i.
+// table returns the KV-cache block table of answer i.
 func (b *rounds) table(i int) []int32 {
 	t := make([]int32, b.blocks)
 	for k := range t {
@@ -186,12 +186,13 @@ func (b *rounds) table(i int) []int32 {
 	return t
 }
 
-// token spreads over the vocabulary, so that the embedding table is read all over.
+// token returns a token for a position. They are spread over the vocabulary, so that rows all
+// over the embedding table are read.
 func (b *rounds) token(pos int) int32 {
 	return int32((7919*pos + 1) % b.model.Config().Vocab)
 }
 
-// prefill computes the prompt of the first answer, with the logits of its last row.
+// prefill runs the prompt of the first answer and computes the logits of its last row.
 func (b *rounds) prefill() error {
 	for begin := 0; begin < b.o.Prompt; begin += chunkRows {
 		if err := b.ctx.Err(); err != nil {
@@ -213,8 +214,8 @@ func (b *rounds) prefill() error {
 	return nil
 }
 
-// decode computes n tokens of each of answers answers, with what a sampler needs of their
-// logits, as if all had the same prompt.
+// decode decodes n tokens of several answers at once, with the sampler's candidates, as if all
+// had the same prompt.
 func (b *rounds) decode(answers, n int) error {
 	batch := &device.Batch{
 		Tokens: make([]int32, answers),
@@ -275,8 +276,8 @@ func hash(logits []float32) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// readBandwidth is how many bytes a second dev reads from its memory; a device without a
-// memory of its own reads the machine's.
+// readBandwidth returns the read bandwidth of dev's memory in bytes per second: the host's if
+// dev has no memory of its own.
 func readBandwidth(dev device.Device) (float64, error) {
 	if d, ok := dev.(bandwidth); ok {
 		return d.ReadBandwidth()
@@ -284,8 +285,9 @@ func readBandwidth(dev device.Device) (float64, error) {
 	return hostBandwidth(), nil
 }
 
-// hostBandwidth is how many bytes a second all cores together read from memory, the best
-// of several passes: a search for a byte that is not there, in vector instructions.
+// hostBandwidth returns the bytes per second that all cores together read from memory, the
+// best of several passes. It searches for a byte that does not occur, which uses vector
+// instructions.
 func hostBandwidth() (best float64) {
 	const size = 512 << 20
 	memory := bytes.Repeat([]byte{1}, size)
@@ -302,7 +304,7 @@ func hostBandwidth() (best float64) {
 	return best
 }
 
-// peakRSS is the most memory that the process had, where the system says so.
+// peakRSS returns the peak resident memory of the process in bytes, 0 if unknown.
 func peakRSS() int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

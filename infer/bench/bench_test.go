@@ -14,7 +14,7 @@ import (
 	"m40-llm/infer/model"
 )
 
-func TestSyntheticModelsAreWholeAndTheSameEachTime(t *testing.T) {
+func TestSyntheticModelsAreLoadableAndDeterministic(t *testing.T) {
 	for _, quant := range bench.Quants() {
 		t.Run(quant, func(t *testing.T) {
 			f, err := bench.Synthetic("tiny", quant, 1, 0)
@@ -54,7 +54,7 @@ func TestSyntheticModelsAreWholeAndTheSameEachTime(t *testing.T) {
 	}
 }
 
-// checkValues wants values of the size that keeps activations near 1.
+// checkValues checks that the magnitude of values keeps activations near 1.
 func checkValues(t *testing.T, tensor gguf.Tensor) {
 	t.Helper()
 	values := make([]float32, tensor.Elements())
@@ -74,16 +74,16 @@ func checkValues(t *testing.T, tensor gguf.Tensor) {
 	}
 }
 
-func TestSyntheticRefusesWhatItDoesNotKnow(t *testing.T) {
-	for _, c := range []struct{ name, shape, quant, says string }{
+func TestSyntheticRejectsUnsupportedArguments(t *testing.T) {
+	for _, c := range []struct{ name, shape, quant, errText string }{
 		{"a shape", "llama-9b", "q8_0", "llama-8b"},
 		{"a weight format", "tiny", "q3_k", "q4_k"},
-		{"a format whose blocks do not fit the shape", "qwen-0.5b", "q4_k", "896 values are no whole blocks of 256"},
-		{"more than there is memory for", "llama-8b", "f16", "llama-8b in f16 takes 16.1 GB of memory, and 1.0 GB are free"},
+		{"a format whose blocks do not fit the shape", "qwen-0.5b", "q4_k", "896 values are not whole blocks of 256"},
+		{"more than there is memory for", "llama-8b", "f16", "llama-8b in f16 needs 16.1 GB of memory, but 1.0 GB are free"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := bench.Synthetic(c.shape, c.quant, 1, 1e9); err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v, want an error that says %q", err, c.says)
+			if _, err := bench.Synthetic(c.shape, c.quant, 1, 1e9); err == nil || !strings.Contains(err.Error(), c.errText) {
+				t.Errorf("got %v, want one with %q", err, c.errText)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func run(t *testing.T, ctx context.Context, threads int, o bench.Options) (bench
 	return bench.Run(ctx, f, "tiny", dev, o)
 }
 
-func TestRunMeasuresAllThatItSays(t *testing.T) {
+func TestRunReportsAllFigures(t *testing.T) {
 	o := bench.Options{Prompt: 300, Answer: 4, Repeat: 3, Parallel: 4, Cache: gguf.F16} // two chunks of prompt
 	done := map[string]bool{}
 	o.Progress = func(what string, _, _ int64) { done[what] = true }
@@ -122,15 +122,15 @@ func TestRunMeasuresAllThatItSays(t *testing.T) {
 	if r.Spread < 0 || len(r.Parallel) != 2 || r.Parallel[1].Answers != 4 || !(r.Parallel[1].DecodeTokS > 0) {
 		t.Errorf("spread %v, several answers %+v", r.Spread, r.Parallel)
 	}
-	// All weights, the table tied to the output included, and the cache of 302 positions:
-	// 2 layers of K and V of 2 heads of 64 in half precision.
+	// All weights, including the tied output, and the KV cache of 302 positions: 2 layers, K and
+	// V, 2 heads of 64 in half precision.
 	f, _ := bench.Synthetic("tiny", "q8_0", 1, 0)
 	if want := model.WeightBytes(f) + 302*2*2*2*64*2; r.DecodeBytesPerToken != want {
-		t.Errorf("a token reads %d bytes, want %d", r.DecodeBytesPerToken, want)
+		t.Errorf("got %d bytes per token, want %d", r.DecodeBytesPerToken, want)
 	}
 	for _, what := range []string{"measuring the memory", "loading", "measuring", "measuring 2 answers at once", "measuring 4 answers at once"} {
 		if !done[what] {
-			t.Errorf("nothing was heard of %s", what)
+			t.Errorf("no progress was reported for %q", what)
 		}
 	}
 	again, err := run(t, context.Background(), 1, o)
@@ -138,11 +138,11 @@ func TestRunMeasuresAllThatItSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again.LogitsHash != r.LogitsHash || r.LogitsHash == "" {
-		t.Errorf("the logits are %s with one thread and %s with two", again.LogitsHash, r.LogitsHash)
+		t.Errorf("got logits %s with one thread and %s with two", again.LogitsHash, r.LogitsHash)
 	}
 }
 
-func TestRunEndsCleanly(t *testing.T) {
+func TestRunReturnsErrorsOfContextAndPrompt(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := run(t, cancelled, 1, bench.Options{Prompt: 8, Answer: 2, Repeat: 1, Parallel: 1, Cache: gguf.F16}); !errors.Is(err, context.Canceled) {

@@ -9,9 +9,9 @@ import (
 	"m40-llm/infer/guide"
 )
 
-// BenchmarkGuide measures the built-in model on this machine's processor. share is
-// what decode reads of weights and cache, over what the machine can read: a model
-// this small stays in the processor's caches, so it may exceed 1.
+// BenchmarkGuide measures the built-in model on the CPU. share is the bandwidth that decode
+// uses over that of the memory; it may exceed 1, because so small a model stays in the CPU's
+// caches.
 func BenchmarkGuide(b *testing.B) {
 	f, err := gguf.Parse(guide.Model)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// shape is the shape of a real model.
+// shape has the dimensions of a published model.
 type shape struct {
 	architecture            string
 	dim, layers             int
@@ -34,10 +34,10 @@ var shapes = map[string]shape{
 	"llama-8b":   {"llama", 4096, 32, 32, 8, 128, 14336, 128256, false, 5e5},
 }
 
-// Shapes lists the shapes that Synthetic knows.
+// Shapes returns the names of the shapes that Synthetic supports.
 func Shapes() []string { return slices.Sorted(maps.Keys(shapes)) }
 
-// Quants lists the weight formats that Synthetic knows.
+// Quants returns the names of the weight formats that Synthetic supports.
 func Quants() (names []string) {
 	for _, t := range gguf.Types() {
 		if t.IsRandomizable() {
@@ -55,30 +55,30 @@ func typeOf(name string) (gguf.Type, error) {
 			return t, nil
 		}
 	}
-	return 0, fmt.Errorf("there is no weight format %q here, only %s", name, strings.Join(Quants(), ", "))
+	return 0, fmt.Errorf("weight format %q is not supported; supported are %s", name, strings.Join(Quants(), ", "))
 }
 
-// alignment of tensors in the file.
+// alignment is the alignment of tensors in bytes.
 const alignment = 32
 
-// tensor is a tensor to be drawn.
+// tensor describes a tensor to fill with random values.
 type tensor struct {
 	name       string
 	rows, cols int // rows 0: a vector
 	typ        gguf.Type
-	size       float64 // of its values; 0: around 1, for norms
-	at         int     // in the data
+	size       float64 // magnitude of its values; 0: close to 1, for norms
+	at         int     // offset in the data section
 }
 
 func (t tensor) bytes() int { return max(t.rows, 1) * t.typ.RowBytes(t.cols) }
 
-// Synthetic makes a model with random weights in memory, in the shape of a real one: it
-// runs as fast and says nothing. It has no vocabulary. The same seed gives the same
-// weights on every machine. free is the memory in bytes that there is for it; 0: unknown.
+// Synthetic returns a model with random weights in memory, which runs as fast as a published
+// model of the same shape. It has no vocabulary. The same seed gives the same weights on every
+// machine. free is the available memory in bytes; 0: unknown.
 func Synthetic(shapeName, quantName string, seed uint64, free int64) (*gguf.File, error) {
 	s, ok := shapes[strings.ToLower(shapeName)]
 	if !ok {
-		return nil, fmt.Errorf("there is no shape %q, only %s", shapeName, strings.Join(Shapes(), ", "))
+		return nil, fmt.Errorf("shape %q does not exist; the shapes are %s", shapeName, strings.Join(Shapes(), ", "))
 	}
 	typ, err := typeOf(quantName)
 	if err != nil {
@@ -87,14 +87,14 @@ func Synthetic(shapeName, quantName string, seed uint64, free int64) (*gguf.File
 	tensors := s.tensors(typ)
 	for _, t := range tensors {
 		if elements, _ := t.typ.Block(); t.cols%int(elements) != 0 {
-			return nil, fmt.Errorf("%s cannot be in %s: its rows of %d values are no whole blocks of %d; use q8_0 or q4_0", shapeName, quantName, t.cols, elements)
+			return nil, fmt.Errorf("%s cannot be in %s: its rows of %d values are not whole blocks of %d; use q8_0 or q4_0", shapeName, quantName, t.cols, elements)
 		}
 	}
 	header := s.header(shapeName, tensors)
 	last := tensors[len(tensors)-1]
 	size := len(header) + last.at + last.bytes()
 	if free > 0 && int64(size) > free {
-		return nil, fmt.Errorf("%s in %s takes %.1f GB of memory, and %.1f GB are free; take a format with fewer bits, or a smaller shape", shapeName, quantName, float64(size)/1e9, float64(free)/1e9)
+		return nil, fmt.Errorf("%s in %s needs %.1f GB of memory, but %.1f GB are free; choose a format with fewer bits or a smaller shape", shapeName, quantName, float64(size)/1e9, float64(free)/1e9)
 	}
 	data := make([]byte, size)
 	copy(data, header)
@@ -102,7 +102,7 @@ func Synthetic(shapeName, quantName string, seed uint64, free int64) (*gguf.File
 	return gguf.Parse(data)
 }
 
-// tensors lists the model's tensors with their places.
+// tensors returns the tensors of the model with their offsets.
 func (s shape) tensors(typ gguf.Type) (list []tensor) {
 	at := 0
 	add := func(name string, rows, cols int, typ gguf.Type, size float64) {
@@ -136,7 +136,7 @@ func (s shape) tensors(typ gguf.Type) (list []tensor) {
 	return list
 }
 
-// header writes all of a GGUF file that comes before its data.
+// header returns the GGUF header, padded to the data section.
 func (s shape) header(name string, tensors []tensor) []byte {
 	le := binary.LittleEndian
 	text := func(b []byte, s string) []byte { return append(le.AppendUint64(b, uint64(len(s))), s...) }
@@ -185,8 +185,8 @@ func (s shape) header(name string, tensors []tensor) []byte {
 	return append(b, make([]byte, (alignment-len(b)%alignment)%alignment)...)
 }
 
-// draw fills in the weights. Pieces have random numbers of their own, so that any number
-// of threads draws the same.
+// draw fills data with random weights. Each piece has its own random generator, so that the
+// result does not depend on the number of threads.
 func draw(data []byte, tensors []tensor, seed uint64) {
 	const rowsAtOnce = 256
 	type piece struct {
@@ -214,7 +214,7 @@ func draw(data []byte, tensors []tensor, seed uint64) {
 	workers.Wait()
 }
 
-// fill draws values of the tensor.
+// fill sets data, a part of the tensor, to random values.
 func (t tensor) fill(data []byte, random *rand.PCG) {
 	le := binary.LittleEndian
 	if t.size == 0 {
@@ -231,6 +231,6 @@ func (t tensor) fill(data []byte, random *rand.PCG) {
 		data[i] = byte(random.Uint64())
 	}
 	if err := gguf.SetRandomScale(t.typ, data, t.size); err != nil {
-		panic(err) // typeOf has looked
+		panic(err) // typeOf has checked the type
 	}
 }

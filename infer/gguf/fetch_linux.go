@@ -7,11 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readIn reads the mapped pages that data touches from the disk, and returns when they are
-// in memory. The thread waits inside a system call: one that waits for a page that it uses
-// itself would keep the garbage collector waiting too. A system that cannot do that (Linux
-// before 5.14) is asked to begin reading. ErrUnreadable is returned for pages that are not in the
-// file any more.
+// readIn reads the mapped pages of data from disk and returns when they are in memory. It
+// waits inside a system call, because a thread in a page fault would delay the garbage
+// collector. Linux before 5.14 cannot do that; there it only starts reading. It returns
+// ErrUnreadable for pages that are no longer in the file.
 func readIn(data []byte) error {
 	page := uintptr(unix.Getpagesize())
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(data)))

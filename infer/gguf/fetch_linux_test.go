@@ -14,7 +14,7 @@ import (
 	"m40-llm/infer/gguf/gguftest"
 )
 
-// wide writes a file whose largest tensor takes several pieces.
+// wide opens a file whose largest tensor is fetched in several pieces.
 func wide(t *testing.T) (path string, f *gguf.File, largest gguf.Tensor) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "wide.gguf")
@@ -52,14 +52,14 @@ func TestFetchReadsATensorPieceByPiece(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(told) != 3 || !slices.IsSorted(told) || told[2] != int64(size) {
-		t.Errorf("told of %v, want three steps up to %d", told, size)
+		t.Errorf("got progress %v, want three steps up to %d", told, size)
 	}
 	if now := residentBytes(t, path); now < size {
 		t.Errorf("%d of %d bytes are in memory", now, size)
 	}
 }
 
-func TestFetchStopsWhenItIsTold(t *testing.T) {
+func TestFetchStopsAfterAnError(t *testing.T) {
 	path, f, largest := wide(t)
 	stop := errors.New("stop")
 	if err := f.Fetch(largest, func(int64) error { return stop }); err != stop {
@@ -70,7 +70,7 @@ func TestFetchStopsWhenItIsTold(t *testing.T) {
 	}
 }
 
-func TestFetchSaysThatTheFileWasCutShort(t *testing.T) {
+func TestFetchReturnsErrUnreadableForATruncatedFile(t *testing.T) {
 	path, f, largest := wide(t)
 	if err := os.Truncate(path, 1<<20); err != nil {
 		t.Fatal(err)

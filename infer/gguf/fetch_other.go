@@ -4,7 +4,7 @@ package gguf
 
 import "golang.org/x/sys/unix"
 
-// readIn asks the system to begin reading the mapped pages of data.
+// readIn starts reading the mapped pages of data from disk.
 func readIn(data []byte) error {
 	unix.Madvise(data, unix.MADV_WILLNEED)
 	return nil

@@ -1,13 +1,12 @@
 // Package gguf reads model files in the GGUF format, versions 2 and 3, little-endian.
 //
-// A file is untrusted input. Parse checks everything that the header declares before
-// it returns: every size is computed with overflow checks (size.go is the only place
-// that does), nothing is allocated because a count asks for it, and every tensor lies
-// inside the file, aligned and apart from the others. After that, a Tensor's Data has
-// exactly the bytes that its Type and Shape call for.
+// Files are untrusted. Parse and Open validate the whole header: sizes are computed with
+// overflow checks (only in size.go), no declared count causes an allocation before it was
+// checked, and every tensor is inside the file, aligned, and overlaps no other. Afterwards
+// the Data of a Tensor has exactly the size of its Type and Shape.
 //
-// What the header means is for the caller to check: a key can be missing or have
-// another type than expected, so every getter can fail, and none guesses.
+// The meaning of the metadata is not validated: a key may be missing or have another type
+// than expected, for which a getter returns an error.
 package gguf
 
 import (
@@ -22,34 +21,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMissing is wrapped by the error for a key or tensor that is not in the file.
+// ErrMissing is wrapped by errors for a key or tensor that is not in the file.
 var ErrMissing = errors.New("missing")
 
 // ErrUnreadable is wrapped by the errors of Guard and Fetch.
 var ErrUnreadable = errors.New("the file was cut short or its disk failed while it was in use")
 
-// File is a GGUF file. All that its header says is in memory and stays as it was when the
-// file was opened; its tensors are views into the file's bytes. Its methods may be called
-// from several goroutines at once, Close after all others.
+// File is a GGUF file. Its header is a copy in memory; the Data of its tensors are views into
+// the mapped file. It is safe for concurrent use, but no method may be called after or during
+// Close.
 type File struct {
-	path    string // "" for one that was not opened but parsed
-	head    []byte // the bytes in front of the tensors' data
+	path    string // "" after Parse
+	head    []byte // the header
 	size    int    // bytes
-	data    []byte // all of them; nil if only the header was read
-	mapped  bool   // data is
+	data    []byte // the whole file; nil after ReadHeader
+	mapped  bool   // data is a memory map
 	version uint32
 
 	keys   []string
 	values map[string]value
 
 	tensors []Tensor
-	index   map[string]int // of tensors by name
+	index   map[string]int // index in tensors by name
 }
 
-// Open opens the file at path. Only a regular file will do, directly or behind a
-// symbolic link. The header is read, and the data of the tensors mapped: if the file is
-// cut short meanwhile, reading them faults, see Guard. Model files should be replaced, not
-// rewritten.
+// Open opens the file at path, which must be a regular file or a symbolic link to one. It
+// reads the header and maps the data of the tensors. If the file is truncated later, reading
+// tensors faults, see Guard: model files should be replaced, not overwritten.
 func Open(path string) (*File, error) {
 	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -60,7 +58,7 @@ func Open(path string) (*File, error) {
 	return OpenFile(file)
 }
 
-// OpenFile is Open for a file that the caller has opened, and closes whenever it likes.
+// OpenFile is like Open for an open file. The caller may close file when OpenFile returns.
 func OpenFile(file *os.File) (*File, error) {
 	f, err := openFile(file)
 	if path := (*fs.PathError)(nil); err != nil && !errors.As(err, &path) {
@@ -79,7 +77,7 @@ func openFile(file *os.File) (*File, error) {
 	}
 	size, ok := toInt(uint64(info.Size()))
 	if !ok {
-		return nil, fmt.Errorf("%d bytes are more than this system can map", info.Size())
+		return nil, fmt.Errorf("the file has %d bytes, more than this system can map", info.Size())
 	}
 	f, err := ReadHeader(file, size)
 	if err != nil {
@@ -95,9 +93,8 @@ func openFile(file *os.File) (*File, error) {
 	return f, nil
 }
 
-// ReadHeader reads no more than the header of a file of size bytes, so that its tensors have no
-// Data. It goes over the header twice: what one declares takes no memory before all of it is
-// known to be sound.
+// ReadHeader reads only the header of a file of size bytes; its tensors have no Data. It reads
+// the header twice, so that memory for it is allocated only after it was validated.
 func ReadHeader(file io.ReaderAt, size int) (*File, error) {
 	end := &cursor{size: size, file: file}
 	if _, err := new(File).parse(end); err != nil {
@@ -111,9 +108,9 @@ func ReadHeader(file io.ReaderAt, size int) (*File, error) {
 	return f, f.read(head)
 }
 
-// Guard calls read, which may read the data of f's tensors in this goroutine, and returns
-// its error. If some of the data is gone, Guard returns an error that names the file and
-// wraps ErrUnreadable.
+// Guard calls read, which may read the Data of f's tensors in this goroutine, and returns its
+// error. If reading the data faults, because the file was truncated or its disk failed, Guard
+// returns an error that names the file and wraps ErrUnreadable.
 func (f *File) Guard(read func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -130,7 +127,7 @@ func (f *File) Guard(read func() error) (err error) {
 	return read()
 }
 
-// holds reports whether a mapped file lies at an address.
+// holds reports whether an address is in the memory map.
 func (f *File) holds(address uintptr) bool {
 	if !f.mapped {
 		return false
@@ -151,7 +148,7 @@ func describe(m os.FileMode) string {
 	return "a device"
 }
 
-// Close unmaps the file. Tensors' Data must not be used after it.
+// Close unmaps the file. The Data of its tensors must not be used afterwards.
 func (f *File) Close() error {
 	data := f.data
 	f.data, f.head = nil, nil
@@ -161,8 +158,8 @@ func (f *File) Close() error {
 	return unix.Munmap(data)
 }
 
-// Release takes the pages of t's data out of this process's memory, if the file is mapped. They
-// are read from the file again when they are used.
+// Release drops the pages of t's data from memory, if the file is mapped. They are read from
+// the file again when they are used.
 func (f *File) Release(t Tensor) {
 	if !f.mapped || len(t.Data) == 0 {
 		return
@@ -170,13 +167,13 @@ func (f *File) Release(t Tensor) {
 	page := unix.Getpagesize()
 	first, last := (t.begin+page-1)/page*page, (t.begin+len(t.Data))/page*page
 	if first < last {
-		_ = unix.Madvise(f.data[first:last], unix.MADV_DONTNEED) // advice
+		_ = unix.Madvise(f.data[first:last], unix.MADV_DONTNEED) // only a hint
 	}
 }
 
-// Fetch reads a tensor's data from the disk, so that nobody who uses it waits for that. It
-// calls read after each piece, with the bytes of the tensor that are in memory then; an error
-// of read ends it and is returned. Of data that was parsed in memory there is one piece.
+// Fetch reads a tensor's data from disk into memory, so that later users do not wait for page
+// faults. After each piece of 16 MiB it calls read with the number of bytes in memory, and
+// returns its error. For a File from Parse it calls read once.
 func (f *File) Fetch(t Tensor, read func(bytes int64) error) error {
 	const piece = 16 << 20
 	if !f.mapped || len(t.Data) == 0 {
@@ -201,9 +198,8 @@ func (f *File) Version() uint32 { return f.version }
 // Size returns the size of the file in bytes.
 func (f *File) Size() int64 { return int64(f.size) }
 
-// Header returns the bytes in front of the tensors' data: all metadata and the list
-// of tensors. With the size they tell one model from another without reading it
-// whole. They must not be changed.
+// Header returns the header: all metadata and the list of tensors. Together with Size it
+// identifies a model. The caller must not modify it.
 func (f *File) Header() []byte { return f.head }
 
 // Keys returns the metadata keys in file order.
@@ -225,18 +221,18 @@ func (f *File) Tensor(name string) (Tensor, error) {
 type Tensor struct {
 	Name  string
 	Type  Type
-	Shape []int  // 1 to 4 dimensions, the fastest first: a matrix is (columns, rows)
-	Data  []byte // as it lies in the file, at any alignment that the file chose
-	begin int    // of Data in the file
+	Shape []int  // 1 to 4 dimensions, fastest-varying first: a matrix is (columns, rows)
+	Data  []byte // view into the file, which may be unaligned
+	begin int    // offset of Data in the file
 }
 
-// Size returns how many bytes the tensor has in the file.
+// Size returns the size of the tensor in bytes.
 func (t Tensor) Size() int64 {
 	n, _ := tensorBytes(t.Type, t.Shape)
 	return int64(n)
 }
 
-// Elements returns how many numbers the tensor has.
+// Elements returns the number of elements of the tensor.
 func (t Tensor) Elements() int {
 	n := 1
 	for _, d := range t.Shape {

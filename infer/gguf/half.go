@@ -2,7 +2,7 @@ package gguf
 
 import "math"
 
-// F16ToF32 returns the value of the IEEE 754 half-precision number h.
+// F16ToF32 returns the value of the IEEE 754 half-precision number with the bits h.
 func F16ToF32(h uint16) float32 {
 	sign := uint32(h>>15) << 31
 	exponent := uint32(h>>10) & 0x1f
@@ -16,8 +16,8 @@ func F16ToF32(h uint16) float32 {
 	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }
 
-// F32ToF16 rounds x to the nearest half-precision number, ties to even; beyond the
-// largest it is infinity.
+// F32ToF16 returns the bits of the half-precision number nearest to x, ties to even, or
+// infinity if x is too large.
 func F32ToF16(x float32) uint16 {
 	bits := math.Float32bits(x)
 	sign := uint16(bits>>16) & 0x8000

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-func TestF16(t *testing.T) {
-	t.Run("every finite half-precision number survives the way to float32 and back", func(t *testing.T) {
+func TestF16_ConversionsAreExactOrRoundToNearest(t *testing.T) {
+	t.Run("every finite half-precision number survives conversion to float32 and back", func(t *testing.T) {
 		for h := range 1 << 16 {
 			if h&0x7c00 == 0x7c00 && h&0x3ff != 0 {
 				continue // NaN
@@ -45,7 +45,7 @@ func TestF16(t *testing.T) {
 			}
 		}
 	})
-	t.Run("too large becomes infinity and NaN stays NaN", func(t *testing.T) {
+	t.Run("a number that is too large becomes infinity and NaN stays NaN", func(t *testing.T) {
 		for x, want := range map[float32]uint16{65519.99: 0x7bff, 65520: 0x7c00, 1e30: 0x7c00, float32(math.Inf(-1)): 0xfc00} {
 			if got := F32ToF16(x); got != want {
 				t.Errorf("%g became %#04x, want %#04x", x, got, want)

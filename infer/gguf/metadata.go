@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// kind is the type of a metadata value, numbered as in the GGUF specification.
+// kind is the type of a metadata value as encoded in the file.
 type kind uint32
 
 const (
@@ -29,7 +29,7 @@ const (
 
 var kinds = [...]struct {
 	name  string
-	bytes uint64 // 0: varies
+	bytes uint64 // 0: variable
 }{
 	{"uint8", 1}, {"int8", 1}, {"uint16", 2}, {"int16", 2}, {"uint32", 4}, {"int32", 4}, {"float32", 4},
 	{"bool", 1}, {"string", 0}, {"array", 0}, {"uint64", 8}, {"int64", 8}, {"float64", 8},
@@ -50,12 +50,12 @@ func (k kind) integer() bool {
 
 func (k kind) float() bool { return k == kindFloat32 || k == kindFloat64 }
 
-// value says where a checked metadata value lies; it is decoded when it is asked for.
+// value is the location of a validated metadata value in the header. Getters decode it.
 type value struct {
 	kind       kind // of the value, or of the elements of an array
 	array      bool
 	count      int // elements of an array
-	start, end int // its bytes, without the length of a string and the head of an array
+	start, end int // offsets in the header, without the length of a string and the type and length of an array
 }
 
 func (v value) String() string {
@@ -65,7 +65,7 @@ func (v value) String() string {
 	return v.kind.String()
 }
 
-// value checks the value at the cursor, type first, and steps over it.
+// value validates the type and value at the cursor and advances past them.
 func (c *cursor) value() (v value, err error) {
 	if v.kind, err = c.kind("the value's type"); err != nil {
 		return v, err
@@ -113,11 +113,11 @@ func (c *cursor) array() (v value, err error) {
 	}
 	least := v.kind.bytes()
 	if v.kind == kindString {
-		least = 8 // its length
+		least = 8 // the length of an empty string
 	}
 	bytes, ok := mul(n, least)
 	if rest := uint64(c.size - c.pos); !ok || bytes > rest {
-		return v, c.fail("the file ends too early: an array of %d values takes at least %d bytes each and %d are left", n, least, rest)
+		return v, c.fail("the file ends too early: an array of %d values of at least %d bytes needs more than the %d bytes left", n, least, rest)
 	}
 	v.count, v.start = int(n), c.pos
 	if v.kind == kindString {
@@ -135,7 +135,7 @@ func (c *cursor) array() (v value, err error) {
 	return v, nil
 }
 
-// TypeError says that a key holds another type than the caller can use.
+// TypeError is returned for a key whose value has another type than requested.
 type TypeError struct {
 	Key    string
 	Found  string // the type in the file
@@ -146,8 +146,8 @@ func (e *TypeError) Error() string {
 	return fmt.Sprintf("key %.80q is of type %s, want %s", e.Key, e.Found, e.Wanted)
 }
 
-// Optional reads a key that may be missing: then it returns def. Any other fault of
-// the key is an error still.
+// Optional returns the value of a key, or def if the key is missing. It returns other errors
+// of get.
 //
 //	n, err := gguf.Optional(f.Uint, "llama.rope.dimension_count", headDim)
 func Optional[T any](get func(key string) (T, error), key string, def T) (T, error) {
@@ -158,12 +158,12 @@ func Optional[T any](get func(key string) (T, error), key string, def T) (T, err
 	return v, err
 }
 
-// scalar finds a value that is no array.
+// scalar returns the value of a key that is not an array.
 func (f *File) scalar(key, wanted string, ok func(kind) bool) (value, error) {
 	return f.find(key, wanted, func(v value) bool { return !v.array && ok(v.kind) })
 }
 
-// list finds an array.
+// list returns the value of a key that is an array.
 func (f *File) list(key, wanted string, ok func(kind) bool) (value, error) {
 	return f.find(key, "array of "+wanted, func(v value) bool { return v.array && ok(v.kind) })
 }
@@ -183,13 +183,13 @@ func (f *File) find(key, wanted string, ok func(value) bool) (value, error) {
 
 func is(want kind) func(kind) bool { return func(k kind) bool { return k == want } }
 
-// Has reports whether the file has a key, of whatever type.
+// Has reports whether the file has a key of any type.
 func (f *File) Has(key string) bool {
 	_, ok := f.values[key]
 	return ok
 }
 
-// Str returns a string, byte for byte as it is in the file: it may be any bytes.
+// Str returns a string, which may be invalid UTF-8.
 func (f *File) Str(key string) (string, error) {
 	v, err := f.scalar(key, "string", is(kindString))
 	if err != nil {
@@ -198,7 +198,7 @@ func (f *File) Str(key string) (string, error) {
 	return string(f.head[v.start:v.end]), nil
 }
 
-// Bool returns a truth value.
+// Bool returns a boolean.
 func (f *File) Bool(key string) (bool, error) {
 	v, err := f.scalar(key, "bool", is(kindBool))
 	if err != nil {
@@ -216,7 +216,7 @@ func (f *File) Float(key string) (float64, error) {
 	return f.floatAt(v.kind, v.start), nil
 }
 
-// Int returns a number of any integer type.
+// Int returns an integer of any type, or an error if it does not fit in 64 signed bits.
 func (f *File) Int(key string) (int64, error) {
 	v, err := f.scalar(key, "integer", kind.integer)
 	if err != nil {
@@ -224,12 +224,12 @@ func (f *File) Int(key string) (int64, error) {
 	}
 	n, ok := signed(f.integerAt(v.kind, v.start))
 	if !ok {
-		return 0, fmt.Errorf("key %.80q: %d is too large", key, uint64(n))
+		return 0, fmt.Errorf("key %.80q: %d is too large for a signed 64-bit integer", key, uint64(n))
 	}
 	return n, nil
 }
 
-// Uint returns a number of any integer type that is not negative.
+// Uint returns an integer of any type, or an error if it is negative.
 func (f *File) Uint(key string) (uint64, error) {
 	v, err := f.scalar(key, "integer", kind.integer)
 	if err != nil {
@@ -242,13 +242,13 @@ func (f *File) Uint(key string) (uint64, error) {
 	return n, nil
 }
 
-// Strs returns an array of strings, each byte for byte as it is in the file.
+// Strs returns an array of strings, which may be invalid UTF-8.
 func (f *File) Strs(key string) ([]string, error) {
 	v, err := f.list(key, "string", is(kindString))
 	if err != nil {
 		return nil, err
 	}
-	// One copy of all of them: a vocabulary has hundreds of thousands.
+	// One allocation for all strings: a vocabulary has hundreds of thousands.
 	text := string(f.head[v.start:v.end])
 	list := make([]string, v.count)
 	at := 0
@@ -261,7 +261,7 @@ func (f *File) Strs(key string) ([]string, error) {
 	return list, nil
 }
 
-// Uints returns an array of any integer type without negative numbers.
+// Uints returns an array of any integer type, or an error if a number is negative.
 func (f *File) Uints(key string) ([]uint64, error) {
 	v, err := f.list(key, "integer", kind.integer)
 	if err != nil {
@@ -278,7 +278,8 @@ func (f *File) Uints(key string) ([]uint64, error) {
 	return list, nil
 }
 
-// Ints returns an array of any integer type whose numbers fit in 32 bits.
+// Ints returns an array of any integer type, or an error if a number does not fit in 32 signed
+// bits.
 func (f *File) Ints(key string) ([]int32, error) {
 	v, err := f.list(key, "integer", kind.integer)
 	if err != nil {
@@ -288,14 +289,14 @@ func (f *File) Ints(key string) ([]int32, error) {
 	for i := range list {
 		n, ok := signed(f.integerAt(v.kind, v.start+i*int(v.kind.bytes())))
 		if !ok || n < math.MinInt32 || n > math.MaxInt32 {
-			return nil, fmt.Errorf("key %.80q: element %d does not fit in 32 bits", key, i)
+			return nil, fmt.Errorf("key %.80q: element %d does not fit in a signed 32-bit integer", key, i)
 		}
 		list[i] = int32(n)
 	}
 	return list, nil
 }
 
-// Floats returns an array of type float32, or of type float64 rounded.
+// Floats returns an array of float32, or of float64 rounded to float32.
 func (f *File) Floats(key string) ([]float32, error) {
 	v, err := f.list(key, "float", kind.float)
 	if err != nil {
@@ -308,9 +309,9 @@ func (f *File) Floats(key string) ([]float32, error) {
 	return list, nil
 }
 
-// First returns the first values of a key, at most most of them, and how many it has: one
-// if it is no array. A value is a string, bool, int64, uint64, float32 or float64. A long
-// array takes no more time or memory than a short one.
+// First returns the first values of a key, at most most of them, and their total number,
+// which is 1 for a scalar. A value is a string, bool, int64 (if negative), uint64, float32 or
+// float64. Time and memory do not depend on the length of the array.
 func (f *File) First(key string, most int) (values []any, count int, array bool, err error) {
 	v, err := f.find(key, "", func(value) bool { return true })
 	if err != nil {
@@ -332,7 +333,7 @@ func (f *File) First(key string, most int) (values []any, count int, array bool,
 	return values, v.count, true, nil
 }
 
-// at returns the value that lies at start, a string's up to end.
+// at decodes the value at start; end is used for strings only.
 func (f *File) at(k kind, start, end int) any {
 	switch k {
 	case kindString:
@@ -358,8 +359,7 @@ func (f *File) floatAt(k kind, at int) float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64(f.head[at:]))
 }
 
-// integerAt returns an integer in 64 bits of two's complement, and whether it is
-// negative.
+// integerAt returns an integer as 64 bits of two's complement, and whether it is negative.
 func (f *File) integerAt(k kind, at int) (n uint64, negative bool) {
 	b := f.head[at:]
 	switch k {
@@ -386,7 +386,7 @@ func (f *File) integerAt(k kind, at int) (n uint64, negative bool) {
 	return uint64(i), i < 0
 }
 
-// signed takes the result of integerAt. It fails for numbers above the largest int64.
+// signed converts a result of integerAt. It returns false for numbers above the largest int64.
 func signed(n uint64, negative bool) (int64, bool) {
 	return int64(n), negative || n <= math.MaxInt64
 }

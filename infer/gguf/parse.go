@@ -8,8 +8,8 @@ import (
 	"sort"
 )
 
-// Limits on what a header may declare. Real files stay far below them: the largest
-// models have a few thousand tensors.
+// Limits of a header, far above published files: the largest models have a few thousand
+// tensors.
 const (
 	maxKeys      = 65536
 	maxTensors   = 65536
@@ -17,21 +17,21 @@ const (
 	maxString    = 1 << 20
 	maxDims      = 4
 	maxAlignment = 65536
-	maxHeader    = 128 << 20 // bytes; those of the largest vocabularies are a quarter of it
+	maxHeader    = 128 << 20 // bytes; headers with the largest vocabularies have a quarter of it
 
 	defaultAlignment = 32
 	alignmentKey     = "general.alignment"
 )
 
-// FormatError says why bytes are not a GGUF file that this package reads.
+// FormatError is returned for data that is not a valid or supported GGUF file.
 type FormatError struct {
-	Offset int // where in the file the fault is
+	Offset int // of the fault in the file
 	Reason string
 }
 
 func (e *FormatError) Error() string { return fmt.Sprintf("%s (at byte %d)", e.Reason, e.Offset) }
 
-// Parse reads a file that is in memory. It keeps data, which must not change.
+// Parse parses a file in memory. It keeps data, which the caller must not modify.
 func Parse(data []byte) (*File, error) {
 	f := &File{data: data, size: len(data)}
 	if err := f.read(data); err != nil {
@@ -41,7 +41,7 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-// read reads the header, which head begins with.
+// read parses the header at the start of head.
 func (f *File) read(head []byte) error {
 	c := &cursor{data: head, size: f.size}
 	offsets, err := f.parse(c)
@@ -52,7 +52,7 @@ func (f *File) read(head []byte) error {
 	return f.placeTensors(offsets)
 }
 
-// parse reads the header, and returns where in the data section the tensors lie.
+// parse parses the header and returns the offsets of the tensors in the data section.
 func (f *File) parse(c *cursor) (offsets []uint64, err error) {
 	f.values, f.index = map[string]value{}, map[string]int{}
 	tensors, keys, err := f.parseHeader(c)
@@ -74,7 +74,7 @@ func (f *File) parse(c *cursor) (offsets []uint64, err error) {
 	return offsets, nil
 }
 
-// parseHeader reads the first 24 bytes.
+// parseHeader parses magic, version, number of tensors and number of keys: 24 bytes.
 func (f *File) parseHeader(c *cursor) (tensors, keys uint64, err error) {
 	first, err := c.ahead(min(c.size, 8))
 	if err != nil {
@@ -92,7 +92,7 @@ func (f *File) parseHeader(c *cursor) (tensors, keys uint64, err error) {
 	case f.version != 0 && f.version&0xffff == 0:
 		return 0, 0, c.fail("big-endian GGUF files are not supported; get the little-endian one")
 	case f.version == 1:
-		return 0, 0, c.fail("GGUF version 1 is not supported, only 2 and 3; convert the file anew")
+		return 0, 0, c.fail("GGUF version 1 is not supported, only 2 and 3; convert the model again")
 	default:
 		return 0, 0, c.fail("GGUF version %d is not supported, only 2 and 3", f.version)
 	}
@@ -103,7 +103,7 @@ func (f *File) parseHeader(c *cursor) (tensors, keys uint64, err error) {
 	return tensors, keys, err
 }
 
-// start describes the first bytes of a file that has the wrong ones.
+// start describes the first bytes of a file without the magic.
 func start(data []byte) string {
 	if len(data) == 0 {
 		return "it is empty"
@@ -128,7 +128,7 @@ func (f *File) parseKey(c *cursor) error {
 	return nil
 }
 
-// alignment returns the multiple of bytes at which tensors begin.
+// alignment returns the alignment of tensors in bytes.
 func (f *File) alignment() (uint64, error) {
 	v, ok := f.values[alignmentKey]
 	if !ok {
@@ -144,8 +144,7 @@ func (f *File) alignment() (uint64, error) {
 	return a, nil
 }
 
-// parseTensor reads what the header says about a tensor, all but its Data, and returns
-// its offset in the data section.
+// parseTensor parses the header entry of a tensor and returns its offset in the data section.
 func (f *File) parseTensor(c *cursor) (offset uint64, err error) {
 	t := Tensor{}
 	if t.Name, err = c.str("the name", maxKeyBytes); err != nil {
@@ -168,8 +167,8 @@ func (f *File) parseTensor(c *cursor) (offset uint64, err error) {
 	return offset, nil
 }
 
-// placeTensors finds where in the file the tensors lie: in the data section, which starts
-// at the first aligned byte behind the header.
+// placeTensors computes the offsets of the tensors in the file. The data section starts at the
+// first aligned byte after the header.
 func (f *File) placeTensors(offsets []uint64) error {
 	alignment, err := f.alignment()
 	if err != nil {
@@ -178,7 +177,7 @@ func (f *File) placeTensors(offsets []uint64) error {
 	headerEnd := len(f.head)
 	section, ok := alignUp(uint64(headerEnd), alignment)
 	if len(f.tensors) == 0 {
-		return nil // then a file may end with its header
+		return nil // a file without tensors may end after its header
 	}
 	size := uint64(f.size)
 	ends := make([]uint64, len(f.tensors))
@@ -194,7 +193,7 @@ func (f *File) placeTensors(offsets []uint64) error {
 			return fmt.Errorf("tensor %.80q: %w", t.Name, &FormatError{headerEnd, fmt.Sprintf("the size of shape %v in type %s overflows", t.Shape, t.Type)})
 		case !ok || !okBegin || !okEnd || end > size:
 			return fmt.Errorf("tensor %.80q: %w", t.Name, &FormatError{headerEnd, fmt.Sprintf(
-				"its %d bytes at offset %d of the data section, which starts at byte %d, do not lie in the file of %d bytes; was the download cut short?", bytes, offsets[i], section, size)})
+				"its %d bytes at offset %d of the data section, which starts at byte %d, exceed the file of %d bytes; was the download cut short?", bytes, offsets[i], section, size)})
 		}
 		t.begin = int(begin)
 		offsets[i], ends[i] = begin, end
@@ -202,7 +201,7 @@ func (f *File) placeTensors(offsets []uint64) error {
 	return f.checkOverlap(offsets, ends)
 }
 
-// viewTensors gives the tensors their Data.
+// viewTensors sets the Data of the tensors.
 func (f *File) viewTensors() {
 	for i := range f.tensors {
 		t := &f.tensors[i]
@@ -226,18 +225,19 @@ func (f *File) checkOverlap(begins, ends []uint64) error {
 	return nil
 }
 
-// cursor reads a header, from memory or through a window over a file.
+// cursor reads a header from memory, or from a file through a buffer.
 type cursor struct {
-	data []byte // the window: bytes from base on. Without a file, all of the header
+	data []byte // bytes of the file from base on; without file, the whole header
 	base int
 	size int         // of the file
-	file io.ReaderAt // nil: data is all there is
-	pos  int         // of the next byte in the file
+	file io.ReaderAt // nil: data is the whole header
+	pos  int         // offset of the next byte in the file
 }
 
 const window = 64 << 10
 
-// ahead returns the next n bytes, which the file has. They stay valid until the next call.
+// ahead returns the next n bytes without advancing. The file must have them. They are valid
+// until the next call.
 func (c *cursor) ahead(n int) ([]byte, error) {
 	if have := max(0, c.base+len(c.data)-c.pos); n > have {
 		if err := c.slide(n, have); err != nil {
@@ -247,7 +247,8 @@ func (c *cursor) ahead(n int) ([]byte, error) {
 	return c.data[c.pos-c.base:][:n], nil
 }
 
-// slide moves the window to pos, where have bytes are in it already, so that it has at least n.
+// slide moves the buffer to pos, of which it already has have bytes, and fills it with at least
+// n bytes.
 func (c *cursor) slide(n, have int) error {
 	if err := c.reach(c.pos + n); err != nil {
 		return err
@@ -265,13 +266,13 @@ func (c *cursor) slide(n, have int) error {
 	return nil
 }
 
-// reach returns an error if a header must not go on to end.
+// reach returns an error if the header must not extend to end.
 func (c *cursor) reach(end int) error {
 	switch {
 	case c.file == nil && end > len(c.data):
 		return c.fail("the header changed while it was read; is the file being written?")
 	case end > maxHeader:
-		return c.fail("the header has more than %d bytes, which no model needs", maxHeader)
+		return c.fail("the header has more than %d bytes, the supported maximum", maxHeader)
 	}
 	return nil
 }
@@ -285,7 +286,7 @@ func (c *cursor) fail(format string, args ...any) *FormatError {
 	return &FormatError{Offset: c.pos, Reason: fmt.Sprintf(format, args...)}
 }
 
-// take returns the next n bytes, valid until the next call, and steps over them.
+// take returns the next n bytes, valid until the next call, and advances past them.
 func (c *cursor) take(n uint64, what string) ([]byte, error) {
 	if err := c.follow(n, what); err != nil {
 		return nil, err
@@ -295,7 +296,7 @@ func (c *cursor) take(n uint64, what string) ([]byte, error) {
 	return data, err
 }
 
-// skip steps over n bytes without reading them.
+// skip advances past n bytes without reading them.
 func (c *cursor) skip(n uint64, what string) error {
 	err := c.follow(n, what)
 	if err == nil {
@@ -307,10 +308,10 @@ func (c *cursor) skip(n uint64, what string) error {
 	return err
 }
 
-// follow returns an error unless n more bytes follow.
+// follow returns an error unless the file has n more bytes.
 func (c *cursor) follow(n uint64, what string) error {
 	if rest := uint64(c.size - c.pos); n > rest {
-		return c.fail("the file ends too early: %s takes %d bytes and %d are left", what, n, rest)
+		return c.fail("the file ends too early: %s has %d bytes, but only %d are left", what, n, rest)
 	}
 	return nil
 }
@@ -331,22 +332,22 @@ func (c *cursor) u64(what string) (uint64, error) {
 	return binary.LittleEndian.Uint64(data), nil
 }
 
-// count reads the number of things of a kind.
+// count reads a number of tensors or keys.
 func (c *cursor) count(what string, most uint64) (uint64, error) {
 	n, err := c.u64("the number of " + what)
 	if err == nil && n > most {
 		c.pos -= 8
-		err = c.fail("%d %s are declared, at most %d are read", n, what, most)
+		err = c.fail("%d %s are declared, at most %d are supported", n, what, most)
 	}
 	return n, err
 }
 
 // length reads the length of a string.
 func (c *cursor) length(what string, most uint64) (uint64, error) {
-	n, err := c.u64("a string's length") // no concatenation: vocabularies come through here
+	n, err := c.u64("a string's length") // a constant text: this runs for each token of a vocabulary
 	if err == nil && n > most {
 		c.pos -= 8
-		err = c.fail("%s is declared to have %d bytes, at most %d are read", what, n, most)
+		err = c.fail("%s is declared with %d bytes, at most %d are supported", what, n, most)
 	}
 	return n, err
 }
@@ -360,7 +361,7 @@ func (c *cursor) str(what string, most uint64) (string, error) {
 	return string(s), err
 }
 
-// skipText steps over the text of a string and returns its length.
+// skipText advances past a string and returns the length of its text.
 func (c *cursor) skipText(what string) (int, error) {
 	n, err := c.length(what, maxString)
 	if err == nil {
@@ -387,7 +388,7 @@ func (c *cursor) shape() ([]int, error) {
 		var ok bool
 		if shape[i], ok = toInt(d); !ok || d == 0 {
 			c.pos -= 8
-			return nil, c.fail("dimension %d is %d", i+1, d)
+			return nil, c.fail("dimension %d is %d, want 1 or more", i+1, d)
 		}
 	}
 	return shape, nil
@@ -405,7 +406,7 @@ func (c *cursor) tensorType(shape []int) (Type, error) {
 	}
 	if elements, _ := t.Block(); uint64(shape[0])%elements != 0 {
 		c.pos -= 4
-		return 0, c.fail("has rows of %d elements, and type %s needs a multiple of %d", shape[0], t, elements)
+		return 0, c.fail("has rows of %d elements, but type %s needs a multiple of %d", shape[0], t, elements)
 	}
 	return t, nil
 }

@@ -77,7 +77,7 @@ func TestGetters(t *testing.T) {
 		{"an int32 is a signed number", int_("a.int32"), int64(-2000000000)},
 		{"an int64 is a signed number", int_("a.int64"), int64(math.MinInt64)},
 		{"an unsigned number that fits is a signed one", int_("a.uint32"), int64(4000000000)},
-		{"an unsigned number that does not fit in 63 bits is refused", int_("a.uint64"), `key "a.uint64": 18446744073709551615 is too large`},
+		{"an unsigned number that does not fit in 63 bits is refused", int_("a.uint64"), `key "a.uint64": 18446744073709551615 is too large for a signed 64-bit integer`},
 		{"a negative number is no unsigned one", uint_("a.int8"), `key "a.int8": -100 is negative`},
 		{"a float32 is a float", float("a.float32"), 0.5},
 		{"a float64 is a float", float("a.float64"), 0.1},
@@ -88,7 +88,7 @@ func TestGetters(t *testing.T) {
 		{"unsigned arrays widen", uints("a.uint8s"), []uint64{1, 2, 255}},
 		{"signed arrays come as they are", ints("a.int32s"), []int32{-1, 7}},
 		{"an array with a negative number is not unsigned", uints("a.int32s"), `key "a.int32s": element 0: -1 is negative`},
-		{"an array with a number beyond 32 bits is refused", ints("a.int64s"), `key "a.int64s": element 0 does not fit in 32 bits`},
+		{"an array with a number beyond 32 bits is refused", ints("a.int64s"), `key "a.int64s": element 0 does not fit in a signed 32-bit integer`},
 		{"float arrays come as they are", floats("a.float32s"), []float32{1.5, -2}},
 		{"float64 arrays are rounded", floats("a.float64s"), []float32{0.25}},
 
@@ -112,9 +112,9 @@ func TestGetters(t *testing.T) {
 	}
 }
 
-func TestOptional(t *testing.T) {
+func TestOptional_ReturnsTheDefaultOnlyForAMissingKey(t *testing.T) {
 	f := mustParse(t, sample().Bytes())
-	t.Run("a key that is there is read", func(t *testing.T) {
+	t.Run("the value of an existing key is returned", func(t *testing.T) {
 		if v, err := gguf.Optional(f.Uint, "a.uint8", 1); v != 200 || err != nil {
 			t.Errorf("got %d, %v", v, err)
 		}
@@ -133,7 +133,7 @@ func TestOptional(t *testing.T) {
 	})
 }
 
-func TestTensors(t *testing.T) {
+func TestTensors_AreFoundAfterTheHeader(t *testing.T) {
 	for _, alignment := range []int{1, 8, 32, 4096} {
 		t.Run(fmt.Sprintf("tensors are found behind the header at an alignment of %d", alignment), func(t *testing.T) {
 			b := sample().Set("general.alignment", alignment)
@@ -170,7 +170,7 @@ func TestTensors(t *testing.T) {
 	})
 }
 
-func TestVersions(t *testing.T) {
+func TestParse_SupportsVersions2And3(t *testing.T) {
 	for _, c := range []struct {
 		version uint32
 		want    string // part of the error
@@ -187,7 +187,7 @@ func TestVersions(t *testing.T) {
 			case c.want == "" && err != nil:
 				t.Error(err)
 			case c.want == "" && f.Version() != c.version:
-				t.Errorf("is read as version %d", f.Version())
+				t.Errorf("got version %d", f.Version())
 			case c.want != "":
 				wantFormatError(t, err, c.want)
 			}
@@ -195,7 +195,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// wantFormatError checks that err is a typed error whose text says all of want.
+// wantFormatError checks that err is a FormatError or TypeError whose text contains all of want.
 func wantFormatError(t *testing.T, err error, want ...string) {
 	t.Helper()
 	var format *gguf.FormatError
@@ -205,7 +205,7 @@ func wantFormatError(t *testing.T, err error, want ...string) {
 	}
 	for _, w := range want {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("the error does not say %q: %v", w, err)
+			t.Errorf("got error without %q: %v", w, err)
 		}
 	}
 }
@@ -229,9 +229,8 @@ func put(t testing.TB, b *gguftest.Builder, name string, v uint64) []byte {
 	return nil
 }
 
-// TestHostileFiles holds the known ways to make a GGUF reader overrun memory, each
-// named by what the file does.
-func TestHostileFiles(t *testing.T) {
+// The files are known ways to make a GGUF reader overrun memory.
+func TestParse_RejectsHostileFiles(t *testing.T) {
 	key := func() *gguftest.Builder { return gguftest.New().Set("k", "v") }
 	strs := func() *gguftest.Builder { return gguftest.New().Set("k", []string{"v"}) }
 	nums := func() *gguftest.Builder { return gguftest.New().Set("k", []uint32{1}) }
@@ -308,7 +307,7 @@ func TestHostileFiles(t *testing.T) {
 			_, err := gguf.Parse(c.file)
 			wantFormatError(t, err, c.want...)
 			if strings.ContainsAny(err.Error(), "\n\x1b") {
-				t.Errorf("the error has control characters in it: %q", err)
+				t.Errorf("the error contains control characters: %q", err)
 			}
 		})
 	}
@@ -318,11 +317,11 @@ func TestHostileFiles(t *testing.T) {
 		_, err := gguf.Parse(data)
 		wantFormatError(t, err, `"k"`, "a bool is 2")
 	})
-	t.Run("a file cut at any byte of its header or data is refused", func(t *testing.T) {
+	t.Run("a file truncated at any byte of its header or data is refused", func(t *testing.T) {
 		whole := sample().Bytes()
 		for n := range whole {
 			if _, err := gguf.Parse(whole[:n:n]); err == nil {
-				t.Fatalf("the first %d of %d bytes are taken for a whole file", n, len(whole))
+				t.Fatalf("the first %d of %d bytes were accepted as a file", n, len(whole))
 			}
 		}
 	})
@@ -337,8 +336,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// leastAllocated is allocated without what other goroutines of the process add now and
-// then: the least of several calls.
+// leastAllocated returns the minimum of several calls of allocated, to exclude allocations of
+// other goroutines.
 func leastAllocated(f func()) uint64 {
 	least := allocated(f)
 	for range 9 {
@@ -347,7 +346,7 @@ func leastAllocated(f func()) uint64 {
 	return least
 }
 
-func TestMemory(t *testing.T) {
+func TestParse_AllocatesNoMoreThanTheFileNeeds(t *testing.T) {
 	t.Run("a file of 57 bytes that declares 64 Mi strings costs a few KiB", func(t *testing.T) {
 		data := put(t, gguftest.New().Set("k", []string{"", "x"}), "k element count", 64<<20)[:57]
 		var err error
@@ -380,9 +379,8 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// TestBoundaries puts values at the edges of the number types into every number of a
-// header, alone and in pairs.
-func TestBoundaries(t *testing.T) {
+// Sets every number of a header, alone and in pairs, to boundary values of the integer types.
+func TestParse_RejectsBoundaryValues(t *testing.T) {
 	edges := []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<31 + 1, 1 << 32, 1<<63 - 1, 1 << 63, 1<<63 + 1, math.MaxUint64 - 31, math.MaxUint64}
 	whole, fields := gguftest.New().
 		Set("general.alignment", 32).Set("s", "v").Set("l", []string{"a", "b"}).Set("n", []uint64{1}).
@@ -433,7 +431,7 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// readAll reads everything that a file offers, as every type.
+// readAll reads all keys with every getter, and all tensors.
 func readAll(t testing.TB, f *gguf.File) {
 	for _, key := range f.Keys() {
 		f.Str(key)
@@ -542,12 +540,11 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// bigHeader returns a file whose header is an array of n bytes, most of which a sparse
-// file need not have on its disk. Eight values like those given are a part of it: numbers of
-// one byte or empty strings.
+// bigHeader returns the path of a sparse file whose header is an array of n bytes. values are
+// eight elements like those of the array: numbers of one byte or empty strings.
 func bigHeader(t *testing.T, n int, values any) string {
 	t.Helper()
-	// Of an array of 8 values, the length and the end are put right.
+	// Patches the length and the end of an array of 8 values.
 	start := gguftest.New().Set("a", values).Bytes()
 	each := 1
 	if _, ok := values.([]string); ok {
@@ -555,7 +552,7 @@ func bigHeader(t *testing.T, n int, values any) string {
 	}
 	at := bytes.LastIndex(start, append(binary.LittleEndian.AppendUint64(nil, 8), make([]byte, 8*each)...))
 	if at < 0 {
-		t.Fatal("the array is not where it was looked for")
+		t.Fatal("the array was not found in the file")
 	}
 	binary.LittleEndian.PutUint64(start[at:], uint64(n/each))
 	path := filepath.Join(t.TempDir(), "big.gguf")
@@ -568,7 +565,7 @@ func bigHeader(t *testing.T, n int, values any) string {
 	return path
 }
 
-func TestOpen_TakesMemoryByTheHeaderThatIsThere(t *testing.T) {
+func TestOpen_AllocatesNoMoreThanTheHeaderNeeds(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		bytes  int
@@ -586,7 +583,7 @@ func TestOpen_TakesMemoryByTheHeaderThatIsThere(t *testing.T) {
 			var f *gguf.File
 			var err error
 			if n := allocated(func() { f, err = gguf.Open(path) }); n > c.most {
-				t.Errorf("%d bytes were allocated, at most %d are allowed", n, c.most)
+				t.Errorf("%d bytes were allocated, want at most %d", n, c.most)
 			}
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
@@ -606,7 +603,7 @@ func TestOpen_TakesMemoryByTheHeaderThatIsThere(t *testing.T) {
 	}
 }
 
-func TestFirst(t *testing.T) {
+func TestFirst_ReturnsTheFirstValuesOfAKey(t *testing.T) {
 	f := mustParse(t, sample().Bytes())
 	for _, c := range []struct {
 		key    string
@@ -639,9 +636,8 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// TestOpen_AHeaderStaysAsItWas reads a header of a file that is written over meanwhile, as
-// cp does: cut to nothing and filled anew.
-func TestOpen_AHeaderStaysAsItWas(t *testing.T) {
+// Overwrites the file as cp does: truncated and written again.
+func TestOpen_AHeaderDoesNotChangeWithItsFile(t *testing.T) {
 	whole := sample().Bytes()
 	path := filepath.Join(t.TempDir(), "a.gguf")
 	for _, c := range []struct {
@@ -664,16 +660,16 @@ func TestOpen_AHeaderStaysAsItWas(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s, err := f.Strs("a.strings"); err != nil || !reflect.DeepEqual(s, []string{"", "a", "bc\xfe"}) {
-				t.Errorf("the strings are %q, %v", s, err)
+				t.Errorf("got strings %q, %v", s, err)
 			}
 			if !bytes.Equal(f.Header(), mustParse(t, whole).Header()) {
-				t.Error("the header is another one")
+				t.Error("the header has changed")
 			}
 		})
 	}
 }
 
-func TestGuard(t *testing.T) {
+func TestGuard_TurnsFaultsIntoErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.gguf")
 	if err := os.WriteFile(path, gguftest.New().Tensor("w", gguf.F32, []int{1 << 16}, make([]byte, 4<<16)).Bytes(), 0o600); err != nil {
 		t.Fatal(err)
@@ -690,7 +686,7 @@ func TestGuard(t *testing.T) {
 		}
 		return nil
 	}
-	t.Run("data that is there is read", func(t *testing.T) {
+	t.Run("existing data is read", func(t *testing.T) {
 		if err := f.Guard(read); err != nil {
 			t.Error(err)
 		}
@@ -703,7 +699,7 @@ func TestGuard(t *testing.T) {
 	if err := os.Truncate(path, 4096); err != nil {
 		t.Fatal(err)
 	}
-	t.Run("data that is gone is an error that names the file", func(t *testing.T) {
+	t.Run("missing data is an error that names the file", func(t *testing.T) {
 		if err := f.Guard(read); !errors.Is(err, gguf.ErrUnreadable) || !strings.Contains(err.Error(), path) {
 			t.Errorf("got %v", err)
 		}
@@ -731,8 +727,7 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// TestOpen_ReadsWhatParseReads opens files of all lengths, whose headers lie across the
-// parts in which they are read.
+// Opens files of all lengths, whose headers cross the boundaries of the reads.
 func TestOpen_ReadsWhatParseReads(t *testing.T) {
 	whole := sample().Set("long", strings.Repeat("x", 100_000)).Set("many", make([]string, 20_000)).Bytes()
 	path := filepath.Join(t.TempDir(), "a.gguf")

@@ -6,12 +6,12 @@ import (
 	"math"
 )
 
-// IsRandomizable reports whether SetRandomScale knows t.
+// IsRandomizable reports whether SetRandomScale supports t.
 func (t Type) IsRandomizable() bool { return t.format().unit != nil }
 
-// SetRandomScale makes weights of random bits: it changes the scales of blocks, whole ones
-// of type t, so that their values are about size large. With a negative size all scales
-// are negative.
+// SetRandomScale turns random bits into weights: it sets the scales of blocks, which must be
+// whole blocks of type t, so that the magnitude of their values is about size. A negative size
+// makes all scales negative.
 func SetRandomScale(t Type, blocks []byte, size float64) error {
 	f := t.format()
 	if f.unit == nil {
@@ -23,15 +23,15 @@ func SetRandomScale(t Type, blocks []byte, size float64) error {
 	return nil
 }
 
-// scale is where a half-precision scale lies in a block, and how large it has to be so
-// that values are about as large as 1.
+// scale is the offset of a half-precision scale in a block, and the scale at which the
+// magnitude of values is about 1.
 type scale struct {
 	at   int
 	unit float64
 }
 
-// halves sets scales of half precision, each to 0.5 … 1.5 of its size by the bits that it
-// had.
+// halves returns a function that sets scales of half precision to 0.5 … 1.5 times the wanted
+// one, depending on their previous bits.
 func halves(scales ...scale) func(block []byte, size float64) {
 	return func(block []byte, size float64) {
 		for _, s := range scales {
@@ -42,13 +42,13 @@ func halves(scales ...scale) func(block []byte, size float64) {
 	}
 }
 
-// unitF32 gives a value of any sign and fraction the exponent of size.
+// unitF32 sets the exponent of a value to that of size and keeps its sign and fraction.
 func unitF32(value []byte, size float64) {
 	exponent := math.Float32bits(float32(size)) & 0x7f800000
 	binary.LittleEndian.PutUint32(value, binary.LittleEndian.Uint32(value)&0x807fffff|exponent)
 }
 
-// unitF16 is the same for half precision.
+// unitF16 is like unitF32 for half precision.
 func unitF16(value []byte, size float64) {
 	exponent := F32ToF16(float32(size)) & 0x7c00
 	binary.LittleEndian.PutUint16(value, binary.LittleEndian.Uint16(value)&0x83ff|exponent)

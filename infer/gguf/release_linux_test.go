@@ -12,7 +12,7 @@ import (
 	"m40-llm/infer/gguf/gguftest"
 )
 
-func TestReleaseTakesOneTensorOutOfMemoryAndLosesNothing(t *testing.T) {
+func TestReleaseDropsThePagesOfOneTensor(t *testing.T) {
 	const size = 1 << 20
 	data := bytes.Repeat([]byte{1, 2, 3, 4}, size/4)
 	b := gguftest.New().Tensor("a", gguf.F32, []int{size / 4}, data).Tensor("b", gguf.F32, []int{size / 4}, data)
@@ -27,22 +27,22 @@ func TestReleaseTakesOneTensorOutOfMemoryAndLosesNothing(t *testing.T) {
 	defer f.Close()
 	for _, tensor := range f.Tensors() {
 		if !bytes.Equal(tensor.Data, data) {
-			t.Fatalf("%s: other data than in the file", tensor.Name)
+			t.Fatalf("%s: the data differs from the file", tensor.Name)
 		}
 	}
 	if got := residentBytes(t, path); got < 2*size {
 		t.Fatalf("%d bytes of the file are in memory after %d were read", got, 2*size)
 	}
 	f.Release(f.Tensors()[0])
-	if got := residentBytes(t, path); got > size+size/4 { // less where the system maps huge pages
+	if got := residentBytes(t, path); got > size+size/4 { // the rest allows for huge pages
 		t.Errorf("%d bytes of the file are in memory after one of two tensors of %d was released", got, size)
 	}
 	if !bytes.Equal(f.Tensors()[0].Data, data) {
-		t.Error("a released tensor reads other data than the file has")
+		t.Error("the data of a released tensor differs from the file")
 	}
 }
 
-// residentBytes returns how much of the file at path this process has mapped in memory.
+// residentBytes returns the resident bytes of this process's mapping of the file at path.
 func residentBytes(t *testing.T, path string) int {
 	maps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {

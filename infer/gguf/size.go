@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// Every size and offset that a file declares is computed here. The second result is
-// false where the true one has no place in its type.
+// Every size and offset that a file declares is computed here. The second result is false if
+// the first overflows.
 
 func add(a, b uint64) (uint64, bool) {
 	sum, carry := bits.Add64(a, b, 0)
@@ -26,7 +26,7 @@ func alignUp(n, alignment uint64) (uint64, bool) {
 
 func toInt(n uint64) (int, bool) { return int(n), n <= math.MaxInt }
 
-// tensorBytes returns the size of a tensor of a known type. Its rows must be whole
+// tensorBytes returns the size in bytes of a tensor of a known type, whose rows must be whole
 // blocks.
 func tensorBytes(t Type, shape []int) (uint64, bool) {
 	elements, bytes := t.Block()
@@ -36,7 +36,7 @@ func tensorBytes(t Type, shape []int) (uint64, bool) {
 			return 0, false
 		}
 	}
-	// The number of elements must have a place too: callers count them.
+	// The number of elements must fit in an int too, see Tensor.Elements.
 	if total, ok := mul(n, elements); !ok || total > math.MaxInt {
 		return 0, false
 	}

@@ -1,5 +1,5 @@
-// Package units writes sizes, counts and rates for people: the page, the terminal and errors
-// round alike.
+// Package units formats sizes, counts and rates for users, so that the page, the terminal and
+// errors round alike.
 package units
 
 import (
@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// ByteSize returns n with a unit, as file managers show it: 1 kB is 1,000 bytes.
+// ByteSize formats n bytes with a decimal unit: 1 kB is 1,000 bytes.
 func ByteSize(n int64) string { return scaled(n, " B", " kB", " MB", " GB", " TB") }
 
-// Quantity returns a large number of things in thousands, millions and so on: 14.2 M.
+// Quantity formats a number in thousands, millions and so on: 14.2 M.
 func Quantity(n int64) string { return scaled(n, "", " K", " M", " B", " T") }
 
 func scaled(n int64, units ...string) string {
@@ -25,7 +25,7 @@ func scaled(n int64, units ...string) string {
 	return fmt.Sprintf("%.1f%s", x, units[i])
 }
 
-// TokenRate returns tokens a second as a number: one decimal below 100, none above.
+// TokenRate formats tokens per second without a unit: one decimal below 100, none above.
 func TokenRate(tokens float64) string {
 	if tokens >= 99.95 {
 		return strconv.FormatFloat(tokens, 'f', 0, 64)
