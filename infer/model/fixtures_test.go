@@ -69,7 +69,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 					for _, want := range g.Goldens {
 						file := readFile(t, filepath.Join(dir, c.file))
 						if want.Name == "window16" { // the same weights under a key that the file has not got
-							file = withWindow(file, 16)
+							file = withKey(file, "llama.attention.sliding_window", 16)
 						}
 						m := load(t, file, openDevice, c.cache)
 						worst := compareLogits(t, m, g.Sequences, readFloats(t, filepath.Join(dir, want.Logits)), want.Shape)
@@ -180,14 +180,14 @@ func cudaOpener(t *testing.T, path string) func() (device.Device, error) {
 	}
 }
 
-// withWindow inserts llama.attention.sliding_window into the metadata of a file,
-// and a key of filling so that the tensors move by a multiple of the alignment.
-func withWindow(file []byte, window uint32) []byte {
+// withKey inserts a number into the metadata of a file, and a key of filling so that the
+// tensors move by a multiple of the alignment.
+func withKey(file []byte, key string, value uint32) []byte {
 	le := binary.LittleEndian
 	str := func(b []byte, s string) []byte { return append(le.AppendUint64(b, uint64(len(s))), s...) }
 	const kindUint32, kindString = 4, 8
 
-	keys := le.AppendUint32(le.AppendUint32(str(nil, "llama.attention.sliding_window"), kindUint32), window)
+	keys := le.AppendUint32(le.AppendUint32(str(nil, key), kindUint32), value)
 	keys = le.AppendUint32(str(keys, "x"), kindString)
 	keys = str(keys, strings.Repeat(" ", 96-8-len(keys)))
 

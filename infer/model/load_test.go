@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,11 @@ func setUint(key string, v uint32) func(file []byte) []byte {
 		binary.LittleEndian.PutUint32(file[valueOf(file, key):], v)
 		return file
 	}
+}
+
+// addUint adds a uint32 key.
+func addUint(key string, v uint32) func(file []byte) []byte {
+	return func(file []byte) []byte { return withKey(file, key, v) }
 }
 
 func setFloat(key string, v float32) func(file []byte) []byte {
@@ -56,6 +62,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"more turned dimensions than a head has", setUint("llama.rope.dimension_count", 18), "llama.rope.dimension_count is 18, want 2 to 16"},
 		{"a norm of NaN", setFloat("llama.attention.layer_norm_rms_epsilon", float32(math.NaN())), "llama.attention.layer_norm_rms_epsilon is NaN"},
 		{"a negative frequency base", setFloat("llama.rope.freq_base", -1), "llama.rope.freq_base is -1"},
+		{"experts that the architecture has not", addUint("llama.expert_count", 8), `llama.expert_count is 8, which the architecture "llama" does not support`},
+		{"layers without an own KV cache", addUint("llama.attention.shared_kv_layers", 1), "llama.attention.shared_kv_layers is 1"},
 		{"a missing tensor", rename("blk.1.ffn_up.weight", "blk.1.ffn_xp.weight"), `"blk.1.ffn_up.weight"`},
 		{"a tensor of no use", rename("\x00output.weight", "\x000utput.weight"), `tensor 0utput.weight has no place in the architecture "llama"`},
 		{"a tensor of another shape", func(file []byte) []byte {
@@ -84,6 +92,40 @@ func TestLoadRefuses(t *testing.T) {
 			_, err = model.Load(context.Background(), f, ref.New(), model.Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 8})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want it to say %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestAKeyOfNoConsequenceIsNotRefused(t *testing.T) {
+	f, err := gguf.Parse(withKey(gguftest.TinyLlama(gguftest.Llama{}), "llama.expert_count", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := model.ReadConfig(f); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLayersOfOneShapeShareAKVCache(t *testing.T) {
+	few, many := model.Layer{KVHeads: 2, HeadDim: 64}, model.Layer{KVHeads: 8, HeadDim: 32}
+	for _, c := range []struct {
+		name   string
+		layers []model.Layer
+		want   model.KVLayouts
+	}{
+		{"layers alike", []model.Layer{few, few, few}, model.KVLayouts{{Type: gguf.F16, Blocks: 5, Layers: 3, KVHeads: 2, HeadDim: 64}}},
+		{"two shapes in turn", []model.Layer{few, many, few}, model.KVLayouts{
+			{Type: gguf.F16, Blocks: 5, Layers: 2, KVHeads: 2, HeadDim: 64}, {Type: gguf.F16, Blocks: 5, Layers: 1, KVHeads: 8, HeadDim: 32},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := model.Config{Layers: c.layers}.KVLayout(gguf.F16, 5)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+			if got.Bytes() != 5*got.BlockBytes() {
+				t.Errorf("5 blocks of %d bytes take %d", got.BlockBytes(), got.Bytes())
 			}
 		})
 	}

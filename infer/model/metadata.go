@@ -72,51 +72,57 @@ func (m *metadata) optionalFloat(name string, low, high, missing float64) float6
 	return m.float(name, low, high)
 }
 
-// consequential are keys that change what some architectures compute, each with the value
-// that changes nothing, beside 0.
-var consequential = map[string]any{
-	"attention.causal":                 true,
-	"attention.clamp_kqv":              nil,
-	"attention.kv_lora_rank":           nil,
-	"attention.q_lora_rank":            nil,
-	"attention.scale":                  nil,
-	"attention.shared_kv_layers":       nil,
-	"attention.sliding_window":         nil,
-	"attention.sliding_window_pattern": nil,
-	"attention.temperature_scale":      nil,
-	"attn_logit_softcapping":           nil,
-	"embedding_length_per_layer_input": nil,
-	"embedding_scale":                  float32(1),
-	"expert_gating_func":               uint64(1), // softmax
-	"expert_group_count":               uint64(1),
-	"expert_shared_count":              nil,
-	"expert_weights_scale":             float32(1),
-	"leading_dense_block_count":        nil,
-	"expert_count":                     nil,
-	"final_logit_softcapping":          nil,
-	"full_attention_interval":          nil,
-	"logit_scale":                      float32(1),
-	"nextn_predict_layers":             nil,
-	"residual_scale":                   float32(1),
-	"rope.scaling.attn_factor":         float32(1),
-	"rope.scaling.yarn_attn_factor":    float32(1),
-	"rope.scaling.yarn_ext_factor":     float32(1),
-	"rope.scaling.yarn_log_multiplier": nil,
-	"ssm.state_size":                   nil,
-	"use_parallel_residual":            nil,
+// consequential are keys that change what some architectures compute, each with the values
+// that change nothing.
+var consequential = map[string][]any{
+	"attention.causal":                 {true},
+	"attention.clamp_kqv":              off,
+	"attention.kv_lora_rank":           off,
+	"attention.q_lora_rank":            off,
+	"attention.scale":                  off,
+	"attention.shared_kv_layers":       off,
+	"attention.sliding_window":         off,
+	"attention.sliding_window_pattern": off,
+	"attention.temperature_scale":      off,
+	"attn_logit_softcapping":           off,
+	"embedding_length_per_layer_input": off,
+	"embedding_scale":                  offOrOne,
+	"expert_count":                     off,
+	"expert_gating_func":               {uint64(0), uint64(1)}, // softmax
+	"expert_group_count":               {uint64(0), uint64(1)},
+	"expert_shared_count":              off,
+	"expert_weights_scale":             offOrOne,
+	"final_logit_softcapping":          off,
+	"full_attention_interval":          off,
+	"leading_dense_block_count":        off,
+	"logit_scale":                      offOrOne,
+	"nextn_predict_layers":             off,
+	"residual_scale":                   offOrOne,
+	"rope.scaling.attn_factor":         offOrOne,
+	"rope.scaling.yarn_attn_factor":    offOrOne,
+	"rope.scaling.yarn_ext_factor":     {float32(1)},
+	"rope.scaling.yarn_log_multiplier": off,
+	"ssm.state_size":                   off,
+	"use_parallel_residual":            off,
 }
+
+var (
+	off      = []any{uint64(0), float32(0), false}
+	offOrOne = []any{float32(0), float32(1)}
+)
 
 // refuseUnread fails if the file has a consequential key that nobody asked for.
 func (m *metadata) refuseUnread() {
 	for _, name := range slices.Sorted(maps.Keys(consequential)) {
-		if m.asked[name] {
-			continue
-		}
 		values, _, array, err := m.f.First(m.prefix+"."+name, 1)
-		if err != nil || !array && slices.Contains([]any{consequential[name], uint64(0), float32(0), false}, values[0]) {
+		if err != nil || m.asked[name] || !array && slices.Contains(consequential[name], values[0]) {
 			continue
 		}
-		m.fail(fmt.Errorf("%s.%s is %v, which the architecture %q does not support; answers without it would be wrong", m.prefix, name, values, m.prefix))
+		var value any = values
+		if !array {
+			value = values[0]
+		}
+		m.fail(fmt.Errorf("%s.%s is %v, which the architecture %q does not support; answers without it would be wrong", m.prefix, name, value, m.prefix))
 	}
 }
 
