@@ -89,7 +89,7 @@ func (s *source) parser(r infer.Request, prompt string) (*reply.Parser, error) {
 	if r.ToolChoice == infer.ToolChoiceNone {
 		tools = nil
 	}
-	return s.format.Parser(reply.Options{Tools: tools, Prompt: prompt, Whole: r.WholeCalls, Single: r.SingleCall}), nil
+	return s.format.Parser(reply.Options{Tools: tools, Prompt: prompt, BufferCalls: r.WholeCalls, Single: r.SingleCall}), nil
 }
 
 // maxScored bounds the alternatives of a scored prompt, of all its tokens together, which are sent

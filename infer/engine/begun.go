@@ -80,7 +80,7 @@ func (s *source) readBegun(r infer.Request, prompt string) *reading {
 	if !says() { // what is held back has been told, if the answer had ended
 		hear(text.flush())
 		if parser != nil {
-			add(parser.Settle())
+			add(parser.Flush())
 		}
 		text = newTextEdge(r.Stop, nil)
 	}

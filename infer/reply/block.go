@@ -6,66 +6,66 @@ import (
 	"strings"
 )
 
-// written is a call that was read at once.
-type written struct{ name, arguments string }
+// parsedCall is a complete call.
+type parsedCall struct{ name, arguments string }
 
-// block reads calls up to a marker, and then at once.
+// block buffers text up to a marker and then parses the calls in it.
 type block struct {
-	close string
-	quote string // a marker between which close is text; empty: none
-	parse func(p *Parser, text string) []written
-	held  []byte
-	open  bool // a quote is
+	close   string
+	quote   string // the marker around strings, in which close is text; empty for none
+	parse   func(p *Parser, text string) []parsedCall
+	buffer  []byte
+	inQuote bool
 }
 
-func readBlock(b block) func() body {
-	return func() body { return &block{close: b.close, quote: b.quote, parse: b.parse} }
+func readBlock(b block) func() callReader {
+	return func() callReader { return &block{close: b.close, quote: b.quote, parse: b.parse} }
 }
 
 func (k *block) text(_ *Parser, b byte) verdict {
-	k.held = append(k.held, b)
+	k.buffer = append(k.buffer, b)
 	return more
 }
 
 func (k *block) marker(p *Parser, m *marker) verdict {
 	switch {
-	case m.text == k.close && !k.open:
+	case m.text == k.close && !k.inQuote:
 		return k.finish(p)
 	case m.text == k.quote && k.quote != "":
-		k.open = !k.open
+		k.inQuote = !k.inQuote
 	}
-	k.held = append(k.held, m.text...)
+	k.buffer = append(k.buffer, m.text...)
 	return more
 }
 
-// end accepts a block whose closing marker is missing, if the model ended it so.
-func (k *block) end(p *Parser, whole bool) verdict {
-	if !whole {
-		return broken
+// end accepts a block without its closing marker if the model ended the reply.
+func (k *block) end(p *Parser, complete bool) verdict {
+	if !complete {
+		return invalid
 	}
 	return k.finish(p)
 }
 
 func (k *block) finish(p *Parser) verdict {
-	calls := k.parse(p, string(k.held))
+	calls := k.parse(p, string(k.buffer))
 	for _, c := range calls {
 		if !p.offers(c.name) || !isObject(c.arguments) {
-			return broken
+			return invalid
 		}
 	}
 	if len(calls) == 0 {
-		return broken
+		return invalid
 	}
 	if p.single {
 		calls = calls[:1]
 	}
 	for _, c := range calls {
-		p.call("", c.name, c.arguments)
+		p.addCall("", c.name, c.arguments)
 	}
 	return done
 }
 
-// object writes arguments as JSON.
+// object builds a JSON object.
 type object struct{ strings.Builder }
 
 func (o *object) member(key, value string) {
@@ -86,7 +86,7 @@ func (o *object) end() string {
 	return o.String() + "}"
 }
 
-// quote writes text as a JSON string, < and & as they are.
+// quote returns text as a JSON string, without escapes for < and &.
 func quote(text string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -95,7 +95,7 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// between cuts text behind open and at the next close.
+// between cuts text at open and at the next close.
 func between(text, open, close string) (before, inside, after string, found bool) {
 	before, rest, found := strings.Cut(text, open)
 	if !found {
@@ -105,22 +105,22 @@ func between(text, open, close string) (before, inside, after string, found bool
 	return before, inside, after, found
 }
 
-func blank(text string) bool { return strings.TrimSpace(text) == "" }
+func isBlank(text string) bool { return strings.TrimSpace(text) == "" }
 
-// parseXML reads <function=NAME><parameter=KEY>VALUE</parameter>…</function>, once or
-// more; the arguments may be JSON instead.
-func parseXML(p *Parser, text string) (calls []written) {
-	for !blank(text) {
+// parseXML parses <function=NAME><parameter=KEY>VALUE</parameter>…</function>, once or
+// more. The arguments may be JSON instead. It returns nil if text is anything else.
+func parseXML(p *Parser, text string) (calls []parsedCall) {
+	for !isBlank(text) {
 		before, inside, after, found := between(text, "<function=", "</function>")
 		if !found {
-			// What is cut off behind the last parameter is complete.
+			// A call that lacks only its last tag is complete.
 			before, inside, found = strings.Cut(text, "<function=")
 			if !found || !strings.HasSuffix(strings.TrimSpace(inside), "</parameter>") {
 				return nil
 			}
 		}
 		name, rest, ok := strings.Cut(inside, ">")
-		if !ok || !blank(before) {
+		if !ok || !isBlank(before) {
 			return nil
 		}
 		name = strings.TrimSpace(name)
@@ -130,7 +130,7 @@ func parseXML(p *Parser, text string) (calls []written) {
 				return nil
 			}
 		}
-		calls = append(calls, written{name, arguments})
+		calls = append(calls, parsedCall{name, arguments})
 		text = after
 	}
 	return calls
@@ -138,10 +138,10 @@ func parseXML(p *Parser, text string) (calls []written) {
 
 func xmlArguments(types properties, text string) (string, bool) {
 	var o object
-	for !blank(text) {
+	for !isBlank(text) {
 		before, inside, after, found := between(text, "<parameter=", "</parameter>")
 		key, value, ok := strings.Cut(inside, ">")
-		if !found || !ok || !blank(before) {
+		if !found || !ok || !isBlank(before) {
 			return "", false
 		}
 		o.member(key, types.value(key, trimLine(value)))
@@ -150,8 +150,8 @@ func xmlArguments(types properties, text string) (string, bool) {
 	return o.end(), true
 }
 
-// parseArgKeys reads GLM's NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>….
-func parseArgKeys(p *Parser, text string) []written {
+// parseArgKeys parses GLM's NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>….
+func parseArgKeys(p *Parser, text string) []parsedCall {
 	name, rest := text, ""
 	if i := strings.Index(text, "<arg_key>"); i >= 0 {
 		name, rest = text[:i], text[i:]
@@ -159,20 +159,20 @@ func parseArgKeys(p *Parser, text string) []written {
 	name = strings.TrimSpace(name)
 	types := p.properties(name)
 	var o object
-	for !blank(rest) {
+	for !isBlank(rest) {
 		before, key, after, found := between(rest, "<arg_key>", "</arg_key>")
 		gap, value, after, closed := between(after, "<arg_value>", "</arg_value>")
-		if !found || !closed || !blank(before) || !blank(gap) {
+		if !found || !closed || !isBlank(before) || !isBlank(gap) {
 			return nil
 		}
 		o.member(strings.TrimSpace(key), types.value(strings.TrimSpace(key), trimLine(value)))
 		rest = after
 	}
-	return []written{{name, o.end()}}
+	return []parsedCall{{name, o.end()}}
 }
 
-// parseToolCall reads what is between <tool_call> and its end, if it is no JSON.
-func parseToolCall(p *Parser, text string) []written {
+// parseToolCall parses text between <tool_call> and </tool_call> that is not JSON.
+func parseToolCall(p *Parser, text string) []parsedCall {
 	if strings.HasPrefix(strings.TrimSpace(text), "<function=") {
 		return parseXML(p, text)
 	}
@@ -181,21 +181,21 @@ func parseToolCall(p *Parser, text string) []written {
 
 const dsml = "｜DSML｜"
 
-// parseDSML reads DeepSeek's <｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY"
+// parseDSML parses DeepSeek's <｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY"
 // string="true">VALUE</｜DSML｜parameter>…</｜DSML｜invoke>.
-func parseDSML(_ *Parser, text string) (calls []written) {
-	for !blank(text) {
+func parseDSML(_ *Parser, text string) (calls []parsedCall) {
+	for !isBlank(text) {
 		before, inside, after, found := between(text, "<"+dsml+`invoke name="`, "</"+dsml+"invoke>")
 		name, rest, ok := strings.Cut(inside, `">`)
-		if !found || !ok || !blank(before) {
+		if !found || !ok || !isBlank(before) {
 			return nil
 		}
 		var o object
-		for !blank(rest) {
+		for !isBlank(rest) {
 			before, inside, after, found := between(rest, "<"+dsml+`parameter name="`, "</"+dsml+"parameter>")
 			key, value, ok := strings.Cut(inside, `" string="`)
 			kind, value, closed := strings.Cut(value, `">`)
-			if !found || !ok || !closed || !blank(before) {
+			if !found || !ok || !closed || !isBlank(before) {
 				return nil
 			}
 			switch {
@@ -207,22 +207,22 @@ func parseDSML(_ *Parser, text string) (calls []written) {
 			o.member(key, strings.TrimSpace(value))
 			rest = after
 		}
-		calls = append(calls, written{name, o.end()})
+		calls = append(calls, parsedCall{name, o.end()})
 		text = after
 	}
 	return calls
 }
 
-// trimLine takes off the line breaks that some formats put around a value.
+// trimLine removes the line breaks that some formats put around a value.
 func trimLine(value string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n")
 }
 
-// properties are the kinds of values that the arguments of a tool may have.
+// properties are the kinds of values of the arguments of a tool, by name.
 type properties map[string]valueKinds
 
-// valueKinds says whether a schema wants strings, and whether it wants other values. One
-// that does not say wants both.
+// valueKinds is whether a schema allows strings and whether it allows other values. A schema
+// without types allows both.
 type valueKinds struct{ strings, others bool }
 
 var anyValue = valueKinds{true, true}
@@ -238,25 +238,25 @@ func schemasOf(t Tool) map[string]json.RawMessage {
 	return schema.Properties
 }
 
-// properties returns those of an offered tool. They are read once: schemas may be large,
-// and calls many.
+// properties returns the properties of a tool; nil if it is not offered. Each schema is
+// parsed once, because schemas may be large and calls many.
 func (p *Parser) properties(name string) properties {
-	if known, ok := p.known[name]; ok || !p.offers(name) {
+	if known, ok := p.kinds[name]; ok || !p.offers(name) {
 		return known
 	}
 	types := properties{}
 	for key, schema := range schemasOf(p.tools[name]) {
 		types[key] = kindsOf(schema, 0)
 	}
-	if p.known == nil {
-		p.known = map[string]properties{}
+	if p.kinds == nil {
+		p.kinds = map[string]properties{}
 	}
-	p.known[name] = types
+	p.kinds[name] = types
 	return types
 }
 
-// value returns text, the value of an argument that is written without quotes, as JSON:
-// a string where the schema wants one, else what it reads as.
+// value returns the value of an argument, which was written without quotes, as JSON: a
+// string if the schema allows only strings, else the JSON or Python value that text is.
 func (p properties) value(key, text string) string {
 	wanted, known := p[key]
 	if !known {
@@ -274,17 +274,17 @@ func (p properties) value(key, text string) string {
 	}
 	if !wanted.strings { // as Python prints it
 		r := &literalReader{rest: trimmed}
-		if value := r.value(); !r.bad && r.rest == "" {
+		if value := r.value(); !r.failed && r.rest == "" {
 			return value
 		}
 	}
 	return quote(text)
 }
 
-// literals are what Python calls true, false and null.
+// literals are the names of JSON literals in Python.
 var literals = map[string]string{"True": "true", "False": "false", "None": "null"}
 
-// kindsOf returns the kinds of values that a schema wants.
+// kindsOf returns the kinds of values that a schema allows.
 func kindsOf(schema json.RawMessage, depth int) (kinds valueKinds) {
 	var s struct {
 		Type  any               `json:"type"`
@@ -323,7 +323,7 @@ func kindsOf(schema json.RawMessage, depth int) (kinds valueKinds) {
 	return kinds
 }
 
-// number returns a number of Python or JavaScript as JSON.
+// number returns a number of Python or JavaScript as JSON; false if text is not a number.
 func number(text string) (string, bool) {
 	if json.Valid([]byte(text)) {
 		return text, true
@@ -336,8 +336,8 @@ func number(text string) (string, bool) {
 	return string(raw), err == nil
 }
 
-// parseJSON reads calls in JSON at once.
-func parseJSON(text string) (calls []written) {
+// parseJSON parses a call or an array of calls in JSON; nil if text is not JSON.
+func parseJSON(text string) (calls []parsedCall) {
 	list := []struct {
 		Name       string          `json:"name"`
 		Arguments  json.RawMessage `json:"arguments"`
@@ -357,7 +357,7 @@ func parseJSON(text string) (calls []written) {
 		if arguments == nil {
 			arguments = c.Parameters
 		}
-		calls = append(calls, written{c.Name, string(arguments)})
+		calls = append(calls, parsedCall{c.Name, string(arguments)})
 	}
 	return calls
 }

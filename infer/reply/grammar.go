@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// writing says how a format writes calls. In call, «name» stands for the name, «"name"»
-// for the name in quotes, «id» for an id, «arguments» for a JSON object and «parameters»
-// for parameters, each written by itself.
-type writing struct {
+// callFormat is how a family writes calls. In call, «name» stands for the name, «"name"» for
+// the name in quotes, «id» for an id, «arguments» for a JSON object and «parameters» for the
+// parameters one by one.
+type callFormat struct {
 	before, call, between, after string
-	single                       bool // there is no form for several calls
+	single                       bool // the format has no form for several calls
 	parameter                    parameterForm
 }
 
-// parameterForm is how a parameter is written by itself: text in front of its value, in
-// which «key» and «string» stand for its name and for whether it is a string, and behind.
+// parameterForm is the text before and after the value of a parameter. In before, «key»
+// stands for its name and «string» for whether it is a string.
 type parameterForm struct{ before, after string }
 
 var (
@@ -27,15 +27,15 @@ var (
 	withID     = `{"name": «"name"», "arguments": «arguments», "id": "«id»"}`
 )
 
-// writings are those of the families, which may depend on the template.
-var writings = map[string]func(template string) writing{
-	"harmony": fixed(writing{call: "<|channel|>commentary to=functions.«name» <|constrain|>json<|message|>«arguments»", single: true}),
-	"kimi": fixed(writing{
+// callFormats are the call formats by family; some depend on the template.
+var callFormats = map[string]func(template string) callFormat{
+	"harmony": fixed(callFormat{call: "<|channel|>commentary to=functions.«name» <|constrain|>json<|message|>«arguments»", single: true}),
+	"kimi": fixed(callFormat{
 		before: "<|tool_calls_section_begin|>", after: "<|tool_calls_section_end|>", single: true,
 		call: "<|tool_call_begin|>functions.«name»:0<|tool_call_argument_begin|>«arguments»<|tool_call_end|>",
 	}),
-	"deepseek": func(template string) writing {
-		w := writing{before: "<｜tool▁calls▁begin｜>", after: "<｜tool▁calls▁end｜>"}
+	"deepseek": func(template string) callFormat {
+		w := callFormat{before: "<｜tool▁calls▁begin｜>", after: "<｜tool▁calls▁end｜>"}
 		w.call = "<｜tool▁call▁begin｜>«name»<｜tool▁sep｜>«arguments»<｜tool▁call▁end｜>"
 		if strings.Contains(template, "```json") {
 			w.call = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>«name»\n```json\n«arguments»\n```<｜tool▁call▁end｜>"
@@ -43,96 +43,96 @@ var writings = map[string]func(template string) writing{
 		}
 		return w
 	},
-	"dsml": func(template string) writing {
+	"dsml": func(template string) callFormat {
 		block := dsml + "function_calls>"
 		if strings.Contains(template, "tool_calls>") {
 			block = dsml + "tool_calls>"
 		}
-		return writing{
+		return callFormat{
 			before: "<" + block + "\n", after: "</" + block,
 			call:      "<" + dsml + "invoke name=\"«name»\">\n«parameters»</" + dsml + "invoke>\n",
 			parameter: parameterForm{"<" + dsml + "parameter name=\"«key»\" string=\"«string»\">", "</" + dsml + "parameter>\n"},
 		}
 	},
-	"mistral": func(template string) writing {
+	"mistral": func(template string) callFormat {
 		if !strings.Contains(template, "[ARGS]") {
-			return writing{before: "[TOOL_CALLS] [", call: withID, between: ", ", after: "]"}
+			return callFormat{before: "[TOOL_CALLS] [", call: withID, between: ", ", after: "]"}
 		}
 		if strings.Contains(template, "[CALL_ID]") {
-			return writing{call: "[TOOL_CALLS]«name»[CALL_ID]«id»[ARGS]«arguments»"}
+			return callFormat{call: "[TOOL_CALLS]«name»[CALL_ID]«id»[ARGS]«arguments»"}
 		}
-		return writing{call: "[TOOL_CALLS]«name»[ARGS]«arguments»"}
+		return callFormat{call: "[TOOL_CALLS]«name»[ARGS]«arguments»"}
 	},
-	"command-r7b": fixed(writing{
+	"command-r7b": fixed(callFormat{
 		before: "<|START_ACTION|>[\n    ", between: ",\n    ", after: "\n]<|END_ACTION|>",
 		call: `{"tool_call_id": "0", "tool_name": «"name"», "parameters": «arguments»}`,
 	}),
-	"command-r": fixed(writing{
+	"command-r": fixed(callFormat{
 		before: "Action:\n```json\n[\n    ", between: ",\n    ", after: "\n]```",
 		call: "{\n        \"tool_name\": «\"name\"»,\n        \"parameters\": «arguments»\n    }",
 	}),
-	"gemma":           fixed(writing{call: "<|tool_call>call:«name»«arguments»<tool_call|>"}),
-	"functiongemma":   fixed(writing{call: "<start_function_call>call:«name»«arguments»<end_function_call>"}),
-	"apertus":         fixed(writing{before: "<|tools_prefix|>[", call: `{«"name"»: «arguments»}`, between: ", ", after: "]<|tools_suffix|>"}),
-	"lfm2":            fixed(writing{before: "<|tool_call_start|>[", call: jsonCall, between: ", ", after: "]<|tool_call_end|>"}),
-	"granite":         fixed(writing{before: "<|tool_call|>[", call: jsonCall, between: ", ", after: "]"}),
-	"gigachat":        fixed(writing{call: "<|function_call|>" + jsonCall, single: true}),
-	"gigachat-3":      fixed(writing{call: "<|message_sep|>\n\nfunction call<|role_sep|>\n" + jsonCall, single: true}),
-	"seed":            fixed(writing{call: "<seed:tool_call>\n" + xmlCall + "\n</seed:tool_call>", between: "\n", parameter: parameterForm{"<parameter=«key»>", "</parameter>\n"}}),
-	"apriel":          fixed(writing{before: "<tool_calls>[", call: withID, between: ", ", after: "]</tool_calls>"}),
-	"functools":       fixed(writing{before: " functools[", call: jsonCall, between: ", ", after: "]"}),
-	"functionary":     fixed(writing{call: "<function=«name»>«arguments»</function>"}),
-	"functionary-3.2": fixed(writing{call: "«name»\n«arguments»", between: ">>>"}),
-	"llama":           fixed(writing{call: `{"name": «"name"», "parameters": «arguments»}`, single: true}),
-	"hermes": func(template string) writing {
+	"gemma":           fixed(callFormat{call: "<|tool_call>call:«name»«arguments»<tool_call|>"}),
+	"functiongemma":   fixed(callFormat{call: "<start_function_call>call:«name»«arguments»<end_function_call>"}),
+	"apertus":         fixed(callFormat{before: "<|tools_prefix|>[", call: `{«"name"»: «arguments»}`, between: ", ", after: "]<|tools_suffix|>"}),
+	"lfm2":            fixed(callFormat{before: "<|tool_call_start|>[", call: jsonCall, between: ", ", after: "]<|tool_call_end|>"}),
+	"granite":         fixed(callFormat{before: "<|tool_call|>[", call: jsonCall, between: ", ", after: "]"}),
+	"gigachat":        fixed(callFormat{call: "<|function_call|>" + jsonCall, single: true}),
+	"gigachat-3":      fixed(callFormat{call: "<|message_sep|>\n\nfunction call<|role_sep|>\n" + jsonCall, single: true}),
+	"seed":            fixed(callFormat{call: "<seed:tool_call>\n" + xmlCall + "\n</seed:tool_call>", between: "\n", parameter: parameterForm{"<parameter=«key»>", "</parameter>\n"}}),
+	"apriel":          fixed(callFormat{before: "<tool_calls>[", call: withID, between: ", ", after: "]</tool_calls>"}),
+	"functools":       fixed(callFormat{before: " functools[", call: jsonCall, between: ", ", after: "]"}),
+	"functionary":     fixed(callFormat{call: "<function=«name»>«arguments»</function>"}),
+	"functionary-3.2": fixed(callFormat{call: "«name»\n«arguments»", between: ">>>"}),
+	"llama":           fixed(callFormat{call: `{"name": «"name"», "parameters": «arguments»}`, single: true}),
+	"hermes": func(template string) callFormat {
 		switch {
 		case strings.Contains(template, "<arg_key>"):
-			return writing{
+			return callFormat{
 				call: "<tool_call>«name»\n«parameters»</tool_call>", between: "\n",
 				parameter: parameterForm{"<arg_key>«key»</arg_key>\n<arg_value>", "</arg_value>\n"},
 			}
 		case strings.Contains(template, "<function="):
-			return writing{call: "<tool_call>\n" + xmlCall + "\n</tool_call>", between: "\n", parameter: parameterForm{"<parameter=«key»>\n", "\n</parameter>\n"}}
+			return callFormat{call: "<tool_call>\n" + xmlCall + "\n</tool_call>", between: "\n", parameter: parameterForm{"<parameter=«key»>\n", "\n</parameter>\n"}}
 		}
-		return writing{call: hermesCall, between: "\n"}
+		return callFormat{call: hermesCall, between: "\n"}
 	},
-	"generic": fixed(writing{call: hermesCall, between: "\n"}),
+	"generic": fixed(callFormat{call: hermesCall, between: "\n"}),
 }
 
-func fixed(w writing) func(string) writing { return func(string) writing { return w } }
+func fixed(w callFormat) func(string) callFormat { return func(string) callFormat { return w } }
 
-// maxForced is how many calls a grammar leaves room for, so that a model which is made
-// to call comes to an end.
-const maxForced = 8
+// maxCalls limits the calls that a grammar allows, so that a model that is forced to call
+// ends its reply.
+const maxCalls = 8
 
-// GBNF is what writes grammars for Grammar.
+// GBNF are the functions with which Grammar writes grammars.
 type GBNF struct {
-	Literal func(text string) string // an expression for text, control tokens in it included
+	Literal func(text string) string // returns an expression of text, which may contain control tokens
 	Rules   func(s Schema) (rules string, err error)
 }
 
-// Schema is a JSON Schema of which rules are wanted.
+// Schema is a JSON Schema to be written as rules.
 type Schema struct {
 	Name   string // of the rule of the whole document
 	Text   json.RawMessage
-	Strict bool   // that it cannot be held to in full is an error
-	Of     string // the tool, or the tool and the parameter, whose arguments it is of; empty: of the content
+	Strict bool   // return an error if it cannot be enforced in full
+	Of     string // TOOL or TOOL.PARAMETER whose arguments it constrains; empty for the content
 }
 
-// Form is what a reply is held to: to content that is valid by a schema, to calls of
-// tools, or to either if both are given.
+// Form is the constraint of a reply: content that is valid by Schema, calls of Tools, or
+// either of them if both are set.
 type Form struct {
 	Schema json.RawMessage
 	Strict bool // of Schema
 	Tools  []Tool
-	Single bool   // one call at most
-	Prompt string // what the reply goes on from; its end alone counts
+	Single bool   // allow one call only
+	Prompt string // the end of the text that the reply continues
 }
 
-// Grammar returns a grammar in GBNF of replies of a form. Calls come one after the other,
-// with arguments that are valid by their schemas. A thought that the prompt has opened comes
-// first. Where a format writes strings without quotes, they are held to enum, const and
-// their length alone.
+// Grammar returns a grammar in GBNF of the replies that form allows. If the prompt has opened
+// a thought, the reply begins with the rest of it. The arguments of calls are valid by their
+// schemas; for strings that a format writes without quotes, only enum, const and the length
+// are enforced. It returns the errors of g.Rules, those of a tool as a *ToolError.
 func (f *Syntax) Grammar(g GBNF, form Form) (string, error) {
 	content := ""
 	if len(form.Schema) > 0 {
@@ -156,7 +156,7 @@ func (f *Syntax) Grammar(g GBNF, form Form) (string, error) {
 	return "root ::= " + thought + "(" + header + "json | " + calls + ")\n" + content + rules, nil
 }
 
-// calls returns an expression of calls of the tools of a form, and the rules that it needs.
+// calls returns an expression of calls of the tools of a form, and its rules.
 func (f *Syntax) calls(g GBNF, form Form) (expression, text string, err error) {
 	var rules strings.Builder
 	var names []string
@@ -169,29 +169,29 @@ func (f *Syntax) calls(g GBNF, form Form) (expression, text string, err error) {
 		rules.WriteString(name + " ::= " + body + "\n")
 		names = append(names, name)
 	}
-	w := f.writing
+	w := f.callFormat
 	expression = "call"
 	if !form.Single && !w.single {
-		expression += fmt.Sprintf(" (%s call){0,%d}", g.Literal(w.between), maxForced-1)
+		expression += fmt.Sprintf(" (%s call){0,%d}", g.Literal(w.between), maxCalls-1)
 	}
 	return g.Literal(w.before) + " " + expression + " " + g.Literal(w.after), "call ::= " + strings.Join(names, " | ") + "\n" + rules.String(), nil
 }
 
-// ToolError says why calls of a tool cannot be held to its schema.
+// ToolError is returned if the schema of a tool cannot be enforced.
 type ToolError struct {
 	Tool string
 	Err  error
 }
 
 func (e *ToolError) Error() string {
-	return fmt.Sprintf("the parameters of the tool %q cannot be held to: %s", e.Tool, e.Err)
+	return fmt.Sprintf("the parameters of the tool %q cannot be enforced: %s", e.Tool, e.Err)
 }
 
 func (e *ToolError) Unwrap() error { return e.Err }
 
-// Lead returns an expression, in GBNF, of what stands in front of the content of a reply
-// to prompt: the thought that the prompt has opened, and in harmony the header of the
-// final message. It is empty or ends with a blank.
+// Lead returns a GBNF expression of the text before the content of a reply to prompt: the
+// rest of a thought that the prompt has opened, and in harmony the header of the final
+// message. It is empty or ends with a blank.
 func (f *Syntax) Lead(g GBNF, prompt string) string {
 	if !f.harmony {
 		return f.thoughtRule(g, prompt)
@@ -202,8 +202,8 @@ func (f *Syntax) Lead(g GBNF, prompt string) string {
 	return f.thoughtRule(g, prompt) + g.Literal("<|channel|>final<|message|>") + " "
 }
 
-// thoughtRule is the rest of a thought that the prompt has opened, or the one with which
-// a reply in harmony may begin.
+// thoughtRule returns an expression of the rest of a thought that the prompt has opened; in
+// harmony, of an optional thought.
 func (f *Syntax) thoughtRule(g GBNF, prompt string) string {
 	if f.harmony {
 		return `(` + g.Literal("<|channel|>analysis<|message|>") + ` [^<]* ` + g.Literal("<|end|><|start|>assistant") + `)? `
@@ -215,8 +215,8 @@ func (f *Syntax) thoughtRule(g GBNF, prompt string) string {
 	return textBefore(close) + " " + g.Literal(close) + ` [ \n]{0,4} `
 }
 
-// textBefore is an expression for text that does not hold mark: nothing with which it
-// begins, but for what can be told from it by the next character.
+// textBefore returns an expression of text without mark. It also excludes some text that only
+// begins like mark.
 func textBefore(mark string) string {
 	first := []rune(mark)[0]
 	if strings.HasPrefix(mark, "</") || strings.HasPrefix(mark, "\n</") {
@@ -232,10 +232,10 @@ func escapeClass(r rune) string {
 	return string(r)
 }
 
-// callRule returns the expression of a call, and writes the rules that it needs.
+// callRule returns an expression of a call, and writes its rules.
 func (f *Syntax) callRule(g GBNF, rules *strings.Builder, name string, t Tool) (string, error) {
 	var parts []string
-	rest := f.writing.call
+	rest := f.callFormat.call
 	for rest != "" {
 		text, after, found := strings.Cut(rest, "«")
 		if text != "" {
@@ -277,7 +277,7 @@ func schemaRule(g GBNF, rules *strings.Builder, s Schema) (string, error) {
 	return s.Name, err
 }
 
-// argumentsSchema is the schema of a tool, of an object in any case.
+// argumentsSchema returns the schema of the arguments of a tool, with the type object.
 func argumentsSchema(t Tool) []byte {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(t.Parameters, &members) != nil || len(members) == 0 {
@@ -286,12 +286,12 @@ func argumentsSchema(t Tool) []byte {
 	if _, typed := members["type"]; typed {
 		return t.Parameters
 	}
-	// In front of the others, whose order counts.
+	// Inserted as text, because the order of the other members counts.
 	return append([]byte(`{"type": "object", `), bytes.TrimLeft(bytes.TrimSpace(t.Parameters), "{ \t\r\n")...)
 }
 
-// parameterRules returns the expression of parameters that are written one by one: the
-// properties of the schema in their order.
+// parameterRules returns an expression of parameters that are written one by one, in the
+// order of the schema's properties.
 func (f *Syntax) parameterRules(g GBNF, rules *strings.Builder, name string, t Tool) (string, error) {
 	var schema struct {
 		Required   []string        `json:"required"`
@@ -315,12 +315,12 @@ func (f *Syntax) parameterRules(g GBNF, rules *strings.Builder, name string, t T
 	var parts []string
 	for i, key := range keys {
 		isText := kindsOf(schemas[key], 0) == valueKinds{strings: true}
-		before := strings.NewReplacer("«key»", key, "«string»", fmt.Sprint(isText)).Replace(f.writing.parameter.before)
+		before := strings.NewReplacer("«key»", key, "«string»", fmt.Sprint(isText)).Replace(f.callFormat.parameter.before)
 		value, err := f.valueRule(g, rules, Schema{fmt.Sprintf("%s-%d", name, i+1), schemas[key], t.Strict, t.Name + "." + key}, schema.Defs, isText)
 		if err != nil {
 			return "", err
 		}
-		part := g.Literal(before) + " " + value + " " + g.Literal(f.writing.parameter.after)
+		part := g.Literal(before) + " " + value + " " + g.Literal(f.callFormat.parameter.after)
 		if !required[key] {
 			part = "(" + part + ")?"
 		}
@@ -329,7 +329,7 @@ func (f *Syntax) parameterRules(g GBNF, rules *strings.Builder, name string, t T
 	return strings.Join(parts, " "), nil
 }
 
-// valueRule is the expression of a parameter's value: text as it is, or JSON.
+// valueRule returns an expression of a parameter's value: text without quotes, or JSON.
 func (f *Syntax) valueRule(g GBNF, rules *strings.Builder, value Schema, defs json.RawMessage, isText bool) (string, error) {
 	schema := value.Text
 	if isText {
@@ -343,7 +343,7 @@ func (f *Syntax) valueRule(g GBNF, rules *strings.Builder, value Schema, defs js
 			s.Enum = []string{*s.Const}
 		}
 		if len(s.Enum) == 0 && s.Most == nil {
-			return textBefore(f.writing.parameter.after), nil
+			return textBefore(f.callFormat.parameter.after), nil
 		}
 		if len(s.Enum) == 0 {
 			least := min(max(0, s.Least), maxText)
@@ -370,8 +370,7 @@ func (f *Syntax) valueRule(g GBNF, rules *strings.Builder, value Schema, defs js
 	return schemaRule(g, rules, value)
 }
 
-// maxText bounds what a parameter without quotes may have of characters, where its schema
-// says how many.
+// maxText limits the characters of a parameter without quotes whose schema has maxLength.
 const maxText = 1 << 14
 
 // objectKeys returns the keys of a JSON object in their order.

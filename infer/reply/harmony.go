@@ -6,22 +6,22 @@ import "strings"
 //
 //	<|start|>assistant<|channel|>CHANNEL to=RECIPIENT <|constrain|>json<|message|>TEXT<|end|>
 //
-// What is said in the channel analysis is reasoning, a message to functions.NAME is a
-// call, all else is content.
+// A message in the channel analysis is reasoning, a message to functions.NAME is a call, and
+// other messages are content.
 
 var harmonyMarkers = []marker{
-	{text: "<|start|>", role: harmony},
-	{text: "<|channel|>", role: harmony},
-	{text: "<|constrain|>", role: harmony},
-	{text: "<|message|>", role: harmony},
-	{text: "<|end|>", role: harmony},
-	{text: "<|call|>", role: harmony},
-	{text: "<|return|>", role: harmony},
+	{text: "<|start|>", role: framesMessage},
+	{text: "<|channel|>", role: framesMessage},
+	{text: "<|constrain|>", role: framesMessage},
+	{text: "<|message|>", role: framesMessage},
+	{text: "<|end|>", role: framesMessage},
+	{text: "<|call|>", role: framesMessage},
+	{text: "<|return|>", role: framesMessage},
 }
 
 const maxHeader = 1 << 10
 
-// beginHarmony finds out in which part of a message the reply begins.
+// beginHarmony sets the state in which a reply to prompt begins.
 func (p *Parser) beginHarmony(prompt string) {
 	if header, inside := openMessage(prompt); inside {
 		p.beginMessage(header)
@@ -30,7 +30,8 @@ func (p *Parser) beginHarmony(prompt string) {
 	}
 }
 
-// openMessage returns the header of the message that a prompt ends in, if it does.
+// openMessage returns the header of the message within which a prompt ends; inside is false
+// if it does not end within one.
 func openMessage(prompt string) (header string, inside bool) {
 	_, last, found := cutLast(prompt, "<|start|>")
 	header, _, open := strings.Cut(last, "<|message|>")
@@ -44,7 +45,7 @@ func cutLast(text, mark string) (before, after string, found bool) {
 	return "", text, false
 }
 
-// headerSymbol reads what is outside of messages.
+// headerSymbol reads text outside of messages.
 func (p *Parser) headerSymbol(b byte, m *marker) {
 	text := string([]byte{b})
 	if m != nil {
@@ -58,57 +59,56 @@ func (p *Parser) headerSymbol(b byte, m *marker) {
 		return
 	case p.state == inBetween:
 		p.state = inContent
-		p.say(text)
+		p.addContent(text)
 		return
 	case text == "<|message|>":
 		p.beginMessage(string(p.header))
 		return
 	case text == "<|end|>" || text == "<|call|>" || text == "<|return|>":
-		p.say(string(p.header))
+		p.addContent(string(p.header))
 		p.state = inBetween
 		return
 	}
 	p.header = append(p.header, text...)
 	if len(p.header) > maxHeader {
-		p.say(string(p.header))
+		p.addContent(string(p.header))
 		p.state = inContent
 	}
 }
 
-// beginMessage begins the message of a header.
+// beginMessage starts the message of a header.
 func (p *Parser) beginMessage(header string) {
 	defer func() { p.header = p.header[:0] }()
-	p.paused = p.said || p.thinks
+	p.newMessage = p.hasContent || p.hasReasoning
 	if _, to, found := strings.Cut(header, "to="); found {
 		to, _, _ = strings.Cut(to, "<")
 		to, _, _ = strings.Cut(to, " ")
 		if name, isFunction := strings.CutPrefix(to, "functions."); isFunction && p.offers(name) {
-			p.open(&harmonyCall{name: name})
-			p.raw = append(append(p.raw, header...), "<|message|>"...)
+			p.beginCall(&harmonyCall{name: name})
+			p.callText = append(append(p.callText, header...), "<|message|>"...)
 			return
 		}
 		p.state = inContent
-		p.say(header + "<|message|>")
+		p.addContent(header + "<|message|>")
 		return
 	}
 	_, channel, _ := strings.Cut(header, "<|channel|>")
 	p.state = inContent
 	if strings.HasPrefix(channel, "analysis") {
-		p.state, p.closing = inThought, ""
+		p.state, p.thoughtEnd = inThought, ""
 	}
 }
 
-// beginsHeader reports whether text may be the beginning of a header, of which nothing is
-// said.
-func beginsHeader(text string) bool {
+// mayBeginHeader reports whether text may be the beginning of a header, which is not content.
+func mayBeginHeader(text string) bool {
 	const role = "assistant"
 	channel := strings.TrimPrefix(text, role)
 	return strings.HasPrefix(role, text) || strings.HasPrefix(channel, "<|channel|>")
 }
 
-// endMessage takes a marker inside of a message.
+// endMessage handles a marker within a message, which ends the message.
 func (p *Parser) endMessage(m *marker) {
-	p.flushSpace()
+	p.releaseSpace()
 	p.state = inBetween
 	if m.text == "<|start|>" {
 		p.state, p.header = inHeader, p.header[:0]
@@ -122,25 +122,25 @@ type harmonyCall struct {
 }
 
 func (c *harmonyCall) text(p *Parser, b byte) verdict {
-	if b == '{' && !c.args.begun {
+	if b == '{' && !c.args.started {
 		p.announce("", c.name)
 	}
 	switch c.args.step(p, b) {
-	case wrong:
-		return broken
-	case goesOn:
+	case invalid:
+		return invalid
+	case more:
 		return more
 	}
-	if p.begun {
-		p.complete()
+	if p.announced {
+		p.completeCall()
 		return done
 	}
-	if arguments, ok := c.args.object(); !ok || !p.call("", c.name, arguments) {
-		return broken
+	if arguments, ok := c.args.object(); !ok || !p.addCall("", c.name, arguments) {
+		return invalid
 	}
 	return done
 }
 
 func (c *harmonyCall) marker(p *Parser, m *marker) verdict { return eachByte(c, p, m.text) }
 
-func (c *harmonyCall) end(*Parser, bool) verdict { return broken }
+func (c *harmonyCall) end(*Parser, bool) verdict { return invalid }

@@ -2,49 +2,49 @@ package reply
 
 import "encoding/json"
 
-// argumentsReader reads the arguments of a call: an object, which is passed on as it
-// comes, or a string or null that stands for one.
+// argumentsReader reads the arguments of a call: an object, which is emitted as it comes, or
+// a string or null in place of one.
 type argumentsReader struct {
-	scan  scanner
-	begun bool
-	held  []byte // nil if the arguments are passed on
-	hold  bool   // until the call is announced
+	scan     scanner
+	started  bool
+	buffer   []byte // nil if the arguments are emitted
+	buffered bool   // the arguments are buffered, not emitted
 }
 
-// step takes a byte of the arguments and writes to the call that is announced.
-func (r *argumentsReader) step(p *Parser, b byte) scanned {
-	if !r.begun {
+// step reads a byte of the arguments, and buffers it or adds it to the announced call.
+func (r *argumentsReader) step(p *Parser, b byte) verdict {
+	if !r.started {
 		switch {
 		case isSpace(b):
-			return goesOn
+			return more
 		case b == '"' || b == 'n':
-			r.hold = true
+			r.buffered = true
 		case b != '{':
-			return wrong
+			return invalid
 		}
-		r.begun = true
+		r.started = true
 	}
 	written := r.scan.escape(b)
 	verdict := r.scan.step(b)
-	if verdict == wrong || verdict == endedBefore {
-		return wrong
+	if verdict == invalid || verdict == doneBefore {
+		return invalid
 	}
-	if r.hold {
-		r.held = append(r.held, written...)
+	if r.buffered {
+		r.buffer = append(r.buffer, written...)
 	} else {
-		p.argue(written)
+		p.addArguments(written)
 	}
 	return verdict
 }
 
-// object returns held arguments.
+// object returns the buffered arguments as an object; false if they are none.
 func (r *argumentsReader) object() (string, bool) {
-	text := string(r.held)
-	if len(r.held) == 0 || text == "null" {
+	text := string(r.buffer)
+	if len(r.buffer) == 0 || text == "null" {
 		return "{}", true
 	}
 	if text[0] == '"' {
-		if json.Unmarshal(r.held, &text) != nil {
+		if json.Unmarshal(r.buffer, &text) != nil {
 			return "", false
 		}
 		if text == "" {
@@ -57,31 +57,31 @@ func (r *argumentsReader) object() (string, bool) {
 // jsonCalls reads calls written as JSON objects: one, or a list of them.
 type jsonCalls struct {
 	shape
-	state  func(*jsonCalls, *Parser, byte) verdict
-	inList bool
-	some   bool // a call of the list is complete
+	state   func(*jsonCalls, *Parser, byte) verdict
+	inList  bool
+	hasCall bool // at least one call of the list is complete
 
-	scan  scanner
-	key   []byte
-	value []byte // of a name or an id
-	role  int
-	id    string
-	name  string
-	args  argumentsReader
-	given bool // arguments are complete
+	scan         scanner
+	key          []byte
+	value        []byte // of a name or an id
+	role         int
+	id           string
+	name         string
+	args         argumentsReader
+	hasArguments bool // the arguments are complete
 }
 
-// shape is how a format writes a call as JSON.
+// shape is the form of calls in JSON.
 type shape struct {
-	list   bool // lists of calls too
-	only   bool // nothing but lists
-	named  bool // {"name": {arguments}}
-	strict bool // other members mean that it is no call
-	lateID bool // the id comes behind the arguments
-	hasID  bool // the ids are the model's
+	lists          bool // allows lists of calls
+	onlyLists      bool // allows only lists
+	nameAsKey      bool // a call is {NAME: {ARGUMENTS}}
+	noOtherMembers bool // an object with other members is not a call
+	idLast         bool // the id follows the arguments
+	modelIDs       bool // the model writes ids
 }
 
-// What the value of a member is.
+// Roles of the members of a call.
 const (
 	isOther = iota
 	isName
@@ -95,20 +95,20 @@ var memberRoles = map[string]int{
 	"id": isID, "call_id": isID,
 }
 
-func readJSON(s shape) func() body {
-	return func() body { return &jsonCalls{shape: s, state: (*jsonCalls).begin} }
+func readJSON(s shape) func() callReader {
+	return func() callReader { return &jsonCalls{shape: s, state: (*jsonCalls).begin} }
 }
 
 func (c *jsonCalls) text(p *Parser, b byte) verdict { return c.state(c, p, b) }
 
-// marker takes the text of a marker: only in a string can it be none.
+// marker reads the text of a marker, which is valid within a string only.
 func (c *jsonCalls) marker(p *Parser, m *marker) verdict { return eachByte(c, p, m.text) }
 
-func eachByte(c body, p *Parser, text string) verdict {
+func eachByte(c callReader, p *Parser, text string) verdict {
 	for i := range len(text) {
 		if v := c.text(p, text[i]); v != more {
 			if i < len(text)-1 {
-				return broken
+				return invalid
 			}
 			return v
 		}
@@ -117,33 +117,33 @@ func eachByte(c body, p *Parser, text string) verdict {
 }
 
 func (c *jsonCalls) end(*Parser, bool) verdict {
-	if c.inList && c.some && c.isBetween() {
+	if c.inList && c.hasCall && c.isBetween() {
 		return done
 	}
-	return broken
+	return invalid
 }
 
-// isBetween reports whether no call of the list is being read.
-func (c *jsonCalls) isBetween() bool { return c.key == nil && c.name == "" && !c.given }
+// isBetween reports whether the reader is between calls of a list.
+func (c *jsonCalls) isBetween() bool { return c.key == nil && c.name == "" && !c.hasArguments }
 
 func (c *jsonCalls) begin(p *Parser, b byte) verdict {
 	switch {
 	case isSpace(b):
-	case b == '[' && c.list && !c.inList:
+	case b == '[' && c.lists && !c.inList:
 		c.inList = true
-	case b == ']' && c.inList && c.some:
+	case b == ']' && c.inList && c.hasCall:
 		return done
-	case b == '{' && (c.inList || !c.only):
+	case b == '{' && (c.inList || !c.onlyLists):
 		c.state = (*jsonCalls).beginMember
 		c.key = []byte{}
 	default:
-		return broken
+		return invalid
 	}
 	return more
 }
 
-// behind reads what follows a call of a list.
-func (c *jsonCalls) behind(p *Parser, b byte) verdict {
+// afterCall reads what follows a call of a list.
+func (c *jsonCalls) afterCall(p *Parser, b byte) verdict {
 	switch {
 	case isSpace(b):
 	case b == ',':
@@ -151,7 +151,7 @@ func (c *jsonCalls) behind(p *Parser, b byte) verdict {
 	case b == ']':
 		return done
 	default:
-		return broken
+		return invalid
 	}
 	return more
 }
@@ -160,7 +160,7 @@ func (c *jsonCalls) beginMember(p *Parser, b byte) verdict {
 	switch {
 	case isSpace(b):
 		return more
-	case b == '}' && !c.named:
+	case b == '}' && !c.nameAsKey:
 		return c.close(p)
 	case b == '"':
 		c.scan = scanner{}
@@ -169,19 +169,19 @@ func (c *jsonCalls) beginMember(p *Parser, b byte) verdict {
 		c.state = (*jsonCalls).readKey
 		return more
 	}
-	return broken
+	return invalid
 }
 
 func (c *jsonCalls) readKey(p *Parser, b byte) verdict {
 	c.key = append(c.key, c.scan.escape(b)...)
 	switch c.scan.step(b) {
-	case wrong:
-		return broken
-	case ended:
+	case invalid:
+		return invalid
+	case done:
 		c.state = (*jsonCalls).colon
 	}
 	if len(c.key) > maxName {
-		return broken
+		return invalid
 	}
 	return more
 }
@@ -191,31 +191,31 @@ func (c *jsonCalls) colon(p *Parser, b byte) verdict {
 		return more
 	}
 	if b != ':' {
-		return broken
+		return invalid
 	}
 	var key string
 	if json.Unmarshal(c.key, &key) != nil {
-		return broken
+		return invalid
 	}
 	role, known := memberRoles[key]
 	switch {
-	case c.named:
+	case c.nameAsKey:
 		c.name, role = key, isArguments
 		if !p.offers(key) {
-			return broken
+			return invalid
 		}
-	case c.strict && !known && key != "type":
-		return broken
-	case role == isName && c.name != "", role == isArguments && c.given:
-		return broken
+	case c.noOtherMembers && !known && key != "type":
+		return invalid
+	case role == isName && c.name != "", role == isArguments && c.hasArguments:
+		return invalid
 	}
 	c.role = role
 	c.scan = scanner{}
 	c.value = c.value[:0]
 	c.state = (*jsonCalls).readValue
 	if role == isArguments {
-		c.args = argumentsReader{hold: c.name == "" || c.lateID}
-		if !c.args.hold {
+		c.args = argumentsReader{buffered: c.name == "" || c.idLast}
+		if !c.args.buffered {
 			c.state = (*jsonCalls).beginArguments
 		} else {
 			c.state = (*jsonCalls).readArguments
@@ -224,7 +224,7 @@ func (c *jsonCalls) colon(p *Parser, b byte) verdict {
 	return more
 }
 
-// beginArguments announces the call with the first byte of an object.
+// beginArguments announces the call at the first byte of an object.
 func (c *jsonCalls) beginArguments(p *Parser, b byte) verdict {
 	if b == '{' {
 		p.announce(c.id, c.name)
@@ -237,97 +237,97 @@ func (c *jsonCalls) beginArguments(p *Parser, b byte) verdict {
 
 func (c *jsonCalls) readArguments(p *Parser, b byte) verdict {
 	switch c.args.step(p, b) {
-	case wrong:
-		return broken
-	case ended:
-		c.given = true
-		c.state = (*jsonCalls).behindMember
+	case invalid:
+		return invalid
+	case done:
+		c.hasArguments = true
+		c.state = (*jsonCalls).afterMember
 	}
 	return more
 }
 
 func (c *jsonCalls) readValue(p *Parser, b byte) verdict {
 	if c.role == isName && len(c.value) == 0 && !isSpace(b) && b != '"' {
-		return broken
+		return invalid
 	}
 	if c.role != isOther && (len(c.value) > 0 || !isSpace(b)) {
 		c.value = append(c.value, c.scan.escape(b)...)
 		if len(c.value) > maxName {
-			return broken
+			return invalid
 		}
 	}
 	switch c.scan.step(b) {
-	case wrong:
-		return broken
-	case goesOn:
+	case invalid:
+		return invalid
+	case more:
 		return more
-	case endedBefore:
-		c.state = (*jsonCalls).behindMember
+	case doneBefore:
+		c.state = (*jsonCalls).afterMember
 		if c.role != isOther {
 			c.value = c.value[:len(c.value)-1]
 		}
-		if v := c.take(p); v != more {
+		if v := c.storeMember(p); v != more {
 			return v
 		}
-		return c.behindMember(p, b)
+		return c.afterMember(p, b)
 	}
-	c.state = (*jsonCalls).behindMember
-	return c.take(p)
+	c.state = (*jsonCalls).afterMember
+	return c.storeMember(p)
 }
 
-// take keeps the name or the id.
-func (c *jsonCalls) take(p *Parser) verdict {
+// storeMember stores the value of a name or an id.
+func (c *jsonCalls) storeMember(p *Parser) verdict {
 	var text string
 	switch c.role {
 	case isName:
 		if json.Unmarshal(c.value, &text) != nil || !p.offers(text) {
-			return broken
+			return invalid
 		}
 		c.name = text
 	case isID:
-		if json.Unmarshal(c.value, &text) == nil && c.hasID {
+		if json.Unmarshal(c.value, &text) == nil && c.modelIDs {
 			c.id = text
 		}
 	}
 	return more
 }
 
-func (c *jsonCalls) behindMember(p *Parser, b byte) verdict {
+func (c *jsonCalls) afterMember(p *Parser, b byte) verdict {
 	switch {
 	case isSpace(b):
 		return more
-	case b == ',' && !c.named:
+	case b == ',' && !c.nameAsKey:
 		c.state = (*jsonCalls).nextMember
 		return more
 	case b == '}':
 		return c.close(p)
 	}
-	return broken
+	return invalid
 }
 
 func (c *jsonCalls) nextMember(p *Parser, b byte) verdict {
 	if b == '}' {
-		return broken
+		return invalid
 	}
 	return c.beginMember(p, b)
 }
 
 // close ends a call.
 func (c *jsonCalls) close(p *Parser) verdict {
-	if p.begun {
-		p.complete()
+	if p.announced {
+		p.completeCall()
 	} else {
 		arguments, ok := c.args.object()
-		if !ok || !p.call(c.id, c.name, arguments) {
-			return broken
+		if !ok || !p.addCall(c.id, c.name, arguments) {
+			return invalid
 		}
 	}
-	c.some, c.given = true, false
+	c.hasCall, c.hasArguments = true, false
 	c.key, c.id, c.name = nil, "", ""
 	c.args = argumentsReader{}
 	if !c.inList {
 		return done
 	}
-	c.state = (*jsonCalls).behind
+	c.state = (*jsonCalls).afterCall
 	return more
 }

@@ -2,69 +2,69 @@ package reply
 
 import "strings"
 
-// role is what a marker means in content.
+// role is the meaning of a marker.
 type role int
 
 const (
-	opens   role = iota // a call
-	wraps               // stands around calls; text if none follows
-	closes              // ends a call; text anywhere else
-	skips               // layout that is never shown
-	frames              // opens what is said, up to close; text anywhere else
-	thinks              // opens a thought
-	ends                // a thought, or something else inside of a call: text in content
-	harmony             // steers the messages of harmony
+	opensCall  role = iota
+	wrapsCalls      // stands before the first of several calls; text if none follows
+	closesCall      // text anywhere else than after a call
+	ignored         // never emitted
+	opensFrame      // opens the content, up to close; text anywhere else
+	opensThought
+	endsOther     // ends a thought or a part of a call; text in content
+	framesMessage // delimits the messages of harmony
 )
 
-// marker is a piece of text with a meaning.
+// marker is a text or control token that the format interprets.
 type marker struct {
-	text    string
-	role    role
-	body    func() body // with opens: reads what follows
-	close   string      // with thinks and frames: the marker that ends it
-	control bool        // only the control token of this spelling counts
+	text      string
+	role      role
+	newReader func() callReader // of opensCall: returns the reader of what follows
+	close     string            // of opensThought and opensFrame: the marker that ends it
+	control   bool              // it is a control token; text that spells it is not a marker
 }
 
-// lexer finds markers in text: the leftmost, and of those that begin there the longest.
+// lexer finds markers in text: the leftmost one, and of those that begin there the longest.
 type lexer struct {
 	syntax *Syntax
-	held   []byte // what may be the beginning of a marker
+	buffer []byte // text that may be the beginning of a marker
 }
 
 func (l *lexer) byte(p *Parser, b byte) {
-	if len(l.held) == 0 && l.syntax.first[b] == nil {
-		p.symbol(b, nil)
+	if len(l.buffer) == 0 && l.syntax.byFirstByte[b] == nil {
+		p.read(b, nil)
 		return
 	}
-	l.held = append(l.held, b)
-	l.settle(p, false)
+	l.buffer = append(l.buffer, b)
+	l.release(p, false)
 }
 
-// settle gives out what is certain of the held text: all of it if the text ends here.
-func (l *lexer) settle(p *Parser, last bool) {
-	for len(l.held) > 0 {
-		whole, longer := l.syntax.match(string(l.held))
+// release passes on the buffered text that cannot become a marker; all of it if last is set.
+func (l *lexer) release(p *Parser, last bool) {
+	for len(l.buffer) > 0 {
+		whole, longer := l.syntax.match(string(l.buffer))
 		if longer && !last {
 			return
 		}
 		if whole == nil {
-			p.symbol(l.held[0], nil)
-			l.held = l.held[1:]
+			p.read(l.buffer[0], nil)
+			l.buffer = l.buffer[1:]
 			continue
 		}
-		p.symbol(0, whole)
-		l.held = l.held[len(whole.text):]
+		p.read(0, whole)
+		l.buffer = l.buffer[len(whole.text):]
 	}
-	l.held = nil
+	l.buffer = nil
 }
 
-func (l *lexer) flush(p *Parser) { l.settle(p, true) }
+func (l *lexer) flush(p *Parser) { l.release(p, true) }
 
-// control takes a control token. Part of a marker counts as text.
+// control reads a control token. A token that is part of a marker is read as text.
 func (l *lexer) control(p *Parser, text string) {
-	if m := l.syntax.controls[text]; m != nil {
+	if m := l.syntax.controlMarkers[text]; m != nil {
 		l.flush(p)
-		p.symbol(0, m)
+		p.read(0, m)
 		return
 	}
 	if l.syntax.IsMarker(text) {
@@ -76,10 +76,10 @@ func (l *lexer) control(p *Parser, text string) {
 
 // IsMarker reports whether the syntax interprets this control token.
 func (f *Syntax) IsMarker(control string) bool {
-	if f.controls[control] != nil {
+	if f.controlMarkers[control] != nil {
 		return true
 	}
-	for _, m := range f.texts {
+	for _, m := range f.textMarkers {
 		if strings.Contains(m.text, control) {
 			return true
 		}
@@ -87,10 +87,10 @@ func (f *Syntax) IsMarker(control string) bool {
 	return false
 }
 
-// match returns the longest marker that text begins with, and whether text may still
-// become a longer one.
+// match returns the longest marker at the start of text, and whether text is the beginning of
+// a longer one.
 func (f *Syntax) match(text string) (whole *marker, longer bool) {
-	for _, m := range f.first[text[0]] {
+	for _, m := range f.byFirstByte[text[0]] {
 		switch {
 		case len(m.text) > len(text):
 			longer = longer || strings.HasPrefix(m.text, text)

@@ -5,29 +5,29 @@ import (
 	"strings"
 )
 
-// literalReader reads calls written as Python, NAME(KEY=VALUE, …), or as Gemma writes
-// them, call:NAME{KEY:VALUE, …}.
+// literalReader parses calls in Python, NAME(KEY=VALUE, …), or in the format of Gemma,
+// call:NAME{KEY:VALUE, …}. The first error sets failed.
 type literalReader struct {
-	rest  string
-	quote string // a marker around strings; empty: Python's quotes
-	depth int
-	bad   bool
+	rest   string
+	quote  string // a marker around strings; empty for Python's quotes
+	depth  int
+	failed bool
 }
 
 func (r *literalReader) skip() { r.rest = strings.TrimLeft(r.rest, " \t\r\n") }
 
-// takes reports whether text comes next, and goes on behind it.
-func (r *literalReader) takes(text string) bool {
+// accept skips text if it comes next, and reports whether it did.
+func (r *literalReader) accept(text string) bool {
 	r.skip()
 	rest, found := strings.CutPrefix(r.rest, text)
 	r.rest = rest
 	return found
 }
 
-// wants fails unless text comes next.
-func (r *literalReader) wants(text string) {
-	if !r.takes(text) {
-		r.bad = true
+// require skips text, and fails if it does not come next.
+func (r *literalReader) require(text string) {
+	if !r.accept(text) {
+		r.failed = true
 	}
 }
 
@@ -36,14 +36,14 @@ func (r *literalReader) word(stop string) string {
 	r.skip()
 	n := strings.IndexAny(r.rest, stop)
 	if n < 0 {
-		r.bad, n = true, 0
+		r.failed, n = true, 0
 	}
 	word := strings.TrimSpace(r.rest[:n])
 	r.rest = r.rest[n:]
 	return word
 }
 
-// scalar reads up to what may stand behind a value.
+// scalar reads up to a byte that may follow a value.
 func (r *literalReader) scalar() string {
 	n := strings.IndexAny(r.rest, ",)}] \t\r\n")
 	if n < 0 {
@@ -57,19 +57,19 @@ func (r *literalReader) scalar() string {
 // members reads KEY MARK VALUE up to close.
 func (r *literalReader) members(mark, close string) string {
 	var o object
-	for !r.bad && !r.takes(close) {
+	for !r.failed && !r.accept(close) {
 		key := r.key(mark)
-		r.wants(mark)
+		r.require(mark)
 		o.member(key, r.value())
-		if !r.takes(",") {
-			r.wants(close)
+		if !r.accept(",") {
+			r.require(close)
 			break
 		}
 	}
 	return o.end()
 }
 
-// key reads the key of a member, in quotes or not.
+// key reads the key of a member, with or without quotes.
 func (r *literalReader) key(mark string) string {
 	r.skip()
 	if text, ok := r.text(); ok {
@@ -77,7 +77,7 @@ func (r *literalReader) key(mark string) string {
 	}
 	key := r.word(mark + ",(){}[]")
 	if key == "" {
-		r.bad = true
+		r.failed = true
 	}
 	return key
 }
@@ -85,10 +85,10 @@ func (r *literalReader) key(mark string) string {
 // value reads a value and returns it as JSON.
 func (r *literalReader) value() string {
 	if r.depth++; r.depth > maxNesting {
-		r.bad = true
+		r.failed = true
 	}
 	defer func() { r.depth-- }()
-	if r.bad {
+	if r.failed {
 		return ""
 	}
 	r.skip()
@@ -96,11 +96,11 @@ func (r *literalReader) value() string {
 		return quote(text)
 	}
 	switch {
-	case r.takes("{"):
+	case r.accept("{"):
 		return r.members(":", "}")
-	case r.takes("["):
+	case r.accept("["):
 		return r.items("]")
-	case r.quote == "" && r.takes("("):
+	case r.quote == "" && r.accept("("):
 		return r.items(")")
 	}
 	word := r.scalar()
@@ -113,17 +113,17 @@ func (r *literalReader) value() string {
 	}
 	value, ok := number(word)
 	if !ok {
-		r.bad = true
+		r.failed = true
 	}
 	return value
 }
 
 func (r *literalReader) items(close string) string {
 	var items []string
-	for !r.bad && !r.takes(close) {
+	for !r.failed && !r.accept(close) {
 		items = append(items, r.value())
-		if !r.takes(",") {
-			r.wants(close)
+		if !r.accept(",") {
+			r.require(close)
 			break
 		}
 	}
@@ -135,7 +135,7 @@ func (r *literalReader) text() (string, bool) {
 	if r.quote != "" {
 		if rest, found := strings.CutPrefix(r.rest, r.quote); found {
 			text, rest, closed := strings.Cut(rest, r.quote)
-			r.rest, r.bad = rest, r.bad || !closed
+			r.rest, r.failed = rest, r.failed || !closed
 			return text, true
 		}
 	}
@@ -164,7 +164,7 @@ func (r *literalReader) text() (string, bool) {
 			rest = rest[2:]
 		case rest[1] == '\n':
 			rest = rest[2:]
-		case err != nil: // an escape that Python leaves as it is
+		case err != nil: // Python keeps unknown escapes
 			b.WriteByte('\\')
 			rest = rest[1:]
 		default:
@@ -172,67 +172,68 @@ func (r *literalReader) text() (string, bool) {
 			rest = tail
 		}
 	}
-	r.bad = true
+	r.failed = true
 	return "", true
 }
 
-// parsePython reads NAME(KEY=VALUE, …), or a list of such calls, in print(…) or not.
-func parsePython(_ *Parser, text string) (calls []written) {
+// parsePython parses NAME(KEY=VALUE, …), also within print(…), or a list of such calls; nil
+// if text is anything else.
+func parsePython(_ *Parser, text string) (calls []parsedCall) {
 	r := &literalReader{rest: strings.TrimSpace(text)}
-	inList := r.takes("[")
-	for !r.bad {
-		if inList && len(calls) > 0 && r.takes("]") {
+	inList := r.accept("[")
+	for !r.failed {
+		if inList && len(calls) > 0 && r.accept("]") {
 			break
 		}
-		printed := !inList && r.takes("print(")
+		printed := !inList && r.accept("print(")
 		name := strings.TrimSuffix(r.word("("), ".call")
-		r.wants("(")
-		calls = append(calls, written{name, r.members("=", ")")})
+		r.require("(")
+		calls = append(calls, parsedCall{name, r.members("=", ")")})
 		if printed {
-			r.wants(")")
+			r.require(")")
 		}
-		if inList && !r.takes(",") {
-			r.wants("]")
+		if inList && !r.accept(",") {
+			r.require("]")
 			break
 		}
 		if r.skip(); !inList && r.rest == "" {
 			break
 		}
 	}
-	if r.skip(); r.bad || r.rest != "" {
+	if r.skip(); r.failed || r.rest != "" {
 		return nil
 	}
 	return calls
 }
 
-// parseGemma returns a reader of call:NAME{KEY:VALUE, …} with strings in quote.
-func parseGemma(quote string) func(*Parser, string) []written {
-	return func(_ *Parser, text string) []written {
+// parseGemma returns a parser of call:NAME{KEY:VALUE, …} with strings between quote.
+func parseGemma(quote string) func(*Parser, string) []parsedCall {
+	return func(_ *Parser, text string) []parsedCall {
 		r := &literalReader{rest: text, quote: quote}
-		r.wants("call:")
+		r.require("call:")
 		name := r.word("{")
-		r.wants("{")
+		r.require("{")
 		arguments := r.members(":", "}")
-		if r.skip(); r.bad || r.rest != "" {
+		if r.skip(); r.failed || r.rest != "" {
 			return nil
 		}
-		return []written{{name, arguments}}
+		return []parsedCall{{name, arguments}}
 	}
 }
 
-// pythonCalls reads bare calls: NAME(…), NAME.call(…) or [NAME(…), …], up to the bracket
-// that closes the first one.
+// pythonCalls reads calls without a marker, NAME(…), NAME.call(…) or [NAME(…), …], up to the
+// bracket that closes the first one.
 type pythonCalls struct {
-	held    []byte
+	buffer  []byte
 	name    []byte
-	checked bool // the name is that of a tool
-	nesting []byte
-	quote   byte // 0: in no string
+	checked bool   // the name is that of an offered tool
+	nesting []byte // open brackets
+	quote   byte   // of the string that is read; 0 outside of strings
 	escaped bool
 }
 
 func (c *pythonCalls) text(p *Parser, b byte) verdict {
-	c.held = append(c.held, b)
+	c.buffer = append(c.buffer, b)
 	if !c.checked {
 		return c.checkName(p, b)
 	}
@@ -252,7 +253,7 @@ func (c *pythonCalls) text(p *Parser, b byte) verdict {
 		c.quote = b
 	case '(', '[', '{':
 		if len(c.nesting) == maxNesting {
-			return broken
+			return invalid
 		}
 		c.nesting = append(c.nesting, b)
 	case ')', ']', '}':
@@ -263,7 +264,7 @@ func (c *pythonCalls) text(p *Parser, b byte) verdict {
 	return more
 }
 
-// checkName reads up to the bracket behind the first name.
+// checkName reads up to the bracket after the first name.
 func (c *pythonCalls) checkName(p *Parser, b byte) verdict {
 	switch {
 	case b == '[' && len(c.nesting) == 0 && len(c.name) == 0:
@@ -271,14 +272,14 @@ func (c *pythonCalls) checkName(p *Parser, b byte) verdict {
 	case isSpace(b) && len(c.name) == 0:
 	case b == '(':
 		if !p.offers(strings.TrimSuffix(string(c.name), ".call")) {
-			return broken
+			return invalid
 		}
 		c.checked = true
 		c.nesting = append(c.nesting, b)
 	default:
 		c.name = append(c.name, b)
 		if !couldBeName(b) || len(c.name) > maxName {
-			return broken
+			return invalid
 		}
 	}
 	return more
@@ -290,8 +291,8 @@ func couldBeName(b byte) bool {
 
 func (c *pythonCalls) marker(p *Parser, m *marker) verdict { return eachByte(c, p, m.text) }
 
-func (c *pythonCalls) end(*Parser, bool) verdict { return broken }
+func (c *pythonCalls) end(*Parser, bool) verdict { return invalid }
 
 func (c *pythonCalls) finish(p *Parser) verdict {
-	return (&block{held: c.held, parse: parsePython}).finish(p)
+	return (&block{buffer: c.buffer, parse: parsePython}).finish(p)
 }

@@ -2,14 +2,14 @@ package reply
 
 import "strings"
 
-// firstByte chooses a reader by the first byte that is no white space.
+// firstByte selects a reader by the first byte that is not white space.
 type firstByte struct {
-	choose func(b byte) body
-	body   body
+	choose func(b byte) callReader
+	body   callReader
 }
 
-func byFirst(choose func(b byte) body) func() body {
-	return func() body { return &firstByte{choose: choose} }
+func byFirst(choose func(b byte) callReader) func() callReader {
+	return func() callReader { return &firstByte{choose: choose} }
 }
 
 func (f *firstByte) text(p *Parser, b byte) verdict {
@@ -18,7 +18,7 @@ func (f *firstByte) text(p *Parser, b byte) verdict {
 			return more
 		}
 		if f.body = f.choose(b); f.body == nil {
-			return broken
+			return invalid
 		}
 	}
 	return f.body.text(p, b)
@@ -27,35 +27,35 @@ func (f *firstByte) text(p *Parser, b byte) verdict {
 func (f *firstByte) marker(p *Parser, m *marker) verdict {
 	if f.body == nil {
 		if f.body = f.choose(m.text[0]); f.body == nil {
-			return broken
+			return invalid
 		}
 	}
 	return f.body.marker(p, m)
 }
 
-func (f *firstByte) end(p *Parser, whole bool) verdict {
+func (f *firstByte) end(p *Parser, complete bool) verdict {
 	if f.body == nil {
-		return broken
+		return invalid
 	}
-	return f.body.end(p, whole)
+	return f.body.end(p, complete)
 }
 
-// naming says how a format writes the name of a call in front of its arguments.
-type naming struct {
-	nameEnd  byte   // behind the name; 0: none
+// nameFormat is how a format writes the name of a call before its arguments.
+type nameFormat struct {
+	nameEnd  byte   // after the name; 0 for none
 	idMark   string // between name and id
-	argsMark string // in front of the arguments
+	argsMark string // before the arguments
 	brace    bool   // the arguments may begin without argsMark
-	fenced   bool   // behind argsMark there may be a name and a code fence: what was in front of it is a type
-	numbered bool   // the name is functions.NAME:NUMBER, and an id
-	content  string // the name of what is no call but content
+	fenced   bool   // argsMark may be followed by the name and a code fence; then a type stands before it
+	numbered bool   // the name is functions.NAME:NUMBER, which is also the id
+	content  string // the name of messages that are content, not calls
 }
 
-// namedCall reads a name and then arguments.
+// namedCall reads a call whose name stands before its arguments.
 type namedCall struct {
-	naming
+	nameFormat
 	name, id []byte
-	fence    []byte // what is between argsMark and the arguments
+	fence    []byte // text between argsMark and the arguments
 	part     int
 	args     argumentsReader
 }
@@ -68,7 +68,9 @@ const (
 	partArguments
 )
 
-func readNamed(n naming) func() body { return func() body { return &namedCall{naming: n} } }
+func readNamed(n nameFormat) func() callReader {
+	return func() callReader { return &namedCall{nameFormat: n} }
+}
 
 func (c *namedCall) marker(p *Parser, m *marker) verdict {
 	switch {
@@ -103,33 +105,33 @@ func (c *namedCall) text(p *Parser, b byte) verdict {
 			return c.begin(p, b)
 		}
 		if !isSpace(b) && !c.fenced {
-			return broken
+			return invalid
 		}
 		if len(c.fence) > 0 || !isSpace(b) {
 			c.fence = append(c.fence, b)
 		}
 	case partArguments:
 		switch c.args.step(p, b) {
-		case wrong:
-			return broken
-		case ended:
+		case invalid:
+			return invalid
+		case done:
 			return c.close(p)
 		}
 	}
 	if len(c.name)+len(c.id)+len(c.fence) > maxName {
-		return broken
+		return invalid
 	}
 	return more
 }
 
-// begin checks the name and begins the arguments with b.
+// begin checks the name and reads b, the first byte of the arguments.
 func (c *namedCall) begin(p *Parser, b byte) verdict {
 	c.part = partArguments
 	name := string(c.name)
 	if fence := strings.TrimSpace(string(c.fence)); fence != "" {
 		head, found := strings.CutSuffix(fence, "```json")
 		if !found {
-			return broken
+			return invalid
 		}
 		name = head
 	}
@@ -142,7 +144,7 @@ func (c *namedCall) begin(p *Parser, b byte) verdict {
 		}
 	}
 	if !p.offers(name) {
-		return broken
+		return invalid
 	}
 	c.name = []byte(name)
 	if b == '{' {
@@ -152,15 +154,15 @@ func (c *namedCall) begin(p *Parser, b byte) verdict {
 }
 
 func (c *namedCall) close(p *Parser) verdict {
-	if p.begun {
-		p.complete()
+	if p.announced {
+		p.completeCall()
 		return done
 	}
 	arguments, ok := c.args.object()
-	if !ok || !p.call(strings.TrimSpace(string(c.id)), string(c.name), arguments) {
-		return broken
+	if !ok || !p.addCall(strings.TrimSpace(string(c.id)), string(c.name), arguments) {
+		return invalid
 	}
 	return done
 }
 
-func (c *namedCall) end(*Parser, bool) verdict { return broken }
+func (c *namedCall) end(*Parser, bool) verdict { return invalid }

@@ -1,23 +1,23 @@
-// Package reply reads what a model wrote: it tells what it thinks, what it says and
-// which tools it calls apart, while the answer is still being written.
+// Package reply parses the text of a model, while it is generated, into reasoning, content
+// and tool calls.
 //
-// How calls are written differs between model families; [Detect] finds the syntax in
-// the source of the chat template. A [Parser] takes the text of the answer as it comes
-// and gives back deltas. However the text is cut, the deltas put together are the same.
-// Only what may be the beginning of a marker, the white space around one and calls that
-// cannot be told yet are held back. Time is linear in the text, nesting and what is held
-// back are bounded.
+// The syntax of calls differs between model families; [Detect] finds it in the source of the
+// chat template. A [Parser] takes the text piece by piece and returns deltas. Joined, the
+// deltas do not depend on how the text was split. The parser buffers only text that may be
+// the beginning of a marker, the white space around markers, and calls that it cannot
+// announce yet. Time is linear in the text; nesting and buffers are limited.
 //
-// A call is announced when three things are certain: a marker or the shape of the reply
-// says that it is one, its name is that of an offered tool, and its arguments begin as a
-// JSON object. From then on the arguments are passed on as they come, each byte checked
-// to be JSON; raw control characters in strings, which models like to write, are
-// escaped. Formats that are not JSON (XML-like parameters, Python, Gemma's), and those
-// that name the call's id behind its arguments, are passed on a call at a time.
+// A call is announced as soon as a marker or the form of the reply shows that it is one, its
+// name is that of an offered tool, and its arguments begin as a JSON object. From then on the
+// arguments are emitted as they come. Each byte is checked to be valid JSON; raw control
+// characters in strings, which models often write, are escaped. Calls in formats that are not
+// JSON (XML-like parameters, Python, Gemma's), and in those that put the id after the
+// arguments, are emitted when they are complete.
 //
-// What turns out to be no call, a tool that was not offered included, is content exactly
-// as the model wrote it. A call that breaks off after it was announced cannot be taken
-// back: the rest of it is content, and Called is false, so that nobody runs it. With
+// Text that turns out not to be a call, for example because the tool was not offered, is
+// content exactly as the model wrote it. A call that becomes invalid after it was announced
+// cannot be revoked: the rest of it is content, and Called returns false, so that the caller
+// does not run it. With
 // Options.Whole calls are announced only when they are complete, so that this cannot
 // happen. White space around calls and thoughts is layout and is dropped.
 package reply
@@ -29,22 +29,22 @@ import (
 	"strings"
 )
 
-// Delta is what a piece of text adds to a message.
+// Delta is the addition of a piece of text to a message.
 type Delta struct {
 	Content   string
 	Reasoning string
 	Calls     []CallDelta
 }
 
-// Add puts what comes behind d to it.
+// Add appends the delta that follows d.
 func (d *Delta) Add(next Delta) {
 	d.Content += next.Content
 	d.Reasoning += next.Reasoning
 	d.Calls = append(d.Calls, next.Calls...)
 }
 
-// CallDelta adds to the call number Index of a message. The first one of a call has ID
-// and Name; the Arguments of all, put together, are a JSON object.
+// CallDelta is an addition to the call number Index of a message. The first delta of a call
+// has ID and Name; the Arguments of all of them, joined, are a JSON object.
 type CallDelta struct {
 	Index     int    `json:"index"`
 	ID        string `json:"id,omitempty"`
@@ -55,11 +55,11 @@ type CallDelta struct {
 // Tool is a function that may be called.
 type Tool struct {
 	Name       string
-	Parameters json.RawMessage // JSON schema of the arguments; empty: any object
-	Strict     bool            // calls are held to all of the schema, or refused
+	Parameters json.RawMessage // JSON schema of the arguments; empty for any object
+	Strict     bool            // it is an error if the schema cannot be enforced in full
 }
 
-// ParseTools reads tool definitions in OpenAI's form: an array of
+// ParseTools parses tool definitions in OpenAI's form: an array of
 // {"type": "function", "function": {"name", "description", "parameters", "strict"}}.
 func ParseTools(definitions json.RawMessage) ([]Tool, error) {
 	if len(definitions) == 0 {
@@ -85,46 +85,46 @@ func ParseTools(definitions json.RawMessage) ([]Tool, error) {
 	return tools, nil
 }
 
-// Options are what a parser needs to know of the request.
+// Options are the parts of a request that a parser needs.
 type Options struct {
-	Tools  []Tool        // what may be called; none: nothing is a call
-	Prompt string        // what the reply goes on from; its end alone counts
-	Whole  bool          // announce calls when they are complete
-	Single bool          // of calls that are written as one, the first alone counts
-	NewID  func() string // of calls whose format has no id; nil: random
+	Tools       []Tool        // offered tools; without any, all text is content
+	Prompt      string        // the end of the text that the reply continues
+	BufferCalls bool          // emit calls when they are complete
+	Single      bool          // of several calls in one block, use only the first
+	NewID       func() string // of calls whose format has no id; nil for random ones
 }
 
-// idLength is that of the ids that Mistral's templates insist on; no other family minds.
+// idLength is the length that Mistral's templates require; other families accept any.
 const idLength = 9
 
 // NewID returns a random id of nine letters and digits.
 func NewID() string { return rand.Text()[:idLength] }
 
-// Limits of what is held back, in bytes.
+// Limits of buffers in bytes.
 const (
-	maxName  = 256
-	maxSpace = 4 << 10
-	maxHeld  = 1 << 20 // of a call that cannot be announced yet
+	maxName     = 256
+	maxSpace    = 4 << 10
+	maxCallText = 1 << 20 // of a call that is not announced yet
 )
 
-// verdict is what a symbol means to the reader of a call.
+// verdict is the effect of a byte or marker on the call or JSON value that is read.
 type verdict int
 
 const (
-	more   verdict = iota
-	done           // the call ends with the symbol
-	over           // the call ended in front of the symbol
-	broken         // this is no call
+	more       verdict = iota
+	done               // it is complete, including the byte
+	doneBefore         // it was complete before the byte
+	invalid            // it is not a call or value
 )
 
-// body reads the inside of a call, or of several in a row.
-type body interface {
+// callReader reads a call, or several in a row, after the opening marker.
+type callReader interface {
 	text(p *Parser, b byte) verdict
 	marker(p *Parser, m *marker) verdict
-	end(p *Parser, whole bool) verdict // the reply ends; whole: the model ended it
+	end(p *Parser, complete bool) verdict // the reply ends; complete if the model ended it
 }
 
-// state is what the parser reads.
+// state is the part of the reply that the parser reads.
 type state int
 
 const (
@@ -132,45 +132,45 @@ const (
 	inThought
 	inCall
 	inHeader  // of a harmony message
-	inBetween // harmony messages
+	inBetween // between harmony messages
 )
 
-// Parser reads one reply. It is used by one goroutine.
+// Parser parses one reply. It is not safe for concurrent use.
 type Parser struct {
-	syntax *Syntax
-	tools  map[string]Tool
-	known  map[string]properties // of tools that were called
-	whole  bool
-	single bool
-	newID  func() string
-	lexer  lexer
+	syntax      *Syntax
+	tools       map[string]Tool
+	kinds       map[string]properties // by name, of tools that were called
+	bufferCalls bool
+	single      bool
+	newID       func() string
+	lexer       lexer
 
-	// What the next delta holds.
+	// The next delta.
 	content, reasoning []byte
-	calls              []growing
+	calls              []callBuffer
 
-	state   state
-	fresh   bool   // nothing but white space and calls has been said
-	layout  bool   // a call or a thought has just ended
-	space   []byte // white space and wrappers of calls, which count only if something is said behind them
-	closing string // the tag that ends the thought
-	framed  string // the tag that ends what is said; empty: none does
+	state        state
+	atStart      bool   // the content so far is white space
+	skipSpace    bool   // drop white space, because a call or a thought has just ended
+	pendingSpace []byte // white space and wrappers of calls, which are content only if content follows
+	thoughtEnd   string // the tag that ends the thought
+	frameEnd     string // the tag that ends the content; empty for none
 
-	body  body
-	raw   []byte    // of the call that is being read, in no delta yet
-	index int       // of the next call
-	begun bool      // the call that is being read is announced
-	lost  bool      // a call broke off after it was announced
-	held  []growing // calls that are announced when they are complete
+	reader       callReader
+	callText     []byte       // text of the current call that is in no delta yet
+	nextIndex    int          // of the next call
+	announced    bool         // the current call is announced
+	brokeOff     bool         // a call became invalid after it was announced
+	pendingCalls []callBuffer // calls that are emitted when they are complete
 
-	header []byte // of a harmony message
-	said   bool   // there is content
-	thinks bool   // there is reasoning
-	paused bool   // another message of harmony follows
+	header       []byte // of a harmony message
+	hasContent   bool
+	hasReasoning bool
+	newMessage   bool // a new harmony message has begun, which is separated from the last one
 }
 
-// growing is a CallDelta whose arguments still come.
-type growing struct {
+// callBuffer is a CallDelta whose arguments are being appended.
+type callBuffer struct {
 	CallDelta
 	arguments []byte
 }
@@ -178,13 +178,13 @@ type growing struct {
 // Parser returns a parser for one reply.
 func (f *Syntax) Parser(o Options) *Parser {
 	p := &Parser{
-		syntax: f,
-		tools:  make(map[string]Tool, len(o.Tools)),
-		whole:  o.Whole,
-		single: o.Single,
-		newID:  o.NewID,
-		lexer:  lexer{syntax: f},
-		fresh:  true,
+		syntax:      f,
+		tools:       make(map[string]Tool, len(o.Tools)),
+		bufferCalls: o.BufferCalls,
+		single:      o.Single,
+		newID:       o.NewID,
+		lexer:       lexer{syntax: f},
+		atStart:     true,
 	}
 	if p.newID == nil {
 		p.newID = NewID
@@ -195,79 +195,78 @@ func (f *Syntax) Parser(o Options) *Parser {
 	switch {
 	case f.harmony:
 		p.beginHarmony(o.Prompt)
-	case f.opened != nil && f.opened(o.Prompt):
-		p.fresh = false
-		p.open(f.begins())
+	case f.opensCall != nil && f.opensCall(o.Prompt):
+		p.atStart = false
+		p.beginCall(f.newOpenedReader())
 	default:
-		p.closing = f.OpenedBy(o.Prompt)
-		if p.closing != "" {
+		p.thoughtEnd = f.OpenedBy(o.Prompt)
+		if p.thoughtEnd != "" {
 			p.state = inThought
 		}
 	}
 	return p
 }
 
-// Text takes the next piece of the reply's text.
+// Text parses the next piece of the reply and returns what it adds.
 func (p *Parser) Text(text string) Delta {
 	for i := range len(text) {
 		p.lexer.byte(p, text[i])
 	}
-	return p.take()
+	return p.takeDelta()
 }
 
-// Control takes a control token that spells text. Those that mean nothing to the format
-// are dropped.
+// Control parses a control token that spells text. It drops tokens that the format does not
+// interpret.
 func (p *Parser) Control(text string) Delta {
 	p.lexer.control(p, text)
-	return p.take()
+	return p.takeDelta()
 }
 
-// Settle takes what is held back of text for what it is so far, as if nothing could come
-// that makes it something else.
-func (p *Parser) Settle() Delta {
+// Flush returns buffered text as what it is so far, as if no marker could follow.
+func (p *Parser) Flush() Delta {
 	p.lexer.flush(p)
-	if !p.layout {
-		p.flushSpace()
+	if !p.skipSpace {
+		p.releaseSpace()
 	}
-	return p.take()
+	return p.takeDelta()
 }
 
-// End ends the reply: whole if the model ended it, not if it was cut.
-func (p *Parser) End(whole bool) Delta {
+// End ends the reply and returns what was buffered. complete is set if the model ended the
+// reply, not if it was truncated.
+func (p *Parser) End(complete bool) Delta {
 	p.lexer.flush(p)
 	if p.state == inCall {
-		switch p.body.end(p, whole) {
-		case done, over:
-			p.closeCall()
+		switch p.reader.end(p, complete) {
+		case done, doneBefore:
+			p.endCall()
 		default:
 			p.breakCall()
 		}
 	}
-	if p.state == inHeader && len(p.header) > 0 && (whole || !beginsHeader(string(p.header))) {
-		p.say(string(p.header))
+	if p.state == inHeader && len(p.header) > 0 && (complete || !mayBeginHeader(string(p.header))) {
+		p.addContent(string(p.header))
 	}
-	if !p.layout {
-		p.flushSpace()
+	if !p.skipSpace {
+		p.releaseSpace()
 	}
-	return p.take()
+	return p.takeDelta()
 }
 
-// Called reports, behind End, whether there are calls, and none broke off after it was
-// announced.
-func (p *Parser) Called() bool { return p.index > 0 && !p.lost }
+// Called reports, after End, whether there are calls and all announced ones are complete.
+func (p *Parser) Called() bool { return p.nextIndex > 0 && !p.brokeOff }
 
-// Thinking reports whether a thought is being read.
+// Thinking reports whether the parser is within a thought.
 func (p *Parser) Thinking() bool { return p.state == inThought }
 
-// Calls returns how many calls are complete.
+// Calls returns the number of complete calls.
 func (p *Parser) Calls() int {
-	if p.begun {
-		return p.index - 1
+	if p.announced {
+		return p.nextIndex - 1
 	}
-	return p.index
+	return p.nextIndex
 }
 
-func (p *Parser) take() Delta {
+func (p *Parser) takeDelta() Delta {
 	d := Delta{Content: string(p.content), Reasoning: string(p.reasoning)}
 	for _, c := range p.calls {
 		c.Arguments = string(c.arguments)
@@ -277,8 +276,8 @@ func (p *Parser) take() Delta {
 	return d
 }
 
-// symbol takes a byte of text, or a marker if m is not nil.
-func (p *Parser) symbol(b byte, m *marker) {
+// read parses a byte of text, or a marker if m is not nil.
+func (p *Parser) read(b byte, m *marker) {
 	switch p.state {
 	case inCall:
 		p.callSymbol(b, m)
@@ -297,226 +296,226 @@ func (p *Parser) contentSymbol(b byte, m *marker) {
 		return
 	}
 	if isSpace(b) {
-		if p.layout {
+		if p.skipSpace {
 			return
 		}
 		p.addSpace(string(b))
 		return
 	}
-	if p.fresh && len(p.tools) > 0 && p.syntax.bare != nil {
-		if p.index > 0 && b == ';' { // between calls
+	if p.atStart && len(p.tools) > 0 && p.syntax.bareReader != nil {
+		if p.nextIndex > 0 && b == ';' { // between calls
 			return
 		}
-		if body := p.syntax.bare(b); body != nil {
-			p.open(body)
+		if body := p.syntax.bareReader(b); body != nil {
+			p.beginCall(body)
 			p.callSymbol(b, nil)
 			return
 		}
 	}
-	p.say(string([]byte{b}))
+	p.addContent(string([]byte{b}))
 }
 
 func (p *Parser) contentMarker(m *marker) {
 	switch {
-	case m.role == opens && len(p.tools) > 0:
-		p.open(m.body())
-		p.raw = append(p.raw, m.text...)
+	case m.role == opensCall && len(p.tools) > 0:
+		p.beginCall(m.newReader())
+		p.callText = append(p.callText, m.text...)
 		return
-	case m.role == wraps && len(p.tools) > 0:
+	case m.role == wrapsCalls && len(p.tools) > 0:
 		p.addSpace(m.text)
 		return
-	case m.role == closes && p.layout, m.role == skips:
+	case m.role == closesCall && p.skipSpace, m.role == ignored:
 		return
-	case m.role == thinks && (m.control || p.fresh && p.index == 0 && !p.thinks):
-		p.space, p.layout = p.space[:0], false
-		p.state, p.closing = inThought, m.close
+	case m.role == opensThought && (m.control || p.atStart && p.nextIndex == 0 && !p.hasReasoning):
+		p.pendingSpace, p.skipSpace = p.pendingSpace[:0], false
+		p.state, p.thoughtEnd = inThought, m.close
 		return
-	case m.role == frames && !p.said && p.framed == "":
-		p.space, p.layout, p.framed = p.space[:0], true, m.close
+	case m.role == opensFrame && !p.hasContent && p.frameEnd == "":
+		p.pendingSpace, p.skipSpace, p.frameEnd = p.pendingSpace[:0], true, m.close
 		return
-	case p.framed != "" && m.text == p.framed:
-		p.space, p.layout, p.framed = p.space[:0], true, ""
+	case p.frameEnd != "" && m.text == p.frameEnd:
+		p.pendingSpace, p.skipSpace, p.frameEnd = p.pendingSpace[:0], true, ""
 		return
-	case m.role == harmony:
+	case m.role == framesMessage:
 		p.endMessage(m)
 		return
 	}
-	p.say(m.text)
+	p.addContent(m.text)
 }
 
-// addSpace holds back what is layout if a call or thought follows.
+// addSpace buffers text that is dropped if a call or thought follows.
 func (p *Parser) addSpace(text string) {
-	if len(p.space)+len(text) > maxSpace {
-		p.flushSpace()
+	if len(p.pendingSpace)+len(text) > maxSpace {
+		p.releaseSpace()
 	}
-	p.space = append(p.space, text...)
-	if len(p.tools) == 0 && !p.fresh {
-		p.flushSpace()
+	p.pendingSpace = append(p.pendingSpace, text...)
+	if len(p.tools) == 0 && !p.atStart {
+		p.releaseSpace()
 	}
 }
 
-func (p *Parser) flushSpace() {
+func (p *Parser) releaseSpace() {
 	if p.state == inThought {
-		p.reasoning = append(p.reasoning, p.space...)
+		p.reasoning = append(p.reasoning, p.pendingSpace...)
 	} else {
-		p.content = append(p.content, p.space...)
+		p.content = append(p.content, p.pendingSpace...)
 	}
-	p.space = p.space[:0]
+	p.pendingSpace = p.pendingSpace[:0]
 }
 
-// say adds text to the content.
-func (p *Parser) say(text string) {
-	if p.paused && p.said {
+// addContent adds text to the content.
+func (p *Parser) addContent(text string) {
+	if p.newMessage && p.hasContent {
 		p.content = append(p.content, "\n\n"...)
 	}
-	p.paused, p.said = false, true
-	p.flushSpace()
-	p.fresh, p.layout = false, false
+	p.newMessage, p.hasContent = false, true
+	p.releaseSpace()
+	p.atStart, p.skipSpace = false, false
 	p.content = append(p.content, text...)
 }
 
 func (p *Parser) thoughtSymbol(b byte, m *marker) {
 	if m != nil {
 		switch {
-		case m.text == p.closing, m.role == opens && m.control && len(p.tools) > 0:
-			p.state, p.layout = inContent, true
-			p.space = p.space[:0]
-			if m.role == opens {
+		case m.text == p.thoughtEnd, m.role == opensCall && m.control && len(p.tools) > 0:
+			p.state, p.skipSpace = inContent, true
+			p.pendingSpace = p.pendingSpace[:0]
+			if m.role == opensCall {
 				p.contentMarker(m)
 			}
 			return
-		case m.role == harmony:
+		case m.role == framesMessage:
 			p.endMessage(m)
 			return
 		}
-		p.think(m.text)
+		p.addReasoning(m.text)
 		return
 	}
 	if isSpace(b) {
-		if p.thinks && !p.paused {
-			if len(p.space) == maxSpace {
-				p.flushSpace()
+		if p.hasReasoning && !p.newMessage {
+			if len(p.pendingSpace) == maxSpace {
+				p.releaseSpace()
 			}
-			p.space = append(p.space, b)
+			p.pendingSpace = append(p.pendingSpace, b)
 		}
 		return
 	}
-	p.think(string([]byte{b}))
+	p.addReasoning(string([]byte{b}))
 }
 
-func (p *Parser) think(text string) {
-	if p.paused && p.thinks {
+func (p *Parser) addReasoning(text string) {
+	if p.newMessage && p.hasReasoning {
 		p.reasoning = append(p.reasoning, "\n\n"...)
 	}
-	p.paused, p.thinks = false, true
-	p.flushSpace()
+	p.newMessage, p.hasReasoning = false, true
+	p.releaseSpace()
 	p.reasoning = append(p.reasoning, text...)
 }
 
-// open begins to read a call.
-func (p *Parser) open(b body) {
-	p.state, p.body, p.begun = inCall, b, false
-	p.raw = p.raw[:0]
+// beginCall starts reading a call.
+func (p *Parser) beginCall(b callReader) {
+	p.state, p.reader, p.announced = inCall, b, false
+	p.callText = p.callText[:0]
 }
 
 func (p *Parser) callSymbol(b byte, m *marker) {
 	var v verdict
 	if m != nil {
-		p.raw = append(p.raw, m.text...)
-		v = p.body.marker(p, m)
+		p.callText = append(p.callText, m.text...)
+		v = p.reader.marker(p, m)
 	} else {
-		p.raw = append(p.raw, b)
-		v = p.body.text(p, b)
+		p.callText = append(p.callText, b)
+		v = p.reader.text(p, b)
 	}
-	if v == more && p.begun && !p.whole {
-		p.raw = p.raw[:0]
+	if v == more && p.announced && !p.bufferCalls {
+		p.callText = p.callText[:0]
 	}
-	if v == more && len(p.raw) > maxHeld {
-		v = broken
+	if v == more && len(p.callText) > maxCallText {
+		v = invalid
 	}
 	switch v {
 	case done:
-		p.closeCall()
-	case over:
-		p.closeCall()
-		p.symbol(b, m)
-	case broken:
+		p.endCall()
+	case doneBefore:
+		p.endCall()
+		p.read(b, m)
+	case invalid:
 		p.breakCall()
 	}
 }
 
-// closeCall goes on behind a call.
-func (p *Parser) closeCall() {
-	p.body = nil
-	p.raw, p.space = p.raw[:0], p.space[:0]
-	p.state, p.layout, p.fresh = inContent, true, !p.said
+// endCall continues after a call.
+func (p *Parser) endCall() {
+	p.reader = nil
+	p.callText, p.pendingSpace = p.callText[:0], p.pendingSpace[:0]
+	p.state, p.skipSpace, p.atStart = inContent, true, !p.hasContent
 	if p.syntax.harmony {
 		p.state = inBetween
 	}
 }
 
-// breakCall makes content of what was held back of a call.
+// breakCall emits the buffered text of a call as content.
 func (p *Parser) breakCall() {
-	if p.begun && !p.whole {
-		p.lost = true
-	} else if p.begun {
-		p.index--
+	if p.announced && !p.bufferCalls {
+		p.brokeOff = true
+	} else if p.announced {
+		p.nextIndex--
 	}
-	p.body, p.begun = nil, false
-	p.held = nil
+	p.reader, p.announced = nil, false
+	p.pendingCalls = nil
 	p.state = inContent
-	if len(p.raw) > 0 {
-		p.say(string(p.raw))
+	if len(p.callText) > 0 {
+		p.addContent(string(p.callText))
 	}
-	p.raw = p.raw[:0]
+	p.callText = p.callText[:0]
 }
 
-// announce begins a call of a tool that was offered. An empty id is replaced.
+// announce starts emitting a call of an offered tool. An empty id is replaced.
 func (p *Parser) announce(id, name string) {
 	if id == "" {
 		id = p.newID()
 	}
-	p.begun = true
-	c := growing{CallDelta: CallDelta{Index: p.index, ID: id, Name: name}}
-	p.index++
-	if p.whole {
-		p.held = append(p.held, c)
+	p.announced = true
+	c := callBuffer{CallDelta: CallDelta{Index: p.nextIndex, ID: id, Name: name}}
+	p.nextIndex++
+	if p.bufferCalls {
+		p.pendingCalls = append(p.pendingCalls, c)
 	} else {
 		p.calls = append(p.calls, c)
 	}
 }
 
-// argue adds to the arguments of the call that was announced last.
-func (p *Parser) argue(fragment string) {
+// addArguments adds to the arguments of the call that was announced last.
+func (p *Parser) addArguments(fragment string) {
 	to := &p.calls
-	if p.whole {
-		to = &p.held
+	if p.bufferCalls {
+		to = &p.pendingCalls
 	}
 	n := len(*to)
-	if n == 0 || (*to)[n-1].Index != p.index-1 {
-		*to = append(*to, growing{CallDelta: CallDelta{Index: p.index - 1}})
+	if n == 0 || (*to)[n-1].Index != p.nextIndex-1 {
+		*to = append(*to, callBuffer{CallDelta: CallDelta{Index: p.nextIndex - 1}})
 		n++
 	}
 	last := &(*to)[n-1]
 	last.arguments = append(last.arguments, fragment...)
 }
 
-// complete ends the call that was announced last. What the model wrote of it is told.
-func (p *Parser) complete() {
-	p.calls = append(p.calls, p.held...)
-	p.held, p.begun = nil, false
-	p.raw = p.raw[:0]
+// completeCall ends the call that was announced last.
+func (p *Parser) completeCall() {
+	p.calls = append(p.calls, p.pendingCalls...)
+	p.pendingCalls, p.announced = nil, false
+	p.callText = p.callText[:0]
 }
 
-// call announces and completes a call. It reports whether the tool is offered and the
-// arguments are an object.
-func (p *Parser) call(id, name, arguments string) bool {
+// addCall announces and completes a call. It returns false if the tool is not offered or the
+// arguments are not a JSON object.
+func (p *Parser) addCall(id, name, arguments string) bool {
 	if !p.offers(name) || !isObject(arguments) {
 		return false
 	}
 	p.announce(id, name)
-	p.argue(arguments)
-	p.complete()
+	p.addArguments(arguments)
+	p.completeCall()
 	return true
 }
 

@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// testTools are what every reply of these tests may call.
+// testTools are the tools offered in these tests.
 var testTools = []Tool{
 	{Name: "get_weather", Parameters: json.RawMessage(`{"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "tags": {"type": "array"}, "any": {}}}`)},
 	{Name: "brave_search", Parameters: json.RawMessage(`{"type": "object", "properties": {"query": {"type": "string"}}}`)},
 }
 
-// templates stand for the families: what Detect finds them by.
+// templates are texts by which Detect finds each family.
 var templates = map[string]string{
 	"hermes":          "<tool_call> tools",
 	"llama":           "<|python_tag|>",
@@ -58,7 +58,7 @@ func numbered() func() string {
 	return func() string { n++; return fmt.Sprintf("id%07d", n) }
 }
 
-// message is a reply put together from its deltas.
+// message is a reply joined from its deltas.
 type message struct {
 	Content, Reasoning string
 	Calls              []CallDelta
@@ -88,7 +88,7 @@ func read(f *Syntax, o Options, pieces ...string) (m message) {
 	return m
 }
 
-// calls is NAME ARGUMENTS of each call.
+// calls returns each call as NAME ARGUMENTS.
 func (m message) calls() (list []string) {
 	for _, c := range m.Calls {
 		list = append(list, c.Name+" "+c.Arguments)
@@ -96,7 +96,7 @@ func (m message) calls() (list []string) {
 	return list
 }
 
-// replies are what models write, by the documentation of their makers.
+// replies are replies in the formats that the makers of models document.
 var replies = []struct {
 	name, format, prompt, text string
 	content, reasoning         string
@@ -293,12 +293,12 @@ var replies = []struct {
 	{name: "Firefunction", format: "functools", text: ` functools[{"name": "get_weather", "arguments": {}}]`, calls: []string{`get_weather {}`}},
 }
 
-func TestRepliesOfEveryFamilyAreRead(t *testing.T) {
+func TestRepliesOfEveryFamilyAreParsed(t *testing.T) {
 	for _, c := range replies {
 		t.Run(c.name, func(t *testing.T) {
 			f := formatOf(t, c.format)
 			for _, whole := range []bool{true, false} {
-				got := read(f, Options{Prompt: c.prompt, Whole: whole}, c.text)
+				got := read(f, Options{Prompt: c.prompt, BufferCalls: whole}, c.text)
 				if whole && (got.Content != c.content || got.Reasoning != c.reasoning || !reflect.DeepEqual(got.calls(), c.calls)) {
 					t.Errorf("content %q, reasoning %q, calls %q; want %q, %q, %q", got.Content, got.Reasoning, got.calls(), c.content, c.reasoning, c.calls)
 				}
@@ -315,12 +315,12 @@ func TestRepliesOfEveryFamilyAreRead(t *testing.T) {
 	}
 }
 
-func TestHowAReplyIsCutMakesNoDifference(t *testing.T) {
+func TestTheResultDoesNotDependOnHowTheTextIsSplit(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, c := range replies {
 		f := formatOf(t, c.format)
 		for _, whole := range []bool{true, false} {
-			o := Options{Prompt: c.prompt, Whole: whole}
+			o := Options{Prompt: c.prompt, BufferCalls: whole}
 			want := read(f, o, c.text)
 			if got := read(f, o, strings.Split(c.text, "")...); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: rune by rune %+v, at once %+v", c.name, got, want)
@@ -348,13 +348,13 @@ func randomPieces(random *rand.Rand, text string) (pieces []string) {
 	return pieces
 }
 
-// TestAReplyThatIsCutLosesNothing cuts replies anywhere, as a limit of tokens does: calls
+// TestATruncatedReplyLosesNothing truncates replies anywhere, as a token limit does: calls
 // that are not complete are content.
-func TestAReplyThatIsCutLosesNothing(t *testing.T) {
+func TestATruncatedReplyLosesNothing(t *testing.T) {
 	for _, c := range replies {
 		f := formatOf(t, c.format)
 		for i := range len(c.text) {
-			p := f.Parser(Options{Tools: testTools, Prompt: c.prompt, Whole: true, NewID: numbered()})
+			p := f.Parser(Options{Tools: testTools, Prompt: c.prompt, BufferCalls: true, NewID: numbered()})
 			var m message
 			m.add(p.Text(c.text[:i]))
 			m.add(p.End(false))
@@ -369,8 +369,8 @@ func TestAReplyThatIsCutLosesNothing(t *testing.T) {
 	}
 }
 
-// sameLetters reports whether text is what a reader sees, but for white space and the
-// tags of thoughts and answers.
+// sameLetters reports whether seen equals text except for white space and the tags of
+// thoughts and answers.
 func sameLetters(text, seen string) bool {
 	drop := []string{" ", "\n", "<|START_RESPONSE|>", "", "<|END_RESPONSE|>", "", "<|message_sep|>", "", "[BEGIN FINAL RESPONSE]", ""}
 	for _, tag := range tags {
@@ -420,7 +420,7 @@ func TestArgumentsAreStreamed(t *testing.T) {
 	}
 }
 
-func TestACallThatBreaksOffWhileItIsStreamedIsNotToBeRun(t *testing.T) {
+func TestCalledIsFalseAfterACallBreaksOffWhileItIsStreamed(t *testing.T) {
 	f := formatOf(t, "hermes")
 	got := read(f, Options{}, `<tool_call>{"name": "get_weather", "arguments": {"city": "Bonn" oops}}</tool_call>`)
 	if got.Called || got.Calls[0].Arguments != `{"city": "Bonn" ` || got.Content != "oops}}</tool_call>" {
@@ -428,7 +428,7 @@ func TestACallThatBreaksOffWhileItIsStreamedIsNotToBeRun(t *testing.T) {
 	}
 }
 
-func TestNothingIsHeldBackThatIsNoMarker(t *testing.T) {
+func TestTextThatCannotBeAMarkerIsNotBuffered(t *testing.T) {
 	for name := range templates {
 		p := formatOf(t, name).Parser(Options{Tools: testTools, Prompt: "<|start|>assistant<|channel|>final<|message|>"})
 		if p.state == inCall {
@@ -442,7 +442,7 @@ func TestNothingIsHeldBackThatIsNoMarker(t *testing.T) {
 	}
 }
 
-func TestAControlTokenCountsWhereTheVocabularyHasIt(t *testing.T) {
+func TestTextIsNoMarkerIfTheVocabularyHasItAsAControlToken(t *testing.T) {
 	control := func(text string) bool { return strings.HasPrefix(text, "[") || strings.HasPrefix(text, "<|") }
 	f := Detect("[TOOL_CALLS]", true, control)
 	p := f.Parser(Options{Tools: testTools, NewID: numbered()})
@@ -474,7 +474,7 @@ func TestAControlTokenCountsWhereTheVocabularyHasIt(t *testing.T) {
 	}
 }
 
-func TestTheVocabularyTellsTheFormatIfTheTemplateShowsNoCall(t *testing.T) {
+func TestTheFormatIsDetectedInTheVocabularyIfTheTemplateShowsNoCall(t *testing.T) {
 	has := func(text string) bool { return text == "<|tool_call_start|>" }
 	if f := Detect("List of tools: {{ tools }}", true, has); f.Name != "lfm2" {
 		t.Errorf("with tools: %s", f.Name)
@@ -508,7 +508,7 @@ func TestHostileRepliesTakeBoundedMemory(t *testing.T) {
 	for name := range templates {
 		f := formatOf(t, name)
 		units := []string{"{", "[", `{"a":`, "<", " ", "`", `{"name": "get_weather", "arguments": {"a": [`, "get_weather("}
-		for _, m := range f.texts {
+		for _, m := range f.textMarkers {
 			units = append(units, m.text, m.text+"{", m.text[:len(m.text)-1], m.text+`{"name": "get_weather", "arguments": `, m.text+" [")
 		}
 		for _, unit := range units {
@@ -520,18 +520,18 @@ func TestHostileRepliesTakeBoundedMemory(t *testing.T) {
 		"llama":  `[get_weather(city="`,
 		"gemma":  `<|tool_call>call:get_weather{city:`,
 	} {
-		feedHostile(t, formatOf(t, format), begin, strings.Repeat("x", maxHeld+1<<16))
+		feedHostile(t, formatOf(t, format), begin, strings.Repeat("x", maxCallText+1<<16))
 	}
 }
 
 func feedHostile(t *testing.T, f *Syntax, begin, text string) {
 	t.Helper()
-	p := f.Parser(Options{Tools: testTools, Whole: true})
+	p := f.Parser(Options{Tools: testTools, BufferCalls: true})
 	var m message
 	m.add(p.Text(begin))
 	for i := 0; i < len(text); i += 4096 {
 		m.add(p.Text(text[i:min(len(text), i+4096)]))
-		if n := len(p.raw) + len(p.space) + len(p.lexer.held) + len(p.header); n > maxHeld+maxSpace+maxHeader {
+		if n := len(p.callText) + len(p.pendingSpace) + len(p.lexer.buffer) + len(p.header); n > maxCallText+maxSpace+maxHeader {
 			t.Fatalf("%s: %d bytes are held back of %q%.20q…", f.Name, n, begin, text)
 		}
 	}
@@ -539,7 +539,7 @@ func feedHostile(t *testing.T, f *Syntax, begin, text string) {
 	checkCalls(t, m.Calls, true)
 }
 
-func TestTheScannerTakesWhatIsJSON(t *testing.T) {
+func TestTheScannerAcceptsExactlyJSON(t *testing.T) {
 	for _, text := range []string{
 		`{}`, `{"a": [1, -2.5e+3, 0, -0.0E-1, true, false, null, "x\u00e9\n\"", {"b": []}]} `, `[ ]`, `"a"`, `{"a":1,}`, `{,}`, `[1 2]`, `{"a" 1}`, `{"a":01}`,
 		`{"a":1.}`, `{"a":.5}`, `{"a":-}`, `{"a":1e}`, `{"a":"\x"}`, `{"a":"\u12g4"}`, `{"a":tru}`, `{"a":nul1}`, `{a:1}`, `{"a":[}`, `{"a":]}`, `{"a":{"b":1]}`, `{"a":+1}`, `{"a":1e5}`, `{"a":-0}`, `[[[]]]`,
@@ -554,14 +554,14 @@ func TestTheScannerTakesWhatIsJSON(t *testing.T) {
 	}
 }
 
-// scans reports whether a scanner takes text whole as one value.
+// scans reports whether a scanner accepts text as one value.
 func scans(text string) bool {
 	var s scanner
 	for i := range len(text) {
 		switch s.step(text[i]) {
-		case ended:
+		case done:
 			return strings.TrimSpace(text[i+1:]) == ""
-		case wrong, endedBefore:
+		case invalid, doneBefore:
 			return false
 		}
 	}
@@ -591,8 +591,8 @@ func TestIDsAreNineLettersAndDigits(t *testing.T) {
 	}
 }
 
-// FuzzParse reads any text in any format: cutting must make no difference, calls that
-// are told whole must be objects, and nothing may be lost where nothing is a call.
+// FuzzParse parses any text in any format: splitting it must make no difference, buffered
+// calls must have objects as arguments, and nothing may be lost if there are no calls.
 func FuzzParse(f *testing.F) {
 	for _, c := range replies {
 		f.Add(c.format, c.prompt, c.text, uint64(len(c.text)))
@@ -604,7 +604,7 @@ func FuzzParse(f *testing.F) {
 		format := formatOf(t, name)
 		random := rand.New(rand.NewPCG(seed, 0))
 		for _, whole := range []bool{true, false} {
-			o := Options{Prompt: prompt, Whole: whole}
+			o := Options{Prompt: prompt, BufferCalls: whole}
 			want := read(format, o, text)
 			if got := read(format, o, randomPieces(random, text)...); !reflect.DeepEqual(got, want) {
 				t.Fatalf("%s, whole %v: in pieces %+v, at once %+v", strconv.Quote(text), whole, got, want)
@@ -614,9 +614,9 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestASchemaIsReadOnce lets a model call a tool with a large schema many times, and give
-// many arguments: to read the schema again for each would take minutes.
-func TestASchemaIsReadOnce(t *testing.T) {
+// TestASchemaIsParsedOnce calls a tool with a large schema many times, with many arguments.
+// Parsing the schema for each call or argument would take minutes.
+func TestASchemaIsParsedOnce(t *testing.T) {
 	size := 1 << 20
 	schema := `{"properties": {"a": {"type": "string", "description": "` + strings.Repeat("x", size) + `"}}}`
 	tools := []Tool{{Name: "f", Parameters: json.RawMessage(schema)}}

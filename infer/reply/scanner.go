@@ -3,35 +3,25 @@ package reply
 // maxNesting bounds arrays and objects in arguments.
 const maxNesting = 64
 
-// scanned is what a scanner says of a byte.
-type scanned int
-
-const (
-	goesOn      scanned = iota
-	ended               // the value is complete with the byte
-	endedBefore         // the value, a number, was complete in front of the byte
-	wrong               // the byte cannot stand here
-)
-
-// scanner checks one JSON value, byte by byte. Its zero value is ready. It lets raw
-// control characters in strings pass: escape writes them as JSON wants them.
+// scanner validates one JSON value byte by byte. Its zero value is ready to use. It accepts
+// raw control characters in strings, for which escape returns valid JSON.
 type scanner struct {
-	nesting []byte // '{' or '[' of each open container
-	next    func(*scanner, byte) scanned
-	literal string // what is missing of true, false or null
-	hex     int    // digits missing of a \u escape
-	quoted  bool   // in a string
-	key     bool   // of an object
+	nesting   []byte // '{' or '[' of each open container
+	next      func(*scanner, byte) verdict
+	remaining string // of true, false or null
+	hex       int    // remaining digits of a \u escape
+	quoted    bool   // within a string
+	key       bool   // the string is the key of an object
 }
 
-func (s *scanner) step(b byte) scanned {
+func (s *scanner) step(b byte) verdict {
 	if s.next == nil {
 		s.next = scanValue
 	}
 	return s.next(s, b)
 }
 
-// escape returns how b is written in the value. It is called in front of step.
+// escape returns b as valid JSON. It must be called before step.
 func (s *scanner) escape(b byte) string {
 	if !s.quoted || b >= ' ' {
 		return string([]byte{b})
@@ -48,34 +38,34 @@ func (s *scanner) escape(b byte) string {
 	return `\u00` + string([]byte{digits[b>>4], digits[b&15]})
 }
 
-// finish is called where a value is complete.
-func (s *scanner) finish() scanned {
+// endValue ends a value, and the whole if it is not nested.
+func (s *scanner) endValue() verdict {
 	if len(s.nesting) == 0 {
-		return ended
+		return done
 	}
-	s.next = scanBehind
-	return goesOn
+	s.next = scanAfterValue
+	return more
 }
 
-func scanValue(s *scanner, b byte) scanned {
+func scanValue(s *scanner, b byte) verdict {
 	if isSpace(b) {
-		return goesOn
+		return more
 	}
 	switch {
 	case b == '{' || b == '[':
 		if len(s.nesting) == maxNesting {
-			return wrong
+			return invalid
 		}
 		s.nesting = append(s.nesting, b)
 		s.next = scanFirst
 	case b == '"':
 		s.quoted, s.next = true, scanString
 	case b == 't':
-		s.literal, s.next = "rue", scanLiteral
+		s.remaining, s.next = "rue", scanLiteral
 	case b == 'f':
-		s.literal, s.next = "alse", scanLiteral
+		s.remaining, s.next = "alse", scanLiteral
 	case b == 'n':
-		s.literal, s.next = "ull", scanLiteral
+		s.remaining, s.next = "ull", scanLiteral
 	case b == '-':
 		s.next = scanMinus
 	case b == '0':
@@ -83,18 +73,18 @@ func scanValue(s *scanner, b byte) scanned {
 	case isDigit(b):
 		s.next = scanDigits
 	default:
-		return wrong
+		return invalid
 	}
-	return goesOn
+	return more
 }
 
-// scanFirst reads what follows the beginning of a container.
-func scanFirst(s *scanner, b byte) scanned {
+// scanFirst reads what follows the opening bracket of a container.
+func scanFirst(s *scanner, b byte) verdict {
 	switch {
 	case isSpace(b):
-		return goesOn
+		return more
 	case s.closedBy(b):
-		return s.leave()
+		return s.endContainer()
 	case s.inObject():
 		return scanKey(s, b)
 	}
@@ -112,24 +102,24 @@ func (s *scanner) closedBy(b byte) bool {
 	return b == ']'
 }
 
-// leave goes on behind the innermost container.
-func (s *scanner) leave() scanned {
+// endContainer ends the innermost container.
+func (s *scanner) endContainer() verdict {
 	s.nesting = s.nesting[:len(s.nesting)-1]
-	return s.finish()
+	return s.endValue()
 }
 
-func scanKey(s *scanner, b byte) scanned {
+func scanKey(s *scanner, b byte) verdict {
 	if isSpace(b) {
-		return goesOn
+		return more
 	}
 	if b != '"' {
-		return wrong
+		return invalid
 	}
 	s.quoted, s.key, s.next = true, true, scanString
-	return goesOn
+	return more
 }
 
-func scanString(s *scanner, b byte) scanned {
+func scanString(s *scanner, b byte) verdict {
 	switch b {
 	case '\\':
 		s.next = scanEscape
@@ -137,48 +127,48 @@ func scanString(s *scanner, b byte) scanned {
 		s.quoted = false
 		if s.key {
 			s.key, s.next = false, scanColon
-			return goesOn
+			return more
 		}
-		return s.finish()
+		return s.endValue()
 	}
-	return goesOn
+	return more
 }
 
-func scanEscape(s *scanner, b byte) scanned {
+func scanEscape(s *scanner, b byte) verdict {
 	switch b {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		s.next = scanString
-		return goesOn
+		return more
 	case 'u':
 		s.hex, s.next = 4, scanHex
-		return goesOn
+		return more
 	}
-	return wrong
+	return invalid
 }
 
-func scanHex(s *scanner, b byte) scanned {
+func scanHex(s *scanner, b byte) verdict {
 	if !isDigit(b) && (b|0x20 < 'a' || b|0x20 > 'f') {
-		return wrong
+		return invalid
 	}
 	if s.hex--; s.hex == 0 {
 		s.next = scanString
 	}
-	return goesOn
+	return more
 }
 
-func scanColon(s *scanner, b byte) scanned {
+func scanColon(s *scanner, b byte) verdict {
 	if isSpace(b) {
-		return goesOn
+		return more
 	}
 	if b != ':' {
-		return wrong
+		return invalid
 	}
 	s.next = scanValue
-	return goesOn
+	return more
 }
 
-// scanBehind reads what follows a value in a container.
-func scanBehind(s *scanner, b byte) scanned {
+// scanAfterValue reads what follows a value in a container.
+func scanAfterValue(s *scanner, b byte) verdict {
 	switch {
 	case isSpace(b):
 	case b == ',' && s.inObject():
@@ -186,106 +176,106 @@ func scanBehind(s *scanner, b byte) scanned {
 	case b == ',':
 		s.next = scanValue
 	case s.closedBy(b):
-		return s.leave()
+		return s.endContainer()
 	default:
-		return wrong
+		return invalid
 	}
-	return goesOn
+	return more
 }
 
-func scanLiteral(s *scanner, b byte) scanned {
-	if b != s.literal[0] {
-		return wrong
+func scanLiteral(s *scanner, b byte) verdict {
+	if b != s.remaining[0] {
+		return invalid
 	}
-	if s.literal = s.literal[1:]; s.literal == "" {
-		return s.finish()
+	if s.remaining = s.remaining[1:]; s.remaining == "" {
+		return s.endValue()
 	}
-	return goesOn
+	return more
 }
 
-func scanMinus(s *scanner, b byte) scanned {
+func scanMinus(s *scanner, b byte) verdict {
 	switch {
 	case b == '0':
 		s.next = scanZero
 	case isDigit(b):
 		s.next = scanDigits
 	default:
-		return wrong
+		return invalid
 	}
-	return goesOn
+	return more
 }
 
-func scanDigits(s *scanner, b byte) scanned {
+func scanDigits(s *scanner, b byte) verdict {
 	if isDigit(b) {
-		return goesOn
+		return more
 	}
 	return scanZero(s, b)
 }
 
-func scanZero(s *scanner, b byte) scanned {
+func scanZero(s *scanner, b byte) verdict {
 	switch b {
 	case '.':
 		s.next = scanPoint
-		return goesOn
+		return more
 	case 'e', 'E':
 		s.next = scanExponent
-		return goesOn
+		return more
 	}
 	return s.numberEnds(b)
 }
 
-func scanPoint(s *scanner, b byte) scanned {
+func scanPoint(s *scanner, b byte) verdict {
 	if !isDigit(b) {
-		return wrong
+		return invalid
 	}
 	s.next = scanFraction
-	return goesOn
+	return more
 }
 
-func scanFraction(s *scanner, b byte) scanned {
+func scanFraction(s *scanner, b byte) verdict {
 	switch {
 	case isDigit(b):
-		return goesOn
+		return more
 	case b|0x20 == 'e':
 		s.next = scanExponent
-		return goesOn
+		return more
 	}
 	return s.numberEnds(b)
 }
 
-func scanExponent(s *scanner, b byte) scanned {
+func scanExponent(s *scanner, b byte) verdict {
 	switch {
 	case b == '+' || b == '-':
 		s.next = scanSign
 	case isDigit(b):
 		s.next = scanPower
 	default:
-		return wrong
+		return invalid
 	}
-	return goesOn
+	return more
 }
 
-func scanSign(s *scanner, b byte) scanned {
+func scanSign(s *scanner, b byte) verdict {
 	if !isDigit(b) {
-		return wrong
+		return invalid
 	}
 	s.next = scanPower
-	return goesOn
+	return more
 }
 
-func scanPower(s *scanner, b byte) scanned {
+func scanPower(s *scanner, b byte) verdict {
 	if isDigit(b) {
-		return goesOn
+		return more
 	}
 	return s.numberEnds(b)
 }
 
-func (s *scanner) numberEnds(b byte) scanned {
+func (s *scanner) numberEnds(b byte) verdict {
 	if len(s.nesting) == 0 {
-		return endedBefore
+		return doneBefore
 	}
-	s.next = scanBehind
-	return scanBehind(s, b)
+	s.next = scanAfterValue
+	return scanAfterValue(s, b)
 }
 
 func isDigit(b byte) bool { return '0' <= b && b <= '9' }

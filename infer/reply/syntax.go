@@ -5,36 +5,36 @@ import (
 	"strings"
 )
 
-// Syntax is how a model family writes calls and thoughts. It does not change and can be
-// used by several goroutines.
+// Syntax is the syntax of calls and thoughts of a model family. It is immutable and safe for
+// concurrent use.
 type Syntax struct {
-	Name     string
-	texts    []*marker          // found in text
-	controls map[string]*marker // control tokens
-	first    [256][]*marker     // texts by their first byte
-	tag      Tag                // of thoughts, beside those of all families
-	Tag      Tag                // between which the model is taken to think; empty: harmony has a channel for it
-	writing  writing
+	Name           string
+	textMarkers    []*marker          // markers that are found in text
+	controlMarkers map[string]*marker // markers that are control tokens
+	byFirstByte    [256][]*marker     // textMarkers by their first byte
+	familyTag      Tag                // the family's own tags of thoughts, beside tags
+	Tag            Tag                // the tags between which the model is expected to think; empty for harmony, which has a channel
+	callFormat     callFormat
 
-	bare    func(first byte) body    // reads calls without a marker, with which a reply begins; nil: there are none
-	opened  func(prompt string) bool // the prompt ends inside of a call's marker
-	begins  func() body              // reads what follows then
-	harmony bool
+	bareReader      func(first byte) callReader // reads calls without a marker, with which a reply begins; nil: there are none
+	opensCall       func(prompt string) bool    // the prompt ends inside of a call's marker
+	newOpenedReader func() callReader           // reads what follows then
+	harmony         bool
 }
 
-// family describes a syntax.
+// family is the declaration of a syntax.
 type family struct {
-	name    string
-	matches func(template string) bool
-	markers []marker
-	tag     Tag
-	bare    func(first byte) body
-	opened  func(prompt string) bool
-	begins  func() body
-	harmony bool
+	name            string
+	matches         func(template string) bool
+	markers         []marker
+	tag             Tag
+	bareReader      func(first byte) callReader
+	opensCall       func(prompt string) bool
+	newOpenedReader func() callReader
+	harmony         bool
 }
 
-// contains returns a test for templates that have all of texts.
+// contains returns a function that reports whether a template contains all of texts.
 func contains(texts ...string) func(string) bool {
 	return func(template string) bool {
 		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(template, text) })
@@ -44,15 +44,15 @@ func contains(texts ...string) func(string) bool {
 // Shapes of calls in JSON.
 var (
 	oneCall      = shape{}
-	oneOrMore    = shape{list: true}
-	listWithIDs  = shape{list: true, only: true, lateID: true, hasID: true}
-	listOfNamed  = shape{list: true, only: true, named: true}
-	strictObject = shape{strict: true}
+	oneOrMore    = shape{lists: true}
+	listWithIDs  = shape{lists: true, onlyLists: true, idLast: true, modelIDs: true}
+	listOfNamed  = shape{lists: true, onlyLists: true, nameAsKey: true}
+	strictObject = shape{noOtherMembers: true}
 )
 
-// jsonOr returns a reader of calls in JSON, or of what else can stand there.
-func jsonOr(s shape, other func() body) func() body {
-	return byFirst(func(b byte) body {
+// jsonOr returns a reader of calls in JSON, or other if the text is not JSON.
+func jsonOr(s shape, other func() callReader) func() callReader {
+	return byFirst(func(b byte) callReader {
 		if b == '{' || b == '[' {
 			return readJSON(s)()
 		}
@@ -60,13 +60,14 @@ func jsonOr(s shape, other func() body) func() body {
 	})
 }
 
-// recipient is functionary's line in front of arguments, or of what everybody may read.
-var recipient = naming{nameEnd: '\n', content: "all"}
+// recipient is the line before a message of functionary: the name of a tool, or all for content.
+var recipient = nameFormat{nameEnd: '\n', content: "all"}
 
-func readPython() body { return &pythonCalls{} }
+func readPython() callReader { return &pythonCalls{} }
 
-// llamaBare reads calls with which a reply begins.
-func llamaBare(b byte) body {
+// llamaBare returns the reader of calls without a marker at the start of a reply; nil if b
+// does not begin one.
+func llamaBare(b byte) callReader {
 	switch b {
 	case '{':
 		return readJSON(strictObject)()
@@ -76,7 +77,7 @@ func llamaBare(b byte) body {
 	return nil
 }
 
-// families are tried in this order: the first that matches is used.
+// families are the known syntaxes. Detect uses the first that matches.
 var families = []family{
 	{
 		name:    "harmony",
@@ -88,146 +89,146 @@ var families = []family{
 		name:    "kimi",
 		matches: contains("<|tool_call_argument_begin|>"),
 		markers: []marker{
-			{text: "<|tool_calls_section_begin|>", role: wraps},
-			{text: "<|tool_call_begin|>", role: opens, body: readNamed(naming{argsMark: "<|tool_call_argument_begin|>", numbered: true})},
-			{text: "<|tool_call_argument_begin|>", role: ends},
-			{text: "<|tool_call_end|>", role: closes},
-			{text: "<|tool_calls_section_end|>", role: closes},
+			{text: "<|tool_calls_section_begin|>", role: wrapsCalls},
+			{text: "<|tool_call_begin|>", role: opensCall, newReader: readNamed(nameFormat{argsMark: "<|tool_call_argument_begin|>", numbered: true})},
+			{text: "<|tool_call_argument_begin|>", role: endsOther},
+			{text: "<|tool_call_end|>", role: closesCall},
+			{text: "<|tool_calls_section_end|>", role: closesCall},
 		},
 	},
 	{
 		name:    "deepseek",
 		matches: contains("<｜tool▁call▁begin｜>"),
 		markers: []marker{
-			{text: "<｜tool▁calls▁begin｜>", role: wraps},
-			{text: "<｜tool▁call▁begin｜>", role: opens, body: readNamed(naming{argsMark: "<｜tool▁sep｜>", fenced: true})},
-			{text: "<｜tool▁sep｜>", role: ends},
-			{text: "```", role: closes},
-			{text: "<｜tool▁call▁end｜>", role: closes},
-			{text: "<｜tool▁calls▁end｜>", role: closes},
+			{text: "<｜tool▁calls▁begin｜>", role: wrapsCalls},
+			{text: "<｜tool▁call▁begin｜>", role: opensCall, newReader: readNamed(nameFormat{argsMark: "<｜tool▁sep｜>", fenced: true})},
+			{text: "<｜tool▁sep｜>", role: endsOther},
+			{text: "```", role: closesCall},
+			{text: "<｜tool▁call▁end｜>", role: closesCall},
+			{text: "<｜tool▁calls▁end｜>", role: closesCall},
 		},
 	},
 	{
 		name:    "dsml",
 		matches: contains(dsml),
 		markers: []marker{
-			{text: "<" + dsml + "function_calls>", role: opens, body: readBlock(block{close: "</" + dsml + "function_calls>", parse: parseDSML})},
-			{text: "<" + dsml + "tool_calls>", role: opens, body: readBlock(block{close: "</" + dsml + "tool_calls>", parse: parseDSML})},
-			{text: "</" + dsml + "function_calls>", role: closes},
-			{text: "</" + dsml + "tool_calls>", role: closes},
+			{text: "<" + dsml + "function_calls>", role: opensCall, newReader: readBlock(block{close: "</" + dsml + "function_calls>", parse: parseDSML})},
+			{text: "<" + dsml + "tool_calls>", role: opensCall, newReader: readBlock(block{close: "</" + dsml + "tool_calls>", parse: parseDSML})},
+			{text: "</" + dsml + "function_calls>", role: closesCall},
+			{text: "</" + dsml + "tool_calls>", role: closesCall},
 		},
 	},
 	{
 		name:    "mistral",
 		matches: contains("[TOOL_CALLS]"),
 		markers: []marker{
-			{text: "[TOOL_CALLS]", role: opens, body: byFirst(func(b byte) body {
+			{text: "[TOOL_CALLS]", role: opensCall, newReader: byFirst(func(b byte) callReader {
 				if b == '[' || b == '{' {
 					return readJSON(listWithIDs)()
 				}
-				return readNamed(naming{idMark: "[CALL_ID]", argsMark: "[ARGS]", brace: true})()
+				return readNamed(nameFormat{idMark: "[CALL_ID]", argsMark: "[ARGS]", brace: true})()
 			})},
-			{text: "[CALL_ID]", role: ends},
-			{text: "[ARGS]", role: ends},
+			{text: "[CALL_ID]", role: endsOther},
+			{text: "[ARGS]", role: endsOther},
 		},
 	},
 	{
 		name:    "command-r7b",
 		matches: contains("<|START_ACTION|>"),
 		markers: []marker{
-			{text: "<|START_ACTION|>", role: opens, body: readJSON(oneOrMore)},
-			{text: "<|END_ACTION|>", role: closes},
-			{text: "<|START_RESPONSE|>", role: skips},
-			{text: "<|END_RESPONSE|>", role: skips},
-			{text: "<|START_TEXT|>", role: skips},
-			{text: "<|END_TEXT|>", role: skips},
+			{text: "<|START_ACTION|>", role: opensCall, newReader: readJSON(oneOrMore)},
+			{text: "<|END_ACTION|>", role: closesCall},
+			{text: "<|START_RESPONSE|>", role: ignored},
+			{text: "<|END_RESPONSE|>", role: ignored},
+			{text: "<|START_TEXT|>", role: ignored},
+			{text: "<|END_TEXT|>", role: ignored},
 		},
 	},
 	{
 		name:    "command-r",
 		matches: contains("Action:", "```json", "tool_name"),
 		markers: []marker{
-			{text: "Action:\n```json", role: opens, body: readJSON(oneOrMore)},
-			{text: "Action: ```json", role: opens, body: readJSON(oneOrMore)},
-			{text: "```", role: closes},
+			{text: "Action:\n```json", role: opensCall, newReader: readJSON(oneOrMore)},
+			{text: "Action: ```json", role: opensCall, newReader: readJSON(oneOrMore)},
+			{text: "```", role: closesCall},
 		},
 	},
 	{
 		name:    "gemma",
 		matches: contains("<|tool_call>"),
 		markers: []marker{
-			{text: "<|tool_call>", role: opens, body: readBlock(block{close: "<tool_call|>", quote: `<|"|>`, parse: parseGemma(`<|"|>`)})},
-			{text: "<tool_call|>", role: closes},
-			{text: `<|"|>`, role: ends},
+			{text: "<|tool_call>", role: opensCall, newReader: readBlock(block{close: "<tool_call|>", quote: `<|"|>`, parse: parseGemma(`<|"|>`)})},
+			{text: "<tool_call|>", role: closesCall},
+			{text: `<|"|>`, role: endsOther},
 		},
 	},
 	{
 		name:    "functiongemma",
 		matches: contains("<start_function_call>"),
 		markers: []marker{
-			{text: "<start_function_call>", role: opens, body: readBlock(block{close: "<end_function_call>", quote: "<escape>", parse: parseGemma("<escape>")})},
-			{text: "<end_function_call>", role: closes},
-			{text: "<escape>", role: ends},
+			{text: "<start_function_call>", role: opensCall, newReader: readBlock(block{close: "<end_function_call>", quote: "<escape>", parse: parseGemma("<escape>")})},
+			{text: "<end_function_call>", role: closesCall},
+			{text: "<escape>", role: endsOther},
 		},
 	},
 	{
 		name:    "apertus",
 		matches: contains("<|tools_prefix|>"),
 		markers: []marker{
-			{text: "<|tools_prefix|>", role: opens, body: readJSON(listOfNamed)},
-			{text: "<|tools_suffix|>", role: closes},
+			{text: "<|tools_prefix|>", role: opensCall, newReader: readJSON(listOfNamed)},
+			{text: "<|tools_suffix|>", role: closesCall},
 		},
 	},
 	{
 		name:    "lfm2",
 		matches: contains("<|tool_call_start|>"),
 		markers: []marker{
-			{text: "<|tool_call_start|>", role: opens, body: readBlock(block{close: "<|tool_call_end|>", parse: parsePythonOrJSON})},
-			{text: "<|tool_call_end|>", role: closes},
+			{text: "<|tool_call_start|>", role: opensCall, newReader: readBlock(block{close: "<|tool_call_end|>", parse: parsePythonOrJSON})},
+			{text: "<|tool_call_end|>", role: closesCall},
 		},
 	},
 	{
 		name:    "granite",
 		matches: contains("<|tool_call|>"),
 		markers: []marker{
-			{text: "<|tool_call|>", role: opens, body: readJSON(oneOrMore)},
-			{text: "<|/tool_call|>", role: closes},
+			{text: "<|tool_call|>", role: opensCall, newReader: readJSON(oneOrMore)},
+			{text: "<|/tool_call|>", role: closesCall},
 		},
 	},
 	{
 		name:    "gigachat",
 		matches: contains("<|function_call|>"),
-		markers: []marker{{text: "<|function_call|>", role: opens, body: readJSON(oneCall)}},
+		markers: []marker{{text: "<|function_call|>", role: opensCall, newReader: readJSON(oneCall)}},
 	},
 	{
 		name:    "gigachat-3",
 		matches: contains("function call", "<|role_sep|>"),
 		markers: []marker{
-			{text: "<|message_sep|>\n\nfunction call<|role_sep|>", role: opens, body: readJSON(oneCall)},
-			{text: "<|message_sep|>", role: skips},
+			{text: "<|message_sep|>\n\nfunction call<|role_sep|>", role: opensCall, newReader: readJSON(oneCall)},
+			{text: "<|message_sep|>", role: ignored},
 		},
 	},
 	{
 		name:    "seed",
 		matches: contains("<seed:tool_call>"),
 		markers: []marker{
-			{text: "<seed:tool_call>", role: opens, body: readBlock(block{close: "</seed:tool_call>", parse: parseXML})},
-			{text: "</seed:tool_call>", role: closes},
+			{text: "<seed:tool_call>", role: opensCall, newReader: readBlock(block{close: "</seed:tool_call>", parse: parseXML})},
+			{text: "</seed:tool_call>", role: closesCall},
 		},
 	},
 	{
 		name:    "apriel",
 		matches: contains("<tool_calls>["),
 		markers: []marker{
-			{text: "<tool_calls>", role: opens, body: readJSON(listWithIDs)},
-			{text: "</tool_calls>", role: closes},
+			{text: "<tool_calls>", role: opensCall, newReader: readJSON(listWithIDs)},
+			{text: "</tool_calls>", role: closesCall},
 		},
 		tag: Tag{"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"},
 	},
 	{
 		name:    "functools",
 		matches: contains("functools["),
-		markers: []marker{{text: "functools", role: opens, body: readJSON(shape{list: true, only: true})}},
+		markers: []marker{{text: "functools", role: opensCall, newReader: readJSON(shape{lists: true, onlyLists: true})}},
 	},
 	{
 		name:    "hermes",
@@ -243,10 +244,10 @@ var families = []family{
 		name:    "functionary-3.2",
 		matches: contains(">>>", "recipient"),
 		markers: []marker{
-			{text: ">>>", role: opens, body: readNamed(recipient)},
+			{text: ">>>", role: opensCall, newReader: readNamed(recipient)},
 		},
-		opened: func(prompt string) bool { return strings.HasSuffix(prompt, ">>>") },
-		begins: readNamed(recipient),
+		opensCall:       func(prompt string) bool { return strings.HasSuffix(prompt, ">>>") },
+		newOpenedReader: readNamed(recipient),
 	},
 	{
 		name: "llama",
@@ -255,42 +256,42 @@ var families = []family{
 				strings.Contains(template, `"parameters": dictionary of argument name and its value`) ||
 				strings.Contains(template, "[func_name1(")
 		},
-		markers: []marker{{text: "<|python_tag|>", role: opens, body: jsonOr(oneCall, readPython)}},
-		bare:    llamaBare,
+		markers:    []marker{{text: "<|python_tag|>", role: opensCall, newReader: jsonOr(oneCall, readPython)}},
+		bareReader: llamaBare,
 	},
 }
 
 var hermesMarkers = []marker{
-	{text: "<tool_call>", role: opens, body: jsonOr(oneOrMore, readBlock(block{close: "</tool_call>", parse: parseToolCall}))},
-	{text: "</tool_call>", role: closes},
+	{text: "<tool_call>", role: opensCall, newReader: jsonOr(oneOrMore, readBlock(block{close: "</tool_call>", parse: parseToolCall}))},
+	{text: "</tool_call>", role: closesCall},
 }
 
 var functionMarkers = []marker{
-	{text: "<function=", role: opens, body: readFunction},
-	{text: "</function>", role: closes},
+	{text: "<function=", role: opensCall, newReader: readFunction},
+	{text: "</function>", role: closesCall},
 }
 
-// generic is the syntax that models are told of whose template knows no tools. It also
-// reads the blocks of code in which Gemma 2 and 3 like to write calls.
+// generic is the syntax for models whose template does not support tools; their prompt
+// describes it. It also reads the code blocks in which Gemma 2 and 3 often write calls.
 var generic = family{
 	name: "generic",
 	markers: append(slices.Clone(hermesMarkers),
-		marker{text: "```tool_code", role: opens, body: readBlock(block{close: "```", parse: parsePython})},
-		marker{text: "```tool_call", role: opens, body: jsonOr(oneOrMore, readBlock(block{close: "```", parse: parsePython}))},
-		marker{text: "```", role: closes},
+		marker{text: "```tool_code", role: opensCall, newReader: readBlock(block{close: "```", parse: parsePython})},
+		marker{text: "```tool_call", role: opensCall, newReader: jsonOr(oneOrMore, readBlock(block{close: "```", parse: parsePython}))},
+		marker{text: "```", role: closesCall},
 	),
 }
 
-// Detect finds the syntax in the source of a chat template, or, if that shows no call, in
-// the vocabulary. takesTools reports whether the template takes tools; if not, the model
-// is told of them by a prompt, and calls as in Example are read too. control reports
-// whether the vocabulary has a control token of a spelling: text that spells one is no
+// Detect returns the syntax of a chat template, or of the vocabulary if the source of the
+// template shows no calls. takesTools is set if the template supports tools; otherwise the
+// prompt describes them, and calls in the form of Example are read too. control reports
+// whether the vocabulary has a control token with a text; text that spells one is not a
 // marker.
 func Detect(template string, takesTools bool, control func(text string) bool) *Syntax {
 	i := slices.IndexFunc(families, func(f family) bool { return f.matches(template) })
 	if i < 0 && takesTools {
 		i = slices.IndexFunc(families, func(f family) bool {
-			return slices.ContainsFunc(f.markers, func(m marker) bool { return m.role == opens && control(m.text) })
+			return slices.ContainsFunc(f.markers, func(m marker) bool { return m.role == opensCall && control(m.text) })
 		})
 	}
 	if i < 0 {
@@ -305,55 +306,55 @@ func Detect(template string, takesTools bool, control func(text string) bool) *S
 
 func newSyntax(f family, template string, control func(text string) bool) *Syntax {
 	syntax := &Syntax{
-		Name:     f.name,
-		controls: map[string]*marker{},
-		tag:      f.tag,
-		Tag:      tagOf(f, template, control),
-		writing:  writings[f.name](template),
-		bare:     f.bare,
-		opened:   f.opened,
-		begins:   f.begins,
-		harmony:  f.harmony,
+		Name:            f.name,
+		controlMarkers:  map[string]*marker{},
+		familyTag:       f.tag,
+		Tag:             tagOf(f, template, control),
+		callFormat:      callFormats[f.name](template),
+		bareReader:      f.bareReader,
+		opensCall:       f.opensCall,
+		newOpenedReader: f.newOpenedReader,
+		harmony:         f.harmony,
 	}
 	all := slices.Clone(f.markers)
 	if contains(frame.Open, frame.Close)(template) {
-		all = append(all, marker{text: frame.Open, role: frames, close: frame.Close}, marker{text: frame.Close, role: ends})
+		all = append(all, marker{text: frame.Open, role: opensFrame, close: frame.Close}, marker{text: frame.Close, role: endsOther})
 	}
 	if !f.harmony {
 		for _, t := range append(slices.Clone(tags), f.tag) {
 			if t.Open != "" {
-				all = append(all, marker{text: t.Open, role: thinks, close: t.Close}, marker{text: t.Close, role: ends})
+				all = append(all, marker{text: t.Open, role: opensThought, close: t.Close}, marker{text: t.Close, role: endsOther})
 			}
 		}
 	}
 	for i := range all {
 		m := &all[i]
 		if m.control = control(m.text); m.control {
-			syntax.controls[m.text] = m
+			syntax.controlMarkers[m.text] = m
 			continue
 		}
-		syntax.texts = append(syntax.texts, m)
-		syntax.first[m.text[0]] = append(syntax.first[m.text[0]], m)
+		syntax.textMarkers = append(syntax.textMarkers, m)
+		syntax.byFirstByte[m.text[0]] = append(syntax.byFirstByte[m.text[0]], m)
 	}
 	return syntax
 }
 
 // readFunction reads what follows <function= up to its end.
-func readFunction() body {
-	return &block{held: []byte("<function="), close: "</function>", parse: func(p *Parser, text string) []written {
+func readFunction() callReader {
+	return &block{buffer: []byte("<function="), close: "</function>", parse: func(p *Parser, text string) []parsedCall {
 		return parseXML(p, text+"</function>")
 	}}
 }
 
-func parsePythonOrJSON(p *Parser, text string) []written {
+func parsePythonOrJSON(p *Parser, text string) []parsedCall {
 	if calls := parsePython(p, text); calls != nil {
 		return calls
 	}
 	return parseJSON(text)
 }
 
-// Example returns a call as a prompt tells a model to write it whose template knows no
-// tools.
+// Example returns a call in the form that the prompt describes to models whose template does
+// not support tools.
 func Example(name, arguments string) string {
 	return "<tool_call>\n{\"name\": " + quote(name) + ", \"arguments\": " + arguments + "}\n</tool_call>"
 }

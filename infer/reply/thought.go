@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Tag is a pair between which models think before they answer.
+// Tag is a pair of tags around the thought of a model.
 type Tag struct{ Open, Close string }
 
-// tags are those of all model families.
+// tags are the tags of all model families.
 var tags = []Tag{
 	{"<think>", "</think>"},
 	{"<thinking>", "</thinking>"},
@@ -22,14 +22,14 @@ var tags = []Tag{
 	{"<|channel>thought", "<channel|>"},
 }
 
-// frame is the pair between which Granite answers, behind its thought.
+// frame are the tags around the content of Granite, after its thought.
 var frame = Tag{"<response>", "</response>"}
 
-// Tags returns the pairs of all model families.
+// Tags returns the tags of all model families.
 func Tags() []Tag { return slices.Clone(tags) }
 
-// Opening cuts the tag off with which text begins. Only what stands first is a thought:
-// an answer may write about tags.
+// Opening returns the tag with which text begins, and the text after it. Only a tag at the
+// start opens a thought, because an answer may mention tags.
 func Opening(text string) (tag Tag, rest string, found bool) {
 	text = strings.TrimLeft(text, " \t\r\n")
 	for _, tag := range tags {
@@ -40,11 +40,11 @@ func Opening(text string) (tag Tag, rest string, found bool) {
 	return Tag{}, "", false
 }
 
-// OpenedBy returns the tag that closes the thought which a prompt opens with its last
-// words; "" if it opens none.
+// OpenedBy returns the tag that closes the thought that the end of a prompt opens; "" if it
+// opens none.
 func (f *Syntax) OpenedBy(prompt string) (close string) {
 	prompt = strings.TrimRight(prompt, " \t\r\n")
-	for _, tag := range append(Tags(), f.tag) {
+	for _, tag := range append(Tags(), f.familyTag) {
 		if tag.Open != "" && strings.HasSuffix(prompt, tag.Open) {
 			return tag.Close
 		}
@@ -52,8 +52,8 @@ func (f *Syntax) OpenedBy(prompt string) (close string) {
 	return ""
 }
 
-// tagOf returns the pair between which the models of a family and template think, as far
-// as that shows it, or the vocabulary.
+// tagOf returns the tags of thoughts of a family: its own, else those in the vocabulary, else
+// those in the template, else the first of tags.
 func tagOf(f family, template string, control func(text string) bool) Tag {
 	if f.harmony || f.tag.Open != "" {
 		return f.tag

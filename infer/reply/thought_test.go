@@ -2,7 +2,7 @@ package reply
 
 import "testing"
 
-func TestFormat_KnowsTheTagOfItsFamily(t *testing.T) {
+func TestDetect_FindsTheTagOfTheFamily(t *testing.T) {
 	for _, c := range []struct{ template, control, want string }{
 		{"", "", "<think>"},
 		{"content.split('[/THINK]')", "", "[THINK]"},
@@ -29,7 +29,7 @@ func TestOpenedBy_FindsTheThoughtThatAPromptOpens(t *testing.T) {
 	}
 }
 
-func TestEnd_SaysNothingOfAHeaderThatIsCut(t *testing.T) {
+func TestEnd_DropsATruncatedHeader(t *testing.T) {
 	f := formatOf(t, "harmony")
 	for _, c := range []struct {
 		text  string
@@ -51,7 +51,7 @@ func TestEnd_SaysNothingOfAHeaderThatIsCut(t *testing.T) {
 	}
 }
 
-func TestParser_TakesOffTheTagsBetweenWhichGraniteAnswers(t *testing.T) {
+func TestParser_RemovesTheTagsAroundGranitesContent(t *testing.T) {
 	f := Detect("<|tool_call|> between <think></think> and <response></response>", true, func(string) bool { return false })
 	for _, c := range []struct{ text, content, reasoning string }{
 		{"<think>Hm.</think>\n<response>\nHi <response>.\n</response>\n", "Hi <response>.", "Hm."},

@@ -155,7 +155,7 @@ func TestCallsOfEveryTemplateAreReadBack(t *testing.T) {
 			}
 			turn, _, _ = strings.Cut(turn, "RESULT")
 			for _, whole := range []bool{true, false} {
-				p := f.Parser(reply.Options{Tools: tools, Whole: whole, Prompt: prompt})
+				p := f.Parser(reply.Options{Tools: tools, BufferCalls: whole, Prompt: prompt})
 				got := p.Text(turn)
 				end := p.End(true)
 				got.Content += end.Content
