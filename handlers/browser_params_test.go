@@ -224,7 +224,7 @@ func TestThePanelFollowsAnotherPageThatChangesIt(t *testing.T) {
 	other.until("the last change", func() bool { return other.panel.Settings.TopK == 40 })
 	b.until("document.querySelector('#n-top_k').value === '40'")
 
-	made, err := chats.CreatePreset(t.Context(), live.Preset{Name: "Made elsewhere", Settings: live.DefaultSettings()})
+	made, err := chats.CreatePreset(t.Context(), live.Local, live.Preset{Name: "Made elsewhere", Settings: live.DefaultSettings()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1003,7 +1003,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := chats.Pin(context.Background(), id, i == 0); err != nil {
+		if err := chats.Pin(context.Background(), live.Local, id, i == 0); err != nil {
 			t.Fatal(err)
 		}
 	}

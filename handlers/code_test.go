@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -73,7 +74,7 @@ func TestCode_RunsAndAsksForTheSame(t *testing.T) {
 				settings.BannedStrings, settings.Samplers = []string{"</script>", "\n\n"}, []string{"top_k", "dry", "temperature"}
 				settings.XTCProbability, settings.DryMultiplier, settings.DryBreakers = 0.5, 0.8, []string{"\"", "\\"}
 				settings.Thinking = live.ThinkingOff
-				chat, err := chats.Start(live.Question{Text: hostileTexts[0], System: hostileTexts[1], Settings: settings, Raw: raw}, false)
+				chat, err := chats.Start(context.Background(), live.Local, live.Question{Text: hostileTexts[0], System: hostileTexts[1], Settings: settings, Raw: raw}, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -83,7 +84,7 @@ func TestCode_RunsAndAsksForTheSame(t *testing.T) {
 				first.write(hostileTexts[2])
 				first.finish()
 				c.until("the answer", func() bool { return len(c.branch) == 2 && c.ended() })
-				if err := chat.Send(live.Question{Text: hostileTexts[3] + hostileTexts[4], System: hostileTexts[1], Settings: settings}); err != nil {
+				if err := chat.Send(context.Background(), live.Local, live.Question{Text: hostileTexts[3] + hostileTexts[4], System: hostileTexts[1], Settings: settings}); err != nil {
 					t.Fatal(err)
 				}
 				second := engine.next(t)
@@ -133,7 +134,7 @@ func TestCode_NamesTheKeyAndNeverSaysIt(t *testing.T) {
 	chats := live.New(engine, live.Options{})
 	defer chats.Close()
 	server := server(t, engine, func(c *Config) { c.APIKey, c.Live = "open sesame", chats })
-	chat, err := chats.Start(live.Question{Text: "Hi", Settings: live.DefaultSettings()}, false)
+	chat, err := chats.Start(context.Background(), live.Local, live.Question{Text: "Hi", Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

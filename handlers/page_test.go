@@ -3,6 +3,7 @@ package handlers
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"io"
 	"net/http"
 	"regexp"
@@ -102,7 +103,7 @@ func TestPage_TitlesAreText(t *testing.T) {
 	chats := live.New(engine, live.Options{})
 	defer chats.Close()
 	server := server(t, engine, func(c *Config) { c.Live = chats })
-	chat, err := chats.Start(live.Question{Text: `</title><script>pwned=1</script>`, Settings: live.DefaultSettings()}, false)
+	chat, err := chats.Start(context.Background(), live.Local, live.Question{Text: `</title><script>pwned=1</script>`, Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ type NewAnswer struct {
 	Parent    int64 // message that is answered; Ask and Start fill it in
 	Text      string
 	Reasoning string
+	Change    *Change // of the conversation, in the same transaction; nil: none
 	Answer
 }
 
@@ -84,6 +85,11 @@ func (s *Store) ask(ctx context.Context, tx *sql.Tx, owner, conversation string,
 func (s *Store) addAnswer(ctx context.Context, tx *sql.Tx, owner, conversation string, a NewAnswer) (Message, error) {
 	if err := errors.Join(checkText("text", a.Text, maxText), checkText("reasoning", a.Reasoning, maxText)); err != nil {
 		return Message{}, err
+	}
+	if a.Change != nil {
+		if err := a.Change.apply(ctx, tx, owner, conversation); err != nil {
+			return Message{}, err
+		}
 	}
 	m, err := s.addMessage(ctx, tx, owner, conversation, NewMessage{Parent: a.Parent, Role: RoleAssistant}, Running)
 	if err != nil {
@@ -157,6 +163,7 @@ type Finish struct {
 	State     State // Done, Stopped, Failed or Interrupted
 	Text      string
 	Reasoning string
+	Change    *Change // of the conversation, in the same transaction; nil: none
 	Answer
 }
 

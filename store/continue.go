@@ -9,7 +9,7 @@ import (
 // ContinueAnswer lets an answer that has ended run again, from the text and the tokens
 // that it has. a is how it goes on being made. It fails with ErrConflict if the answer
 // runs.
-func (s *Store) ContinueAnswer(ctx context.Context, owner, conversation string, message int64, a Answer) error {
+func (s *Store) ContinueAnswer(ctx context.Context, owner, conversation string, message int64, a NewAnswer) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
 		if _, err := findConversation(ctx, tx, owner, conversation); err != nil {
 			return err
@@ -48,7 +48,12 @@ func (s *Store) ContinueAnswer(ctx context.Context, owner, conversation string, 
 		if err != nil {
 			return err
 		}
+		if a.Change != nil {
+			if err := a.Change.apply(ctx, tx, owner, conversation); err != nil {
+				return err
+			}
+		}
 		a.Tokens = nil
-		return putAnswer(ctx, tx, message, a)
+		return putAnswer(ctx, tx, message, a.Answer)
 	})
 }

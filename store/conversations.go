@@ -316,11 +316,23 @@ type Change struct {
 // UpdateConversation changes a conversation that is not in the trash. Its place in
 // the list changes only by pinning: that follows the last message.
 func (s *Store) UpdateConversation(ctx context.Context, owner, id string, change Change) (c Conversation, err error) {
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		if err := change.apply(ctx, tx, owner, id); err != nil {
+			return err
+		}
+		c, err = findConversation(ctx, tx, owner, id)
+		return err
+	})
+	return c, err
+}
+
+// apply makes the change within a transaction.
+func (change *Change) apply(ctx context.Context, tx *sql.Tx, owner, id string) error {
 	var settings *string
 	if change.Settings != nil {
 		text, err := jsonText("settings", change.Settings)
 		if err != nil {
-			return Conversation{}, err
+			return err
 		}
 		settings = &text
 	}
@@ -333,29 +345,22 @@ func (s *Store) UpdateConversation(ctx context.Context, owner, id string, change
 			continue
 		}
 		if err := checkText(f.name, *f.text, f.max); err != nil {
-			return Conversation{}, err
-		}
-	}
-	err = s.write(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `
-			UPDATE conversations
-			SET
-				title    = coalesce(?, title),
-				folder   = coalesce(?, folder),
-				pinned   = coalesce(?, pinned),
-				archived = coalesce(?, archived),
-				system   = coalesce(?, system),
-				settings = coalesce(?, settings),
-				model    = coalesce(?, model)
-			WHERE id = ? AND owner = ? AND deleted_at IS NULL`,
-			change.Title, change.Folder, change.Pinned, change.Archived, change.System, settings, change.Model, id, owner)
-		if err != nil {
 			return err
 		}
-		c, err = findConversation(ctx, tx, owner, id)
-		return err
-	})
-	return c, err
+	}
+	_, err := tx.ExecContext(ctx, `
+		UPDATE conversations
+		SET
+			title    = coalesce(?, title),
+			folder   = coalesce(?, folder),
+			pinned   = coalesce(?, pinned),
+			archived = coalesce(?, archived),
+			system   = coalesce(?, system),
+			settings = coalesce(?, settings),
+			model    = coalesce(?, model)
+		WHERE id = ? AND owner = ? AND deleted_at IS NULL`,
+		change.Title, change.Folder, change.Pinned, change.Archived, change.System, settings, change.Model, id, owner)
+	return err
 }
 
 // DeleteConversation puts a conversation in the trash. Nothing finds it there but

@@ -89,13 +89,13 @@ func TestContinueAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ContinueAnswer(ctx, me, c.ID, answer.ID, Answer{}); !errors.Is(err, ErrConflict) {
+	if err := s.ContinueAnswer(ctx, me, c.ID, answer.ID, NewAnswer{}); !errors.Is(err, ErrConflict) {
 		t.Errorf("an answer that runs was continued: %v", err)
 	}
 	if _, err := s.FinishAnswer(ctx, me, c.ID, answer.ID, Finish{State: Stopped, Text: "half", Answer: Answer{Tokens: []int32{1, 2}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ContinueAnswer(ctx, me, c.ID, answer.ID, of("other")); err != nil {
+	if err := s.ContinueAnswer(ctx, me, c.ID, answer.ID, NewAnswer{Answer: of("other")}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := s.Message(ctx, me, c.ID, answer.ID)
@@ -116,7 +116,7 @@ func TestContinueAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.ContinueAnswer(ctx, me, c.ID, edited.ID, Answer{}); err != nil {
+		if err := s.ContinueAnswer(ctx, me, c.ID, edited.ID, NewAnswer{}); err != nil {
 			t.Fatal(err)
 		}
 		if m, err := s.Message(ctx, me, c.ID, edited.ID); err != nil || m.State != Running || m.Text != "by hand" {
@@ -124,13 +124,13 @@ func TestContinueAnswer(t *testing.T) {
 		}
 	})
 	var invalid *InvalidError
-	if err := s.ContinueAnswer(ctx, me, c.ID, question.ID, Answer{}); !errors.As(err, &invalid) {
+	if err := s.ContinueAnswer(ctx, me, c.ID, question.ID, NewAnswer{}); !errors.As(err, &invalid) {
 		t.Errorf("a question was continued: %v", err)
 	}
 	for name, err := range map[string]error{
-		"somebody else": s.ContinueAnswer(ctx, you, c.ID, answer.ID, Answer{}),
-		"another chat":  s.ContinueAnswer(ctx, me, "other", answer.ID, Answer{}),
-		"no message":    s.ContinueAnswer(ctx, me, c.ID, 999, Answer{}),
+		"somebody else": s.ContinueAnswer(ctx, you, c.ID, answer.ID, NewAnswer{}),
+		"another chat":  s.ContinueAnswer(ctx, me, "other", answer.ID, NewAnswer{}),
+		"no message":    s.ContinueAnswer(ctx, me, c.ID, 999, NewAnswer{}),
 	} {
 		if !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: %v", name, err)

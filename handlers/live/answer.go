@@ -73,9 +73,9 @@ func (c *Chat) request(turns []*turn, begun chat.Message, system string) infer.R
 			text.WriteString(t.text.String())
 		}
 		text.WriteString(begun.Content)
-		return infer.Request{Model: c.model, Client: owner, Prompt: text.String()}
+		return infer.Request{Model: c.model, Client: c.owner, Prompt: text.String()}
 	}
-	r := infer.Request{Model: c.model, Client: owner, Messages: history(turns, system), ParseReply: true}
+	r := infer.Request{Model: c.model, Client: c.owner, Messages: history(turns, system), ParseReply: true}
 	if begun.Content+begun.ReasoningContent != "" {
 		r.Continue = true
 		r.Messages = append(r.Messages, begun)
@@ -256,7 +256,7 @@ func (r *run) settle(d *infer.Done, status infer.Status) {
 
 // finish ends an answer with the engine's verdict, stores it, and tells the readers.
 func (c *Chat) finish(r *run, err error) {
-	defer c.command()()
+	defer c.exclude()()
 	t := r.turn
 	a := t.Answer
 	// Readers are told when it is stored: until then they are shown an answer that runs.
@@ -304,8 +304,8 @@ func (c *Chat) settleEnding() error {
 		return nil
 	}
 	end := *c.unsaved
-	err := c.commit(func() error {
-		_, err := c.messages.FinishAnswer(context.Background(), owner, c.id, end.message, end.finish)
+	err := c.commit(context.Background(), func(ctx context.Context) error {
+		_, err := c.messages.FinishAnswer(ctx, c.owner, c.id, end.message, end.finish)
 		return err
 	})
 	// In these cases there is nothing left that could be stored.
@@ -319,6 +319,6 @@ func (c *Chat) settleEnding() error {
 // changed says that the list of chats looks different now.
 func (c *Chat) changed() {
 	if !c.temporary {
-		c.service.notify()
+		c.service.notify(c.owner)
 	}
 }

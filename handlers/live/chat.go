@@ -26,9 +26,10 @@ type Chat struct {
 	service   *Service
 	messages  messages
 	id        string
+	owner     string
 	temporary bool
 
-	commands sync.Mutex // held by one command, or the end of an answer, with its commit; comes before mu
+	commands chan struct{} // holds a value during a command, or the end of an answer, with its commit; comes before mu
 
 	mu       sync.Mutex // never held while the store works
 	changing bool       // a command is carried out
@@ -112,67 +113,94 @@ func title(text string) string {
 // if what it is given is wrong, and with an error of the store if that could not keep
 // the change, which then is not made. What they return without error is kept.
 
-// command begins a command, and returns what ends it. Others of the chat wait for it;
-// whoever reads the chat does not.
-func (c *Chat) command() (done func()) {
-	c.commands.Lock()
+// command begins a command that needs the chat for itself, and returns what ends it. It waits
+// for the one before until ctx ends; whoever reads the chat does not wait.
+func (c *Chat) command(ctx context.Context, who Principal, what Action, name string) (done func(), err error) {
+	if err := c.may(who, what); err != nil {
+		return nil, err
+	}
+	select {
+	case c.commands <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	done = c.alone()
+	if err := c.free(name); err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+// exclude waits for the command that is being carried out, and returns what lets the next begin.
+func (c *Chat) exclude() (done func()) {
+	c.commands <- struct{}{}
+	return c.alone()
+}
+
+// alone takes mu for who has put its value into commands.
+func (c *Chat) alone() (done func()) {
 	c.mu.Lock()
 	c.changing = true
 	return func() {
 		c.changing = false
 		c.mu.Unlock()
-		c.commands.Unlock()
+		<-c.commands
 	}
 }
 
-// commit calls the store within a command, without mu.
-func (c *Chat) commit(call func() error) error {
+// commit calls the store within a command, without mu. What has begun is carried out: ctx
+// may end meanwhile.
+func (c *Chat) commit(ctx context.Context, call func(context.Context) error) error {
 	c.mu.Unlock()
 	defer c.mu.Lock()
-	return call()
+	return call(context.WithoutCancel(ctx))
 }
 
 // Send adds a question to the end of the branch and begins the answer to it.
-func (c *Chat) Send(q Question) error {
+func (c *Chat) Send(ctx context.Context, who Principal, q Question) error {
 	if err := q.validate(); err != nil {
 		return err
 	}
-	defer c.command()()
-	if err := c.free("send"); err != nil {
+	done, err := c.command(ctx, who, ActionAsk, "send")
+	if err != nil {
 		return err
 	}
-	return c.ask(c.leaf(), q)
+	defer done()
+	return c.ask(ctx, c.leaf(), q)
 }
 
 // Edit asks q in place of a question of the branch, as another version of it.
-func (c *Chat) Edit(question int64, q Question) error {
+func (c *Chat) Edit(ctx context.Context, who Principal, question int64, q Question) error {
 	if err := q.validate(); err != nil {
 		return err
 	}
-	defer c.command()()
-	if err := c.free("ask something else"); err != nil {
+	done, err := c.command(ctx, who, ActionAsk, "ask something else")
+	if err != nil {
 		return err
 	}
+	defer done()
 	at, err := c.find("message", question, RoleUser)
 	if err != nil {
 		return err
 	}
-	return c.ask(c.path[at].Parent, q)
+	return c.ask(ctx, c.path[at].Parent, q)
 }
 
 // Regenerate begins another version of an answer of the branch; 0 means the last one,
 // or the answer to the last question if that has none.
-func (c *Chat) Regenerate(answer int64, system string, s Settings) error {
+func (c *Chat) Regenerate(ctx context.Context, who Principal, answer int64, system string, s Settings) error {
 	if err := checkUTF8("system", system); err != nil {
 		return err
 	}
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	defer c.command()()
-	if err := c.free("answer again"); err != nil {
+	done, err := c.command(ctx, who, ActionAsk, "answer again")
+	if err != nil {
 		return err
 	}
+	defer done()
 	if len(c.path) == 0 {
 		return invalid("", "there is no question to answer again")
 	}
@@ -187,31 +215,32 @@ func (c *Chat) Regenerate(answer int64, system string, s Settings) error {
 		}
 		question = c.path[at-1]
 	}
-	if err := c.keep(Panel{s, c.panel.Preset}, system); err != nil {
-		return err
-	}
+	panel := Panel{s, c.panel.Preset}
 	t := c.newAnswer(system, s)
+	record := store.NewAnswer{Parent: question.ID, Answer: t.record(), Change: c.panelChange(panel, system)}
 	var added store.Message
-	err := c.commit(func() (err error) {
-		added, err = c.messages.AddAnswer(context.Background(), owner, c.id, store.NewAnswer{Parent: question.ID, Answer: t.record()})
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
+		added, err = c.messages.AddAnswer(ctx, c.owner, c.id, record)
 		return err
 	})
 	if err != nil {
 		return storeError(err)
 	}
+	c.setPanel(panel, system)
 	c.answer(t, added)
 	return nil
 }
 
 // Rewrite adds a version of an answer of the branch that a person wrote.
-func (c *Chat) Rewrite(answer int64, text, reasoning string) error {
+func (c *Chat) Rewrite(ctx context.Context, who Principal, answer int64, text, reasoning string) error {
 	if err := checkText(text + reasoning); err != nil {
 		return err
 	}
-	defer c.command()()
-	if err := c.free("edit"); err != nil {
+	done, err := c.command(ctx, who, ActionChange, "edit")
+	if err != nil {
 		return err
 	}
+	defer done()
 	at, err := c.find("answer", answer, RoleModel)
 	if err != nil {
 		return err
@@ -221,8 +250,8 @@ func (c *Chat) Rewrite(answer int64, text, reasoning string) error {
 	}
 	rewritten := store.NewMessage{Parent: c.path[at].Parent, Role: store.RoleAssistant, Text: text, Reasoning: reasoning}
 	var added store.Message
-	err = c.commit(func() (err error) {
-		added, err = c.messages.AddMessage(context.Background(), owner, c.id, rewritten)
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
+		added, err = c.messages.AddMessage(ctx, c.owner, c.id, rewritten)
 		return err
 	})
 	if err != nil {
@@ -234,14 +263,15 @@ func (c *Chat) Rewrite(answer int64, text, reasoning string) error {
 
 // Continue writes on in the last answer of the branch. With a negative seed the answer
 // keeps its own, and goes on as if it had not ended.
-func (c *Chat) Continue(answer int64, s Settings) error {
+func (c *Chat) Continue(ctx context.Context, who Principal, answer int64, s Settings) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	defer c.command()()
-	if err := c.free("continue"); err != nil {
+	done, err := c.command(ctx, who, ActionAsk, "continue")
+	if err != nil {
 		return err
 	}
+	defer done()
 	at, err := c.find("answer", answer, RoleModel)
 	if err != nil {
 		return err
@@ -250,13 +280,12 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 		return invalid("answer", "message %d is not the last one: only the last answer can be continued", c.path[at].ID)
 	}
 	old := c.path[at]
-	tokens, err := c.tokens(old)
+	tokens, err := c.tokens(ctx, old)
 	if err != nil {
 		return storeError(err)
 	}
-	if err := c.keep(Panel{s, c.panel.Preset}, c.system); err != nil {
-		return err
-	}
+	panel := Panel{s, c.panel.Preset}
+	change := c.panelChange(panel, c.system)
 	if s.Seed < 0 && !old.Answer.Rewritten {
 		s.Seed = old.Answer.Settings.Seed
 	}
@@ -271,10 +300,13 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 		tokens, a.Begun, a.BegunReasoning = nil, old.text.Len(), old.reasoning.Len()
 	}
 	a.Usage, a.Timings = old.Answer.Usage, old.Answer.Timings
-	err = c.commit(func() error { return c.messages.ContinueAnswer(context.Background(), owner, c.id, old.ID, t.record()) })
+	err = c.commit(ctx, func(ctx context.Context) error {
+		return c.messages.ContinueAnswer(ctx, c.owner, c.id, old.ID, store.NewAnswer{Answer: t.record(), Change: change})
+	})
 	if err != nil {
 		return storeError(err)
 	}
+	c.setPanel(panel, c.system)
 	old.Answer, old.ids = a, tokens
 	c.reopen(old)
 	m := old.message()
@@ -284,12 +316,12 @@ func (c *Chat) Continue(answer int64, s Settings) error {
 }
 
 // tokens returns those of an answer that is continued.
-func (c *Chat) tokens(t *turn) (ids []int32, err error) {
+func (c *Chat) tokens(ctx context.Context, t *turn) (ids []int32, err error) {
 	if t.ids != nil || t.Answer.Rewritten {
 		return t.ids, nil
 	}
-	err = c.commit(func() (err error) {
-		ids, err = c.messages.Tokens(context.Background(), owner, c.id, t.ID)
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
+		ids, err = c.messages.Tokens(ctx, c.owner, c.id, t.ID)
 		return err
 	})
 	return ids, err
@@ -306,22 +338,23 @@ func (c *Chat) reopen(t *turn) {
 
 // Select shows a version of a message, and what was shown below it last. Version 0
 // means the message itself, wherever in the chat it is.
-func (c *Chat) Select(message int64, version int) error {
-	defer c.command()()
-	if err := c.free("show another version"); err != nil {
+func (c *Chat) Select(ctx context.Context, who Principal, message int64, version int) error {
+	done, err := c.command(ctx, who, ActionChange, "show another version")
+	if err != nil {
 		return err
 	}
+	defer done()
 	var branch []store.Message
-	err := c.commit(func() (err error) {
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
 		if version != 0 {
-			if message, err = c.messages.Sibling(context.Background(), owner, c.id, message, version); err != nil {
+			if message, err = c.messages.Sibling(ctx, c.owner, c.id, message, version); err != nil {
 				return c.absent(err, "message")
 			}
 		}
-		if _, err := c.messages.Select(context.Background(), owner, c.id, message); err != nil {
+		if _, err := c.messages.Select(ctx, c.owner, c.id, message); err != nil {
 			return c.absent(err, "message")
 		}
-		if branch, err = c.messages.Branch(context.Background(), owner, c.id); err != nil {
+		if branch, err = c.messages.Branch(ctx, c.owner, c.id); err != nil {
 			return storeError(err)
 		}
 		return nil
@@ -362,7 +395,10 @@ func (c *Chat) turnTo(branch []store.Message) {
 
 // Stop ends the running answer and keeps its text, or ends a replay. answer names the one that is
 // meant, so that a late click cannot stop the next; 0 means whichever runs.
-func (c *Chat) Stop(answer int64) error {
+func (c *Chat) Stop(_ context.Context, who Principal, answer int64) error {
+	if err := c.may(who, ActionChange); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.replay != nil && (answer == 0 || answer == c.replay.Answer) {
@@ -382,19 +418,19 @@ func (c *Chat) Stop(answer int64) error {
 
 // fork copies the branch up to a message into a new conversation. The chat, and others, go on
 // meanwhile.
-func (c *Chat) fork(message int64) (string, error) {
+func (c *Chat) fork(ctx context.Context, message int64) (string, error) {
 	n, wanted, err := c.branchTo(message)
 	if err != nil {
 		return "", err
 	}
 	branch := func(yield func(store.Message, error) bool) {
-		for m, err := range c.tree(context.Background()) {
+		for m, err := range c.tree(ctx) {
 			if (err != nil || wanted[m.ID]) && !yield(m, err) {
 				return
 			}
 		}
 	}
-	copied, err := c.service.importInto(context.Background(), c.messages, branch, func() (store.NewConversation, int64) { return n, message })
+	copied, err := c.service.importInto(ctx, c.owner, c.messages, branch, func() (store.NewConversation, int64) { return n, message })
 	return copied.ID, err
 }
 
@@ -422,7 +458,10 @@ func (c *Chat) branchTo(message int64) (n store.NewConversation, wanted map[int6
 
 // Older returns the messages of the branch before one of them, at most a page, and
 // whether there are more.
-func (c *Chat) Older(before int64) (list []Message, more bool, err error) {
+func (c *Chat) Older(_ context.Context, who Principal, before int64) (list []Message, more bool, err error) {
+	if err := c.may(who, ActionRead); err != nil {
+		return nil, false, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	end, err := c.find("before", before, "")
@@ -438,7 +477,10 @@ func (c *Chat) Older(before int64) (list []Message, more bool, err error) {
 
 // Newer returns the messages of the branch behind one of them, at most a page, and
 // whether there are more.
-func (c *Chat) Newer(after int64) (list []Message, more bool, err error) {
+func (c *Chat) Newer(_ context.Context, who Principal, after int64) (list []Message, more bool, err error) {
+	if err := c.may(who, ActionRead); err != nil {
+		return nil, false, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, err := c.find("after", after, "")
@@ -454,22 +496,25 @@ func (c *Chat) Newer(after int64) (list []Message, more bool, err error) {
 
 // Subscribe begins to read after event since. The snapshot is nil if everything
 // that followed since is still known and will be sent.
-func (c *Chat) Subscribe(since int64) (*Subscription, *Snapshot, error) {
-	return c.subscribe(since, 0)
+func (c *Chat) Subscribe(ctx context.Context, who Principal, since int64) (*Subscription, *Snapshot, error) {
+	return c.subscribe(ctx, who, since, 0)
 }
 
 // SubscribeAt begins to read with a snapshot around a message; with the end of the branch
 // if the message is not in it.
-func (c *Chat) SubscribeAt(message int64) (*Subscription, *Snapshot, error) {
-	return c.subscribe(0, message)
+func (c *Chat) SubscribeAt(ctx context.Context, who Principal, message int64) (*Subscription, *Snapshot, error) {
+	return c.subscribe(ctx, who, 0, message)
 }
 
-func (c *Chat) subscribe(since, message int64) (*Subscription, *Snapshot, error) {
+func (c *Chat) subscribe(ctx context.Context, who Principal, since, message int64) (*Subscription, *Snapshot, error) {
+	if err := c.may(who, ActionRead); err != nil {
+		return nil, nil, err
+	}
 	sub, snapshot, err := c.register(since, message)
 	if snapshot == nil || snapshot.Origin == "" {
 		return sub, snapshot, err
 	}
-	origin, missing := c.messages.Conversation(context.Background(), owner, snapshot.Origin)
+	origin, missing := c.messages.Conversation(ctx, c.owner, snapshot.Origin)
 	if snapshot.OriginTitle = origin.Title; missing != nil {
 		snapshot.Origin = ""
 	}
@@ -607,7 +652,7 @@ func (c *Chat) below(id int64) int {
 }
 
 // ask adds a question below parent and begins the answer to it.
-func (c *Chat) ask(parent int64, q Question) error {
+func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 	if err := c.room(c.below(parent), len(q.Text)); err != nil {
 		return err
 	}
@@ -615,27 +660,25 @@ func (c *Chat) ask(parent int64, q Question) error {
 	if !c.begun {
 		c.model, c.raw, panel.Preset = cmp.Or(q.Model, c.service.loadedModel()), q.Raw, q.Preset
 	}
-	if err := c.keep(panel, q.System); err != nil {
-		return err
-	}
 	t := c.newAnswer(q.System, q.Settings)
 	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text}
-	record := store.NewAnswer{Answer: t.record()}
+	record := store.NewAnswer{Answer: t.record(), Change: c.panelChange(panel, q.System)}
 	var asked, added store.Message
 	begun, conversation := c.begun, store.NewConversation{
-		ID: c.id, Title: title(q.Text), Model: c.model, Raw: c.raw, System: c.system, Settings: c.panel.record(),
+		ID: c.id, Title: title(q.Text), Model: c.model, Raw: c.raw, System: q.System, Settings: panel.record(),
 	}
-	err := c.commit(func() (err error) {
+	err := c.commit(ctx, func(ctx context.Context) (err error) {
 		if begun {
-			asked, added, err = c.messages.Ask(context.Background(), owner, c.id, question, record)
+			asked, added, err = c.messages.Ask(ctx, c.owner, c.id, question, record)
 		} else {
-			_, asked, added, err = c.messages.Start(context.Background(), owner, conversation, question, record)
+			_, asked, added, err = c.messages.Start(ctx, c.owner, conversation, question, record)
 		}
 		return err
 	})
 	if err != nil {
 		return storeError(err)
 	}
+	c.setPanel(panel, q.System)
 	if !c.begun {
 		c.begun = true
 		c.retitle(title(q.Text))
@@ -719,7 +762,7 @@ func (c *Chat) rename(title string) {
 
 // use makes model the one that answers from now on, and tells the readers.
 func (c *Chat) use(model string) {
-	defer c.command()()
+	defer c.exclude()()
 	c.model = model
 	c.publish(Event{Type: EventModel, Text: model})
 }
@@ -758,11 +801,13 @@ func (c *Chat) dropIdle() bool {
 	return true
 }
 
-// touch counts as a use of the chat, so that it stays in memory.
-func (c *Chat) touch() {
+// touch counts as a use of the chat, so that it stays in memory. It reports whether the chat
+// is still there.
+func (c *Chat) touch() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used = c.service.opt.Now()
+	return !c.dropped
 }
 
 // running reports whether an answer is being written.
@@ -801,11 +846,11 @@ func (c *Chat) end() {
 
 // load reads the branch that is shown.
 func (c *Chat) load(ctx context.Context) error {
-	conversation, err := c.messages.Conversation(ctx, owner, c.id)
+	conversation, err := c.messages.Conversation(ctx, c.owner, c.id)
 	if err != nil {
 		return err
 	}
-	branch, err := c.messages.Branch(ctx, owner, c.id)
+	branch, err := c.messages.Branch(ctx, c.owner, c.id)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kept := openStore(t, storePath(t))
 			s, engine := newService(t, Options{Store: kept})
-			c, err := s.Start(Question{Text: "one", Settings: DefaultSettings(), Model: "first"}, temporary)
+			c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: DefaultSettings(), Model: "first"}, temporary)
 			must(t, err)
 			asks := func(want string) {
 				t.Helper()
@@ -31,22 +31,22 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 				}
 			}
 			asks("first")
-			sub, _, err := c.Subscribe(0)
+			sub, _, err := c.Subscribe(context.Background(), me, 0)
 			must(t, err)
-			must(t, s.SetModel(context.Background(), c.ID(), "second"))
+			must(t, s.SetModel(context.Background(), me, c.ID(), "second"))
 			events, _ := sub.Take()
 			if last := events[len(events)-1]; last.Type != EventModel || last.Text != "second" {
 				t.Errorf("the readers were told %+v", last)
 			}
-			must(t, c.Send(question("two")))
+			must(t, c.Send(context.Background(), me, question("two")))
 			asks("second")
-			must(t, c.Regenerate(0, "", DefaultSettings()))
+			must(t, c.Regenerate(context.Background(), me, 0, "", DefaultSettings()))
 			asks("second")
-			must(t, c.Continue(0, DefaultSettings()))
+			must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
 			asks("second")
-			fork, err := s.Fork(c, lastMessage(t, c).ID)
+			fork, err := s.Fork(context.Background(), me, c, lastMessage(t, c).ID)
 			must(t, err)
-			copied, err := s.Chat(fork)
+			copied, err := s.Chat(context.Background(), me, fork)
 			must(t, err)
 			if got := snapshotOf(copied).Model; got != "second" {
 				t.Errorf("a fork is answered by %q", got)
@@ -54,14 +54,14 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 			if !temporary {
 				s.Close()
 				s, engine = newService(t, Options{Store: kept})
-				c, err = s.Chat(c.ID())
+				c, err = s.Chat(context.Background(), me, c.ID())
 				must(t, err)
 			}
 			if got := snapshotOf(c).Model; got != "second" {
 				t.Errorf("later the chat is answered by %q", got)
 			}
-			must(t, s.SetModel(context.Background(), c.ID(), ""))
-			must(t, c.Send(question("three")))
+			must(t, s.SetModel(context.Background(), me, c.ID(), ""))
+			must(t, c.Send(context.Background(), me, question("three")))
 			asks("test")
 		})
 	}
@@ -73,7 +73,7 @@ func TestAChatKeepsTheModelOfItsFirstAnswerWhenAnotherIsLoaded(t *testing.T) {
 			kept := openStore(t, storePath(t))
 			s, engine := newService(t, Options{Store: kept})
 			engine.load("first")
-			c, err := s.Start(question("one"), temporary)
+			c, err := s.Start(context.Background(), me, question("one"), temporary)
 			must(t, err)
 			asked := func() string {
 				a := <-engine.asked
@@ -84,18 +84,18 @@ func TestAChatKeepsTheModelOfItsFirstAnswerWhenAnotherIsLoaded(t *testing.T) {
 			asked()
 			engine.load("second") // for another chat
 			for what, ask := range map[string]func() error{
-				"a question":                   func() error { return c.Send(question("two")) },
-				"another version of an answer": func() error { return c.Regenerate(0, "", DefaultSettings()) },
-				"the rest of an answer":        func() error { return c.Continue(0, DefaultSettings()) },
+				"a question":                   func() error { return c.Send(context.Background(), me, question("two")) },
+				"another version of an answer": func() error { return c.Regenerate(context.Background(), me, 0, "", DefaultSettings()) },
+				"the rest of an answer":        func() error { return c.Continue(context.Background(), me, 0, DefaultSettings()) },
 			} {
 				must(t, ask())
 				if got := asked(); got != "first" {
 					t.Errorf("for %s the engine was asked for %q", what, got)
 				}
 			}
-			fork, err := s.Fork(c, lastMessage(t, c).ID)
+			fork, err := s.Fork(context.Background(), me, c, lastMessage(t, c).ID)
 			must(t, err)
-			copied, err := s.Chat(fork)
+			copied, err := s.Chat(context.Background(), me, fork)
 			must(t, err)
 			if got := snapshotOf(copied).Model; got != "first" {
 				t.Errorf("a fork is answered by %q", got)
@@ -106,9 +106,9 @@ func TestAChatKeepsTheModelOfItsFirstAnswerWhenAnotherIsLoaded(t *testing.T) {
 			s.Close()
 			s, engine = newService(t, Options{Store: kept})
 			engine.load("second")
-			c, err = s.Chat(c.ID())
+			c, err = s.Chat(context.Background(), me, c.ID())
 			must(t, err)
-			must(t, c.Send(question("three")))
+			must(t, c.Send(context.Background(), me, question("three")))
 			if got := asked(); got != "first" {
 				t.Errorf("after a restart the engine was asked for %q", got)
 			}
@@ -128,9 +128,9 @@ func TestAChatWithoutAModelGoesOnWithThatOfItsFirstAnswer(t *testing.T) {
 		{ID: 6, Parent: 5, Role: store.RoleAssistant, State: store.Done, Text: "3", Answer: answerOf("second")},
 	}, 6)
 	must(t, err)
-	c, err := s.Chat(id)
+	c, err := s.Chat(context.Background(), me, id)
 	must(t, err)
-	must(t, c.Send(question("four")))
+	must(t, c.Send(context.Background(), me, question("four")))
 	if got := (<-engine.asked).request.Model; got != "first" {
 		t.Errorf("the engine was asked for %q", got)
 	}
@@ -141,16 +141,16 @@ func TestTheModelThatAPersonChoseLastIsRemembered(t *testing.T) {
 	s, engine := newService(t, Options{Store: kept})
 	chosen := func(want string) {
 		t.Helper()
-		if got, err := s.ChosenModel(context.Background()); err != nil || got != want {
+		if got, err := s.ChosenModel(context.Background(), me); err != nil || got != want {
 			t.Errorf("the model chosen last is %q (%v), want %q", got, err, want)
 		}
 	}
 	c, a := start(t, s, engine, "one")
 	a.finish()
 	chosen("") // nobody has chosen the one that was loaded
-	must(t, s.SetModel(context.Background(), c.ID(), "first"))
+	must(t, s.SetModel(context.Background(), me, c.ID(), "first"))
 	chosen("first")
-	_, err := s.Start(Question{Text: "two", Settings: DefaultSettings(), Model: "second"}, true)
+	_, err := s.Start(context.Background(), me, Question{Text: "two", Settings: DefaultSettings(), Model: "second"}, true)
 	must(t, err)
 	chosen("second")
 	s.Close()
@@ -163,18 +163,18 @@ func TestAModelThatIsChosenIsChecked(t *testing.T) {
 	c, a := start(t, s, engine, "one")
 	a.finish()
 	for name, model := range map[string]string{"too long": strings.Repeat("m", maxModel+1), "no text": "\xff"} {
-		if e, ok := errors.AsType[*infer.Error](s.SetModel(context.Background(), c.ID(), model)); !ok || e.Param != "model" {
+		if e, ok := errors.AsType[*infer.Error](s.SetModel(context.Background(), me, c.ID(), model)); !ok || e.Param != "model" {
 			t.Errorf("a name that is %s was taken", name)
 		}
 	}
-	if err := s.SetModel(context.Background(), "nowhere", "m"); !errors.Is(err, ErrNotFound) {
+	if err := s.SetModel(context.Background(), me, "nowhere", "m"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("for a chat that is not there: %v", err)
 	}
 }
 
 func TestAnAnswerOfAModelThatIsStillToBeLoadedSaysSo(t *testing.T) {
 	s, engine := newService(t, Options{})
-	c, err := s.Start(Question{Text: "one", Settings: DefaultSettings(), Model: "other"}, false)
+	c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: DefaultSettings(), Model: "other"}, false)
 	must(t, err)
 	a := <-engine.asked
 	if m := lastMessage(t, c); m.Answer.Receipt.Model != "other" || m.Answer.Context != 0 {

@@ -17,20 +17,23 @@ import (
 // The list of chats. Temporary ones are not in it. Whatever changes it closes Changes.
 
 // Conversations lists a page of the stored chats.
-func (s *Service) Conversations(ctx context.Context, f store.Filter) ([]store.Conversation, error) {
+func (s *Service) Conversations(ctx context.Context, who Principal, f store.Filter) ([]store.Conversation, error) {
+	if err := who.may(ActionRead, KindChat); err != nil {
+		return nil, err
+	}
 	if s.opt.Store == nil {
 		return nil, nil
 	}
-	return s.opt.Store.Conversations(ctx, owner, f)
+	return s.opt.Store.Conversations(ctx, who.Owner, f)
 }
 
 // Conversation returns what is known of a chat beside its messages.
-func (s *Service) Conversation(ctx context.Context, id string) (store.Conversation, error) {
-	c, err := s.Chat(id)
+func (s *Service) Conversation(ctx context.Context, who Principal, id string) (store.Conversation, error) {
+	c, err := s.Chat(ctx, who, id)
 	if err != nil {
 		return store.Conversation{}, err
 	}
-	conversation, err := c.messages.Conversation(ctx, owner, id)
+	conversation, err := c.messages.Conversation(ctx, who.Owner, id)
 	if err != nil {
 		return store.Conversation{}, storeError(err)
 	}
@@ -38,25 +41,31 @@ func (s *Service) Conversation(ctx context.Context, id string) (store.Conversati
 }
 
 // Folders lists the folders in use by name.
-func (s *Service) Folders(ctx context.Context) ([]store.Folder, error) {
+func (s *Service) Folders(ctx context.Context, who Principal) ([]store.Folder, error) {
+	if err := who.may(ActionRead, KindChat); err != nil {
+		return nil, err
+	}
 	if s.opt.Store == nil {
 		return nil, nil
 	}
-	return s.opt.Store.Folders(ctx, owner)
+	return s.opt.Store.Folders(ctx, who.Owner)
 }
 
 // Search finds words in the titles and messages of stored chats.
-func (s *Service) Search(ctx context.Context, q store.Query) (store.Found, error) {
+func (s *Service) Search(ctx context.Context, who Principal, q store.Query) (store.Found, error) {
+	if err := who.may(ActionRead, KindChat); err != nil {
+		return store.Found{}, err
+	}
 	if s.opt.Store == nil {
 		return store.Found{}, nil
 	}
-	return s.opt.Store.Search(ctx, owner, q)
+	return s.opt.Store.Search(ctx, who.Owner, q)
 }
 
 // Running reports whether an answer of a chat is being written.
-func (s *Service) Running(id string) bool {
+func (s *Service) Running(who Principal, id string) bool {
 	c := s.find(id)
-	return c != nil && c.running()
+	return c != nil && c.may(who, ActionRead) == nil && c.running()
 }
 
 // Characters of a title and of a folder's name that are kept.
@@ -66,7 +75,7 @@ const (
 )
 
 // Rename gives a chat a title.
-func (s *Service) Rename(ctx context.Context, id, title string) error {
+func (s *Service) Rename(ctx context.Context, who Principal, id, title string) error {
 	title, err := oneLine("title", title, maxTitle)
 	if err != nil {
 		return err
@@ -76,7 +85,7 @@ func (s *Service) Rename(ctx context.Context, id, title string) error {
 	}
 	// A load in between would read the old title and be told of no new one.
 	defer s.loading.lock(id)()
-	if err := s.change(ctx, id, store.Change{Title: &title}); err != nil {
+	if err := s.change(ctx, who, id, store.Change{Title: &title}); err != nil {
 		return err
 	}
 	if c := s.find(id); c != nil {
@@ -103,46 +112,48 @@ const chosenModel = "chosen_model"
 
 // ChosenModel returns the model that a person chose last, for the chats that begin; empty
 // if nobody has chosen yet.
-func (s *Service) ChosenModel(ctx context.Context) (model string, err error) {
-	s.chosenMu.Lock()
-	defer s.chosenMu.Unlock()
-	if s.opt.Store == nil || s.chosen != "" {
-		return s.chosen, nil
+func (s *Service) ChosenModel(ctx context.Context, who Principal) (model string, err error) {
+	if err := who.may(ActionRead, KindSetting); err != nil {
+		return "", err
 	}
-	value, err := s.opt.Store.Setting(ctx, owner, chosenModel)
+	s.chosenMu.Lock()
+	model, known := s.chosen[who.Owner]
+	s.chosenMu.Unlock()
+	if known || s.opt.Store == nil {
+		return model, nil
+	}
+	value, err := s.opt.Store.Setting(ctx, who.Owner, chosenModel)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return "", nil
 	case err == nil:
-		err = json.Unmarshal(value, &s.chosen)
+		err = json.Unmarshal(value, &model)
 	}
 	if err != nil {
 		return "", storeError(err)
 	}
-	return s.chosen, nil
+	return model, nil
 }
 
 // choose remembers which model a person chose. Without that new chats begin with another
 // one, which is no reason to refuse what was asked for.
-func (s *Service) choose(model string) {
+func (s *Service) choose(ctx context.Context, who Principal, model string) {
 	s.chosenMu.Lock()
-	defer s.chosenMu.Unlock()
-	if model == s.chosen {
-		return
-	}
-	s.chosen = model
-	if s.opt.Store == nil {
+	before, known := s.chosen[who.Owner]
+	s.chosen[who.Owner] = model
+	s.chosenMu.Unlock()
+	if known && model == before || s.opt.Store == nil {
 		return
 	}
 	value, _ := json.Marshal(model) // cannot fail
-	if err := s.opt.Store.SetSetting(context.Background(), owner, chosenModel, value); err != nil {
+	if err := s.opt.Store.SetSetting(context.WithoutCancel(ctx), who.Owner, chosenModel, value); err != nil {
 		s.opt.Log.Warn("the model that was chosen last cannot be remembered", "error", err)
 	}
 }
 
 // SetModel names the model of a chat's answers to come; empty: the one that is loaded now. An
 // answer that is being written keeps its own.
-func (s *Service) SetModel(ctx context.Context, id, model string) error {
+func (s *Service) SetModel(ctx context.Context, who Principal, id, model string) error {
 	if err := checkModel(model); err != nil {
 		return err
 	}
@@ -153,15 +164,20 @@ func (s *Service) SetModel(ctx context.Context, id, model string) error {
 	}
 	defer s.loading.lock(id)()
 	c := s.find(id)
+	if c != nil {
+		if err := c.may(who, ActionChange); err != nil {
+			return err
+		}
+	}
 	if c == nil || !c.temporary {
-		if err := s.change(ctx, id, store.Change{Model: &model}); err != nil {
+		if err := s.change(ctx, who, id, store.Change{Model: &model}); err != nil {
 			return err
 		}
 	}
 	if c != nil {
 		c.use(model)
 	}
-	s.choose(model)
+	s.choose(ctx, who, model)
 	return nil
 }
 
@@ -186,29 +202,32 @@ func oneLine(field, name string, max int) (string, error) {
 
 // Move puts a chat into a folder, or with an empty name into none. A folder is made by
 // naming it, and is gone with its last chat.
-func (s *Service) Move(ctx context.Context, id, folder string) error {
+func (s *Service) Move(ctx context.Context, who Principal, id, folder string) error {
 	folder, err := oneLine("folder", folder, maxFolder)
 	if err != nil {
 		return err
 	}
-	return s.change(ctx, id, store.Change{Folder: &folder})
+	return s.change(ctx, who, id, store.Change{Folder: &folder})
 }
 
 // RenameFolder gives a folder another name, and returns it as it is kept. It fails with a
 // *TakenError if another folder has it.
-func (s *Service) RenameFolder(ctx context.Context, folder, name string) (string, error) {
+func (s *Service) RenameFolder(ctx context.Context, who Principal, from, name string) (string, error) {
+	if err := who.may(ActionChange, KindChat); err != nil {
+		return "", err
+	}
 	name, err := oneLine("name", name, maxFolder)
 	switch {
 	case err != nil:
 		return "", err
 	case name == "":
 		return "", invalid("name", "the folder's name is empty")
-	case folder == "":
+	case from == "":
 		return "", invalid("folder", "it is not said which folder")
 	case s.opt.Store == nil:
 		return "", errNoFolder
 	}
-	err = s.opt.Store.RenameFolder(ctx, owner, folder, name)
+	err = s.opt.Store.RenameFolder(ctx, who.Owner, from, name)
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return "", &TakenError{"folder", name}
@@ -217,31 +236,34 @@ func (s *Service) RenameFolder(ctx context.Context, folder, name string) (string
 	case err != nil:
 		return "", storeError(err)
 	}
-	s.renames.add(folder, name)
-	s.notify()
+	s.renames.add(who.Owner, from, name)
+	s.notify(who.Owner)
 	return name, nil
 }
 
 // FolderNow returns what a folder is called now that was renamed since the server started;
 // else its name.
-func (s *Service) FolderNow(name string) string { return s.renames.now(name) }
+func (s *Service) FolderNow(who Principal, name string) string { return s.renames.now(who.Owner, name) }
 
 // renames are the folders that were renamed, the last ones.
 type renames struct {
 	mu    sync.Mutex
-	to    map[string]string
-	order []string
+	to    map[folder]string
+	order []folder
 }
+
+// folder is a folder of a person.
+type folder struct{ owner, name string }
 
 const rememberedRenames = 1000
 
-func (r *renames) add(from, to string) {
+func (r *renames) add(owner, from, to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.to == nil {
-		r.to = map[string]string{}
+		r.to = map[folder]string{}
 	}
-	delete(r.to, to) // it is in use again
+	delete(r.to, folder{owner, to}) // it is in use again
 	if from == to {
 		return
 	}
@@ -249,14 +271,15 @@ func (r *renames) add(from, to string) {
 		delete(r.to, r.order[0])
 		r.order = r.order[1:]
 	}
-	r.to[from], r.order = to, append(r.order, from)
+	was := folder{owner, from}
+	r.to[was], r.order = to, append(r.order, was)
 }
 
-func (r *renames) now(name string) string {
+func (r *renames) now(owner, name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for range rememberedRenames { // names may go round
-		to, renamed := r.to[name]
+		to, renamed := r.to[folder{owner, name}]
 		if !renamed {
 			break
 		}
@@ -268,37 +291,48 @@ func (r *renames) now(name string) string {
 var errNoFolder = &infer.Error{Code: infer.CodeNotFound, Param: "folder", Message: "there is no such folder any more; it is gone with its last chat"}
 
 // Pin puts a chat before the others in the list, or back among them.
-func (s *Service) Pin(ctx context.Context, id string, pinned bool) error {
-	return s.change(ctx, id, store.Change{Pinned: &pinned})
+func (s *Service) Pin(ctx context.Context, who Principal, id string, pinned bool) error {
+	return s.change(ctx, who, id, store.Change{Pinned: &pinned})
 }
 
 // Archive takes a chat out of the list into the archive, or back.
-func (s *Service) Archive(ctx context.Context, id string, archived bool) error {
-	return s.change(ctx, id, store.Change{Archived: &archived})
+func (s *Service) Archive(ctx context.Context, who Principal, id string, archived bool) error {
+	return s.change(ctx, who, id, store.Change{Archived: &archived})
 }
 
-func (s *Service) change(ctx context.Context, id string, change store.Change) error {
+func (s *Service) change(ctx context.Context, who Principal, id string, change store.Change) error {
+	if err := who.may(ActionChange, KindChat); err != nil {
+		return err
+	}
 	if s.opt.Store == nil {
 		return ErrNotFound
 	}
-	if _, err := s.opt.Store.UpdateConversation(ctx, owner, id, change); err != nil {
+	if _, err := s.opt.Store.UpdateConversation(ctx, who.Owner, id, change); err != nil {
 		return storeError(err)
 	}
-	s.notify()
+	s.notify(who.Owner)
 	return nil
 }
 
 // Delete puts a chat in the trash. An answer that runs in it is stopped first, and its
 // text kept. A temporary chat is gone.
-func (s *Service) Delete(ctx context.Context, id string) error {
+func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
+	if err := who.may(ActionChange, KindChat); err != nil {
+		return err
+	}
 	defer s.loading.lock(id)()
 	c := s.find(id)
+	if c != nil {
+		if err := c.may(who, ActionChange); err != nil {
+			return err
+		}
+	}
 	stored := s.opt.Store != nil && (c == nil || !c.temporary)
 	if !stored && c == nil {
 		return ErrNotFound
 	}
 	if stored {
-		if err := s.opt.Store.DeleteConversation(ctx, owner, id); err != nil {
+		if err := s.opt.Store.DeleteConversation(ctx, who.Owner, id); err != nil {
 			return storeError(err)
 		}
 	}
@@ -307,46 +341,47 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	s.notify()
+	s.notify(who.Owner)
 	return nil
 }
 
 // end takes a chat that was deleted out of memory when its commands and its answer have
 // ended.
 func (s *Service) end(c *Chat) error {
-	c.commands.Lock()
-	s.mu.Lock()
+	c.commands <- struct{}{}
 	ended := s.remove(c)
-	s.mu.Unlock()
-	c.commands.Unlock()
+	<-c.commands
 	if ended != nil {
 		<-ended
 	}
-	c.commands.Lock()
-	defer c.commands.Unlock()
+	c.commands <- struct{}{}
+	defer func() { <-c.commands }()
 	return c.storeEnding()
 }
 
 // Restore takes a chat out of the trash.
-func (s *Service) Restore(ctx context.Context, id string) error {
+func (s *Service) Restore(ctx context.Context, who Principal, id string) error {
+	if err := who.may(ActionChange, KindChat); err != nil {
+		return err
+	}
 	if s.opt.Store == nil {
 		return ErrNotFound
 	}
 	defer s.loading.lock(id)()
-	if err := s.opt.Store.RestoreConversation(ctx, owner, id); err != nil {
+	if err := s.opt.Store.RestoreConversation(ctx, who.Owner, id); err != nil {
 		return storeError(err)
 	}
-	s.notify()
+	s.notify(who.Owner)
 	return nil
 }
 
 // Tree returns a chat with all its messages, parents before their children.
-func (s *Service) Tree(ctx context.Context, id string) (store.Conversation, []store.Message, error) {
-	c, err := s.Chat(id)
+func (s *Service) Tree(ctx context.Context, who Principal, id string) (store.Conversation, []store.Message, error) {
+	c, err := s.Chat(ctx, who, id)
 	if err != nil {
 		return store.Conversation{}, nil, err
 	}
-	conversation, err := c.messages.Conversation(ctx, owner, id)
+	conversation, err := c.messages.Conversation(ctx, who.Owner, id)
 	if err != nil {
 		return store.Conversation{}, nil, storeError(err)
 	}
@@ -364,7 +399,7 @@ func (s *Service) Tree(ctx context.Context, id string) (store.Conversation, []st
 func (c *Chat) tree(ctx context.Context) iter.Seq2[store.Message, error] {
 	return func(yield func(store.Message, error) bool) {
 		for after := int64(0); ; {
-			part, err := c.messages.Messages(ctx, owner, c.id, after)
+			part, err := c.messages.Messages(ctx, c.owner, c.id, after)
 			if err != nil {
 				yield(store.Message{}, err)
 				return
@@ -384,12 +419,15 @@ func (c *Chat) tree(ctx context.Context) iter.Seq2[store.Message, error] {
 
 // Fork copies the branch of c up to a message into a new chat and returns its id. What
 // is copied from a temporary chat is a temporary chat.
-func (s *Service) Fork(c *Chat, message int64) (string, error) {
-	id, err := c.fork(message)
+func (s *Service) Fork(ctx context.Context, who Principal, c *Chat, message int64) (string, error) {
+	if err := c.may(who, ActionChange); err != nil {
+		return "", err
+	}
+	id, err := c.fork(context.WithoutCancel(ctx), message)
 	if err != nil {
 		return "", err
 	}
-	return id, s.list(id, c.temporary)
+	return id, s.list(ctx, who, id, c.temporary)
 }
 
 // imports is how many chats are imported or copied at once; more wait.
@@ -398,7 +436,10 @@ const imports = 2
 // Import makes a chat of messages that were exported. about is called behind the last of
 // them; it returns what the chat begins with and the message that is shown last. A chat
 // without a title gets that of its first message. All of it is there, or nothing.
-func (s *Service) Import(ctx context.Context, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64, error)) (store.Conversation, error) {
+func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64, error)) (store.Conversation, error) {
+	if err := who.may(ActionChange, KindChat); err != nil {
+		return store.Conversation{}, err
+	}
 	kept, temporary := messages(s.memory), true
 	if s.opt.Store != nil {
 		kept, temporary = s.opt.Store, false
@@ -427,15 +468,15 @@ func (s *Service) Import(ctx context.Context, list iter.Seq2[store.Message, erro
 			yield(store.Message{}, err)
 		}
 	}
-	c, err := s.importInto(ctx, kept, checked, func() (store.NewConversation, int64) { return n, leaf })
+	c, err := s.importInto(ctx, who.Owner, kept, checked, func() (store.NewConversation, int64) { return n, leaf })
 	if err != nil {
 		return store.Conversation{}, err
 	}
-	return c, s.list(c.ID, temporary)
+	return c, s.list(ctx, who, c.ID, temporary)
 }
 
 // importInto waits until no more than imports others are imported.
-func (s *Service) importInto(ctx context.Context, kept messages, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64)) (store.Conversation, error) {
+func (s *Service) importInto(ctx context.Context, owner string, kept messages, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64)) (store.Conversation, error) {
 	select {
 	case s.importing <- struct{}{}:
 	case <-ctx.Done():
@@ -453,12 +494,12 @@ func (s *Service) importInto(ctx context.Context, kept messages, list iter.Seq2[
 
 // list makes a conversation that was written whole known. A temporary one is loaded at
 // once: only chats that are loaded are ever dropped.
-func (s *Service) list(id string, temporary bool) error {
+func (s *Service) list(ctx context.Context, who Principal, id string, temporary bool) error {
 	if !temporary {
-		s.notify()
+		s.notify(who.Owner)
 		return nil
 	}
-	if _, err := s.Chat(id); err != nil {
+	if _, err := s.Chat(ctx, who, id); err != nil {
 		s.memory.forget(id)
 		return err
 	}

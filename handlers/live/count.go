@@ -34,7 +34,10 @@ type counted struct {
 
 // Count counts the prompt that a draft would make in the chat called id; in a new chat
 // if id is empty.
-func (s *Service) Count(ctx context.Context, id string, d Draft) (Count, error) {
+func (s *Service) Count(ctx context.Context, who Principal, id string, d Draft) (Count, error) {
+	if err := who.may(ActionAsk, KindChat); err != nil {
+		return Count{}, err
+	}
 	if err := checkText(d.Text); err != nil {
 		return Count{}, err
 	}
@@ -42,7 +45,7 @@ func (s *Service) Count(ctx context.Context, id string, d Draft) (Count, error) 
 		return Count{}, err
 	}
 	if id != "" {
-		c, err := s.Chat(id)
+		c, err := s.Chat(ctx, who, id)
 		if err != nil {
 			return Count{}, err
 		}
@@ -51,7 +54,7 @@ func (s *Service) Count(ctx context.Context, id string, d Draft) (Count, error) 
 	if err := checkModel(d.Model); err != nil {
 		return Count{}, err
 	}
-	c := s.newChat("", true)
+	c := s.newChat(who.Owner, "", true)
 	c.model, c.raw = d.Model, d.Raw
 	return c.count(ctx, d)
 }

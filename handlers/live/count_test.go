@@ -15,7 +15,7 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 	defer s.Close()
 	count := func(id, text string) Count {
 		t.Helper()
-		n, err := s.Count(context.Background(), id, Draft{Text: text, System: "be brief"})
+		n, err := s.Count(context.Background(), me, id, Draft{Text: text, System: "be brief"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,7 +24,7 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 	if got, want := count("", "one two"), (Count{Tokens: 5 + 5, Draft: 2, Context: 100}); got != want {
 		t.Errorf("in a new chat: got %+v, want %+v", got, want)
 	}
-	c, err := s.Start(Question{Text: "a b", System: "be brief", Settings: DefaultSettings()}, true)
+	c, err := s.Start(context.Background(), me, Question{Text: "a b", System: "be brief", Settings: DefaultSettings()}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 			t.Errorf("%.10q: got %+v after %d renderings, want %+v after %d", step.text, got, engine.rendered.Load(), want, step.rendered)
 		}
 	}
-	if err := c.Rewrite(0, "c d e f", ""); err != nil {
+	if err := c.Rewrite(context.Background(), me, 0, "c d e f", ""); err != nil {
 		t.Fatal(err)
 	}
 	if got := count(c.ID(), "x"); got.Tokens != 5+5+7+4 || engine.rendered.Load() != 3 {
@@ -74,11 +74,11 @@ func TestCount_RefusesWhatCannotBeSent(t *testing.T) {
 		"a system prompt like that": {"", Draft{Text: "x", System: "\xff"}},
 		"a model like that":         {"", Draft{Text: "x", Model: "\xff"}},
 	} {
-		if _, err := s.Count(context.Background(), c.chat, c.draft); !errors.As(err, new(*infer.Error)) {
+		if _, err := s.Count(context.Background(), me, c.chat, c.draft); !errors.As(err, new(*infer.Error)) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if _, err := s.Count(context.Background(), "nowhere", Draft{Text: "x"}); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Count(context.Background(), me, "nowhere", Draft{Text: "x"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 }

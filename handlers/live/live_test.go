@@ -158,7 +158,7 @@ func question(text string) Question { return Question{Text: text, Settings: Defa
 
 func start(t testing.TB, s *Service, engine *script, text string) (*Chat, *answer) {
 	t.Helper()
-	c, err := s.Start(question(text), false)
+	c, err := s.Start(context.Background(), me, question(text), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func start(t testing.TB, s *Service, engine *script, text string) (*Chat, *answe
 
 func lastMessage(t testing.TB, c *Chat) Message {
 	t.Helper()
-	_, snapshot, err := c.Subscribe(0)
+	_, snapshot, err := c.Subscribe(context.Background(), me, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,9 +214,9 @@ func TestAContinuedAnswerCountsItsBeginningOnce(t *testing.T) {
 	}
 	prefill(7)
 	a.write("One", " two")
-	must(t, c.Stop(0))
+	must(t, c.Stop(context.Background(), me, 0))
 	settle(c)
-	must(t, c.Continue(0, DefaultSettings()))
+	must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
 	a = <-engine.asked
 	prefill(7 + 2)
 	a.write(" three")
@@ -237,23 +237,23 @@ func TestTheEngineGetsTheConversation(t *testing.T) {
 	settle(c)
 	q := question("two")
 	q.System = "Be brief."
-	if err := c.Send(q); err != nil {
+	if err := c.Send(context.Background(), me, q); err != nil {
 		t.Fatal(err)
 	}
 	a = <-engine.asked
 	a.write("three")
-	if err := c.Stop(0); err != nil {
+	if err := c.Stop(context.Background(), me, 0); err != nil {
 		t.Fatal(err)
 	}
 	settle(c)
-	if err := c.Regenerate(0, "Be brief.", DefaultSettings()); err != nil {
+	if err := c.Regenerate(context.Background(), me, 0, "Be brief.", DefaultSettings()); err != nil {
 		t.Fatal(err)
 	}
 	a = <-engine.asked
 	a.write("four")
 	a.finish()
 	settle(c)
-	if err := c.Send(question("five")); err != nil {
+	if err := c.Send(context.Background(), me, question("five")); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -274,12 +274,12 @@ func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
 	s, engine := newService(t, Options{})
 	c, a := start(t, s, engine, "one")
 	for name, command := range map[string]func() error{
-		"send":         func() error { return c.Send(question("two")) },
-		"answer again": func() error { return c.Regenerate(0, "", DefaultSettings()) },
-		"edit":         func() error { return c.Edit(1, question("two")) },
-		"rewrite":      func() error { return c.Rewrite(2, "two", "") },
-		"continue":     func() error { return c.Continue(2, DefaultSettings()) },
-		"select":       func() error { return c.Select(2, 1) },
+		"send":         func() error { return c.Send(context.Background(), me, question("two")) },
+		"answer again": func() error { return c.Regenerate(context.Background(), me, 0, "", DefaultSettings()) },
+		"edit":         func() error { return c.Edit(context.Background(), me, 1, question("two")) },
+		"rewrite":      func() error { return c.Rewrite(context.Background(), me, 2, "two", "") },
+		"continue":     func() error { return c.Continue(context.Background(), me, 2, DefaultSettings()) },
+		"select":       func() error { return c.Select(context.Background(), me, 2, 1) },
 	} {
 		var conflict *Conflict
 		if err := command(); !errors.As(err, &conflict) || conflict.State != "waiting" || conflict.Answer != 2 {
@@ -287,12 +287,12 @@ func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
 		}
 	}
 	var conflict *Conflict
-	if err := c.Stop(7); !errors.As(err, &conflict) {
+	if err := c.Stop(context.Background(), me, 7); !errors.As(err, &conflict) {
 		t.Errorf("to stop another answer returned %v", err)
 	}
 	a.finish()
 	settle(c)
-	if err := c.Stop(0); !errors.As(err, &conflict) || conflict.State != Idle {
+	if err := c.Stop(context.Background(), me, 0); !errors.As(err, &conflict) || conflict.State != Idle {
 		t.Errorf("to stop nothing returned %v", err)
 	}
 }
@@ -320,7 +320,7 @@ func TestQuestionsAreChecked(t *testing.T) {
 		t.Run(c.name+" is refused and names its field", func(t *testing.T) {
 			q := question("fine")
 			c.change(&q)
-			_, err := s.Start(q, false)
+			_, err := s.Start(context.Background(), me, q, false)
 			var invalid *infer.Error
 			if !errors.As(err, &invalid) || invalid.Code != infer.CodeInvalid || invalid.Param != c.param {
 				t.Errorf("got %v", err)
@@ -338,7 +338,7 @@ func TestTheLongestIdleChatGoesFirst(t *testing.T) {
 	read, a := start(t, s, engine, "read by somebody")
 	a.finish()
 	settle(read)
-	sub, _, err := read.Subscribe(0)
+	sub, _, err := read.Subscribe(context.Background(), me, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,10 +347,10 @@ func TestTheLongestIdleChatGoesFirst(t *testing.T) {
 	settle(idle)
 	running, _ := start(t, s, engine, "running")
 	next, a := start(t, s, engine, "next")
-	if _, err := s.Chat(idle.ID()); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Chat(context.Background(), me, idle.ID()); !errors.Is(err, ErrNotFound) {
 		t.Error("the idle chat is still there")
 	}
-	if err := idle.Send(question("more")); !errors.Is(err, ErrNotFound) {
+	if err := idle.Send(context.Background(), me, question("more")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a dropped chat answered %v to a question", err)
 	}
 	last, _ := start(t, s, engine, "last") // next runs, so the one that is read goes
@@ -359,11 +359,11 @@ func TestTheLongestIdleChatGoesFirst(t *testing.T) {
 		t.Errorf("the reader of the dropped chat got %v", err)
 	}
 	for _, c := range []*Chat{running, next, last} {
-		if _, err := s.Chat(c.ID()); err != nil {
+		if _, err := s.Chat(context.Background(), me, c.ID()); err != nil {
 			t.Errorf("a running chat: %v", err)
 		}
 	}
-	if _, err := s.Start(question("one too many"), false); !errors.Is(err, ErrFull) {
+	if _, err := s.Start(context.Background(), me, question("one too many"), false); !errors.Is(err, ErrFull) {
 		t.Errorf("with all chats running a further one got %v", err)
 	}
 	a.finish()
@@ -372,11 +372,11 @@ func TestTheLongestIdleChatGoesFirst(t *testing.T) {
 func TestASlowReaderIsCutOffAndTheOthersAreNot(t *testing.T) {
 	s, engine := newService(t, Options{QueueBytes: 1000})
 	c, a := start(t, s, engine, "go")
-	slow, snapshot, err := c.Subscribe(0)
+	slow, snapshot, err := c.Subscribe(context.Background(), me, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fast, _, err := c.Subscribe(0)
+	fast, _, err := c.Subscribe(context.Background(), me, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +397,7 @@ func TestASlowReaderIsCutOffAndTheOthersAreNot(t *testing.T) {
 	if text.String() != strings.Repeat("twenty bytes of text", 100) {
 		t.Error("the other reader lost text")
 	}
-	again, full, err := c.Subscribe(snapshot.Seq)
+	again, full, err := c.Subscribe(context.Background(), me, snapshot.Seq)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,10 +418,10 @@ func TestCloseKeepsTheTextAndRefusesMore(t *testing.T) {
 	if m := lastMessage(t, c); m.Text != "some text" || m.Answer.State != Interrupted {
 		t.Errorf("after Close the answer is %q, %s", m.Text, m.Answer.State)
 	}
-	if err := c.Send(question("more")); !errors.Is(err, ErrClosed) {
+	if err := c.Send(context.Background(), me, question("more")); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close a question got %v", err)
 	}
-	if _, err := s.Start(question("more"), false); !errors.Is(err, ErrClosed) {
+	if _, err := s.Start(context.Background(), me, question("more"), false); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close a new chat got %v", err)
 	}
 }
@@ -435,7 +435,7 @@ func (panicking) Generate(context.Context, infer.Request) iter.Seq2[infer.Event,
 func TestAPanicEndsOneAnswer(t *testing.T) {
 	s := New(panicking{newScript()}, Options{})
 	defer s.Close()
-	c, err := s.Start(question("go"), false)
+	c, err := s.Start(context.Background(), me, question("go"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -457,3 +457,6 @@ func TestTitle(t *testing.T) {
 		}
 	}
 }
+
+// me is who carries out the use cases of these tests.
+var me = Local

@@ -22,6 +22,7 @@ type memory struct {
 
 type remembered struct {
 	store.Conversation
+	owner    string
 	messages []*store.Message // by id, which is the index plus one
 	chosen   map[int64]int64  // the child shown last
 	children map[int64]int    // 0: those without a parent
@@ -39,11 +40,11 @@ func (m *memory) forget(id string) {
 }
 
 // in runs do with a conversation.
-func (m *memory) in(conversation string, do func(c *remembered) error) error {
+func (m *memory) in(owner, conversation string, do func(c *remembered) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.conversations[conversation]
-	if c == nil {
+	if c == nil || c.owner != owner {
 		return fmt.Errorf("conversation %q: %w", conversation, store.ErrNotFound)
 	}
 	return do(c)
@@ -87,7 +88,21 @@ func (c *remembered) add(m store.Message, now time.Time) (*store.Message, error)
 	return &m, nil
 }
 
+// change sets what a panel has.
+func (c *remembered) change(change *store.Change) {
+	if change == nil {
+		return
+	}
+	if change.System != nil {
+		c.System = *change.System
+	}
+	if change.Settings != nil {
+		c.Settings = change.Settings
+	}
+}
+
 func (c *remembered) answer(a store.NewAnswer, now time.Time) (*store.Message, error) {
+	c.change(a.Change)
 	record := a.Answer
 	return c.add(store.Message{Parent: a.Parent, Role: store.RoleAssistant, State: store.Running, Text: a.Text, Reasoning: a.Reasoning, Answer: &record}, now)
 }
@@ -105,12 +120,13 @@ func (c *remembered) ask(q store.NewMessage, a store.NewAnswer, now time.Time) (
 	return c.view(added), c.view(answered), nil
 }
 
-func (m *memory) create(n store.NewConversation) *remembered {
+func (m *memory) create(owner string, n store.NewConversation) *remembered {
 	now := m.now()
 	if n.ID == "" {
 		n.ID = store.NewID()
 	}
 	return &remembered{
+		owner: owner,
 		Conversation: store.Conversation{
 			ID: n.ID, Title: n.Title, System: n.System, Settings: n.Settings, Model: n.Model, Raw: n.Raw, Origin: n.Origin, Created: now, Updated: now,
 		},
@@ -119,10 +135,10 @@ func (m *memory) create(n store.NewConversation) *remembered {
 	}
 }
 
-func (m *memory) Start(_ context.Context, _ string, n store.NewConversation, q store.NewMessage, a store.NewAnswer) (store.Conversation, store.Message, store.Message, error) {
+func (m *memory) Start(_ context.Context, owner string, n store.NewConversation, q store.NewMessage, a store.NewAnswer) (store.Conversation, store.Message, store.Message, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.create(n)
+	c := m.create(owner, n)
 	question, answer, err := c.ask(q, a, m.now())
 	if err == nil {
 		m.conversations[c.ID] = c
@@ -130,16 +146,16 @@ func (m *memory) Start(_ context.Context, _ string, n store.NewConversation, q s
 	return c.Conversation, question, answer, err
 }
 
-func (m *memory) Ask(_ context.Context, _, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error) {
-	err = m.in(conversation, func(c *remembered) error {
+func (m *memory) Ask(_ context.Context, owner, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
 		question, answer, err = c.ask(q, a, m.now())
 		return err
 	})
 	return question, answer, err
 }
 
-func (m *memory) AddMessage(_ context.Context, _, conversation string, n store.NewMessage) (added store.Message, err error) {
-	err = m.in(conversation, func(c *remembered) error {
+func (m *memory) AddMessage(_ context.Context, owner, conversation string, n store.NewMessage) (added store.Message, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
 		message, err := c.add(store.Message{Parent: n.Parent, Role: n.Role, State: store.Done, Text: n.Text, Reasoning: n.Reasoning}, m.now())
 		if err == nil {
 			added = c.view(message)
@@ -149,8 +165,8 @@ func (m *memory) AddMessage(_ context.Context, _, conversation string, n store.N
 	return added, err
 }
 
-func (m *memory) AddAnswer(_ context.Context, _, conversation string, a store.NewAnswer) (added store.Message, err error) {
-	err = m.in(conversation, func(c *remembered) error {
+func (m *memory) AddAnswer(_ context.Context, owner, conversation string, a store.NewAnswer) (added store.Message, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
 		message, err := c.answer(a, m.now())
 		if err == nil {
 			added = c.view(message)
@@ -160,8 +176,8 @@ func (m *memory) AddAnswer(_ context.Context, _, conversation string, a store.Ne
 	return added, err
 }
 
-func (m *memory) ContinueAnswer(_ context.Context, _, conversation string, id int64, a store.Answer) error {
-	return m.in(conversation, func(c *remembered) error {
+func (m *memory) ContinueAnswer(_ context.Context, owner, conversation string, id int64, a store.NewAnswer) error {
+	return m.in(owner, conversation, func(c *remembered) error {
 		message, err := c.message(id)
 		if err != nil {
 			return err
@@ -169,13 +185,14 @@ func (m *memory) ContinueAnswer(_ context.Context, _, conversation string, id in
 		if message.State == store.Running {
 			return fmt.Errorf("%w: answer %d runs already", store.ErrConflict, id)
 		}
-		message.State, message.Answer = store.Running, &a
+		message.State, message.Answer = store.Running, &a.Answer
+		c.change(a.Change)
 		return nil
 	})
 }
 
-func (m *memory) FinishAnswer(_ context.Context, _, conversation string, id int64, f store.Finish) (ended store.Message, err error) {
-	err = m.in(conversation, func(c *remembered) error {
+func (m *memory) FinishAnswer(_ context.Context, owner, conversation string, id int64, f store.Finish) (ended store.Message, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
 		message, err := c.message(id)
 		if err != nil {
 			return err
@@ -190,8 +207,8 @@ func (m *memory) FinishAnswer(_ context.Context, _, conversation string, id int6
 	return ended, err
 }
 
-func (m *memory) Select(_ context.Context, _, conversation string, id int64) (leaf int64, err error) {
-	err = m.in(conversation, func(c *remembered) error {
+func (m *memory) Select(_ context.Context, owner, conversation string, id int64) (leaf int64, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
 		if _, err := c.message(id); err != nil {
 			return err
 		}
@@ -205,8 +222,8 @@ func (m *memory) Select(_ context.Context, _, conversation string, id int64) (le
 	return leaf, err
 }
 
-func (m *memory) Sibling(_ context.Context, _, conversation string, id int64, version int) (sibling int64, err error) {
-	err = m.in(conversation, func(c *remembered) error {
+func (m *memory) Sibling(_ context.Context, owner, conversation string, id int64, version int) (sibling int64, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
 		message, err := c.message(id)
 		if err != nil {
 			return err
@@ -222,8 +239,8 @@ func (m *memory) Sibling(_ context.Context, _, conversation string, id int64, ve
 	return sibling, err
 }
 
-func (m *memory) Conversation(_ context.Context, _, id string) (found store.Conversation, err error) {
-	err = m.in(id, func(c *remembered) error {
+func (m *memory) Conversation(_ context.Context, owner, id string) (found store.Conversation, err error) {
+	err = m.in(owner, id, func(c *remembered) error {
 		found = c.Conversation
 		return nil
 	})
@@ -231,22 +248,17 @@ func (m *memory) Conversation(_ context.Context, _, id string) (found store.Conv
 }
 
 // UpdateConversation sets what a panel has.
-func (m *memory) UpdateConversation(_ context.Context, _, id string, change store.Change) (changed store.Conversation, err error) {
-	err = m.in(id, func(c *remembered) error {
-		if change.System != nil {
-			c.System = *change.System
-		}
-		if change.Settings != nil {
-			c.Settings = change.Settings
-		}
+func (m *memory) UpdateConversation(_ context.Context, owner, id string, change store.Change) (changed store.Conversation, err error) {
+	err = m.in(owner, id, func(c *remembered) error {
+		c.change(&change)
 		changed = c.Conversation
 		return nil
 	})
 	return changed, err
 }
 
-func (m *memory) Branch(_ context.Context, _, conversation string) (list []store.Message, err error) {
-	err = m.in(conversation, func(c *remembered) error {
+func (m *memory) Branch(_ context.Context, owner, conversation string) (list []store.Message, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
 		for id := c.Leaf; id != 0; id = c.messages[id-1].Parent {
 			list = append(list, c.view(c.messages[id-1]))
 		}
@@ -256,8 +268,8 @@ func (m *memory) Branch(_ context.Context, _, conversation string) (list []store
 	return list, err
 }
 
-func (m *memory) Messages(_ context.Context, _, conversation string, after int64) (list []store.Message, err error) {
-	err = m.in(conversation, func(c *remembered) error {
+func (m *memory) Messages(_ context.Context, owner, conversation string, after int64) (list []store.Message, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
 		for _, message := range c.messages[min(after, int64(len(c.messages))):] {
 			list = append(list, c.view(message))
 		}
@@ -266,8 +278,8 @@ func (m *memory) Messages(_ context.Context, _, conversation string, after int64
 	return list, err
 }
 
-func (m *memory) Tokens(_ context.Context, _, conversation string, id int64) (tokens []int32, err error) {
-	err = m.in(conversation, func(c *remembered) error {
+func (m *memory) Tokens(_ context.Context, owner, conversation string, id int64) (tokens []int32, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
 		message, err := c.message(id)
 		if err == nil && message.Answer != nil {
 			tokens = slices.Clone(message.Answer.Tokens)
@@ -277,8 +289,8 @@ func (m *memory) Tokens(_ context.Context, _, conversation string, id int64) (to
 	return tokens, err
 }
 
-func (m *memory) Import(_ context.Context, _ string, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64)) (store.Conversation, error) {
-	c := m.create(store.NewConversation{})
+func (m *memory) Import(_ context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64)) (store.Conversation, error) {
+	c := m.create(owner, store.NewConversation{})
 	ids, last := map[int64]int64{0: 0}, int64(0)
 	for message, err := range list {
 		if err != nil {
@@ -313,7 +325,7 @@ func (m *memory) Import(_ context.Context, _ string, list iter.Seq2[store.Messag
 	for id := ids[leaf]; id != 0; id = c.messages[id-1].Parent {
 		c.show(id, ids[leaf])
 	}
-	c.Conversation = m.create(n).Conversation
+	c.Conversation = m.create(owner, n).Conversation
 	c.Leaf = ids[leaf]
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,7 +26,7 @@ type reader struct {
 }
 
 func (r *reader) follow(c *Chat, since int64) error {
-	sub, snapshot, err := c.Subscribe(since)
+	sub, snapshot, err := c.Subscribe(context.Background(), me, since)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (r *reader) differs(c *Chat) string {
 // loses says how what is stored differs from the branch that is shown. Versions are
 // counted when a message is read, so only ids, text and states are compared.
 func loses(c *Chat) string {
-	branch, err := c.messages.Branch(context.Background(), owner, c.id)
+	branch, err := c.messages.Branch(context.Background(), Owner, c.id)
 	if err != nil || len(branch) != len(c.path) {
 		return fmt.Sprintf("%d messages are stored (%v), want %d", len(branch), err, len(c.path))
 	}
@@ -188,7 +188,7 @@ func checkReaders(t *testing.T, kept Store) {
 			Page:        rapid.IntRange(1, 5).Draw(t, "page"),
 		})
 		defer s.Close()
-		c, err := s.Create(kept == nil)
+		c, err := s.Create(context.Background(), me, kept == nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func checkReaders(t *testing.T, kept Store) {
 				}
 			},
 			"send": func(t *rapid.T) {
-				if check(c.Send(question(visible.Draw(t, "text"))), true) {
+				if check(c.Send(context.Background(), me, question(visible.Draw(t, "text"))), true) {
 					running = <-engine.asked
 				}
 			},
@@ -252,7 +252,7 @@ func checkReaders(t *testing.T, kept Store) {
 				}
 				p := Panel{Settings: DefaultSettings()}
 				p.TopK = rapid.IntRange(1, 9).Draw(t, "top-k")
-				if _, err := c.Keep(p, word.Draw(t, "system prompt")); err != nil {
+				if _, err := c.Keep(context.Background(), me, p, word.Draw(t, "system prompt")); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -263,24 +263,24 @@ func checkReaders(t *testing.T, kept Store) {
 				if rapid.Bool().Draw(t, "the last") {
 					id, fits = 0, len(c.path) > 0
 				}
-				if check(c.Regenerate(id, "", DefaultSettings()), fits) {
+				if check(c.Regenerate(context.Background(), me, id, "", DefaultSettings()), fits) {
 					running = <-engine.asked
 				}
 			},
 			"edit": func(t *rapid.T) {
 				m := pick(t)
-				if check(c.Edit(m.ID, question(visible.Draw(t, "text"))), m.Role == RoleUser) {
+				if check(c.Edit(context.Background(), me, m.ID, question(visible.Draw(t, "text"))), m.Role == RoleUser) {
 					running = <-engine.asked
 				}
 			},
 			"rewrite": func(t *rapid.T) {
 				m := pick(t)
-				check(c.Rewrite(m.ID, visible.Draw(t, "text"), ""), m.Role == RoleModel)
+				check(c.Rewrite(context.Background(), me, m.ID, visible.Draw(t, "text"), ""), m.Role == RoleModel)
 			},
 			"continue": func(t *rapid.T) {
 				m := pick(t)
 				before := m.text.String()
-				if check(c.Continue(m.ID, DefaultSettings()), m.Role == RoleModel && m.ID == c.leaf()) {
+				if check(c.Continue(context.Background(), me, m.ID, DefaultSettings()), m.Role == RoleModel && m.ID == c.leaf()) {
 					running = <-engine.asked
 					asked := running.request
 					last := asked.Messages[len(asked.Messages)-1]
@@ -292,7 +292,7 @@ func checkReaders(t *testing.T, kept Store) {
 			"select": func(t *rapid.T) {
 				m := pick(t)
 				version := rapid.IntRange(0, 3).Draw(t, "version")
-				if check(c.Select(m.ID, version), version <= m.Versions && m.Role != "") && version > 0 {
+				if check(c.Select(context.Background(), me, m.ID, version), version <= m.Versions && m.Role != "") && version > 0 {
 					if at := c.below(m.Parent); c.path[at].Version != version {
 						t.Fatalf("version %d is shown, want %d", c.path[at].Version, version)
 					}
@@ -300,7 +300,7 @@ func checkReaders(t *testing.T, kept Store) {
 			},
 			"fork": func(t *rapid.T) {
 				m := pick(t)
-				id, err := s.Fork(c, m.ID)
+				id, err := s.Fork(context.Background(), me, c, m.ID)
 				var conflict *Conflict
 				switch {
 				case m.Role == "" && err == nil, m.Role != "" && err != nil && (running == nil || !errors.As(err, &conflict)):
@@ -308,7 +308,7 @@ func checkReaders(t *testing.T, kept Store) {
 				case err != nil:
 					return
 				}
-				fork, err := s.Chat(id)
+				fork, err := s.Chat(context.Background(), me, id)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -345,7 +345,7 @@ func checkReaders(t *testing.T, kept Store) {
 			},
 			"stop": func(t *rapid.T) {
 				var conflict *Conflict
-				if err := c.Stop(0); (err == nil) != (running != nil) || err != nil && !errors.As(err, &conflict) {
+				if err := c.Stop(context.Background(), me, 0); (err == nil) != (running != nil) || err != nil && !errors.As(err, &conflict) {
 					t.Fatalf("stop returned %v", err)
 				}
 				if running != nil {
@@ -382,7 +382,7 @@ func checkReaders(t *testing.T, kept Store) {
 				if len(r.messages) == 0 {
 					return
 				}
-				list, more, err := c.Older(r.messages[0].ID)
+				list, more, err := c.Older(context.Background(), me, r.messages[0].ID)
 				if err != nil || (len(list) > 0) != r.more || len(list) > s.opt.Page {
 					t.Fatalf("%d older messages came (%v), though it was said that more is %v", len(list), err, r.more)
 				}

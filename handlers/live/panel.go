@@ -39,40 +39,51 @@ func (p Panel) record() json.RawMessage {
 // Keep stores the panel of a chat, also while an answer is written. Of several who do
 // so the last one wins, and the others are told. It returns the number of the event after
 // which the panel is this one.
-func (c *Chat) Keep(p Panel, system string) (seq int64, err error) {
+func (c *Chat) Keep(ctx context.Context, who Principal, p Panel, system string) (seq int64, err error) {
+	if err := c.may(who, ActionChange); err != nil {
+		return 0, err
+	}
 	if err := p.validate(system); err != nil {
 		return 0, err
 	}
-	defer c.command()()
+	defer c.exclude()()
 	switch {
 	case c.dropped:
 		return 0, ErrNotFound
 	case c.service.ctx.Err() != nil:
 		return 0, ErrClosed
 	}
-	err = c.keep(p, system)
-	return c.seq, err
+	if change := c.panelChange(p, system); change != nil && c.begun {
+		err := c.commit(ctx, func(ctx context.Context) error {
+			_, err := c.messages.UpdateConversation(ctx, c.owner, c.id, *change)
+			return err
+		})
+		if err != nil {
+			return 0, storeError(err)
+		}
+	}
+	c.setPanel(p, system)
+	return c.seq, nil
 }
 
-// keep stores a panel if it is another than the one that is kept, and tells the readers.
-func (c *Chat) keep(p Panel, system string) error {
+// panelChange is what makes p and system the panel that is stored; nil if they are it.
+func (c *Chat) panelChange(p Panel, system string) *store.Change {
 	record := p.record()
 	if string(record) == string(c.panel.record()) && system == c.system {
 		return nil
 	}
-	if c.begun {
-		change := store.Change{System: &system, Settings: record}
-		err := c.commit(func() error {
-			_, err := c.messages.UpdateConversation(context.Background(), owner, c.id, change)
-			return err
-		})
-		if err != nil {
-			return storeError(err)
-		}
+	return &store.Change{System: &system, Settings: record}
+}
+
+// setPanel makes a panel that is stored the one of the chat, and tells the readers if it is
+// another one.
+func (c *Chat) setPanel(p Panel, system string) {
+	if c.panelChange(p, system) == nil {
+		return
 	}
 	c.panel, c.system = p, system
 	if !c.begun {
-		return nil
+		return
 	}
 	for i := range c.recent { // whoever comes back needs only the last panel, and system prompts are long
 		if e := &c.recent[i]; e.Type == EventPanel {
@@ -80,7 +91,6 @@ func (c *Chat) keep(p Panel, system string) error {
 		}
 	}
 	c.publish(Event{Type: EventPanel, Panel: &p, Text: system})
-	return nil
 }
 
 // loadPanel takes the panel from the store. A chat from before panels were kept has

@@ -11,7 +11,7 @@ import (
 // keep keeps a panel and returns the number of its event.
 func keep(t testing.TB, c *Chat, p Panel, system string) int64 {
 	t.Helper()
-	seq, err := c.Keep(p, system)
+	seq, err := c.Keep(context.Background(), me, p, system)
 	must(t, err)
 	return seq
 }
@@ -22,7 +22,7 @@ func TestPanel_ReadersAreToldOfAChangeAndOnlyTheLastIsKeptForThoseWhoComeBack(t 
 	a.finish()
 	settle(c)
 	since := snapshotOf(c).Seq
-	open, _, err := c.Subscribe(since)
+	open, _, err := c.Subscribe(context.Background(), me, since)
 	must(t, err)
 	p := Panel{Settings: DefaultSettings(), Preset: "7"}
 	p.TopK = 3
@@ -35,10 +35,10 @@ func TestPanel_ReadersAreToldOfAChangeAndOnlyTheLastIsKeptForThoseWhoComeBack(t 
 	}
 	p.TopK = 4
 	keep(t, c, p, "Be long.")
-	must(t, s.Rename(context.Background(), c.ID(), "Between"))
+	must(t, s.Rename(context.Background(), me, c.ID(), "Between"))
 	p.TopK = 5
 	last := keep(t, c, p, "Be kind.")
-	late, snapshot, err := c.Subscribe(since)
+	late, snapshot, err := c.Subscribe(context.Background(), me, since)
 	must(t, err)
 	events, err := late.Take()
 	if must(t, err); snapshot != nil || len(events) != 3 {
@@ -58,7 +58,7 @@ func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
 	s, engine := newService(t, Options{Store: kept})
 	q := question("one")
 	q.Settings.TopK, q.Settings.Seed, q.System, q.Preset = 7, 5, "Be brief.", "precise"
-	c, err := s.Start(q, false)
+	c, err := s.Start(context.Background(), me, q, false)
 	must(t, err)
 	a := <-engine.asked
 	other, b := start(t, s, engine, "two")
@@ -72,25 +72,25 @@ func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
 	if got := snapshotOf(c); !reflect.DeepEqual(got.Panel, changed) || got.System != "Be long." {
 		t.Errorf("the panel is %+v, %q", got.Panel, got.System)
 	}
-	fork, err := s.Fork(c, c.leaf())
+	fork, err := s.Fork(context.Background(), me, c, c.leaf())
 	must(t, err)
 	s.Close()
 	must(t, kept.Close())
 
 	s, engine = newService(t, Options{Store: openStore(t, path)})
 	for id, want := range map[string]Panel{c.ID(): changed, fork: changed, other.ID(): {Settings: DefaultSettings()}} {
-		c, err := s.Chat(id)
+		c, err := s.Chat(context.Background(), me, id)
 		must(t, err)
 		if got := snapshotOf(c).Panel; !reflect.DeepEqual(got, want) {
 			t.Errorf("after a restart the panel is %+v, want %+v", got, want)
 		}
 	}
-	c, err = s.Chat(c.ID())
+	c, err = s.Chat(context.Background(), me, c.ID())
 	must(t, err)
 	if got := lastMessage(t, c).Answer; got.Settings.TopK != 7 || got.Settings.Seed != 5 || got.System != "Be brief." {
 		t.Errorf("the answer has lost what it was made with: %+v", got)
 	}
-	must(t, c.Regenerate(0, "Be brief.", q.Settings)) // from a page that knows nothing of the change
+	must(t, c.Regenerate(context.Background(), me, 0, "Be brief.", q.Settings)) // from a page that knows nothing of the change
 	(<-engine.asked).finish()
 	settle(c)
 	if got := snapshotOf(c); got.Panel.TopK != 7 || got.Panel.Preset != "12" || got.System != "Be brief." {
@@ -100,7 +100,7 @@ func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
 
 func TestPanel_OfATemporaryChatIsNotStored(t *testing.T) {
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
-	c, err := s.Start(question("one"), true)
+	c, err := s.Start(context.Background(), me, question("one"), true)
 	must(t, err)
 	(<-engine.asked).finish()
 	settle(c)
@@ -110,7 +110,7 @@ func TestPanel_OfATemporaryChatIsNotStored(t *testing.T) {
 	if got := snapshotOf(c); got.Panel.TopK != 3 || got.System != "x" {
 		t.Errorf("the panel is %+v", got.Panel)
 	}
-	if list, err := s.Conversations(context.Background(), store.Filter{}); err != nil || len(list) != 0 {
+	if list, err := s.Conversations(context.Background(), me, store.Filter{}); err != nil || len(list) != 0 {
 		t.Errorf("stored are %+v, %v", list, err)
 	}
 }
@@ -124,7 +124,7 @@ func TestPanel_OfAnOlderChatIsThatOfItsLastAnswer(t *testing.T) {
 	question := store.Message{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}
 	id, err := importList(s, store.NewConversation{Title: "old"}, []store.Message{question, answered(`{"top_k":9,"seed":4}`, "Old.")}, 2)
 	must(t, err)
-	c, err := s.Chat(id)
+	c, err := s.Chat(context.Background(), me, id)
 	must(t, err)
 	want := Panel{Settings: DefaultSettings()}
 	want.TopK = 9
@@ -145,12 +145,12 @@ func TestPanel_RefusesWhatNoAnswerCouldBeMadeWith(t *testing.T) {
 	} {
 		p, system := Panel{Settings: DefaultSettings()}, ""
 		change(&p, &system)
-		if _, err := c.Keep(p, system); err == nil {
+		if _, err := c.Keep(context.Background(), me, p, system); err == nil {
 			t.Errorf("%s is kept", name)
 		}
 	}
-	must(t, s.Delete(context.Background(), c.ID()))
-	if _, err := c.Keep(Panel{Settings: DefaultSettings()}, ""); err != ErrNotFound {
+	must(t, s.Delete(context.Background(), me, c.ID()))
+	if _, err := c.Keep(context.Background(), me, Panel{Settings: DefaultSettings()}, ""); err != ErrNotFound {
 		t.Errorf("the panel of a deleted chat: %v", err)
 	}
 }

@@ -85,12 +85,15 @@ func builtinName(name string) bool {
 }
 
 // Presets lists the built-in presets, and then a person's by name.
-func (s *Service) Presets(ctx context.Context) ([]Preset, error) {
+func (s *Service) Presets(ctx context.Context, who Principal) ([]Preset, error) {
+	if err := who.may(ActionRead, KindPreset); err != nil {
+		return nil, err
+	}
 	list := slices.Clone(builtins)
 	if s.opt.Store == nil {
 		return list, nil
 	}
-	own, err := s.opt.Store.Presets(ctx, owner)
+	own, err := s.opt.Store.Presets(ctx, who.Owner)
 	for _, p := range own {
 		list = append(list, fromStoredPreset(p))
 	}
@@ -98,7 +101,10 @@ func (s *Service) Presets(ctx context.Context) ([]Preset, error) {
 }
 
 // Preset returns one preset, or ErrNoPreset.
-func (s *Service) Preset(ctx context.Context, id string) (Preset, error) {
+func (s *Service) Preset(ctx context.Context, who Principal, id string) (Preset, error) {
+	if err := who.may(ActionRead, KindPreset); err != nil {
+		return Preset{}, err
+	}
 	if p, ok := builtin(func(p Preset) bool { return p.ID == id }); ok {
 		return p, nil
 	}
@@ -106,7 +112,7 @@ func (s *Service) Preset(ctx context.Context, id string) (Preset, error) {
 	if err != nil {
 		return Preset{}, err
 	}
-	p, err := s.opt.Store.Preset(ctx, owner, number)
+	p, err := s.opt.Store.Preset(ctx, who.Owner, number)
 	if err != nil {
 		return Preset{}, presetError(err, "")
 	}
@@ -115,7 +121,10 @@ func (s *Service) Preset(ctx context.Context, id string) (Preset, error) {
 
 // CreatePreset adds a preset; of p its name, system prompt and settings count. It
 // fails with a *TakenError if the name is taken.
-func (s *Service) CreatePreset(ctx context.Context, p Preset) (Preset, error) {
+func (s *Service) CreatePreset(ctx context.Context, who Principal, p Preset) (Preset, error) {
+	if err := who.may(ActionChange, KindPreset); err != nil {
+		return Preset{}, err
+	}
 	if s.opt.Store == nil {
 		return Preset{}, errNotKept
 	}
@@ -126,17 +135,17 @@ func (s *Service) CreatePreset(ctx context.Context, p Preset) (Preset, error) {
 	if builtinName(record.Name) {
 		return Preset{}, &TakenError{"preset", record.Name}
 	}
-	saved, err := s.opt.Store.CreatePreset(ctx, owner, record)
+	saved, err := s.opt.Store.CreatePreset(ctx, who.Owner, record)
 	return fromStoredPreset(saved), presetError(err, record.Name)
 }
 
 // CopyPreset adds a preset that is another one but for the number behind its name.
-func (s *Service) CopyPreset(ctx context.Context, id string) (Preset, error) {
-	p, err := s.Preset(ctx, id)
+func (s *Service) CopyPreset(ctx context.Context, who Principal, id string) (Preset, error) {
+	p, err := s.Preset(ctx, who, id)
 	if err != nil {
 		return Preset{}, err
 	}
-	added, err := s.ImportPresets(ctx, []Preset{p})
+	added, err := s.ImportPresets(ctx, who, []Preset{p})
 	if err != nil {
 		return Preset{}, err
 	}
@@ -144,12 +153,15 @@ func (s *Service) CopyPreset(ctx context.Context, id string) (Preset, error) {
 }
 
 // SavePreset gives a preset another system prompt and other settings.
-func (s *Service) SavePreset(ctx context.Context, id, system string, settings Settings) (Preset, error) {
+func (s *Service) SavePreset(ctx context.Context, who Principal, id, system string, settings Settings) (Preset, error) {
+	if err := who.may(ActionChange, KindPreset); err != nil {
+		return Preset{}, err
+	}
 	number, err := s.own(id)
 	if err != nil {
 		return Preset{}, err
 	}
-	old, err := s.opt.Store.Preset(ctx, owner, number)
+	old, err := s.opt.Store.Preset(ctx, who.Owner, number)
 	if err != nil {
 		return Preset{}, presetError(err, "")
 	}
@@ -158,13 +170,16 @@ func (s *Service) SavePreset(ctx context.Context, id, system string, settings Se
 		return Preset{}, err
 	}
 	record.ID = number
-	saved, err := s.opt.Store.UpdatePreset(ctx, owner, record)
+	saved, err := s.opt.Store.UpdatePreset(ctx, who.Owner, record)
 	return fromStoredPreset(saved), presetError(err, record.Name)
 }
 
 // ReplacePreset gives a preset another name, system prompt and settings. It fails with a
 // *TakenError if another preset has the name.
-func (s *Service) ReplacePreset(ctx context.Context, p Preset) error {
+func (s *Service) ReplacePreset(ctx context.Context, who Principal, p Preset) error {
+	if err := who.may(ActionChange, KindPreset); err != nil {
+		return err
+	}
 	number, err := s.own(p.ID)
 	if err != nil {
 		return err
@@ -177,38 +192,41 @@ func (s *Service) ReplacePreset(ctx context.Context, p Preset) error {
 		return &TakenError{"preset", record.Name}
 	}
 	record.ID = number
-	_, err = s.opt.Store.UpdatePreset(ctx, owner, record)
+	_, err = s.opt.Store.UpdatePreset(ctx, who.Owner, record)
 	return presetError(err, record.Name)
 }
 
 // UsePreset puts the values of a preset into the panel of a chat. Its seed stays, and so
 // does a system prompt that no preset brought.
-func (s *Service) UsePreset(ctx context.Context, chat, id string) error {
-	p, err := s.Preset(ctx, id)
+func (s *Service) UsePreset(ctx context.Context, who Principal, chat, id string) error {
+	p, err := s.Preset(ctx, who, id)
 	if err != nil {
 		return err
 	}
-	c, err := s.Chat(chat)
+	c, err := s.Chat(ctx, who, chat)
 	if err != nil {
 		return err
 	}
-	subscription, snapshot, err := c.Subscribe(0)
+	subscription, snapshot, err := c.Subscribe(ctx, who, 0)
 	if err != nil {
 		return err
 	}
 	subscription.Close()
 	panel, system := Panel{Settings: p.Settings, Preset: p.ID}, snapshot.System
 	panel.Seed = snapshot.Panel.Seed
-	before, err := s.Preset(ctx, snapshot.Panel.Preset)
+	before, err := s.Preset(ctx, who, snapshot.Panel.Preset)
 	if system == "" || err == nil && system == before.System {
 		system = p.System
 	}
-	_, err = c.Keep(panel, system)
+	_, err = c.Keep(ctx, who, panel, system)
 	return err
 }
 
 // RenamePreset fails with a *TakenError if another preset has the name.
-func (s *Service) RenamePreset(ctx context.Context, id, name string) error {
+func (s *Service) RenamePreset(ctx context.Context, who Principal, id, name string) error {
+	if err := who.may(ActionChange, KindPreset); err != nil {
+		return err
+	}
 	number, err := s.own(id)
 	if err != nil {
 		return err
@@ -219,25 +237,28 @@ func (s *Service) RenamePreset(ctx context.Context, id, name string) error {
 	if builtinName(name) {
 		return &TakenError{"preset", name}
 	}
-	return presetError(s.opt.Store.RenamePreset(ctx, owner, number, name), name)
+	return presetError(s.opt.Store.RenamePreset(ctx, who.Owner, number, name), name)
 }
 
 // DeletePreset removes a preset. Until the server stops, RestorePreset brings it back.
-func (s *Service) DeletePreset(ctx context.Context, id string) error {
+func (s *Service) DeletePreset(ctx context.Context, who Principal, id string) error {
+	if err := who.may(ActionChange, KindPreset); err != nil {
+		return err
+	}
 	number, err := s.own(id)
 	if err != nil {
 		return err
 	}
-	s.presetsMu.Lock()
-	defer s.presetsMu.Unlock()
-	p, err := s.opt.Store.Preset(ctx, owner, number)
+	p, err := s.opt.Store.Preset(ctx, who.Owner, number)
 	if err == nil {
-		err = s.opt.Store.DeletePreset(ctx, owner, number)
+		err = s.opt.Store.DeletePreset(ctx, who.Owner, number)
 	}
 	if err != nil {
 		return presetError(err, "")
 	}
-	s.deleted = append(s.deleted, p)
+	s.presetsMu.Lock()
+	defer s.presetsMu.Unlock()
+	s.deleted = append(s.deleted, deletedPreset{who.Owner, p})
 	if len(s.deleted) > maxDeleted {
 		s.deleted = s.deleted[1:]
 	}
@@ -245,38 +266,66 @@ func (s *Service) DeletePreset(ctx context.Context, id string) error {
 }
 
 // DeletedPreset returns a preset that RestorePreset would bring back, or ErrNoPreset.
-func (s *Service) DeletedPreset(id string) (Preset, error) {
+func (s *Service) DeletedPreset(_ context.Context, who Principal, id string) (Preset, error) {
+	if err := who.may(ActionRead, KindPreset); err != nil {
+		return Preset{}, err
+	}
 	s.presetsMu.Lock()
 	defer s.presetsMu.Unlock()
-	if i := s.deletedAt(id); i >= 0 {
-		return fromStoredPreset(s.deleted[i]), nil
+	if i := s.deletedAt(who, id); i >= 0 {
+		return fromStoredPreset(s.deleted[i].Preset), nil
 	}
 	return Preset{}, ErrNoPreset
 }
 
-func (s *Service) deletedAt(id string) int {
-	return slices.IndexFunc(s.deleted, func(p store.Preset) bool { return strconv.FormatInt(p.ID, 10) == id })
+// deletedPreset is a preset that its owner can have back.
+type deletedPreset struct {
+	owner string
+	store.Preset
+}
+
+func (s *Service) deletedAt(who Principal, id string) int {
+	return slices.IndexFunc(s.deleted, func(p deletedPreset) bool { return p.owner == who.Owner && strconv.FormatInt(p.ID, 10) == id })
 }
 
 // RestorePreset brings a deleted preset back under its id. It fails with a *TakenError
 // if another has its name by now.
-func (s *Service) RestorePreset(ctx context.Context, id string) error {
-	s.presetsMu.Lock()
-	defer s.presetsMu.Unlock()
-	i := s.deletedAt(id)
-	if i < 0 {
+func (s *Service) RestorePreset(ctx context.Context, who Principal, id string) error {
+	if err := who.may(ActionChange, KindPreset); err != nil {
+		return err
+	}
+	p, found := s.takeDeleted(who, id)
+	if !found {
 		return ErrNoPreset
 	}
-	if err := s.opt.Store.RestorePreset(ctx, owner, s.deleted[i]); err != nil {
-		return presetError(err, s.deleted[i].Name)
+	if err := s.opt.Store.RestorePreset(ctx, who.Owner, p.Preset); err != nil {
+		s.presetsMu.Lock()
+		defer s.presetsMu.Unlock()
+		s.deleted = append(s.deleted, p)
+		return presetError(err, p.Name)
 	}
-	s.deleted = slices.Delete(s.deleted, i, i+1)
 	return nil
+}
+
+// takeDeleted takes a preset from those that were deleted.
+func (s *Service) takeDeleted(who Principal, id string) (p deletedPreset, found bool) {
+	s.presetsMu.Lock()
+	defer s.presetsMu.Unlock()
+	i := s.deletedAt(who, id)
+	if i < 0 {
+		return p, false
+	}
+	p = s.deleted[i]
+	s.deleted = slices.Delete(s.deleted, i, i+1)
+	return p, true
 }
 
 // ImportPresets adds all of list, or none. One whose name is taken gets a number
 // behind it. An error names the field that is wrong by its place in the list.
-func (s *Service) ImportPresets(ctx context.Context, list []Preset) ([]Preset, error) {
+func (s *Service) ImportPresets(ctx context.Context, who Principal, list []Preset) ([]Preset, error) {
+	if err := who.may(ActionChange, KindPreset); err != nil {
+		return nil, err
+	}
 	switch {
 	case s.opt.Store == nil:
 		return nil, errNotKept
@@ -296,7 +345,7 @@ func (s *Service) ImportPresets(ctx context.Context, list []Preset) ([]Preset, e
 		}
 		records = append(records, record)
 	}
-	saved, err := s.opt.Store.ImportPresets(ctx, owner, records)
+	saved, err := s.opt.Store.ImportPresets(ctx, who.Owner, records)
 	var added []Preset
 	for _, p := range saved {
 		added = append(added, fromStoredPreset(p))

@@ -15,7 +15,7 @@ var background = context.Background()
 
 func TestPresets_TheBuiltInOnesCanOnlyBeCopied(t *testing.T) {
 	s, _ := newService(t, Options{Store: openStore(t, storePath(t))})
-	list, err := s.Presets(background)
+	list, err := s.Presets(background, me)
 	must(t, err)
 	if !reflect.DeepEqual(list[0].Settings, DefaultSettings()) {
 		t.Errorf("the first one is %+v, not the defaults", list[0])
@@ -24,17 +24,17 @@ func TestPresets_TheBuiltInOnesCanOnlyBeCopied(t *testing.T) {
 		if err := p.Settings.Validate(); err != nil || !p.Builtin || p.Settings.Seed != -1 {
 			t.Errorf("%s: %v, %+v", p.Name, err, p)
 		}
-		_, err := s.SavePreset(background, p.ID, "", DefaultSettings())
-		for what, err := range map[string]error{"saved": err, "renamed": s.RenamePreset(background, p.ID, "x"), "deleted": s.DeletePreset(background, p.ID)} {
+		_, err := s.SavePreset(background, me, p.ID, "", DefaultSettings())
+		for what, err := range map[string]error{"saved": err, "renamed": s.RenamePreset(background, me, p.ID, "x"), "deleted": s.DeletePreset(background, me, p.ID)} {
 			if !errors.Is(err, ErrBuiltin) {
 				t.Errorf("%s can be %s: %v", p.Name, what, err)
 			}
 		}
 		var taken *TakenError
-		if _, err := s.CreatePreset(background, Preset{Name: strings.ToUpper(p.Name), Settings: DefaultSettings()}); !errors.As(err, &taken) {
+		if _, err := s.CreatePreset(background, me, Preset{Name: strings.ToUpper(p.Name), Settings: DefaultSettings()}); !errors.As(err, &taken) {
 			t.Errorf("another %s can be made: %v", p.Name, err)
 		}
-		copied, err := s.CopyPreset(background, p.ID)
+		copied, err := s.CopyPreset(background, me, p.ID)
 		must(t, err)
 		if copied.Name != p.Name+" (2)" || !reflect.DeepEqual(copied.Settings, p.Settings) || copied.Builtin {
 			t.Errorf("the copy of %+v is %+v", p, copied)
@@ -46,39 +46,39 @@ func TestPresets_OfAPerson(t *testing.T) {
 	s, _ := newService(t, Options{Store: openStore(t, storePath(t))})
 	settings := DefaultSettings()
 	settings.Temperature, settings.Stop, settings.Seed = 1.5, []string{"\n\n"}, 77
-	p, err := s.CreatePreset(background, Preset{Name: "  Mia’s \n stories ", System: "Be warm.", Settings: settings})
+	p, err := s.CreatePreset(background, me, Preset{Name: "  Mia’s \n stories ", System: "Be warm.", Settings: settings})
 	must(t, err)
 	settings.Seed = -1
 	if p.Name != "Mia’s stories" || p.System != "Be warm." || !reflect.DeepEqual(p.Settings, settings) {
 		t.Errorf("created %+v", p)
 	}
 	settings.TopK = 3
-	saved, err := s.SavePreset(background, p.ID, "", settings)
+	saved, err := s.SavePreset(background, me, p.ID, "", settings)
 	must(t, err)
 	if saved.ID != p.ID || saved.Name != p.Name || saved.System != "" || saved.Settings.TopK != 3 {
 		t.Errorf("saved as %+v", saved)
 	}
-	must(t, s.RenamePreset(background, p.ID, "Stories"))
+	must(t, s.RenamePreset(background, me, p.ID, "Stories"))
 	var taken *TakenError
-	if err := s.RenamePreset(background, p.ID, "balanced"); !errors.As(err, &taken) {
+	if err := s.RenamePreset(background, me, p.ID, "balanced"); !errors.As(err, &taken) {
 		t.Errorf("renamed to a built-in one's name: %v", err)
 	}
-	must(t, s.DeletePreset(background, p.ID))
-	if _, err := s.Preset(background, p.ID); !errors.Is(err, ErrNoPreset) {
+	must(t, s.DeletePreset(background, me, p.ID))
+	if _, err := s.Preset(background, me, p.ID); !errors.Is(err, ErrNoPreset) {
 		t.Errorf("after the deletion: %v", err)
 	}
-	if gone, err := s.DeletedPreset(p.ID); err != nil || gone.Name != "Stories" {
+	if gone, err := s.DeletedPreset(context.Background(), me, p.ID); err != nil || gone.Name != "Stories" {
 		t.Errorf("to be brought back: %+v, %v", gone, err)
 	}
-	must(t, s.RestorePreset(background, p.ID))
-	if back, err := s.Preset(background, p.ID); err != nil || back.Name != "Stories" || back.Settings.TopK != 3 {
+	must(t, s.RestorePreset(background, me, p.ID))
+	if back, err := s.Preset(background, me, p.ID); err != nil || back.Name != "Stories" || back.Settings.TopK != 3 {
 		t.Errorf("came back as %+v, %v", back, err)
 	}
-	if err := s.RestorePreset(background, p.ID); !errors.Is(err, ErrNoPreset) {
+	if err := s.RestorePreset(background, me, p.ID); !errors.Is(err, ErrNoPreset) {
 		t.Errorf("came back twice: %v", err)
 	}
 	for _, id := range []string{"", "0", "-1", "99", "x", "1e3", "9223372036854775808"} {
-		if _, err := s.Preset(background, id); !errors.Is(err, ErrNoPreset) {
+		if _, err := s.Preset(background, me, id); !errors.Is(err, ErrNoPreset) {
 			t.Errorf("preset %q: %v", id, err)
 		}
 	}
@@ -100,16 +100,16 @@ func TestPresets_WhatIsRefused(t *testing.T) {
 		bad := good
 		c.change(&bad)
 		var wrong *infer.Error
-		if _, err := s.ImportPresets(background, []Preset{good, bad}); !errors.As(err, &wrong) || wrong.Param != c.field {
+		if _, err := s.ImportPresets(background, me, []Preset{good, bad}); !errors.As(err, &wrong) || wrong.Param != c.field {
 			t.Errorf("%s: %v, want an error about %s", c.name, err, c.field)
 		}
 	}
 	for name, list := range map[string][]Preset{"none": nil, "too many": make([]Preset, maxPresets+1)} {
-		if _, err := s.ImportPresets(background, list); err == nil {
+		if _, err := s.ImportPresets(background, me, list); err == nil {
 			t.Errorf("%s are imported", name)
 		}
 	}
-	if list, err := s.Presets(background); err != nil || len(list) != len(builtins) {
+	if list, err := s.Presets(background, me); err != nil || len(list) != len(builtins) {
 		t.Errorf("there are %d presets, %v", len(list), err)
 	}
 }
@@ -119,7 +119,7 @@ func TestPresets_WhatWasImportedUnderANumberIsImportedAgain(t *testing.T) {
 	long := strings.Repeat("ä", maxPresetName)
 	list := []Preset{{Name: long, Settings: DefaultSettings()}, {Name: long, Settings: DefaultSettings()}, {Name: "x", Settings: DefaultSettings()}, {Name: "x", Settings: DefaultSettings()}}
 	for round := range 3 {
-		added, err := s.ImportPresets(background, list)
+		added, err := s.ImportPresets(background, me, list)
 		if err != nil || len(added) != len(list) {
 			t.Fatalf("round %d: %d are added, %v", round, len(added), err)
 		}
@@ -140,13 +140,13 @@ func TestPresets_WhatOtherProgramsStored(t *testing.T) {
 
 func TestPresets_WithoutAStoreThereAreTheBuiltInOnes(t *testing.T) {
 	s, _ := newService(t, Options{})
-	if list, err := s.Presets(background); err != nil || len(list) != len(builtins) {
+	if list, err := s.Presets(background, me); err != nil || len(list) != len(builtins) {
 		t.Errorf("there are %+v, %v", list, err)
 	}
-	if _, err := s.CreatePreset(background, Preset{Name: "x", Settings: DefaultSettings()}); err == nil {
+	if _, err := s.CreatePreset(background, me, Preset{Name: "x", Settings: DefaultSettings()}); err == nil {
 		t.Error("a preset is made and kept nowhere")
 	}
-	if _, err := s.Preset(background, "1"); !errors.Is(err, ErrNoPreset) {
+	if _, err := s.Preset(background, me, "1"); !errors.Is(err, ErrNoPreset) {
 		t.Errorf("preset 1: %v", err)
 	}
 }

@@ -25,7 +25,7 @@ func TestARawChatIsOneText(t *testing.T) {
 	}
 	q := question("Once upon\n")
 	q.Raw, q.System = true, "not sent"
-	c, err := s.Start(q, false)
+	c, err := s.Start(context.Background(), me, q, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,23 +33,23 @@ func TestARawChatIsOneText(t *testing.T) {
 	a.write(" a", " time")
 	a.finish()
 	settle(c)
-	if err := c.Send(question(", there was ")); err != nil {
+	if err := c.Send(context.Background(), me, question(", there was ")); err != nil {
 		t.Fatal(err)
 	}
 	a = asked("Once upon\n a time, there was ")
 	a.write("a fox")
-	if err := c.Stop(0); err != nil {
+	if err := c.Stop(context.Background(), me, 0); err != nil {
 		t.Fatal(err)
 	}
 	settle(c)
-	if err := c.Continue(0, DefaultSettings()); err != nil {
+	if err := c.Continue(context.Background(), me, 0, DefaultSettings()); err != nil {
 		t.Fatal(err)
 	}
 	a = asked("Once upon\n a time, there was a fox")
 	a.write(".")
 	a.finish()
 	settle(c)
-	if err := c.Regenerate(0, "", DefaultSettings()); err != nil {
+	if err := c.Regenerate(context.Background(), me, 0, "", DefaultSettings()); err != nil {
 		t.Fatal(err)
 	}
 	a = asked("Once upon\n a time, there was ")
@@ -57,32 +57,29 @@ func TestARawChatIsOneText(t *testing.T) {
 	a.finish()
 	settle(c)
 
-	s.unloadAll(t)
-	c, err = s.Chat(c.ID())
+	s.unloadAll()
+	c, err = s.Chat(context.Background(), me, c.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, snapshot, err := c.Subscribe(0); err != nil || !snapshot.Raw {
+	if _, snapshot, err := c.Subscribe(context.Background(), me, 0); err != nil || !snapshot.Raw {
 		t.Errorf("loaded again it is %+v, %v", snapshot, err)
 	}
-	copied, err := s.Fork(c, lastMessage(t, c).ID)
+	copied, err := s.Fork(context.Background(), me, c, lastMessage(t, c).ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if conversation, err := s.Conversation(context.Background(), copied); err != nil || !conversation.Raw {
+	if conversation, err := s.Conversation(context.Background(), me, copied); err != nil || !conversation.Raw {
 		t.Errorf("its copy is %+v, %v", conversation, err)
 	}
-	if n, err := s.Count(context.Background(), c.ID(), Draft{Text: "and so on"}); err != nil || n.Draft != 3 {
+	if n, err := s.Count(context.Background(), me, c.ID(), Draft{Text: "and so on"}); err != nil || n.Draft != 3 {
 		t.Errorf("a draft counts as %+v, %v", n, err)
 	}
 }
 
 // unloadAll takes every chat out of memory.
-func (s *Service) unloadAll(t *testing.T) {
-	t.Helper()
+func (s *Service) unloadAll() {
 	for _, c := range s.inMemory() {
-		s.mu.Lock()
 		s.remove(c)
-		s.mu.Unlock()
 	}
 }

@@ -57,11 +57,12 @@ const replayPause = 100 * time.Millisecond
 
 // Replay begins to write an answer of the branch once more, beside the chat. Stop ends
 // it; until then it keeps other answers from being written.
-func (c *Chat) Replay(answer int64) error {
-	defer c.command()()
-	if err := c.free("replay an answer"); err != nil {
+func (c *Chat) Replay(ctx context.Context, who Principal, answer int64) error {
+	done, err := c.command(ctx, who, ActionAsk, "replay an answer")
+	if err != nil {
 		return err
 	}
+	defer done()
 	at, err := c.find("answer", answer, RoleModel)
 	if err != nil {
 		return err
@@ -70,14 +71,14 @@ func (c *Chat) Replay(answer int64) error {
 	if t.Answer.Rewritten {
 		return invalid("answer", "a person wrote message %d: it has no receipt to be replayed from", t.ID)
 	}
-	tokens, err := c.tokens(t)
+	tokens, err := c.tokens(ctx, t)
 	if err != nil {
 		return storeError(err)
 	}
 	if len(tokens) == 0 {
 		return invalid("answer", "message %d has no tokens that could be compared", t.ID)
 	}
-	ctx, cancel := context.WithCancel(c.service.ctx)
+	running, cancel := context.WithCancel(c.service.ctx)
 	r := &replay{
 		Replay:  Replay{Answer: t.ID, State: ReplayRunning, Total: len(tokens)},
 		turn:    t,
@@ -92,7 +93,7 @@ func (c *Chat) Replay(answer int64) error {
 	c.service.wg.Go(func() {
 		defer close(r.done)
 		defer cancel()
-		receipt, err := c.rewrite(ctx, r)
+		receipt, err := c.rewrite(running, r)
 		c.finishReplay(r, receipt, err)
 	})
 	return nil
@@ -132,7 +133,10 @@ func (c *Chat) recipe(at int) infer.Request {
 
 // Recipe returns the request that an answer of the branch was made with, and with it the
 // beginning of the answer that a person wrote.
-func (c *Chat) Recipe(answer int64) (infer.Request, error) {
+func (c *Chat) Recipe(_ context.Context, who Principal, answer int64) (infer.Request, error) {
+	if err := c.may(who, ActionRead); err != nil {
+		return infer.Request{}, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, err := c.find("answer", answer, RoleModel)

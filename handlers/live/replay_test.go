@@ -48,7 +48,7 @@ func answered(t testing.TB) (*Service, *script, *Chat) {
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
 	q := question("one")
 	q.System, q.Settings.TopK, q.Settings.Seed, q.Settings.Stop = "Be brief.", 7, 42, []string{"#"}
-	c, err := s.Start(q, false)
+	c, err := s.Start(context.Background(), me, q, false)
 	must(t, err)
 	a := <-engine.asked
 	a.tokensOf(0, 1, 2)
@@ -60,13 +60,13 @@ func answered(t testing.TB) (*Service, *script, *Chat) {
 func TestReplay_AsksForTheSameAndAddsNothing(t *testing.T) {
 	s, engine, c := answered(t)
 	before := view(c)
-	_, first, err := s.Tree(context.Background(), c.ID())
+	_, first, err := s.Tree(context.Background(), me, c.ID())
 	must(t, err)
 	keep(t, c, Panel{Settings: DefaultSettings()}, "another")
-	must(t, c.Replay(0))
+	must(t, c.Replay(context.Background(), me, 0))
 	a := <-engine.asked
 	want := infer.Request{
-		Client: owner,
+		Client: Owner,
 		Model:  "test", Messages: a.request.Messages, Params: DefaultSettings().Params, MaxTokens: 4, Stop: []string{"#"}, ParseReply: true,
 	}
 	want.Params.TopK, want.Params.Seed = 7, 42
@@ -78,7 +78,7 @@ func TestReplay_AsksForTheSameAndAddsNothing(t *testing.T) {
 	if got, want := replayed(c), (Replay{Answer: before[1].ID, State: ReplayEqual, Equal: 3, Total: 3}); !reflect.DeepEqual(got, want) {
 		t.Errorf("the replay is %+v, want %+v", got, want)
 	}
-	_, last, err := s.Tree(context.Background(), c.ID())
+	_, last, err := s.Tree(context.Background(), me, c.ID())
 	must(t, err)
 	if after := view(c); !reflect.DeepEqual(after, before) || !reflect.DeepEqual(last, first) {
 		t.Errorf("the chat is another now: %+v, want %+v", after, before)
@@ -98,7 +98,7 @@ func TestReplay_SaysWhatDiffers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, engine, chat := answered(t)
-			must(t, chat.Replay(0))
+			must(t, chat.Replay(context.Background(), me, 0))
 			a := <-engine.asked
 			a.tokensOf(c.ids...)
 			if c.want.Is == "" {
@@ -121,7 +121,7 @@ func TestReplay_SaysWhatDiffers(t *testing.T) {
 
 func TestReplay_EqualTokensOfAnotherEngineAreSaidToBe(t *testing.T) {
 	_, engine, c := answered(t)
-	must(t, c.Replay(0))
+	must(t, c.Replay(context.Background(), me, 0))
 	a := <-engine.asked
 	a.tokensOf(0, 1, 2)
 	a.end("v2")
@@ -134,9 +134,9 @@ func TestReplay_OfAStoppedAnswerComparesWhatThereIs(t *testing.T) {
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
 	c, a := start(t, s, engine, "one")
 	a.tokensOf(3, 4)
-	must(t, c.Stop(0))
+	must(t, c.Stop(context.Background(), me, 0))
 	settle(c)
-	must(t, c.Replay(0))
+	must(t, c.Replay(context.Background(), me, 0))
 	again := <-engine.asked
 	if again.request.MaxTokens != 2 || again.request.Params.Seed != a.request.Params.Seed {
 		t.Errorf("asked for %+v", again.request)
@@ -153,13 +153,13 @@ func TestReplay_OfAStoppedAnswerWithBannedStringsLooksNoFurtherThanItsEnd(t *tes
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
 	q := question("one")
 	q.Settings.BannedStrings = []string{"x"}
-	c, err := s.Start(q, false)
+	c, err := s.Start(context.Background(), me, q, false)
 	must(t, err)
 	a := <-engine.asked
 	a.tokensOf(3, 4)
-	must(t, c.Stop(0))
+	must(t, c.Stop(context.Background(), me, 0))
 	settle(c)
-	must(t, c.Replay(0))
+	must(t, c.Replay(context.Background(), me, 0))
 	again := <-engine.asked
 	if again.request.MaxTokens != q.Settings.MaxTokens {
 		t.Errorf("asked for %d tokens", again.request.MaxTokens)
@@ -174,31 +174,31 @@ func TestReplay_OfAStoppedAnswerWithBannedStringsLooksNoFurtherThanItsEnd(t *tes
 
 func TestReplay_CanBeStoppedAndKeepsOthersOut(t *testing.T) {
 	s, engine, c := answered(t)
-	must(t, c.Replay(0))
+	must(t, c.Replay(context.Background(), me, 0))
 	a := <-engine.asked
 	a.tokensOf(0)
 	for name, do := range map[string]func() error{
-		"send":         func() error { return c.Send(question("x")) },
-		"answer again": func() error { return c.Regenerate(0, "", DefaultSettings()) },
-		"replay":       func() error { return c.Replay(0) },
-		"edit":         func() error { return c.Rewrite(0, "x", "") },
+		"send":         func() error { return c.Send(context.Background(), me, question("x")) },
+		"answer again": func() error { return c.Regenerate(context.Background(), me, 0, "", DefaultSettings()) },
+		"replay":       func() error { return c.Replay(context.Background(), me, 0) },
+		"edit":         func() error { return c.Rewrite(context.Background(), me, 0, "x", "") },
 	} {
 		var conflict *Conflict
 		if err := do(); !errors.As(err, &conflict) || conflict.State != Replaying || !strings.Contains(err.Error(), "replayed") {
 			t.Errorf("%s during a replay: %v", name, err)
 		}
 	}
-	must(t, c.Stop(c.leaf()))
+	must(t, c.Stop(context.Background(), me, c.leaf()))
 	if got := replayed(c); got.State != ReplayStopped || got.Equal != 1 {
 		t.Errorf("the replay is %+v", got)
 	}
 	var conflict *Conflict
-	if err := c.Stop(0); !errors.As(err, &conflict) || conflict.State != Idle {
+	if err := c.Stop(context.Background(), me, 0); !errors.As(err, &conflict) || conflict.State != Idle {
 		t.Errorf("stopped twice: %v", err)
 	}
-	must(t, c.Send(question("two")))
+	must(t, c.Send(context.Background(), me, question("two")))
 	next := <-engine.asked
-	if err := c.Replay(2); !errors.As(err, &conflict) {
+	if err := c.Replay(context.Background(), me, 2); !errors.As(err, &conflict) {
 		t.Errorf("replayed while an answer is written: %v", err)
 	}
 	next.finish()
@@ -206,14 +206,14 @@ func TestReplay_CanBeStoppedAndKeepsOthersOut(t *testing.T) {
 	if snapshotOf(c).Replay != nil {
 		t.Error("the replay is still there after another answer")
 	}
-	must(t, c.Replay(2))
+	must(t, c.Replay(context.Background(), me, 2))
 	<-engine.asked
-	must(t, s.Delete(context.Background(), c.ID())) // ends it
+	must(t, s.Delete(context.Background(), me, c.ID())) // ends it
 }
 
 func TestReplay_FailuresAreTheEngines(t *testing.T) {
 	_, engine, c := answered(t)
-	must(t, c.Replay(0))
+	must(t, c.Replay(context.Background(), me, 0))
 	gone := &infer.Error{Code: infer.CodeNotFound, Message: "no such model"}
 	(<-engine.asked).do(infer.Event{}, gone)
 	if got := replayed(c); got.State != ReplayFailed || got.Error != gone {
@@ -223,26 +223,26 @@ func TestReplay_FailuresAreTheEngines(t *testing.T) {
 
 func TestReplay_RefusesWhatHasNoReceipt(t *testing.T) {
 	_, engine, c := answered(t)
-	must(t, c.Rewrite(0, "by hand", ""))
+	must(t, c.Rewrite(context.Background(), me, 0, "by hand", ""))
 	var wrong *infer.Error
 	for name, answer := range map[string]int64{"an answer by hand": 0, "a question": 1, "nothing": 99} {
-		if err := c.Replay(answer); !errors.As(err, &wrong) || wrong.Param != "answer" {
+		if err := c.Replay(context.Background(), me, answer); !errors.As(err, &wrong) || wrong.Param != "answer" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	must(t, c.Send(question("two")))
+	must(t, c.Send(context.Background(), me, question("two")))
 	(<-engine.asked).do(infer.Event{}, &infer.Error{Code: infer.CodeContext})
 	settle(c)
-	if err := c.Replay(0); !errors.As(err, &wrong) || wrong.Param != "answer" {
+	if err := c.Replay(context.Background(), me, 0); !errors.As(err, &wrong) || wrong.Param != "answer" {
 		t.Errorf("an answer without tokens: %v", err)
 	}
 }
 
 func TestReplay_ReadersAreTold(t *testing.T) {
 	_, engine, c := answered(t)
-	sub, _, err := c.Subscribe(0)
+	sub, _, err := c.Subscribe(context.Background(), me, 0)
 	must(t, err)
-	must(t, c.Replay(0))
+	must(t, c.Replay(context.Background(), me, 0))
 	a := <-engine.asked
 	a.tokensOf(0, 1, 2)
 	a.end("v1")
@@ -266,7 +266,7 @@ func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 	settle(c)
 	goOn := func(c *Chat, engine *script, begun []int32, thought, said string) *answer {
 		t.Helper()
-		must(t, c.Continue(0, DefaultSettings()))
+		must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
 		a := <-engine.asked
 		last := a.request.Messages[len(a.request.Messages)-1]
 		if !a.request.Continue || !slices.Equal(a.request.Begun, begun) || last.ReasoningContent != thought || last.Content != said {
@@ -279,7 +279,7 @@ func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 	a.end("v1")
 	settle(c)
 
-	must(t, c.Rewrite(0, "", "Hm"))
+	must(t, c.Rewrite(context.Background(), me, 0, "", "Hm"))
 	a = goOn(c, engine, nil, "Hm", "")
 	a.tokensOf(3)
 	a.end("v1")
@@ -288,9 +288,9 @@ func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 
 	s = New(engine, Options{Store: kept}) // what a person wrote is known to the next server too
 	defer s.Close()
-	c, err := s.Chat(c.ID())
+	c, err := s.Chat(context.Background(), me, c.ID())
 	must(t, err)
-	must(t, c.Replay(0))
+	must(t, c.Replay(context.Background(), me, 0))
 	a = <-engine.asked
 	if last := a.request.Messages[1]; !a.request.Continue || last.ReasoningContent != "Hm" || last.Content != "" || a.request.Begun != nil {
 		t.Errorf("replayed behind %+v", a.request)
@@ -308,17 +308,17 @@ func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 		t.Errorf("it reads %q behind %q", got.Text, got.Reasoning)
 	}
 
-	must(t, c.Select(2, 0))
-	must(t, s.SetModel(t.Context(), c.ID(), "another"))
+	must(t, c.Select(context.Background(), me, 2, 0))
+	must(t, s.SetModel(t.Context(), me, c.ID(), "another"))
 	a = goOn(c, engine, nil, "", "abc")
 	a.tokensOf(5)
 	a.end("v1")
 	settle(c)
-	must(t, c.Replay(0))
+	must(t, c.Replay(context.Background(), me, 0))
 	a = <-engine.asked
 	if last := a.request.Messages[1]; last.Content != "abc" || a.request.MaxTokens != 2 {
 		t.Errorf("what another model went on with is replayed behind %+v", a.request)
 	}
-	must(t, c.Stop(0))
+	must(t, c.Stop(context.Background(), me, 0))
 	replayed(c)
 }

@@ -88,16 +88,18 @@ func (c *Chat) unsavedText() *store.Progress {
 		return nil
 	}
 	t := c.run.turn
-	return &store.Progress{Owner: owner, Conversation: c.id, Message: t.ID, Text: t.text.String(), Reasoning: t.reasoning.String(), Tokens: t.ids[:len(t.ids):len(t.ids)]}
+	return &store.Progress{Owner: c.owner, Conversation: c.id, Message: t.ID, Text: t.text.String(), Reasoning: t.reasoning.String(), Tokens: t.ids[:len(t.ids):len(t.ids)]}
 }
 
 // retryEnding stores the end of an answer that could not be stored before. A command that is
 // being carried out does so itself.
 func (c *Chat) retryEnding() error {
-	if !c.commands.TryLock() {
+	select {
+	case c.commands <- struct{}{}:
+	default:
 		return nil
 	}
-	defer c.commands.Unlock()
+	defer func() { <-c.commands }()
 	return c.storeEnding()
 }
 

@@ -117,25 +117,24 @@ type Service struct {
 
 	// loading has a lock for each chat that is held from looking it up in the store until
 	// it is in chats, and while it is deleted: no two actors of a chat, and none of a
-	// deleted one. It comes before the locks of the chat and before mu, which comes before
-	// the chat's mu. Neither mu is held while the store works, so no chat waits for a
-	// commit of another.
+	// deleted one. It comes before the locks of the chat. What is locked while the store
+	// works is this and the commands of one chat: none waits for a commit of another.
 	loading locks
 
-	mu     sync.Mutex
+	mu     sync.Mutex // of the map alone; no other lock is taken with it
 	chats  map[string]*Chat
 	closed bool
 
 	chosenMu sync.Mutex
-	chosen   string // model that a person chose last, once that is known
+	chosen   map[string]string // model that was chosen last since the start, by owner
 
 	renames renames
 
 	presetsMu sync.Mutex
-	deleted   []store.Preset // the last ones, for a while
+	deleted   []deletedPreset // the last ones, for a while
 
 	changesMu sync.Mutex
-	changes   chan struct{}
+	changes   map[string]chan struct{} // by owner
 }
 
 // New returns a Service that answers with engine.
@@ -182,7 +181,8 @@ func New(engine Engine, opt Options) *Service {
 		cancel:    cancel,
 		chats:     map[string]*Chat{},
 		importing: make(chan struct{}, imports),
-		changes:   make(chan struct{}),
+		chosen:    map[string]string{},
+		changes:   map[string]chan struct{}{},
 	}
 	if opt.Store != nil {
 		s.saver.start(s)
@@ -196,15 +196,16 @@ func (s *Service) Status() infer.Status { return s.engine.Status() }
 // Create makes an empty chat, which is stored with its first question. Without a store
 // every chat is temporary. When there are MaxChats in memory already, the one that has
 // been idle longest goes.
-func (s *Service) Create(temporary bool) (*Chat, error) {
-	c := s.newChat(store.NewID(), temporary || s.opt.Store == nil)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Service) Create(_ context.Context, who Principal, temporary bool) (*Chat, error) {
+	if err := who.may(ActionChange, KindChat); err != nil {
+		return nil, err
+	}
+	c := s.newChat(who.Owner, store.NewID(), temporary || s.opt.Store == nil)
 	return c, s.add(c)
 }
 
-func (s *Service) newChat(id string, temporary bool) *Chat {
-	c := &Chat{service: s, id: id, temporary: temporary, messages: s.opt.Store, used: s.opt.Now(), subs: map[*Subscription]bool{}, panel: Panel{Settings: DefaultSettings()}}
+func (s *Service) newChat(owner, id string, temporary bool) *Chat {
+	c := &Chat{service: s, id: id, owner: owner, commands: make(chan struct{}, 1), temporary: temporary, messages: s.opt.Store, used: s.opt.Now(), subs: map[*Subscription]bool{}, panel: Panel{Settings: DefaultSettings()}}
 	if temporary {
 		c.messages = s.memory
 	}
@@ -214,63 +215,79 @@ func (s *Service) newChat(id string, temporary bool) *Chat {
 	return c
 }
 
-// add lists a chat, with s.mu held.
+// add lists a chat. Where there are too many, others that are idle are ended for it.
 func (s *Service) add(c *Chat) error {
-	if s.closed {
-		return ErrClosed
-	}
-	for len(s.chats) >= s.opt.MaxChats {
+	for {
+		full, err := s.tryAdd(c)
+		if err != nil || !full {
+			return err
+		}
 		oldest := s.longestIdle()
 		if oldest == nil {
 			return ErrFull
 		}
 		s.unlist(oldest)
 	}
+}
+
+// tryAdd lists a chat unless there are too many.
+func (s *Service) tryAdd(c *Chat) (full bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return false, ErrClosed
+	case len(s.chats) >= s.opt.MaxChats:
+		return true, nil
+	}
 	s.chats[c.id] = c
-	return nil
+	return false, nil
 }
 
-// unlist ends a chat in memory unless it has something to do by now, with s.mu held.
+// unlist ends a chat in memory unless it has something to do by now.
 func (s *Service) unlist(c *Chat) {
-	if !c.dropIdle() {
-		return
-	}
-	delete(s.chats, c.id)
-	if c.temporary {
-		s.memory.forget(c.id)
+	if c.dropIdle() {
+		s.forget(c)
 	}
 }
 
-// remove ends a chat in memory, with s.mu held. A stored one can be loaded again.
+// remove ends a chat in memory. A stored one can be loaded again.
 func (s *Service) remove(c *Chat) (ended <-chan struct{}) {
-	delete(s.chats, c.id)
 	ended = c.drop()
-	if c.temporary {
-		s.memory.forget(c.id)
-	}
+	s.forget(c)
 	return ended
 }
 
+// forget takes a chat that was dropped out of the list.
+func (s *Service) forget(c *Chat) {
+	s.mu.Lock()
+	if s.chats[c.id] == c {
+		delete(s.chats, c.id)
+	}
+	s.mu.Unlock()
+	if c.temporary {
+		s.memory.forget(c.id)
+	}
+}
+
 // Start makes a chat that begins with q.
-func (s *Service) Start(q Question, temporary bool) (*Chat, error) {
+func (s *Service) Start(ctx context.Context, who Principal, q Question, temporary bool) (*Chat, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
 	}
 	if s.unwatched() >= s.opt.MaxUnwatched {
 		return nil, ErrFull
 	}
-	c, err := s.Create(temporary)
+	c, err := s.Create(ctx, who, temporary)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Send(q); err != nil {
-		s.mu.Lock()
+	if err := c.Send(ctx, who, q); err != nil {
 		s.remove(c)
-		s.mu.Unlock()
 		return nil, err
 	}
 	if q.Model != "" {
-		s.choose(q.Model)
+		s.choose(ctx, who, q.Model)
 	}
 	return c, nil
 }
@@ -279,7 +296,19 @@ func (s *Service) Start(q Question, temporary bool) (*Chat, error) {
 func (s *Service) Closing() <-chan struct{} { return s.ctx.Done() }
 
 // Chat returns the chat called id, or ErrNotFound.
-func (s *Service) Chat(id string) (*Chat, error) {
+func (s *Service) Chat(ctx context.Context, who Principal, id string) (*Chat, error) {
+	if err := who.may(ActionRead, KindChat); err != nil {
+		return nil, err
+	}
+	c, err := s.load(ctx, who.Owner, id)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.may(who, ActionRead)
+}
+
+// load returns a chat from memory, else from where its messages are kept.
+func (s *Service) load(ctx context.Context, owner, id string) (*Chat, error) {
 	if c := s.loaded(id); c != nil {
 		return c, nil
 	}
@@ -287,46 +316,47 @@ func (s *Service) Chat(id string) (*Chat, error) {
 	if c := s.loaded(id); c != nil {
 		return c, nil
 	}
-	c := s.newChat(id, false)
+	c := s.newChat(owner, id, false)
 	if s.opt.Store == nil {
 		c.messages, c.temporary = s.memory, true // a fork of a temporary chat begins there
-	} else if _, err := s.memory.Conversation(s.ctx, owner, id); err == nil {
+	} else if _, err := s.memory.Conversation(ctx, owner, id); err == nil {
 		c.messages, c.temporary = s.memory, true
 	}
-	if err := c.load(s.ctx); err != nil {
+	if err := c.load(ctx); err != nil {
 		if s.ctx.Err() != nil {
 			return nil, ErrClosed
 		}
 		return nil, storeError(err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	return c, s.add(c)
 }
 
 // loaded returns a chat that is in memory, and counts that as a use; else nil.
 func (s *Service) loaded(id string) *Chat {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.chats[id]
-	if c != nil {
-		c.touch()
+	c := s.find(id)
+	if c == nil || !c.touch() {
+		return nil
 	}
 	return c
 }
 
-// Changes is closed when the list of chats changes next.
-func (s *Service) Changes() <-chan struct{} {
+// Changes is closed when the list of chats of who changes next.
+func (s *Service) Changes(who Principal) <-chan struct{} {
 	s.changesMu.Lock()
 	defer s.changesMu.Unlock()
-	return s.changes
+	if s.changes[who.Owner] == nil {
+		s.changes[who.Owner] = make(chan struct{})
+	}
+	return s.changes[who.Owner]
 }
 
-func (s *Service) notify() {
+func (s *Service) notify(owner string) {
 	s.changesMu.Lock()
 	defer s.changesMu.Unlock()
-	close(s.changes)
-	s.changes = make(chan struct{})
+	if changed := s.changes[owner]; changed != nil {
+		close(changed)
+		delete(s.changes, owner)
+	}
 }
 
 // longestIdle prefers chats that nobody looks at.
@@ -334,7 +364,7 @@ func (s *Service) longestIdle() *Chat {
 	var best *Chat
 	var bestUsed time.Time
 	bestRead := false
-	for _, c := range s.chats {
+	for _, c := range s.inMemory() {
 		used, busy, read := c.idle()
 		if busy {
 			continue
@@ -358,9 +388,7 @@ func (s *Service) unwatched() (n int) {
 
 // unload takes chats out of memory that are stored and that nobody has used for long.
 func (s *Service) unload() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.chats {
+	for _, c := range s.inMemory() {
 		used, busy, read := c.idle()
 		if !busy && !read && !c.temporary && s.opt.Now().Sub(used) >= s.opt.UnloadAfter {
 			s.unlist(c)
@@ -383,7 +411,7 @@ func (s *Service) Close() {
 	s.cancel()
 	s.mu.Unlock()
 	for _, c := range s.inMemory() {
-		c.command()() // a barrier: a command that began before the cancel has counted its answer after this
+		c.exclude()() // a barrier: a command that began before the cancel has counted its answer after this
 	}
 	s.wg.Wait()
 	s.saver.stop()

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -77,7 +78,7 @@ func TestSettings_AllOfThemReachTheEngineAndTheReceipt(t *testing.T) {
 			}
 		}
 	}
-	c, err := s.Start(Question{Text: "one", Settings: want}, false)
+	c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: want}, false)
 	must(t, err)
 	a := <-engine.asked
 	variables := map[string]json.RawMessage{"enable_thinking": json.RawMessage("false"), "thinking": json.RawMessage("false")}
@@ -87,10 +88,10 @@ func TestSettings_AllOfThemReachTheEngineAndTheReceipt(t *testing.T) {
 	a.write("Yes.")
 	a.finish()
 	settle(c)
-	if r, err := c.Recipe(2); err != nil || !reflect.DeepEqual(r.TemplateVars, variables) || !reflect.DeepEqual(r.BannedStrings, want.BannedStrings) {
+	if r, err := c.Recipe(context.Background(), me, 2); err != nil || !reflect.DeepEqual(r.TemplateVars, variables) || !reflect.DeepEqual(r.BannedStrings, want.BannedStrings) {
 		t.Errorf("the recipe is %+v, %v", r, err)
 	}
-	_, list, err := s.Tree(t.Context(), c.ID())
+	_, list, err := s.Tree(t.Context(), me, c.ID())
 	must(t, err)
 	if got := fromStore(list[1]).Answer.Settings; !reflect.DeepEqual(got, want) {
 		t.Errorf("the answer keeps %+v, want %+v", got, want)

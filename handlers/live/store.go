@@ -8,11 +8,6 @@ import (
 	"m40-llm/store"
 )
 
-// Owner is whose conversations and settings these are. There is one person so far.
-const Owner = "local"
-
-const owner = Owner
-
 // messages is what one chat needs of the place where its messages are kept. What a
 // method has returned without error is kept. *store.Store is one, and so is memory,
 // for chats that are not to be stored.
@@ -21,7 +16,7 @@ type messages interface {
 	Ask(ctx context.Context, owner, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error)
 	AddMessage(ctx context.Context, owner, conversation string, n store.NewMessage) (store.Message, error)
 	AddAnswer(ctx context.Context, owner, conversation string, a store.NewAnswer) (store.Message, error)
-	ContinueAnswer(ctx context.Context, owner, conversation string, message int64, a store.Answer) error
+	ContinueAnswer(ctx context.Context, owner, conversation string, message int64, a store.NewAnswer) error
 	FinishAnswer(ctx context.Context, owner, conversation string, message int64, f store.Finish) (store.Message, error)
 	Select(ctx context.Context, owner, conversation string, message int64) (leaf int64, err error)
 	Sibling(ctx context.Context, owner, conversation string, message int64, version int) (id int64, err error)

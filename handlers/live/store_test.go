@@ -74,31 +74,31 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	q := question("one")
 	q.System = "Be brief."
 	q.Settings.TopK, q.Settings.Seed = 7, 5
-	c, err := s.Start(q, false)
+	c, err := s.Start(context.Background(), me, q, false)
 	must(t, err)
 	a := <-engine.asked
 	a.write("first ", "answer")
 	a.finish()
 	settle(c)
-	must(t, c.Regenerate(0, "Be brief.", q.Settings))
+	must(t, c.Regenerate(context.Background(), me, 0, "Be brief.", q.Settings))
 	a = <-engine.asked
 	a.write("second")
 	a.do(infer.Event{}, &infer.Error{Code: infer.CodeDevice, Message: "gone"})
 	settle(c)
 	answer := snapshotOf(c).Messages[1].ID
-	must(t, c.Rewrite(answer, "third, by hand", ""))
-	must(t, c.Send(q))
+	must(t, c.Rewrite(context.Background(), me, answer, "third, by hand", ""))
+	must(t, c.Send(context.Background(), me, q))
 	a = <-engine.asked
 	a.write("to be stopped")
-	must(t, c.Stop(0))
+	must(t, c.Stop(context.Background(), me, 0))
 	settle(c)
-	must(t, s.Rename(context.Background(), c.ID(), "  A\ntitle "))
+	must(t, s.Rename(context.Background(), me, c.ID(), "  A\ntitle "))
 	before := view(c)
 	s.Close()
 	must(t, kept.Close())
 
 	s, engine = newService(t, Options{Store: openStore(t, path)})
-	c, err = s.Chat(c.ID())
+	c, err = s.Chat(context.Background(), me, c.ID())
 	must(t, err)
 	if after := view(c); !reflect.DeepEqual(after, before) {
 		t.Errorf("after the restart the chat is\n%+v\nwant\n%+v", after, before)
@@ -106,13 +106,13 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	if snapshot := snapshotOf(c); snapshot.Title != "A title" || snapshot.System != "Be brief." {
 		t.Errorf("title %q, system prompt %q", snapshot.Title, snapshot.System)
 	}
-	must(t, c.Select(before[1].ID, 2))
+	must(t, c.Select(context.Background(), me, before[1].ID, 2))
 	if m := lastMessage(t, c); m.Text != "second" || m.Answer.State != Failed || m.Answer.Error.Code != infer.CodeDevice || m.Versions != 3 {
 		t.Errorf("the second version is %+v", m)
 	}
-	must(t, c.Select(before[1].ID, 3))
+	must(t, c.Select(context.Background(), me, before[1].ID, 3))
 	last := before[len(before)-1].ID
-	must(t, c.Continue(last, DefaultSettings()))
+	must(t, c.Continue(context.Background(), me, last, DefaultSettings()))
 	a = <-engine.asked
 	if r := a.request; !r.Continue || r.Messages[len(r.Messages)-1].Content != "to be stopped" || r.Messages[0].Content != "Be brief." || r.Params.Seed != 5 {
 		t.Errorf("to continue the engine was asked %+v", r)
@@ -126,7 +126,7 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	if diff := loses(c); diff != "" {
 		t.Error(diff)
 	}
-	if tokens, err := s.opt.Store.Tokens(context.Background(), owner, c.ID(), last); err != nil || len(tokens) != 2 {
+	if tokens, err := s.opt.Store.Tokens(context.Background(), Owner, c.ID(), last); err != nil || len(tokens) != 2 {
 		t.Errorf("the continued answer has the tokens %v (%v), want those of both parts", tokens, err)
 	}
 }
@@ -145,7 +145,7 @@ func TestAStopOfTheServerStoresWhatIsWritten(t *testing.T) {
 	must(t, kept.Close())
 	s, _ = newService(t, Options{Store: openStore(t, path)})
 	for _, id := range ids {
-		c, err := s.Chat(id)
+		c, err := s.Chat(context.Background(), me, id)
 		must(t, err)
 		if m := lastMessage(t, c); m.Text != "half an " || m.Answer.State != Interrupted {
 			t.Errorf("the answer is %q, %s", m.Text, m.Answer.State)
@@ -165,7 +165,7 @@ func TestAChatThatIsUnloadedLosesNothing(t *testing.T) {
 	a.write("text")
 	a.finish()
 	settle(c)
-	sub, snapshot, err := c.Subscribe(0)
+	sub, snapshot, err := c.Subscribe(context.Background(), me, 0)
 	must(t, err)
 	pass()
 	if s.find(c.ID()) != c {
@@ -177,15 +177,15 @@ func TestAChatThatIsUnloadedLosesNothing(t *testing.T) {
 	if s.find(c.ID()) != nil {
 		t.Fatal("an idle chat was not unloaded")
 	}
-	if err := c.Send(question("to the unloaded one")); !errors.Is(err, ErrNotFound) {
+	if err := c.Send(context.Background(), me, question("to the unloaded one")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a chat that is not in memory took a question: %v", err)
 	}
-	back, err := s.Chat(c.ID())
+	back, err := s.Chat(context.Background(), me, c.ID())
 	must(t, err)
 	if after := view(back); !reflect.DeepEqual(after, before) {
 		t.Errorf("it came back as %+v, want %+v", after, before)
 	}
-	_, again, err := back.Subscribe(snapshot.Seq)
+	_, again, err := back.Subscribe(context.Background(), me, snapshot.Seq)
 	must(t, err)
 	if again == nil || again.Seq <= snapshot.Seq {
 		t.Errorf("a reader of event %d of the earlier life got %+v, want a snapshot with a later number", snapshot.Seq, again)
@@ -195,24 +195,24 @@ func TestAChatThatIsUnloadedLosesNothing(t *testing.T) {
 func TestATemporaryChatNeverReachesTheStore(t *testing.T) {
 	kept := openStore(t, storePath(t))
 	s, engine := newService(t, Options{Store: kept})
-	c, err := s.Start(question("a secret word"), true)
+	c, err := s.Start(context.Background(), me, question("a secret word"), true)
 	must(t, err)
 	a := <-engine.asked
 	a.write("another secret word")
 	a.finish()
 	settle(c)
-	id, err := s.Fork(c, 2)
+	id, err := s.Fork(context.Background(), me, c, 2)
 	must(t, err)
-	if fork, err := s.Chat(id); err != nil || !snapshotOf(fork).Temporary || lastMessage(t, fork).Text != "another secret word" {
+	if fork, err := s.Chat(context.Background(), me, id); err != nil || !snapshotOf(fork).Temporary || lastMessage(t, fork).Text != "another secret word" {
 		t.Errorf("the fork of a temporary chat: %v", err)
 	}
-	found, err := kept.Search(context.Background(), owner, store.Query{Text: "secret"})
-	list, listErr := kept.Conversations(context.Background(), owner, store.Filter{})
+	found, err := kept.Search(context.Background(), Owner, store.Query{Text: "secret"})
+	list, listErr := kept.Conversations(context.Background(), Owner, store.Filter{})
 	if err != nil || listErr != nil || len(found.Messages)+len(found.Titles)+len(list) != 0 {
 		t.Errorf("the store has %+v and %+v (%v, %v)", found, list, err, listErr)
 	}
-	must(t, s.Delete(context.Background(), c.ID()))
-	if _, err := s.Chat(c.ID()); !errors.Is(err, ErrNotFound) {
+	must(t, s.Delete(context.Background(), me, c.ID()))
+	if _, err := s.Chat(context.Background(), me, c.ID()); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after it was deleted the chat is there: %v", err)
 	}
 }
@@ -221,28 +221,28 @@ func TestDeletingStopsTheAnswerAndKeepsItsText(t *testing.T) {
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
 	c, a := start(t, s, engine, "one")
 	a.write("half an ")
-	sub, _, err := c.Subscribe(0)
+	sub, _, err := c.Subscribe(context.Background(), me, 0)
 	must(t, err)
-	changes := s.Changes()
-	must(t, s.Delete(context.Background(), c.ID()))
+	changes := s.Changes(me)
+	must(t, s.Delete(context.Background(), me, c.ID()))
 	<-changes
 	if _, err := sub.Take(); !errors.Is(err, ErrGone) {
 		t.Errorf("the reader got %v", err)
 	}
 	for name, err := range map[string]error{
-		"open":    func() error { _, err := s.Chat(c.ID()); return err }(),
-		"send":    c.Send(question("more")),
-		"rename":  s.Rename(context.Background(), c.ID(), "x"),
-		"pin":     s.Pin(context.Background(), c.ID(), true),
-		"delete":  s.Delete(context.Background(), c.ID()),
-		"nothing": s.Restore(context.Background(), "nowhere"),
+		"open":    func() error { _, err := s.Chat(context.Background(), me, c.ID()); return err }(),
+		"send":    c.Send(context.Background(), me, question("more")),
+		"rename":  s.Rename(context.Background(), me, c.ID(), "x"),
+		"pin":     s.Pin(context.Background(), me, c.ID(), true),
+		"delete":  s.Delete(context.Background(), me, c.ID()),
+		"nothing": s.Restore(context.Background(), me, "nowhere"),
 	} {
 		if !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s on a deleted chat returned %v", name, err)
 		}
 	}
-	must(t, s.Restore(context.Background(), c.ID()))
-	back, err := s.Chat(c.ID())
+	must(t, s.Restore(context.Background(), me, c.ID()))
+	back, err := s.Chat(context.Background(), me, c.ID())
 	must(t, err)
 	if m := lastMessage(t, back); m.Text != "half an " || m.Answer.State != Stopped {
 		t.Errorf("the answer came back as %q, %s", m.Text, m.Answer.State)
@@ -270,13 +270,13 @@ func (d *diary) SaveProgress(_ context.Context, batch []store.Progress) ([]int64
 	return nil, d.fails
 }
 
-func (d *diary) FinishAnswer(ctx context.Context, owner, conversation string, message int64, f store.Finish) (store.Message, error) {
+func (d *diary) FinishAnswer(ctx context.Context, Owner, conversation string, message int64, f store.Finish) (store.Message, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fails != nil {
 		return store.Message{}, d.fails
 	}
-	return d.memory.FinishAnswer(ctx, owner, conversation, message, f)
+	return d.memory.FinishAnswer(ctx, Owner, conversation, message, f)
 }
 
 func (d *diary) fail(err error) {
@@ -324,7 +324,7 @@ func TestAnEndThatCannotBeStoredIsTriedAgain(t *testing.T) {
 		d.fail(full)
 		a.finish()
 		settle(c)
-		if err := c.Send(question("two")); !errors.Is(err, error(full)) {
+		if err := c.Send(context.Background(), me, question("two")); !errors.Is(err, error(full)) {
 			t.Errorf("with an answer that is not stored, a question got %v", err)
 		}
 		if _, busy, _ := c.idle(); !busy {
@@ -333,7 +333,7 @@ func TestAnEndThatCannotBeStoredIsTriedAgain(t *testing.T) {
 		d.fail(nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if branch, err := d.Branch(context.Background(), owner, c.ID()); err != nil || branch[1].Text != "text" || branch[1].State != store.Done {
+		if branch, err := d.Branch(context.Background(), Owner, c.ID()); err != nil || branch[1].Text != "text" || branch[1].State != store.Done {
 			t.Errorf("the answer was not stored later: %+v, %v", branch, err)
 		}
 	})
@@ -384,7 +384,7 @@ func playServer(path string) error {
 	}
 	s := New(endless{newScript()}, Options{Store: reporting{kept}, SaveEvery: 50 * time.Millisecond})
 	for i := range crashChats {
-		c, err := s.Start(question(fmt.Sprint("question ", i)), false)
+		c, err := s.Start(context.Background(), me, question(fmt.Sprint("question ", i)), false)
 		if err != nil {
 			return err
 		}
@@ -443,7 +443,7 @@ func checkAfterKill(t *testing.T, path string, kill int, asked map[string]string
 	s := New(engine, Options{Store: kept})
 	defer s.Close()
 	for id, text := range asked {
-		c, err := s.Chat(id)
+		c, err := s.Chat(context.Background(), me, id)
 		if err != nil {
 			t.Errorf("after kill %d the chat of %q: %v", kill, text, err)
 			continue
@@ -462,10 +462,10 @@ func checkAfterKill(t *testing.T, path string, kill int, asked map[string]string
 		}
 	}
 	for id := range saved {
-		c, err := s.Chat(id)
+		c, err := s.Chat(context.Background(), me, id)
 		must(t, err)
 		before := lastMessage(t, c).Text
-		must(t, c.Continue(0, DefaultSettings()))
+		must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
 		a := <-engine.asked
 		a.write("more")
 		a.finish()
@@ -484,12 +484,12 @@ func TestAContinuedAnswerKeepsItsBlocks(t *testing.T) {
 	a.write("first\n\n", "second\n\n", "open")
 	a.finish()
 	settle(c)
-	must(t, c.Continue(0, DefaultSettings()))
+	must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
 	a = <-engine.asked
 	if m := lastMessage(t, c); m.Answer.Blocks != len("first\n\nsecond\n\n") || m.Answer.State != Waiting {
 		t.Errorf("continued, %d bytes are finished blocks: %+v", m.Answer.Blocks, m.Answer)
 	}
-	sub, _, err := c.Subscribe(0)
+	sub, _, err := c.Subscribe(context.Background(), me, 0)
 	must(t, err)
 	a.write(" end\n\n")
 	events, err := sub.Take()
@@ -504,13 +504,13 @@ func TestSelectSendsOnlyWhatDiffers(t *testing.T) {
 	c, a := start(t, s, engine, "one")
 	a.finish()
 	settle(c)
-	must(t, c.Regenerate(0, "", DefaultSettings()))
+	must(t, c.Regenerate(context.Background(), me, 0, "", DefaultSettings()))
 	(<-engine.asked).finish()
 	settle(c)
-	sub, _, err := c.Subscribe(0)
+	sub, _, err := c.Subscribe(context.Background(), me, 0)
 	must(t, err)
-	must(t, c.Select(3, 1))
-	must(t, c.Select(2, 0)) // is shown already
+	must(t, c.Select(context.Background(), me, 3, 1))
+	must(t, c.Select(context.Background(), me, 2, 0)) // is shown already
 	events, err := sub.Take()
 	must(t, err)
 	if len(events) != 1 || events[0].Type != EventBranch || events[0].ID != 1 || len(events[0].Messages) != 1 || events[0].Messages[0].ID != 2 {
@@ -534,7 +534,7 @@ func snapshotOf(c *Chat) *Snapshot {
 
 // importList imports a chat as a file would be.
 func importList(s *Service, n store.NewConversation, list []store.Message, leaf int64) (id string, err error) {
-	c, err := s.Import(context.Background(), func(yield func(store.Message, error) bool) {
+	c, err := s.Import(context.Background(), me, func(yield func(store.Message, error) bool) {
 		for _, m := range list {
 			if !yield(m, nil) {
 				return

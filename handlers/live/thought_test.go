@@ -1,6 +1,7 @@
 package live
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -9,7 +10,7 @@ import (
 func TestTheReasoningIsABlockThatEndsWhereTheTextGoesOn(t *testing.T) {
 	s, engine := newService(t, Options{})
 	c, a := start(t, s, engine, "Why?")
-	sub, _, err := c.Subscribe(0)
+	sub, _, err := c.Subscribe(context.Background(), me, 0)
 	must(t, err)
 	defer sub.Close()
 	a.think("First.\n\n", "Second.")
@@ -66,9 +67,9 @@ func TestTheEngineGetsTheReasoningApartFromTheText(t *testing.T) {
 	}
 	a.think("It ends with </think>", ", so.")
 	a.write("First")
-	must(t, c.Stop(0))
+	must(t, c.Stop(context.Background(), me, 0))
 	settle(c)
-	must(t, c.Continue(0, DefaultSettings()))
+	must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
 	a = <-engine.asked
 	last := a.request.Messages[len(a.request.Messages)-1]
 	if !a.request.Continue || last.ReasoningContent != "It ends with </think>, so." || last.Content != "First" {
@@ -80,15 +81,15 @@ func TestTheEngineGetsTheReasoningApartFromTheText(t *testing.T) {
 	if got := lastMessage(t, c); got.Reasoning != "It ends with </think>, so." || got.Text != "First of all." {
 		t.Errorf("it is kept as %q and %q", got.Reasoning, got.Text)
 	}
-	must(t, c.Send(question("two")))
+	must(t, c.Send(context.Background(), me, question("two")))
 	a = <-engine.asked
 	if got := a.request.Messages[1]; got.Role != "assistant" || got.ReasoningContent != "It ends with </think>, so." || got.Content != "First of all." {
 		t.Errorf("the next question comes behind %+v", got)
 	}
 	a.think("Hm")
-	must(t, c.Stop(0))
+	must(t, c.Stop(context.Background(), me, 0))
 	settle(c)
-	must(t, c.Continue(0, DefaultSettings()))
+	must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
 	a = <-engine.asked
 	if got := a.request.Messages[3]; got.ReasoningContent != "Hm" || got.Content != "" {
 		t.Errorf("the reasoning goes on behind %+v", got)

@@ -18,19 +18,19 @@ type slowStore struct {
 	goOn    chan struct{}
 }
 
-func (s *slowStore) Ask(ctx context.Context, owner, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error) {
+func (s *slowStore) Ask(ctx context.Context, Owner, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error) {
 	s.wait(conversation)
-	return s.Store.Ask(ctx, owner, conversation, q, a)
+	return s.Store.Ask(ctx, Owner, conversation, q, a)
 }
 
-func (s *slowStore) FinishAnswer(ctx context.Context, owner, conversation string, message int64, f store.Finish) (store.Message, error) {
+func (s *slowStore) FinishAnswer(ctx context.Context, Owner, conversation string, message int64, f store.Finish) (store.Message, error) {
 	s.wait(conversation)
-	return s.Store.FinishAnswer(ctx, owner, conversation, message, f)
+	return s.Store.FinishAnswer(ctx, Owner, conversation, message, f)
 }
 
-func (s *slowStore) Messages(ctx context.Context, owner, conversation string, after int64) ([]store.Message, error) {
+func (s *slowStore) Messages(ctx context.Context, Owner, conversation string, after int64) ([]store.Message, error) {
 	s.wait(conversation)
-	return s.Store.Messages(ctx, owner, conversation, after)
+	return s.Store.Messages(ctx, Owner, conversation, after)
 }
 
 func (s *slowStore) wait(conversation string) {
@@ -81,7 +81,7 @@ func TestNobodyWaitsForTheDiskOfAnotherChat(t *testing.T) {
 		name string
 		do   func() error
 	}{
-		{"a question", func() error { return held.Send(question("two")) }},
+		{"a question", func() error { return held.Send(context.Background(), me, question("two")) }},
 		{"the end of an answer", func() error {
 			running = <-engine.asked
 			running.finish()
@@ -89,7 +89,7 @@ func TestNobodyWaitsForTheDiskOfAnotherChat(t *testing.T) {
 			return nil
 		}},
 		{"a copy", func() error {
-			_, err := s.Fork(held, lastMessage(t, held).ID)
+			_, err := s.Fork(context.Background(), me, held, lastMessage(t, held).ID)
 			return err
 		}},
 	} {
@@ -97,24 +97,24 @@ func TestNobodyWaitsForTheDiskOfAnotherChat(t *testing.T) {
 		go func() { worked <- work.do() }()
 		<-slow.reached
 		inTime(t, "to read the chat beside "+work.name, func() error {
-			again, err := s.Chat(held.ID())
+			again, err := s.Chat(context.Background(), me, held.ID())
 			if err == nil {
 				var sub *Subscription
-				if sub, _, err = again.Subscribe(0); err == nil {
+				if sub, _, err = again.Subscribe(context.Background(), me, 0); err == nil {
 					sub.Close()
 				}
 			}
 			return err
 		})
-		inTime(t, "a question in another chat beside "+work.name, func() error { return other.Send(question("meanwhile")) })
+		inTime(t, "a question in another chat beside "+work.name, func() error { return other.Send(context.Background(), me, question("meanwhile")) })
 		(<-engine.asked).finish()
 		settle(other)
 		inTime(t, "to open a stored chat beside "+work.name, func() error {
-			_, err := s.Chat(stored)
+			_, err := s.Chat(context.Background(), me, stored)
 			return err
 		})
 		inTime(t, "a new chat beside "+work.name, func() error {
-			_, err := s.Start(question("new"), false)
+			_, err := s.Start(context.Background(), me, question("new"), false)
 			return err
 		})
 		(<-engine.asked).finish()
@@ -144,7 +144,7 @@ func TestOnlyTwoChatsAreImportedAtOnce(t *testing.T) {
 	begun, goOn, done := make(chan struct{}, all), make(chan struct{}), make(chan error, all)
 	for range all {
 		go func() {
-			_, err := s.Import(context.Background(), func(yield func(store.Message, error) bool) {
+			_, err := s.Import(context.Background(), me, func(yield func(store.Message, error) bool) {
 				begun <- struct{}{}
 				<-goOn
 				yield(store.Message{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}, nil)
@@ -178,7 +178,7 @@ func TestAnswersThatNobodyReadsDoNotShutOutOthers(t *testing.T) {
 	settle(c)
 	begun := 0
 	for i := range 30 {
-		switch _, err := s.Start(question(fmt.Sprint(i)), false); {
+		switch _, err := s.Start(context.Background(), me, question(fmt.Sprint(i)), false); {
 		case err == nil:
 			begun++
 		case !errors.Is(err, ErrFull):
@@ -188,9 +188,9 @@ func TestAnswersThatNobodyReadsDoNotShutOutOthers(t *testing.T) {
 	if begun != 4 {
 		t.Errorf("%d answers are written that nobody reads, want 4", begun)
 	}
-	open, err := s.Chat(c.ID())
+	open, err := s.Chat(context.Background(), me, c.ID())
 	must(t, err)
-	must(t, open.Send(question("still here")))
+	must(t, open.Send(context.Background(), me, question("still here")))
 	for range begun {
 		(<-engine.asked).finish()
 	}

@@ -9,6 +9,7 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
 	"m40-llm/web"
 )
 
@@ -68,34 +69,34 @@ func changeChat(change func(ctx context.Context, chat string, form chatForm) err
 }
 
 func (h *Handlers) renameChat(ctx context.Context, chat string, form chatForm) error {
-	return h.Live.Rename(ctx, chat, form.Title)
+	return h.Live.Rename(ctx, live.PrincipalOf(ctx), chat, form.Title)
 }
 
 func (h *Handlers) setChatModel(ctx context.Context, chat string, form chatForm) error {
-	return h.Live.SetModel(ctx, chat, form.Model)
+	return h.Live.SetModel(ctx, live.PrincipalOf(ctx), chat, form.Model)
 }
 
 func (h *Handlers) moveChat(ctx context.Context, chat string, form chatForm) error {
-	return h.Live.Move(ctx, chat, form.Folder)
+	return h.Live.Move(ctx, live.PrincipalOf(ctx), chat, form.Folder)
 }
 
 func (h *Handlers) pinChat(ctx context.Context, chat string, form chatForm) error {
-	return h.Live.Pin(ctx, chat, form.value())
+	return h.Live.Pin(ctx, live.PrincipalOf(ctx), chat, form.value())
 }
 
 func (h *Handlers) archiveChat(ctx context.Context, chat string, form chatForm) error {
-	return h.Live.Archive(ctx, chat, form.value())
+	return h.Live.Archive(ctx, live.PrincipalOf(ctx), chat, form.value())
 }
 
 func (h *Handlers) deleteChat(c echo.Context) error {
-	if err := h.Live.Delete(c.Request().Context(), c.Param("id")); err != nil {
+	if err := h.Live.Delete(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id")); err != nil {
 		return err
 	}
 	return changed(c, "/")
 }
 
 func (h *Handlers) restoreChat(c echo.Context) error {
-	if err := h.Live.Restore(c.Request().Context(), c.Param("id")); err != nil {
+	if err := h.Live.Restore(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id")); err != nil {
 		return err
 	}
 	return changed(c, "/c/"+c.Param("id"))
@@ -103,7 +104,7 @@ func (h *Handlers) restoreChat(c echo.Context) error {
 
 // renameFolder answers POST /folders/rename with the fields folder and name.
 func (h *Handlers) renameFolder(c echo.Context) error {
-	name, err := h.Live.RenameFolder(c.Request().Context(), c.FormValue("folder"), c.FormValue("name"))
+	name, err := h.Live.RenameFolder(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.FormValue("folder"), c.FormValue("name"))
 	if err != nil {
 		return err
 	}

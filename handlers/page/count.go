@@ -32,7 +32,7 @@ func (h *Handlers) countDraft(c echo.Context) error {
 	if err := httpio.ReadStrictJSON(c, &in); err != nil {
 		return err
 	}
-	n, err := h.Live.Count(c.Request().Context(), in.Chat, live.Draft{Text: in.Text, System: in.System, Model: in.Model, Raw: in.Raw})
+	n, err := h.Live.Count(c.Request().Context(), live.PrincipalOf(c.Request().Context()), in.Chat, live.Draft{Text: in.Text, System: in.System, Model: in.Model, Raw: in.Raw})
 	if err != nil {
 		return err
 	}

@@ -67,28 +67,28 @@ func (h *Handlers) send(ctx context.Context, id string, q question) (chat string
 	if id == "" {
 		first := live.Question{Text: q.text, System: q.system, Model: q.model, Settings: live.DefaultSettings(), Raw: q.raw}
 		if q.preset != "" {
-			p, err := h.Live.Preset(ctx, q.preset)
+			p, err := h.Live.Preset(ctx, live.PrincipalOf(ctx), q.preset)
 			if err != nil {
 				return "", err
 			}
 			first.Settings, first.Preset, first.System = p.Settings, p.ID, cmp.Or(q.system, p.System)
 		}
-		begun, err := h.Live.Start(first, q.temporary)
+		begun, err := h.Live.Start(ctx, live.PrincipalOf(ctx), first, q.temporary)
 		if err != nil {
 			return "", err
 		}
 		return begun.ID(), nil
 	}
-	open, err := h.Live.Chat(id)
+	open, err := h.Live.Chat(ctx, live.PrincipalOf(ctx), id)
 	if err != nil {
 		return "", err
 	}
-	subscription, snapshot, err := open.Subscribe(0)
+	subscription, snapshot, err := open.Subscribe(ctx, live.PrincipalOf(ctx), 0)
 	if err != nil {
 		return "", err
 	}
 	subscription.Close()
-	return id, open.Send(live.Question{Text: q.text, System: q.system, Settings: snapshot.Panel.Settings})
+	return id, open.Send(ctx, live.PrincipalOf(ctx), live.Question{Text: q.text, System: q.system, Settings: snapshot.Panel.Settings})
 }
 
 // answerQuestion answers POST /c/:id/answer: the question that a chat ends with is answered, with
@@ -99,17 +99,17 @@ func (h *Handlers) answerQuestion(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("question", "question is %q, but must be the number of a message", httpio.Shorten(c.FormValue("question")))
 	}
-	chat, err := h.Live.Chat(id)
+	chat, err := h.Live.Chat(c.Request().Context(), live.PrincipalOf(c.Request().Context()), id)
 	if err != nil {
 		return err
 	}
-	subscription, snapshot, err := chat.Subscribe(0)
+	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), live.PrincipalOf(c.Request().Context()), 0)
 	if err != nil {
 		return err
 	}
 	subscription.Close()
 	if n := len(snapshot.Messages); n > 0 && snapshot.Messages[n-1].ID == question && snapshot.Messages[n-1].Role == live.RoleUser {
-		if err := chat.Regenerate(0, snapshot.System, snapshot.Panel.Settings); err != nil {
+		if err := chat.Regenerate(c.Request().Context(), live.PrincipalOf(c.Request().Context()), 0, snapshot.System, snapshot.Panel.Settings); err != nil {
 			return err
 		}
 	}
@@ -124,11 +124,11 @@ func (h *Handlers) showMessage(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("message", "message is %q, but must be the number of a message", httpio.Shorten(text))
 	}
-	chat, err := h.Live.Chat(id)
+	chat, err := h.Live.Chat(c.Request().Context(), live.PrincipalOf(c.Request().Context()), id)
 	if err != nil {
 		return err
 	}
-	if err := chat.Select(message, 0); err != nil {
+	if err := chat.Select(c.Request().Context(), live.PrincipalOf(c.Request().Context()), message, 0); err != nil {
 		return err
 	}
 	return changed(c, fmt.Sprintf("/c/%s?at=%d#m-%d", id, message, message))
@@ -136,24 +136,30 @@ func (h *Handlers) showMessage(c echo.Context) error {
 
 // stop answers POST /c/:id/stop. An answer that has ended by then is what was wanted.
 func (h *Handlers) stop(c echo.Context) error {
-	chat, err := h.Live.Chat(c.Param("id"))
+	chat, err := h.Live.Chat(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id"))
 	if err != nil {
 		return err
 	}
 	var idle *live.Conflict
-	if err := chat.Stop(0); err != nil && !errors.As(err, &idle) {
+	if err := chat.Stop(c.Request().Context(), live.PrincipalOf(c.Request().Context()), 0); err != nil && !errors.As(err, &idle) {
 		return err
 	}
 	return changed(c, "/c/"+c.Param("id")+"#end")
 }
 
 // onces remembers which forms have been sent, so that a double click, or a reload that
-// sends again, asks once. Forms wait for each other: the second one wants to know where
-// the first has led.
+// sends again, asks once. The second of two equal forms waits for the first, as it wants to
+// know where that has led; others do not.
 type onces struct {
 	mu    sync.Mutex
-	led   map[string]string
+	forms map[string]*sentForm
 	order []string
+}
+
+// sentForm is a form that is being sent, or was.
+type sentForm struct {
+	mu   sync.Mutex
+	chat string // where it has led; empty: it has not yet
 }
 
 const (
@@ -168,31 +174,43 @@ func (o *onces) do(once string, send func() (chat string, err error)) (string, e
 	if once == "" {
 		return send()
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if chat, sent := o.led[once]; sent {
-		return chat, nil
+	f := o.form(once)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.chat != "" {
+		return f.chat, nil
 	}
 	chat, err := send()
-	if err != nil {
-		return "", err
+	if err == nil {
+		f.chat = chat
 	}
-	if o.led == nil {
-		o.led = map[string]string{}
+	return chat, err
+}
+
+// form returns the form of a name.
+func (o *onces) form(once string) *sentForm {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if f := o.forms[once]; f != nil {
+		return f
+	}
+	if o.forms == nil {
+		o.forms = map[string]*sentForm{}
 	}
 	if len(o.order) >= rememberedForms {
-		delete(o.led, o.order[0])
+		delete(o.forms, o.order[0])
 		o.order = slices.Delete(o.order, 0, 1)
 	}
-	o.led[once] = chat
+	f := &sentForm{}
+	o.forms[once] = f
 	o.order = append(o.order, once)
-	return chat, nil
+	return f
 }
 
 // followPage writes the page of a chat up to the end of an answer that is being written, and
 // the rest of the page when it has ended.
 func (h *Handlers) followPage(c echo.Context, p web.Page, chat *live.Chat) error {
-	subscription, snapshot, err := chat.Subscribe(0)
+	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), live.PrincipalOf(c.Request().Context()), 0)
 	if err != nil {
 		return err
 	}

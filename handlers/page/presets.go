@@ -49,7 +49,7 @@ func toWirePreset(p live.Preset) Preset {
 // and leads back to it. Scripts get {"presets":[…]}.
 func (h *Handlers) presetsPage(c echo.Context) error {
 	if httpio.WantsJSON(c.Request()) {
-		list, err := h.Live.Presets(c.Request().Context())
+		list, err := h.Live.Presets(c.Request().Context(), live.PrincipalOf(c.Request().Context()))
 		if err != nil {
 			return err
 		}
@@ -70,15 +70,15 @@ func (h *Handlers) presetsPage(c echo.Context) error {
 // where a form comes back, its own. Without id it shows the preset of the chat, or the
 // first.
 func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
-	list, err := h.Live.Presets(c.Request().Context())
+	list, err := h.Live.Presets(c.Request().Context(), live.PrincipalOf(c.Request().Context()))
 	if err != nil {
 		return web.Presets{}, err
 	}
 	id := cmp.Or(c.Param("id"), c.QueryParam("id"))
 	page := web.Presets{Open: id != "", All: c.FormValue("all") != ""}
 	chosen := ""
-	if chat, err := h.Live.Chat(c.FormValue("chat")); err == nil {
-		subscription, snapshot, err := chat.Subscribe(0)
+	if chat, err := h.Live.Chat(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.FormValue("chat")); err == nil {
+		subscription, snapshot, err := chat.Subscribe(c.Request().Context(), live.PrincipalOf(c.Request().Context()), 0)
 		if err != nil {
 			return web.Presets{}, err
 		}
@@ -104,7 +104,7 @@ func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
 	for _, p := range list {
 		page.List = append(page.List, web.Preset{ID: p.ID, Name: p.Name, About: p.About, Builtin: p.Builtin})
 	}
-	if p, err := h.Live.DeletedPreset(c.QueryParam("deleted")); err == nil {
+	if p, err := h.Live.DeletedPreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.QueryParam("deleted")); err == nil {
 		page.Deleted = &web.Preset{ID: p.ID, Name: p.Name}
 	}
 	return page, nil
@@ -300,9 +300,9 @@ func (h *Handlers) createPreset(c echo.Context) error {
 		return err
 	}
 	if form.From != "" {
-		p, err = h.Live.CopyPreset(c.Request().Context(), form.From)
+		p, err = h.Live.CopyPreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), form.From)
 	} else {
-		p, err = h.Live.CreatePreset(c.Request().Context(), p)
+		p, err = h.Live.CreatePreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), p)
 	}
 	if err != nil {
 		return err
@@ -327,7 +327,7 @@ func (h *Handlers) savePreset(c echo.Context) error {
 	if err := form.fill(&p); err != nil {
 		return err
 	}
-	p, err := h.Live.SavePreset(c.Request().Context(), c.Param("id"), p.System, p.Settings)
+	p, err := h.Live.SavePreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id"), p.System, p.Settings)
 	if err != nil {
 		return err
 	}
@@ -342,7 +342,7 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("", "the form cannot be read: %v", err)
 	}
-	p, err := h.Live.Preset(ctx, id)
+	p, err := h.Live.Preset(ctx, live.PrincipalOf(ctx), id)
 	if err != nil {
 		return err
 	}
@@ -354,7 +354,7 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 	}
 	wrong := readSettings(form, &p.Settings)
 	if len(wrong) == 0 {
-		if err = h.Live.ReplacePreset(ctx, p); err == nil {
+		if err = h.Live.ReplacePreset(ctx, live.PrincipalOf(ctx), p); err == nil {
 			return c.Redirect(http.StatusSeeOther, presetsAfter(c, id))
 		}
 		f := failure.Describe(err)
@@ -393,12 +393,12 @@ func presetsAfter(c echo.Context, id string) string {
 func (h *Handlers) usePreset(c echo.Context) error {
 	ctx, chat := c.Request().Context(), c.FormValue("chat")
 	if chat != "" {
-		if err := h.Live.UsePreset(ctx, chat, c.Param("id")); err != nil {
+		if err := h.Live.UsePreset(ctx, live.PrincipalOf(ctx), chat, c.Param("id")); err != nil {
 			return err
 		}
 		return changed(c, "/c/"+chat)
 	}
-	p, err := h.Live.Preset(ctx, c.Param("id"))
+	p, err := h.Live.Preset(ctx, live.PrincipalOf(ctx), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -410,14 +410,14 @@ func (h *Handlers) renamePreset(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Live.RenamePreset(c.Request().Context(), c.Param("id"), form.Name); err != nil {
+	if err := h.Live.RenamePreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id"), form.Name); err != nil {
 		return err
 	}
 	return changed(c, presetsAfter(c, c.Param("id")))
 }
 
 func (h *Handlers) deletePreset(c echo.Context) error {
-	if err := h.Live.DeletePreset(c.Request().Context(), c.Param("id")); err != nil {
+	if err := h.Live.DeletePreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id")); err != nil {
 		return err
 	}
 	query := url.Values{"deleted": {c.Param("id")}}
@@ -428,7 +428,7 @@ func (h *Handlers) deletePreset(c echo.Context) error {
 }
 
 func (h *Handlers) restorePreset(c echo.Context) error {
-	if err := h.Live.RestorePreset(c.Request().Context(), c.Param("id")); err != nil {
+	if err := h.Live.RestorePreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id")); err != nil {
 		return err
 	}
 	return changed(c, presetsAfter(c, c.Param("id")))
@@ -454,10 +454,10 @@ func (h *Handlers) exportPresets(c echo.Context) error {
 	var err error
 	title := "presets"
 	if id == "" {
-		list, err = h.Live.Presets(ctx)
+		list, err = h.Live.Presets(ctx, live.PrincipalOf(ctx))
 	} else {
 		var p live.Preset
-		p, err = h.Live.Preset(ctx, id)
+		p, err = h.Live.Preset(ctx, live.PrincipalOf(ctx), id)
 		list, title = []live.Preset{p}, p.Name
 	}
 	if err != nil {
@@ -493,7 +493,7 @@ func (h *Handlers) importPresets(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	added, err := h.Live.ImportPresets(c.Request().Context(), list)
+	added, err := h.Live.ImportPresets(c.Request().Context(), live.PrincipalOf(c.Request().Context()), list)
 	if err != nil {
 		return err
 	}

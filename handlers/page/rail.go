@@ -11,6 +11,7 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -42,10 +43,10 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 	if r.Folder != "" {
 		filter.Folder = &r.Folder
 	}
-	list, err := h.Live.Conversations(ctx, filter)
-	if now := h.Live.FolderNow(r.Folder); err == nil && len(list) == 0 && now != r.Folder {
+	list, err := h.Live.Conversations(ctx, live.PrincipalOf(ctx), filter)
+	if now := h.Live.FolderNow(live.PrincipalOf(ctx), r.Folder); err == nil && len(list) == 0 && now != r.Folder {
 		r.Folder = now // an old address
-		list, err = h.Live.Conversations(ctx, filter)
+		list, err = h.Live.Conversations(ctx, live.PrincipalOf(ctx), filter)
 	}
 	if err != nil {
 		return web.Rail{}, err
@@ -56,10 +57,10 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 	}
 	for _, c := range list {
 		r.Rows = append(r.Rows, web.ConversationRow{
-			ID: c.ID, Title: c.Title, At: c.Updated, Live: h.Live.Running(c.ID), Pinned: c.Pinned, Archived: c.Archived, Folder: c.Folder,
+			ID: c.ID, Title: c.Title, At: c.Updated, Live: h.Live.Running(live.PrincipalOf(ctx), c.ID), Pinned: c.Pinned, Archived: c.Archived, Folder: c.Folder,
 		})
 	}
-	folders, err := h.Live.Folders(ctx)
+	folders, err := h.Live.Folders(ctx, live.PrincipalOf(ctx))
 	for _, f := range folders {
 		r.Folders = append(r.Folders, web.Folder{Name: f.Name, Chats: f.Conversations})
 	}
@@ -68,11 +69,11 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 
 // search fills the rail with the chats in which words were found.
 func (h *Handlers) search(c echo.Context, r *web.Rail, after store.Cursor) error {
-	found, err := h.Live.Search(c.Request().Context(), store.Query{Text: r.Query, Before: after.Activity, Limit: RailRows / 2})
+	found, err := h.Live.Search(c.Request().Context(), live.PrincipalOf(c.Request().Context()), store.Query{Text: r.Query, Before: after.Activity, Limit: RailRows / 2})
 	if err != nil {
 		return err
 	}
-	r.Rows = h.foundRows(found)
+	r.Rows = h.foundRows(live.PrincipalOf(c.Request().Context()), found)
 	if found.Next != 0 {
 		r.Older = formatCursor(store.Cursor{Activity: found.Next})
 	}
@@ -102,7 +103,7 @@ func parseCursor(text string) (c store.Cursor, err error) {
 
 // foundRows has one row for each chat: that of the title if words were found in it,
 // else that of its newest message.
-func (h *Handlers) foundRows(found store.Found) []web.ConversationRow {
+func (h *Handlers) foundRows(who live.Principal, found store.Found) []web.ConversationRow {
 	var rows []web.ConversationRow
 	seen := map[string]bool{}
 	for _, hit := range slices.Concat(found.Titles, found.Messages) {
@@ -110,7 +111,7 @@ func (h *Handlers) foundRows(found store.Found) []web.ConversationRow {
 			continue
 		}
 		seen[hit.Conversation] = true
-		row := web.ConversationRow{ID: hit.Conversation, Title: hit.Title, At: hit.Created, Live: h.Live.Running(hit.Conversation)}
+		row := web.ConversationRow{ID: hit.Conversation, Title: hit.Title, At: hit.Created, Live: h.Live.Running(who, hit.Conversation)}
 		if hit.Message != 0 {
 			row.Hit, row.Message = passage(hit.Snippet), hit.Message
 		}

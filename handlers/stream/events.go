@@ -14,6 +14,7 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
 )
 
 // Where websockets are blocked, the page has what goes over them in two parts: GET
@@ -52,7 +53,7 @@ func (h *Handlers) events(c echo.Context) error {
 			_ = t.command(c.Request().Context(), frame)
 		})
 	}
-	h.newSession(t).serve(c.Request().Context())
+	h.newSession(live.PrincipalOf(c.Request().Context()), t).serve(c.Request().Context())
 	opening.Wait()
 	return nil
 }

@@ -86,6 +86,7 @@ func closeCode(err error) (code int, reason string) {
 // closes the connection without a farewell.
 type session struct {
 	live         *live.Service
+	who          live.Principal
 	models       *models.Service
 	log          *slog.Logger
 	transport    transport
@@ -95,9 +96,10 @@ type session struct {
 	chat         *live.Chat // open; touched by the reader alone
 }
 
-func (h *Handlers) newSession(t transport) *session {
+func (h *Handlers) newSession(who live.Principal, t transport) *session {
 	return &session{
 		live:         h.Live,
+		who:          who,
 		models:       h.Models,
 		log:          h.Log,
 		transport:    t,
@@ -162,7 +164,7 @@ func (s *session) read(connected, ended context.Context) error {
 		case !s.limiter.Allow():
 			return errTooFast
 		}
-		r := s.handle(frame)
+		r := s.handle(ended, frame)
 		select {
 		case s.replies <- r:
 		case <-ended.Done():
@@ -174,11 +176,11 @@ func (s *session) read(connected, ended context.Context) error {
 	}
 }
 
-func (s *session) handle(frame []byte) wireReply {
+func (s *session) handle(ctx context.Context, frame []byte) wireReply {
 	command, err := decodeCommand(frame)
 	var r wireReply
 	if err == nil {
-		r, err = s.execute(command)
+		r, err = s.execute(ctx, command)
 	}
 	if err != nil {
 		s.logFailure(command, err)
@@ -209,66 +211,66 @@ func (s *session) logFailure(c wireCommand, err error) {
 }
 
 // execute carries out one command.
-func (s *session) execute(c wireCommand) (wireReply, error) {
+func (s *session) execute(ctx context.Context, c wireCommand) (wireReply, error) {
 	switch c.Type {
 	case "ping":
 		return wireReply{}, nil
 	case "open":
-		chat, err := s.live.Chat(c.Chat)
+		chat, err := s.live.Chat(ctx, s.who, c.Chat)
 		if err != nil {
 			return wireReply{}, err
 		}
-		return s.follow(chat, c.Since, c.At)
+		return s.follow(ctx, chat, c.Since, c.At)
 	case "send":
 		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Model: c.Model, Raw: c.Raw, Preset: c.Preset}
 		if s.chat != nil {
-			return wireReply{}, s.chat.Send(question)
+			return wireReply{}, s.chat.Send(ctx, s.who, question)
 		}
-		chat, err := s.live.Start(question, c.Temporary)
+		chat, err := s.live.Start(ctx, s.who, question, c.Temporary)
 		if err != nil {
 			return wireReply{}, err
 		}
-		return s.follow(chat, 0, 0)
+		return s.follow(ctx, chat, 0, 0)
 	}
 	if s.chat == nil {
 		return wireReply{}, failure.Invalid("chat", "no chat is open on this connection")
 	}
-	return s.change(c)
+	return s.change(ctx, c)
 }
 
 // change carries out one command on the open chat.
-func (s *session) change(c wireCommand) (wireReply, error) {
+func (s *session) change(ctx context.Context, c wireCommand) (wireReply, error) {
 	chat := s.chat
 	switch c.Type {
 	case "stop":
-		return wireReply{}, chat.Stop(c.Answer)
+		return wireReply{}, chat.Stop(ctx, s.who, c.Answer)
 	case "regenerate":
-		return wireReply{}, chat.Regenerate(c.Answer, c.System, *c.Settings)
+		return wireReply{}, chat.Regenerate(ctx, s.who, c.Answer, c.System, *c.Settings)
 	case "edit":
-		return wireReply{}, chat.Edit(c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
+		return wireReply{}, chat.Edit(ctx, s.who, c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
 	case "replay":
-		return wireReply{}, chat.Replay(c.Answer)
+		return wireReply{}, chat.Replay(ctx, s.who, c.Answer)
 	case "rewrite":
-		return wireReply{}, chat.Rewrite(c.Answer, c.Text, c.Reasoning)
+		return wireReply{}, chat.Rewrite(ctx, s.who, c.Answer, c.Text, c.Reasoning)
 	case "continue":
-		return wireReply{}, chat.Continue(c.Answer, *c.Settings)
+		return wireReply{}, chat.Continue(ctx, s.who, c.Answer, *c.Settings)
 	case "panel":
-		seq, err := chat.Keep(live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
+		seq, err := chat.Keep(ctx, s.who, live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
 		return wireReply{seq: seq}, err
 	case "select":
-		return wireReply{}, chat.Select(c.Message, c.Version)
+		return wireReply{}, chat.Select(ctx, s.who, c.Message, c.Version)
 	case "fork":
-		id, err := s.live.Fork(chat, c.Message)
+		id, err := s.live.Fork(ctx, s.who, chat, c.Message)
 		return wireReply{chat: id}, err
 	case "older":
-		messages, more, err := chat.Older(c.Before)
+		messages, more, err := chat.Older(ctx, s.who, c.Before)
 		if err != nil {
 			return wireReply{}, err
 		}
 		frame := Frame{Type: "older", Ref: c.Ref, Before: c.Before, Messages: toWireMessages(messages), More: more}
 		return wireReply{frames: []Frame{frame}}, nil
 	case "newer":
-		messages, more, err := chat.Newer(c.After)
+		messages, more, err := chat.Newer(ctx, s.who, c.After)
 		if err != nil {
 			return wireReply{}, err
 		}
@@ -280,10 +282,10 @@ func (s *session) change(c wireCommand) (wireReply, error) {
 
 // follow makes chat the open one and reads it after event since, or without that from
 // the messages around at on.
-func (s *session) follow(chat *live.Chat, since, at int64) (wireReply, error) {
-	read := func() (*live.Subscription, *live.Snapshot, error) { return chat.Subscribe(since) }
+func (s *session) follow(ctx context.Context, chat *live.Chat, since, at int64) (wireReply, error) {
+	read := func() (*live.Subscription, *live.Snapshot, error) { return chat.Subscribe(ctx, s.who, since) }
 	if since == 0 && at != 0 {
-		read = func() (*live.Subscription, *live.Snapshot, error) { return chat.SubscribeAt(at) }
+		read = func() (*live.Subscription, *live.Snapshot, error) { return chat.SubscribeAt(ctx, s.who, at) }
 	}
 	subscription, snapshot, err := read()
 	if err != nil {
@@ -377,7 +379,7 @@ func (s *session) write(connected, ended context.Context) error {
 	var chat feed
 	defer chat.close()
 	told := status{news: web.News{Version: -1}}
-	chats := s.live.Changes()
+	chats := s.live.Changes(s.who)
 	ticker := time.NewTicker(streamStatus)
 	defer ticker.Stop()
 	if err := s.sendStatus(connected, &told); err != nil {
@@ -405,7 +407,7 @@ func (s *session) write(connected, ended context.Context) error {
 			chat.next()
 			err = s.flush(connected, chat.subscription)
 		case <-chats:
-			chats = s.live.Changes()
+			chats = s.live.Changes(s.who)
 			err = s.send(connected, Frame{Type: "chats"})
 		case <-ticker.C:
 			err = s.sendStatus(connected, &told)
