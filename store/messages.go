@@ -92,6 +92,18 @@ func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation 
 			return Message{}, err
 		}
 	}
+	id, err := insertMessage(ctx, tx, owner, conversation, n, state, now)
+	if err != nil {
+		return Message{}, err
+	}
+	if err := show(ctx, tx, owner, conversation, id, id); err != nil {
+		return Message{}, err
+	}
+	return findMessage(ctx, tx, owner, conversation, id)
+}
+
+// insertMessage adds a message whose parent counts it already, and returns its id.
+func insertMessage(ctx context.Context, tx *sql.Tx, owner, conversation string, n NewMessage, state State, now int64) (int64, error) {
 	result, err := tx.ExecContext(ctx, `
 		INSERT INTO messages (
 			conversation,
@@ -117,16 +129,9 @@ func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation 
 		WHERE c.id = ? AND c.owner = ?`,
 		n.Role, state, n.Text, n.Reasoning, now, n.Parent, conversation, owner)
 	if err != nil {
-		return Message{}, err
+		return 0, err
 	}
-	id, err := result.LastInsertId()
-	if err != nil {
-		return Message{}, err
-	}
-	if err := show(ctx, tx, owner, conversation, id, id); err != nil {
-		return Message{}, err
-	}
-	return findMessage(ctx, tx, owner, conversation, id)
+	return result.LastInsertId()
 }
 
 // show makes leaf the end of the branch that is shown, and remembers at the parent of
