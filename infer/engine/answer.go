@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"time"
 
 	"m40-llm/infer"
@@ -17,14 +16,12 @@ import (
 // else belongs to the step loop.
 type answer struct {
 	*sequence
+	reader
 	retractable
 	ctx     context.Context
 	request infer.Request // with the seed that is used
-	source  *source
 	chain   *sample.Chain
 	form    *constraint // nil: any
-	text    *textEdge
-	parser  *reply.Parser // nil: the text is told as it is
 	mail    *mailbox
 
 	limit       int           // most tokens of the answer
@@ -57,9 +54,8 @@ func newAnswer(ctx context.Context, r infer.Request, s *source, p prompt, log *s
 		sequence: newSequence(s.key(), p.tokens, r.PromptLogProb),
 		ctx:      ctx,
 		request:  r,
-		source:   s,
 		form:     form,
-		text:     newTextEdge(r.Stop, r.BannedStrings),
+		reader:   reader{source: s, text: newTextEdge(r.Stop, r.BannedStrings)},
 		echoText: newTextEdge(nil, nil),
 		mail:     newMailbox(),
 	}
@@ -69,15 +65,15 @@ func newAnswer(ctx context.Context, r infer.Request, s *source, p prompt, log *s
 	}
 	if p.begun != nil {
 		a.parser = p.begun.parser
-		a.text.goOn(p.begun.text)
+		a.text.resume(p.begun.text)
 	} else if a.parser, err = s.parser(r, s.opening(r, p.text)); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-// parser returns what reads the answer to r behind a prompt; nil if the text is told as it
-// is.
+// parser returns what reads the answer to r behind a prompt; nil if the text is passed
+// through unparsed.
 func (s *source) parser(r infer.Request, prompt string) (*reply.Parser, error) {
 	if !r.ParseReply {
 		return nil, nil
@@ -176,133 +172,6 @@ func (a *answer) sendEcho() {
 	a.echo = nil
 }
 
-// next samples the next token from a row. done is set if it ends the answer. Where a
-// banned string is taken back that began in an earlier token, the answer is shorter
-// afterwards, and the row of its last token is wanted again.
-func (a *answer) next(row sample.Row, now time.Time) (done *infer.Done, err error) {
-	for pos := len(a.tokens); len(a.tokens) == pos; {
-		mask, err := a.form.allowed(a.length())
-		if err != nil {
-			return nil, err
-		}
-		if a.form.ends(a.length(), mask) {
-			if done := ended(record.End{Reason: infer.FinishStop}, a.text.flush()); !a.text.banned {
-				return done, nil
-			}
-			return a.barred(), nil
-		}
-		c, err := a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: pos, Top: a.request.Alternatives, Mask: a.allow(mask)})
-		if errors.Is(err, sample.ErrMasked) && a.forbidden() != nil {
-			return a.barred(), nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if a.first.IsZero() {
-			a.first = now
-		}
-		a.last = now
-		a.sendEcho()
-		var before *textEdge
-		if !a.text.bans.empty() {
-			before = a.text.clone()
-		}
-		done = a.take(c, before)
-		if !a.text.banned {
-			return done, nil
-		}
-		if a.takeBack(c.ID, before); a.rewinds > maxRewinds {
-			return a.barred(), nil
-		}
-	}
-	return nil, nil
-}
-
-// take makes c the next token, before which the text was as given, and sends what can
-// no longer be taken back. Whether it completes a banned string, the text says.
-func (a *answer) take(c sample.Choice, before *textEdge) *infer.Done {
-	if a.source.tokenizer.IsEnd(c.ID) && !a.request.IgnoreEOS {
-		return ended(record.End{Reason: infer.FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb)}, a.text.flush())
-	}
-	a.tokens = append(a.tokens, c.ID)
-	t := a.token(c)
-	var stopped string
-	var ok bool
-	if _, marks := a.source.format.Marker(c.ID); marks && a.parser != nil {
-		t.Text = a.text.cut()
-	} else {
-		t.Text, stopped, ok = a.text.push(a.source.tokenizer.Piece(c.ID, false))
-	}
-	a.hold(t, before)
-	if a.text.banned {
-		return nil
-	}
-	a.letGo(a.prompt + a.text.open())
-	if ok || a.request.SingleCall && a.parser != nil && a.parser.Calls() > 0 {
-		return ended(record.End{Reason: infer.FinishStop, StopString: stopped}, "")
-	}
-	if a.form.read(a.length()-1, c.ID) {
-		return ended(record.End{Reason: infer.FinishStop}, a.text.flush())
-	}
-	return a.full()
-}
-
-// parse tells apart what the text of a token is.
-func (a *answer) parse(t *infer.Token) {
-	if a.parser == nil {
-		return
-	}
-	thinking := a.parser.Thinking()
-	d := a.parser.Text(t.Text)
-	if marker, ok := a.source.format.Marker(t.ID); ok {
-		d.Add(a.parser.Control(marker))
-	}
-	if thinking || a.parser.Thinking() || d.Reasoning != "" {
-		a.reasoned++
-	}
-	t.Text, t.Reasoning, t.Calls = d.Content, d.Reasoning, d.Calls
-}
-
-// parseEnd tells apart what the end of the answer holds.
-func (a *answer) parseEnd(e *infer.Done) {
-	if a.parser == nil {
-		return
-	}
-	d := a.parser.Text(e.Text)
-	if e.EndToken != nil {
-		if marker, ok := a.source.format.Marker(*e.EndToken); ok {
-			d.Add(a.parser.Control(marker))
-		}
-	}
-	d.Add(a.parser.End(e.Reason == infer.FinishStop && e.StopString == ""))
-	e.Text, e.Reasoning, e.Calls = d.Content, d.Reasoning, d.Calls
-	if e.Reason == infer.FinishStop && a.parser.Called() {
-		e.Reason = infer.FinishCalls
-	}
-}
-
-// full returns the end of an answer that is as long as it may be, else nil.
-func (a *answer) full() *infer.Done {
-	if a.length() < a.limit {
-		return nil
-	}
-	return ended(record.End{Reason: infer.FinishLength, ContextFull: a.contextFull}, a.text.flush())
-}
-
-// ended returns the end of an answer whose last text is given.
-func ended(e record.End, text string) *infer.Done {
-	return &infer.Done{Answer: record.Answer{End: e}, Text: text}
-}
-
-// token describes c with the bytes that it and its alternatives spell.
-func (a *answer) token(c sample.Choice) *infer.Token {
-	t := &infer.Token{Choice: c, Bytes: a.source.tokenizer.Piece(c.ID, true)}
-	for _, top := range c.Top {
-		t.Tops = append(t.Tops, a.source.tokenizer.Piece(top.ID, true))
-	}
-	return t
-}
-
 // finish completes d and sends it as the answer's last event.
 func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 	r.Params = a.request.Params
@@ -319,7 +188,7 @@ func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 		First:   a.first.Sub(a.submitted),
 	}
 	a.sendEcho()
-	a.letGo(len(a.tokens))
+	a.release(len(a.tokens))
 	a.parseEnd(d)
 	a.mail.put(infer.Event{Type: infer.EventDone, Done: d})
 	a.mail.end(nil)

@@ -14,12 +14,12 @@ import (
 // would have come is the same as without them, and one with a seed is the same
 // whoever shares its steps.
 //
-// Tokens that may be taken back are held: nobody is told of them. That a position
+// Tokens that may be taken back are buffered, not sent. That a position
 // forbids a token holds as long as the tokens in front of it stay, so that the search
 // comes to an end; bounds see to it that it does so soon.
 
 const (
-	// maxRewinds is how often tokens are taken back before one is let go. After that
+	// maxRewinds is how often tokens are taken back before one is released. After that
 	// the answer ends in front of the banned string.
 	maxRewinds = 256
 
@@ -29,8 +29,8 @@ const (
 	patience = 8
 )
 
-// heldToken is a token of the answer that may be taken back.
-type heldToken struct {
+// bufferedToken is a token of the answer that may be taken back.
+type bufferedToken struct {
 	event infer.Event
 	text  *textEdge // as it was before the token
 }
@@ -43,42 +43,27 @@ type barrier struct {
 
 // retractable is the end of an answer that may be taken back.
 type retractable struct {
-	held     []heldToken // the last tokens
-	barriers []barrier   // by position
-	rewinds  int         // since a token was let go
-	spelling []int32     // tokens that spell a banned string by themselves, once they are looked for
+	buffered []bufferedToken // the last tokens
+	barriers []barrier       // by position
+	rewinds  int             // since a token was released
+	spelling []int32         // tokens that spell a banned string by themselves, once they are looked for
 }
 
-// hold keeps the newest token, before which the text was as given.
-func (a *answer) hold(t *infer.Token, before *textEdge) {
-	a.held = append(a.held, heldToken{infer.Event{Type: infer.EventToken, Token: t}, before})
-}
-
-// letGo sends the held tokens whose positions are below end.
-func (a *answer) letGo(end int) {
-	n := max(0, end-(len(a.tokens)-len(a.held)))
-	if n == 0 {
-		return
-	}
-	for _, h := range a.held[:n] {
-		a.parse(h.event.Token)
-		a.mail.put(h.event)
-	}
-	a.held = slices.Delete(a.held, 0, n)
-	a.rewinds = 0
-	a.barriers = slices.DeleteFunc(a.barriers, func(b barrier) bool { return b.pos < end })
+// buffer keeps the newest token, before which the text was as given.
+func (a *answer) buffer(t *infer.Token, before *textEdge) {
+	a.buffered = append(a.buffered, bufferedToken{infer.Event{Type: infer.EventToken, Token: t}, before})
 }
 
 // takeBack takes the text back to where the banned string begins that it holds, and
-// forbids the token in which it begins. Where that one was let go, because it began
+// forbids the token in which it begins. Where that one was released, because it began
 // none in the light of a token that was taken back since, it is the first that was not.
 // id is the newest token, before which the text was as given.
 func (a *answer) takeBack(id int32, before *textEdge) {
-	pos := max(a.prompt+a.text.bannedAt, len(a.tokens)-len(a.held))
+	pos := max(a.prompt+a.text.bannedAt, len(a.tokens)-len(a.buffered))
 	if pos < len(a.tokens) {
-		i := len(a.held) - (len(a.tokens) - pos)
-		id, before = a.tokens[pos], a.held[i].text
-		a.held, a.tokens = a.held[:i], a.tokens[:pos]
+		i := len(a.buffered) - (len(a.tokens) - pos)
+		id, before = a.tokens[pos], a.buffered[i].text
+		a.buffered, a.tokens = a.buffered[:i], a.tokens[:pos]
 	}
 	a.text = before
 	a.form.rewind()
@@ -138,15 +123,15 @@ func (a *answer) allow(mask sample.Mask) sample.Mask {
 	return mask
 }
 
-// barred ends an answer that can only go on with a banned string.
-func (a *answer) barred() *infer.Done {
+// blocked ends an answer that can only go on with a banned string.
+func (a *answer) blocked() *infer.Done {
 	for {
 		before := a.text.clone()
 		text := a.text.flush()
 		switch {
 		case !a.text.banned:
 			return ended(record.End{Reason: infer.FinishBanned}, text)
-		case len(a.held) == 0: // half a rune is one: it is left out
+		case len(a.buffered) == 0: // half a rune is one: it is left out
 			return ended(record.End{Reason: infer.FinishBanned}, string(before.held))
 		}
 		a.takeBack(0, nil)

@@ -169,7 +169,7 @@ func headerHash(f *gguf.File) string {
 type prompt struct {
 	text   string // what the tokens spell; empty if the request came with tokens
 	tokens []int32
-	begun  *reading // of the tokens with which the answer had begun; nil: with none
+	begun  *reader // of the tokens with which the answer had begun; nil: with none
 }
 
 // prompt turns the input of r into tokens.
@@ -181,7 +181,7 @@ func (s *source) prompt(ctx context.Context, r infer.Request, now time.Time) (p 
 		p.text = r.Prompt
 		p.tokens, err = s.tokenizer.Encode(ctx, r.Prompt, tokenizer.Options{AddSpecial: true, ParseSpecial: true})
 	default:
-		if p = s.goOn(ctx, r, now); p.begun == nil {
+		if p = s.resume(ctx, r, now); p.begun == nil {
 			p.text, p.tokens, err = s.conversation(ctx, r, now)
 		}
 	}

@@ -43,8 +43,8 @@ func (e *textEdge) clone() *textEdge {
 	return &twin
 }
 
-// goOn takes over from the edge of a text in front of this one what that holds back.
-func (e *textEdge) goOn(before *textEdge) {
+// resume takes over from the edge of a text in front of this one what that holds back.
+func (e *textEdge) resume(before *textEdge) {
 	e.partial, e.held, e.stops = before.partial, before.held, before.stops
 }
 

@@ -13,16 +13,10 @@ import (
 // known: with those that open and close its thoughts, whatever its family writes for them,
 // and with a seed as if it had not ended. Its text as tokens may be other ones.
 
-// reading is the state of those who read an answer.
-type reading struct {
-	text   *textEdge
-	parser *reply.Parser // nil: the text is told as it is
-}
-
-// goOn returns the prompt of a message that is continued in its own tokens. It has none if
+// resume returns the prompt of a message that is continued in its own tokens. It has none if
 // there are none, if they are not the model's or if they say something else than the
 // message.
-func (s *source) goOn(ctx context.Context, r infer.Request, now time.Time) prompt {
+func (s *source) resume(ctx context.Context, r infer.Request, now time.Time) prompt {
 	n := len(r.Messages) - 1
 	if len(r.Begun) == 0 || n == 0 || inVocabulary("begun", r.Begun, s.tokenizer.VocabSize()) != nil {
 		return prompt{}
@@ -42,12 +36,12 @@ func (s *source) goOn(ctx context.Context, r infer.Request, now time.Time) promp
 
 // readBegun reads the tokens of a message that is continued, which stand behind a prompt,
 // and returns the state behind them; nil if they do not say what the message does.
-func (s *source) readBegun(r infer.Request, prompt string) *reading {
+func (s *source) readBegun(r infer.Request, prompt string) *reader {
 	parser, err := s.parser(r, prompt)
 	if err != nil {
 		return nil // which the request's own parser will say
 	}
-	text := newTextEdge(r.Stop, nil)
+	read := &reader{source: s, text: newTextEdge(r.Stop, nil), parser: parser}
 	var said, thought strings.Builder
 	calls := false
 	add := func(d reply.Delta) {
@@ -55,21 +49,9 @@ func (s *source) readBegun(r infer.Request, prompt string) *reading {
 		thought.WriteString(d.Reasoning)
 		calls = calls || len(d.Calls) > 0
 	}
-	hear := func(text string) {
-		if parser == nil {
-			add(reply.Delta{Content: text})
-		} else {
-			add(parser.Text(text))
-		}
-	}
 	for _, id := range r.Begun {
-		if marker, ok := s.format.Marker(id); ok && parser != nil {
-			hear(text.cut())
-			add(parser.Control(marker))
-			continue
-		}
-		piece, _, stopped := text.push(s.tokenizer.Piece(id, false))
-		if hear(piece); stopped {
+		text, _, stopped := read.decode(id)
+		if add(read.parse(id, text)); stopped {
 			return nil
 		}
 	}
@@ -77,15 +59,17 @@ func (s *source) readBegun(r infer.Request, prompt string) *reading {
 	says := func() bool {
 		return said.String() == last.Content && thought.String() == last.ReasoningContent && !calls
 	}
-	if !says() { // what is held back has been told, if the answer had ended
-		hear(text.flush())
-		if parser != nil {
+	if !says() { // what is held back was sent, if the answer had ended
+		if rest := read.text.flush(); parser == nil {
+			add(reply.Delta{Content: rest})
+		} else {
+			add(parser.Text(rest))
 			add(parser.Flush())
 		}
-		text = newTextEdge(r.Stop, nil)
+		read.text = newTextEdge(r.Stop, nil)
 	}
 	if !says() {
 		return nil
 	}
-	return &reading{text, parser}
+	return read
 }

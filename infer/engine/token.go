@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/record"
+	"m40-llm/infer/reply"
+	"m40-llm/infer/sample"
+)
+
+// The path of a token, from a row of logits to its event:
+//
+//	constrain  the grammar and the bans leave the tokens that may come
+//	sample     the chain draws one of them
+//	decode     its bytes become whole runes of text that begin no stop string
+//	ban        tokens that may be part of a banned string are buffered; a complete one is
+//	           taken back, and its first token is sampled again
+//	parse      what is released is content, reasoning or a call
+//	send       it goes to the mailbox
+//
+// next takes a token through the first four stages, release through the last two.
+
+// next samples the next token from a row. done is set if it ends the answer. Where a
+// banned string is taken back that began in an earlier token, the answer is shorter
+// afterwards, and the row of its last token is wanted again.
+func (a *answer) next(row sample.Row, now time.Time) (done *infer.Done, err error) {
+	for pos := len(a.tokens); len(a.tokens) == pos; {
+		c, done, err := a.draw(row)
+		if done != nil || err != nil {
+			return done, err
+		}
+		if a.first.IsZero() {
+			a.first = now
+		}
+		a.last = now
+		a.sendEcho()
+		var before *textEdge
+		if !a.text.bans.empty() {
+			before = a.text.clone()
+		}
+		done = a.take(c, before)
+		if !a.text.banned {
+			return done, nil
+		}
+		if a.takeBack(c.ID, before); a.rewinds > maxRewinds {
+			return a.blocked(), nil
+		}
+	}
+	return nil, nil
+}
+
+// draw samples a token that the grammar and the bans allow. done is set where the answer
+// ends because there is none.
+func (a *answer) draw(row sample.Row) (c sample.Choice, done *infer.Done, err error) {
+	mask, err := a.form.allowed(a.length())
+	if err != nil {
+		return c, nil, err
+	}
+	if a.form.ends(a.length(), mask) {
+		if done := ended(record.End{Reason: infer.FinishStop}, a.text.flush()); !a.text.banned {
+			return c, done, nil
+		}
+		return c, a.blocked(), nil
+	}
+	c, err = a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: len(a.tokens), Top: a.request.Alternatives, Mask: a.allow(mask)})
+	if errors.Is(err, sample.ErrMasked) && a.forbidden() != nil {
+		return c, a.blocked(), nil
+	}
+	return c, nil, err
+}
+
+// take makes c the next token, before which the text was as given, and releases what can
+// no longer be taken back. Whether it completes a banned string, the text says.
+func (a *answer) take(c sample.Choice, before *textEdge) *infer.Done {
+	if a.source.tokenizer.IsEnd(c.ID) && !a.request.IgnoreEOS {
+		return ended(record.End{Reason: infer.FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb)}, a.text.flush())
+	}
+	a.tokens = append(a.tokens, c.ID)
+	t := a.token(c)
+	text, stopString, stopped := a.decode(c.ID)
+	t.Text = text
+	a.buffer(t, before)
+	if a.text.banned {
+		return nil
+	}
+	a.release(a.prompt + a.text.open())
+	if stopped || a.request.SingleCall && a.parser != nil && a.parser.Calls() > 0 {
+		return ended(record.End{Reason: infer.FinishStop, StopString: stopString}, "")
+	}
+	if a.form.read(a.length()-1, c.ID) {
+		return ended(record.End{Reason: infer.FinishStop}, a.text.flush())
+	}
+	return a.full()
+}
+
+// release parses and sends the buffered tokens whose positions are below end: they are not
+// taken back any more.
+func (a *answer) release(end int) {
+	n := max(0, end-(len(a.tokens)-len(a.buffered)))
+	if n == 0 {
+		return
+	}
+	for _, b := range a.buffered[:n] {
+		t, thinking := b.event.Token, a.thinking()
+		d := a.parse(t.ID, t.Text)
+		if thinking || a.thinking() || d.Reasoning != "" {
+			a.reasoned++
+		}
+		t.Text, t.Reasoning, t.Calls = d.Content, d.Reasoning, d.Calls
+		a.mail.put(b.event)
+	}
+	a.buffered = slices.Delete(a.buffered, 0, n)
+	a.rewinds = 0
+	a.barriers = slices.DeleteFunc(a.barriers, func(b barrier) bool { return b.pos < end })
+}
+
+// parseEnd parses what the end of the answer releases.
+func (a *answer) parseEnd(e *infer.Done) {
+	if a.parser == nil {
+		return
+	}
+	var d reply.Delta
+	if e.EndToken != nil {
+		d = a.parse(*e.EndToken, e.Text)
+	} else {
+		d = a.parser.Text(e.Text)
+	}
+	d.Add(a.parser.End(e.Reason == infer.FinishStop && e.StopString == ""))
+	e.Text, e.Reasoning, e.Calls = d.Content, d.Reasoning, d.Calls
+	if e.Reason == infer.FinishStop && a.parser.Called() {
+		e.Reason = infer.FinishCalls
+	}
+}
+
+// full returns the end of an answer that is as long as it may be, else nil.
+func (a *answer) full() *infer.Done {
+	if a.length() < a.limit {
+		return nil
+	}
+	return ended(record.End{Reason: infer.FinishLength, ContextFull: a.contextFull}, a.text.flush())
+}
+
+// ended returns the end of an answer whose last text is given.
+func ended(e record.End, text string) *infer.Done {
+	return &infer.Done{Answer: record.Answer{End: e}, Text: text}
+}
+
+// token describes c with the bytes that it and its alternatives spell.
+func (a *answer) token(c sample.Choice) *infer.Token {
+	t := &infer.Token{Choice: c, Bytes: a.source.tokenizer.Piece(c.ID, true)}
+	for _, top := range c.Top {
+		t.Tops = append(t.Tops, a.source.tokenizer.Piece(top.ID, true))
+	}
+	return t
+}
+
+// reader reads the tokens of an answer: the stages decode and parse.
+type reader struct {
+	source *source
+	text   *textEdge
+	parser *reply.Parser // nil: the text is passed through unparsed
+}
+
+// decode returns the text that a token releases, and whether a stop string is complete. A
+// control token that the parser interprets has none and ends the text before it.
+func (r *reader) decode(id int32) (text, stopString string, stopped bool) {
+	if _, ok := r.source.format.Marker(id); ok && r.parser != nil {
+		return r.text.cut(), "", false
+	}
+	return r.text.push(r.source.tokenizer.Piece(id, false))
+}
+
+// parse returns what the text that a token released is.
+func (r *reader) parse(id int32, text string) reply.Delta {
+	if r.parser == nil {
+		return reply.Delta{Content: text}
+	}
+	d := r.parser.Text(text)
+	if marker, ok := r.source.format.Marker(id); ok {
+		d.Add(r.parser.Control(marker))
+	}
+	return d
+}
+
+// thinking reports whether the parser is inside of reasoning.
+func (r *reader) thinking() bool { return r.parser != nil && r.parser.Thinking() }
