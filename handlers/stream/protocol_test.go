@@ -1,13 +1,64 @@
 package stream
 
 import (
+	"encoding/json"
+	"maps"
+	"slices"
 	"testing"
+
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+	"m40-llm/infer/record"
+	"m40-llm/store"
 )
 
 func TestUTF16Length(t *testing.T) {
 	for text, want := range map[string]int{"": 0, "abc": 3, "ü": 1, "€": 1, "😀": 2} {
 		if got := utf16Length(text); got != want {
 			t.Errorf("utf16Length(%q) = %d, want %d", text, got, want)
+		}
+	}
+}
+
+// Pages of an earlier start of the server may still be open: a name that is taken away, or given
+// twice, breaks them.
+func TestAnAnswerHasItsFiguresUnderTheNamesOfTheProtocol(t *testing.T) {
+	end := int32(2)
+	full := live.Answer{
+		Answer: store.Answer{
+			Context: 9, Edited: true,
+			Answer: record.Answer{
+				End:     record.End{Reason: record.FinishLength, StopString: "#", EndToken: &end, EndProb: 0.5, ContextFull: true},
+				Usage:   record.Usage{PromptTokens: 1, CachedTokens: 2, CompletionTokens: 3, ReasoningTokens: 4},
+				Timings: record.Timings{Queue: 1500},
+				Receipt: record.Receipt{Model: "m", ModelHash: "h", TemplateHash: "t", Device: "d", Path: "p", CacheType: "c", Engine: "e"},
+			},
+		},
+		Settings: live.DefaultSettings(), Error: &infer.Error{Code: infer.CodeInternal}, State: live.Failed, Rewritten: true, Progress: &live.Progress{}, Thinking: true,
+	}
+	data, err := json.Marshal(toWireAnswer(&full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]json.RawMessage
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	delete(got, "name")   // they are for people,
+	delete(got, "ending") // in words
+	want := []string{
+		"begun", "by_context", "cached_tokens", "context", "device", "edited", "end_prob", "end_token", "error", "model", "progress", "prompt_tokens",
+		"reason", "reasoning_tokens", "settings", "state", "stop_text", "thinking", "timings", "tokens",
+	}
+	if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, want) {
+		t.Errorf("an answer has the fields %q, want %q", names, want)
+	}
+	for name, want := range map[string]string{
+		"tokens": "3", "prompt_tokens": "1", "stop_text": `"#"`, "by_context": "true", "model": `"m"`,
+		"timings": `{"decode_ms":0,"first_ms":0,"load_ms":0,"prefill_ms":0,"queue_ms":0.002}`,
+	} {
+		if string(got[name]) != want {
+			t.Errorf("%s is %s, want %s", name, got[name], want)
 		}
 	}
 }
