@@ -43,14 +43,14 @@ std::string name(const Site &s)
 
 // One bit for each lane.
 struct Warp {
-	uint32_t ready = 0;      // can go on
-	uint32_t fresh = 0;      // of these, have not begun
+	uint32_t ready = 0;      // runnable
+	uint32_t fresh = 0;      // runnable and not started
 	uint32_t meeting = 0;    // wait for their warp
 	uint32_t at_barrier = 0; // wait for their block
 	uint32_t ended = 0;
 	Site met;
 	unsigned turn = 0;
-	uint32_t brought[2][LANES]; // in turn, so that a fast lane overwrites nothing that a slow one has yet to read
+	uint32_t brought[2][LANES]; // used alternately, so that a fast lane does not overwrite what a slow one has not read yet
 };
 
 const size_t PAGE = size_t(sysconf(_SC_PAGESIZE));
@@ -71,7 +71,7 @@ struct Mapping {
 	Mapping(const Mapping &) = delete;
 };
 
-// Shared memory for a block. What lies behind it must not be touched.
+// Shared memory for a block. Access beyond its end faults.
 class Shared {
 public:
 #ifdef __SANITIZE_ADDRESS__
@@ -94,7 +94,7 @@ private:
 #endif
 };
 
-// Runs blocks, one after the other, on the CPU thread that it belongs to.
+// Runs blocks, one after the other, on its CPU thread.
 class Runner {
 public:
 	Runner();
@@ -103,7 +103,7 @@ public:
 	void meet_block(Site site);
 	const uint32_t *exchange(uint32_t bits, Site site);
 	[[noreturn]] void fail(Fault fault, std::string what);
-	[[noreturn]] void leave(); // from a signal handler, too
+	[[noreturn]] void leave(); // may be called from a signal handler
 	bool running() const { return self != nullptr; }
 
 	Fault fault = NO_FAULT;
@@ -130,25 +130,25 @@ private:
 	unsigned count = 0, live = 0, at_barrier = 0; // threads
 	Site barrier;
 	std::vector<Thread> threads;
-	// A thread takes an idle fiber when it begins. One that ends without ever having waited
-	// leaves its fiber to the next thread, so most kernels need few stacks.
+	// A thread takes an idle fiber when it starts. A thread that ends without having waited
+	// passes its fiber to the next one, so most kernels need few stacks.
 	std::vector<Fiber> fibers;
 	std::vector<Fiber *> idle, fiber_of;
 	Fiber home;
 	Warp warps[MOST_WARPS];
 	Mapping stacks;
 	Shared shared;
-	uint64_t random = 0; // its state; 0: everything in ascending order
+	uint64_t random = 0; // state of the generator; 0: ascending order
 };
 
 EMU_LOCAL Runner *runner;
 
-// A page before each stack is out of bounds.
+// The page before each stack is a guard page.
 Runner::Runner() : threads(MOST_THREADS), fibers(MOST_THREADS), fiber_of(MOST_THREADS), stacks((STACK + PAGE) * MOST_THREADS)
 {
 	for (size_t i = 0; i < MOST_THREADS; i++) {
 		mprotect(stacks.at + i * (STACK + PAGE), PAGE, PROT_NONE);
-		// The stacks' tops differ in their low bits, so that they do not share cache sets.
+		// The tops of the stacks differ in their low bits, so that they use different cache sets.
 		fibers[i].low = stacks.at + i * (STACK + PAGE) + PAGE;
 		fibers[i].size = STACK - i % 61 * 64;
 	}
@@ -166,7 +166,7 @@ Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
 	block.grid = l.grid;
 	block.index = {unsigned(number % l.grid.x), unsigned(number / l.grid.x % l.grid.y), unsigned(number / l.grid.x / l.grid.y)};
 	block.shared = shared.take(l.shared);
-	memset(block.shared, 0xff, l.shared); // NaN, so that what nobody wrote shows
+	memset(block.shared, 0xff, l.shared); // NaN, so that reading uninitialised memory is noticed
 	idle.clear();
 	for (unsigned i = count; i-- > 0;)
 		idle.push_back(&fibers[i]);
@@ -184,7 +184,7 @@ Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
 	return fault;
 }
 
-// Numbers the threads of a block of that shape.
+// Sets the indices of the threads for a block of the given shape.
 void Runner::prepare(Dim3 shape)
 {
 	if (shape.x == block.shape.x && shape.y == block.shape.y && shape.z == block.shape.z && count > 0)
@@ -199,7 +199,7 @@ void Runner::prepare(Dim3 shape)
 	}
 }
 
-// The fiber of this thread; it gets one if it has not begun.
+// Returns the fiber of this thread, a new one if it has not started.
 Fiber &Runner::begun()
 {
 	if (warp().fresh & bit()) {
@@ -220,7 +220,7 @@ void Runner::begin()
 	}
 }
 
-// Ends this thread and comes back as one that has not begun, or not at all.
+// Ends this thread. Returns as a thread that has not started, or never.
 void Runner::end()
 {
 	warp().ready &= ~bit();
@@ -240,7 +240,7 @@ void Runner::end()
 	}
 }
 
-// Lets another thread go on. Comes back when this one can.
+// Runs another thread. Returns when this one is runnable again.
 void Runner::next()
 {
 	Fiber *here = fiber();
@@ -248,7 +248,7 @@ void Runner::next()
 	here->leave_for(begun());
 }
 
-// Chooses who goes on: a thread of this warp, else of the next.
+// Sets self to a runnable thread: of this warp, else of the next.
 void Runner::choose()
 {
 	unsigned n = (count + LANES - 1) / LANES, first = random ? draw(~0u) % n : self->number / LANES, w = first;
@@ -262,7 +262,7 @@ void Runner::choose()
 	fail(LAUNCH_FAILED, "dead-lock: " + waiting());
 }
 
-// The first of the bits that are set, or with a seed any of them.
+// Returns the lowest set bit, or with a seed a random one.
 unsigned Runner::draw(uint32_t bits)
 {
 	if (!random)
@@ -330,7 +330,7 @@ std::string lanes(uint32_t bits)
 	return s;
 }
 
-// Says who waits where.
+// Lists the waiting threads and where they wait.
 std::string Runner::waiting() const
 {
 	std::string s;
@@ -358,10 +358,10 @@ void Runner::fail(Fault f, std::string what)
 void Runner::leave()
 {
 	fiber()->leave_for(home);
-	abort(); // nobody comes back
+	abort(); // not reached
 }
 
-struct sigaction go_on_with[2]; // handlers from before, for SIGSEGV and SIGBUS
+struct sigaction go_on_with[2]; // previous handlers of SIGSEGV and SIGBUS
 
 void on_fault(int signal, siginfo_t *info, void *context)
 {
@@ -376,12 +376,12 @@ void on_fault(int signal, siginfo_t *info, void *context)
 	else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
 		before.sa_handler(signal);
 	else
-		sigaction(signal, &before, nullptr); // happens again, and then ends the process
+		sigaction(signal, &before, nullptr); // the fault is raised again and ends the process
 }
 
 void catch_faults()
 {
-#ifndef __SANITIZE_ADDRESS__ // which has more to say
+#ifndef __SANITIZE_ADDRESS__ // which reports faults in more detail
 	struct sigaction action = {};
 	action.sa_sigaction = on_fault;
 	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
@@ -390,7 +390,7 @@ void catch_faults()
 #endif
 }
 
-// The blocks of the launch that runs, and the CPU threads that take them.
+// The blocks of the running launch, and the CPU threads that run them.
 struct Pool {
 	std::mutex lock;
 	std::condition_variable work, done;
@@ -416,7 +416,7 @@ Pool::Pool()
 	sigfillset(&all);
 	for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
 		sigdelset(&all, s);
-	pthread_sigmask(SIG_SETMASK, &all, &before); // the threads inherit it: signals are for the program's own
+	pthread_sigmask(SIG_SETMASK, &all, &before); // inherited by the threads, so that the program's own threads handle signals
 	for (helpers = 0; helpers + 1 < cpu_threads(); helpers++)
 		std::thread([this] { help(); }).detach();
 	pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -488,7 +488,7 @@ Fault Pool::run(const Launch &l)
 	return fault;
 }
 
-// Names that Declaration and Module leave for the Definition after them.
+// Set by Module and Declaration for the Definition after them.
 const char *module_name = "";
 const char *kernel_name;
 unsigned kernel_threads;

@@ -1,5 +1,5 @@
-// What CUDA C++ has and C++ has not, for kernels that g++ compiles (see ../kernel.cuh
-// and emu.h). Only what the kernels use: add what is missing.
+// The features of CUDA C++ that C++ lacks, for kernels compiled by g++ (see ../kernel.cuh
+// and emu.h). Only those that the kernels use; add others when needed.
 #pragma once
 
 #include <math.h>
@@ -21,11 +21,11 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 
 #define DEVICE static inline __attribute__((always_inline))
 #define SHARED(type, name) type *const name = static_cast<type *>(emu::self->block->shared)
-#define UNROLL // g++ takes ten times as long over loops unrolled by force
+#define UNROLL // empty: forced unrolling makes g++ ten times slower
 #define __restrict__ __restrict
 
-// The parameter list follows the macro in the source, so the name and the list reach
-// the emulation in two steps: constructors of one file run in the order written.
+// The parameter list follows the macro in the source, so name and list are registered in
+// two steps: constructors of one file run in the order of the source.
 #define EMU_JOIN2(a, b) a##b
 #define EMU_JOIN(a, b) EMU_JOIN2(a, b)
 #define KERNEL(name, threads, blocks) EMU_KERNEL(name, threads, blocks) // name may be a macro
@@ -65,7 +65,7 @@ template <typename T> inline T load(const T *p)
 	return v;
 }
 
-// Exact for every half; a NaN keeps its sign and payload.
+// Converts exactly; a NaN keeps its sign and payload.
 inline float half_to_float(uint16_t h)
 {
 	uint32_t sign = uint32_t(h & 0x8000) << 16, bits = h & 0x7fff, out;
@@ -83,7 +83,7 @@ inline float half_to_float(uint16_t h)
 	return f;
 }
 
-// To the nearest, ties to even; a NaN becomes 0x7fff, as on the GPU.
+// Rounds to nearest, ties to even; a NaN becomes 0x7fff, as on the GPU.
 inline uint16_t float_to_half(float x)
 {
 	uint32_t bits;
@@ -140,7 +140,7 @@ inline float __int_as_float(int v) { float f; memcpy(&f, &v, 4); return f; }
 inline float __uint_as_float(unsigned v) { float f; memcpy(&f, &v, 4); return f; }
 inline int __float_as_int(float f) { int v; memcpy(&v, &f, 4); return v; }
 inline unsigned __float_as_uint(float f) { unsigned v; memcpy(&v, &f, 4); return v; }
-// Out of range gives the nearest int and NaN gives 0, as on the GPU.
+// Values out of range become the nearest int and NaN becomes 0, as on the GPU.
 inline int __float2int_rz(float f)
 {
 	return f != f ? 0 : f >= 0x1p31f ? INT32_MAX : f < -0x1p31f ? INT32_MIN : int(f);
@@ -175,7 +175,7 @@ inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-// Atomics on int and unsigned; each gives the value before.
+// Atomics on int and unsigned; each returns the previous value.
 template <typename T> inline T atomicAdd(T *p, decltype(T(0)) v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
 template <typename T> inline T atomicSub(T *p, decltype(T(0)) v) { return __atomic_fetch_sub(p, v, __ATOMIC_SEQ_CST); }
 template <typename T> inline T atomicAnd(T *p, decltype(T(0)) v) { return __atomic_fetch_and(p, v, __ATOMIC_SEQ_CST); }

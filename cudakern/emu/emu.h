@@ -1,9 +1,9 @@
 // The emulated multiprocessor: how a block of a kernel runs on one CPU thread.
 //
-// Each thread of the block is a fiber with a stack of its own. A fiber runs until it
-// must wait for others: for its warp in a shuffle or for its block in a barrier. Then
-// the next one that can go on runs. If none can, the block is dead-locked, which ends
-// the launch with an error that says who waits where.
+// Each thread of the block is a fiber with its own stack. A fiber runs until it waits for
+// its warp (in a shuffle) or for its block (at a barrier); then the next runnable fiber
+// runs. If none is runnable, the block is deadlocked, and the launch fails with an error
+// that lists the waiting threads.
 #pragma once
 
 #include <stdint.h>
@@ -23,30 +23,30 @@ struct Dim3 {
 
 struct Block;
 
-// One thread of the block that runs.
+// A thread of the running block.
 struct Thread {
 	Dim3 index;
 	unsigned number = 0; // within the block, x fastest
 	Block *block = nullptr;
 };
 
-// What kernels may know of their block.
+// The indices and shared memory of the running block.
 struct Block {
 	Dim3 index, shape, grid;
 	void *shared = nullptr;
 };
 
-// Of each CPU thread one; quick to find also in a library that was loaded late.
+// Thread-local; the TLS model keeps access fast in a library loaded with dlopen.
 #define EMU_LOCAL __thread __attribute__((tls_model("initial-exec")))
 
-// The thread that runs on this CPU thread.
+// The emulated thread that runs on this CPU thread.
 extern EMU_LOCAL Thread *self;
 
 // Waits for every thread of the block.
 void meet_block(const char *file, int line);
 
-// Waits for every lane of the warp, and gives what each brought. Valid until the lane
-// meets its warp again.
+// Waits for every lane of the warp and returns the value that each passed. The result is
+// valid until the lane calls exchange again.
 const uint32_t *exchange(uint32_t bits, const char *file, int line);
 
 // Ends the launch with CUDA_ERROR_MISALIGNED_ADDRESS.
@@ -58,19 +58,19 @@ inline void check_aligned(const void *p, size_t size)
 		misaligned(p, size);
 }
 
-// A kernel as its source declares it.
+// A kernel as declared in its source.
 struct Kernel {
 	const char *module, *name;
 	unsigned max_threads;
 	std::vector<size_t> sizes;                          // of its parameters, in order
-	void (*enter)(void (*function)(), void *const *args); // calls function with what args point to
+	void (*enter)(void (*function)(), void *const *args); // calls function with the values that args point to
 	void (*function)();
 };
 
 // The kernels of all modules, in no order.
 std::vector<Kernel> &kernels();
 
-// The module that a file's kernels are in. Each file constructs one before its kernels.
+// The module of the kernels in a file. Each file constructs one before its kernels.
 struct Module {
 	explicit Module(const char *name);
 };
@@ -106,20 +106,20 @@ struct Launch {
 	const Kernel *kernel = nullptr;
 	Dim3 grid, shape;
 	size_t shared = 0;
-	uint64_t seed = 0;             // draws the order of blocks, warps and lanes; 0: ascending
-	std::vector<uint64_t> storage; // of the arguments, each from a multiple of 8 bytes
+	uint64_t seed = 0;             // of the random order of blocks, warps and lanes; 0: ascending
+	std::vector<uint64_t> storage; // of the arguments, each aligned to 8 bytes
 
 	void copy_arguments(void *const *args);
 	std::vector<void *> arguments() const;
 };
 
-// What can end a launch, in the driver's numbers.
+// Errors of a launch, with the driver's numbers.
 enum Fault { NO_FAULT = 0, ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716, LAUNCH_FAILED = 719 };
 
-// CPU threads that run blocks.
+// The number of CPU threads that run blocks.
 unsigned cpu_threads();
 
-// Runs all blocks, spread over the CPU threads. Says on stderr what went wrong.
+// Runs all blocks on the CPU threads. Prints the first error to stderr.
 Fault run(const Launch &launch);
 
 } // namespace emu

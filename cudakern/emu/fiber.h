@@ -1,4 +1,4 @@
-// Stacks that a CPU thread changes between.
+// Fibers: stacks that a CPU thread switches between.
 #pragma once
 
 #include <stddef.h>
@@ -12,8 +12,8 @@
 
 #if defined(__x86_64__) && !defined(EMU_UCONTEXT)
 
-// Saves what the ABI asks to keep, leaves the stack in *from and goes on where to was
-// left.
+// Saves the callee-saved registers, stores the stack pointer in *from and continues at the
+// stack pointer to.
 extern "C" void emu_switch(void **from, void *to);
 asm(R"(
 	.text
@@ -41,13 +41,14 @@ emu_switch:
 
 inline void change_stack(void **from, void *to) { emu_switch(from, to); }
 
-// A stack that begins with entry, which never returns. Its memory ends at top.
+// Returns the stack pointer of a new stack that starts with entry, which never returns.
+// The memory of the stack ends at top.
 inline void *new_stack(char *, char *top, void (*entry)())
 {
 	void **sp = reinterpret_cast<void **>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
-	*--sp = nullptr; // where entry would return to; also aligns the stack for it
+	*--sp = nullptr; // return address of entry; also aligns the stack for it
 	*--sp = reinterpret_cast<void *>(entry);
-	return sp - 6; // the registers, whatever they are
+	return sp - 6; // the saved registers, with any values
 }
 
 #else
@@ -75,20 +76,20 @@ inline void *new_stack(char *low, char *top, void (*entry)())
 #endif
 
 struct Fiber {
-	void *at = nullptr;  // where it goes on
-	char *low = nullptr; // its stack
+	void *at = nullptr;  // stack pointer to continue at
+	char *low = nullptr; // lowest address of its stack
 	size_t size = 0;
 
-	// Makes it begin with entry, which never returns and calls begun first.
+	// Prepares the fiber to start with entry, which calls begun first and never returns.
 	void make(void (*entry)())
 	{
 #ifdef __SANITIZE_ADDRESS__
-		__asan_unpoison_memory_region(low, size); // whatever was left there
+		__asan_unpoison_memory_region(low, size); // may be poisoned by the previous use
 #endif
 		at = new_stack(low, low + size, entry);
 	}
 
-	// Leaves this fiber, which runs, for another.
+	// Switches from this fiber, which must be running, to another.
 	void leave_for(Fiber &other)
 	{
 #ifdef __SANITIZE_ADDRESS__
@@ -108,7 +109,7 @@ struct Fiber {
 #endif
 	}
 
-	// Takes note of the stack that the CPU thread was started with.
+	// Records the stack that the CPU thread was started with.
 	void be_first()
 	{
 #ifdef __SANITIZE_ADDRESS__

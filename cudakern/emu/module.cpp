@@ -1,5 +1,5 @@
-// One module of cudakern/modules.txt: MODULE is its name, SOURCE its file. Everything in
-// the file is local to it, as other modules hold the same names with other definitions.
+// One module of cudakern/modules.txt: MODULE is its name, SOURCE its file. The namespace keeps
+// its names local, because modules define the same names differently.
 #include "../kernel.cuh"
 
 namespace {
