@@ -119,7 +119,7 @@ func TestOptional_ReturnsTheDefaultOnlyForAMissingKey(t *testing.T) {
 			t.Errorf("got %d, %v", v, err)
 		}
 	})
-	t.Run("a missing key gives the default", func(t *testing.T) {
+	t.Run("a missing key returns the default", func(t *testing.T) {
 		if v, err := gguf.Optional(f.Uint, "b", 1); v != 1 || err != nil {
 			t.Errorf("got %d, %v", v, err)
 		}
@@ -244,7 +244,7 @@ func TestParse_RejectsHostileFiles(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		file []byte
-		want []string // what the error says
+		want []string // parts of the error
 	}{
 		{"the file is empty", nil, []string{"not a GGUF file", "empty"}},
 		{"the file has four bytes", text("GGUF"), []string{"too early", "version"}},
@@ -254,9 +254,9 @@ func TestParse_RejectsHostileFiles(t *testing.T) {
 
 		{"2^64-1 tensors are declared", put(t, one(), "tensor count", math.MaxUint64), []string{"18446744073709551615 tensors"}},
 		{"65,537 tensors are declared", put(t, one(), "tensor count", 65537), []string{"65537 tensors", "65536"}},
-		{"65,536 tensors are declared and one is there", put(t, one(), "tensor count", 65536), []string{"tensor 2 of 65536"}},
+		{"65,536 tensors are declared and one exists", put(t, one(), "tensor count", 65536), []string{"tensor 2 of 65536"}},
 		{"2^63 keys are declared", put(t, key(), "key count", 1<<63), []string{"metadata keys"}},
-		{"65,536 keys are declared and one is there", put(t, key(), "key count", 65536), []string{"metadata key 2 of 65536", "too early"}},
+		{"65,536 keys are declared and one exists", put(t, key(), "key count", 65536), []string{"metadata key 2 of 65536", "too early"}},
 
 		{"a key's length is 2^64-1", put(t, key(), "k key length", math.MaxUint64), []string{"the key", "18446744073709551615"}},
 		{"a key's length is one more than 64 KiB", put(t, key(), "k key length", 65537), []string{"the key", "65537"}},
@@ -272,7 +272,7 @@ func TestParse_RejectsHostileFiles(t *testing.T) {
 		{"an array of numbers has 2^62 elements, so that its size wraps to zero", put(t, nums(), "k element count", 1<<62), []string{`"k"`}},
 		{"an array of numbers has 2^62+1 elements, so that its size wraps to the true one", put(t, nums(), "k element count", 1<<62+1), []string{`"k"`}},
 		{"a string in an array has 2^63 bytes", put(t, strs(), "k first string length", 1<<63), []string{`"k"`, "element 0 of 1"}},
-		{"a key is there twice", key().Set("k", 1).Bytes(), []string{`"k"`, "twice"}},
+		{"a key occurs twice", key().Set("k", 1).Bytes(), []string{`"k"`, "twice"}},
 		{"a bool is 2", gguftest.New().Set("k", true).Bytes()[:24+8+1+4], []string{`"k"`, "too early"}},
 
 		{"the alignment is 0", gguftest.New().Set("general.alignment", 0).Bytes(), []string{"general.alignment is 0"}},
@@ -298,8 +298,8 @@ func TestParse_RejectsHostileFiles(t *testing.T) {
 		{"a tensor's offset makes its end wrap", put(t, one(), "w offset", math.MaxUint64-127), []string{`"w"`}},
 		{"a tensor is one byte longer than the file", one().Bytes()[:len(one().Bytes())-1], []string{`"w"`, "32 bytes", "cut short"}},
 		{"a tensor begins before the end of another", put(t, two(), "w dimension 1", 16), []string{`"x"`, "overlaps", `"w"`}},
-		{"two tensors lie at the same place", put(t, two(), "x offset", 0), []string{"overlaps"}},
-		{"a tensor is there twice", one().Tensor("w", gguf.F32, []int{8}, make([]byte, 32)).Bytes(), []string{`"w"`, "twice"}},
+		{"two tensors have the same offset", put(t, two(), "x offset", 0), []string{"overlaps"}},
+		{"a tensor occurs twice", one().Tensor("w", gguf.F32, []int{8}, make([]byte, 32)).Bytes(), []string{`"w"`, "twice"}},
 		{"a tensor's name has 2^63 bytes", put(t, one(), "w name length", 1<<63), []string{"the name"}},
 		{"the file ends inside a tensor's description", one().Bytes()[:40], []string{"tensor 1 of 1", "too early"}},
 	} {
@@ -520,7 +520,7 @@ func TestOpen(t *testing.T) {
 			f, err := gguf.Open(c.file)
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), filepath.Base(c.file)) {
-					t.Errorf("got error %v, want one that names the file and says %q", err, c.want)
+					t.Errorf("got error %v, want one with the file and %q", err, c.want)
 				}
 				return
 			}
@@ -534,7 +534,7 @@ func TestOpen(t *testing.T) {
 			must(f.Close())
 			must(f.Close()) // a second time does nothing
 			if _, err := f.Str("a.string"); !errors.Is(err, os.ErrClosed) {
-				t.Errorf("after Close a key gives %v, want os.ErrClosed", err)
+				t.Errorf("after Close: got %v, want os.ErrClosed", err)
 			}
 		})
 	}
@@ -574,9 +574,9 @@ func TestOpen_AllocatesNoMoreThanTheHeaderNeeds(t *testing.T) {
 		want   string // part of the error
 	}{
 		{"a long header takes its size", 16 << 20, make([]uint8, 8), 17 << 20, ""},
-		{"so does one of strings", 16 << 20, make([]string, 8), 17 << 20, ""},
-		{"an array that no model needs takes none", 700 << 20, make([]uint8, 8), 1 << 20, "more than 134217728 bytes"},
-		{"nor do strings that no model needs", 700 << 20, make([]string, 8), 1 << 20, "more than 134217728 bytes"},
+		{"a long array of strings takes its size", 16 << 20, make([]string, 8), 17 << 20, ""},
+		{"an array over the limit is refused", 700 << 20, make([]uint8, 8), 1 << 20, "more than 134217728 bytes"},
+		{"an array of strings over the limit is refused", 700 << 20, make([]string, 8), 1 << 20, "more than 134217728 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := bigHeader(t, c.bytes, c.values)
@@ -632,7 +632,7 @@ func TestFirst_ReturnsTheFirstValuesOfAKey(t *testing.T) {
 		})
 	}
 	if _, _, _, err := f.First("b", 2); !errors.Is(err, gguf.ErrMissing) {
-		t.Errorf("a missing key gives %v", err)
+		t.Errorf("missing key: got %v", err)
 	}
 }
 

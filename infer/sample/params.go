@@ -110,8 +110,7 @@ const (
 	maxBreakerBytes = 40
 )
 
-// Validate returns a *FieldError for the first setting that is not a number or
-// lies outside its range.
+// Validate returns a *FieldError for the first setting that is NaN or outside its range.
 func (p Params) Validate() error {
 	for _, n := range numbers {
 		if err := n.check(&p); err != nil {

@@ -74,7 +74,7 @@ func byteLevelFile() metadata {
 	}
 }
 
-// Tokens of sentencePieceFile behind <unk>, <s>, </s> and the 256 byte tokens.
+// Token ids in sentencePieceFile, which begins with <unk>, <s>, </s> and 256 byte tokens.
 const (
 	spmByte0 = 3
 	spmSpace = 259 + iota - 1

@@ -1,5 +1,5 @@
-// Package gguftest makes GGUF files for tests: well-formed ones, hostile ones, and
-// small complete models with random weights.
+// Package gguftest builds GGUF files for tests: valid files, hostile ones, and small complete
+// models with random weights.
 package gguftest
 
 import (
@@ -13,9 +13,8 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Builder lays out a GGUF v3 file. It checks nothing, so that tests can write files
-// that no sane program would. Of what it is given only the alignment key means
-// something to it.
+// Builder builds a GGUF v3 file. It validates nothing, so that tests can build invalid files.
+// The only key that it interprets is the alignment.
 type Builder struct {
 	keys      []keyValue
 	tensors   []tensor
@@ -34,19 +33,18 @@ type tensor struct {
 	data  []byte
 }
 
-// Field is a number in a file's header, for tests that put other numbers there.
+// Field is the location of a number in the header, for tests that overwrite it.
 type Field struct {
 	Name   string
 	Offset int
 	Size   int // 4 or 8 bytes
 }
 
-// New starts an empty file.
+// New returns a Builder of an empty file.
 func New() *Builder { return &Builder{alignment: 32} }
 
-// Set adds a metadata key. The type of value says which type is written: the integer
-// and float types of Go, bool, string, or a slice of one of them; a plain int is
-// written as a uint32, the type that most keys have.
+// Set adds a metadata key. value is a Go integer, float, bool, string or a slice of one of
+// them, and determines the type in the file; an int becomes a uint32, the type of most keys.
 func (b *Builder) Set(key string, value any) *Builder {
 	if v, ok := value.(int); ok {
 		value = uint32(v)
@@ -58,7 +56,7 @@ func (b *Builder) Set(key string, value any) *Builder {
 	return b
 }
 
-// Tensor adds a tensor. Shape has the fastest dimension first.
+// Tensor adds a tensor. The first dimension of shape varies fastest.
 func (b *Builder) Tensor(name string, t gguf.Type, shape []int, data []byte) *Builder {
 	b.tensors = append(b.tensors, tensor{name, t, shape, data})
 	return b
@@ -70,8 +68,8 @@ func (b *Builder) Bytes() []byte {
 	return file
 }
 
-// Layout returns the file and every number in its header that says how much of
-// something there is, where it lies or what it is.
+// Layout returns the file and the locations of all counts, lengths, offsets and types in its
+// header.
 func (b *Builder) Layout() ([]byte, []Field) {
 	w := &writer{}
 	w.bytes = append(w.bytes, "GGUF"...)
@@ -102,7 +100,7 @@ func (b *Builder) Layout() ([]byte, []Field) {
 
 func (b *Builder) align(n int) int { return (n + b.alignment - 1) / b.alignment * b.alignment }
 
-// WriteFile writes the file into a folder of the test and returns its path.
+// WriteFile writes the file to a temporary folder of the test and returns its path.
 func (b *Builder) WriteFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "test.gguf")
@@ -132,7 +130,7 @@ func (w *writer) str(name, s string) {
 	w.bytes = append(w.bytes, s...)
 }
 
-// value writes a value after its type.
+// value writes the type of a value and the value.
 func (w *writer) value(key string, value any) {
 	if text, ok := value.(string); ok {
 		w.u32(key+" type", typeString)
@@ -168,7 +166,7 @@ func (w *writer) arrayHead(key string, element uint32, n int) {
 	w.u64(key+" element count", uint64(n))
 }
 
-// Numbers of the types in a file, as in the GGUF specification.
+// Metadata types as encoded in the file.
 const (
 	typeString = 8
 	typeArray  = 9
@@ -231,8 +229,8 @@ func array(value any) (element uint32, n int, ok bool) {
 	return 0, 0, false
 }
 
-// Quantize writes values in format t: F32, F16, BF16, Q8_0 or Q4_0. Rows must be whole
-// blocks.
+// Quantize returns values encoded in format t: F32, F16, BF16, Q8_0 or Q4_0. Rows must be
+// whole blocks.
 func Quantize(t gguf.Type, values []float32) []byte {
 	elements, size := t.Block()
 	out := make([]byte, 0, len(values)/int(elements)*int(size))

@@ -9,8 +9,8 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Llama describes a small model of the llama architecture. Fields left zero get the
-// default that stands beside them.
+// Llama describes a small model of the llama architecture. The comments give the defaults of
+// zero fields.
 type Llama struct {
 	Dim        int       // 64
 	Layers     int       // 2
@@ -21,11 +21,11 @@ type Llama struct {
 	Context    int       // 256
 	Type       gguf.Type // of the matrices: F32 (0), F16, BF16, Q8_0 or Q4_0, for which Dim and FFN must be multiples of 32
 	Seed       uint64
-	Tied       bool     // no output matrix of its own: the embedding's is used
+	Tied       bool     // the output matrix is the embedding
 	Template   string   // chat template; ChatML
 	NoTemplate bool     // no chat template
 	AddBOS     bool     // prompts begin with token 0
-	Controls   []string // control tokens that take the place of the last tokens
+	Controls   []string // control tokens, which replace the last tokens
 }
 
 // ChatML is the chat template of TinyLlama.
@@ -37,9 +37,9 @@ const ChatML = `{%- for m in messages -%}
 <|im_start|>assistant
 {% endif -%}`
 
-// TinyLlama returns a complete model: random weights, and a byte-level BPE vocabulary
-// of three special tokens, the 256 bytes and merged pairs of small letters. It answers
-// nonsense, the same for the same options.
+// TinyLlama returns a complete model file with random weights and a byte-level BPE vocabulary
+// of three special tokens, the 256 bytes and merged pairs of lower-case letters. The same
+// options give the same file.
 func TinyLlama(o Llama) []byte {
 	for _, field := range []struct {
 		value *int
@@ -108,8 +108,8 @@ func (o Llama) setTokenizer(b *Builder) {
 	}
 }
 
-// byteRunes returns the runes by which byte-level BPE spells the 256 bytes: printable
-// Latin-1 characters stand for themselves, the others are moved above U+0100.
+// byteRunes returns the runes that byte-level BPE writes for the 256 bytes: printable Latin-1
+// characters for themselves, runes from U+0100 up for the others.
 func byteRunes() []rune {
 	runes := make([]rune, 256)
 	moved := rune(0x100)
