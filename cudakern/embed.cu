@@ -5,49 +5,31 @@
 // per step, so small loads do not matter. Compiled for one type of weight.
 #include "weights.cuh"
 
-DEVICE uint32_t word_at(const uint8_t *p)
-{
-	uint32_t v;
-	memcpy(&v, p, sizeof v);
-	return v;
-}
-
-DEVICE uint16_t half_bits_at(const uint8_t *p)
-{
-	uint16_t v;
-	memcpy(&v, p, sizeof v);
-	return v;
-}
-
-DEVICE float half_at(const uint8_t *p) { return half_to_float(half_bits_at(p)); }
+#if SCALE_BYTES > 0 && CHUNKS == 1
 
 // The 4 bits of input i of a block whose quants begin at p.
 DEVICE int four_bits(const uint8_t *p, int i) { return word_at(p + i / 8 * 4) >> (i % 2 * 16 + i % 8 / 2 * 4) & 15; }
 
+#endif
+
 // Input i of block block of an output of a tile.
-DEVICE float value(const uint8_t *tile, int blocks, int output, int block, int i)
+DEVICE float input(const uint8_t *tile, int blocks, int output, int block, int i)
 {
+#if SCALE_BYTES == 0
+	const int in_chunk = 16 / RAW_BYTES;
+	return number_at(tile + quants_at(blocks, output, i / in_chunk, block) + i % in_chunk * RAW_BYTES);
+#else
 	const uint8_t *scales = tile + scales_at(blocks, block) + output * SCALE_BYTES;
 	const uint8_t *super = tile + super_at(blocks, block) + output * SUPER_BYTES;
-#if defined(WEIGHT_F32)
-	uint32_t bits = word_at(tile + quants_at(blocks, output, i / 4, block) + i % 4 * 4);
-	float v;
-	memcpy(&v, &bits, sizeof v);
-	return v;
-#elif defined(WEIGHT_F16)
-	return half_at(tile + quants_at(blocks, output, i / 8, block) + i % 8 * 2);
-#elif defined(WEIGHT_Q8_0)
-	uint32_t word = word_at(tile + quants_at(blocks, output, i / 16, block) + i % 16 / 4 * 4);
-	return (float)((int)(word >> (i % 2 * 16 + i % 4 / 2 * 8) & 255) - 128) * half_at(scales);
-#elif defined(WEIGHT_Q4_0)
-	return (float)(four_bits(tile + quants_at(blocks, output, 0, block), i) - 8) * half_at(scales);
-#elif defined(WEIGHT_Q4_K)
-	float q = (float)four_bits(tile + quants_at(blocks, output, 0, block), i);
-	return q * (half_at(super) * (float)scales[0]) - half_at(super + 2) * (float)scales[1];
-#elif defined(WEIGHT_Q6_K)
-	int low = four_bits(tile + quants_at(blocks, output, 0, block), i);
-	int high = word_at(tile + high_at(blocks, output, block) + i / 16 * 4) >> (i % 2 * 16 + high_bit(i % 16 / 2)) & 3;
-	return half_at(super) * (float)(int8_t)scales[i / 16] * (float)((low | high << 4) - 32);
+#if CHUNKS == 2
+	int q = word_at(tile + quants_at(blocks, output, i / 16, block) + i % 16 / 4 * 4) >> (i % 2 * 16 + i % 4 / 2 * 8) & 255;
+#else
+	int q = four_bits(tile + quants_at(blocks, output, 0, block), i);
+#endif
+#if HIGH_BYTES == 8
+	q |= (word_at(tile + high_at(blocks, output, block) + i / 16 * 4) >> (i % 2 * 16 + high_bit(i % 16 / 2)) & 3) << 4;
+#endif
+	return value(q, i / 16, scales, super);
 #endif
 }
 
@@ -61,5 +43,5 @@ EMBED(WEIGHT)(float *dst, const uint8_t *table, int cols, const int *tokens, con
 		return;
 	int token = tokens[row], blocks = blocks_of(cols), block = col / BLOCK_INPUTS, tile = block / TILE_BLOCKS;
 	const uint8_t *at = table + token / BAND_OUTPUTS * band_bytes(blocks) + size_t(tile) * tile_bytes(TILE_BLOCKS);
-	dst[(size_t)row * cols + col] = value(at, blocks_in_tile(blocks, tile), token % BAND_OUTPUTS, block % TILE_BLOCKS, col % BLOCK_INPUTS);
+	dst[(size_t)row * cols + col] = input(at, blocks_in_tile(blocks, tile), token % BAND_OUTPUTS, block % TILE_BLOCKS, col % BLOCK_INPUTS);
 }

@@ -27,28 +27,11 @@ enum { WARPS = 8, IMAGES = 8 };
 // ---------------------------------------------------------------------------------------
 // The weights of a lane: its block of all 4 outputs
 
-#if defined(WEIGHT_F32) || defined(WEIGHT_F16)
-
-// Too many registers; the block stays in memory until its numbers are needed.
-struct Block {
-	const uint8_t *tile;
-	int blocks, block;
-};
+#if SCALE_BYTES == 0
 
 DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block) { w = {tile, blocks, block}; }
 
 #else
-
-struct Block {
-	uint32_t quants[BAND_OUTPUTS][4 * CHUNKS];
-	uint16_t scales[BAND_OUTPUTS];
-#if defined(WEIGHT_Q6_K)
-	uint32_t high[BAND_OUTPUTS][2];
-	uint16_t super[BAND_OUTPUTS];
-#elif defined(WEIGHT_Q4_K)
-	uint32_t super[BAND_OUTPUTS];
-#endif
-};
 
 DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
 {
@@ -59,14 +42,16 @@ DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
 		}
 	uint2 scales = ldg64(tile + scales_at(blocks, block));
 	memcpy(w.scales, &scales, sizeof scales);
-#if defined(WEIGHT_Q6_K)
+#if HIGH_BYTES == 8
 	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
 		uint2 high = ldg64(tile + high_at(blocks, output, block));
 		memcpy(w.high[output], &high, sizeof high);
 	}
+#endif
+#if SUPER_BYTES == 2
 	uint2 super = ldg64(tile + super_at(blocks, block));
 	memcpy(w.super, &super, sizeof super);
-#elif defined(WEIGHT_Q4_K)
+#elif SUPER_BYTES == 4
 	uint4 super = ldg128(tile + super_at(blocks, block));
 	memcpy(w.super, &super, sizeof super);
 #endif
@@ -75,42 +60,22 @@ DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
 #endif
 
 // ---------------------------------------------------------------------------------------
-// Formats: how a block's numbers come out, and what a sum of them is worth
+// How a block's numbers come out, by the number of their bits. On path i16
 //
-//	HALVES         parts of a block with a scale of their own
-//	OFFSET         of a q, so that a weight is (q - OFFSET) · scale
-//	fold           acc + the part's scale · dot, the sum of its products, times scale
-//	less_minimum   acc - what Q4_K takes off every weight · x, the sum of activations
-//
-// and on path i16
 //	pair           inputs 2p and 2p + 1 as two int16, 16 times too large for odd p if
 //	               ODD_SHIFT is 4
 //
 // on the paths magic and float
+//
 //	widen          inputs 4j … 4j + 3, BIAS too large
 
-#if defined(WEIGHT_F32) || defined(WEIGHT_F16)
+#if SCALE_BYTES == 0
 
-enum { HALVES = 1, OFFSET = 0, BIAS = 0 };
+enum { BIAS = 0 };
 
-DEVICE void widen(const Block &w, int output, int j, float v[4])
-{
-#if defined(WEIGHT_F32)
-	uint4 chunk = ldg128(w.tile + quants_at(w.blocks, output, j, w.block));
-	memcpy(v, &chunk, sizeof chunk);
-#else
-	uint4 chunk = ldg128(w.tile + quants_at(w.blocks, output, j / 2, w.block));
-	uint32_t pairs[2] = {j % 2 ? chunk.z : chunk.x, j % 2 ? chunk.w : chunk.y};
-	UNROLL for (int i = 0; i < 4; i++)
-		v[i] = half_to_float(uint16_t(pairs[i / 2] >> 16 * (i % 2)));
-#endif
-}
+#elif CHUNKS == 2 // 8 bits
 
-DEVICE float fold(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
-
-#elif defined(WEIGHT_Q8_0)
-
-enum { HALVES = 1, OFFSET = 128, ODD_SHIFT = 0, BIAS = -OFFSET };
+enum { ODD_SHIFT = 0, BIAS = -OFFSET };
 
 DEVICE uint32_t pair(const Block &w, int output, int p)
 {
@@ -128,16 +93,9 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 		v[i] = __uint_as_float(__byte_perm(w.quants[output][j], __float_as_uint(magic), selectors[i])) - (magic + OFFSET);
 }
 
-DEVICE float fold(const Block &w, int output, int, float dot, float scale, float acc)
-{
-	return fmaf(half_to_float(w.scales[output]) * scale, dot, acc);
-}
-
 #else // 4 and 6 bits
 
-#if defined(WEIGHT_Q6_K)
-
-enum { HALVES = 2, OFFSET = 32 };
+#if HIGH_BYTES == 8
 
 // The upper two bits of pair p, right above its lower four as pair returns them.
 DEVICE uint32_t pair_high(const Block &w, int output, int p)
@@ -162,37 +120,11 @@ DEVICE uint32_t byte_high(const Block &w, int output, int i, bool odd)
 	return (i % 2 ? (odd ? high << 4 : high << 2) : (odd ? high >> 2 : high)) & 0x30303030;
 }
 
-DEVICE float fold(const Block &w, int output, int half, float dot, float scale, float acc)
-{
-	float part = int8_t(w.scales[output] >> 8 * half);
-	return fmaf(half_to_float(w.super[output]) * part * scale, dot, acc);
-}
-
 #else
 
 DEVICE uint32_t pair_high(const Block &, int, int) { return 0; }
 DEVICE uint32_t byte_high(const Block &, int, int, bool) { return 0; }
 
-#if defined(WEIGHT_Q4_0)
-
-enum { HALVES = 1, OFFSET = 8 };
-
-DEVICE float fold(const Block &w, int output, int, float dot, float scale, float acc)
-{
-	return fmaf(half_to_float(w.scales[output]) * scale, dot, acc);
-}
-
-#else // Q4_K: q · (d · part) - min · offset
-
-enum { HALVES = 1, OFFSET = 0 };
-
-DEVICE float fold(const Block &w, int output, int, float dot, float scale, float acc)
-{
-	float d = half_to_float(uint16_t(w.super[output])), part = uint8_t(w.scales[output]);
-	return fmaf(d * part * scale, dot, acc);
-}
-
-#endif
 #endif
 
 enum { ODD_SHIFT = 4, BIAS = 128 };
@@ -220,20 +152,6 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 
 #endif
 
-#if defined(WEIGHT_Q4_K)
-
-DEVICE float less_minimum(const Block &w, int output, float x, float acc)
-{
-	float min = half_to_float(uint16_t(w.super[output] >> 16)), offset = uint8_t(w.scales[output] >> 8);
-	return fmaf(-(min * offset), x, acc);
-}
-
-#else
-
-DEVICE float less_minimum(const Block &, int, float, float acc) { return acc; }
-
-#endif
-
 // ---------------------------------------------------------------------------------------
 // Number paths: acc[row][output] += the lane's block times the activations of N rows.
 // x is the first row's image; the others follow at stride units.
@@ -249,7 +167,7 @@ template <typename T> DEVICE T half_sum(const T *sums, int half)
 }
 
 // All loads of F32 weights at once would not fit in the registers.
-#if defined(WEIGHT_F32)
+#if CHUNKS == 8
 #define UNROLL_CHUNKS _Pragma("unroll (N < 4 ? 4 : 2)")
 #else
 #define UNROLL_CHUNKS UNROLL
@@ -291,7 +209,7 @@ struct F32 {
 	}
 };
 
-#if !defined(WEIGHT_F32) && !defined(WEIGHT_F16)
+#if SCALE_BYTES > 0
 
 // sum + both products of two pairs of int16.
 DEVICE void add_products(int &sum, uint32_t a, uint32_t b)
@@ -360,6 +278,7 @@ struct Product {
 	float *dst; // that the product is stored to, or added to
 	const uint8_t *weights;
 	int outputs; // 0: there is none
+	int first;   // row of the weights that is output 0
 };
 
 // The product that a block of threads works on, and its first band: the products follow
@@ -424,13 +343,15 @@ template <typename Path, int N> DEVICE void stage(uint4 *shared, const uint4 *x,
 		}
 }
 
+// Of N rows of products from row on, whose x begins with row x_row. The two differ only for
+// one row.
 template <typename Path, int N>
-DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int inputs, bool add, const int *row_count)
+DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, int x_row, int inputs, bool add, const int *row_count)
 {
 	SHARED(uint4, shared);
 	const int lane = lane_id(), blocks = blocks_of(inputs), tiles = tiles_of(blocks), whole = blocks / TILE_BLOCKS;
 	const int band = first_band + warp_id();
-	const bool active = band * BAND_OUTPUTS < p.outputs; // or a warp that only helps to copy
+	const bool active = band * BAND_OUTPUTS < p.first + p.outputs; // or a warp that only helps to copy
 	const uint8_t *tile_at = p.weights + band * band_bytes(blocks);
 	const uint8_t *const rest_at = tile_at + size_t(whole) * tile_bytes(TILE_BLOCKS); // after the whole tiles
 
@@ -441,7 +362,7 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int inputs,
 	if (early && active && whole > 0)
 		load_block(next, tile_at, TILE_BLOCKS, lane);
 
-	const int row = blockIdx.x * N, rows = *row_count;
+	const int rows = *row_count;
 	if (N > 1 && row >= rows)
 		return;
 	const int each = IMAGES / N; // images of a row
@@ -449,7 +370,7 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int inputs,
 	for (int first = 0; first < tiles; first += each) {
 		if (first > 0)
 			syncthreads();
-		stage<Path, N>(shared, x, row, rows - 1, first, tiles);
+		stage<Path, N>(shared, x, x_row, rows - 1, first, tiles);
 		syncthreads();
 		if (N == 1 && row >= rows)
 			return; // only now, so that no load above had to wait for the answer
@@ -475,8 +396,8 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int inputs,
 
 	float sum = warp_sums(acc);
 	const int lanes = WARP / (N * BAND_OUTPUTS), value = lane / lanes; // lanes with the same sum
-	const int output = band * BAND_OUTPUTS + value % BAND_OUTPUTS, to = row + value / BAND_OUTPUTS;
-	if (lane % lanes == 0 && output < p.outputs && to < rows) {
+	const int output = band * BAND_OUTPUTS + value % BAND_OUTPUTS - p.first, to = row + value / BAND_OUTPUTS;
+	if (lane % lanes == 0 && output >= 0 && output < p.outputs && to < rows) {
 		float *const dst = p.dst + size_t(to) * p.outputs + output;
 		*dst = add ? *dst + sum : sum;
 	}
@@ -489,15 +410,36 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int inputs,
 		float *dst2, const uint8_t *weights2, int outputs2, const uint4 *x, int inputs, int add, const int *rows) \
 	{ \
 		int band; \
-		const Product p = product_of({dst0, weights0, outputs0}, {dst1, weights1, outputs1}, {dst2, weights2, outputs2}, &band); \
-		matmul<path, n>(p, band, x, inputs, add, rows); \
+		const Product p = product_of({dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, &band); \
+		matmul<path, n>(p, band, x, blockIdx.x * n, blockIdx.x * n, inputs, add, rows); \
 	}
+
+// Products with the weights of experts: row pair of dst is that of expert pair % used of row
+// pair / used, in whose routes the expert's number is. Grid: (pairs, bands / 8 of an expert).
+#define EXPERT_PRODUCT(weight, name, path) EXPERT_PRODUCT_NAMED(weight, name, path)
+#define EXPERT_PRODUCT_NAMED(weight, name, path) \
+	KERNEL(matmul_##weight##_##name##_experts, 32 * WARPS, 2) \
+	(float *dst, const uint8_t *weights, int outputs, const float *routes, int experts, int used, const uint4 *x, int inputs, \
+		int own, const int *pairs) \
+	{ \
+		const int pair = blockIdx.x, row = pair / used; \
+		if (pair >= *pairs) \
+			return; \
+		const int first = expert_of(routes[size_t(row) * 2 * used + pair % used], experts) * outputs; \
+		matmul<path, 1>({dst, weights, outputs, first}, first / BAND_OUTPUTS + blockIdx.y * WARPS, x, pair, own ? pair : row, inputs, false, pairs); \
+	}
+
+// A number in routes that is no expert's counts as the first, so that nothing is read that is
+// not there.
+DEVICE int expert_of(float number, int experts) { return number >= 0 && number < experts ? int(number) : 0; }
+
 #define PRODUCTS(name, path) \
 	PRODUCT(WEIGHT, name, path, 1, 2) \
 	PRODUCT(WEIGHT, name, path, 2, 2) \
-	PRODUCT(WEIGHT, name, path, 4, 2)
+	PRODUCT(WEIGHT, name, path, 4, 2) \
+	EXPERT_PRODUCT(WEIGHT, name, path)
 
-#if defined(WEIGHT_F32) || defined(WEIGHT_F16)
+#if SCALE_BYTES == 0
 PRODUCTS(float, F32)
 #else
 PRODUCTS(i16, I16)

@@ -7,6 +7,7 @@ type MatMul struct {
 	weights string
 	image   string
 	groups  []productGroup
+	experts *Function
 }
 
 // productGroup is the product of up to rows rows at once.
@@ -39,7 +40,11 @@ func (p Properties) ProductPath() string {
 // NewMatMul loads the kernels for weights of a type; path is i16 or magic.
 func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 	k := &MatMul{weights: weights, image: imageF32}
-	if weights == "f32" || weights == "f16" {
+	format, err := formatOf(weights)
+	if err != nil {
+		return nil, err
+	}
+	if !format.isQuantized() {
 		path = "float"
 	} else if path == "i16" {
 		k.image = imageI16
@@ -51,7 +56,8 @@ func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 		}
 		k.groups = append(k.groups, productGroup{rows, f})
 	}
-	return k, nil
+	k.experts, err = c.kernel("matmul_"+weights, fmt.Sprintf("matmul_%s_%s_experts", weights, path))
+	return k, err
 }
 
 // Image is the kind of image of the activations that the product reads: see Activation.
@@ -63,6 +69,9 @@ type Product struct {
 	Weights Ptr // what a Loader made of W
 	W       Weights
 }
+
+// productImages is how many images of activations a block of threads has: IMAGES of matmul.cu.
+const productImages = 8
 
 // MostProducts is how many products one launch computes.
 const MostProducts = 3
@@ -81,8 +90,7 @@ func (k *MatMul) Enqueue(s *Stream, x Ptr, rows Ptr, capacity int, add bool, pro
 		}
 	}
 	inputs := products[0].W.Inputs
-	const images = 8
-	perRow := images / group.rows
+	perRow := productImages / group.rows
 	shared := ((group.rows-1)*perRow + min(perRow, tilesFor(inputs))) * imageBytes[k.image]
 	const outputs = bandOutputs * threads / 32 // of a block
 

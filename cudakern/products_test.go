@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"m40-llm/cudakern"
@@ -15,8 +16,12 @@ import (
 )
 
 // weightTypes are the types of weights by their names in kernels.
-var weightTypes = map[string]gguf.Type{
-	"f32": gguf.F32, "f16": gguf.F16, "q8_0": gguf.Q8_0, "q4_0": gguf.Q4_0, "q4_k": gguf.Q4_K, "q6_k": gguf.Q6_K,
+var weightTypes = map[string]gguf.Type{}
+
+func init() {
+	for _, t := range gguf.Types() {
+		weightTypes[strings.ToLower(t.String())] = t
+	}
 }
 
 // productShapes are (outputs, inputs): single ones, parts of bands, blocks and tiles, and

@@ -20,35 +20,14 @@
 //	8 bits  word i: inputs 4i, 4i+2, 4i+1, 4i+3 from the lowest byte up, each plus 128
 //	high    word i: inputs 16i … 16i+15; pair p at bit high_bit(p) and 16 above
 //
-// Compiled for one type of weight: -DWEIGHT_Q4_0 and so on.
+// Compiled for one format of weights, with its numbers of modules.txt: RAW_INPUTS inputs take
+// RAW_BYTES in a model file; on the device a block has CHUNKS chunks of quants, HIGH_BYTES of
+// upper bits and SCALE_BYTES of scales for each output, and eight blocks have SUPER_BYTES more.
 #pragma once
 
 #include "tile.cuh"
 
 enum { BAND_OUTPUTS = 4 };
-
-// RAW_INPUTS inputs take RAW_BYTES in a model file.
-#if defined(WEIGHT_F32)
-#define WEIGHT f32
-enum { RAW_INPUTS = 1, RAW_BYTES = 4, CHUNKS = 8, HIGH_BYTES = 0, SCALE_BYTES = 0, SUPER_BYTES = 0 };
-#elif defined(WEIGHT_F16)
-#define WEIGHT f16
-enum { RAW_INPUTS = 1, RAW_BYTES = 2, CHUNKS = 4, HIGH_BYTES = 0, SCALE_BYTES = 0, SUPER_BYTES = 0 };
-#elif defined(WEIGHT_Q8_0)
-#define WEIGHT q8_0
-enum { RAW_INPUTS = 32, RAW_BYTES = 34, CHUNKS = 2, HIGH_BYTES = 0, SCALE_BYTES = 2, SUPER_BYTES = 0 };
-#elif defined(WEIGHT_Q4_0)
-#define WEIGHT q4_0
-enum { RAW_INPUTS = 32, RAW_BYTES = 18, CHUNKS = 1, HIGH_BYTES = 0, SCALE_BYTES = 2, SUPER_BYTES = 0 };
-#elif defined(WEIGHT_Q4_K)
-#define WEIGHT q4_k
-enum { RAW_INPUTS = 256, RAW_BYTES = 144, CHUNKS = 1, HIGH_BYTES = 0, SCALE_BYTES = 2, SUPER_BYTES = 4 };
-#elif defined(WEIGHT_Q6_K)
-#define WEIGHT q6_k
-enum { RAW_INPUTS = 256, RAW_BYTES = 210, CHUNKS = 1, HIGH_BYTES = 8, SCALE_BYTES = 2, SUPER_BYTES = 2 };
-#else
-#error "say for which weights: -DWEIGHT_F32, _F16, _Q8_0, _Q4_0, _Q4_K or _Q6_K"
-#endif
 
 // Where the parts of a tile of blocks blocks begin.
 DEVICE int quants_at(int blocks, int output, int chunk, int block) { return ((output * CHUNKS + chunk) * blocks + block) * 16; }
@@ -67,3 +46,72 @@ DEVICE size_t band_bytes(int blocks)
 // swap of bytes bring each pair above its lower four bits: pair_high in matmul.cu.
 DEVICE int high_bit(int p) { return 0x8a02ec64u >> 4 * p & 15; }
 
+DEVICE uint32_t word_at(const uint8_t *p)
+{
+	uint32_t v;
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
+DEVICE float half_at(const uint8_t *p)
+{
+	uint16_t v;
+	memcpy(&v, p, sizeof v);
+	return half_to_float(v);
+}
+
+// ---------------------------------------------------------------------------------------
+// What a format means, in weight_<name>.cuh. Of float weights, which have no scales:
+//
+//	number_at      the weight at p
+//	widen          inputs 4j … 4j + 3 of a block
+//
+// of quantised ones
+//
+//	number         the q of input i in a model file
+//	scales         SCALE_BYTES of a block, and repack_super its SUPER_BYTES
+//	value          the weight that q is
+//
+// and of both, for products:
+//
+//	HALVES         parts of a block with a scale of their own
+//	OFFSET         of a q, so that a weight is (q - OFFSET) · scale
+//	fold           acc + the part's scale · dot, the sum of its products, times scale
+//	less_minimum   acc - what is taken off every weight · x, the sum of activations
+
+// A block of a model file.
+struct Raw {
+	const uint8_t *p; // the RAW_BYTES that hold it
+	int part;         // its place among their blocks
+};
+
+// The weights of a lane: its block of all 4 outputs.
+#if SCALE_BYTES == 0
+
+// Too many registers; the block stays in memory until its numbers are needed.
+struct Block {
+	const uint8_t *tile;
+	int blocks, block;
+};
+
+#else
+
+struct Block {
+	uint32_t quants[BAND_OUTPUTS][4 * CHUNKS];
+	uint16_t scales[BAND_OUTPUTS];
+#if HIGH_BYTES > 0
+	uint32_t high[BAND_OUTPUTS][HIGH_BYTES / 4];
+#endif
+#if SUPER_BYTES == 4
+	uint32_t super[BAND_OUTPUTS];
+#elif SUPER_BYTES == 2
+	uint16_t super[BAND_OUTPUTS];
+#endif
+};
+
+#endif
+
+#define WEIGHT_FILE(name) WEIGHT_FILE_NAMED(name)
+#define WEIGHT_FILE_NAMED(name) WEIGHT_FILE_TEXT(weight_##name.cuh)
+#define WEIGHT_FILE_TEXT(name) #name
+#include WEIGHT_FILE(WEIGHT)

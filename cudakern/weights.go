@@ -1,19 +1,21 @@
 package cudakern
 
 import (
+	_ "embed"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // Weights describes a weight matrix as it lies on the device (weights.cuh).
 type Weights struct {
-	Type    string // f32, f16, q8_0, q4_0, q4_k or q6_k
+	Type    string // one of WeightTypes
 	Outputs int
 	Inputs  int
 }
 
-// What weights.cuh says of a type of weight: the rows of a file are runs of rawInputs
+// What modules.txt says of a format of weights: the rows of a file are runs of rawInputs
 // inputs in rawBytes bytes; on the device a block of 32 inputs takes block bytes and
 // eight blocks another super bytes.
 type weightFormat struct {
@@ -22,14 +24,45 @@ type weightFormat struct {
 	block, super        int
 }
 
-var weightFormats = []weightFormat{
-	{"f32", 1, 4, 128, 0},
-	{"f16", 1, 2, 64, 0},
-	{"q8_0", 32, 34, 32 + 2, 0},
-	{"q4_0", 32, 18, 16 + 2, 0},
-	{"q4_k", 256, 144, 16 + 2, 4},
-	{"q6_k", 256, 210, 16 + 8 + 2, 2},
+//go:embed modules.txt
+var modulesTable string
+
+var weightFormats = readWeights(modulesTable)
+
+// readWeights returns the formats of weights of a table like modules.txt, and panics if it has
+// one that is not whole.
+func readWeights(table string) (formats []weightFormat) {
+	for line := range strings.Lines(table) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "weights" {
+			continue
+		}
+		number := func(name string) int {
+			for _, define := range words[2:] {
+				if value, ok := strings.CutPrefix(define, name+"="); ok {
+					n, err := strconv.Atoi(value)
+					if err != nil {
+						panic(fmt.Sprintf("modules.txt: weights %s: %s", words[1], define))
+					}
+					return n
+				}
+			}
+			panic(fmt.Sprintf("modules.txt: weights %s have no %s", words[1], name))
+		}
+		formats = append(formats, weightFormat{
+			name:      words[1],
+			rawInputs: number("RAW_INPUTS"),
+			rawBytes:  number("RAW_BYTES"),
+			block:     16*number("CHUNKS") + number("HIGH_BYTES") + number("SCALE_BYTES"),
+			super:     number("SUPER_BYTES"),
+		})
+	}
+	return formats
 }
+
+// isQuantized reports whether weights are in blocks with scales, for whose products there are
+// number paths.
+func (f weightFormat) isQuantized() bool { return f.rawInputs > 1 }
 
 const (
 	bandOutputs = 4
@@ -45,12 +78,20 @@ func WeightTypes() (names []string) {
 	return names
 }
 
-func (w Weights) format() (weightFormat, error) {
-	i := slices.IndexFunc(weightFormats, func(f weightFormat) bool { return f.name == w.Type })
+// formatOf returns the format called name.
+func formatOf(name string) (weightFormat, error) {
+	i := slices.IndexFunc(weightFormats, func(f weightFormat) bool { return f.name == name })
 	if i < 0 {
-		return weightFormat{}, fmt.Errorf("there are no kernels for weights of type %s, only for %s", w.Type, strings.Join(WeightTypes(), ", "))
+		return weightFormat{}, fmt.Errorf("there are no kernels for weights of type %s, only for %s", name, strings.Join(WeightTypes(), ", "))
 	}
-	f := weightFormats[i]
+	return weightFormats[i], nil
+}
+
+func (w Weights) format() (weightFormat, error) {
+	f, err := formatOf(w.Type)
+	if err != nil {
+		return f, err
+	}
 	// Kernels count inputs and the blocks of what they repack at once in 32 bits. The second
 	// extent of a product's grid, which ends at 65535, counts the bands of a block of threads.
 	const mostOutputs, mostInputs = 65535 * bandOutputs * threads / 32, 1 << 21

@@ -96,7 +96,7 @@ func readModules(name string) ([]module, error) {
 	if err != nil {
 		return nil, err
 	}
-	var modules []module
+	var modules, weights []module // weights: their names, and the defines of each
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
@@ -105,7 +105,16 @@ func readModules(name string) ([]module, error) {
 		if len(words) < 2 {
 			return nil, fmt.Errorf("%s: module %s has no source", name, words[0])
 		}
-		modules = append(modules, module{words[0], words[1], words[2:]})
+		switch {
+		case words[0] == "weights":
+			weights = append(weights, module{name: words[1], defines: append([]string{"WEIGHT=" + words[1]}, words[2:]...)})
+		case strings.Contains(words[0], "%"):
+			for _, w := range weights {
+				modules = append(modules, module{strings.Replace(words[0], "%", w.name, 1), words[1], slices.Concat(w.defines, words[2:])})
+			}
+		default:
+			modules = append(modules, module{words[0], words[1], words[2:]})
+		}
 	}
 	return modules, nil
 }

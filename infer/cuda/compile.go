@@ -177,6 +177,7 @@ type prepared struct {
 	activation int32 // 0: none
 	made       *device.Op
 	image      string
+	cols       int // that a row is cut into
 }
 
 // operands are where the tensors of an operation lie.
@@ -202,7 +203,7 @@ func (l *lowering) operands(op device.Op) (at operands, err error) {
 			return at, err
 		}
 		form := w.asVector
-		if op.Kind == device.OpMatMul || op.Kind == device.OpEmbed {
+		if op.Kind == device.OpMatMul || op.Kind == device.OpExpertMatMul || op.Kind == device.OpEmbed {
 			form = w.asMatrix
 		}
 		if at.w, err = form(l.device); err != nil {
@@ -234,6 +235,19 @@ func (l *lowering) lower(op operation, out int) error {
 		if err := l.matMul(op, at); err != nil {
 			return err
 		}
+	case device.OpRoute:
+		r := op.Routing
+		l.add(func(s *cudakern.Stream) error {
+			return k.expert.EnqueueRoute(s, at.dst, at.x, r.Experts, r.Used, r.Normalize, r.Scale, rows, capacity)
+		})
+	case device.OpExpertMatMul:
+		if err := l.expertMatMul(op, at); err != nil {
+			return err
+		}
+	case device.OpExpertSum:
+		l.add(func(s *cudakern.Stream) error {
+			return k.expert.EnqueueSum(s, at.dst, at.x, at.y, op.Y.Cols/2, cols, rows, capacity)
+		})
 	case device.OpAddBias:
 		l.add(func(s *cudakern.Stream) error { return k.add.EnqueueBias(s, at.dst, at.w, cols, rows, capacity) })
 	case device.OpRoPE:
@@ -306,11 +320,11 @@ func (l *lowering) matMul(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	image, err := l.image(op, product.Image(), at.x)
+	rows, capacity := l.rows, l.capacity
+	image, err := l.image(op, product.Image(), at.x, op.X.Cols, rows, capacity)
 	if err != nil {
 		return err
 	}
-	rows, capacity := l.rows, l.capacity
 	products := []cudakern.Product{{Dst: at.dst, Weights: at.w, W: weightsOf(op.W)}}
 	for _, other := range op.also {
 		at, err := l.operands(other)
@@ -325,16 +339,46 @@ func (l *lowering) matMul(op operation, at operands) error {
 	return nil
 }
 
-// image returns the workspace with the image of op's X, which lies at x, and adds what makes
-// it, unless the workspace holds it already.
-func (l *lowering) image(op operation, kind string, x cudakern.Ptr) (cudakern.Ptr, error) {
-	d, rows, capacity, cols := l.device, l.rows, l.capacity, op.X.Cols
+// expertMatMul adds a product with the weights of experts, and what it needs before it.
+func (l *lowering) expertMatMul(op operation, at operands) error {
+	d := l.device
+	product, err := d.kernels.matMul(op.W.Type)
+	if err != nil {
+		return err
+	}
+	p := cudakern.ExpertProduct{
+		Dst: at.dst, Weights: at.w, W: weightsOf(op.W), Experts: op.Experts,
+		Used: op.Y.Cols / 2, Routes: at.y, Own: op.X.Cols > op.W.Cols,
+	}
+	p.W.Outputs /= op.Experts
+	rows, capacity := l.rows, l.capacity
+	pairs, err := d.workspace(fmt.Sprint("pairs ", p.Used), 4)
+	if err != nil {
+		return err
+	}
+	l.add(func(s *cudakern.Stream) error { return d.kernels.expert.EnqueueCount(s, pairs, p.Used, rows) })
+	imageRows, imageCapacity := rows, capacity
+	if p.Own {
+		imageRows, imageCapacity = pairs, capacity*p.Used
+	}
+	image, err := l.image(op, product.Image(), at.x, op.W.Cols, imageRows, imageCapacity)
+	if err != nil {
+		return err
+	}
+	l.add(func(s *cudakern.Stream) error { return product.EnqueueExperts(s, image, pairs, capacity, p) })
+	return nil
+}
+
+// image returns the workspace with the image of op's X, which lies at x in rows of cols, and
+// adds what makes it, unless the workspace holds it already.
+func (l *lowering) image(op operation, kind string, x cudakern.Ptr, cols int, rows cudakern.Ptr, capacity int) (cudakern.Ptr, error) {
+	d := l.device
 	activation, err := d.kernels.activation(kind)
 	if err != nil {
 		return 0, err
 	}
 	image, err := d.workspace("image", activation.Bytes(cols, capacity))
-	want := prepared{op.X.ID, op.made, kind}
+	want := prepared{op.X.ID, op.made, kind, cols}
 	if err != nil || l.prepared == want {
 		return image, err
 	}

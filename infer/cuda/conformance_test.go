@@ -26,7 +26,7 @@ func TestDeviceContract(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			devicetest.Run(t, devicetest.Suite{
 				Open:  []func() (device.Device, error){func() (device.Device, error) { return g.open(path) }},
-				Types: types[path], NoExperts: true,
+				Types: types[path],
 			})
 		})
 	}

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"m40-llm/cudakern"
@@ -9,8 +10,11 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// kernelTypes are the formats of weights that MatMul and Embed can read.
-var kernelTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q6_K}
+// kernelTypes are the formats of weights that MatMul and Embed can read: those that cudakern
+// has kernels for.
+var kernelTypes = slices.DeleteFunc(gguf.Types(), func(t gguf.Type) bool {
+	return !slices.Contains(cudakern.WeightTypes(), kernelName(t))
+})
 
 // kernels are the launchers that programs use. Each is loaded once, with its module, before
 // the first program that needs it is captured.
@@ -26,6 +30,7 @@ type kernels struct {
 	scale  *cudakern.ScaleRows
 	gather *cudakern.GatherRows
 	reduce *cudakern.Candidates
+	expert *cudakern.Experts
 
 	embeds     map[gguf.Type]*cudakern.Embed
 	products   map[gguf.Type]*cudakern.MatMul
@@ -94,12 +99,13 @@ func (k *kernels) needs(op device.Op) []need {
 	case device.OpRMSNorm:
 		return []need{{"norm", func() (err error) { k.norm, err = cudakern.NewRMSNorm(k.context); return err }}}
 	case device.OpMatMul:
-		return []need{
-			{"product " + kernelName(op.W.Type), func() error { return second(k.matMul(op.W.Type)) }},
-			{"image", func() error { return k.imageOf(op.W.Type) }},
-		}
+		return k.product(op.W.Type)
 	case device.OpAddBias, device.OpAdd, device.OpGLU, device.OpScale, device.OpGatherRows:
 		return []need{{"rows", k.loadRows}}
+	case device.OpRoute, device.OpExpertSum:
+		return []need{k.experts()}
+	case device.OpExpertMatMul:
+		return append(k.product(op.W.Type), k.experts())
 	case device.OpRoPE:
 		return []need{{"rope", func() (err error) { k.rope, err = cudakern.NewRoPE(k.context); return err }}}
 	case device.OpStoreKV:
@@ -113,6 +119,18 @@ func (k *kernels) needs(op device.Op) []need {
 		return []need{{"candidates", func() (err error) { k.reduce, err = cudakern.NewCandidates(k.context); return err }}}
 	}
 	return nil
+}
+
+// product is what products with weights of type t need.
+func (k *kernels) product(t gguf.Type) []need {
+	return []need{
+		{"product " + kernelName(t), func() error { return second(k.matMul(t)) }},
+		{"image", func() error { return k.imageOf(t) }},
+	}
+}
+
+func (k *kernels) experts() need {
+	return need{"experts", func() (err error) { k.expert, err = cudakern.NewExperts(k.context); return err }}
 }
 
 // imageOf brings what makes images for products with weights of type t.

@@ -23,6 +23,8 @@ func (d *cuda) WorkBytes(programs ...*device.Program) int64 {
 			switch op.Kind {
 			case device.OpMatMul:
 				grow(op.Kind, cudakern.MostImageBytes(op.X.Cols, capacity))
+			case device.OpExpertMatMul:
+				grow(device.OpMatMul, cudakern.MostImageBytes(op.W.Cols, capacity*op.X.Cols/op.W.Cols))
 			case device.OpAttention:
 				grow(op.Kind, cudakern.AttentionWorkspace(op.Attention.Heads, op.KV.Layout.HeadDim, capacity, op.KV.Layout.Blocks))
 			case device.OpCandidates:

@@ -21,8 +21,6 @@ type Suite struct {
 	Open []func() (device.Device, error)
 	// Types are the weight types that the device has products for.
 	Types []gguf.Type
-	// NoExperts: the device has no operations for mixtures of experts.
-	NoExperts bool
 }
 
 // Run runs the whole suite.

@@ -1,0 +1,21 @@
+// F32: float.
+#pragma once
+
+DEVICE float number_at(const uint8_t *p)
+{
+	float v;
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
+DEVICE void widen(const Block &w, int output, int j, float v[4])
+{
+	uint4 chunk = ldg128(w.tile + quants_at(w.blocks, output, j, w.block));
+	memcpy(v, &chunk, sizeof chunk);
+}
+
+enum { HALVES = 1, OFFSET = 0 };
+
+DEVICE float fold(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
+
+DEVICE float less_minimum(const Block &, int, float, float acc) { return acc; }
