@@ -120,7 +120,7 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 		{"a weight type without a kernel", func() error {
 			_, err := d.Upload(gguf.Q5_K, 1, 256, make([]byte, 176))
 			return err
-		}, "type Q5_K; there are kernels for F32, F16, Q8_0, Q4_0, Q4_K, Q6_K"},
+		}, "type Q5_K; there are kernels for F32, F16, Q4_0, Q8_0, Q4_K, Q6_K"},
 		{"the size of a weight type without a kernel", func() error {
 			_, err := d.WeightBytes(gguf.Q5_K, 1, 256)
 			return err
