@@ -60,9 +60,6 @@ func TestLogitsEqualTheReference(t *testing.T) {
 			{"f16.gguf", gguf.F16, 0.25},
 		} {
 			for kind, openDevice := range devices {
-				if name == "qwen3moe" && kind == "cuda" { // which has no kernels for it
-					continue
-				}
 				t.Run(fmt.Sprintf("%s %s on %s with %s cache", name, c.file, kind, c.cache), func(t *testing.T) {
 					dir := fixtures.Path(t, "logits", name)
 					g := readGolden(t, dir)
