@@ -60,7 +60,7 @@ func newSchemaWriter(ctx context.Context, name string, root *value, strict bool)
 		objectShapes:        map[string]*objectShape{},
 		canonicalTexts:      map[*value]string{},
 		patternMatchers:     map[string]*patternMatcher{},
-		leftOut:             map[*value]bool{},
+		omitted:             map[*value]bool{},
 		sharedWritten:       map[string]bool{},
 	}
 }
@@ -103,7 +103,7 @@ type schemaWriter struct {
 	canonicalTexts      map[*value]string          // see canonical
 	patternMatchers     map[string]*patternMatcher // by pattern
 	ids                 map[string]*value          // schemas by $id and #$anchor; nil until the first $ref
-	leftOut             map[*value]bool            // keywords in ignored
+	omitted             map[*value]bool            // keywords in ignored
 	ignored             []string
 	languages           *languages
 	sharedWritten       map[string]bool // rules of sharedRules that are written
@@ -128,13 +128,13 @@ func (w *schemaWriter) ignore(keyword *value, format string, args ...any) error 
 	if w.strict {
 		return failAt(keyword, format, args...)
 	}
-	w.leaveOut(keyword)
+	w.omit(keyword)
 	return nil
 }
 
-func (w *schemaWriter) leaveOut(keyword *value) {
-	if !w.leftOut[keyword] {
-		w.leftOut[keyword] = true
+func (w *schemaWriter) omit(keyword *value) {
+	if !w.omitted[keyword] {
+		w.omitted[keyword] = true
 		w.ignored = append(w.ignored, keyword.name+" at "+keyword.parent.pointer())
 	}
 }
@@ -295,7 +295,7 @@ func (w *schemaWriter) alternatives(v *value) (list []conjunction, err error) {
 		case "anyOf":
 			more, err = w.anyOf(m.items)
 		case "oneOf":
-			if more, err = w.anyOf(m.items); err == nil && !w.leftOut[m.value] {
+			if more, err = w.anyOf(m.items); err == nil && !w.omitted[m.value] {
 				err = w.checkOneOf(m.value)
 			}
 		default:

@@ -127,7 +127,7 @@ type digitWriter struct {
 	*schemaWriter
 	prefix   string
 	modulus  int
-	decimals int               // digits behind the point
+	decimals int               // digits after the decimal point
 	rules    map[[2]int]string // by the arguments of lastDigits
 	written  [][2]string       // name and body
 }

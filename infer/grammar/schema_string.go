@@ -162,7 +162,7 @@ func (w *schemaWriter) withPatterns(c conjunction, forms []stringPattern, low, h
 			continue
 		}
 		if source.name == "format" && len(forms) > 1 {
-			w.leaveOut(source) // also in strict: the pattern stands for the format
+			w.omit(source) // also in strict: the pattern stands for the format
 		} else if err := w.ignore(source, "the %s %s", source.name, err); err != nil {
 			return "", err
 		}

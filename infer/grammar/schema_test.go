@@ -109,7 +109,7 @@ func draw(p *program, random *rand.Rand, most int) (string, bool) {
 			if after == nil {
 				continue
 			}
-			// Any byte of the class may stand for it, ends of its range above all.
+			// Any byte of the class may be written, preferably the ends of its range.
 			last := 255
 			if class+1 < len(p.classByte) {
 				last = int(p.classByte[class+1]) - 1

@@ -17,7 +17,7 @@ import (
 type sdkSchema struct {
 	Name    string          `json:"name"`
 	Schema  json.RawMessage `json:"schema"`
-	Ignored []string        `json:"ignored"` // what is left out without strict
+	Ignored []string        `json:"ignored"` // the keywords that are ignored without strict
 	Refused string          `json:"refused"` // the error with strict; empty if all of it is enforced
 	Draft   int             `json:"draft"`   // of the validator; 0: 2020-12
 }

@@ -5,7 +5,7 @@ import "strings"
 // firstByte selects a reader by the first byte that is not white space.
 type firstByte struct {
 	choose func(b byte) callReader
-	body   callReader
+	reader callReader
 }
 
 func byFirst(choose func(b byte) callReader) func() callReader {
@@ -13,31 +13,31 @@ func byFirst(choose func(b byte) callReader) func() callReader {
 }
 
 func (f *firstByte) text(p *Parser, b byte) verdict {
-	if f.body == nil {
+	if f.reader == nil {
 		if isSpace(b) {
 			return more
 		}
-		if f.body = f.choose(b); f.body == nil {
+		if f.reader = f.choose(b); f.reader == nil {
 			return invalid
 		}
 	}
-	return f.body.text(p, b)
+	return f.reader.text(p, b)
 }
 
 func (f *firstByte) marker(p *Parser, m *marker) verdict {
-	if f.body == nil {
-		if f.body = f.choose(m.text[0]); f.body == nil {
+	if f.reader == nil {
+		if f.reader = f.choose(m.text[0]); f.reader == nil {
 			return invalid
 		}
 	}
-	return f.body.marker(p, m)
+	return f.reader.marker(p, m)
 }
 
 func (f *firstByte) end(p *Parser, complete bool) verdict {
-	if f.body == nil {
+	if f.reader == nil {
 		return invalid
 	}
-	return f.body.end(p, complete)
+	return f.reader.end(p, complete)
 }
 
 // nameFormat is how a format writes the name of a call before its arguments.

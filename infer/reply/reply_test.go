@@ -532,7 +532,7 @@ func feedHostile(t *testing.T, f *Syntax, begin, text string) {
 	for i := 0; i < len(text); i += 4096 {
 		m.add(p.Text(text[i:min(len(text), i+4096)]))
 		if n := len(p.callText) + len(p.pendingSpace) + len(p.lexer.buffer) + len(p.header); n > maxCallText+maxSpace+maxHeader {
-			t.Fatalf("%s: %d bytes are held back of %q%.20q…", f.Name, n, begin, text)
+			t.Fatalf("%s: %d bytes are buffered of %q%.20q…", f.Name, n, begin, text)
 		}
 	}
 	m.add(p.End(false))
