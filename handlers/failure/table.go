@@ -8,32 +8,32 @@ import (
 
 // Codes of failures beside those of the engine. Programs branch on them.
 const (
-	BodyTooLarge       = "body_too_large"
-	ChatNotFound       = "chat_not_found"
-	ChatsLocked        = "chats_locked"
-	ChatsMissing       = "chats_missing"
-	Conflict           = "conflict"
-	DiskFull           = "disk_full"
-	HostNotAllowed     = "host_not_allowed"
-	InvalidEncoding    = "invalid_encoding"
-	InvalidKey         = "invalid_api_key"
-	MethodNotAllowed   = "method_not_allowed"
-	MissingKey         = "missing_api_key"
-	NameTaken          = "name_taken"
-	OriginNotAllowed   = "origin_not_allowed"
-	PresetBuiltin      = "preset_builtin"
-	PresetNotFound     = "preset_not_found"
-	Registry           = "registry"
-	SessionGone        = "session_gone"
-	SeveralCredentials = "several_credentials"
-	Timeout            = "timeout"
-	TooLargeForNow     = "too_large_for_now"
-	TooManyAttempts    = "too_many_attempts"
-	TooManyChats       = "too_many_chats"
-	TooManyConnections = "too_many_connections"
-	UnknownURL         = "unknown_url"
-	UnsupportedEncode  = "unsupported_encoding"
-	WebSocketOnly      = "websocket_only"
+	BodyTooLarge        = "body_too_large"
+	ChatNotFound        = "chat_not_found"
+	ChatsLocked         = "chats_locked"
+	ChatsMissing        = "chats_missing"
+	Conflict            = "conflict"
+	DiskFull            = "disk_full"
+	HostNotAllowed      = "host_not_allowed"
+	InvalidEncoding     = "invalid_encoding"
+	InvalidKey          = "invalid_api_key"
+	MethodNotAllowed    = "method_not_allowed"
+	MissingKey          = "missing_api_key"
+	NameTaken           = "name_taken"
+	OriginNotAllowed    = "origin_not_allowed"
+	PresetBuiltin       = "preset_builtin"
+	PresetNotFound      = "preset_not_found"
+	Registry            = "registry"
+	SessionGone         = "session_gone"
+	SeveralCredentials  = "several_credentials"
+	Timeout             = "timeout"
+	TooLargeForNow      = "too_large_for_now"
+	TooManyAttempts     = "too_many_attempts"
+	TooManyChats        = "too_many_chats"
+	TooManyConnections  = "too_many_connections"
+	UnknownURL          = "unknown_url"
+	UnsupportedEncoding = "unsupported_encoding"
+	WebSocketOnly       = "websocket_only"
 )
 
 // row is what clients learn of all errors with one code.
@@ -77,22 +77,22 @@ var table = map[string]row{
 	PresetNotFound: {status: http.StatusNotFound, title: "This preset is gone"},
 	Registry:       {status: http.StatusBadGateway, title: "The model cannot be fetched"},
 
-	BodyTooLarge:       {status: http.StatusRequestEntityTooLarge},
-	HostNotAllowed:     {status: http.StatusMisdirectedRequest},
-	InvalidEncoding:    {status: http.StatusBadRequest},
-	InvalidKey:         {status: http.StatusUnauthorized},
-	MethodNotAllowed:   {status: http.StatusMethodNotAllowed},
-	MissingKey:         {status: http.StatusUnauthorized},
-	OriginNotAllowed:   {status: http.StatusForbidden},
-	SessionGone:        {status: http.StatusGone},
-	SeveralCredentials: {status: http.StatusBadRequest},
-	Timeout:            {status: http.StatusRequestTimeout},
-	TooLargeForNow:     {status: http.StatusTooManyRequests},
-	TooManyAttempts:    {status: http.StatusTooManyRequests, final: true},
-	TooManyConnections: {status: http.StatusServiceUnavailable},
-	UnknownURL:         {status: http.StatusNotFound},
-	UnsupportedEncode:  {status: http.StatusUnsupportedMediaType},
-	WebSocketOnly:      {status: http.StatusUpgradeRequired},
+	BodyTooLarge:        {status: http.StatusRequestEntityTooLarge},
+	HostNotAllowed:      {status: http.StatusMisdirectedRequest},
+	InvalidEncoding:     {status: http.StatusBadRequest},
+	InvalidKey:          {status: http.StatusUnauthorized},
+	MethodNotAllowed:    {status: http.StatusMethodNotAllowed},
+	MissingKey:          {status: http.StatusUnauthorized},
+	OriginNotAllowed:    {status: http.StatusForbidden},
+	SessionGone:         {status: http.StatusGone},
+	SeveralCredentials:  {status: http.StatusBadRequest},
+	Timeout:             {status: http.StatusRequestTimeout},
+	TooLargeForNow:      {status: http.StatusTooManyRequests},
+	TooManyAttempts:     {status: http.StatusTooManyRequests, final: true},
+	TooManyConnections:  {status: http.StatusServiceUnavailable},
+	UnknownURL:          {status: http.StatusNotFound},
+	UnsupportedEncoding: {status: http.StatusUnsupportedMediaType},
+	WebSocketOnly:       {status: http.StatusUpgradeRequired},
 }
 
 // types are OpenAI's names for the kinds of failure; other statuses below 500 are

@@ -29,7 +29,7 @@ func isGzip(r *http.Request) (bool, error) {
 	case "gzip", "x-gzip":
 		return true, nil
 	}
-	return false, failure.New(failure.UnsupportedEncode,
+	return false, failure.New(failure.UnsupportedEncoding,
 		"Content-Encoding %q is not supported; send the body with gzip or as it is", httpio.Shorten(encodings))
 }
 
