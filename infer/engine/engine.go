@@ -4,11 +4,12 @@
 // An engine has one resident model on its devices. One goroutine, the step loop, owns
 // them, and many answers share each of its steps:
 //
-//	schedule -> forward -> sample -> deliver
+//	schedule -> submit -> collect -> deliver
 //
 // The scheduler (scheduler.go) and the books of the KV cache (blocks.go) are pure;
-// loop.go runs the step, resident.go brings models, answer.go holds what one answer
-// needs. A consumer takes its events from a mailbox and is never waited for.
+// loop.go runs the step, resident.go loads models, answer.go holds what one answer
+// needs, and token.go is the path of a token from logits to event. A consumer takes its
+// events from a mailbox and is never waited for.
 //
 // The same request with the same seed gives the same tokens, whoever shares the
 // steps: a row's logits depend on its own sequence alone (package device), random

@@ -123,7 +123,7 @@ func (l *loop) bring(s *source) {
 	l.board.ready(r, now.Sub(begin))
 	l.options.Logger.Info("model loaded", "model", s.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.Blocks, "took", now.Sub(begin))
 	if notice := s.notices(); notice != "" {
-		l.options.Logger.Warn("the model is not all that it could be", "model", s.info.Name, "notice", notice)
+		l.options.Logger.Warn("model loaded with notices", "model", s.info.Name, "notice", notice)
 	}
 	for _, a := range l.waitingFor(s) {
 		l.fit(a)
