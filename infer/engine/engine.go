@@ -58,7 +58,7 @@ type Options struct {
 
 	Logger  *slog.Logger     // nil: nothing is logged
 	Now     func() time.Time // nil: time.Now
-	Version string           // of the program, for receipts
+	Version string           // of the program, for receipts; "": dev
 }
 
 // Engine answers requests. Its methods may be called by any goroutine.
@@ -75,9 +75,8 @@ type Engine struct {
 func Open(o Options) (*Engine, error) { return open(o, loadModel) }
 
 func open(o Options, load loadFunc) (*Engine, error) {
-	if o.CacheType == "" {
-		o.CacheType = "f16"
-	}
+	setDefault(&o.CacheType, "f16")
+	setDefault(&o.Version, "dev")
 	setDefault(&o.Parallel, placement.DefaultAnswers)
 	setDefault(&o.QueueLimit, 256)
 	if o.Logger == nil {
@@ -132,9 +131,9 @@ func open(o Options, load loadFunc) (*Engine, error) {
 
 var errNoModel = &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "no model is loaded: name one in the request"}
 
-func setDefault(n *int, value int) {
-	if *n == 0 {
-		*n = value
+func setDefault[T comparable](option *T, value T) {
+	if *option == *new(T) {
+		*option = value
 	}
 }
 
