@@ -292,9 +292,9 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 		b.openModels("/models")
 		for name, want := range map[string]string{
 			"https://example.org/m.gguf": "nly names such as org/repo:quant can be pulled here",
-			"../../etc/passwd":           "is not org/repo",
+			"../../etc/passwd":           "is neither org/repo",
 			"mistral":                    "the Ollama library",
-			"org/none":                   "no repository",
+			"org/none":                   "does not exist",
 		} {
 			b.lookUp(name)
 			b.until(fmt.Sprintf("document.querySelector('#find .fielderr')?.innerText.includes(%q)", want))
@@ -307,7 +307,7 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 	run("the example is looked up with a click", func(t *testing.T) {
 		b.openModels("/models")
 		b.click("#find .linked")
-		b.until("document.querySelector('#find .fielderr')?.innerText.includes('no repository')")
+		b.until("document.querySelector('#find .fielderr')?.innerText.includes('does not exist')")
 		if got := b.value("document.querySelector('#name').value"); got != "Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0" {
 			t.Errorf("the field says %q", got)
 		}

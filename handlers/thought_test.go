@@ -126,6 +126,9 @@ func TestThoughtsInABrowser(t *testing.T) {
 		answer.write("Because it **rains**.")
 		b.until("[...document.querySelectorAll('.thought[open] p')].map(p => p.innerText).join('|') === 'Let me see. It rains.|Often.'")
 		b.shot("thought-open")
+		if got := b.value("[...document.querySelectorAll('.chip')].filter(chip => chip.checkVisibility() && !chip.textContent.trim()).length"); got != "0" {
+			t.Errorf("%s chips that say nothing are shown", got)
+		}
 		answer.finish()
 		b.until(idle)
 		b.until("document.querySelector('.thought[open] summary').innerText === 'Thinking, 6 words'")
