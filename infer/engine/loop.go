@@ -211,6 +211,7 @@ func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
 // if keep is set.
 func (l *loop) end(a *answer, err error, keep bool) {
 	l.sched.remove(a.sequence, keep)
+	l.board.count(len(l.sched.running), len(l.sched.waiting)) // before the client learns of the end
 	delete(l.answers, a.sequence)
 	a.mail.end(err)
 	l.sources.release(a.source)

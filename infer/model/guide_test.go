@@ -2,7 +2,6 @@ package model_test
 
 import (
 	"context"
-	"os"
 	"testing"
 
 	"m40-llm/infer/cuda"
@@ -26,7 +25,7 @@ func TestGuideIsTheSameOnTheCPUAndTheReference(t *testing.T) {
 // So must the GPU. The emulation takes minutes for all of them.
 func TestGuideIsTheSameOnTheGPUAndTheReference(t *testing.T) {
 	count, steps := 1, 6
-	if os.Getenv("M40_LLM_TORTURE") == "1" || os.Getenv("M40_LLM_LIBCUDA") != "" {
+	if manyOnGPU() {
 		count, steps = len(questions), 64
 	}
 	for _, path := range cuda.Paths {
