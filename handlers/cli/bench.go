@@ -25,9 +25,15 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	}
 	row("memory", "%.1f GB/s read", r.ReadGBs)
 	row("load", "%.2f s, then %.2f s to the first token", r.LoadSeconds, r.PrepareSeconds)
-	row("prefill", "%s tok/s, prompt of %d", units.TokenRate(r.PrefillTokS), r.Prompt)
-	row("decode", "%s tok/s, spread %.0f %%", units.TokenRate(r.DecodeTokS), 100*r.Spread)
-	row("", "%s a token, %.1f GB/s, %.0f %% of the memory's", units.ByteSize(r.DecodeBytesPerToken), r.DecodeGBs, 100*r.DecodeShare)
+	speeds := r.Lengths
+	if speeds == nil {
+		speeds = []bench.Speed{r.Speed}
+	}
+	for _, s := range speeds {
+		row("prefill", "%s tok/s, prompt of %d", units.TokenRate(s.PrefillTokS), s.Prompt)
+		row("decode", "%s tok/s, spread %.0f %%", units.TokenRate(s.DecodeTokS), 100*s.Spread)
+		row("", "%s a token, %.1f GB/s, %.0f %% of the memory's", units.ByteSize(s.DecodeBytesPerToken), s.DecodeGBs, 100*s.DecodeShare)
+	}
 	for _, p := range r.Parallel {
 		row("", "%s tok/s, %d answers together", units.TokenRate(p.DecodeTokS), p.Answers)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 
 	"m40-llm/handlers/cli"
@@ -22,7 +23,7 @@ of a model that is not here.`)
 	name := f.String("model", "", "NAME|PATH", "model to measure (default "+guideName+")")
 	shape := f.String("shape", "", strings.Join(bench.Shapes(), "|"), "measure random weights in this shape instead")
 	quant := f.String("quant", "q4_0", strings.Join(bench.Quants(), "|"), "format of the random weights")
-	prompt := f.Int("p", 512, "tokens of the prompt")
+	lengths := f.String("p", "512", "N,…", "tokens of the prompt; several lengths are measured in turn")
 	answer := f.Int("n", 128, "tokens of the answer")
 	repeat := f.Int("r", 5, "rounds, of which the median counts")
 	parallel := f.Int("parallel", 1, "measure up to N answers at once too")
@@ -31,11 +32,14 @@ of a model that is not here.`)
 		return err
 	}
 	kind, err := flags.kind(*parallel)
+	prompts, invalid := parseLengths(*lengths)
 	switch {
 	case err != nil:
 		return err
-	case min(*prompt, *answer, *repeat, *parallel) < 1:
-		return cli.Usagef("-p, -n, -r and --parallel are at least 1")
+	case invalid != nil:
+		return invalid
+	case min(*answer, *repeat, *parallel) < 1:
+		return cli.Usagef("-n, -r and --parallel are at least 1")
 	case *shape != "" && *name != "" && *name != t.Env(cli.EnvName("model")): // which is for other commands
 		return cli.Usagef("--model and --shape exclude each other")
 	}
@@ -62,13 +66,25 @@ of a model that is not here.`)
 		cache = gguf.F32
 	}
 	result, err := measure(ctx, kind, *flags.threads, file, *name, bench.Options{
-		Prompt: *prompt, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Progress: show,
+		Prompts: prompts, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Progress: show,
 	})
 	if err != nil {
 		return err
 	}
 	end()
 	return cli.Bench(t.Results(), result, *asJSON)
+}
+
+// parseLengths reads a list such as 128,512,4096.
+func parseLengths(list string) (lengths []int, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil || n < 1 {
+			return nil, cli.Usagef("-p is %q; it takes numbers of tokens of at least 1, such as 512 or 128,512,4096", list)
+		}
+		lengths = append(lengths, n)
+	}
+	return lengths, nil
 }
 
 // measure runs the benchmark with the model in file on a device of its own.

@@ -467,6 +467,8 @@ func TestBenchMeasuresAModelOrAShape(t *testing.T) {
 		{"the built-in model", []string{"-p", "8", "-n", "2", "-r", "1"}, cli.ExitOK, []string{"model    guide", "tok/s, prompt of 8", "% of the memory's"}},
 		{"random weights, as JSON", []string{"--shape", "tiny", "--quant", "q4_k", "-p", "8", "-n", "2", "-r", "1", "--parallel", "2", "--json"}, cli.ExitOK, []string{`"model": "random tiny q4_k"`, `"decode_tok_s":`, `"answers": 2`}},
 		{"a shape that there is not", []string{"--shape", "huge"}, cli.ExitFailed, []string{"llama-8b"}},
+		{"several lengths of prompt", []string{"-p", "8, 40", "-n", "2", "-r", "1"}, cli.ExitOK, []string{"tok/s, prompt of 8\n", "tok/s, prompt of 40\n"}},
+		{"a length that is no number", []string{"-p", "8,"}, cli.ExitUsage, []string{`-p is "8,"`, "128,512,4096"}},
 		{"no rounds", []string{"-r", "0"}, cli.ExitUsage, []string{"at least 1"}},
 		{"a model and a shape", []string{"--model", "guide", "--shape", "tiny"}, cli.ExitUsage, []string{"exclude each other"}},
 	} {

@@ -26,7 +26,7 @@ import (
 
 // Options configures a measurement.
 type Options struct {
-	Prompt   int       // tokens in the prompt
+	Prompts  []int     // tokens in the prompt, for each length to measure
 	Answer   int       // tokens to decode after it
 	Repeat   int       // rounds, of which the median is reported
 	Parallel int       // 2, 4, … answers are decoded at once up to this number; 1: only single answers
@@ -43,22 +43,28 @@ type Result struct {
 	Path    string `json:"path"`             // number path
 	Notice  string `json:"notice,omitempty"` // why another device was not used
 	Threads int    `json:"threads,omitempty"`
-	Prompt  int    `json:"prompt_tokens"`
 	Answer  int    `json:"answer_tokens"`
 	Repeat  int    `json:"repeat"`
 
-	LoadSeconds         float64    `json:"load_seconds"`           // weights to the device, programs compiled
-	PrepareSeconds      float64    `json:"prepare_seconds"`        // first prefill and token
-	ReadGBs             float64    `json:"read_gb_s"`              // read bandwidth of the device's memory
-	PrefillTokS         float64    `json:"prefill_tok_s"`          //
-	DecodeTokS          float64    `json:"decode_tok_s"`           //
-	DecodeBytesPerToken int64      `json:"decode_bytes_per_token"` // weights and KV cache read, halfway through the answer
-	DecodeGBs           float64    `json:"decode_gb_s"`            //
-	DecodeShare         float64    `json:"decode_share"`           // of ReadGBs
-	Spread              float64    `json:"spread"`                 // of DecodeTokS: (fastest - slowest) / median
-	PeakRSSMB           int64      `json:"peak_rss_mb,omitempty"`  // of the process; 0: unknown
-	LogitsHash          string     `json:"logits_hash"`            // of the logits after the prompt, to compare devices bit for bit
-	Parallel            []Parallel `json:"parallel,omitempty"`
+	Speed                     // with the first length of prompt
+	LoadSeconds    float64    `json:"load_seconds"`          // weights to the device, programs compiled
+	PrepareSeconds float64    `json:"prepare_seconds"`       // first prefill and token
+	ReadGBs        float64    `json:"read_gb_s"`             // read bandwidth of the device's memory
+	PeakRSSMB      int64      `json:"peak_rss_mb,omitempty"` // of the process; 0: unknown
+	LogitsHash     string     `json:"logits_hash"`           // of the logits after the first prompt, to compare devices bit for bit
+	Parallel       []Parallel `json:"parallel,omitempty"`    // after the first prompt
+	Lengths        []Speed    `json:"lengths,omitempty"`     // for each length of prompt, if several were measured
+}
+
+// Speed is the speed of one answer to a prompt of some length.
+type Speed struct {
+	Prompt              int     `json:"prompt_tokens"`
+	PrefillTokS         float64 `json:"prefill_tok_s"`
+	DecodeTokS          float64 `json:"decode_tok_s"`
+	DecodeBytesPerToken int64   `json:"decode_bytes_per_token"` // weights and KV cache read, halfway through the answer
+	DecodeGBs           float64 `json:"decode_gb_s"`
+	DecodeShare         float64 `json:"decode_share"` // of ReadGBs
+	Spread              float64 `json:"spread"`       // of DecodeTokS: (fastest - slowest) / median
 }
 
 // Parallel is the speed of several answers at once.
@@ -83,13 +89,14 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		o.Progress = func(string, int64, int64) {}
 	}
 	info := dev.Info()
-	r := Result{Model: name, Device: info.Name, Path: info.Path, Notice: info.Notice, Threads: info.Threads, Prompt: o.Prompt, Answer: o.Answer, Repeat: o.Repeat}
+	r := Result{Model: name, Device: info.Name, Path: info.Path, Notice: info.Notice, Threads: info.Threads, Answer: o.Answer, Repeat: o.Repeat}
 	c, err := model.ReadConfig(f)
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return r, err
 	}
-	if most := c.ContextLength; o.Prompt+o.Answer > most {
-		return r, fmt.Errorf("%d tokens of prompt and %d of answer exceed the model's context of %d; choose fewer", o.Prompt, o.Answer, most)
+	longest := slices.Max(o.Prompts)
+	if most := c.ContextLength; longest+o.Answer > most {
+		return r, fmt.Errorf("%d tokens of prompt and %d of answer exceed the model's context of %d; choose fewer", longest, o.Answer, most)
 	}
 	o.Progress("measuring the memory", 0, 0)
 	read, err := readBandwidth(dev)
@@ -97,7 +104,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		return r, fmt.Errorf("failed to measure the memory bandwidth: %w", err)
 	}
 	r.ReadGBs = read / 1e9
-	b := rounds{ctx: ctx, o: o, blocks: (o.Prompt + o.Answer + device.BlockSize - 1) / device.BlockSize}
+	b := rounds{ctx: ctx, o: o, blocks: (longest + o.Answer + device.BlockSize - 1) / device.BlockSize}
 	begin := time.Now()
 	b.model, err = model.Load(ctx, f, dev, model.Options{
 		CacheType: o.Cache,
@@ -119,11 +126,17 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 	if err := b.run(&r); err != nil {
 		return r, err
 	}
-	if r.DecodeBytesPerToken, err = model.StepBytes(f, c, o.Cache, o.Prompt+o.Answer/2); err != nil {
-		return r, err
+	for i := range r.Lengths {
+		s := &r.Lengths[i]
+		if s.DecodeBytesPerToken, err = model.StepBytes(f, c, o.Cache, s.Prompt+o.Answer/2); err != nil {
+			return r, err
+		}
+		s.DecodeGBs = s.DecodeTokS * float64(s.DecodeBytesPerToken) / 1e9
+		s.DecodeShare = s.DecodeGBs / r.ReadGBs
 	}
-	r.DecodeGBs = r.DecodeTokS * float64(r.DecodeBytesPerToken) / 1e9
-	r.DecodeShare = r.DecodeGBs / r.ReadGBs
+	if r.Speed = r.Lengths[0]; len(r.Lengths) == 1 {
+		r.Lengths = nil
+	}
 	r.PeakRSSMB = peakRSS() >> 20
 	return r, nil
 }
@@ -137,8 +150,8 @@ type rounds struct {
 }
 
 func (b *rounds) run(r *Result) error {
-	begin := time.Now()
-	if err := b.prefill(); err != nil {
+	begin, first := time.Now(), b.o.Prompts[0]
+	if err := b.prefill(first); err != nil {
 		return err
 	}
 	logits := make([]float32, b.model.Config().Vocab)
@@ -146,35 +159,46 @@ func (b *rounds) run(r *Result) error {
 		return err
 	}
 	r.LogitsHash = hash(logits)
-	if err := b.decode(1, 1); err != nil {
+	if err := b.decode(1, first, 1); err != nil {
 		return err
 	}
 	r.PrepareSeconds = time.Since(begin).Seconds()
-
-	var prefill, decode []float64
-	for i := range b.o.Repeat {
-		b.o.Progress("measuring", int64(i), int64(b.o.Repeat))
-		seconds, err := timed(b.prefill)
+	for i, prompt := range b.o.Prompts {
+		s, err := b.speed(prompt, i*b.o.Repeat)
 		if err != nil {
 			return err
 		}
-		prefill = append(prefill, float64(b.o.Prompt)/seconds)
-		if seconds, err = timed(func() error { return b.decode(1, b.o.Answer) }); err != nil {
-			return err
-		}
-		decode = append(decode, float64(b.o.Answer)/seconds)
+		r.Lengths = append(r.Lengths, s)
 	}
-	r.PrefillTokS, r.DecodeTokS = median(prefill), median(decode)
-	r.Spread = (slices.Max(decode) - slices.Min(decode)) / r.DecodeTokS
 	for answers := 2; answers <= b.o.Parallel; answers *= 2 {
 		b.o.Progress(fmt.Sprintf("measuring %d answers at once", answers), 0, 0)
-		seconds, err := timed(func() error { return b.decode(answers, b.o.Answer) })
+		seconds, err := timed(func() error { return b.decode(answers, first, b.o.Answer) })
 		if err != nil {
 			return err
 		}
 		r.Parallel = append(r.Parallel, Parallel{answers, float64(answers*b.o.Answer) / seconds})
 	}
 	return nil
+}
+
+// speed measures one answer to a prompt of so many tokens. done rounds came before.
+func (b *rounds) speed(prompt, done int) (Speed, error) {
+	var prefill, decode []float64
+	for i := range b.o.Repeat {
+		b.o.Progress("measuring", int64(done+i), int64(len(b.o.Prompts)*b.o.Repeat))
+		seconds, err := timed(func() error { return b.prefill(prompt) })
+		if err != nil {
+			return Speed{}, err
+		}
+		prefill = append(prefill, float64(prompt)/seconds)
+		if seconds, err = timed(func() error { return b.decode(1, prompt, b.o.Answer) }); err != nil {
+			return Speed{}, err
+		}
+		decode = append(decode, float64(b.o.Answer)/seconds)
+	}
+	s := Speed{Prompt: prompt, PrefillTokS: median(prefill), DecodeTokS: median(decode)}
+	s.Spread = (slices.Max(decode) - slices.Min(decode)) / s.DecodeTokS
+	return s, nil
 }
 
 // table returns the KV-cache block table of answer i.
@@ -192,19 +216,19 @@ func (b *rounds) token(pos int) int32 {
 	return int32((7919*pos + 1) % b.model.Config().Vocab)
 }
 
-// prefill runs the prompt of the first answer and computes the logits of its last row.
-func (b *rounds) prefill() error {
-	for begin := 0; begin < b.o.Prompt; begin += chunkRows {
+// prefill runs a prompt of n tokens of the first answer and computes the logits of its last row.
+func (b *rounds) prefill(n int) error {
+	for begin := 0; begin < n; begin += chunkRows {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
 		batch := &device.Batch{Tables: [][]int32{b.table(0)}}
-		for pos := begin; pos < min(begin+chunkRows, b.o.Prompt); pos++ {
+		for pos := begin; pos < min(begin+chunkRows, n); pos++ {
 			batch.Tokens = append(batch.Tokens, b.token(pos))
 			batch.Pos = append(batch.Pos, int32(pos))
 			batch.Seq = append(batch.Seq, 0)
 		}
-		if begin+chunkRows >= b.o.Prompt {
+		if begin+chunkRows >= n {
 			batch.Out = []int32{int32(len(batch.Tokens) - 1)}
 		}
 		if err := b.model.Forward(batch); err != nil {
@@ -215,8 +239,8 @@ func (b *rounds) prefill() error {
 }
 
 // decode decodes n tokens of several answers at once, with the sampler's candidates, as if all
-// had the same prompt.
-func (b *rounds) decode(answers, n int) error {
+// had the same prompt, of prompt tokens.
+func (b *rounds) decode(answers, prompt, n int) error {
 	batch := &device.Batch{
 		Tokens: make([]int32, answers),
 		Pos:    make([]int32, answers),
@@ -227,7 +251,7 @@ func (b *rounds) decode(answers, n int) error {
 	for i := range answers {
 		batch.Seq[i], batch.Out[i], batch.Tables[i] = int32(i), int32(i), b.table(i)
 	}
-	for pos := b.o.Prompt; pos < b.o.Prompt+n; pos++ {
+	for pos := prompt; pos < prompt+n; pos++ {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}

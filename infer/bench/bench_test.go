@@ -104,7 +104,7 @@ func run(t *testing.T, ctx context.Context, threads int, o bench.Options) (bench
 }
 
 func TestRunReportsAllFigures(t *testing.T) {
-	o := bench.Options{Prompt: 300, Answer: 4, Repeat: 3, Parallel: 4, Cache: gguf.F16} // two chunks of prompt
+	o := bench.Options{Prompts: []int{300}, Answer: 4, Repeat: 3, Parallel: 4, Cache: gguf.F16} // two chunks of prompt
 	done := map[string]bool{}
 	o.Progress = func(what string, _, _ int64) { done[what] = true }
 	r, err := run(t, context.Background(), 2, o)
@@ -142,13 +142,38 @@ func TestRunReportsAllFigures(t *testing.T) {
 	}
 }
 
+func TestRunMeasuresEachLengthOfPrompt(t *testing.T) {
+	o := bench.Options{Prompts: []int{40, 8, 300}, Answer: 4, Repeat: 1, Parallel: 1, Cache: gguf.F16}
+	r, err := run(t, context.Background(), 1, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Lengths) != 3 || r.Speed != r.Lengths[0] {
+		t.Fatalf("got %+v, of which the first counts: %+v", r.Lengths, r.Speed)
+	}
+	for i, prompt := range o.Prompts {
+		if s := r.Lengths[i]; s.Prompt != prompt || !(s.PrefillTokS > 0 && s.DecodeTokS > 0 && s.DecodeShare > 0) {
+			t.Errorf("with a prompt of %d: %+v", prompt, s)
+		}
+	}
+	// The cache of 260 more positions: 2 layers, K and V, 2 heads of 64 in half precision.
+	if got := r.Lengths[2].DecodeBytesPerToken - r.Lengths[0].DecodeBytesPerToken; got != 260*2*2*2*64*2 {
+		t.Errorf("a token reads %d bytes more", got)
+	}
+	o.Prompts = o.Prompts[:1]
+	alone, err := run(t, context.Background(), 1, o)
+	if err != nil || alone.LogitsHash != r.LogitsHash || alone.Lengths != nil {
+		t.Errorf("the first length alone: %+v, %v", alone, err)
+	}
+}
+
 func TestRunReturnsErrorsOfContextAndPrompt(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := run(t, cancelled, 1, bench.Options{Prompt: 8, Answer: 2, Repeat: 1, Parallel: 1, Cache: gguf.F16}); !errors.Is(err, context.Canceled) {
+	if _, err := run(t, cancelled, 1, bench.Options{Prompts: []int{8}, Answer: 2, Repeat: 1, Parallel: 1, Cache: gguf.F16}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if _, err := run(t, context.Background(), 1, bench.Options{Prompt: 1 << 20, Answer: 2, Repeat: 1, Parallel: 1, Cache: gguf.F16}); err == nil || !strings.Contains(err.Error(), "context of 131072") {
+	if _, err := run(t, context.Background(), 1, bench.Options{Prompts: []int{1 << 20}, Answer: 2, Repeat: 1, Parallel: 1, Cache: gguf.F16}); err == nil || !strings.Contains(err.Error(), "context of 131072") {
 		t.Errorf("a prompt over the context: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ func BenchmarkGuide(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		r, err = bench.Run(b.Context(), f, "guide", dev, bench.Options{Prompt: 256, Answer: 64, Repeat: 5, Parallel: 8, Cache: gguf.F16})
+		r, err = bench.Run(b.Context(), f, "guide", dev, bench.Options{Prompts: []int{256}, Answer: 64, Repeat: 5, Parallel: 8, Cache: gguf.F16})
 		dev.Close()
 		if err != nil {
 			b.Fatal(err)
