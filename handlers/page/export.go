@@ -129,7 +129,7 @@ func (h *Handlers) importChat(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	received, err := receive(file)
+	received, err := h.imports.receive(file)
 	if err != nil {
 		return discardRest(c, err)
 	}

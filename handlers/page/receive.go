@@ -5,35 +5,67 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"m40-llm/handlers/failure"
 )
 
-// importTime is how long a file that is imported may take to arrive.
-const importTime = 10 * time.Minute
+const (
+	importTime   = 10 * time.Minute // how long a file that is imported may take to arrive
+	mostReceived = 1 << 30          // bytes of all files that are being imported
+)
+
+// imports counts the bytes of the files that are being imported.
+type imports struct{ bytes atomic.Int64 }
+
+// received is a file that is being imported, on the disk under no name.
+type received struct {
+	file  *os.File
+	all   *imports
+	bytes int64
+}
 
 // receive reads all of body into a file that goes when it is closed. An import holds up
 // others, so it begins only then, however slowly its file arrives. The limits of bodies bound
 // the file.
-func receive(body io.Reader) (*os.File, error) {
+func (i *imports) receive(body io.Reader) (*received, error) {
 	file, err := os.CreateTemp("", "m40-llm-import-")
 	if err != nil {
 		return nil, err
 	}
 	_ = os.Remove(file.Name()) // it stays open
-	if _, err = io.Copy(file, &timedReader{body, time.Now().Add(importTime)}); err == nil {
+	r := &received{file: file, all: i}
+	if _, err = io.Copy(r, &timedReader{body, time.Now().Add(importTime)}); err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if errors.Is(err, syscall.ENOSPC) {
 		err = failure.New(failure.DiskFull, "nothing was changed: there is no room for the file in %s; make room and try again", os.TempDir())
 	}
 	if err != nil {
-		file.Close()
+		r.Close()
 		return nil, err
 	}
-	return file, nil
+	return r, nil
+}
+
+// Write implements io.Writer. It fails while other files leave no room.
+func (r *received) Write(p []byte) (int, error) {
+	r.bytes += int64(len(p))
+	if r.all.bytes.Add(int64(len(p))) > mostReceived {
+		return 0, failure.New(failure.TooLargeForNow, "nothing was changed: other files are being imported, and together they would have more than %d bytes; try again when they are through", mostReceived)
+	}
+	return r.file.Write(p)
+}
+
+// Read implements io.Reader.
+func (r *received) Read(p []byte) (int, error) { return r.file.Read(p) }
+
+// Close removes the file.
+func (r *received) Close() error {
+	r.all.bytes.Add(-r.bytes)
+	return r.file.Close()
 }
 
 // timedReader reads until a point in time.

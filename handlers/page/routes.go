@@ -22,7 +22,8 @@ type Handlers struct {
 	Log          *slog.Logger
 	PingInterval time.Duration // silence after which a growing page gets a comment
 
-	asked onces
+	asked   onces
+	imports imports
 }
 
 // Routes adds the routes of the pages to e.
