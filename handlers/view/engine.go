@@ -159,6 +159,7 @@ func cacheText(c infer.Cache) string {
 	return fmt.Sprintf("%s of %s planned", units.ByteSize(c.Used), units.ByteSize(c.Planned))
 }
 
+// Parameters returns a number of parameters in words, such as "14 M parameters"; "" for 0.
 func Parameters(n int64) string {
 	switch {
 	case n >= 1e9:
@@ -179,12 +180,7 @@ func Speaker(a *live.Answer) string {
 	return web.DisplayName(a.Receipt.Model)
 }
 
+// Joined joins the parts that are not empty.
 func Joined(separator string, parts ...string) string {
-	var kept []string
-	for _, part := range parts {
-		if part != "" {
-			kept = append(kept, part)
-		}
-	}
-	return strings.Join(kept, separator)
+	return strings.Join(slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return part == "" }), separator)
 }

@@ -140,14 +140,15 @@ func Check() error {
 
 // Open opens the first device that Find returns, on the number path of its compute capability.
 func Open() (device.Device, error) {
-	for d, err := range Devices(0) {
-		return d, err
+	driver, list, err := Find("")
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
 	}
-	return nil, errClosed // never: Devices yields an error at least
+	return OpenPath(driver, list[0], list[0].ProductPath())
 }
 
-// Devices yields the devices that Find returns, but for the first ones: each is opened as Open
-// does when it is asked for. Where there is no device at all it yields the error why.
+// Devices yields the devices that Find returns, without the first skip of them. Each is opened,
+// as by Open, when the loop reaches it. If Find fails, Devices yields its error.
 func Devices(skip int) iter.Seq2[device.Device, error] {
 	return func(yield func(device.Device, error) bool) {
 		driver, list, err := Find("")

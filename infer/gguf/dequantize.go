@@ -21,7 +21,7 @@ func Dequantize(t Type, src []byte, dst []float32) error {
 	return nil
 }
 
-// namesOf lists the types that are as is says.
+// namesOf returns the names of the formats for which is returns true, as a list for a sentence.
 func namesOf(is func(format) bool) string {
 	var names []string
 	for _, f := range formats {
