@@ -196,88 +196,140 @@ func (l *lowering) operands(op device.Op) (c C.struct_op, err error) {
 	return c, nil
 }
 
+// lowerings add an operation to the phases, with its tensors in c. Most become an operation
+// on single rows.
+var lowerings = map[device.OpKind]func(l *lowering, c C.struct_op, op device.Op) error{
+	device.OpEmbed:        (*lowering).embed,
+	device.OpRMSNorm:      (*lowering).rmsNorm,
+	device.OpMatMul:       (*lowering).matMul,
+	device.OpAddBias:      plain(C.OP_ADD_BIAS),
+	device.OpRoPE:         (*lowering).rope,
+	device.OpStoreKV:      (*lowering).storeKV,
+	device.OpAttention:    (*lowering).attend,
+	device.OpGLU:          (*lowering).glu,
+	device.OpAdd:          plain(C.OP_ADD),
+	device.OpScale:        (*lowering).scale,
+	device.OpGatherRows:   (*lowering).gatherRows,
+	device.OpCandidates:   func(*lowering, C.struct_op, device.Op) error { return nil }, // Candidates hands out the row
+	device.OpRoute:        (*lowering).route,
+	device.OpExpertMatMul: (*lowering).expertMatMul,
+	device.OpExpertSum:    (*lowering).expertSum,
+}
+
 // lower adds op to the phases.
 func (l *lowering) lower(op device.Op) error {
+	lower, ok := lowerings[op.Kind]
+	if !ok {
+		return fmt.Errorf("there is no kernel for it")
+	}
 	c, err := l.operands(op)
 	if err != nil {
 		return err
 	}
-	switch op.Kind {
-	case device.OpEmbed:
-		c.kind = C.OP_EMBED
-		l.exe.vocab = min(l.exe.vocab, op.W.Rows)
-	case device.OpRMSNorm:
-		c.kind, c.head_dim = C.OP_RMS_NORM, C.int32_t(op.W.Cols)
-	case device.OpMatMul:
-		l.matMul(c, op)
-		return nil
-	case device.OpExpertMatMul:
-		l.group(c, op)
-		c.experts, c.used = C.int32_t(op.Experts), C.int32_t(op.Y.Cols/2)
-		if op.X.Cols > op.W.Cols {
-			c.own = 1
-		}
-		l.matMul(c, op)
-		return nil
-	case device.OpRoute:
-		c.kind = C.OP_ROUTE
-		c.experts, c.used, c.scale = C.int32_t(op.Routing.Experts), C.int32_t(op.Routing.Used), C.float(op.Routing.Scale)
-		if op.Routing.Normalize {
-			c.normalize = 1
-		}
-	case device.OpExpertSum:
-		c.kind, c.used = C.OP_EXPERT_SUM, C.int32_t(op.Y.Cols/2)
-	case device.OpAddBias:
-		c.kind = C.OP_ADD_BIAS
-	case device.OpRoPE:
-		c.kind = C.OP_ROPE
-		c.dims, c.head_dim = C.int32_t(op.RoPE.Dims), C.int32_t(op.RoPE.HeadDim)
-		if op.RoPE.NeoX {
-			c.neox = 1
-		}
-		c.angles = l.angles[anglesOf(op.RoPE)].table
-	case device.OpStoreKV:
-		c.kind, c.cols = C.OP_STORE_KV, C.int32_t(op.X.Cols)
-		if err := l.cache(&c, op); err != nil {
-			return err
-		}
-	case device.OpAttention:
-		c.kind = C.OP_ATTENTION
-		if err := l.cache(&c, op); err != nil {
-			return err
-		}
-		c.heads, c.scale = C.int32_t(op.Attention.Heads), C.float(op.Attention.Scale)
-		c.cap = C.float(op.Attention.Cap)
-		c.window = C.int32_t(min(op.Attention.Window, math.MaxInt32))
-		l.attention = max(l.attention, attentionFloats(op))
-		l.newPhase(C.PHASE_ATTENTION, c)
-		l.wrote(op.Dst)
-		return nil
-	case device.OpGLU:
-		gelu, ok := map[device.Activation]bool{device.SiLU: false, device.GELU: true}[op.GLU]
-		if !ok {
-			return fmt.Errorf("there is no kernel for activation %d", op.GLU)
-		}
-		c.kind, c.gelu = C.OP_GLU, C.bool(gelu)
-	case device.OpAdd:
-		c.kind = C.OP_ADD
-	case device.OpScale:
-		c.kind, c.scale, c.cap = C.OP_SCALE, C.float(op.Factor), C.float(op.Cap)
-	case device.OpGatherRows:
-		// A phase of its own: it reads rows that other threads wrote before it or may
-		// write after it.
-		c.kind = C.OP_GATHER_ROWS
-		l.gathered, l.quantized, l.grouped = true, 0, 0
-		l.newPhase(C.PHASE_ROWS, c)
-		return nil
-	case device.OpCandidates:
-		return nil // Candidates hands out the row
-	default:
-		return fmt.Errorf("there is no kernel for it")
+	return lower(l, c, op)
+}
+
+// plain lowers operations on single rows that need nothing but their tensors.
+func plain(kind C.int32_t) func(*lowering, C.struct_op, device.Op) error {
+	return func(l *lowering, c C.struct_op, op device.Op) error {
+		c.kind = kind
+		return l.onRows(c, op)
 	}
+}
+
+// onRows adds op, an operation on single rows.
+func (l *lowering) onRows(c C.struct_op, op device.Op) error {
 	l.rowOp(c)
 	l.wrote(op.Dst)
 	return nil
+}
+
+func (l *lowering) embed(c C.struct_op, op device.Op) error {
+	c.kind = C.OP_EMBED
+	l.exe.vocab = min(l.exe.vocab, op.W.Rows)
+	return l.onRows(c, op)
+}
+
+func (l *lowering) rmsNorm(c C.struct_op, op device.Op) error {
+	c.kind, c.head_dim = C.OP_RMS_NORM, C.int32_t(op.W.Cols)
+	return l.onRows(c, op)
+}
+
+func (l *lowering) rope(c C.struct_op, op device.Op) error {
+	c.kind = C.OP_ROPE
+	c.dims, c.head_dim, c.neox = C.int32_t(op.RoPE.Dims), C.int32_t(op.RoPE.HeadDim), flag(op.RoPE.NeoX)
+	c.angles = l.angles[anglesOf(op.RoPE)].table
+	return l.onRows(c, op)
+}
+
+func (l *lowering) storeKV(c C.struct_op, op device.Op) error {
+	c.kind, c.cols = C.OP_STORE_KV, C.int32_t(op.X.Cols)
+	if err := l.cache(&c, op); err != nil {
+		return err
+	}
+	return l.onRows(c, op)
+}
+
+func (l *lowering) attend(c C.struct_op, op device.Op) error {
+	c.kind = C.OP_ATTENTION
+	if err := l.cache(&c, op); err != nil {
+		return err
+	}
+	c.heads, c.scale = C.int32_t(op.Attention.Heads), C.float(op.Attention.Scale)
+	c.cap = C.float(op.Attention.Cap)
+	c.window = C.int32_t(min(op.Attention.Window, math.MaxInt32))
+	l.attention = max(l.attention, attentionFloats(op))
+	l.newPhase(C.PHASE_ATTENTION, c)
+	l.wrote(op.Dst)
+	return nil
+}
+
+func (l *lowering) glu(c C.struct_op, op device.Op) error {
+	gelu, ok := map[device.Activation]bool{device.SiLU: false, device.GELU: true}[op.GLU]
+	if !ok {
+		return fmt.Errorf("there is no kernel for activation %d", op.GLU)
+	}
+	c.kind, c.gelu = C.OP_GLU, C.bool(gelu)
+	return l.onRows(c, op)
+}
+
+func (l *lowering) scale(c C.struct_op, op device.Op) error {
+	c.kind, c.scale, c.cap = C.OP_SCALE, C.float(op.Factor), C.float(op.Cap)
+	return l.onRows(c, op)
+}
+
+// gatherRows adds a phase of its own: it reads rows that other threads wrote before it or
+// may write after it.
+func (l *lowering) gatherRows(c C.struct_op, op device.Op) error {
+	c.kind = C.OP_GATHER_ROWS
+	l.gathered, l.quantized, l.grouped = true, 0, 0
+	l.newPhase(C.PHASE_ROWS, c)
+	return nil
+}
+
+func (l *lowering) route(c C.struct_op, op device.Op) error {
+	r := op.Routing
+	c.kind = C.OP_ROUTE
+	c.experts, c.used, c.scale, c.normalize = C.int32_t(r.Experts), C.int32_t(r.Used), C.float(r.Scale), flag(r.Normalize)
+	return l.onRows(c, op)
+}
+
+func (l *lowering) expertMatMul(c C.struct_op, op device.Op) error {
+	l.group(c, op)
+	c.experts, c.used, c.own = C.int32_t(op.Experts), C.int32_t(op.Y.Cols/2), flag(op.X.Cols > op.W.Cols)
+	return l.matMul(c, op)
+}
+
+func (l *lowering) expertSum(c C.struct_op, op device.Op) error {
+	c.kind, c.used = C.OP_EXPERT_SUM, C.int32_t(op.Y.Cols/2)
+	return l.onRows(c, op)
+}
+
+func flag(is bool) C.int32_t {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // group adds the sorting of rows by the experts of op, unless scratch holds them so.
@@ -290,7 +342,7 @@ func (l *lowering) group(c C.struct_op, op device.Op) {
 }
 
 // matMul adds a product, and before it the rounding of x if scratch does not hold it.
-func (l *lowering) matMul(c C.struct_op, op device.Op) {
+func (l *lowering) matMul(c C.struct_op, op device.Op) error {
 	if elements, _ := op.W.Type.Block(); elements > 1 {
 		l.quant = max(l.quant, quantBytes(l.exe.limits.Rows, op.X.Cols))
 		if l.quantized != op.X.ID {
@@ -316,6 +368,7 @@ func (l *lowering) matMul(c C.struct_op, op device.Op) {
 		last.items, last.cost = items, cost
 	}
 	l.wrote(op.Dst)
+	return nil
 }
 
 // sharesInput reports whether the running phase has products of the same x, all into

@@ -18,7 +18,7 @@ type reduced struct {
 }
 
 // candidates adds the reduction of the rows of op.X.
-func (l *lowering) candidates(op device.Op, at operands) error {
+func (l *lowering) candidates(op operation, at operands) error {
 	d, reduce := l.device, l.device.kernels.reduce
 	r, err := d.reducedOf(op.X)
 	if err != nil {

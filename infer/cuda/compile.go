@@ -102,9 +102,9 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 	if err := d.kernels.load(p.Ops, progress); err != nil {
 		return nil, err
 	}
-	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows}
+	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out}
 	for _, op := range fuse(p.Ops) {
-		if err := l.lower(op, p.Out); err != nil {
+		if err := l.lower(op); err != nil {
 			return nil, fmt.Errorf("operation %d, %s: %w", op.at, op.Kind, err)
 		}
 	}
@@ -168,6 +168,7 @@ type lowering struct {
 	// Of the operations that follow: where their number of rows lies, and its limit.
 	rows     cudakern.Ptr
 	capacity int
+	out      int // the limit after GatherRows
 
 	prepared prepared // what the workspace of images holds
 }
@@ -213,92 +214,37 @@ func (l *lowering) operands(op device.Op) (at operands, err error) {
 	return at, nil
 }
 
-// lower adds op, of a program that gathers up to out rows.
-func (l *lowering) lower(op operation, out int) error {
+// lowerings add the launches of an operation whose tensors lie at at.
+var lowerings = map[device.OpKind]func(l *lowering, op operation, at operands) error{
+	device.OpEmbed:        (*lowering).embed,
+	device.OpRMSNorm:      (*lowering).rmsNorm,
+	device.OpMatMul:       (*lowering).matMul,
+	device.OpAddBias:      (*lowering).addBias,
+	device.OpRoPE:         (*lowering).rope,
+	device.OpStoreKV:      (*lowering).storeKV,
+	device.OpAttention:    (*lowering).attention,
+	device.OpGLU:          (*lowering).glu,
+	device.OpAdd:          (*lowering).addRows,
+	device.OpScale:        (*lowering).scale,
+	device.OpGatherRows:   (*lowering).gatherRows,
+	device.OpCandidates:   (*lowering).candidates,
+	device.OpRoute:        (*lowering).route,
+	device.OpExpertMatMul: (*lowering).expertMatMul,
+	device.OpExpertSum:    (*lowering).expertSum,
+}
+
+// lower adds op.
+func (l *lowering) lower(op operation) error {
+	lower, ok := lowerings[op.Kind]
+	if !ok {
+		return fmt.Errorf("there is no kernel for it")
+	}
 	at, err := l.operands(op.Op)
 	if err != nil {
 		return err
 	}
-	k, step, rows, capacity, cols := &l.device.kernels, l.step, l.rows, l.capacity, op.Dst.Cols
-	switch op.Kind {
-	case device.OpEmbed:
-		embed, err := k.embed(op.W.Type)
-		if err != nil {
-			return err
-		}
-		l.add(func(s *cudakern.Stream) error { return embed.Enqueue(s, at.dst, at.w, cols, step, capacity) })
-	case device.OpRMSNorm:
-		l.add(func(s *cudakern.Stream) error {
-			return k.norm.Enqueue(s, at.dst, at.x, at.w, cols/op.W.Cols, op.W.Cols, op.Eps, rows, capacity)
-		})
-	case device.OpMatMul:
-		if err := l.matMul(op, at); err != nil {
-			return err
-		}
-	case device.OpRoute:
-		r := op.Routing
-		l.add(func(s *cudakern.Stream) error {
-			return k.expert.EnqueueRoute(s, at.dst, at.x, r.Experts, r.Used, r.Normalize, r.Scale, rows, capacity)
-		})
-	case device.OpExpertMatMul:
-		if err := l.expertMatMul(op, at); err != nil {
-			return err
-		}
-	case device.OpExpertSum:
-		l.add(func(s *cudakern.Stream) error {
-			return k.expert.EnqueueSum(s, at.dst, at.x, at.y, op.Y.Cols/2, cols, rows, capacity)
-		})
-	case device.OpAddBias:
-		l.add(func(s *cudakern.Stream) error { return k.add.EnqueueBias(s, at.dst, at.w, cols, rows, capacity) })
-	case device.OpRoPE:
-		r := op.RoPE
-		turns, err := l.device.turns(r)
-		if err != nil {
-			return err
-		}
-		l.add(func(s *cudakern.Stream) error {
-			return k.rope.Enqueue(s, at.dst, cols, r.HeadDim, r.Dims, r.NeoX, turns, cmp.Or(r.Magnitude, 1), step, capacity)
-		})
-	case device.OpStoreKV:
-		cache, err := l.device.cache(op.KV)
-		if err != nil {
-			return err
-		}
-		store, err := k.storeKV(cache.Half)
-		if err != nil {
-			return err
-		}
-		if op.rope != nil {
-			return l.storeTurned(op, store, cache, at)
-		}
-		l.add(func(s *cudakern.Stream) error { return store.Enqueue(s, cache, op.Layer, at.x, at.y, step, capacity) })
-	case device.OpAttention:
-		if err := l.attention(op.Op, at); err != nil {
-			return err
-		}
-	case device.OpGLU:
-		gate, err := gateOf(op.Op)
-		if err != nil {
-			return err
-		}
-		l.add(func(s *cudakern.Stream) error {
-			return k.glu.Enqueue(s, at.dst, at.x, at.y, gate, cols, rows, capacity)
-		})
-	case device.OpAdd:
-		l.add(func(s *cudakern.Stream) error { return k.add.Enqueue(s, at.dst, at.x, cols, rows, capacity) })
-	case device.OpScale:
-		l.add(func(s *cudakern.Stream) error {
-			return k.scale.Enqueue(s, at.dst, op.Factor, op.Cap, cols, rows, capacity)
-		})
-	case device.OpGatherRows:
-		l.rows, l.capacity, l.prepared = step.Outs, out, prepared{}
-		l.add(func(s *cudakern.Stream) error { return k.gather.Enqueue(s, at.dst, at.x, cols, step, out) })
-	case device.OpCandidates:
-		if err := l.candidates(op.Op, at); err != nil {
-			return err
-		}
-	default:
-		return fmt.Errorf("there is no kernel for it")
+	if err := lower(l, op, at); err != nil {
+		return err
 	}
 	if op.Dst.ID == l.prepared.activation {
 		l.prepared = prepared{}
@@ -311,6 +257,113 @@ func (l *lowering) add(enqueue launch) {
 	if l.capacity > 0 {
 		l.launches = append(l.launches, enqueue)
 	}
+}
+
+func (l *lowering) embed(op operation, at operands) error {
+	embed, err := l.device.kernels.embed(op.W.Type)
+	if err != nil {
+		return err
+	}
+	step, capacity := l.step, l.capacity
+	l.add(func(s *cudakern.Stream) error { return embed.Enqueue(s, at.dst, at.w, op.Dst.Cols, step, capacity) })
+	return nil
+}
+
+func (l *lowering) rmsNorm(op operation, at operands) error {
+	norm, heads, rows, capacity := l.device.kernels.norm, op.Dst.Cols/op.W.Cols, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return norm.Enqueue(s, at.dst, at.x, at.w, heads, op.W.Cols, op.Eps, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) addBias(op operation, at operands) error {
+	add, rows, capacity := l.device.kernels.add, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return add.EnqueueBias(s, at.dst, at.w, op.Dst.Cols, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) rope(op operation, at operands) error {
+	r := op.RoPE
+	turns, err := l.device.turns(r)
+	if err != nil {
+		return err
+	}
+	rope, step, capacity := l.device.kernels.rope, l.step, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return rope.Enqueue(s, at.dst, op.Dst.Cols, r.HeadDim, r.Dims, r.NeoX, turns, cmp.Or(r.Magnitude, 1), step, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) storeKV(op operation, at operands) error {
+	cache, err := l.device.cache(op.KV)
+	if err != nil {
+		return err
+	}
+	store, err := l.device.kernels.storeKV(cache.Half)
+	if err != nil {
+		return err
+	}
+	if op.rope != nil {
+		return l.storeTurned(op, store, cache, at)
+	}
+	step, capacity := l.step, l.capacity
+	l.add(func(s *cudakern.Stream) error { return store.Enqueue(s, cache, op.Layer, at.x, at.y, step, capacity) })
+	return nil
+}
+
+func (l *lowering) glu(op operation, at operands) error {
+	gate, err := gateOf(op.Op)
+	if err != nil {
+		return err
+	}
+	glu, rows, capacity := l.device.kernels.glu, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return glu.Enqueue(s, at.dst, at.x, at.y, gate, op.Dst.Cols, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) addRows(op operation, at operands) error {
+	add, rows, capacity := l.device.kernels.add, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error { return add.Enqueue(s, at.dst, at.x, op.Dst.Cols, rows, capacity) })
+	return nil
+}
+
+func (l *lowering) scale(op operation, at operands) error {
+	scale, rows, capacity := l.device.kernels.scale, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return scale.Enqueue(s, at.dst, op.Factor, op.Cap, op.Dst.Cols, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) gatherRows(op operation, at operands) error {
+	l.rows, l.capacity, l.prepared = l.step.Outs, l.out, prepared{}
+	gather, step, capacity := l.device.kernels.gather, l.step, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return gather.Enqueue(s, at.dst, at.x, op.Dst.Cols, step, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) route(op operation, at operands) error {
+	r, expert, rows, capacity := op.Routing, l.device.kernels.expert, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return expert.EnqueueRoute(s, at.dst, at.x, r.Experts, r.Used, r.Normalize, r.Scale, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) expertSum(op operation, at operands) error {
+	expert, rows, capacity := l.device.kernels.expert, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return expert.EnqueueSum(s, at.dst, at.x, at.y, op.Y.Cols/2, op.Dst.Cols, rows, capacity)
+	})
+	return nil
 }
 
 // matMul adds products, and what they need before them.
@@ -432,7 +485,7 @@ func gateOf(op device.Op) (cudakern.Gate, error) {
 	return gate, nil
 }
 
-func (l *lowering) attention(op device.Op, at operands) error {
+func (l *lowering) attention(op operation, at operands) error {
 	d, a := l.device, op.Attention
 	cache, err := d.cache(op.KV)
 	if err != nil {

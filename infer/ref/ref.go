@@ -138,7 +138,10 @@ func (d *Device) Compile(p *device.Program) (device.Executable, error) {
 		return nil, err
 	}
 	x := &executable{d: d, p: p, blocks: math.MaxInt, vocab: math.MaxInt}
-	for _, op := range p.Ops {
+	for i, op := range p.Ops {
+		if operations[op.Kind] == nil {
+			return nil, fmt.Errorf("operation %d, %s: is not known", i, op.Kind)
+		}
 		switch op.Kind {
 		case device.OpEmbed:
 			x.vocab = min(x.vocab, op.W.Rows)
@@ -168,82 +171,9 @@ func (x *executable) Run(b *device.Batch) error {
 		if op.Kind == device.OpGatherRows {
 			rows = len(b.Out)
 		}
-		x.d.run(op, b, rows)
+		operations[op.Kind](x.d, op, b, rows)
 	}
 	return nil
-}
-
-func (d *Device) run(op device.Op, b *device.Batch, rows int) {
-	dst := func(r int) []float32 { return d.row(op.Dst, r) }
-	switch op.Kind {
-	case device.OpEmbed:
-		for r := range rows {
-			d.weightRow(dst(r), op.W, int(b.Tokens[r]))
-		}
-	case device.OpRMSNorm:
-		w := d.vector(op.W)
-		for r := range rows {
-			for i := 0; i < op.X.Cols; i += len(w) {
-				rmsNorm(dst(r)[i:i+len(w)], d.row(op.X, r)[i:i+len(w)], w, op.Eps)
-			}
-		}
-	case device.OpMatMul:
-		weights := make([]float32, op.W.Cols)
-		for i := range op.W.Rows {
-			d.weightRow(weights, op.W, i)
-			for r := range rows {
-				dst(r)[i] = float32(dot(weights, d.row(op.X, r)))
-			}
-		}
-	case device.OpAddBias:
-		bias := d.vector(op.W)
-		for r := range rows {
-			add(dst(r), bias)
-		}
-	case device.OpRoPE:
-		frequencies := op.RoPE.Frequencies(d.vector(op.RoPE.Factors))
-		for r := range rows {
-			rope(dst(r), op.RoPE, frequencies, int(b.Pos[r]))
-		}
-	case device.OpStoreKV:
-		c := &d.caches[op.KV.ID-1]
-		for r := range rows {
-			c.store(op.Layer, b.Tables[b.Seq[r]], int(b.Pos[r]), d.row(op.X, r), d.row(op.Y, r))
-		}
-	case device.OpAttention:
-		c := &d.caches[op.KV.ID-1]
-		for r := range rows {
-			c.attend(dst(r), d.row(op.X, r), op.Layer, op.Attention, b.Tables[b.Seq[r]], int(b.Pos[r]))
-		}
-	case device.OpGLU:
-		for r := range rows {
-			glu(dst(r), d.row(op.X, r), d.row(op.Y, r), op.GLU)
-		}
-	case device.OpAdd:
-		for r := range rows {
-			add(dst(r), d.row(op.X, r))
-		}
-	case device.OpRoute:
-		for r := range rows {
-			route(dst(r), d.row(op.X, r), op.Routing)
-		}
-	case device.OpExpertMatMul:
-		for r := range rows {
-			d.expertMatMul(dst(r), d.row(op.X, r), d.row(op.Y, r), op.W, op.W.Rows/op.Experts)
-		}
-	case device.OpExpertSum:
-		for r := range rows {
-			expertSum(dst(r), d.row(op.X, r), d.row(op.Y, r))
-		}
-	case device.OpScale:
-		for r := range rows {
-			scale(dst(r), op.Factor, op.Cap)
-		}
-	case device.OpGatherRows:
-		for r := range rows {
-			copy(dst(r), d.row(op.X, int(b.Out[r])))
-		}
-	}
 }
 
 // row is row r of an activation.

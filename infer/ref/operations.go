@@ -1,0 +1,118 @@
+package ref
+
+import "m40-llm/infer/device"
+
+// operations compute an operation for the first rows of its tensors.
+var operations = map[device.OpKind]func(d *Device, op device.Op, b *device.Batch, rows int){
+	device.OpEmbed:        (*Device).embed,
+	device.OpRMSNorm:      (*Device).rmsNorm,
+	device.OpMatMul:       (*Device).matMul,
+	device.OpAddBias:      (*Device).addBias,
+	device.OpRoPE:         (*Device).rope,
+	device.OpStoreKV:      (*Device).storeKV,
+	device.OpAttention:    (*Device).attention,
+	device.OpGLU:          (*Device).glu,
+	device.OpAdd:          (*Device).addRows,
+	device.OpScale:        (*Device).scale,
+	device.OpGatherRows:   (*Device).gatherRows,
+	device.OpCandidates:   func(*Device, device.Op, *device.Batch, int) {}, // the row is read when it is asked for
+	device.OpRoute:        (*Device).route,
+	device.OpExpertMatMul: (*Device).expertProducts,
+	device.OpExpertSum:    (*Device).expertSum,
+}
+
+func (d *Device) embed(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		d.weightRow(d.row(op.Dst, r), op.W, int(b.Tokens[r]))
+	}
+}
+
+func (d *Device) rmsNorm(op device.Op, b *device.Batch, rows int) {
+	w := d.vector(op.W)
+	for r := range rows {
+		dst, x := d.row(op.Dst, r), d.row(op.X, r)
+		for i := 0; i < op.X.Cols; i += len(w) {
+			rmsNorm(dst[i:i+len(w)], x[i:i+len(w)], w, op.Eps)
+		}
+	}
+}
+
+func (d *Device) matMul(op device.Op, b *device.Batch, rows int) {
+	weights := make([]float32, op.W.Cols)
+	for i := range op.W.Rows {
+		d.weightRow(weights, op.W, i)
+		for r := range rows {
+			d.row(op.Dst, r)[i] = float32(dot(weights, d.row(op.X, r)))
+		}
+	}
+}
+
+func (d *Device) addBias(op device.Op, b *device.Batch, rows int) {
+	bias := d.vector(op.W)
+	for r := range rows {
+		add(d.row(op.Dst, r), bias)
+	}
+}
+
+func (d *Device) rope(op device.Op, b *device.Batch, rows int) {
+	frequencies := op.RoPE.Frequencies(d.vector(op.RoPE.Factors))
+	for r := range rows {
+		rope(d.row(op.Dst, r), op.RoPE, frequencies, int(b.Pos[r]))
+	}
+}
+
+func (d *Device) storeKV(op device.Op, b *device.Batch, rows int) {
+	c := &d.caches[op.KV.ID-1]
+	for r := range rows {
+		c.store(op.Layer, b.Tables[b.Seq[r]], int(b.Pos[r]), d.row(op.X, r), d.row(op.Y, r))
+	}
+}
+
+func (d *Device) attention(op device.Op, b *device.Batch, rows int) {
+	c := &d.caches[op.KV.ID-1]
+	for r := range rows {
+		c.attend(d.row(op.Dst, r), d.row(op.X, r), op.Layer, op.Attention, b.Tables[b.Seq[r]], int(b.Pos[r]))
+	}
+}
+
+func (d *Device) glu(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		glu(d.row(op.Dst, r), d.row(op.X, r), d.row(op.Y, r), op.GLU)
+	}
+}
+
+func (d *Device) addRows(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		add(d.row(op.Dst, r), d.row(op.X, r))
+	}
+}
+
+func (d *Device) scale(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		scale(d.row(op.Dst, r), op.Factor, op.Cap)
+	}
+}
+
+func (d *Device) gatherRows(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		copy(d.row(op.Dst, r), d.row(op.X, int(b.Out[r])))
+	}
+}
+
+func (d *Device) route(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		route(d.row(op.Dst, r), d.row(op.X, r), op.Routing)
+	}
+}
+
+func (d *Device) expertProducts(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		d.expertMatMul(d.row(op.Dst, r), d.row(op.X, r), d.row(op.Y, r), op.W, op.W.Rows/op.Experts)
+	}
+}
+
+func (d *Device) expertSum(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		expertSum(d.row(op.Dst, r), d.row(op.X, r), d.row(op.Y, r))
+	}
+}
