@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"math"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -55,8 +56,8 @@ func TestDequantizeReference(t *testing.T) {
 			}
 		})
 	}
-	if compared != 7 { // F32 needs no reference
-		t.Errorf("%d types were compared, want F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K", compared)
+	if compared != len(index) {
+		t.Errorf("%d types were compared, want all %d", compared, len(index))
 	}
 }
 
@@ -100,7 +101,8 @@ func TestDequantize(t *testing.T) {
 		dst  int
 		want string
 	}{
-		{"a type without a decoder is named, with those that have one", gguf.Q2_K, 84, 256, "weights of type Q2_K, only with F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K and BF16"},
+		{"a type without a decoder is named, with those that have one", gguf.TQ1_0, 54, 256, "weights of type TQ1_0, only with F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M, BF16 and MXFP4"},
+		{"activations of eight bits are no weights", gguf.Q8_1, 36, 32, "weights of type Q8_1, only with"},
 		{"an unknown type is named", gguf.Type(77), 1, 1, "type 77"},
 		{"a part of a block is refused", gguf.Q8_0, 34, 16, "34 bytes are not 16 elements of type Q8_0"},
 		{"too few bytes are refused", gguf.Q8_0, 33, 32, "33 bytes are not 32 elements"},
@@ -110,6 +112,94 @@ func TestDequantize(t *testing.T) {
 			err := gguf.Dequantize(c.typ, make([]byte, c.src), make([]float32, c.dst))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got error %v, want one that says %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestDequantizeFormulas compares types that have no reference with their definitions, written
+// here one value at a time in float64.
+func TestDequantizeFormulas(t *testing.T) {
+	half := func(b []byte) float64 { return float64(gguf.F16ToF32(binary.LittleEndian.Uint16(b))) }
+	bit := func(b []byte, i int) int { return int(b[i/8]) >> (i % 8) & 1 }
+	nibble := func(b []byte, i int) int { return int(b[i%16]) >> (i / 16 * 4) & 15 }
+	for _, c := range []struct {
+		typ   gguf.Type
+		value func(block []byte, i int) float64
+	}{
+		{gguf.Q4_1, func(b []byte, i int) float64 { return half(b)*float64(nibble(b[4:], i)) + half(b[2:]) }},
+		{gguf.Q5_0, func(b []byte, i int) float64 { return half(b) * float64(nibble(b[6:], i)+16*bit(b[2:], i)-16) }},
+		{gguf.Q5_1, func(b []byte, i int) float64 {
+			return half(b)*float64(nibble(b[8:], i)+16*bit(b[4:], i)) + half(b[2:])
+		}},
+		{gguf.Q3_K, func(b []byte, i int) float64 {
+			// Value i lies in run r of 32, of which four share the bits of 32 bytes.
+			r, k := i/32, i%32
+			low := int(b[32+r/4*32+k]) >> (2 * (r % 4)) & 3
+			q := low + 4*bit(b[k:], r) - 4
+			// The scale of part p: four bits, then two.
+			p := i / 16
+			four := int(b[96+p%8]) >> (4 * (p / 8)) & 15
+			two := int(b[104+p%4]) >> (2 * (p / 4)) & 3
+			return half(b[108:]) * float64(four+16*two-32) * float64(q)
+		}},
+		{gguf.IQ4_NL, func(b []byte, i int) float64 {
+			levels := []float64{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+			return half(b) * levels[nibble(b[2:], i)]
+		}},
+	} {
+		t.Run(c.typ.String()+" has the values of its definition", func(t *testing.T) {
+			const blocks = 64
+			elements, size := c.typ.Block()
+			n, bytes := int(elements), int(size)
+			src, dst := make([]byte, blocks*bytes), make([]float32, blocks*n)
+			rng := rand.New(rand.NewPCG(8, 8))
+			for i := range src {
+				src[i] = byte(rng.Uint32())
+			}
+			if err := gguf.SetRandomScale(c.typ, src, 0.7); err != nil {
+				t.Fatal(err)
+			}
+			if err := gguf.Dequantize(c.typ, src, dst); err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range dst {
+				block := src[i/n*bytes:][:bytes]
+				// A sum of scale and offset may cancel, so that its error is relative to them.
+				if want := c.value(block, i%n); math.Abs(float64(v)-want) > 1e-6*(math.Abs(want)+1) {
+					t.Fatalf("value %d is %g, want %g", i, v, want)
+				}
+			}
+		})
+	}
+}
+
+// TestRandomScale checks random weights of every type that has them.
+func TestRandomScale(t *testing.T) {
+	for _, typ := range gguf.Types() {
+		if !typ.IsRandomizable() {
+			continue
+		}
+		t.Run("random weights of "+typ.String()+" have about the wanted size", func(t *testing.T) {
+			elements, bytes := typ.Block()
+			const n = 1 << 14
+			src, dst := make([]byte, n/elements*bytes), make([]float32, n)
+			rng := rand.New(rand.NewPCG(9, 9))
+			for i := range src {
+				src[i] = byte(rng.Uint32())
+			}
+			if err := gguf.SetRandomScale(typ, src, 0.03); err != nil {
+				t.Fatal(err)
+			}
+			if err := gguf.Dequantize(typ, src, dst); err != nil {
+				t.Fatal(err)
+			}
+			squares := 0.0
+			for _, v := range dst {
+				squares += float64(v) * float64(v)
+			}
+			if size := math.Sqrt(squares / n); !(size > 0.01 && size < 0.09) {
+				t.Errorf("the root of the mean square is %g, want about 0.03", size)
 			}
 		})
 	}

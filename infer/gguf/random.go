@@ -11,7 +11,7 @@ func (t Type) IsRandomizable() bool { return t.format().unit != nil }
 
 // SetRandomScale turns random bits into weights: it sets the scales of blocks, which must be
 // whole blocks of type t, so that the magnitude of their values is about size. A negative size
-// makes all scales negative.
+// makes all scales negative, where the type's scales have a sign.
 func SetRandomScale(t Type, blocks []byte, size float64) error {
 	f := t.format()
 	if f.unit == nil {
@@ -52,4 +52,27 @@ func unitF32(value []byte, size float64) {
 func unitF16(value []byte, size float64) {
 	exponent := F32ToF16(float32(size)) & 0x7c00
 	binary.LittleEndian.PutUint16(value, binary.LittleEndian.Uint16(value)&0x83ff|exponent)
+}
+
+// unitBF16 is like unitF32 for the upper half of a float32.
+func unitBF16(value []byte, size float64) {
+	exponent := uint16(math.Float32bits(float32(size))>>16) & 0x7f80
+	binary.LittleEndian.PutUint16(value, binary.LittleEndian.Uint16(value)&0x807f|exponent)
+}
+
+// unitMXFP4 sets the exponent of a block to that of a scale of size/4 or size/2. A block has
+// no other scale.
+func unitMXFP4(block []byte, size float64) {
+	block[0] = byte(math.Float32bits(float32(math.Abs(size)))>>23) - 1 - block[0]&1
+}
+
+// unitIQ1_M is like halves for a scale whose four parts lie in as many words.
+func unitIQ1_M(block []byte, size float64) {
+	d := make([]byte, 2)
+	binary.LittleEndian.PutUint16(d, iq1mScale(block))
+	halves(scale{0, 1. / 8})(d, size)
+	bits := binary.LittleEndian.Uint16(d)
+	for i := range 4 {
+		block[49+2*i] = block[49+2*i]&0xf | byte(bits>>(4*i)&0xf<<4)
+	}
 }

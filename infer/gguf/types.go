@@ -54,12 +54,12 @@ type format struct {
 }
 
 // formats is the one table of element formats, by type. What a format means is in
-// dequantize.go. Devices add rows of their own: infer/cpu/formats.h and
+// dequantize.go and codebooks.go. Devices add rows of their own: infer/cpu/formats.h and
 // cudakern/modules.txt.
 var formats = [...]format{
 	F32:  {"F32", 1, 4, decodeF32, unitF32},
 	F16:  {"F16", 1, 2, decodeF16, unitF16},
-	BF16: {"BF16", 1, 2, decodeBF16, nil},
+	BF16: {"BF16", 1, 2, decodeBF16, unitBF16},
 	F64:  {"F64", 1, 8, nil, nil},
 	I8:   {"I8", 1, 1, nil, nil},
 	I16:  {"I16", 1, 2, nil, nil},
@@ -67,29 +67,29 @@ var formats = [...]format{
 	I64:  {"I64", 1, 8, nil, nil},
 
 	Q4_0:    {"Q4_0", 32, 18, decodeQ4_0, halves(scale{0, 1. / 4})},
-	Q4_1:    {"Q4_1", 32, 20, nil, nil},
-	Q5_0:    {"Q5_0", 32, 22, nil, nil},
-	Q5_1:    {"Q5_1", 32, 24, nil, nil},
+	Q4_1:    {"Q4_1", 32, 20, decodeQ4_1, halves(scale{0, 1. / 8}, scale{2, -1})},
+	Q5_0:    {"Q5_0", 32, 22, decodeQ5_0, halves(scale{0, 1. / 8})},
+	Q5_1:    {"Q5_1", 32, 24, decodeQ5_1, halves(scale{0, 1. / 16}, scale{2, -1})},
 	Q8_0:    {"Q8_0", 32, 34, decodeQ8_0, halves(scale{0, 1. / 64})},
 	Q8_1:    {"Q8_1", 32, 36, nil, nil},
-	Q2_K:    {"Q2_K", 256, 84, nil, nil},
-	Q3_K:    {"Q3_K", 256, 110, nil, nil},
+	Q2_K:    {"Q2_K", 256, 84, decodeQ2_K, halves(scale{80, 1. / 12}, scale{82, 1. / 8})},
+	Q3_K:    {"Q3_K", 256, 110, decodeQ3_K, halves(scale{108, 1. / 32})},
 	Q4_K:    {"Q4_K", 256, 144, decodeQ4_K, halves(scale{0, 1. / (8 * 32)}, scale{2, 1. / 32})},
 	Q5_K:    {"Q5_K", 256, 176, decodeQ5_K, halves(scale{0, 1. / (16 * 32)}, scale{2, 1. / 32})},
 	Q6_K:    {"Q6_K", 256, 210, decodeQ6_K, halves(scale{208, 1. / (16 * 64)})},
 	Q8_K:    {"Q8_K", 256, 292, nil, nil},
-	IQ2_XXS: {"IQ2_XXS", 256, 66, nil, nil},
-	IQ2_XS:  {"IQ2_XS", 256, 74, nil, nil},
-	IQ2_S:   {"IQ2_S", 256, 82, nil, nil},
-	IQ3_XXS: {"IQ3_XXS", 256, 98, nil, nil},
-	IQ3_S:   {"IQ3_S", 256, 110, nil, nil},
-	IQ1_S:   {"IQ1_S", 256, 50, nil, nil},
-	IQ1_M:   {"IQ1_M", 256, 56, nil, nil},
-	IQ4_NL:  {"IQ4_NL", 32, 18, nil, nil},
-	IQ4_XS:  {"IQ4_XS", 256, 136, nil, nil},
+	IQ2_XXS: {"IQ2_XXS", 256, 66, decodeIQ2_XXS, halves(scale{0, 1. / 50})},
+	IQ2_XS:  {"IQ2_XS", 256, 74, decodeIQ2_XS, halves(scale{0, 1. / 50})},
+	IQ2_S:   {"IQ2_S", 256, 82, decodeIQ2_S, halves(scale{0, 1. / 50})},
+	IQ3_XXS: {"IQ3_XXS", 256, 98, decodeIQ3_XXS, halves(scale{0, 1. / 120})},
+	IQ3_S:   {"IQ3_S", 256, 110, decodeIQ3_S, halves(scale{0, 1. / 128})},
+	IQ1_S:   {"IQ1_S", 256, 50, decodeIQ1_S, halves(scale{0, 1. / 8})},
+	IQ1_M:   {"IQ1_M", 256, 56, decodeIQ1_M, unitIQ1_M},
+	IQ4_NL:  {"IQ4_NL", 32, 18, decodeIQ4_NL, halves(scale{0, 1. / 64})},
+	IQ4_XS:  {"IQ4_XS", 256, 136, decodeIQ4_XS, halves(scale{0, 1. / (16 * 64)})},
 	TQ1_0:   {"TQ1_0", 256, 54, nil, nil},
 	TQ2_0:   {"TQ2_0", 256, 66, nil, nil},
-	MXFP4:   {"MXFP4", 32, 17, nil, nil},
+	MXFP4:   {"MXFP4", 32, 17, decodeMXFP4, unitMXFP4},
 }
 
 // format returns what t is, without elements if t is unknown.

@@ -16,7 +16,7 @@ func TestDeviceContract(t *testing.T) {
 	open := func() (device.Device, error) { return ref.New(), nil }
 	devicetest.Run(t, devicetest.Suite{
 		Open:  []func() (device.Device, error){open},
-		Types: []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0},
+		Types: []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.MXFP4},
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 // errors demands an error, not a crash, for what a caller can get wrong.
 func (s Suite) errors(t *testing.T) {
 	t.Run("a weight type without kernels is refused by name", func(t *testing.T) {
-		_, err := open(t, s.Open[0]).Upload(gguf.IQ1_M, 1, 256, make([]byte, 56))
-		if err == nil || !strings.Contains(err.Error(), "IQ1_M") {
+		_, err := open(t, s.Open[0]).Upload(gguf.TQ1_0, 1, 256, make([]byte, 54))
+		if err == nil || !strings.Contains(err.Error(), "TQ1_0") {
 			t.Errorf("got %v", err)
 		}
 	})
