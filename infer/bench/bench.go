@@ -111,6 +111,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		Blocks:    b.blocks * o.Parallel,
 		MaxRows:   max(chunkRows, o.Parallel),
 		MaxOut:    o.Parallel,
+		Context:   longest + o.Answer,
 		Progress: func(p model.Progress) {
 			if p.KernelsTotal > 0 {
 				o.Progress(fmt.Sprintf("compiling kernels, %d of %d", p.Kernels, p.KernelsTotal), 0, 0)

@@ -19,6 +19,12 @@ type RoPE struct {
 	Magnitude float32 // what the turned elements are multiplied by; 0: 1
 }
 
+// Unscaled returns r as it was before the context was extended.
+func (r RoPE) Unscaled() RoPE {
+	r.Scale, r.Low, r.High, r.Magnitude = 1, 0, 0, 0
+	return r
+}
+
 // Frequencies returns by how many radians a position turns each pair:
 // Scale · Base^(-2i/Dims) / factors[i], where factors may be nil.
 func (r RoPE) Frequencies(factors []float32) []float64 {

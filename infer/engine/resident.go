@@ -232,6 +232,7 @@ func (l *loop) put(s *source, p placed) (*resident, error) {
 		Blocks:    p.plan.Blocks,
 		MaxRows:   l.sched.limits.Rows,
 		MaxOut:    l.sched.limits.Logits,
+		Context:   p.plan.Context,
 		Progress:  func(p model.Progress) { l.progress(s, p) },
 	})
 	if l.ctx.Err() != nil {

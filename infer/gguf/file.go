@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime/debug"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -230,6 +231,19 @@ type Tensor struct {
 func (t Tensor) Size() int64 {
 	n, _ := tensorBytes(t.Type, t.Shape)
 	return int64(n)
+}
+
+// Slice returns n of the tensor's rows from row first on; of a vector, elements.
+func (t Tensor) Slice(first, n int) Tensor {
+	last := len(t.Shape) - 1
+	row := 1
+	for _, d := range t.Shape[:last] {
+		row *= d
+	}
+	from, to := int(t.Type.RowBytes(first*row)), int(t.Type.RowBytes((first+n)*row))
+	t.Shape = append(slices.Clone(t.Shape[:last]), n)
+	t.Data, t.begin = t.Data[from:to], t.begin+from
+	return t
 }
 
 // Elements returns the number of elements of the tensor.

@@ -3,13 +3,16 @@ package model
 import (
 	"maps"
 	"slices"
+
+	"m40-llm/infer/device"
 )
 
 // architecture declares a family of models: what sets it apart from the others. All else
 // is in the file.
 type architecture struct {
-	neox    bool // RoPE turns (i, i+n/2) instead of (2i, 2i+1)
-	tensors []tensor
+	neox       bool              // RoPE turns (i, i+n/2) instead of (2i, 2i+1)
+	activation device.Activation // of the feed-forward layers; 0: SiLU
+	tensors    []tensor
 
 	// read, if set, reads the keys that only this family has, and makes the choices of each
 	// layer.
@@ -18,11 +21,22 @@ type architecture struct {
 
 // architectures are the supported values of general.architecture.
 var architectures = map[string]architecture{
-	"gemma2":   gemma2,
-	"llama":    llama,
-	"qwen2":    qwen2,
-	"qwen3":    qwen3,
-	"qwen3moe": qwen3moe,
+	"ernie4_5":      ernie45,
+	"exaone4":       exaone4,
+	"gemma":         gemma,
+	"gemma2":        gemma2,
+	"gemma3":        gemma3,
+	"glm4":          glm4,
+	"granite":       granite,
+	"hunyuan-dense": hunyuanDense,
+	"llama":         llama,
+	"olmo2":         olmo2,
+	"phi3":          phi3,
+	"qwen2":         qwen2,
+	"qwen3":         qwen3,
+	"qwen3moe":      qwen3moe,
+	"seed_oss":      seedOSS,
+	"smollm3":       smollm3,
 }
 
 // Architectures lists the supported values of general.architecture.
@@ -36,6 +50,8 @@ const (
 	outputNorm
 	output
 	ropeFreqs
+	ropeShort
+	ropeLong
 
 	attnNorm
 	attnQ
@@ -66,7 +82,8 @@ const (
 	slots // their number
 )
 
-// tensor declares a tensor of the model's file.
+// tensor declares a tensor of the model's file. Of several that are declared for one slot,
+// the first that the file has is used.
 type tensor struct {
 	slot  slot
 	name  string // in the file; of a layer's tensors, after "blk.N."
@@ -74,7 +91,23 @@ type tensor struct {
 	part  part
 
 	optional bool
-	instead  string // the name of the tensor that is used where there is no such one
+
+	before, after []size // outputs that the file's tensor has beside these: see fused
+}
+
+// fused declares tensors that are one in the file: the outputs of each follow those of the one
+// before it.
+func fused(name string, tensors ...tensor) []tensor {
+	for i := range tensors {
+		tensors[i].name = name
+		for _, t := range tensors[:i] {
+			tensors[i].before = append(tensors[i].before, t.shape[0])
+		}
+		for _, t := range tensors[i+1:] {
+			tensors[i].after = append(tensors[i].after, t.shape[0])
+		}
+	}
+	return tensors
 }
 
 // part says which stages hold a tensor.
@@ -87,9 +120,11 @@ const (
 	everyStage
 )
 
-// shape is the shape of a tensor, outputs first, in sizes of the model or of the tensor's
-// layer. A tensor with a size of 0 is in no file.
-type shape []func(c *Config, l *Layer) int
+// size is a size of the model or of one of its layers.
+type size func(c *Config, l *Layer) int
+
+// shape is the shape of a tensor, outputs first. A tensor with a size of 0 is in no file.
+type shape []size
 
 // dims returns the rows and columns of a tensor that every device sees as a matrix.
 func (s shape) dims(c *Config, l *Layer) (rows, cols int) {
@@ -108,15 +143,27 @@ func headDim(_ *Config, l *Layer) int   { return l.HeadDim }
 func hiddenDim(_ *Config, l *Layer) int { return l.HiddenDim }
 func experts(_ *Config, l *Layer) int   { return l.Routing.Experts }
 func expertDim(_ *Config, l *Layer) int { return l.ExpertDim }
-func ropePairs(_ *Config, l *Layer) int { return l.RoPE.Dims / 2 }
+
+// ropePairs is the number of pairs that layers with RoPE turn.
+func ropePairs(c *Config, _ *Layer) (pairs int) {
+	for _, l := range c.Layers {
+		pairs = max(pairs, l.RoPE.Dims/2)
+	}
+	return pairs
+}
 
 // Tensors that many families have.
 var (
 	ends = []tensor{
 		{slot: tokenEmbd, name: "token_embd.weight", shape: shape{vocab, dim}, part: firstStage},
 		{slot: outputNorm, name: "output_norm.weight", shape: shape{dim}, part: lastStage},
-		{slot: output, name: "output.weight", shape: shape{vocab, dim}, part: lastStage, instead: "token_embd.weight"},
+		{slot: output, name: "output.weight", shape: shape{vocab, dim}, part: lastStage},
+		{slot: output, name: "token_embd.weight", shape: shape{vocab, dim}, part: lastStage},
 		{slot: ropeFreqs, name: "rope_freqs.weight", shape: shape{ropePairs}, part: everyStage, optional: true},
+	}
+	ropeFactors = []tensor{
+		{slot: ropeShort, name: "rope_factors_short.weight", shape: shape{ropePairs}, part: everyStage, optional: true},
+		{slot: ropeLong, name: "rope_factors_long.weight", shape: shape{ropePairs}, part: everyStage, optional: true},
 	}
 	norms = []tensor{
 		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
@@ -127,12 +174,20 @@ var (
 		{slot: attnK, name: "attn_k.weight", shape: shape{kvDim, dim}},
 		{slot: attnV, name: "attn_v.weight", shape: shape{kvDim, dim}},
 		{slot: attnOutput, name: "attn_output.weight", shape: shape{dim, queryDim}},
-	}
-	attentionBiases = []tensor{
 		{slot: attnQBias, name: "attn_q.bias", shape: shape{queryDim}, optional: true},
 		{slot: attnKBias, name: "attn_k.bias", shape: shape{kvDim}, optional: true},
 		{slot: attnVBias, name: "attn_v.bias", shape: shape{kvDim}, optional: true},
 		{slot: attnOutputBias, name: "attn_output.bias", shape: shape{dim}, optional: true},
+	}
+	fusedAttention = slices.Concat(
+		fused("attn_qkv.weight", tensor{slot: attnQ, shape: shape{queryDim, dim}, optional: true},
+			tensor{slot: attnK, shape: shape{kvDim, dim}, optional: true}, tensor{slot: attnV, shape: shape{kvDim, dim}, optional: true}),
+		fused("attn_qkv.bias", tensor{slot: attnQBias, shape: shape{queryDim}, optional: true},
+			tensor{slot: attnKBias, shape: shape{kvDim}, optional: true}, tensor{slot: attnVBias, shape: shape{kvDim}, optional: true}),
+		attention)
+	rowNorms = []tensor{ // of all queries and of all keys of a row at once
+		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{queryDim}},
+		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{kvDim}},
 	}
 	headNorms = []tensor{
 		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{headDim}},
@@ -142,12 +197,13 @@ var (
 		{slot: ffnGate, name: "ffn_gate.weight", shape: shape{hiddenDim, dim}},
 		{slot: ffnUp, name: "ffn_up.weight", shape: shape{hiddenDim, dim}},
 		{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, hiddenDim}},
-	}
-	feedForwardBiases = []tensor{
 		{slot: ffnGateBias, name: "ffn_gate.bias", shape: shape{hiddenDim}, optional: true},
 		{slot: ffnUpBias, name: "ffn_up.bias", shape: shape{hiddenDim}, optional: true},
 		{slot: ffnDownBias, name: "ffn_down.bias", shape: shape{dim}, optional: true},
 	}
+	fusedFeedForward = slices.Concat(
+		fused("ffn_up.weight", tensor{slot: ffnGate, shape: shape{hiddenDim, dim}}, tensor{slot: ffnUp, shape: shape{hiddenDim, dim}}),
+		[]tensor{{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, hiddenDim}}})
 	mixtureOfExperts = []tensor{
 		{slot: ffnRouter, name: "ffn_gate_inp.weight", shape: shape{experts, dim}},
 		{slot: ffnGateExperts, name: "ffn_gate_exps.weight", shape: shape{experts, expertDim, dim}},

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -19,8 +20,14 @@ type Config struct {
 	Eps           float32 // of RMSNorm
 	Layers        []Layer
 
-	EmbeddingScale float32 // what embeddings are multiplied by; 0: nothing
-	LogitCap       float32 // logits l become LogitCap · tanh(l / LogitCap); 0: they stay
+	// What values are multiplied by; 0: nothing.
+	EmbeddingScale float32
+	ResidualScale  float32 // what a layer adds
+	LogitScale     float32
+
+	LogitCap float32 // logits l become LogitCap · tanh(l / LogitCap); 0: they stay
+
+	OriginalContext int // positions up to which the short factors of RoPE hold
 }
 
 // Layer is the shape of one layer of a model.
@@ -33,7 +40,8 @@ type Layer struct {
 	Activation device.Activation
 	Routing    device.Routing // of the experts of the feed-forward layer, if it has any
 	ExpertDim  int            // width of each
-	RoPE       device.RoPE
+	RoPE       device.RoPE    // of no dimensions: there is none
+	NormLast   bool           // queries and keys are normed after RoPE, not before
 }
 
 // Limits of what a file may claim, far above any real model, so that no product
@@ -64,9 +72,11 @@ func ReadConfig(f *gguf.File) (Config, error) {
 		Dim:           m.integer("embedding_length", 1, maxDim),
 		Eps:           float32(m.float("attention.layer_norm_rms_epsilon", 0, 1)),
 	}
+	c.OriginalContext = m.optionalInteger("rope.scaling.original_context_length", 1, maxContext, c.ContextLength)
 	layers := m.integer("block_count", 1, maxLayers)
 	l := m.layer(c)
 	l.RoPE.NeoX = arch.neox
+	l.Activation = cmp.Or(arch.activation, device.SiLU)
 	c.Layers = slices.Repeat([]Layer{l}, layers)
 	if arch.read != nil {
 		arch.read(&m, &c)
@@ -80,7 +90,7 @@ func ReadConfig(f *gguf.File) (Config, error) {
 
 // layer reads what the layers of c have in common.
 func (m *metadata) layer(c Config) Layer {
-	l := Layer{HiddenDim: m.integer("feed_forward_length", 1, maxDim), Activation: device.SiLU}
+	l := Layer{HiddenDim: m.integer("feed_forward_length", 1, maxDim)}
 	l.Heads = m.integer("attention.head_count", 1, maxHeads)
 	l.Window = m.optionalInteger("attention.sliding_window", 0, maxContext, 0)
 	l.KVHeads = m.optionalInteger("attention.head_count_kv", 1, maxHeads, l.Heads)
@@ -92,11 +102,28 @@ func (m *metadata) layer(c Config) Layer {
 		m.fail(fmt.Errorf("%s: values of %d beside keys of %d are not supported", m.key("attention.value_length"), v, l.HeadDim))
 	}
 	l.Scale = float32(1 / math.Sqrt(float64(l.HeadDim)))
-	l.RoPE = m.rope(l.HeadDim, c.ContextLength)
+	l.RoPE = m.rope(l.HeadDim, c.OriginalContext)
 	if l.HeadDim == 0 {
 		m.fail(fmt.Errorf("%s: %d heads do not fit a width of %d", m.key("attention.head_count"), l.Heads, c.Dim))
 	}
 	return l
+}
+
+// windows leaves the window to those layers that have one, and the frequency base that windows
+// have to their RoPE: where the file does not say which layers these are, all but the last of
+// each period. It reports whether there are windows.
+func (m *metadata) windows(c *Config, period int) bool {
+	windowed := m.pattern("attention.sliding_window_pattern", len(c.Layers), period)
+	base := m.optionalFloat("rope.freq_base_swa", 1, 1e12, c.Layers[0].RoPE.Base)
+	window := c.Layers[0].Window
+	for i := range c.Layers {
+		if l := &c.Layers[i]; windowed[i] {
+			l.RoPE.Base = base
+		} else {
+			l.Window = 0
+		}
+	}
+	return window > 0
 }
 
 // experts reads the mixture of experts that l has.

@@ -1,6 +1,10 @@
 package model
 
-import "m40-llm/infer/device"
+import (
+	"cmp"
+
+	"m40-llm/infer/device"
+)
 
 // recording writes a stage of the forward pass into a program.
 type recording struct {
@@ -22,13 +26,10 @@ func (r *recording) record() {
 	b.X = r.buffer("x", c.Dim)
 	if r.s.embeds {
 		r.Embed(b.X, w[tokenEmbd])
-		if c.EmbeddingScale != 0 {
-			r.Scale(b.X, c.EmbeddingScale, 0)
-		}
+		r.scale(b.X, c.EmbeddingScale, 0)
 	}
 	for i := range r.s.layers {
-		r.attention(i)
-		r.feedForward(i)
+		r.layer(i)
 	}
 	if r.s.outputs {
 		last := r.gathered("last", c.Dim)
@@ -36,58 +37,87 @@ func (r *recording) record() {
 		r.GatherRows(last, b.X)
 		r.RMSNorm(last, last, w[outputNorm], c.Eps)
 		r.MatMul(b.Logits, w[output], last)
-		if c.LogitCap != 0 {
-			r.Scale(b.Logits, 1, c.LogitCap)
-		}
+		r.scale(b.Logits, c.LogitScale, c.LogitCap)
 		r.Candidates(b.Logits)
 	}
 }
 
-// attention records x += Wo · attention(RoPE(Wq·n), RoPE(Wk·n), Wv·n) with
-// n = RMSNorm(x), and the norms of queries, keys and of what is added that the layer has.
-func (r *recording) attention(i int) {
+// layer records x += attention(norm(x)) and x += feedForward(norm(x)). Each of the norms, and of
+// those of what is added, is there if its weights are. Where attention has a norm and the
+// feed-forward layer has none, both read that of attention.
+func (r *recording) layer(i int) {
 	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
-	kv, layer := r.s.kv[r.s.places[i].cache], r.s.places[i].layer
-	rope := l.RoPE
-	rope.Factors = r.s.weights[ropeFreqs]
 
 	n := r.norm(x, w[attnNorm])
+	r.add(x, r.attention(i, n), w[attnPostNorm])
+	if !w[ffnNorm].None() {
+		n = r.norm(x, w[ffnNorm])
+	}
+	if w[ffnRouter].None() {
+		r.add(x, r.feedForward(l, w, n), w[ffnPostNorm])
+	} else {
+		r.add(x, r.experts(l, w, n), w[ffnPostNorm])
+	}
+}
+
+// add records x += proj, which is normed and scaled before that as the model says.
+func (r *recording) add(x, proj, norm device.Tensor) {
+	r.normInPlace(proj, norm)
+	r.scale(proj, r.m.config.ResidualScale, 0)
+	r.Add(x, proj)
+}
+
+// attention records Wo · attention(RoPE(Wq·n), RoPE(Wk·n), Wv·n), and the norms of queries and
+// keys that the layer has.
+func (r *recording) attention(i int, n device.Tensor) device.Tensor {
+	l, w := &r.m.config.Layers[r.s.first+i], &r.s.layers[i]
+	kv, layer := r.s.kv[r.s.places[i].cache], r.s.places[i].layer
+
 	q := r.linear("q", w[attnQ], w[attnQBias], n)
 	k := r.linear("k", w[attnK], w[attnKBias], n)
 	v := r.linear("v", w[attnV], w[attnVBias], n)
-	r.normInPlace(q, w[attnQNorm])
-	r.normInPlace(k, w[attnKNorm])
-	r.RoPE(q, rope)
-	r.RoPE(k, rope)
+	if !l.NormLast {
+		r.normInPlace(q, w[attnQNorm])
+		r.normInPlace(k, w[attnKNorm])
+	}
+	if rope := l.RoPE; rope.Dims > 0 {
+		rope.Factors = r.ropeFactors()
+		r.RoPE(q, rope)
+		r.RoPE(k, rope)
+	}
+	if l.NormLast {
+		r.normInPlace(q, w[attnQNorm])
+		r.normInPlace(k, w[attnKNorm])
+	}
 	r.StoreKV(kv, layer, k, v)
 	att := r.buffer("att", q.Cols)
 	r.Attention(att, q, kv, layer, l.Attention)
-	proj := r.linear("proj", w[attnOutput], w[attnOutputBias], att)
-	r.normInPlace(proj, w[attnPostNorm])
-	r.Add(x, proj)
+	return r.linear("proj", w[attnOutput], w[attnOutputBias], att)
 }
 
-// feedForward records x += Wdown · (a(Wgate·n) · Wup·n) with n = RMSNorm(x), and the norm of
-// what is added if the layer has one. In a mixture of experts, what is added is the weighted
-// sum of that over the experts that the router chooses for a row.
-func (r *recording) feedForward(i int) {
-	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
-
-	n := r.norm(x, w[ffnNorm])
-	var proj device.Tensor
-	if w[ffnRouter].None() {
-		gate := r.linear("gate", w[ffnGate], w[ffnGateBias], n)
-		up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
-		r.GLU(gate, gate, up, l.Activation)
-		proj = r.linear("proj", w[ffnDown], w[ffnDownBias], gate)
-	} else {
-		proj = r.experts(l, w, n)
+// ropeFactors returns what the frequencies of RoPE are divided by, if anything: some models have
+// other factors for contexts above the original one.
+func (r *recording) ropeFactors() device.Tensor {
+	w := &r.s.weights
+	switch {
+	case !w[ropeFreqs].None():
+		return w[ropeFreqs]
+	case cmp.Or(r.m.options.Context, r.m.config.ContextLength) > r.m.config.OriginalContext:
+		return w[ropeLong]
 	}
-	r.normInPlace(proj, w[ffnPostNorm])
-	r.Add(x, proj)
+	return w[ropeShort]
 }
 
-// experts records what the experts of a layer add.
+// feedForward records Wdown · (a(Wgate·n) · Wup·n).
+func (r *recording) feedForward(l *Layer, w *weights, n device.Tensor) device.Tensor {
+	gate := r.linear("gate", w[ffnGate], w[ffnGateBias], n)
+	up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
+	r.GLU(gate, gate, up, l.Activation)
+	return r.linear("proj", w[ffnDown], w[ffnDownBias], gate)
+}
+
+// experts records the weighted sum of feedForward over the experts that the router chooses for a
+// row.
 func (r *recording) experts(l *Layer, w *weights, n device.Tensor) device.Tensor {
 	routes := r.buffer("routes", l.Routing.Cols())
 	r.Route(routes, r.linear("router", w[ffnRouter], device.Tensor{}, n), l.Routing)
@@ -105,7 +135,11 @@ func (r *recording) experts(l *Layer, w *weights, n device.Tensor) device.Tensor
 	return proj
 }
 
+// norm returns the norm of x, or x where there are no weights of one.
 func (r *recording) norm(x, w device.Tensor) device.Tensor {
+	if w.None() {
+		return x
+	}
 	n := r.buffer("norm", x.Cols)
 	r.RMSNorm(n, x, w, r.m.config.Eps)
 	return n
@@ -115,6 +149,13 @@ func (r *recording) norm(x, w device.Tensor) device.Tensor {
 func (r *recording) normInPlace(x, w device.Tensor) {
 	if !w.None() {
 		r.RMSNorm(x, x, w, r.m.config.Eps)
+	}
+}
+
+// scale records x = x · factor, capped softly; 0: it is not.
+func (r *recording) scale(x device.Tensor, factor, cap float32) {
+	if factor != 0 && factor != 1 || cap != 0 {
+		r.Scale(x, cmp.Or(factor, 1), cap)
 	}
 }
 

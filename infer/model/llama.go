@@ -4,5 +4,5 @@ import "slices"
 
 // Llama 2 and 3, Mistral and relatives.
 var llama = architecture{
-	tensors: slices.Concat(ends, norms, attention, attentionBiases, gatedFeedForward, feedForwardBiases),
+	tensors: slices.Concat(ends, ropeFactors, norms, attention, gatedFeedForward),
 }

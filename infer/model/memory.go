@@ -74,7 +74,7 @@ func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 	if err != nil {
 		return p, err
 	}
-	counted := map[string]bool{}
+	counted := map[source]bool{}
 	for _, t := range tensors {
 		bytes, err := dev.WeightBytes(t.Type, t.rows, t.cols)
 		if err != nil {
@@ -88,8 +88,8 @@ func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 		default:
 			p.Output += bytes
 		}
-		if !counted[t.Name] {
-			counted[t.Name] = true
+		if !counted[t.source()] {
+			counted[t.source()] = true
 			p.all += bytes
 		}
 	}

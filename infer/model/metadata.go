@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -72,6 +73,40 @@ func (m *metadata) optionalFloat(name string, low, high, missing float64) float6
 	return m.float(name, low, high)
 }
 
+func (m *metadata) optionalBool(name string, missing bool) bool {
+	v, err := m.f.Bool(m.key(name))
+	if errors.Is(err, gguf.ErrMissing) {
+		return missing
+	}
+	if err != nil {
+		m.fail(err)
+	}
+	return v
+}
+
+// pattern returns which of layers layers a key marks: it has a bool for each, or the length of a
+// period of which all but the last are marked. period is that of a file without the key.
+func (m *metadata) pattern(name string, layers, period int) []bool {
+	values, count, array, err := m.f.First(m.key(name), layers)
+	marks := make([]bool, layers)
+	switch {
+	case errors.Is(err, gguf.ErrMissing):
+	case err != nil:
+		m.fail(err)
+	case !array:
+		period = m.integer(name, 1, maxLayers)
+	case count != layers:
+		m.fail(fmt.Errorf("%s has %d values for %d layers", m.key(name), count, layers))
+	}
+	for i := range marks {
+		marks[i] = i%period < period-1
+		if array && i < len(values) {
+			marks[i] = !slices.Contains(off, values[i])
+		}
+	}
+	return marks
+}
+
 // consequential are keys that change what some architectures compute, each with the values
 // that change nothing.
 var consequential = map[string][]any{
@@ -98,10 +133,8 @@ var consequential = map[string][]any{
 	"logit_scale":                      offOrOne,
 	"nextn_predict_layers":             off,
 	"residual_scale":                   offOrOne,
-	"rope.scaling.attn_factor":         offOrOne,
 	"rope.scaling.yarn_attn_factor":    offOrOne,
 	"rope.scaling.yarn_ext_factor":     {float32(1)},
-	"rope.scaling.yarn_log_multiplier": off,
 	"ssm.state_size":                   off,
 	"use_parallel_residual":            off,
 }
@@ -126,7 +159,7 @@ func (m *metadata) refuseUnread() {
 	}
 }
 
-func (m *metadata) rope(headDim, contextLength int) device.RoPE {
+func (m *metadata) rope(headDim, original int) device.RoPE {
 	r := device.RoPE{
 		HeadDim: headDim,
 		Dims:    m.optionalInteger("rope.dimension_count", 2, max(2, headDim), headDim),
@@ -146,18 +179,20 @@ func (m *metadata) rope(headDim, contextLength int) device.RoPE {
 	case kind == "linear":
 		r.Scale = 1 / m.float("rope.scaling.factor", 1e-3, 1e6)
 	case kind == "yarn":
-		m.yarn(&r, contextLength)
-	case kind != "none":
-		m.fail(fmt.Errorf("%s is %q; supported are none, linear and yarn", m.key("rope.scaling.type"), kind))
+		m.yarn(&r, original)
+	case kind != "none" && kind != "longrope": // whose factors are tensors
+		m.fail(fmt.Errorf("%s is %q; supported are none, linear, longrope and yarn", m.key("rope.scaling.type"), kind))
+	}
+	if factor := m.optionalFloat("rope.scaling.attn_factor", 0, 1e6, 1); factor != 0 && factor != 1 {
+		r.Magnitude = cmp.Or(r.Magnitude, 1) * float32(factor)
 	}
 	return r
 }
 
 // yarn reads the scaling of frequencies by YaRN: those that turn often within the original
 // context stay, those that do not make one turn are scaled.
-func (m *metadata) yarn(r *device.RoPE, contextLength int) {
+func (m *metadata) yarn(r *device.RoPE, original int) {
 	factor := m.float("rope.scaling.factor", 1, 1e6)
-	original := m.optionalInteger("rope.scaling.original_context_length", 1, maxContext, contextLength)
 	fast := m.optionalFloat("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32)
 	slow := m.optionalFloat("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1)
 	// The pair that makes so many turns within the original context.
@@ -167,5 +202,6 @@ func (m *metadata) yarn(r *device.RoPE, contextLength int) {
 	r.Scale = 1 / factor
 	r.Low = max(math.Floor(pair(fast)), 0)
 	r.High = max(min(math.Ceil(pair(slow)), float64(r.Dims-1)), r.Low+1e-3)
-	r.Magnitude = float32(1 + 0.1*math.Log(factor))
+	log := 0.1 * math.Log(factor)
+	r.Magnitude = float32((1 + log) / (1 + log*m.optionalFloat("rope.scaling.yarn_log_multiplier", 0, 1e3, 0)))
 }

@@ -18,6 +18,7 @@ type Options struct {
 	Blocks    int       // of the KV cache, device.BlockSize positions each
 	MaxRows   int       // most rows of a batch
 	MaxOut    int       // most rows of a batch whose logits are wanted; 0: MaxRows
+	Context   int       // most positions of a sequence; 0: those that the model was trained on
 
 	Progress func(Progress) // if set, is told how far Load has come
 }
@@ -135,7 +136,7 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	if layers != len(c.Layers) {
 		return nil, fmt.Errorf("stages of %d layers do not make a model of %d", layers, len(c.Layers))
 	}
-	l := loader{ctx: ctx, f: f, progress: o.Progress, fetched: map[string]bool{}, total: m.weightBytes}
+	l := loader{ctx: ctx, f: f, progress: o.Progress, fetched: map[source]bool{}, total: m.weightBytes}
 	if l.tensors, err = c.find(f); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,9 @@
 package model
 
+import "slices"
+
 // Qwen 2 and 2.5: llama with biases of queries, keys and values.
 var qwen2 = architecture{
 	neox:    true,
-	tensors: llama.tensors,
+	tensors: slices.Concat(ends, norms, attention, gatedFeedForward),
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,12 @@ type wanted struct {
 	tensor
 	layer      int // of a layer's tensor
 	rows, cols int
+}
+
+// place is where a tensor belongs.
+type place struct {
+	slot  slot
+	layer int
 }
 
 // wanted lists the tensors that c's architecture declares.
@@ -40,36 +47,58 @@ func (c *Config) wanted() (list []wanted) {
 	return list
 }
 
-// found is a tensor of a file, and what a model wants it for.
+// found is a tensor of a file, or some of its outputs, and what a model wants it for.
 type found struct {
 	wanted
 	gguf.Tensor
+	first int // of its outputs in the file's tensor
 }
+
+// source tells the data of tensors apart: two places may want the same.
+type source struct {
+	name  string
+	first int
+}
+
+func (f found) source() source { return source{f.Name, f.first} }
 
 // find returns the tensors in f that the model uses. It fails if f lacks one or has one of
 // another shape, or one that the architecture has no place for: that means a computation
 // that would silently be left out.
 func (c *Config) find(f *gguf.File) ([]found, error) {
 	var list []found
-	used := map[string]bool{}
-	for _, w := range c.wanted() {
-		t, err := f.Tensor(w.name)
-		if errors.Is(err, gguf.ErrMissing) && w.instead != "" {
-			t, err = f.Tensor(w.instead)
-		}
-		switch {
-		case errors.Is(err, gguf.ErrMissing) && w.optional:
+	used, filled, missing := map[string]bool{}, map[place]bool{}, map[place]error{}
+	wanted := c.wanted()
+	for _, w := range wanted {
+		at := place{w.slot, w.layer}
+		if filled[at] {
 			continue
+		}
+		t, err := f.Tensor(w.name)
+		switch {
 		case errors.Is(err, gguf.ErrMissing):
-			return nil, fmt.Errorf("the file is incomplete: %w", err)
+			if !w.optional {
+				missing[at] = cmp.Or(missing[at], err)
+			}
+			continue
 		case err != nil:
 			return nil, err
 		}
 		if err := c.check(w, t); err != nil {
 			return nil, err
 		}
-		used[t.Name] = true
-		list = append(list, found{w, t})
+		used[t.Name], filled[at] = true, true
+		found := found{w, t, c.sum(w.before, w.layer)}
+		if len(w.before)+len(w.after) > 0 {
+			t.Shape = significant(t.Shape)
+			found.Tensor = t.Slice(found.first, w.shape[0](c, &c.Layers[w.layer]))
+		}
+		list = append(list, found)
+	}
+	for _, w := range wanted {
+		if err := missing[place{w.slot, w.layer}]; err != nil && !filled[place{w.slot, w.layer}] {
+			return nil, fmt.Errorf("the file is incomplete: %w", err)
+		}
 	}
 	for _, t := range f.Tensors() {
 		if !used[t.Name] && !ignored(t.Name) {
@@ -79,12 +108,21 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 	return list, nil
 }
 
+// sum returns the sum of sizes of a layer.
+func (c *Config) sum(sizes []size, layer int) (sum int) {
+	for _, size := range sizes {
+		sum += size(c, &c.Layers[layer])
+	}
+	return sum
+}
+
 // check returns an error if t has not the shape that w declares.
 func (c *Config) check(w wanted, t gguf.Tensor) error {
 	var shape []int // as in the file: inputs first
 	for _, size := range slices.Backward(w.shape) {
 		shape = append(shape, size(c, &c.Layers[w.layer]))
 	}
+	shape[len(shape)-1] += c.sum(w.before, w.layer) + c.sum(w.after, w.layer)
 	if !slices.Equal(significant(t.Shape), significant(shape)) {
 		return fmt.Errorf("tensor %s has shape %v, but the metadata implies %v", t.Name, t.Shape, shape)
 	}

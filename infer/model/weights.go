@@ -19,26 +19,26 @@ type loader struct {
 	tensors  []found
 	progress func(Progress)
 
-	fetched     map[string]bool
+	fetched     map[source]bool
 	done, total int64
 }
 
 // load uploads what a stage holds.
 func (l *loader) load(s *stage) error {
 	s.layers = make([]weights, s.last-s.first)
-	uploaded := map[string]device.Tensor{}
+	uploaded := map[source]device.Tensor{}
 	for _, t := range l.tensors {
 		to := s.place(t.wanted)
 		if to == nil {
 			continue
 		}
-		w, ok := uploaded[t.Name]
+		w, ok := uploaded[t.source()]
 		if !ok {
 			var err error
 			if w, err = l.upload(s.dev, t); err != nil {
 				return err
 			}
-			uploaded[t.Name] = w
+			uploaded[t.source()] = w
 		}
 		*to = w
 	}
@@ -60,7 +60,7 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 	if err := l.ctx.Err(); err != nil {
 		return device.Tensor{}, err
 	}
-	if err := l.fetch(t.Tensor); err != nil {
+	if err := l.fetch(t); err != nil {
 		return device.Tensor{}, err
 	}
 	w, err := dev.Upload(t.Type, t.rows, t.cols, t.Data)
@@ -72,13 +72,13 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 }
 
 // fetch reads t from the disk and reports the progress of that.
-func (l *loader) fetch(t gguf.Tensor) error {
-	if l.fetched[t.Name] { // two stages may hold the same table
+func (l *loader) fetch(t found) error {
+	if l.fetched[t.source()] { // two stages may hold the same table
 		return nil
 	}
-	l.fetched[t.Name] = true
+	l.fetched[t.source()] = true
 	before := l.done
-	return l.f.Fetch(t, func(bytes int64) error {
+	return l.f.Fetch(t.Tensor, func(bytes int64) error {
 		l.done = before + bytes
 		l.progress(Progress{Done: l.done, Total: l.total})
 		return l.ctx.Err()

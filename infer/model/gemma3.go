@@ -1,0 +1,32 @@
+package model
+
+import (
+	"slices"
+
+	"m40-llm/infer/device"
+)
+
+// Gemma 3: five of six layers see a window, and turn by other frequencies than the rest.
+var gemma3 = architecture{
+	neox:       true,
+	activation: device.GELU,
+	tensors:    slices.Concat(ends, norms, attention, headNorms, gatedFeedForward, postNorms),
+	read: func(m *metadata, c *Config) {
+		c.scaleEmbeddings()
+		c.LogitCap = float32(m.optionalFloat("final_logit_softcapping", 0, 1e6, 0))
+		base := m.optionalFloat("rope.freq_base", 1, 1e12, 1e6)
+		windowBase := m.optionalFloat("rope.freq_base_swa", 1, 1e12, 1e4)
+		m.windows(c, 6)
+		for i := range c.Layers {
+			l := &c.Layers[i]
+			l.RoPE.Base = base
+			if l.Window > 0 {
+				l.RoPE = l.RoPE.Unscaled()
+				l.RoPE.Base = windowBase
+			}
+			if len(c.Layers) == 62 { // the one of 27B, whose files do not say that its scale is another
+				l.scaleByWidth(c)
+			}
+		}
+	},
+}
