@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
 	"m40-llm/handlers/live"
@@ -203,6 +205,84 @@ func TestWhatIsReadStandsStillWhileOlderMessagesCome(t *testing.T) {
 	b.until("(s => { s.scrollTop += 2000; return s })(document.querySelector('#scroll')) && " + last + " === 'message 1000'")
 	if got := b.value("document.querySelectorAll('.turn').length"); got != "300" {
 		t.Errorf("the document holds %s turns, want at most 300", got)
+	}
+	b.clean()
+}
+
+// TestTheFirstMessageOfALongChatIsReached goes up as persons do, with a wheel or the key Home,
+// from the end of a chat and from a hit of a search in its middle.
+func TestTheFirstMessageOfALongChatIsReached(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	const count = 500
+	id := importNumbered(t, chats, "Long", count)
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	const first = `document.querySelector('.turn .prose').innerText.split('\n')[0]`
+	const last = `[...document.querySelectorAll('.turn .prose')].at(-1).innerText.split('\n')[0]`
+	turn := func(n int) string {
+		return fmt.Sprintf(`[...document.querySelectorAll('.turn .prose')].find(e => e.innerText.split('\n')[0] === 'message %d')`, n)
+	}
+	wheel := func(by float64) {
+		command(b, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: "mouseWheel", X: 700, Y: 400, DeltaX: 1, DeltaY: by}) // a delta of 0 is left out of the command, which needs both
+	}
+	home := func() { b.press("Home", 36) }
+	up := func() { wheel(-1500) }
+	// until goes on in one way until a condition holds.
+	until := func(goes func(), condition string) {
+		b.t.Helper()
+		for deadline := time.Now().Add(hang); b.value(condition) != "true"; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				b.t.Fatalf("waited in vain for %s, the first message here is %q and the place %s", condition, b.value(first), b.value("document.querySelector('#scroll').scrollTop"))
+			}
+			goes()
+		}
+	}
+	atTop := first + " === 'message 1' && " + turn(1) + ".getBoundingClientRect().top > document.querySelector('#scroll').getBoundingClientRect().top"
+	at := func(n int) string {
+		page := call(t, server, http.MethodGet, fmt.Sprintf("/?q=%d", n), "")
+		_, rest, _ := strings.Cut(page.body, `<a class="conv" href="`)
+		address, _, _ := strings.Cut(strings.ReplaceAll(rest, "&amp;", "&"), `"`)
+		return address
+	}
+	for _, c := range []struct {
+		name  string
+		from  int
+		first func() // before going up
+		goes  func()
+	}{
+		{"from the end, by wheel", count, nil, up},
+		{"from the end, by the key Home", count, nil, home},
+		{"from the middle, by the key Home", 250, nil, home},
+		{"from the middle, where a page of messages is lost with its connection", 250, func() {
+			b.script(`const { send } = WebSocket.prototype
+				WebSocket.prototype.send = function (text) {
+					if (JSON.parse(text).type === 'older') {
+						WebSocket.prototype.send = send
+						const { onmessage } = this
+						this.onmessage = message => JSON.parse(message.data).type === 'older' ? this.close() : onmessage.call(this, message)
+					}
+					send.call(this, text)
+				}`)
+		}, home},
+		{"from the middle, first down to the end, by wheel", 250, func() { until(func() { wheel(1500) }, last+" === 'message 500'") }, up},
+	} {
+		run(c.name, func(t *testing.T) {
+			address := "/c/" + id
+			if c.from < count {
+				address = at(c.from)
+			}
+			b.open(address)
+			b.until(turn(c.from) + " && document.querySelector('#scroll').scrollTop > 0")
+			b.click(".turn:nth-last-child(2) .who") // a person is in the transcript, not in the message field
+			if c.first != nil {
+				c.first()
+			}
+			until(c.goes, atTop)
+			if got := b.value("document.querySelectorAll('.turn').length <= 300"); got != "true" {
+				t.Errorf("the document holds more than 300 turns")
+			}
+		})
 	}
 	b.clean()
 }

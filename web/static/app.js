@@ -76,7 +76,8 @@ const link = new Link(document.body.dataset.chat, {
         compared = { missing: 0 } // what followed comes now
         chat.running?.lose(false)
         panel.flush()
-        fetchNear() // what was asked for may have been lost
+        fetching = false // what was asked for may have been lost
+        fetchNear()
       },
       events: () => {
         f.events.forEach(e => { chat.apply(e); noticeEvent(e) })
