@@ -73,14 +73,14 @@ func mayBegin(pieces [][]byte, bans []string) int {
 
 // without writes an answer of the toy as slowly as can be: after each token it spells
 // all of them, and begins anew where a banned string is among them.
-func without(t interface{ Fatal(...any) }, s *source, r infer.Request) (ids []int32, reason infer.FinishReason) {
-	chain, err := sample.NewChain(r.Params, vocabulary{s})
+func without(t interface{ Fatal(...any) }, m *openModel, r infer.Request) (ids []int32, reason infer.FinishReason) {
+	chain, err := sample.NewChain(r.Params, vocabulary{m})
 	if err != nil {
 		t.Fatal(err)
 	}
 	pieces := func(ids []int32) (list [][]byte) {
 		for _, id := range ids {
-			list = append(list, s.tokenizer.Piece(id, false))
+			list = append(list, m.tokenizer.Piece(id, false))
 		}
 		return list
 	}
@@ -96,7 +96,7 @@ func without(t interface{ Fatal(...any) }, s *source, r infer.Request) (ids []in
 		here := forbidden[spell(tokens)]
 		mask := make(sample.Mask, (toyVocab+63)/64)
 		for id := range int32(toyVocab) {
-			if !slices.Contains(here, id) && !(alone[id] && len(here) >= patience) {
+			if !slices.Contains(here, id) && !(alone[id] && len(here) >= forbidAllAfter) {
 				mask[id/64] |= 1 << (id % 64)
 			}
 		}
@@ -108,7 +108,7 @@ func without(t interface{ Fatal(...any) }, s *source, r infer.Request) (ids []in
 		if err != nil {
 			t.Fatal(err)
 		}
-		ends := s.tokenizer.IsEnd(c.ID) && !r.IgnoreEOS
+		ends := m.tokenizer.IsEnd(c.ID) && !r.IgnoreEOS
 		longer := append(slices.Clone(ids), c.ID)
 		if ends {
 			longer = ids
@@ -132,7 +132,7 @@ func without(t interface{ Fatal(...any) }, s *source, r infer.Request) (ids []in
 }
 
 func TestEngine_BannedStringsAgainstASlowTwin(t *testing.T) {
-	s := toySource(t)
+	m := toySource(t)
 	b := newBench(t, nil)
 	rewound, ends := 0, map[infer.FinishReason]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -158,7 +158,7 @@ func TestEngine_BannedStringsAgainstASlowTwin(t *testing.T) {
 		if a.err != nil {
 			t.Fatal(a.err)
 		}
-		ids, reason := without(t, s, r)
+		ids, reason := without(t, m, r)
 		if !slices.Equal(a.ids(), ids) || a.done.Reason != reason {
 			t.Fatalf("without %q: %v, %s; want %v, %s", r.BannedStrings, a.ids(), a.done.Reason, ids, reason)
 		}
@@ -186,7 +186,7 @@ func TestEngine_BannedStringsAgainstASlowTwin(t *testing.T) {
 func TestEngine_BannedStringsInCrowdedMemory(t *testing.T) {
 	// Answers to one prompt share blocks, give way to each other and take back tokens
 	// across the ends of blocks.
-	s := toySource(t)
+	m := toySource(t)
 	var requests []infer.Request
 	for i := range 12 {
 		r := request(span(10, int32(36+i%3)), 70)
@@ -204,7 +204,7 @@ func TestEngine_BannedStringsInCrowdedMemory(t *testing.T) {
 		for i, r := range requests {
 			wg.Go(func() {
 				a := b.ask(r)
-				if want, _ := without(t, s, r); a.err != nil || !slices.Equal(a.ids(), want) {
+				if want, _ := without(t, m, r); a.err != nil || !slices.Equal(a.ids(), want) {
 					t.Errorf("round %d, request %d: %v, %v; want %v", round, i, a.ids(), a.err, want)
 				}
 			})
@@ -330,12 +330,12 @@ func TestTextEdge_TellsInWhichPieceABannedStringBegins(t *testing.T) {
 		"bytes that are no text":                  {[]string{"\uFFFDa"}, []string{"\xe2", "\x82", "a"}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newTextEdge(nil, tt.bans)
+			e := newTextBuffer(nil, tt.bans)
 			for _, piece := range tt.pieces {
 				e.push([]byte(piece))
 			}
-			if e.banned != (tt.at >= 0) || e.banned && e.bannedAt != tt.at || !e.banned && e.open() != tt.open {
-				t.Errorf("found %v at piece %d, open from %d; want piece %d, open from %d", e.banned, e.bannedAt, e.open(), tt.at, tt.open)
+			if e.banned != (tt.at >= 0) || e.banned && e.bannedAt != tt.at || !e.banned && e.firstOpenPiece() != tt.open {
+				t.Errorf("found %v at piece %d, open from %d; want piece %d, open from %d", e.banned, e.bannedAt, e.firstOpenPiece(), tt.at, tt.open)
 			}
 		})
 	}

@@ -5,33 +5,32 @@ import (
 	"slices"
 )
 
-// blocks shares out the blocks of a paged KV cache and remembers what each one
-// holds, so that a sequence that starts like an earlier one starts with its work.
-// It only keeps the books: the memory itself belongs to the device.
+// blocks allocates the blocks of a paged KV cache and records what each one holds, so that
+// sequences with a common prefix share its blocks. The device owns the memory itself.
 //
-// A block is in one of three states. In use: sequences refer to it, several to one
-// that is complete. Idle: nobody does, but its contents are kept until the space
-// is needed, oldest first. Free: nothing in it is worth keeping.
+// A block is in one of three states. In use: one sequence refers to it, or several if it is
+// complete. Idle: none does, and its contents stay until the space is needed, least recently
+// used first. Free: it holds nothing that can be reused.
 //
-// Blocks from fresh on were never in use. Where the device takes memory for a block when it
-// is first written, this is how far the cache has grown.
+// Blocks from fresh on were never in use. A device that allocates a block when it is first
+// written has memory for those before.
 type blocks struct {
 	size     int // positions in a block
 	all      []block
 	free     []int32               // those before fresh
 	fresh    int                   // blocks that were in use once
-	granted  int                   // blocks that may be in use: there is memory for them
-	limit    int                   // blocks that may come to be in use: all, or those granted when memory was last refused
-	grant    func(n int) int       // if set, is asked for n more blocks and returns how many there may be, which may be more
-	written  int                   // blocks whose memory is taken
+	granted  int                   // blocks that memory was granted for
+	limit    int                   // blocks that may ever be granted: all, or those granted when memory was last refused
+	grant    func(n int) int       // if set, returns how many blocks of n more are granted, or more than n
+	written  int                   // blocks that were written
 	idle     int                   // idle blocks, in the ring through all[len(all)-1]
-	complete map[contentKey]int32  // complete blocks by what they hold
-	tails    map[contentID][]int32 // idle blocks that are partly filled, by the content before them
-	last     contentID             // the youngest content
+	complete map[contentKey]int32  // complete blocks by contents
+	tails    map[contentID][]int32 // idle, partly filled blocks, by the content before them
+	last     contentID             // the newest content
 }
 
-// contentID names what a complete block holds together with everything before
-// it. It is never given twice; 0 is the empty prefix.
+// contentID identifies the tokens of a complete block with all tokens before it. It is never
+// reused; 0 is the empty prefix.
 type contentID uint64
 
 // contentKey finds a complete block: map equality compares all its tokens, and,
@@ -73,7 +72,7 @@ func newBlocks(count, size int) *blocks {
 	return b
 }
 
-// growBy makes b ask grant for memory before blocks are used for the first time.
+// growBy makes b call grant before blocks are used for the first time.
 func (b *blocks) growBy(grant func(n int) int) { b.granted, b.grant = b.fresh, grant }
 
 // count returns how many blocks there are.
@@ -82,7 +81,7 @@ func (b *blocks) count() int { return len(b.all) - 1 }
 // available returns how many blocks could be taken without more memory.
 func (b *blocks) available() int { return len(b.free) + b.granted - b.fresh + b.idle }
 
-// reserve asks for memory, if n blocks cannot be taken that hold nothing.
+// reserve calls grant if fewer than n blocks are free or granted.
 func (b *blocks) reserve(n int) {
 	more := min(b.fresh+n-len(b.free), b.count()) - b.granted
 	if more <= 0 {
@@ -98,12 +97,12 @@ func (b *blocks) reserve(n int) {
 	}
 }
 
-// hasSpare reports whether half of all blocks could still be taken after n more were.
+// hasSpare reports whether half of the blocks could still be taken after n more were.
 func (b *blocks) hasSpare(n int) bool {
 	return len(b.free)+b.limit-b.fresh+b.idle-n >= b.limit/2
 }
 
-// write notes that positions from to to-1 of t are written.
+// write records that positions from to to-1 of t are written.
 func (b *blocks) write(t *blockTable, from, to int) {
 	for i := from / b.size; i*b.size < to; i++ {
 		if x := &b.all[t.ids[i]]; !x.written {
@@ -116,10 +115,10 @@ func (b *blocks) write(t *blockTable, from, to int) {
 // blocksFor returns how many blocks n positions take.
 func (b *blocks) blocksFor(n int) int { return (n + b.size - 1) / b.size }
 
-// open gives a sequence room for all of tokens, and with it what the cache knows
-// of tokens[:reusable]. cached is the number of positions that need no work.
-// reusable must be less than len(tokens). Either everything fits or nothing is
-// taken and ok is false.
+// open allocates a table for all of tokens, which begins with the cached blocks of
+// tokens[:reusable]; reusable must be less than len(tokens). cached is the number of
+// positions that are computed already. If not everything fits, open allocates nothing and
+// ok is false.
 func (b *blocks) open(tokens []int32, reusable int) (t blockTable, cached int, ok bool) {
 	t = b.match(tokens[:reusable])
 	missing := b.blocksFor(len(tokens)) - len(t.ids)
@@ -144,10 +143,10 @@ func (b *blocks) open(tokens []int32, reusable int) (t blockTable, cached int, o
 	return t, cached, b.grow(&t, len(tokens))
 }
 
-// cachedBlocks returns how many complete blocks of tokens are known.
+// cachedBlocks returns how many complete blocks of tokens are cached.
 func (b *blocks) cachedBlocks(tokens []int32) int { return len(b.match(tokens).ids) }
 
-// match finds the longest run of complete blocks that spells the start of tokens.
+// match returns the complete blocks with the longest prefix of tokens.
 func (b *blocks) match(tokens []int32) blockTable {
 	var t blockTable
 	for len(tokens) >= b.size {
@@ -163,8 +162,8 @@ func (b *blocks) match(tokens []int32) blockTable {
 	return t
 }
 
-// takeTail takes the idle, partly filled block behind content that begins most
-// like tokens, and returns how many positions they have in common.
+// takeTail takes the idle, partly filled block after content with the longest common prefix
+// with tokens, and returns that prefix's length.
 func (b *blocks) takeTail(content contentID, tokens []int32) (id int32, common int) {
 	for _, candidate := range b.tails[content] {
 		if n := commonPrefix(b.all[candidate].tail, tokens); n > common {
@@ -178,8 +177,8 @@ func (b *blocks) takeTail(content contentID, tokens []int32) (id int32, common i
 	return id, common
 }
 
-// grow makes room for positions positions. It reports false, with t as large as
-// it could get, if no block is available.
+// grow adds blocks for positions positions. It returns false, with t as large as possible, if
+// no block is available.
 func (b *blocks) grow(t *blockTable, positions int) bool {
 	for len(t.ids) < b.blocksFor(positions) {
 		id, ok := b.take()
@@ -191,10 +190,9 @@ func (b *blocks) grow(t *blockTable, positions int) bool {
 	return true
 }
 
-// commit makes the blocks of t that became complete known to other sequences.
-// computed are the tokens whose K and V are in t. A block that turns out to hold
-// what another one already holds is given back: the device computes a position to
-// the same bits whoever asks.
+// commit lets other sequences find the blocks of t that became complete. computed are the
+// tokens whose K and V are in t. A block with the contents of another one is replaced by
+// that: the device computes a position to the same bits in every step.
 func (b *blocks) commit(t *blockTable, computed []int32) {
 	for end := (t.complete + 1) * b.size; end <= len(computed); end += b.size {
 		key := contentKey{t.content, spell(computed[end-b.size : end])}
@@ -214,17 +212,16 @@ func (b *blocks) commit(t *blockTable, computed []int32) {
 	}
 }
 
-// cut takes t back to its first positions positions, and returns how many of them
-// it still has. Where they end inside a block that others may know, that block is
-// given back as it is, and what t had in it is to be computed anew.
-func (b *blocks) cut(t *blockTable, positions int) (kept int) {
+// truncate cuts t to its first positions positions, and returns how many of them it still
+// has: a block that others may share is released whole, and its positions are computed again.
+func (b *blocks) truncate(t *blockTable, positions int) (kept int) {
 	kept, keep := positions, b.blocksFor(positions)
 	if full := positions / b.size; full < t.complete {
 		kept, keep = full*b.size, full
 		t.complete, t.content = full, 0
 		if full > 0 {
 			t.content = b.all[t.ids[full-1]].content
-			if t.content == 0 { // forgotten with another sequence that discarded it
+			if t.content == 0 { // another sequence discarded it
 				b.last++
 				t.content = b.last
 			}
@@ -237,9 +234,9 @@ func (b *blocks) cut(t *blockTable, positions int) (kept int) {
 	return kept
 }
 
-// close gives t back. computed are the tokens whose K and V are in it; they stay
-// known until the space is needed. Blocks go idle last to first, so that none
-// outlives the one before it.
+// close releases t. computed are the tokens whose K and V are in it; they stay cached until
+// the space is needed. Blocks become idle last to first, so that none outlives the one
+// before it.
 func (b *blocks) close(t *blockTable, computed []int32) {
 	b.commit(t, computed)
 	for i := len(t.ids) - 1; i >= 0; i-- {
@@ -253,8 +250,7 @@ func (b *blocks) close(t *blockTable, computed []int32) {
 	*t = blockTable{}
 }
 
-// discard gives t back and forgets what is in it, for contents that must not
-// reach another sequence.
+// discard releases t and drops its contents, which must not reach another sequence.
 func (b *blocks) discard(t *blockTable) {
 	for _, id := range t.ids {
 		b.forget(id)
@@ -309,7 +305,7 @@ func (b *blocks) release(id int32) {
 	b.idle++
 }
 
-// forget removes what id holds from the books; its state stays as it is.
+// forget drops the contents of id; its state stays.
 func (b *blocks) forget(id int32) {
 	x := &b.all[id]
 	if x.content != 0 {

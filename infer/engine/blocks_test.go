@@ -257,7 +257,7 @@ func TestBlocks_Model(t *testing.T) {
 				i := pick(t)
 				s := open[i]
 				n := rapid.IntRange(0, s.computed).Draw(t, "positions")
-				kept := b.cut(&s.table, n)
+				kept := b.truncate(&s.table, n)
 				if kept > n || n-kept >= size {
 					t.Fatalf("a cut to %d positions kept %d of them", n, kept)
 				}

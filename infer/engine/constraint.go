@@ -18,54 +18,56 @@ import (
 	"m40-llm/infer/sample"
 )
 
-// constraints are what a model's answers can be held to: its vocabulary as a trie, and
-// grammars with what they have worked out.
+// constraints holds what constrains the answers of a model: its vocabulary as a trie, and
+// compiled grammars with their cached masks.
 type constraints struct {
 	vocabulary func() *grammar.Vocabulary
 
 	mu   sync.Mutex
-	used map[formKey]weak.Pointer[compiled] // by all who have it
-	last []*compiled                        // those that are kept with nobody using them, the latest last
+	used map[formKey]weak.Pointer[compiled] // every grammar that is still referenced
+	last []*compiled                        // the most recently used ones, newest last: kept though no answer uses them
 }
 
-// compiled is a form as a grammar of the model's tokens. All answers of that form share it.
+// compiled is a form compiled to a matcher of the model's tokens. All answers of that form share
+// it.
 type compiled struct {
 	key     formKey
 	matcher *grammar.Matcher
-	ignored []string // what its schemas say and it is not held to
+	ignored []string // keywords of its schemas that it does not enforce
 }
 
-// maxCompiled is how many grammars a model keeps that nobody uses. Each takes up to some 20 MB.
+// maxCompiled is how many grammars a model keeps that no answer uses. Each takes up to some 20
+// MB.
 const maxCompiled = 4
 
-// compiling bounds how many grammars are compiled at a time, so that a flood of them leaves
-// cores to those that decode.
+// compiling bounds how many grammars are compiled at a time, so that many requests leave cores to
+// the step loop.
 var compiling = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/4))
 
-func newConstraints(s *source) *constraints {
+func newConstraints(m *openModel) *constraints {
 	return &constraints{
 		vocabulary: sync.OnceValue(func() *grammar.Vocabulary {
-			t := s.tokenizer
-			return grammar.NewVocabulary(s.config.Vocab, func(id int32) []byte { return t.Piece(id, false) }, t.IsEnd)
+			t := m.tokenizer
+			return grammar.NewVocabulary(m.config.Vocab, func(id int32) []byte { return t.Piece(id, false) }, t.IsEnd)
 		}),
 		used: map[formKey]weak.Pointer[compiled]{},
 	}
 }
 
-// form is what an answer is held to: a grammar, or what reply.Form says.
+// form is what an answer is constrained to: a grammar, or a reply.Form.
 type form struct {
-	param string // the field of the request that it came with
-	text  string // a grammar
+	param string // the field of the request that asked for it, for errors
+	text  string // GBNF; empty: Form applies
 	reply.Form
-	lead string // an expression of what the prompt puts in front of the content
+	beforeContent string // GBNF of what may come before the content, where the prompt opened reasoning
 }
 
-// formKey tells forms apart.
+// formKey identifies a form by its contents.
 type formKey [sha256.Size]byte
 
 func (f *form) key() formKey {
 	h := sha256.New()
-	for _, part := range []string{f.text, string(f.Schema), fmt.Sprint(f.Strict, f.Single, len(f.Tools)), f.lead} {
+	for _, part := range []string{f.text, string(f.Schema), fmt.Sprint(f.Strict, f.Single, len(f.Tools)), f.beforeContent} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	for _, t := range f.Tools {
@@ -74,9 +76,9 @@ func (f *form) key() formKey {
 	return formKey(h.Sum(nil))
 }
 
-// compile returns the grammar of a form. It waits while others compile theirs.
-func (s *source) compile(ctx context.Context, f *form) (*compiled, error) {
-	c, key := s.constraints, f.key()
+// compile returns the matcher of a form. It waits while others compile theirs.
+func (m *openModel) compile(ctx context.Context, f *form) (*compiled, error) {
+	c, key := m.constraints, f.key()
 	if found := c.find(key); found != nil {
 		return found, nil
 	}
@@ -86,31 +88,32 @@ func (s *source) compile(ctx context.Context, f *form) (*compiled, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if found := c.find(key); found != nil { // another request had the same one
+	if found := c.find(key); found != nil { // another request compiled it meanwhile
 		return found, nil
 	}
 	text, ignored := f.text, []string(nil)
 	if text == "" {
 		var err error
-		if text, ignored, err = s.format.Grammar(ctx, f.Form); err != nil {
-			return nil, f.refuse(ctx, err)
+		if text, ignored, err = m.format.Grammar(ctx, f.Form); err != nil {
+			return nil, f.invalid(ctx, err)
 		}
 	}
 	g, err := grammar.Parse(ctx, text)
 	if err != nil {
-		return nil, f.refuse(ctx, err)
+		return nil, f.invalid(ctx, err)
 	}
-	m, err := grammar.NewMatcher(g, c.vocabulary())
+	matcher, err := grammar.NewMatcher(g, c.vocabulary())
 	if err != nil {
-		return nil, f.refuse(ctx, err)
+		return nil, f.invalid(ctx, err)
 	}
-	made := &compiled{key, m, ignored}
-	c.keep(made)
+	made := &compiled{key, matcher, ignored}
+	c.add(made)
 	return made, nil
 }
 
-// refuse says that a form cannot be used, unless it was ctx that ended it.
-func (f *form) refuse(ctx context.Context, err error) error {
+// invalid returns the error of a form that cannot be compiled, or that of ctx if it was
+// cancelled.
+func (f *form) invalid(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -120,7 +123,7 @@ func (f *form) refuse(ctx context.Context, err error) error {
 	return infer.Invalid(f.param, "%s cannot be used: %s", f.param, err)
 }
 
-// find returns the grammar of a key, nil if it is not there.
+// find returns the compiled form of a key, or nil.
 func (c *constraints) find(key formKey) *compiled {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +135,7 @@ func (c *constraints) find(key formKey) *compiled {
 	return found
 }
 
-func (c *constraints) keep(made *compiled) {
+func (c *constraints) add(made *compiled) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.used, func(_ formKey, p weak.Pointer[compiled]) bool { return p.Value() == nil })
@@ -147,38 +150,38 @@ func (c *constraints) trim() {
 	}
 }
 
-// constraint holds one answer to a form; nil holds it to nothing.
+// constraint constrains one answer to a form. A nil constraint allows every token.
 type constraint struct {
 	*compiled
 	log    *slog.Logger
-	states []grammar.State // in front of each token of the answer, and behind the last
-	err    error           // from the last token
+	states []grammar.State // before each token of the answer, and after the last
+	err    error           // of the last token read
 
-	pending chan allowed // the mask behind the last token, worked out while the device computes; nil if nothing is
+	pending chan allowed // the mask after the last token, computed while the device computes; nil: none is
 }
 
-// allowed is the tokens that may come next.
+// allowed holds the tokens that may come next.
 type allowed struct {
 	mask sample.Mask
 	err  error
 }
 
-// constrain returns what holds the answer to r, and says if the grammar or a schema is not
-// one. A schema is that of the content: where the reply is parsed, a thought that the prompt
-// has opened may come before it.
-func (s *source) constrain(ctx context.Context, r *infer.Request, prompt string, log *slog.Logger) (*constraint, error) {
-	f, err := s.form(r, prompt)
+// constrain returns the constraint of the answer to r, nil if it has none, or an error if its
+// grammar or schema is invalid. A schema is that of the content: where the reply is parsed,
+// reasoning that the prompt has opened may come before it.
+func (m *openModel) constrain(ctx context.Context, r *infer.Request, prompt string, log *slog.Logger) (*constraint, error) {
+	f, err := m.form(r, prompt)
 	if f == nil || err != nil {
 		return nil, err
 	}
-	made, err := s.compile(ctx, f)
+	made, err := m.compile(ctx, f)
 	if err != nil {
 		return nil, err
 	}
 	return &constraint{compiled: made, log: log, states: []grammar.State{made.matcher.Start()}}, nil
 }
 
-// allowed returns the tokens that may come next in an answer of n tokens.
+// allowed returns the tokens that may come as token n of the answer.
 func (c *constraint) allowed(n int) (sample.Mask, error) {
 	if c == nil {
 		return nil, nil
@@ -203,15 +206,15 @@ func (c *constraint) mask(at grammar.State) (mask sample.Mask, err error) {
 	return mask, err
 }
 
-// rewind forgets what is being worked out about tokens that are taken back.
+// rewind drops the pending mask and error when tokens are retracted.
 func (c *constraint) rewind() {
 	if c != nil {
 		c.pending, c.err = nil, nil
 	}
 }
 
-// read takes token number n of the answer, and begins to work out what may follow it.
-// It reports whether nothing may, because the answer is complete.
+// read takes token n of the answer and starts to compute which tokens may follow. It reports
+// whether the answer is complete, so that none may.
 func (c *constraint) read(n int, id int32) (complete bool) {
 	if c == nil {
 		return false
@@ -237,14 +240,14 @@ func (c *constraint) read(n int, id int32) (complete bool) {
 	return false
 }
 
-// ends reports whether an answer of n tokens may end, and no token, not even one that
-// ends it, can come.
+// ends reports whether an answer of n tokens may end and mask allows no token, not even an end
+// token.
 func (c *constraint) ends(n int, mask sample.Mask) bool {
 	return c != nil && c.states[n].Accepts() && !slices.ContainsFunc(mask, func(word uint64) bool { return word != 0 })
 }
 
-// isConstraintError reports whether err says that an answer cannot go on as its grammar
-// wants.
+// isConstraintError reports whether err says that no token continues the answer as its grammar
+// requires.
 func isConstraintError(err error) bool {
 	return errors.Is(err, grammar.ErrNoToken) || errors.Is(err, grammar.ErrTooComplex) || errors.Is(err, sample.ErrMasked)
 }

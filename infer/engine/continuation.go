@@ -9,39 +9,39 @@ import (
 	"m40-llm/infer/reply"
 )
 
-// An answer that is continued goes on in the tokens that the model wrote, if they are
-// known: with those that open and close its thoughts, whatever its family writes for them,
-// and with a seed as if it had not ended. Its text as tokens may be other ones.
+// An answer that a request continues resumes from the tokens that the model wrote, if they are
+// known: its text may encode to other ones. Those that delimit its reasoning are then kept as the
+// model wrote them, and with a seed the answer is as if it had not ended.
 
-// resume returns the prompt of a message that is continued in its own tokens. It has none if
-// there are none, if they are not the model's or if they say something else than the
+// resume returns the prompt of a request that continues a message in its own tokens. The prompt
+// is empty if the request has no such tokens, or if they are not the model's or do not spell the
 // message.
-func (s *source) resume(ctx context.Context, r infer.Request, now time.Time) prompt {
+func (m *openModel) resume(ctx context.Context, r infer.Request, now time.Time) prompt {
 	n := len(r.Messages) - 1
-	if len(r.Begun) == 0 || n == 0 || inVocabulary("begun", r.Begun, s.tokenizer.VocabSize()) != nil {
+	if len(r.Begun) == 0 || n == 0 || inVocabulary("begun", r.Begun, m.tokenizer.VocabSize()) != nil {
 		return prompt{}
 	}
 	opening := r
 	opening.Messages, opening.Continue = r.Messages[:n], false
-	text, tokens, err := s.conversation(ctx, opening, now)
+	text, tokens, err := m.conversation(ctx, opening, now)
 	if err != nil {
 		return prompt{}
 	}
-	begun := s.readBegun(r, text)
+	begun := m.readBegun(r, text)
 	if begun == nil {
 		return prompt{}
 	}
 	return prompt{text, append(tokens, r.Begun...), begun}
 }
 
-// readBegun reads the tokens of a message that is continued, which stand behind a prompt,
-// and returns the state behind them; nil if they do not say what the message does.
-func (s *source) readBegun(r infer.Request, prompt string) *reader {
-	parser, err := s.parser(r, prompt)
+// readBegun decodes and parses the tokens of the message that r continues, and returns the reader
+// after them; nil if they do not spell the message.
+func (m *openModel) readBegun(r infer.Request, prompt string) *reader {
+	parser, err := m.parser(r, prompt)
 	if err != nil {
-		return nil // which the request's own parser will say
+		return nil // newAnswer reports it
 	}
-	read := &reader{source: s, text: newTextEdge(r.Stop, nil), parser: parser}
+	read := &reader{model: m, text: newTextBuffer(r.Stop, nil), parser: parser}
 	var said, thought strings.Builder
 	calls := false
 	add := func(d reply.Delta) {
@@ -59,14 +59,14 @@ func (s *source) readBegun(r infer.Request, prompt string) *reader {
 	says := func() bool {
 		return said.String() == last.Content && thought.String() == last.ReasoningContent && !calls
 	}
-	if !says() { // what is held back was sent, if the answer had ended
+	if !says() { // an answer that had ended sent what the buffers held
 		if rest := read.text.flush(); parser == nil {
 			add(reply.Delta{Content: rest})
 		} else {
 			add(parser.Text(rest))
 			add(parser.Flush())
 		}
-		read.text = newTextEdge(r.Stop, nil)
+		read.text = newTextBuffer(r.Stop, nil)
 	}
 	if !says() {
 		return nil

@@ -84,7 +84,7 @@ func referenceIDs(t *testing.T, name string) (sequences [][]int32) {
 
 func checkChunks(t *testing.T, tok *tokenizer.Tokenizer, ids []int32) {
 	t.Helper()
-	edge := newTextEdge(nil, nil)
+	edge := newTextBuffer(nil, nil)
 	var shown strings.Builder
 	var spelled []byte
 	chunk := func(text string) {

@@ -1,18 +1,18 @@
-// Package engine turns requests into events: [Engine] schedules, computes and samples in this
-// process.
+// Package engine answers requests with events: [Engine] schedules, computes and samples in
+// this process.
 //
-// An engine has one resident model on its devices. One goroutine, the step loop, owns
-// them, and many answers share each of its steps:
+// An engine has one model loaded on its devices. One goroutine, the step loop, owns both.
+// Each of its steps computes rows of many answers:
 //
 //	schedule -> submit -> collect -> deliver
 //
-// The scheduler (scheduler.go) and the books of the KV cache (blocks.go) are pure;
-// loop.go runs the step, resident.go loads models, answer.go holds what one answer
-// needs, and token.go is the path of a token from logits to event. A consumer takes its
-// events from a mailbox and is never waited for.
+// The scheduler (scheduler.go) and the block manager of the KV cache (blocks.go) do no I/O;
+// loop.go runs the step, loaded.go loads models, openmodel.go holds what needs no device,
+// answer.go is the state of one answer, and token.go is the path of a token from logits to
+// event. A consumer takes its events from a mailbox; the loop never waits for it.
 //
-// The same request with the same seed gives the same tokens, whoever shares the
-// steps: a row's logits depend on its own sequence alone (package device), random
+// The same request with the same seed gives the same tokens, whatever other answers share
+// its steps: a row's logits depend on its own sequence alone (package device), random
 // numbers on seed and position (package sample).
 package engine
 
@@ -41,20 +41,20 @@ type Options struct {
 	OpenDevice func(*gguf.File) (device.Device, error)
 
 	// MoreDevices, if set, yields further devices in order of preference, the one that
-	// computes in main memory last. They are opened while a model is too large for those
-	// before.
+	// computes in main memory last. The engine opens one after the other until the model
+	// fits.
 	MoreDevices func() iter.Seq2[device.Device, error]
 
-	// FreeMemory returns the bytes of main memory that can be taken now; 0, or nil: unknown.
-	// It is asked while a KV cache in main memory grows.
+	// FreeMemory returns the free bytes of main memory; 0, or a nil function: unknown. The
+	// engine calls it before a KV cache in main memory grows.
 	FreeMemory func() int64
 
-	Model         string // the model to load first; none if empty
-	ContextLength int    // positions of one answer; 0: the model's own, or what memory allows
-	CacheType     string // of the KV cache, f16 or f32; empty: f16
+	Model         string // the model to load at the start; none if empty
+	ContextLength int    // positions of one answer, prompt included; 0: the model's maximum, or what memory allows
+	CacheType     string // element type of the KV cache, f16 or f32; empty: f16
 	Parallel      int    // answers running at once; 0: 16
 	QueueLimit    int    // requests that may wait; 0: 256
-	ChunkRows     int    // most tokens of a step, prefill and decode together; 0: 256
+	ChunkRows     int    // maximum tokens of a step, prefill and decode together; 0: 256
 
 	Logger  *slog.Logger     // nil: nothing is logged
 	Now     func() time.Time // nil: time.Now
@@ -64,14 +64,14 @@ type Options struct {
 // Engine answers requests. Its methods may be called by any goroutine.
 type Engine struct {
 	options Options
-	sources *sources
+	models  *openModels
 	inbox   *inbox
-	board   *board
-	cancel  context.CancelFunc // ends a load
+	status  *status
+	cancel  context.CancelFunc // cancels a load
 	done    chan struct{}      // closed when the step loop has ended
 }
 
-// Open starts an engine and the loading of its first model, and returns at once.
+// Open starts an engine, which begins to load Options.Model, and returns at once.
 func Open(o Options) (*Engine, error) { return open(o, loadModel) }
 
 func open(o Options, load loadFunc) (*Engine, error) {
@@ -90,33 +90,33 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	case o.Catalog == nil || o.OpenDevice == nil:
 		return nil, errors.New("an engine needs a catalog and a device")
 	case !known:
-		return nil, fmt.Errorf("the KV cache cannot be %q: use f16 or f32", o.CacheType)
+		return nil, fmt.Errorf("unknown type %q of the KV cache: use f16 or f32", o.CacheType)
 	case min(o.ContextLength, o.Parallel, o.QueueLimit, o.ChunkRows) < 0:
 		return nil, errors.New("context length, parallel answers, queue limit and chunk rows must not be negative")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		options: o,
-		sources: &sources{catalog: o.Catalog, log: o.Logger, open: map[string]*source{}},
+		models:  &openModels{catalog: o.Catalog, log: o.Logger, open: map[string]*openModel{}},
 		inbox:   newInbox(o.Parallel + o.QueueLimit),
-		board:   newBoard(),
+		status:  newStatus(),
 		cancel:  cancel,
 		done:    make(chan struct{}),
 	}
 	if o.Model == "" {
-		e.board.failed(errNoModel)
+		e.status.setFailed(errNoModel)
 	} else {
-		e.board.update(func(s *infer.Status) {
-			e.board.target = o.Model
+		e.status.update(func(s *infer.Status) {
+			e.status.requested = o.Model
 			s.State, s.Model.Name, s.Loading.Model = infer.StateLoading, o.Model, o.Model
 		})
 	}
 	l := &loop{
 		options: o,
 		cache:   cacheType,
-		sources: e.sources,
+		models:  e.models,
 		inbox:   e.inbox,
-		board:   e.board,
+		status:  e.status,
 		load:    load,
 		ctx:     ctx,
 		answers: map[*sequence]*answer{},
@@ -146,13 +146,13 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// WaitReady returns nil once a model can answer, or the *Error for which none can.
-func (e *Engine) WaitReady(ctx context.Context) error { return e.board.wait(ctx) }
+// WaitReady waits until the model is loaded. It returns the *Error for which that failed.
+func (e *Engine) WaitReady(ctx context.Context) error { return e.status.wait(ctx) }
 
-// Status is a snapshot; it never waits for the engine.
-func (e *Engine) Status() infer.Status { return e.board.snapshot(e.options.Now()) }
+// Status returns a snapshot. It never waits for the engine.
+func (e *Engine) Status() infer.Status { return e.status.snapshot(e.options.Now()) }
 
-// Models lists what can be asked for.
+// Models lists the models of the catalog.
 func (e *Engine) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	list, err := e.options.Catalog.Models(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -161,9 +161,9 @@ func (e *Engine) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	return list, err
 }
 
-// Generate streams one answer. A failure is an *Error, or the error of ctx after a
-// cancel; nothing follows it. To stop ranging cancels the answer too. Each range
-// over the result asks anew.
+// Generate streams one answer. Each range over the result submits the request once; a
+// consumer that stops ranging cancels the answer. A failure is an *Error, or the error of
+// ctx when that is cancelled, and the last thing yielded.
 func (e *Engine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 	return func(yield func(infer.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -197,8 +197,8 @@ func (e *Engine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.
 	}
 }
 
-// submit turns r into an answer and hands it to the step loop. All that needs no
-// device happens here, on the caller's time.
+// submit creates the answer to r and hands it to the step loop. Everything that needs no
+// device happens here, in the caller's goroutine.
 func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, err error) {
 	submitted := e.options.Now()
 	if err := r.Validate(); err != nil {
@@ -207,19 +207,19 @@ func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, er
 	if err := e.inbox.enter(r.Client); err != nil {
 		return nil, err
 	}
-	err = e.use(ctx, r.Model, func(s *source) error {
-		p, err := s.prompt(ctx, r, submitted)
+	err = e.use(ctx, r.Model, func(m *openModel) error {
+		p, err := m.prompt(ctx, r, submitted)
 		if err != nil {
 			return err
 		}
-		a, err := newAnswer(ctx, r, s, p, e.options.Logger)
+		a, err := newAnswer(ctx, r, m, p, e.options.Logger)
 		if err != nil {
 			return err
 		}
 		a.submitted, mail = submitted, a.mail
-		e.sources.retain(s) // until the loop ends the answer
+		e.models.retain(m) // until the loop ends the answer
 		if err := e.inbox.add(a); err != nil {
-			e.sources.release(s)
+			e.models.release(m)
 			return err
 		}
 		return nil
@@ -230,81 +230,80 @@ func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, er
 	return mail, err
 }
 
-// use calls f with the model called name, or with the resident one if name is
-// empty.
-func (e *Engine) use(ctx context.Context, name string, f func(*source) error) error {
+// use calls f with the model called name, or with the loaded one if name is empty.
+func (e *Engine) use(ctx context.Context, name string, f func(*openModel) error) error {
 	if name == "" {
-		if name = e.board.resident(); name == "" {
+		if name = e.status.modelName(); name == "" {
 			return errNoModel
 		}
 	}
-	s, err := e.sources.acquire(ctx, name)
+	m, err := e.models.acquire(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer e.sources.release(s)
-	return contain(e.options.Logger, func() error { return f(s) })
+	defer e.models.release(m)
+	return contain(e.options.Logger, func() error { return f(m) })
 }
 
-// Tokenize returns the tokens of text. An empty name means the resident model.
+// Tokenize returns the tokens of text. An empty name means the loaded model.
 func (e *Engine) Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) (tokens []int32, err error) {
-	err = e.use(ctx, name, func(s *source) (err error) {
-		tokens, err = s.tokenizer.Encode(ctx, text, tokenizer.Options{AddSpecial: addSpecial, ParseSpecial: parseSpecial})
+	err = e.use(ctx, name, func(m *openModel) (err error) {
+		tokens, err = m.tokenizer.Encode(ctx, text, tokenizer.Options{AddSpecial: addSpecial, ParseSpecial: parseSpecial})
 		return err
 	})
 	return tokens, err
 }
 
-// Detokenize returns the text of tokens, special tokens as they are spelled. An
-// empty name means the resident model.
+// Detokenize returns the text of tokens, that of special tokens included. An empty name
+// means the loaded model.
 func (e *Engine) Detokenize(ctx context.Context, name string, ids []int32) (text string, err error) {
-	err = e.use(ctx, name, func(s *source) error {
-		if err := inVocabulary("tokens", ids, s.tokenizer.VocabSize()); err != nil {
+	err = e.use(ctx, name, func(m *openModel) error {
+		if err := inVocabulary("tokens", ids, m.tokenizer.VocabSize()); err != nil {
 			return err
 		}
-		text = s.tokenizer.Decode(ids, true)
+		text = m.tokenizer.Decode(ids, true)
 		return nil
 	})
 	return text, err
 }
 
-// Pieces returns what each of the tokens spells; one that is a part of a character is no
-// valid UTF-8. An empty name means the resident model.
+// Pieces returns the bytes of each token. A token that holds a part of a character is not
+// valid UTF-8. An empty name means the loaded model.
 func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces []string, err error) {
-	err = e.use(ctx, name, func(s *source) error {
-		if err := inVocabulary("tokens", ids, s.tokenizer.VocabSize()); err != nil {
+	err = e.use(ctx, name, func(m *openModel) error {
+		if err := inVocabulary("tokens", ids, m.tokenizer.VocabSize()); err != nil {
 			return err
 		}
 		for i := range ids {
-			pieces = append(pieces, s.tokenizer.Decode(ids[i:i+1], true))
+			pieces = append(pieces, m.tokenizer.Decode(ids[i:i+1], true))
 		}
 		return nil
 	})
 	return pieces, err
 }
 
-// Render shows a request as the model would get it.
+// Render returns the prompt and the tokens that r would give to the model.
 func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Rendered, err error) {
 	if err := r.Validate(); err != nil {
 		return infer.Rendered{}, err
 	}
-	err = e.use(ctx, r.Model, func(s *source) (err error) {
-		view.Notice = s.notices()
-		p, err := s.prompt(ctx, r, e.options.Now())
+	err = e.use(ctx, r.Model, func(m *openModel) (err error) {
+		view.Notice = m.notices()
+		p, err := m.prompt(ctx, r, e.options.Now())
 		view.Prompt, view.Tokens = p.text, p.tokens
 		if len(r.Tokens) > 0 {
-			view.Prompt = s.tokenizer.Decode(r.Tokens, true)
+			view.Prompt = m.tokenizer.Decode(r.Tokens, true)
 		}
 		return err
 	})
 	return view, err
 }
 
-// errUnreadable ends answers whose model file went away under them.
+// errUnreadable ends the answers of a model whose file became unreadable.
 var errUnreadable = infer.Errorf(infer.CodeModelFile, "the model file cannot be read any more: it was cut short or its disk failed while it was in use")
 
-// readable calls read, which may read the weights in file, and returns errUnreadable if
-// they are gone.
+// readable calls read, which may read the mapped weights of file, and returns errUnreadable
+// if a page of them cannot be read.
 func readable(file *gguf.File, read func() error) error {
 	err := file.Guard(read)
 	if errors.Is(err, device.ErrUnreadable) {
@@ -313,7 +312,7 @@ func readable(file *gguf.File, read func() error) error {
 	return err
 }
 
-// contain calls f and turns a panic into an error. The stack goes to the log.
+// contain calls f and returns a panic of it as an error. It logs the stack.
 func contain(log *slog.Logger, f func() error) (err error) {
 	defer func() {
 		p := recover()

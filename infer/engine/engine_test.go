@@ -498,20 +498,20 @@ func TestEngine_PrefillDoesNotStopDecode(t *testing.T) {
 // memoryFor is the memory of a device on which the KV cache gets blocks blocks.
 func memoryFor(t *testing.T, o Options, blocks int) int64 {
 	t.Helper()
-	s := toySource(t)
-	scratch := placement.StepLimitsOf(o.Parallel, o.ChunkRows).Scratch(s.config)
-	return model.WeightBytes(s.file) + scratch + placement.Spare + 2*int64(blocks)*s.config.KVLayout(1, 1).BlockBytes()
+	m := toySource(t)
+	scratch := placement.StepLimitsOf(o.Parallel, o.ChunkRows).Scratch(m.config)
+	return model.WeightBytes(m.file) + scratch + placement.Spare + 2*int64(blocks)*m.config.KVLayout(1, 1).BlockBytes()
 }
 
 // toySource is the toy's file, opened.
-func toySource(t testing.TB) *source {
+func toySource(t testing.TB) *openModel {
 	t.Helper()
-	s := &source{name: "toy"}
+	m := &openModel{name: "toy"}
 	b := &bench{t: t, files: map[string][]byte{"toy": gguftest.TinyLlama(gguftest.Llama{})}}
-	if err := s.read(catalog{b}); err != nil {
+	if err := m.read(catalog{b}); err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return m
 }
 
 func TestEngine_AnswersThatGiveWayGoOnAsIfNothingHappened(t *testing.T) {

@@ -125,12 +125,12 @@ func TestForm_NoToolsAreNone(t *testing.T) {
 }
 
 func TestForm_AnswersOfOneFormShareItsGrammar(t *testing.T) {
-	s := openSource(t)
+	m := openSource(t)
 	constrain := func(n int) *constraint {
 		t.Helper()
 		r := request(span(10, 20), 60)
 		r.JSONSchema = fmt.Appendf(nil, `{"const":"number %d"}`, n)
-		c, err := s.constrain(t.Context(), &r, "", slog.New(slog.DiscardHandler))
+		c, err := m.constrain(t.Context(), &r, "", slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,14 +148,14 @@ func TestForm_AnswersOfOneFormShareItsGrammar(t *testing.T) {
 			t.Errorf("grammar %d takes %d bytes", n, size)
 		}
 	}
-	if n := len(s.constraints.last); n != maxCompiled {
+	if n := len(m.constraints.last); n != maxCompiled {
 		t.Errorf("%d grammars are kept", n)
 	}
 	runtime.KeepAlive(held)
 }
 
 func TestForm_ARequestThatWaitsToCompileCanLeave(t *testing.T) {
-	s := openSource(t)
+	m := openSource(t)
 	for range cap(compiling) {
 		compiling <- struct{}{}
 	}
@@ -164,7 +164,7 @@ func TestForm_ARequestThatWaitsToCompileCanLeave(t *testing.T) {
 	go func() {
 		r := request(span(10, 20), 60)
 		r.Grammar = `root ::= "one that waits"`
-		_, err := s.constrain(ctx, &r, "", slog.New(slog.DiscardHandler))
+		_, err := m.constrain(ctx, &r, "", slog.New(slog.DiscardHandler))
 		ended <- err
 	}()
 	cancel()
@@ -177,13 +177,13 @@ func TestForm_ARequestThatWaitsToCompileCanLeave(t *testing.T) {
 }
 
 // openSource opens the toy without a request.
-func openSource(t *testing.T) *source {
+func openSource(t *testing.T) *openModel {
 	t.Helper()
 	b := newBench(t, nil)
-	s, err := b.sources.acquire(t.Context(), "toy")
+	m, err := b.models.acquire(t.Context(), "toy")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { b.sources.release(s) })
-	return s
+	t.Cleanup(func() { b.models.release(m) })
+	return m
 }

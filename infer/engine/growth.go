@@ -6,21 +6,21 @@ import (
 	"m40-llm/infer/units"
 )
 
-// growthStep is how much a KV cache grows by at least, so that the free memory is not
-// looked up for each block.
+// growthStep is the least by which a KV cache grows, in bytes, so that free memory is not queried
+// for each block.
 const growthStep = 64 << 20
 
-// growth decides how far a KV cache in main memory may grow. Linux hands out memory that it
-// does not have and ends the process that uses it, so what is free is looked up before.
+// growth decides how far a KV cache in main memory may grow. Linux grants memory that it does not
+// have and kills the process that writes to it, so free memory is queried before.
 type growth struct {
-	free    func() int64 // bytes that can be taken now, 0: unknown; nil: always unknown
+	free    func() int64 // free bytes, 0: unknown; nil: always unknown
 	plan    placement.Plan
-	refused bool  // in this turn, in which nothing changes any more
-	left    int64 // bytes that the cache could take when growth was last refused
+	refused bool  // in this iteration of the loop: no memory becomes free before the next
+	left    int64 // free bytes for the cache when growth was last refused
 }
 
-// grant returns how many blocks there is memory for, n or a few more, or fewer if there is
-// too little. promised is the number of those granted before that were not written yet.
+// grant returns for how many more blocks there is memory: n or a few more, or fewer if memory is
+// short. promised is the number of blocks granted before and not written yet.
 func (g *growth) grant(n, promised int) int {
 	more := max(n, growthStep/int(max(g.plan.Block, 1)))
 	if g.plan.Block == 0 || g.free == nil {
@@ -43,17 +43,17 @@ func (g *growth) grant(n, promised int) int {
 	return more
 }
 
-// endStarved ends the answer whose turn it is, if memory lacks for it even alone.
+// endStarved ends the next answer if there is too little memory for it even alone.
 func (l *loop) endStarved() {
 	q := l.sched.starved()
 	if q == nil {
 		return
 	}
-	b, block := l.sched.blocks, l.resident.plan.Block
+	b, block := l.sched.blocks, l.loaded.plan.Block
 	tokens := len(q.tokens)
 	need := int64(b.blocksFor(tokens)-len(q.table.ids)-b.available()) * block
 	err := infer.Errorf(infer.CodeMemory, "%d tokens need %s more for the KV cache, and %s of memory are free for it; close other programs, make the conversation shorter, or use a smaller model",
-		tokens, units.ByteSize(need), units.ByteSize(l.resident.growth.left))
-	l.options.Logger.Warn("answer ended: no memory", "tokens", tokens, "needed", need, "free", l.resident.growth.left, "cache", l.resident.plan.Used(b.written))
+		tokens, units.ByteSize(need), units.ByteSize(l.loaded.growth.left))
+	l.options.Logger.Warn("answer ended: no memory", "tokens", tokens, "needed", need, "free", l.loaded.growth.left, "cache", l.loaded.plan.Used(b.written))
 	l.end(l.answers[q], err, true)
 }

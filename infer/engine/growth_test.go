@@ -97,8 +97,8 @@ func TestEngine_WhereMemoryRunsOutAnAnswerEndsAndTheRestGoesOn(t *testing.T) {
 	const blocks = 4 // of 32 positions
 	var free int64
 	reads := 0
-	s := toySource(t)
-	block := s.config.KVLayout(1, 1).BlockBytes()
+	m := toySource(t)
+	block := m.config.KVLayout(1, 1).BlockBytes()
 	var b *bench
 	b = newBench(t, func(_ *bench, o *Options) {
 		o.Parallel, o.ContextLength = 4, 256
@@ -186,8 +186,8 @@ func TestEngine_AnswersTakeTurnsWhereMemoryIsShort(t *testing.T) {
 		<-done
 		return ids
 	}
-	s := toySource(t)
-	room := placement.Spare + 5*s.config.KVLayout(1, 1).BlockBytes()
+	m := toySource(t)
+	room := placement.Spare + 5*m.config.KVLayout(1, 1).BlockBytes()
 	plenty := ask(func(*bench) int64 { return 1 << 40 })
 	scarce := ask(func(b *bench) int64 { return max(1, room-b.Status().Cache.Used) })
 	for i := range plenty {

@@ -6,57 +6,57 @@ import (
 	"m40-llm/infer"
 )
 
-// inbox takes requests from any goroutine to the step loop, and counts those that
-// are inside the engine.
+// inbox passes requests from any goroutine to the step loop, and counts those inside the engine:
+// running, waiting or on their way.
 type inbox struct {
-	limit int // requests inside at most, but for those of clients that have few
+	limit int // of count, but for clients that have few requests inside
 
-	mu     sync.Mutex
-	inside int
-	of     map[string]int // the same by client
-	fresh  []*answer
-	closed bool
-	wake   chan struct{} // one signal for all that happened since the last take
+	mu       sync.Mutex
+	count    int            // requests inside
+	byClient map[string]int // the same for each client
+	fresh    []*answer
+	closed   bool
+	wake     chan struct{} // one signal for everything since the last take
 }
 
 func newInbox(limit int) *inbox {
-	return &inbox{limit: limit, of: map[string]int{}, wake: make(chan struct{}, 1)}
+	return &inbox{limit: limit, byClient: map[string]int{}, wake: make(chan struct{}, 1)}
 }
 
 var errClosed = &infer.Error{Code: infer.CodeClosed, Message: "the engine is shutting down"}
 
-// A queue that one client has filled has places left for others: a quarter more than the
-// limit, of which a client may take one that has none inside, or less than a 64th of the limit.
+// A full queue keeps places for other clients: a quarter more than the limit. A client may take
+// one that has no request inside, or fewer than a 64th of the limit.
 const (
 	reservedPart = 4
 	fewPart      = 64
 )
 
-// enter reserves a place in the engine for client; leave gives it back.
+// enter reserves a place in the engine for client; leave frees it.
 func (b *inbox) enter(client string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return errClosed
 	}
-	if b.inside >= b.limit && (b.of[client] >= max(1, b.limit/fewPart) || b.inside >= b.limit+b.limit/reservedPart) {
-		return infer.Errorf(infer.CodeQueueFull, "the queue is full: %d requests are running or waiting; try again later", b.inside)
+	if b.count >= b.limit && (b.byClient[client] >= max(1, b.limit/fewPart) || b.count >= b.limit+b.limit/reservedPart) {
+		return infer.Errorf(infer.CodeQueueFull, "the queue is full: %d requests are running or waiting; try again later", b.count)
 	}
-	b.inside++
-	b.of[client]++
+	b.count++
+	b.byClient[client]++
 	return nil
 }
 
 func (b *inbox) leave(client string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.inside--
-	if b.of[client]--; b.of[client] == 0 {
-		delete(b.of, client)
+	b.count--
+	if b.byClient[client]--; b.byClient[client] == 0 {
+		delete(b.byClient, client)
 	}
 }
 
-// add hands a to the loop, which lets it leave. After close it fails.
+// add hands a to the loop, which calls leave when the answer ends. It fails after close.
 func (b *inbox) add(a *answer) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,20 +18,20 @@ import (
 	"m40-llm/infer/sample"
 )
 
-// resident is the model that is loaded.
-type resident struct {
-	source  *source
+// loadedModel is the model that is loaded, with the devices it is on.
+type loadedModel struct {
+	model   *openModel
 	devices []device.Device
-	info    device.Info // of all of them
-	model   forwarder
+	info    device.Info // of those that the model is on, as one
+	forward forwarder
 	plan    placement.Plan
 	growth  growth
-	buffers sample.Buffers // of all samplers
-	logits  []float32      // (vocab), the row that was copied last; nil: none was
-	receipt record.Receipt // what all its answers share
+	buffers sample.Buffers // shared by all samplers
+	logits  []float32      // (vocab), the row that was copied last; nil: none yet
+	receipt record.Receipt // the fields that all its answers share
 }
 
-// forwarder computes steps: a *model.Model, or a stand-in in tests.
+// forwarder computes steps: a *model.Model, or a fake in tests.
 type forwarder interface {
 	Submit(b *device.Batch) (model.Ticket, error)
 	Collect(t model.Ticket) ([]model.Result, error)
@@ -39,19 +39,20 @@ type forwarder interface {
 	Logits(dst []float32, i int) error
 }
 
-// row is what the host has of row i of the logits of the last step. Only settings that
-// need more of it copy the whole of it from a device with a memory of its own.
-func (r *resident) row(i int) (sample.Row, error) {
-	c, err := r.model.Candidates(i)
+// row returns row i of the logits of the last step as the host has it: the whole row, or the
+// candidates of a device with a memory of its own, from which only samplers that need more fetch
+// the whole row.
+func (r *loadedModel) row(i int) (sample.Row, error) {
+	c, err := r.forward.Candidates(i)
 	if err != nil || c.All != nil {
 		return sample.RowOf(c.All), err
 	}
 	row := sample.Row{IDs: c.IDs, Logits: c.Logits, Max: c.Max, Mass: c.Mass, Dot: c.Dot, Count: c.Count, NotFinite: c.Bad >= 0}
 	row.Fetch = func() ([]float32, error) {
 		if r.logits == nil {
-			r.logits = make([]float32, r.source.config.Vocab)
+			r.logits = make([]float32, r.model.config.Vocab)
 		}
-		if err := r.model.Logits(r.logits, i); err != nil {
+		if err := r.forward.Logits(r.logits, i); err != nil {
 			return nil, &readError{err}
 		}
 		return r.logits, nil
@@ -59,7 +60,7 @@ func (r *resident) row(i int) (sample.Row, error) {
 	return row, nil
 }
 
-// readError is that of a device which could not copy a row.
+// readError is the error of a device that could not copy a row.
 type readError struct{ error }
 
 type loadFunc func(context.Context, *gguf.File, []model.Stage, model.Options) (forwarder, error)
@@ -70,15 +71,15 @@ func loadModel(ctx context.Context, f *gguf.File, stages []model.Stage, o model.
 
 // loadFirst loads the model that the engine starts with.
 func (l *loop) loadFirst() {
-	s, err := l.sources.acquire(l.ctx, l.options.Model)
+	m, err := l.models.acquire(l.ctx, l.options.Model)
 	if err != nil {
 		e := infer.AsError(infer.CodeClosed, err)
 		l.notLoaded(l.options.Model, e)
-		l.board.failed(e)
+		l.status.setFailed(e)
 		return
 	}
-	defer l.sources.release(s)
-	l.bring(s)
+	defer l.models.release(m)
+	l.switchTo(m)
 }
 
 func (l *loop) notLoaded(name string, e *infer.Error) {
@@ -89,60 +90,60 @@ func (l *loop) notLoaded(name string, e *infer.Error) {
 	l.options.Logger.Log(l.ctx, level, "model not loaded", "model", name, "code", e.Code, "error", e.Message)
 }
 
-// bring makes s the resident model. If it cannot be loaded, none is, and those who
-// wait for it learn why.
-func (l *loop) bring(s *source) {
+// switchTo loads m in place of the loaded model. If that fails, no model is loaded, and the
+// answers that wait for m end with the error.
+func (l *loop) switchTo(m *openModel) {
 	l.unload(errClosed)
 	begin := l.options.Now()
-	l.board.loading(s)
-	var r *resident
+	l.status.setLoading(m)
+	var r *loadedModel
 	err := contain(l.options.Logger, func() (err error) {
-		if s.lost != nil {
-			return s.lost
+		if m.readErr != nil {
+			return m.readErr
 		}
-		return readable(s.file, func() (err error) {
-			r, err = l.open(s)
+		return readable(m.file, func() (err error) {
+			r, err = l.open(m)
 			return err
 		})
 	})
 	now := l.options.Now()
-	for _, a := range l.waitingFor(s) {
+	for _, a := range l.waitingFor(m) {
 		a.loading += now.Sub(later(begin, a.submitted))
 	}
 	if err != nil {
 		e := infer.AsError(infer.CodeModelFile, err)
-		l.notLoaded(s.info.Name, e)
-		l.giveUp(s, e)
+		l.notLoaded(m.info.Name, e)
+		l.giveUp(m, e)
 		return
 	}
-	l.resident = r
+	l.loaded = r
 	b := newBlocks(r.plan.Blocks, device.BlockSize)
 	r.growth = growth{free: l.options.FreeMemory, plan: r.plan}
 	b.growBy(func(n int) int { return r.growth.grant(n, b.granted-b.written) })
-	l.sched.reset(s.key(), b)
-	l.board.ready(r, now.Sub(begin))
-	l.options.Logger.Info("model loaded", "model", s.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.Blocks, "took", now.Sub(begin))
-	if notice := s.notices(); notice != "" {
-		l.options.Logger.Warn("model loaded with notices", "model", s.info.Name, "notice", notice)
+	l.sched.reset(m.key(), b)
+	l.status.setReady(r, now.Sub(begin))
+	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.Blocks, "took", now.Sub(begin))
+	if notice := m.notices(); notice != "" {
+		l.options.Logger.Warn("model loaded with notices", "model", m.info.Name, "notice", notice)
 	}
-	for _, a := range l.waitingFor(s) {
+	for _, a := range l.waitingFor(m) {
 		l.fit(a)
 	}
 }
 
-// open opens devices and loads a model on them.
-func (l *loop) open(s *source) (r *resident, err error) {
+// open opens devices and loads m on them.
+func (l *loop) open(m *openModel) (r *loadedModel, err error) {
 	var p placed
 	defer func() {
 		if r == nil { // an error, or a panic
 			l.close(p.devices)
 		}
 	}()
-	if err := l.place(s, &p); err != nil {
+	if err := l.place(m, &p); err != nil {
 		return nil, err
 	}
-	if r, err = l.put(s, p); err == nil {
-		l.sources.retain(s)
+	if r, err = l.loadPlaced(m, p); err == nil {
+		l.models.retain(m)
 	}
 	return r, err
 }
@@ -155,32 +156,32 @@ func (l *loop) close(devices []device.Device) {
 	}
 }
 
-// placed is a plan for a model with the devices that it names.
+// placed is the plan for a model with the devices that it refers to.
 type placed struct {
-	devices []device.Device // all that are open
+	devices []device.Device // all that were opened
 	plan    placement.Plan
 	stages  []model.Stage
-	info    device.Info // of all that the model is on
+	info    device.Info // of those that the model is on, as one
 }
 
-// place opens one device after the other until the model fits on them.
-func (l *loop) place(s *source, p *placed) error {
+// place opens one device after the other until m fits on them.
+func (l *loop) place(m *openModel, p *placed) error {
 	var sizes []placement.Device
 	var reason error
-	sum := placement.ModelOf(s.config, l.cache)
-	for dev, err := range l.options.devices(s.file) {
+	sum := placement.ModelOf(m.config, l.cache)
+	for dev, err := range l.options.devices(m.file) {
 		if err != nil {
 			return infer.Errorf(infer.CodeDevice, "cannot open the device: %s", err)
 		}
 		p.devices = append(p.devices, dev)
-		size, err := placement.DeviceOf(s.file, s.config, dev, l.cache, placement.StepLimits(l.sched.limits))
+		size, err := placement.DeviceOf(m.file, m.config, dev, l.cache, placement.StepLimits(l.sched.limits))
 		if err != nil {
-			return infer.Errorf(infer.CodeModelFile, "cannot load model %q: %s", s.info.Name, err)
+			return infer.Errorf(infer.CodeModelFile, "cannot load model %q: %s", m.info.Name, err)
 		}
 		sizes = append(sizes, size)
 		p.plan, reason = placement.Place(sum, sizes, placement.Limits{Context: l.options.ContextLength, Answers: l.options.Parallel})
 		if reason == nil {
-			p.settle()
+			p.setStages()
 			return nil
 		}
 		if !size.Dedicated {
@@ -190,7 +191,7 @@ func (l *loop) place(s *source, p *placed) error {
 	return infer.Errorf(infer.CodeMemory, "%s", reason)
 }
 
-// devices yields devices in order of preference, each opened when it is asked for.
+// devices yields devices in order of preference. Each is opened when it is asked for.
 func (o *Options) devices(file *gguf.File) iter.Seq2[device.Device, error] {
 	return func(yield func(device.Device, error) bool) {
 		if !yield(o.OpenDevice(file)) || o.MoreDevices == nil {
@@ -200,8 +201,9 @@ func (o *Options) devices(file *gguf.File) iter.Seq2[device.Device, error] {
 	}
 }
 
-// settle fills in the stages of the plan. The devices are named in order of preference.
-func (p *placed) settle() {
+// setStages sets stages and info from the plan. info.Name lists the devices in order of
+// preference.
+func (p *placed) setStages() {
 	on := map[int]bool{}
 	for _, stage := range p.plan.Stages {
 		p.stages = append(p.stages, model.Stage{Device: p.devices[stage.Device], Layers: stage.Layers})
@@ -224,16 +226,16 @@ func (p *placed) settle() {
 	}
 }
 
-// put loads a model as it was placed.
-func (l *loop) put(s *source, p placed) (*resident, error) {
+// loadPlaced loads m as it was placed.
+func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	info, o := p.info, l.options
-	m, err := l.load(l.ctx, s.file, p.stages, model.Options{
+	forward, err := l.load(l.ctx, m.file, p.stages, model.Options{
 		CacheType: l.cache,
 		Blocks:    p.plan.Blocks,
 		MaxRows:   l.sched.limits.Rows,
 		MaxOut:    l.sched.limits.Logits,
 		Context:   p.plan.Context,
-		Progress:  func(p model.Progress) { l.progress(s, p) },
+		Progress:  func(p model.Progress) { l.progress(m, p) },
 	})
 	if l.ctx.Err() != nil {
 		return nil, errClosed
@@ -243,44 +245,44 @@ func (l *loop) put(s *source, p placed) (*resident, error) {
 		if errors.Is(err, device.ErrFailed) {
 			code = infer.CodeDevice
 		}
-		return nil, infer.Errorf(code, "cannot load model %q: %s", s.info.Name, err)
+		return nil, infer.Errorf(code, "cannot load model %q: %s", m.info.Name, err)
 	}
-	r := &resident{source: s, devices: p.devices, info: info, model: m, plan: p.plan}
+	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan}
 	r.receipt = record.Receipt{
-		Model:     s.info.Name,
-		ModelHash: s.hash,
+		Model:     m.info.Name,
+		ModelHash: m.hash,
 		Device:    info.Name,
 		Path:      info.Path,
 		CacheType: o.CacheType,
 		Engine:    o.Version,
 	}
-	r.receipt.TemplateHash = s.format.TemplateHash()
+	r.receipt.TemplateHash = m.format.TemplateHash()
 	return r, nil
 }
 
-// progress tells everyone who waits for s how much of it is loaded.
-func (l *loop) progress(s *source, p model.Progress) {
-	now := infer.Loading{Model: s.info.Name, Done: p.Done, Total: p.Total, Kernels: p.Kernels, KernelsTotal: p.KernelsTotal}
-	l.board.update(func(b *infer.Status) { b.Loading = now })
-	l.collect()
-	l.board.count(0, len(l.sched.waiting))
-	for _, a := range l.waitingFor(s) {
+// progress reports to everyone who waits for m how much of it is loaded.
+func (l *loop) progress(m *openModel, p model.Progress) {
+	now := infer.Loading{Model: m.info.Name, Done: p.Done, Total: p.Total, Kernels: p.Kernels, KernelsTotal: p.KernelsTotal}
+	l.status.update(func(b *infer.Status) { b.Loading = now })
+	l.takeRequests()
+	l.status.setCounts(0, len(l.sched.waiting))
+	for _, a := range l.waitingFor(m) {
 		a.mail.put(infer.Event{Type: infer.EventLoading, Loading: &now})
 	}
 }
 
-// unload ends the running answers with err and frees the device. It does nothing
-// if no model is resident.
+// unload ends the running answers with err and closes the devices. It does nothing if no model is
+// loaded.
 func (l *loop) unload(err *infer.Error) {
 	for _, q := range l.sched.reset("", nil) {
 		l.end(l.answers[q], err, false)
 	}
-	if l.resident == nil {
+	if l.loaded == nil {
 		return
 	}
-	l.close(l.resident.devices)
-	l.sources.release(l.resident.source)
-	l.resident = nil
+	l.close(l.loaded.devices)
+	l.models.release(l.loaded.model)
+	l.loaded = nil
 }
 
 func later(a, b time.Time) time.Time {

@@ -13,31 +13,31 @@ import (
 	"m40-llm/infer/model"
 )
 
-// loop owns the device, the model and all answers. It runs in one
-// goroutine. Nobody else touches what it owns; it never waits for a consumer.
+// loop owns the devices, the model and all answers, and runs in one goroutine. It never waits for
+// a consumer.
 type loop struct {
 	options Options
 	cache   gguf.Type
-	sources *sources
+	models  *openModels
 	inbox   *inbox
-	board   *board
+	status  *status
 	load    loadFunc
-	ctx     context.Context // ends when the engine closes
+	ctx     context.Context // cancelled when the engine closes
 
 	sched    scheduler
-	answers  map[*sequence]*answer // of all sequences that run or wait
-	resident *resident
+	answers  map[*sequence]*answer // by sequence, running and waiting
+	loaded   *loadedModel
 	batch    device.Batch
-	failures int // steps that failed since the last one that did not
+	failures int // consecutive failed steps
 }
 
-// run works until the inbox is closed.
+// run runs steps until the inbox is closed.
 func (l *loop) run() {
 	if l.options.Model != "" {
 		l.loadFirst()
 	}
 	for l.receive() {
-		if err := contain(l.options.Logger, l.turn); err != nil {
+		if err := contain(l.options.Logger, l.iterate); err != nil {
 			l.restart(infer.AsError(infer.CodeInternal, err))
 		}
 	}
@@ -47,12 +47,12 @@ func (l *loop) run() {
 	}
 }
 
-// receive takes what came in, and waits for something if there is nothing to do. It
-// returns false when the engine closes.
+// receive takes the new requests, and waits for some if there is nothing to do. It returns false
+// when the engine closes.
 func (l *loop) receive() bool {
 	for {
-		closed := l.collect()
-		l.board.count(len(l.sched.running), len(l.sched.waiting))
+		closed := l.takeRequests()
+		l.status.setCounts(len(l.sched.running), len(l.sched.waiting))
 		if closed {
 			return false
 		}
@@ -63,38 +63,38 @@ func (l *loop) receive() bool {
 	}
 }
 
-func (l *loop) collect() (closed bool) {
+func (l *loop) takeRequests() (closed bool) {
 	fresh, closed := l.inbox.take()
 	for _, a := range fresh {
 		l.answers[a.sequence] = a
 		l.sched.add(a.sequence)
-		if a.model == l.sched.model {
+		if a.modelKey == l.sched.model {
 			l.fit(a)
 		}
 	}
 	return closed
 }
 
-// fit refuses an answer whose prompt is too long for the resident model.
+// fit ends an answer whose prompt is too long for the loaded model.
 func (l *loop) fit(a *answer) {
-	if err := a.fit(l.resident.plan.Context); err != nil {
+	if err := a.fit(l.loaded.plan.Context); err != nil {
 		l.end(a, err, true)
 	}
 }
 
-// turn does one thing: it brings the model that is wanted, or computes one step.
-func (l *loop) turn() error {
+// iterate loads the model that is wanted, if another one is loaded, or computes one step.
+func (l *loop) iterate() error {
 	l.dropCancelled()
 	if q := l.sched.wanted(); q != nil {
-		l.tellPositions()
-		l.bring(l.answers[q].source)
+		l.reportPositions()
+		l.switchTo(l.answers[q].model)
 		return nil
 	}
-	if l.resident != nil {
-		l.resident.growth.refused = false
+	if l.loaded != nil {
+		l.loaded.growth.refused = false
 	}
 	plan := l.sched.schedule()
-	l.tellPositions()
+	l.reportPositions()
 	if len(plan) == 0 {
 		l.endStarved()
 		return nil
@@ -103,11 +103,11 @@ func (l *loop) turn() error {
 }
 
 // step computes plan: submit -> collect -> deliver.
-func (l *loop) step(plan []share) error {
+func (l *loop) step(plan []scheduled) error {
 	begin := l.options.Now()
-	for _, w := range plan {
-		if a := l.answers[w.seq]; a.began.IsZero() {
-			if err := a.start(begin, &l.resident.buffers); err != nil {
+	for _, part := range plan {
+		if a := l.answers[part.seq]; a.began.IsZero() {
+			if err := a.start(begin, &l.loaded.buffers); err != nil {
 				return err
 			}
 		}
@@ -121,8 +121,8 @@ func (l *loop) step(plan []share) error {
 	l.failures = 0
 	l.sched.advance(plan, now.Sub(begin))
 	tokens := 0
-	for i, w := range plan {
-		a, n := l.answers[w.seq], 0
+	for i, part := range plan {
+		a, n := l.answers[part.seq], 0
 		for n < len(results) && int(results[n].Seq) == i {
 			n++
 		}
@@ -133,36 +133,36 @@ func (l *loop) step(plan []share) error {
 		results = results[n:]
 		tokens += max(0, a.length()-before)
 	}
-	l.board.step(now.Sub(begin), tokens)
-	l.board.grow(l.resident.plan.Used(l.sched.blocks.written))
+	l.status.recordStep(now.Sub(begin), tokens)
+	l.status.setCacheUsed(l.loaded.plan.Used(l.sched.blocks.written))
 	return nil
 }
 
-// compute submits the batch and collects its results. A panic ends the step for the board too:
-// else it would be taken for one that hangs.
+// compute submits the batch and collects its results. The step ends in the status after a panic
+// too: else it would be taken for one that hangs.
 func (l *loop) compute(begin time.Time) (results []model.Result, err error) {
-	l.board.begin(begin, len(l.batch.Tokens))
-	defer func() { l.board.end(l.options.Now()) }()
-	err = readable(l.resident.source.file, func() error {
-		ticket, err := l.resident.model.Submit(&l.batch)
+	l.status.beginStep(begin, len(l.batch.Tokens))
+	defer func() { l.status.endStep(l.options.Now()) }()
+	err = readable(l.loaded.model.file, func() error {
+		ticket, err := l.loaded.forward.Submit(&l.batch)
 		if err != nil {
 			return err
 		}
-		results, err = l.resident.model.Collect(ticket)
+		results, err = l.loaded.forward.Collect(ticket)
 		return err
 	})
 	return results, err
 }
 
 // fill writes the rows of plan into the batch.
-func (l *loop) fill(plan []share) {
+func (l *loop) fill(plan []scheduled) {
 	b := &l.batch
 	b.Tokens, b.Pos, b.Seq, b.Tables, b.Out = b.Tokens[:0], b.Pos[:0], b.Seq[:0], b.Tables[:0], b.Out[:0]
 	for i := range plan {
 		q := plan[i].seq
 		l.sched.blocks.write(&q.table, q.computed, q.computed+plan[i].rows)
 		for pos := q.computed; pos < q.computed+plan[i].rows; pos++ {
-			if l.answers[q].wants(pos) {
+			if l.answers[q].needsLogits(pos) {
 				b.Out = append(b.Out, int32(len(b.Tokens)))
 			}
 			b.Tokens = append(b.Tokens, q.tokens[pos])
@@ -173,13 +173,13 @@ func (l *loop) fill(plan []share) {
 	}
 }
 
-// deliver gives an answer its results of the step. The error is the device's. Logits that are
-// not finite end this answer alone, and what it left in the cache is forgotten.
+// deliver gives an answer its results of the step. It returns the errors of the device. Logits
+// that are not finite end this answer alone, and the cache drops what it computed.
 func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
-	a.prefilled()
+	a.reportPrefill()
 	var done *infer.Done
 	for _, result := range results {
-		known, err := l.resident.row(result.Row)
+		known, err := l.loaded.row(result.Row)
 		if err != nil {
 			return err
 		}
@@ -198,23 +198,23 @@ func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
 	}
 	l.sched.rewind(a.sequence)
 	if done == nil && a.missing() == 0 {
-		done = a.full()
+		done = a.endIfFull()
 	}
 	if done != nil {
-		a.finish(done, l.resident.receipt, now)
+		a.finish(done, l.loaded.receipt, now)
 		l.end(a, nil, true)
 	}
 	return nil
 }
 
-// end ends an answer: err is nil after its done event. Its work stays in the cache
-// if keep is set.
+// end ends an answer: with err, or with nil after its done event. What it computed stays in the
+// cache if keep is set.
 func (l *loop) end(a *answer, err error, keep bool) {
 	l.sched.remove(a.sequence, keep)
-	l.board.count(len(l.sched.running), len(l.sched.waiting)) // before the client learns of the end
+	l.status.setCounts(len(l.sched.running), len(l.sched.waiting)) // before the client learns of the end
 	delete(l.answers, a.sequence)
 	a.mail.end(err)
-	l.sources.release(a.source)
+	l.models.release(a.model)
 	l.inbox.leave(a.client)
 }
 
@@ -226,9 +226,9 @@ func (l *loop) dropCancelled() {
 	}
 }
 
-// tellPositions tells those who wait that their place in the queue has changed. An
-// answer that has begun and waits again just pauses.
-func (l *loop) tellPositions() {
+// reportPositions sends those who wait their new position in the queue. An answer that has begun
+// and was preempted gets none: it just pauses.
+func (l *loop) reportPositions() {
 	for i, q := range l.sched.waiting {
 		a := l.answers[q]
 		if a.position != i+1 && a.began.IsZero() {
@@ -238,43 +238,43 @@ func (l *loop) tellPositions() {
 	}
 }
 
-// restart ends the running answers after a failure that leaves the device, or the
-// books of its memory, in an unknown state, and loads the model anew. If that does
-// not help, it gives up until the next request.
+// restart ends the running answers after a failure that leaves the device or the block manager in
+// an unknown state, and loads the model again. If that fails too, it gives up until the next
+// request.
 func (l *loop) restart(e *infer.Error) {
 	l.options.Logger.Error("step failed", "code", e.Code, "error", e.Message)
-	if l.resident == nil {
+	if l.loaded == nil {
 		l.unload(e)
 		return
 	}
-	s := l.sources.retain(l.resident.source)
-	defer l.sources.release(s)
+	m := l.models.retain(l.loaded.model)
+	defer l.models.release(m)
 	if e.Code == infer.CodeModelFile {
-		l.sources.forget(s)
-		s.lost = e
+		l.models.forget(m)
+		m.readErr = e
 	}
-	// The status changes before the answers end, so that who sees them end sees why.
-	if l.failures++; l.failures > 1 || s.lost != nil {
-		l.giveUp(s, e)
+	// The status is updated first, so that a client whose answer ends can read the reason.
+	if l.failures++; l.failures > 1 || m.readErr != nil {
+		l.giveUp(m, e)
 		l.unload(e)
 		return
 	}
-	l.board.loading(s)
+	l.status.setLoading(m)
 	l.unload(e)
-	l.bring(s)
+	l.switchTo(m)
 }
 
-// giveUp says that s cannot answer, and ends those who wait for it.
-func (l *loop) giveUp(s *source, e *infer.Error) {
-	l.board.failed(e)
-	for _, a := range l.waitingFor(s) {
+// giveUp sets the status to failed with e, and ends the answers that wait for m.
+func (l *loop) giveUp(m *openModel, e *infer.Error) {
+	l.status.setFailed(e)
+	for _, a := range l.waitingFor(m) {
 		l.end(a, e, true)
 	}
 }
 
-func (l *loop) waitingFor(s *source) (list []*answer) {
+func (l *loop) waitingFor(m *openModel) (list []*answer) {
 	for _, q := range l.sched.waiting {
-		if q.model == s.key() {
+		if q.modelKey == m.key() {
 			list = append(list, l.answers[q])
 		}
 	}

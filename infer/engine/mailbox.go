@@ -6,21 +6,20 @@ import (
 	"m40-llm/infer"
 )
 
-// mailbox carries the events of one answer from the step loop to its consumer.
-// Putting never waits: what is not taken piles up, and an answer's length bounds
-// the pile.
+// mailbox passes the events of one answer from the step loop to its consumer. put never waits:
+// events that are not taken accumulate, bounded by the length of the answer.
 type mailbox struct {
 	mu     sync.Mutex
 	events []infer.Event
 	ended  bool
 	err    error         // why it ended, nil after a done event
-	ready  chan struct{} // one signal for all that was put since the last take
+	ready  chan struct{} // one signal for everything since the last take
 }
 
 func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
 
-// put adds events. A waiting time that nobody has looked at yet is replaced by the
-// newer one.
+// put adds events. A queued or loading event replaces the last one if that is of its type and was
+// not taken yet.
 func (m *mailbox) put(events ...infer.Event) {
 	m.mu.Lock()
 	for _, e := range events {
@@ -34,7 +33,7 @@ func (m *mailbox) put(events ...infer.Event) {
 	m.signal()
 }
 
-// end closes the mailbox; nothing is put after it.
+// end closes the mailbox; nothing may be put after it.
 func (m *mailbox) end(err error) {
 	m.mu.Lock()
 	m.ended, m.err = true, err
@@ -42,7 +41,7 @@ func (m *mailbox) end(err error) {
 	m.signal()
 }
 
-// take returns all events since the last take, and whether they were the last.
+// take returns the events since the last take, and whether they were the last.
 func (m *mailbox) take() (events []infer.Event, ended bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,11 +21,11 @@ import (
 	"m40-llm/infer/tokenizer"
 )
 
-// source is an opened model file with all of it that needs no device: what turns
-// conversations into its tokens and tokens into text. It does not change, so that
-// any goroutine may use it.
-type source struct {
-	name        string // as it was asked for
+// openModel is an opened model with everything that needs no device: its tokenizer, its template
+// and its grammars. It is immutable but for the fields said otherwise, so any goroutine may use
+// it.
+type openModel struct {
+	name        string // as it was requested
 	info        infer.ModelInfo
 	file        *gguf.File
 	config      model.Config
@@ -33,129 +33,127 @@ type source struct {
 	format      *talk.Format
 	constraints *constraints
 
-	hash string // of the file's header and size
+	hash string // SHA-256 of the file's header and size
 
-	lost *infer.Error // parts of the file were gone when they were read; belongs to the loop
+	readErr *infer.Error // the file became unreadable; owned by the loop
 
 	users int           // guarded by sources.mu
-	ready chan struct{} // closed when it is opened, or err says why it cannot be
+	ready chan struct{} // closed when the file is opened or err is set
 	err   error
 }
 
-// key tells models apart: two names of one file are one model, a replaced file
-// under the same name is another.
-func (s *source) key() string { return s.info.Name + "@" + s.hash }
+// key identifies the model: two names of one file give one key, a replaced file of the same name
+// another.
+func (m *openModel) key() string { return m.info.Name + "@" + m.hash }
 
-// vocabulary is a source as its samplers see it.
-type vocabulary struct{ *source }
+// vocabulary implements sample's vocabulary.
+type vocabulary struct{ *openModel }
 
-// Size may be more than the tokenizer has: rows are padded in some models.
+// Size returns the rows of the output matrix, which may be more than the tokenizer has tokens.
 func (v vocabulary) Size() int { return v.config.Vocab }
 
 func (v vocabulary) Piece(id int32) []byte { return v.tokenizer.Piece(id, true) }
 
-// sources shares opened model files among those who use them. A file stays open
-// as long as anyone does.
-type sources struct {
+// openModels shares opened models among their users. A file stays open as long as it has one.
+type openModels struct {
 	catalog infer.Catalog
 	log     *slog.Logger
 
 	mu   sync.Mutex
-	open map[string]*source // by the name that was asked for, and by its own
+	open map[string]*openModel // by the requested name, and by the model's own
 }
 
-// acquire opens the model called name, or joins those who did. The caller releases
-// it.
-func (l *sources) acquire(ctx context.Context, name string) (*source, error) {
+// acquire returns the model called name, opening it if nobody has. The caller releases it.
+func (l *openModels) acquire(ctx context.Context, name string) (*openModel, error) {
 	l.mu.Lock()
-	s, ok := l.open[name]
+	m, ok := l.open[name]
 	if !ok {
-		s = &source{name: name, ready: make(chan struct{})}
-		l.open[name] = s
+		m = &openModel{name: name, ready: make(chan struct{})}
+		l.open[name] = m
 	}
-	s.users++
+	m.users++
 	l.mu.Unlock()
 	if !ok {
-		s.err = contain(l.log, func() error { return s.read(l.catalog) })
-		l.publish(s)
+		m.err = contain(l.log, func() error { return m.read(l.catalog) })
+		l.publish(m)
 	}
 	select {
-	case <-s.ready:
+	case <-m.ready:
 	case <-ctx.Done():
-		l.release(s)
+		l.release(m)
 		return nil, ctx.Err()
 	}
-	if s.err != nil {
-		err := s.err
-		l.release(s)
+	if m.err != nil {
+		err := m.err
+		l.release(m)
 		return nil, err
 	}
-	return s, nil
+	return m, nil
 }
 
-// publish lets those who joined go on. A model is found under its own name too,
-// unless another file is.
-func (l *sources) publish(s *source) {
+// publish wakes those who wait for m. The model is found under its own name too, unless that is
+// taken.
+func (l *openModels) publish(m *openModel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s.err != nil {
-		delete(l.open, s.name) // the next one to ask tries again
-	} else if l.open[s.info.Name] == nil {
-		l.open[s.info.Name] = s
+	if m.err != nil {
+		delete(l.open, m.name) // so that the next request tries again
+	} else if l.open[m.info.Name] == nil {
+		l.open[m.info.Name] = m
 	}
-	close(s.ready)
+	close(m.ready)
 }
 
-// retain adds a user to a source that has one.
-func (l *sources) retain(s *source) *source {
+// retain adds a user to a model that has one.
+func (l *openModels) retain(m *openModel) *openModel {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.users++
-	return s
+	m.users++
+	return m
 }
 
-func (l *sources) release(s *source) {
+func (l *openModels) release(m *openModel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s.users--; s.users > 0 {
+	if m.users--; m.users > 0 {
 		return
 	}
-	l.withdraw(s)
-	if s.file != nil {
-		s.file.Close()
+	l.withdraw(m)
+	if m.file != nil {
+		m.file.Close()
 	}
 }
 
-// forget lets the next one who asks for the model of s open its file anew.
-func (l *sources) forget(s *source) {
+// forget makes the next acquire of m open its file again.
+func (l *openModels) forget(m *openModel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.withdraw(s)
+	l.withdraw(m)
 }
 
-func (l *sources) withdraw(s *source) {
-	maps.DeleteFunc(l.open, func(_ string, other *source) bool { return other == s })
+func (l *openModels) withdraw(m *openModel) {
+	maps.DeleteFunc(l.open, func(_ string, other *openModel) bool { return other == m })
 }
 
-func (s *source) read(c infer.Catalog) (err error) {
-	if s.file, s.info, err = c.Open(s.name); err != nil {
+func (m *openModel) read(c infer.Catalog) (err error) {
+	if m.file, m.info, err = c.Open(m.name); err != nil {
 		return infer.AsError(infer.CodeModelFile, err)
 	}
-	if s.config, err = model.ReadConfig(s.file); err == nil {
-		s.tokenizer, err = tokenizer.New(s.file)
+	if m.config, err = model.ReadConfig(m.file); err == nil {
+		m.tokenizer, err = tokenizer.New(m.file)
 	}
 	if err != nil {
-		return infer.Errorf(infer.CodeModelFile, "cannot use model %q: %s", s.info.Name, err)
+		return infer.Errorf(infer.CodeModelFile, "cannot use model %q: %s", m.info.Name, err)
 	}
-	s.hash = headerHash(s.file)
-	s.constraints = newConstraints(s)
-	s.format = talk.Read(s.file, s.tokenizer)
+	m.hash = headerHash(m.file)
+	m.constraints = newConstraints(m)
+	m.format = talk.Read(m.file, m.tokenizer)
 	return nil
 }
 
-// notices tells what a person should know of the model.
-func (s *source) notices() string {
-	return strings.Trim(s.format.Notice()+"; "+s.tokenizer.Notice(), "; ")
+// notices returns what a user should know of the model.
+func (m *openModel) notices() string {
+	return strings.Trim(m.format.Notice()+"; "+m.tokenizer.Notice(), "; ")
 }
 
 func headerHash(f *gguf.File) string {
@@ -165,24 +163,24 @@ func headerHash(f *gguf.File) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// prompt is what an answer goes on from.
+// prompt is what an answer continues.
 type prompt struct {
-	text   string // what the tokens spell; empty if the request came with tokens
+	text   string // the text of tokens; empty if the request gave tokens
 	tokens []int32
-	begun  *reader // of the tokens with which the answer had begun; nil: with none
+	begun  *reader // after the tokens of the answer that is continued; nil: a new answer
 }
 
-// prompt turns the input of r into tokens.
-func (s *source) prompt(ctx context.Context, r infer.Request, now time.Time) (p prompt, err error) {
+// prompt returns the tokens of the input of r.
+func (m *openModel) prompt(ctx context.Context, r infer.Request, now time.Time) (p prompt, err error) {
 	switch {
 	case len(r.Tokens) > 0:
 		p.tokens = slices.Clone(r.Tokens)
 	case r.Prompt != "":
 		p.text = r.Prompt
-		p.tokens, err = s.tokenizer.Encode(ctx, r.Prompt, tokenizer.Options{AddSpecial: true, ParseSpecial: true})
+		p.tokens, err = m.tokenizer.Encode(ctx, r.Prompt, tokenizer.Options{AddSpecial: true, ParseSpecial: true})
 	default:
-		if p = s.resume(ctx, r, now); p.begun == nil {
-			p.text, p.tokens, err = s.conversation(ctx, r, now)
+		if p = m.resume(ctx, r, now); p.begun == nil {
+			p.text, p.tokens, err = m.conversation(ctx, r, now)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -192,18 +190,18 @@ func (s *source) prompt(ctx context.Context, r infer.Request, now time.Time) (p 
 		err = infer.Invalid("prompt", "the prompt has no tokens")
 	}
 	if err == nil {
-		// A file may name tokens that its model has no row for.
-		err = inVocabulary("tokens", p.tokens, s.config.Vocab)
+		// A file may have tokens for which its model has no row.
+		err = inVocabulary("tokens", p.tokens, m.config.Vocab)
 	}
 	return p, err
 }
 
 // conversation renders and encodes the messages of r.
-func (s *source) conversation(ctx context.Context, r infer.Request, now time.Time) (string, []int32, error) {
+func (m *openModel) conversation(ctx context.Context, r infer.Request, now time.Time) (string, []int32, error) {
 	if r.ToolChoice == infer.ToolChoiceNone {
 		r.Tools = nil
 	}
-	text, tokens, err := s.format.Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now})
+	text, tokens, err := m.format.Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now})
 	return text, tokens, conversationError(err)
 }
 
@@ -220,16 +218,15 @@ func conversationError(err error) error {
 	return err
 }
 
-// opening returns what the parser of a reply to r goes on from, behind a prompt.
-func (s *source) opening(r infer.Request, prompt string) string {
+// opening returns reply.Options.Prompt for the reply to r.
+func (m *openModel) opening(r infer.Request, prompt string) string {
 	if !r.Continue {
 		return prompt
 	}
-	return s.format.Continued(r.Messages[len(r.Messages)-1], prompt)
+	return m.format.Continued(r.Messages[len(r.Messages)-1], prompt)
 }
 
-// inVocabulary reports the first of ids that is not a token of a vocabulary of
-// size vocab.
+// inVocabulary returns an error that names the first of ids that is not a token.
 func inVocabulary(param string, ids []int32, vocab int) error {
 	for i, id := range ids {
 		if id < 0 || int(id) >= vocab {

@@ -35,8 +35,8 @@ func (c *countingCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error)
 	return f, infer.ModelInfo{Name: "m"}, err
 }
 
-func newSources(c infer.Catalog) *sources {
-	return &sources{catalog: c, log: slog.New(slog.DiscardHandler), open: map[string]*source{}}
+func newSources(c infer.Catalog) *openModels {
+	return &openModels{catalog: c, log: slog.New(slog.DiscardHandler), open: map[string]*openModel{}}
 }
 
 func TestSources_OneOpenFileIsShared(t *testing.T) {
@@ -49,12 +49,12 @@ func TestSources_OneOpenFileIsShared(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			s, err := l.acquire(t.Context(), []string{"alias", "m"}[i%2])
-			if s != first || err != nil {
+			m, err := l.acquire(t.Context(), []string{"alias", "m"}[i%2])
+			if m != first || err != nil {
 				t.Errorf("acquired another source, %v", err)
 				return
 			}
-			l.release(s)
+			l.release(m)
 		})
 	}
 	wg.Wait()
@@ -79,11 +79,11 @@ func TestSources_AFailureIsNotRemembered(t *testing.T) {
 		t.Errorf("%d sources are left after %d tries", len(l.open), c.opens.Load())
 	}
 	c.file = gguftest.TinyLlama(gguftest.Llama{})
-	s, err := l.acquire(t.Context(), "m")
+	m, err := l.acquire(t.Context(), "m")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.release(s)
+	l.release(m)
 }
 
 func TestSource_Prompt(t *testing.T) {
@@ -115,12 +115,12 @@ func TestSource_Prompt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			file := gguftest.TinyLlama(gguftest.Llama{Template: tt.template, NoTemplate: tt.template == "", AddBOS: tt.addBOS})
 			l := newSources(&countingCatalog{file: file})
-			s, err := l.acquire(t.Context(), "m")
+			m, err := l.acquire(t.Context(), "m")
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer l.release(s)
-			p, err := s.prompt(t.Context(), tt.request, time.Time{})
+			defer l.release(m)
+			p, err := m.prompt(t.Context(), tt.request, time.Time{})
 			text, tokens := p.text, p.tokens
 			if tt.code != "" {
 				if e := infer.AsError("", err); e.Code != tt.code || !strings.Contains(e.Message, tt.message) {
@@ -152,12 +152,12 @@ func TestSource_TellsWhatAFileLeavesOpen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newSources(&countingCatalog{file: tt.file})
-			s, err := l.acquire(t.Context(), "m")
+			m, err := l.acquire(t.Context(), "m")
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer l.release(s)
-			got := s.notices()
+			defer l.release(m)
+			got := m.notices()
 			if (got == "") != (tt.says == nil) {
 				t.Errorf("it says %q", got)
 			}

@@ -9,43 +9,43 @@ import (
 // scheduler decides which tokens of which sequences a step computes. It knows
 // neither devices nor models nor clocks: the same calls give the same plans.
 //
-// Up to limits.Answers run at a time, and each computes at least one token in every
-// step. The others wait for a turn: the client with the fewest running sequences comes
-// first, so that a client gets as much of the device as any other, however much it asks
-// for. Of one client, those that never ran come first, so that every answer begins soon,
-// and then the oldest ones.
+// Up to limits.Answers sequences run at a time, and each computes at least one token in every
+// step. Those that wait are admitted in this order: first those of the client with the fewest
+// running sequences, so that every client gets the same part of the device; of one client, first
+// those that never ran, so that every answer begins soon, then the oldest.
 //
-// A turn lasts as long as nobody needs the place. After turnSteps steps the sequence may
-// have to give way, and then keeps its memory as long as there is enough. Where memory
-// runs out, what those who wait have kept goes first, and then the youngest gives way to
-// the older ones.
+// A sequence keeps its place for a time slice of sliceSteps steps, and longer while nobody needs
+// the place. Then it may be preempted, and keeps its memory as long as there is enough. Where
+// memory runs out, sequences that wait lose theirs first, and then the youngest running one is
+// preempted.
 type scheduler struct {
 	limits  limits
-	alone   pace   // of prefill in a step without decode
-	mixed   pace   // of prefill beside decode
-	model   string // the resident one, "" if there is none
+	alone   pace   // of prefill in a step without decode rows
+	mixed   pace   // of prefill in a step with decode rows
+	model   string // key of the loaded model, "" if there is none
 	blocks  *blocks
 	waiting []*sequence // next one first, as of the last order
 	running []*sequence // oldest first
-	clock   int64       // counts arrivals and sequences that gave way
+	clock   int64       // counts arrivals and preemptions
 
 	decodeTime time.Duration // of the last step without prefill
 }
 
-// limits bound a step: placement.StepLimits, which this file need not know.
+// limits bound a step. They are placement.StepLimits, declared here so that this file imports
+// nothing.
 type limits struct {
 	Answers int // running at the same time
 	Rows    int // tokens computed, at least Answers
-	Logits  int // rows whose logits are wanted, at least Answers
+	Logits  int // rows whose logits are computed, at least Answers
 }
 
-// pace is how many tokens of prefill a step takes on, learned from how long steps
-// take. A prompt's chunks then last about as long on any machine: short enough to be
-// cancelled, to show progress and to let others in.
+// pace is how many tokens of prefill a step takes on, adapted to how long steps take. A prompt's
+// chunks then last about as long on any machine: short enough to cancel, to show progress and to
+// admit others.
 type pace struct{ rows, least, most int }
 
-// learn notes that a step with used tokens of prefill took the time took where it
-// should stay below goal.
+// learn adapts the pace to a step that had used tokens of prefill and took took, where goal was
+// the aim.
 func (p *pace) learn(used int, took, goal time.Duration) {
 	switch {
 	case took > goal:
@@ -55,25 +55,24 @@ func (p *pace) learn(used int, took, goal time.Duration) {
 	}
 }
 
-// turnSteps is how many steps a turn lasts at least. Who asks for three tokens waits no
-// longer than that for a place that others have; to change places costs next to nothing.
-const turnSteps = 16
+// sliceSteps is the minimum number of steps before a sequence may be preempted. A request for
+// three tokens waits no longer than that for a place; a preemption costs next to nothing.
+const sliceSteps = 16
 
-// overtakers is how many arrivals, for each place, may come before a sequence whose turn was
-// over.
+// overtakers is how many arrivals, for each place, may be admitted before a preempted sequence.
 const overtakers = 32
 
 const (
-	// chunkTime is how long a step should take that has only prefill.
+	// chunkTime is the aim for a step that has only prefill.
 	chunkTime = 250 * time.Millisecond
 
-	// mixedTime is what a step that decodes may always take beside prefill; more if
-	// decode alone takes more than half of it.
+	// mixedTime is the aim for a step with decode and prefill; twice the time of decode alone if
+	// that is more.
 	mixedTime = 50 * time.Millisecond
 )
 
-// share is the part of a step that one sequence gets: its next rows tokens.
-type share struct {
+// scheduled is one sequence's rows in a step: its next rows tokens.
+type scheduled struct {
 	seq  *sequence
 	rows int
 }
@@ -90,8 +89,7 @@ func (s *scheduler) enqueue(q *sequence) (now int64) {
 	return s.clock
 }
 
-// remove ends q, wherever it stands. What it computed stays in the cache unless
-// keep is false.
+// remove ends q, running or waiting. What it computed stays in the cache unless keep is false.
 func (s *scheduler) remove(q *sequence, keep bool) {
 	if i := slices.Index(s.waiting, q); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
@@ -101,8 +99,8 @@ func (s *scheduler) remove(q *sequence, keep bool) {
 	s.release(q, keep)
 }
 
-// release gives back the memory of q, which computes its tokens anew when it runs again,
-// but for those that are still in the cache then; none is unless keep is set.
+// release frees the memory of q. When q runs again, it computes its tokens again, except those
+// still in the cache; keep leaves them there.
 func (s *scheduler) release(q *sequence, keep bool) {
 	if len(q.table.ids) == 0 {
 		return
@@ -115,18 +113,16 @@ func (s *scheduler) release(q *sequence, keep bool) {
 	q.computed = 0
 }
 
-// rewind takes the memory of q back to its tokens, if more was computed: the last ones
-// are gone. The last of those that are left is computed again, because its logits are
-// wanted.
+// rewind truncates the memory of q to its tokens after some were removed. The last token left is
+// computed again, because its logits are needed.
 func (s *scheduler) rewind(q *sequence) {
 	if q.computed > len(q.tokens) {
-		q.computed = s.blocks.cut(&q.table, len(q.tokens)-1)
+		q.computed = s.blocks.truncate(&q.table, len(q.tokens)-1)
 	}
 }
 
-// reset takes model, with an empty cache, as the resident one; "" is none. The
-// sequences that were running are gone: reset returns them. What those who wait had kept
-// is gone with the cache.
+// reset makes model, with an empty cache, the loaded one; "" is none. It returns the sequences
+// that were running. Those that wait lose their memory.
 func (s *scheduler) reset(model string, b *blocks) []*sequence {
 	running := s.running
 	for _, q := range slices.Concat(running, s.waiting) {
@@ -140,32 +136,32 @@ func (s *scheduler) reset(model string, b *blocks) []*sequence {
 	return running
 }
 
-// wanted returns the sequence whose model has to become resident before anything
-// can run, or nil. Sequences that have begun finish first.
+// wanted returns the sequence whose model has to be loaded before anything can run, or nil.
+// Sequences that have begun finish first.
 func (s *scheduler) wanted() *sequence {
 	if len(s.running) > 0 || len(s.waiting) == 0 {
 		return nil
 	}
 	s.order()
-	if s.waiting[0].model == s.model || slices.ContainsFunc(s.waiting, s.passes) {
+	if s.waiting[0].modelKey == s.model || slices.ContainsFunc(s.waiting, s.mayRunFirst) {
 		return nil
 	}
 	return s.waiting[0]
 }
 
-// passes reports whether q may run although another model's turn comes first.
-func (s *scheduler) passes(q *sequence) bool { return q.begun && q.model == s.model }
+// mayRunFirst reports whether q may run although one for another model is before it.
+func (s *scheduler) mayRunFirst(q *sequence) bool { return q.begun && q.modelKey == s.model }
 
-// starved returns the sequence whose turn it is and that cannot run, as memory lacks for it
-// even while no other one runs; nil if there is none. It is for after an empty plan.
+// starved returns the next sequence if there is too little memory for it though no other runs,
+// else nil. The caller has got an empty plan.
 func (s *scheduler) starved() *sequence {
 	if len(s.running) > 0 {
 		return nil
 	}
 	held := false
 	for _, q := range s.waiting {
-		held = held || q.model != s.model
-		if !held || s.passes(q) {
+		held = held || q.modelKey != s.model
+		if !held || s.mayRunFirst(q) {
 			return q
 		}
 	}
@@ -173,24 +169,24 @@ func (s *scheduler) starved() *sequence {
 }
 
 // schedule plans the next step. It is empty if nothing can run.
-func (s *scheduler) schedule() []share {
+func (s *scheduler) schedule() []scheduled {
 	s.grow()
 	s.admit()
 	return s.divide()
 }
 
-// advance notes that plan has been computed, and how long that took.
-func (s *scheduler) advance(plan []share, took time.Duration) {
+// advance records that plan has been computed, and how long that took.
+func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 	decode, prefill := 0, 0
-	for _, w := range plan {
-		if w.seq.missing() == 1 {
+	for _, part := range plan {
+		if part.seq.missing() == 1 {
 			decode++
 		} else {
-			prefill += w.rows
+			prefill += part.rows
 		}
-		w.seq.computed += w.rows
-		w.seq.turn++
-		s.blocks.commit(&w.seq.table, w.seq.tokens[:w.seq.computed])
+		part.seq.computed += part.rows
+		part.seq.steps++
+		s.blocks.commit(&part.seq.table, part.seq.tokens[:part.seq.computed])
 	}
 	switch {
 	case prefill == 0:
@@ -202,7 +198,7 @@ func (s *scheduler) advance(plan []share, took time.Duration) {
 	}
 }
 
-// grow gives each running sequence memory for its newest token, the oldest first.
+// grow allocates memory for the newest token of each running sequence, the oldest first.
 func (s *scheduler) grow() {
 	for i := 0; i < len(s.running); i++ {
 		q := s.running[i]
@@ -211,7 +207,7 @@ func (s *scheduler) grow() {
 				continue
 			}
 			youngest := s.running[len(s.running)-1]
-			s.giveWay(youngest)
+			s.preempt(youngest)
 			s.release(youngest, true)
 			if youngest == q {
 				break
@@ -220,8 +216,8 @@ func (s *scheduler) grow() {
 	}
 }
 
-// reclaim takes what a waiting sequence other than q has kept, the last one's first. It
-// returns false if there is nothing to take.
+// reclaim frees the memory of a waiting sequence other than q, from the end of the queue. It
+// returns false if none has any.
 func (s *scheduler) reclaim(q *sequence) bool {
 	for _, w := range slices.Backward(s.waiting) {
 		if w != q && len(w.table.ids) > 0 {
@@ -232,21 +228,21 @@ func (s *scheduler) reclaim(q *sequence) bool {
 	return false
 }
 
-// giveWay ends the turn of q, which waits for the next one and keeps its memory.
-func (s *scheduler) giveWay(q *sequence) {
+// preempt moves q back to the queue. It keeps its memory.
+func (s *scheduler) preempt(q *sequence) {
 	i := slices.Index(s.running, q)
 	s.running = slices.Delete(s.running, i, i+1)
 	s.enqueue(q)
 }
 
-// order sorts those who wait by whose turn comes first.
+// order sorts the waiting sequences by who is admitted first.
 func (s *scheduler) order() {
 	if len(s.waiting) < 2 {
 		return
 	}
 	later := int64(overtakers * s.limits.Answers)
 	after := func(q *sequence, at int64) int64 {
-		if q.yielded {
+		if q.preempted {
 			return at + later
 		}
 		return at
@@ -273,15 +269,15 @@ func (s *scheduler) countClients() map[string]int {
 	return n
 }
 
-// admit lets waiting sequences run, in order, as long as their tokens fit, in free places
-// and in those of others whose turn is over. One that waits for another model holds up
-// those behind it that have not begun: their turn comes after its own.
+// admit starts waiting sequences, in order, as long as their tokens fit, in free places and in
+// those of sequences whose time slice is over. A sequence for another model blocks those behind
+// it that have not begun.
 func (s *scheduler) admit() {
 	s.order()
 	for i, held := 0, false; i < len(s.waiting); {
 		q := s.waiting[i]
-		held = held || q.model != s.model
-		if held && !s.passes(q) || len(q.table.ids) == 0 && s.prefixUnderway(q) {
+		held = held || q.modelKey != s.model
+		if held && !s.mayRunFirst(q) || len(q.table.ids) == 0 && s.prefixUnderway(q) {
 			i++
 			continue
 		}
@@ -292,8 +288,8 @@ func (s *scheduler) admit() {
 			s.start(q)
 			continue
 		}
-		giver, richer := s.giver(q)
-		if giver == nil || !s.openInPlaceOf(giver, q, richer) {
+		victim, richer := s.victim(q)
+		if victim == nil || !s.openPreempting(victim, q, richer) {
 			return
 		}
 		s.start(q)
@@ -302,7 +298,7 @@ func (s *scheduler) admit() {
 	}
 }
 
-// open gets q the memory for its tokens, at the cost of others who wait if reclaim is set.
+// open allocates memory for the tokens of q; with reclaim, also that of other waiting sequences.
 func (s *scheduler) open(q *sequence, reclaim bool) bool {
 	for {
 		if len(q.table.ids) > 0 {
@@ -319,78 +315,74 @@ func (s *scheduler) open(q *sequence, reclaim bool) bool {
 	}
 }
 
-// start lets q run, which has its memory.
+// start moves q, which has its memory, to the running sequences.
 func (s *scheduler) start(q *sequence) {
 	i := slices.Index(s.waiting, q)
 	s.waiting = slices.Delete(s.waiting, i, i+1)
 	s.running = append(s.running, q)
-	q.begun, q.turn = true, 0
+	q.begun, q.steps = true, 0
 }
 
-// giver returns the sequence that has to give its place to q, or nil if q has to wait.
-// Only one whose turn is over gives way: to a client that has fewer running, or to its own
-// client where that has one that had no turn yet, or an older one. The client with the most
-// running gives first, and its last answer of a request, or its youngest. richer reports
-// whether that client then still has as many as that of q.
-func (s *scheduler) giver(q *sequence) (giver *sequence, richer bool) {
+// victim returns the sequence to preempt for q, or nil if q has to wait. Its time slice is over,
+// and its client has at least two more running than that of q, or is that of q, which precedes
+// it. The client with the most running is taken first, and of it the last answer of a request, or
+// the youngest. richer reports whether that client then still has as many running as that of q.
+func (s *scheduler) victim(q *sequence) (victim *sequence, richer bool) {
 	running := s.countClients()
 	own := running[q.client]
 	for _, r := range s.running {
 		has := running[r.client]
 		switch {
-		case r.turn < turnSteps:
+		case r.steps < sliceSteps:
 			continue
 		case r.client == q.client && !q.precedes(r), r.client != q.client && own > 0 && has < own+2:
 			continue
 		}
-		if giver == nil || cmp.Or(cmp.Compare(has, running[giver.client]), cmp.Compare(r.sibling, giver.sibling)) > 0 ||
-			has == running[giver.client] && r.sibling == giver.sibling && (has > 1 || r.turn > giver.turn) {
-			giver = r
+		if victim == nil || cmp.Or(cmp.Compare(has, running[victim.client]), cmp.Compare(r.sibling, victim.sibling)) > 0 ||
+			has == running[victim.client] && r.sibling == victim.sibling && (has > 1 || r.steps > victim.steps) {
+			victim = r
 		}
 	}
-	return giver, giver != nil && running[giver.client] >= own+2
+	return victim, victim != nil && running[victim.client] >= own+2
 }
 
-// precedes reports whether q gets the place of r. Both are of one client, and the turn of r
-// is over.
+// precedes reports whether q gets the place of r, of the same client, whose time slice is over.
 func (q *sequence) precedes(r *sequence) bool {
 	if q.sibling != r.sibling {
 		return q.sibling < r.sibling
 	}
-	return !q.yielded || q.arrival < r.arrival
+	return !q.preempted || q.arrival < r.arrival
 }
 
-// openInPlaceOf takes memory for q and ends the turn of giver. It returns false if there is
-// not enough. giver loses its own, and computes its tokens again later, only where its client
-// is richer. Where both are of one client, half of the memory has to stay free, so that those
-// that run can grow.
-func (s *scheduler) openInPlaceOf(giver, q *sequence, richer bool) bool {
+// openPreempting allocates memory for q and preempts victim. It returns false if there is not
+// enough. The victim loses its own memory only if its client is richer. If both are of one
+// client, half of the memory has to stay free, so that running sequences can grow.
+func (s *scheduler) openPreempting(victim, q *sequence, richer bool) bool {
 	needed := s.blocks.blocksFor(len(q.tokens))
 	switch {
 	case richer:
 		if !s.open(q, true) {
-			if s.blocks.available()+len(giver.table.ids) < needed {
+			if s.blocks.available()+len(victim.table.ids) < needed {
 				return false
 			}
-			s.release(giver, true)
+			s.release(victim, true)
 			if !s.open(q, false) {
-				s.giveWay(giver) // what it had is gone, so that it opens as any other
+				s.preempt(victim) // it has no memory any more and is admitted as any other
 				return false
 			}
 		}
-	case giver.client == q.client && !s.blocks.hasSpare(needed):
+	case victim.client == q.client && !s.blocks.hasSpare(needed):
 		return false
 	case !s.open(q, false):
 		return false
 	}
-	giver.yielded = true
-	s.giveWay(giver)
+	victim.preempted = true
+	s.preempt(victim)
 	return true
 }
 
-// prefixUnderway reports whether a running sequence is computing complete blocks
-// that q can share a few steps from now. Several answers to one prompt then cost
-// one prefill.
+// prefixUnderway reports whether a running sequence is computing complete blocks that q can share
+// a few steps later. Several answers to one prompt then cost one prefill.
 func (s *scheduler) prefixUnderway(q *sequence) bool {
 	have := -1
 	for _, r := range s.running {
@@ -411,15 +403,14 @@ func (s *scheduler) prefixUnderway(q *sequence) bool {
 	return false
 }
 
-// divide shares out the rows of a step: one to each sequence in decode, the rest
-// evenly to those in prefill, where what one does not need goes to the others. The
-// plan keeps the order of running.
-func (s *scheduler) divide() []share {
-	plan := make([]share, len(s.running))
-	var prefill []*share
+// divide distributes the rows of a step: one to each sequence in decode, the rest evenly to those
+// in prefill; what one does not need goes to the others. The plan has the order of running.
+func (s *scheduler) divide() []scheduled {
+	plan := make([]scheduled, len(s.running))
+	var prefill []*scheduled
 	scoring := 0
 	for i, q := range s.running {
-		plan[i] = share{seq: q, rows: 1}
+		plan[i] = scheduled{seq: q, rows: 1}
 		if q.missing() > 1 {
 			prefill = append(prefill, &plan[i])
 		}
@@ -433,13 +424,13 @@ func (s *scheduler) divide() []share {
 		rows = s.mixed.rows
 	}
 	left := max(len(prefill), min(rows, s.limits.Rows-decoding))
-	slices.SortStableFunc(prefill, func(a, b *share) int { return cmp.Compare(a.seq.missing(), b.seq.missing()) })
-	for i, w := range prefill {
-		w.rows = min(w.seq.missing(), left/(len(prefill)-i))
-		if w.seq.unscored() {
-			w.rows = min(w.rows, 1+(s.limits.Logits-len(plan))/scoring)
+	slices.SortStableFunc(prefill, func(a, b *scheduled) int { return cmp.Compare(a.seq.missing(), b.seq.missing()) })
+	for i, part := range prefill {
+		part.rows = min(part.seq.missing(), left/(len(prefill)-i))
+		if part.seq.unscored() {
+			part.rows = min(part.rows, 1+(s.limits.Logits-len(plan))/scoring)
 		}
-		left -= w.rows
+		left -= part.rows
 	}
 	return plan
 }

@@ -18,20 +18,20 @@ func newTestScheduler(l limits, blockCount, blockSize int) *scheduler {
 
 // run computes a plan and appends a token to every sequence that is done with its
 // own.
-func (s *scheduler) run(plan []share) {
+func (s *scheduler) run(plan []scheduled) {
 	s.advance(plan, 0)
-	for _, w := range plan {
-		if w.seq.missing() == 0 {
-			w.seq.tokens = append(w.seq.tokens, 7)
+	for _, part := range plan {
+		if part.seq.missing() == 0 {
+			part.seq.tokens = append(part.seq.tokens, 7)
 		}
 	}
 }
 
 // rows lists the rows of a plan in the order of its sequences.
-func rows(plan []share) []int {
+func rows(plan []scheduled) []int {
 	var n []int
-	for _, w := range plan {
-		n = append(n, w.rows)
+	for _, part := range plan {
+		n = append(n, part.rows)
 	}
 	return n
 }
@@ -125,8 +125,8 @@ func TestScheduler_SeveralAnswersToOnePromptCostOnePrefill(t *testing.T) {
 	computed := 0
 	for range 20 {
 		plan := s.schedule()
-		for _, w := range plan {
-			computed += min(w.rows, max(0, w.seq.prompt-w.seq.computed))
+		for _, part := range plan {
+			computed += min(part.rows, max(0, part.seq.prompt-part.seq.computed))
 		}
 		s.run(plan)
 	}
@@ -201,11 +201,11 @@ func TestScheduler_LearnsItsPace(t *testing.T) {
 	// A machine that takes 10 ms for a token of prefill and 30 ms for a step of decode.
 	s := &scheduler{limits: limits{4, 256, 8}}
 	s.reset("m", newBlocks(1024, 4))
-	cost := func(plan []share) time.Duration {
+	cost := func(plan []scheduled) time.Duration {
 		took := 30 * time.Millisecond
-		for _, w := range plan {
-			if w.seq.missing() > 1 {
-				took += time.Duration(w.rows) * 10 * time.Millisecond
+		for _, part := range plan {
+			if part.seq.missing() > 1 {
+				took += time.Duration(part.rows) * 10 * time.Millisecond
 			}
 		}
 		return took
@@ -214,9 +214,9 @@ func TestScheduler_LearnsItsPace(t *testing.T) {
 		plan := s.schedule()
 		took := cost(plan)
 		s.advance(plan, took)
-		for _, w := range plan {
-			if w.seq.missing() == 0 {
-				w.seq.tokens = append(w.seq.tokens, 7)
+		for _, part := range plan {
+			if part.seq.missing() == 0 {
+				part.seq.tokens = append(part.seq.tokens, 7)
 			}
 		}
 		return took
@@ -312,22 +312,22 @@ func TestScheduler_Model(t *testing.T) {
 			},
 			"step": func(t *rapid.T) {
 				before := slices.Clone(s.running)
-				inTurn := len(before) > 0 && before[0].turn < turnSteps
+				inTurn := len(before) > 0 && before[0].steps < sliceSteps
 				plan := s.schedule()
 				total, logits := 0, 0
-				for i, w := range plan {
-					q := w.seq
+				for i, part := range plan {
+					q := part.seq
 					if q != s.running[i] {
 						t.Fatalf("share %d is not of the sequence that runs there", i)
 					}
-					if w.rows < 1 || w.rows > q.missing() {
-						t.Fatalf("%d rows for a sequence that misses %d", w.rows, q.missing())
+					if part.rows < 1 || part.rows > q.missing() {
+						t.Fatalf("%d rows for a sequence that misses %d", part.rows, q.missing())
 					}
 					if len(q.table.ids)*size < len(q.tokens) {
 						t.Fatalf("%d blocks for %d tokens", len(q.table.ids), len(q.tokens))
 					}
-					total += w.rows
-					for pos := q.computed; pos < q.computed+w.rows; pos++ {
+					total += part.rows
+					for pos := q.computed; pos < q.computed+part.rows; pos++ {
 						if q.scores(pos) || pos == len(q.tokens)-1 {
 							logits++
 						}
@@ -343,8 +343,8 @@ func TestScheduler_Model(t *testing.T) {
 					t.Fatalf("the oldest gave way before its turn was over")
 				}
 				s.advance(plan, time.Duration(rapid.IntRange(0, 300).Draw(t, "took"))*time.Millisecond)
-				for _, w := range plan {
-					q := w.seq
+				for _, part := range plan {
+					q := part.seq
 					for q.unscored() && q.scored <= q.computed {
 						q.scored++
 					}
@@ -367,8 +367,8 @@ func TestScheduler_Model(t *testing.T) {
 			}
 			plan := s.schedule()
 			s.advance(plan, 0)
-			for _, w := range plan {
-				q := w.seq
+			for _, part := range plan {
+				q := part.seq
 				for q.unscored() && q.scored <= q.computed {
 					q.scored++
 				}

@@ -11,136 +11,136 @@ import (
 	"m40-llm/infer/record"
 )
 
-// board is the engine's Status, written by the step loop and read by anyone.
-type board struct {
-	mu      sync.Mutex
-	status  infer.Status
-	steps   [64]stepTime  // the last ones, a ring
-	next    int           // place of the next step
-	begun   time.Time     // when the step that is being computed was
-	target  string        // name under which the resident model was asked for
-	changed chan struct{} // closed at the next change of state
+// status holds the engine's Status. The step loop writes it; any goroutine may read it.
+type status struct {
+	mu        sync.Mutex
+	current   infer.Status
+	steps     [64]stepTime  // ring of the last steps
+	next      int           // index in steps of the next step
+	begun     time.Time     // when the step in progress began
+	requested string        // name under which the loaded model was requested
+	changed   chan struct{} // closed at the next change of state
 }
 
-// stepTime is what one step did for running answers.
+// stepTime records how long one step took and how many tokens it generated.
 type stepTime struct {
 	took   time.Duration
 	tokens int
 }
 
-func newBoard() *board { return &board{changed: make(chan struct{})} }
+func newStatus() *status { return &status{changed: make(chan struct{})} }
 
-// update changes the status and wakes those who wait for a change of state.
-func (b *board) update(change func(*infer.Status)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	before := b.status.State
-	change(&b.status)
-	if b.status.State != before {
-		close(b.changed)
-		b.changed = make(chan struct{})
+// update changes the status and wakes the callers of wait if the state changed.
+func (s *status) update(change func(*infer.Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.current.State
+	change(&s.current)
+	if s.current.State != before {
+		close(s.changed)
+		s.changed = make(chan struct{})
 	}
 }
 
-// begin notes that a step of so many rows is being computed. The device may hang in it.
-func (b *board) begin(now time.Time, rows int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.begun, b.status.Step.Rows = now, rows
+// beginStep records that a step of so many rows has begun. The device may hang in it.
+func (s *status) beginStep(now time.Time, rows int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun, s.current.Step.Rows = now, rows
 }
 
-// end notes that it has ended, in whichever way.
-func (b *board) end(now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	st := &b.status.Step
-	st.Rows, st.LongestMS = 0, max(st.LongestMS, record.Milliseconds(now.Sub(b.begun)))
+// endStep records that the step has ended, successfully or not.
+func (s *status) endStep(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	step := &s.current.Step
+	step.Rows, step.LongestMS = 0, max(step.LongestMS, record.Milliseconds(now.Sub(s.begun)))
 }
 
-// step notes a step that gave tokens tokens to running answers.
-func (b *board) step(took time.Duration, tokens int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.steps[b.next] = stepTime{took, tokens}
-	b.next = (b.next + 1) % len(b.steps)
+// recordStep adds a step to the decode rate.
+func (s *status) recordStep(took time.Duration, tokens int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps[s.next] = stepTime{took, tokens}
+	s.next = (s.next + 1) % len(s.steps)
 }
 
-// grow notes how many bytes the KV cache takes.
-func (b *board) grow(used int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.status.Cache.Used = used
+// setCacheUsed sets how many bytes the KV cache takes.
+func (s *status) setCacheUsed(used int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current.Cache.Used = used
 }
 
-func (b *board) count(running, queued int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.status.Running, b.status.Queued = running, queued
+func (s *status) setCounts(running, queued int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current.Running, s.current.Queued = running, queued
 	if running == 0 {
-		b.steps = [len(b.steps)]stepTime{} // the next answer has its own speed
+		s.steps = [len(s.steps)]stepTime{} // the rate of the next answers must not include these
 	}
 }
 
-func (b *board) loading(s *source) {
-	b.update(func(st *infer.Status) {
-		b.target = s.name
-		*st = infer.Status{State: infer.StateLoading, Model: s.info, Notice: s.notices(), TemplateVars: s.format.ThinkingVars(), Running: st.Running, Queued: st.Queued}
-		st.Loading = infer.Loading{Model: s.info.Name, Total: model.WeightBytes(s.file)}
+func (s *status) setLoading(m *openModel) {
+	s.update(func(now *infer.Status) {
+		s.requested = m.name
+		*now = infer.Status{State: infer.StateLoading, Model: m.info, Notice: m.notices(), TemplateVars: m.format.ThinkingVars(), Running: now.Running, Queued: now.Queued}
+		now.Loading = infer.Loading{Model: m.info.Name, Total: model.WeightBytes(m.file)}
 	})
 }
 
-func (b *board) ready(r *resident, took time.Duration) {
-	b.update(func(st *infer.Status) {
-		st.State = infer.StateReady
-		st.Device = r.info
-		st.CacheType = r.receipt.CacheType
-		st.ContextLength = r.plan.Context
-		st.Cache = infer.Cache{Planned: r.plan.Planned(), Used: r.plan.Used(0)}
-		st.Notice = strings.Trim(st.Notice+"; "+r.plan.Notice, "; ")
-		st.LoadMS = record.Milliseconds(took)
+func (s *status) setReady(l *loadedModel, took time.Duration) {
+	s.update(func(now *infer.Status) {
+		now.State = infer.StateReady
+		now.Device = l.info
+		now.CacheType = l.receipt.CacheType
+		now.ContextLength = l.plan.Context
+		now.Cache = infer.Cache{Planned: l.plan.Planned(), Used: l.plan.Used(0)}
+		now.Notice = strings.Trim(now.Notice+"; "+l.plan.Notice, "; ")
+		now.LoadMS = record.Milliseconds(took)
 	})
 }
 
-func (b *board) failed(e *infer.Error) {
-	b.update(func(st *infer.Status) { st.State, st.Error = infer.StateFailed, e })
+func (s *status) setFailed(e *infer.Error) {
+	s.update(func(now *infer.Status) { now.State, now.Error = infer.StateFailed, e })
 }
 
-func (b *board) snapshot(now time.Time) infer.Status {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.status
-	if s.Step.Rows > 0 {
-		s.Step.ForMS = record.Milliseconds(now.Sub(b.begun))
+func (s *status) snapshot(now time.Time) infer.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snapshot := s.current
+	if snapshot.Step.Rows > 0 {
+		snapshot.Step.ForMS = record.Milliseconds(now.Sub(s.begun))
 	}
 	tokens, took := 0, time.Duration(0)
-	for _, step := range b.steps {
+	for _, step := range s.steps {
 		tokens += step.tokens
 		took += step.took
 	}
 	if took > 0 {
-		s.Decode = float64(tokens) / took.Seconds()
+		snapshot.Decode = float64(tokens) / took.Seconds()
 	}
-	return s
+	return snapshot
 }
 
-// resident returns the name of the model that is resident, or is to be.
-func (b *board) resident() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.target
+// modelName returns the name of the model that is loaded or being loaded.
+func (s *status) modelName() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requested
 }
 
-// wait returns when the model is ready, or why it is not.
-func (b *board) wait(ctx context.Context) error {
+// wait returns nil when the model is ready, or the error for which it is not.
+func (s *status) wait(ctx context.Context) error {
 	for {
-		b.mu.Lock()
-		s, changed := b.status, b.changed
-		b.mu.Unlock()
-		switch s.State {
+		s.mu.Lock()
+		now, changed := s.current, s.changed
+		s.mu.Unlock()
+		switch now.State {
 		case infer.StateReady:
 			return nil
 		case infer.StateFailed:
-			return s.Error
+			return now.Error
 		}
 		select {
 		case <-changed:

@@ -6,18 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// textEdge turns token bytes into text that may be shown: whole runes only, and
-// nothing that may be the beginning of a stop string.
+// textBuffer turns the bytes of tokens into text that may be released: whole runes, and nothing
+// that may be the beginning of a stop string.
 //
-// Bytes that cannot become a rune turn into U+FFFD, one for each maximal subpart:
-// the longest run that begins as a rune might (Unicode 15, section 3.9). The stop
-// string found is the one that is complete first, for that is where an answer must
-// not go on; of two that end at the same place it is the longer. So the text never
-// depends on how the bytes are cut into tokens.
+// Bytes that cannot become a rune turn into U+FFFD, one for each maximal subpart: the longest run
+// that begins as a rune might (Unicode 15, section 3.9). The stop string found is the one that is
+// complete first, since an answer must not continue after it; of two that end at the same byte it
+// is the longer. So the text does not depend on how the bytes are split into tokens.
 //
-// It also finds banned strings, and in which piece one begins. One that is complete
-// where a stop string is, or before it, counts: the pieces together never spell one.
-type textEdge struct {
+// It also finds banned strings, and the piece in which one begins. One that is complete no later
+// than a stop string counts: released pieces together never spell one.
+type textBuffer struct {
 	partial []byte // beginning of a rune, at most three bytes
 	held    []byte // text that may be the beginning of a stop string
 	stops   matcher
@@ -32,25 +31,25 @@ type textEdge struct {
 	bannedAt  int   // piece in which it begins
 }
 
-func newTextEdge(stops, bans []string) *textEdge {
-	return &textEdge{stops: newMatcher(stops), bans: newMatcher(bans)}
+func newTextBuffer(stops, bans []string) *textBuffer {
+	return &textBuffer{stops: newMatcher(stops), bans: newMatcher(bans)}
 }
 
-// clone returns a copy that goes on by itself.
-func (e *textEdge) clone() *textEdge {
+// clone returns an independent copy.
+func (e *textBuffer) clone() *textBuffer {
 	twin := *e
 	twin.partial, twin.held, twin.origins = slices.Clone(e.partial), slices.Clone(e.held), slices.Clone(e.origins)
 	return &twin
 }
 
-// resume takes over from the edge of a text in front of this one what that holds back.
-func (e *textEdge) resume(before *textEdge) {
+// resume takes over the text that the buffer of the text before this one still holds.
+func (e *textBuffer) resume(before *textBuffer) {
 	e.partial, e.held, e.stops = before.partial, before.held, before.stops
 }
 
-// open returns the first piece that may hold the beginning of a banned string; the
-// number of pieces if none does.
-func (e *textEdge) open() int {
+// firstOpenPiece returns the first piece that may be a part of a banned string; the number of
+// pieces if none may.
+func (e *textBuffer) firstOpenPiece() int {
 	switch {
 	case e.bans.empty():
 	case len(e.origins) > 0:
@@ -61,10 +60,10 @@ func (e *textEdge) open() int {
 	return e.pieces
 }
 
-// push takes the bytes of the next token and returns the text that they release.
-// If ok, a stop string is complete: text is what comes before it, and everything
-// after it is dropped, later pieces included.
-func (e *textEdge) push(piece []byte) (text string, stopped string, ok bool) {
+// push takes the bytes of the next token and returns the text that it releases. If ok, a stop
+// string is complete: text is what comes before it, and everything after it is dropped, later
+// pieces included.
+func (e *textBuffer) push(piece []byte) (text string, stopped string, ok bool) {
 	for _, b := range piece {
 		if e.done {
 			break
@@ -75,9 +74,9 @@ func (e *textEdge) push(piece []byte) (text string, stopped string, ok bool) {
 	return e.release(), e.stopped, e.stopped != ""
 }
 
-// cut counts as an empty piece that ends a text: what is held back of it is returned, and
-// no stop string goes on behind it.
-func (e *textEdge) cut() string {
+// endText counts as an empty piece that ends the text before it: the text held is returned, and
+// no stop string continues across it.
+func (e *textBuffer) endText() string {
 	if len(e.partial) > 0 && !e.done {
 		e.partial = e.partial[:0]
 		e.emit(utf8.RuneError)
@@ -88,13 +87,13 @@ func (e *textEdge) cut() string {
 }
 
 // spells reports whether a piece completes a banned string.
-func (e *textEdge) spells(piece []byte) bool {
+func (e *textBuffer) spells(piece []byte) bool {
 	e.push(piece)
 	return e.banned
 }
 
-// flush ends the answer and returns the text held back until now.
-func (e *textEdge) flush() string {
+// flush ends the answer and returns the text still held.
+func (e *textBuffer) flush() string {
 	if len(e.partial) > 0 && !e.done {
 		e.partial = e.partial[:0]
 		e.emit(utf8.RuneError)
@@ -104,8 +103,8 @@ func (e *textEdge) flush() string {
 	return text
 }
 
-// pushByte completes, prolongs or breaks the rune that is being read.
-func (e *textEdge) pushByte(b byte) {
+// pushByte completes, extends or breaks the rune in partial.
+func (e *textBuffer) pushByte(b byte) {
 	if len(e.partial) > 0 && !continues(e.partial, b) {
 		e.partial = e.partial[:0]
 		e.emit(utf8.RuneError)
@@ -124,9 +123,9 @@ func (e *textEdge) pushByte(b byte) {
 	}
 }
 
-// continues says whether a beginning of a rune goes on with b. The second byte of
-// some runes has a narrower range, which keeps out overlong forms, surrogates and
-// what lies beyond U+10FFFF.
+// continues reports whether b continues the beginning of a rune. The second byte of some runes
+// has a narrower range, which excludes overlong forms, surrogates and code points beyond
+// U+10FFFF.
 func continues(partial []byte, b byte) bool {
 	low, high := byte(0x80), byte(0xbf)
 	if len(partial) == 1 {
@@ -144,13 +143,13 @@ func continues(partial []byte, b byte) bool {
 	return low <= b && b <= high
 }
 
-// emit appends a rune to the held text, unless it completes a stop string: then
-// only what precedes the string stays.
-func (e *textEdge) emit(r rune) {
+// emit appends a rune to the held text. If it completes a stop string, only the text before the
+// string stays.
+func (e *textBuffer) emit(r rune) {
 	from := len(e.held)
 	e.held = utf8.AppendRune(e.held, r)
 	for _, b := range e.held[from:] {
-		if e.ban(b); e.banned {
+		if e.stepBans(b); e.banned {
 			e.done = true
 			return
 		}
@@ -162,9 +161,9 @@ func (e *textEdge) emit(r rune) {
 	}
 }
 
-// ban looks for banned strings that end with b, a byte of the rune that begins in
-// piece partialAt.
-func (e *textEdge) ban(b byte) {
+// stepBans looks for banned strings that end with b, a byte of the rune that begins in piece
+// partialAt.
+func (e *textBuffer) stepBans(b byte) {
 	if e.bans.empty() {
 		return
 	}
@@ -177,7 +176,7 @@ func (e *textEdge) ban(b byte) {
 }
 
 // release returns the held text except what may be the beginning of a stop string.
-func (e *textEdge) release() string {
+func (e *textBuffer) release() string {
 	n := len(e.held)
 	if !e.done {
 		n -= e.stops.pending()
@@ -187,11 +186,11 @@ func (e *textEdge) release() string {
 	return text
 }
 
-// matcher is the automaton of Aho and Corasick over some strings: a trie whose nodes
-// also know where to go on when the text leaves it, so that each byte of text is
-// looked at once, however many strings there are. A copy goes on by itself.
+// matcher is the automaton of Aho and Corasick over a list of strings: a trie whose nodes also
+// know where to continue when the text leaves it, so that each byte of text is read once, however
+// many strings there are. Copies share the nodes and have a state of their own.
 type matcher struct {
-	nodes []matchNode // the first is the root; not changed once it is built
+	nodes []matchNode // the first is the root; immutable
 	state int32
 }
 
@@ -200,12 +199,12 @@ type matchNode struct {
 	child   int32  // first child; 0: none
 	sibling int32  // next child of the parent; 0: none
 	fail    int32  // node of the longest proper suffix that is in the trie
-	depth   int    // length of what has been read, which is the beginning of a string
+	depth   int    // bytes from the root
 	found   string // longest string that ends here
 }
 
-// newMatcher leaves out empty strings: they would end every answer before it begins.
-// The strings are text too, so that a match never splits a rune.
+// newMatcher leaves out empty strings: they would end every answer before it begins. The strings
+// are made valid UTF-8, as the text is, so that a match never splits a rune.
 func newMatcher(list []string) matcher {
 	m := matcher{nodes: make([]matchNode, 1)}
 	for _, text := range list {
@@ -222,7 +221,7 @@ func newMatcher(list []string) matcher {
 		}
 		m.nodes[at].found = text
 	}
-	// Breadth first, so that what a node falls back to is complete before it.
+	// Breadth first: the node that fail refers to is then complete.
 	for queue := []int32{0}; len(queue) > 0; queue = queue[1:] {
 		parent := queue[0]
 		for id := m.nodes[parent].child; id != 0; id = m.nodes[id].sibling {

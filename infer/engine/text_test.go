@@ -80,7 +80,7 @@ func cut(text string, stops []string) (shown, stopped string, ok bool) {
 
 // checkTextEdge compares every step of an answer with what the bytes so far read as.
 func checkTextEdge(pieces [][]byte, stops []string) error {
-	e := newTextEdge(stops, nil)
+	e := newTextBuffer(stops, nil)
 	var got string
 	var all []byte
 	for i, piece := range pieces {
@@ -127,7 +127,7 @@ func TestTextEdge_BytesThatAreNoRune(t *testing.T) {
 		"NUL is text":                    {"a\x00b", "a\x00b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newTextEdge(nil, nil)
+			e := newTextBuffer(nil, nil)
 			var got string
 			for _, b := range []byte(tt.bytes) {
 				text, _, _ := e.push([]byte{b})
@@ -136,7 +136,7 @@ func TestTextEdge_BytesThatAreNoRune(t *testing.T) {
 			if got += e.flush(); got != tt.want {
 				t.Errorf("byte by byte %q, want %q", got, tt.want)
 			}
-			e = newTextEdge(nil, nil)
+			e = newTextBuffer(nil, nil)
 			got, _, _ = e.push([]byte(tt.bytes))
 			if got += e.flush(); got != tt.want {
 				t.Errorf("at once %q, want %q", got, tt.want)
@@ -157,7 +157,7 @@ func TestTextEdge_ReplacesBytesAsSoonAsTheyCannotBecomeARune(t *testing.T) {
 		"the same rune with something behind": {"\xf0\x9f\x98", "\x80!", "😀!"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newTextEdge(nil, nil)
+			e := newTextBuffer(nil, nil)
 			if text, _, _ := e.push([]byte(tt.first)); text != "" {
 				t.Fatalf("%q was released early", text)
 			}
@@ -197,7 +197,7 @@ func TestTextEdge_StopStrings(t *testing.T) {
 		"an end in the middle of a rune can be a stop, too": {[]string{"\uFFFD"}, []step{{"a\xe2", "a"}}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newTextEdge(tt.stops, nil)
+			e := newTextBuffer(tt.stops, nil)
 			var stopped string
 			var ok bool
 			for i, s := range tt.steps {
@@ -276,7 +276,7 @@ func BenchmarkTextEdge(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			text := []byte(strings.Repeat("a", 255))
 			b.SetBytes(int64(len(text)))
-			e := newTextEdge(stops, nil)
+			e := newTextBuffer(stops, nil)
 			for b.Loop() {
 				e.push(text)
 			}

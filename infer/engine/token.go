@@ -16,17 +16,17 @@ import (
 //
 //	constrain  the grammar and the bans leave the tokens that may come
 //	sample     the chain draws one of them
-//	decode     its bytes become whole runes of text that begin no stop string
+//	decode     its bytes become text: whole runes, nothing that may begin a stop string
 //	ban        tokens that may be part of a banned string are buffered; a complete one is
-//	           taken back, and its first token is sampled again
+//	           retracted, and its first token is sampled again
 //	parse      what is released is content, reasoning or a call
-//	send       it goes to the mailbox
+//	send       the event goes to the mailbox
 //
 // next takes a token through the first four stages, release through the last two.
 
-// next samples the next token from a row. done is set if it ends the answer. Where a
-// banned string is taken back that began in an earlier token, the answer is shorter
-// afterwards, and the row of its last token is wanted again.
+// next samples the next token from a row. done is set if it ends the answer. If a banned string
+// that began in an earlier token is retracted, the answer gets shorter, and the row of its new
+// last token is computed again.
 func (a *answer) next(row sample.Row, now time.Time) (done *infer.Done, err error) {
 	for pos := len(a.tokens); len(a.tokens) == pos; {
 		c, done, err := a.draw(row)
@@ -38,7 +38,7 @@ func (a *answer) next(row sample.Row, now time.Time) (done *infer.Done, err erro
 		}
 		a.last = now
 		a.sendEcho()
-		var before *textEdge
+		var before *textBuffer
 		if !a.text.bans.empty() {
 			before = a.text.clone()
 		}
@@ -46,37 +46,37 @@ func (a *answer) next(row sample.Row, now time.Time) (done *infer.Done, err erro
 		if !a.text.banned {
 			return done, nil
 		}
-		if a.takeBack(c.ID, before); a.rewinds > maxRewinds {
-			return a.blocked(), nil
+		if a.retract(c.ID, before); a.rewinds > maxRewinds {
+			return a.endBanned(), nil
 		}
 	}
 	return nil, nil
 }
 
-// draw samples a token that the grammar and the bans allow. done is set where the answer
-// ends because there is none.
+// draw samples a token that the grammar and the bans allow. done is set if there is none, which
+// ends the answer.
 func (a *answer) draw(row sample.Row) (c sample.Choice, done *infer.Done, err error) {
-	mask, err := a.form.allowed(a.length())
+	mask, err := a.constraint.allowed(a.length())
 	if err != nil {
 		return c, nil, err
 	}
-	if a.form.ends(a.length(), mask) {
+	if a.constraint.ends(a.length(), mask) {
 		if done := ended(record.End{Reason: infer.FinishStop}, a.text.flush()); !a.text.banned {
 			return c, done, nil
 		}
-		return c, a.blocked(), nil
+		return c, a.endBanned(), nil
 	}
 	c, err = a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: len(a.tokens), Top: a.request.Alternatives, Mask: a.allow(mask)})
 	if errors.Is(err, sample.ErrMasked) && a.forbidden() != nil {
-		return c, a.blocked(), nil
+		return c, a.endBanned(), nil
 	}
 	return c, nil, err
 }
 
-// take makes c the next token, before which the text was as given, and releases what can
-// no longer be taken back. Whether it completes a banned string, the text says.
-func (a *answer) take(c sample.Choice, before *textEdge) *infer.Done {
-	if a.source.tokenizer.IsEnd(c.ID) && !a.request.IgnoreEOS {
+// take appends c to the tokens and releases what can no longer be retracted. before is the state
+// of the text before c. a.text.banned is set afterwards if c completes a banned string.
+func (a *answer) take(c sample.Choice, before *textBuffer) *infer.Done {
+	if a.model.tokenizer.IsEnd(c.ID) && !a.request.IgnoreEOS {
 		return ended(record.End{Reason: infer.FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb)}, a.text.flush())
 	}
 	a.tokens = append(a.tokens, c.ID)
@@ -87,18 +87,18 @@ func (a *answer) take(c sample.Choice, before *textEdge) *infer.Done {
 	if a.text.banned {
 		return nil
 	}
-	a.release(a.prompt + a.text.open())
+	a.release(a.prompt + a.text.firstOpenPiece())
 	if stopped || a.request.SingleCall && a.parser != nil && a.parser.Calls() > 0 {
 		return ended(record.End{Reason: infer.FinishStop, StopString: stopString}, "")
 	}
-	if a.form.read(a.length()-1, c.ID) {
+	if a.constraint.read(a.length()-1, c.ID) {
 		return ended(record.End{Reason: infer.FinishStop}, a.text.flush())
 	}
-	return a.full()
+	return a.endIfFull()
 }
 
-// release parses and sends the buffered tokens whose positions are below end: they are not
-// taken back any more.
+// release parses and sends the buffered tokens whose positions are below end. They cannot be
+// retracted any more.
 func (a *answer) release(end int) {
 	n := max(0, end-(len(a.tokens)-len(a.buffered)))
 	if n == 0 {
@@ -108,17 +108,17 @@ func (a *answer) release(end int) {
 		t, thinking := b.event.Token, a.thinking()
 		d := a.parse(t.ID, t.Text)
 		if thinking || a.thinking() || d.Reasoning != "" {
-			a.reasoned++
+			a.reasoningTokens++
 		}
 		t.Text, t.Reasoning, t.Calls = d.Content, d.Reasoning, d.Calls
 		a.mail.put(b.event)
 	}
 	a.buffered = slices.Delete(a.buffered, 0, n)
 	a.rewinds = 0
-	a.barriers = slices.DeleteFunc(a.barriers, func(b barrier) bool { return b.pos < end })
+	a.forbiddenAt = slices.DeleteFunc(a.forbiddenAt, func(b forbiddenTokens) bool { return b.pos < end })
 }
 
-// parseEnd parses what the end of the answer releases.
+// parseEnd parses the text that the end of the answer releases.
 func (a *answer) parseEnd(e *infer.Done) {
 	if a.parser == nil {
 		return
@@ -136,55 +136,55 @@ func (a *answer) parseEnd(e *infer.Done) {
 	}
 }
 
-// full returns the end of an answer that is as long as it may be, else nil.
-func (a *answer) full() *infer.Done {
+// endIfFull returns the end of an answer that has reached its limit, else nil.
+func (a *answer) endIfFull() *infer.Done {
 	if a.length() < a.limit {
 		return nil
 	}
 	return ended(record.End{Reason: infer.FinishLength, ContextFull: a.contextFull}, a.text.flush())
 }
 
-// ended returns the end of an answer whose last text is given.
+// ended returns an end with the last text of the answer.
 func ended(e record.End, text string) *infer.Done {
 	return &infer.Done{Answer: record.Answer{End: e}, Text: text}
 }
 
-// token describes c with the bytes that it and its alternatives spell.
+// token returns the event of c with the bytes of it and its alternatives.
 func (a *answer) token(c sample.Choice) *infer.Token {
-	t := &infer.Token{Choice: c, Bytes: a.source.tokenizer.Piece(c.ID, true)}
+	t := &infer.Token{Choice: c, Bytes: a.model.tokenizer.Piece(c.ID, true)}
 	for _, top := range c.Top {
-		t.Tops = append(t.Tops, a.source.tokenizer.Piece(top.ID, true))
+		t.Tops = append(t.Tops, a.model.tokenizer.Piece(top.ID, true))
 	}
 	return t
 }
 
-// reader reads the tokens of an answer: the stages decode and parse.
+// reader decodes and parses the tokens of an answer.
 type reader struct {
-	source *source
-	text   *textEdge
+	model  *openModel
+	text   *textBuffer
 	parser *reply.Parser // nil: the text is passed through unparsed
 }
 
-// decode returns the text that a token releases, and whether a stop string is complete. A
-// control token that the parser interprets has none and ends the text before it.
+// decode returns the text that a token releases, and whether a stop string is complete. A control
+// token that the parser interprets has no text and ends the text before it.
 func (r *reader) decode(id int32) (text, stopString string, stopped bool) {
-	if _, ok := r.source.format.Marker(id); ok && r.parser != nil {
-		return r.text.cut(), "", false
+	if _, ok := r.model.format.Marker(id); ok && r.parser != nil {
+		return r.text.endText(), "", false
 	}
-	return r.text.push(r.source.tokenizer.Piece(id, false))
+	return r.text.push(r.model.tokenizer.Piece(id, false))
 }
 
-// parse returns what the text that a token released is.
+// parse returns what the text released by a token is: content, reasoning or calls.
 func (r *reader) parse(id int32, text string) reply.Delta {
 	if r.parser == nil {
 		return reply.Delta{Content: text}
 	}
 	d := r.parser.Text(text)
-	if marker, ok := r.source.format.Marker(id); ok {
+	if marker, ok := r.model.format.Marker(id); ok {
 		d.Add(r.parser.Control(marker))
 	}
 	return d
 }
 
-// thinking reports whether the parser is inside of reasoning.
+// thinking reports whether the parser is inside reasoning.
 func (r *reader) thinking() bool { return r.parser != nil && r.parser.Thinking() }

@@ -7,10 +7,10 @@ import (
 	"m40-llm/infer/reply"
 )
 
-// form returns what the answer to r is held to behind a prompt; nil for nothing. Calls are
-// an alternative to content that is held to a schema, where the reply is read for calls and
-// the model may choose.
-func (s *source) form(r *infer.Request, prompt string) (*form, error) {
+// form returns what the answer to r is constrained to after prompt, or nil. Where the reply is
+// parsed and the model may choose, it may call tools instead of writing content that matches the
+// schema.
+func (m *openModel) form(r *infer.Request, prompt string) (*form, error) {
 	f := &form{param: "grammar", text: r.Grammar}
 	schema := len(r.JSONSchema) > 0 && !r.ForcesCall()
 	calls := r.ForcesCall() || schema && len(r.Tools) > 0 && r.ParseReply && r.ToolChoice != infer.ToolChoiceNone && !r.Continue
@@ -21,8 +21,8 @@ func (s *source) form(r *infer.Request, prompt string) (*form, error) {
 		return nil, nil
 	}
 	if r.ParseReply || r.ForcesCall() {
-		f.Prompt = s.opening(*r, prompt)
-		f.lead = s.format.Lead(f.Prompt)
+		f.Prompt = m.opening(*r, prompt)
+		f.beforeContent = m.format.Lead(f.Prompt)
 	}
 	if schema {
 		f.param, f.Schema, f.Strict = "json_schema", r.JSONSchema, r.StrictSchema
@@ -39,8 +39,8 @@ func (s *source) form(r *infer.Request, prompt string) (*form, error) {
 	return f, nil
 }
 
-// toolsToCall returns the tools that the answer to r may call, and whether there may be one
-// call only.
+// toolsToCall returns the tools that the answer to r may call, and whether it may make only one
+// call.
 func toolsToCall(r *infer.Request) (tools []reply.Tool, single bool, err error) {
 	tools, err = reply.ParseTools(r.Tools)
 	if err != nil {

@@ -233,8 +233,8 @@ func newBench(t testing.TB, set func(*bench, *Options)) *bench {
 		if b.open != 0 {
 			t.Errorf("%d devices are still open after Close", b.open)
 		}
-		if e.inbox.inside != 0 || len(e.sources.open) != 0 {
-			t.Errorf("%d requests and %d files are still open after Close", e.inbox.inside, len(e.sources.open))
+		if e.inbox.count != 0 || len(e.models.open) != 0 {
+			t.Errorf("%d requests and %d files are still open after Close", e.inbox.count, len(e.models.open))
 		}
 	})
 	return b

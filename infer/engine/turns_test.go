@@ -40,15 +40,15 @@ func (l *load) step() {
 		l.t.Fatalf("nothing runs although %d wait", len(l.waiting))
 	}
 	l.steps++
-	for _, w := range plan {
-		l.rows += w.rows
-		if !slices.Contains(l.began, w.seq) {
-			l.began = append(l.began, w.seq)
+	for _, part := range plan {
+		l.rows += part.rows
+		if !slices.Contains(l.began, part.seq) {
+			l.began = append(l.began, part.seq)
 		}
 	}
 	l.advance(plan, 0)
-	for _, w := range plan {
-		q := w.seq
+	for _, part := range plan {
+		q := part.seq
 		if q.missing() > 0 {
 			continue
 		}
@@ -86,7 +86,7 @@ func (l *load) needed() (rows int) {
 
 func TestTurns_AShortAnswerBeginsWithinFewStepsBehindLongOnes(t *testing.T) {
 	const long, places = 500, 16
-	behind := func(n int) int { return (n/places + 1) * turnSteps } // each of n has one turn first
+	behind := func(n int) int { return (n/places + 1) * sliceSteps } // each of n has one turn first
 	for _, tt := range []struct {
 		name     string
 		asks     int // requests of another client
@@ -107,15 +107,15 @@ func TestTurns_AShortAnswerBeginsWithinFewStepsBehindLongOnes(t *testing.T) {
 					}
 				}
 				l.step() // all places are taken, and nobody's turn is over
-				bound := turnSteps
+				bound := sliceSteps
 				short := l.ask("short", 0, 8, 3)
 				if client == "the same" {
 					short.client, bound = client, behind(tt.own)
 				}
 				waited := l.until(func() bool { return slices.Contains(l.began, short) }, 1000)
 				wrote := l.until(func() bool { return slices.Contains(l.ended, short) }, 1000)
-				if waited > bound+1 || wrote > turnSteps {
-					t.Errorf("it begins after %d steps and ends %d later, want at most %d and %d", waited, wrote, bound+1, turnSteps)
+				if waited > bound+1 || wrote > sliceSteps {
+					t.Errorf("it begins after %d steps and ends %d later, want at most %d and %d", waited, wrote, bound+1, sliceSteps)
 				}
 				l.until(l.all, 20000)
 				if l.rows != l.needed() {
@@ -145,7 +145,7 @@ func TestTurns_ClientsShareThePlacesEvenly(t *testing.T) {
 		for range 60 {
 			l.ask(tt.client, 0, 8, 400)
 		}
-		for range turnSteps + 1 {
+		for range sliceSteps + 1 {
 			l.step()
 		}
 		sum, least, most := 0, 16, 0
@@ -171,8 +171,8 @@ func TestTurns_MoreClientsThanPlacesTakeTurns(t *testing.T) {
 			n := len(q.tokens) - q.prompt
 			least, most = min(least, n), max(most, n)
 		}
-		if most-least > 2*turnSteps {
-			t.Fatalf("after %d steps one has %d tokens and another %d, want them within %d", l.steps, most, least, 2*turnSteps)
+		if most-least > 2*sliceSteps {
+			t.Fatalf("after %d steps one has %d tokens and another %d, want them within %d", l.steps, most, least, 2*sliceSteps)
 		}
 	}
 	l.until(l.all, 1000)
@@ -253,11 +253,11 @@ func TestTurns_AShortAnswerBeginsSoonWhileTheCacheGrows(t *testing.T) {
 	for range 4 {
 		l.ask("a", 0, 32, 90)
 	}
-	for range turnSteps + 4 {
+	for range sliceSteps + 4 {
 		l.step()
 	}
 	short := l.ask("a", 0, 32, 3)
-	for range turnSteps + 2 {
+	for range sliceSteps + 2 {
 		l.step()
 	}
 	if !slices.Contains(l.began, short) {
@@ -280,8 +280,8 @@ func TestTurns_AnotherClientGetsMemoryToo(t *testing.T) {
 	}
 	short := l.ask("b", 0, 64, 3)
 	waited := l.until(func() bool { return slices.Contains(l.began, short) }, 1000)
-	if waited > turnSteps+1 {
-		t.Errorf("it begins after %d steps, want at most %d", waited, turnSteps+1)
+	if waited > sliceSteps+1 {
+		t.Errorf("it begins after %d steps, want at most %d", waited, sliceSteps+1)
 	}
 	l.until(l.all, 5000)
 	if n := l.blocks.available(); n != 40 {
@@ -316,7 +316,7 @@ func TestTurns_TheQueueTellsWhoComesNext(t *testing.T) {
 	if got, want := fmt.Sprint(order()), "[b4 c7 b8 a2 b5 a3 b6]"; got != want {
 		t.Errorf("the queue is %s, want %s", got, want)
 	}
-	for range turnSteps {
+	for range sliceSteps {
 		l.step()
 	}
 	// b4 and c7 have the places, and a's answers wait behind the next of each.
@@ -330,7 +330,7 @@ func TestTurns_AnotherModelWaitsForThoseThatGaveWay(t *testing.T) {
 	first := l.ask("a", 0, 4, 60)
 	l.step()
 	other := l.ask("b", 0, 4, 3)
-	other.model = "n"
+	other.modelKey = "n"
 	late := l.ask("c", 0, 4, 3)
 	l.until(func() bool { return len(l.running) == 0 }, 200)
 	if l.wanted() != other || !slices.Equal(l.ended, []*sequence{first}) {
@@ -345,8 +345,8 @@ func TestInbox_AShortQueueLeavesPlacesToOthersToo(t *testing.T) {
 	b := newInbox(8)
 	for b.enter("greedy") == nil {
 	}
-	if b.inside != 8 {
-		t.Errorf("one client has %d places, want 8", b.inside)
+	if b.count != 8 {
+		t.Errorf("one client has %d places, want 8", b.count)
 	}
 	for _, client := range []string{"another", "a third"} {
 		if err := b.enter(client); err != nil {
@@ -388,15 +388,15 @@ func TestInbox_OneClientLeavesPlacesToOthers(t *testing.T) {
 	for i := range 100 {
 		enter(fmt.Sprint("client ", i), 4)
 	}
-	if b.inside != 272+68 {
-		t.Errorf("%d requests are inside, want at most %d", b.inside, 272+68)
+	if b.count != 272+68 {
+		t.Errorf("%d requests are inside, want at most %d", b.count, 272+68)
 	}
-	for client, n := range b.of {
+	for client, n := range b.byClient {
 		for range n {
 			b.leave(client)
 		}
 	}
-	if b.inside != 0 || len(b.of) != 0 {
-		t.Errorf("%d requests of %d clients are inside at the end", b.inside, len(b.of))
+	if b.count != 0 || len(b.byClient) != 0 {
+		t.Errorf("%d requests of %d clients are inside at the end", b.count, len(b.byClient))
 	}
 }
