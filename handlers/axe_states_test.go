@@ -21,7 +21,7 @@ func TestEverybodyCanUseTheStates(t *testing.T) {
 	engine := newScript()
 	server, chats := serveStored(t, engine)
 	for _, title := range []string{"One", "Two"} {
-		id, err := importList(chats, store.NewConversation{Title: title}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
+		id, err := importList(chats, store.Metadata{Title: title}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,7 +80,7 @@ func everyTurn(t testing.TB, chats *live.Service) string {
 	say(store.Done, "Mine.", nil)
 	ask("The last")
 	say(store.Stopped, "The end of the", made(func(a *store.Answer) { a.Reason = "" }))
-	id, err := importList(chats, store.NewConversation{
+	id, err := importList(chats, store.Metadata{
 		Title: "A chat with each kind of turn and a title that is so long that it does not fit into the head of the page on any phone",
 	}, list, parent)
 	if err != nil {

@@ -286,7 +286,7 @@ func TestNoticesCoverNothingThatCanBePressed(t *testing.T) {
 	engine := newScript()
 	server, chats := serveStored(t, engine)
 	for i := range 30 {
-		if _, err := importList(chats, store.NewConversation{Title: fmt.Sprintf("Chat %d", i)}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1); err != nil {
+		if _, err := importList(chats, store.Metadata{Title: fmt.Sprintf("Chat %d", i)}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -343,7 +343,7 @@ func TestNoticesCoverNothingThatCanBePressed(t *testing.T) {
 func TestAMovedSliderKeepsTheUndoOfADeletedChat(t *testing.T) {
 	engine := newScript()
 	server, chats := serveStored(t, engine)
-	if _, err := importList(chats, store.NewConversation{Title: "Night birds"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1); err != nil {
+	if _, err := importList(chats, store.Metadata{Title: "Night birds"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1); err != nil {
 		t.Fatal(err)
 	}
 	b := openBrowser(t, server)

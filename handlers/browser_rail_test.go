@@ -42,7 +42,7 @@ func TestFoldersAndImportsInABrowser(t *testing.T) {
 	folder := t.TempDir()
 	for i := range 7 {
 		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "About it."}}
-		id, err := importList(chats, store.NewConversation{Title: fmt.Sprintf("Build log %d", i+1)}, question, 1)
+		id, err := importList(chats, store.Metadata{Title: fmt.Sprintf("Build log %d", i+1)}, question, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -793,7 +793,7 @@ func TestAnAnswerThatTheServerLeftIsWrittenOn(t *testing.T) {
 	engine := newScript()
 	server, chats := serveStored(t, engine)
 	// What a store holds of an answer whose server was killed.
-	id, err := importList(chats, store.NewConversation{Title: "Cut"}, []store.Message{
+	id, err := importList(chats, store.Metadata{Title: "Cut"}, []store.Message{
 		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Go on", Version: 1, Versions: 1},
 		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Interrupted, Text: "Half an", Version: 1, Versions: 1, Answer: &store.Answer{Answer: record.Answer{Receipt: record.Receipt{Model: "guide"}}}},
 	}, 2)
@@ -823,7 +823,7 @@ func TestALongChatComesInPages(t *testing.T) {
 		}
 		list = append(list, m)
 	}
-	id, err := importList(chats, store.NewConversation{Title: "Long"}, list, 450)
+	id, err := importList(chats, store.Metadata{Title: "Long"}, list, 450)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -999,7 +999,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 	engine := newScript()
 	server, chats := serveStored(t, engine)
 	for i, title := range []string{"A quiz about bridges", "Sourdough timing table", "Translate the boiler manual", "Regex for German dates"} {
-		id, err := importList(chats, store.NewConversation{Title: title}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: title, Version: 1, Versions: 1}}, 1)
+		id, err := importList(chats, store.Metadata{Title: title}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: title, Version: 1, Versions: 1}}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

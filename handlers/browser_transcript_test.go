@@ -29,7 +29,7 @@ func importNumbered(t testing.TB, chats *live.Service, title string, count int64
 		}
 		list = append(list, m)
 	}
-	id, err := importList(chats, store.NewConversation{Title: title}, list, count)
+	id, err := importList(chats, store.Metadata{Title: title}, list, count)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestASearchLeadsToTheMessageAndKeepsItsList(t *testing.T) {
 	}
 	list[39].Text = "A long line first.\n\nThe keeper of the **Café** sneezed; `sneeze` <mark>twice</mark>."
 	list = append(list, store.Message{ID: 401, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "Elsewhere stands a walrus."})
-	if _, err := importList(chats, store.NewConversation{Title: "Lighthouse"}, list, 400); err != nil {
+	if _, err := importList(chats, store.Metadata{Title: "Lighthouse"}, list, 400); err != nil {
 		t.Fatal(err)
 	}
 	b := openBrowser(t, server)

@@ -13,6 +13,7 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer/fixtures"
+	"m40-llm/store"
 )
 
 var interpreters = map[string]string{"curl": "bash", "python": "python3", "javascript": "node"}
@@ -74,7 +75,7 @@ func TestCode_RunsAndAsksForTheSame(t *testing.T) {
 				settings.BannedStrings, settings.Samplers = []string{"</script>", "\n\n"}, []string{"top_k", "dry", "temperature"}
 				settings.XTCProbability, settings.DryMultiplier, settings.DryBreakers = 0.5, 0.8, []string{"\"", "\\"}
 				settings.Thinking = live.ThinkingOff
-				chat, err := chats.Start(context.Background(), live.Local, live.Question{Text: hostileTexts[0], System: hostileTexts[1], Settings: settings, Raw: raw}, false)
+				chat, err := chats.Start(context.Background(), live.Local, live.Question{Text: hostileTexts[0], System: hostileTexts[1], Settings: settings, Opening: store.Opening{Raw: raw}}, false)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -159,7 +159,7 @@ func TestRail_LeadsToOlderChats(t *testing.T) {
 	const more = 7
 	for i := range page.RailRows + more {
 		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "word"}}
-		id, err := importList(chats, store.NewConversation{Title: fmt.Sprintf("chat-%03d", i)}, question, 1)
+		id, err := importList(chats, store.Metadata{Title: fmt.Sprintf("chat-%03d", i)}, question, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +328,7 @@ func TestSocket_OlderMessagesComeWhenAskedFor(t *testing.T) {
 		}
 		list = append(list, store.Message{ID: i + 1, Parent: i, Role: role, State: store.Done, Text: fmt.Sprint("message ", i+1)})
 	}
-	id, err := importList(chats, store.NewConversation{Title: "long"}, list, 230)
+	id, err := importList(chats, store.Metadata{Title: "long"}, list, 230)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,7 +422,7 @@ func TestExport_AsMarkdownATitleIsText(t *testing.T) {
 		"*a* [b](c) `d` <e> \\ # ": "# \\*a\\* \\[b\\](c) \\`d\\` \\<e\\> \\\\ \\#\n",
 		"one\n# two\n- three":      "# one \\# two - three\n",
 	} {
-		id, err := importList(chats, store.NewConversation{Title: title}, question, 1)
+		id, err := importList(chats, store.Metadata{Title: title}, question, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

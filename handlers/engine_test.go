@@ -261,7 +261,7 @@ func TestRealEngine_InTheBrowser(t *testing.T) {
 	server, chats := serveStored(t, openGuide(t))
 	for _, title := range []string{"A story about a fox", "Names for a kitten", "What is a token?"} {
 		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: title, Version: 1, Versions: 1}}
-		if _, err := importList(chats, store.NewConversation{Title: title}, question, 1); err != nil {
+		if _, err := importList(chats, store.Metadata{Title: title}, question, 1); err != nil {
 			t.Fatal(err)
 		}
 	}

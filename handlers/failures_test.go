@@ -108,7 +108,7 @@ func TestACommandThatPanicsIsLoggedAndEndsItsSocketAlone(t *testing.T) {
 func TestAChatForWhichThereIsNoRoomIsNotSaidToBeGone(t *testing.T) {
 	engine := newScript()
 	server, chats, _ := serveFailing(t, engine, live.Options{MaxChats: 1})
-	id, err := importList(chats, store.NewConversation{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
+	id, err := importList(chats, store.Metadata{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestAChatForWhichThereIsNoRoomIsNotSaidToBeGone(t *testing.T) {
 
 func TestAnOldAddressOfAFolderShowsIt(t *testing.T) {
 	server, chats := serveStored(t, newScript())
-	id, err := importList(chats, store.NewConversation{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
+	id, err := importList(chats, store.Metadata{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
 	if err == nil {
 		err = chats.Move(context.Background(), live.Local, id, "old")
 	}

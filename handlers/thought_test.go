@@ -80,7 +80,7 @@ func TestSocket_AnAnswerThatEndsThinkingIsShownWhole(t *testing.T) {
 
 func TestExport_AThoughtIsAQuoteInMarkdown(t *testing.T) {
 	server, chats := serveStored(t, newScript())
-	id, err := importList(chats, store.NewConversation{Title: "x"}, []store.Message{
+	id, err := importList(chats, store.Metadata{Title: "x"}, []store.Message{
 		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "<think>mine</think>"},
 		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "c", Reasoning: "a\n\nb"},
 	}, 2)
@@ -95,7 +95,7 @@ func TestExport_AThoughtIsAQuoteInMarkdown(t *testing.T) {
 
 func TestExport_ARawChatComesBackRaw(t *testing.T) {
 	server, chats := serveStored(t, newScript())
-	id, err := importList(chats, store.NewConversation{Raw: true}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Once upon"}}, 1)
+	id, err := importList(chats, store.Metadata{Opening: store.Opening{Raw: true}}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Once upon"}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

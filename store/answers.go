@@ -32,7 +32,7 @@ type NewAnswer struct {
 	Parent    int64 // message that is answered; Ask and Start fill it in
 	Text      string
 	Reasoning string
-	Change    *Change // of the conversation, in the same transaction; nil: none
+	Change    Change // of the conversation, in the same transaction; nil: none
 	Answer
 }
 
@@ -56,7 +56,7 @@ func (s *Store) Ask(ctx context.Context, owner, conversation string, q NewMessag
 
 // Start makes a conversation with its first question and answer. All are there, or
 // none. It fails as CreateConversation does.
-func (s *Store) Start(ctx context.Context, owner string, n NewConversation, q NewMessage, a NewAnswer) (c Conversation, question, answer Message, err error) {
+func (s *Store) Start(ctx context.Context, owner string, n Metadata, q NewMessage, a NewAnswer) (c Conversation, question, answer Message, err error) {
 	if err := s.checkFree(); err != nil {
 		return Conversation{}, Message{}, Message{}, err
 	}
@@ -87,7 +87,7 @@ func (s *Store) addAnswer(ctx context.Context, tx *sql.Tx, owner, conversation s
 		return Message{}, err
 	}
 	if a.Change != nil {
-		if err := a.Change.apply(ctx, tx, owner, conversation); err != nil {
+		if _, err := a.Change.apply(ctx, tx, owner, conversation); err != nil {
 			return Message{}, err
 		}
 	}
@@ -163,7 +163,6 @@ type Finish struct {
 	State     State // Done, Stopped, Failed or Interrupted
 	Text      string
 	Reasoning string
-	Change    *Change // of the conversation, in the same transaction; nil: none
 	Answer
 }
 

@@ -37,7 +37,7 @@ func backUpUnderLoad(t *testing.T) {
 				default:
 				}
 				id := fmt.Sprintf("w%d-%d", w, i)
-				_, _, a, err := s.Start(ctx, me, NewConversation{ID: id}, NewMessage{Role: RoleUser, Text: "hello"}, NewAnswer{})
+				_, _, a, err := s.Start(ctx, me, Metadata{ID: id}, NewMessage{Role: RoleUser, Text: "hello"}, NewAnswer{})
 				if err == nil {
 					_, err = s.FinishAnswer(ctx, me, id, a.ID, Finish{State: Done, Text: "hello " + id})
 				}
@@ -219,7 +219,7 @@ func TestErase_LeavesNoTrace(t *testing.T) {
 		talk(t, s, fmt.Sprint("before", i), "plain words before", strings.Repeat("plain answer before ", 40))
 	}
 	hide := func(id string) {
-		_, _, a, err := s.Start(ctx, me, NewConversation{ID: id, Title: secret, Folder: secret, System: secret},
+		_, _, a, err := s.Start(ctx, me, Metadata{ID: id, Title: secret, System: secret, Placement: Placement{Folder: secret}},
 			NewMessage{Role: RoleUser, Text: secret}, NewAnswer{Answer: Answer{System: secret}})
 		mustDo(t, err)
 		for i := range 10 {

@@ -26,7 +26,7 @@ func fill(t testing.TB, s *Store, conversations int) {
 	for from := 0; from < conversations; from += 500 {
 		err := s.write(ctx, func(tx *sql.Tx) error {
 			for i := from; i < min(from+500, conversations); i++ {
-				n := NewConversation{ID: fmt.Sprintf("c%05d", i), Title: prose(random, 5), Folder: []string{"", "work", "home"}[i%3]}
+				n := Metadata{ID: fmt.Sprintf("c%05d", i), Title: prose(random, 5), Placement: Placement{Folder: []string{"", "work", "home"}[i%3]}}
 				if err := s.createConversation(ctx, tx, me, &n); err != nil {
 					return err
 				}
@@ -55,7 +55,7 @@ func BenchmarkStore(b *testing.B) {
 		b.Fatal(err)
 	}
 	fill(b, s, 10_000)
-	_, q, _, err := s.Start(ctx, me, NewConversation{ID: "long"}, NewMessage{Role: RoleUser}, NewAnswer{})
+	_, q, _, err := s.Start(ctx, me, Metadata{ID: "long"}, NewMessage{Role: RoleUser}, NewAnswer{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func BenchmarkStore(b *testing.B) {
 	var running []Progress
 	for i := range 64 {
 		id := fmt.Sprint("running", i)
-		_, _, a, err := s.Start(ctx, me, NewConversation{ID: id}, NewMessage{Role: RoleUser}, NewAnswer{})
+		_, _, a, err := s.Start(ctx, me, Metadata{ID: id}, NewMessage{Role: RoleUser}, NewAnswer{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func BenchmarkStore(b *testing.B) {
 		{"save 64 progresses of 8 KB", func() error { return second(s.SaveProgress(ctx, running)) }},
 		{"back up", func() error { return second(s.Backup(ctx)) }},
 		{"erase a conversation", func() error {
-			if err := second(s.CreateConversation(ctx, me, NewConversation{ID: "erased"})); err != nil {
+			if err := second(s.CreateConversation(ctx, me, Metadata{ID: "erased"})); err != nil {
 				return err
 			}
 			return s.Erase(ctx, me, "erased")

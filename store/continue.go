@@ -49,7 +49,7 @@ func (s *Store) ContinueAnswer(ctx context.Context, owner, conversation string, 
 			return err
 		}
 		if a.Change != nil {
-			if err := a.Change.apply(ctx, tx, owner, conversation); err != nil {
+			if _, err := a.Change.apply(ctx, tx, owner, conversation); err != nil {
 				return err
 			}
 		}

@@ -4,28 +4,17 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 )
 
 // Conversation is a tree of messages of which one branch is shown.
 type Conversation struct {
-	ID       string
-	Title    string
-	Folder   string // empty: none
-	Pinned   bool
-	Archived bool
-	System   string          // system prompt of the next question
-	Settings json.RawMessage // sampling settings of the next question; null if never set
-	Model    string          // that answers the next question; empty: whichever is loaded
-	Raw      bool            // the texts go to the model as they are
-	Origin   string          // id of the conversation that this one was forked from; empty: none
-	Leaf     int64           // last message of the branch that is shown; 0: no messages
-	Activity int64           // place in the order of the last message of each conversation
+	Metadata
+	Leaf     int64 // last message of the branch that is shown; 0: no messages
+	Activity int64 // place in the order of the last message of each conversation
 	Created  time.Time
 	Updated  time.Time // when the last message was added
 	Deleted  time.Time // zero unless in the trash
@@ -34,98 +23,59 @@ type Conversation struct {
 // Cursor is the place of the conversation in a list.
 func (c Conversation) Cursor() Cursor { return Cursor{Pinned: c.Pinned, Activity: c.Activity} }
 
-// NewConversation is what a conversation begins with.
-type NewConversation struct {
-	ID       string // empty: a random one is made
-	Title    string
-	Folder   string
-	System   string
-	Settings json.RawMessage
-	Model    string
-	Raw      bool
-	Origin   string // id of the conversation that it is forked from; empty: none
-}
-
 // NewID returns 130 random bits in lower case.
 func NewID() string { return strings.ToLower(rand.Text()) }
 
-var conversationID = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-
-func (n *NewConversation) prepare() (settings string, err error) {
-	if n.ID == "" {
-		n.ID = NewID()
-	}
-	if !conversationID.MatchString(n.ID) {
-		return "", &InvalidError{"id", fmt.Sprintf("is %q, but must be 1 to 64 of a-z, 0-9, _ and -", n.ID)}
-	}
-	settings, err = jsonText("settings", n.Settings)
-	return settings, errors.Join(err,
-		checkText("title", n.Title, maxName), checkText("folder", n.Folder, maxName), checkText("system", n.System, maxText),
-		checkText("model", n.Model, maxName), checkText("origin", n.Origin, maxName))
-}
-
 // CreateConversation adds an empty conversation. It fails with ErrConflict if the id
 // is taken, and with a *SpaceError if the disk is nearly full.
-func (s *Store) CreateConversation(ctx context.Context, owner string, n NewConversation) (c Conversation, err error) {
+func (s *Store) CreateConversation(ctx context.Context, owner string, m Metadata) (c Conversation, err error) {
 	if err := s.checkFree(); err != nil {
 		return Conversation{}, err
 	}
 	err = s.write(ctx, func(tx *sql.Tx) error {
-		if err := s.createConversation(ctx, tx, owner, &n); err != nil {
+		if err := s.createConversation(ctx, tx, owner, &m); err != nil {
 			return err
 		}
-		c, err = findConversation(ctx, tx, owner, n.ID)
+		c, err = findConversation(ctx, tx, owner, m.ID)
 		return err
 	})
 	return c, err
 }
 
-func (s *Store) createConversation(ctx context.Context, tx *sql.Tx, owner string, n *NewConversation) error {
-	if err := checkName("owner", owner); err != nil {
-		return err
-	}
-	settings, err := n.prepare()
-	if err != nil {
-		return err
-	}
-	now := s.now()
-	_, err = tx.ExecContext(ctx, `
+var insertConversation = `
 		INSERT INTO conversations (
-			id,
+			` + metadata.names + `,
 			owner,
-			title,
-			folder,
-			pinned,
-			archived,
-			system,
-			settings,
-			model,
-			raw,
-			origin,
 			activity,
 			created_at,
 			updated_at
 		)
-		VALUES (?, ?, ?, ?, 0, 0, ?, ?, ?, ?, ?, (SELECT coalesce(max(activity), 0) + 1 FROM conversations), ?, ?)`,
-		n.ID, owner, n.Title, n.Folder, n.System, settings, n.Model, n.Raw, n.Origin, now, now)
+		VALUES (` + metadata.marks + `, ?, (SELECT coalesce(max(activity), 0) + 1 FROM conversations), ?, ?)`
+
+func (s *Store) createConversation(ctx context.Context, tx *sql.Tx, owner string, m *Metadata) error {
+	if err := checkName("owner", owner); err != nil {
+		return err
+	}
+	if err := m.prepare(); err != nil {
+		return err
+	}
+	now := s.now()
+	_, err := tx.ExecContext(ctx, insertConversation, append(m.values(), owner, now, now)...)
+	return m.conflict(err)
+}
+
+// conflict returns an ErrConflict for the error of a statement that met another conversation
+// with the id of m, and any other error as it is.
+func (m *Metadata) conflict(err error) error {
 	if isTaken(err) {
-		return fmt.Errorf("%w: there is a conversation %q already", ErrConflict, n.ID)
+		return fmt.Errorf("%w: there is a conversation %q already", ErrConflict, m.ID)
 	}
 	return err
 }
 
-const selectConversation = `
+var selectConversation = `
 		SELECT
-			id,
-			title,
-			folder,
-			pinned,
-			archived,
-			system,
-			settings,
-			model,
-			raw,
-			origin,
+			` + metadata.names + `,
 			coalesce(leaf, 0),
 			activity,
 			created_at,
@@ -134,11 +84,8 @@ const selectConversation = `
 		FROM conversations`
 
 func scanConversation(row interface{ Scan(...any) error }) (c Conversation, err error) {
-	var settings string
 	var created, updated, deleted int64
-	err = row.Scan(&c.ID, &c.Title, &c.Folder, &c.Pinned, &c.Archived, &c.System, &settings, &c.Model, &c.Raw, &c.Origin, &c.Leaf, &c.Activity,
-		&created, &updated, &deleted)
-	c.Settings = json.RawMessage(settings)
+	err = row.Scan(append(c.pointers(), &c.Leaf, &c.Activity, &created, &updated, &deleted)...)
 	c.Created, c.Updated = fromMillis(created), fromMillis(updated)
 	if deleted != 0 {
 		c.Deleted = fromMillis(deleted)
@@ -302,65 +249,40 @@ func (s *Store) RenameFolder(ctx context.Context, owner, name, to string) error 
 	})
 }
 
-// Change is what UpdateConversation sets; nil leaves a field as it is.
-type Change struct {
-	Title    *string
-	Folder   *string
-	Pinned   *bool
-	Archived *bool
-	System   *string
-	Settings json.RawMessage
-	Model    *string
-}
+// Change sets fields of the metadata of a conversation, all but its id. It may be called twice.
+type Change func(m *Metadata)
 
 // UpdateConversation changes a conversation that is not in the trash. Its place in
 // the list changes only by pinning: that follows the last message.
 func (s *Store) UpdateConversation(ctx context.Context, owner, id string, change Change) (c Conversation, err error) {
 	err = s.write(ctx, func(tx *sql.Tx) error {
-		if err := change.apply(ctx, tx, owner, id); err != nil {
-			return err
-		}
-		c, err = findConversation(ctx, tx, owner, id)
+		c, err = change.apply(ctx, tx, owner, id)
 		return err
 	})
 	return c, err
 }
 
-// apply makes the change within a transaction.
-func (change *Change) apply(ctx context.Context, tx *sql.Tx, owner, id string) error {
-	var settings *string
-	if change.Settings != nil {
-		text, err := jsonText("settings", change.Settings)
-		if err != nil {
-			return err
-		}
-		settings = &text
+// apply makes the change within a transaction and returns the conversation after it.
+func (change Change) apply(ctx context.Context, tx *sql.Tx, owner, id string) (Conversation, error) {
+	c, err := findConversation(ctx, tx, owner, id)
+	if err != nil {
+		return Conversation{}, err
 	}
-	for _, f := range []struct {
-		name string
-		text *string
-		max  int
-	}{{"title", change.Title, maxName}, {"folder", change.Folder, maxName}, {"system", change.System, maxText}, {"model", change.Model, maxName}} {
-		if f.text == nil {
-			continue
-		}
-		if err := checkText(f.name, *f.text, f.max); err != nil {
-			return err
-		}
+	before := c.Metadata
+	change(&c.Metadata)
+	if err := c.prepare(); err != nil {
+		return Conversation{}, err
 	}
-	_, err := tx.ExecContext(ctx, `
+	set, args := c.differences(&before)
+	if set == "" {
+		return c, nil
+	}
+	_, err = tx.ExecContext(ctx, `
 		UPDATE conversations
-		SET
-			title    = coalesce(?, title),
-			folder   = coalesce(?, folder),
-			pinned   = coalesce(?, pinned),
-			archived = coalesce(?, archived),
-			system   = coalesce(?, system),
-			settings = coalesce(?, settings),
-			model    = coalesce(?, model)
+		SET `+set+`
 		WHERE id = ? AND owner = ? AND deleted_at IS NULL`,
-		change.Title, change.Folder, change.Pinned, change.Archived, change.System, settings, change.Model, id, owner)
-	return err
+		append(args, id, owner)...)
+	return c, err
 }
 
 // DeleteConversation puts a conversation in the trash. Nothing finds it there but

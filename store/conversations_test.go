@@ -23,9 +23,9 @@ func TestConversations_ListsPinnedFirstThenByLastMessage(t *testing.T) {
 		talk(t, s, id, "hello", "hi")
 	}
 	yes, work := true, "work"
-	must[Conversation](t)(s.UpdateConversation(ctx, me, "b", Change{Pinned: &yes}))
-	must[Conversation](t)(s.UpdateConversation(ctx, me, "d", Change{Archived: &yes}))
-	must[Conversation](t)(s.UpdateConversation(ctx, me, "a", Change{Folder: &work}))
+	must[Conversation](t)(s.UpdateConversation(ctx, me, "b", func(m *Metadata) { m.Pinned = yes }))
+	must[Conversation](t)(s.UpdateConversation(ctx, me, "d", func(m *Metadata) { m.Archived = yes }))
+	must[Conversation](t)(s.UpdateConversation(ctx, me, "a", func(m *Metadata) { m.Folder = work }))
 	must[Message](t)(s.AddMessage(ctx, me, "a", NewMessage{Role: RoleUser, Text: "more"}))
 	mustDo(t, s.DeleteConversation(ctx, me, "c"))
 	none := ""
@@ -84,9 +84,9 @@ func TestRenameFolder_TakesAllOfItsChatsAlongAndMixesThemWithNoOthers(t *testing
 	work, home, gone, yes := "work", "home", "gone", true
 	for id, folder := range map[string]*string{"a": &work, "archived": &work, "deleted": &work, "b": &home, "c": &gone} {
 		talk(t, s, id, "hello", "hi")
-		must[Conversation](t)(s.UpdateConversation(ctx, me, id, Change{Folder: folder}))
+		must[Conversation](t)(s.UpdateConversation(ctx, me, id, func(m *Metadata) { m.Folder = *folder }))
 	}
-	must[Conversation](t)(s.UpdateConversation(ctx, me, "archived", Change{Archived: &yes}))
+	must[Conversation](t)(s.UpdateConversation(ctx, me, "archived", func(m *Metadata) { m.Archived = yes }))
 	mustDo(t, s.DeleteConversation(ctx, me, "deleted"))
 	mustDo(t, s.DeleteConversation(ctx, me, "c"))
 	for _, c := range []struct {
@@ -139,15 +139,19 @@ func TestConversation_Fields(t *testing.T) {
 	clock := time.Date(2026, 11, 20, 12, 0, 0, 123_000_000, time.UTC)
 	opt.Now = func() time.Time { return clock }
 	s := mustOpen(t, opt)
-	c := must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{
-		ID: "x", Title: "T", Folder: "F", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Model: "M", Raw: true,
+	c := must[Conversation](t)(s.CreateConversation(ctx, me, Metadata{
+		ID: "x", Title: "T", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Opening: Opening{Model: "M", Raw: true}, Placement: Placement{Folder: "F"},
 	}))
-	want := Conversation{ID: "x", Title: "T", Folder: "F", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Model: "M", Raw: true, Activity: 1, Created: clock, Updated: clock}
+	want := Conversation{
+		Metadata: Metadata{ID: "x", Title: "T", System: "S", Settings: json.RawMessage(`{"top_k":40}`), Opening: Opening{Model: "M", Raw: true}, Placement: Placement{Folder: "F"}},
+		Activity: 1, Created: clock, Updated: clock,
+	}
 	if fmt.Sprint(c) != fmt.Sprint(want) {
 		t.Errorf("created %+v, want %+v", c, want)
 	}
-	title, system, model := "new", "", "N"
-	c = must[Conversation](t)(s.UpdateConversation(ctx, me, "x", Change{Title: &title, System: &system, Settings: json.RawMessage(`{"top_k":1}`), Model: &model}))
+	c = must[Conversation](t)(s.UpdateConversation(ctx, me, "x", func(m *Metadata) {
+		m.Title, m.System, m.Settings, m.Model = "new", "", json.RawMessage(`{"top_k":1}`), "N"
+	}))
 	want.Title, want.System, want.Model, want.Settings = "new", "", "N", json.RawMessage(`{"top_k":1}`)
 	if fmt.Sprint(c) != fmt.Sprint(want) {
 		t.Errorf("changed to %+v, want %+v", c, want)
@@ -155,7 +159,7 @@ func TestConversation_Fields(t *testing.T) {
 	if again := must[Conversation](t)(s.Conversation(ctx, me, "x")); fmt.Sprint(again) != fmt.Sprint(want) {
 		t.Errorf("read %+v, want %+v", again, want)
 	}
-	made := must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{}))
+	made := must[Conversation](t)(s.CreateConversation(ctx, me, Metadata{}))
 	if !conversationID.MatchString(made.ID) || len(made.ID) != 26 {
 		t.Errorf("made the id %q", made.ID)
 	}
@@ -167,27 +171,30 @@ func TestConversation_Fields(t *testing.T) {
 func TestConversation_Refusals(t *testing.T) {
 	s := newStore(t)
 	talk(t, s, "x", "hello", "hi")
-	_, err := s.CreateConversation(ctx, you, NewConversation{ID: "x"})
+	_, err := s.CreateConversation(ctx, you, Metadata{ID: "x"})
 	if !errors.Is(err, ErrConflict) {
 		t.Errorf("an id that another has: %v", err)
 	}
 	bad := "\xff"
 	for name, do := range map[string]func() error{
-		"an id with capitals": func() error { _, err := s.CreateConversation(ctx, me, NewConversation{ID: "X"}); return err },
-		"an id with a slash":  func() error { _, err := s.CreateConversation(ctx, me, NewConversation{ID: "a/b"}); return err },
+		"an id with capitals": func() error { _, err := s.CreateConversation(ctx, me, Metadata{ID: "X"}); return err },
+		"an id with a slash":  func() error { _, err := s.CreateConversation(ctx, me, Metadata{ID: "a/b"}); return err },
 		"an id that is too long": func() error {
-			_, err := s.CreateConversation(ctx, me, NewConversation{ID: strings.Repeat("a", 65)})
+			_, err := s.CreateConversation(ctx, me, Metadata{ID: strings.Repeat("a", 65)})
 			return err
 		},
-		"no owner":                  func() error { _, err := s.CreateConversation(ctx, "", NewConversation{}); return err },
-		"a title that is not UTF-8": func() error { _, err := s.CreateConversation(ctx, me, NewConversation{Title: bad}); return err },
+		"no owner":                  func() error { _, err := s.CreateConversation(ctx, "", Metadata{}); return err },
+		"a title that is not UTF-8": func() error { _, err := s.CreateConversation(ctx, me, Metadata{Title: bad}); return err },
 		"settings that are not JSON": func() error {
-			_, err := s.CreateConversation(ctx, me, NewConversation{Settings: json.RawMessage("{")})
+			_, err := s.CreateConversation(ctx, me, Metadata{Settings: json.RawMessage("{")})
 			return err
 		},
-		"a new title, not UTF-8": func() error { _, err := s.UpdateConversation(ctx, me, "x", Change{Title: &bad}); return err },
+		"a new title, not UTF-8": func() error {
+			_, err := s.UpdateConversation(ctx, me, "x", func(m *Metadata) { m.Title = bad })
+			return err
+		},
 		"new settings, not JSON": func() error {
-			_, err := s.UpdateConversation(ctx, me, "x", Change{Settings: json.RawMessage("nul")})
+			_, err := s.UpdateConversation(ctx, me, "x", func(m *Metadata) { m.Settings = json.RawMessage("nul") })
 			return err
 		},
 		"a message of unknown role":   func() error { _, err := s.AddMessage(ctx, me, "x", NewMessage{Role: "model"}); return err },
@@ -215,7 +222,7 @@ func TestOwners(t *testing.T) {
 	p := must[Preset](t)(s.CreatePreset(ctx, me, Preset{Name: "secret"}))
 	mustDo(t, s.SetSetting(ctx, me, "theme", json.RawMessage(`"dark"`)))
 	_, own := talk(t, s, "other", "x", "y")
-	_, _, foreign, err := s.Start(ctx, you, NewConversation{ID: "yours"}, NewMessage{Role: RoleUser, Text: "x"}, NewAnswer{})
+	_, _, foreign, err := s.Start(ctx, you, Metadata{ID: "yours"}, NewMessage{Role: RoleUser, Text: "x"}, NewAnswer{})
 	mustDo(t, err)
 	title := "changed"
 	before := dump(t, s.opt.Path)
@@ -225,7 +232,10 @@ func TestOwners(t *testing.T) {
 		do   func(owner, conversation string) error
 	}{
 		{"Conversation", func(o, c string) error { _, err := s.Conversation(ctx, o, c); return err }},
-		{"UpdateConversation", func(o, c string) error { _, err := s.UpdateConversation(ctx, o, c, Change{Title: &title}); return err }},
+		{"UpdateConversation", func(o, c string) error {
+			_, err := s.UpdateConversation(ctx, o, c, func(m *Metadata) { m.Title = title })
+			return err
+		}},
 		{"DeleteConversation", func(o, c string) error { return s.DeleteConversation(ctx, o, c) }},
 		{"RestoreConversation", func(o, c string) error { return s.RestoreConversation(ctx, o, c) }},
 		{"Erase", func(o, c string) error { return s.Erase(ctx, o, c) }},
@@ -336,8 +346,11 @@ func TestTrash(t *testing.T) {
 	title := "changed"
 	for name, do := range map[string]func() error{
 		"Conversation": func() error { _, err := s.Conversation(ctx, me, "x"); return err },
-		"Update":       func() error { _, err := s.UpdateConversation(ctx, me, "x", Change{Title: &title}); return err },
-		"Delete":       func() error { return s.DeleteConversation(ctx, me, "x") },
+		"Update": func() error {
+			_, err := s.UpdateConversation(ctx, me, "x", func(m *Metadata) { m.Title = title })
+			return err
+		},
+		"Delete": func() error { return s.DeleteConversation(ctx, me, "x") },
 		"AddMessage": func() error {
 			_, err := s.AddMessage(ctx, me, "x", NewMessage{Role: RoleUser, Parent: a.ID})
 			return err

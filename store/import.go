@@ -47,12 +47,12 @@ type importer struct {
 // sees any before all are there; what an error leaves is removed, and what a crash
 // leaves by the next Open. Import fails as CreateConversation does, with the error of the
 // list, and with an *InvalidError beyond MaxImport messages.
-func (s *Store) Import(ctx context.Context, owner string, list iter.Seq2[Message, error], about func() (NewConversation, int64)) (c Conversation, err error) {
+func (s *Store) Import(ctx context.Context, owner string, list iter.Seq2[Message, error], about func() (Metadata, int64)) (c Conversation, err error) {
 	if err := s.checkFree(); err != nil {
 		return Conversation{}, err
 	}
 	i := &importer{store: s, ids: map[int64]int64{0: 0}, parents: map[int64]int64{}, below: map[int64]int{}}
-	hidden := NewConversation{}
+	hidden := Metadata{}
 	if err := s.write(ctx, func(tx *sql.Tx) error {
 		hidden.ID = ""
 		if err := s.createConversation(ctx, tx, importing, &hidden); err != nil {
@@ -211,13 +211,24 @@ func (i *importer) show(ctx context.Context, leaf int64) error {
 	return nil
 }
 
+var publishImport = `
+		UPDATE conversations
+		SET
+			` + metadata.set + `,
+			owner      = ?,
+			leaf       = ?,
+			roots      = ?,
+			activity   = (SELECT max(activity) + 1 FROM conversations),
+			created_at = ?,
+			updated_at = ?
+		WHERE seq = ?`
+
 // publish gives the conversation to its owner.
-func (i *importer) publish(ctx context.Context, tx *sql.Tx, owner string, n *NewConversation, leaf int64) error {
+func (i *importer) publish(ctx context.Context, tx *sql.Tx, owner string, n *Metadata, leaf int64) error {
 	if err := checkName("owner", owner); err != nil {
 		return err
 	}
-	settings, err := n.prepare()
-	if err != nil {
+	if err := n.prepare(); err != nil {
 		return err
 	}
 	var shown *int64
@@ -225,29 +236,8 @@ func (i *importer) publish(ctx context.Context, tx *sql.Tx, owner string, n *New
 		shown = &id
 	}
 	now := i.store.now()
-	err = changeOne(ctx, tx, "imported conversation", `
-		UPDATE conversations
-		SET
-			id         = ?,
-			owner      = ?,
-			title      = ?,
-			folder     = ?,
-			system     = ?,
-			settings   = ?,
-			model      = ?,
-			raw        = ?,
-			origin     = ?,
-			leaf       = ?,
-			roots      = ?,
-			activity   = (SELECT max(activity) + 1 FROM conversations),
-			created_at = ?,
-			updated_at = ?
-		WHERE seq = ?`,
-		n.ID, owner, n.Title, n.Folder, n.System, settings, n.Model, n.Raw, n.Origin, shown, i.below[0], now, now, i.seq)
-	if isTaken(err) {
-		return fmt.Errorf("%w: there is a conversation %q already", ErrConflict, n.ID)
-	}
-	return err
+	return n.conflict(changeOne(ctx, tx, "imported conversation", publishImport,
+		append(n.values(), owner, shown, i.below[0], now, now, i.seq)...))
 }
 
 // discardImport removes what is there of an import that will not end.

@@ -30,8 +30,8 @@ func long(n int, between func(i int) error) iter.Seq2[Message, error] {
 	}
 }
 
-func named(title string) func() (NewConversation, int64) {
-	return func() (NewConversation, int64) { return NewConversation{Title: title}, 0 }
+func named(title string) func() (Metadata, int64) {
+	return func() (Metadata, int64) { return Metadata{Title: title}, 0 }
 }
 
 // rows counts those of a table, whoever owns them.
@@ -43,7 +43,7 @@ func rows(t *testing.T, s *Store, table string) (n int) {
 
 func TestImport_OthersWriteMeanwhileAndSeeNothingOfIt(t *testing.T) {
 	s := mustOpen(t, testOptions(t))
-	other := must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{Title: "other"}))
+	other := must[Conversation](t)(s.CreateConversation(ctx, me, Metadata{Title: "other"}))
 	written, most := 0, 0
 	c, err := s.Import(ctx, me, long(2000, func(i int) error {
 		most = max(most, rows(t, s, "messages")-written)

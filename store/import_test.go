@@ -20,7 +20,7 @@ func TestImport(t *testing.T) {
 		{ID: 21, Parent: 20, Role: RoleUser, State: Done, Text: "two", Created: at},
 	}
 	t.Run("a tree comes back with the branch that was shown", func(t *testing.T) {
-		c, err := importList(s, me, NewConversation{Title: "copy"}, list, 15)
+		c, err := importList(s, me, Metadata{Title: "copy"}, list, 15)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestImport(t *testing.T) {
 		}
 	})
 	t.Run("without a leaf the last message is shown", func(t *testing.T) {
-		c, err := importList(s, me, NewConversation{}, list, 0)
+		c, err := importList(s, me, Metadata{}, list, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestImport(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = importList(s, me, NewConversation{}, c.list, c.leaf)
+			_, err = importList(s, me, Metadata{}, c.list, c.leaf)
 			var invalid *InvalidError
 			if !errors.As(err, &invalid) {
 				t.Errorf("got %v", err)
@@ -85,7 +85,7 @@ func TestImport(t *testing.T) {
 
 func TestContinueAnswer(t *testing.T) {
 	s := mustOpen(t, testOptions(t))
-	c, question, answer, err := s.Start(ctx, me, NewConversation{}, NewMessage{Role: RoleUser, Text: "one"}, NewAnswer{})
+	c, question, answer, err := s.Start(ctx, me, Metadata{}, NewMessage{Role: RoleUser, Text: "one"}, NewAnswer{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func playChat(s *Store, id string) error {
 		return err
 	}
 	whole := answerText(id)
-	_, _, a, err := s.Start(ctx, me, NewConversation{ID: id, Title: id}, NewMessage{Role: RoleUser, Text: "question " + id}, NewAnswer{})
+	_, _, a, err := s.Start(ctx, me, Metadata{ID: id, Title: id}, NewMessage{Role: RoleUser, Text: "question " + id}, NewAnswer{})
 	if err := errors.Join(err, say("asked", 0)); err != nil {
 		return err
 	}

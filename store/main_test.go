@@ -108,7 +108,7 @@ func mustDo(t *testing.T, err error) {
 // start begins a conversation with a question and an answer that runs.
 func start(t *testing.T, s *Store, id, question string) (q, a Message) {
 	t.Helper()
-	_, q, a, err := s.Start(ctx, me, NewConversation{ID: id, Title: "About " + id},
+	_, q, a, err := s.Start(ctx, me, Metadata{ID: id, Title: "About " + id},
 		NewMessage{Role: RoleUser, Text: question}, NewAnswer{Answer: of("guide")})
 	if err != nil {
 		t.Fatal(err)
@@ -230,8 +230,8 @@ func listed(list []Message) iter.Seq2[Message, error] {
 	}
 }
 
-func importList(s *Store, owner string, n NewConversation, list []Message, leaf int64) (Conversation, error) {
-	return s.Import(ctx, owner, listed(list), func() (NewConversation, int64) { return n, leaf })
+func importList(s *Store, owner string, n Metadata, list []Message, leaf int64) (Conversation, error) {
+	return s.Import(ctx, owner, listed(list), func() (Metadata, int64) { return n, leaf })
 }
 
 // tree returns a conversation with all its messages.

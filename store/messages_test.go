@@ -139,7 +139,7 @@ func TestPage_JoinsToTheWholeBranch(t *testing.T) {
 	s := newStore(t)
 	parent := int64(0)
 	var want []int64
-	must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{ID: "long"}))
+	must[Conversation](t)(s.CreateConversation(ctx, me, Metadata{ID: "long"}))
 	if page := must[[]Message](t)(s.Page(ctx, me, "long", 0, 0)); len(page) != 0 {
 		t.Errorf("an empty conversation has the page %+v", page)
 	}
@@ -251,7 +251,7 @@ func TestTree_IsWhatATwinInMemorySays(t *testing.T) {
 		twins := map[string]*twin{NewID(): {}, NewID(): {}}
 		var names []string
 		for id := range twins {
-			if _, err := s.CreateConversation(ctx, me, NewConversation{ID: id}); err != nil {
+			if _, err := s.CreateConversation(ctx, me, Metadata{ID: id}); err != nil {
 				t.Fatal(err)
 			}
 			names = append(names, id)

@@ -21,7 +21,7 @@ func TestAFileThatIsRemovedWhileItIsOpen(t *testing.T) {
 			opt := testOptions(t)
 			s, err := Open(ctx, opt)
 			mustDo(t, err)
-			c, _, answer, err := s.Start(ctx, me, NewConversation{}, NewMessage{Role: RoleUser, Text: "one"}, NewAnswer{})
+			c, _, answer, err := s.Start(ctx, me, Metadata{}, NewMessage{Role: RoleUser, Text: "one"}, NewAnswer{})
 			mustDo(t, err)
 			mustDo(t, s.Present())
 			mustDo(t, remove(opt.Path))
@@ -71,13 +71,13 @@ func TestADatabaseThatAnotherProgramLocksIsNamed(t *testing.T) {
 	defer other.Close()
 	tx, err := other.Begin()
 	mustDo(t, err)
-	_, err = s.CreateConversation(ctx, me, NewConversation{})
+	_, err = s.CreateConversation(ctx, me, Metadata{})
 	var busy *BusyError
 	if !errors.As(err, &busy) || busy.Path != opt.Path {
 		t.Errorf("got %v", err)
 	}
 	mustDo(t, tx.Rollback())
-	must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{}))
+	must[Conversation](t)(s.CreateConversation(ctx, me, Metadata{}))
 }
 
 func TestRestore_NamesTheBackupThatIsOfAnotherProgram(t *testing.T) {

@@ -24,7 +24,7 @@ func TestSearch_FindsWords(t *testing.T) {
 		11: "Привет, МИР",
 		12: "mixed 日本 and latin",
 	}
-	conversation := must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{ID: "x", Title: "All about foxes"}))
+	conversation := must[Conversation](t)(s.CreateConversation(ctx, me, Metadata{ID: "x", Title: "All about foxes"}))
 	number := map[int64]int{}
 	for i, text := range texts {
 		if i == 0 {
@@ -131,7 +131,7 @@ func TestSearch_FollowsChanges(t *testing.T) {
 	expect("draft", 0, 0)
 	expect("final", 0, 1)
 	title := "Zoology"
-	must[Conversation](t)(s.UpdateConversation(ctx, me, "x", Change{Title: &title}))
+	must[Conversation](t)(s.UpdateConversation(ctx, me, "x", func(m *Metadata) { m.Title = title }))
 	expect("about ", 0, 0)
 	expect("zoology", 1, 0)
 	mustDo(t, s.Erase(ctx, me, "x"))
@@ -194,7 +194,7 @@ func FuzzSearch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query, text string) {
 		text = strings.ToValidUTF8(text, "?")
 		id := NewID()
-		must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{ID: id, Title: strings.ToValidUTF8(text[:min(len(text), maxName)], "")}))
+		must[Conversation](t)(s.CreateConversation(ctx, me, Metadata{ID: id, Title: strings.ToValidUTF8(text[:min(len(text), maxName)], "")}))
 		must[Message](t)(s.AddMessage(ctx, me, id, NewMessage{Role: RoleUser, Text: text}))
 		for _, q := range []string{query, query + " ", `"` + query} {
 			found := must[Found](t)(s.Search(ctx, me, Query{Text: q}))

@@ -25,9 +25,9 @@ func TestSpace_NewConversationsNeedSome(t *testing.T) {
 		t.Errorf("free: %d, %v, %v", bytes, enough, err)
 	}
 	for name, do := range map[string]func() error{
-		"CreateConversation": func() error { return second(s.CreateConversation(ctx, me, NewConversation{})) },
+		"CreateConversation": func() error { return second(s.CreateConversation(ctx, me, Metadata{})) },
 		"Start": func() error {
-			_, _, _, err := s.Start(ctx, me, NewConversation{}, NewMessage{Role: RoleUser}, NewAnswer{})
+			_, _, _, err := s.Start(ctx, me, Metadata{}, NewMessage{Role: RoleUser}, NewAnswer{})
 			return err
 		},
 	} {
@@ -56,12 +56,12 @@ func TestSpace_NewConversationsNeedSome(t *testing.T) {
 			t.Errorf("%d calls without ballast, %v", calls, err)
 		}
 		free.Store(256 << 20)
-		must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{}))
+		must[Conversation](t)(s.CreateConversation(ctx, me, Metadata{}))
 		if size(opt.Path+".ballast") != 0 {
 			t.Error("the ballast took what conversations need")
 		}
 		free.Store(1 << 40)
-		must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{}))
+		must[Conversation](t)(s.CreateConversation(ctx, me, Metadata{}))
 		if size(opt.Path+".ballast") != 1<<16 {
 			t.Error("the ballast was not filled")
 		}
@@ -107,7 +107,7 @@ func checkFullDisk(t *testing.T, s *Store, fill, clear func(), point int) {
 	var space *SpaceError
 	for i := 0; ; i++ {
 		id := fmt.Sprint("c", i)
-		_, _, _, err := s.Start(ctx, me, NewConversation{ID: id}, NewMessage{Role: RoleUser, Text: strings.Repeat("hello ", 50)}, NewAnswer{})
+		_, _, _, err := s.Start(ctx, me, Metadata{ID: id}, NewMessage{Role: RoleUser, Text: strings.Repeat("hello ", 50)}, NewAnswer{})
 		if err == nil {
 			acknowledged[id] = true
 			text := saved + strings.Repeat("word ", 100)
@@ -135,7 +135,7 @@ func checkFullDisk(t *testing.T, s *Store, fill, clear func(), point int) {
 	clear()
 	saved += "end"
 	must[Message](t)(s.FinishAnswer(context.WithoutCancel(ctx), me, "running", a.ID, Finish{State: Done, Text: saved}))
-	must[Conversation](t)(s.CreateConversation(ctx, me, NewConversation{ID: "after"}))
+	must[Conversation](t)(s.CreateConversation(ctx, me, Metadata{ID: "after"}))
 	verify(s)
 	if detail, err := check(ctx, s.readers); detail != "" || err != nil {
 		t.Errorf("point %d: the database is damaged: %s %v", point, detail, err)

@@ -176,7 +176,7 @@ func TestClose_WaitsForCalls(t *testing.T) {
 	for w := range saved {
 		wg.Go(func() {
 			for i := 0; ; i++ {
-				_, err := s.CreateConversation(ctx, me, NewConversation{ID: fmt.Sprintf("%d-%d", w, i)})
+				_, err := s.CreateConversation(ctx, me, Metadata{ID: fmt.Sprintf("%d-%d", w, i)})
 				if errors.Is(err, ErrClosed) {
 					saved[w] = i
 					return
@@ -213,7 +213,7 @@ func TestCancelledCall_ChangesNothing(t *testing.T) {
 	s := newStore(t)
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := s.CreateConversation(gone, me, NewConversation{ID: "x"}); !errors.Is(err, context.Canceled) {
+	if _, err := s.CreateConversation(gone, me, Metadata{ID: "x"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("created with a context that has ended: %v", err)
 	}
 	if _, err := s.Conversation(ctx, me, "x"); !errors.Is(err, ErrNotFound) {
@@ -484,7 +484,7 @@ func TestWriters_AreNeverLockedOut(t *testing.T) {
 	for w := range counts(16, 64) {
 		do(counts(5, 100), func(i int) error {
 			id := fmt.Sprintf("w%d-%d", w, i)
-			_, _, a, err := s.Start(ctx, me, NewConversation{ID: id}, NewMessage{Role: RoleUser, Text: "hello"}, NewAnswer{})
+			_, _, a, err := s.Start(ctx, me, Metadata{ID: id}, NewMessage{Role: RoleUser, Text: "hello"}, NewAnswer{})
 			if err != nil {
 				return err
 			}

@@ -415,7 +415,7 @@ func TestRestoreListsAndPutsBackTheChats(t *testing.T) {
 	}
 	ask := func(s *store.Store, id string) {
 		t.Helper()
-		if _, _, _, err := s.Start(ctx, "me", store.NewConversation{ID: id}, store.NewMessage{Role: store.RoleUser, Text: "hello"}, store.NewAnswer{}); err != nil {
+		if _, _, _, err := s.Start(ctx, "me", store.Metadata{ID: id}, store.NewMessage{Role: store.RoleUser, Text: "hello"}, store.NewAnswer{}); err != nil {
 			t.Fatal(err)
 		}
 	}

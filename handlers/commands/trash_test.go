@@ -24,7 +24,7 @@ func TestDeletedChatsAreErasedAtTheStartAfterAWeek(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.CreateConversation(ctx, owner, store.NewConversation{ID: id, Title: id}); err != nil {
+		if _, err := s.CreateConversation(ctx, owner, store.Metadata{ID: id, Title: id}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.DeleteConversation(ctx, owner, id); err != nil {

@@ -37,8 +37,8 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 	a := &Answer{State: Waiting, Settings: s}
 	a.System, a.Context = system, status.ContextLength
 	a.Receipt.Model, a.Receipt.Device = status.Model.Name, status.Device.Name
-	if c.model != "" && c.model != status.Model.Name {
-		a.Receipt.Model, a.Context = c.model, 0 // it is still to be loaded
+	if c.metadata.Model != "" && c.metadata.Model != status.Model.Name {
+		a.Receipt.Model, a.Context = c.metadata.Model, 0 // it is still to be loaded
 	}
 	return &turn{Message: Message{Role: RoleModel, Answer: a}}
 }
@@ -66,16 +66,16 @@ func (c *Chat) begin(t *turn) {
 // request asks for what follows turns, and the beginning of an answer that is there
 // already. In a raw chat that is one text: nothing stands between the turns.
 func (c *Chat) request(turns []*turn, begun chat.Message, system string) infer.Request {
-	if c.raw {
+	if c.metadata.Raw {
 		var text strings.Builder
 		for _, t := range turns {
 			text.WriteString(t.Text)
 			text.WriteString(t.text.String())
 		}
 		text.WriteString(begun.Content)
-		return infer.Request{Model: c.model, Client: c.owner, Prompt: text.String()}
+		return infer.Request{Model: c.metadata.Model, Client: c.owner, Prompt: text.String()}
 	}
-	r := infer.Request{Model: c.model, Client: c.owner, Messages: history(turns, system), ParseReply: true}
+	r := infer.Request{Model: c.metadata.Model, Client: c.owner, Messages: history(turns, system), ParseReply: true}
 	if begun.Content+begun.ReasoningContent != "" {
 		r.Continue = true
 		r.Messages = append(r.Messages, begun)
@@ -272,9 +272,9 @@ func (c *Chat) finish(r *run, err error) {
 	c.run = nil
 	m := t.message()
 	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m, Thinking: thinking})
-	if c.model == "" && a.State == Done { // no model was loaded when it was asked
-		c.model = a.Receipt.Model
-		c.publish(Event{Type: EventModel, Text: c.model})
+	if c.metadata.Model == "" && a.State == Done { // no model was loaded when it was asked
+		c.metadata.Model = a.Receipt.Model
+		c.publish(Event{Type: EventModel, Text: c.metadata.Model})
 	}
 	c.changed()
 }

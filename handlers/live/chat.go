@@ -33,14 +33,10 @@ type Chat struct {
 
 	mu       sync.Mutex // never held while the store works
 	changing bool       // a command is carried out
-	begun    bool       // it is where the messages are kept
+	started  bool       // it has its first question, and is where the messages are stored
 	seq      int64
-	title    string
-	system   string
+	metadata store.Metadata // as it is stored, but Settings, which panel has, and Placement
 	panel    Panel
-	model    string  // of the answers to come; empty: none has answered yet, and whichever is loaded will
-	raw      bool    // texts go to the model as they are
-	origin   string  // id of the chat that it was forked from; empty: none
 	path     []*turn // from the first message to the leaf
 	run      *run
 	replay   *replay // that runs
@@ -88,9 +84,10 @@ type Question struct {
 	Text     string
 	System   string
 	Settings Settings
-	Model    string // of the chat that begins with it; empty: the one that is loaded now
-	Raw      bool   // the chat that begins with it is one in which texts go to the model as they are
-	Preset   string // of the panel of the chat that begins with it
+
+	// Of the chat that begins with it.
+	store.Opening        // without Model: the one that is loaded now
+	Preset        string // of the panel
 }
 
 // ID names the chat.
@@ -285,14 +282,14 @@ func (c *Chat) Continue(ctx context.Context, who Principal, answer int64, s Sett
 		return storeError(err)
 	}
 	panel := Panel{s, c.panel.Preset}
-	change := c.panelChange(panel, c.system)
+	change := c.panelChange(panel, c.metadata.System)
 	if s.Seed < 0 && !old.Answer.Rewritten {
 		s.Seed = old.Answer.Settings.Seed
 	}
 	t := c.newAnswer(old.Answer.System, s)
 	a := t.Answer
 	if old.Answer.Rewritten {
-		a.System = c.system
+		a.System = c.metadata.System
 	}
 	a.Begun, a.BegunReasoning, a.Edited = old.Answer.Begun, old.Answer.BegunReasoning, old.Answer.Edited || old.Answer.Rewritten
 	if len(tokens) == 0 || a.Receipt.Model != old.Answer.Receipt.Model {
@@ -306,7 +303,7 @@ func (c *Chat) Continue(ctx context.Context, who Principal, answer int64, s Sett
 	if err != nil {
 		return storeError(err)
 	}
-	c.setPanel(panel, c.system)
+	c.setPanel(panel, c.metadata.System)
 	old.Answer, old.ids = a, tokens
 	c.reopen(old)
 	m := old.message()
@@ -430,13 +427,13 @@ func (c *Chat) fork(ctx context.Context, message int64) (string, error) {
 			}
 		}
 	}
-	copied, err := c.service.importInto(ctx, c.owner, c.messages, branch, func() (store.NewConversation, int64) { return n, message })
+	copied, err := c.service.importInto(ctx, c.owner, c.messages, branch, func() (store.Metadata, int64) { return n, message })
 	return copied.ID, err
 }
 
 // branchTo returns the messages of the branch up to one of them, and what a conversation with
 // them begins with.
-func (c *Chat) branchTo(message int64) (n store.NewConversation, wanted map[int64]bool, err error) {
+func (c *Chat) branchTo(message int64) (n store.Metadata, wanted map[int64]bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dropped {
@@ -453,7 +450,9 @@ func (c *Chat) branchTo(message int64) (n store.NewConversation, wanted map[int6
 	for _, t := range c.path[:at+1] {
 		wanted[t.ID] = true
 	}
-	return store.NewConversation{Title: c.title, Model: c.model, Raw: c.raw, Origin: c.id, System: c.system, Settings: c.panel.record()}, wanted, nil
+	n = c.metadata.Fork()
+	n.Settings = c.panel.record()
+	return n, wanted, nil
 }
 
 // Older returns the messages of the branch before one of them, at most a page, and
@@ -657,21 +656,22 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 		return err
 	}
 	panel := Panel{q.Settings, c.panel.Preset}
-	if !c.begun {
-		c.model, c.raw, panel.Preset = cmp.Or(q.Model, c.service.loadedModel()), q.Raw, q.Preset
+	first := c.metadata
+	if !c.started {
+		first.Title, first.Opening, first.System, first.Settings = title(q.Text), q.Opening, q.System, panel.record()
+		first.Model = cmp.Or(q.Model, c.service.loadedModel())
+		c.metadata.Opening, panel.Preset = first.Opening, q.Preset
 	}
 	t := c.newAnswer(q.System, q.Settings)
 	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text}
 	record := store.NewAnswer{Answer: t.record(), Change: c.panelChange(panel, q.System)}
 	var asked, added store.Message
-	begun, conversation := c.begun, store.NewConversation{
-		ID: c.id, Title: title(q.Text), Model: c.model, Raw: c.raw, System: q.System, Settings: panel.record(),
-	}
+	started := c.started
 	err := c.commit(ctx, func(ctx context.Context) (err error) {
-		if begun {
+		if started {
 			asked, added, err = c.messages.Ask(ctx, c.owner, c.id, question, record)
 		} else {
-			_, asked, added, err = c.messages.Start(ctx, c.owner, conversation, question, record)
+			_, asked, added, err = c.messages.Start(ctx, c.owner, first, question, record)
 		}
 		return err
 	})
@@ -679,9 +679,9 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 		return storeError(err)
 	}
 	c.setPanel(panel, q.System)
-	if !c.begun {
-		c.begun = true
-		c.retitle(title(q.Text))
+	if !c.started {
+		c.started = true
+		c.retitle(first.Title)
 	}
 	c.place(fromStore(asked))
 	c.answer(t, added)
@@ -721,8 +721,7 @@ func (c *Chat) snapshot(message int64) *Snapshot {
 	}
 	from := max(0, to-page)
 	s := &Snapshot{
-		ID: c.id, Seq: c.seq, Title: c.title, System: c.system, Panel: c.panel, Model: c.model, Raw: c.raw,
-		Temporary: c.temporary, Origin: c.origin, More: from > 0, Later: to < len(c.path), Replay: c.lastReplay(),
+		Metadata: c.metadata, Seq: c.seq, Panel: c.panel, Temporary: c.temporary, More: from > 0, Later: to < len(c.path), Replay: c.lastReplay(),
 	}
 	s.Messages = make([]Message, 0, to-from)
 	for _, t := range c.path[from:to] {
@@ -763,12 +762,12 @@ func (c *Chat) rename(title string) {
 // use makes model the one that answers from now on, and tells the readers.
 func (c *Chat) use(model string) {
 	defer c.exclude()()
-	c.model = model
+	c.metadata.Model = model
 	c.publish(Event{Type: EventModel, Text: model})
 }
 
 func (c *Chat) retitle(title string) {
-	c.title = title
+	c.metadata.Title = title
 	c.publish(Event{Type: EventTitle, Text: title})
 }
 
@@ -854,13 +853,13 @@ func (c *Chat) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.begun, c.title, c.model, c.raw, c.origin = true, conversation.Title, conversation.Model, conversation.Raw, conversation.Origin
+	c.started, c.metadata = true, conversation.Metadata
 	for _, m := range branch {
 		c.path = append(c.path, fromStore(m))
 	}
-	c.loadPanel(conversation)
-	if c.model == "" {
-		c.model = firstModel(c.path)
+	c.loadPanel()
+	if c.metadata.Model == "" {
+		c.metadata.Model = firstModel(c.path)
 	}
 	return nil
 }

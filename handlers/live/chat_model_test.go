@@ -16,7 +16,7 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kept := openStore(t, storePath(t))
 			s, engine := newService(t, Options{Store: kept})
-			c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: DefaultSettings(), Model: "first"}, temporary)
+			c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: DefaultSettings(), Opening: store.Opening{Model: "first"}}, temporary)
 			must(t, err)
 			asks := func(want string) {
 				t.Helper()
@@ -119,7 +119,7 @@ func TestAChatKeepsTheModelOfItsFirstAnswerWhenAnotherIsLoaded(t *testing.T) {
 // Chats that were begun before they kept a model have none stored, and imported ones may not.
 func TestAChatWithoutAModelGoesOnWithThatOfItsFirstAnswer(t *testing.T) {
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
-	id, err := importList(s, store.NewConversation{Title: "old"}, []store.Message{
+	id, err := importList(s, store.Metadata{Title: "old"}, []store.Message{
 		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "one"},
 		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Done, Text: "by hand"},
 		{ID: 3, Parent: 2, Role: store.RoleUser, State: store.Done, Text: "two"},
@@ -150,7 +150,7 @@ func TestTheModelThatAPersonChoseLastIsRemembered(t *testing.T) {
 	chosen("") // nobody has chosen the one that was loaded
 	must(t, s.SetModel(context.Background(), me, c.ID(), "first"))
 	chosen("first")
-	_, err := s.Start(context.Background(), me, Question{Text: "two", Settings: DefaultSettings(), Model: "second"}, true)
+	_, err := s.Start(context.Background(), me, Question{Text: "two", Settings: DefaultSettings(), Opening: store.Opening{Model: "second"}}, true)
 	must(t, err)
 	chosen("second")
 	s.Close()
@@ -174,7 +174,7 @@ func TestAModelThatIsChosenIsChecked(t *testing.T) {
 
 func TestAnAnswerOfAModelThatIsStillToBeLoadedSaysSo(t *testing.T) {
 	s, engine := newService(t, Options{})
-	c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: DefaultSettings(), Model: "other"}, false)
+	c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: DefaultSettings(), Opening: store.Opening{Model: "other"}}, false)
 	must(t, err)
 	a := <-engine.asked
 	if m := lastMessage(t, c); m.Answer.Receipt.Model != "other" || m.Answer.Context != 0 {

@@ -85,7 +85,7 @@ func (s *Service) Rename(ctx context.Context, who Principal, id, title string) e
 	}
 	// A load in between would read the old title and be told of no new one.
 	defer s.loading.lock(id)()
-	if err := s.change(ctx, who, id, store.Change{Title: &title}); err != nil {
+	if err := s.change(ctx, who, id, func(m *store.Metadata) { m.Title = title }); err != nil {
 		return err
 	}
 	if c := s.find(id); c != nil {
@@ -170,7 +170,7 @@ func (s *Service) SetModel(ctx context.Context, who Principal, id, model string)
 		}
 	}
 	if c == nil || !c.temporary {
-		if err := s.change(ctx, who, id, store.Change{Model: &model}); err != nil {
+		if err := s.change(ctx, who, id, func(m *store.Metadata) { m.Model = model }); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func (s *Service) Move(ctx context.Context, who Principal, id, folder string) er
 	if err != nil {
 		return err
 	}
-	return s.change(ctx, who, id, store.Change{Folder: &folder})
+	return s.change(ctx, who, id, func(m *store.Metadata) { m.Folder = folder })
 }
 
 // RenameFolder gives a folder another name, and returns it as it is kept. It fails with a
@@ -292,12 +292,12 @@ var errNoFolder = &infer.Error{Code: infer.CodeNotFound, Param: "folder", Messag
 
 // Pin puts a chat before the others in the list, or back among them.
 func (s *Service) Pin(ctx context.Context, who Principal, id string, pinned bool) error {
-	return s.change(ctx, who, id, store.Change{Pinned: &pinned})
+	return s.change(ctx, who, id, func(m *store.Metadata) { m.Pinned = pinned })
 }
 
 // Archive takes a chat out of the list into the archive, or back.
 func (s *Service) Archive(ctx context.Context, who Principal, id string, archived bool) error {
-	return s.change(ctx, who, id, store.Change{Archived: &archived})
+	return s.change(ctx, who, id, func(m *store.Metadata) { m.Archived = archived })
 }
 
 func (s *Service) change(ctx context.Context, who Principal, id string, change store.Change) error {
@@ -436,7 +436,7 @@ const imports = 2
 // Import makes a chat of messages that were exported. about is called behind the last of
 // them; it returns what the chat begins with and the message that is shown last. A chat
 // without a title gets that of its first message. All of it is there, or nothing.
-func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64, error)) (store.Conversation, error) {
+func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64, error)) (store.Conversation, error) {
 	if err := who.may(ActionChange, KindChat); err != nil {
 		return store.Conversation{}, err
 	}
@@ -444,7 +444,7 @@ func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[stor
 	if s.opt.Store != nil {
 		kept, temporary = s.opt.Store, false
 	}
-	var n store.NewConversation
+	var n store.Metadata
 	var leaf int64
 	checked := func(yield func(store.Message, error) bool) {
 		first := ""
@@ -468,7 +468,7 @@ func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[stor
 			yield(store.Message{}, err)
 		}
 	}
-	c, err := s.importInto(ctx, who.Owner, kept, checked, func() (store.NewConversation, int64) { return n, leaf })
+	c, err := s.importInto(ctx, who.Owner, kept, checked, func() (store.Metadata, int64) { return n, leaf })
 	if err != nil {
 		return store.Conversation{}, err
 	}
@@ -476,7 +476,7 @@ func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[stor
 }
 
 // importInto waits until no more than imports others are imported.
-func (s *Service) importInto(ctx context.Context, owner string, kept messages, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64)) (store.Conversation, error) {
+func (s *Service) importInto(ctx context.Context, owner string, kept messages, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error) {
 	select {
 	case s.importing <- struct{}{}:
 	case <-ctx.Done():

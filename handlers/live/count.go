@@ -7,14 +7,14 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/sample"
+	"m40-llm/store"
 )
 
 // Draft is a question that is still being written.
 type Draft struct {
-	Text   string
-	System string
-	Model  string // of a chat that has not begun; empty: whichever is loaded
-	Raw    bool   // of a chat that has not begun
+	Text          string `json:"text"`
+	System        string `json:"system"`
+	store.Opening        // of a chat that has not begun; without Model: whichever is loaded
 }
 
 // Count is how many tokens the prompt of a question would have.
@@ -55,7 +55,7 @@ func (s *Service) Count(ctx context.Context, who Principal, id string, d Draft) 
 		return Count{}, err
 	}
 	c := s.newChat(who.Owner, "", true)
-	c.model, c.raw = d.Model, d.Raw
+	c.metadata.Opening = d.Opening
 	return c.count(ctx, d)
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/store"
 )
 
 func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
@@ -72,7 +73,7 @@ func TestCount_RefusesWhatCannotBeSent(t *testing.T) {
 		"an empty draft":            {"", Draft{Text: " \n"}},
 		"a draft that is no UTF-8":  {"", Draft{Text: "\xff"}},
 		"a system prompt like that": {"", Draft{Text: "x", System: "\xff"}},
-		"a model like that":         {"", Draft{Text: "x", Model: "\xff"}},
+		"a model like that":         {"", Draft{Text: "x", Opening: store.Opening{Model: "\xff"}}},
 	} {
 		if _, err := s.Count(context.Background(), me, c.chat, c.draft); !errors.As(err, new(*infer.Error)) {
 			t.Errorf("%s: got %v", name, err)

@@ -137,19 +137,13 @@ func (e *Event) merge(next *Event) bool {
 // Snapshot is a chat at event Seq: the end of the branch that is shown, or the part of it
 // around a message.
 type Snapshot struct {
-	ID        string
-	Seq       int64
-	Title     string
-	System    string // system prompt of the next answer
-	Panel     Panel
-	Replay    *Replay // that runs, else the last one; nil: none
-	Model     string  // of the answers to come; empty: no model was loaded when it began, and whichever is loaded answers
-	Raw       bool    // texts go to the model as they are
-	Temporary bool
-	Messages  []Message // at most a page
-	More      bool      // there are messages before these
-	Later     bool      // there are messages behind these
-
-	Origin      string // id of the chat that this one was forked from; empty: none, or it is gone
-	OriginTitle string
+	store.Metadata // without Settings, which Panel has, and Placement; Origin is empty too if that chat is gone
+	OriginTitle    string
+	Seq            int64
+	Panel          Panel   // of the next answer
+	Replay         *Replay // that runs, else the last one; nil: none
+	Temporary      bool
+	Messages       []Message // at most a page
+	More           bool      // there are messages before these
+	Later          bool      // there are messages behind these
 }

@@ -88,16 +88,9 @@ func (c *remembered) add(m store.Message, now time.Time) (*store.Message, error)
 	return &m, nil
 }
 
-// change sets what a panel has.
-func (c *remembered) change(change *store.Change) {
-	if change == nil {
-		return
-	}
-	if change.System != nil {
-		c.System = *change.System
-	}
-	if change.Settings != nil {
-		c.Settings = change.Settings
+func (c *remembered) change(change store.Change) {
+	if change != nil {
+		change(&c.Metadata)
 	}
 }
 
@@ -120,22 +113,20 @@ func (c *remembered) ask(q store.NewMessage, a store.NewAnswer, now time.Time) (
 	return c.view(added), c.view(answered), nil
 }
 
-func (m *memory) create(owner string, n store.NewConversation) *remembered {
+func (m *memory) create(owner string, n store.Metadata) *remembered {
 	now := m.now()
 	if n.ID == "" {
 		n.ID = store.NewID()
 	}
 	return &remembered{
-		owner: owner,
-		Conversation: store.Conversation{
-			ID: n.ID, Title: n.Title, System: n.System, Settings: n.Settings, Model: n.Model, Raw: n.Raw, Origin: n.Origin, Created: now, Updated: now,
-		},
-		chosen:   map[int64]int64{},
-		children: map[int64]int{},
+		owner:        owner,
+		Conversation: store.Conversation{Metadata: n, Created: now, Updated: now},
+		chosen:       map[int64]int64{},
+		children:     map[int64]int{},
 	}
 }
 
-func (m *memory) Start(_ context.Context, owner string, n store.NewConversation, q store.NewMessage, a store.NewAnswer) (store.Conversation, store.Message, store.Message, error) {
+func (m *memory) Start(_ context.Context, owner string, n store.Metadata, q store.NewMessage, a store.NewAnswer) (store.Conversation, store.Message, store.Message, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.create(owner, n)
@@ -247,10 +238,9 @@ func (m *memory) Conversation(_ context.Context, owner, id string) (found store.
 	return found, err
 }
 
-// UpdateConversation sets what a panel has.
 func (m *memory) UpdateConversation(_ context.Context, owner, id string, change store.Change) (changed store.Conversation, err error) {
 	err = m.in(owner, id, func(c *remembered) error {
-		c.change(&change)
+		c.change(change)
 		changed = c.Conversation
 		return nil
 	})
@@ -289,8 +279,8 @@ func (m *memory) Tokens(_ context.Context, owner, conversation string, id int64)
 	return tokens, err
 }
 
-func (m *memory) Import(_ context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64)) (store.Conversation, error) {
-	c := m.create(owner, store.NewConversation{})
+func (m *memory) Import(_ context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error) {
+	c := m.create(owner, store.Metadata{})
 	ids, last := map[int64]int64{0: 0}, int64(0)
 	for message, err := range list {
 		if err != nil {

@@ -127,11 +127,11 @@ func (r *reader) differs(c *Chat) string {
 	if r.more {
 		path = path[max(0, len(path)-len(r.messages)):]
 	}
-	if r.seq != c.seq || len(r.messages) != len(path) || r.title != c.title {
-		return fmt.Sprintf("%q with %d messages at event %d, want %q with %d at %d", r.title, len(r.messages), r.seq, c.title, len(path), c.seq)
+	if r.seq != c.seq || len(r.messages) != len(path) || r.title != c.metadata.Title {
+		return fmt.Sprintf("%q with %d messages at event %d, want %q with %d at %d", r.title, len(r.messages), r.seq, c.metadata.Title, len(path), c.seq)
 	}
-	if !reflect.DeepEqual(r.panel, c.panel) || r.system != c.system {
-		return fmt.Sprintf("the panel is %+v, %q, want %+v, %q", r.panel, r.system, c.panel, c.system)
+	if !reflect.DeepEqual(r.panel, c.panel) || r.system != c.metadata.System {
+		return fmt.Sprintf("the panel is %+v, %q, want %+v, %q", r.panel, r.system, c.panel, c.metadata.System)
 	}
 	for i, t := range path {
 		got, want := r.messages[i], t.message()
@@ -234,7 +234,7 @@ func checkReaders(t *testing.T, kept Store) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
-				if !c.begun {
+				if !c.started {
 					return
 				}
 				if diff := loses(c); diff != "" {
@@ -247,7 +247,7 @@ func checkReaders(t *testing.T, kept Store) {
 				}
 			},
 			"keep": func(t *rapid.T) {
-				if !c.begun {
+				if !c.started {
 					return
 				}
 				p := Panel{Settings: DefaultSettings()}
@@ -353,7 +353,7 @@ func checkReaders(t *testing.T, kept Store) {
 				}
 			},
 			"rename": func(t *rapid.T) {
-				if c.begun {
+				if c.started {
 					c.rename(visible.Draw(t, "title"))
 				}
 			},

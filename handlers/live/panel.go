@@ -53,9 +53,9 @@ func (c *Chat) Keep(ctx context.Context, who Principal, p Panel, system string) 
 	case c.service.ctx.Err() != nil:
 		return 0, ErrClosed
 	}
-	if change := c.panelChange(p, system); change != nil && c.begun {
+	if change := c.panelChange(p, system); change != nil && c.started {
 		err := c.commit(ctx, func(ctx context.Context) error {
-			_, err := c.messages.UpdateConversation(ctx, c.owner, c.id, *change)
+			_, err := c.messages.UpdateConversation(ctx, c.owner, c.id, change)
 			return err
 		})
 		if err != nil {
@@ -67,12 +67,12 @@ func (c *Chat) Keep(ctx context.Context, who Principal, p Panel, system string) 
 }
 
 // panelChange is what makes p and system the panel that is stored; nil if they are it.
-func (c *Chat) panelChange(p Panel, system string) *store.Change {
+func (c *Chat) panelChange(p Panel, system string) store.Change {
 	record := p.record()
-	if string(record) == string(c.panel.record()) && system == c.system {
+	if string(record) == string(c.panel.record()) && system == c.metadata.System {
 		return nil
 	}
-	return &store.Change{System: &system, Settings: record}
+	return func(m *store.Metadata) { m.System, m.Settings = system, record }
 }
 
 // setPanel makes a panel that is stored the one of the chat, and tells the readers if it is
@@ -81,8 +81,8 @@ func (c *Chat) setPanel(p Panel, system string) {
 	if c.panelChange(p, system) == nil {
 		return
 	}
-	c.panel, c.system = p, system
-	if !c.begun {
+	c.panel, c.metadata.System = p, system
+	if !c.started {
 		return
 	}
 	for i := range c.recent { // whoever comes back needs only the last panel, and system prompts are long
@@ -93,19 +93,20 @@ func (c *Chat) setPanel(p Panel, system string) {
 	c.publish(Event{Type: EventPanel, Panel: &p, Text: system})
 }
 
-// loadPanel takes the panel from the store. A chat from before panels were kept has
+// loadPanel reads the panel from the metadata. A chat from before panels were stored gets
 // what its last answer was made with.
-func (c *Chat) loadPanel(kept store.Conversation) {
+func (c *Chat) loadPanel() {
+	stored := c.metadata
 	c.panel = Panel{Settings: DefaultSettings()}
 	for _, t := range c.path {
 		if t.Answer != nil && !t.Answer.Rewritten {
-			c.panel.Settings, c.system = t.Answer.Settings, t.Answer.System
+			c.panel.Settings, c.metadata.System = t.Answer.Settings, t.Answer.System
 			c.panel.Seed = -1
 		}
 	}
 	p := Panel{Settings: DefaultSettings()}
-	if len(kept.Settings) == 0 || string(kept.Settings) == "null" || json.Unmarshal(kept.Settings, &p) != nil || p.validate(kept.System) != nil {
+	if len(stored.Settings) == 0 || string(stored.Settings) == "null" || json.Unmarshal(stored.Settings, &p) != nil || p.validate(stored.System) != nil {
 		return
 	}
-	c.panel, c.system = p, kept.System
+	c.panel, c.metadata.System = p, stored.System
 }

@@ -122,7 +122,7 @@ func TestPanel_OfAnOlderChatIsThatOfItsLastAnswer(t *testing.T) {
 			Answer: &store.Answer{Settings: []byte(settings), System: system, Seed: 4}}
 	}
 	question := store.Message{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}
-	id, err := importList(s, store.NewConversation{Title: "old"}, []store.Message{question, answered(`{"top_k":9,"seed":4}`, "Old.")}, 2)
+	id, err := importList(s, store.Metadata{Title: "old"}, []store.Message{question, answered(`{"top_k":9,"seed":4}`, "Old.")}, 2)
 	must(t, err)
 	c, err := s.Chat(context.Background(), me, id)
 	must(t, err)

@@ -205,7 +205,7 @@ func (s *Service) Create(_ context.Context, who Principal, temporary bool) (*Cha
 }
 
 func (s *Service) newChat(owner, id string, temporary bool) *Chat {
-	c := &Chat{service: s, id: id, owner: owner, commands: make(chan struct{}, 1), temporary: temporary, messages: s.opt.Store, used: s.opt.Now(), subs: map[*Subscription]bool{}, panel: Panel{Settings: DefaultSettings()}}
+	c := &Chat{service: s, id: id, owner: owner, commands: make(chan struct{}, 1), temporary: temporary, messages: s.opt.Store, metadata: store.Metadata{ID: id}, used: s.opt.Now(), subs: map[*Subscription]bool{}, panel: Panel{Settings: DefaultSettings()}}
 	if temporary {
 		c.messages = s.memory
 	}

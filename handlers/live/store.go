@@ -12,7 +12,7 @@ import (
 // method has returned without error is kept. *store.Store is one, and so is memory,
 // for chats that are not to be stored.
 type messages interface {
-	Start(ctx context.Context, owner string, n store.NewConversation, q store.NewMessage, a store.NewAnswer) (c store.Conversation, question, answer store.Message, err error)
+	Start(ctx context.Context, owner string, n store.Metadata, q store.NewMessage, a store.NewAnswer) (c store.Conversation, question, answer store.Message, err error)
 	Ask(ctx context.Context, owner, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error)
 	AddMessage(ctx context.Context, owner, conversation string, n store.NewMessage) (store.Message, error)
 	AddAnswer(ctx context.Context, owner, conversation string, a store.NewAnswer) (store.Message, error)
@@ -25,7 +25,7 @@ type messages interface {
 	Branch(ctx context.Context, owner, conversation string) ([]store.Message, error)
 	Messages(ctx context.Context, owner, conversation string, after int64) ([]store.Message, error)
 	Tokens(ctx context.Context, owner, conversation string, message int64) ([]int32, error)
-	Import(ctx context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.NewConversation, int64)) (store.Conversation, error)
+	Import(ctx context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error)
 }
 
 // presets is where a person's presets are kept.

@@ -533,13 +533,13 @@ func snapshotOf(c *Chat) *Snapshot {
 }
 
 // importList imports a chat as a file would be.
-func importList(s *Service, n store.NewConversation, list []store.Message, leaf int64) (id string, err error) {
+func importList(s *Service, n store.Metadata, list []store.Message, leaf int64) (id string, err error) {
 	c, err := s.Import(context.Background(), me, func(yield func(store.Message, error) bool) {
 		for _, m := range list {
 			if !yield(m, nil) {
 				return
 			}
 		}
-	}, func() (store.NewConversation, int64, error) { return n, leaf, nil })
+	}, func() (store.Metadata, int64, error) { return n, leaf, nil })
 	return c.ID, err
 }

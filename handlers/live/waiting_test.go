@@ -148,7 +148,7 @@ func TestOnlyTwoChatsAreImportedAtOnce(t *testing.T) {
 				begun <- struct{}{}
 				<-goOn
 				yield(store.Message{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}, nil)
-			}, func() (store.NewConversation, int64, error) { return store.NewConversation{}, 1, nil })
+			}, func() (store.Metadata, int64, error) { return store.Metadata{}, 1, nil })
 			done <- err
 		}()
 	}

@@ -11,11 +11,8 @@ import (
 
 // countRequest is a draft in a chat; in a new one if Chat is empty.
 type countRequest struct {
-	Chat   string `json:"chat"`
-	Text   string `json:"text"`
-	System string `json:"system"`
-	Model  string `json:"model"`
-	Raw    bool   `json:"raw"`
+	Chat string `json:"chat"`
+	live.Draft
 }
 
 // CountResponse says how large the prompt of the draft would be.
@@ -32,7 +29,7 @@ func (h *Handlers) countDraft(c echo.Context) error {
 	if err := httpio.ReadStrictJSON(c, &in); err != nil {
 		return err
 	}
-	n, err := h.Live.Count(c.Request().Context(), live.PrincipalOf(c.Request().Context()), in.Chat, live.Draft{Text: in.Text, System: in.System, Model: in.Model, Raw: in.Raw})
+	n, err := h.Live.Count(c.Request().Context(), live.PrincipalOf(c.Request().Context()), in.Chat, in.Draft)
 	if err != nil {
 		return err
 	}

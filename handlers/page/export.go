@@ -30,11 +30,9 @@ const ExportFormat = "m40-llm-chat-1"
 
 // ExportedChat is a whole chat: every branch, and how each answer was made.
 type ExportedChat struct {
-	Format   string            `json:"format"`
-	Title    string            `json:"title"`
-	Model    string            `json:"model,omitempty"` // that answers next
-	Raw      bool              `json:"raw,omitempty"`   // the texts go to the model as they are
-	Leaf     int64             `json:"leaf"`            // message that is shown last
+	Format string `json:"format"`
+	store.Metadata
+	Leaf     int64             `json:"leaf"` // message that is shown last
 	Messages []exportedMessage `json:"messages"`
 }
 
@@ -56,7 +54,7 @@ func (h *Handlers) exportJSON(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	out := ExportedChat{Format: ExportFormat, Title: conversation.Title, Model: conversation.Model, Raw: conversation.Raw, Leaf: conversation.Leaf, Messages: []exportedMessage{}}
+	out := ExportedChat{Format: ExportFormat, Metadata: conversation.Metadata, Leaf: conversation.Leaf, Messages: []exportedMessage{}}
 	for _, m := range list {
 		out.Messages = append(out.Messages, exportMessage(m))
 	}
@@ -219,8 +217,8 @@ func (r *exportReader) messages(yield func(store.Message, error) bool) {
 }
 
 // about is what the chat begins with, and the message that is shown last.
-func (r *exportReader) about() (store.NewConversation, int64, error) {
-	return store.NewConversation{Title: r.head.Title, Model: r.head.Model, Raw: r.head.Raw}, r.head.Leaf, nil
+func (r *exportReader) about() (store.Metadata, int64, error) {
+	return r.head.Metadata, r.head.Leaf, nil
 }
 
 // errEnough ends reading.
@@ -313,18 +311,24 @@ func (r *exportReader) value(name string, dst any) error {
 }
 
 func (r *exportReader) readField(name string) error {
-	fields := map[string]any{"format": &r.head.Format, "title": &r.head.Title, "model": &r.head.Model, "raw": &r.head.Raw, "leaf": &r.head.Leaf}
-	dst, known := fields[name]
-	if !known {
-		dst = &json.RawMessage{}
+	switch name {
+	case "format":
+		if err := r.value(name, &r.head.Format); err != nil {
+			return err
+		}
+		if r.head.Format != ExportFormat {
+			return failure.Invalid("format", "format is %q, but this program reads %q", httpio.Shorten(r.head.Format), ExportFormat)
+		}
+		return nil
+	case "leaf":
+		return r.value(name, &r.head.Leaf)
 	}
-	if err := r.value(name, dst); err != nil {
+	var value json.RawMessage
+	if err := r.value(name, &value); err != nil {
 		return err
 	}
-	if name == "format" && r.head.Format != ExportFormat {
-		return failure.Invalid("format", "format is %q, but this program reads %q", httpio.Shorten(r.head.Format), ExportFormat)
-	}
-	return nil
+	field, err := json.Marshal(map[string]json.RawMessage{name: value})
+	return errors.Join(err, httpio.DecodeJSON(field, "", &r.head.Metadata))
 }
 
 func (r *exportReader) readMessages(take func(store.Message) bool) error {

@@ -21,6 +21,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
 	"m40-llm/infer"
+	"m40-llm/store"
 	"m40-llm/web"
 )
 
@@ -29,11 +30,11 @@ import (
 
 // question is what the form of the composer says.
 type question struct {
-	text, system   string
-	model          string // of the chat that begins with it; empty: whichever is loaded
-	preset         string // whose settings the chat begins with; empty: the defaults
-	temporary, raw bool
-	once           string // names the form: sent twice, it asks once
+	text, system string
+	opening      store.Opening // of the chat that begins with it
+	preset       string        // whose settings the chat begins with; empty: the defaults
+	temporary    bool
+	once         string // names the form: sent twice, it asks once
 }
 
 // ask answers POST / and POST /c/:id. A question that cannot be sent comes back on its
@@ -42,8 +43,8 @@ func (h *Handlers) ask(c echo.Context) error {
 	id := c.Param("id")
 	lines := func(name string) string { return strings.ReplaceAll(c.FormValue(name), "\r\n", "\n") } // forms have the line breaks of mail
 	q := question{
-		text: lines("text"), system: lines("system"), model: c.FormValue("model"), preset: c.FormValue("preset"), once: c.FormValue("once"),
-		temporary: c.FormValue("temporary") != "", raw: c.FormValue("raw") != "",
+		text: lines("text"), system: lines("system"), preset: c.FormValue("preset"), once: c.FormValue("once"),
+		temporary: c.FormValue("temporary") != "", opening: store.Opening{Model: c.FormValue("model"), Raw: c.FormValue("raw") != ""},
 	}
 	chat, err := h.asked.do(q.once, func() (string, error) { return h.send(c.Request().Context(), id, q) })
 	if err == nil {
@@ -56,7 +57,7 @@ func (h *Handlers) ask(c echo.Context) error {
 	}
 	p.Draft, p.System, p.Problem = q.text, q.system, web.Problem{Title: f.Title, Message: f.Text}
 	if id == "" {
-		p.Picker.Chosen, p.Preset = q.model, q.preset
+		p.Picker.Chosen, p.Preset = q.opening.Model, q.preset
 	}
 	return httpio.Render(c, f.Status, web.Playground(p))
 }
@@ -65,7 +66,7 @@ func (h *Handlers) ask(c echo.Context) error {
 // that the chat has.
 func (h *Handlers) send(ctx context.Context, id string, q question) (chat string, err error) {
 	if id == "" {
-		first := live.Question{Text: q.text, System: q.system, Model: q.model, Settings: live.DefaultSettings(), Raw: q.raw}
+		first := live.Question{Text: q.text, System: q.system, Opening: q.opening, Settings: live.DefaultSettings()}
 		if q.preset != "" {
 			p, err := h.Live.Preset(ctx, live.PrincipalOf(ctx), q.preset)
 			if err != nil {

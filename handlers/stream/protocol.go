@@ -12,6 +12,7 @@ import (
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
 	"m40-llm/infer/record"
+	"m40-llm/store"
 	"m40-llm/web"
 )
 
@@ -79,6 +80,7 @@ import (
 // dropped from memory: the page opens it again to find out), 1001 the page is left, 1003 not text, 1008 too many commands, 1009 too large, 1011 the server failed inside, 1012 the
 // server stops, 1013 the page fell too far behind and opens again.
 type wireCommand struct {
+	store.Opening
 	Type      string         `json:"type"`
 	Ref       int64          `json:"ref"`
 	Chat      string         `json:"chat"`
@@ -87,8 +89,6 @@ type wireCommand struct {
 	Reasoning string         `json:"reasoning"`
 	System    string         `json:"system"`
 	Temporary bool           `json:"temporary"`
-	Raw       bool           `json:"raw"`
-	Model     string         `json:"model"`
 	Preset    string         `json:"preset"`
 	Answer    int64          `json:"answer"`
 	Message   int64          `json:"message"`
@@ -143,13 +143,11 @@ type Frame struct {
 // Chat is a chat with the end of the branch that it shows, or the part around a
 // message: at most 100 messages.
 type Chat struct {
-	ID        string        `json:"id"`
-	Title     string        `json:"title"`
+	ID string `json:"id"`
+	store.Metadata
 	System    string        `json:"system,omitempty"`
 	Settings  live.Settings `json:"settings"`         // of the next answer
 	Preset    string        `json:"preset,omitempty"` // that these are compared with
-	Model     string        `json:"model,omitempty"`  // of the answers to come; none: no model was loaded when the chat began
-	Raw       bool          `json:"raw,omitempty"`    // texts go to the model as they are, and are shown as they are, not as their html
 	Temporary bool          `json:"temporary,omitempty"`
 	Replay    *Replay       `json:"replay,omitempty"`
 	More      bool          `json:"more,omitempty"`   // there are messages before these
@@ -313,9 +311,7 @@ func toWireChat(s *live.Snapshot) Chat {
 		origin = &wireOrigin{s.Origin, s.OriginTitle}
 	}
 	return Chat{
-		Origin: origin,
-
-		ID: s.ID, Title: s.Title, System: s.System, Settings: s.Panel.Settings, Preset: s.Panel.Preset, Model: s.Model, Raw: s.Raw,
+		ID: s.ID, Metadata: s.Metadata, Origin: origin, System: s.System, Settings: s.Panel.Settings, Preset: s.Panel.Preset,
 		Temporary: s.Temporary, Replay: toWireReplay(s.Replay), More: s.More, Later: s.Later, Messages: toWireMessages(s.Messages),
 	}
 }

@@ -222,7 +222,7 @@ func (s *session) execute(ctx context.Context, c wireCommand) (wireReply, error)
 		}
 		return s.follow(ctx, chat, c.Since, c.At)
 	case "send":
-		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Model: c.Model, Raw: c.Raw, Preset: c.Preset}
+		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Opening: c.Opening, Preset: c.Preset}
 		if s.chat != nil {
 			return wireReply{}, s.chat.Send(ctx, s.who, question)
 		}
