@@ -14,6 +14,18 @@ import (
 	"m40-llm/store"
 )
 
+// runningAnswer is the answer of a chat that is being written, and the last one while it has to be stored.
+type runningAnswer struct {
+	run     *run    // nil: none
+	unsaved *ending // of the last answer, while the store has not taken it; nil: it has
+}
+
+// ending is the end of an answer that the store has not taken yet.
+type ending struct {
+	message int64
+	finish  store.Finish
+}
+
 // run is the answer being written. Its clock fields are the state of the phases.
 type run struct {
 	turn    *turn
@@ -26,6 +38,17 @@ type run struct {
 	phase   infer.EventType // of the event seen last
 	since   time.Time       // when the phase began
 	first   time.Time       // first token of this run; zero before it
+}
+
+// stop ends the answer on behalf of a person.
+func (r *run) stop() {
+	r.stopped = true
+	r.cancel()
+}
+
+// conflict is the error of a command that does not fit while the answer is written.
+func (r *run) conflict(command string) error {
+	return &Conflict{Command: command, State: string(r.turn.Answer.State), Answer: r.turn.ID}
 }
 
 // newAnswer returns an answer that is not written yet.
@@ -46,7 +69,7 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 // begin starts to write t, the end of the branch. If it has text, it is written on.
 func (c *Chat) begin(t *turn) {
 	svc, a := c.service, t.Answer
-	request := c.request(c.path[:len(c.path)-1], t.said(), a.System)
+	request := c.request(c.branch[:len(c.branch)-1], t.request(), a.System)
 	if request.Continue && a.Begun+a.BegunReasoning == 0 {
 		request.Begun = t.ids[:len(t.ids):len(t.ids)]
 	}
@@ -54,7 +77,7 @@ func (c *Chat) begin(t *turn) {
 	ctx, cancel := context.WithCancel(svc.ctx)
 	now := svc.opt.Now()
 	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now}
-	c.run, c.replayed = r, nil
+	c.answer.run, c.replays.last = r, nil
 	c.changed()
 	svc.wg.Go(func() {
 		defer close(r.done)
@@ -98,7 +121,7 @@ func history(turns []*turn, system string) []chat.Message {
 	for i, t := range turns {
 		if t.Role == RoleModel {
 			if t.length() > 0 {
-				out = append(out, t.said())
+				out = append(out, t.request())
 			}
 			continue
 		}
@@ -256,25 +279,24 @@ func (r *run) settle(d *infer.Done, status infer.Status) {
 
 // finish ends an answer with the engine's verdict, stores it, and tells the readers.
 func (c *Chat) finish(r *run, err error) {
-	defer c.exclude()()
+	defer c.mustExclude()()
 	t := r.turn
 	a := t.Answer
 	// Readers are told when it is stored: until then they are shown an answer that runs.
 	state, failure := c.verdict(r, err)
 	made := t.record()
 	made.Error, _ = json.Marshal(failure) // cannot fail
-	c.unsaved = &ending{t.ID, store.Finish{State: store.State(state), Text: t.text.String(), Reasoning: t.reasoning.String(), Answer: made}}
+	c.answer.unsaved = &ending{t.ID, store.Finish{State: store.State(state), Text: t.text.String(), Reasoning: t.reasoning.String(), Answer: made}}
 	if err := c.settleEnding(); err != nil {
 		c.service.opt.Log.Error("an answer could not be stored; this is tried again", "chat", c.id, "error", err)
 	}
 	thinking := a.Thinking
 	a.State, a.Error, a.Progress, a.Thinking = state, failure, nil, false
-	c.run = nil
+	c.answer.run = nil
 	m := t.message()
 	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m, Thinking: thinking})
 	if c.metadata.Model == "" && a.State == Done { // no model was loaded when it was asked
-		c.metadata.Model = a.Receipt.Model
-		c.publish(Event{Type: EventModel, Text: c.metadata.Model})
+		c.setModel(a.Receipt.Model)
 	}
 	c.changed()
 }
@@ -300,17 +322,17 @@ func (c *Chat) verdict(r *run, err error) (AnswerState, *infer.Error) {
 
 // settleEnding stores the end of the last answer, if that is still to be done.
 func (c *Chat) settleEnding() error {
-	if c.unsaved == nil {
+	if c.answer.unsaved == nil {
 		return nil
 	}
-	end := *c.unsaved
+	end := *c.answer.unsaved
 	err := c.commit(context.Background(), func(ctx context.Context) error {
 		_, err := c.messages.FinishAnswer(ctx, c.owner, c.id, end.message, end.finish)
 		return err
 	})
 	// In these cases there is nothing left that could be stored.
 	if err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
-		c.unsaved = nil
+		c.answer.unsaved = nil
 		return nil
 	}
 	return storeError(err)

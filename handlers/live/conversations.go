@@ -348,14 +348,14 @@ func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
 // end takes a chat that was deleted out of memory when its commands and its answer have
 // ended.
 func (s *Service) end(c *Chat) error {
-	c.commands <- struct{}{}
+	release, _ := c.takeSlot(context.Background()) // cannot fail
 	ended := s.remove(c)
-	<-c.commands
+	release()
 	if ended != nil {
 		<-ended
 	}
-	c.commands <- struct{}{}
-	defer func() { <-c.commands }()
+	release, _ = c.takeSlot(context.Background())
+	defer release()
 	return c.storeEnding()
 }
 

@@ -100,11 +100,11 @@ func (c *Chat) draft(d Draft) (infer.Request, counted) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used = c.service.opt.Now()
-	key := counted{leaf: c.leaf(), system: d.System}
-	if len(c.path) > 0 {
-		key.bytes = c.path[len(c.path)-1].length()
+	key := counted{leaf: c.branch.leaf(), system: d.System}
+	if len(c.branch) > 0 {
+		key.bytes = c.branch[len(c.branch)-1].length()
 	}
-	turns := append(c.path[:len(c.path):len(c.path)], &turn{Message: Message{Role: RoleUser, Text: d.Text}})
+	turns := append(c.branch[:len(c.branch):len(c.branch)], &turn{Message: Message{Role: RoleUser, Text: d.Text}})
 	r := c.request(turns, chat.Message{}, d.System)
 	r.Params, r.MaxTokens = sample.DefaultParams(), -1
 	return r, key

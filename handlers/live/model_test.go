@@ -123,12 +123,12 @@ func (r *reader) apply(e Event) error {
 
 // differs says how what the reader has differs from the end of the branch that is shown.
 func (r *reader) differs(c *Chat) string {
-	path := c.path
+	path := c.branch
 	if r.more {
 		path = path[max(0, len(path)-len(r.messages)):]
 	}
-	if r.seq != c.seq || len(r.messages) != len(path) || r.title != c.metadata.Title {
-		return fmt.Sprintf("%q with %d messages at event %d, want %q with %d at %d", r.title, len(r.messages), r.seq, c.metadata.Title, len(path), c.seq)
+	if r.seq != c.readers.seq || len(r.messages) != len(path) || r.title != c.metadata.Title {
+		return fmt.Sprintf("%q with %d messages at event %d, want %q with %d at %d", r.title, len(r.messages), r.seq, c.metadata.Title, len(path), c.readers.seq)
 	}
 	if !reflect.DeepEqual(r.panel, c.panel) || r.system != c.metadata.System {
 		return fmt.Sprintf("the panel is %+v, %q, want %+v, %q", r.panel, r.system, c.panel, c.metadata.System)
@@ -150,10 +150,10 @@ func (r *reader) differs(c *Chat) string {
 // counted when a message is read, so only ids, text and states are compared.
 func loses(c *Chat) string {
 	branch, err := c.messages.Branch(context.Background(), Owner, c.id)
-	if err != nil || len(branch) != len(c.path) {
-		return fmt.Sprintf("%d messages are stored (%v), want %d", len(branch), err, len(c.path))
+	if err != nil || len(branch) != len(c.branch) {
+		return fmt.Sprintf("%d messages are stored (%v), want %d", len(branch), err, len(c.branch))
 	}
-	for i, t := range c.path {
+	for i, t := range c.branch {
 		stored, want := fromStore(branch[i]).message(), t.message()
 		if stored.ID != want.ID || stored.Parent != want.Parent || stored.Role != want.Role || stored.Text != want.Text && !running(t) {
 			return fmt.Sprintf("message %d is stored as %+v, want %+v", stored.ID, stored, want)
@@ -209,10 +209,10 @@ func checkReaders(t *testing.T, kept Store) {
 			return err == nil
 		}
 		pick := func(t *rapid.T) *turn {
-			if len(c.path) == 0 {
+			if len(c.branch) == 0 {
 				return &turn{Message: Message{ID: 99}}
 			}
-			return rapid.SampledFrom(c.path).Draw(t, "message")
+			return rapid.SampledFrom(c.branch).Draw(t, "message")
 		}
 		end := func() { settle(c); running = nil }
 		catchUp := func(r *reader) {
@@ -261,7 +261,7 @@ func checkReaders(t *testing.T, kept Store) {
 				fits := m.Role == RoleModel
 				id := m.ID
 				if rapid.Bool().Draw(t, "the last") {
-					id, fits = 0, len(c.path) > 0
+					id, fits = 0, len(c.branch) > 0
 				}
 				if check(c.Regenerate(context.Background(), me, id, "", DefaultSettings()), fits) {
 					running = <-engine.asked
@@ -280,7 +280,7 @@ func checkReaders(t *testing.T, kept Store) {
 			"continue": func(t *rapid.T) {
 				m := pick(t)
 				before := m.text.String()
-				if check(c.Continue(context.Background(), me, m.ID, DefaultSettings()), m.Role == RoleModel && m.ID == c.leaf()) {
+				if check(c.Continue(context.Background(), me, m.ID, DefaultSettings()), m.Role == RoleModel && m.ID == c.branch.leaf()) {
 					running = <-engine.asked
 					asked := running.request
 					last := asked.Messages[len(asked.Messages)-1]
@@ -293,8 +293,8 @@ func checkReaders(t *testing.T, kept Store) {
 				m := pick(t)
 				version := rapid.IntRange(0, 3).Draw(t, "version")
 				if check(c.Select(context.Background(), me, m.ID, version), version <= m.Versions && m.Role != "") && version > 0 {
-					if at := c.below(m.Parent); c.path[at].Version != version {
-						t.Fatalf("version %d is shown, want %d", c.path[at].Version, version)
+					if at := c.branch.upTo(m.Parent); c.branch[at].Version != version {
+						t.Fatalf("version %d is shown, want %d", c.branch[at].Version, version)
 					}
 				}
 			},
@@ -312,13 +312,13 @@ func checkReaders(t *testing.T, kept Store) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for i, copied := range fork.path {
-					if want := c.path[i]; copied.Text != want.Text || copied.text.String() != want.text.String() || copied.Role != want.Role {
+				for i, copied := range fork.branch {
+					if want := c.branch[i]; copied.Text != want.Text || copied.text.String() != want.text.String() || copied.Role != want.Role {
 						t.Fatalf("message %d was copied as %+v, want %+v", i, copied.message(), want.message())
 					}
 				}
-				if len(fork.path) != c.below(m.ID) {
-					t.Fatalf("%d messages were copied, want %d", len(fork.path), c.below(m.ID))
+				if len(fork.branch) != c.branch.upTo(m.ID) {
+					t.Fatalf("%d messages were copied, want %d", len(fork.branch), c.branch.upTo(m.ID))
 				}
 			},
 			"write": func(t *rapid.T) {

@@ -46,7 +46,7 @@ func (c *Chat) Keep(ctx context.Context, who Principal, p Panel, system string) 
 	if err := p.validate(system); err != nil {
 		return 0, err
 	}
-	defer c.exclude()()
+	defer c.mustExclude()()
 	switch {
 	case c.dropped:
 		return 0, ErrNotFound
@@ -63,7 +63,7 @@ func (c *Chat) Keep(ctx context.Context, who Principal, p Panel, system string) 
 		}
 	}
 	c.setPanel(p, system)
-	return c.seq, nil
+	return c.readers.seq, nil
 }
 
 // panelChange is what makes p and system the panel that is stored; nil if they are it.
@@ -85,11 +85,7 @@ func (c *Chat) setPanel(p Panel, system string) {
 	if !c.started {
 		return
 	}
-	for i := range c.recent { // whoever comes back needs only the last panel, and system prompts are long
-		if e := &c.recent[i]; e.Type == EventPanel {
-			e.Panel, e.Text = nil, ""
-		}
-	}
+	c.readers.clearPanels()
 	c.publish(Event{Type: EventPanel, Panel: &p, Text: system})
 }
 
@@ -98,7 +94,7 @@ func (c *Chat) setPanel(p Panel, system string) {
 func (c *Chat) loadPanel() {
 	stored := c.metadata
 	c.panel = Panel{Settings: DefaultSettings()}
-	for _, t := range c.path {
+	for _, t := range c.branch {
 		if t.Answer != nil && !t.Answer.Rewritten {
 			c.panel.Settings, c.metadata.System = t.Answer.Settings, t.Answer.System
 			c.panel.Seed = -1

@@ -72,7 +72,7 @@ func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
 	if got := snapshotOf(c); !reflect.DeepEqual(got.Panel, changed) || got.System != "Be long." {
 		t.Errorf("the panel is %+v, %q", got.Panel, got.System)
 	}
-	fork, err := s.Fork(context.Background(), me, c, c.leaf())
+	fork, err := s.Fork(context.Background(), me, c, c.branch.leaf())
 	must(t, err)
 	s.Close()
 	must(t, kept.Close())

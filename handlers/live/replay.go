@@ -63,11 +63,11 @@ func (c *Chat) Replay(ctx context.Context, who Principal, answer int64) error {
 		return err
 	}
 	defer done()
-	at, err := c.find("answer", answer, RoleModel)
+	at, err := c.branch.find("answer", answer, RoleModel)
 	if err != nil {
 		return err
 	}
-	t := c.path[at]
+	t := c.branch[at]
 	if t.Answer.Rewritten {
 		return invalid("answer", "a person wrote message %d: it has no receipt to be replayed from", t.ID)
 	}
@@ -88,7 +88,7 @@ func (c *Chat) Replay(ctx context.Context, who Principal, answer int64) error {
 		cancel:  cancel,
 		done:    make(chan struct{}),
 	}
-	c.replay, c.replayed = r, nil
+	c.replays = replays{running: r}
 	c.tellReplay(r)
 	c.service.wg.Go(func() {
 		defer close(r.done)
@@ -102,11 +102,11 @@ func (c *Chat) Replay(ctx context.Context, who Principal, answer int64) error {
 // again asks for the tokens of answer number at of the branch once more.
 func (c *Chat) again(at, tokens int) infer.Request {
 	r := c.recipe(at)
-	if undecided(c.path[at].Answer) {
+	if undecided(c.branch[at].Answer) {
 		return r
 	}
 	r.MaxTokens = tokens
-	if endedItself(c.path[at].Answer) {
+	if endedItself(c.branch[at].Answer) {
 		r.MaxTokens++ // a model that goes on there shows it with one token more
 	}
 	return r
@@ -119,9 +119,9 @@ func undecided(a *Answer) bool { return a.State != Done && len(a.Settings.Banned
 // recipe asks for answer number at of the branch with what its receipt says, behind the
 // beginning that a person wrote.
 func (c *Chat) recipe(at int) infer.Request {
-	t := c.path[at]
+	t := c.branch[at]
 	a := t.Answer
-	r := c.request(c.path[:at], t.begun(), a.System)
+	r := c.request(c.branch[:at], t.continued(), a.System)
 	r.Model = a.Receipt.Model
 	a.Settings.ask(&r)
 	if a.Receipt.HasParams() && a.Receipt.Params.Validate() == nil {
@@ -139,11 +139,11 @@ func (c *Chat) Recipe(_ context.Context, who Principal, answer int64) (infer.Req
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, err := c.find("answer", answer, RoleModel)
+	at, err := c.branch.find("answer", answer, RoleModel)
 	if err != nil {
 		return infer.Request{}, err
 	}
-	if t := c.path[at]; t.Answer.Rewritten {
+	if t := c.branch[at]; t.Answer.Rewritten {
 		return infer.Request{}, invalid("answer", "a person wrote message %d: no request made it", t.ID)
 	}
 	return c.recipe(at), nil
@@ -254,7 +254,7 @@ func (c *Chat) finishReplay(r *replay, receipt *infer.Done, err error) {
 	if receipt != nil && (r.State == ReplayEqual || r.State == ReplayDiffers) {
 		r.Changes = changes(r, receipt)
 	}
-	c.replay, c.replayed = nil, &r.Replay
+	c.replays = replays{last: &r.Replay}
 	c.tellReplay(r)
 }
 
@@ -288,11 +288,17 @@ func (c *Chat) tellReplay(r *replay) {
 	c.publish(Event{Type: EventReplay, ID: r.Answer, Replay: &state})
 }
 
-// lastReplay is the replay that runs, else the last one; nil if there was none.
-func (c *Chat) lastReplay() *Replay {
-	if c.replay != nil {
-		state := c.replay.Replay
+// replays are the replay of a chat that runs, and the last one that ended since the last answer.
+type replays struct {
+	running *replay
+	last    *Replay
+}
+
+// state is that of the replay that runs, else of the last one; nil if there was none.
+func (r *replays) state() *Replay {
+	if r.running != nil {
+		state := r.running.Replay
 		return &state
 	}
-	return c.replayed
+	return r.last
 }

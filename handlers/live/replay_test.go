@@ -110,7 +110,7 @@ func TestReplay_SaysWhatDiffers(t *testing.T) {
 				}
 				receipt.end("v2")
 			}
-			c.want.Answer, c.want.State, c.want.Total = chat.leaf(), ReplayDiffers, 3
+			c.want.Answer, c.want.State, c.want.Total = chat.branch.leaf(), ReplayDiffers, 3
 			c.want.Changes = []Change{{"engine", "v1", "v2"}}
 			if got := replayed(chat); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("the replay is %+v, want %+v", got, c.want)
@@ -188,7 +188,7 @@ func TestReplay_CanBeStoppedAndKeepsOthersOut(t *testing.T) {
 			t.Errorf("%s during a replay: %v", name, err)
 		}
 	}
-	must(t, c.Stop(context.Background(), me, c.leaf()))
+	must(t, c.Stop(context.Background(), me, c.branch.leaf()))
 	if got := replayed(c); got.State != ReplayStopped || got.Equal != 1 {
 		t.Errorf("the replay is %+v", got)
 	}

@@ -84,31 +84,30 @@ func (s *Service) find(id string) *Chat {
 func (c *Chat) unsavedText() *store.Progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.temporary || c.run == nil || c.run.turn.length() == c.run.turn.saved {
+	if c.temporary || c.answer.run == nil || c.answer.run.turn.length() == c.answer.run.turn.saved {
 		return nil
 	}
-	t := c.run.turn
+	t := c.answer.run.turn
 	return &store.Progress{Owner: c.owner, Conversation: c.id, Message: t.ID, Text: t.text.String(), Reasoning: t.reasoning.String(), Tokens: t.ids[:len(t.ids):len(t.ids)]}
 }
 
 // retryEnding stores the end of an answer that could not be stored before. A command that is
 // being carried out does so itself.
 func (c *Chat) retryEnding() error {
-	select {
-	case c.commands <- struct{}{}:
-	default:
+	release := c.trySlot()
+	if release == nil {
 		return nil
 	}
-	defer func() { <-c.commands }()
+	defer release()
 	return c.storeEnding()
 }
 
 // storeEnding stores the end of an answer that could not be stored before, unless another one
-// is being written; the caller has c.commands.
+// is being written; the caller has the command slot.
 func (c *Chat) storeEnding() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.run != nil {
+	if c.answer.run != nil {
 		return nil
 	}
 	return c.settleEnding()
@@ -118,7 +117,7 @@ func (c *Chat) storeEnding() error {
 func (c *Chat) textSaved(message int64, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.run != nil && c.run.turn.ID == message {
-		c.run.turn.saved = bytes
+	if r := c.answer.run; r != nil && r.turn.ID == message {
+		r.turn.saved = bytes
 	}
 }

@@ -204,17 +204,6 @@ func (s *Service) Create(_ context.Context, who Principal, temporary bool) (*Cha
 	return c, s.add(c)
 }
 
-func (s *Service) newChat(owner, id string, temporary bool) *Chat {
-	c := &Chat{service: s, id: id, owner: owner, commands: make(chan struct{}, 1), temporary: temporary, messages: s.opt.Store, metadata: store.Metadata{ID: id}, used: s.opt.Now(), subs: map[*Subscription]bool{}, panel: Panel{Settings: DefaultSettings()}}
-	if temporary {
-		c.messages = s.memory
-	}
-	// A chat has many lives: whenever it is loaded. None makes a million events a
-	// second, so none reaches the numbers of the next.
-	c.seq = c.used.UnixMicro()
-	return c
-}
-
 // add lists a chat. Where there are too many, others that are idle are ended for it.
 func (s *Service) add(c *Chat) error {
 	for {
@@ -411,7 +400,7 @@ func (s *Service) Close() {
 	s.cancel()
 	s.mu.Unlock()
 	for _, c := range s.inMemory() {
-		c.exclude()() // a barrier: a command that began before the cancel has counted its answer after this
+		c.mustExclude()() // a barrier: a command that began before the cancel has counted its answer after this
 	}
 	s.wg.Wait()
 	s.saver.stop()

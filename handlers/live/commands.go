@@ -1,0 +1,412 @@
+package live
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"m40-llm/store"
+)
+
+// Question is what a person sends.
+type Question struct {
+	Text     string
+	System   string
+	Settings Settings
+
+	// Of the chat that begins with it.
+	store.Opening        // without Model: the one that is loaded now
+	Preset        string // of the panel
+}
+
+func (q Question) validate() error {
+	if err := checkText(q.Text); err != nil {
+		return err
+	}
+	if err := checkModel(q.Model); err != nil {
+		return err
+	}
+	return Panel{q.Settings, q.Preset}.validate(q.System)
+}
+
+func title(text string) string {
+	const max = 80
+	text = strings.Join(strings.Fields(text), " ")
+	if utf8.RuneCountInString(text) <= max {
+		return text
+	}
+	cut := string([]rune(text)[:max])
+	if i := strings.LastIndexByte(cut, ' '); i > max/2 {
+		cut = cut[:i]
+	}
+	return cut + "…"
+}
+
+// The commands. Each fails with a *Conflict while an answer runs, with an *infer.Error
+// if what it is given is wrong, and with an error of the store if that could not store
+// the change, which then is not made. What they return without error is stored.
+
+// command begins a command that needs the chat for itself, and returns what ends it. It waits
+// for the command before until ctx ends; who reads the chat does not wait.
+func (c *Chat) command(ctx context.Context, who Principal, what Action, name string) (done func(), err error) {
+	if err := c.may(who, what); err != nil {
+		return nil, err
+	}
+	if done, err = c.exclude(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.free(name); err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+// Send adds a question to the end of the branch and begins the answer to it.
+func (c *Chat) Send(ctx context.Context, who Principal, q Question) error {
+	if err := q.validate(); err != nil {
+		return err
+	}
+	done, err := c.command(ctx, who, ActionAsk, "send")
+	if err != nil {
+		return err
+	}
+	defer done()
+	return c.ask(ctx, c.branch.leaf(), q)
+}
+
+// Edit asks q in place of a question of the branch, as another version of it.
+func (c *Chat) Edit(ctx context.Context, who Principal, question int64, q Question) error {
+	if err := q.validate(); err != nil {
+		return err
+	}
+	done, err := c.command(ctx, who, ActionAsk, "ask something else")
+	if err != nil {
+		return err
+	}
+	defer done()
+	at, err := c.branch.find("message", question, RoleUser)
+	if err != nil {
+		return err
+	}
+	return c.ask(ctx, c.branch[at].Parent, q)
+}
+
+// Regenerate begins another version of an answer of the branch; 0 means the last one,
+// or the answer to the last question if that has none.
+func (c *Chat) Regenerate(ctx context.Context, who Principal, answer int64, system string, s Settings) error {
+	if err := checkUTF8("system", system); err != nil {
+		return err
+	}
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	done, err := c.command(ctx, who, ActionAsk, "answer again")
+	if err != nil {
+		return err
+	}
+	defer done()
+	if len(c.branch) == 0 {
+		return invalid("", "there is no question to answer again")
+	}
+	question := c.branch[len(c.branch)-1]
+	if answer != 0 || question.Role == RoleModel {
+		at, err := c.branch.find("answer", answer, RoleModel)
+		if err != nil {
+			return err
+		}
+		if at == 0 {
+			return invalid("answer", "message %d answers no question", c.branch[at].ID)
+		}
+		question = c.branch[at-1]
+	}
+	panel := Panel{s, c.panel.Preset}
+	t := c.newAnswer(system, s)
+	record := store.NewAnswer{Parent: question.ID, Answer: t.record(), Change: c.panelChange(panel, system)}
+	var added store.Message
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
+		added, err = c.messages.AddAnswer(ctx, c.owner, c.id, record)
+		return err
+	})
+	if err != nil {
+		return storeError(err)
+	}
+	c.setPanel(panel, system)
+	c.place(t, added)
+	return nil
+}
+
+// Rewrite adds a version of an answer of the branch that a person wrote.
+func (c *Chat) Rewrite(ctx context.Context, who Principal, answer int64, text, reasoning string) error {
+	if err := checkText(text + reasoning); err != nil {
+		return err
+	}
+	done, err := c.command(ctx, who, ActionChange, "edit")
+	if err != nil {
+		return err
+	}
+	defer done()
+	at, err := c.branch.find("answer", answer, RoleModel)
+	if err != nil {
+		return err
+	}
+	if err := c.branch[:at].checkRoom(len(text) + len(reasoning)); err != nil {
+		return err
+	}
+	rewritten := store.NewMessage{Parent: c.branch[at].Parent, Role: store.RoleAssistant, Text: text, Reasoning: reasoning}
+	var added store.Message
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
+		added, err = c.messages.AddMessage(ctx, c.owner, c.id, rewritten)
+		return err
+	})
+	if err != nil {
+		return storeError(err)
+	}
+	c.add(fromStore(added))
+	return nil
+}
+
+// Continue writes on in the last answer of the branch. With a negative seed the answer
+// keeps its own, and goes on as if it had not ended.
+func (c *Chat) Continue(ctx context.Context, who Principal, answer int64, s Settings) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	done, err := c.command(ctx, who, ActionAsk, "continue")
+	if err != nil {
+		return err
+	}
+	defer done()
+	at, err := c.branch.find("answer", answer, RoleModel)
+	if err != nil {
+		return err
+	}
+	if at != len(c.branch)-1 {
+		return invalid("answer", "message %d is not the last one: only the last answer can be continued", c.branch[at].ID)
+	}
+	old := c.branch[at]
+	tokens, err := c.tokens(ctx, old)
+	if err != nil {
+		return storeError(err)
+	}
+	panel := Panel{s, c.panel.Preset}
+	change := c.panelChange(panel, c.metadata.System)
+	if s.Seed < 0 && !old.Answer.Rewritten {
+		s.Seed = old.Answer.Settings.Seed
+	}
+	t := c.newAnswer(old.Answer.System, s)
+	a := t.Answer
+	if old.Answer.Rewritten {
+		a.System = c.metadata.System
+	}
+	a.Begun, a.BegunReasoning, a.Edited = old.Answer.Begun, old.Answer.BegunReasoning, old.Answer.Edited || old.Answer.Rewritten
+	if len(tokens) == 0 || a.Receipt.Model != old.Answer.Receipt.Model {
+		// What there is are no tokens of this model.
+		tokens, a.Begun, a.BegunReasoning = nil, old.text.Len(), old.reasoning.Len()
+	}
+	a.Usage, a.Timings = old.Answer.Usage, old.Answer.Timings
+	err = c.commit(ctx, func(ctx context.Context) error {
+		return c.messages.ContinueAnswer(ctx, c.owner, c.id, old.ID, store.NewAnswer{Answer: t.record(), Change: change})
+	})
+	if err != nil {
+		return storeError(err)
+	}
+	c.setPanel(panel, c.metadata.System)
+	old.Answer, old.ids = a, tokens
+	old.reopen()
+	m := old.message()
+	c.publish(Event{Type: EventMessage, ID: old.ID, Message: &m})
+	c.begin(old)
+	return nil
+}
+
+// tokens returns those of an answer that is continued.
+func (c *Chat) tokens(ctx context.Context, t *turn) (ids []int32, err error) {
+	if t.ids != nil || t.Answer.Rewritten {
+		return t.ids, nil
+	}
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
+		ids, err = c.messages.Tokens(ctx, c.owner, c.id, t.ID)
+		return err
+	})
+	return ids, err
+}
+
+// Select shows a version of a message, and what was shown below it last. Version 0
+// means the message itself, wherever in the chat it is.
+func (c *Chat) Select(ctx context.Context, who Principal, message int64, version int) error {
+	done, err := c.command(ctx, who, ActionChange, "show another version")
+	if err != nil {
+		return err
+	}
+	defer done()
+	var stored []store.Message
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
+		if version != 0 {
+			if message, err = c.messages.Sibling(ctx, c.owner, c.id, message, version); err != nil {
+				return c.absent(err, "message")
+			}
+		}
+		if _, err := c.messages.Select(ctx, c.owner, c.id, message); err != nil {
+			return c.absent(err, "message")
+		}
+		if stored, err = c.messages.Branch(ctx, c.owner, c.id); err != nil {
+			return storeError(err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.show(stored)
+	return nil
+}
+
+// show makes a stored branch the one that is shown. Messages that it shares with the
+// one shown so far stay.
+func (c *Chat) show(stored []store.Message) {
+	same := c.branch.common(stored)
+	if same == len(stored) && same == len(c.branch) {
+		return
+	}
+	c.branch = append(c.branch[:same:same], storedBranch(stored[same:])...)
+	e := Event{Type: EventBranch}
+	from := max(same, len(c.branch)-c.service.opt.Page)
+	if from > same {
+		e.More = true
+	} else if same > 0 {
+		e.ID = c.branch[same-1].ID
+	}
+	e.Messages = c.branch[from:].messages()
+	c.publish(e)
+}
+
+// Stop ends the running answer and keeps its text, or ends a replay. answer names the one that is
+// meant, so that a late click cannot stop the next; 0 means whichever runs.
+func (c *Chat) Stop(_ context.Context, who Principal, answer int64) error {
+	if err := c.may(who, ActionChange); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.replays.running; r != nil && (answer == 0 || answer == r.Answer) {
+		r.cancel()
+		return nil
+	}
+	r := c.answer.run
+	if r == nil {
+		return &Conflict{Command: "stop", State: Idle}
+	}
+	if answer != 0 && r.turn.ID != answer {
+		return r.conflict("stop")
+	}
+	r.stop()
+	return nil
+}
+
+// free returns why no command can be carried out now.
+func (c *Chat) free(command string) error {
+	switch {
+	case c.dropped:
+		return ErrNotFound
+	case c.service.ctx.Err() != nil:
+		return ErrClosed
+	case c.answer.run != nil:
+		return c.answer.run.conflict(command)
+	case c.replays.running != nil:
+		return &Conflict{Command: command, State: Replaying, Answer: c.replays.running.Answer}
+	}
+	return c.settleEnding()
+}
+
+// ask adds a question below parent and begins the answer to it.
+func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
+	if err := c.branch[:c.branch.upTo(parent)].checkRoom(len(q.Text)); err != nil {
+		return err
+	}
+	panel := Panel{q.Settings, c.panel.Preset}
+	first := c.metadata
+	if !c.started {
+		first.Title, first.Opening, first.System, first.Settings = title(q.Text), q.Opening, q.System, panel.record()
+		first.Model = cmp.Or(q.Model, c.service.loadedModel())
+		c.metadata.Opening, panel.Preset = first.Opening, q.Preset
+	}
+	t := c.newAnswer(q.System, q.Settings)
+	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text}
+	record := store.NewAnswer{Answer: t.record(), Change: c.panelChange(panel, q.System)}
+	var asked, added store.Message
+	started := c.started
+	err := c.commit(ctx, func(ctx context.Context) (err error) {
+		if started {
+			asked, added, err = c.messages.Ask(ctx, c.owner, c.id, question, record)
+		} else {
+			_, asked, added, err = c.messages.Start(ctx, c.owner, first, question, record)
+		}
+		return err
+	})
+	if err != nil {
+		return storeError(err)
+	}
+	c.setPanel(panel, q.System)
+	if !c.started {
+		c.started = true
+		c.setTitle(first.Title)
+	}
+	c.add(fromStore(asked))
+	c.place(t, added)
+	return nil
+}
+
+// add puts a message behind its parent, in place of what stood there.
+func (c *Chat) add(t *turn) {
+	n := c.branch.upTo(t.Parent)
+	c.branch = append(c.branch[:n:n], t)
+	m := t.message()
+	c.publish(Event{Type: EventMessage, ID: t.ID, Message: &m})
+}
+
+// place adds an answer that was stored and begins to write it.
+func (c *Chat) place(t *turn, added store.Message) {
+	t.ID, t.Parent, t.Version, t.Versions, t.At = added.ID, added.Parent, added.Version, added.Versions, added.Created
+	c.add(t)
+	c.begin(t)
+}
+
+func checkText(text string) error {
+	if strings.TrimSpace(text) == "" {
+		return invalid("text", "the message is empty")
+	}
+	return checkUTF8("text", text)
+}
+
+func checkUTF8(name, text string) error {
+	if !utf8.ValidString(text) {
+		return invalid(name, "%s is not valid UTF-8", name)
+	}
+	return nil
+}
+
+// absent is storeError for a message that a command named.
+func (c *Chat) absent(err error, param string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return invalid(param, "this chat has no such message")
+	}
+	return storeError(err)
+}
+
+// storeError says in this package's words what the store said.
+func storeError(err error) error {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return ErrNotFound
+	case errors.Is(err, store.ErrClosed):
+		return ErrClosed
+	}
+	if wrong, ok := errors.AsType[*store.InvalidError](err); ok {
+		return invalid(wrong.Field, "%s", wrong.Error())
+	}
+	return fmt.Errorf("failed to store the change: %w", err)
+}
