@@ -61,10 +61,10 @@ type Answer struct {
 
 // Progress says what an answer waits for. Exactly one of its pointers is set.
 type Progress struct {
-	Queued  *infer.Queued
-	Loading *infer.Loading
-	Prefill *infer.Prefill
-	For     time.Duration // how long this phase has lasted
+	Queued  *infer.Queued  `json:"queued,omitempty"`
+	Loading *infer.Loading `json:"loading,omitempty"`
+	Prefill *infer.Prefill `json:"prefill,omitempty"`
+	For     time.Duration  `json:"-"` // how long this phase has lasted
 }
 
 // EventType names what an Event changes.
@@ -84,23 +84,25 @@ const (
 )
 
 // Event is one change of a chat. Seq counts without gaps, and never takes a number
-// that an earlier life of the chat has used. A merged event stands for First to Seq.
+// that an earlier life of the chat has used. A merged event stands for First to Seq. Fields
+// with a name in JSON are sent to open pages as they are; package stream renders the others.
 type Event struct {
-	First, Seq int64
-	Type       EventType
-	ID         int64 // message concerned
-	Message    *Message
-	Progress   *Progress
-	Replay     *Replay
-	Panel      *Panel
-	Text       string
-	Reasoning  string
-	Thinking   bool // EventText, EventEnd: Reasoning was being written; EventBlock: it is the block
-	Tokens     int
-	Decode     time.Duration
-	FirstToken time.Duration
-	Messages   []Message
-	More       bool
+	First      int64         `json:"first,omitempty"`
+	Seq        int64         `json:"seq"`
+	Type       EventType     `json:"type"`
+	ID         int64         `json:"id,omitempty"` // message concerned
+	Text       string        `json:"text,omitempty"`
+	Reasoning  string        `json:"reasoning,omitempty"`
+	Thinking   bool          `json:"thinking,omitempty"` // EventText, EventEnd: Reasoning was being written; EventBlock: it is the block
+	Tokens     int           `json:"tokens,omitempty"`
+	More       bool          `json:"more,omitempty"`
+	Decode     time.Duration `json:"-"`
+	FirstToken time.Duration `json:"-"`
+	Message    *Message      `json:"-"`
+	Messages   []Message     `json:"-"`
+	Progress   *Progress     `json:"-"`
+	Replay     *Replay       `json:"-"`
+	Panel      *Panel        `json:"-"`
 }
 
 // size is what an event counts in a subscriber's queue: the bytes that it holds

@@ -25,18 +25,21 @@ const (
 // settings, seed and model. It proves that the answer can be made again, or says what
 // is different now, and adds nothing to the chat.
 type Replay struct {
-	Answer  int64
-	State   ReplayState
-	Equal   int    // tokens that are the same, from the first
-	Total   int    // tokens of the answer
-	Was, Is string // what follows them, if it differs: a token, or nothing where the answer ends
-	Changes []Change
-	Error   *infer.Error // while failed
+	Answer  int64        `json:"answer"`
+	State   ReplayState  `json:"state"`
+	Equal   int          `json:"equal"` // tokens that are the same, from the first
+	Total   int          `json:"total"` // tokens of the answer
+	Was     string       `json:"was"`   // what follows them, if it differs: a token, or nothing where the answer ends
+	Is      string       `json:"is"`
+	Changes []Change     `json:"changes,omitempty"`
+	Error   *infer.Error `json:"-"` // while failed
 }
 
 // Change is a part of the receipt that is another one now.
 type Change struct {
-	What, Was, Is string
+	What string `json:"what"`
+	Was  string `json:"was"`
+	Is   string `json:"is"`
 }
 
 // replay is one that runs.

@@ -10,7 +10,6 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
 	"m40-llm/handlers/view"
-	"m40-llm/infer"
 	"m40-llm/infer/record"
 	"m40-llm/store"
 	"m40-llm/web"
@@ -79,7 +78,7 @@ import (
 // holds over a restart of the server too. Close codes: 1000 the chat was deleted (or
 // dropped from memory: the page opens it again to find out), 1001 the page is left, 1003 not text, 1008 too many commands, 1009 too large, 1011 the server failed inside, 1012 the
 // server stops, 1013 the page fell too far behind and opens again.
-type wireCommand struct {
+type Command struct {
 	store.Opening
 	Type      string         `json:"type"`
 	Ref       int64          `json:"ref"`
@@ -99,18 +98,18 @@ type wireCommand struct {
 	Settings  *live.Settings `json:"settings"`
 }
 
-func decodeCommand(frame []byte) (wireCommand, error) {
+func decodeCommand(frame []byte) (Command, error) {
 	settings := live.DefaultSettings()
-	command := wireCommand{Settings: &settings}
+	c := Command{Settings: &settings}
 	decoder := json.NewDecoder(strings.NewReader(string(frame)))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&command); err != nil {
-		return wireCommand{Ref: command.Ref}, failure.Invalid(jsonField(err), "the command cannot be read: %v", err)
+	if err := decoder.Decode(&c); err != nil {
+		return Command{Ref: c.Ref}, failure.Invalid(jsonField(err), "the command cannot be read: %v", err)
 	}
-	if command.Settings == nil {
-		command.Settings = &settings
+	if c.Settings == nil {
+		c.Settings = &settings
 	}
-	return command, nil
+	return c, nil
 }
 
 // jsonField names the field that a decoding error is about, if it says so.
@@ -152,7 +151,7 @@ type Chat struct {
 	Replay    *Replay       `json:"replay,omitempty"`
 	More      bool          `json:"more,omitempty"`   // there are messages before these
 	Later     bool          `json:"later,omitempty"`  // there are messages behind these
-	Origin    *wireOrigin   `json:"origin,omitempty"` // the chat that this one was forked from
+	Origin    *Origin       `json:"origin,omitempty"` // the chat that this one was forked from
 	Messages  []Message     `json:"messages"`
 }
 
@@ -188,7 +187,7 @@ type Answer struct {
 	Model    string           `json:"model"`
 	Name     string           `json:"name,omitempty"` // what people call the model
 	Device   string           `json:"device"`
-	Progress *wireProgress    `json:"progress,omitempty"`
+	Progress *Progress        `json:"progress,omitempty"`
 	Thinking bool             `json:"thinking,omitempty"` // the reasoning is being written, and is not in html
 	Context  int              `json:"context"`
 	Error    *Error           `json:"error,omitempty"`
@@ -209,11 +208,10 @@ type Answer struct {
 
 type omitted struct{}
 
-type wireProgress struct {
-	Queued  *infer.Queued  `json:"queued,omitempty"`
-	Loading *infer.Loading `json:"loading,omitempty"`
-	Prefill *infer.Prefill `json:"prefill,omitempty"`
-	For     float64        `json:"for_ms"` // how long this phase has lasted
+// Progress says what an answer waits for.
+type Progress struct {
+	live.Progress
+	For float64 `json:"for_ms"` // how long this phase has lasted
 }
 
 // Event is one change.
@@ -228,62 +226,40 @@ type wireProgress struct {
 //	replay    id, replay: how far the replay of an answer is
 //	panel     settings, preset, system: what is kept for the next answer; without settings, another event of this type follows
 //	model     text: the model of the answers to come
+//
+// First is there if it is not Seq. Fields that need no rendering are those of live.Event.
 type Event struct {
-	First     int64          `json:"first,omitempty"` // if not Seq
-	Seq       int64          `json:"seq"`
-	Type      live.EventType `json:"type"`
-	ID        int64          `json:"id,omitempty"`
-	Message   *Message       `json:"message,omitempty"`
-	Progress  *wireProgress  `json:"progress,omitempty"`
-	Replay    *Replay        `json:"replay,omitempty"`
-	Text      string         `json:"text,omitempty"`
-	Reasoning string         `json:"reasoning,omitempty"`
-	Thinking  bool           `json:"thinking,omitempty"`
-	Tokens    int            `json:"tokens,omitempty"`
-	Decode    float64        `json:"decode_ms,omitempty"`
-	FirstMS   float64        `json:"first_ms,omitempty"`
-	HTML      *string        `json:"html,omitempty"`
-	Chars     int            `json:"chars,omitempty"`
-	Rest      string         `json:"rest,omitempty"`
-	Answer    *Answer        `json:"answer,omitempty"`
-	Messages  []Message      `json:"messages,omitempty"`
-	More      bool           `json:"more,omitempty"`
-	Settings  *live.Settings `json:"settings,omitempty"`
-	Preset    string         `json:"preset,omitempty"`
-	System    string         `json:"system,omitempty"`
+	live.Event
+	Message  *Message       `json:"message,omitempty"`
+	Messages []Message      `json:"messages,omitempty"`
+	Progress *Progress      `json:"progress,omitempty"`
+	Replay   *Replay        `json:"replay,omitempty"`
+	Decode   float64        `json:"decode_ms,omitempty"`
+	FirstMS  float64        `json:"first_ms,omitempty"`
+	HTML     *string        `json:"html,omitempty"`
+	Chars    int            `json:"chars,omitempty"`
+	Rest     string         `json:"rest,omitempty"`
+	Answer   *Answer        `json:"answer,omitempty"`
+	Settings *live.Settings `json:"settings,omitempty"`
+	Preset   string         `json:"preset,omitempty"`
+	System   string         `json:"system,omitempty"`
 }
 
 // Replay is an answer that is written once more, and compared: the first equal of
 // its total tokens are the same. States are running, equal, differs, stopped and failed.
 // Where it differs, was stood there and is stands there now; an empty one: the end.
 type Replay struct {
-	Answer  int64            `json:"answer"`
-	State   live.ReplayState `json:"state"`
-	Equal   int              `json:"equal"`
-	Total   int              `json:"total"`
-	Was     string           `json:"was"`
-	Is      string           `json:"is"`
-	Changes []wireChange     `json:"changes,omitempty"`
-	Error   *Error           `json:"error,omitempty"`
+	live.Replay
+	Error *Error `json:"error,omitempty"`
 }
 
-// wireChange is a part of the receipt that is another one now.
-type wireChange struct {
-	What string `json:"what"`
-	Was  string `json:"was"`
-	Is   string `json:"is"`
-}
-
-func toWireReplay(r *live.Replay) *Replay {
+func newReplay(r *live.Replay) *Replay {
 	if r == nil {
 		return nil
 	}
-	w := &Replay{Answer: r.Answer, State: r.State, Equal: r.Equal, Total: r.Total, Was: r.Was, Is: r.Is}
-	for _, c := range r.Changes {
-		w.Changes = append(w.Changes, wireChange(c))
-	}
+	w := &Replay{Replay: *r}
 	if r.Error != nil {
-		w.Error = toWireError(r.Error)
+		w.Error = newError(r.Error)
 	}
 	return w
 }
@@ -299,32 +275,32 @@ type Error struct {
 	ContextLength int    `json:"context_length,omitempty"`
 }
 
-// wireOrigin is a chat that another one was forked from.
-type wireOrigin struct {
+// Origin is a chat that another one was forked from.
+type Origin struct {
 	ID    string `json:"id"`
 	Title string `json:"title"`
 }
 
-func toWireChat(s *live.Snapshot) Chat {
-	var origin *wireOrigin
+func newChat(s *live.Snapshot) Chat {
+	var origin *Origin
 	if s.Origin != "" {
-		origin = &wireOrigin{s.Origin, s.OriginTitle}
+		origin = &Origin{s.Origin, s.OriginTitle}
 	}
 	return Chat{
 		ID: s.ID, Metadata: s.Metadata, Origin: origin, System: s.System, Settings: s.Panel.Settings, Preset: s.Panel.Preset,
-		Temporary: s.Temporary, Replay: toWireReplay(s.Replay), More: s.More, Later: s.Later, Messages: toWireMessages(s.Messages),
+		Temporary: s.Temporary, Replay: newReplay(s.Replay), More: s.More, Later: s.Later, Messages: newMessages(s.Messages),
 	}
 }
 
-func toWireMessages(list []live.Message) []Message {
+func newMessages(list []live.Message) []Message {
 	out := make([]Message, len(list))
 	for i := range list {
-		out[i] = toWireMessage(&list[i])
+		out[i] = newMessage(&list[i])
 	}
 	return out
 }
 
-func toWireMessage(m *live.Message) Message {
+func newMessage(m *live.Message) Message {
 	w := Message{
 		ID: m.ID, Parent: m.Parent, Versions: Versions{Index: m.Version, Count: m.Versions},
 		Role: m.Role, At: m.At.UnixMilli(), Text: m.Text, Reasoning: m.Reasoning,
@@ -332,7 +308,7 @@ func toWireMessage(m *live.Message) Message {
 	if m.Answer == nil {
 		return w
 	}
-	w.Answer = toWireAnswer(m.Answer)
+	w.Answer = newAnswer(m.Answer)
 	if !m.Answer.State.Running() {
 		w.HTML = []string{markdown.Answer(m.Reasoning, m.Text)}
 		return w
@@ -347,52 +323,50 @@ func toWireMessage(m *live.Message) Message {
 	return w
 }
 
-func toWireAnswer(a *live.Answer) *Answer {
+func newAnswer(a *live.Answer) *Answer {
 	w := &Answer{
 		State: a.State, Edited: a.Rewritten, Begun: a.Edited, Settings: a.Settings,
 		Model: a.Receipt.Model, Name: view.Speaker(a), Device: a.Receipt.Device,
-		Progress: toWireProgress(a.Progress), Thinking: a.Thinking, Context: a.Context, Ending: view.End(a),
+		Progress: newProgress(a.Progress), Thinking: a.Thinking, Context: a.Context, Ending: view.End(a),
 		Usage: a.Usage, End: a.End, Timings: a.Timings,
 		Tokens: a.Usage.CompletionTokens, ByContext: a.ContextFull, StopText: a.StopString,
 	}
 	if a.Error != nil {
-		w.Error = toWireError(a.Error)
+		w.Error = newError(a.Error)
 	}
 	return w
 }
 
-func toWireProgress(p *live.Progress) *wireProgress {
+func newProgress(p *live.Progress) *Progress {
 	if p == nil {
 		return nil
 	}
-	return &wireProgress{Queued: p.Queued, Loading: p.Loading, Prefill: p.Prefill, For: record.Milliseconds(p.For)}
+	return &Progress{Progress: *p, For: record.Milliseconds(p.For)}
 }
 
-func toWireEvent(e *live.Event) Event {
-	w := Event{Seq: e.Seq, Type: e.Type, ID: e.ID, Progress: toWireProgress(e.Progress), Replay: toWireReplay(e.Replay)}
-	if e.First != e.Seq {
-		w.First = e.First
+func newEvent(e *live.Event) Event {
+	w := Event{Event: *e, Progress: newProgress(e.Progress), Replay: newReplay(e.Replay)}
+	if e.First == e.Seq {
+		w.First = 0
 	}
 	switch e.Type {
 	case live.EventMessage:
-		m := toWireMessage(e.Message)
+		m := newMessage(e.Message)
 		w.Message = &m
 	case live.EventText:
-		w.Reasoning, w.Thinking = e.Reasoning, e.Thinking
-		w.Text, w.Tokens, w.Decode, w.FirstMS = e.Text, e.Tokens, record.Milliseconds(e.Decode), record.Milliseconds(e.FirstToken)
+		w.Decode, w.FirstMS = record.Milliseconds(e.Decode), record.Milliseconds(e.FirstToken)
 	case live.EventBranch:
-		w.Messages, w.More = toWireMessages(e.Messages), e.More
-	case live.EventTitle, live.EventModel:
-		w.Text = e.Text
+		w.Messages = newMessages(e.Messages)
 	case live.EventPanel:
+		w.Text = ""
 		if e.Panel != nil {
 			w.Settings, w.Preset, w.System = &e.Panel.Settings, e.Panel.Preset, e.Text
 		}
 	case live.EventBlock:
 		html := markdown.Block(e)
-		w.HTML, w.Chars, w.Thinking = &html, utf16Length(e.Text), e.Thinking
+		w.HTML, w.Chars, w.Text, w.Reasoning = &html, utf16Length(e.Text), "", ""
 	case live.EventEnd:
-		w.Answer = toWireAnswer(e.Message.Answer)
+		w.Answer, w.Thinking = newAnswer(e.Message.Answer), false
 		w.Rest, w.HTML = renderEnd(e)
 	}
 	return w
@@ -423,7 +397,7 @@ func utf16Length(s string) int {
 	return n
 }
 
-func toWireError(err error) *Error {
+func newError(err error) *Error {
 	f := failure.Describe(err)
 	return &Error{Code: f.Code, Title: f.Title, Message: f.Text, Param: f.Param, State: f.State, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
 }

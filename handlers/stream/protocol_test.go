@@ -36,7 +36,7 @@ func TestAnAnswerHasItsFiguresUnderTheNamesOfTheProtocol(t *testing.T) {
 		},
 		Settings: live.DefaultSettings(), Error: &infer.Error{Code: infer.CodeInternal}, State: live.Failed, Rewritten: true, Progress: &live.Progress{}, Thinking: true,
 	}
-	data, err := json.Marshal(toWireAnswer(&full))
+	data, err := json.Marshal(newAnswer(&full))
 	if err != nil {
 		t.Fatal(err)
 	}

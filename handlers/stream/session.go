@@ -92,7 +92,7 @@ type session struct {
 	transport    transport
 	writeTimeout time.Duration
 	limiter      *rate.Limiter
-	replies      chan wireReply
+	replies      chan reply
 	chat         *live.Chat // open; touched by the reader alone
 }
 
@@ -105,13 +105,13 @@ func (h *Handlers) newSession(who live.Principal, t transport) *session {
 		transport:    t,
 		writeTimeout: h.WriteTimeout,
 		limiter:      rate.NewLimiter(streamRate, Burst),
-		replies:      make(chan wireReply, streamReplyQueue),
+		replies:      make(chan reply, streamReplyQueue),
 	}
 }
 
-// wireReply goes from the reader to the writer, which sends the frames in order and
+// reply goes from the reader to the writer, which sends the frames in order and
 // from then on follows the subscription, if there is one.
-type wireReply struct {
+type reply struct {
 	frames       []Frame
 	chat         string // for the ack, if not the open one
 	seq          int64  // for the ack
@@ -176,15 +176,15 @@ func (s *session) read(connected, ended context.Context) error {
 	}
 }
 
-func (s *session) handle(ctx context.Context, frame []byte) wireReply {
+func (s *session) handle(ctx context.Context, frame []byte) reply {
 	command, err := decodeCommand(frame)
-	var r wireReply
+	var r reply
 	if err == nil {
 		r, err = s.execute(ctx, command)
 	}
 	if err != nil {
 		s.logFailure(command, err)
-		r.frames = append(r.frames, Frame{Type: "error", Ref: command.Ref, Error: toWireError(err)})
+		r.frames = append(r.frames, Frame{Type: "error", Ref: command.Ref, Error: newError(err)})
 		return r
 	}
 	ack := Frame{Type: "ack", Ref: command.Ref, Seq: r.seq}
@@ -199,7 +199,7 @@ func (s *session) handle(ctx context.Context, frame []byte) wireReply {
 }
 
 // logFailure logs what is the server's fault.
-func (s *session) logFailure(c wireCommand, err error) {
+func (s *session) logFailure(c Command, err error) {
 	if failure.Describe(err).Status < http.StatusInternalServerError || errors.Is(err, live.ErrClosed) || errors.Is(err, live.ErrFull) {
 		return
 	}
@@ -211,92 +211,92 @@ func (s *session) logFailure(c wireCommand, err error) {
 }
 
 // execute carries out one command.
-func (s *session) execute(ctx context.Context, c wireCommand) (wireReply, error) {
+func (s *session) execute(ctx context.Context, c Command) (reply, error) {
 	switch c.Type {
 	case "ping":
-		return wireReply{}, nil
+		return reply{}, nil
 	case "open":
 		chat, err := s.live.Chat(ctx, s.who, c.Chat)
 		if err != nil {
-			return wireReply{}, err
+			return reply{}, err
 		}
 		return s.follow(ctx, chat, c.Since, c.At)
 	case "send":
 		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Opening: c.Opening, Preset: c.Preset}
 		if s.chat != nil {
-			return wireReply{}, s.chat.Send(ctx, s.who, question)
+			return reply{}, s.chat.Send(ctx, s.who, question)
 		}
 		chat, err := s.live.Start(ctx, s.who, question, c.Temporary)
 		if err != nil {
-			return wireReply{}, err
+			return reply{}, err
 		}
 		return s.follow(ctx, chat, 0, 0)
 	}
 	if s.chat == nil {
-		return wireReply{}, failure.Invalid("chat", "no chat is open on this connection")
+		return reply{}, failure.Invalid("chat", "no chat is open on this connection")
 	}
 	return s.change(ctx, c)
 }
 
 // change carries out one command on the open chat.
-func (s *session) change(ctx context.Context, c wireCommand) (wireReply, error) {
+func (s *session) change(ctx context.Context, c Command) (reply, error) {
 	chat := s.chat
 	switch c.Type {
 	case "stop":
-		return wireReply{}, chat.Stop(ctx, s.who, c.Answer)
+		return reply{}, chat.Stop(ctx, s.who, c.Answer)
 	case "regenerate":
-		return wireReply{}, chat.Regenerate(ctx, s.who, c.Answer, c.System, *c.Settings)
+		return reply{}, chat.Regenerate(ctx, s.who, c.Answer, c.System, *c.Settings)
 	case "edit":
-		return wireReply{}, chat.Edit(ctx, s.who, c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
+		return reply{}, chat.Edit(ctx, s.who, c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
 	case "replay":
-		return wireReply{}, chat.Replay(ctx, s.who, c.Answer)
+		return reply{}, chat.Replay(ctx, s.who, c.Answer)
 	case "rewrite":
-		return wireReply{}, chat.Rewrite(ctx, s.who, c.Answer, c.Text, c.Reasoning)
+		return reply{}, chat.Rewrite(ctx, s.who, c.Answer, c.Text, c.Reasoning)
 	case "continue":
-		return wireReply{}, chat.Continue(ctx, s.who, c.Answer, *c.Settings)
+		return reply{}, chat.Continue(ctx, s.who, c.Answer, *c.Settings)
 	case "panel":
 		seq, err := chat.Keep(ctx, s.who, live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
-		return wireReply{seq: seq}, err
+		return reply{seq: seq}, err
 	case "select":
-		return wireReply{}, chat.Select(ctx, s.who, c.Message, c.Version)
+		return reply{}, chat.Select(ctx, s.who, c.Message, c.Version)
 	case "fork":
 		id, err := s.live.Fork(ctx, s.who, chat, c.Message)
-		return wireReply{chat: id}, err
+		return reply{chat: id}, err
 	case "older":
 		messages, more, err := chat.Older(ctx, s.who, c.Before)
 		if err != nil {
-			return wireReply{}, err
+			return reply{}, err
 		}
-		frame := Frame{Type: "older", Ref: c.Ref, Before: c.Before, Messages: toWireMessages(messages), More: more}
-		return wireReply{frames: []Frame{frame}}, nil
+		frame := Frame{Type: "older", Ref: c.Ref, Before: c.Before, Messages: newMessages(messages), More: more}
+		return reply{frames: []Frame{frame}}, nil
 	case "newer":
 		messages, more, err := chat.Newer(ctx, s.who, c.After)
 		if err != nil {
-			return wireReply{}, err
+			return reply{}, err
 		}
-		frame := Frame{Type: "newer", Ref: c.Ref, After: c.After, Messages: toWireMessages(messages), More: more}
-		return wireReply{frames: []Frame{frame}}, nil
+		frame := Frame{Type: "newer", Ref: c.Ref, After: c.After, Messages: newMessages(messages), More: more}
+		return reply{frames: []Frame{frame}}, nil
 	}
-	return wireReply{}, failure.Invalid("type", "there is no command %q", c.Type)
+	return reply{}, failure.Invalid("type", "there is no command %q", c.Type)
 }
 
 // follow makes chat the open one and reads it after event since, or without that from
 // the messages around at on.
-func (s *session) follow(ctx context.Context, chat *live.Chat, since, at int64) (wireReply, error) {
+func (s *session) follow(ctx context.Context, chat *live.Chat, since, at int64) (reply, error) {
 	read := func() (*live.Subscription, *live.Snapshot, error) { return chat.Subscribe(ctx, s.who, since) }
 	if since == 0 && at != 0 {
 		read = func() (*live.Subscription, *live.Snapshot, error) { return chat.SubscribeAt(ctx, s.who, at) }
 	}
 	subscription, snapshot, err := read()
 	if err != nil {
-		return wireReply{}, err
+		return reply{}, err
 	}
 	s.chat = chat
 	frame := Frame{Type: "resumed", Seq: since}
 	if snapshot != nil {
-		frame = Frame{Type: "snapshot", Seq: snapshot.Seq, Chat: toWireChat(snapshot)}
+		frame = Frame{Type: "snapshot", Seq: snapshot.Seq, Chat: newChat(snapshot)}
 	}
-	return wireReply{frames: []Frame{frame}, subscription: subscription}, nil
+	return reply{frames: []Frame{frame}, subscription: subscription}, nil
 }
 
 // ping ends the session if the other side is silent.
@@ -424,7 +424,7 @@ func (s *session) flush(ctx context.Context, subscription *live.Subscription) er
 	if len(events) > 0 {
 		frame := Frame{Type: "events", Events: make([]Event, len(events))}
 		for i := range events {
-			frame.Events[i] = toWireEvent(&events[i])
+			frame.Events[i] = newEvent(&events[i])
 		}
 		if err := s.send(ctx, frame); err != nil {
 			return err
