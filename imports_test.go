@@ -27,11 +27,11 @@ var mayImport = map[string][]string{
 	"store":           {"migrations", "infer/record", "infer/sample"},
 
 	"handlers/page":     {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/units", "store", "web"},
-	"handlers/stream":   {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/record", "store", "web"},
+	"handlers/stream":   {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
 	"handlers/api":      {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/view":     {"handlers/failure", "handlers/live", "handlers/models", "infer", "infer/units", "web"},
 	"handlers/markdown": {"handlers/live", "web"},
-	"handlers/gate":     {"handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
+	"handlers/gate":     {"handlers/failure", "handlers/httpio", "handlers/live", "infer", "infer/units", "web"},
 	"handlers/httpio":   {"handlers/failure"},
 	"handlers/failure":  {"handlers/live", "handlers/models", "infer", "store"},
 

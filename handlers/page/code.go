@@ -13,7 +13,6 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
-	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
 )
@@ -179,11 +178,11 @@ func (h *Handlers) answerCode(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("answer", "answer is %q, but must be a number", httpio.Shorten(c.Param("answer")))
 	}
-	chat, err := h.Live.Chat(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id"))
+	chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
-	request, err := chat.Recipe(c.Request().Context(), live.PrincipalOf(c.Request().Context()), answer)
+	request, err := chat.Recipe(c.Request().Context(), gate.Principal(c), answer)
 	if err != nil {
 		return err
 	}

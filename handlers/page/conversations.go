@@ -1,15 +1,14 @@
 package page
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
-	"m40-llm/handlers/live"
 	"m40-llm/web"
 )
 
@@ -55,48 +54,48 @@ func readChatForm(c echo.Context) (chatForm, error) {
 }
 
 // changeChat is the route of a change that a form describes; it leads back to the chat.
-func changeChat(change func(ctx context.Context, chat string, form chatForm) error) echo.HandlerFunc {
+func changeChat(change func(c echo.Context, chat string, form chatForm) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		form, err := readChatForm(c)
 		if err != nil {
 			return err
 		}
-		if err := change(c.Request().Context(), c.Param("id"), form); err != nil {
+		if err := change(c, c.Param("id"), form); err != nil {
 			return err
 		}
 		return changed(c, "/c/"+c.Param("id"))
 	}
 }
 
-func (h *Handlers) renameChat(ctx context.Context, chat string, form chatForm) error {
-	return h.Live.Rename(ctx, live.PrincipalOf(ctx), chat, form.Title)
+func (h *Handlers) renameChat(c echo.Context, chat string, form chatForm) error {
+	return h.Live.Rename(c.Request().Context(), gate.Principal(c), chat, form.Title)
 }
 
-func (h *Handlers) setChatModel(ctx context.Context, chat string, form chatForm) error {
-	return h.Live.SetModel(ctx, live.PrincipalOf(ctx), chat, form.Model)
+func (h *Handlers) setChatModel(c echo.Context, chat string, form chatForm) error {
+	return h.Live.SetModel(c.Request().Context(), gate.Principal(c), chat, form.Model)
 }
 
-func (h *Handlers) moveChat(ctx context.Context, chat string, form chatForm) error {
-	return h.Live.Move(ctx, live.PrincipalOf(ctx), chat, form.Folder)
+func (h *Handlers) moveChat(c echo.Context, chat string, form chatForm) error {
+	return h.Live.Move(c.Request().Context(), gate.Principal(c), chat, form.Folder)
 }
 
-func (h *Handlers) pinChat(ctx context.Context, chat string, form chatForm) error {
-	return h.Live.Pin(ctx, live.PrincipalOf(ctx), chat, form.value())
+func (h *Handlers) pinChat(c echo.Context, chat string, form chatForm) error {
+	return h.Live.Pin(c.Request().Context(), gate.Principal(c), chat, form.value())
 }
 
-func (h *Handlers) archiveChat(ctx context.Context, chat string, form chatForm) error {
-	return h.Live.Archive(ctx, live.PrincipalOf(ctx), chat, form.value())
+func (h *Handlers) archiveChat(c echo.Context, chat string, form chatForm) error {
+	return h.Live.Archive(c.Request().Context(), gate.Principal(c), chat, form.value())
 }
 
 func (h *Handlers) deleteChat(c echo.Context) error {
-	if err := h.Live.Delete(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id")); err != nil {
+	if err := h.Live.Delete(c.Request().Context(), gate.Principal(c), c.Param("id")); err != nil {
 		return err
 	}
 	return changed(c, "/")
 }
 
 func (h *Handlers) restoreChat(c echo.Context) error {
-	if err := h.Live.Restore(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id")); err != nil {
+	if err := h.Live.Restore(c.Request().Context(), gate.Principal(c), c.Param("id")); err != nil {
 		return err
 	}
 	return changed(c, "/c/"+c.Param("id"))
@@ -104,7 +103,7 @@ func (h *Handlers) restoreChat(c echo.Context) error {
 
 // renameFolder answers POST /folders/rename with the fields folder and name.
 func (h *Handlers) renameFolder(c echo.Context) error {
-	name, err := h.Live.RenameFolder(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.FormValue("folder"), c.FormValue("name"))
+	name, err := h.Live.RenameFolder(c.Request().Context(), gate.Principal(c), c.FormValue("folder"), c.FormValue("name"))
 	if err != nil {
 		return err
 	}

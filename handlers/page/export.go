@@ -19,8 +19,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
-	"m40-llm/handlers/live"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -50,7 +50,7 @@ type exportedMessage struct {
 
 // exportJSON answers GET /c/:id/export.json.
 func (h *Handlers) exportJSON(c echo.Context) error {
-	conversation, list, err := h.Live.Tree(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id"))
+	conversation, list, err := h.Live.Tree(c.Request().Context(), gate.Principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (h *Handlers) exportJSON(c echo.Context) error {
 
 // exportMarkdown answers GET /c/:id/export.md with the branch that is shown.
 func (h *Handlers) exportMarkdown(c echo.Context) error {
-	conversation, list, err := h.Live.Tree(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id"))
+	conversation, list, err := h.Live.Tree(c.Request().Context(), gate.Principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (h *Handlers) importChat(c echo.Context) error {
 	}
 	defer received.Close()
 	in := newExportReader(received)
-	chat, err := h.Live.Import(c.Request().Context(), live.PrincipalOf(c.Request().Context()), in.messages, in.about)
+	chat, err := h.Live.Import(c.Request().Context(), gate.Principal(c), in.messages, in.about)
 	if err != nil {
 		return discardRest(c, err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
-	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
@@ -139,7 +139,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 	for _, info := range infos {
 		p.Rows = append(p.Rows, modelRow(info, engine))
 	}
-	preferred, err := h.Live.ChosenModel(c.Request().Context(), live.PrincipalOf(c.Request().Context()))
+	preferred, err := h.Live.ChosenModel(c.Request().Context(), gate.Principal(c))
 	if err != nil {
 		h.Log.WarnContext(c.Request().Context(), "the model that was chosen last is not known", "error", err)
 	}

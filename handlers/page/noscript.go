@@ -17,6 +17,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
@@ -46,7 +47,7 @@ func (h *Handlers) ask(c echo.Context) error {
 		text: lines("text"), system: lines("system"), preset: c.FormValue("preset"), once: c.FormValue("once"),
 		temporary: c.FormValue("temporary") != "", opening: store.Opening{Model: c.FormValue("model"), Raw: c.FormValue("raw") != ""},
 	}
-	chat, err := h.asked.do(q.once, func() (string, error) { return h.send(c.Request().Context(), id, q) })
+	chat, err := h.asked.do(q.once, func() (string, error) { return h.send(c, id, q) })
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, "/c/"+chat+"?follow=1#end")
 	}
@@ -64,32 +65,33 @@ func (h *Handlers) ask(c echo.Context) error {
 
 // send asks in the chat called id, or in a new one if id is empty, with the settings
 // that the chat has.
-func (h *Handlers) send(ctx context.Context, id string, q question) (chat string, err error) {
+func (h *Handlers) send(c echo.Context, id string, q question) (chat string, err error) {
+	ctx, who := c.Request().Context(), gate.Principal(c)
 	if id == "" {
 		first := live.Question{Text: q.text, System: q.system, Opening: q.opening, Settings: live.DefaultSettings()}
 		if q.preset != "" {
-			p, err := h.Live.Preset(ctx, live.PrincipalOf(ctx), q.preset)
+			p, err := h.Live.Preset(ctx, who, q.preset)
 			if err != nil {
 				return "", err
 			}
 			first.Settings, first.Preset, first.System = p.Settings, p.ID, cmp.Or(q.system, p.System)
 		}
-		begun, err := h.Live.Start(ctx, live.PrincipalOf(ctx), first, q.temporary)
+		begun, err := h.Live.Start(ctx, who, first, q.temporary)
 		if err != nil {
 			return "", err
 		}
 		return begun.ID(), nil
 	}
-	open, err := h.Live.Chat(ctx, live.PrincipalOf(ctx), id)
+	open, err := h.Live.Chat(ctx, who, id)
 	if err != nil {
 		return "", err
 	}
-	subscription, snapshot, err := open.Subscribe(ctx, live.PrincipalOf(ctx), 0)
+	subscription, snapshot, err := open.Subscribe(ctx, who, 0)
 	if err != nil {
 		return "", err
 	}
 	subscription.Close()
-	return id, open.Send(ctx, live.PrincipalOf(ctx), live.Question{Text: q.text, System: q.system, Settings: snapshot.Panel.Settings})
+	return id, open.Send(ctx, who, live.Question{Text: q.text, System: q.system, Settings: snapshot.Panel.Settings})
 }
 
 // answerQuestion answers POST /c/:id/answer: the question that a chat ends with is answered, with
@@ -100,17 +102,17 @@ func (h *Handlers) answerQuestion(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("question", "question is %q, but must be the number of a message", httpio.Shorten(c.FormValue("question")))
 	}
-	chat, err := h.Live.Chat(c.Request().Context(), live.PrincipalOf(c.Request().Context()), id)
+	chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), id)
 	if err != nil {
 		return err
 	}
-	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), live.PrincipalOf(c.Request().Context()), 0)
+	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), gate.Principal(c), 0)
 	if err != nil {
 		return err
 	}
 	subscription.Close()
 	if n := len(snapshot.Messages); n > 0 && snapshot.Messages[n-1].ID == question && snapshot.Messages[n-1].Role == live.RoleUser {
-		if err := chat.Regenerate(c.Request().Context(), live.PrincipalOf(c.Request().Context()), 0, snapshot.System, snapshot.Panel.Settings); err != nil {
+		if err := chat.Regenerate(c.Request().Context(), gate.Principal(c), 0, snapshot.System, snapshot.Panel.Settings); err != nil {
 			return err
 		}
 	}
@@ -125,11 +127,11 @@ func (h *Handlers) showMessage(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("message", "message is %q, but must be the number of a message", httpio.Shorten(text))
 	}
-	chat, err := h.Live.Chat(c.Request().Context(), live.PrincipalOf(c.Request().Context()), id)
+	chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), id)
 	if err != nil {
 		return err
 	}
-	if err := chat.Select(c.Request().Context(), live.PrincipalOf(c.Request().Context()), message, 0); err != nil {
+	if err := chat.Select(c.Request().Context(), gate.Principal(c), message, 0); err != nil {
 		return err
 	}
 	return changed(c, fmt.Sprintf("/c/%s?at=%d#m-%d", id, message, message))
@@ -137,12 +139,12 @@ func (h *Handlers) showMessage(c echo.Context) error {
 
 // stop answers POST /c/:id/stop. An answer that has ended by then is what was wanted.
 func (h *Handlers) stop(c echo.Context) error {
-	chat, err := h.Live.Chat(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id"))
+	chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
 	var idle *live.Conflict
-	if err := chat.Stop(c.Request().Context(), live.PrincipalOf(c.Request().Context()), 0); err != nil && !errors.As(err, &idle) {
+	if err := chat.Stop(c.Request().Context(), gate.Principal(c), 0); err != nil && !errors.As(err, &idle) {
 		return err
 	}
 	return changed(c, "/c/"+c.Param("id")+"#end")
@@ -211,7 +213,7 @@ func (o *onces) form(once string) *sentForm {
 // followPage writes the page of a chat up to the end of an answer that is being written, and
 // the rest of the page when it has ended.
 func (h *Handlers) followPage(c echo.Context, p web.Page, chat *live.Chat) error {
-	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), live.PrincipalOf(c.Request().Context()), 0)
+	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), gate.Principal(c), 0)
 	if err != nil {
 		return err
 	}

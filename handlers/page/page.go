@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
@@ -31,7 +31,7 @@ func (h *Handlers) newChatPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if preset, err := h.Live.Preset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.QueryParam("preset")); err == nil {
+	if preset, err := h.Live.Preset(c.Request().Context(), gate.Principal(c), c.QueryParam("preset")); err == nil {
 		p.Preset = preset.ID
 	}
 	return httpio.Render(c, http.StatusOK, web.Playground(p))
@@ -60,7 +60,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 	if err != nil || id == "" {
 		return p, nil, err
 	}
-	chat, err := h.Live.Chat(c.Request().Context(), live.PrincipalOf(c.Request().Context()), id)
+	chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), id)
 	if errors.Is(err, live.ErrNotFound) {
 		p.Title = "Chat"
 		return p, nil, nil
@@ -73,18 +73,18 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 			return web.Page{}, nil, failure.Invalid("at", "at is %q, but must be the number of a message", httpio.Shorten(text))
 		}
 	}
-	if err := showChat(c.Request().Context(), &p, chat); err != nil {
+	if err := showChat(c, &p, chat); err != nil {
 		return web.Page{}, nil, err
 	}
-	conversation, err := h.Live.Conversation(c.Request().Context(), live.PrincipalOf(c.Request().Context()), id)
+	conversation, err := h.Live.Conversation(c.Request().Context(), gate.Principal(c), id)
 	p.Pinned, p.Archived, p.Folder = conversation.Pinned, conversation.Archived, conversation.Folder
 	return p, chat, err
 }
 
 // showChat writes the end of a chat into its page, or the part around the message that the
 // address leads to.
-func showChat(ctx context.Context, p *web.Page, chat *live.Chat) error {
-	subscription, snapshot, err := chat.SubscribeAt(ctx, live.PrincipalOf(ctx), p.At)
+func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
+	subscription, snapshot, err := chat.SubscribeAt(c.Request().Context(), gate.Principal(c), p.At)
 	if err != nil {
 		return err
 	}
@@ -165,8 +165,8 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 	if err != nil {
 		return web.Page{}, err
 	}
-	presets, err := h.Live.Presets(c.Request().Context(), live.PrincipalOf(c.Request().Context()))
-	newcomer, newcomerErr := h.newcomer(c.Request().Context())
+	presets, err := h.Live.Presets(c.Request().Context(), gate.Principal(c))
+	newcomer, newcomerErr := h.newcomer(c)
 	choices := make([]web.Preset, len(presets))
 	for i, p := range presets {
 		choices[i] = web.Preset{ID: p.ID, Name: p.Name}
@@ -189,9 +189,9 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 }
 
 // newcomer reports whether there is no chat yet, in the list or in the archive.
-func (h *Handlers) newcomer(ctx context.Context) (bool, error) {
+func (h *Handlers) newcomer(c echo.Context) (bool, error) {
 	for _, archived := range []bool{false, true} {
-		list, err := h.Live.Conversations(ctx, live.PrincipalOf(ctx), store.Filter{Archived: archived, Limit: 1})
+		list, err := h.Live.Conversations(c.Request().Context(), gate.Principal(c), store.Filter{Archived: archived, Limit: 1})
 		if err != nil || len(list) > 0 {
 			return false, err
 		}

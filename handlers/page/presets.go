@@ -16,6 +16,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/sample"
@@ -40,7 +41,7 @@ type Preset struct {
 	Builtin  bool          `json:"builtin,omitempty"`
 }
 
-func toWirePreset(p live.Preset) Preset {
+func newPreset(p live.Preset) Preset {
 	return Preset{ID: p.ID, Name: p.Name, About: p.About, System: p.System, Settings: p.Settings, Builtin: p.Builtin}
 }
 
@@ -49,15 +50,15 @@ func toWirePreset(p live.Preset) Preset {
 // and leads back to it. Scripts get {"presets":[…]}.
 func (h *Handlers) presetsPage(c echo.Context) error {
 	if httpio.WantsJSON(c.Request()) {
-		list, err := h.Live.Presets(c.Request().Context(), live.PrincipalOf(c.Request().Context()))
+		list, err := h.Live.Presets(c.Request().Context(), gate.Principal(c))
 		if err != nil {
 			return err
 		}
-		wire := make([]Preset, len(list))
+		out := make([]Preset, len(list))
 		for i, p := range list {
-			wire[i] = toWirePreset(p)
+			out[i] = newPreset(p)
 		}
-		return c.JSON(http.StatusOK, map[string]any{"presets": wire})
+		return c.JSON(http.StatusOK, map[string]any{"presets": out})
 	}
 	page, err := h.presets(c)
 	if err != nil {
@@ -70,15 +71,15 @@ func (h *Handlers) presetsPage(c echo.Context) error {
 // where a form comes back, its own. Without id it shows the preset of the chat, or the
 // first.
 func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
-	list, err := h.Live.Presets(c.Request().Context(), live.PrincipalOf(c.Request().Context()))
+	list, err := h.Live.Presets(c.Request().Context(), gate.Principal(c))
 	if err != nil {
 		return web.Presets{}, err
 	}
 	id := cmp.Or(c.Param("id"), c.QueryParam("id"))
 	page := web.Presets{Open: id != "", All: c.FormValue("all") != ""}
 	chosen := ""
-	if chat, err := h.Live.Chat(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.FormValue("chat")); err == nil {
-		subscription, snapshot, err := chat.Subscribe(c.Request().Context(), live.PrincipalOf(c.Request().Context()), 0)
+	if chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), c.FormValue("chat")); err == nil {
+		subscription, snapshot, err := chat.Subscribe(c.Request().Context(), gate.Principal(c), 0)
 		if err != nil {
 			return web.Presets{}, err
 		}
@@ -104,7 +105,7 @@ func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
 	for _, p := range list {
 		page.List = append(page.List, web.Preset{ID: p.ID, Name: p.Name, About: p.About, Builtin: p.Builtin})
 	}
-	if p, err := h.Live.DeletedPreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.QueryParam("deleted")); err == nil {
+	if p, err := h.Live.DeletedPreset(c.Request().Context(), gate.Principal(c), c.QueryParam("deleted")); err == nil {
 		page.Deleted = &web.Preset{ID: p.ID, Name: p.Name}
 	}
 	return page, nil
@@ -135,7 +136,7 @@ func presetView(p, base live.Preset) web.Preset {
 	return view
 }
 
-// settingValues are the settings that are numbers, by their names on the wire.
+// settingValues are the settings that are numbers, by their names in JSON.
 func settingValues(s live.Settings) map[string]float64 {
 	values := map[string]float64{"max_tokens": float64(s.MaxTokens)}
 	for _, n := range sample.Numbers() {
@@ -300,15 +301,15 @@ func (h *Handlers) createPreset(c echo.Context) error {
 		return err
 	}
 	if form.From != "" {
-		p, err = h.Live.CopyPreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), form.From)
+		p, err = h.Live.CopyPreset(c.Request().Context(), gate.Principal(c), form.From)
 	} else {
-		p, err = h.Live.CreatePreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), p)
+		p, err = h.Live.CreatePreset(c.Request().Context(), gate.Principal(c), p)
 	}
 	if err != nil {
 		return err
 	}
 	if httpio.WantsJSON(c.Request()) {
-		return c.JSON(http.StatusCreated, toWirePreset(p))
+		return c.JSON(http.StatusCreated, newPreset(p))
 	}
 	return c.Redirect(http.StatusSeeOther, presetsAfter(c, p.ID))
 }
@@ -327,11 +328,11 @@ func (h *Handlers) savePreset(c echo.Context) error {
 	if err := form.fill(&p); err != nil {
 		return err
 	}
-	p, err := h.Live.SavePreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id"), p.System, p.Settings)
+	p, err := h.Live.SavePreset(c.Request().Context(), gate.Principal(c), c.Param("id"), p.System, p.Settings)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, toWirePreset(p))
+	return c.JSON(http.StatusOK, newPreset(p))
 }
 
 // savePresetForm saves all of the form, or nothing: then it comes back with what is wrong
@@ -342,7 +343,7 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("", "the form cannot be read: %v", err)
 	}
-	p, err := h.Live.Preset(ctx, live.PrincipalOf(ctx), id)
+	p, err := h.Live.Preset(ctx, gate.Principal(c), id)
 	if err != nil {
 		return err
 	}
@@ -354,7 +355,7 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 	}
 	wrong := readSettings(form, &p.Settings)
 	if len(wrong) == 0 {
-		if err = h.Live.ReplacePreset(ctx, live.PrincipalOf(ctx), p); err == nil {
+		if err = h.Live.ReplacePreset(ctx, gate.Principal(c), p); err == nil {
 			return c.Redirect(http.StatusSeeOther, presetsAfter(c, id))
 		}
 		f := failure.Describe(err)
@@ -393,12 +394,12 @@ func presetsAfter(c echo.Context, id string) string {
 func (h *Handlers) usePreset(c echo.Context) error {
 	ctx, chat := c.Request().Context(), c.FormValue("chat")
 	if chat != "" {
-		if err := h.Live.UsePreset(ctx, live.PrincipalOf(ctx), chat, c.Param("id")); err != nil {
+		if err := h.Live.UsePreset(ctx, gate.Principal(c), chat, c.Param("id")); err != nil {
 			return err
 		}
 		return changed(c, "/c/"+chat)
 	}
-	p, err := h.Live.Preset(ctx, live.PrincipalOf(ctx), c.Param("id"))
+	p, err := h.Live.Preset(ctx, gate.Principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -410,14 +411,14 @@ func (h *Handlers) renamePreset(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Live.RenamePreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id"), form.Name); err != nil {
+	if err := h.Live.RenamePreset(c.Request().Context(), gate.Principal(c), c.Param("id"), form.Name); err != nil {
 		return err
 	}
 	return changed(c, presetsAfter(c, c.Param("id")))
 }
 
 func (h *Handlers) deletePreset(c echo.Context) error {
-	if err := h.Live.DeletePreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id")); err != nil {
+	if err := h.Live.DeletePreset(c.Request().Context(), gate.Principal(c), c.Param("id")); err != nil {
 		return err
 	}
 	query := url.Values{"deleted": {c.Param("id")}}
@@ -428,7 +429,7 @@ func (h *Handlers) deletePreset(c echo.Context) error {
 }
 
 func (h *Handlers) restorePreset(c echo.Context) error {
-	if err := h.Live.RestorePreset(c.Request().Context(), live.PrincipalOf(c.Request().Context()), c.Param("id")); err != nil {
+	if err := h.Live.RestorePreset(c.Request().Context(), gate.Principal(c), c.Param("id")); err != nil {
 		return err
 	}
 	return changed(c, presetsAfter(c, c.Param("id")))
@@ -454,10 +455,10 @@ func (h *Handlers) exportPresets(c echo.Context) error {
 	var err error
 	title := "presets"
 	if id == "" {
-		list, err = h.Live.Presets(ctx, live.PrincipalOf(ctx))
+		list, err = h.Live.Presets(ctx, gate.Principal(c))
 	} else {
 		var p live.Preset
-		p, err = h.Live.Preset(ctx, live.PrincipalOf(ctx), id)
+		p, err = h.Live.Preset(ctx, gate.Principal(c), id)
 		list, title = []live.Preset{p}, p.Name
 	}
 	if err != nil {
@@ -493,16 +494,16 @@ func (h *Handlers) importPresets(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	added, err := h.Live.ImportPresets(c.Request().Context(), live.PrincipalOf(c.Request().Context()), list)
+	added, err := h.Live.ImportPresets(c.Request().Context(), gate.Principal(c), list)
 	if err != nil {
 		return err
 	}
 	if httpio.WantsJSON(c.Request()) {
-		wire := make([]Preset, len(added))
+		out := make([]Preset, len(added))
 		for i, p := range added {
-			wire[i] = toWirePreset(p)
+			out[i] = newPreset(p)
 		}
-		return c.JSON(http.StatusCreated, map[string]any{"presets": wire})
+		return c.JSON(http.StatusCreated, map[string]any{"presets": out})
 	}
 	return c.Redirect(http.StatusSeeOther, web.PresetsAddress(added[0].ID, ""))
 }

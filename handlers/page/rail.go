@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/store"
@@ -38,15 +39,15 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 	if r.Query != "" {
 		return r, h.search(c, &r, after)
 	}
-	ctx := c.Request().Context()
+	ctx, who := c.Request().Context(), gate.Principal(c)
 	filter := store.Filter{Archived: r.Archived, After: after, Limit: RailRows + 1}
 	if r.Folder != "" {
 		filter.Folder = &r.Folder
 	}
-	list, err := h.Live.Conversations(ctx, live.PrincipalOf(ctx), filter)
-	if now := h.Live.FolderNow(live.PrincipalOf(ctx), r.Folder); err == nil && len(list) == 0 && now != r.Folder {
+	list, err := h.Live.Conversations(ctx, who, filter)
+	if now := h.Live.FolderNow(who, r.Folder); err == nil && len(list) == 0 && now != r.Folder {
 		r.Folder = now // an old address
-		list, err = h.Live.Conversations(ctx, live.PrincipalOf(ctx), filter)
+		list, err = h.Live.Conversations(ctx, who, filter)
 	}
 	if err != nil {
 		return web.Rail{}, err
@@ -57,10 +58,10 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 	}
 	for _, c := range list {
 		r.Rows = append(r.Rows, web.ConversationRow{
-			ID: c.ID, Title: c.Title, At: c.Updated, Live: h.Live.Running(live.PrincipalOf(ctx), c.ID), Pinned: c.Pinned, Archived: c.Archived, Folder: c.Folder,
+			ID: c.ID, Title: c.Title, At: c.Updated, Live: h.Live.Running(who, c.ID), Pinned: c.Pinned, Archived: c.Archived, Folder: c.Folder,
 		})
 	}
-	folders, err := h.Live.Folders(ctx, live.PrincipalOf(ctx))
+	folders, err := h.Live.Folders(ctx, who)
 	for _, f := range folders {
 		r.Folders = append(r.Folders, web.Folder{Name: f.Name, Chats: f.Conversations})
 	}
@@ -69,11 +70,11 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 
 // search fills the rail with the chats in which words were found.
 func (h *Handlers) search(c echo.Context, r *web.Rail, after store.Cursor) error {
-	found, err := h.Live.Search(c.Request().Context(), live.PrincipalOf(c.Request().Context()), store.Query{Text: r.Query, Before: after.Activity, Limit: RailRows / 2})
+	found, err := h.Live.Search(c.Request().Context(), gate.Principal(c), store.Query{Text: r.Query, Before: after.Activity, Limit: RailRows / 2})
 	if err != nil {
 		return err
 	}
-	r.Rows = h.foundRows(live.PrincipalOf(c.Request().Context()), found)
+	r.Rows = h.foundRows(gate.Principal(c), found)
 	if found.Next != 0 {
 		r.Older = formatCursor(store.Cursor{Activity: found.Next})
 	}
