@@ -177,7 +177,7 @@ func allTexts(t *testing.T, kept *store.Store, chat string) (list []string) {
 	for _, m := range messages {
 		begun := [2]int{}
 		if m.Answer != nil {
-			begun = [2]int{m.Answer.BegunReasoning, m.Answer.Begun}
+			begun = [2]int{m.Answer.ReasoningPrefix, m.Answer.Prefix}
 		}
 		list = append(list, fmt.Sprint(m.Role, m.State, m.Reasoning, "|", m.Text, begun))
 	}

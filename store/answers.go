@@ -20,10 +20,10 @@ type Answer struct {
 	Context  int             // positions that the engine could use
 	Error    json.RawMessage // null unless it failed
 
-	Begun          int     // bytes of the text that a person wrote: the tokens are those of what follows
-	BegunReasoning int     // the same of the reasoning
-	Edited         bool    // a person wrote the beginning of the answer
-	Tokens         []int32 // ids; only Messages and Tokens read them
+	Prefix          int     // bytes of the text that a person wrote: the tokens are those of what follows
+	ReasoningPrefix int     // the same of the reasoning
+	Edited          bool    // a person wrote the beginning of the answer
+	Tokens          []int32 // ids; only Messages and Tokens read them
 }
 
 // NewAnswer is an answer that begins. A fork or a continuation begins with the text

@@ -137,7 +137,7 @@ func checkText(field, text string, max int) error {
 		return &InvalidError{field, "is not valid UTF-8"}
 	}
 	if len(text) > max {
-		return &InvalidError{field, fmt.Sprintf("is %d bytes long, and at most %d are kept", len(text), max)}
+		return &InvalidError{field, fmt.Sprintf("is %d bytes long, and at most %d are stored", len(text), max)}
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func jsonText(field string, value json.RawMessage) (string, error) {
 		return "null", nil
 	}
 	if len(value) > maxValue {
-		return "", &InvalidError{field, fmt.Sprintf("is %d bytes long, and at most %d are kept", len(value), maxValue)}
+		return "", &InvalidError{field, fmt.Sprintf("is %d bytes long, and at most %d are stored", len(value), maxValue)}
 	}
 	if !json.Valid(value) || !utf8.Valid(value) {
 		return "", &InvalidError{field, "is not valid JSON"}

@@ -145,7 +145,7 @@ func receipt() Answer {
 		System:   "Be brief.",
 		Seed:     1<<53 - 1,
 		Context:  4096,
-		Begun:    3,
+		Prefix:   3,
 		Edited:   true,
 		Error:    json.RawMessage(`null`),
 		Tokens:   []int32{0, -1, 1 << 30},

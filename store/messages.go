@@ -19,7 +19,7 @@ const (
 	RoleTool      Role = "tool"
 )
 
-// State is the life of a message. All but answers are Done from the first.
+// State is what happens to a message. All but answers are Done from the start.
 type State string
 
 const (
@@ -44,7 +44,7 @@ type Message struct {
 	Created  time.Time
 	Answer   *Answer // how it was made; nil for what no model wrote here
 
-	Reasoning string // of an answer: what the model thought before it said Text
+	Reasoning string // of an answer: the reasoning before Text
 }
 
 // NewMessage is a message that is complete.

@@ -49,7 +49,7 @@ func TestAnswer_KeepsEveryField(t *testing.T) {
 		"an error that is not JSON":       func(a *Answer) { a.Error = json.RawMessage("[1,") },
 		"a model that is not UTF-8":       func(a *Answer) { a.Receipt.Model = "\xff" },
 		"a probability that is not one":   func(a *Answer) { a.EndProb = math.NaN() },
-		"a beginning before the text":     func(a *Answer) { a.Begun = -1 },
+		"a beginning before the text":     func(a *Answer) { a.Prefix = -1 },
 		"a system prompt that is a flood": func(a *Answer) { a.System = strings.Repeat("x", maxText+1) },
 	} {
 		_, running := start(t, s, NewID(), "hello")

@@ -104,7 +104,7 @@ func (m *Metadata) differences(before *Metadata) (set string, values []any) {
 var conversationID = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 
 // prepare gives the conversation an id if it has none, and returns an *InvalidError if it cannot
-// be kept.
+// be stored.
 func (m *Metadata) prepare() error {
 	if m.ID == "" {
 		m.ID = NewID()

@@ -21,7 +21,7 @@ type MissingError struct {
 func (e *MissingError) Error() string {
 	text := fmt.Sprintf("the file %q was removed or replaced while the server runs, so nothing new is stored", e.Path)
 	if e.Backup.Path == "" {
-		return text + "; stop the server, which tries to save what it has once more"
+		return text + "; stop the server, which tries to save what it has again"
 	}
 	return fmt.Sprintf("%s; what was stored before is in backup %d: stop the server and run m40-llm restore %d", text, e.Backup.Number, e.Backup.Number)
 }
@@ -97,7 +97,7 @@ func (s *Store) rescue(path string) *MissingError {
 	return missing
 }
 
-// saveLast backs up once more, as answers may have ended since. It returns what a person must
+// saveLast backs up again, as answers may have ended since. It returns what a person must
 // know, if files are missing.
 func (s *Store) saveLast() error {
 	p := &s.presence

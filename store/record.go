@@ -18,17 +18,17 @@ type AnswerJSON struct {
 	System   string          `json:"system,omitempty"`
 	record.Receipt
 	Params  omitted        `json:"params,omitzero"` // is Chain here
-	Chain   *sample.Params `json:"chain"`           // null before the engine has said it
+	Chain   *sample.Params `json:"chain"`           // null before the engine has reported it
 	Seed    int64          `json:"seed"`
 	Context int            `json:"context"`
 	record.Usage
 	Timings record.Micro `json:"timings"`
 	record.End
-	Error          json.RawMessage `json:"error"`
-	Begun          int             `json:"begun,omitempty"`
-	BegunReasoning int             `json:"begun_reasoning,omitempty"`
-	Edited         bool            `json:"edited,omitempty"`
-	Tokens         []int32         `json:"tokens,omitempty"`
+	Error           json.RawMessage `json:"error"`
+	Prefix          int             `json:"begun,omitempty"`
+	ReasoningPrefix int             `json:"begun_reasoning,omitempty"`
+	Edited          bool            `json:"edited,omitempty"`
+	Tokens          []int32         `json:"tokens,omitempty"`
 }
 
 // omitted hides a field of an embedded struct.
@@ -38,7 +38,7 @@ type omitted struct{}
 func (a Answer) JSON() AnswerJSON {
 	j := AnswerJSON{
 		Settings: a.Settings, System: a.System, Receipt: a.Receipt, Seed: a.Seed, Context: a.Context, Usage: a.Usage,
-		Timings: a.Timings.Micro(), End: a.End, Error: a.Error, Begun: a.Begun, BegunReasoning: a.BegunReasoning, Edited: a.Edited, Tokens: a.Tokens,
+		Timings: a.Timings.Micro(), End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited, Tokens: a.Tokens,
 	}
 	if a.Receipt.HasParams() {
 		j.Chain = &a.Receipt.Params
@@ -53,11 +53,11 @@ func (j AnswerJSON) Answer() Answer {
 	}
 	return Answer{
 		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Receipt: j.Receipt},
-		Settings: j.Settings, System: j.System, Seed: j.Seed, Context: j.Context, Error: j.Error, Begun: j.Begun, BegunReasoning: j.BegunReasoning, Edited: j.Edited, Tokens: j.Tokens,
+		Settings: j.Settings, System: j.System, Seed: j.Seed, Context: j.Context, Error: j.Error, Prefix: j.Prefix, ReasoningPrefix: j.ReasoningPrefix, Edited: j.Edited, Tokens: j.Tokens,
 	}
 }
 
-// check returns an *InvalidError if a is not what can be kept.
+// check returns an *InvalidError if a is not what can be stored.
 func (a Answer) check() error {
 	for _, f := range []struct {
 		name string
@@ -76,8 +76,8 @@ func (a Answer) check() error {
 		}
 	}
 	switch {
-	case a.Begun < 0 || a.BegunReasoning < 0:
-		return &InvalidError{"begun", fmt.Sprintf("is %d bytes of the text and %d of the reasoning", a.Begun, a.BegunReasoning)}
+	case a.Prefix < 0 || a.ReasoningPrefix < 0:
+		return &InvalidError{"begun", fmt.Sprintf("is %d bytes of the text and %d of the reasoning", a.Prefix, a.ReasoningPrefix)}
 	case a.EndProb != a.EndProb:
 		return &InvalidError{"end probability", "is not a number"}
 	}

@@ -47,14 +47,14 @@ type ballast struct {
 	path    string
 	size    int64
 	reserve int64 // free bytes that filling must leave
-	held    bool
+	filled  bool
 	log     *slog.Logger
 }
 
 func newBallast(opt Options) *ballast {
 	b := &ballast{path: opt.Path + ".ballast", size: opt.Ballast, reserve: opt.MinFree, log: opt.Log}
 	if info, err := os.Stat(b.path); err == nil && info.Size() == b.size {
-		b.held = true
+		b.filled = true
 	}
 	if free, err := opt.free(filepath.Dir(opt.Path)); err == nil {
 		b.fill(free)
@@ -67,7 +67,7 @@ func newBallast(opt Options) *ballast {
 func (b *ballast) fill(free int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.held || b.size <= 0 || free < b.reserve+b.size {
+	if b.filled || b.size <= 0 || free < b.reserve+b.size {
 		return
 	}
 	// Not zeros, which some file systems store as nothing.
@@ -76,21 +76,21 @@ func (b *ballast) fill(free int64) {
 		os.Remove(b.path)
 		return
 	}
-	b.held = true
+	b.filled = true
 }
 
 // drop frees the room and reports whether it did.
 func (b *ballast) drop() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.held {
+	if !b.filled {
 		return false
 	}
 	if err := os.Remove(b.path); err != nil {
 		b.log.Error("failed to free the disk space set aside", "error", err)
 		return false
 	}
-	b.held = false
+	b.filled = false
 	b.log.Warn("the disk is full; the space set aside is in use now", "bytes", b.size)
 	return true
 }

@@ -1,4 +1,4 @@
-// Package store keeps conversations, their messages, presets and settings in one
+// Package store stores conversations, their messages, presets and settings in one
 // SQLite file, and finds words in them.
 //
 // What a method has returned without error survives the end of the process and of
@@ -39,7 +39,7 @@ type Options struct {
 	Now     func() time.Time // default time.Now
 	Log     *slog.Logger     // default: nothing is logged
 	MinFree int64            // free bytes on the disk that a new conversation needs; default 256 MiB
-	Ballast int64            // bytes set aside for the day the disk is full; default 16 MiB, negative: none
+	Ballast int64            // bytes that are reserved for when the disk is full; default 16 MiB, negative: none
 
 	free       func(dir string) (int64, error)
 	migrations []migrations.Migration
@@ -248,7 +248,7 @@ func setPragmas(c *sqlite3.SQLiteConn) error {
 }
 
 // write runs do in a transaction of the writer. Where the disk is full it gives the
-// ballast up and runs do once more, so do must not add to what it has returned.
+// ballast up and runs do again, so do must not add to what it has returned.
 func (s *Store) write(ctx context.Context, do func(tx *sql.Tx) error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

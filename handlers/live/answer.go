@@ -33,7 +33,7 @@ type run struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended and is stored
 	stopped bool
-	settled bool // the engine has said how it ended
+	settled bool // the engine has reported how it ended
 	started time.Time
 	phase   infer.EventType // of the event seen last
 	since   time.Time       // when the phase began
@@ -70,7 +70,7 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 func (c *Chat) begin(t *turn) {
 	svc, a := c.service, t.Answer
 	request := c.request(c.branch[:len(c.branch)-1], t.request(), a.System)
-	if request.Continue && a.Begun+a.BegunReasoning == 0 {
+	if request.Continue && a.Prefix+a.ReasoningPrefix == 0 {
 		request.Begun = t.ids[:len(t.ids):len(t.ids)]
 	}
 	a.Settings.ask(&request)
@@ -195,7 +195,7 @@ func (c *Chat) apply(r *run, e infer.Event) {
 	}
 }
 
-// enter books the time of the phase that ended, if e begins another.
+// enter records the time of the phase that ended, if e begins another.
 func (r *run) enter(phase infer.EventType, now time.Time) {
 	if phase == r.phase {
 		return
@@ -224,14 +224,14 @@ func (c *Chat) write(t *turn, text, reasoning string) {
 	a := t.Answer
 	if reasoning != "" {
 		if !a.Thinking && t.reasoning.Len() > 0 {
-			reasoning = "\n\n" + reasoning // it thinks again, behind what it said
+			reasoning = "\n\n" + reasoning // the model reasons again, behind its text
 		}
 		a.Thinking = true
 		t.reasoning.WriteString(reasoning)
 	}
-	told := Event{Type: EventText, ID: t.ID, Reasoning: reasoning, Thinking: a.Thinking, Tokens: a.Usage.CompletionTokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First}
+	grown := Event{Type: EventText, ID: t.ID, Reasoning: reasoning, Thinking: a.Thinking, Tokens: a.Usage.CompletionTokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First}
 	if text == "" || reasoning != "" {
-		c.publish(told)
+		c.publish(grown)
 	}
 	if text == "" {
 		return
@@ -241,8 +241,8 @@ func (c *Chat) write(t *turn, text, reasoning string) {
 		c.publish(Event{Type: EventBlock, ID: t.ID, Reasoning: t.reasoning.String(), Thinking: true})
 	}
 	t.text.WriteString(text)
-	told.Text, told.Reasoning, told.Thinking = text, "", false
-	c.publish(told)
+	grown.Text, grown.Reasoning, grown.Thinking = text, "", false
+	c.publish(grown)
 	whole := t.text.String()
 	for {
 		begin := t.split.start
@@ -255,7 +255,7 @@ func (c *Chat) write(t *turn, text, reasoning string) {
 	}
 }
 
-// prompted books the prompt. An answer that is written on keeps that of its beginning: the
+// prompted records the size of the prompt. A continued answer keeps that of its beginning: the
 // engine's prompt has what is among its tokens already.
 func (r *run) prompted(total, cached int) {
 	if u := &r.turn.Answer.Usage; r.base.Usage.CompletionTokens == 0 {
@@ -263,7 +263,7 @@ func (r *run) prompted(total, cached int) {
 	}
 }
 
-// settle books what the engine says at the end.
+// settle records what the engine reports at the end.
 func (r *run) settle(d *infer.Done, status infer.Status) {
 	r.settled = true
 	a := r.turn.Answer
@@ -277,12 +277,12 @@ func (r *run) settle(d *infer.Done, status infer.Status) {
 	}
 }
 
-// finish ends an answer with the engine's verdict, stores it, and tells the readers.
+// finish ends an answer as the engine did, stores it, and publishes the end.
 func (c *Chat) finish(r *run, err error) {
 	defer c.mustExclude()()
 	t := r.turn
 	a := t.Answer
-	// Readers are told when it is stored: until then they are shown an answer that runs.
+	// The end is published when it is stored: until then readers see an answer that runs.
 	state, failure := c.verdict(r, err)
 	made := t.record()
 	made.Error, _ = json.Marshal(failure) // cannot fail
@@ -338,7 +338,7 @@ func (c *Chat) settleEnding() error {
 	return storeError(err)
 }
 
-// changed says that the list of chats looks different now.
+// changed notifies those who show the list of chats that it has changed.
 func (c *Chat) changed() {
 	if !c.temporary {
 		c.service.notify(c.owner)

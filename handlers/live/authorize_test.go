@@ -36,7 +36,7 @@ func TestAChatOfAnotherDoesNotExist(t *testing.T) {
 				"stop":       c.Stop(ctx, who, 0),
 				"replay":     c.Replay(ctx, who, 0),
 				"recipe":     second(c.Recipe(ctx, who, 0)),
-				"panel":      second(c.Keep(ctx, who, Panel{Settings: DefaultSettings()}, "")),
+				"panel":      second(c.SetPanel(ctx, who, Panel{Settings: DefaultSettings()}, "")),
 				"fork":       second(s.Fork(ctx, who, c, 1)),
 				"tree":       func() error { _, _, err := s.Tree(ctx, who, c.ID()); return err }(),
 				"about":      second(s.Conversation(ctx, who, c.ID())),

@@ -5,7 +5,7 @@ import "strings"
 // splitter finds where the blocks of a growing Markdown text end. A block is a
 // paragraph, a heading, a list, a fenced code block and so on, with the blank
 // lines after it; once it has ended, no further text can change it. It may be
-// found later than it could be: a block that is held longer is still rendered
+// found later than it could be: a block that is found later is still rendered
 // right. Each byte is looked at once, however long the text grows.
 type splitter struct {
 	start int // where the open block begins

@@ -38,7 +38,7 @@ func (t *turn) continued() chat.Message {
 	first := func(text *strings.Builder, bytes int) string {
 		return strings.ToValidUTF8(text.String()[:min(bytes, text.Len())], "")
 	}
-	return answerMessage(first(&t.reasoning, t.Answer.BegunReasoning), first(&t.text, t.Answer.Begun))
+	return answerMessage(first(&t.reasoning, t.Answer.ReasoningPrefix), first(&t.text, t.Answer.Prefix))
 }
 
 // message is a copy that can be handed out.

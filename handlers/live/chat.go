@@ -68,7 +68,7 @@ func (c *Chat) load(ctx context.Context) error {
 	return nil
 }
 
-// rename gives the chat a title that is stored, and tells the readers.
+// rename gives the chat a title that is stored, and publishes it.
 func (c *Chat) rename(title string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +80,7 @@ func (c *Chat) setTitle(title string) {
 	c.publish(Event{Type: EventTitle, Text: title})
 }
 
-// use makes model the one that answers from now on, and tells the readers.
+// use makes model the one that answers from now on, and publishes that it is.
 func (c *Chat) use(model string) {
 	defer c.mustExclude()()
 	c.setModel(model)

@@ -14,8 +14,8 @@ import (
 func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 	for name, temporary := range map[string]bool{"a stored chat": false, "a temporary chat": true} {
 		t.Run(name, func(t *testing.T) {
-			kept := openStore(t, storePath(t))
-			s, engine := newService(t, Options{Store: kept})
+			db := openStore(t, storePath(t))
+			s, engine := newService(t, Options{Store: db})
 			c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: DefaultSettings(), Opening: store.Opening{Model: "first"}}, temporary)
 			must(t, err)
 			asks := func(want string) {
@@ -53,7 +53,7 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 			}
 			if !temporary {
 				s.Close()
-				s, engine = newService(t, Options{Store: kept})
+				s, engine = newService(t, Options{Store: db})
 				c, err = s.Chat(context.Background(), me, c.ID())
 				must(t, err)
 			}
@@ -70,8 +70,8 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 func TestAChatKeepsTheModelOfItsFirstAnswerWhenAnotherIsLoaded(t *testing.T) {
 	for name, temporary := range map[string]bool{"a stored chat": false, "a temporary chat": true} {
 		t.Run(name, func(t *testing.T) {
-			kept := openStore(t, storePath(t))
-			s, engine := newService(t, Options{Store: kept})
+			db := openStore(t, storePath(t))
+			s, engine := newService(t, Options{Store: db})
 			engine.load("first")
 			c, err := s.Start(context.Background(), me, question("one"), temporary)
 			must(t, err)
@@ -104,7 +104,7 @@ func TestAChatKeepsTheModelOfItsFirstAnswerWhenAnotherIsLoaded(t *testing.T) {
 				return
 			}
 			s.Close()
-			s, engine = newService(t, Options{Store: kept})
+			s, engine = newService(t, Options{Store: db})
 			engine.load("second")
 			c, err = s.Chat(context.Background(), me, c.ID())
 			must(t, err)
@@ -116,7 +116,7 @@ func TestAChatKeepsTheModelOfItsFirstAnswerWhenAnotherIsLoaded(t *testing.T) {
 	}
 }
 
-// Chats that were begun before they kept a model have none stored, and imported ones may not.
+// Chats that began before chats had a model have none stored, and imported ones may not.
 func TestAChatWithoutAModelGoesOnWithThatOfItsFirstAnswer(t *testing.T) {
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
 	id, err := importList(s, store.Metadata{Title: "old"}, []store.Message{
@@ -137,8 +137,8 @@ func TestAChatWithoutAModelGoesOnWithThatOfItsFirstAnswer(t *testing.T) {
 }
 
 func TestTheModelThatAPersonChoseLastIsRemembered(t *testing.T) {
-	kept := openStore(t, storePath(t))
-	s, engine := newService(t, Options{Store: kept})
+	db := openStore(t, storePath(t))
+	s, engine := newService(t, Options{Store: db})
 	chosen := func(want string) {
 		t.Helper()
 		if got, err := s.ChosenModel(context.Background(), me); err != nil || got != want {
@@ -154,7 +154,7 @@ func TestTheModelThatAPersonChoseLastIsRemembered(t *testing.T) {
 	must(t, err)
 	chosen("second")
 	s.Close()
-	s, _ = newService(t, Options{Store: kept})
+	s, _ = newService(t, Options{Store: db})
 	chosen("second")
 }
 

@@ -202,10 +202,10 @@ func (c *Chat) Continue(ctx context.Context, who Principal, answer int64, s Sett
 	if old.Answer.Rewritten {
 		a.System = c.metadata.System
 	}
-	a.Begun, a.BegunReasoning, a.Edited = old.Answer.Begun, old.Answer.BegunReasoning, old.Answer.Edited || old.Answer.Rewritten
+	a.Prefix, a.ReasoningPrefix, a.Edited = old.Answer.Prefix, old.Answer.ReasoningPrefix, old.Answer.Edited || old.Answer.Rewritten
 	if len(tokens) == 0 || a.Receipt.Model != old.Answer.Receipt.Model {
 		// What there is are no tokens of this model.
-		tokens, a.Begun, a.BegunReasoning = nil, old.text.Len(), old.reasoning.Len()
+		tokens, a.Prefix, a.ReasoningPrefix = nil, old.text.Len(), old.reasoning.Len()
 	}
 	a.Usage, a.Timings = old.Answer.Usage, old.Answer.Timings
 	err = c.commit(ctx, func(ctx context.Context) error {

@@ -68,7 +68,7 @@ func (s *Service) Running(who Principal, id string) bool {
 	return c != nil && c.may(who, ActionRead) == nil && c.running()
 }
 
-// Characters of a title and of a folder's name that are kept.
+// Characters of a title and of a folder's name at most.
 const (
 	maxTitle  = 200
 	maxFolder = 60
@@ -83,7 +83,7 @@ func (s *Service) Rename(ctx context.Context, who Principal, id, title string) e
 	if title == "" {
 		return invalid("title", "the title is empty")
 	}
-	// A load in between would read the old title and be told of no new one.
+	// A load in between would read the old title and get no event of the new one.
 	defer s.loading.lock(id)()
 	if err := s.change(ctx, who, id, func(m *store.Metadata) { m.Title = title }); err != nil {
 		return err
@@ -183,19 +183,19 @@ func (s *Service) SetModel(ctx context.Context, who Principal, id, model string)
 
 func checkModel(model string) error {
 	if len(model) > maxModel {
-		return invalid("model", "the model's name has %d bytes, and at most %d are kept", len(model), maxModel)
+		return invalid("model", "the model's name has %d bytes, and at most %d are stored", len(model), maxModel)
 	}
 	return checkUTF8("model", model)
 }
 
-// oneLine is a name as it is kept: without line breaks and doubled spaces.
+// oneLine returns a name as it is stored: without line breaks and doubled spaces.
 func oneLine(field, name string, max int) (string, error) {
 	if err := checkUTF8(field, name); err != nil {
 		return "", err
 	}
 	name = strings.Join(strings.Fields(name), " ")
 	if n := utf8.RuneCountInString(name); n > max {
-		return "", invalid(field, "the %s has %d characters, and at most %d are kept", field, n, max)
+		return "", invalid(field, "the %s has %d characters, and at most %d are stored", field, n, max)
 	}
 	return name, nil
 }
@@ -210,7 +210,7 @@ func (s *Service) Move(ctx context.Context, who Principal, id, folder string) er
 	return s.change(ctx, who, id, func(m *store.Metadata) { m.Folder = folder })
 }
 
-// RenameFolder gives a folder another name, and returns it as it is kept. It fails with a
+// RenameFolder gives a folder another name, and returns it as it is stored. It fails with a
 // *TakenError if another folder has it.
 func (s *Service) RenameFolder(ctx context.Context, who Principal, from, name string) (string, error) {
 	if err := who.may(ActionChange, KindChat); err != nil {
@@ -223,7 +223,7 @@ func (s *Service) RenameFolder(ctx context.Context, who Principal, from, name st
 	case name == "":
 		return "", invalid("name", "the folder's name is empty")
 	case from == "":
-		return "", invalid("folder", "it is not said which folder")
+		return "", invalid("folder", "the name of the folder is missing")
 	case s.opt.Store == nil:
 		return "", errNoFolder
 	}
@@ -315,7 +315,7 @@ func (s *Service) change(ctx context.Context, who Principal, id string, change s
 }
 
 // Delete puts a chat in the trash. An answer that runs in it is stopped first, and its
-// text kept. A temporary chat is gone.
+// text db. A temporary chat is gone.
 func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
 	if err := who.may(ActionChange, KindChat); err != nil {
 		return err
@@ -440,9 +440,9 @@ func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[stor
 	if err := who.may(ActionChange, KindChat); err != nil {
 		return store.Conversation{}, err
 	}
-	kept, temporary := messages(s.memory), true
+	target, temporary := messages(s.memory), true
 	if s.opt.Store != nil {
-		kept, temporary = s.opt.Store, false
+		target, temporary = s.opt.Store, false
 	}
 	var n store.Metadata
 	var leaf int64
@@ -468,7 +468,7 @@ func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[stor
 			yield(store.Message{}, err)
 		}
 	}
-	c, err := s.importInto(ctx, who.Owner, kept, checked, func() (store.Metadata, int64) { return n, leaf })
+	c, err := s.importInto(ctx, who.Owner, target, checked, func() (store.Metadata, int64) { return n, leaf })
 	if err != nil {
 		return store.Conversation{}, err
 	}
@@ -476,7 +476,7 @@ func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[stor
 }
 
 // importInto waits until no more than imports others are imported.
-func (s *Service) importInto(ctx context.Context, owner string, kept messages, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error) {
+func (s *Service) importInto(ctx context.Context, owner string, target messages, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error) {
 	select {
 	case s.importing <- struct{}{}:
 	case <-ctx.Done():
@@ -485,7 +485,7 @@ func (s *Service) importInto(ctx context.Context, owner string, kept messages, l
 		return store.Conversation{}, ErrClosed
 	}
 	defer func() { <-s.importing }()
-	c, err := kept.Import(ctx, owner, list, about)
+	c, err := target.Import(ctx, owner, list, about)
 	if err != nil {
 		return store.Conversation{}, storeError(err)
 	}

@@ -15,7 +15,7 @@ const (
 	RoleModel Role = "model"
 )
 
-// AnswerState is the life of an answer. It moves forward only, until the answer is
+// AnswerState is what happens to an answer. It moves forward only, until the answer is
 // continued.
 type AnswerState string
 
@@ -23,9 +23,9 @@ const (
 	Waiting     AnswerState = "waiting"     // in the queue, or the model is loading, or the prompt is being read
 	Writing     AnswerState = "writing"     // the first token is there
 	Done        AnswerState = "done"        // the model ended it, or a limit did
-	Stopped     AnswerState = "stopped"     // a person ended it; its text is kept
-	Failed      AnswerState = "failed"      // the engine ended it; its text is kept
-	Interrupted AnswerState = "interrupted" // the server ended while it ran; its text is kept
+	Stopped     AnswerState = "stopped"     // a person ended it; its text is stored
+	Failed      AnswerState = "failed"      // the engine ended it; its text is stored
+	Interrupted AnswerState = "interrupted" // the server ended while it ran; its text is stored
 )
 
 // Running reports whether more may follow.
@@ -41,7 +41,7 @@ type Message struct {
 	Versions  int   // how many there are
 	Role      Role
 	Text      string
-	Reasoning string // of an answer: what the model thought before it said Text
+	Reasoning string // of an answer: the reasoning before Text
 	At        time.Time
 	Answer    *Answer // answers only
 }
@@ -84,7 +84,7 @@ const (
 )
 
 // Event is one change of a chat. Seq counts without gaps, and never takes a number
-// that an earlier life of the chat has used. A merged event stands for First to Seq. Fields
+// that was used when the chat was loaded before. A merged event stands for First to Seq. Fields
 // with a name in JSON are sent to open pages as they are; package stream renders the others.
 type Event struct {
 	First      int64         `json:"first,omitempty"`
@@ -115,7 +115,7 @@ func (e *Event) size() int {
 	return size
 }
 
-// merge appends next to e if one event can say both, and reports whether it did.
+// merge appends next to e if one event can stand for both, and reports whether it did.
 func (e *Event) merge(next *Event) bool {
 	if e.Type != next.Type || e.ID != next.ID || e.Seq+1 != next.First {
 		return false

@@ -5,7 +5,7 @@ import "sync"
 // locks are one for each name that is in use.
 type locks struct {
 	mu   sync.Mutex
-	held map[string]*namedLock
+	used map[string]*namedLock
 }
 
 type namedLock struct {
@@ -16,13 +16,13 @@ type namedLock struct {
 // lock waits for the lock of a name, and returns what gives it back.
 func (l *locks) lock(name string) (unlock func()) {
 	l.mu.Lock()
-	if l.held == nil {
-		l.held = map[string]*namedLock{}
+	if l.used == nil {
+		l.used = map[string]*namedLock{}
 	}
-	n := l.held[name]
+	n := l.used[name]
 	if n == nil {
 		n = &namedLock{}
-		l.held[name] = n
+		l.used[name] = n
 	}
 	n.users++
 	l.mu.Unlock()
@@ -32,7 +32,7 @@ func (l *locks) lock(name string) (unlock func()) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if n.users--; n.users == 0 {
-			delete(l.held, name)
+			delete(l.used, name)
 		}
 	}
 }

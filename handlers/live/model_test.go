@@ -175,7 +175,7 @@ func TestReadersSeeTheChat(t *testing.T) {
 	t.Run("of a stored chat", func(t *testing.T) { checkReaders(t, openStore(t, storePath(t))) })
 }
 
-func checkReaders(t *testing.T, kept Store) {
+func checkReaders(t *testing.T, db Store) {
 	word := rapid.SampledFrom([]string{"a ", "\n", "\n\n", "- b", "```\n", "# c\n", "", "ü"})
 	visible := word.Filter(func(w string) bool { return strings.TrimSpace(w) != "" })
 	rapid.Check(t, func(t *rapid.T) {
@@ -184,11 +184,11 @@ func checkReaders(t *testing.T, kept Store) {
 			QueueEvents: rapid.IntRange(1, 20).Draw(t, "queue"),
 			QueueBytes:  rapid.IntRange(100, 4000).Draw(t, "bytes"),
 			History:     rapid.IntRange(1, 30).Draw(t, "history"),
-			Store:       kept,
+			Store:       db,
 			Page:        rapid.IntRange(1, 5).Draw(t, "page"),
 		})
 		defer s.Close()
-		c, err := s.Create(context.Background(), me, kept == nil)
+		c, err := s.Create(context.Background(), me, db == nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func checkReaders(t *testing.T, kept Store) {
 				}
 				p := Panel{Settings: DefaultSettings()}
 				p.TopK = rapid.IntRange(1, 9).Draw(t, "top-k")
-				if _, err := c.Keep(context.Background(), me, p, word.Draw(t, "system prompt")); err != nil {
+				if _, err := c.SetPanel(context.Background(), me, p, word.Draw(t, "system prompt")); err != nil {
 					t.Fatal(err)
 				}
 			},

@@ -19,7 +19,7 @@ const maxPresetID = 64
 
 func (p Panel) validate(system string) error {
 	if len(p.Preset) > maxPresetID {
-		return invalid("preset", "preset has %d bytes, and at most %d are kept", len(p.Preset), maxPresetID)
+		return invalid("preset", "preset has %d bytes, and at most %d are stored", len(p.Preset), maxPresetID)
 	}
 	if err := checkUTF8("preset", p.Preset); err != nil {
 		return err
@@ -36,10 +36,10 @@ func (p Panel) record() json.RawMessage {
 	return text
 }
 
-// Keep stores the panel of a chat, also while an answer is written. Of several who do
-// so the last one wins, and the others are told. It returns the number of the event after
+// SetPanel stores the panel of a chat, also while an answer is written. Of several who do
+// so the last one wins, and the readers are sent the panel. It returns the number of the event after
 // which the panel is this one.
-func (c *Chat) Keep(ctx context.Context, who Principal, p Panel, system string) (seq int64, err error) {
+func (c *Chat) SetPanel(ctx context.Context, who Principal, p Panel, system string) (seq int64, err error) {
 	if err := c.may(who, ActionChange); err != nil {
 		return 0, err
 	}
@@ -75,7 +75,7 @@ func (c *Chat) panelChange(p Panel, system string) store.Change {
 	return func(m *store.Metadata) { m.System, m.Settings = system, record }
 }
 
-// setPanel makes a panel that is stored the one of the chat, and tells the readers if it is
+// setPanel makes a panel that is stored the one of the chat, and publishes it if it is
 // another one.
 func (c *Chat) setPanel(p Panel, system string) {
 	if c.panelChange(p, system) == nil {

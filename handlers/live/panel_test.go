@@ -11,7 +11,7 @@ import (
 // keep keeps a panel and returns the number of its event.
 func keep(t testing.TB, c *Chat, p Panel, system string) int64 {
 	t.Helper()
-	seq, err := c.Keep(context.Background(), me, p, system)
+	seq, err := c.SetPanel(context.Background(), me, p, system)
 	must(t, err)
 	return seq
 }
@@ -54,8 +54,8 @@ func TestPanel_ReadersAreToldOfAChangeAndOnlyTheLastIsKeptForThoseWhoComeBack(t 
 
 func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
 	path := storePath(t)
-	kept := openStore(t, path)
-	s, engine := newService(t, Options{Store: kept})
+	db := openStore(t, path)
+	s, engine := newService(t, Options{Store: db})
 	q := question("one")
 	q.Settings.TopK, q.Settings.Seed, q.System, q.Preset = 7, 5, "Be brief.", "precise"
 	c, err := s.Start(context.Background(), me, q, false)
@@ -75,7 +75,7 @@ func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
 	fork, err := s.Fork(context.Background(), me, c, c.branch.leaf())
 	must(t, err)
 	s.Close()
-	must(t, kept.Close())
+	must(t, db.Close())
 
 	s, engine = newService(t, Options{Store: openStore(t, path)})
 	for id, want := range map[string]Panel{c.ID(): changed, fork: changed, other.ID(): {Settings: DefaultSettings()}} {
@@ -145,12 +145,12 @@ func TestPanel_RefusesWhatNoAnswerCouldBeMadeWith(t *testing.T) {
 	} {
 		p, system := Panel{Settings: DefaultSettings()}, ""
 		change(&p, &system)
-		if _, err := c.Keep(context.Background(), me, p, system); err == nil {
-			t.Errorf("%s is kept", name)
+		if _, err := c.SetPanel(context.Background(), me, p, system); err == nil {
+			t.Errorf("%s is stored", name)
 		}
 	}
 	must(t, s.Delete(context.Background(), me, c.ID()))
-	if _, err := c.Keep(context.Background(), me, Panel{Settings: DefaultSettings()}, ""); err != ErrNotFound {
+	if _, err := c.SetPanel(context.Background(), me, Panel{Settings: DefaultSettings()}, ""); err != ErrNotFound {
 		t.Errorf("the panel of a deleted chat: %v", err)
 	}
 }

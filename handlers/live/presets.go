@@ -126,7 +126,7 @@ func (s *Service) CreatePreset(ctx context.Context, who Principal, p Preset) (Pr
 		return Preset{}, err
 	}
 	if s.opt.Store == nil {
-		return Preset{}, errNotKept
+		return Preset{}, errNoStore
 	}
 	record, err := p.record()
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *Service) UsePreset(ctx context.Context, who Principal, chat, id string)
 	if system == "" || err == nil && system == before.System {
 		system = p.System
 	}
-	_, err = c.Keep(ctx, who, panel, system)
+	_, err = c.SetPanel(ctx, who, panel, system)
 	return err
 }
 
@@ -328,7 +328,7 @@ func (s *Service) ImportPresets(ctx context.Context, who Principal, list []Prese
 	}
 	switch {
 	case s.opt.Store == nil:
-		return nil, errNotKept
+		return nil, errNoStore
 	case len(list) == 0:
 		return nil, invalid("presets", "there are no presets in the file")
 	case len(list) > maxPresets:
@@ -353,8 +353,8 @@ func (s *Service) ImportPresets(ctx context.Context, who Principal, list []Prese
 	return added, presetError(err, "")
 }
 
-// errNotKept says that there is no place for presets.
-var errNotKept = invalid("", "this server keeps no presets of its own")
+// errNoStore says that there is no place for presets.
+var errNoStore = invalid("", "this server keeps no presets of its own")
 
 // own returns the number of a preset that a person made.
 func (s *Service) own(id string) (int64, error) {
@@ -397,7 +397,7 @@ func presetName(name string) (string, error) {
 	case n == 0:
 		return "", invalid("name", "the preset has no name")
 	case n > maxPresetName:
-		return "", invalid("name", "the name has %d characters, and at most %d are kept", n, maxPresetName)
+		return "", invalid("name", "the name has %d characters, and at most %d are stored", n, maxPresetName)
 	}
 	return name, nil
 }

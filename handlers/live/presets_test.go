@@ -144,7 +144,7 @@ func TestPresets_WithoutAStoreThereAreTheBuiltInOnes(t *testing.T) {
 		t.Errorf("there are %+v, %v", list, err)
 	}
 	if _, err := s.CreatePreset(background, me, Preset{Name: "x", Settings: DefaultSettings()}); err == nil {
-		t.Error("a preset is made and kept nowhere")
+		t.Error("a preset is made and stored nowhere")
 	}
 	if _, err := s.Preset(background, me, "1"); !errors.Is(err, ErrNoPreset) {
 		t.Errorf("preset 1: %v", err)

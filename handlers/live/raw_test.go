@@ -9,12 +9,12 @@ import (
 )
 
 func TestARawChatIsOneText(t *testing.T) {
-	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
+	db, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kept.Close()
-	s, engine := newService(t, Options{Store: kept})
+	defer db.Close()
+	s, engine := newService(t, Options{Store: db})
 	asked := func(want string) *answer {
 		t.Helper()
 		a := <-engine.asked

@@ -10,7 +10,7 @@ import (
 	"m40-llm/infer"
 )
 
-// ReplayState is the life of a replay.
+// ReplayState is what happens to a replay.
 type ReplayState string
 
 const (
@@ -22,7 +22,7 @@ const (
 )
 
 // Replay is an answer that is written once more from its receipt: the same prompt,
-// settings, seed and model. It proves that the answer can be made again, or says what
+// settings, seed and model. It proves that the answer can be made again, or reports what
 // is different now, and adds nothing to the chat.
 type Replay struct {
 	Answer  int64        `json:"answer"`
@@ -45,17 +45,17 @@ type Change struct {
 // replay is one that runs.
 type replay struct {
 	Replay
-	turn    *turn
-	request infer.Request
-	tokens  []int32 // of the answer
-	cut     bool    // the answer was ended from outside, and what comes behind it is no difference
-	differs bool    // is known; the receipt, which may say why, is still to come
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when it has ended
-	told    time.Time     // when the readers were told last
+	turn      *turn
+	request   infer.Request
+	tokens    []int32 // of the answer
+	cut       bool    // the answer was ended from outside, and what comes behind it is no difference
+	differs   bool    // is known; the receipt, which may say why, is still to come
+	cancel    context.CancelFunc
+	done      chan struct{} // closed when it has ended
+	published time.Time     // when the last event of it was
 }
 
-// replayPause is how long readers of a replay are told nothing new at most.
+// replayPause is the least time between two events of a replay that runs.
 const replayPause = 100 * time.Millisecond
 
 // Replay begins to write an answer of the branch once more, beside the chat. Stop ends
@@ -92,7 +92,7 @@ func (c *Chat) Replay(ctx context.Context, who Principal, answer int64) error {
 		done:    make(chan struct{}),
 	}
 	c.replays = replays{running: r}
-	c.tellReplay(r)
+	c.publishReplay(r)
 	c.service.wg.Go(func() {
 		defer close(r.done)
 		defer cancel()
@@ -116,7 +116,7 @@ func (c *Chat) again(at, tokens int) infer.Request {
 }
 
 // undecided reports whether an answer was ended from outside where tokens that were
-// still to come had a say in which ones stay, for they might have become a banned string.
+// still to come decided which ones stay, for they might have become a banned string.
 func undecided(a *Answer) bool { return a.State != Done && len(a.Settings.BannedStrings) > 0 }
 
 // recipe asks for answer number at of the branch with what its receipt says, behind the
@@ -226,13 +226,13 @@ func (c *Chat) compared(r *replay, equal int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.Equal = equal
-	if now := c.service.opt.Now(); now.Sub(r.told) >= replayPause {
-		r.told = now
-		c.tellReplay(r)
+	if now := c.service.opt.Now(); now.Sub(r.published) >= replayPause {
+		r.published = now
+		c.publishReplay(r)
 	}
 }
 
-// finishReplay tells the readers how a replay ended.
+// finishReplay publishes how a replay ended.
 func (c *Chat) finishReplay(r *replay, receipt *infer.Done, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,7 +258,7 @@ func (c *Chat) finishReplay(r *replay, receipt *infer.Done, err error) {
 		r.Changes = changes(r, receipt)
 	}
 	c.replays = replays{last: &r.Replay}
-	c.tellReplay(r)
+	c.publishReplay(r)
 }
 
 // changes lists what of the receipt is another now.
@@ -285,8 +285,8 @@ func changes(r *replay, now *infer.Done) (list []Change) {
 // shortHash is enough of a hash to tell two apart.
 func shortHash(hash string) string { return hash[:min(12, len(hash))] }
 
-// tellReplay publishes how far a replay is.
-func (c *Chat) tellReplay(r *replay) {
+// publishReplay publishes how far a replay is.
+func (c *Chat) publishReplay(r *replay) {
 	state := r.Replay
 	c.publish(Event{Type: EventReplay, ID: r.Answer, Replay: &state})
 }

@@ -258,8 +258,8 @@ func TestReplay_ReadersAreTold(t *testing.T) {
 // model did, and is the beginning of the replay too.
 func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 	path := storePath(t)
-	kept := openStore(t, path)
-	s, engine := newService(t, Options{Store: kept})
+	db := openStore(t, path)
+	s, engine := newService(t, Options{Store: db})
 	c, a := start(t, s, engine, "one")
 	a.tokensOf(0, 1)
 	a.end("v1")
@@ -286,7 +286,7 @@ func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 	settle(c)
 	s.Close()
 
-	s = New(engine, Options{Store: kept}) // what a person wrote is known to the next server too
+	s = New(engine, Options{Store: db}) // what a person wrote is known to the next server too
 	defer s.Close()
 	c, err := s.Chat(context.Background(), me, c.ID())
 	must(t, err)

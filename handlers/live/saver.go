@@ -42,7 +42,7 @@ func (v *saver) stop() {
 	}
 }
 
-// save stores what all chats have to say since the last time.
+// save stores what the running answers of all chats have gained since the last time.
 func (v *saver) save(s *Service) {
 	var batch []store.Progress
 	var err error
@@ -55,7 +55,7 @@ func (v *saver) save(s *Service) {
 		}
 	}
 	if len(batch) > 0 {
-		// An answer may end between our look at it and the commit. Then the store has
+		// An answer may end between this loop and the commit. Then the store has
 		// its whole text and leaves it alone.
 		if _, saveErr := s.opt.Store.SaveProgress(context.Background(), batch); saveErr != nil {
 			err = saveErr

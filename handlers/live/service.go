@@ -11,7 +11,7 @@
 // An answer belongs to the chat, not to the reader who asked for it: it goes on
 // when everybody leaves.
 //
-// Chats are kept in a Store. What a command has returned without error is in it; the
+// Chats are stored in a Store. What a command has returned without error is in it; the
 // text of running answers is at most half a second behind, saved for all chats in one
 // transaction. Only chats that are used are in memory. Temporary chats are there alone,
 // and end with the server.
@@ -94,7 +94,7 @@ type Options struct {
 	QueueEvents  int              // events a reader may be behind; default 256
 	QueueBytes   int              // bytes a reader may be behind; default 256 KiB
 	Page         int              // messages handed out at once; default 100
-	History      int              // events kept for readers that come back; default 2048
+	History      int              // events remembered for readers that come back; default 2048
 	SaveEvery    time.Duration    // how often running answers are saved; default 250 ms, so that half a second holds on a slow disk
 	UnloadAfter  time.Duration    // how long a stored chat that nobody reads stays in memory; default 10 minutes
 	Now          func() time.Time // default time.Now
@@ -296,7 +296,7 @@ func (s *Service) Chat(ctx context.Context, who Principal, id string) (*Chat, er
 	return c, c.may(who, ActionRead)
 }
 
-// load returns a chat from memory, else from where its messages are kept.
+// load returns a chat from memory, else from where its messages are stored.
 func (s *Service) load(ctx context.Context, owner, id string) (*Chat, error) {
 	if c := s.loaded(id); c != nil {
 		return c, nil

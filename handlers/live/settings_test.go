@@ -60,8 +60,8 @@ func TestSettings_TheFirstFieldThatIsWrongIsNamed(t *testing.T) {
 }
 
 func TestSettings_AllOfThemReachTheEngineAndTheReceipt(t *testing.T) {
-	kept := openStore(t, storePath(t))
-	s, engine := newService(t, Options{Store: kept})
+	db := openStore(t, storePath(t))
+	s, engine := newService(t, Options{Store: db})
 	want := Settings{
 		Params: sample.Params{
 			Temperature: 1.1, DynatempRange: 0.3, DynatempExponent: 1.5, TopK: 7, TopP: 0.8, MinP: 0.02, TypicalP: 0.7, TopNSigma: 1.5, MinKeep: 2,

@@ -8,7 +8,7 @@ import (
 	"m40-llm/store"
 )
 
-// Space is what is to be said of the place where chats are kept.
+// Space is the state of the disk where chats are stored.
 type Space struct {
 	Free    int64 // bytes
 	Scarce  bool  // too few for a new chat

@@ -8,8 +8,8 @@ import (
 	"m40-llm/store"
 )
 
-// messages is what one chat needs of the place where its messages are kept. What a
-// method has returned without error is kept. *store.Store is one, and so is memory,
+// messages is what one chat needs of the place where its messages are stored. What a
+// method has returned without error is stored. *store.Store is one, and so is memory,
 // for chats that are not to be stored.
 type messages interface {
 	Start(ctx context.Context, owner string, n store.Metadata, q store.NewMessage, a store.NewAnswer) (c store.Conversation, question, answer store.Message, err error)
@@ -28,7 +28,7 @@ type messages interface {
 	Import(ctx context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error)
 }
 
-// presets is where a person's presets are kept.
+// presets is where a person's presets are stored.
 type presets interface {
 	Presets(ctx context.Context, owner string) ([]store.Preset, error)
 	Preset(ctx context.Context, owner string, id int64) (store.Preset, error)
@@ -40,7 +40,7 @@ type presets interface {
 	ImportPresets(ctx context.Context, owner string, list []store.Preset) ([]store.Preset, error)
 }
 
-// Store is where chats and presets are kept: *store.Store.
+// Store is where chats and presets are stored: *store.Store.
 type Store interface {
 	messages
 	presets

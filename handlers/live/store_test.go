@@ -33,16 +33,16 @@ func storePath(t testing.TB) string {
 
 func openStore(t testing.TB, path string) *store.Store {
 	t.Helper()
-	kept, err := store.Open(context.Background(), store.Options{Path: path, Ballast: -1})
+	db, err := store.Open(context.Background(), store.Options{Path: path, Ballast: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := kept.Close(); err != nil {
+		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return kept
+	return db
 }
 
 // view is what a page shows of a chat.
@@ -69,8 +69,8 @@ func must(t testing.TB, err error) {
 
 func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	path := storePath(t)
-	kept := openStore(t, path)
-	s, engine := newService(t, Options{Store: kept})
+	db := openStore(t, path)
+	s, engine := newService(t, Options{Store: db})
 	q := question("one")
 	q.System = "Be brief."
 	q.Settings.TopK, q.Settings.Seed = 7, 5
@@ -95,7 +95,7 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	must(t, s.Rename(context.Background(), me, c.ID(), "  A\ntitle "))
 	before := view(c)
 	s.Close()
-	must(t, kept.Close())
+	must(t, db.Close())
 
 	s, engine = newService(t, Options{Store: openStore(t, path)})
 	c, err = s.Chat(context.Background(), me, c.ID())
@@ -133,8 +133,8 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 
 func TestAStopOfTheServerStoresWhatIsWritten(t *testing.T) {
 	path := storePath(t)
-	kept := openStore(t, path)
-	s, engine := newService(t, Options{Store: kept, SaveEvery: time.Hour})
+	db := openStore(t, path)
+	s, engine := newService(t, Options{Store: db, SaveEvery: time.Hour})
 	var ids []string
 	for i := range 16 {
 		c, a := start(t, s, engine, fmt.Sprint("chat ", i))
@@ -142,7 +142,7 @@ func TestAStopOfTheServerStoresWhatIsWritten(t *testing.T) {
 		ids = append(ids, c.ID())
 	}
 	s.Close()
-	must(t, kept.Close())
+	must(t, db.Close())
 	s, _ = newService(t, Options{Store: openStore(t, path)})
 	for _, id := range ids {
 		c, err := s.Chat(context.Background(), me, id)
@@ -193,8 +193,8 @@ func TestAChatThatIsUnloadedLosesNothing(t *testing.T) {
 }
 
 func TestATemporaryChatNeverReachesTheStore(t *testing.T) {
-	kept := openStore(t, storePath(t))
-	s, engine := newService(t, Options{Store: kept})
+	db := openStore(t, storePath(t))
+	s, engine := newService(t, Options{Store: db})
 	c, err := s.Start(context.Background(), me, question("a secret word"), true)
 	must(t, err)
 	a := <-engine.asked
@@ -206,8 +206,8 @@ func TestATemporaryChatNeverReachesTheStore(t *testing.T) {
 	if fork, err := s.Chat(context.Background(), me, id); err != nil || !snapshotOf(fork).Temporary || lastMessage(t, fork).Text != "another secret word" {
 		t.Errorf("the fork of a temporary chat: %v", err)
 	}
-	found, err := kept.Search(context.Background(), Owner, store.Query{Text: "secret"})
-	list, listErr := kept.Conversations(context.Background(), Owner, store.Filter{})
+	found, err := db.Search(context.Background(), Owner, store.Query{Text: "secret"})
+	list, listErr := db.Conversations(context.Background(), Owner, store.Filter{})
 	if err != nil || listErr != nil || len(found.Messages)+len(found.Titles)+len(list) != 0 {
 		t.Errorf("the store has %+v and %+v (%v, %v)", found, list, err, listErr)
 	}
@@ -378,11 +378,11 @@ const crashChats = 4
 // playServer is the process that a test kills: it begins four chats, each with a
 // second question in another, and says what is acknowledged and what is saved.
 func playServer(path string) error {
-	kept, err := store.Open(context.Background(), store.Options{Path: path, Ballast: -1})
+	db, err := store.Open(context.Background(), store.Options{Path: path, Ballast: -1})
 	if err != nil {
 		return err
 	}
-	s := New(endless{newScript()}, Options{Store: reporting{kept}, SaveEvery: 50 * time.Millisecond})
+	s := New(endless{newScript()}, Options{Store: reporting{db}, SaveEvery: 50 * time.Millisecond})
 	for i := range crashChats {
 		c, err := s.Start(context.Background(), me, question(fmt.Sprint("question ", i)), false)
 		if err != nil {
@@ -436,11 +436,11 @@ func TestKilledWhileFourChatsStream(t *testing.T) {
 }
 
 func checkAfterKill(t *testing.T, path string, kill int, asked map[string]string, saved map[string]int) {
-	kept, err := store.Open(context.Background(), store.Options{Path: path, Ballast: -1})
+	db, err := store.Open(context.Background(), store.Options{Path: path, Ballast: -1})
 	must(t, err)
-	defer kept.Close()
+	defer db.Close()
 	engine := newScript()
-	s := New(engine, Options{Store: kept})
+	s := New(engine, Options{Store: db})
 	defer s.Close()
 	for id, text := range asked {
 		c, err := s.Chat(context.Background(), me, id)

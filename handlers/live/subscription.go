@@ -26,7 +26,7 @@ type Subscription struct {
 	err   error
 }
 
-// Ready is signalled when Take has something to say.
+// Ready is signalled when Take has something to return.
 func (s *Subscription) Ready() <-chan struct{} { return s.ready }
 
 // Take returns the events that came since the last call. Its error, ErrSlow or

@@ -59,15 +59,15 @@ func inTime(t *testing.T, what string, do func() error) {
 // others are read and written meanwhile, and the chat itself is read.
 func TestNobodyWaitsForTheDiskOfAnotherChat(t *testing.T) {
 	path := storePath(t)
-	kept := openStore(t, path)
-	before, engine := newService(t, Options{Store: kept})
+	db := openStore(t, path)
+	before, engine := newService(t, Options{Store: db})
 	c, a := start(t, before, engine, "not in memory")
 	a.finish()
 	settle(c)
 	stored := c.ID()
 	before.Close()
 
-	slow := &slowStore{Store: kept, reached: make(chan struct{}), goOn: make(chan struct{})}
+	slow := &slowStore{Store: db, reached: make(chan struct{}), goOn: make(chan struct{})}
 	s, engine := newService(t, Options{Store: slow})
 	held, a := start(t, s, engine, "held up")
 	a.finish()
@@ -171,8 +171,8 @@ func TestOnlyTwoChatsAreImportedAtOnce(t *testing.T) {
 }
 
 func TestAnswersThatNobodyReadsDoNotShutOutOthers(t *testing.T) {
-	kept := openStore(t, storePath(t))
-	s, engine := newService(t, Options{Store: kept, MaxChats: 6, MaxUnwatched: 4})
+	db := openStore(t, storePath(t))
+	s, engine := newService(t, Options{Store: db, MaxChats: 6, MaxUnwatched: 4})
 	c, a := start(t, s, engine, "stored")
 	a.finish()
 	settle(c)

@@ -88,8 +88,8 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 			}
 		}
 		fmt.Fprintf(&text, "\n## %s\n", who)
-		if thought := strings.TrimSpace(m.Reasoning); thought != "" {
-			fmt.Fprintf(&text, "\n> %s\n", strings.ReplaceAll(thought, "\n", "\n> "))
+		if reasoning := strings.TrimSpace(m.Reasoning); reasoning != "" {
+			fmt.Fprintf(&text, "\n> %s\n", strings.ReplaceAll(reasoning, "\n", "\n> "))
 		}
 		fmt.Fprintf(&text, "\n%s\n", strings.TrimSpace(m.Text))
 	}
@@ -121,7 +121,7 @@ func attach(c echo.Context, title, ending string) {
 }
 
 // importChat answers POST /import with the file as the body, or in a form as "file".
-// Scripts are told what was imported.
+// Scripts get what was imported as JSON.
 func (h *Handlers) importChat(c echo.Context) error {
 	file, err := importedFile(c)
 	if err != nil {
@@ -403,19 +403,19 @@ func importMessage(m exportedMessage, raw bool) store.Message {
 	case m.Reasoning != nil:
 		out.Reasoning = *m.Reasoning
 	case !raw:
-		if a := out.Answer; a != nil && a.Begun > 0 {
-			reasoning, text := splitThought(m.Text[:min(a.Begun, len(m.Text))])
-			a.BegunReasoning, a.Begun = len(reasoning), len(text)
+		if a := out.Answer; a != nil && a.Prefix > 0 {
+			reasoning, text := splitReasoning(m.Text[:min(a.Prefix, len(m.Text))])
+			a.ReasoningPrefix, a.Prefix = len(reasoning), len(text)
 		}
-		out.Reasoning, out.Text = splitThought(m.Text)
+		out.Reasoning, out.Text = splitReasoning(m.Text)
 	}
 	return out
 }
 
 var escapedTag = regexp.MustCompile(`<\\(\\{0,8}/think>)`)
 
-// splitThought takes apart the text of an answer in a file from before reasoning was a field.
-func splitThought(whole string) (reasoning, text string) {
+// splitReasoning takes apart the text of an answer in a file from before reasoning was a field.
+func splitReasoning(whole string) (reasoning, text string) {
 	rest, found := strings.CutPrefix(whole, "<think>")
 	if !found {
 		return "", whole

@@ -76,11 +76,11 @@ func (h *Handlers) send(c echo.Context, id string, q question) (chat string, err
 			}
 			first.Settings, first.Preset, first.System = p.Settings, p.ID, cmp.Or(q.system, p.System)
 		}
-		begun, err := h.Live.Start(ctx, who, first, q.temporary)
+		started, err := h.Live.Start(ctx, who, first, q.temporary)
 		if err != nil {
 			return "", err
 		}
-		return begun.ID(), nil
+		return started.ID(), nil
 	}
 	open, err := h.Live.Chat(ctx, who, id)
 	if err != nil {

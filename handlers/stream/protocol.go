@@ -156,7 +156,7 @@ type Chat struct {
 }
 
 // Message is a question, with its text, or an answer. An answer has its
-// source in text, what the model thought before it in reasoning, the finished blocks of
+// source in text, its reasoning in reasoning, the finished blocks of
 // both in html, and in tail the end of the text that is not a finished block yet.
 type Message struct {
 	ID        int64     `json:"id"`
@@ -182,7 +182,7 @@ type Versions struct {
 type Answer struct {
 	State    live.AnswerState `json:"state"`
 	Edited   bool             `json:"edited,omitempty"` // a person wrote it: there are no figures
-	Begun    bool             `json:"begun,omitempty"`  // a person wrote its beginning
+	Prefixed bool             `json:"begun,omitempty"`  // a person wrote its beginning
 	Settings live.Settings    `json:"settings"`
 	Model    string           `json:"model"`
 	Name     string           `json:"name,omitempty"` // what people call the model
@@ -325,7 +325,7 @@ func newMessage(m *live.Message) Message {
 
 func newAnswer(a *live.Answer) *Answer {
 	w := &Answer{
-		State: a.State, Edited: a.Rewritten, Begun: a.Edited, Settings: a.Settings,
+		State: a.State, Edited: a.Rewritten, Prefixed: a.Edited, Settings: a.Settings,
 		Model: a.Receipt.Model, Name: view.Speaker(a), Device: a.Receipt.Device,
 		Progress: newProgress(a.Progress), Thinking: a.Thinking, Context: a.Context, Ending: view.End(a),
 		Usage: a.Usage, End: a.End, Timings: a.Timings,

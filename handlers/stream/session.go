@@ -37,7 +37,7 @@ type transport interface {
 	read(ctx context.Context) (frame []byte, err error)
 	write(ctx context.Context, frame []byte) error
 	ping(ctx context.Context) error // an error if the other side is gone
-	close(code int, reason string)  // says farewell
+	close(code int, reason string)  // sends the close frame
 	drop()                          // ends a read that waits; may be called more than once
 }
 
@@ -60,8 +60,8 @@ var (
 	errPanicked = errors.New("a part of the session panicked")
 )
 
-// closeCode is the farewell for the error that ended a session; closeUnannounced where
-// the connection is gone or has had its farewell.
+// closeCode is the close code for the error that ended a session; closeUnannounced where
+// the connection is gone or was closed already.
 func closeCode(err error) (code int, reason string) {
 	switch {
 	case errors.Is(err, live.ErrSlow):
@@ -83,7 +83,7 @@ func closeCode(err error) (code int, reason string) {
 // session is one page that is connected. Three goroutines share it: one reads commands,
 // one writes everything, one pings. What ends one ends all. Reads and writes get
 // the connection's context, not the session's: a websocket's that is cancelled on its way
-// closes the connection without a farewell.
+// closes the connection without a close frame.
 type session struct {
 	live         *live.Service
 	who          live.Principal
@@ -132,7 +132,7 @@ func (s *session) serve(connected context.Context) {
 	}
 	cancel(s.contain(ctx, write))
 	if code, reason := closeCode(context.Cause(ctx)); code != closeUnannounced {
-		// Chromium does not tell pages the code of a websocket whose two ends say farewell
+		// Chromium does not tell pages the code of a websocket whose two ends send their close frames
 		// at the same time.
 		_ = s.send(connected, Frame{Type: "close", Code: code})
 		s.transport.close(code, reason)
@@ -154,7 +154,7 @@ func (s *session) contain(ctx context.Context, work func(context.Context) error)
 }
 
 // read takes commands until the connection ends. Someone must always be reading:
-// that is how pongs and the other side's farewell are seen.
+// that is how pongs and the other side's close frame are seen.
 func (s *session) read(connected, ended context.Context) error {
 	for {
 		frame, err := s.transport.read(connected)
@@ -255,7 +255,7 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 	case "continue":
 		return reply{}, chat.Continue(ctx, s.who, c.Answer, *c.Settings)
 	case "panel":
-		seq, err := chat.Keep(ctx, s.who, live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
+		seq, err := chat.SetPanel(ctx, s.who, live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
 		return reply{seq: seq}, err
 	case "select":
 		return reply{}, chat.Select(ctx, s.who, c.Message, c.Version)
@@ -318,32 +318,32 @@ func (s *session) ping(ctx context.Context) error {
 	}
 }
 
-// status is what the page was told last of the engine, the disk and downloads.
+// status is what the page was sent last of the engine, the disk and downloads.
 type status struct {
 	engine web.Engine
 	space  string
 	news   web.News
 }
 
-// sendStatus sends what differs from what the page was told.
-func (s *session) sendStatus(ctx context.Context, told *status) error {
-	if now := view.Engine(s.live.Status()); now != told.engine {
-		told.engine = now
+// sendStatus sends what differs from what the page was sent.
+func (s *session) sendStatus(ctx context.Context, sent *status) error {
+	if now := view.Engine(s.live.Status()); now != sent.engine {
+		sent.engine = now
 		if err := s.send(ctx, Frame{Type: "engine", Engine: &now}); err != nil {
 			return err
 		}
 	}
-	if now := view.Space(s.live.Space()); now != told.space {
-		told.space = now
+	if now := view.Space(s.live.Space()); now != sent.space {
+		sent.space = now
 		if err := s.send(ctx, Frame{Type: "space", Space: &now}); err != nil {
 			return err
 		}
 	}
 	now := view.News(s.models)
-	if now.Version == told.news.Version && slices.Equal(now.Downloads, told.news.Downloads) {
+	if now.Version == sent.news.Version && slices.Equal(now.Downloads, sent.news.Downloads) {
 		return nil
 	}
-	told.news = now
+	sent.news = now
 	return s.send(ctx, Frame{Type: "models", Models: &now})
 }
 
@@ -378,11 +378,11 @@ func (f *feed) close() {
 func (s *session) write(connected, ended context.Context) error {
 	var chat feed
 	defer chat.close()
-	told := status{news: web.News{Version: -1}}
+	sent := status{news: web.News{Version: -1}}
 	chats := s.live.Changes(s.who)
 	ticker := time.NewTicker(streamStatus)
 	defer ticker.Stop()
-	if err := s.sendStatus(connected, &told); err != nil {
+	if err := s.sendStatus(connected, &sent); err != nil {
 		return err
 	}
 	for {
@@ -410,7 +410,7 @@ func (s *session) write(connected, ended context.Context) error {
 			chats = s.live.Changes(s.who)
 			err = s.send(connected, Frame{Type: "chats"})
 		case <-ticker.C:
-			err = s.sendStatus(connected, &told)
+			err = s.sendStatus(connected, &sent)
 		}
 		if err != nil {
 			return err

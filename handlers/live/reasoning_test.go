@@ -79,7 +79,7 @@ func TestTheEngineGetsTheReasoningApartFromTheText(t *testing.T) {
 	a.finish()
 	settle(c)
 	if got := lastMessage(t, c); got.Reasoning != "It ends with </think>, so." || got.Text != "First of all." {
-		t.Errorf("it is kept as %q and %q", got.Reasoning, got.Text)
+		t.Errorf("it is stored as %q and %q", got.Reasoning, got.Text)
 	}
 	must(t, c.Send(context.Background(), me, question("two")))
 	a = <-engine.asked
@@ -102,6 +102,6 @@ func TestTheEngineGetsTheReasoningApartFromTheText(t *testing.T) {
 	a.finish()
 	settle(c)
 	if got := lastMessage(t, c); got.Reasoning != "Hm, yes." || got.Text != "<think> is a tag" {
-		t.Errorf("it is kept as %q and %q", got.Reasoning, got.Text)
+		t.Errorf("it is stored as %q and %q", got.Reasoning, got.Text)
 	}
 }
