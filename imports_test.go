@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"handlers/api":      {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/view":     {"handlers/failure", "handlers/live", "handlers/models", "infer", "infer/units", "web"},
 	"handlers/markdown": {"handlers/live", "web"},
-	"handlers/gate":     {"handlers/failure", "handlers/httpio", "handlers/live", "infer", "infer/units", "web"},
+	"handlers/gate":     {"handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
 	"handlers/httpio":   {"handlers/failure"},
 	"handlers/failure":  {"handlers/live", "handlers/models", "infer", "store"},
 

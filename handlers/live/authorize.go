@@ -1,5 +1,7 @@
 package live
 
+import "context"
+
 // Principal is on whose behalf a use case runs. There is one person so far.
 type Principal struct {
 	Owner string // of the chats, folders, presets and settings that are its own; empty: nobody
@@ -10,6 +12,10 @@ const Owner = "local"
 
 // Local is the person at this machine.
 var Local = Principal{Owner: Owner}
+
+// PrincipalOf returns on whose behalf a request with this context is carried out: so far it is
+// always the person at this machine.
+func PrincipalOf(context.Context) Principal { return Local }
 
 // Action is what a principal wants to do with an object.
 type Action string

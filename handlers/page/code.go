@@ -178,11 +178,11 @@ func (h *Handlers) answerCode(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("answer", "answer is %q, but must be a number", httpio.Shorten(c.Param("answer")))
 	}
-	chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), c.Param("id"))
+	chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
-	request, err := chat.Recipe(c.Request().Context(), gate.Principal(c), answer)
+	request, err := chat.Recipe(c.Request().Context(), principal(c), answer)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
-	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/web"
 )
@@ -68,34 +67,34 @@ func changeChat(change func(c echo.Context, chat string, form chatForm) error) e
 }
 
 func (h *Handlers) renameChat(c echo.Context, chat string, form chatForm) error {
-	return h.Live.Rename(c.Request().Context(), gate.Principal(c), chat, form.Title)
+	return h.Live.Rename(c.Request().Context(), principal(c), chat, form.Title)
 }
 
 func (h *Handlers) setChatModel(c echo.Context, chat string, form chatForm) error {
-	return h.Live.SetModel(c.Request().Context(), gate.Principal(c), chat, form.Model)
+	return h.Live.SetModel(c.Request().Context(), principal(c), chat, form.Model)
 }
 
 func (h *Handlers) moveChat(c echo.Context, chat string, form chatForm) error {
-	return h.Live.Move(c.Request().Context(), gate.Principal(c), chat, form.Folder)
+	return h.Live.Move(c.Request().Context(), principal(c), chat, form.Folder)
 }
 
 func (h *Handlers) pinChat(c echo.Context, chat string, form chatForm) error {
-	return h.Live.Pin(c.Request().Context(), gate.Principal(c), chat, form.value())
+	return h.Live.Pin(c.Request().Context(), principal(c), chat, form.value())
 }
 
 func (h *Handlers) archiveChat(c echo.Context, chat string, form chatForm) error {
-	return h.Live.Archive(c.Request().Context(), gate.Principal(c), chat, form.value())
+	return h.Live.Archive(c.Request().Context(), principal(c), chat, form.value())
 }
 
 func (h *Handlers) deleteChat(c echo.Context) error {
-	if err := h.Live.Delete(c.Request().Context(), gate.Principal(c), c.Param("id")); err != nil {
+	if err := h.Live.Delete(c.Request().Context(), principal(c), c.Param("id")); err != nil {
 		return err
 	}
 	return changed(c, "/")
 }
 
 func (h *Handlers) restoreChat(c echo.Context) error {
-	if err := h.Live.Restore(c.Request().Context(), gate.Principal(c), c.Param("id")); err != nil {
+	if err := h.Live.Restore(c.Request().Context(), principal(c), c.Param("id")); err != nil {
 		return err
 	}
 	return changed(c, "/c/"+c.Param("id"))
@@ -103,7 +102,7 @@ func (h *Handlers) restoreChat(c echo.Context) error {
 
 // renameFolder answers POST /folders/rename with the fields folder and name.
 func (h *Handlers) renameFolder(c echo.Context) error {
-	name, err := h.Live.RenameFolder(c.Request().Context(), gate.Principal(c), c.FormValue("folder"), c.FormValue("name"))
+	name, err := h.Live.RenameFolder(c.Request().Context(), principal(c), c.FormValue("folder"), c.FormValue("name"))
 	if err != nil {
 		return err
 	}

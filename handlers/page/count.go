@@ -5,7 +5,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 )
@@ -30,7 +29,7 @@ func (h *Handlers) countDraft(c echo.Context) error {
 	if err := httpio.ReadStrictJSON(c, &in); err != nil {
 		return err
 	}
-	n, err := h.Live.Count(c.Request().Context(), gate.Principal(c), in.Chat, in.Draft)
+	n, err := h.Live.Count(c.Request().Context(), principal(c), in.Chat, in.Draft)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
-	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/store"
 	"m40-llm/web"
@@ -50,7 +49,7 @@ type exportedMessage struct {
 
 // exportJSON answers GET /c/:id/export.json.
 func (h *Handlers) exportJSON(c echo.Context) error {
-	conversation, list, err := h.Live.Tree(c.Request().Context(), gate.Principal(c), c.Param("id"))
+	conversation, list, err := h.Live.Tree(c.Request().Context(), principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -64,7 +63,7 @@ func (h *Handlers) exportJSON(c echo.Context) error {
 
 // exportMarkdown answers GET /c/:id/export.md with the branch that is shown.
 func (h *Handlers) exportMarkdown(c echo.Context) error {
-	conversation, list, err := h.Live.Tree(c.Request().Context(), gate.Principal(c), c.Param("id"))
+	conversation, list, err := h.Live.Tree(c.Request().Context(), principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -133,7 +132,7 @@ func (h *Handlers) importChat(c echo.Context) error {
 	}
 	defer received.Close()
 	in := newExportReader(received)
-	chat, err := h.Live.Import(c.Request().Context(), gate.Principal(c), in.messages, in.about)
+	chat, err := h.Live.Import(c.Request().Context(), principal(c), in.messages, in.about)
 	if err != nil {
 		return discardRest(c, err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
-	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/view"
@@ -139,7 +138,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 	for _, info := range infos {
 		p.Rows = append(p.Rows, modelRow(info, engine))
 	}
-	preferred, err := h.Live.ChosenModel(c.Request().Context(), gate.Principal(c))
+	preferred, err := h.Live.ChosenModel(c.Request().Context(), principal(c))
 	if err != nil {
 		h.Log.WarnContext(c.Request().Context(), "the model that was chosen last is not known", "error", err)
 	}

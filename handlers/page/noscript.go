@@ -17,7 +17,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
-	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
@@ -66,7 +65,7 @@ func (h *Handlers) ask(c echo.Context) error {
 // send asks in the chat called id, or in a new one if id is empty, with the settings
 // that the chat has.
 func (h *Handlers) send(c echo.Context, id string, q question) (chat string, err error) {
-	ctx, who := c.Request().Context(), gate.Principal(c)
+	ctx, who := c.Request().Context(), principal(c)
 	if id == "" {
 		first := live.Question{Text: q.text, System: q.system, Opening: q.opening, Settings: live.DefaultSettings()}
 		if q.preset != "" {
@@ -102,17 +101,17 @@ func (h *Handlers) answerQuestion(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("question", "question is %q, but must be the number of a message", httpio.Shorten(c.FormValue("question")))
 	}
-	chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), id)
+	chat, err := h.Live.Chat(c.Request().Context(), principal(c), id)
 	if err != nil {
 		return err
 	}
-	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), gate.Principal(c), 0)
+	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), principal(c), 0)
 	if err != nil {
 		return err
 	}
 	subscription.Close()
 	if n := len(snapshot.Messages); n > 0 && snapshot.Messages[n-1].ID == question && snapshot.Messages[n-1].Role == live.RoleUser {
-		if err := chat.Regenerate(c.Request().Context(), gate.Principal(c), 0, snapshot.System, snapshot.Panel.Settings); err != nil {
+		if err := chat.Regenerate(c.Request().Context(), principal(c), 0, snapshot.System, snapshot.Panel.Settings); err != nil {
 			return err
 		}
 	}
@@ -127,11 +126,11 @@ func (h *Handlers) showMessage(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("message", "message is %q, but must be the number of a message", httpio.Shorten(text))
 	}
-	chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), id)
+	chat, err := h.Live.Chat(c.Request().Context(), principal(c), id)
 	if err != nil {
 		return err
 	}
-	if err := chat.Select(c.Request().Context(), gate.Principal(c), message, 0); err != nil {
+	if err := chat.Select(c.Request().Context(), principal(c), message, 0); err != nil {
 		return err
 	}
 	return changed(c, fmt.Sprintf("/c/%s?at=%d#m-%d", id, message, message))
@@ -139,12 +138,12 @@ func (h *Handlers) showMessage(c echo.Context) error {
 
 // stop answers POST /c/:id/stop. An answer that has ended by then is what was wanted.
 func (h *Handlers) stop(c echo.Context) error {
-	chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), c.Param("id"))
+	chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
 	var idle *live.Conflict
-	if err := chat.Stop(c.Request().Context(), gate.Principal(c), 0); err != nil && !errors.As(err, &idle) {
+	if err := chat.Stop(c.Request().Context(), principal(c), 0); err != nil && !errors.As(err, &idle) {
 		return err
 	}
 	return changed(c, "/c/"+c.Param("id")+"#end")
@@ -213,7 +212,7 @@ func (o *onces) form(once string) *sentForm {
 // followPage writes the page of a chat up to the end of an answer that is being written, and
 // the rest of the page when it has ended.
 func (h *Handlers) followPage(c echo.Context, p web.Page, chat *live.Chat) error {
-	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), gate.Principal(c), 0)
+	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), principal(c), 0)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
-	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
@@ -31,7 +30,7 @@ func (h *Handlers) newChatPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if preset, err := h.Live.Preset(c.Request().Context(), gate.Principal(c), c.QueryParam("preset")); err == nil {
+	if preset, err := h.Live.Preset(c.Request().Context(), principal(c), c.QueryParam("preset")); err == nil {
 		p.Preset = preset.ID
 	}
 	return httpio.Render(c, http.StatusOK, web.Playground(p))
@@ -60,7 +59,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 	if err != nil || id == "" {
 		return p, nil, err
 	}
-	chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), id)
+	chat, err := h.Live.Chat(c.Request().Context(), principal(c), id)
 	if errors.Is(err, live.ErrNotFound) {
 		p.Title = "Chat"
 		return p, nil, nil
@@ -76,7 +75,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 	if err := showChat(c, &p, chat); err != nil {
 		return web.Page{}, nil, err
 	}
-	conversation, err := h.Live.Conversation(c.Request().Context(), gate.Principal(c), id)
+	conversation, err := h.Live.Conversation(c.Request().Context(), principal(c), id)
 	p.Pinned, p.Archived, p.Folder = conversation.Pinned, conversation.Archived, conversation.Folder
 	return p, chat, err
 }
@@ -84,7 +83,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 // showChat writes the end of a chat into its page, or the part around the message that the
 // address leads to.
 func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
-	subscription, snapshot, err := chat.SubscribeAt(c.Request().Context(), gate.Principal(c), p.At)
+	subscription, snapshot, err := chat.SubscribeAt(c.Request().Context(), principal(c), p.At)
 	if err != nil {
 		return err
 	}
@@ -165,7 +164,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 	if err != nil {
 		return web.Page{}, err
 	}
-	presets, err := h.Live.Presets(c.Request().Context(), gate.Principal(c))
+	presets, err := h.Live.Presets(c.Request().Context(), principal(c))
 	newcomer, newcomerErr := h.newcomer(c)
 	choices := make([]web.Preset, len(presets))
 	for i, p := range presets {
@@ -191,7 +190,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 // newcomer reports whether there is no chat yet, in the list or in the archive.
 func (h *Handlers) newcomer(c echo.Context) (bool, error) {
 	for _, archived := range []bool{false, true} {
-		list, err := h.Live.Conversations(c.Request().Context(), gate.Principal(c), store.Filter{Archived: archived, Limit: 1})
+		list, err := h.Live.Conversations(c.Request().Context(), principal(c), store.Filter{Archived: archived, Limit: 1})
 		if err != nil || len(list) > 0 {
 			return false, err
 		}

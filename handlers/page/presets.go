@@ -16,7 +16,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
-	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/sample"
@@ -50,7 +49,7 @@ func newPreset(p live.Preset) Preset {
 // and leads back to it. Scripts get {"presets":[…]}.
 func (h *Handlers) presetsPage(c echo.Context) error {
 	if httpio.WantsJSON(c.Request()) {
-		list, err := h.Live.Presets(c.Request().Context(), gate.Principal(c))
+		list, err := h.Live.Presets(c.Request().Context(), principal(c))
 		if err != nil {
 			return err
 		}
@@ -71,15 +70,15 @@ func (h *Handlers) presetsPage(c echo.Context) error {
 // where a form comes back, its own. Without id it shows the preset of the chat, or the
 // first.
 func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
-	list, err := h.Live.Presets(c.Request().Context(), gate.Principal(c))
+	list, err := h.Live.Presets(c.Request().Context(), principal(c))
 	if err != nil {
 		return web.Presets{}, err
 	}
 	id := cmp.Or(c.Param("id"), c.QueryParam("id"))
 	page := web.Presets{Open: id != "", All: c.FormValue("all") != ""}
 	chosen := ""
-	if chat, err := h.Live.Chat(c.Request().Context(), gate.Principal(c), c.FormValue("chat")); err == nil {
-		subscription, snapshot, err := chat.Subscribe(c.Request().Context(), gate.Principal(c), 0)
+	if chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.FormValue("chat")); err == nil {
+		subscription, snapshot, err := chat.Subscribe(c.Request().Context(), principal(c), 0)
 		if err != nil {
 			return web.Presets{}, err
 		}
@@ -105,7 +104,7 @@ func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
 	for _, p := range list {
 		page.List = append(page.List, web.Preset{ID: p.ID, Name: p.Name, About: p.About, Builtin: p.Builtin})
 	}
-	if p, err := h.Live.DeletedPreset(c.Request().Context(), gate.Principal(c), c.QueryParam("deleted")); err == nil {
+	if p, err := h.Live.DeletedPreset(c.Request().Context(), principal(c), c.QueryParam("deleted")); err == nil {
 		page.Deleted = &web.Preset{ID: p.ID, Name: p.Name}
 	}
 	return page, nil
@@ -301,9 +300,9 @@ func (h *Handlers) createPreset(c echo.Context) error {
 		return err
 	}
 	if form.From != "" {
-		p, err = h.Live.CopyPreset(c.Request().Context(), gate.Principal(c), form.From)
+		p, err = h.Live.CopyPreset(c.Request().Context(), principal(c), form.From)
 	} else {
-		p, err = h.Live.CreatePreset(c.Request().Context(), gate.Principal(c), p)
+		p, err = h.Live.CreatePreset(c.Request().Context(), principal(c), p)
 	}
 	if err != nil {
 		return err
@@ -328,7 +327,7 @@ func (h *Handlers) savePreset(c echo.Context) error {
 	if err := form.fill(&p); err != nil {
 		return err
 	}
-	p, err := h.Live.SavePreset(c.Request().Context(), gate.Principal(c), c.Param("id"), p.System, p.Settings)
+	p, err := h.Live.SavePreset(c.Request().Context(), principal(c), c.Param("id"), p.System, p.Settings)
 	if err != nil {
 		return err
 	}
@@ -343,7 +342,7 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 	if err != nil {
 		return failure.Invalid("", "the form cannot be read: %v", err)
 	}
-	p, err := h.Live.Preset(ctx, gate.Principal(c), id)
+	p, err := h.Live.Preset(ctx, principal(c), id)
 	if err != nil {
 		return err
 	}
@@ -355,7 +354,7 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 	}
 	wrong := readSettings(form, &p.Settings)
 	if len(wrong) == 0 {
-		if err = h.Live.ReplacePreset(ctx, gate.Principal(c), p); err == nil {
+		if err = h.Live.ReplacePreset(ctx, principal(c), p); err == nil {
 			return c.Redirect(http.StatusSeeOther, presetsAfter(c, id))
 		}
 		f := failure.Describe(err)
@@ -394,12 +393,12 @@ func presetsAfter(c echo.Context, id string) string {
 func (h *Handlers) usePreset(c echo.Context) error {
 	ctx, chat := c.Request().Context(), c.FormValue("chat")
 	if chat != "" {
-		if err := h.Live.UsePreset(ctx, gate.Principal(c), chat, c.Param("id")); err != nil {
+		if err := h.Live.UsePreset(ctx, principal(c), chat, c.Param("id")); err != nil {
 			return err
 		}
 		return changed(c, "/c/"+chat)
 	}
-	p, err := h.Live.Preset(ctx, gate.Principal(c), c.Param("id"))
+	p, err := h.Live.Preset(ctx, principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -411,14 +410,14 @@ func (h *Handlers) renamePreset(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Live.RenamePreset(c.Request().Context(), gate.Principal(c), c.Param("id"), form.Name); err != nil {
+	if err := h.Live.RenamePreset(c.Request().Context(), principal(c), c.Param("id"), form.Name); err != nil {
 		return err
 	}
 	return changed(c, presetsAfter(c, c.Param("id")))
 }
 
 func (h *Handlers) deletePreset(c echo.Context) error {
-	if err := h.Live.DeletePreset(c.Request().Context(), gate.Principal(c), c.Param("id")); err != nil {
+	if err := h.Live.DeletePreset(c.Request().Context(), principal(c), c.Param("id")); err != nil {
 		return err
 	}
 	query := url.Values{"deleted": {c.Param("id")}}
@@ -429,7 +428,7 @@ func (h *Handlers) deletePreset(c echo.Context) error {
 }
 
 func (h *Handlers) restorePreset(c echo.Context) error {
-	if err := h.Live.RestorePreset(c.Request().Context(), gate.Principal(c), c.Param("id")); err != nil {
+	if err := h.Live.RestorePreset(c.Request().Context(), principal(c), c.Param("id")); err != nil {
 		return err
 	}
 	return changed(c, presetsAfter(c, c.Param("id")))
@@ -455,10 +454,10 @@ func (h *Handlers) exportPresets(c echo.Context) error {
 	var err error
 	title := "presets"
 	if id == "" {
-		list, err = h.Live.Presets(ctx, gate.Principal(c))
+		list, err = h.Live.Presets(ctx, principal(c))
 	} else {
 		var p live.Preset
-		p, err = h.Live.Preset(ctx, gate.Principal(c), id)
+		p, err = h.Live.Preset(ctx, principal(c), id)
 		list, title = []live.Preset{p}, p.Name
 	}
 	if err != nil {
@@ -494,7 +493,7 @@ func (h *Handlers) importPresets(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	added, err := h.Live.ImportPresets(c.Request().Context(), gate.Principal(c), list)
+	added, err := h.Live.ImportPresets(c.Request().Context(), principal(c), list)
 	if err != nil {
 		return err
 	}

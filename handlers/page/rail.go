@@ -10,7 +10,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
-	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/store"
@@ -39,7 +38,7 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 	if r.Query != "" {
 		return r, h.search(c, &r, after)
 	}
-	ctx, who := c.Request().Context(), gate.Principal(c)
+	ctx, who := c.Request().Context(), principal(c)
 	filter := store.Filter{Archived: r.Archived, After: after, Limit: RailRows + 1}
 	if r.Folder != "" {
 		filter.Folder = &r.Folder
@@ -70,11 +69,11 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 
 // search fills the rail with the chats in which words were found.
 func (h *Handlers) search(c echo.Context, r *web.Rail, after store.Cursor) error {
-	found, err := h.Live.Search(c.Request().Context(), gate.Principal(c), store.Query{Text: r.Query, Before: after.Activity, Limit: RailRows / 2})
+	found, err := h.Live.Search(c.Request().Context(), principal(c), store.Query{Text: r.Query, Before: after.Activity, Limit: RailRows / 2})
 	if err != nil {
 		return err
 	}
-	r.Rows = h.foundRows(gate.Principal(c), found)
+	r.Rows = h.foundRows(principal(c), found)
 	if found.Next != 0 {
 		r.Older = formatCursor(store.Cursor{Activity: found.Next})
 	}

@@ -70,3 +70,6 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/presets/:id/delete", h.deletePreset)
 	e.POST("/presets/:id/restore", h.restorePreset)
 }
+
+// principal returns on whose behalf a request is carried out.
+func principal(c echo.Context) live.Principal { return live.PrincipalOf(c.Request().Context()) }

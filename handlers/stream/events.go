@@ -13,8 +13,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
-	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
 )
 
 // Where websockets are blocked, the page has what goes over them in two parts: GET
@@ -53,7 +53,7 @@ func (h *Handlers) events(c echo.Context) error {
 			_ = t.command(c.Request().Context(), frame)
 		})
 	}
-	h.newSession(gate.Principal(c), t).serve(c.Request().Context())
+	h.newSession(live.PrincipalOf(c.Request().Context()), t).serve(c.Request().Context())
 	opening.Wait()
 	return nil
 }

@@ -48,7 +48,7 @@ func (h *Handlers) socket(c echo.Context) error {
 	}
 	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(ReadLimit)
-	h.newSession(gate.Principal(c), socketTransport{conn}).serve(r.Context())
+	h.newSession(live.PrincipalOf(r.Context()), socketTransport{conn}).serve(r.Context())
 	return nil
 }
 
