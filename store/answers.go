@@ -217,7 +217,7 @@ func (s *Store) FinishAnswer(ctx context.Context, owner, conversation string, me
 
 // markInterrupted ends the answers that run, with what was saved of them.
 func (s *Store) markInterrupted(ctx context.Context) (n int, err error) {
-	err = transact(ctx, s.writer, func(tx *sql.Tx) error {
+	err = transact(ctx, s.writer.db, func(tx *sql.Tx) error {
 		running, err := ids(ctx, tx, `SELECT message FROM progress`)
 		if err != nil {
 			return err

@@ -82,7 +82,7 @@ func (s *Store) emptyLog(ctx context.Context) error {
 		return nil // closing has emptied it
 	}
 	var busy, frames, moved int
-	err := s.writer.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &moved)
+	err := s.writer.db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &moved)
 	if err == nil && busy != 0 {
 		err = errors.New("readers were in the way for too long; its log keeps the texts until the store is closed")
 	}

@@ -88,7 +88,7 @@ func (s *Store) checkPresent() error {
 // rescue backs up what the open files hold.
 func (s *Store) rescue(path string) *MissingError {
 	missing := &MissingError{Path: path}
-	b, err := s.backupOf(context.Background(), s.writer)
+	b, err := s.backupOf(context.Background(), s.writer.db)
 	if err != nil {
 		s.opt.Log.Error("what was stored could not be saved", "error", err)
 		return missing

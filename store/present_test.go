@@ -64,7 +64,7 @@ func TestAFileThatIsRemovedWhileItIsOpen(t *testing.T) {
 func TestADatabaseThatAnotherProgramLocksIsNamed(t *testing.T) {
 	opt := testOptions(t)
 	s := mustOpen(t, opt)
-	_, err := s.writer.ExecContext(ctx, "PRAGMA busy_timeout = 1")
+	_, err := s.writer.db.ExecContext(ctx, "PRAGMA busy_timeout = 1")
 	mustDo(t, err)
 	other, err := sql.Open("sqlite3", dsn(opt.Path, "_txlock", "immediate"))
 	mustDo(t, err)

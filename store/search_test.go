@@ -241,7 +241,7 @@ func TestPlans(t *testing.T) {
 		"a page":               {plan{branchQuery, []any{0, 0, "c00001", me, 100}}, "m USING INTEGER PRIMARY KEY (rowid=?)", "SCAN branch"},
 	}
 	for _, statistics := range []string{"", "ANALYZE"} {
-		if _, err := s.writer.Exec(statistics); err != nil {
+		if _, err := s.writer.db.Exec(statistics); err != nil {
 			t.Fatal(err)
 		}
 		for name, c := range plans {

@@ -80,10 +80,10 @@ var fullDisks = []struct {
 			s := newStore(t)
 			check(t, s, func() {
 				var pages int
-				mustDo(t, s.writer.QueryRow(`PRAGMA page_count`).Scan(&pages))
-				must[sql.Result](t)(s.writer.Exec(fmt.Sprint(`PRAGMA max_page_count = `, pages+point)))
+				mustDo(t, s.writer.db.QueryRow(`PRAGMA page_count`).Scan(&pages))
+				must[sql.Result](t)(s.writer.db.Exec(fmt.Sprint(`PRAGMA max_page_count = `, pages+point)))
 			}, func() {
-				must[sql.Result](t)(s.writer.Exec(`PRAGMA max_page_count = 1000000`))
+				must[sql.Result](t)(s.writer.db.Exec(`PRAGMA max_page_count = 1000000`))
 			}, point)
 			mustDo(t, s.Close())
 		}

@@ -11,6 +11,17 @@
 // The store opens the file twice. One connection writes, so that writers queue for it
 // instead of meeting a locked database, and a few read, each call from one snapshot.
 // Only one process has the file: Open fails with a *LockedError in a second one.
+//
+// # What waits for what
+//
+// A call that reads waits for no writer, however long its commit takes: it sees what was
+// committed before. SQLite has one writer, and a commit ends with a sync of the log: on a disk
+// that takes two seconds for a sync, nothing can be stored sooner. What holds is that a call that
+// writes waits at most for the commit in flight and its own, not for each of those before
+// it: calls that wait are committed together, up to 64. One that fails changes nothing and
+// fails alone. Imports write in batches of at most 128 messages or 128 KiB, so that others
+// write in between; a backup copies from a snapshot and stops nobody. Erasing alone takes long, as
+// it rewrites the index of the search: it is for a time when no answer runs.
 package store
 
 import (
@@ -52,8 +63,7 @@ type Store struct {
 	lock     *lock
 	ballast  *ballast
 	presence presence
-	writer   *sql.DB       // one connection
-	turn     chan struct{} // holds a value while somebody writes: who waits gets it in order
+	writer   writer
 	readers  *sql.DB
 
 	mu      sync.RWMutex // held for reading by every call
@@ -81,7 +91,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opt: opt, lock: l, turn: make(chan struct{}, 1)}
+	s := &Store{opt: opt, lock: l, writer: writer{turn: make(chan struct{}, 1)}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(explain(err, opt.Path), s.shutPools(), l.abandon())
 	}
@@ -132,7 +142,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.migrate(ctx, found); err != nil {
 		return err
 	}
-	s.writer = s.pool(writerDSN(s.opt.Path), 1)
+	s.writer.db = s.pool(writerDSN(s.opt.Path), 1)
 	interrupted, err := s.markInterrupted(ctx)
 	if err != nil {
 		return fmt.Errorf("failed to mark the answers that a stop interrupted: %w", err)
@@ -179,7 +189,7 @@ func connectAll(ctx context.Context, readers *sql.DB) error {
 
 func (s *Store) shutPools() error {
 	var errs []error
-	for _, db := range []*sql.DB{s.readers, s.writer} { // the last to close empties the log
+	for _, db := range []*sql.DB{s.readers, s.writer.db} { // the last to close empties the log
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
@@ -248,7 +258,7 @@ func setPragmas(c *sqlite3.SQLiteConn) error {
 }
 
 // write runs do in a transaction of the writer. Where the disk is full it gives the
-// ballast up and runs do again, so do must not add to what it has returned.
+// ballast up and runs do again, and so may the writer: do must not add to what it has returned.
 func (s *Store) write(ctx context.Context, do func(tx *sql.Tx) error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -261,18 +271,9 @@ func (s *Store) write(ctx context.Context, do func(tx *sql.Tx) error) error {
 	return s.commit(ctx, do)
 }
 
-// commit runs do in the turn of the caller.
+// commit hands do to the writer.
 func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-s.turn }()
-	err := transact(ctx, s.writer, do)
-	if isFull(err) && s.ballast.drop() {
-		err = transact(ctx, s.writer, do)
-	}
+	err := s.writer.write(ctx, do, func(err error) bool { return isFull(err) && s.ballast.drop() })
 	return explain(err, s.opt.Path)
 }
 
@@ -284,18 +285,6 @@ func (s *Store) read(ctx context.Context, do func(tx *sql.Tx) error) error {
 		return ErrClosed
 	}
 	return explain(transact(ctx, s.readers, do), s.opt.Path)
-}
-
-func transact(ctx context.Context, db *sql.DB, do func(tx *sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() // does nothing after Commit
-	if err := do(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
 }
 
 // prepareDir makes the folder of the database, or refuses one in which others could

@@ -39,7 +39,7 @@ func TestOpen_SetsThePragmasOfEveryConnection(t *testing.T) {
 		db          *sql.DB
 		connections int
 		queryOnly   string
-	}{{"writer", s.writer, 1, "0"}, {"reader", s.readers, readerConnections, "1"}} {
+	}{{"writer", s.writer.db, 1, "0"}, {"reader", s.readers, readerConnections, "1"}} {
 		want := maps.Clone(common)
 		want["query_only"] = pool.queryOnly
 		var held []*sql.Conn

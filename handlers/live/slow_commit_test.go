@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"database/sql"
 	"os"
 	"slices"
 	"strconv"
@@ -115,4 +116,70 @@ func TestHeldCommits_Measure(t *testing.T) {
 	settle(first)
 	slices.Sort(times)
 	t.Logf("%d messages sent, answered and stored: median %v, p99 %v, most %v", rounds, times[rounds/2], times[rounds*99/100], times[rounds-1])
+}
+
+// TestBusyWriter_Measure reports how long what a person does takes while the writer of the store
+// is taken for 2 s, as by a commit on a slow disk.
+func TestBusyWriter_Measure(t *testing.T) {
+	rounds, _ := strconv.Atoi(os.Getenv("M40_LLM_HELD_ROUNDS"))
+	if rounds == 0 {
+		t.Skip("M40_LLM_HELD_ROUNDS is not set")
+	}
+	ctx := context.Background()
+	path := storePath(t)
+	s, engine := newService(t, Options{Store: openStore(t, path)})
+	streaming, running := start(t, s, engine, "streaming")
+	sub, _, err := streaming.Subscribe(ctx, me, 0)
+	must(t, err)
+	idle, a := start(t, s, engine, "idle")
+	a.finish()
+	settle(idle)
+	stored, b := start(t, s, engine, "stored")
+	b.finish()
+	settle(stored)
+	other, err := sql.Open("sqlite3", "file:"+path+"?_txlock=immediate&_busy_timeout=5000")
+	must(t, err)
+	defer other.Close()
+	times := map[string][]time.Duration{}
+	measure := func(what string, do func()) {
+		began := time.Now()
+		do()
+		times[what] = append(times[what], time.Since(began))
+	}
+	for range rounds {
+		tx, err := other.Begin()
+		must(t, err)
+		free := time.After(2 * time.Second)
+		acknowledged := make(chan error, 1)
+		began := time.Now()
+		go func() { acknowledged <- idle.Send(ctx, me, question("a message")) }()
+		for range 100 {
+			measure("a token reaches a reader", func() {
+				running.write("word ")
+				<-sub.Ready()
+				_, _ = sub.Take()
+			})
+			measure("a page of a chat in memory", func() { _ = snapshotOf(idle) })
+			measure("a chat is opened from the store", func() {
+				if c := s.find(stored.ID()); c != nil {
+					s.unlist(c)
+				}
+				must(t, second(s.Chat(ctx, me, stored.ID())))
+			})
+			measure("the list of chats", func() { must(t, second(s.Conversations(ctx, me, store.Filter{}))) })
+			measure("a search", func() { must(t, second(s.Search(ctx, me, store.Query{Text: "streaming"}))) })
+		}
+		<-free
+		must(t, tx.Rollback())
+		must(t, <-acknowledged)
+		times["a message is acknowledged"] = append(times["a message is acknowledged"], time.Since(began))
+		(<-engine.asked).finish()
+		settle(idle)
+	}
+	running.finish()
+	settle(streaming)
+	for what, list := range times {
+		slices.Sort(list)
+		t.Logf("%-32s %5d times: median %v, p99 %v, most %v", what, len(list), list[len(list)/2], list[len(list)*99/100], list[len(list)-1])
+	}
 }

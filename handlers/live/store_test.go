@@ -249,47 +249,43 @@ func TestDeletingStopsTheAnswerAndKeepsItsText(t *testing.T) {
 	}
 }
 
-// diary is a store whose writes can be watched and made to fail.
-type diary struct {
-	*memory
-	lists
-	mu    sync.Mutex
-	saved map[string]string // text by conversation
-	fails error
+// failingStore is a real store in which the end of an answer can be made to fail.
+type failingStore struct {
+	*store.Store
+	mu  sync.Mutex
+	err error
 }
 
-// lists has the methods that these tests do not call.
-type lists struct{ Store }
-
-func (d *diary) SaveProgress(_ context.Context, batch []store.Progress) ([]int64, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range batch {
-		d.saved[p.Conversation] = p.Text
+func (s *failingStore) FinishAnswer(ctx context.Context, owner, conversation string, message int64, f store.Finish) (store.Message, error) {
+	s.mu.Lock()
+	err := s.err
+	s.mu.Unlock()
+	if err != nil {
+		return store.Message{}, err
 	}
-	return nil, d.fails
+	return s.Store.FinishAnswer(ctx, owner, conversation, message, f)
 }
 
-func (d *diary) FinishAnswer(ctx context.Context, Owner, conversation string, message int64, f store.Finish) (store.Message, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.fails != nil {
-		return store.Message{}, d.fails
-	}
-	return d.memory.FinishAnswer(ctx, Owner, conversation, message, f)
+func (s *failingStore) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
 }
 
-func (d *diary) fail(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.fails = err
+// storedText returns what is stored of the last message of a chat.
+func storedText(t *testing.T, db *store.Store, chat string) store.Message {
+	t.Helper()
+	branch, err := db.Branch(context.Background(), Owner, chat)
+	must(t, err)
+	return branch[len(branch)-1]
 }
 
 func TestTheTextOfAllChatsIsSavedTwiceASecond(t *testing.T) {
+	path := storePath(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := &diary{memory: newMemory(time.Now), saved: map[string]string{}}
+		db := openStore(t, path)
 		engine := newScript()
-		s := New(engine, Options{Store: d})
+		s := New(engine, Options{Store: db})
 		defer s.Close()
 		var chats []*Chat
 		var answers []*answer
@@ -304,8 +300,8 @@ func TestTheTextOfAllChatsIsSavedTwiceASecond(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			synctest.Wait()
 			for _, c := range chats {
-				if want := lastMessage(t, c).Text; d.saved[c.ID()] != want {
-					t.Errorf("half a second after it was written, %q of %q is saved", d.saved[c.ID()], want)
+				if got, want := storedText(t, db, c.ID()).Text, lastMessage(t, c).Text; got != want {
+					t.Errorf("half a second after it was written, %q of %q is saved", got, want)
 				}
 			}
 		}
@@ -313,15 +309,16 @@ func TestTheTextOfAllChatsIsSavedTwiceASecond(t *testing.T) {
 }
 
 func TestAnEndThatCannotBeStoredIsTriedAgain(t *testing.T) {
+	path := storePath(t)
 	synctest.Test(t, func(t *testing.T) {
-		d := &diary{memory: newMemory(time.Now), saved: map[string]string{}}
+		db := &failingStore{Store: openStore(t, path)}
 		engine := newScript()
-		s := New(engine, Options{Store: d})
+		s := New(engine, Options{Store: db})
 		defer s.Close()
 		c, a := start(t, s, engine, "one")
 		a.write("text")
 		full := &store.SpaceError{Path: "/data"}
-		d.fail(full)
+		db.fail(full)
 		a.finish()
 		settle(c)
 		if err := c.Send(context.Background(), me, question("two")); !errors.Is(err, error(full)) {
@@ -330,11 +327,11 @@ func TestAnEndThatCannotBeStoredIsTriedAgain(t *testing.T) {
 		if _, busy, _ := c.idle(); !busy {
 			t.Error("the chat could be dropped with an answer that is not stored")
 		}
-		d.fail(nil)
+		db.fail(nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if branch, err := d.Branch(context.Background(), Owner, c.ID()); err != nil || branch[1].Text != "text" || branch[1].State != store.Done {
-			t.Errorf("the answer was not stored later: %+v, %v", branch, err)
+		if m := storedText(t, db.Store, c.ID()); m.Text != "text" || m.State != store.Done {
+			t.Errorf("the answer was not stored later: %+v", m)
 		}
 	})
 }
