@@ -129,6 +129,21 @@ func TestCompletions_ScoresThePromptAlone(t *testing.T) {
 	}
 }
 
+func TestCompletions_HundredAlternativesToEachTokenThatIsScored(t *testing.T) {
+	s := server(t, openGuide(t))
+	var body api.Completion
+	mustDecode(t, post(t, s, "/v1/completions", `{"prompt":"The model answers","echo":true,"logprobs":100,"max_tokens":2,"ignore_eos":true,"temperature":0}`), &body)
+	l := body.Choices[0].LogProbs
+	if len(l.Top) < 4 || l.Top[0] != nil {
+		t.Fatalf("the alternatives are %v", l.Top)
+	}
+	for i, top := range l.Top[1:] {
+		if len(top) < 90 || len(top) > 101 { // tokens that read the same are listed once, and the one that was chosen always
+			t.Errorf("token %d has %d alternatives", i+1, len(top))
+		}
+	}
+}
+
 func TestCompletions_TokensThatReadTheSame(t *testing.T) {
 	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 		e := scoredEvent(9, -4, "x", sample.Candidate{ID: 1, LogProb: -1}, sample.Candidate{ID: 2, LogProb: -2})

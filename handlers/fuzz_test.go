@@ -1,13 +1,20 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"nhooyr.io/websocket"
+
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/page"
 )
 
 // Whatever a client sends, the answer is a response or a refusal that says what
@@ -51,6 +58,178 @@ func FuzzChatRequest(f *testing.F) {
 					t.Errorf("%s: got %d with no reason: %s", path, w.Code, w.Body)
 				}
 			}
+		}
+	})
+}
+
+// Whatever the head of a request says, only those get through that are addressed to this
+// machine or an allowed name and come from no foreign page.
+func FuzzRequestHead(f *testing.F) {
+	for _, seed := range [][5]string{
+		{"GET", "/", "localhost:8080", "", ""},
+		{"POST", "/v1/completions", "127.0.0.1:8080", "", ""},
+		{"POST", "/c/1/delete", "llm.example", "https://llm.example", "same-origin"},
+		{"GET", "/v1/models", "evil.example", "", ""},
+		{"OPTIONS", "/v1/models", "localhost:8080", "null", "cross-site"},
+		{"POST", "/login", "[::1]:8080", "http://[::1]:8080", "none"},
+		{"GET", "/%2e%2e/ws", "a.localhost.:8080", "http://a@localhost:8080", "same-site"},
+		{"GET", "//v1//models/", "host.docker.internal:8080", "app://obsidian.md", ""},
+	} {
+		f.Add(seed[0], seed[1], seed[2], seed[3], seed[4])
+	}
+	handler := New(func() Config {
+		c := testConfig(&fakeEngine{})
+		c.AllowHosts = []string{"llm.example:443"}
+		return c
+	}())
+	local := context.WithValue(f.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080}))
+	f.Fuzz(func(t *testing.T, method, path, host, origin, site string) {
+		r, err := http.NewRequestWithContext(local, method, "/", http.NoBody)
+		if err != nil {
+			t.Skip()
+		}
+		r.URL.Path, r.Host, r.RequestURI, r.RemoteAddr = "/"+path, host, "/", "127.0.0.1:5000"
+		for name, value := range map[string]string{"Origin": origin, "Sec-Fetch-Site": site} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		refused := w.Code == http.StatusMisdirectedRequest || w.Code == http.StatusForbidden
+		switch {
+		case w.Code >= http.StatusInternalServerError:
+			t.Errorf("got %d: %s", w.Code, w.Body)
+		case !refused && !isOurs(host):
+			t.Errorf("the host %q got %d", host, w.Code)
+		case !refused && origin != "" && !strings.EqualFold(origin, "http://"+strings.TrimSuffix(host, ":80")) && !strings.EqualFold(origin, "https://"+strings.TrimSuffix(host, ":443")) &&
+			!strings.EqualFold(origin, "http://"+host) && !strings.EqualFold(origin, "http://"+strings.TrimSuffix(host, ":80")+":80") && !strings.EqualFold(origin, "https://"+strings.TrimSuffix(host, ":443")+":443"):
+			t.Errorf("the origin %q got %d at the host %q", origin, w.Code, host)
+		case w.Header().Get("Access-Control-Allow-Origin") != "" || w.Header().Get("X-Frame-Options") == "":
+			t.Errorf("got the headers %v", w.Header())
+		}
+	})
+}
+
+// isOurs reports whether host is one that FuzzRequestHead's server answers to.
+func isOurs(host string) bool {
+	host = strings.ToLower(host)
+	name := host
+	if n, _, err := net.SplitHostPort(host); err == nil {
+		name = n
+	}
+	addr, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || err == nil && addr.IsLoopback() || host == "llm.example" || host == "llm.example:443"
+}
+
+// Whatever a page sends, the session logs no failure and answers the next command, or ends
+// with a code that says what was wrong.
+func FuzzSocket(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"send","ref":1,"text":"hi","settings":{"max_tokens":2}}` + "\n" + `{"type":"stop","ref":2,"answer":2}` + "\n" + `{"type":"fork","ref":3,"message":1}`,
+		`{"type":"open","ref":1,"chat":"x","since":-1,"at":9}`,
+		`{"type":"send","text":"hi","raw":true,"temporary":true,"system":"s","model":"guide"}` + "\n" + `{"type":"regenerate","answer":2,"settings":{"temperature":0}}` + "\n" + `{"type":"older","before":2}` + "\n" + `{"type":"newer","after":0}`,
+		`{"type":"send","text":"hi"}` + "\n" + `{"type":"edit","message":1,"text":"ho"}` + "\n" + `{"type":"rewrite","answer":2,"text":"x","reasoning":"y"}` + "\n" + `{"type":"continue","answer":2}` + "\n" + `{"type":"select","message":1,"version":1}`,
+		`{"type":"panel","settings":{"seed":1},"preset":"none"}` + "\n" + `{"type":"replay","answer":2}`,
+		"{", "null", "[]", "\x00", "{\"type\":\"send\",\"text\":\"\xff\"}",
+	} {
+		f.Add(seed, false)
+	}
+	f.Add("{}", true)
+	failed := make(chan slog.Record, 1)
+	s := server(f, &fakeEngine{}, func(c *Config) { c.Logger = slog.New(failureLog{slog.DiscardHandler, failed}) })
+	f.Fuzz(func(t *testing.T, frames string, binary bool) {
+		conn, _, err := websocket.Dial(t.Context(), s.URL+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {s.URL}}, HTTPClient: s.Client()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.CloseNow()
+		kind := websocket.MessageText
+		if binary {
+			kind = websocket.MessageBinary
+		}
+		for i, data := range strings.Split(frames, "\n") {
+			if i == 20 || conn.Write(t.Context(), kind, []byte(data)) != nil {
+				break
+			}
+		}
+		_ = conn.Write(t.Context(), websocket.MessageText, []byte(`{"type":"ping","ref":4611686018427387904}`)) // the session may have ended
+		for {
+			_, data, err := conn.Read(t.Context())
+			if code := websocket.CloseStatus(err); code == websocket.StatusUnsupportedData || code == websocket.StatusPolicyViolation || code == websocket.StatusNormalClosure {
+				break
+			}
+			var got frame
+			if err != nil || json.Unmarshal(data, &got) != nil {
+				t.Fatalf("the session ended with %v after %q", err, data)
+			}
+			if got.Ref == 1<<62 {
+				break
+			}
+		}
+		select {
+		case record := <-failed:
+			t.Fatalf("it logged: %s", record.Message)
+		default:
+		}
+	})
+}
+
+// failureLog passes on the records of errors.
+type failureLog struct {
+	slog.Handler
+	failed chan<- slog.Record
+}
+
+func (l failureLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+
+func (l failureLog) Handle(_ context.Context, r slog.Record) error {
+	select {
+	case l.failed <- r:
+	default:
+	}
+	return nil
+}
+
+func (l failureLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// Whatever file is imported, it is refused with a reason, or becomes a chat whose export can
+// be imported again.
+func FuzzImport(f *testing.F) {
+	for _, messages := range []string{
+		`{"id":1,"role":"user","state":"done","text":"x"}`,
+		`{"id":1,"role":"user","state":"done","text":"x"},{"id":2,"parent":1,"role":"assistant","state":"stopped","text":"y","answer":{}}`,
+		`{"id":2,"role":"user","state":"done","text":"x","created":"9999-12-31T23:59:59Z"},{"id":3,"parent":2,"role":"assistant","state":"done","text":"\u0000"}`,
+		`{"id":1,"role":"king"}`, `{"id":1,"parent":1,"role":"user","state":"done"}`, "",
+	} {
+		f.Add(`{"format":"` + page.ExportFormat + `","title":"t","messages":[` + messages + `]}`)
+	}
+	f.Add("[]")
+	f.Fuzz(func(t *testing.T, file string) {
+		handler := New(testConfig(&fakeEngine{}))
+		do := func(method, path, body string) *httptest.ResponseRecorder {
+			r := httptest.NewRequest(method, path, strings.NewReader(body))
+			r.Host = "localhost"
+			r.Header.Set("Origin", "http://localhost")
+			r.Header.Set("Accept", "application/json")
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			if w.Code >= http.StatusInternalServerError || w.Code >= http.StatusBadRequest && !strings.Contains(w.Body.String(), `"message":"`) {
+				t.Fatalf("%s %s: got %d: %s", method, path, w.Code, w.Body)
+			}
+			return w
+		}
+		first := do(http.MethodPost, "/import", file)
+		if first.Code >= http.StatusBadRequest {
+			return
+		}
+		var added struct{ Chat string }
+		if err := json.Unmarshal(first.Body.Bytes(), &added); err != nil || added.Chat == "" {
+			t.Fatalf("got %d: %s", first.Code, first.Body)
+		}
+		exported := do(http.MethodGet, "/c/"+added.Chat+"/export.json", "")
+		if again := do(http.MethodPost, "/import", exported.Body.String()); exported.Code != http.StatusOK || again.Code >= http.StatusBadRequest {
+			t.Errorf("the export %s\ncannot be imported: %s", exported.Body, again.Body)
 		}
 	})
 }

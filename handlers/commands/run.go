@@ -139,9 +139,9 @@ func isQuestion(ctx context.Context, catalog *hub.Hub, arg string) (bool, error)
 	}
 	hint := ""
 	if len(near) > 0 {
-		hint = "did you mean " + strings.Join(near, " or ") + "? "
+		hint = " (did you mean " + strings.Join(near, " or ") + "?)"
 	}
-	return false, cli.Usagef("%s. %sA question goes behind the model: m40-llm run %s %q", missing, hint, guideName, arg)
+	return false, cli.Usagef("%s%s. A question goes behind the model: m40-llm run %s %q", missing, hint, guideName, arg)
 }
 
 // readForm reads what the answer is held to from files; "" for none.

@@ -66,7 +66,7 @@ func Numbers() []Number { return numbers[:] }
 var none = math.NaN()
 
 var numbers = [...]Number{
-	{Name: "temperature", Min: 0, Max: 100, Off: none, real: func(p *Params) *float64 { return &p.Temperature },
+	{Name: "temperature", Min: 0, Max: 20, Off: none, real: func(p *Params) *float64 { return &p.Temperature },
 		About: "Low: the likeliest tokens. High: rarer ones too. 0: always the likeliest"},
 	{Name: "top_k", Min: 0, Max: math.MaxInt32, Whole: true, Off: 0, Cuts: true, whole: func(p *Params) *int { return &p.TopK },
 		About: "Keeps this many of the likeliest tokens"},
@@ -88,7 +88,7 @@ var numbers = [...]Number{
 		About: "How often the likeliest tokens are left out, so that a good but rarer one comes"},
 	{Name: "xtc_threshold", Min: 0, Max: 1, Off: none, Of: "xtc_probability", Cuts: true, real: func(p *Params) *float64 { return &p.XTCThreshold },
 		About: "Of the tokens at least this likely, XTC leaves the least likely one"},
-	{Name: "dynatemp_range", Min: 0, Max: 100, Off: 0, real: func(p *Params) *float64 { return &p.DynatempRange },
+	{Name: "dynatemp_range", Min: 0, Max: 20, Off: 0, real: func(p *Params) *float64 { return &p.DynatempRange },
 		About: "Temperature goes this far up where the model is unsure, and down where it is sure"},
 	{Name: "dynatemp_exponent", Min: 0, Max: 100, Off: none, Of: "dynatemp_range", real: func(p *Params) *float64 { return &p.DynatempExponent },
 		About: "Above 1, only where the model is very unsure does the temperature go up"},

@@ -23,13 +23,13 @@ func TestValidate_RejectsSettingsOutsideTheirRange(t *testing.T) {
 				DryBase: 1, DryPenaltyLastN: -1, Seed: -1}
 		}, "", ""},
 		"every field at its highest": {func(p *Params) {
-			*p = Params{Temperature: 100, DynatempRange: 100, DynatempExponent: 100, TopK: math.MaxInt32, TopP: 1, MinP: 1, TypicalP: 1,
+			*p = Params{Temperature: 20, DynatempRange: 20, DynatempExponent: 100, TopK: math.MaxInt32, TopP: 1, MinP: 1, TypicalP: 1,
 				TopNSigma: 100, MinKeep: math.MaxInt32, Mirostat: 2, MirostatTau: 100, MirostatEta: 100, XTCProbability: 1, XTCThreshold: 1,
 				RepeatPenalty: 100, RepeatLastN: math.MaxInt32, PresencePenalty: 100, FrequencyPenalty: 100,
 				LogitBias: map[int32]float64{math.MaxInt32: 1000}, DryMultiplier: 100, DryBase: 100, DryAllowedLength: math.MaxInt32,
 				DryPenaltyLastN: math.MaxInt32, DryBreakers: slices.Repeat([]string{strings.Repeat("x", 40)}, 64), Samplers: StageNames(), Seed: math.MaxInt64}
 		}, "", ""},
-		"a negative temperature":          {func(p *Params) { p.Temperature = -0.1 }, "temperature", "temperature is -0.1: must be from 0 to 100"},
+		"a negative temperature":          {func(p *Params) { p.Temperature = -0.1 }, "temperature", "temperature is -0.1: must be from 0 to 20"},
 		"a temperature that is NaN":       {func(p *Params) { p.Temperature = math.NaN() }, "temperature", "temperature is NaN"},
 		"an infinite temperature":         {func(p *Params) { p.Temperature = math.Inf(1) }, "temperature", "temperature is +Inf"},
 		"a negative top_k":                {func(p *Params) { p.TopK = -1 }, "top_k", "top_k is -1: must be from 0 to 2147483647"},
@@ -45,7 +45,7 @@ func TestValidate_RejectsSettingsOutsideTheirRange(t *testing.T) {
 		"a repeat_last_n below -1":        {func(p *Params) { p.RepeatLastN = -2 }, "repeat_last_n", "from -1 to"},
 		"a huge presence_penalty":         {func(p *Params) { p.PresencePenalty = 1e9 }, "presence_penalty", "from -100 to 100"},
 		"an infinite frequency_penalty":   {func(p *Params) { p.FrequencyPenalty = math.Inf(-1) }, "frequency_penalty", "-Inf"},
-		"a negative dynatemp_range":       {func(p *Params) { p.DynatempRange = -1 }, "dynatemp_range", "from 0 to 100"},
+		"a negative dynatemp_range":       {func(p *Params) { p.DynatempRange = -1 }, "dynatemp_range", "from 0 to 20"},
 		"a dynatemp_exponent that is NaN": {func(p *Params) { p.DynatempExponent = math.NaN() }, "dynatemp_exponent", "NaN"},
 		"a negative top_n_sigma":          {func(p *Params) { p.TopNSigma = -1 }, "top_n_sigma", "from 0 to 100"},
 		"a negative min_keep":             {func(p *Params) { p.MinKeep = -1 }, "min_keep", "from 0 to 2147483647"},
@@ -131,7 +131,7 @@ func FuzzNext(f *testing.F) {
 		`{}`, `{"temperature":0}`, `{"temperature":5e-324,"top_k":1}`, `{"temperature":1e308}`, `{"top_p":0,"min_p":1,"typical_p":0}`,
 		`{"top_k":-1}`, `{"repeat_penalty":0.01,"repeat_last_n":-1,"presence_penalty":-100,"frequency_penalty":100}`,
 		`{"logit_bias":{"0":-1000,"7":1000}}`, `{"logit_bias":{"8":1}}`, `{"logit_bias":{"-1":1}}`, `{"seed":-1}`, `{"seed":9223372036854775807}`,
-		`{"temperature":null}`, `{"top_p":1e-300,"temperature":100}`, `{"min_p":1e-320}`, `[]`,
+		`{"temperature":null}`, `{"top_p":1e-300,"temperature":20}`, `{"min_p":1e-320}`, `[]`,
 		`{"top_n_sigma":1,"min_keep":3,"xtc_probability":1,"xtc_threshold":0}`, `{"dynatemp_range":3,"dynatemp_exponent":0.1,"temperature":0}`,
 		`{"mirostat":2,"mirostat_tau":100,"mirostat_eta":100}`, `{"dry_multiplier":100,"dry_base":100,"dry_allowed_length":0,"dry_sequence_breakers":[" 3","0 3"]}`,
 		`{"samplers":["temp","xtc","penalties","dry","top_p","typ_p"],"temperature":1e-300,"repeat_penalty":100,"dry_multiplier":1,"typical_p":0.5,"top_k":0}`,
