@@ -157,7 +157,7 @@ func quantBytes(rows, cols int) int64 { return int64(rows) * int64(C.quant_bytes
 
 // groupBytes returns the size of the rows by expert of op, a product of experts.
 func groupBytes(rows int, op device.Op) int64 {
-	return 4 * int64(C.groups_ints(C.int(rows), C.int(op.Y.Cols/2), C.int(op.Experts)))
+	return 4 * int64(C.groups_ints(C.int(rows), C.int(usedExperts(op)), C.int(op.Experts)))
 }
 
 // attentionFloats returns how much scratch a thread needs for op.
@@ -213,7 +213,11 @@ var lowerings = map[device.OpKind]func(l *lowering, c C.struct_op, op device.Op)
 	device.OpCandidates:   func(*lowering, C.struct_op, device.Op) error { return nil }, // Candidates hands out the row
 	device.OpRoute:        (*lowering).route,
 	device.OpExpertMatMul: (*lowering).expertMatMul,
+	device.OpExpertBias:   (*lowering).expertBias,
 	device.OpExpertSum:    (*lowering).expertSum,
+	device.OpGate:         (*lowering).gate,
+	device.OpMultiply:     (*lowering).multiply,
+	device.OpCopy:         (*lowering).copyColumns,
 }
 
 // lower adds op to the phases.
@@ -285,11 +289,11 @@ func (l *lowering) attend(c C.struct_op, op device.Op) error {
 }
 
 func (l *lowering) glu(c C.struct_op, op device.Op) error {
-	gelu, ok := map[device.Activation]bool{device.SiLU: false, device.GELU: true}[op.GLU]
+	activation, ok := map[device.Activation]C.int32_t{device.SiLU: C.SILU, device.GELU: C.GELU, device.ClampedSwiGLU: C.CLAMPED_SWIGLU}[op.GLU]
 	if !ok {
 		return fmt.Errorf("there is no kernel for activation %d", op.GLU)
 	}
-	c.kind, c.gelu = C.OP_GLU, C.bool(gelu)
+	c.kind, c.activation = C.OP_GLU, activation
 	return l.onRows(c, op)
 }
 
@@ -309,15 +313,68 @@ func (l *lowering) gatherRows(c C.struct_op, op device.Op) error {
 
 func (l *lowering) route(c C.struct_op, op device.Op) error {
 	r := op.Routing
+	if r.Experts > C.MOST_EXPERTS {
+		return fmt.Errorf("cannot choose from %d experts, at most %d", r.Experts, int(C.MOST_EXPERTS))
+	}
 	c.kind = C.OP_ROUTE
 	c.experts, c.used, c.scale, c.normalize = C.int32_t(r.Experts), C.int32_t(r.Used), C.float(r.Scale), flag(r.Normalize)
+	c.sigmoid, c.by_logits = flag(r.Score == device.ScoreSigmoid), flag(r.ByLogits())
+	if !r.Ungrouped() {
+		c.groups, c.groups_used = C.int32_t(r.Groups), C.int32_t(r.GroupsUsed)
+	}
+	var err error
+	if c.bias, err = l.vector(r.Bias); err != nil {
+		return err
+	}
+	if c.factors, err = l.vector(r.Scales); err != nil {
+		return err
+	}
 	return l.onRows(c, op)
 }
 
+// vector returns where a weight lies that an operation has beside its W, nil if it has none.
+func (l *lowering) vector(named device.Tensor) (*C.float, error) {
+	if named.None() {
+		return nil, nil
+	}
+	w, err := l.device.tensor(named)
+	return (*C.float)(w.data), err
+}
+
 func (l *lowering) expertMatMul(c C.struct_op, op device.Op) error {
+	c.experts, c.used, c.own = C.int32_t(op.Experts), C.int32_t(usedExperts(op)), flag(op.X.Cols > op.W.Cols)
 	l.group(c, op)
-	c.experts, c.used, c.own = C.int32_t(op.Experts), C.int32_t(op.Y.Cols/2), flag(op.X.Cols > op.W.Cols)
 	return l.matMul(c, op)
+}
+
+// usedExperts returns how many experts a row uses in op, a product of experts.
+func usedExperts(op device.Op) int {
+	if op.Y.None() {
+		return op.Experts
+	}
+	return op.Y.Cols / 2
+}
+
+func (l *lowering) expertBias(c C.struct_op, op device.Op) error {
+	c.kind, c.experts, c.used = C.OP_EXPERT_BIAS, C.int32_t(op.Experts), C.int32_t(op.Y.Cols/2)
+	return l.onRows(c, op)
+}
+
+func (l *lowering) gate(c C.struct_op, op device.Op) error {
+	c.kind, c.outs = C.OP_GATE, C.int32_t(op.X.Cols)
+	return l.onRows(c, op)
+}
+
+func (l *lowering) multiply(c C.struct_op, op device.Op) error {
+	c.kind, c.outs = C.OP_MULTIPLY, C.int32_t(op.W.Cols)
+	return l.onRows(c, op)
+}
+
+func (l *lowering) copyColumns(c C.struct_op, op device.Op) error {
+	of := op.Copied
+	c.kind, c.outs = C.OP_COPY, C.int32_t(op.X.Cols)
+	c.parts, c.from, c.to, c.width = C.int32_t(of.Parts), C.int32_t(of.From), C.int32_t(of.To), C.int32_t(of.Width)
+	return l.onRows(c, op)
 }
 
 func (l *lowering) expertSum(c C.struct_op, op device.Op) error {
@@ -335,8 +392,8 @@ func flag(is bool) C.int32_t {
 // group adds the sorting of rows by the experts of op, unless scratch holds them so.
 func (l *lowering) group(c C.struct_op, op device.Op) {
 	l.groups = max(l.groups, groupBytes(l.exe.limits.Rows, op))
-	if l.grouped != op.Y.ID {
-		l.newPhase(C.PHASE_GROUP, C.struct_op{kind: C.OP_GROUP, x: c.z, experts: C.int32_t(op.Experts), used: C.int32_t(op.Y.Cols / 2)})
+	if l.grouped != op.Y.ID || op.Y.None() {
+		l.newPhase(C.PHASE_GROUP, C.struct_op{kind: C.OP_GROUP, x: c.z, experts: c.experts, used: c.used})
 		l.grouped = op.Y.ID
 	}
 }

@@ -92,10 +92,12 @@ static int phase_items(const struct run *r, const struct phase *p)
 	return rows;
 }
 
-// The expert of pair p in the routes op->x: what is not one counts as the first, so that
+// The expert of pair p in the routes op->x, without which a row uses all: what is not one counts as the first, so that
 // nothing is read that is not there.
 static int route_at(const struct op *op, int p)
 {
+	if (!op->x)
+		return p % op->used;
 	float expert = op->x[(size_t)(p / op->used) * 2 * (size_t)op->used + (size_t)(p % op->used)];
 	return expert >= 0 && expert < (float)op->experts ? (int)expert : 0;
 }

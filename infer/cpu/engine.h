@@ -14,6 +14,7 @@ enum {
 	SUPER = 8,   // quantised blocks in a super-block
 	SPLIT = 256, // positions that attention takes at once: fixed, so that a row's result is
 	LINE = 64,   // alignment of everything allocated here
+	MOST_EXPERTS = 4096, // that OP_ROUTE chooses from
 	PANEL = 16,  // outputs that lie interleaved, see panel.h
 };
 
@@ -41,7 +42,7 @@ enum op_kind {
 	OP_ROPE,        // heads of y turned by the row's angles
 	OP_STORE_KV,    // cache[layer][K|V][kv head][position] = x, z
 	OP_ATTENTION,   // y = attention of x over the cache
-	OP_GLU,         // y = silu(x) · z, or gelu(x) · z
+	OP_GLU,         // y = a(x) · z
 	OP_ADD,         // y += x
 	OP_SCALE,       // y = y · scale, capped
 	OP_GATHER_ROWS, // y[i] = x[out[i]]
@@ -49,21 +50,33 @@ enum op_kind {
 	OP_QUANTIZE,    // x rounded to int8, for OP_MATMUL of quantised weights
 	OP_ROUTE,       // y = used experts of x[cols] logits, then their weights
 	OP_GROUP,       // rows by the experts in their routes x, for OP_MATMUL of experts
+	OP_EXPERT_BIAS, // y += rows of w, those of the experts in routes z
 	OP_EXPERT_SUM,  // y = Σ over experts of their parts of x, times the weights in routes z
+	OP_GATE,        // y = y · sigmoid(x), of which a row has outs values
+	OP_MULTIPLY,    // y = y · w, which has outs values
+	OP_COPY,        // columns of y = columns of x
 };
+
+// Activation functions of OP_GLU.
+enum { SILU, GELU, CLAMPED_SWIGLU };
 
 struct op {
 	int32_t kind;
 	int32_t type; // of w; of the cache for OP_STORE_KV and OP_ATTENTION
 
 	int32_t cols;  // values in a row of y; of x for OP_MATMUL and OP_QUANTIZE
-	int32_t outs;  // OP_MATMUL: rows of w
+	int32_t outs;  // OP_MATMUL: rows of w; OP_GATE, OP_MULTIPLY: see there; OP_COPY: values in a row of x
 	int32_t chunk; // OP_MATMUL: rows of w that one thread takes at a time
 
 	int32_t experts;   // OP_ROUTE, OP_GROUP; OP_MATMUL: that w holds, each of outs rows. 0: of no experts
 	int32_t used;      // experts of a row
 	int32_t own;       // OP_MATMUL: a row of x has cols values for each of its experts
 	int32_t normalize; // OP_ROUTE: weights are divided by their sum
+	int32_t sigmoid;   // OP_ROUTE: scores are sigmoids of logits, not their softmax
+	int32_t by_logits; // OP_ROUTE: experts are chosen by their logits, which have the order of scores
+	int32_t groups, groups_used;  // OP_ROUTE: experts are chosen from the best groups; groups_used 0: from all
+	const float *bias, *factors; // OP_ROUTE: (experts) for the choice; of the weights; or NULL
+	int32_t parts, from, to, width; // OP_COPY: device.Columns
 
 	float *y;
 	const float *x, *z;
@@ -82,7 +95,7 @@ struct op {
 	int32_t window; // positions a row sees, itself included; 0: all
 	float scale;    // of scores; of cosines and sines; of y for OP_SCALE; of weights for OP_ROUTE
 	float cap;      // scores or values s become cap · tanh(s / cap); 0: they stay
-	bool gelu;      // OP_GLU
+	int32_t activation; // OP_GLU
 };
 
 enum phase_kind {

@@ -46,17 +46,49 @@ static void add(const uint8_t *x, float *y, int n)
 	}
 }
 
-// y = x / (1 + e⁻ᵘ) · z, where u is x, or for GELU 2 · sqrt(2/π) · (x + 0.044715 · x³).
-// x, y, z: (n)
-INLINE void glu(const bool gelu, const float *x, const float *z, float *y, int n)
+// a / (1 + e⁻ᵘ)
+INLINE vf vf_gated(vf a, vf u) { return vf_div(a, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), u)))); }
+
+// y = x / (1 + e⁻ᵘ) · z, where u is x, or for GELU 2 · sqrt(2/π) · (x + 0.044715 · x³); clamped
+// as device.ClampedSwiGLU says. x, y, z: (n)
+INLINE void glu(const int activation, const float *x, const float *z, float *y, int n)
 {
 	for (int i = 0; i < n; i += LANES) {
-		vf a = get(x + i, n - i), u = a;
-		if (gelu)
+		vf a = get(x + i, n - i), u = a, b = get(z + i, n - i);
+		if (activation == GELU)
 			u = vf_mul(vf_mul(a, vf_set(0x1.988454p0f)), vf_fma(vf_mul(a, vf_set(0.044715f)), a, vf_set(1.0f)));
-		vf gate = vf_div(a, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), u))));
-		put(y + i, n - i, vf_mul(gate, get(z + i, n - i)));
+		if (activation == CLAMPED_SWIGLU) {
+			a = vf_min(vf_set(7.0f), a);
+			u = vf_mul(a, vf_set(1.702f));
+			b = vf_add(vf_max(vf_set(-7.0f), vf_min(vf_set(7.0f), b)), vf_set(1.0f));
+		}
+		put(y + i, n - i, vf_mul(vf_gated(a, u), b));
 	}
+}
+
+// y = y · sigmoid(x), of which there are gates, n or 1. y: (n)
+static void gate_row(const float *x, int gates, float *y, int n)
+{
+	for (int i = 0; i < n; i += LANES)
+		put(y + i, n - i, vf_gated(get(y + i, n - i), gates == 1 ? vf_set(x[0]) : get(x + i, n - i)));
+}
+
+// y = y · w, of which there are values, n or 1; w may be of any alignment. y: (n)
+static void multiply(const uint8_t *w, int values, float *y, int n)
+{
+	float one;
+	memcpy(&one, w, sizeof one);
+	for (int i = 0; i < n; i += LANES) {
+		vf a = values == 1 ? vf_set(one) : n - i >= LANES ? vf_load(w + 4 * (size_t)i) : vf_load_n(w + 4 * (size_t)i, n - i);
+		put(y + i, n - i, vf_mul(get(y + i, n - i), a));
+	}
+}
+
+static void copy_columns(const struct op *op, const float *x, float *y)
+{
+	for (int part = 0; part < op->parts; part++)
+		memcpy(y + part * (op->cols / op->parts) + op->to, x + part * (op->outs / op->parts) + op->from,
+		       sizeof *y * (size_t)op->width);
 }
 
 // cap · tanh(x), with tanh(x) = 1 - 2 / (e²ˣ + 1).
@@ -159,30 +191,79 @@ INLINE float exp_of(float x)
 	return e[0];
 }
 
-// y = the experts of the largest logits, of equal ones the first, and softmax of all logits
-// at them. logits: (experts), y: (2, used)
+// How good the size scores of a group are together: the two best, or by softmax the best.
+static float goodness(const struct op *op, const float *scores, int size)
+{
+	float first = -INFINITY, second = -INFINITY;
+	for (int e = 0; e < size; e++)
+		if (scores[e] > first) {
+			second = first;
+			first = scores[e];
+		} else if (scores[e] > second)
+			second = scores[e];
+	return op->sigmoid && size > 1 ? first + second : first;
+}
+
+// Marks the experts that are not in one of the best groups as taken. order: (experts)
+static void close_groups(const struct op *op, const float *order, bool *taken)
+{
+	const int size = op->experts / op->groups;
+	for (int g = 0; g < op->groups; g++) {
+		int better = 0;
+		float own = goodness(op, order + g * size, size);
+		for (int other = 0; other < op->groups; other++) {
+			float theirs = goodness(op, order + other * size, size);
+			better += theirs > own || (theirs == own && other < g);
+		}
+		for (int e = 0; e < size; e++)
+			taken[g * size + e] = better >= op->groups_used;
+	}
+}
+
+// y = the experts of the largest scores, of equal ones the first, then their weights.
+// logits: (experts), y: (2, used)
 static void route(const struct op *op, const float *logits, float *y)
 {
-	float top = -INFINITY, total = 0, sum = 0;
+	float scores[MOST_EXPERTS], biased[MOST_EXPERTS], top = -INFINITY, total = 0, sum = 0;
+	bool taken[MOST_EXPERTS] = {false};
 	for (int e = 0; e < op->experts; e++)
 		top = logits[e] > top ? logits[e] : top;
-	for (int e = 0; e < op->experts; e++)
-		total += exp_of(logits[e] - top);
+	for (int e = 0; e < op->experts; e++) {
+		scores[e] = op->sigmoid ? 1.0f / (1.0f + exp_of(-logits[e])) : exp_of(logits[e] - top);
+		total += scores[e];
+	}
+	for (int e = 0; e < op->experts; e++) {
+		if (!op->sigmoid)
+			scores[e] /= total;
+		biased[e] = scores[e] + (op->bias ? op->bias[e] : 0);
+	}
+	const float *order = op->by_logits ? logits : biased;
+	if (op->groups_used > 0)
+		close_groups(op, order, taken);
 	for (int i = 0; i < op->used; i++) {
 		int best = -1;
-		for (int e = 0; e < op->experts; e++) {
-			bool taken = false;
-			for (int k = 0; k < i; k++)
-				taken |= y[k] == (float)e;
-			if (!taken && (best < 0 || logits[e] > logits[best]))
+		for (int e = 0; e < op->experts; e++)
+			if (!taken[e] && (best < 0 || order[e] > order[best]))
 				best = e;
-		}
+		taken[best] = true;
 		y[i] = (float)best;
-		y[op->used + i] = exp_of(logits[best] - top) / total;
-		sum += y[op->used + i];
+		y[op->used + i] = scores[best];
+		sum += scores[best];
 	}
-	for (int i = op->used; i < 2 * op->used; i++)
+	for (int i = op->used; i < 2 * op->used; i++) {
 		y[i] = (op->normalize ? y[i] / sum : y[i]) * op->scale;
+		if (op->factors)
+			y[i] *= op->factors[(int)y[i - op->used]];
+	}
+}
+
+// y's parts += rows of w, of the experts in routes. y: (used, cols/used), routes: (2, used)
+static void expert_bias(const struct op *op, const float *routes, float *y)
+{
+	const int n = op->cols / op->used;
+	for (int i = 0; i < op->used; i++)
+		if (routes[i] >= 0 && routes[i] < (float)op->experts)
+			add(op->w + (size_t)routes[i] * op->w_stride, y + i * n, n);
 }
 
 // y = Σ weight · part of x. x: (used, cols), routes: (2, used), y: (cols)
@@ -229,10 +310,21 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 			add((const uint8_t *)x, y, n);
 			break;
 		case OP_GLU:
-			if (op->gelu)
-				glu(true, x, z, y, n);
+			if (op->activation == SILU)
+				glu(SILU, x, z, y, n);
+			else if (op->activation == GELU)
+				glu(GELU, x, z, y, n);
 			else
-				glu(false, x, z, y, n);
+				glu(CLAMPED_SWIGLU, x, z, y, n);
+			break;
+		case OP_GATE:
+			gate_row(op->x + (size_t)row * (size_t)op->outs, op->outs, y, n);
+			break;
+		case OP_MULTIPLY:
+			multiply(op->w, op->outs, y, n);
+			break;
+		case OP_COPY:
+			copy_columns(op, op->x + (size_t)row * (size_t)op->outs, y);
 			break;
 		case OP_SCALE:
 			scale_row(y, n, op->scale, op->cap);
@@ -255,6 +347,9 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 			break;
 		case OP_ROUTE:
 			route(op, op->x + (size_t)row * (size_t)op->experts, y);
+			break;
+		case OP_EXPERT_BIAS:
+			expert_bias(op, op->z + (size_t)row * 2 * (size_t)op->used, y);
 			break;
 		case OP_EXPERT_SUM:
 			expert_sum(op, op->x + (size_t)row * (size_t)(op->used * n), op->z + (size_t)row * 2 * (size_t)op->used, y);

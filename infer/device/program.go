@@ -25,10 +25,14 @@ const (
 	OpCandidates
 	OpRoute
 	OpExpertMatMul
+	OpExpertBias
 	OpExpertSum
+	OpGate
+	OpMultiply
+	OpCopy
 )
 
-var opNames = [...]string{"", "Embed", "RMSNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "GLU", "Add", "Scale", "GatherRows", "Candidates", "Route", "ExpertMatMul", "ExpertSum"}
+var opNames = [...]string{"", "Embed", "RMSNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "GLU", "Add", "Scale", "GatherRows", "Candidates", "Route", "ExpertMatMul", "ExpertBias", "ExpertSum", "Gate", "Multiply", "Copy"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -47,6 +51,10 @@ type Activation uint8
 const (
 	SiLU Activation = iota + 1 // x / (1 + e^-x)
 	GELU                       // x / (1 + e^-2u) with u = sqrt(2/π) · (x + 0.044715 · x³), the one by tanh
+
+	// ClampedSwiGLU is that of gpt-oss: x / (1 + e^-1.702x) with x at most 7, and what it is
+	// multiplied by is up + 1 with up within ±7.
+	ClampedSwiGLU
 )
 
 // Op is one recorded operation. Which fields count depends on Kind; the method
@@ -65,7 +73,8 @@ type Op struct {
 	KV        KV
 	Layer     int
 	Routing   Routing // of OpRoute
-	Experts   int     // that W holds, one after the other, of OpExpertMatMul
+	Experts   int     // that W holds, one after the other, of OpExpertMatMul and OpExpertBias
+	Copied    Columns // by OpCopy
 }
 
 // Program is a recorded forward pass for batches of up to Rows rows, of which up
@@ -142,7 +151,34 @@ func (p *Program) Attention(dst, q Tensor, kv KV, layer int, a Attention) {
 // GLU records dst = a(gate) · up, element by element. dst may be gate.
 func (p *Program) GLU(dst, gate, up Tensor, a Activation) {
 	p.record(Op{Kind: OpGLU, Dst: dst, X: gate, Y: up, GLU: a}, p.wide(dst), p.wide(gate), p.wide(up),
-		same("width", dst.Cols, gate.Cols), same("width", dst.Cols, up.Cols), check(a == SiLU || a == GELU, "there is no activation %d", a))
+		same("width", dst.Cols, gate.Cols), same("width", dst.Cols, up.Cols), check(a >= SiLU && a <= ClampedSwiGLU, "there is no activation %d", a))
+}
+
+// Gate records x = x / (1 + e^-gate), where gate is as wide as x or one value for all of a row.
+func (p *Program) Gate(x, gate Tensor) {
+	p.record(Op{Kind: OpGate, Dst: x, X: gate}, p.wide(x), p.wide(gate), distinct(x, gate),
+		check(gate.Cols == x.Cols || gate.Cols == 1, "gates are %d for rows of %d", gate.Cols, x.Cols))
+}
+
+// Multiply records x = x · w, row by row, where w is as wide as x or one value.
+func (p *Program) Multiply(x, w Tensor) {
+	p.record(Op{Kind: OpMultiply, Dst: x, W: w}, p.wide(x), vector(w, w.Cols),
+		check(w.Cols == x.Cols || w.Cols == 1, "weights are %d for rows of %d", w.Cols, x.Cols))
+}
+
+// Columns are what Copy copies: of each of Parts equal parts of a row Width columns, from
+// column From of a part of the source to column To of one of the destination.
+type Columns struct{ Parts, From, To, Width int }
+
+// Copy records the copy of columns of x into columns of dst, of which the others stay. dst and
+// x must differ.
+func (p *Program) Copy(dst, x Tensor, c Columns) {
+	in := func(t Tensor, first int) error {
+		part := t.Cols / max(c.Parts, 1)
+		return check(c.Parts > 0 && t.Cols%c.Parts == 0 && c.Width > 0 && first >= 0 && first+c.Width <= part,
+			"columns %d to %d of %d parts are not in rows of %d", first, first+c.Width, c.Parts, t.Cols)
+	}
+	p.record(Op{Kind: OpCopy, Dst: dst, X: x, Copied: c}, p.wide(dst), p.wide(x), distinct(dst, x), in(x, c.From), in(dst, c.To))
 }
 
 // Add records dst += x.
@@ -169,22 +205,38 @@ func (p *Program) Candidates(logits Tensor) {
 	p.record(Op{Kind: OpCandidates, X: logits}, p.wide(logits), check(p.gathered, "no GatherRows comes before"))
 }
 
-// Routing says how a router chooses the experts of a row.
+// Routing says how a router chooses the experts of a row: those with the largest scores, of
+// equal ones those with the lowest numbers. An expert's weight is its score.
 type Routing struct {
 	Experts   int     // that there are: the width of the logits
 	Used      int     // that a row uses
 	Score     Score   // what the logits become
 	Normalize bool    // weights are divided by their sum
 	Scale     float32 // of the weights, 1 for none
+
+	Bias   Tensor // (1, Experts) F32 that is added to the scores for the choice alone, or none
+	Scales Tensor // (1, Experts) F32 that the weights of experts are multiplied by in the end, or none
+
+	// Experts are in so many groups of equal size, and those of the best GroupsUsed groups can
+	// be chosen. A group is as good as the sum of its two best scores, or by softmax as its best.
+	Groups, GroupsUsed int // 0: one group
 }
 
 // Score is what a router's logits become before experts are chosen. A kind that is not
 // listed here does not compile.
 type Score uint8
 
-// ScoreSoftmax is softmax over all experts: the largest logits are chosen, of equal ones
-// those of the experts with the lowest numbers.
-const ScoreSoftmax Score = 0
+const (
+	ScoreSoftmax Score = iota // over all experts
+	ScoreSigmoid
+)
+
+// Ungrouped tells whether all experts can be chosen.
+func (r Routing) Ungrouped() bool { return r.GroupsUsed >= max(r.Groups, 1) || r.Groups <= 1 }
+
+// ByLogits tells whether the order of the scores that experts are chosen by is that of the
+// logits.
+func (r Routing) ByLogits() bool { return r.Bias.None() && r.Ungrouped() }
 
 // Cols returns the width of the routes of a row: the numbers of its experts, in the order
 // of falling scores, then their weights.
@@ -196,15 +248,23 @@ func (p *Program) Route(dst, logits Tensor, r Routing) {
 	p.record(Op{Kind: OpRoute, Dst: dst, X: logits, Routing: r}, p.wide(dst), p.wide(logits), distinct(dst, logits),
 		same("width", dst.Cols, r.Cols()), same("logits", logits.Cols, r.Experts),
 		check(r.Used > 0 && r.Used <= r.Experts, "chooses %d of %d experts", r.Used, r.Experts),
-		check(r.Score == ScoreSoftmax, "scores of kind %d are not known", r.Score))
+		check(r.Score <= ScoreSigmoid, "scores of kind %d are not known", r.Score),
+		check(r.Bias.None() || vector(r.Bias, r.Experts) == nil, "has %d biases of %d experts", r.Bias.Cols, r.Experts),
+		check(r.Scales.None() || vector(r.Scales, r.Experts) == nil, "has %d scales of %d experts", r.Scales.Cols, r.Experts),
+		check(r.Ungrouped() || r.GroupsUsed > 0 && r.Experts%r.Groups == 0 && r.Used <= r.Experts/r.Groups*r.GroupsUsed,
+			"cannot choose %d experts in %d of %d groups of %d", r.Used, r.GroupsUsed, r.Groups, r.Experts))
 }
 
 // ExpertMatMul records dst = x · wᵀ with the weights of each expert that routes has for a
 // row, next to each other: expert i of the row gives the i-th part of its dst. w holds
 // experts weights of equal shape, one after the other. x is either one input for all of a
 // row's experts or, as dst is, one for each next to each other. dst and x must differ. Only
-// the weights of experts that rows use are read.
+// the weights of experts that rows use are read. Without routes every row uses all experts, in
+// their order: the heads of a layer can have weights of their own so.
 func (p *Program) ExpertMatMul(dst, w, x, routes Tensor, experts int) {
+	if routes.None() {
+		routes = Tensor{Type: gguf.F32, Rows: dst.Rows, Cols: 2 * experts}
+	}
 	used := routes.Cols / 2
 	p.record(Op{Kind: OpExpertMatMul, Dst: dst, W: w, X: x, Y: routes, Experts: experts},
 		p.wide(dst), p.wide(x), p.wide(routes), distinct(dst, x), distinct(dst, routes),
@@ -212,6 +272,16 @@ func (p *Program) ExpertMatMul(dst, w, x, routes Tensor, experts int) {
 		check(used > 0 && used <= experts && routes.Cols%2 == 0, "routes have %d values for %d experts", routes.Cols, experts),
 		check(x.Cols == w.Cols || x.Cols == used*w.Cols, "inputs are %d, want %d, or %d of each expert", x.Cols, w.Cols, used*w.Cols),
 		check(experts > 0 && dst.Cols == used*(w.Rows/max(experts, 1)), "outputs are %d, want %d of each of %d experts", dst.Cols, w.Rows/max(experts, 1), used))
+}
+
+// ExpertBias records x += the biases, one of each expert that routes has for a row, next to each
+// other as the outputs of ExpertMatMul are. bias holds those of experts experts, F32.
+func (p *Program) ExpertBias(x, bias, routes Tensor) {
+	used := routes.Cols / 2
+	p.record(Op{Kind: OpExpertBias, Dst: x, W: bias, Y: routes, Experts: bias.Rows}, p.wide(x), p.wide(routes), distinct(x, routes),
+		check(bias.Type == gguf.F32, "biases are %s, want F32", bias.Type),
+		check(used > 0 && used <= bias.Rows && routes.Cols%2 == 0, "routes have %d values for %d experts", routes.Cols, bias.Rows),
+		same("outputs", x.Cols, used*bias.Cols))
 }
 
 // ExpertSum records dst = the sum of the parts of x, one for each expert of a row, times

@@ -2,57 +2,122 @@ package ref
 
 import (
 	"math"
+	"slices"
 
 	"m40-llm/infer/device"
 )
 
-// route: dst = the experts with the largest logits, of equal ones the first, then softmax
-// of all logits at them.
-func route(dst, logits []float32, r device.Routing) {
-	top := math.Inf(-1)
-	for _, x := range logits {
-		top = max(top, float64(x))
+// route: dst = the experts with the largest scores, of equal ones the first, then their weights.
+// bias and scales may be nil.
+func route(dst, logits []float32, r device.Routing, bias, scales []float32) {
+	scores := scoresOf(logits, r.Score)
+	order := slices.Clone(logits)
+	if !r.ByLogits() {
+		for e, score := range scores {
+			order[e] = float32(score)
+			if bias != nil {
+				order[e] += bias[e]
+			}
+		}
 	}
-	total := 0.0
-	for _, x := range logits {
-		total += math.Exp(float64(x) - top)
+	open := make([]bool, r.Experts) // to be chosen
+	size := r.Experts               // of a group
+	if !r.Ungrouped() {
+		size /= r.Groups
 	}
-	chosen, weights := dst[:r.Used], make([]float64, r.Used)
-	taken := make([]bool, r.Experts)
+	for e := range open {
+		open[e] = r.Ungrouped() || rankOfGroup(order, e/size, size, r.Score) < r.GroupsUsed
+	}
 	sum := 0.0
+	chosen := make([]int, r.Used)
 	for i := range chosen {
 		best := -1
-		for e, x := range logits {
-			if !taken[e] && (best < 0 || x > logits[best]) {
+		for e, x := range order {
+			if open[e] && (best < 0 || x > order[best]) {
 				best = e
 			}
 		}
-		taken[best] = true
-		chosen[i] = float32(best)
-		weights[i] = math.Exp(float64(logits[best])-top) / total
-		sum += weights[i]
+		open[best], chosen[i] = false, best
+		sum += scores[best]
 	}
 	if !r.Normalize {
 		sum = 1
 	}
-	for i, w := range weights {
-		dst[r.Used+i] = float32(w / sum * float64(r.Scale))
+	for i, e := range chosen {
+		weight := scores[e] / sum * float64(r.Scale)
+		if scales != nil {
+			weight *= float64(scales[e])
+		}
+		dst[i], dst[r.Used+i] = float32(e), float32(weight)
 	}
 }
 
-// expertMatMul: part i of dst = w[experts[i]] · x, or · part i of x if x has as many.
+// scoresOf returns softmax of logits, or the sigmoid of each.
+func scoresOf(logits []float32, score device.Score) []float64 {
+	top, total := math.Inf(-1), 0.0
+	for _, x := range logits {
+		top = max(top, float64(x))
+	}
+	for _, x := range logits {
+		total += math.Exp(float64(x) - top)
+	}
+	scores := make([]float64, len(logits))
+	for e, x := range logits {
+		scores[e] = math.Exp(float64(x)-top) / total
+		if score == device.ScoreSigmoid {
+			scores[e] = sigmoid(float64(x))
+		}
+	}
+	return scores
+}
+
+// rankOfGroup returns how many groups of size scores are better than group g, or as good and
+// before it.
+func rankOfGroup(scores []float32, g, size int, score device.Score) (rank int) {
+	goodness := func(g int) float32 {
+		best := slices.Clone(scores[g*size:][:size])
+		slices.Sort(best)
+		slices.Reverse(best)
+		if score == device.ScoreSoftmax || size == 1 {
+			return best[0]
+		}
+		return best[0] + best[1]
+	}
+	own := goodness(g)
+	for other := range len(scores) / size {
+		if theirs := goodness(other); theirs > own || theirs == own && other < g {
+			rank++
+		}
+	}
+	return rank
+}
+
+// expertMatMul: part i of dst = w[experts[i]] · x, or · part i of x if x has as many. routes
+// nil: w[i].
 func (d *Device) expertMatMul(dst, x, routes []float32, w device.Tensor, outs int) {
-	used := len(routes) / 2
 	weights := make([]float32, w.Cols)
-	for i, expert := range routes[:used] {
+	for i := range len(dst) / outs {
+		expert := i
+		if routes != nil {
+			expert = int(routes[i])
+		}
 		in := x
 		if len(x) > w.Cols {
 			in = x[i*w.Cols:][:w.Cols]
 		}
 		for o := range outs {
-			d.weightRow(weights, w, int(expert)*outs+o)
+			d.weightRow(weights, w, expert*outs+o)
 			dst[i*outs+o] = float32(dot(weights, in))
 		}
+	}
+}
+
+// expertBias: part i of dst += bias[experts[i]]
+func (d *Device) expertBias(dst, routes []float32, bias device.Tensor) {
+	values := make([]float32, bias.Cols)
+	for i, expert := range routes[:len(routes)/2] {
+		d.weightRow(values, bias, int(expert))
+		add(dst[i*bias.Cols:][:bias.Cols], values)
 	}
 }
 

@@ -18,7 +18,11 @@ var operations = map[device.OpKind]func(d *Device, op device.Op, b *device.Batch
 	device.OpCandidates:   func(*Device, device.Op, *device.Batch, int) {}, // the row is read when it is asked for
 	device.OpRoute:        (*Device).route,
 	device.OpExpertMatMul: (*Device).expertProducts,
+	device.OpExpertBias:   (*Device).expertBiases,
 	device.OpExpertSum:    (*Device).expertSum,
+	device.OpGate:         (*Device).gate,
+	device.OpMultiply:     (*Device).multiply,
+	device.OpCopy:         (*Device).copyColumns,
 }
 
 func (d *Device) embed(op device.Op, b *device.Batch, rows int) {
@@ -100,14 +104,46 @@ func (d *Device) gatherRows(op device.Op, b *device.Batch, rows int) {
 }
 
 func (d *Device) route(op device.Op, b *device.Batch, rows int) {
+	bias, scales := d.vector(op.Routing.Bias), d.vector(op.Routing.Scales)
 	for r := range rows {
-		route(d.row(op.Dst, r), d.row(op.X, r), op.Routing)
+		route(d.row(op.Dst, r), d.row(op.X, r), op.Routing, bias, scales)
 	}
 }
 
 func (d *Device) expertProducts(op device.Op, b *device.Batch, rows int) {
 	for r := range rows {
-		d.expertMatMul(d.row(op.Dst, r), d.row(op.X, r), d.row(op.Y, r), op.W, op.W.Rows/op.Experts)
+		var routes []float32
+		if !op.Y.None() {
+			routes = d.row(op.Y, r)
+		}
+		d.expertMatMul(d.row(op.Dst, r), d.row(op.X, r), routes, op.W, op.W.Rows/op.Experts)
+	}
+}
+
+func (d *Device) expertBiases(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		d.expertBias(d.row(op.Dst, r), d.row(op.Y, r), op.W)
+	}
+}
+
+func (d *Device) gate(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		gate(d.row(op.Dst, r), d.row(op.X, r))
+	}
+}
+
+func (d *Device) multiply(op device.Op, b *device.Batch, rows int) {
+	w := d.vector(op.W)
+	for r := range rows {
+		for i, x := range d.row(op.Dst, r) {
+			d.row(op.Dst, r)[i] = x * w[i%len(w)]
+		}
+	}
+}
+
+func (d *Device) copyColumns(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		copyColumns(d.row(op.Dst, r), d.row(op.X, r), op.Copied)
 	}
 }
 

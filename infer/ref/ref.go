@@ -228,12 +228,33 @@ func rmsNorm(dst, x, w []float32, eps float32) {
 // glu: dst = a(gate) · up
 func glu(dst, gate, up []float32, a device.Activation) {
 	for i := range dst {
-		g := float64(gate[i])
-		u := g
-		if a == device.GELU {
-			u = 2 * math.Sqrt(2/math.Pi) * (g + 0.044715*g*g*g)
+		g, u := float64(gate[i]), float64(up[i])
+		of := g // what the sigmoid is of
+		switch a {
+		case device.GELU:
+			of = 2 * math.Sqrt(2/math.Pi) * (g + 0.044715*g*g*g)
+		case device.ClampedSwiGLU:
+			g, u = min(g, 7), min(max(u, -7), 7)+1
+			of = 1.702 * g
 		}
-		dst[i] = float32(g / (1 + math.Exp(-u)) * float64(up[i]))
+		dst[i] = float32(g * sigmoid(of) * u)
+	}
+}
+
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+
+// gate: x = x · sigmoid(gate), of which there may be one for all
+func gate(x, gate []float32) {
+	for i := range x {
+		x[i] = float32(float64(x[i]) * sigmoid(float64(gate[i%len(gate)])))
+	}
+}
+
+// copyColumns copies columns of x.
+func copyColumns(dst, x []float32, c device.Columns) {
+	for part := range c.Parts {
+		to, from := part*len(dst)/c.Parts+c.To, part*len(x)/c.Parts+c.From
+		copy(dst[to:to+c.Width], x[from:])
 	}
 }
 
