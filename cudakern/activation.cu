@@ -21,7 +21,7 @@ struct Row {
 	const float *x, *w;
 	float scale;
 	int inputs;
-	bool gelu;
+	int gate;
 };
 
 struct Plain {
@@ -33,7 +33,7 @@ struct Normed {
 };
 
 struct Gated {
-	DEVICE float value(const Row &row, int i) { return glu_of(row.gelu, row.x[i], row.w[i]); }
+	DEVICE float value(const Row &row, int i) { return glu_of(row.gate, row.x[i], row.w[i]); }
 };
 
 // The activation of the warp's lane in a block of the tile.
@@ -99,13 +99,13 @@ template <typename Made> DEVICE void image_i16(uint4 *image, const Row &row)
 	KERNEL(activation_##kind, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, const int *rows) \
 	{ \
 		if (int(blockIdx.x) < *rows) \
-			image_##kind<Plain>(image, Row{x + size_t(blockIdx.x) * inputs, 0, 0, inputs, false}); \
+			image_##kind<Plain>(image, Row{x + size_t(blockIdx.x) * inputs, 0, 0, inputs, SILU}); \
 	} \
-	KERNEL(activation_##kind##_glu, 32 * WARPS, 1)(uint4 *image, const float *gate, const float *up, int gelu, int inputs, const int *rows) \
+	KERNEL(activation_##kind##_glu, 32 * WARPS, 1)(uint4 *image, const float *gate, const float *up, int kind_of_gate, int inputs, const int *rows) \
 	{ \
 		size_t first = size_t(blockIdx.x) * inputs; \
 		if (int(blockIdx.x) < *rows) \
-			image_##kind<Gated>(image, Row{gate + first, up + first, 0, inputs, gelu != 0}); \
+			image_##kind<Gated>(image, Row{gate + first, up + first, 0, inputs, kind_of_gate}); \
 	} \
 	KERNEL(activation_##kind##_rmsnorm, 32 * WARPS, 1)(uint4 *image, const float *x, const float *w, float eps, int inputs, const int *rows) \
 	{ \
@@ -113,7 +113,7 @@ template <typename Made> DEVICE void image_i16(uint4 *image, const Row &row)
 		if (int(blockIdx.x) >= *rows) \
 			return; \
 		x += size_t(blockIdx.x) * inputs; \
-		image_##kind<Normed>(image, Row{x, w, norm_scale(x, inputs, eps, partial), inputs, false}); \
+		image_##kind<Normed>(image, Row{x, w, norm_scale(x, inputs, eps, partial), inputs, SILU}); \
 	}
 
 IMAGES(f32)

@@ -3,7 +3,7 @@ package cudakern
 import "fmt"
 
 // Experts has the operations of mixtures of experts beside products.
-type Experts struct{ route, count, sum *Function }
+type Experts struct{ route, count, bias, sum *Function }
 
 // mostExperts is how many bits a lane of route has, times the lanes.
 const mostExperts = 1024
@@ -14,7 +14,7 @@ func NewExperts(c *Context) (*Experts, error) {
 	for _, f := range []struct {
 		kernel *(*Function)
 		name   string
-	}{{&k.route, "route"}, {&k.count, "count_pairs"}, {&k.sum, "expert_sum"}} {
+	}{{&k.route, "route"}, {&k.count, "count_pairs"}, {&k.bias, "expert_bias"}, {&k.sum, "expert_sum"}} {
 		var err error
 		if *f.kernel, err = c.kernel("experts", f.name); err != nil {
 			return nil, err
@@ -23,21 +23,45 @@ func NewExperts(c *Context) (*Experts, error) {
 	return k, nil
 }
 
-// EnqueueRoute computes the routes of rows of experts logits: the numbers of the used
-// largest, then softmax of all logits at them, divided by their sum with normalize, times
-// scale.
-func (k *Experts) EnqueueRoute(s *Stream, routes, logits Ptr, experts, used int, normalize bool, scale float32, rows Ptr, capacity int) error {
-	if experts > mostExperts || used < 1 || used > experts {
-		return fmt.Errorf("Route cannot choose %d of %d experts, at most %d can be chosen from", used, experts, mostExperts)
+// Routing says how experts are chosen by their scores: sigmoids of the logits, or their softmax.
+type Routing struct {
+	Experts, Used      int
+	Sigmoid            bool
+	ByLogits           bool // the choice is by logits, not by scores plus Bias
+	Normalize          bool // weights are divided by their sum
+	Scale              float32
+	Bias, Factors      Ptr // Experts float32 for the choice alone; of the weights; or 0
+	Groups, GroupsUsed int // experts are chosen from the best groups; GroupsUsed 0: from all
+}
+
+// EnqueueRoute computes the routes of rows of r.Experts logits: the numbers of the r.Used
+// experts with the largest scores, then their weights.
+func (k *Experts) EnqueueRoute(s *Stream, routes, logits Ptr, r Routing, rows Ptr, capacity int) error {
+	if r.Experts > mostExperts || r.Used < 1 || r.Used > r.Experts {
+		return fmt.Errorf("Route cannot choose %d of %d experts, at most %d can be chosen from", r.Used, r.Experts, mostExperts)
 	}
-	if err := checkLaunch("Route", capacity, experts); err != nil {
+	if err := checkLaunch("Route", capacity, r.Experts); err != nil {
 		return err
 	}
-	divide := int32(0)
-	if normalize {
-		divide = 1
+	return k.route.Launch(s, Dim3{X: capacity}, Dim3{X: 32}, 4*(r.Experts+r.Groups), routes, logits, r.Bias, r.Factors, int32(r.Experts), int32(r.Used),
+		flag(r.Sigmoid), flag(r.ByLogits), int32(r.Groups), int32(r.GroupsUsed), flag(r.Normalize), r.Scale, rows)
+}
+
+func flag(is bool) int32 {
+	if is {
+		return 1
 	}
-	return k.route.Launch(s, Dim3{X: capacity}, Dim3{X: 32}, 0, routes, logits, int32(experts), int32(used), divide, scale, rows)
+	return 0
+}
+
+// EnqueueBias computes x += the biases of the used experts in routes, of each its row of bias,
+// (experts, each) float32.
+func (k *Experts) EnqueueBias(s *Stream, x, bias, routes Ptr, experts, used, each int, rows Ptr, capacity int) error {
+	if err := checkLaunch("ExpertBias", capacity, used*each); err != nil {
+		return err
+	}
+	return k.bias.Launch(s, Dim3{X: blocksFor(used*each, threads), Y: capacity}, Dim3{X: threads}, 0,
+		x, bias, routes, int32(experts), int32(used), int32(each), rows)
 }
 
 // EnqueueCount computes pairs = rows · used, the rows of products with used experts each.
@@ -62,7 +86,7 @@ type ExpertProduct struct {
 	W       Weights // of one expert
 	Experts int
 	Used    int
-	Routes  Ptr  // rows of 2 · Used float32
+	Routes  Ptr  // rows of 2 · Used float32; 0: every row uses all experts
 	Own     bool // each row has Used inputs, one for each of its experts
 }
 
@@ -79,14 +103,10 @@ func (k *MatMul) EnqueueExperts(s *Stream, x, pairs Ptr, capacity int, p ExpertP
 	if p.Used < 1 || p.Experts < p.Used {
 		return fmt.Errorf("a product cannot use %d of %d experts", p.Used, p.Experts)
 	}
-	own := int32(0)
-	if p.Own {
-		own = 1
-	}
 	const outputs = bandOutputs * threads / 32 // of a block
 	// An expert's outputs may begin and end inside of a band.
 	bands := blocksFor(p.W.Outputs, bandOutputs) + 1
 	shared := min(productImages, tilesFor(p.W.Inputs)) * imageBytes[k.image]
 	return k.experts.Launch(s, Dim3{X: capacity * p.Used, Y: blocksFor(bands*bandOutputs, outputs)}, Dim3{X: threads}, shared,
-		p.Dst, p.Weights, int32(p.W.Outputs), p.Routes, int32(p.Experts), int32(p.Used), x, int32(p.W.Inputs), own, pairs)
+		p.Dst, p.Weights, int32(p.W.Outputs), p.Routes, int32(p.Experts), int32(p.Used), x, int32(p.W.Inputs), flag(p.Own), pairs)
 }

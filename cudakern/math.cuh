@@ -55,10 +55,15 @@ DEVICE float exp_of(float x)
 	return exp2_sum(high, low);
 }
 
-// gate / (1 + e^-u) · up, where u is gate, or for GELU 2 · sqrt(2/π) · (gate + 0.044715 · gate³)
-DEVICE float glu_of(bool gelu, float gate, float up)
+enum { SILU, GELU, CLAMPED_SWIGLU }; // Gate in Go
+
+// gate / (1 + e^-u) · up, where u is gate, or for GELU 2 · sqrt(2/π) · (gate + 0.044715 · gate³).
+// Clamped, gate is at most 7, u 1.702 · gate, and up within ±7 plus 1.
+DEVICE float glu_of(int kind, float gate, float up)
 {
-	float u = gelu ? gate * 1.59576912f * fmaf(0.044715f * gate, gate, 1.0f) : gate;
+	if (kind == CLAMPED_SWIGLU)
+		gate = fminf(gate, 7.0f), up = fminf(fmaxf(up, -7.0f), 7.0f) + 1.0f;
+	float u = kind == GELU ? gate * 1.59576912f * fmaf(0.044715f * gate, gate, 1.0f) : kind == SILU ? gate : gate * 1.702f;
 	return gate / (1.0f + exp_of(-u)) * up;
 }
 

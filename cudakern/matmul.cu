@@ -415,7 +415,7 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 	}
 
 // Products with the weights of experts: row pair of dst is that of expert pair % used of row
-// pair / used, in whose routes the expert's number is. Grid: (pairs, bands / 8 of an expert).
+// pair / used, in whose routes the expert's number is; without routes every row uses all. Grid: (pairs, bands / 8 of an expert).
 #define EXPERT_PRODUCT(weight, name, path) EXPERT_PRODUCT_NAMED(weight, name, path)
 #define EXPERT_PRODUCT_NAMED(weight, name, path) \
 	KERNEL(matmul_##weight##_##name##_experts, 32 * WARPS, 2) \
@@ -425,7 +425,7 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 		const int pair = blockIdx.x, row = pair / used; \
 		if (pair >= *pairs) \
 			return; \
-		const int first = expert_of(routes[size_t(row) * 2 * used + pair % used], experts) * outputs; \
+		const int first = (routes ? expert_of(routes[size_t(row) * 2 * used + pair % used], experts) : pair % used) * outputs; \
 		matmul<path, 1>({dst, weights, outputs, first}, first / BAND_OUTPUTS + blockIdx.y * WARPS, x, pair, own ? pair : row, inputs, false, pairs); \
 	}
 

@@ -26,14 +26,14 @@ KERNEL(add_bias, 256, 8)(float *x, const float *bias, int cols, const int *rows)
 		x[(size_t)row * cols + col] += bias[col];
 }
 
-// dst = silu(gate) · up, or gelu(gate) · up
-KERNEL(glu, 256, 8)(float *dst, const float *gate, const float *up, int gelu, int cols, const int *rows)
+// dst = a(gate) · up
+KERNEL(glu, 256, 8)(float *dst, const float *gate, const float *up, int kind, int cols, const int *rows)
 {
 	int row, col;
 	if (!element(cols, rows, &row, &col))
 		return;
 	size_t i = (size_t)row * cols + col;
-	dst[i] = glu_of(gelu, gate[i], up[i]);
+	dst[i] = glu_of(kind, gate[i], up[i]);
 }
 
 // x = x · factor, and x = cap · tanh(x / cap) unless cap is 0
@@ -44,6 +44,33 @@ KERNEL(scale_rows, 256, 8)(float *x, float factor, float cap, int cols, const in
 		return;
 	float v = x[(size_t)row * cols + col] * factor;
 	x[(size_t)row * cols + col] = cap > 0.0f ? tanh_of(v / cap) * cap : v;
+}
+
+// x = x · sigmoid(gate), of which a row has gates: cols or 1
+KERNEL(gate_rows, 256, 8)(float *x, const float *gate, int gates, int cols, const int *rows)
+{
+	int row, col;
+	if (element(cols, rows, &row, &col))
+		x[(size_t)row * cols + col] /= 1.0f + exp_of(-gate[(size_t)row * gates + (gates == 1 ? 0 : col)]);
+}
+
+// x = x · w, of which there are values: cols or 1
+KERNEL(multiply_rows, 256, 8)(float *x, const float *w, int values, int cols, const int *rows)
+{
+	int row, col;
+	if (element(cols, rows, &row, &col))
+		x[(size_t)row * cols + col] *= w[values == 1 ? 0 : col];
+}
+
+// Columns from … of each part of x, width of them, become columns to … of each part of dst.
+// Parts have dst_part and x_part columns.
+KERNEL(copy_columns, 256, 8)(float *dst, const float *x, int parts, int dst_part, int x_part, int to, int from, int width, const int *rows)
+{
+	int row, col;
+	if (!element(parts * width, rows, &row, &col))
+		return;
+	int part = col / width, i = col % width;
+	dst[((size_t)row * parts + part) * dst_part + to + i] = x[((size_t)row * parts + part) * x_part + from + i];
 }
 
 // dst[i] = x[out[i]]

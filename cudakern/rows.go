@@ -35,8 +35,9 @@ func (k *AddRows) EnqueueBias(s *Stream, x, bias Ptr, cols int, rows Ptr, capaci
 type Gate int32
 
 const (
-	SiLU Gate = iota // x / (1 + e^-x)
-	GELU             // the one by tanh
+	SiLU          Gate = iota // x / (1 + e^-x)
+	GELU                      // the one by tanh
+	ClampedSwiGLU             // that of gpt-oss: glu_of of math.cuh
 )
 
 // GLU is what stands between the products of a feed-forward layer: a gated linear unit.
@@ -57,23 +58,68 @@ func (k *GLU) Enqueue(s *Stream, dst, gate, up Ptr, g Gate, cols int, rows Ptr, 
 		dst, gate, up, int32(g), int32(cols), rows)
 }
 
-// ScaleRows multiplies activations by a number, and may cap them softly.
-type ScaleRows struct{ rows *Function }
+// ScaleRows multiplies activations: by a number, with a soft cap if wanted, by weights, or by
+// the sigmoid of others.
+type ScaleRows struct{ rows, weights, gate *Function }
 
-// NewScaleRows loads the kernel.
+// NewScaleRows loads the kernels.
 func NewScaleRows(c *Context) (*ScaleRows, error) {
-	rows, err := c.kernel("rows", "scale_rows")
-	return &ScaleRows{rows}, err
+	k := &ScaleRows{}
+	var err error
+	if k.rows, err = c.kernel("rows", "scale_rows"); err != nil {
+		return nil, err
+	}
+	if k.weights, err = c.kernel("rows", "multiply_rows"); err != nil {
+		return nil, err
+	}
+	k.gate, err = c.kernel("rows", "gate_rows")
+	return k, err
 }
 
 // Enqueue computes x = x · factor, and x = limit · tanh(x / limit) after it unless limit is 0,
 // rows of cols float32.
 func (k *ScaleRows) Enqueue(s *Stream, x Ptr, factor, limit float32, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.rows, s, cols, capacity, x, factor, limit, int32(cols), rows)
+}
+
+// EnqueueWeights computes x = x · w, rows of cols float32; w has cols values or one.
+func (k *ScaleRows) EnqueueWeights(s *Stream, x, w Ptr, values, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.weights, s, cols, capacity, x, w, int32(values), int32(cols), rows)
+}
+
+// EnqueueGate computes x = x · sigmoid(gate), rows of cols float32; rows of gate have cols
+// values or one.
+func (k *ScaleRows) EnqueueGate(s *Stream, x, gate Ptr, gates, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.gate, s, cols, capacity, x, gate, int32(gates), int32(cols), rows)
+}
+
+func (k *ScaleRows) launch(f *Function, s *Stream, cols, capacity int, args ...any) error {
 	if err := checkLaunch("Scale", capacity, cols); err != nil {
 		return err
 	}
-	return k.rows.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
-		x, factor, limit, int32(cols), rows)
+	return f.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0, args...)
+}
+
+// CopyColumns copies columns of activations to columns of others.
+type CopyColumns struct{ rows *Function }
+
+// NewCopyColumns loads the kernel.
+func NewCopyColumns(c *Context) (*CopyColumns, error) {
+	rows, err := c.kernel("rows", "copy_columns")
+	return &CopyColumns{rows}, err
+}
+
+// Columns are width columns of each of parts parts of a row, of partFrom columns from column
+// from on, and of partTo from column to on.
+type Columns struct{ Parts, PartTo, PartFrom, To, From, Width int }
+
+// Enqueue copies columns of x to dst, rows of float32.
+func (k *CopyColumns) Enqueue(s *Stream, dst, x Ptr, c Columns, rows Ptr, capacity int) error {
+	if err := checkLaunch("Copy", capacity, c.Parts*c.Width); err != nil {
+		return err
+	}
+	return k.rows.Launch(s, Dim3{X: blocksFor(c.Parts*c.Width, threads), Y: capacity}, Dim3{X: threads}, 0,
+		dst, x, int32(c.Parts), int32(c.PartTo), int32(c.PartFrom), int32(c.To), int32(c.From), int32(c.Width), rows)
 }
 
 // GatherRows picks rows of an activation.

@@ -230,7 +230,11 @@ var lowerings = map[device.OpKind]func(l *lowering, op operation, at operands) e
 	device.OpCandidates:   (*lowering).candidates,
 	device.OpRoute:        (*lowering).route,
 	device.OpExpertMatMul: (*lowering).expertMatMul,
+	device.OpExpertBias:   (*lowering).expertBias,
 	device.OpExpertSum:    (*lowering).expertSum,
+	device.OpGate:         (*lowering).gate,
+	device.OpMultiply:     (*lowering).multiply,
+	device.OpCopy:         (*lowering).copyColumns,
 }
 
 // lower adds op.
@@ -351,10 +355,68 @@ func (l *lowering) gatherRows(op operation, at operands) error {
 }
 
 func (l *lowering) route(op operation, at operands) error {
-	r, expert, rows, capacity := op.Routing, l.device.kernels.expert, l.rows, l.capacity
+	r := cudakern.Routing{
+		Experts: op.Routing.Experts, Used: op.Routing.Used, Normalize: op.Routing.Normalize, Scale: op.Routing.Scale,
+		Sigmoid: op.Routing.Score == device.ScoreSigmoid, ByLogits: op.Routing.ByLogits(),
+	}
+	if !op.Routing.Ungrouped() {
+		r.Groups, r.GroupsUsed = op.Routing.Groups, op.Routing.GroupsUsed
+	}
+	var err error
+	if r.Bias, err = l.vector(op.Routing.Bias); err != nil {
+		return err
+	}
+	if r.Factors, err = l.vector(op.Routing.Scales); err != nil {
+		return err
+	}
+	expert, rows, capacity := l.device.kernels.expert, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error { return expert.EnqueueRoute(s, at.dst, at.x, r, rows, capacity) })
+	return nil
+}
+
+// vector returns where a weight lies that an operation has beside its W, 0 if it has none.
+func (l *lowering) vector(named device.Tensor) (cudakern.Ptr, error) {
+	if named.None() {
+		return 0, nil
+	}
+	w, err := l.device.weight(named)
+	if err != nil {
+		return 0, err
+	}
+	return w.asVector(l.device)
+}
+
+func (l *lowering) expertBias(op operation, at operands) error {
+	expert, used, rows, capacity := l.device.kernels.expert, op.Y.Cols/2, l.rows, l.capacity
 	l.add(func(s *cudakern.Stream) error {
-		return expert.EnqueueRoute(s, at.dst, at.x, r.Experts, r.Used, r.Normalize, r.Scale, rows, capacity)
+		return expert.EnqueueBias(s, at.dst, at.w, at.y, op.W.Rows, used, op.W.Cols, rows, capacity)
 	})
+	return nil
+}
+
+func (l *lowering) gate(op operation, at operands) error {
+	scale, rows, capacity := l.device.kernels.scale, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return scale.EnqueueGate(s, at.dst, at.x, op.X.Cols, op.Dst.Cols, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) multiply(op operation, at operands) error {
+	scale, rows, capacity := l.device.kernels.scale, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return scale.EnqueueWeights(s, at.dst, at.w, op.W.Cols, op.Dst.Cols, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) copyColumns(op operation, at operands) error {
+	c := cudakern.Columns{
+		Parts: op.Copied.Parts, PartTo: op.Dst.Cols / op.Copied.Parts, PartFrom: op.X.Cols / op.Copied.Parts,
+		To: op.Copied.To, From: op.Copied.From, Width: op.Copied.Width,
+	}
+	copies, rows, capacity := l.device.kernels.copies, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error { return copies.Enqueue(s, at.dst, at.x, c, rows, capacity) })
 	return nil
 }
 
@@ -401,7 +463,7 @@ func (l *lowering) expertMatMul(op operation, at operands) error {
 	}
 	p := cudakern.ExpertProduct{
 		Dst: at.dst, Weights: at.w, W: weightsOf(op.W), Experts: op.Experts,
-		Used: op.Y.Cols / 2, Routes: at.y, Own: op.X.Cols > op.W.Cols,
+		Used: op.Dst.Cols / (op.W.Rows / op.Experts), Routes: at.y, Own: op.X.Cols > op.W.Cols,
 	}
 	p.W.Outputs /= op.Experts
 	rows, capacity := l.rows, l.capacity
@@ -478,7 +540,7 @@ func (l *lowering) storeTurned(op operation, store *cudakern.StoreKV, cache cuda
 
 // gateOf returns the activation function of a GLU.
 func gateOf(op device.Op) (cudakern.Gate, error) {
-	gate, ok := map[device.Activation]cudakern.Gate{device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU}[op.GLU]
+	gate, ok := map[device.Activation]cudakern.Gate{device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU, device.ClampedSwiGLU: cudakern.ClampedSwiGLU}[op.GLU]
 	if !ok {
 		return 0, fmt.Errorf("there is no kernel for activation %d", op.GLU)
 	}

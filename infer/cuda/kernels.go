@@ -29,6 +29,7 @@ type kernels struct {
 	glu    *cudakern.GLU
 	scale  *cudakern.ScaleRows
 	gather *cudakern.GatherRows
+	copies *cudakern.CopyColumns
 	reduce *cudakern.Candidates
 	expert *cudakern.Experts
 
@@ -100,9 +101,9 @@ func (k *kernels) needs(op device.Op) []need {
 		return []need{{"norm", func() (err error) { k.norm, err = cudakern.NewRMSNorm(k.context); return err }}}
 	case device.OpMatMul:
 		return k.product(op.W.Type)
-	case device.OpAddBias, device.OpAdd, device.OpGLU, device.OpScale, device.OpGatherRows:
+	case device.OpAddBias, device.OpAdd, device.OpGLU, device.OpScale, device.OpGatherRows, device.OpGate, device.OpMultiply, device.OpCopy:
 		return []need{{"rows", k.loadRows}}
-	case device.OpRoute, device.OpExpertSum:
+	case device.OpRoute, device.OpExpertBias, device.OpExpertSum:
 		return []need{k.experts()}
 	case device.OpExpertMatMul:
 		return append(k.product(op.W.Type), k.experts())
@@ -150,6 +151,9 @@ func (k *kernels) loadRows() (err error) {
 		return err
 	}
 	if k.scale, err = cudakern.NewScaleRows(k.context); err != nil {
+		return err
+	}
+	if k.copies, err = cudakern.NewCopyColumns(k.context); err != nil {
 		return err
 	}
 	k.gather, err = cudakern.NewGatherRows(k.context)

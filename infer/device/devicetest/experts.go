@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -18,6 +19,11 @@ func (s Suite) routing(t *testing.T) {
 		"all equal":     func(_ *rig, n int) []float32 { return make([]float32, n) },
 		"of few values": func(r *rig, n int) []float32 { return few(r, n) },
 	}
+	type routing struct {
+		device.Routing
+		bias, scales bool
+	}
+	var cases []routing
 	for _, c := range []device.Routing{
 		{Experts: 1, Used: 1, Scale: 1},
 		{Experts: 3, Used: 3, Scale: 1, Normalize: true},
@@ -26,13 +32,35 @@ func (s Suite) routing(t *testing.T) {
 		{Experts: 128, Used: 8, Scale: 1, Normalize: true},
 		{Experts: 300, Used: 33, Scale: 0.5, Normalize: true},
 	} {
+		cases = append(cases, routing{Routing: c})
+	}
+	cases = append(cases,
+		routing{device.Routing{Experts: 8, Used: 2, Scale: 2.5, Score: device.ScoreSigmoid}, false, false},
+		routing{device.Routing{Experts: 17, Used: 5, Scale: 1, Score: device.ScoreSigmoid, Normalize: true}, true, false},
+		routing{device.Routing{Experts: 64, Used: 6, Scale: 1, Normalize: true}, true, true},
+		routing{device.Routing{Experts: 8, Used: 3, Scale: 1, Score: device.ScoreSigmoid, Groups: 4, GroupsUsed: 2}, true, false},
+		routing{device.Routing{Experts: 256, Used: 8, Scale: 2.5, Score: device.ScoreSigmoid, Normalize: true, Groups: 8, GroupsUsed: 4}, true, false},
+		routing{device.Routing{Experts: 60, Used: 4, Scale: 1, Groups: 6, GroupsUsed: 1}, false, true},
+		routing{device.Routing{Experts: 70, Used: 33, Scale: 1, Score: device.ScoreSigmoid, Groups: 70, GroupsUsed: 40}, true, true},
+	)
+	for _, c := range cases {
 		for name, draw := range draws {
-			t.Run(fmt.Sprintf("%d of %d experts by logits that are %s", c.Used, c.Experts, name), func(t *testing.T) {
+			if name == "far apart" && !c.ByLogits() || name != "random" && c.bias {
+				continue // scores, or their sums with biases, that are nearly equal are in one order or the other
+			}
+			t.Run(fmt.Sprintf("%d of %d experts in %d groups by logits that are %s, score %d, biases %t", c.Used, c.Experts, c.Groups, name, c.Score, c.bias), func(t *testing.T) {
 				for _, rows := range []int{1, 3, 33} {
 					build := func(dev device.Device) (*rig, device.Tensor) {
 						r := newRig(t, dev, rows)
-						routes := r.alloc(c.Cols())
-						r.p.Route(routes, r.input(draw(r, rows*c.Experts), c.Experts), c)
+						routes, how := r.alloc(c.Cols()), c.Routing
+						logits := r.input(draw(r, rows*c.Experts), c.Experts)
+						if c.bias {
+							how.Bias = r.vector(normal(r.rng, c.Experts, 0.3))
+						}
+						if c.scales {
+							how.Scales = r.vector(normal(r.rng, c.Experts, 1))
+						}
+						r.p.Route(routes, logits, how)
 						r.run(r.compile(), counting(rows, 0, []int32{0, 1}))
 						return r, routes
 					}
@@ -43,7 +71,7 @@ func (s Suite) routing(t *testing.T) {
 						if !slices.Equal(g[:c.Used], w[:c.Used]) {
 							t.Fatalf("row %d of %d: the experts are %v, want %v", row, rows, g[:c.Used], w[:c.Used])
 						}
-						near(t, fmt.Sprintf("weights of row %d of %d", row, rows), g[c.Used:], w[c.Used:], func(i int) float64 { return 1e-5*float64(w[c.Used+i]) + 1e-37 })
+						near(t, fmt.Sprintf("weights of row %d of %d", row, rows), g[c.Used:], w[c.Used:], func(i int) float64 { return 1e-5*math.Abs(float64(w[c.Used+i])) + 1e-37 })
 					}
 				}
 			})
@@ -196,6 +224,48 @@ func (e *experts) alone(t *testing.T, dev device.Device, together *rig, out devi
 		if !slices.Equal(r.read(single, 0), together.read(out, row)) {
 			t.Fatalf("row %d has other bits alone than in company", row)
 		}
+	}
+}
+
+// ownWeights compares products in which every part of a row has weights of its own with those of
+// experts that routes choose in their order.
+func (s Suite) ownWeights(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		t.Run(fmt.Sprintf("own inputs %t", own), func(t *testing.T) {
+			r := newRig(t, open(t, s.Open[0]), expertRows)
+			e := newExperts(r, gguf.F32, 5, 5, 7, 24, own)
+			for row := range expertRows {
+				for i := range e.count {
+					e.routes[row*2*e.used+i] = float32(i)
+				}
+			}
+			chosen := e.record(r, e.weights)
+			all := r.alloc(e.used * e.outs)
+			r.p.ExpertMatMul(all, r.upload(e.typ, e.count*e.outs, e.cols, e.weights), r.input(e.x, e.inputs()), device.Tensor{}, e.count)
+			r.run(r.compile(), counting(expertRows, 0, []int32{0, 1}))
+			for row := range expertRows {
+				if !slices.Equal(r.read(all, row), r.read(chosen, row)) {
+					t.Fatalf("row %d has other bits than with routes", row)
+				}
+			}
+		})
+	}
+}
+
+func (s Suite) expertBias(t *testing.T) {
+	for _, c := range []struct{ experts, used, cols int }{{1, 1, 1}, {5, 2, 33}, {40, 6, 100}} {
+		s.compare(t, fmt.Sprintf("of %d of %d experts, of %d", c.used, c.experts, c.cols), 1e-6, func(r *rig) device.Tensor {
+			x := r.random(c.used*c.cols, 1)
+			var routes []float32
+			for range r.rows {
+				for _, id := range r.rng.Perm(c.experts)[:c.used] {
+					routes = append(routes, float32(id))
+				}
+				routes = append(routes, normal(r.rng, c.used, 1)...)
+			}
+			r.p.ExpertBias(x, r.weight(gguf.F32, c.experts, c.cols), r.input(routes, 2*c.used))
+			return x
+		})
 	}
 }
 

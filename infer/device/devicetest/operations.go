@@ -57,7 +57,7 @@ func (s Suite) operations(t *testing.T) {
 		}
 	})
 	t.Run("GLU", func(t *testing.T) {
-		for name, activation := range map[string]device.Activation{"SiLU": device.SiLU, "GELU": device.GELU} {
+		for name, activation := range map[string]device.Activation{"SiLU": device.SiLU, "GELU": device.GELU, "clamped SwiGLU": device.ClampedSwiGLU} {
 			for _, scale := range []float64{1, 40, 1e4} {
 				for _, cols := range []int{1, 5, 64, 1000} {
 					s.compare(t, fmt.Sprintf("by %s, of rows of %d about %g in size", name, cols, scale), 1e-6, func(r *rig) device.Tensor {
@@ -80,12 +80,48 @@ func (s Suite) operations(t *testing.T) {
 			}
 		}
 	})
+	t.Run("Gate", func(t *testing.T) {
+		for _, c := range []struct{ gates, cols int }{{1, 1}, {1, 7}, {7, 7}, {1, 1000}, {1000, 1000}} {
+			s.compare(t, fmt.Sprintf("of %d for rows of %d", c.gates, c.cols), 1e-6, func(r *rig) device.Tensor {
+				x := r.random(c.cols, 1)
+				r.p.Gate(x, r.random(c.gates, 5))
+				return x
+			})
+		}
+	})
+	t.Run("Multiply", func(t *testing.T) {
+		for _, c := range []struct{ weights, cols int }{{1, 1}, {1, 7}, {7, 7}, {1, 1000}, {1000, 1000}} {
+			s.compare(t, fmt.Sprintf("by %d rows of %d", c.weights, c.cols), 1e-7, func(r *rig) device.Tensor {
+				x := r.random(c.cols, 1)
+				r.p.Multiply(x, r.weight(gguf.F32, 1, c.weights))
+				return x
+			})
+		}
+	})
+	t.Run("Copy", func(t *testing.T) {
+		for _, c := range []struct {
+			dst, src int // columns
+			device.Columns
+		}{
+			{1, 1, device.Columns{Parts: 1, Width: 1}},
+			{12, 40, device.Columns{Parts: 4, From: 3, To: 1, Width: 2}},
+			{900, 300, device.Columns{Parts: 3, From: 10, To: 200, Width: 90}},
+		} {
+			s.compare(t, fmt.Sprintf("of %+v from rows of %d to rows of %d", c.Columns, c.src, c.dst), 0, func(r *rig) device.Tensor {
+				dst := r.random(c.dst, 1)
+				r.p.Copy(dst, r.random(c.src, 1), c.Columns)
+				return dst
+			})
+		}
+	})
 	t.Run("RoPE", s.rope)
 	t.Run("Attention over what StoreKV stored", s.attention)
 	t.Run("GatherRows", s.gather)
 	t.Run("Candidates", s.candidates)
 	t.Run("Route", s.routing)
 	t.Run("ExpertMatMul", s.expertMatMul)
+	t.Run("ExpertMatMul without routes", s.ownWeights)
+	t.Run("ExpertBias", s.expertBias)
 	t.Run("ExpertSum", s.expertSum)
 }
 
