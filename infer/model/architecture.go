@@ -22,17 +22,24 @@ type architecture struct {
 // architectures are the supported values of general.architecture.
 var architectures = map[string]architecture{
 	"ernie4_5":      ernie45,
+	"dots1":         dots1,
+	"ernie4_5-moe":  ernie45MoE,
 	"exaone4":       exaone4,
 	"gemma":         gemma,
 	"gemma2":        gemma2,
 	"gemma3":        gemma3,
 	"glm4":          glm4,
+	"glm4moe":       glm4MoE,
 	"granite":       granite,
+	"granitemoe":    graniteMoE,
 	"hunyuan-dense": hunyuanDense,
+	"hunyuan-moe":   hunyuanMoE,
 	"llama":         llama,
+	"minimax-m2":    minimaxM2,
 	"olmo2":         olmo2,
 	"phi3":          phi3,
 	"qwen2":         qwen2,
+	"qwen2moe":      qwen2MoE,
 	"qwen3":         qwen3,
 	"qwen3moe":      qwen3moe,
 	"seed_oss":      seedOSS,
@@ -74,9 +81,19 @@ const (
 	ffnUpBias
 	ffnDownBias
 	ffnRouter
+	ffnRouterBias
+	ffnChoiceBias
 	ffnGateExperts
 	ffnUpExperts
+	ffnGateUpExperts
 	ffnDownExperts
+	ffnGateExpertsBias
+	ffnUpExpertsBias
+	ffnDownExpertsBias
+	ffnSharedGate
+	ffnSharedUp
+	ffnSharedDown
+	ffnSharedInput
 	ffnPostNorm
 
 	slots // their number
@@ -143,6 +160,8 @@ func headDim(_ *Config, l *Layer) int   { return l.HeadDim }
 func hiddenDim(_ *Config, l *Layer) int { return l.HiddenDim }
 func experts(_ *Config, l *Layer) int   { return l.Routing.Experts }
 func expertDim(_ *Config, l *Layer) int { return l.ExpertDim }
+func sharedDim(_ *Config, l *Layer) int { return l.SharedDim }
+func one(*Config, *Layer) int           { return 1 }
 
 // ropePairs is the number of pairs that layers with RoPE turn.
 func ropePairs(c *Config, _ *Layer) (pairs int) {
@@ -209,6 +228,12 @@ var (
 		{slot: ffnGateExperts, name: "ffn_gate_exps.weight", shape: shape{experts, expertDim, dim}},
 		{slot: ffnUpExperts, name: "ffn_up_exps.weight", shape: shape{experts, expertDim, dim}},
 		{slot: ffnDownExperts, name: "ffn_down_exps.weight", shape: shape{experts, dim, expertDim}},
+	}
+	choiceBias    = []tensor{{slot: ffnChoiceBias, name: "exp_probs_b.bias", shape: shape{experts}, optional: true}}
+	sharedExperts = []tensor{
+		{slot: ffnSharedGate, name: "ffn_gate_shexp.weight", shape: shape{sharedDim, dim}},
+		{slot: ffnSharedUp, name: "ffn_up_shexp.weight", shape: shape{sharedDim, dim}},
+		{slot: ffnSharedDown, name: "ffn_down_shexp.weight", shape: shape{dim, sharedDim}},
 	}
 	postNorms = []tensor{
 		{slot: attnPostNorm, name: "post_attention_norm.weight", shape: shape{dim}},

@@ -27,6 +27,8 @@ type Config struct {
 
 	LogitCap float32 // logits l become LogitCap · tanh(l / LogitCap); 0: they stay
 
+	Predictors int // blocks behind the last layer that predict further tokens, which nobody uses
+
 	OriginalContext int // positions up to which the short factors of RoPE hold
 }
 
@@ -40,6 +42,7 @@ type Layer struct {
 	Activation device.Activation
 	Routing    device.Routing // of the experts of the feed-forward layer, if it has any
 	ExpertDim  int            // width of each
+	SharedDim  int            // width of the experts that every row uses, together
 	RoPE       device.RoPE    // of no dimensions: there is none
 	NormLast   bool           // queries and keys are normed after RoPE, not before
 }
@@ -126,11 +129,60 @@ func (m *metadata) windows(c *Config, period int) bool {
 	return window > 0
 }
 
-// experts reads the mixture of experts that l has.
-func (m *metadata) experts(l *Layer) {
-	l.Routing = device.Routing{Experts: m.integer("expert_count", 1, maxExperts), Scale: 1}
-	l.Routing.Used = m.integer("expert_used_count", 1, l.Routing.Experts)
-	l.ExpertDim = m.optionalInteger("expert_feed_forward_length", 1, maxDim, max(l.HiddenDim/l.Routing.Used, 1))
+// mixture is what a family's mixtures of experts are where its files do not say otherwise.
+type mixture struct {
+	score     device.Score
+	normalize bool
+	width     func(l *Layer) int // of an expert; nil: its share of the feed-forward layer
+}
+
+// experts reads the mixtures of experts of c: the layers that have one lose the feed-forward
+// layer that they would have instead.
+func (m *metadata) experts(c *Config, missing mixture) {
+	r := m.routing(missing)
+	shared := m.optionalInteger("expert_shared_count", 0, maxExperts, 0)
+	dense := m.optionalInteger("leading_dense_block_count", 0, maxLayers, 0)
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		if i < dense {
+			continue
+		}
+		width := max(l.HiddenDim/r.Used, 1)
+		if missing.width != nil {
+			width = missing.width(l)
+		}
+		l.Routing = r
+		l.ExpertDim = m.optionalInteger("expert_feed_forward_length", 1, maxDim, width)
+		l.SharedDim = m.optionalInteger("expert_shared_feed_forward_length", 0, maxDim, shared*l.ExpertDim)
+		l.HiddenDim = 0
+	}
+}
+
+func (m *metadata) routing(missing mixture) device.Routing {
+	r := device.Routing{Experts: m.integer("expert_count", 1, maxExperts), Score: missing.score}
+	r.Used = m.integer("expert_used_count", 1, r.Experts)
+	r.Normalize = m.optionalBool("expert_weights_norm", missing.normalize)
+	r.Scale = float32(cmp.Or(m.optionalFloat("expert_weights_scale", 0, 1e6, 0), 1))
+	r.Groups = m.optionalInteger("expert_group_count", 0, r.Experts, 0)
+	r.GroupsUsed = m.optionalInteger("expert_group_used_count", 0, max(r.Groups, 1), r.Groups)
+	if !r.Ungrouped() && (r.GroupsUsed == 0 || r.Experts%r.Groups != 0 || r.Used > r.Experts/r.Groups*r.GroupsUsed) {
+		m.fail(fmt.Errorf("%s: cannot choose %d of %d experts in %d of %d groups", m.key("expert_group_count"), r.Used, r.Experts, r.GroupsUsed, r.Groups))
+	}
+	switch kind := m.optionalInteger("expert_gating_func", 0, 3, 0); kind {
+	case 1:
+		r.Score = device.ScoreSoftmax
+	case 2:
+		r.Score = device.ScoreSigmoid
+	case 3: // softmax over the experts that are chosen
+		r.Score, r.Normalize = device.ScoreSoftmax, true
+	}
+	return r
+}
+
+// withoutPredictors leaves out the blocks behind the last layer that predict further tokens.
+func (m *metadata) withoutPredictors(c *Config) {
+	c.Predictors = m.optionalInteger("nextn_predict_layers", 0, len(c.Layers)-1, 0)
+	c.Layers = c.Layers[:len(c.Layers)-c.Predictors]
 }
 
 func vocabulary(f *gguf.File) (int, error) {

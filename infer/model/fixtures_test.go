@@ -27,7 +27,8 @@ import (
 // golden is a fixture folder's golden.json: reference logits of a tiny random
 // model, made by another program.
 type golden struct {
-	Sequences [][]int32 `json:"sequences"`
+	Files     map[string]string `json:"files"`
+	Sequences [][]int32         `json:"sequences"`
 	Goldens   []struct {
 		Name         string      `json:"name"`
 		Context      int         `json:"context_size"`
@@ -40,9 +41,10 @@ type golden struct {
 
 // families are folders of the fixtures.
 var families = []string{
-	"ernie4_5", "exaone4", "exaone4_swa", "gemma", "gemma2", "gemma3", "gemma3_linear", "glm4", "granite", "hunyuan_dense",
-	"llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied", "mistral", "mistral_nemo", "olmo2", "olmo3",
-	"phi3", "phi3_longrope", "phi3_window", "phi4_mini", "qwen2", "qwen3", "qwen3_yarn", "qwen3moe", "seed_oss", "smollm3",
+	"dots1", "ernie4_5", "ernie4_5_moe", "exaone4", "exaone4_swa", "gemma", "gemma2", "gemma3", "gemma3_linear", "glm4", "glm4moe", "glm4moe_mtp",
+	"granite", "granitemoe", "hunyuan_dense", "hunyuan_moe",
+	"llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied", "minimax_m2", "mistral", "mistral_nemo", "mixtral", "olmo2", "olmo3",
+	"phi3", "phi3_longrope", "phi3_window", "phi4_mini", "qwen2", "qwen2moe", "qwen3", "qwen3_yarn", "qwen3moe", "seed_oss", "smollm3",
 }
 
 // Tolerances of log-probabilities: the fixture set's README tells where they come
@@ -74,6 +76,9 @@ func TestLogitsEqualTheReference(t *testing.T) {
 				t.Run(fmt.Sprintf("%s %s on %s with %s cache", name, c.file, kind, c.cache), func(t *testing.T) {
 					dir := fixtures.Path(t, "logits", name)
 					g := readGolden(t, dir)
+					if g.Files[strings.TrimSuffix(c.file, ".gguf")] == "" {
+						return // the folder is another layout of one that has both files
+					}
 					for _, want := range g.Goldens {
 						file := readFile(t, filepath.Join(dir, c.file))
 						if want.Name == "window16" { // the same weights under a key that the file has not got

@@ -117,22 +117,42 @@ func (r *recording) feedForward(l *Layer, w *weights, n device.Tensor) device.Te
 }
 
 // experts records the weighted sum of feedForward over the experts that the router chooses for a
-// row.
+// row, and what the experts that every row uses add to it.
 func (r *recording) experts(l *Layer, w *weights, n device.Tensor) device.Tensor {
-	routes := r.buffer("routes", l.Routing.Cols())
-	r.Route(routes, r.linear("router", w[ffnRouter], device.Tensor{}, n), l.Routing)
-	of := func(name string, weight slot, width int, x device.Tensor) device.Tensor {
-		dst := r.buffer(name, l.Routing.Used*width)
-		r.ExpertMatMul(dst, w[weight], x, routes, l.Routing.Experts)
+	routing := l.Routing
+	routing.Bias = w[ffnChoiceBias]
+	routes := r.buffer("routes", routing.Cols())
+	r.Route(routes, r.linear("router", w[ffnRouter], w[ffnRouterBias], n), routing)
+	of := func(name string, weight, bias slot, width int, x device.Tensor) device.Tensor {
+		dst := r.buffer(name, routing.Used*width)
+		r.ExpertMatMul(dst, w[weight], x, routes, routing.Experts)
+		if !w[bias].None() {
+			r.ExpertBias(dst, w[bias], routes)
+		}
 		return dst
 	}
-	gate := of("expert gates", ffnGateExperts, l.ExpertDim, n)
-	up := of("expert ups", ffnUpExperts, l.ExpertDim, n)
+	gate := of("expert gates", ffnGateExperts, ffnGateExpertsBias, l.ExpertDim, n)
+	up := of("expert ups", ffnUpExperts, ffnUpExpertsBias, l.ExpertDim, n)
 	r.GLU(gate, gate, up, l.Activation)
-	down := of("expert outputs", ffnDownExperts, n.Cols, gate)
+	down := of("expert outputs", ffnDownExperts, ffnDownExpertsBias, n.Cols, gate)
 	proj := r.buffer("proj", n.Cols)
 	r.ExpertSum(proj, down, routes)
+	if !w[ffnSharedDown].None() {
+		r.Add(proj, r.shared(l, w, n))
+	}
 	return proj
+}
+
+// shared records what the experts add that every row uses, times a gate if they have one.
+func (r *recording) shared(l *Layer, w *weights, n device.Tensor) device.Tensor {
+	var none device.Tensor
+	gate, up := r.linear("gate", w[ffnSharedGate], none, n), r.linear("up", w[ffnSharedUp], none, n)
+	r.GLU(gate, gate, up, l.Activation)
+	shared := r.linear("shared", w[ffnSharedDown], none, gate)
+	if !w[ffnSharedInput].None() {
+		r.Gate(shared, r.linear("shared gate", w[ffnSharedInput], none, n))
+	}
+	return shared
 }
 
 // norm returns the norm of x, or x where there are no weights of one.

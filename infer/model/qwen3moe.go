@@ -6,10 +6,5 @@ import "slices"
 var qwen3moe = architecture{
 	neox:    true,
 	tensors: slices.Concat(ends, norms, attention, headNorms, mixtureOfExperts),
-	read: func(m *metadata, c *Config) {
-		for i := range c.Layers {
-			m.experts(&c.Layers[i])
-			c.Layers[i].Routing.Normalize = true
-		}
-	},
+	read:    func(m *metadata, c *Config) { m.experts(c, mixture{normalize: true}) },
 }

@@ -101,7 +101,7 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 		}
 	}
 	for _, t := range f.Tensors() {
-		if !used[t.Name] && !ignored(t.Name) {
+		if !used[t.Name] && !c.ignored(t.Name) {
 			return nil, fmt.Errorf("tensor %s has no place in the architecture %q; answers without it would be wrong", t.Name, c.Architecture)
 		}
 	}
@@ -141,8 +141,13 @@ func significant(shape []int) []int {
 	return shape
 }
 
-// ignored reports whether a tensor is one that some files carry and no supported model
-// reads: a table that can be computed.
-func ignored(name string) bool {
+// ignored reports whether a tensor is one that some files carry and the model does not read: a
+// table that can be computed, or a part of a block that predicts further tokens.
+func (c *Config) ignored(name string) bool {
+	for i := range c.Predictors {
+		if strings.HasPrefix(name, fmt.Sprintf("blk.%d.", len(c.Layers)+i)) {
+			return true
+		}
+	}
 	return strings.Contains(name, ".attn_rot_embd") || strings.Contains(name, ".attn.rotary_emb.inv_freq")
 }

@@ -1,0 +1,14 @@
+package model
+
+import (
+	"slices"
+
+	"m40-llm/infer/device"
+)
+
+// dots.llm1.
+var dots1 = architecture{
+	neox:    true,
+	tensors: slices.Concat(ends, norms, attention, headNorms, gatedFeedForward, mixtureOfExperts, choiceBias, sharedExperts),
+	read:    func(m *metadata, c *Config) { m.experts(c, mixture{score: device.ScoreSigmoid}) },
+}

@@ -1,0 +1,22 @@
+package model
+
+import (
+	"slices"
+
+	"m40-llm/infer/device"
+)
+
+// GLM 4.5 and 4.6: only some norm queries and keys.
+var glm4MoE = architecture{
+	neox: true,
+	tensors: slices.Concat(ends, attention, gatedFeedForward, mixtureOfExperts, choiceBias, sharedExperts, []tensor{
+		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
+		{slot: ffnNorm, name: "post_attention_norm.weight", shape: shape{dim}},
+		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{headDim}, optional: true},
+		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{headDim}, optional: true},
+	}),
+	read: func(m *metadata, c *Config) {
+		m.withoutPredictors(c)
+		m.experts(c, mixture{score: device.ScoreSigmoid, normalize: true})
+	},
+}
