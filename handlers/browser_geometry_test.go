@@ -3,6 +3,7 @@ package handlers
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"m40-llm/handlers/live"
@@ -258,5 +259,71 @@ func TestAShortExchangeTakesLittleRoom(t *testing.T) {
 		}
 	}
 	pictures(b, "exchange")
+	b.clean()
+}
+
+// TestATurnShowsAtFirstWhatIsWantedMost looks for what stands beside texts, and what comes
+// when it is asked for.
+func TestATurnShowsAtFirstWhatIsWantedMost(t *testing.T) {
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	answer := func(device, reason string) *store.Answer {
+		return &store.Answer{Seed: 7, Answer: record.Answer{
+			End:     record.End{EndProb: 0.97, Reason: record.FinishReason(reason)},
+			Usage:   record.Usage{PromptTokens: 1440, CompletionTokens: 214},
+			Timings: record.Timings{Prefill: 360e6, Decode: 5650e6, First: 410e6},
+			Receipt: record.Receipt{Model: "guide", Device: device},
+		}}
+	}
+	var list []store.Message
+	for i, a := range []struct {
+		state          store.State
+		device, reason string
+	}{{store.Done, "a GPU", "stop"}, {store.Stopped, "a GPU", ""}, {store.Done, "a CPU", "stop"}, {store.Done, "a CPU", "length"}} {
+		id := int64(2 * i)
+		list = append(list,
+			store.Message{ID: id + 1, Parent: id, Role: store.RoleUser, State: store.Done, Text: "Question"},
+			store.Message{ID: id + 2, Parent: id + 1, Role: store.RoleAssistant, State: a.state, Text: "Answer", Answer: answer(a.device, a.reason)})
+	}
+	id, err := importList(chats, store.NewConversation{Title: "Turns"}, list, int64(len(list)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openBrowser(t, server)
+	b.open("/c/" + id)
+	b.until("document.querySelectorAll('.answer').length === 4")
+	each := func(selector string) string {
+		return fmt.Sprintf("[...document.querySelectorAll('.answer')].map(a => [...a.querySelectorAll(%q)].filter(e => e.checkVisibility()).map(e => e.innerText.trim()).join('+')).join('; ')", selector)
+	}
+	for _, c := range []struct{ what, is, want string }{
+		{"an answer has one line of figures", each(".made > summary > span"),
+			"37.7 tok/s+214 tokens+0.41 s to first token; 37.7 tok/s+214 tokens+0.41 s to first token; 37.7 tok/s+214 tokens+0.41 s to first token+a CPU; 37.7 tok/s+214 tokens+0.41 s to first token"},
+		{"the line is one line", "[...document.querySelectorAll('.made')].every(m => m.clientHeight < 30 && m.querySelector('.lat').checkVisibility())", "true"},
+		{"the rest is folded away", each(".made > dl"), "; ; ; "},
+		{"an end that is not the natural one has a chip", each(".why .chip"), "; stopped by you at 214; ; length limit, 512"},
+		{"a device is named where it changed", each("[data-f=elsewhere]"), "; ; a CPU; "},
+		{"what is done with a question stands beside it", "[...document.querySelectorAll('.you')].every(q => q.querySelector('.acts').getBoundingClientRect().right <= q.querySelector('.prose').getBoundingClientRect().left && q.querySelector('.acts').getBoundingClientRect().bottom <= q.getBoundingClientRect().bottom)", "true"},
+	} {
+		if got := b.value(c.is); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
+		}
+	}
+	b.click(".answer .made > summary")
+	b.until("document.querySelector('.made > dl').checkVisibility()")
+	if got := b.text(".made > dl"); !strings.Contains(got, "1,440 tokens") || !strings.Contains(got, "a GPU") || !strings.Contains(got, "finished by itself") {
+		t.Errorf("unfolded, the figures are %q", got)
+	}
+
+	// On a phone the panel is a sheet, which begins with the sliders.
+	b.size(390, 844, true)
+	b.click("[data-sheet-open]")
+	b.until("document.body.dataset.open === 'sheet'")
+	if got := b.value("[...document.querySelectorAll('#inspector .sec')].filter(e => e.checkVisibility()).sort((a, b) => a.getBoundingClientRect().top - b.getBoundingClientRect().top).map(e => e.querySelector('h2').innerText).join()"); !strings.HasPrefix(got, "Sampling,") {
+		t.Errorf("the sheet has the sections %s", got)
+	}
+	if got := b.value("document.querySelector('[data-param=temperature] input[type=range]').getBoundingClientRect().bottom < innerHeight"); got != "true" {
+		t.Error("the first slider is below the sheet")
+	}
+	b.shot("sheet")
 	b.clean()
 }

@@ -442,8 +442,13 @@ func TestTheSystemPromptStandsAtTheTopWithItsSize(t *testing.T) {
 	if got := b.value("document.querySelector('[data-system]').ariaPressed + document.querySelector('#sysline').checkVisibility()"); got != "falsefalse" {
 		t.Errorf("without a system prompt the page says %s", got)
 	}
+	const accent = "(e => getComputedStyle(e).color === getComputedStyle(e.parentElement.appendChild(Object.assign(document.createElement('i'), {style: 'color: var(--accent)', hidden: true}))).color)(document.querySelector('[data-system]'))"
+	if got := b.value(accent); got != "false" {
+		t.Error("the button of the system prompt has an accent without one")
+	}
 	b.click("[data-system]")
 	b.fill("#system", "Be brief. <b>")
+	b.until(accent)
 	b.until("document.querySelector('[data-system]').ariaPressed === 'true' && document.querySelector('[data-system-count]').innerText === '3'")
 	b.ask(engine, "hello", "Hey!")
 	b.until("document.querySelector('#sysline summary').checkVisibility() && document.querySelector('[data-system-tokens]').innerText === '3 tokens'")
