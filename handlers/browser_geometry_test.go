@@ -285,7 +285,7 @@ func TestATurnShowsAtFirstWhatIsWantedMost(t *testing.T) {
 			store.Message{ID: id + 1, Parent: id, Role: store.RoleUser, State: store.Done, Text: "Question"},
 			store.Message{ID: id + 2, Parent: id + 1, Role: store.RoleAssistant, State: a.state, Text: "Answer", Answer: answer(a.device, a.reason)})
 	}
-	id, err := importList(chats, store.NewConversation{Title: "Turns"}, list, int64(len(list)))
+	id, err := importList(chats, store.Metadata{Title: "Turns"}, list, int64(len(list)))
 	if err != nil {
 		t.Fatal(err)
 	}
