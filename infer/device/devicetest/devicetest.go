@@ -21,6 +21,9 @@ type Suite struct {
 	Open []func() (device.Device, error)
 	// Types are the weight types that the device has products for.
 	Types []gguf.Type
+	// OnlyProducts says that another suite has covered what does not depend on Types, so
+	// that caches are filled in few ways.
+	OnlyProducts bool
 }
 
 // Run runs the whole suite.
