@@ -45,8 +45,12 @@ gpu: kernels
 	go test -c -ldflags '-s -w' -o bin/gpu/device.test ./infer/cuda
 	go test -c -ldflags '-s -w' -o bin/gpu/model.test ./infer/model
 
+# Packages that take longest start first. One more runs than there are cores, because those
+# with a browser and those with processes wait much of their time.
+SLOW = ./handlers ./cudakern ./infer/cuda ./infer/model ./handlers/commands
+
 test: lint
-	go test -race -timeout 30m ./...
+	go test -race -timeout 30m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) $(SLOW) ./...
 
 # vet has all compiled that a package imports, C too: with -race, the tests find it compiled.
 lint:
