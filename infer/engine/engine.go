@@ -300,7 +300,7 @@ func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Render
 }
 
 // errUnreadable ends the answers of a model whose file became unreadable.
-var errUnreadable = infer.Errorf(infer.CodeModelFile, "the model file cannot be read any more: it was cut short or its disk failed while it was in use")
+var errUnreadable = infer.Errorf(infer.CodeModelFile, "the model cannot be read any more: %v", gguf.ErrUnreadable)
 
 // readable calls read, which may read the mapped weights of file, and returns errUnreadable
 // if a page of them cannot be read.
