@@ -162,7 +162,7 @@ func ofEngine(e *infer.Error) Failure {
 		}
 		// Clients look for these very words to shorten the conversation.
 		f.Message = fmt.Sprintf("maximum context length is %d tokens, and this prompt has %d: shorten it%s", e.ContextLength, e.PromptTokens, larger)
-		f.Text = "Nothing was cut. " + TooLong(false, larger != "")
+		f.Text = NothingCut + TooLong(false, larger != "")
 	case infer.CodeLoading:
 		f.Message = "Loading model" // as llama-server has it
 	default:
@@ -172,6 +172,9 @@ func ofEngine(e *infer.Error) Failure {
 	}
 	return f
 }
+
+// NothingCut stands before TooLong where a prompt was refused.
+const NothingCut = "Nothing was cut. "
 
 // TooLong says what to do about a prompt that does not fit. first: it is all that there is in
 // its chat. larger: the model takes a larger context.

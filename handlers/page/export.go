@@ -249,7 +249,7 @@ func (r *exportReader) read(take func(store.Message) bool) error {
 		return failure.Invalid("file", "there is more in the file behind the chat: %s", pleaseExport)
 	}
 	if r.head.Format == "" {
-		return failure.Invalid("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
+		return errNoChat
 	}
 	if r.count == 0 {
 		return failure.Invalid("messages", "there are no messages in the file")
@@ -258,6 +258,11 @@ func (r *exportReader) read(take func(store.Message) bool) error {
 }
 
 const pleaseExport = "export a chat as JSON from its menu, and import that file"
+
+var (
+	errNotJSON = failure.Invalid("file", "the file is not JSON: %s", pleaseExport)
+	errNoChat  = failure.Invalid("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
+)
 
 // begin reads up to the first field; what is wrong with a file that is no export at all is
 // said without the words of JSON.
@@ -274,7 +279,7 @@ func (r *exportReader) begin() error {
 		case c == '[':
 			return failure.Invalid("file", "the file holds a list, not a chat of this program: %s", pleaseExport)
 		case c != '{':
-			return failure.Invalid("file", "the file is not JSON: %s", pleaseExport)
+			return errNotJSON
 		}
 		if err := r.text.UnreadRune(); err != nil {
 			return err
@@ -304,7 +309,7 @@ func (r *exportReader) value(name string, dst any) error {
 		return r.broken(err)
 	}
 	if !utf8.Valid(raw) {
-		return failure.Invalid("file", "the file is not JSON: %s", pleaseExport)
+		return errNotJSON
 	}
 	return errors.Join(httpio.CheckDepth(raw), httpio.DecodeJSON(raw, name, dst))
 }
@@ -332,7 +337,7 @@ func (r *exportReader) readField(name string) error {
 
 func (r *exportReader) readMessages(take func(store.Message) bool) error {
 	if r.head.Format == "" || r.count > 0 {
-		return failure.Invalid("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
+		return errNoChat
 	}
 	r.source.left = maxExportValue
 	if begin, err := r.decoder.Token(); err != nil {

@@ -121,7 +121,7 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 			if len(p.Turns) == 2 && !p.Older { // a question and this
 				advice = p.Engine.TooLongFirst
 			}
-			t.Error = fmt.Sprintf("The prompt has %s tokens, and the context %s. Nothing was cut. %s", web.Thousands(e.PromptTokens), web.Thousands(e.ContextLength), advice)
+			t.Error = fmt.Sprintf("The prompt has %s tokens, and the context %s. %s%s", web.Thousands(e.PromptTokens), web.Thousands(e.ContextLength), failure.NothingCut, advice)
 		}
 	}
 	ending, tokens, begun := "being written; load the page again for more", "", ""
