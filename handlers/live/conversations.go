@@ -278,7 +278,7 @@ func (r *renames) add(owner, from, to string) {
 func (r *renames) now(owner, name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for range rememberedRenames { // names may go round
+	for range rememberedRenames { // A may be renamed to B, and B to A
 		to, renamed := r.to[folder{owner, name}]
 		if !renamed {
 			break

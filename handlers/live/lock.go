@@ -8,7 +8,8 @@ import (
 // chatLock orders what happens in a chat. It has two parts, taken in this order:
 //
 //   - The command slot belongs to one command, or the end of one answer, from its first look at the chat
-//     until its commit has ended. Who waits for it waits for a commit of this chat, of no other.
+//     until its commit has ended. Who waits for it waits for this chat alone; package store
+//     says what a commit waits for.
 //   - mu guards the fields of Chat that stand behind the lock. It is held for a few
 //     instructions, never while the store or the engine works: commit releases it. Meanwhile the
 //     text of a running answer may grow and readers may come and go, but what commands change

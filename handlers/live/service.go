@@ -1,12 +1,12 @@
 // Package live holds the chats and what can be done with them: send, stop, answer
 // again, edit, continue, show another version, fork. It knows no HTTP and no HTML.
 //
-// A chat is an actor whose mailbox is its lock: every command and every event of
-// the engine is applied whole, in some order, and gets the next number. A reader
+// Commands and the engine's events change a chat one after the other, each as a whole, and
+// each change is published as an event with the next number; lock.go has the rules. A reader
 // subscribes with the last number it has seen and gets what follows, without a
 // gap and without a repeat; a reader that has seen nothing, or too little, gets a
-// snapshot first. Readers have bounded queues and never hold up the writer: who
-// falls behind is cut off and comes back by number.
+// snapshot first. Readers have bounded queues and never delay the chat: the subscription of one that
+// falls behind ends, and it subscribes again with its number.
 //
 // An answer belongs to the chat, not to the reader who asked for it: it goes on
 // when everybody leaves.
@@ -40,7 +40,7 @@ type Engine interface {
 	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
 	// Status is a snapshot; it never waits for the engine.
 	Status() infer.Status
-	// Tokenize uses the tokenizer of the model called name, or of the resident one if
+	// Tokenize uses the tokenizer of the model called name, or of the loaded one if
 	// name is empty.
 	Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error)
 	// Detokenize returns what tokens of a model spell.
@@ -116,9 +116,9 @@ type Service struct {
 	space     space
 
 	// loading has a lock for each chat that is held from looking it up in the store until
-	// it is in chats, and while it is deleted: no two actors of a chat, and none of a
-	// deleted one. It comes before the locks of the chat. What is locked while the store
-	// works is this and the commands of one chat: none waits for a commit of another.
+	// it is in chats, and while it is deleted, so that a chat is in memory once, and a deleted
+	// one is not. It comes before the lock of the chat. While the store works only this and the
+	// command slot of one chat are taken: no chat waits for a lock of another.
 	loading locks
 
 	mu     sync.Mutex // of the map alone; no other lock is taken with it

@@ -12,17 +12,17 @@ import (
 	"m40-llm/store"
 )
 
-// heldStore is a real store in which what a chat has to store takes until it is released.
+// heldStore is a real store in which a question of one chat is stored when released is closed.
 type heldStore struct {
 	*store.Store
 	chat     string
-	begun    chan struct{} // gets a value when the chat wants to store something
-	released chan struct{} // closed: nothing is held any more
+	reached  chan struct{} // gets a value when the chat stores a question
+	released chan struct{} // closed: it is stored
 }
 
 func (h *heldStore) hold(chat string) {
 	if chat == h.chat {
-		h.begun <- struct{}{}
+		h.reached <- struct{}{}
 		<-h.released
 	}
 }
@@ -35,7 +35,7 @@ func (h *heldStore) Ask(ctx context.Context, owner, chat string, q store.NewMess
 // holdOne returns chats of which the first is storing a question, which takes until held is
 // released, and a second one with an answer.
 func holdOne(t testing.TB) (held *heldStore, s *Service, engine *script, first, second *Chat, sent chan error) {
-	held = &heldStore{Store: openStore(t, storePath(t)), begun: make(chan struct{}), released: make(chan struct{})}
+	held = &heldStore{Store: openStore(t, storePath(t)), reached: make(chan struct{}), released: make(chan struct{})}
 	s, engine = newService(t, Options{Store: held})
 	for _, c := range []**Chat{&first, &second} {
 		chat, a := start(t, s, engine, "one")
@@ -46,7 +46,7 @@ func holdOne(t testing.TB) (held *heldStore, s *Service, engine *script, first, 
 	}
 	held.chat, sent = first.ID(), make(chan error, 1)
 	go func() { sent <- first.Send(context.Background(), me, question("slow")) }()
-	<-held.begun
+	<-held.reached
 	return held, s, engine, first, second, sent
 }
 

@@ -10,12 +10,12 @@ import (
 	"m40-llm/store"
 )
 
-// slowStore holds up what is asked in one chat, and imports, until it is let go.
+// slowStore delays what one chat stores and reads until resume takes a value.
 type slowStore struct {
 	*store.Store
 	chat    string
 	reached chan struct{}
-	goOn    chan struct{}
+	resume  chan struct{}
 }
 
 func (s *slowStore) Ask(ctx context.Context, Owner, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error) {
@@ -36,7 +36,7 @@ func (s *slowStore) Messages(ctx context.Context, Owner, conversation string, af
 func (s *slowStore) wait(conversation string) {
 	if conversation == s.chat {
 		s.reached <- struct{}{}
-		<-s.goOn
+		<-s.resume
 	}
 }
 
@@ -55,7 +55,7 @@ func inTime(t *testing.T, what string, do func() error) {
 	}
 }
 
-// TestNobodyWaitsForTheDiskOfAnotherChat holds up the store while it works for one chat: the
+// TestNobodyWaitsForTheDiskOfAnotherChat delays the store while it works for one chat: the
 // others are read and written meanwhile, and the chat itself is read.
 func TestNobodyWaitsForTheDiskOfAnotherChat(t *testing.T) {
 	path := storePath(t)
@@ -67,7 +67,7 @@ func TestNobodyWaitsForTheDiskOfAnotherChat(t *testing.T) {
 	stored := c.ID()
 	before.Close()
 
-	slow := &slowStore{Store: db, reached: make(chan struct{}), goOn: make(chan struct{})}
+	slow := &slowStore{Store: db, reached: make(chan struct{}), resume: make(chan struct{})}
 	s, engine := newService(t, Options{Store: slow})
 	held, a := start(t, s, engine, "held up")
 	a.finish()
@@ -122,12 +122,12 @@ func TestNobodyWaitsForTheDiskOfAnotherChat(t *testing.T) {
 	}
 }
 
-// release lets the store go on until the work is done.
+// release resumes the store until the work is done.
 func (s *slowStore) release(worked chan error, t *testing.T) {
 	t.Helper()
 	for {
 		select {
-		case s.goOn <- struct{}{}:
+		case s.resume <- struct{}{}:
 		case <-s.reached:
 		case err := <-worked:
 			if err != nil {
@@ -141,12 +141,12 @@ func (s *slowStore) release(worked chan error, t *testing.T) {
 func TestOnlyTwoChatsAreImportedAtOnce(t *testing.T) {
 	s, _ := newService(t, Options{Store: openStore(t, storePath(t))})
 	const all = 5
-	begun, goOn, done := make(chan struct{}, all), make(chan struct{}), make(chan error, all)
+	begun, resume, done := make(chan struct{}, all), make(chan struct{}), make(chan error, all)
 	for range all {
 		go func() {
 			_, err := s.Import(context.Background(), me, func(yield func(store.Message, error) bool) {
 				begun <- struct{}{}
-				<-goOn
+				<-resume
 				yield(store.Message{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}, nil)
 			}, func() (store.Metadata, int64, error) { return store.Metadata{}, 1, nil })
 			done <- err
@@ -160,10 +160,10 @@ func TestOnlyTwoChatsAreImportedAtOnce(t *testing.T) {
 		if n := len(begun); n > 0 {
 			t.Errorf("%d more are imported at the same time", n)
 		}
-		goOn <- struct{}{}
+		resume <- struct{}{}
 		must(t, <-done)
 		if left == 2 {
-			goOn <- struct{}{}
+			resume <- struct{}{}
 			must(t, <-done)
 			break
 		}
