@@ -18,15 +18,16 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
+	"handlers/commands": {"handlers", "handlers/share", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
 
-	"handlers":        {"handlers/api", "handlers/gate", "handlers/page", "handlers/stream", "handlers/live", "handlers/models"},
-	"handlers/live":   {"store", "infer", "infer/chat", "infer/sample"},
+	"handlers":        {"handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/models"},
+	"handlers/live":   {"store", "infer", "infer/chat", "infer/record", "infer/sample"},
 	"handlers/models": {"infer"},
 	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/placement", "infer/sample", "infer/units"},
 	"store":           {"migrations", "infer/record", "infer/sample"},
 
-	"handlers/page":     {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/units", "store", "web"},
+	"handlers/page":     {"handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/units", "store", "web"},
+	"handlers/share":    {"handlers/failure", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web"},
 	"handlers/stream":   {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
 	"handlers/api":      {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/view":     {"handlers/failure", "handlers/live", "handlers/models", "infer", "infer/units", "web"},
@@ -59,7 +60,7 @@ var mayImport = map[string][]string{
 // soleImporters says which packages or files alone may import a package of others, or
 // one below it.
 var soleImporters = map[string][]string{
-	"github.com/labstack/echo":    {"handlers", "handlers/api", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/page", "handlers/stream"},
+	"github.com/labstack/echo":    {"handlers", "handlers/api", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/page", "handlers/share", "handlers/stream"},
 	"nhooyr.io/websocket":         {"handlers/stream/socket.go"},
 	"github.com/mattn/go-sqlite3": {"store"},
 	"database/sql":                {"store"},

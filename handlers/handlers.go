@@ -33,6 +33,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/page"
+	"m40-llm/handlers/share"
 	"m40-llm/handlers/stream"
 )
 
@@ -45,6 +46,7 @@ type Config struct {
 	Live    *live.Service   // the chats of the page; default: new ones on Engine
 	Models  *models.Service // default: those of Engine, and none can be downloaded
 	Logger  *slog.Logger    // default: slog.Default
+	Reach   *share.Reach    // where other machines reach shared chats; default: nowhere
 	Version string          // of this program, for system_fingerprint
 
 	APIKey      string   // asked for on every route but the public ones; empty: nobody is asked
@@ -69,10 +71,11 @@ const (
 // publicRoutes ask nobody for a key: probes, the page's own files, and what has a token of
 // its own.
 var publicRoutes = map[string]bool{
-	"/health":   true,
-	"/login":    true,
-	"/s/:token": true,
-	"/static/*": true,
+	"/health":          true,
+	"/login":           true,
+	"/s/:token":        true,
+	"/s/:token/events": true,
+	"/static/*":        true,
 }
 
 var bodyLimits = map[string]int64{
@@ -84,8 +87,7 @@ var bodyLimits = map[string]int64{
 	"/command":             stream.ReadLimit,
 }
 
-// New returns the server's routes.
-func New(cfg Config) *echo.Echo {
+func (cfg *Config) setDefaults() {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -95,8 +97,18 @@ func New(cfg Config) *echo.Echo {
 	if cfg.Models == nil {
 		cfg.Models = models.New(models.Options{Engine: cfg.Engine, Log: cfg.Logger})
 	}
+	if cfg.Reach == nil {
+		cfg.Reach = share.Nowhere()
+	}
 	cfg.PingInterval = cmp.Or(cfg.PingInterval, 10*time.Second)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 5*time.Second)
+	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, 30*time.Second)
+	cfg.MemoryBudget = cmp.Or(cfg.MemoryBudget, defaultBudget)
+}
+
+// New returns the server's routes.
+func New(cfg Config) *echo.Echo {
+	cfg.setDefaults()
 	g := gate.New(gate.Options{
 		Log:            cfg.Logger,
 		APIKey:         cfg.APIKey,
@@ -105,13 +117,14 @@ func New(cfg Config) *echo.Echo {
 		CORSOrigins:    cfg.CORSOrigins,
 		TrustedProxies: cfg.TrustedProxies,
 		BodyLimits:     bodyLimits,
-		MemoryBudget:   cmp.Or(cfg.MemoryBudget, defaultBudget),
+		MemoryBudget:   cfg.MemoryBudget,
 		WriteTimeout:   cfg.WriteTimeout,
-		BodyTimeout:    cmp.Or(cfg.BodyTimeout, 30*time.Second),
+		BodyTimeout:    cfg.BodyTimeout,
 	})
 	programs := api.New(cfg.Engine, cfg.Models, g, cfg.Version, cfg.PingInterval)
 	people := &page.Handlers{Live: cfg.Live, Models: cfg.Models, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval}
 	streams := &stream.Handlers{Live: cfg.Live, Models: cfg.Models, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
+	shared := cfg.shared()
 	e := echo.New()
 	g.Guard(e)
 	e.GET("/login", g.Login)
@@ -119,9 +132,36 @@ func New(cfg Config) *echo.Echo {
 	programs.Routes(e)
 	people.Routes(e)
 	streams.Routes(e)
-	e.Match([]string{http.MethodGet, http.MethodHead}, "/models", forPeople(people.ModelsPage, programs.Models))
+	shared.Routes(e)
+	shared.ReaderRoutes(e)
+	e.Match(getOrHead, "/static/*", page.Asset)
+	e.Match(getOrHead, "/models", forPeople(people.ModelsPage, programs.Models))
 	return e
 }
+
+// NewShared returns the routes of a listener that serves shared chats and nothing else.
+func NewShared(cfg Config) *echo.Echo {
+	cfg.setDefaults()
+	g := gate.New(gate.Options{
+		Log:          cfg.Logger,
+		AllowHosts:   cfg.AllowHosts,
+		MemoryBudget: cfg.MemoryBudget,
+		WriteTimeout: cfg.WriteTimeout,
+		BodyTimeout:  cfg.BodyTimeout,
+	})
+	e := echo.New()
+	g.Guard(e)
+	cfg.shared().ReaderRoutes(e)
+	e.Match(getOrHead, "/static/*", page.Asset)
+	e.RouteNotFound("/*", share.NotShared)
+	return e
+}
+
+func (cfg *Config) shared() *share.Handlers {
+	return &share.Handlers{Live: cfg.Live, Reach: cfg.Reach, PingInterval: cfg.PingInterval}
+}
+
+var getOrHead = []string{http.MethodGet, http.MethodHead}
 
 // defaultBudget is what all requests in work may take together in bytes. Most take some
 // kilobytes, so only large ones are ever refused.

@@ -223,7 +223,8 @@ func (s *Store) file(temporary string, version int) (Backup, error) {
 
 // Restore puts a backup in the place of the database of opt, which must not be open.
 // What was there is kept: it gets the first free name that ends in .replaced-N,
-// together with its log. The backup is checked first.
+// together with its log. The backup is checked first. Links to its conversations are not put
+// back.
 func Restore(ctx context.Context, opt Options, backup string) (replaced string, err error) {
 	if err := opt.setDefaults(); err != nil {
 		return "", err
@@ -259,6 +260,9 @@ func Restore(ctx context.Context, opt Options, backup string) (replaced string, 
 	if err := s.verify(ctx, temporary, version); err != nil {
 		return "", err
 	}
+	if err := s.endShares(ctx, temporary); err != nil {
+		return "", err
+	}
 	if replaced, err = setAside(opt.Path); err != nil {
 		return "", err
 	}
@@ -266,6 +270,21 @@ func Restore(ctx context.Context, opt Options, backup string) (replaced string, 
 		return replaced, fmt.Errorf("failed to put the backup in place: %w", err)
 	}
 	return replaced, syncDir(filepath.Dir(opt.Path))
+}
+
+// endShares removes all links from the copy of a backup: those that were ended since it was made
+// must not work again.
+func (s *Store) endShares(ctx context.Context, path string) error {
+	db := s.pool(dsn(path), 1)
+	var tables int
+	err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema WHERE name = 'shares'`).Scan(&tables)
+	if err == nil && tables > 0 {
+		_, err = db.ExecContext(ctx, `DELETE FROM shares`)
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("failed to end the links of the backup: %w", err)
+	}
+	return nil
 }
 
 func copyFile(to, from string) error {

@@ -297,6 +297,16 @@ func (s *Store) Branch(ctx context.Context, owner, conversation string) ([]Messa
 	return s.branch(ctx, owner, conversation, 0, -1)
 }
 
+// BranchTo returns all messages from the first to message last, whether they are shown or not.
+func (s *Store) BranchTo(ctx context.Context, owner, conversation string, last int64) ([]Message, error) {
+	m, err := s.Message(ctx, owner, conversation, last)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.branch(ctx, owner, conversation, last, -1) // no message ever gets another parent
+	return append(list, m), err
+}
+
 const branchQuery = `
 		WITH RECURSIVE branch (id, place) AS (
 			SELECT iif(? = 0, c.leaf, (SELECT m.parent FROM messages AS m WHERE m.id = ? AND m.conversation = c.seq)), 1

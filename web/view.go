@@ -36,6 +36,7 @@ var modules = []string{
 	"receipt.js",
 	"reply.js",
 	"request.js",
+	"share.js",
 	"socket.js",
 	"speak.js",
 	"textlist.js",
@@ -368,6 +369,14 @@ var sliderKeys = []shortcut{
 	{"arrows", "one step, with Shift ten"},
 	{"Home, End", "least, most"},
 	{"Backspace", "back to the preset’s value"},
+}
+
+// Counted says how many there are of what: 1 token, 8,192 tokens.
+func Counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return Thousands(n) + " " + what + "s"
 }
 
 // Thousands groups digits: 8,192.

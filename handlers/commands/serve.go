@@ -15,6 +15,7 @@ import (
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
+	"m40-llm/handlers/share"
 	"m40-llm/infer/placement"
 	"m40-llm/store"
 )
@@ -84,7 +85,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	server := handlers.NewServer(handlers.New(handlers.Config{
+	config := handlers.Config{
 		Engine:      s.engine,
 		Live:        s.chats,
 		Models:      s.models,
@@ -95,7 +96,9 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		CORSOrigins: *flags.origins,
 
 		TrustedProxies: proxies,
-	}), logger)
+	}
+	config.Reach = s.reach(ctx, listener.Addr(), config)
+	server := handlers.NewServer(handlers.New(config), logger)
 	if *flags.open || !flags.all.Given("open") && cli.OnDesktop(t) {
 		if err := cli.OpenBrowser(cli.URL(listener)); err != nil {
 			logger.Warn(err.Error())
@@ -166,6 +169,27 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.models = models.New(models.Options{Engine: s.engine, Files: catalog, Puller: puller, Log: logger})
 	s.chats = live.New(s.engine, live.Options{Store: s.kept, Log: logger})
 	return s, nil
+}
+
+// reach lets other machines read the chats that are shared, while some are, of a server that
+// listens on addr.
+func (s *services) reach(ctx context.Context, addr net.Addr, config handlers.Config) *share.Reach {
+	server, _ := netip.ParseAddrPort(addr.String()) // it is that of a TCP listener
+	reach := share.NewReach(share.ReachOptions{
+		Server:    netip.AddrPortFrom(server.Addr().Unmap(), server.Port()),
+		Addresses: share.LocalAddresses,
+		Serve: func(l net.Listener) (close func()) {
+			server := handlers.NewServer(handlers.NewShared(config), config.Logger)
+			go server.Serve(handlers.LimitListener(l, nil))
+			return func() { server.Close() }
+		},
+		Log: config.Logger,
+	})
+	within, end := context.WithCancel(ctx)
+	endUpkeep := s.endUpkeep
+	s.endUpkeep = func() { end(); endUpkeep() }
+	s.upkeep.Go(func() { reach.Run(within, s.chats) })
+	return reach
 }
 
 // close ends downloads, answers and upkeep, then the engine and the store. It returns the

@@ -116,6 +116,10 @@ func classify(err error) Failure {
 		return Failure{Code: Conflict, Message: command.Error(), Title: conflictTitle(command), State: command.State}
 	case errors.Is(err, live.ErrNotFound):
 		return Failure{Code: ChatNotFound, Message: live.ErrNotFound.Error()}
+	case errors.Is(err, live.ErrNotShared):
+		return Failure{Code: NotShared, Message: live.ErrNotShared.Error()}
+	case errors.Is(err, live.ErrManyFollow):
+		return Failure{Code: TooManyFollow, Message: live.ErrManyFollow.Error()}
 	case errors.Is(err, live.ErrClosed):
 		return Failure{Code: string(infer.CodeClosed), Message: live.ErrClosed.Error()}
 	case errors.Is(err, live.ErrFull):

@@ -20,6 +20,7 @@ const (
 	MethodNotAllowed    = "method_not_allowed"
 	MissingKey          = "missing_api_key"
 	NameTaken           = "name_taken"
+	NotShared           = "not_shared"
 	OriginNotAllowed    = "origin_not_allowed"
 	PresetBuiltin       = "preset_builtin"
 	PresetNotFound      = "preset_not_found"
@@ -31,6 +32,7 @@ const (
 	TooManyAttempts     = "too_many_attempts"
 	TooManyChats        = "too_many_chats"
 	TooManyConnections  = "too_many_connections"
+	TooManyFollow       = "too_many_followers"
 	UnknownURL          = "unknown_url"
 	UnsupportedEncoding = "unsupported_encoding"
 	WebSocketOnly       = "websocket_only"
@@ -66,9 +68,11 @@ var table = map[string]row{
 
 	ChatNotFound: {status: http.StatusNotFound, title: "This chat is gone",
 		text: "It was deleted, or it was a temporary chat, which is kept until the server stops."},
-	TooManyChats: {status: http.StatusServiceUnavailable, title: "Too many chats at once"},
-	ChatsMissing: {status: http.StatusServiceUnavailable, title: "The file of the chats is gone"},
-	ChatsLocked:  {status: http.StatusServiceUnavailable, title: "Another program holds the chats"},
+	NotShared:     {status: http.StatusNotFound, title: "There is nothing under this link"},
+	TooManyFollow: {status: http.StatusServiceUnavailable, title: "Too many readers"},
+	TooManyChats:  {status: http.StatusServiceUnavailable, title: "Too many chats at once"},
+	ChatsMissing:  {status: http.StatusServiceUnavailable, title: "The file of the chats is gone"},
+	ChatsLocked:   {status: http.StatusServiceUnavailable, title: "Another program holds the chats"},
 	DiskFull: {status: http.StatusInsufficientStorage, title: "The disk is full",
 		text: "Nothing was changed. Make room on the disk of the data folder and try again."},
 	Conflict:       {status: http.StatusConflict},

@@ -342,6 +342,7 @@ func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
 		}
 	}
 	s.notify(who.Owner)
+	s.shares.notify()
 	return nil
 }
 
@@ -372,6 +373,7 @@ func (s *Service) Restore(ctx context.Context, who Principal, id string) error {
 		return storeError(err)
 	}
 	s.notify(who.Owner)
+	s.shares.notify()
 	return nil
 }
 

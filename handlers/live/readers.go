@@ -99,12 +99,17 @@ func (c *Chat) register(since, message int64) (*Subscription, *Snapshot, error) 
 	if c.dropped {
 		return nil, nil, ErrNotFound
 	}
-	opt := c.service.opt
-	sub := &Subscription{chat: c, ready: make(chan struct{}, 1), maxEvents: opt.QueueEvents, maxBytes: opt.QueueBytes}
+	sub := c.subscription()
 	if c.readers.add(sub, since) {
 		return sub, nil, nil
 	}
 	return sub, c.snapshot(message), nil
+}
+
+// subscription returns a queue that gets no events yet.
+func (c *Chat) subscription() *Subscription {
+	opt := c.service.opt
+	return &Subscription{chat: c, ready: make(chan struct{}, 1), maxEvents: opt.QueueEvents, maxBytes: opt.QueueBytes}
 }
 
 func (c *Chat) unsubscribe(s *Subscription) {

@@ -111,6 +111,7 @@ type Service struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // answers
 	saver  saver
+	shares shares
 
 	importing chan struct{} // holds a value for each chat that is imported or copied
 	space     space
@@ -183,6 +184,7 @@ func New(engine Engine, opt Options) *Service {
 		importing: make(chan struct{}, imports),
 		chosen:    map[string]string{},
 		changes:   map[string]chan struct{}{},
+		shares:    shares{tokens: map[int64]string{}, followers: map[*Following]bool{}, changed: make(chan struct{})},
 	}
 	if opt.Store != nil {
 		s.saver.start(s)

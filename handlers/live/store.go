@@ -49,6 +49,12 @@ type Store interface {
 	Folders(ctx context.Context, owner string) ([]store.Folder, error)
 	RenameFolder(ctx context.Context, owner, name, to string) error
 	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
+	AddShare(ctx context.Context, owner string, share store.Share, token store.TokenHash) (store.Share, error)
+	SharedAs(ctx context.Context, token store.TokenHash) (store.Share, error)
+	SharedBy(ctx context.Context, id int64) (store.Share, error)
+	Shares(ctx context.Context) ([]store.Share, error)
+	EndShare(ctx context.Context, owner string, id int64) error
+	BranchTo(ctx context.Context, owner, conversation string, last int64) ([]store.Message, error)
 	Setting(ctx context.Context, owner, name string) (json.RawMessage, error)
 	SetSetting(ctx context.Context, owner, name string, value json.RawMessage) error
 	Present() error

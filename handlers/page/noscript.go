@@ -17,6 +17,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/growing"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
@@ -226,73 +227,49 @@ func (h *Handlers) followPage(c echo.Context, p web.Page, chat *live.Chat) error
 	if !found || last < 0 || snapshot.Messages[last].Answer == nil {
 		return c.HTMLBlob(http.StatusOK, page.Bytes())
 	}
-	c.Response().Header().Set(echo.HeaderContentType, echo.MIMETextHTMLCharsetUTF8)
-	c.Response().Header().Set("X-Accel-Buffering", "no")
-	c.Response().WriteHeader(http.StatusOK)
-	w := &growingPage{c: c, page: &p, raw: snapshot.Raw}
-	w.write(string(before))
+	w := &growingPage{Page: growing.Begin(c), page: &p, raw: snapshot.Raw}
+	w.Write(string(before))
 	w.begin(&snapshot.Messages[last])
 	h.grow(c.Request().Context(), w, subscription)
-	w.write(string(after))
-	return w.err
+	w.Write(string(after))
+	return w.Err
 }
 
 // grow writes what is new of an answer until it ends.
 func (h *Handlers) grow(ctx context.Context, w *growingPage, subscription *live.Subscription) {
 	silence := time.NewTicker(h.PingInterval)
 	defer silence.Stop()
-	for w.err == nil && !w.ended {
-		w.flush()
+	for w.Err == nil && !w.ended {
+		w.Flush()
 		select {
 		case <-ctx.Done():
-			w.err = ctx.Err()
+			w.Err = ctx.Err()
 		case <-h.Live.Closing():
-			w.note("The server is stopping. Load the page again later.")
+			w.Note("The server is stopping. Load the page again later.")
 			return
 		case <-silence.C:
-			w.write("<!-- -->")
+			w.Write("<!-- -->")
 		case <-subscription.Ready():
 			events, err := subscription.Take()
 			for i := range events {
 				w.apply(&events[i])
 			}
 			if err != nil {
-				w.note("This page could not keep up. Load it again for the rest.")
+				w.Note("This page could not keep up. Load it again for the rest.")
 				return
 			}
 		}
 	}
 }
 
-// growingPage is HTML that only ever gets longer. Text that is superseded, such as the
-// source of a block that has ended, stays in it; the style sheet hides it for what
-// follows.
+// growingPage is the page of a chat up to an answer that is being written.
 type growingPage struct {
-	c     echo.Context
+	*growing.Page
 	page  *web.Page
 	raw   bool
 	id    int64 // of the answer
-	open  bool  // the paragraph of the text as it comes
 	phase infer.EventType
 	ended bool
-	err   error
-}
-
-func (w *growingPage) write(text string) {
-	if w.err == nil {
-		_, w.err = w.c.Response().Write([]byte(text))
-	}
-}
-
-func (w *growingPage) flush() {
-	if w.err == nil {
-		w.err = http.NewResponseController(w.c.Response().Writer).Flush()
-	}
-}
-
-func (w *growingPage) note(text string) {
-	w.shut()
-	w.write(`<p class="note">` + html.EscapeString(text) + "</p>")
 }
 
 // begin writes what is there already.
@@ -302,18 +279,18 @@ func (w *growingPage) begin(m *live.Message) {
 		w.ended = true
 	}
 	if w.raw {
-		w.text(m.Text)
+		w.Text(m.Text)
 		return
 	}
 	if m.Answer.Thinking {
-		w.text(m.Reasoning)
+		w.Text(m.Reasoning)
 	} else {
-		w.block(markdown.Thought(m.Reasoning))
+		w.Block(markdown.Thought(m.Reasoning))
 	}
 	for _, block := range m.FinishedBlocks() {
-		w.block(markdown.Text(block))
+		w.Block(markdown.Text(block))
 	}
-	w.text(m.Text[m.Answer.Blocks:])
+	w.Text(m.Text[m.Answer.Blocks:])
 }
 
 func (w *growingPage) apply(e *live.Event) {
@@ -324,11 +301,11 @@ func (w *growingPage) apply(e *live.Event) {
 	case live.EventProgress:
 		w.wait(e.Progress)
 	case live.EventText:
-		w.text(e.Reasoning)
-		w.text(e.Text)
+		w.Text(e.Reasoning)
+		w.Text(e.Text)
 	case live.EventBlock:
 		if !w.raw {
-			w.block(markdown.Block(e))
+			w.Block(markdown.Block(e))
 		}
 	case live.EventEnd:
 		w.end(e)
@@ -348,33 +325,7 @@ func (w *growingPage) wait(p *live.Progress) {
 		return
 	}
 	w.phase = phase
-	w.write(`<p class="dim passing">` + text + "</p>")
-}
-
-func (w *growingPage) text(text string) {
-	if text == "" {
-		return
-	}
-	if !w.open {
-		w.write(`<div class="prose plain passing" dir="auto">`)
-		w.open = true
-	}
-	w.write(html.EscapeString(text))
-}
-
-func (w *growingPage) shut() {
-	if w.open {
-		w.write("</div>")
-		w.open = false
-	}
-}
-
-// block takes the place of the text as it came.
-func (w *growingPage) block(rendered string) {
-	if w.shut(); rendered == "" {
-		return
-	}
-	w.write(`<div class="prose" dir="auto">` + rendered + "</div>")
+	w.Passing(text)
 }
 
 func (w *growingPage) end(e *live.Event) {
@@ -382,14 +333,14 @@ func (w *growingPage) end(e *live.Event) {
 	w.ended = true
 	if !w.raw {
 		if e.Thinking {
-			w.block(markdown.Thought(m.Reasoning))
+			w.Block(markdown.Thought(m.Reasoning))
 		}
-		w.block(markdown.Text(m.Text[m.Answer.Blocks:]))
+		w.Block(markdown.Text(m.Text[m.Answer.Blocks:]))
 	}
-	w.shut()
+	w.Close()
 	t := turnView(m, w.page)
 	if t.Error != "" {
-		w.write(`<div class="errbox"><p>` + html.EscapeString(t.Error) + "</p></div>")
+		w.Write(`<div class="errbox"><p>` + html.EscapeString(t.Error) + "</p></div>")
 	}
-	w.write(`<footer class="foot">` + html.EscapeString(t.Notes) + "</footer>")
+	w.Write(`<footer class="foot">` + html.EscapeString(t.Notes) + "</footer>")
 }

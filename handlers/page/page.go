@@ -132,17 +132,14 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 		begun = "edited by you"
 	}
 	if n := m.Answer.Usage.CompletionTokens; n > 0 {
-		tokens = fmt.Sprintf("%d tokens", n)
-		if n == 1 {
-			tokens = "1 token"
-		}
+		tokens = web.Counted(n, "token")
 	}
 	t.Notes = view.Joined(" · ", ending, begun, tokens, m.Answer.Receipt.Model, m.Answer.Receipt.Device)
 	return t
 }
 
-// asset answers GET /static/{hash}/{name}.
-func (h *Handlers) asset(c echo.Context) error {
+// Asset answers GET /static/{hash}/{name}.
+func Asset(c echo.Context) error {
 	hash, name, _ := strings.Cut(c.Param("*"), "/")
 	a, ok := web.FindAsset(hash, name)
 	if !ok {

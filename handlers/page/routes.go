@@ -29,8 +29,6 @@ type Handlers struct {
 // Routes adds the routes of the pages to e.
 func (h *Handlers) Routes(e *echo.Echo) {
 	getOrHead := []string{http.MethodGet, http.MethodHead}
-	e.Match(getOrHead, "/static/*", h.asset)
-
 	e.Match(getOrHead, "/", h.newChatPage)
 	e.Match(getOrHead, "/c/:id", h.chatPage)
 	e.Match(getOrHead, "/rail", h.railFragment)

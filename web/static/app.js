@@ -13,6 +13,7 @@ import { Rail } from './rail.js'
 import { answerMenu } from './receipt.js'
 import { reply } from './reply.js'
 import { request } from './request.js'
+import { openShare } from './share.js'
 import { Link } from './socket.js'
 import './toggle.js'
 
@@ -222,7 +223,8 @@ function refresh() {
   if (empty) $('#tobottom').hidden = true
   $('[data-stop]').hidden = !running
   $('[data-send]').hidden = Boolean(running)
-  for (const el of $$('[data-chat-menu], [data-rename-title]')) el.hidden = !link.chat || temporary
+  for (const el of $$('[data-chat-menu], [data-rename-title], [data-share]')) el.hidden = !link.chat || temporary
+  $('[data-share]').href = `/c/${link.chat}/share`
   $('[data-temporary]').hidden = !empty
   $('[data-fleeting]').hidden = empty || !temporary
   $('[data-raw]').hidden = !empty
@@ -581,8 +583,16 @@ answerMenu({
   use: answer => panel.use(answer.info.settings),
   edit: editTurn,
   fork,
+  share: answer => openShare(link.chat, answer.id),
   replay: answer => link.command('replay', { answer: answer.id }).catch(fail),
   failed: fail,
+})
+
+document.addEventListener('click', e => {
+  const a = e.target.closest('a[href$="/share"]')
+  if (!a || e.ctrlKey || e.metaKey || e.shiftKey) return
+  e.preventDefault()
+  openShare(new URL(a.href).pathname.split('/')[2])
 })
 
 // ---- system prompt ----

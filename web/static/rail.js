@@ -184,7 +184,7 @@ export class Rail {
     this.opener = button
     this.chat = chat
     for (const form of this.menu.querySelectorAll('form')) form.action = `/c/${chat.id}/${form.dataset.act}`
-    for (const link of this.menu.querySelectorAll('a')) link.href = `/c/${chat.id}/${link.dataset.export}`
+    for (const link of this.menu.querySelectorAll('a')) link.href = `/c/${chat.id}/${link.dataset.leads}`
     for (const el of this.menu.querySelectorAll('[data-when]')) el.hidden = !{ pinned: chat.pinned, loose: !chat.pinned, kept: !chat.archived, archived: chat.archived }[el.dataset.when]
     this.menu.querySelector('[name=folder]').value = chat.folder
     this.menu.querySelector('details').open = false

@@ -1,0 +1,271 @@
+package live
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"m40-llm/infer/record"
+	"m40-llm/store"
+)
+
+// SharedChat is what a link shows of a chat.
+type SharedChat struct {
+	Title     string
+	System    string // prompt of the last answer, if the link shows it
+	Settings  bool   // the messages say how they were sampled
+	Raw       bool
+	Live      bool // more may follow
+	Expires   time.Time
+	Messages  []Message // at most a page
+	More      bool      // the link shows messages before these
+	Elsewhere bool      // the chat shows another branch now, in which the first message of the link is not
+}
+
+// Following is a reader of a shared chat. It gets the events of the chat that concern what the
+// link shows, with what the link does not show left out. It is for one goroutine.
+type Following struct {
+	service *Service
+	chat    *Chat
+	share   store.Share
+	sub     *Subscription // nil: the link does not follow the chat
+	branch  []int64       // messages that the link shows, oldest first
+
+	ended   chan struct{}
+	ends    sync.Once
+	expires *time.Timer
+}
+
+// Follow begins to read the chat that who has a link to, with the messages before one of them;
+// 0: the last.
+func (s *Service) Follow(ctx context.Context, who Principal, before int64) (*Following, *SharedChat, error) {
+	if who.share == nil {
+		return nil, nil, ErrNotShared
+	}
+	share := *who.share
+	c, err := s.load(ctx, share.Owner, share.Conversation)
+	if err == nil {
+		err = authorize(who, ActionFollow, Object{Kind: KindChat, Owner: c.owner, ID: c.id})
+	}
+	if err != nil {
+		return nil, nil, notShared(err)
+	}
+	f := &Following{service: s, chat: c, share: share, ended: make(chan struct{})}
+	if err := s.shares.add(f); err != nil {
+		return nil, nil, err
+	}
+	shown, err := f.begin(ctx, before)
+	if err != nil {
+		f.Close()
+		return nil, nil, notShared(err)
+	}
+	if !share.Expires.IsZero() {
+		f.expires = time.AfterFunc(share.Expires.Sub(s.opt.Now()), f.end)
+	}
+	// A link that was ended after who got it, and before it was listed, has not ended f.
+	if _, err := s.opt.Store.SharedBy(ctx, share.ID); err != nil {
+		f.Close()
+		return nil, nil, notShared(storeError(err))
+	}
+	return f, shown, nil
+}
+
+// notShared is what a reader learns of a chat that is gone: what it learns of a wrong link.
+func notShared(err error) error {
+	if err == ErrNotFound {
+		return ErrNotShared
+	}
+	return err
+}
+
+// begin takes the messages as they are, and subscribes if the link follows the chat.
+func (f *Following) begin(ctx context.Context, before int64) (*SharedChat, error) {
+	var turns branch
+	if f.share.Last != 0 {
+		stored, err := f.service.opt.Store.BranchTo(ctx, f.share.Owner, f.share.Conversation, f.share.Last)
+		if err != nil {
+			return nil, storeError(err)
+		}
+		turns = storedBranch(stored)
+	}
+	c := f.chat
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dropped {
+		return nil, ErrNotFound
+	}
+	if f.share.Last == 0 {
+		turns = c.branch
+		f.sub = c.subscription()
+		c.readers.add(f.sub, 0)
+	}
+	return f.show(turns, before), nil
+}
+
+// show returns what the link shows of a branch, with the lock of the chat.
+func (f *Following) show(turns branch, before int64) *SharedChat {
+	shown := &SharedChat{
+		Title: f.chat.metadata.Title, Raw: f.chat.metadata.Raw, Settings: f.share.Settings, Live: f.share.Last == 0, Expires: f.share.Expires,
+		Elsewhere: f.share.First != 0,
+	}
+	at := 0
+	if f.share.First != 0 {
+		at = slices.IndexFunc(turns, func(t *turn) bool { return t.ID == f.share.First })
+	}
+	f.branch = nil
+	if at < 0 {
+		return shown
+	}
+	shown.Elsewhere = false
+	turns = turns[at:]
+	for _, t := range turns {
+		f.branch = append(f.branch, t.ID)
+		if f.share.System && t.Answer != nil && !t.Answer.Rewritten {
+			shown.System = t.Answer.System
+		}
+	}
+	to := slices.Index(f.branch, before)
+	if to < 0 {
+		to = len(turns)
+	}
+	from := max(0, to-f.chat.service.opt.Page)
+	for _, m := range turns[from:to].messages() {
+		shown.Messages = append(shown.Messages, f.visible(m))
+	}
+	shown.More = from > 0
+	return shown
+}
+
+// visible returns of a message what the link shows.
+func (f *Following) visible(m Message) Message {
+	m.Parent, m.Version, m.Versions = 0, 1, 1
+	if m.Answer == nil {
+		return m
+	}
+	a := m.Answer
+	m.Answer = &Answer{
+		State: a.State, Rewritten: a.Rewritten, Error: a.Error, Progress: a.Progress, Blocks: a.Blocks, Thinking: a.Thinking, Settings: DefaultSettings(),
+		Answer: store.Answer{Context: a.Context, Edited: a.Edited, Answer: record.Answer{
+			End: a.End, Usage: a.Usage, Timings: a.Timings, Receipt: record.Receipt{Model: a.Receipt.Model},
+		}},
+	}
+	m.Answer.Settings.MaxTokens = a.Settings.MaxTokens // which may be why it ended
+	if f.share.Settings {
+		m.Answer.Settings, m.Answer.Receipt.Device = a.Settings, a.Receipt.Device
+	}
+	return m
+}
+
+// Ended is closed when the link has expired or was ended, or the chat is gone.
+func (f *Following) Ended() <-chan struct{} { return f.ended }
+
+// Ready is signalled when Take has something to say; never if the link does not follow the chat.
+func (f *Following) Ready() <-chan struct{} {
+	if f.sub == nil {
+		return nil
+	}
+	return f.sub.Ready()
+}
+
+// Take returns the events since the last call: EventMessage, EventBranch, EventProgress,
+// EventText, EventBlock, EventEnd and EventTitle. They have no numbers. An EventBranch with ID 0
+// and no messages says that the chat shows another branch now. Its error ends the reading: ErrSlow
+// or ErrNotShared.
+func (f *Following) Take() (list []Event, err error) {
+	events, err := f.sub.Take()
+	for i := range events {
+		e, again := f.follow(&events[i])
+		if again {
+			shown, err := f.restart()
+			return append(list, Event{Type: EventBranch, Messages: shown, More: len(shown) < len(f.branch)}), err
+		}
+		if e != nil {
+			e.First, e.Seq = 0, 0
+			list = append(list, *e)
+		}
+	}
+	if err == ErrGone {
+		f.end()
+		err = ErrNotShared
+	}
+	return list, err
+}
+
+// follow returns what a reader gets of an event: nothing if it is about what the link does not
+// show. again says that only the whole branch tells what the link shows now.
+func (f *Following) follow(e *Event) (visible *Event, again bool) {
+	switch e.Type {
+	case EventTitle:
+		return &Event{Type: e.Type, Text: e.Text}, false
+	case EventProgress, EventText, EventBlock, EventEnd:
+		if !slices.Contains(f.branch, e.ID) {
+			return nil, false
+		}
+		out := *e
+		if e.Message != nil {
+			m := f.visible(*e.Message)
+			out.Message = &m
+		}
+		return &out, false
+	case EventMessage:
+		return f.followMessage(e.Message)
+	case EventBranch:
+		at := slices.Index(f.branch, e.ID)
+		if at < 0 {
+			return nil, true
+		}
+		f.branch = f.branch[: at+1 : at+1]
+		out := &Event{Type: EventBranch, ID: e.ID}
+		for _, m := range e.Messages {
+			f.branch = append(f.branch, m.ID)
+			out.Messages = append(out.Messages, f.visible(m))
+		}
+		return out, false
+	}
+	return nil, false
+}
+
+// followMessage returns what a reader gets of a message that begins, or is continued.
+func (f *Following) followMessage(m *Message) (visible *Event, again bool) {
+	shown := f.visible(*m)
+	out := &Event{Type: EventBranch, Messages: []Message{shown}}
+	at := slices.Index(f.branch, m.ID)
+	switch {
+	case at > 0:
+		out.ID = f.branch[at-1]
+		f.branch = f.branch[:at]
+	case at == 0:
+		f.branch = nil
+	case slices.Contains(f.branch, m.Parent):
+		out.ID = m.Parent
+		f.branch = f.branch[:slices.Index(f.branch, m.Parent)+1]
+	default:
+		return nil, true
+	}
+	f.branch = append(f.branch[:len(f.branch):len(f.branch)], m.ID)
+	return out, false
+}
+
+// restart subscribes anew, and returns the messages that the link shows now.
+func (f *Following) restart() ([]Message, error) {
+	f.sub.Close()
+	shown, err := f.begin(f.service.ctx, 0)
+	if err != nil {
+		return nil, notShared(err)
+	}
+	return shown.Messages, nil
+}
+
+func (f *Following) end() { f.ends.Do(func() { close(f.ended) }) }
+
+// Close ends the reading.
+func (f *Following) Close() {
+	if f.sub != nil {
+		f.sub.Close()
+	}
+	if f.expires != nil {
+		f.expires.Stop()
+	}
+	f.service.shares.remove(f)
+}

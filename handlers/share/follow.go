@@ -1,0 +1,315 @@
+package share
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf16"
+
+	"github.com/a-h/templ"
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/markdown"
+	"m40-llm/handlers/view"
+	"m40-llm/web"
+)
+
+// flush is for how long events are gathered before they are sent.
+const flush = 60 * time.Millisecond
+
+// follow begins to read the chat behind the link of a request.
+func (h *Handlers) follow(c echo.Context) (*live.Following, *live.SharedChat, error) {
+	c.Response().Header().Set("Referrer-Policy", "no-referrer")
+	var before int64
+	if text := c.QueryParam("before"); text != "" {
+		var err error
+		if before, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return nil, nil, failure.Invalid("before", "before is %q, but must be the number of a message", httpio.Shorten(text))
+		}
+	}
+	ctx := c.Request().Context()
+	who, err := h.Live.Follower(ctx, c.Param("token"))
+	if err != nil {
+		return nil, nil, err
+	}
+	return h.Live.Follow(ctx, who, before)
+}
+
+// page answers GET /s/:token with the chat as it is now. With ?grow=1 its HTML goes on while the
+// chat does, for browsers without scripts.
+func (h *Handlers) page(c echo.Context) error {
+	following, shown, err := h.follow(c)
+	if errors.Is(err, live.ErrNotShared) {
+		return NotShared(c)
+	}
+	if err != nil {
+		return err
+	}
+	defer following.Close()
+	p := sharedView(shown)
+	p.Token, p.Grows, p.Before = c.Param("token"), c.QueryParam("grow") != "" && shown.Live, c.QueryParam("before") != ""
+	if p.Grows && c.Request().Method == http.MethodGet {
+		return h.growingPage(c, p, shown, following)
+	}
+	return httpio.Render(c, http.StatusOK, web.SharedPage(p))
+}
+
+// NotShared answers requests for what is not shared, all alike.
+func NotShared(c echo.Context) error {
+	return httpio.Render(c, http.StatusNotFound, web.NotShared())
+}
+
+// frame is a message of the stream behind a link. Types are
+//
+//	turns  what follows message id goes, and html takes its place; id 0: all goes
+//	text   message id goes on with text; or with thinking, its reasoning does
+//	block  the first chars UTF-16 units of what message id went on with are a finished block, html
+//	turn   message id is html
+//	wait   text is what message id waits for
+//	title  text is the title of the chat
+//	over   nothing more comes: the link was ended
+type frame struct {
+	Type     string  `json:"type"`
+	ID       int64   `json:"id,omitempty"`
+	HTML     string  `json:"html,omitempty"`
+	Text     string  `json:"text,omitempty"`
+	Thinking bool    `json:"thinking,omitempty"`
+	Chars    int     `json:"chars,omitempty"`
+	Tokens   int     `json:"tokens,omitempty"`
+	Rate     float64 `json:"rate,omitempty"` // tokens a second
+}
+
+// events answers GET /s/:token/events with a stream of lists of frames. The first has the chat as
+// it is then, so that a reader who comes back misses nothing.
+func (h *Handlers) events(c echo.Context) error {
+	following, shown, err := h.follow(c)
+	if errors.Is(err, live.ErrNotShared) {
+		return NotShared(c)
+	}
+	if err != nil {
+		return err
+	}
+	defer following.Close()
+	sse, err := httpio.OpenSSE(c)
+	if err != nil {
+		return err
+	}
+	ctx := c.Request().Context()
+	first, err := turnsFrame(ctx, shown.Raw, live.Event{Type: live.EventBranch, Messages: shown.Messages, More: shown.More})
+	if err != nil {
+		return err
+	}
+	if err := sse.Send([]frame{{Type: "title", Text: shown.Title}, first}); err != nil {
+		return err
+	}
+	err = h.each(ctx, following, func(events []live.Event) error {
+		frames, err := framesOf(ctx, shown.Raw, events)
+		if err != nil || len(frames) == 0 {
+			return err
+		}
+		return sse.Send(frames)
+	}, func() error { return sse.Comment("ping") })
+	if errors.Is(err, live.ErrNotShared) {
+		return sse.Send([]frame{{Type: "over"}})
+	}
+	return err
+}
+
+// each hands the events of a shared chat to take, some at a time, until it ends with an error; and
+// calls ping in silence.
+func (h *Handlers) each(ctx context.Context, following *live.Following, take func([]live.Event) error, ping func() error) error {
+	silence := time.NewTicker(h.PingInterval)
+	defer silence.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-h.Live.Closing():
+			return live.ErrClosed
+		case <-following.Ended():
+			return live.ErrNotShared
+		case <-silence.C:
+			if err := ping(); err != nil {
+				return err
+			}
+		case <-following.Ready():
+			time.Sleep(flush)
+			events, err := following.Take()
+			if taken := take(events); taken != nil {
+				return taken
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// framesOf renders events.
+func framesOf(ctx context.Context, raw bool, events []live.Event) (frames []frame, err error) {
+	for i := range events {
+		e := &events[i]
+		f := frame{ID: e.ID}
+		switch e.Type {
+		case live.EventBranch:
+			if f, err = turnsFrame(ctx, raw, *e); err != nil {
+				return nil, err
+			}
+		case live.EventText:
+			f.Type, f.Text, f.Thinking, f.Tokens = "text", e.Text, e.Thinking, e.Tokens
+			if e.Decode > 0 && e.Tokens > 1 {
+				f.Rate = float64(e.Tokens-1) / e.Decode.Seconds()
+			}
+		case live.EventBlock:
+			if raw {
+				continue
+			}
+			f.Type, f.HTML, f.Chars = "block", markdown.Block(e), len(utf16.Encode([]rune(e.Text)))
+			if e.Thinking {
+				f.Chars = 0
+			}
+		case live.EventEnd:
+			f.Type = "turn"
+			if f.HTML, err = render(ctx, web.SharedTurns([]web.SharedTurn{turnView(e.Message, raw)})); err != nil {
+				return nil, err
+			}
+		case live.EventProgress:
+			f.Type, f.Text = "wait", waitsFor(e.Progress)
+		case live.EventTitle:
+			f.Type, f.Text = "title", e.Text
+		}
+		frames = append(frames, f)
+	}
+	return frames, nil
+}
+
+// turnsFrame renders the messages of a branch.
+func turnsFrame(ctx context.Context, raw bool, e live.Event) (frame, error) {
+	f := frame{Type: "turns", ID: e.ID}
+	if e.ID == 0 && len(e.Messages) == 0 {
+		html, err := render(ctx, web.SharedElsewhere())
+		f.HTML = html
+		return f, err
+	}
+	turns := make([]web.SharedTurn, len(e.Messages))
+	for i := range e.Messages {
+		turns[i] = turnView(&e.Messages[i], raw)
+	}
+	html, err := render(ctx, web.SharedTurns(turns))
+	f.HTML = html
+	return f, err
+}
+
+func render(ctx context.Context, component templ.Component) (string, error) {
+	var b bytes.Buffer
+	err := component.Render(ctx, &b)
+	return b.String(), err
+}
+
+// sharedView puts a shared chat into words.
+func sharedView(shown *live.SharedChat) web.SharedChat {
+	p := web.SharedChat{Title: shown.Title, System: shown.System, Raw: shown.Raw, Live: shown.Live, Elsewhere: shown.Elsewhere, Ends: ends(shown.Expires)}
+	for i := range shown.Messages {
+		p.Turns = append(p.Turns, turnView(&shown.Messages[i], shown.Raw))
+	}
+	if shown.More && len(p.Turns) > 0 {
+		p.Earlier = p.Turns[0].ID
+	}
+	return p
+}
+
+// turnView puts a message into words.
+func turnView(m *live.Message, raw bool) web.SharedTurn {
+	t := web.SharedTurn{ID: m.ID, You: m.Role == live.RoleUser, At: m.At, Text: m.Text}
+	a := m.Answer
+	if a == nil {
+		return t
+	}
+	t.Speaker, t.Running = view.Speaker(a), a.State.Running()
+	switch {
+	case raw:
+	case t.Running:
+		t.Text = m.Text[a.Blocks:]
+		if !a.Thinking {
+			t.HTML = markdown.Thought(m.Reasoning)
+		}
+		t.Thinking = a.Thinking
+		for _, block := range m.FinishedBlocks() {
+			t.HTML += markdown.Text(block)
+		}
+	default:
+		t.Text, t.HTML = "", markdown.Answer(m.Reasoning, m.Text)
+	}
+	if a.Progress != nil {
+		t.Wait = waitsFor(a.Progress)
+	}
+	if a.Error != nil {
+		t.Error = failure.Describe(a.Error).Text
+	}
+	if !t.Running {
+		t.Notes = notes(a)
+	}
+	return t
+}
+
+// notes is the line under an answer.
+func notes(a *live.Answer) string {
+	tokens, rate, sampling := "", "", ""
+	if n := a.Usage.CompletionTokens; n > 0 {
+		tokens = web.Counted(n, "token")
+		if d := a.Timings.Decode; d > 0 && n > 1 {
+			rate = fmt.Sprintf("%.1f tok/s", float64(n-1)/d.Seconds())
+		}
+		if a.Receipt.Device != "" {
+			sampling = samplingOf(a.Settings)
+		}
+	}
+	end := ""
+	if e := view.End(a); e != nil && e.Kind != "finished" {
+		end = strings.ReplaceAll(e.String(), " by you", "")
+	}
+	return view.Joined(" · ", end, tokens, rate, sampling)
+}
+
+// samplingOf lists the settings that differ from the defaults, and the seed.
+func samplingOf(s live.Settings) string {
+	fields := func(s live.Settings) (m map[string]json.RawMessage) {
+		data, err := json.Marshal(s)
+		if err == nil {
+			_ = json.Unmarshal(data, &m) // it is an object
+		}
+		return m
+	}
+	own, standard := fields(s), fields(live.DefaultSettings())
+	parts := []string{"seed " + string(own["seed"])}
+	for _, key := range slices.Sorted(maps.Keys(own)) {
+		if key != "seed" && !bytes.Equal(own[key], standard[key]) {
+			parts = append(parts, strings.ReplaceAll(key, "_", " ")+" "+string(own[key]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// waitsFor says what an answer waits for.
+func waitsFor(p *live.Progress) string {
+	switch {
+	case p == nil:
+		return ""
+	case p.Queued != nil:
+		return "Waiting for other answers"
+	case p.Loading != nil:
+		return "Loading the model"
+	}
+	return "Reading the prompt"
+}

@@ -1,0 +1,113 @@
+package share
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/growing"
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/markdown"
+	"m40-llm/web"
+)
+
+// growingPage answers with the page of a shared chat, and goes on while the chat does.
+func (h *Handlers) growingPage(c echo.Context, p web.SharedChat, shown *live.SharedChat, following *live.Following) error {
+	ctx := c.Request().Context()
+	var page bytes.Buffer
+	if err := web.SharedPage(p).Render(ctx, &page); err != nil {
+		return err
+	}
+	before, after, found := bytes.Cut(page.Bytes(), []byte(web.HereTheAnswerGrows))
+	if !found {
+		return c.HTMLBlob(http.StatusOK, page.Bytes())
+	}
+	g := &growth{Page: growing.Begin(c), raw: shown.Raw}
+	for _, m := range shown.Messages {
+		g.last = m.ID
+	}
+	g.Write(string(before))
+	g.Flush()
+	err := h.each(ctx, following, func(events []live.Event) error {
+		for i := range events {
+			if err := g.add(c, &events[i]); err != nil {
+				return err
+			}
+		}
+		g.Flush()
+		return g.Err
+	}, func() error {
+		g.Write("<!-- -->")
+		g.Flush()
+		return g.Err
+	})
+	switch {
+	case errors.Is(err, live.ErrNotShared):
+		g.Note("This link has ended.")
+	case errors.Is(err, live.ErrClosed):
+		g.Note("The server is stopping. Load the page again later.")
+	case errors.Is(err, live.ErrSlow):
+		g.Note("This page could not keep up. Load it again for the rest.")
+	}
+	g.Write(string(after))
+	return g.Err
+}
+
+// growth is the end of the page of a shared chat.
+type growth struct {
+	*growing.Page
+	raw  bool
+	last int64 // message that was written last
+	wait string
+}
+
+// add writes what an event adds to the page.
+func (g *growth) add(c echo.Context, e *live.Event) error {
+	switch e.Type {
+	case live.EventBranch:
+		return g.turns(c, e)
+	case live.EventProgress:
+		if text := waitsFor(e.Progress); text != g.wait {
+			g.wait = text
+			g.Passing(text + ".")
+		}
+	case live.EventText:
+		g.Text(e.Reasoning)
+		g.Text(e.Text)
+	case live.EventBlock:
+		if !g.raw {
+			g.Block(markdown.Block(e))
+		}
+	case live.EventEnd:
+		if !g.raw {
+			if e.Thinking {
+				g.Block(markdown.Thought(e.Message.Reasoning))
+			}
+			g.Block(markdown.Text(e.Message.Text[e.Message.Answer.Blocks:]))
+		}
+		g.Close()
+		t := turnView(e.Message, g.raw)
+		t.Text, t.HTML = "", ""
+		return web.SharedEnd(t).Render(c.Request().Context(), c.Response())
+	}
+	return nil
+}
+
+// turns writes messages that begin.
+func (g *growth) turns(c echo.Context, e *live.Event) error {
+	g.Close()
+	g.wait = ""
+	if e.ID != g.last {
+		g.Note("The chat goes on in another way from here.")
+	}
+	for i := range e.Messages {
+		t := turnView(&e.Messages[i], g.raw)
+		g.last = t.ID
+		if err := web.SharedTurns([]web.SharedTurn{t}).Render(c.Request().Context(), c.Response()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+// Package share is what a person and the network see of shared chats: the page on which links
+// are made and ended, the page behind a link, its stream, and the listeners through which other
+// machines reach it. Who has a link reads: no route of this package takes anything from a reader
+// but the link and a place in the chat.
+package share
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
+	"m40-llm/web"
+)
+
+// Handlers serves shared chats. All fields must be set.
+type Handlers struct {
+	Live         *live.Service
+	Reach        *Reach
+	PingInterval time.Duration // silence after which a stream gets a comment
+}
+
+// Routes adds the routes of the owner to e.
+func (h *Handlers) Routes(e *echo.Echo) {
+	e.GET("/c/:id/share", h.owner)
+	e.POST("/c/:id/share", h.share)
+	e.POST("/c/:id/share/end", h.end)
+}
+
+// ReaderRoutes adds the routes of those who have a link to e.
+func (h *Handlers) ReaderRoutes(e *echo.Echo) {
+	e.Match([]string{http.MethodGet, http.MethodHead}, "/s/:token", h.page)
+	e.GET("/s/:token/events", h.events)
+}
+
+// owner answers GET /c/:id/share with the links to a chat and the form of another. With ?part=1
+// it is what a dialog shows.
+func (h *Handlers) owner(c echo.Context) error { return h.show(c) }
+
+// share answers POST /c/:id/share: a link is made.
+func (h *Handlers) share(c echo.Context) error {
+	n, err := h.wanted(c)
+	if err != nil {
+		return err
+	}
+	r := c.Request()
+	if _, err := h.Live.Share(r.Context(), live.PrincipalOf(r.Context()), c.Param("id"), n); err != nil {
+		return err
+	}
+	h.Reach.Open() // the link must work when it is seen
+	return h.changed(c)
+}
+
+// end answers POST /c/:id/share/end: a link is ended.
+func (h *Handlers) end(c echo.Context) error {
+	id, err := strconv.ParseInt(c.FormValue("share"), 10, 64)
+	if err != nil {
+		return failure.Invalid("share", "share is %q, but must be the number of a link", httpio.Shorten(c.FormValue("share")))
+	}
+	r := c.Request()
+	if err := h.Live.EndShare(r.Context(), live.PrincipalOf(r.Context()), c.Param("id"), id); err != nil {
+		return err
+	}
+	return h.changed(c)
+}
+
+// changed leads back to the links, or for a dialog shows them.
+func (h *Handlers) changed(c echo.Context) error {
+	if c.QueryParam("part") != "" {
+		return h.show(c)
+	}
+	return c.Redirect(http.StatusSeeOther, "/c/"+url.PathEscape(c.Param("id"))+"/share")
+}
+
+// lives are how long a link can work, by the value of the form.
+var lives = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "open": 0}
+
+// wanted reads the form of a link.
+func (h *Handlers) wanted(c echo.Context) (n live.NewShare, err error) {
+	life, known := lives[c.FormValue("life")]
+	if !known {
+		return n, failure.Invalid("life", "life is %q, but must be hour, day or open", httpio.Shorten(c.FormValue("life")))
+	}
+	n = live.NewShare{Live: c.FormValue("what") != "now", System: c.FormValue("system") != "", Settings: c.FormValue("settings") != "", Life: life}
+	if first := c.FormValue("first"); first != "" {
+		if n.First, err = strconv.ParseInt(first, 10, 64); err != nil || n.First < 0 {
+			return n, failure.Invalid("first", "first is %q, but must be the number of a message", httpio.Shorten(first))
+		}
+	}
+	return n, nil
+}
+
+// show answers with the links to a chat and the form of another.
+func (h *Handlers) show(c echo.Context) error {
+	ctx := c.Request().Context()
+	who := live.PrincipalOf(ctx)
+	chat, err := h.Live.Chat(ctx, who, c.Param("id"))
+	if err != nil {
+		return err
+	}
+	sub, snapshot, err := chat.Subscribe(ctx, who, 0)
+	if err != nil {
+		return err
+	}
+	sub.Close()
+	list, err := h.Live.Shares(ctx, who, chat.ID())
+	if err != nil {
+		return err
+	}
+	p := web.Sharing{Chat: chat.ID(), Title: snapshot.Title, Temporary: snapshot.Temporary, Port: h.Reach.Port()}
+	addresses, trouble := h.Reach.Addresses()
+	if trouble != nil && len(list) > 0 {
+		p.Trouble = trouble.Error()
+	}
+	p.Alone = !h.Reach.reachable()
+	for _, share := range list {
+		s, err := shareView(share, addresses, snapshot, h.Reach.Port())
+		if err != nil {
+			return err
+		}
+		p.Shares = append(p.Shares, s)
+	}
+	for _, m := range snapshot.Messages {
+		p.Messages = append(p.Messages, web.Choice{Value: strconv.FormatInt(m.ID, 10), Label: messageLabel(&m)})
+	}
+	p.First = c.QueryParam("first")
+	if c.QueryParam("part") != "" {
+		return httpio.Render(c, http.StatusOK, web.SharePanel(p))
+	}
+	return httpio.Render(c, http.StatusOK, web.SharePage(p))
+}
+
+// messageLabel is what a message is called in a list.
+func messageLabel(m *live.Message) string {
+	const most = 60
+	text := []rune(strings.Join(strings.Fields(m.Text), " "))
+	if len(text) > most {
+		text = append(text[:most], '…')
+	}
+	if m.Role == live.RoleModel {
+		return "Answer: " + string(text)
+	}
+	return "Question: " + string(text)
+}
+
+// shareView puts a link into words.
+func shareView(share live.Share, addresses []netip.AddrPort, snapshot *live.Snapshot, port uint16) (web.Share, error) {
+	s := web.Share{ID: share.ID, Followers: share.Followers, Live: share.Last == 0, Ends: ends(share.Expires)}
+	what := []string{"the chat as it goes on"}
+	if !s.Live {
+		what[0] = "the chat as it was then"
+	}
+	if share.First != 0 {
+		what = append(what, "from a message on")
+	}
+	if share.System {
+		what = append(what, "with the system prompt")
+	}
+	if share.Settings {
+		what = append(what, "with the sampling settings")
+	}
+	s.What = strings.Join(what, ", ")
+	if share.Token == "" {
+		return s, nil
+	}
+	for _, at := range addresses {
+		s.Links = append(s.Links, link(at, share.Token))
+	}
+	if len(s.Links) == 0 {
+		s.Links = []string{fmt.Sprintf("http://localhost:%d/s/%s", port, share.Token)}
+	}
+	var err error
+	s.QR, s.QRSize, err = qrPath(s.Links[0])
+	return s, err
+}
+
+func link(at netip.AddrPort, token string) string { return "http://" + at.String() + "/s/" + token }
+
+// ends says until when a link works.
+func ends(expires time.Time) string {
+	if expires.IsZero() {
+		return ""
+	}
+	return expires.Local().Format("Mon 2 Jan, 15:04")
+}

@@ -1,0 +1,150 @@
+// The page behind a link: it reads along. handlers/share/follow.go describes the frames of its
+// stream. Nothing here sends anything.
+import { fragment } from './html.js'
+import { conclude, hear } from './speak.js'
+import './toggle.js'
+
+const $ = q => document.querySelector(q)
+const thread = $('#thread'), scroll = $('#scroll'), address = document.body.dataset.follow
+const delays = [500, 1000, 2000, 4000, 8000]
+const near = 60 // px from the end at which the page still follows
+const figures = $('[data-figures]'), button = $('[data-following]')
+const atRest = $('[data-status]').textContent
+
+let source, failures = 0, over = false, following = true, timer = 0
+
+const turn = id => thread.querySelector(`[data-id="${id}"]`)
+
+// status is the line under the title.
+function status(text, live) {
+  $('[data-status]').textContent = text
+  $('[data-dot]').classList.toggle('live', live)
+}
+
+function toEnd() {
+  if (following) scroll.scrollTop = scroll.scrollHeight
+}
+
+function follow(on) {
+  following = on
+  button.setAttribute('aria-pressed', on)
+  button.querySelector('span').textContent = on ? 'Following' : 'To the end'
+  toEnd()
+}
+
+// tail is the unfinished end of an answer.
+function tail(el) {
+  let node = el.querySelector('[data-tail]')
+  if (!node) {
+    node = document.createElement('p')
+    node.className = 'plain tail'
+    node.dataset.tail = ''
+    el.querySelector('[data-prose]').append(node)
+  }
+  return node
+}
+
+function wait(el, text) {
+  const line = el.querySelector('[data-wait]')
+  if (!line) return
+  line.textContent = text
+  line.hidden = !text
+}
+
+const take = {
+  turns({ id, html }) {
+    if (!id) thread.replaceChildren(fragment(html))
+    else {
+      const after = turn(id)
+      while (after?.nextElementSibling) after.nextElementSibling.remove()
+      thread.append(fragment(html))
+    }
+    figures.textContent = ''
+  },
+  text({ id, text = '', thinking, tokens, rate }) {
+    const el = turn(id)
+    if (!el) return
+    wait(el, thinking ? 'Thinking' : '')
+    if (text) {
+      const node = tail(el)
+      if (!node.firstChild) node.append('')
+      node.firstChild.appendData(text)
+      hear(text)
+    }
+    figures.textContent = `${rate ? `${rate.toFixed(1)} tok/s · ` : ''}${tokens} ${tokens === 1 ? 'token' : 'tokens'}`
+  },
+  block({ id, html, chars = 0 }) {
+    const el = turn(id)
+    if (!el) return
+    const node = tail(el), rest = node.textContent.slice(chars).replace(/^\n+/, '')
+    node.before(fragment(html))
+    node.textContent = rest
+  },
+  turn({ id, html }) {
+    const opened = turn(id)?.querySelector('.thought[open]')
+    const el = fragment(html)
+    if (opened) el.querySelector('.thought')?.toggleAttribute('open', true)
+    turn(id)?.replaceWith(el)
+    conclude('Answer finished.')
+    figures.textContent = ''
+  },
+  wait({ id, text }) {
+    if (turn(id)) wait(turn(id), text)
+  },
+  title({ text }) {
+    $('[data-title]').textContent = $('[data-title]').title = text
+    document.title = `${text} · m40-llm`
+  },
+  over() {
+    over = true
+    source.close()
+    status('This link has ended', false)
+    figures.textContent = ''
+  },
+}
+
+function open() {
+  clearTimeout(timer)
+  source?.close()
+  const mine = source = new EventSource(address)
+  mine.onmessage = e => {
+    failures = 0
+    status(atRest, true)
+    for (const f of JSON.parse(e.data)) take[f.type]?.(f)
+    toEnd()
+  }
+  mine.onerror = () => {
+    if (mine !== source || over) return
+    mine.close()
+    lost()
+  }
+}
+
+// lost comes back after a while. A link that has ended meanwhile has no page any more.
+async function lost() {
+  status('Connection lost, trying again', false)
+  const answer = await fetch(location.pathname, { method: 'HEAD', cache: 'no-store' }).catch(() => null)
+  if (answer?.status === 404) return take.over()
+  timer = setTimeout(open, delays[Math.min(failures++, delays.length - 1)])
+}
+
+document.addEventListener('click', async e => {
+  const copy = e.target.closest('[data-copy-code]')
+  if (!copy) return
+  const said = await navigator.clipboard?.writeText(copy.closest('.code').querySelector('code').textContent).then(() => 'Copied', () => '')
+  copy.querySelector('span').textContent = said || 'Not allowed'
+})
+
+if (address) {
+  scroll.addEventListener('scroll', () => {
+    const atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < near
+    if (atEnd !== following) follow(atEnd)
+  })
+  button.addEventListener('click', () => follow(true))
+  // A device that slept has a stream that is dead and does not know it.
+  document.addEventListener('visibilitychange', () => {
+    if (document.visibilityState === 'visible' && !over) open()
+  })
+  addEventListener('online', () => { if (!over) open() })
+  open()
+}
