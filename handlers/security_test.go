@@ -281,6 +281,9 @@ func TestHeaders_EveryRouteAndStatus(t *testing.T) {
 					status, header := raw(t, variant.server, fmt.Sprintf("%s %s HTTP/1.1\nHost: %s\nConnection: close\n%s\n", method, path, host, variant.header))
 					seen[status]++
 					for name, want := range gate.SecurityHeaders {
+						if name == "Referrer-Policy" && strings.HasPrefix(path, "/s/") && (method == "GET" || method == "HEAD") && header.Get(name) == "no-referrer" {
+							continue // stricter, as the address is a secret and the page has no form
+						}
 						if got := header.Get(name); got != want && !(name == "Cache-Control" && strings.HasPrefix(path, "/static/") && status == 200) {
 							t.Errorf("%s %s, %q: %d has %s %q", method, path, variant.header, status, name, got)
 						}
