@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"handlers/failure":  {"handlers/live", "handlers/models", "infer", "store"},
 
 	"infer":           {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/reply", "infer/sample"},
+	"infer/gguf":      {"infer/units"},
 	"infer/engine":    {"infer", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
 	"infer/talk":      {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
 	"infer/record":    {"infer/sample"},

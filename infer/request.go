@@ -28,7 +28,7 @@ type Request struct {
 	ToolChoice   string                     `json:"tool_choice,omitempty"`   // auto or empty: the model chooses; none: no call; required: a call of any tool; else a call of the tool of this name
 	TemplateVars map[string]json.RawMessage `json:"template_vars,omitempty"` // further variables of the template
 
-	// ParseReply tells thoughts and calls of tools apart from what the answer says: the
+	// ParseReply tells reasoning and calls of tools apart from what the answer says: the
 	// Text of its events is then content alone. Calls are those of Tools.
 	ParseReply bool `json:"parse_reply,omitempty"`
 	WholeCalls bool `json:"whole_calls,omitempty"` // with ParseReply: a call is told when it is complete, so that one that breaks off is text

@@ -213,7 +213,7 @@ func setJSON(vars *dict, name string, raw json.RawMessage) error {
 }
 
 // value returns the message as templates see it.
-func (m Message) value(nullContent bool, thoughts ReasoningForm) (value, error) {
+func (m Message) value(nullContent bool, reasoning ReasoningForm) (value, error) {
 	d := newDict()
 	d.setName("role", callerText(m.Role))
 	d.setName("content", callerText(m.Content))
@@ -228,7 +228,7 @@ func (m Message) value(nullContent bool, thoughts ReasoningForm) (value, error) 
 			d.setName(f.name, callerText(f.s))
 		}
 	}
-	thoughts.addTo(d, m)
+	reasoning.addTo(d, m)
 	if len(m.ToolCalls) > 0 {
 		if err := setJSON(d, "tool_calls", m.ToolCalls); err != nil {
 			return nil, err

@@ -80,7 +80,7 @@ func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 		})
 	}
 
-	t.Run("a schema is that of the content, behind a thought that the prompt has opened", func(t *testing.T) {
+	t.Run("a schema is that of the content, behind reasoning that the prompt has opened", func(t *testing.T) {
 		thinks := parseBench(t, gguftest.ChatML+"{% if add_generation_prompt %}<think>\n{% endif %}")
 		thinks.recite(`Hm, <x> and </think> {"a": 12} Hi.`)
 		r := callRequest()

@@ -42,11 +42,11 @@ func (m *openModel) readBegun(r infer.Request, prompt string) *reader {
 		return nil // newAnswer reports it
 	}
 	read := &reader{model: m, text: newTextBuffer(r.Stop, nil), parser: parser}
-	var said, thought strings.Builder
+	var said, reasoning strings.Builder
 	calls := false
 	add := func(d reply.Delta) {
 		said.WriteString(d.Content)
-		thought.WriteString(d.Reasoning)
+		reasoning.WriteString(d.Reasoning)
 		calls = calls || len(d.Calls) > 0
 	}
 	for _, id := range r.Begun {
@@ -57,7 +57,7 @@ func (m *openModel) readBegun(r infer.Request, prompt string) *reader {
 	}
 	last := r.Messages[len(r.Messages)-1]
 	says := func() bool {
-		return said.String() == last.Content && thought.String() == last.ReasoningContent && !calls
+		return said.String() == last.Content && reasoning.String() == last.ReasoningContent && !calls
 	}
 	if !says() { // an answer that had ended sent what the buffers held
 		if rest := read.text.flush(); parser == nil {

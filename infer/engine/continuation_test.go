@@ -10,7 +10,7 @@ import (
 	"m40-llm/infer/gguf/gguftest"
 )
 
-// thinkers are ways in which models write thoughts: with control tokens or in text.
+// thinkers are ways in which models write reasoning: with control tokens or in text.
 var thinkers = []struct {
 	name, template string
 	controls       []string
@@ -114,11 +114,11 @@ func TestContinue_GoesOnInTheTokensOfTheAnswer(t *testing.T) {
 				}
 				b.reciteTokens(append(slices.Clone(ids[n:]), toyEnd))
 				after := hear(t, b.ask(r))
-				if thought, said := before.reasoning+after.reasoning, before.text+after.text; strings.TrimRight(thought, "\n") != "Hm.\n\nSo." || said != "Hi\nthere." {
+				if reasoning, said := before.reasoning+after.reasoning, before.text+after.text; strings.TrimRight(reasoning, "\n") != "Hm.\n\nSo." || said != "Hi\nthere." {
 					if ended && c.controls == nil && strings.ContainsAny(before.reasoning, "<") {
 						continue // a limit within a tag shows its beginning
 					}
-					t.Errorf("%s, continued behind %d tokens, %t: it thinks %q and says %q", c.name, n, ended, thought, said)
+					t.Errorf("%s, continued behind %d tokens, %t: it thinks %q and says %q", c.name, n, ended, reasoning, said)
 				}
 			}
 		}

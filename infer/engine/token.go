@@ -105,9 +105,9 @@ func (a *answer) release(end int) {
 		return
 	}
 	for _, b := range a.buffered[:n] {
-		t, thinking := b.event.Token, a.thinking()
+		t, reasoning := b.event.Token, a.inReasoning()
 		d := a.parse(t.ID, t.Text)
-		if thinking || a.thinking() || d.Reasoning != "" {
+		if reasoning || a.inReasoning() || d.Reasoning != "" {
 			a.reasoningTokens++
 		}
 		t.Text, t.Reasoning, t.Calls = d.Content, d.Reasoning, d.Calls
@@ -186,5 +186,5 @@ func (r *reader) parse(id int32, text string) reply.Delta {
 	return d
 }
 
-// thinking reports whether the parser is inside reasoning.
-func (r *reader) thinking() bool { return r.parser != nil && r.parser.Thinking() }
+// inReasoning reports whether the parser is inside reasoning.
+func (r *reader) inReasoning() bool { return r.parser != nil && r.parser.InReasoning() }

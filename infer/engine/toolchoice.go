@@ -22,7 +22,7 @@ func (m *openModel) form(r *infer.Request, prompt string) (*form, error) {
 	}
 	if r.ParseReply || r.ForcesCall() {
 		f.Prompt = m.opening(*r, prompt)
-		f.beforeContent = m.format.Lead(f.Prompt)
+		f.beforeContent = m.format.BeforeContent(f.Prompt)
 	}
 	if schema {
 		f.param, f.Schema, f.Strict = "json_schema", r.JSONSchema, r.StrictSchema

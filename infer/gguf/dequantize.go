@@ -4,7 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"strings"
+
+	"m40-llm/infer/units"
 )
 
 // Dequantize writes the values of the elements in src, whole blocks of type t, to dst. It
@@ -29,8 +30,7 @@ func namesOf(is func(format) bool) string {
 			names = append(names, f.name)
 		}
 	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " and " + names[last]
+	return units.List(names)
 }
 
 func decodeF32(src []byte, dst []float32) {

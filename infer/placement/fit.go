@@ -11,7 +11,8 @@ import (
 	"m40-llm/infer/units"
 )
 
-// Shape is what of a model decides how much memory it takes. A file's header is enough for it.
+// Shape is the data of a model that determine how much memory it takes. It is read from a file's
+// header.
 type Shape struct {
 	config  model.Config
 	weights int64 // bytes of all tensors
@@ -32,10 +33,10 @@ type Machine struct {
 	Devices       []device.Info // as Place takes them, with the memory that is free for a model
 	CacheType     string        // of the KV cache; empty: f16
 	Parallel      int           // answers at once; 0: DefaultAnswers
-	ContextLength int           // that is asked for; 0: none is
+	ContextLength int           // requested; 0: none
 }
 
-// Free returns the bytes that a model could take; 0: unknown.
+// Free returns the free bytes of all devices; 0: unknown.
 func (m Machine) Free() (free int64) {
 	for _, d := range m.Devices {
 		free += d.Memory
@@ -43,15 +44,15 @@ func (m Machine) Free() (free int64) {
 	return free
 }
 
-// Fit says with which context a model fits into a machine's memory. Sizes are in bytes. They
-// are those that an engine plans with, but for what a device's layout of weights and its
-// kernels take beside: a few percent.
+// Fit is the context with which a model fits into a machine's memory. Sizes are in bytes, as an
+// engine plans them, without what a device's layout of weights and its kernels add: a few
+// percent.
 type Fit struct {
 	Context int   `json:"context"` // longest that an engine would choose; 0: the model does not fit
-	Needs   int64 `json:"needs"`   // memory with that context, or where it does not fit, with the shortest
-	Trained int   `json:"trained"` // context that the model was trained on, or the shorter one that was asked for
-	Whole   int64 `json:"whole"`   // memory with that
-	Free    int64 `json:"free"`    // memory of the devices that it would be on, of all if it does not fit; 0: unknown
+	Needs   int64 `json:"needs"`   // memory with that context, or with the shortest if it does not fit
+	Trained int   `json:"trained"` // context that the model was trained on, or a shorter one that was requested
+	Whole   int64 `json:"whole"`   // memory with context Trained
+	Free    int64 `json:"free"`    // free memory of the devices that it would be on, or of all if it does not fit; 0: unknown
 }
 
 // Fit returns how the model fits into m.
@@ -81,7 +82,7 @@ func (s *Shape) Fit(m Machine) Fit {
 	return f
 }
 
-// String puts the fit into a sentence without its full stop.
+// String returns the fit as a sentence without its full stop.
 func (f Fit) String() string {
 	switch {
 	case f.Free == 0:
@@ -101,7 +102,7 @@ func (f Fit) String() string {
 	return fmt.Sprintf("fits with a context of %s: %s of the %s that are free; %s", thousands(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free), more)
 }
 
-// thousands writes a count with commas.
+// thousands formats a count with commas.
 func thousands(n int) string {
 	digits := strconv.Itoa(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {

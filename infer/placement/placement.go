@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/model"
@@ -15,25 +14,23 @@ import (
 )
 
 const (
-	// shortestContext is the least that a context is shortened to when nobody
-	// asked for a length: below it, a model is better refused.
+	// shortestContext is the shortest context that Place chooses if no length was requested; a
+	// model that has no room for it is refused.
 	shortestContext = 512
 
-	// commonContext is what an answer is expected to use. The KV cache has room for
-	// as many such answers as may run at once, or for one that uses the whole
-	// context, where that is more.
+	// commonContext is the length that answers are expected to reach. The KV cache has room for
+	// as many such answers as may run at once, or for one of the whole context if that is more.
 	commonContext = 8192
 
-	// Spare is what the KV cache leaves of main memory while it grows: the rest of the
-	// program and other ones grow too, and Linux ends who takes the last of it.
+	// Spare is what a growing KV cache leaves of main memory, in bytes: the rest of the program
+	// and other programs grow too, and Linux kills a process when none is left.
 	Spare = 64 << 20
 
-	// unknownMemory is the room for the KV cache where a device cannot say how
-	// much memory it has.
+	// unknownMemory is the size of the KV cache on a device that does not report its memory.
 	unknownMemory = 2 << 30
 )
 
-// Model is what of a model decides how much memory it takes beside its weights.
+// Model is what determines the memory of a model beside its weights.
 type Model struct {
 	Context int     // positions it was trained on
 	Cache   []int64 // bytes of a KV block in each layer
@@ -44,13 +41,13 @@ type Device struct {
 	device.Info
 	Weights int64       // all weights
 	Parts   model.Parts // parts of them
-	Scratch int64       // activations, logits, what kernels and samplers work in: the same with any context
-	Block   int64       // what kernels work in for each block of the KV cache
+	Scratch int64       // activations, logits, workspace of kernels and samplers: the same with any context
+	Block   int64       // workspace of kernels for each block of the KV cache
 }
 
-// Limits are what an engine is asked to make room for.
+// Limits are what an engine requests.
 type Limits struct {
-	Context int // of one answer, in positions; 0: the model's own or as much of it as fits
+	Context int // of one answer, in positions; 0: the model's, or as much of it as fits
 	Answers int // at once
 }
 
@@ -59,10 +56,10 @@ type Plan struct {
 	Stages  []Stage
 	Context int    // positions of one answer
 	Blocks  int    // of the KV cache, enough for one answer at least
-	Taken   int64  // bytes of cache that are taken when the model is loaded
-	Block   int64  // bytes of main memory that a block takes when it is first written
-	Notice  string // why Context is not what one expects, if so
-	Reason  string // why the model is not on the first device alone, if so
+	Taken   int64  // bytes of cache that are allocated when the model is loaded
+	Block   int64  // bytes of main memory that a block adds when it is first written
+	Notice  string // why Context is shorter than expected, if it is
+	Reason  string // why the model is not on the first device alone, if it is not
 }
 
 // Stage is a run of layers on one device, behind those of the stages before it. The first one
@@ -72,18 +69,18 @@ type Stage struct{ Device, Layers int }
 // Planned returns the most bytes that the KV cache may take.
 func (p Plan) Planned() int64 { return p.Used(p.Blocks) }
 
-// Used returns the bytes that the KV cache takes once written blocks were in use.
+// Used returns the bytes that the KV cache takes when written blocks have been written.
 func (p Plan) Used(written int) int64 { return p.Taken + int64(written)*p.Block }
 
-// Error is the reason why a model fits nowhere, with the sizes and what to do.
+// Error is the reason why a model does not fit, with the sizes and what to do.
 type Error struct{ Reason string }
 
 func (e *Error) Error() string { return e.Reason }
 
-// Place plans a model for devices, which are in order of preference: those with a memory of
-// their own first, then at most one that computes in main memory. The fewest of the first that
-// hold the model get it; if they are too small even together, main memory takes the first
-// layers, or all. The error is an *Error.
+// Place plans a model for devices in order of preference: those with memory of their own first,
+// then at most one that computes in main memory. As few of the first as possible hold the model;
+// if they are too small even together, main memory takes the first layers, or all. The error is
+// an *Error.
 func Place(m Model, devices []Device, l Limits) (Plan, error) {
 	p := &placer{model: m, devices: devices, context: m.Context, limits: l}
 	if l.Context > 0 {
@@ -112,18 +109,18 @@ func Place(m Model, devices []Device, l Limits) (Plan, error) {
 	return Plan{}, err
 }
 
-// placer is a call of Place.
+// placer is one call of Place.
 type placer struct {
 	model   Model
 	devices []Device
 	limits  Limits
-	context int // that is wanted
+	context int // the longest that is of use
 }
 
 func (p *placer) layers() int { return len(p.model.Cache) }
 
-// least returns the blocks that one answer must find room for, where nobody asked for a
-// context one of at most automatic positions.
+// least returns the blocks that one answer needs: for a context of at most automatic positions if
+// no length was requested.
 func (p *placer) least(automatic int) int64 {
 	if p.limits.Context > 0 {
 		return blocksFor(p.context)
@@ -131,17 +128,18 @@ func (p *placer) least(automatic int) int64 {
 	return blocksFor(min(p.context, automatic))
 }
 
-// most returns the blocks that are of use.
+// most returns the number of blocks above which more are of no use.
 func (p *placer) most() int64 {
 	return max(blocksFor(p.context), blocksFor(min(p.context, commonContext))*int64(p.limits.Answers))
 }
 
-// need is what layers take of a device's memory: the same with any cache, and for each block.
+// need is the memory that layers take of a device: fixed, and for each block.
 type need struct{ fixed, block int64 }
 
 func (n need) with(blocks int64) int64 { return n.fixed + blocks*n.block }
 
-// need returns what layers from to to-1 take of d. The ends of the model bring their parts.
+// need returns what layers from to to-1 take of d. The first and the last one include the model's
+// parts beside the layers.
 func (p *placer) need(d Device, from, to int) need {
 	n := need{fixed: d.Weights + d.Scratch, block: d.Block}
 	for _, bytes := range p.model.Cache[from:to] {
@@ -163,7 +161,7 @@ func (p *placer) need(d Device, from, to int) need {
 	return n
 }
 
-// spare returns what has to stay free of d.
+// spare returns the bytes of d that have to stay free.
 func spare(d Device) int64 {
 	if d.Dedicated {
 		return 0
@@ -171,9 +169,8 @@ func spare(d Device) int64 {
 	return Spare
 }
 
-// room returns how many blocks d has room for beside n without being filled up: the other
-// half of main memory is for other programs, an eighth of a device's own for what it needs
-// beside.
+// room returns how many blocks d has room for beside n: half of main memory is left to other
+// programs, and an eighth of a device's own to the driver.
 func room(d Device, n need) int64 {
 	free := d.Memory - n.fixed - spare(d)
 	switch {
@@ -202,10 +199,10 @@ func (p *placer) whole(i int) (Plan, error) {
 	return plan, nil
 }
 
-// positions returns the context that least blocks were counted for.
+// positions returns the context of least blocks.
 func (p *placer) positions(least int64) int { return min(p.context, int(least)*device.BlockSize) }
 
-// plan completes a plan: blocks is the least number of blocks.
+// plan completes a plan of stages with at least blocks blocks.
 func (p *placer) plan(stages []Stage, blocks int64) Plan {
 	plan := Plan{Stages: stages}
 	most, at := p.most(), 0
@@ -231,18 +228,18 @@ func (p *placer) plan(stages []Stage, blocks int64) Plan {
 	}
 	switch {
 	case plan.Context < p.context:
-		plan.Notice = fmt.Sprintf("the context is %d tokens instead of the model's %d, which is what the memory allows", plan.Context, p.context)
+		plan.Notice = fmt.Sprintf("the context is %d tokens instead of the model's %d: more does not fit into memory", plan.Context, p.context)
 	case p.limits.Context > p.context:
 		plan.Notice = fmt.Sprintf("the context is %d tokens: the model was not trained on more", p.context)
 	}
 	return plan
 }
 
-// divide plans the model for the first n devices together; fits is false if they have no room
-// for it. Where the last of them is main memory, it gets the layers that no other has room for;
-// then fits is false if that is all of them, and the error says what it lacks.
+// divide plans the model for the first n devices together; fits is false if it does not fit on
+// them. If the last of them is main memory, it gets the layers that do not fit on the others;
+// then fits is false if those are all layers, and the error says how much memory is missing.
 func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
-	// One answer of common length must find room: more layers would buy speed with context.
+	// One answer of common length must fit: more layers would buy speed with context.
 	least := p.least(commonContext)
 	host := n - 1
 	if p.devices[host].Dedicated {
@@ -250,7 +247,7 @@ func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 		if left > 0 {
 			return Plan{}, false, nil
 		}
-		// The layers are divided so that the cache becomes as large as it can be of use.
+		// The layers are divided so that the cache becomes as large as is of use.
 		more := sort.Search(int(max(0, p.most()-least)), func(more int) bool {
 			_, left := p.fill(n, least+int64(more)+1)
 			return left > 0
@@ -274,8 +271,8 @@ func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 	return plan, true, nil
 }
 
-// fill gives each of the first n devices, the last one first, as many of the last layers as it
-// has room for with a cache of blocks blocks. left is the number of layers that remain.
+// fill gives each of the first n devices, the last one first, as many of the last layers as fit
+// beside a cache of blocks blocks. left is the number of layers that remain.
 func (p *placer) fill(n int, blocks int64) (stages []Stage, left int) {
 	left = p.layers()
 	for i := n - 1; i >= 0 && left > 0; i-- {
@@ -291,7 +288,7 @@ func (p *placer) fill(n int, blocks int64) (stages []Stage, left int) {
 	return stages, left
 }
 
-// shares says how many layers are on which device.
+// shares describes how many layers are on which device.
 func (p *placer) shares(stages []Stage) string {
 	var parts []string
 	for i, s := range stages {
@@ -301,7 +298,7 @@ func (p *placer) shares(stages []Stage) string {
 		}
 		parts = append(parts, fmt.Sprintf("%d%s are on %s", s.Layers, of, p.devices[s.Device].Name))
 	}
-	return join(parts)
+	return units.List(parts)
 }
 
 // free lists the first n devices with their free memory.
@@ -310,10 +307,10 @@ func (p *placer) free(n int) string {
 	for _, d := range p.devices[:n] {
 		parts = append(parts, fmt.Sprintf("%s, where %s are free", d.Name, units.ByteSize(d.Memory)))
 	}
-	return join(parts)
+	return units.List(parts)
 }
 
-// tooLarge is the error of a model that the first n devices have no room for.
+// tooLarge returns the error of a model that does not fit on the first n devices.
 func (p *placer) tooLarge(n int) error {
 	d := p.devices[0]
 	least := p.least(commonContext)
@@ -326,13 +323,6 @@ func (p *placer) shorter() string {
 		return " or a shorter --ctx"
 	}
 	return ""
-}
-
-func join(parts []string) string {
-	if n := len(parts); n > 1 {
-		return strings.Join(parts[:n-1], ", ") + " and " + parts[n-1]
-	}
-	return strings.Join(parts, "")
 }
 
 func blocksFor(positions int) int64 {

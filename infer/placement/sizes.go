@@ -9,7 +9,7 @@ import (
 	"m40-llm/infer/sample"
 )
 
-// CacheTypes are the formats of a KV cache by the names that people give them.
+// CacheTypes maps the names of KV cache formats in flags to types.
 var CacheTypes = map[string]gguf.Type{"f16": gguf.F16, "f32": gguf.F32}
 
 // StepLimits bound the steps of an engine. Their activations and logits take memory.
@@ -20,27 +20,27 @@ type StepLimits struct {
 }
 
 const (
-	// DefaultAnswers is how many answers run at once where nobody says.
+	// DefaultAnswers is how many answers run at once by default.
 	DefaultAnswers = 16
 
 	defaultRows = 256
 
-	// scoredRows is how many rows of a step can score prompts, beyond those that give
-	// the next token. Each takes memory for the logits of the whole vocabulary.
+	// scoredRows is how many rows of a step can score prompts, beside those that give the next
+	// token. Each takes memory for the logits of the whole vocabulary.
 	scoredRows = 32
 )
 
-// StepLimitsOf returns the bounds for so many answers at once, of at most rows rows; 0 stands for
-// the defaults.
+// StepLimitsOf returns the limits for so many answers at once and at most rows rows; 0 means the
+// default.
 func StepLimitsOf(answers, rows int) StepLimits {
 	answers = cmp.Or(answers, DefaultAnswers)
 	rows = max(cmp.Or(rows, defaultRows), answers)
 	return StepLimits{Answers: answers, Rows: rows, Logits: min(rows, answers+scoredRows)}
 }
 
-// Scratch returns what activations, logits and samplers take.
+// Scratch returns the bytes of logits and sampler buffers.
 func (s StepLimits) Scratch(c model.Config) int64 {
-	row := 4 * int64(c.Vocab) // that is copied from a device for a sampler
+	row := 4 * int64(c.Vocab) // copied from a device for a sampler
 	return c.ScratchBytes(s.Rows, s.Logits) + sample.BufferBytes(c.Vocab) + row
 }
 
@@ -54,8 +54,8 @@ func ModelOf(c model.Config, cache gguf.Type) Model {
 	return m
 }
 
-// DeviceOf asks dev what the model in f takes of its memory. It fails where dev has no kernel
-// for a weight.
+// DeviceOf asks dev how much memory the model in f takes of it. It fails if dev has no kernel for
+// a weight.
 func DeviceOf(f *gguf.File, c model.Config, dev device.Device, cache gguf.Type, s StepLimits) (Device, error) {
 	d := Device{Info: dev.Info()}
 	var err error

@@ -1,7 +1,6 @@
-// Package record is what is known about an answer beside what it says: how it ended, how
-// many tokens it took and how much time, and how it was made. The engine writes the
-// record, and everything behind it carries it as it is: the worker's protocol, the chats,
-// the database, the page and the export.
+// Package record is the record of an answer beside its text: how it ended, its tokens, its times,
+// and the settings that reproduce it. The engine creates the record; the worker's protocol, the
+// chats, the database, the page and the export carry it unchanged.
 package record
 
 import (
@@ -18,8 +17,8 @@ type Answer struct {
 	Receipt Receipt `json:"receipt"`
 }
 
-// Then returns the record of an answer that is a and was continued with next: the prompt is
-// that of its beginning, as the one of next has what a says.
+// Then returns the record of answer a continued by next. The prompt is that of a, since the
+// prompt of next includes the text of a.
 func (a Answer) Then(next Answer) Answer {
 	if a.Usage.CompletionTokens > 0 {
 		next.Usage.PromptTokens, next.Usage.CachedTokens = a.Usage.PromptTokens, a.Usage.CachedTokens
@@ -41,12 +40,12 @@ const (
 	FinishStop   FinishReason = "stop"           // an end token or a stop string
 	FinishCalls  FinishReason = "tool_calls"     // the model ended an answer that has calls, all of them complete
 	FinishLength FinishReason = "length"         // the token limit, or the context is full
-	FinishBanned FinishReason = "content_filter" // the answer can only go on with a banned string
+	FinishBanned FinishReason = "content_filter" // every token would continue the answer with a banned string
 )
 
 // End is how an answer ended.
 type End struct {
-	Reason      FinishReason `json:"reason,omitempty"`       // empty: it runs, or was ended from outside
+	Reason      FinishReason `json:"reason,omitempty"`       // empty: the answer is running or was stopped
 	StopString  string       `json:"stop_string,omitempty"`  // the stop string found, if one was
 	EndToken    *int32       `json:"end_token,omitempty"`    // the end token sampled, if one was
 	EndProb     float64      `json:"end_prob,omitempty"`     // its probability
@@ -58,10 +57,10 @@ type Usage struct {
 	PromptTokens     int `json:"prompt_tokens"`              // 0: not known yet
 	CachedTokens     int `json:"cached_tokens"`              // of the prompt, found in the KV cache
 	CompletionTokens int `json:"completion_tokens"`          // an end token that ended the answer is not counted
-	ReasoningTokens  int `json:"reasoning_tokens,omitempty"` // of them, those of the reasoning, where it is told apart
+	ReasoningTokens  int `json:"reasoning_tokens,omitempty"` // of CompletionTokens, where reasoning is parsed
 }
 
-// Receipt is what one needs to get the same tokens again.
+// Receipt is what reproduces the tokens of an answer.
 type Receipt struct {
 	Model        string        `json:"model"`
 	ModelHash    string        `json:"model_hash,omitempty"`    // of the file's header and size
@@ -73,5 +72,5 @@ type Receipt struct {
 	Engine       string        `json:"engine,omitempty"` // engine version
 }
 
-// HasParams reports whether the parameters are known, which the engine says at the end.
+// HasParams reports whether the parameters are known; the engine sends them at the end.
 func (r Receipt) HasParams() bool { return !reflect.ValueOf(r.Params).IsZero() }

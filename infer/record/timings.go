@@ -14,7 +14,7 @@ type Timings struct {
 	Load    time.Duration
 	Prefill time.Duration // until the first token
 	Decode  time.Duration // from the first token to the last
-	First   time.Duration // from the request to the first token, which is what the reader waits for
+	First   time.Duration // from the request to the first token
 }
 
 // named returns the durations with their names in JSON.

@@ -130,7 +130,7 @@ type Form struct {
 }
 
 // Grammar returns a grammar in GBNF of the replies that form allows. If the prompt has opened
-// a thought, the reply begins with the rest of it. The arguments of calls are valid by their
+// reasoning, the reply begins with the rest of it. The arguments of calls are valid by their
 // schemas; for strings that a format writes without quotes, only enum, const and the length
 // are enforced. It returns the errors of g.Rules, those of a tool as a *ToolError.
 func (f *Syntax) Grammar(g GBNF, form Form) (string, error) {
@@ -141,19 +141,19 @@ func (f *Syntax) Grammar(g GBNF, form Form) (string, error) {
 			return "", err
 		}
 		if _, inside := openMessage(form.Prompt); len(form.Tools) == 0 || f.harmony && inside {
-			return "root ::= " + f.Lead(g, form.Prompt) + "json\n" + content, nil
+			return "root ::= " + f.BeforeContent(g, form.Prompt) + "json\n" + content, nil
 		}
 	}
 	calls, rules, err := f.calls(g, form)
 	if err != nil {
 		return "", err
 	}
-	thought := f.thoughtRule(g, form.Prompt)
+	reasoning := f.reasoningRule(g, form.Prompt)
 	if content == "" {
-		return "root ::= " + thought + calls + "\n" + rules, nil
+		return "root ::= " + reasoning + calls + "\n" + rules, nil
 	}
-	header := strings.TrimPrefix(f.Lead(g, form.Prompt), thought)
-	return "root ::= " + thought + "(" + header + "json | " + calls + ")\n" + content + rules, nil
+	header := strings.TrimPrefix(f.BeforeContent(g, form.Prompt), reasoning)
+	return "root ::= " + reasoning + "(" + header + "json | " + calls + ")\n" + content + rules, nil
 }
 
 // calls returns an expression of calls of the tools of a form, and its rules.
@@ -189,22 +189,22 @@ func (e *ToolError) Error() string {
 
 func (e *ToolError) Unwrap() error { return e.Err }
 
-// Lead returns a GBNF expression of the text before the content of a reply to prompt: the
-// rest of a thought that the prompt has opened, and in harmony the header of the final
+// BeforeContent returns a GBNF expression of the text before the content of a reply to prompt:
+// the rest of reasoning that the prompt has opened, and in harmony the header of the final
 // message. It is empty or ends with a blank.
-func (f *Syntax) Lead(g GBNF, prompt string) string {
+func (f *Syntax) BeforeContent(g GBNF, prompt string) string {
 	if !f.harmony {
-		return f.thoughtRule(g, prompt)
+		return f.reasoningRule(g, prompt)
 	}
 	if _, inside := openMessage(prompt); inside {
 		return ""
 	}
-	return f.thoughtRule(g, prompt) + g.Literal("<|channel|>final<|message|>") + " "
+	return f.reasoningRule(g, prompt) + g.Literal("<|channel|>final<|message|>") + " "
 }
 
-// thoughtRule returns an expression of the rest of a thought that the prompt has opened; in
-// harmony, of an optional thought.
-func (f *Syntax) thoughtRule(g GBNF, prompt string) string {
+// reasoningRule returns an expression of the rest of reasoning that the prompt has opened; in
+// harmony, of optional reasoning.
+func (f *Syntax) reasoningRule(g GBNF, prompt string) string {
 	if f.harmony {
 		return `(` + g.Literal("<|channel|>analysis<|message|>") + ` [^<]* ` + g.Literal("<|end|><|start|>assistant") + `)? `
 	}

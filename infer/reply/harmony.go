@@ -95,7 +95,7 @@ func (p *Parser) beginMessage(header string) {
 	_, channel, _ := strings.Cut(header, "<|channel|>")
 	p.state = inContent
 	if strings.HasPrefix(channel, "analysis") {
-		p.state, p.thoughtEnd = inThought, ""
+		p.state, p.reasoningEnd = inReasoning, ""
 	}
 }
 

@@ -11,8 +11,8 @@ const (
 	closesCall      // text anywhere else than after a call
 	ignored         // never emitted
 	opensFrame      // opens the content, up to close; text anywhere else
-	opensThought
-	endsOther     // ends a thought or a part of a call; text in content
+	opensReasoning
+	endsOther     // ends reasoning or a part of a call; text in content
 	framesMessage // delimits the messages of harmony
 )
 
@@ -21,7 +21,7 @@ type marker struct {
 	text      string
 	role      role
 	newReader func() callReader // of opensCall: returns the reader of what follows
-	close     string            // of opensThought and opensFrame: the marker that ends it
+	close     string            // of opensReasoning and opensFrame: the marker that ends it
 	control   bool              // it is a control token; text that spells it is not a marker
 }
 

@@ -19,7 +19,7 @@
 // cannot be revoked: the rest of it is content, and Called returns false, so that the caller
 // does not run it. With
 // Options.Whole calls are announced only when they are complete, so that this cannot
-// happen. White space around calls and thoughts is layout and is dropped.
+// happen. White space around calls and reasoning is layout and is dropped.
 package reply
 
 import (
@@ -129,7 +129,7 @@ type state int
 
 const (
 	inContent state = iota
-	inThought
+	inReasoning
 	inCall
 	inHeader  // of a harmony message
 	inBetween // between harmony messages
@@ -151,9 +151,9 @@ type Parser struct {
 
 	state        state
 	atStart      bool   // the content so far is white space
-	skipSpace    bool   // drop white space, because a call or a thought has just ended
+	skipSpace    bool   // drop white space, because a call or reasoning has just ended
 	pendingSpace []byte // white space and wrappers of calls, which are content only if content follows
-	thoughtEnd   string // the tag that ends the thought
+	reasoningEnd string // the tag that ends the reasoning
 	frameEnd     string // the tag that ends the content; empty for none
 
 	reader       callReader
@@ -199,9 +199,9 @@ func (f *Syntax) Parser(o Options) *Parser {
 		p.atStart = false
 		p.beginCall(f.newOpenedReader())
 	default:
-		p.thoughtEnd = f.OpenedBy(o.Prompt)
-		if p.thoughtEnd != "" {
-			p.state = inThought
+		p.reasoningEnd = f.OpenedBy(o.Prompt)
+		if p.reasoningEnd != "" {
+			p.state = inReasoning
 		}
 	}
 	return p
@@ -255,8 +255,8 @@ func (p *Parser) End(complete bool) Delta {
 // Called reports, after End, whether there are calls and all announced ones are complete.
 func (p *Parser) Called() bool { return p.nextIndex > 0 && !p.brokeOff }
 
-// Thinking reports whether the parser is within a thought.
-func (p *Parser) Thinking() bool { return p.state == inThought }
+// InReasoning reports whether the parser is inside reasoning.
+func (p *Parser) InReasoning() bool { return p.state == inReasoning }
 
 // Calls returns the number of complete calls.
 func (p *Parser) Calls() int {
@@ -281,8 +281,8 @@ func (p *Parser) read(b byte, m *marker) {
 	switch p.state {
 	case inCall:
 		p.callSymbol(b, m)
-	case inThought:
-		p.thoughtSymbol(b, m)
+	case inReasoning:
+		p.reasoningSymbol(b, m)
 	case inHeader, inBetween:
 		p.headerSymbol(b, m)
 	default:
@@ -326,9 +326,9 @@ func (p *Parser) contentMarker(m *marker) {
 		return
 	case m.role == closesCall && p.skipSpace, m.role == ignored:
 		return
-	case m.role == opensThought && (m.control || p.atStart && p.nextIndex == 0 && !p.hasReasoning):
+	case m.role == opensReasoning && (m.control || p.atStart && p.nextIndex == 0 && !p.hasReasoning):
 		p.pendingSpace, p.skipSpace = p.pendingSpace[:0], false
-		p.state, p.thoughtEnd = inThought, m.close
+		p.state, p.reasoningEnd = inReasoning, m.close
 		return
 	case m.role == opensFrame && !p.hasContent && p.frameEnd == "":
 		p.pendingSpace, p.skipSpace, p.frameEnd = p.pendingSpace[:0], true, m.close
@@ -343,7 +343,7 @@ func (p *Parser) contentMarker(m *marker) {
 	p.addContent(m.text)
 }
 
-// addSpace buffers text that is dropped if a call or thought follows.
+// addSpace buffers text that is dropped if a call or reasoning follows.
 func (p *Parser) addSpace(text string) {
 	if len(p.pendingSpace)+len(text) > maxSpace {
 		p.releaseSpace()
@@ -355,7 +355,7 @@ func (p *Parser) addSpace(text string) {
 }
 
 func (p *Parser) releaseSpace() {
-	if p.state == inThought {
+	if p.state == inReasoning {
 		p.reasoning = append(p.reasoning, p.pendingSpace...)
 	} else {
 		p.content = append(p.content, p.pendingSpace...)
@@ -374,10 +374,10 @@ func (p *Parser) addContent(text string) {
 	p.content = append(p.content, text...)
 }
 
-func (p *Parser) thoughtSymbol(b byte, m *marker) {
+func (p *Parser) reasoningSymbol(b byte, m *marker) {
 	if m != nil {
 		switch {
-		case m.text == p.thoughtEnd, m.role == opensCall && m.control && len(p.tools) > 0:
+		case m.text == p.reasoningEnd, m.role == opensCall && m.control && len(p.tools) > 0:
 			p.state, p.skipSpace = inContent, true
 			p.pendingSpace = p.pendingSpace[:0]
 			if m.role == opensCall {

@@ -152,15 +152,15 @@ var replies = []struct {
 		calls:   []string{`get_weather {"days": 1}`},
 	},
 	{
-		name: "a marker in a thought opens no call", format: "hermes",
+		name: "a marker in reasoning opens no call", format: "hermes",
 		text:      "<think>\nI could <tool_call>{\"name\": \"get_weather\", \"arguments\": {}}</tool_call> or\n\nnot.\n</think>\n\nNo.",
 		reasoning: "I could <tool_call>{\"name\": \"get_weather\", \"arguments\": {}}</tool_call> or\n\nnot.", content: "No.",
 	},
 	{
-		name: "a thought that the prompt opened", format: "hermes", prompt: "<|im_start|>assistant\n<think>\n",
+		name: "reasoning that the prompt opened", format: "hermes", prompt: "<|im_start|>assistant\n<think>\n",
 		text: "Hm.\n</think>\n<tool_call>{\"name\": \"get_weather\", \"arguments\": {}}</tool_call>", reasoning: "Hm.", calls: []string{`get_weather {}`},
 	},
-	{name: "a thought without an end", format: "hermes", text: " <think>Hm. \n", reasoning: "Hm. \n"},
+	{name: "reasoning without an end", format: "hermes", text: " <think>Hm. \n", reasoning: "Hm. \n"},
 	{name: "an answer that writes about tags", format: "hermes", text: "Use <think> and </think>.", content: "Use <think> and </think>."},
 	{
 		name: "Qwen3-Coder", format: "hermes",
@@ -370,7 +370,7 @@ func TestATruncatedReplyLosesNothing(t *testing.T) {
 }
 
 // sameLetters reports whether seen equals text except for white space and the tags of
-// thoughts and answers.
+// reasoning and answers.
 func sameLetters(text, seen string) bool {
 	drop := []string{" ", "\n", "<|START_RESPONSE|>", "", "<|END_RESPONSE|>", "", "<|message_sep|>", "", "[BEGIN FINAL RESPONSE]", ""}
 	for _, tag := range tags {

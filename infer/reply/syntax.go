@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Syntax is the syntax of calls and thoughts of a model family. It is immutable and safe for
+// Syntax is the syntax of calls and reasoning of a model family. It is immutable and safe for
 // concurrent use.
 type Syntax struct {
 	Name           string
 	textMarkers    []*marker          // markers that are found in text
 	controlMarkers map[string]*marker // markers that are control tokens
 	byFirstByte    [256][]*marker     // textMarkers by their first byte
-	familyTag      Tag                // the family's own tags of thoughts, beside tags
+	familyTag      Tag                // the family's own tags of reasoning, beside tags
 	Tag            Tag                // the tags between which the model is expected to think; empty for harmony, which has a channel
 	callFormat     callFormat
 
@@ -323,7 +323,7 @@ func newSyntax(f family, template string, control func(text string) bool) *Synta
 	if !f.harmony {
 		for _, t := range append(slices.Clone(tags), f.tag) {
 			if t.Open != "" {
-				all = append(all, marker{text: t.Open, role: opensThought, close: t.Close}, marker{text: t.Close, role: endsOther})
+				all = append(all, marker{text: t.Open, role: opensReasoning, close: t.Close}, marker{text: t.Close, role: endsOther})
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package talk holds what a model's file says about talking: its chat template, the forms in
-// which that takes tool calls and thoughts, and the syntax in which the model writes them.
+// Package talk reads a model's chat format from its file: the chat template, the forms in which
+// that takes tool calls and reasoning, and the syntax in which the model writes them.
 package talk
 
 import (
@@ -15,24 +15,24 @@ import (
 	"m40-llm/infer/tokenizer"
 )
 
-// Format is how one model talks: it turns conversations into prompts and makes the parsers
-// and grammars of replies. It does not change and can be used by several goroutines.
+// Format is the chat format of one model: it renders conversations to prompts and creates the
+// parsers and grammars of replies. It is immutable and safe for concurrent use.
 type Format struct {
 	tokenizer    *tokenizer.Tokenizer
-	template     *chat.Template   // nil: cannot be used, notice says why
-	notice       string           // what a person should know of the template
+	template     *chat.Template   // nil: cannot be used; notice says why
+	notice       string           // what a user should know of the template
 	controls     map[string]int32 // control tokens by their text
 	controlFirst [256]bool        // first bytes of these
-	syntax       *reply.Syntax    // of calls and thoughts in replies
+	syntax       *reply.Syntax    // of calls and reasoning in replies
 	callStyle    func() callStyle
-	thoughts     func() chat.ReasoningForm
+	reasoning    func() chat.ReasoningForm
 }
 
 // NoTemplate is the notice of a model without a chat template.
 const NoTemplate = "this model has no chat template; ChatML is used, answers may be odd"
 
-// Read returns the format of the model in f, whose tokenizer is t. A template that cannot be
-// parsed is no error, since raw prompts need none: Notice reports it.
+// Read returns the format of the model in file, whose tokenizer is t. A template that cannot be
+// parsed is not an error, since raw prompts need none: Notice reports it.
 func Read(file *gguf.File, t *tokenizer.Tokenizer) *Format {
 	f := &Format{tokenizer: t, controls: map[string]int32{}}
 	source := f.readTemplate(file)
@@ -49,7 +49,7 @@ func Read(file *gguf.File, t *tokenizer.Tokenizer) *Format {
 	f.syntax = reply.Detect(source, f.template != nil && f.template.Uses("tools"), isControl)
 	p := probe{f.template, source, f.special(t.BOS()), f.special(t.EOS())}
 	f.callStyle = sync.OnceValue(func() callStyle { return p.calls(context.Background()) })
-	f.thoughts = remember(func() (chat.ReasoningForm, error) { return p.thoughts(context.Background(), f.callStyle()) })
+	f.reasoning = remember(func() (chat.ReasoningForm, error) { return p.reasoning(context.Background(), f.callStyle()) })
 	return f
 }
 
@@ -95,7 +95,7 @@ func (f *Format) special(id int32, ok bool) string {
 	return f.tokenizer.Text(id)
 }
 
-// Notice returns what a person should know of the template, "" if nothing.
+// Notice returns what a user should know of the template, "" if nothing.
 func (f *Format) Notice() string { return f.notice }
 
 // TemplateHash returns the SHA-256 of the template, "" if it cannot be used.
@@ -106,7 +106,7 @@ func (f *Format) TemplateHash() string {
 	return f.template.Hash()
 }
 
-// ThinkingVars returns the variables about thinking that the template reads.
+// ThinkingVars returns the names of the variables that switch reasoning and that the template reads.
 func (f *Format) ThinkingVars() []string {
 	if f.template == nil {
 		return nil
@@ -117,7 +117,7 @@ func (f *Format) ThinkingVars() []string {
 // Parser returns a parser of one reply.
 func (f *Format) Parser(o reply.Options) *reply.Parser { return f.syntax.Parser(o) }
 
-// Marker returns the text of a control token that the parser interprets, and whether it does.
+// Marker returns the text of a control token, and whether the parser interprets it.
 func (f *Format) Marker(id int32) (text string, ok bool) {
 	if !f.tokenizer.IsControl(id) {
 		return "", false

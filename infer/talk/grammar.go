@@ -9,8 +9,8 @@ import (
 	"m40-llm/infer/reply"
 )
 
-// Grammar returns a grammar in GBNF of replies of a form, and the keywords of schemas that it
-// leaves out.
+// Grammar returns a GBNF grammar of the replies that form allows, and the keywords of schemas
+// that it does not enforce.
 func (f *Format) Grammar(ctx context.Context, form reply.Form) (text string, ignored []string, err error) {
 	rules := func(s reply.Schema) (string, error) {
 		text, left, err := grammar.SchemaRules(ctx, s.Name, s.Text, s.Strict)
@@ -26,12 +26,12 @@ func (f *Format) Grammar(ctx context.Context, form reply.Form) (text string, ign
 	return text, ignored, err
 }
 
-// Lead returns an expression in GBNF of what comes before the content of a reply to prompt.
-func (f *Format) Lead(prompt string) string {
-	return f.syntax.Lead(reply.GBNF{Literal: f.literal}, prompt)
+// BeforeContent returns a GBNF expression of the text before the content of a reply to prompt.
+func (f *Format) BeforeContent(prompt string) string {
+	return f.syntax.BeforeContent(reply.GBNF{Literal: f.literal}, prompt)
 }
 
-// literal returns an expression of GBNF for text, in which control tokens are tokens.
+// literal returns a GBNF expression that matches text, in which control tokens are tokens.
 func (f *Format) literal(text string) string {
 	var parts []string
 	plain := 0

@@ -11,20 +11,19 @@ import (
 	"m40-llm/infer/tokenizer"
 )
 
-// MessageError is the error of a message that no template could take.
+// MessageError is the error of a message that is invalid for every template.
 type MessageError struct{ Err error }
 
 func (e *MessageError) Error() string { return e.Err.Error() }
 func (e *MessageError) Unwrap() error { return e.Err }
 
-// TemplateError is the error of a conversation that the template refused or failed on.
+// TemplateError is the error of a conversation that the template refuses or fails on.
 type TemplateError struct{ Err error }
 
 func (e *TemplateError) Error() string { return e.Err.Error() }
 func (e *TemplateError) Unwrap() error { return e.Err }
 
-// ErrNoTemplate is, for errors.Is, the error of a conversation for a model whose template
-// cannot be used.
+// ErrNoTemplate is returned, for errors.Is, if the template of the model cannot be used.
 var ErrNoTemplate = errors.New("the chat template cannot be used")
 
 // noTemplate is ErrNoTemplate with the reason.
@@ -33,9 +32,9 @@ type noTemplate struct{ notice string }
 func (e noTemplate) Error() string        { return e.notice }
 func (e noTemplate) Is(target error) bool { return target == ErrNoTemplate }
 
-// Prompt renders a conversation and encodes it. What a message says is data: only the
-// template's own text may hold special tokens. The caller sets Messages, Tools, Continue,
-// Vars and Now of in, and Prompt the other fields.
+// Prompt renders and encodes a conversation. The text of messages is data: only the template's
+// own text can become special tokens. The caller sets Messages, Tools, Continue, Vars and Now
+// of in; Prompt sets the other fields.
 func (f *Format) Prompt(ctx context.Context, in chat.Input) (text string, tokens []int32, err error) {
 	if f.template == nil {
 		return "", nil, noTemplate{f.notice}
@@ -47,7 +46,7 @@ func (f *Format) Prompt(ctx context.Context, in chat.Input) (text string, tokens
 	in.Messages = messages
 	in.AddGenerationPrompt = string(in.Vars["add_generation_prompt"]) != "false" // Continue goes before it
 	in.NullContent = style.nullContent
-	in.Reasoning = f.thoughtsOf(messages)
+	in.Reasoning = f.reasoningOf(messages)
 	in.BOSToken, in.EOSToken = f.special(f.tokenizer.BOS()), f.special(f.tokenizer.EOS())
 	describe := len(in.Tools) > 0 && !f.template.Uses("tools")
 	if describe {
@@ -84,15 +83,15 @@ func (f *Format) encode(ctx context.Context, parts chat.Prompt) ([]int32, error)
 	return tokens, nil
 }
 
-// render renders a conversation. A thought that is to be continued and that the template
-// does not show comes where the assistant's turn is opened, behind the tag of the family
-// unless the template has written that.
+// render renders a conversation. If the template does not show the reasoning that is to be
+// continued, render appends it to the generation prompt, after the family's opening tag unless
+// the template has written that.
 func (f *Format) render(ctx context.Context, in chat.Input) (chat.Prompt, error) {
 	last := in.Messages[len(in.Messages)-1]
-	inThought := in.Continue && strings.TrimSpace(last.Content) == "" && strings.TrimSpace(last.ReasoningContent) != ""
-	if !inThought || in.Reasoning.Close == "" { // between tags it would be one that has ended
+	inReasoning := in.Continue && strings.TrimSpace(last.Content) == "" && strings.TrimSpace(last.ReasoningContent) != ""
+	if !inReasoning || in.Reasoning.Close == "" { // between tags it would have ended
 		prompt, err := f.template.Render(ctx, in)
-		if !inThought || !errors.Is(err, chat.ErrNotContinued) {
+		if !inReasoning || !errors.Is(err, chat.ErrNotContinued) {
 			return prompt, err
 		}
 	}
@@ -108,12 +107,11 @@ func (f *Format) render(ctx context.Context, in chat.Input) (chat.Prompt, error)
 	return append(prompt, chat.Span{Text: last.ReasoningContent, Content: true}), nil
 }
 
-// Continued returns what reply.Options.Prompt is for a prompt that ends in last, a message
-// that is continued: the prompt, or, where the message ends in a thought, the tag that opened
-// that.
+// Continued returns reply.Options.Prompt for a prompt that ends in last, a message that is
+// continued: the prompt, or, if the message ends in reasoning, the text up to its opening tag.
 func (f *Format) Continued(last chat.Message, prompt string) string {
-	if thought := strings.TrimSpace(last.ReasoningContent); thought != "" && strings.TrimSpace(last.Content) == "" {
-		before := strings.TrimSuffix(strings.TrimSpace(prompt), thought)
+	if reasoning := strings.TrimSpace(last.ReasoningContent); reasoning != "" && strings.TrimSpace(last.Content) == "" {
+		before := strings.TrimSuffix(strings.TrimSpace(prompt), reasoning)
 		switch {
 		case f.syntax.OpenedBy(before) != "":
 			return before

@@ -13,7 +13,7 @@ import (
 	"m40-llm/infer/reply"
 )
 
-// Chat templates do not agree on the form of tools, calls and their results.
+// Chat templates differ in the form of tools, calls and results.
 
 // toolCall is a call in an assistant's message, in OpenAI's form. Arguments are an
 // object, or a string that holds one.
@@ -26,28 +26,28 @@ type toolCall struct {
 	} `json:"function"`
 }
 
-// callStyle is how a template wants the calls of an assistant's message.
+// callStyle is the form in which a template takes the calls of an assistant's message.
 type callStyle struct {
-	asText      bool // arguments as a string
-	nullContent bool // no content is null
+	asText      bool // arguments are a string of JSON
+	nullContent bool // missing content is null
 	shortIDs    bool // ids are nine letters and digits
-	unknown     bool // it does not show calls
+	unknown     bool // the template does not show calls
 }
 
-// Sentinels of the conversation that finds out the style.
+// Sentinels of the conversation that detects the style.
 const (
 	probeName  = "probe_tool"
 	probeKey   = "probe_key"
 	probeValue = "probe_value"
 )
 
-// probe finds out what a template takes by rendering sentinels.
+// probe detects the forms that a template takes by rendering sentinels.
 type probe struct {
 	template         *chat.Template
 	source, bos, eos string
 }
 
-// render renders a conversation, with the tool of the sentinels if that is called.
+// render renders a conversation, with the definition of the sentinel tool if it is called.
 func (p probe) render(ctx context.Context, in chat.Input) (string, error) {
 	if slices.ContainsFunc(in.Messages, func(m chat.Message) bool { return len(m.ToolCalls) > 0 }) {
 		in.Tools = probeTools
@@ -59,7 +59,7 @@ func (p probe) render(ctx context.Context, in chat.Input) (string, error) {
 
 var probeTools = json.RawMessage(`[{"type": "function", "function": {"name": "` + probeName + `", "description": "", "parameters": {"type": "object", "properties": {}}}}]`)
 
-// probeCall is a call in a style.
+// probeCall returns the sentinel call in a style.
 func probeCall(style callStyle) (json.RawMessage, error) {
 	call := toolCall{ID: "probe0001", Type: "function"}
 	call.Function.Name = probeName
@@ -72,7 +72,7 @@ var (
 	probeResult   = chat.Message{Role: "tool", Name: probeName, ToolCallID: "probe0001", Content: "probe result"}
 )
 
-// calls finds the style of calls. The forms that most templates take are tried first.
+// calls detects the style of calls. It tries the most common forms first.
 func (p probe) calls(ctx context.Context) callStyle {
 	source := p.source
 	style := callStyle{shortIDs: strings.Contains(source, "length 9") || strings.Contains(source, "!= 9")}
@@ -99,14 +99,14 @@ func (p probe) calls(ctx context.Context) callStyle {
 	return style
 }
 
-// showsProbe reports whether the arguments stand in a prompt as themselves: not quoted
-// once more, not as Python prints them, and no null beside them.
+// showsProbe reports whether a prompt shows the arguments as JSON: not quoted again, not as
+// Python prints them, and without a None.
 func showsProbe(prompt string) bool {
 	return strings.Contains(prompt, probeKey) && strings.Contains(prompt, probeValue) &&
 		!strings.Contains(prompt, `\"`+probeKey) && !strings.Contains(prompt, `'`+probeKey) && !strings.Contains(prompt, "None")
 }
 
-// calls writes calls as the template wants them.
+// calls encodes calls in the style of the template.
 func (s callStyle) calls(calls []toolCall) (json.RawMessage, error) {
 	for i := range calls {
 		arguments, err := callArguments(calls[i].Function.Arguments)
@@ -123,12 +123,12 @@ func (s callStyle) calls(calls []toolCall) (json.RawMessage, error) {
 	return json.Marshal(calls)
 }
 
-// brokenArguments is the name under which a template gets arguments that are no JSON object:
-// a model that once wrote such has the text of them in its conversation for good.
+// brokenArguments is the key under which a template gets arguments that are not a JSON object.
+// They must not fail: a conversation in which a model wrote such a call keeps it.
 const brokenArguments = "invalid_json"
 
-// callArguments returns the object that arguments are or hold as a string. None are an
-// empty object, and a string that holds none is one with brokenArguments.
+// callArguments returns the arguments as an object. They are an object, a string that holds one,
+// or missing; any other string becomes the value of brokenArguments.
 func callArguments(raw json.RawMessage) (json.RawMessage, error) {
 	text := strings.TrimSpace(string(raw))
 	quoted := strings.HasPrefix(text, `"`)
@@ -148,7 +148,7 @@ func callArguments(raw json.RawMessage) (json.RawMessage, error) {
 	return nil, fmt.Errorf("must be a JSON object, or a string that holds one")
 }
 
-// callID returns an id that the template takes; the same one for the same id.
+// callID returns an id in the form that the template takes. Equal ids stay equal.
 func (s callStyle) callID(id string) string {
 	if !s.shortIDs || id == "" || len(id) == 9 && !strings.ContainsFunc(id, func(r rune) bool { return !isAlphanumeric(r) }) {
 		return id
@@ -170,7 +170,7 @@ func (f *Format) toolMessages(messages []chat.Message) ([]chat.Message, callStyl
 		return messages, callStyle{}, nil
 	}
 	style := f.callStyle()
-	names := map[string]string{} // of the tools, by the id of the call
+	names := map[string]string{} // of tools, by the id of the call
 	for i := range messages {
 		m := &messages[i]
 		if m.Role == "tool" {
@@ -232,7 +232,7 @@ func resultsAsUser(messages []chat.Message) (list []chat.Message) {
 	return list
 }
 
-// toolPrompt tells a model of tools whose template does not.
+// toolPrompt returns a description of tools for a model whose template has none.
 func toolPrompt(tools json.RawMessage) string {
 	return "You can call functions. These are the functions, as JSON:\n<tools>\n" + string(tools) + "\n</tools>\n" +
 		"To call one, write nothing but this, with its name and a JSON object of its arguments:\n" +

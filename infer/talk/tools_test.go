@@ -55,7 +55,7 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 	f = &Format{template: tmpl, syntax: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
 	p := probe{tmpl, ft.Source, bos, eos}
 	style := p.calls(context.Background())
-	thoughts, err := p.thoughts(context.Background(), style)
+	accepted, err := p.reasoning(context.Background(), style)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 			return "", err
 		}
 		p, err := tmpl.Render(context.Background(), chat.Input{
-			Messages: m, Tools: json.RawMessage(weatherTools), NullContent: style.nullContent, Reasoning: thoughts,
+			Messages: m, Tools: json.RawMessage(weatherTools), NullContent: style.nullContent, Reasoning: accepted,
 			AddGenerationPrompt: len(extra) == 0, BOSToken: bos, EOSToken: eos, Now: time.Unix(1e9, 0).UTC(),
 		})
 		return p.String(), err
@@ -116,7 +116,7 @@ var unshown = map[string]string{
 	"openai-gpt-oss-120b/two":                          "shows the first call only",
 	"meta-llama-Llama-3.1-8B-Instruct/two":             "refuses more than one call",
 	"deepseek-ai-DeepSeek-R1-Distill-Llama-8B/content": "shows content or calls, not both",
-	"openai-gpt-oss-120b/content":                      "shows the content in front of a call as a thought",
+	"openai-gpt-oss-120b/content":                      "shows the content in front of a call as reasoning",
 }
 
 // TestCallsOfEveryTemplateAreReadBack renders calls with each template that shows them

@@ -1,10 +1,11 @@
-// Package units formats sizes, counts and rates for users, so that the page, the terminal and
+// Package units formats sizes, counts, rates and lists for users, so that the page, the terminal and
 // errors round alike.
 package units
 
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // ByteSize formats n bytes with a decimal unit: 1 kB is 1,000 bytes.
@@ -31,4 +32,12 @@ func TokenRate(tokens float64) string {
 		return strconv.FormatFloat(tokens, 'f', 0, 64)
 	}
 	return strconv.FormatFloat(tokens, 'f', 1, 64)
+}
+
+// List joins names for a sentence: a, b and c.
+func List(names []string) string {
+	if n := len(names); n > 1 {
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
+	}
+	return strings.Join(names, "")
 }

@@ -14,9 +14,8 @@ import (
 	"m40-llm/infer"
 )
 
-// client speaks the engine's own API (docs/api.md) as its package handlers serves it to
-// a server. Each answer has a connection of its own, so a reader that takes its time
-// holds up nobody else.
+// client is a client of the engine's API (docs/api.md), which the worker serves. Each answer has
+// its own connection, so a slow reader does not delay the others.
 type client struct {
 	transport *http.Transport
 }
@@ -32,16 +31,16 @@ func newClient(dial func(context.Context) (net.Conn, error)) *client {
 
 func (c *client) close() { c.transport.CloseIdleConnections() }
 
-// errCut says that the connection ended before the response did.
+// errCut is returned if the connection ended before the response did.
 var errCut = errors.New("the connection to the engine was cut")
 
-// response is what a method of the engine returns, or its failure.
+// response is the result of a method of the engine, or its error.
 type response struct {
 	Error *infer.Error `json:"error"`
 }
 
-// send makes a request. The caller closes the body of the response, whose status is 200.
-// A failure is an *infer.Error, the context's own, or wraps errCut.
+// send makes a request and returns the response, whose status is 200; the caller closes its body.
+// An error is an *infer.Error, that of ctx, or wraps errCut.
 func (c *client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var data []byte
 	if body != nil {
@@ -65,7 +64,7 @@ func (c *client) send(ctx context.Context, method, path string, body any) (*http
 	var failed response
 	err = json.NewDecoder(answer.Body).Decode(&failed)
 	if err == nil && failed.Error == nil {
-		err = errors.New("it holds none")
+		err = errors.New("the response has no error object")
 	}
 	if err != nil {
 		return nil, cut(ctx, fmt.Errorf("%s %s: status %d without an error: %w", method, path, answer.StatusCode, err))
@@ -175,7 +174,7 @@ func (c *client) pieces(ctx context.Context, name string, ids []int32) ([]string
 	return pieces, nil
 }
 
-// spelled is the text of a token: a string, or an array of bytes where it is no text.
+// spelled is the text of a token: a JSON string, or an array of bytes if it is not valid UTF-8.
 type spelled string
 
 func (s *spelled) UnmarshalJSON(data []byte) error {

@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// A server and its worker are connected by pairs of unix sockets. The server makes a pair
-// for each connection and passes one end to the worker over the control socket, a pair
-// that the worker is born with. So no socket has a name that anybody else could connect
-// to, and nothing is left in the file system, however the two end. The control socket
-// also tells the worker that its server has ended.
+// A server and its worker are connected by pairs of unix sockets. The server creates a pair for
+// each connection and passes one end to the worker over the control socket, which the worker
+// inherits. So no socket has a name that another process could connect to, and nothing is left in
+// the file system. The control socket also tells the worker that its server has ended.
 
 // ControlFD is the worker's file descriptor of the control socket: the first after the
 // three that every process has.
@@ -61,11 +60,11 @@ func unixConn(f *os.File) (*net.UnixConn, error) {
 type control struct {
 	conn *net.UnixConn
 
-	mu   sync.Mutex // held while an end is passed
+	mu   sync.Mutex // held while a socket is passed
 	open map[*dialed]bool
 }
 
-// dialed is a connection that its control knows while it is open.
+// dialed is a connection that control tracks while it is open.
 type dialed struct {
 	net.Conn
 	control *control
@@ -78,8 +77,8 @@ func (d *dialed) Close() error {
 	return d.Conn.Close()
 }
 
-// cut ends all connections, which the end of the worker does else. What it has sent and
-// nobody has read yet is lost.
+// cut closes all connections, as the end of the worker would. What the worker has sent and nobody
+// has read yet is lost.
 func (c *control) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +87,7 @@ func (c *control) cut() {
 	}
 }
 
-// passTime bounds the wait for a worker that takes no more connections, because it hangs.
+// passTime bounds the wait for a worker that accepts no connections because it hangs.
 const passTime = 5 * time.Second
 
 // dial makes a connection to the worker. It does not wait until the worker takes it.
@@ -102,7 +101,7 @@ func (c *control) dial(context.Context) (net.Conn, error) {
 	defer c.mu.Unlock()
 	err = c.conn.SetWriteDeadline(time.Now().Add(passTime))
 	if err == nil {
-		// A stream carries no rights without a byte.
+		// A message on a stream socket needs at least one byte of data to carry a descriptor.
 		_, _, err = c.conn.WriteMsgUnix([]byte{0}, syscall.UnixRights(int(theirs.Fd())), nil)
 	}
 	if err != nil {

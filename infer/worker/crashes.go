@@ -12,13 +12,13 @@ import (
 
 const (
 	maxCrashes   = 3
-	forgetTime   = 10 * time.Minute // after which crashes and failures of a device do not count any more
+	forgetTime   = 10 * time.Minute // after which crashes and device failures no longer count
 	maxSuspects  = 4096
 	crashMessage = "the engine's process ended three times while it worked on this input, so it is not tried again for some minutes; change the input"
 )
 
-// crashes remembers the inputs that the worker was busy with when it ended. One of them
-// may be what ends it, and an answer that ends well clears its input.
+// crashes records the inputs that the worker was computing when it ended. One of them may have
+// caused it; an answer that ends well clears its input.
 type crashes struct {
 	now func() time.Time
 
@@ -28,16 +28,16 @@ type crashes struct {
 
 type suspect struct {
 	count int
-	by    *process // the last that ended
+	by    *process // the last worker that was blamed on it
 	last  time.Time
 }
 
-// fingerprint tells inputs apart, with what the answer is held to, whatever the settings and
-// the seed.
+// fingerprint identifies an input with its grammar and schemas, whatever the settings and the
+// seed.
 type fingerprint [sha256.Size]byte
 
 func fingerprintOf(r infer.Request) fingerprint {
-	input, _ := json.Marshal(infer.Request{ // a message of JSON that is broken fails later
+	input, _ := json.Marshal(infer.Request{ // broken JSON is refused later
 		Model:        r.Model,
 		Messages:     r.Messages,
 		Continue:     r.Continue,
@@ -53,7 +53,7 @@ func fingerprintOf(r infer.Request) fingerprint {
 	return sha256.Sum256(input)
 }
 
-// check refuses an input that has ended the worker too often.
+// check returns an error for an input that has ended the worker too often.
 func (c *crashes) check(f fingerprint) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,20 +68,20 @@ func (c *crashes) check(f fingerprint) error {
 	return nil
 }
 
-// blame notes that the worker p ended while it was busy with an input: once, however many
-// requests had that input.
+// blame records that worker p ended while it was computing an input: once, however many requests
+// had that input.
 func (c *crashes) blame(f fingerprint, p *process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.suspects == nil || len(c.suspects) >= maxSuspects {
-		c.suspects = map[fingerprint]suspect{} // too many to tell anything from
+		c.suspects = map[fingerprint]suspect{} // too many to find the cause
 	}
 	if s := c.suspects[f]; s.by != p {
 		c.suspects[f] = suspect{s.count + 1, p, c.now()}
 	}
 }
 
-// clear notes that an answer to an input has ended well.
+// clear records that an answer to an input has ended well.
 func (c *crashes) clear(f fingerprint) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,25 +1,23 @@
-// Package worker is the engine in a process of its own: the same program as a worker,
-// to which the server is the client of the API that it offers itself. What dies in C code
-// or in a driver then takes no chat with it.
+// Package worker runs the engine in a process of its own: the same program as a worker, which
+// serves the engine's API to the server over a socket. A crash in C code or in a driver then ends
+// no chat.
 //
-// An [Engine] has the methods of engine.Engine. It starts the worker, watches it, and
-// starts the next one when it has ended, in whichever way: after the first end at once,
-// then after pauses of up to 4 s. The worker ends with its server, in whichever way that
-// ends: the kernel kills it (on Linux), and its control socket tells it.
+// An [Engine] has the methods of engine.Engine. It starts the worker, watches it, and starts the
+// next one when it has ended: the first time at once, then after pauses of up to 4 s. The worker
+// ends when its server does, for whatever reason: the kernel kills it (on Linux), and its control
+// socket tells it.
 //
 // # What becomes of requests
 //
-// One whose answer had begun, with its prompt or its tokens, ends with
-// infer.CodeLost: what it said so far is the caller's to keep. One that still waited is
-// asked once more of the next worker. An input that was in work at three ends of a worker,
-// or had no event yet, and never answered between is refused with infer.CodeCrashes, for
-// ten minutes.
-//
+// A request whose answer had begun, with its prompt or its tokens, ends with infer.CodeLost; the
+// caller keeps the text so far. One that still waited is sent once more, to the next worker. An
+// input that was being computed, or had no event yet, when a worker ended three times, and was
+// never answered in between, is refused with infer.CodeCrashes for ten minutes.
 // # When a worker hangs
 //
 // The worker is asked for its status every 200 ms, which it answers without its step
-// loop. It is killed
-//
+// The worker is polled for its status every 200 ms; it answers without its step loop. It is
+// killed
 //   - after 5 s without an answer: it is stopped, or its runtime hangs;
 //   - when a step takes longer than 60 s and ten times the longest one before: a kernel
 //     hangs. The scheduler makes a prompt's chunks longer by steps, never more than
@@ -29,17 +27,17 @@
 //
 // One that SIGKILL does not end within 5 s, because it waits in a driver that hangs, is
 // given up, and the next one started beside it.
-//
-// Waits are counted by polls, so that a server that was itself stopped blames nobody. A
+// If SIGKILL does not end a worker within 5 s, because it waits in a driver that hangs, the next
+// one is started beside it.
 // step that takes longer than 2 s and twice the longest before is reported, in the log and
-// in Status.Trouble.
+// Time is counted in polls, so that a server that was itself suspended does not kill its worker.
+// A step that takes longer than 2 s and twice the longest before is reported in the log and in
+// Status.Trouble.
 //
-// # When a device fails
-//
-// A GPU whose driver has failed is lost to its process. An engine with a fallback
-// therefore ends a worker that reports a failure of its device, and after the second
-// failure or end of a worker within ten minutes the fallback takes over, until the server
-// is started again. Status says so in Trouble.
+// A GPU whose driver has failed cannot be used by that process again. An engine with a fallback
+// therefore ends a worker that reports a device failure. After the second such failure or end
+// within ten minutes the fallback takes over, until the server is restarted; Status.Trouble says
+// so.
 package worker
 
 import (
@@ -61,13 +59,13 @@ import (
 
 // Options say how to start a worker.
 type Options struct {
-	Args     []string // of the program, to be a worker
+	Args     []string // with which the program becomes a worker
 	Model    string   // name of the model that it loads first
-	LoadFlag string   // flag for the name of another one, which a later worker is to load first
+	LoadFlag string   // flag for the name of the model that a later worker loads first
 	Fallback *Fallback
 
 	Log    *slog.Logger // nil: nothing is logged
-	Stderr io.Writer    // gets the worker's own log; nil: nobody does
+	Stderr io.Writer    // gets the worker's log; nil: it is dropped
 }
 
 // Fallback is the worker that takes over when the device of the first fails.
@@ -78,7 +76,7 @@ type Fallback struct {
 	Name   string   // what takes over, such as "the CPU"
 }
 
-// secrets are what a worker need not know of the server's environment.
+// secrets are the environment variables that a worker does not inherit.
 var secrets = []string{"M40_LLM_API_KEY", "HF_TOKEN"}
 
 // Engine is an engine in a worker. Its methods may be called by any goroutine.
@@ -89,23 +87,23 @@ type Engine struct {
 	crashes crashes
 	closing chan struct{}
 	done    chan struct{} // closed when the last worker has ended
-	wake    chan struct{} // a request came while no worker was to be started
+	wake    chan struct{} // a request arrived while no worker was to be started
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change of state
 	current *process      // nil while there is none
 	status  infer.Status
-	trouble string       // while a worker is started again: why
-	slow    string       // while a step takes unusually long: that
-	fallen  string       // once the fallback has taken over: why
-	failed  *infer.Error // why no worker is started, until somebody asks
+	trouble string       // why a worker is being restarted; empty: it is not
+	slow    string       // message while a step takes unusually long
+	fallen  string       // why the fallback has taken over; empty: it has not
+	failed  *infer.Error // why no worker is started until the next request
 	closed  bool
-	model   string // the model that could answer last
+	model   string // the last model that was ready
 
-	// What follows belongs to the supervisor.
+	// The supervisor owns the fields below.
 	failures []time.Time // of the device
-	early    int         // ends in a row of workers that were never ready
-	ends     int         // in a row without a good answer between
+	early    int         // consecutive workers that ended before they were ready
+	ends     int         // consecutive ends without a completed answer in between
 }
 
 // Start starts the worker and returns at once.
@@ -152,7 +150,7 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// update changes what mu guards, and wakes those who wait for a change.
+// update calls change with mu held and wakes those who wait for a change.
 func (e *Engine) update(change func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -161,8 +159,8 @@ func (e *Engine) update(change func()) {
 	e.changed = make(chan struct{})
 }
 
-// supervise starts one worker after another until the engine closes. It keeps its OS
-// thread, with whose end the kernel would kill the worker.
+// supervise starts one worker after another until the engine closes. It keeps its OS thread,
+// because the kernel kills the worker when that ends.
 func (e *Engine) supervise() {
 	runtime.LockOSThread()
 	defer close(e.done)
@@ -185,7 +183,7 @@ func (e *Engine) supervise() {
 	}
 }
 
-// args are those of the next worker.
+// args returns the arguments of the next worker.
 func (e *Engine) args() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -206,15 +204,15 @@ func environment() []string {
 	})
 }
 
-// pauses are those before the next worker, after so many ends in a row.
+// pauses are the waits before the next worker, by the number of consecutive ends.
 var pauses = []time.Duration{0, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 
-// maxEarly is how many workers in a row may end before they are ready. Then the next one
-// is started when somebody asks for it.
+// maxEarly is how many consecutive workers may end before they are ready. Then the next one is
+// started with the next request.
 const maxEarly = 3
 
-// again books the end of a worker, or that none could be started, and returns when the
-// next one is due. It returns false if the engine closes.
+// again records that a worker ended or could not be started, and returns when the next one is
+// due. It returns false if the engine closes.
 func (e *Engine) again(p *process, err error) bool {
 	if e.isClosing() {
 		return false
@@ -251,7 +249,7 @@ func (e *Engine) again(p *process, err error) bool {
 	return !e.isClosing()
 }
 
-// fallBack lets the fallback take over, with the next worker.
+// fallBack makes the fallback the next worker.
 func (e *Engine) fallBack(reason string) {
 	f := e.options.Fallback
 	fallen := fmt.Sprintf("%s took over: %s failed twice, the second time with: %s. A new start of the server tries it again", f.Name, f.Device, reason)
@@ -260,7 +258,7 @@ func (e *Engine) fallBack(reason string) {
 	e.update(func() { e.fallen = fallen })
 }
 
-// restarting says that there is no worker for the moment.
+// restarting sets the status while there is no worker.
 func (e *Engine) restarting(reason string) {
 	e.update(func() {
 		s := e.status
@@ -270,7 +268,7 @@ func (e *Engine) restarting(reason string) {
 	})
 }
 
-// giveUp says that there will be no worker until somebody asks.
+// giveUp sets the status of an engine that starts no worker until the next request.
 func (e *Engine) giveUp(reason string) {
 	err := &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine ended %d times before it was ready, the last time with: %s", e.early, reason)}
 	e.update(func() {
@@ -288,8 +286,8 @@ func (e *Engine) isClosing() bool {
 	}
 }
 
-// deviceLost books a failure of the device of p, nil if it could not be started, and
-// reports whether the fallback is to take over now.
+// deviceLost records a device failure of p, nil if it could not be started, and reports whether
+// the fallback takes over now.
 func (e *Engine) deviceLost(p *process) bool {
 	if !e.canFallBack(p) {
 		return false
@@ -300,7 +298,7 @@ func (e *Engine) deviceLost(p *process) bool {
 	return len(e.failures) == 2
 }
 
-// watch follows what p says of itself, until it has ended, and kills it if it hangs.
+// watch polls p and publishes its status until it has ended, and kills it if it hangs.
 func (e *Engine) watch(p *process) {
 	var dog watchdog
 	ticks := time.NewTicker(pollEvery)
@@ -313,7 +311,7 @@ func (e *Engine) watch(p *process) {
 			verdict = dog.silence(now.Sub(last))
 		} else {
 			var slow string
-			verdict, slow = dog.hear(status, now.Sub(last))
+			verdict, slow = dog.receive(status, now.Sub(last))
 			e.publish(p, status, slow)
 		}
 		last = now
@@ -346,7 +344,7 @@ func (e *Engine) publish(p *process, s infer.Status, slow string) {
 		p.device = s.Device.Kind
 		e.trouble, e.model = "", s.Model.Name
 	case infer.StateFailed:
-		e.trouble = "" // its error says more
+		e.trouble = "" // the status's error says more
 	}
 	if s.State != before {
 		close(e.changed)
@@ -354,8 +352,8 @@ func (e *Engine) publish(p *process, s infer.Status, slow string) {
 	}
 }
 
-// canFallBack reports whether there is a fallback that p is not already, by what it was
-// told or by its own choice.
+// canFallBack reports whether there is a fallback and p does not already run on it, by its
+// arguments or by its own choice.
 func (e *Engine) canFallBack(p *process) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -363,7 +361,7 @@ func (e *Engine) canFallBack(p *process) bool {
 	return f != nil && e.fallen == "" && (p == nil || p.device != f.Kind)
 }
 
-// checkDevice ends a worker whose device has failed, where a new one may help.
+// checkDevice ends a worker whose device has failed, if a new one may help.
 func (e *Engine) checkDevice(p *process, err *infer.Error) {
 	if err.Code == infer.CodeDevice && e.canFallBack(p) {
 		p.kill(err.Message)
@@ -372,13 +370,13 @@ func (e *Engine) checkDevice(p *process, err *infer.Error) {
 
 var errClosed = &infer.Error{Code: infer.CodeClosed, Message: "the engine is shutting down"}
 
-// worker returns the one that runs, and waits for it if none does.
+// worker returns the running worker, and waits for one if none runs.
 func (e *Engine) worker(ctx context.Context) (*process, error) {
 	for asked := false; ; {
 		e.mu.Lock()
 		p, changed, failed := e.current, e.changed, e.failed
 		if p != nil && p.hasEnded() {
-			p = nil // the supervisor is about to say so
+			p = nil // the supervisor has not noticed yet
 		}
 		if failed != nil && !asked {
 			e.failed, asked = nil, true
@@ -407,8 +405,8 @@ func (e *Engine) worker(ctx context.Context) (*process, error) {
 	}
 }
 
-// goneTime is how long a worker may take to end after it has cut a connection. Within it
-// the watchdog has killed one that hangs.
+// goneTime is how long a worker may take to end after it has cut a connection. A worker that
+// hangs is killed by the watchdog within that time.
 const goneTime = 10 * time.Second
 
 // lost returns the error of a request whose connection to p was cut.
@@ -428,10 +426,10 @@ func (e *Engine) lost(ctx context.Context, p *process, cut error) error {
 	return &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine stopped while it worked on this (%s) and is being restarted. What was written is kept; ask again, or write on from there", p.why())}
 }
 
-// tries is how often a request is made that no worker has begun to answer.
+// tries is how often a request is sent that no worker has begun to answer.
 const tries = 2
 
-// call calls f with the client of a worker, and once more if that ends meanwhile.
+// call calls f with the client of the worker, and once more if that ends meanwhile.
 func (e *Engine) call(ctx context.Context, f func(*client) error) error {
 	for try := 1; ; try++ {
 		p, err := e.worker(ctx)
@@ -478,7 +476,7 @@ func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.
 		if err != nil {
 			return err
 		}
-		var phase infer.EventType // the last
+		var phase infer.EventType // of the last event
 		err = p.client.generate(ctx, r, func(event infer.Event) bool {
 			phase = event.Type
 			return take(event)
@@ -509,7 +507,7 @@ func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.
 	}
 }
 
-// Status is a snapshot, at most a poll old; it never waits for the worker.
+// Status returns a snapshot, at most one poll old. It never waits for the worker.
 func (e *Engine) Status() infer.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -518,7 +516,7 @@ func (e *Engine) Status() infer.Status {
 	return s
 }
 
-// WaitReady returns nil once a model can answer, or the *infer.Error for which none can.
+// WaitReady waits until a model is loaded. It returns the *infer.Error for which that failed.
 func (e *Engine) WaitReady(ctx context.Context) error {
 	for {
 		e.mu.Lock()
@@ -540,7 +538,7 @@ func (e *Engine) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Models lists what can be asked for.
+// Models lists the models of the catalog.
 func (e *Engine) Models(ctx context.Context) (list []infer.ModelInfo, err error) {
 	err = e.call(ctx, func(c *client) error {
 		list, err = c.models(ctx)
@@ -549,7 +547,7 @@ func (e *Engine) Models(ctx context.Context) (list []infer.ModelInfo, err error)
 	return list, err
 }
 
-// Tokenize returns the tokens of text. An empty name means the resident model.
+// Tokenize returns the tokens of text. An empty name means the loaded model.
 func (e *Engine) Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) (tokens []int32, err error) {
 	err = e.call(ctx, func(c *client) error {
 		tokens, err = c.tokenize(ctx, name, text, addSpecial, parseSpecial)
@@ -558,8 +556,8 @@ func (e *Engine) Tokenize(ctx context.Context, name, text string, addSpecial, pa
 	return tokens, err
 }
 
-// Detokenize returns the text of tokens, special tokens as they are spelled. An empty
-// name means the resident model.
+// Detokenize returns the text of tokens, that of special tokens included. An empty name means the
+// loaded model.
 func (e *Engine) Detokenize(ctx context.Context, name string, ids []int32) (text string, err error) {
 	err = e.call(ctx, func(c *client) error {
 		text, err = c.detokenize(ctx, name, ids)
@@ -568,8 +566,8 @@ func (e *Engine) Detokenize(ctx context.Context, name string, ids []int32) (text
 	return text, err
 }
 
-// Pieces returns what each of the tokens spells; one that is a part of a character is no
-// valid UTF-8. An empty name means the resident model.
+// Pieces returns the bytes of each token. A token that holds a part of a character is not valid
+// UTF-8. An empty name means the loaded model.
 func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces []string, err error) {
 	err = e.call(ctx, func(c *client) error {
 		pieces, err = c.pieces(ctx, name, ids)
@@ -578,7 +576,7 @@ func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 	return pieces, err
 }
 
-// Render shows a request as the model would get it.
+// Render returns the prompt and the tokens that r would give to the model.
 func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Rendered, err error) {
 	err = e.call(ctx, func(c *client) error {
 		view, err = c.render(ctx, r)

@@ -18,22 +18,22 @@ import (
 	"m40-llm/infer"
 )
 
-// process is one life of the worker.
+// process is one worker process.
 type process struct {
 	cmd     *exec.Cmd
 	control *control
 	client  *client
 	stderr  *stderr
-	gone    chan struct{} // closed when it has ended, or is given up
+	gone    chan struct{} // closed when the process has ended or is given up
 	once    sync.Once     // for gone
 
-	ready  atomic.Bool // it has had a model that could answer
-	worked atomic.Bool // it has ended an answer well
-	device string      // kind of the one it computes on, "" until it is ready; guarded by Engine.mu
+	ready  atomic.Bool // a model has been ready
+	worked atomic.Bool // an answer has completed
+	device string      // kind of its device, "" until it is ready; guarded by Engine.mu
 
 	mu     sync.Mutex
-	reason string // why we ended it, if we did
-	ended  string // why it ended, once it is gone
+	reason string // why the server killed it; empty: it did not
+	ended  string // why it ended, set before gone is closed
 }
 
 // startProcess runs program with args. It must be called on an OS thread that lives at
@@ -62,14 +62,14 @@ func startProcess(program string, args, env []string, log io.Writer) (*process, 
 }
 
 func (p *process) wait() {
-	p.cmd.Wait() // what it returns is in ProcessState
+	p.cmd.Wait() // its error is in ProcessState too
 	p.mu.Lock()
 	reason := p.reason
 	p.mu.Unlock()
 	p.end(cmp.Or(reason, p.stderr.cause(), describe(p.cmd.ProcessState)))
 }
 
-// end says that the process is gone.
+// end records that the process is gone.
 func (p *process) end(why string) {
 	p.once.Do(func() {
 		p.control.conn.Close()
@@ -88,11 +88,11 @@ func describe(s *os.ProcessState) string {
 	return s.String()
 }
 
-// killTime is how long the kernel may take to end a process. One that waits inside of a
-// driver that hangs may never end.
+// killTime is how long the kernel may take to kill a process. One that waits inside a driver that
+// hangs may never end.
 const killTime = 5 * time.Second
 
-// kill ends the process, stopped and hung ones too.
+// kill ends the process, even one that is stopped or hangs.
 func (p *process) kill(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *process) kill(reason string) {
 	time.AfterFunc(killTime, func() { p.giveUp(reason) })
 }
 
-// giveUp takes a process that was killed for gone, though the kernel still has it.
+// giveUp treats a process that was killed as gone though it has not ended.
 func (p *process) giveUp(reason string) {
 	if !p.hasEnded() {
 		p.end(reason + "; it hangs in the kernel and cannot be killed")
@@ -121,17 +121,17 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-// why says how the process, which is gone, has ended.
+// why returns how the process, which is gone, ended.
 func (p *process) why() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended
 }
 
-// stopTime is how long a worker may take to end when its server does.
+// stopTime is how long a worker may take to stop with its server.
 const stopTime = 2 * time.Second
 
-// stop lets the process end, and waits until it has.
+// stop makes the process end, and waits until it has.
 func (p *process) stop() {
 	p.control.conn.Close()
 	select {
@@ -142,22 +142,22 @@ func (p *process) stop() {
 	}
 }
 
-// status asks for the engine's status, which never waits for the engine.
+// status polls the engine's status, for at most limit.
 func (p *process) status(limit time.Duration) (infer.Status, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return p.client.status(ctx)
 }
 
-// stderr passes on the log of a worker, and keeps what else it says: its last words, or
-// the first ones of a crash, since those tell where it was.
+// stderr passes on the log of a worker and keeps its other output: the last lines, or the first
+// ones of a crash, which say where it was.
 type stderr struct {
 	log io.Writer
 
 	mu      sync.Mutex
 	line    []byte // that has not ended yet
 	words   []string
-	crashed string // the line that says why, the first of words
+	crashed string // the line with the cause, the first of words
 }
 
 const (
@@ -180,7 +180,7 @@ func (s *stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// crashWords begin the line in which the runtime says why it ends the process.
+// crashWords are the beginnings of the line in which the runtime says why it ends the process.
 var crashWords = []string{"SIG", "fatal error: ", "panic: ", "runtime: "}
 
 func (s *stderr) take(line string) {
@@ -200,7 +200,7 @@ func (s *stderr) take(line string) {
 	s.words = append(s.words, line)
 }
 
-// cause returns the line that says why the process ended, if there is one.
+// cause returns the line that says why the process ended, or "".
 func (s *stderr) cause() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +212,7 @@ func (s *stderr) cause() string {
 	return s.crashed
 }
 
-// last returns the words that are kept.
+// last returns the lines that are kept.
 func (s *stderr) last() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,12 +7,11 @@ import (
 	"syscall"
 )
 
-// Program is the file of the running program.
+// Program returns the file of the running program.
 func Program() (string, error) { return os.Executable() }
 
-// childAttributes are those of a worker: it is out of reach of the terminal's Ctrl-C,
-// which its server handles. That its server has ended, it learns from the control socket
-// alone.
+// childAttributes returns the attributes of a worker: the terminal's Ctrl-C does not reach it,
+// since its server handles that. The end of its server it learns only from the control socket.
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 // Yield keeps a crash from writing the model to disk.

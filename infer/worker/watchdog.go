@@ -7,32 +7,31 @@ import (
 	"m40-llm/infer"
 )
 
-// Bounds of the watchdog. The package comment says why.
+// Limits of the watchdog. The package comment explains them.
 const (
 	pollEvery  = 200 * time.Millisecond
-	answerTime = 2500 * time.Millisecond // for one poll; two in a row may be missed
+	answerTime = 2500 * time.Millisecond // of one poll; the second consecutive one without an answer is fatal
 	startTime  = 60 * time.Second        // until the first poll is answered
 
-	slowStep    = 2 * time.Second  // from here on a step is reported, if it is slower than others
-	stepTime    = 60 * time.Second // that a step may always take, and stepFactor times the longest one
+	slowStep    = 2 * time.Second  // after which a step is reported, if it is slower than others
+	stepTime    = 60 * time.Second // of a step, or stepFactor times the longest one if that is more
 	stepFactor  = 10
-	firstStep   = 10 * time.Minute // that a step may take as long as none has ended
-	loadingTime = 5 * time.Minute  // without progress of a load
+	firstStep   = 10 * time.Minute // of a step before any has ended
+	loadingTime = 5 * time.Minute  // of a load without progress
 )
 
-// watchdog judges a worker by what it says of itself. It knows no clock.
+// watchdog judges a worker by its status. It has no clock of its own.
 type watchdog struct {
-	heard  bool          // it has answered a poll
-	silent time.Duration // since it did
-	loaded infer.Loading // what was
-	stuck  time.Duration // since that changed
+	heard  bool          // the worker has answered a poll
+	silent time.Duration // since the last answer
+	loaded infer.Loading // as of the last answer
+	stuck  time.Duration // since loaded changed
 }
 
-// silence takes a poll without an answer, after the time took. A verdict is the reason to
-// kill the worker.
+// silence handles a poll without an answer after took. verdict is the reason to kill the worker,
+// "" if there is none.
 func (w *watchdog) silence(took time.Duration) (verdict string) {
-	// A wait longer than was asked for is ours: this process was stopped, or had no
-	// processor.
+	// A wait longer than the timeout is this process's own: it was suspended or had no processor.
 	w.silent += min(took, answerTime)
 	switch {
 	case !w.heard && w.silent >= startTime:
@@ -43,14 +42,14 @@ func (w *watchdog) silence(took time.Duration) (verdict string) {
 	return ""
 }
 
-// hear takes the answer to a poll, which came the time passed after the one before. slow
-// says that a step takes unusually long, in the same words for as long as it does.
-func (w *watchdog) hear(s infer.Status, passed time.Duration) (verdict, slow string) {
+// receive handles the answer to a poll, passed after the one before. slow is a message while a step
+// takes unusually long; it stays the same for that step.
+func (w *watchdog) receive(s infer.Status, passed time.Duration) (verdict, slow string) {
 	w.heard, w.silent = true, 0
 	if s.State != infer.StateLoading || s.Loading != w.loaded {
 		w.stuck, w.loaded = 0, s.Loading
 	} else if w.stuck += min(passed, answerTime); w.stuck >= loadingTime {
-		return fmt.Sprintf("the model did not load on for %v", loadingTime), ""
+		return fmt.Sprintf("loading the model made no progress for %v", loadingTime), ""
 	}
 	if s.Step.Rows == 0 {
 		return "", ""

@@ -75,7 +75,7 @@ func TestWatchdog(t *testing.T) {
 		{"and a minute", []poll{computing(256, 361*time.Second, 30*time.Second)}, "did not end within 6m0s", 0},
 
 		{"a model that loads slowly is left alone", progress, "", 0},
-		{"one that stops loading is given up", repeat(302, loading(7)), "did not load on for 5m0s", 0},
+		{"one that stops loading is given up", repeat(302, loading(7)), "made no progress for 5m0s", 0},
 		{"one that compiles kernels is left alone", compiling, "", 0},
 		{"one that stops for a while is not", then(repeat(290, loading(7)), repeat(290, loading(8))), "", 0},
 	} {
@@ -87,7 +87,7 @@ func TestWatchdog(t *testing.T) {
 				if p.silent {
 					verdict = dog.silence(p.after)
 				} else {
-					verdict, slow = dog.hear(p.status, p.after)
+					verdict, slow = dog.receive(p.status, p.after)
 				}
 				if slow != "" && slow != before {
 					reports++

@@ -16,7 +16,7 @@ func TestDetect_FindsTheTagOfTheFamily(t *testing.T) {
 	}
 }
 
-func TestOpenedBy_FindsTheThoughtThatAPromptOpens(t *testing.T) {
+func TestOpenedBy_FindsTheReasoningThatAPromptOpens(t *testing.T) {
 	for prompt, want := range map[string]string{
 		"<|im_start|>assistant\n<think>\n":               "</think>",
 		"<|im_start|>assistant\n<think>\n\n</think>\n\n": "",

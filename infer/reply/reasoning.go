@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Tag is a pair of tags around the thought of a model.
+// Tag is a pair of tags around the reasoning of a model.
 type Tag struct{ Open, Close string }
 
 // tags are the tags of all model families.
@@ -22,14 +22,14 @@ var tags = []Tag{
 	{"<|channel>thought", "<channel|>"},
 }
 
-// frame are the tags around the content of Granite, after its thought.
+// frame are the tags around the content of Granite, after its reasoning.
 var frame = Tag{"<response>", "</response>"}
 
 // Tags returns the tags of all model families.
 func Tags() []Tag { return slices.Clone(tags) }
 
 // Opening returns the tag with which text begins, and the text after it. Only a tag at the
-// start opens a thought, because an answer may mention tags.
+// start opens reasoning, because an answer may mention tags.
 func Opening(text string) (tag Tag, rest string, found bool) {
 	text = strings.TrimLeft(text, " \t\r\n")
 	for _, tag := range tags {
@@ -40,7 +40,7 @@ func Opening(text string) (tag Tag, rest string, found bool) {
 	return Tag{}, "", false
 }
 
-// OpenedBy returns the tag that closes the thought that the end of a prompt opens; "" if it
+// OpenedBy returns the tag that closes the reasoning that the end of a prompt opens; "" if it
 // opens none.
 func (f *Syntax) OpenedBy(prompt string) (close string) {
 	prompt = strings.TrimRight(prompt, " \t\r\n")
@@ -52,7 +52,7 @@ func (f *Syntax) OpenedBy(prompt string) (close string) {
 	return ""
 }
 
-// tagOf returns the tags of thoughts of a family: its own, else those in the vocabulary, else
+// tagOf returns the tags of reasoning of a family: its own, else those in the vocabulary, else
 // those in the template, else the first of tags.
 func tagOf(f family, template string, control func(text string) bool) Tag {
 	if f.harmony || f.tag.Open != "" {
