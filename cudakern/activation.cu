@@ -33,7 +33,7 @@ struct Normed {
 };
 
 struct Gated {
-	DEVICE float value(const Row &row, int i) { return glu_of(row.gate, row.x[i], row.w[i]); }
+	DEVICE float value(const Row &row, int i) { return glu_of(row.gate, row.x[i], row.w ? row.w[i] : 1.0f); }
 };
 
 // The activation of the warp's lane in a block of the tile.
@@ -105,7 +105,7 @@ template <typename Made> DEVICE void image_i16(uint4 *image, const Row &row)
 	{ \
 		size_t first = size_t(blockIdx.x) * inputs; \
 		if (int(blockIdx.x) < *rows) \
-			image_##kind<Gated>(image, Row{gate + first, up + first, 0, inputs, kind_of_gate}); \
+			image_##kind<Gated>(image, Row{gate + first, up ? up + first : 0, 0, inputs, kind_of_gate}); \
 	} \
 	KERNEL(activation_##kind##_rmsnorm, 32 * WARPS, 1)(uint4 *image, const float *x, const float *w, float eps, int inputs, const int *rows) \
 	{ \

@@ -55,12 +55,25 @@ DEVICE float exp_of(float x)
 	return exp2_sum(high, low);
 }
 
-enum { SILU, GELU, CLAMPED_SWIGLU }; // Gate in Go
+// ln(x) of a normal x > 0, to 1e-7: of the mantissa m within [sqrt(1/2), sqrt(2)) by the series of
+// atanh((m-1)/(m+1)).
+DEVICE float log_of(float x)
+{
+	uint32_t bits = float_to_bits(x) - 0x3f3504f3u;
+	float exponent = (float)((int32_t)bits >> 23), m = bits_to_float((bits & 0x7fffffu) + 0x3f3504f3u);
+	float s = (m - 1.0f) / (m + 1.0f), z = s * s;
+	float p = fmaf(fmaf(fmaf(fmaf(1.0f / 9, z, 1.0f / 7), z, 0.2f), z, 1.0f / 3), z, 1.0f);
+	return fmaf(exponent, 0.693147182f, 2.0f * s * p);
+}
+
+enum { SILU, GELU, CLAMPED_SWIGLU, SQUARED_RELU }; // Gate in Go
 
 // gate / (1 + e^-u) · up, where u is gate, or for GELU 2 · sqrt(2/π) · (gate + 0.044715 · gate³).
-// Clamped, gate is at most 7, u 1.702 · gate, and up within ±7 plus 1.
+// Clamped, gate is at most 7, u 1.702 · gate, and up within ±7 plus 1. Or max(gate, 0)² · up.
 DEVICE float glu_of(int kind, float gate, float up)
 {
+	if (kind == SQUARED_RELU)
+		return (gate < 0.0f ? 0.0f : gate * gate) * up;
 	if (kind == CLAMPED_SWIGLU)
 		gate = fminf(gate, 7.0f), up = fminf(fmaxf(up, -7.0f), 7.0f) + 1.0f;
 	float u = kind == GELU ? gate * 1.59576912f * fmaf(0.044715f * gate, gate, 1.0f) : kind == SILU ? gate : gate * 1.702f;

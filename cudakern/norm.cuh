@@ -28,13 +28,20 @@ template <typename T> DEVICE float sum_squares(const T *x, int n)
 	return sum;
 }
 
-// partial holds NORM_FLOATS floats of shared memory. All threads of the block must call.
-DEVICE float norm_scale(const float *x, int cols, float eps, float *partial)
+// The sum of the threads' parts. partial holds NORM_FLOATS floats of shared memory. All threads of
+// the block must call.
+DEVICE float block_sum(float sum, float *partial)
 {
-	float sum = warp_sum(cols % 4 == 0 ? sum_squares(reinterpret_cast<const float4 *>(x), cols / 4) : sum_squares(x, cols));
+	sum = warp_sum(sum);
 	if (lane_id() == 0)
 		partial[warp_id()] = sum;
 	syncthreads();
-	sum = ((partial[0] + partial[1]) + (partial[2] + partial[3])) + ((partial[4] + partial[5]) + (partial[6] + partial[7]));
-	return 1.0f / sqrtf(sum / (float)cols + eps);
+	return ((partial[0] + partial[1]) + (partial[2] + partial[3])) + ((partial[4] + partial[5]) + (partial[6] + partial[7]));
+}
+
+// All threads of the block must call.
+DEVICE float norm_scale(const float *x, int cols, float eps, float *partial)
+{
+	float sum = cols % 4 == 0 ? sum_squares(reinterpret_cast<const float4 *>(x), cols / 4) : sum_squares(x, cols);
+	return 1.0f / sqrtf(block_sum(sum, partial) / (float)cols + eps);
 }

@@ -26,14 +26,22 @@ KERNEL(add_bias, 256, 8)(float *x, const float *bias, int cols, const int *rows)
 		x[(size_t)row * cols + col] += bias[col];
 }
 
-// dst = a(gate) · up
+// x = x · (1 + factor · ln(1 + floor(pos / period)))
+KERNEL(temper, 256, 8)(float *x, float factor, int period, int cols, const int *pos, const int *rows)
+{
+	int row, col;
+	if (element(cols, rows, &row, &col))
+		x[(size_t)row * cols + col] *= fmaf(factor, log_of((float)(1 + pos[row] / period)), 1.0f);
+}
+
+// dst = a(gate) · up, or a(gate) where up is null
 KERNEL(glu, 256, 8)(float *dst, const float *gate, const float *up, int kind, int cols, const int *rows)
 {
 	int row, col;
 	if (!element(cols, rows, &row, &col))
 		return;
 	size_t i = (size_t)row * cols + col;
-	dst[i] = glu_of(kind, gate[i], up[i]);
+	dst[i] = glu_of(kind, gate[i], up ? up[i] : 1.0f);
 }
 
 // x = x · factor, and x = cap · tanh(x / cap) unless cap is 0

@@ -38,6 +38,7 @@ const (
 	SiLU          Gate = iota // x / (1 + e^-x)
 	GELU                      // the one by tanh
 	ClampedSwiGLU             // that of gpt-oss: glu_of of math.cuh
+	SquaredReLU               // max(x, 0)²
 )
 
 // GLU is what stands between the products of a feed-forward layer: a gated linear unit.
@@ -49,7 +50,7 @@ func NewGLU(c *Context) (*GLU, error) {
 	return &GLU{rows}, err
 }
 
-// Enqueue computes dst = g(gate) · up, rows of cols float32. dst may be gate.
+// Enqueue computes dst = g(gate) · up, rows of cols float32, or g(gate) if up is 0. dst may be gate.
 func (k *GLU) Enqueue(s *Stream, dst, gate, up Ptr, g Gate, cols int, rows Ptr, capacity int) error {
 	if err := checkLaunch("GLU", capacity, cols); err != nil {
 		return err
@@ -58,9 +59,9 @@ func (k *GLU) Enqueue(s *Stream, dst, gate, up Ptr, g Gate, cols int, rows Ptr, 
 		dst, gate, up, int32(g), int32(cols), rows)
 }
 
-// ScaleRows multiplies activations: by a number, with a soft cap if wanted, by weights, or by
-// the sigmoid of others.
-type ScaleRows struct{ rows, weights, gate *Function }
+// ScaleRows multiplies activations: by a number, with a soft cap if wanted, by weights, by the
+// sigmoid of others, or by what grows with the position.
+type ScaleRows struct{ rows, weights, gate, temper *Function }
 
 // NewScaleRows loads the kernels.
 func NewScaleRows(c *Context) (*ScaleRows, error) {
@@ -72,8 +73,21 @@ func NewScaleRows(c *Context) (*ScaleRows, error) {
 	if k.weights, err = c.kernel("rows", "multiply_rows"); err != nil {
 		return nil, err
 	}
-	k.gate, err = c.kernel("rows", "gate_rows")
+	if k.gate, err = c.kernel("rows", "gate_rows"); err != nil {
+		return nil, err
+	}
+	k.temper, err = c.kernel("rows", "temper")
 	return k, err
+}
+
+// EnqueueTemper computes x = x · (1 + factor · ln(1 + floor(position / period))), rows of cols
+// float32.
+func (k *ScaleRows) EnqueueTemper(s *Stream, x Ptr, factor float32, period, cols int, step Step, capacity int) error {
+	if err := checkLaunch("Temper", capacity, cols); err != nil {
+		return err
+	}
+	return k.temper.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+		x, factor, int32(period), int32(cols), step.Pos, step.Rows)
 }
 
 // Enqueue computes x = x · factor, and x = limit · tanh(x / limit) after it unless limit is 0,

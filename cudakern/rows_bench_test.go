@@ -122,9 +122,11 @@ func BenchmarkRows(b *testing.B) {
 			make func(e *testDevice, step cudakern.Step) (enqueue func(int) error, err error)
 		}{
 			{"RMSNorm", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
-				k, err := cudakern.NewRMSNorm(e.Context)
+				k, err := cudakern.NewNorm(e.Context)
 				x, w := e.zeros(int64(4*rows*benchWidth)), e.zeros(4*benchWidth)
-				return func(int) error { return k.Enqueue(e.stream, x, x, w, 1, benchWidth, 1e-5, step.Rows, rows) }, err
+				return func(int) error {
+					return k.Enqueue(e.stream, x, x, w, cudakern.Parts{Heads: 1, Cols: benchWidth, Weights: 1}, 1e-5, step.Rows, rows)
+				}, err
 			}},
 			{"Add", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
 				k, err := cudakern.NewAddRows(e.Context)

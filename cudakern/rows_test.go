@@ -195,7 +195,7 @@ func TestGatherRowsPicksRows(t *testing.T) {
 
 func TestRMSNormDividesByTheRootOfTheMeanSquare(t *testing.T) {
 	e := device(t)
-	k, err := cudakern.NewRMSNorm(e.Context)
+	k, err := cudakern.NewNorm(e.Context)
 	e.try(err)
 	rng := rand.New(rand.NewPCG(4, 4))
 	for _, rows := range rowCounts {
@@ -214,7 +214,7 @@ func TestRMSNormDividesByTheRootOfTheMeanSquare(t *testing.T) {
 			}
 			weight := e.uploadFloats(w)
 			inBuckets(t, e, rows, cols, x, want, 4e-7*largest(want), func(x, count cudakern.Ptr, capacity int) {
-				e.try(k.Enqueue(e.stream, x, x, weight, 1, cols, eps, count, capacity))
+				e.try(k.Enqueue(e.stream, x, x, weight, cudakern.Parts{Heads: 1, Cols: cols, Weights: 1}, eps, count, capacity))
 			})
 		}
 	}
@@ -222,7 +222,7 @@ func TestRMSNormDividesByTheRootOfTheMeanSquare(t *testing.T) {
 
 func TestRMSNormOfHeadsIsThatOfRows(t *testing.T) {
 	e := device(t)
-	k, err := cudakern.NewRMSNorm(e.Context)
+	k, err := cudakern.NewNorm(e.Context)
 	e.try(err)
 	rng := rand.New(rand.NewPCG(14, 4))
 	for _, rows := range rowCounts {
@@ -230,9 +230,9 @@ func TestRMSNormOfHeadsIsThatOfRows(t *testing.T) {
 			const heads = 3
 			x, weight := normal(rng, rows*heads*cols, 3), e.uploadFloats(normal(rng, cols, 1))
 			apart := e.uploadFloats(x)
-			e.try(k.Enqueue(e.stream, apart, apart, weight, 1, cols, 1e-5, e.upload([]int32{int32(rows * heads)}), rows*heads))
+			e.try(k.Enqueue(e.stream, apart, apart, weight, cudakern.Parts{Heads: 1, Cols: cols, Weights: 1}, 1e-5, e.upload([]int32{int32(rows * heads)}), rows*heads))
 			inBuckets(t, e, rows, heads*cols, x, e.downloadFloats(apart, len(x)), 0, func(x, count cudakern.Ptr, capacity int) {
-				e.try(k.Enqueue(e.stream, x, x, weight, heads, cols, 1e-5, count, capacity))
+				e.try(k.Enqueue(e.stream, x, x, weight, cudakern.Parts{Heads: heads, Cols: cols, Weights: 1}, 1e-5, count, capacity))
 			})
 		}
 	}
@@ -263,12 +263,12 @@ func TestScaleRowsScalesAndCaps(t *testing.T) {
 
 func TestRMSNormOfZerosIsZero(t *testing.T) {
 	e := device(t)
-	k, err := cudakern.NewRMSNorm(e.Context)
+	k, err := cudakern.NewNorm(e.Context)
 	e.try(err)
 	zeros := make([]float32, 64)
 	weight := e.uploadFloats(normal(rand.New(rand.NewPCG(5, 5)), 64, 1))
 	inBuckets(t, e, 1, 64, zeros, zeros, 0, func(x, count cudakern.Ptr, capacity int) {
-		e.try(k.Enqueue(e.stream, x, x, weight, 1, 64, 1e-5, count, capacity))
+		e.try(k.Enqueue(e.stream, x, x, weight, cudakern.Parts{Heads: 1, Cols: 64, Weights: 1}, 1e-5, count, capacity))
 	})
 }
 
@@ -580,7 +580,7 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 
 func TestAnImageIsMadeAtOnceOfWhatRMSNormAndGLUCompute(t *testing.T) {
 	e := device(t)
-	norm, err := cudakern.NewRMSNorm(e.Context)
+	norm, err := cudakern.NewNorm(e.Context)
 	e.try(err)
 	gate, err := cudakern.NewGLU(e.Context)
 	e.try(err)
@@ -605,7 +605,7 @@ func TestAnImageIsMadeAtOnceOfWhatRMSNormAndGLUCompute(t *testing.T) {
 				for _, p := range []cudakern.Ptr{want, got} {
 					e.try(e.stream.Fill(p, 0, int64(bytes)))
 				}
-				e.try(norm.Enqueue(e.stream, whole, x, w, 1, cols, 1e-5, count, rows))
+				e.try(norm.Enqueue(e.stream, whole, x, w, cudakern.Parts{Heads: 1, Cols: cols, Weights: 1}, 1e-5, count, rows))
 				e.try(k.Enqueue(e.stream, want, whole, cols, count, capacity))
 				e.try(k.EnqueueRMSNorm(e.stream, got, x, w, cols, 1e-5, count, capacity))
 				same("RMSNorm")

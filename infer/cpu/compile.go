@@ -18,9 +18,7 @@ import (
 type executable struct {
 	device  *cpu
 	program *C.struct_program
-	limits  device.Program // rows that a batch can have; records nothing
-	blocks  int            // in the smallest KV cache it uses
-	vocab   int            // rows of the smallest table it embeds from
+	limits  device.Limits
 }
 
 // Phases is the number of phases, each of which ends in a barrier.
@@ -32,7 +30,7 @@ func (e *executable) Run(b *device.Batch) error {
 	if d.engine == nil {
 		return errClosed
 	}
-	if err := b.Check(&e.limits, e.blocks, e.vocab); err != nil {
+	if err := b.Check(e.limits); err != nil {
 		return fmt.Errorf("cpu: %w", err)
 	}
 	d.tables, d.tableAt = d.tables[:0], d.tableAt[:0]
@@ -66,7 +64,7 @@ func (d *cpu) Compile(p *device.Program) (device.Executable, error) {
 	}
 	l := lowering{
 		device: d,
-		exe:    executable{device: d, limits: device.Program{Rows: p.Rows, Out: p.Out}, blocks: math.MaxInt32, vocab: math.MaxInt32},
+		exe:    executable{device: d, limits: p.Limits()},
 		angles: map[device.RoPE]angles{},
 	}
 	for i, op := range p.Ops {
@@ -199,25 +197,28 @@ func (l *lowering) operands(op device.Op) (c C.struct_op, err error) {
 // lowerings add an operation to the phases, with its tensors in c. Most become an operation
 // on single rows.
 var lowerings = map[device.OpKind]func(l *lowering, c C.struct_op, op device.Op) error{
-	device.OpEmbed:        (*lowering).embed,
-	device.OpRMSNorm:      (*lowering).rmsNorm,
-	device.OpMatMul:       (*lowering).matMul,
-	device.OpAddBias:      plain(C.OP_ADD_BIAS),
-	device.OpRoPE:         (*lowering).rope,
-	device.OpStoreKV:      (*lowering).storeKV,
-	device.OpAttention:    (*lowering).attend,
-	device.OpGLU:          (*lowering).glu,
-	device.OpAdd:          plain(C.OP_ADD),
-	device.OpScale:        (*lowering).scale,
-	device.OpGatherRows:   (*lowering).gatherRows,
-	device.OpCandidates:   func(*lowering, C.struct_op, device.Op) error { return nil }, // Candidates hands out the row
-	device.OpRoute:        (*lowering).route,
-	device.OpExpertMatMul: (*lowering).expertMatMul,
-	device.OpExpertBias:   (*lowering).expertBias,
-	device.OpExpertSum:    (*lowering).expertSum,
-	device.OpGate:         (*lowering).gate,
-	device.OpMultiply:     (*lowering).multiply,
-	device.OpCopy:         (*lowering).copyColumns,
+	device.OpEmbed:          (*lowering).embed,
+	device.OpEmbedPositions: (*lowering).embed,
+	device.OpRMSNorm:        (*lowering).norm,
+	device.OpLayerNorm:      (*lowering).norm,
+	device.OpTemper:         (*lowering).temper,
+	device.OpMatMul:         (*lowering).matMul,
+	device.OpAddBias:        plain(C.OP_ADD_BIAS),
+	device.OpRoPE:           (*lowering).rope,
+	device.OpStoreKV:        (*lowering).storeKV,
+	device.OpAttention:      (*lowering).attend,
+	device.OpGLU:            (*lowering).glu,
+	device.OpAdd:            plain(C.OP_ADD),
+	device.OpScale:          (*lowering).scale,
+	device.OpGatherRows:     (*lowering).gatherRows,
+	device.OpCandidates:     func(*lowering, C.struct_op, device.Op) error { return nil }, // Candidates hands out the row
+	device.OpRoute:          (*lowering).route,
+	device.OpExpertMatMul:   (*lowering).expertMatMul,
+	device.OpExpertBias:     (*lowering).expertBias,
+	device.OpExpertSum:      (*lowering).expertSum,
+	device.OpGate:           (*lowering).gate,
+	device.OpMultiply:       (*lowering).multiply,
+	device.OpCopy:           (*lowering).copyColumns,
 }
 
 // lower adds op to the phases.
@@ -250,12 +251,24 @@ func (l *lowering) onRows(c C.struct_op, op device.Op) error {
 
 func (l *lowering) embed(c C.struct_op, op device.Op) error {
 	c.kind = C.OP_EMBED
-	l.exe.vocab = min(l.exe.vocab, op.W.Rows)
+	c.by_position = flag(op.Kind == device.OpEmbedPositions)
 	return l.onRows(c, op)
 }
 
-func (l *lowering) rmsNorm(c C.struct_op, op device.Op) error {
-	c.kind, c.head_dim = C.OP_RMS_NORM, C.int32_t(op.W.Cols)
+func (l *lowering) norm(c C.struct_op, op device.Op) error {
+	c.kind, c.head_dim, c.outs = C.OP_RMS_NORM, C.int32_t(op.W.Cols), C.int32_t(op.W.Rows)
+	if op.Kind == device.OpLayerNorm {
+		c.kind = C.OP_LAYER_NORM
+	}
+	var err error
+	if c.bias, err = l.vector(op.Bias); err != nil {
+		return err
+	}
+	return l.onRows(c, op)
+}
+
+func (l *lowering) temper(c C.struct_op, op device.Op) error {
+	c.kind, c.scale, c.outs = C.OP_TEMPER, C.float(op.Factor), C.int32_t(op.Period)
 	return l.onRows(c, op)
 }
 
@@ -289,7 +302,7 @@ func (l *lowering) attend(c C.struct_op, op device.Op) error {
 }
 
 func (l *lowering) glu(c C.struct_op, op device.Op) error {
-	activation, ok := map[device.Activation]C.int32_t{device.SiLU: C.SILU, device.GELU: C.GELU, device.ClampedSwiGLU: C.CLAMPED_SWIGLU}[op.GLU]
+	activation, ok := map[device.Activation]C.int32_t{device.SiLU: C.SILU, device.GELU: C.GELU, device.ClampedSwiGLU: C.CLAMPED_SWIGLU, device.SquaredReLU: C.SQUARED_RELU}[op.GLU]
 	if !ok {
 		return fmt.Errorf("there is no kernel for activation %d", op.GLU)
 	}
@@ -468,7 +481,6 @@ func (l *lowering) cache(c *C.struct_op, op device.Op) error {
 	c.kv = (*C.uint8_t)(l.device.kvs[id-1].data)
 	c.layers, c.layer = C.int32_t(layout.Layers), C.int32_t(op.Layer)
 	c.kv_heads, c.head_dim = C.int32_t(layout.KVHeads), C.int32_t(layout.HeadDim)
-	l.exe.blocks = min(l.exe.blocks, layout.Blocks)
 	return nil
 }
 

@@ -35,14 +35,15 @@ static inline size_t panel_bytes(int type, int cols)
 }
 
 enum op_kind {
-	OP_EMBED = 1,   // y[cols] = row of w picked by the row's token
+	OP_EMBED = 1,   // y[cols] = row of w picked by the row's token, or position
 	OP_RMS_NORM,    // y = x / sqrt(mean(x²) + eps) · w, of every head_dim values
+	OP_LAYER_NORM,  // y = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias, of every head_dim values
 	OP_MATMUL,      // y[outs] = x[cols] · wᵀ
 	OP_ADD_BIAS,    // y += w
 	OP_ROPE,        // heads of y turned by the row's angles
 	OP_STORE_KV,    // cache[layer][K|V][kv head][position] = x, z
 	OP_ATTENTION,   // y = attention of x over the cache
-	OP_GLU,         // y = a(x) · z
+	OP_GLU,         // y = a(x) · z, or a(x) where there is no z
 	OP_ADD,         // y += x
 	OP_SCALE,       // y = y · scale, capped
 	OP_GATHER_ROWS, // y[i] = x[out[i]]
@@ -55,19 +56,22 @@ enum op_kind {
 	OP_GATE,        // y = y · sigmoid(x), of which a row has outs values
 	OP_MULTIPLY,    // y = y · w, which has outs values
 	OP_COPY,        // columns of y = columns of x
+	OP_TEMPER,      // y = y · (1 + scale · ln(1 + position / outs))
 };
 
 // Activation functions of OP_GLU.
-enum { SILU, GELU, CLAMPED_SWIGLU };
+enum { SILU, GELU, CLAMPED_SWIGLU, SQUARED_RELU };
 
 struct op {
 	int32_t kind;
 	int32_t type; // of w; of the cache for OP_STORE_KV and OP_ATTENTION
 
 	int32_t cols;  // values in a row of y; of x for OP_MATMUL and OP_QUANTIZE
-	int32_t outs;  // OP_MATMUL: rows of w; OP_GATE, OP_MULTIPLY: see there; OP_COPY: values in a row of x
+	int32_t outs;  // OP_MATMUL: rows of w; OP_GATE, OP_MULTIPLY: see there; OP_COPY: values in a row of x;
+	               // norms: heads with weights of their own, or 1; OP_TEMPER: positions
 	int32_t chunk; // OP_MATMUL: rows of w that one thread takes at a time
 
+	int32_t by_position; // OP_EMBED
 	int32_t experts;   // OP_ROUTE, OP_GROUP; OP_MATMUL: that w holds, each of outs rows. 0: of no experts
 	int32_t used;      // experts of a row
 	int32_t own;       // OP_MATMUL: a row of x has cols values for each of its experts
@@ -75,7 +79,7 @@ struct op {
 	int32_t sigmoid;   // OP_ROUTE: scores are sigmoids of logits, not their softmax
 	int32_t by_logits; // OP_ROUTE: experts are chosen by their logits, which have the order of scores
 	int32_t groups, groups_used;  // OP_ROUTE: experts are chosen from the best groups; groups_used 0: from all
-	const float *bias, *factors; // OP_ROUTE: (experts) for the choice; of the weights; or NULL
+	const float *bias, *factors; // OP_ROUTE: (experts) for the choice; of the weights; or NULL. OP_LAYER_NORM: bias (cols)
 	int32_t parts, from, to, width; // OP_COPY: device.Columns
 
 	float *y;

@@ -22,19 +22,42 @@ INLINE vf vf_exp(vf x)
 	return vf_scale2(p, n);
 }
 
+// w, of any alignment, from value i of n on.
+INLINE vf get_weight(const uint8_t *w, int i, int n)
+{
+	return n - i >= LANES ? vf_load(w + 4 * (size_t)i) : vf_load_n(w + 4 * (size_t)i, n - i);
+}
+
+// y = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias, which may be NULL. x, y, w, bias: (n)
+static void layer_norm(const float *x, const uint8_t *w, const float *bias, float eps, float *y, int n)
+{
+	vf sum = vf_zero(), squares = vf_zero();
+	for (int i = 0; i < n; i += LANES)
+		sum = vf_add(sum, get(x + i, n - i));
+	const vf mean = vf_set(vf_sum(sum) / (float)n);
+	for (int i = 0; i < n; i += LANES) {
+		float off[LANES] = {0};
+		put(off, n - i, vf_sub(get(x + i, n - i), mean));
+		squares = vf_fma(vf_load(off), vf_load(off), squares);
+	}
+	const vf scale = vf_set(1.0f / sqrtf(vf_sum(squares) / (float)n + eps));
+	for (int i = 0; i < n; i += LANES) {
+		vf a = vf_mul(vf_mul(vf_sub(get(x + i, n - i), mean), scale), get_weight(w, i, n));
+		put(y + i, n - i, bias ? vf_add(a, get(bias + i, n - i)) : a);
+	}
+}
+
 // y = x / sqrt(mean(x²) + eps) · w. x, y, w: (n)
-static void rms_norm(const struct op *op, const float *x, float *y, int n)
+static void rms_norm(const float *x, const uint8_t *weights, float eps, float *y, int n)
 {
 	vf squares = vf_zero();
 	for (int i = 0; i < n; i += LANES) {
 		vf a = get(x + i, n - i);
 		squares = vf_fma(a, a, squares);
 	}
-	vf scale = vf_set(1.0f / sqrtf(vf_sum(squares) / (float)n + op->eps));
-	for (int i = 0; i < n; i += LANES) {
-		vf w = n - i >= LANES ? vf_load(op->w + 4 * (size_t)i) : vf_load_n(op->w + 4 * (size_t)i, n - i);
-		put(y + i, n - i, vf_mul(vf_mul(get(x + i, n - i), scale), w));
-	}
+	vf scale = vf_set(1.0f / sqrtf(vf_sum(squares) / (float)n + eps));
+	for (int i = 0; i < n; i += LANES)
+		put(y + i, n - i, vf_mul(vf_mul(get(x + i, n - i), scale), get_weight(weights, i, n)));
 }
 
 // y += x, where x may be of any alignment. x, y: (n)
@@ -50,11 +73,11 @@ static void add(const uint8_t *x, float *y, int n)
 INLINE vf vf_gated(vf a, vf u) { return vf_div(a, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), u)))); }
 
 // y = x / (1 + e⁻ᵘ) · z, where u is x, or for GELU 2 · sqrt(2/π) · (x + 0.044715 · x³); clamped
-// as device.ClampedSwiGLU says. x, y, z: (n)
+// as device.ClampedSwiGLU says; or y = max(x, 0)² · z. x, y, z: (n); z may be NULL: ones
 INLINE void glu(const int activation, const float *x, const float *z, float *y, int n)
 {
 	for (int i = 0; i < n; i += LANES) {
-		vf a = get(x + i, n - i), u = a, b = get(z + i, n - i);
+		vf a = get(x + i, n - i), u = a, b = z ? get(z + i, n - i) : vf_set(1.0f);
 		if (activation == GELU)
 			u = vf_mul(vf_mul(a, vf_set(0x1.988454p0f)), vf_fma(vf_mul(a, vf_set(0.044715f)), a, vf_set(1.0f)));
 		if (activation == CLAMPED_SWIGLU) {
@@ -62,7 +85,8 @@ INLINE void glu(const int activation, const float *x, const float *z, float *y, 
 			u = vf_mul(a, vf_set(1.702f));
 			b = vf_add(vf_max(vf_set(-7.0f), vf_min(vf_set(7.0f), b)), vf_set(1.0f));
 		}
-		put(y + i, n - i, vf_mul(vf_gated(a, u), b));
+		vf gate = vf_max(vf_zero(), a);
+		put(y + i, n - i, vf_mul(activation == SQUARED_RELU ? vf_mul(gate, gate) : vf_gated(a, u), b));
 	}
 }
 
@@ -294,14 +318,23 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 		const struct op *op = &r->program->ops[k];
 		int n = op->cols;
 		float *y = op->y + (size_t)row * n;
-		const float *x = op->x + (size_t)row * n, *z = op->z + (size_t)row * n;
+		const float *x = op->x + (size_t)row * n, *z = op->z + (size_t)row * n, *up = op->z ? z : NULL;
 		switch (op->kind) {
 		case OP_EMBED:
-			weight_kernels[op->type].embed(op, batch->tokens[row], y);
+			weight_kernels[op->type].embed(op, op->by_position ? batch->pos[row] : batch->tokens[row], y);
 			break;
 		case OP_RMS_NORM:
-			for (int i = 0; i < n; i += op->head_dim)
-				rms_norm(op, x + i, y + i, op->head_dim);
+		case OP_LAYER_NORM:
+			for (int i = 0; i < n; i += op->head_dim) {
+				const uint8_t *w = op->w + (size_t)(i / op->head_dim % op->outs) * op->w_stride;
+				if (op->kind == OP_RMS_NORM)
+					rms_norm(x + i, w, op->eps, y + i, op->head_dim);
+				else
+					layer_norm(x + i, w, op->bias ? op->bias + i : NULL, op->eps, y + i, op->head_dim);
+			}
+			break;
+		case OP_TEMPER:
+			scale_row(y, n, (float)(1 + op->scale * log1p(batch->pos[row] / op->outs)), 0);
 			break;
 		case OP_ADD_BIAS:
 			add(op->w, y, n);
@@ -311,11 +344,13 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 			break;
 		case OP_GLU:
 			if (op->activation == SILU)
-				glu(SILU, x, z, y, n);
+				glu(SILU, x, up, y, n);
 			else if (op->activation == GELU)
-				glu(GELU, x, z, y, n);
+				glu(GELU, x, up, y, n);
+			else if (op->activation == SQUARED_RELU)
+				glu(SQUARED_RELU, x, up, y, n);
 			else
-				glu(CLAMPED_SWIGLU, x, z, y, n);
+				glu(CLAMPED_SWIGLU, x, up, y, n);
 			break;
 		case OP_GATE:
 			gate_row(op->x + (size_t)row * (size_t)op->outs, op->outs, y, n);

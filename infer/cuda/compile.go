@@ -14,9 +14,7 @@ import (
 // executable is a program as one graph.
 type executable struct {
 	device *cuda
-	limits device.Program // rows that a batch can have; records nothing
-	blocks int            // in the smallest KV cache it uses
-	vocab  int            // rows of the smallest table it embeds from
+	limits device.Limits
 	inputs *inputs
 	graph  *cudakern.Executable
 
@@ -30,7 +28,7 @@ func (x *executable) Run(b *device.Batch) (err error) {
 	if d.context == nil {
 		return errClosed
 	}
-	err = b.Check(&x.limits, x.blocks, x.vocab)
+	err = b.Check(x.limits)
 	if err == nil {
 		err = x.run(b)
 	}
@@ -80,16 +78,10 @@ func (d *cuda) Compile(p *device.Program) (_ device.Executable, err error) {
 }
 
 func (d *cuda) compile(p *device.Program) (*executable, error) {
-	x := &executable{device: d, limits: device.Program{Rows: p.Rows, Out: p.Out}, blocks: math.MaxInt32, vocab: math.MaxInt32}
+	x := &executable{device: d, limits: p.Limits()}
 	longest := 0 // table
 	for _, op := range p.Ops {
-		switch op.Kind {
-		case device.OpEmbed:
-			x.vocab = min(x.vocab, op.W.Rows)
-		case device.OpStoreKV, device.OpAttention:
-			x.blocks = min(x.blocks, op.KV.Layout.Blocks)
-			longest = max(longest, op.KV.Layout.Blocks)
-		}
+		longest = max(longest, op.KV.Layout.Blocks)
 	}
 	var err error
 	if x.inputs, err = d.newInputs(p, longest); err != nil {
@@ -182,7 +174,7 @@ type prepared struct {
 }
 
 // operands are where the tensors of an operation lie.
-type operands struct{ dst, x, y, w cudakern.Ptr }
+type operands struct{ dst, x, y, w, bias cudakern.Ptr }
 
 func (l *lowering) operands(op device.Op) (at operands, err error) {
 	for _, t := range []struct {
@@ -204,10 +196,20 @@ func (l *lowering) operands(op device.Op) (at operands, err error) {
 			return at, err
 		}
 		form := w.asVector
-		if op.Kind == device.OpMatMul || op.Kind == device.OpExpertMatMul || op.Kind == device.OpEmbed {
+		switch op.Kind {
+		case device.OpMatMul, device.OpExpertMatMul, device.OpEmbed, device.OpEmbedPositions:
 			form = w.asMatrix
 		}
 		if at.w, err = form(l.device); err != nil {
+			return at, err
+		}
+	}
+	if !op.Bias.None() {
+		w, err := l.device.weight(op.Bias)
+		if err != nil {
+			return at, err
+		}
+		if at.bias, err = w.asVector(l.device); err != nil {
 			return at, err
 		}
 	}
@@ -216,25 +218,28 @@ func (l *lowering) operands(op device.Op) (at operands, err error) {
 
 // lowerings add the launches of an operation whose tensors lie at at.
 var lowerings = map[device.OpKind]func(l *lowering, op operation, at operands) error{
-	device.OpEmbed:        (*lowering).embed,
-	device.OpRMSNorm:      (*lowering).rmsNorm,
-	device.OpMatMul:       (*lowering).matMul,
-	device.OpAddBias:      (*lowering).addBias,
-	device.OpRoPE:         (*lowering).rope,
-	device.OpStoreKV:      (*lowering).storeKV,
-	device.OpAttention:    (*lowering).attention,
-	device.OpGLU:          (*lowering).glu,
-	device.OpAdd:          (*lowering).addRows,
-	device.OpScale:        (*lowering).scale,
-	device.OpGatherRows:   (*lowering).gatherRows,
-	device.OpCandidates:   (*lowering).candidates,
-	device.OpRoute:        (*lowering).route,
-	device.OpExpertMatMul: (*lowering).expertMatMul,
-	device.OpExpertBias:   (*lowering).expertBias,
-	device.OpExpertSum:    (*lowering).expertSum,
-	device.OpGate:         (*lowering).gate,
-	device.OpMultiply:     (*lowering).multiply,
-	device.OpCopy:         (*lowering).copyColumns,
+	device.OpEmbed:          (*lowering).embed,
+	device.OpEmbedPositions: (*lowering).embed,
+	device.OpRMSNorm:        (*lowering).norm,
+	device.OpLayerNorm:      (*lowering).norm,
+	device.OpTemper:         (*lowering).temper,
+	device.OpMatMul:         (*lowering).matMul,
+	device.OpAddBias:        (*lowering).addBias,
+	device.OpRoPE:           (*lowering).rope,
+	device.OpStoreKV:        (*lowering).storeKV,
+	device.OpAttention:      (*lowering).attention,
+	device.OpGLU:            (*lowering).glu,
+	device.OpAdd:            (*lowering).addRows,
+	device.OpScale:          (*lowering).scale,
+	device.OpGatherRows:     (*lowering).gatherRows,
+	device.OpCandidates:     (*lowering).candidates,
+	device.OpRoute:          (*lowering).route,
+	device.OpExpertMatMul:   (*lowering).expertMatMul,
+	device.OpExpertBias:     (*lowering).expertBias,
+	device.OpExpertSum:      (*lowering).expertSum,
+	device.OpGate:           (*lowering).gate,
+	device.OpMultiply:       (*lowering).multiply,
+	device.OpCopy:           (*lowering).copyColumns,
 }
 
 // lower adds op.
@@ -269,14 +274,29 @@ func (l *lowering) embed(op operation, at operands) error {
 		return err
 	}
 	step, capacity := l.step, l.capacity
+	if op.Kind == device.OpEmbedPositions {
+		step.Tokens = step.Pos
+	}
 	l.add(func(s *cudakern.Stream) error { return embed.Enqueue(s, at.dst, at.w, op.Dst.Cols, step, capacity) })
 	return nil
 }
 
-func (l *lowering) rmsNorm(op operation, at operands) error {
-	norm, heads, rows, capacity := l.device.kernels.norm, op.Dst.Cols/op.W.Cols, l.rows, l.capacity
+func (l *lowering) norm(op operation, at operands) error {
+	norm, rows, capacity := l.device.kernels.norm, l.rows, l.capacity
+	parts := cudakern.Parts{Heads: op.Dst.Cols / op.W.Cols, Cols: op.W.Cols, Weights: op.W.Rows}
 	l.add(func(s *cudakern.Stream) error {
-		return norm.Enqueue(s, at.dst, at.x, at.w, heads, op.W.Cols, op.Eps, rows, capacity)
+		if op.Kind == device.OpLayerNorm {
+			return norm.EnqueueLayer(s, at.dst, at.x, at.w, at.bias, parts, op.Eps, rows, capacity)
+		}
+		return norm.Enqueue(s, at.dst, at.x, at.w, parts, op.Eps, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) temper(op operation, at operands) error {
+	scale, step, capacity := l.device.kernels.scale, l.step, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return scale.EnqueueTemper(s, at.dst, op.Factor, op.Period, op.Dst.Cols, step, capacity)
 	})
 	return nil
 }
@@ -540,7 +560,7 @@ func (l *lowering) storeTurned(op operation, store *cudakern.StoreKV, cache cuda
 
 // gateOf returns the activation function of a GLU.
 func gateOf(op device.Op) (cudakern.Gate, error) {
-	gate, ok := map[device.Activation]cudakern.Gate{device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU, device.ClampedSwiGLU: cudakern.ClampedSwiGLU}[op.GLU]
+	gate, ok := map[device.Activation]cudakern.Gate{device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU, device.ClampedSwiGLU: cudakern.ClampedSwiGLU, device.SquaredReLU: cudakern.SquaredReLU}[op.GLU]
 	if !ok {
 		return 0, fmt.Errorf("there is no kernel for activation %d", op.GLU)
 	}

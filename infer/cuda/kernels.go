@@ -23,7 +23,7 @@ type kernels struct {
 	path    string
 	loaded  map[string]bool // of the needs
 
-	norm   *cudakern.RMSNorm
+	norm   *cudakern.Norm
 	rope   *cudakern.RoPE
 	add    *cudakern.AddRows
 	glu    *cudakern.GLU
@@ -95,13 +95,13 @@ func (k *kernels) load(ops []device.Op, progress func(done, total int)) error {
 // for its lowering to tell.
 func (k *kernels) needs(op device.Op) []need {
 	switch op.Kind {
-	case device.OpEmbed:
+	case device.OpEmbed, device.OpEmbedPositions:
 		return []need{{"embed " + kernelName(op.W.Type), func() error { return second(k.embed(op.W.Type)) }}}
-	case device.OpRMSNorm:
-		return []need{{"norm", func() (err error) { k.norm, err = cudakern.NewRMSNorm(k.context); return err }}}
+	case device.OpRMSNorm, device.OpLayerNorm:
+		return []need{{"norm", func() (err error) { k.norm, err = cudakern.NewNorm(k.context); return err }}}
 	case device.OpMatMul:
 		return k.product(op.W.Type)
-	case device.OpAddBias, device.OpAdd, device.OpGLU, device.OpScale, device.OpGatherRows, device.OpGate, device.OpMultiply, device.OpCopy:
+	case device.OpAddBias, device.OpAdd, device.OpGLU, device.OpScale, device.OpTemper, device.OpGatherRows, device.OpGate, device.OpMultiply, device.OpCopy:
 		return []need{{"rows", k.loadRows}}
 	case device.OpRoute, device.OpExpertBias, device.OpExpertSum:
 		return []need{k.experts()}

@@ -12,21 +12,21 @@ type Batch struct {
 	Out    []int32   // rows whose logits are wanted, ascending
 }
 
-// Check reports the first thing in b that would make p, run over a cache of blocks
-// KV blocks and a vocabulary of vocab tokens, read or write outside its memory.
-func (b *Batch) Check(p *Program, blocks, vocab int) error {
+// Check reports the first thing in b that would make a program with these limits read or write
+// outside its memory.
+func (b *Batch) Check(l Limits) error {
 	n := len(b.Tokens)
 	switch {
-	case n == 0 || n > p.Rows:
-		return fmt.Errorf("batch has %d rows, want 1 to %d", n, p.Rows)
+	case n == 0 || n > l.Rows:
+		return fmt.Errorf("batch has %d rows, want 1 to %d", n, l.Rows)
 	case len(b.Pos) != n || len(b.Seq) != n:
 		return fmt.Errorf("batch has %d tokens, %d positions and %d sequence numbers", n, len(b.Pos), len(b.Seq))
-	case len(b.Out) > p.Out:
-		return fmt.Errorf("batch wants logits of %d rows, at most %d can be had", len(b.Out), p.Out)
+	case len(b.Out) > l.Out:
+		return fmt.Errorf("batch wants logits of %d rows, at most %d can be had", len(b.Out), l.Out)
 	}
 	for i := range n {
-		if b.Tokens[i] < 0 || int(b.Tokens[i]) >= vocab {
-			return fmt.Errorf("row %d: token %d is outside the vocabulary of %d", i, b.Tokens[i], vocab)
+		if b.Tokens[i] < 0 || int(b.Tokens[i]) >= l.Vocab {
+			return fmt.Errorf("row %d: token %d is outside the vocabulary of %d", i, b.Tokens[i], l.Vocab)
 		}
 		if b.Seq[i] < 0 || int(b.Seq[i]) >= len(b.Tables) {
 			return fmt.Errorf("row %d: sequence %d of %d", i, b.Seq[i], len(b.Tables))
@@ -34,11 +34,14 @@ func (b *Batch) Check(p *Program, blocks, vocab int) error {
 		if b.Pos[i] < 0 || int(b.Pos[i])/BlockSize >= len(b.Tables[b.Seq[i]]) {
 			return fmt.Errorf("row %d: position %d is outside its block table of %d blocks", i, b.Pos[i], len(b.Tables[b.Seq[i]]))
 		}
+		if int(b.Pos[i]) >= l.Positions {
+			return fmt.Errorf("row %d: position %d is outside the table of %d positions", i, b.Pos[i], l.Positions)
+		}
 	}
 	for s, table := range b.Tables {
 		for _, id := range table {
-			if id < 0 || int(id) >= blocks {
-				return fmt.Errorf("sequence %d: KV block %d of %d", s, id, blocks)
+			if id < 0 || int(id) >= l.Blocks {
+				return fmt.Errorf("sequence %d: KV block %d of %d", s, id, l.Blocks)
 			}
 		}
 	}

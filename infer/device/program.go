@@ -12,7 +12,9 @@ type OpKind uint8
 
 const (
 	OpEmbed OpKind = iota + 1
+	OpEmbedPositions
 	OpRMSNorm
+	OpLayerNorm
 	OpMatMul
 	OpAddBias
 	OpRoPE
@@ -30,9 +32,10 @@ const (
 	OpGate
 	OpMultiply
 	OpCopy
+	OpTemper
 )
 
-var opNames = [...]string{"", "Embed", "RMSNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "GLU", "Add", "Scale", "GatherRows", "Candidates", "Route", "ExpertMatMul", "ExpertBias", "ExpertSum", "Gate", "Multiply", "Copy"}
+var opNames = [...]string{"", "Embed", "EmbedPositions", "RMSNorm", "LayerNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "GLU", "Add", "Scale", "GatherRows", "Candidates", "Route", "ExpertMatMul", "ExpertBias", "ExpertSum", "Gate", "Multiply", "Copy", "Temper"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -55,6 +58,8 @@ const (
 	// ClampedSwiGLU is that of gpt-oss: x / (1 + e^-1.702x) with x at most 7, and what it is
 	// multiplied by is up + 1 with up within ±7.
 	ClampedSwiGLU
+
+	SquaredReLU // max(x, 0)²
 )
 
 // Op is one recorded operation. Which fields count depends on Kind; the method
@@ -64,6 +69,7 @@ type Op struct {
 	Dst       Tensor
 	X, Y      Tensor // activations
 	W         Tensor // weight
+	Bias      Tensor // of OpLayerNorm
 	Eps       float32
 	Factor    float32
 	Cap       float32
@@ -75,6 +81,7 @@ type Op struct {
 	Routing   Routing // of OpRoute
 	Experts   int     // that W holds, one after the other, of OpExpertMatMul and OpExpertBias
 	Copied    Columns // by OpCopy
+	Period    int     // of OpTemper
 }
 
 // Program is a recorded forward pass for batches of up to Rows rows, of which up
@@ -93,6 +100,30 @@ type Program struct {
 	err      error
 }
 
+// Limits are what batches of a program may hold.
+type Limits struct {
+	Rows, Out int
+	Blocks    int // in the smallest KV cache it uses
+	Vocab     int // rows of the smallest table it embeds tokens from
+	Positions int // rows of the smallest table it embeds positions from
+}
+
+// Limits returns the limits of p's batches.
+func (p *Program) Limits() Limits {
+	l := Limits{Rows: p.Rows, Out: p.Out, Blocks: math.MaxInt32, Vocab: math.MaxInt32, Positions: math.MaxInt32}
+	for _, op := range p.Ops {
+		switch op.Kind {
+		case OpEmbed:
+			l.Vocab = min(l.Vocab, op.W.Rows)
+		case OpEmbedPositions:
+			l.Positions = min(l.Positions, op.W.Rows)
+		case OpStoreKV, OpAttention:
+			l.Blocks = min(l.Blocks, op.KV.Layout.Blocks)
+		}
+	}
+	return l
+}
+
 // NewProgram starts an empty program for batches of up to rows rows, with the
 // logits of up to out of them.
 func NewProgram(rows, out int) *Program { return &Program{Rows: rows, Out: out} }
@@ -105,11 +136,23 @@ func (p *Program) Embed(dst, table Tensor) {
 	p.record(Op{Kind: OpEmbed, Dst: dst, W: table}, p.wide(dst), same("width", dst.Cols, table.Cols))
 }
 
+// EmbedPositions records dst = rows of table picked by Batch.Pos, which must have a row for each.
+func (p *Program) EmbedPositions(dst, table Tensor) {
+	p.record(Op{Kind: OpEmbedPositions, Dst: dst, W: table}, p.wide(dst), same("width", dst.Cols, table.Cols))
+}
+
 // RMSNorm records dst = x / sqrt(mean(x²) + eps) · w, over every w.Cols elements of a row
-// by themselves: a row, or its heads. dst may be x.
+// by themselves: a row, or its heads, which may have a row of w each. dst may be x.
 func (p *Program) RMSNorm(dst, x, w Tensor, eps float32) {
 	p.record(Op{Kind: OpRMSNorm, Dst: dst, X: x, W: w, Eps: eps}, p.wide(dst), p.wide(x),
-		same("width", dst.Cols, x.Cols), vector(w, w.Cols), check(w.Cols > 0 && x.Cols%w.Cols == 0, "rows of %d are no whole number of %d weights", x.Cols, w.Cols))
+		same("width", dst.Cols, x.Cols), normWeight(w, x))
+}
+
+// LayerNorm records dst = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias, over the elements
+// that RMSNorm would take together. bias is as wide as a row of x, or none. dst may be x.
+func (p *Program) LayerNorm(dst, x, w, bias Tensor, eps float32) {
+	p.record(Op{Kind: OpLayerNorm, Dst: dst, X: x, W: w, Bias: bias, Eps: eps}, p.wide(dst), p.wide(x),
+		same("width", dst.Cols, x.Cols), normWeight(w, x), check(bias.None() || vector(bias, x.Cols) == nil, "has %d biases for rows of %d", bias.Cols, x.Cols))
 }
 
 // MatMul records dst = x · wᵀ. dst and x must differ.
@@ -151,7 +194,23 @@ func (p *Program) Attention(dst, q Tensor, kv KV, layer int, a Attention) {
 // GLU records dst = a(gate) · up, element by element. dst may be gate.
 func (p *Program) GLU(dst, gate, up Tensor, a Activation) {
 	p.record(Op{Kind: OpGLU, Dst: dst, X: gate, Y: up, GLU: a}, p.wide(dst), p.wide(gate), p.wide(up),
-		same("width", dst.Cols, gate.Cols), same("width", dst.Cols, up.Cols), check(a >= SiLU && a <= ClampedSwiGLU, "there is no activation %d", a))
+		same("width", dst.Cols, gate.Cols), same("width", dst.Cols, up.Cols), known(a))
+}
+
+// Activate records dst = a(x), element by element. dst may be x.
+func (p *Program) Activate(dst, x Tensor, a Activation) {
+	p.record(Op{Kind: OpGLU, Dst: dst, X: x, GLU: a}, p.wide(dst), p.wide(x), same("width", dst.Cols, x.Cols), known(a),
+		check(a != ClampedSwiGLU, "activation %d needs something to multiply", a))
+}
+
+func known(a Activation) error {
+	return check(a >= SiLU && a <= SquaredReLU, "there is no activation %d", a)
+}
+
+// Temper records x = x · (1 + factor · ln(1 + floor(pos / period))) with the row's position.
+func (p *Program) Temper(x Tensor, factor float32, period int) {
+	p.record(Op{Kind: OpTemper, Dst: x, Factor: factor, Period: period}, p.wide(x),
+		check(period > 0 && period <= math.MaxInt32, "a period is %d positions", period))
 }
 
 // Gate records x = x / (1 + e^-gate), where gate is as wide as x or one value for all of a row.
@@ -297,7 +356,7 @@ func (p *Program) record(op Op, checks ...error) {
 		return
 	}
 	switch op.Kind {
-	case OpEmbed, OpRoPE, OpStoreKV, OpAttention, OpGatherRows:
+	case OpEmbed, OpEmbedPositions, OpTemper, OpRoPE, OpStoreKV, OpAttention, OpGatherRows:
 		if p.gathered {
 			p.err = fmt.Errorf("operation %d, %s: follows GatherRows", len(p.Ops), op.Kind)
 			return
@@ -327,6 +386,13 @@ func (p *Program) holds(t Tensor, rows int) error {
 
 func vector(w Tensor, n int) error {
 	return check(w.Type == gguf.F32 && w.Rows == 1 && w.Cols == n, "weight is %s (%d, %d), want F32 (1, %d)", w.Type, w.Rows, w.Cols, n)
+}
+
+// normWeight checks that w holds weights for each part of w.Cols elements of a row of x, or some
+// for all.
+func normWeight(w, x Tensor) error {
+	return check(w.Type == gguf.F32 && w.Cols > 0 && x.Cols%w.Cols == 0 && (w.Rows == 1 || w.Rows*w.Cols == x.Cols),
+		"%s weights (%d, %d) are not those of a norm of rows of %d", w.Type, w.Rows, w.Cols, x.Cols)
 }
 
 func inCache(kv KV, layer int) error {

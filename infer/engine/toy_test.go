@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -54,7 +55,7 @@ func (m *toy) forward(b *device.Batch) error {
 		}
 	}
 	p := device.NewProgram(m.options.MaxRows, m.options.MaxOut)
-	if err := b.Check(p, m.options.Blocks, toyVocab); err != nil {
+	if err := b.Check(device.Limits{Rows: p.Rows, Out: p.Out, Blocks: m.options.Blocks, Vocab: toyVocab, Positions: math.MaxInt32}); err != nil {
 		return err
 	}
 	m.out, m.outPos = m.out[:0], m.outPos[:0]

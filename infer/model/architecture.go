@@ -12,6 +12,8 @@ import (
 type architecture struct {
 	neox       bool              // RoPE turns (i, i+n/2) instead of (2i, 2i+1)
 	activation device.Activation // of the feed-forward layers; 0: SiLU
+	layerNorm  bool              // instead of RMSNorm
+	positions  bool              // a table of them instead of RoPE
 	tensors    []tensor
 
 	// read, if set, reads the keys that only this family has, and makes the choices of each
@@ -21,6 +23,8 @@ type architecture struct {
 
 // architectures are the supported values of general.architecture.
 var architectures = map[string]architecture{
+	"cohere2":       cohere2,
+	"command-r":     commandR,
 	"ernie4_5":      ernie45,
 	"dots1":         dots1,
 	"ernie4_5-moe":  ernie45MoE,
@@ -30,13 +34,17 @@ var architectures = map[string]architecture{
 	"gemma3":        gemma3,
 	"glm4":          glm4,
 	"glm4moe":       glm4MoE,
+	"gpt2":          gpt2,
 	"granite":       granite,
 	"granitemoe":    graniteMoE,
 	"hunyuan-dense": hunyuanDense,
 	"hunyuan-moe":   hunyuanMoE,
 	"llama":         llama,
 	"minimax-m2":    minimaxM2,
+	"mistral3":      mistral3,
+	"nemotron":      nemotron,
 	"olmo2":         olmo2,
+	"phi2":          phi2,
 	"phi3":          phi3,
 	"qwen2":         qwen2,
 	"qwen2moe":      qwen2MoE,
@@ -44,6 +52,8 @@ var architectures = map[string]architecture{
 	"qwen3moe":      qwen3moe,
 	"seed_oss":      seedOSS,
 	"smollm3":       smollm3,
+	"stablelm":      stableLM,
+	"starcoder2":    starCoder2,
 }
 
 // Architectures lists the supported values of general.architecture.
@@ -54,13 +64,17 @@ type slot int
 
 const (
 	tokenEmbd slot = iota
+	positionEmbd
 	outputNorm
+	outputNormBias
 	output
+	outputBias
 	ropeFreqs
 	ropeShort
 	ropeLong
 
 	attnNorm
+	attnNormBias
 	attnQ
 	attnK
 	attnV
@@ -74,6 +88,7 @@ const (
 	attnPostNorm
 
 	ffnNorm
+	ffnNormBias
 	ffnGate
 	ffnUp
 	ffnDown
@@ -158,6 +173,9 @@ func queryDim(_ *Config, l *Layer) int  { return l.Heads * l.HeadDim }
 func kvDim(_ *Config, l *Layer) int     { return l.KVHeads * l.HeadDim }
 func headDim(_ *Config, l *Layer) int   { return l.HeadDim }
 func hiddenDim(_ *Config, l *Layer) int { return l.HiddenDim }
+func heads(_ *Config, l *Layer) int     { return l.Heads }
+func kvHeads(_ *Config, l *Layer) int   { return l.KVHeads }
+func positions(c *Config, _ *Layer) int { return c.ContextLength }
 func experts(_ *Config, l *Layer) int   { return l.Routing.Experts }
 func expertDim(_ *Config, l *Layer) int { return l.ExpertDim }
 func sharedDim(_ *Config, l *Layer) int { return l.SharedDim }
@@ -188,6 +206,16 @@ var (
 		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
 		{slot: ffnNorm, name: "ffn_norm.weight", shape: shape{dim}},
 	}
+	layerNorms = slices.Concat(norms, []tensor{
+		{slot: outputNormBias, name: "output_norm.bias", shape: shape{dim}, part: lastStage, optional: true},
+		{slot: attnNormBias, name: "attn_norm.bias", shape: shape{dim}, optional: true},
+		{slot: ffnNormBias, name: "ffn_norm.bias", shape: shape{dim}, optional: true},
+	})
+	oneNorm = []tensor{ // for attention and feed-forward layer
+		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
+		{slot: attnNormBias, name: "attn_norm.bias", shape: shape{dim}, optional: true},
+		{slot: outputNormBias, name: "output_norm.bias", shape: shape{dim}, part: lastStage, optional: true},
+	}
 	attention = []tensor{
 		{slot: attnQ, name: "attn_q.weight", shape: shape{queryDim, dim}},
 		{slot: attnK, name: "attn_k.weight", shape: shape{kvDim, dim}},
@@ -212,11 +240,17 @@ var (
 		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{headDim}},
 		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{headDim}},
 	}
-	gatedFeedForward = []tensor{
+	ownNorms = []tensor{ // weights for each head
+		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{heads, headDim}, optional: true},
+		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{kvHeads, headDim}, optional: true},
+	}
+	gatedFeedForward = slices.Concat(feedForward, []tensor{
 		{slot: ffnGate, name: "ffn_gate.weight", shape: shape{hiddenDim, dim}},
+		{slot: ffnGateBias, name: "ffn_gate.bias", shape: shape{hiddenDim}, optional: true},
+	})
+	feedForward = []tensor{
 		{slot: ffnUp, name: "ffn_up.weight", shape: shape{hiddenDim, dim}},
 		{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, hiddenDim}},
-		{slot: ffnGateBias, name: "ffn_gate.bias", shape: shape{hiddenDim}, optional: true},
 		{slot: ffnUpBias, name: "ffn_up.bias", shape: shape{hiddenDim}, optional: true},
 		{slot: ffnDownBias, name: "ffn_down.bias", shape: shape{dim}, optional: true},
 	}

@@ -17,7 +17,8 @@ type Config struct {
 	ContextLength int // positions it was trained on
 	Dim           int // width of the residual stream
 	Vocab         int
-	Eps           float32 // of RMSNorm
+	Eps           float32 // of norms
+	LayerNorm     bool    // is what norms are, instead of RMSNorm
 	Layers        []Layer
 
 	// What values are multiplied by; 0: nothing.
@@ -30,6 +31,11 @@ type Config struct {
 	Predictors int // blocks behind the last layer that predict further tokens, which nobody uses
 
 	OriginalContext int // positions up to which the short factors of RoPE hold
+
+	Parallel bool // attention and feed-forward layers read the same norm
+
+	// Queries are multiplied by 1 + Temperature · ln(1 + floor(position / OriginalContext)).
+	Temperature float32
 }
 
 // Layer is the shape of one layer of a model.
@@ -73,12 +79,20 @@ func ReadConfig(f *gguf.File) (Config, error) {
 		Architecture:  name,
 		ContextLength: m.integer("context_length", 1, maxContext),
 		Dim:           m.integer("embedding_length", 1, maxDim),
-		Eps:           float32(m.float("attention.layer_norm_rms_epsilon", 0, 1)),
+		LayerNorm:     arch.layerNorm,
+	}
+	if arch.layerNorm {
+		c.Eps = float32(m.float("attention.layer_norm_epsilon", 0, 1))
+	} else {
+		c.Eps = float32(m.float("attention.layer_norm_rms_epsilon", 0, 1))
 	}
 	c.OriginalContext = m.optionalInteger("rope.scaling.original_context_length", 1, maxContext, c.ContextLength)
 	layers := m.integer("block_count", 1, maxLayers)
 	l := m.layer(c)
-	l.RoPE.NeoX = arch.neox
+	if !arch.positions {
+		l.RoPE = m.rope(l.HeadDim, c.OriginalContext)
+		l.RoPE.NeoX = arch.neox
+	}
 	l.Activation = cmp.Or(arch.activation, device.SiLU)
 	c.Layers = slices.Repeat([]Layer{l}, layers)
 	if arch.read != nil {
@@ -105,7 +119,6 @@ func (m *metadata) layer(c Config) Layer {
 		m.fail(fmt.Errorf("%s: values of %d beside keys of %d are not supported", m.key("attention.value_length"), v, l.HeadDim))
 	}
 	l.Scale = float32(1 / math.Sqrt(float64(l.HeadDim)))
-	l.RoPE = m.rope(l.HeadDim, c.OriginalContext)
 	if l.HeadDim == 0 {
 		m.fail(fmt.Errorf("%s: %d heads do not fit a width of %d", m.key("attention.head_count"), l.Heads, c.Dim))
 	}

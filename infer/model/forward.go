@@ -27,6 +27,11 @@ func (r *recording) record() {
 	if r.s.embeds {
 		r.Embed(b.X, w[tokenEmbd])
 		r.scale(b.X, c.EmbeddingScale, 0)
+		if !w[positionEmbd].None() {
+			positions := r.buffer("positions", c.Dim)
+			r.EmbedPositions(positions, w[positionEmbd])
+			r.Add(b.X, positions)
+		}
 	}
 	for i := range r.s.layers {
 		r.layer(i)
@@ -35,8 +40,11 @@ func (r *recording) record() {
 		last := r.gathered("last", c.Dim)
 		b.Logits = r.gathered("logits", c.Vocab)
 		r.GatherRows(last, b.X)
-		r.RMSNorm(last, last, w[outputNorm], c.Eps)
+		r.normInPlace(last, w[outputNorm], w[outputNormBias])
 		r.MatMul(b.Logits, w[output], last)
+		if !w[outputBias].None() {
+			r.AddBias(b.Logits, w[outputBias])
+		}
 		r.scale(b.Logits, c.LogitScale, c.LogitCap)
 		r.Candidates(b.Logits)
 	}
@@ -48,10 +56,10 @@ func (r *recording) record() {
 func (r *recording) layer(i int) {
 	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 
-	n := r.norm(x, w[attnNorm])
+	n := r.norm(x, w[attnNorm], w[attnNormBias])
 	r.add(x, r.attention(i, n), w[attnPostNorm])
 	if !w[ffnNorm].None() {
-		n = r.norm(x, w[ffnNorm])
+		n = r.norm(x, w[ffnNorm], w[ffnNormBias])
 	}
 	if w[ffnRouter].None() {
 		r.add(x, r.feedForward(l, w, n), w[ffnPostNorm])
@@ -62,7 +70,7 @@ func (r *recording) layer(i int) {
 
 // add records x += proj, which is normed and scaled before that as the model says.
 func (r *recording) add(x, proj, norm device.Tensor) {
-	r.normInPlace(proj, norm)
+	r.normInPlace(proj, norm, device.Tensor{})
 	r.scale(proj, r.m.config.ResidualScale, 0)
 	r.Add(x, proj)
 }
@@ -76,18 +84,21 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	q := r.linear("q", w[attnQ], w[attnQBias], n)
 	k := r.linear("k", w[attnK], w[attnKBias], n)
 	v := r.linear("v", w[attnV], w[attnVBias], n)
-	if !l.NormLast {
-		r.normInPlace(q, w[attnQNorm])
-		r.normInPlace(k, w[attnKNorm])
+	norms := func(wanted bool) {
+		if wanted {
+			r.normInPlace(q, w[attnQNorm], device.Tensor{})
+			r.normInPlace(k, w[attnKNorm], device.Tensor{})
+		}
 	}
+	norms(!l.NormLast)
 	if rope := l.RoPE; rope.Dims > 0 {
 		rope.Factors = r.ropeFactors()
 		r.RoPE(q, rope)
 		r.RoPE(k, rope)
 	}
-	if l.NormLast {
-		r.normInPlace(q, w[attnQNorm])
-		r.normInPlace(k, w[attnKNorm])
+	norms(l.NormLast)
+	if c := &r.m.config; c.Temperature != 0 {
+		r.Temper(q, c.Temperature, c.OriginalContext)
 	}
 	r.StoreKV(kv, layer, k, v)
 	att := r.buffer("att", q.Cols)
@@ -108,8 +119,13 @@ func (r *recording) ropeFactors() device.Tensor {
 	return w[ropeShort]
 }
 
-// feedForward records Wdown · (a(Wgate·n) · Wup·n).
+// feedForward records Wdown · (a(Wgate·n) · Wup·n), or without a gate Wdown · a(Wup·n).
 func (r *recording) feedForward(l *Layer, w *weights, n device.Tensor) device.Tensor {
+	if w[ffnGate].None() {
+		up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
+		r.Activate(up, up, l.Activation)
+		return r.linear("proj", w[ffnDown], w[ffnDownBias], up)
+	}
 	gate := r.linear("gate", w[ffnGate], w[ffnGateBias], n)
 	up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
 	r.GLU(gate, gate, up, l.Activation)
@@ -156,19 +172,28 @@ func (r *recording) shared(l *Layer, w *weights, n device.Tensor) device.Tensor 
 }
 
 // norm returns the norm of x, or x where there are no weights of one.
-func (r *recording) norm(x, w device.Tensor) device.Tensor {
+func (r *recording) norm(x, w, bias device.Tensor) device.Tensor {
 	if w.None() {
 		return x
 	}
 	n := r.buffer("norm", x.Cols)
-	r.RMSNorm(n, x, w, r.m.config.Eps)
+	r.normTo(n, x, w, bias)
 	return n
 }
 
 // normInPlace records the norm of x, or of every head of it, if the layer has one.
-func (r *recording) normInPlace(x, w device.Tensor) {
+func (r *recording) normInPlace(x, w, bias device.Tensor) {
 	if !w.None() {
-		r.RMSNorm(x, x, w, r.m.config.Eps)
+		r.normTo(x, x, w, bias)
+	}
+}
+
+// normTo records dst = the norm of x, of the model's kind.
+func (r *recording) normTo(dst, x, w, bias device.Tensor) {
+	if c := &r.m.config; c.LayerNorm {
+		r.LayerNorm(dst, x, w, bias, c.Eps)
+	} else {
+		r.RMSNorm(dst, x, w, c.Eps)
 	}
 }
 

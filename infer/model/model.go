@@ -123,6 +123,9 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	if err != nil {
 		return nil, err
 	}
+	if architectures[c.Architecture].positions && o.Context > c.ContextLength {
+		return nil, fmt.Errorf("the model has a table of %d positions, which a context of %d exceeds; choose a smaller one", c.ContextLength, o.Context)
+	}
 	o = o.withDefaults()
 	m := &Model{config: c, options: o, weightBytes: WeightBytes(f)}
 	layers := 0

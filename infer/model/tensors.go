@@ -126,7 +126,8 @@ func (c *Config) check(w wanted, t gguf.Tensor) error {
 	if !slices.Equal(significant(t.Shape), significant(shape)) {
 		return fmt.Errorf("tensor %s has shape %v, but the metadata implies %v", t.Name, t.Shape, shape)
 	}
-	if len(w.shape) == 1 && t.Type != gguf.F32 {
+	isNorm := w.slot == attnQNorm || w.slot == attnKNorm // which may have several rows
+	if (len(w.shape) == 1 || isNorm) && t.Type != gguf.F32 {
 		return fmt.Errorf("tensor %s has type %s, but norms, biases and factors must be F32", t.Name, t.Type)
 	}
 	return nil

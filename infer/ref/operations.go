@@ -1,28 +1,35 @@
 package ref
 
-import "m40-llm/infer/device"
+import (
+	"math"
+
+	"m40-llm/infer/device"
+)
 
 // operations compute an operation for the first rows of its tensors.
 var operations = map[device.OpKind]func(d *Device, op device.Op, b *device.Batch, rows int){
-	device.OpEmbed:        (*Device).embed,
-	device.OpRMSNorm:      (*Device).rmsNorm,
-	device.OpMatMul:       (*Device).matMul,
-	device.OpAddBias:      (*Device).addBias,
-	device.OpRoPE:         (*Device).rope,
-	device.OpStoreKV:      (*Device).storeKV,
-	device.OpAttention:    (*Device).attention,
-	device.OpGLU:          (*Device).glu,
-	device.OpAdd:          (*Device).addRows,
-	device.OpScale:        (*Device).scale,
-	device.OpGatherRows:   (*Device).gatherRows,
-	device.OpCandidates:   func(*Device, device.Op, *device.Batch, int) {}, // the row is read when it is asked for
-	device.OpRoute:        (*Device).route,
-	device.OpExpertMatMul: (*Device).expertProducts,
-	device.OpExpertBias:   (*Device).expertBiases,
-	device.OpExpertSum:    (*Device).expertSum,
-	device.OpGate:         (*Device).gate,
-	device.OpMultiply:     (*Device).multiply,
-	device.OpCopy:         (*Device).copyColumns,
+	device.OpEmbed:          (*Device).embed,
+	device.OpEmbedPositions: (*Device).embedPositions,
+	device.OpRMSNorm:        (*Device).norm,
+	device.OpLayerNorm:      (*Device).norm,
+	device.OpTemper:         (*Device).temper,
+	device.OpMatMul:         (*Device).matMul,
+	device.OpAddBias:        (*Device).addBias,
+	device.OpRoPE:           (*Device).rope,
+	device.OpStoreKV:        (*Device).storeKV,
+	device.OpAttention:      (*Device).attention,
+	device.OpGLU:            (*Device).glu,
+	device.OpAdd:            (*Device).addRows,
+	device.OpScale:          (*Device).scale,
+	device.OpGatherRows:     (*Device).gatherRows,
+	device.OpCandidates:     func(*Device, device.Op, *device.Batch, int) {}, // the row is read when it is asked for
+	device.OpRoute:          (*Device).route,
+	device.OpExpertMatMul:   (*Device).expertProducts,
+	device.OpExpertBias:     (*Device).expertBiases,
+	device.OpExpertSum:      (*Device).expertSum,
+	device.OpGate:           (*Device).gate,
+	device.OpMultiply:       (*Device).multiply,
+	device.OpCopy:           (*Device).copyColumns,
 }
 
 func (d *Device) embed(op device.Op, b *device.Batch, rows int) {
@@ -31,13 +38,34 @@ func (d *Device) embed(op device.Op, b *device.Batch, rows int) {
 	}
 }
 
-func (d *Device) rmsNorm(op device.Op, b *device.Batch, rows int) {
-	w := d.vector(op.W)
+func (d *Device) embedPositions(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		d.weightRow(d.row(op.Dst, r), op.W, int(b.Pos[r]))
+	}
+}
+
+func (d *Device) norm(op device.Op, b *device.Batch, rows int) {
+	n, bias := op.W.Cols, d.vector(op.Bias)
+	w := make([]float32, n)
 	for r := range rows {
 		dst, x := d.row(op.Dst, r), d.row(op.X, r)
-		for i := 0; i < op.X.Cols; i += len(w) {
-			rmsNorm(dst[i:i+len(w)], x[i:i+len(w)], w, op.Eps)
+		for i := 0; i < op.X.Cols; i += n {
+			d.weightRow(w, op.W, i/n%op.W.Rows)
+			switch {
+			case op.Kind == device.OpRMSNorm:
+				rmsNorm(dst[i:i+n], x[i:i+n], w, op.Eps)
+			case bias == nil:
+				layerNorm(dst[i:i+n], x[i:i+n], w, nil, op.Eps)
+			default:
+				layerNorm(dst[i:i+n], x[i:i+n], w, bias[i:i+n], op.Eps)
+			}
 		}
+	}
+}
+
+func (d *Device) temper(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		scale(d.row(op.Dst, r), float32(1+float64(op.Factor)*math.Log1p(float64(int(b.Pos[r])/op.Period))), 0)
 	}
 }
 
@@ -81,7 +109,11 @@ func (d *Device) attention(op device.Op, b *device.Batch, rows int) {
 
 func (d *Device) glu(op device.Op, b *device.Batch, rows int) {
 	for r := range rows {
-		glu(d.row(op.Dst, r), d.row(op.X, r), d.row(op.Y, r), op.GLU)
+		var up []float32
+		if !op.Y.None() {
+			up = d.row(op.Y, r)
+		}
+		glu(d.row(op.Dst, r), d.row(op.X, r), up, op.GLU)
 	}
 }
 

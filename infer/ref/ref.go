@@ -137,33 +137,24 @@ func (d *Device) Compile(p *device.Program) (device.Executable, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	x := &executable{d: d, p: p, blocks: math.MaxInt, vocab: math.MaxInt}
 	for i, op := range p.Ops {
 		if operations[op.Kind] == nil {
 			return nil, fmt.Errorf("operation %d, %s: is not known", i, op.Kind)
 		}
-		switch op.Kind {
-		case device.OpEmbed:
-			x.vocab = min(x.vocab, op.W.Rows)
-		case device.OpStoreKV, device.OpAttention:
-			x.blocks = min(x.blocks, op.KV.Layout.Blocks)
-		}
 	}
-	return x, nil
+	return &executable{d, p}, nil
 }
 
 type executable struct {
-	d      *Device
-	p      *device.Program
-	blocks int // least KV blocks of any cache used
-	vocab  int // least rows of any embedding table used
+	d *Device
+	p *device.Program
 }
 
 func (x *executable) Run(b *device.Batch) error {
 	if x.d.closed {
 		return errClosed
 	}
-	if err := b.Check(x.p, x.blocks, x.vocab); err != nil {
+	if err := b.Check(x.p.Limits()); err != nil {
 		return err
 	}
 	rows := len(b.Tokens)
@@ -225,10 +216,36 @@ func rmsNorm(dst, x, w []float32, eps float32) {
 	}
 }
 
-// glu: dst = a(gate) · up
+// layerNorm: dst = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias, which may be nil
+func layerNorm(dst, x, w, bias []float32, eps float32) {
+	mean, variance := 0.0, 0.0
+	for _, v := range x {
+		mean += float64(v) / float64(len(x))
+	}
+	for _, v := range x {
+		variance += (float64(v) - mean) * (float64(v) - mean) / float64(len(x))
+	}
+	scale := 1 / math.Sqrt(variance+float64(eps))
+	for i := range dst {
+		y := (float64(x[i]) - mean) * scale * float64(w[i])
+		if bias != nil {
+			y += float64(bias[i])
+		}
+		dst[i] = float32(y)
+	}
+}
+
+// glu: dst = a(gate) · up, or a(gate) if up is nil
 func glu(dst, gate, up []float32, a device.Activation) {
 	for i := range dst {
-		g, u := float64(gate[i]), float64(up[i])
+		g, u := float64(gate[i]), 1.0
+		if up != nil {
+			u = float64(up[i])
+		}
+		if a == device.SquaredReLU {
+			dst[i] = float32(max(g, 0) * max(g, 0) * u)
+			continue
+		}
 		of := g // what the sigmoid is of
 		switch a {
 		case device.GELU:

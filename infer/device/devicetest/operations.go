@@ -37,6 +37,42 @@ func (s Suite) operations(t *testing.T) {
 			return y
 		})
 	})
+	t.Run("LayerNorm", func(t *testing.T) {
+		for _, c := range []struct{ heads, weights, cols int }{{1, 1, 1}, {1, 1, 7}, {1, 1, 100}, {1, 1, 2049}, {3, 3, 7}, {5, 1, 33}, {4, 4, 64}} {
+			for _, biased := range []bool{false, true} {
+				s.compare(t, fmt.Sprintf("of %d heads of %d with %d rows of weights, biases %v", c.heads, c.cols, c.weights, biased), 2e-6, func(r *rig) device.Tensor {
+					x := r.random(c.heads*c.cols, 3)
+					w, bias := r.weight(gguf.F32, c.weights, c.cols), device.Tensor{}
+					if biased {
+						bias = r.weight(gguf.F32, 1, c.heads*c.cols)
+					}
+					r.p.LayerNorm(x, x, w, bias, 1e-5)
+					return x
+				})
+			}
+		}
+	})
+	t.Run("EmbedPositions and Temper", func(t *testing.T) {
+		for _, cols := range []int{5, 64} {
+			s.compare(t, fmt.Sprintf("of rows of %d", cols), 1e-6, func(r *rig) device.Tensor {
+				x := r.alloc(cols)
+				r.p.EmbedPositions(x, r.weight(gguf.F32, 40, cols))
+				r.p.Temper(x, 0.3, 3)
+				return x
+			})
+		}
+	})
+	t.Run("Activate", func(t *testing.T) {
+		for name, activation := range map[string]device.Activation{"SiLU": device.SiLU, "GELU": device.GELU, "squared ReLU": device.SquaredReLU} {
+			for _, cols := range []int{1, 5, 100} {
+				s.compare(t, fmt.Sprintf("by %s, of rows of %d", name, cols), 1e-6, func(r *rig) device.Tensor {
+					x := r.random(cols, 1)
+					r.p.Activate(x, x, activation)
+					return x
+				})
+			}
+		}
+	})
 	t.Run("MatMul", s.matMul)
 	t.Run("AddBias", func(t *testing.T) {
 		for _, cols := range []int{1, 5, 64, 1000} {

@@ -1,0 +1,31 @@
+package model
+
+import (
+	"slices"
+
+	"m40-llm/infer/device"
+)
+
+// Command R: attention and feed-forward layer read the same norm.
+var commandR = architecture{
+	layerNorm: true,
+	tensors:   slices.Concat(ends, oneNorm, attention, ownNorms, gatedFeedForward),
+	read: func(m *metadata, c *Config) {
+		c.LogitScale = float32(m.optionalFloat("logit_scale", 0, 1e6, 0))
+	},
+}
+
+// Command R7B and relatives: three of four layers see a window, and the rest have no RoPE.
+var cohere2 = architecture{
+	layerNorm: true,
+	tensors:   commandR.tensors,
+	read: func(m *metadata, c *Config) {
+		commandR.read(m, c)
+		m.windows(c, 4)
+		for i := range c.Layers {
+			if l := &c.Layers[i]; l.Window == 0 {
+				l.RoPE = device.RoPE{}
+			}
+		}
+	},
+}

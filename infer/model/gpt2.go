@@ -1,0 +1,17 @@
+package model
+
+import (
+	"slices"
+
+	"m40-llm/infer/device"
+)
+
+// GPT-2: positions are learned.
+var gpt2 = architecture{
+	layerNorm:  true,
+	positions:  true,
+	activation: device.GELU,
+	tensors: slices.Concat(ends, layerNorms, fusedAttention, feedForward, []tensor{
+		{slot: positionEmbd, name: "position_embd.weight", shape: shape{positions, dim}, part: firstStage},
+	}),
+}
