@@ -52,6 +52,15 @@ DEVICE void rescale(float *top, float m, float *before, float *unit)
 
 DEVICE float accumulate(float sum, float before, float v, float unit) { return fmaf(v, unit, sum * before); }
 
+// Adds a sink to the units of a query, as a unit of weight 1 and no values: sums count *before
+// times after it.
+DEVICE void add_sink(float sink, float *top, float *total, float *before)
+{
+	float unit;
+	rescale(top, sink * LOG2_E, before, &unit);
+	*total = accumulate(*total, *before, 1.0f, unit);
+}
+
 // Elements of the cache as float.
 #if defined(CACHE_F16)
 DEVICE void halves(uint32_t pair, float *v)
@@ -95,7 +104,10 @@ DEVICE float load1(const element *p) { return ldg_float(p); }
 
 template <int WIDTH> DEVICE void load(const element *p, float *v)
 {
-	if (WIDTH == 8)
+	if (WIDTH == 16) {
+		load8(p, v);
+		load8(p + 8, v + 8);
+	} else if (WIDTH == 8)
 		load8(p, v);
 	else if (WIDTH == 4)
 		load4(p, v);
@@ -113,12 +125,12 @@ struct Shared {
 	float *before; // what rescale said
 	float *unit;
 	int *first, *last; // positions that the query sees; none: last < first
-	float *q;          // (WIDTH·32)
+	float *q;          // (q_stride)
 	float *sum;        // (WIDTH·32) a of the unit
 	float *out;        // (WIDTH·32) and of the units so far
 };
 
-template <int WIDTH, int QUERIES> DEVICE Shared share(float *memory)
+template <int WIDTH, int QUERIES> DEVICE Shared share(float *memory, int q_stride)
 {
 	Shared s;
 	s.e = memory;
@@ -131,7 +143,7 @@ template <int WIDTH, int QUERIES> DEVICE Shared share(float *memory)
 	s.first = reinterpret_cast<int *>(s.unit + QUERIES);
 	s.last = s.first + QUERIES;
 	s.q = s.unit + 5 * QUERIES; // of which two are for its alignment to 16 bytes
-	s.sum = s.q + QUERIES * WIDTH * WARP;
+	s.sum = s.q + QUERIES * q_stride;
 	s.out = s.sum + QUERIES * WIDTH * WARP;
 	return s;
 }
@@ -155,7 +167,8 @@ struct Problem {
 	float *dst, *partials; // partials: memory for what units leave, or none
 	const float *q;
 	const element *cache;
-	int layer, layers, heads, kv_heads, dim;
+	int layer, layers, parts, heads, kv_heads, dim, value_dim; // parts: of the cache
+	const float *sinks; // (heads) scores of a position more, whose value is zero; or none
 	float scale, inner; // of the scores: the last factor above; what is in tanh, 0 without a cap
 	int window, block_rows, block_heads, units;
 	const int *pos, *seq, *tables;
@@ -173,14 +186,18 @@ struct Queries {
 // The place of query i in an array of (rows, all heads).
 DEVICE size_t query_at(const Queries &n, int i, int all_heads) { return (size_t)(n.row + i / n.heads) * all_heads + n.head + i % n.heads; }
 
+// Floats from query to query: a multiple of 16 bytes.
+DEVICE int stride_of(int dim) { return (dim + 3) / 4 * 4; }
+
 // score[i] += q[i]·key
 template <int WIDTH, int QUERIES> DEVICE void dots(const float *q, const element *key, int dim, float *score)
 {
+	const int stride = stride_of(dim);
 	if (dim % 8 != 0) {
 		UNROLL_BY(1) for (int d = 0; d < dim; d++) {
 			float k = load1(key + d);
 			UNROLL for (int i = 0; i < QUERIES; i++)
-				score[i] = fmaf(q[i * WIDTH * WARP + d], k, score[i]);
+				score[i] = fmaf(q[i * stride + d], k, score[i]);
 		}
 		return;
 	}
@@ -188,8 +205,8 @@ template <int WIDTH, int QUERIES> DEVICE void dots(const float *q, const element
 		float k[8];
 		load8(key + d, k);
 		UNROLL for (int i = 0; i < QUERIES; i++) {
-			float4 a = *reinterpret_cast<const float4 *>(q + i * WIDTH * WARP + d);
-			float4 b = *reinterpret_cast<const float4 *>(q + i * WIDTH * WARP + d + 4);
+			float4 a = *reinterpret_cast<const float4 *>(q + i * stride + d);
+			float4 b = *reinterpret_cast<const float4 *>(q + i * stride + d + 4);
 			score[i] = fmaf(a.x, k[0], score[i]);
 			score[i] = fmaf(a.y, k[1], score[i]);
 			score[i] = fmaf(a.z, k[2], score[i]);
@@ -248,8 +265,8 @@ template <int WIDTH, int QUERIES> DEVICE void attend_unit(const Problem &a, cons
 	const element *keys = a.cache, *values = a.cache;
 	if (low <= high) {
 		int block = a.tables[(size_t)a.seq[n.row] * a.stride + start / BLOCK_POSITIONS];
-		keys += cache_at(block, a.layer, a.layers, KEYS, n.kv_head, a.kv_heads, a.dim);
-		values += cache_at(block, a.layer, a.layers, VALUES, n.kv_head, a.kv_heads, a.dim);
+		keys += cache_at(block, a.layer, a.layers, a.parts, KEYS, n.kv_head, a.kv_heads, a.dim);
+		values += cache_at(block, a.layer, a.layers, a.parts, a.parts - 1, n.kv_head, a.kv_heads, a.dim);
 	}
 
 	float score[QUERIES] = {};
@@ -276,10 +293,10 @@ template <int WIDTH, int QUERIES> DEVICE void attend_unit(const Problem &a, cons
 
 	int d = lane * WIDTH;
 	float sum[QUERIES][WIDTH] = {};
-	if (low <= high && d < a.dim)
+	if (low <= high && d < a.value_dim)
 		weigh<WIDTH, QUERIES>(s, n, s.e + tile * BLOCK_POSITIONS, values + d, a.dim, start, low, high, sum);
 	UNROLL_BY(1) for (int turn = 0; turn < TILES; turn++) {
-		if (turn == tile && d < a.dim)
+		if (turn == tile && d < a.value_dim)
 			UNROLL for (int i = 0; i < QUERIES; i++)
 				UNROLL for (int c = 0; c < WIDTH; c++)
 					s.sum[i * WIDTH * WARP + d + c] = sum[i][c] + (turn == 0 ? 0.0f : s.sum[i * WIDTH * WARP + d + c]);
@@ -299,11 +316,12 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Problem &a, c
 		s.most[t] = NEVER;
 		s.total[t] = 0.0f;
 	}
-	for (int i = 0; i < QUERIES; i++)
-		for (int d = t; d < a.dim; d += UNIT) {
-			s.q[i * WIDTH * WARP + d] = i < n.count ? a.q[query_at(n, i, a.heads) * a.dim + d] : 0.0f;
+	for (int i = 0; i < QUERIES; i++) {
+		for (int d = t; d < a.dim; d += UNIT)
+			s.q[i * stride_of(a.dim) + d] = i < n.count ? a.q[query_at(n, i, a.heads) * a.dim + d] : 0.0f;
+		for (int d = t; d < a.value_dim; d += UNIT)
 			s.out[i * WIDTH * WARP + d] = 0.0f;
-		}
+	}
 	syncthreads();
 	n.low = s.first[0], n.high = s.last[0];
 	for (int i = 1; i < n.count; i++)
@@ -313,12 +331,12 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Problem &a, c
 		attend_unit<WIDTH, QUERIES>(a, s, n, unit);
 		if (a.partials != nullptr) {
 			for (int i = 0; i < n.count; i++) {
-				float *partial = a.partials + (query_at(n, i, a.heads) * a.units + unit) * (a.dim + 2);
+				float *partial = a.partials + (query_at(n, i, a.heads) * a.units + unit) * (a.value_dim + 2);
 				if (t == 0) {
 					partial[0] = unit_top(s, i);
 					partial[1] = unit_mass(s, i);
 				}
-				for (int d = t; d < a.dim; d += UNIT)
+				for (int d = t; d < a.value_dim; d += UNIT)
 					partial[2 + d] = s.sum[i * WIDTH * WARP + d];
 			}
 			syncthreads();
@@ -330,19 +348,25 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Problem &a, c
 		}
 		syncthreads();
 		for (int i = 0; i < n.count; i++)
-			for (int d = t; d < a.dim; d += UNIT)
+			for (int d = t; d < a.value_dim; d += UNIT)
 				s.out[i * WIDTH * WARP + d] = accumulate(s.out[i * WIDTH * WARP + d], s.before[i], s.sum[i * WIDTH * WARP + d], s.unit[i]);
 	}
 	if (a.partials != nullptr)
 		return;
+	if (t < n.count) {
+		s.before[t] = 1.0f;
+		if (a.sinks != nullptr)
+			add_sink(a.sinks[n.head + t % n.heads], &s.most[t], &s.total[t], &s.before[t]);
+	}
+	syncthreads();
 	for (int i = 0; i < n.count; i++)
-		for (int d = t; d < a.dim; d += UNIT)
-			a.dst[query_at(n, i, a.heads) * a.dim + d] = s.out[i * WIDTH * WARP + d] / s.total[i];
+		for (int d = t; d < a.value_dim; d += UNIT)
+			a.dst[query_at(n, i, a.heads) * a.value_dim + d] = s.out[i * WIDTH * WARP + d] * s.before[i] / s.total[i];
 }
 
 template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Problem &a)
 {
-	Shared s = share<WIDTH, QUERIES>(memory);
+	Shared s = share<WIDTH, QUERIES>(memory, stride_of(a.dim));
 	int group = a.heads / a.kv_heads, parts = (group + a.block_heads - 1) / a.block_heads;
 	Queries n;
 	n.kv_head = blockIdx.y / parts;
@@ -358,14 +382,14 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Proble
 	}
 }
 
-// For heads of up to dims elements.
+// For values of up to dims elements.
 #define ATTENTION(dims, queries, blocks) \
 	KERNEL(NAME(dims, queries), 128, blocks)(float *dst, float *partials, const float *q, const element *cache, \
-		int layer, int layers, int heads, int kv_heads, int dim, float scale, float inner, int window, int block_rows, int block_heads, int units, \
+		int layer, int layers, int parts, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int window, int block_rows, int block_heads, int units, \
 		const int *pos, const int *seq, const int *tables, int stride, const int *rows) \
 	{ \
 		SHARED(float, memory); \
-		attend<dims / 32, queries>(memory, {dst, partials, q, cache, layer, layers, heads, kv_heads, dim, scale, inner, window, block_rows, \
+		attend<dims / 32, queries>(memory, {dst, partials, q, cache, layer, layers, parts, heads, kv_heads, dim, value_dim, sinks, scale, inner, window, block_rows, \
 			block_heads, units, pos, seq, tables, stride, rows}); \
 	}
 
@@ -388,10 +412,13 @@ ATTENTION(256, 1, 8)
 ATTENTION(256, 2, 6)
 ATTENTION(256, 4, 4)
 ATTENTION(256, 8, 3)
+ATTENTION(512, 1, 4)
+ATTENTION(512, 2, 4)
+ATTENTION(512, 4, 3)
 
-// Adds up what the units of a row and head left: a block for each, a thread for one
-// dimension or two.
-KERNEL(MERGE, 128, 8)(float *dst, const float *partials, int heads, int dim, int window, int units, const int *pos, const int *rows)
+// Adds up what the units of a row and head left: a block for each, a thread for up to four
+// dimensions.
+KERNEL(MERGE, 128, 8)(float *dst, const float *partials, const float *sinks, int heads, int dim, int window, int units, const int *pos, const int *rows)
 {
 	SHARED(float, tops); // of the units before
 	float *before = tops + UNIT, *unit = before + UNIT;
@@ -401,7 +428,7 @@ KERNEL(MERGE, 128, 8)(float *dst, const float *partials, int heads, int dim, int
 	size_t of = (size_t)row * heads + blockIdx.x;
 	int last = pos[row] / UNIT, first = max(0, pos[row] - window + 1) / UNIT;
 	partials += of * units * (dim + 2);
-	float top = NEVER, total = 0.0f, sum[2] = {};
+	float top = NEVER, total = 0.0f, sum[4] = {}, left = 1.0f;
 	for (int begin = first; begin <= last; begin += UNIT) {
 		int count = min(UNIT, last - begin + 1);
 		const float *partial = partials + (size_t)begin * (dim + 2);
@@ -421,13 +448,15 @@ KERNEL(MERGE, 128, 8)(float *dst, const float *partials, int heads, int dim, int
 		syncthreads();
 		UNROLL_BY(4) for (int u = 0; u < count; u++, partial += dim + 2) {
 			total = accumulate(total, before[u], partial[1], unit[u]);
-			UNROLL for (int k = 0; k < 2; k++)
+			UNROLL for (int k = 0; k < 4; k++)
 				if (t + k * UNIT < dim)
 					sum[k] = accumulate(sum[k], before[u], partial[2 + t + k * UNIT], unit[u]);
 		}
 		syncthreads();
 	}
-	UNROLL for (int k = 0; k < 2; k++)
+	if (sinks != nullptr)
+		add_sink(sinks[blockIdx.x], &top, &total, &left);
+	UNROLL for (int k = 0; k < 4; k++)
 		if (t + k * UNIT < dim)
-			dst[of * dim + t + k * UNIT] = sum[k] / total;
+			dst[of * dim + t + k * UNIT] = sum[k] * left / total;
 }

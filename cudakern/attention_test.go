@@ -64,7 +64,7 @@ const attentionLayer, attentionLayers = 1, 2
 func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRig {
 	r := &attentionRig{testDevice: device(t), c: c, stride: (c.longest + 31) / 32}
 	var err error
-	r.k, err = cudakern.NewAttention(r.Context, c.half, c.heads, c.kvHeads, c.dim)
+	r.k, err = cudakern.NewAttention(r.Context, c.half, c.heads, c.kvHeads, c.dim, c.dim)
 	r.try(err)
 	store, err := cudakern.NewStoreKV(r.Context, c.half)
 	r.try(err)
@@ -115,7 +115,7 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 		workspace = r.alloc(int(bytes))
 		r.try(r.stream.Fill(workspace, 0xff, bytes))
 	}
-	r.try(r.k.Enqueue(r.stream, dst, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), r.c.limit, r.c.window, step, capacity, workspace))
+	r.try(r.k.Enqueue(r.stream, dst, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), r.c.limit, r.c.window, 0, step, capacity, workspace))
 	out := r.downloadFloats(dst, n+1)
 	if out[n] != untouched {
 		r.t.Fatalf("attention of %d rows in a bucket of %d wrote behind its last row", len(pos), capacity)
@@ -215,15 +215,15 @@ func TestAttentionIsASoftmaxOverWhatARowSees(t *testing.T) {
 func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 	e := device(t)
 	for _, c := range []struct{ heads, kvHeads, dim int }{{1, 1, 0}, {1, 1, 33}, {1, 1, 66}, {1, 1, 130}, {1, 1, 264}, {3, 2, 64}, {0, 1, 64}, {1, 0, 64}} {
-		if _, err := cudakern.NewAttention(e.Context, true, c.heads, c.kvHeads, c.dim); err == nil {
+		if _, err := cudakern.NewAttention(e.Context, true, c.heads, c.kvHeads, c.dim, c.dim); err == nil {
 			t.Errorf("%d heads over %d of %d elements were not refused", c.heads, c.kvHeads, c.dim)
 		}
 	}
-	a, err := cudakern.NewAttention(e.Context, true, 4, 2, 64)
+	a, err := cudakern.NewAttention(e.Context, true, 4, 2, 64, 64)
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 4*64))
 	cache := cudakern.Cache{Data: x, Half: true, Layers: 1, KVHeads: 2, HeadDim: 32}
-	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x); err == nil {
+	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x); err == nil {
 		t.Error("a cache of other heads was not refused")
 	}
 }

@@ -82,7 +82,7 @@ func BenchmarkAttention(b *testing.B) {
 			cache := cudakern.Cache{Half: true, Layers: layers, KVHeads: benchKVHeads, HeadDim: benchHeadDim}
 			cache.Data = e.zeros(perLayer * int64(layers))
 
-			k, err := cudakern.NewAttention(e.Context, true, benchHeads, benchKVHeads, benchHeadDim)
+			k, err := cudakern.NewAttention(e.Context, true, benchHeads, benchKVHeads, benchHeadDim, benchHeadDim)
 			e.try(err)
 			var tables, pos, seq []int32
 			for i := range c.sequences * c.context / 32 {
@@ -98,7 +98,7 @@ func BenchmarkAttention(b *testing.B) {
 			size := int64(c.capacity * benchHeads * benchHeadDim * 4)
 			dst, q := e.zeros(size), e.zeros(size)
 			seconds := repeated(b, e, layers, func(i int) error {
-				return k.Enqueue(e.stream, dst, q, cache, i, 0.0884, 0, 0, step, c.capacity, workspace)
+				return k.Enqueue(e.stream, dst, q, cache, i, 0.0884, 0, 0, 0, step, c.capacity, workspace)
 			})
 			wall, err := e.ReadBandwidth()
 			e.try(err)

@@ -26,6 +26,23 @@ type Cache struct {
 	Layers  int
 	KVHeads int
 	HeadDim int
+	Latent  int // values are so many first elements of the keys; 0: there are values beside keys
+}
+
+// parts returns 1 where there are only keys, otherwise 2.
+func (c Cache) parts() int32 {
+	if c.Latent > 0 {
+		return 1
+	}
+	return 2
+}
+
+// values returns the width of a head's value.
+func (c Cache) values() int {
+	if c.Latent > 0 {
+		return c.Latent
+	}
+	return c.HeadDim
 }
 
 // element is the name of the cache's number format in module and kernel names.

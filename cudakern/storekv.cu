@@ -3,12 +3,12 @@
 #include "rope.cuh"
 
 // The number of the first element of a head's key or value at a position.
-DEVICE size_t place(const int *table, int pos, int layer, int layers, int kind, int head, int heads, int dim)
+DEVICE size_t place(const int *table, int pos, int layer, int layers, int parts, int kind, int head, int heads, int dim)
 {
-	return cache_at(table[pos / BLOCK_POSITIONS], layer, layers, kind, head, heads, dim) + pos % BLOCK_POSITIONS * dim;
+	return cache_at(table[pos / BLOCK_POSITIONS], layer, layers, parts, kind, head, heads, dim) + pos % BLOCK_POSITIONS * dim;
 }
 
-// A thread per element of a key and of a value.
+// A thread per element of a key and of a value, if there are values.
 KERNEL(CACHE_NAME(storekv), 256, 8)(element *cache, const float *keys, const float *values, int layer, int layers, int heads, int dim,
 	const int *pos, const int *seq, const int *tables, int stride, const int *rows)
 {
@@ -16,8 +16,10 @@ KERNEL(CACHE_NAME(storekv), 256, 8)(element *cache, const float *keys, const flo
 	if (row >= *rows || col >= cols)
 		return;
 	const int *table = tables + (size_t)seq[row] * stride;
-	cache[place(table, pos[row], layer, layers, KEYS, col / dim, heads, dim) + col % dim] = to_element(keys[(size_t)row * cols + col]);
-	cache[place(table, pos[row], layer, layers, VALUES, col / dim, heads, dim) + col % dim] = to_element(values[(size_t)row * cols + col]);
+	const int parts = values ? 2 : 1;
+	cache[place(table, pos[row], layer, layers, parts, KEYS, col / dim, heads, dim) + col % dim] = to_element(keys[(size_t)row * cols + col]);
+	if (values)
+		cache[place(table, pos[row], layer, layers, parts, VALUES, col / dim, heads, dim) + col % dim] = to_element(values[(size_t)row * cols + col]);
 }
 
 // The same with RoPE before it, with the bits of rope.cu: queries are turned in place, keys
@@ -53,7 +55,7 @@ KERNEL(CACHE_NAME(storekv_rope), 256, 4)(element *cache, float *queries, int que
 	float2 v = make_float2(x[first], x[second]);
 	if (paired && kind == KEYS)
 		v = turned(v.x, v.y, angles[two]);
-	cache += place(tables + (size_t)seq[row] * stride, pos[row], layer, layers, kind, head, heads, dim);
+	cache += place(tables + (size_t)seq[row] * stride, pos[row], layer, layers, 2, kind, head, heads, dim);
 	cache[first] = to_element(v.x);
 	cache[second] = to_element(v.y);
 }

@@ -14,9 +14,9 @@ enum {
 // The vectors of y[h] = Σ p[h][j] · v[j] that begin at value d, j = first … last-1 counted
 // from the split's begin. heads and vectors are constants; of a single vector only
 // lanes lanes are wanted. p: (heads, SPLIT), y: (heads, dim), v: the split's blocks, each
-// (BLOCK, dim).
+// (BLOCK, stride) of which dim values are wanted.
 INLINE void weigh_tile(const int type, const int heads, const int vectors, int lanes, const float *p,
-                       const uint8_t *const *v, int first, int last, int dim, int d, float *y)
+                       const uint8_t *const *v, int stride, int first, int last, int dim, int d, float *y)
 {
 	const size_t size = type == TYPE_F16 ? 2 : 4;
 	vf acc[HEAD_TILE][WIDE], a[WIDE];
@@ -25,8 +25,8 @@ INLINE void weigh_tile(const int type, const int heads, const int vectors, int l
 			acc[h][k] = vf_zero();
 	for (int j = first; j < last;) {
 		int end = j / BLOCK * BLOCK + BLOCK < last ? j / BLOCK * BLOCK + BLOCK : last;
-		const uint8_t *at = v[j / BLOCK] + ((size_t)(j % BLOCK) * dim + d) * size;
-		for (; j < end; j++, at += dim * size) {
+		const uint8_t *at = v[j / BLOCK] + ((size_t)(j % BLOCK) * stride + d) * size;
+		for (; j < end; j++, at += stride * size) {
 			UNROLL for (int k = 0; k < vectors; k++)
 				a[k] = lanes < LANES ? load_weight_n(type, at, 0, lanes) : load_weight(type, at, k * LANES);
 			UNROLL for (int h = 0; h < heads; h++) {
@@ -41,25 +41,25 @@ INLINE void weigh_tile(const int type, const int heads, const int vectors, int l
 			put(y + h * dim + d + k * LANES, lanes, acc[h][k]);
 }
 
-INLINE void weigh_heads(const int type, const int heads, const float *p, const uint8_t *const *v, int first, int last,
-                        int dim, float *y)
+INLINE void weigh_heads(const int type, const int heads, const float *p, const uint8_t *const *v, int stride,
+                        int first, int last, int dim, float *y)
 {
 	int d = 0;
 	for (; d + WIDE * LANES <= dim; d += WIDE * LANES)
-		weigh_tile(type, heads, WIDE, LANES, p, v, first, last, dim, d, y);
+		weigh_tile(type, heads, WIDE, LANES, p, v, stride, first, last, dim, d, y);
 	for (; d + LANES <= dim; d += LANES)
-		weigh_tile(type, heads, 1, LANES, p, v, first, last, dim, d, y);
+		weigh_tile(type, heads, 1, LANES, p, v, stride, first, last, dim, d, y);
 	if (d < dim)
-		weigh_tile(type, heads, 1, dim - d, p, v, first, last, dim, d, y);
+		weigh_tile(type, heads, 1, dim - d, p, v, stride, first, last, dim, d, y);
 }
 
-INLINE void weigh(const int type, int heads, const float *p, const uint8_t *const *v, int first, int last, int dim,
-                  float *y)
+INLINE void weigh(const int type, int heads, const float *p, const uint8_t *const *v, int stride, int first, int last,
+                  int dim, float *y)
 {
 	for (; heads >= HEAD_TILE; heads -= HEAD_TILE, p += HEAD_TILE * SPLIT, y += HEAD_TILE * dim)
-		weigh_heads(type, HEAD_TILE, p, v, first, last, dim, y);
+		weigh_heads(type, HEAD_TILE, p, v, stride, first, last, dim, y);
 	for (; heads > 0; heads--, p += SPLIT, y += dim)
-		weigh_heads(type, 1, p, v, first, last, dim, y);
+		weigh_heads(type, 1, p, v, stride, first, last, dim, y);
 }
 
 // Turns products first … last-1 of one head into scores, and these into weights
@@ -119,18 +119,19 @@ static void merge(struct partial a, struct partial b, int dim)
 // weights (group)
 static void run_attention(const struct run *r, const struct op *op, int row, int kv_head, float *mem)
 {
-	const int dim = op->head_dim, group = op->heads / op->kv_heads;
+	const int dim = op->head_dim, values = op->value_dim, group = op->heads / op->kv_heads;
 	const size_t stride = (size_t)dim * (op->type == TYPE_F16 ? 2 : 4);
 	float *p = mem;
-	struct partial part = partials(p + group * SPLIT, group, dim);
-	struct partial all = partials(part.weight + group, group, dim);
+	struct partial part = partials(p + group * SPLIT, group, values);
+	struct partial all = partials(part.weight + group, group, values);
 	for (int h = 0; h < group; h++) {
 		all.max[h] = -INFINITY;
 		all.weight[h] = 0;
 	}
-	memset(all.sum, 0, sizeof(float) * (size_t)(group * dim));
+	memset(all.sum, 0, sizeof(float) * (size_t)(group * values));
 
-	const size_t at = (size_t)row * op->cols + (size_t)kv_head * group * dim;
+	const float *q = op->x + ((size_t)row * op->heads + (size_t)kv_head * group) * dim;
+	float *y = op->y + (size_t)row * op->cols + (size_t)kv_head * group * values;
 	const int pos = r->batch->pos[row];
 	const int32_t *table = r->batch->tables + r->batch->table_at[r->batch->seq[row]];
 	const int begin = op->window > 0 && pos >= op->window ? pos - op->window + 1 : 0;
@@ -144,26 +145,31 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 			int j0 = b * BLOCK > first ? b * BLOCK : first;
 			int j1 = b * BLOCK + BLOCK < last ? b * BLOCK + BLOCK : last;
 			const uint8_t *k = cache_at(op, block, 0, kv_head) + (size_t)(j0 % BLOCK) * stride;
-			v[b] = cache_at(op, block, 1, kv_head);
+			v[b] = cache_at(op, block, op->parts_kv - 1, kv_head);
 			if (op->type == TYPE_F16)
-				dot_f16(op->x + at, dim, group, k, stride, j1 - j0, dim, p + j0, SPLIT);
+				dot_f16(q, dim, group, k, stride, j1 - j0, dim, p + j0, SPLIT);
 			else
-				dot_f32(op->x + at, dim, group, k, stride, j1 - j0, dim, p + j0, SPLIT);
+				dot_f32(q, dim, group, k, stride, j1 - j0, dim, p + j0, SPLIT);
 		}
 		for (int h = 0; h < group; h++)
 			soften(p + h * SPLIT, first, last, op->scale, op->cap, part.max + h, part.weight + h);
 		if (op->type == TYPE_F16)
-			weigh(TYPE_F16, group, p, v, first, last, dim, part.sum);
+			weigh(TYPE_F16, group, p, v, dim, first, last, values, part.sum);
 		else
-			weigh(TYPE_F32, group, p, v, first, last, dim, part.sum);
+			weigh(TYPE_F32, group, p, v, dim, first, last, values, part.sum);
 		for (int h = 0; h < group; h++)
-			merge((struct partial){all.sum + h * dim, all.max + h, all.weight + h},
-			      (struct partial){part.sum + h * dim, part.max + h, part.weight + h}, dim);
+			merge((struct partial){all.sum + h * values, all.max + h, all.weight + h},
+			      (struct partial){part.sum + h * values, part.max + h, part.weight + h}, values);
+	}
+	for (int h = 0; op->sinks && h < group; h++) {
+		float sink = op->sinks[kv_head * group + h], one = 1;
+		memset(part.sum, 0, sizeof(float) * (size_t)values);
+		merge((struct partial){all.sum + h * values, all.max + h, all.weight + h}, (struct partial){part.sum, &sink, &one}, values);
 	}
 
 	for (int h = 0; h < group; h++)
-		for (int d = 0; d < dim; d += LANES) {
-			vf a = vf_div(get(all.sum + h * dim + d, dim - d), vf_set(all.weight[h]));
-			put(op->y + at + h * dim + d, dim - d, a);
+		for (int d = 0; d < values; d += LANES) {
+			vf a = vf_div(get(all.sum + h * values + d, values - d), vf_set(all.weight[h]));
+			put(y + h * values + d, values - d, a);
 		}
 }

@@ -292,6 +292,10 @@ func (l *lowering) attend(c C.struct_op, op device.Op) error {
 	if err := l.cache(&c, op); err != nil {
 		return err
 	}
+	var err error
+	if c.sinks, err = l.vector(op.Attention.Sinks); err != nil {
+		return err
+	}
 	c.heads, c.scale = C.int32_t(op.Attention.Heads), C.float(op.Attention.Scale)
 	c.cap = C.float(op.Attention.Cap)
 	c.window = C.int32_t(min(op.Attention.Window, math.MaxInt32))
@@ -481,6 +485,7 @@ func (l *lowering) cache(c *C.struct_op, op device.Op) error {
 	c.kv = (*C.uint8_t)(l.device.kvs[id-1].data)
 	c.layers, c.layer = C.int32_t(layout.Layers), C.int32_t(op.Layer)
 	c.kv_heads, c.head_dim = C.int32_t(layout.KVHeads), C.int32_t(layout.HeadDim)
+	c.parts_kv, c.value_dim = C.int32_t(layout.Parts()), C.int32_t(layout.ValueDim())
 	return nil
 }
 

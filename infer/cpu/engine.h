@@ -96,6 +96,8 @@ struct op {
 	uint8_t *kv; // [block][layer][K|V][kv head][BLOCK][head_dim]
 	int32_t layers, layer;
 	int32_t kv_heads, heads, head_dim;
+	int32_t parts_kv, value_dim; // OP_STORE_KV, OP_ATTENTION: 1 and less than head_dim if the cache is latent, or 2
+	const float *sinks;          // OP_ATTENTION: (heads) scores for a value of zero, or NULL
 	int32_t window; // positions a row sees, itself included; 0: all
 	float scale;    // of scores; of cosines and sines; of y for OP_SCALE; of weights for OP_ROUTE
 	float cap;      // scores or values s become cap · tanh(s / cap); 0: they stay

@@ -163,7 +163,7 @@ static void rope(const struct op *op, const float *angles, float *y)
 INLINE uint8_t *cache_at(const struct op *op, int32_t block, int part, int kv_head)
 {
 	size_t size = op->type == TYPE_F16 ? 2 : 4;
-	size_t head = (((size_t)block * op->layers + op->layer) * 2 + part) * op->kv_heads + kv_head;
+	size_t head = (((size_t)block * op->layers + op->layer) * op->parts_kv + part) * op->kv_heads + kv_head;
 	return op->kv + head * BLOCK * op->head_dim * size;
 }
 
@@ -374,7 +374,8 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 			int32_t pos = batch->pos[row];
 			int32_t block = batch->tables[batch->table_at[batch->seq[row]] + pos / BLOCK];
 			store_kv(op, block, pos % BLOCK, 0, x);
-			store_kv(op, block, pos % BLOCK, 1, z);
+			if (op->parts_kv > 1)
+				store_kv(op, block, pos % BLOCK, 1, z);
 			break;
 		}
 		case OP_GATHER_ROWS:

@@ -573,7 +573,11 @@ func (l *lowering) attention(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	attend, err := d.kernels.attention(attentionKey{cache.Half, a.Heads, cache.KVHeads, cache.HeadDim})
+	sinks, err := l.vector(a.Sinks)
+	if err != nil {
+		return err
+	}
+	attend, err := d.kernels.attention(attentionKey{cache.Half, a.Heads, cache.KVHeads, cache.HeadDim, op.KV.Layout.ValueDim()})
 	if err != nil {
 		return err
 	}
@@ -583,7 +587,7 @@ func (l *lowering) attention(op operation, at operands) error {
 		return err
 	}
 	l.add(func(s *cudakern.Stream) error {
-		return attend.Enqueue(s, at.dst, at.x, cache, op.Layer, a.Scale, a.Cap, a.Window, step, capacity, workspace)
+		return attend.Enqueue(s, at.dst, at.x, cache, op.Layer, a.Scale, a.Cap, a.Window, sinks, step, capacity, workspace)
 	})
 	return nil
 }

@@ -305,7 +305,7 @@ func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
 		return device.KV{}, fmt.Errorf("cuda: KV cache of %d blocks: %w", l.Blocks, err)
 	}
 	named := device.KV{ID: int32(len(d.kvs) + 1), Layout: l}
-	d.kvs = append(d.kvs, kv{named, cudakern.Cache{Data: at, Half: l.Type == gguf.F16, Layers: l.Layers, KVHeads: l.KVHeads, HeadDim: l.HeadDim}})
+	d.kvs = append(d.kvs, kv{named, cudakern.Cache{Data: at, Half: l.Type == gguf.F16, Layers: l.Layers, KVHeads: l.KVHeads, HeadDim: l.HeadDim, Latent: l.Latent}})
 	return named, nil
 }
 

@@ -87,7 +87,7 @@ func turnsForCache(ops []device.Op) bool {
 		return false
 	}
 	queries, keys, store := ops[0], ops[1], ops[2]
-	return queries.RoPE == keys.RoPE && keys.RoPE.HeadDim == store.KV.Layout.HeadDim && keys.RoPE.HeadDim%2 == 0 &&
+	return !store.Y.None() && queries.RoPE == keys.RoPE && keys.RoPE.HeadDim == store.KV.Layout.HeadDim && keys.RoPE.HeadDim%2 == 0 &&
 		queries.Dst.ID != keys.Dst.ID && keys.Dst == store.X && store.Y.ID != keys.Dst.ID && store.Y.ID != queries.Dst.ID &&
 		overwritten(ops[3:], keys.Dst)
 }

@@ -42,8 +42,9 @@ type kernels struct {
 
 // attentionKey is what the kernels of an attention depend on.
 type attentionKey struct {
-	half                bool // cache of float16
-	heads, kvHeads, dim int
+	half           bool // cache of float16
+	heads, kvHeads int
+	dim, values    int // of a key, of a value
 }
 
 func newKernels(c *cudakern.Context, path string) kernels {
@@ -114,7 +115,7 @@ func (k *kernels) needs(op device.Op) []need {
 		return []need{{fmt.Sprint("store ", half), func() error { return second(k.storeKV(half)) }}}
 	case device.OpAttention:
 		l := op.KV.Layout
-		key := attentionKey{l.Type == gguf.F16, op.Attention.Heads, l.KVHeads, l.HeadDim}
+		key := attentionKey{l.Type == gguf.F16, op.Attention.Heads, l.KVHeads, l.HeadDim, l.ValueDim()}
 		return []need{{fmt.Sprint("attention ", key), func() error { return second(k.attention(key)) }}}
 	case device.OpCandidates:
 		return []need{{"candidates", func() (err error) { k.reduce, err = cudakern.NewCandidates(k.context); return err }}}
@@ -180,7 +181,7 @@ func (k *kernels) storeKV(half bool) (*cudakern.StoreKV, error) {
 
 func (k *kernels) attention(key attentionKey) (*cudakern.Attention, error) {
 	return once(k.attentions, key, func() (*cudakern.Attention, error) {
-		return cudakern.NewAttention(k.context, key.half, key.heads, key.kvHeads, key.dim)
+		return cudakern.NewAttention(k.context, key.half, key.heads, key.kvHeads, key.dim, key.values)
 	})
 }
 

@@ -42,13 +42,31 @@ func (t Tensor) HasRows(row, n int) bool {
 func (t Tensor) None() bool { return t.ID == 0 }
 
 // KVLayout describes a paged KV cache: Blocks blocks, each laid out as
-// [layer][K|V][kv head][BlockSize][HeadDim].
+// [layer][K|V][kv head][BlockSize][HeadDim]. A latent cache has no V: its values are the first
+// Latent elements of its keys.
 type KVLayout struct {
 	Type    gguf.Type // F16 or F32
 	Blocks  int
 	Layers  int
 	KVHeads int
 	HeadDim int
+	Latent  int // 0: not latent
+}
+
+// ValueDim returns the width of a head's value.
+func (l KVLayout) ValueDim() int {
+	if l.Latent > 0 {
+		return l.Latent
+	}
+	return l.HeadDim
+}
+
+// Parts returns 1 where there are only keys, otherwise 2.
+func (l KVLayout) Parts() int {
+	if l.Latent > 0 {
+		return 1
+	}
+	return 2
 }
 
 // Bytes returns the size of the whole cache.
@@ -57,7 +75,7 @@ func (l KVLayout) Bytes() int64 { return int64(l.Blocks) * l.BlockBytes() }
 // BlockBytes returns the size of one block over all layers.
 func (l KVLayout) BlockBytes() int64 {
 	_, b := l.Type.Block()
-	return int64(l.Layers) * 2 * int64(l.KVHeads) * BlockSize * int64(l.HeadDim) * int64(b)
+	return int64(l.Layers) * int64(l.Parts()) * int64(l.KVHeads) * BlockSize * int64(l.HeadDim) * int64(b)
 }
 
 // KV names a KV cache that a device owns.

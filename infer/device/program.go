@@ -46,6 +46,7 @@ type Attention struct {
 	Scale  float32 // of the scores, before the softmax
 	Cap    float32 // scaled scores s become Cap · tanh(s / Cap); 0: they stay
 	Window int     // positions a row sees, itself included; 0: all
+	Sinks  Tensor  // (1, Heads) F32 scores of a position more, whose value is zero; or none
 }
 
 // Activation is a function of a feed-forward layer.
@@ -175,18 +176,25 @@ func (p *Program) RoPE(x Tensor, r RoPE) {
 }
 
 // StoreKV records the copy of k and v into layer layer of the cache, at each
-// row's position.
+// row's position. v is none for a latent cache.
 func (p *Program) StoreKV(kv KV, layer int, k, v Tensor) {
 	width := kv.Layout.KVHeads * kv.Layout.HeadDim
-	p.record(Op{Kind: OpStoreKV, KV: kv, Layer: layer, X: k, Y: v}, p.wide(k), p.wide(v),
-		same("k width", k.Cols, width), same("v width", v.Cols, width), inCache(kv, layer))
+	values := p.wide(v)
+	if values == nil {
+		values = same("v width", v.Cols, width)
+	}
+	if kv.Layout.Latent > 0 {
+		values = check(v.None(), "values have no place in a latent cache")
+	}
+	p.record(Op{Kind: OpStoreKV, KV: kv, Layer: layer, X: k, Y: v}, p.wide(k), values, same("k width", k.Cols, width), inCache(kv, layer))
 }
 
 // Attention records dst = attention of q over layer layer of the cache. dst and
 // q must differ.
 func (p *Program) Attention(dst, q Tensor, kv KV, layer int, a Attention) {
 	p.record(Op{Kind: OpAttention, Dst: dst, X: q, KV: kv, Layer: layer, Attention: a}, p.wide(dst), p.wide(q), distinct(dst, q),
-		same("q width", q.Cols, a.Heads*kv.Layout.HeadDim), same("width", dst.Cols, q.Cols), inCache(kv, layer),
+		same("q width", q.Cols, a.Heads*kv.Layout.HeadDim), same("width", dst.Cols, a.Heads*kv.Layout.ValueDim()), inCache(kv, layer),
+		check(a.Sinks.None() || vector(a.Sinks, a.Heads) == nil, "has %d sinks for %d heads", a.Sinks.Cols, a.Heads),
 		check(a.Cap >= 0 && !math.IsInf(float64(a.Cap), 0), "scores cannot be capped at %g", a.Cap),
 		check(a.Heads > 0 && a.Heads%kv.Layout.KVHeads == 0, "has %d heads over %d kv heads", a.Heads, kv.Layout.KVHeads))
 }

@@ -26,6 +26,7 @@ var architectures = map[string]architecture{
 	"cohere2":       cohere2,
 	"command-r":     commandR,
 	"ernie4_5":      ernie45,
+	"deepseek2":     deepseek2,
 	"dots1":         dots1,
 	"ernie4_5-moe":  ernie45MoE,
 	"exaone4":       exaone4,
@@ -35,6 +36,7 @@ var architectures = map[string]architecture{
 	"glm4":          glm4,
 	"glm4moe":       glm4MoE,
 	"gpt2":          gpt2,
+	"gpt-oss":       gptOSS,
 	"granite":       granite,
 	"granitemoe":    graniteMoE,
 	"hunyuan-dense": hunyuanDense,
@@ -86,6 +88,13 @@ const (
 	attnQNorm
 	attnKNorm
 	attnPostNorm
+	attnSinks
+	attnQA
+	attnQANorm
+	attnKVA
+	attnKVANorm
+	attnKB
+	attnVB
 
 	ffnNorm
 	ffnNormBias
@@ -124,7 +133,8 @@ type tensor struct {
 
 	optional bool
 
-	before, after []size // outputs that the file's tensor has beside these: see fused
+	made          *making // of a tensor of another shape
+	before, after []size  // outputs that the file's tensor has beside these: see fused
 }
 
 // fused declares tensors that are one in the file: the outputs of each follow those of the one
@@ -140,6 +150,13 @@ func fused(name string, tensors ...tensor) []tensor {
 		}
 	}
 	return tensors
+}
+
+// making says how a weight is made of a tensor of shape shape, whose values are given by rows. It
+// becomes F32 if the tensor is, and F16 otherwise.
+type making struct {
+	shape shape
+	make  func(c *Config, l *Layer, values []float32) []float32
 }
 
 // part says which stages hold a tensor.

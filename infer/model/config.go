@@ -44,6 +44,10 @@ type Layer struct {
 
 	KVHeads    int
 	HeadDim    int
+	ValueDim   int // of a head
+	PlainDim   int // of a head's key that RoPE does not turn; with Latent
+	QueryRank  int // values that queries are made of; 0: of all
+	Latent     int // values of a position that all heads make their keys and values of; 0: they have their own
 	HiddenDim  int // width of the feed-forward layer
 	Activation device.Activation
 	Routing    device.Routing // of the experts of the feed-forward layer, if it has any
@@ -98,6 +102,11 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	if arch.read != nil {
 		arch.read(&m, &c)
 	}
+	for _, l := range c.Layers {
+		if l.Latent == 0 && l.ValueDim != l.HeadDim {
+			m.fail(fmt.Errorf("%s: values of %d beside keys of %d are not supported", m.key("attention.value_length"), l.ValueDim, l.HeadDim))
+		}
+	}
 	m.refuseUnread()
 	if m.err == nil {
 		c.Vocab, m.err = vocabulary(f)
@@ -115,9 +124,7 @@ func (m *metadata) layer(c Config) Layer {
 		m.fail(fmt.Errorf("%s: %d query heads cannot share %d kv heads evenly", m.key("attention.head_count_kv"), l.Heads, l.KVHeads))
 	}
 	l.HeadDim = m.optionalInteger("attention.key_length", 1, maxDim, c.Dim/l.Heads)
-	if v := m.optionalInteger("attention.value_length", 1, maxDim, l.HeadDim); v != l.HeadDim {
-		m.fail(fmt.Errorf("%s: values of %d beside keys of %d are not supported", m.key("attention.value_length"), v, l.HeadDim))
-	}
+	l.ValueDim = m.optionalInteger("attention.value_length", 1, maxDim, l.HeadDim)
 	l.Scale = float32(1 / math.Sqrt(float64(l.HeadDim)))
 	if l.HeadDim == 0 {
 		m.fail(fmt.Errorf("%s: %d heads do not fit a width of %d", m.key("attention.head_count"), l.Heads, c.Dim))

@@ -78,6 +78,9 @@ func (r *recording) add(x, proj, norm device.Tensor) {
 // attention records Wo · attention(RoPE(Wq·n), RoPE(Wk·n), Wv·n), and the norms of queries and
 // keys that the layer has.
 func (r *recording) attention(i int, n device.Tensor) device.Tensor {
+	if r.m.config.Layers[r.s.first+i].Latent > 0 {
+		return r.latentAttention(i, n)
+	}
 	l, w := &r.m.config.Layers[r.s.first+i], &r.s.layers[i]
 	kv, layer := r.s.kv[r.s.places[i].cache], r.s.places[i].layer
 
@@ -102,7 +105,9 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	}
 	r.StoreKV(kv, layer, k, v)
 	att := r.buffer("att", q.Cols)
-	r.Attention(att, q, kv, layer, l.Attention)
+	how := l.Attention
+	how.Sinks = w[attnSinks]
+	r.Attention(att, q, kv, layer, how)
 	return r.linear("proj", w[attnOutput], w[attnOutputBias], att)
 }
 

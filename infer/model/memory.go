@@ -140,10 +140,12 @@ type kvPlace struct{ cache, layer int }
 // kvLayouts returns the caches of layers and where in them each layer is.
 func kvLayouts(t gguf.Type, blocks int, layers []Layer) (caches KVLayouts, places []kvPlace) {
 	for _, l := range layers {
-		i := slices.IndexFunc(caches, func(c device.KVLayout) bool { return c.KVHeads == l.KVHeads && c.HeadDim == l.HeadDim })
+		i := slices.IndexFunc(caches, func(c device.KVLayout) bool {
+			return c.KVHeads == l.KVHeads && c.HeadDim == l.HeadDim && c.Latent == l.Latent
+		})
 		if i < 0 {
 			i = len(caches)
-			caches = append(caches, device.KVLayout{Type: t, Blocks: blocks, KVHeads: l.KVHeads, HeadDim: l.HeadDim})
+			caches = append(caches, device.KVLayout{Type: t, Blocks: blocks, KVHeads: l.KVHeads, HeadDim: l.HeadDim, Latent: l.Latent})
 		}
 		places = append(places, kvPlace{i, caches[i].Layers})
 		caches[i].Layers++

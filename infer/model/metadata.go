@@ -200,8 +200,14 @@ func (m *metadata) yarn(r *device.RoPE, original int) {
 		return float64(r.Dims) * math.Log(float64(original)/(turns*2*math.Pi)) / (2 * math.Log(r.Base))
 	}
 	r.Scale = 1 / factor
-	r.Low = max(math.Floor(pair(fast)), 0)
-	r.High = max(min(math.Ceil(pair(slow)), float64(r.Dims-1)), r.Low+1e-3)
+	low, high := pair(fast), pair(slow)
+	// The published gpt-oss models mix the frequencies between these two as they come out, which
+	// their files do not say.
+	if m.optionalBool("rope.scaling.yarn_truncate", m.prefix != "gpt-oss" || original != 4096) {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	r.Low = max(low, 0)
+	r.High = max(min(high, float64(r.Dims-1)), r.Low+1e-3)
 	log := 0.1 * math.Log(factor)
 	r.Magnitude = float32((1 + log) / (1 + log*m.optionalFloat("rope.scaling.yarn_log_multiplier", 0, 1e3, 0)))
 }

@@ -2,8 +2,10 @@ package model
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -51,16 +53,23 @@ func (c *Config) wanted() (list []wanted) {
 type found struct {
 	wanted
 	gguf.Tensor
-	first int // of its outputs in the file's tensor
+	first int                    // of its outputs in the file's tensor
+	data  func() ([]byte, error) // if set, makes the weight of the tensor
 }
 
 // source tells the data of tensors apart: two places may want the same.
 type source struct {
 	name  string
 	first int
+	made  slot // what a weight is that is made of a tensor
 }
 
-func (f found) source() source { return source{f.Name, f.first} }
+func (f found) source() source {
+	if f.data != nil {
+		return source{f.Name, f.first, f.slot}
+	}
+	return source{f.Name, f.first, 0}
+}
 
 // find returns the tensors in f that the model uses. It fails if f lacks one or has one of
 // another shape, or one that the architecture has no place for: that means a computation
@@ -88,7 +97,10 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 			return nil, err
 		}
 		used[t.Name], filled[at] = true, true
-		found := found{w, t, c.sum(w.before, w.layer)}
+		found := found{w, t, c.sum(w.before, w.layer), nil}
+		if w.made != nil {
+			found.makeOf(c, t)
+		}
 		if len(w.before)+len(w.after) > 0 {
 			t.Shape = significant(t.Shape)
 			found.Tensor = t.Slice(found.first, w.shape[0](c, &c.Layers[w.layer]))
@@ -108,6 +120,30 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 	return list, nil
 }
 
+// makeOf has the weight made of a tensor of the file.
+func (f *found) makeOf(c *Config, t gguf.Tensor) {
+	f.Type = gguf.F16
+	if t.Type == gguf.F32 {
+		f.Type = gguf.F32
+	}
+	typ, layer, build := f.Type, &c.Layers[f.layer], f.made.make
+	f.data = func() ([]byte, error) {
+		values := make([]float32, t.Elements())
+		if err := gguf.Dequantize(t.Type, t.Data, values); err != nil {
+			return nil, err
+		}
+		var data []byte
+		for _, v := range build(c, layer, values) {
+			if typ == gguf.F32 {
+				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+			} else {
+				data = binary.LittleEndian.AppendUint16(data, gguf.F32ToF16(v))
+			}
+		}
+		return data, nil
+	}
+}
+
 // sum returns the sum of sizes of a layer.
 func (c *Config) sum(sizes []size, layer int) (sum int) {
 	for _, size := range sizes {
@@ -119,7 +155,11 @@ func (c *Config) sum(sizes []size, layer int) (sum int) {
 // check returns an error if t has not the shape that w declares.
 func (c *Config) check(w wanted, t gguf.Tensor) error {
 	var shape []int // as in the file: inputs first
-	for _, size := range slices.Backward(w.shape) {
+	of := w.shape
+	if w.made != nil {
+		of = w.made.shape
+	}
+	for _, size := range slices.Backward(of) {
 		shape = append(shape, size(c, &c.Layers[w.layer]))
 	}
 	shape[len(shape)-1] += c.sum(w.before, w.layer) + c.sum(w.after, w.layer)

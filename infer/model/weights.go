@@ -63,7 +63,14 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 	if err := l.fetch(t); err != nil {
 		return device.Tensor{}, err
 	}
-	w, err := dev.Upload(t.Type, t.rows, t.cols, t.Data)
+	data := t.Data
+	if t.data != nil {
+		var err error
+		if data, err = t.data(); err != nil {
+			return device.Tensor{}, fmt.Errorf("tensor %s: %w", t.Name, err)
+		}
+	}
+	w, err := dev.Upload(t.Type, t.rows, t.cols, data)
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("tensor %s: %w", t.Name, err)
 	}

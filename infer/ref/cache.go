@@ -32,9 +32,9 @@ func newCache(l device.KVLayout) (cache, error) {
 func (c *cache) at(layer, kind, head int, table []int32, pos int) []float32 {
 	block := &c.blocks[table[pos/device.BlockSize]]
 	if *block == nil {
-		*block = make([]float32, c.Layers*2*c.KVHeads*device.BlockSize*c.HeadDim)
+		*block = make([]float32, c.Layers*c.Parts()*c.KVHeads*device.BlockSize*c.HeadDim)
 	}
-	i := (layer*2+kind)*c.KVHeads + head
+	i := (layer*c.Parts()+min(kind, c.Parts()-1))*c.KVHeads + head
 	i = (i*device.BlockSize + pos%device.BlockSize) * c.HeadDim
 	return (*block)[i : i+c.HeadDim]
 }
@@ -43,7 +43,9 @@ func (c *cache) store(layer int, table []int32, pos int, k, v []float32) {
 	for h := range c.KVHeads {
 		for i := range c.HeadDim {
 			c.at(layer, keys, h, table, pos)[i] = c.round(k[h*c.HeadDim+i])
-			c.at(layer, values, h, table, pos)[i] = c.round(v[h*c.HeadDim+i])
+			if c.Latent == 0 {
+				c.at(layer, values, h, table, pos)[i] = c.round(v[h*c.HeadDim+i])
+			}
 		}
 	}
 }
@@ -56,8 +58,8 @@ func (c *cache) round(x float32) float32 {
 }
 
 // attend: dst = softmax(capped(q·kᵀ·scale)) · v for every query head, over the positions
-// that a row at pos sees.
-func (c *cache) attend(dst, q []float32, layer int, a device.Attention, table []int32, pos int) {
+// that a row at pos sees. sinks are scores of the heads for a value of zero, or nil.
+func (c *cache) attend(dst, q, sinks []float32, layer int, a device.Attention, table []int32, pos int) {
 	first := 0
 	if a.Window > 0 {
 		first = max(0, pos-a.Window+1)
@@ -68,21 +70,27 @@ func (c *cache) attend(dst, q []float32, layer int, a device.Attention, table []
 		query := q[h*c.HeadDim : (h+1)*c.HeadDim]
 
 		top := math.Inf(-1)
+		if sinks != nil {
+			top = float64(sinks[h])
+		}
 		for p := first; p <= pos; p++ {
 			weights[p] = capped(dot(query, c.at(layer, keys, kvHead, table, p))*float64(a.Scale), float64(a.Cap))
 			top = max(top, weights[p])
 		}
 		sum := 0.0
+		if sinks != nil {
+			sum = math.Exp(float64(sinks[h]) - top)
+		}
 		for p := first; p <= pos; p++ {
 			weights[p] = math.Exp(weights[p] - top)
 			sum += weights[p]
 		}
-		for i := range c.HeadDim {
+		for i := range c.ValueDim() {
 			mean := 0.0
 			for p := first; p <= pos; p++ {
 				mean += weights[p] * float64(c.at(layer, values, kvHead, table, p)[i])
 			}
-			dst[h*c.HeadDim+i] = float32(mean / sum)
+			dst[h*c.ValueDim()+i] = float32(mean / sum)
 		}
 	}
 }

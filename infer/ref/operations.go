@@ -96,14 +96,18 @@ func (d *Device) rope(op device.Op, b *device.Batch, rows int) {
 func (d *Device) storeKV(op device.Op, b *device.Batch, rows int) {
 	c := &d.caches[op.KV.ID-1]
 	for r := range rows {
-		c.store(op.Layer, b.Tables[b.Seq[r]], int(b.Pos[r]), d.row(op.X, r), d.row(op.Y, r))
+		var values []float32
+		if !op.Y.None() {
+			values = d.row(op.Y, r)
+		}
+		c.store(op.Layer, b.Tables[b.Seq[r]], int(b.Pos[r]), d.row(op.X, r), values)
 	}
 }
 
 func (d *Device) attention(op device.Op, b *device.Batch, rows int) {
 	c := &d.caches[op.KV.ID-1]
 	for r := range rows {
-		c.attend(d.row(op.Dst, r), d.row(op.X, r), op.Layer, op.Attention, b.Tables[b.Seq[r]], int(b.Pos[r]))
+		c.attend(d.row(op.Dst, r), d.row(op.X, r), d.vector(op.Attention.Sinks), op.Layer, op.Attention, b.Tables[b.Seq[r]], int(b.Pos[r]))
 	}
 }
 

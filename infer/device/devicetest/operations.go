@@ -412,37 +412,55 @@ func (s Suite) attention(t *testing.T) {
 		scale                 float32
 		tolerance, inputScale float64
 		limit                 float32
+		latent                int // width of values that are parts of keys
+		sinks                 bool
 	}{
-		{gguf.F32, 1, 1, 16, 0, 0.25, 2e-6, 1, 0},
-		{gguf.F32, 4, 2, 16, 0, 0.25, 2e-6, 1, 0},
-		{gguf.F32, 6, 2, 64, 0, 0.125, 2e-6, 1, 0},
-		{gguf.F32, 8, 1, 128, 0, 0.0884, 2e-6, 1, 0},
-		{gguf.F32, 3, 3, 7, 0, 0.4, 2e-6, 1, 0},
-		{gguf.F32, 2, 1, 80, 0, 0.1, 2e-6, 1, 0},
-		{gguf.F32, 4, 2, 16, 1, 0.25, 2e-6, 1, 0},
-		{gguf.F32, 4, 2, 16, 16, 0.25, 2e-6, 1, 0},
-		{gguf.F32, 4, 2, 16, 50, 0.25, 2e-6, 1, 0},
-		{gguf.F32, 4, 2, 16, 0, 0.25, 5e-5, 30, 0}, // scores in the hundreds: one position takes nearly all
-		{gguf.F16, 4, 2, 16, 0, 0.25, 2e-6, 1, 0},
-		{gguf.F16, 6, 2, 64, 33, 0.125, 2e-6, 1, 0},
-		{gguf.F16, 3, 1, 7, 0, 0.4, 2e-6, 1, 0},
-		{gguf.F32, 4, 2, 16, 16, 0.25, 1e-5, 30, 50},
-		{gguf.F16, 6, 2, 64, 0, 0.125, 2e-6, 1, 0.5},
+		{gguf.F32, 1, 1, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
+		{gguf.F32, 4, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
+		{gguf.F32, 6, 2, 64, 0, 0.125, 2e-6, 1, 0, 0, false},
+		{gguf.F32, 8, 1, 128, 0, 0.0884, 2e-6, 1, 0, 0, false},
+		{gguf.F32, 3, 3, 7, 0, 0.4, 2e-6, 1, 0, 0, false},
+		{gguf.F32, 2, 1, 80, 0, 0.1, 2e-6, 1, 0, 0, false},
+		{gguf.F32, 4, 2, 16, 1, 0.25, 2e-6, 1, 0, 0, false},
+		{gguf.F32, 4, 2, 16, 16, 0.25, 2e-6, 1, 0, 0, false},
+		{gguf.F32, 4, 2, 16, 50, 0.25, 2e-6, 1, 0, 0, false},
+		{gguf.F32, 4, 2, 16, 0, 0.25, 5e-5, 30, 0, 0, false}, // scores in the hundreds: one position takes nearly all
+		{gguf.F16, 4, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
+		{gguf.F16, 6, 2, 64, 33, 0.125, 2e-6, 1, 0, 0, false},
+		{gguf.F16, 3, 1, 7, 0, 0.4, 2e-6, 1, 0, 0, false},
+		{gguf.F32, 4, 2, 16, 16, 0.25, 1e-5, 30, 50, 0, false},
+		{gguf.F16, 6, 2, 64, 0, 0.125, 2e-6, 1, 0.5, 0, false},
+		{gguf.F32, 6, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, true},
+		{gguf.F16, 4, 4, 64, 20, 0.125, 2e-6, 3, 0, 0, true},
+		{gguf.F32, 6, 1, 40, 0, 0.2, 2e-6, 1, 0, 24, false},
+		{gguf.F16, 5, 1, 20, 33, 0.2, 2e-6, 1, 0, 7, true},
+		{gguf.F16, 9, 1, 544, 0, 0.05, 3e-6, 1, 0, 512, false},
+		{gguf.F32, 2, 1, 288, 0, 0.05, 3e-6, 1, 0, 0, false},
 	} {
-		name := fmt.Sprintf("%s cache, %d heads over %d of %d, window %d, capped at %g, inputs of size %g", c.typ, c.heads, c.kvHeads, c.dim, c.window, c.limit, c.inputScale)
+		name := fmt.Sprintf("%s cache, %d heads over %d of %d, window %d, capped at %g, inputs of size %g, values of %d, sinks %t", c.typ, c.heads, c.kvHeads, c.dim, c.window, c.limit, c.inputScale, c.latent, c.sinks)
 		t.Run(name, func(t *testing.T) {
 			const chunk, chunks = 33, 4
 			build := func(dev device.Device) (*rig, device.Tensor) {
 				r := newRig(t, dev, chunk)
-				kv := r.kv(device.KVLayout{Type: c.typ, Blocks: 7, Layers: 2, KVHeads: c.kvHeads, HeadDim: c.dim})
+				kv := r.kv(device.KVLayout{Type: c.typ, Blocks: 7, Layers: 2, KVHeads: c.kvHeads, HeadDim: c.dim, Latent: c.latent})
 				q := r.random(c.heads*c.dim, c.inputScale)
 				k := r.random(c.kvHeads*c.dim, c.inputScale)
 				v := r.random(c.kvHeads*c.dim, 1)
 				// The other layer must not show through.
-				r.p.StoreKV(kv, 0, v, k)
-				r.p.StoreKV(kv, 1, k, v)
-				out := r.alloc(c.heads * c.dim)
-				r.p.Attention(out, q, kv, 1, device.Attention{Heads: c.heads, Scale: c.scale, Window: c.window, Cap: c.limit})
+				how, values := device.Attention{Heads: c.heads, Scale: c.scale, Window: c.window, Cap: c.limit}, c.dim
+				if c.sinks {
+					how.Sinks = r.vector(normal(r.rng, c.heads, 2))
+				}
+				if c.latent > 0 {
+					values = c.latent
+					r.p.StoreKV(kv, 0, v, device.Tensor{})
+					r.p.StoreKV(kv, 1, k, device.Tensor{})
+				} else {
+					r.p.StoreKV(kv, 0, v, k)
+					r.p.StoreKV(kv, 1, k, v)
+				}
+				out := r.alloc(c.heads * values)
+				r.p.Attention(out, q, kv, 1, how)
 				return r, out
 			}
 			want, wantOut := build(open(t, openRef))

@@ -1,0 +1,26 @@
+package model
+
+import (
+	"slices"
+
+	"m40-llm/infer/device"
+)
+
+// gpt-oss: every other layer sees a window, heads have sinks, and all products biases.
+var gptOSS = architecture{
+	neox:       true,
+	activation: device.ClampedSwiGLU,
+	tensors: slices.Concat(ends, attention, mixtureOfExperts, []tensor{
+		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
+		{slot: attnSinks, name: "attn_sinks.weight", shape: shape{heads}},
+		{slot: ffnNorm, name: "post_attention_norm.weight", shape: shape{dim}},
+		{slot: ffnRouterBias, name: "ffn_gate_inp.bias", shape: shape{experts}},
+		{slot: ffnGateExpertsBias, name: "ffn_gate_exps.bias", shape: shape{experts, expertDim}},
+		{slot: ffnUpExpertsBias, name: "ffn_up_exps.bias", shape: shape{experts, expertDim}},
+		{slot: ffnDownExpertsBias, name: "ffn_down_exps.bias", shape: shape{experts, dim}},
+	}),
+	read: func(m *metadata, c *Config) {
+		m.windows(c, 2)
+		m.experts(c, mixture{normalize: true, width: wholeWidth})
+	},
+}
