@@ -33,6 +33,7 @@ var architectures = map[string]architecture{
 	"gemma":         gemma,
 	"gemma2":        gemma2,
 	"gemma3":        gemma3,
+	"gemma4":        gemma4,
 	"glm4":          glm4,
 	"glm4moe":       glm4MoE,
 	"gpt2":          gpt2,
@@ -89,6 +90,7 @@ const (
 	attnKNorm
 	attnPostNorm
 	attnSinks
+	attnVNorm
 	attnQA
 	attnQANorm
 	attnKVA
@@ -119,6 +121,19 @@ const (
 	ffnSharedDown
 	ffnSharedInput
 	ffnPostNorm
+	ffnMLPPostNorm
+	ffnExpertsNorm
+	ffnExpertsPostNorm
+	ffnRouterNorm
+	ffnExpertScales
+
+	tokenPerLayer // what layers get of a token's own
+	perLayerProj
+	perLayerNorm
+	perLayerGate
+	perLayerOut
+	perLayerPostNorm
+	layerScale
 
 	slots // their number
 )
@@ -132,6 +147,7 @@ type tensor struct {
 	part  part
 
 	optional bool
+	fill     float32 // if not 0, all elements where the file has no such tensor
 
 	made          *making // of a tensor of another shape
 	before, after []size  // outputs that the file's tensor has beside these: see fused
@@ -187,7 +203,6 @@ func (s shape) dims(c *Config, l *Layer) (rows, cols int) {
 func dim(c *Config, _ *Layer) int       { return c.Dim }
 func vocab(c *Config, _ *Layer) int     { return c.Vocab }
 func queryDim(_ *Config, l *Layer) int  { return l.Heads * l.HeadDim }
-func kvDim(_ *Config, l *Layer) int     { return l.KVHeads * l.HeadDim }
 func headDim(_ *Config, l *Layer) int   { return l.HeadDim }
 func hiddenDim(_ *Config, l *Layer) int { return l.HiddenDim }
 func heads(_ *Config, l *Layer) int     { return l.Heads }
@@ -196,7 +211,16 @@ func positions(c *Config, _ *Layer) int { return c.ContextLength }
 func experts(_ *Config, l *Layer) int   { return l.Routing.Experts }
 func expertDim(_ *Config, l *Layer) int { return l.ExpertDim }
 func sharedDim(_ *Config, l *Layer) int { return l.SharedDim }
-func one(*Config, *Layer) int           { return 1 }
+
+// kvDim is the width of all keys, and of all values, that a layer has of its own.
+func kvDim(_ *Config, l *Layer) int {
+	if l.CacheBack > 0 {
+		return 0
+	}
+	return l.KVHeads * l.HeadDim
+}
+
+func one(*Config, *Layer) int { return 1 }
 
 // ropePairs is the number of pairs that layers with RoPE turn.
 func ropePairs(c *Config, _ *Layer) (pairs int) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"m40-llm/infer/device"
@@ -27,6 +26,8 @@ type Config struct {
 	LogitScale     float32
 
 	LogitCap float32 // logits l become LogitCap · tanh(l / LogitCap); 0: they stay
+
+	PerLayer int // width of what each layer gets of a token's own embedding for it; 0: none
 
 	Predictors int // blocks behind the last layer that predict further tokens, which nobody uses
 
@@ -55,6 +56,8 @@ type Layer struct {
 	SharedDim  int            // width of the experts that every row uses, together
 	RoPE       device.RoPE    // of no dimensions: there is none
 	NormLast   bool           // queries and keys are normed after RoPE, not before
+	Unfactored bool           // RoPE has no factors, even if others of the model have
+	CacheBack  int            // how many layers before it is the one whose keys and values it reads; 0: it has its own
 }
 
 // Limits of what a file may claim, far above any real model, so that no product
@@ -92,13 +95,16 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	}
 	c.OriginalContext = m.optionalInteger("rope.scaling.original_context_length", 1, maxContext, c.ContextLength)
 	layers := m.integer("block_count", 1, maxLayers)
-	l := m.layer(c)
-	if !arch.positions {
-		l.RoPE = m.rope(l.HeadDim, c.OriginalContext)
-		l.RoPE.NeoX = arch.neox
+	m.layers = layers
+	for m.layer = range layers {
+		l := m.readLayer(c)
+		if !arch.positions {
+			l.RoPE = m.rope(l.HeadDim, c.OriginalContext)
+			l.RoPE.NeoX = arch.neox
+		}
+		l.Activation = cmp.Or(arch.activation, device.SiLU)
+		c.Layers = append(c.Layers, l)
 	}
-	l.Activation = cmp.Or(arch.activation, device.SiLU)
-	c.Layers = slices.Repeat([]Layer{l}, layers)
 	if arch.read != nil {
 		arch.read(&m, &c)
 	}
@@ -114,8 +120,8 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	return c, m.err
 }
 
-// layer reads what the layers of c have in common.
-func (m *metadata) layer(c Config) Layer {
+// readLayer reads what a layer of c has in every family.
+func (m *metadata) readLayer(c Config) Layer {
 	l := Layer{HiddenDim: m.integer("feed_forward_length", 1, maxDim)}
 	l.Heads = m.integer("attention.head_count", 1, maxHeads)
 	l.Window = m.optionalInteger("attention.sliding_window", 0, maxContext, 0)

@@ -58,7 +58,6 @@ func (m *metadata) latent(l *Layer) {
 	l.Scale = float32(scale)
 }
 
-func heads(_ *Config, l *Layer) int          { return l.Heads }
 func latent(_ *Config, l *Layer) int         { return l.Latent }
 func plainDim(_ *Config, l *Layer) int       { return l.PlainDim }
 func valueDim(_ *Config, l *Layer) int       { return l.ValueDim }
@@ -119,7 +118,7 @@ func (r *recording) latentAttention(i int, n device.Tensor) device.Tensor {
 	x := n
 	if l.QueryRank > 0 {
 		x = r.linear("query rank", w[attnQA], none, n)
-		r.normInPlace(x, w[attnQANorm])
+		r.normInPlace(x, w[attnQANorm], device.Tensor{})
 	}
 	q := r.linear("q", w[attnQ], none, x)
 	plain := part("plain queries", q, l.Heads, 0, l.PlainDim)
@@ -130,7 +129,7 @@ func (r *recording) latentAttention(i int, n device.Tensor) device.Tensor {
 
 	both := r.linear("latent and key", w[attnKVA], none, n)
 	vector := part("latent", both, 1, 0, l.Latent)
-	r.normInPlace(vector, w[attnKVANorm])
+	r.normInPlace(vector, w[attnKVANorm], device.Tensor{})
 	key := part("turned key", both, 1, l.Latent, turned)
 	r.RoPE(key, l.RoPE)
 	r.StoreKV(kv, layer, joined("k", vector, key, 1), none)

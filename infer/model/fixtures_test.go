@@ -41,7 +41,11 @@ type golden struct {
 
 // families are folders of the fixtures.
 var families = []string{
-	"cohere2", "command_r", "deepseek2", "deepseek2_kvb", "deepseek3", "dots1", "ernie4_5", "ernie4_5_moe", "exaone4", "exaone4_swa", "gemma", "gemma2", "gemma3", "gemma3_linear", "glm4", "glm4_moe_lite", "glm4moe", "glm4moe_mtp", "gpt2", "gpt_oss", "granite", "granitemoe", "hunyuan_dense", "hunyuan_moe", "llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied", "minimax_m2", "mistral", "mistral3", "mistral_nemo", "mixtral", "nemotron", "olmo2", "olmo3", "phi2", "phi3", "phi3_longrope", "phi3_window", "phi4_mini", "qwen2", "qwen2moe", "qwen3", "qwen3_yarn", "qwen3moe", "seed_oss", "smollm3", "stablelm", "stablelm_parallel", "starcoder2",
+	"cohere2", "command_r", "deepseek2", "deepseek2_kvb", "deepseek3", "dots1", "ernie4_5", "ernie4_5_moe", "exaone4", "exaone4_swa", "gemma", "gemma2", "gemma3",
+	"gemma3_linear", "gemma4", "gemma4_dense", "gemma4_moe", "glm4", "glm4_moe_lite", "glm4moe", "glm4moe_mtp", "gpt2", "gpt_oss", "granite", "granitemoe",
+	"hunyuan_dense", "hunyuan_moe", "llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied", "minimax_m2", "mistral", "mistral3", "mistral_nemo",
+	"mixtral", "nemotron", "olmo2", "olmo3", "phi2", "phi3", "phi3_longrope", "phi3_window", "phi4_mini", "qwen2", "qwen2moe", "qwen3", "qwen3_yarn", "qwen3moe",
+	"seed_oss", "smollm3", "stablelm", "stablelm_parallel", "starcoder2",
 }
 
 // Tolerances of log-probabilities: the fixture set's README tells where they come

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"math"
 
 	"m40-llm/infer/device"
 )
@@ -33,8 +34,20 @@ func (r *recording) record() {
 			r.Add(b.X, positions)
 		}
 	}
+	var perLayer device.Tensor
+	if c.PerLayer > 0 {
+		perLayer = r.buffer("per layer", len(c.Layers)*c.PerLayer)
+		if r.s.embeds {
+			r.perLayer(perLayer)
+		}
+	}
+	b.carried = []device.Tensor{b.X}
+	if !perLayer.None() {
+		b.carried = append(b.carried, perLayer)
+	}
 	for i := range r.s.layers {
 		r.layer(i)
+		r.perLayerBranch(i, perLayer)
 	}
 	if r.s.outputs {
 		last := r.gathered("last", c.Dim)
@@ -61,10 +74,61 @@ func (r *recording) layer(i int) {
 	if !w[ffnNorm].None() {
 		n = r.norm(x, w[ffnNorm], w[ffnNormBias])
 	}
-	if w[ffnRouter].None() {
+	switch {
+	case w[ffnRouter].None():
 		r.add(x, r.feedForward(l, w, n), w[ffnPostNorm])
-	} else {
-		r.add(x, r.experts(l, w, n), w[ffnPostNorm])
+	case w[ffnDown].None():
+		r.add(x, r.experts(l, w, n, n), w[ffnPostNorm])
+	default:
+		r.add(x, r.both(l, w, n), w[ffnPostNorm])
+	}
+}
+
+// both records the sum of a feed-forward layer and of experts beside it, each with norms of its
+// own. The router reads x itself.
+func (r *recording) both(l *Layer, w *weights, n device.Tensor) device.Tensor {
+	x := r.s.buffers.X
+	mlp := r.buffer("feed forward", x.Cols)
+	r.Copy(mlp, r.feedForward(l, w, n), device.Columns{Parts: 1, Width: x.Cols})
+	r.normInPlace(mlp, w[ffnMLPPostNorm], device.Tensor{})
+	route := r.buffer("router input", x.Cols)
+	r.RMSNorm(route, x, w[ffnRouterNorm], r.m.config.Eps)
+	r.Scale(route, float32(1/math.Sqrt(float64(x.Cols))), 0)
+	proj := r.experts(l, w, r.norm(x, w[ffnExpertsNorm], device.Tensor{}), route)
+	r.normInPlace(proj, w[ffnExpertsPostNorm], device.Tensor{})
+	r.Add(proj, mlp)
+	return proj
+}
+
+// perLayer records what layers get of each token: a projection of its embedding, normed, and its
+// own embedding for them.
+func (r *recording) perLayer(dst device.Tensor) {
+	c, w, x := &r.m.config, &r.s.weights, r.s.buffers.X
+	r.MatMul(dst, w[perLayerProj], x)
+	r.Scale(dst, float32(1/math.Sqrt(float64(c.Dim))), 0)
+	r.RMSNorm(dst, dst, w[perLayerNorm], c.Eps)
+	own := r.buffer("tokens per layer", dst.Cols)
+	r.Embed(own, w[tokenPerLayer])
+	r.Scale(own, float32(math.Sqrt(float64(c.PerLayer))), 0)
+	r.Add(dst, own)
+	r.Scale(dst, float32(1/math.Sqrt2), 0)
+}
+
+// perLayerBranch records what a layer adds of what it got, and the scale of its output.
+func (r *recording) perLayerBranch(i int, all device.Tensor) {
+	c, w, x := &r.m.config, &r.s.layers[i], r.s.buffers.X
+	if !w[perLayerGate].None() {
+		var none device.Tensor
+		own := r.buffer("layer's own", c.PerLayer)
+		r.Copy(own, all, device.Columns{Parts: 1, From: (r.s.first + i) * c.PerLayer, Width: c.PerLayer})
+		gate := r.linear("layer's gate", w[perLayerGate], none, x)
+		r.GLU(gate, gate, own, device.GELU)
+		proj := r.linear("proj", w[perLayerOut], none, gate)
+		r.normInPlace(proj, w[perLayerPostNorm], device.Tensor{})
+		r.Add(x, proj)
+	}
+	if !w[layerScale].None() {
+		r.Multiply(x, w[layerScale])
 	}
 }
 
@@ -85,25 +149,41 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	kv, layer := r.s.kv[r.s.places[i].cache], r.s.places[i].layer
 
 	q := r.linear("q", w[attnQ], w[attnQBias], n)
-	k := r.linear("k", w[attnK], w[attnKBias], n)
-	v := r.linear("v", w[attnV], w[attnVBias], n)
+	var k, v device.Tensor // none where the layer reads those of another
+	if l.CacheBack == 0 {
+		k = r.linear("k", w[attnK], w[attnKBias], n)
+		if v = r.buffer("v", k.Cols); w[attnV].None() {
+			r.Copy(v, k, device.Columns{Parts: 1, Width: k.Cols})
+		} else {
+			v = r.linear("v", w[attnV], w[attnVBias], n)
+		}
+		r.normInPlace(v, w[attnVNorm], device.Tensor{})
+	}
 	norms := func(wanted bool) {
 		if wanted {
 			r.normInPlace(q, w[attnQNorm], device.Tensor{})
-			r.normInPlace(k, w[attnKNorm], device.Tensor{})
+			if !k.None() {
+				r.normInPlace(k, w[attnKNorm], device.Tensor{})
+			}
 		}
 	}
 	norms(!l.NormLast)
 	if rope := l.RoPE; rope.Dims > 0 {
-		rope.Factors = r.ropeFactors()
+		if !l.Unfactored {
+			rope.Factors = r.ropeFactors()
+		}
 		r.RoPE(q, rope)
-		r.RoPE(k, rope)
+		if !k.None() {
+			r.RoPE(k, rope)
+		}
 	}
 	norms(l.NormLast)
 	if c := &r.m.config; c.Temperature != 0 {
 		r.Temper(q, c.Temperature, c.OriginalContext)
 	}
-	r.StoreKV(kv, layer, k, v)
+	if !k.None() {
+		r.StoreKV(kv, layer, k, v)
+	}
 	att := r.buffer("att", q.Cols)
 	how := l.Attention
 	how.Sinks = w[attnSinks]
@@ -138,12 +218,12 @@ func (r *recording) feedForward(l *Layer, w *weights, n device.Tensor) device.Te
 }
 
 // experts records the weighted sum of feedForward over the experts that the router chooses for a
-// row, and what the experts that every row uses add to it.
-func (r *recording) experts(l *Layer, w *weights, n device.Tensor) device.Tensor {
+// row by routed, and what the experts that every row uses add to it.
+func (r *recording) experts(l *Layer, w *weights, n, routed device.Tensor) device.Tensor {
 	routing := l.Routing
-	routing.Bias = w[ffnChoiceBias]
+	routing.Bias, routing.Scales = w[ffnChoiceBias], w[ffnExpertScales]
 	routes := r.buffer("routes", routing.Cols())
-	r.Route(routes, r.linear("router", w[ffnRouter], w[ffnRouterBias], n), routing)
+	r.Route(routes, r.linear("router", w[ffnRouter], w[ffnRouterBias], routed), routing)
 	of := func(name string, weight, bias slot, width int, x device.Tensor) device.Tensor {
 		dst := r.buffer(name, routing.Used*width)
 		r.ExpertMatMul(dst, w[weight], x, routes, routing.Experts)
@@ -152,8 +232,16 @@ func (r *recording) experts(l *Layer, w *weights, n device.Tensor) device.Tensor
 		}
 		return dst
 	}
-	gate := of("expert gates", ffnGateExperts, ffnGateExpertsBias, l.ExpertDim, n)
-	up := of("expert ups", ffnUpExperts, ffnUpExpertsBias, l.ExpertDim, n)
+	var gate, up device.Tensor
+	if w[ffnGateUpExperts].None() {
+		gate = of("expert gates", ffnGateExperts, ffnGateExpertsBias, l.ExpertDim, n)
+		up = of("expert ups", ffnUpExperts, ffnUpExpertsBias, l.ExpertDim, n)
+	} else {
+		gate, up = r.buffer("expert gates", routing.Used*l.ExpertDim), r.buffer("expert ups", routing.Used*l.ExpertDim)
+		both := of("expert gates and ups", ffnGateUpExperts, ffnGateExpertsBias, 2*l.ExpertDim, n)
+		r.Copy(gate, both, device.Columns{Parts: routing.Used, Width: l.ExpertDim})
+		r.Copy(up, both, device.Columns{Parts: routing.Used, From: l.ExpertDim, Width: l.ExpertDim})
+	}
 	r.GLU(gate, gate, up, l.Activation)
 	down := of("expert outputs", ffnDownExperts, ffnDownExpertsBias, n.Cols, gate)
 	proj := r.buffer("proj", n.Cols)

@@ -26,8 +26,8 @@ func StepBytes(f *gguf.File, c Config, t gguf.Type, positions int) (n int64, err
 	}
 	for _, t := range tensors {
 		switch l := c.Layers[t.layer]; t.slot {
-		case tokenEmbd:
-		case ffnGateExperts, ffnUpExperts, ffnDownExperts:
+		case tokenEmbd, tokenPerLayer:
+		case ffnGateExperts, ffnUpExperts, ffnGateUpExperts, ffnDownExperts:
 			n += t.Size() / int64(l.Routing.Experts) * int64(l.Routing.Used)
 		default:
 			n += t.Size()
@@ -139,7 +139,11 @@ type kvPlace struct{ cache, layer int }
 
 // kvLayouts returns the caches of layers and where in them each layer is.
 func kvLayouts(t gguf.Type, blocks int, layers []Layer) (caches KVLayouts, places []kvPlace) {
-	for _, l := range layers {
+	for n, l := range layers {
+		if l.CacheBack > 0 && l.CacheBack <= n {
+			places = append(places, places[n-l.CacheBack])
+			continue
+		}
 		i := slices.IndexFunc(caches, func(c device.KVLayout) bool {
 			return c.KVHeads == l.KVHeads && c.HeadDim == l.HeadDim && c.Latent == l.Latent
 		})
@@ -151,6 +155,18 @@ func kvLayouts(t gguf.Type, blocks int, layers []Layer) (caches KVLayouts, place
 		caches[i].Layers++
 	}
 	return caches, places
+}
+
+// Shared returns the first layer whose keys and values others read too: it and those behind it
+// must be on one device. It is the number of layers if there is none.
+func (c Config) Shared() int {
+	first := len(c.Layers)
+	for i, l := range c.Layers {
+		if l.CacheBack > 0 {
+			first = min(first, i-l.CacheBack)
+		}
+	}
+	return first
 }
 
 // ScratchBytes is what the activations of a model take.

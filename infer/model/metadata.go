@@ -17,6 +17,8 @@ type metadata struct {
 	f      *gguf.File
 	prefix string
 	asked  map[string]bool // for which keys
+	layers int             // of the model, 0 until they are known
+	layer  int             // that is read: keys may have a value for each
 	err    error
 }
 
@@ -32,8 +34,20 @@ func (m *metadata) fail(err error) {
 	}
 }
 
+// uint returns a number, the layer's own where a key has one for each.
+func (m *metadata) uint(key string) (uint64, error) {
+	if _, count, array, err := m.f.First(key, 0); err != nil || !array || count != m.layers || m.layers == 0 {
+		return m.f.Uint(key)
+	}
+	list, err := m.f.Uints(key)
+	if err != nil {
+		return 0, err
+	}
+	return list[m.layer], nil
+}
+
 func (m *metadata) integer(name string, low, high int) int {
-	v, err := m.f.Uint(m.key(name))
+	v, err := m.uint(m.key(name))
 	if err != nil {
 		m.fail(err)
 		return low

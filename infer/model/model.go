@@ -82,6 +82,8 @@ type buffers struct {
 	X      device.Tensor // residual stream
 	Logits device.Tensor // in the last stage
 
+	carried []device.Tensor // what goes from stage to stage: X, and what else layers read
+
 	all map[bufferKey]device.Tensor
 	err error // the first that an allocation failed with
 }
@@ -139,6 +141,11 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	if layers != len(c.Layers) {
 		return nil, fmt.Errorf("stages of %d layers do not make a model of %d", layers, len(c.Layers))
 	}
+	for _, s := range m.stages {
+		if s.first > c.Shared() {
+			return nil, fmt.Errorf("layers from %d on read each other's keys and values, so that no stage can begin at layer %d", c.Shared(), s.first)
+		}
+	}
 	l := loader{ctx: ctx, f: f, progress: o.Progress, fetched: map[source]bool{}, total: m.weightBytes}
 	if l.tensors, err = c.find(f); err != nil {
 		return nil, err
@@ -195,19 +202,28 @@ func (m *Model) compute(b *device.Batch) error {
 // handOver copies the residual stream of rows rows from one stage to the next: from device to
 // device where they can, else through the host.
 func (m *Model) handOver(from, to *stage, rows int) error {
-	if peer, ok := to.dev.(device.Peer); ok {
-		if copied, err := peer.CopyFrom(to.buffers.X, from.dev, from.buffers.X, rows); copied || err != nil {
+	for i, dst := range to.buffers.carried {
+		if err := m.carry(to.dev, dst, from.dev, from.buffers.carried[i], rows); err != nil {
 			return err
 		}
 	}
-	if m.rows == nil {
-		m.rows = make([]float32, m.options.MaxRows*m.config.Dim)
+	return nil
+}
+
+func (m *Model) carry(to device.Device, dst device.Tensor, from device.Device, src device.Tensor, rows int) error {
+	if peer, ok := to.(device.Peer); ok {
+		if copied, err := peer.CopyFrom(dst, from, src, rows); copied || err != nil {
+			return err
+		}
 	}
-	values := m.rows[:rows*m.config.Dim]
-	if err := from.dev.Read(values, from.buffers.X, 0); err != nil {
+	if need := rows * src.Cols; len(m.rows) < need {
+		m.rows = make([]float32, m.options.MaxRows*src.Cols)
+	}
+	values := m.rows[:rows*src.Cols]
+	if err := from.Read(values, src, 0); err != nil {
 		return err
 	}
-	return to.dev.Write(to.buffers.X, 0, values)
+	return to.Write(dst, 0, values)
 }
 
 // Candidates returns what a sampler needs of the logits of row b.Out[i] of the last

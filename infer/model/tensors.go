@@ -85,6 +85,10 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 		}
 		t, err := f.Tensor(w.name)
 		switch {
+		case errors.Is(err, gguf.ErrMissing) && w.fill != 0:
+			filled[at] = true
+			list = append(list, filledTensor(w))
+			continue
 		case errors.Is(err, gguf.ErrMissing):
 			if !w.optional {
 				missing[at] = cmp.Or(missing[at], err)
@@ -118,6 +122,17 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 		}
 	}
 	return list, nil
+}
+
+// filledTensor is a tensor that the file has not got, of equal values.
+func filledTensor(w wanted) found {
+	return found{wanted: w, Tensor: gguf.Tensor{Name: w.name, Type: gguf.F32}, data: func() ([]byte, error) {
+		var data []byte
+		for range w.rows * w.cols {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(w.fill))
+		}
+		return data, nil
+	}}
 }
 
 // makeOf has the weight made of a tensor of the file.
@@ -185,6 +200,11 @@ func significant(shape []int) []int {
 // ignored reports whether a tensor is one that some files carry and the model does not read: a
 // table that can be computed, or a part of a block that predicts further tokens.
 func (c *Config) ignored(name string) bool {
+	for i, l := range c.Layers {
+		if l.CacheBack > 0 && (strings.HasPrefix(name, fmt.Sprintf("blk.%d.attn_k", i)) || strings.HasPrefix(name, fmt.Sprintf("blk.%d.attn_v.", i))) {
+			return true // keys and values that the layer does not use
+		}
+	}
 	for i := range c.Predictors {
 		if strings.HasPrefix(name, fmt.Sprintf("blk.%d.", len(c.Layers)+i)) {
 			return true

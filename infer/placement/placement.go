@@ -34,6 +34,7 @@ const (
 type Model struct {
 	Context int     // positions it was trained on
 	Cache   []int64 // bytes of a KV block in each layer
+	Shared  int     // layers from this one on go to one device; 0, or as many as there are: any can be apart
 }
 
 // Device is a device with what a model takes of its memory, in bytes.
@@ -279,6 +280,9 @@ func (p *placer) fill(n int, blocks int64) (stages []Stage, left int) {
 		d, from := p.devices[i], left
 		for from > 0 && room(d, p.need(d, from-1, left)) >= blocks {
 			from--
+		}
+		if shared := p.model.Shared; shared > 0 && from > shared && left > shared {
+			from = left // part of what must not be parted
 		}
 		if from < left {
 			stages = slices.Insert(stages, 0, Stage{i, left - from})

@@ -46,8 +46,12 @@ func (s StepLimits) Scratch(c model.Config) int64 {
 
 // ModelOf returns the sizes of a model with a KV cache of a format.
 func ModelOf(c model.Config, cache gguf.Type) Model {
-	m := Model{Context: c.ContextLength}
+	m := Model{Context: c.ContextLength, Shared: c.Shared()}
 	for i := range c.Layers {
+		if c.Layers[i].CacheBack > 0 {
+			m.Cache = append(m.Cache, 0)
+			continue
+		}
 		layer := model.Config{Layers: c.Layers[i : i+1]}
 		m.Cache = append(m.Cache, layer.KVLayout(cache, 1).BlockBytes())
 	}
