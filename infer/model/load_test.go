@@ -62,7 +62,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"more turned dimensions than a head has", setUint("llama.rope.dimension_count", 18), "llama.rope.dimension_count is 18, want 2 to 16"},
 		{"a norm of NaN", setFloat("llama.attention.layer_norm_rms_epsilon", float32(math.NaN())), "llama.attention.layer_norm_rms_epsilon is NaN"},
 		{"a negative frequency base", setFloat("llama.rope.freq_base", -1), "llama.rope.freq_base is -1"},
-		{"experts that the architecture has not", addUint("llama.expert_count", 8), `llama.expert_count is 8, which the architecture "llama" does not support`},
+		{"shared experts beside no others", addUint("llama.expert_shared_count", 8), `llama.expert_shared_count is 8, which the architecture "llama" does not support`},
 		{"layers without an own KV cache", addUint("llama.attention.shared_kv_layers", 1), "llama.attention.shared_kv_layers is 1"},
 		{"a missing tensor", rename("blk.1.ffn_up.weight", "blk.1.ffn_xp.weight"), `"blk.1.ffn_up.weight"`},
 		{"a tensor of no use", rename("\x00output.weight", "\x000utput.weight"), `tensor 0utput.weight has no place in the architecture "llama"`},
@@ -98,7 +98,7 @@ func TestLoadRefuses(t *testing.T) {
 }
 
 func TestAKeyOfNoConsequenceIsNotRefused(t *testing.T) {
-	f, err := gguf.Parse(withKey(gguftest.TinyLlama(gguftest.Llama{}), "llama.expert_count", 0))
+	f, err := gguf.Parse(withKey(gguftest.TinyLlama(gguftest.Llama{}), "llama.expert_shared_count", uint32(0)))
 	if err != nil {
 		t.Fatal(err)
 	}
