@@ -353,6 +353,7 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Problem &a, c
 	}
 	if (a.partials != nullptr)
 		return;
+	syncthreads(); // before may still be read
 	if (t < n.count) {
 		s.before[t] = 1.0f;
 		if (a.sinks != nullptr)

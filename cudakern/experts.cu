@@ -11,10 +11,8 @@ DEVICE bool comes_before(float x, int a, float y, int b) { return a >= 0 && (b <
 // How good the size scores of a group are together: the two best, or by softmax the best.
 DEVICE float goodness_of(const float *scores, int size, bool sigmoid)
 {
-	float first = scores[0], second = size > 1 ? scores[1] : 0;
-	if (second > first)
-		second = scores[0], first = scores[1];
-	for (int e = 2; e < size; e++)
+	float first = scores[0], second = bits_to_float(0xff800000);
+	for (int e = 1; e < size; e++)
 		if (scores[e] > first)
 			second = first, first = scores[e];
 		else if (scores[e] > second)
