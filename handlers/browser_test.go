@@ -58,17 +58,27 @@ var chromium = sync.OnceValue(func() string {
 	return ""
 })
 
-// openBrowser starts a browser whose pages belong to server.
-func openBrowser(t testing.TB, server *httptest.Server) *browser {
-	t.Helper()
-	if chromium() == "" {
-		fixtures.Skip(t, "there is no Chromium")
+// chromiumProcess is the one process of Chromium, which the first browser of the tests starts
+// and closeChromium ends.
+var chromiumProcess struct {
+	sync.Once
+	ctx   context.Context
+	close func()
+	err   error
+}
+
+func startChromium() {
+	p := &chromiumProcess
+	dir, err := os.MkdirTemp("", "chromium")
+	if err != nil {
+		p.err = err
+		return
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(chromium()),
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
-		chromedp.UserDataDir(t.TempDir()),
+		chromedp.UserDataDir(dir),
 		chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true),
@@ -76,13 +86,38 @@ func openBrowser(t testing.TB, server *httptest.Server) *browser {
 		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("hide-scrollbars", false),
 	)
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancel)
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocator)
+	p.ctx, p.close = ctx, func() {
+		cancel()
+		stop()
+		os.RemoveAll(dir)
+	}
+	p.err = chromedp.Do(ctx)
+}
+
+func closeChromium() {
+	if chromiumProcess.close != nil {
+		chromiumProcess.close()
+	}
+}
+
+// openBrowser opens a page that belongs to server, with cookies, storage and a cache of its
+// own, as if its browser had just been installed.
+func openBrowser(t testing.TB, server *httptest.Server) *browser {
+	t.Helper()
+	if chromium() == "" {
+		fixtures.Skip(t, "there is no Chromium")
+	}
+	chromiumProcess.Do(startChromium)
+	if chromiumProcess.err != nil {
+		t.Fatalf("the browser does not start: %v", chromiumProcess.err)
+	}
+	ctx, cancel := chromedp.NewContext(chromiumProcess.ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	b := &browser{t: t, ctx: ctx, origin: server.URL}
-	if err := chromedp.Do(ctx); err != nil { // starts it
-		t.Fatalf("the browser does not start: %v", err)
+	if err := chromedp.Do(ctx); err != nil { // opens it
+		t.Fatalf("the page does not open: %v", err)
 	}
 	if err := chromedp.Listen(ctx, b.watch); err != nil {
 		t.Fatal(err)
@@ -91,6 +126,7 @@ func openBrowser(t testing.TB, server *httptest.Server) *browser {
 	command(b, cdplog.Enable, cdp.Empty{})
 	command(b, runtime.Enable, cdp.Empty{})
 	command(b, page.Enable, page.EnableParams{})
+	command(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	b.size(1440, 900, false)
 	return b
 }

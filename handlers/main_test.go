@@ -30,7 +30,15 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, playServer(dir))
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock"))
+	goleak.VerifyTestMain(tests{m}, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock"))
+}
+
+// tests ends the browser that they shared before anybody looks for what they left.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	defer closeChromium()
+	return t.M.Run()
 }
 
 // fakeEngine answers with its fields; those left out have a plain default.
