@@ -228,7 +228,11 @@ func (b *browser) open(path string) {
 func (b *browser) until(condition string) {
 	b.t.Helper()
 	condition = "(() => { try { return Boolean(" + condition + ") } catch { return false } })()"
-	for deadline := time.Now().Add(hang); b.value(condition) != "true"; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(hang); ; time.Sleep(20 * time.Millisecond) {
+		// One that is evaluated while the page goes to another address fails.
+		if v, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+condition+")")); err == nil && v == "true" {
+			return
+		}
 		if time.Now().After(deadline) {
 			b.t.Fatalf("waited in vain for %s\npage: %s\ntroubles: %q", condition, b.text("main"), b.seen())
 		}
@@ -379,7 +383,7 @@ func TestThePageInABrowser(t *testing.T) {
 		`)
 		b.say("Too hot?")
 		b.until("document.activeElement.id === 'n-temperature'")
-		if got := b.text("#e-temperature"); got != "0 to 100" {
+		if got := b.text("#e-temperature"); got != "0 to 20" {
 			t.Errorf("the field says %q", got)
 		}
 		if len(engine.answers) > 0 {

@@ -138,7 +138,7 @@ func TestFolders_AreRenamedWithTheirChats(t *testing.T) {
 		{"an empty name is refused", "Wild animals", " \n", script, 400, "", "the folder's name is empty", "Wild animals"},
 		{"a name can be too long", "Wild animals", strings.Repeat("ü", 61), script, 400, "", "61 characters, and at most 60", "Wild animals"},
 		{"a folder that is gone says so", "Wild & free", "x", script, 404, "", "no such folder any more", "Wild animals"},
-		{"it must be said which folder", "", "x", script, 400, "", "which folder", "Wild animals"},
+		{"it must be said which folder", "", "x", script, 400, "", "name of the folder is missing", "Wild animals"},
 		{"another site cannot rename", "Wild animals", "x", []string{"Origin", "http://evil.example"}, 403, "", "", "Wild animals"},
 	} {
 		t.Run(step.name, func(t *testing.T) {
