@@ -7,7 +7,7 @@
 //
 // # Numbers
 //
-// Weights of F32 and F16 meet activations of float32. Quantised weights meet
+// Weights of F32, F16 and BF16 meet activations of float32. Quantised weights meet
 // activations rounded to int8 with a scale for every 32 values; the sums of 32
 // products are exact integers. All other sums are float32, each in an order that is
 // fixed by the shapes of the weights, and for attention by positions: see the
@@ -126,8 +126,8 @@ func OpenPath(threads int, path string) (device.Device, error) {
 
 func (d *cpu) Info() device.Info { return d.info }
 
-// WeightBytes returns the size of a weight as it is packed: a few hundredths more than in
-// the model file for some formats.
+// WeightBytes returns the size of a weight as it is packed: for IQ1, IQ2 and IQ3 up to two thirds
+// more than in the model file, for some other formats a few hundredths.
 func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if formatOf(t).values == 0 {
 		return 0, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, join(weightTypes))

@@ -24,6 +24,10 @@ struct engine {
 	atomic_int next;  // next item of the running phase that nobody has taken
 };
 
+uint8_t engine_codebooks[CODEBOOK_BYTES];
+
+void engine_set_codebooks(const uint8_t *points) { memcpy(engine_codebooks, points, CODEBOOK_BYTES); }
+
 // Paths in order of preference.
 static const struct path {
 	const char *name;

@@ -20,18 +20,18 @@ enum {
 
 #include "formats.h"
 
-// Bytes of a group of PANEL rows in a panel.
-static inline size_t panel_group_bytes(int type)
+// Bytes of a group of PANEL rows in a panel of a kind.
+static inline size_t panel_group_bytes(int kind)
 {
-	const struct format f = format_of(type);
-	return PANEL * ((size_t)f.units * 2 + (size_t)(f.values / BLOCK) * ((size_t)f.scales + BLOCK * (size_t)f.bits / 8));
+	const struct panel p = panel_of(kind);
+	return PANEL * ((size_t)p.units * 2 + (size_t)(p.values / BLOCK) * ((size_t)p.scales + BLOCK * (size_t)p.bits / 8));
 }
 
 // Bytes of a panel of a weight of cols columns. 0: weights of the type are not packed.
 static inline size_t panel_bytes(int type, int cols)
 {
-	const struct format f = format_of(type);
-	return f.units == 0 ? 0 : (size_t)(cols / f.values) * panel_group_bytes(type);
+	const int kind = format_of(type).panel;
+	return (size_t)(cols / panel_of(kind).values) * panel_group_bytes(kind);
 }
 
 enum op_kind {
@@ -183,6 +183,11 @@ struct weight_kernels {
 	void (*matmul)(const struct run *r, const struct op *op, const struct share *s);
 };
 
+enum { CODEBOOK_BYTES = 2 * 4608 };
+
+// Points of 16 bits.
+extern uint8_t engine_codebooks[CODEBOOK_BYTES];
+
 // The kernels of one instruction set.
 struct kernels {
 	// Does every operation of a PHASE_ROWS to row row.
@@ -229,6 +234,9 @@ static inline size_t attention_floats(int group, int head_dim)
 
 // Path names: the best that this processor can run comes first. NULL after the last.
 const char *engine_path(int i);
+
+// Copies the codebooks that IQ formats are packed with, see package gguf.
+void engine_set_codebooks(const uint8_t *points);
 
 struct engine;
 

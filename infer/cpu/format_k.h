@@ -4,7 +4,6 @@
 // with block 2i in the low halves and block 2i+1 in the high ones. A value is scale · q - offset.
 //
 // In a panel a block's scales are a byte for the scale and one for the offset of each output.
-// Fifth bits follow the nibbles as one quad: bit j of its byte t is that of value 4j+t.
 
 enum { K_SCALES = 4, K_INTEGERS = 16, K_FIFTHS = SUPER * BLOCK / 8 };
 
@@ -26,70 +25,193 @@ INLINE void unpack_scales(const uint8_t *w, uint8_t *scales)
 	memcpy(scales, parts, sizeof parts);
 }
 
-// bits: 4 or 5, a constant
-INLINE void pack_k(const int bits, const uint8_t *w, uint8_t *to, int o)
+// kind: PANEL_Q4_K or PANEL_Q5_K, a constant
+INLINE void pack_k(const int kind, const uint8_t *w, uint8_t *to, int o)
 {
-	const uint8_t *integers = w + K_INTEGERS + (bits == 5 ? K_FIFTHS : 0);
+	const bool five = panel_of(kind).bits == 5;
+	const uint8_t *integers = w + K_INTEGERS + (five ? K_FIFTHS : 0);
 	uint8_t scales[2 * SUPER];
 	memcpy(to + 2 * o, w, 2);
 	memcpy(to + 2 * (PANEL + o), w + 2, 2);
 	unpack_scales(w + K_SCALES, scales);
 	for (int i = 0; i < SUPER; i++) {
-		put_super_scales(to, i, o, scales[i], scales[SUPER + i]);
-		uint8_t *quads = super_quads(bits, to, i);
+		group_scales(kind, to, i)[o] = scales[i];
+		group_scales(kind, to, i)[PANEL + o] = scales[SUPER + i];
+		uint8_t *quads = group_values(kind, to, i);
 		uint32_t word[8], fifths = 0;
 		for (int j = 0; j < 8; j++) {
 			word[j] = load_u32(integers + i / 2 * BLOCK + 4 * j) >> i % 2 * 4;
-			if (bits == 5)
+			if (five)
 				fifths |= (load_u32(w + K_INTEGERS + 4 * j) >> i & 0x01010101) << j;
 		}
-		if (bits == 5)
+		if (five)
 			store_u32(quads + NIBBLES + 4 * o, fifths);
 		put_nibbles(quads, o, word, word + 4);
 	}
 }
 
-INLINE struct panel_block load_k(const int bits, const uint8_t *units, const uint8_t *scales, const uint8_t *q, const int v)
+INLINE struct panel_block load_k(const int bits, struct block_at at, const int v)
 {
 	struct panel_block w;
-	q += v * 4 * LANES;
-	w.m = vf_mul(vf_load_h(units + 2 * PANEL + v * 2 * LANES), vf_bytes(scales + PANEL + v * LANES));
-	w.d[0] = vf_mul(vf_load_h(units + v * 2 * LANES), vf_bytes(scales + v * LANES));
-	load_nibbles(&w, q);
-	if (bits == 5) {
-		vb fifths = vb_load(q + NIBBLES);
-		UNROLL for (int j = 0; j < 8; j++)
-			w.q[j] = vb_or(w.q[j], vb_bits(fifths, 4 - j, 0x10));
-	}
+	w.m[0] = vf_mul(vf_load_h(at.units + 2 * PANEL + v * 2 * LANES), vf_bytes(at.scales + PANEL + v * LANES));
+	w.d[0] = vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_bytes(at.scales + v * LANES));
+	load_values(bits, &w, at.q + v * 4 * LANES);
 	return w;
 }
 
 INLINE vf add_k(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x)
 {
 	acc = vf_fma(vb_dot(bits, 8, w->q, x->q, 0), vf_mul(w->d[0], vf_set(x->d)), acc);
-	return vf_fma(w->m, vf_set(x->offset), acc);
+	return vf_fma(w->m[0], vf_set(x->offset), acc);
 }
 
-INLINE void unpack_k(const int bits, const uint8_t *units, const uint8_t *scales, const uint8_t *q, int o, float *y)
+INLINE void unpack_k(const int bits, struct block_at at, int o, float *y)
 {
-	float d = load_half(units + 2 * o) * (float)scales[o], m = load_half(units + 2 * (PANEL + o)) * (float)scales[PANEL + o];
-	for (int k = 0; k < BLOCK; k++) {
-		int fifth = bits == 5 ? q[NIBBLES + 4 * o + k % 4] >> k / 4 & 1 : 0;
-		y[k] = d * (float)(nibble(q, o, k) | fifth << 4) - m;
-	}
+	float d = load_half(at.units + 2 * o) * (float)at.scales[o];
+	float m = load_half(at.units + 2 * (PANEL + o)) * (float)at.scales[PANEL + o];
+	for (int k = 0; k < BLOCK; k++)
+		y[k] = d * (float)value_at(bits, at.q, o, k) - m;
 }
 
-#define K_FORMAT(name, bits)                                                                                          \
-	INLINE void pack_##name(const uint8_t *w, uint8_t *to, int o) { pack_k(bits, w, to, o); }                         \
-	INLINE struct panel_block load_##name(const uint8_t *units, const uint8_t *scales, const uint8_t *q, const int v) \
-	{                                                                                                                 \
-		return load_k(bits, units, scales, q, v);                                                                     \
-	}                                                                                                                 \
+#define K_FORMAT(name, bits)                                                                                                  \
+	INLINE void pack_##name(const uint8_t *w, uint8_t *to, int o) { pack_k(PANEL_##name, w, to, o); }                         \
+	INLINE struct panel_block load_##name(struct block_at at, const int v) { return load_k(bits, at, v); }                    \
 	INLINE vf add_##name(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_k(bits, acc, w, x); } \
-	INLINE void unpack_##name(const uint8_t *units, const uint8_t *scales, const uint8_t *q, int o, float *y)         \
-	{                                                                                                                 \
-		unpack_k(bits, units, scales, q, o, y);                                                                       \
-	}
+	INLINE void unpack_##name(struct block_at at, int o, float *y) { unpack_k(bits, at, o, y); }
 
 K_FORMAT(Q4_K, 4)
 K_FORMAT(Q5_K, 5)
+
+// Q6_K and Q3_K have a scale for every 16 values, int8 in a panel: a value is scale · (q - half
+// the range). Each half of a super-block is four blocks, and the upper bits of Q6_K, the lower bits
+// of Q3_K and those of Q2_K of these four share 32 bytes, two bits for each.
+
+// The two bits of value k of block i.
+INLINE int two_bits(const uint8_t *w, int i, int k) { return w[i / 4 * BLOCK + k] >> i % 4 * 2 & 3; }
+
+INLINE void put_halves(const int kind, uint8_t *to, int i, int o, int first, int second, const uint8_t *values)
+{
+	group_scales(kind, to, i)[o] = (uint8_t)first;
+	group_scales(kind, to, i)[PANEL + o] = (uint8_t)second;
+	put_values(panel_of(kind).bits, group_values(kind, to, i), o, values);
+}
+
+// Q6_K: 128 bytes of lower four bits, 64 bytes of upper two, 16 int8 scales and an F16, their
+// unit. The low bits of blocks 0 and 2 of a half share 32 bytes, as do those of 1 and 3.
+enum { Q6K_HIGH = 128, Q6K_SCALES = 192, Q6K_UNIT = 208 };
+
+INLINE void pack_Q6_K(const uint8_t *w, uint8_t *to, int o)
+{
+	memcpy(to + 2 * o, w + Q6K_UNIT, 2);
+	for (int i = 0; i < SUPER; i++) {
+		uint8_t values[BLOCK];
+		for (int k = 0; k < BLOCK; k++)
+			values[k] = (uint8_t)((w[(i / 4 * 2 + i % 2) * BLOCK + k] >> i / 2 % 2 * 4 & 15) | two_bits(w + Q6K_HIGH, i, k) << 4);
+		put_halves(PANEL_Q6_K, to, i, o, w[Q6K_SCALES + 2 * i], w[Q6K_SCALES + 2 * i + 1], values);
+	}
+}
+
+// Q3_K: 32 bytes of third bits, bit i of byte k for value k of block i, 64 bytes of lower two,
+// 12 bytes with 16 six-bit scales plus 32, and an F16, their unit. The low four bits of scales
+// 0-7 and 8-15 are the halves of the first eight bytes; the upper two of scale i lie in byte
+// 8 + i%4, at bit i/4·2.
+enum { Q3K_LOW = 32, Q3K_SCALES = 96, Q3K_UNIT = 108 };
+
+INLINE void pack_Q3_K(const uint8_t *w, uint8_t *to, int o)
+{
+	const uint8_t *packed = w + Q3K_SCALES;
+	int scales[2 * SUPER];
+	memcpy(to + 2 * o, w + Q3K_UNIT, 2);
+	for (int i = 0; i < 2 * SUPER; i++)
+		scales[i] = ((packed[i % 8] >> i / 8 * 4 & 15) | (packed[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32;
+	for (int i = 0; i < SUPER; i++) {
+		uint8_t values[BLOCK];
+		for (int k = 0; k < BLOCK; k++)
+			values[k] = (uint8_t)(two_bits(w + Q3K_LOW, i, k) | (w[k] >> i & 1) << 2);
+		put_halves(PANEL_Q3_K, to, i, o, scales[2 * i], scales[2 * i + 1], values);
+	}
+}
+
+INLINE struct panel_block load_halves(const int bits, struct block_at at, const int v)
+{
+	struct panel_block w;
+	vf unit = vf_load_h(at.units + v * 2 * LANES);
+	w.d[0] = vf_mul(unit, vf_int8(at.scales + v * LANES));
+	w.d[1] = vf_mul(unit, vf_int8(at.scales + PANEL + v * LANES));
+	load_values(bits, &w, at.q + v * 4 * LANES);
+	return w;
+}
+
+// The two halves are added before x's scale multiplies them.
+INLINE vf add_halves(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x, const int bias)
+{
+	vf first = vb_dot(bits, 4, w->q, x->q, x->half[0] * bias);
+	vf second = vb_dot(bits, 4, w->q + 4, x->q + BLOCK / 2, x->half[1] * bias);
+	return vf_fma(vf_fma(second, w->d[1], vf_mul(first, w->d[0])), vf_set(x->d), acc);
+}
+
+INLINE void unpack_halves(const int bits, struct block_at at, int o, float *y)
+{
+	for (int k = 0; k < BLOCK; k++) {
+		float d = load_half(at.units + 2 * o) * (float)(int8_t)at.scales[k / 16 * PANEL + o];
+		y[k] = d * (float)(value_at(bits, at.q, o, k) - (1 << (bits - 1)));
+	}
+}
+
+#define HALVES_PANEL(name, bits)                                                                           \
+	INLINE struct panel_block load_##name(struct block_at at, const int v) { return load_halves(bits, at, v); } \
+	INLINE vf add_##name(vf acc, const struct panel_block *w, const struct quant_block *x)                 \
+	{                                                                                                      \
+		return add_halves(bits, acc, w, x, 1 << (bits - 1));                                               \
+	}                                                                                                      \
+	INLINE void unpack_##name(struct block_at at, int o, float *y) { unpack_halves(bits, at, o, y); }
+
+HALVES_PANEL(Q3_K, 3)
+HALVES_PANEL(Q6_K, 6)
+
+// Q2_K: 16 bytes, for every 16 values one with a four-bit scale and above it a four-bit offset, 64
+// bytes of values, two bits each, and two F16, the units of scales and offsets. A value is
+// scale · q - offset. The bytes of scale and offset are those of a panel.
+enum { Q2K_INTEGERS = 16, Q2K_UNITS = 80 };
+
+INLINE void pack_Q2_K(const uint8_t *w, uint8_t *to, int o)
+{
+	memcpy(to + 2 * o, w + Q2K_UNITS, 2);
+	memcpy(to + 2 * (PANEL + o), w + Q2K_UNITS + 2, 2);
+	for (int i = 0; i < SUPER; i++) {
+		uint8_t values[BLOCK];
+		for (int k = 0; k < BLOCK; k++)
+			values[k] = (uint8_t)two_bits(w + Q2K_INTEGERS, i, k);
+		put_halves(PANEL_Q2_K, to, i, o, w[2 * i], w[2 * i + 1], values);
+	}
+}
+
+INLINE struct panel_block load_Q2_K(struct block_at at, const int v)
+{
+	struct panel_block w;
+	vf unit = vf_load_h(at.units + v * 2 * LANES), offset = vf_load_h(at.units + 2 * PANEL + v * 2 * LANES);
+	UNROLL for (int h = 0; h < 2; h++) {
+		w.d[h] = vf_mul(unit, vf_bits(at.scales + h * PANEL + v * LANES, 0, 15));
+		w.m[h] = vf_mul(offset, vf_bits(at.scales + h * PANEL + v * LANES, 4, 15));
+	}
+	load_values(2, &w, at.q + v * 4 * LANES);
+	return w;
+}
+
+INLINE vf add_Q2_K(vf acc, const struct panel_block *w, const struct quant_block *x)
+{
+	vf sum = vf_mul(w->m[0], vf_set((float)x->half[0]));
+	sum = vf_fma(w->m[1], vf_set((float)x->half[1]), sum);
+	sum = vf_fma(vb_dot(2, 4, w->q, x->q, 0), w->d[0], sum);
+	sum = vf_fma(vb_dot(2, 4, w->q + 4, x->q + BLOCK / 2, 0), w->d[1], sum);
+	return vf_fma(sum, vf_set(x->d), acc);
+}
+
+INLINE void unpack_Q2_K(struct block_at at, int o, float *y)
+{
+	for (int k = 0; k < BLOCK; k++) {
+		const uint8_t scale = at.scales[k / 16 * PANEL + o];
+		float d = load_half(at.units + 2 * o) * (float)(scale & 15), m = load_half(at.units + 2 * (PANEL + o)) * (float)(scale >> 4);
+		y[k] = d * (float)value_at(2, at.q, o, k) - m;
+	}
+}

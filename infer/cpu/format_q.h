@@ -1,4 +1,4 @@
-// Blocks of 32 values with one scale: an F16, then the values.
+// Blocks of 32 values with one scale, an F16, and for some an offset, another F16.
 
 // Q8_0: 32 int8. In a panel they are kept plus 128.
 INLINE void pack_Q8_0(const uint8_t *w, uint8_t *to, int o)
@@ -8,13 +8,12 @@ INLINE void pack_Q8_0(const uint8_t *w, uint8_t *to, int o)
 		store_u32(to + 2 * PANEL + j * QUAD + 4 * o, load_u32(w + 2 + 4 * j) ^ 0x80808080);
 }
 
-INLINE struct panel_block load_Q8_0(const uint8_t *units, const uint8_t *scales, const uint8_t *q, const int v)
+INLINE struct panel_block load_Q8_0(struct block_at at, const int v)
 {
 	struct panel_block w;
-	(void)scales;
-	w.d[0] = vf_load_h(units + v * 2 * LANES);
+	w.d[0] = vf_load_h(at.units + v * 2 * LANES);
 	UNROLL for (int j = 0; j < 8; j++)
-		w.q[j] = vb_load(q + v * 4 * LANES + j * QUAD);
+		w.q[j] = vb_load(at.q + v * 4 * LANES + j * QUAD);
 	return w;
 }
 
@@ -23,43 +22,74 @@ INLINE vf add_Q8_0(vf acc, const struct panel_block *w, const struct quant_block
 	return vf_fma(vb_dot(8, 8, w->q, x->q, x->sum * 128), vf_mul(w->d[0], vf_set(x->d)), acc);
 }
 
-INLINE void unpack_Q8_0(const uint8_t *units, const uint8_t *scales, const uint8_t *q, int o, float *y)
+INLINE void unpack_Q8_0(struct block_at at, int o, float *y)
 {
-	(void)scales;
 	for (int k = 0; k < BLOCK; k++)
-		y[k] = load_half(units + 2 * o) * (float)(q[k / 4 * QUAD + 4 * o + k % 4] - 128);
+		y[k] = load_half(at.units + 2 * o) * (float)(at.q[k / 4 * QUAD + 4 * o + k % 4] - 128);
 }
 
-// Q4_0: 16 bytes, of which byte i has value i in its low half and value i+16 in its high
-// half, both plus 8.
-INLINE void pack_Q4_0(const uint8_t *w, uint8_t *to, int o)
+// Q4 and Q5: the scale, for Q4_1 and Q5_1 the offset, for Q5 32 fifth bits, and 16 bytes, of
+// which byte i has value i in its low half and value i+16 in its high half. Without an offset,
+// values are kept plus half their range.
+
+// bits: 4 or 5, units: 1 or 2, with an offset; both constants
+INLINE void pack_q(const int bits, const int units, const uint8_t *w, uint8_t *to, int o)
 {
-	uint32_t low[4], high[4];
-	memcpy(to + 2 * o, w, 2);
+	uint32_t low[4], high[4], fifths = 0;
+	for (int u = 0; u < units; u++)
+		memcpy(to + 2 * (u * PANEL + o), w + 2 * u, 2);
+	if (bits == 5) {
+		fifths = load_u32(w + 2 * units);
+		w += 4;
+	}
+	to += 2 * units * PANEL;
 	for (int j = 0; j < 4; j++) {
-		low[j] = load_u32(w + 2 + 4 * j);
+		low[j] = load_u32(w + 2 * units + 4 * j);
 		high[j] = low[j] >> 4;
 	}
-	put_nibbles(to + 2 * PANEL, o, low, high);
+	put_nibbles(to, o, low, high);
+	if (bits == 5)
+		for (int t = 0; t < 4; t++) {
+			int byte = 0;
+			for (int j = 0; j < 8; j++)
+				byte |= (int)(fifths >> (4 * j + t) & 1) << j;
+			to[NIBBLES + 4 * o + t] = (uint8_t)byte;
+		}
 }
 
-INLINE struct panel_block load_Q4_0(const uint8_t *units, const uint8_t *scales, const uint8_t *q, const int v)
+INLINE struct panel_block load_q(const int bits, const int units, struct block_at at, const int v)
 {
 	struct panel_block w;
-	(void)scales;
-	w.d[0] = vf_load_h(units + v * 2 * LANES);
-	load_nibbles(&w, q + v * 4 * LANES);
+	w.d[0] = vf_load_h(at.units + v * 2 * LANES);
+	if (units == 2)
+		w.m[0] = vf_load_h(at.units + 2 * PANEL + v * 2 * LANES);
+	load_values(bits, &w, at.q + v * 4 * LANES);
 	return w;
 }
 
-INLINE vf add_Q4_0(vf acc, const struct panel_block *w, const struct quant_block *x)
+INLINE vf add_q(const int bits, const int units, vf acc, const struct panel_block *w, const struct quant_block *x)
 {
-	return vf_fma(vb_dot(4, 8, w->q, x->q, x->sum * 8), vf_mul(w->d[0], vf_set(x->d)), acc);
+	vf dot = vb_dot(bits, 8, w->q, x->q, units == 2 ? 0 : x->sum << (bits - 1));
+	acc = vf_fma(dot, vf_mul(w->d[0], vf_set(x->d)), acc);
+	return units == 2 ? vf_fma(w->m[0], vf_set(-x->offset), acc) : acc;
 }
 
-INLINE void unpack_Q4_0(const uint8_t *units, const uint8_t *scales, const uint8_t *q, int o, float *y)
+INLINE void unpack_q(const int bits, const int units, struct block_at at, int o, float *y)
 {
-	(void)scales;
-	for (int k = 0; k < BLOCK; k++)
-		y[k] = load_half(units + 2 * o) * (float)(nibble(q, o, k) - 8);
+	const float d = load_half(at.units + 2 * o);
+	for (int k = 0; k < BLOCK; k++) {
+		const int q = value_at(bits, at.q, o, k);
+		y[k] = units == 2 ? d * (float)q + load_half(at.units + 2 * (PANEL + o)) : d * (float)(q - (1 << (bits - 1)));
+	}
 }
+
+#define Q_FORMAT(name, bits, units)                                                                                             \
+	INLINE void pack_##name(const uint8_t *w, uint8_t *to, int o) { pack_q(bits, units, w, to, o); }                            \
+	INLINE struct panel_block load_##name(struct block_at at, const int v) { return load_q(bits, units, at, v); }               \
+	INLINE vf add_##name(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_q(bits, units, acc, w, x); } \
+	INLINE void unpack_##name(struct block_at at, int o, float *y) { unpack_q(bits, units, at, o, y); }
+
+Q_FORMAT(Q4_0, 4, 1)
+Q_FORMAT(Q4_1, 4, 2)
+Q_FORMAT(Q5_0, 5, 1)
+Q_FORMAT(Q5_1, 5, 2)

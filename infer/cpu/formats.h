@@ -1,63 +1,129 @@
 // The formats of weights that there are kernels for.
 //
-//	FORMAT(name, type, values, bytes, units, scales, bits)
+//	FORMAT(name, type, values, bytes, panel)
 //
 //	type     number in a GGUF file
 //	values   columns of a group, which lies together in a file and in a panel
 //	bytes    of a group of one row in a file
+//	panel    how weights lie in memory; NONE: as in the file
 //
-// and of each output in a panel, see panel.h:
+// Several formats share a panel. A format NAME of blocks has one function, in one of the headers at
+// the end:
 //
-//	units    halves that a group begins with; 0: weights are not packed
+//	pack_NAME(w, to, o)      writes a group of a file, w, as output o of the group to
+//
+//	PANEL(name, values, units, scales, bits)
+//
+// says of each output of a panel, see panel.h:
+//
+//	values   columns of a group
+//	units    halves that a group begins with
 //	scales   bytes of a block's scales
 //	bits     of a value
 //
-// The kernels of float formats are in matmul_float.h and matmul_panel.h. A format NAME of blocks
-// has its own in one of the headers at the end:
+// A panel NAME of blocks has the kernels, where at says where a block lies:
 //
-//	pack_NAME(w, to, o)                          writes a group of a file, w, as output o of the group to
-//	load_NAME(units, scales, q, v)               returns vector v of a block: struct panel_block
-//	add_NAME(acc, w, x)                          returns acc + w · x for a block of weights and one of activations
-//	unpack_NAME(units, scales, q, o, y)          writes the block of output o as floats to y
+//	load_NAME(at, v)         returns vector v of a block: struct panel_block
+//	add_NAME(acc, w, x)      returns acc + w · x for a block of weights and one of activations
+//	unpack_NAME(at, o, y)    writes the block of output o as floats to y
 //
-// where units, scales and q are where a block has them in a panel. A weight type that is not
+// The kernels of float formats are in matmul_float.h and matmul_panel.h. A weight type that is not
 // here has no kernel on any path, and format_of says so.
 #ifndef M40_CPU_FORMATS_H
 #define M40_CPU_FORMATS_H
 
 #define FLOAT_FORMATS(FORMAT) \
-	FORMAT(F32, 0, 1, 4, 0, 0, 0) \
-	FORMAT(F16, 1, 1, 2, 1, 0, 0)
+	FORMAT(F16, 1, 1, 2, F16) \
+	FORMAT(BF16, 30, 1, 2, BF16)
 
 #define BLOCK_FORMATS(FORMAT) \
-	FORMAT(Q4_0, 2, 32, 18, 1, 0, 4) \
-	FORMAT(Q8_0, 8, 32, 34, 1, 0, 8) \
-	FORMAT(Q4_K, 12, 256, 144, 2, 2, 4) \
-	FORMAT(Q5_K, 13, 256, 176, 2, 2, 5) \
-	FORMAT(Q6_K, 14, 256, 210, 2, 2, 6)
+	FORMAT(Q4_0, 2, 32, 18, Q4_0) \
+	FORMAT(Q4_1, 3, 32, 20, Q4_1) \
+	FORMAT(Q5_0, 6, 32, 22, Q5_0) \
+	FORMAT(Q5_1, 7, 32, 24, Q5_1) \
+	FORMAT(Q8_0, 8, 32, 34, Q8_0) \
+	FORMAT(Q2_K, 10, 256, 84, Q2_K) \
+	FORMAT(Q3_K, 11, 256, 110, Q3_K) \
+	FORMAT(Q4_K, 12, 256, 144, Q4_K) \
+	FORMAT(Q5_K, 13, 256, 176, Q5_K) \
+	FORMAT(Q6_K, 14, 256, 210, Q6_K) \
+	FORMAT(IQ2_XXS, 16, 256, 66, CODES_3) \
+	FORMAT(IQ2_XS, 17, 256, 74, CODES_3) \
+	FORMAT(IQ3_XXS, 18, 256, 98, CODES_4) \
+	FORMAT(IQ1_S, 19, 256, 50, CODES_2) \
+	FORMAT(IQ4_NL, 20, 32, 18, CODES_32) \
+	FORMAT(IQ3_S, 21, 256, 110, CODES_4) \
+	FORMAT(IQ2_S, 22, 256, 82, CODES_3) \
+	FORMAT(IQ4_XS, 23, 256, 136, CODES_4) \
+	FORMAT(IQ1_M, 29, 256, 56, CODES_2) \
+	FORMAT(MXFP4, 39, 32, 17, CODES_32)
 
-#define FORMATS(FORMAT) FLOAT_FORMATS(FORMAT) BLOCK_FORMATS(FORMAT)
+#define PACKED_FORMATS(FORMAT) FLOAT_FORMATS(FORMAT) BLOCK_FORMATS(FORMAT)
+#define FORMATS(FORMAT) FORMAT(F32, 0, 1, 4, NONE) PACKED_FORMATS(FORMAT)
+
+#define FLOAT_PANELS(PANEL) \
+	PANEL(F16, 1, 1, 0, 0) \
+	PANEL(BF16, 1, 1, 0, 0)
+
+#define BLOCK_PANELS(PANEL) \
+	PANEL(Q4_0, 32, 1, 0, 4) \
+	PANEL(Q4_1, 32, 2, 0, 4) \
+	PANEL(Q5_0, 32, 1, 0, 5) \
+	PANEL(Q5_1, 32, 2, 0, 5) \
+	PANEL(Q8_0, 32, 1, 0, 8) \
+	PANEL(Q2_K, 256, 2, 2, 2) \
+	PANEL(Q3_K, 256, 1, 2, 3) \
+	PANEL(Q4_K, 256, 2, 2, 4) \
+	PANEL(Q5_K, 256, 2, 2, 5) \
+	PANEL(Q6_K, 256, 1, 2, 6) \
+	PANEL(CODES_32, 32, 2, 0, 4) \
+	PANEL(CODES_4, 256, 1, 1, 4) \
+	PANEL(CODES_3, 256, 1, 1, 3) \
+	PANEL(CODES_2, 256, 1, 2, 2)
+
+#define PANELS(PANEL) FLOAT_PANELS(PANEL) BLOCK_PANELS(PANEL)
 
 #define FORMAT(name, type, ...) TYPE_##name = type,
 enum { FORMATS(FORMAT) };
 #undef FORMAT
 
+#define PANEL_KIND(name, ...) PANEL_##name,
+enum { PANEL_NONE, PANELS(PANEL_KIND) };
+#undef PANEL_KIND
+
 struct format {
 	int values, bytes;
-	int units, scales, bits;
+	int panel;
+};
+
+struct panel {
+	int values, units, scales, bits;
 };
 
 // Returns the format of a type of weight. Without values: there are no kernels for the type.
 static inline struct format format_of(int type)
 {
 	switch (type) {
-#define FORMAT(name, type, values, bytes, units, scales, bits) \
+#define FORMAT(name, type, values, bytes, panel) \
 	case type: \
-		return (struct format){values, bytes, units, scales, bits};
+		return (struct format){values, bytes, PANEL_##panel};
 		FORMATS(FORMAT)
 #undef FORMAT
 	}
-	return (struct format){0, 0, 0, 0, 0};
+	return (struct format){0, 0, PANEL_NONE};
+}
+
+// Returns what kind says of a panel.
+static inline struct panel panel_of(int kind)
+{
+	switch (kind) {
+#define PANEL_KIND(name, values, units, scales, bits) \
+	case PANEL_##name: \
+		return (struct panel){values, units, scales, bits};
+		PANELS(PANEL_KIND)
+#undef PANEL_KIND
+	}
+	return (struct panel){1, 0, 0, 0};
 }
 
 #endif
@@ -66,5 +132,5 @@ static inline struct format format_of(int type)
 #ifdef FORMAT_KERNELS
 #include "format_q.h"
 #include "format_k.h"
-#include "format_q6_k.h"
+#include "format_codes.h"
 #endif

@@ -8,26 +8,26 @@
 
 enum { VECTORS = PANEL / LANES };
 
-INLINE struct panel_block load_block(const int type, const uint8_t *units, const uint8_t *scales, const uint8_t *q, const int v)
+INLINE struct panel_block load_block(const int kind, struct block_at at, const int v)
 {
-	switch (type) {
-#define FORMAT(name, ...) \
-	case TYPE_##name: \
-		return load_##name(units, scales, q, v);
-		BLOCK_FORMATS(FORMAT)
-#undef FORMAT
+	switch (kind) {
+#define PANEL_KIND(name, ...) \
+	case PANEL_##name: \
+		return load_##name(at, v);
+		BLOCK_PANELS(PANEL_KIND)
+#undef PANEL_KIND
 	}
-	abort(); // never: type is a constant that the table has
+	abort(); // never: kind is a constant that the table has
 }
 
-INLINE vf add_block(const int type, vf acc, const struct panel_block *w, const struct quant_block *x)
+INLINE vf add_block(const int kind, vf acc, const struct panel_block *w, const struct quant_block *x)
 {
-	switch (type) {
-#define FORMAT(name, ...) \
-	case TYPE_##name: \
+	switch (kind) {
+#define PANEL_KIND(name, ...) \
+	case PANEL_##name: \
 		return add_##name(acc, w, x);
-		BLOCK_FORMATS(FORMAT)
-#undef FORMAT
+		BLOCK_PANELS(PANEL_KIND)
+#undef PANEL_KIND
 	}
 	abort();
 }
@@ -49,24 +49,23 @@ INLINE void put_outs(float *y, int skip, int outs, const vf acc[VECTORS])
 
 // Outputs skip … outs-1 of one panel for rows rows, a constant. x: (rows) of blocks, y: (rows)
 // where the panel's outputs begin
-INLINE void panel_tile(const int type, const int rows, const struct quant_block *const *x, const uint8_t *panel,
-                       int blocks, float *const *y, int skip, int outs)
+INLINE void panel_tile(const int kind, const int rows, const struct quant_block *const *x, const uint8_t *panel,
+                       const struct codes *codes, int blocks, float *const *y, int skip, int outs)
 {
-	const struct format f = format_of(type);
-	const int together = f.values / BLOCK;
-	const size_t group = panel_group_bytes(type);
+	const int together = panel_of(kind).values / BLOCK;
+	const size_t group = panel_group_bytes(kind);
 	vf acc[PANEL_ROWS][VECTORS];
 	UNROLL for (int r = 0; r < rows; r++)
 		UNROLL for (int v = 0; v < VECTORS; v++)
 			acc[r][v] = vf_zero();
 	for (int b = 0; b < blocks; panel += group) {
-		const uint8_t *scales = panel + 2 * PANEL * f.units, *q = scales + f.scales * PANEL * together;
-		for (int i = 0; i < together; i++, b++, scales += f.scales * PANEL, q += f.bits * QUAD) {
-			fetch_ahead(q + AHEAD, (int)(group / (size_t)together));
+		struct block_at at = group_at(kind, panel, codes);
+		for (int i = 0; i < together; i++, b++, at = next_block(kind, at)) {
+			fetch_ahead(at.q + AHEAD, (int)(group / (size_t)together));
 			UNROLL for (int v = 0; v < VECTORS; v++) {
-				const struct panel_block w = load_block(type, panel, scales, q, v);
+				const struct panel_block w = load_block(kind, at, v);
 				UNROLL for (int r = 0; r < rows; r++)
-					acc[r][v] = add_block(type, acc[r][v], &w, x[r] + b);
+					acc[r][v] = add_block(kind, acc[r][v], &w, x[r] + b);
 			}
 		}
 	}
@@ -74,9 +73,11 @@ INLINE void panel_tile(const int type, const int rows, const struct quant_block 
 		put_outs(y[r], skip, outs, acc[r]);
 }
 
-// The same of F16, whose activations are floats. Columns of even and of odd number are
+INLINE vf load_floats(const int kind, const uint8_t *p) { return kind == PANEL_F16 ? vf_load_h(p) : vf_load_b(p); }
+
+// The same of floats, whose activations are floats. Columns of even and of odd number are
 // summed apart, so that one sum need not wait for the other.
-INLINE void half_tile(const int rows, const float *const *x, const uint8_t *panel, int cols, float *const *y, int skip, int outs)
+INLINE void float_tile(const int kind, const int rows, const float *const *x, const uint8_t *panel, int cols, float *const *y, int skip, int outs)
 {
 	vf acc[FLOAT_ROWS][VECTORS][2];
 	UNROLL for (int r = 0; r < rows; r++)
@@ -87,14 +88,14 @@ INLINE void half_tile(const int rows, const float *const *x, const uint8_t *pane
 		fetch_ahead(panel + AHEAD, 4 * PANEL);
 		UNROLL for (int k = 0; k < 2; k++)
 			UNROLL for (int v = 0; v < VECTORS; v++) {
-				vf w = vf_load_h(panel + 2 * (k * PANEL + v * LANES));
+				vf w = load_floats(kind, panel + 2 * (k * PANEL + v * LANES));
 				UNROLL for (int r = 0; r < rows; r++)
 					acc[r][v][k] = vf_fma(vf_set(x[r][i + k]), w, acc[r][v][k]);
 			}
 	}
 	if (i < cols)
 		UNROLL for (int v = 0; v < VECTORS; v++) {
-			vf w = vf_load_h(panel + 2 * v * LANES);
+			vf w = load_floats(kind, panel + 2 * v * LANES);
 			UNROLL for (int r = 0; r < rows; r++)
 				acc[r][v][0] = vf_fma(vf_set(x[r][i]), w, acc[r][v][0]);
 		}
@@ -115,14 +116,14 @@ INLINE int input_of(const struct op *op, const struct share *s, int r)
 INLINE int output_of(const struct share *s, int r) { return s->pairs ? s->pairs[r] : r; }
 
 // Rows row … row+rows-1, a constant, of a share.
-INLINE void panel_rows(const int type, const struct run *run, const struct op *op, const struct share *s, int row, const int rows)
+INLINE void panel_rows(const int kind, const struct run *run, const struct op *op, const struct share *s, int row, const int rows)
 {
 	const struct quant_block *x[PANEL_ROWS];
 	const float *floats[PANEL_ROWS];
 	float *y[PANEL_ROWS];
 	for (int r = 0; r < rows; r++) {
 		const int input = input_of(op, s, row + r);
-		if (type == TYPE_F16)
+		if (is_float(kind))
 			floats[r] = op->x + (size_t)input * (size_t)op->cols;
 		else
 			x[r] = quant_row(run, op->cols, input);
@@ -134,48 +135,52 @@ INLINE void panel_rows(const int type, const struct run *run, const struct op *o
 		float *to[PANEL_ROWS];
 		for (int r = 0; r < rows; r++)
 			to[r] = y[r] + (o - s->first);
-		if (type == TYPE_F16)
-			half_tile(rows, floats, panel, op->cols, to, skip, outs);
+		if (is_float(kind))
+			float_tile(kind, rows, floats, panel, op->cols, to, skip, outs);
 		else
-			panel_tile(type, rows, x, panel, op->cols / BLOCK, to, skip, outs);
+			panel_tile(kind, rows, x, panel, codes_of(op->type), op->cols / BLOCK, to, skip, outs);
 	}
 }
 
-INLINE void panel_all(const int type, const struct run *run, const struct op *op, const struct share *s)
+INLINE void panel_all(const int kind, const struct run *run, const struct op *op, const struct share *s)
 {
-	const int most = type == TYPE_F16 ? FLOAT_ROWS : PANEL_ROWS;
+	const int most = is_float(kind) ? FLOAT_ROWS : PANEL_ROWS;
 	int r = 0;
 	for (; r + most <= s->rows; r += most)
-		panel_rows(type, run, op, s, r, most);
+		panel_rows(kind, run, op, s, r, most);
 	if (most > 4 && r + 4 <= s->rows) {
-		panel_rows(type, run, op, s, r, 4);
+		panel_rows(kind, run, op, s, r, 4);
 		r += 4;
 	}
 	if (most > 2 && r + 2 <= s->rows) {
-		panel_rows(type, run, op, s, r, 2);
+		panel_rows(kind, run, op, s, r, 2);
 		r += 2;
 	}
 	if (r < s->rows)
-		panel_rows(type, run, op, s, r, 1);
+		panel_rows(kind, run, op, s, r, 1);
 }
 
-// Functions of each format, as what is inlined into them is large.
+// Functions of each format and of each kind of panel, as what is inlined into them is large.
 #define FORMAT(name, ...)                                                                                            \
 	static void pack_rows_##name(const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel)              \
 	{                                                                                                                \
 		pack_rows(TYPE_##name, w, stride, rows, groups, panel);                                                      \
-	}                                                                                                                \
-	static void embed_##name(const struct op *op, int32_t token, float *y)                                           \
-	{                                                                                                                \
-		unpack_row(TYPE_##name, op->w + (size_t)(token / PANEL) * op->w_stride, token % PANEL, op->cols, y);         \
-	}                                                                                                                \
-	static void matmul_##name(const struct run *run, const struct op *op, const struct share *s)                     \
-	{                                                                                                                \
-		panel_all(TYPE_##name, run, op, s);                                                                          \
 	}
-FORMAT(F16)
-BLOCK_FORMATS(FORMAT)
+PACKED_FORMATS(FORMAT)
 #undef FORMAT
+
+#define PANEL_KIND(name, ...)                                                                                        \
+	static void embed_panel_##name(const struct op *op, int32_t token, float *y)                                     \
+	{                                                                                                                \
+		const uint8_t *panel = op->w + (size_t)(token / PANEL) * op->w_stride;                                       \
+		unpack_row(PANEL_##name, op->type, panel, token % PANEL, op->cols, y);                                       \
+	}                                                                                                                \
+	static void matmul_panel_##name(const struct run *run, const struct op *op, const struct share *s)               \
+	{                                                                                                                \
+		panel_all(PANEL_##name, run, op, s);                                                                         \
+	}
+PANELS(PANEL_KIND)
+#undef PANEL_KIND
 
 static void embed_F32(const struct op *op, int32_t token, float *y)
 {
@@ -198,8 +203,7 @@ static void matmul_F32(const struct run *run, const struct op *op, const struct 
 
 static const struct weight_kernels weight_kernels[] = {
 	[TYPE_F32] = {NULL, embed_F32, matmul_F32},
-#define FORMAT(name, ...) [TYPE_##name] = {pack_rows_##name, embed_##name, matmul_##name},
-	FORMAT(F16)
-	BLOCK_FORMATS(FORMAT)
+#define FORMAT(name, type, values, bytes, panel) [TYPE_##name] = {pack_rows_##name, embed_panel_##panel, matmul_panel_##panel},
+	PACKED_FORMATS(FORMAT)
 #undef FORMAT
 };

@@ -21,6 +21,10 @@ INLINE void vf_store_n(float *p, vf a, int n) { _mm256_maskstore_ps(p, first_lan
 
 INLINE float load_half(const uint8_t *p) { return _cvtsh_ss(load_u16(p)); }
 INLINE vf vf_load_h(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+INLINE vf vf_load_b(const uint8_t *p) // upper halves of floats
+{
+	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
 INLINE vf vf_load_h_n(const uint8_t *p, int n)
 {
 	uint8_t h[16] = {0};
@@ -124,9 +128,28 @@ INLINE vb vb_bits(vb a, const int shift, int mask)
 	return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
 }
 
+// The bytes of table that a, below 16, has the numbers of.
+INLINE vb vb_lookup(const uint8_t *table, vb a)
+{
+	return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table)), a);
+}
+
+// Byte l at p four times, for each lane l.
+INLINE vb vb_spread(const uint8_t *p)
+{
+	const __m128i first = _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0);
+	return _mm256_shuffle_epi8(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)), _mm256_broadcastsi128_si256(first));
+}
+
 INLINE vb vb_or(vb a, vb b) { return _mm256_or_si256(a, b); }
 
-INLINE vf vf_bytes(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
+// Of each byte the bits that mask has, after a shift to the right.
+INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
+{
+	__m256i a = _mm256_srli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)), shift);
+	return _mm256_cvtepi32_ps(_mm256_and_si256(a, _mm256_set1_epi32(mask)));
+}
+INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 
 INLINE __m256i four_bytes(const int8_t *x)
@@ -142,7 +165,7 @@ INLINE __m256i four_bytes(const int8_t *x)
 // VPMADDUBSW multiplies unsigned by signed and adds pairs with saturation at 2^15, so that
 // 2^(7-bits) of its sums of weights below 2^bits can be added before they are widened.
 // Weights of eight bits are too large for it: they become |w - 128| and x takes the sign of
-// w - 128, as 2 · 128 · 127 < 2^15.
+// w - 128, as 2 · 128 · 127 < 2^15; start must then be -128 · Σ x, which that leaves out.
 INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
 {
 	const __m256i ones = _mm256_set1_epi16(1);

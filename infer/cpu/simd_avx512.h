@@ -17,6 +17,10 @@ INLINE void vf_store_n(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, first_l
 
 INLINE float load_half(const uint8_t *p) { return _cvtsh_ss(load_u16(p)); }
 INLINE vf vf_load_h(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE vf vf_load_b(const uint8_t *p) // upper halves of floats
+{
+	return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
 INLINE vf vf_load_h_n(const uint8_t *p, int n)
 {
 	return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p));
@@ -95,13 +99,32 @@ INLINE vb vb_bits(vb a, const int shift, int mask)
 	return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
 }
 
+// The bytes of table that a, below 16, has the numbers of.
+INLINE vb vb_lookup(const uint8_t *table, vb a)
+{
+	return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table)), a);
+}
+
+// Byte l at p four times, for each lane l.
+INLINE vb vb_spread(const uint8_t *p)
+{
+	const __m128i first = _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0);
+	return _mm512_shuffle_epi8(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), _mm512_broadcast_i32x4(first));
+}
+
 INLINE vb vb_or(vb a, vb b) { return _mm512_or_si512(a, b); }
 
-INLINE vf vf_bytes(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+// Of each byte the bits that mask has, after a shift to the right.
+INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
+{
+	__m512i a = _mm512_srli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), shift);
+	return _mm512_cvtepi32_ps(_mm512_and_si512(a, _mm512_set1_epi32(mask)));
+}
+INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 
 // In each lane start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
-// the four bytes at x + 4j. The sum is exact.
+// the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x.
 INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
 {
 	(void)bits;

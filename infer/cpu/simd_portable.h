@@ -70,6 +70,13 @@ INLINE vf vf_load_h_n(const uint8_t *p, int n)
 	return a;
 }
 INLINE vf vf_load_h(const uint8_t *p) { return vf_load_h_n(p, LANES); }
+INLINE vf vf_load_b(const uint8_t *p) // upper halves of floats
+{
+	vf a;
+	for (int i = 0; i < LANES; i++)
+		a[i] = float_of((uint32_t)load_u16(p + 2 * i) << 16);
+	return a;
+}
 INLINE void vf_store_h_n(uint8_t *p, vf a, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -157,14 +164,41 @@ INLINE vb vb_high(vb a) { return a >> 4; }
 // The bits of a that mask has, after a shift to the left by shift, or to the right by -shift.
 INLINE vb vb_bits(vb a, const int shift, int mask) { return (shift > 0 ? a << shift : a >> -shift) & (uint8_t)mask; }
 
+// The bytes of table that a, below 16, has the numbers of.
+INLINE vb vb_lookup(const uint8_t *table, vb a)
+{
+	vb b;
+	for (int i = 0; i < 4 * LANES; i++)
+		b[i] = table[a[i]];
+	return b;
+}
+
+// Byte l at p four times, for each lane l.
+INLINE vb vb_spread(const uint8_t *p)
+{
+	vb b;
+	for (int i = 0; i < 4 * LANES; i++)
+		b[i] = p[i / 4];
+	return b;
+}
+
 INLINE vb vb_or(vb a, vb b) { return a | b; }
 
-INLINE vf vf_bytes(const uint8_t *p) { return (vf){p[0], p[1], p[2], p[3]}; }
+// Of each byte the bits that mask has, after a shift to the right.
+INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
+{
+	return (vf){(float)(p[0] >> shift & mask), (float)(p[1] >> shift & mask), (float)(p[2] >> shift & mask), (float)(p[3] >> shift & mask)};
+}
+INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return (vf){(int8_t)p[0], (int8_t)p[1], (int8_t)p[2], (int8_t)p[3]}; }
 
+// Inlined, and with loops unrolled, the products of all formats would be most of the build's time.
+#undef UNROLL
+#define UNROLL
+
 // In each lane start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
-// the four bytes at x + 4j. The sum is exact.
-INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
+// the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x.
+static __attribute__((noinline)) vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
 {
 	(void)bits;
 	vi sum = {start, start, start, start};

@@ -6,6 +6,7 @@ import "C"
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"m40-llm/infer/gguf"
 )
@@ -26,6 +27,13 @@ func readFormats() (types []gguf.Type) {
 		types = append(types, t)
 	}
 	return types
+}
+
+func init() {
+	if len(gguf.Codebooks) != C.CODEBOOK_BYTES {
+		panic(fmt.Sprintf("the codebooks have %d bytes, want %d", len(gguf.Codebooks), C.CODEBOOK_BYTES))
+	}
+	C.engine_set_codebooks((*C.uint8_t)(unsafe.SliceData(gguf.Codebooks)))
 }
 
 // WeightTypes returns the formats of weights that there are kernels for.

@@ -305,7 +305,8 @@ func newProduct(t *testing.T, typ gguf.Type, cols int) *product {
 	}
 	for r := range productRows {
 		p.want = append(p.want, ref.read(out, r))
-		rounds := !exactRow(r) && typ != gguf.F32 && typ != gguf.F16
+		block, _ := typ.Block()
+		rounds := !exactRow(r) && block > 1
 		allowed := make([]float64, productOuts)
 		for i := range allowed {
 			allowed[i] = productError(w[i*cols:(i+1)*cols], p.x[r*cols:(r+1)*cols], rounds)

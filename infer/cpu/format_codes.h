@@ -1,0 +1,322 @@
+// Formats whose values are codes, numbers of a value in a table: struct codes.
+//
+// IQ1, IQ2 and IQ3 have points of codebooks, each the codes of 8 values or for IQ3 of 4, beside
+// signs. A panel has the codes of single values, and says so of the sign in the code.
+
+// Where the codebooks begin, in points.
+enum { BOOK_IQ2_XXS = 0, BOOK_IQ2_XS = 256, BOOK_IQ2_S = 768, BOOK_IQ3_XXS = 1792, BOOK_IQ3_S = 2048, BOOK_IQ1 = 2560 };
+
+INLINE uint32_t point_of(int book, uint32_t i) { return load_u16(engine_codebooks + 2 * ((uint32_t)book + i)); }
+
+// The signs of eight values from seven bits: there is an even number of negative ones.
+INLINE uint32_t even_signs(uint32_t seven)
+{
+	uint32_t low = seven & 127, parity = low ^ low >> 4;
+	parity ^= parity >> 2;
+	return low | ((parity ^ parity >> 1) & 1) << 7;
+}
+
+// Writes the codes of eight values, of width bits, with a sign above each.
+INLINE void put_group(uint8_t *to, const int width, uint32_t codes, uint32_t signs)
+{
+	for (int k = 0; k < 8; k++)
+		to[k] = (uint8_t)((codes >> width * k & ((1u << width) - 1)) | (signs >> k & 1) << width);
+}
+
+// What the codes of type mean; NULL: it has none. A product of eight bits, see vb_dot, has a bias
+// of 128.
+static const struct codes *codes_of(int type)
+{
+	static const struct codes
+		iq4 = {{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241}, 128, 1},
+		mxfp4 = {{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116}, 128, 1},
+		iq3_xxs = {{132, 140, 148, 156, 164, 172, 180, 190, 124, 116, 108, 100, 92, 84, 76, 66}, 128, 0.25f},
+		iq3_s = {{129, 131, 133, 135, 137, 139, 141, 143, 127, 125, 123, 121, 119, 117, 115, 113}, 128, 1},
+		iq2 = {{51, 68, 86, 0, 35, 18, 0, 0}, 43, 0.125f},
+		iq1 = {{2, 10, 18, 0, 0, 8, 16, 0}, 9, 0.125f};
+	switch (type) {
+	case TYPE_IQ4_NL:
+	case TYPE_IQ4_XS:
+		return &iq4;
+	case TYPE_MXFP4:
+		return &mxfp4;
+	case TYPE_IQ3_XXS:
+		return &iq3_xxs;
+	case TYPE_IQ3_S:
+		return &iq3_s;
+	case TYPE_IQ2_XXS:
+	case TYPE_IQ2_XS:
+	case TYPE_IQ2_S:
+		return &iq2;
+	case TYPE_IQ1_S:
+	case TYPE_IQ1_M:
+		return &iq1;
+	}
+	return NULL;
+}
+
+INLINE void look_up(struct panel_block *w, struct block_at at)
+{
+	UNROLL for (int j = 0; j < 8; j++)
+		w->q[j] = vb_lookup(at.codes->values, w->q[j]);
+	w->bias = at.codes->bias;
+}
+
+INLINE float code_value(const struct codes *codes, int code) { return (float)(codes->values[code] - codes->bias); }
+
+// CODES_32: blocks of 32 codes of four bits and a scale, in a panel a float.
+
+INLINE void pack_codes_32(float scale, const uint8_t *w, uint8_t *to, int o)
+{
+	uint32_t low[4], high[4];
+	memcpy(to + 4 * o, &scale, 4);
+	for (int j = 0; j < 4; j++) {
+		low[j] = load_u32(w + 4 * j);
+		high[j] = low[j] >> 4;
+	}
+	put_nibbles(to + 4 * PANEL, o, low, high);
+}
+
+// IQ4_NL: an F16, then codes as the values of Q4_0.
+INLINE void pack_IQ4_NL(const uint8_t *w, uint8_t *to, int o) { pack_codes_32(load_half(w), w + 2, to, o); }
+
+// MXFP4: an exponent e of the scale 2^(e-128), then codes as the values of Q4_0. Below 2^-126 a
+// float keeps the scale as a fraction.
+INLINE void pack_MXFP4(const uint8_t *w, uint8_t *to, int o)
+{
+	const uint32_t e = *w;
+	pack_codes_32(float_of(e < 2 ? 0x200000u << e : (e - 1) << 23), w + 1, to, o);
+}
+
+INLINE struct panel_block load_CODES_32(struct block_at at, const int v)
+{
+	struct panel_block w;
+	w.d[0] = vf_load(at.units + v * 4 * LANES);
+	load_values(4, &w, at.q + v * 4 * LANES);
+	look_up(&w, at);
+	return w;
+}
+
+INLINE vf add_CODES_32(vf acc, const struct panel_block *w, const struct quant_block *x)
+{
+	return vf_fma(vb_dot(8, 8, w->q, x->q, x->sum * w->bias), vf_mul(w->d[0], vf_set(x->d)), acc);
+}
+
+INLINE void unpack_CODES_32(struct block_at at, int o, float *y)
+{
+	float d;
+	memcpy(&d, at.units + 4 * o, 4);
+	for (int k = 0; k < BLOCK; k++)
+		y[k] = d * code_value(at.codes, value_at(4, at.q, o, k));
+}
+
+// CODES_4: super-blocks with a unit, an F16, and for every 32 codes of four bits an int8 scale.
+
+// IQ4_XS: an F16; 16 bits with the upper two of eight six-bit scales plus 32, 4 bytes with their
+// lower four; eight times 16 bytes of codes, as the values of Q4_0.
+INLINE void pack_IQ4_XS(const uint8_t *w, uint8_t *to, int o)
+{
+	memcpy(to + 2 * o, w, 2);
+	for (int i = 0; i < SUPER; i++) {
+		uint32_t low[4], high[4];
+		int scale = (w[4 + i / 2] >> i % 2 * 4 & 15) | (load_u16(w + 2) >> 2 * i & 3) << 4;
+		group_scales(PANEL_CODES_4, to, i)[o] = (uint8_t)(scale - 32);
+		for (int j = 0; j < 4; j++) {
+			low[j] = load_u32(w + 8 + 16 * i + 4 * j);
+			high[j] = low[j] >> 4;
+		}
+		put_nibbles(group_values(PANEL_CODES_4, to, i), o, low, high);
+	}
+}
+
+// IQ3_XXS: an F16, 64 points, and for every 32 values 32 bits: four times seven of signs, four of
+// the scale, which counts quarters: 2s + 1.
+INLINE void pack_IQ3_XXS(const uint8_t *w, uint8_t *to, int o)
+{
+	memcpy(to + 2 * o, w, 2);
+	for (int i = 0; i < SUPER; i++) {
+		uint8_t values[BLOCK];
+		const uint32_t rest = load_u32(w + 66 + 4 * i);
+		for (int g = 0; g < 4; g++) {
+			const uint8_t *points = w + 2 + 8 * i + 2 * g;
+			put_group(values + 8 * g, 3, point_of(BOOK_IQ3_XXS, points[0]) | point_of(BOOK_IQ3_XXS, points[1]) << 12, even_signs(rest >> 7 * g));
+		}
+		group_scales(PANEL_CODES_4, to, i)[o] = (uint8_t)(2 * (rest >> 28) + 1);
+		put_values(4, group_values(PANEL_CODES_4, to, i), o, values);
+	}
+}
+
+// IQ3_S: an F16, the low 8 bits of 64 points, their ninth bits, 32 bytes of signs, and four bits
+// for the scale of every 32 values: 2s + 1.
+INLINE void pack_IQ3_S(const uint8_t *w, uint8_t *to, int o)
+{
+	memcpy(to + 2 * o, w, 2);
+	for (int i = 0; i < SUPER; i++) {
+		uint8_t values[BLOCK];
+		const uint32_t ninths = w[66 + i];
+		for (int g = 0; g < 4; g++) {
+			const uint8_t *low = w + 2 + 8 * i + 2 * g;
+			const uint32_t first = point_of(BOOK_IQ3_S, low[0] | (ninths >> 2 * g & 1) << 8);
+			const uint32_t second = point_of(BOOK_IQ3_S, low[1] | (ninths >> (2 * g + 1) & 1) << 8);
+			put_group(values + 8 * g, 3, first | second << 12, w[74 + 4 * i + g]);
+		}
+		group_scales(PANEL_CODES_4, to, i)[o] = (uint8_t)(2 * (w[106 + i / 2] >> i % 2 * 4 & 15) + 1);
+		put_values(4, group_values(PANEL_CODES_4, to, i), o, values);
+	}
+}
+
+INLINE struct panel_block load_CODES_4(struct block_at at, const int v)
+{
+	struct panel_block w;
+	vf unit = vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor));
+	w.d[0] = vf_mul(unit, vf_int8(at.scales + v * LANES));
+	load_values(4, &w, at.q + v * 4 * LANES);
+	look_up(&w, at);
+	return w;
+}
+
+INLINE vf add_CODES_4(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_CODES_32(acc, w, x); }
+
+INLINE void unpack_CODES_4(struct block_at at, int o, float *y)
+{
+	const float d = load_half(at.units + 2 * o) * at.codes->factor * (float)(int8_t)at.scales[o];
+	for (int k = 0; k < BLOCK; k++)
+		y[k] = d * code_value(at.codes, value_at(4, at.q, o, k));
+}
+
+// CODES_3: super-blocks with a unit, an F16, and for every 32 codes of three bits a byte with two
+// scales of four bits, of which one is for 16 values: 2s + 1, in eighths.
+
+// IQ2_XXS: an F16, then for every 32 values four points and 32 bits as in IQ3_XXS.
+INLINE void pack_IQ2_XXS(const uint8_t *w, uint8_t *to, int o)
+{
+	memcpy(to + 2 * o, w, 2);
+	for (int i = 0; i < SUPER; i++) {
+		uint8_t values[BLOCK];
+		const uint8_t *points = w + 2 + 8 * i;
+		const uint32_t rest = load_u32(points + 4);
+		for (int g = 0; g < 4; g++)
+			put_group(values + 8 * g, 2, point_of(BOOK_IQ2_XXS, points[g]), even_signs(rest >> 7 * g));
+		group_scales(PANEL_CODES_3, to, i)[o] = (uint8_t)((rest >> 28) * 17);
+		put_values(3, group_values(PANEL_CODES_3, to, i), o, values);
+	}
+}
+
+// IQ2_XS: an F16, 32 words with a point in their low nine bits and signs in the upper seven, and
+// the scales as they are in a panel.
+INLINE void pack_IQ2_XS(const uint8_t *w, uint8_t *to, int o)
+{
+	memcpy(to + 2 * o, w, 2);
+	for (int i = 0; i < SUPER; i++) {
+		uint8_t values[BLOCK];
+		for (int g = 0; g < 4; g++) {
+			const uint32_t word = load_u16(w + 2 + 8 * i + 2 * g);
+			put_group(values + 8 * g, 2, point_of(BOOK_IQ2_XS, word & 511), even_signs(word >> 9));
+		}
+		group_scales(PANEL_CODES_3, to, i)[o] = w[66 + i];
+		put_values(3, group_values(PANEL_CODES_3, to, i), o, values);
+	}
+}
+
+// IQ2_S: an F16, the low 8 bits of 32 points, 32 bytes of signs, 8 bytes with the upper two bits of
+// four points each, and the scales as they are in a panel.
+INLINE void pack_IQ2_S(const uint8_t *w, uint8_t *to, int o)
+{
+	memcpy(to + 2 * o, w, 2);
+	for (int i = 0; i < SUPER; i++) {
+		uint8_t values[BLOCK];
+		for (int g = 0; g < 4; g++) {
+			const uint32_t point = w[2 + 4 * i + g] | ((uint32_t)w[66 + i] >> 2 * g & 3) << 8;
+			put_group(values + 8 * g, 2, point_of(BOOK_IQ2_S, point), w[34 + 4 * i + g]);
+		}
+		group_scales(PANEL_CODES_3, to, i)[o] = w[74 + i];
+		put_values(3, group_values(PANEL_CODES_3, to, i), o, values);
+	}
+}
+
+INLINE struct panel_block load_CODES_3(struct block_at at, const int v)
+{
+	struct panel_block w;
+	vf unit = vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor));
+	UNROLL for (int h = 0; h < 2; h++)
+		w.d[h] = vf_mul(unit, vf_fma(vf_bits(at.scales + v * LANES, 4 * h, 15), vf_set(2), vf_set(1)));
+	load_values(3, &w, at.q + v * 4 * LANES);
+	look_up(&w, at);
+	return w;
+}
+
+INLINE vf add_CODES_3(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(7, acc, w, x, w->bias); }
+
+INLINE void unpack_CODES_3(struct block_at at, int o, float *y)
+{
+	for (int k = 0; k < BLOCK; k++) {
+		const int scale = 2 * (at.scales[o] >> k / 16 * 4 & 15) + 1;
+		const float d = load_half(at.units + 2 * o) * at.codes->factor * (float)scale;
+		y[k] = d * code_value(at.codes, value_at(3, at.q, o, k));
+	}
+}
+
+// CODES_2: super-blocks with a unit, an F16, and for every 16 codes of two bits a byte: in its upper
+// half the scale, an odd number of eighths; bits 2 and 3 are the third bit of the codes of the
+// first and of the last eight values, which shifts them down.
+
+// The byte for 16 values from the three bits of their scale.
+INLINE uint8_t shifted_scale(uint32_t three, bool first, bool last) { return (uint8_t)((2 * (three & 7) + 1) << 4 | first << 2 | last << 3); }
+
+// IQ1_S: an F16, the low 8 bits of 32 points, and for every 32 values a word: the upper three bits
+// of four points, three bits of the scale, and the shift.
+INLINE void pack_IQ1_S(const uint8_t *w, uint8_t *to, int o)
+{
+	memcpy(to + 2 * o, w, 2);
+	for (int i = 0; i < SUPER; i++) {
+		uint8_t values[BLOCK];
+		const uint32_t word = load_u16(w + 34 + 2 * i);
+		for (int g = 0; g < 4; g++)
+			put_group(values + 8 * g, 2, point_of(BOOK_IQ1, w[2 + 4 * i + g] | (word >> 3 * g & 7) << 8), 0);
+		const uint8_t scale = shifted_scale(word >> 12, word >> 15, word >> 15);
+		put_halves(PANEL_CODES_2, to, i, o, scale, scale, values);
+	}
+}
+
+// IQ1_M: the low 8 bits of 32 points, 16 bytes with four bits for each, the upper three of a point
+// and a shift, and four words, each with four times three bits of scales and four of the F16.
+INLINE void pack_IQ1_M(const uint8_t *w, uint8_t *to, int o)
+{
+	for (int i = 0; i < 2; i++)
+		to[2 * o + i] = (uint8_t)(w[49 + 4 * i] >> 4 | (w[51 + 4 * i] & 0xf0));
+	for (int i = 0; i < SUPER; i++) {
+		uint8_t values[BLOCK];
+		const uint32_t upper = load_u16(w + 32 + 2 * i), scales = load_u16(w + 48 + i / 2 * 2) >> i % 2 * 6;
+		for (int g = 0; g < 4; g++)
+			put_group(values + 8 * g, 2, point_of(BOOK_IQ1, w[4 * i + g] | (upper >> 4 * g & 7) << 8), 0);
+		put_halves(PANEL_CODES_2, to, i, o, shifted_scale(scales, upper >> 3 & 1, upper >> 7 & 1),
+		           shifted_scale(scales >> 3, upper >> 11 & 1, upper >> 15 & 1), values);
+	}
+}
+
+INLINE struct panel_block load_CODES_2(struct block_at at, const int v)
+{
+	struct panel_block w;
+	vf unit = vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor));
+	load_values(2, &w, at.q + v * 4 * LANES);
+	UNROLL for (int h = 0; h < 2; h++) {
+		const uint8_t *scales = at.scales + h * PANEL + v * LANES;
+		w.d[h] = vf_mul(unit, vf_bits(scales, 4, 15));
+		vb shifts = vb_spread(scales), first = vb_bits(shifts, 0, 4), last = vb_bits(shifts, -1, 4);
+		UNROLL for (int j = 0; j < 4; j++)
+			w.q[4 * h + j] = vb_or(w.q[4 * h + j], j < 2 ? first : last);
+	}
+	look_up(&w, at);
+	return w;
+}
+
+INLINE vf add_CODES_2(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(5, acc, w, x, w->bias); }
+
+INLINE void unpack_CODES_2(struct block_at at, int o, float *y)
+{
+	for (int k = 0; k < BLOCK; k++) {
+		const uint8_t scale = at.scales[k / 16 * PANEL + o];
+		const float d = load_half(at.units + 2 * o) * at.codes->factor * (float)(scale >> 4);
+		y[k] = d * code_value(at.codes, value_at(2, at.q, o, k) | (scale >> (2 + k / 8 % 2) & 1) << 2);
+	}
+}
