@@ -2173,7 +2173,7 @@ func emptyChat(p Page) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 219, "><b>For real answers, use a real model.</b> <a href=\"/models\">Download one</a>, or put a GGUF file into the models folder. Models of the families Llama, Qwen 2 and 3, and Gemma 2 work, with weights in F32, F16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K.</p></div><p class=\"dim smallp once\" data-kept=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 219, "><b>For real answers, use a real model.</b> <a href=\"/models\">Download one</a>, or put a GGUF file into the models folder. Llama, Mistral, Qwen, Gemma, DeepSeek, GLM, Phi, Granite, gpt-oss and most other families work, in any of the usual quantisations.</p></div><p class=\"dim smallp once\" data-kept=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
