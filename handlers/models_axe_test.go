@@ -57,7 +57,7 @@ func TestEverybodyCanUseTheModels(t *testing.T) {
 		b.until("document.querySelector('#find .fielderr')")
 		look(device + " wrong name")
 		b.forgive("the server responded with a status of 40")
-		b.lookUp("org/repo:IQ2_S")
+		b.lookUp("org/repo:TQ1_0")
 		b.until("document.querySelector('#found .verdict')?.innerText.includes('cannot be used')")
 		look(device + " useless")
 		server.memory.Store(500e3)

@@ -54,7 +54,7 @@ type modelServer struct {
 func newModelRegistry(t testing.TB) *hubtest.Registry {
 	return hubtest.New(t, map[string][]byte{
 		remoteFile:          remoteModel,
-		"Remote-IQ2_S.gguf": gguftest.TinyLlama(gguftest.Llama{Type: gguf.F16}),
+		"Remote-TQ1_0.gguf": gguftest.TinyLlama(gguftest.Llama{Type: gguf.TQ1_0, Dim: 256, FFN: 256}),
 	}, "")
 }
 
@@ -314,7 +314,7 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 	})
 
 	run("a quantisation without kernels leads to one that works", func(t *testing.T) {
-		b.lookUp("org/repo:IQ2_S")
+		b.lookUp("org/repo:TQ1_0")
 		b.until("document.querySelector('#found .verdict')?.innerText.includes('cannot be used')")
 		if b.value("document.querySelector('#found form[action$=pull]')") != "null" {
 			t.Error("it can be downloaded")
