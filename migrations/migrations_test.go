@@ -16,6 +16,7 @@ var merged = []string{
 	"c2fdea658e365b1fa7e9a6ef19281f6914dc7358347fdedb6620ca2908e33777",
 	"7e2dfc94dc93d5d6c0dc78b6fce99f98fef3112c3449fb02f61ea49b561bf827",
 	"8af1a6cd526df2f4ebdfd092668b6a0d767dcb3a6154bf26c1a25443034d7585",
+	"e8a86727afd6836faa8a59b0bce30c62be9786cecd34628e888eb27ed1aaad19",
 }
 
 func TestAll_MergedFilesAreUnchanged(t *testing.T) {
