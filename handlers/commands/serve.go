@@ -97,7 +97,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 
 		TrustedProxies: proxies,
 	}
-	config.Reach = s.reach(ctx, listener.Addr(), config)
+	config.Reach = s.reach(listener.Addr(), config)
 	server := handlers.NewServer(handlers.New(config), logger)
 	if *flags.open || !flags.all.Given("open") && cli.OnDesktop(t) {
 		if err := cli.OpenBrowser(cli.URL(listener)); err != nil {
@@ -135,6 +135,7 @@ type services struct {
 	models    *models.Service
 	chats     *live.Service
 	upkeep    sync.WaitGroup
+	keepUp    func(do func(context.Context)) // does something until endUpkeep
 	endUpkeep context.CancelFunc
 }
 
@@ -164,8 +165,9 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	}
 	within, end := context.WithCancel(ctx)
 	s.endUpkeep = end
-	s.upkeep.Go(func() { s.kept.KeepBackups(within, backupEvery) })
-	s.upkeep.Go(func() { keepModelUsed(within, s.engine, s.kept, logger) })
+	s.keepUp = func(do func(context.Context)) { s.upkeep.Go(func() { do(within) }) }
+	s.keepUp(func(ctx context.Context) { s.kept.KeepBackups(ctx, backupEvery) })
+	s.keepUp(func(ctx context.Context) { keepModelUsed(ctx, s.engine, s.kept, logger) })
 	s.models = models.New(models.Options{Engine: s.engine, Files: catalog, Puller: puller, Log: logger})
 	s.chats = live.New(s.engine, live.Options{Store: s.kept, Log: logger})
 	return s, nil
@@ -173,7 +175,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 
 // reach lets other machines read the chats that are shared, while some are, of a server that
 // listens on addr.
-func (s *services) reach(ctx context.Context, addr net.Addr, config handlers.Config) *share.Reach {
+func (s *services) reach(addr net.Addr, config handlers.Config) *share.Reach {
 	server, _ := netip.ParseAddrPort(addr.String()) // it is that of a TCP listener
 	reach := share.NewReach(share.ReachOptions{
 		Server:    netip.AddrPortFrom(server.Addr().Unmap(), server.Port()),
@@ -185,10 +187,7 @@ func (s *services) reach(ctx context.Context, addr net.Addr, config handlers.Con
 		},
 		Log: config.Logger,
 	})
-	within, end := context.WithCancel(ctx)
-	endUpkeep := s.endUpkeep
-	s.endUpkeep = func() { end(); endUpkeep() }
-	s.upkeep.Go(func() { reach.Run(within, s.chats) })
+	s.keepUp(func(ctx context.Context) { reach.Run(ctx, s.chats) })
 	return reach
 }
 

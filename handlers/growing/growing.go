@@ -8,6 +8,9 @@ import (
 	"net/http"
 
 	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/markdown"
 )
 
 // Page is a response that grows. After an error it writes nothing more.
@@ -64,6 +67,28 @@ func (p *Page) Close() {
 func (p *Page) Block(rendered string) {
 	if p.Close(); rendered != "" {
 		p.Write(`<div class="prose" dir="auto">` + rendered + "</div>")
+	}
+}
+
+// Add adds what an event says of the text of an answer. Raw text has no blocks.
+func (p *Page) Add(e *live.Event, raw bool) {
+	switch e.Type {
+	case live.EventText:
+		p.Text(e.Reasoning)
+		p.Text(e.Text)
+	case live.EventBlock:
+		if !raw {
+			p.Block(markdown.Block(e))
+		}
+	case live.EventEnd:
+		m := e.Message
+		if !raw {
+			if e.Thinking {
+				p.Block(markdown.Thought(m.Reasoning))
+			}
+			p.Block(markdown.Text(m.Text[m.Answer.Blocks:]))
+		}
+		p.Close()
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 type SharedChat struct {
 	Title     string
 	System    string // prompt of the last answer, if the link shows it
-	Settings  bool   // the messages say how they were sampled
 	Raw       bool
 	Live      bool // more may follow
 	Expires   time.Time
@@ -106,7 +105,7 @@ func (f *Following) begin(ctx context.Context, before int64) (*SharedChat, error
 // show returns what the link shows of a branch, with the lock of the chat.
 func (f *Following) show(turns branch, before int64) *SharedChat {
 	shown := &SharedChat{
-		Title: f.chat.metadata.Title, Raw: f.chat.metadata.Raw, Settings: f.share.Settings, Live: f.share.Last == 0, Expires: f.share.Expires,
+		Title: f.chat.metadata.Title, Raw: f.chat.metadata.Raw, Live: f.share.Last == 0, Expires: f.share.Expires,
 		Elsewhere: f.share.First != 0,
 	}
 	at := 0
@@ -168,8 +167,8 @@ func (f *Following) Ready() <-chan struct{} {
 	return f.sub.Ready()
 }
 
-// Take returns the events since the last call: EventMessage, EventBranch, EventProgress,
-// EventText, EventBlock, EventEnd and EventTitle. They have no numbers. An EventBranch with ID 0
+// Take returns the events since the last call: EventBranch, which stands for EventMessage too,
+// EventProgress, EventText, EventBlock, EventEnd and EventTitle. They have no numbers. An EventBranch with ID 0
 // and no messages says that the chat shows another branch now. Its error ends the reading: ErrSlow
 // or ErrNotShared.
 func (f *Following) Take() (list []Event, err error) {

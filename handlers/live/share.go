@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -142,11 +143,7 @@ func (s *Service) EndShare(ctx context.Context, who Principal, chat string, id i
 	if err != nil {
 		return err
 	}
-	known := false
-	for _, share := range list {
-		known = known || share.ID == id
-	}
-	if !known {
+	if !slices.ContainsFunc(list, func(share Share) bool { return share.ID == id }) {
 		return ErrNotShared
 	}
 	if err := s.opt.Store.EndShare(ctx, who.Owner, id); err != nil && !errors.Is(err, store.ErrNotFound) {

@@ -297,18 +297,12 @@ func (w *growingPage) apply(e *live.Event) {
 	if e.ID != w.id {
 		return
 	}
+	w.Add(e, w.raw)
 	switch e.Type {
 	case live.EventProgress:
 		w.wait(e.Progress)
-	case live.EventText:
-		w.Text(e.Reasoning)
-		w.Text(e.Text)
-	case live.EventBlock:
-		if !w.raw {
-			w.Block(markdown.Block(e))
-		}
 	case live.EventEnd:
-		w.end(e)
+		w.end(e.Message)
 	}
 }
 
@@ -328,16 +322,9 @@ func (w *growingPage) wait(p *live.Progress) {
 	w.Passing(text)
 }
 
-func (w *growingPage) end(e *live.Event) {
-	m := e.Message
+// end writes what stands under an answer.
+func (w *growingPage) end(m *live.Message) {
 	w.ended = true
-	if !w.raw {
-		if e.Thinking {
-			w.Block(markdown.Thought(m.Reasoning))
-		}
-		w.Block(markdown.Text(m.Text[m.Answer.Blocks:]))
-	}
-	w.Close()
 	t := turnView(m, w.page)
 	if t.Error != "" {
 		w.Write(`<div class="errbox"><p>` + html.EscapeString(t.Error) + "</p></div>")

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf16"
 
 	"github.com/a-h/templ"
 	"github.com/labstack/echo/v4"
@@ -175,7 +174,7 @@ func framesOf(ctx context.Context, raw bool, events []live.Event) (frames []fram
 			if raw {
 				continue
 			}
-			f.Type, f.HTML, f.Chars = "block", markdown.Block(e), len(utf16.Encode([]rune(e.Text)))
+			f.Type, f.HTML, f.Chars = "block", markdown.Block(e), markdown.UTF16Length(e.Text)
 			if e.Thinking {
 				f.Chars = 0
 			}
@@ -265,7 +264,7 @@ func turnView(m *live.Message, raw bool) web.SharedTurn {
 
 // notes is the line under an answer.
 func notes(a *live.Answer) string {
-	tokens, rate, sampling := "", "", ""
+	tokens, rate, sampling := "", "", "" // a link that does not show the sampling leaves out the device too
 	if n := a.Usage.CompletionTokens; n > 0 {
 		tokens = web.Counted(n, "token")
 		if d := a.Timings.Decode; d > 0 && n > 1 {

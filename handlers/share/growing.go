@@ -9,7 +9,6 @@ import (
 
 	"m40-llm/handlers/growing"
 	"m40-llm/handlers/live"
-	"m40-llm/handlers/markdown"
 	"m40-llm/web"
 )
 
@@ -65,6 +64,7 @@ type growth struct {
 
 // add writes what an event adds to the page.
 func (g *growth) add(c echo.Context, e *live.Event) error {
+	g.Add(e, g.raw)
 	switch e.Type {
 	case live.EventBranch:
 		return g.turns(c, e)
@@ -73,24 +73,8 @@ func (g *growth) add(c echo.Context, e *live.Event) error {
 			g.wait = text
 			g.Passing(text + ".")
 		}
-	case live.EventText:
-		g.Text(e.Reasoning)
-		g.Text(e.Text)
-	case live.EventBlock:
-		if !g.raw {
-			g.Block(markdown.Block(e))
-		}
 	case live.EventEnd:
-		if !g.raw {
-			if e.Thinking {
-				g.Block(markdown.Thought(e.Message.Reasoning))
-			}
-			g.Block(markdown.Text(e.Message.Text[e.Message.Answer.Blocks:]))
-		}
-		g.Close()
-		t := turnView(e.Message, g.raw)
-		t.Text, t.HTML = "", ""
-		return web.SharedEnd(t).Render(c.Request().Context(), c.Response())
+		return web.SharedEnd(turnView(e.Message, g.raw)).Render(c.Request().Context(), c.Response())
 	}
 	return nil
 }

@@ -174,20 +174,17 @@ func LocalAddresses() (list []netip.Addr, err error) {
 		}
 	}
 	first := outgoing()
-	slices.SortStableFunc(list, func(a, b netip.Addr) int {
-		return cmp.Or(-boolCompare(a == first, b == first), -boolCompare(a.Is4(), b.Is4()))
-	})
-	return list, nil
-}
-
-func boolCompare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
+	rank := func(ip netip.Addr) int {
+		switch {
+		case ip == first:
+			return 0
+		case ip.Is4():
+			return 1
+		}
+		return 2
 	}
-	return -1
+	slices.SortStableFunc(list, func(a, b netip.Addr) int { return cmp.Compare(rank(a), rank(b)) })
+	return list, nil
 }
 
 // outgoing returns the address with which this machine would reach the internet. Nothing is sent.

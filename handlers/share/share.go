@@ -30,7 +30,7 @@ type Handlers struct {
 
 // Routes adds the routes of the owner to e.
 func (h *Handlers) Routes(e *echo.Echo) {
-	e.GET("/c/:id/share", h.owner)
+	e.GET("/c/:id/share", h.show)
 	e.POST("/c/:id/share", h.share)
 	e.POST("/c/:id/share/end", h.end)
 }
@@ -40,10 +40,6 @@ func (h *Handlers) ReaderRoutes(e *echo.Echo) {
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/s/:token", h.page)
 	e.GET("/s/:token/events", h.events)
 }
-
-// owner answers GET /c/:id/share with the links to a chat and the form of another. With ?part=1
-// it is what a dialog shows.
-func (h *Handlers) owner(c echo.Context) error { return h.show(c) }
 
 // share answers POST /c/:id/share: a link is made.
 func (h *Handlers) share(c echo.Context) error {
@@ -98,7 +94,8 @@ func (h *Handlers) wanted(c echo.Context) (n live.NewShare, err error) {
 	return n, nil
 }
 
-// show answers with the links to a chat and the form of another.
+// show answers GET /c/:id/share with the links to a chat and the form of another. With ?part=1
+// it is what a dialog shows.
 func (h *Handlers) show(c echo.Context) error {
 	ctx := c.Request().Context()
 	who := live.PrincipalOf(ctx)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"unicode/utf8"
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
@@ -364,7 +363,7 @@ func newEvent(e *live.Event) Event {
 		}
 	case live.EventBlock:
 		html := markdown.Block(e)
-		w.HTML, w.Chars, w.Text, w.Reasoning = &html, utf16Length(e.Text), "", ""
+		w.HTML, w.Chars, w.Text, w.Reasoning = &html, markdown.UTF16Length(e.Text), "", ""
 	case live.EventEnd:
 		w.Answer, w.Thinking = newAnswer(e.Message.Answer), false
 		w.Rest, w.HTML = renderEnd(e)
@@ -384,17 +383,6 @@ func renderEnd(e *live.Event) (rest string, whole *string) {
 		return "", &all
 	}
 	return rest, nil
-}
-
-// utf16Length counts as scripts in browsers do.
-func utf16Length(s string) int {
-	n := utf8.RuneCountInString(s)
-	for _, r := range s {
-		if r > 0xFFFF {
-			n++
-		}
-	}
-	return n
 }
 
 func newError(err error) *Error {

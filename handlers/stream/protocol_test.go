@@ -12,14 +12,6 @@ import (
 	"m40-llm/store"
 )
 
-func TestUTF16Length(t *testing.T) {
-	for text, want := range map[string]int{"": 0, "abc": 3, "ü": 1, "€": 1, "😀": 2} {
-		if got := utf16Length(text); got != want {
-			t.Errorf("utf16Length(%q) = %d, want %d", text, got, want)
-		}
-	}
-}
-
 // Pages of an earlier start of the server may still be open: a name that is taken away, or given
 // twice, breaks them.
 func TestAnAnswerHasItsFiguresUnderTheNamesOfTheProtocol(t *testing.T) {

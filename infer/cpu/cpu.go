@@ -130,7 +130,7 @@ func (d *cpu) Info() device.Info { return d.info }
 // more than in the model file, for some other formats a few hundredths.
 func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if formatOf(t).values == 0 {
-		return 0, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, join(weightTypes))
+		return 0, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, gguf.Names(weightTypes))
 	}
 	if err := checkShape(rows, cols); err != nil {
 		return 0, err
@@ -381,12 +381,4 @@ func checkShape(rows, cols int) error {
 		return fmt.Errorf("cpu: cannot hold a tensor of shape (%d, %d)", rows, cols)
 	}
 	return nil
-}
-
-func join(types []gguf.Type) string {
-	names := make([]string, len(types))
-	for i, t := range types {
-		names[i] = t.String()
-	}
-	return strings.Join(names, ", ")
 }

@@ -222,7 +222,7 @@ func WeightTypes() []gguf.Type { return slices.Clone(kernelTypes) }
 // WeightBytes returns the size of a weight on the device.
 func (d *cuda) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if !slices.Contains(kernelTypes, t) {
-		return 0, fmt.Errorf("cuda: no kernel for weights of type %s; there are kernels for %s", t, join(kernelTypes))
+		return 0, fmt.Errorf("cuda: no kernel for weights of type %s; there are kernels for %s", t, gguf.Names(kernelTypes))
 	}
 	if err := checkShape(rows, cols); err != nil {
 		return 0, err
@@ -452,12 +452,4 @@ func checkShape(rows, cols int) error {
 		return fmt.Errorf("cuda: cannot hold a tensor of shape (%d, %d)", rows, cols)
 	}
 	return nil
-}
-
-func join(types []gguf.Type) string {
-	names := make([]string, len(types))
-	for i, t := range types {
-		names[i] = t.String()
-	}
-	return strings.Join(names, ", ")
 }

@@ -1,6 +1,9 @@
 package gguf
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Type is a tensor's element format, numbered as in the GGUF specification.
 type Type uint32
@@ -132,4 +135,13 @@ func (t Type) String() string {
 		return f.name
 	}
 	return fmt.Sprintf("type %d", uint32(t))
+}
+
+// Names lists types for a message: F32, F16.
+func Names(types []Type) string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = t.String()
+	}
+	return strings.Join(names, ", ")
 }
