@@ -51,13 +51,13 @@ func TestBody_Compressed(t *testing.T) {
 		{name: "one that becomes larger is refused", path: "/tokenize", body: gzipped(t, text(mib+1)), header: gz, status: 413, want: []string{"larger than the 1048576 bytes", "body_too_large"}},
 		{name: "a bomb is refused by its growth", path: "/v1/chat/completions", body: gzipped(t, `{"a":"`+strings.Repeat("x", 7*mib)+`"}`), header: gz, status: 413, want: []string{"more than 200 times", "body_too_large"}},
 		{name: "small bodies may shrink as they like", path: "/tokenize", body: gzipped(t, `{"content":"`+strings.Repeat("x", mib/2)+`"}`), header: gz, engine: said, status: 200},
-		{name: "a body that is cut off is refused", path: "/tokenize", body: body[:len(body)-9], header: gz, status: 400, want: []string{"cut off", "invalid_encoding"}},
+		{name: "a body that is cut off is refused", path: "/tokenize", body: body[:len(body)-9], header: gz, status: 400, want: []string{"truncated", "invalid_encoding"}},
 		{name: "one whose checksum is wrong is refused", path: "/tokenize", body: body[:len(body)-8] + "\x00\x00\x00\x00" + body[len(body)-4:], header: gz, status: 400, want: []string{"not valid gzip"}},
 		{name: "one that is not gzip is refused", path: "/tokenize", body: `{"content":"hello"}`, header: gz, status: 400, want: []string{"not valid gzip"}},
 		{name: "something behind it is refused", path: "/tokenize", body: body + "{}", header: gz, status: 400},
 		{name: "an empty one is no object", path: "/tokenize", header: gz, status: 400, want: []string{"must be a JSON object"}},
 		{name: "gzip twice is refused", path: "/tokenize", body: body, header: []string{"Content-Encoding", "gzip, gzip"}, status: 415},
-		{name: "br is refused with what is taken", path: "/tokenize", body: body, header: []string{"Content-Encoding", "br"}, status: 415, want: []string{`\"br\"`, "gzip or as it is"}},
+		{name: "br is refused with what is taken", path: "/tokenize", body: body, header: []string{"Content-Encoding", "br"}, status: 415, want: []string{`\"br\"`, "gzip or uncompressed"}},
 	})
 	got := post(t, server(t, &fakeEngine{}), "/tokenize", body, "Content-Encoding", "zstd")
 	if got.header.Get("Accept-Encoding") != "gzip" {

@@ -119,9 +119,9 @@ func TestErrors_InTheStream(t *testing.T) {
 
 func TestErrors_ByPath(t *testing.T) {
 	runScenarios(t, []scenario{
-		{name: "an unknown API route answers JSON", path: "/v1/nothing", status: 404, want: []string{`{"error":{"message":"there is no route POST /v1/nothing; there are `}},
+		{name: "an unknown API route answers JSON", path: "/v1/nothing", status: 404, want: []string{`{"error":{"message":"the route POST /v1/nothing does not exist; the routes are `}},
 		{name: "an unknown page answers a page", method: "GET", path: "/nothing", header: []string{"Accept", browserAccept}, status: 404, want: []string{"<h1>Not found</h1>"}, not: []string{"{"}},
-		{name: "the wrong method answers JSON", method: "GET", path: "/v1/chat/completions", status: 405, want: []string{`"message":"/v1/chat/completions takes POST, not GET"`}},
+		{name: "the wrong method answers JSON", method: "GET", path: "/v1/chat/completions", status: 405, want: []string{`"message":"/v1/chat/completions supports POST, not GET"`}},
 		{name: "an empty body is refused", path: "/v1/chat/completions", status: 400, want: []string{"must be a JSON object"}},
 		{name: "an array as body is refused", path: "/v1/chat/completions", body: "[]", status: 400, want: []string{"must be a JSON object"}},
 		{name: "null as body is refused", path: "/tokenize", body: "null", status: 400, want: []string{"must be a JSON object"}},

@@ -30,7 +30,7 @@ type answerEvent struct {
 // generate asks the engine for all requests at once, in the name of the client of c. The
 // caller closes the result. What they are held to is the same for all.
 func (api *API) generate(c echo.Context, requests []infer.Request) (*answers, error) {
-	if err := gate.Take(c, gate.FormCost*int64(len(requests[0].Grammar)+len(requests[0].JSONSchema))); err != nil {
+	if err := gate.Charge(c, gate.FormCost*int64(len(requests[0].Grammar)+len(requests[0].JSONSchema))); err != nil {
 		return nil, err
 	}
 	if !api.gate.Trusted() { // a server says itself whose its requests are

@@ -37,7 +37,7 @@ func (api *API) tokenize(c echo.Context) error {
 	if body.Content == nil {
 		return failure.Invalid("content", "content must be the text to tokenize")
 	}
-	if err := gate.Take(c, gate.TextCost*int64(len(*body.Content))); err != nil {
+	if err := gate.Charge(c, gate.TextCost*int64(len(*body.Content))); err != nil {
 		return err
 	}
 	parseSpecial := body.ParseSpecial == nil || *body.ParseSpecial

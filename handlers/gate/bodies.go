@@ -10,17 +10,17 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// defaultBodyLimit is the size in bytes of a body on most routes.
+// defaultBodyLimit is the largest body in bytes on routes without a limit of their own.
 const defaultBodyLimit = 1 << 20
 
-// discardLimit is the size up to which a body that is too large is still taken in: most
-// clients read no answer before they have sent everything, and would see a broken
-// connection instead.
+// discardLimit bounds in bytes how much of a refused body is still read. Most clients read
+// the response only after they have sent everything, and would otherwise see a broken
+// connection instead of the error.
 const discardLimit = 32 << 20
 
-// boundBody limits the size of a request's body, as it is sent and as it is read, and the
-// time its client may be silent while sending it.
-func (g *Gate) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
+// limitBody limits the size of a request's body, before and after decompression, and the
+// time its client may pause while sending it.
+func (g *Gate) limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		compressed, err := isGzip(r)
@@ -33,8 +33,8 @@ func (g *Gate) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 			limit = defaultBodyLimit
 		}
 		if r.Body != nil && r.Body != http.NoBody {
-			body := &patientBody{ReadCloser: r.Body, control: http.NewResponseController(c.Response()), patience: g.opt.BodyTimeout}
-			body.extendDeadline() // the server reads on where a handler stops
+			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(c.Response()), timeout: g.opt.BodyTimeout}
+			body.extendDeadline() // net/http reads the rest of a body that a handler has not read
 			if r.ContentLength > limit {
 				if r.ContentLength <= discardLimit && r.Header.Get("Expect") == "" {
 					io.Copy(io.Discard, body)
@@ -47,37 +47,38 @@ func (g *Gate) boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 				r.ContentLength = -1
 				r.Header.Del(echo.HeaderContentEncoding)
 			}
-			r.Body = &countedBody{ReadCloser: r.Body, account: accountOf(c), sent: body}
+			r.Body = &chargedBody{ReadCloser: r.Body, account: accountOf(c), sent: body}
 		}
 		return next(c)
 	}
 }
 
-// countedBody takes from an account what is read of a body, as it is read.
-type countedBody struct {
+// chargedBody charges each byte that is read of a body to the request's account.
+type chargedBody struct {
 	io.ReadCloser
 	account *account
-	sent    io.Reader // the body as it is sent
+	sent    io.Reader // the body as it is sent, compressed or not
 }
 
-func (b *countedBody) Read(p []byte) (int, error) {
+func (b *chargedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if refused := b.account.take(int64(n) * BodyCost); refused != nil {
+	if refused := b.account.charge(int64(n) * BodyCost); refused != nil {
 		_, _ = io.CopyN(io.Discard, b.sent, discardLimit)
 		return 0, refused
 	}
 	return n, err
 }
 
-// patientBody gives its client so much time for each read. Once the whole body is there, the
-// deadline is lifted: it would end the watch for a disconnect.
-type patientBody struct {
+// timedBody gives its client timeout for each read. It removes the deadline after the whole
+// body has arrived, because an expired read deadline would look to net/http like a
+// disconnected client.
+type timedBody struct {
 	io.ReadCloser
-	control  *http.ResponseController
-	patience time.Duration
+	control *http.ResponseController
+	timeout time.Duration
 }
 
-func (b *patientBody) Read(p []byte) (int, error) {
+func (b *timedBody) Read(p []byte) (int, error) {
 	b.extendDeadline()
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
@@ -86,33 +87,33 @@ func (b *patientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *patientBody) extendDeadline() {
-	_ = b.control.SetReadDeadline(time.Now().Add(b.patience)) // not every connection has deadlines
+func (b *timedBody) extendDeadline() {
+	_ = b.control.SetReadDeadline(time.Now().Add(b.timeout)) // not every connection has deadlines
 }
 
-// boundWrites gives the client so much time to take each piece of a response. A
+// limitWrites gives the client Options.WriteTimeout to receive each piece of a response. A
 // limit for whole responses would end long answers.
-func (g *Gate) boundWrites(next echo.HandlerFunc) echo.HandlerFunc {
+func (g *Gate) limitWrites(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		w := c.Response().Writer
-		c.Response().Writer = &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), patience: g.opt.WriteTimeout}
+		c.Response().Writer = &timedWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: g.opt.WriteTimeout}
 		return next(c)
 	}
 }
 
-type boundWriter struct {
+type timedWriter struct {
 	http.ResponseWriter
-	control  *http.ResponseController
-	patience time.Duration
+	control *http.ResponseController
+	timeout time.Duration
 }
 
-// ErrClientLost says that a response could not be delivered.
-var ErrClientLost = errors.New("the client is gone or does not read")
+// ErrClientLost is wrapped by errors of responses that could not be delivered.
+var ErrClientLost = errors.New("the client disconnected or does not read")
 
-// writePiece is what a client must take within the time of one write.
+// writePiece is how many bytes a client must receive within one timeout.
 const writePiece = 64 << 10
 
-func (w *boundWriter) Write(p []byte) (written int, err error) {
+func (w *timedWriter) Write(p []byte) (written int, err error) {
 	for first := true; err == nil && (first || written < len(p)); first = false {
 		piece := p[written:min(len(p), written+writePiece)]
 		w.extendDeadline()
@@ -120,10 +121,11 @@ func (w *boundWriter) Write(p []byte) (written int, err error) {
 		n, err = w.ResponseWriter.Write(piece)
 		written += n
 	}
-	return written, lost(err)
+	return written, clientLost(err)
 }
 
-func lost(err error) error {
+// clientLost wraps err, unless it is nil, with ErrClientLost.
+func clientLost(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -131,14 +133,14 @@ func lost(err error) error {
 }
 
 // FlushError is for http.ResponseController.
-func (w *boundWriter) FlushError() error {
+func (w *timedWriter) FlushError() error {
 	w.extendDeadline()
-	return lost(w.control.Flush())
+	return clientLost(w.control.Flush())
 }
 
-func (w *boundWriter) extendDeadline() {
-	_ = w.control.SetWriteDeadline(time.Now().Add(w.patience)) // not every connection has deadlines
+func (w *timedWriter) extendDeadline() {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.timeout)) // not every connection has deadlines
 }
 
 // Unwrap is for http.ResponseController.
-func (w *boundWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -17,18 +17,18 @@ func TestBudget(t *testing.T) {
 		{"and go on", one, 10, true},
 		{"a second may take nothing then", two, 1, false},
 	} {
-		if err := step.account.take(step.n); (err == nil) != step.taken {
+		if err := step.account.charge(step.n); (err == nil) != step.taken {
 			t.Errorf("%s: %v", step.name, err)
 		}
 	}
 	one.close()
-	if err := two.take(60); err != nil {
+	if err := two.charge(60); err != nil {
 		t.Error(err)
 	}
-	if err := one.take(41); err == nil {
+	if err := one.charge(41); err == nil {
 		t.Error("together they took more than there is")
 	}
-	if err := one.take(40); err != nil {
+	if err := one.charge(40); err != nil {
 		t.Error(err)
 	}
 	one.close()
@@ -37,7 +37,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d bytes are in use at the end", b.used)
 	}
 	var none *account
-	if err := none.take(1 << 40); err != nil {
+	if err := none.charge(1 << 40); err != nil {
 		t.Error(err)
 	}
 }

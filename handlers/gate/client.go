@@ -11,9 +11,9 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// Client names who asks, for the turns that clients take: by the address and, where no key
-// is asked for, by the one that is sent all the same, which tells programs of one machine
-// apart.
+// Client returns a name of the client of c, by which the engine schedules clients fairly:
+// its address and, on a server without an API key, a digest of the key that the client sends
+// all the same, which distinguishes programs on one machine.
 func (g *Gate) Client(c echo.Context) string {
 	client := "at " + g.proxies.client(c.Request()).String()
 	header := c.Request().Header
@@ -24,8 +24,8 @@ func (g *Gate) Client(c echo.Context) string {
 	return client
 }
 
-// proxies are the reverse proxies whose word is taken for the client of a request.
-// Everybody else can write the same headers, and is not believed.
+// proxies are the networks of the reverse proxies whose headers about the client of a
+// request are believed. Any other client could forge these headers.
 type proxies []netip.Prefix
 
 func (p proxies) trusts(addr netip.Addr) bool {
@@ -37,10 +37,10 @@ func (p proxies) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// client returns the address of the client of r: that of the connection, or, where a
-// trusted proxy connected, the last one on the way that is not a trusted proxy itself.
-// If X-Forwarded-For and Forwarded disagree, the proxy passed one of them on unread, and
-// neither is believed. The address is not valid on a unix socket.
+// client returns the address of the client of r: the address that connected or, if that is
+// a trusted proxy, the nearest hop that is not a trusted proxy itself. If X-Forwarded-For
+// and Forwarded disagree, neither is believed: the proxy has passed one of them on
+// unchecked. The address is not valid on a unix socket.
 func (p proxies) client(r *http.Request) netip.Addr {
 	peer := peerOf(r)
 	if !p.trusts(peer) {
@@ -59,8 +59,8 @@ func (p proxies) client(r *http.Request) netip.Addr {
 	return peer
 }
 
-// lastUntrusted walks back from peer along hops, the nearest last, until one is no trusted
-// proxy or no address.
+// lastUntrusted follows hops, the nearest last, from peer back to the first address that is
+// not a trusted proxy. It stops at a hop that is not an address.
 func (p proxies) lastUntrusted(peer netip.Addr, hops []string) netip.Addr {
 	for i := len(hops) - 1; i >= 0 && p.trusts(peer); i-- {
 		addr, ok := hopAddr(hops[i])
@@ -72,7 +72,7 @@ func (p proxies) lastUntrusted(peer netip.Addr, hops []string) netip.Addr {
 	return peer
 }
 
-// secure reports whether the client of r speaks https, to this server or to a trusted proxy.
+// secure reports whether the client of r uses https, to this server or to a trusted proxy.
 func (p proxies) secure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
@@ -80,7 +80,7 @@ func (p proxies) secure(r *http.Request) bool {
 	if !p.trusts(peerOf(r)) {
 		return false
 	}
-	said := 0
+	found := false
 	for _, hops := range [][]string{listOf(r.Header, "X-Forwarded-Proto"), forwardedOf(r.Header, "proto")} {
 		if len(hops) == 0 || hops[len(hops)-1] == "" {
 			continue
@@ -88,9 +88,9 @@ func (p proxies) secure(r *http.Request) bool {
 		if !strings.EqualFold(hops[len(hops)-1], "https") {
 			return false
 		}
-		said++
+		found = true
 	}
-	return said > 0
+	return found
 }
 
 func peerOf(r *http.Request) netip.Addr {
@@ -98,7 +98,7 @@ func peerOf(r *http.Request) netip.Addr {
 	return peer.Addr().Unmap().WithZone("")
 }
 
-// hopAddr reads an address as X-Forwarded-For and Forwarded have it, with a port or without.
+// hopAddr parses an address of X-Forwarded-For or Forwarded, with or without a port.
 func hopAddr(hop string) (netip.Addr, bool) {
 	if at, err := netip.ParseAddrPort(hop); err == nil {
 		return at.Addr().Unmap().WithZone(""), true
@@ -110,7 +110,7 @@ func hopAddr(hop string) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// listOf returns the elements of a header that is a list.
+// listOf returns the elements of a header whose value is a comma-separated list.
 func listOf(header http.Header, name string) (elements []string) {
 	for _, line := range header.Values(name) {
 		for element := range strings.SplitSeq(line, ",") {
@@ -120,23 +120,23 @@ func listOf(header http.Header, name string) (elements []string) {
 	return elements
 }
 
-// forwardedOf returns what each element of the header Forwarded (RFC 7239) says of name,
-// which may be nothing; nil if none says anything.
+// forwardedOf returns the value of the parameter name in each element of the header
+// Forwarded (RFC 7239), "" for an element without it; nil if no element has it.
 func forwardedOf(header http.Header, name string) (values []string) {
-	said := false
+	found := false
 	for _, line := range header.Values("Forwarded") {
 		for _, element := range splitUnquoted(line, ',') {
 			value := ""
 			for _, pair := range splitUnquoted(element, ';') {
 				key, v, _ := strings.Cut(strings.TrimSpace(pair), "=")
 				if strings.EqualFold(key, name) {
-					value, said = strings.Trim(v, `"`), true
+					value, found = strings.Trim(v, `"`), true
 				}
 			}
 			values = append(values, value)
 		}
 	}
-	if !said {
+	if !found {
 		return nil
 	}
 	return values

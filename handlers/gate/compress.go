@@ -12,8 +12,8 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// compressedTypes are what is worth compressing. Streams of events are not among them:
-// each event must leave at once, and is small.
+// compressedTypes are the content types that are compressed. Event streams are not: their
+// events are small and must be sent at once.
 var compressedTypes = map[string]bool{
 	"text/html":        true,
 	"text/css":         true,
@@ -22,15 +22,16 @@ var compressedTypes = map[string]bool{
 	"application/json": true,
 }
 
-// leastCompressed is the size in bytes from which compressing saves packets.
-const leastCompressed = 1400
+// minCompressed is the smallest body in bytes that is compressed: a smaller one fits into
+// one packet anyway.
+const minCompressed = 1400
 
-// compress sends pages and JSON compressed. A response whose length depends on how well
-// a text of the asker's choice compresses beside private text would tell that text to
-// whoever can see the length (BREACH). No such response carries a token or a key, but the
-// pages carry titles of chats beside what was searched for; so nothing is compressed that
-// another site has made the browser ask for. Other sites can do no more than lead to a
-// page: checkOrigin refuses the rest.
+// compress compresses pages and JSON with gzip. It does not compress what another site made
+// the browser request, because of BREACH: if a response holds a text of the attacker's
+// choice beside private text, its compressed length reveals how much the two have in common.
+// No response holds a token or a key, but the page of a search holds the titles of chats
+// beside the text searched for. Other sites can only navigate to pages; checkOrigin refuses
+// their other requests.
 func (g *Gate) compress(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r, response := c.Request(), c.Response()
@@ -40,8 +41,8 @@ func (g *Gate) compress(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		w := &compressWriter{ResponseWriter: response.Writer}
 		response.Writer = w
-		if err := g.surviving(next)(c); err != nil {
-			g.handleError(err, c) // it is part of the body
+		if err := g.recoverPanics(next)(c); err != nil {
+			g.handleError(err, c) // here, so that the error's body is compressed too
 		}
 		return w.Close()
 	}
@@ -49,16 +50,16 @@ func (g *Gate) compress(next echo.HandlerFunc) echo.HandlerFunc {
 
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }}
 
-// compressWriter compresses a response, or does not; the first write decides, which for
-// everything but streams is the whole body.
+// compressWriter decides at the first write whether it compresses a response. Except in
+// streams, the first write is the whole body.
 type compressWriter struct {
 	http.ResponseWriter
-	status  int // to be sent; 0: none was set
+	status  int // the delayed status; 0: none
 	decided bool
-	gzip    *gzip.Writer // nil: what is written goes out as it is
+	gzip    *gzip.Writer // nil: the body is not compressed
 }
 
-// WriteHeader waits for the first byte of a body that may be compressed.
+// WriteHeader delays the header of a response that may be compressed until its first write.
 func (w *compressWriter) WriteHeader(status int) {
 	if status >= http.StatusOK && !w.decided && w.compressible() && status != http.StatusNoContent && status != http.StatusNotModified {
 		w.Header().Add(echo.HeaderVary, echo.HeaderAcceptEncoding)
@@ -71,8 +72,8 @@ func (w *compressWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// compressible reports whether the headers describe something worth compressing. What
-// keeps proxies from buffering is a stream.
+// compressible reports whether the headers describe a body worth compressing. A response
+// with X-Accel-Buffering is a stream.
 func (w *compressWriter) compressible() bool {
 	header := w.Header()
 	kind, _, _ := mime.ParseMediaType(header.Get(echo.HeaderContentType))
@@ -97,7 +98,7 @@ func (w *compressWriter) decide(size int) {
 		return
 	}
 	w.decided = true
-	if size >= leastCompressed {
+	if size >= minCompressed {
 		header := w.Header()
 		header.Set(echo.HeaderContentEncoding, "gzip")
 		header.Del(echo.HeaderContentLength)
@@ -120,7 +121,7 @@ func (w *compressWriter) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Close ends the body.
+// Close sends a header that is still delayed and ends the compressed body.
 func (w *compressWriter) Close() error {
 	if w.status != 0 && !w.decided { // no body
 		w.decide(0)
@@ -135,5 +136,5 @@ func (w *compressWriter) Close() error {
 	return err
 }
 
-// Unwrap is for http.ResponseController, which takes over websockets.
+// Unwrap is for http.ResponseController, which hijacks the connections of websockets.
 func (w *compressWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -14,8 +14,8 @@ import (
 	"m40-llm/web"
 )
 
-// handleError answers a request whose handler failed. A response that has begun
-// cannot be changed: a stream has reported the failure itself by then.
+// handleError responds to a request whose handler returned err. It cannot change a response
+// that has been started; a stream reports its failure itself.
 func (g *Gate) handleError(err error, c echo.Context) {
 	err = g.explainRoute(c, err)
 	f := g.Failed(c, err)
@@ -27,8 +27,8 @@ func (g *Gate) handleError(err error, c echo.Context) {
 	}
 }
 
-// Failed returns what the client of a request that failed with err may learn, and logs err
-// if it is the server's fault. A worker tells its server instead.
+// Failed returns what the client of a request that failed with err is told, and logs err if
+// the server is at fault. A worker does not log it: its server does.
 func (g *Gate) Failed(c echo.Context, err error) failure.Failure {
 	f := failure.Describe(err)
 	if g.trusted || f.Status < http.StatusInternalServerError || errors.Is(err, context.Canceled) || errors.Is(err, ErrClientLost) {
@@ -38,13 +38,13 @@ func (g *Gate) Failed(c echo.Context, err error) failure.Failure {
 	return f
 }
 
-// LogUnsent logs why a client could not be told that its request failed.
+// LogUnsent logs err, because of which a client could not be told that its request failed.
 func (g *Gate) LogUnsent(c echo.Context, err error) {
-	g.log.DebugContext(c.Request().Context(), "cannot report a failure", "request", requestID(c), "error", err)
+	g.log.DebugContext(c.Request().Context(), "failed to send an error to the client", "request", requestID(c), "error", err)
 }
 
 func (g *Gate) answerFailure(c echo.Context, f failure.Failure, err error) error {
-	setRetry(c, f)
+	setRetryHeaders(c, f)
 	switch {
 	case g.trusted:
 		return c.JSON(f.Status, g.EngineError(err))
@@ -61,9 +61,9 @@ func (g *Gate) answerFailure(c echo.Context, f failure.Failure, err error) error
 	}
 }
 
-// setRetry tells a client when to ask again, or that it need not: OpenAI's clients ask
-// twice more after the statuses 408, 409, 429 and those from 500 on.
-func setRetry(c echo.Context, f failure.Failure) {
+// setRetryHeaders tells a client when to retry, or not to. By default OpenAI's clients retry
+// twice after the statuses 408, 409, 429 and 5xx.
+func setRetryHeaders(c echo.Context, f failure.Failure) {
 	header := c.Response().Header()
 	if f.Final {
 		header.Set("X-Should-Retry", "false")
@@ -73,13 +73,13 @@ func setRetry(c echo.Context, f failure.Failure) {
 	}
 }
 
-// EngineErrorBody is a failure as the engine has it.
+// EngineErrorBody is the JSON body of an engine's error.
 type EngineErrorBody struct {
 	Error infer.Error `json:"error"`
 }
 
-// EngineError returns err as the engine has it, less what is for the log alone. The server
-// whose engine this is has a log of its own.
+// EngineError returns err as an engine's error, without the details that are for the log
+// only. A worker's error keeps them, for its server's log.
 func (g *Gate) EngineError(err error) EngineErrorBody {
 	if g.trusted {
 		return EngineErrorBody{failure.Whole(err)}
@@ -87,13 +87,13 @@ func (g *Gate) EngineError(err error) EngineErrorBody {
 	return EngineErrorBody{failure.Shown(err)}
 }
 
-// AnswerEngineError answers a failed request whose client wants the engine's error itself.
-// It returns err if that is none.
+// AnswerEngineError responds with err itself, for clients that expect an engine's error. It
+// returns err if that is not an engine's error.
 func (g *Gate) AnswerEngineError(c echo.Context, err error) error {
 	if _, ok := errors.AsType[*infer.Error](err); !ok {
 		return err
 	}
 	f := g.Failed(c, err)
-	setRetry(c, f)
+	setRetryHeaders(c, f)
 	return c.JSON(f.Status, g.EngineError(err))
 }

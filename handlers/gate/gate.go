@@ -1,6 +1,6 @@
-// Package gate stands before every route: it checks the Host, the Origin, the credentials and
-// the size of a request, bounds the time and the memory that it takes, compresses and logs
-// its response, and answers it where a handler failed.
+// Package gate is the middleware of every route. It checks a request's Host, Origin,
+// credentials and size, bounds the time and memory that the request takes, compresses and
+// logs its response, and responds where a handler returned an error.
 package gate
 
 import (
@@ -13,19 +13,19 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// Options are those of a gate; each must be set but the lists and the key.
+// Options are the settings of a gate. All but the lists and the key must be set.
 type Options struct {
 	Log *slog.Logger
 
-	APIKey         string           // asked for on every route but the public ones; empty: nobody is asked
-	Public         map[string]bool  // routes that ask nobody for the key
-	AllowHosts     []string         // names, or name:port, that a request may be addressed to, beside loopback names and the address connected to
-	CORSOrigins    []string         // foreign origins that may call /v1, as browsers write them; "null" is that of files and sandboxes
-	TrustedProxies []netip.Prefix   // reverse proxies that say who the client is
-	BodyLimits     map[string]int64 // bytes, by path; others take 1 MiB
+	APIKey         string           // required on every route but the public ones; empty: never required
+	Public         map[string]bool  // paths of the routes that require no key
+	AllowHosts     []string         // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
+	CORSOrigins    []string         // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
+	TrustedProxies []netip.Prefix   // reverse proxies whose headers name the client
+	BodyLimits     map[string]int64 // largest body in bytes, by path; 1 MiB on other paths
 
-	MemoryBudget int64         // bytes that all requests in work may take together
-	WriteTimeout time.Duration // longest wait for a client to take a write
+	MemoryBudget int64         // bytes that all requests in progress may use together
+	WriteTimeout time.Duration // longest wait for a client to receive a write
 	BodyTimeout  time.Duration // longest wait for a client to send more of its body
 }
 
@@ -37,9 +37,9 @@ type Gate struct {
 	keys    *keyring
 	proxies proxies
 	budget  budget
-	trusted bool // the only client is the server whose engine this is
+	trusted bool // this process is a worker, and the only client is its server
 
-	programRoutes func() string // for the answer to a request for another route
+	programRoutes func() string // the list of API routes, for errors about unknown routes
 }
 
 // New returns the gate of a server.
@@ -54,17 +54,17 @@ func New(opt Options) *Gate {
 	}
 }
 
-// NewTrusted returns the gate of an engine whose only client is its server, which has
-// checked all requests: nothing is refused, and nothing is kept from the client.
+// NewTrusted returns the gate of a worker. Its only client is its server, which has checked
+// all requests: the gate refuses nothing and reports errors in full.
 func NewTrusted(log *slog.Logger) *Gate { return &Gate{log: log, trusted: true} }
 
-// Trusted reports whether the only client is the server whose engine this is.
+// Trusted reports whether this process is a worker, whose only client is its server.
 func (g *Gate) Trusted() bool { return g.trusted }
 
-// AsksForKey reports whether requests must bring a key.
-func (g *Gate) AsksForKey() bool { return g.keys != nil }
+// RequiresKey reports whether requests must carry the API key.
+func (g *Gate) RequiresKey() bool { return g.keys != nil }
 
-// Guard puts the gate before the routes of e.
+// Guard installs the gate's middleware and error handler in e.
 func (g *Gate) Guard(e *echo.Echo) {
 	e.HTTPErrorHandler = g.handleError
 	if g.trusted {
@@ -72,7 +72,7 @@ func (g *Gate) Guard(e *echo.Echo) {
 		return
 	}
 	e.IPExtractor = func(r *http.Request) string { return g.proxies.client(r).String() }
-	e.Pre(g.observe, g.boundWrites, g.compress, g.setHeaders, g.normalizePath, g.checkHost, g.checkOrigin, g.keepAccount, g.boundBody)
+	e.Pre(g.observe, g.limitWrites, g.compress, g.setHeaders, g.normalizePath, g.checkHost, g.checkOrigin, g.openAccount, g.limitBody)
 	e.Use(g.checkKey)
 	g.programRoutes = sync.OnceValue(func() string { return apiRoutes(e) })
 }

@@ -15,25 +15,25 @@ import (
 	"m40-llm/handlers/httpio"
 )
 
-// The checks of this file run before routing, so that they hold for routes that
-// do not exist as well.
+// The checks in this file run before routing, so that they also protect paths without a
+// route.
 
-// SecurityHeaders are on every response.
+// SecurityHeaders are set on every response.
 var SecurityHeaders = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; object-src 'none'; frame-src 'none'; frame-ancestors 'none'; " +
 		"worker-src 'none'; manifest-src 'self'; require-trusted-types-for 'script'; trusted-types m40",
 	"X-Content-Type-Options": "nosniff",
-	// Not no-referrer: under that policy browsers send "Origin: null" with the
-	// page's own forms, and Sec-Fetch-Site is missing on plain http. To other
-	// sites both policies say nothing.
+	// Not no-referrer: with that policy browsers send "Origin: null" with the
+	// page's own forms, and on plain http they send no Sec-Fetch-Site either.
+	// Both policies send no referrer to other sites.
 	"Referrer-Policy":              "same-origin",
 	"Cross-Origin-Opener-Policy":   "same-origin",
 	"Cross-Origin-Resource-Policy": "same-origin",
 	"Permissions-Policy":           "camera=(), microphone=(), geolocation=()",
 	"X-Robots-Tag":                 "noindex, nofollow, noarchive",
 	"X-Frame-Options":              "DENY",
-	"Cache-Control":                "no-store", // assets with a hash in their name say otherwise
+	"Cache-Control":                "no-store", // overridden for assets with a hash in their name
 }
 
 func (g *Gate) setHeaders(next echo.HandlerFunc) echo.HandlerFunc {
@@ -46,9 +46,8 @@ func (g *Gate) setHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// normalizePath lets a route be found with and without a trailing slash and
-// whatever was percent-encoded, so that the router and every check of a path see
-// the same one.
+// normalizePath removes trailing slashes and percent-encoding from the path, so that the
+// router and every check see the same path.
 func (g *Gate) normalizePath(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		u := c.Request().URL
@@ -62,12 +61,11 @@ func (g *Gate) normalizePath(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// hostPolicy decides which hosts a request may be addressed to. A page of another
-// site can make a browser send requests here by pointing its own name at our
-// address (DNS rebinding), but the request then still carries that name. Names
-// are compared, never resolved.
+// hostPolicy decides which values of the Host header are accepted. It prevents DNS
+// rebinding: another site can point its own name at this server's address, but its requests
+// still carry that name in Host. Names are compared, never resolved.
 type hostPolicy struct {
-	allowed map[string][]string // name -> ports; "" stands for the port listened on
+	allowed map[string][]string // ports by name; port "" is the one that the server listens on
 }
 
 func newHostPolicy(hosts []string) hostPolicy {
@@ -80,8 +78,8 @@ func newHostPolicy(hosts []string) hostPolicy {
 	return p
 }
 
-// origin returns the origin that the server has for a request addressed to host
-// on a connection to local, and whether it answers to that host at all.
+// origin returns the server's own origin for a request with the Host header host that
+// arrived at the address local, and whether host is accepted.
 func (p hostPolicy) origin(host string, local net.Addr, secure bool) (string, bool) {
 	host = strings.ToLower(host)
 	name, port, ok := splitHost(host)
@@ -94,7 +92,7 @@ func (p hostPolicy) origin(host string, local net.Addr, secure bool) (string, bo
 	}
 	own := scheme + "://" + strings.TrimSuffix(host, ":"+implied)
 	if isLoopbackName(name) {
-		return own, true // at any port: it may be the near end of a tunnel
+		return own, true // with any port: the client may connect through a tunnel
 	}
 	listener := addrPortOf(local)
 	ownPort := port
@@ -110,22 +108,23 @@ func (p hostPolicy) origin(host string, local net.Addr, secure bool) (string, bo
 		case allowed == "" && listens, allowed != "" && allowed == ownPort:
 			return own, true
 		case allowed == "443" && port == "":
-			// Behind a proxy that speaks https for us.
+			// A proxy that is not in TrustedProxies terminates TLS.
 			return "https://" + host, true
 		}
 	}
 	return "", false
 }
 
-// containerHosts are the names that containers have for the machine they run on.
+// containerHosts are the names by which containers reach the machine they run on.
 var containerHosts = []string{"host.docker.internal", "host.containers.internal"}
 
-// fromContainer reports whether a program in a container of this machine asks a route for
-// programs under the name that it has for the machine. Nobody owns that name: on a strange
-// network the resolver there can make it lead anywhere, first to a page of its own and then
-// here, and what that page reads with GET looks like a program's request. So the name is
-// answered only where such a page would be asked for a key, which no browser keeps for it.
-func (g *Gate) fromContainer(r *http.Request, local net.Addr) bool {
+// isFromContainer reports whether r comes from a program in a container on this machine, is
+// addressed to a name of containerHosts, and asks for an API route that requires the key.
+// The key is what prevents DNS rebinding here: nobody owns these names, so the resolver of a
+// hostile network can point one at a page of its own and then at this server, and a GET
+// request of that page looks like one of a program. The page does not have the key, and
+// browsers store no session for these names.
+func (g *Gate) isFromContainer(r *http.Request, local net.Addr) bool {
 	name, port, ok := splitHost(strings.ToLower(r.Host))
 	peer := peerOf(r)
 	return ok && g.keys != nil && slices.Contains(containerHosts, name) && isAPI(r.URL.Path) && !g.opt.Public[r.URL.Path] &&
@@ -140,8 +139,8 @@ func isLoopbackName(name string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// splitHost takes apart the value of a Host header. IPv6 addresses lose their
-// brackets.
+// splitHost splits the value of a Host header into name and port, "" if it has none. It
+// removes the brackets of IPv6 addresses. ok is false if host is malformed.
 func splitHost(host string) (name, port string, ok bool) {
 	name = host
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
@@ -169,13 +168,13 @@ func addrPortOf(addr net.Addr) netip.AddrPort {
 
 const originKey = "own origin"
 
-// checkHost refuses requests that are addressed to anybody else.
+// checkHost refuses requests whose Host header does not name this server.
 func (g *Gate) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		own, ok := g.host.origin(r.Host, local, g.proxies.secure(r))
-		if !ok && g.fromContainer(r, local) {
+		if !ok && g.isFromContainer(r, local) {
 			own, ok = "", true
 		}
 		if !ok || r.URL.Host != "" || r.URL.Scheme != "" {
@@ -187,8 +186,8 @@ func (g *Gate) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// checkOrigin keeps other sites' pages out. Browsers say where a request comes
-// from with Origin, Sec-Fetch-Site or both; programs say nothing.
+// checkOrigin refuses requests of other sites' pages. Browsers send Origin, Sec-Fetch-Site
+// or both; programs send neither.
 func (g *Gate) checkOrigin(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
@@ -220,8 +219,7 @@ func forbidden(format string, args ...any) error {
 	return failure.New(failure.OriginNotAllowed, format, args...)
 }
 
-// sameOrigin compares an Origin header with the server's own origin. "null" is
-// nobody's.
+// sameOrigin reports whether an Origin header is the server's own origin. "null" never is.
 func sameOrigin(origin, own string) bool {
 	u, err := url.Parse(strings.ToLower(origin))
 	if err != nil || u.Host == "" {
@@ -237,9 +235,9 @@ func sameOrigin(origin, own string) bool {
 	return u.Scheme+"://"+host == own && strings.EqualFold(origin, u.Scheme+"://"+u.Host)
 }
 
-// isNavigation reports whether somebody followed a link to one of our pages: a
-// link to a shared chat is opened from a messenger. The other site learns nothing
-// from it, and no page changes anything on GET.
+// isNavigation reports whether somebody followed a link on another site to a page of this
+// server, such as a link to a shared chat. That is safe: the other site cannot read the
+// response, and GET changes nothing.
 func isNavigation(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
 		r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
@@ -247,16 +245,16 @@ func isNavigation(r *http.Request) bool {
 		!isAPI(r.URL.Path)
 }
 
-// OwnOrigin returns the origin that the server has for the client of c; empty for a program
-// in a container.
+// OwnOrigin returns the server's origin as the client of c sees it; empty for a program in a
+// container.
 func OwnOrigin(c echo.Context) string {
 	own, _ := c.Get(originKey).(string)
 	return own
 }
 
-// CheckWebSocket refuses a request that asks for no websocket, or from another origin. That
-// was checked before, as on every route; a websocket opened by a foreign page would be worth
-// a second lock.
+// CheckWebSocket returns an error unless the request upgrades to a websocket and comes from
+// a page of this server. checkOrigin has checked the origin already; it is checked again
+// because a websocket of a foreign page could read every chat.
 func CheckWebSocket(c echo.Context) error {
 	r := c.Request()
 	if !sameOrigin(r.Header.Get("Origin"), OwnOrigin(c)) {
@@ -278,8 +276,9 @@ const corsHeaders = "Authorization, Content-Type, User-Agent, Accept, X-Requeste
 	"x-stainless-arch, x-stainless-async, x-stainless-custom-poll-interval, x-stainless-helper-method, x-stainless-lang, x-stainless-os, " +
 	"x-stainless-package-version, x-stainless-poll-helper, x-stainless-retry-count, x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout"
 
-// allowForeignOrigin admits the origins of --cors-origin to /v1, never with credentials,
-// and tells their browser so.
+// allowForeignOrigin reports whether the request is one to /v1 from an origin of
+// --cors-origin, and then sets the CORS headers of the response. Credentials of the browser
+// are never allowed.
 func (g *Gate) allowForeignOrigin(c echo.Context) bool {
 	r := c.Request()
 	if len(g.opt.CORSOrigins) == 0 || !strings.HasPrefix(r.URL.Path, "/v1/") {

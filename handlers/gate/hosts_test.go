@@ -41,7 +41,7 @@ func TestHost_AContainersNameIsAnsweredToPrivateAddressesAlone(t *testing.T) {
 	for peer, want := range map[string]bool{"127.0.0.1:1": true, "172.17.0.2:1": true, "[fd00::2]:1": true, "192.0.2.1:1": false, "@": false} {
 		r := httptest.NewRequest("GET", "/v1/models", nil)
 		r.Host, r.RemoteAddr = "host.docker.internal:8080", peer
-		if got := g.fromContainer(r, &net.TCPAddr{IP: net.IPv4(172, 17, 0, 1), Port: 8080}); got != want {
+		if got := g.isFromContainer(r, &net.TCPAddr{IP: net.IPv4(172, 17, 0, 1), Port: 8080}); got != want {
 			t.Errorf("from %s: got %t, want %t", peer, got, want)
 		}
 	}

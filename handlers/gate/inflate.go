@@ -11,16 +11,17 @@ import (
 	"m40-llm/handlers/httpio"
 )
 
-// A compressed body may become as large as one that is not, and above freeInflation bytes
-// at most maxInflation times as large as it was sent: what somebody writes shrinks to a
-// third or a tenth, what is made to fill a server's memory to a thousandth.
+// Limits against decompression bombs. A decompressed body has the limit of an uncompressed
+// one; above minCheckedInflation bytes it may also not exceed maxInflation times its
+// compressed size. Written text compresses to between a third and a tenth, a bomb to about a
+// thousandth.
 const (
-	freeInflation = 1 << 20
-	maxInflation  = 200
+	minCheckedInflation = 1 << 20
+	maxInflation        = 200
 )
 
-// isGzip reports whether the body of r is compressed with gzip, or returns an error if it
-// is encoded in another way.
+// isGzip reports whether the body of r is compressed with gzip. It returns an error if the
+// body has another encoding.
 func isGzip(r *http.Request) (bool, error) {
 	encodings := strings.Join(r.Header.Values("Content-Encoding"), ", ")
 	switch strings.ToLower(strings.TrimSpace(encodings)) {
@@ -30,10 +31,10 @@ func isGzip(r *http.Request) (bool, error) {
 		return true, nil
 	}
 	return false, failure.New(failure.UnsupportedEncoding,
-		"Content-Encoding %q is not supported; send the body with gzip or as it is", httpio.Shorten(encodings))
+		"Content-Encoding %q is not supported; send the body with gzip or uncompressed", httpio.Shorten(encodings))
 }
 
-// inflatedBody is the body of a request that was sent compressed.
+// inflatedBody decompresses the body of a request.
 type inflatedBody struct {
 	sent   io.ReadCloser
 	limit  int64 // bytes
@@ -47,7 +48,7 @@ func newInflatedBody(sent io.ReadCloser, limit int64) *inflatedBody {
 	return &inflatedBody{sent: sent, limit: limit, source: countedReader{from: sent}}
 }
 
-// Read returns a *http.MaxBytesError where the body becomes too large.
+// Read returns a *http.MaxBytesError if the decompressed body exceeds its limit.
 func (b *inflatedBody) Read(p []byte) (n int, err error) {
 	if b.err != nil {
 		return 0, b.err
@@ -62,13 +63,13 @@ func (b *inflatedBody) Read(p []byte) (n int, err error) {
 	switch {
 	case b.total > b.limit:
 		n, err = 0, &http.MaxBytesError{Limit: b.limit}
-	case b.total > freeInflation && b.total > maxInflation*b.source.read:
+	case b.total > minCheckedInflation && b.total > maxInflation*b.source.read:
 		n, err = 0, failure.New(failure.BodyTooLarge,
-			"the body becomes more than %d times as large as it was sent: send it as it is", maxInflation)
+			"the decompressed body is more than %d times as large as the compressed one; send it uncompressed", maxInflation)
 	case b.source.err != nil && b.source.err != io.EOF:
-		err = b.source.err // it did not arrive
+		err = b.source.err // the compressed body did not arrive whole
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		err = failure.New(failure.InvalidEncoding, "the gzip body is cut off")
+		err = failure.New(failure.InvalidEncoding, "the gzip body is truncated")
 	case err != nil && err != io.EOF:
 		err = failure.New(failure.InvalidEncoding, "the body is not valid gzip, as its Content-Encoding says: %v", err)
 	}
@@ -78,11 +79,11 @@ func (b *inflatedBody) Read(p []byte) (n int, err error) {
 
 func (b *inflatedBody) Close() error { return b.sent.Close() }
 
-// countedReader counts what is read, and keeps the error that ended it.
+// countedReader counts the bytes read from another reader, and stores its error.
 type countedReader struct {
 	from io.Reader
-	read int64
-	err  error
+	read int64 // bytes
+	err  error // nil, or what the last Read returned
 }
 
 func (r *countedReader) Read(p []byte) (int, error) {

@@ -21,13 +21,13 @@ import (
 	"m40-llm/web"
 )
 
-// With an API key, every route asks for it but Options.Public. Programs send the key as a
-// bearer token or as X-Api-Key; a browser exchanges it at /login for a cookie.
+// If Options.APIKey is set, every route but those of Options.Public requires it. Programs send
+// the key as a bearer token or as X-Api-Key; a browser exchanges it at /login for a cookie.
 
-// sessionLife is how long a browser is remembered.
+// sessionLife is how long a browser stays logged in.
 const sessionLife = 30 * 24 * time.Hour
 
-// keyring checks credentials. Sessions are signed rather than stored: a new key
+// keyring checks credentials. Sessions are signed rather than stored, so changing the key
 // ends them all.
 type keyring struct {
 	key      [sha256.Size]byte // digest of the API key
@@ -37,7 +37,7 @@ type keyring struct {
 	now      func() time.Time
 }
 
-// newKeyring returns nil if there is no key: then everybody may come in.
+// newKeyring returns nil if key is empty: then no request needs one.
 func newKeyring(key string) *keyring {
 	if key == "" {
 		return nil
@@ -47,13 +47,14 @@ func newKeyring(key string) *keyring {
 	return &keyring{
 		key:     sha256.Sum256([]byte(key)),
 		signing: signing[:],
-		cookie:  "m40_" + hex.EncodeToString(name[:4]), // several servers of one host share a cookie jar
+		cookie:  "m40_" + hex.EncodeToString(name[:4]), // cookies do not distinguish ports: two servers on one host need two names
 		now:     time.Now,
 	}
 }
 
-// opens compares digests, so that the time taken tells nothing about the key.
-func (k *keyring) opens(key string) bool {
+// matches reports whether key is the API key. It compares digests, so that its duration
+// reveals nothing about the key.
+func (k *keyring) matches(key string) bool {
 	digest := sha256.Sum256([]byte(key))
 	return subtle.ConstantTimeCompare(digest[:], k.key[:]) == 1
 }
@@ -78,38 +79,38 @@ func (k *keyring) validSession(value string) bool {
 	return err == nil && k.now().Unix() < seconds
 }
 
-// attempts counts wrong keys, so that a client which sends them for ever is told to stop.
-// The right key is never refused: behind one address there may be other clients.
+// attempts limits the rate of wrong keys. The right key is always accepted: other clients may
+// share the address of one that guesses.
 type attempts struct {
 	mu     sync.Mutex
 	failed map[attempt]*rate.Limiter
 }
 
-// attempt is a wrong key that came from a network, or all of them where digest is zero.
+// attempt is one wrong key sent from a network, or all wrong keys from it if digest is zero.
 type attempt struct {
 	from   netip.Prefix
 	digest [sha256.Size]byte
 }
 
 const (
-	sameKeyAtOnce    = 5 // of one wrong key: a program that was never told of a new one
-	sameKeyEvery     = 12 * time.Second
-	wrongKeysAtOnce  = 20 // of all
-	wrongKeysEvery   = 3 * time.Second
-	attemptsRemember = 4096
+	sameKeyBurst  = 5 // of one wrong key, as a program sends that still has an old key
+	sameKeyEvery  = 12 * time.Second
+	wrongKeyBurst = 20 // of any wrong keys
+	wrongKeyEvery = 3 * time.Second
+	maxLimiters   = 4096
 )
 
-// fail notes that key, which is wrong, came from client. It returns how long the client
-// has to wait if it has sent too many.
-func (a *attempts) fail(client netip.Addr, key string, now time.Time) (wait time.Duration) {
+// record counts a wrong key that client has sent. If the client has sent too many, it returns
+// how long the client must wait, and does not count this one.
+func (a *attempts) record(client netip.Addr, key string, now time.Time) (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	from := networkOf(client)
-	all := a.limiter(attempt{from: from}, wrongKeysEvery, wrongKeysAtOnce)
+	all := a.limiter(attempt{from: from}, wrongKeyEvery, wrongKeyBurst)
 	if wait := untilAllowed(all, now); wait > 0 {
 		return wait
 	}
-	same := a.limiter(attempt{from, sha256.Sum256([]byte(key))}, sameKeyEvery, sameKeyAtOnce)
+	same := a.limiter(attempt{from, sha256.Sum256([]byte(key))}, sameKeyEvery, sameKeyBurst)
 	if wait := untilAllowed(same, now); wait > 0 {
 		return wait
 	}
@@ -118,19 +119,19 @@ func (a *attempts) fail(client netip.Addr, key string, now time.Time) (wait time
 	return 0
 }
 
-func (a *attempts) limiter(of attempt, every time.Duration, atOnce int) *rate.Limiter {
+func (a *attempts) limiter(of attempt, every time.Duration, burst int) *rate.Limiter {
 	if l := a.failed[of]; l != nil {
 		return l
 	}
-	if a.failed == nil || len(a.failed) >= attemptsRemember {
+	if a.failed == nil || len(a.failed) >= maxLimiters {
 		a.failed = map[attempt]*rate.Limiter{}
 	}
-	l := rate.NewLimiter(rate.Every(every), atOnce)
+	l := rate.NewLimiter(rate.Every(every), burst)
 	a.failed[of] = l
 	return l
 }
 
-// untilAllowed returns how long it takes until l allows one more; 0 if it does now.
+// untilAllowed returns how long it takes until l allows one more attempt; 0 if it does now.
 func untilAllowed(l *rate.Limiter, now time.Time) time.Duration {
 	missing := 1 - l.TokensAt(now)
 	if missing <= 0 {
@@ -139,8 +140,8 @@ func untilAllowed(l *rate.Limiter, now time.Time) time.Duration {
 	return time.Duration(missing / float64(l.Limit()) * float64(time.Second))
 }
 
-// networkOf returns what one client has for itself: an address, or in IPv6 a network of 64
-// bits.
+// networkOf returns the network that one client can send from: its IPv4 address, or the /64
+// of its IPv6 address.
 func networkOf(client netip.Addr) netip.Prefix {
 	bits := client.BitLen()
 	if client.Is6() {
@@ -150,19 +151,20 @@ func networkOf(client netip.Addr) netip.Prefix {
 	return network
 }
 
-// try checks a key that client sent.
-func (k *keyring) try(client netip.Addr, key string) error {
-	if k.opens(key) {
+// check returns nil if the key that client sent is right, and an error for the client if it
+// is not.
+func (k *keyring) check(client netip.Addr, key string) error {
+	if k.matches(key) {
 		return nil
 	}
-	if wait := k.attempts.fail(client, key, k.now()); wait > 0 {
+	if wait := k.attempts.record(client, key, k.now()); wait > 0 {
 		seconds := int(math.Ceil(wait.Seconds()))
 		return failure.RetryIn(seconds, failure.TooManyAttempts, "the API key is wrong, as were too many before it; wait %d seconds before you try another one", seconds)
 	}
 	return failure.New(failure.InvalidKey, "the API key is wrong")
 }
 
-// checkKey lets in who has the key.
+// checkKey refuses requests without valid credentials.
 func (g *Gate) checkKey(next echo.HandlerFunc) echo.HandlerFunc {
 	if g.keys == nil {
 		return next
@@ -178,8 +180,8 @@ func (g *Gate) checkKey(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// authenticate looks at one credential: the bearer token, or else X-Api-Key, as some clients
-// send it, or else the session.
+// authenticate returns nil if the credential of c is valid. It reads one only: the bearer
+// token, else X-Api-Key, which some clients send, else the session's cookie.
 func (g *Gate) authenticate(c echo.Context) error {
 	header := c.Request().Header
 	given, keys := header.Values(echo.HeaderAuthorization), header.Values("X-Api-Key")
@@ -191,9 +193,9 @@ func (g *Gate) authenticate(c echo.Context) error {
 		if !strings.EqualFold(scheme, "Bearer") {
 			return failure.New(failure.InvalidKey, "send the API key as \"Authorization: Bearer KEY\"")
 		}
-		return g.keys.try(g.proxies.client(c.Request()), strings.TrimSpace(key))
+		return g.keys.check(g.proxies.client(c.Request()), strings.TrimSpace(key))
 	case len(keys) == 1:
-		return g.keys.try(g.proxies.client(c.Request()), strings.TrimSpace(keys[0]))
+		return g.keys.check(g.proxies.client(c.Request()), strings.TrimSpace(keys[0]))
 	}
 	if cookie, err := c.Cookie(g.keys.cookieName(c)); err == nil && g.keys.validSession(cookie.Value) {
 		return nil
@@ -201,7 +203,7 @@ func (g *Gate) authenticate(c echo.Context) error {
 	return failure.New(failure.MissingKey, "this server asks for an API key: send it as \"Authorization: Bearer KEY\", or log in at /login")
 }
 
-// refuse sends people to the login page and programs away.
+// refuse redirects people to the login page, and returns err for programs.
 func (g *Gate) refuse(c echo.Context, err error) error {
 	r := c.Request()
 	if AsksForPage(r) && r.Method == http.MethodGet && !isWebSocket(r) && failure.Describe(err).Status == http.StatusUnauthorized {
@@ -211,8 +213,8 @@ func (g *Gate) refuse(c echo.Context, err error) error {
 	return err
 }
 
-// cookieName has the prefix that binds a cookie to this host, where browsers
-// honour it.
+// cookieName returns the name of the session's cookie: on https with the prefix by which
+// browsers bind a cookie to one host.
 func (k *keyring) cookieName(c echo.Context) string {
 	if isSecure(c) {
 		return "__Host-" + k.cookie
@@ -220,13 +222,13 @@ func (k *keyring) cookieName(c echo.Context) string {
 	return k.cookie
 }
 
-// isSecure reports whether the browser speaks https, here or to a proxy. Its own origin
-// says so: it is that of the page, whatever brought the request here.
+// isSecure reports whether the browser uses https, to this server or to a proxy. The own
+// origin tells, as it is the page's origin.
 func isSecure(c echo.Context) bool {
 	return strings.HasPrefix(OwnOrigin(c), "https://")
 }
 
-// Login answers GET /login with a form.
+// Login serves GET /login, a form for the API key.
 func (g *Gate) Login(c echo.Context) error {
 	if g.keys == nil {
 		return c.Redirect(http.StatusSeeOther, "/")
@@ -234,7 +236,7 @@ func (g *Gate) Login(c echo.Context) error {
 	return httpio.Render(c, http.StatusOK, web.Login(""))
 }
 
-// SubmitLogin answers POST /login.
+// SubmitLogin serves POST /login: it sets the session's cookie if the key is right.
 func (g *Gate) SubmitLogin(c echo.Context) error {
 	if g.keys == nil {
 		return c.Redirect(http.StatusSeeOther, "/")
@@ -242,9 +244,9 @@ func (g *Gate) SubmitLogin(c echo.Context) error {
 	if err := c.Request().ParseForm(); err != nil {
 		return err
 	}
-	if err := g.keys.try(g.proxies.client(c.Request()), c.Request().PostForm.Get("key")); err != nil {
+	if err := g.keys.check(g.proxies.client(c.Request()), c.Request().PostForm.Get("key")); err != nil {
 		f := failure.Describe(err)
-		setRetry(c, f)
+		setRetryHeaders(c, f)
 		return httpio.Render(c, f.Status, web.Login(f.Text))
 	}
 	c.SetCookie(&http.Cookie{

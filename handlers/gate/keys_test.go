@@ -44,7 +44,7 @@ func TestAttempts(t *testing.T) {
 			for _, try := range tc.tries {
 				refused := 0
 				for range try.times {
-					if a.fail(netip.MustParseAddr(try.from), try.key, now) > 0 {
+					if a.record(netip.MustParseAddr(try.from), try.key, now) > 0 {
 						refused++
 					}
 				}
@@ -53,14 +53,14 @@ func TestAttempts(t *testing.T) {
 				}
 			}
 			first := tc.tries[0]
-			if a.fail(netip.MustParseAddr(first.from), first.key, now.Add(sameKeyEvery)) > 0 {
+			if a.record(netip.MustParseAddr(first.from), first.key, now.Add(sameKeyEvery)) > 0 {
 				t.Errorf("after the pause of %v the address is still refused", sameKeyEvery)
 			}
-			for i := range 3 * attemptsRemember {
-				a.fail(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), "a", now)
+			for i := range 3 * maxLimiters {
+				a.record(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), "a", now)
 			}
-			if len(a.failed) > attemptsRemember+1 {
-				t.Errorf("%d attempts are remembered, want at most %d", len(a.failed), attemptsRemember+1)
+			if len(a.failed) > maxLimiters+1 {
+				t.Errorf("%d attempts are remembered, want at most %d", len(a.failed), maxLimiters+1)
 			}
 		})
 	}

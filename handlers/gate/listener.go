@@ -15,19 +15,19 @@ import (
 	"m40-llm/handlers/failure"
 )
 
-// MaxHeader is the size in bytes that the header of a request may have.
+// MaxHeader is the largest header of a request, in bytes.
 const MaxHeader = 32 << 10
 
-// Limits of Limit.
+// How many connections may be open at once.
 const (
 	maxConnections         = 1024
 	maxConnectionsPerIP    = 64
 	maxLoopbackConnections = 256
 )
 
-// Limit bounds the connections that l has open, together and for each address, so
-// that one client cannot take every file descriptor. Those above the limit are answered
-// with a 503. A trusted proxy connects for many clients and has the limit of all.
+// Limit bounds how many connections of l are open, in all and for each address, so that one
+// client cannot use up the file descriptors. Connections beyond a limit get a 503. A trusted
+// proxy connects for many clients, so only the limit for all applies to it.
 func Limit(l net.Listener, trusted []netip.Prefix) net.Listener {
 	return &limitListener{Listener: l, trusted: trusted, open: map[netip.Addr]int{}, refusing: make(chan struct{}, maxRefusals)}
 }
@@ -35,7 +35,7 @@ func Limit(l net.Listener, trusted []netip.Prefix) net.Listener {
 type limitListener struct {
 	net.Listener
 	trusted  proxies
-	refusing chan struct{} // has one for each connection that is being refused
+	refusing chan struct{} // holds an element for each connection that is being refused
 
 	mu    sync.Mutex
 	total int
@@ -85,26 +85,27 @@ func (l *limitListener) release(ip netip.Addr) {
 }
 
 const (
-	maxRefusals = 64              // at the same time; more connections are just closed
-	refusalTime = 2 * time.Second // for a client to send its request and to read why it is refused
+	maxRefusals = 64              // at the same time; further connections are closed without a response
+	refusalTime = 2 * time.Second // for a client to send its request and read the response
 )
 
-// refuse closes conn, after a response if not too many others are being refused.
+// refuse sends a 503 on conn, unless maxRefusals others are being refused, and closes it.
 func (l *limitListener) refuse(conn net.Conn) {
 	select {
 	case l.refusing <- struct{}{}:
 		go func() {
 			defer func() { <-l.refusing }()
-			answerRefused(conn)
+			sendRefusal(conn)
 		}()
 	default:
 		conn.Close()
 	}
 }
 
-// answerRefused reads a request and answers it with a 503. What the client still sends is
-// read before conn is closed: else its system could drop the response unread.
-func answerRefused(conn net.Conn) {
+// sendRefusal reads a request from conn, responds with a 503 and closes conn. It first reads
+// the rest of what the client sends: a close with unread data resets the connection, and the
+// client could lose the response.
+func sendRefusal(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(refusalTime)) // not every connection has deadlines
 	r, err := http.ReadRequest(bufio.NewReader(io.LimitReader(conn, MaxHeader)))

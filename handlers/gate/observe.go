@@ -13,21 +13,21 @@ import (
 
 const requestIDKey = "request id"
 
-// requestID returns the number under which the log knows this request.
+// requestID returns the id of this request in the log.
 func requestID(c echo.Context) string {
 	id, _ := c.Get(requestIDKey).(string)
 	return id
 }
 
-// observe numbers a request, survives its panics, answers its errors and logs it:
-// by route, not by path, which may hold a share token, and without its content.
+// observe gives a request its id, recovers from panics, responds to errors and logs the
+// request: its route but not its path, which may hold a share's token, and not its content.
 func (g *Gate) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := time.Now()
 		id := rand.Text()[:16]
 		c.Set(requestIDKey, id)
 		c.Response().Header().Set(echo.HeaderXRequestID, id)
-		if err := g.surviving(next)(c); err != nil {
+		if err := g.recoverPanics(next)(c); err != nil {
 			g.handleError(err, c)
 		}
 		level, status := slog.LevelDebug, c.Response().Status
@@ -46,9 +46,8 @@ func (g *Gate) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// surviving turns a panic of a handler into an error, which the log gets with its
-// stack.
-func (g *Gate) surviving(next echo.HandlerFunc) echo.HandlerFunc {
+// recoverPanics turns a panic of a handler into an error, which is logged with its stack.
+func (g *Gate) recoverPanics(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {
 			if v := recover(); v != nil {

@@ -12,9 +12,8 @@ import (
 	"m40-llm/handlers/httpio"
 )
 
-// apiPrefixes are the first path elements of the routes for programs, and of those that
-// clients of other servers ask for: their errors are JSON, and requests that carry no
-// Origin are welcome.
+// apiPrefixes are the first path elements of the API's routes and of routes of other servers
+// that clients may try. Errors of these routes are JSON, and their requests need no Origin.
 var apiPrefixes = func() map[string]bool {
 	known := map[string]bool{}
 	for _, name := range strings.Fields(`
@@ -26,24 +25,24 @@ var apiPrefixes = func() map[string]bool {
 	return known
 }()
 
-// isAPI reports whether path is for programs rather than for people.
+// isAPI reports whether path is one of the API rather than of a page.
 func isAPI(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return apiPrefixes[first]
 }
 
-// AsksForPage reports whether a request is a browser's that can show a page, which is what
-// tells GET /models of a person from that of a program.
+// AsksForPage reports whether a request comes from a browser that can show a page. It
+// distinguishes a person's GET /models from a program's.
 func AsksForPage(r *http.Request) bool {
 	return !isAPI(r.URL.Path) && strings.Contains(r.Header.Get(echo.HeaderAccept), echo.MIMETextHTML)
 }
 
-// unsupported says of routes that clients know from elsewhere what to do instead, by their
+// unsupported says what to do instead of calling routes that other servers have, by their
 // path without /v1.
 var unsupported = map[string]string{
 	"api":         "Ollama's API is not supported; use OpenAI's routes below",
 	"audio":       "audio is not supported",
-	"completion":  "llama-server's own route is not supported; use POST /v1/completions",
+	"completion":  "llama-server's route is not supported; use POST /v1/completions",
 	"embedding":   "embeddings are not supported",
 	"embeddings":  "embeddings are not supported",
 	"images":      "images are not supported",
@@ -54,8 +53,8 @@ var unsupported = map[string]string{
 	"responses":   "the Responses API is not supported; use POST /v1/chat/completions",
 }
 
-// apiRoutes lists the routes of e for programs, such as "POST /v1/completions". Those that
-// are there with and without /v1 are listed once.
+// apiRoutes lists the API's routes of e, such as "POST /v1/completions". A route that exists
+// with and without /v1 is listed once.
 func apiRoutes(e *echo.Echo) string {
 	var list []string
 	known := map[string]bool{}
@@ -71,8 +70,8 @@ func apiRoutes(e *echo.Echo) string {
 	return strings.Join(list, ", ")
 }
 
-// explainRoute returns the failure of a program's request for a route that does not exist,
-// or not with its method, and err itself if it is another one.
+// explainRoute returns an error that lists what exists instead, if a program has requested an
+// unknown route or an unsupported method. It returns any other err as it is.
 func (g *Gate) explainRoute(c echo.Context, err error) error {
 	r := c.Request()
 	path := httpio.Shorten(r.URL.Path)
@@ -80,14 +79,14 @@ func (g *Gate) explainRoute(c echo.Context, err error) error {
 	case g.trusted || AsksForPage(r):
 	case errors.Is(err, echo.ErrMethodNotAllowed):
 		methods := strings.TrimPrefix(c.Response().Header().Get(echo.HeaderAllow), "OPTIONS, ")
-		return failure.New(failure.MethodNotAllowed, "%s takes %s, not %s", path, methods, r.Method)
+		return failure.New(failure.MethodNotAllowed, "%s supports %s, not %s", path, methods, r.Method)
 	case errors.Is(err, echo.ErrNotFound):
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, "/v1"), "/"), "/")
 		hint, known := unsupported[name]
 		if known {
 			hint = ": " + hint
 		}
-		return failure.New(failure.UnknownURL, "there is no route %s %s%s; there are %s", r.Method, path, hint, g.programRoutes())
+		return failure.New(failure.UnknownURL, "the route %s %s does not exist%s; the routes are %s", r.Method, path, hint, g.programRoutes())
 	}
 	return err
 }

@@ -186,7 +186,7 @@ func (h *Handlers) answerCode(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	call, err := newAPICall(gate.OwnOrigin(c), request, h.Gate.AsksForKey())
+	call, err := newAPICall(gate.OwnOrigin(c), request, h.Gate.RequiresKey())
 	if err != nil {
 		return err
 	}
