@@ -28,28 +28,58 @@ var ErrMissing = errors.New("missing")
 // ErrUnreadable is wrapped by the errors of Guard and Fetch.
 var ErrUnreadable = errors.New("the file was cut short or its disk failed while it was in use")
 
-// File is a GGUF file. Its header is a copy in memory; the Data of its tensors are views into
-// the mapped file. It is safe for concurrent use, but no method may be called after or during
-// Close.
+// File is a GGUF file, or all files of a split model. Its header is a copy in memory; the Data
+// of its tensors are views into the mapped files. It is safe for concurrent use, but no method
+// may be called after or during Close.
 type File struct {
-	path    string // "" after Parse
-	head    []byte // the header
-	size    int    // bytes
-	data    []byte // the whole file; nil after ReadHeader
-	mapped  bool   // data is a memory map
+	head    []byte    // the header; of a split model those of all its files
+	size    int       // bytes of all files
+	maps    []mapping // of the files; empty after Parse and ReadHeader
 	version uint32
 
 	keys   []string
 	values map[string]value
 
 	tensors []Tensor
+	begins  []uint64       // offsets of their data in the file
 	index   map[string]int // index in tensors by name
+}
+
+// mapping is a file in memory.
+type mapping struct {
+	path string
+	data []byte
 }
 
 // Open opens the file at path, which must be a regular file or a symbolic link to one. It
 // reads the header and maps the data of the tensors. If the file is truncated later, reading
 // tensors faults, see Guard: model files should be replaced, not overwritten.
+//
+// If the file is part of a split model, Open opens all its files, which lie in the same folder,
+// see Parts.
 func Open(path string) (*File, error) {
+	f, err := openOne(path)
+	if _, part, count, ok := PartName(path); err != nil && ok {
+		return nil, fmt.Errorf("file %d of %d of a split model: %w", part, count, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	count, err := f.SplitCount()
+	if err != nil || count > 1 {
+		f.Close()
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path, err)
+	case count > 1:
+		return openSplit(path, count)
+	}
+	return f, nil
+}
+
+// openOne opens one file, which may be one of a split model.
+func openOne(path string) (*File, error) {
 	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -59,7 +89,8 @@ func Open(path string) (*File, error) {
 	return OpenFile(file)
 }
 
-// OpenFile is like Open for an open file. The caller may close file when OpenFile returns.
+// OpenFile is like Open for an open file, but does not look for other files of a split model. The
+// caller may close file when OpenFile returns.
 func OpenFile(file *os.File) (*File, error) {
 	f, err := openFile(file)
 	if path := (*fs.PathError)(nil); err != nil && !errors.As(err, &path) {
@@ -84,13 +115,12 @@ func openFile(file *os.File) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.path = file.Name()
-	f.data, err = unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	data, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("failed to map %d bytes: %w", size, err)
 	}
-	f.mapped = true
-	f.viewTensors()
+	f.maps = []mapping{{file.Name(), data}}
+	f.viewTensors(data)
 	return f, nil
 }
 
@@ -119,9 +149,12 @@ func (f *File) Guard(read func() error) (err error) {
 		if p == nil {
 			return
 		}
-		if fault, ok := p.(interface{ Addr() uintptr }); ok && f.holds(fault.Addr()) {
-			err = fmt.Errorf("%s: %w", f.path, ErrUnreadable)
-			return
+		if fault, ok := p.(interface{ Addr() uintptr }); ok {
+			i := slices.IndexFunc(f.maps, func(m mapping) bool { return m.holds(fault.Addr()) })
+			if i >= 0 {
+				err = fmt.Errorf("%s: %w", f.maps[i].path, ErrUnreadable)
+				return
+			}
 		}
 		panic(p)
 	}()
@@ -129,12 +162,9 @@ func (f *File) Guard(read func() error) (err error) {
 }
 
 // holds reports whether an address is in the memory map.
-func (f *File) holds(address uintptr) bool {
-	if !f.mapped {
-		return false
-	}
-	begin := uintptr(unsafe.Pointer(unsafe.SliceData(f.data)))
-	return address >= begin && address < begin+uintptr(len(f.data))
+func (m mapping) holds(address uintptr) bool {
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))
+	return address >= begin && address < begin+uintptr(len(m.data))
 }
 
 func describe(m os.FileMode) string {
@@ -149,26 +179,27 @@ func describe(m os.FileMode) string {
 	return "a device"
 }
 
-// Close unmaps the file. The Data of its tensors must not be used afterwards.
+// Close unmaps the files. The Data of the tensors must not be used afterwards.
 func (f *File) Close() error {
-	data := f.data
-	f.data, f.head = nil, nil
-	if !f.mapped || data == nil {
-		return nil
+	var errs []error
+	for _, m := range f.maps {
+		errs = append(errs, unix.Munmap(m.data))
 	}
-	return unix.Munmap(data)
+	f.maps, f.head = nil, nil
+	return errors.Join(errs...)
 }
 
 // Release drops the pages of t's data from memory, if the file is mapped. They are read from
 // the file again when they are used.
 func (f *File) Release(t Tensor) {
-	if !f.mapped || len(t.Data) == 0 {
+	if len(f.maps) == 0 || len(t.Data) == 0 {
 		return
 	}
 	page := unix.Getpagesize()
-	first, last := (t.begin+page-1)/page*page, (t.begin+len(t.Data))/page*page
+	begin := int(uintptr(unsafe.Pointer(unsafe.SliceData(t.Data))) % uintptr(page)) // in its page
+	first, last := (begin+page-1)/page*page-begin, (begin+len(t.Data))/page*page-begin
 	if first < last {
-		_ = unix.Madvise(f.data[first:last], unix.MADV_DONTNEED) // only a hint
+		_ = unix.Madvise(t.Data[first:last], unix.MADV_DONTNEED) // only a hint
 	}
 }
 
@@ -177,7 +208,7 @@ func (f *File) Release(t Tensor) {
 // returns its error. For a File from Parse it calls read once.
 func (f *File) Fetch(t Tensor, read func(bytes int64) error) error {
 	const piece = 16 << 20
-	if !f.mapped || len(t.Data) == 0 {
+	if len(f.maps) == 0 || len(t.Data) == 0 {
 		return read(int64(len(t.Data)))
 	}
 	for done := 0; done < len(t.Data); {
@@ -196,7 +227,7 @@ func (f *File) Fetch(t Tensor, read func(bytes int64) error) error {
 // Version returns the version of the format, 2 or 3.
 func (f *File) Version() uint32 { return f.version }
 
-// Size returns the size of the file in bytes.
+// Size returns the size of the file in bytes; of a split model, of all its files.
 func (f *File) Size() int64 { return int64(f.size) }
 
 // Header returns the header: all metadata and the list of tensors. Together with Size it
@@ -224,7 +255,6 @@ type Tensor struct {
 	Type  Type
 	Shape []int  // 1 to 4 dimensions, fastest-varying first: a matrix is (columns, rows)
 	Data  []byte // view into the file, which may be unaligned
-	begin int    // offset of Data in the file
 }
 
 // Size returns the size of the tensor in bytes.
@@ -242,7 +272,7 @@ func (t Tensor) Slice(first, n int) Tensor {
 	}
 	from, to := int(t.Type.RowBytes(first*row)), int(t.Type.RowBytes((first+n)*row))
 	t.Shape = append(slices.Clone(t.Shape[:last]), n)
-	t.Data, t.begin = t.Data[from:to], t.begin+from
+	t.Data = t.Data[from:to]
 	return t
 }
 

@@ -33,11 +33,11 @@ func (e *FormatError) Error() string { return fmt.Sprintf("%s (at byte %d)", e.R
 
 // Parse parses a file in memory. It keeps data, which the caller must not modify.
 func Parse(data []byte) (*File, error) {
-	f := &File{data: data, size: len(data)}
+	f := &File{size: len(data)}
 	if err := f.read(data); err != nil {
 		return nil, err
 	}
-	f.viewTensors()
+	f.viewTensors(data)
 	return f, nil
 }
 
@@ -195,18 +195,18 @@ func (f *File) placeTensors(offsets []uint64) error {
 			return fmt.Errorf("tensor %.80q: %w", t.Name, &FormatError{headerEnd, fmt.Sprintf(
 				"its %d bytes at offset %d of the data section, which starts at byte %d, exceed the file of %d bytes; was the download cut short?", bytes, offsets[i], section, size)})
 		}
-		t.begin = int(begin)
 		offsets[i], ends[i] = begin, end
 	}
+	f.begins = offsets
 	return f.checkOverlap(offsets, ends)
 }
 
-// viewTensors sets the Data of the tensors.
-func (f *File) viewTensors() {
+// viewTensors sets the Data of the tensors to views into data, which is the whole file.
+func (f *File) viewTensors(data []byte) {
 	for i := range f.tensors {
-		t := &f.tensors[i]
-		end := t.begin + int(t.Size())
-		t.Data = f.data[t.begin:end:end]
+		t, begin := &f.tensors[i], int(f.begins[i])
+		end := begin + int(t.Size())
+		t.Data = data[begin:end:end]
 	}
 }
 

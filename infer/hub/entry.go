@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,23 +18,33 @@ import (
 	"m40-llm/infer/placement"
 )
 
-// entry is a model of the catalog: a file or a built-in one.
+// entry is a model of the catalog: a file, several of a split model, or a built-in one.
 type entry struct {
 	name      string // unique: short, or qualified if that is ambiguous
-	short     string // file name without .gguf
+	short     string // file name without .gguf and number of the part
 	qualified string // short with its folder
-	path      string // absolute; empty for a built-in model
+	path      string // absolute, of the first file; empty for a built-in model
 	data      []byte // the file of a built-in model
 }
 
 func newEntry(path, qualified string) entry {
-	trim := func(s string) string {
-		if ext := filepath.Ext(s); strings.EqualFold(ext, ".gguf") {
-			return strings.TrimSuffix(s, ext)
-		}
-		return s
+	return entry{
+		path:      gguf.Parts(path)[0],
+		short:     printableName(modelName(filepath.Base(path))),
+		qualified: printableName(filepath.ToSlash(modelName(qualified))),
 	}
-	return entry{path: path, short: printableName(trim(filepath.Base(path))), qualified: printableName(filepath.ToSlash(trim(qualified)))}
+}
+
+// modelName returns the name of the model in a file: without .gguf, and without the number of
+// the file if the model is split.
+func modelName(file string) string {
+	if whole, _, _, ok := gguf.PartName(file); ok {
+		file = whole
+	}
+	if ext := filepath.Ext(file); strings.EqualFold(ext, ".gguf") {
+		return strings.TrimSuffix(file, ext)
+	}
+	return file
 }
 
 // printableName percent-encodes the bytes of a file name that are invalid UTF-8, control
@@ -62,8 +74,58 @@ func (e entry) open() (*gguf.File, error) {
 	return gguf.Open(e.path)
 }
 
-// reason returns the text of err without the path, which a list shows beside it.
+// files returns the paths of the model's files.
+func (e entry) files() []string { return gguf.Parts(e.path) }
+
+// partName returns the name of one of the model's files, without .gguf.
+func (e entry) partName(file string) string {
+	base := filepath.Base(file)
+	return printableName(strings.TrimSuffix(base, filepath.Ext(base)))
+}
+
+// isPart reports whether the model is split and name is one of its files, with or without its
+// folder.
+func (e entry) isPart(name string) bool {
+	if len(e.files()) == 1 {
+		return false
+	}
+	return slices.ContainsFunc(e.files(), func(file string) bool {
+		part := e.partName(file)
+		return name == part || name == path.Join(path.Dir(e.qualified), part)
+	})
+}
+
+// fileState is what a change of a model's files changes.
+type fileState struct {
+	size     int64 // bytes of all files
+	modified int64 // nanoseconds, of the file that changed last
+}
+
+// stat returns the state of the model's files, or an error if none of them is there.
+func (e entry) stat() (state fileState, err error) {
+	there := false
+	for _, file := range e.files() {
+		stat, statErr := os.Stat(file)
+		if statErr != nil {
+			err = statErr
+			continue
+		}
+		there = true
+		state.size += stat.Size()
+		state.modified = max(state.modified, stat.ModTime().UnixNano())
+	}
+	if there {
+		return state, nil
+	}
+	return fileState{}, err
+}
+
+// reason returns the text of err without the path, which a list shows beside it; of a split model
+// without its folder.
 func (e entry) reason(err error) string {
+	if len(e.files()) > 1 {
+		return strings.ReplaceAll(err.Error(), filepath.Dir(e.path)+string(filepath.Separator), "")
+	}
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return path.Err.Error()
@@ -71,12 +133,12 @@ func (e entry) reason(err error) string {
 	return strings.TrimPrefix(err.Error(), e.path+": ")
 }
 
-// describe reads the header of the model. stat is nil for a built-in model; types are as in
+// describe reads the header of the model. state is zero for a built-in model; types are as in
 // Options. ModelInfo.Error says why the model cannot be used.
-func (e entry) describe(stat fs.FileInfo, types []gguf.Type) infer.ModelInfo {
+func (e entry) describe(state fileState, types []gguf.Type) infer.ModelInfo {
 	info := infer.ModelInfo{Name: e.name, Path: e.path, Size: int64(len(e.data)), Demo: e.path == ""}
-	if stat != nil {
-		info.Size, info.ModifiedUnix = stat.Size(), stat.ModTime().Unix()
+	if !info.Demo {
+		info.Size, info.ModifiedUnix = state.size, state.modified/1e9
 	}
 	f, err := e.open()
 	if err == nil {
@@ -100,15 +162,14 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	if err != nil {
 		return err
 	}
-	parts, err := gguf.Optional(f.Uint, "split.count", 1)
-	if err != nil {
-		return err
-	}
 	info.Architecture, info.License = oneLine(architecture), oneLine(license)
 	info.Quant, info.Parameters = quantAndParameters(f.Tensors())
+	all, err := gguf.Optional(f.Uint, "split.tensors.count", 0)
 	switch {
-	case parts > 1:
-		return fmt.Errorf("is one of the %d parts of a split model; merge them into one file first", parts)
+	case err != nil:
+		return err
+	case uint64(len(f.Tensors())) < all:
+		return errors.New("is one file of a split model; put the others beside it")
 	case len(f.Tensors()) == 0:
 		return errors.New("has a vocabulary and no weights")
 	}

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,13 +43,12 @@ type Hub struct {
 
 	mu      sync.Mutex
 	allowed []string              // absolute paths, from AllowPath
-	cache   map[string]cachedFile // descriptions of files by path
+	cache   map[string]cachedFile // descriptions of models by path
 }
 
 type cachedFile struct {
-	size     int64
-	modified int64 // nanoseconds
-	info     infer.ModelInfo
+	state fileState
+	info  infer.ModelInfo
 }
 
 // New returns a Hub of the models in o.
@@ -69,6 +69,7 @@ func (h *Hub) AllowPath(path string) (name string, err error) {
 	if _, err := os.Stat(path); err != nil {
 		return "", err
 	}
+	path = gguf.Parts(path)[0]
 	h.mu.Lock()
 	if !slices.Contains(h.allowed, path) {
 		h.allowed = append(h.allowed, path)
@@ -159,17 +160,17 @@ func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 // info describes a model. It reads a file only if it changed since the last call.
 func (h *Hub) info(e entry) infer.ModelInfo {
 	if e.path == "" {
-		return e.describe(nil, h.types)
+		return e.describe(fileState{}, h.types)
 	}
-	stat, err := os.Stat(e.path)
+	state, err := e.stat()
 	if err != nil {
 		return infer.ModelInfo{Name: e.name, Path: e.path, Error: e.reason(err)}
 	}
 	h.mu.Lock()
 	known, ok := h.cache[e.path]
 	h.mu.Unlock()
-	if !ok || known.size != stat.Size() || known.modified != stat.ModTime().UnixNano() {
-		known = cachedFile{stat.Size(), stat.ModTime().UnixNano(), e.describe(stat, h.types)}
+	if !ok || known.state != state {
+		known = cachedFile{state, e.describe(state, h.types)}
 		h.mu.Lock()
 		h.cache[e.path] = known
 		h.mu.Unlock()
@@ -194,11 +195,11 @@ func (h *Hub) pruneCache(entries []entry) {
 }
 
 // find returns the entry called name. A name with its folder is accepted even if the short
-// name is unambiguous.
+// name is unambiguous, and that of any file of a split model.
 func find(entries []entry, name string) (entry, error) {
 	var others []string
 	for _, e := range entries {
-		if e.name == name || e.qualified == name {
+		if e.name == name || e.qualified == name || e.isPart(name) {
 			return e, nil
 		}
 		if e.short == name {
@@ -255,12 +256,11 @@ func (h *Hub) entries() ([]entry, error) {
 		return entries, fmt.Errorf("failed to list the models folder: %w", err)
 	}
 	var found []entry
-	times := map[string]int{} // number of files by short name
-	for _, path := range paths {
-		if slices.Contains(allowed, path) {
+	times := map[string]int{} // number of models by short name
+	for _, e := range h.group(paths) {
+		if slices.Contains(allowed, e.path) {
 			continue
 		}
-		e := newEntry(path, h.qualified(path))
 		times[e.short]++
 		found = append(found, e)
 	}
@@ -272,6 +272,27 @@ func (h *Hub) entries() ([]entry, error) {
 	}
 	slices.SortFunc(found, byName)
 	return append(entries, found...), nil
+}
+
+// group returns the models in files of the models folder, without their names. Where another
+// model has the name of a split one, the split one is called by its first file.
+func (h *Hub) group(paths []string) []entry {
+	var found []entry
+	seen, times := map[string]bool{}, map[string]int{} // by path, and number by qualified name
+	for _, file := range paths {
+		e := newEntry(file, h.qualified(file))
+		if !seen[e.path] {
+			seen[e.path] = true
+			times[e.qualified]++
+			found = append(found, e)
+		}
+	}
+	for i, e := range found {
+		if len(e.files()) > 1 && times[e.qualified] > 1 {
+			found[i].short, found[i].qualified = e.partName(e.path), path.Join(path.Dir(e.qualified), e.partName(e.path))
+		}
+	}
+	return found
 }
 
 // qualified returns the path of a file relative to the models folder. A file directly in the

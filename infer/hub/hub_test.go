@@ -237,11 +237,12 @@ func TestNameResolvesNamesAndPaths(t *testing.T) {
 func TestModelsDescribeFiles(t *testing.T) {
 	long := strings.Repeat("x", 100)
 	dir := folder(t, map[string][]byte{
-		"good.gguf":     tiny,
-		"text.gguf":     []byte("hello"),
-		"vocab.gguf":    gguftest.New().Set("general.architecture", "llama").Bytes(),
-		"part.gguf":     gguftest.New().Set("general.architecture", "llama").Set("split.count", uint16(3)).Bytes(),
-		"nameless.gguf": gguftest.New().Set("a", 1).Bytes(),
+		"good.gguf":                tiny,
+		"text.gguf":                []byte("hello"),
+		"vocab.gguf":               gguftest.New().Set("general.architecture", "llama").Bytes(),
+		"part.gguf":                gguftest.New().Set("general.architecture", "llama").Set("split.count", uint16(3)).Bytes(),
+		"lost-00002-of-00002.gguf": gguftest.SplitTinyLlama(gguftest.Llama{}, 2)[1],
+		"nameless.gguf":            gguftest.New().Set("a", 1).Bytes(),
 		"odd.gguf": gguftest.New().Set("general.architecture", "llama").Set("llama.context_length", "many").
 			Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes(),
 		"foreign.gguf": gguftest.New().Set("general.architecture", "mamba").
@@ -282,7 +283,8 @@ func TestModelsDescribeFiles(t *testing.T) {
 	for name, want := range map[string]string{
 		"text":     "not a GGUF file",
 		"vocab":    "no weights",
-		"part":     "one of the 3 parts",
+		"part":     "one of the 3 files of a split model",
+		"lost":     "file 1 of 2 of a split model: open lost-00001-of-00002.gguf: no such file",
 		"nameless": `key "general.architecture": missing`,
 		"odd":      `key "llama.context_length" is of type string`,
 		"foreign":  `architecture "mamba" is not supported`,

@@ -17,16 +17,14 @@ func (h *Hub) Removable(name string) (infer.ModelInfo, error) {
 	if err != nil {
 		return infer.ModelInfo{}, err
 	}
-	info := infer.ModelInfo{Name: e.qualified, Path: e.path}
-	stat, err := os.Lstat(e.path)
-	if err != nil {
+	state, err := e.stat()
+	if _, linkErr := os.Lstat(e.path); err != nil && linkErr != nil { // a link to nothing can be removed
 		return infer.ModelInfo{}, err
 	}
-	info.Size, info.ModifiedUnix = stat.Size(), stat.ModTime().Unix()
-	return info, nil
+	return infer.ModelInfo{Name: e.qualified, Path: e.path, Size: state.size, ModifiedUnix: state.modified / 1e9}, nil
 }
 
-// Remove deletes the file of the model called name, or an incomplete download of that name,
+// Remove deletes the files of the model called name, or an incomplete download of that name,
 // and the folders that become empty. It deletes inside the models folder only.
 func (h *Hub) Remove(name string) error {
 	e, err := h.removable(name)
@@ -38,22 +36,36 @@ func (h *Hub) Remove(name string) error {
 		return fmt.Errorf("failed to open the models folder: %w", err)
 	}
 	defer root.Close()
-	file, err := filepath.Rel(h.dir, e.path)
-	if err != nil {
-		return err
+	for _, path := range e.files() {
+		file, err := filepath.Rel(h.dir, path)
+		if err == nil {
+			err = removeFile(root, file)
+		}
+		if err != nil {
+			return err
+		}
 	}
+	if file, err := filepath.Rel(h.dir, e.path); err == nil {
+		removeEmpty(root, filepath.ToSlash(filepath.Dir(file)))
+	}
+	return nil
+}
+
+// removeFile deletes a file of a model and its incomplete download; file may be the latter. The
+// file of a split model may not be there.
+func removeFile(root *os.Root, file string) error {
 	model, isPartial := strings.CutSuffix(file, partialSuffix)
 	if _, err := root.Lstat(model + partialSuffix); err == nil {
 		if err := discard(root, model); err != nil {
 			return err
 		}
 	}
-	if !isPartial {
-		if err := root.Remove(file); err != nil {
-			return fmt.Errorf("failed to remove the model: %w", err)
-		}
+	if isPartial {
+		return nil
 	}
-	removeEmpty(root, filepath.ToSlash(filepath.Dir(file)))
+	if err := removeIfExists(root, file); err != nil {
+		return fmt.Errorf("failed to remove the model: %w", err)
+	}
 	return nil
 }
 

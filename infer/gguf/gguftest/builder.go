@@ -68,6 +68,24 @@ func (b *Builder) Bytes() []byte {
 	return file
 }
 
+// Split returns the files of a split model of n files, with the tensors in order and all keys in
+// the first.
+func (b *Builder) Split(n int) [][]byte {
+	files := make([][]byte, n)
+	for i := range files {
+		part := &Builder{alignment: b.alignment}
+		if i == 0 {
+			part.keys = append(part.keys, b.keys...)
+		} else if b.alignment != 32 {
+			part.Set("general.alignment", b.alignment)
+		}
+		part.Set("split.no", uint16(i)).Set("split.count", uint16(n)).Set("split.tensors.count", int32(len(b.tensors)))
+		part.tensors = b.tensors[i*len(b.tensors)/n : (i+1)*len(b.tensors)/n]
+		files[i] = part.Bytes()
+	}
+	return files
+}
+
 // Layout returns the file and the locations of all counts, lengths, offsets and types in its
 // header.
 func (b *Builder) Layout() ([]byte, []Field) {

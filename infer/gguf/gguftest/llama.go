@@ -40,7 +40,12 @@ const ChatML = `{%- for m in messages -%}
 // TinyLlama returns a complete model file with random weights and a byte-level BPE vocabulary
 // of three special tokens, the 256 bytes and merged pairs of lower-case letters. The same
 // options give the same file.
-func TinyLlama(o Llama) []byte {
+func TinyLlama(o Llama) []byte { return o.builder().Bytes() }
+
+// SplitTinyLlama returns the model of TinyLlama split into n files.
+func SplitTinyLlama(o Llama, n int) [][]byte { return o.builder().Split(n) }
+
+func (o Llama) builder() *Builder {
 	for _, field := range []struct {
 		value *int
 		def   int
@@ -53,7 +58,7 @@ func TinyLlama(o Llama) []byte {
 	o.setHyperParameters(b)
 	o.setTokenizer(b)
 	o.addTensors(b)
-	return b.Bytes()
+	return b
 }
 
 func (o Llama) setHyperParameters(b *Builder) {
