@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// MostCandidates is the number of tokens that Candidates picks of a row.
-const MostCandidates = 256
+// MaxCandidates is the number of tokens that Candidates picks of a row.
+const MaxCandidates = 256
 
 // Candidates reduces rows of logits to what a sampler nearly always needs of them: the
 // likeliest tokens and the sums over the whole vocabulary that make probabilities of
@@ -25,7 +25,7 @@ type Distribution struct {
 	// Bad is the lowest token whose logit is NaN or +Inf, or -1. With one, or if every
 	// token is masked, nothing else holds.
 	Bad int32
-	// IDs and Logits are the likeliest tokens, at most MostCandidates: the largest logit
+	// IDs and Logits are the likeliest tokens, at most MaxCandidates: the largest logit
 	// first, of equal ones the lowest token.
 	IDs    []int32
 	Logits []float32
@@ -33,13 +33,13 @@ type Distribution struct {
 
 const (
 	partLogits      = 4096 // logits of a row that one block reduces: candidates.cu
-	partBytes       = 8*MostCandidates + 32
+	partBytes       = 8*MaxCandidates + 32
 	candidateHeader = 32
 	candidateShared = 8*partLogits + 8*2*threads
 )
 
 // CandidateBytes is the size of one row of results in device memory.
-const CandidateBytes = candidateHeader + 8*MostCandidates
+const CandidateBytes = candidateHeader + 8*MaxCandidates
 
 // NewCandidates loads the kernels.
 func NewCandidates(c *Context) (*Candidates, error) {
@@ -91,9 +91,9 @@ func (k *Candidates) Decode(row []byte) (Distribution, error) {
 		Count: int(int32(word(20))),
 		Bad:   int32(word(24)),
 	}
-	for i := range min(d.Count, MostCandidates) {
+	for i := range min(d.Count, MaxCandidates) {
 		d.IDs = append(d.IDs, int32(word(candidateHeader+4*i)))
-		d.Logits = append(d.Logits, math.Float32frombits(word(candidateHeader+4*MostCandidates+4*i)))
+		d.Logits = append(d.Logits, math.Float32frombits(word(candidateHeader+4*MaxCandidates+4*i)))
 	}
 	return d, nil
 }

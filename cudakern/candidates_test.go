@@ -33,7 +33,7 @@ func candidatesOf(row []float32) cudakern.Distribution {
 		d.Dot += math.Exp(x) * x
 	}
 	slices.SortStableFunc(d.IDs, func(a, b int32) int { return cmp.Compare(row[b], row[a]) })
-	d.IDs = d.IDs[:min(len(d.IDs), cudakern.MostCandidates)]
+	d.IDs = d.IDs[:min(len(d.IDs), cudakern.MaxCandidates)]
 	for _, id := range d.IDs {
 		d.Logits = append(d.Logits, row[id])
 	}

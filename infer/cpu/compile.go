@@ -197,28 +197,28 @@ func (l *lowering) operands(op device.Op) (c C.struct_op, err error) {
 // lowerings add an operation to the phases, with its tensors in c. Most become an operation
 // on single rows.
 var lowerings = map[device.OpKind]func(l *lowering, c C.struct_op, op device.Op) error{
-	device.OpEmbed:          (*lowering).embed,
-	device.OpEmbedPositions: (*lowering).embed,
-	device.OpRMSNorm:        (*lowering).norm,
-	device.OpLayerNorm:      (*lowering).norm,
-	device.OpTemper:         (*lowering).temper,
-	device.OpMatMul:         (*lowering).matMul,
-	device.OpAddBias:        plain(C.OP_ADD_BIAS),
-	device.OpRoPE:           (*lowering).rope,
-	device.OpStoreKV:        (*lowering).storeKV,
-	device.OpAttention:      (*lowering).attend,
-	device.OpGLU:            (*lowering).glu,
-	device.OpAdd:            plain(C.OP_ADD),
-	device.OpScale:          (*lowering).scale,
-	device.OpGatherRows:     (*lowering).gatherRows,
-	device.OpCandidates:     func(*lowering, C.struct_op, device.Op) error { return nil }, // Candidates hands out the row
-	device.OpRoute:          (*lowering).route,
-	device.OpExpertMatMul:   (*lowering).expertMatMul,
-	device.OpExpertBias:     (*lowering).expertBias,
-	device.OpExpertSum:      (*lowering).expertSum,
-	device.OpGate:           (*lowering).gate,
-	device.OpMultiply:       (*lowering).multiply,
-	device.OpCopy:           (*lowering).copyColumns,
+	device.OpEmbed:           (*lowering).embed,
+	device.OpEmbedPositions:  (*lowering).embed,
+	device.OpRMSNorm:         (*lowering).norm,
+	device.OpLayerNorm:       (*lowering).norm,
+	device.OpScaleByPosition: (*lowering).scaleByPosition,
+	device.OpMatMul:          (*lowering).matMul,
+	device.OpAddBias:         plain(C.OP_ADD_BIAS),
+	device.OpRoPE:            (*lowering).rope,
+	device.OpStoreKV:         (*lowering).storeKV,
+	device.OpAttention:       (*lowering).attend,
+	device.OpGLU:             (*lowering).glu,
+	device.OpAdd:             plain(C.OP_ADD),
+	device.OpScale:           (*lowering).scale,
+	device.OpGatherRows:      (*lowering).gatherRows,
+	device.OpCandidates:      func(*lowering, C.struct_op, device.Op) error { return nil }, // Candidates hands out the row
+	device.OpRoute:           (*lowering).route,
+	device.OpExpertMatMul:    (*lowering).expertMatMul,
+	device.OpExpertBias:      (*lowering).expertBias,
+	device.OpExpertSum:       (*lowering).expertSum,
+	device.OpGate:            (*lowering).gate,
+	device.OpMultiply:        (*lowering).multiply,
+	device.OpCopy:            (*lowering).copyColumns,
 }
 
 // lower adds op to the phases.
@@ -267,7 +267,7 @@ func (l *lowering) norm(c C.struct_op, op device.Op) error {
 	return l.onRows(c, op)
 }
 
-func (l *lowering) temper(c C.struct_op, op device.Op) error {
+func (l *lowering) scaleByPosition(c C.struct_op, op device.Op) error {
 	c.kind, c.scale, c.outs = C.OP_TEMPER, C.float(op.Factor), C.int32_t(op.Period)
 	return l.onRows(c, op)
 }
@@ -335,7 +335,7 @@ func (l *lowering) route(c C.struct_op, op device.Op) error {
 	}
 	c.kind = C.OP_ROUTE
 	c.experts, c.used, c.scale, c.normalize = C.int32_t(r.Experts), C.int32_t(r.Used), C.float(r.Scale), flag(r.Normalize)
-	c.sigmoid, c.by_logits = flag(r.Score == device.ScoreSigmoid), flag(r.ByLogits())
+	c.sigmoid, c.by_logits = flag(r.Score == device.ScoreSigmoid), flag(r.RanksByLogits())
 	if !r.Ungrouped() {
 		c.groups, c.groups_used = C.int32_t(r.Groups), C.int32_t(r.GroupsUsed)
 	}
@@ -388,7 +388,7 @@ func (l *lowering) multiply(c C.struct_op, op device.Op) error {
 }
 
 func (l *lowering) copyColumns(c C.struct_op, op device.Op) error {
-	of := op.Copied
+	of := op.Columns
 	c.kind, c.outs = C.OP_COPY, C.int32_t(op.X.Cols)
 	c.parts, c.from, c.to, c.width = C.int32_t(of.Parts), C.int32_t(of.From), C.int32_t(of.To), C.int32_t(of.Width)
 	return l.onRows(c, op)

@@ -218,28 +218,28 @@ func (l *lowering) operands(op device.Op) (at operands, err error) {
 
 // lowerings add the launches of an operation whose tensors lie at at.
 var lowerings = map[device.OpKind]func(l *lowering, op operation, at operands) error{
-	device.OpEmbed:          (*lowering).embed,
-	device.OpEmbedPositions: (*lowering).embed,
-	device.OpRMSNorm:        (*lowering).norm,
-	device.OpLayerNorm:      (*lowering).norm,
-	device.OpTemper:         (*lowering).temper,
-	device.OpMatMul:         (*lowering).matMul,
-	device.OpAddBias:        (*lowering).addBias,
-	device.OpRoPE:           (*lowering).rope,
-	device.OpStoreKV:        (*lowering).storeKV,
-	device.OpAttention:      (*lowering).attention,
-	device.OpGLU:            (*lowering).glu,
-	device.OpAdd:            (*lowering).addRows,
-	device.OpScale:          (*lowering).scale,
-	device.OpGatherRows:     (*lowering).gatherRows,
-	device.OpCandidates:     (*lowering).candidates,
-	device.OpRoute:          (*lowering).route,
-	device.OpExpertMatMul:   (*lowering).expertMatMul,
-	device.OpExpertBias:     (*lowering).expertBias,
-	device.OpExpertSum:      (*lowering).expertSum,
-	device.OpGate:           (*lowering).gate,
-	device.OpMultiply:       (*lowering).multiply,
-	device.OpCopy:           (*lowering).copyColumns,
+	device.OpEmbed:           (*lowering).embed,
+	device.OpEmbedPositions:  (*lowering).embed,
+	device.OpRMSNorm:         (*lowering).norm,
+	device.OpLayerNorm:       (*lowering).norm,
+	device.OpScaleByPosition: (*lowering).scaleByPosition,
+	device.OpMatMul:          (*lowering).matMul,
+	device.OpAddBias:         (*lowering).addBias,
+	device.OpRoPE:            (*lowering).rope,
+	device.OpStoreKV:         (*lowering).storeKV,
+	device.OpAttention:       (*lowering).attention,
+	device.OpGLU:             (*lowering).glu,
+	device.OpAdd:             (*lowering).addRows,
+	device.OpScale:           (*lowering).scale,
+	device.OpGatherRows:      (*lowering).gatherRows,
+	device.OpCandidates:      (*lowering).candidates,
+	device.OpRoute:           (*lowering).route,
+	device.OpExpertMatMul:    (*lowering).expertMatMul,
+	device.OpExpertBias:      (*lowering).expertBias,
+	device.OpExpertSum:       (*lowering).expertSum,
+	device.OpGate:            (*lowering).gate,
+	device.OpMultiply:        (*lowering).multiply,
+	device.OpCopy:            (*lowering).copyColumns,
 }
 
 // lower adds op.
@@ -293,7 +293,7 @@ func (l *lowering) norm(op operation, at operands) error {
 	return nil
 }
 
-func (l *lowering) temper(op operation, at operands) error {
+func (l *lowering) scaleByPosition(op operation, at operands) error {
 	scale, step, capacity := l.device.kernels.scale, l.step, l.capacity
 	l.add(func(s *cudakern.Stream) error {
 		return scale.EnqueueTemper(s, at.dst, op.Factor, op.Period, op.Dst.Cols, step, capacity)
@@ -377,7 +377,7 @@ func (l *lowering) gatherRows(op operation, at operands) error {
 func (l *lowering) route(op operation, at operands) error {
 	r := cudakern.Routing{
 		Experts: op.Routing.Experts, Used: op.Routing.Used, Normalize: op.Routing.Normalize, Scale: op.Routing.Scale,
-		Sigmoid: op.Routing.Score == device.ScoreSigmoid, ByLogits: op.Routing.ByLogits(),
+		Sigmoid: op.Routing.Score == device.ScoreSigmoid, ByLogits: op.Routing.RanksByLogits(),
 	}
 	if !op.Routing.Ungrouped() {
 		r.Groups, r.GroupsUsed = op.Routing.Groups, op.Routing.GroupsUsed
@@ -432,8 +432,8 @@ func (l *lowering) multiply(op operation, at operands) error {
 
 func (l *lowering) copyColumns(op operation, at operands) error {
 	c := cudakern.Columns{
-		Parts: op.Copied.Parts, PartTo: op.Dst.Cols / op.Copied.Parts, PartFrom: op.X.Cols / op.Copied.Parts,
-		To: op.Copied.To, From: op.Copied.From, Width: op.Copied.Width,
+		Parts: op.Columns.Parts, PartTo: op.Dst.Cols / op.Columns.Parts, PartFrom: op.X.Cols / op.Columns.Parts,
+		To: op.Columns.To, From: op.Columns.From, Width: op.Columns.Width,
 	}
 	copies, rows, capacity := l.device.kernels.copies, l.rows, l.capacity
 	l.add(func(s *cudakern.Stream) error { return copies.Enqueue(s, at.dst, at.x, c, rows, capacity) })

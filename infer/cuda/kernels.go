@@ -102,7 +102,7 @@ func (k *kernels) needs(op device.Op) []need {
 		return []need{{"norm", func() (err error) { k.norm, err = cudakern.NewNorm(k.context); return err }}}
 	case device.OpMatMul:
 		return k.product(op.W.Type)
-	case device.OpAddBias, device.OpAdd, device.OpGLU, device.OpScale, device.OpTemper, device.OpGatherRows, device.OpGate, device.OpMultiply, device.OpCopy:
+	case device.OpAddBias, device.OpAdd, device.OpGLU, device.OpScale, device.OpScaleByPosition, device.OpGatherRows, device.OpGate, device.OpMultiply, device.OpCopy:
 		return []need{{"rows", k.loadRows}}
 	case device.OpRoute, device.OpExpertBias, device.OpExpertSum:
 		return []need{k.experts()}

@@ -2,30 +2,31 @@ package device
 
 import "math"
 
-// RoPE is a rotary position embedding. Pair i of a head is turned by the angle
-// pos · Frequencies[i].
+// RoPE are the parameters of a rotary position embedding. Pair i of a head is rotated by the
+// angle pos · Frequencies[i], in radians.
 type RoPE struct {
 	HeadDim int     // width of a head
-	Dims    int     // leading elements of a head that are turned, even
+	Dims    int     // leading elements of a head that are rotated, even
 	Base    float64 // frequency base
-	Scale   float64 // 1, or 1/factor of linear scaling and YaRN
+	Scale   float64 // 1, or 1/factor of linear scaling or YaRN
 	NeoX    bool    // pairs are (i, i+Dims/2) instead of (2i, 2i+1)
 	Factors Tensor  // (1, Dims/2) F32 frequency divisors, or none
 
-	// Of YaRN: up to pair Low frequencies are not scaled, from pair High on they are, and
-	// in between they are mixed. High 0: all are scaled.
+	// Low and High are the range of pairs in which YaRN blends unscaled into scaled
+	// frequencies: pairs up to Low are unscaled, pairs from High on are scaled. High 0: all
+	// pairs are scaled.
 	Low, High float64
 
-	Magnitude float32 // what the turned elements are multiplied by; 0: 1
+	Magnitude float32 // factor of the rotated elements; 0: 1
 }
 
-// Unscaled returns r as it was before the context was extended.
+// Unscaled returns r without the scaling that extends the context.
 func (r RoPE) Unscaled() RoPE {
 	r.Scale, r.Low, r.High, r.Magnitude = 1, 0, 0, 0
 	return r
 }
 
-// Frequencies returns by how many radians a position turns each pair:
+// Frequencies returns the angle of each pair per position, in radians:
 // Scale · Base^(-2i/Dims) / factors[i], where factors may be nil.
 func (r RoPE) Frequencies(factors []float32) []float64 {
 	list := make([]float64, r.Dims/2)

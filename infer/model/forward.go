@@ -179,7 +179,7 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	}
 	norms(l.NormLast)
 	if c := &r.m.config; c.Temperature != 0 {
-		r.Temper(q, c.Temperature, c.OriginalContext)
+		r.ScaleByPosition(q, c.Temperature, c.OriginalContext)
 	}
 	if !k.None() {
 		r.StoreKV(kv, layer, k, v)

@@ -8,11 +8,10 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// cache is a paged KV cache. An F16 cache holds float32 numbers that were rounded
-// to float16.
+// cache is a paged KV cache. An F16 cache stores float32 values rounded to float16.
 type cache struct {
 	device.KVLayout
-	blocks [][]float32 // each [layer][K|V][kv head][position in block][dim]; nil until it is used
+	blocks [][]float32 // each [layer][K|V][kv head][position in block][dim]; nil until first used
 }
 
 const (
@@ -22,12 +21,12 @@ const (
 
 func newCache(l device.KVLayout) (cache, error) {
 	if l.Type != gguf.F32 && l.Type != gguf.F16 {
-		return cache{}, fmt.Errorf("cannot keep a KV cache of type %s, only F16 and F32", l.Type)
+		return cache{}, fmt.Errorf("KV cache type %s is not supported; supported are F16 and F32", l.Type)
 	}
 	return cache{KVLayout: l, blocks: make([][]float32, l.Blocks)}, nil
 }
 
-// at is the head's key or value at a position of the sequence with this block
+// at returns the key or value (kind) of a head at position pos of the sequence with this block
 // table.
 func (c *cache) at(layer, kind, head int, table []int32, pos int) []float32 {
 	block := &c.blocks[table[pos/device.BlockSize]]
@@ -57,8 +56,8 @@ func (c *cache) round(x float32) float32 {
 	return x
 }
 
-// attend: dst = softmax(capped(q·kᵀ·scale)) · v for every query head, over the positions
-// that a row at pos sees. sinks are scores of the heads for a value of zero, or nil.
+// attend: dst = softmax(capped(q·kᵀ·scale)) · v for every query head, over the positions up to pos
+// that are inside the window. sinks has a score for each head, or is nil.
 func (c *cache) attend(dst, q, sinks []float32, layer int, a device.Attention, table []int32, pos int) {
 	first := 0
 	if a.Window > 0 {

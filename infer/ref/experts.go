@@ -7,12 +7,12 @@ import (
 	"m40-llm/infer/device"
 )
 
-// route: dst = the experts with the largest scores, of equal ones the first, then their weights.
-// bias and scales may be nil.
+// route: dst = the numbers of the experts with the largest scores, of equal scores the lowest
+// numbers, then their weights. bias and scales may be nil.
 func route(dst, logits []float32, r device.Routing, bias, scales []float32) {
 	scores := scoresOf(logits, r.Score)
 	order := slices.Clone(logits)
-	if !r.ByLogits() {
+	if !r.RanksByLogits() {
 		for e, score := range scores {
 			order[e] = float32(score)
 			if bias != nil {
@@ -20,8 +20,8 @@ func route(dst, logits []float32, r device.Routing, bias, scales []float32) {
 			}
 		}
 	}
-	open := make([]bool, r.Experts) // to be chosen
-	size := r.Experts               // of a group
+	open := make([]bool, r.Experts) // experts that can still be chosen
+	size := r.Experts               // experts in a group
 	if !r.Ungrouped() {
 		size /= r.Groups
 	}
@@ -52,7 +52,7 @@ func route(dst, logits []float32, r device.Routing, bias, scales []float32) {
 	}
 }
 
-// scoresOf returns softmax of logits, or the sigmoid of each.
+// scoresOf returns the softmax of logits, or the sigmoid of each.
 func scoresOf(logits []float32, score device.Score) []float64 {
 	top, total := math.Inf(-1), 0.0
 	for _, x := range logits {
@@ -71,10 +71,10 @@ func scoresOf(logits []float32, score device.Score) []float64 {
 	return scores
 }
 
-// rankOfGroup returns how many groups of size scores are better than group g, or as good and
-// before it.
+// rankOfGroup returns the number of groups that rank before group g: those with a larger group
+// score, and those before g with an equal one. Groups are of size experts.
 func rankOfGroup(scores []float32, g, size int, score device.Score) (rank int) {
-	goodness := func(g int) float32 {
+	groupScore := func(g int) float32 {
 		best := slices.Clone(scores[g*size:][:size])
 		slices.Sort(best)
 		slices.Reverse(best)
@@ -83,17 +83,17 @@ func rankOfGroup(scores []float32, g, size int, score device.Score) (rank int) {
 		}
 		return best[0] + best[1]
 	}
-	own := goodness(g)
+	own := groupScore(g)
 	for other := range len(scores) / size {
-		if theirs := goodness(other); theirs > own || theirs == own && other < g {
+		if theirs := groupScore(other); theirs > own || theirs == own && other < g {
 			rank++
 		}
 	}
 	return rank
 }
 
-// expertMatMul: part i of dst = w[experts[i]] · x, or · part i of x if x has as many. routes
-// nil: w[i].
+// expertMatMul: part i of dst = weights of expert routes[i] · x, or · part i of x if x has an
+// input for each expert. If routes is nil, part i uses expert i.
 func (d *Device) expertMatMul(dst, x, routes []float32, w device.Tensor, outs int) {
 	weights := make([]float32, w.Cols)
 	for i := range len(dst) / outs {
@@ -112,7 +112,7 @@ func (d *Device) expertMatMul(dst, x, routes []float32, w device.Tensor, outs in
 	}
 }
 
-// expertBias: part i of dst += bias[experts[i]]
+// expertBias: part i of dst += bias[routes[i]]
 func (d *Device) expertBias(dst, routes []float32, bias device.Tensor) {
 	values := make([]float32, bias.Cols)
 	for i, expert := range routes[:len(routes)/2] {

@@ -6,30 +6,30 @@ import (
 	"m40-llm/infer/device"
 )
 
-// operations compute an operation for the first rows of its tensors.
+// operations computes each kind of operation for the first rows rows of its tensors.
 var operations = map[device.OpKind]func(d *Device, op device.Op, b *device.Batch, rows int){
-	device.OpEmbed:          (*Device).embed,
-	device.OpEmbedPositions: (*Device).embedPositions,
-	device.OpRMSNorm:        (*Device).norm,
-	device.OpLayerNorm:      (*Device).norm,
-	device.OpTemper:         (*Device).temper,
-	device.OpMatMul:         (*Device).matMul,
-	device.OpAddBias:        (*Device).addBias,
-	device.OpRoPE:           (*Device).rope,
-	device.OpStoreKV:        (*Device).storeKV,
-	device.OpAttention:      (*Device).attention,
-	device.OpGLU:            (*Device).glu,
-	device.OpAdd:            (*Device).addRows,
-	device.OpScale:          (*Device).scale,
-	device.OpGatherRows:     (*Device).gatherRows,
-	device.OpCandidates:     func(*Device, device.Op, *device.Batch, int) {}, // the row is read when it is asked for
-	device.OpRoute:          (*Device).route,
-	device.OpExpertMatMul:   (*Device).expertProducts,
-	device.OpExpertBias:     (*Device).expertBiases,
-	device.OpExpertSum:      (*Device).expertSum,
-	device.OpGate:           (*Device).gate,
-	device.OpMultiply:       (*Device).multiply,
-	device.OpCopy:           (*Device).copyColumns,
+	device.OpEmbed:           (*Device).embed,
+	device.OpEmbedPositions:  (*Device).embedPositions,
+	device.OpRMSNorm:         (*Device).norm,
+	device.OpLayerNorm:       (*Device).norm,
+	device.OpScaleByPosition: (*Device).scaleByPosition,
+	device.OpMatMul:          (*Device).matMul,
+	device.OpAddBias:         (*Device).addBias,
+	device.OpRoPE:            (*Device).rope,
+	device.OpStoreKV:         (*Device).storeKV,
+	device.OpAttention:       (*Device).attention,
+	device.OpGLU:             (*Device).glu,
+	device.OpAdd:             (*Device).addRows,
+	device.OpScale:           (*Device).scale,
+	device.OpGatherRows:      (*Device).gatherRows,
+	device.OpCandidates:      func(*Device, device.Op, *device.Batch, int) {}, // Device.Candidates reads the row
+	device.OpRoute:           (*Device).route,
+	device.OpExpertMatMul:    (*Device).expertProducts,
+	device.OpExpertBias:      (*Device).expertBiases,
+	device.OpExpertSum:       (*Device).expertSum,
+	device.OpGate:            (*Device).gate,
+	device.OpMultiply:        (*Device).multiply,
+	device.OpCopy:            (*Device).copyColumns,
 }
 
 func (d *Device) embed(op device.Op, b *device.Batch, rows int) {
@@ -63,7 +63,7 @@ func (d *Device) norm(op device.Op, b *device.Batch, rows int) {
 	}
 }
 
-func (d *Device) temper(op device.Op, b *device.Batch, rows int) {
+func (d *Device) scaleByPosition(op device.Op, b *device.Batch, rows int) {
 	for r := range rows {
 		scale(d.row(op.Dst, r), float32(1+float64(op.Factor)*math.Log1p(float64(int(b.Pos[r])/op.Period))), 0)
 	}
@@ -179,7 +179,7 @@ func (d *Device) multiply(op device.Op, b *device.Batch, rows int) {
 
 func (d *Device) copyColumns(op device.Op, b *device.Batch, rows int) {
 	for r := range rows {
-		copyColumns(d.row(op.Dst, r), d.row(op.X, r), op.Copied)
+		copyColumns(d.row(op.Dst, r), d.row(op.X, r), op.Columns)
 	}
 }
 

@@ -1,8 +1,7 @@
-// Package ref is the slow, obvious device in plain Go: the oracle that every
-// other device is compared with, and what runs on a processor nobody wrote kernels
-// for. Each operation is its formula as a loop. Products and sums are accumulated
-// in float64 from left to right, so a result is as close to the exact one as
-// float32 storage allows and depends on nothing but its own row.
+// Package ref is the reference device in plain Go: slow, obviously correct, and the oracle that
+// every other device is compared with. Each operation is its formula as a loop. Products and sums
+// are accumulated in float64 from left to right, so that a result is as close to the exact value as
+// float32 allows and depends only on its own row.
 package ref
 
 import (
@@ -15,7 +14,7 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Device implements device.Device.
+// Device is the reference device. It implements device.Device.
 type Device struct {
 	tensors []tensor // by ID-1
 	caches  []cache  // by ID-1
@@ -24,11 +23,11 @@ type Device struct {
 
 type tensor struct {
 	device.Tensor
-	blocks []byte    // weight, as it lies in the model file
-	values []float32 // activation
+	blocks []byte    // of a weight, as in the model file
+	values []float32 // of an activation
 }
 
-// New opens the device. It holds nothing but Go memory.
+// New opens the device. All its memory is Go memory.
 func New() *Device { return &Device{} }
 
 func (d *Device) Info() device.Info {
@@ -38,7 +37,7 @@ func (d *Device) Info() device.Info {
 func (d *Device) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	elements, bytes := t.Block()
 	if elements == 0 || cols%int(elements) != 0 {
-		return 0, fmt.Errorf("cannot hold a weight of type %s in rows of %d", t, cols)
+		return 0, fmt.Errorf("rows of %d values cannot be stored as %s", cols, t)
 	}
 	if err := gguf.Dequantize(t, make([]byte, bytes), make([]float32, elements)); err != nil {
 		return 0, err
@@ -46,7 +45,7 @@ func (d *Device) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	return int64(rows) * int64(t.RowBytes(cols)), nil
 }
 
-// WorkBytes is 0: operations need no memory but Go's.
+// WorkBytes returns 0: programs need no memory beside their tensors.
 func (d *Device) WorkBytes(...*device.Program) int64 { return 0 }
 
 func (d *Device) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
@@ -88,27 +87,26 @@ func (d *Device) Read(dst []float32, t device.Tensor, row int) error {
 	return err
 }
 
-// Candidates returns the row itself.
+// Candidates returns the row itself in All.
 func (d *Device) Candidates(logits device.Tensor, row int) (device.Candidates, error) {
 	all, err := d.rowOf(logits, row, logits.Cols)
 	return device.Candidates{All: all}, err
 }
 
-// Write sets rows of an activation.
 func (d *Device) Write(t device.Tensor, row int, src []float32) error {
 	values, err := d.rowOf(t, row, len(src))
 	copy(values, src)
 	return err
 }
 
-// rowOf returns the n values of an activation from row row on, which must be whole rows.
+// rowOf returns n values of an activation, whole rows beginning at row row.
 func (d *Device) rowOf(t device.Tensor, row, n int) ([]float32, error) {
 	values, err := d.activation(t)
 	switch {
 	case err != nil:
 		return nil, err
 	case !t.HasRows(row, n):
-		return nil, fmt.Errorf("an activation (%d, %d) has no whole rows from %d on with %d values", t.Rows, t.Cols, row, n)
+		return nil, fmt.Errorf("%d values are not whole rows of an activation (%d, %d) from row %d on", n, t.Rows, t.Cols, row)
 	}
 	return values[row*t.Cols:][:n], nil
 }
@@ -139,7 +137,7 @@ func (d *Device) Compile(p *device.Program) (device.Executable, error) {
 	}
 	for i, op := range p.Ops {
 		if operations[op.Kind] == nil {
-			return nil, fmt.Errorf("operation %d, %s: is not known", i, op.Kind)
+			return nil, fmt.Errorf("operation %d: %s is not supported", i, op.Kind)
 		}
 	}
 	return &executable{d, p}, nil
@@ -167,13 +165,12 @@ func (x *executable) Run(b *device.Batch) error {
 	return nil
 }
 
-// row is row r of an activation.
+// row returns row r of an activation.
 func (d *Device) row(t device.Tensor, r int) []float32 {
 	return d.tensors[t.ID-1].values[r*t.Cols : (r+1)*t.Cols]
 }
 
-// weightRow decodes row r of a weight. Upload has proved that its type can be
-// decoded.
+// weightRow dequantises row r of a weight. It cannot fail: Upload checked the type.
 func (d *Device) weightRow(dst []float32, w device.Tensor, r int) {
 	n := w.Type.RowBytes(w.Cols)
 	if err := gguf.Dequantize(w.Type, d.tensors[w.ID-1].blocks[r*n:(r+1)*n], dst); err != nil {
@@ -181,7 +178,7 @@ func (d *Device) weightRow(dst []float32, w device.Tensor, r int) {
 	}
 }
 
-// vector decodes a weight of one row; none is nil.
+// vector returns the values of a weight of one row, nil if w is none.
 func (d *Device) vector(w device.Tensor) []float32 {
 	if w.None() {
 		return nil
@@ -191,8 +188,8 @@ func (d *Device) vector(w device.Tensor) []float32 {
 	return v
 }
 
-// dot is nearly all of this device's time. The race detector would make it ten
-// times slower and has nothing to find here: a device belongs to one goroutine.
+// dot returns the dot product of a and b. It is excluded from the race detector because nearly all
+// time is spent here, ten times as much with it, and only one goroutine uses a device.
 //
 //go:norace
 func dot(a, b []float32) (sum float64) {
@@ -235,7 +232,7 @@ func layerNorm(dst, x, w, bias []float32, eps float32) {
 	}
 }
 
-// glu: dst = a(gate) · up, or a(gate) if up is nil
+// glu: dst = a(gate) · up; if up is nil, dst = a(gate)
 func glu(dst, gate, up []float32, a device.Activation) {
 	for i := range dst {
 		g, u := float64(gate[i]), 1.0
@@ -246,28 +243,27 @@ func glu(dst, gate, up []float32, a device.Activation) {
 			dst[i] = float32(max(g, 0) * max(g, 0) * u)
 			continue
 		}
-		of := g // what the sigmoid is of
+		z := g
 		switch a {
 		case device.GELU:
-			of = 2 * math.Sqrt(2/math.Pi) * (g + 0.044715*g*g*g)
+			z = 2 * math.Sqrt(2/math.Pi) * (g + 0.044715*g*g*g)
 		case device.ClampedSwiGLU:
 			g, u = min(g, 7), min(max(u, -7), 7)+1
-			of = 1.702 * g
+			z = 1.702 * g
 		}
-		dst[i] = float32(g * sigmoid(of) * u)
+		dst[i] = float32(g * sigmoid(z) * u)
 	}
 }
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// gate: x = x · sigmoid(gate), of which there may be one for all
+// gate: x = x · sigmoid(gate), with as many gates as values, or one
 func gate(x, gate []float32) {
 	for i := range x {
 		x[i] = float32(float64(x[i]) * sigmoid(float64(gate[i%len(gate)])))
 	}
 }
 
-// copyColumns copies columns of x.
 func copyColumns(dst, x []float32, c device.Columns) {
 	for part := range c.Parts {
 		to, from := part*len(dst)/c.Parts+c.To, part*len(x)/c.Parts+c.From
@@ -275,7 +271,7 @@ func copyColumns(dst, x []float32, c device.Columns) {
 	}
 }
 
-// scale: x = x · factor, and x = cap · tanh(x / cap) unless cap is 0
+// scale: x = x · factor, then x = cap · tanh(x / cap) unless cap is 0
 func scale(x []float32, factor, cap float32) {
 	for i := range x {
 		x[i] = float32(capped(float64(x[i])*float64(factor), float64(cap)))
@@ -289,7 +285,7 @@ func capped(x, cap float64) float64 {
 	return cap * math.Tanh(x/cap)
 }
 
-// rope turns pair i of every head by pos · frequencies[i].
+// rope rotates pair i of every head by pos · frequencies[i] radians.
 func rope(x []float32, r device.RoPE, frequencies []float64, pos int) {
 	magnitude := float64(cmp.Or(r.Magnitude, 1))
 	for head := 0; head < len(x); head += r.HeadDim {

@@ -144,7 +144,7 @@ func TestRoutingThatIsNotKnownDoesNotCompile(t *testing.T) {
 	routes, _ := d.Alloc(1, 4)
 	p := device.NewProgram(1, 1)
 	p.Route(routes, logits, device.Routing{Experts: 3, Used: 2, Scale: 1, Score: 99})
-	if _, err := d.Compile(p); err == nil || !strings.Contains(err.Error(), "Route: scores of kind 99 are not known") {
+	if _, err := d.Compile(p); err == nil || !strings.Contains(err.Error(), "Route: score function 99 does not exist") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,17 +12,17 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// sameBits runs a small transformer over fixed sequences in many ways and demands
-// the logits of the plainest way, one row at a time alone, bit for bit. The first type of
-// weights goes all ways in which caches are filled, unless OnlyProducts is set; the others,
-// which change products alone, go those that differ for products, or all under
-// M40_LLM_TORTURE=1.
+// sameBits runs a small transformer over fixed sequences, split into batches in many ways, and
+// compares the logits with those of one row at a time, bit for bit. The first weight type runs
+// all ways to fill the KV cache, unless OnlyProducts is set. The other types differ only in
+// their matrix products, so they run only the ways that select another product kernel, or all
+// with M40_LLM_TORTURE=1.
 func (s Suite) sameBits(t *testing.T) {
 	for i, typ := range s.Types {
 		first := i == 0 && !s.OnlyProducts
 		full := first || os.Getenv("M40_LLM_TORTURE") == "1"
 		caches := []gguf.Type{gguf.F16}
-		if first { // what the cache's type changes does not depend on the weights'
+		if first { // the kernels that read the cache do not depend on the weight type
 			caches = append(caches, gguf.F32)
 		}
 		for _, cache := range caches {
@@ -45,12 +45,12 @@ const (
 	netMaxRows = 512
 )
 
-// netShape is the shape of a net whose weights' rows are whole blocks.
 type netShape struct {
 	dim, ffn                int
 	heads, kvHeads, headDim int
 }
 
+// shapeFor returns a shape in which rows of weights are whole blocks of typ.
 func shapeFor(typ gguf.Type) netShape {
 	if elements, _ := typ.Block(); elements == 256 {
 		return netShape{dim: 256, ffn: 256, heads: 8, kvHeads: 2, headDim: 32}
@@ -58,11 +58,11 @@ func shapeFor(typ gguf.Type) netShape {
 	return netShape{dim: 96, ffn: 160, heads: 6, kvHeads: 2, headDim: 16}
 }
 
-// netLengths are the lengths of the test sequences.
+// netLengths are the lengths of the test sequences, in positions.
 var netLengths = []int{97, 33, 70}
 
-// net is a transformer of two layers with random weights. The second has what the options
-// of operations add to the first.
+// net is a transformer of two layers with random weights. The second layer uses the options of
+// operations that the first does not.
 type net struct {
 	*rig
 	netShape
@@ -102,7 +102,8 @@ func newNet(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
 	return n
 }
 
-// program records the forward pass for the row bucket of a model: a power of two.
+// program returns the forward pass compiled for at least rows rows, rounded up to a power of
+// two as package model does.
 func (n *net) program(rows int) device.Executable {
 	bucket := 1
 	for bucket < rows {
@@ -157,21 +158,21 @@ func (n *net) program(rows int) device.Executable {
 	return x
 }
 
-// feed is one sequence on its way through a net.
+// feed is a sequence that is being fed to a net.
 type feed struct {
-	seq   int // which of netLengths
-	next  int
+	seq   int // index in netLengths
+	next  int // position of the next row
 	table []int32
 }
 
 func token(seq, pos int) int32 { return int32((pos*pos*(seq+3) + 5*pos + seq*11) % netVocab) }
 
-// step feeds the next counts[i] rows of feeds[i] in one batch and returns the
-// logits of each row that it had.
+// step feeds the next counts[i] rows of feeds[i], or as many as are left, in one batch. It returns
+// the logits of each row, and the sequence and position of each.
 func (n *net) step(feeds []*feed, counts []int) (logits [][]float32, of [][2]int) {
 	b, rows := &device.Batch{}, 0
 	for i, f := range feeds {
-		rows += counts[i] // more than are left run in a program for as many
+		rows += counts[i] // counts beyond the end select a larger program than the batch needs
 		b.Tables = append(b.Tables, f.table)
 		for range min(counts[i], netLengths[f.seq]-f.next) {
 			b.Out = append(b.Out, int32(len(b.Tokens)))
@@ -189,8 +190,7 @@ func (n *net) step(feeds []*feed, counts []int) (logits [][]float32, of [][2]int
 	return logits, of
 }
 
-// alone returns the logits of every position of every sequence, fed one row at a
-// time.
+// alone returns the logits of every position of every sequence, fed one row at a time.
 func (n *net) alone() (logits [][][]float32) {
 	for seq, length := range netLengths {
 		f := &feed{seq: seq, table: []int32{0, 1, 2, 3}}
@@ -204,7 +204,8 @@ func (n *net) alone() (logits [][][]float32) {
 	return logits
 }
 
-// vary feeds the sequences in other chunks, orders and blocks; in full, in more of them.
+// vary feeds the sequences in other chunks, orders and blocks, and compares the logits with want;
+// with full, in more variants.
 func (n *net) vary(t *testing.T, want [][][]float32, full bool) {
 	same := func(t *testing.T, logits [][]float32, of [][2]int) {
 		t.Helper()
@@ -218,6 +219,22 @@ func (n *net) vary(t *testing.T, want [][][]float32, full bool) {
 	if full {
 		chunks, mixes = append(chunks, 64, 512, 1, 7), 3
 	}
+	n.varyChunks(t, chunks, same)
+	t.Run("three sequences share every step in changing amounts and order", func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(5, 6))
+		for range mixes {
+			n.mix(t, rng, same)
+		}
+	})
+	if full {
+		n.sharePrefix(t, same)
+	}
+}
+
+// compare fails the test if logits of the given sequences and positions are wrong.
+type compare func(t *testing.T, logits [][]float32, of [][2]int)
+
+func (n *net) varyChunks(t *testing.T, chunks []int, same compare) {
 	for _, chunk := range chunks {
 		t.Run(fmt.Sprintf("prefill in chunks of %d", chunk), func(t *testing.T) {
 			f := &feed{seq: 0, table: []int32{9, 2, 17, 4}}
@@ -227,37 +244,33 @@ func (n *net) vary(t *testing.T, want [][][]float32, full bool) {
 			}
 		})
 	}
-	t.Run("three sequences share every step in changing amounts and order", func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(5, 6))
-		for range mixes {
-			blocks := rng.Perm(netBlocks)
-			feeds := make([]*feed, 3)
-			for i := range feeds {
-				feeds[i] = &feed{seq: i}
-				for _, b := range blocks[4*i : 4*i+4] {
-					feeds[i].table = append(feeds[i].table, int32(b))
-				}
-			}
-			for {
-				rng.Shuffle(len(feeds), func(i, j int) { feeds[i], feeds[j] = feeds[j], feeds[i] })
-				counts := []int{rng.IntN(20), rng.IntN(4), 1 + rng.IntN(2)}
-				left := 0
-				for i, f := range feeds {
-					left += min(counts[i], netLengths[f.seq]-f.next)
-				}
-				if left > 0 {
-					logits, of := n.step(feeds, counts)
-					same(t, logits, of)
-				}
-				if !slices.ContainsFunc(feeds, func(f *feed) bool { return f.next < netLengths[f.seq] }) {
-					break
-				}
-			}
+}
+
+// mix feeds three sequences to their ends, some rows of each in every step.
+func (n *net) mix(t *testing.T, rng *rand.Rand, same compare) {
+	blocks := rng.Perm(netBlocks)
+	feeds := make([]*feed, 3)
+	for i := range feeds {
+		feeds[i] = &feed{seq: i}
+		for _, b := range blocks[4*i : 4*i+4] {
+			feeds[i].table = append(feeds[i].table, int32(b))
 		}
-	})
-	if !full {
-		return
 	}
+	for slices.ContainsFunc(feeds, func(f *feed) bool { return f.next < netLengths[f.seq] }) {
+		rng.Shuffle(len(feeds), func(i, j int) { feeds[i], feeds[j] = feeds[j], feeds[i] })
+		counts := []int{rng.IntN(20), rng.IntN(4), 1 + rng.IntN(2)}
+		left := 0
+		for i, f := range feeds {
+			left += min(counts[i], netLengths[f.seq]-f.next)
+		}
+		if left > 0 {
+			logits, of := n.step(feeds, counts)
+			same(t, logits, of)
+		}
+	}
+}
+
+func (n *net) sharePrefix(t *testing.T, same compare) {
 	t.Run("two sequences share the blocks of a common prefix", func(t *testing.T) {
 		first := &feed{seq: 0, table: []int32{0, 1, 2, 3}}
 		for first.next < 97 {

@@ -11,13 +11,15 @@ import (
 	"m40-llm/infer/device"
 )
 
-// candidates compares what a device says of rows of logits with what sorting them gives.
-func (s Suite) candidates(t *testing.T) {
+// logitShape draws the logits of a row: logit is called for each token id.
+type logitShape struct {
+	name  string
+	logit func(rng *rand.Rand, id, vocab int) float32
+}
+
+func logitShapes() []logitShape {
 	inf := float32(math.Inf(1))
-	shapes := []struct {
-		name  string
-		logit func(rng *rand.Rand, id, vocab int) float32
-	}{
+	return []logitShape{
 		{"normal", func(rng *rand.Rand, id, vocab int) float32 { return float32(rng.NormFloat64() * 4) }},
 		{"of few values, so that most are equal", func(rng *rand.Rand, id, vocab int) float32 { return float32(rng.IntN(3)) }},
 		{"all equal", func(*rand.Rand, int, int) float32 { return -7 }},
@@ -42,6 +44,12 @@ func (s Suite) candidates(t *testing.T) {
 			return 0
 		}},
 	}
+}
+
+// candidates compares Candidates with what sorting the rows of logits gives, for rows together
+// and for each row alone.
+func (s Suite) candidates(t *testing.T) {
+	shapes := logitShapes()
 	for _, vocab := range []int{1, 255, 256, 257, 4095, 4096, 4097, 8193} {
 		t.Run(fmt.Sprintf("of %d", vocab), func(t *testing.T) {
 			r := newRig(t, open(t, s.Open[0]), len(shapes))
@@ -55,7 +63,6 @@ func (s Suite) candidates(t *testing.T) {
 			r.p.GatherRows(logits, r.input(values, vocab))
 			r.p.Candidates(logits)
 			x := r.compile()
-			// All rows at once, and each one alone.
 			together := counting(len(shapes), 0, []int32{0})
 			for i := range shapes {
 				together.Out = append(together.Out, int32(i))
@@ -71,21 +78,21 @@ func (s Suite) candidates(t *testing.T) {
 				alone := counting(len(shapes), 0, []int32{0})
 				alone.Out = []int32{int32(i)}
 				r.run(x, alone)
-				// Formatted, since a NaN does not equal itself.
+				// Compared as text, because a NaN does not equal itself.
 				if got := r.candidates(logits, 0); fmt.Sprint(got) != fmt.Sprint(all[i]) {
-					t.Errorf("%s: the row alone has other candidates than in company", shape.name)
+					t.Errorf("%s: candidates of the row alone differ from those in the full batch", shape.name)
 				}
 			}
 			for _, row := range []int{-1, len(shapes)} {
 				if _, err := r.dev.Candidates(logits, row); err == nil {
-					t.Errorf("there are candidates of row %d", row)
+					t.Errorf("Candidates of row %d: no error", row)
 				}
 			}
 		})
 	}
 }
 
-// candidates returns a copy of what the device says of a row.
+// candidates returns a copy of the candidates of a row.
 func (r *rig) candidates(logits device.Tensor, row int) device.Candidates {
 	r.t.Helper()
 	c, err := r.dev.Candidates(logits, row)
@@ -111,20 +118,20 @@ func checkCandidates(t *testing.T, name string, got device.Candidates, row []flo
 	}
 	want := candidatesOf(row)
 	if got.Bad != want.Bad || want.Bad < 0 && got.Count != want.Count {
-		t.Errorf("%s: bad token %d and %d not masked, want %d and %d", name, got.Bad, got.Count, want.Bad, want.Count)
+		t.Errorf("%s: bad token is %d and %d are not masked, want %d and %d", name, got.Bad, got.Count, want.Bad, want.Count)
 	}
 	if want.Bad >= 0 || want.Count == 0 {
 		return
 	}
 	if got.Max != want.Max || !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Logits, want.Logits) {
-		t.Errorf("%s: up to %g the tokens are %v, want up to %g %v", name, got.Max, got.IDs, want.Max, want.IDs)
+		t.Errorf("%s: the largest logit is %g of tokens %v, want %g of %v", name, got.Max, got.IDs, want.Max, want.IDs)
 	}
 	if !(math.Abs(got.Mass-want.Mass) <= 3e-7*want.Mass) || !(math.Abs(got.Dot-want.Dot) <= 1e-6*math.Abs(want.Dot)) {
 		t.Errorf("%s: sums are %v and %v, want %v and %v", name, got.Mass, got.Dot, want.Mass, want.Dot)
 	}
 }
 
-// candidatesOf reduces a row by sorting it.
+// candidatesOf computes the candidates of a row by sorting it.
 func candidatesOf(row []float32) device.Candidates {
 	c := device.Candidates{Bad: -1, Max: float32(math.Inf(-1))}
 	for id, x := range row {
@@ -145,7 +152,7 @@ func candidatesOf(row []float32) device.Candidates {
 		c.Dot += math.Exp(x) * x
 	}
 	slices.SortStableFunc(c.IDs, func(a, b int32) int { return cmp.Compare(row[b], row[a]) })
-	c.IDs = c.IDs[:min(len(c.IDs), device.MostCandidates)]
+	c.IDs = c.IDs[:min(len(c.IDs), device.MaxCandidates)]
 	for _, id := range c.IDs {
 		c.Logits = append(c.Logits, row[id])
 	}

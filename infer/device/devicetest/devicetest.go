@@ -1,6 +1,6 @@
-// Package devicetest holds a device to the contract of package device: every
-// operation against the slow reference on odd sizes, the same bits whoever shares
-// the batch, and clean errors.
+// Package devicetest checks that a device keeps the contract of package device: every operation
+// is compared with the reference device on odd sizes, a row has the same bits in every batch, and
+// invalid calls return errors.
 package devicetest
 
 import (
@@ -14,15 +14,17 @@ import (
 	"m40-llm/infer/ref"
 )
 
-// Suite says what to test.
+// Suite selects what to test.
 type Suite struct {
-	// Open opens the device. The first variant is compared with the reference;
-	// the others must agree with it bit for bit (other thread counts, say).
+	// Open opens variants of the device. The first is compared with the reference; the
+	// others, with another number of threads for example, must agree with it bit for bit.
 	Open []func() (device.Device, error)
-	// Types are the weight types that the device has products for.
+
+	// Types are the weight types that the device supports.
 	Types []gguf.Type
-	// OnlyProducts says that another suite has covered what does not depend on Types, so
-	// that caches are filled in few ways.
+
+	// OnlyProducts skips ways to fill the KV cache, because another suite of the same device
+	// tests them.
 	OnlyProducts bool
 }
 
@@ -49,8 +51,8 @@ func open(t *testing.T, f func() (device.Device, error)) device.Device {
 
 func openRef() (device.Device, error) { return ref.New(), nil }
 
-// rig records a program on one device. Two rigs with the same seed draw the same
-// weights and inputs.
+// rig records a program on one device. All rigs have the same seed: two that make the same calls
+// have the same weights and inputs.
 type rig struct {
 	t    *testing.T
 	dev  device.Device
@@ -63,7 +65,7 @@ func newRig(t *testing.T, dev device.Device, rows int) *rig {
 	return &rig{t: t, dev: dev, p: device.NewProgram(rows, rows), rng: rand.New(rand.NewPCG(1, 2)), rows: rows}
 }
 
-// weight uploads random values of about unit size.
+// weight uploads a random weight whose values are of order 1.
 func (r *rig) weight(typ gguf.Type, rows, cols int) device.Tensor {
 	r.t.Helper()
 	return r.upload(typ, rows, cols, RandomWeight(r.rng, typ, rows, cols, 1))
@@ -92,8 +94,8 @@ func (r *rig) alloc(cols int) device.Tensor {
 	return a
 }
 
-// input records an activation whose row i is values[i]: a table looked up with
-// token i in row i.
+// input records an activation with the given rows: row i of values is embedded for token i, and
+// counting batches have token i in row i.
 func (r *rig) input(values []float32, cols int) device.Tensor {
 	r.t.Helper()
 	x := r.alloc(cols)
@@ -101,7 +103,7 @@ func (r *rig) input(values []float32, cols int) device.Tensor {
 	return x
 }
 
-// random is an input of normal random numbers.
+// random records an input of normally distributed random numbers.
 func (r *rig) random(cols int, scale float64) device.Tensor {
 	return r.input(normal(r.rng, r.rows*cols, scale), cols)
 }
@@ -143,8 +145,7 @@ func (r *rig) read(out device.Tensor, row int) []float32 {
 	return values
 }
 
-// counting is a batch of rows with tokens 0, 1, 2 … at positions start, start+1 …
-// of one sequence.
+// counting returns a batch with tokens 0, 1, 2 … at positions start, start+1 … of one sequence.
 func counting(rows, start int, table []int32) *device.Batch {
 	b := &device.Batch{Tables: [][]int32{table}}
 	for i := range rows {
@@ -155,7 +156,8 @@ func counting(rows, start int, table []int32) *device.Batch {
 	return b
 }
 
-// RandomWeight draws a weight of typ whose values have about the given size.
+// RandomWeight returns the data of a random weight of shape (rows, cols) in format typ. Values
+// have a standard deviation of about scale.
 func RandomWeight(rng *rand.Rand, typ gguf.Type, rows, cols int, scale float64) []byte {
 	n := rows * cols
 	switch typ {

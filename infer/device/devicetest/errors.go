@@ -9,7 +9,7 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// errors demands an error, not a crash, for what a caller can get wrong.
+// errors checks that invalid calls return errors.
 func (s Suite) errors(t *testing.T) {
 	t.Run("a weight type without kernels is refused by name", func(t *testing.T) {
 		_, err := open(t, s.Open[0]).Upload(gguf.TQ1_0, 1, 256, make([]byte, 54))
@@ -35,27 +35,33 @@ func (s Suite) errors(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("options that are no number or are not known do not compile", func(t *testing.T) {
-		for name, record := range map[string]func(r *rig, x device.Tensor){
-			"GLU":       func(r *rig, x device.Tensor) { r.p.GLU(x, x, x, 0) },
-			"GLU, 99":   func(r *rig, x device.Tensor) { r.p.GLU(x, x, x, 99) },
-			"Scale":     func(r *rig, x device.Tensor) { r.p.Scale(x, 1, -1) },
-			"Scale, up": func(r *rig, x device.Tensor) { r.p.Scale(x, 1, float32(math.Inf(1))) },
-			"RMSNorm":   func(r *rig, x device.Tensor) { r.p.RMSNorm(x, x, r.weight(gguf.F32, 1, 3), 0) },
-			"Attention": func(r *rig, x device.Tensor) {
-				kv := r.kv(device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4})
-				r.p.Attention(r.alloc(4), x, kv, 0, device.Attention{Heads: 1, Scale: 1, Cap: float32(math.NaN())})
-			},
-		} {
-			r := newRig(t, open(t, s.Open[0]), 2)
-			record(r, r.alloc(4))
-			operation, _, _ := strings.Cut(name, ",")
-			if _, err := r.dev.Compile(r.p); err == nil || !strings.Contains(err.Error(), operation) {
-				t.Errorf("%s: got %v", name, err)
-			}
-		}
-	})
+	t.Run("invalid or unknown options do not compile", s.invalidOptions)
+	t.Run("an invalid batch does not run", s.invalidBatches)
+	t.Run("a closed device refuses to run", s.closed)
+}
 
+func (s Suite) invalidOptions(t *testing.T) {
+	for name, record := range map[string]func(r *rig, x device.Tensor){
+		"GLU":       func(r *rig, x device.Tensor) { r.p.GLU(x, x, x, 0) },
+		"GLU, 99":   func(r *rig, x device.Tensor) { r.p.GLU(x, x, x, 99) },
+		"Scale":     func(r *rig, x device.Tensor) { r.p.Scale(x, 1, -1) },
+		"Scale, up": func(r *rig, x device.Tensor) { r.p.Scale(x, 1, float32(math.Inf(1))) },
+		"RMSNorm":   func(r *rig, x device.Tensor) { r.p.RMSNorm(x, x, r.weight(gguf.F32, 1, 3), 0) },
+		"Attention": func(r *rig, x device.Tensor) {
+			kv := r.kv(device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4})
+			r.p.Attention(r.alloc(4), x, kv, 0, device.Attention{Heads: 1, Scale: 1, Cap: float32(math.NaN())})
+		},
+	} {
+		r := newRig(t, open(t, s.Open[0]), 2)
+		record(r, r.alloc(4))
+		operation, _, _ := strings.Cut(name, ",")
+		if _, err := r.dev.Compile(r.p); err == nil || !strings.Contains(err.Error(), operation) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func (s Suite) invalidBatches(t *testing.T) {
 	r := newRig(t, open(t, s.Open[0]), 4)
 	kv := r.kv(device.KVLayout{Type: gguf.F32, Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
 	x, out := r.alloc(4), r.alloc(4)
@@ -105,25 +111,26 @@ func (s Suite) errors(t *testing.T) {
 			t.Error("into too short a slice: no error")
 		}
 	})
-	t.Run("a closed device refuses to run", func(t *testing.T) {
-		d, err := s.Open[0]()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := newRig(t, d, 1)
-		y := r.random(4, 1)
-		executable := r.compile()
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := executable.Run(counting(1, 0, []int32{0})); err == nil {
-			t.Error("Run: no error")
-		}
-		if err := d.Read(make([]float32, 4), y, 0); err == nil {
-			t.Error("Read: no error")
-		}
-		if err := d.Close(); err != nil {
-			t.Errorf("a second Close: %v", err)
-		}
-	})
+}
+
+func (s Suite) closed(t *testing.T) {
+	d, err := s.Open[0]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, d, 1)
+	y := r.random(4, 1)
+	executable := r.compile()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := executable.Run(counting(1, 0, []int32{0})); err == nil {
+		t.Error("Run: no error")
+	}
+	if err := d.Read(make([]float32, 4), y, 0); err == nil {
+		t.Error("Read: no error")
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("a second Close: %v", err)
+	}
 }

@@ -10,8 +10,29 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// routing compares the choice of experts with the reference: which ones exactly, and their
-// weights nearly.
+// routingCase is a kind of routing, with random biases and scales if wanted.
+type routingCase struct {
+	device.Routing
+	bias, scales bool
+}
+
+var routingCases = []routingCase{
+	{device.Routing{Experts: 1, Used: 1, Scale: 1}, false, false},
+	{device.Routing{Experts: 3, Used: 3, Scale: 1, Normalize: true}, false, false},
+	{device.Routing{Experts: 8, Used: 2, Scale: 1, Normalize: true}, false, false},
+	{device.Routing{Experts: 17, Used: 5, Scale: 2.5}, false, false},
+	{device.Routing{Experts: 128, Used: 8, Scale: 1, Normalize: true}, false, false},
+	{device.Routing{Experts: 300, Used: 33, Scale: 0.5, Normalize: true}, false, false},
+	{device.Routing{Experts: 8, Used: 2, Scale: 2.5, Score: device.ScoreSigmoid}, false, false},
+	{device.Routing{Experts: 17, Used: 5, Scale: 1, Score: device.ScoreSigmoid, Normalize: true}, true, false},
+	{device.Routing{Experts: 64, Used: 6, Scale: 1, Normalize: true}, true, true},
+	{device.Routing{Experts: 8, Used: 3, Scale: 1, Score: device.ScoreSigmoid, Groups: 4, GroupsUsed: 2}, true, false},
+	{device.Routing{Experts: 256, Used: 8, Scale: 2.5, Score: device.ScoreSigmoid, Normalize: true, Groups: 8, GroupsUsed: 4}, true, false},
+	{device.Routing{Experts: 60, Used: 4, Scale: 1, Groups: 6, GroupsUsed: 1}, false, true},
+	{device.Routing{Experts: 70, Used: 33, Scale: 1, Score: device.ScoreSigmoid, Groups: 70, GroupsUsed: 40}, true, true},
+}
+
+// routing compares Route with the reference: the experts must be equal, their weights nearly.
 func (s Suite) routing(t *testing.T) {
 	draws := map[string]func(r *rig, n int) []float32{
 		"random":        func(r *rig, n int) []float32 { return normal(r.rng, n, 2) },
@@ -19,53 +40,15 @@ func (s Suite) routing(t *testing.T) {
 		"all equal":     func(_ *rig, n int) []float32 { return make([]float32, n) },
 		"of few values": func(r *rig, n int) []float32 { return few(r, n) },
 	}
-	type routing struct {
-		device.Routing
-		bias, scales bool
-	}
-	var cases []routing
-	for _, c := range []device.Routing{
-		{Experts: 1, Used: 1, Scale: 1},
-		{Experts: 3, Used: 3, Scale: 1, Normalize: true},
-		{Experts: 8, Used: 2, Scale: 1, Normalize: true},
-		{Experts: 17, Used: 5, Scale: 2.5},
-		{Experts: 128, Used: 8, Scale: 1, Normalize: true},
-		{Experts: 300, Used: 33, Scale: 0.5, Normalize: true},
-	} {
-		cases = append(cases, routing{Routing: c})
-	}
-	cases = append(cases,
-		routing{device.Routing{Experts: 8, Used: 2, Scale: 2.5, Score: device.ScoreSigmoid}, false, false},
-		routing{device.Routing{Experts: 17, Used: 5, Scale: 1, Score: device.ScoreSigmoid, Normalize: true}, true, false},
-		routing{device.Routing{Experts: 64, Used: 6, Scale: 1, Normalize: true}, true, true},
-		routing{device.Routing{Experts: 8, Used: 3, Scale: 1, Score: device.ScoreSigmoid, Groups: 4, GroupsUsed: 2}, true, false},
-		routing{device.Routing{Experts: 256, Used: 8, Scale: 2.5, Score: device.ScoreSigmoid, Normalize: true, Groups: 8, GroupsUsed: 4}, true, false},
-		routing{device.Routing{Experts: 60, Used: 4, Scale: 1, Groups: 6, GroupsUsed: 1}, false, true},
-		routing{device.Routing{Experts: 70, Used: 33, Scale: 1, Score: device.ScoreSigmoid, Groups: 70, GroupsUsed: 40}, true, true},
-	)
-	for _, c := range cases {
+	for _, c := range routingCases {
 		for name, draw := range draws {
-			if name == "far apart" && !c.ByLogits() || name != "random" && c.bias {
-				continue // scores, or their sums with biases, that are nearly equal are in one order or the other
+			if name == "far apart" && !c.RanksByLogits() || name != "random" && c.bias {
+				continue // the order of scores that are nearly equal, or become so with biases, depends on rounding
 			}
 			t.Run(fmt.Sprintf("%d of %d experts in %d groups by logits that are %s, score %d, biases %t", c.Used, c.Experts, c.Groups, name, c.Score, c.bias), func(t *testing.T) {
 				for _, rows := range []int{1, 3, 33} {
-					build := func(dev device.Device) (*rig, device.Tensor) {
-						r := newRig(t, dev, rows)
-						routes, how := r.alloc(c.Cols()), c.Routing
-						logits := r.input(draw(r, rows*c.Experts), c.Experts)
-						if c.bias {
-							how.Bias = r.vector(normal(r.rng, c.Experts, 0.3))
-						}
-						if c.scales {
-							how.Scales = r.vector(normal(r.rng, c.Experts, 1))
-						}
-						r.p.Route(routes, logits, how)
-						r.run(r.compile(), counting(rows, 0, []int32{0, 1}))
-						return r, routes
-					}
-					want, wantOut := build(open(t, openRef))
-					got, gotOut := build(open(t, s.Open[0]))
+					want, got := newRig(t, open(t, openRef), rows), newRig(t, open(t, s.Open[0]), rows)
+					wantOut, gotOut := c.run(want, draw), c.run(got, draw)
 					for row := range rows {
 						w, g := want.read(wantOut, row), got.read(gotOut, row)
 						if !slices.Equal(g[:c.Used], w[:c.Used]) {
@@ -79,7 +62,22 @@ func (s Suite) routing(t *testing.T) {
 	}
 }
 
-// few draws numbers of which most are equal.
+// run routes rows of logits that draw draws, and returns their routes.
+func (c routingCase) run(r *rig, draw func(r *rig, n int) []float32) (routes device.Tensor) {
+	routes, routing := r.alloc(c.Cols()), c.Routing
+	logits := r.input(draw(r, r.rows*c.Experts), c.Experts)
+	if c.bias {
+		routing.Bias = r.vector(normal(r.rng, c.Experts, 0.3))
+	}
+	if c.scales {
+		routing.Scales = r.vector(normal(r.rng, c.Experts, 1))
+	}
+	r.p.Route(routes, logits, routing)
+	r.run(r.compile(), counting(r.rows, 0, []int32{0, 1}))
+	return routes
+}
+
+// few draws n numbers from three values, so that most are equal.
 func few(r *rig, n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -88,15 +86,15 @@ func few(r *rig, n int) []float32 {
 	return x
 }
 
-// experts is a product with the weights of experts, and how far a device may be off. Its
-// activations are exact, as in product.
+// experts is a test case of ExpertMatMul. Its activations are exact in 8 bits, as those of
+// product.
 type experts struct {
 	typ               gguf.Type
 	count, used       int
 	outs, cols        int
-	own               bool // an input for each expert of a row
+	own               bool // rows have an input for each of their experts
 	weights           []byte
-	values, x, routes []float32
+	values, x, routes []float32 // values are the dequantised weights
 }
 
 const expertRows = 33
@@ -124,7 +122,7 @@ func newExperts(r *rig, typ gguf.Type, count, used, outs, cols int, own bool) *e
 	return e
 }
 
-// inputs is the width of a row of activations.
+// inputs returns the width of a row of activations.
 func (e *experts) inputs() int {
 	if e.own {
 		return e.used * e.cols
@@ -132,7 +130,7 @@ func (e *experts) inputs() int {
 	return e.cols
 }
 
-// of returns the input of expert i of a row, and the first row of its weights.
+// of returns the input of expert i of a row, and the index of its first row of weights.
 func (e *experts) of(row, i int) (x []float32, first int) {
 	x = e.x[row*e.inputs():][:e.inputs()]
 	if e.own {
@@ -141,7 +139,7 @@ func (e *experts) of(row, i int) (x []float32, first int) {
 	return x, int(e.routes[row*2*e.used+i]) * e.outs
 }
 
-// record records the product of up to r.rows rows.
+// record records the product for up to r.rows rows.
 func (e *experts) record(r *rig, weights []byte) device.Tensor {
 	out := r.alloc(e.used * e.outs)
 	w := r.upload(e.typ, e.count*e.outs, e.cols, weights)
@@ -149,8 +147,8 @@ func (e *experts) record(r *rig, weights []byte) device.Tensor {
 	return out
 }
 
-// expertMatMul compares products by expert with sums in float64, each row alone with the
-// row in company, and demands that experts which no row uses count for nothing.
+// expertMatMul compares ExpertMatMul with sums in float64, and each row alone with the same row
+// in a full batch. Weights of experts that no row uses must not be read.
 func (s Suite) expertMatMul(t *testing.T) {
 	for _, typ := range s.Types {
 		width := widths(typ, 96, 256)[0]
@@ -198,8 +196,9 @@ func (e *experts) check(t *testing.T, row int, got []float32) {
 	}
 }
 
-// alone runs every third row by itself and a few rows in a program for more, with other
-// experts' weights not a number, and demands the bits that the row had in company.
+// alone runs every third row in a batch of its own, in a program for capacity rows. The weights of
+// experts that the row does not use are NaN. The results must be bit-identical to those of the row
+// in the full batch.
 func (e *experts) alone(t *testing.T, dev device.Device, together *rig, out device.Tensor, capacity int) {
 	t.Helper()
 	for row := 0; row < expertRows; row += 3 {
@@ -222,13 +221,13 @@ func (e *experts) alone(t *testing.T, dev device.Device, together *rig, out devi
 		batch.Tokens[0] = int32(row)
 		r.run(r.compile(), batch)
 		if !slices.Equal(r.read(single, 0), together.read(out, row)) {
-			t.Fatalf("row %d has other bits alone than in company", row)
+			t.Fatalf("row %d: results of the row alone differ from those in the full batch", row)
 		}
 	}
 }
 
-// ownWeights compares products in which every part of a row has weights of its own with those of
-// experts that routes choose in their order.
+// ownWeights compares ExpertMatMul without routes with ExpertMatMul with routes that choose all
+// experts in order.
 func (s Suite) ownWeights(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		t.Run(fmt.Sprintf("own inputs %t", own), func(t *testing.T) {
@@ -245,7 +244,7 @@ func (s Suite) ownWeights(t *testing.T) {
 			r.run(r.compile(), counting(expertRows, 0, []int32{0, 1}))
 			for row := range expertRows {
 				if !slices.Equal(r.read(all, row), r.read(chosen, row)) {
-					t.Fatalf("row %d has other bits than with routes", row)
+					t.Fatalf("row %d: results differ from those with routes", row)
 				}
 			}
 		})

@@ -16,144 +16,18 @@ var rowCounts = []int{1, 2, 3, 8, 9, 33}
 func (s Suite) operations(t *testing.T) {
 	t.Run("Write sets what a program reads", s.write)
 	t.Run("Embed picks rows", s.embed)
-	t.Run("RMSNorm", func(t *testing.T) {
-		for _, cols := range []int{1, 3, 64, 100, 2049} {
-			s.compare(t, fmt.Sprintf("of rows of %d", cols), 1e-6, func(r *rig) device.Tensor {
-				x := r.random(cols, 3)
-				r.p.RMSNorm(x, x, r.weight(gguf.F32, 1, cols), 1e-5)
-				return x
-			})
-		}
-		for _, c := range []struct{ heads, cols int }{{1, 1}, {3, 1}, {3, 7}, {5, 64}, {2, 33}, {3, 128}} {
-			s.compare(t, fmt.Sprintf("of %d heads of %d", c.heads, c.cols), 1e-6, func(r *rig) device.Tensor {
-				x := r.random(c.heads*c.cols, 3)
-				r.p.RMSNorm(x, x, r.weight(gguf.F32, 1, c.cols), 1e-5)
-				return x
-			})
-		}
-		s.compare(t, "of rows of zeros is zero", 0, func(r *rig) device.Tensor {
-			x, y := r.input(make([]float32, r.rows*64), 64), r.alloc(64)
-			r.p.RMSNorm(y, x, r.weight(gguf.F32, 1, 64), 1e-5)
-			return y
-		})
-	})
-	t.Run("LayerNorm", func(t *testing.T) {
-		for _, c := range []struct{ heads, weights, cols int }{{1, 1, 1}, {1, 1, 7}, {1, 1, 100}, {1, 1, 2049}, {3, 3, 7}, {5, 1, 33}, {4, 4, 64}} {
-			for _, biased := range []bool{false, true} {
-				s.compare(t, fmt.Sprintf("of %d heads of %d with %d rows of weights, biases %v", c.heads, c.cols, c.weights, biased), 2e-6, func(r *rig) device.Tensor {
-					x := r.random(c.heads*c.cols, 3)
-					w, bias := r.weight(gguf.F32, c.weights, c.cols), device.Tensor{}
-					if biased {
-						bias = r.weight(gguf.F32, 1, c.heads*c.cols)
-					}
-					r.p.LayerNorm(x, x, w, bias, 1e-5)
-					return x
-				})
-			}
-		}
-	})
-	t.Run("EmbedPositions and Temper", func(t *testing.T) {
-		for _, cols := range []int{5, 64} {
-			s.compare(t, fmt.Sprintf("of rows of %d", cols), 1e-6, func(r *rig) device.Tensor {
-				x := r.alloc(cols)
-				r.p.EmbedPositions(x, r.weight(gguf.F32, 40, cols))
-				r.p.Temper(x, 0.3, 3)
-				return x
-			})
-		}
-	})
-	t.Run("Activate", func(t *testing.T) {
-		for name, activation := range map[string]device.Activation{"SiLU": device.SiLU, "GELU": device.GELU, "squared ReLU": device.SquaredReLU} {
-			for _, cols := range []int{1, 5, 100} {
-				s.compare(t, fmt.Sprintf("by %s, of rows of %d", name, cols), 1e-6, func(r *rig) device.Tensor {
-					x := r.random(cols, 1)
-					r.p.Activate(x, x, activation)
-					return x
-				})
-			}
-		}
-	})
+	t.Run("RMSNorm", s.rmsNorm)
+	t.Run("LayerNorm", s.layerNorm)
+	t.Run("EmbedPositions and ScaleByPosition", s.positions)
+	t.Run("Activate", s.activate)
 	t.Run("MatMul", s.matMul)
-	t.Run("AddBias", func(t *testing.T) {
-		for _, cols := range []int{1, 5, 64, 1000} {
-			s.compare(t, fmt.Sprintf("of rows of %d", cols), 1e-7, func(r *rig) device.Tensor {
-				x := r.random(cols, 1)
-				r.p.AddBias(x, r.weight(gguf.F32, 1, cols))
-				return x
-			})
-		}
-	})
-	t.Run("Add", func(t *testing.T) {
-		for _, cols := range []int{1, 5, 64, 1000} {
-			s.compare(t, fmt.Sprintf("of rows of %d", cols), 1e-7, func(r *rig) device.Tensor {
-				x, y := r.random(cols, 1), r.random(cols, 1)
-				r.p.Add(x, y)
-				return x
-			})
-		}
-	})
-	t.Run("GLU", func(t *testing.T) {
-		for name, activation := range map[string]device.Activation{"SiLU": device.SiLU, "GELU": device.GELU, "clamped SwiGLU": device.ClampedSwiGLU} {
-			for _, scale := range []float64{1, 40, 1e4} {
-				for _, cols := range []int{1, 5, 64, 1000} {
-					tolerance := 1e-6
-					if activation == device.ClampedSwiGLU { // rounds what its exponential is of
-						tolerance = 1e-5
-					}
-					s.compare(t, fmt.Sprintf("by %s, of rows of %d about %g in size", name, cols, scale), tolerance, func(r *rig) device.Tensor {
-						gate, up := r.random(cols, scale), r.random(cols, 1)
-						r.p.GLU(gate, gate, up, activation)
-						return gate
-					})
-				}
-			}
-		}
-	})
-	t.Run("Scale", func(t *testing.T) {
-		for _, limit := range []float32{0, 0.5, 30} {
-			for _, cols := range []int{1, 5, 64, 1000} {
-				s.compare(t, fmt.Sprintf("of rows of %d, capped at %g", cols, limit), 5e-6, func(r *rig) device.Tensor {
-					x := r.random(cols, 40)
-					r.p.Scale(x, 0.7, limit)
-					return x
-				})
-			}
-		}
-	})
-	t.Run("Gate", func(t *testing.T) {
-		for _, c := range []struct{ gates, cols int }{{1, 1}, {1, 7}, {7, 7}, {1, 1000}, {1000, 1000}} {
-			s.compare(t, fmt.Sprintf("of %d for rows of %d", c.gates, c.cols), 1e-6, func(r *rig) device.Tensor {
-				x := r.random(c.cols, 1)
-				r.p.Gate(x, r.random(c.gates, 5))
-				return x
-			})
-		}
-	})
-	t.Run("Multiply", func(t *testing.T) {
-		for _, c := range []struct{ weights, cols int }{{1, 1}, {1, 7}, {7, 7}, {1, 1000}, {1000, 1000}} {
-			s.compare(t, fmt.Sprintf("by %d rows of %d", c.weights, c.cols), 1e-7, func(r *rig) device.Tensor {
-				x := r.random(c.cols, 1)
-				r.p.Multiply(x, r.weight(gguf.F32, 1, c.weights))
-				return x
-			})
-		}
-	})
-	t.Run("Copy", func(t *testing.T) {
-		for _, c := range []struct {
-			dst, src int // columns
-			device.Columns
-		}{
-			{1, 1, device.Columns{Parts: 1, Width: 1}},
-			{12, 40, device.Columns{Parts: 4, From: 3, To: 1, Width: 2}},
-			{900, 300, device.Columns{Parts: 3, From: 10, To: 200, Width: 90}},
-		} {
-			s.compare(t, fmt.Sprintf("of %+v from rows of %d to rows of %d", c.Columns, c.src, c.dst), 0, func(r *rig) device.Tensor {
-				dst := r.random(c.dst, 1)
-				r.p.Copy(dst, r.random(c.src, 1), c.Columns)
-				return dst
-			})
-		}
-	})
+	t.Run("AddBias", s.addBias)
+	t.Run("Add", s.add)
+	t.Run("GLU", s.glu)
+	t.Run("Scale", s.scale)
+	t.Run("Gate", s.gate)
+	t.Run("Multiply", s.multiply)
+	t.Run("Copy", s.copyColumns)
 	t.Run("RoPE", s.rope)
 	t.Run("Attention over what StoreKV stored", s.attention)
 	t.Run("GatherRows", s.gather)
@@ -165,9 +39,9 @@ func (s Suite) operations(t *testing.T) {
 	t.Run("ExpertSum", s.expertSum)
 }
 
-// compare builds the same program on the device and on the reference for every row
-// count, runs both and compares the tensor that build returns: |got-want| may be
-// tolerance times the largest |want| of the row.
+// compare builds the same program on the device and on the reference for each of rowCounts, runs
+// both and compares the tensor that build returns: |got-want| may be up to tolerance times the
+// largest |want| of the row.
 func (s Suite) compare(t *testing.T, name string, tolerance float64, build func(r *rig) device.Tensor) {
 	t.Run(name, func(t *testing.T) {
 		for _, rows := range rowCounts {
@@ -188,7 +62,7 @@ func (s Suite) compare(t *testing.T, name string, tolerance float64, build func(
 func near(t *testing.T, what string, got, want []float32, allowed func(i int) float64) {
 	t.Helper()
 	for i := range want {
-		// A NaN fails the comparison.
+		// Negated, so that a NaN fails too.
 		if difference := math.Abs(float64(got[i]) - float64(want[i])); !(difference <= allowed(i)) {
 			t.Fatalf("%s, element %d: got %g, want %g, off by %.2g where %.2g is allowed", what, i, got[i], want[i], difference, allowed(i))
 		}
@@ -239,8 +113,8 @@ func (s Suite) embed(t *testing.T) {
 	}
 }
 
-// matMul compares products of all shapes. Those of one type and width are corners of one
-// product, which the reference computes once.
+// matMul compares MatMul of many shapes. Products of one weight type and width are parts of one
+// large product, which the reference computes once.
 func (s Suite) matMul(t *testing.T) {
 	for _, typ := range s.Types {
 		for _, cols := range widths(typ, 1, 7, 32, 33, 64, 96, 255, 256, 288, 512, 1056, 1280) {
@@ -256,29 +130,28 @@ func (s Suite) matMul(t *testing.T) {
 	}
 }
 
-// widths returns those of candidates that are whole blocks of typ.
+// widths returns the candidates that are multiples of the block size of typ.
 func widths(typ gguf.Type, candidates ...int) []int {
 	elements, _ := typ.Block()
 	return slices.DeleteFunc(candidates, func(n int) bool { return n%int(elements) != 0 })
 }
 
-// product is one product as the reference computes it, and how far a device may be off.
-// Every other row of activations is exact: small whole numbers with the largest of each
-// 32 equal to 127, which 8 bits hold without loss, so that only the order of float32 sums
-// may differ. In the rows between, a quantised weight may cost half a step of an 8-bit
-// activation in every term.
+// product is a matrix product as the reference computes it, with the allowed error of each
+// output. Devices may quantise activations to 8 bits in blocks of 32. Even rows of activations are
+// exact in 8 bits: integers, of which the largest of each block is 127. There, only the order of
+// float32 sums may differ. In odd rows, the error of every term may be half a quantisation step.
 type product struct {
 	typ     gguf.Type
 	cols    int
 	weights []byte      // productOuts rows
 	x       []float32   // (productRows, cols)
 	want    [][]float32 // (productRows, productOuts)
-	allowed [][]float64
+	allowed [][]float64 // of want
 }
 
 const (
 	productOuts = 64
-	productRows = 48 // the most of rowCounts, and where to begin
+	productRows = 48 // at least the largest of rowCounts plus the largest first row of compare
 )
 
 func newProduct(t *testing.T, typ gguf.Type, cols int) *product {
@@ -318,7 +191,7 @@ func newProduct(t *testing.T, typ gguf.Type, cols int) *product {
 
 func exactRow(r int) bool { return r%2 == 0 }
 
-// record records the product of the first outs rows of the weights.
+// record records the product with the first outs rows of the weights.
 func (p *product) record(r *rig, outs int) (out device.Tensor) {
 	out = r.alloc(outs)
 	w := r.upload(p.typ, outs, p.cols, p.weights[:outs*p.typ.RowBytes(p.cols)])
@@ -326,7 +199,7 @@ func (p *product) record(r *rig, outs int) (out device.Tensor) {
 	return out
 }
 
-// compare compares the corner of outs columns and of rows from first on.
+// compare compares the first outs columns of rows first … first+rows-1.
 func (p *product) compare(t *testing.T, dev device.Device, outs, rows, first int) {
 	t.Helper()
 	got := newRig(t, dev, rows)
@@ -341,9 +214,9 @@ func (p *product) compare(t *testing.T, dev device.Device, outs, rows, first int
 	}
 }
 
-// productError bounds how far a product w·x in float32 may be off, if x is rounded to 8
-// bits or is not. The race detector would make it ten times slower and has nothing to
-// find here: one goroutine builds a product.
+// productError returns the allowed error of a dot product w·x in float32; rounds tells whether x
+// may be quantised to 8 bits. It is excluded from the race detector, which makes it ten times
+// slower, because only one goroutine builds a product.
 //
 //go:norace
 func productError(w, x []float32, rounds bool) (bound float64) {
@@ -405,67 +278,49 @@ func (s Suite) rope(t *testing.T) {
 	}
 }
 
+// attentionCase is a shape of attention, with the tolerance of its results.
+type attentionCase struct {
+	typ                   gguf.Type // of the cache
+	heads, kvHeads, dim   int
+	window                int
+	scale                 float32
+	tolerance, inputScale float64
+	limit                 float32
+	latent                int // width of values in a latent cache
+	sinks                 bool
+}
+
+var attentionCases = []attentionCase{
+	{gguf.F32, 1, 1, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
+	{gguf.F32, 4, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
+	{gguf.F32, 6, 2, 64, 0, 0.125, 2e-6, 1, 0, 0, false},
+	{gguf.F32, 8, 1, 128, 0, 0.0884, 2e-6, 1, 0, 0, false},
+	{gguf.F32, 3, 3, 7, 0, 0.4, 2e-6, 1, 0, 0, false},
+	{gguf.F32, 2, 1, 80, 0, 0.1, 2e-6, 1, 0, 0, false},
+	{gguf.F32, 4, 2, 16, 1, 0.25, 2e-6, 1, 0, 0, false},
+	{gguf.F32, 4, 2, 16, 16, 0.25, 2e-6, 1, 0, 0, false},
+	{gguf.F32, 4, 2, 16, 50, 0.25, 2e-6, 1, 0, 0, false},
+	{gguf.F32, 4, 2, 16, 0, 0.25, 5e-5, 30, 0, 0, false}, // scores in the hundreds: one position takes nearly all
+	{gguf.F16, 4, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
+	{gguf.F16, 6, 2, 64, 33, 0.125, 2e-6, 1, 0, 0, false},
+	{gguf.F16, 3, 1, 7, 0, 0.4, 2e-6, 1, 0, 0, false},
+	{gguf.F32, 4, 2, 16, 16, 0.25, 1e-5, 30, 50, 0, false},
+	{gguf.F16, 6, 2, 64, 0, 0.125, 2e-6, 1, 0.5, 0, false},
+	{gguf.F32, 6, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, true},
+	{gguf.F16, 4, 4, 64, 20, 0.125, 5e-6, 3, 0, 0, true},
+	{gguf.F32, 6, 1, 40, 0, 0.2, 2e-6, 1, 0, 24, false},
+	{gguf.F16, 5, 1, 20, 33, 0.2, 2e-6, 1, 0, 7, true},
+	{gguf.F16, 9, 1, 544, 0, 0.05, 3e-6, 1, 0, 512, false},
+	{gguf.F32, 2, 1, 288, 0, 0.05, 3e-6, 1, 0, 0, false},
+}
+
 func (s Suite) attention(t *testing.T) {
-	for _, c := range []struct {
-		typ                   gguf.Type
-		heads, kvHeads, dim   int
-		window                int
-		scale                 float32
-		tolerance, inputScale float64
-		limit                 float32
-		latent                int // width of values that are parts of keys
-		sinks                 bool
-	}{
-		{gguf.F32, 1, 1, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
-		{gguf.F32, 4, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
-		{gguf.F32, 6, 2, 64, 0, 0.125, 2e-6, 1, 0, 0, false},
-		{gguf.F32, 8, 1, 128, 0, 0.0884, 2e-6, 1, 0, 0, false},
-		{gguf.F32, 3, 3, 7, 0, 0.4, 2e-6, 1, 0, 0, false},
-		{gguf.F32, 2, 1, 80, 0, 0.1, 2e-6, 1, 0, 0, false},
-		{gguf.F32, 4, 2, 16, 1, 0.25, 2e-6, 1, 0, 0, false},
-		{gguf.F32, 4, 2, 16, 16, 0.25, 2e-6, 1, 0, 0, false},
-		{gguf.F32, 4, 2, 16, 50, 0.25, 2e-6, 1, 0, 0, false},
-		{gguf.F32, 4, 2, 16, 0, 0.25, 5e-5, 30, 0, 0, false}, // scores in the hundreds: one position takes nearly all
-		{gguf.F16, 4, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
-		{gguf.F16, 6, 2, 64, 33, 0.125, 2e-6, 1, 0, 0, false},
-		{gguf.F16, 3, 1, 7, 0, 0.4, 2e-6, 1, 0, 0, false},
-		{gguf.F32, 4, 2, 16, 16, 0.25, 1e-5, 30, 50, 0, false},
-		{gguf.F16, 6, 2, 64, 0, 0.125, 2e-6, 1, 0.5, 0, false},
-		{gguf.F32, 6, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, true},
-		{gguf.F16, 4, 4, 64, 20, 0.125, 5e-6, 3, 0, 0, true},
-		{gguf.F32, 6, 1, 40, 0, 0.2, 2e-6, 1, 0, 24, false},
-		{gguf.F16, 5, 1, 20, 33, 0.2, 2e-6, 1, 0, 7, true},
-		{gguf.F16, 9, 1, 544, 0, 0.05, 3e-6, 1, 0, 512, false},
-		{gguf.F32, 2, 1, 288, 0, 0.05, 3e-6, 1, 0, 0, false},
-	} {
+	for _, c := range attentionCases {
 		name := fmt.Sprintf("%s cache, %d heads over %d of %d, window %d, capped at %g, inputs of size %g, values of %d, sinks %t", c.typ, c.heads, c.kvHeads, c.dim, c.window, c.limit, c.inputScale, c.latent, c.sinks)
 		t.Run(name, func(t *testing.T) {
 			const chunk, chunks = 33, 4
-			build := func(dev device.Device) (*rig, device.Tensor) {
-				r := newRig(t, dev, chunk)
-				kv := r.kv(device.KVLayout{Type: c.typ, Blocks: 7, Layers: 2, KVHeads: c.kvHeads, HeadDim: c.dim, Latent: c.latent})
-				q := r.random(c.heads*c.dim, c.inputScale)
-				k := r.random(c.kvHeads*c.dim, c.inputScale)
-				v := r.random(c.kvHeads*c.dim, 1)
-				// The other layer must not show through.
-				how, values := device.Attention{Heads: c.heads, Scale: c.scale, Window: c.window, Cap: c.limit}, c.dim
-				if c.sinks {
-					how.Sinks = r.vector(normal(r.rng, c.heads, 2))
-				}
-				if c.latent > 0 {
-					values = c.latent
-					r.p.StoreKV(kv, 0, v, device.Tensor{})
-					r.p.StoreKV(kv, 1, k, device.Tensor{})
-				} else {
-					r.p.StoreKV(kv, 0, v, k)
-					r.p.StoreKV(kv, 1, k, v)
-				}
-				out := r.alloc(c.heads * values)
-				r.p.Attention(out, q, kv, 1, how)
-				return r, out
-			}
-			want, wantOut := build(open(t, openRef))
-			got, gotOut := build(open(t, s.Open[0]))
+			want, got := newRig(t, open(t, openRef), chunk), newRig(t, open(t, s.Open[0]), chunk)
+			wantOut, gotOut := c.record(want), c.record(got)
 			wantX, gotX := want.compile(), got.compile()
 			for i := range chunks {
 				batch := counting(chunk, i*chunk, []int32{3, 0, 6, 1, 5})
@@ -480,6 +335,30 @@ func (s Suite) attention(t *testing.T) {
 			}
 		})
 	}
+}
+
+// record records attention over the second of two layers. The first layer stores other keys and
+// values, so that reading the wrong layer changes the result.
+func (c attentionCase) record(r *rig) (out device.Tensor) {
+	kv := r.kv(device.KVLayout{Type: c.typ, Blocks: 7, Layers: 2, KVHeads: c.kvHeads, HeadDim: c.dim, Latent: c.latent})
+	q := r.random(c.heads*c.dim, c.inputScale)
+	k := r.random(c.kvHeads*c.dim, c.inputScale)
+	v := r.random(c.kvHeads*c.dim, 1)
+	attention, values := device.Attention{Heads: c.heads, Scale: c.scale, Window: c.window, Cap: c.limit}, c.dim
+	if c.sinks {
+		attention.Sinks = r.vector(normal(r.rng, c.heads, 2))
+	}
+	if c.latent > 0 {
+		values = c.latent
+		r.p.StoreKV(kv, 0, v, device.Tensor{})
+		r.p.StoreKV(kv, 1, k, device.Tensor{})
+	} else {
+		r.p.StoreKV(kv, 0, v, k)
+		r.p.StoreKV(kv, 1, k, v)
+	}
+	out = r.alloc(c.heads * values)
+	r.p.Attention(out, q, kv, 1, attention)
+	return out
 }
 
 func (s Suite) gather(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Thread is one locked OS thread, on which a device that wants it so is used, whatever
-// goroutines its tests run in.
+// Thread is a locked OS thread for devices that must be called from one thread. Tests, which run
+// in several goroutines, call such a device through it.
 type Thread struct {
 	calls chan func()
 	ended chan struct{}
@@ -19,7 +19,7 @@ func NewThread() *Thread {
 	t := &Thread{calls: make(chan func()), ended: make(chan struct{})}
 	go func() {
 		defer close(t.ended)
-		runtime.LockOSThread() // for good: what a driver left in the thread ends with it
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine, and a driver's thread state with it
 		for call := range t.calls {
 			call()
 		}
@@ -33,7 +33,7 @@ func (t *Thread) Close() {
 	<-t.ended
 }
 
-// Do runs f on the thread.
+// Do runs f on the thread and waits until it returns.
 func (t *Thread) Do(f func()) {
 	done := make(chan struct{})
 	t.calls <- func() {
