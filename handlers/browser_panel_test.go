@@ -293,10 +293,11 @@ func TestNoticesCoverNothingThatCanBePressed(t *testing.T) {
 	b := openBrowser(t, server)
 	covered := `(() => {
 		const bar = document.querySelector('#undo').getBoundingClientRect()
-		return [...document.querySelectorAll('button, a, input, select, textarea, summary')].filter(e => !e.closest('#undo') && e.checkVisibility() && !e.closest('[inert]')).filter(e => {
+		const parts = [...document.querySelectorAll('.rail, .scroll, .insp')].filter(e => e.checkVisibility() && !e.inert && e.getBoundingClientRect().bottom > bar.top + 0.5 && e.getBoundingClientRect().right > bar.left)
+		return parts.map(e => e.className).concat([...document.querySelectorAll('button, a, input, select, textarea, summary')].filter(e => !e.closest('#undo') && e.checkVisibility() && !e.closest('[inert]')).filter(e => {
 			const r = e.getBoundingClientRect(), x = r.left + r.width / 2, y = r.top + r.height / 2
 			return r.width && y > bar.top && y < bar.bottom && x > bar.left && x < bar.right && e.closest('.rail-list, .scroll, .insp') === null
-		}).map(e => e.outerHTML.slice(0, 80)).join()
+		}).map(e => e.outerHTML.slice(0, 80))).join()
 	})()`
 	for _, size := range []struct{ width, height int64 }{{1440, 900}, {820, 1180}, {390, 844}} {
 		b.size(size.width, size.height, size.width < 1000)
@@ -320,6 +321,16 @@ func TestNoticesCoverNothingThatCanBePressed(t *testing.T) {
 			t.Errorf("%d px: the notice covers %s", size.width, got)
 		}
 		b.shot(fmt.Sprintf("panel-13-archived-%d-light", size.width))
+		if size.width <= 760 {
+			b.click("[data-sheet-open]")
+			b.until("document.querySelector('#inspector').checkVisibility()")
+			if got := b.value(covered); got != "" {
+				t.Errorf("%d px, with the sheet open: the notice covers %s", size.width, got)
+			}
+			b.shot(fmt.Sprintf("panel-13-archived-sheet-%d-light", size.width))
+			b.press("Escape", 27)
+			b.until("!document.querySelector('#inspector').checkVisibility()")
+		}
 		b.click("#undo button")
 		b.until("[...document.querySelectorAll('[data-archived-mark]')].every(e => !e.checkVisibility()) && document.querySelector('#rail-list').innerText.includes('" + birds + "')")
 		if size.width < 1121 {

@@ -442,16 +442,23 @@ func TestTheSystemPromptStandsAtTheTopWithItsSize(t *testing.T) {
 	if got := b.value("document.querySelector('[data-system]').ariaPressed + document.querySelector('#sysline').checkVisibility()"); got != "falsefalse" {
 		t.Errorf("without a system prompt the page says %s", got)
 	}
-	const accent = "(e => getComputedStyle(e).color === getComputedStyle(e.parentElement.appendChild(Object.assign(document.createElement('i'), {style: 'color: var(--accent)', hidden: true}))).color)(document.querySelector('[data-system]'))"
-	if got := b.value(accent); got != "false" {
+	accent := func(selector string) string {
+		return "(e => getComputedStyle(e).color === getComputedStyle(e.parentElement.appendChild(Object.assign(document.createElement('i'), {style: 'color: var(--accent)', hidden: true}))).color)(document.querySelector('" + selector + "'))"
+	}
+	if got := b.value(accent("[data-system]")); got != "false" {
 		t.Error("the button of the system prompt has an accent without one")
 	}
 	b.click("[data-system]")
 	b.fill("#system", "Be brief. <b>")
-	b.until(accent)
+	b.until(accent("[data-system]"))
 	b.until("document.querySelector('[data-system]').ariaPressed === 'true' && document.querySelector('[data-system-count]').innerText === '3'")
 	b.ask(engine, "hello", "Hey!")
 	b.until("document.querySelector('#sysline summary').checkVisibility() && document.querySelector('[data-system-tokens]').innerText === '3 tokens'")
+	for _, part := range []string{"b", "svg"} {
+		if got := b.value(accent("#sysline summary " + part)); got != "true" {
+			t.Errorf("%s of the line above the first message has no accent", part)
+		}
+	}
 	b.shot("system-line")
 	b.click("#sysline summary")
 	b.until("document.querySelector('[data-system-text]').checkVisibility() && document.querySelector('[data-system-text]').innerText === 'Be brief. <b>'")

@@ -1,14 +1,10 @@
 package handlers
 
 import (
-	"bufio"
 	"context"
 	"iter"
-	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"strings"
-	"sync/atomic"
 	"testing"
 
 	"m40-llm/infer"
@@ -70,48 +66,5 @@ func TestClient_NamesWhoAsks(t *testing.T) {
 	}
 	if len(siblings) != 4 || !siblings[0] || !siblings[3] {
 		t.Errorf("the answers to one request have the numbers %v, want 0 to 3", siblings)
-	}
-}
-
-// A client that asks for 128 answers keeps nobody else waiting until most of them are written.
-func TestClients_AShortAnswerDoesNotWaitForTheManyOfAnother(t *testing.T) {
-	s := server(t, openGuide(t))
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/completions",
-		strings.NewReader(`{"prompt":"A story","n":128,"max_tokens":60,"ignore_eos":true,"stream":true}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer many")
-	many, err := s.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer many.Body.Close()
-	var written atomic.Int64
-	begun, all := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(all)
-		lines := bufio.NewScanner(many.Body)
-		lines.Buffer(nil, 1<<20)
-		for first := true; lines.Scan(); {
-			if first && strings.HasPrefix(lines.Text(), "data: ") {
-				first = false
-				close(begun)
-			}
-			if strings.Contains(lines.Text(), `"finish_reason":"length"`) {
-				written.Add(1)
-			}
-		}
-	}()
-	waitFor(t, begun, "the first of the many answers")
-	if got := post(t, s, "/v1/completions", `{"prompt":"Hi","max_tokens":3}`, "Authorization", "Bearer one"); got.status != http.StatusOK {
-		t.Fatalf("got %d: %s", got.status, got.body)
-	}
-	if n := written.Load(); n > 64 {
-		t.Errorf("it waited for %d answers of the other client", n)
-	}
-	waitFor(t, all, "the many answers to end")
-	if n := written.Load(); n != 128 {
-		t.Errorf("%d of the many answers are whole", n)
 	}
 }

@@ -15,10 +15,13 @@ import (
 // so tells the next Open of it.
 type lock struct {
 	file    *os.File
-	unclean bool // the last holder did not release
+	known   bool // there was a last holder
+	unclean bool // it did not release
 }
 
 func acquire(path string) (*lock, error) {
+	_, err := os.Stat(path)
+	known := err == nil
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("failed to open the lock file: %w", err)
@@ -30,7 +33,7 @@ func acquire(path string) (*lock, error) {
 		}
 		return nil, fmt.Errorf("failed to lock %q: %w", path, err)
 	}
-	l := &lock{file: f, unclean: readPID(f) != 0}
+	l := &lock{file: f, known: known, unclean: readPID(f) != 0}
 	if err := l.write(strconv.Itoa(os.Getpid()) + "\n"); err != nil {
 		return nil, errors.Join(fmt.Errorf("failed to write the lock file %q: %w", path, err), f.Close())
 	}

@@ -61,6 +61,7 @@ type Options struct {
 type Store struct {
 	opt      Options
 	lock     *lock
+	anew     bool
 	ballast  *ballast
 	presence presence
 	writer   writer
@@ -91,12 +92,23 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opt: opt, lock: l, writer: writer{turn: make(chan struct{}, 1)}}
+	s := &Store{opt: opt, lock: l, anew: isMissing(opt.Path, l), writer: writer{turn: make(chan struct{}, 1)}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(explain(err, opt.Path), s.shutPools(), l.abandon())
 	}
 	return s, nil
 }
+
+// isMissing reports whether there is no database at path although there was one: its lock file
+// or a backup of it is there.
+func isMissing(path string, l *lock) bool {
+	_, err := os.Stat(path)
+	backups, _ := Backups(path)
+	return errors.Is(err, fs.ErrNotExist) && (l.known || len(backups) > 0)
+}
+
+// BeginsAnew reports whether Open made a database where there had been one.
+func (s *Store) BeginsAnew() bool { return s.anew }
 
 func (o *Options) setDefaults() error {
 	if o.Path == "" {

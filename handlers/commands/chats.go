@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,7 +28,6 @@ func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Log
 		return nil, err
 	}
 	path := filepath.Join(dir, chatsFile)
-	_, missing := os.Stat(path)
 	kept, err := store.Open(ctx, store.Options{Path: path, Log: logger})
 	if _, locked := errors.AsType[*store.LockedError](err); locked {
 		return nil, fmt.Errorf("%w: %w", cli.ErrRunning, err)
@@ -38,8 +35,12 @@ func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	if backups, err := store.Backups(path); errors.Is(missing, fs.ErrNotExist) && err == nil && len(backups) > 0 {
-		fmt.Fprintf(t.Err, "m40-llm: note: there was no %s, so the chats begin anew; m40-llm restore lists %d backups of those that were there\n", cli.Line(strconv.Quote(path)), len(backups))
+	if kept.BeginsAnew() {
+		advice := "there are no backups of those that were there"
+		if backups, err := store.Backups(path); err == nil && len(backups) > 0 {
+			advice = fmt.Sprintf("m40-llm restore lists the backups of those that were there (%d)", len(backups))
+		}
+		fmt.Fprintf(t.Err, "m40-llm: note: there was no %s, so the chats begin anew; %s\n", cli.Line(strconv.Quote(path)), advice)
 	}
 	if _, err := kept.EraseDeleted(ctx, time.Now().Add(-keepDeleted)); err != nil {
 		logger.Warn("deleted chats could not be erased", "error", err)

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"encoding/json"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"m40-llm/infer"
@@ -12,6 +14,7 @@ import (
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
 	"m40-llm/infer/placement"
+	"m40-llm/infer/sample"
 )
 
 func TestGrowth_GrantsWhatIsFreeAndNoMore(t *testing.T) {
@@ -228,5 +231,48 @@ func TestFitAgreesWithTheEngine(t *testing.T) {
 		if context := b.Status().ContextLength; context != fit.Context || (err == nil) != (fit.Context > 0) {
 			t.Errorf("memory of %d: the engine plans %d (%v), the fit says %+v", memory, context, err, fit)
 		}
+	}
+}
+
+// A file may have many more rows of logits than tokens. What all answers need to sample from them
+// is planned once: here it would be 16 times 3 MB.
+func TestAnswersShareTheBuffersOfASampler(t *testing.T) {
+	const rows, answers, tokens = 1 << 16, 16, 3
+	file := gguftest.TinyLlama(gguftest.Llama{Dim: 4, Heads: 2, KVHeads: 1, FFN: 4, Layers: 1, Rows: rows, Tied: true})
+	b := newBench(t, func(b *bench, o *Options) { b.files["toy"], b.vocab, o.Parallel = file, rows, answers })
+	if err := b.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var asked sync.WaitGroup
+	for i := range answers {
+		asked.Go(func() {
+			r := request(span(int32(10*i), int32(10*i+8)), tokens)
+			r.Params.Temperature, r.Params.TopK, r.Params.TypicalP = 1, 0, 0.9
+			r.Params.RepeatPenalty, r.Params.DryMultiplier = 1.3, 0.8
+			if got := b.ask(r); got.err != nil {
+				t.Error(got.err)
+			}
+		})
+	}
+	asked.Wait()
+	runtime.ReadMemStats(&after)
+	// The toy makes each row of logits anew.
+	taken := int64(after.TotalAlloc-before.TotalAlloc) - answers*tokens*4*rows
+	if planned := sample.BufferBytes(rows); taken > 2*planned {
+		t.Errorf("%d answers allocate %d bytes, and %d are planned", answers, taken, planned)
+	}
+	f, err := gguf.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := placement.StepLimitsOf(answers, 0)
+	if got, least := steps.Scratch(config), config.ScratchBytes(steps.Rows, steps.Logits)+sample.BufferBytes(rows); got < least {
+		t.Errorf("%d bytes are planned beside weights and cache, want at least %d", got, least)
 	}
 }

@@ -55,7 +55,7 @@ func (m *toy) forward(b *device.Batch) error {
 		}
 	}
 	p := device.NewProgram(m.options.MaxRows, m.options.MaxOut)
-	if err := b.Check(device.Limits{Rows: p.Rows, Out: p.Out, Blocks: m.options.Blocks, Vocab: toyVocab, Positions: math.MaxInt32}); err != nil {
+	if err := b.Check(device.Limits{Rows: p.Rows, Out: p.Out, Blocks: m.options.Blocks, Vocab: m.bench.vocab, Positions: math.MaxInt32}); err != nil {
 		return err
 	}
 	m.out, m.outPos = m.out[:0], m.outPos[:0]
@@ -78,7 +78,7 @@ func (m *toy) cell(table []int32, pos int32) *history {
 }
 
 func (m *toy) Candidates(i int) (device.Candidates, error) {
-	all := make([]float32, toyVocab)
+	all := make([]float32, m.bench.vocab)
 	err := m.Logits(all, i)
 	return device.Candidates{All: all}, err
 }
@@ -141,6 +141,7 @@ type bench struct {
 	reads    int // files opened
 	openErr  error
 	memory   int64
+	vocab    int // logits of a row
 	onStep   func(step int, b *device.Batch) error
 	onLogits func(logits []float32, pos int32)
 	onLoad   func(ctx context.Context, o model.Options) error
@@ -202,7 +203,7 @@ func (c catalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 // newBench starts an engine; set is called before, and its first model is "toy"
 // unless set says otherwise.
 func newBench(t testing.TB, set func(*bench, *Options)) *bench {
-	b := &bench{t: t, files: map[string][]byte{
+	b := &bench{t: t, vocab: toyVocab, files: map[string][]byte{
 		"toy":   gguftest.TinyLlama(gguftest.Llama{}),
 		"other": gguftest.TinyLlama(gguftest.Llama{Seed: 1, Context: 128}),
 	}}

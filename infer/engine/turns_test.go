@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 )
 
 // turn is how many steps a sequence keeps its place at most while another one waits for it.
@@ -341,6 +342,53 @@ func TestTurns_AnotherModelWaitsForThoseThatGaveWay(t *testing.T) {
 	}
 	if slices.Contains(l.began, late) {
 		t.Error("one that came after it ran before it")
+	}
+}
+
+// Behind 12 long answers of one client, a short one begins when a turn is over if it is of another
+// client, or the first of its request where they are the later ones of theirs.
+func TestTurns_FollowTheClientAndTheNumberOfARequest(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		client, another string
+		sibling         func(i int) int // number of long answer i in its request
+		soon            bool
+	}{
+		{"another client", "many", "one", func(int) int { return 0 }, true},
+		{"the same client", "many", "many", func(int) int { return 0 }, false},
+		{"the same client, whose answers are those of one request", "many", "many", func(i int) int { return i }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := make(gate)
+				b := newBench(t, func(b *bench, o *Options) { o.Parallel, b.onStep = 1, g.wait })
+				long := make([]*stream, 12)
+				for i := range long {
+					r := request(span(int32(10*i), int32(10*i+4)), 40)
+					r.Client, r.Sibling = c.client, c.sibling(i)
+					long[i] = b.stream(r, nil)
+				}
+				g.next(1)
+				r := request(span(200, 204), 3)
+				r.Client = c.another
+				short := b.stream(r, nil)
+				g.next(2*turn + 3)
+				ended := false
+				select {
+				case <-short.ended:
+					ended = true
+				default:
+				}
+				if ended != c.soon {
+					t.Errorf("that it has ended after %d steps is %v", 2*turn+4, ended)
+				}
+				g.open()
+				<-short.ended
+				for _, s := range long {
+					<-s.ended
+				}
+			})
+		})
 	}
 }
 

@@ -18,6 +18,7 @@ type Llama struct {
 	KVHeads    int       // 2
 	FFN        int       // 128
 	Vocab      int       // 320; at least 320
+	Rows       int       // of the embedding and the output matrix: Vocab, or more than the tokenizer has tokens
 	Context    int       // 256
 	Type       gguf.Type // of the matrices: F32 (0), F16, BF16, Q8_0 or Q4_0, for which Dim and FFN must be multiples of 32
 	Seed       uint64
@@ -49,7 +50,7 @@ func (o Llama) builder() *Builder {
 	for _, field := range []struct {
 		value *int
 		def   int
-	}{{&o.Dim, 64}, {&o.Layers, 2}, {&o.Heads, 4}, {&o.KVHeads, 2}, {&o.FFN, 128}, {&o.Vocab, 320}, {&o.Context, 256}} {
+	}{{&o.Dim, 64}, {&o.Layers, 2}, {&o.Heads, 4}, {&o.KVHeads, 2}, {&o.FFN, 128}, {&o.Vocab, 320}, {&o.Rows, cmp.Or(o.Vocab, 320)}, {&o.Context, 256}} {
 		if *field.value == 0 {
 			*field.value = field.def
 		}
@@ -74,7 +75,7 @@ func (o Llama) setHyperParameters(b *Builder) {
 		Set("llama.rope.dimension_count", o.Dim/o.Heads).
 		Set("llama.rope.freq_base", float32(10000)).
 		Set("llama.attention.layer_norm_rms_epsilon", float32(1e-5)).
-		Set("llama.vocab_size", o.Vocab)
+		Set("llama.vocab_size", o.Rows)
 }
 
 func (o Llama) setTokenizer(b *Builder) {
@@ -149,7 +150,7 @@ func (o Llama) addTensors(b *Builder) {
 		b.Tensor(name, gguf.F32, []int{o.Dim}, Quantize(gguf.F32, values))
 	}
 	const sharp = 4 // makes some tokens clearly likelier than others
-	matrix("token_embd.weight", o.Dim, o.Vocab, sharp)
+	matrix("token_embd.weight", o.Dim, o.Rows, sharp)
 	for i := range o.Layers {
 		layer := fmt.Sprintf("blk.%d.", i)
 		norm(layer + "attn_norm.weight")
@@ -164,6 +165,6 @@ func (o Llama) addTensors(b *Builder) {
 	}
 	norm("output_norm.weight")
 	if !o.Tied {
-		matrix("output.weight", o.Dim, o.Vocab, sharp)
+		matrix("output.weight", o.Dim, o.Rows, sharp)
 	}
 }
