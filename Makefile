@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate emu emu-sanitize kernels sass gpu test lint fidelity fuzz torture bench
+.PHONY: run build dev generate emu emu-sanitize kernels sass gpu test test-race test-alone lint fidelity fuzz torture bench
 
 run: build
 	./m40-llm
@@ -45,12 +45,25 @@ gpu: kernels
 	go test -c -ldflags '-s -w' -o bin/gpu/device.test ./infer/cuda
 	go test -c -ldflags '-s -w' -o bin/gpu/model.test ./infer/model
 
-# Packages that take longest start first. One more runs than there are cores, because those
-# with a browser and those with processes wait much of their time.
-SLOW = ./handlers ./cudakern ./infer/cuda ./infer/model ./handlers/commands
+# Packages that compute on one goroutine. The race detector finds nothing in their tests and
+# makes them several times slower, so make test runs them without it and make torture with it.
+ALONE = ./infer/model ./cudakern ./infer/cpu ./infer/ref
+
+# Of the others, those that take longest start first. Those with a browser and those with
+# processes wait much of their time, so a third package runs on two cores.
+SLOW = ./handlers ./handlers/commands ./infer/engine
 
 test: lint
-	go test -race -timeout 30m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) $(SLOW) ./...
+	@$(MAKE) --no-print-directory -j 2 test-race test-alone
+
+# Two tests of infer/cuda are an engine's; the contract, which takes longest, is no goroutine's.
+test-race:
+	go test -race -timeout 30m -p $$(getconf _NPROCESSORS_ONLN) -skip '^TestDeviceContract$$' $(SLOW) \
+		$$(go list ./... | grep -vxF "$$(go list $(ALONE))")
+
+test-alone:
+	go test -timeout 30m -p 1 $(ALONE)
+	go test -timeout 30m -run '^TestDeviceContract$$' ./infer/cuda
 
 # vet has all compiled that a package imports, C too: with -race, the tests find it compiled.
 lint:
@@ -86,7 +99,7 @@ fuzz:
 #	handlers/commands  20 times each kill -9, SIGSTOP and SIGSEGV of the worker while 4 chats
 #	                 stream; a kernel that hangs; four failures of the driver
 #	handlers         3,000 hostile payloads, in a browser too (handlers/markdown without);
-#	                 500 reloads of one answer
+#	                 500 reloads of one answer; all rules of axe-core in both themes
 #	handlers/live    250 times kill -9 of the server while 4 chats stream
 #	store            500 times the same while a backup runs, and at every step of each
 #	                 migration; 64 fillings of a disk

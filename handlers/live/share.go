@@ -50,7 +50,7 @@ type Share struct {
 type shares struct {
 	mu        sync.Mutex
 	tokens    map[int64]string // by id of the share
-	followers map[*Seat]bool
+	followers map[*Following]bool
 	changed   chan struct{}
 }
 
@@ -151,9 +151,9 @@ func (s *Service) EndShare(ctx context.Context, who Principal, chat string, id i
 	}
 	s.shares.mu.Lock()
 	delete(s.shares.tokens, id)
-	for seat := range s.shares.followers {
-		if seat.share.ID == id {
-			seat.end()
+	for f := range s.shares.followers {
+		if f.share.ID == id {
+			f.end()
 		}
 	}
 	s.shares.mu.Unlock()
@@ -171,14 +171,6 @@ func (s *Service) Follower(ctx context.Context, token string) (Principal, error)
 		return Principal{}, ErrNotShared
 	}
 	return Principal{share: &share}, err
-}
-
-// Link identifies the link that who has; 0: none.
-func (who Principal) Link() int64 {
-	if who.share == nil {
-		return 0
-	}
-	return who.share.ID
 }
 
 // SharesChanged is closed when a link is made or ended next, or a chat with one may have gone
@@ -216,8 +208,8 @@ func (s *shares) notify() {
 
 // count is how many follow by a link; with mu held.
 func (s *shares) count(id int64) (n int) {
-	for seat := range s.followers {
-		if seat.share.ID == id {
+	for f := range s.followers {
+		if f.share.ID == id {
 			n++
 		}
 	}
@@ -225,18 +217,18 @@ func (s *shares) count(id int64) (n int) {
 }
 
 // add lists a reader, unless there are too many.
-func (s *shares) add(seat *Seat) error {
+func (s *shares) add(f *Following) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.followers) >= maxFollowers {
 		return ErrManyFollow
 	}
-	s.followers[seat] = true
+	s.followers[f] = true
 	return nil
 }
 
-func (s *shares) remove(seat *Seat) {
+func (s *shares) remove(f *Following) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.followers, seat)
+	delete(s.followers, f)
 }

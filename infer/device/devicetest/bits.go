@@ -18,7 +18,11 @@ import (
 // their matrix products, so they run only the ways that select another product kernel, or all
 // with M40_LLM_TORTURE=1.
 func (s Suite) sameBits(t *testing.T) {
-	for i, typ := range s.Types {
+	types := s.SameBits
+	if types == nil {
+		types = s.Types
+	}
+	for i, typ := range types {
 		first := i == 0 && !s.OnlyProducts
 		full := first || os.Getenv("M40_LLM_TORTURE") == "1"
 		caches := []gguf.Type{gguf.F16}

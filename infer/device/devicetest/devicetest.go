@@ -23,6 +23,10 @@ type Suite struct {
 	// Types are the weight types that the device supports.
 	Types []gguf.Type
 
+	// SameBits are those of Types for which the same bits are demanded whichever rows share a
+	// batch; nil: all.
+	SameBits []gguf.Type
+
 	// OnlyProducts skips ways to fill the KV cache, because another suite of the same device
 	// tests them.
 	OnlyProducts bool
