@@ -1,6 +1,12 @@
 package infer
 
-import "m40-llm/infer/placement"
+import (
+	"path"
+	"slices"
+
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/placement"
+)
 
 // Download is what a name stands for before its bytes are fetched: enough to tell
 // whether the model will fit and work.
@@ -20,6 +26,35 @@ type Download struct {
 	Problem    string         `json:"problem,omitempty"`     // why the model cannot be used here, empty if it can
 	Fit        *placement.Fit `json:"fit,omitempty"`         // nil: not known
 	Works      []string       `json:"works,omitempty"`       // quantisations beside it that can be computed with, if there is a Problem
+	Parts      []DownloadPart `json:"parts,omitempty"`       // of a split model its files in order; File and Source are the first one's, Size is that of all
+}
+
+// DownloadPart is a file of a split model.
+type DownloadPart struct {
+	File   string `json:"file"`
+	Source string `json:"source"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// Files returns the downloads of one file each that d consists of.
+func (d Download) Files() []Download {
+	if len(d.Parts) == 0 {
+		return []Download{d}
+	}
+	files := make([]Download, len(d.Parts))
+	for i, part := range d.Parts {
+		files[i] = Download{Name: d.Name, File: part.File, Source: part.Source, Size: part.Size, SHA256: part.SHA256, Quant: d.Quant}
+	}
+	return files
+}
+
+// Title returns the name of the model: that of its file without .gguf and the number of a part.
+func (d Download) Title() string { return gguf.ModelName(path.Base(d.File)) }
+
+// Verifiable reports whether the server gives the digests of all files.
+func (d Download) Verifiable() bool {
+	return !slices.ContainsFunc(d.Files(), func(f Download) bool { return f.SHA256 == "" })
 }
 
 // DownloadPhase says what a download is doing.

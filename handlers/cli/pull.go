@@ -85,6 +85,9 @@ func pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 // describeDownload says what will be downloaded and whether it fits.
 func describeDownload(w io.Writer, d infer.Download) {
 	line := fmt.Sprintf("%s, %s", Line(d.File), units.ByteSize(d.Size))
+	if n := len(d.Parts); n > 0 {
+		line += fmt.Sprintf(" in %d files", n)
+	}
 	if d.Partial > 0 {
 		line += fmt.Sprintf(", %s of it here already", units.ByteSize(d.Partial))
 	}

@@ -22,57 +22,88 @@ type SharedChat struct {
 	Elsewhere bool      // the chat shows another branch now, in which the first message of the link is not
 }
 
-// Following is a reader of a shared chat. It gets the events of the chat that concern what the
-// link shows, with what the link does not show left out. It is for one goroutine.
+// Seat is a reader of a shared chat: it is counted, and learns when the link has ended.
+type Seat struct {
+	service *Service
+	share   store.Share
+	ended   chan struct{}
+	ends    sync.Once
+	expires *time.Timer
+}
+
+// Seat lists a reader of the chat that who has a link to, until Close.
+func (s *Service) Seat(ctx context.Context, who Principal) (*Seat, error) {
+	if err := mayFollow(who); err != nil {
+		return nil, err
+	}
+	seat := &Seat{service: s, share: *who.share, ended: make(chan struct{})}
+	if err := s.shares.add(seat); err != nil {
+		return nil, err
+	}
+	if expires := seat.share.Expires; !expires.IsZero() {
+		seat.expires = time.AfterFunc(expires.Sub(s.opt.Now()), seat.end)
+	}
+	// A link that was ended after who got it, and before the reader was listed, has not ended it.
+	if _, err := s.opt.Store.SharedBy(ctx, seat.share.ID); err != nil {
+		seat.Close()
+		return nil, notShared(storeError(err))
+	}
+	return seat, nil
+}
+
+// Ended is closed when the link has expired or was ended, or its chat has gone to the trash.
+func (s *Seat) Ended() <-chan struct{} { return s.ended }
+
+func (s *Seat) end() { s.ends.Do(func() { close(s.ended) }) }
+
+// Close lists the reader no more.
+func (s *Seat) Close() {
+	if s.expires != nil {
+		s.expires.Stop()
+	}
+	s.service.shares.remove(s)
+}
+
+// mayFollow authorizes who to read what its link shows.
+func mayFollow(who Principal) error {
+	if who.share == nil {
+		return ErrNotShared
+	}
+	return notShared(authorize(who, ActionFollow, Object{Kind: KindChat, Owner: who.share.Owner, ID: who.share.Conversation}))
+}
+
+// Following reads what a link shows: the events of its chat, without what the link does not show.
+// It goes on when the link ends; a Seat says when. It is for one goroutine.
 type Following struct {
 	service *Service
 	chat    *Chat
 	share   store.Share
 	sub     *Subscription // nil: the link does not follow the chat
 	branch  []int64       // messages that the link shows, oldest first
-
-	ended   chan struct{}
-	ends    sync.Once
-	expires *time.Timer
 }
 
 // Follow begins to read the chat that who has a link to, with the messages before one of them;
 // 0: the last.
 func (s *Service) Follow(ctx context.Context, who Principal, before int64) (*Following, *SharedChat, error) {
-	if who.share == nil {
-		return nil, nil, ErrNotShared
+	if err := mayFollow(who); err != nil {
+		return nil, nil, err
 	}
 	share := *who.share
 	c, err := s.load(ctx, share.Owner, share.Conversation)
-	if err == nil {
-		err = authorize(who, ActionFollow, Object{Kind: KindChat, Owner: c.owner, ID: c.id})
-	}
 	if err != nil {
 		return nil, nil, notShared(err)
 	}
-	f := &Following{service: s, chat: c, share: share, ended: make(chan struct{})}
-	if err := s.shares.add(f); err != nil {
-		return nil, nil, err
-	}
+	f := &Following{service: s, chat: c, share: share}
 	shown, err := f.begin(ctx, before)
 	if err != nil {
-		f.Close()
 		return nil, nil, notShared(err)
-	}
-	if !share.Expires.IsZero() {
-		f.expires = time.AfterFunc(share.Expires.Sub(s.opt.Now()), f.end)
-	}
-	// A link that was ended after who got it, and before it was listed, has not ended f.
-	if _, err := s.opt.Store.SharedBy(ctx, share.ID); err != nil {
-		f.Close()
-		return nil, nil, notShared(storeError(err))
 	}
 	return f, shown, nil
 }
 
 // notShared is what a reader learns of a chat that is gone: what it learns of a wrong link.
 func notShared(err error) error {
-	if err == ErrNotFound {
+	if err == ErrNotFound || err == ErrGone {
 		return ErrNotShared
 	}
 	return err
@@ -156,9 +187,6 @@ func (f *Following) visible(m Message) Message {
 	return m
 }
 
-// Ended is closed when the link has expired or was ended, or the chat is gone.
-func (f *Following) Ended() <-chan struct{} { return f.ended }
-
 // Ready is signalled when Take has something to say; never if the link does not follow the chat.
 func (f *Following) Ready() <-chan struct{} {
 	if f.sub == nil {
@@ -173,22 +201,52 @@ func (f *Following) Ready() <-chan struct{} {
 // or ErrNotShared.
 func (f *Following) Take() (list []Event, err error) {
 	events, err := f.sub.Take()
+	list, again := f.followAll(events)
+	if again {
+		shown, err := f.restart()
+		return append(list, Event{Type: EventBranch, Messages: shown, More: len(shown) < len(f.branch)}), err
+	}
+	return list, notShared(err)
+}
+
+// Snapshot returns the events since the last call of Take or Snapshot, as Take does, and the chat as
+// it is after them.
+func (f *Following) Snapshot(ctx context.Context) (list []Event, shown *SharedChat, err error) {
+	if f.sub == nil {
+		shown, err = f.begin(ctx, 0)
+		return nil, shown, notShared(err)
+	}
+	c := f.chat
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dropped {
+		return nil, nil, ErrNotShared
+	}
+	events, err := f.sub.Take()
+	if err != nil {
+		return nil, nil, notShared(err)
+	}
+	list, again := f.followAll(events)
+	if shown = f.show(c.branch, 0); again {
+		list = append(list, Event{Type: EventBranch, Messages: shown.Messages, More: shown.More})
+	}
+	return list, shown, nil
+}
+
+// followAll returns what a reader gets of events. again says that what follows them is only told by
+// the whole branch.
+func (f *Following) followAll(events []Event) (list []Event, again bool) {
 	for i := range events {
 		e, again := f.follow(&events[i])
 		if again {
-			shown, err := f.restart()
-			return append(list, Event{Type: EventBranch, Messages: shown, More: len(shown) < len(f.branch)}), err
+			return list, true
 		}
 		if e != nil {
 			e.First, e.Seq = 0, 0
 			list = append(list, *e)
 		}
 	}
-	if err == ErrGone {
-		f.end()
-		err = ErrNotShared
-	}
-	return list, err
+	return list, false
 }
 
 // follow returns what a reader gets of an event: nothing if it is about what the link does not
@@ -256,15 +314,9 @@ func (f *Following) restart() ([]Message, error) {
 	return shown.Messages, nil
 }
 
-func (f *Following) end() { f.ends.Do(func() { close(f.ended) }) }
-
 // Close ends the reading.
 func (f *Following) Close() {
 	if f.sub != nil {
 		f.sub.Close()
 	}
-	if f.expires != nil {
-		f.expires.Stop()
-	}
-	f.service.shares.remove(f)
 }

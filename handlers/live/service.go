@@ -184,7 +184,7 @@ func New(engine Engine, opt Options) *Service {
 		importing: make(chan struct{}, imports),
 		chosen:    map[string]string{},
 		changes:   map[string]chan struct{}{},
-		shares:    shares{tokens: map[int64]string{}, followers: map[*Following]bool{}, changed: make(chan struct{})},
+		shares:    shares{tokens: map[int64]string{}, followers: map[*Seat]bool{}, changed: make(chan struct{})},
 	}
 	if opt.Store != nil {
 		s.saver.start(s)

@@ -50,7 +50,7 @@ type Share struct {
 type shares struct {
 	mu        sync.Mutex
 	tokens    map[int64]string // by id of the share
-	followers map[*Following]bool
+	followers map[*Seat]bool
 	changed   chan struct{}
 }
 
@@ -151,9 +151,9 @@ func (s *Service) EndShare(ctx context.Context, who Principal, chat string, id i
 	}
 	s.shares.mu.Lock()
 	delete(s.shares.tokens, id)
-	for f := range s.shares.followers {
-		if f.share.ID == id {
-			f.end()
+	for seat := range s.shares.followers {
+		if seat.share.ID == id {
+			seat.end()
 		}
 	}
 	s.shares.mu.Unlock()
@@ -171,6 +171,14 @@ func (s *Service) Follower(ctx context.Context, token string) (Principal, error)
 		return Principal{}, ErrNotShared
 	}
 	return Principal{share: &share}, err
+}
+
+// Link identifies the link that who has; 0: none.
+func (who Principal) Link() int64 {
+	if who.share == nil {
+		return 0
+	}
+	return who.share.ID
 }
 
 // SharesChanged is closed when a link is made or ended next, or a chat with one may have gone
@@ -208,8 +216,8 @@ func (s *shares) notify() {
 
 // count is how many follow by a link; with mu held.
 func (s *shares) count(id int64) (n int) {
-	for f := range s.followers {
-		if f.share.ID == id {
+	for seat := range s.followers {
+		if seat.share.ID == id {
 			n++
 		}
 	}
@@ -217,18 +225,18 @@ func (s *shares) count(id int64) (n int) {
 }
 
 // add lists a reader, unless there are too many.
-func (s *shares) add(f *Following) error {
+func (s *shares) add(seat *Seat) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.followers) >= maxFollowers {
 		return ErrManyFollow
 	}
-	s.followers[f] = true
+	s.followers[seat] = true
 	return nil
 }
 
-func (s *shares) remove(f *Following) {
+func (s *shares) remove(seat *Seat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.followers, f)
+	delete(s.followers, seat)
 }

@@ -247,11 +247,16 @@ func TestALinkEnds(t *testing.T) {
 			share, err := s.Share(context.Background(), me, c.ID(), NewShare{Live: true, Life: 300 * time.Millisecond})
 			must(t, err)
 			f := follow(t, s, share.Token)
+			who, err := s.Follower(context.Background(), share.Token)
+			must(t, err)
+			seat, err := s.Seat(context.Background(), who)
+			must(t, err)
+			defer seat.Close()
 			changed := s.SharesChanged()
 			tc.end(t, s, c, share)
 			for ended := false; !ended; {
 				select {
-				case <-f.Ended():
+				case <-seat.Ended():
 					ended = true
 				case <-f.Ready():
 					_, err := f.Take()
@@ -350,5 +355,8 @@ func TestAFollowerMayDoNothingElse(t *testing.T) {
 	}
 	if _, _, err := s.Follow(ctx, me, 0); !errors.Is(err, ErrNotShared) {
 		t.Errorf("who has no link follows: %v", err)
+	}
+	if _, err := s.Seat(ctx, me); !errors.Is(err, ErrNotShared) {
+		t.Errorf("who has no link takes a seat: %v", err)
 	}
 }

@@ -262,7 +262,10 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 	f := web.Found{
 		Name: d.Name, File: path.Base(d.File), Quant: d.Quant, Size: units.ByteSize(d.Size), Bytes: strconv.FormatInt(d.Size, 10),
-		Verified: d.SHA256 != "", Fits: true,
+		Verified: d.Verifiable(), Fits: true,
+	}
+	if n := len(d.Parts); n > 0 {
+		f.File = fmt.Sprintf("%s in %d files", d.Title(), n)
 	}
 	if d.Partial > 0 {
 		f.Partial = units.ByteSize(d.Partial)

@@ -24,31 +24,31 @@ import (
 	"m40-llm/web"
 )
 
-// flush is for how long events are gathered before they are sent.
-const flush = 60 * time.Millisecond
+// reader returns the principal that has the link of a request.
+func (h *Handlers) reader(c echo.Context) (live.Principal, error) {
+	c.Response().Header().Set("Referrer-Policy", "no-referrer")
+	return h.Live.Follower(c.Request().Context(), c.Param("token"))
+}
 
 // follow begins to read the chat behind the link of a request.
-func (h *Handlers) follow(c echo.Context) (*live.Following, *live.SharedChat, error) {
-	c.Response().Header().Set("Referrer-Policy", "no-referrer")
+func (h *Handlers) follow(c echo.Context) (who live.Principal, f *live.Following, shown *live.SharedChat, err error) {
 	var before int64
 	if text := c.QueryParam("before"); text != "" {
-		var err error
 		if before, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return nil, nil, failure.Invalid("before", "before is %q, but must be the number of a message", httpio.Shorten(text))
+			return who, nil, nil, failure.Invalid("before", "before is %q, but must be the number of a message", httpio.Shorten(text))
 		}
 	}
-	ctx := c.Request().Context()
-	who, err := h.Live.Follower(ctx, c.Param("token"))
-	if err != nil {
-		return nil, nil, err
+	if who, err = h.reader(c); err != nil {
+		return who, nil, nil, err
 	}
-	return h.Live.Follow(ctx, who, before)
+	f, shown, err = h.Live.Follow(c.Request().Context(), who, before)
+	return who, f, shown, err
 }
 
 // page answers GET /s/:token with the chat as it is now. With ?grow=1 its HTML goes on while the
 // chat does, for browsers without scripts.
 func (h *Handlers) page(c echo.Context) error {
-	following, shown, err := h.follow(c)
+	who, following, shown, err := h.follow(c)
 	if errors.Is(err, live.ErrNotShared) {
 		return NotShared(c)
 	}
@@ -59,7 +59,7 @@ func (h *Handlers) page(c echo.Context) error {
 	p := sharedView(shown)
 	p.Token, p.Grows, p.Before = c.Param("token"), c.QueryParam("grow") != "" && shown.Live, c.QueryParam("before") != ""
 	if p.Grows && c.Request().Method == http.MethodGet {
-		return h.growingPage(c, p, shown, following)
+		return h.growingPage(c, who, p, shown, following)
 	}
 	return httpio.Render(c, http.StatusOK, web.SharedPage(p))
 }
@@ -92,67 +92,57 @@ type frame struct {
 // events answers GET /s/:token/events with a stream of lists of frames. The first has the chat as
 // it is then, so that a reader who comes back misses nothing.
 func (h *Handlers) events(c echo.Context) error {
-	following, shown, err := h.follow(c)
+	ctx := c.Request().Context()
+	who, err := h.reader(c)
 	if errors.Is(err, live.ErrNotShared) {
 		return NotShared(c)
 	}
 	if err != nil {
 		return err
 	}
-	defer following.Close()
-	sse, err := httpio.OpenSSE(c)
-	if err != nil {
-		return err
+	seat, err := h.Live.Seat(ctx, who)
+	if err == nil {
+		defer seat.Close()
+		err = h.stream(c, who, seat)
 	}
-	ctx := c.Request().Context()
-	first, err := turnsFrame(ctx, shown.Raw, live.Event{Type: live.EventBranch, Messages: shown.Messages, More: shown.More})
-	if err != nil {
-		return err
-	}
-	if err := sse.Send([]frame{{Type: "title", Text: shown.Title}, first}); err != nil {
-		return err
-	}
-	err = h.each(ctx, following, func(events []live.Event) error {
-		frames, err := framesOf(ctx, shown.Raw, events)
-		if err != nil || len(frames) == 0 {
-			return err
-		}
-		return sse.Send(frames)
-	}, func() error { return sse.Comment("ping") })
 	if errors.Is(err, live.ErrNotShared) {
-		return sse.Send([]frame{{Type: "over"}})
+		return NotShared(c)
 	}
 	return err
 }
 
-// each hands the events of a shared chat to take, some at a time, until it ends with an error; and
-// calls ping in silence.
-func (h *Handlers) each(ctx context.Context, following *live.Following, take func([]live.Event) error, ping func() error) error {
+// stream sends what the feed of a link has for a reader, until the link ends.
+func (h *Handlers) stream(c echo.Context, who live.Principal, seat *live.Seat) error {
+	ctx := c.Request().Context()
+	r, err := h.feeds.join(ctx, h.Live, who)
+	if err != nil {
+		return err
+	}
+	defer h.feeds.leave(r)
+	sse, err := httpio.OpenSSE(c)
+	if err != nil {
+		return err
+	}
 	silence := time.NewTicker(h.PingInterval)
 	defer silence.Stop()
-	for {
+	for err == nil {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-h.Live.Closing():
 			return live.ErrClosed
-		case <-following.Ended():
-			return live.ErrNotShared
+		case <-seat.Ended():
+			return sse.Send([]frame{{Type: "over"}})
 		case <-silence.C:
-			if err := ping(); err != nil {
-				return err
-			}
-		case <-following.Ready():
-			time.Sleep(flush)
-			events, err := following.Take()
-			if taken := take(events); taken != nil {
-				return taken
-			}
-			if err != nil {
-				return err
-			}
+			err = sse.Comment("ping")
+		case <-r.ready:
+			err = r.send(sse)
 		}
 	}
+	if errors.Is(err, live.ErrNotShared) {
+		return sse.Send([]frame{{Type: "over"}})
+	}
+	return err
 }
 
 // framesOf renders events.

@@ -2,8 +2,10 @@ package share
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -13,8 +15,16 @@ import (
 )
 
 // growingPage answers with the page of a shared chat, and goes on while the chat does.
-func (h *Handlers) growingPage(c echo.Context, p web.SharedChat, shown *live.SharedChat, following *live.Following) error {
+func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedChat, shown *live.SharedChat, following *live.Following) error {
 	ctx := c.Request().Context()
+	seat, err := h.Live.Seat(ctx, who)
+	if errors.Is(err, live.ErrNotShared) {
+		return NotShared(c)
+	}
+	if err != nil {
+		return err
+	}
+	defer seat.Close()
 	var page bytes.Buffer
 	if err := web.SharedPage(p).Render(ctx, &page); err != nil {
 		return err
@@ -29,7 +39,7 @@ func (h *Handlers) growingPage(c echo.Context, p web.SharedChat, shown *live.Sha
 	}
 	g.Write(string(before))
 	g.Flush()
-	err := h.each(ctx, following, func(events []live.Event) error {
+	err = h.each(ctx, seat, following, func(events []live.Event) error {
 		for i := range events {
 			if err := g.add(c, &events[i]); err != nil {
 				return err
@@ -52,6 +62,36 @@ func (h *Handlers) growingPage(c echo.Context, p web.SharedChat, shown *live.Sha
 	}
 	g.Write(string(after))
 	return g.Err
+}
+
+// each hands the events of a shared chat to take, some at a time, until it ends with an error; and
+// calls ping in silence.
+func (h *Handlers) each(ctx context.Context, seat *live.Seat, following *live.Following, take func([]live.Event) error, ping func() error) error {
+	silence := time.NewTicker(h.PingInterval)
+	defer silence.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-h.Live.Closing():
+			return live.ErrClosed
+		case <-seat.Ended():
+			return live.ErrNotShared
+		case <-silence.C:
+			if err := ping(); err != nil {
+				return err
+			}
+		case <-following.Ready():
+			time.Sleep(flush)
+			events, err := following.Take()
+			if taken := take(events); taken != nil {
+				return taken
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // growth is the end of the page of a shared chat.

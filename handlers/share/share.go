@@ -21,11 +21,13 @@ import (
 	"m40-llm/web"
 )
 
-// Handlers serves shared chats. All fields must be set.
+// Handlers serves shared chats. All exported fields must be set.
 type Handlers struct {
 	Live         *live.Service
 	Reach        *Reach
 	PingInterval time.Duration // silence after which a stream gets a comment
+
+	feeds feeds
 }
 
 // Routes adds the routes of the owner to e.

@@ -2,9 +2,7 @@ package view
 
 import (
 	"fmt"
-	"path"
 	"strconv"
-	"strings"
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/models"
@@ -26,7 +24,7 @@ func News(service *models.Service) web.News {
 func Download(d models.Download) web.Download {
 	p := d.Progress
 	v := web.Download{
-		File: d.File, State: string(d.State), Title: strings.TrimSuffix(path.Base(d.File), path.Ext(d.File)), Quant: d.Quant,
+		File: d.File, State: string(d.State), Title: d.Title(), Quant: d.Quant,
 		Amount: fmt.Sprintf("%s of %s", units.ByteSize(p.Done), units.ByteSize(p.Total)),
 	}
 	if p.Total > 0 {
@@ -42,7 +40,7 @@ func Download(d models.Download) web.Download {
 		}
 	case models.Done:
 		v.Amount, v.Phase, v.Model = units.ByteSize(p.Total), "complete", d.Model.Name
-		if d.SHA256 != "" {
+		if d.Verifiable() {
 			v.Note = "SHA-256 checked"
 		}
 		if d.Model.Fit != nil {

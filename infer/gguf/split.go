@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // maxSplit is the largest number of files of a split model. Published models have a few dozen.
@@ -26,6 +27,18 @@ func PartName(file string) (name string, part, count int, ok bool) {
 		return "", 0, 0, false
 	}
 	return m[1] + m[4], part, count, true
+}
+
+// ModelName returns the name of the model in a file: without .gguf, and without the number of the
+// file if the model is split.
+func ModelName(file string) string {
+	if whole, _, _, ok := PartName(file); ok {
+		file = whole
+	}
+	if ext := filepath.Ext(file); strings.EqualFold(ext, ".gguf") {
+		return strings.TrimSuffix(file, ext)
+	}
+	return file
 }
 
 // Parts returns the paths of all files of the split model that the file at path belongs to, by
@@ -59,42 +72,60 @@ func openSplit(path string, count int) (*File, error) {
 		return nil, fmt.Errorf("%s: it is one of the %d files of a split model, and its name must end with its number to find the others, as in NAME-00001-of-%05d.gguf",
 			path, count, count)
 	}
-	whole := &File{index: map[string]int{}}
+	var parts []*File
 	for i, path := range paths {
-		if err := whole.join(path, i, count); err != nil {
-			whole.Close()
-			return nil, err
+		part, err := openOne(path)
+		if err != nil {
+			closeAll(parts)
+			return nil, fmt.Errorf("file %d of %d of a split model: %w", i+1, count, err)
 		}
+		parts = append(parts, part)
 	}
-	want, err := Optional(whole.Uint, "split.tensors.count", uint64(len(whole.tensors)))
-	if err == nil && want != uint64(len(whole.tensors)) {
-		err = fmt.Errorf("its header says that the split model has %d tensors, its files have %d", want, len(whole.tensors))
-	}
+	whole, err := Join(parts)
 	if err != nil {
-		whole.Close()
-		return nil, fmt.Errorf("%s: %w", paths[0], err)
+		closeAll(parts)
+		return nil, fmt.Errorf("%s: %w", filepath.Dir(path), err)
 	}
 	return whole, nil
 }
 
-// join opens file number i (from 0) of count and adds it to a split model. The metadata are those
-// of the first.
-func (f *File) join(path string, i, count int) error {
-	part, err := openOne(path)
-	if err != nil {
-		return fmt.Errorf("file %d of %d of a split model: %w", i+1, count, err)
+func closeAll(files []*File) {
+	for _, f := range files {
+		f.Close()
 	}
-	f.maps = append(f.maps, part.maps...)
+}
+
+// Join returns the split model whose files are parts, in order, or the only one of them. Closing
+// it closes them. After an error they are as before.
+func Join(parts []*File) (*File, error) {
+	if count, err := parts[0].SplitCount(); len(parts) == 1 && (err != nil || count == 1) {
+		return parts[0], err
+	}
+	whole := &File{index: map[string]int{}}
+	for i, part := range parts {
+		if err := whole.join(part, i, len(parts)); err != nil {
+			return nil, fmt.Errorf("file %d of %d of a split model: %w", i+1, len(parts), err)
+		}
+	}
+	want, err := Optional(whole.Uint, "split.tensors.count", uint64(len(whole.tensors)))
+	if err == nil && want != uint64(len(whole.tensors)) {
+		err = fmt.Errorf("the split model has %d tensors according to its header, and %d in its files", want, len(whole.tensors))
+	}
+	return whole, err
+}
+
+// join adds file number i (from 0) of count. The metadata are those of the first.
+func (f *File) join(part *File, i, count int) error {
 	number, err := part.Uint("split.no")
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return err
 	}
 	if of, err := part.SplitCount(); err != nil || of != count || number != uint64(i) {
-		return fmt.Errorf("%s: its header says that it is file %d of %d of a split model, its name %d of %d; was it renamed?", path, number+1, of, i+1, count)
+		return fmt.Errorf("its header says that it is file %d of %d; was it renamed?", number+1, of)
 	}
 	for _, t := range part.tensors {
 		if _, ok := f.index[t.Name]; ok {
-			return fmt.Errorf("%s: tensor %.80q is in an earlier file of the split model too", path, t.Name)
+			return fmt.Errorf("tensor %.80q is in an earlier file too", t.Name)
 		}
 		f.index[t.Name] = len(f.tensors)
 		f.tensors = append(f.tensors, t)
@@ -104,5 +135,6 @@ func (f *File) join(path string, i, count int) error {
 	}
 	f.head = append(f.head, part.head...)
 	f.size += part.size
+	f.maps = append(f.maps, part.maps...)
 	return nil
 }

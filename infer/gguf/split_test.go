@@ -91,11 +91,11 @@ func TestOpen_RefusesSplitModels(t *testing.T) {
 		{"whose first file is not there", map[string]*gguftest.Builder{second: part(1, 2, "c")}, second, []string{"file 1 of 2", first, "no such file"}},
 		{"whose files have lost their numbers", map[string]*gguftest.Builder{"m.gguf": sound}, "m.gguf", []string{"m.gguf", "one of the 2 files", "m.gguf"}},
 		{"whose name says another count", map[string]*gguftest.Builder{"m-00001-of-00005.gguf": sound}, "m-00001-of-00005.gguf", []string{"one of the 2 files"}},
-		{"whose files changed places", map[string]*gguftest.Builder{first: part(1, 2, "c"), second: sound}, first, []string{first, "file 2 of 2", "its name 1 of 2"}},
-		{"a file of which belongs to another", map[string]*gguftest.Builder{first: sound, second: part(1, 3, "c")}, first, []string{second, "file 2 of 3", "its name 2 of 2"}},
-		{"a file of which is a whole model", map[string]*gguftest.Builder{first: sound, second: gguftest.New()}, first, []string{second, "split.no", "missing"}},
-		{"with a tensor in two files", map[string]*gguftest.Builder{first: sound, second: part(1, 2, "b")}, first, []string{second, `"b"`, "earlier file"}},
-		{"with too few tensors", map[string]*gguftest.Builder{first: sound, second: part(1, 2)}, first, []string{first, "has 3 tensors", "have 2"}},
+		{"whose files changed places", map[string]*gguftest.Builder{first: part(1, 2, "c"), second: sound}, first, []string{"file 1 of 2 of a split model", "says that it is file 2 of 2"}},
+		{"a file of which belongs to another", map[string]*gguftest.Builder{first: sound, second: part(1, 3, "c")}, first, []string{"file 2 of 2 of a split model", "says that it is file 2 of 3"}},
+		{"a file of which is a whole model", map[string]*gguftest.Builder{first: sound, second: gguftest.New()}, first, []string{"file 2 of 2", "split.no", "missing"}},
+		{"with a tensor in two files", map[string]*gguftest.Builder{first: sound, second: part(1, 2, "b")}, first, []string{"file 2 of 2", `"b"`, "earlier file"}},
+		{"with too few tensors", map[string]*gguftest.Builder{first: sound, second: part(1, 2)}, first, []string{"has 3 tensors", "2 in its files"}},
 		{"of too many files", map[string]*gguftest.Builder{first: part(0, 2000)}, first, []string{first, "split.count is 2000"}},
 	} {
 		t.Run(c.what, func(t *testing.T) {

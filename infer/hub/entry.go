@@ -30,21 +30,9 @@ type entry struct {
 func newEntry(path, qualified string) entry {
 	return entry{
 		path:      gguf.Parts(path)[0],
-		short:     printableName(modelName(filepath.Base(path))),
-		qualified: printableName(filepath.ToSlash(modelName(qualified))),
+		short:     printableName(gguf.ModelName(filepath.Base(path))),
+		qualified: printableName(filepath.ToSlash(gguf.ModelName(qualified))),
 	}
-}
-
-// modelName returns the name of the model in a file: without .gguf, and without the number of
-// the file if the model is split.
-func modelName(file string) string {
-	if whole, _, _, ok := gguf.PartName(file); ok {
-		file = whole
-	}
-	if ext := filepath.Ext(file); strings.EqualFold(ext, ".gguf") {
-		return strings.TrimSuffix(file, ext)
-	}
-	return file
 }
 
 // printableName percent-encodes the bytes of a file name that are invalid UTF-8, control
@@ -92,6 +80,16 @@ func (e entry) isPart(name string) bool {
 	return slices.ContainsFunc(e.files(), func(file string) bool {
 		part := e.partName(file)
 		return name == part || name == path.Join(path.Dir(e.qualified), part)
+	})
+}
+
+// isIncomplete reports whether the model is split and one of its files is not there but an
+// incomplete download of it is.
+func (e entry) isIncomplete() bool {
+	return len(e.files()) > 1 && slices.ContainsFunc(e.files(), func(file string) bool {
+		_, err := os.Lstat(file)
+		_, partialErr := os.Lstat(file + partialSuffix)
+		return err != nil && partialErr == nil
 	})
 }
 

@@ -44,7 +44,7 @@ func TestParseNameAcceptsRepositoriesAndAddresses(t *testing.T) {
 		{"another scheme", "ftp://example.org/a.gguf", name{}, "begins with https://"},
 		{"a password", "https://a:b@example.org/a.gguf", name{}, "must not contain a password"},
 		{"an address of something else", "https://example.org/a.zip", name{}, "does not end in .gguf"},
-		{"the address of a part", "https://example.org/a-00001-of-00002.gguf", name{}, "one part of a split model, which is not supported yet"},
+		{"the address of a file of a split model", "https://hf.co/org/repo/resolve/main/a-00002-of-00002.gguf", name{org: "org", repo: "repo", revision: "main", file: "a-00002-of-00002.gguf"}, ""},
 		{"the address of a folder", "https://huggingface.co/org/repo/tree/main", name{}, "is not the address of a .gguf file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -159,13 +159,14 @@ func FuzzManifest(f *testing.F) {
 func FuzzListing(f *testing.F) {
 	for _, s := range []string{
 		`[{"type":"file","path":"a-Q8_0.gguf","size":10,"oid":"1","lfs":{"oid":"` + strings.Repeat("a", 64) + `","size":10}}]`,
+		`[{"type":"file","path":"d/a-00001-of-00002.gguf","size":1},{"type":"file","path":"d/a-00002-of-00002.gguf","size":1}]`,
 		`[{"type":"file","path":"../../a.gguf","size":10},{"type":"directory","path":"d.gguf"}]`, `[]`, `{}`, `[{"type":"file","path":"a\u001b.gguf"}]`,
 	} {
 		f.Add([]byte(s))
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		files, _, err := parseListing(data)
+		files, err := parseListing(data)
 		if err != nil {
 			checkLine(t, err)
 			return
@@ -177,8 +178,9 @@ func FuzzListing(f *testing.F) {
 			}
 			checkListed(t, dir, file)
 		}
-		quantsOf(files, supportedTypes)
-		if b, ok := bestFile(files, supportedTypes); ok && !slices.Contains(files, b) {
+		models := joinParts(files)
+		quantsOf(models, supportedTypes)
+		if b, ok := bestFile(models, supportedTypes); ok && !slices.ContainsFunc(models, func(f listedFile) bool { return f.Path == b.Path }) {
 			t.Errorf("chose %+v, which is not listed", b)
 		}
 	})

@@ -274,14 +274,15 @@ func (h *Hub) entries() ([]entry, error) {
 	return append(entries, found...), nil
 }
 
-// group returns the models in files of the models folder, without their names. Where another
-// model has the name of a split one, the split one is called by its first file.
+// group returns the models in files of the models folder, without their names, and without split
+// models that are being downloaded. Where another model has the name of a split one, the split
+// one is called by its first file.
 func (h *Hub) group(paths []string) []entry {
 	var found []entry
 	seen, times := map[string]bool{}, map[string]int{} // by path, and number by qualified name
 	for _, file := range paths {
 		e := newEntry(file, h.qualified(file))
-		if !seen[e.path] {
+		if !seen[e.path] && !e.isIncomplete() {
 			seen[e.path] = true
 			times[e.qualified]++
 			found = append(found, e)

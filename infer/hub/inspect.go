@@ -18,7 +18,7 @@ const (
 	maxHeader      = 64 << 20         // bytes; the headers with the largest vocabularies have half as many
 )
 
-// Inspect reads the header of the file that Resolve found, tens of megabytes at most, and
+// Inspect reads the headers of the files that Resolve found, tens of megabytes at most, and
 // returns d with Fit, or with Problem if the model cannot be used here. If the header cannot
 // be read within ten seconds it returns d unchanged; Pull checks the header again.
 func (p *Puller) Inspect(ctx context.Context, d infer.Download) (infer.Download, error) {
@@ -30,7 +30,7 @@ func (p *Puller) Inspect(ctx context.Context, d infer.Download) (infer.Download,
 	defer c.close()
 	limited, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	f, err := remoteHeader(limited, c, d)
+	parts, err := remoteHeaders(limited, c, d)
 	if format := (*gguf.FormatError)(nil); errors.As(err, &format) {
 		d.Problem = err.Error()
 		return d, nil
@@ -39,12 +39,28 @@ func (p *Puller) Inspect(ctx context.Context, d infer.Download) (infer.Download,
 		return d, context.Cause(ctx)
 	}
 	info := infer.ModelInfo{}
-	if err := readHeader(&info, f, p.hub.types); err != nil {
+	f, err := gguf.Join(parts)
+	if err == nil {
+		err = readHeader(&info, f, p.hub.types)
+	}
+	if err != nil {
 		d.Problem = err.Error()
 		return d, nil
 	}
 	d.Fit = p.hub.fit(info)[0].Fit
 	return d, nil
+}
+
+// remoteHeaders reads the headers of a model's files from their server.
+func remoteHeaders(ctx context.Context, c *client, d infer.Download) (parts []*gguf.File, err error) {
+	for _, file := range d.Files() {
+		f, err := remoteHeader(ctx, c, file)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, f)
+	}
+	return parts, nil
 }
 
 // remoteHeader reads the header of a model file from its server.

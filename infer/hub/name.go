@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"m40-llm/infer"
+	"m40-llm/infer/gguf"
 )
 
 // name is the parsed name of a model to pull: a repository with a quantisation or file, or
@@ -26,7 +27,6 @@ type name struct {
 var (
 	repoPart  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$`)
 	quantPart = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	splitFile = regexp.MustCompile(`-[0-9]{5}-of-[0-9]{5}\.gguf$`)
 	digest    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
@@ -135,10 +135,22 @@ func checkFile(file string) error {
 		return fmt.Errorf("its file name %.80q is too long", base)
 	case strings.HasPrefix(base, ".") || !strings.HasSuffix(strings.ToLower(base), ".gguf"):
 		return fmt.Errorf("its file name %.80q does not end in .gguf", base)
-	case splitFile.MatchString(strings.ToLower(base)):
-		return fmt.Errorf("%.120q is one part of a split model, which is not supported yet; choose a quantisation in one file", base)
 	}
 	return nil
+}
+
+// addresses returns the addresses of the model's files.
+func (n name) addresses() (list []*url.URL) {
+	parts := gguf.Parts(n.address.Path)
+	if len(parts) == 1 {
+		return []*url.URL{n.address}
+	}
+	for _, part := range parts {
+		address := *n.address
+		address.Path, address.RawPath = part, ""
+		list = append(list, &address)
+	}
+	return list
 }
 
 // folder returns the folder for the files of n, relative to the models folder.

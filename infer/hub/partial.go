@@ -38,11 +38,12 @@ const journalEvery = time.Second
 // file, and locked against other processes. The journal beside it records how many bytes were
 // synced to disk.
 type partial struct {
-	root *os.Root
-	name string // of the model file, inside root
-	file *os.File
-	want infer.Download
-	hash hash.Hash // of the bytes before offset
+	root  *os.Root
+	name  string // of the model file, inside root
+	file  *os.File
+	want  infer.Download
+	total int64     // bytes of all files of the model
+	hash  hash.Hash // of the bytes before offset
 
 	// Only one goroutine downloads; saveEvery writes the journal in another.
 	mu     sync.Mutex
@@ -56,6 +57,7 @@ type journal struct {
 	Name   string `json:"name,omitempty"` // as requested
 	Source string `json:"source"`
 	Size   int64  `json:"size"`
+	Total  int64  `json:"total,omitempty"` // bytes of all files of the model
 	SHA256 string `json:"sha256,omitempty"`
 	ETag   string `json:"etag,omitempty"`
 	Offset int64  `json:"offset"`
@@ -80,9 +82,9 @@ func readJournal(root *os.Root, name string) (j journal) {
 	return j
 }
 
-// openPartial opens and locks the partial file of d, which it creates if needed. The caller
-// calls close.
-func openPartial(root *os.Root, d infer.Download) (*partial, error) {
+// openPartial opens and locks the partial file of d, a file of a model of total bytes, which it
+// creates if needed. The caller calls close.
+func openPartial(root *os.Root, d infer.Download, total int64) (*partial, error) {
 	if err := root.MkdirAll(path.Dir(d.File), 0o700); err != nil {
 		return nil, fmt.Errorf("failed to create the folder of the model: %w", err)
 	}
@@ -90,7 +92,7 @@ func openPartial(root *os.Root, d infer.Download) (*partial, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &partial{root: root, name: d.File, file: file, want: d, hash: sha256.New()}, nil
+	return &partial{root: root, name: d.File, file: file, want: d, total: total, hash: sha256.New()}, nil
 }
 
 // lockPartial opens the partial file of a model with an exclusive lock.
@@ -250,7 +252,7 @@ func (p *partial) save() error {
 	if p.offset == p.saved {
 		return nil
 	}
-	data, err := json.Marshal(journal{p.want.Name, p.want.Source, p.want.Size, p.want.SHA256, p.etag, p.offset})
+	data, err := json.Marshal(journal{p.want.Name, p.want.Source, p.want.Size, p.total, p.want.SHA256, p.etag, p.offset})
 	if err == nil {
 		err = p.file.Sync()
 	}

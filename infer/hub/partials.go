@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"m40-llm/infer"
+	"m40-llm/infer/gguf"
 )
 
 // Folder returns the models folder and the free bytes of its disk; 0: unknown.
@@ -21,8 +22,8 @@ func (h *Hub) Folder() (dir string, free int64) {
 	return h.dir, free
 }
 
-// Partials lists the incomplete downloads by file, running and stopped ones. Name is empty
-// if the journal does not contain it.
+// Partials lists the incomplete downloads by file, running and stopped ones; of a split model by
+// its first. Name is empty if the journal does not contain it.
 func (h *Hub) Partials() ([]infer.Download, error) {
 	files, err := h.partialFiles()
 	if err != nil || len(files) == 0 {
@@ -39,11 +40,26 @@ func (h *Hub) Partials() ([]infer.Download, error) {
 		if j.Size <= 0 || j.Offset < 0 || j.Offset > j.Size {
 			continue
 		}
-		list = append(list, infer.Download{
-			Name: j.Name, File: file, Source: j.Source, Size: j.Size, SHA256: j.SHA256, Quant: quantOf(file), Partial: j.Offset,
-		})
+		d := infer.Download{Name: j.Name, File: file, Source: j.Source, Size: j.Size, SHA256: j.SHA256, Quant: quantOf(file), Partial: j.Offset}
+		if parts := gguf.Parts(file); len(parts) > 1 {
+			d.File, d.Source, d.Size, d.SHA256 = parts[0], "", max(j.Total, j.Size), ""
+			d.Partial += sizeOf(root, parts)
+		}
+		if !slices.ContainsFunc(list, func(other infer.Download) bool { return other.File == d.File }) {
+			list = append(list, d)
+		}
 	}
 	return list, nil
+}
+
+// sizeOf returns the bytes of those files that are there.
+func sizeOf(root *os.Root, files []string) (size int64) {
+	for _, file := range files {
+		if stat, err := root.Stat(file); err == nil && stat.Mode().IsRegular() {
+			size += stat.Size()
+		}
+	}
+	return size
 }
 
 // partialFiles returns the files of incomplete downloads, in the form of Download.File.
@@ -65,14 +81,17 @@ func (h *Hub) partialFiles() (files []string, err error) {
 	return files, err
 }
 
-// Discard deletes the incomplete download of file, and the folders that become empty. A
-// complete model of that name is kept. It returns an error while the download runs.
+// Discard deletes the incomplete download of file, with the other files of a split model, and
+// the folders that become empty. A complete model of that name is kept. It returns an error while
+// the download runs.
 func (h *Hub) Discard(file string) error {
 	files, err := h.partialFiles()
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(files, file) {
+	parts := gguf.Parts(file)
+	begun := slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return !slices.Contains(files, part) })
+	if len(begun) == 0 {
 		return nil // nothing was downloaded yet
 	}
 	root, err := os.OpenRoot(h.dir)
@@ -80,10 +99,32 @@ func (h *Hub) Discard(file string) error {
 		return fmt.Errorf("failed to open the models folder: %w", err)
 	}
 	defer root.Close()
-	if err := discard(root, file); err != nil {
+	for _, part := range begun {
+		if err := discard(root, part); err != nil {
+			return err
+		}
+	}
+	if err := removeIncomplete(root, parts); err != nil {
 		return err
 	}
 	removeEmpty(root, path.Dir(file))
+	return nil
+}
+
+// removeIncomplete deletes the files of a model, unless all are there.
+func removeIncomplete(root *os.Root, files []string) error {
+	there := slices.DeleteFunc(slices.Clone(files), func(file string) bool {
+		_, err := root.Lstat(file)
+		return err != nil
+	})
+	if len(there) == len(files) {
+		return nil
+	}
+	for _, file := range there {
+		if err := removeIfExists(root, file); err != nil {
+			return fmt.Errorf("failed to remove a file of the model: %w", err)
+		}
+	}
 	return nil
 }
 

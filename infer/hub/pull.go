@@ -15,6 +15,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -163,7 +164,7 @@ func (p *Puller) resolveRepository(ctx context.Context, c *client, n name) (infe
 	if err != nil {
 		return infer.Download{}, err
 	}
-	return infer.Download{
+	d := infer.Download{
 		File:    n.folder() + "/" + path.Base(chosen.Path),
 		Source:  fileAddress(p.endpoint, n, chosen.Path).String(),
 		Size:    chosen.Size,
@@ -172,19 +173,47 @@ func (p *Puller) resolveRepository(ctx context.Context, c *client, n name) (infe
 		Notice:  chosen.notice,
 		Problem: chosen.problem,
 		Works:   chosen.supported,
-	}, nil
+	}
+	for _, part := range chosen.Parts {
+		d.Parts = append(d.Parts, infer.DownloadPart{
+			File: n.folder() + "/" + path.Base(part.Path), Source: fileAddress(p.endpoint, n, part.Path).String(), Size: part.Size, SHA256: part.SHA,
+		})
+	}
+	return d, nil
 }
 
-// resolveAddress requests the first byte of a file to get its size.
+// resolveAddress asks for the sizes of a model's files.
 func (p *Puller) resolveAddress(ctx context.Context, c *client, n name) (infer.Download, error) {
-	d := infer.Download{
-		File:   n.folder() + "/" + path.Base(n.address.Path),
-		Source: n.address.String(),
-		Quant:  quantOf(path.Base(n.address.Path)),
+	var files []infer.Download
+	size := int64(0)
+	for _, address := range n.addresses() {
+		f, err := p.resolveFile(ctx, c, n, address)
+		if err != nil {
+			return infer.Download{}, err
+		}
+		size += f.Size
+		files = append(files, f)
 	}
+	d := files[0]
+	if len(files) > 1 {
+		for _, f := range files {
+			d.Parts = append(d.Parts, infer.DownloadPart{File: f.File, Source: f.Source, Size: f.Size, SHA256: f.SHA256})
+		}
+		d.Size, d.SHA256 = size, ""
+	}
+	d.Quant = quantOf(path.Base(d.File))
 	if supportOf(d.Quant, p.hub.types) == unsupported {
 		d.Problem = fmt.Sprintf("weights in %s are not supported yet", d.Quant)
 	}
+	if !d.Verifiable() {
+		d.Notice = "the server gives no SHA-256: only the size and the header of the model can be checked"
+	}
+	return d, nil
+}
+
+// resolveFile requests the first byte of a file to get its size.
+func (p *Puller) resolveFile(ctx context.Context, c *client, n name, address *url.URL) (infer.Download, error) {
+	d := infer.Download{File: n.folder() + "/" + path.Base(address.Path), Source: address.String()}
 	err := p.tryLookup(ctx, func(ctx context.Context) error {
 		a, err := c.get(ctx, d.Source, http.Header{"Range": {"bytes=0-0"}})
 		if err != nil {
@@ -213,9 +242,6 @@ func (p *Puller) resolveAddress(ctx context.Context, c *client, n name) (infer.D
 	}
 	if d.Size <= 0 || d.Size > maxSize {
 		return d, fmt.Errorf("%s does not give the size of the file, which is needed to check it; download it in another way and put it into the models folder", n.address.Hostname())
-	}
-	if d.SHA256 == "" {
-		d.Notice = "the server gives no SHA-256: only the size and the header of the model can be checked"
 	}
 	return d, nil
 }
@@ -255,12 +281,29 @@ func (p *Puller) addLocalState(d *infer.Download) {
 		return // nothing was downloaded yet
 	}
 	defer root.Close()
-	stat, err := root.Stat(d.File)
-	d.Present = err == nil && stat.Mode().IsRegular() && stat.Size() == d.Size
-	if j := readJournal(root, d.File); j.resumes(*d) {
-		d.Partial = j.Offset
-		d.DiskNeed -= j.Offset
+	complete := 0
+	for _, f := range d.Files() {
+		j := readJournal(root, f.File)
+		switch {
+		case isComplete(root, f):
+			complete++
+			if len(d.Parts) > 0 {
+				d.Partial += f.Size
+			}
+		case j.resumes(f):
+			d.Partial += j.Offset
+		}
 	}
+	d.DiskNeed -= d.Partial
+	if d.Present = complete == len(d.Files()); d.Present {
+		d.Partial = 0
+	}
+}
+
+// isComplete reports whether a file of that size is there.
+func isComplete(root *os.Root, f infer.Download) bool {
+	stat, err := root.Stat(f.File)
+	return err == nil && stat.Mode().IsRegular() && stat.Size() == f.Size
 }
 
 // existingParent returns dir, or its nearest parent that exists.
@@ -280,20 +323,32 @@ func (p *Puller) checkDownload(d infer.Download) (name, error) {
 	if err != nil {
 		return name{}, err
 	}
-	base := path.Base(d.File)
-	if err := checkFile(base); err != nil {
-		return name{}, invalid("cannot be pulled: %v", err)
+	var files []string
+	size, known := int64(0), true
+	for _, f := range d.Files() {
+		if err := checkFile(path.Base(f.File)); err != nil {
+			return name{}, invalid("cannot be pulled: %v", err)
+		}
+		files, size, known = append(files, f.File), size+f.Size, known && p.isFileOf(n, f)
 	}
-	own := join(p.endpoint, n.org, n.repo, "resolve").String() + "/"
-	switch {
-	case d.File != n.folder()+"/"+base,
-		d.Size <= 0 || d.Size > maxSize,
-		d.SHA256 != "" && !digest.MatchString(d.SHA256),
-		n.address == nil && (d.SHA256 == "" || !strings.HasPrefix(d.Source, own)),
-		n.address != nil && d.Source != n.address.String():
+	if !known || size != d.Size || d.File != files[0] || !slices.Equal(files, gguf.Parts(d.File)) {
 		return name{}, invalid("the download of %q differs from what it resolves to; resolve it again", d.Name)
 	}
 	return n, nil
+}
+
+// isFileOf reports whether n may resolve to a file with that place, size, digest and source.
+func (p *Puller) isFileOf(n name, f infer.Download) bool {
+	own := join(p.endpoint, n.org, n.repo, "resolve").String() + "/"
+	switch {
+	case f.File != n.folder()+"/"+path.Base(f.File),
+		f.Size <= 0 || f.Size > maxSize,
+		f.SHA256 != "" && !digest.MatchString(f.SHA256):
+		return false
+	case n.address != nil:
+		return slices.ContainsFunc(n.addresses(), func(address *url.URL) bool { return f.Source == address.String() })
+	}
+	return f.SHA256 != "" && strings.HasPrefix(f.Source, own)
 }
 
 // Pull downloads what Resolve returned into the models folder and returns the model. It
@@ -319,16 +374,20 @@ func (p *Puller) Pull(ctx context.Context, d infer.Download, force bool, progres
 		return infer.ModelInfo{}, fmt.Errorf("failed to open the models folder: %w", err)
 	}
 	defer root.Close()
+	c := p.client(n)
+	defer c.close()
 	meter := newMeter(d, p.options.Now, progress)
-	here, err := isPresent(ctx, root, d, meter)
-	if err == nil && !here {
-		c := p.client(n)
-		defer c.close()
-		err = (&transfer{puller: p, client: c, download: d, force: force, meter: meter}).run(ctx, root)
+	for _, f := range d.Files() {
+		here, err := isPresent(ctx, root, f, meter)
+		if err == nil && !here {
+			err = (&transfer{puller: p, client: c, download: f, whole: d, force: force, meter: meter}).run(ctx, root)
+		}
+		if err != nil {
+			return infer.ModelInfo{}, err
+		}
+		meter.before += f.Size
 	}
-	if err != nil {
-		return infer.ModelInfo{}, err
-	}
+	meter.before = 0
 	meter.report(infer.PhaseDone, d.Size, "")
 	return p.hub.modelAt(filepath.Join(p.hub.dir, filepath.FromSlash(d.File)))
 }
@@ -341,12 +400,13 @@ func (p *Puller) unsupportedError(d infer.Download) error {
 	return unusable("%s: %s%s", path.Base(d.File), d.Problem, advice)
 }
 
-// transfer is one download.
+// transfer is the download of one file.
 type transfer struct {
 	puller   *Puller
 	client   *client
 	part     *partial
-	download infer.Download
+	download infer.Download // of the file
+	whole    infer.Download // of the model
 	force    bool
 	meter    *meter
 
@@ -357,13 +417,13 @@ type transfer struct {
 // run downloads and verifies the file, and commits it as a model.
 func (t *transfer) run(ctx context.Context, root *os.Root) error {
 	var err error
-	if t.part, err = openPartial(root, t.download); err != nil {
+	if t.part, err = openPartial(root, t.download, t.whole.Size); err != nil {
 		return err
 	}
 	defer t.part.close()
 	err = t.part.resume(ctx, func(done int64) { t.meter.report(infer.PhaseVerifying, done, "") })
 	if err == nil {
-		err = t.checkDisk()
+		err = t.checkDisk(root)
 	}
 	if err == nil {
 		err = t.fetch(ctx)
@@ -418,12 +478,19 @@ func isPresent(ctx context.Context, root *os.Root, d infer.Download, m *meter) (
 	return hex.EncodeToString(h.Sum(nil)) == d.SHA256, nil
 }
 
-func (t *transfer) checkDisk() error {
+// checkDisk returns an error if the disk has no room for what is missing of the model.
+func (t *transfer) checkDisk(root *os.Root) error {
 	free, err := t.puller.options.FreeDisk(t.puller.hub.dir)
 	if err != nil {
 		return nil // unknown; Write reports a full disk
 	}
-	if need := t.download.Size - t.part.allocated() + diskReserve; need > free {
+	need := t.download.Size - t.part.allocated() + diskReserve
+	for _, f := range t.whole.Files() {
+		if f.File != t.download.File && !isComplete(root, f) {
+			need += f.Size
+		}
+	}
+	if need > free {
 		return fmt.Errorf("the disk of the models folder has %.1f GB free and the download needs %.1f GB, of which 1.1 GB stay free; make room or choose another disk with --models",
 			float64(free)/1e9, float64(need)/1e9)
 	}
@@ -603,8 +670,13 @@ func (t *transfer) checkModel(f *gguf.File) error {
 	if t.force {
 		return nil
 	}
-	var info infer.ModelInfo
-	if err := readHeader(&info, f, t.puller.hub.types); err != nil {
+	var err error
+	if len(t.whole.Parts) > 0 { // the other files say the rest
+		err = checkTypes(f.Tensors(), t.puller.hub.types)
+	} else {
+		err = readHeader(new(infer.ModelInfo), f, t.puller.hub.types)
+	}
+	if err != nil {
 		return &wrongFile{fmt.Sprintf("%s cannot be used here: it %v; on the command line, --force downloads it anyway", path.Base(t.download.File), err)}
 	}
 	return nil
@@ -660,10 +732,11 @@ type meter struct {
 	now      func() time.Time
 	progress func(infer.DownloadProgress)
 
-	phase infer.DownloadPhase
-	last  time.Time // of the last report
-	done  int64     // then
-	rate  float64   // bytes per second, smoothed
+	phase  infer.DownloadPhase
+	last   time.Time // of the last report
+	done   int64     // then
+	before int64     // bytes of the files before this one
+	rate   float64   // bytes per second, smoothed
 }
 
 // reportEvery is the shortest time between reports of one phase.
@@ -679,6 +752,7 @@ func newMeter(d infer.Download, now func() time.Time, progress func(infer.Downlo
 // report calls progress if the phase changed, notice is set or reportEvery has passed.
 func (m *meter) report(phase infer.DownloadPhase, done int64, notice string) {
 	now := m.now()
+	done += m.before
 	changed := phase != m.phase || notice != ""
 	passed := now.Sub(m.last)
 	if !changed && passed < reportEvery {

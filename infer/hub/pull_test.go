@@ -576,13 +576,13 @@ func TestPullFromAFaultyRegistry(t *testing.T) {
 			err:   "org/repo has no quantisation Q5_1; it has Q8_0",
 		},
 		{
-			name: "a split model is refused",
+			name: "a split model is not chosen without all of its files",
 			pull: "org/repo:Q8_0",
 			setup: func(f *hubtest.Registry) {
 				f.Chosen = "big-Q8_0-00001-of-00002.gguf"
 				f.Files = map[string][]byte{f.Chosen: testModel}
 			},
-			err: "split into several files, which is not supported yet; choose",
+			err: "has no .gguf files",
 		},
 		{
 			name: "the error for two files of one quantisation has an address",
@@ -1152,7 +1152,7 @@ func writePartial(t *testing.T, dir string, d infer.Download, data []byte) *part
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { root.Close() })
-	part, err := openPartial(root, d)
+	part, err := openPartial(root, d, d.Size)
 	if err == nil {
 		err = part.resume(t.Context(), nil)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"m40-llm/infer"
+	"m40-llm/infer/gguf"
 )
 
 // Limits of the responses of a registry.
@@ -22,14 +23,28 @@ const (
 	maxSize     = 1 << 46 // bytes of a file
 )
 
-// listedFile is a file in the listing of a repository.
+// listedFile is a model in the listing of a repository.
 type listedFile struct {
-	Path string
-	Size int64
-	SHA  string
+	Path  string       // of a split model, that of its first file
+	Size  int64        // bytes of all files
+	SHA   string       // empty for a split model
+	Parts []listedFile // the files of a split model; none for a model in one file
+}
+
+// has reports whether the file at path belongs to the model.
+func (f listedFile) has(path string) bool {
+	return f.Path == path || slices.ContainsFunc(f.Parts, func(part listedFile) bool { return part.Path == path })
 }
 
 func (f listedFile) check() error {
+	for _, part := range f.Parts {
+		if err := part.check(); err != nil {
+			return err
+		}
+	}
+	if len(f.Parts) > 0 {
+		return nil
+	}
 	switch {
 	case f.Size <= 0 || f.Size > maxSize:
 		return fmt.Errorf("the registry says that %q has %d bytes", path.Base(f.Path), f.Size)
@@ -60,19 +75,18 @@ func parseManifest(data []byte) (f listedFile, ok bool, err error) {
 	if m.GGUFFile == nil {
 		return listedFile{}, false, nil
 	}
-	f = listedFile{m.GGUFFile.Name, m.GGUFFile.Size, m.GGUFFile.LFS.SHA256}
+	f = listedFile{Path: m.GGUFFile.Name, Size: m.GGUFFile.Size, SHA: m.GGUFFile.LFS.SHA256}
+	if len(gguf.Parts(f.Path)) > 1 {
+		return listedFile{}, false, nil // the listing has the other files
+	}
 	if err := checkFile(f.Path); err != nil {
-		if splitFile.MatchString(strings.ToLower(f.Path)) {
-			return listedFile{}, false, nil // the listing may have others
-		}
 		return listedFile{}, false, fmt.Errorf("the registry's manifest does not name a model: %w", err)
 	}
 	return f, true, f.check()
 }
 
-// parseListing returns the model files on one page of a listing, and the number of files that
-// are parts of split models.
-func parseListing(data []byte) (files []listedFile, split int, err error) {
+// parseListing returns the model files on one page of a listing, those of split models one by one.
+func parseListing(data []byte) (files []listedFile, err error) {
 	var entries []struct {
 		Type string `json:"type"`
 		Path string `json:"path"`
@@ -83,14 +97,12 @@ func parseListing(data []byte) (files []listedFile, split int, err error) {
 		} `json:"lfs"`
 	}
 	if err := json.Unmarshal(data, &entries); err != nil {
-		return nil, 0, errors.New("the registry's listing is not valid JSON")
+		return nil, errors.New("the registry's listing is not valid JSON")
 	}
 	for _, e := range entries {
 		base := strings.ToLower(path.Base(e.Path))
 		switch {
 		case e.Type != "file" || !strings.HasSuffix(base, ".gguf") || strings.Contains(base, "mmproj") || strings.Contains(base, "imatrix"):
-		case splitFile.MatchString(base):
-			split++
 		case checkFile(e.Path) == nil:
 			f := listedFile{Path: e.Path, Size: e.Size}
 			if e.LFS != nil {
@@ -102,7 +114,32 @@ func parseListing(data []byte) (files []listedFile, split int, err error) {
 			files = append(files, f)
 		}
 	}
-	return files, split, nil
+	return files, nil
+}
+
+// joinParts puts the files of split models together. It leaves out files of which others are
+// missing.
+func joinParts(files []listedFile) (models []listedFile) {
+	byPath := map[string]listedFile{}
+	for _, f := range files {
+		byPath[f.Path] = f
+	}
+	for _, f := range files {
+		paths := gguf.Parts(f.Path)
+		if len(paths) > 1 {
+			f.SHA, f.Size = "", 0
+			for _, path := range paths {
+				if part, ok := byPath[path]; ok {
+					f.Parts = append(f.Parts, part)
+					f.Size += part.Size
+				}
+			}
+		}
+		if f.Path == paths[0] && (len(paths) == 1 || len(f.Parts) == len(paths)) {
+			models = append(models, f)
+		}
+	}
+	return models
 }
 
 // nextPage returns the address in a Link header that continues a listing, or "".
@@ -161,9 +198,9 @@ func (r registry) registryChoice(ctx context.Context, n name) (f listedFile, ok 
 	return parseManifest(body)
 }
 
-// list returns the model files of a repository, and the number of its files that are parts of
-// split models.
-func (r registry) list(ctx context.Context, n name) (files []listedFile, split int, err error) {
+// list returns the models of a repository.
+func (r registry) list(ctx context.Context, n name) ([]listedFile, error) {
+	var files []listedFile
 	at := r.address("api", "models", n.org, n.repo, "tree", n.revisionOrMain())
 	at.RawQuery = "recursive=1"
 	left := int64(maxListing)
@@ -175,24 +212,24 @@ func (r registry) list(ctx context.Context, n name) (files []listedFile, split i
 			return err
 		})
 		if err != nil {
-			return nil, 0, r.explain(n, err)
+			return nil, r.explain(n, err)
 		}
-		found, parts, err := parseListing(body)
+		found, err := parseListing(body)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		files, split, left = append(files, found...), split+parts, left-int64(len(body))
+		files, left = append(files, found...), left-int64(len(body))
 		link := nextPage(header)
 		if link == "" {
-			return files, split, nil
+			return joinParts(files), nil
 		}
 		next, err := at.Parse(link)
 		if err != nil || next.Scheme != at.Scheme || next.Host != at.Host {
-			return nil, 0, permanent("the listing of %s continues on another host", n.repository())
+			return nil, permanent("the listing of %s continues on another host", n.repository())
 		}
 		at = next
 	}
-	return nil, 0, permanent("the listing of %s has more than %d pages", n.repository(), maxPages)
+	return nil, permanent("the listing of %s has more than %d pages", n.repository(), maxPages)
 }
 
 func (n name) revisionOrMain() string {
@@ -248,17 +285,17 @@ func (p *Puller) choose(ctx context.Context, r registry, n name) (choice, error)
 		if ok && supportOf(quantOf(f.Path), p.hub.types) == supported {
 			return choice{listedFile: f}, nil
 		}
-		files, split, err := r.list(ctx, n)
+		files, err := r.list(ctx, n)
 		if err != nil {
 			return choice{}, err
 		}
-		return p.chooseListed(n, f, files, split)
+		return p.chooseListed(n, f, files)
 	}
-	files, _, err := r.list(ctx, n)
+	files, err := r.list(ctx, n)
 	if err != nil {
 		return choice{}, err
 	}
-	i := slices.IndexFunc(files, func(f listedFile) bool { return f.Path == n.file })
+	i := slices.IndexFunc(files, func(f listedFile) bool { return f.has(n.file) })
 	if i < 0 {
 		return choice{}, nameNotFound("the repository %s has no file %q; it has %s", n.repository(), n.file, fileNames(files))
 	}
@@ -267,7 +304,7 @@ func (p *Puller) choose(ctx context.Context, r registry, n name) (choice, error)
 
 // chooseListed chooses among the files of a repository. first is the registry's choice, with
 // an empty path if it has none.
-func (p *Puller) chooseListed(n name, first listedFile, files []listedFile, split int) (choice, error) {
+func (p *Puller) chooseListed(n name, first listedFile, files []listedFile) (choice, error) {
 	var matching []listedFile
 	for _, f := range files {
 		if n.quant != "" && isQuant(f.Path, n.quant) {
@@ -276,8 +313,6 @@ func (p *Puller) chooseListed(n name, first listedFile, files []listedFile, spli
 	}
 	quants := strings.Join(quantsOf(files, nil), ", ")
 	switch {
-	case len(files) == 0 && first.Path == "" && split > 0:
-		return choice{}, unusable("all models of %s are split into several files, which is not supported yet; choose a repository with single files", n.repository())
 	case len(files) == 0 && first.Path == "":
 		return choice{}, nameNotFound("the repository %s has no .gguf files; choose one with GGUF in its name", n.repository())
 	case n.quant == "":
@@ -289,8 +324,6 @@ func (p *Puller) chooseListed(n name, first listedFile, files []listedFile, spli
 	case len(matching) > 1:
 		return choice{}, invalid("%s has %d files of the quantisation %s: pull one by its address, such as %s", n.repository(), len(matching), n.quant,
 			fileAddress(p.endpoint, n, matching[0].Path))
-	case split > 0:
-		return choice{}, nameNotFound("%s has no %s in one file, and split files are not supported yet; it has single files of %s", n.repository(), n.quant, quants)
 	}
 	return choice{}, nameNotFound("%s has no quantisation %s; it has %s", n.repository(), n.quant, quants)
 }

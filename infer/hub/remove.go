@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"m40-llm/infer"
+	"m40-llm/infer/gguf"
 )
 
 // Removable returns the model or the incomplete download that Remove would delete.
@@ -31,6 +32,13 @@ func (h *Hub) Remove(name string) error {
 	if err != nil {
 		return err
 	}
+	if model, isPartial := strings.CutSuffix(e.path, partialSuffix); isPartial {
+		file, err := filepath.Rel(h.dir, gguf.Parts(model)[0])
+		if err != nil {
+			return err
+		}
+		return h.Discard(filepath.ToSlash(file))
+	}
 	root, err := os.OpenRoot(h.dir)
 	if err != nil {
 		return fmt.Errorf("failed to open the models folder: %w", err)
@@ -51,17 +59,12 @@ func (h *Hub) Remove(name string) error {
 	return nil
 }
 
-// removeFile deletes a file of a model and its incomplete download; file may be the latter. The
-// file of a split model may not be there.
+// removeFile deletes a file of a model, which may not be there, and its incomplete download.
 func removeFile(root *os.Root, file string) error {
-	model, isPartial := strings.CutSuffix(file, partialSuffix)
-	if _, err := root.Lstat(model + partialSuffix); err == nil {
-		if err := discard(root, model); err != nil {
+	if _, err := root.Lstat(file + partialSuffix); err == nil {
+		if err := discard(root, file); err != nil {
 			return err
 		}
-	}
-	if isPartial {
-		return nil
 	}
 	if err := removeIfExists(root, file); err != nil {
 		return fmt.Errorf("failed to remove the model: %w", err)
