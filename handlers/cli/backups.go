@@ -9,7 +9,7 @@ import (
 	"m40-llm/infer/units"
 )
 
-// Backup is a copy of the chats that can be put back.
+// Backup is a copy of the chats that can be restored.
 type Backup struct {
 	Number int
 	Made   time.Time

@@ -9,7 +9,7 @@ import (
 	"m40-llm/infer/units"
 )
 
-// Bench prints what was measured as a table, or as a JSON object.
+// Bench prints the result of a benchmark as a table, or as a JSON object.
 func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	if asJSON {
 		return writeJSON(w, r)
@@ -32,7 +32,7 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	for _, s := range speeds {
 		row("prefill", "%s tok/s, prompt of %d", units.TokenRate(s.PrefillTokS), s.Prompt)
 		row("decode", "%s tok/s, spread %.0f %%", units.TokenRate(s.DecodeTokS), 100*s.Spread)
-		row("", "%s a token, %.1f GB/s, %.0f %% of the memory's", units.ByteSize(s.DecodeBytesPerToken), s.DecodeGBs, 100*s.DecodeShare)
+		row("", "%s per token, %.1f GB/s, %.0f %% of the memory bandwidth", units.ByteSize(s.DecodeBytesPerToken), s.DecodeGBs, 100*s.DecodeShare)
 	}
 	for _, p := range r.Parallel {
 		row("", "%s tok/s, %d answers together", units.TokenRate(p.DecodeTokS), p.Answers)
@@ -41,8 +41,8 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	return table.Flush()
 }
 
-// BenchProgress returns a function that shows on a terminal what a measurement is doing,
-// and one that takes the line away.
+// BenchProgress returns show, which shows on a terminal what the benchmark is doing, and
+// end, which removes that line.
 func BenchProgress(t *Terminal) (show func(what string, done, total int64), end func()) {
 	p := newProgress(t.Err)
 	show = func(what string, done, total int64) {

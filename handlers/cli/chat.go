@@ -13,30 +13,30 @@ import (
 	"m40-llm/infer/chat"
 )
 
-// Generator is what a chat needs of the inference engine.
+// Generator is the part of an engine that a chat uses.
 type Generator interface {
-	// Generate streams one answer. A failure is an *infer.Error, or the
-	// context's own error after a cancel; nothing follows it.
+	// Generate streams one answer. It ends with the first error: an *infer.Error, or the
+	// error of ctx if that was cancelled.
 	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
 }
 
-// Chat talks to a model in the terminal.
+// Chat is a chat with a model in the terminal.
 type Chat struct {
 	Engine   Generator
 	Request  infer.Request // model and settings of every answer
-	System   string        // system prompt, if any
-	Raw      bool          // the answer is written as it is, for files and pipes
+	System   string        // system prompt; "": none
+	Raw      bool          // write answers unfiltered, for files and pipes
 	Terminal *Terminal
 
-	// Notice returns what a person should know of the model once it is loaded, "" for
-	// nothing. It is told before the first answer. nil: nothing.
+	// Notice returns a note about the loaded model for the person, "": none. It is printed
+	// before the first answer. May be nil.
 	Notice func() string
 }
 
-// errStopped ends an answer that an interrupt stopped.
+// errStopped is the error of an answer that an interrupt stopped.
 var errStopped = errors.New("stopped")
 
-// Once answers one prompt.
+// Once writes the answer to one prompt.
 func (c *Chat) Once(ctx context.Context, prompt string) error {
 	if strings.TrimSpace(prompt) == "" {
 		return Usagef("the prompt is empty; see m40-llm run -h")
@@ -45,17 +45,18 @@ func (c *Chat) Once(ctx context.Context, prompt string) error {
 	return err
 }
 
-const chatHelp = `Ctrl-C stops an answer, Ctrl-D or /bye ends the chat, /clear starts it anew. """ begins and ends a message of several lines.`
+const chatHelp = `Ctrl-C stops an answer, Ctrl-D or /bye ends the chat, /clear starts a new one. """ begins and ends a message of several lines.`
 
-// Prompts of a message, and of its further lines.
+// The terminal's prompts for a message and for its further lines, and what surrounds a
+// message of several lines.
 const (
 	prompt     = "> "
 	morePrompt = "… "
 	quotes     = `"""`
 )
 
-// Loop answers line by line until the input ends. An interrupt stops the answer that
-// is being written, or ends the chat if none is.
+// Loop reads messages and writes an answer to each until the input ends. An interrupt stops
+// the running answer, or ends the chat if no answer is running.
 func (c *Chat) Loop(ctx context.Context) error {
 	t := c.Terminal
 	fmt.Fprintln(t.Err, chatHelp)
@@ -78,7 +79,7 @@ func (c *Chat) Loop(ctx context.Context) error {
 			fmt.Fprintln(t.Err, chatHelp)
 			continue
 		case name != "":
-			fmt.Fprintf(t.Err, "there is no command /%s%s; /help lists them. A message that begins with / goes between \"\"\"\n", Line(name), didYouMean("/", Nearest(name, chatCommands)))
+			fmt.Fprintf(t.Err, "there is no command /%s%s; /help lists them. Put \"\"\" around a message that begins with /\n", Line(name), didYouMean("/", Nearest(name, chatCommands)))
 			continue
 		case line == "":
 			continue
@@ -89,11 +90,11 @@ func (c *Chat) Loop(ctx context.Context) error {
 		case err == nil || errors.Is(err, errStopped) && answer.Content+answer.ReasoningContent != "":
 			messages = append(asked, answer)
 		case errors.Is(err, errStopped):
-		case goesOn(err):
+		case canContinue(err):
 			if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeContext && len(messages) > len(c.start()) {
-				err = fmt.Errorf("%w; /clear starts the chat anew", err)
+				err = fmt.Errorf("%w; /clear starts a new chat", err)
 			}
-			t.Exit(err) // reports it; the question does not become part of the chat
+			t.Exit(err) // prints err; the failed message is not added to the chat
 		default:
 			return err
 		}
@@ -102,18 +103,19 @@ func (c *Chat) Loop(ctx context.Context) error {
 
 var chatCommands = []string{"bye", "clear", "exit", "help", "quit"}
 
-// command returns the name of the command that a line begins with; "" if it is a message.
+// command returns the name of the command in a line; "" if the line is a message.
 func command(line string) string {
-	name, is := strings.CutPrefix(line, "/")
+	name, slash := strings.CutPrefix(line, "/")
 	name, _, several := strings.Cut(name, "\n")
 	words := strings.Fields(name)
-	if !is || several || len(words) == 0 || strings.ContainsAny(words[0], "/.") { // a path, for example
+	if !slash || several || len(words) == 0 || strings.ContainsAny(words[0], "/.") { // such as a path
 		return ""
 	}
 	return words[0]
 }
 
-// readMessage reads a line, or the lines between quotes.
+// readMessage reads one line or, if it begins with quotes, all lines up to the next quotes.
+// more is false at the end of the input.
 func readMessage(ctx context.Context, lines lineReader) (text string, quoted, more bool) {
 	line, more := lines.read(ctx, prompt)
 	text = strings.TrimSpace(line)
@@ -128,8 +130,8 @@ func readMessage(ctx context.Context, lines lineReader) (text string, quoted, mo
 	return text, quoted, more
 }
 
-// goesOn reports whether another question can do better than the one that failed.
-func goesOn(err error) bool {
+// canContinue reports whether the chat can continue after err: the next message may succeed.
+func canContinue(err error) bool {
 	var e *infer.Error
 	if !errors.As(err, &e) {
 		return false
@@ -141,6 +143,7 @@ func goesOn(err error) bool {
 	return false
 }
 
+// start returns the messages that every chat begins with.
 func (c *Chat) start() []chat.Message {
 	if c.System == "" {
 		return nil
@@ -148,8 +151,8 @@ func (c *Chat) start() []chat.Message {
 	return []chat.Message{{Role: "system", Content: c.System}}
 }
 
-// answer writes one answer and returns it. Stopped by an interrupt, it returns what there is
-// of it and errStopped.
+// answer writes one answer and returns it. If an interrupt stops it, answer returns the part
+// that was written and errStopped.
 func (c *Chat) answer(ctx context.Context, messages []chat.Message) (chat.Message, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -181,11 +184,11 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (chat.Messag
 		}
 		progress.show(event)
 		if event.Type != infer.EventSchema && event.Type != infer.EventQueued && event.Type != infer.EventLoading {
-			c.tellNotice(progress)
+			c.printNotice(progress)
 		}
 		switch event.Type {
 		case infer.EventSchema:
-			fmt.Fprintf(c.Terminal.Err, "m40-llm: note: the answer is not held to all of the schema: %s\n", Line(strings.Join(event.Schema.Ignored, ", ")))
+			fmt.Fprintf(c.Terminal.Err, "m40-llm: note: these parts of the JSON Schema are not enforced: %s\n", Line(strings.Join(event.Schema.Ignored, ", ")))
 		case infer.EventToken:
 			err = out.add(event.Token.Text, event.Token.Reasoning)
 		case infer.EventDone:
@@ -201,7 +204,8 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (chat.Messag
 	return out.answer(), err
 }
 
-func (c *Chat) tellNotice(p *progress) {
+// printNotice prints the notice about the model, once.
+func (c *Chat) printNotice(p *progress) {
 	if c.Notice == nil {
 		return
 	}
@@ -212,33 +216,33 @@ func (c *Chat) tellNotice(p *progress) {
 	c.Notice = nil
 }
 
-// answerWriter writes an answer, its reasoning between tags, and remembers it.
+// answerWriter writes an answer, with its reasoning between tags, and stores both.
 type answerWriter struct {
 	w               io.Writer
 	raw             bool
 	filter          Filter
 	text, reasoning strings.Builder
-	thinking        bool // the reasoning was written last
-	last            byte
+	inReasoning     bool // the opening tag was written, but not the closing one
+	last            byte // the last byte written; 0: none yet
 }
 
-// add writes what a piece of the answer says and thinks.
-func (a *answerWriter) add(said, thought string) error {
-	a.text.WriteString(said)
-	a.reasoning.WriteString(thought)
-	if thought != "" {
-		if !a.thinking {
-			thought = "<think>\n" + thought
+// add writes a piece of the answer: its text and its reasoning, either of which may be "".
+func (a *answerWriter) add(text, reasoning string) error {
+	a.text.WriteString(text)
+	a.reasoning.WriteString(reasoning)
+	if reasoning != "" {
+		if !a.inReasoning {
+			reasoning = "<think>\n" + reasoning
 			if a.last != 0 {
-				thought = "\n\n" + thought
+				reasoning = "\n\n" + reasoning
 			}
 		}
-		a.thinking = true
+		a.inReasoning = true
 	}
-	if said != "" && a.thinking {
-		a.thinking, said = false, "\n</think>\n\n"+said
+	if text != "" && a.inReasoning {
+		a.inReasoning, text = false, "\n</think>\n\n"+text
 	}
-	return a.write(thought + said)
+	return a.write(reasoning + text)
 }
 
 func (a *answerWriter) answer() chat.Message {
@@ -257,7 +261,7 @@ func (a *answerWriter) write(s string) error {
 	return err
 }
 
-// end ends the last line.
+// end ends the last line, unless the answer is written unfiltered.
 func (a *answerWriter) end() error {
 	if a.raw || a.last == 0 || a.last == '\n' {
 		return nil
@@ -266,9 +270,9 @@ func (a *answerWriter) end() error {
 	return err
 }
 
-// progress shows on a terminal what an answer waits for.
+// progress shows on a terminal, in one line, what an answer is waiting for.
 type progress struct {
-	w     io.Writer // nil: nobody watches
+	w     io.Writer // nil: the output is not a terminal
 	shown string
 }
 
@@ -298,7 +302,7 @@ func (p *progress) show(e infer.Event) {
 	p.line(line)
 }
 
-// line puts text in the place of what is shown.
+// line replaces the line that is shown by text.
 func (p *progress) line(text string) {
 	if p.w != nil && text != p.shown {
 		fmt.Fprintf(p.w, "\r\x1b[K%s", text)

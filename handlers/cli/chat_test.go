@@ -118,7 +118,7 @@ func TestOnce(t *testing.T) {
 		if err := chat.Once(context.Background(), "hi"); err != nil {
 			t.Fatal(err)
 		}
-		if want := "m40-llm: note: the answer is not held to all of the schema: if at #, not at #/a\n"; out() != "{}\n" || errs() != want {
+		if want := "m40-llm: note: these parts of the JSON Schema are not enforced: if at #, not at #/a\n"; out() != "{}\n" || errs() != want {
 			t.Errorf("wrote %q and %q, want %q", out(), errs(), want)
 		}
 	})
@@ -258,7 +258,7 @@ func TestLoop(t *testing.T) {
 			if err := (&Chat{Engine: engine, Terminal: term}).Loop(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Count(errs(), "too long; /clear starts the chat anew\n"); got != hints {
+			if got := strings.Count(errs(), "too long; /clear starts a new chat\n"); got != hints {
 				t.Errorf("%q: %d hints, want %d: %q", in, got, hints, errs())
 			}
 		}

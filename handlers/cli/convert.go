@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// Tokenize prints the tokens of the text on in as a JSON array. With jsonl, each line
-// of in is a JSON string and gives one array in a line of its own.
+// Tokenize reads a text from in and prints its tokens as a JSON array. With jsonl, each line
+// of in is a JSON string, and its tokens are printed as one line.
 func Tokenize(in io.Reader, out io.Writer, jsonl bool, encode func(text string) ([]int32, error)) error {
 	write := func(text string) error {
 		ids, err := encode(text)
@@ -36,8 +36,8 @@ func Tokenize(in io.Reader, out io.Writer, jsonl bool, encode func(text string) 
 	})
 }
 
-// Template prints the prompt that a chat template makes of the request on in, without
-// a line break of its own. With jsonl, each line of in is a request and gives a line
+// Template reads a request from in and prints the prompt that render returns for it, without
+// adding a line break. With jsonl, each line of in is a request, for which it prints a line
 // {"output": …} or {"error": …}.
 func Template(in io.Reader, out io.Writer, jsonl bool, render func(request []byte) (string, error)) error {
 	if !jsonl {
@@ -67,7 +67,7 @@ func Template(in io.Reader, out io.Writer, jsonl bool, render func(request []byt
 	})
 }
 
-// eachLine calls do for each line of in that is not empty, numbered from 1.
+// eachLine calls do with each line of in that is not empty. The first line is number 1.
 func eachLine(in io.Reader, do func(number int, line []byte) error) error {
 	r := bufio.NewReader(in)
 	for number := 1; ; number++ {

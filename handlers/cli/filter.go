@@ -9,13 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// Filter removes what could steer a terminal from text that comes in pieces: control
-// characters but newline and tab, those that turn the direction of text, and escape
-// sequences as a whole. What it returns is
-// valid UTF-8 without any of them. The zero Filter is at the beginning of a text.
+// Filter removes what could control a terminal from text that arrives in pieces: control
+// characters except newline and tab, characters that change the direction of text, and whole
+// escape sequences. It returns valid UTF-8. The zero Filter is ready for the beginning of a
+// text.
 type Filter struct {
 	state   filterState
-	skipped int // runes of the sequence that is being skipped
+	skipped int // runes skipped so far of the current escape sequence
 }
 
 type filterState uint8
@@ -27,23 +27,23 @@ const (
 	inString              // in a command string (OSC, DCS, SOS, PM, APC), up to its terminator
 )
 
-// maxSequence bounds an escape sequence: longer ones are no real ones, and must not
-// swallow the answer.
+// maxSequence is the longest escape sequence, in runes. No real sequence is longer, and
+// without a limit an unterminated one would remove the rest of the answer.
 const maxSequence = 4096
 
-// Text returns what may be shown of s, which must not end within a rune.
+// Text returns the part of s that may be shown. s must not end within a rune.
 func (f *Filter) Text(s string) string {
 	var out strings.Builder
 	for _, r := range s {
-		if f.shows(r) {
+		if f.accept(r) {
 			out.WriteRune(r)
 		}
 	}
 	return out.String()
 }
 
-// shows takes the next rune and reports whether it is shown.
-func (f *Filter) shows(r rune) bool {
+// accept processes the next rune and reports whether it may be shown.
+func (f *Filter) accept(r rune) bool {
 	switch {
 	case r == 0x1b: // ESC begins a sequence, or the end of a command string
 		f.enter(inEscape)
@@ -56,12 +56,12 @@ func (f *Filter) shows(r rune) bool {
 		return false
 	}
 	if f.state != inText {
-		if f.skipped++; f.skips(r) {
+		if f.skipped++; f.skip(r) {
 			return false
 		}
 		f.state = inText
 	}
-	if unicode.Is(unicode.Bidi_Control, r) { // it could show text in another order than it has
+	if unicode.Is(unicode.Bidi_Control, r) { // it could show text in another order than it is stored
 		return false
 	}
 	return r == '\n' || r == '\t' || r >= ' ' && r < 0x7f || r > 0x9f && r <= utf8.MaxRune
@@ -69,9 +69,8 @@ func (f *Filter) shows(r rune) bool {
 
 func (f *Filter) enter(s filterState) { f.state, f.skipped = s, 0 }
 
-// skips reports whether r belongs to the sequence that is being skipped. The sequence
-// may end with it.
-func (f *Filter) skips(r rune) bool {
+// skip reports whether r belongs to the current escape sequence, which may end with it.
+func (f *Filter) skip(r rune) bool {
 	if f.skipped > maxSequence || r == '\n' {
 		return false
 	}
@@ -82,8 +81,8 @@ func (f *Filter) skips(r rune) bool {
 			f.enter(inControl)
 		case strings.ContainsRune("]PX^_", r):
 			f.enter(inString)
-		case r >= ' ' && r <= '/': // more of it follows
-		case r >= '0' && r <= '~': // its last character
+		case r >= ' ' && r <= '/': // an intermediate character
+		case r >= '0' && r <= '~': // the final character
 			f.state = inText
 		default:
 			return false
@@ -103,7 +102,7 @@ func (f *Filter) skips(r rune) bool {
 	return true
 }
 
-// Line returns s fit for one line of a terminal.
+// Line returns s filtered for a terminal and in one line.
 func Line(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -114,8 +113,8 @@ func Line(s string) string {
 	return new(Filter).Text(s)
 }
 
-// writeJSON writes v as indented JSON for people and programs. What could steer a terminal
-// is escaped, so that nothing of it is lost.
+// writeJSON writes v as indented JSON. Characters that could control a terminal are escaped
+// rather than removed.
 func writeJSON(w io.Writer, v any) error {
 	var out strings.Builder
 	e := json.NewEncoder(&out)

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// ErrHelp is returned by Flags.Parse after it has printed the help that was asked for.
+// ErrHelp is returned by Flags.Parse after it has printed the help for -h.
 var ErrHelp = flag.ErrHelp
 
-// Flags are the flags of one command. Each can also be set in the environment, as
-// M40_LLM_ and its name in capitals; the command line wins.
+// Flags are the flags of one command. Each can also be set by an environment variable,
+// M40_LLM_ and its name in capitals; the command line takes precedence.
 type Flags struct {
 	command string
-	args    string // of the command, in the first line of its help
+	args    string // the command's arguments as its help shows them
 	about   string
 	set     *flag.FlagSet
 	order   []described
@@ -24,7 +24,8 @@ type described struct {
 	name, value, about string
 }
 
-// NewFlags starts the flags of a command. args and about describe it in its help.
+// NewFlags returns the flags of a command, none yet. args and about are its arguments and
+// its description in the help.
 func NewFlags(command, args, about string) *Flags {
 	set := flag.NewFlagSet(command, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
@@ -36,13 +37,13 @@ func (f *Flags) describe(name, value, about string) {
 	f.order = append(f.order, described{name, value, about})
 }
 
-// String declares a flag for text. value names the text in the help.
+// String declares a flag with a text as its value, which the help calls value.
 func (f *Flags) String(name, def, value, about string) *string {
 	f.describe(name, value, about)
 	return f.set.String(name, def, "")
 }
 
-// Bool declares a flag that is set or not.
+// Bool declares a flag without a value.
 func (f *Flags) Bool(name string, about string) *bool {
 	f.describe(name, "", about)
 	return f.set.Bool(name, false, "")
@@ -66,7 +67,7 @@ func (f *Flags) Float(name string, def float64, about string) *float64 {
 	return f.set.Float64(name, def, "")
 }
 
-// List declares a flag that can be given several times, or with commas.
+// List declares a flag that can be repeated, or given several values with commas.
 func (f *Flags) List(name, value, about string) *[]string {
 	f.describe(name, value, about)
 	list := new(list)
@@ -93,7 +94,7 @@ func (f *Flags) Given(name string) (given bool) {
 	return given
 }
 
-// Shared returns the flags that were set and that other has too, as arguments.
+// Shared returns, as arguments, the flags that were set and that other declares too.
 func (f *Flags) Shared(other *Flags) (args []string) {
 	f.set.Visit(func(s *flag.Flag) {
 		if other.set.Lookup(s.Name) != nil {
@@ -103,12 +104,12 @@ func (f *Flags) Shared(other *Flags) (args []string) {
 	return args
 }
 
-// Parse reads args, in which flags may stand before, between and after the others, and
-// then the environment. It returns the other args, at most most of them.
-func (f *Flags) Parse(t *Terminal, args []string, most int) (rest []string, err error) {
+// Parse sets the flags from args, where they may stand anywhere, and the others from the
+// environment. It returns the arguments that are not flags; more than maxRest are an error.
+func (f *Flags) Parse(t *Terminal, args []string, maxRest int) (rest []string, err error) {
 	for len(args) > 0 {
 		if err := f.set.Parse(args); err != nil {
-			return nil, f.failed(t, err)
+			return nil, f.explain(t, err)
 		}
 		left := f.set.Args()
 		if parsed := len(args) - len(left); parsed > 0 && args[parsed-1] == "--" {
@@ -120,30 +121,32 @@ func (f *Flags) Parse(t *Terminal, args []string, most int) (rest []string, err 
 		}
 		rest, args = append(rest, left[0]), left[1:]
 	}
-	if len(rest) > most {
-		return nil, Usagef("%q is one argument too many; see m40-llm %s -h", rest[most], f.command)
+	if len(rest) > maxRest {
+		return nil, Usagef("%q is one argument too many; see m40-llm %s -h", rest[maxRest], f.command)
 	}
 	return rest, f.readEnv(t)
 }
 
-func (f *Flags) failed(t *Terminal, err error) error {
+// explain returns the error for the user of an error of package flag. It prints the help if
+// that was requested.
+func (f *Flags) explain(t *Terminal, err error) error {
 	if err == flag.ErrHelp {
 		f.printHelp(t.Out)
 		return ErrHelp
 	}
-	said := twoDashes.Replace(strings.TrimSuffix(err.Error(), parseError))
-	return Usagef("%s; see m40-llm %s -h", said, f.command)
+	message := twoDashes.Replace(strings.TrimSuffix(err.Error(), parseError))
+	return Usagef("%s; see m40-llm %s -h", message, f.command)
 }
 
-// twoDashes spells flags in what package flag says as the help does.
+// twoDashes rewrites flags in the messages of package flag as the help shows them.
 var twoDashes = strings.NewReplacer(
 	"flag provided but not defined: -", "there is no flag --",
 	"flag needs an argument: -", "a value is missing after --",
 	"for flag -", "for --",
 )
 
-// parseError is what package flag says of a value that is no number, or neither true
-// nor false. It tells a person nothing.
+// parseError is what package flag appends for a value that is not a number, or neither true
+// nor false. It adds nothing to the message before it.
 const parseError = ": parse error"
 
 func (f *Flags) readEnv(t *Terminal) error {
@@ -169,20 +172,20 @@ func EnvName(flag string) string {
 func Overview(w io.Writer) {
 	fmt.Fprint(w, `usage: m40-llm [COMMAND] [flags]
 
-A playground for large language models. Without a command it serves.
+A playground for large language models. The default command is serve.
 
 commands (m40-llm COMMAND -h explains each):
-  serve      the playground in the browser, and the API
-  run        a chat in the terminal, or one answer
-  list       the models on this machine
+  serve      serve the playground for the browser, and the API
+  run        chat in the terminal, or get one answer
+  list       list the models on this machine
   pull       download a model
-  show       what a model says about itself
+  show       show the properties and metadata of a model
   rm         delete a downloaded model
-  restore    put back a backup of the chats
-  bench      how fast a model runs here
-  tokenize   the token ids of a text
-  template   the prompt that a chat template makes
-  version    the version of this program
+  restore    restore a backup of the chats
+  bench      measure how fast a model runs on this machine
+  tokenize   print the token ids of a text
+  template   print the prompt that a chat template renders
+  version    print the version of this program
 
 `)
 }

@@ -11,14 +11,13 @@ import (
 	"golang.org/x/term"
 )
 
-// lineReader reads what a person types, line by line. more is false at the end of the
-// input, and after a signal.
+// lineReader reads lines of input. more is false at the end of the input and after a signal.
 type lineReader interface {
 	read(ctx context.Context, prompt string) (line string, more bool)
 }
 
-// lines reads from t.In. At a terminal a line can be edited, and earlier ones brought
-// back; what is pasted there is one line, with the line breaks in it.
+// lines returns a reader of lines from t.In. At a terminal, lines can be edited and earlier
+// ones recalled, and a pasted text is one line with line breaks in it.
 func (t *Terminal) lines(ctx context.Context) lineReader {
 	in, _ := t.In.(*os.File)
 	if !IsTerminal(in) || !IsTerminal(t.Err) {
@@ -51,8 +50,8 @@ type editedLines struct {
 	editor   *term.Terminal
 }
 
-// read leaves the terminal as it was, so that Ctrl-C is a signal while an answer is
-// written.
+// read restores the terminal's mode when it returns, so that Ctrl-C sends a signal while an
+// answer is written.
 func (e *editedLines) read(ctx context.Context, prompt string) (line string, more bool) {
 	state, err := term.MakeRaw(e.fd)
 	if err != nil {
@@ -90,7 +89,7 @@ func (e *editedLines) read(ctx context.Context, prompt string) (line string, mor
 	return "", false
 }
 
-// readLines sends the lines of r until it ends.
+// readLines sends the lines of r to the channel that it returns, and closes it when r ends.
 func readLines(ctx context.Context, r io.Reader) <-chan string {
 	lines := make(chan string)
 	go func() {

@@ -34,9 +34,9 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 	return writeColumns(w, rows)
 }
 
-// writeColumns writes rows of cells below each other, by the cells of a terminal that they
-// take. The last cell of a row may be longer than its column, and so may a first one that
-// is longer than most: its row goes on in the next line.
+// writeColumns writes rows as columns that are aligned on a terminal. The last cell of a row
+// may be wider than its column. After a cell wider than widest, the row continues on the next
+// line.
 func writeColumns(w io.Writer, rows [][]string) error {
 	const widest = 48
 	var widths []int
@@ -77,7 +77,7 @@ func writeColumns(w io.Writer, rows [][]string) error {
 	return err
 }
 
-// cellWidth returns how many cells of a terminal s takes.
+// cellWidth returns how many columns s occupies on a terminal.
 func cellWidth(s string) (n int) {
 	for _, r := range s {
 		switch {
@@ -91,13 +91,14 @@ func cellWidth(s string) (n int) {
 	return n
 }
 
-// isWide reports whether r takes two cells: East Asian scripts, full-width forms, emoji.
+// isWide reports whether r occupies two columns: East Asian scripts, full-width forms, emoji.
 func isWide(r rune) bool {
 	return r >= 0x1100 && r <= 0x115f || r >= 0x2e80 && r <= 0xa4cf && r != 0x303f || r >= 0xac00 && r <= 0xd7a3 || r >= 0xf900 && r <= 0xfaff ||
 		r >= 0xfe30 && r <= 0xfe6f || r >= 0xff01 && r <= 0xff60 || r >= 0xffe0 && r <= 0xffe6 || r >= 0x1f300 && r <= 0x1faff || r >= 0x20000 && r <= 0x3fffd
 }
 
-// fits says in a word whether a model fits into the memory, and with which context.
+// fits returns the cell FITS of the table: yes, no, the largest context length that fits if
+// that is less than the model was trained with, or "" if unknown.
 func fits(f *placement.Fit) string {
 	switch {
 	case f == nil || f.Free == 0:

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Nearest returns those of names that word may have been meant for, the nearest first: they
-// begin with it, or up to a third of its letters is another.
+// Nearest returns up to three of names that word may be a misspelling of, the most similar
+// first: they begin with word, or differ from it in up to a third of its letters.
 func Nearest(word string, names []string) []string {
 	const most = 3
 	type near struct {
@@ -34,7 +34,7 @@ func Nearest(word string, names []string) []string {
 	return nearest
 }
 
-// distance returns how many letters have to be changed, put in or left out to make b of a.
+// distance returns the Levenshtein distance of a and b.
 func distance(a, b []rune) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -54,7 +54,7 @@ func distance(a, b []rune) int {
 	return row[len(b)]
 }
 
-// didYouMean asks for one of names, each behind a prefix; "" if there is none.
+// didYouMean returns a hint that suggests names, each after prefix; "" if there are none.
 func didYouMean(prefix string, names []string) string {
 	if len(names) == 0 {
 		return ""

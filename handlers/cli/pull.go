@@ -12,15 +12,15 @@ import (
 	"m40-llm/infer/units"
 )
 
-// Downloader is what pulling a model takes.
+// Downloader is the part of hub.Puller that Pull uses.
 type Downloader interface {
 	Resolve(ctx context.Context, name string) (infer.Download, error)
 	Inspect(ctx context.Context, d infer.Download) (infer.Download, error)
 	Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error)
 }
 
-// Pull downloads the model called name, shows how far it is, and prints by what name it
-// can be asked for. A signal stops it; what has come by then is kept.
+// Pull downloads the model called name, shows the progress, and prints the name under which
+// the model can be used. A signal stops it; the part that was downloaded by then is kept.
 func Pull(ctx context.Context, t *Terminal, from Downloader, name string, force bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -41,7 +41,7 @@ func Pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 	select {
 	case <-stopped:
 		if err != nil {
-			return errors.New("stopped; the same command goes on from here")
+			return errors.New("stopped; run the same command again to resume")
 		}
 	default:
 	}
@@ -54,7 +54,7 @@ func Pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 	if info.Error != "" {
 		fmt.Fprintf(t.Err, "note: the model cannot be used: %s\n", Line(info.Error))
 	}
-	if info.Fit != nil && d.Fit == nil { // it was not known before
+	if info.Fit != nil && d.Fit == nil { // unknown before the download
 		fmt.Fprintf(t.Err, "it %s\n", info.Fit)
 	}
 	_, err = fmt.Fprintln(t.Out, Line(info.Name))
@@ -82,14 +82,14 @@ func pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 	return d, info, err
 }
 
-// describeDownload says what will be downloaded and whether it fits.
+// describeDownload prints what will be downloaded and whether it fits into memory.
 func describeDownload(w io.Writer, d infer.Download) {
 	line := fmt.Sprintf("%s, %s", Line(d.File), units.ByteSize(d.Size))
 	if n := len(d.Parts); n > 0 {
 		line += fmt.Sprintf(" in %d files", n)
 	}
 	if d.Partial > 0 {
-		line += fmt.Sprintf(", %s of it here already", units.ByteSize(d.Partial))
+		line += fmt.Sprintf(", %s already downloaded", units.ByteSize(d.Partial))
 	}
 	if d.DiskFree > 0 {
 		line += fmt.Sprintf("; free on the disk: %s", units.ByteSize(d.DiskFree))
@@ -104,7 +104,7 @@ func describeDownload(w io.Writer, d infer.Download) {
 	case d.MemoryFree > 0 && d.Size > d.MemoryFree:
 		fmt.Fprintln(w, "note: the weights need more memory than is free now; a smaller quantisation or model needs less")
 	case d.MemoryFree > 0:
-		fmt.Fprintln(w, "note: this counts the weights; what a context takes beside them is known after the download")
+		fmt.Fprintln(w, "note: this is the size of the weights only; the memory for the context is known after the download")
 	}
 	for _, note := range []string{d.Notice, d.Problem} {
 		if note != "" {
@@ -113,14 +113,14 @@ func describeDownload(w io.Writer, d infer.Download) {
 	}
 }
 
-// progressBar shows a download in one line that is drawn anew, or, where nobody sits, in
-// a line for each tenth.
+// progressBar shows the progress of a download: on a terminal in one line that is redrawn,
+// elsewhere in a line for each tenth.
 type progressBar struct {
 	w      io.Writer
 	redraw bool
-	phase  infer.DownloadPhase
-	tenth  int64
-	open   bool // a line is drawn that has no end yet
+	phase  infer.DownloadPhase // shown last
+	tenth  int64               // shown last
+	open   bool                // the current line has no line break yet
 }
 
 func (b *progressBar) show(p infer.DownloadProgress) {
@@ -138,7 +138,7 @@ func (b *progressBar) show(p infer.DownloadProgress) {
 	b.phase, b.tenth = p.Phase, tenth
 }
 
-// end ends the line that is drawn.
+// end ends the current line with a line break.
 func (b *progressBar) end() {
 	if b.open {
 		fmt.Fprintln(b.w)
@@ -146,7 +146,7 @@ func (b *progressBar) end() {
 	}
 }
 
-// erase removes the line that is drawn.
+// erase removes the current line.
 func (b *progressBar) erase() {
 	if b.open {
 		fmt.Fprint(b.w, "\r\x1b[K")
@@ -171,7 +171,7 @@ func progressLine(p infer.DownloadProgress) string {
 	return line
 }
 
-// remaining shows a time to wait.
+// remaining formats the remaining time of a download.
 func remaining(seconds float64) string {
 	const day = 24 * 3600
 	if seconds >= 100*day {
@@ -187,18 +187,17 @@ func remaining(seconds float64) string {
 	return fmt.Sprintf("%ds left", int(d.Seconds()))
 }
 
-// Remove deletes a model with remove. At a terminal, a person is asked first, unless
-// sure.
-func Remove(ctx context.Context, t *Terminal, m infer.ModelInfo, sure bool, remove func(name string) error) error {
-	if !sure && IsTerminal(t.In) {
+// Remove deletes a model with remove. At a terminal it asks first, unless confirmed.
+func Remove(ctx context.Context, t *Terminal, m infer.ModelInfo, confirmed bool, remove func(name string) error) error {
+	if !confirmed && IsTerminal(t.In) {
 		fmt.Fprintf(t.Err, "remove %s (%s, %s)? [y/N] ", Line(m.Name), units.ByteSize(m.Size), Line(m.Path))
-		var said string
+		var reply string
 		select {
-		case said = <-readLines(ctx, t.In):
+		case reply = <-readLines(ctx, t.In):
 		case <-t.Signals:
 			fmt.Fprintln(t.Err)
 		}
-		if said = strings.ToLower(strings.TrimSpace(said)); said != "y" && said != "yes" {
+		if reply = strings.ToLower(strings.TrimSpace(reply)); reply != "y" && reply != "yes" {
 			return errors.New("nothing was removed")
 		}
 	}

@@ -68,7 +68,7 @@ func TestPull(t *testing.T) {
 		if err := Pull(t.Context(), term, d, "org/repo", false); err != nil {
 			t.Fatal(err)
 		}
-		want := `org/repo/m.gguf, 2.0 GB, 500 MB of it here already; free on the disk: 5.0 GB; free memory: 1.0 GB
+		want := `org/repo/m.gguf, 2.0 GB, 500 MB already downloaded; free on the disk: 5.0 GB; free memory: 1.0 GB
 note: the weights need more memory than is free now; a smaller quantisation or model needs less
 note: Q8_0 is chosen
 downloading  25%  500 MB of 2.0 GB  10.0 MB/s  2m30s left
@@ -90,7 +90,7 @@ it fits with a context of 4,096: 900 MB of the 1.0 GB that are free; 8,192 would
 		if err := Pull(t.Context(), term, d, "org/repo", false); err != nil {
 			t.Fatal(err)
 		}
-		want := `org/repo/m.gguf, 2.0 GB, 500 MB of it here already; free on the disk: 5.0 GB
+		want := `org/repo/m.gguf, 2.0 GB, 500 MB already downloaded; free on the disk: 5.0 GB
 it fits with a context of 4,096: 900 MB of the 1.0 GB that are free
 note: Q8_0 is chosen
 `
@@ -122,7 +122,7 @@ note: Q8_0 is chosen
 		}}
 		term, _, _ := terminalOf("")
 		term.Signals = signals
-		if err := Pull(t.Context(), term, d, "org/repo", false); err == nil || err.Error() != "stopped; the same command goes on from here" {
+		if err := Pull(t.Context(), term, d, "org/repo", false); err == nil || err.Error() != "stopped; run the same command again to resume" {
 			t.Errorf("got %v", err)
 		}
 	})

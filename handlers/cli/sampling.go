@@ -9,9 +9,9 @@ import (
 	"m40-llm/infer/sample"
 )
 
-// Sampling declares a flag for each sampler setting that is a number, with its value in
-// p as the default. Once the flags are parsed, set puts what they say into p, and returns
-// an error that names a flag whose value no sampler takes.
+// Sampling declares a flag for each sampling parameter that is a number, with its value in p
+// as the default. Once the flags are parsed, set copies their values into p, and returns an
+// error that names the flag if a value is out of range.
 func (f *Flags) Sampling(p *sample.Params) (set func() error) {
 	var setters []func()
 	flags := map[string]string{}

@@ -16,38 +16,39 @@ import (
 	"unicode/utf8"
 )
 
-// serverName is in the Server header of every response. By it a second start
-// recognises the first.
+// serverName is the Server header of every response. A second m40-llm that is started on the
+// same address recognises the first by it.
 const serverName = "m40-llm"
 
-// leastKey is the length of the shortest key that other machines may be let in with.
-const leastKey = 16
+// minKeyLength is the length in bytes of the shortest API key that --lan accepts.
+const minKeyLength = 16
 
 // ListenAddr returns the address to listen on for the flag --addr. An address without a
-// host means this machine alone, or with lan all its networks. Letting other machines
-// in takes lan and a key.
+// host is the loopback address, or all addresses if lan. An address that other machines can
+// reach requires lan and a key.
 func ListenAddr(addr string, lan bool, apiKey string) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", Usagef("--addr %q is not host:port, such as 127.0.0.1:8080", addr)
 	}
 	if lan && apiKey == "" {
-		return "", Usagef("--lan lets other machines in, so it needs a key: add --api-key K or set %s", EnvName("api-key"))
+		return "", Usagef("--lan accepts connections from other machines, so it requires a key: add --api-key K or set %s", EnvName("api-key"))
 	}
-	if n := len(apiKey); lan && n < leastKey {
-		return "", Usagef("--api-key has %d characters, and with --lan it takes %d at least, as others can try keys: make one with openssl rand -hex 16", n, leastKey)
+	if n := len(apiKey); lan && n < minKeyLength {
+		return "", Usagef("--api-key has %d characters; --lan requires at least %d, as other machines can try keys: make one with openssl rand -hex 16", n, minKeyLength)
 	}
 	switch {
 	case host == "" && !lan:
 		host = "127.0.0.1"
 	case host == "" || lan || isLoopback(host):
 	default:
-		return "", Usagef("--addr %s lets other machines in: add --lan and --api-key K, or listen on 127.0.0.1", addr)
+		return "", Usagef("--addr %s accepts connections from other machines: add --lan and --api-key K, or listen on 127.0.0.1", addr)
 	}
 	return net.JoinHostPort(host, port), nil
 }
 
-// CheckNames refuses values of --allow-host and --cors-origin that no request can match.
+// CheckNames returns an error if a value of --allow-host or --cors-origin cannot match any
+// request.
 func CheckNames(hosts, origins []string) error {
 	for _, host := range hosts {
 		if u, err := url.Parse("//" + host); err != nil || u.Host != host || u.Hostname() == "" || strings.Contains(host, "*") {
@@ -62,8 +63,8 @@ func CheckNames(hosts, origins []string) error {
 	return nil
 }
 
-// isOrigin reports whether a browser sends origin: "null", or a scheme and a host in small
-// letters, and a port unless it is the usual one of the scheme.
+// isOrigin reports whether browsers may send origin in this form: "null", or scheme and host
+// in lower case, with a port only if it is not the scheme's default.
 func isOrigin(origin string) bool {
 	u, err := url.Parse(origin)
 	switch {
@@ -77,7 +78,7 @@ func isOrigin(origin string) bool {
 	return origin == u.Scheme+"://"+u.Host && origin == strings.ToLower(origin)
 }
 
-// Networks returns the addresses and networks that values of --trusted-proxy name.
+// Networks parses the values of --trusted-proxy, addresses or networks.
 func Networks(values []string) ([]netip.Prefix, error) {
 	networks := make([]netip.Prefix, len(values))
 	for i, value := range values {
@@ -94,12 +95,11 @@ func Networks(values []string) ([]netip.Prefix, error) {
 	return networks, nil
 }
 
-// KeyNotice returns what a person should know of the key with which other machines are let
-// in; empty: nothing.
+// KeyNotice returns a warning if lan and key is short enough to be guessed; else "".
 func KeyNotice(key string, lan bool) string {
 	const enough = 16
 	if n := utf8.RuneCountInString(key); lan && n < enough {
-		return fmt.Sprintf("--api-key has %d characters, which other machines can guess in time; take %d or more, drawn at random", n, enough)
+		return fmt.Sprintf("--api-key has only %d characters, so other machines may guess it; use at least %d random ones", n, enough)
 	}
 	return ""
 }
@@ -109,12 +109,12 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// Listen listens on addr. If the address is taken by another m40-llm, the error wraps
+// Listen listens on addr. If another m40-llm listens there already, the error wraps
 // ErrRunning.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE) && answersAsOurs(ctx, addr):
+	case errors.Is(err, syscall.EADDRINUSE) && servesM40(ctx, addr):
 		return nil, fmt.Errorf("%w: http://%s; open that, or choose another address with --addr", ErrRunning, reachable(addr))
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("another program listens on %s; choose another address with --addr, such as --addr :0", addr)
@@ -124,15 +124,15 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// answersAsOurs reports whether an m40-llm serves addr.
-func answersAsOurs(ctx context.Context, addr string) bool {
+// servesM40 reports whether an m40-llm responds at addr.
+func servesM40(ctx context.Context, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+reachable(addr)+"/health", nil)
 	if err != nil {
 		return false
 	}
-	// RoundTrip and not a Client: no proxy, no redirects.
+	// RoundTrip uses no proxy and follows no redirects, unlike a Client.
 	response, err := new(http.Transport).RoundTrip(r)
 	if err != nil {
 		return false
@@ -142,7 +142,7 @@ func answersAsOurs(ctx context.Context, addr string) bool {
 }
 
 // reachable returns the address at which this machine reaches a server that listens on
-// addr: for all networks, that is the loopback one.
+// addr: the loopback address if the server listens on all addresses.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -154,21 +154,21 @@ func reachable(addr string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Times of a stop: running answers may end within drainTime, then they are cut, and
-// stopTime after the signal the server is gone whatever happens.
+// When the server is stopped, running answers may take drainTime to end. Then they are
+// cancelled, and stopTime after the signal the server exits in any case.
 const (
 	drainTime = 3 * time.Second
 	stopTime  = 4500 * time.Millisecond
 )
 
-// Serve serves on l, says so in one line, and stops on the first signal or with ctx; a
-// second signal stops at once. stop ends what answers outside of requests; it is called
-// when running answers are to be cut.
+// Serve prints the server's address and serves on l until ctx is done or a signal arrives; a
+// second signal exits at once. When all requests have ended, at the latest after drainTime, it
+// cancels the rest and calls stop, which must end the answers that do not belong to a request.
 func Serve(ctx context.Context, t *Terminal, server *http.Server, l net.Listener, stop func()) error {
-	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
+	requests, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelRequests()
 	server.BaseContext = func(net.Listener) context.Context { return requests }
-	server.Handler = named(server.Handler)
+	server.Handler = withServerName(server.Handler)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(t.Out, "m40-llm listening on %s\n", URL(l))
@@ -193,7 +193,7 @@ func Serve(ctx context.Context, t *Terminal, server *http.Server, l net.Listener
 	case <-t.Signals:
 		return nil
 	}
-	cut()
+	cancelRequests()
 	stopped := make(chan struct{})
 	go func() {
 		stop()
@@ -211,19 +211,18 @@ func Serve(ctx context.Context, t *Terminal, server *http.Server, l net.Listener
 	return nil
 }
 
-func named(next http.Handler) http.Handler {
+// withServerName sets the Server header of every response.
+func withServerName(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Server", serverName)
 		next.ServeHTTP(w, r)
 	})
 }
 
-// URL returns the address of a server that listens on l, as a browser on this machine
-// has to say it.
+// URL returns the URL of a server that listens on l, for a browser on this machine.
 func URL(l net.Listener) string { return "http://" + reachable(l.Addr().String()) }
 
-// NetworkURLs returns the addresses at which other machines reach a server that listens
-// on l.
+// NetworkURLs returns the URLs at which other machines reach a server that listens on l.
 func NetworkURLs(l net.Listener) []string {
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	if err != nil || at.Addr().IsLoopback() {
@@ -246,7 +245,7 @@ func NetworkURLs(l net.Listener) []string {
 	return urls
 }
 
-// HostNames returns the names by which other machines on the network may call this one.
+// HostNames returns the names under which other machines on the network may know this one.
 func HostNames(hostname string) []string {
 	if hostname == "" {
 		return nil
@@ -255,7 +254,8 @@ func HostNames(hostname string) []string {
 	return []string{hostname, name, name + ".local"}
 }
 
-// OnDesktop reports whether a person started the program where a browser can open.
+// OnDesktop reports whether the program was started in a terminal on a desktop, where a
+// browser can be opened.
 func OnDesktop(t *Terminal) bool {
 	if !IsTerminal(t.Out) || t.Env("SSH_CONNECTION") != "" {
 		return false
@@ -263,7 +263,7 @@ func OnDesktop(t *Terminal) bool {
 	return runtime.GOOS == "darwin" || t.Env("DISPLAY") != "" || t.Env("WAYLAND_DISPLAY") != ""
 }
 
-// OpenBrowser opens url in the person's browser.
+// OpenBrowser opens url in the default browser.
 func OpenBrowser(url string) error {
 	program := "xdg-open"
 	if runtime.GOOS == "darwin" {

@@ -9,7 +9,8 @@ import (
 	"m40-llm/infer/units"
 )
 
-// Show prints what a model says about itself, as tables or as a JSON object.
+// Show prints the properties, tensor types and metadata of a model, as tables or as a JSON
+// object.
 func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	if asJSON {
 		return writeJSON(w, d)

@@ -1,7 +1,7 @@
-// Package cli is the terminal's face: flags, the chat, tables, and the start and stop
-// of the server. It writes results to Terminal.Out and everything about them, such as
-// progress, to Terminal.Err. Text that a model or a model file chose is filtered before
-// it reaches a terminal, so that it cannot steer it.
+// Package cli is the user interface in the terminal: flags, the chat, tables, and the start
+// and stop of the server. It writes results to Terminal.Out and everything else, such as
+// progress, to Terminal.Err. Text from a model or a model file is filtered before it is
+// written to a terminal, so that it cannot control the terminal.
 package cli
 
 import (
@@ -21,7 +21,7 @@ const (
 	ExitRunning = 3
 )
 
-// Terminal is what a command has of the world outside.
+// Terminal holds the streams, environment and signals of a command.
 type Terminal struct {
 	In      io.Reader
 	Out     io.Writer
@@ -30,14 +30,13 @@ type Terminal struct {
 	Signals <-chan os.Signal // interrupt and terminate
 }
 
-// IsTerminal reports whether stream, one of a Terminal, is one that a person sits at.
+// IsTerminal reports whether stream, one of a Terminal, is connected to a terminal.
 func IsTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Results returns where a command writes its results: Out, through a filter if a person
-// reads it.
+// Results returns the writer for a command's results: Out, filtered if it is a terminal.
 func (t *Terminal) Results() io.Writer {
 	if IsTerminal(t.Out) {
 		return &filterWriter{w: t.Out}
@@ -45,7 +44,7 @@ func (t *Terminal) Results() io.Writer {
 	return t.Out
 }
 
-// filterWriter takes whole runes with each Write.
+// filterWriter filters what is written. No Write may end within a rune.
 type filterWriter struct {
 	w      io.Writer
 	filter Filter
@@ -56,20 +55,20 @@ func (f *filterWriter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// UsageError says that a command was called in a wrong way.
+// UsageError is the error of a command with invalid flags or arguments.
 type UsageError struct{ Message string }
 
 func (e *UsageError) Error() string { return e.Message }
 
-// Usagef makes a UsageError.
+// Usagef returns a formatted UsageError.
 func Usagef(format string, args ...any) error {
 	return &UsageError{fmt.Sprintf(format, args...)}
 }
 
-// ErrRunning is wrapped by the error of a server whose address another m40-llm has.
+// ErrRunning is wrapped by errors that say that another m40-llm uses the address or the data.
 var ErrRunning = errors.New("m40-llm is running there already")
 
-// Exit reports err, if there is one, in one line and returns the exit code for it.
+// Exit prints err in one line, unless it is nil, and returns the exit code for it.
 func (t *Terminal) Exit(err error) int {
 	if err == nil {
 		return ExitOK

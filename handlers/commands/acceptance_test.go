@@ -152,8 +152,8 @@ func TestWrongSettingsOfTheServer(t *testing.T) {
 		args string
 		says string
 	}{
-		{"more threads than are of use", nil, "--threads 5000", "1024 at most"},
-		{"more answers than are of use", nil, "--parallel 100000", "1024 at most"},
+		{"more threads than are of use", nil, "--threads 5000", "at most 1024"},
+		{"more answers than are of use", nil, "--parallel 100000", "at most 1024"},
 		{"a number in words from the environment", map[string]string{"M40_LLM_PARALLEL": "many"}, "", `"many" in the environment variable M40_LLM_PARALLEL`},
 		{"a page's address as a host", nil, "--allow-host http://x/y", "--allow-host"},
 		{"any page as an origin", nil, "--cors-origin *", "--cors-origin"},

@@ -15,18 +15,18 @@ import (
 	"m40-llm/infer/hub"
 )
 
-// benchmark is the command bench.
+// benchmark executes the command bench.
 func benchmark(ctx context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("bench", "", `Measures how fast a model runs on this machine, or would: --shape draws random weights in the shape
-of a model that is not here.`)
+	f := cli.NewFlags("bench", "", `Measures how fast a model runs on this machine. With --shape it needs no model file: it measures
+random weights with the tensor shapes of a known model.`)
 	flags := addDeviceFlags(f)
 	name := f.String("model", "", "NAME|PATH", "model to measure (default "+guideName+")")
-	shape := f.String("shape", "", strings.Join(bench.Shapes(), "|"), "measure random weights in this shape instead")
+	shape := f.String("shape", "", strings.Join(bench.Shapes(), "|"), "measure random weights with the shapes of this model instead")
 	quant := f.String("quant", "q4_0", strings.Join(bench.Quants(), "|"), "format of the random weights")
-	lengths := f.String("p", "512", "N,…", "tokens of the prompt; several lengths are measured in turn")
+	lengths := f.String("p", "512", "N,…", "tokens of the prompt; several lengths are measured one after another")
 	answer := f.Int("n", 128, "tokens of the answer")
-	repeat := f.Int("r", 5, "rounds, of which the median counts")
-	parallel := f.Int("parallel", 1, "measure up to N answers at once too")
+	repeat := f.Int("r", 5, "repetitions; the median is reported")
+	parallel := f.Int("parallel", 1, "also measure up to N answers at once")
 	asJSON := f.Bool("json", "print a JSON object instead of a table")
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
@@ -39,8 +39,8 @@ of a model that is not here.`)
 	case invalid != nil:
 		return invalid
 	case min(*answer, *repeat, *parallel) < 1:
-		return cli.Usagef("-n, -r and --parallel are at least 1")
-	case *shape != "" && *name != "" && *name != t.Env(cli.EnvName("model")): // which is for other commands
+		return cli.Usagef("-n, -r and --parallel must be at least 1")
+	case *shape != "" && *name != "" && *name != t.Env(cli.EnvName("model")): // the environment's model is ignored with --shape
 		return cli.Usagef("--model and --shape exclude each other")
 	}
 	show, end := cli.BenchProgress(t)
@@ -75,19 +75,20 @@ of a model that is not here.`)
 	return cli.Bench(t.Results(), result, *asJSON)
 }
 
-// parseLengths reads a list such as 128,512,4096.
+// parseLengths parses a list such as 128,512,4096.
 func parseLengths(list string) (lengths []int, err error) {
 	for text := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil || n < 1 {
-			return nil, cli.Usagef("-p is %q; it takes numbers of tokens of at least 1, such as 512 or 128,512,4096", list)
+			return nil, cli.Usagef("-p %q is not a list of numbers of tokens, such as 512 or 128,512,4096", list)
 		}
 		lengths = append(lengths, n)
 	}
 	return lengths, nil
 }
 
-// measure runs the benchmark with the model in file on a device of its own.
+// measure opens a device of the given kind and runs the benchmark on it with the model in
+// file.
 func measure(ctx context.Context, kind deviceKind, threads int, file *gguf.File, name string, o bench.Options) (result bench.Result, err error) {
 	dev, err := kind.open(file, threads, slog.New(slog.DiscardHandler))
 	if err != nil {

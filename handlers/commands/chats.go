@@ -20,38 +20,38 @@ const (
 	backupEvery = 24 * time.Hour
 )
 
-// openStore opens the chats in the data folder, and erases those deleted long ago:
-// erasing holds up writers, and now nothing is being written.
+// openStore opens the database of the chats in the data folder. It erases the chats that
+// were deleted more than keepDeleted ago: erasing blocks writers, and there are none yet.
 func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Logger) (*store.Store, error) {
 	dir, err := f.dataDir(t)
 	if err != nil {
 		return nil, err
 	}
 	path := filepath.Join(dir, chatsFile)
-	kept, err := store.Open(ctx, store.Options{Path: path, Log: logger})
+	db, err := store.Open(ctx, store.Options{Path: path, Log: logger})
 	if _, locked := errors.AsType[*store.LockedError](err); locked {
 		return nil, fmt.Errorf("%w: %w", cli.ErrRunning, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if kept.BeginsAnew() {
+	if db.BeginsAnew() {
 		advice := "there are no backups of those that were there"
 		if backups, err := store.Backups(path); err == nil && len(backups) > 0 {
 			advice = fmt.Sprintf("m40-llm restore lists the backups of those that were there (%d)", len(backups))
 		}
 		fmt.Fprintf(t.Err, "m40-llm: note: there was no %s, so the chats begin anew; %s\n", cli.Line(strconv.Quote(path)), advice)
 	}
-	if _, err := kept.EraseDeleted(ctx, time.Now().Add(-keepDeleted)); err != nil {
-		logger.Warn("deleted chats could not be erased", "error", err)
+	if _, err := db.EraseDeleted(ctx, time.Now().Add(-keepDeleted)); err != nil {
+		logger.Warn("failed to erase deleted chats", "error", err)
 	}
-	return kept, nil
+	return db, nil
 }
 
-// restoreChats is the command restore.
+// restoreChats executes the command restore.
 func restoreChats(ctx context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("restore", "[NUMBER]", `Puts back the backup of the chats with this number; without one it lists the backups.
-The server must not run. The chats that are there now are kept beside, under another name.`)
+	f := cli.NewFlags("restore", "[NUMBER]", `Restores the chats from the backup with this number; without a number it lists the backups.
+Stop the server first. The chats that the backup replaces are kept in a file under another name.`)
 	dirs := folderFlags(f)
 	rest, err := f.Parse(t, args, 1)
 	if err != nil {
@@ -78,11 +78,11 @@ The server must not run. The chats that are there now are kept beside, under ano
 	}
 	number, err := strconv.Atoi(rest[0])
 	if err != nil {
-		return cli.Usagef("%q is no number of a backup; m40-llm restore lists them", rest[0])
+		return cli.Usagef("%q is not the number of a backup; m40-llm restore lists them", rest[0])
 	}
 	at := slices.IndexFunc(backups, func(b store.Backup) bool { return b.Number == number })
 	if at < 0 {
-		return fmt.Errorf("there is no backup %d; m40-llm restore lists them", number)
+		return fmt.Errorf("backup %d does not exist; m40-llm restore lists them", number)
 	}
 	replaced, err := store.Restore(ctx, store.Options{Path: path}, backups[at].Path)
 	if _, locked := errors.AsType[*store.LockedError](err); locked {
@@ -91,9 +91,9 @@ The server must not run. The chats that are there now are kept beside, under ano
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(t.Err, "m40-llm: the chats are those of %s again\n", backups[at].Made.Local().Format("2006-01-02 15:04"))
+	fmt.Fprintf(t.Err, "m40-llm: restored the chats of %s\n", backups[at].Made.Local().Format("2006-01-02 15:04"))
 	if replaced != "" {
-		fmt.Fprintf(t.Err, "m40-llm: the chats that were there are kept as %s\n", replaced)
+		fmt.Fprintf(t.Err, "m40-llm: the replaced chats are kept as %s\n", replaced)
 	}
 	return nil
 }

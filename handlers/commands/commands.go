@@ -1,5 +1,5 @@
-// Package commands is the commands of m40-llm. It is the only one that puts concrete
-// devices, the engine, the store and the routes together.
+// Package commands implements the commands of m40-llm. It is the only package that connects
+// concrete devices, the engine, the store and the routes.
 package commands
 
 import (
@@ -19,7 +19,7 @@ import (
 
 const version = "0.1.0"
 
-// guideName is what the built-in model is called.
+// guideName is the name of the built-in model.
 const guideName = "guide"
 
 // Main executes the command line of this process and returns its exit code.
@@ -47,8 +47,8 @@ var commands = map[string]command{
 	"worker":   runWorker,
 }
 
-// run executes the command that args begin with, serve if none, and returns the exit
-// code.
+// run executes the command named by the first of args, or serve if they name none, and
+// returns the exit code.
 func run(ctx context.Context, t *cli.Terminal, args []string) int {
 	name := "serve"
 	switch {
@@ -73,7 +73,7 @@ func run(ctx context.Context, t *cli.Terminal, args []string) int {
 	return t.Exit(err)
 }
 
-// printVersion is the command version.
+// printVersion executes the command version.
 func printVersion(_ context.Context, t *cli.Terminal, args []string) error {
 	if _, err := cli.NewFlags("version", "", "Prints the version of this program.").Parse(t, args, 0); err != nil {
 		return err

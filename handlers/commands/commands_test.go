@@ -78,7 +78,7 @@ func TestRun_AnArgumentThatIsNoModelIsAQuestionOrNamesTheNearest(t *testing.T) {
 			t.Errorf("%q: got %+v, want %+v", question, got, want)
 		}
 	}
-	for name, want := range map[string]string{"guyde": "did you mean guide?", "gui": "did you mean guide?", "mistral:7b": "A question goes behind the model", "a/b": "there is no model called", "x.gguf": "a file of that path does not exist either"} {
+	for name, want := range map[string]string{"guyde": "did you mean guide?", "gui": "did you mean guide?", "mistral:7b": "If this is a question, put the name of a model before it", "a/b": "there is no model called", "x.gguf": "a file of that path does not exist either"} {
 		if got := execute(t, nil, "", "run", name); got.code != 2 || got.out != "" || !strings.Contains(got.errs, want) || strings.Count(got.errs, "\n") != 1 {
 			t.Errorf("%q: got %+v, want one line with %q", name, got, want)
 		}
@@ -122,23 +122,23 @@ func TestCommands(t *testing.T) {
 	}{
 		{"an unknown command is wrong usage", nil, "", "fetch mistral", result{2, "", `there is no command "fetch"; see m40-llm -h`}},
 		{"an unknown flag is wrong usage", nil, "", "list --jsn", result{2, "", "m40-llm list -h"}},
-		{"help is asked for in either way", nil, "", "help", result{0, "tokenize   the token ids", ""}},
+		{"help is asked for in either way", nil, "", "help", result{0, "tokenize   print the token ids", ""}},
 		{"help of a command is asked for in either way", nil, "", "help bench", result{0, "usage: m40-llm bench", ""}},
 		{"help of an unknown command is wrong usage", nil, "", "help fetch", result{2, "", `there is no command "fetch"; see m40-llm -h`}},
 		{"the version is asked for in either way", nil, "", "--version", result{0, "m40-llm " + version, ""}},
 		{"the version is asked for in short too", nil, "", "-v", result{0, "m40-llm " + version, ""}},
-		{"the help of the program lists its commands and flags", nil, "", "-h", result{0, "tokenize   the token ids", ""}},
+		{"the help of the program lists its commands and flags", nil, "", "-h", result{0, "tokenize   print the token ids", ""}},
 		{"the help of a command explains its flags with their defaults", nil, "", "run -h", result{0, "low: the likeliest tokens. High: rarer ones too. 0: always the likeliest (default 0.7)", ""}},
 		{"the version is printed", nil, "", "version", result{0, "m40-llm " + version, ""}},
 
 		{"an address for other machines is refused without --lan", nil, "", "--addr 0.0.0.0:0", result{2, "", "add --lan and --api-key K"}},
 		{"--lan is refused without a key", nil, "", "serve --lan", result{2, "", "--api-key K or set M40_LLM_API_KEY"}},
 		{"an unknown model is refused before serving", nil, "", "serve --addr :0 --model nothing", result{1, "", `there is no model called "nothing"; the models here are guide`}},
-		{"a folder of models that is not there is said", nil, "", "list --models /nowhere/models", result{0, "guide", `there is no folder "/nowhere/models" for models yet`}},
-		{"an unknown device is wrong usage", nil, "", "serve --addr :0 --device gpu", result{2, "", `--device "gpu" is none of auto, cpu, cuda and ref`}},
-		{"an unknown cache format is wrong usage", nil, "", "serve --addr :0 --kv q8_0", result{2, "", `--kv "q8_0" is none of f16 and f32`}},
+		{"a folder of models that is not there is said", nil, "", "list --models /nowhere/models", result{0, "guide", `the folder "/nowhere/models" for models does not exist yet`}},
+		{"an unknown device is wrong usage", nil, "", "serve --addr :0 --device gpu", result{2, "", `--device "gpu" is not one of auto, cpu, cuda and ref`}},
+		{"an unknown cache format is wrong usage", nil, "", "serve --addr :0 --kv q8_0", result{2, "", `--kv "q8_0" is neither f16 nor f32`}},
 		{"a place for the engine that there is not is wrong usage", nil, "", "serve --addr :0 --worker sometimes", result{2, "", `--worker "sometimes" is neither always nor never`}},
-		{"a worker without a server is wrong usage", nil, "", "worker", result{2, "", "a part of m40-llm serve"}},
+		{"a worker without a server is wrong usage", nil, "", "worker", result{2, "", "m40-llm serve starts it"}},
 		{"a negative thread count is wrong usage", nil, "", "run --threads -1 guide hi", result{2, "", "cannot be negative"}},
 
 		{"a prompt gets one answer", nil, "", "run guide Hello --temp 0 --max-tokens 8", result{0, "\n", ""}},
@@ -375,9 +375,9 @@ func TestModelCommands(t *testing.T) {
 		{"then it is gone", "show tiny-Q8_0", result{1, "", "there is no model called"}},
 		{"a repository that is not there is an error", "pull org/none", result{1, "", "the repository org/none does not exist"}},
 		{"a name of the Ollama library is wrong usage and says what to do", "pull mistral", result{2, "", "pull the model from Hugging Face as org/repo:quant"}},
-		{"pull takes a name", "pull", result{2, "", "say what to pull"}},
-		{"show takes a name", "show", result{2, "", "say which model"}},
-		{"rm takes a name", "rm --yes", result{2, "", "say which model"}},
+		{"pull takes a name", "pull", result{2, "", "name the model to pull"}},
+		{"show takes a name", "show", result{2, "", "name the model to"}},
+		{"rm takes a name", "rm --yes", result{2, "", "name the model to"}},
 		{"the built-in model can be shown", "show guide", result{0, "built in", ""}},
 		{"the built-in model cannot be removed", "rm --yes guide", result{1, "", "built into the program"}},
 		{"a file outside of the models folder cannot be removed", "rm " + tinyModel(t), result{1, "", "there is no model called"}},
@@ -440,8 +440,8 @@ func TestRestoreListsAndPutsBackTheChats(t *testing.T) {
 		says string
 	}{
 		{"without a number it lists", nil, cli.ExitOK, "1       20"},
-		{"a number that is none is refused", []string{"one"}, cli.ExitUsage, `"one" is no number`},
-		{"a number without a backup is refused", []string{"2"}, cli.ExitFailed, "no backup 2"},
+		{"a number that is none is refused", []string{"one"}, cli.ExitUsage, `"one" is not the number`},
+		{"a number without a backup is refused", []string{"2"}, cli.ExitFailed, "backup 2 does not exist"},
 		{"a backup is put back", []string{"1"}, cli.ExitOK, "kept as " + path + ".replaced-1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -468,11 +468,11 @@ func TestBenchMeasuresAModelOrAShape(t *testing.T) {
 		code int
 		says []string
 	}{
-		{"the built-in model", []string{"-p", "8", "-n", "2", "-r", "1"}, cli.ExitOK, []string{"model    guide", "tok/s, prompt of 8", "% of the memory's"}},
+		{"the built-in model", []string{"-p", "8", "-n", "2", "-r", "1"}, cli.ExitOK, []string{"model    guide", "tok/s, prompt of 8", "% of the memory bandwidth"}},
 		{"random weights, as JSON", []string{"--shape", "tiny", "--quant", "q4_k", "-p", "8", "-n", "2", "-r", "1", "--parallel", "2", "--json"}, cli.ExitOK, []string{`"model": "random tiny q4_k"`, `"decode_tok_s":`, `"answers": 2`}},
 		{"a shape that there is not", []string{"--shape", "huge"}, cli.ExitFailed, []string{"llama-8b"}},
 		{"several lengths of prompt", []string{"-p", "8, 40", "-n", "2", "-r", "1"}, cli.ExitOK, []string{"tok/s, prompt of 8\n", "tok/s, prompt of 40\n"}},
-		{"a length that is no number", []string{"-p", "8,"}, cli.ExitUsage, []string{`-p is "8,"`, "128,512,4096"}},
+		{"a length that is no number", []string{"-p", "8,"}, cli.ExitUsage, []string{`-p "8," is not a list`, "128,512,4096"}},
 		{"no rounds", []string{"-r", "0"}, cli.ExitUsage, []string{"at least 1"}},
 		{"a model and a shape", []string{"--model", "guide", "--shape", "tiny"}, cli.ExitUsage, []string{"exclude each other"}},
 	} {

@@ -18,14 +18,14 @@ import (
 	"m40-llm/infer/ref"
 )
 
-// deviceKind is what --device names.
+// deviceKind is a kind of device that --device names.
 type deviceKind struct {
 	open  func(f *gguf.File, threads int, log *slog.Logger) (device.Device, error)
-	types []gguf.Type // formats of weights that it computes with; nil: all
-	gpu   bool        // its driver may take the process down
+	types []gguf.Type // weight formats that it has kernels for; nil: all
+	gpu   bool        // whether it uses a driver, which can crash the process
 
-	// check returns why a server that was told to use it must not start, if so; nil: it
-	// can be used anywhere.
+	// check returns why the device cannot be used on this machine; a server that was told
+	// to use it then does not start. nil: the device works on every machine.
 	check func() error
 }
 
@@ -35,13 +35,14 @@ var devices = map[string]deviceKind{
 	"ref":  {open: openRef},
 }
 
-// auto is the kind of device that does what it can on the GPU and the rest on the CPU,
-// which has kernels for all that the GPU has.
+// auto returns the kind of device that uses the GPU for the models it can run and the CPU
+// for the others. The CPU has kernels for every weight format that the GPU has.
 func auto() deviceKind {
 	return deviceKind{open: openBest, types: cpu.WeightTypes(), gpu: cuda.Installed() == nil}
 }
 
-// kind is the kind of device that is asked for. It refuses values out of range.
+// kind returns the kind of device that --device names, or an error if the value of a device
+// flag or of parallel is invalid.
 func (f deviceFlags) kind(parallel int) (deviceKind, error) {
 	kind, known := devices[*f.device]
 	if *f.device == "auto" {
@@ -49,13 +50,13 @@ func (f deviceFlags) kind(parallel int) (deviceKind, error) {
 	}
 	switch {
 	case !known:
-		return kind, cli.Usagef("--device %q is none of auto, cpu, cuda and ref", *f.device)
+		return kind, cli.Usagef("--device %q is not one of auto, cpu, cuda and ref", *f.device)
 	case *f.kv != "f16" && *f.kv != "f32":
-		return kind, cli.Usagef("--kv %q is none of f16 and f32", *f.kv)
+		return kind, cli.Usagef("--kv %q is neither f16 nor f32", *f.kv)
 	case *f.threads < 0 || parallel < 0:
 		return kind, cli.Usagef("--threads and --parallel cannot be negative")
-	case *f.threads > most || parallel > most:
-		return kind, cli.Usagef("--threads and --parallel are %d at most", most)
+	case *f.threads > maxParallel || parallel > maxParallel:
+		return kind, cli.Usagef("--threads and --parallel can be at most %d", maxParallel)
 	}
 	return kind, nil
 }
@@ -71,21 +72,22 @@ func openGPU(*gguf.File, int, *slog.Logger) (device.Device, error) {
 
 func checkGPU() error { return withAdvice(cuda.Check()) }
 
-// withAdvice adds what to do about a GPU that was asked for by name and cannot be used.
+// withAdvice adds to err what to do if --device cuda does not work.
 func withAdvice(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w. See whether nvidia-smi lists the GPU; --device auto takes the CPU instead", err)
+	return fmt.Errorf("%w. Check whether nvidia-smi lists the GPU; --device auto uses the CPU instead", err)
 }
 
 func openRef(*gguf.File, int, *slog.Logger) (device.Device, error) { return ref.New(), nil }
 
-// openBest opens the GPU for the model in f, or the CPU with the reason why not the GPU.
-// The engine divides a model that is too large for the GPU alone. A reason is worth a line in the log where there is a driver, and so most likely a GPU.
+// openBest opens the GPU for the model in f, or the CPU with a notice that says why not the
+// GPU. A model that is too large for the GPU alone is no such reason: the engine splits it.
+// The reason is logged only if there is a driver, as then there most likely is a GPU too.
 func openBest(f *gguf.File, threads int, log *slog.Logger) (device.Device, error) {
 	if err := cuda.Installed(); err != nil {
-		return onCPU(threads, err)
+		return openCPUBecause(threads, err)
 	}
 	gpu, err := cuda.Open()
 	if err == nil {
@@ -94,29 +96,29 @@ func openBest(f *gguf.File, threads int, log *slog.Logger) (device.Device, error
 		}
 		gpu.Close()
 	}
-	log.Warn("the CPU computes, not the GPU", "reason", err)
-	return onCPU(threads, err)
+	log.Warn("using the CPU instead of the GPU", "reason", err)
+	return openCPUBecause(threads, err)
 }
 
-// fits returns nil if dev can hold the weights in f, or why not.
+// fits returns an error if the weights in f do not fit into the memory of dev.
 func fits(f *gguf.File, dev device.Device) error {
 	weights, err := model.DeviceBytes(f, dev)
 	if err != nil {
 		return err
 	}
 	if info := dev.Info(); info.Memory > 0 && weights > info.Memory {
-		return fmt.Errorf("the weights take %.1f GB, and %.1f GB are free on %s; bench measures one device", float64(weights)/1e9, float64(info.Memory)/1e9, info.Name)
+		return fmt.Errorf("the weights need %.1f GB, and %.1f GB are free on %s; bench does not split a model over devices", float64(weights)/1e9, float64(info.Memory)/1e9, info.Name)
 	}
 	return nil
 }
 
-// moreDevices yields what takes the layers that the first GPU has no room for: the other GPUs,
-// but for those that cannot be used, then the CPU.
+// moreDevices yields the devices for the layers that do not fit on the first GPU: the other
+// usable GPUs, then the CPU.
 func moreDevices(threads int, log *slog.Logger) iter.Seq2[device.Device, error] {
 	return func(yield func(device.Device, error) bool) {
 		for gpu, err := range cuda.Devices(1) {
 			if err != nil {
-				log.Warn("a GPU is left out", "reason", err)
+				log.Warn("ignoring a GPU that cannot be used", "reason", err)
 			} else if !yield(gpu, nil) {
 				return
 			}
@@ -125,7 +127,8 @@ func moreDevices(threads int, log *slog.Logger) iter.Seq2[device.Device, error] 
 	}
 }
 
-// probeGPU returns the GPU that a server here would compute on; the zero Info if there is none.
+// probeGPU returns the GPU that a server on this machine would use; the zero Info if there is
+// none.
 func probeGPU() device.Info {
 	if cuda.Installed() == nil {
 		if gpu, err := cuda.Open(); err == nil {
@@ -136,8 +139,9 @@ func probeGPU() device.Info {
 	return device.Info{}
 }
 
-// machine returns where an engine with the flags f, of status s, would put another model. A
-// server has the GPU from its engine, as its driver may crash.
+// machine returns the devices and settings with which an engine with the flags f and the
+// status s would place another model. The GPU comes from the engine's status: the server
+// does not ask the driver itself, which may crash.
 func (f engineFlags) machine(s infer.Status, parallel int) placement.Machine {
 	host := device.Info{Kind: "cpu", Memory: cpu.FreeMemory()}
 	m := placement.Machine{CacheType: *f.kv, Parallel: parallel, ContextLength: *f.ctx}
@@ -146,13 +150,14 @@ func (f engineFlags) machine(s infer.Status, parallel int) placement.Machine {
 		return m
 	}
 	if s.State == infer.StateReady && host.Memory > 0 {
-		host.Memory += s.Model.Size + s.Cache.Used // which go when another model comes
+		host.Memory += s.Model.Size + s.Cache.Used // freed when another model replaces this one
 	}
 	m.Devices = []device.Info{host}
 	return m
 }
 
-// thisMachine returns where a server with default settings would put a model.
+// thisMachine returns a function that returns the devices on which a server with default
+// settings would place a model.
 func thisMachine() func() placement.Machine {
 	return sync.OnceValue(func() (m placement.Machine) {
 		if gpu := probeGPU(); gpu.Dedicated {
@@ -163,21 +168,22 @@ func thisMachine() func() placement.Machine {
 	})
 }
 
-// noticed is a device with something to say.
-type noticed struct {
+// deviceWithNotice is a device whose Info has a notice.
+type deviceWithNotice struct {
 	device.Device
 	notice string
 }
 
-func onCPU(threads int, reason error) (device.Device, error) {
+// openCPUBecause opens the CPU, with a notice that gives the reason for not using the GPU.
+func openCPUBecause(threads int, reason error) (device.Device, error) {
 	d, err := cpu.Open(threads)
 	if err != nil {
 		return nil, err
 	}
-	return noticed{d, "not the GPU: " + strings.TrimPrefix(reason.Error(), "cuda: ")}, nil
+	return deviceWithNotice{d, "not the GPU: " + strings.TrimPrefix(reason.Error(), "cuda: ")}, nil
 }
 
-func (d noticed) Info() device.Info {
+func (d deviceWithNotice) Info() device.Info {
 	info := d.Device.Info()
 	info.Notice = d.notice
 	return info

@@ -19,32 +19,32 @@ import (
 	"m40-llm/infer/hub"
 )
 
-// folders are the flags that say where files are.
+// folders are the flags for the folders of files.
 type folders struct {
 	data, models *string
 }
 
 func folderFlags(f *cli.Flags) folders {
 	return folders{
-		data:   f.String("data", "", "DIR", "folder of this program's files (default ~/.m40-llm)"),
-		models: f.String("models", "", "DIR", "folder of models, used where they lie (default models in --data)"),
+		data:   f.String("data", "", "DIR", "folder for this program's files (default ~/.m40-llm)"),
+		models: f.String("models", "", "DIR", "folder of model files (default models in --data)"),
 	}
 }
 
-// dataDir is the folder of this program's files.
+// dataDir returns the folder of this program's files.
 func (f folders) dataDir(t *cli.Terminal) (string, error) {
 	if *f.data != "" {
 		return *f.data, nil
 	}
 	home := t.Env("HOME")
 	if home == "" {
-		return "", cli.Usagef("there is no home folder in the environment (HOME); say --data DIR")
+		return "", cli.Usagef("the environment variable HOME is not set; set --data DIR")
 	}
 	return filepath.Join(home, ".m40-llm"), nil
 }
 
-// catalog lists the models that the folders and the program hold. types are the formats
-// of weights that can be computed with; nil: any will do.
+// catalog returns the catalog of the models in the models folder and of the built-in model.
+// types are the weight formats that can be loaded; nil: all.
 func (f folders) catalog(t *cli.Terminal, types []gguf.Type) (*hub.Hub, error) {
 	dir := *f.models
 	if dir == "" {
@@ -57,17 +57,18 @@ func (f folders) catalog(t *cli.Terminal, types []gguf.Type) (*hub.Hub, error) {
 	return hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{guideName: guide.Model}, Types: types}), nil
 }
 
-// noteMissing says that the folder which --models names is not there: it may be misspelt.
-func (f folders) noteMissing(t *cli.Terminal) {
+// noteMissingFolder prints a note if the folder that --models names does not exist: it may
+// be misspelt.
+func (f folders) noteMissingFolder(t *cli.Terminal) {
 	if *f.models == "" {
 		return
 	}
 	if _, err := os.Stat(*f.models); errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(t.Err, "m40-llm: note: there is no folder %s for models yet; a download makes it\n", cli.Line(strconv.Quote(*f.models)))
+		fmt.Fprintf(t.Err, "m40-llm: note: the folder %s for models does not exist yet; the first download creates it\n", cli.Line(strconv.Quote(*f.models)))
 	}
 }
 
-// deviceFlags say what computes.
+// deviceFlags are the flags for the device that models run on.
 type deviceFlags struct {
 	folders
 	device, kv *string
@@ -77,13 +78,13 @@ type deviceFlags struct {
 func addDeviceFlags(f *cli.Flags) deviceFlags {
 	return deviceFlags{
 		folders: folderFlags(f),
-		device:  f.String("device", "auto", "auto|cpu|cuda|ref", "what computes: an NVIDIA GPU (cuda), the vector units of the CPU, or slow plain Go (ref); auto: the GPU if it can, else the CPU"),
-		threads: f.Int("threads", 0, "threads of the device; 0: as many as there are cores"),
+		device:  f.String("device", "auto", "auto|cpu|cuda|ref", "where models run: on an NVIDIA GPU (cuda), on the CPU's vector units (cpu), or in slow plain Go (ref); auto: on the GPU if possible, else on the CPU"),
+		threads: f.Int("threads", 0, "CPU threads; 0: one for each core"),
 		kv:      f.String("kv", "f16", "f16|f32", "number format of the KV cache"),
 	}
 }
 
-// engineFlags are the flags of commands that answer.
+// engineFlags are the flags of commands that start an engine.
 type engineFlags struct {
 	deviceFlags
 	ctx *int
@@ -92,17 +93,18 @@ type engineFlags struct {
 func addEngineFlags(f *cli.Flags) engineFlags {
 	return engineFlags{
 		deviceFlags: addDeviceFlags(f),
-		ctx:         f.Int("ctx", 0, "tokens that question and answer may have together; 0: what the model was trained on, or what memory allows"),
+		ctx:         f.Int("ctx", 0, "context length in tokens, for prompt and answer together; 0: the length that the model was trained with, or as much as fits into memory"),
 	}
 }
 
-// most bounds threads and parallel answers: beyond it lies no speed, only memory.
-const most = 1024
+// maxParallel bounds threads and parallel answers. More would need more memory and gain no
+// speed.
+const maxParallel = 1024
 
-// defaultParallel is how many answers a server writes at once.
+// defaultParallel is how many answers a server generates at once.
 const defaultParallel = 16
 
-// models lists what can be answered with.
+// models returns the catalog of the models that the chosen device can run.
 func (f engineFlags) models(t *cli.Terminal) (*hub.Hub, error) {
 	kind, err := f.kind(0)
 	if err != nil {
@@ -111,8 +113,8 @@ func (f engineFlags) models(t *cli.Terminal) (*hub.Hub, error) {
 	return f.catalog(t, kind.types)
 }
 
-// options are those of an engine with the model of catalog that the command line calls
-// model.
+// options returns the options of an engine that loads the model of catalog with the name or
+// path model.
 func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logger *slog.Logger) (engine.Options, error) {
 	kind, err := f.kind(parallel)
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 	"m40-llm/store"
 )
 
-// lastModel is the setting that says which model was loaded last.
+// lastModel is the name of the setting for the model that was loaded last.
 const lastModel = "last_model"
 
-// usedModel is its value. The path is for files outside of the models folder.
+// usedModel is the value of that setting. The path finds files outside of the models folder.
 type usedModel struct {
 	Name string `json:"name"`
 	Path string `json:"path,omitempty"`
 }
 
-// keepModelUsed notes which model engine has loaded, whenever that is another one, until
-// ctx ends. The engine may be another process, so it is looked at and not asked to tell.
-func keepModelUsed(ctx context.Context, engine interface{ Status() infer.Status }, kept *store.Store, logger *slog.Logger) {
+// saveModelUsed stores in db which model engine has loaded, each time that changes, until
+// ctx ends. It polls the engine's status, because a worker does not report such changes.
+func saveModelUsed(ctx context.Context, engine interface{ Status() infer.Status }, db *store.Store, logger *slog.Logger) {
 	const every = 2 * time.Second
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	var noted usedModel
+	var saved usedModel
 	for more := true; more; {
 		select {
 		case <-ticker.C:
@@ -37,24 +37,24 @@ func keepModelUsed(ctx context.Context, engine interface{ Status() infer.Status 
 		}
 		status := engine.Status()
 		now := usedModel{status.Model.Name, status.Model.Path}
-		if status.State != infer.StateReady || now == noted {
+		if status.State != infer.StateReady || now == saved {
 			continue
 		}
 		value, err := json.Marshal(now)
 		if err == nil {
-			err = kept.SetSetting(context.WithoutCancel(ctx), live.Owner, lastModel, value)
+			err = db.SetSetting(context.WithoutCancel(ctx), live.Owner, lastModel, value)
 		}
 		if err != nil {
-			logger.Warn("the next start will not know which model was used last", "error", err)
+			logger.Warn("failed to save which model was loaded last", "error", err)
 		}
-		noted = now
+		saved = now
 	}
 }
 
-// modelUsedLast returns that model as the command line would name it, or the built-in one
-// if there is none or it cannot be used any more.
-func modelUsedLast(ctx context.Context, catalog *hub.Hub, kept *store.Store, logger *slog.Logger) string {
-	value, err := kept.Setting(ctx, live.Owner, lastModel)
+// modelUsedLast returns the name or path of the model that was loaded last, or the built-in
+// model if there was none or it can no longer be opened.
+func modelUsedLast(ctx context.Context, catalog *hub.Hub, db *store.Store, logger *slog.Logger) string {
+	value, err := db.Setting(ctx, live.Owner, lastModel)
 	if errors.Is(err, store.ErrNotFound) {
 		return guideName
 	}
@@ -63,28 +63,28 @@ func modelUsedLast(ctx context.Context, catalog *hub.Hub, kept *store.Store, log
 		err = json.Unmarshal(value, &last)
 	}
 	if err != nil {
-		logger.Warn("it is not known which model was used last; "+guideName+" answers", "error", err)
+		logger.Warn("failed to read which model was loaded last; loading "+guideName, "error", err)
 		return guideName
 	}
 	model := last.Name
-	path, err := opens(catalog, model)
+	path, err := pathOf(catalog, model)
 	known, _ := errors.AsType[*infer.Error](err)
 	missing := known != nil && known.Code == infer.CodeNotFound
 	if last.Path != "" && (missing || err == nil && path != last.Path) {
 		if name, gone := catalog.AllowPath(last.Path); gone == nil { // it was a file outside of the models folder
 			model = last.Path
-			_, err = opens(catalog, name)
+			_, err = pathOf(catalog, name)
 		}
 	}
 	if err != nil {
-		logger.Warn("the model used last cannot be used any more; "+guideName+" answers", "model", last.Name, "error", err)
+		logger.Warn("the model that was loaded last can no longer be opened; loading "+guideName, "model", last.Name, "error", err)
 		return guideName
 	}
 	return model
 }
 
-// opens opens a model and returns where it lies.
-func opens(catalog *hub.Hub, name string) (path string, err error) {
+// pathOf returns the path of a model's file, or an error if the model cannot be opened.
+func pathOf(catalog *hub.Hub, name string) (path string, err error) {
 	file, info, err := catalog.Open(name)
 	if err != nil {
 		return "", err

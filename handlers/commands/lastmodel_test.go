@@ -98,7 +98,7 @@ func TestAModelUsedLastThatHasGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			used := infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: "small", Path: path}}
-			keepModelUsed(ended, still(used), kept, slog.New(slog.DiscardHandler))
+			saveModelUsed(ended, still(used), kept, slog.New(slog.DiscardHandler))
 			var said bytes.Buffer
 			if got := modelUsedLast(t.Context(), catalog, kept, slog.New(slog.NewTextHandler(&said, nil))); got != c.want {
 				t.Errorf("%s is to be loaded, want %s", got, c.want)

@@ -8,7 +8,7 @@ import (
 	"m40-llm/infer/hub"
 )
 
-// listModels is the command list.
+// listModels executes the command list.
 func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 	f := cli.NewFlags("list", "", "Lists the models on this machine, the built-in one included.")
 	dirs := folderFlags(f)
@@ -20,7 +20,7 @@ func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	dirs.noteMissing(t)
+	dirs.noteMissingFolder(t)
 	catalog.SetMachine(thisMachine())
 	models, err := catalog.Models(ctx)
 	if err != nil {
@@ -29,22 +29,22 @@ func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 	return cli.List(t.Results(), models, *asJSON)
 }
 
-// pullModel is the command pull.
+// pullModel executes the command pull.
 func pullModel(ctx context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("pull", "NAME", `Downloads a model into the models folder. NAME is org/repo or org/repo:quant of Hugging Face, such as
-Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0, or the https address of a .gguf file. A download that was
-stopped goes on with the same command.
+	f := cli.NewFlags("pull", "NAME", `Downloads a model into the models folder. NAME is a repository on Hugging Face, org/repo or
+org/repo:quant, such as Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0, or the https address of a .gguf file.
+The same command resumes a download that was stopped.
 
-environment: HF_TOKEN is the token for repositories that ask for one, HF_ENDPOINT another server
-that answers like https://huggingface.co.`)
+environment: HF_TOKEN is the access token for repositories that require one, HF_ENDPOINT the
+address of another server with the API of https://huggingface.co.`)
 	dirs := folderFlags(f)
-	force := f.Bool("force", "download even what this program cannot compute with")
+	force := f.Bool("force", "download the model even if this program cannot run it")
 	rest, err := f.Parse(t, args, 1)
 	if err != nil {
 		return err
 	}
 	if len(rest) == 0 {
-		return cli.Usagef("say what to pull; see m40-llm pull -h")
+		return cli.Usagef("name the model to pull; see m40-llm pull -h")
 	}
 	catalog, err := dirs.catalog(t, cpu.WeightTypes())
 	if err != nil {
@@ -59,8 +59,8 @@ that answers like https://huggingface.co.`)
 	return cli.Pull(ctx, t, puller, rest[0], *force)
 }
 
-// newPuller returns what downloads into the folder of catalog. Only the command line may
-// name addresses.
+// newPuller returns a puller that downloads into the folder of catalog. addresses says
+// whether it accepts https addresses besides repositories; only the command line may.
 func newPuller(t *cli.Terminal, catalog *hub.Hub, freeMemory func() int64, addresses bool) (*hub.Puller, error) {
 	puller, err := hub.NewPuller(catalog, hub.PullOptions{
 		Endpoint:   t.Env("HF_ENDPOINT"),
@@ -75,9 +75,9 @@ func newPuller(t *cli.Terminal, catalog *hub.Hub, freeMemory func() int64, addre
 	return puller, nil
 }
 
-// showModel is the command show.
+// showModel executes the command show.
 func showModel(_ context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("show", "NAME|PATH", "Shows what a model file says about itself.")
+	f := cli.NewFlags("show", "NAME|PATH", "Shows the properties, tensor types and metadata of a model file.")
 	dirs := folderFlags(f)
 	asJSON := f.Bool("json", "print a JSON object instead of tables")
 	rest, err := f.Parse(t, args, 1)
@@ -85,7 +85,7 @@ func showModel(_ context.Context, t *cli.Terminal, args []string) error {
 		return err
 	}
 	if len(rest) == 0 {
-		return cli.Usagef("say which model to show; m40-llm list names them")
+		return cli.Usagef("name the model to show; m40-llm list lists them")
 	}
 	catalog, err := dirs.catalog(t, cpu.WeightTypes())
 	if err != nil {
@@ -103,17 +103,17 @@ func showModel(_ context.Context, t *cli.Terminal, args []string) error {
 	return cli.Show(t.Results(), details, *asJSON)
 }
 
-// removeModel is the command rm.
+// removeModel executes the command rm.
 func removeModel(ctx context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("rm", "NAME", "Deletes a model of the models folder, or what is there of a download that was stopped.")
+	f := cli.NewFlags("rm", "NAME", "Deletes a model from the models folder, or the partial file of a download that was stopped.")
 	dirs := folderFlags(f)
-	yes := f.Bool("yes", "do not ask")
+	yes := f.Bool("yes", "delete without asking")
 	rest, err := f.Parse(t, args, 1)
 	if err != nil {
 		return err
 	}
 	if len(rest) == 0 {
-		return cli.Usagef("say which model to delete; m40-llm list names them")
+		return cli.Usagef("name the model to delete; m40-llm list lists them")
 	}
 	catalog, err := dirs.catalog(t, nil)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"m40-llm/infer/hub"
 )
 
-// runModel is the command run.
+// runModel executes the command run.
 func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	f := cli.NewFlags("run", "[MODEL] [PROMPT]", "Chats in the terminal. With a prompt, or with text piped in, it writes one answer and exits.")
 	flags := addEngineFlags(f)
 	readRequest := addRequestFlags(f)
 	system := f.String("system", "", "TEXT", "system prompt")
-	raw := f.Bool("raw", "write the answer as it is, escape sequences included; for files and pipes only")
+	raw := f.Bool("raw", "write the answer unfiltered, with any escape sequences in it; for files and pipes only")
 	rest, err := f.Parse(t, args, 2)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	flags.noteMissing(t)
+	flags.noteMissingFolder(t)
 	model, prompt, once, err := readQuestion(ctx, t, catalog, rest)
 	if err != nil {
 		return err
@@ -64,16 +64,16 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	return err
 }
 
-// addRequestFlags declares the flags about how to answer. Once they are parsed, read
-// returns a request with what they say.
+// addRequestFlags declares the flags of a request. Once they are parsed, read returns a
+// request with their values.
 func addRequestFlags(f *cli.Flags) (read func() (infer.Request, error)) {
 	request := infer.DefaultRequest()
 	p := &request.Params
 	sampling := f.Sampling(p)
-	seed := f.Int64("seed", p.Seed, "seed of the choices, the same gives the same answer; -1: a new one each time")
-	maxTokens := f.Int("max-tokens", request.MaxTokens, "longest answer; -1: until the context is full")
-	schema := f.String("json-schema", "", "FILE", "JSON Schema that answers are held to")
-	grammar := f.String("grammar", "", "FILE", "grammar in GBNF that answers are held to")
+	seed := f.Int64("seed", p.Seed, "seed of the random choices: the same seed gives the same answer; -1: a new seed for each answer")
+	maxTokens := f.Int("max-tokens", request.MaxTokens, "longest answer in tokens; -1: until the context is full")
+	schema := f.String("json-schema", "", "FILE", "constrain answers to this JSON Schema")
+	grammar := f.String("grammar", "", "FILE", "constrain answers to this grammar in GBNF")
 	return func() (infer.Request, error) {
 		if err := sampling(); err != nil {
 			return request, err
@@ -83,12 +83,13 @@ func addRequestFlags(f *cli.Flags) (read func() (infer.Request, error)) {
 		}
 		p.Seed = *seed
 		request.MaxTokens = *maxTokens
-		return request, readForm(&request, *schema, *grammar)
+		return request, readConstraint(&request, *schema, *grammar)
 	}
 }
 
-// readQuestion takes the arguments of run apart, and reads what is piped in. once is false
-// where a person sits at the terminal and has not asked yet.
+// readQuestion splits the arguments of run into model and prompt, and appends text piped
+// into the standard input to the prompt. once is false if there is no prompt and the input
+// is a terminal: then a chat begins.
 func readQuestion(ctx context.Context, t *cli.Terminal, catalog *hub.Hub, args []string) (model, prompt string, once bool, err error) {
 	model = guideName
 	question := false
@@ -108,15 +109,15 @@ func readQuestion(ctx context.Context, t *cli.Terminal, catalog *hub.Hub, args [
 			return "", "", false, fmt.Errorf("failed to read the prompt: %w", err)
 		}
 		if piped := strings.TrimRight(string(text), "\r\n"); piped != "" {
-			asked = append(asked, piped) // what a question is about
+			asked = append(asked, piped) // after the question, as the text that it is about
 		}
 	}
 	return model, strings.Join(asked, "\n\n"), once, nil
 }
 
-// isQuestion reports whether arg, the only argument of run, is no model but a question to
-// the model that is built in. The error is that of a name which looks like a model's and is
-// none: it tells the nearest ones.
+// isQuestion reports whether arg, the only argument of run, is a question to the built-in
+// model rather than the name of a model. If arg looks like a name but no model has it, the
+// error suggests similar names.
 func isQuestion(ctx context.Context, catalog *hub.Hub, arg string) (bool, error) {
 	_, missing := catalog.Name(arg)
 	if missing == nil {
@@ -141,11 +142,11 @@ func isQuestion(ctx context.Context, catalog *hub.Hub, arg string) (bool, error)
 	if len(near) > 0 {
 		hint = " (did you mean " + strings.Join(near, " or ") + "?)"
 	}
-	return false, cli.Usagef("%s%s. A question goes behind the model: m40-llm run %s %q", missing, hint, guideName, arg)
+	return false, cli.Usagef("%s%s. If this is a question, put the name of a model before it: m40-llm run %s %q", missing, hint, guideName, arg)
 }
 
-// readForm reads what the answer is held to from files; "" for none.
-func readForm(r *infer.Request, schema, grammar string) error {
+// readConstraint reads the JSON Schema and the grammar of r from files; "": none.
+func readConstraint(r *infer.Request, schema, grammar string) error {
 	if schema != "" {
 		text, err := os.ReadFile(schema)
 		if err != nil {

@@ -23,27 +23,27 @@ import (
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	engineFlags
-	all                        *cli.Flags
-	addr, model, where, apiKey *string
-	parallel                   *int
-	open, lan                  *bool
-	hosts, origins, proxies    *[]string
+	all                         *cli.Flags
+	addr, model, worker, apiKey *string
+	parallel                    *int
+	open, lan                   *bool
+	hosts, origins, proxies     *[]string
 }
 
 func addServeFlags(f *cli.Flags) serveFlags {
 	return serveFlags{
 		engineFlags: addEngineFlags(f),
 		all:         f,
-		addr:        f.String("addr", "127.0.0.1:8080", "HOST:PORT", "where to listen; port 0 picks a free one"),
-		model:       f.String("model", "", "NAME|PATH", "model to load first (default: the one used last, else "+guideName+")"),
-		parallel:    f.Int("parallel", defaultParallel, "answers that are written at once; more wait"),
-		where:       f.String("worker", "always", "always|never", "compute in a process of its own, whose crash ends no chat"),
-		open:        f.Bool("open", "open the browser; without the flag that happens on a desktop terminal only"),
-		lan:         f.Bool("lan", "let other machines in; takes --api-key"),
-		apiKey:      f.String("api-key", "", "K", "key that every request must bring, as a bearer token or by logging in"),
-		hosts:       f.List("allow-host", "H", "further host name that requests may be addressed to; can be repeated"),
-		origins:     f.List("cors-origin", "O", "origin of a foreign page or app that may call /v1, such as https://example.org, app://obsidian.md or null; can be repeated"),
-		proxies:     f.List("trusted-proxy", "CIDR|IP", "reverse proxy whose X-Forwarded-For, X-Forwarded-Proto or Forwarded says who the client is; can be repeated"),
+		addr:        f.String("addr", "127.0.0.1:8080", "HOST:PORT", "address to listen on; port 0 picks a free port"),
+		model:       f.String("model", "", "NAME|PATH", "model to load at the start (default: the one used last, else "+guideName+")"),
+		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
+		worker:      f.String("worker", "always", "always|never", "run models in a separate process, so that a crash there does not stop the server"),
+		open:        f.Bool("open", "open the browser; without this flag it is opened only if the server is started in a terminal on a desktop"),
+		lan:         f.Bool("lan", "accept connections from other machines; requires --api-key"),
+		apiKey:      f.String("api-key", "", "K", "key that every request must carry: programs as a bearer token, people by logging in"),
+		hosts:       f.List("allow-host", "H", "additional host name under which the server may be reached; can be repeated"),
+		origins:     f.List("cors-origin", "O", "origin of another web page or app that may call /v1, such as https://example.org, app://obsidian.md or null; can be repeated"),
+		proxies:     f.List("trusted-proxy", "CIDR|IP", "reverse proxy whose X-Forwarded-For, X-Forwarded-Proto and Forwarded headers are believed; can be repeated"),
 	}
 }
 
@@ -64,9 +64,9 @@ func (f serveFlags) network() (addr string, proxies []netip.Prefix, err error) {
 	return addr, proxies, err
 }
 
-// serve is the command serve.
+// serve executes the command serve.
 func serve(ctx context.Context, t *cli.Terminal, args []string) error {
-	flags := addServeFlags(cli.NewFlags("serve", "", "Serves the playground and the API until it is stopped. This is what m40-llm does without a command."))
+	flags := addServeFlags(cli.NewFlags("serve", "", "Serves the playground and the API until it is stopped. This is the default command."))
 	if _, err := flags.all.Parse(t, args, 0); err != nil {
 		return err
 	}
@@ -112,8 +112,8 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 	return err
 }
 
-// announce prints at which addresses other machines reach the server, if they do, and
-// returns the names by which they may call this machine.
+// announce prints the addresses at which other machines reach the server, if they can, and
+// returns the host names under which they may.
 func (f serveFlags) announce(t *cli.Terminal, listener net.Listener) (hosts []string) {
 	if notice := cli.KeyNotice(*f.apiKey, *f.lan); notice != "" {
 		fmt.Fprintf(t.Err, "m40-llm: note: %s\n", notice)
@@ -122,61 +122,62 @@ func (f serveFlags) announce(t *cli.Terminal, listener net.Listener) (hosts []st
 		return nil
 	}
 	for _, url := range cli.NetworkURLs(listener) {
-		fmt.Fprintf(t.Err, "m40-llm: other machines reach it at %s, not encrypted\n", url)
+		fmt.Fprintf(t.Err, "m40-llm: other machines reach the server at %s (not encrypted)\n", url)
 	}
-	hostname, _ := os.Hostname() // without one, the addresses must do
+	hostname, _ := os.Hostname() // without a name, other machines use the address
 	return cli.HostNames(hostname)
 }
 
-// services are what a server answers with.
+// services are the parts of a server behind its routes.
 type services struct {
-	kept      *store.Store
-	engine    closableEngine
-	models    *models.Service
-	chats     *live.Service
-	upkeep    sync.WaitGroup
-	keepUp    func(do func(context.Context)) // does something until endUpkeep
-	endUpkeep context.CancelFunc
+	db     *store.Store
+	engine closableEngine
+	models *models.Service
+	chats  *live.Service
+
+	background       sync.WaitGroup
+	inBackground     func(do func(context.Context)) // runs do in a goroutine, with a context that cancelBackground cancels
+	cancelBackground context.CancelFunc
 }
 
-// openServices opens the chats in the data folder and starts the engine. log is where
-// logger writes.
+// openServices opens the chats in the data folder and starts the engine. log is the writer
+// that logger writes to.
 func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger *slog.Logger, log io.Writer) (*services, error) {
 	catalog, err := flags.models(t)
 	if err != nil {
 		return nil, err
 	}
-	flags.noteMissing(t)
+	flags.noteMissingFolder(t)
 	s := &services{}
-	if s.kept, err = openStore(ctx, t, flags.folders, logger); err != nil {
+	if s.db, err = openStore(ctx, t, flags.folders, logger); err != nil {
 		return nil, err
 	}
 	if *flags.model == "" {
-		*flags.model = modelUsedLast(ctx, catalog, s.kept, logger)
+		*flags.model = modelUsedLast(ctx, catalog, s.db, logger)
 	}
 	if s.engine, err = openEngine(t, flags, catalog, logger, log); err != nil {
-		return nil, errors.Join(err, s.kept.Close())
+		return nil, errors.Join(err, s.db.Close())
 	}
 	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
 	catalog.SetMachine(machine)
 	puller, err := newPuller(t, catalog, func() int64 { return machine().Free() }, false)
 	if err != nil {
-		return nil, errors.Join(err, s.engine.Close(), s.kept.Close())
+		return nil, errors.Join(err, s.engine.Close(), s.db.Close())
 	}
 	within, end := context.WithCancel(ctx)
-	s.endUpkeep = end
-	s.keepUp = func(do func(context.Context)) { s.upkeep.Go(func() { do(within) }) }
-	s.keepUp(func(ctx context.Context) { s.kept.KeepBackups(ctx, backupEvery) })
-	s.keepUp(func(ctx context.Context) { keepModelUsed(ctx, s.engine, s.kept, logger) })
+	s.cancelBackground = end
+	s.inBackground = func(do func(context.Context)) { s.background.Go(func() { do(within) }) }
+	s.inBackground(func(ctx context.Context) { s.db.KeepBackups(ctx, backupEvery) })
+	s.inBackground(func(ctx context.Context) { saveModelUsed(ctx, s.engine, s.db, logger) })
 	s.models = models.New(models.Options{Engine: s.engine, Files: catalog, Puller: puller, Log: logger})
-	s.chats = live.New(s.engine, live.Options{Store: s.kept, Log: logger})
+	s.chats = live.New(s.engine, live.Options{Store: s.db, Log: logger})
 	return s, nil
 }
 
-// reach lets other machines read the chats that are shared, while some are, of a server that
-// listens on addr.
+// reach starts what lets other machines read shared chats while any are shared. The server
+// itself listens on addr.
 func (s *services) reach(addr net.Addr, config handlers.Config) *share.Reach {
-	server, _ := netip.ParseAddrPort(addr.String()) // it is that of a TCP listener
+	server, _ := netip.ParseAddrPort(addr.String()) // always valid: addr is that of a TCP listener
 	reach := share.NewReach(share.ReachOptions{
 		Server:    netip.AddrPortFrom(server.Addr().Unmap(), server.Port()),
 		Addresses: share.LocalAddresses,
@@ -187,17 +188,17 @@ func (s *services) reach(addr net.Addr, config handlers.Config) *share.Reach {
 		},
 		Log: config.Logger,
 	})
-	s.keepUp(func(ctx context.Context) { reach.Run(ctx, s.chats) })
+	s.inBackground(func(ctx context.Context) { reach.Run(ctx, s.chats) })
 	return reach
 }
 
-// close ends downloads, answers and upkeep, then the engine and the store. It returns the
-// error of the store.
+// close ends downloads, answers and background tasks, then the engine and the store. It
+// returns the store's error.
 func (s *services) close() error {
 	s.models.Close()
 	s.chats.Close()
-	s.endUpkeep()
-	s.upkeep.Wait()
+	s.cancelBackground()
+	s.background.Wait()
 	s.engine.Close()
-	return s.kept.Close()
+	return s.db.Close()
 }

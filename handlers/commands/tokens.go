@@ -15,8 +15,8 @@ import (
 	"m40-llm/infer/tokenizer"
 )
 
-// openFile opens a model by its name or its path. By path, a file with a vocabulary and
-// no weights will do.
+// openFile opens a model by its name or path. A file given by its path may have a vocabulary
+// and no weights.
 func openFile(catalog *hub.Hub, arg string) (*gguf.File, error) {
 	f, _, err := catalog.Open(arg)
 	if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeNotFound {
@@ -27,13 +27,13 @@ func openFile(catalog *hub.Hub, arg string) (*gguf.File, error) {
 	return f, err
 }
 
-// tokenize is the command tokenize.
+// tokenize executes the command tokenize.
 func tokenize(ctx context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("tokenize", "< TEXT", "Prints the token ids of the text as a JSON array, as of a raw prompt: with the special tokens\nthat the model file wants added, and those spelled in the text parsed.")
+	f := cli.NewFlags("tokenize", "< TEXT", "Prints the token ids of the text as a JSON array. The text is treated as a raw prompt: special tokens\nare added if the model file says so, and special tokens that the text spells out are parsed.")
 	dirs := folderFlags(f)
 	model := f.String("model", guideName, "NAME|FILE", "model whose tokenizer is used; a file needs no weights")
 	plain := f.Bool("no-special", "add no special tokens and parse none in the text")
-	jsonl := f.Bool("jsonl", "take one JSON string a line, print one array a line")
+	jsonl := f.Bool("jsonl", "read one JSON string per line, print one array per line")
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
 	}
@@ -55,14 +55,14 @@ func tokenize(ctx context.Context, t *cli.Terminal, args []string) error {
 	})
 }
 
-// template is the command template.
+// template executes the command template.
 func template(ctx context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("template", "< REQUEST", "Prints the prompt that a chat template makes of a request, a JSON object with messages, tools\nand any other variable of the template.")
+	f := cli.NewFlags("template", "< REQUEST", "Prints the prompt that a chat template renders for a request: a JSON object with messages, tools\nand any other variables of the template.")
 	dirs := folderFlags(f)
 	model := f.String("model", "", "NAME|FILE", "model whose template is used (default "+guideName+")")
 	source := f.String("template", "", "FILE", "file with a Jinja template, instead of a model")
-	jsonl := f.Bool("jsonl", `take one request a line, print {"output": …} or {"error": …} for each`)
-	now := f.String("now", "", "TIME", "what the template takes for the time, such as 2025-03-14T15:09:26")
+	jsonl := f.Bool("jsonl", `read one request per line, print {"output": …} or {"error": …} for each`)
+	now := f.String("now", "", "TIME", "current time for the template, such as 2025-03-14T15:09:26")
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
 	}
@@ -70,12 +70,12 @@ func template(ctx context.Context, t *cli.Terminal, args []string) error {
 	if *now != "" {
 		var err error
 		if options.Now, err = time.ParseInLocation("2006-01-02T15:04:05", *now, time.Local); err != nil {
-			return cli.Usagef("--now %q is no time such as 2025-03-14T15:09:26", *now)
+			return cli.Usagef("--now %q is not a time such as 2025-03-14T15:09:26", *now)
 		}
 	}
 	var parsed *chat.Template
 	switch {
-	case *source != "" && *model != "" && *model != t.Env(cli.EnvName("model")): // which is for other commands
+	case *source != "" && *model != "" && *model != t.Env(cli.EnvName("model")): // the environment's model is ignored with --template
 		return cli.Usagef("--model and --template exclude each other")
 	case *source != "":
 		text, err := os.ReadFile(*source)
@@ -103,7 +103,8 @@ func template(ctx context.Context, t *cli.Terminal, args []string) error {
 	})
 }
 
-// modelTemplate returns the chat template of a model and the tokens that it may name.
+// modelTemplate returns the chat template of a model and the texts of the tokens that the
+// template may contain.
 func modelTemplate(catalog *hub.Hub, model string) (parsed *chat.Template, bos, eos string, err error) {
 	file, err := openFile(catalog, model)
 	if err != nil {

@@ -21,13 +21,13 @@ import (
 	"m40-llm/infer/worker"
 )
 
-// closableEngine is what serve needs of an engine, in this process or in a worker.
+// closableEngine is an engine in this process or in a worker.
 type closableEngine interface {
 	handlers.Engine
 	Close() error
 }
 
-// openEngine starts the engine of serve at the place that --worker names.
+// openEngine starts the engine of serve, in this process or in a worker as --worker says.
 func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slog.Logger, log io.Writer) (closableEngine, error) {
 	options, err := flags.options(catalog, *flags.model, *flags.parallel, logger)
 	if err != nil {
@@ -37,24 +37,24 @@ func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slo
 	if err != nil {
 		return nil, err
 	}
-	if *flags.where != "always" && *flags.where != "never" {
-		return nil, cli.Usagef("--worker %q is neither always nor never", *flags.where)
+	if *flags.worker != "always" && *flags.worker != "never" {
+		return nil, cli.Usagef("--worker %q is neither always nor never", *flags.worker)
 	}
 	if kind.check != nil {
-		if err := checkInProcess(*flags.device); err != nil {
+		if err := checkInSubprocess(*flags.device); err != nil {
 			return nil, err
 		}
 	}
-	if *flags.where == "never" {
+	if *flags.worker == "never" {
 		return engine.Open(options)
 	}
 	data, err := flags.dataDir(t)
 	if err != nil {
 		return nil, err
 	}
-	there, _ := workerFlags()
+	accepted, _ := workerFlags()
 	o := worker.Options{
-		Args:     append(append([]string{"worker", fmt.Sprintf("--control=%d", worker.ControlFD), "--data=" + data}, flags.all.Shared(there)...), "--model="+*flags.model),
+		Args:     append(append([]string{"worker", fmt.Sprintf("--control=%d", worker.ControlFD), "--data=" + data}, flags.all.Shared(accepted)...), "--model="+*flags.model),
 		Model:    options.Model,
 		LoadFlag: "load",
 		Log:      logger,
@@ -66,27 +66,27 @@ func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slo
 	return worker.Start(o)
 }
 
-// checkTime is how long a driver may take to say what it has. The first of a machine wakes
-// its GPUs, some seconds each.
+// checkTime is how long a driver may take to list its devices. The first process on a
+// machine that uses the driver initialises the GPUs, which takes some seconds each.
 const checkTime = time.Minute
 
-// checkInProcess returns nil if the kind of device called name can be used, or why not. It
-// asks in a process of its own, since a driver that does not work may crash or hang.
-func checkInProcess(name string) error {
+// checkInSubprocess returns an error if the kind of device called name cannot be used. It
+// checks in a process of its own, as a broken driver may crash or hang.
+func checkInSubprocess(name string) error {
 	program, err := worker.Program()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
-	var said bytes.Buffer
+	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, "worker", "--check", "--device="+name)
-	cmd.Stderr = &said
+	cmd.Stderr = &output
 	err = cmd.Run()
 	if err == nil {
 		return nil
 	}
-	for line := range strings.Lines(said.String()) {
+	for line := range strings.Lines(output.String()) {
 		if reason, ok := strings.CutPrefix(line, "m40-llm: "); ok {
 			return errors.New(strings.TrimSpace(reason))
 		}
@@ -106,18 +106,19 @@ type workerSettings struct {
 }
 
 func workerFlags() (*cli.Flags, workerSettings) {
-	f := cli.NewFlags("worker", "", "Computes for a server, in a process of its own. m40-llm serve starts it.")
+	f := cli.NewFlags("worker", "", "Runs models for a server, in a process of its own. m40-llm serve starts it.")
 	return f, workerSettings{
 		engineFlags: addEngineFlags(f),
-		model:       f.String("model", guideName, "NAME|PATH", "model of the server's --model"),
-		load:        f.String("load", "", "NAME", "model to load first, if not that"),
-		parallel:    f.Int("parallel", defaultParallel, "answers that are written at once; more wait"),
+		model:       f.String("model", guideName, "NAME|PATH", "value of the server's --model"),
+		load:        f.String("load", "", "NAME", "model to load instead, if not empty"),
+		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
 		control:     f.Int("control", 0, "file descriptor of the socket to the server"),
-		check:       f.Bool("check", "only say whether --device can be used"),
+		check:       f.Bool("check", "only check whether --device can be used"),
 	}
 }
 
-// runWorker is the command worker. It ends with its server, and leaves signals to that.
+// runWorker executes the command worker. The worker ignores signals and exits when its
+// server does.
 func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 	f, flags := workerFlags()
 	if _, err := f.Parse(t, args, 0); err != nil {
@@ -127,7 +128,7 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 		return checkDevice(flags.deviceFlags)
 	}
 	if *flags.control < worker.ControlFD {
-		return cli.Usagef("this is a part of m40-llm serve, which starts it")
+		return cli.Usagef("worker is not for the command line: m40-llm serve starts it")
 	}
 	listener, err := worker.Listen(*flags.control)
 	if err != nil {
@@ -156,13 +157,13 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	server.Serve(listener) // until the server has ended
-	// The engine ends after its step, which nobody waits for.
+	// Close waits for the running step of the engine; nobody needs its result.
 	time.AfterFunc(time.Second, func() { os.Exit(cli.ExitOK) })
 	server.Close()
 	return engine.Close()
 }
 
-// checkDevice returns why the device that is asked for cannot be used, if so.
+// checkDevice returns an error if the device that --device names cannot be used.
 func checkDevice(f deviceFlags) error {
 	kind, err := f.kind(0)
 	if err != nil || kind.check == nil {
@@ -175,7 +176,7 @@ func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// sharedWriter lets the logs of the server and its worker write to one stream.
+// sharedWriter serialises the logs of the server and its worker on one writer.
 type sharedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
