@@ -127,7 +127,7 @@ func TestPage_EngineInWords(t *testing.T) {
 		check  func(web.Engine) bool
 	}{
 		{"the built-in model is a demo", func(*infer.Status) {}, func(e web.Engine) bool {
-			return e.Tag == "demo" && e.Model == "Guide, 14 M parameters, Q8_0" && e.Ready == "Ready in 0.2 s. No download needed." && e.Queue == "empty"
+			return e.Tag == "demo" && e.Model == "Guide, 14.2 M parameters, Q8_0" && e.Ready == "Ready in 0.2 s. No download needed." && e.Queue == "empty"
 		}},
 		{"another model is not", func(s *infer.Status) {
 			s.Model = infer.ModelInfo{Name: "llama", Quant: "Q4_K", Parameters: 8_030_000_000}

@@ -92,21 +92,21 @@ var groups = []string{Cutting, Variety, Repetition, Lists}
 
 // TextList is a setting that is a list of texts.
 type TextList struct {
-	Key     string // name of the setting on the wire
-	Label   string
-	One     string // what one of the texts is called
-	Group   string
-	Of      string // as with Param
-	Most    int    // texts
-	Bytes   int    // of one of them
-	Default []string
-	About   string // a sentence
+	Key       string // name of the setting on the wire
+	Label     string
+	One       string // what one of the texts is called
+	Group     string
+	DependsOn string // as in Param
+	Most      int    // texts
+	Bytes     int    // of one of them
+	Default   []string
+	About     string // a sentence
 }
 
 // Stage is a stage of the sampler chain.
 type Stage struct {
 	Key, Label string
-	Cuts       bool // mirostat takes its place
+	Truncates  bool // removes candidates, which mirostat does instead
 }
 
 // Problem is what went wrong, why, and what to do.
@@ -216,8 +216,8 @@ type Param struct {
 	Off         string  // the word
 	About       string  // one sentence, without its full stop
 	Group       string
-	Of          string  // setting without which it does nothing; empty: none
-	Cuts        bool    // mirostat takes its place
+	DependsOn   string  // setting that must be on for this one to have an effect; empty: none
+	Truncates   bool    // belongs to a stage that removes candidates, which mirostat replaces
 	On          float64 // it is a switch: its value if it is on, and 0 if it is off
 }
 

@@ -1,6 +1,6 @@
-// Package growing writes HTML that only ever gets longer, for browsers without scripts that read
-// an answer while it is written. Text that is superseded, such as the source of a block that has
-// ended, stays in it; the style sheet hides it for what follows.
+// Package growing streams a page to a browser without scripts: HTML is appended while an answer
+// is written. What was sent cannot be removed. So text that is superseded, such as the source of
+// a block that was rendered later, is hidden by the style sheet once something follows it.
 package growing
 
 import (
@@ -13,14 +13,14 @@ import (
 	"m40-llm/handlers/markdown"
 )
 
-// Page is a response that grows. After an error it writes nothing more.
+// Page is a response to which HTML is appended.
 type Page struct {
 	response *echo.Response
-	open     bool // the paragraph of the text as it comes
-	Err      error
+	open     bool  // whether the element of unrendered text is open
+	Err      error // the first error of a write; nothing is written after it
 }
 
-// Begin sends the headers of a page.
+// Begin sends the headers of a page and returns it.
 func Begin(c echo.Context) *Page {
 	r := c.Response()
 	r.Header().Set(echo.HeaderContentType, echo.MIMETextHTMLCharsetUTF8)
@@ -29,21 +29,21 @@ func Begin(c echo.Context) *Page {
 	return &Page{response: r}
 }
 
-// Write adds HTML.
+// Write appends HTML.
 func (p *Page) Write(html string) {
 	if p.Err == nil {
 		_, p.Err = p.response.Write([]byte(html))
 	}
 }
 
-// Flush sends what was written.
+// Flush sends what was written to the browser.
 func (p *Page) Flush() {
 	if p.Err == nil {
 		p.Err = http.NewResponseController(p.response.Writer).Flush()
 	}
 }
 
-// Text adds text as it comes.
+// Text appends unrendered text of an answer.
 func (p *Page) Text(text string) {
 	if text == "" {
 		return
@@ -55,7 +55,7 @@ func (p *Page) Text(text string) {
 	p.Write(html.EscapeString(text))
 }
 
-// Close ends the text as it comes.
+// Close ends the unrendered text.
 func (p *Page) Close() {
 	if p.open {
 		p.Write("</div>")
@@ -63,14 +63,14 @@ func (p *Page) Close() {
 	}
 }
 
-// Block adds a rendered block, which takes the place of the text as it came.
+// Block appends a rendered block, which supersedes the unrendered text before it.
 func (p *Page) Block(rendered string) {
 	if p.Close(); rendered != "" {
 		p.Write(`<div class="prose" dir="auto">` + rendered + "</div>")
 	}
 }
 
-// Add adds what an event says of the text of an answer. Raw text has no blocks.
+// Add appends what an event changes in the text of an answer. A raw text is not rendered.
 func (p *Page) Add(e *live.Event, raw bool) {
 	switch e.Type {
 	case live.EventText:
@@ -92,13 +92,13 @@ func (p *Page) Add(e *live.Event, raw bool) {
 	}
 }
 
-// Note adds a sentence that is not part of an answer.
+// Note appends a sentence that is not part of the answer.
 func (p *Page) Note(text string) {
 	p.Close()
 	p.Write(`<p class="note">` + html.EscapeString(text) + "</p>")
 }
 
-// Passing adds a sentence that what follows supersedes.
+// Passing appends a sentence that is hidden once something follows it.
 func (p *Page) Passing(text string) {
 	p.Write(`<p class="dim passing">` + html.EscapeString(text) + "</p>")
 }

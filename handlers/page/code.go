@@ -17,17 +17,17 @@ import (
 	"m40-llm/infer/sample"
 )
 
-// Programs that ask for an answer of a chat: the request as docs/api.md describes it,
-// in three languages. They need nothing that is not installed with them.
+// Programs that request an answer of a chat again through the API of docs/api.md, in three
+// languages. They use only what is installed with each language.
 
 // apiField is a field of a request to /v1/chat/completions or /v1/completions.
 type apiField struct {
 	name  string
-	value any // nothing that JSON writes as null: Python has no such word
+	value any // never encoded as null, which Python does not know
 }
 
-// apiFields returns a request in the order in which a person reads it. Sampler settings
-// that do nothing are left out.
+// apiFields returns the fields of a request, the important ones first. It omits sampling
+// parameters that have no effect.
 func apiFields(r infer.Request) []apiField {
 	fields := []apiField{{"model", r.Model}}
 	if len(r.Messages) > 0 {
@@ -93,12 +93,12 @@ func indented(fields []apiField) (string, error) {
 	return text.String(), err
 }
 
-// apiCall is what a program sends, and where the answer is in what comes back.
+// apiCall is a request that a program sends.
 type apiCall struct {
 	url    string
-	body   string // JSON
-	field  []string
-	secret bool // the server asks for its key
+	body   string   // JSON
+	field  []string // path of the answer's text in the first choice of the response
+	secret bool     // whether the server requires its API key
 }
 
 func newAPICall(origin string, r infer.Request, secret bool) (apiCall, error) {
@@ -111,14 +111,14 @@ func newAPICall(origin string, r infer.Request, secret bool) (apiCall, error) {
 	return call, err
 }
 
-// keyVariable is where the programs find the key of the server.
+// keyVariable is the environment variable from which the programs read the API key.
 const keyVariable = "M40_LLM_API_KEY"
 
-// programs write a call as a program.
+// programs are the functions that write a call as a program, by language.
 var programs = map[string]func(apiCall) string{"curl": apiCall.curl, "python": apiCall.python, "javascript": apiCall.javascript}
 
-// curl hands over the body as a here-document: nothing in it means anything to the
-// shell, no line of JSON is its end, and it may be longer than an argument.
+// curl passes the body as a quoted here-document: the shell expands nothing in it, no line of
+// JSON can end it, and it may be longer than an argument.
 func (a apiCall) curl() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "curl %s \\\n  -H 'Content-Type: application/json' \\\n", shellQuote(a.url))
@@ -148,8 +148,8 @@ func (a apiCall) python() string {
 	return b.String()
 }
 
-// javascript is for node and for browsers; inside a page, "</script>" in a string must
-// not end it.
+// javascript is for Node.js and browsers. "</" is escaped, because "</script>" in a string
+// would end the script of a page.
 func (a apiCall) javascript() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "const body = %s\n\nfetch(%s, {\n  method: 'POST',\n  headers: {\n    'Content-Type': 'application/json',\n", strings.ReplaceAll(a.body, "</", `<\/`), literal(a.url))
@@ -162,7 +162,7 @@ func (a apiCall) javascript() string {
 
 func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// literal is text as a string of Python and of JavaScript.
+// literal returns text as a string literal of Python and of JavaScript.
 func literal(text string) string {
 	quoted, _ := json.Marshal(text) // cannot fail
 	return string(quoted)

@@ -11,10 +11,9 @@ import (
 	"m40-llm/web"
 )
 
-// The list of chats, and what is done with a chat as a whole. Changes are forms that
-// POST to /c/:id/…, with their fields as a form or as a JSON object. The page's
-// scripts ask for JSON and get 204; a form that a browser sends itself leads on to a
-// page.
+// The list of chats, and changes of a chat as a whole. A change is a POST to /c/:id/… with a
+// form or a JSON object. The page's scripts ask for JSON and get 204; a form that the browser
+// submits itself is redirected to a page.
 
 // railFragment answers GET /rail?q=&folder=&archived=&after=&current= with the list alone.
 func (h *Handlers) railFragment(c echo.Context) error {
@@ -25,12 +24,11 @@ func (h *Handlers) railFragment(c echo.Context) error {
 	return httpio.Render(c, http.StatusOK, web.RailList(rail))
 }
 
-// chatForm is what the changes are made of. Value is what pin and archive set; a
-// missing one means true.
+// chatForm has the fields of all changes of a chat.
 type chatForm struct {
 	Title  string `json:"title"`
 	Folder string `json:"folder"`
-	Value  *bool  `json:"value"`
+	Value  *bool  `json:"value"` // for pin and archive; nil: true
 	Model  string `json:"model"` // empty: whichever is loaded
 }
 
@@ -52,7 +50,7 @@ func readChatForm(c echo.Context) (chatForm, error) {
 	return form, nil
 }
 
-// changeChat is the route of a change that a form describes; it leads back to the chat.
+// changeChat returns the handler of a change. It redirects to the chat.
 func changeChat(change func(c echo.Context, chat string, form chatForm) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		form, err := readChatForm(c)
@@ -109,7 +107,8 @@ func (h *Handlers) renameFolder(c echo.Context) error {
 	return changed(c, web.FolderAddress(name))
 }
 
-// changed answers a change that was made.
+// changed responds to a change that succeeded: with 204 to scripts, with a redirect to next to
+// forms.
 func changed(c echo.Context, next string) error {
 	if httpio.WantsJSON(c.Request()) {
 		return c.NoContent(http.StatusNoContent)

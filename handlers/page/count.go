@@ -9,21 +9,21 @@ import (
 	"m40-llm/handlers/live"
 )
 
-// countRequest is a draft in a chat; in a new one if Chat is empty.
+// countRequest is a draft in a chat, or in a new chat if Chat is empty.
 type countRequest struct {
 	Chat string `json:"chat"`
 	live.Draft
 }
 
-// CountResponse says how large the prompt of the draft would be.
+// CountResponse is the size of the prompt that a draft would lead to.
 type CountResponse struct {
 	Tokens  int `json:"tokens"`  // of the whole prompt
-	Draft   int `json:"draft"`   // of them, those of the draft
-	Context int `json:"context"` // what the engine can use, the answer included; 0: not known yet
+	Draft   int `json:"draft"`   // of the draft alone
+	Context int `json:"context"` // context length in tokens, for prompt and answer; 0: not known yet
 }
 
-// countDraft answers POST /count. It is a request of its own and no command, so that
-// the page can cancel one that is outdated.
+// countDraft answers POST /count. It is a request rather than a command on the websocket, so
+// that the page can cancel one that is outdated.
 func (h *Handlers) countDraft(c echo.Context) error {
 	var in countRequest
 	if err := httpio.ReadStrictJSON(c, &in); err != nil {

@@ -24,25 +24,27 @@ import (
 	"m40-llm/web"
 )
 
-// ExportFormat names the files of GET /c/:id/export.json, which POST /import takes.
+// ExportFormat is the value of format in the files that GET /c/:id/export.json writes and
+// POST /import reads.
 const ExportFormat = "m40-llm-chat-1"
 
-// ExportedChat is a whole chat: every branch, and how each answer was made.
+// ExportedChat is a whole chat: every branch, and how each answer was generated.
 type ExportedChat struct {
 	Format string `json:"format"`
 	store.Metadata
-	Leaf     int64             `json:"leaf"` // message that is shown last
+	Leaf     int64             `json:"leaf"` // last message of the branch that is shown
 	Messages []exportedMessage `json:"messages"`
 }
 
-// exportedMessage has an id of its own in the file; a parent comes before its children.
+// exportedMessage is a message in a file. Its id is unique in the file; a parent comes before
+// its children.
 type exportedMessage struct {
 	ID        int64             `json:"id"`
 	Parent    int64             `json:"parent,omitempty"`
 	Role      store.Role        `json:"role"`
 	State     store.State       `json:"state"`
 	Text      string            `json:"text"`
-	Reasoning *string           `json:"reasoning,omitempty"` // of an answer; files from before it was a field have it in the text, between <think> and </think>
+	Reasoning *string           `json:"reasoning,omitempty"` // of an answer; older files have no such field, but <think>…</think> in the text
 	At        time.Time         `json:"at"`
 	Answer    *store.AnswerJSON `json:"answer,omitempty"`
 }
@@ -96,7 +98,8 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 	return c.Blob(http.StatusOK, "text/markdown; charset=utf-8", []byte(text.String()))
 }
 
-// markdownLine writes a name such that Markdown shows it and finds no meaning in it.
+// markdownLine returns a name in one line, with the characters escaped that have a meaning in
+// Markdown.
 func markdownLine(name string) string {
 	var out strings.Builder
 	for _, r := range strings.Join(strings.Fields(name), " ") {
@@ -108,7 +111,7 @@ func markdownLine(name string) string {
 	return out.String()
 }
 
-// attach makes a response a file to be saved.
+// attach makes browsers save the response as a file named after title.
 func attach(c echo.Context, title, ending string) {
 	name := strings.Map(func(r rune) rune {
 		if r < ' ' || strings.ContainsRune(`/\:*?"<>|`, r) {
@@ -119,8 +122,8 @@ func attach(c echo.Context, title, ending string) {
 	c.Response().Header().Set(echo.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": name + "." + ending}))
 }
 
-// importChat answers POST /import with the file as the body, or in a form as "file".
-// Scripts get what was imported as JSON.
+// importChat answers POST /import. The file is the body, or the field "file" of a form.
+// Scripts get the id, title and number of messages of the new chat as JSON.
 func (h *Handlers) importChat(c echo.Context) error {
 	file, err := importedFile(c)
 	if err != nil {
@@ -142,8 +145,8 @@ func (h *Handlers) importChat(c echo.Context) error {
 	return c.Redirect(http.StatusSeeOther, "/c/"+chat.ID)
 }
 
-// discardRest takes in what is left of a body, so that a client which reads no answer before
-// it has sent everything learns of err.
+// discardRest reads the rest of a body and returns err. Clients that read the response only
+// after they have sent everything would otherwise not see err.
 func discardRest(c echo.Context, err error) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		_, _ = io.Copy(io.Discard, c.Request().Body)
@@ -151,7 +154,7 @@ func discardRest(c echo.Context, err error) error {
 	return err
 }
 
-// importedFile is what is being sent.
+// importedFile returns a reader of the file that a request sends.
 func importedFile(c echo.Context) (io.Reader, error) {
 	kind, _, _ := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType))
 	if kind != echo.MIMEMultipartForm {
@@ -167,10 +170,11 @@ func importedFile(c echo.Context) (io.Reader, error) {
 	return nil, failure.Invalid("file", "the form has no file: %v", err)
 }
 
-// maxExportValue is how many bytes one message can have in a file, with its tokens.
+// maxExportValue is the largest message in a file, in bytes, with the probabilities of its
+// tokens.
 const maxExportValue = 16 << 20
 
-// exportReader reads an exported chat as it comes, one message at a time.
+// exportReader decodes an exported chat one message at a time.
 type exportReader struct {
 	source  valueReader
 	text    *bufio.Reader
@@ -186,7 +190,7 @@ func newExportReader(file io.Reader) *exportReader {
 	return r
 }
 
-// valueReader bounds what is read for one value.
+// valueReader limits how many bytes are read for one JSON value.
 type valueReader struct {
 	file io.Reader
 	left int
@@ -203,7 +207,7 @@ func (r *valueReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// messages are those of the file; what is wrong with it ends them.
+// messages yields the messages of the file. It ends with the first error, if any.
 func (r *exportReader) messages(yield func(store.Message, error) bool) {
 	ended := false
 	err := r.read(func(m store.Message) bool {
@@ -215,12 +219,12 @@ func (r *exportReader) messages(yield func(store.Message, error) bool) {
 	}
 }
 
-// about is what the chat begins with, and the message that is shown last.
+// about returns the chat's metadata and its leaf. It is valid after all messages were read.
 func (r *exportReader) about() (store.Metadata, int64, error) {
 	return r.head.Metadata, r.head.Leaf, nil
 }
 
-// errEnough ends reading.
+// errEnough is returned by read when its caller wants no more messages.
 var errEnough = errors.New("no more messages are wanted")
 
 func (r *exportReader) read(take func(store.Message) bool) error {
@@ -246,13 +250,13 @@ func (r *exportReader) read(take func(store.Message) bool) error {
 		return r.broken(err)
 	}
 	if _, err := r.decoder.Token(); err != io.EOF {
-		return failure.Invalid("file", "there is more in the file behind the chat: %s", pleaseExport)
+		return failure.Invalid("file", "the file does not end after the chat: %s", pleaseExport)
 	}
 	if r.head.Format == "" {
 		return errNoChat
 	}
 	if r.count == 0 {
-		return failure.Invalid("messages", "there are no messages in the file")
+		return failure.Invalid("messages", "the file has no messages")
 	}
 	return nil
 }
@@ -264,8 +268,8 @@ var (
 	errNoChat  = failure.Invalid("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
 )
 
-// begin reads up to the first field; what is wrong with a file that is no export at all is
-// said without the words of JSON.
+// begin reads up to the first field. Its errors are for people who chose a file that is not an
+// export at all, so they do not speak of JSON syntax.
 func (r *exportReader) begin() error {
 	for {
 		c, _, err := r.text.ReadRune()
@@ -289,19 +293,19 @@ func (r *exportReader) begin() error {
 	}
 }
 
-// broken is the error of a file that cannot be decoded.
+// broken returns the error for a person of an error of the JSON decoder.
 func (r *exportReader) broken(err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return failure.Invalid("file", "the file ends too early, in message %d: was it cut short?", r.count+1)
+		return failure.Invalid("file", "the file ends too early, in message %d: it may be truncated", r.count+1)
 	case errors.As(err, &syntax):
 		return failure.Invalid("file", "the file is not valid JSON near byte %d: %v", r.decoder.InputOffset(), err)
 	}
 	return err
 }
 
-// value reads the next value of the file into dst; name is its path.
+// value decodes the next value of the file into dst. name is its path, for errors.
 func (r *exportReader) value(name string, dst any) error {
 	r.source.left = maxExportValue
 	var raw json.RawMessage
@@ -366,7 +370,8 @@ func (r *exportReader) readMessages(take func(store.Message) bool) error {
 	return nil
 }
 
-// check checks what a file says of a message called name; the store checks the rest.
+// check returns an error if a field of the message, whose path is name, is invalid. The store
+// checks how the messages are connected.
 func (m *exportedMessage) check(name string) error {
 	states := []store.State{store.Done, store.Running, store.Stopped, store.Failed, store.Interrupted}
 	switch {
@@ -375,9 +380,9 @@ func (m *exportedMessage) check(name string) error {
 	case m.Role != store.RoleUser && m.Role != store.RoleAssistant:
 		return failure.Invalid(name+".role", "%s.role is %q, but must be user or assistant", name, m.Role)
 	case !slices.Contains(states, m.State), m.Role == store.RoleUser && m.State != store.Done:
-		return failure.Invalid(name+".state", "%s.state is %q, which no such message has", name, m.State)
+		return failure.Invalid(name+".state", "%s.state is %q, which is not a state of such a message", name, m.State)
 	case m.Role == store.RoleUser && m.Answer != nil:
-		return failure.Invalid(name+".answer", "%s is a question and has an answer's figures", name)
+		return failure.Invalid(name+".answer", "%s.answer must be missing, because the role is user", name)
 	case m.At.UTC().Year() < 1 || m.At.UTC().Year() > 9999:
 		return failure.Invalid(name+".at", "%s.at is not in the years 1 to 9999 of UTC", name)
 	}
@@ -418,7 +423,8 @@ func importMessage(m exportedMessage, raw bool) store.Message {
 
 var escapedTag = regexp.MustCompile(`<\\(\\{0,8}/think>)`)
 
-// splitReasoning takes apart the text of an answer in a file from before reasoning was a field.
+// splitReasoning separates reasoning and text of an answer from an older file, which has no
+// field for the reasoning.
 func splitReasoning(whole string) (reasoning, text string) {
 	rest, found := strings.CutPrefix(whole, "<think>")
 	if !found {

@@ -20,16 +20,16 @@ import (
 	"m40-llm/web"
 )
 
-// The page about the models. Every change is a form that POSTs to /models/…; a browser
-// is led back to the page, or shown it with what went wrong. The page's scripts send the
-// same forms and put the parts of the answer in place.
+// The models page. Every change is a form that POSTs to /models/…. The response is a redirect
+// to the page, or the page with an error. The page's scripts send the same forms and copy the
+// parts of the response into the open page.
 
 // ModelsPage answers GET /models?show=&delete=.
 func (h *Handlers) ModelsPage(c echo.Context) error {
 	return h.showModels(c, http.StatusOK, func(*web.Models) {})
 }
 
-// showModels shows the page as it is now, with what change adds.
+// showModels responds with the page in its current state, modified by change.
 func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Models)) error {
 	engine := h.Live.Status()
 	m := web.Models{Engine: view.Engine(engine), Picker: h.picker(c, "")}
@@ -40,7 +40,7 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 	}
 	list, err := h.Models.Downloads()
 	if err != nil {
-		h.Log.WarnContext(c.Request().Context(), "the downloads cannot be listed", "error", err)
+		h.Log.WarnContext(c.Request().Context(), "failed to list the downloads", "error", err)
 	}
 	for _, d := range list {
 		m.Downloads = append(m.Downloads, view.Download(d))
@@ -60,7 +60,7 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 	return httpio.Render(c, status, web.ModelsPage(m))
 }
 
-// refuseModels shows the page with the reason why something was not done.
+// refuseModels responds with the page and the error err.
 func (h *Handlers) refuseModels(c echo.Context, err error) error {
 	f := h.Gate.Failed(c, err)
 	return h.showModels(c, f.Status, func(m *web.Models) { m.Problem = f.Text })
@@ -114,7 +114,7 @@ func (h *Handlers) deleteModel(c echo.Context) error {
 	return h.changeModels(c, h.Models.Delete(c.FormValue("name")))
 }
 
-// changeModels leads back to the page after a change, or says why there was none.
+// changeModels responds to a change: with a redirect to the page, or with err on the page.
 func (h *Handlers) changeModels(c echo.Context, err error) error {
 	if err != nil {
 		return h.refuseModels(c, err)
@@ -122,8 +122,8 @@ func (h *Handlers) changeModels(c echo.Context, err error) error {
 	return c.Redirect(http.StatusSeeOther, "/models")
 }
 
-// picker is the menu of models. For a page whose chat begins here, the query may name
-// the model; else it is the one that a person chose last, if that can be used.
+// picker returns the menu of models. For a new chat, the selected model is that of the query
+// or, without one, the usable model that the person chose last.
 func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 	engine := h.Live.Status()
 	p := web.Picker{Version: h.Models.Version(), Chat: chat, Loaded: engine.Model.Name}
@@ -140,7 +140,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 	}
 	preferred, err := h.Live.ChosenModel(c.Request().Context(), principal(c))
 	if err != nil {
-		h.Log.WarnContext(c.Request().Context(), "the model that was chosen last is not known", "error", err)
+		h.Log.WarnContext(c.Request().Context(), "failed to read which model was chosen last", "error", err)
 	}
 	if p.Offers(preferred) {
 		p.Preferred = preferred
@@ -153,19 +153,19 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 
 func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	row := web.ModelRow{
-		Name: info.Name, Label: web.DisplayName(info.Name), Parameters: view.Scaled(info.Parameters), Quant: info.Quant,
+		Name: info.Name, Label: web.DisplayName(info.Name), Parameters: view.Quantity(info.Parameters), Quant: info.Quant,
 		Size: units.ByteSize(info.Size), Error: info.Error,
 	}
 	if info.ContextTrain > 0 {
 		row.Context = web.Thousands(info.ContextTrain)
 	}
-	resident := info.Name == engine.Model.Name
+	current := info.Name == engine.Model.Name
 	switch {
-	case resident && engine.State == infer.StateLoading:
+	case current && engine.State == infer.StateLoading:
 		row.State = "loading"
-	case resident && engine.State == infer.StateReady && engine.Running > 0:
+	case current && engine.State == infer.StateReady && engine.Running > 0:
 		row.State = "in use"
-	case resident && engine.State == infer.StateReady:
+	case current && engine.State == infer.StateReady:
 		row.State = "loaded"
 	case info.Path == "":
 		row.State = "built in"
@@ -197,7 +197,7 @@ func describeFolder(m *web.Models, service *models.Service, infos []infer.ModelI
 	}
 }
 
-// showDetails puts all about a model beside the list, if it is there.
+// showDetails adds the details of the model called name to the page, if it exists.
 func (h *Handlers) showDetails(m *web.Models, name string) {
 	for _, row := range m.Rows {
 		if row.Name != name {
@@ -240,7 +240,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	fact("File", file)
 	fact("Size", units.ByteSize(info.Size))
 	fact("Architecture", info.Architecture)
-	fact("Parameters", view.Scaled(info.Parameters))
+	fact("Parameters", view.Quantity(info.Parameters))
 	fact("Quantisation", quant)
 	if info.ContextTrain > 0 {
 		fact("Trained context", web.Thousands(info.ContextTrain))
@@ -251,14 +251,14 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	fact("Chat template", template)
 	fact("Licence", info.License)
 	for _, t := range info.Types {
-		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: view.Scaled(t.Elements), Size: units.ByteSize(t.Bytes)})
+		d.Types = append(d.Types, web.TensorType{Type: t.Type, Tensors: strconv.Itoa(t.Tensors), Weights: view.Quantity(t.Elements), Size: units.ByteSize(t.Bytes)})
 	}
 	for _, kv := range info.Metadata {
 		d.Metadata = append(d.Metadata, web.Fact{Name: kv.Key, Value: kv.Value})
 	}
 }
 
-// foundView puts what a name stands for into words.
+// foundView describes the file that was found for a name.
 func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 	f := web.Found{
 		Name: d.Name, File: path.Base(d.File), Quant: d.Quant, Size: units.ByteSize(d.Size), Bytes: strconv.FormatInt(d.Size, 10),
@@ -284,11 +284,11 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 			}
 		}
 	}
-	memory := sum("memory, for the weights alone", d.Size, d.MemoryFree)
+	memory := compareSpace("memory, for the weights alone", d.Size, d.MemoryFree)
 	if d.Fit != nil {
-		memory = sum("memory, with the context", d.Fit.Needs, d.Fit.Free)
+		memory = compareSpace("memory, with the context", d.Fit.Needs, d.Fit.Free)
 	}
-	disk := sum("disk, 1.1 GB of it to stay free", d.DiskNeed, d.DiskFree)
+	disk := compareSpace("disk, with 1.1 GB left free", d.DiskNeed, d.DiskFree)
 	for _, s := range []web.Sum{memory, disk} {
 		if s.Free != "" {
 			f.Sums = append(f.Sums, s)
@@ -313,13 +313,14 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 		f.Verdict = "fits on the disk"
 	default:
 		f.Verdict = "the weights fit"
-		f.Notice = view.Joined(" ", f.Notice, "What a context takes beside them is known after the download.")
+		f.Notice = view.Joined(" ", f.Notice, "The memory for the context is known after the download.")
 	}
 	return f
 }
 
-// sum compares bytes with those that are free. Nothing is known of 0.
-func sum(of string, needs, free int64) web.Sum {
+// compareSpace compares the bytes that a model needs of memory or disk with those that are
+// free; free is 0 if that is unknown.
+func compareSpace(of string, needs, free int64) web.Sum {
 	if free <= 0 {
 		return web.Sum{Of: of}
 	}

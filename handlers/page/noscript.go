@@ -26,23 +26,23 @@ import (
 	"m40-llm/web"
 )
 
-// A plain chat without scripts: the composer is a form that POSTs to the page's own
-// address and leads to /c/ID?follow=1, whose HTML ends when the answer does.
+// The chat without scripts. The composer is a form that POSTs to the address of the page; the
+// response redirects to /c/ID?follow=1, whose HTML ends when the answer does.
 
-// question is what the form of the composer says.
+// question is the form of the composer.
 type question struct {
 	text, system string
-	opening      store.Opening // of the chat that begins with it
-	preset       string        // whose settings the chat begins with; empty: the defaults
+	opening      store.Opening // of a new chat
+	preset       string        // whose settings a new chat has; empty: the defaults
 	temporary    bool
-	once         string // names the form: sent twice, it asks once
+	once         string // id of the form: a form that is sent twice asks once
 }
 
-// ask answers POST / and POST /c/:id. A question that cannot be sent comes back on its
-// page.
+// ask answers POST / and POST /c/:id. If the question cannot be sent, it responds with the
+// page, the question and the error.
 func (h *Handlers) ask(c echo.Context) error {
 	id := c.Param("id")
-	lines := func(name string) string { return strings.ReplaceAll(c.FormValue(name), "\r\n", "\n") } // forms have the line breaks of mail
+	lines := func(name string) string { return strings.ReplaceAll(c.FormValue(name), "\r\n", "\n") } // forms encode line breaks as CRLF
 	q := question{
 		text: lines("text"), system: lines("system"), preset: c.FormValue("preset"), once: c.FormValue("once"),
 		temporary: c.FormValue("temporary") != "", opening: store.Opening{Model: c.FormValue("model"), Raw: c.FormValue("raw") != ""},
@@ -63,8 +63,8 @@ func (h *Handlers) ask(c echo.Context) error {
 	return httpio.Render(c, f.Status, web.Playground(p))
 }
 
-// send asks in the chat called id, or in a new one if id is empty, with the settings
-// that the chat has.
+// send asks q in the chat with this id, with the chat's settings, or in a new chat if id is
+// empty. It returns the chat's id.
 func (h *Handlers) send(c echo.Context, id string, q question) (chat string, err error) {
 	ctx, who := c.Request().Context(), principal(c)
 	if id == "" {
@@ -94,8 +94,8 @@ func (h *Handlers) send(c echo.Context, id string, q question) (chat string, err
 	return id, open.Send(ctx, who, live.Question{Text: q.text, System: q.system, Settings: snapshot.Panel.Settings})
 }
 
-// answerQuestion answers POST /c/:id/answer: the question that a chat ends with is answered, with
-// the settings that the chat has. One that has an answer by then needs no other.
+// answerQuestion answers POST /c/:id/answer: it starts an answer to the last question of a chat,
+// with the chat's settings. It does nothing if the question has an answer already.
 func (h *Handlers) answerQuestion(c echo.Context) error {
 	id := c.Param("id")
 	question, err := strconv.ParseInt(c.FormValue("question"), 10, 64)
@@ -119,8 +119,7 @@ func (h *Handlers) answerQuestion(c echo.Context) error {
 	return changed(c, "/c/"+id+"?follow=1#end")
 }
 
-// showMessage answers POST /c/:id/show: the branch with a message is shown, which may be
-// another version.
+// showMessage answers POST /c/:id/show: it switches the chat to the branch with a message.
 func (h *Handlers) showMessage(c echo.Context) error {
 	id, text := c.Param("id"), c.FormValue("message")
 	message, err := strconv.ParseInt(text, 10, 64)
@@ -137,7 +136,7 @@ func (h *Handlers) showMessage(c echo.Context) error {
 	return changed(c, fmt.Sprintf("/c/%s?at=%d#m-%d", id, message, message))
 }
 
-// stop answers POST /c/:id/stop. An answer that has ended by then is what was wanted.
+// stop answers POST /c/:id/stop. It is no error if the answer has ended already.
 func (h *Handlers) stop(c echo.Context) error {
 	chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id"))
 	if err != nil {
@@ -150,29 +149,30 @@ func (h *Handlers) stop(c echo.Context) error {
 	return changed(c, "/c/"+c.Param("id")+"#end")
 }
 
-// onces remembers which forms have been sent, so that a double click, or a reload that
-// sends again, asks once. The second of two equal forms waits for the first, as it wants to
-// know where that has led; others do not.
-type onces struct {
+// sentForms stores which forms have been sent, so that a double click or a reload does not ask
+// again. A form that is sent twice at the same time waits for the first to return its chat.
+type sentForms struct {
 	mu    sync.Mutex
 	forms map[string]*sentForm
 	order []string
 }
 
-// sentForm is a form that is being sent, or was.
+// sentForm is a form that is being sent or was sent.
 type sentForm struct {
 	mu   sync.Mutex
-	chat string // where it has led; empty: it has not yet
+	chat string // id of the chat that it asked in; empty: not yet known
 }
 
 const (
-	rememberedForms = 1000
-	maxOnce         = 64 // bytes of the name of a form; the page's own have fewer
+	maxSentForms = 1000
+	maxOnce      = 64 // bytes of a form's id; those of the page are shorter
 )
 
-func (o *onces) do(once string, send func() (chat string, err error)) (string, error) {
+// do returns the chat of the form with the id once. It calls send unless an earlier call for
+// the same form has succeeded.
+func (o *sentForms) do(once string, send func() (chat string, err error)) (string, error) {
 	if len(once) > maxOnce {
-		return "", failure.Invalid("once", "once has %d bytes, and at most %d name a form", len(once), maxOnce)
+		return "", failure.Invalid("once", "once has %d bytes, but can have at most %d", len(once), maxOnce)
 	}
 	if once == "" {
 		return send()
@@ -190,8 +190,8 @@ func (o *onces) do(once string, send func() (chat string, err error)) (string, e
 	return chat, err
 }
 
-// form returns the form of a name.
-func (o *onces) form(once string) *sentForm {
+// form returns the form with the id once.
+func (o *sentForms) form(once string) *sentForm {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if f := o.forms[once]; f != nil {
@@ -200,7 +200,7 @@ func (o *onces) form(once string) *sentForm {
 	if o.forms == nil {
 		o.forms = map[string]*sentForm{}
 	}
-	if len(o.order) >= rememberedForms {
+	if len(o.order) >= maxSentForms {
 		delete(o.forms, o.order[0])
 		o.order = slices.Delete(o.order, 0, 1)
 	}
@@ -210,8 +210,8 @@ func (o *onces) form(once string) *sentForm {
 	return f
 }
 
-// followPage writes the page of a chat up to the end of an answer that is being written, and
-// the rest of the page when it has ended.
+// followPage writes the page of a chat up to its running answer, the answer as it is written,
+// and then the rest of the page.
 func (h *Handlers) followPage(c echo.Context, p web.Page, chat *live.Chat) error {
 	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), principal(c), 0)
 	if err != nil {
@@ -235,7 +235,7 @@ func (h *Handlers) followPage(c echo.Context, p web.Page, chat *live.Chat) error
 	return w.Err
 }
 
-// grow writes what is new of an answer until it ends.
+// grow writes the events of an answer until it ends.
 func (h *Handlers) grow(ctx context.Context, w *growingPage, subscription *live.Subscription) {
 	silence := time.NewTicker(h.PingInterval)
 	defer silence.Stop()
@@ -255,24 +255,24 @@ func (h *Handlers) grow(ctx context.Context, w *growingPage, subscription *live.
 				w.apply(&events[i])
 			}
 			if err != nil {
-				w.Note("This page could not keep up. Load it again for the rest.")
+				w.Note("The connection is too slow for the answer. Load the page again for the rest.")
 				return
 			}
 		}
 	}
 }
 
-// growingPage is the page of a chat up to an answer that is being written.
+// growingPage is the page of a chat while its answer is written.
 type growingPage struct {
 	*growing.Page
 	page  *web.Page
 	raw   bool
-	id    int64 // of the answer
-	phase infer.EventType
+	id    int64           // of the answer
+	phase infer.EventType // what wait has written last
 	ended bool
 }
 
-// begin writes what is there already.
+// begin writes the part of the answer that exists already.
 func (w *growingPage) begin(m *live.Message) {
 	w.id = m.ID
 	if !m.Answer.State.Running() {
@@ -306,7 +306,7 @@ func (w *growingPage) apply(e *live.Event) {
 	}
 }
 
-// wait says once for each phase what is waited for.
+// wait writes what the answer is waiting for, once for each phase.
 func (w *growingPage) wait(p *live.Progress) {
 	phase, text := infer.EventPrefill, "Reading the prompt."
 	switch {
@@ -322,7 +322,7 @@ func (w *growingPage) wait(p *live.Progress) {
 	w.Passing(text)
 }
 
-// end writes what stands under an answer.
+// end writes the error and the footer of an answer.
 func (w *growingPage) end(m *live.Message) {
 	w.ended = true
 	t := turnView(m, w.page)

@@ -23,8 +23,8 @@ import (
 	"m40-llm/web"
 )
 
-// newChatPage answers GET / with an empty page. The chat itself begins with its
-// first message, and the address becomes its own.
+// newChatPage answers GET / with the page of a new chat. The chat is created with its first
+// message.
 func (h *Handlers) newChatPage(c echo.Context) error {
 	p, err := h.page(c, "")
 	if err != nil {
@@ -36,8 +36,8 @@ func (h *Handlers) newChatPage(c echo.Context) error {
 	return httpio.Render(c, http.StatusOK, web.Playground(p))
 }
 
-// chatPage answers GET /c/:id with the end of the chat, as it is now. What follows
-// comes over the websocket. For a chat that is gone it says so.
+// chatPage answers GET /c/:id with the last messages of the chat. Later changes arrive over the
+// websocket. For a chat that does not exist the page says so, with status 404.
 func (h *Handlers) chatPage(c echo.Context) error {
 	p, chat, err := h.chat(c, c.Param("id"))
 	switch {
@@ -52,8 +52,8 @@ func (h *Handlers) chatPage(c echo.Context) error {
 	return httpio.Render(c, http.StatusOK, web.Playground(p))
 }
 
-// chat returns the page of a chat, and the chat unless it is gone; for no id, the page
-// of a new one.
+// chat returns the page of a chat and the chat, which is nil if it does not exist. An empty id
+// is that of a new chat.
 func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error) {
 	p, err := h.page(c, id)
 	if err != nil || id == "" {
@@ -80,8 +80,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 	return p, chat, err
 }
 
-// showChat writes the end of a chat into its page, or the part around the message that the
-// address leads to.
+// showChat adds the last messages of a chat to its page, or those around message p.At.
 func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
 	subscription, snapshot, err := chat.SubscribeAt(c.Request().Context(), principal(c), p.At)
 	if err != nil {
@@ -103,7 +102,7 @@ func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
 	return nil
 }
 
-// turnView puts a message of a page into words for readers without scripts.
+// turnView describes a message for the page as it is served, before scripts run.
 func turnView(m *live.Message, p *web.Page) web.Turn {
 	t := web.Turn{ID: m.ID, You: m.Role == live.RoleUser, At: m.At, Text: m.Text}
 	if m.Answer == nil {
@@ -124,17 +123,17 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 			t.Error = fmt.Sprintf("The prompt has %s tokens, and the context %s. %s%s", web.Thousands(e.PromptTokens), web.Thousands(e.ContextLength), failure.NothingCut, advice)
 		}
 	}
-	ending, tokens, begun := "being written; load the page again for more", "", ""
+	ending, tokens, edited := "being written; load the page again for more", "", ""
 	if end := view.End(m.Answer); end != nil {
 		ending = end.String()
 	}
 	if m.Answer.Edited {
-		begun = "edited by you"
+		edited = "edited by you"
 	}
 	if n := m.Answer.Usage.CompletionTokens; n > 0 {
 		tokens = web.Counted(n, "token")
 	}
-	t.Notes = view.Joined(" · ", ending, begun, tokens, m.Answer.Receipt.Model, m.Answer.Receipt.Device)
+	t.Notes = view.Joined(" · ", ending, edited, tokens, m.Answer.Receipt.Model, m.Answer.Receipt.Device)
 	return t
 }
 
@@ -155,7 +154,7 @@ func Asset(c echo.Context) error {
 	return c.Blob(http.StatusOK, a.Type, a.Body)
 }
 
-// page is what every page has, and the title of a new chat.
+// page returns the parts that all chat pages have in common, with the title of a new chat.
 func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 	rail, err := h.rail(c, chat)
 	if err != nil {
@@ -184,7 +183,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 	}, errors.Join(err, newcomerErr)
 }
 
-// newcomer reports whether there is no chat yet, in the list or in the archive.
+// newcomer reports whether the person has no chats yet, in the list or in the archive.
 func (h *Handlers) newcomer(c echo.Context) (bool, error) {
 	for _, archived := range []bool{false, true} {
 		list, err := h.Live.Conversations(c.Request().Context(), principal(c), store.Filter{Archived: archived, Limit: 1})
@@ -195,9 +194,9 @@ func (h *Handlers) newcomer(c echo.Context) (bool, error) {
 	return true, nil
 }
 
-// sliders say how the page shows a setting: where it stands, its slider, which covers
-// what is of use, and the word for a value that needs one. The settings themselves are
-// those of sample.Numbers, and max_tokens. web.Everyday stands in the open.
+// sliders describe how the page shows each setting: its group, the slider, whose range covers
+// the useful values, and the word for the value that turns it off. Settings without a group
+// are always visible. The settings are those of sample.Numbers, and max_tokens.
 var sliders = []web.Param{
 	{Key: "temperature", Label: "Temperature", Lo: 0, Hi: 2, Step: 0.01, Digits: 2, OffAt: 0, Off: "always the likeliest"},
 	{Key: "top_k", Label: "Top-k", Lo: 1, Hi: 1000, Step: 1, Logarithmic: true, OffAt: 0, Off: "off"},
@@ -228,7 +227,7 @@ var sliders = []web.Param{
 	{Key: "dry_penalty_last_n", Label: "Its window", Group: web.Repetition, Lo: 1, Hi: 4096, Step: 1, Logarithmic: true, OffAt: -1, Off: "all tokens"},
 }
 
-// params are the settings with the values of d.
+// params returns the numeric settings for the page, with the defaults d.
 func params(d live.Settings) []web.Param {
 	numbers := map[string]sample.Number{}
 	for _, n := range sample.Numbers() {
@@ -238,7 +237,7 @@ func params(d live.Settings) []web.Param {
 	for i := range list {
 		p := &list[i]
 		if n, ok := numbers[p.Key]; ok {
-			p.FieldLo, p.FieldHi, p.About, p.Of, p.Cuts = n.Min, n.Max, n.About, n.Of, n.Cuts
+			p.FieldLo, p.FieldHi, p.About, p.DependsOn, p.Truncates = n.Min, n.Max, n.About, n.DependsOn, n.Truncates
 		}
 		p.Default = settingValues(d)[p.Key]
 	}
@@ -247,15 +246,15 @@ func params(d live.Settings) []web.Param {
 
 // textLists are the settings that are lists of texts.
 var textLists = []web.TextList{
-	{Key: "dry_sequence_breakers", Label: "DRY breakers", Group: web.Repetition, Of: "dry_multiplier", Most: live.Breakers.Most, Bytes: live.Breakers.Bytes, Default: sample.DefaultParams().DryBreakers,
-		One: "breaker", About: "No repeated passage goes across one of these."},
+	{Key: "dry_sequence_breakers", Label: "DRY breakers", Group: web.Repetition, DependsOn: "dry_multiplier", Most: live.Breakers.Most, Bytes: live.Breakers.Bytes, Default: sample.DefaultParams().DryBreakers,
+		One: "breaker", About: "DRY does not count a repetition across one of these."},
 	{Key: "stop", Label: "Stop strings", Group: web.Lists, Most: live.Stops.Most, Bytes: live.Stops.Bytes,
 		One: "stop string", About: "The answer ends before one of these."},
 	{Key: "banned_strings", Label: "Banned strings", Group: web.Lists, Most: live.Banned.Most, Bytes: live.Banned.Bytes,
-		One: "banned string", About: "The answer never contains one of these: where one would come, it is written anew from there."},
+		One: "banned string", About: "The answer never contains one of these: where one begins, the answer is rewritten from there."},
 }
 
-// stages are those of the sampler chain, in the order in which they run by themselves.
+// stages returns the stages of the sampler chain in their default order.
 func stages() []web.Stage {
 	labels := map[string]string{
 		"penalties": "Penalties", "dry": "DRY", "top_n_sigma": "Top-nσ", "top_k": "Top-k", "typical_p": "Typical-p",
@@ -263,7 +262,7 @@ func stages() []web.Stage {
 	}
 	var list []web.Stage
 	for _, name := range sample.StageNames() {
-		list = append(list, web.Stage{Key: name, Label: cmp.Or(labels[name], name), Cuts: sample.Cuts(name)})
+		list = append(list, web.Stage{Key: name, Label: cmp.Or(labels[name], name), Truncates: sample.Truncates(name)})
 	}
 	return list
 }

@@ -22,15 +22,14 @@ import (
 	"m40-llm/web"
 )
 
-// Presets: a page to read, compare, rename and delete them, and what the picker beside
-// the chat asks. Changes are forms, with their fields as a form or as a JSON object;
-// scripts ask for JSON and get the preset, or 204.
+// The presets page, and the requests of the preset picker in the chat. A change is a POST with
+// a form or a JSON object; scripts ask for JSON and get the preset, or 204.
 
-// PresetFormat names the files of GET /presets/export.json, which POST /presets/import
-// takes.
+// PresetFormat is the value of format in the files that GET /presets/export.json writes and
+// POST /presets/import reads.
 const PresetFormat = "m40-llm-presets-1"
 
-// Preset is a preset as scripts get it. Its settings have no seed: it is always -1.
+// Preset is a preset in JSON. The seed in its settings is always -1.
 type Preset struct {
 	ID       string        `json:"id"`
 	Name     string        `json:"name"`
@@ -44,9 +43,9 @@ func newPreset(p live.Preset) Preset {
 	return Preset{ID: p.ID, Name: p.Name, About: p.About, System: p.System, Settings: p.Settings, Builtin: p.Builtin}
 }
 
-// presetsPage answers GET /presets?id=ID&against=ID&all=1&chat=ID&deleted=ID: the presets,
-// and how one of them differs from another. With chat, the page was opened from that chat
-// and leads back to it. Scripts get {"presets":[…]}.
+// presetsPage answers GET /presets?id=ID&against=ID&all=1&chat=ID&deleted=ID with the presets
+// and the differences between two of them. With chat, the page was opened from that chat and
+// links back to it. Scripts get {"presets":[…]}.
 func (h *Handlers) presetsPage(c echo.Context) error {
 	if httpio.WantsJSON(c.Request()) {
 		list, err := h.Live.Presets(c.Request().Context(), principal(c))
@@ -66,9 +65,8 @@ func (h *Handlers) presetsPage(c echo.Context) error {
 	return httpio.Render(c, http.StatusOK, web.PresetsPage(page))
 }
 
-// presets is the page that the parameters of a request ask for: those of its query or,
-// where a form comes back, its own. Without id it shows the preset of the chat, or the
-// first.
+// presets returns the page for the parameters of a request: those of its query or, if a form
+// was refused, of the form. Without id it shows the preset of the chat, or the first preset.
 func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
 	list, err := h.Live.Presets(c.Request().Context(), principal(c))
 	if err != nil {
@@ -110,17 +108,17 @@ func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
 	return page, nil
 }
 
-// presetView puts a preset, and how it differs from another, into words.
+// presetView describes a preset and how it differs from base.
 func presetView(p, base live.Preset) web.Preset {
 	view := web.Preset{ID: p.ID, Name: p.Name, About: p.About, System: p.System, Builtin: p.Builtin, Base: base.Name}
-	have, had := settingValues(p.Settings), settingValues(base.Settings)
+	values, baseValues := settingValues(p.Settings), settingValues(base.Settings)
 	for _, param := range params(base.Settings) {
-		view.Rows = append(view.Rows, param.Differs(have[param.Key], had[param.Key]))
+		view.Rows = append(view.Rows, param.Differs(values[param.Key], baseValues[param.Key]))
 	}
-	lists, were := listValues(&p.Settings), listValues(&base.Settings)
+	lists, baseLists := listValues(&p.Settings), listValues(&base.Settings)
 	for _, l := range textLists {
-		r := web.DiffText(l.Key, l.Label, quotedList(*lists[l.Key]), quotedList(*were[l.Key]), "none")
-		r.Raw, r.Lines, r.Help = escapedLines(*lists[l.Key]), true, "One a line; \\n is a line break, \\t a tab."
+		r := web.DiffText(l.Key, l.Label, quotedList(*lists[l.Key]), quotedList(*baseLists[l.Key]), "none")
+		r.Raw, r.Lines, r.Help = escapedLines(*lists[l.Key]), true, "One per line; \\n is a line break, \\t a tab."
 		view.Rows = append(view.Rows, r)
 	}
 	order := web.DiffText("samplers", "Order", chainText(p.Settings.Samplers), chainText(base.Settings.Samplers), "default")
@@ -135,7 +133,7 @@ func presetView(p, base live.Preset) web.Preset {
 	return view
 }
 
-// settingValues are the settings that are numbers, by their names in JSON.
+// settingValues returns the numeric settings by their names in JSON.
 func settingValues(s live.Settings) map[string]float64 {
 	values := map[string]float64{"max_tokens": float64(s.MaxTokens)}
 	for _, n := range sample.Numbers() {
@@ -144,12 +142,12 @@ func settingValues(s live.Settings) map[string]float64 {
 	return values
 }
 
-// listValues are the settings that are lists of texts.
+// listValues returns pointers to the settings that are lists of texts, by their names in JSON.
 func listValues(s *live.Settings) map[string]*[]string {
 	return map[string]*[]string{"stop": &s.Stop, "banned_strings": &s.BannedStrings, "dry_sequence_breakers": &s.DryBreakers}
 }
 
-// chainText is the order of a chain; empty where it is the one that is used anyhow.
+// chainText returns the labels of the stages of a sampler chain; empty for the default order.
 func chainText(samplers []string) string {
 	labels := make([]string, len(samplers))
 	for i, key := range samplers {
@@ -165,7 +163,7 @@ func chainText(samplers []string) string {
 
 var textEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\t", `\t`, "\r", `\r`)
 
-// quotedList writes texts as the panel does.
+// quotedList formats texts as the settings panel does.
 func quotedList(list []string) string {
 	written := make([]string, len(list))
 	for i, text := range list {
@@ -174,7 +172,7 @@ func quotedList(list []string) string {
 	return strings.Join(written, " ")
 }
 
-// escapedLines writes texts one a line, and unescapedLines reads them.
+// escapedLines formats texts one per line; unescapedLines parses them.
 func escapedLines(list []string) string {
 	written := make([]string, len(list))
 	for i, text := range list {
@@ -194,8 +192,8 @@ func unescapedLines(text string) (list []string) {
 	return list
 }
 
-// stagesOf reads what chainText wrote. A name that there is not stays, and is refused with
-// the others.
+// stagesOf parses the output of chainText. It keeps unknown names, which are refused when the
+// settings are checked.
 func stagesOf(text string) (keys []string) {
 	for _, name := range strings.Split(text, ",") {
 		name = strings.TrimSpace(name)
@@ -211,7 +209,8 @@ func stagesOf(text string) (keys []string) {
 	return keys
 }
 
-// readSettings puts the fields that a form has into settings. wrong says which are none.
+// readSettings sets s from the fields that the form has. wrong maps the names of invalid fields
+// to what is wrong with them.
 func readSettings(form url.Values, s *live.Settings) (wrong map[string]string) {
 	wrong = map[string]string{}
 	value := func(key string, whole bool, min, max float64, set func(float64)) {
@@ -249,8 +248,8 @@ func readSettings(form url.Values, s *live.Settings) (wrong map[string]string) {
 	return wrong
 }
 
-// presetForm is what changes of presets are made of. From is the id of a preset to
-// copy; then nothing else counts.
+// presetForm has the fields of all changes of a preset. If From is set, it is the id of a preset
+// to copy, and the other fields are ignored.
 type presetForm struct {
 	Name     string          `json:"name"`
 	From     string          `json:"from"`
@@ -267,7 +266,7 @@ func readPresetForm(c echo.Context) (presetForm, error) {
 	return form, nil
 }
 
-// fill sets what a form says of a preset.
+// fill sets p from the fields that the form has.
 func (f presetForm) fill(p *live.Preset) error {
 	if f.System != nil {
 		p.System = *f.System
@@ -284,7 +283,7 @@ func decodePresetSettings(data []byte, place string, settings *live.Settings) er
 		return err
 	}
 	if settings.Seed != -1 {
-		return failure.Invalid(place+".seed", "%s.seed is %d, but a preset has no seed; leave it out", place, settings.Seed)
+		return failure.Invalid(place+".seed", "%s.seed is %d, but a preset has no seed; omit it", place, settings.Seed)
 	}
 	return nil
 }
@@ -313,8 +312,8 @@ func (h *Handlers) createPreset(c echo.Context) error {
 	return c.Redirect(http.StatusSeeOther, presetsAfter(c, p.ID))
 }
 
-// savePreset answers POST /presets/:id with {system, settings}, which both take the place
-// of what the preset had; or with a form, of which the fields that it has do.
+// savePreset answers POST /presets/:id. JSON with {system, settings} replaces both; a form
+// replaces the fields that it has.
 func (h *Handlers) savePreset(c echo.Context) error {
 	if !httpio.SendsJSON(c) {
 		return h.savePresetForm(c)
@@ -334,8 +333,8 @@ func (h *Handlers) savePreset(c echo.Context) error {
 	return c.JSON(http.StatusOK, newPreset(p))
 }
 
-// savePresetForm saves all of the form, or nothing: then it comes back with what is wrong
-// beside each field.
+// savePresetForm saves all fields of the form, or none: then it responds with the form and an
+// error next to each invalid field.
 func (h *Handlers) savePresetForm(c echo.Context) error {
 	ctx, id := c.Request().Context(), c.Param("id")
 	form, err := c.FormParams()
@@ -368,16 +367,17 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 		return err
 	}
 	page.Shown.Wrong, page.Shown.Name, page.Shown.System = wrong, p.Name, p.System
-	page.Shown.Problem = "Nothing was changed. What is marked below is wrong."
+	page.Shown.Problem = "Nothing was changed. Correct the marked fields."
 	for i := range page.Shown.Rows {
 		if r := &page.Shown.Rows[i]; form.Has(r.Key) {
-			r.Raw, r.Differs = form.Get(r.Key), true // it was typed: it is shown
+			r.Raw, r.Differs = form.Get(r.Key), true // shown even if equal to the base, because the person entered it
 		}
 	}
 	return httpio.Render(c, http.StatusBadRequest, web.PresetsPage(page))
 }
 
-// presetsAfter is the page with a preset, as the form before it was opened.
+// presetsAfter returns the address of the page of a preset, with the parameters that the page
+// of the form had.
 func presetsAfter(c echo.Context, id string) string {
 	address := web.PresetsAddress(id, c.FormValue("chat"))
 	for _, name := range []string{"against", "all"} {
@@ -388,8 +388,8 @@ func presetsAfter(c echo.Context, id string) string {
 	return address
 }
 
-// usePreset answers POST /presets/:id/use with a form: the values of the preset go into the
-// panel of the chat, or of a new one.
+// usePreset answers POST /presets/:id/use: it copies the preset into the settings of the form's
+// chat, or redirects to a new chat with them.
 func (h *Handlers) usePreset(c echo.Context) error {
 	ctx, chat := c.Request().Context(), c.FormValue("chat")
 	if chat != "" {
@@ -446,8 +446,8 @@ type exportedPreset struct {
 	Settings json.RawMessage `json:"settings"`
 }
 
-// exportPresets answers GET /presets/export.json?id=ID with one preset, or without id
-// with all that a person made.
+// exportPresets answers GET /presets/export.json?id=ID with one preset or, without id, with all
+// but the built-in ones.
 func (h *Handlers) exportPresets(c echo.Context) error {
 	ctx, id := c.Request().Context(), c.QueryParam("id")
 	var list []live.Preset
@@ -478,8 +478,8 @@ func (h *Handlers) exportPresets(c echo.Context) error {
 	return c.JSONPretty(http.StatusOK, file, "  ")
 }
 
-// importPresets answers POST /presets/import with the file as the body, or in a form as
-// "file". All presets of the file are added, or none.
+// importPresets answers POST /presets/import. The file is the body, or the field "file" of a
+// form. It adds all presets of the file, or none.
 func (h *Handlers) importPresets(c echo.Context) error {
 	file, err := importedFile(c)
 	if err != nil {
@@ -507,14 +507,14 @@ func (h *Handlers) importPresets(c echo.Context) error {
 	return c.Redirect(http.StatusSeeOther, web.PresetsAddress(added[0].ID, ""))
 }
 
-// readPresets reads a file of presets, which a stranger may have made.
+// readPresets parses a file of presets. The file is not trusted.
 func readPresets(data []byte) ([]live.Preset, error) {
 	const export = "export presets as JSON, and import that file"
 	if err := httpio.CheckDepth(data); err != nil {
 		return nil, err
 	}
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(data) {
-		return nil, failure.Invalid("file", "the file is not a JSON object, or was cut short: %s", export)
+		return nil, failure.Invalid("file", "the file is not a JSON object, or is truncated: %s", export)
 	}
 	var file presetFile
 	if err := httpio.DecodeStrict(data, "", &file); err != nil {

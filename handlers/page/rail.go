@@ -16,12 +16,13 @@ import (
 	"m40-llm/web"
 )
 
-// RailRows is how many chats the rail shows at once; a link leads to older ones.
+// RailRows is how many chats the rail, the list beside the chat, shows at once; a link leads
+// to older ones.
 const RailRows = 200
 
-// rail is the list of chats that the query of a request asks for: the newest, those
-// of a folder (folder=NAME), those in the archive (archived=1), or those in which
-// words are found (q). after=PLACE asks for older ones than a list before had.
+// rail returns the list of chats that the query of a request selects: the newest, those of a
+// folder (folder=NAME), those in the archive (archived=1), or those that contain words (q).
+// after=CURSOR selects the next, older part of a list.
 func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 	r := web.Rail{
 		Current:  current,
@@ -45,7 +46,7 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 	}
 	list, err := h.Live.Conversations(ctx, who, filter)
 	if now := h.Live.FolderNow(who, r.Folder); err == nil && len(list) == 0 && now != r.Folder {
-		r.Folder = now // an old address
+		r.Folder = now // the address has a name that the folder had before
 		list, err = h.Live.Conversations(ctx, who, filter)
 	}
 	if err != nil {
@@ -67,7 +68,7 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 	return r, err
 }
 
-// search fills the rail with the chats in which words were found.
+// search adds the chats that contain the words of the query to the rail.
 func (h *Handlers) search(c echo.Context, r *web.Rail, after store.Cursor) error {
 	found, err := h.Live.Search(c.Request().Context(), principal(c), store.Query{Text: r.Query, Before: after.Activity, Limit: RailRows / 2})
 	if err != nil {
@@ -80,8 +81,7 @@ func (h *Handlers) search(c echo.Context, r *web.Rail, after store.Cursor) error
 	return nil
 }
 
-// formatCursor writes a place as "p12" among the pinned chats, and as "12" among the
-// others.
+// formatCursor formats a cursor as "p12" among the pinned chats and as "12" among the others.
 func formatCursor(c store.Cursor) string {
 	if c.Pinned {
 		return fmt.Sprintf("p%d", c.Activity)
@@ -96,13 +96,13 @@ func parseCursor(text string) (c store.Cursor, err error) {
 	number, pinned := strings.CutPrefix(text, "p")
 	c.Pinned = pinned
 	if c.Activity, err = strconv.ParseInt(number, 10, 64); err != nil || c.Activity < 1 {
-		return c, failure.Invalid("after", "after is %q, which no list of chats has given", httpio.Shorten(text))
+		return c, failure.Invalid("after", "after is %q, but must be from the link to older chats", httpio.Shorten(text))
 	}
 	return c, nil
 }
 
-// foundRows has one row for each chat: that of the title if words were found in it,
-// else that of its newest message.
+// foundRows returns one row for each chat: its title, and unless the words were found in that,
+// a passage of the newest message that contains them.
 func (h *Handlers) foundRows(who live.Principal, found store.Found) []web.ConversationRow {
 	var rows []web.ConversationRow
 	seen := map[string]bool{}
@@ -120,8 +120,8 @@ func (h *Handlers) foundRows(who live.Principal, found store.Found) []web.Conver
 	return rows
 }
 
-// passage is a snippet from a little before the first word that was found, as there
-// is one line for it.
+// passage returns the part of a snippet that begins shortly before the first match, because
+// the rail shows only one line of it.
 func passage(s store.Snippet) string {
 	const before = 20 // bytes
 	text, cut := s.Text, s.CutBefore

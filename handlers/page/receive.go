@@ -13,35 +13,34 @@ import (
 )
 
 const (
-	importTime   = 10 * time.Minute // how long a file that is imported may take to arrive
-	mostReceived = 1 << 30          // bytes of all files that are being imported
+	importTime  = 10 * time.Minute // how long a file may take to arrive
+	maxReceived = 1 << 30          // bytes of all files that are being imported
 )
 
 // imports counts the bytes of the files that are being imported.
 type imports struct{ bytes atomic.Int64 }
 
-// received is a file that is being imported, on the disk under no name.
+// received is a file that is being imported, stored in a temporary file without a name.
 type received struct {
 	file  *os.File
 	all   *imports
 	bytes int64
 }
 
-// receive reads all of body into a file that goes when it is closed. An import holds up
-// others, so it begins only then, however slowly its file arrives. The limits of bodies bound
-// the file.
+// receive stores body in a temporary file, which Close deletes. An import blocks others, so it
+// begins only after its file has arrived. The body has been limited by the gate.
 func (i *imports) receive(body io.Reader) (*received, error) {
 	file, err := os.CreateTemp("", "m40-llm-import-")
 	if err != nil {
 		return nil, err
 	}
-	_ = os.Remove(file.Name()) // it stays open
+	_ = os.Remove(file.Name()) // the open file stays usable
 	r := &received{file: file, all: i}
 	if _, err = io.Copy(r, &timedReader{body, time.Now().Add(importTime)}); err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if errors.Is(err, syscall.ENOSPC) {
-		err = failure.New(failure.DiskFull, "nothing was changed: there is no room for the file in %s; make room and try again", os.TempDir())
+		err = failure.New(failure.DiskFull, "nothing was changed: the disk of %s has no space for the file; free some space and try again", os.TempDir())
 	}
 	if err != nil {
 		r.Close()
@@ -50,11 +49,11 @@ func (i *imports) receive(body io.Reader) (*received, error) {
 	return r, nil
 }
 
-// Write implements io.Writer. It fails while other files leave no room.
+// Write implements io.Writer. It fails if all files that are being imported exceed maxReceived.
 func (r *received) Write(p []byte) (int, error) {
 	r.bytes += int64(len(p))
-	if r.all.bytes.Add(int64(len(p))) > mostReceived {
-		return 0, failure.New(failure.TooLargeForNow, "nothing was changed: other files are being imported, and together they would have more than %d bytes; try again when they are through", mostReceived)
+	if r.all.bytes.Add(int64(len(p))) > maxReceived {
+		return 0, failure.New(failure.TooLargeForNow, "nothing was changed: other files are being imported, and together they would exceed %d bytes; try again when they are finished", maxReceived)
 	}
 	return r.file.Write(p)
 }
@@ -68,7 +67,7 @@ func (r *received) Close() error {
 	return r.file.Close()
 }
 
-// timedReader reads until a point in time.
+// timedReader returns an error after a point in time.
 type timedReader struct {
 	from io.Reader
 	end  time.Time

@@ -11,7 +11,7 @@ import (
 
 func TestFilesThatAreImportedAtOnceHaveALimitTogether(t *testing.T) {
 	var all imports
-	all.bytes.Store(mostReceived - 10)
+	all.bytes.Store(maxReceived - 10)
 	if _, err := all.receive(strings.NewReader("more than ten bytes")); failure.Describe(err).Code != failure.TooLargeForNow {
 		t.Errorf("beside others that leave too little room: %v", err)
 	}
@@ -26,8 +26,8 @@ func TestFilesThatAreImportedAtOnceHaveALimitTogether(t *testing.T) {
 	if got, err := io.ReadAll(r); string(got) != "ten bytes!" || err != nil {
 		t.Errorf("received %q, %v", got, err)
 	}
-	if err := r.Close(); err != nil || all.bytes.Load() != mostReceived-10 {
-		t.Errorf("%d bytes are counted when the file is closed (%v)", all.bytes.Load()-(mostReceived-10), err)
+	if err := r.Close(); err != nil || all.bytes.Load() != maxReceived-10 {
+		t.Errorf("%d bytes are counted when the file is closed (%v)", all.bytes.Load()-(maxReceived-10), err)
 	}
 }
 

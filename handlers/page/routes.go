@@ -1,5 +1,6 @@
-// Package page is the pages for people: the chat, models, presets, and what their forms and
-// scripts ask for. It works without scripts; package stream is what they add.
+// Package page serves the pages of the chat, the models and the presets, and the requests of
+// their forms and scripts. The pages work without scripts; package stream keeps them up to date
+// with scripts.
 package page
 
 import (
@@ -20,9 +21,9 @@ type Handlers struct {
 	Models       *models.Service
 	Gate         *gate.Gate
 	Log          *slog.Logger
-	PingInterval time.Duration // silence after which a growing page gets a comment
+	PingInterval time.Duration // after so long without an event, a growing page gets a comment
 
-	asked   onces
+	asked   sentForms
 	imports imports
 }
 

@@ -2,7 +2,6 @@ package view
 
 import (
 	"fmt"
-	"strconv"
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/models"
@@ -11,7 +10,7 @@ import (
 	"m40-llm/web"
 )
 
-// News is what the page is told of models while it is open.
+// News returns what open pages show about models: the version of the list, and the downloads.
 func News(service *models.Service) web.News {
 	news := web.News{Version: service.Version(), Downloads: []web.Download{}}
 	for _, d := range service.Active() {
@@ -20,7 +19,7 @@ func News(service *models.Service) web.News {
 	return news
 }
 
-// Download puts a download into words.
+// Download describes a download for the page.
 func Download(d models.Download) web.Download {
 	p := d.Progress
 	v := web.Download{
@@ -36,7 +35,7 @@ func Download(d models.Download) web.Download {
 	case models.Failed:
 		v.Phase, v.Error = "failed", failure.Sentence(d.Error)
 		if p.Done == 0 {
-			v.Amount = "nothing of it is kept"
+			v.Amount = "nothing was downloaded"
 		}
 	case models.Done:
 		v.Amount, v.Phase, v.Model = units.ByteSize(p.Total), "complete", d.Model.Name
@@ -62,7 +61,7 @@ func describeProgress(v *web.Download, p infer.DownloadProgress) {
 	case infer.PhaseWaiting:
 		v.Phase = "waiting: " + p.Notice
 	case infer.PhaseVerifying:
-		v.Phase = "checking what is here already"
+		v.Phase = "checking the part that is already here"
 	case infer.PhaseDone:
 		v.Phase = "checked"
 	}
@@ -72,7 +71,7 @@ func describeProgress(v *web.Download, p infer.DownloadProgress) {
 	}
 }
 
-// remaining says how long something still takes; nothing if that is not known.
+// remaining describes how long a download still takes; "" if that is unknown.
 func remaining(seconds float64) string {
 	minutes := int(seconds+59) / 60
 	switch {
@@ -88,17 +87,11 @@ func remaining(seconds float64) string {
 	return "days left"
 }
 
-// Scaled is a count as people say it: 8.0 B; nothing for 0.
-func Scaled(n int64) string {
-	switch {
-	case n >= 1e9:
-		return fmt.Sprintf("%.1f B", float64(n)/1e9)
-	case n >= 1e6:
-		return fmt.Sprintf("%.1f M", float64(n)/1e6)
-	case n >= 1e3:
-		return fmt.Sprintf("%d k", n/1000)
-	case n > 0:
-		return strconv.FormatInt(n, 10)
+// Quantity formats a number of parameters or weights, such as 8.0 B; "" for 0, which stands for
+// unknown.
+func Quantity(n int64) string {
+	if n == 0 {
+		return ""
 	}
-	return ""
+	return units.Quantity(n)
 }

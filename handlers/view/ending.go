@@ -8,12 +8,12 @@ import (
 	"m40-llm/web"
 )
 
-// Ending is why nothing more comes of an answer. Kinds are edited, stopped, interrupted,
-// failed, context, length, stop_string and finished.
+// Ending is why an answer ended. Kind is edited, stopped, interrupted, failed, context, length,
+// stop_string or finished.
 type Ending struct {
 	Kind string `json:"kind"`
-	Text string `json:"text"`           // for people, with the figure that it is about
-	Code string `json:"code,omitempty"` // the stop string
+	Text string `json:"text"`           // for people, with the number of tokens if that explains it
+	Code string `json:"code,omitempty"` // the stop string, for the kind stop_string
 }
 
 func (e Ending) String() string {
@@ -23,7 +23,7 @@ func (e Ending) String() string {
 	return fmt.Sprintf("%s %q", e.Text, e.Code)
 }
 
-// End returns why a ended; nil while it is being written.
+// End returns why a ended; nil while it is running.
 func End(a *live.Answer) *Ending {
 	at := func(text string) string {
 		if a.Usage.CompletionTokens == 0 {

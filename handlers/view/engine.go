@@ -1,5 +1,5 @@
-// Package view puts the state of the engine, of downloads and of answers into words, for the
-// page as it is served and as its stream changes it.
+// Package view describes the state of the engine, of downloads and of answers for the page, both
+// as it is served and in the events that update it.
 package view
 
 import (
@@ -14,8 +14,8 @@ import (
 	"m40-llm/web"
 )
 
-// Space says what is wrong with the room on the disk; nothing if there is enough.
-// It is rounded, so that a page is not told of every message of the others.
+// Space returns a warning if the disk is nearly full or cannot be checked, else "". The free
+// space is rounded, so that open pages are not updated with every message that is stored.
 func Space(s live.Space) string {
 	if s.Missing != nil {
 		return failure.Sentence(s.Missing.Error())
@@ -31,7 +31,7 @@ func Space(s live.Space) string {
 // hardware names the kinds of device.
 var hardware = map[string]string{"cpu": "CPU", "cuda": "GPU", "ref": "CPU, reference"}
 
-// Engine puts the engine's status into words.
+// Engine describes the engine's status for the page.
 func Engine(s infer.Status) web.Engine {
 	name := web.DisplayName(s.Model.Name)
 	e := web.Engine{
@@ -40,7 +40,7 @@ func Engine(s infer.Status) web.Engine {
 		Name:     name,
 		Demo:     s.Model.Demo,
 		Tag:      s.Model.Quant,
-		Model:    Joined(", ", name, Parameters(s.Model.Parameters), s.Model.Quant),
+		Model:    Joined(", ", name, parameters(s.Model.Parameters), s.Model.Quant),
 		Device:   s.Device.Name,
 		Hardware: hardware[s.Device.Kind],
 
@@ -85,8 +85,8 @@ func Engine(s infer.Status) web.Engine {
 	return e
 }
 
-// thinkingKinds returns the kinds of choice that a page offers for what a template
-// reads about thinking.
+// thinkingKinds returns which controls of reasoning a page offers, by the variables that the
+// model's template reads: "switch", "effort", both with a space between them, or "".
 func thinkingKinds(variables []string) string {
 	var kinds []string
 	if slices.Contains(variables, "enable_thinking") || slices.Contains(variables, "thinking") {
@@ -150,8 +150,7 @@ func queue(waiting, running int) string {
 	return fmt.Sprintf("%d waiting, %d running", waiting, running)
 }
 
-// cacheText says how much of what is planned for the KV cache it takes; nothing before a model
-// is loaded.
+// cacheText describes how much of the planned KV cache is used; "" before a model is loaded.
 func cacheText(c infer.Cache) string {
 	if c.Planned == 0 {
 		return ""
@@ -159,20 +158,15 @@ func cacheText(c infer.Cache) string {
 	return fmt.Sprintf("%s of %s planned", units.ByteSize(c.Used), units.ByteSize(c.Planned))
 }
 
-// Parameters returns a number of parameters in words, such as "14 M parameters"; "" for 0.
-func Parameters(n int64) string {
-	switch {
-	case n >= 1e9:
-		return fmt.Sprintf("%.1f B parameters", float64(n)/1e9)
-	case n >= 1e6:
-		return fmt.Sprintf("%.0f M parameters", float64(n)/1e6)
-	case n > 0:
-		return fmt.Sprintf("%d k parameters", n/1000)
+// parameters returns a number of parameters such as "14.2 M parameters"; "" if it is unknown.
+func parameters(n int64) string {
+	if n == 0 {
+		return ""
 	}
-	return ""
+	return Quantity(n) + " parameters"
 }
 
-// Speaker is what people call the model that wrote an answer; empty if none did.
+// Speaker returns the display name of the model that wrote an answer; "" if a person did.
 func Speaker(a *live.Answer) string {
 	if a.Rewritten || a.Receipt.Model == "" {
 		return ""
@@ -180,7 +174,7 @@ func Speaker(a *live.Answer) string {
 	return web.DisplayName(a.Receipt.Model)
 }
 
-// Joined joins the parts that are not empty.
+// Joined joins the parts that are not empty, with separator between them.
 func Joined(separator string, parts ...string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return part == "" }), separator)
 }

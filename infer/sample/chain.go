@@ -168,7 +168,7 @@ func (b *Buffers) NewChain(p Params, v Vocabulary) (*Chain, error) {
 			c.addDry(p, v)
 		case name == "temperature":
 			c.addTemperature(p)
-		case Cuts(name) && !greedy && p.Mirostat == 0:
+		case Truncates(name) && !greedy && p.Mirostat == 0:
 			c.addCut(name, p)
 		}
 	}

@@ -11,9 +11,10 @@ type Number struct {
 	Min, Max float64
 	Whole    bool    // the value is an integer
 	Off      float64 // value that disables the setting; NaN: none
-	Of       string  // setting that must be on for this one to have an effect; empty: none
-	Cuts     bool    // belongs to a stage that removes candidates, which mirostat replaces
 	About    string  // description, one line
+
+	DependsOn string // setting that must be on for this one to have an effect; empty: none
+	Truncates bool   // belongs to a stage that removes candidates, which mirostat replaces
 
 	real  func(*Params) *float64
 	whole func(*Params) *int
@@ -38,9 +39,9 @@ func (n Number) Set(p *Params, v float64) {
 
 // Idle reports whether the setting has no effect in p.
 func (n Number) Idle(p *Params) bool {
-	if n.Of != "" {
+	if n.DependsOn != "" {
 		for _, other := range numbers {
-			if other.Name == n.Of && other.Idle(p) {
+			if other.Name == n.DependsOn && other.Idle(p) {
 				return true
 			}
 		}
@@ -68,35 +69,35 @@ var none = math.NaN()
 var numbers = [...]Number{
 	{Name: "temperature", Min: 0, Max: 20, Off: none, real: func(p *Params) *float64 { return &p.Temperature },
 		About: "Low: the likeliest tokens. High: rarer ones too. 0: always the likeliest"},
-	{Name: "top_k", Min: 0, Max: math.MaxInt32, Whole: true, Off: 0, Cuts: true, whole: func(p *Params) *int { return &p.TopK },
+	{Name: "top_k", Min: 0, Max: math.MaxInt32, Whole: true, Off: 0, Truncates: true, whole: func(p *Params) *int { return &p.TopK },
 		About: "Keeps this many of the likeliest tokens"},
-	{Name: "top_p", Min: 0, Max: 1, Off: 1, Cuts: true, real: func(p *Params) *float64 { return &p.TopP },
+	{Name: "top_p", Min: 0, Max: 1, Off: 1, Truncates: true, real: func(p *Params) *float64 { return &p.TopP },
 		About: "Keeps the likeliest tokens until their probabilities add up to this"},
-	{Name: "min_p", Min: 0, Max: 1, Off: 0, Cuts: true, real: func(p *Params) *float64 { return &p.MinP },
+	{Name: "min_p", Min: 0, Max: 1, Off: 0, Truncates: true, real: func(p *Params) *float64 { return &p.MinP },
 		About: "Keeps tokens at least this likely, relative to the likeliest"},
 	{Name: "repeat_penalty", Min: 0.01, Max: 100, Off: 1, real: func(p *Params) *float64 { return &p.RepeatPenalty },
 		About: "Makes tokens that were used lately less likely"},
 
-	{Name: "top_n_sigma", Min: 0, Max: 100, Off: 0, Cuts: true, real: func(p *Params) *float64 { return &p.TopNSigma },
+	{Name: "top_n_sigma", Min: 0, Max: 100, Off: 0, Truncates: true, real: func(p *Params) *float64 { return &p.TopNSigma },
 		About: "Keeps tokens whose logit is at most this many standard deviations below the best"},
-	{Name: "typical_p", Min: 0, Max: 1, Off: 1, Cuts: true, real: func(p *Params) *float64 { return &p.TypicalP },
+	{Name: "typical_p", Min: 0, Max: 1, Off: 1, Truncates: true, real: func(p *Params) *float64 { return &p.TypicalP },
 		About: "Keeps the tokens whose surprise is nearest to the average, up to this share"},
-	{Name: "min_keep", Min: 0, Max: math.MaxInt32, Whole: true, Off: 0, Cuts: true, whole: func(p *Params) *int { return &p.MinKeep },
+	{Name: "min_keep", Min: 0, Max: math.MaxInt32, Whole: true, Off: 0, Truncates: true, whole: func(p *Params) *int { return &p.MinKeep },
 		About: "The samplers that cut by probability leave at least this many tokens"},
 
-	{Name: "xtc_probability", Min: 0, Max: 1, Off: 0, Cuts: true, real: func(p *Params) *float64 { return &p.XTCProbability },
+	{Name: "xtc_probability", Min: 0, Max: 1, Off: 0, Truncates: true, real: func(p *Params) *float64 { return &p.XTCProbability },
 		About: "How often the likeliest tokens are left out, so that a good but rarer one comes"},
-	{Name: "xtc_threshold", Min: 0, Max: 1, Off: none, Of: "xtc_probability", Cuts: true, real: func(p *Params) *float64 { return &p.XTCThreshold },
+	{Name: "xtc_threshold", Min: 0, Max: 1, Off: none, DependsOn: "xtc_probability", Truncates: true, real: func(p *Params) *float64 { return &p.XTCThreshold },
 		About: "Of the tokens at least this likely, XTC leaves the least likely one"},
 	{Name: "dynatemp_range", Min: 0, Max: 20, Off: 0, real: func(p *Params) *float64 { return &p.DynatempRange },
 		About: "Temperature goes this far up where the model is unsure, and down where it is sure"},
-	{Name: "dynatemp_exponent", Min: 0, Max: 100, Off: none, Of: "dynatemp_range", real: func(p *Params) *float64 { return &p.DynatempExponent },
+	{Name: "dynatemp_exponent", Min: 0, Max: 100, Off: none, DependsOn: "dynatemp_range", real: func(p *Params) *float64 { return &p.DynatempExponent },
 		About: "Above 1, only where the model is very unsure does the temperature go up"},
 	{Name: "mirostat", Min: 0, Max: 2, Whole: true, Off: 0, whole: func(p *Params) *int { return &p.Mirostat },
 		About: "Keeps the surprise of the text even, in place of the samplers that cut"},
-	{Name: "mirostat_tau", Min: 0, Max: 100, Off: none, Of: "mirostat", real: func(p *Params) *float64 { return &p.MirostatTau },
+	{Name: "mirostat_tau", Min: 0, Max: 100, Off: none, DependsOn: "mirostat", real: func(p *Params) *float64 { return &p.MirostatTau },
 		About: "The surprise that mirostat aims at, in bits for each token"},
-	{Name: "mirostat_eta", Min: 0, Max: 100, Off: none, Of: "mirostat", real: func(p *Params) *float64 { return &p.MirostatEta },
+	{Name: "mirostat_eta", Min: 0, Max: 100, Off: none, DependsOn: "mirostat", real: func(p *Params) *float64 { return &p.MirostatEta },
 		About: "How fast mirostat corrects itself"},
 
 	{Name: "repeat_last_n", Min: -1, Max: math.MaxInt32, Whole: true, Off: 0, whole: func(p *Params) *int { return &p.RepeatLastN },
@@ -107,10 +108,10 @@ var numbers = [...]Number{
 		About: "Makes tokens less likely for each time they stand in the window; below 0 likelier"},
 	{Name: "dry_multiplier", Min: 0, Max: 100, Off: 0, real: func(p *Params) *float64 { return &p.DryMultiplier },
 		About: "Makes a token less likely that would repeat a passage, the longer the passage"},
-	{Name: "dry_base", Min: 1, Max: 100, Off: none, Of: "dry_multiplier", real: func(p *Params) *float64 { return &p.DryBase },
+	{Name: "dry_base", Min: 1, Max: 100, Off: none, DependsOn: "dry_multiplier", real: func(p *Params) *float64 { return &p.DryBase },
 		About: "The penalty of DRY grows by this factor with each token of the passage"},
-	{Name: "dry_allowed_length", Min: 0, Max: math.MaxInt32, Whole: true, Off: none, Of: "dry_multiplier", whole: func(p *Params) *int { return &p.DryAllowedLength },
+	{Name: "dry_allowed_length", Min: 0, Max: math.MaxInt32, Whole: true, Off: none, DependsOn: "dry_multiplier", whole: func(p *Params) *int { return &p.DryAllowedLength },
 		About: "Passages of up to this many tokens may be repeated"},
-	{Name: "dry_penalty_last_n", Min: -1, Max: math.MaxInt32, Whole: true, Off: 0, Of: "dry_multiplier", whole: func(p *Params) *int { return &p.DryPenaltyLastN },
+	{Name: "dry_penalty_last_n", Min: -1, Max: math.MaxInt32, Whole: true, Off: 0, DependsOn: "dry_multiplier", whole: func(p *Params) *int { return &p.DryPenaltyLastN },
 		About: "How many of the last tokens DRY looks at; -1 for all, 0 for none"},
 }

@@ -50,8 +50,10 @@ func DefaultParams() Params {
 	}
 }
 
-// Cuts reports whether a stage removes candidates. Mirostat replaces such stages.
-func Cuts(stage string) bool { return stage != "penalties" && stage != "dry" && stage != "temperature" }
+// Truncates reports whether a stage removes candidates. Mirostat replaces such stages.
+func Truncates(stage string) bool {
+	return stage != "penalties" && stage != "dry" && stage != "temperature"
+}
 
 // StageNames returns the stages that Samplers may list, in the default order.
 func StageNames() []string {
