@@ -2,12 +2,20 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
+	"m40-llm/handlers/models"
 	"m40-llm/infer"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/guide"
+	"m40-llm/infer/hub"
 )
 
 // Behind a proxy each client has wrong keys of its own.
@@ -66,5 +74,25 @@ func TestClient_NamesWhoAsks(t *testing.T) {
 	}
 	if len(siblings) != 4 || !siblings[0] || !siblings[3] {
 		t.Errorf("the answers to one request have the numbers %v, want 0 to 3", siblings)
+	}
+}
+
+// Nobody who only looks waits for an engine that does not answer.
+func TestModelsAreListedWhileTheEngineHangs(t *testing.T) {
+	folder := hub.New(hub.Options{Dir: t.TempDir(), Builtin: map[string][]byte{"guide": guide.Model}, Types: cpu.WeightTypes()})
+	engine := &fakeEngine{models: func(ctx context.Context) ([]infer.ModelInfo, error) {
+		if _, limited := ctx.Deadline(); !limited {
+			return nil, errors.New("asked without a limit")
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	list := models.New(models.Options{Engine: engine, Files: folder, Patience: time.Millisecond})
+	t.Cleanup(list.Close)
+	s := server(t, engine, func(c *Config) { c.Models = list })
+	for _, path := range []string{"/v1/models", "/v1/models/guide", "/models"} {
+		if got := call(t, s, http.MethodGet, path, ""); got.status != http.StatusOK || !strings.Contains(got.body, "guide") {
+			t.Errorf("%s got %d: %s", path, got.status, got.body)
+		}
 	}
 }

@@ -137,3 +137,16 @@ func TestContinueAnswer(t *testing.T) {
 		}
 	}
 }
+
+// A chat may have a later time from a clock that was wrong. JSON, which exports are, has four digits
+// for a year.
+func TestATimeAfterTheYear9999ComesBackAsItsEnd(t *testing.T) {
+	s := mustOpen(t, testOptions(t))
+	at := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+	c, err := importList(s, me, Metadata{Title: "late"}, []Message{{ID: 1, Role: RoleUser, State: Done, Text: "x", Created: at}}, 1)
+	mustDo(t, err)
+	branch := must[[]Message](t)(s.Branch(ctx, me, c.ID))
+	if text, err := json.Marshal(branch[0].Created); err != nil || string(text) != `"9999-12-31T23:59:59.999Z"` {
+		t.Errorf("got %s, %v", text, err)
+	}
+}

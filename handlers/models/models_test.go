@@ -51,6 +51,9 @@ func (w *world) Models(context.Context) ([]infer.ModelInfo, error) { return nil,
 type stopped struct{ *world }
 
 func (stopped) Models(ctx context.Context) ([]infer.ModelInfo, error) {
+	if _, limited := ctx.Deadline(); !limited {
+		return nil, errors.New("asked without a limit")
+	}
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
