@@ -90,8 +90,8 @@ func TestModelsAreListedWhileTheEngineHangs(t *testing.T) {
 	list := models.New(models.Options{Engine: engine, Files: folder, Patience: time.Millisecond})
 	t.Cleanup(list.Close)
 	s := server(t, engine, func(c *Config) { c.Models = list })
-	for _, path := range []string{"/v1/models", "/v1/models/guide", "/models"} {
-		if got := call(t, s, http.MethodGet, path, ""); got.status != http.StatusOK || !strings.Contains(got.body, "guide") {
+	for path, accept := range map[string]string{"/v1/models": "*/*", "/v1/models/guide": "*/*", "/models": "text/html"} {
+		if got := call(t, s, http.MethodGet, path, "", "Accept", accept); got.status != http.StatusOK || !strings.Contains(got.body, "guide") {
 			t.Errorf("%s got %d: %s", path, got.status, got.body)
 		}
 	}
