@@ -1,12 +1,10 @@
-// Package guide holds the built-in model: a small chat model that makes the first
-// answer possible without a download. README.md is its model card, make/ what it was
-// made with.
+// Package guide embeds the built-in model: a small chat model that answers without a download.
+// README.md is its model card; make/ has the scripts that trained it.
 package guide
 
 import _ "embed"
 
-// Model is the model file, in GGUF format. It lies in the program's image and must not
-// be changed.
+// Model is the model file in GGUF format. It is part of the executable and must not be changed.
 //
 //go:embed guide-q8_0.gguf
 var Model []byte

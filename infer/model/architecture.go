@@ -7,21 +7,21 @@ import (
 	"m40-llm/infer/device"
 )
 
-// architecture declares a family of models: what sets it apart from the others. All else
-// is in the file.
+// architecture declares a family of models: the differences that the metadata of a file does
+// not state.
 type architecture struct {
-	neox       bool              // RoPE turns (i, i+n/2) instead of (2i, 2i+1)
+	neox       bool              // RoPE rotates pairs (i, i+n/2) instead of (2i, 2i+1)
 	activation device.Activation // of the feed-forward layers; 0: SiLU
-	layerNorm  bool              // instead of RMSNorm
-	positions  bool              // a table of them instead of RoPE
+	layerNorm  bool              // LayerNorm instead of RMSNorm
+	positions  bool              // learned position embeddings instead of RoPE
 	tensors    []tensor
 
-	// read, if set, reads the keys that only this family has, and makes the choices of each
-	// layer.
+	// read, if set, reads the metadata keys that only this family has, and sets the options
+	// that differ between layers.
 	read func(m *metadata, c *Config)
 }
 
-// architectures are the supported values of general.architecture.
+// architectures maps the supported values of general.architecture to their declarations.
 var architectures = map[string]architecture{
 	"cohere2":       cohere2,
 	"command-r":     commandR,
@@ -62,7 +62,7 @@ var architectures = map[string]architecture{
 // Architectures lists the supported values of general.architecture.
 func Architectures() []string { return slices.Sorted(maps.Keys(architectures)) }
 
-// slot is the place of a tensor in the forward pass.
+// slot identifies the use of a tensor in the forward pass.
 type slot int
 
 const (
@@ -108,7 +108,7 @@ const (
 	ffnDownBias
 	ffnRouter
 	ffnRouterBias
-	ffnChoiceBias
+	ffnSelectionBias
 	ffnGateExperts
 	ffnUpExperts
 	ffnGateUpExperts
@@ -127,7 +127,7 @@ const (
 	ffnRouterNorm
 	ffnExpertScales
 
-	tokenPerLayer // what layers get of a token's own
+	tokenPerLayer // per-layer embeddings: see perlayer.go
 	perLayerProj
 	perLayerNorm
 	perLayerGate
@@ -135,26 +135,25 @@ const (
 	perLayerPostNorm
 	layerScale
 
-	slots // their number
+	slots // number of slots
 )
 
-// tensor declares a tensor of the model's file. Of several that are declared for one slot,
-// the first that the file has is used.
+// tensor declares a tensor of the model's file. If several are declared for one slot, the first
+// that the file has is used.
 type tensor struct {
 	slot  slot
-	name  string // in the file; of a layer's tensors, after "blk.N."
+	name  string // in the file; for tensors of a layer, the part after "blk.N."
 	shape shape
 	part  part
 
 	optional bool
-	fill     float32 // if not 0, all elements where the file has no such tensor
+	fill     float32 // if not 0, value of all elements if the file lacks the tensor
 
-	made          *making // of a tensor of another shape
-	before, after []size  // outputs that the file's tensor has beside these: see fused
+	derived       *derivation // if set, the weight is computed from a tensor of another shape
+	before, after []size      // further outputs of the file's tensor: see fused
 }
 
-// fused declares tensors that are one in the file: the outputs of each follow those of the one
-// before it.
+// fused declares tensors that the file stores as one, with their outputs concatenated in order.
 func fused(name string, tensors ...tensor) []tensor {
 	for i := range tensors {
 		tensors[i].name = name
@@ -168,30 +167,31 @@ func fused(name string, tensors ...tensor) []tensor {
 	return tensors
 }
 
-// making says how a weight is made of a tensor of shape shape, whose values are given by rows. It
-// becomes F32 if the tensor is, and F16 otherwise.
-type making struct {
-	shape shape
-	make  func(c *Config, l *Layer, values []float32) []float32
+// derivation says how a weight is computed from a tensor of another shape. The weight is F32 if
+// the tensor is, and F16 otherwise.
+type derivation struct {
+	shape   shape                                                 // of the file's tensor
+	compute func(c *Config, l *Layer, values []float32) []float32 // from row-major values of the tensor
 }
 
-// part says which stages hold a tensor.
+// part says which stages load a tensor.
 type part int
 
 const (
-	everyLayer part = iota // the stage of the layer; each layer has such a tensor
+	everyLayer part = iota // a tensor of each layer, in the stage of that layer
 	firstStage
 	lastStage
 	everyStage
 )
 
-// size is a size of the model or of one of its layers.
+// size returns a size of the model or of one of its layers.
 type size func(c *Config, l *Layer) int
 
-// shape is the shape of a tensor, outputs first. A tensor with a size of 0 is in no file.
+// shape is the shape of a tensor, outputs first. If a size is 0, the model does not have the
+// tensor.
 type shape []size
 
-// dims returns the rows and columns of a tensor that every device sees as a matrix.
+// dims returns the rows and columns of a tensor as a matrix, as devices store it.
 func (s shape) dims(c *Config, l *Layer) (rows, cols int) {
 	rows, cols = 1, s[len(s)-1](c, l)
 	for _, size := range s[:len(s)-1] {
@@ -204,7 +204,7 @@ func dim(c *Config, _ *Layer) int       { return c.Dim }
 func vocab(c *Config, _ *Layer) int     { return c.Vocab }
 func queryDim(_ *Config, l *Layer) int  { return l.Heads * l.HeadDim }
 func headDim(_ *Config, l *Layer) int   { return l.HeadDim }
-func hiddenDim(_ *Config, l *Layer) int { return l.HiddenDim }
+func ffnDim(_ *Config, l *Layer) int    { return l.FFNDim }
 func heads(_ *Config, l *Layer) int     { return l.Heads }
 func kvHeads(_ *Config, l *Layer) int   { return l.KVHeads }
 func positions(c *Config, _ *Layer) int { return c.ContextLength }
@@ -212,9 +212,10 @@ func experts(_ *Config, l *Layer) int   { return l.Routing.Experts }
 func expertDim(_ *Config, l *Layer) int { return l.ExpertDim }
 func sharedDim(_ *Config, l *Layer) int { return l.SharedDim }
 
-// kvDim is the width of all keys, and of all values, that a layer has of its own.
+// kvDim is the width of the keys of all heads, and of the values, 0 in layers without a cache of
+// their own.
 func kvDim(_ *Config, l *Layer) int {
-	if l.CacheBack > 0 {
+	if l.KVLayersBack > 0 {
 		return 0
 	}
 	return l.KVHeads * l.HeadDim
@@ -222,7 +223,7 @@ func kvDim(_ *Config, l *Layer) int {
 
 func one(*Config, *Layer) int { return 1 }
 
-// ropePairs is the number of pairs that layers with RoPE turn.
+// ropePairs is the number of pairs that RoPE rotates in a head.
 func ropePairs(c *Config, _ *Layer) (pairs int) {
 	for _, l := range c.Layers {
 		pairs = max(pairs, l.RoPE.Dims/2)
@@ -232,7 +233,7 @@ func ropePairs(c *Config, _ *Layer) (pairs int) {
 
 // Tensors that many families have.
 var (
-	ends = []tensor{
+	ends = []tensor{ // embeddings and output layer
 		{slot: tokenEmbd, name: "token_embd.weight", shape: shape{vocab, dim}, part: firstStage},
 		{slot: outputNorm, name: "output_norm.weight", shape: shape{dim}, part: lastStage},
 		{slot: output, name: "output.weight", shape: shape{vocab, dim}, part: lastStage},
@@ -252,7 +253,7 @@ var (
 		{slot: attnNormBias, name: "attn_norm.bias", shape: shape{dim}, optional: true},
 		{slot: ffnNormBias, name: "ffn_norm.bias", shape: shape{dim}, optional: true},
 	})
-	oneNorm = []tensor{ // for attention and feed-forward layer
+	sharedNorm = []tensor{ // one norm for attention and feed-forward layer
 		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
 		{slot: attnNormBias, name: "attn_norm.bias", shape: shape{dim}, optional: true},
 		{slot: outputNormBias, name: "output_norm.bias", shape: shape{dim}, part: lastStage, optional: true},
@@ -273,38 +274,38 @@ var (
 		fused("attn_qkv.bias", tensor{slot: attnQBias, shape: shape{queryDim}, optional: true},
 			tensor{slot: attnKBias, shape: shape{kvDim}, optional: true}, tensor{slot: attnVBias, shape: shape{kvDim}, optional: true}),
 		attention)
-	rowNorms = []tensor{ // of all queries and of all keys of a row at once
+	rowNorms = []tensor{ // one norm over the queries of all heads, one over the keys
 		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{queryDim}},
 		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{kvDim}},
 	}
-	headNorms = []tensor{
+	headNorms = []tensor{ // norms of each head, with the same weights
 		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{headDim}},
 		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{headDim}},
 	}
-	ownNorms = []tensor{ // weights for each head
+	perHeadNorms = []tensor{ // norms of each head, each with its own weights
 		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{heads, headDim}, optional: true},
 		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{kvHeads, headDim}, optional: true},
 	}
 	gatedFeedForward = slices.Concat(feedForward, []tensor{
-		{slot: ffnGate, name: "ffn_gate.weight", shape: shape{hiddenDim, dim}},
-		{slot: ffnGateBias, name: "ffn_gate.bias", shape: shape{hiddenDim}, optional: true},
+		{slot: ffnGate, name: "ffn_gate.weight", shape: shape{ffnDim, dim}},
+		{slot: ffnGateBias, name: "ffn_gate.bias", shape: shape{ffnDim}, optional: true},
 	})
 	feedForward = []tensor{
-		{slot: ffnUp, name: "ffn_up.weight", shape: shape{hiddenDim, dim}},
-		{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, hiddenDim}},
-		{slot: ffnUpBias, name: "ffn_up.bias", shape: shape{hiddenDim}, optional: true},
+		{slot: ffnUp, name: "ffn_up.weight", shape: shape{ffnDim, dim}},
+		{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, ffnDim}},
+		{slot: ffnUpBias, name: "ffn_up.bias", shape: shape{ffnDim}, optional: true},
 		{slot: ffnDownBias, name: "ffn_down.bias", shape: shape{dim}, optional: true},
 	}
 	fusedFeedForward = slices.Concat(
-		fused("ffn_up.weight", tensor{slot: ffnGate, shape: shape{hiddenDim, dim}}, tensor{slot: ffnUp, shape: shape{hiddenDim, dim}}),
-		[]tensor{{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, hiddenDim}}})
+		fused("ffn_up.weight", tensor{slot: ffnGate, shape: shape{ffnDim, dim}}, tensor{slot: ffnUp, shape: shape{ffnDim, dim}}),
+		[]tensor{{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, ffnDim}}})
 	mixtureOfExperts = []tensor{
 		{slot: ffnRouter, name: "ffn_gate_inp.weight", shape: shape{experts, dim}},
 		{slot: ffnGateExperts, name: "ffn_gate_exps.weight", shape: shape{experts, expertDim, dim}},
 		{slot: ffnUpExperts, name: "ffn_up_exps.weight", shape: shape{experts, expertDim, dim}},
 		{slot: ffnDownExperts, name: "ffn_down_exps.weight", shape: shape{experts, dim, expertDim}},
 	}
-	choiceBias    = []tensor{{slot: ffnChoiceBias, name: "exp_probs_b.bias", shape: shape{experts}, optional: true}}
+	selectionBias = []tensor{{slot: ffnSelectionBias, name: "exp_probs_b.bias", shape: shape{experts}, optional: true}}
 	sharedExperts = []tensor{
 		{slot: ffnSharedGate, name: "ffn_gate_shexp.weight", shape: shape{sharedDim, dim}},
 		{slot: ffnSharedUp, name: "ffn_up_shexp.weight", shape: shape{sharedDim, dim}},

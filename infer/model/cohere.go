@@ -6,16 +6,17 @@ import (
 	"m40-llm/infer/device"
 )
 
-// Command R: attention and feed-forward layer read the same norm.
+// commandR is Command R: attention and feed-forward layer read the same norm.
 var commandR = architecture{
 	layerNorm: true,
-	tensors:   slices.Concat(ends, oneNorm, attention, ownNorms, gatedFeedForward),
+	tensors:   slices.Concat(ends, sharedNorm, attention, perHeadNorms, gatedFeedForward),
 	read: func(m *metadata, c *Config) {
 		c.LogitScale = float32(m.optionalFloat("logit_scale", 0, 1e6, 0))
 	},
 }
 
-// Command R7B and relatives: three of four layers see a window, and the rest have no RoPE.
+// cohere2 is Command R7B and relatives: three of four layers have a sliding window, the others no
+// RoPE.
 var cohere2 = architecture{
 	layerNorm: true,
 	tensors:   commandR.tensors,

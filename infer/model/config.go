@@ -10,58 +10,59 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Config is the shape of a model, read from the metadata of its file.
+// Config are the hyperparameters of a model, read from the metadata of its file.
 type Config struct {
 	Architecture  string
 	ContextLength int // positions it was trained on
 	Dim           int // width of the residual stream
 	Vocab         int
 	Eps           float32 // of norms
-	LayerNorm     bool    // is what norms are, instead of RMSNorm
+	LayerNorm     bool    // norms are LayerNorm instead of RMSNorm
 	Layers        []Layer
 
-	// What values are multiplied by; 0: nothing.
+	// Factors; 0: none.
 	EmbeddingScale float32
-	ResidualScale  float32 // what a layer adds
+	ResidualScale  float32 // of what a layer adds to the residual stream
 	LogitScale     float32
 
-	LogitCap float32 // logits l become LogitCap · tanh(l / LogitCap); 0: they stay
+	LogitCap float32 // soft cap: logits l become LogitCap · tanh(l / LogitCap); 0: no cap
 
-	PerLayer int // width of what each layer gets of a token's own embedding for it; 0: none
+	PerLayerDim int // width of per-layer embeddings; 0: none
 
-	Predictors int // blocks behind the last layer that predict further tokens, which nobody uses
+	MTPBlocks int // multi-token prediction blocks after the last layer, which are not used
 
-	OriginalContext int // positions up to which the short factors of RoPE hold
+	OriginalContext int // positions before the context was extended: the short RoPE factors apply up to here
 
-	Parallel bool // attention and feed-forward layers read the same norm
+	Parallel bool // attention and feed-forward layer read the same norm
 
-	// Queries are multiplied by 1 + Temperature · ln(1 + floor(position / OriginalContext)).
+	// Temperature scales queries by 1 + Temperature · ln(1 + floor(position / OriginalContext));
+	// 0: not.
 	Temperature float32
 }
 
-// Layer is the shape of one layer of a model.
+// Layer are the hyperparameters of one layer of a model.
 type Layer struct {
 	device.Attention
 
-	KVHeads    int
-	HeadDim    int
-	ValueDim   int // of a head
-	PlainDim   int // of a head's key that RoPE does not turn; with Latent
-	QueryRank  int // values that queries are made of; 0: of all
-	Latent     int // values of a position that all heads make their keys and values of; 0: they have their own
-	HiddenDim  int // width of the feed-forward layer
-	Activation device.Activation
-	Routing    device.Routing // of the experts of the feed-forward layer, if it has any
-	ExpertDim  int            // width of each
-	SharedDim  int            // width of the experts that every row uses, together
-	RoPE       device.RoPE    // of no dimensions: there is none
-	NormLast   bool           // queries and keys are normed after RoPE, not before
-	Unfactored bool           // RoPE has no factors, even if others of the model have
-	CacheBack  int            // how many layers before it is the one whose keys and values it reads; 0: it has its own
+	KVHeads       int
+	HeadDim       int
+	ValueDim      int // width of a head's value
+	NoPEDim       int // with Latent: elements of a head's key without RoPE
+	QueryRank     int // width of the low-rank step that queries are computed from; 0: none
+	Latent        int // width of the latent vector that all heads compute keys and values from; 0: no latent attention
+	FFNDim        int // width of the feed-forward layer
+	Activation    device.Activation
+	Routing       device.Routing // of the mixture of experts; no Experts: there is none
+	ExpertDim     int            // width of each expert
+	SharedDim     int            // width of all shared experts together
+	RoPE          device.RoPE    // Dims 0: no RoPE
+	NormAfterRoPE bool           // queries and keys are normed after RoPE instead of before
+	NoRoPEFactors bool           // ignore the model's RoPE factors
+	KVLayersBack  int            // the layer reads the keys and values of the layer this far before it; 0: its own
 }
 
-// Limits of what a file may claim, far above any real model, so that no product
-// of two of them overflows.
+// Limits of the values in a file, far above any real model and small enough that no product of
+// two overflows.
 const (
 	maxLayers  = 1024
 	maxDim     = 1 << 20
@@ -70,8 +71,8 @@ const (
 	maxContext = 1 << 26
 )
 
-// ReadConfig reads and checks the shape of the model in f. Its errors name the
-// metadata key that is wrong.
+// ReadConfig reads and checks the hyperparameters of the model in f. Its errors name the metadata
+// key that is missing or wrong, or list the supported architectures.
 func ReadConfig(f *gguf.File) (Config, error) {
 	name, err := f.Str("general.architecture")
 	if err != nil {
@@ -81,7 +82,7 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	if !ok {
 		return Config{}, fmt.Errorf("architecture %q is not supported; supported are %s", name, strings.Join(Architectures(), ", "))
 	}
-	m := metadata{f: f, prefix: name, asked: map[string]bool{}}
+	m := metadata{f: f, prefix: name, read: map[string]bool{}}
 	c := Config{
 		Architecture:  name,
 		ContextLength: m.integer("context_length", 1, maxContext),
@@ -110,7 +111,7 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	}
 	for _, l := range c.Layers {
 		if l.Latent == 0 && l.ValueDim != l.HeadDim {
-			m.fail(fmt.Errorf("%s: values of %d beside keys of %d are not supported", m.key("attention.value_length"), l.ValueDim, l.HeadDim))
+			m.fail(fmt.Errorf("%s: values of width %d with keys of width %d are not supported", m.key("attention.value_length"), l.ValueDim, l.HeadDim))
 		}
 	}
 	m.refuseUnread()
@@ -120,9 +121,9 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	return c, m.err
 }
 
-// readLayer reads what a layer of c has in every family.
+// readLayer reads the keys of a layer that are common to all families.
 func (m *metadata) readLayer(c Config) Layer {
-	l := Layer{HiddenDim: m.integer("feed_forward_length", 1, maxDim)}
+	l := Layer{FFNDim: m.integer("feed_forward_length", 1, maxDim)}
 	l.Heads = m.integer("attention.head_count", 1, maxHeads)
 	l.Window = m.optionalInteger("attention.sliding_window", 0, maxContext, 0)
 	l.KVHeads = m.optionalInteger("attention.head_count_kv", 1, maxHeads, l.Heads)
@@ -133,14 +134,14 @@ func (m *metadata) readLayer(c Config) Layer {
 	l.ValueDim = m.optionalInteger("attention.value_length", 1, maxDim, l.HeadDim)
 	l.Scale = float32(1 / math.Sqrt(float64(l.HeadDim)))
 	if l.HeadDim == 0 {
-		m.fail(fmt.Errorf("%s: %d heads do not fit a width of %d", m.key("attention.head_count"), l.Heads, c.Dim))
+		m.fail(fmt.Errorf("%s: %d heads are too many for a model of width %d", m.key("attention.head_count"), l.Heads, c.Dim))
 	}
 	return l
 }
 
-// windows leaves the window to those layers that have one, and the frequency base that windows
-// have to their RoPE: where the file does not say which layers these are, all but the last of
-// each period. It reports whether there are windows.
+// windows decides which layers have a sliding window: those that the file marks, by default all but
+// the last of each period layers. Layers without one lose Window, and layers with one get the RoPE
+// frequency base of windows. It reports whether the model has windows.
 func (m *metadata) windows(c *Config, period int) bool {
 	windowed := m.pattern("attention.sliding_window_pattern", len(c.Layers), period)
 	base := m.optionalFloat("rope.freq_base_swa", 1, 1e12, c.Layers[0].RoPE.Base)
@@ -155,17 +156,16 @@ func (m *metadata) windows(c *Config, period int) bool {
 	return window > 0
 }
 
-// mixture is what a family's mixtures of experts are where its files do not say otherwise.
-type mixture struct {
+// moeDefaults are a family's defaults for metadata keys of mixtures of experts.
+type moeDefaults struct {
 	score     device.Score
 	normalize bool
-	width     func(l *Layer) int // of an expert; nil: its share of the feed-forward layer
+	width     func(l *Layer) int // width of an expert; nil: FFNDim divided by the experts used
 }
 
-// experts reads the mixtures of experts of c: the layers that have one lose the feed-forward
-// layer that they would have instead.
-func (m *metadata) experts(c *Config, missing mixture) {
-	r := m.routing(missing)
+// experts reads the mixtures of experts of c. Layers that have one get FFNDim 0.
+func (m *metadata) experts(c *Config, defaults moeDefaults) {
+	r := m.routing(defaults)
 	shared := m.optionalInteger("expert_shared_count", 0, maxExperts, 0)
 	dense := m.optionalInteger("leading_dense_block_count", 0, maxLayers, 0)
 	for i := range c.Layers {
@@ -173,21 +173,21 @@ func (m *metadata) experts(c *Config, missing mixture) {
 		if i < dense {
 			continue
 		}
-		width := max(l.HiddenDim/r.Used, 1)
-		if missing.width != nil {
-			width = missing.width(l)
+		width := max(l.FFNDim/r.Used, 1)
+		if defaults.width != nil {
+			width = defaults.width(l)
 		}
 		l.Routing = r
 		l.ExpertDim = m.optionalInteger("expert_feed_forward_length", 1, maxDim, width)
 		l.SharedDim = m.optionalInteger("expert_shared_feed_forward_length", 0, maxDim, shared*l.ExpertDim)
-		l.HiddenDim = 0
+		l.FFNDim = 0
 	}
 }
 
-func (m *metadata) routing(missing mixture) device.Routing {
-	r := device.Routing{Experts: m.integer("expert_count", 1, maxExperts), Score: missing.score}
+func (m *metadata) routing(defaults moeDefaults) device.Routing {
+	r := device.Routing{Experts: m.integer("expert_count", 1, maxExperts), Score: defaults.score}
 	r.Used = m.integer("expert_used_count", 1, r.Experts)
-	r.Normalize = m.optionalBool("expert_weights_norm", missing.normalize)
+	r.Normalize = m.optionalBool("expert_weights_norm", defaults.normalize)
 	r.Scale = float32(cmp.Or(m.optionalFloat("expert_weights_scale", 0, 1e6, 0), 1))
 	r.Groups = m.optionalInteger("expert_group_count", 0, r.Experts, 0)
 	r.GroupsUsed = m.optionalInteger("expert_group_used_count", 0, max(r.Groups, 1), r.Groups)
@@ -199,16 +199,16 @@ func (m *metadata) routing(missing mixture) device.Routing {
 		r.Score = device.ScoreSoftmax
 	case 2:
 		r.Score = device.ScoreSigmoid
-	case 3: // softmax over the experts that are chosen
+	case 3: // softmax over the chosen experts only
 		r.Score, r.Normalize = device.ScoreSoftmax, true
 	}
 	return r
 }
 
-// withoutPredictors leaves out the blocks behind the last layer that predict further tokens.
-func (m *metadata) withoutPredictors(c *Config) {
-	c.Predictors = m.optionalInteger("nextn_predict_layers", 0, len(c.Layers)-1, 0)
-	c.Layers = c.Layers[:len(c.Layers)-c.Predictors]
+// dropMTPBlocks removes the multi-token prediction blocks, which files count as layers.
+func (m *metadata) dropMTPBlocks(c *Config) {
+	c.MTPBlocks = m.optionalInteger("nextn_predict_layers", 0, len(c.Layers)-1, 0)
+	c.Layers = c.Layers[:len(c.Layers)-c.MTPBlocks]
 }
 
 func vocabulary(f *gguf.File) (int, error) {

@@ -6,9 +6,9 @@ import (
 	"m40-llm/infer/device"
 )
 
-// dots.llm1.
+// dots1 is dots.llm1.
 var dots1 = architecture{
 	neox:    true,
-	tensors: slices.Concat(ends, norms, attention, headNorms, gatedFeedForward, mixtureOfExperts, choiceBias, sharedExperts),
-	read:    func(m *metadata, c *Config) { m.experts(c, mixture{score: device.ScoreSigmoid}) },
+	tensors: slices.Concat(ends, norms, attention, headNorms, gatedFeedForward, mixtureOfExperts, selectionBias, sharedExperts),
+	read:    func(m *metadata, c *Config) { m.experts(c, moeDefaults{score: device.ScoreSigmoid}) },
 }

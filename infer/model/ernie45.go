@@ -1,4 +1,4 @@
 package model
 
-// ERNIE 4.5.
+// ernie45 is ERNIE 4.5.
 var ernie45 = architecture{tensors: llama.tensors}

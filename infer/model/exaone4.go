@@ -6,8 +6,8 @@ import (
 	"m40-llm/infer/device"
 )
 
-// EXAONE 4: what a layer adds is normed, and what it reads is not. With windows, three of four
-// layers see one, and the rest have no RoPE.
+// exaone4 is EXAONE 4: norms follow attention and feed-forward layer instead of preceding them. In
+// models with sliding windows, three of four layers have one, the others no RoPE.
 var exaone4 = architecture{
 	neox:    true,
 	tensors: slices.Concat(ends, attention, headNorms, gatedFeedForward, postNorms),

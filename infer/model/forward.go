@@ -7,14 +7,14 @@ import (
 	"m40-llm/infer/device"
 )
 
-// recording writes a stage of the forward pass into a program.
+// recording records the forward pass of a stage in a program.
 type recording struct {
 	*device.Program
 	m *Model
 	s *stage
 }
 
-// program records what a stage computes for batches of up to rows rows.
+// program records the forward pass of stage s for batches of up to rows rows.
 func (m *Model) program(s *stage, rows int) *device.Program {
 	r := recording{device.NewProgram(rows, min(rows, m.options.MaxOut)), m, s}
 	r.record()
@@ -35,15 +35,15 @@ func (r *recording) record() {
 		}
 	}
 	var perLayer device.Tensor
-	if c.PerLayer > 0 {
-		perLayer = r.buffer("per layer", len(c.Layers)*c.PerLayer)
+	if c.PerLayerDim > 0 {
+		perLayer = r.buffer("per layer", len(c.Layers)*c.PerLayerDim)
 		if r.s.embeds {
 			r.perLayer(perLayer)
 		}
 	}
-	b.carried = []device.Tensor{b.X}
+	b.handedOver = []device.Tensor{b.X}
 	if !perLayer.None() {
-		b.carried = append(b.carried, perLayer)
+		b.handedOver = append(b.handedOver, perLayer)
 	}
 	for i := range r.s.layers {
 		r.layer(i)
@@ -63,9 +63,9 @@ func (r *recording) record() {
 	}
 }
 
-// layer records x += attention(norm(x)) and x += feedForward(norm(x)). Each of the norms, and of
-// those of what is added, is there if its weights are. Where attention has a norm and the
-// feed-forward layer has none, both read that of attention.
+// layer records x += attention(norm(x)) and x += feedForward(norm(x)) for layer i of the stage. Norms
+// without weights are left out: those before a sublayer, and those of its output. If attention has a
+// norm and the feed-forward layer has none, both read the one of attention.
 func (r *recording) layer(i int) {
 	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 
@@ -80,13 +80,13 @@ func (r *recording) layer(i int) {
 	case w[ffnDown].None():
 		r.add(x, r.experts(l, w, n, n), w[ffnPostNorm])
 	default:
-		r.add(x, r.both(l, w, n), w[ffnPostNorm])
+		r.add(x, r.feedForwardAndExperts(l, w, n), w[ffnPostNorm])
 	}
 }
 
-// both records the sum of a feed-forward layer and of experts beside it, each with norms of its
-// own. The router reads x itself.
-func (r *recording) both(l *Layer, w *weights, n device.Tensor) device.Tensor {
+// feedForwardAndExperts records the sum of a feed-forward layer and of experts in parallel with
+// it, each with norms of its own. The router reads x itself.
+func (r *recording) feedForwardAndExperts(l *Layer, w *weights, n device.Tensor) device.Tensor {
 	x := r.s.buffers.X
 	mlp := r.buffer("feed forward", x.Cols)
 	r.Copy(mlp, r.feedForward(l, w, n), device.Columns{Parts: 1, Width: x.Cols})
@@ -100,47 +100,15 @@ func (r *recording) both(l *Layer, w *weights, n device.Tensor) device.Tensor {
 	return proj
 }
 
-// perLayer records what layers get of each token: a projection of its embedding, normed, and its
-// own embedding for them.
-func (r *recording) perLayer(dst device.Tensor) {
-	c, w, x := &r.m.config, &r.s.weights, r.s.buffers.X
-	r.MatMul(dst, w[perLayerProj], x)
-	r.Scale(dst, float32(1/math.Sqrt(float64(c.Dim))), 0)
-	r.RMSNorm(dst, dst, w[perLayerNorm], c.Eps)
-	own := r.buffer("tokens per layer", dst.Cols)
-	r.Embed(own, w[tokenPerLayer])
-	r.Scale(own, float32(math.Sqrt(float64(c.PerLayer))), 0)
-	r.Add(dst, own)
-	r.Scale(dst, float32(1/math.Sqrt2), 0)
-}
-
-// perLayerBranch records what a layer adds of what it got, and the scale of its output.
-func (r *recording) perLayerBranch(i int, all device.Tensor) {
-	c, w, x := &r.m.config, &r.s.layers[i], r.s.buffers.X
-	if !w[perLayerGate].None() {
-		var none device.Tensor
-		own := r.buffer("layer's own", c.PerLayer)
-		r.Copy(own, all, device.Columns{Parts: 1, From: (r.s.first + i) * c.PerLayer, Width: c.PerLayer})
-		gate := r.linear("layer's gate", w[perLayerGate], none, x)
-		r.GLU(gate, gate, own, device.GELU)
-		proj := r.linear("proj", w[perLayerOut], none, gate)
-		r.normInPlace(proj, w[perLayerPostNorm], device.Tensor{})
-		r.Add(x, proj)
-	}
-	if !w[layerScale].None() {
-		r.Multiply(x, w[layerScale])
-	}
-}
-
-// add records x += proj, which is normed and scaled before that as the model says.
+// add records x += proj, after the norm and the scale of proj that the model has.
 func (r *recording) add(x, proj, norm device.Tensor) {
 	r.normInPlace(proj, norm, device.Tensor{})
 	r.scale(proj, r.m.config.ResidualScale, 0)
 	r.Add(x, proj)
 }
 
-// attention records Wo · attention(RoPE(Wq·n), RoPE(Wk·n), Wv·n), and the norms of queries and
-// keys that the layer has.
+// attention records Wo · attention(RoPE(Wq·n), RoPE(Wk·n), Wv·n) for layer i of the stage, with the
+// norms of queries and keys that the layer has.
 func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	if r.m.config.Layers[r.s.first+i].Latent > 0 {
 		return r.latentAttention(i, n)
@@ -149,8 +117,8 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	kv, layer := r.s.kv[r.s.places[i].cache], r.s.places[i].layer
 
 	q := r.linear("q", w[attnQ], w[attnQBias], n)
-	var k, v device.Tensor // none where the layer reads those of another
-	if l.CacheBack == 0 {
+	var k, v device.Tensor // none if the layer reads those of another layer
+	if l.KVLayersBack == 0 {
 		k = r.linear("k", w[attnK], w[attnKBias], n)
 		if v = r.buffer("v", k.Cols); w[attnV].None() {
 			r.Copy(v, k, device.Columns{Parts: 1, Width: k.Cols})
@@ -167,9 +135,9 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 			}
 		}
 	}
-	norms(!l.NormLast)
+	norms(!l.NormAfterRoPE)
 	if rope := l.RoPE; rope.Dims > 0 {
-		if !l.Unfactored {
+		if !l.NoRoPEFactors {
 			rope.Factors = r.ropeFactors()
 		}
 		r.RoPE(q, rope)
@@ -177,7 +145,7 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 			r.RoPE(k, rope)
 		}
 	}
-	norms(l.NormLast)
+	norms(l.NormAfterRoPE)
 	if c := &r.m.config; c.Temperature != 0 {
 		r.ScaleByPosition(q, c.Temperature, c.OriginalContext)
 	}
@@ -185,14 +153,14 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 		r.StoreKV(kv, layer, k, v)
 	}
 	att := r.buffer("att", q.Cols)
-	how := l.Attention
-	how.Sinks = w[attnSinks]
-	r.Attention(att, q, kv, layer, how)
+	parameters := l.Attention
+	parameters.Sinks = w[attnSinks]
+	r.Attention(att, q, kv, layer, parameters)
 	return r.linear("proj", w[attnOutput], w[attnOutputBias], att)
 }
 
-// ropeFactors returns what the frequencies of RoPE are divided by, if anything: some models have
-// other factors for contexts above the original one.
+// ropeFactors returns the divisors of RoPE's frequencies, or none. Some models have other divisors
+// for contexts longer than the original one.
 func (r *recording) ropeFactors() device.Tensor {
 	w := &r.s.weights
 	switch {
@@ -204,7 +172,7 @@ func (r *recording) ropeFactors() device.Tensor {
 	return w[ropeShort]
 }
 
-// feedForward records Wdown · (a(Wgate·n) · Wup·n), or without a gate Wdown · a(Wup·n).
+// feedForward records Wdown · (a(Wgate·n) · Wup·n), or Wdown · a(Wup·n) if the layer has no gate.
 func (r *recording) feedForward(l *Layer, w *weights, n device.Tensor) device.Tensor {
 	if w[ffnGate].None() {
 		up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
@@ -217,14 +185,14 @@ func (r *recording) feedForward(l *Layer, w *weights, n device.Tensor) device.Te
 	return r.linear("proj", w[ffnDown], w[ffnDownBias], gate)
 }
 
-// experts records the weighted sum of feedForward over the experts that the router chooses for a
-// row by routed, and what the experts that every row uses add to it.
+// experts records a mixture of experts: the router chooses experts by its input routed, and the
+// result is the weighted sum of their feed-forward layers over n, plus the shared experts.
 func (r *recording) experts(l *Layer, w *weights, n, routed device.Tensor) device.Tensor {
 	routing := l.Routing
-	routing.Bias, routing.Scales = w[ffnChoiceBias], w[ffnExpertScales]
+	routing.Bias, routing.Scales = w[ffnSelectionBias], w[ffnExpertScales]
 	routes := r.buffer("routes", routing.Cols())
 	r.Route(routes, r.linear("router", w[ffnRouter], w[ffnRouterBias], routed), routing)
-	of := func(name string, weight, bias slot, width int, x device.Tensor) device.Tensor {
+	linear := func(name string, weight, bias slot, width int, x device.Tensor) device.Tensor {
 		dst := r.buffer(name, routing.Used*width)
 		r.ExpertMatMul(dst, w[weight], x, routes, routing.Experts)
 		if !w[bias].None() {
@@ -234,16 +202,16 @@ func (r *recording) experts(l *Layer, w *weights, n, routed device.Tensor) devic
 	}
 	var gate, up device.Tensor
 	if w[ffnGateUpExperts].None() {
-		gate = of("expert gates", ffnGateExperts, ffnGateExpertsBias, l.ExpertDim, n)
-		up = of("expert ups", ffnUpExperts, ffnUpExpertsBias, l.ExpertDim, n)
+		gate = linear("expert gates", ffnGateExperts, ffnGateExpertsBias, l.ExpertDim, n)
+		up = linear("expert ups", ffnUpExperts, ffnUpExpertsBias, l.ExpertDim, n)
 	} else {
 		gate, up = r.buffer("expert gates", routing.Used*l.ExpertDim), r.buffer("expert ups", routing.Used*l.ExpertDim)
-		both := of("expert gates and ups", ffnGateUpExperts, ffnGateExpertsBias, 2*l.ExpertDim, n)
+		both := linear("expert gates and ups", ffnGateUpExperts, ffnGateExpertsBias, 2*l.ExpertDim, n)
 		r.Copy(gate, both, device.Columns{Parts: routing.Used, Width: l.ExpertDim})
 		r.Copy(up, both, device.Columns{Parts: routing.Used, From: l.ExpertDim, Width: l.ExpertDim})
 	}
 	r.GLU(gate, gate, up, l.Activation)
-	down := of("expert outputs", ffnDownExperts, ffnDownExpertsBias, n.Cols, gate)
+	down := linear("expert outputs", ffnDownExperts, ffnDownExpertsBias, n.Cols, gate)
 	proj := r.buffer("proj", n.Cols)
 	r.ExpertSum(proj, down, routes)
 	if !w[ffnSharedDown].None() {
@@ -252,7 +220,7 @@ func (r *recording) experts(l *Layer, w *weights, n, routed device.Tensor) devic
 	return proj
 }
 
-// shared records what the experts add that every row uses, times a gate if they have one.
+// shared records the experts that every row uses, times their gate if they have one.
 func (r *recording) shared(l *Layer, w *weights, n device.Tensor) device.Tensor {
 	var none device.Tensor
 	gate, up := r.linear("gate", w[ffnSharedGate], none, n), r.linear("up", w[ffnSharedUp], none, n)
@@ -264,7 +232,7 @@ func (r *recording) shared(l *Layer, w *weights, n device.Tensor) device.Tensor 
 	return shared
 }
 
-// norm returns the norm of x, or x where there are no weights of one.
+// norm returns the norm of x, or x if there are no weights.
 func (r *recording) norm(x, w, bias device.Tensor) device.Tensor {
 	if w.None() {
 		return x
@@ -274,14 +242,14 @@ func (r *recording) norm(x, w, bias device.Tensor) device.Tensor {
 	return n
 }
 
-// normInPlace records the norm of x, or of every head of it, if the layer has one.
+// normInPlace records x = the norm of x, or of each head of x, if there are weights.
 func (r *recording) normInPlace(x, w, bias device.Tensor) {
 	if !w.None() {
 		r.normTo(x, x, w, bias)
 	}
 }
 
-// normTo records dst = the norm of x, of the model's kind.
+// normTo records dst = the norm of x: LayerNorm or RMSNorm.
 func (r *recording) normTo(dst, x, w, bias device.Tensor) {
 	if c := &r.m.config; c.LayerNorm {
 		r.LayerNorm(dst, x, w, bias, c.Eps)
@@ -290,14 +258,14 @@ func (r *recording) normTo(dst, x, w, bias device.Tensor) {
 	}
 }
 
-// scale records x = x · factor, capped softly; 0: it is not.
+// scale records x = x · factor, then the soft cap; 0 for either: not.
 func (r *recording) scale(x device.Tensor, factor, cap float32) {
 	if factor != 0 && factor != 1 || cap != 0 {
 		r.Scale(x, cmp.Or(factor, 1), cap)
 	}
 }
 
-// linear records w·x, plus bias if the layer has one, in the buffer name.
+// linear records w·x, plus bias unless it is none, and returns the result in the buffer name.
 func (r *recording) linear(name string, w, bias, x device.Tensor) device.Tensor {
 	dst := r.buffer(name, w.Rows)
 	r.MatMul(dst, w, x)
@@ -307,12 +275,12 @@ func (r *recording) linear(name string, w, bias, x device.Tensor) device.Tensor 
 	return dst
 }
 
-// buffer returns the activation called name with cols columns, for all rows of a batch.
+// buffer returns the activation called name with cols columns and a row for each row of a batch.
 func (r *recording) buffer(name string, cols int) device.Tensor {
 	return r.s.buffer(name, r.m.options.MaxRows, cols)
 }
 
-// gathered returns an activation for the rows of a batch whose logits are wanted.
+// gathered returns an activation with a row for each row of a batch whose logits are computed.
 func (r *recording) gathered(name string, cols int) device.Tensor {
 	return r.s.buffer(name, r.m.options.MaxOut, cols)
 }

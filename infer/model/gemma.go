@@ -7,7 +7,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// Gemma 1.
+// gemma is Gemma 1.
 var gemma = architecture{
 	neox:       true,
 	activation: device.GELU,

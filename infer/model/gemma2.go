@@ -7,8 +7,8 @@ import (
 	"m40-llm/infer/device"
 )
 
-// Gemma 2: every other layer sees a window, scores and logits are capped, and what a layer
-// adds is normed.
+// gemma2 is Gemma 2: every other layer has a sliding window, scores and logits are soft-capped, and
+// norms both precede and follow attention and feed-forward layer.
 var gemma2 = architecture{
 	neox:       true,
 	activation: device.GELU,
@@ -21,7 +21,7 @@ var gemma2 = architecture{
 		for i := range c.Layers {
 			l := &c.Layers[i]
 			l.Cap, l.Window = scoreCap, window
-			if len(c.Layers) == 46 { // the one of 27B, whose files do not say that its scale is another
+			if len(c.Layers) == 46 { // the 27B model has another scale, and its files do not say so
 				l.scaleByWidth(c)
 			}
 		}
@@ -29,7 +29,7 @@ var gemma2 = architecture{
 	},
 }
 
-// scaleByWidth scales scores by the width of the model that a head would have its share of.
+// scaleByWidth sets the scale of scores to 1/sqrt(Dim/Heads), although HeadDim differs.
 func (l *Layer) scaleByWidth(c *Config) {
 	l.Scale = float32(1 / math.Sqrt(float64(c.Dim)/float64(l.Heads)))
 }

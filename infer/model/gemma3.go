@@ -6,7 +6,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// Gemma 3: five of six layers see a window, and turn by other frequencies than the rest.
+// gemma3 is Gemma 3: five of six layers have a sliding window and other RoPE frequencies.
 var gemma3 = architecture{
 	neox:       true,
 	activation: device.GELU,
@@ -24,7 +24,7 @@ var gemma3 = architecture{
 				l.RoPE = l.RoPE.Unscaled()
 				l.RoPE.Base = windowBase
 			}
-			if len(c.Layers) == 62 { // the one of 27B, whose files do not say that its scale is another
+			if len(c.Layers) == 62 { // the 27B model has another scale, and its files do not say so
 				l.scaleByWidth(c)
 			}
 		}

@@ -6,17 +6,17 @@ import (
 	"m40-llm/infer/device"
 )
 
-// GLM 4.5 and 4.6: only some norm queries and keys.
+// glm4MoE is GLM 4.5 and 4.6. Only some of the models norm queries and keys.
 var glm4MoE = architecture{
 	neox: true,
-	tensors: slices.Concat(ends, attention, gatedFeedForward, mixtureOfExperts, choiceBias, sharedExperts, []tensor{
+	tensors: slices.Concat(ends, attention, gatedFeedForward, mixtureOfExperts, selectionBias, sharedExperts, []tensor{
 		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
 		{slot: ffnNorm, name: "post_attention_norm.weight", shape: shape{dim}},
 		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{headDim}, optional: true},
 		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{headDim}, optional: true},
 	}),
 	read: func(m *metadata, c *Config) {
-		m.withoutPredictors(c)
-		m.experts(c, mixture{score: device.ScoreSigmoid, normalize: true})
+		m.dropMTPBlocks(c)
+		m.experts(c, moeDefaults{score: device.ScoreSigmoid, normalize: true})
 	},
 }

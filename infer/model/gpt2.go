@@ -6,7 +6,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// GPT-2: positions are learned.
+// gpt2 is GPT-2: learned position embeddings.
 var gpt2 = architecture{
 	layerNorm:  true,
 	positions:  true,

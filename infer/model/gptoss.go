@@ -6,7 +6,8 @@ import (
 	"m40-llm/infer/device"
 )
 
-// gpt-oss: every other layer sees a window, heads have sinks, and all products biases.
+// gptOSS is gpt-oss: every other layer has a sliding window, heads have attention sinks, and all
+// weights have biases.
 var gptOSS = architecture{
 	neox:       true,
 	activation: device.ClampedSwiGLU,
@@ -21,6 +22,6 @@ var gptOSS = architecture{
 	}),
 	read: func(m *metadata, c *Config) {
 		m.windows(c, 2)
-		m.experts(c, mixture{normalize: true, width: wholeWidth})
+		m.experts(c, moeDefaults{normalize: true, width: wholeFFNDim})
 	},
 }

@@ -6,7 +6,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// Granite 3: llama whose embeddings, scores, logits and what layers add are scaled.
+// granite is Granite 3: llama with factors for embeddings, scores, logits and the outputs of layers.
 var granite = architecture{
 	tensors: llama.tensors,
 	read: func(m *metadata, c *Config) {
@@ -16,11 +16,11 @@ var granite = architecture{
 			c.LogitScale = float32(1 / scale)
 		}
 		scale := float32(m.optionalFloat("attention.scale", 0, 1e6, 0))
-		turned := m.optionalBool("rope.scaling.finetuned", true)
+		hasRoPE := m.optionalBool("rope.scaling.finetuned", true)
 		for i := range c.Layers {
 			l := &c.Layers[i]
 			l.Scale = cmp.Or(scale, l.Scale)
-			if !turned { // the key is about something else elsewhere
+			if !hasRoPE { // in Granite files the key has this meaning
 				l.RoPE = device.RoPE{}
 			}
 		}

@@ -2,14 +2,14 @@ package model
 
 import "slices"
 
-// Granite 3 and 4 with mixtures of experts, of which some add to every row.
+// graniteMoE is Granite 3 and 4 with mixtures of experts and shared experts.
 var graniteMoE = architecture{
 	tensors: slices.Concat(ends, norms, attention, mixtureOfExperts, sharedExperts),
 	read: func(m *metadata, c *Config) {
 		granite.read(m, c)
-		m.experts(c, mixture{normalize: true, width: wholeWidth})
+		m.experts(c, moeDefaults{normalize: true, width: wholeFFNDim})
 	},
 }
 
-// wholeWidth is the width of experts that are as wide as a feed-forward layer.
-func wholeWidth(l *Layer) int { return l.HiddenDim }
+// wholeFFNDim is the width of experts in files that state it as the width of the feed-forward layer.
+func wholeFFNDim(l *Layer) int { return l.FFNDim }

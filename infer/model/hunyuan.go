@@ -1,12 +1,12 @@
 package model
 
-// Hunyuan, dense: queries and keys are normed after they are turned.
+// hunyuanDense is Hunyuan without experts: queries and keys are normed after RoPE.
 var hunyuanDense = architecture{
 	neox:    true,
 	tensors: qwen3.tensors,
 	read: func(_ *metadata, c *Config) {
 		for i := range c.Layers {
-			c.Layers[i].NormLast = true
+			c.Layers[i].NormAfterRoPE = true
 		}
 	},
 }

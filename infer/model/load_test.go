@@ -53,19 +53,19 @@ func TestLoadRefuses(t *testing.T) {
 		{"an architecture that nobody wrote", rename("\x05\x00\x00\x00\x00\x00\x00\x00llama", "\x05\x00\x00\x00\x00\x00\x00\x00gLama"), `architecture "gLama" is not supported; supported are cohere2, command-r`},
 		{"no layers", setUint("llama.block_count", 0), "llama.block_count is 0, want 1 to 1024"},
 		{"a layer more than the file has", setUint("llama.block_count", 3), `incomplete`},
-		{"a layer less than the file has", setUint("llama.block_count", 1), "tensor blk.1.attn_norm.weight has no place"},
+		{"a layer less than the file has", setUint("llama.block_count", 1), "tensor blk.1.attn_norm.weight is not supported"},
 		{"a million layers", setUint("llama.block_count", 1e6), "llama.block_count is 1000000"},
 		{"a width that no tensor has", setUint("llama.embedding_length", 96), "tensor token_embd.weight has shape [64 320], but the metadata implies [96 320]"},
 		{"no heads", setUint("llama.attention.head_count", 0), "llama.attention.head_count is 0"},
 		{"heads that kv heads cannot share", setUint("llama.attention.head_count_kv", 3), "4 query heads cannot share 3 kv heads"},
-		{"an odd number of turned dimensions", setUint("llama.rope.dimension_count", 15), "llama.rope.dimension_count is 15, want an even number"},
-		{"more turned dimensions than a head has", setUint("llama.rope.dimension_count", 18), "llama.rope.dimension_count is 18, want 2 to 16"},
+		{"an odd number of rotated dimensions", setUint("llama.rope.dimension_count", 15), "llama.rope.dimension_count is 15, want an even number"},
+		{"more rotated dimensions than a head has", setUint("llama.rope.dimension_count", 18), "llama.rope.dimension_count is 18, want 2 to 16"},
 		{"a norm of NaN", setFloat("llama.attention.layer_norm_rms_epsilon", float32(math.NaN())), "llama.attention.layer_norm_rms_epsilon is NaN"},
 		{"a negative frequency base", setFloat("llama.rope.freq_base", -1), "llama.rope.freq_base is -1"},
 		{"shared experts beside no others", addUint("llama.expert_shared_count", 8), `llama.expert_shared_count is 8, which the architecture "llama" does not support`},
 		{"layers without an own KV cache", addUint("llama.attention.shared_kv_layers", 1), "llama.attention.shared_kv_layers is 1"},
 		{"a missing tensor", rename("blk.1.ffn_up.weight", "blk.1.ffn_xp.weight"), `"blk.1.ffn_up.weight"`},
-		{"a tensor of no use", rename("\x00output.weight", "\x000utput.weight"), `tensor 0utput.weight has no place in the architecture "llama"`},
+		{"a tensor of no use", rename("\x00output.weight", "\x000utput.weight"), `tensor 0utput.weight is not supported in architecture "llama"`},
 		{"a tensor of another shape", func(file []byte) []byte {
 			name := []byte("blk.0.attn_k.weight")
 			rows := bytes.Index(file, name) + len(name) + 4 + 8

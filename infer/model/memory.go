@@ -8,7 +8,7 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// WeightBytes is the size of all tensors in f.
+// WeightBytes returns the size of all tensors in f, in bytes.
 func WeightBytes(f *gguf.File) (total int64) {
 	for _, t := range f.Tensors() {
 		total += t.Size()
@@ -16,9 +16,9 @@ func WeightBytes(f *gguf.File) (total int64) {
 	return total
 }
 
-// StepBytes is what a step reads of the model in f for one row with positions positions
-// before it: all weights but the embedding table and the experts that the row does not use,
-// and the KV cache in format t.
+// StepBytes returns how many bytes a step for one row reads: all weights of the model in f except
+// the embedding table and the experts that the row does not use, and positions positions of a KV
+// cache in format t.
 func StepBytes(f *gguf.File, c Config, t gguf.Type, positions int) (n int64, err error) {
 	tensors, err := c.find(f)
 	if err != nil {
@@ -34,17 +34,18 @@ func StepBytes(f *gguf.File, c Config, t gguf.Type, positions int) (n int64, err
 		}
 	}
 	for i, l := range c.Layers {
-		seen := int64(positions)
+		read := int64(positions)
 		if l.Window > 0 {
-			seen = min(seen, int64(l.Window))
+			read = min(read, int64(l.Window))
 		}
 		caches, _ := kvLayouts(t, 1, c.Layers[i:i+1])
-		n += caches.BlockBytes() * seen / device.BlockSize
+		n += caches.BlockBytes() * read / device.BlockSize
 	}
 	return n, nil
 }
 
-// Layout is how a device holds weights: a device.Device.
+// Layout returns the size of weights in the layout of a device or a file. Every device.Device
+// is one.
 type Layout interface {
 	WeightBytes(t gguf.Type, rows, cols int) (int64, error)
 }
@@ -52,22 +53,22 @@ type Layout interface {
 // FileLayout is the layout of a model file.
 type FileLayout struct{}
 
-// WeightBytes returns the size of a weight in the file.
+// WeightBytes returns the size of a weight in the file, in bytes.
 func (FileLayout) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	return int64(rows) * int64(t.RowBytes(cols)), nil
 }
 
-// Parts is what the parts of a model take of a device's memory, in bytes.
+// Parts are the sizes of the parts of a model in a device's memory, in bytes.
 type Parts struct {
 	Embedding int64
-	Output    int64 // the output layer and its norm, beside an embedding table on another device
+	Output    int64 // output layer and its norm, if the embedding table is on another device
 	Layers    []int64
 
-	all int64 // on one device, which needs what is both embedding and output layer once
+	all int64 // all on one device, where tied embedding and output weights are stored once
 }
 
-// PartBytes returns what the parts of the model in f take on dev. It fails where dev has
-// no kernel for one of the tensors.
+// PartBytes returns the sizes of the parts of the model in f on dev. It fails if dev has no kernel
+// for the type of a tensor.
 func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 	p := Parts{Layers: make([]int64, len(c.Layers))}
 	tensors, err := c.find(f)
@@ -96,8 +97,8 @@ func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 	return p, nil
 }
 
-// DeviceBytes is what the tensors in f take of the memory of dev. It fails as PartBytes
-// does.
+// DeviceBytes returns how many bytes all tensors of the model in f take on dev. It fails as
+// PartBytes does.
 func DeviceBytes(f *gguf.File, dev Layout) (int64, error) {
 	c, err := ReadConfig(f)
 	if err != nil {
@@ -107,11 +108,11 @@ func DeviceBytes(f *gguf.File, dev Layout) (int64, error) {
 	return p.all, err
 }
 
-// KVLayouts are the KV caches of layers, one for each shape among them: with the same
-// blocks, of which a block table counts in all.
+// KVLayouts are the KV caches of layers, one for each shape of keys and values. All have the same
+// number of blocks, and a block table applies to all of them.
 type KVLayouts []device.KVLayout
 
-// BlockBytes returns the size of one block over all layers.
+// BlockBytes returns the size of one block over all layers, in bytes.
 func (l KVLayouts) BlockBytes() (total int64) {
 	for _, layout := range l {
 		total += layout.BlockBytes()
@@ -119,7 +120,7 @@ func (l KVLayouts) BlockBytes() (total int64) {
 	return total
 }
 
-// Bytes returns the size of all caches.
+// Bytes returns the size of all caches, in bytes.
 func (l KVLayouts) Bytes() (total int64) {
 	for _, layout := range l {
 		total += layout.Bytes()
@@ -127,21 +128,20 @@ func (l KVLayouts) Bytes() (total int64) {
 	return total
 }
 
-// KVLayout is the KV cache that the model needs, of blocks blocks in format t.
+// KVLayout returns the KV caches of the model, of blocks blocks in format t.
 func (c Config) KVLayout(t gguf.Type, blocks int) KVLayouts {
 	caches, _ := kvLayouts(t, blocks, c.Layers)
 	return caches
 }
 
-// kvPlace is where the keys and values of a layer are: in which cache, and as which of its
-// layers.
+// kvPlace locates the keys and values of a layer: index of the cache, and layer in that cache.
 type kvPlace struct{ cache, layer int }
 
-// kvLayouts returns the caches of layers and where in them each layer is.
+// kvLayouts returns the caches of layers, and the place of each layer.
 func kvLayouts(t gguf.Type, blocks int, layers []Layer) (caches KVLayouts, places []kvPlace) {
 	for n, l := range layers {
-		if l.CacheBack > 0 && l.CacheBack <= n {
-			places = append(places, places[n-l.CacheBack])
+		if l.KVLayersBack > 0 && l.KVLayersBack <= n {
+			places = append(places, places[n-l.KVLayersBack])
 			continue
 		}
 		i := slices.IndexFunc(caches, func(c device.KVLayout) bool {
@@ -159,17 +159,18 @@ func kvLayouts(t gguf.Type, blocks int, layers []Layer) (caches KVLayouts, place
 
 // Shared returns the first layer whose keys and values others read too: it and those behind it
 // must be on one device. It is the number of layers if there is none.
-func (c Config) Shared() int {
+func (c Config) FirstSharedKV() int {
 	first := len(c.Layers)
 	for i, l := range c.Layers {
-		if l.CacheBack > 0 {
-			first = min(first, i-l.CacheBack)
+		if l.KVLayersBack > 0 {
+			first = min(first, i-l.KVLayersBack)
 		}
 	}
 	return first
 }
 
-// ScratchBytes is what the activations of a model take.
+// ScratchBytes returns the size of all activations of a model, in bytes, for steps of up to maxRows
+// rows and the logits of up to maxOut.
 func (c Config) ScratchBytes(maxRows, maxOut int) int64 {
 	var shapes shapes
 	m, s := c.outline(&shapes, Options{CacheType: gguf.F16, Blocks: 1, MaxRows: maxRows, MaxOut: maxOut})
@@ -177,8 +178,8 @@ func (c Config) ScratchBytes(maxRows, maxOut int) int64 {
 	return shapes.allocated
 }
 
-// WorkBytes is what dev needs beside weights, activations and KV cache to run a model: of
-// its programs, it records those that Load would, over tensors that are not there.
+// WorkBytes returns how many bytes dev needs to run a model in addition to weights, activations
+// and KV cache. It records the programs that Load would compile, without allocating their tensors.
 func (c Config) WorkBytes(dev device.Device, o Options) int64 {
 	var shapes shapes
 	m, s := c.outline(&shapes, o)
@@ -189,8 +190,8 @@ func (c Config) WorkBytes(dev device.Device, o Options) int64 {
 	return dev.WorkBytes(programs...)
 }
 
-// outline returns a model that can be recorded, but not run: in one stage, over tensors
-// that are not there.
+// outline returns a model whose programs can be recorded but not run: one stage, with tensors
+// that have no memory.
 func (c Config) outline(shapes *shapes, o Options) (*Model, *stage) {
 	s := &stage{last: len(c.Layers), embeds: true, outputs: true, alloc: shapes.alloc, layers: make([]weights, len(c.Layers))}
 	for _, w := range c.wanted() {
@@ -204,10 +205,10 @@ func (c Config) outline(shapes *shapes, o Options) (*Model, *stage) {
 	return &Model{config: c, options: o.withDefaults()}, s
 }
 
-// shapes makes tensors that are not there.
+// shapes creates tensors without memory.
 type shapes struct {
-	last      int32
-	allocated int64
+	last      int32 // tensor ID
+	allocated int64 // bytes that alloc would have allocated
 }
 
 func (s *shapes) tensor(rows, cols int) device.Tensor {

@@ -12,19 +12,20 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// metadata reads an architecture's keys. The first error sticks.
+// metadata reads the keys of an architecture. It keeps the first error; later reads return
+// values that are in range.
 type metadata struct {
 	f      *gguf.File
 	prefix string
-	asked  map[string]bool // for which keys
-	layers int             // of the model, 0 until they are known
-	layer  int             // that is read: keys may have a value for each
+	read   map[string]bool // names of the keys that were read
+	layers int             // number of layers, 0 before it is known
+	layer  int             // current layer, for keys with a value for each layer
 	err    error
 }
 
-// key returns the key that the architecture has called name.
+// key returns the full key of name, with the architecture's prefix, and marks it as read.
 func (m *metadata) key(name string) string {
-	m.asked[name] = true
+	m.read[name] = true
 	return m.prefix + "." + name
 }
 
@@ -34,7 +35,8 @@ func (m *metadata) fail(err error) {
 	}
 }
 
-// uint returns a number, the layer's own where a key has one for each.
+// uint returns the value of key; if it is an array with a value for each layer, that of the
+// current layer.
 func (m *metadata) uint(key string) (uint64, error) {
 	if _, count, array, err := m.f.First(key, 0); err != nil || !array || count != m.layers || m.layers == 0 {
 		return m.f.Uint(key)
@@ -59,9 +61,9 @@ func (m *metadata) integer(name string, low, high int) int {
 	return int(v)
 }
 
-func (m *metadata) optionalInteger(name string, low, high, missing int) int {
+func (m *metadata) optionalInteger(name string, low, high, fallback int) int {
 	if _, err := m.f.Uint(m.key(name)); errors.Is(err, gguf.ErrMissing) {
-		return missing
+		return fallback
 	}
 	return m.integer(name, low, high)
 }
@@ -72,7 +74,7 @@ func (m *metadata) float(name string, low, high float64) float64 {
 		m.fail(err)
 		return low
 	}
-	// A NaN fails the comparison.
+	// Negated, so that NaN is refused too.
 	if !(v >= low && v <= high) {
 		m.fail(fmt.Errorf("%s is %g, want %g to %g", m.key(name), v, low, high))
 		return low
@@ -80,17 +82,17 @@ func (m *metadata) float(name string, low, high float64) float64 {
 	return v
 }
 
-func (m *metadata) optionalFloat(name string, low, high, missing float64) float64 {
+func (m *metadata) optionalFloat(name string, low, high, fallback float64) float64 {
 	if _, err := m.f.Float(m.key(name)); errors.Is(err, gguf.ErrMissing) {
-		return missing
+		return fallback
 	}
 	return m.float(name, low, high)
 }
 
-func (m *metadata) optionalBool(name string, missing bool) bool {
+func (m *metadata) optionalBool(name string, fallback bool) bool {
 	v, err := m.f.Bool(m.key(name))
 	if errors.Is(err, gguf.ErrMissing) {
-		return missing
+		return fallback
 	}
 	if err != nil {
 		m.fail(err)
@@ -98,8 +100,9 @@ func (m *metadata) optionalBool(name string, missing bool) bool {
 	return v
 }
 
-// pattern returns which of layers layers a key marks: it has a bool for each, or the length of a
-// period of which all but the last are marked. period is that of a file without the key.
+// pattern returns which of layers layers a key marks. The key has a bool for each layer, or the
+// length of a period in which all layers but the last are marked. A file without the key has the
+// period period.
 func (m *metadata) pattern(name string, layers, period int) []bool {
 	values, count, array, err := m.f.First(m.key(name), layers)
 	marks := make([]bool, layers)
@@ -121,9 +124,9 @@ func (m *metadata) pattern(name string, layers, period int) []bool {
 	return marks
 }
 
-// consequential are keys that change what some architectures compute, each with the values
-// that change nothing.
-var consequential = map[string][]any{
+// computationKeys are the keys that change what some architecture computes, each with the values
+// that have no effect.
+var computationKeys = map[string][]any{
 	"attention.causal":                 {true},
 	"attention.clamp_kqv":              off,
 	"attention.kv_lora_rank":           off,
@@ -158,11 +161,12 @@ var (
 	offOrOne = []any{float32(0), float32(1)}
 )
 
-// refuseUnread fails if the file has a consequential key that nobody asked for.
+// refuseUnread fails if the file has one of computationKeys that the architecture did not read, with
+// a value that changes results.
 func (m *metadata) refuseUnread() {
-	for _, name := range slices.Sorted(maps.Keys(consequential)) {
+	for _, name := range slices.Sorted(maps.Keys(computationKeys)) {
 		values, _, array, err := m.f.First(m.prefix+"."+name, 1)
-		if err != nil || m.asked[name] || !array && slices.Contains(consequential[name], values[0]) {
+		if err != nil || m.read[name] || !array && slices.Contains(computationKeys[name], values[0]) {
 			continue
 		}
 		var value any = values
@@ -194,7 +198,7 @@ func (m *metadata) rope(headDim, original int) device.RoPE {
 		r.Scale = 1 / m.float("rope.scaling.factor", 1e-3, 1e6)
 	case kind == "yarn":
 		m.yarn(&r, original)
-	case kind != "none" && kind != "longrope": // whose factors are tensors
+	case kind != "none" && kind != "longrope": // the factors of longrope are tensors
 		m.fail(fmt.Errorf("%s is %q; supported are none, linear, longrope and yarn", m.key("rope.scaling.type"), kind))
 	}
 	if factor := m.optionalFloat("rope.scaling.attn_factor", 0, 1e6, 1); factor != 0 && factor != 1 {
@@ -203,20 +207,20 @@ func (m *metadata) rope(headDim, original int) device.RoPE {
 	return r
 }
 
-// yarn reads the scaling of frequencies by YaRN: those that turn often within the original
-// context stay, those that do not make one turn are scaled.
+// yarn reads the frequency scaling of YaRN: pairs that rotate often within the original context
+// keep their frequencies, pairs that do not complete one rotation are scaled.
 func (m *metadata) yarn(r *device.RoPE, original int) {
 	factor := m.float("rope.scaling.factor", 1, 1e6)
 	fast := m.optionalFloat("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32)
 	slow := m.optionalFloat("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1)
-	// The pair that makes so many turns within the original context.
+	// pair returns the index of the pair that completes this many rotations within the original
+	// context.
 	pair := func(turns float64) float64 {
 		return float64(r.Dims) * math.Log(float64(original)/(turns*2*math.Pi)) / (2 * math.Log(r.Base))
 	}
 	r.Scale = 1 / factor
 	low, high := pair(fast), pair(slow)
-	// The published gpt-oss models mix the frequencies between these two as they come out, which
-	// their files do not say.
+	// The published gpt-oss models do not round these bounds, but their files do not say so.
 	if m.optionalBool("rope.scaling.yarn_truncate", m.prefix != "gpt-oss" || original != 4096) {
 		low, high = math.Floor(low), math.Ceil(high)
 	}

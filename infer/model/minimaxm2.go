@@ -6,11 +6,11 @@ import (
 	"m40-llm/infer/device"
 )
 
-// MiniMax M2: queries and keys of all heads are normed at once.
+// minimaxM2 is MiniMax M2: one norm over the queries of all heads, one over the keys.
 var minimaxM2 = architecture{
 	neox:    true,
-	tensors: slices.Concat(ends, norms, attention, rowNorms, mixtureOfExperts, choiceBias),
+	tensors: slices.Concat(ends, norms, attention, rowNorms, mixtureOfExperts, selectionBias),
 	read: func(m *metadata, c *Config) {
-		m.experts(c, mixture{score: device.ScoreSigmoid, normalize: true, width: wholeWidth})
+		m.experts(c, moeDefaults{score: device.ScoreSigmoid, normalize: true, width: wholeFFNDim})
 	},
 }

@@ -1,6 +1,6 @@
 package model
 
-// Mistral 3: llama whose queries grow with the position.
+// mistral3 is Mistral 3: llama whose queries are scaled by position.
 var mistral3 = architecture{
 	tensors: llama.tensors,
 	read: func(m *metadata, c *Config) {

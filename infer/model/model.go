@@ -1,6 +1,6 @@
-// Package model holds the forward pass: one function, written once, for every
-// architecture and every device. Architectures differ by what their file's
-// metadata declares and by their declarations, never by a copy of the code.
+// Package model is the forward pass: one implementation for every architecture and every device.
+// Architectures differ in the metadata of their files and in their declarations, one Go file for
+// each, not in code of their own.
 package model
 
 import (
@@ -12,15 +12,15 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Options say how a model is set up on its device.
+// Options size a model on its devices.
 type Options struct {
 	CacheType gguf.Type // of the KV cache: F16 or F32
-	Blocks    int       // of the KV cache, device.BlockSize positions each
-	MaxRows   int       // most rows of a batch
-	MaxOut    int       // most rows of a batch whose logits are wanted; 0: MaxRows
-	Context   int       // most positions of a sequence; 0: those that the model was trained on
+	Blocks    int       // blocks of the KV cache, of device.BlockSize positions
+	MaxRows   int       // maximum rows of a batch
+	MaxOut    int       // maximum rows of a batch whose logits are computed; 0: MaxRows
+	Context   int       // maximum positions of a sequence; 0: as many as the model was trained on
 
-	Progress func(Progress) // if set, is told how far Load has come
+	Progress func(Progress) // if set, called with the progress of Load
 }
 
 func (o Options) withDefaults() Options {
@@ -33,35 +33,35 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Progress says how far a load has come: first the weights, then kernels, on a device that
+// Progress is the progress of Load: first the weights, then the kernels, if the driver of a device
 // must compile them.
 type Progress struct {
-	Done, Total           int64 // bytes of weights on their devices
-	Kernels, KernelsTotal int   // that are compiled; 0 of 0: not yet, or none must be
+	Done, Total           int64 // bytes of weights uploaded
+	Kernels, KernelsTotal int   // kernels compiled; both 0 before compilation, and if none is needed
 }
 
-// Model is a model on its devices. It is used by one goroutine at a time.
+// Model is a model loaded on its devices. It is used by one goroutine at a time.
 type Model struct {
 	config  Config
 	options Options
 	stages  []*stage
-	rows    []float32 // of the residual stream, on their way from stage to stage
-	out     int       // rows of logits that the last step left
+	rows    []float32 // copies activations between stages through the host
+	out     int       // rows of logits of the last step
 
-	submitted *device.Batch // the step that is not collected; nil: none is
-	ticket    Ticket        // of the last step that was submitted
+	submitted *device.Batch // of the step that has not been collected, nil if there is none
+	ticket    Ticket        // of the last submitted step
 
 	weightBytes int64 // of all weights in the file
 }
 
-// Stage is a part of a model on one device: as many layers, after those of the stages
-// before it. The first stage holds the embedding table too, the last the output layer.
+// Stage is a part of a model on one device: Layers layers, following those of the stages before
+// it. The first stage also has the embedding table, the last one the output layer.
 type Stage struct {
 	Device device.Device
 	Layers int
 }
 
-// stage is a Stage that is loaded.
+// stage is a loaded Stage.
 type stage struct {
 	dev         device.Device
 	first, last int // layers first … last-1
@@ -69,23 +69,23 @@ type stage struct {
 	outputs     bool
 	weights     weights
 	layers      []weights
-	kv          []device.KV // one for each shape of its layers
+	kv          []device.KV // one for each shape of keys and values among its layers
 	places      []kvPlace   // by layer
 	alloc       func(rows, cols int) (device.Tensor, error)
 	buffers     buffers
 	programs    map[int]device.Executable // by row bucket
 }
 
-// buffers are the activations of a step. Each is allocated when it is first recorded, with
-// room for the largest batch; all layers with rows as wide share it.
+// buffers are the activations of a step. Each is allocated when it is first recorded, for batches of
+// the maximum size. Layers share buffers of the same name and width.
 type buffers struct {
 	X      device.Tensor // residual stream
 	Logits device.Tensor // in the last stage
 
-	carried []device.Tensor // what goes from stage to stage: X, and what else layers read
+	handedOver []device.Tensor // activations that the next stage needs: X, and per-layer embeddings
 
 	all map[bufferKey]device.Tensor
-	err error // the first that an allocation failed with
+	err error // of the first failed allocation
 }
 
 type bufferKey struct {
@@ -93,7 +93,8 @@ type bufferKey struct {
 	cols int
 }
 
-// buffer returns the activation called name with cols columns.
+// buffer returns the activation called name with cols columns, allocated for rows rows at the first
+// call.
 func (s *stage) buffer(name string, rows, cols int) device.Tensor {
 	b, key := &s.buffers, bufferKey{name, cols}
 	t, ok := b.all[key]
@@ -108,9 +109,9 @@ func (s *stage) buffer(name string, rows, cols int) device.Tensor {
 	return t
 }
 
-// Load puts the model in f on dev. f must stay open until dev is closed: a device
-// may read weights where they lie. ctx ends the loading between two tensors. If
-// Load fails, dev holds part of a model; close it.
+// Load loads the model in f on dev. f must stay open until dev is closed, because a device may keep
+// views of weights. Canceling ctx stops loading after the current tensor. If Load fails, dev may
+// hold a part of the model and should be closed.
 func Load(ctx context.Context, f *gguf.File, dev device.Device, o Options) (*Model, error) {
 	c, err := ReadConfig(f)
 	if err != nil {
@@ -119,14 +120,14 @@ func Load(ctx context.Context, f *gguf.File, dev device.Device, o Options) (*Mod
 	return LoadStages(ctx, f, []Stage{{dev, len(c.Layers)}}, o)
 }
 
-// LoadStages is Load over several devices, of which each holds some of the layers.
+// LoadStages is Load for a model divided among several devices.
 func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*Model, error) {
 	c, err := ReadConfig(f)
 	if err != nil {
 		return nil, err
 	}
 	if architectures[c.Architecture].positions && o.Context > c.ContextLength {
-		return nil, fmt.Errorf("the model has a table of %d positions, which a context of %d exceeds; choose a smaller one", c.ContextLength, o.Context)
+		return nil, fmt.Errorf("a context of %d exceeds the %d positions of the model's position embeddings; choose a shorter context", o.Context, c.ContextLength)
 	}
 	o = o.withDefaults()
 	m := &Model{config: c, options: o, weightBytes: WeightBytes(f)}
@@ -139,11 +140,11 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 		layers += s.Layers
 	}
 	if layers != len(c.Layers) {
-		return nil, fmt.Errorf("stages of %d layers do not make a model of %d", layers, len(c.Layers))
+		return nil, fmt.Errorf("the stages have %d layers together, the model has %d", layers, len(c.Layers))
 	}
 	for _, s := range m.stages {
-		if s.first > c.Shared() {
-			return nil, fmt.Errorf("layers from %d on read each other's keys and values, so that no stage can begin at layer %d", c.Shared(), s.first)
+		if s.first > c.FirstSharedKV() {
+			return nil, fmt.Errorf("a stage cannot begin at layer %d: layers from %d on read each other's keys and values", s.first, c.FirstSharedKV())
 		}
 	}
 	l := loader{ctx: ctx, f: f, progress: o.Progress, fetched: map[source]bool{}, total: m.weightBytes}
@@ -179,7 +180,7 @@ func (m *Model) allocKV(s *stage) error {
 	return nil
 }
 
-// Config returns the shape of the model.
+// Config returns the hyperparameters of the model.
 func (m *Model) Config() Config { return m.config }
 
 // compute runs a step over b on all stages.
@@ -199,18 +200,18 @@ func (m *Model) compute(b *device.Batch) error {
 	return nil
 }
 
-// handOver copies the residual stream of rows rows from one stage to the next: from device to
-// device where they can, else through the host.
+// handOver copies the first rows rows of the activations that the next stage needs: directly from
+// device to device if possible, otherwise through the host.
 func (m *Model) handOver(from, to *stage, rows int) error {
-	for i, dst := range to.buffers.carried {
-		if err := m.carry(to.dev, dst, from.dev, from.buffers.carried[i], rows); err != nil {
+	for i, dst := range to.buffers.handedOver {
+		if err := m.copyActivation(to.dev, dst, from.dev, from.buffers.handedOver[i], rows); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *Model) carry(to device.Device, dst device.Tensor, from device.Device, src device.Tensor, rows int) error {
+func (m *Model) copyActivation(to device.Device, dst device.Tensor, from device.Device, src device.Tensor, rows int) error {
 	if peer, ok := to.(device.Peer); ok {
 		if copied, err := peer.CopyFrom(dst, from, src, rows); copied || err != nil {
 			return err
@@ -226,8 +227,8 @@ func (m *Model) carry(to device.Device, dst device.Tensor, from device.Device, s
 	return to.Write(dst, 0, values)
 }
 
-// Candidates returns what a sampler needs of the logits of row b.Out[i] of the last
-// Forward. It holds until the next one.
+// Candidates returns the candidates of row b.Out[i] of the last step. They are valid until the
+// next step.
 func (m *Model) Candidates(i int) (device.Candidates, error) {
 	last, err := m.logits(i)
 	if err != nil {
@@ -236,8 +237,8 @@ func (m *Model) Candidates(i int) (device.Candidates, error) {
 	return last.dev.Candidates(last.buffers.Logits, i)
 }
 
-// Logits copies the logits of row b.Out[i] of the last Forward. dst has one element
-// for each token of the vocabulary.
+// Logits copies the logits of row b.Out[i] of the last step to dst, which has one element for each
+// token of the vocabulary.
 func (m *Model) Logits(dst []float32, i int) error {
 	last, err := m.logits(i)
 	if err != nil {
@@ -246,18 +247,18 @@ func (m *Model) Logits(dst []float32, i int) error {
 	return last.dev.Read(dst, last.buffers.Logits, i)
 }
 
-// logits returns the stage that holds the logits of row b.Out[i].
+// logits returns the last stage, which has the logits, if the last step computed row b.Out[i].
 func (m *Model) logits(i int) (*stage, error) {
 	if i < 0 || i >= m.out {
-		return nil, fmt.Errorf("cannot read logits %d of %d", i, m.out)
+		return nil, fmt.Errorf("cannot read logits of output row %d, the last step has %d", i, m.out)
 	}
 	return m.stages[len(m.stages)-1], nil
 }
 
-// compile records and compiles a program for every row bucket, since a device may fix
-// the number of rows of one when it compiles it. The largest comes first: what the
-// programs of a device share has its full size then. No step compiles, so that none
-// fails for want of memory.
+// compile records and compiles a program for every row bucket, because a device may compile a
+// program for a fixed number of rows. The largest is first, so that the workspace that programs
+// share is allocated at its full size. Nothing is compiled later, so that no step can fail for lack
+// of memory.
 func (m *Model) compile(s *stage) error {
 	for _, rows := range slices.Backward(buckets(m.options.MaxRows)) {
 		p := m.program(s, rows)
@@ -277,8 +278,8 @@ func (m *Model) compile(s *stage) error {
 	return nil
 }
 
-// buckets are the row counts of programs for batches of up to most rows: powers of two,
-// and most.
+// buckets returns the row counts of programs for batches of up to most rows: the powers of two
+// below most, and most.
 func buckets(most int) (list []int) {
 	for rows := 1; rows < most; rows *= 2 {
 		list = append(list, rows)
@@ -293,5 +294,5 @@ func (s *stage) executable(rows, most int) device.Executable {
 			return s.programs[bucket]
 		}
 	}
-	return s.programs[most] // which refuses the batch
+	return s.programs[most] // its Run refuses the batch
 }

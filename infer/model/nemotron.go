@@ -6,7 +6,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// Nemotron and Minitron.
+// nemotron is Nemotron and Minitron.
 var nemotron = architecture{
 	neox:       true,
 	layerNorm:  true,

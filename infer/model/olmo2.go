@@ -2,8 +2,9 @@ package model
 
 import "slices"
 
-// OLMo 2 and 3: what a layer adds is normed, and what it reads is not; all queries and all keys
-// of a row are normed at once. Three of four layers of OLMo 3 see a window and are not scaled.
+// olmo2 is OLMo 2 and 3: norms follow attention and feed-forward layer instead of preceding them,
+// and one norm covers the queries of all heads, one the keys. In OLMo 3, three of four layers have a
+// sliding window and RoPE without context extension.
 var olmo2 = architecture{
 	neox:    true,
 	tensors: slices.Concat(ends, attention, rowNorms, gatedFeedForward, postNorms),

@@ -6,12 +6,13 @@ import (
 	"m40-llm/infer/device"
 )
 
-// Phi 1 and 2: attention and feed-forward layer read the same norm, and all have biases.
+// phi2 is Phi 1 and 2: attention and feed-forward layer read the same norm, and all weights have
+// biases.
 var phi2 = architecture{
 	neox:       true,
 	layerNorm:  true,
 	activation: device.GELU,
-	tensors: slices.Concat(ends, oneNorm, fusedAttention, feedForward, []tensor{
+	tensors: slices.Concat(ends, sharedNorm, fusedAttention, feedForward, []tensor{
 		{slot: outputBias, name: "output.bias", shape: shape{vocab}, part: lastStage, optional: true},
 	}),
 }

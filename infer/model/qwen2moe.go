@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// Qwen 1.5 and 2 with mixtures of experts: one more expert adds to each row, times a gate.
+// qwen2MoE is Qwen 1.5 and 2 with mixtures of experts: there is a shared expert with a gate.
 var qwen2MoE = architecture{
 	neox: true,
 	tensors: slices.Concat(ends, norms, attention, mixtureOfExperts, sharedExperts,
 		[]tensor{{slot: ffnSharedInput, name: "ffn_gate_inp_shexp.weight", shape: shape{one, dim}}}),
 	read: func(m *metadata, c *Config) {
-		width := c.Layers[0].HiddenDim
-		m.experts(c, mixture{})
+		width := c.Layers[0].FFNDim
+		m.experts(c, moeDefaults{})
 		for i := range c.Layers {
 			c.Layers[i].SharedDim = cmp.Or(c.Layers[i].SharedDim, width)
 		}

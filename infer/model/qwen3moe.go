@@ -2,9 +2,9 @@ package model
 
 import "slices"
 
-// Qwen 3 with a mixture of experts in every layer.
+// qwen3moe is Qwen 3 with a mixture of experts in every layer.
 var qwen3moe = architecture{
 	neox:    true,
 	tensors: slices.Concat(ends, norms, attention, headNorms, mixtureOfExperts),
-	read:    func(m *metadata, c *Config) { m.experts(c, mixture{normalize: true}) },
+	read:    func(m *metadata, c *Config) { m.experts(c, moeDefaults{normalize: true}) },
 }

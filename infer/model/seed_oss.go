@@ -2,7 +2,8 @@ package model
 
 import "slices"
 
-// Seed-OSS: the norm before the feed-forward layer has a name that means another elsewhere.
+// seedOSS is Seed-OSS. Its norm before the feed-forward layer has a tensor name that other families
+// use for a norm after attention.
 var seedOSS = architecture{
 	neox: true,
 	tensors: slices.Concat(ends, attention, gatedFeedForward, []tensor{

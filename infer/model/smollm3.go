@@ -2,7 +2,7 @@ package model
 
 import "m40-llm/infer/device"
 
-// SmolLM 3: llama of which every fourth layer has no RoPE.
+// smollm3 is SmolLM 3: llama in which every fourth layer has no RoPE.
 var smollm3 = architecture{
 	tensors: llama.tensors,
 	read: func(_ *metadata, c *Config) {

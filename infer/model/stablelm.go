@@ -5,25 +5,26 @@ import (
 	"slices"
 )
 
-// StableLM 2: some have one norm for attention and feed-forward layer.
+// stableLM is StableLM 2. In some of the models, attention and feed-forward layer read the same
+// norm.
 var stableLM = architecture{
 	neox:      true,
 	layerNorm: true,
-	tensors: slices.Concat(ends, oneNorm, attention, ownNorms, gatedFeedForward, []tensor{
-		{slot: ffnNorm, name: "ffn_norm.weight", shape: shape{unlessParallel}},
-		{slot: ffnNormBias, name: "ffn_norm.bias", shape: shape{unlessParallel}, optional: true},
+	tensors: slices.Concat(ends, sharedNorm, attention, perHeadNorms, gatedFeedForward, []tensor{
+		{slot: ffnNorm, name: "ffn_norm.weight", shape: shape{dimUnlessParallel}},
+		{slot: ffnNormBias, name: "ffn_norm.bias", shape: shape{dimUnlessParallel}, optional: true},
 	}),
 	read: func(m *metadata, c *Config) {
 		_, err := m.f.Tensor("blk.0.ffn_norm.weight")
 		c.Parallel = err != nil
 		if m.optionalBool("use_parallel_residual", c.Parallel) != c.Parallel {
-			m.fail(fmt.Errorf("%s does not fit the norms in the file", m.key("use_parallel_residual")))
+			m.fail(fmt.Errorf("%s is %t, but the norms in the file imply %t", m.key("use_parallel_residual"), !c.Parallel, c.Parallel))
 		}
 	},
 }
 
-// unlessParallel is the width of the norm before the feed-forward layer.
-func unlessParallel(c *Config, _ *Layer) int {
+// dimUnlessParallel is the model's width if the feed-forward layer has a norm of its own.
+func dimUnlessParallel(c *Config, _ *Layer) int {
 	if c.Parallel {
 		return 0
 	}

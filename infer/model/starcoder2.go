@@ -6,7 +6,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// StarCoder 2.
+// starCoder2 is StarCoder 2.
 var starCoder2 = architecture{
 	neox:       true,
 	layerNorm:  true,

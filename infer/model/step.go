@@ -6,34 +6,35 @@ import (
 	"m40-llm/infer/device"
 )
 
-// Ticket names a step that was submitted.
+// Ticket identifies a submitted step.
 type Ticket uint64
 
-// Result is a row of logits that a step leaves: of what follows position Pos of sequence Seq
-// of its batch.
+// Result is a row of logits that a step computed, for the token after position Pos of sequence
+// Seq of its batch.
 type Result struct {
 	Seq, Pos int32
-	Row      int // of Candidates and Logits
+	Row      int // argument of Candidates and Logits
 }
 
-// Submit takes on a step over b, which must not change until Collect returns. It may return
-// before anything is computed: all of today's devices compute in Collect.
+// Submit starts a step over b, which must not change until Collect returns. It may return before
+// anything is computed: all devices so far compute in Collect. Only one step can be submitted at
+// a time.
 func (m *Model) Submit(b *device.Batch) (Ticket, error) {
 	if m.submitted != nil {
-		return 0, fmt.Errorf("step %d is not collected", m.ticket)
+		return 0, fmt.Errorf("step %d has not been collected yet", m.ticket)
 	}
 	m.submitted = b
 	m.ticket++
 	return m.ticket, nil
 }
 
-// Collect waits until a step is computed and returns its results in the order of their rows:
-// one for each row in Out of its batch. A device that runs ahead can add those of positions
-// that follow. They hold until the next Submit.
+// Collect waits until step t is computed and returns its results in the order of their rows: one
+// for each row in Out of its batch. A device that computes ahead may add results for the
+// positions that follow. Results are valid until the next Submit.
 func (m *Model) Collect(t Ticket) ([]Result, error) {
 	b := m.submitted
 	if b == nil || t != m.ticket {
-		return nil, fmt.Errorf("step %d is not one to collect, the last is %d", t, m.ticket)
+		return nil, fmt.Errorf("cannot collect step %d, the last submitted step is %d", t, m.ticket)
 	}
 	m.submitted = nil
 	if err := m.compute(b); err != nil {
@@ -42,7 +43,7 @@ func (m *Model) Collect(t Ticket) ([]Result, error) {
 	return Results(b), nil
 }
 
-// Results returns the results of a step that computes no more than its batch asks for.
+// Results returns the results of a step over b that computes nothing ahead.
 func Results(b *device.Batch) (list []Result) {
 	for i, row := range b.Out {
 		list = append(list, Result{Seq: b.Seq[row], Pos: b.Pos[row], Row: i})
@@ -50,7 +51,7 @@ func Results(b *device.Batch) (list []Result) {
 	return list
 }
 
-// Forward submits a step and collects it: the KV cache holds its rows afterwards, and
+// Forward submits and collects a step over b. Afterwards the KV cache holds its rows, and
 // Candidates and Logits return the logits of the rows in b.Out.
 func (m *Model) Forward(b *device.Batch) error {
 	t, err := m.Submit(b)

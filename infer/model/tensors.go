@@ -12,20 +12,20 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// wanted is a tensor that a model wants of its file.
+// wanted is a declared tensor, resolved for a layer of a model.
 type wanted struct {
 	tensor
-	layer      int // of a layer's tensor
+	layer      int // 0 if it does not belong to a layer
 	rows, cols int
 }
 
-// place is where a tensor belongs.
+// place is a slot of a layer.
 type place struct {
 	slot  slot
 	layer int
 }
 
-// wanted lists the tensors that c's architecture declares.
+// wanted lists the tensors that c's architecture declares, for all layers.
 func (c *Config) wanted() (list []wanted) {
 	add := func(t tensor, layer int) {
 		if rows, cols := t.shape.dims(c, &c.Layers[layer]); rows > 0 && cols > 0 {
@@ -49,19 +49,19 @@ func (c *Config) wanted() (list []wanted) {
 	return list
 }
 
-// found is a tensor of a file, or some of its outputs, and what a model wants it for.
+// found is a wanted tensor with its data: a tensor of the file, or some of its outputs.
 type found struct {
 	wanted
 	gguf.Tensor
-	first int                    // of its outputs in the file's tensor
-	data  func() ([]byte, error) // if set, makes the weight of the tensor
+	first int                    // first output in the file's tensor
+	data  func() ([]byte, error) // if set, computes the data
 }
 
-// source tells the data of tensors apart: two places may want the same.
+// source identifies the data of a tensor: two slots may use the same data.
 type source struct {
-	name  string
-	first int
-	made  slot // what a weight is that is made of a tensor
+	name    string
+	first   int
+	derived slot // slot of a weight that is computed, 0 if it is stored
 }
 
 func (f found) source() source {
@@ -71,9 +71,9 @@ func (f found) source() source {
 	return source{f.Name, f.first, 0}
 }
 
-// find returns the tensors in f that the model uses. It fails if f lacks one or has one of
-// another shape, or one that the architecture has no place for: that means a computation
-// that would silently be left out.
+// find returns the tensors in f that the model uses. It fails if f lacks one, has one of another
+// shape, or has one that the architecture does not use: the model would then compute something
+// else.
 func (c *Config) find(f *gguf.File) ([]found, error) {
 	var list []found
 	used, filled, missing := map[string]bool{}, map[place]bool{}, map[place]error{}
@@ -102,8 +102,8 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 		}
 		used[t.Name], filled[at] = true, true
 		found := found{w, t, c.sum(w.before, w.layer), nil}
-		if w.made != nil {
-			found.makeOf(c, t)
+		if w.derived != nil {
+			found.derive(c, t)
 		}
 		if len(w.before)+len(w.after) > 0 {
 			t.Shape = significant(t.Shape)
@@ -118,13 +118,13 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 	}
 	for _, t := range f.Tensors() {
 		if !used[t.Name] && !c.ignored(t.Name) {
-			return nil, fmt.Errorf("tensor %s has no place in the architecture %q; answers without it would be wrong", t.Name, c.Architecture)
+			return nil, fmt.Errorf("tensor %s is not supported in architecture %q; answers without it would be wrong", t.Name, c.Architecture)
 		}
 	}
 	return list, nil
 }
 
-// filledTensor is a tensor that the file has not got, of equal values.
+// filledTensor returns a tensor with w.fill in all elements, for a file that lacks it.
 func filledTensor(w wanted) found {
 	return found{wanted: w, Tensor: gguf.Tensor{Name: w.name, Type: gguf.F32}, data: func() ([]byte, error) {
 		var data []byte
@@ -135,13 +135,13 @@ func filledTensor(w wanted) found {
 	}}
 }
 
-// makeOf has the weight made of a tensor of the file.
-func (f *found) makeOf(c *Config, t gguf.Tensor) {
+// derive lets f's data be computed from tensor t of the file.
+func (f *found) derive(c *Config, t gguf.Tensor) {
 	f.Type = gguf.F16
 	if t.Type == gguf.F32 {
 		f.Type = gguf.F32
 	}
-	typ, layer, build := f.Type, &c.Layers[f.layer], f.made.make
+	typ, layer, build := f.Type, &c.Layers[f.layer], f.derived.compute
 	f.data = func() ([]byte, error) {
 		values := make([]float32, t.Elements())
 		if err := gguf.Dequantize(t.Type, t.Data, values); err != nil {
@@ -159,7 +159,7 @@ func (f *found) makeOf(c *Config, t gguf.Tensor) {
 	}
 }
 
-// sum returns the sum of sizes of a layer.
+// sum returns the sum of sizes for a layer.
 func (c *Config) sum(sizes []size, layer int) (sum int) {
 	for _, size := range sizes {
 		sum += size(c, &c.Layers[layer])
@@ -167,12 +167,13 @@ func (c *Config) sum(sizes []size, layer int) (sum int) {
 	return sum
 }
 
-// check returns an error if t has not the shape that w declares.
+// check returns an error if t does not have the shape that w declares, or a norm or bias is not
+// F32.
 func (c *Config) check(w wanted, t gguf.Tensor) error {
 	var shape []int // as in the file: inputs first
 	of := w.shape
-	if w.made != nil {
-		of = w.made.shape
+	if w.derived != nil {
+		of = w.derived.shape
 	}
 	for _, size := range slices.Backward(of) {
 		shape = append(shape, size(c, &c.Layers[w.layer]))
@@ -181,15 +182,14 @@ func (c *Config) check(w wanted, t gguf.Tensor) error {
 	if !slices.Equal(significant(t.Shape), significant(shape)) {
 		return fmt.Errorf("tensor %s has shape %v, but the metadata implies %v", t.Name, t.Shape, shape)
 	}
-	isNorm := w.slot == attnQNorm || w.slot == attnKNorm // which may have several rows
+	isNorm := w.slot == attnQNorm || w.slot == attnKNorm // norms that may have a row for each head
 	if (len(w.shape) == 1 || isNorm) && t.Type != gguf.F32 {
 		return fmt.Errorf("tensor %s has type %s, but norms, biases and factors must be F32", t.Name, t.Type)
 	}
 	return nil
 }
 
-// significant returns shape without the ones at its end, which some files have and others
-// leave out.
+// significant returns shape without trailing ones, because only some files have them.
 func significant(shape []int) []int {
 	for len(shape) > 0 && shape[len(shape)-1] == 1 {
 		shape = shape[:len(shape)-1]
@@ -197,15 +197,16 @@ func significant(shape []int) []int {
 	return shape
 }
 
-// ignored reports whether a tensor is one that some files carry and the model does not read: a
-// table that can be computed, or a part of a block that predicts further tokens.
+// ignored reports whether a tensor can be left out without changing answers: a table of RoPE that
+// is computed instead, a part of a multi-token prediction block, or keys and values of a layer
+// that reads those of another.
 func (c *Config) ignored(name string) bool {
 	for i, l := range c.Layers {
-		if l.CacheBack > 0 && (strings.HasPrefix(name, fmt.Sprintf("blk.%d.attn_k", i)) || strings.HasPrefix(name, fmt.Sprintf("blk.%d.attn_v.", i))) {
-			return true // keys and values that the layer does not use
+		if l.KVLayersBack > 0 && (strings.HasPrefix(name, fmt.Sprintf("blk.%d.attn_k", i)) || strings.HasPrefix(name, fmt.Sprintf("blk.%d.attn_v.", i))) {
+			return true
 		}
 	}
-	for i := range c.Predictors {
+	for i := range c.MTPBlocks {
 		if strings.HasPrefix(name, fmt.Sprintf("blk.%d.", len(c.Layers)+i)) {
 			return true
 		}

@@ -8,11 +8,10 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// weights are tensors on a device by their place in the forward pass. Those that the file
-// has not got are none.
+// weights are the tensors on a device by slot. Tensors that the file lacks are none.
 type weights [slots]device.Tensor
 
-// loader uploads the tensors of a file one after another.
+// loader uploads the tensors of a file.
 type loader struct {
 	ctx      context.Context
 	f        *gguf.File
@@ -20,10 +19,10 @@ type loader struct {
 	progress func(Progress)
 
 	fetched     map[source]bool
-	done, total int64
+	done, total int64 // bytes
 }
 
-// load uploads what a stage holds.
+// load uploads the tensors of a stage.
 func (l *loader) load(s *stage) error {
 	s.layers = make([]weights, s.last-s.first)
 	uploaded := map[source]device.Tensor{}
@@ -45,7 +44,7 @@ func (l *loader) load(s *stage) error {
 	return nil
 }
 
-// place returns where s keeps a tensor, nil if it does not hold it.
+// place returns where s keeps tensor w, nil if w belongs to other stages.
 func (s *stage) place(w wanted) *device.Tensor {
 	switch {
 	case w.part == everyLayer && s.first <= w.layer && w.layer < s.last:
@@ -74,13 +73,13 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("tensor %s: %w", t.Name, err)
 	}
-	l.f.Release(t.Tensor) // most devices have a copy now
+	l.f.Release(t.Tensor) // most devices have made a copy
 	return w, nil
 }
 
-// fetch reads t from the disk and reports the progress of that.
+// fetch reads t from the disk and reports progress.
 func (l *loader) fetch(t found) error {
-	if l.fetched[t.source()] { // two stages may hold the same table
+	if l.fetched[t.source()] { // the first and the last stage may use the same table
 		return nil
 	}
 	l.fetched[t.source()] = true

@@ -17,7 +17,7 @@ const mb, gb = int64(1) << 20, int64(1) << 30
 // llama1B is the shape of Llama 3.2 1B: in F16 a block of 32 positions takes 1 MiB, so 8,192
 // positions 256 MiB, 16 MiB of them in each layer.
 var llama1B = model.Config{Architecture: "llama", ContextLength: 131072, Dim: 2048, Vocab: 128256, Layers: slices.Repeat([]model.Layer{{
-	Attention: device.Attention{Heads: 32}, KVHeads: 8, HeadDim: 64, HiddenDim: 8192, RoPE: device.RoPE{HeadDim: 64, Dims: 64},
+	Attention: device.Attention{Heads: 32}, KVHeads: 8, HeadDim: 64, FFNDim: 8192, RoPE: device.RoPE{HeadDim: 64, Dims: 64},
 }}, 16)}
 
 // parts1B are its parts, each layer 64 MiB.

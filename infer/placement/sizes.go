@@ -46,9 +46,9 @@ func (s StepLimits) Scratch(c model.Config) int64 {
 
 // ModelOf returns the sizes of a model with a KV cache of a format.
 func ModelOf(c model.Config, cache gguf.Type) Model {
-	m := Model{Context: c.ContextLength, Shared: c.Shared()}
+	m := Model{Context: c.ContextLength, Shared: c.FirstSharedKV()}
 	for i := range c.Layers {
-		if c.Layers[i].CacheBack > 0 {
+		if c.Layers[i].KVLayersBack > 0 {
 			m.Cache = append(m.Cache, 0)
 			continue
 		}
