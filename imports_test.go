@@ -18,24 +18,27 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/share", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
+	"handlers/commands": {"handlers", "handlers/gate", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
 
-	"handlers":        {"handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/models"},
-	"handlers/live":   {"store", "infer", "infer/chat", "infer/record", "infer/sample"},
+	"handlers/access": {"store"},
+	"handlers/people": {"handlers/access", "store"},
+
+	"handlers":        {"handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/models"},
+	"handlers/live":   {"handlers/access", "store", "infer", "infer/chat", "infer/record", "infer/sample"},
 	"handlers/models": {"infer"},
 	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/placement", "infer/sample", "infer/units"},
 	"store":           {"migrations", "infer/record", "infer/sample"},
 
-	"handlers/page":     {"handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/units", "store", "web"},
+	"handlers/page":     {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/units", "store", "web"},
 	"handlers/growing":  {"handlers/live", "handlers/markdown"},
 	"handlers/share":    {"handlers/failure", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web"},
 	"handlers/stream":   {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
 	"handlers/api":      {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/view":     {"handlers/failure", "handlers/live", "handlers/models", "infer", "infer/units", "web"},
 	"handlers/markdown": {"handlers/live", "web"},
-	"handlers/gate":     {"handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
+	"handlers/gate":     {"handlers/access", "handlers/people", "handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
 	"handlers/httpio":   {"handlers/failure"},
-	"handlers/failure":  {"handlers/live", "handlers/models", "infer", "store"},
+	"handlers/failure":  {"handlers/access", "handlers/people", "handlers/live", "handlers/models", "infer", "store"},
 
 	"infer":           {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/reply", "infer/sample"},
 	"infer/gguf":      {"infer/units"},

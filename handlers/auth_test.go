@@ -7,10 +7,12 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"m40-llm/handlers/gate"
 )
 
 func lockedServer(t *testing.T) *httptest.Server {
-	return server(t, &fakeEngine{}, func(c *Config) { c.APIKey = "open sesame" })
+	return server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "open sesame") })
 }
 
 func TestKey_EveryRouteButThePublicOnes(t *testing.T) {
@@ -43,8 +45,8 @@ func TestKey_Bearer(t *testing.T) {
 		{"the right key as X-Api-Key", []string{"X-Api-Key", "open sesame"}, 200, ""},
 		{"a wrong key as X-Api-Key", []string{"X-Api-Key", "open"}, 401, "invalid_api_key"},
 		{"an empty X-Api-Key", []string{"X-Api-Key", ""}, 401, "invalid_api_key"},
-		{"the bearer token counts where both are sent", []string{"X-Api-Key", "x", "Authorization", "Bearer open sesame"}, 200, ""},
-		{"a right X-Api-Key does not help a wrong token", []string{"X-Api-Key", "open sesame", "Authorization", "Bearer x"}, 401, "invalid_api_key"},
+		{"a right token and a wrong X-Api-Key", []string{"X-Api-Key", "x", "Authorization", "Bearer open sesame"}, 400, "several_credentials"},
+		{"the right key in both", []string{"X-Api-Key", "open sesame", "Authorization", "Bearer open sesame"}, 400, "several_credentials"},
 		{"two X-Api-Keys, one right", []string{"X-Api-Key", "open sesame", "X-Api-Key", "x"}, 400, "several_credentials"},
 		{"another scheme", []string{"Authorization", "Basic b3BlbiBzZXNhbWU="}, 401, "invalid_api_key"},
 		{"two keys, one right", []string{"Authorization", "Bearer open sesame", "Authorization", "Bearer x"}, 400, "several_credentials"},
@@ -71,7 +73,8 @@ func submit(t *testing.T, s *httptest.Server, key string) response {
 }
 
 func TestLogin(t *testing.T) {
-	s := lockedServer(t)
+	kept := openStore(t)
+	s := server(t, &fakeEngine{}, func(c *Config) { c.People = peopleOf(t, kept, "open sesame") })
 	if got := call(t, s, "GET", "/login", ""); got.status != 200 || !strings.Contains(got.body, `name="key"`) {
 		t.Fatalf("got %d: %s", got.status, got.body)
 	}
@@ -97,14 +100,15 @@ func TestLogin(t *testing.T) {
 		"the cookie opens the routes":         {[]string{"Cookie", session}, 200},
 		"a changed cookie does not":           {[]string{"Cookie", session + "0"}, 401},
 		"an empty cookie does not":            {[]string{"Cookie", cookies.Name + "="}, 401},
-		"a wrong key beside it is not saved":  {[]string{"Cookie", session, "Authorization", "Bearer wrong"}, 401},
+		"a key beside it is one too many":     {[]string{"Cookie", session, "Authorization", "Bearer open sesame"}, 400},
+		"the cookie twice is one too many":    {[]string{"Cookie", session + "; " + session}, 400},
 		"another site cannot use the session": {[]string{"Cookie", session, "Origin", "http://evil.example"}, 403},
 	} {
 		if got := call(t, s, "GET", "/v1/models", "", tc.header...); got.status != tc.status {
 			t.Errorf("%s: got %d", name, got.status)
 		}
 	}
-	other := server(t, &fakeEngine{}, func(c *Config) { c.APIKey = "new key" })
+	other := server(t, &fakeEngine{}, func(c *Config) { c.People = peopleOf(t, kept, "new key") })
 	if got := call(t, other, "GET", "/v1/models", "", "Cookie", session); got.status != 401 {
 		t.Errorf("a session outlives its key: %d", got.status)
 	}
@@ -154,7 +158,8 @@ func TestKey_TooManyWrongOnes(t *testing.T) {
 
 func TestLogin_TheCookieIsSecureWhereTheBrowserSpeaksHTTPS(t *testing.T) {
 	s := server(t, &fakeEngine{}, func(c *Config) {
-		c.APIKey, c.AllowHosts = "open sesame", []string{"llm.example:443"}
+		lock(t, c, "open sesame")
+		c.AllowHosts = []string{"llm.example:443"}
 		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	})
 	form := url.Values{"key": {"open sesame"}}.Encode()
@@ -180,6 +185,41 @@ func TestLogin_TheCookieIsSecureWhereTheBrowserSpeaksHTTPS(t *testing.T) {
 			again := call(t, s, "GET", "/presets", "", append(tc.header, "Cookie", cookie.Name+"="+cookie.Value)...)
 			if again.status != 200 {
 				t.Errorf("with the cookie the page is answered with %d", again.status)
+			}
+		})
+	}
+}
+
+// Where only others are asked, this machine is what nobody else can pretend to be.
+func TestOwner_IsWhoSitsAtThisMachine(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		change  func(*Config)
+		header  []string
+		refused bool
+	}{
+		{"a program on this machine", nil, nil, false},
+		{"under another loopback name", nil, []string{"Host", "m40.localhost"}, false},
+		{"a key that is nobody's changes nothing", nil, []string{"Authorization", "Bearer sk-anything"}, false},
+		{"through the name of the machine", func(c *Config) { c.AllowHosts = []string{"box.local:80"} }, []string{"Host", "box.local"}, true},
+		{"a proxy that says for whom it asks", nil, []string{"X-Forwarded-For", "192.0.2.1"}, true},
+		{"a proxy that says so as the standard has it", nil, []string{"Forwarded", "for=192.0.2.1"}, true},
+		{"a proxy that says no more than that it is one", nil, []string{"Via", "1.1 proxy"}, true},
+		{"where a proxy is trusted, any program may be it", func(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, nil, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := server(t, &fakeEngine{}, func(c *Config) {
+				c.Asks, c.People = gate.AsksOthers, peopleOf(t, openStore(t), "")
+				if tc.change != nil {
+					tc.change(c)
+				}
+			})
+			want := http.StatusOK
+			if tc.refused {
+				want = http.StatusUnauthorized
+			}
+			if got := call(t, s, "GET", "/v1/models", "", tc.header...); got.status != want {
+				t.Errorf("got %d, want %d", got.status, want)
 			}
 		})
 	}

@@ -156,7 +156,7 @@ func TestEverybodyCanUseThePage(t *testing.T) {
 	b.until("document.querySelector('.answer:last-child .errbox')?.hidden === false")
 	look("a failure")
 
-	locked := server(t, engine, func(c *Config) { c.APIKey = "open sesame" })
+	locked := server(t, engine, func(c *Config) { lock(t, c, "open sesame") })
 	b.do(chromedp.Navigate(locked.URL+"/login"), chromedp.WaitReady("#key"))
 	look("the login")
 

@@ -22,7 +22,8 @@ import (
 func TestProxies_WrongKeysCountForTheClient(t *testing.T) {
 	for trusted, want := range map[string]int{"127.0.0.1/32": 401, "192.0.2.0/24": 429} {
 		s := server(t, &fakeEngine{}, func(c *Config) {
-			c.APIKey, c.TrustedProxies = "open sesame", []netip.Prefix{netip.MustParsePrefix(trusted)}
+			lock(t, c, "open sesame")
+			c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix(trusted)}
 		})
 		for range 5 {
 			call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong", "X-Forwarded-For", "198.51.100.1")
@@ -40,7 +41,7 @@ func TestClient_NamesWhoAsks(t *testing.T) {
 		return replay(doneEvent(infer.FinishStop))
 	}}
 	trust := func(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} }
-	open, locked := server(t, engine, trust), server(t, engine, trust, func(c *Config) { c.APIKey = "k" })
+	open, locked := server(t, engine, trust), server(t, engine, trust, func(c *Config) { lock(t, c, "k") })
 	clientOf := func(s *httptest.Server, path, body string, header ...string) string {
 		t.Helper()
 		if got := post(t, s, path, body, header...); got.status != 200 {

@@ -134,7 +134,10 @@ func TestCode_NamesTheKeyAndNeverSaysIt(t *testing.T) {
 	engine := newScript()
 	chats := live.New(engine, live.Options{})
 	defer chats.Close()
-	server := server(t, engine, func(c *Config) { c.APIKey, c.Live = "open sesame", chats })
+	server := server(t, engine, func(c *Config) {
+		lock(t, c, "open sesame")
+		c.Live = chats
+	})
 	chat, err := chats.Start(context.Background(), live.Local, live.Question{Text: "Hi", Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		t.Fatal(err)

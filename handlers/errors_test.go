@@ -161,7 +161,7 @@ func TestErrors_LogHasNoContent(t *testing.T) {
 	var log bytes.Buffer
 	s := server(t, failingEngine(errors.New("broken"), wordEvent(1, "ANSWER")), func(c *Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		c.APIKey = "KEY"
+		lock(t, c, "KEY")
 	})
 	post(t, s, "/v1/completions", `{"prompt":"PROMPT"}`, "Authorization", "Bearer KEY")
 	post(t, s, "/v1/completions", `{"prompt":PROMPT}`, "Authorization", "Bearer KEY")

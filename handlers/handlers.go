@@ -33,6 +33,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/page"
+	"m40-llm/handlers/people"
 	"m40-llm/handlers/share"
 	"m40-llm/handlers/stream"
 )
@@ -49,7 +50,9 @@ type Config struct {
 	Reach   *share.Reach    // where other machines reach shared chats; default: nowhere
 	Version string          // of this program, for system_fingerprint
 
-	APIKey      string   // asked for on every route but the public ones; empty: nobody is asked
+	People *people.Service // who may come in, with which credential; default: whoever reaches the server is its owner
+	Asks   gate.Asks       // with People, who must show a credential, on every route but the public ones
+
 	AllowHosts  []string // names, or name:port, that a request may be addressed to, beside loopback names and the address connected to
 	CORSOrigins []string // foreign origins that may call /v1, as browsers write them; "null" is that of files and sandboxes
 
@@ -78,6 +81,14 @@ var publicRoutes = map[string]bool{
 	"/static/*":        true,
 }
 
+// sharedRoutes are all of the listener for shared chats.
+var sharedRoutes = map[string]bool{
+	"/s/:token":        true,
+	"/s/:token/events": true,
+	"/static/*":        true,
+	"/*":               true, // nothing is there
+}
+
 var bodyLimits = map[string]int64{
 	"/v1/chat/completions": chatBodyLimit,
 	"/chat/completions":    chatBodyLimit,
@@ -97,6 +108,9 @@ func (cfg *Config) setDefaults() {
 	if cfg.Models == nil {
 		cfg.Models = models.New(models.Options{Engine: cfg.Engine, Log: cfg.Logger})
 	}
+	if cfg.People == nil {
+		cfg.Asks = gate.AsksNobody
+	}
 	if cfg.Reach == nil {
 		cfg.Reach = share.Nowhere()
 	}
@@ -111,7 +125,8 @@ func New(cfg Config) *echo.Echo {
 	cfg.setDefaults()
 	g := gate.New(gate.Options{
 		Log:            cfg.Logger,
-		APIKey:         cfg.APIKey,
+		Asks:           cfg.Asks,
+		People:         cfg.People,
 		Public:         publicRoutes,
 		AllowHosts:     cfg.AllowHosts,
 		CORSOrigins:    cfg.CORSOrigins,
@@ -144,6 +159,7 @@ func NewShared(cfg Config) *echo.Echo {
 	cfg.setDefaults()
 	g := gate.New(gate.Options{
 		Log:          cfg.Logger,
+		Public:       sharedRoutes,
 		AllowHosts:   cfg.AllowHosts,
 		MemoryBudget: cfg.MemoryBudget,
 		WriteTimeout: cfg.WriteTimeout,

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -18,10 +19,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	"m40-llm/handlers/gate"
+	"m40-llm/handlers/people"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
+	"m40-llm/store"
 )
 
 // The clock of the regular expressions that colour code stops a second after the last.
@@ -187,6 +191,34 @@ func server(t testing.TB, engine Engine, change ...func(*Config)) *httptest.Serv
 
 func testConfig(engine Engine) Config {
 	return Config{Engine: engine, Logger: slog.New(slog.DiscardHandler), Version: "test"}
+}
+
+// lock has all routes ask for a key, which is the owner's.
+func lock(t testing.TB, c *Config, key string) {
+	t.Helper()
+	c.Asks, c.People = gate.AsksAll, peopleOf(t, openStore(t), key)
+}
+
+// openStore returns a store of its own for a test.
+func openStore(t testing.TB) *store.Store {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	kept, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "chats.db"), Ballast: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kept.Close() })
+	return kept
+}
+
+// peopleOf returns the people of a store; key is the owner's.
+func peopleOf(t testing.TB, kept *store.Store, key string) *people.Service {
+	t.Helper()
+	s, err := people.New(t.Context(), people.Options{Store: kept, OwnerKey: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // serveInMemory answers a chat completion without a network, whose waits would

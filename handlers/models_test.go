@@ -590,7 +590,7 @@ func TestModelsWithoutScripts(t *testing.T) {
 }
 
 func TestOnlyTheOwnerChangesModels(t *testing.T) {
-	server := serveModels(t, t.TempDir(), newModelRegistry(t), func(c *Config) { c.APIKey = "open sesame" })
+	server := serveModels(t, t.TempDir(), newModelRegistry(t), func(c *Config) { lock(t, c, "open sesame") })
 	for _, path := range []string{"find", "pull", "pause", "resume", "cancel", "delete"} {
 		fields := url.Values{"name": {"org/repo:Q8_0"}, "size": {"1"}, "file": {"x"}}
 		if got := server.form(t, "/models/"+path, fields); got.status != http.StatusUnauthorized {

@@ -151,7 +151,7 @@ func TestAnOlderDatabaseIsMigratedAndExportsTheSameChats(t *testing.T) {
 	}
 
 	for query, want := range map[string]int{"two": 3, "wordofanswer": 1, "half": 1, "Hm": 1, `"NUL"`: 1, "你好": 1, "running": 1} {
-		found, err := kept.Search(context.Background(), live.Owner, store.Query{Text: query})
+		found, err := kept.Search(context.Background(), store.OwnerID, store.Query{Text: query})
 		old := 0
 		for _, hit := range found.Messages {
 			if hit.Message <= 31 { // the others were imported
@@ -170,7 +170,7 @@ func TestAnOlderDatabaseIsMigratedAndExportsTheSameChats(t *testing.T) {
 // allTexts are those of all messages of a chat, with how much of them a person wrote.
 func allTexts(t *testing.T, kept *store.Store, chat string) (list []string) {
 	t.Helper()
-	messages, err := kept.Messages(context.Background(), live.Owner, chat, 0)
+	messages, err := kept.Messages(context.Background(), store.OwnerID, chat, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

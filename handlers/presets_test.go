@@ -96,7 +96,7 @@ func TestPresets_OnlyThePageChangesThem(t *testing.T) {
 			t.Errorf("%s: got %d: %s", name, got.status, got.body)
 		}
 	}
-	locked := server(t, newScript(), func(c *Config) { c.APIKey = "open sesame" })
+	locked := server(t, newScript(), func(c *Config) { lock(t, c, "open sesame") })
 	for _, path := range []string{"/presets", "/presets/export.json"} {
 		if got := call(t, locked, http.MethodGet, path, ""); got.status == http.StatusOK {
 			t.Errorf("%s is open to everybody: %s", path, got.body)

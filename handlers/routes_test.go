@@ -99,7 +99,7 @@ func TestRoutes_TheModelListIsThereWithoutV1(t *testing.T) {
 	if got := call(t, s, http.MethodGet, "/models/gpt-9", ""); got.status != http.StatusNotFound || parseError(t, got).Code != "model_not_found" {
 		t.Errorf("an unknown model without /v1: got %d: %s", got.status, got.body)
 	}
-	locked := server(t, &fakeEngine{}, func(c *Config) { c.APIKey = "k" })
+	locked := server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "k") })
 	if got := call(t, locked, http.MethodGet, "/models", ""); got.status != http.StatusUnauthorized || parseError(t, got).Code != "missing_api_key" {
 		t.Errorf("a program without the key gets %d: %s", got.status, got.body)
 	}

@@ -103,7 +103,7 @@ func TestHost_EveryRoute(t *testing.T) {
 // which a strange network's resolver can serve, must find nothing behind it.
 func TestHost_OfTheMachineInContainers(t *testing.T) {
 	const key = "Authorization: Bearer k\n"
-	locked := server(t, &fakeEngine{}, func(c *Config) { c.APIKey = "k" })
+	locked := server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "k") })
 	open := server(t, &fakeEngine{})
 	for _, tc := range []struct {
 		name    string
@@ -200,7 +200,7 @@ func TestCORS(t *testing.T) {
 	const preflight = "Access-Control-Request-Method: POST\nAccess-Control-Request-Headers: authorization, content-type, x-stainless-lang\n"
 	s := server(t, &fakeEngine{}, func(c *Config) {
 		c.CORSOrigins = []string{"https://app.example", "app://obsidian.md", "null"}
-		c.APIKey = "k"
+		lock(t, c, "k")
 	})
 	open := server(t, &fakeEngine{}, func(c *Config) { c.CORSOrigins = []string{"https://app.example"} })
 	if status, header := raw(t, open, "OPTIONS /v1/models HTTP/1.1\nHost: localhost:PORT\nConnection: close\nOrigin: null\n"+preflight+"\n"); status != 403 || header.Get("Access-Control-Allow-Origin") != "" {
@@ -255,7 +255,7 @@ func TestCORS(t *testing.T) {
 // of them.
 func TestHeaders_EveryRouteAndStatus(t *testing.T) {
 	plain := server(t, &fakeEngine{})
-	locked := server(t, &fakeEngine{}, func(c *Config) { c.APIKey = "k" })
+	locked := server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "k") })
 	broken := server(t, nil) // every call of the engine panics
 	seen := map[int]int{}
 	paths := map[string][]string{"/nothing": {"GET", "POST", "DELETE"}, "/v1/nothing": {"GET"}, "/static/../x": {"GET"}, "/%2e%2e/x": {"GET"}}

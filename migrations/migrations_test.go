@@ -17,6 +17,7 @@ var merged = []string{
 	"7e2dfc94dc93d5d6c0dc78b6fce99f98fef3112c3449fb02f61ea49b561bf827",
 	"8af1a6cd526df2f4ebdfd092668b6a0d767dcb3a6154bf26c1a25443034d7585",
 	"e8a86727afd6836faa8a59b0bce30c62be9786cecd34628e888eb27ed1aaad19",
+	"6719f7a3d5d345803289dd043fe7afd1857cd16315f0ab583f3f6edc08b32049",
 }
 
 func TestAll_MergedFilesAreUnchanged(t *testing.T) {

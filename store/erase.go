@@ -41,36 +41,41 @@ func (s *Store) erase(ctx context.Context, query string, args ...any) (erased in
 		if err != nil {
 			return err
 		}
-		for _, seq := range chosen {
-			for _, statement := range []string{
-				`UPDATE conversations SET leaf = NULL WHERE seq = ?`,
-				`DELETE FROM messages WHERE conversation = ?`,
-				`DELETE FROM conversations WHERE seq = ?`,
-			} {
-				if _, err := tx.ExecContext(ctx, statement, seq); err != nil {
-					return err
-				}
-			}
-		}
 		erased = len(chosen)
-		if erased == 0 {
-			return nil
-		}
-		// The index only notes that a document is gone until its parts are merged.
-		for _, statement := range []string{
-			`INSERT INTO title_search (title_search) VALUES ('optimize')`,
-			`INSERT INTO message_search (message_search) VALUES ('optimize')`,
-		} {
-			if _, err := tx.ExecContext(ctx, statement); err != nil {
-				return err
-			}
-		}
-		return nil
+		return eraseConversations(ctx, tx, chosen)
 	})
 	if err != nil || erased == 0 {
 		return 0, err
 	}
 	return erased, s.emptyLog(ctx)
+}
+
+// eraseConversations deletes the conversations with these seqs, and their words from the index.
+func eraseConversations(ctx context.Context, tx *sql.Tx, chosen []int64) error {
+	for _, seq := range chosen {
+		for _, statement := range []string{
+			`UPDATE conversations SET leaf = NULL WHERE seq = ?`,
+			`DELETE FROM messages WHERE conversation = ?`,
+			`DELETE FROM conversations WHERE seq = ?`,
+		} {
+			if _, err := tx.ExecContext(ctx, statement, seq); err != nil {
+				return err
+			}
+		}
+	}
+	if len(chosen) == 0 {
+		return nil
+	}
+	// The index only notes that a document is gone until its parts are merged.
+	for _, statement := range []string{
+		`INSERT INTO title_search (title_search) VALUES ('optimize')`,
+		`INSERT INTO message_search (message_search) VALUES ('optimize')`,
+	} {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // emptyLog moves the log into the database and cuts it to nothing. It waits for calls

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/hub"
 	"m40-llm/store"
@@ -42,7 +41,7 @@ func saveModelUsed(ctx context.Context, engine interface{ Status() infer.Status 
 		}
 		value, err := json.Marshal(now)
 		if err == nil {
-			err = db.SetSetting(context.WithoutCancel(ctx), live.Owner, lastModel, value)
+			err = db.SetSetting(context.WithoutCancel(ctx), store.OwnerID, lastModel, value)
 		}
 		if err != nil {
 			logger.Warn("failed to save which model was loaded last", "error", err)
@@ -54,7 +53,7 @@ func saveModelUsed(ctx context.Context, engine interface{ Status() infer.Status 
 // modelUsedLast returns the name or path of the model that was loaded last, or the built-in
 // model if there was none or it can no longer be opened.
 func modelUsedLast(ctx context.Context, catalog *hub.Hub, db *store.Store, logger *slog.Logger) string {
-	value, err := db.Setting(ctx, live.Owner, lastModel)
+	value, err := db.Setting(ctx, store.OwnerID, lastModel)
 	if errors.Is(err, store.ErrNotFound) {
 		return guideName
 	}

@@ -13,8 +13,10 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/cli"
+	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
+	"m40-llm/handlers/people"
 	"m40-llm/handlers/share"
 	"m40-llm/infer/placement"
 	"m40-llm/store"
@@ -91,7 +93,8 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		Models:      s.models,
 		Logger:      logger,
 		Version:     version,
-		APIKey:      *flags.apiKey,
+		Asks:        flags.asks(),
+		People:      s.people,
 		AllowHosts:  append(*flags.hosts, flags.announce(t, listener)...),
 		CORSOrigins: *flags.origins,
 
@@ -110,6 +113,14 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		err = errors.Join(err, fmt.Errorf("the chats could not be closed cleanly: %w", closed))
 	}
 	return err
+}
+
+// asks returns who must show a credential.
+func (f serveFlags) asks() gate.Asks {
+	if *f.apiKey == "" {
+		return gate.AsksNobody
+	}
+	return gate.AsksAll
 }
 
 // announce prints the addresses at which other machines reach the server, if they can, and
@@ -133,6 +144,7 @@ type services struct {
 	db     *store.Store
 	engine closableEngine
 	models *models.Service
+	people *people.Service
 	chats  *live.Service
 
 	background       sync.WaitGroup
@@ -152,6 +164,9 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if s.db, err = openStore(ctx, t, flags.folders, logger); err != nil {
 		return nil, err
 	}
+	if s.people, err = people.New(ctx, people.Options{Store: s.db, OwnerKey: *flags.apiKey, Log: logger}); err != nil {
+		return nil, errors.Join(err, s.db.Close())
+	}
 	if *flags.model == "" {
 		*flags.model = modelUsedLast(ctx, catalog, s.db, logger)
 	}
@@ -168,6 +183,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.cancelBackground = end
 	s.inBackground = func(do func(context.Context)) { s.background.Go(func() { do(within) }) }
 	s.inBackground(func(ctx context.Context) { s.db.KeepBackups(ctx, backupEvery) })
+	s.inBackground(s.people.Run)
 	s.inBackground(func(ctx context.Context) { saveModelUsed(ctx, s.engine, s.db, logger) })
 	s.models = models.New(models.Options{Engine: s.engine, Files: catalog, Puller: puller, Log: logger})
 	s.chats = live.New(s.engine, live.Options{Store: s.db, Log: logger})

@@ -15,8 +15,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
+	"m40-llm/handlers/people"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -106,6 +108,7 @@ func classify(err error) Failure {
 		registry *models.Failure
 		taken    *live.TakenError
 		command  *live.Conflict
+		tries    *people.TooManyError
 	)
 	switch {
 	case errors.As(err, &engine):
@@ -116,6 +119,16 @@ func classify(err error) Failure {
 		return Failure{Code: Conflict, Message: command.Error(), Title: conflictTitle(command), State: command.State}
 	case errors.Is(err, live.ErrNotFound):
 		return Failure{Code: ChatNotFound, Message: live.ErrNotFound.Error()}
+	case errors.Is(err, access.ErrDenied):
+		return Failure{Code: Denied, Message: access.ErrDenied.Error()}
+	case errors.Is(err, people.ErrWrongKey):
+		return Failure{Code: InvalidKey, Message: people.ErrWrongKey.Error()}
+	case errors.Is(err, people.ErrNotLoggedIn):
+		return Failure{Code: NotLoggedIn, Message: people.ErrNotLoggedIn.Error()}
+	case errors.Is(err, people.ErrRevoked):
+		return Failure{Code: NotLoggedIn, Message: people.ErrRevoked.Error()}
+	case errors.As(err, &tries):
+		return Failure{Code: TooManyAttempts, Message: tries.Error(), RetryAfter: tries.Seconds()}
 	case errors.Is(err, live.ErrNotShared):
 		return Failure{Code: NotShared, Message: live.ErrNotShared.Error()}
 	case errors.Is(err, live.ErrManyFollow):

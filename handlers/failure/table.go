@@ -13,6 +13,7 @@ const (
 	ChatsLocked         = "chats_locked"
 	ChatsMissing        = "chats_missing"
 	Conflict            = "conflict"
+	Denied              = "not_allowed"
 	DiskFull            = "disk_full"
 	HostNotAllowed      = "host_not_allowed"
 	InvalidEncoding     = "invalid_encoding"
@@ -20,6 +21,7 @@ const (
 	MethodNotAllowed    = "method_not_allowed"
 	MissingKey          = "missing_api_key"
 	NameTaken           = "name_taken"
+	NotLoggedIn         = "not_logged_in"
 	NotShared           = "not_shared"
 	OriginNotAllowed    = "origin_not_allowed"
 	PresetBuiltin       = "preset_builtin"
@@ -82,11 +84,13 @@ var table = map[string]row{
 	Registry:       {status: http.StatusBadGateway, title: "The model cannot be fetched"},
 
 	BodyTooLarge:        {status: http.StatusRequestEntityTooLarge},
+	Denied:              {status: http.StatusForbidden, title: "Only the owner can do this"},
 	HostNotAllowed:      {status: http.StatusMisdirectedRequest},
 	InvalidEncoding:     {status: http.StatusBadRequest},
 	InvalidKey:          {status: http.StatusUnauthorized},
 	MethodNotAllowed:    {status: http.StatusMethodNotAllowed},
 	MissingKey:          {status: http.StatusUnauthorized},
+	NotLoggedIn:         {status: http.StatusUnauthorized, title: "Not logged in"},
 	OriginNotAllowed:    {status: http.StatusForbidden},
 	SessionGone:         {status: http.StatusGone},
 	SeveralCredentials:  {status: http.StatusBadRequest},

@@ -9,15 +9,21 @@ import (
 	"strings"
 
 	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/access"
 )
 
-// Client returns a name of the client of c, by which the engine schedules clients fairly:
-// its address and, on a server without an API key, a digest of the key that the client sends
-// all the same, which distinguishes programs on one machine.
+// Client returns a name of the client of c, by which the engine schedules clients fairly. A
+// person is one client, whatever they ask with. For the owner of the server it is the address
+// and, where no key is required, a digest of the key that the client sends all the same, which
+// distinguishes programs on one machine.
 func (g *Gate) Client(c echo.Context) string {
+	if who := access.PrincipalOf(c.Request().Context()); who.Role != access.RoleOwner {
+		return who.Owner
+	}
 	client := "at " + g.proxies.client(c.Request()).String()
 	header := c.Request().Header
-	if key := cmp.Or(header.Get(echo.HeaderAuthorization), header.Get("X-Api-Key")); key != "" && g.keys == nil {
+	if key := cmp.Or(header.Get(echo.HeaderAuthorization), header.Get("X-Api-Key")); key != "" && g.opt.Asks == AsksNobody {
 		digest := sha256.Sum256([]byte(key))
 		client += " with " + hex.EncodeToString(digest[:8])
 	}

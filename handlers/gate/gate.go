@@ -11,14 +11,17 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/people"
 )
 
-// Options are the settings of a gate. All but the lists and the key must be set.
+// Options are the settings of a gate. All but the lists and People must be set.
 type Options struct {
 	Log *slog.Logger
 
-	APIKey         string           // required on every route but the public ones; empty: never required
-	Public         map[string]bool  // paths of the routes that require no key
+	Asks           Asks             // who must show a credential, on every route but the public ones
+	People         *people.Service  // who may come in with which; nil: nobody may
+	Public         map[string]bool  // paths of the routes that require no credential, and run on nobody's behalf
 	AllowHosts     []string         // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
 	CORSOrigins    []string         // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
 	TrustedProxies []netip.Prefix   // reverse proxies whose headers name the client
@@ -34,7 +37,6 @@ type Gate struct {
 	opt     Options
 	log     *slog.Logger
 	host    hostPolicy
-	keys    *keyring
 	proxies proxies
 	budget  budget
 	trusted bool // this process is a worker, and the only client is its server
@@ -48,7 +50,6 @@ func New(opt Options) *Gate {
 		opt:     opt,
 		log:     opt.Log,
 		host:    newHostPolicy(opt.AllowHosts),
-		keys:    newKeyring(opt.APIKey),
 		proxies: opt.TrustedProxies,
 		budget:  budget{total: opt.MemoryBudget},
 	}
@@ -61,8 +62,8 @@ func NewTrusted(log *slog.Logger) *Gate { return &Gate{log: log, trusted: true} 
 // Trusted reports whether this process is a worker, whose only client is its server.
 func (g *Gate) Trusted() bool { return g.trusted }
 
-// RequiresKey reports whether requests must carry the API key.
-func (g *Gate) RequiresKey() bool { return g.keys != nil }
+// RequiresKey reports whether requests of programs on other machines must carry an API key.
+func (g *Gate) RequiresKey() bool { return g.opt.Asks != AsksNobody }
 
 // Guard installs the gate's middleware and error handler in e.
 func (g *Gate) Guard(e *echo.Echo) {
@@ -73,6 +74,6 @@ func (g *Gate) Guard(e *echo.Echo) {
 	}
 	e.IPExtractor = func(r *http.Request) string { return g.proxies.client(r).String() }
 	e.Pre(g.observe, g.limitWrites, g.compress, g.setHeaders, g.normalizePath, g.checkHost, g.checkOrigin, g.openAccount, g.limitBody)
-	e.Use(g.checkKey)
+	e.Use(g.identify)
 	g.programRoutes = sync.OnceValue(func() string { return apiRoutes(e) })
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"m40-llm/handlers/access"
 	"m40-llm/store"
 )
 
@@ -51,7 +52,7 @@ func title(text string) string {
 
 // command begins a command that needs the chat for itself, and returns what ends it. It waits
 // for the command before until ctx ends; who reads the chat does not wait.
-func (c *Chat) command(ctx context.Context, who Principal, what Action, name string) (done func(), err error) {
+func (c *Chat) command(ctx context.Context, who Principal, what access.Action, name string) (done func(), err error) {
 	if err := c.may(who, what); err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (c *Chat) Send(ctx context.Context, who Principal, q Question) error {
 	if err := q.validate(); err != nil {
 		return err
 	}
-	done, err := c.command(ctx, who, ActionAsk, "send")
+	done, err := c.command(ctx, who, access.ActionAsk, "send")
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (c *Chat) Edit(ctx context.Context, who Principal, question int64, q Questi
 	if err := q.validate(); err != nil {
 		return err
 	}
-	done, err := c.command(ctx, who, ActionAsk, "ask something else")
+	done, err := c.command(ctx, who, access.ActionAsk, "ask something else")
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (c *Chat) Regenerate(ctx context.Context, who Principal, answer int64, syst
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	done, err := c.command(ctx, who, ActionAsk, "answer again")
+	done, err := c.command(ctx, who, access.ActionAsk, "answer again")
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (c *Chat) Rewrite(ctx context.Context, who Principal, answer int64, text, r
 	if err := checkText(text + reasoning); err != nil {
 		return err
 	}
-	done, err := c.command(ctx, who, ActionChange, "edit")
+	done, err := c.command(ctx, who, access.ActionChange, "edit")
 	if err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func (c *Chat) Continue(ctx context.Context, who Principal, answer int64, s Sett
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	done, err := c.command(ctx, who, ActionAsk, "continue")
+	done, err := c.command(ctx, who, access.ActionAsk, "continue")
 	if err != nil {
 		return err
 	}
@@ -238,7 +239,7 @@ func (c *Chat) tokens(ctx context.Context, t *turn) (ids []int32, err error) {
 // Select shows a version of a message, and what was shown below it last. Version 0
 // means the message itself, wherever in the chat it is.
 func (c *Chat) Select(ctx context.Context, who Principal, message int64, version int) error {
-	done, err := c.command(ctx, who, ActionChange, "show another version")
+	done, err := c.command(ctx, who, access.ActionChange, "show another version")
 	if err != nil {
 		return err
 	}
@@ -287,7 +288,7 @@ func (c *Chat) show(stored []store.Message) {
 // Stop ends the running answer and keeps its text, or ends a replay. answer names the one that is
 // meant, so that a late click cannot stop the next; 0 means whichever runs.
 func (c *Chat) Stop(_ context.Context, who Principal, answer int64) error {
-	if err := c.may(who, ActionChange); err != nil {
+	if err := c.may(who, access.ActionChange); err != nil {
 		return err
 	}
 	c.mu.Lock()

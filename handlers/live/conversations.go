@@ -10,6 +10,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"m40-llm/handlers/access"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -18,7 +19,7 @@ import (
 
 // Conversations lists a page of the stored chats.
 func (s *Service) Conversations(ctx context.Context, who Principal, f store.Filter) ([]store.Conversation, error) {
-	if err := who.may(ActionRead, KindChat); err != nil {
+	if err := may(who, access.ActionRead, access.KindChat); err != nil {
 		return nil, err
 	}
 	if s.opt.Store == nil {
@@ -42,7 +43,7 @@ func (s *Service) Conversation(ctx context.Context, who Principal, id string) (s
 
 // Folders lists the folders in use by name.
 func (s *Service) Folders(ctx context.Context, who Principal) ([]store.Folder, error) {
-	if err := who.may(ActionRead, KindChat); err != nil {
+	if err := may(who, access.ActionRead, access.KindChat); err != nil {
 		return nil, err
 	}
 	if s.opt.Store == nil {
@@ -53,7 +54,7 @@ func (s *Service) Folders(ctx context.Context, who Principal) ([]store.Folder, e
 
 // Search finds words in the titles and messages of stored chats.
 func (s *Service) Search(ctx context.Context, who Principal, q store.Query) (store.Found, error) {
-	if err := who.may(ActionRead, KindChat); err != nil {
+	if err := may(who, access.ActionRead, access.KindChat); err != nil {
 		return store.Found{}, err
 	}
 	if s.opt.Store == nil {
@@ -65,7 +66,7 @@ func (s *Service) Search(ctx context.Context, who Principal, q store.Query) (sto
 // Running reports whether an answer of a chat is being written.
 func (s *Service) Running(who Principal, id string) bool {
 	c := s.find(id)
-	return c != nil && c.may(who, ActionRead) == nil && c.running()
+	return c != nil && c.may(who, access.ActionRead) == nil && c.running()
 }
 
 // Characters of a title and of a folder's name at most.
@@ -113,7 +114,7 @@ const chosenModel = "chosen_model"
 // ChosenModel returns the model that a person chose last, for the chats that begin; empty
 // if nobody has chosen yet.
 func (s *Service) ChosenModel(ctx context.Context, who Principal) (model string, err error) {
-	if err := who.may(ActionRead, KindSetting); err != nil {
+	if err := may(who, access.ActionRead, access.KindSetting); err != nil {
 		return "", err
 	}
 	s.chosenMu.Lock()
@@ -165,7 +166,7 @@ func (s *Service) SetModel(ctx context.Context, who Principal, id, model string)
 	defer s.loading.lock(id)()
 	c := s.find(id)
 	if c != nil {
-		if err := c.may(who, ActionChange); err != nil {
+		if err := c.may(who, access.ActionChange); err != nil {
 			return err
 		}
 	}
@@ -213,7 +214,7 @@ func (s *Service) Move(ctx context.Context, who Principal, id, folder string) er
 // RenameFolder gives a folder another name, and returns it as it is stored. It fails with a
 // *TakenError if another folder has it.
 func (s *Service) RenameFolder(ctx context.Context, who Principal, from, name string) (string, error) {
-	if err := who.may(ActionChange, KindChat); err != nil {
+	if err := may(who, access.ActionChange, access.KindChat); err != nil {
 		return "", err
 	}
 	name, err := oneLine("name", name, maxFolder)
@@ -301,7 +302,7 @@ func (s *Service) Archive(ctx context.Context, who Principal, id string, archive
 }
 
 func (s *Service) change(ctx context.Context, who Principal, id string, change store.Change) error {
-	if err := who.may(ActionChange, KindChat); err != nil {
+	if err := may(who, access.ActionChange, access.KindChat); err != nil {
 		return err
 	}
 	if s.opt.Store == nil {
@@ -317,13 +318,13 @@ func (s *Service) change(ctx context.Context, who Principal, id string, change s
 // Delete puts a chat in the trash. An answer that runs in it is stopped first, and its
 // text db. A temporary chat is gone.
 func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
-	if err := who.may(ActionChange, KindChat); err != nil {
+	if err := may(who, access.ActionChange, access.KindChat); err != nil {
 		return err
 	}
 	defer s.loading.lock(id)()
 	c := s.find(id)
 	if c != nil {
-		if err := c.may(who, ActionChange); err != nil {
+		if err := c.may(who, access.ActionChange); err != nil {
 			return err
 		}
 	}
@@ -362,7 +363,7 @@ func (s *Service) end(c *Chat) error {
 
 // Restore takes a chat out of the trash.
 func (s *Service) Restore(ctx context.Context, who Principal, id string) error {
-	if err := who.may(ActionChange, KindChat); err != nil {
+	if err := may(who, access.ActionChange, access.KindChat); err != nil {
 		return err
 	}
 	if s.opt.Store == nil {
@@ -422,7 +423,7 @@ func (c *Chat) tree(ctx context.Context) iter.Seq2[store.Message, error] {
 // Fork copies the branch of c up to a message into a new chat and returns its id. What
 // is copied from a temporary chat is a temporary chat.
 func (s *Service) Fork(ctx context.Context, who Principal, c *Chat, message int64) (string, error) {
-	if err := c.may(who, ActionChange); err != nil {
+	if err := c.may(who, access.ActionChange); err != nil {
 		return "", err
 	}
 	id, err := c.fork(context.WithoutCancel(ctx), message)
@@ -439,7 +440,7 @@ const imports = 2
 // them; it returns what the chat begins with and the message that is shown last. A chat
 // without a title gets that of its first message. All of it is there, or nothing.
 func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64, error)) (store.Conversation, error) {
-	if err := who.may(ActionChange, KindChat); err != nil {
+	if err := may(who, access.ActionChange, access.KindChat); err != nil {
 		return store.Conversation{}, err
 	}
 	target, temporary := messages(s.memory), true

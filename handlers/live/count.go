@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 
+	"m40-llm/handlers/access"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/sample"
@@ -35,7 +36,7 @@ type counted struct {
 // Count counts the prompt that a draft would make in the chat called id; in a new chat
 // if id is empty.
 func (s *Service) Count(ctx context.Context, who Principal, id string, d Draft) (Count, error) {
-	if err := who.may(ActionAsk, KindChat); err != nil {
+	if err := may(who, access.ActionAsk, access.KindChat); err != nil {
 		return Count{}, err
 	}
 	if err := checkText(d.Text); err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"m40-llm/handlers/access"
 	"m40-llm/infer/record"
 	"m40-llm/store"
 )
@@ -36,7 +37,7 @@ func (s *Service) Seat(ctx context.Context, who Principal) (*Seat, error) {
 	if err := mayFollow(who); err != nil {
 		return nil, err
 	}
-	seat := &Seat{service: s, share: *who.share, ended: make(chan struct{})}
+	seat := &Seat{service: s, share: *who.Share, ended: make(chan struct{})}
 	if err := s.shares.add(seat); err != nil {
 		return nil, err
 	}
@@ -66,10 +67,10 @@ func (s *Seat) Close() {
 
 // mayFollow authorizes who to read what its link shows.
 func mayFollow(who Principal) error {
-	if who.share == nil {
+	if who.Share == nil {
 		return ErrNotShared
 	}
-	return notShared(authorize(who, ActionFollow, Object{Kind: KindChat, Owner: who.share.Owner, ID: who.share.Conversation}))
+	return notShared(authorize(who, access.ActionFollow, access.Object{Kind: access.KindChat, Owner: who.Share.Owner, ID: who.Share.Conversation}))
 }
 
 // Following reads what a link shows: the events of its chat, without what the link does not show.
@@ -88,7 +89,7 @@ func (s *Service) Follow(ctx context.Context, who Principal, before int64) (*Fol
 	if err := mayFollow(who); err != nil {
 		return nil, nil, err
 	}
-	share := *who.share
+	share := *who.Share
 	c, err := s.load(ctx, share.Owner, share.Conversation)
 	if err != nil {
 		return nil, nil, notShared(err)

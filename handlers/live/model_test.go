@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"m40-llm/infer"
+	"m40-llm/store"
 )
 
 // reader rebuilds a chat from what it is sent, as a page does.
@@ -149,7 +150,7 @@ func (r *reader) differs(c *Chat) string {
 // loses says how what is stored differs from the branch that is shown. Versions are
 // counted when a message is read, so only ids, text and states are compared.
 func loses(c *Chat) string {
-	branch, err := c.messages.Branch(context.Background(), Owner, c.id)
+	branch, err := c.messages.Branch(context.Background(), store.OwnerID, c.id)
 	if err != nil || len(branch) != len(c.branch) {
 		return fmt.Sprintf("%d messages are stored (%v), want %d", len(branch), err, len(c.branch))
 	}

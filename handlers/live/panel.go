@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"m40-llm/handlers/access"
 	"m40-llm/store"
 )
 
@@ -40,7 +41,7 @@ func (p Panel) record() json.RawMessage {
 // so the last one wins, and the readers are sent the panel. It returns the number of the event after
 // which the panel is this one.
 func (c *Chat) SetPanel(ctx context.Context, who Principal, p Panel, system string) (seq int64, err error) {
-	if err := c.may(who, ActionChange); err != nil {
+	if err := c.may(who, access.ActionChange); err != nil {
 		return 0, err
 	}
 	if err := p.validate(system); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"m40-llm/handlers/access"
 	"m40-llm/store"
 )
 
@@ -86,7 +87,7 @@ func builtinName(name string) bool {
 
 // Presets lists the built-in presets, and then a person's by name.
 func (s *Service) Presets(ctx context.Context, who Principal) ([]Preset, error) {
-	if err := who.may(ActionRead, KindPreset); err != nil {
+	if err := may(who, access.ActionRead, access.KindPreset); err != nil {
 		return nil, err
 	}
 	list := slices.Clone(builtins)
@@ -102,7 +103,7 @@ func (s *Service) Presets(ctx context.Context, who Principal) ([]Preset, error) 
 
 // Preset returns one preset, or ErrNoPreset.
 func (s *Service) Preset(ctx context.Context, who Principal, id string) (Preset, error) {
-	if err := who.may(ActionRead, KindPreset); err != nil {
+	if err := may(who, access.ActionRead, access.KindPreset); err != nil {
 		return Preset{}, err
 	}
 	if p, ok := builtin(func(p Preset) bool { return p.ID == id }); ok {
@@ -122,7 +123,7 @@ func (s *Service) Preset(ctx context.Context, who Principal, id string) (Preset,
 // CreatePreset adds a preset; of p its name, system prompt and settings count. It
 // fails with a *TakenError if the name is taken.
 func (s *Service) CreatePreset(ctx context.Context, who Principal, p Preset) (Preset, error) {
-	if err := who.may(ActionChange, KindPreset); err != nil {
+	if err := may(who, access.ActionChange, access.KindPreset); err != nil {
 		return Preset{}, err
 	}
 	if s.opt.Store == nil {
@@ -154,7 +155,7 @@ func (s *Service) CopyPreset(ctx context.Context, who Principal, id string) (Pre
 
 // SavePreset gives a preset another system prompt and other settings.
 func (s *Service) SavePreset(ctx context.Context, who Principal, id, system string, settings Settings) (Preset, error) {
-	if err := who.may(ActionChange, KindPreset); err != nil {
+	if err := may(who, access.ActionChange, access.KindPreset); err != nil {
 		return Preset{}, err
 	}
 	number, err := s.own(id)
@@ -177,7 +178,7 @@ func (s *Service) SavePreset(ctx context.Context, who Principal, id, system stri
 // ReplacePreset gives a preset another name, system prompt and settings. It fails with a
 // *TakenError if another preset has the name.
 func (s *Service) ReplacePreset(ctx context.Context, who Principal, p Preset) error {
-	if err := who.may(ActionChange, KindPreset); err != nil {
+	if err := may(who, access.ActionChange, access.KindPreset); err != nil {
 		return err
 	}
 	number, err := s.own(p.ID)
@@ -224,7 +225,7 @@ func (s *Service) UsePreset(ctx context.Context, who Principal, chat, id string)
 
 // RenamePreset fails with a *TakenError if another preset has the name.
 func (s *Service) RenamePreset(ctx context.Context, who Principal, id, name string) error {
-	if err := who.may(ActionChange, KindPreset); err != nil {
+	if err := may(who, access.ActionChange, access.KindPreset); err != nil {
 		return err
 	}
 	number, err := s.own(id)
@@ -242,7 +243,7 @@ func (s *Service) RenamePreset(ctx context.Context, who Principal, id, name stri
 
 // DeletePreset removes a preset. Until the server stops, RestorePreset brings it back.
 func (s *Service) DeletePreset(ctx context.Context, who Principal, id string) error {
-	if err := who.may(ActionChange, KindPreset); err != nil {
+	if err := may(who, access.ActionChange, access.KindPreset); err != nil {
 		return err
 	}
 	number, err := s.own(id)
@@ -267,7 +268,7 @@ func (s *Service) DeletePreset(ctx context.Context, who Principal, id string) er
 
 // DeletedPreset returns a preset that RestorePreset would bring back, or ErrNoPreset.
 func (s *Service) DeletedPreset(_ context.Context, who Principal, id string) (Preset, error) {
-	if err := who.may(ActionRead, KindPreset); err != nil {
+	if err := may(who, access.ActionRead, access.KindPreset); err != nil {
 		return Preset{}, err
 	}
 	s.presetsMu.Lock()
@@ -291,7 +292,7 @@ func (s *Service) deletedAt(who Principal, id string) int {
 // RestorePreset brings a deleted preset back under its id. It fails with a *TakenError
 // if another has its name by now.
 func (s *Service) RestorePreset(ctx context.Context, who Principal, id string) error {
-	if err := who.may(ActionChange, KindPreset); err != nil {
+	if err := may(who, access.ActionChange, access.KindPreset); err != nil {
 		return err
 	}
 	p, found := s.takeDeleted(who, id)
@@ -323,7 +324,7 @@ func (s *Service) takeDeleted(who Principal, id string) (p deletedPreset, found 
 // ImportPresets adds all of list, or none. One whose name is taken gets a number
 // behind it. An error names the field that is wrong by its place in the list.
 func (s *Service) ImportPresets(ctx context.Context, who Principal, list []Preset) ([]Preset, error) {
-	if err := who.may(ActionChange, KindPreset); err != nil {
+	if err := may(who, access.ActionChange, access.KindPreset); err != nil {
 		return nil, err
 	}
 	switch {

@@ -1,6 +1,10 @@
 package live
 
-import "context"
+import (
+	"context"
+
+	"m40-llm/handlers/access"
+)
 
 // readers are the subscriptions to a chat, and the last events for those that come back.
 type readers struct {
@@ -79,7 +83,7 @@ func (c *Chat) SubscribeAt(ctx context.Context, who Principal, message int64) (*
 }
 
 func (c *Chat) subscribe(ctx context.Context, who Principal, since, message int64) (*Subscription, *Snapshot, error) {
-	if err := c.may(who, ActionRead); err != nil {
+	if err := c.may(who, access.ActionRead); err != nil {
 		return nil, nil, err
 	}
 	sub, snapshot, err := c.register(since, message)
@@ -153,7 +157,7 @@ func (c *Chat) Newer(_ context.Context, who Principal, after int64) (list []Mess
 
 // read calls do, with mu, with the place of a message in the branch.
 func (c *Chat) read(who Principal, param string, message int64, do func(at int)) error {
-	if err := c.may(who, ActionRead); err != nil {
+	if err := c.may(who, access.ActionRead); err != nil {
 		return err
 	}
 	c.mu.Lock()

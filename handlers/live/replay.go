@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"m40-llm/handlers/access"
 	"m40-llm/infer"
 )
 
@@ -61,7 +62,7 @@ const replayPause = 100 * time.Millisecond
 // Replay begins to write an answer of the branch once more, beside the chat. Stop ends
 // it; until then it keeps other answers from being written.
 func (c *Chat) Replay(ctx context.Context, who Principal, answer int64) error {
-	done, err := c.command(ctx, who, ActionAsk, "replay an answer")
+	done, err := c.command(ctx, who, access.ActionAsk, "replay an answer")
 	if err != nil {
 		return err
 	}
@@ -137,7 +138,7 @@ func (c *Chat) recipe(at int) infer.Request {
 // Recipe returns the request that an answer of the branch was made with, and with it the
 // beginning of the answer that a person wrote.
 func (c *Chat) Recipe(_ context.Context, who Principal, answer int64) (infer.Request, error) {
-	if err := c.may(who, ActionRead); err != nil {
+	if err := c.may(who, access.ActionRead); err != nil {
 		return infer.Request{}, err
 	}
 	c.mu.Lock()

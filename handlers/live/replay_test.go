@@ -11,6 +11,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
+	"m40-llm/store"
 )
 
 // tokensOf writes tokens by their ids, each spelled as its name.
@@ -66,7 +67,7 @@ func TestReplay_AsksForTheSameAndAddsNothing(t *testing.T) {
 	must(t, c.Replay(context.Background(), me, 0))
 	a := <-engine.asked
 	want := infer.Request{
-		Client: Owner,
+		Client: store.OwnerID,
 		Model:  "test", Messages: a.request.Messages, Params: DefaultSettings().Params, MaxTokens: 4, Stop: []string{"#"}, ParseReply: true,
 	}
 	want.Params.TopK, want.Params.Seed = 7, 42

@@ -29,6 +29,7 @@ import (
 	"sync"
 	"time"
 
+	"m40-llm/handlers/access"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -199,7 +200,7 @@ func (s *Service) Status() infer.Status { return s.engine.Status() }
 // every chat is temporary. When there are MaxChats in memory already, the one that has
 // been idle longest goes.
 func (s *Service) Create(_ context.Context, who Principal, temporary bool) (*Chat, error) {
-	if err := who.may(ActionChange, KindChat); err != nil {
+	if err := may(who, access.ActionChange, access.KindChat); err != nil {
 		return nil, err
 	}
 	c := s.newChat(who.Owner, store.NewID(), temporary || s.opt.Store == nil)
@@ -288,14 +289,14 @@ func (s *Service) Closing() <-chan struct{} { return s.ctx.Done() }
 
 // Chat returns the chat called id, or ErrNotFound.
 func (s *Service) Chat(ctx context.Context, who Principal, id string) (*Chat, error) {
-	if err := who.may(ActionRead, KindChat); err != nil {
+	if err := may(who, access.ActionRead, access.KindChat); err != nil {
 		return nil, err
 	}
 	c, err := s.load(ctx, who.Owner, id)
 	if err != nil {
 		return nil, err
 	}
-	return c, c.may(who, ActionRead)
+	return c, c.may(who, access.ActionRead)
 }
 
 // load returns a chat from memory, else from where its messages are stored.

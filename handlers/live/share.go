@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"m40-llm/handlers/access"
 	"m40-llm/store"
 )
 
@@ -60,7 +61,7 @@ func (s *Service) Share(ctx context.Context, who Principal, chat string, n NewSh
 	if err != nil {
 		return Share{}, err
 	}
-	if err := c.may(who, ActionShare); err != nil {
+	if err := c.may(who, access.ActionShare); err != nil {
 		return Share{}, err
 	}
 	if c.temporary {
@@ -120,7 +121,7 @@ func (s *Service) Shares(ctx context.Context, who Principal, chat string) (list 
 	if err != nil {
 		return nil, err
 	}
-	if err := c.may(who, ActionShare); err != nil || c.temporary {
+	if err := c.may(who, access.ActionShare); err != nil || c.temporary {
 		return nil, err
 	}
 	all, err := s.opt.Store.Shares(ctx)
@@ -170,15 +171,7 @@ func (s *Service) Follower(ctx context.Context, token string) (Principal, error)
 	if errors.Is(err, store.ErrNotFound) {
 		return Principal{}, ErrNotShared
 	}
-	return Principal{share: &share}, err
-}
-
-// Link identifies the link that who has; 0: none.
-func (who Principal) Link() int64 {
-	if who.share == nil {
-		return 0
-	}
-	return who.share.ID
+	return Principal{Share: &share}, err
 }
 
 // SharesChanged is closed when a link is made or ended next, or a chat with one may have gone

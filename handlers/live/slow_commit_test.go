@@ -59,7 +59,7 @@ func TestAChatWhoseCommitTakesLongHoldsUpNoOther(t *testing.T) {
 	a.write("answered")
 	a.finish()
 	settle(second)
-	branch, err := held.Branch(ctx, Owner, second.ID())
+	branch, err := held.Branch(ctx, store.OwnerID, second.ID())
 	must(t, err)
 	if m := branch[len(branch)-1]; m.Text != "answered" || m.State != store.Done {
 		t.Errorf("the other chat's answer is stored as %q, %s", m.Text, m.State)

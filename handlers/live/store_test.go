@@ -126,7 +126,7 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	if diff := loses(c); diff != "" {
 		t.Error(diff)
 	}
-	if tokens, err := s.opt.Store.Tokens(context.Background(), Owner, c.ID(), last); err != nil || len(tokens) != 2 {
+	if tokens, err := s.opt.Store.Tokens(context.Background(), store.OwnerID, c.ID(), last); err != nil || len(tokens) != 2 {
 		t.Errorf("the continued answer has the tokens %v (%v), want those of both parts", tokens, err)
 	}
 }
@@ -206,8 +206,8 @@ func TestATemporaryChatNeverReachesTheStore(t *testing.T) {
 	if fork, err := s.Chat(context.Background(), me, id); err != nil || !snapshotOf(fork).Temporary || lastMessage(t, fork).Text != "another secret word" {
 		t.Errorf("the fork of a temporary chat: %v", err)
 	}
-	found, err := db.Search(context.Background(), Owner, store.Query{Text: "secret"})
-	list, listErr := db.Conversations(context.Background(), Owner, store.Filter{})
+	found, err := db.Search(context.Background(), store.OwnerID, store.Query{Text: "secret"})
+	list, listErr := db.Conversations(context.Background(), store.OwnerID, store.Filter{})
 	if err != nil || listErr != nil || len(found.Messages)+len(found.Titles)+len(list) != 0 {
 		t.Errorf("the store has %+v and %+v (%v, %v)", found, list, err, listErr)
 	}
@@ -275,7 +275,7 @@ func (s *failingStore) fail(err error) {
 // storedText returns what is stored of the last message of a chat.
 func storedText(t *testing.T, db *store.Store, chat string) store.Message {
 	t.Helper()
-	branch, err := db.Branch(context.Background(), Owner, chat)
+	branch, err := db.Branch(context.Background(), store.OwnerID, chat)
 	must(t, err)
 	return branch[len(branch)-1]
 }

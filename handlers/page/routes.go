@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
@@ -52,12 +53,12 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/import", h.importChat)
 	e.POST("/count", h.countDraft)
 
-	e.POST("/models/find", h.findModel)
-	e.POST("/models/pull", h.pullModel)
-	e.POST("/models/pause", h.pauseDownload)
-	e.POST("/models/resume", h.resumeDownload)
-	e.POST("/models/cancel", h.cancelDownload)
-	e.POST("/models/delete", h.deleteModel)
+	e.POST("/models/find", managesModels(h.findModel))
+	e.POST("/models/pull", managesModels(h.pullModel))
+	e.POST("/models/pause", managesModels(h.pauseDownload))
+	e.POST("/models/resume", managesModels(h.resumeDownload))
+	e.POST("/models/cancel", managesModels(h.cancelDownload))
+	e.POST("/models/delete", managesModels(h.deleteModel))
 
 	e.Match(getOrHead, "/presets", h.presetsPage)
 	e.POST("/presets", h.createPreset)
@@ -72,3 +73,13 @@ func (h *Handlers) Routes(e *echo.Echo) {
 
 // principal returns on whose behalf a request is carried out.
 func principal(c echo.Context) live.Principal { return live.PrincipalOf(c.Request().Context()) }
+
+// managesModels is a route that the owner of the server alone may use.
+func managesModels(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if err := access.Authorize(principal(c), access.ActionManage, access.Object{Kind: access.KindModel}); err != nil {
+			return err
+		}
+		return next(c)
+	}
+}

@@ -40,7 +40,8 @@ func (h *Handlers) events(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	t := &eventTransport{sse: sse, commands: make(chan []byte), dropped: make(chan struct{})}
+	who := live.PrincipalOf(c.Request().Context())
+	t := &eventTransport{who: who, sse: sse, commands: make(chan []byte), dropped: make(chan struct{})}
 	id := h.sessions.add(t)
 	defer h.sessions.remove(id)
 	if err := sse.Send(sessionFrame{Type: "session", Session: id}); err != nil {
@@ -53,7 +54,7 @@ func (h *Handlers) events(c echo.Context) error {
 			_ = t.command(c.Request().Context(), frame)
 		})
 	}
-	h.newSession(live.PrincipalOf(c.Request().Context()), t).serve(c.Request().Context())
+	h.newSession(who, t).serve(c.Request().Context())
 	opening.Wait()
 	return nil
 }
@@ -73,7 +74,7 @@ type sessionFrame struct {
 // command answers POST /command. What came of the command goes over the stream.
 func (h *Handlers) command(c echo.Context) error {
 	t := h.sessions.find(c.Request().Header.Get(SessionHeader))
-	if t == nil {
+	if t == nil || t.who != live.PrincipalOf(c.Request().Context()) {
 		return errSessionGone
 	}
 	frame, err := io.ReadAll(c.Request().Body)
@@ -90,6 +91,7 @@ var errSessionGone = failure.New(failure.SessionGone, "the stream that this comm
 
 // eventTransport is a session's stream of events, to which requests bring the commands.
 type eventTransport struct {
+	who      live.Principal
 	commands chan []byte
 	dropped  chan struct{}
 	drops    sync.Once

@@ -1,26 +1,10 @@
-package gate
+package people
 
 import (
 	"net/netip"
 	"testing"
 	"time"
 )
-
-func TestSession_Expires(t *testing.T) {
-	k := newKeyring("key")
-	now := time.Unix(1_800_000_000, 0)
-	k.now = func() time.Time { return now }
-	session := k.session()
-	for _, tc := range []struct {
-		after time.Duration
-		valid bool
-	}{{0, true}, {sessionLife - time.Second, true}, {sessionLife, false}, {-time.Hour, true}} {
-		k.now = func() time.Time { return now.Add(tc.after) }
-		if k.validSession(session) != tc.valid {
-			t.Errorf("after %v the session's validity is not %t", tc.after, tc.valid)
-		}
-	}
-}
 
 func TestAttempts(t *testing.T) {
 	type try struct {

@@ -1,0 +1,60 @@
+package access
+
+import (
+	"context"
+	"testing"
+
+	"m40-llm/store"
+)
+
+func TestAuthorize(t *testing.T) {
+	anna, nobody := Principal{Owner: "anna"}, Principal{}
+	link := Principal{Share: &store.Share{Owner: "anna", Conversation: "1"}}
+	both := Principal{Owner: "anna", Role: RoleOwner, Share: link.Share}
+	annas, bens := Object{KindChat, "anna", "1"}, Object{KindChat, "ben", "2"}
+	for _, tc := range []struct {
+		name   string
+		who    Principal
+		action Action
+		what   Object
+		want   bool
+	}{
+		{"a person changes a chat of their own", anna, ActionChange, annas, true},
+		{"a person reads no chat of another", anna, ActionRead, bens, false},
+		{"the owner of the server reads no chat of another", Local, ActionRead, annas, false},
+		{"the owner of the server manages no chat of another", Local, ActionManage, annas, false},
+		{"a person follows nothing, not even what is theirs", anna, ActionFollow, annas, false},
+		{"a person uses a model", anna, ActionAsk, Object{Kind: KindModel}, true},
+		{"a person changes no model", anna, ActionChange, Object{Kind: KindModel}, false},
+		{"a person manages no model", anna, ActionManage, Object{Kind: KindModel}, false},
+		{"the owner manages models", Local, ActionManage, Object{Kind: KindModel}, true},
+		{"a person changes their own devices", anna, ActionChange, Object{Kind: KindPerson, Owner: "anna"}, true},
+		{"a person changes no device of another", anna, ActionChange, Object{Kind: KindPerson, Owner: "ben"}, false},
+		{"the owner changes the devices of a person", Local, ActionChange, Object{Kind: KindPerson, Owner: "anna"}, true},
+		{"a person does not manage themselves", anna, ActionManage, Object{Kind: KindPerson, Owner: "anna"}, false},
+		{"the owner manages people", Local, ActionManage, Object{Kind: KindPerson, Owner: "anna"}, true},
+		{"a link follows its chat", link, ActionFollow, annas, true},
+		{"a link follows no other chat", link, ActionFollow, Object{KindChat, "anna", "2"}, false},
+		{"a link reads nothing else", link, ActionRead, annas, false},
+		{"a link uses no model", link, ActionAsk, Object{Kind: KindModel}, false},
+		{"a link takes the rights of a person away", both, ActionManage, Object{Kind: KindModel}, false},
+		{"nobody reads what is nobody's", nobody, ActionRead, Object{Kind: KindChat}, false},
+		{"nobody uses no model", nobody, ActionAsk, Object{Kind: KindModel}, false},
+		{"who has the role and no name is nobody", Principal{Role: RoleOwner}, ActionManage, Object{Kind: KindModel}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if err := Authorize(tc.who, tc.action, tc.what); (err == nil) != tc.want {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestPrincipalOf_IsNobodyUnlessTheGateSaysWho(t *testing.T) {
+	if who := PrincipalOf(context.Background()); who != (Principal{}) {
+		t.Errorf("got %+v", who)
+	}
+	if who := PrincipalOf(With(context.Background(), Local)); who != Local {
+		t.Errorf("got %+v", who)
+	}
+}

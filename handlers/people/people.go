@@ -1,0 +1,217 @@
+// Package people knows who may come in: the people of a server, the devices and API keys by
+// which a request is known to be theirs, and how a new device is let in. It knows no HTTP.
+//
+// The store has hashes of what is secret, and nothing else has more: cookies, API keys and links
+// for new devices are at least 128 random bits, so SHA-256 is enough for them; passphrases are
+// hashed with argon2id. The codes that people type are short. They live five minutes in memory,
+// let one device in, and are guessed at a bounded rate.
+package people
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"m40-llm/handlers/access"
+	"m40-llm/store"
+)
+
+// Store is where people are stored: *store.Store.
+type Store interface {
+	People(ctx context.Context) ([]store.Person, error)
+	Person(ctx context.Context, id string) (store.Person, error)
+	PersonNamed(ctx context.Context, name string) (store.Person, error)
+	AddPerson(ctx context.Context, name string) (store.Person, error)
+	UpdatePerson(ctx context.Context, id string, change store.ChangePerson) error
+	ErasePerson(ctx context.Context, id string) error
+	AddDevice(ctx context.Context, d store.Device, token store.TokenHash) (store.Device, error)
+	DeviceWith(ctx context.Context, token store.TokenHash) (store.Device, store.Person, error)
+	Devices(ctx context.Context, person string) ([]store.Device, error)
+	RemoveDevice(ctx context.Context, person string, id int64) error
+	RemoveDevicesUnseen(ctx context.Context, seen, created time.Time) error
+	AddKey(ctx context.Context, person, name string, token store.TokenHash) (store.Key, error)
+	KeyWith(ctx context.Context, token store.TokenHash) (store.Key, store.Person, error)
+	Keys(ctx context.Context, person string) ([]store.Key, error)
+	RemoveKey(ctx context.Context, person string, id int64) error
+	Seen(ctx context.Context, devices, keys map[int64]time.Time) error
+	Setting(ctx context.Context, owner, name string) (json.RawMessage, error)
+	SetSetting(ctx context.Context, owner, name string, value json.RawMessage) error
+}
+
+// Options are what a Service works with. Store must be set.
+type Options struct {
+	Store    Store
+	OwnerKey string           // lets in as the owner of the server, beside what is stored; empty: nothing does
+	Now      func() time.Time // default time.Now
+	Log      *slog.Logger     // default: nothing is logged
+}
+
+// Service is the people of a server. Its methods may be called by any goroutine.
+type Service struct {
+	opt    Options
+	cookie string
+	key    store.TokenHash // of the owner's key
+
+	wrongKeys attempts
+
+	mu       sync.Mutex
+	watchers map[Credential]map[*watcher]bool
+	seen     lastSeen
+}
+
+// Credential is by what a request is known to be a person's. The zero value is none: the request
+// came from this machine.
+type Credential struct {
+	Person string
+	Device int64 // 0: it was no device
+	Key    int64 // 0: it was no API key that is stored
+}
+
+// Known is who a request comes from.
+type Known struct {
+	Principal  access.Principal
+	Credential Credential
+	Renew      bool // the browser should be told to remember its cookie for longer
+}
+
+// Errors of who cannot come in.
+var (
+	ErrNotLoggedIn = errors.New("this device is not logged in, or was logged out")
+	ErrWrongKey    = errors.New("the API key is wrong")
+	ErrRevoked     = errors.New("the device or API key was revoked")
+)
+
+// TooManyError says that too many wrong secrets were tried.
+type TooManyError struct{ Wait time.Duration }
+
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("that is wrong, as were too many tries before it; wait %d seconds before the next one", e.Seconds())
+}
+
+// Seconds is the wait, rounded up.
+func (e *TooManyError) Seconds() int { return int(math.Ceil(e.Wait.Seconds())) }
+
+// How long a device is remembered: since it was seen last, and since it logged in.
+const (
+	DeviceIdle = 30 * 24 * time.Hour
+	deviceLife = 90 * 24 * time.Hour
+	renewAfter = 24 * time.Hour
+)
+
+// New returns the people of a store.
+func New(ctx context.Context, opt Options) (*Service, error) {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Service{opt: opt, key: hashOf(opt.OwnerKey), watchers: map[Credential]map[*watcher]bool{}}
+	s.seen.reset()
+	var err error
+	if s.cookie, err = cookieName(ctx, opt.Store); err != nil {
+		return nil, err
+	}
+	now := opt.Now()
+	return s, opt.Store.RemoveDevicesUnseen(ctx, now.Add(-DeviceIdle), now.Add(-deviceLife))
+}
+
+// cookieName is that of the cookie of devices. It is drawn once: several servers of one machine
+// share the cookies of a browser.
+func cookieName(ctx context.Context, kept Store) (name string, err error) {
+	const setting = "session_cookie"
+	value, err := kept.Setting(ctx, store.OwnerID, setting)
+	if err == nil {
+		err = json.Unmarshal(value, &name)
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		name = "m40_" + strings.ToLower(rand.Text()[:8])
+		value, _ = json.Marshal(name) // it is a text
+		err = kept.SetSetting(ctx, store.OwnerID, setting, value)
+	}
+	return name, err
+}
+
+// Cookie is the name of the cookie that knows a device.
+func (s *Service) Cookie() string { return s.cookie }
+
+// HasOwnerKey reports whether a key lets in as the owner that is not stored.
+func (s *Service) HasOwnerKey() bool { return s.opt.OwnerKey != "" }
+
+func hashOf(secret string) store.TokenHash { return sha256.Sum256([]byte(secret)) }
+
+// opens reports whether key is the owner's. Digests are compared, so the time taken tells nothing
+// about the key.
+func (s *Service) opens(key string) bool {
+	digest := hashOf(key)
+	return s.HasOwnerKey() && subtle.ConstantTimeCompare(digest[:], s.key[:]) == 1
+}
+
+// ByDevice returns whose device has this cookie. ErrNotLoggedIn if nobody's has.
+func (s *Service) ByDevice(ctx context.Context, cookie string) (Known, error) {
+	d, p, err := s.opt.Store.DeviceWith(ctx, hashOf(cookie))
+	if errors.Is(err, store.ErrNotFound) {
+		return Known{}, ErrNotLoggedIn
+	}
+	if err != nil {
+		return Known{}, err
+	}
+	now := s.opt.Now()
+	seen := s.seen.device(d)
+	byKey := d.KeyHash == nil || s.HasOwnerKey() && subtle.ConstantTimeCompare(d.KeyHash, s.key[:]) == 1
+	if !byKey || now.Sub(seen) >= DeviceIdle || now.Sub(d.Created) >= deviceLife {
+		return Known{}, ErrNotLoggedIn
+	}
+	s.seen.note(s.seen.devices, d.ID, now)
+	return Known{access.Of(p), Credential{Person: p.ID, Device: d.ID}, now.Sub(d.Seen) >= renewAfter}, nil
+}
+
+// ByKey returns whose API key this is. A client that sends too many wrong ones gets a
+// *TooManyError, others ErrWrongKey; the right key is never refused.
+func (s *Service) ByKey(ctx context.Context, key string, client Client) (Known, error) {
+	if s.opens(key) {
+		return Known{Principal: access.Local, Credential: Credential{Person: store.OwnerID}}, nil
+	}
+	k, p, err := s.opt.Store.KeyWith(ctx, hashOf(key))
+	if errors.Is(err, store.ErrNotFound) {
+		if wait := s.wrongKeys.record(client.Addr, key, s.opt.Now()); wait > 0 {
+			return Known{}, &TooManyError{wait}
+		}
+		return Known{}, ErrWrongKey
+	}
+	if err != nil {
+		return Known{}, err
+	}
+	s.seen.note(s.seen.keys, k.ID, s.opt.Now())
+	return Known{Principal: access.Of(p), Credential: Credential{Person: p.ID, Key: k.ID}}, nil
+}
+
+// Enter lets a device in with a secret, and returns the value of its cookie.
+func (s *Service) Enter(ctx context.Context, secret string, client Client) (cookie string, err error) {
+	known, err := s.ByKey(ctx, secret, client)
+	if err != nil {
+		return "", err
+	}
+	device := store.Device{Person: known.Principal.Owner}
+	if known.Credential.Key == 0 {
+		device.KeyHash = s.key[:]
+	}
+	return s.addDevice(ctx, device, client)
+}
+
+// addDevice logs a device in, and returns the value of its cookie.
+func (s *Service) addDevice(ctx context.Context, d store.Device, client Client) (cookie string, err error) {
+	d.Label = client.label()
+	cookie = rand.Text()
+	_, err = s.opt.Store.AddDevice(ctx, d, hashOf(cookie))
+	return cookie, err
+}

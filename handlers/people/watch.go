@@ -1,0 +1,115 @@
+package people
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"m40-llm/store"
+)
+
+// watcher is a request that runs, and ends with what let it in.
+type watcher struct{ cancel context.CancelCauseFunc }
+
+// Watch returns a context of a request that ends, with the cause ErrRevoked, when the credential
+// by which it came in is revoked. The request calls done when it has ended.
+func (s *Service) Watch(ctx context.Context, by Credential) (watched context.Context, done func()) {
+	watched, cancel := context.WithCancelCause(ctx)
+	w := &watcher{cancel}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watchers[by] == nil {
+		s.watchers[by] = map[*watcher]bool{}
+	}
+	s.watchers[by][w] = true
+	return watched, func() {
+		cancel(nil)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watchers[by], w)
+		if len(s.watchers[by]) == 0 {
+			delete(s.watchers, by)
+		}
+	}
+}
+
+// end ends the requests that came in by a credential that is revoked.
+func (s *Service) end(revoked func(Credential) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for by, watchers := range s.watchers {
+		if !revoked(by) {
+			continue
+		}
+		for w := range watchers {
+			w.cancel(ErrRevoked)
+		}
+	}
+}
+
+// lastSeen is when devices and keys were used last, since that was stored.
+type lastSeen struct {
+	mu            sync.Mutex
+	devices, keys map[int64]time.Time
+}
+
+func (l *lastSeen) reset() { l.devices, l.keys = map[int64]time.Time{}, map[int64]time.Time{} }
+
+// note notes in one of the maps that something is used now.
+func (l *lastSeen) note(in map[int64]time.Time, id int64, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in[id] = now
+}
+
+// device returns when a device was seen last.
+func (l *lastSeen) device(d store.Device) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at, ok := l.devices[d.ID]; ok {
+		return at
+	}
+	return d.Seen
+}
+
+// key returns when a key was used last.
+func (l *lastSeen) key(k store.Key) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at, ok := l.keys[k.ID]; ok {
+		return at
+	}
+	return k.Used
+}
+
+// take returns what was noted, to be stored.
+func (l *lastSeen) take() (devices, keys map[int64]time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	devices, keys = l.devices, l.keys
+	l.reset()
+	return devices, keys
+}
+
+// saveEvery is how often it is stored when devices and keys were used last.
+const saveEvery = time.Minute
+
+// Run stores when devices and keys were used last, until ctx ends.
+func (s *Service) Run(ctx context.Context) {
+	ticker := time.NewTicker(saveEvery)
+	defer ticker.Stop()
+	for more := true; more; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			more = false
+		}
+		devices, keys := s.seen.take()
+		if len(devices)+len(keys) == 0 {
+			continue
+		}
+		if err := s.opt.Store.Seen(context.WithoutCancel(ctx), devices, keys); err != nil {
+			s.opt.Log.Warn("failed to store when devices were seen last", "error", err)
+		}
+	}
+}
