@@ -53,7 +53,7 @@ func TestAFullDiskIsSaidAndNothingThatWasWrittenIsLost(t *testing.T) {
 		t.Errorf("the form got %d", got.status)
 	}
 	file := `{"format":"` + page.ExportFormat + `","title":"x","messages":[{"id":1,"role":"user","state":"done","text":"x"}]}`
-	if got := post(t, server, "/import", file, "Origin", server.URL, "Accept", "application/json"); got.status != http.StatusInsufficientStorage || !strings.Contains(got.body, "make room") {
+	if got := post(t, server, "/import", file, "Origin", server.URL, "Accept", "application/json"); got.status != http.StatusInsufficientStorage || !strings.Contains(got.body, "free some space") {
 		t.Errorf("the import got %d: %s", got.status, got.body)
 	}
 }

@@ -1,22 +1,23 @@
-// Package handlers puts together what turns HTTP into calls of the engine and of the chats:
+// Package handlers connects the packages that turn HTTP into calls of the engine and the chats:
 //
-//	gate      what every request passes first: hosts, origins, keys, limits
+//	gate      the middleware of every route: hosts, origins, keys, limits
 //	api       the API for programs
 //	page      the pages, their forms, and what their scripts ask for
 //	stream    what keeps an open page up to date: a websocket, or events
 //	live      the chats themselves, and models the downloads
 //	failure   the one table of errors
-//	markdown  what models write, as HTML that is safe to insert
-//	view      the state of engine, downloads and answers in words
+//	share     links to a chat, and the page behind them
+//	growing   pages that grow while an answer is written, for browsers without scripts
+//	markdown  rendering of what models write, as safe HTML
+//	view      descriptions of engine, downloads and answers for the page
 //	httpio    reading bodies, writing responses
 //	commands  the program's commands, and cli the terminal
 //
 // # Contract
 //
-// A handler parses, calls once and answers; it returns errors, which the gate alone turns
-// into responses, by the table in failure. Before any handler runs, the gate has checked the
-// Host, the Origin, the credentials and the size of the request, on every route and in every
-// mode. docs/api.md describes the routes for programs.
+// A handler parses the request, makes one call and responds. It returns errors; only the gate
+// turns them into responses, by the table in failure. Before a handler runs, the gate has checked
+// the Host, the Origin, the credentials and the size of the request, on every route. docs/api.md describes the routes for programs.
 package handlers
 
 import (
@@ -38,10 +39,10 @@ import (
 	"m40-llm/handlers/stream"
 )
 
-// Engine is what the routes need of the inference engine.
+// Engine is the part of an engine that the routes use.
 type Engine = api.Engine
 
-// Config is what New needs. Only Engine must be set.
+// Config are the parts and settings of a server. Only Engine must be set.
 type Config struct {
 	Engine  Engine
 	Live    *live.Service   // the chats of the page; default: new ones on Engine
@@ -53,12 +54,12 @@ type Config struct {
 	People *people.Service // who may come in, with which credential; default: whoever reaches the server is its owner
 	Asks   gate.Asks       // with People, who must show a credential, on every route but the public ones
 
-	AllowHosts  []string // names, or name:port, that a request may be addressed to, beside loopback names and the address connected to
-	CORSOrigins []string // foreign origins that may call /v1, as browsers write them; "null" is that of files and sandboxes
+	AllowHosts  []string // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
+	CORSOrigins []string // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
 
-	TrustedProxies []netip.Prefix // reverse proxies that say who the client is
+	TrustedProxies []netip.Prefix // reverse proxies whose headers name the client
 
-	MemoryBudget int64 // bytes that all requests in work may take together, default 512 MiB
+	MemoryBudget int64 // bytes that all requests in progress may use together, default 512 MiB
 
 	PingInterval time.Duration // silence after which a stream gets a comment, default 10 s
 	WriteTimeout time.Duration // longest wait for a client to take a write, default 5 s
@@ -71,8 +72,8 @@ const (
 	importBodyLimit = 64 << 20 // a chat with all its branches and tokens
 )
 
-// publicRoutes ask nobody for a key: probes, the page's own files, and what has a token of
-// its own.
+// publicRoutes are the routes that require no key: probes, static files, and routes with a token
+// of their own.
 var publicRoutes = map[string]bool{
 	"/health":          true,
 	"/login":           true,
@@ -179,12 +180,12 @@ func (cfg *Config) shared() *share.Handlers {
 
 var getOrHead = []string{http.MethodGet, http.MethodHead}
 
-// defaultBudget is what all requests in work may take together in bytes. Most take some
-// kilobytes, so only large ones are ever refused.
+// defaultBudget is the default of Config.MemoryBudget. Most requests use some kilobytes, so only
+// large ones are ever refused.
 const defaultBudget = 512 << 20
 
-// forPeople is a route that answers a browser with page, and a program whose base address
-// lacks the /v1 with list.
+// forPeople returns a handler that responds with page to a browser, and with list to a program
+// whose base address lacks /v1.
 func forPeople(page, list echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		c.Response().Header().Add(echo.HeaderVary, echo.HeaderAccept)

@@ -555,8 +555,8 @@ func TestModelsWithoutScripts(t *testing.T) {
 		status int
 		says   string
 	}{
-		"a download that there is not":         {"/models/resume", url.Values{"file": {"../x"}}, http.StatusNotFound, "no such download"},
-		"to cancel one that there is not":      {"/models/cancel", url.Values{"file": {""}}, http.StatusNotFound, "no such download"},
+		"a download that there is not":         {"/models/resume", url.Values{"file": {"../x"}}, http.StatusNotFound, "download does not exist"},
+		"to cancel one that there is not":      {"/models/cancel", url.Values{"file": {""}}, http.StatusNotFound, "download does not exist"},
 		"to delete the built-in model":         {"/models/delete", url.Values{"name": {"guide"}}, http.StatusConflict, "built into the program"},
 		"to delete a path":                     {"/models/delete", url.Values{"name": {"/etc/passwd"}}, http.StatusNotFound, "no model called"},
 		"to delete by a way out of the folder": {"/models/delete", url.Values{"name": {"../chats"}}, http.StatusNotFound, "no model called"},

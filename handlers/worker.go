@@ -9,10 +9,9 @@ import (
 	"m40-llm/handlers/gate"
 )
 
-// NewWorker returns the engine's own API alone, for the server whose engine cfg.Engine
-// is, from another process. Nobody else can connect to it, so nothing is kept from the
-// client: failures are whole infer.Errors on every route, bodies have no limit, and a
-// response waits for as long as it is not read.
+// NewWorker returns the routes of a worker, by which its server calls cfg.Engine from another
+// process. Only the server can connect, so errors are whole infer.Errors on every route, bodies
+// have no limit, and writing a response waits as long as it is not read.
 func NewWorker(cfg Config) *echo.Echo {
 	g := gate.NewTrusted(cfg.Logger)
 	e := echo.New()

@@ -14,7 +14,7 @@ import (
 	"m40-llm/infer"
 )
 
-// answers are the answers to one request, written side by side.
+// answers are the answers to one request, generated at the same time.
 type answers struct {
 	events chan answerEvent
 	cancel context.CancelFunc
@@ -27,13 +27,13 @@ type answerEvent struct {
 	err   error
 }
 
-// generate asks the engine for all requests at once, in the name of the client of c. The
-// caller closes the result. What they are held to is the same for all.
+// generate starts all requests at once, on behalf of the client of c. All of them have the same
+// grammar or schema. The caller must close the result.
 func (api *API) generate(c echo.Context, requests []infer.Request) (*answers, error) {
 	if err := gate.Charge(c, gate.FormCost*int64(len(requests[0].Grammar)+len(requests[0].JSONSchema))); err != nil {
 		return nil, err
 	}
-	if !api.gate.Trusted() { // a server says itself whose its requests are
+	if !api.gate.Trusted() { // a server sets the clients of the requests to its worker itself
 		client := api.gate.Client(c)
 		for i := range requests {
 			requests[i].Client, requests[i].Sibling = client, i
@@ -52,7 +52,7 @@ func (api *API) generate(c echo.Context, requests []infer.Request) (*answers, er
 	return a, nil
 }
 
-// follow passes one answer on until it ends, fails or nobody wants it.
+// follow forwards the events of one answer until it ends, fails or the answers are closed.
 func (api *API) follow(ctx context.Context, events chan<- answerEvent, index int, r infer.Request) {
 	send := func(event infer.Event, err error) bool {
 		select {
@@ -75,7 +75,7 @@ func (api *API) follow(ctx context.Context, events chan<- answerEvent, index int
 	send(infer.Event{}, &infer.Error{Code: infer.CodeInternal, Message: "the answer ended without its last event"})
 }
 
-// close cancels what still runs and waits for it.
+// close cancels the running answers and waits until they have ended.
 func (a *answers) close() {
 	a.cancel()
 	for range a.events {
@@ -180,7 +180,7 @@ func (api *API) collect(c echo.Context, requests []infer.Request) ([]answer, err
 	defer a.close()
 	collected := make([]answer, len(requests))
 	texts := make([]strings.Builder, len(requests))
-	thoughts := make([]strings.Builder, len(requests))
+	reasonings := make([]strings.Builder, len(requests))
 	for remaining := len(requests); remaining > 0; {
 		next, open := <-a.events
 		if !open {
@@ -200,14 +200,14 @@ func (api *API) collect(c echo.Context, requests []infer.Request) ([]answer, err
 			}
 			dst.tokens = append(dst.tokens, *e.Token)
 			texts[next.index].WriteString(e.Token.Text)
-			thoughts[next.index].WriteString(e.Token.Reasoning)
+			reasonings[next.index].WriteString(e.Token.Reasoning)
 			dst.calls = joinToolCalls(dst.calls, e.Token.Calls)
 		case infer.EventDone:
 			dst.done = *e.Done
 			texts[next.index].WriteString(e.Done.Text)
 			dst.text = texts[next.index].String()
-			thoughts[next.index].WriteString(e.Done.Reasoning)
-			dst.reasoning = thoughts[next.index].String()
+			reasonings[next.index].WriteString(e.Done.Reasoning)
+			dst.reasoning = reasonings[next.index].String()
 			dst.calls = joinToolCalls(dst.calls, e.Done.Calls)
 			remaining--
 		}

@@ -15,12 +15,12 @@ import (
 	"m40-llm/infer"
 )
 
-// Engine is what the API needs of the inference engine.
+// Engine is the part of an engine that the API uses.
 type Engine interface {
-	// Generate streams one answer. A failure is an *infer.Error, or the
-	// context's own error after a cancel; nothing follows it.
+	// Generate streams one answer. It ends with the first error: an *infer.Error, or the
+	// error of ctx if that was cancelled.
 	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
-	// Models lists what can be asked for.
+	// Models lists the models that requests can name, and broken files.
 	Models(ctx context.Context) ([]infer.ModelInfo, error)
 	// Status is a snapshot; it never waits for the engine.
 	Status() infer.Status
@@ -28,9 +28,9 @@ type Engine interface {
 	// the loaded one if name is empty.
 	Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error)
 	Detokenize(ctx context.Context, name string, ids []int32) (string, error)
-	// Pieces returns what each token spells.
+	// Pieces returns the bytes of each token.
 	Pieces(ctx context.Context, name string, ids []int32) ([]string, error)
-	// Render shows a request as the model would get it.
+	// Render returns the prompt that a request would lead to.
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 }
 
@@ -43,13 +43,13 @@ type API struct {
 	ping    time.Duration // silence after which a stream gets a comment
 }
 
-// New returns the API of engine. list has its models; nil for the engine of a server, which
-// has the list itself.
+// New returns the API of engine. list has its models; nil in a worker, whose server has the
+// list.
 func New(engine Engine, list *models.Service, g *gate.Gate, version string, ping time.Duration) *API {
 	return &API{engine: engine, list: list, gate: g, version: version, ping: ping}
 }
 
-// Routes adds the routes for programs to e, but GET /models, which is for people too.
+// Routes adds the routes for programs to e, except GET /models, which also serves a page.
 func (api *API) Routes(e *echo.Echo) {
 	getOrHead := []string{http.MethodGet, http.MethodHead}
 	e.Match(getOrHead, "/health", api.health)
@@ -69,7 +69,7 @@ func (api *API) Routes(e *echo.Echo) {
 	e.POST("/apply-template", api.applyTemplate)
 }
 
-// EngineRoutes adds the engine's own routes to e, for the server whose engine it is.
+// EngineRoutes adds the engine's own routes to e, which a server uses to call its worker.
 func (api *API) EngineRoutes(e *echo.Echo) {
 	e.POST("/v1/generate", api.generateStream)
 	e.POST("/v1/render", api.renderRequest)

@@ -78,7 +78,7 @@ func (api *API) chatCompletions(c echo.Context) (err error) {
 	return c.JSON(http.StatusOK, chatResponse(&body, head, answers))
 }
 
-// requests returns what the body asks of the engine, one request for each answer.
+// requests returns the requests to the engine that the body describes, one for each answer.
 func (b *chatRequest) requests() ([]infer.Request, error) {
 	r, err := b.generationFields.request()
 	if err != nil {
@@ -96,7 +96,7 @@ func (b *chatRequest) requests() ([]infer.Request, error) {
 	if err := b.chatFields.fill(&r); err != nil {
 		return nil, err
 	}
-	// In a stream a call is told while it is written.
+	// A stream sends the pieces of a call while it is generated.
 	r.ParseReply, r.WholeCalls = true, !b.Stream
 	n, err := b.answersPerPrompt()
 	if err != nil {
@@ -304,7 +304,7 @@ type chatAnswer struct {
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
-// reasoning is a thought under both names that clients look for.
+// reasoning is the reasoning of an answer, under both names that clients read.
 type reasoning struct {
 	ReasoningContent string `json:"reasoning_content,omitempty"` // DeepSeek's and llama-server's
 	Reasoning        string `json:"reasoning,omitempty"`         // Ollama's and vLLM's
@@ -373,7 +373,7 @@ func (b *chatRequest) logProb(id int32, spelled []byte, logProb float64) tokenLo
 	}
 }
 
-// spelling returns what alternative i to t spells.
+// spelling returns the text of alternative i to t.
 func spelling(t infer.Token, i int) []byte {
 	if i < len(t.Tops) {
 		return t.Tops[i]
@@ -412,13 +412,13 @@ type chatDeltaText struct {
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
-// deltaText is what an event adds to the message; nothing if there is nothing new.
-func deltaText(text, thought string, calls []reply.CallDelta) (d chatDeltaText, something bool) {
-	d = chatDeltaText{reasoning: reasoning{thought, thought}, ToolCalls: toolCallDeltas(calls)}
+// deltaText returns what an event adds to the message, and whether that is anything.
+func deltaText(text, reasoningText string, calls []reply.CallDelta) (d chatDeltaText, something bool) {
+	d = chatDeltaText{reasoning: reasoning{reasoningText, reasoningText}, ToolCalls: toolCallDeltas(calls)}
 	if text != "" {
 		d.Content = &text
 	}
-	return d, text != "" || thought != "" || len(calls) > 0
+	return d, text != "" || reasoningText != "" || len(calls) > 0
 }
 
 func openChatStream(c echo.Context, body *chatRequest, head responseHead, n int) (sink, error) {

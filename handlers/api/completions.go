@@ -63,7 +63,7 @@ func (api *API) completions(c echo.Context) (err error) {
 // completionNames are the fields of a text completion that the engine has another name for.
 var completionNames = map[string]string{"alternatives": "logprobs", "tokens": "prompt"}
 
-// aboutPrompt names the field of the request where the engine names its own.
+// aboutPrompt replaces the engine's name of a field in an error by that of the request's field.
 func aboutPrompt(err error) error {
 	e, ok := errors.AsType[*infer.Error](err)
 	if !ok || completionNames[e.Param] == "" {
@@ -81,7 +81,7 @@ type completionJob struct {
 	body     *completionRequest
 	head     responseHead
 	n, of    int
-	echoes   []string // what to repeat of each prompt
+	echoes   []string // the text of each prompt that its answers begin with
 	requests []infer.Request
 }
 
@@ -289,7 +289,7 @@ func (a *answer) meanLogProb() float64 {
 	return sum / float64(len(a.tokens))
 }
 
-// opening is what answer i repeats of its prompt.
+// opening returns the text of its prompt that answer i begins with.
 func (j *completionJob) opening(i int, prompt []infer.Token) string {
 	if len(prompt) == 0 {
 		return j.echoes[i/j.of]
@@ -336,7 +336,7 @@ func (j *completionJob) logProbs(position *textPosition, runs ...[]infer.Token) 
 }
 
 // alternatives maps the likeliest tokens, and the one chosen, to their
-// log-probabilities. Of tokens that read the same the likeliest counts.
+// log-probabilities. Of tokens with the same text, it has the likeliest.
 func (j *completionJob) alternatives(t infer.Token) map[string]float64 {
 	top := make(map[string]float64, len(t.Top)+1)
 	for i := range t.Top {
@@ -368,7 +368,7 @@ type completionStream struct {
 type streamedChoice struct {
 	position textPosition
 	prompt   []infer.Token // scored and not sent yet: a rune may span two
-	opened   bool          // the prompt was repeated, if it had to be
+	opened   bool          // whether the echo of the prompt was sent, if the request wants it
 	watch    stopwatch
 }
 
@@ -424,7 +424,7 @@ func (s *completionStream) openChoice(index int) error {
 	return s.send(s.choice(index, opening, prompt), extras{})
 }
 
-// choice is what tokens add to an answer.
+// choice returns the piece of an answer that tokens add.
 func (s *completionStream) choice(index int, text string, tokens []infer.Token) CompletionChoice {
 	choice := CompletionChoice{Index: index, Text: text}
 	if s.job.body.LogProbs != nil && len(tokens) > 0 {

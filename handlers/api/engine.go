@@ -33,8 +33,7 @@ func (api *API) catalog(c echo.Context) error {
 	return c.JSON(http.StatusOK, infos)
 }
 
-// renderedBody is an infer.Rendered. Bytes has the prompt too, in base64, where it is
-// not whole characters.
+// renderedBody is an infer.Rendered. If the prompt is not valid UTF-8, Bytes has it in base64.
 type renderedBody struct {
 	infer.Rendered
 	Bytes []byte `json:"bytes,omitempty"`

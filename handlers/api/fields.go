@@ -42,12 +42,12 @@ type generationFields struct {
 	Stop                  json.RawMessage `json:"stop"`
 	IgnoreEOS             bool            `json:"ignore_eos"`
 	ReturnTokensAsTokenID bool            `json:"return_tokens_as_token_ids"`
-	ReturnProgress        bool            `json:"return_progress"`   // llama-server's: chunks of a stream say how much of the prompt is read
+	ReturnProgress        bool            `json:"return_progress"`   // llama-server's: a stream reports the progress of the prefill
 	TimingsPerToken       bool            `json:"timings_per_token"` // llama-server's: each chunk of a stream has timings
 	formFields
 }
 
-// request returns what the fields ask of the engine, all but the input.
+// request returns the engine's request for the fields, without its prompt or messages.
 func (f *generationFields) request() (infer.Request, error) {
 	r := infer.DefaultRequest()
 	r.Model = f.Model
@@ -72,8 +72,9 @@ func (f *generationFields) request() (infer.Request, error) {
 
 func newGenerationFields() generationFields { return generationFields{Params: sample.DefaultParams()} }
 
-// params returns the sampler settings. What means "off" elsewhere means it here too: -1
-// for top_k in vLLM, and for top_n_sigma in llama-server. Any seed below 0 is drawn.
+// params returns the sampling parameters. The values that turn a parameter off in other servers
+// do so here: -1 for top_k as in vLLM, and for top_n_sigma as in llama-server. A negative seed
+// stands for a random one.
 func (f *generationFields) params() (sample.Params, error) {
 	p := f.Params
 	if f.TypP != nil {
@@ -124,7 +125,7 @@ func parseLogitBias(biases map[string]float64) (map[int32]float64, error) {
 	return parsed, nil
 }
 
-// parseStop reads a string or an array of strings. Empty ones stop nothing.
+// parseStop decodes a string or an array of strings. It ignores empty ones.
 func parseStop(raw json.RawMessage) ([]string, error) {
 	var all []string
 	switch firstByte(raw) {
@@ -151,7 +152,7 @@ func parseStop(raw json.RawMessage) ([]string, error) {
 	return stops, nil
 }
 
-// firstByte tells the kind of a JSON value; 0 if there is none.
+// firstByte returns the first byte of a JSON value, which determines its kind; 0 if it is empty.
 func firstByte(raw json.RawMessage) byte {
 	raw = bytes.TrimLeft(raw, " \t\r\n")
 	if len(raw) == 0 {
@@ -167,8 +168,8 @@ func (f *generationFields) answersPerPrompt() (int, error) {
 	return n, err
 }
 
-// sideBySide returns n requests like r; a pinned seed counts up, so that the
-// answers differ and each can be had again.
+// sideBySide returns n copies of r. A fixed seed is incremented for each, so that the answers
+// differ and each can be reproduced.
 func sideBySide(r infer.Request, n int) []infer.Request {
 	requests := make([]infer.Request, n)
 	for i := range requests {
@@ -180,8 +181,8 @@ func sideBySide(r infer.Request, n int) []infer.Request {
 	return requests
 }
 
-// modelName is the name that a response says: the one asked for, or that of the
-// resident model.
+// modelName returns the model's name for a response: the requested one or, if the request has
+// none, the loaded model's.
 func (api *API) modelName(asked string) string {
 	return cmp.Or(asked, api.engine.Status().Model.Name)
 }
@@ -196,14 +197,14 @@ type usageBody struct {
 	PromptDetails    struct {
 		CachedTokens int `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
-	CompletionDetails *completionDetails `json:"completion_tokens_details,omitempty"` // of an answer with a thought
+	CompletionDetails *completionDetails `json:"completion_tokens_details,omitempty"` // of an answer with reasoning
 }
 
 type completionDetails struct {
 	ReasoningTokens int `json:"reasoning_tokens"`
 }
 
-// add counts one answer. The prompt of n answers counts once.
+// add adds the tokens of one answer. The prompt of n answers is counted once.
 func (u *usageBody) add(answer record.Usage, firstOfPrompt bool) {
 	if firstOfPrompt {
 		u.PromptTokens += answer.PromptTokens
@@ -219,8 +220,8 @@ func (u *usageBody) add(answer record.Usage, firstOfPrompt bool) {
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
 }
 
-// tokenName is how a response writes a token: as text, or by its id for clients
-// that must tell apart tokens that read the same.
+// tokenName returns a token for a response: its text, or its id for clients that must
+// distinguish tokens with the same text.
 func tokenName(id int32, spelled []byte, byID bool) string {
 	if byID {
 		return "token_id:" + strconv.Itoa(int(id))
@@ -228,7 +229,7 @@ func tokenName(id int32, spelled []byte, byID bool) string {
 	return strings.ToValidUTF8(string(spelled), string(utf8.RuneError))
 }
 
-// byteNumbers is b as JSON numbers; []byte would be base64.
+// byteNumbers returns b for JSON as an array of numbers; encoding/json writes []byte as base64.
 func byteNumbers(b []byte) []int {
 	numbers := make([]int, len(b))
 	for i, v := range b {
@@ -237,8 +238,8 @@ func byteNumbers(b []byte) []int {
 	return numbers
 }
 
-// finiteLogProb stands in for minus infinity, which JSON cannot say, as OpenAI's
-// servers do.
+// finiteLogProb replaces minus infinity, which JSON cannot represent, by the value that OpenAI's
+// servers send.
 func finiteLogProb(p float64) float64 {
 	const least = -9999
 	if !(p > least) {

@@ -11,10 +11,9 @@ import (
 	"m40-llm/infer"
 )
 
-// generateStream answers POST /v1/generate, the engine's own face: the body is an
-// infer.Request, the answer one infer.Event a line. A server whose engine is
-// another process speaks this, so nothing may be lost on the way: failures are
-// whole infer.Errors, here and in the last line.
+// generateStream answers POST /v1/generate, the engine's own API: the body is an
+// infer.Request, the response one infer.Event per line. A server calls its worker through it,
+// so it loses nothing: errors are whole infer.Errors, as the response or in its last line.
 func (api *API) generateStream(c echo.Context) error {
 	r := infer.DefaultRequest()
 	if err := httpio.ReadStrictJSON(c, &r); err != nil {
@@ -45,7 +44,7 @@ func (l eventLines) event(_ int, e infer.Event) error { return l.line(e) }
 
 func (l eventLines) fail(err error) error { return l.line(l.gate.EngineError(err)) }
 
-func (l eventLines) idle() error { return nil } // a reader of this stream needs no reminders
+func (l eventLines) idle() error { return nil } // this stream needs no keep-alives
 
 func (l eventLines) end() error { return nil }
 

@@ -26,7 +26,7 @@ type healthBody struct {
 	Version string `json:"version,omitempty"`
 }
 
-// notReadyBody is an error as llama-server has it, with the progress beside it.
+// notReadyBody is an error in llama-server's format, with the progress of loading.
 type notReadyBody struct {
 	failure.Body
 	Status  string         `json:"status"`
@@ -34,8 +34,8 @@ type notReadyBody struct {
 	Trouble string         `json:"trouble,omitempty"`
 }
 
-// health answers GET /health: 200 once requests are answered at once, 503 before
-// that and after a failure.
+// health answers GET /health: with 200 while requests can be answered, with 503 before and
+// after a failure.
 func (api *API) health(c echo.Context) error {
 	s := api.engine.Status()
 	if s.State == infer.StateReady {

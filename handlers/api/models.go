@@ -34,8 +34,8 @@ type modelMeta struct {
 	Demo         bool   `json:"demo,omitempty"`
 }
 
-// Models answers GET /v1/models with those that can be used. Where a file lies is
-// nobody's business.
+// Models answers GET /v1/models with the models that can be used. It does not reveal the paths
+// of their files.
 func (api *API) Models(c echo.Context) error {
 	infos, err := api.list.List(c.Request().Context())
 	if err != nil {
@@ -65,7 +65,7 @@ func (api *API) model(c echo.Context) error {
 	return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no model called \"" + httpio.Shorten(id) + "\"; GET /v1/models lists those there are"}
 }
 
-// describeModel describes a model. How long its context is, is known of the loaded one alone.
+// describeModel describes a model. Only the loaded one has a known context length.
 func (api *API) describeModel(info infer.ModelInfo) modelBody {
 	context := 0
 	if s := api.engine.Status(); s.Model.Name == info.Name {

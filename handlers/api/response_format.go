@@ -13,8 +13,8 @@ import (
 	"m40-llm/infer"
 )
 
-// formFields say what form an answer must have: response_format as OpenAI has it, or
-// grammar or json_schema as llama-server has them.
+// formFields constrain the answer: response_format as in OpenAI's API, or grammar or
+// json_schema as in llama-server's.
 type formFields struct {
 	ResponseFormat struct {
 		Type       string `json:"type"`
@@ -31,7 +31,7 @@ type formFields struct {
 // anyObject is the schema of json_object.
 var anyObject = json.RawMessage(`{"type":"object"}`)
 
-// fill adds the form to r.
+// fill adds the constraint to r.
 func (f *formFields) fill(r *infer.Request) error {
 	r.Grammar = f.Grammar
 	if given(f.JSONSchema) {
@@ -60,11 +60,11 @@ func (f *formFields) fill(r *infer.Request) error {
 	return nil
 }
 
-// given reports whether a field holds something else than null.
+// given reports whether a field is present and not null.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && firstByte(raw) != 'n' }
 
-// about names the field response_format where the engine names the schema that came
-// out of it.
+// about replaces the engine's name of the schema in an error by response_format, where the
+// schema came from.
 func (f *formFields) about(err error) error {
 	e, ok := errors.AsType[*infer.Error](err)
 	if !ok || e.Param != "json_schema" || given(f.JSONSchema) {
@@ -78,8 +78,8 @@ func (f *formFields) about(err error) error {
 // maxIgnoredHeader httpio.Range the header in bytes.
 const maxIgnoredHeader = 1024
 
-// setIgnoredHeader sets the header of an answer that is not held to all that its schemas say,
-// if that is what the first event of an answer says.
+// setIgnoredHeader sets the header that lists which keywords of the schemas are not enforced, if
+// the first event of an answer reports any.
 func setIgnoredHeader(c echo.Context, first infer.Event) {
 	if first.Schema == nil {
 		return

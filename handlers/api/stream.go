@@ -15,8 +15,8 @@ func (s sseStream) idle() error { return s.sse.Comment("ping") }
 
 func (s sseStream) fail(err error) error { return s.sse.Send(failure.Describe(err).Body()) }
 
-// progress tells people who watch the raw stream what they wait for; to clients
-// it is a comment.
+// progress sends a comment that says what the answer is waiting for. Clients ignore it; people
+// who read the raw stream do not.
 func (s sseStream) progress(e infer.Event) error {
 	switch e.Type {
 	case infer.EventQueued:

@@ -8,7 +8,7 @@ import (
 	"m40-llm/infer/record"
 )
 
-// timings say how fast an answer was, or is until now, with llama-server's names.
+// timings are the speed of an answer, so far if it is running, with llama-server's names.
 type timings struct {
 	Cached             int     `json:"cache_n"`  // tokens of the prompt that were found in the KV cache
 	Prompt             int     `json:"prompt_n"` // those that were computed
@@ -63,9 +63,9 @@ type stopwatch struct {
 	tokens             int
 }
 
-// note takes an event of the answer and returns what is to be sent beside it: nothing, but
-// what f asks for and the timings at the end. progress is set where the event is a chunk
-// that has nothing else.
+// note records an event of the answer and returns what to send with it: the extras that f
+// requests, and the timings at the end. progress is true for an event that leads to a chunk
+// without any text.
 func (w *stopwatch) note(f *generationFields, e infer.Event, now time.Time) (x extras, progress bool) {
 	switch {
 	case e.Type == infer.EventPrefill:

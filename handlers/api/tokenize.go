@@ -21,8 +21,7 @@ type tokenizeRequest struct {
 	WithPieces   bool    `json:"with_pieces"`
 }
 
-// tokenPiece is a token with what it spells: a string, or an array of bytes if it
-// is part of a rune.
+// tokenPiece is a token with its text: a string, or an array of bytes if it is part of a rune.
 type tokenPiece struct {
 	ID    int32 `json:"id"`
 	Piece any   `json:"piece"`
@@ -60,7 +59,7 @@ const lookUp = 4096
 // pieceSize is how many bytes of a long response are written at a time.
 const pieceSize = 64 << 10
 
-// spell is what a token spells in JSON: a string, or numbers where it is no text.
+// spell returns the bytes of a token for JSON: a string, or numbers if they are not valid UTF-8.
 func spell(piece string) any {
 	if utf8.ValidString(piece) {
 		return piece
@@ -68,8 +67,8 @@ func spell(piece string) any {
 	return byteNumbers([]byte(piece))
 }
 
-// answerPieces writes the tokens with what they spell as they are looked up: all together
-// would be many times larger than the text.
+// answerPieces writes the tokens with their texts in parts, because the whole response would be
+// many times larger than the text.
 func (api *API) answerPieces(c echo.Context, model string, tokens []int32) error {
 	response := c.Response()
 	w := bufio.NewWriterSize(response, pieceSize)

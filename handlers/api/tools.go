@@ -19,8 +19,8 @@ const (
 	maxToolName = 64
 )
 
-// toolDefinition is what is looked at of an element of tools; the template gets all of
-// it.
+// toolDefinition has the fields of an element of tools that are checked. The template gets the
+// whole element.
 type toolDefinition struct {
 	Type     string `json:"type"`
 	Function *struct {
@@ -30,7 +30,7 @@ type toolDefinition struct {
 	} `json:"function"`
 }
 
-// fillTools adds the tools and what is to be done with them to r.
+// fillTools adds the tools and the tool choice to r.
 func (f *chatFields) fillTools(r *infer.Request) error {
 	names, err := checkTools(f.Tools)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *chatFields) fillTools(r *infer.Request) error {
 	return nil
 }
 
-// checkTools returns the names of the tools, and the first thing that is wrong with one.
+// checkTools returns the names of the tools, or an error for the first invalid one.
 func checkTools(raw json.RawMessage) (names map[string]bool, err error) {
 	switch firstByte(raw) {
 	case 0, 'n':
@@ -130,9 +130,8 @@ func parseToolChoice(raw json.RawMessage) (string, error) {
 	return "", failure.Invalid("tool_choice", "%s", usage)
 }
 
-// checkToolCalls looks at the calls that a message of the conversation comes with. Their
-// arguments are a string that holds an object, as OpenAI's clients send them, or the
-// object itself.
+// checkToolCalls checks the tool calls in a message of the conversation. Their arguments are a
+// string that holds an object, as OpenAI's clients send them, or the object itself.
 func checkToolCalls(raw json.RawMessage, param string) error {
 	switch firstByte(raw) {
 	case 0, 'n':
@@ -162,8 +161,8 @@ func checkToolCalls(raw json.RawMessage, param string) error {
 	return nil
 }
 
-// checkArguments looks at the arguments of a call. A string that holds no object is what a
-// model wrote once: to refuse it would end the conversation.
+// checkArguments checks the arguments of a call. It accepts a string that does not hold an
+// object: a model wrote it, and refusing it would end the conversation.
 func checkArguments(arguments json.RawMessage, param string) error {
 	var text string
 	switch firstByte(arguments) {
@@ -207,7 +206,7 @@ func toolCallDeltas(calls []reply.CallDelta) (list []toolCall) {
 	return list
 }
 
-// joinToolCalls adds to whole calls what an event says of them.
+// joinToolCalls appends the pieces in an event to the calls.
 func joinToolCalls(whole []toolCall, calls []reply.CallDelta) []toolCall {
 	for _, c := range calls {
 		if c.Index == len(whole) {

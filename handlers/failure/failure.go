@@ -1,6 +1,5 @@
-// Package failure turns any error into what its client may learn of it. table.go is the one
-// table of codes, statuses, types and texts: HTTP, streams, the websocket and the page all
-// say what it says.
+// Package failure turns errors into what clients are told. table.go is the one table of codes,
+// statuses, types and texts for HTTP, streams, the websocket and the page.
 package failure
 
 import (
@@ -23,27 +22,27 @@ import (
 	"m40-llm/store"
 )
 
-// Failure is what a client may learn of an error.
+// Failure is what a client is told about an error.
 type Failure struct {
-	Code          string // as in the table; empty: a status of HTTP and no more
-	Status        int    // of HTTP
-	Type          string // OpenAI's name for its kind
+	Code          string // a key of the table; empty: the error is just an HTTP status
+	Status        int    // HTTP status
+	Type          string // OpenAI's name for the kind of error
 	Message       string // for programs
 	Title         string // what happened, for people
-	Text          string // why and what to do, for people: sentences
-	Param         string // the field that is wrong
-	State         string // of the chat, where a command did not fit it
+	Text          string // why and what to do, for people, in sentences
+	Param         string // the invalid field
+	State         string // the chat's state, if that does not allow the command
 	PromptTokens  int
 	ContextLength int
-	RetryAfter    int  // seconds; 0: no use
-	Final         bool // the same request fails again
+	RetryAfter    int  // seconds; 0: do not retry
+	Final         bool // the same request would fail again
 }
 
 // failed is an error with a code of the table.
 type failed struct {
 	code    string
 	message string
-	retry   int // seconds after which a client may try again; 0: what the status has
+	retry   int // seconds after which a client may retry; 0: the default of the status
 }
 
 func (e *failed) Error() string { return e.message }
@@ -53,7 +52,7 @@ func New(code, format string, args ...any) error {
 	return &failed{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// RetryIn is New with the pause asked of the client, in seconds.
+// RetryIn is like New, with the seconds after which the client may retry.
 func RetryIn(seconds int, code, format string, args ...any) error {
 	return &failed{code: code, message: fmt.Sprintf(format, args...), retry: seconds}
 }
@@ -63,10 +62,10 @@ func Invalid(param, format string, args ...any) error {
 	return &infer.Error{Code: infer.CodeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// OfPanic returns the error of a panic with the value v, with its stack.
+// OfPanic returns the error of a panic with the value v, including the stack.
 func OfPanic(v any) error { return fmt.Errorf("panic: %v\n%s", v, debug.Stack()) }
 
-// Describe returns what the client of a request that failed with err may learn.
+// Describe returns what the client of a request that failed with err is told.
 func Describe(err error) Failure {
 	f := classify(err)
 	r, known := table[f.Code]
@@ -85,7 +84,7 @@ func Describe(err error) Failure {
 	return f
 }
 
-// titleOf is what happened where the table has no title.
+// titleOf returns the title of a code without one in the table.
 func titleOf(status int) string {
 	if status == http.StatusBadRequest || status == http.StatusConflict {
 		return "That did not work"
@@ -94,7 +93,7 @@ func titleOf(status int) string {
 	return title[:1] + strings.ToLower(title[1:])
 }
 
-// classify finds the code of err and what its client may know beside that.
+// classify returns the code of err, its message and the fields that depend on its type.
 func classify(err error) Failure {
 	var (
 		engine   *infer.Error
@@ -148,13 +147,13 @@ func classify(err error) Failure {
 	case errors.As(err, &taken):
 		return Failure{Code: NameTaken, Param: "name", Message: err.Error()}
 	case errors.As(err, &space):
-		return Failure{Code: DiskFull, Message: "nothing was changed: the disk of the data folder is full; make room and try again"}
+		return Failure{Code: DiskFull, Message: "nothing was changed: the disk of the data folder is full; free some space and try again"}
 	case errors.As(err, &conflict):
 		return Failure{Code: Conflict, Message: conflict.Error()}
 	case errors.As(err, &registry):
 		return Failure{Code: Registry, Message: registry.Error()}
 	case errors.As(err, &size):
-		return Failure{Code: BodyTooLarge, Message: fmt.Sprintf("the body is larger than the %d bytes that this route takes", size.Limit)}
+		return Failure{Code: BodyTooLarge, Message: fmt.Sprintf("the body is larger than the %d bytes that this route accepts", size.Limit)}
 	case errors.Is(err, context.Canceled):
 		return Failure{Code: string(infer.CodeClosed), Message: "the request was cancelled: its client closed the connection, or its own half of it, before the answer was complete; or the server is stopping"}
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -177,7 +176,7 @@ func ofEngine(e *infer.Error) Failure {
 		if e.ContextTrain > e.ContextLength {
 			larger = fmt.Sprintf(", or start the server with a larger --ctx, of which the model takes up to %d", e.ContextTrain)
 		}
-		// Clients look for these very words to shorten the conversation.
+		// Clients search for "maximum context length" to shorten the conversation.
 		f.Message = fmt.Sprintf("maximum context length is %d tokens, and this prompt has %d: shorten it%s", e.ContextLength, e.PromptTokens, larger)
 		f.Text = NothingCut + TooLong(false, larger != "")
 	case infer.CodeLoading:
@@ -190,11 +189,11 @@ func ofEngine(e *infer.Error) Failure {
 	return f
 }
 
-// NothingCut stands before TooLong where a prompt was refused.
+// NothingCut is the sentence before TooLong about a refused prompt.
 const NothingCut = "Nothing was cut. "
 
-// TooLong says what to do about a prompt that does not fit. first: it is all that there is in
-// its chat. larger: the model takes a larger context.
+// TooLong says what to do about a prompt that does not fit. first: the prompt is the chat's
+// first message. larger: the model supports a larger context.
 func TooLong(first, larger bool) string {
 	switch {
 	case first && larger:
@@ -207,7 +206,7 @@ func TooLong(first, larger bool) string {
 	return "Shorten it, or start a new chat."
 }
 
-// isPrivate reports whether the text of an engine's error is for the log alone.
+// isPrivate reports whether the text of an engine's error is for the log only.
 func isPrivate(code infer.ErrorCode) bool {
 	r, known := table[string(code)]
 	return !known || r.private
@@ -223,7 +222,7 @@ func conflictTitle(c *live.Conflict) string {
 	return "Not while an answer is being written"
 }
 
-// Shown is err as the engine has it, less what is for the log alone.
+// Shown returns err as an engine's error, without a text that is for the log only.
 func Shown(err error) infer.Error {
 	shown := Whole(err)
 	if e, ok := errors.AsType[*infer.Error](err); !ok || isPrivate(e.Code) {
@@ -232,7 +231,7 @@ func Shown(err error) infer.Error {
 	return shown
 }
 
-// Whole is err as the engine has it, with all that it says: for the server whose engine it is.
+// Whole returns err as an engine's error with its full text, for the server of a worker.
 func Whole(err error) infer.Error {
 	if e, ok := errors.AsType[*infer.Error](err); ok {
 		return *e
@@ -244,7 +243,7 @@ func Whole(err error) infer.Error {
 	return e
 }
 
-// Sentence makes an error's text one. A name at its beginning stays as it is.
+// Sentence turns an error's text into a sentence. It does not capitalise a name at its beginning.
 func Sentence(text string) string {
 	if text == "" {
 		return ""

@@ -36,7 +36,7 @@ func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
 		{"the server stops", live.ErrClosed, "closed", 503,
 			"the server is shutting down", "The server is stopping", "The server is shutting down."},
 		{"the disk is full", fmt.Errorf("save: %w", &store.SpaceError{Path: "/secret"}), "disk_full", 507,
-			"nothing was changed: the disk of the data folder is full; make room and try again", "The disk is full", "Nothing was changed. Make room on the disk of the data folder and try again."},
+			"nothing was changed: the disk of the data folder is full; free some space and try again", "The disk is full", "Nothing was changed. Free some space on the disk of the data folder and try again."},
 		{"another program has locked the chats", fmt.Errorf("save: %w", &store.BusyError{Path: "/data/chats.db"}), "chats_locked", 503,
 			`nothing was changed: another program, such as a browser of databases or a backup, has locked the database "/data/chats.db"; close it there and try again`, "Another program holds the chats",
 			`Nothing was changed: another program, such as a browser of databases or a backup, has locked the database "/data/chats.db"; close it there and try again.`},
@@ -59,7 +59,7 @@ func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
 		{"an address leads nowhere", echo.ErrNotFound, "", 404,
 			"Not Found", "Not found", "There is nothing at this address."},
 		{"a body is too large", &http.MaxBytesError{Limit: 7}, "body_too_large", 413,
-			"the body is larger than the 7 bytes that this route takes", "Request entity too large", "The body is larger than the 7 bytes that this route takes."},
+			"the body is larger than the 7 bytes that this route accepts", "Request entity too large", "The body is larger than the 7 bytes that this route accepts."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := failure.Describe(c.err)

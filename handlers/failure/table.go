@@ -6,7 +6,7 @@ import (
 	"m40-llm/infer"
 )
 
-// Codes of failures beside those of the engine. Programs branch on them.
+// Codes of failures besides those of the engine. Programs depend on them.
 const (
 	BodyTooLarge        = "body_too_large"
 	ChatNotFound        = "chat_not_found"
@@ -40,17 +40,16 @@ const (
 	WebSocketOnly       = "websocket_only"
 )
 
-// row is what clients learn of all errors with one code.
+// row is what clients are told about errors with one code.
 type row struct {
 	status  int
-	title   string // what happened, for people; empty: by the status
+	title   string // what happened, for people; empty: derived from the status
 	text    string // why and what to do, for people; empty: the error's own text
-	final   bool   // the same request fails again
-	private bool   // the error's own text is for the log alone
+	final   bool   // the same request would fail again
+	private bool   // the error's own text is for the log only
 }
 
-// table is all that is said about failures, over HTTP, in streams, on the websocket and on
-// the page.
+// table has a row for each code.
 var table = map[string]row{
 	string(infer.CodeInvalid):   {status: http.StatusBadRequest, title: "This was not accepted"},
 	string(infer.CodeContext):   {status: http.StatusBadRequest, title: "This does not fit into the context"},
@@ -76,7 +75,7 @@ var table = map[string]row{
 	ChatsMissing:  {status: http.StatusServiceUnavailable, title: "The file of the chats is gone"},
 	ChatsLocked:   {status: http.StatusServiceUnavailable, title: "Another program holds the chats"},
 	DiskFull: {status: http.StatusInsufficientStorage, title: "The disk is full",
-		text: "Nothing was changed. Make room on the disk of the data folder and try again."},
+		text: "Nothing was changed. Free some space on the disk of the data folder and try again."},
 	Conflict:       {status: http.StatusConflict},
 	NameTaken:      {status: http.StatusConflict, title: "This name is taken"},
 	PresetBuiltin:  {status: http.StatusConflict, title: "This preset is built in"},

@@ -84,7 +84,7 @@ func (p *Page) Add(e *live.Event, raw bool) {
 		m := e.Message
 		if !raw {
 			if e.Thinking {
-				p.Block(markdown.Thought(m.Reasoning))
+				p.Block(markdown.Reasoning(m.Reasoning))
 			}
 			p.Block(markdown.Text(m.Text[m.Answer.Blocks:]))
 		}

@@ -1,4 +1,4 @@
-// Package httpio reads the bodies of requests and writes responses, for all routes alike.
+// Package httpio reads the bodies of requests and writes responses, for all routes.
 package httpio
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// IgnoredHeader lists what schemas say and the answer is not held to.
+// IgnoredHeader is the header that lists the keywords of JSON Schemas that are not enforced.
 const IgnoredHeader = "X-M40-LLM-Schema-Ignored"
 
-// Render writes a component, or nothing but the error if it fails.
+// Render renders a component and sends it. If rendering fails, it sends nothing.
 func Render(c echo.Context, status int, component templ.Component) error {
 	var buf bytes.Buffer
 	if err := component.Render(c.Request().Context(), &buf); err != nil {
@@ -24,12 +24,12 @@ func Render(c echo.Context, status int, component templ.Component) error {
 	return c.HTMLBlob(status, buf.Bytes())
 }
 
-// WantsJSON reports whether a script asks.
+// WantsJSON reports whether the client accepts JSON, as the page's scripts do.
 func WantsJSON(r *http.Request) bool {
 	return strings.Contains(r.Header.Get(echo.HeaderAccept), echo.MIMEApplicationJSON)
 }
 
-// Shorten keeps what a client sent from filling the answer that complains of it.
+// Shorten truncates text that a client sent, for an error message that quotes it.
 func Shorten(s string) string {
 	const most = 64
 	if len(s) <= most {
@@ -38,8 +38,8 @@ func Shorten(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// AcceptsGzip reports whether the client takes gzip: by its name or by "*", and not with
-// a quality of zero.
+// AcceptsGzip reports whether Accept-Encoding allows gzip, by its name or by "*", with a quality
+// above 0.
 func AcceptsGzip(r *http.Request) bool {
 	accepts := false
 	for _, part := range strings.Split(strings.Join(r.Header.Values(echo.HeaderAcceptEncoding), ","), ",") {

@@ -20,14 +20,13 @@ import (
 // maxDepth is the deepest nesting of arrays and objects in a body.
 const maxDepth = 64
 
-// ReadJSON decodes the body, a JSON object, over dst. Errors name the field and
-// say what it may be.
+// ReadJSON decodes the body, a JSON object, into dst, and leaves absent fields unchanged. Errors
+// name the field and the values that it accepts.
 func ReadJSON(c echo.Context, dst any) error {
 	return readBody(c, func(data []byte) error { return DecodeJSON(data, "", dst) })
 }
 
-// ReadStrictJSON is ReadJSON for our own routes, where an unknown field is a
-// mistake.
+// ReadStrictJSON is like ReadJSON, but refuses unknown fields. It is for the routes of the pages.
 func ReadStrictJSON(c echo.Context, dst any) error {
 	return readBody(c, func(data []byte) error { return DecodeStrict(data, "", dst) })
 }
@@ -112,7 +111,7 @@ func readBody(c echo.Context, decode func(data []byte) error) error {
 	return decode(data)
 }
 
-// checkObject refuses what is no JSON object, or one that nests too deep.
+// checkObject returns an error if data is not a JSON object or is nested too deeply.
 func checkObject(data []byte) error {
 	if err := CheckDepth(data); err != nil {
 		return err
@@ -133,8 +132,8 @@ func DecodeJSON(data []byte, param string, dst any) error {
 	return decodePlain(data, param, func(data []byte) error { return json.Unmarshal(data, dst) })
 }
 
-// explainJSON turns an error of encoding/json into one that names the field by
-// its path and says what is allowed there.
+// explainJSON turns an error of encoding/json into one that names the field by its path and
+// says what it accepts.
 func explainJSON(data []byte, param string, err error) error {
 	var (
 		syntax *json.SyntaxError
@@ -163,7 +162,7 @@ func explainJSON(data []byte, param string, err error) error {
 	}
 }
 
-// valueName says what a body holds, in the words of kindName.
+// valueName describes a value of a body in the words of kindName.
 func valueName(value string) string {
 	switch value {
 	case "string", "number":
@@ -200,7 +199,8 @@ func joinPath(base, rest string) string {
 	return base + "." + rest
 }
 
-// CheckDepth refuses bodies that nest deeper than maxDepth, valid or not.
+// CheckDepth returns an error if data, which need not be valid JSON, is nested deeper than
+// maxDepth.
 func CheckDepth(data []byte) error {
 	depth := 0
 	for i := 0; i < len(data); i++ {
@@ -219,7 +219,7 @@ func CheckDepth(data []byte) error {
 	return nil
 }
 
-// pathAt names the value that data[:end] ends in, such as messages[2].content.
+// pathAt returns the path of the value in which data[:end] ends, such as messages[2].content.
 // data need not be valid.
 func pathAt(data []byte, end int) string {
 	type level struct {
@@ -286,7 +286,7 @@ func stringEnd(data []byte, begin int) int {
 	return len(data) - 1
 }
 
-// Range are the values that a whole number may have.
+// Range is the range of an integer field.
 type Range struct{ Min, Max int }
 
 func (r Range) String() string { return fmt.Sprintf("a whole number from %d to %d", r.Min, r.Max) }
@@ -298,8 +298,7 @@ func (r Range) Check(param string, value int) error {
 	return nil
 }
 
-// Ranges are the values that whole numbers beside the sampler settings may have;
-// those are checked by sample.Params itself.
+// Ranges are the ranges of integer fields. sample.Params checks the sampling parameters itself.
 var Ranges = map[string]Range{
 	"best_of":               {Min: 1, Max: MaxAnswers},
 	"logprobs":              {Min: 0, Max: MaxLogProbs},

@@ -13,8 +13,8 @@ type SSE struct {
 	response *echo.Response
 }
 
-// OpenSSE sends the headers of an event stream: clients start their timers on
-// them, and nothing may be buffered on the way.
+// OpenSSE sends the headers of an event stream at once, because clients time out without them,
+// and forbids proxies to buffer it.
 func OpenSSE(c echo.Context) (SSE, error) {
 	r := c.Response()
 	r.Header().Set(echo.HeaderContentType, "text/event-stream")

@@ -9,16 +9,15 @@ import (
 	"github.com/alecthomas/chroma/v2/lexers"
 )
 
-// Lexers are regular expressions that backtrack: over hostile text some take time by
-// the square of its length. So only so much code is coloured, in languages that were
-// tried on such text, and only until the time for a block of Markdown is spent.
-// What is not coloured is shown plain, with nothing missing.
+// Lexers are regular expressions that backtrack: over hostile text some take quadratic time. So
+// highlighting is limited to code of a certain size, to languages whose lexers were tested with
+// such text, and to a time for each block of Markdown. Other code is shown uncoloured.
 const (
 	maxHighlight  = 16 << 10
 	highlightTime = 250 * time.Millisecond
 )
 
-// languages are the lexers for the names that models put behind a fence.
+// languages are the lexers by the names that models write after the opening fence.
 var languages = sync.OnceValue(func() map[string]chroma.Lexer {
 	names := map[string]chroma.Lexer{}
 	for _, language := range []string{

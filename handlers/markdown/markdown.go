@@ -26,8 +26,8 @@ import (
 	"m40-llm/web"
 )
 
-// maxMarkdown bounds what is parsed at once: some inputs, such as "[a](" over and
-// over, take time by the square of their length.
+// maxMarkdown bounds what is parsed at once: some inputs, such as "[a](" repeated, take
+// quadratic time.
 const maxMarkdown = 32 << 10
 
 // converter turns what a model wrote into HTML that is safe to insert. goldmark
@@ -81,7 +81,7 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 // Answer renders a whole answer, a long one block by block.
 func Answer(reasoning, source string) string {
 	var out strings.Builder
-	out.WriteString(Thought(reasoning))
+	out.WriteString(Reasoning(reasoning))
 	if len(source) <= maxMarkdown {
 		out.WriteString(Text(source))
 		return out.String()
@@ -95,31 +95,31 @@ func Answer(reasoning, source string) string {
 // Block renders the block of an answer that an event says is finished.
 func Block(e *live.Event) string {
 	if e.Thinking {
-		return Thought(e.Reasoning)
+		return Reasoning(e.Reasoning)
 	}
 	return Text(e.Text)
 }
 
-// Thought renders what a model thought before it answered, folded. Models that are
-// told not to think write an empty one, of which nothing is shown.
-func Thought(thought string) string {
-	if strings.TrimSpace(thought) == "" {
+// Reasoning renders the reasoning of an answer, folded; "" if it is empty, as models write it
+// that are told not to think.
+func Reasoning(reasoning string) string {
+	if strings.TrimSpace(reasoning) == "" {
 		return ""
 	}
-	unit, n := "words", words(thought)
+	unit, n := "words", words(reasoning)
 	if n == 1 {
 		unit = "word"
 	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "<details class=\"thought\"><summary>Thinking, %s %s</summary>\n", web.Thousands(n), unit)
-	for _, block := range live.SplitBlocks(thought) {
+	for _, block := range live.SplitBlocks(reasoning) {
 		out.WriteString(toHTML(block))
 	}
 	out.WriteString("</details>\n")
 	return allowed().Sanitize(out.String())
 }
 
-// words counts as people do: signs that stand for words are words.
+// words counts the words of a text. Each Chinese or Japanese character counts as one.
 func words(text string) int {
 	n, inside := 0, false
 	for _, r := range text {
@@ -158,7 +158,7 @@ func toHTML(source string) string {
 // its code is spent: all its blocks share it.
 const metaSpent = "spent"
 
-// plainNodes renders what must not keep its own meaning.
+// plainNodes renders the nodes that are not rendered as Markdown defines them.
 type plainNodes struct{}
 
 func (plainNodes) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {

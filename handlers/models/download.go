@@ -11,7 +11,7 @@ import (
 	"m40-llm/infer"
 )
 
-// State is what becomes of a download.
+// State is the state of a download.
 type State string
 
 const (
@@ -21,7 +21,7 @@ const (
 	Done    State = "done"   // the model is there and was checked
 )
 
-// Download is a download as it is now.
+// Download is a snapshot of a download.
 type Download struct {
 	infer.Download
 	State    State
@@ -30,17 +30,17 @@ type Download struct {
 	Model    infer.ModelInfo // while Done
 }
 
-// download is one that the server has begun.
+// download is a download that this server has started.
 type download struct {
 	Download
 	cancel context.CancelFunc
 	done   chan struct{} // closed when it does not run any more
 }
 
-// mostRunning bounds the downloads at once: more would only share the line.
+// mostRunning is how many downloads may run at once. More would only share the bandwidth.
 const mostRunning = 3
 
-// Find says what a name stands for and how it would fit, without downloading it.
+// Find returns the file that a name stands for and whether it would fit, without downloading it.
 func (s *Service) Find(ctx context.Context, name string) (infer.Download, error) {
 	d, err := s.resolve(ctx, name)
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *Service) resolve(ctx context.Context, name string) (infer.Download, err
 	return d, err
 }
 
-// Start downloads what name stands for. size is what the person was told it has: if it
-// has another one now, nothing is begun.
+// Start downloads the file that name stands for. size, in bytes, is what the person was shown:
+// if the file has another size now, Start returns an error.
 func (s *Service) Start(ctx context.Context, name string, size int64) error {
 	d, err := s.resolve(ctx, name)
 	switch {
@@ -75,7 +75,7 @@ func (s *Service) Start(ctx context.Context, name string, size int64) error {
 	return s.begin(d)
 }
 
-// Resume goes on with a download that does not run.
+// Resume continues a download that is not running.
 func (s *Service) Resume(ctx context.Context, file string) error {
 	old, err := s.find(file)
 	switch {
@@ -84,7 +84,7 @@ func (s *Service) Resume(ctx context.Context, file string) error {
 	case old.State == Running:
 		return nil
 	case old.Name == "":
-		return conflict("it is not known by what name %s was asked for: cancel it, and look the model up again", file)
+		return conflict("the name under which %s was requested is unknown: cancel it, and look the model up again", file)
 	}
 	d, err := s.resolve(ctx, old.Name)
 	switch {
@@ -96,7 +96,7 @@ func (s *Service) Resume(ctx context.Context, file string) error {
 	return s.begin(d)
 }
 
-// begin starts to download d, unless it is being downloaded already.
+// begin starts the download of d, unless it is running already.
 func (s *Service) begin(d infer.Download) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,12 +135,12 @@ func (s *Service) begin(d infer.Download) error {
 	return nil
 }
 
-// pull downloads. A panic on the way ends this download, not the server.
+// pull runs a download. A panic ends the download, not the server.
 func (s *Service) pull(ctx context.Context, p *download) (info infer.ModelInfo, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.opt.Log.Error("a download panicked", "panic", v, "stack", string(debug.Stack()))
-			err = errors.New("the download failed inside; the server's log says where")
+			err = errors.New("internal error in the download; the server's log says more")
 		}
 	}()
 	return s.opt.Puller.Pull(ctx, p.Download.Download, false, func(progress infer.DownloadProgress) {
@@ -166,7 +166,7 @@ func (s *Service) settle(ctx context.Context, p *download, info infer.ModelInfo,
 	}
 }
 
-// kept returns how many bytes are here of a download that is not complete.
+// kept returns how many bytes of an incomplete download are stored.
 func (s *Service) kept(file string) int64 {
 	partials, err := s.opt.Files.Partials()
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *Service) kept(file string) int64 {
 	return 0
 }
 
-// Pause stops a download and keeps what is here of it.
+// Pause stops a download and keeps its partial file.
 func (s *Service) Pause(ctx context.Context, file string) error {
 	s.mu.Lock()
 	p := s.downloads[file]
@@ -198,8 +198,8 @@ func (s *Service) Pause(ctx context.Context, file string) error {
 	}
 }
 
-// Cancel stops a download and throws away what is here of it. One that has ended is not
-// listed any more; its model stays.
+// Cancel stops a download and deletes its partial file. A download that has ended is removed from
+// the list; its model stays.
 func (s *Service) Cancel(ctx context.Context, file string) error {
 	if err := s.Pause(ctx, file); err != nil {
 		return err
@@ -259,5 +259,5 @@ func (s *Service) find(file string) (Download, error) {
 			return d, nil
 		}
 	}
-	return Download{}, &infer.Error{Code: infer.CodeNotFound, Param: "file", Message: "there is no such download: it is complete, or it was cancelled"}
+	return Download{}, &infer.Error{Code: infer.CodeNotFound, Param: "file", Message: "the download does not exist: it is complete, or it was cancelled"}
 }

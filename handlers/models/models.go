@@ -1,9 +1,8 @@
-// Package models holds what can be done with the models on this machine: list them,
-// show one, delete one, and download more. It knows no HTTP.
+// Package models lists, shows, deletes and downloads the models on this machine. It does not
+// depend on HTTP.
 //
-// A download belongs to the server, not to the reader who asked for it: it goes on when
-// everybody leaves. What is here of it outlives the server, and is taken up again when
-// somebody asks for that.
+// A download belongs to the server, not to the page that started it: it continues when the page
+// is closed. Its partial file outlives the server, so that the download can be resumed.
 package models
 
 import (
@@ -17,7 +16,7 @@ import (
 	"m40-llm/infer"
 )
 
-// Engine is what this package needs of the inference engine.
+// Engine is the part of an engine that this package uses.
 type Engine interface {
 	Models(ctx context.Context) ([]infer.ModelInfo, error)
 	Status() infer.Status
@@ -39,21 +38,21 @@ type Files interface {
 	Folder() (dir string, free int64)
 }
 
-// Puller downloads: *hub.Puller. It decides what may be asked for.
+// Puller downloads models: *hub.Puller. It decides which names are allowed.
 type Puller interface {
 	Resolve(ctx context.Context, name string) (infer.Download, error)
 	Inspect(ctx context.Context, d infer.Download) (infer.Download, error)
 	Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error)
 }
 
-// Conflict says that something cannot be done as things are. Its text is for people.
+// Conflict is the error of a change that the current state does not allow. Its text is for people.
 type Conflict struct{ reason string }
 
 func (c *Conflict) Error() string { return c.reason }
 
 func conflict(format string, args ...any) error { return &Conflict{fmt.Sprintf(format, args...)} }
 
-// Failure says that a registry could not be asked. Its text is for people.
+// Failure is the error of a request to a registry. Its text is for people.
 type Failure struct{ err error }
 
 func (f *Failure) Error() string { return f.err.Error() }
@@ -104,17 +103,17 @@ func (s *Service) Close() {
 	s.wg.Wait()
 }
 
-// Version rises when a model or a download comes or goes, or a download changes its
-// state; over a restart too.
+// Version increases when a model or a download is added or removed or a download changes its
+// state, also over a restart.
 func (s *Service) Version() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
 }
 
-// List returns the models, those that cannot be used included. An engine that does not say
-// in time, because its process hangs or is being started, is not waited for: then the list
-// is that of the files, which may call a model usable that this engine's device cannot take.
+// List returns the models, including those that cannot be used. If the engine does not respond
+// in time, because its process hangs or is being started, List reads the files itself; then a
+// model may be listed as usable that the engine's device cannot run.
 func (s *Service) List(ctx context.Context) ([]infer.ModelInfo, error) {
 	if s.opt.Files == nil {
 		return s.opt.Engine.Models(ctx)
@@ -136,7 +135,7 @@ func (s *Service) Folder() (dir string, free int64) {
 	return s.opt.Files.Folder()
 }
 
-// Details returns what the file of a model says about itself.
+// Details returns the properties and metadata of a model's file.
 func (s *Service) Details(name string) (infer.ModelDetails, error) {
 	if s.opt.Files == nil {
 		return infer.ModelDetails{}, errNoFiles
@@ -146,7 +145,7 @@ func (s *Service) Details(name string) (infer.ModelDetails, error) {
 
 var errNoFiles = conflict("this server was started without a models folder")
 
-// Deletable returns why the model called name cannot be deleted now, or nil.
+// Deletable returns an error if the model called name cannot be deleted now.
 func (s *Service) Deletable(name string) error {
 	_, err := s.deletable(name)
 	return err

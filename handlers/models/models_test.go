@@ -251,7 +251,7 @@ func TestDownloadsOfAnEarlierServerAreThere(t *testing.T) {
 	expect(t, s, "org/b.gguf paused 70", "org/c.gguf paused 7", "org/gone.gguf paused 7", "x.gguf paused 7")
 	must(t, s.Resume(t.Context(), "org/b.gguf"))
 	w.next(t)
-	if err := s.Resume(t.Context(), "x.gguf"); !isConflict(err, "not known by what name") {
+	if err := s.Resume(t.Context(), "x.gguf"); !isConflict(err, "was requested is unknown") {
 		t.Errorf("one without a name: %v", err)
 	}
 	if err := s.Resume(t.Context(), "org/c.gguf"); !isConflict(err, "another file") {

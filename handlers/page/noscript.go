@@ -285,7 +285,7 @@ func (w *growingPage) begin(m *live.Message) {
 	if m.Answer.Thinking {
 		w.Text(m.Reasoning)
 	} else {
-		w.Block(markdown.Thought(m.Reasoning))
+		w.Block(markdown.Reasoning(m.Reasoning))
 	}
 	for _, block := range m.FinishedBlocks() {
 		w.Block(markdown.Text(block))

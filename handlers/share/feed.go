@@ -23,8 +23,8 @@ type feeds struct {
 	open map[int64]*feed // by the link
 }
 
-// feed is what the readers of one link are sent. Events are rendered once, and all readers get the
-// same bytes: how many read hardly matters to what they take of the machine.
+// feed renders the events of a shared chat for the readers of one link. It renders each event
+// once, and all readers get the same bytes, so further readers cost little.
 type feed struct {
 	link      int64
 	following *live.Following
@@ -48,7 +48,7 @@ type feedReader struct {
 	err    error
 }
 
-// join adds a reader to the feed of the link that who has. It begins with the chat as it is.
+// join adds a reader to the feed of who's link. The reader gets the current chat first.
 func (f *feeds) join(ctx context.Context, service *live.Service, who live.Principal) (*feedReader, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +108,7 @@ func (d *feed) failed() bool {
 	return d.err != nil
 }
 
-// run renders what happens to the chat, until the feed is closed.
+// run renders the events of the chat until the feed is closed.
 func (d *feed) run() {
 	for {
 		select {
@@ -187,7 +187,7 @@ func (d *feed) add(ctx context.Context, r *feedReader) error {
 	return nil
 }
 
-// put hands a chunk to the reader. One that is too far behind gets no more.
+// put queues a chunk for the reader. A reader that is too far behind gets no more.
 func (r *feedReader) put(chunk []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,7 +24,7 @@ import (
 	"m40-llm/web"
 )
 
-// reader returns the principal that has the link of a request.
+// reader returns the principal for the link of a request.
 func (h *Handlers) reader(c echo.Context) (live.Principal, error) {
 	c.Response().Header().Set("Referrer-Policy", "no-referrer")
 	return h.Live.Follower(c.Request().Context(), c.Param("token"))
@@ -45,7 +45,7 @@ func (h *Handlers) follow(c echo.Context) (who live.Principal, f *live.Following
 	return who, f, shown, err
 }
 
-// page answers GET /s/:token with the chat as it is now. With ?grow=1 its HTML goes on while the
+// page answers GET /s/:token with the current chat. With ?grow=1 its HTML continues while the
 // chat does, for browsers without scripts.
 func (h *Handlers) page(c echo.Context) error {
 	who, following, shown, err := h.follow(c)
@@ -64,7 +64,7 @@ func (h *Handlers) page(c echo.Context) error {
 	return httpio.Render(c, http.StatusOK, web.SharedPage(p))
 }
 
-// NotShared answers requests for what is not shared, all alike.
+// NotShared responds to every request for something that is not shared in the same way.
 func NotShared(c echo.Context) error {
 	return httpio.Render(c, http.StatusNotFound, web.NotShared())
 }
@@ -231,7 +231,7 @@ func turnView(m *live.Message, raw bool) web.SharedTurn {
 	case t.Running:
 		t.Text = m.Text[a.Blocks:]
 		if !a.Thinking {
-			t.HTML = markdown.Thought(m.Reasoning)
+			t.HTML = markdown.Reasoning(m.Reasoning)
 		}
 		t.Thinking = a.Thinking
 		for _, block := range m.FinishedBlocks() {

@@ -15,9 +15,9 @@ import (
 	"m40-llm/handlers/live"
 )
 
-// Reach is where other machines reach shared chats. A server that other machines cannot reach
-// gets further listeners while a chat is shared, one for each address of this machine in a local
-// network, at the same port, which serve shared chats and nothing else.
+// Reach lets other machines read shared chats. If they cannot reach the server itself, Reach opens
+// further listeners while a chat is shared: one for each address of this machine in a local
+// network, at the same port. These serve shared chats and nothing else.
 type Reach struct {
 	opt ReachOptions
 
@@ -26,7 +26,7 @@ type Reach struct {
 	trouble error
 }
 
-// ReachOptions are those of a Reach; each must be set.
+// ReachOptions are the settings of a Reach. All must be set.
 type ReachOptions struct {
 	Server    netip.AddrPort                    // what the server itself listens on
 	Addresses func() ([]netip.Addr, error)      // of this machine in local networks, the best first; see LocalAddresses
@@ -189,7 +189,7 @@ func LocalAddresses() (list []netip.Addr, err error) {
 
 // outgoing returns the address with which this machine would reach the internet. Nothing is sent.
 func outgoing() netip.Addr {
-	conn, err := net.Dial("udp4", "192.0.2.1:9") // an address for documents
+	conn, err := net.Dial("udp4", "192.0.2.1:9") // an address reserved for documentation (RFC 5737)
 	if err != nil {
 		return netip.Addr{}
 	}

@@ -1,7 +1,6 @@
-// Package share is what a person and the network see of shared chats: the page on which links
-// are made and ended, the page behind a link, its stream, and the listeners through which other
-// machines reach it. Who has a link reads: no route of this package takes anything from a reader
-// but the link and a place in the chat.
+// Package share serves shared chats: the page on which the owner creates and ends links, the page
+// behind a link, its stream, and the listeners at which other machines reach it. A link only
+// allows reading: a reader's requests contain nothing but the link and a position in the chat.
 package share
 
 import (

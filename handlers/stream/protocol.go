@@ -313,7 +313,7 @@ func newMessage(m *live.Message) Message {
 		return w
 	}
 	if m.Reasoning != "" && !m.Answer.Thinking {
-		w.HTML = append(w.HTML, markdown.Thought(m.Reasoning))
+		w.HTML = append(w.HTML, markdown.Reasoning(m.Reasoning))
 	}
 	for _, block := range m.FinishedBlocks() {
 		w.HTML = append(w.HTML, markdown.Text(block))
@@ -374,7 +374,7 @@ func newEvent(e *live.Event) Event {
 // renderEnd renders what is left of an answer that has ended: its last block, or, where
 // rendering the parts one by one gives something else, the whole answer.
 func renderEnd(e *live.Event) (rest string, whole *string) {
-	all, parts := markdown.Answer(e.Message.Reasoning, e.Message.Text), markdown.Thought(e.Message.Reasoning)
+	all, parts := markdown.Answer(e.Message.Reasoning, e.Message.Text), markdown.Reasoning(e.Message.Reasoning)
 	for _, block := range live.SplitBlocks(e.Message.Text) {
 		rest = markdown.Text(block)
 		parts += rest
