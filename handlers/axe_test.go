@@ -163,8 +163,16 @@ func TestEverybodyCanUseThePage(t *testing.T) {
 	if looked != 10 {
 		t.Errorf("axe-core looked at %d states", looked)
 	}
-	b.script(`document.body.replaceChildren(); document.body.append(document.createElement('button'))`)
-	if !slices.ContainsFunc(b.violations(source), func(v violation) bool { return v.ID == "button-name" && v.Impact == "critical" }) {
-		t.Error("axe-core does not see a button without a name")
+	for _, c := range []struct {
+		name, tag, style, rule string
+		rules                  []string
+	}{
+		{"a button without a name", "button", "", "button-name", nil},
+		{"text that is nearly as dark as what is behind it", "p", "color: #777; background: #888", "color-contrast", colourRules},
+	} {
+		b.script(fmt.Sprintf("const el = document.createElement(%q); el.style = %q; document.body.replaceChildren(el); if (el.matches('p')) el.textContent = 'text'", c.tag, c.style))
+		if !slices.ContainsFunc(b.violations(source, c.rules...), func(v violation) bool { return v.ID == c.rule }) {
+			t.Errorf("axe-core does not see %s", c.name)
+		}
 	}
 }

@@ -114,15 +114,15 @@ func (s Suite) embed(t *testing.T) {
 }
 
 // matMul compares MatMul of many shapes. Products of one weight type and width are parts of one
-// large product, which the reference computes once.
+// large product, which the reference computes once, and share a device.
 func (s Suite) matMul(t *testing.T) {
 	for _, typ := range s.Types {
 		for _, cols := range widths(typ, 1, 7, 32, 33, 64, 96, 255, 256, 288, 512, 1056, 1280) {
-			whole := newProduct(t, typ, cols)
+			whole, dev := newProduct(t, typ, cols), open(t, s.Open[0])
 			for i, outs := range []int{1, 2, 3, 5, 17, productOuts} {
 				t.Run(fmt.Sprintf("%s (%d, %d)", typ, outs, cols), func(t *testing.T) {
 					for j, rows := range rowCounts {
-						whole.compare(t, open(t, s.Open[0]), outs, rows, i+j)
+						whole.compare(t, dev, outs, rows, i+j)
 					}
 				})
 			}
