@@ -70,8 +70,8 @@ func compress(body []byte) []byte {
 	return buf.Bytes()
 }
 
-// AssetPath is the address of an asset. It changes with the content of any of
-// them, so what it answers may be kept for ever.
+// AssetPath returns the address of an asset. It changes with the content of any asset, so that
+// responses may be cached for ever.
 func AssetPath(name string) string { return "/static/" + load().hash + "/" + name }
 
 // FindAsset returns the asset called name at the address of hash.

@@ -17,14 +17,13 @@ type Models struct {
 	Shown     *ModelDetails // beside the list
 	Open      bool          // on a small screen Shown is open over the list
 	Find      Find
-	Problem   string // why what was asked for was not done
+	Problem   string // why the requested change failed
 	Folder    string // where models are downloaded to
 	Taken     string // "26.1 GB in 6 files"
 	Free      string // "212 GB free"
 }
 
-// Picker is the menu of models in the top bar. Version tells two states of the list
-// apart.
+// Picker is the menu of models in the top bar. Version changes with the list.
 type Picker struct {
 	Version   int64
 	Chat      string // chat whose model is chosen; empty: the one that begins here
@@ -35,7 +34,7 @@ type Picker struct {
 	Problem   string // why the list cannot be read
 }
 
-// DisplayName is a model's name as a headline has it.
+// DisplayName returns a model's name for a headline.
 func DisplayName(name string) string {
 	if name == "" {
 		return "No model"
@@ -54,7 +53,7 @@ func (p Picker) label() string {
 	return DisplayName(p.Chosen)
 }
 
-// elsewhere reports whether another model is chosen than the one that is loaded.
+// elsewhere reports whether a model is chosen that is not the loaded one.
 func (p Picker) elsewhere(e Engine) bool { return p.Chosen != "" && p.Chosen != e.ID }
 
 // Offers reports whether a model of this name can be chosen.
@@ -124,14 +123,14 @@ type TensorType struct{ Type, Tensors, Weights, Size string }
 // exampleModel is a name that a newcomer can look up with a click.
 const exampleModel = "Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0"
 
-// Find is what was looked up in the registry.
+// Find is the result of looking up a name in the registry.
 type Find struct {
 	Query   string
 	Problem string // why there is nothing to download
 	Found   *Found
 }
 
-// Found is what a name stands for.
+// Found is the file that a name stands for.
 type Found struct {
 	Name     string
 	File     string // without its folders
@@ -150,7 +149,7 @@ type Found struct {
 	Verified bool     // there is a SHA-256 to check it by
 }
 
-// Sum compares what a download takes with what there is.
+// Sum compares what a download needs with what is free.
 type Sum struct {
 	Of    string // memory, disk
 	Needs string
@@ -159,8 +158,8 @@ type Sum struct {
 	Share float64 // of what is free, in percent; at most 100
 }
 
-// Download is a download as it is now. The same value goes over the websocket while it
-// runs; the scripts put each field into the elements that carry its name in data-field.
+// Download is the state of a download. It is also sent over the websocket; the scripts copy each
+// field into the elements with its name in data-field.
 type Download struct {
 	File   string  `json:"file"`   // names it
 	State  string  `json:"state"`  // running, paused, failed, done
@@ -177,7 +176,7 @@ type Download struct {
 	Note  string `json:"-"` // what was checked, and what is wrong with the model
 }
 
-// News is what the page is told of models while it is open.
+// News is what open pages show about models.
 type News struct {
 	Version   int64      `json:"version"`
 	Downloads []Download `json:"downloads"`

@@ -73,7 +73,7 @@ func (p Presets) back() string {
 	return "/c/" + p.Chat
 }
 
-// itself reports whether there is nothing to compare with.
+// itself reports whether the preset is compared with itself.
 func (p Presets) itself() bool { return p.Against == p.Shown.ID }
 
 // rows are those that the page shows.
@@ -111,7 +111,7 @@ func (p Preset) invalid(key string) templ.Attributes {
 	return templ.Attributes{"aria-invalid": "true", "aria-describedby": "e-" + key}
 }
 
-// purpose is what a built-in one is for, as a sentence.
+// purpose returns what a built-in preset is for, as a sentence.
 func (p Preset) purpose() string {
 	return strings.ToUpper(p.About[:1]) + p.About[1:] + "."
 }
@@ -164,7 +164,7 @@ func DiffText(key, label, is, was, empty string) DiffRow {
 	return DiffRow{Key: key, Label: label, Is: word(is), Was: word(was), Raw: is, Differs: is != was}
 }
 
-// word is a value as the panel shows it.
+// word returns a value as the panel shows it.
 func (p Param) word(v float64) string {
 	if p.On != 0 && v == p.On {
 		return "on"

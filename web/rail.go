@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Rail is the list of chats. It is part of the page, and comes again on its own
-// from GET /rail when a chat has changed or the reader searches.
+// Rail is the list of chats. It is part of the page, and GET /rail returns it alone when a chat
+// has changed or the reader searches.
 type Rail struct {
 	Current  string            // id of the chat shown, if it is one
 	Query    string            // what titles and texts were searched for

@@ -1,6 +1,6 @@
-// Package web is the page: templ components, the view models that they are given,
-// and the embedded style sheets, scripts and icons. It imports nothing of this
-// program and decides nothing; whoever calls it hands it finished values.
+// Package web contains the pages: templ components, their view models, and the embedded style
+// sheets, scripts and icons. It imports no package of this program and makes no decisions: its
+// callers pass finished values.
 package web
 
 import (
@@ -115,8 +115,8 @@ type Problem struct{ Title, Message string }
 // HereTheAnswerGrows stands in a page that Follows in place of its running answer.
 const HereTheAnswerGrows = "<!-- here the answer grows -->"
 
-// Turn is a message as the server writes it into the page, for whoever reads
-// without scripts and for the time until the websocket is there.
+// Turn is a message as the server writes it into the page, for browsers without scripts and
+// until the websocket is connected.
 type Turn struct {
 	ID      int64
 	You     bool
@@ -151,9 +151,8 @@ func (p Page) around(t Turn) string {
 // running reports whether the last answer is being written.
 func (p Page) running() bool { return len(p.Turns) > 0 && p.Turns[len(p.Turns)-1].Running }
 
-// Engine is what the page says about the engine, in words. The same value goes
-// over the websocket when it changes; the scripts put each field into the
-// elements that carry its name in data-engine.
+// Engine is what the page says about the engine. It is sent over the websocket when it changes;
+// the scripts copy each field into the elements with its name in data-engine.
 type Engine struct {
 	State     string `json:"state"`      // loading, ready, writing, failed
 	StateText string `json:"state_text"` // "loading, 65 %"

@@ -143,8 +143,8 @@ const link = new Link(document.body.dataset.chat, {
   },
 }, Number(document.body.dataset.at))
 
-// whatIsMissing says of what was shown before the connection was lost how much the server
-// has not; nothing if that cannot be said.
+// whatIsMissing says how much of the text shown before the connection was lost the server does
+// not have; nothing if that is unknown.
 function whatIsMissing() {
   if (!compared) return ''
   const { missing, of } = compared
@@ -153,7 +153,7 @@ function whatIsMissing() {
   return missing === 1 ? ` 1 character that was shown was not saved${why}.` : ` ${count(missing)} characters that were shown were not saved${why}.`
 }
 
-// leave makes this the page of a new chat.
+// leave turns this page into that of a new chat.
 function leave() {
   panel.flush()
   link.leave()
@@ -200,10 +200,10 @@ function noticeEvent(e) {
   if (e.type === 'end' && chat.turns.has(e.id)) measured([chat.turns.get(e.id)])
 }
 
-// speeds are what this browser has seen each model write, in tokens a second.
+// speeds are the measured speeds of each model in this browser, in tokens per second.
 const speeds = recalled('m40.speeds')
 
-// measured takes note of how fast answers were written, the newest last.
+// measured stores how fast answers were written, the newest last.
 function measured(answers) {
   const known = JSON.stringify(speeds)
   for (const a of answers) if (a.speed && !a.running && a.info.model) speeds[a.info.model] = Math.round(10 * a.speed) / 10
@@ -287,7 +287,7 @@ $('[data-raw]').addEventListener('click', () => {
 // ---- the context, and what the draft adds to it ----
 
 const counter = new Counter(refresh)
-// recount asks how large the next prompt would be.
+// recount requests the size of the next prompt.
 const recount = () => counter.soon({ chat: link.chat, text: message.value, system: system.value, raw, model: link.chat ? '' : picker.name })
 // tooLong reports whether the draft was counted and does not fit.
 const tooLong = () => counter.of(message.value)?.over
@@ -345,8 +345,8 @@ const sizes = new ResizeObserver(() => { if (following) toEnd() })
 sizes.observe(scroller)
 sizes.observe(chat.el)
 
-// Older messages come when the reader gets near the first ones, and newer ones near the
-// last ones, if those are not the newest.
+// Older messages are loaded when the reader gets near the first ones, and newer ones near the
+// last ones, if there are any.
 const near = 400 // px
 let fetching = false
 function fetchMore(type, from) {
@@ -361,7 +361,7 @@ function fetchNear() {
   if (chat.cut && $('#end').getBoundingClientRect().top < top + scroller.clientHeight + near) fetchMore('newer', { after: chat.end.id })
 }
 
-// loaded puts in messages that came, and what is read stays where it stands.
+// loaded inserts loaded messages and keeps the scroll position of the text that is read.
 function loaded(put) {
   fetching = false
   const top = scroller.getBoundingClientRect().top
@@ -382,8 +382,8 @@ $('#older').addEventListener('click', older)
 let sought = Number(document.body.dataset.at)
 let asked = false // for the branch that it is in
 
-// seek leads to the message, with the words marked that were searched for. It reports
-// whether the message is, or will be, there.
+// seek scrolls to the message and marks the words that were searched for. It returns whether
+// the message is on the page or being loaded.
 function seek() {
   if (!sought) return false
   const turn = chat.turns.get(sought)
@@ -425,7 +425,7 @@ function fail(error) {
   unsent = offline
 }
 
-// usable returns the settings, or leads to the field that is wrong.
+// usable returns the settings, or focuses the field that is invalid.
 function usable() {
   const wrong = params.firstInvalid()
   if (wrong) {
@@ -462,7 +462,7 @@ async function send(text) {
   }
 }
 
-// ask sends a command that begins an answer.
+// ask sends a command that starts an answer.
 function ask(type, fields) {
   if (chat.running) return
   const settings = usable()
@@ -488,8 +488,7 @@ function stop() {
   if (running) link.command('stop', { answer: running.id }).catch(error => { if (chat.running === running) fail(error) })
 }
 
-// turnVersion shows an earlier or later version of a message. When it comes, it
-// stands where the other stood.
+// turnVersion shows an earlier or later version of a message, at the same scroll position.
 function turnVersion(turn, by) {
   const version = turn?.versions.index + by
   if (chat.running || !(version >= 1 && version <= turn.versions.count)) return
@@ -507,7 +506,7 @@ function turned() {
   ;(arrow.disabled ? turn.el : arrow).focus({ preventScroll: true })
 }
 
-// editTurn opens an editor; what could not be saved is in it again.
+// editTurn opens an editor, with the text that could not be saved, if any.
 async function editTurn(turn, text, reasoning) {
   if (!turn || chat.running) return
   const again = choice => error => {
@@ -683,7 +682,7 @@ const singleKeys = $('[data-single-keys]')
 singleKeys.checked = recall('m40.keys') !== 'off'
 singleKeys.addEventListener('change', () => remember('m40.keys', singleKeys.checked ? 'on' : 'off'))
 
-// here is the turn that keys are meant for: the one with the focus, else the last.
+// here returns the turn that keys apply to: the one with the focus, else the last.
 const here = () => chat.at(document.activeElement) ?? chat.end
 const button = (turn, name) => turn?.el.querySelector(name)
 

@@ -26,7 +26,7 @@ function open(source) {
   return { kind: 'p', text: text.trimEnd() }
 }
 
-// words counts as the server does: signs that stand for words are words.
+// words counts as the server does: a Chinese or Japanese character is a word.
 const word = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]+/gu
 const shownCode = text => JSON.stringify(text).slice(1, -1)
 
@@ -104,8 +104,8 @@ class Answer extends Turn {
 
   get running() { return this.info.state === 'waiting' || this.info.state === 'writing' }
 
-  // lose says whether the connection is lost: then nobody here knows how a running answer
-  // goes on, and nothing of it moves.
+  // lose is told whether the connection is lost: then the state of a running answer is
+  // unknown, and its animations stop.
   lose(on) {
     this.lost = on
     this.busy(!on)
@@ -135,14 +135,13 @@ class Answer extends Turn {
     this.put('device', info.device)
   }
 
-  // put shows a figure, or nothing while it is not known.
+  // put shows a figure, or nothing while it is unknown.
   put(name, text) {
     this.foot[name].textContent = text || ''
     this.foot[name].parentElement.hidden = !text
   }
 
-  // follows says in the open which device wrote the answer, if it is another than that
-  // of the answer before.
+  // follows shows which device wrote the answer, if the answer before was written by another.
   follows(before) {
     const moved = before?.info.device && this.info.device && before.info.device !== this.info.device
     this.foot.elsewhere.textContent = moved ? this.info.device : ''
@@ -265,7 +264,7 @@ class Answer extends Turn {
     el.firstChild.textContent = `Thinking, ${words(text)}`
   }
 
-  // thinkNoMore puts the rendered reasoning in place of what was shown while it was written.
+  // thinkNoMore replaces the text of the reasoning by the rendered reasoning.
   thinkNoMore(html) {
     const reads = this.reads
     this.thought?.el.remove()
@@ -319,7 +318,7 @@ class Answer extends Turn {
     this.draw()
   }
 
-  // reads says whether the reader has unfolded the thought.
+  // reads returns whether the reader has unfolded the reasoning.
   get reads() { return Boolean(this.prose.querySelector('.thought[open]')) }
 
   set reads(on) { this.prose.querySelector('.thought')?.toggleAttribute('open', on) }
@@ -366,7 +365,7 @@ class Answer extends Turn {
     if (info.error) showError(box, info.error, this.first ? advice.first : advice.later)
   }
 
-  // why shows a reason for which nothing more comes, or none.
+  // why shows the reason why the answer ended, or none.
   why(reason) {
     const chip = this.el.querySelector('.why [data-end]')
     const [cls, symbol, text, code] = reason ?? ['']
@@ -381,7 +380,7 @@ class Answer extends Turn {
     chip.append(el)
   }
 
-  // unfinished answers can be written on, where there is room for more.
+  // unfinished answers can be continued, if the context is not full.
   get unfinished() {
     const { state, edited, reason, by_context } = this.info
     if (this.running || by_context || this.length === 0) return false
@@ -519,7 +518,7 @@ export class Chat {
     }
   }
 
-  // cut says that there are messages behind the last one here.
+  // cut is told whether there are messages after the last one here.
   get cut() { return this.el.classList.contains('cut') }
 
   set cut(on) { this.el.classList.toggle('cut', on) }
@@ -560,7 +559,7 @@ export class Chat {
     this.el.append(turn.el)
   }
 
-  // place puts a message where it belongs: over itself, else behind its parent.
+  // place inserts a message: in place of its old version, else after its parent.
   place(m) {
     const old = this.turns.get(m.id)
     if (!old && this.cut && m.parent && !this.turns.has(m.parent)) return // it is behind what is shown
@@ -603,7 +602,7 @@ export class Chat {
     this.compare()
   }
 
-  // trim forgets old turns of a long chat whose reader is at its end.
+  // trim removes old turns of a long chat whose reader is at its end.
   trim() {
     while (this.turns.size > most) {
       this.drop(this.first.id)

@@ -1,5 +1,4 @@
-// The context: how much of it the chat takes, and how much it would with what is being
-// written.
+// The context: how much of it the chat uses, and would use with the draft.
 import { count, percent } from './format.js'
 
 // advice is what to do about a prompt that is too long, by whether it is the first of its
@@ -9,8 +8,8 @@ export const advice = { first: '', later: '' }
 const $ = q => document.querySelector(q)
 const pause = 200 // ms after a key before the draft is counted
 
-// Counter asks the server how large the prompt of a draft would be. Only the newest
-// question is waited for.
+// Counter asks the server how large the prompt of a draft would be. It cancels an older
+// request.
 export class Counter {
   constructor(changed) {
     this.changed = changed
@@ -49,8 +48,8 @@ export class Counter {
   of(text) { return this.last?.text === text ? this.last : null }
 }
 
-// overflow says by how much a prompt is too long. One that fills the context leaves no
-// room for an answer, and does not fit either.
+// overflow returns by how many tokens a prompt is too long. A prompt that fills the context
+// leaves no space for an answer and is too long, too.
 const overflow = (used, all) => used > all ? `${count(used - all)} too many` : 'no room for an answer'
 
 // meter shows the context: what the last answer left in it, or while something is being

@@ -1,4 +1,4 @@
-// What was written but not sent, kept in this browser for each chat.
+// Drafts that were not sent, stored in this browser for each chat.
 const key = chat => `m40.draft.${chat || 'new'}`
 
 export function keepDraft(chat, text) {

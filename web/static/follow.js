@@ -120,7 +120,7 @@ function open() {
   }
 }
 
-// lost comes back after a while. A link that has ended meanwhile has no page any more.
+// lost reconnects after a while. A link that has ended meanwhile has no page any more.
 async function lost() {
   status('Connection lost, trying again', false)
   const answer = await fetch(location.pathname, { method: 'HEAD', cache: 'no-store' }).catch(() => null)
@@ -141,7 +141,7 @@ if (address) {
     if (atEnd !== following) follow(atEnd)
   })
   button.addEventListener('click', () => follow(true))
-  // A device that slept has a stream that is dead and does not know it.
+  // After a device slept, its stream may be broken without an error.
   document.addEventListener('visibilitychange', () => {
     if (document.visibilityState === 'visible' && !over) open()
   })

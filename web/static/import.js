@@ -1,7 +1,7 @@
 // Files of chats, from the reader's disk to the server.
 import { request } from './request.js'
 
-// choose asks for files; none if the reader changes their mind.
+// choose asks for files; none if the person cancels.
 export function choose() {
   const input = document.createElement('input')
   input.type = 'file'

@@ -88,7 +88,7 @@ class Param {
 
   note(text = '') { this.keep.textContent = this.replaced ? 'mirostat' : this.unlimited(this.value) ? this.off : text }
 
-  // replace says whether mirostat does the work of this setting.
+  // replace is told whether mirostat replaces this setting.
   replace(replaced) {
     this.replaced = replaced
     this.el.classList.toggle('replaced', replaced)
@@ -294,7 +294,7 @@ export class Params {
   // thinking offers what the model can be told about it.
   thinking(kinds) { this.byKey.thinking.offer(kinds) }
 
-  // speed lets the token limit say how long it may take; 0: nobody knows.
+  // speed makes the token limit show how long it may take; 0: unknown.
   speed(tokensPerSecond) {
     const limit = this.byKey.max_tokens
     this.rate = tokensPerSecond
@@ -326,8 +326,8 @@ export class Params {
     return p?.field ?? (key === 'seed' ? this.seedField : null)
   }
 
-  // depend hides what does nothing because another setting is off, and greys out what
-  // mirostat does instead.
+  // depend hides settings without an effect because another one is off, and disables those that
+  // mirostat replaces.
   depend() {
     const mirostat = this.byKey.mirostat.value !== 0
     for (const p of this.list) {
