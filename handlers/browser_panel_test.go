@@ -316,6 +316,9 @@ func TestNoticesCoverNothingThatCanBePressed(t *testing.T) {
 		b.click("#chat-menu [data-when=kept] button")
 		b.until("document.querySelector('#undo').checkVisibility() && document.querySelector('#undo span').innerText.startsWith('Archived “" + birds + "”')")
 		b.until("[...document.querySelectorAll('[data-archived-mark]')].some(e => e.checkVisibility())")
+		if got := b.value("[...document.querySelectorAll('[data-archived-mark]')].some(e => e.checkVisibility() && e.offsetHeight > 30)"); got != "false" {
+			t.Errorf("%d px: the mark of an archived chat takes two lines", size.width)
+		}
 		b.until("!document.querySelector('#rail-list .rail-list').innerText.includes('" + birds + "')")
 		if got := b.value(covered); got != "" {
 			t.Errorf("%d px: the notice covers %s", size.width, got)
