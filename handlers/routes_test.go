@@ -12,7 +12,7 @@ import (
 const browserAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 func TestRoutes_WhatDoesNotExistIsRefusedWithWhatDoes(t *testing.T) {
-	const routes = "there are GET /health, GET /v1/models, GET /v1/models/{id}, GET /v1/status, POST /apply-template, POST /detokenize, POST /tokenize, " +
+	const routes = "the routes are GET /health, GET /v1/models, GET /v1/models/{id}, GET /v1/status, POST /apply-template, POST /detokenize, POST /tokenize, " +
 		"POST /v1/chat/completions, POST /v1/completions, POST /v1/generate"
 	for request, hint := range map[string]string{
 		"GET /v1":                          "",
@@ -70,7 +70,7 @@ func TestRoutes_AWrongMethodIsRefusedWithTheRightOnes(t *testing.T) {
 			if got.status != http.StatusMethodNotAllowed || got.header.Get("Allow") != allow || e.Code != "method_not_allowed" {
 				t.Errorf("got %d, Allow %q: %s", got.status, got.header.Get("Allow"), got.body)
 			}
-			if want := " takes " + strings.TrimPrefix(allow, "OPTIONS, ") + ", not " + method; !strings.Contains(e.Message, want) {
+			if want := " supports " + strings.TrimPrefix(allow, "OPTIONS, ") + ", not " + method; !strings.Contains(e.Message, want) {
 				t.Errorf("the message does not say %q: %s", want, e.Message)
 			}
 		})
