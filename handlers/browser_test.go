@@ -1083,8 +1083,11 @@ func TestEveryStateOfThePage(t *testing.T) {
 	b.say("Why is my M40 slow at writing but quick at reading the prompt? Keep it short, I know what a matrix product is.")
 	answer := engine.next(t)
 	engine.set(func(s *infer.Status) { s.Running, s.Decode = 1, 905 })
-	answer.send(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2}})
+	answer.send(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2, WaitS: 40}})
 	b.until("document.querySelector('.wait')?.hidden === false")
+	if got, want := b.text("[data-wait-amount]"), "2nd in the queue, about 40 s"; got != want {
+		t.Errorf("who waits is told %q, want %q", got, want)
+	}
 	both("queued")
 	answer.send(infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "Llama 3.1 8B", Done: 3_200_000_000, Total: 4_920_000_000}})
 	b.until("document.querySelector('[data-wait]').innerText.startsWith('Loading')")

@@ -158,6 +158,9 @@ func TestPage_EngineInWords(t *testing.T) {
 		{"writing has a speed", func(s *infer.Status) { s.Running, s.Queued, s.Decode = 2, 1, 38.24 }, func(e web.Engine) bool {
 			return e.State == "writing" && e.Rate == "38.2" && e.Queue == "1 waiting, 2 running" && e.Summary == "Guide · 38.2 tok/s"
 		}},
+		{"who waits is told for how long", func(s *infer.Status) { s.Running, s.Queued, s.WaitS = 2, 3, 40 }, func(e web.Engine) bool {
+			return e.Queue == "3 waiting about 40 s, 2 running"
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			status := ready

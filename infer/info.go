@@ -65,6 +65,7 @@ type Status struct {
 	LoadMS        float64     `json:"load_ms"`
 	Running       int         `json:"running"`      // answers being written
 	Queued        int         `json:"queued"`       // requests waiting
+	WaitS         float64     `json:"wait_s"`       // expected seconds until the last of them begins, as in Queued; 0: none waits, or not known
 	Decode        float64     `json:"decode_tok_s"` // of the last steps, all sequences together; 0 when idle
 	Step          Step        `json:"step"`
 }

@@ -102,7 +102,8 @@ type SchemaNotes struct {
 
 // Queued says that the request waits.
 type Queued struct {
-	Position int `json:"position"` // 1: next
+	Position int     `json:"position"`         // 1: next
+	WaitS    float64 `json:"wait_s,omitempty"` // expected seconds until it begins, rounded up, from the measured speed; 0: not known. Package engine says what it assumes
 }
 
 // Loading says how much of a model has been read, and then, on a device whose driver must

@@ -20,6 +20,9 @@ func (s sseStream) fail(err error) error { return s.sse.Send(failure.Describe(er
 func (s sseStream) progress(e infer.Event) error {
 	switch e.Type {
 	case infer.EventQueued:
+		if e.Queued.WaitS > 0 {
+			return s.sse.Comment("queued %d, about %.0f s", e.Queued.Position, e.Queued.WaitS)
+		}
 		return s.sse.Comment("queued %d", e.Queued.Position)
 	case infer.EventLoading:
 		if e.Loading.KernelsTotal > 0 {

@@ -11,6 +11,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/units"
 )
 
 // Generator is the part of an engine that a chat uses.
@@ -288,6 +289,9 @@ func (p *progress) show(e infer.Event) {
 	switch e.Type {
 	case infer.EventQueued:
 		line = fmt.Sprintf("waiting, number %d in the queue", e.Queued.Position)
+		if e.Queued.WaitS > 0 {
+			line += ", about " + units.Roughly(e.Queued.WaitS)
+		}
 	case infer.EventLoading:
 		line = fmt.Sprintf("loading %s: %d %%", Line(e.Loading.Model), percent(e.Loading.Done, e.Loading.Total))
 		if e.Loading.KernelsTotal > 0 {

@@ -325,6 +325,7 @@ func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
 		line  string
 	}{
 		{infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2}}, "waiting, number 2 in the queue"},
+		{infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2, WaitS: 120}}, "waiting, number 2 in the queue, about 2 min"},
 		{infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2}}, "loading m: 50 %"},
 		{infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 2, Total: 2, Kernels: 3, KernelsTotal: 14}}, "compiling kernels for m: 3 of 14"},
 		{infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1, Total: 4}}, "reading the prompt: 25 %"},

@@ -21,6 +21,7 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
+	"m40-llm/handlers/view"
 	"m40-llm/infer"
 	"m40-llm/store"
 	"m40-llm/web"
@@ -311,7 +312,7 @@ func (w *growingPage) wait(p *live.Progress) {
 	phase, text := infer.EventPrefill, "Reading the prompt."
 	switch {
 	case p.Queued != nil:
-		phase, text = infer.EventQueued, "Waiting for other answers. The message is kept and will be answered in turn."
+		phase, text = infer.EventQueued, "Waiting for other answers"+view.Wait(*p.Queued)+". The message is kept and will be answered in turn."
 	case p.Loading != nil:
 		phase, text = infer.EventLoading, "Loading the model. The message is kept and will be answered as soon as it is there."
 	}

@@ -296,7 +296,7 @@ func waitsFor(p *live.Progress) string {
 	case p == nil:
 		return ""
 	case p.Queued != nil:
-		return "Waiting for other answers"
+		return "Waiting for other answers" + view.Wait(*p.Queued)
 	case p.Loading != nil:
 		return "Loading the model"
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -109,8 +110,9 @@ func (g *growth) add(c echo.Context, e *live.Event) error {
 	case live.EventBranch:
 		return g.turns(c, e)
 	case live.EventProgress:
-		if text := waitsFor(e.Progress); text != g.wait {
-			g.wait = text
+		text := waitsFor(e.Progress)
+		if phase, _, _ := strings.Cut(text, ","); phase != g.wait { // how long it takes is said once
+			g.wait = phase
 			g.Passing(text + ".")
 		}
 	case live.EventEnd:

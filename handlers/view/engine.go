@@ -49,7 +49,7 @@ func Engine(s infer.Status) web.Engine {
 		Context: s.ContextLength,
 		Notice:  failure.Sentence(s.Notice),
 		Trouble: failure.Sentence(s.Trouble),
-		Queue:   queue(s.Queued, s.Running),
+		Queue:   queue(s),
 		Cache:   cacheText(s.Cache),
 	}
 	larger := s.ContextLength < s.Model.ContextTrain
@@ -140,14 +140,26 @@ func describeReady(e *web.Engine, s infer.Status) {
 	}
 }
 
-func queue(waiting, running int) string {
+// queue says how many wait and run, and how long the last of them waits, if that is known.
+func queue(s infer.Status) string {
 	switch {
-	case waiting == 0 && running == 0:
+	case s.Queued == 0 && s.Running == 0:
 		return "empty"
-	case waiting == 0:
-		return fmt.Sprintf("nobody waiting, %d running", running)
+	case s.Queued == 0:
+		return fmt.Sprintf("nobody waiting, %d running", s.Running)
+	case s.WaitS > 0:
+		return fmt.Sprintf("%d waiting about %s, %d running", s.Queued, units.Roughly(s.WaitS), s.Running)
 	}
-	return fmt.Sprintf("%d waiting, %d running", waiting, running)
+	return fmt.Sprintf("%d waiting, %d running", s.Queued, s.Running)
+}
+
+// Wait says how long an answer is expected to wait in the queue, as the end of a sentence; nothing if
+// that is not known.
+func Wait(q infer.Queued) string {
+	if q.WaitS == 0 {
+		return ""
+	}
+	return ", about " + units.Roughly(q.WaitS)
 }
 
 // cacheText describes how much of the planned KV cache is used; "" before a model is loaded.

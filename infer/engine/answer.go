@@ -26,7 +26,7 @@ type answer struct {
 
 	limit           int           // maximum tokens of the answer
 	contextFull     bool          // limit is what the context leaves, not MaxTokens
-	position        int           // in the queue, as last reported; 0: not queued
+	queue           infer.Queued  // as last reported; zero: not queued
 	reused          int           // tokens of the prompt that were in the KV cache
 	reasoningTokens int           // with ParseReply
 	echo            []infer.Event // token events of the prompt, sent when prefill ends

@@ -29,6 +29,7 @@ type loop struct {
 	loaded   *loadedModel
 	batch    device.Batch
 	failures int // consecutive failed steps
+	lengths  lengths
 }
 
 // run runs steps until the inbox is closed.
@@ -201,6 +202,7 @@ func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
 		done = a.endIfFull()
 	}
 	if done != nil {
+		l.lengths.add(a.length())
 		a.finish(done, l.loaded.receipt, now)
 		l.end(a, nil, true)
 	}
@@ -226,16 +228,34 @@ func (l *loop) dropCancelled() {
 	}
 }
 
-// reportPositions sends those who wait their new position in the queue. An answer that has begun
-// and was preempted gets none: it just pauses.
+// reportPositions sends those who wait their new position in the queue, and how long they are
+// expected to wait. An answer that has begun and was preempted gets none: it just pauses.
 func (l *loop) reportPositions() {
+	if len(l.sched.waiting) == 0 {
+		return
+	}
+	perStep := l.status.stepTime()
+	outlook := l.sched.outlook(func(q *sequence) int {
+		a := l.answers[q]
+		return l.lengths.expected(a.limit - a.length())
+	})
+	var last time.Duration
 	for i, q := range l.sched.waiting {
 		a := l.answers[q]
-		if a.position != i+1 && a.began.IsZero() {
-			a.position = i + 1
-			a.mail.put(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: i + 1}})
+		if !a.began.IsZero() {
+			continue
+		}
+		now := infer.Queued{Position: i + 1}
+		if steps, known := outlook.steps(i); known {
+			last = roughly(time.Duration(steps) * perStep)
+			now.WaitS = last.Seconds()
+		}
+		if a.queue != now {
+			a.queue = now
+			a.mail.put(infer.Event{Type: infer.EventQueued, Queued: &now})
 		}
 	}
+	l.status.setWait(last)
 }
 
 // restart ends the running answers after a failure that leaves the device or the block manager in

@@ -76,9 +76,32 @@ func (s *status) setCounts(running, queued int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current.Running, s.current.Queued = running, queued
+	if queued == 0 {
+		s.current.WaitS = 0
+	}
 	if running == 0 {
 		s.steps = [len(s.steps)]stepTime{} // the rate of the next answers must not include these
 	}
+}
+
+// setWait sets how long the last of those who wait is expected to.
+func (s *status) setWait(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current.WaitS = d.Seconds()
+}
+
+// stepTime returns how long the last steps took on average; 0 if there were none.
+func (s *status) stepTime() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, took := 0, time.Duration(0)
+	for _, step := range s.steps {
+		if step.took > 0 {
+			n, took = n+1, took+step.took
+		}
+	}
+	return took / time.Duration(max(1, n))
 }
 
 func (s *status) setLoading(m *openModel) {

@@ -34,6 +34,14 @@ func TokenRate(tokens float64) string {
 	return strconv.FormatFloat(tokens, 'f', 1, 64)
 }
 
+// Roughly returns an estimated number of seconds in words, such as "40 s" or "3 min".
+func Roughly(seconds float64) string {
+	if seconds < 90 {
+		return fmt.Sprintf("%.0f s", seconds)
+	}
+	return fmt.Sprintf("%.0f min", seconds/60)
+}
+
 // List joins names for a sentence: a, b and c.
 func List(names []string) string {
 	if n := len(names); n > 1 {

@@ -2,7 +2,7 @@
 // when a block of Markdown is finished, its rendered form takes the place of the
 // raw text in the same frame.
 import { advice } from './context.js'
-import { clock, count, duration, bytes, percent, rate, roughly } from './format.js'
+import { clock, count, duration, bytes, ordinal, percent, rate, roughly } from './format.js'
 import { codeBox, copyOf, fragment } from './html.js'
 import { showReplay } from './receipt.js'
 import { conclude, hear } from './speak.js'
@@ -192,7 +192,8 @@ class Answer extends Turn {
     if (p.queued) {
       const ahead = p.queued.position - 1
       put('data-wait', ahead === 0 ? 'Waiting, you are next' : `Waiting, ${count(ahead)} ahead of you`)
-      put('data-wait-amount', `position ${p.queued.position}`)
+      put('data-wait-amount', `${ordinal(p.queued.position)} in the queue${p.queued.wait_s ? `, about ${roughly(1000 * p.queued.wait_s)}` : ''}`)
+      if (p.queued.wait_s) facts.push('If the answers before yours are as long as the last ones were.')
       facts.push('Your message is kept and will be answered in turn.')
     } else if (p.loading) {
       const { done, total, model, kernels = 0, kernels_total: compiled } = p.loading

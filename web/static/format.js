@@ -11,6 +11,13 @@ export function duration(ms) {
   return min < 60 ? `${min} min` : `${Math.floor(min / 60)} h ${min % 60} min`
 }
 
+export function ordinal(n) {
+  const ends = { one: 'st', two: 'nd', few: 'rd', other: 'th' }
+  return `${count(n)}${ends[rules.select(n)]}`
+}
+
+const rules = new Intl.PluralRules('en', { type: 'ordinal' })
+
 // roughly is a duration that is only estimated.
 export function roughly(ms) {
   if (ms < 950) return `${Math.max(0.1, ms / 1000).toFixed(1)} s`

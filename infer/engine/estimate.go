@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"slices"
+	"time"
+)
+
+// An estimate of how long a sequence waits counts steps, and takes each for as long as the last ones
+// took. It assumes that nobody else asks or cancels, that prefill takes no longer than decode, and
+// that an answer writes as many tokens yet as the last answers had altogether, or fewer where its
+// limit is lower. The time in which a model is loaded is not in it.
+
+// outlook is when places become free, in steps from now.
+type outlook struct {
+	s     *scheduler
+	ends  []int // of the running sequences, in the order in which they are expected to end
+	turns []int // when their time slices end, the first one first
+	drain int   // when all are expected to have ended that have begun
+}
+
+// outlook returns the outlook of the scheduler. remaining says how many tokens a sequence is expected
+// to write yet.
+func (s *scheduler) outlook(remaining func(*sequence) int) outlook {
+	o := outlook{s: s}
+	total := 0
+	for _, q := range s.running {
+		o.ends = append(o.ends, remaining(q))
+		o.turns = append(o.turns, max(0, sliceSteps-q.steps))
+	}
+	slices.Sort(o.ends)
+	slices.Sort(o.turns)
+	for _, q := range slices.Concat(s.running, s.waiting) {
+		if q.begun && q.modelKey == s.model {
+			n := remaining(q)
+			total, o.drain = total+n, max(o.drain, n)
+		}
+	}
+	places := max(1, s.limits.Answers) // none before a model is loaded
+	o.drain = max(o.drain, (total+places-1)/places)
+	return o
+}
+
+// steps returns in how many steps the waiting sequence at index i, as of the last order, is expected
+// to begin, and false if nothing is known about that.
+func (o *outlook) steps(i int) (n int, known bool) {
+	s, q := o.s, o.s.waiting[i]
+	other, before := "", 0 // the first other model that is waited for; who is before q and needs the model of q
+	for _, w := range s.waiting[:i+1] {
+		if w.modelKey != s.model && other == "" {
+			other = w.modelKey
+		}
+		if w.modelKey == q.modelKey && w != q {
+			before++
+		}
+	}
+	switch {
+	case s.model == "" || other != "" && other != q.modelKey:
+		return 0, false
+	case other != "":
+		return o.drain + before/s.limits.Answers*sliceSteps, true
+	case len(s.running) < s.limits.Answers:
+		return 0, len(s.running) == 0
+	}
+	round, place := before/len(o.ends), before%len(o.ends)
+	turn := o.turns[place] + round*sliceSteps
+	if needed := s.blocks.blocksFor(len(q.tokens)); needed > s.blocks.available() {
+		turn = o.drain // it waits for memory, which those keep that give way
+	}
+	if round == 0 {
+		turn = min(turn, o.ends[place])
+	}
+	return turn, true
+}
+
+// lengths are how many tokens the last answers had that ended.
+type lengths struct {
+	last  [16]int
+	ended int
+}
+
+func (l *lengths) add(n int) {
+	l.last[l.ended%len(l.last)] = n
+	l.ended++
+}
+
+// expected returns the tokens that an answer writes yet that may have limit more.
+func (l *lengths) expected(limit int) int {
+	if l.ended == 0 {
+		return limit
+	}
+	n, sum := min(l.ended, len(l.last)), 0
+	for _, length := range l.last[:n] {
+		sum += length
+	}
+	return min(limit, (sum+n-1)/n)
+}
+
+// roughly rounds a time up to what people say of it: full seconds, then five, then half minutes.
+func roughly(d time.Duration) time.Duration {
+	unit := time.Second
+	switch {
+	case d > 5*time.Minute:
+		unit = time.Minute
+	case d > time.Minute:
+		unit = 30 * time.Second
+	case d > 10*time.Second:
+		unit = 5 * time.Second
+	}
+	return (d + unit - 1) / unit * unit
+}
