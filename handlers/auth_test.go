@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -8,7 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"nhooyr.io/websocket"
+
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/people"
+	"m40-llm/store"
 )
 
 func lockedServer(t *testing.T) *httptest.Server {
@@ -20,8 +27,8 @@ func TestKey_EveryRouteButThePublicOnes(t *testing.T) {
 	for _, route := range New(testConfig(&fakeEngine{})).Routes() {
 		path := strings.NewReplacer(":id", "1", ":token", "abc", "*", "x").Replace(route.Path)
 		got := call(t, s, route.Method, path, "", "Origin", s.URL)
-		if route.Method == http.MethodPost && route.Path == "/login" {
-			continue // refuses the empty key itself
+		if route.Method == http.MethodPost && (route.Path == "/login" || route.Path == "/logout") {
+			continue // refuses the empty key itself; leads to the login
 		}
 		refused := got.status == http.StatusUnauthorized || got.status == http.StatusSeeOther && got.header.Get("Location") == "/login"
 		if refused == publicRoutes[route.Path] {
@@ -223,4 +230,95 @@ func TestOwner_IsWhoSitsAtThisMachine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// opened returns a server that other machines reach, its people, and a header that asks it as one
+// of them: from this machine, but through a proxy.
+func opened(t *testing.T, engine Engine) (s *httptest.Server, known *people.Service, elsewhere []string) {
+	t.Helper()
+	db := openStore(t)
+	known = peopleOf(t, db, "")
+	chats := live.New(engine, live.Options{Store: db})
+	t.Cleanup(chats.Close)
+	s = server(t, engine, func(c *Config) { c.Asks, c.People, c.Live = gate.AsksOthers, known, chats })
+	return s, known, []string{"Via", "1.1 elsewhere", "Origin", s.URL}
+}
+
+// logIn lets a new device of a person in by the form, and returns its cookie.
+func logIn(t *testing.T, s *httptest.Server, known *people.Service, person string, elsewhere []string) (cookie string) {
+	t.Helper()
+	made, err := known.Invite(t.Context(), access.Local, person)
+	if err != nil {
+		t.Fatal(err)
+	}
+	form := url.Values{"key": {made.Code}}.Encode()
+	got := post(t, s, "/login", form, append(elsewhere, "Content-Type", "application/x-www-form-urlencoded")...)
+	set, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
+	if err != nil || got.status != http.StatusSeeOther {
+		t.Fatalf("got %d: %s", got.status, got.body)
+	}
+	return set.Name + "=" + set.Value
+}
+
+func TestLogin_WithAnInvitation(t *testing.T) {
+	s, known, elsewhere := opened(t, newScript())
+	if got := call(t, s, "GET", "/", "", append(elsewhere, "Accept", browserAccept)...); got.header.Get("Location") != "/login" {
+		t.Fatalf("a browser that is not logged in got %d, %v", got.status, got.header)
+	}
+	made, err := known.Invite(t.Context(), access.Local, store.OwnerID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // who looks at the link does not use it up
+		got := call(t, s, "GET", "/login?link="+made.Link, "", elsewhere...)
+		if got.status != 200 || !strings.Contains(got.body, `value="`+made.Link+`"`) || got.header.Get("Set-Cookie") != "" {
+			t.Fatalf("got %d: %s", got.status, got.body)
+		}
+	}
+	cookie := logIn(t, s, known, store.OwnerID, elsewhere)
+	if got := call(t, s, "GET", "/", "", append(elsewhere, "Cookie", cookie, "Accept", browserAccept)...); got.status != 200 {
+		t.Errorf("the page got %d", got.status)
+	}
+	got := post(t, s, "/logout", "", append(elsewhere, "Cookie", cookie)...)
+	if got.status != http.StatusSeeOther || got.header.Get("Location") != "/login" || !strings.Contains(got.header.Get("Set-Cookie"), "Max-Age=0") {
+		t.Errorf("logging out got %d, %v", got.status, got.header)
+	}
+	if got := call(t, s, "GET", "/presets", "", append(elsewhere, "Cookie", cookie)...); got.status != 401 {
+		t.Errorf("after logging out the cookie got %d", got.status)
+	}
+}
+
+// Who is logged out sees nothing more: streams that are open end.
+func TestRevoke_ClosesTheSocketsOfADevice(t *testing.T) {
+	s, known, elsewhere := opened(t, newScript())
+	anna, err := known.Add(t.Context(), access.Local, "Anna")
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := http.Header{"Via": {"1.1 elsewhere"}, "Origin": {s.URL}, "Cookie": {logIn(t, s, known, anna.ID, elsewhere)}}
+	conn, _, err := websocket.Dial(t.Context(), s.URL+"/ws", &websocket.DialOptions{HTTPHeader: header})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.CloseNow()
+	if _, _, err := conn.Read(t.Context()); err != nil { // the state of the engine
+		t.Fatal(err)
+	}
+	account, err := known.Account(t.Context(), access.Local, anna.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if _, _, err := conn.Read(context.Background()); err != nil {
+				return
+			}
+		}
+	}()
+	if err := known.RevokeDevice(t.Context(), access.Local, anna.ID, account.Devices[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, ended, "the socket of a revoked device to close")
 }

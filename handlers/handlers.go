@@ -77,6 +77,7 @@ const (
 var publicRoutes = map[string]bool{
 	"/health":          true,
 	"/login":           true,
+	"/logout":          true,
 	"/s/:token":        true,
 	"/s/:token/events": true,
 	"/static/*":        true,
@@ -145,6 +146,7 @@ func New(cfg Config) *echo.Echo {
 	g.Guard(e)
 	e.GET("/login", g.Login)
 	e.POST("/login", g.SubmitLogin)
+	e.POST("/logout", g.LogOut)
 	programs.Routes(e)
 	people.Routes(e)
 	streams.Routes(e)

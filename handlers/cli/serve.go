@@ -25,16 +25,13 @@ const minKeyLength = 16
 
 // ListenAddr returns the address to listen on for the flag --addr. An address without a
 // host is the loopback address, or all addresses if lan. An address that other machines can
-// reach requires lan and a key.
+// reach requires lan, with which they must log in; a key for that must not be short.
 func ListenAddr(addr string, lan bool, apiKey string) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", Usagef("--addr %q is not host:port, such as 127.0.0.1:8080", addr)
 	}
-	if lan && apiKey == "" {
-		return "", Usagef("--lan accepts connections from other machines, so it requires a key: add --api-key K or set %s", EnvName("api-key"))
-	}
-	if n := len(apiKey); lan && n < minKeyLength {
+	if n := len(apiKey); lan && n > 0 && n < minKeyLength {
 		return "", Usagef("--api-key has %d characters; --lan requires at least %d, as other machines can try keys: make one with openssl rand -hex 16", n, minKeyLength)
 	}
 	switch {
@@ -42,7 +39,7 @@ func ListenAddr(addr string, lan bool, apiKey string) (string, error) {
 		host = "127.0.0.1"
 	case host == "" || lan || isLoopback(host):
 	default:
-		return "", Usagef("--addr %s accepts connections from other machines: add --lan and --api-key K, or listen on 127.0.0.1", addr)
+		return "", Usagef("--addr %s accepts connections from other machines: add --lan, with which they must log in, or listen on 127.0.0.1", addr)
 	}
 	return net.JoinHostPort(host, port), nil
 }
@@ -98,7 +95,7 @@ func Networks(values []string) ([]netip.Prefix, error) {
 // KeyNotice returns a warning if lan and key is short enough to be guessed; else "".
 func KeyNotice(key string, lan bool) string {
 	const enough = 16
-	if n := utf8.RuneCountInString(key); lan && n < enough {
+	if n := utf8.RuneCountInString(key); lan && n > 0 && n < enough {
 		return fmt.Sprintf("--api-key has only %d characters, so other machines may guess it; use at least %d random ones", n, enough)
 	}
 	return ""
@@ -222,7 +219,7 @@ func withServerName(next http.Handler) http.Handler {
 // URL returns the URL of a server that listens on l, for a browser on this machine.
 func URL(l net.Listener) string { return "http://" + reachable(l.Addr().String()) }
 
-// NetworkURLs returns the URLs at which other machines reach a server that listens on l.
+// NetworkURLs returns the URLs at which other machines reach a server that listens on l, those of private IPv4 networks first.
 func NetworkURLs(l net.Listener) []string {
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	if err != nil || at.Addr().IsLoopback() {
@@ -235,14 +232,20 @@ func NetworkURLs(l net.Listener) []string {
 	if err != nil {
 		return nil
 	}
-	var urls []string
+	var local, other []string
 	for _, a := range interfaces {
 		network, err := netip.ParsePrefix(a.String())
-		if ip := network.Addr(); err == nil && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
-			urls = append(urls, "http://"+netip.AddrPortFrom(ip, at.Port()).String())
+		ip := network.Addr()
+		if err != nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
+			continue
+		}
+		if url := "http://" + netip.AddrPortFrom(ip, at.Port()).String(); ip.Is4() && ip.IsPrivate() {
+			local = append(local, url)
+		} else {
+			other = append(other, url)
 		}
 	}
-	return urls
+	return append(local, other...)
 }
 
 // HostNames returns the names under which other machines on the network may know this one.

@@ -29,8 +29,9 @@ func TestListenAddr(t *testing.T) {
 		{"all IPv6 networks are refused", "[::]:8080", false, "k", "", "--lan"},
 		{"a network address is refused", "192.168.1.5:8080", false, "k", "", "--lan"},
 		{"a name is refused, whatever it may resolve to", "myhost:8080", false, "k", "", "--lan"},
-		{"with --lan and no key it does not start", "0.0.0.0:8080", true, "", "", "--api-key"},
-		{"with --lan and no key it does not start on loopback either", "127.0.0.1:8080", true, "", "", "--api-key"},
+		{"with --lan and no key people log in with codes", "0.0.0.0:8080", true, "", "0.0.0.0:8080", ""},
+		{"with --lan and no key no host means all networks", ":8080", true, "", ":8080", ""},
+		{"a key alone lets no other machine in", "0.0.0.0:8080", false, "0123456789abcdef", "", "--lan"},
 		{"with --lan and a key no host means all networks", ":8080", true, "0123456789abcdef", ":8080", ""},
 		{"with --lan and a key a network address is taken", "192.168.1.5:8080", true, "0123456789abcdef", "192.168.1.5:8080", ""},
 		{"with --lan a key that others could guess is refused", ":8080", true, "abc", "", "openssl rand -hex 16"},
@@ -115,6 +116,7 @@ func TestKeyNotice(t *testing.T) {
 		{"a long key for other machines is fine", "0123456789abcdef", true, ""},
 		{"a short one is worth a word", "sesame", true, "6 characters"},
 		{"on this machine alone any key will do", "sesame", false, ""},
+		{"without a key there is nothing to say of it", "", true, ""},
 	} {
 		if got := KeyNotice(tc.key, tc.lan); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 			t.Errorf("%s: got %q", tc.name, got)

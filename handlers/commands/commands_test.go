@@ -131,8 +131,7 @@ func TestCommands(t *testing.T) {
 		{"the help of a command explains its flags with their defaults", nil, "", "run -h", result{0, "low: the likeliest tokens. High: rarer ones too. 0: always the likeliest (default 0.7)", ""}},
 		{"the version is printed", nil, "", "version", result{0, "m40-llm " + version, ""}},
 
-		{"an address for other machines is refused without --lan", nil, "", "--addr 0.0.0.0:0", result{2, "", "add --lan and --api-key K"}},
-		{"--lan is refused without a key", nil, "", "serve --lan", result{2, "", "--api-key K or set M40_LLM_API_KEY"}},
+		{"an address for other machines is refused without --lan", nil, "", "--addr 0.0.0.0:0", result{2, "", "add --lan, with which they must log in"}},
 		{"an unknown model is refused before serving", nil, "", "serve --addr :0 --model nothing", result{1, "", `there is no model called "nothing"; the models here are guide`}},
 		{"a folder of models that is not there is said", nil, "", "list --models /nowhere/models", result{0, "guide", `the folder "/nowhere/models" for models does not exist yet`}},
 		{"an unknown device is wrong usage", nil, "", "serve --addr :0 --device gpu", result{2, "", `--device "gpu" is not one of auto, cpu, cuda and ref`}},

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"m40-llm/handlers"
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
@@ -41,7 +42,7 @@ func addServeFlags(f *cli.Flags) serveFlags {
 		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
 		worker:      f.String("worker", "always", "always|never", "run models in a separate process, so that a crash there does not stop the server"),
 		open:        f.Bool("open", "open the browser; without this flag it is opened only if the server is started in a terminal on a desktop"),
-		lan:         f.Bool("lan", "accept connections from other machines; requires --api-key"),
+		lan:         f.Bool("lan", "accept connections from other machines, which log in with a code, or with --api-key"),
 		apiKey:      f.String("api-key", "", "K", "key that every request must carry: programs as a bearer token, people by logging in"),
 		hosts:       f.List("allow-host", "H", "additional host name under which the server may be reached; can be repeated"),
 		origins:     f.List("cors-origin", "O", "origin of another web page or app that may call /v1, such as https://example.org, app://obsidian.md or null; can be repeated"),
@@ -100,6 +101,9 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 
 		TrustedProxies: proxies,
 	}
+	if err := flags.invite(ctx, t, listener, s.people); err != nil {
+		logger.Warn("failed to invite the owner's devices", "error", err)
+	}
 	config.Reach = s.reach(listener.Addr(), config)
 	server := handlers.NewServer(handlers.New(config), logger)
 	if *flags.open || !flags.all.Given("open") && cli.OnDesktop(t) {
@@ -117,10 +121,25 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 
 // asks returns who must show a credential.
 func (f serveFlags) asks() gate.Asks {
-	if *f.apiKey == "" {
-		return gate.AsksNobody
+	switch {
+	case *f.apiKey != "":
+		return gate.AsksAll
+	case *f.lan:
+		return gate.AsksOthers
 	}
-	return gate.AsksAll
+	return gate.AsksNobody
+}
+
+// invite prints a code for a device of the owner, where that is how one logs in.
+func (f serveFlags) invite(ctx context.Context, t *cli.Terminal, listener net.Listener, known *people.Service) error {
+	if f.asks() != gate.AsksOthers {
+		return nil
+	}
+	invitation, err := known.Invite(ctx, access.Local, store.OwnerID)
+	if err != nil {
+		return err
+	}
+	return cli.Invite(t.Err, cli.NetworkURLs(listener), invitation.Code, invitation.Link, people.InvitationLife)
 }
 
 // announce prints the addresses at which other machines reach the server, if they can, and

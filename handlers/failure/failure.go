@@ -122,6 +122,12 @@ func classify(err error) Failure {
 		return Failure{Code: Denied, Message: access.ErrDenied.Error()}
 	case errors.Is(err, people.ErrWrongKey):
 		return Failure{Code: InvalidKey, Message: people.ErrWrongKey.Error()}
+	case errors.Is(err, people.ErrWrongCode):
+		return Failure{Code: InvalidCode, Message: people.ErrWrongCode.Error()}
+	case errors.Is(err, people.ErrNoPerson):
+		return Failure{Code: PersonNotFound, Message: people.ErrNoPerson.Error()}
+	case errors.Is(err, people.ErrNameTaken):
+		return Failure{Code: NameTaken, Param: "name", Message: people.ErrNameTaken.Error()}
 	case errors.Is(err, people.ErrNotLoggedIn):
 		return Failure{Code: NotLoggedIn, Message: people.ErrNotLoggedIn.Error()}
 	case errors.Is(err, people.ErrRevoked):

@@ -16,6 +16,7 @@ const (
 	Denied              = "not_allowed"
 	DiskFull            = "disk_full"
 	HostNotAllowed      = "host_not_allowed"
+	InvalidCode         = "invalid_code"
 	InvalidEncoding     = "invalid_encoding"
 	InvalidKey          = "invalid_api_key"
 	MethodNotAllowed    = "method_not_allowed"
@@ -24,6 +25,7 @@ const (
 	NotLoggedIn         = "not_logged_in"
 	NotShared           = "not_shared"
 	OriginNotAllowed    = "origin_not_allowed"
+	PersonNotFound      = "person_not_found"
 	PresetBuiltin       = "preset_builtin"
 	PresetNotFound      = "preset_not_found"
 	Registry            = "registry"
@@ -78,6 +80,7 @@ var table = map[string]row{
 		text: "Nothing was changed. Free some space on the disk of the data folder and try again."},
 	Conflict:       {status: http.StatusConflict},
 	NameTaken:      {status: http.StatusConflict, title: "This name is taken"},
+	PersonNotFound: {status: http.StatusNotFound, title: "This is gone"},
 	PresetBuiltin:  {status: http.StatusConflict, title: "This preset is built in"},
 	PresetNotFound: {status: http.StatusNotFound, title: "This preset is gone"},
 	Registry:       {status: http.StatusBadGateway, title: "The model cannot be fetched"},
@@ -85,6 +88,7 @@ var table = map[string]row{
 	BodyTooLarge:        {status: http.StatusRequestEntityTooLarge},
 	Denied:              {status: http.StatusForbidden, title: "Only the owner can do this"},
 	HostNotAllowed:      {status: http.StatusMisdirectedRequest},
+	InvalidCode:         {status: http.StatusUnauthorized},
 	InvalidEncoding:     {status: http.StatusBadRequest},
 	InvalidKey:          {status: http.StatusUnauthorized},
 	MethodNotAllowed:    {status: http.StatusMethodNotAllowed},

@@ -10,9 +10,7 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/failure"
-	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/people"
-	"m40-llm/web"
 )
 
 // Asks is who must show a credential.
@@ -185,30 +183,4 @@ func (g *Gate) setCookie(c echo.Context, value string) {
 // says so: it is that of the page, whatever brought the request here.
 func isSecure(c echo.Context) bool {
 	return strings.HasPrefix(OwnOrigin(c), "https://")
-}
-
-// Login answers GET /login with a form.
-func (g *Gate) Login(c echo.Context) error {
-	if g.fromOwner(c) {
-		return c.Redirect(http.StatusSeeOther, "/")
-	}
-	return httpio.Render(c, http.StatusOK, web.Login(""))
-}
-
-// SubmitLogin answers POST /login.
-func (g *Gate) SubmitLogin(c echo.Context) error {
-	if g.fromOwner(c) {
-		return c.Redirect(http.StatusSeeOther, "/")
-	}
-	if err := c.Request().ParseForm(); err != nil {
-		return err
-	}
-	cookie, err := g.opt.People.Enter(c.Request().Context(), c.Request().PostForm.Get("key"), g.client(c))
-	if err != nil {
-		f := failure.Describe(err)
-		setRetryHeaders(c, f)
-		return httpio.Render(c, f.Status, web.Login(f.Text))
-	}
-	g.setCookie(c, cookie)
-	return c.Redirect(http.StatusSeeOther, "/")
 }

@@ -66,6 +66,7 @@ type Service struct {
 	mu       sync.Mutex
 	watchers map[Credential]map[*watcher]bool
 	seen     lastSeen
+	invited  invitations
 }
 
 // Credential is by what a request is known to be a person's. The zero value is none: the request
@@ -117,6 +118,7 @@ func New(ctx context.Context, opt Options) (*Service, error) {
 	}
 	s := &Service{opt: opt, key: hashOf(opt.OwnerKey), watchers: map[Credential]map[*watcher]bool{}}
 	s.seen.reset()
+	s.invited.byPerson = map[string]invitation{}
 	var err error
 	if s.cookie, err = cookieName(ctx, opt.Store); err != nil {
 		return nil, err
@@ -171,7 +173,7 @@ func (s *Service) ByDevice(ctx context.Context, cookie string) (Known, error) {
 	if !byKey || now.Sub(seen) >= DeviceIdle || now.Sub(d.Created) >= deviceLife {
 		return Known{}, ErrNotLoggedIn
 	}
-	s.seen.note(s.seen.devices, d.ID, now)
+	s.seen.noteDevice(d.ID, now)
 	return Known{access.Of(p), Credential{Person: p.ID, Device: d.ID}, now.Sub(d.Seen) >= renewAfter}, nil
 }
 
@@ -183,29 +185,41 @@ func (s *Service) ByKey(ctx context.Context, key string, client Client) (Known, 
 	}
 	k, p, err := s.opt.Store.KeyWith(ctx, hashOf(key))
 	if errors.Is(err, store.ErrNotFound) {
-		if wait := s.wrongKeys.record(client.Addr, key, s.opt.Now()); wait > 0 {
-			return Known{}, &TooManyError{wait}
-		}
-		return Known{}, ErrWrongKey
+		return Known{}, s.wrongKey(key, client)
 	}
 	if err != nil {
 		return Known{}, err
 	}
-	s.seen.note(s.seen.keys, k.ID, s.opt.Now())
+	s.seen.noteKey(k.ID, s.opt.Now())
 	return Known{Principal: access.Of(p), Credential: Credential{Person: p.ID, Key: k.ID}}, nil
 }
 
-// Enter lets a device in with a secret, and returns the value of its cookie.
+// Enter lets a device in with the owner's key or an invitation, and returns the value of its cookie.
+// Errors are ErrWrongKey, ErrWrongCode and *TooManyError.
 func (s *Service) Enter(ctx context.Context, secret string, client Client) (cookie string, err error) {
-	known, err := s.ByKey(ctx, secret, client)
-	if err != nil {
-		return "", err
+	if s.opens(secret) {
+		return s.addDevice(ctx, store.Device{Person: store.OwnerID, KeyHash: s.key[:]}, client)
 	}
-	device := store.Device{Person: known.Principal.Owner}
-	if known.Credential.Key == 0 {
-		device.KeyHash = s.key[:]
+	now := s.opt.Now()
+	person, ok := s.invited.byLink(secret, now)
+	if code, isCode := asCode(secret); !ok && isCode {
+		if person, err = s.invited.byCode(code, client.Addr, now); err != nil {
+			return "", err
+		}
+		ok = true
 	}
-	return s.addDevice(ctx, device, client)
+	if !ok {
+		return "", s.wrongKey(secret, client)
+	}
+	return s.addDevice(ctx, store.Device{Person: person}, client)
+}
+
+// wrongKey notes that a client sent a key that is wrong, and returns what it is told.
+func (s *Service) wrongKey(key string, client Client) error {
+	if wait := s.wrongKeys.record(client.Addr, key, s.opt.Now()); wait > 0 {
+		return &TooManyError{wait}
+	}
+	return ErrWrongKey
 }
 
 // addDevice logs a device in, and returns the value of its cookie.

@@ -55,11 +55,16 @@ type lastSeen struct {
 
 func (l *lastSeen) reset() { l.devices, l.keys = map[int64]time.Time{}, map[int64]time.Time{} }
 
-// note notes in one of the maps that something is used now.
-func (l *lastSeen) note(in map[int64]time.Time, id int64, now time.Time) {
+func (l *lastSeen) noteDevice(id int64, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	in[id] = now
+	l.devices[id] = now
+}
+
+func (l *lastSeen) noteKey(id int64, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keys[id] = now
 }
 
 // device returns when a device was seen last.

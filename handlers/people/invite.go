@@ -1,0 +1,160 @@
+package people
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"m40-llm/handlers/access"
+	"m40-llm/store"
+)
+
+// Invitation lets one device of a person in, once, by either of its secrets. They are shown when
+// it is made, and never again.
+type Invitation struct {
+	Code    string // for typing, such as 4F7K-09XM
+	Link    string // for a QR code: 130 random bits
+	Expires time.Time
+}
+
+// InvitationLife is how long an invitation works.
+const InvitationLife = 5 * time.Minute
+
+// ErrWrongCode says that no invitation has this code.
+var ErrWrongCode = errors.New("this code is wrong, was used, or is older than five minutes; ask for a new one")
+
+// letters are those of codes: without those that are mistaken for one another. 8 of them are 40
+// bits, of which a bounded number is tried in the life of a code.
+const (
+	letters    = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+	codeLength = 8
+)
+
+// invitations are those that work, one for each person at most.
+type invitations struct {
+	mu       sync.Mutex
+	byPerson map[string]invitation
+	guesses  guesses
+}
+
+type invitation struct {
+	code, link store.TokenHash
+	expires    time.Time
+}
+
+// Invite makes an invitation for a device of a person. An earlier one stops working.
+func (s *Service) Invite(ctx context.Context, who access.Principal, person string) (Invitation, error) {
+	if err := mayChange(who, person); err != nil {
+		return Invitation{}, err
+	}
+	if _, err := s.opt.Store.Person(ctx, person); err != nil {
+		return Invitation{}, gone(err)
+	}
+	code := newCode()
+	made := Invitation{Code: code[:codeLength/2] + "-" + code[codeLength/2:], Link: rand.Text(), Expires: s.opt.Now().Add(InvitationLife)}
+	s.invited.mu.Lock()
+	defer s.invited.mu.Unlock()
+	s.invited.byPerson[person] = invitation{hashOf(code), hashOf(made.Link), made.Expires}
+	return made, nil
+}
+
+func newCode() string {
+	code := make([]byte, codeLength)
+	_, _ = rand.Read(code) // never fails
+	for i, b := range code {
+		code[i] = letters[b%byte(len(letters))] // without bias: 32 divides 256
+	}
+	return string(code)
+}
+
+// asCode returns what a person typed as a code is stored, and whether it can be one.
+func asCode(typed string) (code string, ok bool) {
+	code = strings.NewReplacer("-", "", " ", "", "O", "0", "I", "1", "L", "1").Replace(strings.ToUpper(typed))
+	return code, len(code) == codeLength && strings.Trim(code, letters) == ""
+}
+
+// redeem uses up the invitation with a secret, and returns whose it was.
+func (i *invitations) redeem(secret store.TokenHash, now time.Time, of func(invitation) store.TokenHash) (person string, ok bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for person, made := range i.byPerson {
+		hash := of(made)
+		if now.Before(made.expires) && subtle.ConstantTimeCompare(hash[:], secret[:]) == 1 {
+			delete(i.byPerson, person)
+			return person, true
+		}
+	}
+	return "", false
+}
+
+func (i *invitations) forget(person string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.byPerson, person)
+}
+
+// byLink returns whose invitation has a link. Links are too long to be guessed, so they work
+// however many codes were tried.
+func (i *invitations) byLink(secret string, now time.Time) (person string, ok bool) {
+	return i.redeem(hashOf(secret), now, func(made invitation) store.TokenHash { return made.link })
+}
+
+// byCode returns whose invitation has a code. Beyond the bounds of guesses nothing is looked at.
+func (i *invitations) byCode(code string, from netip.Addr, now time.Time) (person string, err error) {
+	if wait := i.guesses.take(from, now); wait > 0 {
+		return "", &TooManyError{wait}
+	}
+	person, ok := i.redeem(hashOf(code), now, func(made invitation) store.TokenHash { return made.code })
+	if !ok {
+		return "", ErrWrongCode
+	}
+	return person, nil
+}
+
+// guesses bounds how many short secrets are tried, right or wrong: 5 at once from one network and
+// then 5 a minute, and 30 at once and then 30 a minute from all.
+type guesses struct {
+	mu   sync.Mutex
+	all  *rate.Limiter
+	from map[netip.Prefix]*rate.Limiter
+}
+
+const (
+	guessEvery    = 12 * time.Second
+	guessBurst    = 5
+	allGuessEvery = 2 * time.Second
+	allGuessBurst = 30
+)
+
+// take takes a try. It returns how long to wait for one if there is none.
+func (g *guesses) take(from netip.Addr, now time.Time) (wait time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all == nil {
+		g.all = rate.NewLimiter(rate.Every(allGuessEvery), allGuessBurst)
+	}
+	if len(g.from) >= maxLimiters || g.from == nil {
+		g.from = map[netip.Prefix]*rate.Limiter{} // the bound of all still holds
+	}
+	network := networkOf(from)
+	own := g.from[network]
+	if own == nil {
+		own = rate.NewLimiter(rate.Every(guessEvery), guessBurst)
+		g.from[network] = own
+	}
+	for _, l := range []*rate.Limiter{own, g.all} {
+		if wait := untilAllowed(l, now); wait > 0 {
+			return wait
+		}
+	}
+	own.AllowN(now, 1)
+	g.all.AllowN(now, 1)
+	return 0
+}

@@ -1,0 +1,163 @@
+package people
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+
+	"m40-llm/handlers/access"
+	"m40-llm/store"
+)
+
+// ErrNoPerson says that there is no such person, device or key.
+var ErrNoPerson = errors.New("this person, device or key is not there; it may have been removed")
+
+// ErrNameTaken says that another person has the name.
+var ErrNameTaken = errors.New("another person on this server has this name; choose another one")
+
+// gone says of what is not in the store that it is not there.
+func gone(err error) error {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return ErrNoPerson
+	case errors.Is(err, store.ErrConflict):
+		return ErrNameTaken
+	}
+	return err
+}
+
+func mayManage(who access.Principal, person string) error {
+	return access.Authorize(who, access.ActionManage, access.Object{Kind: access.KindPerson, Owner: person})
+}
+
+func mayChange(who access.Principal, person string) error {
+	return access.Authorize(who, access.ActionChange, access.Object{Kind: access.KindPerson, Owner: person})
+}
+
+// Account is a person with all by which they come in.
+type Account struct {
+	store.Person
+	Devices []store.Device // the one seen last first
+	Keys    []store.Key
+}
+
+// People returns all people, for the owner of the server.
+func (s *Service) People(ctx context.Context, who access.Principal) (list []Account, err error) {
+	if err := mayManage(who, ""); err != nil {
+		return nil, err
+	}
+	all, err := s.opt.Store.People(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		account, err := s.account(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, account)
+	}
+	return list, nil
+}
+
+// Account returns one person.
+func (s *Service) Account(ctx context.Context, who access.Principal, person string) (Account, error) {
+	if err := mayChange(who, person); err != nil {
+		return Account{}, err
+	}
+	p, err := s.opt.Store.Person(ctx, person)
+	if err != nil {
+		return Account{}, gone(err)
+	}
+	return s.account(ctx, p)
+}
+
+func (s *Service) account(ctx context.Context, p store.Person) (a Account, err error) {
+	a.Person = p
+	if a.Devices, err = s.opt.Store.Devices(ctx, p.ID); err != nil {
+		return a, err
+	}
+	for i, d := range a.Devices {
+		a.Devices[i].Seen = s.seen.device(d)
+	}
+	if a.Keys, err = s.opt.Store.Keys(ctx, p.ID); err != nil {
+		return a, err
+	}
+	for i, k := range a.Keys {
+		a.Keys[i].Used = s.seen.key(k)
+	}
+	return a, nil
+}
+
+// Add adds a person.
+func (s *Service) Add(ctx context.Context, who access.Principal, name string) (store.Person, error) {
+	if err := mayManage(who, ""); err != nil {
+		return store.Person{}, err
+	}
+	p, err := s.opt.Store.AddPerson(ctx, name)
+	return p, gone(err)
+}
+
+// Remove removes a person with everything of theirs, and ends what they are doing.
+func (s *Service) Remove(ctx context.Context, who access.Principal, person string) error {
+	if err := mayManage(who, person); err != nil {
+		return err
+	}
+	if err := s.opt.Store.ErasePerson(ctx, person); err != nil {
+		return gone(err)
+	}
+	s.invited.forget(person)
+	s.end(func(by Credential) bool { return by.Person == person })
+	return nil
+}
+
+// Limit sets how many answers of a person are written at once; 0: as many as there is room for.
+func (s *Service) Limit(ctx context.Context, who access.Principal, person string, answers int) error {
+	if err := mayManage(who, person); err != nil {
+		return err
+	}
+	return gone(s.opt.Store.UpdatePerson(ctx, person, store.ChangePerson{Answers: &answers}))
+}
+
+// RevokeDevice logs a device out, and ends its requests.
+func (s *Service) RevokeDevice(ctx context.Context, who access.Principal, person string, id int64) error {
+	if err := mayChange(who, person); err != nil {
+		return err
+	}
+	if err := s.opt.Store.RemoveDevice(ctx, person, id); err != nil {
+		return gone(err)
+	}
+	s.end(func(by Credential) bool { return by == Credential{Person: person, Device: id} })
+	return nil
+}
+
+// CreateKey makes an API key, which is returned here and nowhere else.
+func (s *Service) CreateKey(ctx context.Context, who access.Principal, person, name string) (key string, err error) {
+	if err := mayChange(who, person); err != nil {
+		return "", err
+	}
+	key = "m40-" + rand.Text()
+	_, err = s.opt.Store.AddKey(ctx, person, name, hashOf(key))
+	return key, gone(err)
+}
+
+// RevokeKey removes an API key, and ends the requests that came in with it.
+func (s *Service) RevokeKey(ctx context.Context, who access.Principal, person string, id int64) error {
+	if err := mayChange(who, person); err != nil {
+		return err
+	}
+	if err := s.opt.Store.RemoveKey(ctx, person, id); err != nil {
+		return gone(err)
+	}
+	s.end(func(by Credential) bool { return by == Credential{Person: person, Key: id} })
+	return nil
+}
+
+// LogOut logs out the device that a request came from.
+func (s *Service) LogOut(ctx context.Context, cookie string) error {
+	known, err := s.ByDevice(ctx, cookie)
+	if err != nil {
+		return err
+	}
+	return s.RevokeDevice(ctx, known.Principal, known.Credential.Person, known.Credential.Device)
+}

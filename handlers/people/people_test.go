@@ -1,0 +1,242 @@
+package people
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"m40-llm/handlers/access"
+	"m40-llm/store"
+)
+
+// clock is a time that a test moves.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time { return c.now }
+
+func newService(t *testing.T, key string) (*Service, *clock) {
+	t.Helper()
+	c := &clock{time.UnixMilli(1_800_000_000_000)}
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, Now: c.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	s, err := New(t.Context(), Options{Store: db, OwnerKey: key, Now: c.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, c
+}
+
+var phone = Client{Addr: netip.MustParseAddr("192.168.1.20"), UserAgent: "Mozilla/5.0 (iPhone; CPU iPhone OS 19_0 like Mac OS X) AppleWebKit/605.1.15 Version/19.0 Mobile/15E148 Safari/604.1"}
+
+func must[T any](t *testing.T) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func TestInvite_LetsOneDeviceInOnce(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		secret func(Invitation) string
+		after  time.Duration
+		in     bool
+	}{
+		{"the code as it is shown", func(i Invitation) string { return i.Code }, 0, true},
+		{"the code as people write it", func(i Invitation) string { return " " + i.Code[:4] + i.Code[5:] + " " }, 0, true},
+		{"the link", func(i Invitation) string { return i.Link }, 0, true},
+		{"just before it ends", func(i Invitation) string { return i.Code }, InvitationLife - time.Second, true},
+		{"the code when it has ended", func(i Invitation) string { return i.Code }, InvitationLife, false},
+		{"the link when it has ended", func(i Invitation) string { return i.Link }, InvitationLife, false},
+		{"another code", func(Invitation) string { return "0000-0000" }, 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, now := newService(t, "")
+			anna := must[store.Person](t)(s.Add(t.Context(), access.Local, "Anna"))
+			made := must[Invitation](t)(s.Invite(t.Context(), access.Local, anna.ID))
+			now.now = now.now.Add(tc.after)
+			cookie, err := s.Enter(t.Context(), tc.secret(made), phone)
+			if (err == nil) != tc.in {
+				t.Fatalf("got %v", err)
+			}
+			if !tc.in {
+				return
+			}
+			known := must[Known](t)(s.ByDevice(t.Context(), cookie))
+			if known.Principal != (access.Principal{Owner: anna.ID}) || known.Credential.Device == 0 {
+				t.Errorf("the device is known as %+v", known)
+			}
+			for _, secret := range []string{made.Code, made.Link} {
+				if _, err := s.Enter(t.Context(), secret, phone); err == nil {
+					t.Errorf("%s worked again", secret)
+				}
+			}
+			account := must[Account](t)(s.Account(t.Context(), access.Local, anna.ID))
+			if len(account.Devices) != 1 || account.Devices[0].Label != "Safari on iPhone" {
+				t.Errorf("the devices are %+v", account.Devices)
+			}
+		})
+	}
+}
+
+// Nobody guesses a code, however many addresses they have. The stated times: who has the link is
+// let in at once; who has the code waits 12 seconds after five tries of their own, and while an
+// attacker with six addresses or more uses up the tries of all, until one is free.
+func TestEnter_TenThousandWrongCodes(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		addresses int
+		locked    bool // for who has the code
+	}{
+		{"from one address", 1, false},
+		{"from five addresses", 5, false},
+		{"from a thousand addresses", 1000, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, now := newService(t, "")
+			made := must[Invitation](t)(s.Invite(t.Context(), access.Local, store.OwnerID))
+			looked := 0
+			for i := range 10_000 {
+				if i%100 == 0 {
+					now.now = now.now.Add(time.Second) // 100 seconds in all
+				}
+				attacker := Client{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i % tc.addresses >> 8), byte(i % tc.addresses)})}
+				_, err := s.Enter(t.Context(), newCode(), attacker)
+				switch {
+				case err == nil:
+					t.Fatal("a wrong code was right")
+				case errors.Is(err, ErrWrongCode):
+					looked++
+				}
+			}
+			if most := allGuessBurst + 50; looked > most {
+				t.Errorf("%d codes were looked at in 100 seconds, want at most %d", looked, most)
+			}
+			if _, err := s.Enter(t.Context(), made.Code, phone); (err != nil) != tc.locked {
+				t.Errorf("who has the code got %v", err)
+			}
+			if tc.locked {
+				if _, err := s.Enter(t.Context(), made.Link, phone); err != nil {
+					t.Errorf("who has the link got %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestByDevice_EndsWithIdleness(t *testing.T) {
+	s, now := newService(t, "a key of the owner")
+	cookie := must[string](t)(s.Enter(t.Context(), "a key of the owner", phone))
+	for _, step := range []struct {
+		after time.Duration
+		in    bool
+	}{{0, true}, {DeviceIdle - time.Second, true}, {DeviceIdle - time.Second, true}, {DeviceIdle - time.Second, true}, {24 * time.Hour, false}} {
+		now.now = now.now.Add(step.after)
+		if _, err := s.ByDevice(t.Context(), cookie); (err == nil) != step.in {
+			t.Errorf("after another %v got %v", step.after, err)
+		}
+	}
+}
+
+func TestRevoke_EndsRequestsAtOnce(t *testing.T) {
+	s, _ := newService(t, "")
+	ctx := t.Context()
+	anna := must[store.Person](t)(s.Add(ctx, access.Local, "Anna"))
+	enter := func() Known {
+		made := must[Invitation](t)(s.Invite(ctx, access.Local, anna.ID))
+		return must[Known](t)(s.ByDevice(ctx, must[string](t)(s.Enter(ctx, made.Link, phone))))
+	}
+	phone, laptop := enter(), enter()
+	key := must[string](t)(s.CreateKey(ctx, access.Local, anna.ID, "script"))
+	byKey := must[Known](t)(s.ByKey(ctx, key, Client{}))
+	requests := map[string]context.Context{}
+	for name, known := range map[string]Known{"phone": phone, "laptop": laptop, "script": byKey} {
+		watched, done := s.Watch(ctx, known.Credential)
+		defer done()
+		requests[name] = watched
+	}
+	expect := func(when string, ended ...string) {
+		t.Helper()
+		for name, request := range requests {
+			want := error(nil)
+			for _, e := range ended {
+				if e == name {
+					want = ErrRevoked
+				}
+			}
+			if got := context.Cause(request); got != want {
+				t.Errorf("%s, the request of the %s has ended with %v, want %v", when, name, got, want)
+			}
+		}
+	}
+	if err := s.RevokeDevice(ctx, phone.Principal, anna.ID, phone.Credential.Device); err != nil {
+		t.Fatal(err)
+	}
+	expect("when the phone is revoked", "phone")
+	if err := s.RevokeKey(ctx, phone.Principal, anna.ID, byKey.Credential.Key); err != nil {
+		t.Fatal(err)
+	}
+	expect("when the key is revoked too", "phone", "script")
+	if _, err := s.ByKey(ctx, key, Client{}); !errors.Is(err, ErrWrongKey) {
+		t.Errorf("the revoked key: %v", err)
+	}
+	if err := s.Remove(ctx, access.Local, anna.ID); err != nil {
+		t.Fatal(err)
+	}
+	expect("when the person is removed", "phone", "script", "laptop")
+}
+
+// People manage their own devices and keys, and the owner those of all.
+func TestManage_IsForWhoMay(t *testing.T) {
+	s, _ := newService(t, "")
+	ctx := t.Context()
+	anna := must[store.Person](t)(s.Add(ctx, access.Local, "Anna"))
+	ben := must[store.Person](t)(s.Add(ctx, access.Local, "Ben"))
+	made := must[Invitation](t)(s.Invite(ctx, access.Local, anna.ID))
+	known := must[Known](t)(s.ByDevice(ctx, must[string](t)(s.Enter(ctx, made.Link, phone))))
+	for who, principal := range map[string]access.Principal{"another person": access.Of(ben), "nobody": {}} {
+		for name, err := range map[string]error{
+			"list":   second(s.People(ctx, principal)),
+			"read":   second(s.Account(ctx, principal, anna.ID)),
+			"add":    second(s.Add(ctx, principal, "Carl")),
+			"invite": second(s.Invite(ctx, principal, anna.ID)),
+			"limit":  s.Limit(ctx, principal, anna.ID, 1),
+			"revoke": s.RevokeDevice(ctx, principal, anna.ID, known.Credential.Device),
+			"key":    second(s.CreateKey(ctx, principal, anna.ID, "x")),
+			"no key": s.RevokeKey(ctx, principal, anna.ID, 1),
+			"remove": s.Remove(ctx, principal, anna.ID),
+		} {
+			if !errors.Is(err, access.ErrDenied) {
+				t.Errorf("%s by %s: %v", name, who, err)
+			}
+		}
+	}
+	if err := s.Limit(ctx, access.Of(anna), anna.ID, 9); !errors.Is(err, access.ErrDenied) {
+		t.Errorf("a person sets their own limit: %v", err)
+	}
+	if _, err := s.CreateKey(ctx, access.Of(anna), anna.ID, "mine"); err != nil {
+		t.Errorf("a person makes a key of their own: %v", err)
+	}
+	for name, err := range map[string]error{
+		"a name that is taken":         second(s.Add(ctx, access.Local, "ANNA")),
+		"a person who is not there":    second(s.Account(ctx, access.Local, "nobody")),
+		"a device that is not there":   s.RevokeDevice(ctx, access.Local, anna.ID, 99),
+		"a device of somebody else":    s.RevokeDevice(ctx, access.Of(ben), ben.ID, known.Credential.Device),
+		"the owner, who is not erased": s.Remove(ctx, access.Local, store.OwnerID),
+	} {
+		if !errors.Is(err, ErrNoPerson) && !errors.Is(err, ErrNameTaken) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
