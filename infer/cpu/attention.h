@@ -1,20 +1,20 @@
 // Causal attention of one row over its own sequence, for the query heads that share a
 // kv head: score[j] = scale · q·k[j], or cap · tanh(scale · q·k[j] / cap), y = Σ softmax(score)[j] · v[j].
 //
-// Positions are taken in splits of SPLIT, each beginning at a multiple of it: a split
-// has its own maximum m, weight l = Σ e^(score-m) and sum Σ e^(score-m) · v, all in
-// ascending order of position, and splits are merged in ascending order. What a row
-// gets depends on its position and window, and on nothing else of the batch.
+// Positions are processed in splits of SPLIT positions, each aligned to a multiple of SPLIT. A split
+// has its own maximum m, weight l = Σ e^(score-m) and sum Σ e^(score-m) · v, accumulated in ascending
+// order of position. Splits are merged in ascending order. So the result of a row depends on its
+// position and window, but not on the rest of the batch.
 
 enum {
 	HEAD_TILE = 4, // query heads that share a load of V
 	WIDE = 2,      // vectors of V that share a load of the weights
 };
 
-// The vectors of y[h] = Σ p[h][j] · v[j] that begin at value d, j = first … last-1 counted
-// from the split's begin. heads and vectors are constants; of a single vector only
-// lanes lanes are wanted. p: (heads, SPLIT), y: (heads, dim), v: the split's blocks, each
-// (BLOCK, stride) of which dim values are wanted.
+// Computes the vectors of y[h] = Σ p[h][j] · v[j] that begin at value d, over positions j = first …
+// last-1 of the split. heads and vectors are constants; with a single vector, only lanes lanes are
+// computed. p: (heads, SPLIT), y: (heads, dim), v: the blocks of the split, each (BLOCK, stride), of
+// which the first dim values are used.
 INLINE void weigh_tile(const int type, const int heads, const int vectors, int lanes, const float *p,
                        const uint8_t *const *v, int stride, int first, int last, int dim, int d, float *y)
 {
@@ -62,9 +62,8 @@ INLINE void weigh(const int type, int heads, const float *p, const uint8_t *cons
 		weigh_heads(type, 1, p, v, stride, first, last, dim, y);
 }
 
-// Turns products first … last-1 of one head into scores, and these into weights
-// e^(score - m), m being the largest score, and l their sum. The rest of the vectors that
-// hold them becomes 0. p: (SPLIT)
+// Replaces the products q·k first … last-1 of one head by weights e^(score - m), where m is the
+// largest score; l is the sum of the weights. Other lanes of the same vectors become 0. p: (SPLIT)
 static void soften(float *p, int first, int last, float scale, float cap, float *m, float *l)
 {
 	int begin = first / LANES * LANES, end = (last + LANES - 1) / LANES * LANES;
@@ -88,20 +87,20 @@ static void soften(float *p, int first, int last, float scale, float cap, float 
 	*l = vf_sum(sum);
 }
 
-// What heads have summed up over some positions: Σ e^(score-max) · v and Σ e^(score-max).
+// Partial results of heads over some positions: Σ e^(score-max) · v and Σ e^(score-max).
 struct partial {
 	float *sum; // (heads, dim)
 	float *max, *weight; // (heads)
 };
 
-// Lays the partial results of group heads out at mem.
+// Returns partial results of group heads, stored at mem.
 INLINE struct partial partials(float *mem, int group, int dim)
 {
 	return (struct partial){mem, mem + group * dim, mem + group * dim + group};
 }
 
-// Brings one head's a and b to their common maximum and adds b to a. Against an empty a, whose
-// maximum is -∞, this copies b.
+// Adds the partial result b of one head to a, after scaling both to their common maximum. If a is
+// empty, with maximum -∞, this copies b.
 static void merge(struct partial a, struct partial b, int dim)
 {
 	float max = *a.max > *b.max ? *a.max : *b.max;
@@ -115,8 +114,7 @@ static void merge(struct partial a, struct partial b, int dim)
 	*a.max = max;
 }
 
-// mem: scores (group, SPLIT), a split's and all splits' sums (group, dim), maxima and
-// weights (group)
+// mem: see attention_floats
 static void run_attention(const struct run *r, const struct op *op, int row, int kv_head, float *mem)
 {
 	const int dim = op->head_dim, values = op->value_dim, group = op->heads / op->kv_heads;

@@ -9,8 +9,8 @@ import (
 	"m40-llm/infer/cpu/host"
 )
 
-// ReadBandwidth measures how many bytes a second all threads together read from memory, the
-// best of several passes over more than caches hold.
+// ReadBandwidth measures how many bytes per second all threads together read from memory: the best
+// of several passes over up to 1 GiB.
 func (d *cpu) ReadBandwidth() (float64, error) {
 	if d.engine == nil {
 		return 0, errClosed

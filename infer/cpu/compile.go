@@ -8,6 +8,7 @@ import "C"
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"unsafe"
@@ -21,10 +22,9 @@ type executable struct {
 	limits  device.Limits
 }
 
-// Phases is the number of phases, each of which ends in a barrier.
+// Phases returns the number of phases, each of which ends with a barrier.
 func (e *executable) Phases() int { return int(e.program.n_phases) }
 
-// Run replays the program.
 func (e *executable) Run(b *device.Batch) error {
 	d := e.device
 	if d.engine == nil {
@@ -60,7 +60,7 @@ func (d *cpu) Compile(p *device.Program) (device.Executable, error) {
 		return nil, err
 	}
 	if p.Rows <= 0 || p.Out > p.Rows {
-		return nil, fmt.Errorf("cpu: program for batches of %d rows and logits of %d", p.Rows, p.Out)
+		return nil, fmt.Errorf("cpu: a program for %d rows and the logits of %d is invalid", p.Rows, p.Out)
 	}
 	l := lowering{
 		device: d,
@@ -85,9 +85,9 @@ func (d *cpu) Compile(p *device.Program) (device.Executable, error) {
 	return &l.exe, nil
 }
 
-// lowering turns recorded operations into phases. An operation on single rows joins
-// the running phase, as one thread then does it to a row it has in its cache; a
-// product joins the one before it if they share x.
+// lowering turns recorded operations into phases. Consecutive operations on single rows share a
+// phase, so that one thread runs all of them on a row while the row is in its cache. A matrix product
+// shares a phase with the products before it if they have the same input.
 type lowering struct {
 	device   *cpu
 	exe      executable
@@ -96,20 +96,20 @@ type lowering struct {
 	angles   map[device.RoPE]angles // by anglesOf
 	gathered bool
 
-	quantized int32 // the activation that scratch holds as int8; 0: none
-	grouped   int32 // the routes by which scratch holds the rows; 0: none
+	quantized int32 // ID of the activation that scratch has quantised; 0: none
+	grouped   int32 // ID of the routes that scratch has rows grouped by; 0: none
 	quant     int64 // bytes of scratch
-	attention int64 // floats of scratch for a thread
+	attention int64 // floats of scratch per thread
 	groups    int64 // bytes of scratch
 }
 
-// angles are a rotation's frequencies and its table, filled once a run.
+// angles are the frequencies of a RoPE, and the table of cosines and sines that each run fills once.
 type angles struct {
 	freqs *C.double
 	table *C.float
 }
 
-// anglesOf returns what of r its angles depend on.
+// anglesOf returns r reduced to the fields that its angles depend on.
 func anglesOf(r device.RoPE) device.RoPE {
 	r.HeadDim, r.NeoX = 0, false
 	return r
@@ -135,7 +135,7 @@ func (l *lowering) prepareAngles(r device.RoPE) error {
 	}
 	table, err := l.device.alloc(tableBytes)
 	if err != nil {
-		return fmt.Errorf("table of angles: %w", err)
+		return fmt.Errorf("RoPE table: %w", err)
 	}
 	copy(unsafe.Slice((*float64)(freqs), r.Dims/2), r.Frequencies(factors))
 	l.angles[key] = angles{(*C.double)(freqs), (*C.float)(table)}
@@ -145,26 +145,26 @@ func (l *lowering) prepareAngles(r device.RoPE) error {
 	return nil
 }
 
-// angleBytes returns the sizes of a rotation's frequencies and of its table.
+// angleBytes returns the sizes of the frequencies and of the table of a RoPE, in bytes.
 func angleBytes(rows, dims int) (freqs, table int64) {
 	return 8 * int64(dims/2), 4 * int64(rows) * int64(dims)
 }
 
-// quantBytes returns the size of an activation that is rounded to int8.
+// quantBytes returns the size of an activation quantised to int8, in bytes.
 func quantBytes(rows, cols int) int64 { return int64(rows) * int64(C.quant_bytes(C.int(cols))) }
 
-// groupBytes returns the size of the rows by expert of op, a product of experts.
+// groupBytes returns the size of struct groups for op, an OpExpertMatMul, in bytes.
 func groupBytes(rows int, op device.Op) int64 {
 	return 4 * int64(C.groups_ints(C.int(rows), C.int(usedExperts(op)), C.int(op.Experts)))
 }
 
-// attentionFloats returns how much scratch a thread needs for op.
+// attentionFloats returns the scratch of a thread for op, an OpAttention, in floats.
 func attentionFloats(op device.Op) int64 {
 	kv := op.KV.Layout
 	return int64(C.attention_floats(C.int(op.Attention.Heads/kv.KVHeads), C.int(kv.HeadDim)))
 }
 
-// operands fills in the tensors of op.
+// operands returns a struct op with the tensors of op.
 func (l *lowering) operands(op device.Op) (c C.struct_op, err error) {
 	for _, t := range []struct {
 		named device.Tensor
@@ -194,8 +194,8 @@ func (l *lowering) operands(op device.Op) (c C.struct_op, err error) {
 	return c, nil
 }
 
-// lowerings add an operation to the phases, with its tensors in c. Most become an operation
-// on single rows.
+// lowerings adds each kind of operation to the phases; c has its tensors. Most are operations on
+// single rows.
 var lowerings = map[device.OpKind]func(l *lowering, c C.struct_op, op device.Op) error{
 	device.OpEmbed:           (*lowering).embed,
 	device.OpEmbedPositions:  (*lowering).embed,
@@ -211,7 +211,7 @@ var lowerings = map[device.OpKind]func(l *lowering, c C.struct_op, op device.Op)
 	device.OpAdd:             plain(C.OP_ADD),
 	device.OpScale:           (*lowering).scale,
 	device.OpGatherRows:      (*lowering).gatherRows,
-	device.OpCandidates:      func(*lowering, C.struct_op, device.Op) error { return nil }, // Candidates hands out the row
+	device.OpCandidates:      func(*lowering, C.struct_op, device.Op) error { return nil }, // cpu.Candidates reads the row
 	device.OpRoute:           (*lowering).route,
 	device.OpExpertMatMul:    (*lowering).expertMatMul,
 	device.OpExpertBias:      (*lowering).expertBias,
@@ -225,7 +225,7 @@ var lowerings = map[device.OpKind]func(l *lowering, c C.struct_op, op device.Op)
 func (l *lowering) lower(op device.Op) error {
 	lower, ok := lowerings[op.Kind]
 	if !ok {
-		return fmt.Errorf("there is no kernel for it")
+		return errors.New("the operation has no kernel")
 	}
 	c, err := l.operands(op)
 	if err != nil {
@@ -234,7 +234,7 @@ func (l *lowering) lower(op device.Op) error {
 	return lower(l, c, op)
 }
 
-// plain lowers operations on single rows that need nothing but their tensors.
+// plain lowers operations on single rows that have no parameters beside their tensors.
 func plain(kind C.int32_t) func(*lowering, C.struct_op, device.Op) error {
 	return func(l *lowering, c C.struct_op, op device.Op) error {
 		c.kind = kind
@@ -268,7 +268,7 @@ func (l *lowering) norm(c C.struct_op, op device.Op) error {
 }
 
 func (l *lowering) scaleByPosition(c C.struct_op, op device.Op) error {
-	c.kind, c.scale, c.outs = C.OP_TEMPER, C.float(op.Factor), C.int32_t(op.Period)
+	c.kind, c.scale, c.outs = C.OP_SCALE_BY_POSITION, C.float(op.Factor), C.int32_t(op.Period)
 	return l.onRows(c, op)
 }
 
@@ -308,7 +308,7 @@ func (l *lowering) attend(c C.struct_op, op device.Op) error {
 func (l *lowering) glu(c C.struct_op, op device.Op) error {
 	activation, ok := map[device.Activation]C.int32_t{device.SiLU: C.SILU, device.GELU: C.GELU, device.ClampedSwiGLU: C.CLAMPED_SWIGLU, device.SquaredReLU: C.SQUARED_RELU}[op.GLU]
 	if !ok {
-		return fmt.Errorf("there is no kernel for activation %d", op.GLU)
+		return fmt.Errorf("activation %d has no kernel", op.GLU)
 	}
 	c.kind, c.activation = C.OP_GLU, activation
 	return l.onRows(c, op)
@@ -319,8 +319,8 @@ func (l *lowering) scale(c C.struct_op, op device.Op) error {
 	return l.onRows(c, op)
 }
 
-// gatherRows adds a phase of its own: it reads rows that other threads wrote before it or
-// may write after it.
+// gatherRows adds a phase of its own, because it reads rows that other threads write before and
+// after it.
 func (l *lowering) gatherRows(c C.struct_op, op device.Op) error {
 	c.kind = C.OP_GATHER_ROWS
 	l.gathered, l.quantized, l.grouped = true, 0, 0
@@ -330,8 +330,8 @@ func (l *lowering) gatherRows(c C.struct_op, op device.Op) error {
 
 func (l *lowering) route(c C.struct_op, op device.Op) error {
 	r := op.Routing
-	if r.Experts > C.MOST_EXPERTS {
-		return fmt.Errorf("cannot choose from %d experts, at most %d", r.Experts, int(C.MOST_EXPERTS))
+	if r.Experts > C.MAX_EXPERTS {
+		return fmt.Errorf("has %d experts, the limit is %d", r.Experts, int(C.MAX_EXPERTS))
 	}
 	c.kind = C.OP_ROUTE
 	c.experts, c.used, c.scale, c.normalize = C.int32_t(r.Experts), C.int32_t(r.Used), C.float(r.Scale), flag(r.Normalize)
@@ -349,7 +349,7 @@ func (l *lowering) route(c C.struct_op, op device.Op) error {
 	return l.onRows(c, op)
 }
 
-// vector returns where a weight lies that an operation has beside its W, nil if it has none.
+// vector returns the data of an F32 weight, nil if named is none.
 func (l *lowering) vector(named device.Tensor) (*C.float, error) {
 	if named.None() {
 		return nil, nil
@@ -364,7 +364,7 @@ func (l *lowering) expertMatMul(c C.struct_op, op device.Op) error {
 	return l.matMul(c, op)
 }
 
-// usedExperts returns how many experts a row uses in op, a product of experts.
+// usedExperts returns the number of experts that a row uses in op, an OpExpertMatMul.
 func usedExperts(op device.Op) int {
 	if op.Y.None() {
 		return op.Experts
@@ -388,9 +388,9 @@ func (l *lowering) multiply(c C.struct_op, op device.Op) error {
 }
 
 func (l *lowering) copyColumns(c C.struct_op, op device.Op) error {
-	of := op.Columns
+	columns := op.Columns
 	c.kind, c.outs = C.OP_COPY, C.int32_t(op.X.Cols)
-	c.parts, c.from, c.to, c.width = C.int32_t(of.Parts), C.int32_t(of.From), C.int32_t(of.To), C.int32_t(of.Width)
+	c.parts, c.from, c.to, c.width = C.int32_t(columns.Parts), C.int32_t(columns.From), C.int32_t(columns.To), C.int32_t(columns.Width)
 	return l.onRows(c, op)
 }
 
@@ -406,7 +406,7 @@ func flag(is bool) C.int32_t {
 	return 0
 }
 
-// group adds the sorting of rows by the experts of op, unless scratch holds them so.
+// group adds a phase that groups rows by the experts of op, unless scratch has them already.
 func (l *lowering) group(c C.struct_op, op device.Op) {
 	l.groups = max(l.groups, groupBytes(l.exe.limits.Rows, op))
 	if l.grouped != op.Y.ID || op.Y.None() {
@@ -415,7 +415,8 @@ func (l *lowering) group(c C.struct_op, op device.Op) {
 	}
 }
 
-// matMul adds a product, and before it the rounding of x if scratch does not hold it.
+// matMul adds a matrix product. Before it comes the quantisation of x, if the weights are quantised
+// and scratch does not have x already.
 func (l *lowering) matMul(c C.struct_op, op device.Op) error {
 	if elements, _ := op.W.Type.Block(); elements > 1 {
 		l.quant = max(l.quant, quantBytes(l.exe.limits.Rows, op.X.Cols))
@@ -445,8 +446,8 @@ func (l *lowering) matMul(c C.struct_op, op device.Op) error {
 	return nil
 }
 
-// sharesInput reports whether the running phase has products of the same x, all into
-// other memory than c's.
+// sharesInput reports whether c can join the last phase: its products have the same input as c and
+// other outputs.
 func (l *lowering) sharesInput(c C.struct_op) bool {
 	if len(l.phases) == 0 {
 		return false
@@ -463,13 +464,13 @@ func (l *lowering) sharesInput(c C.struct_op) bool {
 	return true
 }
 
-// chunk returns how many rows of a weight a thread takes at a time, whole panels: about
-// what its second-level cache holds beside the activations, so that all rows of a batch
-// meet weights that were read from memory once, but enough chunks for all threads.
+// chunk returns how many rows of a weight a thread takes at a time, a multiple of a panel. They fit
+// in the L2 cache beside the activations, so that the weights are read from memory once for all rows
+// of a batch, and leave enough chunks for all threads.
 func chunk(outs, rowBytes, rows, threads int) int {
 	cached := 64 << 10
 	if rows > 8 {
-		cached = 256 << 10 // activations then take longer to read than weights
+		cached = 256 << 10 // reading activations takes longer than reading weights
 	}
 	n := min(cached/max(rowBytes, 1), outs/(4*threads))
 	return max(n/C.PANEL*C.PANEL, C.PANEL)
@@ -478,7 +479,7 @@ func chunk(outs, rowBytes, rows, threads int) int {
 func (l *lowering) cache(c *C.struct_op, op device.Op) error {
 	id := op.KV.ID
 	if id < 1 || int(id) > len(l.device.kvs) || l.device.kvs[id-1].KV != op.KV {
-		return fmt.Errorf("KV cache %d is not of this device", id)
+		return fmt.Errorf("KV cache %d does not belong to this device", id)
 	}
 	layout := op.KV.Layout
 	c._type = C.int32_t(layout.Type)
@@ -489,7 +490,8 @@ func (l *lowering) cache(c *C.struct_op, op device.Op) error {
 	return nil
 }
 
-// rowOp adds an operation on single rows to the running phase, or begins one.
+// rowOp adds an operation on single rows to the last phase if that has such operations, or else to a
+// new phase.
 func (l *lowering) rowOp(c C.struct_op) {
 	if n := len(l.phases); n > 0 && l.phases[n-1].kind == C.PHASE_ROWS && l.ops[len(l.ops)-1].kind != C.OP_GATHER_ROWS {
 		l.ops = append(l.ops, c)
@@ -509,7 +511,7 @@ func (l *lowering) newPhase(kind C.int32_t, c C.struct_op) {
 	l.phases = append(l.phases, phase)
 }
 
-// wrote forgets what scratch holds of an activation that has changed.
+// wrote records that t changes: scratch derived from its old values is no longer valid.
 func (l *lowering) wrote(t device.Tensor) {
 	if t.ID == l.quantized {
 		l.quantized = 0
@@ -519,17 +521,17 @@ func (l *lowering) wrote(t device.Tensor) {
 	}
 }
 
-// finish copies the lists to C memory and makes room for scratch.
+// finish copies the operations and phases to C memory and grows scratch to the sizes they need.
 func (l *lowering) finish() error {
 	d := l.device
 	if err := d.quant.grow(l.quant); err != nil {
-		return fmt.Errorf("rounded activations: %w", err)
+		return fmt.Errorf("quantised activations: %w", err)
 	}
 	if err := d.groups.grow(l.groups); err != nil {
-		return fmt.Errorf("rows of experts: %w", err)
+		return fmt.Errorf("rows grouped by expert: %w", err)
 	}
 	if err := d.attention.grow(4 * l.attention * int64(d.info.Threads)); err != nil {
-		return fmt.Errorf("scores of attention: %w", err)
+		return fmt.Errorf("attention scores: %w", err)
 	}
 	program, err := d.alloc(int64(unsafe.Sizeof(C.struct_program{})))
 	if err != nil {

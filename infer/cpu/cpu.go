@@ -1,19 +1,18 @@
-// Package cpu is the device that runs on the processor's vector units: C kernels,
-// compiled for several instruction sets, of which Open picks the best at run time.
+// Package cpu is the device for the processor's vector units: C kernels compiled for several
+// instruction sets, of which Open selects the best at run time.
 //
-// A compiled program is a list of phases in C memory, and one call into C replays
-// it: a team of threads walks the list, with a barrier between phases. Weights stay
-// where they are, in the mapped file; they are read once a step.
+// A compiled program is a list of phases in C memory, replayed by one call into C: a pool of
+// threads runs the phases with a barrier between them. Upload packs a copy of each weight in the
+// layout of the kernels (panel.h); a step reads it once.
 //
-// # Numbers
+// # Numerics
 //
-// Weights of F32, F16 and BF16 meet activations of float32. Quantised weights meet
-// activations rounded to int8 with a scale for every 32 values; the sums of 32
-// products are exact integers. All other sums are float32, each in an order that is
-// fixed by the shapes of the weights, and for attention by positions: see the
-// comments on top of matmul_float.h, matmul_panel.h and attention.h. That order
-// differs between instruction sets, so Info().Path is part of what a result
-// depends on; the number of threads is not.
+// F32, F16 and BF16 weights are multiplied by float32 activations. Quantised weights are multiplied
+// by activations quantised to int8 with a scale for every 32 values; the sums of 32 products are
+// exact integers. All other sums are float32, in an order that depends only on the shapes of the
+// weights, and for attention on positions: see the comments at the top of matmul_float.h,
+// matmul_panel.h and attention.h. The order differs between instruction sets, so results depend on
+// Info().Path. They do not depend on the number of threads.
 package cpu
 
 /*
@@ -39,16 +38,16 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// line is the alignment of everything allocated here, a cache line.
+// line is the alignment of all allocations: a cache line.
 const line = C.LINE
 
 var errClosed = errors.New("cpu: the device is closed")
 
-// tensor is what a device.Tensor of this device names.
+// tensor is a device.Tensor with its memory.
 type tensor struct {
 	device.Tensor
 	data   unsafe.Pointer
-	weight bool // read-only
+	weight bool // a weight, not an activation
 }
 
 type kv struct {
@@ -56,11 +55,11 @@ type kv struct {
 	data unsafe.Pointer
 }
 
-// memory is a piece of memory outside of Go's heap.
+// memory is an allocation outside Go's heap.
 type memory struct {
 	data   unsafe.Pointer
 	bytes  int64
-	mapped bool // pages of its own, rather than a part of the heap
+	mapped bool // allocated by mmap, not by malloc
 }
 
 type cpu struct {
@@ -72,22 +71,23 @@ type cpu struct {
 	weights arena
 	owned   []memory
 
-	// Scratch of the running program, as large as the largest program needs.
+	// Scratch that all programs share, of the size that the largest needs.
 	quant     memory
 	attention memory
 	groups    memory
 
-	tables  []int32 // of the running batch, one after the other
-	tableAt []int32
+	tables  []int32 // block tables of the running batch, concatenated
+	tableAt []int32 // where each begins
 }
 
-// Open starts a device of threads threads on the best path that the processor
-// can run. 0 threads: as many as the process may use at once.
+// Open starts a device with threads threads on the fastest path that the processor supports. 0
+// threads: as many as the process may use at once.
 func Open(threads int) (device.Device, error) {
 	return OpenPath(threads, Paths()[0])
 }
 
-// Paths lists the number paths that this processor can run, the fastest first.
+// Paths lists the number paths that this processor supports, fastest first. A number path is a set
+// of kernels that determines the bits of results: avx512vnni, avx2 or portable.
 func Paths() []string {
 	var paths []string
 	for i := C.int(0); ; i++ {
@@ -99,24 +99,23 @@ func Paths() []string {
 	}
 }
 
-// OpenPath is Open with a path of the caller's choice, to compare one with
-// another.
+// OpenPath is Open on a given number path.
 func OpenPath(threads int, path string) (device.Device, error) {
 	const most = 1024
 	if threads == 0 {
 		threads = min(host.Cores(), most)
 	}
 	if threads < 0 || threads > most {
-		return nil, fmt.Errorf("cpu: cannot run %d threads, want 1 to %d, or 0 for one a core", threads, most)
+		return nil, fmt.Errorf("cpu: cannot run %d threads, want 1 to %d, or 0 for one per core", threads, most)
 	}
 	if !slices.Contains(Paths(), path) {
-		return nil, fmt.Errorf("cpu: this processor has no path %q; it has %s", path, strings.Join(Paths(), ", "))
+		return nil, fmt.Errorf("cpu: this processor does not support the path %q; supported are %s", path, strings.Join(Paths(), ", "))
 	}
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	engine := C.engine_open(name, C.int(threads))
 	if engine == nil {
-		return nil, fmt.Errorf("cpu: the system refuses to start %d threads", threads)
+		return nil, fmt.Errorf("cpu: the system cannot start %d threads", threads)
 	}
 	return &cpu{
 		engine: engine,
@@ -126,8 +125,8 @@ func OpenPath(threads int, path string) (device.Device, error) {
 
 func (d *cpu) Info() device.Info { return d.info }
 
-// WeightBytes returns the size of a weight as it is packed: for IQ1, IQ2 and IQ3 up to two thirds
-// more than in the model file, for some other formats a few hundredths.
+// WeightBytes returns the size of a packed weight in bytes. IQ1, IQ2 and IQ3 take up to two thirds
+// more than in the model file, some other formats a few percent more.
 func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if formatOf(t).values == 0 {
 		return 0, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, gguf.Names(weightTypes))
@@ -136,7 +135,7 @@ func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 		return 0, err
 	}
 	if block, _ := t.Block(); cols%int(block) != 0 {
-		return 0, fmt.Errorf("cpu: rows of %d values are no whole number of %s blocks of %d", cols, t, block)
+		return 0, fmt.Errorf("cpu: rows of %d values are not a multiple of the %s block size %d", cols, t, block)
 	}
 	if bytes := panelBytes(t, cols); bytes > 0 {
 		return (int64(rows) + C.PANEL - 1) / C.PANEL * bytes, nil
@@ -144,12 +143,12 @@ func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	return int64(rows) * int64(t.RowBytes(cols)), nil
 }
 
-// FreeMemory returns the bytes that this process can take now before the machine or its
-// control group runs out; 0: unknown.
+// FreeMemory returns how many bytes this process can allocate before the machine or its control
+// group (cgroup) runs out of memory; 0: unknown.
 func FreeMemory() int64 { return host.MemoryAvailable() }
 
-// WorkBytes counts the rounded activation, the scores of attention and the rows of experts,
-// which all programs share, and the angles of each.
+// WorkBytes returns the size of the scratch that all programs share (quantised activations,
+// attention scores, rows grouped by expert) plus the RoPE tables of each program.
 func (d *cpu) WorkBytes(programs ...*device.Program) int64 {
 	var quant, attention, groups, tables int64
 	for _, p := range programs {
@@ -175,7 +174,7 @@ func (d *cpu) WorkBytes(programs ...*device.Program) int64 {
 	return quant + 4*attention*int64(d.info.Threads) + groups + tables
 }
 
-// Upload packs a copy of data, on all threads.
+// Upload packs a copy of data, using all threads.
 func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
 	if d.engine == nil {
 		return device.Tensor{}, errClosed
@@ -185,7 +184,7 @@ func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, e
 		return device.Tensor{}, err
 	}
 	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
-		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d) comes with %d bytes, want %d", t, rows, cols, len(data), want)
+		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d) has %d bytes, want %d", t, rows, cols, len(data), want)
 	}
 	to, err := d.weights.alloc(bytes)
 	if err != nil {
@@ -198,7 +197,6 @@ func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, e
 	return d.add(t, rows, cols, to, true), nil
 }
 
-// Alloc makes a zeroed activation.
 func (d *cpu) Alloc(rows, cols int) (device.Tensor, error) {
 	if d.engine == nil {
 		return device.Tensor{}, errClosed
@@ -213,7 +211,7 @@ func (d *cpu) Alloc(rows, cols int) (device.Tensor, error) {
 	return d.add(gguf.F32, rows, cols, data, false), nil
 }
 
-// AllocKV makes a zeroed KV cache. A block takes memory when it is first written.
+// AllocKV allocates a zeroed KV cache. A block takes memory only after its first write.
 func (d *cpu) AllocKV(l device.KVLayout) (device.KV, error) {
 	if d.engine == nil {
 		return device.KV{}, errClosed
@@ -224,7 +222,7 @@ func (d *cpu) AllocKV(l device.KVLayout) (device.KV, error) {
 	bytes := int64(4)
 	for _, n := range []int{l.Blocks, l.Layers, l.KVHeads, l.HeadDim, 2 * device.BlockSize} {
 		if n <= 0 || n > math.MaxInt32 || bytes > math.MaxInt64/int64(n) {
-			return device.KV{}, fmt.Errorf("cpu: KV cache of %d blocks, %d layers, %d kv heads, %d values a head: sizes must be positive and fit in memory",
+			return device.KV{}, fmt.Errorf("cpu: KV cache of %d blocks, %d layers, %d kv heads, head dim %d: sizes must be positive and fit in memory",
 				l.Blocks, l.Layers, l.KVHeads, l.HeadDim)
 		}
 		bytes *= int64(n)
@@ -238,28 +236,26 @@ func (d *cpu) AllocKV(l device.KVLayout) (device.KV, error) {
 	return cache, nil
 }
 
-// Read copies a row of an activation.
 func (d *cpu) Read(dst []float32, t device.Tensor, row int) error {
 	values, err := d.row(t, row, len(dst))
 	copy(dst, values)
 	return err
 }
 
-// Candidates returns the row itself, which is no work: a sampler that reads it all takes
-// less time than one that picks candidates of it first.
+// Candidates returns the row itself in All. Selecting candidates first would take longer than a
+// sampler that reads the whole row.
 func (d *cpu) Candidates(logits device.Tensor, row int) (device.Candidates, error) {
 	all, err := d.row(logits, row, logits.Cols)
 	return device.Candidates{All: all}, err
 }
 
-// Write sets rows of an activation.
 func (d *cpu) Write(t device.Tensor, row int, src []float32) error {
 	values, err := d.row(t, row, len(src))
 	copy(values, src)
 	return err
 }
 
-// row returns the n values of an activation from row row on, which must be whole rows.
+// row returns n values of an activation, whole rows beginning at row row.
 func (d *cpu) row(t device.Tensor, row, n int) ([]float32, error) {
 	if d.engine == nil {
 		return nil, errClosed
@@ -269,12 +265,12 @@ func (d *cpu) row(t device.Tensor, row, n int) ([]float32, error) {
 		return nil, fmt.Errorf("cpu: %w", err)
 	}
 	if !t.HasRows(row, n) {
-		return nil, fmt.Errorf("cpu: an activation (%d, %d) has no whole rows from %d on with %d values", t.Rows, t.Cols, row, n)
+		return nil, fmt.Errorf("cpu: %d values are not whole rows of an activation (%d, %d) from row %d on", n, t.Rows, t.Cols, row)
 	}
 	return unsafe.Slice((*float32)(unsafe.Add(a.data, 4*row*t.Cols)), n), nil
 }
 
-// Close ends the threads and frees all memory. Further calls of Close do nothing.
+// Close ends the threads and frees all memory. Calls after the first do nothing.
 func (d *cpu) Close() error {
 	if d.engine == nil {
 		return nil
@@ -296,10 +292,10 @@ func (d *cpu) add(t gguf.Type, rows, cols int, data unsafe.Pointer, weight bool)
 	return named
 }
 
-// tensor returns what t names, if it is one of this device's.
+// tensor returns the tensor that t is a handle of.
 func (d *cpu) tensor(t device.Tensor) (tensor, error) {
 	if t.ID < 1 || int(t.ID) > len(d.tensors) || d.tensors[t.ID-1].Tensor != t {
-		return tensor{}, fmt.Errorf("tensor %d, %s (%d, %d), is not of this device", t.ID, t.Type, t.Rows, t.Cols)
+		return tensor{}, fmt.Errorf("tensor %d, %s (%d, %d), does not belong to this device", t.ID, t.Type, t.Rows, t.Cols)
 	}
 	return d.tensors[t.ID-1], nil
 }
@@ -312,7 +308,7 @@ func (d *cpu) activation(t device.Tensor) (tensor, error) {
 	return a, err
 }
 
-// alloc returns zeroed memory that Close frees.
+// alloc allocates zeroed memory. Close frees it.
 func (d *cpu) alloc(bytes int64) (unsafe.Pointer, error) {
 	m, err := allocate(bytes)
 	if err == nil {
@@ -321,7 +317,7 @@ func (d *cpu) alloc(bytes int64) (unsafe.Pointer, error) {
 	return m.data, err
 }
 
-// grow makes m at least as large as bytes; its content is lost if it moves.
+// grow makes m at least bytes bytes large; its content is not kept.
 func (m *memory) grow(bytes int64) error {
 	if m.bytes >= bytes {
 		return nil
@@ -343,9 +339,9 @@ func (m memory) free() {
 	C.free(m.data)
 }
 
-// allocate returns zeroed memory outside of Go's heap. Of a large piece, pages are taken when
-// they are first used: clearing gigabytes would keep a thread of Go, and with it the garbage
-// collector and all others, waiting for seconds.
+// allocate returns zeroed memory outside Go's heap. Large allocations are mapped instead of
+// cleared: clearing gigabytes would block the garbage collector, and so all goroutines, for
+// seconds.
 func allocate(bytes int64) (memory, error) {
 	const mapped = 1 << 20
 	if bytes >= mapped {
@@ -354,22 +350,21 @@ func allocate(bytes int64) (memory, error) {
 	}
 	var p unsafe.Pointer
 	if C.posix_memalign(&p, line, C.size_t(bytes)) != 0 {
-		return memory{}, fmt.Errorf("the system refuses %s of memory", mebibytes(bytes))
+		return memory{}, fmt.Errorf("the system cannot allocate %s", mebibytes(bytes))
 	}
 	clear(unsafe.Slice((*byte)(p), bytes))
 	return memory{p, bytes, false}, nil
 }
 
-// mapPages returns zeroed pages, which take memory when they are first used. It asks the
-// system before whether there is memory for use bytes of them: Linux hands out memory it
-// does not have and kills who touches it.
+// mapPages returns zeroed pages, which take memory when first used. It fails if less than use bytes
+// are free, because Linux overcommits memory and kills a process that uses more than there is.
 func mapPages(bytes, use int64) ([]byte, error) {
 	if free := host.MemoryAvailable(); free > 0 && use > free {
-		return nil, fmt.Errorf("%s of memory are needed and %s are free", mebibytes(use), mebibytes(free))
+		return nil, fmt.Errorf("%s of memory are needed, but only %s are free", mebibytes(use), mebibytes(free))
 	}
 	pages, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("the system refuses %s of memory: %w", mebibytes(bytes), err)
+		return nil, fmt.Errorf("the system cannot map %s: %w", mebibytes(bytes), err)
 	}
 	return pages, nil
 }
@@ -378,7 +373,7 @@ func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<2
 
 func checkShape(rows, cols int) error {
 	if rows <= 0 || cols <= 0 || rows > math.MaxInt32 || cols > math.MaxInt32 {
-		return fmt.Errorf("cpu: cannot hold a tensor of shape (%d, %d)", rows, cols)
+		return fmt.Errorf("cpu: tensor shape (%d, %d) is invalid, want 1 to %d in each dimension", rows, cols, math.MaxInt32)
 	}
 	return nil
 }

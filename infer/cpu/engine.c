@@ -10,8 +10,8 @@
 #include <cpuid.h>
 #endif
 
-// A phase of fewer multiplications than this is done by one thread: waking the
-// others would take longer.
+// A phase with fewer multiplications than this is run by one thread, because waking the others
+// would take longer.
 enum { ALONE_BELOW = 1 << 15 };
 
 struct engine {
@@ -20,8 +20,8 @@ struct engine {
 	struct pool *pool;
 
 	struct run run;
-	atomic_int phase; // next phase to run together; written between barriers
-	atomic_int next;  // next item of the running phase that nobody has taken
+	atomic_int phase; // the phase that all threads run; written only by the last thread at a barrier
+	atomic_int next;  // next item of that phase that no thread has taken
 };
 
 uint8_t engine_codebooks[CODEBOOK_BYTES];
@@ -42,8 +42,8 @@ static const struct path {
 
 enum { N_PATHS = sizeof paths / sizeof paths[0] };
 
-// The processor has the instructions and the system saves the registers:
-// __builtin_cpu_supports looks at XCR0 for both families of vectors.
+// Reports whether the processor has the instructions of a path and the system saves its registers:
+// __builtin_cpu_supports checks XCR0 for AVX and AVX-512.
 static bool usable(const char *name)
 {
 #if defined(__x86_64__)
@@ -74,7 +74,7 @@ static int phase_rows(const struct run *r, const struct phase *p)
 	return p->gathered ? r->batch->outs : r->batch->rows;
 }
 
-// Experts whose weights a product reads in this step; 1 if it is of none.
+// The number of experts whose weights a product reads in this step; 1 for a product without experts.
 static int active_experts(const struct run *r, const struct op *op)
 {
 	return op->experts == 0 ? 1 : *groups_at(r->scratch.groups, op->experts).count;
@@ -96,8 +96,8 @@ static int phase_items(const struct run *r, const struct phase *p)
 	return rows;
 }
 
-// The expert of pair p in the routes op->x, without which a row uses all: what is not one counts as the first, so that
-// nothing is read that is not there.
+// The expert of pair p in routes op->x; without routes a row uses all experts in order. An invalid
+// number counts as expert 0, so that nothing outside the weights is read.
 static int route_at(const struct op *op, int p)
 {
 	if (!op->x)
@@ -106,7 +106,7 @@ static int route_at(const struct op *op, int p)
 	return expert >= 0 && expert < (float)op->experts ? (int)expert : 0;
 }
 
-// Sorts the rows by the experts in their routes op->x.
+// Groups rows by the experts in routes op->x: a counting sort.
 static void group_rows(const struct run *r, const struct op *op, int rows)
 {
 	struct groups g = groups_at(r->scratch.groups, op->experts);
@@ -120,7 +120,7 @@ static void group_rows(const struct run *r, const struct op *op, int rows)
 			g.active[(*g.count)++] = expert;
 		g.starts[expert + 1] += g.starts[expert];
 	}
-	for (int p = pairs - 1; p >= 0; p--) // starts+1 become ends, which go down to starts
+	for (int p = pairs - 1; p >= 0; p--) // starts[expert + 1] runs from the end of the expert's pairs down to their start
 		g.pairs[--g.starts[route_at(op, p) + 1]] = p;
 	memmove(g.starts, g.starts + 1, sizeof *g.starts * (size_t)op->experts);
 	g.starts[op->experts] = pairs;
@@ -131,7 +131,7 @@ static int matmul_items(const struct run *r, const struct op *op)
 	return (op->outs + op->chunk - 1) / op->chunk * active_experts(r, op);
 }
 
-// What item i of product op is.
+// The share of product op that is its item i.
 static struct share share_of(const struct run *r, const struct op *op, int rows, int i)
 {
 	const int chunks = (op->outs + op->chunk - 1) / op->chunk, out0 = i % chunks * op->chunk;
@@ -143,8 +143,8 @@ static struct share share_of(const struct run *r, const struct op *op, int rows,
 	return (struct share){g.starts[expert + 1] - start, g.pairs + start, first, first + out0, first + out1};
 }
 
-// Does item i of phase p. Which thread does which item changes no result: items
-// write different memory.
+// Runs item i of phase p. Results do not depend on which thread runs which item: items write
+// disjoint memory.
 static void run_item(struct engine *e, const struct phase *p, int i, int thread)
 {
 	const struct run *r = &e->run;
@@ -174,7 +174,7 @@ static bool alone(const struct engine *e, const struct phase *p)
 	       (p->kind == PHASE_MATMUL && p->cost * phase_rows(&e->run, p) < ALONE_BELOW);
 }
 
-// Runs the phases that one thread does alone, up to the next that all do.
+// Runs phases that need only one thread, up to the next one for all threads.
 static void advance(void *arg)
 {
 	struct engine *e = arg;
@@ -269,7 +269,7 @@ static void pack_panels(void *arg, int thread)
 	const struct weight_kernels *kernels = &p->kernels->weights[p->type];
 	const int groups = p->cols / format.values;
 	const size_t stride = (size_t)groups * (size_t)format.bytes, bytes = panel_bytes(p->type, p->cols);
-	if (!kernels->pack) { // kept as it is, but aligned
+	if (!kernels->pack) { // not packed: an aligned copy
 		if (thread == 0)
 			memcpy(p->panels, p->w, (size_t)p->outs * stride);
 		fault_unwatch();

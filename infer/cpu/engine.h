@@ -1,7 +1,7 @@
-// What Go and C share: a program lowered to operations and phases, the batch it
-// is replayed for, and the table of kernels that each instruction set fills in.
+// The interface between Go and C: a program lowered to operations and phases, the batch that it is
+// replayed for, and the table of kernels of each instruction set.
 //
-// Every length has been checked in Go before it gets here.
+// Go has checked all lengths.
 #ifndef M40_CPU_ENGINE_H
 #define M40_CPU_ENGINE_H
 
@@ -12,10 +12,10 @@
 enum {
 	BLOCK = 32,  // values in a quantised block, and positions in a block of the KV cache
 	SUPER = 8,   // quantised blocks in a super-block
-	SPLIT = 256, // positions that attention takes at once: fixed, so that a row's result is
-	LINE = 64,   // alignment of everything allocated here
-	MOST_EXPERTS = 4096, // that OP_ROUTE chooses from
-	PANEL = 16,  // outputs that lie interleaved, see panel.h
+	SPLIT = 256, // positions that attention processes at once: fixed, because results depend on it
+	LINE = 64,   // alignment of all allocations, in bytes
+	MAX_EXPERTS = 4096, // of OP_ROUTE
+	PANEL = 16,  // outputs that are stored interleaved, see panel.h
 };
 
 #include "formats.h"
@@ -27,7 +27,7 @@ static inline size_t panel_group_bytes(int kind)
 	return PANEL * ((size_t)p.units * 2 + (size_t)(p.values / BLOCK) * ((size_t)p.scales + BLOCK * (size_t)p.bits / 8));
 }
 
-// Bytes of a panel of a weight of cols columns. 0: weights of the type are not packed.
+// Bytes of a panel of a weight with cols columns. 0: weights of the type are not packed.
 static inline size_t panel_bytes(int type, int cols)
 {
 	const int kind = format_of(type).panel;
@@ -35,28 +35,28 @@ static inline size_t panel_bytes(int type, int cols)
 }
 
 enum op_kind {
-	OP_EMBED = 1,   // y[cols] = row of w picked by the row's token, or position
-	OP_RMS_NORM,    // y = x / sqrt(mean(x²) + eps) · w, of every head_dim values
-	OP_LAYER_NORM,  // y = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias, of every head_dim values
+	OP_EMBED = 1,   // y[cols] = w[token], or w[position]
+	OP_RMS_NORM,    // y = x / sqrt(mean(x²) + eps) · w, for each head_dim values
+	OP_LAYER_NORM,  // y = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias, for each head_dim values
 	OP_MATMUL,      // y[outs] = x[cols] · wᵀ
 	OP_ADD_BIAS,    // y += w
-	OP_ROPE,        // heads of y turned by the row's angles
+	OP_ROPE,        // heads of y rotated by the row's angles
 	OP_STORE_KV,    // cache[layer][K|V][kv head][position] = x, z
 	OP_ATTENTION,   // y = attention of x over the cache
-	OP_GLU,         // y = a(x) · z, or a(x) where there is no z
+	OP_GLU,         // y = a(x) · z, or a(x) if z is NULL
 	OP_ADD,         // y += x
-	OP_SCALE,       // y = y · scale, capped
+	OP_SCALE,       // y = y · scale, then the soft cap
 	OP_GATHER_ROWS, // y[i] = x[out[i]]
-	OP_ANGLES,      // cos and sin of the row's angles, for OP_ROPE
-	OP_QUANTIZE,    // x rounded to int8, for OP_MATMUL of quantised weights
-	OP_ROUTE,       // y = used experts of x[cols] logits, then their weights
-	OP_GROUP,       // rows by the experts in their routes x, for OP_MATMUL of experts
-	OP_EXPERT_BIAS, // y += rows of w, those of the experts in routes z
-	OP_EXPERT_SUM,  // y = Σ over experts of their parts of x, times the weights in routes z
-	OP_GATE,        // y = y · sigmoid(x), of which a row has outs values
-	OP_MULTIPLY,    // y = y · w, which has outs values
+	OP_ANGLES,      // cosines and sines of the row's angles, for OP_ROPE
+	OP_QUANTIZE,    // x quantised to int8, for OP_MATMUL with quantised weights
+	OP_ROUTE,       // y = numbers of the used experts chosen by logits x, then their weights
+	OP_GROUP,       // rows grouped by the experts in routes x, for OP_MATMUL of experts
+	OP_EXPERT_BIAS, // part i of y += row routes z[i] of w
+	OP_EXPERT_SUM,  // y = Σ weight[i] of routes z · part i of x
+	OP_GATE,        // y = y · sigmoid(x), with outs values of x per row
+	OP_MULTIPLY,    // y = y · w, with outs values of w
 	OP_COPY,        // columns of y = columns of x
-	OP_TEMPER,      // y = y · (1 + scale · ln(1 + position / outs))
+	OP_SCALE_BY_POSITION, // y = y · (1 + scale · ln(1 + position / outs))
 };
 
 // Activation functions of OP_GLU.
@@ -68,18 +68,19 @@ struct op {
 
 	int32_t cols;  // values in a row of y; of x for OP_MATMUL and OP_QUANTIZE
 	int32_t outs;  // OP_MATMUL: rows of w; OP_GATE, OP_MULTIPLY: see there; OP_COPY: values in a row of x;
-	               // norms: heads with weights of their own, or 1; OP_TEMPER: positions
+	               // norms: rows of w, one for each head or 1; OP_SCALE_BY_POSITION: period in positions
 	int32_t chunk; // OP_MATMUL: rows of w that one thread takes at a time
 
-	int32_t by_position; // OP_EMBED
-	int32_t experts;   // OP_ROUTE, OP_GROUP; OP_MATMUL: that w holds, each of outs rows. 0: of no experts
+	int32_t by_position; // OP_EMBED: look up the position instead of the token
+	int32_t experts;   // number of experts; OP_MATMUL: w has outs rows for each, 0: no experts
 	int32_t used;      // experts of a row
 	int32_t own;       // OP_MATMUL: a row of x has cols values for each of its experts
-	int32_t normalize; // OP_ROUTE: weights are divided by their sum
-	int32_t sigmoid;   // OP_ROUTE: scores are sigmoids of logits, not their softmax
-	int32_t by_logits; // OP_ROUTE: experts are chosen by their logits, which have the order of scores
-	int32_t groups, groups_used;  // OP_ROUTE: experts are chosen from the best groups; groups_used 0: from all
-	const float *bias, *factors; // OP_ROUTE: (experts) for the choice; of the weights; or NULL. OP_LAYER_NORM: bias (cols)
+	int32_t normalize; // OP_ROUTE: divide the weights by their sum
+	int32_t sigmoid;   // OP_ROUTE: scores are sigmoids of logits instead of their softmax
+	int32_t by_logits; // OP_ROUTE: rank experts by logits, which gives the same order as scores
+	int32_t groups, groups_used;  // OP_ROUTE: choose only from the groups_used best of groups; 0: from all
+	const float *bias, *factors; // OP_ROUTE: (experts) added to the scores for the choice; factors of the weights;
+	                             // or NULL. OP_LAYER_NORM: bias (cols), or NULL
 	int32_t parts, from, to, width; // OP_COPY: device.Columns
 
 	float *y;
@@ -90,33 +91,33 @@ struct op {
 
 	float *angles;       // OP_ANGLES, OP_ROPE: (rows, 2, dims/2) cosines, sines
 	const double *freqs; // OP_ANGLES: (dims/2) radians for one position
-	int32_t dims;        // leading values of a head that are turned
+	int32_t dims;        // leading values of a head that are rotated
 	int32_t neox;        // pairs are (i, i+dims/2) instead of (2i, 2i+1)
 
 	uint8_t *kv; // [block][layer][K|V][kv head][BLOCK][head_dim]
 	int32_t layers, layer;
 	int32_t kv_heads, heads, head_dim;
 	int32_t parts_kv, value_dim; // OP_STORE_KV, OP_ATTENTION: 1 and less than head_dim if the cache is latent, or 2
-	const float *sinks;          // OP_ATTENTION: (heads) scores for a value of zero, or NULL
-	int32_t window; // positions a row sees, itself included; 0: all
-	float scale;    // of scores; of cosines and sines; of y for OP_SCALE; of weights for OP_ROUTE
-	float cap;      // scores or values s become cap · tanh(s / cap); 0: they stay
+	const float *sinks;          // OP_ATTENTION: (heads) attention sinks, or NULL
+	int32_t window; // OP_ATTENTION: positions that a row attends to, its own included; 0: all
+	float scale;    // factor of scores, of cosines and sines, of y (OP_SCALE), of weights (OP_ROUTE)
+	float cap;      // soft cap of scores or values; 0: none
 	int32_t activation; // OP_GLU
 };
 
 enum phase_kind {
-	PHASE_ROWS = 1,  // operations on single rows, all of them done to one row by one thread
-	PHASE_MATMUL,    // products that share x, cut into chunks of outputs
-	PHASE_ATTENTION, // one operation, cut into (row, kv head)
-	PHASE_GROUP,     // one operation, OP_GROUP, for all rows
+	PHASE_ROWS = 1,  // operations on single rows; an item is a row: one thread runs all operations on it
+	PHASE_MATMUL,    // products with the same input; an item is a chunk of outputs
+	PHASE_ATTENTION, // one operation; an item is a row and a kv head
+	PHASE_GROUP,     // one operation, OP_GROUP; one item
 };
 
-// A phase is what threads do between two barriers: operations first … last-1.
+// A phase is the work between two barriers: operations first … last-1, divided into items.
 struct phase {
 	int32_t kind;
 	int32_t first, last;
 	int32_t gathered; // its rows are the batch's out rows
-	int32_t items;    // PHASE_MATMUL: chunks of all its products, of one expert
+	int32_t items;    // PHASE_MATMUL: items of all its products, for one expert
 	int64_t cost;     // PHASE_MATMUL: multiplications for one row
 };
 
@@ -130,25 +131,25 @@ struct batch {
 	int32_t rows, outs;
 	const int32_t *tokens, *pos, *seq; // (rows)
 	const int32_t *out;                // (outs) rows that are gathered
-	const int32_t *tables;             // block tables of all sequences, one after the other
+	const int32_t *tables;             // block tables of all sequences, concatenated
 	const int32_t *table_at;           // (sequences) where each begins
 };
 
-// Scratch memory of a device. Programs of one device share it, as one runs at a time.
+// Scratch memory of a device. Its programs share it, because only one runs at a time.
 struct scratch {
-	uint8_t *quant;          // (rows) activations as int8, see quant_row
+	uint8_t *quant;          // (rows) activations quantised to int8, see quant_row
 	float *attention;        // (threads) see attention_floats
 	size_t attention_stride; // floats from thread to thread
 	int32_t *groups;         // see struct groups
 };
 
-// Rows by the experts that they use. A pair is a row's number times used, plus the expert's
-// place among those of the row.
+// Rows grouped by the experts that they use. Pair row · used + i stands for a row and the i-th of
+// its experts.
 struct groups {
-	int32_t *count;  // (1) experts that any row uses
-	int32_t *active; // (count) their numbers, ascending
-	int32_t *starts; // (experts + 1) where the pairs of each begin
-	int32_t *pairs;  // (rows · used) ascending for each expert
+	int32_t *count;  // (1) number of experts that any row uses
+	int32_t *active; // (count) these experts, ascending
+	int32_t *starts; // (experts + 1) index of the first pair of each expert
+	int32_t *pairs;  // (rows · used) pairs by expert, ascending for each
 };
 
 static inline size_t groups_ints(int rows, int used, int experts) { return 2 + 2 * (size_t)experts + (size_t)rows * (size_t)used; }
@@ -158,25 +159,25 @@ static inline struct groups groups_at(int32_t *at, int experts)
 	return (struct groups){at, at + 1, at + 1 + experts, at + 2 + 2 * experts};
 }
 
-// What a kernel can read while a program runs.
+// The state of a run of a program that kernels read.
 struct run {
 	const struct program *program;
 	const struct batch *batch;
 	struct scratch scratch;
 };
 
-// What a thread computes of a product at once: rows out0 … out1-1 of w for rows rows of x.
+// The part of a product that a thread computes at once: rows out0 … out1-1 of w for rows rows of x.
 struct share {
 	int rows;
 	const int32_t *pairs; // of an expert, see struct groups; NULL: rows 0 … rows-1
-	int first;            // row of w that gives output 0
+	int first;            // row of w that computes output 0
 	int out0, out1;
 };
 
-// The kernels of one format of weights.
+// The kernels of one weight type.
 struct weight_kernels {
-	// Packs rows rows of a weight, at most PANEL, into a panel of zeros. w: (rows, groups) at
-	// stride bytes. NULL: the format is not packed.
+	// Packs rows rows of a weight, at most PANEL, into a zeroed panel. w: (rows, groups), stride
+	// bytes from row to row. NULL: the type is not packed.
 	void (*pack)(const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel);
 	// Writes row token of an embedding table to y.
 	void (*embed)(const struct op *op, int32_t token, float *y);
@@ -190,13 +191,14 @@ extern uint8_t engine_codebooks[CODEBOOK_BYTES];
 
 // The kernels of one instruction set.
 struct kernels {
-	// Does every operation of a PHASE_ROWS to row row.
+	// Runs all operations of a PHASE_ROWS on row row.
 	void (*row)(const struct run *r, const struct phase *p, int row);
-	// Reads n bytes at p, a multiple of LINE, and returns something that depends on them all.
+	// Reads n bytes at p, a multiple of LINE. The result depends on all of them, so that the reads
+	// are not optimised away.
 	uint64_t (*read)(const uint8_t *p, size_t n);
-	// The kernels of each format of weights, by its type.
+	// The kernels of each weight type, indexed by type.
 	const struct weight_kernels *weights;
-	// Computes the query heads that share kv head kv_head. mem is the thread's scratch.
+	// Computes attention of the query heads that share kv head kv_head. mem is the thread's scratch.
 	void (*attention)(const struct run *r, const struct op *op, int row, int kv_head, float *mem);
 };
 
@@ -205,8 +207,8 @@ extern const struct kernels kernels_portable;
 extern const struct kernels kernels_avx2, kernels_avx512;
 #endif
 
-// A block of activations as int8 times a scale, with the sums of its values: what weights
-// that are kept plus some number, or minus some offset, have too much of. A cache line.
+// A block of activations quantised to int8, with the sums of its values. Products with weights that
+// are stored with a bias or an offset are corrected by these sums. The size is a cache line.
 struct quant_block {
 	int8_t q[BLOCK];
 	float d;      // a value is d · q
@@ -223,19 +225,19 @@ static inline struct quant_block *quant_row(const struct run *r, int cols, int r
 	return (struct quant_block *)(r->scratch.quant + (size_t)row * quant_bytes(cols));
 }
 
-// Floats that a thread needs for group query heads of head_dim values: scores
-// (group, SPLIT), sums of a split and of all splits (group, head_dim), and for both of
-// them maximum and weight (group).
+// Floats of scratch that a thread needs for group query heads of head_dim values: scores
+// (group, SPLIT); for the current split and for all splits, the sums (group, head_dim), maxima and
+// weights (group).
 static inline size_t attention_floats(int group, int head_dim)
 {
 	size_t n = (size_t)group * (SPLIT + 2 * (size_t)head_dim + 4);
 	return (n + 15) / 16 * 16;
 }
 
-// Path names: the best that this processor can run comes first. NULL after the last.
+// Returns the name of the i-th path that this processor supports, fastest first; NULL after the last.
 const char *engine_path(int i);
 
-// Copies the codebooks that IQ formats are packed with, see package gguf.
+// Copies the codebooks that are used to pack IQ formats, see package gguf.
 void engine_set_codebooks(const uint8_t *points);
 
 struct engine;
@@ -243,12 +245,12 @@ struct engine;
 // Starts threads-1 workers. NULL if path is unknown or a thread cannot be started.
 struct engine *engine_open(const char *path, int threads);
 
-// Packs a weight of type, (outs, cols), as it lies in a model file, of any alignment, into
-// panels: panel_bytes(type, cols) zeros for each PANEL outs. 0: w cannot be read any more.
-// The type must have a format.
+// Packs a weight (outs, cols) into panels, which must be zeroed: panel_bytes(type, cols) for each
+// PANEL outs. w has the layout of the model file and any alignment; the type must have a format.
+// Returns 0 if w could not be read, because the mapped file was truncated or its disk failed.
 int engine_pack(struct engine *e, int type, int outs, int cols, const uint8_t *w, uint8_t *panels);
 
-// Reads bytes bytes at p, aligned to a LINE, each thread a part of them.
+// Reads bytes bytes at p, which is aligned to LINE, divided among the threads.
 void engine_read(struct engine *e, const uint8_t *p, size_t bytes);
 
 // Replays program p for one batch; the arrays are those of struct batch.

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 static _Thread_local atomic_int *watching;
-static struct sigaction before; // Go's, which makes panics of the faults of Go code
+static struct sigaction before; // Go's handler, which turns faults of Go code into panics
 static uintptr_t page;
 
-// BUS_ADRERR comes of mapped files only: there is nothing behind the page.
+// BUS_ADRERR is raised only for mapped files: the page has no data behind it.
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
 	int saved = errno;
@@ -29,7 +29,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 		before.sa_sigaction(sig, info, context);
 		return;
 	}
-	sigaction(sig, &before, NULL); // the instruction faults again, and ends the process
+	sigaction(sig, &before, NULL); // the instruction faults again and ends the process
 }
 
 static void install(void)
@@ -39,7 +39,7 @@ static void install(void)
 		return;
 	struct sigaction ours = before;
 	ours.sa_sigaction = on_fault;
-	// Go's threads have small stacks and one apart for signals.
+	// Go's threads have small stacks and a separate signal stack.
 	ours.sa_flags |= SA_SIGINFO | SA_ONSTACK;
 	sigaction(SIGBUS, &ours, NULL);
 }

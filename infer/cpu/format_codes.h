@@ -1,14 +1,14 @@
-// Formats whose values are codes, numbers of a value in a table: struct codes.
+// Formats whose values are codes: indices in a table of values, struct codes.
 //
-// IQ1, IQ2 and IQ3 have points of codebooks, each the codes of 8 values or for IQ3 of 4, beside
-// signs. A panel has the codes of single values, and says so of the sign in the code.
+// IQ1, IQ2 and IQ3 store points of a codebook, each the magnitudes of 8 values (IQ3: 4), and signs.
+// Panels store a code for each value that includes the sign.
 
-// Where the codebooks begin, in points.
+// First point of each codebook.
 enum { BOOK_IQ2_XXS = 0, BOOK_IQ2_XS = 256, BOOK_IQ2_S = 768, BOOK_IQ3_XXS = 1792, BOOK_IQ3_S = 2048, BOOK_IQ1 = 2560 };
 
 INLINE uint32_t point_of(int book, uint32_t i) { return load_u16(engine_codebooks + 2 * ((uint32_t)book + i)); }
 
-// The signs of eight values from seven bits: there is an even number of negative ones.
+// The signs of eight values from seven bits; the eighth makes the number of negative values even.
 INLINE uint32_t even_signs(uint32_t seven)
 {
 	uint32_t low = seven & 127, parity = low ^ low >> 4;
@@ -23,8 +23,8 @@ INLINE void put_group(uint8_t *to, const int width, uint32_t codes, uint32_t sig
 		to[k] = (uint8_t)((codes >> width * k & ((1u << width) - 1)) | (signs >> k & 1) << width);
 }
 
-// What the codes of type mean; NULL: it has none. A product of eight bits, see vb_dot, has a bias
-// of 128.
+// The codes of a type, NULL if it has none. The values of products of eight bits (see vb_dot) have a
+// bias of 128.
 static const struct codes *codes_of(int type)
 {
 	static const struct codes
@@ -64,7 +64,7 @@ INLINE void look_up(struct panel_block *w, struct block_at at)
 
 INLINE float code_value(const struct codes *codes, int code) { return (float)(codes->values[code] - codes->bias); }
 
-// CODES_32: blocks of 32 codes of four bits and a scale, in a panel a float.
+// CODES_32: blocks of 32 four-bit codes and a scale, which panels store as a float.
 
 INLINE void pack_codes_32(float scale, const uint8_t *w, uint8_t *to, int o)
 {
@@ -77,11 +77,11 @@ INLINE void pack_codes_32(float scale, const uint8_t *w, uint8_t *to, int o)
 	put_nibbles(to + 4 * PANEL, o, low, high);
 }
 
-// IQ4_NL: an F16, then codes as the values of Q4_0.
+// IQ4_NL: the scale (F16), then codes stored like the values of Q4_0.
 INLINE void pack_IQ4_NL(const uint8_t *w, uint8_t *to, int o) { pack_codes_32(load_half(w), w + 2, to, o); }
 
-// MXFP4: an exponent e of the scale 2^(e-128), then codes as the values of Q4_0. Below 2^-126 a
-// float keeps the scale as a fraction.
+// MXFP4: the exponent e of the scale 2^(e-128), then codes stored like the values of Q4_0. Scales
+// below 2^-126 are denormal floats.
 INLINE void pack_MXFP4(const uint8_t *w, uint8_t *to, int o)
 {
 	const uint32_t e = *w;
@@ -110,10 +110,10 @@ INLINE void unpack_CODES_32(struct block_at at, int o, float *y)
 		y[k] = d * code_value(at.codes, value_at(4, at.q, o, k));
 }
 
-// CODES_4: super-blocks with a unit, an F16, and for every 32 codes of four bits an int8 scale.
+// CODES_4: super-blocks with a unit (F16), and an int8 scale for every 32 four-bit codes.
 
-// IQ4_XS: an F16; 16 bits with the upper two of eight six-bit scales plus 32, 4 bytes with their
-// lower four; eight times 16 bytes of codes, as the values of Q4_0.
+// IQ4_XS: the unit; eight six-bit scales stored plus 32, their upper two bits in 16 bits and their
+// lower four in 4 bytes; eight times 16 bytes of codes, stored like the values of Q4_0.
 INLINE void pack_IQ4_XS(const uint8_t *w, uint8_t *to, int o)
 {
 	memcpy(to + 2 * o, w, 2);
@@ -129,8 +129,8 @@ INLINE void pack_IQ4_XS(const uint8_t *w, uint8_t *to, int o)
 	}
 }
 
-// IQ3_XXS: an F16, 64 points, and for every 32 values 32 bits: four times seven of signs, four of
-// the scale, which counts quarters: 2s + 1.
+// IQ3_XXS: the unit, 64 points, and for every 32 values 32 bits: four times seven bits of signs, and
+// four bits s of the scale, (2s + 1) quarters.
 INLINE void pack_IQ3_XXS(const uint8_t *w, uint8_t *to, int o)
 {
 	memcpy(to + 2 * o, w, 2);
@@ -146,8 +146,8 @@ INLINE void pack_IQ3_XXS(const uint8_t *w, uint8_t *to, int o)
 	}
 }
 
-// IQ3_S: an F16, the low 8 bits of 64 points, their ninth bits, 32 bytes of signs, and four bits
-// for the scale of every 32 values: 2s + 1.
+// IQ3_S: the unit, the low 8 bits of 64 points, their ninth bits, 32 bytes of signs, and for every 32
+// values four bits s of the scale, 2s + 1.
 INLINE void pack_IQ3_S(const uint8_t *w, uint8_t *to, int o)
 {
 	memcpy(to + 2 * o, w, 2);
@@ -184,10 +184,10 @@ INLINE void unpack_CODES_4(struct block_at at, int o, float *y)
 		y[k] = d * code_value(at.codes, value_at(4, at.q, o, k));
 }
 
-// CODES_3: super-blocks with a unit, an F16, and for every 32 codes of three bits a byte with two
-// scales of four bits, of which one is for 16 values: 2s + 1, in eighths.
+// CODES_3: super-blocks with a unit (F16), and for every 32 three-bit codes a byte with two four-bit
+// scales s, each for 16 values: (2s + 1) eighths.
 
-// IQ2_XXS: an F16, then for every 32 values four points and 32 bits as in IQ3_XXS.
+// IQ2_XXS: the unit, then for every 32 values four points and 32 bits as in IQ3_XXS.
 INLINE void pack_IQ2_XXS(const uint8_t *w, uint8_t *to, int o)
 {
 	memcpy(to + 2 * o, w, 2);
@@ -202,8 +202,8 @@ INLINE void pack_IQ2_XXS(const uint8_t *w, uint8_t *to, int o)
 	}
 }
 
-// IQ2_XS: an F16, 32 words with a point in their low nine bits and signs in the upper seven, and
-// the scales as they are in a panel.
+// IQ2_XS: the unit, 32 words of 16 bits with a point in the low nine and signs in the upper seven, and
+// the scales as in a panel.
 INLINE void pack_IQ2_XS(const uint8_t *w, uint8_t *to, int o)
 {
 	memcpy(to + 2 * o, w, 2);
@@ -218,8 +218,8 @@ INLINE void pack_IQ2_XS(const uint8_t *w, uint8_t *to, int o)
 	}
 }
 
-// IQ2_S: an F16, the low 8 bits of 32 points, 32 bytes of signs, 8 bytes with the upper two bits of
-// four points each, and the scales as they are in a panel.
+// IQ2_S: the unit, the low 8 bits of 32 points, 32 bytes of signs, 8 bytes with the upper two bits of
+// four points each, and the scales as in a panel.
 INLINE void pack_IQ2_S(const uint8_t *w, uint8_t *to, int o)
 {
 	memcpy(to + 2 * o, w, 2);
@@ -256,14 +256,14 @@ INLINE void unpack_CODES_3(struct block_at at, int o, float *y)
 	}
 }
 
-// CODES_2: super-blocks with a unit, an F16, and for every 16 codes of two bits a byte: in its upper
-// half the scale, an odd number of eighths; bits 2 and 3 are the third bit of the codes of the
-// first and of the last eight values, which shifts them down.
+// CODES_2: super-blocks with a unit (F16), and a byte for every 16 two-bit codes. Its high nibble is
+// the scale, an odd number of eighths. Bits 2 and 3 are a third bit of the codes of the first and of
+// the last eight values, which lowers these values.
 
-// The byte for 16 values from the three bits of their scale.
+// The byte for 16 values, from their three-bit scale.
 INLINE uint8_t shifted_scale(uint32_t three, bool first, bool last) { return (uint8_t)((2 * (three & 7) + 1) << 4 | first << 2 | last << 3); }
 
-// IQ1_S: an F16, the low 8 bits of 32 points, and for every 32 values a word: the upper three bits
+// IQ1_S: the unit, the low 8 bits of 32 points, and for every 32 values 16 bits: the upper three bits
 // of four points, three bits of the scale, and the shift.
 INLINE void pack_IQ1_S(const uint8_t *w, uint8_t *to, int o)
 {
@@ -278,8 +278,8 @@ INLINE void pack_IQ1_S(const uint8_t *w, uint8_t *to, int o)
 	}
 }
 
-// IQ1_M: the low 8 bits of 32 points, 16 bytes with four bits for each, the upper three of a point
-// and a shift, and four words, each with four times three bits of scales and four of the F16.
+// IQ1_M: the low 8 bits of 32 points; 16 bytes with four bits for each point, its upper three and a
+// shift; and four words of 16 bits, each with four three-bit scales and four bits of the unit.
 INLINE void pack_IQ1_M(const uint8_t *w, uint8_t *to, int o)
 {
 	for (int i = 0; i < 2; i++)

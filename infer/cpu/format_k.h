@@ -1,15 +1,15 @@
-// Q4_K and Q5_K, super-blocks of eight blocks of 32 values: two F16, the units of the scales
-// and of the offsets; 12 bytes with six bits for each of eight scales and eight offsets; for
-// Q5_K the fifth bits, bit i of byte k for value k of block i; then four times 32 bytes, each
-// with block 2i in the low halves and block 2i+1 in the high ones. A value is scale · q - offset.
+// Q4_K and Q5_K: super-blocks of eight blocks of 32 values. Two F16, the units of scales and of
+// offsets; 12 bytes with eight scales and eight offsets of six bits; for Q5_K the fifth bits, bit i of
+// byte k for value k of block i; then four times 32 bytes, with block 2i in the low nibbles and block
+// 2i+1 in the high ones. A value is scale · q - offset.
 //
-// In a panel a block's scales are a byte for the scale and one for the offset of each output.
+// In a panel, each output of a block has a byte for the scale and one for the offset.
 
 enum { K_SCALES = 4, K_INTEGERS = 16, K_FIFTHS = SUPER * BLOCK / 8 };
 
-// The six-bit scales. Scale, then offset, of blocks 0-3 lie in the low six bits of bytes 0-7;
-// of blocks 4-7 in the halves of bytes 8-11, with their upper bits on top of bytes 0-7.
-// scales: (2, SUPER)
+// Unpacks the six-bit scales and offsets. For blocks 0-3 they are the low six bits of bytes 0-3 and
+// 4-7; for blocks 4-7 their low four bits are the nibbles of bytes 8-11, their upper two the top bits
+// of bytes 0-7. scales: (2, SUPER)
 INLINE void unpack_scales(const uint8_t *w, uint8_t *scales)
 {
 	uint32_t scale, offset, rest;
@@ -82,9 +82,9 @@ INLINE void unpack_k(const int bits, struct block_at at, int o, float *y)
 K_FORMAT(Q4_K, 4)
 K_FORMAT(Q5_K, 5)
 
-// Q6_K and Q3_K have a scale for every 16 values, int8 in a panel: a value is scale · (q - half
-// the range). Each half of a super-block is four blocks, and the upper bits of Q6_K, the lower bits
-// of Q3_K and those of Q2_K of these four share 32 bytes, two bits for each.
+// Q6_K and Q3_K have a scale for every 16 values, stored as int8 in panels. A value is scale · (q -
+// half the range). Each half of a super-block is four blocks, which share 32 bytes with two bits for
+// each: the upper bits of Q6_K, the lower bits of Q3_K, the values of Q2_K.
 
 // The two bits of value k of block i.
 INLINE int two_bits(const uint8_t *w, int i, int k) { return w[i / 4 * BLOCK + k] >> i % 4 * 2 & 3; }
@@ -96,8 +96,8 @@ INLINE void put_halves(const int kind, uint8_t *to, int i, int o, int first, int
 	put_values(panel_of(kind).bits, group_values(kind, to, i), o, values);
 }
 
-// Q6_K: 128 bytes of lower four bits, 64 bytes of upper two, 16 int8 scales and an F16, their
-// unit. The low bits of blocks 0 and 2 of a half share 32 bytes, as do those of 1 and 3.
+// Q6_K: 128 bytes with the lower four bits, 64 bytes with the upper two, 16 int8 scales, and their
+// unit (F16). The low bits of blocks 0 and 2 of a half share 32 bytes, as do those of blocks 1 and 3.
 enum { Q6K_HIGH = 128, Q6K_SCALES = 192, Q6K_UNIT = 208 };
 
 INLINE void pack_Q6_K(const uint8_t *w, uint8_t *to, int o)
@@ -111,10 +111,10 @@ INLINE void pack_Q6_K(const uint8_t *w, uint8_t *to, int o)
 	}
 }
 
-// Q3_K: 32 bytes of third bits, bit i of byte k for value k of block i, 64 bytes of lower two,
-// 12 bytes with 16 six-bit scales plus 32, and an F16, their unit. The low four bits of scales
-// 0-7 and 8-15 are the halves of the first eight bytes; the upper two of scale i lie in byte
-// 8 + i%4, at bit i/4·2.
+// Q3_K: 32 bytes with the third bits, bit i of byte k for value k of block i; 64 bytes with the lower
+// two; 12 bytes with 16 six-bit scales, stored plus 32; and their unit (F16). The low four bits of
+// scales 0-7 and 8-15 are the nibbles of the first eight bytes; the upper two of scale i are in byte
+// 8 + i%4, from bit i/4·2.
 enum { Q3K_LOW = 32, Q3K_SCALES = 96, Q3K_UNIT = 108 };
 
 INLINE void pack_Q3_K(const uint8_t *w, uint8_t *to, int o)
@@ -142,7 +142,7 @@ INLINE struct panel_block load_halves(const int bits, struct block_at at, const 
 	return w;
 }
 
-// The two halves are added before x's scale multiplies them.
+// Adds the two halves of the block, then multiplies by x's scale.
 INLINE vf add_halves(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x, const int bias)
 {
 	vf first = vb_dot(bits, 4, w->q, x->q, x->half[0] * bias);
@@ -169,9 +169,9 @@ INLINE void unpack_halves(const int bits, struct block_at at, int o, float *y)
 HALVES_PANEL(Q3_K, 3)
 HALVES_PANEL(Q6_K, 6)
 
-// Q2_K: 16 bytes, for every 16 values one with a four-bit scale and above it a four-bit offset, 64
-// bytes of values, two bits each, and two F16, the units of scales and offsets. A value is
-// scale · q - offset. The bytes of scale and offset are those of a panel.
+// Q2_K: 16 bytes, one for every 16 values, with a four-bit scale in the low nibble and a four-bit
+// offset in the high one; 64 bytes with two-bit values; and two F16, the units of scales and of
+// offsets. A value is scale · q - offset. Panels store the same scale bytes.
 enum { Q2K_INTEGERS = 16, Q2K_UNITS = 80 };
 
 INLINE void pack_Q2_K(const uint8_t *w, uint8_t *to, int o)

@@ -1,6 +1,6 @@
-// Blocks of 32 values with one scale, an F16, and for some an offset, another F16.
+// Formats with blocks of 32 values, a scale (F16) and, for some, an offset (F16).
 
-// Q8_0: 32 int8. In a panel they are kept plus 128.
+// Q8_0: 32 int8. Panels store the values plus 128.
 INLINE void pack_Q8_0(const uint8_t *w, uint8_t *to, int o)
 {
 	memcpy(to + 2 * o, w, 2);
@@ -28,11 +28,11 @@ INLINE void unpack_Q8_0(struct block_at at, int o, float *y)
 		y[k] = load_half(at.units + 2 * o) * (float)(at.q[k / 4 * QUAD + 4 * o + k % 4] - 128);
 }
 
-// Q4 and Q5: the scale, for Q4_1 and Q5_1 the offset, for Q5 32 fifth bits, and 16 bytes, of
-// which byte i has value i in its low half and value i+16 in its high half. Without an offset,
-// values are kept plus half their range.
+// Q4 and Q5: the scale; for Q4_1 and Q5_1 the offset; for Q5 the fifth bits of 32 values; then 16
+// bytes, in which byte i has value i in its low nibble and value i+16 in its high nibble. Formats
+// without an offset store the values plus half their range.
 
-// bits: 4 or 5, units: 1 or 2, with an offset; both constants
+// bits: 4 or 5; units: 1, or 2 with an offset; both are constants
 INLINE void pack_q(const int bits, const int units, const uint8_t *w, uint8_t *to, int o)
 {
 	uint32_t low[4], high[4], fifths = 0;

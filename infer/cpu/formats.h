@@ -1,34 +1,34 @@
-// The formats of weights that there are kernels for.
+// The table of weight formats that have kernels.
 //
 //	FORMAT(name, type, values, bytes, panel)
 //
-//	type     number in a GGUF file
-//	values   columns of a group, which lies together in a file and in a panel
-//	bytes    of a group of one row in a file
-//	panel    how weights lie in memory; NONE: as in the file
+//	type     type number in GGUF files
+//	values   columns of a group, the unit of storage: a super-block, a block or one value
+//	bytes    size of a group of one row in a file
+//	panel    kind of panel that weights are packed in; NONE: they are not packed
 //
-// Several formats share a panel. A format NAME of blocks has one function, in one of the headers at
-// the end:
+// Several formats share a kind of panel. Each format NAME that has blocks has one function, in one of
+// the headers at the end:
 //
-//	pack_NAME(w, to, o)      writes a group of a file, w, as output o of the group to
+//	pack_NAME(w, to, o)      packs group w of a file as output o of group to
+//
+// The kinds of panels, with sizes for each output (see panel.h):
 //
 //	PANEL(name, values, units, scales, bits)
 //
-// says of each output of a panel, see panel.h:
-//
 //	values   columns of a group
-//	units    halves that a group begins with
-//	scales   bytes of a block's scales
-//	bits     of a value
+//	units    F16 numbers at the beginning of a group
+//	scales   bytes of the scales of a block
+//	bits     bits of a value
 //
-// A panel NAME of blocks has the kernels, where at says where a block lies:
+// Each kind NAME that has blocks has the kernels, where at locates a block:
 //
 //	load_NAME(at, v)         returns vector v of a block: struct panel_block
 //	add_NAME(acc, w, x)      returns acc + w · x for a block of weights and one of activations
-//	unpack_NAME(at, o, y)    writes the block of output o as floats to y
+//	unpack_NAME(at, o, y)    dequantises the block of output o to y
 //
-// The kernels of float formats are in matmul_float.h and matmul_panel.h. A weight type that is not
-// here has no kernel on any path, and format_of says so.
+// The kernels of float formats are in matmul_float.h and matmul_panel.h. Weight types that are not in
+// the table have no kernels on any path.
 #ifndef M40_CPU_FORMATS_H
 #define M40_CPU_FORMATS_H
 
@@ -100,7 +100,7 @@ struct panel {
 	int values, units, scales, bits;
 };
 
-// Returns the format of a type of weight. Without values: there are no kernels for the type.
+// Returns the format of a weight type. values is 0 if the type has no kernels.
 static inline struct format format_of(int type)
 {
 	switch (type) {
@@ -113,7 +113,7 @@ static inline struct format format_of(int type)
 	return (struct format){0, 0, PANEL_NONE};
 }
 
-// Returns what kind says of a panel.
+// Returns the sizes of a kind of panel.
 static inline struct panel panel_of(int kind)
 {
 	switch (kind) {
@@ -128,7 +128,7 @@ static inline struct panel panel_of(int kind)
 
 #endif
 
-// The kernels, once a path has what they are written with.
+// The kernels, if a path has included the vector operations that they are written with.
 #ifdef FORMAT_KERNELS
 #include "format_q.h"
 #include "format_k.h"

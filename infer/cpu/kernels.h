@@ -1,6 +1,6 @@
-// What every path's kernels start from. A path includes this, switches the compiler
-// to its instruction set, includes its simd_*.h and then the kernels themselves:
-// one source, compiled once for each instruction set.
+// The common part of all paths. A path (path_*.c) includes this header, switches the compiler to its
+// instruction set, and includes its simd_*.h and then the kernels: one source, compiled once for each
+// instruction set.
 #include "engine.h"
 
 #include <math.h>
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Products and sums are rounded one by one unless a kernel says vf_fma: otherwise two
-// copies of the same expression could differ in their bits. GCC does so under -std=c11.
+// The compiler must not contract a · b + c to a fused multiply-add unless a kernel calls vf_fma:
+// otherwise two copies of the same expression could round differently. GCC does not under -std=c11.
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #endif
@@ -43,11 +43,10 @@ INLINE uint32_t bits_of(float f)
 	return bits;
 }
 
-// How far before a weight's use it is asked for, in bytes: the processor's own prefetcher
-// stops at each page.
+// Distance of prefetches, in bytes. The hardware prefetcher stops at page boundaries.
 enum { AHEAD = 4096 };
 
-// Asks for bytes bytes of weights at p, which need not be there.
+// Prefetches bytes bytes of weights at p. The address may be invalid.
 INLINE void fetch_ahead(const uint8_t *p, const int bytes)
 {
 	UNROLL for (int k = 0; k < bytes; k += LINE)

@@ -116,13 +116,13 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 			p.Add(stranger, stranger)
 			_, err := d.Compile(p)
 			return err
-		}, "not of this device"},
+		}, "not belong to this device"},
 		{"a KV cache of another device", func() error {
 			p := device.NewProgram(4, 4)
 			p.StoreKV(allocKV(t, other, device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4}), 0, x, x)
 			_, err := d.Compile(p)
 			return err
-		}, "not of this device"},
+		}, "not belong to this device"},
 		{"reading a weight", func() error { return d.Read(make([]float32, 4), weight, 0) }, "is a weight"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

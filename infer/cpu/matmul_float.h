@@ -1,10 +1,9 @@
-// y[r][o] = Σ x[r][i] · w[o][i], weights of F32 or keys of F16, sums in F32.
+// y[r][o] = Σ x[r][i] · w[o][i], with F32 weights or F16 keys, accumulated in F32.
 //
-// Lane l of one vector sums the terms i ≡ l (mod LANES) in ascending order, and the
-// lanes are added in the order of vf_sum: for every tile shape, so that a result does
-// not depend on which tile computed it.
+// Lane l of a vector sums the terms i ≡ l (mod LANES) in ascending order, and vf_sum adds the lanes in
+// a fixed order. All tile shapes do the same, so that a result does not depend on its tile.
 
-// A vector at p of which left values remain, and its store.
+// Loads or stores a vector at p, where left values remain.
 INLINE vf get(const float *p, int left) { return left >= LANES ? vf_load(p) : vf_load_n(p, left); }
 
 INLINE void put(float *p, int left, vf a)
@@ -25,8 +24,8 @@ INLINE vf load_weight_n(const int type, const uint8_t *w, int i, int n)
 	return type == TYPE_F16 ? vf_load_h_n(w + 2 * (size_t)i, n) : vf_load_n(w + 4 * (size_t)i, n);
 }
 
-// One tile of rows × outs results, both constants. x: (rows, n) at stride xs floats,
-// w: (outs, n) at ws bytes, y: (rows, outs) at ys floats.
+// A tile of rows × outs results, both constants. x: (rows, n) with a stride of xs floats, w: (outs, n)
+// of ws bytes, y: (rows, outs) of ys floats.
 INLINE void dot_tile(const int type, const int rows, const int outs, const float *x, size_t xs, const uint8_t *w,
                      size_t ws, int n, float *y, size_t ys)
 {
@@ -63,7 +62,7 @@ INLINE void dot_tile(const int type, const int rows, const int outs, const float
 	}
 }
 
-// A column of tiles: rows is a constant, outs is not.
+// A row of tiles: rows is a constant, outs is not.
 INLINE void dot_tiles(const int type, const int rows, const float *x, size_t xs, const uint8_t *w, size_t ws, int outs,
                       int n, float *y, size_t ys)
 {
@@ -91,13 +90,13 @@ INLINE void dot_all(const int type, const float *x, size_t xs, int rows, const u
 	}
 }
 
-// x: (rows, n) at stride xs floats, w: (outs, n) at ws bytes, y: (rows, outs) at ys floats.
+// x: (rows, n) with a stride of xs floats, w: (outs, n) of ws bytes, y: (rows, outs) of ys floats.
 static void dot_f32(const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n, float *y, size_t ys)
 {
 	dot_all(TYPE_F32, x, xs, rows, w, ws, outs, n, y, ys);
 }
 
-// For keys of the cache; weights of F16 lie in panels.
+// For keys in the cache; F16 weights are in panels.
 static void dot_f16(const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n, float *y, size_t ys)
 {
 	dot_all(TYPE_F16, x, xs, rows, w, ws, outs, n, y, ys);

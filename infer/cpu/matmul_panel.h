@@ -1,10 +1,10 @@
-// y[r][o] = Σ over blocks b of d_w[o][b] · d_x[r][b] · Σ q_w · q_x, with quantised
-// weights and activations of int8 with a scale for each block. The inner sum is an exact
-// integer; the outer one is in F32, over blocks in ascending order. Where weights have
-// offsets, d_x · m_w · Σ q_x goes off, after each block.
+// y[r][o] = Σ over blocks b of d_w[o][b] · d_x[r][b] · Σ q_w · q_x, with quantised weights and int8
+// activations with a scale for each block. The inner sum is an exact integer; the outer one is F32,
+// over blocks in ascending order. For weights with offsets, d_x · m_w · Σ q_x is subtracted after each
+// block.
 //
-// Every lane is an output and every row has its own sums, so that a result does not depend
-// on the rows that are computed beside it.
+// Every lane is an output and every row has its own accumulators, so that a result does not depend on
+// the other rows of the tile.
 
 enum { VECTORS = PANEL / LANES };
 
@@ -17,7 +17,7 @@ INLINE struct panel_block load_block(const int kind, struct block_at at, const i
 		BLOCK_PANELS(PANEL_KIND)
 #undef PANEL_KIND
 	}
-	abort(); // never: kind is a constant that the table has
+	abort(); // unreachable: kind is a constant that the table has
 }
 
 INLINE vf add_block(const int kind, vf acc, const struct panel_block *w, const struct quant_block *x)
@@ -32,7 +32,7 @@ INLINE vf add_block(const int kind, vf acc, const struct panel_block *w, const s
 	abort();
 }
 
-// Writes outputs skip … outs-1 of a panel, at most PANEL. y: output 0
+// Writes outputs skip … outs-1 of a panel, outs ≤ PANEL. y: output 0
 INLINE void put_outs(float *y, int skip, int outs, const vf acc[VECTORS])
 {
 	float all[PANEL];
@@ -47,8 +47,8 @@ INLINE void put_outs(float *y, int skip, int outs, const vf acc[VECTORS])
 	memcpy(y + skip, all + skip, sizeof *all * (size_t)(outs - skip));
 }
 
-// Outputs skip … outs-1 of one panel for rows rows, a constant. x: (rows) of blocks, y: (rows)
-// where the panel's outputs begin
+// Computes outputs skip … outs-1 of a panel for rows rows, a constant. x: blocks of each row, y: first
+// output of the panel in each row
 INLINE void panel_tile(const int kind, const int rows, const struct quant_block *const *x, const uint8_t *panel,
                        const struct codes *codes, int blocks, float *const *y, int skip, int outs)
 {
@@ -75,8 +75,8 @@ INLINE void panel_tile(const int kind, const int rows, const struct quant_block 
 
 INLINE vf load_floats(const int kind, const uint8_t *p) { return kind == PANEL_F16 ? vf_load_h(p) : vf_load_b(p); }
 
-// The same of floats, whose activations are floats. Columns of even and of odd number are
-// summed apart, so that one sum need not wait for the other.
+// The same for float formats, with float activations. Even and odd columns are summed separately, so
+// that two chains of additions overlap.
 INLINE void float_tile(const int kind, const int rows, const float *const *x, const uint8_t *panel, int cols, float *const *y, int skip, int outs)
 {
 	vf acc[FLOAT_ROWS][VECTORS][2];
@@ -107,7 +107,7 @@ INLINE void float_tile(const int kind, const int rows, const float *const *x, co
 	}
 }
 
-// The rows of x and y that row r of a share is.
+// The rows of x and y that belong to row r of a share.
 INLINE int input_of(const struct op *op, const struct share *s, int r)
 {
 	return !s->pairs ? r : op->own ? s->pairs[r] : s->pairs[r] / op->used;
@@ -115,7 +115,7 @@ INLINE int input_of(const struct op *op, const struct share *s, int r)
 
 INLINE int output_of(const struct share *s, int r) { return s->pairs ? s->pairs[r] : r; }
 
-// Rows row … row+rows-1, a constant, of a share.
+// Computes rows row … row+rows-1 of a share; rows is a constant.
 INLINE void panel_rows(const int kind, const struct run *run, const struct op *op, const struct share *s, int row, const int rows)
 {
 	const struct quant_block *x[PANEL_ROWS];
@@ -144,15 +144,15 @@ INLINE void panel_rows(const int kind, const struct run *run, const struct op *o
 
 INLINE void panel_all(const int kind, const struct run *run, const struct op *op, const struct share *s)
 {
-	const int most = is_float(kind) ? FLOAT_ROWS : PANEL_ROWS;
+	const int max = is_float(kind) ? FLOAT_ROWS : PANEL_ROWS;
 	int r = 0;
-	for (; r + most <= s->rows; r += most)
-		panel_rows(kind, run, op, s, r, most);
-	if (most > 4 && r + 4 <= s->rows) {
+	for (; r + max <= s->rows; r += max)
+		panel_rows(kind, run, op, s, r, max);
+	if (max > 4 && r + 4 <= s->rows) {
 		panel_rows(kind, run, op, s, r, 4);
 		r += 4;
 	}
-	if (most > 2 && r + 2 <= s->rows) {
+	if (max > 2 && r + 2 <= s->rows) {
 		panel_rows(kind, run, op, s, r, 2);
 		r += 2;
 	}
@@ -160,7 +160,7 @@ INLINE void panel_all(const int kind, const struct run *run, const struct op *op
 		panel_rows(kind, run, op, s, r, 1);
 }
 
-// Functions of each format and of each kind of panel, as what is inlined into them is large.
+// One function for each format and each kind of panel, because the code inlined into them is large.
 #define FORMAT(name, ...)                                                                                            \
 	static void pack_rows_##name(const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel)              \
 	{                                                                                                                \

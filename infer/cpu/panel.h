@@ -1,36 +1,34 @@
-// Panels: how weights lie in memory. A panel holds PANEL rows of a weight, interleaved so
-// that the lanes of a vector are outputs: a vector of int8 has four neighbouring values of
-// each output, which is what a dot-product instruction adds up in a lane. A result is
-// then one lane's own, and no lanes are ever added to each other. The order is the same
-// for every instruction set; vectors shorter than PANEL lanes take their part of it.
+// Panels: the memory layout of packed weights. A panel holds PANEL rows of a weight, interleaved so
+// that the lanes of a vector are outputs: a vector of int8 has four consecutive values of each output,
+// which a dot-product instruction adds up in the output's lane. So lanes are never added to each other.
+// The layout is the same for every instruction set; with shorter vectors, a panel is several vectors.
 //
-// A panel is a row of groups, whose sizes formats.h has for each kind of panel:
+// A panel is a sequence of groups. formats.h has their sizes for each kind of panel:
 //
-//	units    (units, PANEL) halves
+//	units    (units, PANEL) F16
 //	scales   (blocks of the group, scales, PANEL) bytes
 //	values   (blocks of the group, bits, QUAD) bytes
 //
-// Quad j of a block is (PANEL, 4) bytes: of each output the values 4j … 4j+3. Values of fewer
-// than eight bits are cut into parts of four, two and one bits, as many as they have, lowest bits
-// first:
+// Quad j of a block is (PANEL, 4) bytes: values 4j … 4j+3 of each output. Values of fewer than eight
+// bits are divided into parts of four, two and one bits, as needed, lowest bits first:
 //
-//	nibbles  four quads: byte t of quad j has value 4j+t in its low half and 16+4j+t in its high one
-//	pairs    two quads: bits 2j and 2j+1 of byte t of quad h are those of value 16h+4j+t
-//	singles  one quad: bit j of byte t is that of value 4j+t
+//	nibbles  four quads: byte t of quad j has value 4j+t in its low nibble and 16+4j+t in its high one
+//	pairs    two quads: bits 2j and 2j+1 of byte t of quad h belong to value 16h+4j+t
+//	singles  one quad: bit j of byte t belongs to value 4j+t
 //
-// The values of float formats, which have no blocks, are the units.
+// Float formats have no blocks: their values are the units.
 //
-// Outputs beyond the last are zeros.
+// Outputs beyond the last row of the weight are zeros.
 
 enum { QUAD = 4 * PANEL, NIBBLES = 4 * QUAD, PAIRS = 2 * QUAD };
 
-// Where a block lies, and how to read its codes.
+// The location of a block, and the meaning of its codes.
 struct block_at {
 	const uint8_t *units, *scales, *q;
 	const struct codes *codes;
 };
 
-// What codes mean: code c has the value values[c] - bias, in units of factor.
+// A table of codes: code c means (values[c] - bias) · factor.
 struct codes {
 	uint8_t values[16];
 	int32_t bias;
@@ -42,7 +40,7 @@ struct panel_block {
 	vb q[8];
 	vf d[2];      // scales, of the block or of its halves
 	vf m[2];      // offsets
-	int32_t bias; // that values are kept plus
+	int32_t bias; // values are stored plus this
 };
 
 INLINE uint32_t load_u32(const uint8_t *p)
@@ -54,14 +52,15 @@ INLINE uint32_t load_u32(const uint8_t *p)
 
 INLINE void store_u32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
-// Writes the values of a block, each below 16 and two to a byte of words, as nibbles of output o.
+// Writes the values of a block, each below 16, as nibbles of output o. low and high have a value in
+// the low nibble of each byte.
 INLINE void put_nibbles(uint8_t *to, int o, const uint32_t low[4], const uint32_t high[4])
 {
 	for (int j = 0; j < 4; j++)
 		store_u32(to + j * QUAD + 4 * o, (low[j] & 0x0f0f0f0f) | (high[j] & 0x0f0f0f0f) << 4);
 }
 
-// Writes the values of a block, of bits bits, a constant below 8, as output o.
+// Writes the values of a block, of bits bits (a constant below 8), as output o.
 INLINE void put_values(const int bits, uint8_t *to, int o, const uint8_t *values)
 {
 	const int low = bits & 4, upper = bits & 6;
@@ -130,7 +129,7 @@ INLINE void load_values(const int bits, struct panel_block *w, const uint8_t *q)
 	}
 }
 
-// Where the scales and the values of block i of a group lie.
+// The scales, and the values, of block i of a group.
 INLINE uint8_t *group_scales(const int kind, uint8_t *group, int i)
 {
 	const struct panel p = panel_of(kind);
@@ -161,10 +160,10 @@ INLINE void pack_group(const int type, const uint8_t *w, uint8_t *to, int o)
 		BLOCK_FORMATS(FORMAT)
 #undef FORMAT
 	}
-	abort(); // never: type is a constant that the table has
+	abort(); // unreachable: type is a constant that the table has
 }
 
-// Packs rows rows, at most PANEL, of a file. w: (rows, cols) at stride bytes; groups: of a row
+// Packs rows rows of a file, at most PANEL. w: (rows, groups), stride bytes from row to row
 INLINE void pack_rows(const int type, const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel)
 {
 	for (int g = 0; g < groups; g++)
@@ -192,7 +191,7 @@ INLINE void unpack_block(const int kind, struct block_at at, int o, float *y)
 	abort(); // never: kind is a constant that the table has
 }
 
-// Where the first block of a group lies.
+// The location of the first block of a group.
 INLINE struct block_at group_at(const int kind, const uint8_t *group, const struct codes *codes)
 {
 	const struct panel p = panel_of(kind);
@@ -207,8 +206,7 @@ INLINE struct block_at next_block(const int kind, struct block_at at)
 	return at;
 }
 
-// y = output o of a panel of a type's weights as floats, with the bits that the file's format
-// gives them.
+// Dequantises output o of a panel to y, bit-identical to dequantising the row in the file.
 INLINE void unpack_row(const int kind, int type, const uint8_t *panel, int o, int cols, float *y)
 {
 	if (is_float(kind)) {

@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-// How often a thread looks before it sleeps: some 50 µs, longer than most waits of
-// a step and short enough to leave a shared machine to others.
+// Iterations that a waiting thread spins before it sleeps: about 50 µs, longer than most waits in a
+// step, and short enough not to waste a shared machine.
 enum { SPINS = 2000 };
 
 static inline void spin_pause(void)
@@ -18,7 +18,7 @@ static inline void spin_pause(void)
 #endif
 }
 
-// A number that only grows, and a way to wait until it does.
+// A counter that threads can wait on.
 struct event {
 	atomic_uint value;
 	atomic_uint sleepers;
@@ -40,9 +40,9 @@ static void event_destroy(struct event *e)
 	pthread_cond_destroy(&e->changed);
 }
 
-// The store of value and the load of sleepers here, and their opposites in
-// event_wait, are sequentially consistent: a sleeper is either seen here or sees
-// the new value there.
+// The store to value and the load of sleepers here, and the store to sleepers and the load of value
+// in event_wait, are sequentially consistent: either this function sees the sleeper, or the sleeper
+// sees the new value.
 static void event_raise(struct event *e)
 {
 	atomic_fetch_add(&e->value, 1);
@@ -78,11 +78,11 @@ struct pool {
 	int threads, started;
 	struct worker *workers; // (threads-1)
 
-	struct event job;     // raised for each pool_run and for the end
-	struct event barrier; // raised when all have arrived
+	struct event job;     // raised by pool_run and pool_close
+	struct event barrier; // raised when all threads have arrived
 	atomic_int arrived;
 
-	void (*fn)(void *arg, int thread); // NULL: end
+	void (*fn)(void *arg, int thread); // NULL: the workers end
 	void *arg;
 };
 
@@ -134,8 +134,8 @@ struct pool *pool_open(int threads)
 		pool_close(p);
 		return NULL;
 	}
-	// The host program's signals are for its own threads, but faults are for the thread
-	// that makes them.
+	// Workers block all signals of the host program except SIGBUS, which is delivered to the thread
+	// that faults.
 	sigset_t all, before;
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS);

@@ -1,10 +1,8 @@
-// Operations on single rows. All of them stream over a few thousand values that the
-// thread's cache holds.
+// Operations on single rows: a few thousand values that fit in the thread's cache.
 
-// eˣ = 2ⁿ · eʳ with n = round(x / ln 2), |r| ≤ ln(2)/2, and eʳ by its series up to
-// r⁷/7!, whose remainder is below 2^-27 of it: the error is below 2 ulp. ln 2 is split in
-// two so that n · hi is exact. Results below the smallest float are 0, above the
-// largest infinity; NaN stays NaN.
+// eˣ = 2ⁿ · eʳ with n = round(x / ln 2) and |r| ≤ ln(2)/2. eʳ is its series up to r⁷/7!, with a
+// relative remainder below 2^-27: the error is below 2 ulp. ln 2 is split in two parts so that n · hi
+// is exact. Results below the smallest float are 0, results above the largest infinity; NaN stays NaN.
 INLINE vf vf_exp(vf x)
 {
 	x = vf_max(vf_set(-104.0f), vf_min(vf_set(89.0f), x));
@@ -22,7 +20,7 @@ INLINE vf vf_exp(vf x)
 	return vf_scale2(p, n);
 }
 
-// w, of any alignment, from value i of n on.
+// Loads a vector from value i of w on. w has n values and any alignment.
 INLINE vf get_weight(const uint8_t *w, int i, int n)
 {
 	return n - i >= LANES ? vf_load(w + 4 * (size_t)i) : vf_load_n(w + 4 * (size_t)i, n - i);
@@ -60,7 +58,7 @@ static void rms_norm(const float *x, const uint8_t *weights, float eps, float *y
 		put(y + i, n - i, vf_mul(vf_mul(get(x + i, n - i), scale), get_weight(weights, i, n)));
 }
 
-// y += x, where x may be of any alignment. x, y: (n)
+// y += x; x may have any alignment. x, y: (n)
 static void add(const uint8_t *x, float *y, int n)
 {
 	for (int i = 0; i < n; i += LANES) {
@@ -72,8 +70,9 @@ static void add(const uint8_t *x, float *y, int n)
 // a / (1 + e⁻ᵘ)
 INLINE vf vf_gated(vf a, vf u) { return vf_div(a, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), u)))); }
 
-// y = x / (1 + e⁻ᵘ) · z, where u is x, or for GELU 2 · sqrt(2/π) · (x + 0.044715 · x³); clamped
-// as device.ClampedSwiGLU says; or y = max(x, 0)² · z. x, y, z: (n); z may be NULL: ones
+// y = x / (1 + e⁻ᵘ) · z, where u is x, or 2 · sqrt(2/π) · (x + 0.044715 · x³) for GELU; see
+// device.ClampedSwiGLU for its clamps; y = max(x, 0)² · z for SQUARED_RELU. x, y, z: (n); z may be
+// NULL: ones
 INLINE void glu(const int activation, const float *x, const float *z, float *y, int n)
 {
 	for (int i = 0; i < n; i += LANES) {
@@ -90,14 +89,14 @@ INLINE void glu(const int activation, const float *x, const float *z, float *y, 
 	}
 }
 
-// y = y · sigmoid(x), of which there are gates, n or 1. y: (n)
+// y = y · sigmoid(x). x: (gates), with gates n or 1; y: (n)
 static void gate_row(const float *x, int gates, float *y, int n)
 {
 	for (int i = 0; i < n; i += LANES)
 		put(y + i, n - i, vf_gated(get(y + i, n - i), gates == 1 ? vf_set(x[0]) : get(x + i, n - i)));
 }
 
-// y = y · w, of which there are values, n or 1; w may be of any alignment. y: (n)
+// y = y · w. w: (values), with values n or 1, of any alignment; y: (n)
 static void multiply(const uint8_t *w, int values, float *y, int n)
 {
 	float one;
@@ -142,7 +141,7 @@ static void fill_angles(const struct op *op, int32_t pos, float *angles)
 	}
 }
 
-// Turns pair i of each head by angle i. y: (cols/head_dim, head_dim), angles: (2, dims/2)
+// Rotates pair i of each head by angle i. y: (cols/head_dim, head_dim), angles: (2, dims/2)
 static void rope(const struct op *op, const float *angles, float *y)
 {
 	int pairs = op->dims / 2;
@@ -151,15 +150,15 @@ static void rope(const struct op *op, const float *angles, float *y)
 		for (int i = 0; i < pairs; i++) {
 			float *a = y + h + i * step, *b = a + apart;
 			float c = angles[i], s = angles[pairs + i];
-			float turned = *a * c - *b * s;
+			float rotated = *a * c - *b * s;
 			*b = *a * s + *b * c;
-			*a = turned;
+			*a = rotated;
 		}
 	}
 }
 
-// Where head kv_head of layer op->layer begins in block block of the cache: K, and
-// with part 1 V. (BLOCK, head_dim)
+// The keys (part 0) or values (part 1) of head kv_head in layer op->layer and block block of the
+// cache: (BLOCK, head_dim)
 INLINE uint8_t *cache_at(const struct op *op, int32_t block, int part, int kv_head)
 {
 	size_t size = op->type == TYPE_F16 ? 2 : 4;
@@ -183,14 +182,13 @@ static void store_kv(const struct op *op, int32_t block, int slot, int part, con
 	}
 }
 
-// Each block of 32 values becomes int8 times the scale d = max|x| / 127. A block with
-// a NaN or infinity gets the scale NaN: what is not finite must show in the result.
-// x: (cols)
+// Quantises each block of 32 values to int8 with the scale d = max|x| / 127. A block with a NaN or
+// an infinity gets the scale NaN, so that the result is NaN too. x: (cols)
 static void quantize(const float *x, int cols, struct quant_block *to)
 {
 	for (int b = 0; b < cols / BLOCK; b++, x += BLOCK, to++) {
 		float max = block_max(x), scale = 127.0f / max;
-		if (!(scale > 0 && isfinite(scale))) { // all but zero, or not finite
+		if (!(scale > 0 && isfinite(scale))) { // max is zero or denormal, or not finite
 			memset(to, 0, sizeof *to);
 			to->d = to->offset = max < 1 ? 0 : NAN;
 			continue;
@@ -215,8 +213,8 @@ INLINE float exp_of(float x)
 	return e[0];
 }
 
-// How good the size scores of a group are together: the two best, or by softmax the best.
-static float goodness(const struct op *op, const float *scores, int size)
+// The score of a group of size experts: the sum of its two best scores, or with softmax its best.
+static float group_score(const struct op *op, const float *scores, int size)
 {
 	float first = -INFINITY, second = -INFINITY;
 	for (int e = 0; e < size; e++)
@@ -228,15 +226,15 @@ static float goodness(const struct op *op, const float *scores, int size)
 	return op->sigmoid && size > 1 ? first + second : first;
 }
 
-// Marks the experts that are not in one of the best groups as taken. order: (experts)
+// Marks experts that are not in the best groups as taken. order: (experts) ranking values
 static void close_groups(const struct op *op, const float *order, bool *taken)
 {
 	const int size = op->experts / op->groups;
 	for (int g = 0; g < op->groups; g++) {
 		int better = 0;
-		float own = goodness(op, order + g * size, size);
+		float own = group_score(op, order + g * size, size);
 		for (int other = 0; other < op->groups; other++) {
-			float theirs = goodness(op, order + other * size, size);
+			float theirs = group_score(op, order + other * size, size);
 			better += theirs > own || (theirs == own && other < g);
 		}
 		for (int e = 0; e < size; e++)
@@ -244,12 +242,12 @@ static void close_groups(const struct op *op, const float *order, bool *taken)
 	}
 }
 
-// y = the experts of the largest scores, of equal ones the first, then their weights.
-// logits: (experts), y: (2, used)
+// y = the numbers of the experts with the largest scores, of equal scores the lowest numbers, then
+// their weights. logits: (experts), y: (2, used)
 static void route(const struct op *op, const float *logits, float *y)
 {
-	float scores[MOST_EXPERTS], biased[MOST_EXPERTS], top = -INFINITY, total = 0, sum = 0;
-	bool taken[MOST_EXPERTS] = {false};
+	float scores[MAX_EXPERTS], biased[MAX_EXPERTS], top = -INFINITY, total = 0, sum = 0;
+	bool taken[MAX_EXPERTS] = {false};
 	for (int e = 0; e < op->experts; e++)
 		top = logits[e] > top ? logits[e] : top;
 	for (int e = 0; e < op->experts; e++) {
@@ -281,7 +279,7 @@ static void route(const struct op *op, const float *logits, float *y)
 	}
 }
 
-// y's parts += rows of w, of the experts in routes. y: (used, cols/used), routes: (2, used)
+// Part i of y += row routes[i] of w. y: (used, cols/used), routes: (2, used)
 static void expert_bias(const struct op *op, const float *routes, float *y)
 {
 	const int n = op->cols / op->used;
@@ -290,7 +288,7 @@ static void expert_bias(const struct op *op, const float *routes, float *y)
 			add(op->w + (size_t)routes[i] * op->w_stride, y + i * n, n);
 }
 
-// y = Σ weight · part of x. x: (used, cols), routes: (2, used), y: (cols)
+// y = Σ weight[i] · part i of x. x: (used, cols), routes: (2, used), y: (cols)
 static void expert_sum(const struct op *op, const float *x, const float *routes, float *y)
 {
 	int n = op->cols;
@@ -333,7 +331,7 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 					layer_norm(x + i, w, op->bias ? op->bias + i : NULL, op->eps, y + i, op->head_dim);
 			}
 			break;
-		case OP_TEMPER:
+		case OP_SCALE_BY_POSITION:
 			scale_row(y, n, (float)(1 + op->scale * log1p(batch->pos[row] / op->outs)), 0);
 			break;
 		case OP_ADD_BIAS:

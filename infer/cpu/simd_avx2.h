@@ -21,7 +21,7 @@ INLINE void vf_store_n(float *p, vf a, int n) { _mm256_maskstore_ps(p, first_lan
 
 INLINE float load_half(const uint8_t *p) { return _cvtsh_ss(load_u16(p)); }
 INLINE vf vf_load_h(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
-INLINE vf vf_load_b(const uint8_t *p) // upper halves of floats
+INLINE vf vf_load_b(const uint8_t *p) // bfloat16
 {
 	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
@@ -50,7 +50,7 @@ INLINE vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT |
 
 INLINE vf power2(__m256i n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
 
-// a · 2ⁿ for whole |n| ≤ 252: two factors, as one may leave the range of exponents.
+// a · 2ⁿ for whole |n| ≤ 252: two factors, because one may exceed the range of exponents.
 INLINE vf vf_scale2(vf a, vf n)
 {
 	__m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
@@ -66,7 +66,7 @@ INLINE float vf_sum(vf a)
 	return _mm_cvtss_f32(_mm_hadd_ps(s, s));
 }
 
-// The sums of four vectors, each with the bits of vf_sum.
+// The sums of four vectors, bit-identical to vf_sum of each.
 INLINE void vf_sum4(const vf a[4], float *y)
 {
 	__m128 lo = _mm_hadd_ps(fold(a[0]), fold(a[1])), hi = _mm_hadd_ps(fold(a[2]), fold(a[3]));
@@ -85,7 +85,7 @@ INLINE __m256i load_abs(const float *x)
 	return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)x), _mm256_set1_epi32(0x7fffffff));
 }
 
-// Largest |x| of a block, by its bits: NaN counts as larger than infinity.
+// The largest |x| of a block, compared as integers, so that NaN is larger than infinity.
 INLINE float block_max(const float *x)
 {
 	__m256i a = _mm256_max_epi32(_mm256_max_epi32(load_abs(x), load_abs(x + 8)),
@@ -101,7 +101,7 @@ INLINE __m256i load_rounded(const float *x, __m256 scale)
 	return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), scale));
 }
 
-// q = x · scale to the nearest integer, ties to even.
+// q = x · scale, rounded to the nearest integer, ties to even.
 INLINE void block_round(const float *x, float scale, int8_t *q)
 {
 	__m256 k = _mm256_set1_ps(scale);
@@ -112,8 +112,8 @@ INLINE void block_round(const float *x, float scale, int8_t *q)
 }
 
 // Vectors of bytes, four for each lane.
-#define PANEL_ROWS 4 // rows of activations that share a panel
-#define FLOAT_ROWS 2 // the same of F16
+#define PANEL_ROWS 4 // rows of activations that share a load of a panel
+#define FLOAT_ROWS 2 // the same for float formats
 
 typedef __m256i vb;
 
@@ -121,20 +121,20 @@ INLINE vb vb_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *
 INLINE vb vb_low(vb a) { return _mm256_and_si256(a, _mm256_set1_epi8(0x0f)); }
 INLINE vb vb_high(vb a) { return vb_low(_mm256_srli_epi16(a, 4)); }
 
-// The bits of a that mask has, after a shift to the left by shift, or to the right by -shift.
+// a shifted left by shift, or right by -shift, and masked with mask.
 INLINE vb vb_bits(vb a, const int shift, int mask)
 {
 	a = shift > 0 ? _mm256_slli_epi16(a, shift) : _mm256_srli_epi16(a, -shift);
 	return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
 }
 
-// The bytes of table that a, below 16, has the numbers of.
+// table[a] for each byte of a, below 16.
 INLINE vb vb_lookup(const uint8_t *table, vb a)
 {
 	return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table)), a);
 }
 
-// Byte l at p four times, for each lane l.
+// Byte l at p, repeated four times, for each lane l.
 INLINE vb vb_spread(const uint8_t *p)
 {
 	const __m128i first = _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0);
@@ -143,7 +143,7 @@ INLINE vb vb_spread(const uint8_t *p)
 
 INLINE vb vb_or(vb a, vb b) { return _mm256_or_si256(a, b); }
 
-// Of each byte the bits that mask has, after a shift to the right.
+// Each byte shifted right by shift and masked with mask.
 INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 {
 	__m256i a = _mm256_srli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)), shift);
@@ -159,13 +159,13 @@ INLINE __m256i four_bytes(const int8_t *x)
 	return _mm256_set1_epi32(four);
 }
 
-// In each lane start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
 // the four bytes at x + 4j, above -128. The sum is exact.
 //
-// VPMADDUBSW multiplies unsigned by signed and adds pairs with saturation at 2^15, so that
-// 2^(7-bits) of its sums of weights below 2^bits can be added before they are widened.
-// Weights of eight bits are too large for it: they become |w - 128| and x takes the sign of
-// w - 128, as 2 · 128 · 127 < 2^15; start must then be -128 · Σ x, which that leaves out.
+// VPMADDUBSW multiplies unsigned by signed bytes and adds pairs with saturation at 2^15. For weights
+// below 2^bits, 2^(7-bits) of its results can be added before they are widened. Eight-bit weights
+// would saturate: they are replaced by |w - 128| and x gets the sign of w - 128, since
+// 2 · 128 · 127 < 2^15. start must then be -128 · Σ x, which this computation already includes.
 INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
 {
 	const __m256i ones = _mm256_set1_epi16(1);

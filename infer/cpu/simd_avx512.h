@@ -17,7 +17,7 @@ INLINE void vf_store_n(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, first_l
 
 INLINE float load_half(const uint8_t *p) { return _cvtsh_ss(load_u16(p)); }
 INLINE vf vf_load_h(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
-INLINE vf vf_load_b(const uint8_t *p) // upper halves of floats
+INLINE vf vf_load_b(const uint8_t *p) // bfloat16
 {
 	return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
@@ -54,7 +54,7 @@ INLINE float vf_sum(vf a)
 	return _mm_cvtss_f32(_mm_hadd_ps(s, s));
 }
 
-// The sums of four vectors, each with the bits of vf_sum.
+// The sums of four vectors, bit-identical to vf_sum of each.
 INLINE void vf_sum4(const vf a[4], float *y)
 {
 	__m128 lo = _mm_hadd_ps(fold(a[0]), fold(a[1])), hi = _mm_hadd_ps(fold(a[2]), fold(a[3]));
@@ -63,7 +63,7 @@ INLINE void vf_sum4(const vf a[4], float *y)
 
 INLINE float vf_maximum(vf a) { return _mm512_reduce_max_ps(a); }
 
-// Largest |x| of a block, by its bits: NaN counts as larger than infinity.
+// The largest |x| of a block, compared as integers, so that NaN is larger than infinity.
 INLINE float block_max(const float *x)
 {
 	__m512i abs = _mm512_set1_epi32(0x7fffffff);
@@ -72,7 +72,7 @@ INLINE float block_max(const float *x)
 	return float_of((uint32_t)_mm512_reduce_max_epi32(_mm512_max_epi32(a, b)));
 }
 
-// q = x · scale to the nearest integer, ties to even.
+// q = x · scale, rounded to the nearest integer, ties to even.
 INLINE void block_round(const float *x, float scale, int8_t *q)
 {
 	__m512 k = _mm512_set1_ps(scale);
@@ -83,8 +83,8 @@ INLINE void block_round(const float *x, float scale, int8_t *q)
 }
 
 // Vectors of bytes, four for each lane.
-#define PANEL_ROWS 8 // rows of activations that share a panel
-#define FLOAT_ROWS 8 // the same of F16
+#define PANEL_ROWS 8 // rows of activations that share a load of a panel
+#define FLOAT_ROWS 8 // the same for float formats
 
 typedef __m512i vb;
 
@@ -92,20 +92,20 @@ INLINE vb vb_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
 INLINE vb vb_low(vb a) { return _mm512_and_si512(a, _mm512_set1_epi8(0x0f)); }
 INLINE vb vb_high(vb a) { return vb_low(_mm512_srli_epi16(a, 4)); }
 
-// The bits of a that mask has, after a shift to the left by shift, or to the right by -shift.
+// a shifted left by shift, or right by -shift, and masked with mask.
 INLINE vb vb_bits(vb a, const int shift, int mask)
 {
 	a = shift > 0 ? _mm512_slli_epi16(a, shift) : _mm512_srli_epi16(a, -shift);
 	return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
 }
 
-// The bytes of table that a, below 16, has the numbers of.
+// table[a] for each byte of a, below 16.
 INLINE vb vb_lookup(const uint8_t *table, vb a)
 {
 	return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table)), a);
 }
 
-// Byte l at p four times, for each lane l.
+// Byte l at p, repeated four times, for each lane l.
 INLINE vb vb_spread(const uint8_t *p)
 {
 	const __m128i first = _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0);
@@ -114,7 +114,7 @@ INLINE vb vb_spread(const uint8_t *p)
 
 INLINE vb vb_or(vb a, vb b) { return _mm512_or_si512(a, b); }
 
-// Of each byte the bits that mask has, after a shift to the right.
+// Each byte shifted right by shift and masked with mask.
 INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 {
 	__m512i a = _mm512_srli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), shift);
@@ -123,7 +123,7 @@ INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 
-// In each lane start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
 // the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x.
 INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
 {

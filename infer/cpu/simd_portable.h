@@ -1,5 +1,5 @@
-// Vectors of 4 floats in the compiler's own vector type, which every processor has in
-// some form; products are rounded before they are added, as not every one has FMA.
+// Vectors of 4 floats in the compiler's vector type, which compiles for every processor. Products are
+// rounded before they are added, because not every processor has FMA.
 
 #define LANES 4
 #define TILE_ROWS 4
@@ -36,8 +36,8 @@ INLINE uint16_t float_to_half(float x)
 	return h;
 }
 #else
-// Exponent and mantissa move to their places in a float; a multiplication by 2^112
-// corrects the bias and turns denormal halves into normal floats.
+// Shifts exponent and mantissa to their positions in a float; the multiplication by 2^112 corrects
+// the bias and turns denormal halves into normal floats.
 INLINE float half_to_float(uint16_t h)
 {
 	uint32_t sign = (uint32_t)(h & 0x8000) << 16;
@@ -47,7 +47,7 @@ INLINE float half_to_float(uint16_t h)
 	return float_of(sign | bits_of(float_of(rest) * 0x1p112f));
 }
 
-// To the nearest half, ties to even.
+// Rounds to the nearest half, ties to even.
 INLINE uint16_t float_to_half(float x)
 {
 	uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
@@ -70,7 +70,7 @@ INLINE vf vf_load_h_n(const uint8_t *p, int n)
 	return a;
 }
 INLINE vf vf_load_h(const uint8_t *p) { return vf_load_h_n(p, LANES); }
-INLINE vf vf_load_b(const uint8_t *p) // upper halves of floats
+INLINE vf vf_load_b(const uint8_t *p) // bfloat16
 {
 	vf a;
 	for (int i = 0; i < LANES; i++)
@@ -101,12 +101,12 @@ INLINE vf vf_round(vf a)
 	return (a + magic) - magic;
 }
 
-// a · 2ⁿ for whole |n| ≤ 252: two factors, as one may leave the range of exponents.
+// a · 2ⁿ for whole |n| ≤ 252: two factors, because one may exceed the range of exponents.
 INLINE vf vf_scale2(vf a, vf n)
 {
 	vi whole, half;
 	for (int i = 0; i < LANES; i++)
-		whole[i] = n[i] == n[i] ? (int32_t)n[i] : 0; // a is NaN where n is
+		whole[i] = n[i] == n[i] ? (int32_t)n[i] : 0; // where n is NaN, a is NaN too
 	half = whole >> 1;
 	return a * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
 }
@@ -125,7 +125,7 @@ INLINE float vf_maximum(vf a)
 	return lo > hi ? lo : hi;
 }
 
-// Largest |x| of a block, by its bits: NaN counts as larger than infinity.
+// The largest |x| of a block, compared as integers, so that NaN is larger than infinity.
 INLINE float block_max(const float *x)
 {
 	uint32_t max = 0;
@@ -136,7 +136,7 @@ INLINE float block_max(const float *x)
 	return float_of(max);
 }
 
-// q = x · scale to the nearest integer, ties to even.
+// q = x · scale, rounded to the nearest integer, ties to even.
 INLINE void block_round(const float *x, float scale, int8_t *q)
 {
 	for (int i = 0; i < BLOCK; i += LANES) {
@@ -147,8 +147,8 @@ INLINE void block_round(const float *x, float scale, int8_t *q)
 }
 
 // Vectors of bytes, four for each lane.
-#define PANEL_ROWS 4 // rows of activations that share a panel
-#define FLOAT_ROWS 2 // the same of F16
+#define PANEL_ROWS 4 // rows of activations that share a load of a panel
+#define FLOAT_ROWS 2 // the same for float formats
 
 typedef uint8_t vb __attribute__((vector_size(4 * LANES)));
 
@@ -161,10 +161,10 @@ INLINE vb vb_load(const uint8_t *p)
 INLINE vb vb_low(vb a) { return a & 15; }
 INLINE vb vb_high(vb a) { return a >> 4; }
 
-// The bits of a that mask has, after a shift to the left by shift, or to the right by -shift.
+// a shifted left by shift, or right by -shift, and masked with mask.
 INLINE vb vb_bits(vb a, const int shift, int mask) { return (shift > 0 ? a << shift : a >> -shift) & (uint8_t)mask; }
 
-// The bytes of table that a, below 16, has the numbers of.
+// table[a] for each byte of a, below 16.
 INLINE vb vb_lookup(const uint8_t *table, vb a)
 {
 	vb b;
@@ -173,7 +173,7 @@ INLINE vb vb_lookup(const uint8_t *table, vb a)
 	return b;
 }
 
-// Byte l at p four times, for each lane l.
+// Byte l at p, repeated four times, for each lane l.
 INLINE vb vb_spread(const uint8_t *p)
 {
 	vb b;
@@ -184,7 +184,7 @@ INLINE vb vb_spread(const uint8_t *p)
 
 INLINE vb vb_or(vb a, vb b) { return a | b; }
 
-// Of each byte the bits that mask has, after a shift to the right.
+// Each byte shifted right by shift and masked with mask.
 INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 {
 	return (vf){(float)(p[0] >> shift & mask), (float)(p[1] >> shift & mask), (float)(p[2] >> shift & mask), (float)(p[3] >> shift & mask)};
@@ -192,11 +192,11 @@ INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return (vf){(int8_t)p[0], (int8_t)p[1], (int8_t)p[2], (int8_t)p[3]}; }
 
-// Inlined, and with loops unrolled, the products of all formats would be most of the build's time.
+// Not inlined and not unrolled, because the products of all formats would dominate the build time.
 #undef UNROLL
 #define UNROLL
 
-// In each lane start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
 // the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x.
 static __attribute__((noinline)) vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
 {

@@ -1,5 +1,5 @@
-// Package host says what the machine is and how much of it this process may use. Linux
-// says so in files; where they are missing, nothing is known and nothing is limited.
+// Package host reports the machine's processor, and the cores and memory that this process may use.
+// It reads Linux's /proc and /sys; where files are missing, values are unknown or unlimited.
 package host
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Processor returns what the processor calls itself.
+// Processor returns the model name of the processor, or GOARCH if it is unknown.
 func Processor() string {
 	if name := field("/proc/cpuinfo", "model name"); name != "" {
 		return name
@@ -21,9 +21,9 @@ func Processor() string {
 	return runtime.GOARCH
 }
 
-// Cores returns the cores that the scheduler lets this process use: those of
-// its affinity mask, or less if its control group has a quota. A fraction of a core
-// does not count: a group that uses up its quota is stopped, all threads at once.
+// Cores returns the number of cores that this process may use: those of its affinity mask, or fewer
+// if its control group (cgroup) has a CPU quota. Fractions are rounded down to at least 1, because a
+// group that exhausts its quota is throttled as a whole.
 func Cores() int {
 	cores := runtime.NumCPU() // of the affinity mask
 	for _, dir := range controlGroups("cpu") {
@@ -48,8 +48,8 @@ func readQuota(dir string) float64 {
 	return quota / period
 }
 
-// MemoryAvailable returns the bytes that this process can take before the machine or
-// its control group runs out; 0: unknown.
+// MemoryAvailable returns how many bytes this process can allocate before the machine or its
+// control group runs out of memory; 0: unknown.
 func MemoryAvailable() int64 {
 	available := int64(math.MaxInt64)
 	if kib, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemAvailable"), " kB"), 10, 64); err == nil {
@@ -66,9 +66,9 @@ func MemoryAvailable() int64 {
 	return available
 }
 
-// readMemoryLeft returns what the group at dir may still take: its limit less what it
-// uses, file pages not counted, which can be dropped. Those of a model in use are among the
-// active ones.
+// readMemoryLeft returns the bytes that the group at dir may still allocate: its limit minus its
+// usage, without file pages, which the kernel can evict. Pages of a model file in use are among the
+// active file pages.
 func readMemoryLeft(dir string) (int64, bool) {
 	limit, ok := readInt(dir, "memory.max", "memory.limit_in_bytes")
 	if !ok {
@@ -99,8 +99,8 @@ func readInt(dir string, names ...string) (int64, bool) {
 	return 0, false
 }
 
-// controlGroups returns the folders of the groups that this process is in for a
-// controller, its own first, then those around it.
+// controlGroups returns the directories of this process's control groups for a controller: its own
+// group first, then the parents.
 func controlGroups(controller string) []string {
 	var dirs []string
 	for line := range strings.Lines(readText("/proc/self/cgroup")) {
