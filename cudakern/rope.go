@@ -16,11 +16,11 @@ func NewRoPE(c *Context) (*RoPE, error) {
 	return &RoPE{turn}, err
 }
 
-// Turns returns the table that Enqueue reads, to be uploaded once: for each pair the part of
+// AngleTable returns the table that Enqueue reads, to be uploaded once: for each pair the part of
 // a full turn that one position adds, given in radians, as a uint64 in units of 2^-64 turns.
 // A position times such a number is the angle without any loss, however far the position:
 // whole turns overflow.
-func Turns(frequencies []float64) ([]byte, error) {
+func AngleTable(frequencies []float64) ([]byte, error) {
 	table := make([]byte, 0, 8*len(frequencies))
 	for i, f := range frequencies {
 		turns := f / (2 * math.Pi)

@@ -80,10 +80,10 @@ func NewScaleRows(c *Context) (*ScaleRows, error) {
 	return k, err
 }
 
-// EnqueueTemper computes x = x · (1 + factor · ln(1 + floor(position / period))), rows of cols
+// EnqueueScaleByPosition computes x = x · (1 + factor · ln(1 + floor(position / period))), rows of cols
 // float32.
-func (k *ScaleRows) EnqueueTemper(s *Stream, x Ptr, factor float32, period, cols int, step Step, capacity int) error {
-	if err := checkLaunch("Temper", capacity, cols); err != nil {
+func (k *ScaleRows) EnqueueScaleByPosition(s *Stream, x Ptr, factor float32, period, cols int, step Step, capacity int) error {
+	if err := checkLaunch("ScaleByPosition", capacity, cols); err != nil {
 		return err
 	}
 	return k.temper.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,

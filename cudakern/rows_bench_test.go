@@ -143,7 +143,7 @@ func BenchmarkRows(b *testing.B) {
 				if err != nil {
 					return nil, err
 				}
-				table, err := cudakern.Turns(frequencies(benchHeadDim, 5e5, 1, nil))
+				table, err := cudakern.AngleTable(frequencies(benchHeadDim, 5e5, 1, nil))
 				x, turns := e.zeros(int64(4*rows*benchWidth)), e.uploadBytes(table)
 				return func(int) error {
 					return k.Enqueue(e.stream, x, benchWidth, benchHeadDim, benchHeadDim, true, turns, 1, step, rows)

@@ -293,7 +293,7 @@ func TestRoPETurnsPairs(t *testing.T) {
 			e := device(t)
 			k, err := cudakern.NewRoPE(e.Context)
 			e.try(err)
-			table, err := cudakern.Turns(frequencies(c.dims, c.base, c.scale, c.factors))
+			table, err := cudakern.AngleTable(frequencies(c.dims, c.base, c.scale, c.factors))
 			e.try(err)
 			turns := e.uploadBytes(table)
 			for _, start := range []int{0, 1, 1000, 131000, math.MaxInt32 - 40} {
@@ -358,7 +358,7 @@ func TestTurnsRefusesWhatCannotBeTurned(t *testing.T) {
 		{"a factor of zero", 4, 1e4, []float32{1, 0}},
 		{"a base that is no number", 4, math.NaN(), nil},
 	} {
-		if _, err := cudakern.Turns(frequencies(c.dims, c.base, 1, c.factors)); err == nil {
+		if _, err := cudakern.AngleTable(frequencies(c.dims, c.base, 1, c.factors)); err == nil {
 			t.Errorf("%s was not refused", c.name)
 		}
 	}
@@ -632,7 +632,7 @@ func TestKeysAreTurnedOnTheirWayToTheCacheAsRoPEDoes(t *testing.T) {
 			heads, kvHeads, dim, dims int
 			neox                      bool
 		}{{1, 1, 2, 2, false}, {4, 2, 64, 64, true}, {6, 3, 10, 6, false}, {6, 3, 10, 6, true}, {8, 1, 128, 128, false}} {
-			table, err := cudakern.Turns(frequencies(c.dims, 1e4, 1, nil))
+			table, err := cudakern.AngleTable(frequencies(c.dims, 1e4, 1, nil))
 			e.try(err)
 			turns := e.uploadBytes(table)
 			for _, rows := range rowCounts {

@@ -6,8 +6,8 @@ import (
 	"m40-llm/cudakern"
 )
 
-// arena hands out device memory. Small pieces share slabs, because the driver rounds
-// each of its own up to 2 MiB.
+// arena allocates GPU memory. Small allocations share slabs, because the driver rounds every
+// allocation up to 2 MiB.
 type arena struct {
 	context *cudakern.Context
 	slabs   []slab
@@ -21,25 +21,25 @@ type slab struct {
 
 const (
 	slabBytes  = 32 << 20
-	smallPiece = slabBytes / 8 // larger ones have memory of their own, so that a slab's end stays small
+	smallPiece = slabBytes / 8 // larger allocations do not use slabs, so that little of a slab stays unused
 	alignment  = 256
 )
 
-// take returns n bytes, whatever they hold, aligned for every load.
-func (a *arena) take(n int64) (cudakern.Ptr, error) {
+// alloc returns n uninitialised bytes, aligned for every kind of load.
+func (a *arena) alloc(n int64) (cudakern.Ptr, error) {
 	if n <= 0 {
-		return 0, fmt.Errorf("cannot take %d bytes of device memory", n)
+		return 0, fmt.Errorf("cannot allocate %d bytes of GPU memory", n)
 	}
 	n = (n + alignment - 1) / alignment * alignment
 	if n > smallPiece {
-		return a.own(n)
+		return a.allocate(n)
 	}
 	for i := range a.slabs {
 		if s := &a.slabs[i]; s.left >= n {
 			return s.cut(n), nil
 		}
 	}
-	at, err := a.own(slabBytes)
+	at, err := a.allocate(slabBytes)
 	if err != nil {
 		return 0, err
 	}
@@ -54,12 +54,12 @@ func (s *slab) cut(n int64) cudakern.Ptr {
 	return at
 }
 
-func (a *arena) own(n int64) (cudakern.Ptr, error) {
+func (a *arena) allocate(n int64) (cudakern.Ptr, error) {
 	p, err := a.context.Alloc(n)
 	if cudakern.IsOutOfMemory(err) {
 		free, total, infoErr := a.context.MemInfo()
 		if infoErr == nil {
-			return 0, fmt.Errorf("%s of device memory are needed and %s of %s are free: %w", mebibytes(n), mebibytes(free), mebibytes(total), err)
+			return 0, fmt.Errorf("%s of GPU memory are needed, but only %s of %s are free: %w", mebibytes(n), mebibytes(free), mebibytes(total), err)
 		}
 	}
 	if err != nil {
@@ -69,7 +69,7 @@ func (a *arena) own(n int64) (cudakern.Ptr, error) {
 	return p, nil
 }
 
-// free gives everything back and returns the first error of that.
+// free frees everything and returns the first error.
 func (a *arena) free() (first error) {
 	for _, p := range a.owned {
 		if err := a.context.Free(p); err != nil && first == nil {

@@ -8,29 +8,28 @@ import (
 	"m40-llm/infer/device"
 )
 
-// inputs is where the batches of one program lie in device memory, and the page-locked
-// memory of the host that they are copied from: int32 words, the two counts first, then
-// the arrays at their largest, the block tables last, one close behind the other. A step
-// copies what it uses.
+// inputs is the GPU memory for the batches of one program, and the page-locked host memory that
+// they are copied from. Both are int32 words: the two counts, the arrays at their maximum size, and
+// the block tables, concatenated. A step copies only the part that it uses.
 type inputs struct {
 	step cudakern.Step
 	host *cudakern.Host
-	rows int // most rows of a batch
+	rows int // maximum rows of a batch
 
-	// Of the running batch: which of its sequences have rows, in the order of their
-	// tables on the device, and where the table of each begins, or -1.
+	// Of the running batch: the sequences that have rows, in the order of their tables on the
+	// GPU; and for each sequence the word where its table begins, or -1.
 	used  []int32
 	place []int32
 }
 
 const word = 4 // bytes of an int32
 
-// newInputs makes room for batches of p. A table has up to blocks KV blocks; 0: the
-// program reads no tables.
+// newInputs allocates memory for batches of p. A table has up to blocks KV blocks; 0: the program
+// reads no tables.
 func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 	words := 2 + 3*p.Rows + p.Out
 	bytes := inputBytes(p, blocks)
-	at, err := d.memory.take(bytes)
+	at, err := d.memory.alloc(bytes)
 	if err != nil {
 		return nil, fmt.Errorf("batches of %d rows: %w", p.Rows, err)
 	}
@@ -56,14 +55,14 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 	}, nil
 }
 
-// inputBytes is what a batch of p takes at its largest: each row of a sequence of its own,
-// and each sequence with a table of blocks KV blocks.
+// inputBytes returns the maximum size of a batch of p in bytes: every row belongs to another
+// sequence, and each sequence has a table of blocks KV blocks.
 func inputBytes(p *device.Program, blocks int) int64 {
 	return word * (int64(2+3*p.Rows+p.Out) + int64(p.Rows)*int64(blocks))
 }
 
-// write puts b into the host's memory and returns the part of it that the device needs.
-// Only sequences that have rows get a table, so that there are at most as many as rows.
+// write writes b to host memory and returns the part to copy to the GPU. Only sequences that have
+// rows get a table, so that there are at most as many tables as rows.
 func (in *inputs) write(b *device.Batch) ([]byte, error) {
 	in.used, in.place = in.used[:0], in.place[:0]
 	for range b.Tables {

@@ -7,17 +7,17 @@ import (
 	"m40-llm/infer/device"
 )
 
-// reduced is what Candidates leaves of an activation: a row of results for each of its
-// rows, on the device and, after a Run, in page-locked memory of the host. A step copies
-// all that it wants at once, so that reading them calls no driver.
+// reduced is the result of OpCandidates for the rows of an activation: on the GPU and, after a Run,
+// in page-locked host memory. A step copies the results of all rows at once, so that reading them
+// needs no driver call.
 type reduced struct {
-	at   cudakern.Ptr
-	host *cudakern.Host
-	rows int // most
-	held int // of them, copied by the last Run
+	at     cudakern.Ptr
+	host   *cudakern.Host
+	rows   int // most
+	copied int // rows that the last Run copied to the host
 }
 
-// candidates adds the reduction of the rows of op.X.
+// candidates adds the launch that reduces the rows of op.X.
 func (l *lowering) candidates(op operation, at operands) error {
 	d, reduce := l.device, l.device.kernels.reduce
 	r, err := d.reducedOf(op.X)
@@ -34,7 +34,7 @@ func (l *lowering) candidates(op operation, at operands) error {
 	return nil
 }
 
-// reducedOf returns where the candidates of logits go, all programs alike.
+// reducedOf returns the memory for the candidates of logits, which all programs share.
 func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
 	if r := d.reduced[logits.ID]; r != nil {
 		return r, nil
@@ -42,7 +42,7 @@ func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
 	bytes := int64(logits.Rows) * cudakern.CandidateBytes
 	r := &reduced{rows: logits.Rows}
 	var err error
-	if r.at, err = d.memory.take(bytes); err == nil {
+	if r.at, err = d.memory.alloc(bytes); err == nil {
 		r.host, err = d.allocHost(int(bytes))
 	}
 	if err != nil {
@@ -52,17 +52,16 @@ func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
 	return r, nil
 }
 
-// download puts the copy of the first rows results behind the work of s.
+// download enqueues the copy of the first rows results in s.
 func (r *reduced) download(s *cudakern.Stream, rows int) error {
-	r.held = 0
+	r.copied = 0
 	if err := s.Download(r.host.Bytes()[:rows*cudakern.CandidateBytes], r.at); err != nil {
 		return err
 	}
-	r.held = rows
+	r.copied = rows
 	return nil
 }
 
-// Candidates returns what the last Run left of a row of logits.
 func (d *cuda) Candidates(logits device.Tensor, row int) (device.Candidates, error) {
 	if d.context == nil {
 		return device.Candidates{}, errClosed
@@ -71,8 +70,8 @@ func (d *cuda) Candidates(logits device.Tensor, row int) (device.Candidates, err
 		return device.Candidates{}, fmt.Errorf("cuda: %w", err)
 	}
 	r := d.reduced[logits.ID]
-	if r == nil || row < 0 || row >= r.held {
-		return device.Candidates{}, fmt.Errorf("cuda: the last step left no candidates of row %d of tensor %d", row, logits.ID)
+	if r == nil || row < 0 || row >= r.copied {
+		return device.Candidates{}, fmt.Errorf("cuda: the last step computed no candidates for row %d of tensor %d", row, logits.ID)
 	}
 	found, err := d.kernels.reduce.Decode(r.host.Bytes()[row*cudakern.CandidateBytes:][:cudakern.CandidateBytes])
 	if err != nil {

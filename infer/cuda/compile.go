@@ -3,6 +3,7 @@ package cuda
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -11,17 +12,16 @@ import (
 	"m40-llm/infer/device"
 )
 
-// executable is a program as one graph.
+// executable is a program captured as one CUDA graph.
 type executable struct {
 	device *cuda
 	limits device.Limits
 	inputs *inputs
 	graph  *cudakern.Executable
 
-	reduced []*reduced // what of the results every step copies to the host
+	reduced []*reduced // candidates that every step copies to the host
 }
 
-// Run replays the program.
 func (x *executable) Run(b *device.Batch) (err error) {
 	defer mark(&err)
 	d := x.device
@@ -58,7 +58,7 @@ func (x *executable) run(b *device.Batch) error {
 	return s.Sync()
 }
 
-// Compile captures p as a graph.
+// Compile captures p as a CUDA graph.
 func (d *cuda) Compile(p *device.Program) (_ device.Executable, err error) {
 	defer mark(&err)
 	if d.context == nil {
@@ -68,7 +68,7 @@ func (d *cuda) Compile(p *device.Program) (_ device.Executable, err error) {
 		return nil, err
 	}
 	if p.Rows <= 0 || p.Out > p.Rows {
-		return nil, fmt.Errorf("cuda: program for batches of %d rows and logits of %d", p.Rows, p.Out)
+		return nil, fmt.Errorf("cuda: a program for %d rows and the logits of %d is invalid", p.Rows, p.Out)
 	}
 	x, err := d.compile(p)
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *cuda) Compile(p *device.Program) (_ device.Executable, err error) {
 
 func (d *cuda) compile(p *device.Program) (*executable, error) {
 	x := &executable{device: d, limits: p.Limits()}
-	longest := 0 // table
+	longest := 0 // block table
 	for _, op := range p.Ops {
 		longest = max(longest, op.KV.Layout.Blocks)
 	}
@@ -112,9 +112,9 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 	return x, nil
 }
 
-// capture makes a graph of launches.
+// capture captures launches as a graph.
 func (d *cuda) capture(launches []launch) (*cudakern.Executable, error) {
-	runtime.LockOSThread() // a capture ends on the thread that began it
+	runtime.LockOSThread() // a capture must end on the thread that began it
 	defer runtime.UnlockOSThread()
 	if err := d.stream.BeginCapture(); err != nil {
 		return nil, err
@@ -146,34 +146,34 @@ func (d *cuda) capture(launches []launch) (*cudakern.Executable, error) {
 	return x, nil
 }
 
-// launch puts work into a stream.
+// launch enqueues work in a stream.
 type launch func(*cudakern.Stream) error
 
-// lowering turns recorded operations into launches. All that they need is allocated and
-// loaded here, so that a capture has nothing but launches.
+// lowering turns recorded operations into launches. It allocates and loads everything that they
+// need, because a capture may contain nothing but launches.
 type lowering struct {
 	device   *cuda
 	exe      *executable
 	step     cudakern.Step
 	launches []launch
 
-	// Of the operations that follow: where their number of rows lies, and its limit.
+	// The number of rows of the operations that follow: its address, and its maximum.
 	rows     cudakern.Ptr
 	capacity int
-	out      int // the limit after GatherRows
+	out      int // the maximum after GatherRows
 
-	prepared prepared // what the workspace of images holds
+	prepared prepared // the current content of the image workspace
 }
 
-// prepared is an activation in the form that a kind of products reads it.
+// prepared identifies an image.
 type prepared struct {
-	activation int32 // 0: none
-	made       *device.Op
+	activation int32 // ID of the activation; 0: none
+	producer   *device.Op
 	image      string
-	cols       int // that a row is cut into
+	cols       int // width of a row of the image
 }
 
-// operands are where the tensors of an operation lie.
+// operands are the addresses of an operation's tensors.
 type operands struct{ dst, x, y, w, bias cudakern.Ptr }
 
 func (l *lowering) operands(op device.Op) (at operands, err error) {
@@ -216,7 +216,7 @@ func (l *lowering) operands(op device.Op) (at operands, err error) {
 	return at, nil
 }
 
-// lowerings add the launches of an operation whose tensors lie at at.
+// lowerings adds the launches of each kind of operation; at has the addresses of its tensors.
 var lowerings = map[device.OpKind]func(l *lowering, op operation, at operands) error{
 	device.OpEmbed:           (*lowering).embed,
 	device.OpEmbedPositions:  (*lowering).embed,
@@ -242,11 +242,11 @@ var lowerings = map[device.OpKind]func(l *lowering, op operation, at operands) e
 	device.OpCopy:            (*lowering).copyColumns,
 }
 
-// lower adds op.
+// lower adds the launches of op.
 func (l *lowering) lower(op operation) error {
 	lower, ok := lowerings[op.Kind]
 	if !ok {
-		return fmt.Errorf("there is no kernel for it")
+		return errors.New("the operation has no kernel")
 	}
 	at, err := l.operands(op.Op)
 	if err != nil {
@@ -261,7 +261,7 @@ func (l *lowering) lower(op operation) error {
 	return nil
 }
 
-// add adds a launch, unless it would be over no rows: after a GatherRows of none.
+// add adds a launch, unless it has no rows: after a GatherRows in a program without logits.
 func (l *lowering) add(enqueue launch) {
 	if l.capacity > 0 {
 		l.launches = append(l.launches, enqueue)
@@ -296,7 +296,7 @@ func (l *lowering) norm(op operation, at operands) error {
 func (l *lowering) scaleByPosition(op operation, at operands) error {
 	scale, step, capacity := l.device.kernels.scale, l.step, l.capacity
 	l.add(func(s *cudakern.Stream) error {
-		return scale.EnqueueTemper(s, at.dst, op.Factor, op.Period, op.Dst.Cols, step, capacity)
+		return scale.EnqueueScaleByPosition(s, at.dst, op.Factor, op.Period, op.Dst.Cols, step, capacity)
 	})
 	return nil
 }
@@ -311,13 +311,13 @@ func (l *lowering) addBias(op operation, at operands) error {
 
 func (l *lowering) rope(op operation, at operands) error {
 	r := op.RoPE
-	turns, err := l.device.turns(r)
+	angles, err := l.device.angleTable(r)
 	if err != nil {
 		return err
 	}
 	rope, step, capacity := l.device.kernels.rope, l.step, l.capacity
 	l.add(func(s *cudakern.Stream) error {
-		return rope.Enqueue(s, at.dst, op.Dst.Cols, r.HeadDim, r.Dims, r.NeoX, turns, cmp.Or(r.Magnitude, 1), step, capacity)
+		return rope.Enqueue(s, at.dst, op.Dst.Cols, r.HeadDim, r.Dims, r.NeoX, angles, cmp.Or(r.Magnitude, 1), step, capacity)
 	})
 	return nil
 }
@@ -332,7 +332,7 @@ func (l *lowering) storeKV(op operation, at operands) error {
 		return err
 	}
 	if op.rope != nil {
-		return l.storeTurned(op, store, cache, at)
+		return l.storeRotated(op, store, cache, at)
 	}
 	step, capacity := l.step, l.capacity
 	l.add(func(s *cudakern.Stream) error { return store.Enqueue(s, cache, op.Layer, at.x, at.y, step, capacity) })
@@ -394,7 +394,7 @@ func (l *lowering) route(op operation, at operands) error {
 	return nil
 }
 
-// vector returns where a weight lies that an operation has beside its W, 0 if it has none.
+// vector returns the address of a weight in the layout of the file, 0 if named is none.
 func (l *lowering) vector(named device.Tensor) (cudakern.Ptr, error) {
 	if named.None() {
 		return 0, nil
@@ -448,7 +448,7 @@ func (l *lowering) expertSum(op operation, at operands) error {
 	return nil
 }
 
-// matMul adds products, and what they need before them.
+// matMul adds the launch of one or more matrix products, and before it the image that they read.
 func (l *lowering) matMul(op operation, at operands) error {
 	d := l.device
 	product, err := d.kernels.matMul(op.W.Type)
@@ -474,7 +474,8 @@ func (l *lowering) matMul(op operation, at operands) error {
 	return nil
 }
 
-// expertMatMul adds a product with the weights of experts, and what it needs before it.
+// expertMatMul adds the launch of a product with the weights of experts, and before it the image
+// that it reads.
 func (l *lowering) expertMatMul(op operation, at operands) error {
 	d := l.device
 	product, err := d.kernels.matMul(op.W.Type)
@@ -504,8 +505,8 @@ func (l *lowering) expertMatMul(op operation, at operands) error {
 	return nil
 }
 
-// image returns the workspace with the image of op's X, which lies at x in rows of cols, and
-// adds what makes it, unless the workspace holds it already.
+// image returns the workspace with the image of op's X, which is at x in rows of cols values. It adds
+// the launch that writes the image, unless the workspace has it already.
 func (l *lowering) image(op operation, kind string, x cudakern.Ptr, cols int, rows cudakern.Ptr, capacity int) (cudakern.Ptr, error) {
 	d := l.device
 	activation, err := d.kernels.activation(kind)
@@ -513,47 +514,47 @@ func (l *lowering) image(op operation, kind string, x cudakern.Ptr, cols int, ro
 		return 0, err
 	}
 	image, err := d.workspace("image", activation.Bytes(cols, capacity))
-	want := prepared{op.X.ID, op.made, kind, cols}
+	want := prepared{op.X.ID, op.producer, kind, cols}
 	if err != nil || l.prepared == want {
 		return image, err
 	}
 	l.prepared = want
-	if op.made == nil {
+	if op.producer == nil {
 		l.add(func(s *cudakern.Stream) error { return activation.Enqueue(s, image, x, cols, rows, capacity) })
 		return image, nil
 	}
-	at, err := l.operands(*op.made)
+	at, err := l.operands(*op.producer)
 	if err != nil {
 		return 0, err
 	}
-	if op.made.Kind == device.OpGLU {
-		gate, err := gateOf(*op.made)
+	if op.producer.Kind == device.OpGLU {
+		gate, err := gateOf(*op.producer)
 		l.add(func(s *cudakern.Stream) error {
 			return activation.EnqueueGLU(s, image, at.x, at.y, gate, cols, rows, capacity)
 		})
 		return image, err
 	}
 	l.add(func(s *cudakern.Stream) error {
-		return activation.EnqueueRMSNorm(s, image, at.x, at.w, cols, op.made.Eps, rows, capacity)
+		return activation.EnqueueRMSNorm(s, image, at.x, at.w, cols, op.producer.Eps, rows, capacity)
 	})
 	return image, nil
 }
 
-// storeTurned adds RoPE of queries and keys with the StoreKV after it.
-func (l *lowering) storeTurned(op operation, store *cudakern.StoreKV, cache cudakern.Cache, at operands) error {
+// storeRotated adds the launch of RoPE of queries and keys fused with StoreKV.
+func (l *lowering) storeRotated(op operation, store *cudakern.StoreKV, cache cudakern.Cache, at operands) error {
 	queries, err := l.device.activation(op.rope.Dst)
 	if err != nil {
 		return err
 	}
 	r := op.rope.RoPE
-	turns, err := l.device.turns(r)
+	angles, err := l.device.angleTable(r)
 	if err != nil {
 		return err
 	}
 	step, capacity := l.step, l.capacity
-	l.prepared = prepared{} // it may be of what is turned
+	l.prepared = prepared{} // the image may be of the queries or keys, which change
 	l.add(func(s *cudakern.Stream) error {
-		return store.EnqueueRoPE(s, cache, op.Layer, queries.rows, op.rope.Dst.Cols, at.x, at.y, r.Dims, r.NeoX, turns, cmp.Or(r.Magnitude, 1), step, capacity)
+		return store.EnqueueRoPE(s, cache, op.Layer, queries.rows, op.rope.Dst.Cols, at.x, at.y, r.Dims, r.NeoX, angles, cmp.Or(r.Magnitude, 1), step, capacity)
 	})
 	return nil
 }
@@ -562,7 +563,7 @@ func (l *lowering) storeTurned(op operation, store *cudakern.StoreKV, cache cuda
 func gateOf(op device.Op) (cudakern.Gate, error) {
 	gate, ok := map[device.Activation]cudakern.Gate{device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU, device.ClampedSwiGLU: cudakern.ClampedSwiGLU, device.SquaredReLU: cudakern.SquaredReLU}[op.GLU]
 	if !ok {
-		return 0, fmt.Errorf("there is no kernel for activation %d", op.GLU)
+		return 0, fmt.Errorf("activation %d has no kernel", op.GLU)
 	}
 	return gate, nil
 }
@@ -592,18 +593,18 @@ func (l *lowering) attention(op operation, at operands) error {
 	return nil
 }
 
-// cache returns what named names, if it is one of this device's.
+// cache returns the cache that named is a handle of.
 func (d *cuda) cache(named device.KV) (cudakern.Cache, error) {
 	if named.ID < 1 || int(named.ID) > len(d.kvs) || d.kvs[named.ID-1].KV != named {
-		return cudakern.Cache{}, fmt.Errorf("KV cache %d is not of this device", named.ID)
+		return cudakern.Cache{}, fmt.Errorf("KV cache %d does not belong to this device", named.ID)
 	}
 	return d.kvs[named.ID-1].cache, nil
 }
 
-// turns returns the table of angles of r, made at its first use.
-func (d *cuda) turns(r device.RoPE) (cudakern.Ptr, error) {
+// angleTable returns the address of the angle table of r; the first call computes it.
+func (d *cuda) angleTable(r device.RoPE) (cudakern.Ptr, error) {
 	key := r
-	key.HeadDim, key.NeoX, key.Magnitude = 0, false, 0 // of which angles do not depend
+	key.HeadDim, key.NeoX, key.Magnitude = 0, false, 0 // angles do not depend on these
 	if at := d.rotations[key]; at != 0 {
 		return at, nil
 	}
@@ -617,25 +618,25 @@ func (d *cuda) turns(r device.RoPE) (cudakern.Ptr, error) {
 			factors = append(factors, math.Float32frombits(binary.LittleEndian.Uint32(w.raw[4*i:])))
 		}
 	}
-	table, err := cudakern.Turns(r.Frequencies(factors))
+	table, err := cudakern.AngleTable(r.Frequencies(factors))
 	if err != nil {
 		return 0, err
 	}
-	at, err := d.sent(table)
+	at, err := d.copyToDevice(table)
 	if err == nil {
 		d.rotations[key] = at
 	}
 	return at, err
 }
 
-// workspace returns n bytes or more of device memory for kernels of one kind: all
-// programs share it, since one runs at a time. Programs that are compiled later may move
-// it; those compiled before keep what they had.
+// workspace returns at least n bytes of GPU memory for one kind of kernel. Programs share it, because
+// only one runs at a time. A later program may get a larger one; programs compiled before keep using
+// the old one.
 func (d *cuda) workspace(kind string, n int64) (cudakern.Ptr, error) {
 	if r := d.workspaces[kind]; n == 0 || r.bytes >= n {
 		return r.at, nil
 	}
-	at, err := d.memory.take(n)
+	at, err := d.memory.alloc(n)
 	if err != nil {
 		return 0, fmt.Errorf("workspace: %w", err)
 	}

@@ -1,22 +1,21 @@
-// Package cuda is the device that runs on an NVIDIA GPU, on top of package cudakern.
+// Package cuda is the device for NVIDIA GPUs, built on package cudakern.
 //
-// Weights are copied to the device once, into the layout that the kernels read. A
-// program is captured once as a CUDA graph, sized for its row bucket. A step is then one
-// copy of its batch, one launch of the graph and one wait; it loads and allocates
-// nothing.
+// Weights are copied to the GPU once, in the layout that the kernels read. A program is captured
+// once as a CUDA graph for the maximum rows of its batches. A step is then one copy of the batch,
+// one graph launch and one wait; it loads and allocates nothing.
 //
-// # Numbers
+// # Numerics
 //
-// Sums are float32, in orders fixed by the shapes of the weights and by positions. On
-// the path i16 quantised weights meet activations rounded to 16 bits with a scale for
-// every 32 values, whose sums are exact integers; on the path magic they meet
-// activations of float32. The device's compute capability chooses the path, and
-// Info().Path names it.
+// Sums are float32, in an order that depends only on the shapes of the weights and on positions. On
+// the number path i16, quantised weights are multiplied by activations quantised to 16 bits with a
+// scale for every 32 values, whose products are summed as exact integers. On the path magic, they
+// are multiplied by float32 activations. The GPU's compute capability selects the path; Info().Path
+// names it.
 //
 // # Threads
 //
-// A device is used by one goroutine at a time, as every device is. Each call makes the
-// device's context current first, so that one thread can use several GPUs.
+// Like every device, it is used by one goroutine at a time. Each call makes the device's CUDA
+// context current first, so that one thread can use several GPUs.
 package cuda
 
 import (
@@ -42,22 +41,22 @@ type failure struct{ error }
 func (f failure) Unwrap() error        { return f.error }
 func (f failure) Is(target error) bool { return target == device.ErrFailed }
 
-// mark makes an error of the driver known as a failure of the device.
+// mark wraps an error of the driver, so that it matches device.ErrFailed.
 func mark(err *error) {
 	if _, ok := errors.AsType[*cudakern.Error](*err); ok {
 		*err = failure{*err}
 	}
 }
 
-// tensor is what a device.Tensor of this device names.
+// tensor is a device.Tensor with its memory.
 type tensor struct {
 	device.Tensor
 	rows cudakern.Ptr // of an activation, float32
-	raw  []byte       // of a weight, as it lies in the model file
+	raw  []byte       // of a weight, as in the model file
 
-	// Where a weight lies on the device, 0 if it does not in that form.
+	// Copies of a weight on the GPU, 0 if there is none in that layout.
 	vector cudakern.Ptr // as in the model file
-	matrix cudakern.Ptr // as products and embeddings read it
+	matrix cudakern.Ptr // as matrix products and embeddings read it
 }
 
 type kv struct {
@@ -68,7 +67,7 @@ type kv struct {
 type cuda struct {
 	info    device.Info
 	context *cudakern.Context // nil: closed
-	close   []func() error    // what ends all that is open, in the reverse of this order
+	close   []func() error    // release everything, called in reverse order
 
 	stream  *cudakern.Stream
 	memory  arena
@@ -77,28 +76,27 @@ type cuda struct {
 
 	tensors    []tensor
 	kvs        []kv
-	rotations  map[device.RoPE]cudakern.Ptr // tables of angles
-	reduced    map[int32]*reduced           // by the logits that are reduced
-	workspaces map[string]region            // of kernels, by what they are for; shared by all programs
+	rotations  map[device.RoPE]cudakern.Ptr // tables of RoPE angles
+	reduced    map[int32]*reduced           // by ID of the logits
+	workspaces map[string]region            // of kernels, by use; shared by all programs
 }
 
-// region is a piece of device memory.
+// region is a range of GPU memory.
 type region struct {
 	at    cudakern.Ptr
 	bytes int64
 }
 
-// Installed returns nil if a driver is there to be loaded, or why not. Unlike Find, it
-// calls nothing in it.
+// Installed returns nil if a CUDA driver library can be loaded, otherwise the reason. Unlike Find, it
+// does not call the driver.
 func Installed() error { return cudakern.Installed() }
 
-// reserve is what a device takes beside weights, cache and activations: batches,
-// graphs and code.
+// reserve is an upper bound of the GPU memory, in bytes, for batches, graphs and code: everything
+// except weights, KV cache and activations.
 const reserve = 192 << 20
 
-// Find loads the driver at path, the one that cudakern.Load finds if path is empty, and
-// returns the devices that the kernels run on, the one with the most memory first. The error
-// says why there is none.
+// Find loads the driver at path (empty: the one that cudakern.Load finds) and returns the GPUs that
+// the kernels support, the one with the most memory first. If there is none, the error says why.
 func Find(path string) (*cudakern.Driver, []cudakern.Properties, error) {
 	driver, err := cudakern.Load(path)
 	if err != nil {
@@ -124,7 +122,7 @@ func Find(path string) (*cudakern.Driver, []cudakern.Properties, error) {
 	return driver, usable, nil
 }
 
-// Check returns nil if there is a device that Open can use, or why not. It loads neither
+// Check returns nil if there is a GPU that Open can use, otherwise the reason. It loads neither
 // kernels nor weights.
 func Check() error {
 	driver, list, err := Find("")
@@ -138,7 +136,7 @@ func Check() error {
 	return context.Close()
 }
 
-// Open opens the first device that Find returns, on the number path of its compute capability.
+// Open opens the first GPU that Find returns, on the number path of its compute capability.
 func Open() (device.Device, error) {
 	driver, list, err := Find("")
 	if err != nil {
@@ -147,8 +145,8 @@ func Open() (device.Device, error) {
 	return OpenPath(driver, list[0], list[0].ProductPath())
 }
 
-// Devices yields the devices that Find returns, without the first skip of them. Each is opened,
-// as by Open, when the loop reaches it. If Find fails, Devices yields its error.
+// Devices opens the GPUs that Find returns, except the first skip, each when the loop reaches it. If
+// Find fails, Devices yields its error.
 func Devices(skip int) iter.Seq2[device.Device, error] {
 	return func(yield func(device.Device, error) bool) {
 		driver, list, err := Find("")
@@ -164,11 +162,10 @@ func Devices(skip int) iter.Seq2[device.Device, error] {
 	}
 }
 
-// Paths are the number paths: how products compute with quantised weights.
+// Paths are the number paths: the ways to multiply quantised weights; see the package comment.
 var Paths = []string{"i16", "magic"}
 
-// OpenPath opens a device on a number path of the caller's choice, to compare one with
-// another.
+// OpenPath opens GPU p on a given number path.
 func OpenPath(driver *cudakern.Driver, p cudakern.Properties, path string) (device.Device, error) {
 	context, err := driver.Open(p.Ordinal)
 	if err != nil {
@@ -183,7 +180,7 @@ func OpenPath(driver *cudakern.Driver, p cudakern.Properties, path string) (devi
 	return d, nil
 }
 
-// open makes a device in a context that stays the caller's.
+// open creates a device in a context that the caller closes.
 func open(context *cudakern.Context, path string) (_ *cuda, err error) {
 	p := context.Properties()
 	free, _, err := context.MemInfo()
@@ -216,10 +213,10 @@ func open(context *cudakern.Context, path string) (_ *cuda, err error) {
 
 func (d *cuda) Info() device.Info { return d.info }
 
-// WeightTypes returns the formats of weights that there are kernels for.
+// WeightTypes returns the weight types that have kernels.
 func WeightTypes() []gguf.Type { return slices.Clone(kernelTypes) }
 
-// WeightBytes returns the size of a weight on the device.
+// WeightBytes returns the size of a weight on the GPU in bytes.
 func (d *cuda) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if !slices.Contains(kernelTypes, t) {
 		return 0, fmt.Errorf("cuda: no kernel for weights of type %s; there are kernels for %s", t, gguf.Names(kernelTypes))
@@ -228,7 +225,7 @@ func (d *cuda) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 		return 0, err
 	}
 	if block, _ := t.Block(); cols%int(block) != 0 {
-		return 0, fmt.Errorf("cuda: rows of %d values are no whole number of %s blocks of %d", cols, t, block)
+		return 0, fmt.Errorf("cuda: rows of %d values are not a multiple of the %s block size %d", cols, t, block)
 	}
 	w := tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}}
 	bytes, file, err := weightsOf(w.Tensor).Bytes()
@@ -241,10 +238,10 @@ func (d *cuda) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	return bytes, nil
 }
 
-// isVector reports whether a weight is more likely a norm or a bias than a matrix.
+// isVector reports whether a weight has one row: it is a norm or a bias rather than a matrix.
 func (w *tensor) isVector() bool { return w.Rows == 1 }
 
-// Upload copies a weight to the device.
+// Upload copies a weight to the GPU.
 func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor, err error) {
 	defer mark(&err)
 	if d.context == nil {
@@ -254,10 +251,10 @@ func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor
 		return device.Tensor{}, err
 	}
 	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
-		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d) comes with %d bytes, want %d", t, rows, cols, len(data), want)
+		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d) has %d bytes, want %d", t, rows, cols, len(data), want)
 	}
 	w := tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}, raw: data}
-	form := w.asMatrix // what a program needs in the other form, Compile brings
+	form := w.asMatrix // Compile copies it in the other layout if a program needs that
 	if w.isVector() {
 		form = w.asVector
 	}
@@ -267,7 +264,6 @@ func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor
 	return d.add(w), nil
 }
 
-// Alloc makes a zeroed activation.
 func (d *cuda) Alloc(rows, cols int) (_ device.Tensor, err error) {
 	defer mark(&err)
 	if d.context == nil {
@@ -283,7 +279,6 @@ func (d *cuda) Alloc(rows, cols int) (_ device.Tensor, err error) {
 	return d.add(tensor{Tensor: device.Tensor{Type: gguf.F32, Rows: rows, Cols: cols}, rows: at}), nil
 }
 
-// AllocKV makes a zeroed KV cache.
 func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
 	defer mark(&err)
 	if d.context == nil {
@@ -295,7 +290,7 @@ func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
 	bytes := int64(4)
 	for _, n := range []int{l.Blocks, l.Layers, l.KVHeads, l.HeadDim, 2 * device.BlockSize} {
 		if n <= 0 || n > math.MaxInt32 || bytes > math.MaxInt64/int64(n) {
-			return device.KV{}, fmt.Errorf("cuda: KV cache of %d blocks, %d layers, %d kv heads, %d values a head: sizes must be positive and fit in memory",
+			return device.KV{}, fmt.Errorf("cuda: KV cache of %d blocks, %d layers, %d kv heads, head dim %d: sizes must be positive and fit in memory",
 				l.Blocks, l.Layers, l.KVHeads, l.HeadDim)
 		}
 		bytes *= int64(n)
@@ -309,16 +304,15 @@ func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
 	return named, nil
 }
 
-// zeroed returns n bytes of zeros.
+// zeroed allocates n bytes of zeros.
 func (d *cuda) zeroed(n int64) (cudakern.Ptr, error) {
-	at, err := d.memory.take(n)
+	at, err := d.memory.alloc(n)
 	if err == nil {
 		err = d.stream.Fill(at, 0, n)
 	}
 	return at, err
 }
 
-// Read copies rows of an activation.
 func (d *cuda) Read(dst []float32, t device.Tensor, row int) (err error) {
 	defer mark(&err)
 	at, err := d.rows(t, row, len(dst))
@@ -334,7 +328,6 @@ func (d *cuda) Read(dst []float32, t device.Tensor, row int) (err error) {
 	return nil
 }
 
-// Write sets rows of an activation.
 func (d *cuda) Write(t device.Tensor, row int, src []float32) (err error) {
 	defer mark(&err)
 	at, err := d.rows(t, row, len(src))
@@ -347,7 +340,7 @@ func (d *cuda) Write(t device.Tensor, row int, src []float32) (err error) {
 	return nil
 }
 
-// CopyFrom implements device.Peer for devices of the same driver.
+// CopyFrom implements device.Peer for GPUs of the same driver.
 func (d *cuda) CopyFrom(dst device.Tensor, from device.Device, src device.Tensor, rows int) (copied bool, err error) {
 	other, ok := from.(*cuda)
 	if !ok {
@@ -368,7 +361,7 @@ func (d *cuda) CopyFrom(dst device.Tensor, from device.Device, src device.Tensor
 	return true, nil
 }
 
-// rows returns where n values of an activation lie from row row on, which must be whole rows.
+// rows returns the address of n values of an activation, whole rows beginning at row row.
 func (d *cuda) rows(t device.Tensor, row, n int) (at cudakern.Ptr, err error) {
 	if d.context == nil {
 		return 0, errClosed
@@ -378,7 +371,7 @@ func (d *cuda) rows(t device.Tensor, row, n int) (at cudakern.Ptr, err error) {
 		return 0, err
 	}
 	if !t.HasRows(row, n) {
-		return 0, fmt.Errorf("an activation (%d, %d) has no whole rows from %d on with %d values", t.Rows, t.Cols, row, n)
+		return 0, fmt.Errorf("%d values are not whole rows of an activation (%d, %d) from row %d on", n, t.Rows, t.Cols, row)
 	}
 	return a.rows + cudakern.Ptr(4*row*t.Cols), nil
 }
@@ -387,7 +380,7 @@ func bytesOf(values []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values))
 }
 
-// ReadBandwidth measures how many bytes a second the device reads from its memory.
+// ReadBandwidth measures how many bytes per second the GPU reads from its memory.
 func (d *cuda) ReadBandwidth() (float64, error) {
 	if d.context == nil {
 		return 0, errClosed
@@ -395,8 +388,8 @@ func (d *cuda) ReadBandwidth() (float64, error) {
 	return d.context.ReadBandwidth()
 }
 
-// Close frees all that the device holds and returns the first error of that. Further
-// calls do nothing.
+// Close frees everything that the device owns and returns the first error. Calls after the first do
+// nothing.
 func (d *cuda) Close() error {
 	if d.context == nil {
 		return nil
@@ -423,10 +416,10 @@ func (d *cuda) add(t tensor) device.Tensor {
 	return t.Tensor
 }
 
-// tensor returns what t names, if it is one of this device's.
+// tensor returns the tensor that t is a handle of.
 func (d *cuda) tensor(t device.Tensor) (*tensor, error) {
 	if t.ID < 1 || int(t.ID) > len(d.tensors) || d.tensors[t.ID-1].Tensor != t {
-		return nil, fmt.Errorf("tensor %d, %s (%d, %d), is not of this device", t.ID, t.Type, t.Rows, t.Cols)
+		return nil, fmt.Errorf("tensor %d, %s (%d, %d), does not belong to this device", t.ID, t.Type, t.Rows, t.Cols)
 	}
 	return &d.tensors[t.ID-1], nil
 }
@@ -449,7 +442,7 @@ func (d *cuda) weight(t device.Tensor) (*tensor, error) {
 
 func checkShape(rows, cols int) error {
 	if rows <= 0 || cols <= 0 || rows > math.MaxInt32 || cols > math.MaxInt32 {
-		return fmt.Errorf("cuda: cannot hold a tensor of shape (%d, %d)", rows, cols)
+		return fmt.Errorf("cuda: tensor shape (%d, %d) is invalid, want 1 to %d in each dimension", rows, cols, math.MaxInt32)
 	}
 	return nil
 }

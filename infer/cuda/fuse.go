@@ -5,35 +5,38 @@ import (
 	"m40-llm/infer/device"
 )
 
-// operation is what is launched at once of a program: an operation of it, or several that
-// compute the same bits together.
+// operation is one or more operations of a program that are launched together. Fused operations have
+// the same bits as separate ones.
 type operation struct {
 	device.Op
-	at int // its place in the program
+	at int // index in the program
 
-	// Of a MatMul: the products with the same X that share its launch, what makes X if X
-	// becomes an image at once, and whether the result is added to Dst instead of stored there.
-	also []device.Op
-	made *device.Op
-	add  bool
+	// For MatMul: the products with the same X that share the launch; the operation that computes
+	// X, if its result is only written as an image; whether the result is added to Dst.
+	also     []device.Op
+	producer *device.Op
+	add      bool
 
-	// Of a StoreKV: the RoPE of the queries, with which that of the keys is done too.
+	// For StoreKV: the RoPE of the queries, if the launch also rotates queries and keys.
 	rope *device.Op
 }
 
-// fuse returns the operations of a program, as few as there are kernels for:
+// fuse returns the operations of a program, fused where kernels can:
 //
-//	RMSNorm, MatMul          the product's image is made at once, if only products read
-//	GLU, MatMul              the result
-//	MatMul, MatMul, MatMul   of one X, biases between them: one launch
-//	MatMul, Add              the product is added at once, if nobody reads it by itself
-//	RoPE, RoPE, StoreKV      of queries and keys, if nobody else reads the keys: one launch
+//	RMSNorm, MatMul          the norm writes the image that products read, if only products
+//	GLU, MatMul              read its result; the same for GLU
+//	MatMul, MatMul, MatMul   with the same X, also with AddBias between them: one launch
+//	MatMul, Add              the product is added to Dst, if nothing else reads it
+//	RoPE, RoPE, StoreKV      of queries and keys, if nothing else reads the keys: one launch
+//
+// An image is an activation in the layout that a kind of product reads: tiles of int16 with scales, or
+// of float32.
 func fuse(ops []device.Op) []operation {
 	var fused []operation
 	done := make([]bool, len(ops))
-	made := map[int32]*device.Op{} // by the activation that is not computed by itself
+	producers := map[int32]*device.Op{} // of activations that are only written as images, by ID
 	for i, op := range ops {
-		delete(made, op.Dst.ID)
+		delete(producers, op.Dst.ID)
 		if done[i] {
 			continue
 		}
@@ -41,17 +44,17 @@ func fuse(ops []device.Op) []operation {
 		switch op.Kind {
 		case device.OpRMSNorm, device.OpGLU:
 			if !byHeads(op) && onlyMultiplied(ops[i+1:], op) {
-				made[op.Dst.ID] = &ops[i]
+				producers[op.Dst.ID] = &ops[i]
 				continue
 			}
 		case device.OpMatMul:
-			o.made = made[op.X.ID]
+			o.producer = producers[op.X.ID]
 			o.also = sharing(ops, i, done)
 			if i+1 < len(ops) && len(o.also) == 0 && isSumOf(ops[i+1], op.Dst) && overwritten(ops[i+2:], op.Dst) {
 				o.Dst, o.add, done[i+1] = ops[i+1].Dst, true, true
 			}
 		case device.OpRoPE:
-			if turnsForCache(ops[i:]) {
+			if isRoPEForCache(ops[i:]) {
 				o = operation{Op: ops[i+2], at: i + 2, rope: &ops[i]}
 				done[i+1], done[i+2] = true, true
 			}
@@ -61,11 +64,11 @@ func fuse(ops []device.Op) []operation {
 	return fused
 }
 
-// byHeads tells whether op is an RMSNorm of parts of a row.
+// byHeads reports whether op is an RMSNorm of each head instead of a whole row.
 func byHeads(op device.Op) bool { return op.Kind == device.OpRMSNorm && op.W.Cols < op.X.Cols }
 
-// onlyMultiplied tells whether nothing in ops but products reads the result of op before it
-// is overwritten, and no product does after what op reads has changed.
+// onlyMultiplied reports whether only matrix products in ops read the result of op before it is
+// overwritten, and none of them after an input of op has changed.
 func onlyMultiplied(ops []device.Op, op device.Op) bool {
 	changed := false
 	for _, next := range ops {
@@ -80,9 +83,9 @@ func onlyMultiplied(ops []device.Op, op device.Op) bool {
 	return false
 }
 
-// turnsForCache tells whether ops begin with RoPE of queries, the same RoPE of keys, and a
-// StoreKV of those keys, which nobody reads again.
-func turnsForCache(ops []device.Op) bool {
+// isRoPEForCache reports whether ops begin with RoPE of queries, the same RoPE of keys, and a StoreKV
+// of those keys, which no later operation reads.
+func isRoPEForCache(ops []device.Op) bool {
 	if len(ops) < 3 || ops[1].Kind != device.OpRoPE || ops[2].Kind != device.OpStoreKV {
 		return false
 	}
@@ -92,17 +95,16 @@ func turnsForCache(ops []device.Op) bool {
 		overwritten(ops[3:], keys.Dst)
 }
 
-// sharing returns the products after ops[i] that can be computed with it, and marks them as
-// done: those of the same X and type that follow without anything between them but sums of
-// biases with results of such products.
+// sharing returns the products after ops[i] that can share its launch, and marks them as done: those
+// with the same X and weight type, with nothing between them except AddBias to their results.
 func sharing(ops []device.Op, i int, done []bool) (also []device.Op) {
-	of := ops[i]
-	results := map[int32]bool{of.Dst.ID: true}
+	first := ops[i]
+	results := map[int32]bool{first.Dst.ID: true}
 	for j := i + 1; j < len(ops) && len(also)+1 < cudakern.MostProducts; j++ {
 		next := ops[j]
 		switch {
 		case next.Kind == device.OpAddBias && results[next.Dst.ID]:
-		case next.Kind == device.OpMatMul && next.X == of.X && next.W.Type == of.W.Type && !results[next.Dst.ID]:
+		case next.Kind == device.OpMatMul && next.X == first.X && next.W.Type == first.W.Type && !results[next.Dst.ID]:
 			also, done[j] = append(also, next), true
 			results[next.Dst.ID] = true
 		default:
@@ -112,12 +114,12 @@ func sharing(ops []device.Op, i int, done []bool) (also []device.Op) {
 	return also
 }
 
-// isSumOf tells whether op adds x to another tensor.
+// isSumOf reports whether op adds x to another tensor.
 func isSumOf(op device.Op, x device.Tensor) bool {
 	return op.Kind == device.OpAdd && op.X == x && op.Dst.ID != x.ID
 }
 
-// overwritten tells whether t is written in ops before anything reads it.
+// overwritten reports whether ops write t before any of them reads it.
 func overwritten(ops []device.Op, t device.Tensor) bool {
 	for _, op := range ops {
 		if reads(op, t) {
@@ -130,10 +132,10 @@ func overwritten(ops []device.Op, t device.Tensor) bool {
 	return false
 }
 
-// writes tells whether op writes t.
+// writes reports whether op writes t.
 func writes(op device.Op, t device.Tensor) bool { return !t.None() && op.Dst.ID == t.ID }
 
-// reads tells whether op reads t.
+// reads reports whether op reads t.
 func reads(op device.Op, t device.Tensor) bool {
 	switch op.Kind {
 	case device.OpAdd, device.OpAddBias, device.OpRoPE, device.OpScale, device.OpScaleByPosition, device.OpGate, device.OpMultiply, device.OpExpertBias, device.OpCopy: // in place

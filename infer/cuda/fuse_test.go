@@ -20,8 +20,8 @@ func describe(o operation) string {
 	if o.add {
 		s += " added"
 	}
-	if o.made != nil {
-		s += fmt.Sprintf(" of %s %d", o.made.Kind, o.made.X.ID)
+	if o.producer != nil {
+		s += fmt.Sprintf(" of %s %d", o.producer.Kind, o.producer.X.ID)
 	}
 	if o.rope != nil {
 		s = fmt.Sprintf("StoreKV %d after RoPE %d", o.X.ID, o.rope.Dst.ID)

@@ -10,18 +10,17 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// kernelTypes are the formats of weights that MatMul and Embed can read: those that cudakern
-// has kernels for.
+// kernelTypes are the weight types that cudakern has kernels for.
 var kernelTypes = slices.DeleteFunc(gguf.Types(), func(t gguf.Type) bool {
 	return !slices.Contains(cudakern.WeightTypes(), kernelName(t))
 })
 
-// kernels are the launchers that programs use. Each is loaded once, with its module, before
-// the first program that needs it is captured.
+// kernels are the kernel launchers of programs. Each is loaded once, with its module, before the
+// first program that needs it is captured.
 type kernels struct {
 	context *cudakern.Context
 	path    string
-	loaded  map[string]bool // of the needs
+	loaded  map[string]bool // needs by name
 
 	norm   *cudakern.Norm
 	rope   *cudakern.RoPE
@@ -35,14 +34,14 @@ type kernels struct {
 
 	embeds     map[gguf.Type]*cudakern.Embed
 	products   map[gguf.Type]*cudakern.MatMul
-	images     map[string]*cudakern.Activation // by what products read
+	images     map[string]*cudakern.Activation // by the kind of image that they write
 	stores     map[bool]*cudakern.StoreKV
 	attentions map[attentionKey]*cudakern.Attention
 }
 
-// attentionKey is what the kernels of an attention depend on.
+// attentionKey selects the attention kernels.
 type attentionKey struct {
-	half           bool // cache of float16
+	half           bool // the cache is float16
 	heads, kvHeads int
 	dim, values    int // of a key, of a value
 }
@@ -60,14 +59,14 @@ func newKernels(c *cudakern.Context, path string) kernels {
 	}
 }
 
-// need is something that an operation needs, under a name that tells it from others.
+// need is a module that an operation needs, with a unique name.
 type need struct {
 	name string
 	load func() error
 }
 
-// load brings what operations need and is not there yet, and tells progress how many of
-// those things are.
+// load loads the modules that ops need and that are not loaded yet. It calls progress with the
+// number of loaded modules and the number to load.
 func (k *kernels) load(ops []device.Op, progress func(done, total int)) error {
 	var missing []need
 	listed := map[string]bool{}
@@ -92,12 +91,11 @@ func (k *kernels) load(ops []device.Op, progress func(done, total int)) error {
 	return nil
 }
 
-// needs returns what op needs, about one entry for each module. What is wrong with op is
-// for its lowering to tell.
+// needs returns the modules that op needs. It does not validate op; lowering does.
 func (k *kernels) needs(op device.Op) []need {
 	switch op.Kind {
 	case device.OpEmbed, device.OpEmbedPositions:
-		return []need{{"embed " + kernelName(op.W.Type), func() error { return second(k.embed(op.W.Type)) }}}
+		return []need{{"embed " + kernelName(op.W.Type), func() error { return errorOf(k.embed(op.W.Type)) }}}
 	case device.OpRMSNorm, device.OpLayerNorm:
 		return []need{{"norm", func() (err error) { k.norm, err = cudakern.NewNorm(k.context); return err }}}
 	case device.OpMatMul:
@@ -112,21 +110,21 @@ func (k *kernels) needs(op device.Op) []need {
 		return []need{{"rope", func() (err error) { k.rope, err = cudakern.NewRoPE(k.context); return err }}}
 	case device.OpStoreKV:
 		half := op.KV.Layout.Type == gguf.F16
-		return []need{{fmt.Sprint("store ", half), func() error { return second(k.storeKV(half)) }}}
+		return []need{{fmt.Sprint("store ", half), func() error { return errorOf(k.storeKV(half)) }}}
 	case device.OpAttention:
 		l := op.KV.Layout
 		key := attentionKey{l.Type == gguf.F16, op.Attention.Heads, l.KVHeads, l.HeadDim, l.ValueDim()}
-		return []need{{fmt.Sprint("attention ", key), func() error { return second(k.attention(key)) }}}
+		return []need{{fmt.Sprint("attention ", key), func() error { return errorOf(k.attention(key)) }}}
 	case device.OpCandidates:
 		return []need{{"candidates", func() (err error) { k.reduce, err = cudakern.NewCandidates(k.context); return err }}}
 	}
 	return nil
 }
 
-// product is what products with weights of type t need.
+// product returns the modules for matrix products with weights of type t.
 func (k *kernels) product(t gguf.Type) []need {
 	return []need{
-		{"product " + kernelName(t), func() error { return second(k.matMul(t)) }},
+		{"product " + kernelName(t), func() error { return errorOf(k.matMul(t)) }},
 		{"image", func() error { return k.imageOf(t) }},
 	}
 }
@@ -135,7 +133,7 @@ func (k *kernels) experts() need {
 	return need{"experts", func() (err error) { k.expert, err = cudakern.NewExperts(k.context); return err }}
 }
 
-// imageOf brings what makes images for products with weights of type t.
+// imageOf loads the kernels that write images for products with weights of type t.
 func (k *kernels) imageOf(t gguf.Type) error {
 	product, err := k.matMul(t)
 	if err == nil {
@@ -161,7 +159,7 @@ func (k *kernels) loadRows() (err error) {
 	return err
 }
 
-func second[V any](_ V, err error) error { return err }
+func errorOf[V any](_ V, err error) error { return err }
 
 func (k *kernels) embed(t gguf.Type) (*cudakern.Embed, error) {
 	return once(k.embeds, t, func() (*cudakern.Embed, error) { return cudakern.NewEmbed(k.context, kernelName(t)) })
@@ -185,7 +183,7 @@ func (k *kernels) attention(key attentionKey) (*cudakern.Attention, error) {
 	})
 }
 
-// once returns what loaded has for key, or loads it.
+// once returns loaded[key], and calls load the first time.
 func once[K comparable, V any](loaded map[K]V, key K, load func() (V, error)) (V, error) {
 	if v, ok := loaded[key]; ok {
 		return v, nil
@@ -197,5 +195,5 @@ func once[K comparable, V any](loaded map[K]V, key K, load func() (V, error)) (V
 	return v, err
 }
 
-// kernelName is the name of a weight type in the names of modules and kernels.
+// kernelName returns the name of a weight type in names of modules and kernels.
 func kernelName(t gguf.Type) string { return strings.ToLower(t.String()) }

@@ -136,21 +136,21 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 		{"an activation larger than the device", func() error {
 			_, err := d.Alloc(1<<20, 1<<10)
 			return err
-		}, "4096.0 MiB of device memory are needed and"},
+		}, "4096.0 MiB of GPU memory are needed, but only"},
 		{"a KV cache larger than the device", func() error {
 			_, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 1 << 24, Layers: 16, KVHeads: 8, HeadDim: 128})
 			return err
-		}, "MiB of device memory are needed"},
+		}, "MiB of GPU memory are needed"},
 		{"a KV cache larger than any address", func() error {
 			_, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 1 << 30, Layers: 1 << 30, KVHeads: 1 << 20, HeadDim: 1 << 20})
 			return err
 		}, "fit in memory"},
 		{"writing to a weight", func() error { return compile(func(p *device.Program) { p.Add(weight, x) }) }, "is a weight"},
 		{"multiplying by an activation", func() error { return compile(func(p *device.Program) { p.MatMul(alloc(4), x, alloc(4)) }) }, "is an activation"},
-		{"a tensor of another device", func() error { return compile(func(p *device.Program) { p.Add(strange, strange) }) }, "not of this device"},
+		{"a tensor of another device", func() error { return compile(func(p *device.Program) { p.Add(strange, strange) }) }, "not belong to this device"},
 		{"a KV cache of another device", func() error {
 			return compile(func(p *device.Program) { p.StoreKV(strangeKV, 0, x, x) })
-		}, "not of this device"},
+		}, "not belong to this device"},
 		{"heads that no kernel takes", func() error {
 			wide, err := d.AllocKV(device.KVLayout{Type: gguf.F32, Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 257})
 			if err != nil {

@@ -15,10 +15,11 @@ func (d *cuda) allocHost(n int) (*cudakern.Host, error) {
 	return h, err
 }
 
-// sent returns the address of a copy of data on the device. A mapped file may fault when
-// data is read. Go can make an error of that, the driver cannot, so it never sees data.
-func (d *cuda) sent(data []byte) (cudakern.Ptr, error) {
-	at, err := d.memory.take(int64(len(data)))
+// copyToDevice returns the address of a copy of data on the GPU. data may be a mapped file, and
+// reading it may fault. Go can turn the fault into an error but the driver cannot, so chunks are
+// copied in Go first.
+func (d *cuda) copyToDevice(data []byte) (cudakern.Ptr, error) {
+	at, err := d.memory.alloc(int64(len(data)))
 	if err != nil {
 		return 0, err
 	}
@@ -34,21 +35,22 @@ func (d *cuda) sent(data []byte) (cudakern.Ptr, error) {
 	return at, nil
 }
 
-// weightsOf describes a matrix to the kernels.
+// weightsOf describes matrix w for cudakern.
 func weightsOf(w device.Tensor) cudakern.Weights {
 	return cudakern.Weights{Type: kernelName(w.Type), Outputs: w.Rows, Inputs: w.Cols}
 }
 
-// asVector returns where the weight lies as in the model file.
+// asVector returns the address of the weight in the layout of the model file; the first call copies
+// it.
 func (w *tensor) asVector(d *cuda) (_ cudakern.Ptr, err error) {
 	if w.vector == 0 {
-		w.vector, err = d.sent(w.raw)
+		w.vector, err = d.copyToDevice(w.raw)
 	}
 	return w.vector, err
 }
 
-// asMatrix returns where the weight lies as products and embeddings read it. It is there
-// once the loader has been waited for.
+// asMatrix returns the address of the weight in the layout of matrix products and embeddings; the
+// first call copies it. The copy is complete after the loader's Sync.
 func (w *tensor) asMatrix(d *cuda) (cudakern.Ptr, error) {
 	if w.matrix != 0 {
 		return w.matrix, nil
@@ -63,7 +65,7 @@ func (w *tensor) asMatrix(d *cuda) (cudakern.Ptr, error) {
 		}
 		d.close = append(d.close, d.loader.Close)
 	}
-	at, err := d.memory.take(bytes)
+	at, err := d.memory.alloc(bytes)
 	if err != nil {
 		return 0, err
 	}

@@ -5,8 +5,8 @@ import (
 	"m40-llm/infer/device"
 )
 
-// WorkBytes counts the batches of all programs, the workspaces that they share and what
-// brings weights to the device.
+// WorkBytes returns the size of the batches of all programs, the workspaces that they share, and the
+// buffers of the loader.
 func (d *cuda) WorkBytes(programs ...*device.Program) int64 {
 	total := int64(2 * cudakern.LoaderBytes)
 	shared := map[device.OpKind]int64{}
