@@ -6,27 +6,28 @@ import (
 	"slices"
 )
 
-// Activation prepares activations for the products: it makes an image, once for all
-// products with them. What nothing but products needs of an RMSNorm or a GLU becomes an
-// image at once.
+// Activation converts activations to an image: the layout that matrix products read. An image is
+// written once for all products with the same activations. The result of an RMSNorm or a GLU that
+// only products read can be written as an image directly.
 type Activation struct {
 	plain, rmsNorm, glu *Function
 	image               string
 }
 
-// Images of activations: int16 numbers with a scale for every 32, or float32.
+// Kinds of images: int16 with a scale for every 32 values, or float32.
 const (
 	imageI16 = "i16"
 	imageF32 = "f32"
 )
 
-// Bytes of the image of a tile of 32 blocks: 16 · I16_UNITS and F32_UNITS of activation.cuh.
+// imageBytes is the size of the image of a tile of 32 blocks: 16 · I16_UNITS and 16 · F32_UNITS of
+// activation.cuh.
 var imageBytes = map[string]int{imageI16: 16 * 152, imageF32: 16 * 272}
 
-// NewActivation loads the kernel that makes images of a kind: see MatMul.Image.
+// NewActivation loads the kernels that write images of a kind; see MatMul.Image.
 func NewActivation(c *Context, image string) (*Activation, error) {
 	if imageBytes[image] == 0 {
-		return nil, fmt.Errorf("there is no image of activations called %q", image)
+		return nil, fmt.Errorf("image kind %q of activations does not exist", image)
 	}
 	k := &Activation{image: image}
 	for _, f := range []struct {
@@ -41,27 +42,27 @@ func NewActivation(c *Context, image string) (*Activation, error) {
 	return k, nil
 }
 
-// Bytes returns the size of the image of capacity rows of cols activations.
+// Bytes returns the size of the image of capacity rows of cols activations, in bytes.
 func (k *Activation) Bytes(cols, capacity int) int64 {
 	return int64(capacity) * int64(tilesFor(cols)) * int64(imageBytes[k.image])
 }
 
-// MostImageBytes is Bytes for images of the kind that takes the most.
-func MostImageBytes(cols, capacity int) int64 {
+// MaxImageBytes is Activation.Bytes for the largest kind of image.
+func MaxImageBytes(cols, capacity int) int64 {
 	return int64(capacity) * int64(tilesFor(cols)) * int64(slices.Max(slices.Collect(maps.Values(imageBytes))))
 }
 
-// Enqueue makes the image dst of x, rows of cols float32.
+// Enqueue writes the image of x, rows of cols float32, to dst.
 func (k *Activation) Enqueue(s *Stream, dst, x Ptr, cols int, rows Ptr, capacity int) error {
 	return k.launch(k.plain, s, 0, cols, capacity, dst, x, int32(cols), rows)
 }
 
-// EnqueueRMSNorm makes the image of what RMSNorm.Enqueue would compute.
+// EnqueueRMSNorm writes the image of the result of Norm.Enqueue.
 func (k *Activation) EnqueueRMSNorm(s *Stream, dst, x, w Ptr, cols int, eps float32, rows Ptr, capacity int) error {
 	return k.launch(k.rmsNorm, s, normBytes, cols, capacity, dst, x, w, eps, int32(cols), rows)
 }
 
-// EnqueueGLU makes the image of what GLU.Enqueue would compute.
+// EnqueueGLU writes the image of the result of GLU.Enqueue.
 func (k *Activation) EnqueueGLU(s *Stream, dst, gate, up Ptr, g Gate, cols int, rows Ptr, capacity int) error {
 	return k.launch(k.glu, s, 0, cols, capacity, dst, gate, up, int32(g), int32(cols), rows)
 }
@@ -73,5 +74,5 @@ func (k *Activation) launch(f *Function, s *Stream, shared, cols, capacity int, 
 	return f.Launch(s, Dim3{X: capacity, Y: tilesFor(cols)}, Dim3{X: threads}, shared, args...)
 }
 
-// tilesFor returns the number of tiles that cols inputs are cut into: tile.cuh.
+// tilesFor returns the number of tiles that cover cols inputs: tile.cuh.
 func tilesFor(cols int) int { return blocksFor(cols, blockInputs*tileBlocks) }

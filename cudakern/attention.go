@@ -11,35 +11,35 @@ type Attention struct {
 	merge           *Function
 
 	heads, kvHeads, dim int
-	values              int // width of a value, dim if the cache is not latent
-	width               int // elements of a value that one lane holds
-	queries             int // most query vectors of a block: that of attend
-	perRow              int // query heads that share a block
+	values              int // width of a value; dim unless the cache is latent
+	width               int // elements of a value per lane
+	queries             int // maximum query vectors of a block of attend
+	perRow              int // query heads of a row that share a block
 	sms                 int
 }
 
 const (
-	unitPositions    = 128 // positions that are attended to as one: attention.cu
-	attentionThreads = 128 // one for each of them
-	splitRows        = 16  // up to so many rows, units of a row are spread over blocks
-	shareRows        = 128 // from so many rows on, neighbouring rows share a block
-	prefillQueries   = 16  // query vectors of such a block
-	wideDim          = 128 // above it a thread has registers for 8 query vectors only, above its double for 4
-	mostDim          = 1024
+	unitPositions    = 128 // positions of a unit, the part of attention with one maximum: attention.cu
+	attentionThreads = 128 // a thread for each position of a unit
+	splitRows        = 16  // up to this many rows, the units of a row are divided among blocks
+	shareRows        = 128 // from this many rows on, consecutive rows share a block
+	prefillQueries   = 16  // query vectors of a shared block
+	wideDim          = 128 // wider values leave registers for only 8 query vectors, more than twice as wide for 4
+	maxDim           = 1024
 )
 
-// NewAttention loads the kernels for caches of float16 (half) or float32, heads query
-// heads over kvHeads of dim elements, with values of so many: any up to 32, even up to 64, a
-// multiple of 4 up to 128, of 8 up to 256 or of 16 up to 512. Fewer values than dim are the first
-// elements of the keys of a latent cache.
+// NewAttention loads the kernels for caches of float16 (half) or float32, with heads query heads,
+// kvHeads key and value heads of dim elements, and values of values elements. Up to 32, values may be
+// any number; up to 64 it must be even; up to 128 a multiple of 4; up to 256 of 8; up to 512 of 16.
+// Fewer than dim are the first elements of the keys of a latent cache.
 func NewAttention(c *Context, half bool, heads, kvHeads, dim, values int) (*Attention, error) {
-	width := 1 // elements of a value that one lane holds
+	width := 1 // elements of a value per lane
 	for width < 16 && values > 32*width {
 		width *= 2
 	}
 	switch {
-	case values < 1 || values > dim || values > 32*width || values%width != 0 || dim%min(width, 8) != 0 || dim > mostDim:
-		return nil, fmt.Errorf("there is no attention kernel for heads of %d elements with values of %d", dim, values)
+	case values < 1 || values > dim || values > 32*width || values%width != 0 || dim%min(width, 8) != 0 || dim > maxDim:
+		return nil, fmt.Errorf("no attention kernel supports heads of %d elements with values of %d", dim, values)
 	case kvHeads < 1 || heads < 1 || heads%kvHeads != 0:
 		return nil, fmt.Errorf("%d query heads cannot share %d heads of keys and values", heads, kvHeads)
 	}
@@ -73,8 +73,8 @@ func (a *Attention) prefillQueries() int {
 	return prefillQueries
 }
 
-// Workspace returns the bytes of device memory that Enqueue needs for a row bucket where
-// a sequence has up to blocks KV blocks.
+// Workspace returns the bytes of device memory that Enqueue needs for up to capacity rows of
+// sequences with up to blocks KV blocks.
 func (a *Attention) Workspace(capacity, blocks int) int64 {
 	return AttentionWorkspace(a.heads, a.values, capacity, blocks)
 }
@@ -90,18 +90,18 @@ func AttentionWorkspace(heads, dim, capacity, blocks int) int64 {
 // units returns the number of units in blocks KV blocks.
 func units(blocks int) int { return blocksFor(blocks*blockPositions, unitPositions) }
 
-// Enqueue computes dst = softmax(q·kᵀ·scale)·v over layer layer of the cache, for every
-// row and head over the positions of the row's sequence that the row sees: its own and
-// those before, the last window of them unless window is 0. Scaled scores s become
-// limit · tanh(s / limit) unless limit is 0. sinks are 0 or heads float32, the scores of a
-// position more whose value is zero. dst and q are rows of heads float32 vectors and differ. workspace is memory of Workspace(capacity,
-// step.Blocks) bytes that nothing else uses meanwhile.
+// Enqueue computes dst = softmax(q·kᵀ·scale)·v over layer layer of the cache, for every row and head.
+// A row attends to its own position and those before it in its sequence, to the last window of them
+// unless window is 0. limit is the soft cap of scores: s becomes limit · tanh(s / limit) unless limit
+// is 0. sinks are attention sinks, heads float32, or 0. dst and q are rows of heads float32 vectors
+// and must differ. workspace has Workspace(capacity, step.Blocks) bytes that nothing else uses
+// meanwhile.
 func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale, limit float32, window int, sinks Ptr, step Step, capacity int, workspace Ptr) error {
 	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
 		return err
 	}
 	if cache.KVHeads != a.kvHeads || cache.HeadDim != a.dim || cache.values() != a.values {
-		return fmt.Errorf("Attention for %d heads of %d cannot read a cache of %d heads of %d", a.kvHeads, a.dim, cache.KVHeads, cache.HeadDim)
+		return fmt.Errorf("attention over %d heads of %d elements cannot read a cache of %d heads of %d", a.kvHeads, a.dim, cache.KVHeads, cache.HeadDim)
 	}
 	if window <= 0 {
 		window = math.MaxInt32
@@ -115,7 +115,7 @@ func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale
 	grid := Dim3{X: 1, Y: groups, Z: blocksFor(capacity, rows)}
 	split := capacity <= splitRows
 	if split {
-		// Enough blocks to fill the device, whatever the length of the sequences.
+		// Enough blocks to fill the GPU, for any length of the sequences.
 		grid.X = min(units(step.Blocks), max(1, 8*a.sms/(groups*capacity)))
 	} else {
 		workspace = 0

@@ -6,29 +6,23 @@ import (
 	"math"
 )
 
-// MaxCandidates is the number of tokens that Candidates picks of a row.
+// MaxCandidates is the number of tokens that Candidates selects from a row.
 const MaxCandidates = 256
 
-// Candidates reduces rows of logits to what a sampler nearly always needs of them: the
-// likeliest tokens and the sums over the whole vocabulary that make probabilities of
-// logits.
+// Candidates reduces rows of logits to what samplers need: the likeliest tokens, and the sums over
+// the whole vocabulary that turn logits into probabilities.
 type Candidates struct{ part, merge *Function }
 
-// Distribution is what Candidates found in one row of logits. Masked tokens, whose logit
-// is -Inf, are in no sum and no list.
+// Distribution is the result of Candidates for a row of logits. Masked tokens, whose logit is -Inf,
+// are excluded from the sums and the list.
 type Distribution struct {
-	Max  float32 // largest logit
-	Mass float64 // sum of exp(logit - Max)
-	Dot  float64 // sum of exp(logit - Max) · (logit - Max)
-	// Count is the number of tokens that are not masked.
-	Count int
-	// Bad is the lowest token whose logit is NaN or +Inf, or -1. With one, or if every
-	// token is masked, nothing else holds.
-	Bad int32
-	// IDs and Logits are the likeliest tokens, at most MaxCandidates: the largest logit
-	// first, of equal ones the lowest token.
-	IDs    []int32
-	Logits []float32
+	Max    float32   // largest logit
+	Mass   float64   // sum of exp(logit - Max)
+	Dot    float64   // sum of exp(logit - Max) · (logit - Max)
+	Count  int       // tokens that are not masked; if 0, only Bad is valid
+	Bad    int32     // the lowest token whose logit is NaN or +Inf, -1 if there is none; if there is one, no other field is valid
+	IDs    []int32   // the likeliest tokens, at most MaxCandidates, by descending logit, then ascending token
+	Logits []float32 // of IDs
 }
 
 const (
@@ -38,7 +32,7 @@ const (
 	candidateShared = 8*partLogits + 8*2*threads
 )
 
-// CandidateBytes is the size of one row of results in device memory.
+// CandidateBytes is the size of a row of results in device memory, in bytes.
 const CandidateBytes = candidateHeader + 8*MaxCandidates
 
 // NewCandidates loads the kernels.
@@ -54,21 +48,20 @@ func NewCandidates(c *Context) (*Candidates, error) {
 // Workspace returns the bytes of device memory that Enqueue needs.
 func (k *Candidates) Workspace(vocab, capacity int) int64 { return CandidateWorkspace(vocab, capacity) }
 
-// CandidateWorkspace is Candidates.Workspace.
+// CandidateWorkspace is Candidates.Workspace without loaded kernels.
 func CandidateWorkspace(vocab, capacity int) int64 {
 	return int64(capacity) * int64(blocksFor(vocab, partLogits)) * partBytes
 }
 
-// Enqueue reduces every row of logits, vocab float32 each, to CandidateBytes at dst,
-// which Decode reads. workspace is memory of Workspace(vocab, capacity) bytes that
-// nothing else uses meanwhile.
+// Enqueue reduces every row of logits, vocab float32, to CandidateBytes bytes at dst, which Decode
+// reads. workspace has Workspace(vocab, capacity) bytes that nothing else uses meanwhile.
 func (k *Candidates) Enqueue(s *Stream, dst, logits Ptr, vocab int, rows Ptr, capacity int, workspace Ptr) error {
 	if err := checkLaunch("Candidates", capacity, vocab); err != nil {
 		return err
 	}
 	parts := blocksFor(vocab, partLogits)
 	if parts > threads {
-		return fmt.Errorf("Candidates cannot reduce a vocabulary of %d tokens, only up to %d", vocab, threads*partLogits)
+		return fmt.Errorf("cannot reduce a vocabulary of %d tokens, the limit is %d", vocab, threads*partLogits)
 	}
 	if err := k.part.Launch(s, Dim3{X: parts, Y: capacity}, Dim3{X: threads}, candidateShared,
 		workspace, logits, int32(vocab), rows); err != nil {
@@ -81,7 +74,7 @@ func (k *Candidates) Enqueue(s *Stream, dst, logits Ptr, vocab int, rows Ptr, ca
 // Decode reads one row of results.
 func (k *Candidates) Decode(row []byte) (Distribution, error) {
 	if len(row) != CandidateBytes {
-		return Distribution{}, fmt.Errorf("a row of candidates has %d bytes, not %d", CandidateBytes, len(row))
+		return Distribution{}, fmt.Errorf("a row of candidates has %d bytes, want %d", len(row), CandidateBytes)
 	}
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(row[at:]) }
 	d := Distribution{

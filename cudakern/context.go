@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Context is one device in use. All that is made in it ends with it.
+// Context is a CUDA context on one device. Closing it frees everything that was created in it.
 type Context struct {
 	driver     *Driver // whose calls are on this context
 	properties Properties
@@ -16,7 +16,7 @@ type Context struct {
 	families   map[string]*Module
 }
 
-// Open makes a context on device number ordinal. It fails if the kernels cannot run there.
+// Open creates a context on device number ordinal. It fails if the kernels do not support the device.
 func (d *Driver) Open(ordinal int) (*Context, error) {
 	device, p, err := d.device(ordinal)
 	if err != nil {
@@ -25,7 +25,7 @@ func (d *Driver) Open(ordinal int) (*Context, error) {
 	if err := p.Usable(); err != nil {
 		return nil, err
 	}
-	// A thread that waits for the device leaves its core to the server meanwhile.
+	// A thread that waits for the device sleeps instead of spinning.
 	const blockingSync = 4
 	c := &Context{driver: d, properties: p, families: map[string]*Module{}}
 	if err := d.check("cuCtxCreate_v2", C.call_cuCtxCreate_v2(d.calls, &c.context, blockingSync, device)); err != nil {
@@ -35,7 +35,7 @@ func (d *Driver) Open(ordinal int) (*Context, error) {
 	return c, nil
 }
 
-// on returns the driver with all calls made on a context.
+// on returns a driver whose calls are made in a context.
 func (d *Driver) on(context C.CUcontext) *Driver {
 	calls := *d.calls
 	calls.context = context
@@ -45,20 +45,20 @@ func (d *Driver) on(context C.CUcontext) *Driver {
 // Properties describes the device.
 func (c *Context) Properties() Properties { return c.properties }
 
-// Close frees all that was made in the context; none of it may be used or closed after.
+// Close frees everything that was created in the context; none of it may be used or closed
+// afterwards.
 func (c *Context) Close() error {
 	return c.driver.check("cuCtxDestroy_v2", C.call_cuCtxDestroy_v2(c.driver.calls, c.context))
 }
 
-// MemInfo returns the bytes of device memory that are free, and all there are.
+// MemInfo returns the free and the total device memory in bytes.
 func (c *Context) MemInfo() (free, total int64, err error) {
 	var f, t C.size_t
 	err = c.driver.check("cuMemGetInfo_v2", C.call_cuMemGetInfo_v2(c.driver.calls, &f, &t))
 	return int64(f), int64(t), err
 }
 
-// Alloc returns n bytes of device memory, whatever they hold. They are aligned for every
-// load, to 256 bytes at least.
+// Alloc returns n bytes of uninitialised device memory, aligned to at least 256 bytes.
 func (c *Context) Alloc(n int64) (Ptr, error) {
 	if n <= 0 {
 		return 0, fmt.Errorf("cannot allocate %d bytes of device memory", n)
@@ -68,7 +68,7 @@ func (c *Context) Alloc(n int64) (Ptr, error) {
 	return Ptr(p), err
 }
 
-// Free gives the memory at p back; 0 is nothing to free.
+// Free frees the memory at p. It does nothing if p is 0.
 func (c *Context) Free(p Ptr) error {
 	if p == 0 {
 		return nil
@@ -76,14 +76,14 @@ func (c *Context) Free(p Ptr) error {
 	return c.driver.check("cuMemFree_v2", C.call_cuMemFree_v2(c.driver.calls, C.CUdeviceptr(p)))
 }
 
-// Host is memory of the host that the device copies from and to without a detour.
+// Host is page-locked host memory, which the device can read and write directly.
 type Host struct {
 	driver *Driver
 	data   unsafe.Pointer
 	bytes  int
 }
 
-// AllocHost returns n bytes of page-locked host memory, whatever they hold.
+// AllocHost returns n bytes of uninitialised page-locked host memory.
 func (c *Context) AllocHost(n int) (*Host, error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("cannot allocate %d bytes of page-locked memory", n)
@@ -95,10 +95,10 @@ func (c *Context) AllocHost(n int) (*Host, error) {
 	return h, nil
 }
 
-// Bytes is the memory, until Close or the end of its context.
+// Bytes returns the memory. It is valid until Close, also of the context.
 func (h *Host) Bytes() []byte { return unsafe.Slice((*byte)(h.data), h.bytes) }
 
-// Close gives the memory back. No copy may still use it.
+// Close frees the memory. No running copy may use it.
 func (h *Host) Close() error {
 	return h.driver.check("cuMemFreeHost", C.call_cuMemFreeHost(h.driver.calls, h.data))
 }

@@ -1,13 +1,12 @@
-// Package cudakern binds the CUDA driver and holds the kernels. It knows no model.
+// Package cudakern has the CUDA kernels, their launchers and a binding of the CUDA driver. It does
+// not depend on models.
 //
-// The driver is libcuda.so.1, opened at run time: neither building nor running needs
-// the CUDA toolkit. [Load] finds it, [Driver.Open] makes a [Context] on one device, and
-// everything else belongs to that context. Each call makes its context current on the OS
-// thread that it is made on, so one thread can take turns between several; the calls for one
-// context come from one goroutine at a time.
+// The driver is libcuda.so.1, opened at run time: neither building nor running needs the CUDA
+// toolkit. [Load] opens it, [Driver.Open] creates a [Context] on one device, and everything else
+// belongs to that context. Each call makes its context current on the calling OS thread, so that one
+// thread can use several. A context is used by one goroutine at a time.
 //
-// Each kernel family is a pair of files: the .cu holds formula and mapping, the .go its
-// launcher.
+// Each kernel family is a pair of files: the .cu file has the kernels, the .go file their launchers.
 package cudakern
 
 /*
@@ -36,11 +35,11 @@ type Driver struct {
 	version int
 }
 
-// Load opens the CUDA driver at path. An empty path means $M40_LLM_LIBCUDA, or else the
-// system's libcuda.so.1. The error says what is missing. A driver stays loaded as long
-// as the process lives: NVIDIA's cannot be unloaded safely.
+// Load opens the CUDA driver at path; if path is empty, at $M40_LLM_LIBCUDA or else the system's
+// libcuda.so.1. The error says what is missing. The driver is never unloaded, because NVIDIA's cannot
+// be unloaded safely.
 func Load(path string) (*Driver, error) {
-	// A kernel that is loaded at its first launch can wait for the kernels that run.
+	// With lazy loading, the first launch of a kernel may wait for running kernels.
 	if err := os.Setenv("CUDA_MODULE_LOADING", "EAGER"); err != nil {
 		return nil, err
 	}
@@ -60,12 +59,12 @@ func Load(path string) (*Driver, error) {
 	return d, nil
 }
 
-// kernelSide are the files of which Linux has one where NVIDIA's driver runs in the kernel,
-// on a machine of its own or below Windows. The library alone comes with toolkits too.
+// kernelSide are files of which one exists if the kernel part of NVIDIA's driver runs: in Linux, or in
+// the Windows host of WSL. The library alone does not prove that, because toolkits also install it.
 var kernelSide = []string{"/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"}
 
-// Installed returns nil if there is a driver that Load may find a device with, or why
-// not. It calls nothing in the driver, so that it cannot hang or crash with it.
+// Installed returns nil if a driver is installed, otherwise the reason. It does not call the driver,
+// so that it cannot hang or crash in it.
 func Installed() error {
 	named := os.Getenv("M40_LLM_LIBCUDA")
 	if named == "" && !slices.ContainsFunc(kernelSide, func(name string) bool { _, err := os.Stat(name); return err == nil }) {
@@ -93,7 +92,7 @@ func open(path string) (*C.struct_driver, error) {
 // 1000·major + 10·minor.
 func (d *Driver) Version() int { return d.version }
 
-// Error is a call of the driver that failed.
+// Error is the error of a failed driver call.
 type Error struct {
 	Call string // cuMemAlloc_v2
 	Code int    // 2
@@ -105,14 +104,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s failed: %s (%s, %d)", e.Call, e.Text, e.Name, e.Code)
 }
 
-// IsOutOfMemory reports whether err says that the device has too little free memory.
+// IsOutOfMemory reports whether err is CUDA_ERROR_OUT_OF_MEMORY.
 func IsOutOfMemory(err error) bool {
 	const outOfMemory = 2
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == outOfMemory
 }
 
-// check turns the result of a call into an error.
+// check converts the result code of a call to an error.
 func (d *Driver) check(call string, code C.CUresult) error {
 	if code == 0 {
 		return nil

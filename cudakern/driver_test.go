@@ -166,7 +166,7 @@ func TestEventsTellTheTimeBetweenThem(t *testing.T) {
 func TestLaunchRefusesWhatIsNoParameter(t *testing.T) {
 	e := emulation(t)
 	kernel := e.kernel("selftest", "selftest_affine")
-	if err := kernel.Launch(e.stream, cudakern.Dim3{}, cudakern.Dim3{}, 0, 1); err == nil || !strings.Contains(err.Error(), "parameter 0 is a int") {
+	if err := kernel.Launch(e.stream, cudakern.Dim3{}, cudakern.Dim3{}, 0, 1); err == nil || !strings.Contains(err.Error(), "parameter 0 has the unsupported type int") {
 		t.Errorf("an int: %v", err)
 	}
 	if err := kernel.Launch(e.stream, cudakern.Dim3{}, cudakern.Dim3{}, 0, make([]any, 33)...); err == nil || !strings.Contains(err.Error(), "33") {

@@ -1,16 +1,16 @@
 package cudakern
 
-// Embed picks rows of an embedding table.
+// Embed looks up rows of an embedding table.
 type Embed struct{ rows *Function }
 
-// NewEmbed loads the kernel for tables of a type of weight: see Weights.Type.
+// NewEmbed loads the kernel for tables of a weight type; see Weights.Type.
 func NewEmbed(c *Context, weights string) (*Embed, error) {
 	rows, err := c.kernel("embed_"+weights, "embed_"+weights)
 	return &Embed{rows}, err
 }
 
-// Enqueue computes dst[r] = table[tokens[r]], rows of cols float32. The table lies as a
-// Loader lays out weights of cols inputs.
+// Enqueue computes dst[r] = table[tokens[r]], rows of cols float32. The table has the layout that
+// Loader.Load writes for weights of cols inputs.
 func (k *Embed) Enqueue(s *Stream, dst, table Ptr, cols int, step Step, capacity int) error {
 	if err := checkLaunch("Embed", capacity, cols); err != nil {
 		return err

@@ -2,11 +2,11 @@ package cudakern
 
 import "fmt"
 
-// Experts has the operations of mixtures of experts beside products.
+// Experts has the operations of mixtures of experts except matrix products.
 type Experts struct{ route, count, bias, sum *Function }
 
-// mostExperts is how many bits a lane of route has, times the lanes.
-const mostExperts = 1024
+// maxExperts is the limit of the kernel route: 32 lanes with a bit mask of 32 experts each.
+const maxExperts = 1024
 
 // NewExperts loads the kernels.
 func NewExperts(c *Context) (*Experts, error) {
@@ -23,22 +23,23 @@ func NewExperts(c *Context) (*Experts, error) {
 	return k, nil
 }
 
-// Routing says how experts are chosen by their scores: sigmoids of the logits, or their softmax.
+// Routing says how a router chooses experts by their scores, the sigmoids or the softmax of the
+// logits.
 type Routing struct {
 	Experts, Used      int
-	Sigmoid            bool
-	ByLogits           bool // the choice is by logits, not by scores plus Bias
-	Normalize          bool // weights are divided by their sum
-	Scale              float32
-	Bias, Factors      Ptr // Experts float32 for the choice alone; of the weights; or 0
-	Groups, GroupsUsed int // experts are chosen from the best groups; GroupsUsed 0: from all
+	Sigmoid            bool    // scores are sigmoids instead of the softmax
+	ByLogits           bool    // rank experts by logits instead of scores plus Bias
+	Normalize          bool    // divide the weights by their sum
+	Scale              float32 // factor of the weights
+	Bias, Factors      Ptr     // Experts float32, added to scores for the choice; factors of the weights; or 0
+	Groups, GroupsUsed int     // choose only from the GroupsUsed best groups; GroupsUsed 0: from all
 }
 
 // EnqueueRoute computes the routes of rows of r.Experts logits: the numbers of the r.Used
 // experts with the largest scores, then their weights.
 func (k *Experts) EnqueueRoute(s *Stream, routes, logits Ptr, r Routing, rows Ptr, capacity int) error {
-	if r.Experts > mostExperts || r.Used < 1 || r.Used > r.Experts {
-		return fmt.Errorf("Route cannot choose %d of %d experts, at most %d can be chosen from", r.Used, r.Experts, mostExperts)
+	if r.Experts > maxExperts || r.Used < 1 || r.Used > r.Experts {
+		return fmt.Errorf("cannot route to %d of %d experts, the limit is %d experts", r.Used, r.Experts, maxExperts)
 	}
 	if err := checkLaunch("Route", capacity, r.Experts); err != nil {
 		return err
@@ -54,7 +55,7 @@ func flag(is bool) int32 {
 	return 0
 }
 
-// EnqueueBias computes x += the biases of the used experts in routes, of each its row of bias,
+// EnqueueBias computes part i of x += bias[routes[i]] for the used experts of every row. bias is
 // (experts, each) float32.
 func (k *Experts) EnqueueBias(s *Stream, x, bias, routes Ptr, experts, used, each int, rows Ptr, capacity int) error {
 	if err := checkLaunch("ExpertBias", capacity, used*each); err != nil {
@@ -64,12 +65,12 @@ func (k *Experts) EnqueueBias(s *Stream, x, bias, routes Ptr, experts, used, eac
 		x, bias, routes, int32(experts), int32(used), int32(each), rows)
 }
 
-// EnqueueCount computes pairs = rows · used, the rows of products with used experts each.
+// EnqueueCount computes pairs = rows · used, the number of rows of expert products.
 func (k *Experts) EnqueueCount(s *Stream, pairs Ptr, used int, rows Ptr) error {
 	return k.count.Launch(s, Dim3{X: 1}, Dim3{X: 32}, 0, pairs, int32(used), rows)
 }
 
-// EnqueueSum computes dst = the sum of the used parts of x times their weights in routes,
+// EnqueueSum computes dst = Σ weight[i] of routes · part i of x over the used experts of every row,
 // rows of cols float32.
 func (k *Experts) EnqueueSum(s *Stream, dst, x, routes Ptr, used, cols int, rows Ptr, capacity int) error {
 	if err := checkLaunch("ExpertSum", capacity, cols); err != nil {

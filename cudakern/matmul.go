@@ -10,23 +10,23 @@ type MatMul struct {
 	experts *Function
 }
 
-// productGroup is the product of up to rows rows at once.
+// productGroup is the kernel that computes up to rows rows at once.
 type productGroup struct {
 	rows   int
 	kernel *Function
 }
 
-// The number path of quantised weights from a compute capability on: matmul.cu.
+// productPaths has the number paths of quantised weights by minimum compute capability: matmul.cu.
 var productPaths = []struct {
 	major int
 	path  string
 }{
-	{5, "i16"},   // sm_5x and sm_6x multiply halves of registers at full rate
-	{7, "magic"}, // later ones do not, but have as much float arithmetic
+	{5, "i16"},   // sm_5x and sm_6x multiply 16-bit halves of registers at full rate
+	{7, "magic"}, // later GPUs do not; float arithmetic is faster there
 }
 
-// ProductPath returns the number path of products with quantised weights on devices like
-// p: i16 or magic. It decides every bit of the results.
+// ProductPath returns the number path of matrix products with quantised weights on devices with p:
+// i16 or magic. It determines the bits of the results.
 func (p Properties) ProductPath() string {
 	path := productPaths[0].path
 	for _, from := range productPaths {
@@ -37,7 +37,7 @@ func (p Properties) ProductPath() string {
 	return path
 }
 
-// NewMatMul loads the kernels for weights of a type; path is i16 or magic.
+// NewMatMul loads the kernels for a weight type; path is i16 or magic.
 func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 	k := &MatMul{weights: weights, image: imageF32}
 	format, err := formatOf(weights)
@@ -60,27 +60,27 @@ func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 	return k, err
 }
 
-// Image is the kind of image of the activations that the product reads: see Activation.
+// Image returns the kind of image that the product reads; see Activation.
 func (k *MatMul) Image() string { return k.image }
 
-// Product is one of up to MostProducts products with the same activations.
+// Product is one of up to MaxProducts matrix products with the same activations.
 type Product struct {
 	Dst     Ptr // rows of W.Outputs float32
-	Weights Ptr // what a Loader made of W
+	Weights Ptr // written by Loader.Load
 	W       Weights
 }
 
-// productImages is how many images of activations a block of threads has: IMAGES of matmul.cu.
+// productImages is the number of image tiles in the shared memory of a block: IMAGES of matmul.cu.
 const productImages = 8
 
-// MostProducts is how many products one launch computes.
-const MostProducts = 3
+// MaxProducts is the maximum number of products in one launch.
+const MaxProducts = 3
 
 // Enqueue computes Dst = x · wᵀ of every product, or Dst += x · wᵀ with add. x is the image
 // of rows of W.Inputs activations.
 func (k *MatMul) Enqueue(s *Stream, x Ptr, rows Ptr, capacity int, add bool, products ...Product) error {
-	if len(products) < 1 || len(products) > MostProducts {
-		return fmt.Errorf("%d products cannot be one launch, 1 to %d can", len(products), MostProducts)
+	if len(products) < 1 || len(products) > MaxProducts {
+		return fmt.Errorf("cannot launch %d products together, want 1 to %d", len(products), MaxProducts)
 	}
 	group := k.groups[len(k.groups)-1]
 	for _, g := range k.groups {
@@ -94,14 +94,14 @@ func (k *MatMul) Enqueue(s *Stream, x Ptr, rows Ptr, capacity int, add bool, pro
 	shared := ((group.rows-1)*perRow + min(perRow, tilesFor(inputs))) * imageBytes[k.image]
 	const outputs = bandOutputs * threads / 32 // of a block
 
-	var each [MostProducts]Product
+	var each [MaxProducts]Product
 	blocks := 0
 	for i, p := range products {
 		if p.W.Type != k.weights {
 			return fmt.Errorf("a product with %s weights was given %s", k.weights, p.W.Type)
 		}
 		if p.W.Inputs != inputs {
-			return fmt.Errorf("products of %d and %d inputs cannot be one launch", inputs, p.W.Inputs)
+			return fmt.Errorf("cannot launch products of %d and of %d inputs together", inputs, p.W.Inputs)
 		}
 		if _, err := p.W.format(); err != nil {
 			return err
@@ -110,7 +110,7 @@ func (k *MatMul) Enqueue(s *Stream, x Ptr, rows Ptr, capacity int, add bool, pro
 		blocks += blocksFor(p.W.Outputs, outputs)
 	}
 	if blocks > 65535 {
-		return fmt.Errorf("products of more than %d outputs cannot be one launch", 65535*outputs)
+		return fmt.Errorf("cannot launch products of more than %d outputs together", 65535*outputs)
 	}
 	if err := checkLaunch("MatMul", capacity, inputs); err != nil {
 		return err

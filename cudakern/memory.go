@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// MemoryRead reads device memory and does nothing else: a measure for all other kernels.
+// MemoryRead only reads device memory: the bound that other kernels are compared with.
 type MemoryRead struct {
 	words  *Function
 	blocks int
@@ -17,20 +17,20 @@ func NewMemoryRead(c *Context) (*MemoryRead, error) {
 	return &MemoryRead{words, c.Properties().SMs * 8}, err
 }
 
-// Sums is the number of sums that Enqueue writes.
+// Sums returns the number of sums that Enqueue writes.
 func (k *MemoryRead) Sums() int { return k.blocks }
 
-// Enqueue adds the 4-byte words of n bytes at src up in Sums uint32 at sums. n must be a
-// multiple of 16.
+// Enqueue sums the 4-byte words of n bytes at src, and writes Sums partial sums, uint32, to sums. n
+// must be a multiple of 16.
 func (k *MemoryRead) Enqueue(s *Stream, sums, src Ptr, n int64) error {
 	if n%16 != 0 {
-		return fmt.Errorf("memory is read in units of 16 bytes, not %d bytes", n)
+		return fmt.Errorf("cannot read %d bytes, want a multiple of 16", n)
 	}
 	return k.words.Launch(s, Dim3{X: k.blocks}, Dim3{X: threads}, 4*threads/32, sums, src, n/16)
 }
 
-// ReadBandwidth measures how many bytes a second the device reads from its memory: the
-// best of some plain reads of far more than its cache holds.
+// ReadBandwidth measures how many bytes per second the device reads from its memory: the best of
+// four reads of far more than its L2 cache holds.
 func (c *Context) ReadBandwidth() (rate float64, err error) {
 	k, err := NewMemoryRead(c)
 	if err != nil {

@@ -21,16 +21,16 @@ import (
 //go:embed fatbin
 var modules embed.FS
 
-// Module is compiled code on the device.
+// Module is a loaded module of kernels.
 type Module struct {
 	driver *Driver
 	module C.CUmodule
 }
 
-// LoadModule loads a fatbin, cubin or PTX. Where only its PTX suits the device, the
-// driver compiles that, which takes seconds, unless it finds the result in its cache.
+// LoadModule loads a fatbin, cubin or PTX. If only the PTX fits the device, the driver compiles it,
+// which takes seconds unless the result is in its cache.
 func (c *Context) LoadModule(image []byte) (*Module, error) {
-	// PTX is text that the driver reads up to a zero byte.
+	// The driver reads PTX up to a zero byte.
 	text := C.CBytes(append(image[:len(image):len(image)], 0))
 	defer C.free(text)
 	m := &Module{driver: c.driver}
@@ -45,22 +45,22 @@ func (c *Context) LoadModule(image []byte) (*Module, error) {
 	return m, nil
 }
 
-// Family returns the embedded module called name. It is loaded once and kept as long as
-// the context.
+// Family returns the embedded module called name. It is loaded once and stays loaded until the
+// context is closed.
 func (c *Context) Family(name string) (*Module, error) {
 	if m := c.families[name]; m != nil {
 		return m, nil
 	}
 	image, err := modules.ReadFile("fatbin/" + name + ".fatbin")
 	if c.driver.calls.emulated != 0 {
-		image, err = []byte("emulation:"+name), nil // which holds the kernels itself
+		image, err = []byte("emulation:"+name), nil // the emulation has the kernels built in
 	}
 	if err != nil {
-		return nil, fmt.Errorf("this program was built without the kernels %q; make kernels compiles them", name)
+		return nil, fmt.Errorf("this program was built without the kernels %q; compile them with make kernels", name)
 	}
 	m, err := c.LoadModule(image)
 	if err != nil {
-		return nil, fmt.Errorf("the kernels %q cannot be loaded: %w", name, err)
+		return nil, fmt.Errorf("cannot load the kernels %q: %w", name, err)
 	}
 	c.families[name] = m
 	return m, nil
@@ -92,14 +92,14 @@ func (m *Module) Function(name string) (*Function, error) {
 // Dim3 is an extent in up to three dimensions.
 type Dim3 struct{ X, Y, Z int }
 
-// Launch puts a kernel at the end of the stream: grid blocks of block threads, with
-// shared bytes of dynamic shared memory. Zero extents count as 1. args are the kernel's
-// parameters in their order, of the types Ptr, int32, uint32, float32, int64 and uint64.
+// Launch enqueues a kernel in the stream: grid blocks of block threads, with shared bytes of dynamic
+// shared memory. Zero extents count as 1. args are the kernel's parameters in order, of the types Ptr,
+// int32, uint32, float32, int64 and uint64.
 func (f *Function) Launch(s *Stream, grid, block Dim3, shared int, args ...any) error {
 	var values [8 * C.MOST_PARAMS]byte
 	var offsets [C.MOST_PARAMS]C.int
 	if len(args) > len(offsets) {
-		return fmt.Errorf("kernel %s: %d parameters, at most %d can be passed", f.name, len(args), len(offsets))
+		return fmt.Errorf("kernel %s: has %d parameters, the limit is %d", f.name, len(args), len(offsets))
 	}
 	for i, arg := range args {
 		at := values[8*i:]
@@ -118,7 +118,7 @@ func (f *Function) Launch(s *Stream, grid, block Dim3, shared int, args ...any) 
 		case uint64:
 			binary.NativeEndian.PutUint64(at, v)
 		default:
-			return fmt.Errorf("kernel %s: parameter %d is a %T, which cannot be passed", f.name, i, arg)
+			return fmt.Errorf("kernel %s: parameter %d has the unsupported type %T", f.name, i, arg)
 		}
 	}
 	g, b := grid.extent(), block.extent()
@@ -134,7 +134,7 @@ func (d Dim3) extent() [3]C.uint {
 	return [3]C.uint{C.uint(max(d.X, 1)), C.uint(max(d.Y, 1)), C.uint(max(d.Z, 1))}
 }
 
-// Attributes say what a kernel takes.
+// Attributes are the resources that a kernel uses.
 type Attributes struct {
 	MaxThreads int // of a block
 	Shared     int // bytes of static shared memory of a block
@@ -142,7 +142,7 @@ type Attributes struct {
 	Registers  int // of a thread
 }
 
-// Attributes returns what the kernel takes as it was compiled for the device.
+// Attributes returns the resources that the kernel uses on the device.
 func (f *Function) Attributes() (Attributes, error) {
 	var a Attributes
 	for number, value := range map[C.int]*int{0: &a.MaxThreads, 1: &a.Shared, 3: &a.Local, 4: &a.Registers} {
@@ -155,8 +155,8 @@ func (f *Function) Attributes() (Attributes, error) {
 	return a, nil
 }
 
-// SetMaxShared lets launches ask for up to bytes of dynamic shared memory. More than 48 KB
-// must be announced so; a multiprocessor of the Tesla M40 gives a block no more than that.
+// SetMaxShared allows launches with up to bytes of dynamic shared memory. It is needed for more than
+// 48 KB, which is the maximum of a block on the Tesla M40.
 func (f *Function) SetMaxShared(bytes int) error {
 	const maxDynamicShared = 8
 	if err := f.driver.check("cuFuncSetAttribute", C.call_cuFuncSetAttribute(f.driver.calls, f.function, maxDynamicShared, C.int(bytes))); err != nil {
@@ -165,8 +165,8 @@ func (f *Function) SetMaxShared(bytes int) error {
 	return nil
 }
 
-// Occupancy returns how many blocks of threads threads and shared bytes of dynamic shared
-// memory fit on one multiprocessor.
+// Occupancy returns how many blocks of threads threads with shared bytes of dynamic shared memory
+// can run on one multiprocessor at the same time.
 func (f *Function) Occupancy(threads, shared int) (int, error) {
 	var blocks C.int
 	if err := f.driver.check("cuOccupancyMaxActiveBlocksPerMultiprocessor",

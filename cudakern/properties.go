@@ -16,31 +16,30 @@ type Properties struct {
 	Minor       int
 	SMs         int   // multiprocessors
 	Memory      int64 // bytes
-	ECC         bool  // error correction is on; on a Tesla M40 that costs bandwidth and a sixteenth of the memory
-	ExecTimeout bool  // the device drives a screen: a kernel that runs for seconds is killed
-	ClockKHz    int   // highest clock of the multiprocessors
-	L2          int   // bytes of the cache in front of the memory
+	ECC         bool  // error correction is on; on a Tesla M40 it costs bandwidth and a sixteenth of the memory
+	ExecTimeout bool  // the device drives a display: kernels that run for seconds are killed
+	ClockKHz    int   // maximum clock of the multiprocessors
+	L2          int   // size of the L2 cache in bytes
 }
 
-// The oldest compute capability that the kernels run on: the one they are compiled for.
-const oldestMajor, oldestMinor = 5, 2
+// The minimum compute capability: the kernels are compiled for it.
+const minMajor, minMinor = 5, 2
 
 var errNoDevice = errors.New("the CUDA driver finds no device")
 
-// Usable returns nil, or why the kernels cannot run on a device with p.
+// Usable returns nil if the kernels can run on a device with p, otherwise the reason.
 func (p Properties) Usable() error {
-	if p.Major < oldestMajor || p.Major == oldestMajor && p.Minor < oldestMinor {
-		return fmt.Errorf("%s has compute capability %d.%d; the kernels need %d.%d or later", p.Name, p.Major, p.Minor, oldestMajor, oldestMinor)
+	if p.Major < minMajor || p.Major == minMajor && p.Minor < minMinor {
+		return fmt.Errorf("%s has compute capability %d.%d; the kernels need %d.%d or later", p.Name, p.Major, p.Minor, minMajor, minMinor)
 	}
 	return nil
 }
 
-// HasCode reports whether the program brings machine code for a device with p. Where it
-// has none, the driver compiles PTX when a module is loaded, which takes its time.
-func (p Properties) HasCode() bool { return p.Major == oldestMajor && p.Minor >= oldestMinor }
+// HasCode reports whether the program contains machine code for a device with p. If not, the driver
+// compiles PTX when a module is loaded, which takes seconds.
+func (p Properties) HasCode() bool { return p.Major == minMajor && p.Minor >= minMinor }
 
-// Devices describes every device that the driver shows, usable or not. It fails if there
-// is none.
+// Devices describes every device that the driver reports, usable or not. It fails if there is none.
 func (d *Driver) Devices() ([]Properties, error) {
 	var count C.int
 	if err := d.check("cuDeviceGetCount", C.call_cuDeviceGetCount(d.calls, &count)); err != nil {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Loader brings weights of model files to the device and lays them out there for the
-// products. While one part is on its way, the next is copied to page-locked memory.
+// Loader copies weights of model files to the device and repacks them there in the layout of the
+// kernels. While the device works on one part, the next is copied to page-locked memory.
 type Loader struct {
 	context *Context
 	stream  *Stream
@@ -14,18 +14,17 @@ type Loader struct {
 	next    int // of parts
 }
 
-// loaderPart is a part of a weight on its way.
+// loaderPart is the staging memory of a part of a weight.
 type loaderPart struct {
 	host   *Host
 	device Ptr
-	free   *Event // passed once the last part has left both
+	free   *Event // recorded when the part has been repacked: the memory can be reused
 }
 
-// LoaderBytes is the size of a part.
+// LoaderBytes is the size of a part in bytes.
 const LoaderBytes = 16 << 20
 
-// NewLoader makes a loader with memory of its own, on the host and the device: twice
-// LoaderBytes each.
+// NewLoader creates a loader. It allocates 2 · LoaderBytes on the host, and as much on the device.
 func NewLoader(c *Context) (_ *Loader, err error) {
 	l := &Loader{context: c}
 	defer func() {
@@ -51,8 +50,8 @@ func NewLoader(c *Context) (_ *Loader, err error) {
 	return l, nil
 }
 
-// Load lays w out at dst, of data as it lies in a model file. data has been read on
-// return, but the device may still be at work: see Sync.
+// Load writes weight w to dst in the layout of the kernels. data has the layout of the model file and
+// is not read after Load returns, but the device may still work; see Sync.
 func (l *Loader) Load(dst Ptr, w Weights, data []byte) error {
 	f, err := w.format()
 	if err != nil {
@@ -84,7 +83,7 @@ func (l *Loader) Load(dst Ptr, w Weights, data []byte) error {
 	return nil
 }
 
-// part sends whole bands of a weight.
+// part copies and repacks whole bands of a weight.
 func (l *Loader) part(kernel *Function, dst Ptr, outputs, inputs int, data []byte) error {
 	p := &l.parts[l.next]
 	l.next = (l.next + 1) % len(l.parts)
@@ -103,10 +102,10 @@ func (l *Loader) part(kernel *Function, dst Ptr, outputs, inputs int, data []byt
 	return l.stream.Record(p.free)
 }
 
-// Sync waits until everything loaded is in its place.
+// Sync waits until everything is loaded.
 func (l *Loader) Sync() error { return l.stream.Sync() }
 
-// Close frees the loader's memory. What it loaded stays.
+// Close frees the loader's own memory. Loaded weights stay valid.
 func (l *Loader) Close() error {
 	var errs []error
 	if l.stream != nil {

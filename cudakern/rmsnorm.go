@@ -1,6 +1,6 @@
 package cudakern
 
-// Norm is RMSNorm and LayerNorm, over every row or every head of a row.
+// Norm is RMSNorm and LayerNorm, over each row or each head of a row.
 type Norm struct{ rms, layer *Function }
 
 // NewNorm loads the kernels.
@@ -13,11 +13,11 @@ func NewNorm(c *Context) (*Norm, error) {
 	return &Norm{rms, layer}, err
 }
 
-// Parts are what of a row is normed by itself: Heads times Cols float32. Weights of them have
-// weights of their own, all or with 1 none.
+// Parts divides a row into Heads heads of Cols float32, which are normed separately. Weights is the
+// number of rows of weights: Heads, or 1 for all heads.
 type Parts struct{ Heads, Cols, Weights int }
 
-// Enqueue computes dst = x / sqrt(mean(x²) + eps) · w. dst may be x. All addresses are multiples
+// Enqueue computes dst = x / sqrt(mean(x²) + eps) · w. dst may be x. All addresses must be multiples
 // of 16.
 func (k *Norm) Enqueue(s *Stream, dst, x, w Ptr, p Parts, eps float32, rows Ptr, capacity int) error {
 	if err := checkLaunch("RMSNorm", capacity, p.Heads*p.Cols); err != nil {
@@ -27,8 +27,8 @@ func (k *Norm) Enqueue(s *Stream, dst, x, w Ptr, p Parts, eps float32, rows Ptr,
 		dst, x, w, int32(p.Weights), int32(p.Cols), eps, rows)
 }
 
-// EnqueueLayer computes dst = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias, which is as
-// long as a row or 0: none. dst may be x.
+// EnqueueLayer computes dst = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias. bias has as many
+// values as a row, or is 0: none. dst may be x.
 func (k *Norm) EnqueueLayer(s *Stream, dst, x, w, bias Ptr, p Parts, eps float32, rows Ptr, capacity int) error {
 	if err := checkLaunch("LayerNorm", capacity, p.Heads*p.Cols); err != nil {
 		return err
@@ -37,5 +37,5 @@ func (k *Norm) EnqueueLayer(s *Stream, dst, x, w, bias Ptr, p Parts, eps float32
 		dst, x, w, bias, int32(p.Weights), int32(p.Cols), eps, rows)
 }
 
-// normBytes of shared memory hold the sums of a block's warps: norm.cuh.
+// normBytes is the shared memory for the sums of a block's warps: norm.cuh.
 const normBytes = 4 * threads / 32

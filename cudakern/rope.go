@@ -6,26 +6,25 @@ import (
 	"math"
 )
 
-// RoPE turns pairs of elements of every head by angles that grow with the position:
-// rotary position embedding.
-type RoPE struct{ turn *Function }
+// RoPE is the rotary position embedding: it rotates pairs of elements of every head by angles
+// proportional to the position.
+type RoPE struct{ rotate *Function }
 
 // NewRoPE loads the kernel.
 func NewRoPE(c *Context) (*RoPE, error) {
-	turn, err := c.kernel("rope", "rope")
-	return &RoPE{turn}, err
+	rotate, err := c.kernel("rope", "rope")
+	return &RoPE{rotate}, err
 }
 
-// AngleTable returns the table that Enqueue reads, to be uploaded once: for each pair the part of
-// a full turn that one position adds, given in radians, as a uint64 in units of 2^-64 turns.
-// A position times such a number is the angle without any loss, however far the position:
-// whole turns overflow.
+// AngleTable returns the table that Enqueue reads, to be uploaded once. frequencies are the angles
+// per position of each pair, in radians. The table has them as uint64 in units of 2^-64 rotations: the
+// product with a position is exact for any position, because whole rotations overflow.
 func AngleTable(frequencies []float64) ([]byte, error) {
 	table := make([]byte, 0, 8*len(frequencies))
 	for i, f := range frequencies {
 		turns := f / (2 * math.Pi)
 		if math.IsNaN(turns) || math.IsInf(turns, 0) {
-			return nil, fmt.Errorf("the rotation of pair %d is not finite", i)
+			return nil, fmt.Errorf("the frequency of pair %d is not finite", i)
 		}
 		turns -= math.Floor(turns)
 		table = binary.NativeEndian.AppendUint64(table, fraction(turns))
@@ -42,19 +41,20 @@ func fraction(t float64) uint64 {
 	return uint64(scaled)
 }
 
-// Enqueue turns, in place, the first dims elements of every headDim of x, rows of cols
-// float32. Pairs are (2i, 2i+1), or with neox (i, i+dims/2). turns is the
-// uploaded table; what is turned is multiplied by magnitude.
+// Enqueue rotates, in place, the first dims elements of every headDim elements of x, rows of cols
+// float32. Pairs are (2i, 2i+1), or (i, i+dims/2) with neox. turns is the uploaded AngleTable. The
+// rotated elements are multiplied by magnitude.
 func (k *RoPE) Enqueue(s *Stream, x Ptr, cols, headDim, dims int, neox bool, turns Ptr, magnitude float32, step Step, capacity int) error {
 	if err := checkLaunch("RoPE", capacity, cols); err != nil {
 		return err
 	}
 	apart, between := pairing(dims, neox)
-	return k.turn.Launch(s, Dim3{X: blocksFor(cols/headDim*dims/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
+	return k.rotate.Launch(s, Dim3{X: blocksFor(cols/headDim*dims/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
 		x, int32(cols), int32(headDim), int32(dims/2), apart, between, turns, magnitude, step.Pos, step.Rows)
 }
 
-// pairing returns how far the elements of a pair are apart, and neighbouring pairs: rope.cuh.
+// pairing returns the distance between the elements of a pair, and between consecutive pairs:
+// rope.cuh.
 func pairing(dims int, neox bool) (apart, between int32) {
 	if neox {
 		return int32(dims / 2), 1

@@ -1,6 +1,6 @@
 package cudakern
 
-// AddRows adds activations to activations, or one bias to all rows of them.
+// AddRows adds activations, or a bias to all rows.
 type AddRows struct{ add, bias *Function }
 
 // NewAddRows loads the kernels.
@@ -36,12 +36,12 @@ type Gate int32
 
 const (
 	SiLU          Gate = iota // x / (1 + e^-x)
-	GELU                      // the one by tanh
-	ClampedSwiGLU             // that of gpt-oss: glu_of of math.cuh
+	GELU                      // tanh approximation
+	ClampedSwiGLU             // of gpt-oss: glu_of in math.cuh
 	SquaredReLU               // max(x, 0)²
 )
 
-// GLU is what stands between the products of a feed-forward layer: a gated linear unit.
+// GLU is the gated linear unit of a feed-forward layer.
 type GLU struct{ rows *Function }
 
 // NewGLU loads the kernel.
@@ -59,9 +59,9 @@ func (k *GLU) Enqueue(s *Stream, dst, gate, up Ptr, g Gate, cols int, rows Ptr, 
 		dst, gate, up, int32(g), int32(cols), rows)
 }
 
-// ScaleRows multiplies activations: by a number, with a soft cap if wanted, by weights, by the
-// sigmoid of others, or by what grows with the position.
-type ScaleRows struct{ rows, weights, gate, temper *Function }
+// ScaleRows multiplies activations by a number (with an optional soft cap), by weights, by the sigmoid
+// of a gate, or by a factor that depends on the position.
+type ScaleRows struct{ rows, weights, gate, byPosition *Function }
 
 // NewScaleRows loads the kernels.
 func NewScaleRows(c *Context) (*ScaleRows, error) {
@@ -76,22 +76,22 @@ func NewScaleRows(c *Context) (*ScaleRows, error) {
 	if k.gate, err = c.kernel("rows", "gate_rows"); err != nil {
 		return nil, err
 	}
-	k.temper, err = c.kernel("rows", "temper")
+	k.byPosition, err = c.kernel("rows", "temper")
 	return k, err
 }
 
-// EnqueueScaleByPosition computes x = x · (1 + factor · ln(1 + floor(position / period))), rows of cols
-// float32.
+// EnqueueScaleByPosition computes x = x · (1 + factor · ln(1 + floor(position / period))), rows of
+// cols float32.
 func (k *ScaleRows) EnqueueScaleByPosition(s *Stream, x Ptr, factor float32, period, cols int, step Step, capacity int) error {
 	if err := checkLaunch("ScaleByPosition", capacity, cols); err != nil {
 		return err
 	}
-	return k.temper.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.byPosition.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		x, factor, int32(period), int32(cols), step.Pos, step.Rows)
 }
 
-// Enqueue computes x = x · factor, and x = limit · tanh(x / limit) after it unless limit is 0,
-// rows of cols float32.
+// Enqueue computes x = x · factor, then x = limit · tanh(x / limit) unless limit is 0, rows of cols
+// float32.
 func (k *ScaleRows) Enqueue(s *Stream, x Ptr, factor, limit float32, cols int, rows Ptr, capacity int) error {
 	return k.launch(k.rows, s, cols, capacity, x, factor, limit, int32(cols), rows)
 }
@@ -123,8 +123,8 @@ func NewCopyColumns(c *Context) (*CopyColumns, error) {
 	return &CopyColumns{rows}, err
 }
 
-// Columns are width columns of each of parts parts of a row, of partFrom columns from column
-// from on, and of partTo from column to on.
+// Columns selects columns to copy. Rows have Parts parts, of PartFrom columns in the source and PartTo
+// in the destination; Width columns from column From of each part are copied to column To.
 type Columns struct{ Parts, PartTo, PartFrom, To, From, Width int }
 
 // Enqueue copies columns of x to dst, rows of float32.
@@ -136,7 +136,7 @@ func (k *CopyColumns) Enqueue(s *Stream, dst, x Ptr, c Columns, rows Ptr, capaci
 		dst, x, int32(c.Parts), int32(c.PartTo), int32(c.PartFrom), int32(c.To), int32(c.From), int32(c.Width), rows)
 }
 
-// GatherRows picks rows of an activation.
+// GatherRows selects rows of an activation.
 type GatherRows struct{ rows *Function }
 
 // NewGatherRows loads the kernel.

@@ -4,32 +4,31 @@ import "fmt"
 
 // Step is the batch of one step, in device memory: arrays of int32.
 //
-// A launch is sized for a row bucket, its capacity; how many rows there really are, the
-// kernels read from Rows (or from Outs, for what follows GatherRows). So one captured
-// graph serves every step of its bucket.
+// A launch has the size of a row bucket, its capacity. The kernels read the actual number of rows
+// from Rows, or from Outs after GatherRows. So one captured graph runs every step of its bucket.
 type Step struct {
 	Rows   Ptr // (1) number of rows
 	Tokens Ptr // (rows) token of each row
-	Pos    Ptr // (rows) its position in its own sequence
-	Seq    Ptr // (rows) where the table of its sequence begins, in units of Stride; other sequences begin elsewhere
-	Tables Ptr // KV blocks of the sequences
-	Stride int // elements of Tables that Seq counts in: 1 where tables lie close together
-	Blocks int // most blocks of one sequence
+	Pos    Ptr // (rows) position of the row in its sequence
+	Seq    Ptr // (rows) where the table of the row's sequence begins, in units of Stride; different for each sequence
+	Tables Ptr // block tables of the sequences
+	Stride int // unit of Seq in elements of Tables: 1 if tables are concatenated
+	Blocks int // maximum blocks of one sequence
 	Outs   Ptr // (1) number of rows to gather
-	Out    Ptr // (outs) their numbers
+	Out    Ptr // (outs) rows to gather
 }
 
 // Cache is a paged KV cache in device memory: [block][layer][K|V][kv head][32][dim].
 type Cache struct {
 	Data    Ptr
-	Half    bool // float16, or else float32
+	Half    bool // float16 instead of float32
 	Layers  int
 	KVHeads int
 	HeadDim int
-	Latent  int // values are so many first elements of the keys; 0: there are values beside keys
+	Latent  int // elements of a value in a latent cache, the first ones of the key; 0: the cache stores values
 }
 
-// parts returns 1 where there are only keys, otherwise 2.
+// parts returns 1 for a latent cache, which has only keys, and 2 for any other.
 func (c Cache) parts() int32 {
 	if c.Latent > 0 {
 		return 1
@@ -37,7 +36,7 @@ func (c Cache) parts() int32 {
 	return 2
 }
 
-// values returns the width of a head's value.
+// values returns the number of elements in a head's value.
 func (c Cache) values() int {
 	if c.Latent > 0 {
 		return c.Latent
@@ -45,7 +44,7 @@ func (c Cache) values() int {
 	return c.HeadDim
 }
 
-// element is the name of the cache's number format in module and kernel names.
+// element returns the name of the cache's element type in names of modules and kernels.
 func element(half bool) string {
 	if half {
 		return "f16"

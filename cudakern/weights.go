@@ -8,16 +8,15 @@ import (
 	"strings"
 )
 
-// Weights describes a weight matrix as it lies on the device (weights.cuh).
+// Weights describes a weight matrix in the layout of the kernels (weights.cuh).
 type Weights struct {
 	Type    string // one of WeightTypes
 	Outputs int
 	Inputs  int
 }
 
-// What modules.txt says of a format of weights: the rows of a file are runs of rawInputs
-// inputs in rawBytes bytes; on the device a block of 32 inputs takes block bytes and
-// eight blocks another super bytes.
+// weightFormat is a weight type in modules.txt. In a file, rawInputs inputs of a row take rawBytes
+// bytes. On the device, a block of 32 inputs takes block bytes, and eight blocks another super bytes.
 type weightFormat struct {
 	name                string
 	rawInputs, rawBytes int
@@ -29,8 +28,7 @@ var modulesTable string
 
 var weightFormats = readWeights(modulesTable)
 
-// readWeights returns the formats of weights of a table like modules.txt, and panics if it has
-// one that is not whole.
+// readWeights returns the weight types of a table like modules.txt. It panics if one is incomplete.
 func readWeights(table string) (formats []weightFormat) {
 	for line := range strings.Lines(table) {
 		words := strings.Fields(line)
@@ -60,7 +58,7 @@ func readWeights(table string) (formats []weightFormat) {
 	return formats
 }
 
-// isQuantized reports whether weights are in blocks with scales, for whose products there are
+// isQuantized reports whether weights are blocks with scales. Only their products differ between
 // number paths.
 func (f weightFormat) isQuantized() bool { return f.rawInputs > 1 }
 
@@ -70,7 +68,7 @@ const (
 	tileBlocks  = 32
 )
 
-// WeightTypes are the types of weights that there are products for.
+// WeightTypes returns the weight types that have kernels.
 func WeightTypes() (names []string) {
 	for _, f := range weightFormats {
 		names = append(names, f.name)
@@ -82,7 +80,7 @@ func WeightTypes() (names []string) {
 func formatOf(name string) (weightFormat, error) {
 	i := slices.IndexFunc(weightFormats, func(f weightFormat) bool { return f.name == name })
 	if i < 0 {
-		return weightFormat{}, fmt.Errorf("there are no kernels for weights of type %s, only for %s", name, strings.Join(WeightTypes(), ", "))
+		return weightFormat{}, fmt.Errorf("no kernel for weights of type %s; there are kernels for %s", name, strings.Join(WeightTypes(), ", "))
 	}
 	return weightFormats[i], nil
 }
@@ -92,16 +90,16 @@ func (w Weights) format() (weightFormat, error) {
 	if err != nil {
 		return f, err
 	}
-	// Kernels count inputs and the blocks of what they repack at once in 32 bits. The second
-	// extent of a product's grid, which ends at 65535, counts the bands of a block of threads.
-	const mostOutputs, mostInputs = 65535 * bandOutputs * threads / 32, 1 << 21
-	if w.Outputs < 1 || w.Inputs < 1 || w.Outputs > mostOutputs || w.Inputs > mostInputs || w.Inputs%f.rawInputs != 0 {
-		return weightFormat{}, fmt.Errorf("there are no kernels for %s weights of %d outputs and %d inputs", w.Type, w.Outputs, w.Inputs)
+	// Kernels count inputs and blocks in 32 bits. The y extent of a product's grid, at most 65535,
+	// counts outputs in units of the bands of a block of threads.
+	const maxOutputs, maxInputs = 65535 * bandOutputs * threads / 32, 1 << 21
+	if w.Outputs < 1 || w.Inputs < 1 || w.Outputs > maxOutputs || w.Inputs > maxInputs || w.Inputs%f.rawInputs != 0 {
+		return weightFormat{}, fmt.Errorf("no kernel supports %s weights of %d outputs and %d inputs", w.Type, w.Outputs, w.Inputs)
 	}
 	return f, nil
 }
 
-// Bytes returns the size on the device and that in a model file.
+// Bytes returns the sizes on the device and in a model file, in bytes.
 func (w Weights) Bytes() (device, file int64, err error) {
 	f, err := w.format()
 	if err != nil {
@@ -111,12 +109,12 @@ func (w Weights) Bytes() (device, file int64, err error) {
 	return bands * f.bandBytes(w.Inputs), int64(w.Outputs) * f.rowBytes(w.Inputs), nil
 }
 
-// rowBytes is the size of one output's weights in a model file.
+// rowBytes returns the size of the weights of one output in a model file.
 func (f weightFormat) rowBytes(inputs int) int64 {
 	return int64(inputs/f.rawInputs) * int64(f.rawBytes)
 }
 
-// bandBytes is the size of 4 outputs' weights on the device: band_bytes of weights.cuh.
+// bandBytes returns the size of the weights of 4 outputs on the device: band_bytes in weights.cuh.
 func (f weightFormat) bandBytes(inputs int) int64 {
 	tile := func(blocks int) int64 {
 		bytes := bandOutputs * (blocks*f.block + blocks/8*f.super)

@@ -1,6 +1,6 @@
-// Command nvcc compiles the modules of cudakern/modules.txt with NVIDIA's nvcc to
-// cudakern/fatbin, and notes beside them what they were made of. It fails if a kernel
-// spills registers or takes more than cudakern/registers.txt allows. Run it in cudakern.
+// Command nvcc compiles the modules of cudakern/modules.txt with NVIDIA's nvcc to cudakern/fatbin and
+// writes a manifest with the hashes of their sources. It fails if a kernel spills registers or uses
+// more than cudakern/registers.txt allows. Run it in cudakern.
 package main
 
 import (
@@ -23,9 +23,9 @@ import (
 	"sync"
 )
 
-// flags make code for sm_52, and PTX that newer devices compile at run time. Nothing is
-// contracted, so that floats come out as in the emulation; division and square root are
-// nvcc's exact ones. Modules of one source need not call all its functions (177).
+// flags generate code for sm_52, and PTX that drivers compile for newer devices at run time. No
+// multiply-add is contracted, so that results equal those of the emulation; division and square root
+// are nvcc's exact ones. Modules may leave functions of their source unused (177).
 var flags = []string{
 	"-std=c++17", "-O3", "-fmad=false", "-diag-suppress", "177",
 	"-gencode", "arch=compute_52,code=[sm_52,compute_52]", "-Wno-deprecated-gpu-targets",
@@ -37,7 +37,7 @@ const (
 )
 
 func main() {
-	write := flag.Bool("registers", false, "write what the kernels take to "+registersName+", instead of holding them to it")
+	write := flag.Bool("registers", false, "write the registers that kernels use to "+registersName+" instead of checking against it")
 	flag.Parse()
 	if err := run(*write, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -119,7 +119,7 @@ func readModules(name string) ([]module, error) {
 	return modules, nil
 }
 
-// hashes are those of what a module is made of and of what was made of it.
+// hashes are the SHA-256 sums of a module's sources and of its compiled image.
 type hashes struct{ sources, image string }
 
 func (m module) hashes(compiler string) (h hashes, err error) {
@@ -132,11 +132,11 @@ func (m module) hashes(compiler string) (h hashes, err error) {
 	return h, err
 }
 
-// image is the file in dir with the compiled module.
+// image returns the path of the compiled module in dir.
 func (m module) image(dir string) string { return filepath.Join(dir, m.name+".fatbin") }
 
-// hash is that of all that the module is made of: its source, every header, the flags
-// and the compiler.
+// hash returns the hash of everything that determines the module: its source, all headers, the flags
+// and the compiler version.
 func (m module) hash(compiler string) (string, error) {
 	headers, err := filepath.Glob("*.cuh")
 	if err != nil {
@@ -154,7 +154,7 @@ func (m module) hash(compiler string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// compilerVersion is the release of the nvcc on this machine, such as V11.8.89.
+// compilerVersion returns the version of the installed nvcc, such as V11.8.89.
 func compilerVersion() (string, error) {
 	out, err := exec.Command("nvcc", "--version").Output()
 	if err != nil {
@@ -162,16 +162,16 @@ func compilerVersion() (string, error) {
 	}
 	version := regexp.MustCompile(`\bV\d+\.\d+\.\d+`).Find(out)
 	if version == nil {
-		return "", fmt.Errorf("nvcc --version does not tell its version: %q", out)
+		return "", fmt.Errorf("cannot find a version in the output of nvcc --version: %q", out)
 	}
 	return string(version), nil
 }
 
-// compiled is what ptxas tells of a module.
+// compiled is the report of ptxas on a module.
 type compiled struct {
 	module    module
 	registers map[string]int // by kernel
-	spills    map[string]int // bytes, of kernels that have any
+	spills    map[string]int // bytes by kernel, only kernels that spill
 }
 
 // compileAll writes <module>.fatbin for every module to dir.
@@ -200,7 +200,7 @@ func (m module) compile(output string) (compiled, error) {
 	}
 	said, err := exec.Command("nvcc", args...).CombinedOutput()
 	if err == nil && bytes.Contains(said, []byte("warning")) {
-		err = errors.New("nvcc warns")
+		err = errors.New("nvcc printed a warning")
 	}
 	if err != nil {
 		return compiled{}, fmt.Errorf("module %s: %w: nvcc %s\n%s", m.name, err, strings.Join(args, " "), said)
@@ -218,7 +218,7 @@ var (
 	registerLine = regexp.MustCompile(`Used (\d+) registers`)
 )
 
-// parsePtxas reads what ptxas -v says of each kernel.
+// parsePtxas parses the output of ptxas -v.
 func parsePtxas(said string) (registers, spills map[string]int, err error) {
 	registers, spills = map[string]int{}, map[string]int{}
 	kernel := ""
@@ -237,13 +237,13 @@ func parsePtxas(said string) (registers, spills map[string]int, err error) {
 		}
 	}
 	if len(registers) == 0 {
-		return nil, nil, fmt.Errorf("ptxas told of no kernel: %q", said)
+		return nil, nil, fmt.Errorf("the output of ptxas names no kernel: %q", said)
 	}
 	return registers, spills, nil
 }
 
-// overBudget tells which kernels spill, take more registers than budget has for them, or
-// are only in one of both.
+// overBudget returns an error for each kernel that spills, uses more registers than budget allows, or
+// is missing in results or in budget.
 func overBudget(results []compiled, budget map[string]int) (found []error) {
 	budget = maps.Clone(budget)
 	for _, r := range results {
@@ -266,7 +266,7 @@ func overBudget(results []compiled, budget map[string]int) (found []error) {
 	return found
 }
 
-// readBudget reads lines of a kernel and the most registers it may take.
+// readBudget reads the maximum registers of each kernel: lines of a name and a number.
 func readBudget(name string) (map[string]int, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -299,7 +299,7 @@ func writeBudget(name string, used map[string]int) error {
 	return os.WriteFile(name, []byte(text.String()), 0o666)
 }
 
-// manifest says what the committed modules were made of, and what came out.
+// manifest has the hashes of the committed modules and of their sources.
 type manifest struct {
 	version string // of nvcc
 	modules map[string]hashes
@@ -312,23 +312,4 @@ func (m manifest) format() []byte {
 		fmt.Fprintf(&text, "%s %s %s\n", name, m.modules[name].sources, m.modules[name].image)
 	}
 	return []byte(text.String())
-}
-
-func readManifest(name string) (manifest, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return manifest{}, err
-	}
-	m := manifest{modules: map[string]hashes{}}
-	for line := range strings.Lines(string(text)) {
-		switch words := strings.Fields(line); {
-		case len(words) == 2 && words[0] == "nvcc":
-			m.version = words[1]
-		case len(words) == 3:
-			m.modules[words[0]] = hashes{words[1], words[2]}
-		default:
-			return manifest{}, fmt.Errorf("%s: %q is not a module and the hashes of its sources and its image: run make kernels", name, strings.TrimSpace(line))
-		}
-	}
-	return m, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -150,4 +151,24 @@ func TestAModulesHashIsThatOfAllItIsMadeOf(t *testing.T) {
 	if len(slices.Compact(hashes)) != 5 {
 		t.Errorf("two of five different modules have one hash: %q", hashes)
 	}
+}
+
+// readManifest parses what manifest.format wrote.
+func readManifest(name string) (manifest, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return manifest{}, err
+	}
+	m := manifest{modules: map[string]hashes{}}
+	for line := range strings.Lines(string(text)) {
+		switch words := strings.Fields(line); {
+		case len(words) == 2 && words[0] == "nvcc":
+			m.version = words[1]
+		case len(words) == 3:
+			m.modules[words[0]] = hashes{words[1], words[2]}
+		default:
+			return manifest{}, fmt.Errorf("%s: %q is not a module and the hashes of its sources and its image: run make kernels", name, strings.TrimSpace(line))
+		}
+	}
+	return m, nil
 }

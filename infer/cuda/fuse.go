@@ -100,7 +100,7 @@ func isRoPEForCache(ops []device.Op) bool {
 func sharing(ops []device.Op, i int, done []bool) (also []device.Op) {
 	first := ops[i]
 	results := map[int32]bool{first.Dst.ID: true}
-	for j := i + 1; j < len(ops) && len(also)+1 < cudakern.MostProducts; j++ {
+	for j := i + 1; j < len(ops) && len(also)+1 < cudakern.MaxProducts; j++ {
 		next := ops[j]
 		switch {
 		case next.Kind == device.OpAddBias && results[next.Dst.ID]:

@@ -22,9 +22,9 @@ func (d *cuda) WorkBytes(programs ...*device.Program) int64 {
 			}
 			switch op.Kind {
 			case device.OpMatMul:
-				grow(op.Kind, cudakern.MostImageBytes(op.X.Cols, capacity))
+				grow(op.Kind, cudakern.MaxImageBytes(op.X.Cols, capacity))
 			case device.OpExpertMatMul:
-				grow(device.OpMatMul, cudakern.MostImageBytes(op.W.Cols, capacity*op.X.Cols/op.W.Cols))
+				grow(device.OpMatMul, cudakern.MaxImageBytes(op.W.Cols, capacity*op.X.Cols/op.W.Cols))
 			case device.OpAttention:
 				grow(op.Kind, cudakern.AttentionWorkspace(op.Attention.Heads, op.KV.Layout.ValueDim(), capacity, op.KV.Layout.Blocks))
 			case device.OpCandidates:
