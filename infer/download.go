@@ -8,25 +8,25 @@ import (
 	"m40-llm/infer/placement"
 )
 
-// Download is what a name stands for before its bytes are fetched: enough to tell
-// whether the model will fit and work.
+// Download describes a model file before it is fetched: enough to decide whether the model fits and
+// works.
 type Download struct {
-	Name       string         `json:"name"`                  // as it was asked for
-	File       string         `json:"file"`                  // where it goes in the models folder, with slashes
-	Source     string         `json:"source"`                // address of the bytes
+	Name       string         `json:"name"`                  // as requested
+	File       string         `json:"file"`                  // path in the models folder, with slashes
+	Source     string         `json:"source"`                // URL of the file
 	Size       int64          `json:"size"`                  // bytes
-	SHA256     string         `json:"sha256,omitempty"`      // in hexadecimal; empty where the server does not say
+	SHA256     string         `json:"sha256,omitempty"`      // in hexadecimal; empty if the server does not report it
 	Quant      string         `json:"quant,omitempty"`       // from the file's name, such as Q4_K_M
-	Partial    int64          `json:"partial,omitempty"`     // bytes that are here from an earlier try
-	Present    bool           `json:"present,omitempty"`     // a file of that name and size is here already
-	DiskNeed   int64          `json:"disk_need,omitempty"`   // bytes that have to be free for what is missing, with those that are to stay free
-	DiskFree   int64          `json:"disk_free,omitempty"`   // bytes that the models folder can take; 0: unknown
-	MemoryFree int64          `json:"memory_free,omitempty"` // bytes that the machine can take; 0: unknown
-	Notice     string         `json:"notice,omitempty"`      // what a person should know about the choice
+	Partial    int64          `json:"partial,omitempty"`     // bytes that an earlier attempt has fetched
+	Present    bool           `json:"present,omitempty"`     // a file with that name and size exists
+	DiskNeed   int64          `json:"disk_need,omitempty"`   // bytes that must be free for the rest of the download, including the reserve that stays free
+	DiskFree   int64          `json:"disk_free,omitempty"`   // free bytes for the models folder; 0: unknown
+	MemoryFree int64          `json:"memory_free,omitempty"` // free bytes of memory; 0: unknown
+	Notice     string         `json:"notice,omitempty"`      // a sentence for the user about the choice of the file
 	Problem    string         `json:"problem,omitempty"`     // why the model cannot be used here, empty if it can
-	Fit        *placement.Fit `json:"fit,omitempty"`         // nil: not known
-	Works      []string       `json:"works,omitempty"`       // quantisations beside it that can be computed with, if there is a Problem
-	Parts      []DownloadPart `json:"parts,omitempty"`       // of a split model its files in order; File and Source are the first one's, Size is that of all
+	Fit        *placement.Fit `json:"fit,omitempty"`         // nil: unknown
+	Works      []string       `json:"works,omitempty"`       // if there is a Problem: other quantisations in the repository that can be used
+	Parts      []DownloadPart `json:"parts,omitempty"`       // files of a split model in order; File and Source are those of the first, Size is the total
 }
 
 // DownloadPart is a file of a split model.
@@ -37,7 +37,7 @@ type DownloadPart struct {
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// Files returns the downloads of one file each that d consists of.
+// Files returns a download for each file of d.
 func (d Download) Files() []Download {
 	if len(d.Parts) == 0 {
 		return []Download{d}
@@ -49,21 +49,21 @@ func (d Download) Files() []Download {
 	return files
 }
 
-// Title returns the name of the model: that of its file without .gguf and the number of a part.
+// Title returns the name of the model: its file name without .gguf and the number of the part.
 func (d Download) Title() string { return gguf.ModelName(path.Base(d.File)) }
 
-// Verifiable reports whether the server gives the digests of all files.
+// Verifiable reports whether the server reports the SHA-256 of all files.
 func (d Download) Verifiable() bool {
 	return !slices.ContainsFunc(d.Files(), func(f Download) bool { return f.SHA256 == "" })
 }
 
-// DownloadPhase says what a download is doing.
+// DownloadPhase is the phase of a download.
 type DownloadPhase string
 
 const (
 	PhaseResolving   DownloadPhase = "resolving"
 	PhaseDownloading DownloadPhase = "downloading"
-	PhaseWaiting     DownloadPhase = "waiting"   // before another try; Notice says why
+	PhaseWaiting     DownloadPhase = "waiting"   // before another attempt; Notice says why
 	PhaseVerifying   DownloadPhase = "verifying" // a file that is here already is read
 	PhaseDone        DownloadPhase = "done"
 )

@@ -10,9 +10,9 @@ type ErrorCode string
 
 const (
 	CodeInvalid   ErrorCode = "invalid_request"         // a field of the request is wrong; Param names it
-	CodeContext   ErrorCode = "context_length_exceeded" // the prompt does not fit; PromptTokens and ContextLength say by how much
+	CodeContext   ErrorCode = "context_length_exceeded" // the prompt does not fit into the context; PromptTokens and ContextLength are set
 	CodeNotFound  ErrorCode = "model_not_found"
-	CodeModelFile ErrorCode = "model_file" // the file is broken or of a kind that is not supported
+	CodeModelFile ErrorCode = "model_file" // the file is corrupt or not supported
 	CodeMemory    ErrorCode = "out_of_memory"
 	CodeTemplate  ErrorCode = "template" // the chat template failed or refused the conversation
 	CodeQueueFull ErrorCode = "queue_full"
@@ -20,13 +20,13 @@ const (
 	CodeClosed    ErrorCode = "closed"         // the engine is shutting down
 	CodeDevice    ErrorCode = "device"         // the device failed
 	CodeNotFinite ErrorCode = "not_finite"     // the model computed NaN or infinity
-	CodeGrammar   ErrorCode = "grammar"        // the model has no token for what its grammar wants next, or following it takes too long
-	CodeLost      ErrorCode = "engine_lost"    // the engine's process ended while it wrote the answer; the same request may work
-	CodeCrashes   ErrorCode = "crashes_engine" // the engine's process ended each time it was given this input; it is not given it again
+	CodeGrammar   ErrorCode = "grammar"        // the model has no token that the grammar allows next, or matching the grammar takes too long
+	CodeLost      ErrorCode = "engine_lost"    // the engine's process ended during the answer; the same request may succeed
+	CodeCrashes   ErrorCode = "crashes_engine" // the engine's process ended every time it got this input; it is not retried
 	CodeInternal  ErrorCode = "internal"
 )
 
-// Error is every failure that Engine returns but a context's own: a plain value
+// Error is the type of all errors that Engine returns, except those of a context. It is a plain value
 // that says what is wrong and what to do.
 type Error struct {
 	Code          ErrorCode `json:"code"`
@@ -34,7 +34,7 @@ type Error struct {
 	Param         string    `json:"param,omitempty"`
 	PromptTokens  int       `json:"prompt_tokens,omitempty"`
 	ContextLength int       `json:"context_length,omitempty"`
-	ContextTrain  int       `json:"context_train,omitempty"` // beside ContextLength: the positions that the model was trained on
+	ContextTrain  int       `json:"context_train,omitempty"` // set with ContextLength: positions that the model was trained on
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -44,12 +44,12 @@ func Errorf(code ErrorCode, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Invalid returns the error of a field of a request that is wrong.
+// Invalid returns the error for an invalid field of a request.
 func Invalid(param, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// AsError returns err as an *Error, of the given code if it has none.
+// AsError returns err as an *Error, with the given code unless it is one already.
 func AsError(code ErrorCode, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

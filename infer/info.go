@@ -8,35 +8,36 @@ import (
 	"m40-llm/infer/placement"
 )
 
-// ModelInfo describes a model that can be asked for.
+// ModelInfo describes a model that requests can name.
 type ModelInfo struct {
-	Name         string `json:"name"`                   // what a request says
-	Path         string `json:"path,omitempty"`         // where the file lies; empty for the built-in model
+	Name         string `json:"name"`                   // name in requests
+	Path         string `json:"path,omitempty"`         // path of the file; empty for the built-in model
 	Size         int64  `json:"size"`                   // bytes
 	ModifiedUnix int64  `json:"modified,omitempty"`     // seconds
 	Architecture string `json:"architecture,omitempty"` // general.architecture
-	Quant        string `json:"quant,omitempty"`        // type of most of its weights, such as Q8_0
+	Quant        string `json:"quant,omitempty"`        // type of most weights, such as Q8_0
 	Parameters   int64  `json:"parameters,omitempty"`
 	ContextTrain int    `json:"context_train,omitempty"` // positions it was trained on
 	License      string `json:"license,omitempty"`
 	Demo         bool   `json:"demo,omitempty"`  // the built-in model: small, for trying the controls
-	Error        string `json:"error,omitempty"` // why the file cannot be used, if so
+	Error        string `json:"error,omitempty"` // why the file cannot be used; empty if it can
 
-	Shape *placement.Shape `json:"-"`             // nil: not known
-	Fit   *placement.Fit   `json:"fit,omitempty"` // nil: not known
+	Shape *placement.Shape `json:"-"`             // nil: unknown
+	Fit   *placement.Fit   `json:"fit,omitempty"` // nil: unknown
 }
 
-// Catalog is where the engine finds models.
+// Catalog finds the models of an engine.
 type Catalog interface {
-	// Models lists what is there, broken files included (with Error set).
+	// Models lists the models, including files that cannot be used, with Error set.
 	Models(ctx context.Context) ([]ModelInfo, error)
-	// Open opens the model called name. An unknown name is an *Error with
-	// CodeNotFound; a broken file one with CodeModelFile. The caller closes the
-	// file; it may open it again before.
+
+	// Open opens the model called name. The error is an *Error with CodeNotFound for an
+	// unknown name, and with CodeModelFile for a file that cannot be used. The caller closes
+	// the file; it may open the model again before.
 	Open(name string) (*gguf.File, ModelInfo, error)
 }
 
-// State says what the engine is doing with its model.
+// State is the state of the engine's model.
 type State string
 
 const (
@@ -44,8 +45,8 @@ const (
 	StateReady   State = "ready"
 	StateFailed  State = "failed"
 
-	// StateRestarting is that of an engine whose process has ended, until the next one
-	// answers.
+	// StateRestarting is the state after the engine's process has ended, until the next process
+	// is ready.
 	StateRestarting State = "restarting"
 )
 
@@ -55,36 +56,37 @@ type Status struct {
 	Model         ModelInfo   `json:"model"`
 	Loading       Loading     `json:"loading"`                 // while State is loading
 	Error         *Error      `json:"error,omitempty"`         // while State is failed
-	Notice        string      `json:"notice,omitempty"`        // what a person should know about the model, e.g. that it has no chat template
-	TemplateVars  []string    `json:"template_vars,omitempty"` // what the model's chat template reads about thinking: enable_thinking, thinking, reasoning_effort
-	Trouble       string      `json:"trouble,omitempty"`       // what befell the engine's process or its device, and what was done about it
+	Notice        string      `json:"notice,omitempty"`        // a sentence for the user about the model, such as that it has no chat template
+	TemplateVars  []string    `json:"template_vars,omitempty"` // variables for reasoning that the chat template reads: enable_thinking, thinking, reasoning_effort
+	Trouble       string      `json:"trouble,omitempty"`       // the last failure of the engine's process or its device, and what was done about it
 	Device        device.Info `json:"device"`
 	CacheType     string      `json:"cache_type"`
-	ContextLength int         `json:"context_length"` // positions one answer can use
+	ContextLength int         `json:"context_length"` // maximum positions of an answer, its prompt included
 	Cache         Cache       `json:"cache"`
 	LoadMS        float64     `json:"load_ms"`
-	Running       int         `json:"running"`      // answers being written
-	Queued        int         `json:"queued"`       // requests waiting
-	WaitS         float64     `json:"wait_s"`       // expected seconds until the last of them begins, as in Queued; 0: none waits, or not known
-	Decode        float64     `json:"decode_tok_s"` // of the last steps, all sequences together; 0 when idle
+	Running       int         `json:"running"`      // running answers
+	Queued        int         `json:"queued"`       // waiting requests
+	WaitS         float64     `json:"wait_s"`       // expected seconds until the last of them begins, as in Queued; 0: none waits, or unknown
+	Decode        float64     `json:"decode_tok_s"` // decode speed of the last steps, all sequences together; 0 when idle
 	Step          Step        `json:"step"`
 }
 
-// Cache is what the KV cache takes, in bytes. In main memory it grows as answers do, and what
-// they leave is kept for those that begin alike; that of a GPU is taken when a model is loaded.
+// Cache is the memory of the KV cache in bytes. In main memory the cache grows with answers, and keeps
+// their blocks for later prompts with the same beginning. On a GPU it is allocated when a model is
+// loaded.
 type Cache struct {
-	Planned int64 `json:"planned"` // the most that it may take
-	Used    int64 `json:"used"`    // what it takes now
+	Planned int64 `json:"planned"` // maximum
+	Used    int64 `json:"used"`    // current
 }
 
-// Step says whether the engine gets on.
+// Step shows whether the engine makes progress.
 type Step struct {
-	Rows      int     `json:"rows"`       // tokens of the step that is being computed; 0: none is
-	ForMS     float64 `json:"for_ms"`     // how long it has taken until now
-	LongestMS float64 `json:"longest_ms"` // what the longest step took that has ended since the model was loaded; 0: none has
+	Rows      int     `json:"rows"`       // tokens of the running step; 0: none is running
+	ForMS     float64 `json:"for_ms"`     // time since the running step began, in ms
+	LongestMS float64 `json:"longest_ms"` // duration of the longest completed step since the model was loaded, in ms; 0: none completed
 }
 
-// Rendered is a request as the model gets it.
+// Rendered is a request as the model receives it.
 type Rendered struct {
 	Prompt string  `json:"prompt"`
 	Tokens []int32 `json:"tokens"`

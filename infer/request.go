@@ -1,6 +1,6 @@
-// Package infer holds what an engine and those who use it say to each other: requests, events,
-// errors, models and status. They are plain values, since they cross the process boundary as
-// JSON. Package engine computes in this process, package worker in another one.
+// Package infer has the values that an engine exchanges with its users: requests, events, errors,
+// models and status. They are plain values, because they cross the process boundary as JSON. Package
+// engine computes in this process, package worker in another one.
 package infer
 
 import (
@@ -12,65 +12,64 @@ import (
 	"m40-llm/infer/sample"
 )
 
-// Request asks for one answer. It is a plain value: as JSON it crosses the
-// process boundary (POST /v1/generate). Exactly one of Messages, Prompt and Tokens
-// is the input.
+// Request asks for one answer. As JSON it crosses the process boundary (POST /v1/generate). Exactly
+// one of Messages, Prompt and Tokens is the input.
 type Request struct {
-	Model string `json:"model,omitempty"` // empty: the resident model
+	Model string `json:"model,omitempty"` // empty: the model that is loaded
 
-	Client  string `json:"client,omitempty"`  // who asks: clients take turns. The server says so, not the client
-	Sibling int    `json:"sibling,omitempty"` // number of the answer among those asked for together, from 0
+	Client  string `json:"client,omitempty"`  // set by the server: the scheduler divides the device fairly among clients
+	Sibling int    `json:"sibling,omitempty"` // index of the answer among those of one API request, from 0
 
 	Messages     []chat.Message             `json:"messages,omitempty"`      // rendered by the model's chat template
-	Continue     bool                       `json:"continue,omitempty"`      // write on in the last message, an assistant's, instead of opening a new one
-	Begun        []int32                    `json:"begun,omitempty"`         // with Continue: the tokens of that message, if the model wrote it; it goes on in these very ones, unless they say something else
+	Continue     bool                       `json:"continue,omitempty"`      // continue the last message, an assistant's, instead of opening a new one
+	Begun        []int32                    `json:"begun,omitempty"`         // with Continue: the tokens of that message, if the model wrote it; ignored unless they decode to the message
 	Tools        json.RawMessage            `json:"tools,omitempty"`         // array of tool definitions for the template
-	ToolChoice   string                     `json:"tool_choice,omitempty"`   // auto or empty: the model chooses; none: no call; required: a call of any tool; else a call of the tool of this name
-	TemplateVars map[string]json.RawMessage `json:"template_vars,omitempty"` // further variables of the template
+	ToolChoice   string                     `json:"tool_choice,omitempty"`   // auto or empty: the model chooses; none: no call; required: a call of any tool; otherwise the name of the tool to call
+	TemplateVars map[string]json.RawMessage `json:"template_vars,omitempty"` // additional template variables
 
-	// ParseReply tells reasoning and calls of tools apart from what the answer says: the
-	// Text of its events is then content alone. Calls are those of Tools.
+	// ParseReply separates reasoning and calls of Tools from the content: the Text of events is
+	// then content alone.
 	ParseReply bool `json:"parse_reply,omitempty"`
-	WholeCalls bool `json:"whole_calls,omitempty"` // with ParseReply: a call is told when it is complete, so that one that breaks off is text
+	WholeCalls bool `json:"whole_calls,omitempty"` // with ParseReply: emit a call only when it is complete; an incomplete one becomes text
 	SingleCall bool `json:"single_call,omitempty"` // with ParseReply: the first complete call ends the answer
 
-	Prompt string  `json:"prompt,omitempty"` // raw text: special tokens parsed and added as the model file says
-	Tokens []int32 `json:"tokens,omitempty"` // taken as they are
+	Prompt string  `json:"prompt,omitempty"` // raw text: special tokens are parsed, and added as the model file says
+	Tokens []int32 `json:"tokens,omitempty"` // used as they are
 
-	Grammar    string          `json:"grammar,omitempty"`     // GBNF that the answer is held to
-	JSONSchema json.RawMessage `json:"json_schema,omitempty"` // a JSON Schema that the content is held to; at most one of both. Calls of Tools may come in its place
-	// StrictSchema makes it an error that the answer cannot be held to all of JSONSchema;
-	// else what it is not held to is left out, and a schema event lists that.
+	Grammar    string          `json:"grammar,omitempty"`     // GBNF grammar that constrains the answer
+	JSONSchema json.RawMessage `json:"json_schema,omitempty"` // JSON Schema that constrains the content; not together with Grammar. Calls of Tools may come instead of content
+
+	// StrictSchema refuses the request if the answer cannot be constrained to all of JSONSchema.
+	// Otherwise unsupported keywords are ignored, and a schema event lists them.
 	StrictSchema bool `json:"strict_schema,omitempty"`
 
 	Params        sample.Params `json:"params"`
 	MaxTokens     int           `json:"max_tokens"` // -1: until the context is full
 	Stop          []string      `json:"stop,omitempty"`
-	BannedStrings []string      `json:"banned_strings,omitempty"` // texts that the answer never contains
+	BannedStrings []string      `json:"banned_strings,omitempty"` // texts that the answer must not contain
 	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer
-	Alternatives  int           `json:"alternatives,omitempty"`   // likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 100
-	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // send the prompt's tokens too, scored
+	Alternatives  int           `json:"alternatives,omitempty"`   // number of likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 100
+	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // emit the prompt's tokens with their log probabilities too
 }
 
-// Values of Request.ToolChoice that are no names of tools.
+// Values of Request.ToolChoice other than names of tools.
 const (
 	ToolChoiceAuto     = "auto"
 	ToolChoiceNone     = "none"
 	ToolChoiceRequired = "required"
 )
 
-// ForcesCall reports whether the answer must be a call.
+// ForcesCall reports whether the answer must be a tool call.
 func (r *Request) ForcesCall() bool {
 	return r.ToolChoice != "" && r.ToolChoice != ToolChoiceAuto && r.ToolChoice != ToolChoiceNone
 }
 
-// DefaultRequest returns the settings of a request that sets nothing: JSON is
-// decoded over it.
+// DefaultRequest returns the defaults of a request. JSON is decoded into it.
 func DefaultRequest() Request {
 	return Request{Params: sample.DefaultParams(), MaxTokens: -1}
 }
 
-// EventType names the kind of an Event, and which of its fields is set.
+// EventType is the kind of an Event: the name of the field that is set.
 type EventType string
 
 const (
@@ -82,9 +81,9 @@ const (
 	EventDone    EventType = "done"
 )
 
-// Event is one step of an answer, a plain value like Request. An answer is a schema
-// event, if anything of the schemas is left out, any number of queued, loading and
-// prefill events, then tokens, then one done; or it ends early with an error.
+// Event is one event of an answer, a plain value like Request. An answer is a schema event, if any
+// keywords of its schemas are ignored; any number of queued, loading and prefill events; tokens; and
+// one done event. An error ends it early.
 type Event struct {
 	Type    EventType    `json:"type"`
 	Schema  *SchemaNotes `json:"schema,omitempty"`
@@ -95,49 +94,48 @@ type Event struct {
 	Done    *Done        `json:"done,omitempty"`
 }
 
-// SchemaNotes say what the answer is not held to.
+// SchemaNotes lists the parts of schemas that do not constrain the answer.
 type SchemaNotes struct {
-	Ignored []string `json:"ignored"` // keywords and where they stand, as "if at #/properties/a", or "if at # of NAME" in the schema of a tool
+	Ignored []string `json:"ignored"` // keywords with their location: "if at #/properties/a", or "if at # of NAME" in the schema of a tool
 }
 
-// Queued says that the request waits.
+// Queued reports that the request waits in the queue.
 type Queued struct {
 	Position int     `json:"position"`         // 1: next
 	WaitS    float64 `json:"wait_s,omitempty"` // expected seconds until it begins, rounded up, from the measured speed; 0: not known. Package engine says what it assumes
 }
 
-// Loading says how much of a model has been read, and then, on a device whose driver must
-// compile kernels for it, how many of them are there.
+// Loading is the progress of loading a model: first the weights, then the kernels, if the driver of a
+// device must compile them.
 type Loading struct {
 	Model        string `json:"model"`
 	Done         int64  `json:"done"`                    // bytes
 	Total        int64  `json:"total"`                   // bytes
-	Kernels      int    `json:"kernels,omitempty"`       // that are compiled
+	Kernels      int    `json:"kernels,omitempty"`       // compiled kernels
 	KernelsTotal int    `json:"kernels_total,omitempty"` // 0: none are being compiled
 }
 
-// Prefill says how much of the prompt is in the KV cache.
+// Prefill is the progress of the prompt.
 type Prefill struct {
-	Done   int `json:"done"`   // tokens, those found in the cache included
+	Done   int `json:"done"`   // tokens in the KV cache, including Cached
 	Total  int `json:"total"`  // tokens
-	Cached int `json:"cached"` // tokens found in the cache
+	Cached int `json:"cached"` // tokens that were in the KV cache before
 }
 
-// Token is one token of the answer, or of the prompt where PromptLogProb asks
-// for them. Top is nil unless the request asked for Alternatives; the first token
-// of a prompt has no prediction and carries its ID and Bytes alone.
+// Token is a token of the answer, or of the prompt if PromptLogProb is set. Top is nil unless the
+// request has Alternatives. The first token of a prompt has no prediction: only ID and Bytes are set.
 type Token struct {
 	sample.Choice
-	Bytes  []byte   `json:"bytes"`               // what the token itself spells, a control token its name; may be part of a rune
-	Tops   [][]byte `json:"top_bytes,omitempty"` // the same for each of Top
-	Text   string   `json:"text"`                // text released by this token: whole runes only, nothing that may begin a stop string
-	Prompt bool     `json:"prompt,omitempty"`    // belongs to the prompt
+	Bytes  []byte   `json:"bytes"`               // the token's bytes, which may be part of a rune; for a control token its name
+	Tops   [][]byte `json:"top_bytes,omitempty"` // Bytes of each token in Top
+	Text   string   `json:"text"`                // text emitted with this token: whole runes only, without a possible beginning of a stop string
+	Prompt bool     `json:"prompt,omitempty"`    // a token of the prompt
 
 	Reasoning string            `json:"reasoning,omitempty"` // with ParseReply, as are Calls
 	Calls     []reply.CallDelta `json:"calls,omitempty"`
 }
 
-// FinishReason says why an answer ended.
+// FinishReason is why an answer ended.
 type FinishReason = record.FinishReason
 
 const (
@@ -147,7 +145,7 @@ const (
 	FinishBanned = record.FinishBanned
 )
 
-// Done ends an answer: its record, and what was held back of it until now.
+// Done ends an answer: its record, and the text, reasoning and calls that were buffered until now.
 type Done struct {
 	record.Answer
 	Text      string            `json:"text,omitempty"`
