@@ -7,10 +7,10 @@ import (
 	"m40-llm/infer/sample"
 )
 
-// Limits of a request, far above what a person or a program has use for.
+// Limits of a request, far above any reasonable use.
 const (
 	maxAlternatives = 256
-	maxScoredTops   = 100 // alternatives where the prompt is scored too: all its tokens are sent at once
+	maxScoredTops   = 100 // alternatives if the prompt is scored too, because all its tokens are sent at once
 	maxStops        = 64
 	maxStopBytes    = 1024
 	maxBanned       = 512
@@ -18,8 +18,8 @@ const (
 	maxBannedTotal  = 16 << 10 // of all
 )
 
-// Validate returns an error that names the first field that is wrong whatever the model. It
-// normalises empty lists and null.
+// Validate returns an error that names the first field that is invalid for every model. It normalises
+// empty lists and null.
 func (r *Request) Validate() error {
 	inputs := 0
 	for _, given := range []bool{len(r.Messages) > 0, r.Prompt != "", len(r.Tokens) > 0} {
@@ -62,8 +62,8 @@ func (r *Request) Validate() error {
 	return r.validateBanned()
 }
 
-// validateForm looks at what the answer is held to. What is wrong in a grammar or schema
-// itself is found when it is read.
+// validateForm checks the combination of fields that constrain the answer. Errors in a grammar or
+// schema itself are found when it is compiled.
 func (r *Request) validateForm() error {
 	if string(r.JSONSchema) == "null" {
 		r.JSONSchema = nil
@@ -74,7 +74,7 @@ func (r *Request) validateForm() error {
 	case r.IgnoreEOS && (r.Grammar != "" || len(r.JSONSchema) > 0):
 		return Invalid("ignore_eos", "ignore_eos has no meaning with a grammar or json_schema, which says where the answer ends")
 	case r.ForcesCall() && r.Grammar != "":
-		return Invalid("tool_choice", "tool_choice asks for a call, which cannot be held to a grammar too")
+		return Invalid("tool_choice", "tool_choice asks for a call, which cannot be constrained by a grammar too")
 	case r.ForcesCall() && r.IgnoreEOS:
 		return Invalid("ignore_eos", "ignore_eos has no meaning where tool_choice asks for a call")
 	case r.ForcesCall() && len(r.Tools) == 0:
@@ -85,7 +85,7 @@ func (r *Request) validateForm() error {
 	return nil
 }
 
-// orNone returns a JSON array; nil for one without elements and for null.
+// orNone returns raw, or nil if it is null or an empty array.
 func orNone(raw json.RawMessage) json.RawMessage {
 	var elements []json.RawMessage
 	if json.Unmarshal(raw, &elements) == nil && len(elements) == 0 {
