@@ -126,23 +126,9 @@ func BenchmarkShare_20Followers(b *testing.B) {
 	defer server.Close()
 
 	settings := live.DefaultSettings()
-	settings.Temperature, settings.TopK, settings.TopP, settings.MinP, settings.MaxTokens = 20, 0, 1, 0, tokens // hardly any answer ends before
-	write := func(followers int) (rate, frames float64) {
-		chat, err := chats.Create(b.Context(), live.Local, false)
-		if err != nil {
-			b.Fatal(err)
-		}
-		made, err := chats.Share(b.Context(), live.Local, chat.ID(), live.NewShare{Live: true})
-		if err != nil {
-			b.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(b.Context())
-		defer cancel()
-		var streams []<-chan string
-		for range followers {
-			streams = append(streams, readAlong(ctx, b, server.URL+"/s/"+made.Token))
-		}
-		settings.Seed++
+	settings.Temperature, settings.TopK, settings.TopP, settings.MinP, settings.Seed = 20, 0, 1, 0, 1 // hardly any answer ends before
+	ask := func(chat *live.Chat, tokens int) *live.Answer {
+		settings.Seed, settings.MaxTokens = settings.Seed+1, tokens
 		if err := chat.Send(b.Context(), live.Local, live.Question{Text: "Go on.", Settings: settings}); err != nil {
 			b.Fatal(err)
 		}
@@ -164,6 +150,25 @@ func BenchmarkShare_20Followers(b *testing.B) {
 				}
 			}
 		}
+		return last
+	}
+	write := func(followers int) (rate, frames float64) {
+		chat, err := chats.Create(b.Context(), live.Local, false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ask(chat, 1) // only a chat with a message can be shared
+		made, err := chats.Share(b.Context(), live.Local, chat.ID(), live.NewShare{Live: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(b.Context())
+		defer cancel()
+		var streams []<-chan string
+		for range followers {
+			streams = append(streams, readAlong(ctx, b, server.URL+"/s/"+made.Token))
+		}
+		last := ask(chat, tokens)
 		n := last.Usage.CompletionTokens
 		for _, stream := range streams {
 			for frame := range stream {

@@ -1,0 +1,108 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"m40-llm/handlers/live"
+)
+
+// TestEverybodyCanUseSharedChats looks at the dialog and the pages of shared chats, in both themes
+// and on screens of three widths.
+func TestEverybodyCanUseSharedChats(t *testing.T) {
+	source := axe(t)
+	engine := newScript()
+	server, chats := serveStored(t, engine)
+	owner, reader := openBrowser(t, server), openBrowser(t, server)
+	looked := 0
+	look := func(b *browser, state string) {
+		t.Helper()
+		for _, width := range []int64{390, 820, 1440} {
+			b.size(width, 900, width < 1000)
+			for _, scheme := range []string{"light", "dark"} {
+				b.scheme(scheme)
+				b.do(settle)
+				looked++
+				for _, v := range b.violations(source) {
+					if slices.Contains([]string{"serious", "critical"}, v.Impact) || slices.Contains([]string{"heading-order", "region", "landmark-unique"}, v.ID) {
+						t.Errorf("%s, %d px, %s: %v", state, width, scheme, v)
+					} else {
+						t.Logf("%s, %d px, %s: %v", state, width, scheme, v)
+					}
+				}
+				if wide := b.value("document.documentElement.scrollWidth - innerWidth"); wide != "0" && !strings.HasPrefix(wide, "-") {
+					t.Errorf("%s, %d px, %s: the page is %s px too wide", state, width, scheme, wide)
+				}
+				if cut := b.value(cutOff); cut != "" {
+					t.Errorf("%s, %d px, %s: beyond the edge of the dialog are %s", state, width, scheme, cut)
+				}
+				b.shot(fmt.Sprintf("share-%s-%d-%s", strings.ReplaceAll(state, " ", "-"), width, scheme))
+			}
+		}
+	}
+
+	owner.open("/")
+	owner.say("What is rain, and why does it fall in drops that are all about as large?")
+	first := engine.next(t)
+	first.write(richAnswer)
+	first.finish()
+	owner.until(idle)
+	owner.click("[data-share]")
+	owner.until("document.querySelector('#share[open] .newshare')")
+	look(owner, "the form of a link")
+	owner.click("#share .newshare [name=settings]")
+	owner.click("#share .newshare [type=submit]")
+	owner.until("document.querySelector('#share .sharelink input')?.value")
+	link := owner.value("document.querySelector('#share .sharelink input').value")
+	path := link[strings.Index(link, "/s/"):]
+	look(owner, "a link")
+
+	id := strings.TrimPrefix(owner.value("location.pathname"), "/c/")
+	reader.do(chromedp.Navigate(server.URL+path), chromedp.WaitReady("#thread"))
+	reader.until("document.querySelector('[data-dot].live')")
+	look(reader, "a shared chat")
+	owner.press("Escape", 27)
+	owner.say("And snow?")
+	answer := engine.next(t)
+	answer.write("Snow is **slow** rain.\n\n", "It")
+	reader.until("document.querySelector('[data-tail]')?.innerText === 'It'")
+	look(reader, "an answer that is followed")
+	answer.finish()
+	reader.until("!document.querySelector('[aria-busy]')")
+
+	owner.do(chromedp.Navigate(server.URL+"/c/"+id+"/share"), chromedp.WaitReady(".sharing-panel"))
+	owner.click(".another summary")
+	look(owner, "the links of a chat without scripts")
+
+	list, err := chats.Shares(context.Background(), live.Local, id)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d links, %v", len(list), err)
+	}
+	if err := chats.EndShare(context.Background(), live.Local, id, list[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	reader.until("document.querySelector('[data-status]').innerText === 'This link has ended'")
+	look(reader, "a link that has ended")
+	reader.do(chromedp.Navigate(server.URL+path), chromedp.WaitReady("main"))
+	look(reader, "nothing under a link")
+	if looked != 7*6 {
+		t.Errorf("axe-core looked %d times", looked)
+	}
+	owner.clean()
+}
+
+// cutOff lists what lies beyond the left or right edge of an open dialog.
+const cutOff = `(() => {
+	const dialog = document.querySelector('dialog[open]')
+	if (!dialog) return ''
+	const { left, right } = dialog.getBoundingClientRect()
+	return [...dialog.querySelectorAll('*')].filter(el => {
+		const box = el.getBoundingClientRect()
+		return box.width > 0 && (box.left < left - 1 || box.right > right + 1 || box.right > innerWidth + 1)
+	}).map(el => el.tagName + '.' + el.className).join(' ')
+})()`
