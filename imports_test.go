@@ -18,7 +18,7 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/access", "handlers/gate", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench"},
+	"handlers/commands": {"handlers", "handlers/access", "handlers/gate", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity"},
 
 	"handlers/access": {"store"},
 	"handlers/people": {"handlers/access", "store"},
@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"handlers":        {"handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/models"},
 	"handlers/live":   {"handlers/access", "store", "infer", "infer/chat", "infer/record", "infer/sample"},
 	"handlers/models": {"infer"},
-	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/placement", "infer/sample", "infer/units"},
+	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},
 	"store":           {"migrations", "infer/record", "infer/sample"},
 
 	"handlers/page":     {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/units", "store", "web"},
@@ -40,20 +40,21 @@ var mayImport = map[string][]string{
 	"handlers/httpio":   {"handlers/failure"},
 	"handlers/failure":  {"handlers/access", "handlers/people", "handlers/live", "handlers/models", "infer", "store"},
 
-	"infer":           {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/reply", "infer/sample"},
-	"infer/gguf":      {"infer/units"},
-	"infer/engine":    {"infer", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
-	"infer/talk":      {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
-	"infer/record":    {"infer/sample"},
-	"infer/placement": {"infer/device", "infer/gguf", "infer/model", "infer/sample", "infer/units"},
-	"infer/model":     {"infer/device", "infer/gguf"},
-	"infer/device":    {"infer/gguf"},
-	"infer/ref":       {"infer/device", "infer/gguf"},
-	"infer/cpu":       {"infer/cpu/host", "infer/device", "infer/gguf"},
-	"infer/cuda":      {"infer/device", "infer/gguf", "cudakern"},
-	"infer/hub":       {"infer", "infer/gguf", "infer/model", "infer/placement"},
-	"infer/bench":     {"infer/device", "infer/gguf", "infer/model"},
-	"infer/worker":    {"infer", "infer/chat", "infer/sample"},
+	"infer":            {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/reply", "infer/sample"},
+	"infer/gguf":       {"infer/units"},
+	"infer/engine":     {"infer", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
+	"infer/talk":       {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
+	"infer/record":     {"infer/sample"},
+	"infer/placement":  {"infer/device", "infer/gguf", "infer/model", "infer/sample", "infer/units"},
+	"infer/model":      {"infer/device", "infer/gguf"},
+	"infer/device":     {"infer/gguf"},
+	"infer/ref":        {"infer/device", "infer/gguf"},
+	"infer/cpu":        {"infer/cpu/host", "infer/device", "infer/gguf"},
+	"infer/cuda":       {"infer/device", "infer/gguf", "cudakern"},
+	"infer/hub":        {"infer", "infer/gguf", "infer/model", "infer/placement"},
+	"infer/bench":      {"infer/device", "infer/gguf", "infer/model"},
+	"infer/perplexity": {"infer"},
+	"infer/worker":     {"infer", "infer/chat", "infer/sample"},
 
 	// What tests share.
 	"infer/gguf/gguftest":     {"infer/gguf"},

@@ -183,6 +183,7 @@ commands (m40-llm COMMAND -h explains each):
   rm         delete a downloaded model
   restore    restore a backup of the chats
   bench      measure how fast a model runs on this machine
+  perplexity measure how well a model predicts a text
   tokenize   print the token ids of a text
   template   print the prompt that a chat template renders
   version    print the version of this program

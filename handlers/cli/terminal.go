@@ -28,6 +28,10 @@ type Terminal struct {
 	Err     io.Writer
 	Env     func(name string) string
 	Signals <-chan os.Signal // interrupt and terminate
+
+	// EndOnSignal makes a signal end the process from now on, for commands that do not read
+	// Signals; nil: it does not.
+	EndOnSignal func()
 }
 
 // IsTerminal reports whether stream, one of a Terminal, is connected to a terminal.

@@ -26,26 +26,30 @@ const guideName = "guide"
 func Main() int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	t := &cli.Terminal{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, Signals: signals}
+	t := &cli.Terminal{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, Signals: signals, EndOnSignal: func() { signal.Stop(signals) }}
 	return run(context.Background(), t, os.Args[1:])
 }
 
 type command func(ctx context.Context, t *cli.Terminal, args []string) error
 
 var commands = map[string]command{
-	"serve":    serve,
-	"run":      runModel,
-	"list":     listModels,
-	"pull":     pullModel,
-	"show":     showModel,
-	"rm":       removeModel,
-	"restore":  restoreChats,
-	"bench":    benchmark,
-	"tokenize": tokenize,
-	"template": template,
-	"version":  printVersion,
-	"worker":   runWorker,
+	"serve":      serve,
+	"run":        runModel,
+	"list":       listModels,
+	"pull":       pullModel,
+	"show":       showModel,
+	"rm":         removeModel,
+	"restore":    restoreChats,
+	"bench":      benchmark,
+	"perplexity": measurePerplexity,
+	"tokenize":   tokenize,
+	"template":   template,
+	"version":    printVersion,
+	"worker":     runWorker,
 }
+
+// readsSignals names the commands that end in their own way on a signal.
+var readsSignals = map[string]bool{"serve": true, "run": true, "pull": true, "rm": true, "worker": true}
 
 // run executes the command named by the first of args, or serve if they name none, and
 // returns the exit code.
@@ -65,6 +69,9 @@ func run(ctx context.Context, t *cli.Terminal, args []string) int {
 	execute, ok := commands[name]
 	if !ok {
 		return t.Exit(cli.Usagef("there is no command %q; see m40-llm -h", name))
+	}
+	if t.EndOnSignal != nil && !readsSignals[name] {
+		t.EndOnSignal()
 	}
 	err := execute(ctx, t, args)
 	if errors.Is(err, cli.ErrHelp) {

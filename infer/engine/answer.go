@@ -95,7 +95,7 @@ const maxEchoed = 4 << 20
 // fit sets the maximum length of the answer in a context of n positions.
 func (a *answer) fit(n int) error {
 	left := n - a.prompt
-	if left < 1 {
+	if left < 1 && !(left == 0 && a.request.MaxTokens == 0) {
 		err := infer.Errorf(infer.CodeContext, "maximum context length is %d tokens; the prompt has %d, which leaves no room for an answer: shorten it", n, a.prompt)
 		err.PromptTokens, err.ContextLength, err.ContextTrain = a.prompt, n, a.model.config.ContextLength
 		if err.ContextTrain > n {

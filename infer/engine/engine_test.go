@@ -313,6 +313,19 @@ func TestEngine_PromptLogProb(t *testing.T) {
 	}
 }
 
+func TestEngine_APromptThatFillsTheContextIsScoredWhereNoAnswerIsAskedFor(t *testing.T) {
+	b := newBench(t, nil)
+	r := request(span(0, 256), 0)
+	r.PromptLogProb = true
+	if a := b.ask(r); a.err != nil || len(a.prompt) != 256 || len(a.tokens) != 0 {
+		t.Errorf("%d prompt tokens and %d others, %v", len(a.prompt), len(a.tokens), a.err)
+	}
+	r.Tokens = span(0, 257)
+	if a := b.ask(r); a.err == nil {
+		t.Error("a prompt beyond the context was scored")
+	}
+}
+
 func TestEngine_AlternativesAreListedOnRequest(t *testing.T) {
 	b := newBench(t, nil)
 	r := request(span(10, 20), 3)
