@@ -82,9 +82,9 @@ type SpaceError struct {
 
 func (e *SpaceError) Error() string {
 	if e.Need == 0 {
-		return fmt.Sprintf("the disk of %q is full; make room and try again", e.Path)
+		return fmt.Sprintf("the disk of %q is full; free some space and try again", e.Path)
 	}
-	return fmt.Sprintf("the disk of %q has %d MiB free, and a new conversation needs %d MiB; make room first", e.Path, e.Free>>20, e.Need>>20)
+	return fmt.Sprintf("the disk of %q has %d MiB free, and a new conversation needs %d MiB; free some space first", e.Path, e.Free>>20, e.Need>>20)
 }
 
 // BusyError says that another program has locked the database for longer than is waited.

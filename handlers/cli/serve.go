@@ -20,7 +20,7 @@ import (
 // same address recognises the first by it.
 const serverName = "m40-llm"
 
-// minKeyLength is the length in bytes of the shortest API key that --lan accepts.
+// minKeyLength is the length in characters of the shortest API key that --lan accepts.
 const minKeyLength = 16
 
 // ListenAddr returns the address to listen on for the flag --addr. An address without a
@@ -31,7 +31,7 @@ func ListenAddr(addr string, lan bool, apiKey string) (string, error) {
 	if err != nil {
 		return "", Usagef("--addr %q is not host:port, such as 127.0.0.1:8080", addr)
 	}
-	if n := len(apiKey); lan && n > 0 && n < minKeyLength {
+	if n := utf8.RuneCountInString(apiKey); lan && n > 0 && n < minKeyLength {
 		return "", Usagef("--api-key has %d characters; --lan requires at least %d, as other machines can try keys: make one with openssl rand -hex 16", n, minKeyLength)
 	}
 	switch {
@@ -90,15 +90,6 @@ func Networks(values []string) ([]netip.Prefix, error) {
 		networks[i] = network.Masked()
 	}
 	return networks, nil
-}
-
-// KeyNotice returns a warning if lan and key is short enough to be guessed; else "".
-func KeyNotice(key string, lan bool) string {
-	const enough = 16
-	if n := utf8.RuneCountInString(key); lan && n > 0 && n < enough {
-		return fmt.Sprintf("--api-key has only %d characters, so other machines may guess it; use at least %d random ones", n, enough)
-	}
-	return ""
 }
 
 func isLoopback(host string) bool {

@@ -145,9 +145,6 @@ func (f serveFlags) invite(ctx context.Context, t *cli.Terminal, listener net.Li
 // announce prints the addresses at which other machines reach the server, if they can, and
 // returns the host names under which they may.
 func (f serveFlags) announce(t *cli.Terminal, listener net.Listener) (hosts []string) {
-	if notice := cli.KeyNotice(*f.apiKey, *f.lan); notice != "" {
-		fmt.Fprintf(t.Err, "m40-llm: note: %s\n", notice)
-	}
 	if !*f.lan {
 		return nil
 	}

@@ -47,8 +47,8 @@ func DecodeStrict(data []byte, param string, dst any) error {
 	})
 }
 
-// decodePlain decodes data with decode, once more with all whole numbers written plainly if
-// one that should be whole is written as 4.0 or 4e0, as languages do that have no others.
+// decodePlain decodes data with decode. If that fails because an integer is written as 4.0 or
+// 4e0, as languages without an integer type do, it decodes plainNumbers(data) instead.
 func decodePlain(data []byte, param string, decode func([]byte) error) error {
 	err := decode(data)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -63,7 +63,8 @@ func decodePlain(data []byte, param string, decode func([]byte) error) error {
 	return nil
 }
 
-// plainNumbers returns data, which is valid JSON, with its whole numbers written plainly.
+// plainNumbers returns data, which must be valid JSON, with its whole numbers written without
+// decimal point and exponent: 4.0 and 4e0 become 4.
 func plainNumbers(data []byte) []byte {
 	var plain []byte
 	for i := 0; i < len(data); i++ {
@@ -86,8 +87,8 @@ func plainNumbers(data []byte) []byte {
 	return plain
 }
 
-// plainNumber writes a whole number without point and exponent, and leaves others as they
-// are, and those that a float64 does not hold exactly.
+// plainNumber returns a whole number without decimal point and exponent. Fractions, and numbers
+// too large for a float64 to hold exactly, are returned unchanged.
 func plainNumber(text string) string {
 	const exact = 1 << 53
 	v, err := strconv.ParseFloat(text, 64)

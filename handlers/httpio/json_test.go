@@ -43,8 +43,8 @@ func TestPlainNumbers(t *testing.T) {
 	}
 }
 
-// The path is that of the field, also after whole numbers in front of it were written
-// plainly, and a field that takes fractions refuses none.
+// The error names the field that is wrong, even if whole numbers before it had to be rewritten.
+// A field for fractions accepts both.
 func TestDecode_FractionsOfWholeNumbersAreRefused(t *testing.T) {
 	var dst struct {
 		A, B int

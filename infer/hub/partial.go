@@ -206,7 +206,7 @@ func (p *partial) Write(b []byte) (int, error) {
 	p.hash.Write(b[:n])
 	p.offset += int64(n)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return n, fmt.Errorf("the disk of the models folder is full after %d of %d bytes: make room, then pull again to resume", p.offset, p.want.Size)
+		return n, fmt.Errorf("the disk of the models folder is full after %d of %d bytes: free some space, then pull again to resume", p.offset, p.want.Size)
 	}
 	if err != nil {
 		return n, fmt.Errorf("failed to write the partial file: %w", err)

@@ -491,7 +491,7 @@ func (t *transfer) checkDisk(root *os.Root) error {
 		}
 	}
 	if need > free {
-		return fmt.Errorf("the disk of the models folder has %.1f GB free and the download needs %.1f GB, of which 1.1 GB stay free; make room or choose another disk with --models",
+		return fmt.Errorf("the disk of the models folder has %.1f GB free and the download needs %.1f GB, of which 1.1 GB stay free; free some space or choose another disk with --models",
 			float64(free)/1e9, float64(need)/1e9)
 	}
 	return nil

@@ -946,7 +946,7 @@ func TestPullChecksTheFreeDiskSpace(t *testing.T) {
 		p := newPuller(t, t.TempDir(), f.API.URL, func(o *PullOptions) {
 			o.FreeDisk = func(string) (int64, error) { return need - 1, nil }
 		})
-		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err == nil || !strings.Contains(err.Error(), "make room") {
+		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err == nil || !strings.Contains(err.Error(), "free some space") {
 			t.Errorf("got %v", err)
 		}
 		if len(f.Requests("cdn")) > 0 || len(filesIn(t, p.dir)) > 0 {
