@@ -72,6 +72,9 @@ func TestEverybodyCanUseSharedChats(t *testing.T) {
 	answer.write("Snow is **slow** rain.\n\n", "It")
 	reader.until("document.querySelector('[data-tail]')?.innerText === 'It'")
 	look(reader, "an answer that is followed")
+	if got := reader.value("document.querySelector('[data-following]').ariaPressed"); got != "true" {
+		t.Errorf("after the device was turned the page follows: %s", got)
+	}
 	answer.finish()
 	reader.until("!document.querySelector('[aria-busy]')")
 

@@ -100,7 +100,7 @@ func (r *Reach) Open() {
 	}
 	addresses, err := r.opt.Addresses()
 	if err == nil && len(addresses) == 0 {
-		err = errors.New("this machine has no address in a local network, so others do not reach shared chats")
+		err = errors.New("this machine has no address in a local network")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -136,7 +136,18 @@ document.addEventListener('click', async e => {
 })
 
 if (address) {
+  // A device that is turned scrolls too: who followed goes on to.
+  let width = scroll.clientWidth, height = scroll.clientHeight
+  const turned = () => {
+    if (width === scroll.clientWidth && height === scroll.clientHeight) return false
+    width = scroll.clientWidth
+    height = scroll.clientHeight
+    toEnd()
+    return true
+  }
+  new ResizeObserver(turned).observe(scroll)
   scroll.addEventListener('scroll', () => {
+    if (turned()) return
     const atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < near
     if (atEnd !== following) follow(atEnd)
   })
