@@ -2,6 +2,7 @@ package infer
 
 import (
 	"context"
+	"fmt"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -17,6 +18,8 @@ type ModelInfo struct {
 	Architecture string `json:"architecture,omitempty"` // general.architecture
 	Quant        string `json:"quant,omitempty"`        // type of most weights, such as Q8_0
 	Parameters   int64  `json:"parameters,omitempty"`
+	Experts      int    `json:"experts,omitempty"`       // of a layer; 0: the model is dense
+	ExpertsUsed  int    `json:"experts_used,omitempty"`  // active experts of a layer for each token, without shared ones
 	ContextTrain int    `json:"context_train,omitempty"` // positions it was trained on
 	License      string `json:"license,omitempty"`
 	Demo         bool   `json:"demo,omitempty"`  // the built-in model: small, for trying the controls
@@ -24,6 +27,14 @@ type ModelInfo struct {
 
 	Shape *placement.Shape `json:"-"`             // nil: unknown
 	Fit   *placement.Fit   `json:"fit,omitempty"` // nil: unknown
+}
+
+// ExpertsInWords returns "8 of 128 experts", or "" for a dense model.
+func (m ModelInfo) ExpertsInWords() string {
+	if m.Experts == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d experts", m.ExpertsUsed, m.Experts)
 }
 
 // Catalog finds the models of an engine.

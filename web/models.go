@@ -79,6 +79,8 @@ func (p Picker) action() string {
 type ModelRow struct {
 	Name       string // what a request says
 	Label      string // what people read
+	Family     string // "qwen3moe"
+	Experts    string // "8 of 128 experts"; empty: it is dense
 	Parameters string // "8.0 B"
 	Quant      string
 	Size       string // "4.92 GB"
@@ -87,7 +89,9 @@ type ModelRow struct {
 	Error      string // why it cannot be used, if so
 }
 
-func (m ModelRow) facts() string { return joinFacts(m.Parameters, m.Quant, m.Size) }
+func (m ModelRow) facts() string {
+	return joinFacts(m.Family, m.Experts, m.Parameters, m.Quant, m.Size)
+}
 
 func joinFacts(parts ...string) string {
 	text := ""

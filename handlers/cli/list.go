@@ -23,13 +23,17 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 		}
 		rows = append(rows, cells)
 	}
-	row("NAME", "SIZE", "PARAMETERS", "QUANT", "CONTEXT", "FITS", "LICENSE")
+	row("NAME", "SIZE", "FAMILY", "PARAMETERS", "QUANT", "CONTEXT", "FITS", "LICENSE")
 	for _, m := range models {
 		if m.Error != "" {
 			row(m.Name, units.ByteSize(m.Size), "cannot be used: "+m.Error)
 			continue
 		}
-		row(m.Name, units.ByteSize(m.Size), units.Quantity(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), m.License)
+		family := m.Architecture
+		if m.Experts > 0 {
+			family += ", " + m.ExpertsInWords()
+		}
+		row(m.Name, units.ByteSize(m.Size), family, units.Quantity(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), m.License)
 	}
 	return writeColumns(w, rows)
 }

@@ -30,6 +30,7 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	row("size", units.ByteSize(d.Size))
 	row("cannot be used", d.Error)
 	row("architecture", d.Architecture)
+	row("experts", d.ExpertsInWords())
 	row("parameters", units.Quantity(d.Parameters))
 	row("quantisation", d.Quant)
 	if d.ContextTrain > 0 {

@@ -153,7 +153,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 
 func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	row := web.ModelRow{
-		Name: info.Name, Label: web.DisplayName(info.Name), Parameters: view.Quantity(info.Parameters), Quant: info.Quant,
+		Name: info.Name, Label: web.DisplayName(info.Name), Family: info.Architecture, Experts: info.ExpertsInWords(), Parameters: view.Quantity(info.Parameters), Quant: info.Quant,
 		Size: units.ByteSize(info.Size), Error: info.Error,
 	}
 	if info.ContextTrain > 0 {
@@ -240,6 +240,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	fact("File", file)
 	fact("Size", units.ByteSize(info.Size))
 	fact("Architecture", info.Architecture)
+	fact("Experts", info.ExpertsInWords())
 	fact("Parameters", view.Quantity(info.Parameters))
 	fact("Quantisation", quant)
 	if info.ContextTrain > 0 {

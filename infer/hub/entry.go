@@ -176,6 +176,7 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 		return err
 	}
 	info.ContextTrain = config.ContextLength
+	info.Experts, info.ExpertsUsed = config.Experts()
 	if err := checkTypes(f.Tensors(), types); err != nil {
 		return err
 	}

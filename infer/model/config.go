@@ -40,6 +40,17 @@ type Config struct {
 	Temperature float32
 }
 
+// Experts returns how many experts a layer of a mixture of experts has, and how many of them are
+// active for each token; 0, 0 for a dense model.
+func (c *Config) Experts() (all, active int) {
+	for _, l := range c.Layers {
+		if l.Routing.Experts > 0 {
+			return l.Routing.Experts, l.Routing.Used
+		}
+	}
+	return 0, 0
+}
+
 // Layer are the hyperparameters of one layer of a model.
 type Layer struct {
 	device.Attention

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -169,4 +170,15 @@ func TestLoadReportsProgressAndStops(t *testing.T) {
 			t.Errorf("loaded %d tensors, want 3", tensors)
 		}
 	})
+}
+
+func TestExpertsAreThoseOfTheFirstLayerThatHasSome(t *testing.T) {
+	dense := model.Config{Layers: make([]model.Layer, 2)}
+	if all, active := dense.Experts(); all != 0 || active != 0 {
+		t.Errorf("a dense model has %d experts, %d active", all, active)
+	}
+	mixed := model.Config{Layers: []model.Layer{{}, {Routing: device.Routing{Experts: 8, Used: 2}}}}
+	if all, active := mixed.Experts(); all != 8 || active != 2 {
+		t.Errorf("got %d experts, %d active, want 8 and 2", all, active)
+	}
 }
