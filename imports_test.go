@@ -21,13 +21,14 @@ var mayImport = map[string][]string{
 	"handlers/commands": {"handlers", "handlers/access", "handlers/gate", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity"},
 
 	"handlers/access": {"store"},
-	"handlers/people": {"handlers/access", "store"},
+	"handlers/people": {"handlers/access", "infer", "store"},
 
-	"handlers":        {"handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/models"},
-	"handlers/live":   {"handlers/access", "store", "infer", "infer/chat", "infer/record", "infer/sample"},
-	"handlers/models": {"infer"},
-	"handlers/cli":    {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},
-	"store":           {"migrations", "infer/record", "infer/sample"},
+	"handlers/account": {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/share", "web"},
+	"handlers":         {"handlers/account", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/models"},
+	"handlers/live":    {"handlers/access", "store", "infer", "infer/chat", "infer/record", "infer/sample"},
+	"handlers/models":  {"infer"},
+	"handlers/cli":     {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},
+	"store":            {"migrations", "infer/record", "infer/sample"},
 
 	"handlers/page":     {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/units", "store", "web"},
 	"handlers/growing":  {"handlers/live", "handlers/markdown"},
@@ -66,7 +67,7 @@ var mayImport = map[string][]string{
 // soleImporters says which packages or files alone may import a package of others, or
 // one below it.
 var soleImporters = map[string][]string{
-	"github.com/labstack/echo":    {"handlers", "handlers/api", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/page", "handlers/share", "handlers/stream"},
+	"github.com/labstack/echo":    {"handlers", "handlers/account", "handlers/api", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/page", "handlers/share", "handlers/stream"},
 	"nhooyr.io/websocket":         {"handlers/stream/socket.go"},
 	"github.com/mattn/go-sqlite3": {"store"},
 	"database/sql":                {"store"},

@@ -29,6 +29,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/account"
 	"m40-llm/handlers/api"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
@@ -52,6 +53,7 @@ type Config struct {
 	Version string          // of this program, for system_fingerprint
 
 	People *people.Service // who may come in, with which credential; default: whoever reaches the server is its owner
+	Alone  bool            // other machines do not reach the server
 	Asks   gate.Asks       // with People, who must show a credential, on every route but the public ones
 
 	AllowHosts  []string // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
@@ -151,6 +153,10 @@ func New(cfg Config) *echo.Echo {
 	people.Routes(e)
 	streams.Routes(e)
 	shared.Routes(e)
+	if cfg.People != nil {
+		accounts := &account.Handlers{People: cfg.People, Live: cfg.Live, Reach: cfg.Reach, Alone: cfg.Alone}
+		accounts.Routes(e)
+	}
 	shared.ReaderRoutes(e)
 	e.Match(getOrHead, "/static/*", page.Asset)
 	e.Match(getOrHead, "/models", forPeople(people.ModelsPage, programs.Models))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -19,6 +20,7 @@ import (
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/people"
 	"m40-llm/handlers/share"
+	"m40-llm/infer"
 	"m40-llm/infer/placement"
 	"m40-llm/store"
 )
@@ -96,6 +98,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		Version:     version,
 		Asks:        flags.asks(),
 		People:      s.people,
+		Alone:       !*flags.lan,
 		AllowHosts:  append(*flags.hosts, flags.announce(t, listener)...),
 		CORSOrigins: *flags.origins,
 
@@ -155,6 +158,16 @@ func (f serveFlags) announce(t *cli.Terminal, listener net.Listener) (hosts []st
 	return cli.HostNames(hostname)
 }
 
+// limitedEngine is an engine that writes no more answers of a person at once than their limit.
+type limitedEngine struct {
+	closableEngine
+	generate func(context.Context, infer.Request) iter.Seq2[infer.Event, error]
+}
+
+func (e limitedEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	return e.generate(ctx, r)
+}
+
 // services are the parts of a server behind its routes.
 type services struct {
 	db     *store.Store
@@ -189,6 +202,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if s.engine, err = openEngine(t, flags, catalog, logger, log); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
+	s.engine = limitedEngine{s.engine, s.people.Limited(s.engine.Generate)}
 	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
 	catalog.SetMachine(machine)
 	puller, err := newPuller(t, catalog, func() int64 { return machine().Free() }, false)

@@ -361,6 +361,19 @@ func (s *Service) end(c *Chat) error {
 	return c.storeEnding()
 }
 
+// Forget ends the chats of a person who was removed: their answers are stopped, and what these still
+// have to say is stored nowhere.
+func (s *Service) Forget(owner string) {
+	for _, c := range s.inMemory() {
+		if c.owner == owner {
+			if err := s.end(c); err != nil && !errors.Is(err, ErrNotFound) {
+				s.opt.Log.Warn("failed to end a chat of a person who was removed", "chat", c.id, "error", err)
+			}
+		}
+	}
+	s.shares.notify()
+}
+
 // Restore takes a chat out of the trash.
 func (s *Service) Restore(ctx context.Context, who Principal, id string) error {
 	if err := may(who, access.ActionChange, access.KindChat); err != nil {

@@ -98,10 +98,21 @@ func (s *Service) Add(ctx context.Context, who access.Principal, name string) (s
 	return p, gone(err)
 }
 
-// Remove removes a person with everything of theirs, and ends what they are doing.
-func (s *Service) Remove(ctx context.Context, who access.Principal, person string) error {
+// ErrNotConfirmed says that the name given to confirm a removal is not the person's.
+var ErrNotConfirmed = errors.New("nothing was removed: the name that was written to confirm it is another one")
+
+// Remove removes a person with everything of theirs, and ends what they are doing. name confirms who
+// is meant.
+func (s *Service) Remove(ctx context.Context, who access.Principal, person, name string) error {
 	if err := mayManage(who, person); err != nil {
 		return err
+	}
+	p, err := s.opt.Store.Person(ctx, person)
+	if err != nil {
+		return gone(err)
+	}
+	if p.Name != name {
+		return ErrNotConfirmed
 	}
 	if err := s.opt.Store.ErasePerson(ctx, person); err != nil {
 		return gone(err)

@@ -67,6 +67,7 @@ type Service struct {
 	watchers map[Credential]map[*watcher]bool
 	seen     lastSeen
 	invited  invitations
+	turns    turns
 }
 
 // Credential is by what a request is known to be a person's. The zero value is none: the request
@@ -118,6 +119,7 @@ func New(ctx context.Context, opt Options) (*Service, error) {
 	}
 	s := &Service{opt: opt, key: hashOf(opt.OwnerKey), watchers: map[Credential]map[*watcher]bool{}}
 	s.seen.reset()
+	s.turns.running, s.turns.freed = map[string]int{}, make(chan struct{})
 	s.invited.byPerson = map[string]invitation{}
 	var err error
 	if s.cookie, err = cookieName(ctx, opt.Store); err != nil {

@@ -3,12 +3,15 @@ package people
 import (
 	"context"
 	"errors"
+	"iter"
 	"net/netip"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"m40-llm/handlers/access"
+	"m40-llm/infer"
 	"m40-llm/store"
 )
 
@@ -189,7 +192,7 @@ func TestRevoke_EndsRequestsAtOnce(t *testing.T) {
 	if _, err := s.ByKey(ctx, key, Client{}); !errors.Is(err, ErrWrongKey) {
 		t.Errorf("the revoked key: %v", err)
 	}
-	if err := s.Remove(ctx, access.Local, anna.ID); err != nil {
+	if err := s.Remove(ctx, access.Local, anna.ID, "Anna"); err != nil {
 		t.Fatal(err)
 	}
 	expect("when the person is removed", "phone", "script", "laptop")
@@ -213,7 +216,7 @@ func TestManage_IsForWhoMay(t *testing.T) {
 			"revoke": s.RevokeDevice(ctx, principal, anna.ID, known.Credential.Device),
 			"key":    second(s.CreateKey(ctx, principal, anna.ID, "x")),
 			"no key": s.RevokeKey(ctx, principal, anna.ID, 1),
-			"remove": s.Remove(ctx, principal, anna.ID),
+			"remove": s.Remove(ctx, principal, anna.ID, "Anna"),
 		} {
 			if !errors.Is(err, access.ErrDenied) {
 				t.Errorf("%s by %s: %v", name, who, err)
@@ -231,7 +234,7 @@ func TestManage_IsForWhoMay(t *testing.T) {
 		"a person who is not there":    second(s.Account(ctx, access.Local, "nobody")),
 		"a device that is not there":   s.RevokeDevice(ctx, access.Local, anna.ID, 99),
 		"a device of somebody else":    s.RevokeDevice(ctx, access.Of(ben), ben.ID, known.Credential.Device),
-		"the owner, who is not erased": s.Remove(ctx, access.Local, store.OwnerID),
+		"the owner, who is not erased": s.Remove(ctx, access.Local, store.OwnerID, "Owner"),
 	} {
 		if !errors.Is(err, ErrNoPerson) && !errors.Is(err, ErrNameTaken) {
 			t.Errorf("%s: %v", name, err)
@@ -240,3 +243,56 @@ func TestManage_IsForWhoMay(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// A person with a limit has so many answers written at once, and the rest wait; nobody else does.
+func TestLimited_AnswersAboveTheLimitWaitForOneOfTheirOwn(t *testing.T) {
+	s, _ := newService(t, "")
+	ctx := t.Context()
+	anna := must[store.Person](t)(s.Add(ctx, access.Local, "Anna"))
+	if err := s.Limit(ctx, access.Local, anna.ID, 2); err != nil {
+		t.Fatal(err)
+	}
+	begun, end := make(chan string, 9), make(chan struct{})
+	generate := s.Limited(func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		return func(func(infer.Event, error) bool) {
+			begun <- r.Client
+			<-end
+		}
+	})
+	var running sync.WaitGroup
+	ask := func(ctx context.Context, client string) {
+		running.Go(func() {
+			for _, err := range generate(ctx, infer.Request{Client: client}) {
+				if err != nil && !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	gone, leave := context.WithCancel(ctx)
+	for range 2 {
+		ask(ctx, anna.ID)
+		<-begun
+	}
+	ask(gone, anna.ID) // waits, and leaves
+	ask(ctx, anna.ID)  // waits
+	for range 3 {
+		ask(ctx, "at 127.0.0.1")
+		if client := <-begun; client == anna.ID {
+			t.Fatal("a third answer of a person with the limit 2 has begun")
+		}
+	}
+	leave()
+	end <- struct{}{} // ends one of those that run, maybe another's
+	for range 4 {
+		end <- struct{}{}
+	}
+	if client := <-begun; client != anna.ID {
+		t.Errorf("%s began next", client)
+	}
+	end <- struct{}{}
+	running.Wait()
+	if len(begun) != 0 || len(s.turns.running) != 0 {
+		t.Errorf("%d more began, and %v run at the end", len(begun), s.turns.running)
+	}
+}

@@ -10,8 +10,8 @@ import (
 // quiet is the width of the margin that scanners want around a code, in modules.
 const quiet = 4
 
-// qrPath returns a QR code as the path of an SVG of size times size, one unit a module.
-func qrPath(text string) (path string, size int, err error) {
+// QRPath returns a QR code as the path of an SVG of size times size, one unit a module.
+func QRPath(text string) (path string, size int, err error) {
 	code, err := qr.Encode(text, qr.M, qr.Auto)
 	if err != nil {
 		return "", 0, fmt.Errorf("failed to make a QR code of %d characters: %w", len(text), err)

@@ -176,7 +176,7 @@ func shareView(share live.Share, addresses []netip.AddrPort, snapshot *live.Snap
 		s.Links = []string{fmt.Sprintf("http://localhost:%d/s/%s", port, share.Token)}
 	}
 	var err error
-	s.QR, s.QRSize, err = qrPath(s.Links[0])
+	s.QR, s.QRSize, err = QRPath(s.Links[0])
 	return s, err
 }
 

@@ -1,0 +1,218 @@
+// Package account is the pages on which people are let in: those of all people, for the owner of
+// the server, and one for each person with devices and API keys. They need no scripts.
+package account
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/access"
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/people"
+	"m40-llm/handlers/share"
+	"m40-llm/web"
+)
+
+// Handlers serves the pages. All fields must be set.
+type Handlers struct {
+	People *people.Service
+	Live   *live.Service
+	Reach  *share.Reach
+	Alone  bool // other machines may not use the server
+}
+
+// Routes adds the routes of the pages to e.
+func (h *Handlers) Routes(e *echo.Echo) {
+	e.GET("/people", h.list)
+	e.POST("/people", h.add)
+	e.GET("/people/:id", h.show)
+	e.POST("/people/:id/invite", h.invite)
+	e.POST("/people/:id/devices/revoke", h.change(h.revokeDevice))
+	e.POST("/people/:id/keys", h.createKey)
+	e.POST("/people/:id/keys/revoke", h.change(h.revokeKey))
+	e.POST("/people/:id/limit", h.change(h.limit))
+	e.POST("/people/:id/remove", h.remove)
+}
+
+func principal(c echo.Context) access.Principal { return access.PrincipalOf(c.Request().Context()) }
+
+// list serves GET /people: all people for the owner of the server, and for others their own page.
+func (h *Handlers) list(c echo.Context) error {
+	if who := principal(c); who.Role != access.RoleOwner {
+		return c.Redirect(http.StatusSeeOther, "/people/"+who.Owner)
+	}
+	return h.showList(c, http.StatusOK, web.People{})
+}
+
+func (h *Handlers) showList(c echo.Context, status int, p web.People) error {
+	all, err := h.People.People(c.Request().Context(), principal(c))
+	if err != nil {
+		return err
+	}
+	p.Alone = h.Alone
+	for _, account := range all {
+		p.List = append(p.List, h.view(c, account))
+	}
+	return httpio.Render(c, status, web.PeoplePage(p))
+}
+
+// add serves POST /people, and shows how the first device of the new person is let in.
+func (h *Handlers) add(c echo.Context) error {
+	name := c.FormValue("name")
+	p, err := h.People.Add(c.Request().Context(), principal(c), name)
+	if errors.Is(err, people.ErrNameTaken) {
+		return h.showList(c, http.StatusConflict, web.People{Problem: failure.Describe(err).Text, Name: name})
+	}
+	if err != nil {
+		return err
+	}
+	if h.Alone {
+		return c.Redirect(http.StatusSeeOther, "/people/"+p.ID)
+	}
+	return h.showInvitation(c, p.ID)
+}
+
+// show serves GET /people/:id.
+func (h *Handlers) show(c echo.Context) error {
+	return h.showAccount(c, c.Param("id"), func(*web.Account) {})
+}
+
+// showAccount renders the page of a person, as change completes it.
+func (h *Handlers) showAccount(c echo.Context, person string, change func(*web.Account)) error {
+	account, err := h.People.Account(c.Request().Context(), principal(c), person)
+	if err != nil {
+		return err
+	}
+	a := h.view(c, account)
+	change(&a)
+	return httpio.Render(c, http.StatusOK, web.AccountPage(a))
+}
+
+// invite serves POST /people/:id/invite.
+func (h *Handlers) invite(c echo.Context) error { return h.showInvitation(c, c.Param("id")) }
+
+func (h *Handlers) showInvitation(c echo.Context, person string) error {
+	made, err := h.People.Invite(c.Request().Context(), principal(c), person)
+	if err != nil {
+		return err
+	}
+	addresses, trouble := h.Reach.Addresses()
+	shown := web.Invitation{Code: made.Code}
+	for _, at := range addresses {
+		shown.Links = append(shown.Links, "http://"+at.String())
+	}
+	if len(shown.Links) > 0 {
+		if shown.QR, shown.QRSize, err = share.QRPath(shown.Links[0] + "/login?link=" + made.Link); err != nil {
+			return err
+		}
+	}
+	return h.showAccount(c, person, func(a *web.Account) {
+		a.Invitation, a.Plain = &shown, true
+		if trouble != nil {
+			a.Problem = failure.Sentence(trouble.Error())
+		}
+	})
+}
+
+// createKey serves POST /people/:id/keys.
+func (h *Handlers) createKey(c echo.Context) error {
+	key, err := h.People.CreateKey(c.Request().Context(), principal(c), c.Param("id"), strings.TrimSpace(c.FormValue("name")))
+	if err != nil {
+		return err
+	}
+	return h.showAccount(c, c.Param("id"), func(a *web.Account) { a.NewKey = key })
+}
+
+// change is a route that changes something of a person and leads back to their page.
+func (h *Handlers) change(change func(c echo.Context, who access.Principal, person string) error) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if err := change(c, principal(c), c.Param("id")); err != nil {
+			return err
+		}
+		return c.Redirect(http.StatusSeeOther, "/people/"+c.Param("id"))
+	}
+}
+
+func (h *Handlers) revokeDevice(c echo.Context, who access.Principal, person string) error {
+	id, err := number(c, "id")
+	if err != nil {
+		return err
+	}
+	return h.People.RevokeDevice(c.Request().Context(), who, person, id)
+}
+
+func (h *Handlers) revokeKey(c echo.Context, who access.Principal, person string) error {
+	id, err := number(c, "id")
+	if err != nil {
+		return err
+	}
+	return h.People.RevokeKey(c.Request().Context(), who, person, id)
+}
+
+// maxAnswers is the largest limit of answers at once.
+const maxAnswers = 1000
+
+func (h *Handlers) limit(c echo.Context, who access.Principal, person string) error {
+	answers := int64(0)
+	if c.FormValue("answers") != "" {
+		var err error
+		if answers, err = number(c, "answers"); err != nil {
+			return err
+		}
+	}
+	if answers < 0 || answers > maxAnswers {
+		return failure.Invalid("answers", "answers is %d, but must be from 1 to %d, or empty for no limit", answers, maxAnswers)
+	}
+	return h.People.Limit(c.Request().Context(), who, person, int(answers))
+}
+
+// remove serves POST /people/:id/remove; the name confirms it.
+func (h *Handlers) remove(c echo.Context) error {
+	person := c.Param("id")
+	err := h.People.Remove(c.Request().Context(), principal(c), person, c.FormValue("confirm"))
+	if errors.Is(err, people.ErrNotConfirmed) {
+		return h.showAccount(c, person, func(a *web.Account) { a.Problem = failure.Sentence(err.Error()) })
+	}
+	if err != nil {
+		return err
+	}
+	h.Live.Forget(person)
+	return c.Redirect(http.StatusSeeOther, "/people")
+}
+
+func number(c echo.Context, field string) (int64, error) {
+	n, err := strconv.ParseInt(c.FormValue(field), 10, 64)
+	if err != nil {
+		return 0, failure.Invalid(field, "%s is %q, but must be a number", field, httpio.Shorten(c.FormValue(field)))
+	}
+	return n, nil
+}
+
+// view puts an account into words.
+func (h *Handlers) view(c echo.Context, account people.Account) web.Account {
+	who := principal(c)
+	a := web.Account{
+		ID: account.ID, Name: account.Name, IsOwner: account.IsOwner, Answers: account.Answers, Alone: h.Alone,
+		Manages: who.Role == access.RoleOwner, Own: who.Owner == account.ID,
+	}
+	for _, d := range account.Devices {
+		a.Devices = append(a.Devices, web.Credential{ID: d.ID, Name: d.Label, Used: "last seen " + day(d.Seen), Since: day(d.Created)})
+	}
+	for _, k := range account.Keys {
+		used := "never used"
+		if !k.Used.IsZero() {
+			used = "last used " + day(k.Used)
+		}
+		a.Keys = append(a.Keys, web.Credential{ID: k.ID, Name: k.Name, Used: used, Since: day(k.Created)})
+	}
+	return a
+}
+
+func day(t time.Time) string { return t.Local().Format("2 Jan 2006, 15:04") }

@@ -1,0 +1,77 @@
+package people
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+
+	"m40-llm/infer"
+	"m40-llm/store"
+)
+
+// turns counts the answers of each person that are written.
+type turns struct {
+	mu      sync.Mutex
+	running map[string]int
+	freed   chan struct{} // closed when one has ended
+}
+
+// Limited returns generate such that no person has more answers written at once than their limit;
+// more wait for one of their own to end, before they enter the engine's queue. Who asks is the
+// request's Client; those that are no person, as programs of the owner are, have no limit.
+func (s *Service) Limited(generate func(context.Context, infer.Request) iter.Seq2[infer.Event, error]) func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+	return func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		return func(yield func(infer.Event, error) bool) {
+			release, err := s.turn(ctx, r.Client)
+			if err != nil {
+				yield(infer.Event{}, err)
+				return
+			}
+			defer release()
+			generate(ctx, r)(yield)
+		}
+	}
+}
+
+// turn waits until another answer of a person may be written.
+func (s *Service) turn(ctx context.Context, person string) (release func(), err error) {
+	for {
+		p, err := s.opt.Store.Person(ctx, person)
+		if errors.Is(err, store.ErrNotFound) || err == nil && p.Answers == 0 {
+			return func() {}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		freed, ok := s.turns.take(person, p.Answers)
+		if ok {
+			return func() { s.turns.release(person) }, nil
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (t *turns) take(person string, limit int) (freed <-chan struct{}, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.running[person] >= limit {
+		return t.freed, false
+	}
+	t.running[person]++
+	return nil, true
+}
+
+func (t *turns) release(person string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.running[person]--; t.running[person] == 0 {
+		delete(t.running, person)
+	}
+	close(t.freed)
+	t.freed = make(chan struct{})
+}
