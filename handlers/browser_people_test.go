@@ -51,7 +51,7 @@ func letPersonIn(t *testing.T, b *browser, s *httptest.Server, source, name stri
 	look("list")
 	b.fill("#name", name)
 	b.click("main form .primary")
-	b.until("document.querySelector('.code')")
+	b.until("document.querySelector('.paircode')")
 	look("invitation")
 	b.fill("input[placeholder='What it is for']", "script")
 	b.click("form[action$='/keys'] button")
