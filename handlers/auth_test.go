@@ -1,11 +1,17 @@
 package handlers
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -321,4 +327,53 @@ func TestRevoke_ClosesTheSocketsOfADevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, ended, "the socket of a revoked device to close")
+}
+
+// What lets somebody in is in no log and, but for hashes, in no file.
+func TestSecrets_AreInNoLogAndNoFile(t *testing.T) {
+	var log bytes.Buffer
+	dir := filepath.Join(t.TempDir(), "data")
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "chats.db"), Ballast: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := peopleOf(t, db, "the key of the owner")
+	s := server(t, &fakeEngine{}, func(c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		c.Asks, c.People = gate.AsksAll, known
+	})
+	made, inviteErr := known.Invite(t.Context(), access.Local, store.OwnerID)
+	key, keyErr := known.CreateKey(t.Context(), access.Local, store.OwnerID, "script")
+	if err := errors.Join(inviteErr, keyErr); err != nil {
+		t.Fatal(err)
+	}
+	call(t, s, "GET", "/login?link="+made.Link, "")
+	submit(t, s, "WRONG-KEY-OF-SOMEBODY")
+	_, session, _ := strings.Cut(logIn(t, s, known, store.OwnerID, []string{"Origin", s.URL}), "=")
+	for _, header := range [][]string{{"Authorization", "Bearer " + key}, {"X-Api-Key", "the key of the owner"}, {"Cookie", known.Cookie() + "=" + session}} {
+		if got := call(t, s, "GET", "/v1/models", "", header...); got.status != http.StatusOK {
+			t.Fatalf("with %s got %d", header[0], got.status)
+		}
+	}
+	s.Close() // the log is written
+	files := map[string][]byte{"the log": log.Bytes()}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			files[d.Name()], err = os.ReadFile(path)
+		}
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil || len(files["chats.db-wal"])+len(files["chats.db"]) == 0 {
+		t.Fatalf("the files are %d (%v)", len(files), err)
+	}
+	for name, content := range files {
+		for what, secret := range map[string]string{
+			"code": made.Code, "typed code": strings.ReplaceAll(made.Code, "-", ""), "link": made.Link, "API key": key,
+			"owner's key": "the key of the owner", "wrong key": "WRONG-KEY-OF-SOMEBODY", "cookie": session,
+		} {
+			if bytes.Contains(bytes.ToLower(content), bytes.ToLower([]byte(secret))) {
+				t.Errorf("%s has the %s", name, what)
+			}
+		}
+	}
 }
