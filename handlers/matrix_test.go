@@ -1,15 +1,19 @@
 package handlers
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/labstack/echo/v4"
+	"nhooyr.io/websocket"
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/gate"
@@ -295,4 +299,97 @@ var mayLack = map[string]bool{
 	"GET /c/:id/code/:answer": true, "POST /c/:id/share/end": true, "POST /c/:id/restore": true, "POST /presets/:id/restore": true, "POST /presets/:id/use": true,
 	"POST /people/:id/devices/revoke": true, "POST /people/:id/keys/revoke": true,
 	"POST /c/:id/delete": true, "POST /presets/:id/delete": true,
+}
+
+// commands returns the commands of the websocket, as the session that executes them has them.
+func commands(t *testing.T) (names []string) {
+	t.Helper()
+	source, err := os.ReadFile("stream/session.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range regexp.MustCompile(`(?m)^\tcase "([a-z]+)":$`).FindAllSubmatch(source, -1) {
+		names = append(names, string(match[1]))
+	}
+	if len(names) < 10 || !slices.Contains(names, "open") {
+		t.Fatalf("found the commands %v", names)
+	}
+	return names
+}
+
+// No command of anybody reaches a chat that is not theirs.
+func TestMatrix_EveryCommandForEverybody(t *testing.T) {
+	h := newHouse(t)
+	cells := 0
+	for _, who := range h.askers {
+		header := http.Header{}
+		for i := 0; i+1 < len(who.header); i += 2 {
+			header.Add(who.header[i], who.header[i+1])
+		}
+		if who.person == "" {
+			if _, got, err := websocket.Dial(t.Context(), h.URL+"/ws", &websocket.DialOptions{HTTPHeader: header}); err == nil || got.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s opened a websocket (%v)", who.name, err)
+			}
+			cells++
+			continue
+		}
+		for _, object := range []string{store.OwnerID, h.askers[4].person, h.askers[6].person, "missing"} {
+			c := dialSocket(t, h.Server, func(o *websocket.DialOptions) { o.HTTPHeader = header })
+			cells += h.command(t, c, who, object)
+			c.conn.CloseNow()
+		}
+	}
+	t.Logf("%d commands, %d askers, %d tries", len(commands(t)), len(h.askers), cells)
+}
+
+// command sends all commands about a chat, and returns how many.
+func (h *house) command(t *testing.T, c *socketClient, who asker, object string) (cells int) {
+	t.Helper()
+	chat := "missing"
+	if object != "missing" {
+		chat = h.objects[ofChat][object]
+	}
+	before, beforeErr := h.db.Messages(t.Context(), object, chat, 0)
+	ref := c.send("open", map[string]any{"chat": chat})
+	if opened := c.answered(t, ref); opened != (object == who.person) {
+		t.Errorf("%s opened the chat of %s: %t", who.name, object, opened)
+	}
+	if object == who.person {
+		return 1
+	}
+	for _, name := range commands(t) {
+		if name == "open" || name == "send" || name == "ping" {
+			continue // send begins a chat of one's own, and ping is about nothing
+		}
+		cells++
+		ref := c.send(name, map[string]any{"chat": chat, "message": 1, "answer": 1, "text": "x", "before": 1, "after": 1, "version": 1})
+		if c.answered(t, ref) {
+			t.Errorf("%s by %s about the chat of %s was carried out", name, who.name, object)
+		}
+	}
+	if after, err := h.db.Messages(t.Context(), object, chat, 0); len(after) != len(before) || (err == nil) != (beforeErr == nil) {
+		t.Errorf("%s changed the chat of %s", who.name, object)
+	}
+	return cells + 1
+}
+
+// answered reads until a command is answered, and reports whether it was carried out.
+func (c *socketClient) answered(t *testing.T, ref int64) bool {
+	t.Helper()
+	for {
+		_, data, err := c.conn.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f struct {
+			Type string
+			Ref  int64
+		}
+		if err := json.Unmarshal(data, &f); err != nil {
+			t.Fatal(err)
+		}
+		if f.Ref == ref && (f.Type == "ack" || f.Type == "error") {
+			return f.Type == "ack"
+		}
+	}
 }
