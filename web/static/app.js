@@ -1,5 +1,5 @@
-// Wires the page: what a person does becomes a command, what the server says
-// becomes elements.
+// The entry point of the playground page: sends commands for what the user does, and shows the
+// events of the server.
 import { Chat, showError } from './chat.js'
 import { Counter, advice, meter } from './context.js'
 import { draftOf, keepDraft } from './drafts.js'
@@ -29,21 +29,21 @@ const systemButton = $('[data-system]')
 const scroller = $('#scroll')
 let engine = { context: 0 }
 let offline = false
-let shown = new Map() // texts of the answers when the connection was lost
-let compared = null // with what the server has: see Chat.lacks
-let unsent = false // the error that is shown is about the connection
+let shown = new Map() // texts of the answers, by id, when the connection was lost
+let compared = null // result of Chat.lacks after reconnecting
+let unsent = false // the error shown is about the connection
 let temporary = document.body.dataset.chatTemporary === 'true'
-let raw = false // this chat, or the one that begins here, has no chat template
-let turning = null // a version that was asked for and has not come
-let systemTimer = 0 // to the count of the system prompt
-let writeOn = false // an answer that is being saved shall be written on
+let raw = false // this chat uses no chat template; also applies to the new chat of an empty page
+let turning = null // the version that was requested and has not arrived
+let systemTimer = 0 // delays counting the tokens of the system prompt
+let writeOn = false // continue the answer once its edited text is saved
 
 const panel = new Panel({
   system: () => system.value,
   setSystem,
   address: preset => presetsAddress(preset),
   keep: fields => link.chat ? link.command('panel', fields) : null,
-  unpinned: showSeed, // there is none of its own now
+  unpinned: showSeed, // without a pinned seed, the panel shows that of the answer in view
   failed: fail,
 })
 const params = panel.params
@@ -74,10 +74,10 @@ const link = new Link(document.body.dataset.chat, {
         measured(chat.answers)
       },
       resumed: () => {
-        compared = { missing: 0 } // what followed comes now
+        compared = { missing: 0 } // the server sends all missed events
         chat.running?.lose(false)
         panel.flush()
-        fetching = false // what was asked for may have been lost
+        fetching = false // the response may have been lost with the connection
         fetchNear()
       },
       events: () => {
@@ -105,14 +105,14 @@ const link = new Link(document.body.dataset.chat, {
     offline = false
     $('[data-stop]').disabled = false
     if (unsent) $('#senderror').hidden = true
-    rail.changed() // an answer that ended meanwhile sent no word of it
+    rail.changed() // changes made while disconnected were not reported
     if (!again) {
       bar.hidden = true
       return
     }
     $('[data-connbar]').textContent = `Back.${whatIsMissing()}`
     $('[data-reconnect]').hidden = true
-    if (compared?.missing) return // stays until something is sent
+    if (compared?.missing) return // show the loss until the user sends something
     bar.classList.replace('warn', 'ok')
     setTimeout(() => { if (!offline) bar.hidden = true }, 2000)
   },
@@ -124,10 +124,10 @@ const link = new Link(document.body.dataset.chat, {
       chat.running?.lose(true)
       $('[data-stop]').disabled = true
     }
-    // A server that stops may have said hello once more.
+    // A server that is stopping may have sent its status as ready just before it closed.
     showEngine({ ...engine, state: 'lost', state_text: 'not connected', rate: '', queue: 'not known', summary: [engine.name, 'not connected'].filter(Boolean).join(' · ') })
     offline = true
-    const stopping = code === 1012 // it said so itself
+    const stopping = code === 1012 // the close code of a server that is stopping
     const bar = $('#connbar')
     bar.classList.replace('ok', 'warn')
     const what = stopping ? 'The server is stopping. What was written is kept. '
@@ -143,8 +143,8 @@ const link = new Link(document.body.dataset.chat, {
   },
 }, Number(document.body.dataset.at))
 
-// whatIsMissing says how much of the text shown before the connection was lost the server does
-// not have; nothing if that is unknown.
+// whatIsMissing returns a sentence about the text that was shown before the connection was lost
+// and that the server did not save; '' if the comparison was not possible.
 function whatIsMissing() {
   if (!compared) return ''
   const { missing, of } = compared
@@ -153,7 +153,7 @@ function whatIsMissing() {
   return missing === 1 ? ` 1 character that was shown was not saved${why}.` : ` ${count(missing)} characters that were shown were not saved${why}.`
 }
 
-// leave turns this page into that of a new chat.
+// leave closes the chat and shows a new, empty one.
 function leave() {
   panel.flush()
   link.leave()
@@ -185,7 +185,7 @@ const picker = new Picker({ chat: () => link.chat, changed() { recount(); refres
 
 $('[data-reconnect]').addEventListener('click', () => link.now())
 
-// ---- what follows from an event ----
+// ---- effects of events ----
 
 function noticeEvent(e) {
   const answer = e.type === 'message' && e.message.answer
@@ -203,7 +203,7 @@ function noticeEvent(e) {
 // speeds are the measured speeds of each model in this browser, in tokens per second.
 const speeds = recalled('m40.speeds')
 
-// measured stores how fast answers were written, the newest last.
+// measured stores the speeds of answers. The newest answer must be last.
 function measured(answers) {
   const known = JSON.stringify(speeds)
   for (const a of answers) if (a.speed && !a.running && a.info.model) speeds[a.info.model] = Math.round(10 * a.speed) / 10
@@ -242,13 +242,13 @@ function refresh() {
   showContext()
 }
 
-// presetsAddress is the page of presets, which comes back to this chat.
+// presetsAddress returns the address of the presets page, with a link back to this chat.
 function presetsAddress(preset) {
   const query = new URLSearchParams({ ...preset && { id: preset }, ...link.chat && { chat: link.chat } })
   return query.size ? `/presets?${query}` : '/presets'
 }
 
-// showSeed shows the seed of the last answer that can be seen.
+// showSeed shows the seed of the last answer in the viewport.
 function showSeed() {
   const { top, bottom } = scroller.getBoundingClientRect()
   const seeded = chat.answers.filter(a => !a.info.edited).reverse()
@@ -259,7 +259,7 @@ function showSeed() {
   if (inView) params.view(inView.info.settings.seed)
 }
 
-// setTemporary says whether this chat, or the one that begins here, is kept.
+// setTemporary sets whether this chat is temporary, that is not stored.
 function setTemporary(on) {
   temporary = on
   $('[data-temporary]').setAttribute('aria-pressed', on)
@@ -270,7 +270,7 @@ $('[data-temporary]').addEventListener('click', () => {
   message.focus()
 })
 
-// setRaw says whether this chat, or the one that begins here, goes to the model as it is.
+// setRaw sets whether this chat is raw, that is sent to the model without a chat template.
 function setRaw(on) {
   raw = on
   $('[data-raw]').setAttribute('aria-pressed', on)
@@ -284,7 +284,7 @@ $('[data-raw]').addEventListener('click', () => {
   message.focus()
 })
 
-// ---- the context, and what the draft adds to it ----
+// ---- context usage ----
 
 const counter = new Counter(refresh)
 // recount requests the size of the next prompt.
@@ -305,7 +305,7 @@ function showContext() {
   $('[data-send]').disabled = Boolean(tooLong())
 }
 
-// ---- scrolling: follows the text unless the reader has scrolled up ----
+// ---- scrolling: follows new text unless the user has scrolled up ----
 
 let following = true
 function toEnd() {
@@ -318,7 +318,8 @@ function toEnd() {
   reached = scroller.scrollTop
 }
 let width = 0, height = 0, reached = 0, seedLater = 0
-// resized reports a change of the column's size: what scrolls then is not the reader.
+// resized reports whether the size of the column has changed since the last call. A scroll event
+// is then not caused by the user.
 function resized() {
   const is = width !== scroller.clientWidth || height !== scroller.clientHeight
   width = scroller.clientWidth
@@ -330,7 +331,7 @@ scroller.addEventListener('scroll', () => {
     if (following) toEnd()
     return
   }
-  // Text may have come since the end was shown: only going up is the reader.
+  // New text also moves the end away, so only scrolling up ends following.
   following = !chat.cut && (scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 48 || (following && scroller.scrollTop >= reached))
   reached = scroller.scrollTop
   $('#tobottom').hidden = (following && !chat.cut) || chat.empty
@@ -345,8 +346,7 @@ const sizes = new ResizeObserver(() => { if (following) toEnd() })
 sizes.observe(scroller)
 sizes.observe(chat.el)
 
-// Older messages are loaded when the reader gets near the first ones, and newer ones near the
-// last ones, if there are any.
+// Older and newer messages are loaded when the user scrolls near the first or the last loaded one.
 const near = 400 // px
 let fetching = false
 function fetchMore(type, from) {
@@ -361,7 +361,7 @@ function fetchNear() {
   if (chat.cut && $('#end').getBoundingClientRect().top < top + scroller.clientHeight + near) fetchMore('newer', { after: chat.end.id })
 }
 
-// loaded inserts loaded messages and keeps the scroll position of the text that is read.
+// loaded calls put to insert messages, and keeps the visible text at its position.
 function loaded(put) {
   fetching = false
   const top = scroller.getBoundingClientRect().top
@@ -377,13 +377,13 @@ const ends = new IntersectionObserver(fetchNear, { root: scroller, rootMargin: `
 for (const end of ['#older', '#end']) ends.observe($(end))
 $('#older').addEventListener('click', older)
 
-// ---- a message that the address leads to, such as one that was searched for ----
+// ---- the message in the address, for example of a search result ----
 
 let sought = Number(document.body.dataset.at)
-let asked = false // for the branch that it is in
+let asked = false // the branch of the message was requested
 
-// seek scrolls to the message and marks the words that were searched for. It returns whether
-// the message is on the page or being loaded.
+// seek scrolls to the message and highlights the words of the search. It reports whether the
+// message is on the page or being loaded.
 function seek() {
   if (!sought) return false
   const turn = chat.turns.get(sought)
@@ -410,7 +410,7 @@ function seek() {
 
 // ---- commands ----
 
-// A text that goes to the model as it is has no template that could be told anything.
+// A raw chat has no chat template, so the user cannot control thinking.
 function offerThinking() { params.thinking(raw ? [] : (engine.thinking ?? '').split(' ').filter(Boolean)) }
 
 function fail(error) {
@@ -425,7 +425,7 @@ function fail(error) {
   unsent = offline
 }
 
-// usable returns the settings, or focuses the field that is invalid.
+// usable returns the settings. If one is invalid, it focuses the field and returns nothing.
 function usable() {
   const wrong = params.firstInvalid()
   if (wrong) {
@@ -450,7 +450,7 @@ async function send(text) {
   if (!settings) return
   const draft = message.value, from = link.chat
   if (draft === text) setDraft('')
-  if (!matchMedia('(pointer: coarse)').matches) message.focus() // elsewhere a keyboard would cover the answer
+  if (!matchMedia('(pointer: coarse)').matches) message.focus() // on touch devices the keyboard would cover the answer
   try {
     const fields = { text, system: system.value, settings }
     const ack = await link.command('send', link.chat ? fields : { ...fields, preset: panel.presets.id, temporary, raw, model: picker.name })
@@ -471,7 +471,7 @@ function ask(type, fields) {
 
 const again = answer => ask('regenerate', { answer: answer?.id ?? 0, system: system.value })
 
-// answerTo answers a question again, or the last one if it has no answer yet.
+// answerTo requests another answer to a question, or to the last question if that has none yet.
 function answerTo(turn) {
   const turns = [...chat.turns.values()], next = turns[turns.indexOf(turn) + 1]
   if (next?.info) again(next)
@@ -488,7 +488,7 @@ function stop() {
   if (running) link.command('stop', { answer: running.id }).catch(error => { if (chat.running === running) fail(error) })
 }
 
-// turnVersion shows an earlier or later version of a message, at the same scroll position.
+// turnVersion shows an earlier or later version of a message and keeps the scroll position.
 function turnVersion(turn, by) {
   const version = turn?.versions.index + by
   if (chat.running || !(version >= 1 && version <= turn.versions.count)) return
@@ -506,7 +506,7 @@ function turned() {
   ;(arrow.disabled ? turn.el : arrow).focus({ preventScroll: true })
 }
 
-// editTurn opens an editor, with the text that could not be saved, if any.
+// editTurn opens the editor of a message. text and reasoning are edits that could not be saved, if any.
 async function editTurn(turn, text, reasoning) {
   if (!turn || chat.running) return
   const again = choice => error => {
@@ -611,7 +611,7 @@ function setSystem(text) {
   showSystemLine()
 }
 
-// showOrigin names the chat that this one was forked from.
+// showOrigin shows from which chat this one was forked.
 function showOrigin() {
   const line = $('#origin'), link = line.querySelector('a')
   line.hidden = !chat.origin || chat.more
@@ -620,10 +620,10 @@ function showOrigin() {
   link.textContent = link.title = chat.origin.title
 }
 
-// showSystemLine shows the system prompt where the chat begins.
+// showSystemLine shows the line with the system prompt above the first message.
 function showSystemLine() { $('#sysline').hidden = chat.empty || raw || chat.more || !system.value.trim() }
 
-// countSystem says how many tokens the system prompt has, if the model can say so.
+// countSystem shows the number of tokens in the system prompt, if the server can count them.
 async function countSystem() {
   const text = system.value
   const counted = text.trim() && await request('/tokenize', { content: text, model: link.chat ? '' : picker.name, parse_special: false }, () => {})
@@ -652,7 +652,7 @@ const narrow = matchMedia('(max-width: 1120px)')
 const sheetButton = $('[data-sheet-open]')
 const railButton = $('[data-rail-open]')
 
-// drawer opens the rail or the parameters over the page, or with '' closes both.
+// drawer opens the rail or the settings as an overlay; '' closes both.
 function drawer(which) {
   const panel = { rail: narrow.matches && $('#rail'), sheet: phone.matches && $('#inspector') }[which]
   if (panel) document.body.dataset.open = which
@@ -682,7 +682,7 @@ const singleKeys = $('[data-single-keys]')
 singleKeys.checked = recall('m40.keys') !== 'off'
 singleKeys.addEventListener('change', () => remember('m40.keys', singleKeys.checked ? 'on' : 'off'))
 
-// here returns the turn that keys apply to: the one with the focus, else the last.
+// here returns the turn to which keys apply: the focused one, else the last.
 const here = () => chat.at(document.activeElement) ?? chat.end
 const button = (turn, name) => turn?.el.querySelector(name)
 
@@ -742,7 +742,7 @@ addEventListener('keydown', e => {
 })
 
 const preset = $('#composer [name=preset]')?.value
-if (preset) { // from the page of presets
+if (preset) { // chosen on the presets page
   panel.presets.use(preset)
   history.replaceState(null, '', picker.name ? `/?${new URLSearchParams({ model: picker.name })}` : '/')
 }

@@ -1,19 +1,18 @@
-// The conversation on the page. Text that arrives is appended to one text node;
-// when a block of Markdown is finished, its rendered form takes the place of the
-// raw text in the same frame.
+// The messages of the chat. Streamed text is appended to one text node. When a block of Markdown
+// is complete, its rendered HTML replaces that text within the same frame, without flicker.
 import { advice } from './context.js'
 import { clock, count, duration, bytes, ordinal, percent, rate, roughly } from './format.js'
 import { codeBox, copyOf, fragment } from './html.js'
 import { showReplay } from './receipt.js'
 import { conclude, hear } from './speak.js'
 
-const patience = 250 // ms before a wait is worth showing
-const leastTime = 20 // ms of writing that make a speed worth showing
+const patience = 250 // ms of waiting before it is shown
+const leastTime = 20 // ms; the speed of shorter generations is not shown
 
 const use = (el, href) => el.setAttribute('href', `#i-${href}`)
 
-// open describes the unfinished end of an answer: how it is shown, and which part
-// of the source is shown.
+// open returns how to show the incomplete last block of an answer: the kind of element, the
+// text to show and, for code, the language.
 function open(source) {
   const text = source.replace(/^\s*\n/, '')
   const fence = /^ {0,3}(`{3,}|~{3,})([^`\n]*)(\n|$)/.exec(text)
@@ -26,11 +25,11 @@ function open(source) {
   return { kind: 'p', text: text.trimEnd() }
 }
 
-// words counts as the server does: a Chinese or Japanese character is a word.
+// word matches what the server counts as a word; each Chinese or Japanese character is one.
 const word = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]+/gu
 const shownCode = text => JSON.stringify(text).slice(1, -1)
 
-// ending says how an answer ended, and how likely the model found that.
+// ending returns a text about how an answer ended, with the probability of the end token.
 function ending([, , text, code], probability) {
   const how = code ? `${text} ${shownCode(code)}` : text
   return probability ? `${how}, with probability ${(Math.floor(100 * probability) / 100).toFixed(2)}` : how
@@ -43,8 +42,7 @@ function words(text) {
   return n === 1 ? '1 word' : `${count(n)} words`
 }
 
-// Turn is what questions and answers have in common: a place in the branch, and
-// versions.
+// Turn is the element of a message, with its position in the branch and its versions.
 class Turn {
   constructor(template, m) {
     this.el = copyOf(template)
@@ -72,7 +70,7 @@ class Question extends Turn {
 }
 
 class Answer extends Turn {
-  // first: it answers the first question of its chat
+  // first: the answer belongs to the first question of its chat
   constructor(m, first) {
     super('t-answer', m)
     this.first = first
@@ -90,7 +88,7 @@ class Answer extends Turn {
     } else this.settle(m.answer)
   }
 
-  // write shows the text that is there.
+  // write shows the text of the message m.
   write(m) {
     for (const html of m.html ?? []) this.prose.append(fragment(html))
     if (m.answer.thinking) this.think()
@@ -99,13 +97,13 @@ class Answer extends Turn {
     this.draw()
   }
 
-  // length is how many characters there are of the answer.
+  // length is the number of characters of the reasoning and the text.
   get length() { return this.reasoning.length + this.text.length }
 
   get running() { return this.info.state === 'waiting' || this.info.state === 'writing' }
 
-  // lose is told whether the connection is lost: then the state of a running answer is
-  // unknown, and its animations stop.
+  // lose(true) stops the animations of a running answer, whose state is unknown while the
+  // connection is lost; lose(false) starts them again.
   lose(on) {
     this.lost = on
     this.busy(!on)
@@ -135,20 +133,20 @@ class Answer extends Turn {
     this.put('device', info.device)
   }
 
-  // put shows a figure, or nothing while it is unknown.
+  // put shows the figure with this name; '' hides it.
   put(name, text) {
     this.foot[name].textContent = text || ''
     this.foot[name].parentElement.hidden = !text
   }
 
-  // follows shows which device wrote the answer, if the answer before was written by another.
+  // follows shows the device that generated the answer if it differs from that of the previous answer.
   follows(before) {
     const moved = before?.info.device && this.info.device && before.info.device !== this.info.device
     this.foot.elsewhere.textContent = moved ? this.info.device : ''
     this.foot.elsewhere.hidden = !moved
   }
 
-  // figures fills the line under the answer, and what it unfolds.
+  // figures fills in the line of figures under the answer and its details.
   figures(tokens, t) {
     const speed = tokens > 1 && t.decode_ms >= leastTime ? 1000 * (tokens - 1) / t.decode_ms : 0
     const { prompt_tokens: read, cached_tokens: cached } = this.info
@@ -244,7 +242,7 @@ class Answer extends Turn {
     }
   }
 
-  // think shows the reasoning while it is written, in place of what was rendered of it.
+  // think shows the reasoning as plain text while it is streamed.
   think() {
     if (!this.thought) {
       const reads = this.reads
@@ -265,7 +263,7 @@ class Answer extends Turn {
     el.firstChild.textContent = `Thinking, ${words(text)}`
   }
 
-  // thinkNoMore replaces the text of the reasoning by the rendered reasoning.
+  // thinkNoMore replaces the plain text of the reasoning by its rendered HTML.
   thinkNoMore(html) {
     const reads = this.reads
     this.thought?.el.remove()
@@ -274,8 +272,8 @@ class Answer extends Turn {
     this.reads = reads
   }
 
-  // draw shows the unfinished end. While it stays of one kind, text is only
-  // appended.
+  // draw shows the incomplete last block. It replaces the element only if its kind changes, and
+  // otherwise appends the new text.
   draw() {
     const o = open(this.tail)
     if (o.text === '' && o.kind !== 'code') {
@@ -319,16 +317,16 @@ class Answer extends Turn {
     this.draw()
   }
 
-  // reads returns whether the reader has unfolded the reasoning.
+  // reads reports whether the user has unfolded the reasoning.
   get reads() { return Boolean(this.prose.querySelector('.thought[open]')) }
 
   set reads(on) { this.prose.querySelector('.thought')?.toggleAttribute('open', on) }
 
-  // said is the answer without its reasoning, which nobody wants to paste, unless there is
-  // nothing else.
+  // said is the text to copy: the answer without its reasoning, or the reasoning if there is no
+  // other text.
   get said() { return this.text || this.reasoning }
 
-  // end shows how the answer ended. begun is how long it was when it was continued.
+  // end shows the final text of the answer and how it ended.
   end(e) {
     this.rewrite(e)
     this.nothing = this.begun === this.length && e.answer.state === 'done' && e.answer.reason === 'stop'
@@ -337,7 +335,7 @@ class Answer extends Turn {
     else conclude({ done: 'Answer finished.', stopped: 'Answer stopped.', interrupted: 'The server stopped here.' }[e.answer.state] ?? 'The answer failed.')
   }
 
-  // rewrite gives the text its last form.
+  // rewrite shows the final text.
   rewrite(e) {
     const read = this.reads
     this.undraw()
@@ -358,7 +356,7 @@ class Answer extends Turn {
     this.el.querySelector('.why [data-edited]').hidden = !info.edited && !info.begun
     const reason = this.reason(info)
     this.why(reason)
-    this.el.querySelector('.why [data-end]').hidden = info.edited || reason[1] === 'check' // that is how answers end
+    this.el.querySelector('.why [data-end]').hidden = info.edited || reason[1] === 'check' // the normal end is not shown
     this.put('end', info.edited ? '' : ending(reason, info.end_prob))
     this.el.querySelector('[data-continue]').hidden = !this.unfinished
     const box = this.el.querySelector('.errbox')
@@ -366,7 +364,7 @@ class Answer extends Turn {
     if (info.error) showError(box, info.error, this.first ? advice.first : advice.later)
   }
 
-  // why shows the reason why the answer ended, or none.
+  // why shows the reason why the answer ended; without an argument it hides the reason.
   why(reason) {
     const chip = this.el.querySelector('.why [data-end]')
     const [cls, symbol, text, code] = reason ?? ['']
@@ -381,28 +379,28 @@ class Answer extends Turn {
     chip.append(el)
   }
 
-  // unfinished answers can be continued, if the context is not full.
+  // unfinished reports whether the answer can be continued.
   get unfinished() {
     const { state, edited, reason, by_context } = this.info
     if (this.running || by_context || this.length === 0) return false
     return state !== 'done' || edited || reason === 'length'
   }
 
-  // reason is how the ending looks that the server tells.
+  // reason returns [class, symbol, text, code] of the ending.
   reason({ ending }) {
     if (this.nothing) return ['', 'stop', 'nothing to add: the model ended the answer at once']
     return [...looks[ending.kind], ending.text, ending.code]
   }
 }
 
-// looks are the class and the symbol of each kind of ending.
+// looks has the class and the symbol for each kind of ending.
 const looks = {
   interrupted: ['warn', 'warn'], edited: ['', 'edit'], failed: ['err', 'warn'], stopped: ['', 'stop'],
   context: ['err', 'warn'], length: ['warn', 'warn'], stop_string: ['', 'stop'], finished: ['', 'check'],
 }
 
-// RawAnswer is one in a chat whose texts go to the model as they are: what it wrote is
-// shown as it is, where the text before it ends.
+// RawAnswer is an answer in a raw chat. Its text is not rendered, and continues on the line where
+// the message before it ends.
 class RawAnswer extends Answer {
   write(m) {
     this.prose.classList.add('plain')
@@ -430,8 +428,7 @@ function icon(name) {
   return svg
 }
 
-// showError fills a box with what is wrong. advice is what to do about a prompt that does
-// not fit.
+// showError shows an error in a box. advice is the text to show for a prompt that is too long.
 export function showError(box, error, advice) {
   box.querySelector('[data-title-of-error]').textContent = error.title
   box.querySelector('[data-error]').textContent = error.context_length && advice ? `Nothing was cut. ${advice}` : error.message
@@ -448,16 +445,16 @@ export function showError(box, error, advice) {
   }
 }
 
-const most = 300 // turns in the document
+const most = 300 // turns kept in the document
 
-// Chat is one branch of the conversation, or the part of it that was asked for.
-// The turns are in a Map in their order, by id.
+// Chat is the loaded part of one branch of the conversation. turns is a Map of the turns by id, in
+// order.
 export class Chat {
   constructor() {
     this.el = document.getElementById('thread')
     this.turns = new Map()
     this.title = ''
-    this.more = false // there are messages before the first one here
+    this.more = false // the server has messages before the first loaded one
   }
 
   get answers() { return [...this.turns.values()].filter(t => t instanceof Answer) }
@@ -474,11 +471,11 @@ export class Chat {
 
   get empty() { return this.turns.size === 0 }
 
-  // texts are those of the answers, by id.
+  // texts is a Map of the texts of the answers, with their reasoning, by id.
   get texts() { return new Map(this.answers.map(a => [a.id, a.reasoning + a.text])) }
 
-  // lacks returns how many characters of texts that were shown are not here, and of which
-  // answer; null if answers are not here that could be compared.
+  // lacks returns how many characters of the texts in shown this chat does not have, and the
+  // answer that lacks them; null if an answer cannot be compared because it is not loaded.
   lacks(shown) {
     let missing = 0, of = null
     for (const [id, text] of shown) {
@@ -494,7 +491,7 @@ export class Chat {
     return { missing, of }
   }
 
-  // at is the turn that an element belongs to.
+  // at returns the turn that contains an element.
   at(el) { return this.turns.get(Number(el?.closest('.turn')?.dataset.id)) }
 
   show(snapshot) {
@@ -510,7 +507,7 @@ export class Chat {
     if (snapshot.replay) this.replayed(snapshot.replay)
   }
 
-  // compare has each answer say how it differs from the one before.
+  // compare makes each answer show how it differs from the one before it.
   compare() {
     let before
     for (const answer of this.answers) {
@@ -519,7 +516,7 @@ export class Chat {
     }
   }
 
-  // cut is told whether there are messages after the last one here.
+  // cut is whether the server has messages after the last loaded one.
   get cut() { return this.el.classList.contains('cut') }
 
   set cut(on) { this.el.classList.toggle('cut', on) }
@@ -533,7 +530,7 @@ export class Chat {
     this.replay = null
   }
 
-  // cutAfter drops what follows a message; without one here, everything.
+  // cutAfter removes the turns after a message; if the message is not loaded, all turns.
   cutAfter(id) {
     this.cut = false
     if (!this.turns.has(id)) {
@@ -560,10 +557,10 @@ export class Chat {
     this.el.append(turn.el)
   }
 
-  // place inserts a message: in place of its old version, else after its parent.
+  // place inserts a message, in place of its previous version if that is loaded, else after its parent.
   place(m) {
     const old = this.turns.get(m.id)
-    if (!old && this.cut && m.parent && !this.turns.has(m.parent)) return // it is behind what is shown
+    if (!old && this.cut && m.parent && !this.turns.has(m.parent)) return // it comes after the loaded messages
     if (old) {
       this.cutAfter(m.id)
       this.drop(m.id)
@@ -573,8 +570,8 @@ export class Chat {
     if (turn.running && turn.length) turn.begun = turn.length
   }
 
-  // prepend adds what comes before the first turn. What then is too much goes at
-  // the other end, unless it is being written.
+  // prepend adds messages before the first turn. It then removes turns beyond the limit at the
+  // other end, except a running answer.
   prepend(f) {
     if (f.before !== this.first?.id) return
     const here = [...this.turns]
@@ -594,7 +591,7 @@ export class Chat {
     this.compare()
   }
 
-  // extend adds what comes behind the last turn, and drops as much before the first.
+  // extend adds messages after the last turn, and removes turns beyond the limit at the start.
   extend(f) {
     if (!this.cut || f.after !== this.end?.id) return
     for (const m of f.messages ?? []) this.append(m)
@@ -603,7 +600,7 @@ export class Chat {
     this.compare()
   }
 
-  // trim removes old turns of a long chat whose reader is at its end.
+  // trim removes the first turns beyond the limit. Call it only while the end is in view.
   trim() {
     while (this.turns.size > most) {
       this.drop(this.first.id)
@@ -611,7 +608,7 @@ export class Chat {
     }
   }
 
-  // replayed shows a replay at its answer.
+  // replayed shows the progress or the result of a replay at its answer.
   replayed(r) {
     this.replay = r
     const answer = this.turns.get(r.answer)

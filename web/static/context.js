@@ -1,15 +1,15 @@
-// The context: how much of it the chat uses, and would use with the draft.
+// The context meter: how much of the context the chat uses, and would use with the draft.
 import { count, percent } from './format.js'
 
-// advice is what to do about a prompt that is too long, by whether it is the first of its
-// chat. The server says it, which knows the limits of the model.
+// advice has the texts to show for a prompt that is too long: for the first prompt of a chat and
+// for a later one. The server sends them, because they depend on the model.
 export const advice = { first: '', later: '' }
 
 const $ = q => document.querySelector(q)
-const pause = 200 // ms after a key before the draft is counted
+const pause = 200 // ms between the last input and counting the draft
 
-// Counter asks the server how large the prompt of a draft would be. It cancels an older
-// request.
+// Counter asks the server for the number of tokens of a prompt with the draft. A new request
+// cancels the one before.
 export class Counter {
   constructor(changed) {
     this.changed = changed
@@ -41,19 +41,19 @@ export class Counter {
       if (this.asked !== asked) return
       this.last = n && { ...n, text: draft.text, over: n.context > 0 && n.tokens >= n.context }
       this.changed()
-    } catch { /* cancelled, or the server cannot be reached, which is said elsewhere */ }
+    } catch { /* cancelled, or the server cannot be reached, which the connection bar shows */ }
   }
 
-  // of is what is known of exactly this text.
+  // of returns the last result if it is for exactly this text, else null.
   of(text) { return this.last?.text === text ? this.last : null }
 }
 
-// overflow returns by how many tokens a prompt is too long. A prompt that fills the context
-// leaves no space for an answer and is too long, too.
+// overflow returns a text about how much too long a prompt is. A prompt that fills the context
+// exactly is too long as well, because it leaves no space for an answer.
 const overflow = (used, all) => used > all ? `${count(used - all)} too many` : 'no room for an answer'
 
-// meter shows the context: what the last answer left in it, or while something is being
-// written, what the next prompt would take.
+// meter shows the usage of the context: by the last answer, or if there is a draft, by the next
+// prompt.
 export function meter({ context, prompt, answer, draft, over, first }) {
   const all = draft?.context || context
   const before = draft ? draft.tokens - draft.draft : prompt

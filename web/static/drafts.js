@@ -1,4 +1,4 @@
-// Drafts that were not sent, stored in this browser for each chat.
+// Unsent drafts, stored in this browser for each chat.
 const key = chat => `m40.draft.${chat || 'new'}`
 
 export function keepDraft(chat, text) {

@@ -1,10 +1,9 @@
-// Editing a message where it stands. Nothing is overwritten: what is saved becomes
-// a new version.
+// The inline editor of a message. Saving creates a new version and keeps the old one.
 import { copyOf } from './html.js'
 
-// edit opens an editor in place of a turn's text. The promise is what the reader
-// chose: {text, reasoning, go}, go being false for saving without asking the model; or null.
-// It begins with text and reasoning, if there are any that could not be saved.
+// edit opens an editor in place of a turn's text and resolves to {text, reasoning, go}, or to null
+// if the user cancels. go is false if the user saves without requesting an answer. The arguments
+// text and reasoning are edits that could not be saved, and replace the content of the turn.
 export function edit(turn, { label, note, submit, alternative, text, reasoning }) {
   turn.el.querySelector('.editor')?.querySelector('textarea').focus()
   if (turn.el.querySelector('.editor')) return Promise.resolve(null)

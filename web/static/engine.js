@@ -1,4 +1,4 @@
-// What the page says about the engine.
+// Shows the status of the engine.
 const all = q => document.querySelectorAll(q)
 
 export function showEngine(e) {
@@ -8,7 +8,7 @@ export function showEngine(e) {
   }
   for (const el of all('[data-engine-dot]')) el.dataset.engineDot = e.state
   for (const el of all('[data-engine-chip]')) el.dataset.engineChip = e.state
-  for (const el of all('[data-loading]')) el.toggleAttribute('hidden', e.state !== 'loading') // some are SVG, which has no property for it
+  for (const el of all('[data-loading]')) el.toggleAttribute('hidden', e.state !== 'loading') // SVG elements do not have the property hidden
   for (const el of all('[data-loading-share]')) el.setAttribute('width', `${e.loading ?? 0}%`)
   for (const el of all('[data-loading] [role=progressbar]')) el.setAttribute('aria-valuenow', Math.round(e.loading))
   for (const el of all('[data-failed]')) el.hidden = e.state !== 'failed'
@@ -16,7 +16,7 @@ export function showEngine(e) {
   for (const el of all('[data-trouble]')) el.hidden = !e.trouble
   for (const el of all('[data-demo]')) el.hidden = !e.demo
   for (const el of all('[data-notice]')) el.hidden = !e.notice
-  for (const el of all('[data-rate]')) { // the last speed stays, greyed
+  for (const el of all('[data-rate]')) { // the last speed stays visible, in grey
     el.toggleAttribute('data-idle', !e.rate)
     if (e.rate) el.firstChild.textContent = e.rate
   }

@@ -1,12 +1,12 @@
-// Marks words that were searched for in a message. They are found as the server finds
-// them: whole words, whatever their case and accents; the last one may be a beginning.
+// Highlights the words of a search in a message. They match as in the search of the server: whole
+// words, ignoring case and accents; the last word of a query also matches as a prefix.
 const word = /[\p{L}\p{N}\p{M}]+/gu
 const spaceless = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u
 const most = 500 // marks
 
 const folded = text => text.normalize('NFD').replace(/\p{M}/gu, '').toLowerCase()
 
-// finder returns a function that gives the ranges of a text to mark.
+// finder returns a function that returns the ranges of a text that match the query.
 function finder(query) {
   const words = query.match(word) ?? []
   const inside = words.filter(w => spaceless.test(w))
@@ -24,8 +24,8 @@ function finder(query) {
   }
 }
 
-// mark marks the words of a query in an element, and returns the marks. What is folded away
-// around the first one is unfolded.
+// mark highlights the words of a query in an element and returns the mark elements. It opens the
+// details element around the first one.
 export function mark(root, query) {
   const find = finder(query), texts = [], marks = []
   const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT)

@@ -1,5 +1,5 @@
-// The page behind a link: it reads along. handlers/share/follow.go describes the frames of its
-// stream. Nothing here sends anything.
+// The page of a shared chat, which shows the chat live. handlers/share/follow.go describes the
+// frames of its stream. This page only reads.
 import { fragment } from './html.js'
 import { conclude, hear } from './speak.js'
 import './toggle.js'
@@ -7,7 +7,7 @@ import './toggle.js'
 const $ = q => document.querySelector(q)
 const thread = $('#thread'), scroll = $('#scroll'), address = document.body.dataset.follow
 const delays = [500, 1000, 2000, 4000, 8000]
-const near = 60 // px from the end at which the page still follows
+const near = 60 // px from the end within which the page follows new text
 const figures = $('[data-figures]'), button = $('[data-following]')
 const atRest = $('[data-status]').textContent
 
@@ -15,7 +15,7 @@ let source, failures = 0, over = false, following = true, timer = 0
 
 const turn = id => thread.querySelector(`[data-id="${id}"]`)
 
-// status is the line under the title.
+// status sets the line under the title.
 function status(text, live) {
   $('[data-status]').textContent = text
   $('[data-dot]').classList.toggle('live', live)
@@ -32,7 +32,7 @@ function follow(on) {
   toEnd()
 }
 
-// tail is the unfinished end of an answer.
+// tail returns the element for the incomplete last block of an answer.
 function tail(el) {
   let node = el.querySelector('[data-tail]')
   if (!node) {
@@ -120,7 +120,7 @@ function open() {
   }
 }
 
-// lost reconnects after a while. A link that has ended meanwhile has no page any more.
+// lost reconnects after a delay. If the link has ended in the meantime, its page is gone.
 async function lost() {
   status('Connection lost, trying again', false)
   const answer = await fetch(location.pathname, { method: 'HEAD', cache: 'no-store' }).catch(() => null)
@@ -152,7 +152,7 @@ if (address) {
     if (atEnd !== following) follow(atEnd)
   })
   button.addEventListener('click', () => follow(true))
-  // After a device slept, its stream may be broken without an error.
+  // After a device has slept, its stream may be broken without an 'error' event.
   document.addEventListener('visibilitychange', () => {
     if (document.visibilityState === 'visible' && !over) open()
   })

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formats numbers, durations and sizes for display.
 export const count = n => Math.round(n).toLocaleString('en')
 
 export const rate = v => v.toFixed(v >= 99.95 ? 0 : 1)
@@ -18,7 +18,7 @@ export function ordinal(n) {
 
 const rules = new Intl.PluralRules('en', { type: 'ordinal' })
 
-// roughly is a duration that is only estimated.
+// roughly formats an estimated duration.
 export function roughly(ms) {
   if (ms < 950) return `${Math.max(0.1, ms / 1000).toFixed(1)} s`
   if (ms < 90_000) return `${Math.round(ms / 1000)} s`

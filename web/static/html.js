@@ -1,5 +1,5 @@
-// The only place where text becomes elements. What comes here was rendered and
-// sanitised by the server; everything else on the page is set as text.
+// The only code that turns HTML into elements. The server has rendered and sanitised this HTML; all
+// other scripts only set text.
 const policy = globalThis.trustedTypes?.createPolicy('m40', { createHTML: html => html })
   ?? { createHTML: html => html }
 
@@ -7,8 +7,8 @@ const template = id => document.getElementById(id).content
 
 export const copyOf = id => template(id).firstElementChild.cloneNode(true)
 
-// fragment returns the elements of a rendered part of an answer, with its code
-// blocks framed before anything is laid out.
+// fragment returns the elements of rendered HTML. Its code blocks already have their frames, so
+// that the layout does not change later.
 export function fragment(html) {
   const holder = document.createElement('template')
   holder.innerHTML = policy.createHTML(html)
@@ -22,7 +22,7 @@ export function fragment(html) {
   return holder.content
 }
 
-// codeBox returns the frame of a code block and the element for its text.
+// codeBox returns the frame of a code block, and the element for its text.
 export function codeBox(language) {
   const box = copyOf('t-code')
   box.querySelector('header span').textContent = language || 'text'

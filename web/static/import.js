@@ -1,7 +1,7 @@
-// Files of chats, from the reader's disk to the server.
+// Imports files of exported chats.
 import { request } from './request.js'
 
-// choose asks for files; none if the person cancels.
+// choose opens the file picker and resolves to the files; to none if the user cancels.
 export function choose() {
   const input = document.createElement('input')
   input.type = 'file'
@@ -14,8 +14,8 @@ export function choose() {
   })
 }
 
-// send imports files one by one and returns what became chats, and what is wrong with
-// the first that did not. progress is told the name of the file and how much of it is there.
+// send imports the files in order. It returns the imported chats and the error of the first file
+// that failed, and calls progress with the name of a file and the share of it that was sent.
 export async function send(files, progress) {
   const done = []
   let failed = ''

@@ -1,15 +1,15 @@
-// Menus that hang under the button that opens them; on a phone they come from below.
+// Menus below the button that opens them; on a phone they are at the bottom of the screen.
 const phone = matchMedia('(max-width: 760px)')
 const gap = 8 // px to the edges of the window
 
-// place puts an open popover under a button, or over it where there is more room. Their
-// left sides are in line, or with side 'right', or for want of room, their right ones.
+// place positions an open popover below a button, or above it if there is more space. It aligns
+// their left edges, or their right edges if side is 'right' or if the space requires it.
 export function place(menu, button, side = 'left') {
   if (phone.matches) {
     menu.removeAttribute('style')
     return
   }
-  menu.style.left = menu.style.top = '0' // it has its own width only where it is placed
+  menu.style.left = menu.style.top = '0' // measured at the origin, where the window does not limit its width
   const at = button.getBoundingClientRect(), size = menu.getBoundingClientRect()
   const left = side === 'right' || at.left + size.width + gap > innerWidth ? at.right - size.width : at.left
   const top = at.bottom + 4 + size.height > innerHeight ? at.top - size.height - 4 : at.bottom + 4
@@ -17,14 +17,14 @@ export function place(menu, button, side = 'left') {
   menu.style.top = `${Math.max(gap, top)}px`
 }
 
-// hang places a popover when one of its buttons opens it. opened is told the button.
+// hang positions a popover whenever one of its buttons opens it, and calls opened(button).
 export function hang(menu, opened = () => {}) {
   let opener = null
   document.addEventListener('click', e => { opener = e.target.closest?.(`[popovertarget="${menu.id}"]`) ?? opener }, { capture: true })
   menu.addEventListener('beforetoggle', e => {
     if (e.newState === 'open') opened(opener)
   })
-  menu.addEventListener('toggle', e => { // only now it has a size
+  menu.addEventListener('toggle', e => { // it has no size before
     if (e.newState === 'closed') return
     place(menu, opener)
     ;[...menu.querySelectorAll('.item:not(:disabled)')].find(item => item.checkVisibility())?.focus()

@@ -1,5 +1,5 @@
-// The page about the models. The server writes all of it; what is done here is sending
-// its forms, putting the parts of the answer in place, and the progress of downloads.
+// The models page. The server renders it; this script submits its forms without a reload, replaces
+// the changed parts, and shows the progress of downloads.
 import { showEngine } from './engine.js'
 import { fragment } from './html.js'
 import { Picker } from './picker.js'
@@ -11,12 +11,12 @@ const part = (root, name) => root.querySelector(`[data-part="${name}"]`)
 const live = ['summary', 'side', 'downloads', 'list']
 const all = [...live, 'problem', 'details']
 
-// swap asks for the page and puts parts of it in the place of ours.
+// swap fetches the page and replaces the given parts of this one.
 async function swap(address, parts, options) {
   const response = await fetch(address, { ...options, headers: { Accept: 'text/html' } })
   const page = fragment(await response.text())
   if (!part(page, 'list')) {
-    location.assign(options && !response.redirected ? '/models' : response.url) // the login; nothing answers GET where a form goes
+    location.assign(options && !response.redirected ? '/models' : response.url) // to the login page; the address of a form has no GET route
     return null
   }
   const focused = document.activeElement
@@ -39,7 +39,7 @@ function problem(text) {
 }
 const unreachable = () => problem('The server cannot be reached just now. Nothing was changed.')
 
-// refresh brings what is shown up to date, once more if that is asked for meanwhile.
+// refresh updates the page. A call during an update causes one more update.
 let refreshing = false, again = false
 async function refresh() {
   again = refreshing
@@ -50,7 +50,7 @@ async function refresh() {
   if (again) refresh()
 }
 
-// ---- what a person does ----
+// ---- user actions ----
 
 addEventListener('click', async e => {
   const link = e.target.closest('a[data-swap]')
@@ -76,7 +76,7 @@ addEventListener('submit', async e => {
   if (button.dataset.wait) button.textContent = button.dataset.wait
   const find = form.closest('#find'), deleting = form.action.endsWith('/delete')
   const body = new URLSearchParams(new FormData(form, button))
-  if (deleting) history.replaceState(null, '', '/models') // what is shown is about to go
+  if (deleting) history.replaceState(null, '', '/models') // the model in the address is about to be deleted
   try {
     await swap(form.action, [...(deleting ? all : [...live, 'problem']), ...(find ? ['find'] : [])], { method: 'POST', body })
     if (find) ($('#found') ?? $('#find .fielderr') ?? $('#name')).scrollIntoView({ block: 'nearest' })
@@ -90,10 +90,10 @@ addEventListener('submit', async e => {
   }
 })
 
-// ---- what the server tells ----
+// ---- server events ----
 
 const picker = new Picker({ chat: () => '', changed() {}, failed() {} })
-// A choice made here is for a chat that begins.
+// Choosing a model on this page starts a new chat.
 picker.chosen = name => location.assign(name ? `/?${new URLSearchParams({ model: name })}` : '/')
 
 let shown = ''

@@ -1,12 +1,12 @@
-// The line at the foot of the page that says for a while what was done, with a button
-// that does something about it. It has a row of its own, so that it covers nothing.
+// The notice at the bottom of the page: reports an action for some seconds and has a button, such
+// as Undo. It has its own row in the layout, so it covers nothing.
 const time = 10_000 // ms
 const bar = document.getElementById('undo')
 const button = bar.querySelector('button')
 let timer, act, after
 
-// notify shows a line. act is what its button does; then is called when the line has gone
-// and the button was not pressed.
+// notify shows a notice. Its button calls does; if the notice disappears without a click, it calls
+// then.
 export function notify(text, { label = 'Undo', does, then } = {}) {
   dismiss()
   bar.querySelector('span').textContent = text
@@ -18,7 +18,7 @@ export function notify(text, { label = 'Undo', does, then } = {}) {
   timer = setTimeout(dismiss, time)
 }
 
-// withdraw takes the line away if does is what its button does.
+// withdraw dismisses the notice if its button calls does.
 export function withdraw(does) {
   if (does && does === act) dismiss()
 }

@@ -1,5 +1,5 @@
-// The order of the sampler chain. It has the face of a Param, with the names of the
-// stages that are on for a value; an empty list is the order that is used anyhow.
+// The setting for the order of the sampler chain. It has the interface of Param. Its value is the
+// list of the active stages; an empty list is the default order.
 export class Order {
   constructor(el, changed) {
     Object.assign(this, { el, changed, key: el.dataset.param, label: el.querySelector('.label').textContent, preset: [] })
@@ -36,7 +36,7 @@ export class Order {
 
   accepts(list) { return Array.isArray(list) && list.every(name => name in this.labels) && new Set(list).size === list.length }
 
-  // set puts the stages of a list first, and behind them those that it leaves out.
+  // set shows the stages of the list first, then the others, which are off.
   set(list) {
     const on = list.length ? list : this.usual
     this.rows.replaceChildren(...on.map(name => this.stages.find(row => row.dataset.stage === name)), ...this.stages.filter(row => !on.includes(row.dataset.stage)))
@@ -57,13 +57,13 @@ export class Order {
     if (button.dataset.move === 'up') row.previousElementSibling?.before(row)
     else row.nextElementSibling?.after(row)
     this.refresh()
-    // At an end, the button that was pressed can no longer be used.
+    // At the first and the last position the clicked button is disabled and loses the focus.
     const next = button.disabled ? row.querySelector('[data-move]:enabled') : button
     next.focus()
     this.said.textContent = `${this.labels[row.dataset.stage]}: ${this.stages.indexOf(row) + 1} of ${this.usual.length}`
   }
 
-  // replace says whether mirostat does the work of the stages that cut.
+  // replace sets whether mirostat replaces the truncating stages.
   replace(replaced) {
     this.replaced = replaced
     this.el.querySelector('[data-replaced]').hidden = !replaced
@@ -83,7 +83,7 @@ export class Order {
       row.querySelector('.keep').textContent = replaced && this.box(row).checked ? 'mirostat' : ''
       row.querySelector('[data-move=up]').disabled = replaced || i === 0
       row.querySelector('[data-move=down]').disabled = replaced || i === this.usual.length - 1
-      this.box(row).disabled = replaced || (on.length === 1 && on[0] === row.dataset.stage) // an empty chain would be the default
+      this.box(row).disabled = replaced || (on.length === 1 && on[0] === row.dataset.stage) // the last active stage, as an empty chain means the default
     }
     this.keep.textContent = this.value.length === 0 ? 'default' : on.length < this.usual.length ? `${on.length} of ${this.usual.length} on` : 'changed'
     this.el.classList.toggle('mod', this.modified)

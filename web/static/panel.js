@@ -1,14 +1,14 @@
-// The panel beside the chat: the settings, the preset that they are compared with, and
-// the system prompt. The server keeps them for each chat; what was used last is kept in
-// this browser for the next new one.
+// The settings panel: the settings, the preset with which they are compared, and the system
+// prompt. The server stores them for each chat. This browser stores the last settings for the next
+// new chat.
 import { notify, withdraw } from './notice.js'
 import { Params } from './params.js'
 import { Presets } from './presets.js'
 
 const storage = 'm40.settings'
-const pause = 300 // ms after a change before it is sent
+const pause = 300 // ms between the last change and sending it
 
-// recalled returns the object that this browser keeps under key; an empty one if it keeps none.
+// recalled returns the object stored under key in this browser, or {} if there is none.
 export function recalled(key) {
   try {
     const kept = JSON.parse(localStorage.getItem(key))
@@ -19,13 +19,14 @@ export function recalled(key) {
 }
 
 export class Panel {
-  // on: {system(), setSystem(text), address(preset), keep(fields), unpinned(), failed(error)}; keep returns a promise, or null if no chat is open
+  // on: {system(), setSystem(text), address(preset), keep(fields), unpinned(), failed(error)}.
+  // keep returns a promise, or null if no chat is open.
   constructor(on) {
     this.on = on
-    this.dirty = false // a change is not sent yet
-    this.sent = 0 // changes that the server has not acknowledged yet
-    this.ours = 0 // number of the event that is our last change, of those acknowledged
-    this.heard = null // the last event of type panel, until it is known whether it is older
+    this.dirty = false // there are unsent changes
+    this.sent = 0 // number of changes sent and not acknowledged
+    this.ours = 0 // seq of the event of our last acknowledged change
+    this.heard = null // the last panel event, while changes of this page are not acknowledged
     this.params = new Params({ changed: person => this.changed(person) })
     this.presets = new Presets({
       params: this.params,
@@ -40,14 +41,14 @@ export class Panel {
     this.presets.load()
   }
 
-  // fresh is the panel of a new chat.
+  // fresh shows the settings for a new chat.
   fresh() {
     const kept = recalled(storage)
     this.params.show(kept)
     this.presets.choose(kept.preset, true)
   }
 
-  // show puts in what the server keeps, unless something newer is on its way there.
+  // show shows the settings of a snapshot, unless this page has unsent changes; it sends those.
   show(chat) {
     this.heard = null
     this.ours = 0
@@ -59,15 +60,15 @@ export class Panel {
   }
 
   put({ settings, system, preset }) {
-    withdraw(this.undo) // it belongs to what was there
+    withdraw(this.undo) // Undo would restore settings from before this
     this.params.show(settings)
     this.on.setSystem(system ?? '')
     this.presets.choose(preset)
-    if (this.presets.missing) this.presets.load() // it may be newer than our list
+    if (this.presets.missing) this.presets.load() // the preset may be newer than the list
   }
 
-  // follow takes over what another page has changed. The server tells of our own changes
-  // too, and its acknowledgement says which those are.
+  // follow applies a panel event if another page caused it. The server also sends the events of our
+  // own changes; their acknowledgements have the seq of the event.
   follow(event = this.heard) {
     this.heard = event?.settings ? event : null
     if (!this.heard || this.sent > 0) return
@@ -75,7 +76,7 @@ export class Panel {
     if (event.seq > this.ours && !this.dirty) this.put(event)
   }
 
-  // use takes over the settings and the seed that an answer was made with.
+  // use applies the settings and the seed with which an answer was generated.
   use(settings) {
     const before = { ...this.params.values(), seed: this.params.pinned ? this.params.values().seed : -1 }
     const moved = this.params.list.filter(p => JSON.stringify(p.value) !== JSON.stringify(settings[p.key] ?? p.value)).length
@@ -93,7 +94,7 @@ export class Panel {
   changed(person) {
     this.presets?.refresh()
     if (!person) return
-    withdraw(this.undo) // it would take back more than its line says
+    withdraw(this.undo) // Undo would also revert this change
     this.dirty = true
     this.remember()
     clearTimeout(this.timer)
@@ -106,7 +107,7 @@ export class Panel {
     } catch { /* storage is off: the values last as long as the page */ }
   }
 
-  // flush sends what has changed.
+  // flush sends the unsent changes, if all fields are valid.
   flush() {
     clearTimeout(this.timer)
     if (!this.dirty || this.params.firstInvalid()) return
@@ -115,7 +116,7 @@ export class Panel {
     if (!sent) return
     this.sent++
     sent.then(ack => { this.ours = ack.seq ?? 0 }, error => {
-      this.dirty = true // until the connection is back, or the next change
+      this.dirty = true // sent again after reconnecting, or with the next change
       if (error.code) this.on.failed(error)
     }).finally(() => {
       this.sent--

@@ -1,5 +1,5 @@
-// The sliders, their number fields and the other settings of an answer: one value
-// each, and beside it the preset's.
+// The settings of an answer: sliders with number fields, switches and choices. Each has a value and
+// the value of the preset with which it is compared.
 import { roughly } from './format.js'
 import { Order } from './order.js'
 import { TextList } from './textlist.js'
@@ -32,10 +32,10 @@ class Param {
 
   accepts(v) { return typeof v === 'number' && (v >= +this.field.dataset.lo && v <= +this.field.dataset.hi || this.unlimited(v)) }
 
-  // unlimited reports whether v is the value for which there is a word.
+  // unlimited reports whether v is the value that is shown as a word, such as off or unlimited.
   unlimited(v) { return Boolean(this.off) && v === this.offAt }
 
-  // word is a value as a list of differences says it.
+  // word returns a value as text for the list of differences.
   word(v) { return this.unlimited(v) ? this.off : this.format(v) }
 
   format(v) {
@@ -50,8 +50,8 @@ class Param {
     return this.round(this.log ? this.lo * Math.pow(this.hi / this.lo, v / 1000) : v)
   }
 
-  // share is where v lies on the axis, from 0 to 1. A value without limit lies where
-  // most is kept.
+  // share returns the position of v on the axis, from 0 to 1. A value that means no limit is at the
+  // end that keeps the most tokens.
   share(v) {
     if (!this.log) return Math.min(1, Math.max(0, (v - this.lo) / (this.hi - this.lo)))
     if (this.unlimited(v)) return 1
@@ -76,7 +76,7 @@ class Param {
     this.changed()
   }
 
-  // rebase makes v the value that the setting is compared with, and goes back to.
+  // rebase sets the preset's value, with which the setting is compared and to which it can be reset.
   rebase(v) {
     this.preset = v
     const reset = this.el.querySelector('.reset')
@@ -88,7 +88,7 @@ class Param {
 
   note(text = '') { this.keep.textContent = this.replaced ? 'mirostat' : this.unlimited(this.value) ? this.off : text }
 
-  // replace is told whether mirostat replaces this setting.
+  // replace sets whether mirostat replaces this setting.
   replace(replaced) {
     this.replaced = replaced
     this.el.classList.toggle('replaced', replaced)
@@ -129,7 +129,7 @@ class Param {
   }
 }
 
-// Switch is a setting that is on or off, as a number: 0 is off.
+// Switch is a setting that is on or off. Its value is a number, where 0 is off.
 class Switch {
   constructor(el, changed) {
     Object.assign(this, { el, changed, key: el.dataset.param, label: el.querySelector('label').textContent, onValue: +el.dataset.on, preset: el.dataset.on ? +el.dataset.default : '' })
@@ -177,7 +177,7 @@ class Switch {
   }
 }
 
-// Choice is a setting that is one of a few words; the empty one leaves it to the model.
+// Choice is a setting with a few possible words; '' leaves the decision to the model.
 class Choice extends Switch {
   get value() { return this.field.value }
 
@@ -196,7 +196,7 @@ class Choice extends Switch {
     this.changed()
   }
 
-  // offer shows the choices of some kinds; one that is taken stays.
+  // offer shows the choices of the given kinds. A selected choice stays visible.
   offer(kinds) {
     this.kinds = kinds
     for (const o of this.field.options) o.hidden = o.disabled = Boolean(o.dataset.kind) && !kinds.includes(o.dataset.kind) && o.value !== this.value
@@ -207,10 +207,10 @@ class Choice extends Switch {
 const kinds = { slider: Param, switch: Switch, choice: Choice, texts: TextList, order: Order }
 
 export class Params {
-  // on: {changed(person)}; person: somebody changed a value, else a whole panel was shown
+  // on: {changed(person)}; person is true if the user changed a value, false if show did
   constructor(on) {
     this.on = on
-    this.showing = true // what changes now, no person changed
+    this.showing = true // changes from here on are not made by the user
     const changed = () => this.changed()
     this.list = [...document.querySelectorAll('[data-param]')].map(el => new kinds[el.dataset.kind](el, changed))
     this.byKey = Object.fromEntries(this.list.map(p => [p.key, p]))
@@ -226,7 +226,7 @@ export class Params {
     this.showing = false
   }
 
-  // show puts settings into the panel; what they lack or have wrong gets its default.
+  // show shows settings. Values that are missing or invalid become the defaults.
   show(settings) {
     this.showing = true
     for (const p of this.list) p.set(p.accepts(settings[p.key]) ? settings[p.key] : this.defaults[p.key])
@@ -238,7 +238,7 @@ export class Params {
     this.changed(false)
   }
 
-  // rebase makes settings what the panel is compared with.
+  // rebase sets the preset's settings, with which the panel is compared.
   rebase(settings) {
     this.showing = true
     for (const p of this.list) p.rebase(settings[p.key] ?? this.defaults[p.key])
@@ -246,7 +246,7 @@ export class Params {
     this.changed(false)
   }
 
-  // pin keeps the seed in the field for the answers to come.
+  // pin sets whether the next answers use the seed in the field.
   pin(on) {
     if (on && this.seedField.value === '') this.seedField.value = Math.floor(Math.random() * 1e6)
     this.pinned = on
@@ -278,7 +278,7 @@ export class Params {
     else this.seedField.removeAttribute('aria-invalid')
   }
 
-  // view shows the seed of the answer in view, which is the one that the button pins.
+  // view shows the seed of the answer in the viewport; the button pins it.
   view(seed) {
     if (this.pinned || document.activeElement === this.seedField || this.seedField.value === String(seed)) return
     this.seedField.value = seed
@@ -291,10 +291,10 @@ export class Params {
     this.pinButton.setAttribute('aria-label', name)
   }
 
-  // thinking offers what the model can be told about it.
+  // thinking shows the choices that the model supports.
   thinking(kinds) { this.byKey.thinking.offer(kinds) }
 
-  // speed makes the token limit show how long it may take; 0: unknown.
+  // speed sets the speed from which the token limit shows a duration; 0: unknown.
   speed(tokensPerSecond) {
     const limit = this.byKey.max_tokens
     this.rate = tokensPerSecond
@@ -307,7 +307,7 @@ export class Params {
     return out
   }
 
-  // firstInvalid is the field that keeps a message from being sent.
+  // firstInvalid returns the first field with an invalid value, which prevents sending.
   firstInvalid() {
     const p = this.list.find(p => !p.valid)
     if (p) this.unfold(p)
@@ -316,7 +316,7 @@ export class Params {
 
   unfold(p) { if (this.more.contains(p.el)) this.more.open = true }
 
-  // refuse shows what the server says about a field; it returns the field.
+  // refuse shows the server's error at the field of a setting and returns the field.
   refuse(key, message) {
     const p = this.byKey[key]
     if (p) {
@@ -326,8 +326,8 @@ export class Params {
     return p?.field ?? (key === 'seed' ? this.seedField : null)
   }
 
-  // depend hides settings without an effect because another one is off, and disables those that
-  // mirostat replaces.
+  // depend hides settings that have no effect because another one is off, and disables settings
+  // that mirostat replaces.
   depend() {
     const mirostat = this.byKey.mirostat.value !== 0
     for (const p of this.list) {

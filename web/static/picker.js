@@ -1,5 +1,5 @@
-// The menu of models, and what the page says about the one that is chosen for the next
-// answers: by its name, or '' for the one that is loaded when the chat begins.
+// The menu of models, and the texts about the model that is selected for the next answers. The
+// selection is a name, or '' for the model that is loaded when the chat begins.
 import { fragment } from './html.js'
 import { place } from './menu.js'
 import { request } from './request.js'
@@ -12,7 +12,7 @@ export class Picker {
     this.on = on
     this.menu = document.getElementById('model-menu')
     this.name = this.menu.dataset.model
-    this.preferred = this.menu.dataset.preferred // for new chats
+    this.preferred = this.menu.dataset.preferred // default for new chats
     this.engine = {}
     this.menu.addEventListener('toggle', e => {
       if (e.newState === 'open') place(this.menu, this.opener, 'right')
@@ -26,19 +26,20 @@ export class Picker {
 
   get buttons() { return [...this.menu.querySelectorAll('form button')] }
 
-  // missing says that the model cannot be used, if the list of models is known.
+  // missing reports whether the selected model is absent from the list of models; false if the
+  // list could not be read.
   get missing() { return this.name !== '' && !('unread' in this.menu.dataset) && !this.buttons.some(b => b.value === this.name) }
 
-  // elsewhere says that another model is chosen than the one that is loaded.
+  // elsewhere reports whether the selected model is not the loaded one.
   get elsewhere() { return this.name !== '' && this.name !== this.engine.id }
 
-  // who is what people call the model of the next answers.
+  // who is the display name of the model for the next answers.
   get who() {
     if (!this.elsewhere) return this.engine.name
     return this.buttons.find(b => b.value === this.name)?.dataset.label || this.name[0].toUpperCase() + this.name.slice(1)
   }
 
-  // open shows the menu for whoever has another way to it than its button.
+  // open opens the menu at another button than its own.
   open(button) {
     this.opener = button
     this.menu.showPopover({ source: button })
@@ -59,7 +60,7 @@ export class Picker {
     this.choose(name)
   }
 
-  // choose is told what the chat is answered by.
+  // choose sets the selected model of the chat.
   choose(name) {
     this.name = name ?? ''
     this.show()
@@ -81,7 +82,7 @@ export class Picker {
     for (const b of this.buttons) b.setAttribute('aria-pressed', b.value === (this.name || this.engine.id))
   }
 
-  // news takes the list anew if it is another one by now.
+  // news fetches the list of models if its version has changed.
   async news({ version }) {
     if (this.menu.dataset.version === String(version)) return
     this.menu.dataset.version = version

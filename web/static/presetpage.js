@@ -1,5 +1,5 @@
-// What scripts add to the page of presets: it compares as soon as another preset is
-// chosen, and what was typed is not lost by leaving.
+// Enhances the presets page: compares as soon as another preset is selected, and warns before
+// unsaved input is lost.
 import './toggle.js'
 
 const against = document.getElementById('against')
@@ -9,7 +9,7 @@ const form = document.querySelector('[data-edit]')
 if (form) {
   const save = form.querySelector('[data-save]'), state = form.querySelector('[data-state]')
   const fields = () => new URLSearchParams(new FormData(form)).toString()
-  const refused = Boolean(form.querySelector('.errbox')) // what it has is not stored
+  const refused = Boolean(form.querySelector('.errbox')) // the form has input that the server did not store
   const stored = fields()
   const changed = () => refused || fields() !== stored
   let leaving = false

@@ -1,11 +1,11 @@
-// The preset picker: what the panel is compared with, and what is done with presets.
+// The preset picker of the settings panel, and the actions on presets.
 import { copyOf } from './html.js'
 import { hang } from './menu.js'
 import { notify } from './notice.js'
 import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
-const standard = 'balanced' // what the server lists first: the defaults
+const standard = 'balanced' // id of the preset with the defaults, which the server lists first
 
 export class Presets {
   // on: {params, system(), setSystem(text), address(preset), changed(), failed(error)}
@@ -28,12 +28,12 @@ export class Presets {
     this.dialog.querySelector('form').addEventListener('submit', e => this.submitted(e))
   }
 
-  // chosen is the preset that the panel is compared with; undefined if it is gone.
+  // chosen is the preset with which the panel is compared; undefined if it was deleted.
   get chosen() { return this.list.find(p => p.id === this.id) }
 
   get missing() { return this.list.length > 0 && !this.chosen }
 
-  // load asks for the presets, which other pages may have changed.
+  // load fetches the presets, which other pages may have changed.
   load() {
     this.loaded = request('/presets', null, this.on.failed).then(answer => {
       if (!answer) return
@@ -43,7 +43,7 @@ export class Presets {
     })
   }
 
-  // draw writes the choices.
+  // draw shows the presets in the menu.
   draw() {
     const groups = [['Built in', this.list.filter(p => p.builtin)], ['Yours', this.list.filter(p => !p.builtin)]]
     this.select.replaceChildren(...groups.filter(([, list]) => list.length).map(([label, list]) => {
@@ -54,8 +54,8 @@ export class Presets {
     }))
   }
 
-  // choose compares the panel with a preset and changes no value. A new chat begins
-  // with the preset's system prompt.
+  // choose compares the panel with a preset without changing a setting. With fresh, for a new chat,
+  // it takes over the preset's system prompt.
   choose(id, fresh = false) {
     this.id = id || standard
     this.fresh = fresh
@@ -67,7 +67,7 @@ export class Presets {
     this.refresh()
   }
 
-  // use takes the values of a preset. A system prompt that a person wrote stays.
+  // use applies the values of a preset. It keeps a system prompt that the user has written.
   async use(id) {
     await this.loaded
     if (!this.list.some(p => p.id === id)) return
@@ -84,7 +84,8 @@ export class Presets {
     this.on.changed()
   }
 
-  // systemDiffers: a preset without a system prompt leaves that to the chat.
+  // systemDiffers reports whether the chat's system prompt differs from the preset's; false if the
+  // preset has none.
   get systemDiffers() { return Boolean(this.chosen?.system) && this.chosen.system !== this.on.system() }
 
   get differences() {
@@ -113,12 +114,12 @@ export class Presets {
     this.select.value = this.id
   }
 
-  // open is what the key p does.
+  // open opens the menu; the key p calls it.
   open() {
     this.select.focus()
     try {
       this.select.showPicker()
-    } catch { /* the browser opens it with its own key */ }
+    } catch { /* showPicker is not available: the focus is set, and the keys of the browser open it */ }
   }
 
   offer() {
@@ -143,7 +144,7 @@ export class Presets {
     else if (item.matches('[data-import-presets]')) $('#preset-file').click()
   }
 
-  // save stores the panel in the preset, or asks for a name where it cannot be changed.
+  // save stores the settings in the preset. For a built-in preset it asks for the name of a new one.
   async save() {
     const preset = this.chosen, wrong = this.on.params.firstInvalid()
     if (wrong) {
@@ -178,7 +179,7 @@ export class Presets {
     }
   }
 
-  // name asks for one.
+  // name opens the dialog that asks for a name.
   name(purpose) {
     const renames = purpose === 'rename'
     this.purpose = purpose
@@ -261,7 +262,7 @@ export class Presets {
     notify(n === 1 ? `Imported the preset “${answer.presets[0].name}”` : `Imported ${n} presets`)
   }
 
-  // compare shows what differs from the preset.
+  // compare opens the list of differences from the preset.
   compare() {
     this.differs.querySelector('[data-base]').textContent = this.chosen.name
     this.differs.querySelector('tbody').replaceChildren(...this.differences.map(d => {

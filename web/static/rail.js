@@ -1,5 +1,5 @@
-// The list of chats. The server writes it; what is done here is asking for it
-// again, and what a row's menu offers.
+// The list of chats. The server renders it; this script fetches it again after changes and performs
+// the actions of the chat menu.
 import { choose, send } from './import.js'
 import { count } from './format.js'
 import { fragment } from './html.js'
@@ -10,9 +10,9 @@ import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
 const $$ = q => document.querySelectorAll(q)
-const typing = 150 // ms after a key before the search begins
+const typing = 150 // ms between the last input and the search
 
-// state is what a row, or the button in the head, says of its chat.
+// state returns the state of a chat from the data attributes of its row or of the header button.
 const state = el => ({ pinned: 'pinned' in el.dataset, archived: 'archived' in el.dataset, folder: el.dataset.folder })
 
 export class Rail {
@@ -22,7 +22,7 @@ export class Rail {
     this.el = $('#rail')
     this.search = $('#search')
     this.menu = $('#chat-menu')
-    this.view = location.search.slice(1) // query of the list that is shown
+    this.view = location.search.slice(1) // query of the list shown
     this.asked = 0
     this.el.addEventListener('click', e => this.clicked(e))
     this.el.addEventListener('keydown', e => this.moved(e))
@@ -59,8 +59,8 @@ export class Rail {
 
   get busy() { return this.open || this.el.querySelector('.renaming') }
 
-  // The list is one stop for the Tab key: the arrows go up and down in it, and in a row to
-  // its menu and back.
+  // rove implements a roving tabindex: the list is one tab stop, and the arrow keys move between
+  // rows and between a row and its menu.
   rove(to = this.row(this.on.current())?.querySelector('a') ?? this.el.querySelector('.rail-list a')) {
     for (const el of this.el.querySelectorAll('.rail-list :is(a, button, input, summary)')) el.tabIndex = el === to ? 0 : -1
   }
@@ -79,7 +79,7 @@ export class Rail {
     to.focus()
   }
 
-  // endSearch shows all chats again and reports whether words were searched for.
+  // endSearch shows all chats again and reports whether a search was active.
   endSearch() {
     if (!this.search.value && !new URLSearchParams(this.view).get('q')) return false
     this.search.value = ''
@@ -97,7 +97,7 @@ export class Rail {
     this.timer = setTimeout(() => this.load(), typing)
   }
 
-  // changed is called when the server says that the list is no longer this one.
+  // changed fetches the list again; called when the server reports a change.
   changed() {
     if (this.busy) this.stale = true
     else this.soon()
@@ -109,10 +109,10 @@ export class Rail {
     const asked = ++this.asked
     const query = new URLSearchParams(this.view)
     const words = this.search.value.trim()
-    if (words !== (query.get('q') ?? '')) query.delete('after') // a place in another list
+    if (words !== (query.get('q') ?? '')) query.delete('after') // position in another list
     query.set('q', words)
     query.set('current', this.on.current())
-    query.delete('at') // a place in the chat
+    query.delete('at') // message in the chat
     const response = await fetch(`/rail?${query}`).catch(() => null)
     if (!response?.ok || asked !== this.asked) return
     const list = fragment(await response.text())
@@ -131,14 +131,14 @@ export class Rail {
     this.mark()
   }
 
-  // focusLike gives the focus to what stands where had, of an earlier list, stood.
+  // focusLike focuses the counterpart of had, the focused element of the previous list.
   focusLike(had) {
     const row = had?.closest('[data-conv]'), heading = had?.closest('[data-folder]')
     if (row) this.row(row.dataset.conv)?.querySelector('a').focus()
     else if (heading) this.el.querySelector(`h2[data-folder="${CSS.escape(heading.dataset.folder)}"]`)?.querySelector(had.localName)?.focus()
   }
 
-  // mark tells the head of the page what is known of its chat; by itself what its row says.
+  // mark shows the state of the open chat in the header; the default is the state of its row.
   mark(is) {
     const row = this.row(this.on.current())
     is ??= row && state(row)
@@ -164,7 +164,7 @@ export class Rail {
     else if (e.target.closest('[data-import]')) this.import()
   }
 
-  // turnTo shows another list: a folder, the archive, older chats, or with '' all.
+  // turnTo shows another list: a folder, the archive or older chats; '' shows all chats.
   async turnTo(view) {
     const query = new URLSearchParams(view)
     this.search.value = query.get('q') ?? ''
@@ -174,7 +174,7 @@ export class Rail {
     $('#rail-list .rail-foot [data-view]').focus()
   }
 
-  // show opens the menu of a chat under a button.
+  // show opens the menu of a chat at a button.
   show(button, chat) {
     if (this.wasOpen) {
       this.wasOpen = false
@@ -210,7 +210,7 @@ export class Rail {
 
   post(address, fields) { return request(address, new URLSearchParams(fields), this.on.failed) }
 
-  // rename turns the title of the row, or of the head, into a field.
+  // rename replaces the title in the row, or in the header, by a text field.
   rename() {
     const { id } = this.chat
     this.menu.hidePopover()
@@ -221,7 +221,7 @@ export class Rail {
     })
   }
 
-  // renameTitle turns the title of the chat that is open into a field.
+  // renameTitle replaces the title of the open chat by a text field.
   renameTitle(opener) {
     const button = opener.closest('.chat-head, .top').querySelector('[data-rename-title], [data-chat-menu]')
     if (button.hidden) return
@@ -230,19 +230,19 @@ export class Rail {
     this.rename()
   }
 
-  // renameFolder turns the heading of a folder into a field.
+  // renameFolder replaces the heading of a folder by a text field.
   renameFolder(heading) {
     const { folder } = heading.dataset, title = heading.querySelector('[data-name]')
     this.retype(heading, title, heading.querySelector('button'), { label: 'Name of the folder', most: 60, text: folder }, async name => {
       if (name === folder || !await this.post('/folders/rename', { folder, name })) return
       title.textContent = name
-      this.stale = true // the links lead to the old name
+      this.stale = true // the links still contain the old name
       if (new URLSearchParams(this.view).get('folder') === folder) this.view = `${new URLSearchParams({ folder: name })}`
     })
   }
 
-  // retype puts a field in the place of a name until it is left; save gets what is in it
-  // then. Escape keeps the name. The focus goes on to back.
+  // retype replaces a name by a text field until the field loses the focus, and then calls save with
+  // its value. Escape cancels. Afterwards back gets the focus.
   retype(place, title, back, { label, most, text }, save) {
     const field = document.createElement('input')
     field.className = 'field'
@@ -280,7 +280,7 @@ export class Rail {
     if (lost.current) this.on.gone()
   }
 
-  // archived says where a chat has gone, or that it is back.
+  // archived shows a notice that a chat was archived, or restored.
   archived({ id, title }, away) {
     notify(away ? `Archived “${title}”. The archive is under the list of chats.` : `Put back “${title}”`, {
       does: async () => {
@@ -297,7 +297,7 @@ export class Rail {
     else this.load()
   }
 
-  // import takes files that were exported, and says what came of them.
+  // import imports exported files and shows the result.
   async import() {
     const { done, failed } = await send(await choose(), (name, share) => notify(`Importing ${name}, ${Math.floor(100 * share)} %`))
     if (failed) {

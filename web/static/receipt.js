@@ -1,5 +1,4 @@
-// What an answer's receipt is good for: its request as a program, and a replay that
-// compares token by token.
+// The menu of an answer: shows its request as a program, and replays it to compare the tokens.
 import { count, percent } from './format.js'
 import { hang } from './menu.js'
 import { reply } from './reply.js'
@@ -9,7 +8,7 @@ import { escaped } from './textlist.js'
 const $ = q => document.querySelector(q)
 const names = { curl: 'curl', python: 'Python', javascript: 'JavaScript' }
 
-// answerMenu wires the menu of answers. on: {at(el), chat(), busy(), use(answer), edit(answer), fork(answer), share(answer), replay(answer), failed(error)}
+// answerMenu handles the menu of answers. on: {at(el), chat(), busy(), use(answer), edit(answer), fork(answer), share(answer), replay(answer), failed(error)}
 export function answerMenu(on) {
   const menu = $('#answer-menu')
   let answer, opener
@@ -49,7 +48,7 @@ export function answerMenu(on) {
 
 const token = text => `“${escaped(text)}”`
 
-// where says what stands at the first token that differs.
+// where returns a text about the first token that differs.
 function where({ equal, was, is }) {
   const n = count(equal + 1)
   if (!was) return `The answer ended after token ${count(equal)}, and goes on with ${token(is)} now.`
@@ -57,7 +56,7 @@ function where({ equal, was, is }) {
   return `Token ${n} was ${token(was)} and is ${token(is)} now.`
 }
 
-// showReplay shows how far a replay is, in the box of its answer.
+// showReplay shows the progress or the result of a replay.
 export function showReplay(box, r) {
   const same = `${count(r.equal)} of ${count(r.total)} tokens`
   const [cls, state, text] = {

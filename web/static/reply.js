@@ -1,4 +1,4 @@
-// What a button says about what it has just done, for a moment.
+// Shows a short confirmation at a button, such as Copied.
 const time = 1500 // ms
 const region = document.getElementById('spoken')
 const timers = new WeakMap()

@@ -1,8 +1,8 @@
-// What is asked of the server beside the stream, and what the reader is told if that fails.
+// HTTP requests besides the stream, with errors for the user.
 
 const sentence = text => `${text[0].toUpperCase()}${text.slice(1)}${/[.?]$/.test(text) ? '' : '.'}`
 
-// upload is fetch that tells how far it is.
+// upload is like fetch and reports the progress of the upload.
 function upload(address, { method, headers, body }, progress) {
   return new Promise((resolve, reject) => {
     const asked = new XMLHttpRequest()
@@ -15,10 +15,10 @@ function upload(address, { method, headers, body }, progress) {
   })
 }
 
-// request posts a body, which is fields of a form, a file, or an object that goes as JSON;
-// without one it only asks. It returns what is answered, an object or a text, or null
-// after refused has been told why not. progress, if it is given, is told which share of the
-// body has been sent.
+// request sends a POST with a body, which is URLSearchParams, a Blob, or an object to send as JSON;
+// without a body it sends a GET. It resolves to the response as an object or text. On failure it
+// calls refused with the error and resolves to null. progress, if given, is called with the share
+// of the body that was sent.
 export async function request(address, body, refused, progress) {
   const form = body instanceof URLSearchParams
   const headers = { Accept: 'application/json', ...body && !form && { 'Content-Type': 'application/json' } }

@@ -1,14 +1,14 @@
-// The dialog in which links to a chat are made and ended. Its content is that of the page
-// /c/ID/share, which does the same without scripts.
+// The dialog for creating and ending links to a chat. It shows the content of the page /c/ID/share,
+// which works without scripts.
 import { fragment } from './html.js'
 import { reply } from './reply.js'
 import { request } from './request.js'
 
 const dialog = document.getElementById('share')
-const often = 3000 // ms between two looks at who reads
+const often = 3000 // ms between updates of the number of readers
 let address = '', timer = 0
 
-// openShare shows the links to a chat. A new link begins with message first, if one is given.
+// openShare opens the dialog. first, if given, is preselected as the first message of a new link.
 export async function openShare(chat, first = '') {
   address = `/c/${chat}/share`
   dialog.querySelector('.body').replaceChildren()
@@ -33,7 +33,7 @@ function refused({ title, message }) {
   dialog.querySelector('.body').prepend(box)
 }
 
-// look brings up to date how many read.
+// look updates the numbers of readers.
 async function look() {
   if (!dialog.open) return clearInterval(timer)
   const html = await request(`${address}?part=1`, null, () => {})
@@ -59,7 +59,7 @@ document.addEventListener('click', async e => {
   const button = e.target.closest('[data-copy-link]')
   if (!button) return
   const field = button.parentElement.querySelector('input')
-  // Where the page is plain http of another machine, browsers keep the clipboard to themselves.
+  // Browsers allow access to the clipboard only on https and localhost.
   const said = await navigator.clipboard?.writeText(field.value).then(() => 'Copied', () => '')
   if (!said) field.select()
   reply(button, said || 'Selected: press Ctrl C')

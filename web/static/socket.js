@@ -1,19 +1,19 @@
-// The connection: commands with answers, numbered events without gap or repeat, and a
-// way back when it is lost. handlers/stream/protocol.go describes the messages.
+// The connection to the server: commands with responses, numbered events without gaps and
+// duplicates, and reconnecting. handlers/stream/protocol.go describes the messages.
 import { Events, Socket } from './transport.js'
 
 const delays = [300, 1000, 2000, 4000, 8000]
 const stopping = 1012
 const tryAgainLater = 1013
-const blocked = 2 // websockets that do not open, while the server answers otherwise, before the other way is tried
+const blocked = 2 // failed attempts to open a transport, with the server reachable by HTTP, before the other is tried
 
-// The way that works here is remembered for the other pages of this tab.
+// The transport that works is remembered for the other pages of this tab.
 const remember = way => { try { sessionStorage.setItem('m40.way', way) } catch { /* storage is off */ } }
 const recalled = () => { try { return sessionStorage.getItem('m40.way') } catch { return null } }
 
 export class Link {
   // on: {frame(f), back(resumed), lost(secondsLeft, code), trying(), refused(error)}
-  // at is a message that the first snapshot shall be around; 0: its end.
+  // at is the message in the middle of the first snapshot; 0: the end of the chat.
   constructor(chat, on, at) {
     this.chat = chat
     this.at = at
@@ -64,8 +64,8 @@ export class Link {
     this.socket = socket
   }
 
-  // notOpened gives up a chat only if it is gone. What else there is may pass: a server
-  // that stops, or has no room just now.
+  // notOpened closes the chat if it does not exist. All other errors may be temporary, such as a
+  // server that is stopping or has no free connections, so it reconnects.
   notOpened(socket, error) {
     if (this.socket !== socket) return
     if (error.code === 'chat_not_found') {
@@ -77,8 +77,8 @@ export class Link {
     this.lost(error.code === 'closed' ? stopping : 0)
   }
 
-  // change tries the other way to the server, if the server is there at all: something
-  // between here and there may block this one.
+  // change switches to the other transport if the server can be reached by HTTP, because a proxy may
+  // block this one.
   async change() {
     const answers = await fetch('/health', { cache: 'no-store' }).then(() => true, () => false)
     if (!answers || this.socket || this.unopened < blocked) return
@@ -120,7 +120,7 @@ export class Link {
     this.on.frame(f)
   }
 
-  // command sends one command; the promise settles with its ack or error.
+  // command sends a command. The promise resolves with its ack or rejects with its error.
   command(type, fields = {}) {
     if (!this.ready) return Promise.reject({ title: 'Not connected', message: 'The server cannot be reached just now. Nothing was sent.' })
     const ref = ++this.lastRef
@@ -153,14 +153,14 @@ export class Link {
     if (!this.socket) this.connect()
   }
 
-  // reopen asks for the chat as it is now, at its end or around a message.
+  // reopen requests a new snapshot of the chat, of its end or around a message.
   reopen(at = 0) {
     const { socket } = this
     this.command('open', { chat: this.chat, since: 0, at }).catch(error => this.notOpened(socket, error))
   }
 
-  // leave closes the chat: the next message begins another. What is still on its
-  // way belongs to the old one, so the connection goes with it.
+  // leave closes the chat, so that the next message starts a new one. It reconnects, because frames
+  // in transit belong to the old chat.
   leave() {
     this.chat = ''
     this.seq = 0
@@ -173,7 +173,7 @@ export class Link {
     this.connect()
   }
 
-  // check finds a connection that died while the machine slept.
+  // check detects a connection that broke while the machine slept.
   check() {
     if (!this.ready) return this.now()
     const socket = this.socket

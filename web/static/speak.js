@@ -1,5 +1,5 @@
-// Reads a growing answer to screen readers: whole sentences, at most every two
-// seconds, through one polite live region.
+// Announces a streamed answer to screen readers through one polite live region: whole sentences, at
+// most every two seconds.
 const pause = 2000
 const region = document.getElementById('spoken')
 

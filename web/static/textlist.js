@@ -1,5 +1,4 @@
-// A list of texts, such as the stop strings. It has the face of a Param, with a list for
-// a value.
+// A setting that is a list of strings, such as the stop strings. It has the interface of Param.
 import { copyOf } from './html.js'
 
 const escapes = { '\n': '\\n', '\t': '\\t', '\r': '\\r', '\\': '\\\\' }

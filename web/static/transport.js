@@ -1,6 +1,6 @@
-// The two ways to the server. Both carry the same frames; handlers/stream/protocol.go
-// describes them. on: {open(), text(data), close(code)}; close comes once.
-const patience = 8000 // ms for a connection to open
+// The two transports. Both carry the same frames, which handlers/stream/protocol.go describes.
+// on: {open(), text(data), close(code)}; close is called once.
+const patience = 8000 // ms until a connection must be open
 
 class Transport {
   constructor(on) {
@@ -40,8 +40,8 @@ export class Socket extends Transport {
   close() { this.socket.close() }
 }
 
-// Events is for where something on the way blocks websockets: a stream of events, and a
-// request for each command.
+// Events is the transport for networks that block websockets: server-sent events, and one HTTP
+// request per command.
 export class Events extends Transport {
   constructor(on) {
     super(on)
@@ -58,7 +58,7 @@ export class Events extends Transport {
     this.source.onerror = () => this.close(0)
   }
 
-  // send keeps the order: a command waits for the one before it.
+  // send waits for the previous command, so that commands arrive in order.
   send(text) {
     this.sent = this.sent.then(async () => {
       if (this.ended) return
