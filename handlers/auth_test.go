@@ -377,3 +377,18 @@ func TestSecrets_AreInNoLogAndNoFile(t *testing.T) {
 		}
 	}
 }
+
+// People use the models and see no more of the machine than that.
+func TestModelsPage_IsForTheOwnerToChange(t *testing.T) {
+	s, known, elsewhere := opened(t, &fakeEngine{})
+	anna, err := known.Add(t.Context(), access.Local, "Anna")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for person, manages := range map[string]bool{store.OwnerID: true, anna.ID: false} {
+		got := call(t, s, "GET", "/models", "", append(elsewhere, "Accept", browserAccept, "Cookie", logIn(t, s, known, person, elsewhere))...)
+		if got.status != http.StatusOK || strings.Contains(got.body, "Only the owner of this server downloads") == manages {
+			t.Errorf("%s got %d: %.300s", person, got.status, got.body)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 // Models is the page about the models on this machine.
 type Models struct {
+	Manages   bool // who looks at it may download and delete models
 	Engine    Engine
 	Picker    Picker
 	Rows      []ModelRow

@@ -32,18 +32,20 @@ func (h *Handlers) ModelsPage(c echo.Context) error {
 // showModels responds with the page in its current state, modified by change.
 func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Models)) error {
 	engine := h.Live.Status()
-	m := web.Models{Engine: view.Engine(engine), Picker: h.picker(c, "")}
+	m := web.Models{Engine: view.Engine(engine), Picker: h.picker(c, ""), Manages: mayManageModels(c) == nil}
 	m.Rows, m.Problem = m.Picker.Rows, m.Picker.Problem
 	infos, err := h.Models.List(c.Request().Context())
-	if err == nil {
+	if err == nil && m.Manages {
 		describeFolder(&m, h.Models, infos)
 	}
 	list, err := h.Models.Downloads()
 	if err != nil {
 		h.Log.WarnContext(c.Request().Context(), "failed to list the downloads", "error", err)
 	}
-	for _, d := range list {
-		m.Downloads = append(m.Downloads, view.Download(d))
+	if m.Manages {
+		for _, d := range list {
+			m.Downloads = append(m.Downloads, view.Download(d))
+		}
 	}
 	name := c.QueryParam("show")
 	m.Open = name != ""
@@ -53,6 +55,9 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 	h.showDetails(&m, name)
 	if m.Shown != nil {
 		m.Shown.Deleting = c.QueryParam("delete") != ""
+		if !m.Manages {
+			m.Shown.Kept = "Only the owner of this server can delete it."
+		}
 	} else if m.Open {
 		m.Open, m.Problem, status = false, "There is no model called “"+httpio.Shorten(name)+"” on this machine any more.", http.StatusNotFound
 	}
