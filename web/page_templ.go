@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "strconv"
 
-// Playground is the whole document.
+// Playground renders the playground page.
 func Playground(p Page) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -989,8 +989,8 @@ func chatHead(p Page) templ.Component {
 	})
 }
 
-// chatMenu is what can be done with a whole chat. The scripts show the same menu
-// at the rows of the rail, with their addresses in place of these.
+// chatMenu renders the menu with the actions on a chat. The scripts reuse it for the rows of the
+// rail and replace the addresses.
 func chatMenu(p Page) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1433,7 +1433,7 @@ func undo() templ.Component {
 	})
 }
 
-// turn is a message without its controls. The scripts put their own in its place.
+// turn renders a message without controls. The scripts replace it by a copy of the template in turns.
 func turn(p Page, t Turn) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1714,7 +1714,7 @@ func turn(p Page, t Turn) templ.Component {
 	})
 }
 
-// systemLine is the system prompt at the top of the chat, folded.
+// systemLine renders the collapsed system prompt above the first message.
 func systemLine(p Page) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1801,8 +1801,8 @@ func systemLine(p Page) templ.Component {
 	})
 }
 
-// emptyChat is what stands where the messages of a new chat will be. Whoever has no chat yet
-// is told what there is to try; later a line says what answers.
+// emptyChat renders the content of a chat without messages: an introduction with suggestions if the
+// server has no chat yet, else one line about the model.
 func emptyChat(p Page) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -3029,7 +3029,7 @@ func help() templ.Component {
 	})
 }
 
-// turns are the parts that the scripts copy for each message.
+// turns renders the template elements that the scripts copy for each message.
 func turns() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -3191,7 +3191,7 @@ func turns() templ.Component {
 	})
 }
 
-// codeTemplate is the frame of a code block.
+// codeTemplate renders the template element for the frame of a code block.
 func codeTemplate() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -8,7 +8,7 @@ package web
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-// PresetsPage shows the presets and one of them. It needs no scripts.
+// PresetsPage renders the list of presets and one preset. It works without scripts.
 func PresetsPage(p Presets) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -477,7 +477,7 @@ func presetGroup(p Presets, title string, list []Preset) templ.Component {
 	})
 }
 
-// presetShown is a preset, which can be edited in place unless it is built in.
+// presetShown renders a preset, with fields to edit it unless it is built in.
 func presetShown(p Presets) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1520,7 +1520,7 @@ func diffRow(p Presets, r DiffRow) templ.Component {
 	})
 }
 
-// presetField is what a setting is edited with.
+// presetField renders the field for a setting of a preset.
 func presetField(p Preset, r DiffRow) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1812,8 +1812,8 @@ func presetField(p Preset, r DiffRow) templ.Component {
 	})
 }
 
-// presetPicker is the head of the panel: which preset it is compared with, and what can
-// be done with presets.
+// presetPicker renders the top of the settings panel: the preset with which the settings are
+// compared, and the actions on presets.
 func presetPicker(list []Preset) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1943,7 +1943,7 @@ func presetPicker(list []Preset) templ.Component {
 	})
 }
 
-// presetDialogs ask for a name, and show what differs.
+// presetDialogs renders the dialogs that ask for a name and that list the differences.
 func presetDialogs() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

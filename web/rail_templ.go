@@ -8,7 +8,7 @@ package web
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-// rail is the column of chats; on small screens a drawer.
+// rail renders the column with the list of chats; on small screens it is a drawer.
 func rail(p Page) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -96,7 +96,7 @@ func rail(p Page) templ.Component {
 	})
 }
 
-// RailList is what of the rail changes with the chats.
+// RailList renders the part of the rail that depends on the chats.
 func RailList(r Rail) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -604,8 +604,8 @@ func renameFolder(name string) templ.Component {
 	})
 }
 
-// importForm takes files that were exported as JSON. The scripts send them as soon as
-// they are chosen.
+// importForm renders the form to import chats that were exported as JSON. The scripts submit it as
+// soon as files are chosen.
 func importForm() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -8,8 +8,8 @@ package web
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-// answerMenu is what can be done with the receipt of an answer. The scripts show the
-// same menu at every answer.
+// answerMenu renders the menu with the actions on an answer. The scripts use this one menu for all
+// answers.
 func answerMenu() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -111,7 +111,7 @@ func answerMenu() templ.Component {
 	})
 }
 
-// replayBox says how far the replay of an answer is, and what came of it.
+// replayBox renders the progress and the result of the replay of an answer.
 func replayBox() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// Sharing is the page on which links to a chat are made and ended.
+// Sharing is the page on which the owner creates and ends links to a chat.
 type Sharing struct {
 	Chat, Title string
-	Temporary   bool // it cannot be shared
+	Temporary   bool // temporary chats cannot be shared
 	Shares      []Share
-	Messages    []Choice // where a link can begin
-	First       string   // that is chosen among them; empty: the start
-	Alone       bool     // other machines reach shared chats alone, not the server
+	Messages    []Choice // possible first messages of a link
+	First       string   // preselected first message; empty: the start of the chat
+	Alone       bool     // other machines can reach only shared chats, not the server
 	Port        uint16
-	Trouble     string // why others may not reach the links
+	Trouble     string // why other machines may fail to reach the links; empty: none
 }
 
 // Share is a link to a chat.
 type Share struct {
 	ID        int64
-	What      string   // it shows
-	Links     []string // addresses of it, the best first; none: only its hash is known
-	QR        string   // path of the code of the first, on a square of QRSize
+	What      string   // description of what the link shows
+	Links     []string // addresses, the best first; empty if only the hash of the token is known
+	QR        string   // SVG path of the QR code of Links[0], in a square of QRSize units
 	QRSize    int
 	Followers int
 	Live      bool
-	Ends      string // empty: when the owner ends it
+	Ends      string // time of expiry; empty: it does not expire
 }
 
 func (s Share) box() string {
@@ -34,7 +34,7 @@ func (s Share) box() string {
 	return "0 0 " + n + " " + n
 }
 
-// readers says how many read.
+// readers returns a sentence about the number of readers.
 func (s Share) readers() string {
 	switch s.Followers {
 	case 0:
@@ -45,18 +45,18 @@ func (s Share) readers() string {
 	return strconv.Itoa(s.Followers) + " people are reading now."
 }
 
-// SharedChat is the page behind a link.
+// SharedChat is the page of a shared chat.
 type SharedChat struct {
 	Token, Title, System string
 	Raw, Live, Elsewhere bool
-	Grows                bool   // the HTML goes on while the chat does
-	Before               bool   // it shows earlier messages
-	Ends                 string // empty: when the owner ends it
-	Earlier              int64  // the first message that is shown, if there are some before; else 0
+	Grows                bool   // the response stays open and appends HTML as the chat continues
+	Before               bool   // the page shows earlier messages
+	Ends                 string // time of expiry; empty: it does not expire
+	Earlier              int64  // id of the first message shown if there are earlier ones; else 0
 	Turns                []SharedTurn
 }
 
-// path is the address of the page.
+// path returns the path of the page.
 func (p SharedChat) path() string { return "/s/" + p.Token }
 
 // SharedTurn is a message as a reader sees it.
@@ -64,12 +64,12 @@ type SharedTurn struct {
 	ID       int64
 	You      bool // a question
 	At       time.Time
-	Speaker  string // model that answered
-	HTML     string // rendered; what follows it is Text
-	Text     string // as it was written
-	Thinking bool   // it is about to say something
+	Speaker  string // name of the model
+	HTML     string // rendered part of an answer
+	Text     string // text of a question, or the unrendered rest of an answer
+	Thinking bool   // the model is reasoning
 	Running  bool
-	Wait     string // what it waits for
+	Wait     string // what a running answer waits for; empty: nothing
 	Error    string
 	Notes    string // how it ended, and its figures
 }
@@ -86,7 +86,7 @@ func (t SharedTurn) who() string {
 
 func (t SharedTurn) anchor() string { return "m-" + strconv.FormatInt(t.ID, 10) }
 
-// status says how long more may come.
+// status returns whether the page is live and when the link expires.
 func (p SharedChat) status() string {
 	switch {
 	case !p.Live && p.Ends == "":

@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "strconv"
 
-// SharePage is the page on which links to a chat are made and ended.
+// SharePage renders the page on which the owner creates and ends links to a chat.
 func SharePage(p Sharing) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -142,7 +142,7 @@ func SharePage(p Sharing) templ.Component {
 	})
 }
 
-// SharePanel is what the page and the dialog have in common.
+// SharePanel renders the common content of the page and the dialog.
 func SharePanel(p Sharing) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -268,7 +268,7 @@ func SharePanel(p Sharing) templ.Component {
 	})
 }
 
-// shareDialog is where scripts show the same.
+// shareDialog renders the dialog in which scripts show the SharePanel.
 func shareDialog() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -306,7 +306,7 @@ func shareDialog() templ.Component {
 	})
 }
 
-// shareLink is a link that works.
+// shareLink renders one link, its QR code and its settings.
 func shareLink(p Sharing, s Share) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -552,7 +552,7 @@ func shareLink(p Sharing, s Share) templ.Component {
 	})
 }
 
-// shareForm makes a link.
+// shareForm renders the form to create a link.
 func shareForm(p Sharing) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -641,7 +641,7 @@ func shareForm(p Sharing) templ.Component {
 	})
 }
 
-// SharedPage is the page behind a link.
+// SharedPage renders the page of a shared chat.
 func SharedPage(p SharedChat) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -992,7 +992,7 @@ func SharedPage(p SharedChat) templ.Component {
 	})
 }
 
-// SharedTurns are messages as readers see them.
+// SharedTurns renders messages of a shared chat.
 func SharedTurns(turns []SharedTurn) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1202,7 +1202,7 @@ func SharedTurns(turns []SharedTurn) templ.Component {
 	})
 }
 
-// SharedEnd is what stands under an answer.
+// SharedEnd renders what is below the text of an answer: its progress, error or figures.
 func SharedEnd(t SharedTurn) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1302,7 +1302,7 @@ func SharedEnd(t SharedTurn) templ.Component {
 	})
 }
 
-// SharedElsewhere stands where the messages of a link are not in the branch that is shown.
+// SharedElsewhere renders the note shown while the shared messages are not in the active branch.
 func SharedElsewhere() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1332,7 +1332,7 @@ func SharedElsewhere() templ.Component {
 	})
 }
 
-// NotShared is the page of a link under which there is nothing.
+// NotShared renders the page for a link that does not exist or has ended.
 func NotShared() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

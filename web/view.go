@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// modules are the scripts of the playground page, fetched at once instead of one after
-// the other.
+// modules are the scripts of the playground page. The page preloads them, so that the browser
+// fetches them in parallel.
 var modules = []string{
 	"app.js",
 	"chat.js",
@@ -46,39 +46,39 @@ var modules = []string{
 
 // Page is the whole playground page.
 type Page struct {
-	Chat        string // id of the chat shown; empty: a new one
+	Chat        string // id of the chat; empty: a new one
 	Title       string // of the chat
 	Pinned      bool
 	Archived    bool
 	Folder      string
-	Raw         bool // texts go to the model as they are
+	Raw         bool // the chat is sent to the model without a chat template
 	System      string
-	Draft       string  // what was written and could not be sent
-	Problem     Problem // why
-	Once        string  // names the form of the composer: sent twice, it asks once
-	Follows     bool    // HereTheAnswerGrows is where the last answer is being written
-	Temporary   bool    // not kept, and not in the rail
-	Preset      string  // id of the preset that a new chat begins with; empty: what was used last
-	Newcomer    bool    // there is no chat on this server yet
+	Draft       string  // text that could not be sent
+	Problem     Problem // why it could not be sent
+	Once        string  // id of the composer's form, so that submitting it twice sends one message
+	Follows     bool    // the page contains HereTheAnswerGrows in place of the running answer
+	Temporary   bool    // not stored and not listed in the rail
+	Preset      string  // id of the preset for a new chat; empty: the settings used last
+	Newcomer    bool    // the server has no chat yet
 	Turns       []Turn
-	Older       bool   // there are messages before the first of Turns
-	Later       bool   // there are messages behind the last of Turns
-	Origin      string // id of the chat that this one was forked from; empty: none
+	Older       bool   // the chat has messages before the first of Turns
+	Later       bool   // the chat has messages after the last of Turns
+	Origin      string // id of the chat from which this one was forked; empty: none
 	OriginTitle string
-	At          int64 // message that the address leads to; 0: none
-	Beside      bool  // that is not in the branch that is shown
+	At          int64 // id of the message in the address; 0: none
+	Beside      bool  // the message At is not in the active branch
 	Rail        Rail
 	Picker      Picker
 	Engine      Engine
-	Space       string // what is wrong with the room on the disk
+	Space       string // warning about too little free disk space; empty: none
 	Params      []Param
 	MaxSeed     int64
 	Lists       []TextList
 	Stages      []Stage
-	Presets     []Preset // to choose from: names and ids
+	Presets     []Preset // for the menu; only names and ids are set
 }
 
-// Groups of the settings that are folded away. Everyday is what stands in the open.
+// Groups of settings. All groups but Everyday are collapsed.
 const (
 	Everyday   = ""
 	Cutting    = "Cutting"
@@ -87,32 +87,32 @@ const (
 	Lists      = "Texts"
 )
 
-// groups of the fold, in its order.
+// groups are the collapsed groups in display order.
 var groups = []string{Cutting, Variety, Repetition, Lists}
 
-// TextList is a setting that is a list of texts.
+// TextList is a setting that is a list of strings.
 type TextList struct {
-	Key       string // name of the setting on the wire
+	Key       string // JSON name of the setting
 	Label     string
-	One       string // what one of the texts is called
+	One       string // name for one of the strings
 	Group     string
 	DependsOn string // as in Param
-	Most      int    // texts
-	Bytes     int    // of one of them
+	Most      int    // maximum number of strings
+	Bytes     int    // maximum length of one string
 	Default   []string
-	About     string // a sentence
+	About     string // one sentence of help
 }
 
 // Stage is a stage of the sampler chain.
 type Stage struct {
 	Key, Label string
-	Truncates  bool // removes candidates, which mirostat does instead
+	Truncates  bool // removes candidates; mirostat replaces these stages
 }
 
-// Problem is what went wrong, why, and what to do.
+// Problem is an error as the page shows it: what failed, and why and what to do.
 type Problem struct{ Title, Message string }
 
-// HereTheAnswerGrows stands in a page that Follows in place of its running answer.
+// HereTheAnswerGrows marks the position of the running answer in a page with Follows.
 const HereTheAnswerGrows = "<!-- here the answer grows -->"
 
 // Turn is a message as the server writes it into the page, for browsers without scripts and
@@ -120,18 +120,18 @@ const HereTheAnswerGrows = "<!-- here the answer grows -->"
 type Turn struct {
 	ID      int64
 	You     bool
-	Speaker string // what people call the model that wrote the answer; empty: none did
+	Speaker string // display name of the model that generated the answer; empty: none
 	At      time.Time
-	Text    string // of a question, or of an answer that is shown as it is
+	Text    string // of a question or of an unrendered answer
 	HTML    string // of an answer: rendered and sanitised
-	Notes   string // what is to be said about an answer: "stopped by you at 12"
+	Notes   string // about an answer: "stopped by you at 12"
 	Error   string // why an answer failed
 
 	Running bool // an answer is being written
-	Last    bool // nothing follows it
+	Last    bool // it is the last message
 }
 
-// address is where the composer's form goes.
+// address returns the action of the composer's form.
 func (p Page) address() string {
 	if p.Chat == "" {
 		return "/"
@@ -139,7 +139,7 @@ func (p Page) address() string {
 	return "/c/" + p.Chat
 }
 
-// earlier and later are the addresses of the messages before and behind those shown.
+// earlier and later return the addresses of the messages before and after those shown.
 func (p Page) earlier() string { return p.around(p.Turns[0]) }
 
 func (p Page) later() string { return p.around(p.Turns[len(p.Turns)-1]) }
@@ -156,7 +156,7 @@ func (p Page) running() bool { return len(p.Turns) > 0 && p.Turns[len(p.Turns)-1
 type Engine struct {
 	State     string `json:"state"`      // loading, ready, writing, failed
 	StateText string `json:"state_text"` // "loading, 65 %"
-	ID        string `json:"id"`         // what a request calls the model
+	ID        string `json:"id"`         // of the model in API requests
 	Name      string `json:"name"`       // "Guide"
 	Tag       string `json:"tag"`        // "demo", or the quantisation
 	Demo      bool   `json:"demo"`
@@ -164,35 +164,35 @@ type Engine struct {
 	Device    string `json:"device"`   // "AMD EPYC, 2 threads"
 	Hardware  string `json:"hardware"` // "CPU"
 
-	// DeviceNotice says why it is not another one, if that is not plain.
+	// DeviceNotice is the reason why another device is not used, if the user could expect it.
 	DeviceNotice string `json:"device_notice"`
 
 	Queue    string  `json:"queue"`   // "nobody waiting, 1 running"
 	Cache    string  `json:"cache"`   // "35.7 MB of 4.83 GB planned": memory of the KV cache; empty while nothing is loaded
-	Rate     string  `json:"rate"`    // "38.2"; empty while nothing is written
+	Rate     string  `json:"rate"`    // tokens per second, "38.2"; empty while nothing is generated
 	Summary  string  `json:"summary"` // one line for small screens
-	Line     string  `json:"line"`    // all that an empty chat says, once somebody knows the page
-	Ready    string  `json:"ready"`   // first line of the first empty chat
+	Line     string  `json:"line"`    // of an empty chat, if the server has other chats
+	Ready    string  `json:"ready"`   // first line of an empty chat, if it is the first chat
 	Headline string  `json:"headline"`
 	Intro    string  `json:"intro"`
 	Context  int     `json:"context"` // positions one answer can use; 0: not known yet
 	Loading  float64 `json:"loading"` // percent
 	Amount   string  `json:"amount"`  // "3.2 of 4.9 GB"
 	Notice   string  `json:"notice"`
-	Error    string  `json:"error"`   // why it failed, and what to do
-	Trouble  string  `json:"trouble"` // what befell it, and what was done about it
+	Error    string  `json:"error"`   // why the engine failed, and what to do
+	Trouble  string  `json:"trouble"` // last failure of the engine, and how the server reacted
 
-	// What to do about a prompt that is too long for the context, as the first of a chat and
-	// as a later one.
+	// Advice about a prompt that is too long for the context: for the first prompt of a chat, and
+	// for a later one.
 	TooLongFirst string `json:"too_long_first"`
 	TooLong      string `json:"too_long"`
 
-	// Thinking is how the model can be told whether to think: "switch", "effort", both
-	// with a space between them, or nothing.
+	// Thinking lists how the user can control the model's thinking: "switch", "effort", both
+	// separated by a space, or "".
 	Thinking string `json:"thinking"`
 }
 
-// rate is what the panel shows where a speed stands while something is written.
+// rate returns the text for the speed in the panel.
 func (e Engine) rate() string {
 	if e.Rate == "" {
 		return "–"
@@ -202,22 +202,22 @@ func (e Engine) rate() string {
 
 // Param is one slider with its number field.
 type Param struct {
-	Key         string // name of the setting on the wire
+	Key         string // JSON name of the setting
 	Label       string
 	Lo, Hi      float64 // ends of the slider
-	FieldLo     float64 // least and most the number field takes
+	FieldLo     float64 // limits of the number field
 	FieldHi     float64
 	Step        float64
 	Digits      int // decimals shown
 	Default     float64
-	Logarithmic bool    // the slider's axis; its own scale is then 0 to 1000
-	OffAt       float64 // value for which there is a word; the field takes it whatever its ends
-	Off         string  // the word
+	Logarithmic bool    // the axis is logarithmic; the range input then has 0 to 1000
+	OffAt       float64 // value shown as the word Off; accepted even outside the limits
+	Off         string  // the word; empty: none
 	About       string  // one sentence, without its full stop
 	Group       string
-	DependsOn   string  // setting that must be on for this one to have an effect; empty: none
+	DependsOn   string  // key of the setting that must be on for this one to have an effect; empty: none
 	Truncates   bool    // belongs to a stage that removes candidates, which mirostat replaces
-	On          float64 // it is a switch: its value if it is on, and 0 if it is off
+	On          float64 // of a switch: the value when it is on (off is 0); 0: not a switch
 }
 
 func (p Param) format(v float64) string {
@@ -248,7 +248,7 @@ func (p Page) listsOf(group string) (chosen []TextList) {
 	return chosen
 }
 
-// defaults are the texts that a list begins with, as JSON.
+// defaults returns the default strings as JSON.
 func (l TextList) defaults() string {
 	list := l.Default
 	if list == nil {
@@ -260,7 +260,7 @@ func (l TextList) defaults() string {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// position is where v lies on the slider's axis, from 0 to 1.
+// position returns the position of v on the slider's axis, from 0 to 1.
 func (p Param) position(v float64) float64 {
 	if p.Logarithmic {
 		if p.Off != "" && v == p.OffAt {
@@ -278,7 +278,7 @@ func (p Param) percent(v float64) string {
 	return strconv.FormatFloat(100*p.position(v), 'f', 2, 64) + "%"
 }
 
-// The range input's own numbers: the value itself, or 1000 steps of a logarithm.
+// The attributes of the range input: the value itself, or 0 to 1000 if the axis is logarithmic.
 func (p Param) inputMin() string {
 	if p.Logarithmic {
 		return "0"
@@ -321,7 +321,7 @@ func (t Turn) who() string {
 	return cmp.Or(t.Speaker, "Answer")
 }
 
-// anchor is the part of an address that leads to the message.
+// anchor returns the id of the element, which is the fragment of an address of the message.
 func (t Turn) anchor() string { return "m-" + strconv.FormatInt(t.ID, 10) }
 
 func (t Turn) label() string {
@@ -331,10 +331,10 @@ func (t Turn) label() string {
 	return "Answer"
 }
 
-// kept says what becomes of a chat, under an empty one.
+// kept is the text in an empty chat about where chats are stored.
 const kept = "Chats are kept in one file on this machine."
 
-// suggestion is a card on the empty page.
+// suggestion is a suggested question in an empty chat.
 type suggestion struct{ text, shows string }
 
 var suggestions = []suggestion{
@@ -344,7 +344,7 @@ var suggestions = []suggestion{
 	{"Count the animals: a fox, two hens", "small models get this wrong"},
 }
 
-// shortcut is a line of the keyboard list.
+// shortcut is a line in the list of keyboard shortcuts.
 type shortcut struct{ keys, does string }
 
 var shortcuts = []shortcut{
@@ -370,7 +370,7 @@ var sliderKeys = []shortcut{
 	{"Backspace", "back to the preset’s value"},
 }
 
-// Counted says how many there are of what: 1 token, 8,192 tokens.
+// Counted returns n with a noun in singular or plural: 1 token, 8,192 tokens.
 func Counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -378,7 +378,7 @@ func Counted(n int, what string) string {
 	return Thousands(n) + " " + what + "s"
 }
 
-// Thousands groups digits: 8,192.
+// Thousands formats n with commas between groups of three digits: 8,192.
 func Thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

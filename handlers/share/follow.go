@@ -30,7 +30,7 @@ func (h *Handlers) reader(c echo.Context) (live.Principal, error) {
 	return h.Live.Follower(c.Request().Context(), c.Param("token"))
 }
 
-// follow begins to read the chat behind the link of a request.
+// follow subscribes to the chat of the link in a request.
 func (h *Handlers) follow(c echo.Context) (who live.Principal, f *live.Following, shown *live.SharedChat, err error) {
 	var before int64
 	if text := c.QueryParam("before"); text != "" {
@@ -45,7 +45,7 @@ func (h *Handlers) follow(c echo.Context) (who live.Principal, f *live.Following
 	return who, f, shown, err
 }
 
-// page answers GET /s/:token with the current chat. With ?grow=1 its HTML continues while the
+// page handles GET /s/:token with the current chat. With ?grow=1 its HTML continues while the
 // chat does, for browsers without scripts.
 func (h *Handlers) page(c echo.Context) error {
 	who, following, shown, err := h.follow(c)
@@ -71,13 +71,13 @@ func NotShared(c echo.Context) error {
 
 // frame is a message of the stream behind a link. Types are
 //
-//	turns  what follows message id goes, and html takes its place; id 0: all goes
-//	text   message id goes on with text; or with thinking, its reasoning does
-//	block  the first chars UTF-16 units of what message id went on with are a finished block, html
-//	turn   message id is html
+//	turns  html replaces all messages after message id; id 0: all messages
+//	text   text is appended to message id; with thinking, to its reasoning
+//	block  html replaces the first chars UTF-16 units of the unrendered text of message id
+//	turn   html replaces message id
 //	wait   text is what message id waits for
-//	title  text is the title of the chat
-//	over   nothing more comes: the link was ended
+//	title  text is the new title of the chat
+//	over   the link has ended, and no frames follow
 type frame struct {
 	Type     string  `json:"type"`
 	ID       int64   `json:"id,omitempty"`
@@ -86,11 +86,11 @@ type frame struct {
 	Thinking bool    `json:"thinking,omitempty"`
 	Chars    int     `json:"chars,omitempty"`
 	Tokens   int     `json:"tokens,omitempty"`
-	Rate     float64 `json:"rate,omitempty"` // tokens a second
+	Rate     float64 `json:"rate,omitempty"` // tokens per second
 }
 
-// events answers GET /s/:token/events with a stream of lists of frames. The first has the chat as
-// it is then, so that a reader who comes back misses nothing.
+// events handles GET /s/:token/events with a stream of lists of frames. The first list has the whole
+// current chat, so that a reader who reconnects misses nothing.
 func (h *Handlers) events(c echo.Context) error {
 	ctx := c.Request().Context()
 	who, err := h.reader(c)
@@ -206,7 +206,7 @@ func render(ctx context.Context, component templ.Component) (string, error) {
 	return b.String(), err
 }
 
-// sharedView puts a shared chat into words.
+// sharedView converts a shared chat for the page.
 func sharedView(shown *live.SharedChat) web.SharedChat {
 	p := web.SharedChat{Title: shown.Title, System: shown.System, Raw: shown.Raw, Live: shown.Live, Elsewhere: shown.Elsewhere, Ends: ends(shown.Expires)}
 	for i := range shown.Messages {
@@ -218,7 +218,7 @@ func sharedView(shown *live.SharedChat) web.SharedChat {
 	return p
 }
 
-// turnView puts a message into words.
+// turnView converts a message for the page.
 func turnView(m *live.Message, raw bool) web.SharedTurn {
 	t := web.SharedTurn{ID: m.ID, You: m.Role == live.RoleUser, At: m.At, Text: m.Text}
 	a := m.Answer
@@ -252,7 +252,7 @@ func turnView(m *live.Message, raw bool) web.SharedTurn {
 	return t
 }
 
-// notes is the line under an answer.
+// notes returns the line below an answer.
 func notes(a *live.Answer) string {
 	tokens, rate, sampling := "", "", "" // a link that does not show the sampling leaves out the device too
 	if n := a.Usage.CompletionTokens; n > 0 {

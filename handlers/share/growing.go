@@ -15,7 +15,7 @@ import (
 	"m40-llm/web"
 )
 
-// growingPage answers with the page of a shared chat, and goes on while the chat does.
+// growingPage responds with the page of a shared chat and appends HTML to it as the chat continues.
 func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedChat, shown *live.SharedChat, following *live.Following) error {
 	ctx := c.Request().Context()
 	seat, err := h.Live.Seat(ctx, who)
@@ -65,8 +65,9 @@ func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedC
 	return g.Err
 }
 
-// each hands the events of a shared chat to take, some at a time, until it ends with an error; and
-// calls ping in silence.
+// each calls take with the events of a shared chat in batches, and ping whenever there was no event
+// for PingInterval. It returns the error of take or ping, ErrNotShared when the link ends, ErrClosed
+// when the server stops, or the error of the context or of following.
 func (h *Handlers) each(ctx context.Context, seat *live.Seat, following *live.Following, take func([]live.Event) error, ping func() error) error {
 	silence := time.NewTicker(h.PingInterval)
 	defer silence.Stop()
@@ -95,15 +96,15 @@ func (h *Handlers) each(ctx context.Context, seat *live.Seat, following *live.Fo
 	}
 }
 
-// growth is the end of the page of a shared chat.
+// growth appends messages to the page of a shared chat.
 type growth struct {
 	*growing.Page
 	raw  bool
-	last int64 // message that was written last
-	wait string
+	last int64  // id of the last message
+	wait string // phase of waiting shown last
 }
 
-// add writes what an event adds to the page.
+// add appends the HTML for an event.
 func (g *growth) add(c echo.Context, e *live.Event) error {
 	g.Add(e, g.raw)
 	switch e.Type {
@@ -111,7 +112,7 @@ func (g *growth) add(c echo.Context, e *live.Event) error {
 		return g.turns(c, e)
 	case live.EventProgress:
 		text := waitsFor(e.Progress)
-		if phase, _, _ := strings.Cut(text, ","); phase != g.wait { // how long it takes is said once
+		if phase, _, _ := strings.Cut(text, ","); phase != g.wait { // the estimate after the comma changes too often to append each
 			g.wait = phase
 			g.Passing(text + ".")
 		}
@@ -121,7 +122,7 @@ func (g *growth) add(c echo.Context, e *live.Event) error {
 	return nil
 }
 
-// turns writes messages that begin.
+// turns appends new messages.
 func (g *growth) turns(c echo.Context, e *live.Event) error {
 	g.Close()
 	g.wait = ""

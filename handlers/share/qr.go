@@ -7,14 +7,14 @@ import (
 	"github.com/boombuler/barcode/qr"
 )
 
-// quiet is the width of the margin that scanners want around a code, in modules.
+// quiet is the width in modules of the empty margin that scanners need around a QR code.
 const quiet = 4
 
-// QRPath returns a QR code as the path of an SVG of size times size, one unit a module.
+// QRPath returns the QR code of text as the path of an SVG of size × size units, one unit per module.
 func QRPath(text string) (path string, size int, err error) {
 	code, err := qr.Encode(text, qr.M, qr.Auto)
 	if err != nil {
-		return "", 0, fmt.Errorf("failed to make a QR code of %d characters: %w", len(text), err)
+		return "", 0, fmt.Errorf("failed to make a QR code of %d bytes: %w", len(text), err)
 	}
 	bounds := code.Bounds()
 	var b strings.Builder

@@ -42,7 +42,7 @@ func (h *Handlers) ReaderRoutes(e *echo.Echo) {
 	e.GET("/s/:token/events", h.events)
 }
 
-// share answers POST /c/:id/share: a link is made.
+// share handles POST /c/:id/share: it creates a link.
 func (h *Handlers) share(c echo.Context) error {
 	n, err := h.wanted(c)
 	if err != nil {
@@ -52,11 +52,11 @@ func (h *Handlers) share(c echo.Context) error {
 	if _, err := h.Live.Share(r.Context(), live.PrincipalOf(r.Context()), c.Param("id"), n); err != nil {
 		return err
 	}
-	h.Reach.Open() // the link must work when it is seen
+	h.Reach.Open() // the link must work as soon as it is shown
 	return h.changed(c)
 }
 
-// end answers POST /c/:id/share/end: a link is ended.
+// end handles POST /c/:id/share/end: it ends a link.
 func (h *Handlers) end(c echo.Context) error {
 	id, err := strconv.ParseInt(c.FormValue("share"), 10, 64)
 	if err != nil {
@@ -69,7 +69,7 @@ func (h *Handlers) end(c echo.Context) error {
 	return h.changed(c)
 }
 
-// changed leads back to the links, or for a dialog shows them.
+// changed responds to a form: with a redirect to the links, or to the dialog with the links.
 func (h *Handlers) changed(c echo.Context) error {
 	if c.QueryParam("part") != "" {
 		return h.show(c)
@@ -77,10 +77,10 @@ func (h *Handlers) changed(c echo.Context) error {
 	return c.Redirect(http.StatusSeeOther, "/c/"+url.PathEscape(c.Param("id"))+"/share")
 }
 
-// lives are how long a link can work, by the value of the form.
+// lives maps the values of the form to the lifetime of a link; 0 does not expire.
 var lives = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "open": 0}
 
-// wanted reads the form of a link.
+// wanted parses the form to create a link.
 func (h *Handlers) wanted(c echo.Context) (n live.NewShare, err error) {
 	life, known := lives[c.FormValue("life")]
 	if !known {
@@ -95,8 +95,8 @@ func (h *Handlers) wanted(c echo.Context) (n live.NewShare, err error) {
 	return n, nil
 }
 
-// show answers GET /c/:id/share with the links to a chat and the form of another. With ?part=1
-// it is what a dialog shows.
+// show handles GET /c/:id/share: the links to a chat and the form to create one. With ?part=1 it
+// responds with only the content of the dialog.
 func (h *Handlers) show(c echo.Context) error {
 	ctx := c.Request().Context()
 	who := live.PrincipalOf(ctx)
@@ -136,7 +136,7 @@ func (h *Handlers) show(c echo.Context) error {
 	return httpio.Render(c, http.StatusOK, web.SharePage(p))
 }
 
-// messageLabel is what a message is called in a list.
+// messageLabel returns the label of a message in a list.
 func messageLabel(m *live.Message) string {
 	const most = 60
 	text := []rune(strings.Join(strings.Fields(m.Text), " "))
@@ -149,7 +149,7 @@ func messageLabel(m *live.Message) string {
 	return "Question: " + string(text)
 }
 
-// shareView puts a link into words.
+// shareView converts a link for the page.
 func shareView(share live.Share, addresses []netip.AddrPort, snapshot *live.Snapshot, port uint16) (web.Share, error) {
 	s := web.Share{ID: share.ID, Followers: share.Followers, Live: share.Last == 0, Ends: ends(share.Expires)}
 	what := []string{"the chat as it goes on"}
@@ -182,7 +182,7 @@ func shareView(share live.Share, addresses []netip.AddrPort, snapshot *live.Snap
 
 func link(at netip.AddrPort, token string) string { return "http://" + at.String() + "/s/" + token }
 
-// ends says until when a link works.
+// ends formats when a link expires; "" if it does not.
 func ends(expires time.Time) string {
 	if expires.IsZero() {
 		return ""
