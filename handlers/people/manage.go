@@ -118,7 +118,7 @@ func (s *Service) Remove(ctx context.Context, who access.Principal, person, name
 		return gone(err)
 	}
 	s.invited.forget(person)
-	s.end(func(by Credential) bool { return by.Person == person })
+	s.end(Credential{Person: person})
 	return nil
 }
 
@@ -138,7 +138,7 @@ func (s *Service) RevokeDevice(ctx context.Context, who access.Principal, person
 	if err := s.opt.Store.RemoveDevice(ctx, person, id); err != nil {
 		return gone(err)
 	}
-	s.end(func(by Credential) bool { return by == Credential{Person: person, Device: id} })
+	s.end(Credential{Person: person, Device: id})
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (s *Service) RevokeKey(ctx context.Context, who access.Principal, person st
 	if err := s.opt.Store.RemoveKey(ctx, person, id); err != nil {
 		return gone(err)
 	}
-	s.end(func(by Credential) bool { return by == Credential{Person: person, Key: id} })
+	s.end(Credential{Person: person, Key: id})
 	return nil
 }
 

@@ -65,6 +65,7 @@ type Service struct {
 
 	mu       sync.Mutex
 	watchers map[Credential]map[*watcher]bool
+	revoked  map[Credential]bool // since the server started, as in end
 	seen     lastSeen
 	invited  invitations
 	turns    turns
@@ -117,7 +118,7 @@ func New(ctx context.Context, opt Options) (*Service, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{opt: opt, key: hashOf(opt.OwnerKey), watchers: map[Credential]map[*watcher]bool{}}
+	s := &Service{opt: opt, key: hashOf(opt.OwnerKey), watchers: map[Credential]map[*watcher]bool{}, revoked: map[Credential]bool{}}
 	s.seen.reset()
 	s.turns.running, s.turns.freed = map[string]int{}, make(chan struct{})
 	s.invited.byPerson = map[string]invitation{}

@@ -196,6 +196,13 @@ func TestRevoke_EndsRequestsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("when the person is removed", "phone", "script", "laptop")
+	for name, known := range map[string]Known{"phone": phone, "laptop": laptop, "script": byKey} {
+		late, done := s.Watch(ctx, known.Credential) // it was let in just before
+		defer done()
+		if got := context.Cause(late); got != ErrRevoked {
+			t.Errorf("a request of the %s that is let in while it is revoked goes on: %v", name, got)
+		}
+	}
 }
 
 // People manage their own devices and keys, and the owner those of all.

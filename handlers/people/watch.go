@@ -18,6 +18,9 @@ func (s *Service) Watch(ctx context.Context, by Credential) (watched context.Con
 	w := &watcher{cancel}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.revoked[by] || s.revoked[Credential{Person: by.Person}] { // after it had let the request in
+		cancel(ErrRevoked)
+	}
 	if s.watchers[by] == nil {
 		s.watchers[by] = map[*watcher]bool{}
 	}
@@ -33,12 +36,14 @@ func (s *Service) Watch(ctx context.Context, by Credential) (watched context.Con
 	}
 }
 
-// end ends the requests that came in by a credential that is revoked.
-func (s *Service) end(revoked func(Credential) bool) {
+// end ends the requests that came in by a credential that was revoked. A credential with neither
+// a device nor a key stands for all of a person's.
+func (s *Service) end(revoked Credential) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.revoked[revoked] = true // ids are not used again
 	for by, watchers := range s.watchers {
-		if !revoked(by) {
+		if by != revoked && (Credential{Person: by.Person}) != revoked {
 			continue
 		}
 		for w := range watchers {
