@@ -69,7 +69,7 @@ func TestSpace_NewConversationsNeedSome(t *testing.T) {
 }
 
 // fullDisks are ways for a disk to be full. Each calls check with a store, how to
-// fill the disk, and how to make room again.
+// fill the disk, and how to free space again.
 var fullDisks = []struct {
 	name string
 	run  func(t *testing.T, check func(t *testing.T, s *Store, fill, clear func(), point int))

@@ -1,8 +1,8 @@
 package web
 
-// LoginForm is the page that asks for what lets a device in.
+// LoginForm is the login page.
 type LoginForm struct {
-	Problem string // with what was sent before
-	Link    string // secret of an invitation that the address brought; empty: none
-	Plain   bool   // the connection is not encrypted, and leaves the machine
+	Problem string // with the previous login; empty: none
+	Link    string // secret of the invitation in the address; empty: none
+	Plain   bool   // the connection is not encrypted and comes from another machine
 }

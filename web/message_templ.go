@@ -82,7 +82,7 @@ func Message(title, text string) templ.Component {
 	})
 }
 
-// Login asks for what lets a device in.
+// Login renders the login page.
 func Login(p LoginForm) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

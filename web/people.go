@@ -5,41 +5,41 @@ import "strconv"
 // People is the page of the people of a server, for its owner.
 type People struct {
 	List    []Account
-	Problem string // with the name that was sent
-	Name    string // that was sent
-	Alone   bool   // other machines do not reach the server
+	Problem string // with the submitted name; empty: none
+	Name    string // the submitted name, if it has a problem
+	Alone   bool   // other machines cannot reach the server
 }
 
-// Account is the page of one person: how they come in, and what they may.
+// Account is the page of one person: devices, API keys and limits.
 type Account struct {
 	ID, Name string
-	IsOwner  bool // of the server
-	Manages  bool // who looks at it is the owner of the server
-	Own      bool // who looks at it is this person
-	Answers  int  // at once; 0: no limit of their own
+	IsOwner  bool // the person is the owner of the server
+	Manages  bool // the viewer is the owner of the server
+	Own      bool // the viewer is this person
+	Answers  int  // limit of answers at once; 0: no personal limit
 	Devices  []Credential
 	Keys     []Credential
 	Problem  string
 
-	Invitation *Invitation // just made
-	NewKey     string      // just made; shown once
-	Alone      bool        // other machines do not reach the server
-	Plain      bool        // they reach it without encryption
+	Invitation *Invitation // just created; else nil
+	NewKey     string      // API key just created, shown only once; else empty
+	Alone      bool        // other machines cannot reach the server
+	Plain      bool        // other machines reach the server without encryption
 }
 
 // Credential is a device or an API key.
 type Credential struct {
 	ID    int64
 	Name  string
-	Used  string // when, in words
+	Used  string // when it was last used, as text
 	Since string
 }
 
-// Invitation lets one device in.
+// Invitation allows one device to log in.
 type Invitation struct {
 	Code   string
-	Links  []string // addresses that bring the device in, the best first
-	QR     string   // path of the code of the first link, on a square of QRSize
+	Links  []string // addresses at which the device logs in, the best first
+	QR     string   // SVG path of the QR code of the best link, in a square of QRSize units
 	QRSize int
 }
 
@@ -48,7 +48,7 @@ func (i Invitation) box() string {
 	return "0 0 " + n + " " + n
 }
 
-// address is a page of the person, or where a form about them goes.
+// address returns the path of a page or a form of the person.
 func (a Account) address(what string) string { return "/people/" + a.ID + what }
 
 func (a Account) limit() string {
@@ -58,7 +58,7 @@ func (a Account) limit() string {
 	return strconv.Itoa(a.Answers)
 }
 
-// summary is a line about the person in a list.
+// summary returns the line about the person in the list of people.
 func (a Account) summary() string {
 	text := Counted(len(a.Devices), "device") + ", " + Counted(len(a.Keys), "API key")
 	if len(a.Devices) > 0 {

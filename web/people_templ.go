@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "strconv"
 
-// peopleFrame is what the pages of people have in common.
+// peopleFrame renders the common frame of the pages about people.
 func peopleFrame(title string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -124,7 +124,7 @@ func peopleFrame(title string) templ.Component {
 	})
 }
 
-// PeoplePage lists the people of a server.
+// PeoplePage renders the list of people of a server.
 func PeoplePage(p People) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -275,7 +275,7 @@ func PeoplePage(p People) templ.Component {
 	})
 }
 
-// AccountPage is the page of one person.
+// AccountPage renders the page of one person.
 func AccountPage(a Account) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -540,7 +540,7 @@ func AccountPage(a Account) templ.Component {
 	})
 }
 
-// invitation shows how a device is let in.
+// invitation renders a new invitation: its QR code, links and code.
 func invitation(a Account) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -681,7 +681,7 @@ func invitation(a Account) templ.Component {
 	})
 }
 
-// credentials lists devices or keys, each with a button that ends it.
+// credentials renders the list of devices or keys, each with a button that revokes it.
 func credentials(a Account, list []Credential, none, end, act string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

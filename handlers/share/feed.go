@@ -10,17 +10,17 @@ import (
 	"m40-llm/handlers/live"
 )
 
-// flush is for how long events are gathered before they are sent. It keeps the length of single
-// tokens off the wire, where they come fast.
+// flush is how long events are collected before they are sent together. While tokens are generated
+// fast, the sizes of frames then do not reveal the lengths of single tokens.
 const flush = 50 * time.Millisecond
 
-// maxBehind is how much a reader may leave unread, in bytes, before its stream ends with ErrSlow.
+// maxBehind is the number of unsent bytes at which the stream of a reader ends with ErrSlow.
 const maxBehind = 1 << 20
 
-// feeds are the feeds of the links that somebody follows.
+// feeds are the feeds of all links that have readers.
 type feeds struct {
 	mu   sync.Mutex
-	open map[int64]*feed // by the link
+	open map[int64]*feed // by the id of the link
 }
 
 // feed renders the events of a shared chat for the readers of one link. It renders each event
@@ -31,16 +31,16 @@ type feed struct {
 	raw       bool
 	stop      chan struct{}
 
-	mu      sync.Mutex // of following, too
+	mu      sync.Mutex // guards following too
 	readers map[*feedReader]bool
-	first   []byte // what a reader begins with; nil: it has to be rendered
-	err     error  // why the feed has ended
+	first   []byte // first chunk for a new reader; nil: not rendered since the last event
+	err     error  // why the feed has ended; nil: it has not
 }
 
-// feedReader is one reader of a feed, and what it has not been sent yet.
+// feedReader is one reader of a feed, with the chunks to send to it.
 type feedReader struct {
 	feed  *feed
-	ready chan struct{} // signalled when there is something for send
+	ready chan struct{} // signalled when send has something to do
 
 	mu     sync.Mutex
 	chunks [][]byte
@@ -80,7 +80,7 @@ func (f *feeds) join(ctx context.Context, service *live.Service, who live.Princi
 	return r, nil
 }
 
-// leave removes a reader. Its feed ends with the last.
+// leave removes a reader. The feed ends with its last reader.
 func (f *feeds) leave(r *feedReader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +91,7 @@ func (f *feeds) leave(r *feedReader) {
 	f.close(d)
 }
 
-// close ends a feed that has no reader or has failed; with mu held.
+// close ends a feed that has no reader or has failed. The caller holds f.mu.
 func (f *feeds) close(d *feed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +124,7 @@ func (d *feed) run() {
 	}
 }
 
-// render sends the readers what has happened, and reports whether more can come.
+// render queues the new events for all readers, and reports whether the feed continues.
 func (d *feed) render() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,7 +142,7 @@ func (d *feed) render() bool {
 	return false
 }
 
-// publish renders events and hands them to all readers; with mu held.
+// publish renders events and queues them for all readers. The caller holds d.mu.
 func (d *feed) publish(events []live.Event) error {
 	frames, err := framesOf(context.Background(), d.raw, events)
 	if err != nil || len(frames) == 0 {
@@ -159,7 +159,8 @@ func (d *feed) publish(events []live.Event) error {
 	return nil
 }
 
-// add adds a reader. What the others have not been sent yet goes to them first.
+// add adds a reader. Events that are not rendered yet are first queued for the other readers, because
+// the first chunk of the new reader already includes them.
 func (d *feed) add(ctx context.Context, r *feedReader) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,7 +188,7 @@ func (d *feed) add(ctx context.Context, r *feedReader) error {
 	return nil
 }
 
-// put queues a chunk for the reader. A reader that is too far behind gets no more.
+// put queues a chunk for the reader. If too much is queued, the stream ends with ErrSlow.
 func (r *feedReader) put(chunk []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,7 +215,7 @@ func (r *feedReader) signal() {
 	}
 }
 
-// send sends what there is. It returns the error that ends the stream.
+// send sends the queued chunks. It returns an error if the stream must end.
 func (r *feedReader) send(sse httpio.SSE) error {
 	r.mu.Lock()
 	chunks, ended := r.chunks, r.err

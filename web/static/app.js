@@ -124,7 +124,7 @@ const link = new Link(document.body.dataset.chat, {
       chat.running?.lose(true)
       $('[data-stop]').disabled = true
     }
-    // A server that is stopping may have sent its status as ready just before it closed.
+    // The server may have sent its status again before it closed the new connection.
     showEngine({ ...engine, state: 'lost', state_text: 'not connected', rate: '', queue: 'not known', summary: [engine.name, 'not connected'].filter(Boolean).join(' · ') })
     offline = true
     const stopping = code === 1012 // the close code of a server that is stopping
@@ -259,7 +259,7 @@ function showSeed() {
   if (inView) params.view(inView.info.settings.seed)
 }
 
-// setTemporary sets whether this chat is temporary, that is not stored.
+// setTemporary sets whether this chat is temporary. Temporary chats are not stored.
 function setTemporary(on) {
   temporary = on
   $('[data-temporary]').setAttribute('aria-pressed', on)
@@ -270,7 +270,7 @@ $('[data-temporary]').addEventListener('click', () => {
   message.focus()
 })
 
-// setRaw sets whether this chat is raw, that is sent to the model without a chat template.
+// setRaw sets whether this chat is raw. Raw chats are sent to the model without a chat template.
 function setRaw(on) {
   raw = on
   $('[data-raw]').setAttribute('aria-pressed', on)

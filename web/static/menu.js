@@ -2,7 +2,7 @@
 const phone = matchMedia('(max-width: 760px)')
 const gap = 8 // px to the edges of the window
 
-// place positions an open popover below a button, or above it if there is more space. It aligns
+// place positions an open popover below a button, or above it if the space below is too small. It aligns
 // their left edges, or their right edges if side is 'right' or if the space requires it.
 export function place(menu, button, side = 'left') {
   if (phone.matches) {

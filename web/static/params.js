@@ -50,8 +50,8 @@ class Param {
     return this.round(this.log ? this.lo * Math.pow(this.hi / this.lo, v / 1000) : v)
   }
 
-  // share returns the position of v on the axis, from 0 to 1. A value that means no limit is at the
-  // end that keeps the most tokens.
+  // share returns the position of v on the axis, from 0 to 1. On a logarithmic axis, the value
+  // without a limit is at 1.
   share(v) {
     if (!this.log) return Math.min(1, Math.max(0, (v - this.lo) / (this.hi - this.lo)))
     if (this.unlimited(v)) return 1
