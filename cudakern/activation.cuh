@@ -1,15 +1,15 @@
-// Activations as the products read them. activation.cu makes this of an x, once for all
-// products with it.
+// The layout of activations that matrix products read. activation.cu writes it once for all products
+// with the same activations.
 //
-// Each tile of a row becomes an image, which a product copies to shared memory as it is:
-// units of 16 bytes that 32 lanes, each at its own block, read without a bank conflict.
+// Each tile of a row becomes an image, which products copy to shared memory unchanged: units of 16
+// bytes, arranged so that 32 lanes, each reading its own block, cause no bank conflict.
 //
 //	values  [chunk][block]  16 bytes: 8 int16, input 2i in the low half of a word, or 4 float
-//	scale   [block]         float, i16 only: a value q stands for q · scale
-//	sum     [block]         of the block's values, int or float
-//	low     [block]         of its first 16 values
+//	scale   [block]         float, i16 only: a value q represents q · scale
+//	sum     [block]         sum of the block's values, int or float
+//	low     [block]         sum of its first 16 values
 //
-// What lies past the end of a row is zero.
+// Inputs past the end of a row are zero.
 #pragma once
 
 #include "tile.cuh"

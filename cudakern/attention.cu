@@ -1,27 +1,27 @@
-// Attention: o = softmax(q·kᵀ·scale)·v for every row and query head, over the positions of
-// the row's sequence that the row sees.
+// Attention: o = softmax(q·kᵀ·scale)·v for every row and query head, over the positions that the
+// row attends to in its sequence.
 //
-// What a row and head compute never depends on their neighbours. Positions fall into
-// units of 128 (0-127, 128-255, …) and these into four tiles of 32, each one block of
-// the cache. In a unit, in float32:
+// The bits of a row and head do not depend on the other rows and heads of the batch. Positions are
+// divided into units of 128 (0-127, 128-255, …), and a unit into four tiles of 32, each one block of the
+// KV cache. Computed for a unit, in float32:
 //
-//	s[p] = q·k[p] · scale·log2 e     dimensions in ascending order, fused multiply-adds; with a
+//	s[p] = q·k[p] · scale·log2 e     fused multiply-adds over ascending dimensions; with a soft
 //	                                 cap, tanh(q·k[p] · scale/cap) · cap·log2 e
 //	m    = max s,  e[p] = 2^(s[p]-m)
-//	l    = Σ e[p]                    a tile's in a tree, then tile after tile
-//	a    = Σ e[p]·v[p]               a tile's positions in ascending order, then tile after tile
+//	l    = Σ e[p]                    a tree within a tile, then over ascending tiles
+//	a    = Σ e[p]·v[p]               over ascending positions of a tile, then over ascending tiles
 //
-// and units are added up in ascending order, each time brought to the larger m. Where and
-// by whom a unit is computed changes no bit of it, so decode and prefill share the code:
+// Units are added in ascending order, rescaled to the larger m each time. The result for a unit has the
+// same bits whichever block computes it, so decode and prefill share this code.
 //
-// A block takes up to QUERIES query vectors: the heads that share a kv head, and in
-// prefill of neighbouring rows too. It loads keys and values once for all of them. For the
-// scores a thread is a position and reads its whole key; for the sums a lane is WIDTH
-// dimensions and reads its piece of the values of its warp's tile.
+// A thread block computes up to QUERIES query vectors: the heads that share a kv head, in prefill those
+// of several consecutive rows. It loads keys and values once for all of them. For the scores, each
+// thread has one position and reads its whole key; for a, each lane has WIDTH dimensions and reads them
+// from the values of its warp's tile.
 //
-// Few rows (decode): the units of a row are dealt out to the blocks of gridDim.x, which
-// leave (m, l, a) of each unit in memory for a second kernel to add up. Many rows: a block
-// goes through all units of its rows and adds them up itself.
+// Few rows (decode): the blocks along gridDim.x divide the units of a row among them and store (m, l, a)
+// of each unit to memory; a second kernel combines them. Many rows: a block computes all units of its
+// rows and combines them itself.
 #include "kvcache.cuh"
 #include "math.cuh"
 
@@ -38,30 +38,30 @@
 
 enum { TILES = 4, UNIT = TILES * BLOCK_POSITIONS };
 
-#define NEVER bits_to_float(0xff800000) // -Inf: the maximum of no scores
+#define MINUS_INFINITY bits_to_float(0xff800000) // the maximum of no scores
 
-// What of a unit with maximum m, and of the units before it with maximum *top, counts
-// once they are brought to the larger of the two, which becomes *top.
-DEVICE void rescale(float *top, float m, float *before, float *unit)
+// Raises *max to m, the maximum of the next unit. *scale and *unit_scale become the factors for the sums
+// of the units so far and of the next one.
+DEVICE void rescale(float *max, float m, float *scale, float *unit_scale)
 {
-	float larger = fmaxf(*top, m);
-	*before = *top == larger ? 1.0f : exp2_of(*top - larger);
-	*unit = m == larger ? 1.0f : exp2_of(m - larger);
-	*top = larger;
+	float larger = fmaxf(*max, m);
+	*scale = *max == larger ? 1.0f : exp2_of(*max - larger);
+	*unit_scale = m == larger ? 1.0f : exp2_of(m - larger);
+	*max = larger;
 }
 
-DEVICE float accumulate(float sum, float before, float v, float unit) { return fmaf(v, unit, sum * before); }
+DEVICE float accumulate(float sum, float scale, float unit, float unit_scale) { return fmaf(unit, unit_scale, sum * scale); }
 
-// Adds a sink to the units of a query, as a unit of weight 1 and no values: sums count *before
-// times after it.
-DEVICE void add_sink(float sink, float *top, float *total, float *before)
+// Adds an attention sink to the sums of a query: a score whose value is zero. *scale becomes the factor
+// for the values.
+DEVICE void add_sink(float sink, float *max, float *sum, float *scale)
 {
-	float unit;
-	rescale(top, sink * LOG2_E, before, &unit);
-	*total = accumulate(*total, *before, 1.0f, unit);
+	float unit_scale;
+	rescale(max, sink * LOG2_E, scale, &unit_scale);
+	*sum = accumulate(*sum, *scale, 1.0f, unit_scale);
 }
 
-// Elements of the cache as float.
+// Loads of cache elements, converted to float.
 #if defined(CACHE_F16)
 DEVICE void halves(uint32_t pair, float *v)
 {
@@ -116,81 +116,79 @@ template <int WIDTH> DEVICE void load(const element *p, float *v)
 			v[c] = load1(p + c);
 }
 
-// What a block shares: QUERIES of each.
+// Shared memory of a block, of each QUERIES times:
 struct Shared {
-	float *e;          // (UNIT) weights
-	float *top, *mass; // (TILES) of the tiles: largest score, sum of weights
-	float *most;       // m and l of the units so far
-	float *total;
-	float *before; // what rescale said
-	float *unit;
-	int *first, *last; // positions that the query sees; none: last < first
-	float *q;          // (q_stride)
-	float *sum;        // (WIDTH·32) a of the unit
-	float *out;        // (WIDTH·32) and of the units so far
+	float *e;                   // (UNIT) of the unit
+	float *tile_max, *tile_sum; // (TILES) the maximum and the sum of e of each tile
+	float *max, *sum;           // m and l of the units so far
+	float *scale, *unit_scale;  // set by rescale
+	int *first, *last;          // positions that the query attends to; none: last < first
+	float *q;                   // (q_stride)
+	float *unit_out;            // (WIDTH·32) a of the unit
+	float *out;                 // (WIDTH·32) a of the units so far
 };
 
-template <int WIDTH, int QUERIES> DEVICE Shared share(float *memory, int q_stride)
+template <int WIDTH, int QUERIES> DEVICE Shared shared_layout(float *memory, int q_stride)
 {
 	Shared s;
 	s.e = memory;
-	s.top = s.e + QUERIES * UNIT;
-	s.mass = s.top + QUERIES * TILES;
-	s.most = s.mass + QUERIES * TILES;
-	s.total = s.most + QUERIES;
-	s.before = s.total + QUERIES;
-	s.unit = s.before + QUERIES;
-	s.first = reinterpret_cast<int *>(s.unit + QUERIES);
+	s.tile_max = s.e + QUERIES * UNIT;
+	s.tile_sum = s.tile_max + QUERIES * TILES;
+	s.max = s.tile_sum + QUERIES * TILES;
+	s.sum = s.max + QUERIES;
+	s.scale = s.sum + QUERIES;
+	s.unit_scale = s.scale + QUERIES;
+	s.first = reinterpret_cast<int *>(s.unit_scale + QUERIES);
 	s.last = s.first + QUERIES;
-	s.q = s.unit + 5 * QUERIES; // of which two are for its alignment to 16 bytes
-	s.sum = s.q + QUERIES * q_stride;
-	s.out = s.sum + QUERIES * WIDTH * WARP;
+	s.q = s.unit_scale + 5 * QUERIES; // after first, last and padding that aligns q to 16 bytes
+	s.unit_out = s.q + QUERIES * q_stride;
+	s.out = s.unit_out + QUERIES * WIDTH * WARP;
 	return s;
 }
 
-DEVICE bool sees(const Shared &s, int query, int p) { return s.first[query] <= p && p <= s.last[query]; }
+DEVICE bool attends(const Shared &s, int query, int p) { return s.first[query] <= p && p <= s.last[query]; }
 
-// The largest score and the sum of weights of a query in the unit.
-DEVICE float unit_top(const Shared &s, int query)
+// m and l of a query in the unit.
+DEVICE float unit_max(const Shared &s, int query)
 {
-	const float *top = s.top + query * TILES;
-	return fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+	const float *max = s.tile_max + query * TILES;
+	return fmaxf(fmaxf(max[0], max[1]), fmaxf(max[2], max[3]));
 }
 
-DEVICE float unit_mass(const Shared &s, int query)
+DEVICE float unit_sum(const Shared &s, int query)
 {
-	const float *mass = s.mass + query * TILES;
-	return ((mass[0] + mass[1]) + mass[2]) + mass[3];
+	const float *sum = s.tile_sum + query * TILES;
+	return ((sum[0] + sum[1]) + sum[2]) + sum[3];
 }
 
-struct Problem {
-	float *dst, *partials; // partials: memory for what units leave, or none
+struct Params {
+	float *dst, *partials; // partials: (m, l, a) of each unit, or null: blocks combine the units
 	const float *q;
 	const element *cache;
-	int layer, layers, parts, heads, kv_heads, dim, value_dim; // parts: of the cache
-	const float *sinks; // (heads) scores of a position more, whose value is zero; or none
-	float scale, inner; // of the scores: the last factor above; what is in tanh, 0 without a cap
+	int layer, layers, parts, heads, kv_heads, dim, value_dim; // parts: see cache_index
+	const float *sinks; // (heads) or null
+	float scale, inner; // scale: the last factor of s above; inner: the factor inside tanh, 0 without a soft cap
 	int window, block_rows, block_heads, units;
 	const int *pos, *seq, *tables;
 	int stride;
 	const int *rows;
 };
 
-// The queries of a block: heads of neighbouring rows of one sequence.
+// The query vectors that a block computes together: heads of consecutive rows of one sequence.
 struct Queries {
 	int row, head, heads, count; // count: rows · heads
 	int kv_head;
-	int low, high; // positions that any of them sees
+	int low, high; // range of positions that any of them attends to
 };
 
-// The place of query i in an array of (rows, all heads).
-DEVICE size_t query_at(const Queries &n, int i, int all_heads) { return (size_t)(n.row + i / n.heads) * all_heads + n.head + i % n.heads; }
+// Returns the index of query i in an array of (rows, all heads).
+DEVICE size_t query_index(const Queries &n, int i, int all_heads) { return (size_t)(n.row + i / n.heads) * all_heads + n.head + i % n.heads; }
 
-// Floats from query to query: a multiple of 16 bytes.
+// Returns the distance between queries in floats: a multiple of 16 bytes.
 DEVICE int stride_of(int dim) { return (dim + 3) / 4 * 4; }
 
 // score[i] += q[i]·key
-template <int WIDTH, int QUERIES> DEVICE void dots(const float *q, const element *key, int dim, float *score)
+template <int WIDTH, int QUERIES> DEVICE void dot_products(const float *q, const element *key, int dim, float *score)
 {
 	const int stride = stride_of(dim);
 	if (dim % 8 != 0) {
@@ -219,15 +217,15 @@ template <int WIDTH, int QUERIES> DEVICE void dots(const float *q, const element
 	}
 }
 
-// sum[i] += Σ e[p]·value[p] over the positions from low to high of the tile that begins at
-// position start; e and value begin there too.
+// sum[i] += Σ e[p]·value[p] over positions low to high of the tile that begins at position start; e and
+// value point to that position.
 template <int WIDTH, int QUERIES>
-DEVICE void weigh(const Shared &s, const Queries &n, const float *e, const element *value, int dim, int start, int low, int high,
+DEVICE void add_values(const Shared &s, const Queries &n, const float *e, const element *value, int dim, int start, int low, int high,
 	float sum[QUERIES][WIDTH])
 {
 	bool all = low == start && high == start + BLOCK_POSITIONS - 1;
 	UNROLL_BY(1) for (int i = 0; i < n.count; i++)
-		all = all && sees(s, i, low) && sees(s, i, high);
+		all = all && attends(s, i, low) && attends(s, i, high);
 	if (all) {
 		UNROLL_BY(1) for (int p = 0; p < BLOCK_POSITIONS; p += 4) {
 			float v[4][WIDTH];
@@ -245,80 +243,80 @@ DEVICE void weigh(const Shared &s, const Queries &n, const float *e, const eleme
 		}
 		return;
 	}
-	// A position that a query does not see must not touch it, not even with weight 0: it
-	// may hold no number.
+	// A query must skip the positions that it does not attend to: a weight of 0 is not enough, because
+	// the memory may be uninitialized and 0 · NaN is NaN.
 	UNROLL_BY(1) for (int p = low; p <= high; p++) {
 		float v[WIDTH];
 		load<WIDTH>(value + (p - start) * dim, v);
 		UNROLL for (int i = 0; i < QUERIES; i++)
-			if (sees(s, i, p))
+			if (attends(s, i, p))
 				UNROLL for (int c = 0; c < WIDTH; c++)
 					sum[i][c] = fmaf(e[i * UNIT + p - start], v[c], sum[i][c]);
 	}
 }
 
-// One unit: fills s.top, s.mass and s.sum.
-template <int WIDTH, int QUERIES> DEVICE void attend_unit(const Problem &a, const Shared &s, const Queries &n, int unit)
+// Computes one unit: s.tile_max, s.tile_sum and s.unit_out.
+template <int WIDTH, int QUERIES> DEVICE void attend_unit(const Params &a, const Shared &s, const Queries &n, int unit)
 {
 	int lane = lane_id(), tile = warp_id(), start = unit * UNIT + tile * BLOCK_POSITIONS, p = start + lane;
 	int low = max(n.low, start), high = min(n.high, start + BLOCK_POSITIONS - 1);
 	const element *keys = a.cache, *values = a.cache;
 	if (low <= high) {
 		int block = a.tables[(size_t)a.seq[n.row] * a.stride + start / BLOCK_POSITIONS];
-		keys += cache_at(block, a.layer, a.layers, a.parts, KEYS, n.kv_head, a.kv_heads, a.dim);
-		values += cache_at(block, a.layer, a.layers, a.parts, a.parts - 1, n.kv_head, a.kv_heads, a.dim);
+		keys += cache_index(block, a.layer, a.layers, a.parts, KEYS, n.kv_head, a.kv_heads, a.dim);
+		values += cache_index(block, a.layer, a.layers, a.parts, a.parts - 1, n.kv_head, a.kv_heads, a.dim);
 	}
 
 	float score[QUERIES] = {};
 	if (low <= p && p <= high)
-		dots<WIDTH, QUERIES>(s.q, keys + lane * a.dim, a.dim, score);
+		dot_products<WIDTH, QUERIES>(s.q, keys + lane * a.dim, a.dim, score);
 	if (a.inner > 0.0f)
 		UNROLL for (int i = 0; i < QUERIES; i++)
 			score[i] = tanh_of(score[i] * a.inner);
 	UNROLL for (int i = 0; i < QUERIES; i++) {
-		score[i] = sees(s, i, p) ? score[i] * a.scale : NEVER;
-		float top = warp_max(score[i]);
+		score[i] = attends(s, i, p) ? score[i] * a.scale : MINUS_INFINITY;
+		float max = warp_max(score[i]);
 		if (lane == 0)
-			s.top[i * TILES + tile] = top;
+			s.tile_max[i * TILES + tile] = max;
 	}
 	syncthreads();
 	UNROLL for (int i = 0; i < QUERIES; i++) {
-		float e = sees(s, i, p) ? exp2_of(score[i] - unit_top(s, i)) : 0.0f;
+		float e = attends(s, i, p) ? exp2_of(score[i] - unit_max(s, i)) : 0.0f;
 		s.e[i * UNIT + threadIdx.x] = e;
-		float mass = warp_sum(e);
+		float sum = warp_sum(e);
 		if (lane == 0)
-			s.mass[i * TILES + tile] = mass;
+			s.tile_sum[i * TILES + tile] = sum;
 	}
 	syncwarp();
 
 	int d = lane * WIDTH;
 	float sum[QUERIES][WIDTH] = {};
 	if (low <= high && d < a.value_dim)
-		weigh<WIDTH, QUERIES>(s, n, s.e + tile * BLOCK_POSITIONS, values + d, a.dim, start, low, high, sum);
-	UNROLL_BY(1) for (int turn = 0; turn < TILES; turn++) {
-		if (turn == tile && d < a.value_dim)
+		add_values<WIDTH, QUERIES>(s, n, s.e + tile * BLOCK_POSITIONS, values + d, a.dim, start, low, high, sum);
+	UNROLL_BY(1) for (int t = 0; t < TILES; t++) {
+		if (t == tile && d < a.value_dim)
 			UNROLL for (int i = 0; i < QUERIES; i++)
 				UNROLL for (int c = 0; c < WIDTH; c++)
-					s.sum[i * WIDTH * WARP + d + c] = sum[i][c] + (turn == 0 ? 0.0f : s.sum[i * WIDTH * WARP + d + c]);
+					s.unit_out[i * WIDTH * WARP + d + c] = sum[i][c] + (t == 0 ? 0.0f : s.unit_out[i * WIDTH * WARP + d + c]);
 		syncthreads();
 	}
 }
 
-// Attention of one block's queries.
-template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Problem &a, const Shared &s, Queries n)
+// Computes the attention of n.
+template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, const Shared &s, Queries n)
 {
 	int t = threadIdx.x;
-	syncthreads(); // the queries before may still be in use
+	syncthreads(); // the previous queries may still be in use
 	if (t < QUERIES) {
 		int p = t < n.count ? a.pos[n.row + t / n.heads] : -1;
 		s.last[t] = p;
 		s.first[t] = max(0, p - a.window + 1);
-		s.most[t] = NEVER;
-		s.total[t] = 0.0f;
+		s.max[t] = MINUS_INFINITY;
+		s.sum[t] = 0.0f;
 	}
 	for (int i = 0; i < QUERIES; i++) {
 		for (int d = t; d < a.dim; d += UNIT)
-			s.q[i * stride_of(a.dim) + d] = i < n.count ? a.q[query_at(n, i, a.heads) * a.dim + d] : 0.0f;
+			s.q[i * stride_of(a.dim) + d] = i < n.count ? a.q[query_index(n, i, a.heads) * a.dim + d] : 0.0f;
 		for (int d = t; d < a.value_dim; d += UNIT)
 			s.out[i * WIDTH * WARP + d] = 0.0f;
 	}
@@ -331,50 +329,50 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Problem &a, c
 		attend_unit<WIDTH, QUERIES>(a, s, n, unit);
 		if (a.partials != nullptr) {
 			for (int i = 0; i < n.count; i++) {
-				float *partial = a.partials + (query_at(n, i, a.heads) * a.units + unit) * (a.value_dim + 2);
+				float *partial = a.partials + (query_index(n, i, a.heads) * a.units + unit) * (a.value_dim + 2);
 				if (t == 0) {
-					partial[0] = unit_top(s, i);
-					partial[1] = unit_mass(s, i);
+					partial[0] = unit_max(s, i);
+					partial[1] = unit_sum(s, i);
 				}
 				for (int d = t; d < a.value_dim; d += UNIT)
-					partial[2 + d] = s.sum[i * WIDTH * WARP + d];
+					partial[2 + d] = s.unit_out[i * WIDTH * WARP + d];
 			}
 			syncthreads();
 			continue;
 		}
 		if (t < QUERIES) {
-			rescale(&s.most[t], unit_top(s, t), &s.before[t], &s.unit[t]);
-			s.total[t] = accumulate(s.total[t], s.before[t], unit_mass(s, t), s.unit[t]);
+			rescale(&s.max[t], unit_max(s, t), &s.scale[t], &s.unit_scale[t]);
+			s.sum[t] = accumulate(s.sum[t], s.scale[t], unit_sum(s, t), s.unit_scale[t]);
 		}
 		syncthreads();
 		for (int i = 0; i < n.count; i++)
 			for (int d = t; d < a.value_dim; d += UNIT)
-				s.out[i * WIDTH * WARP + d] = accumulate(s.out[i * WIDTH * WARP + d], s.before[i], s.sum[i * WIDTH * WARP + d], s.unit[i]);
+				s.out[i * WIDTH * WARP + d] = accumulate(s.out[i * WIDTH * WARP + d], s.scale[i], s.unit_out[i * WIDTH * WARP + d], s.unit_scale[i]);
 	}
 	if (a.partials != nullptr)
 		return;
-	syncthreads(); // before may still be read
+	syncthreads(); // s.scale may still be read
 	if (t < n.count) {
-		s.before[t] = 1.0f;
+		s.scale[t] = 1.0f;
 		if (a.sinks != nullptr)
-			add_sink(a.sinks[n.head + t % n.heads], &s.most[t], &s.total[t], &s.before[t]);
+			add_sink(a.sinks[n.head + t % n.heads], &s.max[t], &s.sum[t], &s.scale[t]);
 	}
 	syncthreads();
 	for (int i = 0; i < n.count; i++)
 		for (int d = t; d < a.value_dim; d += UNIT)
-			a.dst[query_at(n, i, a.heads) * a.value_dim + d] = s.out[i * WIDTH * WARP + d] * s.before[i] / s.total[i];
+			a.dst[query_index(n, i, a.heads) * a.value_dim + d] = s.out[i * WIDTH * WARP + d] * s.scale[i] / s.sum[i];
 }
 
-template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Problem &a)
+template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params &a)
 {
-	Shared s = share<WIDTH, QUERIES>(memory, stride_of(a.dim));
+	Shared s = shared_layout<WIDTH, QUERIES>(memory, stride_of(a.dim));
 	int group = a.heads / a.kv_heads, parts = (group + a.block_heads - 1) / a.block_heads;
 	Queries n;
 	n.kv_head = blockIdx.y / parts;
 	n.head = n.kv_head * group + blockIdx.y % parts * a.block_heads;
 	n.heads = min(a.block_heads, (n.kv_head + 1) * group - n.head);
 	int row = blockIdx.z * a.block_rows, end = min(row + a.block_rows, *a.rows);
-	while (row < end) { // each run of rows of one sequence
+	while (row < end) { // each range of rows of one sequence
 		n.row = row++;
 		while (row < end && a.seq[row] == a.seq[n.row])
 			row++;
@@ -383,7 +381,7 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Proble
 	}
 }
 
-// For values of up to dims elements.
+// A kernel for values of up to dims elements and up to queries query vectors per block.
 #define ATTENTION(dims, queries, blocks) \
 	KERNEL(NAME(dims, queries), 128, blocks)(float *dst, float *partials, const float *q, const element *cache, \
 		int layer, int layers, int parts, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int window, int block_rows, int block_heads, int units, \
@@ -417,47 +415,47 @@ ATTENTION(512, 1, 4)
 ATTENTION(512, 2, 4)
 ATTENTION(512, 4, 3)
 
-// Adds up what the units of a row and head left: a block for each, a thread for up to four
+// Combines the partials of the units of a row and head. Grid: (heads, rows); a thread computes up to four
 // dimensions.
 KERNEL(MERGE, 128, 8)(float *dst, const float *partials, const float *sinks, int heads, int dim, int window, int units, const int *pos, const int *rows)
 {
-	SHARED(float, tops); // of the units before
-	float *before = tops + UNIT, *unit = before + UNIT;
+	SHARED(float, prefix_max); // maximum of the units up to each
+	float *scale = prefix_max + UNIT, *unit_scale = scale + UNIT;
 	int row = blockIdx.y, t = threadIdx.x;
 	if (row >= *rows)
 		return;
-	size_t of = (size_t)row * heads + blockIdx.x;
+	size_t query = (size_t)row * heads + blockIdx.x;
 	int last = pos[row] / UNIT, first = max(0, pos[row] - window + 1) / UNIT;
-	partials += of * units * (dim + 2);
-	float top = NEVER, total = 0.0f, sum[4] = {}, left = 1.0f;
+	partials += query * units * (dim + 2);
+	float max = MINUS_INFINITY, sum = 0.0f, out[4] = {}, sink_scale = 1.0f;
 	for (int begin = first; begin <= last; begin += UNIT) {
 		int count = min(UNIT, last - begin + 1);
 		const float *partial = partials + (size_t)begin * (dim + 2);
-		float m = t < count ? partial[t * (dim + 2)] : NEVER;
-		// The maximum over all before: each step doubles how far back it reaches.
-		tops[t] = m;
-		for (int reach = 1; reach < UNIT; reach *= 2) {
+		float m = t < count ? partial[t * (dim + 2)] : MINUS_INFINITY;
+		// Prefix maximum over the units; each step doubles the distance that it covers.
+		prefix_max[t] = m;
+		for (int distance = 1; distance < UNIT; distance *= 2) {
 			syncthreads();
-			float further = t >= reach ? tops[t - reach] : NEVER;
+			float earlier = t >= distance ? prefix_max[t - distance] : MINUS_INFINITY;
 			syncthreads();
-			tops[t] = fmaxf(tops[t], further);
+			prefix_max[t] = fmaxf(prefix_max[t], earlier);
 		}
 		syncthreads();
-		float upto = t == 0 ? top : fmaxf(top, tops[t - 1]);
-		rescale(&upto, m, &before[t], &unit[t]);
-		top = fmaxf(top, tops[UNIT - 1]);
+		float previous_max = t == 0 ? max : fmaxf(max, prefix_max[t - 1]);
+		rescale(&previous_max, m, &scale[t], &unit_scale[t]);
+		max = fmaxf(max, prefix_max[UNIT - 1]);
 		syncthreads();
 		UNROLL_BY(4) for (int u = 0; u < count; u++, partial += dim + 2) {
-			total = accumulate(total, before[u], partial[1], unit[u]);
+			sum = accumulate(sum, scale[u], partial[1], unit_scale[u]);
 			UNROLL for (int k = 0; k < 4; k++)
 				if (t + k * UNIT < dim)
-					sum[k] = accumulate(sum[k], before[u], partial[2 + t + k * UNIT], unit[u]);
+					out[k] = accumulate(out[k], scale[u], partial[2 + t + k * UNIT], unit_scale[u]);
 		}
 		syncthreads();
 	}
 	if (sinks != nullptr)
-		add_sink(sinks[blockIdx.x], &top, &total, &left);
+		add_sink(sinks[blockIdx.x], &max, &sum, &sink_scale);
 	UNROLL for (int k = 0; k < 4; k++)
 		if (t + k * UNIT < dim)
-			dst[of * dim + t + k * UNIT] = sum[k] * left / total;
+			dst[query * dim + t + k * UNIT] = out[k] * sink_scale / sum;
 }

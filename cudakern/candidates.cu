@@ -1,27 +1,27 @@
-// Candidates: of every row of logits the 256 largest, in order, with what makes
-// probabilities of them: the largest logit and Σ e^(x-max) over the whole vocabulary.
+// Candidates: selects the 256 largest logits of every row in descending order, and computes what is needed
+// to convert them to probabilities: the maximum and Σ e^(x-max) over the whole vocabulary.
 //
-// A token is a key: its logit's bits, turned so that they order like the number, over
-// the complement of its id, so that of equal logits the lowest id is the largest. In a
-// first kernel a block sorts 16 lists of 256 keys, the 4096 logits of its part of a row,
-// and merges them to the best 256; in a second a block per row merges those of all parts.
-// Both sort in bitonic networks, which take the same steps whatever the numbers.
+// A token is sorted by a 64-bit key. The upper half is the bits of its logit, mapped to an unsigned integer
+// with the same order; the lower half is the complement of its id, so that of equal logits the lowest id
+// wins. In the first kernel, a block sorts the 4096 logits of its part of a row as 16 lists of 256 keys
+// and merges them to the best 256. In the second, one block per row merges the lists of all parts. Both
+// use bitonic networks, whose steps do not depend on the data.
 //
-// Powers are float32, to 1e-7. Sums are float64, in an order that the number of tokens
-// fixes.
+// Exponentials are float32 with an error of up to 1e-7. Sums are float64, added in an order that depends
+// only on the size of the vocabulary.
 #include "math.cuh"
 
 enum { BEST = 256, LISTS = 16, PART = LISTS * BEST, THREADS = 256 };
 
-typedef unsigned long long key; // 0: no token
+typedef unsigned long long key; // 0: no token or a masked one
 
-// Sums over the tokens of a part, those whose logit is not -Inf.
+// Sums over the unmasked tokens (logit > -Inf) of a part.
 struct Sums {
 	double mass, dot; // of e^(x-max) and of e^(x-max)·(x-max)
 	float max;
 	int count;
-	int bad; // lowest token whose logit is NaN or +Inf; NONE
-	int unused;
+	int bad; // lowest token whose logit is NaN or +Inf, or NONE
+	int padding;
 };
 
 enum { NONE = 0x7fffffff };
@@ -31,9 +31,9 @@ struct Part {
 	Sums sums;
 };
 
-// What a row comes to.
+// The result for a row; Candidates.Decode in Go reads it.
 struct Result {
-	Sums sums; // bad: or -1
+	Sums sums; // bad is -1 if there is none
 	int id[BEST];
 	float logit[BEST];
 };
@@ -51,8 +51,8 @@ DEVICE float logit_of(key k)
 	return bits_to_float(bits >> 31 ? bits & 0x7fffffffu : ~bits);
 }
 
-// Puts the pair in descending order, or in ascending order.
-DEVICE void order(key *a, key *b, bool descending)
+// Compare-exchange: puts a and b in descending or ascending order.
+DEVICE void compare_exchange(key *a, key *b, bool descending)
 {
 	key x = *a, y = *b;
 	if ((x < y) == descending)
@@ -63,32 +63,31 @@ DEVICE void order(key *a, key *b, bool descending)
 DEVICE void sort_lists(key *keys)
 {
 	for (int size = 2; size <= BEST; size *= 2)
-		for (int apart = size / 2; apart > 0; apart /= 2) {
+		for (int distance = size / 2; distance > 0; distance /= 2) {
 			for (int t = threadIdx.x; t < PART / 2; t += THREADS) {
-				int i = 2 * t - (t & (apart - 1)); // bit "apart" of i is 0
-				order(&keys[i], &keys[i + apart], (i & size & (BEST - 1)) == 0);
+				int i = 2 * t - (t & (distance - 1)); // in binary, bit distance of i is 0
+				compare_exchange(&keys[i], &keys[i + distance], (i & size & (BEST - 1)) == 0);
 			}
 			syncthreads();
 		}
 }
 
-// Leaves the best of all lists in the first, in descending order. Of two sorted lists
-// the larger of a[i] and b[255-i] are the best 256, in an order that a bitonic network
-// can sort.
+// Merges the lists: the first one becomes the best 256 keys of all, in descending order. Of two sorted
+// lists a and b, the larger of a[i] and b[255-i] for each i are the best 256, as a bitonic sequence.
 DEVICE void merge_lists(key *keys)
 {
 	int i = threadIdx.x;
-	for (int apart = 1; apart < LISTS; apart *= 2) {
-		for (int list = 0; list < LISTS; list += 2 * apart) {
-			key a = keys[list * BEST + i], b = keys[(list + apart) * BEST + BEST - 1 - i];
+	for (int distance = 1; distance < LISTS; distance *= 2) {
+		for (int list = 0; list < LISTS; list += 2 * distance) {
+			key a = keys[list * BEST + i], b = keys[(list + distance) * BEST + BEST - 1 - i];
 			keys[list * BEST + i] = a > b ? a : b;
 		}
 		syncthreads();
 		for (int step = BEST / 2; step > 0; step /= 2) {
-			int pairs = LISTS / (2 * apart) * (BEST / 2);
+			int pairs = LISTS / (2 * distance) * (BEST / 2);
 			for (int t = i; t < pairs; t += THREADS) {
-				int within = t % (BEST / 2), first = t / (BEST / 2) * 2 * apart * BEST + 2 * within - (within & (step - 1));
-				order(&keys[first], &keys[first + step], true);
+				int within = t % (BEST / 2), first = t / (BEST / 2) * 2 * distance * BEST + 2 * within - (within & (step - 1));
+				compare_exchange(&keys[first], &keys[first + step], true);
 			}
 			syncthreads();
 		}
@@ -117,8 +116,8 @@ DEVICE void combine(Terms *a, const Terms &b)
 	a->dot += b.dot;
 }
 
-// Combines what every thread brings, in a tree.
-template <typename T> DEVICE T combine_all(T *shared, T mine)
+// Reduces the values of all threads in a tree. Every thread gets the result.
+template <typename T> DEVICE T reduce(T *shared, T mine)
 {
 	int t = threadIdx.x;
 	shared[t] = mine;
@@ -133,7 +132,7 @@ template <typename T> DEVICE T combine_all(T *shared, T mine)
 	return all;
 }
 
-// The sums of a row or a part of it from what the threads bring.
+// Returns the sums of a row or part from the reduced values.
 DEVICE Sums sums_of(const Extremes &e, const Terms &terms)
 {
 	Sums s = {terms.mass, terms.dot, e.max, e.count, e.bad, 0};
@@ -163,7 +162,7 @@ KERNEL(candidates_part, 256, 2)(Part *parts, const float *logits, int vocab, con
 			keys[i] = key_of(x, id);
 		}
 	}
-	Extremes all = combine_all(static_cast<Extremes *>(rest), mine);
+	Extremes all = reduce(static_cast<Extremes *>(rest), mine);
 
 	Terms terms = {};
 	for (int i = t; i < PART; i += THREADS) {
@@ -173,7 +172,7 @@ KERNEL(candidates_part, 256, 2)(Part *parts, const float *logits, int vocab, con
 		terms.mass += (double)weight;
 		terms.dot += (double)weight * (double)x;
 	}
-	terms = combine_all(static_cast<Terms *>(rest), terms);
+	terms = reduce(static_cast<Terms *>(rest), terms);
 
 	sort_lists(keys);
 	merge_lists(keys);
@@ -192,7 +191,7 @@ KERNEL(candidates_merge, 256, 2)(Result *results, const Part *parts, int count, 
 		return;
 	parts += (size_t)row * count;
 
-	// The best so far are the first list of every round but the first.
+	// In every round but the first, the first list is the best so far.
 	for (int next = 0; next < count;) {
 		int first = next == 0 ? 0 : 1;
 		for (int list = first; list < LISTS; list++, next++)
@@ -205,7 +204,7 @@ KERNEL(candidates_merge, 256, 2)(Result *results, const Part *parts, int count, 
 	if (t < count)
 		own = parts[t].sums;
 	Extremes mine = {own.max, own.count, own.bad};
-	Extremes all = combine_all(static_cast<Extremes *>(rest), mine);
+	Extremes all = reduce(static_cast<Extremes *>(rest), mine);
 	Terms terms = {};
 	if (own.count > 0) {
 		float x = own.max - all.max;
@@ -213,7 +212,7 @@ KERNEL(candidates_merge, 256, 2)(Result *results, const Part *parts, int count, 
 		terms.mass = own.mass * weight;
 		terms.dot = (own.dot + own.mass * x) * weight;
 	}
-	terms = combine_all(static_cast<Terms *>(rest), terms);
+	terms = reduce(static_cast<Terms *>(rest), terms);
 
 	Result *result = results + row;
 	result->id[t] = keys[t] == 0 ? -1 : (int)~(uint32_t)keys[t];

@@ -7,33 +7,32 @@
 #ifdef __linux__
 #include <dlfcn.h>
 
-// find writes the addresses of all calls to d. It returns NULL, or the name of the first
-// call that the library lacks.
-static const char *find(struct driver *d) {
-#define FIND(name, params, args) \
+// look_up sets the functions of d. It returns NULL, or the name of the first one that the library lacks.
+static const char *look_up(struct driver *d) {
+#define LOOK_UP(name, params, args) \
 	if (!(*(void **)&d->name = dlsym(d->library, #name))) return #name;
-	DRIVER_CALLS(FIND)
-#undef FIND
+	DRIVER_CALLS(LOOK_UP)
+#undef LOOK_UP
 	return NULL;
 }
 
-struct driver *driver_open(const char *path, char *why, size_t bytes) {
+struct driver *driver_open(const char *path, char *error, size_t bytes) {
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!library) {
-		snprintf(why, bytes, "%s", dlerror());
+		snprintf(error, bytes, "%s", dlerror());
 		return NULL;
 	}
 	struct driver *d = calloc(1, sizeof *d);
 	if (!d) {
-		snprintf(why, bytes, "out of memory");
+		snprintf(error, bytes, "out of memory");
 		dlclose(library);
 		return NULL;
 	}
 	d->library = library;
 	d->emulated = dlsym(library, "emu_threads") != NULL;
-	const char *missing = find(d);
+	const char *missing = look_up(d);
 	if (missing) {
-		snprintf(why, bytes, "%s has no %s: the driver is too old, version 470 or later is needed", path, missing);
+		snprintf(error, bytes, "%s has no %s: the driver is too old, version 470 or later is needed", path, missing);
 		free(d);
 		dlclose(library);
 		return NULL;
@@ -43,29 +42,29 @@ struct driver *driver_open(const char *path, char *why, size_t bytes) {
 
 #else
 
-struct driver *driver_open(const char *path, char *why, size_t bytes) {
+struct driver *driver_open(const char *path, char *error, size_t bytes) {
 	(void)path;
-	snprintf(why, bytes, "CUDA is used on Linux only");
+	snprintf(error, bytes, "CUDA is used on Linux only");
 	return NULL;
 }
 
 #endif
 
-// enter makes the context of d current on this thread, where calls for several contexts may
-// take turns.
-static CUresult enter(const struct driver *d) { return d->context ? d->cuCtxSetCurrent(d->context) : 0; }
+// set_current makes the context of d current on this thread, which may have called functions of another
+// context since.
+static CUresult set_current(const struct driver *d) { return d->context ? d->cuCtxSetCurrent(d->context) : 0; }
 
 #define DEFINE(name, params, args) \
 	CUresult call_##name(const struct driver *d, UNPACK params) { \
-		CUresult refused = enter(d); \
-		return refused ? refused : d->name args; \
+		CUresult failed = set_current(d); \
+		return failed ? failed : d->name args; \
 	}
 DRIVER_CALLS(DEFINE)
 #undef DEFINE
 
 CUresult launch(const struct driver *d, CUfunction function, const unsigned grid[3], const unsigned block[3],
 	unsigned shared, CUstream stream, const void *values, const int *offsets, int n) {
-	void *params[MOST_PARAMS];
+	void *params[MAX_PARAMS];
 	for (int i = 0; i < n; i++) params[i] = (char *)values + offsets[i];
 	return call_cuLaunchKernel(d, function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream, params, NULL);
 }

@@ -1,6 +1,6 @@
-// The part of the CUDA driver's C interface that this package calls, declared here so
-// that building needs no CUDA toolkit. Names, types and numbers are those of NVIDIA's
-// public interface, where a name with _v2 is what programs call without it.
+// The functions of the CUDA driver API that this package calls, declared here so that building needs no
+// CUDA toolkit. Names, types and values are those of NVIDIA's ABI; its header maps a name without _v2 to
+// the one with it.
 
 #ifndef CUDAKERN_DRIVER_H
 #define CUDAKERN_DRIVER_H
@@ -18,7 +18,7 @@ typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 
-// DRIVER_CALLS(X) names every call as X(name, (parameters), (arguments)).
+// DRIVER_CALLS(X) expands to X(name, (parameters), (arguments)) for every function.
 #define DRIVER_CALLS(X) \
 	X(cuInit, (unsigned flags), (flags)) \
 	X(cuDriverGetVersion, (int *version), (version)) \
@@ -70,35 +70,33 @@ typedef struct CUgraphExec_st *CUgraphExec;
 
 #define UNPACK(...) __VA_ARGS__
 
-// struct driver holds the addresses of all calls in one loaded library, and the context that
-// they are for.
+// struct driver holds the functions of a loaded library and the context to call them in.
 struct driver {
 	void *library;
-	int emulated; // it is the emulation of emu/
-	CUcontext context; // that calls are for: made current before each one; NULL: whichever is
+	int emulated;      // the library is the emulator of emu/
+	CUcontext context; // made current before each call; NULL: the current one is not changed
 #define FIELD(name, params, args) CUresult (*name) params;
 	DRIVER_CALLS(FIELD)
 #undef FIELD
 };
 
-// driver_open loads the library at path. It returns NULL and writes why to why if that
-// fails or if a call is missing.
-struct driver *driver_open(const char *path, char *why, size_t bytes);
+// driver_open loads the library at path. If that fails or a function is missing, it returns NULL and
+// writes the reason to error, which has room for bytes bytes.
+struct driver *driver_open(const char *path, char *error, size_t bytes);
 
-// call_NAME calls NAME of the library d on the context of d.
+// call_NAME makes the context of d current on this thread and calls NAME.
 #define DECLARE(name, params, args) CUresult call_##name(const struct driver *d, UNPACK params);
 DRIVER_CALLS(DECLARE)
 #undef DECLARE
 
-enum { MOST_PARAMS = 32 };
+enum { MAX_PARAMS = 32 };
 
-// launch calls cuLaunchKernel with n parameters; parameter i lies offsets[i] bytes into
-// values.
+// launch calls cuLaunchKernel with n parameters, at most MAX_PARAMS; parameter i is at values + offsets[i].
 CUresult launch(const struct driver *d, CUfunction function, const unsigned grid[3], const unsigned block[3],
 	unsigned shared, CUstream stream, const void *values, const int *offsets, int n);
 
-// load_module calls cuModuleLoadDataEx and leaves what the driver's compiler had to say
-// in log.
+// load_module calls cuModuleLoadDataEx and writes the error messages of the driver's compiler to log, which
+// has room for bytes bytes.
 CUresult load_module(const struct driver *d, CUmodule *module, const void *image, char *log, size_t bytes);
 
 #endif

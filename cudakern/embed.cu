@@ -1,23 +1,23 @@
 // Embed: dst[r] = row tokens[r] of a table, decoded to float32.
 //
-// A thread per element. The table lies as weights.cuh has it, so that one copy of it
-// serves a model that computes its logits with the same table too. A row or a few are read
-// per step, so small loads do not matter. Compiled for one type of weight.
+// A thread computes one element. The table has the layout of weights.cuh, so that a model with tied
+// embeddings needs only one copy. A step reads few rows, so small loads do not matter. Compiled for one
+// weight type.
 #include "weights.cuh"
 
 #if SCALE_BYTES > 0 && CHUNKS == 1
 
-// The 4 bits of input i of a block whose quants begin at p.
+// Returns the 4 bits of input i of a block whose quants begin at p.
 DEVICE int four_bits(const uint8_t *p, int i) { return word_at(p + i / 8 * 4) >> (i % 2 * 16 + i % 8 / 2 * 4) & 15; }
 
 #endif
 
-// Input i of block block of an output of a tile.
+// Returns input i of a block of one output in a tile, dequantized.
 DEVICE float input(const uint8_t *tile, int blocks, int output, int block, int i)
 {
 #if SCALE_BYTES == 0
 	const int in_chunk = 16 / RAW_BYTES;
-	return number_at(tile + quants_at(blocks, output, i / in_chunk, block) + i % in_chunk * RAW_BYTES);
+	return weight_at(tile + quants_at(blocks, output, i / in_chunk, block) + i % in_chunk * RAW_BYTES);
 #else
 	const uint8_t *scales = tile + scales_at(blocks, block) + output * SCALE_BYTES;
 	const uint8_t *super = tile + super_at(blocks, block) + output * SUPER_BYTES;
@@ -29,7 +29,7 @@ DEVICE float input(const uint8_t *tile, int blocks, int output, int block, int i
 #if HIGH_BYTES == 8
 	q |= (word_at(tile + high_at(blocks, output, block) + i / 16 * 4) >> (i % 2 * 16 + high_bit(i % 16 / 2)) & 3) << 4;
 #endif
-	return value(q, i / 16, scales, super);
+	return dequantize(q, i / 16, scales, super);
 #endif
 }
 

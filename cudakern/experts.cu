@@ -1,15 +1,15 @@
-// Mixtures of experts: which experts a row uses, and the sum of what they give. The products
-// with their weights are in matmul.cu. Routes of a row are the numbers of its experts, then
-// their weights, all as float32.
+// Mixture of experts: selects the experts of each row and sums their results. The matrix products of
+// experts are in matmul.cu. The routes of a row are the indices of its experts, then their weights, all
+// as float32.
 #include "math.cuh"
 
-// Whether expert a with the logit x comes before expert b with y: the larger logit, of equal
-// ones the lower number. Numbers below 0 are no experts. It holds for one of two in any case,
-// NaN or not, so that lanes agree.
+// Reports whether expert a with score x ranks before expert b with score y: the larger score, then the
+// lower index. A negative index is no expert. For any two experts it is true in exactly one order, even
+// if scores are NaN, so that all lanes agree.
 DEVICE bool comes_before(float x, int a, float y, int b) { return a >= 0 && (b < 0 || x > y || (!(x < y) && a < b)); }
 
-// How good the size scores of a group are together: the two best, or by softmax the best.
-DEVICE float goodness_of(const float *scores, int size, bool sigmoid)
+// Returns the score of a group of size experts: the sum of the best two with sigmoid, else the best.
+DEVICE float group_score(const float *scores, int size, bool sigmoid)
 {
 	float first = scores[0], second = bits_to_float(0xff800000);
 	for (int e = 1; e < size; e++)
@@ -20,55 +20,55 @@ DEVICE float goodness_of(const float *scores, int size, bool sigmoid)
 	return sigmoid && size > 1 ? first + second : first;
 }
 
-// How many groups are better than group g, or as good and before it.
-DEVICE int rank_of(const float *goodness, int groups, int g)
+// Returns the number of groups that rank before group g.
+DEVICE int rank_of(const float *group_scores, int groups, int g)
 {
 	int rank = 0;
 	for (int other = 0; other < groups; other++)
-		rank += goodness[other] > goodness[g] || (goodness[other] == goodness[g] && other < g);
+		rank += group_scores[other] > group_scores[g] || (group_scores[other] == group_scores[g] && other < g);
 	return rank;
 }
 
-// routes[r] = the experts of the largest scores, then their weights: device.Routing. bias and
-// factors may be null; groups_used 0: experts are chosen from all groups. A warp per row; lane l
-// has experts l, l + 32 …, of which there are 1024 at most.
+// routes[r] = the experts with the largest scores, then their weights; device.Routing defines both. bias
+// and factors may be null. If groups_used is 0, experts of all groups are candidates. A warp computes one
+// row; lane l has experts l, l + 32 …, up to 1024 in all.
 KERNEL(route, 32, 16)(float *routes, const float *logits, const float *bias, const float *factors, int experts, int used, int sigmoid,
 	int by_logits, int groups, int groups_used, int normalize, float scale, const int *rows)
 {
-	SHARED(float, order); // (experts) what they are chosen by; (groups) how good they are
+	SHARED(float, ranking); // (experts) the scores to select by, then (groups) the scores of groups
 	const int row = blockIdx.x, lane = lane_id();
 	if (row >= *rows)
 		return;
 	logits += size_t(row) * experts;
 	routes += size_t(row) * 2 * used;
-	float top = logits[0], total = 0, sum = 0;
+	float max_logit = logits[0], total = 0, sum = 0;
 	for (int e = lane; e < experts; e += WARP)
-		top = fmaxf(top, logits[e]);
-	top = warp_max(top);
+		max_logit = fmaxf(max_logit, logits[e]);
+	max_logit = warp_max(max_logit);
 	for (int e = lane; e < experts; e += WARP)
-		total += exp_of(logits[e] - top);
+		total += exp_of(logits[e] - max_logit);
 	total = warp_sum(total);
-	const auto score = [&](float logit) { return sigmoid ? 1.0f / (1.0f + exp_of(-logit)) : exp_of(logit - top) / total; };
+	const auto score = [&](float logit) { return sigmoid ? 1.0f / (1.0f + exp_of(-logit)) : exp_of(logit - max_logit) / total; };
 	for (int e = lane; e < experts; e += WARP)
-		order[e] = by_logits ? logits[e] : score(logits[e]) + (bias ? bias[e] : 0.0f);
+		ranking[e] = by_logits ? logits[e] : score(logits[e]) + (bias ? bias[e] : 0.0f);
 	syncwarp();
 
-	uint32_t taken = 0;
+	uint32_t excluded = 0;
 	if (groups_used > 0) {
 		const int size = experts / groups;
-		float *goodness = order + experts;
+		float *group_scores = ranking + experts;
 		for (int g = lane; g < groups; g += WARP)
-			goodness[g] = goodness_of(order + g * size, size, sigmoid);
+			group_scores[g] = group_score(ranking + g * size, size, sigmoid);
 		syncwarp();
 		for (int e = lane, k = 0; e < experts; e += WARP, k++)
-			taken |= uint32_t(rank_of(goodness, groups, e / size) >= groups_used) << k;
+			excluded |= uint32_t(rank_of(group_scores, groups, e / size) >= groups_used) << k;
 	}
 	for (int i = 0; i < used; i++) {
 		float best = 0;
 		int expert = -1;
 		for (int e = lane, k = 0; e < experts; e += WARP, k++)
-			if (!(taken >> k & 1) && comes_before(order[e], e, best, expert))
-				best = order[e], expert = e;
+			if (!(excluded >> k & 1) && comes_before(ranking[e], e, best, expert))
+				best = ranking[e], expert = e;
 		UNROLL for (int mask = WARP / 2; mask > 0; mask /= 2) {
 			const float other = shfl_xor(best, mask);
 			const int other_expert = shfl_xor(expert, mask);
@@ -76,7 +76,7 @@ KERNEL(route, 32, 16)(float *routes, const float *logits, const float *bias, con
 				best = other, expert = other_expert;
 		}
 		if (expert % WARP == lane)
-			taken |= 1u << expert / WARP;
+			excluded |= 1u << expert / WARP;
 		const float weight = score(logits[expert]);
 		sum += weight;
 		if (lane == 0) {
@@ -91,8 +91,8 @@ KERNEL(route, 32, 16)(float *routes, const float *logits, const float *bias, con
 		}
 }
 
-// x[r] += the biases of r's experts, one of each next to each other. A thread per element; a
-// number that is no expert's counts as the first.
+// x[r] += the biases of r's experts, of each values each. A thread computes one element. Invalid expert
+// indices are treated as 0.
 KERNEL(expert_bias, 256, 8)(float *x, const float *bias, const float *routes, int experts, int used, int each, const int *rows)
 {
 	const int row = blockIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
@@ -102,14 +102,14 @@ KERNEL(expert_bias, 256, 8)(float *x, const float *bias, const float *routes, in
 	x[size_t(row) * used * each + col] += bias[size_t(expert >= 0 && expert < experts ? int(expert) : 0) * each + col % each];
 }
 
-// pairs = rows · used: the products of experts have as many rows.
+// *pairs = *rows · used, the number of rows of the products of experts.
 KERNEL(count_pairs, 32, 16)(int *pairs, int used, const int *rows)
 {
 	if (threadIdx.x == 0)
 		*pairs = *rows * used;
 }
 
-// dst[r] = Σ over r's experts of their part of x[r] times their weight. A thread per element.
+// dst[r] = Σ over r's experts of their part of x[r] · their weight. A thread computes one element.
 KERNEL(expert_sum, 256, 8)(float *dst, const float *x, const float *routes, int used, int cols, const int *rows)
 {
 	const int row = blockIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;

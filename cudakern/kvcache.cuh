@@ -1,6 +1,6 @@
-// The paged KV cache: [block][layer][K|V][kv head][32][dim], of float16 or float32. A latent one
-// has no V, one part instead of two: its values are the first elements of its keys.
-// Compiled for one of them, with -DCACHE_F16 or -DCACHE_F32.
+// The paged KV cache: [block][layer][K|V][kv head][32][dim], float16 (CACHE_F16 is defined) or float32
+// (CACHE_F32). A latent cache has one part, the keys, instead of two: its values are the first elements
+// of the keys.
 #pragma once
 
 #include "kernel.cuh"
@@ -17,8 +17,8 @@ typedef float element;
 DEVICE element to_element(float v) { return v; }
 #endif
 
-// The number of the first element of a head's keys or values in a block.
-DEVICE size_t cache_at(int block, int layer, int layers, int parts, int kind, int head, int heads, int dim)
+// Returns the index of the first element of a head's keys or values in a block.
+DEVICE size_t cache_index(int block, int layer, int layers, int parts, int kind, int head, int heads, int dim)
 {
 	return ((((size_t)block * layers + layer) * parts + kind) * heads + head) * (BLOCK_POSITIONS * dim);
 }

@@ -1,5 +1,5 @@
-// Functions of float that have the same bits in the emulation as on every GPU, which
-// those of CUDA's library do not promise.
+// Math functions on float that return the same bits in the emulator and on every GPU; those of CUDA's
+// library do not guarantee that.
 #pragma once
 
 #include "kernel.cuh"
@@ -20,19 +20,18 @@ DEVICE uint32_t float_to_bits(float f)
 	return bits;
 }
 
-// 2^(x+low) for |low| far below 1, to 1.5 units in the last place; 0 below
-// 2^-125.
+// 2^(x+low) for |low| << 1, with an error of up to 1.5 ulp; 0 if x < -125.
 DEVICE float exp2_sum(float x, float low)
 {
 	if (x < -125.0f)
 		return 0.0f;
 	if (x >= 128.0f)
 		return bits_to_float(0x7f800000);
-	// Adding 1.5·2^23 leaves no bits for a fraction: the sum ends in x rounded to an integer.
+	// 1.5·2^23 + x has no fraction bits: the low bits of the sum are x rounded to an integer.
 	const float magic = 12582912.0f;
 	float sum = x + magic;
 	float f = (x - (sum - magic)) + low;
-	// Of degree 6, near the best for |f| <= 1/2, and exact at 0.
+	// A near-minimax polynomial of degree 6 for |f| <= 1/2 that is exact at 0.
 	float p = 0.000153533605f;
 	p = fmaf(p, f, 0.0013398875f);
 	p = fmaf(p, f, 0.00961843692f);
@@ -40,14 +39,14 @@ DEVICE float exp2_sum(float x, float low)
 	p = fmaf(p, f, 0.240226477f);
 	p = fmaf(p, f, 0.693147182f);
 	p = fmaf(p, f, 1.0f);
-	// Twice half the power: 2^128 is no float, yet x rounds up to it.
+	// Half the power times two: x may round up to 128, and 2^128 is not a float.
 	uint32_t n = float_to_bits(sum) << 23;
 	return p * bits_to_float(n + (126u << 23)) * 2.0f;
 }
 
 DEVICE float exp2_of(float x) { return exp2_sum(x, 0.0f); }
 
-// e^x, as 2^(x·log2 e) with the bits of the product that a float does not hold.
+// e^x, as 2^(x·log2 e), with the rounding error of the product as low.
 DEVICE float exp_of(float x)
 {
 	float high = x * LOG2_E;
@@ -55,8 +54,8 @@ DEVICE float exp_of(float x)
 	return exp2_sum(high, low);
 }
 
-// ln(x) of a normal x > 0, to 1e-7: of the mantissa m within [sqrt(1/2), sqrt(2)) by the series of
-// atanh((m-1)/(m+1)).
+// ln(x) for a normal x > 0, with an error of up to 1e-7: ln(m) of the mantissa m in
+// [sqrt(1/2), sqrt(2)) is the series of 2·atanh((m-1)/(m+1)).
 DEVICE float log_of(float x)
 {
 	uint32_t bits = float_to_bits(x) - 0x3f3504f3u;
@@ -68,8 +67,9 @@ DEVICE float log_of(float x)
 
 enum { SILU, GELU, CLAMPED_SWIGLU, SQUARED_RELU }; // Gate in Go
 
-// gate / (1 + e^-u) · up, where u is gate, or for GELU 2 · sqrt(2/π) · (gate + 0.044715 · gate³).
-// Clamped, gate is at most 7, u 1.702 · gate, and up within ±7 plus 1. Or max(gate, 0)² · up.
+// gate / (1 + e^-u) · up, where u is gate for SILU, 2 · sqrt(2/π) · (gate + 0.044715 · gate³) for GELU.
+// CLAMPED_SWIGLU limits gate to at most 7 and up to ±7, then adds 1 to up; u is 1.702 · gate.
+// SQUARED_RELU is max(gate, 0)² · up.
 DEVICE float glu_of(int kind, float gate, float up)
 {
 	if (kind == SQUARED_RELU)

@@ -1,31 +1,32 @@
-// dst[row][output] = Σ over inputs of x[row][input] · w[output][input], for x as
-// activation.cu prepared it and w as repack.cu laid it out.
+// dst[row][output] = Σ over inputs of x[row][input] · w[output][input], where x is an image written by
+// activation.cu and w has the layout written by repack.cu.
 //
-// A warp computes a band of 4 outputs for N rows: lane l takes block l of every tile, adds
-// its blocks up in the order of the inputs, and the 32 lanes' sums are added in one fixed
-// tree. So a result has the same bits for every N, and whichever rows share the launch.
+// A warp computes a band of 4 outputs for N rows: lane l processes block l of every tile in ascending
+// order, then the sums of the 32 lanes are added in one fixed tree. So the bits of a result depend
+// neither on N nor on the other rows of the launch.
 //
-// Number paths of quantised weights, whose values are (q - offset) · d:
+// Number paths of quantized weights, (q - offset) · d:
 //
-//	i16    x is int16 with a scale a block. The products of a block add up exactly, as
-//	       whole numbers, two a word: sm_52 multiplies halves of registers at full rate.
-//	magic  x is float. A byte q put into the mantissa of 128.0 makes 128 + q without a
-//	       conversion, which is slow. The 128 is taken off with the offset, once a block.
+//	i16    x is int16 with a scale for each block. The sum of products of a block is an exact
+//	       integer; two products per 32-bit word, because sm_52 multiplies 16-bit halves of
+//	       registers (XMAD) at full rate.
+//	magic  x is float. Inserting q into the mantissa of 128.0 yields 128 + q without a conversion
+//	       instruction, which is slow. The 128 is subtracted together with the offset, once a block.
 //
 // F32 and F16 weights have one path, float.
 //
-// A block of threads is 8 warps with 8 bands and the same N rows, whose x is in shared
-// memory, IMAGES tiles at a time. Grid: (groups of N rows, bands / 8 of all products), so that
-// groups with the same weights run side by side and find them in the cache.
+// A thread block has 8 warps, with 8 bands and the same N rows, whose images are staged in shared
+// memory, IMAGES at a time. Grid: (groups of N rows, bands / 8 of all products), so that groups that read
+// the same weights run at the same time and share them in the L2 cache.
 //
-// PRECOND: blockDim = 256, shared memory for IMAGES images.
+// Launch with blockDim.x = 256 and shared memory for IMAGES images.
 #include "activation.cuh"
 #include "weights.cuh"
 
 enum { WARPS = 8, IMAGES = 8 };
 
 // ---------------------------------------------------------------------------------------
-// The weights of a lane: its block of all 4 outputs
+// Loading the weights of a lane: its block of each of the 4 outputs
 
 #if SCALE_BYTES == 0
 
@@ -60,14 +61,13 @@ DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
 #endif
 
 // ---------------------------------------------------------------------------------------
-// How a block's numbers come out, by the number of their bits. On path i16
+// Unpacking the quants of a block, by their number of bits. On path i16
 //
-//	pair           inputs 2p and 2p + 1 as two int16, 16 times too large for odd p if
-//	               ODD_SHIFT is 4
+//	pair           inputs 2p and 2p + 1 as two int16; for odd p times 2^ODD_SHIFT
 //
-// on the paths magic and float
+// on paths magic and float
 //
-//	widen          inputs 4j … 4j + 3, BIAS too large
+//	widen          inputs 4j … 4j + 3 as float, plus BIAS
 
 #if SCALE_BYTES == 0
 
@@ -83,8 +83,8 @@ DEVICE uint32_t pair(const Block &w, int output, int p)
 	return p % 2 ? __byte_perm(word, 0, 0x4341) : word & 0x00ff00ff;
 }
 
-// A byte is too large for the mantissa of 128.0. In that of 2²³ it is a whole number
-// again after one subtraction, which is exact.
+// PRMT places whole bytes, and the upper byte of 128.0's mantissa has only 7 bits. So a byte is inserted
+// into the mantissa of 2²³, and subtracting 2²³ is exact.
 DEVICE void widen(const Block &w, int output, int j, float v[4])
 {
 	const float magic = 8388608;
@@ -97,7 +97,7 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 
 #if HIGH_BYTES == 8
 
-// The upper two bits of pair p, right above its lower four as pair returns them.
+// Returns the upper two bits of pair p, aligned to the lower four that pair returns.
 DEVICE uint32_t pair_high(const Block &w, int output, int p)
 {
 	uint32_t high = w.high[output][p / 8], swapped = __byte_perm(high, 0, 0x2301);
@@ -113,7 +113,7 @@ DEVICE uint32_t pair_high(const Block &w, int output, int p)
 	}
 }
 
-// The upper two bits of the even or the odd pairs of word i, in bytes, as widen wants them.
+// Returns the upper two bits of the even or odd pairs of word i, in bits 4 and 5 of each byte, for widen.
 DEVICE uint32_t byte_high(const Block &w, int output, int i, bool odd)
 {
 	uint32_t high = w.high[output][i / 2];
@@ -133,7 +133,7 @@ DEVICE uint32_t pair(const Block &w, int output, int p)
 {
 	uint32_t word = w.quants[output][p / 4];
 	if (p % 4 >= 2)
-		word = __byte_perm(word, 0, 0x4321); // word >> 8, in one instruction of full rate
+		word = __byte_perm(word, 0, 0x4321); // word >> 8, as one full-rate instruction
 	return (word & (p % 2 ? 0x00f000f0 : 0x000f000f)) | pair_high(w, output, p);
 }
 
@@ -153,10 +153,10 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 #endif
 
 // ---------------------------------------------------------------------------------------
-// Number paths: acc[row][output] += the lane's block times the activations of N rows.
-// x is the first row's image; the others follow at stride units.
+// Number paths: acc[row][output] += the lane's block · the activations of N rows. x is the image of the
+// first row; consecutive rows are stride units apart.
 
-// The sum of the activations of a part of the lane's block, from the sums of an image.
+// Returns the sum of the activations of one part of the lane's block, from the sums of an image.
 template <typename T> DEVICE T half_sum(const T *sums, int half)
 {
 	const T all = sums[lane_id()];
@@ -166,7 +166,7 @@ template <typename T> DEVICE T half_sum(const T *sums, int half)
 	return half == 0 ? low : all - low;
 }
 
-// All loads of F32 weights at once would not fit in the registers.
+// Fully unrolled, the loads of F32 weights would need too many registers.
 #if CHUNKS == 8
 #define UNROLL_CHUNKS _Pragma("unroll (N < 4 ? 4 : 2)")
 #else
@@ -185,7 +185,7 @@ struct F32 {
 				const float sum = half_sum(reinterpret_cast<const float *>(x + row * stride + F32_SUMS), half);
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
 					dot[row][output] = OFFSET + BIAS == 0 ? 0 : -(OFFSET + BIAS) * sum;
-					acc[row * BAND_OUTPUTS + output] = less_minimum(w, output, sum, acc[row * BAND_OUTPUTS + output]);
+					acc[row * BAND_OUTPUTS + output] = subtract_minimum(w, output, sum, acc[row * BAND_OUTPUTS + output]);
 				}
 			}
 			UNROLL_CHUNKS for (int j = 0; j < F32_CHUNKS / HALVES; j++) {
@@ -204,20 +204,20 @@ struct F32 {
 			}
 			UNROLL for (int row = 0; row < N; row++)
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
-					acc[row * BAND_OUTPUTS + output] = fold(w, output, half, dot[row][output], 1, acc[row * BAND_OUTPUTS + output]);
+					acc[row * BAND_OUTPUTS + output] = add_scaled(w, output, half, dot[row][output], 1, acc[row * BAND_OUTPUTS + output]);
 		}
 	}
 };
 
 #if SCALE_BYTES > 0
 
-// sum + both products of two pairs of int16.
+// Adds both products of two pairs of int16 to sum.
 DEVICE void add_products(int &sum, uint32_t a, uint32_t b)
 {
 #ifdef EMU
 	sum += int(int16_t(a)) * int16_t(b) + int(int16_t(a >> 16)) * int16_t(b >> 16);
 #else
-	// Two XMAD that pick the halves themselves; from shifts and casts nvcc makes four
+	// Two XMAD that select the halves of their operands; for shifts and casts nvcc emits four
 	// instructions.
 	asm("{\n\t.reg .s16 al, ah, bl, bh;\n\t"
 	    "mov.b32 {al, ah}, %1;\n\tmov.b32 {bl, bh}, %2;\n\t"
@@ -231,7 +231,7 @@ struct I16 {
 
 	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block &w, const uint4 *x, int stride)
 	{
-		// In more parts where the pairs of all 32 inputs would not fit in the registers.
+		// With more rows, the pairs of all 32 inputs at once would need too many registers.
 		const int PARTS = N >= 4 ? 2 * HALVES : HALVES, PAIRS = 16 / PARTS;
 		const int lane = lane_id();
 		int dot[N][BAND_OUTPUTS];
@@ -251,15 +251,15 @@ struct I16 {
 				const float scale = reinterpret_cast<const float *>(image + I16_SCALES)[lane];
 				const int sum = half_sum(reinterpret_cast<const int *>(image + I16_SCALES) + TILE_BLOCKS, part * HALVES / PARTS);
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
-					// None of these can pass 2³¹: |a| < 2¹⁵, 32 · 255 · 2¹⁵ < 2²⁹.
+					// No sum can overflow: |a| < 2¹⁵ and 32 · 255 · 2¹⁵ < 2²⁹.
 					int even = first ? -OFFSET * sum : dot[row][output], odd = 0;
 					UNROLL for (int p = 0; p < PAIRS; p++)
 						add_products(p % 2 ? odd : even, q[output][p], a[p]);
 					dot[row][output] = even + (odd >> ODD_SHIFT);
 					if (last) {
 						float &to = acc[row * BAND_OUTPUTS + output];
-						to = less_minimum(w, output, scale * float(sum), to);
-						to = fold(w, output, part * HALVES / PARTS, float(dot[row][output]), scale, to);
+						to = subtract_minimum(w, output, scale * float(sum), to);
+						to = add_scaled(w, output, part * HALVES / PARTS, float(dot[row][output]), scale, to);
 					}
 				}
 			}
@@ -270,19 +270,19 @@ struct I16 {
 #endif
 
 // ---------------------------------------------------------------------------------------
-// The product
+// The matrix product
 
-// A launch computes up to three products with the same activations, as a model's queries,
-// keys and values are.
+// A launch computes up to three products with the same activations, such as the projections to queries,
+// keys and values.
 struct Product {
-	float *dst; // that the product is stored to, or added to
+	float *dst; // the product is stored here, or added
 	const uint8_t *weights;
-	int outputs; // 0: there is none
+	int outputs; // 0: no product
 	int first;   // row of the weights that is output 0
 };
 
-// The product that a block of threads works on, and its first band: the products follow
-// each other in blockIdx.y.
+// Returns the product that the thread block computes, and sets its first band: along blockIdx.y the
+// products follow one another.
 DEVICE Product product_of(const Product &a, const Product &b, const Product &c, int *band)
 {
 	const int each = WARPS * BAND_OUTPUTS, blocks_a = (a.outputs + each - 1) / each, blocks_b = (b.outputs + each - 1) / each;
@@ -296,10 +296,9 @@ DEVICE Product product_of(const Product &a, const Product &b, const Product &c, 
 	return p;
 }
 
-// Adds COUNT values of every lane over the warp, by a tree that is the same for every
-// COUNT. Lane l returns the sum of value l / (32 / COUNT): as long as a lane has several
-// values it gives half of them away and keeps the others, so that far fewer values change
-// lanes than in COUNT separate trees.
+// Sums each of COUNT values over the lanes of the warp, by a tree that is the same for every COUNT. Lane l
+// returns the sum of value l / (32 / COUNT). While a lane has several values, it sends half of them to
+// its partner and keeps the rest, which takes far fewer shuffles than COUNT separate trees.
 template <int COUNT, int MASK = WARP / 2> DEVICE float warp_sums(const float (&v)[COUNT])
 {
 	if constexpr (COUNT == 1) {
@@ -311,8 +310,8 @@ template <int COUNT, int MASK = WARP / 2> DEVICE float warp_sums(const float (&v
 		const bool upper = lane_id() & MASK;
 		float half[COUNT / 2];
 		UNROLL for (int i = 0; i < COUNT / 2; i++) {
-			float keep = upper ? v[i + COUNT / 2] : v[i], give = upper ? v[i] : v[i + COUNT / 2];
-			half[i] = keep + shfl_xor(give, MASK);
+			float keep = upper ? v[i + COUNT / 2] : v[i], send = upper ? v[i] : v[i + COUNT / 2];
+			half[i] = keep + shfl_xor(send, MASK);
 		}
 		if constexpr (MASK == 1)
 			return half[0];
@@ -321,8 +320,8 @@ template <int COUNT, int MASK = WARP / 2> DEVICE float warp_sums(const float (&v
 	}
 }
 
-// Copies tiles first … of the rows from row on to shared memory. All loads are on their way
-// before the first is stored.
+// Copies the images of tiles first … of N rows, beginning with row, to shared memory. It issues all loads
+// before the first store.
 template <typename Path, int N> DEVICE void stage(uint4 *shared, const uint4 *x, int row, int last_row, int first, int tiles)
 {
 	const int each = IMAGES / N; // images of a row
@@ -330,7 +329,7 @@ template <typename Path, int N> DEVICE void stage(uint4 *shared, const uint4 *x,
 	const int STEPS = (each * Path::UNITS + 32 * WARPS - 1) / (32 * WARPS);
 	uint4 v[N][STEPS];
 	UNROLL for (int r = 0; r < N; r++) {
-		// A group's rows past the last one compute with that one again, to nobody's use.
+		// Rows past the last one repeat it; their results are discarded.
 		const uint4 *from = x + (size_t(N == 1 ? row : min(row + r, last_row)) * tiles + first) * Path::UNITS;
 		UNROLL for (int step = 0; step < STEPS; step++)
 			v[r][step] = ldg128(from + min(int(threadIdx.x) + 32 * WARPS * step, units - 1));
@@ -343,23 +342,23 @@ template <typename Path, int N> DEVICE void stage(uint4 *shared, const uint4 *x,
 		}
 }
 
-// Of N rows of products from row on, whose x begins with row x_row. The two differ only for
-// one row.
+// Computes rows row … row + N - 1 of a product; their activations begin at row x_row, which may differ
+// from row only if N is 1.
 template <typename Path, int N>
 DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, int x_row, int inputs, bool add, const int *row_count)
 {
 	SHARED(uint4, shared);
-	const int lane = lane_id(), blocks = blocks_of(inputs), tiles = tiles_of(blocks), whole = blocks / TILE_BLOCKS;
+	const int lane = lane_id(), blocks = blocks_of(inputs), tiles = tiles_of(blocks), full_tiles = blocks / TILE_BLOCKS;
 	const int band = first_band + warp_id();
-	const bool active = band * BAND_OUTPUTS < p.first + p.outputs; // or a warp that only helps to copy
+	const bool active = band * BAND_OUTPUTS < p.first + p.outputs; // an inactive warp only helps to stage
 	const uint8_t *tile_at = p.weights + band * band_bytes(blocks);
-	const uint8_t *const rest_at = tile_at + size_t(whole) * tile_bytes(TILE_BLOCKS); // after the whole tiles
+	const uint8_t *const full_end = tile_at + size_t(full_tiles) * tile_bytes(TILE_BLOCKS); // end of the full tiles
 
-	// With one row the warp mostly waits for weights. So those of the next tile are on their
-	// way while this one is multiplied, where registers suffice for both.
-	const bool early = N == 1 && SCALE_BYTES > 0;
+	// With one row, latency of the loads of weights dominates. So the next tile is prefetched into
+	// registers while this one is multiplied, if there are enough registers for both.
+	const bool prefetch = N == 1 && SCALE_BYTES > 0;
 	Block next = {};
-	if (early && active && whole > 0)
+	if (prefetch && active && full_tiles > 0)
 		load_block(next, tile_at, TILE_BLOCKS, lane);
 
 	const int rows = *row_count;
@@ -373,21 +372,21 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 		stage<Path, N>(shared, x, x_row, rows - 1, first, tiles);
 		syncthreads();
 		if (N == 1 && row >= rows)
-			return; // only now, so that no load above had to wait for the answer
+			return; // checked this late so that no load above waits for rows
 		if (!active)
 			continue;
 		const uint4 *image = shared;
-		for (int left = min(whole - first, each); left > 0; left--) {
+		for (int left = min(full_tiles - first, each); left > 0; left--) {
 			Block w = next;
-			if (!early)
+			if (!prefetch)
 				load_block(w, tile_at, TILE_BLOCKS, lane);
 			tile_at += tile_bytes(TILE_BLOCKS);
-			if (early && tile_at < rest_at)
+			if (prefetch && tile_at < full_end)
 				load_block(next, tile_at, TILE_BLOCKS, lane);
 			Path::template multiply<N>(acc, w, image, each * Path::UNITS);
 			image += Path::UNITS;
 		}
-		if (whole < first + each && lane < blocks % TILE_BLOCKS) {
+		if (full_tiles < first + each && lane < blocks % TILE_BLOCKS) {
 			Block w;
 			load_block(w, tile_at, blocks % TILE_BLOCKS, lane);
 			Path::template multiply<N>(acc, w, image, each * Path::UNITS);
@@ -395,7 +394,7 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 	}
 
 	float sum = warp_sums(acc);
-	const int lanes = WARP / (N * BAND_OUTPUTS), value = lane / lanes; // lanes with the same sum
+	const int lanes = WARP / (N * BAND_OUTPUTS), value = lane / lanes; // lanes: how many have the same sum
 	const int output = band * BAND_OUTPUTS + value % BAND_OUTPUTS - p.first, to = row + value / BAND_OUTPUTS;
 	if (lane % lanes == 0 && output >= 0 && output < p.outputs && to < rows) {
 		float *const dst = p.dst + size_t(to) * p.outputs + output;
@@ -414,8 +413,9 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 		matmul<path, n>(p, band, x, blockIdx.x * n, blockIdx.x * n, inputs, add, rows); \
 	}
 
-// Products with the weights of experts: row pair of dst is that of expert pair % used of row
-// pair / used, in whose routes the expert's number is; without routes every row uses all. Grid: (pairs, bands / 8 of an expert).
+// Products with the weights of experts. Row pair of dst is the product of row pair / used with its expert
+// number pair % used. routes name the expert; if routes is null, every row uses all experts. own: x has a
+// row for each pair instead of each row. Grid: (pairs, bands / 8 of an expert).
 #define EXPERT_PRODUCT(weight, name, path) EXPERT_PRODUCT_NAMED(weight, name, path)
 #define EXPERT_PRODUCT_NAMED(weight, name, path) \
 	KERNEL(matmul_##weight##_##name##_experts, 32 * WARPS, 2) \
@@ -429,8 +429,8 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 		matmul<path, 1>({dst, weights, outputs, first}, first / BAND_OUTPUTS + blockIdx.y * WARPS, x, pair, own ? pair : row, inputs, false, pairs); \
 	}
 
-// A number in routes that is no expert's counts as the first, so that nothing is read that is
-// not there.
+// Returns the expert's index. Invalid numbers, which NaN logits cause, become 0 to avoid reads out of
+// bounds.
 DEVICE int expert_of(float number, int experts) { return number >= 0 && number < experts ? int(number) : 0; }
 
 #define PRODUCTS(name, path) \

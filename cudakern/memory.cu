@@ -1,8 +1,8 @@
-// sums[block] = the sum of the words that a block of threads read, as fast as the memory
-// gives them: what products are measured by.
+// Measures memory bandwidth, the bound for matrix products of one row: sums[block] = the sum of the words
+// that the thread block has read.
 //
-// A thread reads 16 bytes at a time, four times before it adds, so that enough of them are
-// under way. Grid: any number of blocks; they share the units of 16 bytes.
+// A thread issues four loads of 16 bytes before it adds, to keep enough of them in flight. Grid: any
+// number of blocks; they divide the units of 16 bytes among them.
 #include "kernel.cuh"
 
 DEVICE uint32_t sum_of(uint4 v) { return v.x + v.y + v.z + v.w; }

@@ -96,8 +96,8 @@ type Dim3 struct{ X, Y, Z int }
 // shared memory. Zero extents count as 1. args are the kernel's parameters in order, of the types Ptr,
 // int32, uint32, float32, int64 and uint64.
 func (f *Function) Launch(s *Stream, grid, block Dim3, shared int, args ...any) error {
-	var values [8 * C.MOST_PARAMS]byte
-	var offsets [C.MOST_PARAMS]C.int
+	var values [8 * C.MAX_PARAMS]byte
+	var offsets [C.MAX_PARAMS]C.int
 	if len(args) > len(offsets) {
 		return fmt.Errorf("kernel %s: has %d parameters, the limit is %d", f.name, len(args), len(offsets))
 	}

@@ -1,19 +1,18 @@
-// The scale of RMSNorm, 1 / sqrt(mean(x²) + eps), for a row that a block of 256 threads
-// reads together.
+// The scale of RMSNorm, 1 / sqrt(mean(x²) + eps), computed by a block of 256 threads for one row.
 //
-// Where rows have a multiple of 4 elements, thread t takes those from 4t, 4t+1024, …, else
-// single ones from t, t+256, … Its squares are summed in that order, and the sums of threads
-// meet in a tree. Loads are made four at a time before anything that waits for them.
+// If the length is a multiple of 4, thread t reads float4s at elements 4t, 4t+1024, …, else single
+// elements t, t+256, … It sums the squares in that order; the sums of the threads are added in a
+// fixed tree. Four loads are issued before the first result is used.
 #pragma once
 
 #include "kernel.cuh"
 
-enum { NORM_THREADS = 256, NORM_BATCH = 4, NORM_FLOATS = NORM_THREADS / WARP }; // of shared memory
+enum { NORM_THREADS = 256, NORM_BATCH = 4, NORM_FLOATS = NORM_THREADS / WARP }; // NORM_FLOATS: shared memory
 
 DEVICE float add_squares(float v, float sum) { return fmaf(v, v, sum); }
 DEVICE float add_squares(float4 v, float sum) { return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum)))); }
 
-// The thread's part of the sum of squares of n values of type T.
+// Returns the thread's partial sum of the squares of n values of type T.
 template <typename T> DEVICE float sum_squares(const T *x, int n)
 {
 	float sum = 0.0f;
@@ -28,8 +27,8 @@ template <typename T> DEVICE float sum_squares(const T *x, int n)
 	return sum;
 }
 
-// The sum of the threads' parts. partial holds NORM_FLOATS floats of shared memory. All threads of
-// the block must call.
+// Returns the sum over all threads of the block, which must all call it. partial is NORM_FLOATS floats
+// of shared memory.
 DEVICE float block_sum(float sum, float *partial)
 {
 	sum = warp_sum(sum);
@@ -39,7 +38,7 @@ DEVICE float block_sum(float sum, float *partial)
 	return ((partial[0] + partial[1]) + (partial[2] + partial[3])) + ((partial[4] + partial[5]) + (partial[6] + partial[7]));
 }
 
-// All threads of the block must call.
+// Returns the scale. All threads of the block must call it.
 DEVICE float norm_scale(const float *x, int cols, float eps, float *partial)
 {
 	float sum = cols % 4 == 0 ? sum_squares(reinterpret_cast<const float4 *>(x), cols / 4) : sum_squares(x, cols);

@@ -232,16 +232,16 @@ func (r rig) compare(k *cudakern.MatMul, w cudakern.Weights, got []float32, data
 // Σ (128 + q) · x, from which 128 · Σ x is taken off again.
 func productError(k *cudakern.MatMul, w, x []float32) (bound float64) {
 	for i := 0; i < len(x); i += 32 {
-		var mostW, sumW, mostX, sumX float64
+		var maxW, sumW, maxX, sumX float64
 		for j := i; j < min(i+32, len(x)); j++ {
 			w, x := math.Abs(float64(w[j])), math.Abs(float64(x[j]))
-			mostW, sumW, mostX, sumX = max(mostW, w), sumW+w, max(mostX, x), sumX+x
+			maxW, sumW, maxX, sumX = max(maxW, w), sumW+w, max(maxX, x), sumX+x
 			bound += 1e-6 * w * x
 		}
 		if k.Image() == "i16" {
-			bound += mostX / 32512 / 2 * 1.001 * sumW
+			bound += maxX / 32512 / 2 * 1.001 * sumW
 		} else {
-			bound += 1e-5 * mostW * sumX
+			bound += 1e-5 * maxW * sumX
 		}
 	}
 	return bound

@@ -1,10 +1,10 @@
-// Lays weights out for the products (weights.cuh), bit for bit, from rows of a model file.
+// Converts weights from rows of a model file to the layout of weights.cuh, without loss.
 //
-// One thread moves one block: 32 inputs of one output. Neighbouring threads have
-// neighbouring blocks, so that what they write lies together. This runs once a load.
+// A thread converts one block: 32 inputs of one output. Consecutive threads have consecutive blocks, so
+// that their stores are coalesced. This runs once, when a model is loaded.
 #include "weights.cuh"
 
-// Stores of whole words; a memcpy through a pointer to bytes would store them one by one.
+// Stores 16 bytes at once; memcpy through a uint8_t pointer would store single bytes.
 DEVICE void store128(uint8_t *to, const uint32_t words[4])
 {
 	*reinterpret_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
@@ -12,7 +12,7 @@ DEVICE void store128(uint8_t *to, const uint32_t words[4])
 
 #if SCALE_BYTES == 0
 
-// Block block of the row, of which the last one may have fewer than 32 inputs.
+// Converts block block of a row. The last block may have fewer than 32 inputs.
 DEVICE void repack(uint8_t *tile, int blocks, int output, int slot, const uint8_t *row, int block, int inputs)
 {
 	const int first = block * BLOCK_INPUTS, in_chunk = 16 / RAW_BYTES;
@@ -46,20 +46,20 @@ DEVICE void repack(uint8_t *tile, int blocks, int output, int slot, const uint8_
 	uint32_t words[4 * CHUNKS] = {};
 #if CHUNKS == 2
 	UNROLL for (int i = 0; i < BLOCK_INPUTS; i++)
-		words[i / 4] |= number(raw, i) << (i % 2 * 16 + i % 4 / 2 * 8);
+		words[i / 4] |= raw_quant(raw, i) << (i % 2 * 16 + i % 4 / 2 * 8);
 #else
 	UNROLL for (int i = 0; i < BLOCK_INPUTS; i++)
-		words[i / 8] |= (number(raw, i) & 15) << (i % 2 * 16 + i % 8 / 2 * 4);
+		words[i / 8] |= (raw_quant(raw, i) & 15) << (i % 2 * 16 + i % 8 / 2 * 4);
 #endif
 	UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
 		store128(tile + quants_at(blocks, output, chunk, slot), &words[4 * chunk]);
 #if HIGH_BYTES == 8
 	uint32_t high[2] = {};
 	UNROLL for (int i = 0; i < BLOCK_INPUTS; i++)
-		high[i / 16] |= (number(raw, i) >> 4) << (i % 2 * 16 + high_bit(i % 16 / 2));
+		high[i / 16] |= (raw_quant(raw, i) >> 4) << (i % 2 * 16 + high_bit(i % 16 / 2));
 	*reinterpret_cast<uint2 *>(tile + high_at(blocks, output, slot)) = make_uint2(high[0], high[1]);
 #endif
-	*reinterpret_cast<uint16_t *>(tile + scales_at(blocks, slot) + output * SCALE_BYTES) = scales(raw);
+	*reinterpret_cast<uint16_t *>(tile + scales_at(blocks, slot) + output * SCALE_BYTES) = raw_scales(raw);
 #if SUPER_BYTES > 0
 	if (raw.part == 0)
 		repack_super(tile + super_at(blocks, slot) + output * SUPER_BYTES, raw);
@@ -68,7 +68,7 @@ DEVICE void repack(uint8_t *tile, int blocks, int output, int slot, const uint8_
 
 #endif
 
-// dst: bands of weights, zero before. src: (outputs, inputs) as in the file.
+// dst: bands of weights, zeroed by the caller. src: (outputs, inputs) as in the file.
 // Grid: a thread for each block of each output.
 #define REPACK(weight) REPACK_NAMED(weight)
 #define REPACK_NAMED(weight) KERNEL(repack_##weight, 256, 1)

@@ -1,11 +1,11 @@
-// Norms over every cols elements of a row: all of it, or each of its heads. weights heads have
-// weights of their own, 1: the same.
+// Normalization of every cols consecutive elements of a row: the whole row, or each of its heads. The
+// heads use weights different weight vectors in turn: one for each head, or 1 for all.
 //
 //	RMSNorm    y = x / sqrt(mean(x²) + eps) · w
 //	LayerNorm  y = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias
 //
-// A block per cols elements; norm.cuh says who reads what. dst may be x, so that the compiler may not
-// move loads past stores: they are made four at a time too.
+// Grid: (heads, rows); a block normalizes one head. norm.cuh says which thread reads which elements. dst
+// may be x, so the compiler cannot move loads above stores; the code issues four loads before them.
 #include "norm.cuh"
 
 DEVICE float scaled(float v, float scale, float w) { return v * scale * w; }
@@ -14,7 +14,7 @@ DEVICE float4 scaled(float4 v, float scale, float4 w)
 	return make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
 }
 
-// dst = x · scale · w, of n values of type T.
+// dst = x · scale · w, for n values of type T.
 template <typename T> DEVICE void scale_row(T *dst, const T *x, const T *w, int n, float scale)
 {
 	for (int begin = threadIdx.x; begin < n; begin += NORM_BATCH * NORM_THREADS) {
@@ -28,15 +28,17 @@ template <typename T> DEVICE void scale_row(T *dst, const T *x, const T *w, int 
 	}
 }
 
+// Returns the index of the first element of the block's head in a row.
+DEVICE size_t head_index(int row, int cols) { return ((size_t)row * gridDim.x + blockIdx.x) * cols; }
+
 KERNEL(rmsnorm, NORM_THREADS, 4)(float *dst, const float *x, const float *w, int weights, int cols, float eps, const int *rows)
 {
 	SHARED(float, partial);
 	int row = blockIdx.y;
 	if (row >= *rows)
 		return;
-	size_t first = ((size_t)row * gridDim.x + blockIdx.x) * cols;
-	x += first;
-	dst += first;
+	x += head_index(row, cols);
+	dst += head_index(row, cols);
 	w += (size_t)(blockIdx.x % weights) * cols;
 	float scale = norm_scale(x, cols, eps, partial);
 	if (cols % 4 == 0)
@@ -45,16 +47,15 @@ KERNEL(rmsnorm, NORM_THREADS, 4)(float *dst, const float *x, const float *w, int
 		scale_row(dst, x, w, cols, scale);
 }
 
-// bias is null or as long as a row.
+// bias is null or has as many values as a row.
 KERNEL(layernorm, NORM_THREADS, 4)(float *dst, const float *x, const float *w, const float *bias, int weights, int cols, float eps, const int *rows)
 {
 	SHARED(float, partial);
 	int row = blockIdx.y;
 	if (row >= *rows)
 		return;
-	size_t first = ((size_t)row * gridDim.x + blockIdx.x) * cols;
-	x += first;
-	dst += first;
+	x += head_index(row, cols);
+	dst += head_index(row, cols);
 	w += (size_t)(blockIdx.x % weights) * cols;
 	float sum = 0.0f, squares = 0.0f;
 	for (int i = threadIdx.x; i < cols; i += NORM_THREADS)
@@ -62,7 +63,7 @@ KERNEL(layernorm, NORM_THREADS, 4)(float *dst, const float *x, const float *w, c
 	float mean = block_sum(sum, partial) / (float)cols;
 	for (int i = threadIdx.x; i < cols; i += NORM_THREADS)
 		squares = add_squares(x[i] - mean, squares);
-	syncthreads();
+	syncthreads(); // partial is still being read
 	float scale = 1.0f / sqrtf(block_sum(squares, partial) / (float)cols + eps);
 	for (int i = threadIdx.x; i < cols; i += NORM_THREADS) {
 		float v = (x[i] - mean) * scale * w[i];

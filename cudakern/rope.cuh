@@ -1,17 +1,17 @@
-// Turning pairs of elements by angles that grow with the position.
+// Rotary position embedding: rotates pairs of elements by angles proportional to the position.
 //
-// Angles are whole numbers of 2^-64 turns: position times turns drops full turns exactly,
-// which no product of floats would at far positions. Of a head of dim elements, pairs pairs
-// are turned; the elements of one are apart elements apart, the
-// first elements of neighbouring ones are between.
+// Angles are integers in units of 2^-64 rotations: position · frequency overflows by whole rotations
+// and is exact at any position; a product of floats would lose bits at large ones. Of a head of dim
+// elements, pairs pairs are rotated; distance is that between the elements of a pair, pair_stride that
+// between the first elements of consecutive pairs.
 #pragma once
 
 #include "kernel.cuh"
 
-// The sine and cosine of angle · 2^-64 turns, to 1e-7.
-DEVICE void sincos_turns(uint64_t angle, float *sine, float *cosine)
+// Sine and cosine of angle · 2^-64 rotations, with an error of up to 1e-7.
+DEVICE void sincos_fixed(uint64_t angle, float *sine, float *cosine)
 {
-	// The nearest quarter turn, and what is left of it: an eighth of a turn to either side.
+	// Range reduction: the nearest quarter of a rotation, and a rest of up to ±1/8.
 	uint64_t quarter = (angle + (1ull << 61)) >> 62;
 	int32_t rest = (int32_t)((int64_t)(angle - (quarter << 62) + (1ull << 31)) >> 32);
 	float x = (float)rest * 1.46291808e-9f; // 2π/2^32
@@ -29,20 +29,20 @@ DEVICE void sincos_turns(uint64_t angle, float *sine, float *cosine)
 		*cosine = -*cosine;
 }
 
-// The sines and cosines by which the pairs of a head are turned at a position, times
-// magnitude, computed by all threads of the block.
-DEVICE void turn_angles(float2 *angles, int pairs, const uint64_t *turns, float magnitude, int pos)
+// Computes the cosine and sine for each pair of a head at a position, times magnitude. All threads of
+// the block must call it. frequencies are the angles per position.
+DEVICE void rope_factors(float2 *cos_sin, int pairs, const uint64_t *frequencies, float magnitude, int pos)
 {
 	for (int pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
 		float sine, cosine;
-		sincos_turns((uint64_t)(uint32_t)pos * turns[pair], &sine, &cosine);
-		angles[pair] = make_float2(cosine * magnitude, sine * magnitude);
+		sincos_fixed((uint64_t)(uint32_t)pos * frequencies[pair], &sine, &cosine);
+		cos_sin[pair] = make_float2(cosine * magnitude, sine * magnitude);
 	}
 	syncthreads();
 }
 
-// The pair (u, v), turned.
-DEVICE float2 turned(float u, float v, float2 angle)
+// Returns the pair (u, v), rotated.
+DEVICE float2 rotate(float u, float v, float2 cos_sin)
 {
-	return make_float2(fmaf(u, angle.x, -(v * angle.y)), fmaf(u, angle.y, v * angle.x));
+	return make_float2(fmaf(u, cos_sin.x, -(v * cos_sin.y)), fmaf(u, cos_sin.y, v * cos_sin.x));
 }

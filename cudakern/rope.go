@@ -22,12 +22,12 @@ func NewRoPE(c *Context) (*RoPE, error) {
 func AngleTable(frequencies []float64) ([]byte, error) {
 	table := make([]byte, 0, 8*len(frequencies))
 	for i, f := range frequencies {
-		turns := f / (2 * math.Pi)
-		if math.IsNaN(turns) || math.IsInf(turns, 0) {
+		rotations := f / (2 * math.Pi)
+		if math.IsNaN(rotations) || math.IsInf(rotations, 0) {
 			return nil, fmt.Errorf("the frequency of pair %d is not finite", i)
 		}
-		turns -= math.Floor(turns)
-		table = binary.NativeEndian.AppendUint64(table, fraction(turns))
+		rotations -= math.Floor(rotations)
+		table = binary.NativeEndian.AppendUint64(table, fraction(rotations))
 	}
 	return table, nil
 }
@@ -42,20 +42,20 @@ func fraction(t float64) uint64 {
 }
 
 // Enqueue rotates, in place, the first dims elements of every headDim elements of x, rows of cols
-// float32. Pairs are (2i, 2i+1), or (i, i+dims/2) with neox. turns is the uploaded AngleTable. The
+// float32. Pairs are (2i, 2i+1), or (i, i+dims/2) with neox. angleTable is the uploaded AngleTable. The
 // rotated elements are multiplied by magnitude.
-func (k *RoPE) Enqueue(s *Stream, x Ptr, cols, headDim, dims int, neox bool, turns Ptr, magnitude float32, step Step, capacity int) error {
+func (k *RoPE) Enqueue(s *Stream, x Ptr, cols, headDim, dims int, neox bool, angleTable Ptr, magnitude float32, step Step, capacity int) error {
 	if err := checkLaunch("RoPE", capacity, cols); err != nil {
 		return err
 	}
-	apart, between := pairing(dims, neox)
+	distance, pairStride := pairing(dims, neox)
 	return k.rotate.Launch(s, Dim3{X: blocksFor(cols/headDim*dims/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
-		x, int32(cols), int32(headDim), int32(dims/2), apart, between, turns, magnitude, step.Pos, step.Rows)
+		x, int32(cols), int32(headDim), int32(dims/2), distance, pairStride, angleTable, magnitude, step.Pos, step.Rows)
 }
 
 // pairing returns the distance between the elements of a pair, and between consecutive pairs:
 // rope.cuh.
-func pairing(dims int, neox bool) (apart, between int32) {
+func pairing(dims int, neox bool) (distance, pairStride int32) {
 	if neox {
 		return int32(dims / 2), 1
 	}

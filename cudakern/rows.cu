@@ -1,8 +1,7 @@
-// Operations on every element of every row, by itself: a thread per element, a block per
-// 256 elements of a row.
+// Elementwise operations on rows. Grid: (blocks of 256 columns, rows); a thread computes one element.
 #include "math.cuh"
 
-// Bounds of a thread's element; false where it has none.
+// Sets the row and column of the thread's element. Returns false if the thread has none.
 DEVICE bool element(int cols, const int *rows, int *row, int *col)
 {
 	*row = blockIdx.y;
@@ -27,14 +26,14 @@ KERNEL(add_bias, 256, 8)(float *x, const float *bias, int cols, const int *rows)
 }
 
 // x = x · (1 + factor · ln(1 + floor(pos / period)))
-KERNEL(temper, 256, 8)(float *x, float factor, int period, int cols, const int *pos, const int *rows)
+KERNEL(scale_by_position, 256, 8)(float *x, float factor, int period, int cols, const int *pos, const int *rows)
 {
 	int row, col;
 	if (element(cols, rows, &row, &col))
 		x[(size_t)row * cols + col] *= fmaf(factor, log_of((float)(1 + pos[row] / period)), 1.0f);
 }
 
-// dst = a(gate) · up, or a(gate) where up is null
+// dst = g(gate) · up, or g(gate) if up is null, where g is the activation function kind
 KERNEL(glu, 256, 8)(float *dst, const float *gate, const float *up, int kind, int cols, const int *rows)
 {
 	int row, col;
@@ -44,7 +43,7 @@ KERNEL(glu, 256, 8)(float *dst, const float *gate, const float *up, int kind, in
 	dst[i] = glu_of(kind, gate[i], up ? up[i] : 1.0f);
 }
 
-// x = x · factor, and x = cap · tanh(x / cap) unless cap is 0
+// x = x · factor, then the soft cap x = cap · tanh(x / cap) unless cap is 0
 KERNEL(scale_rows, 256, 8)(float *x, float factor, float cap, int cols, const int *rows)
 {
 	int row, col;
@@ -54,7 +53,7 @@ KERNEL(scale_rows, 256, 8)(float *x, float factor, float cap, int cols, const in
 	x[(size_t)row * cols + col] = cap > 0.0f ? tanh_of(v / cap) * cap : v;
 }
 
-// x = x · sigmoid(gate), of which a row has gates: cols or 1
+// x = x · sigmoid(gate); a row of gate has gates values: cols, or 1 for the whole row
 KERNEL(gate_rows, 256, 8)(float *x, const float *gate, int gates, int cols, const int *rows)
 {
 	int row, col;
@@ -62,7 +61,7 @@ KERNEL(gate_rows, 256, 8)(float *x, const float *gate, int gates, int cols, cons
 		x[(size_t)row * cols + col] /= 1.0f + exp_of(-gate[(size_t)row * gates + (gates == 1 ? 0 : col)]);
 }
 
-// x = x · w, of which there are values: cols or 1
+// x = x · w, the same w for all rows; it has values values: cols, or 1 for all columns
 KERNEL(multiply_rows, 256, 8)(float *x, const float *w, int values, int cols, const int *rows)
 {
 	int row, col;
@@ -70,8 +69,8 @@ KERNEL(multiply_rows, 256, 8)(float *x, const float *w, int values, int cols, co
 		x[(size_t)row * cols + col] *= w[values == 1 ? 0 : col];
 }
 
-// Columns from … of each part of x, width of them, become columns to … of each part of dst.
-// Parts have dst_part and x_part columns.
+// Copies width columns of each part of a row, from column from of x to column to of dst. A part has
+// x_part columns in x and dst_part in dst.
 KERNEL(copy_columns, 256, 8)(float *dst, const float *x, int parts, int dst_part, int x_part, int to, int from, int width, const int *rows)
 {
 	int row, col;
@@ -81,10 +80,10 @@ KERNEL(copy_columns, 256, 8)(float *dst, const float *x, int parts, int dst_part
 	dst[((size_t)row * parts + part) * dst_part + to + i] = x[((size_t)row * parts + part) * x_part + from + i];
 }
 
-// dst[i] = x[out[i]]
-KERNEL(gather_rows, 256, 8)(float *dst, const float *x, int cols, const int *out, const int *outs)
+// dst[i] = x[indices[i]] for i < *count
+KERNEL(gather_rows, 256, 8)(float *dst, const float *x, int cols, const int *indices, const int *count)
 {
 	int row, col;
-	if (element(cols, outs, &row, &col))
-		dst[(size_t)row * cols + col] = x[(size_t)out[row] * cols + col];
+	if (element(cols, count, &row, &col))
+		dst[(size_t)row * cols + col] = x[(size_t)indices[row] * cols + col];
 }

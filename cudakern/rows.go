@@ -76,7 +76,7 @@ func NewScaleRows(c *Context) (*ScaleRows, error) {
 	if k.gate, err = c.kernel("rows", "gate_rows"); err != nil {
 		return nil, err
 	}
-	k.byPosition, err = c.kernel("rows", "temper")
+	k.byPosition, err = c.kernel("rows", "scale_by_position")
 	return k, err
 }
 

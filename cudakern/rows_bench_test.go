@@ -144,9 +144,9 @@ func BenchmarkRows(b *testing.B) {
 					return nil, err
 				}
 				table, err := cudakern.AngleTable(frequencies(benchHeadDim, 5e5, 1, nil))
-				x, turns := e.zeros(int64(4*rows*benchWidth)), e.uploadBytes(table)
+				x, angleTable := e.zeros(int64(4*rows*benchWidth)), e.uploadBytes(table)
 				return func(int) error {
-					return k.Enqueue(e.stream, x, benchWidth, benchHeadDim, benchHeadDim, true, turns, 1, step, rows)
+					return k.Enqueue(e.stream, x, benchWidth, benchHeadDim, benchHeadDim, true, angleTable, 1, step, rows)
 				}, err
 			}},
 			{"StoreKV", func(e *testDevice, step cudakern.Step) (func(int) error, error) {

@@ -287,7 +287,7 @@ func TestRoPETurnsPairs(t *testing.T) {
 		{"halves of part of each head", 10, 6, 5e5, 1, true, nil},
 		{"scaled", 64, 64, 1e4, 0.25, false, nil},
 		{"with frequency factors", 8, 8, 1e4, 1, true, []float32{1, 2.5, 8, 32}},
-		{"with factors that speed up to more than a turn a position", 8, 8, 1e4, 1, false, []float32{0.01, 0.1, 1, 1}},
+		{"with factors that raise the frequency to more than a rotation per position", 8, 8, 1e4, 1, false, []float32{0.01, 0.1, 1, 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := device(t)
@@ -295,7 +295,7 @@ func TestRoPETurnsPairs(t *testing.T) {
 			e.try(err)
 			table, err := cudakern.AngleTable(frequencies(c.dims, c.base, c.scale, c.factors))
 			e.try(err)
-			turns := e.uploadBytes(table)
+			angleTable := e.uploadBytes(table)
 			for _, start := range []int{0, 1, 1000, 131000, math.MaxInt32 - 40} {
 				for _, rows := range rowCounts {
 					const heads = 3
@@ -329,7 +329,7 @@ func TestRoPETurnsPairs(t *testing.T) {
 						fastest /= float64(c.factors[0])
 					}
 					inBuckets(t, e, rows, cols, x, want, 1e-6+float64(start)*fastest*1e-15, func(x, count cudakern.Ptr, capacity int) {
-						e.try(k.Enqueue(e.stream, x, cols, c.headDim, c.dims, c.neox, turns, 1, cudakern.Step{Pos: positions, Rows: count}, capacity))
+						e.try(k.Enqueue(e.stream, x, cols, c.headDim, c.dims, c.neox, angleTable, 1, cudakern.Step{Pos: positions, Rows: count}, capacity))
 					})
 				}
 			}
@@ -634,7 +634,7 @@ func TestKeysAreTurnedOnTheirWayToTheCacheAsRoPEDoes(t *testing.T) {
 		}{{1, 1, 2, 2, false}, {4, 2, 64, 64, true}, {6, 3, 10, 6, false}, {6, 3, 10, 6, true}, {8, 1, 128, 128, false}} {
 			table, err := cudakern.AngleTable(frequencies(c.dims, 1e4, 1, nil))
 			e.try(err)
-			turns := e.uploadBytes(table)
+			angleTable := e.uploadBytes(table)
 			for _, rows := range rowCounts {
 				const blocks, layers, layer, stride = 7, 2, 1, 3
 				cols, kvCols := c.heads*c.dim, c.kvHeads*c.dim
@@ -651,13 +651,13 @@ func TestKeysAreTurnedOnTheirWayToTheCacheAsRoPEDoes(t *testing.T) {
 					return c
 				}
 
-				q, turnedKeys, want := e.uploadFloats(queries), e.uploadFloats(keys), cache()
-				e.try(rope.Enqueue(e.stream, q, cols, c.dim, c.dims, c.neox, turns, 0.75, step, rows))
-				e.try(rope.Enqueue(e.stream, turnedKeys, kvCols, c.dim, c.dims, c.neox, turns, 0.75, step, rows))
-				e.try(k.Enqueue(e.stream, want, layer, turnedKeys, values, step, rows))
+				q, rotatedKeys, want := e.uploadFloats(queries), e.uploadFloats(keys), cache()
+				e.try(rope.Enqueue(e.stream, q, cols, c.dim, c.dims, c.neox, angleTable, 0.75, step, rows))
+				e.try(rope.Enqueue(e.stream, rotatedKeys, kvCols, c.dim, c.dims, c.neox, angleTable, 0.75, step, rows))
+				e.try(k.Enqueue(e.stream, want, layer, rotatedKeys, values, step, rows))
 
 				q2, got := e.uploadFloats(queries), cache()
-				e.try(k.EnqueueRoPE(e.stream, got, layer, q2, cols, e.uploadFloats(keys), values, c.dims, c.neox, turns, 0.75, step, rows+2))
+				e.try(k.EnqueueRoPE(e.stream, got, layer, q2, cols, e.uploadFloats(keys), values, c.dims, c.neox, angleTable, 0.75, step, rows+2))
 				if !sameBits(e.downloadFloats(q, rows*cols), e.downloadFloats(q2, rows*cols)) {
 					t.Fatalf("%+v, %d rows: queries differ from those of RoPE alone", c, rows)
 				}

@@ -1,14 +1,14 @@
-// StoreKV: the keys and values of every row go to the row's position in the cache.
+// Stores the keys and values of every row in the cache, at the row's position.
 #include "kvcache.cuh"
 #include "rope.cuh"
 
-// The number of the first element of a head's key or value at a position.
-DEVICE size_t place(const int *table, int pos, int layer, int layers, int parts, int kind, int head, int heads, int dim)
+// Returns the index of the first element of a head's key or value at a position.
+DEVICE size_t position_index(const int *table, int pos, int layer, int layers, int parts, int kind, int head, int heads, int dim)
 {
-	return cache_at(table[pos / BLOCK_POSITIONS], layer, layers, parts, kind, head, heads, dim) + pos % BLOCK_POSITIONS * dim;
+	return cache_index(table[pos / BLOCK_POSITIONS], layer, layers, parts, kind, head, heads, dim) + pos % BLOCK_POSITIONS * dim;
 }
 
-// A thread per element of a key and of a value, if there are values.
+// A thread stores one element of a key, and of a value unless values is null.
 KERNEL(CACHE_NAME(storekv), 256, 8)(element *cache, const float *keys, const float *values, int layer, int layers, int heads, int dim,
 	const int *pos, const int *seq, const int *tables, int stride, const int *rows)
 {
@@ -17,33 +17,33 @@ KERNEL(CACHE_NAME(storekv), 256, 8)(element *cache, const float *keys, const flo
 		return;
 	const int *table = tables + (size_t)seq[row] * stride;
 	const int parts = values ? 2 : 1;
-	cache[place(table, pos[row], layer, layers, parts, KEYS, col / dim, heads, dim) + col % dim] = to_element(keys[(size_t)row * cols + col]);
+	cache[position_index(table, pos[row], layer, layers, parts, KEYS, col / dim, heads, dim) + col % dim] = to_element(keys[(size_t)row * cols + col]);
 	if (values)
-		cache[place(table, pos[row], layer, layers, parts, VALUES, col / dim, heads, dim) + col % dim] = to_element(values[(size_t)row * cols + col]);
+		cache[position_index(table, pos[row], layer, layers, parts, VALUES, col / dim, heads, dim) + col % dim] = to_element(values[(size_t)row * cols + col]);
 }
 
-// The same with RoPE before it, with the bits of rope.cu: queries are turned in place, keys
-// on their way to the cache. A thread per two elements of a head, which are a pair where
-// pairs are turned: heads of queries first, then of keys, then of values.
+// storekv fused with RoPE, with the same bits as rope.cu: rotates queries in place, and keys as it
+// stores them. A thread handles two elements of a head: a pair if it is rotated, else two consecutive
+// elements. Heads of queries come first, then those of keys, then those of values.
 KERNEL(CACHE_NAME(storekv_rope), 256, 4)(element *cache, float *queries, int query_heads, const float *keys, const float *values,
-	int layer, int layers, int heads, int dim, int pairs, int apart, int between, const uint64_t *turns, float magnitude,
+	int layer, int layers, int heads, int dim, int pairs, int distance, int pair_stride, const uint64_t *frequencies, float magnitude,
 	const int *pos, const int *seq, const int *tables, int stride, const int *rows)
 {
-	SHARED(float2, angles);
+	SHARED(float2, cos_sin);
 	int row = blockIdx.y;
 	if (row >= *rows)
 		return;
-	turn_angles(angles, pairs, turns, magnitude, pos[row]);
-	int i = blockIdx.x * blockDim.x + threadIdx.x, twos = dim / 2, head = i / twos, two = i % twos;
+	rope_factors(cos_sin, pairs, frequencies, magnitude, pos[row]);
+	int i = blockIdx.x * blockDim.x + threadIdx.x, head_threads = dim / 2, head = i / head_threads, pair = i % head_threads;
 	if (head >= query_heads + 2 * heads)
 		return;
-	bool paired = two < pairs;
-	int first = paired ? two * between : 2 * two, second = first + (paired ? apart : 1);
+	bool rotated = pair < pairs;
+	int first = rotated ? pair * pair_stride : 2 * pair, second = first + (rotated ? distance : 1);
 	if (head < query_heads) {
 		float *q = queries + ((size_t)row * query_heads + head) * dim;
-		if (!paired)
+		if (!rotated)
 			return;
-		float2 t = turned(q[first], q[second], angles[two]);
+		float2 t = rotate(q[first], q[second], cos_sin[pair]);
 		q[first] = t.x;
 		q[second] = t.y;
 		return;
@@ -53,9 +53,9 @@ KERNEL(CACHE_NAME(storekv_rope), 256, 4)(element *cache, float *queries, int que
 	head %= heads;
 	const float *x = (kind == KEYS ? keys : values) + ((size_t)row * heads + head) * dim;
 	float2 v = make_float2(x[first], x[second]);
-	if (paired && kind == KEYS)
-		v = turned(v.x, v.y, angles[two]);
-	cache += place(tables + (size_t)seq[row] * stride, pos[row], layer, layers, 2, kind, head, heads, dim);
+	if (rotated && kind == KEYS)
+		v = rotate(v.x, v.y, cos_sin[pair]);
+	cache += position_index(tables + (size_t)seq[row] * stride, pos[row], layer, layers, 2, kind, head, heads, dim);
 	cache[first] = to_element(v.x);
 	cache[second] = to_element(v.y);
 }

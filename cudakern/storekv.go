@@ -16,7 +16,7 @@ func NewStoreKV(c *Context, half bool) (*StoreKV, error) {
 	return &StoreKV{store, rope}, err
 }
 
-// Enqueue stores every row of k and v, (KVHeads, HeadDim) float32 each, in layer layer
+// Enqueue stores every row of keys and values, (KVHeads, HeadDim) float32 each, in layer layer
 // of the cache at the row's position. Float16 is rounded to nearest, ties to even.
 func (k *StoreKV) Enqueue(s *Stream, cache Cache, layer int, keys, values Ptr, step Step, capacity int) error {
 	cols := cache.KVHeads * cache.HeadDim
@@ -28,19 +28,18 @@ func (k *StoreKV) Enqueue(s *Stream, cache Cache, layer int, keys, values Ptr, s
 		step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 }
 
-// EnqueueRoPE turns the queries, rows of cols float32 and in place, and the keys as
-// RoPE.Enqueue does, and then stores keys and values as Enqueue does. HeadDim is even; keys
-// stay as they are.
-func (k *StoreKV) EnqueueRoPE(s *Stream, cache Cache, layer int, queries Ptr, cols int, keys, values Ptr, dims int, neox bool, turns Ptr, magnitude float32, step Step, capacity int) error {
+// EnqueueRoPE rotates the queries, rows of cols float32, in place as RoPE.Enqueue does, and stores the
+// rotated keys and the values as Enqueue does. keys is not modified. HeadDim must be even.
+func (k *StoreKV) EnqueueRoPE(s *Stream, cache Cache, layer int, queries Ptr, cols int, keys, values Ptr, dims int, neox bool, angleTable Ptr, magnitude float32, step Step, capacity int) error {
 	all := cols + 2*cache.KVHeads*cache.HeadDim
 	if err := checkLaunch("StoreKV", capacity, cols); err != nil {
 		return err
 	}
 	if cache.HeadDim%2 != 0 {
-		return fmt.Errorf("StoreKV cannot turn heads of %d elements", cache.HeadDim)
+		return fmt.Errorf("StoreKV cannot rotate heads of %d elements", cache.HeadDim)
 	}
-	apart, between := pairing(dims, neox)
+	distance, pairStride := pairing(dims, neox)
 	return k.rope.Launch(s, Dim3{X: blocksFor(all/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
 		cache.Data, queries, int32(cols/cache.HeadDim), keys, values, int32(layer), int32(cache.Layers), int32(cache.KVHeads), int32(cache.HeadDim),
-		int32(dims/2), apart, between, turns, magnitude, step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
+		int32(dims/2), distance, pairStride, angleTable, magnitude, step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 }

@@ -1,7 +1,7 @@
 // F16: half precision.
 #pragma once
 
-DEVICE float number_at(const uint8_t *p) { return half_at(p); }
+DEVICE float weight_at(const uint8_t *p) { return half_at(p); }
 
 DEVICE void widen(const Block &w, int output, int j, float v[4])
 {
@@ -13,6 +13,6 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 
 enum { HALVES = 1, OFFSET = 0 };
 
-DEVICE float fold(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
+DEVICE float add_scaled(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
 
-DEVICE float less_minimum(const Block &, int, float, float acc) { return acc; }
+DEVICE float subtract_minimum(const Block &, int, float, float acc) { return acc; }

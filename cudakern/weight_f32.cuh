@@ -1,7 +1,7 @@
-// F32: float.
+// F32: single precision.
 #pragma once
 
-DEVICE float number_at(const uint8_t *p)
+DEVICE float weight_at(const uint8_t *p)
 {
 	float v;
 	memcpy(&v, p, sizeof v);
@@ -16,6 +16,6 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 
 enum { HALVES = 1, OFFSET = 0 };
 
-DEVICE float fold(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
+DEVICE float add_scaled(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
 
-DEVICE float less_minimum(const Block &, int, float, float acc) { return acc; }
+DEVICE float subtract_minimum(const Block &, int, float, float acc) { return acc; }

@@ -1,14 +1,14 @@
-// Q4_K: two F16, d and min, for 8 blocks; six bits each for a part of d and an offset of min of
-// every block; then four times 32 bytes, each with one block in the low halves and the next in
-// the high ones. A weight is q · (d · part) - min · offset.
+// Q4_K, super-blocks of 8 blocks: two F16, d and dmin; for each block a 6-bit scale and a 6-bit minimum;
+// then four times 32 bytes, each with one block in the low nibbles and the next in the high ones. A
+// weight is q · (d · scale) - dmin · minimum.
 #pragma once
 
 enum { HALVES = 1, OFFSET = 0 };
 
-DEVICE unsigned number(Raw r, int i) { return r.p[16 + r.part / 2 * 32 + i] >> 4 * (r.part % 2) & 15; }
+DEVICE unsigned raw_quant(Raw r, int i) { return r.p[16 + r.part / 2 * 32 + i] >> 4 * (r.part % 2) & 15; }
 
-// Part and offset, which share 12 bytes with those of the other blocks.
-DEVICE uint16_t scales(Raw r)
+// Unpacks the scale (low byte) and minimum (high byte) of a block from the 12 bytes of all 8 blocks.
+DEVICE uint16_t raw_scales(Raw r)
 {
 	const uint8_t *s = r.p + 4 + r.part % 4;
 	if (r.part < 4)
@@ -18,19 +18,19 @@ DEVICE uint16_t scales(Raw r)
 
 DEVICE void repack_super(uint8_t *at, Raw r) { memcpy(at, r.p, 4); }
 
-DEVICE float value(int q, int, const uint8_t *scales, const uint8_t *super)
+DEVICE float dequantize(int q, int, const uint8_t *scales, const uint8_t *super)
 {
 	return (float)q * (half_at(super) * (float)scales[0]) - half_at(super + 2) * (float)scales[1];
 }
 
-DEVICE float fold(const Block &w, int output, int, float dot, float scale, float acc)
+DEVICE float add_scaled(const Block &w, int output, int, float dot, float scale, float acc)
 {
-	float d = half_to_float(uint16_t(w.super[output])), part = uint8_t(w.scales[output]);
-	return fmaf(d * part * scale, dot, acc);
+	float d = half_to_float(uint16_t(w.super[output])), block_scale = uint8_t(w.scales[output]);
+	return fmaf(d * block_scale * scale, dot, acc);
 }
 
-DEVICE float less_minimum(const Block &w, int output, float x, float acc)
+DEVICE float subtract_minimum(const Block &w, int output, float x, float acc)
 {
-	float min = half_to_float(uint16_t(w.super[output] >> 16)), offset = uint8_t(w.scales[output] >> 8);
-	return fmaf(-(min * offset), x, acc);
+	float dmin = half_to_float(uint16_t(w.super[output] >> 16)), minimum = uint8_t(w.scales[output] >> 8);
+	return fmaf(-(dmin * minimum), x, acc);
 }

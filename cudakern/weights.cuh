@@ -1,49 +1,49 @@
-// How a weight matrix lies on the device. repack.cu makes this of a model file's bytes,
-// bit for bit; matmul.cu and embed.cu read it. weights.go has the sizes.
+// The layout of weight matrices in device memory. repack.cu converts the bytes of a model file to it
+// without loss; matmul.cu and embed.cu read it. weights.go computes its sizes.
 //
-// A matrix of outputs × inputs is cut into bands of 4 outputs and a band into tiles of
-// 32 blocks. A block is 32 consecutive inputs: a warp works on a tile, lane l on block l
-// of each of the 4 outputs. A tile is one run of bytes, so that a warp streams through a
-// band, and each of its loads takes 512 bytes in a row:
+// A matrix of outputs × inputs is divided into bands of 4 outputs, and a band into tiles of 32 blocks.
+// A block is 32 consecutive inputs. A warp processes a tile at a time, lane l block l of each of the 4
+// outputs. A tile is contiguous, so that a warp streams through a band and each of its 16-byte loads is
+// coalesced to 512 consecutive bytes:
 //
 //	quants  [output][chunk][block]  16 bytes
-//	high    [output][block]          8 bytes  upper bits, Q6_K
-//	scales  [block][output]          2 bytes  of a block, quantised types
-//	super   [block/8][output]      2, 4 bytes of 256 inputs, Q6_K and Q4_K
+//	high    [output][block]          8 bytes  upper 2 bits of each quant, Q6_K
+//	scales  [block][output]          2 bytes  per block, quantized types
+//	super   [block/8][output]      2 or 4 bytes per 256 inputs, Q6_K and Q4_K
 //
-// The last tile of a band has as many blocks as are left and ends at a multiple of 16
-// bytes. Outputs and inputs that fill up a band or a block are zero.
+// The last tile of a band has the remaining blocks and is padded to a multiple of 16 bytes. Bands and
+// blocks are padded with zero outputs and inputs.
 //
-// Inside a block neighbours lie 16 bits apart, as pairs for a product with pairs of int16:
+// Within a block, consecutive inputs are 16 bits apart, for products with pairs of int16:
 //
 //	4 bits  word i: inputs 8i … 8i+7; input 8i+2p at bit 4p, input 8i+2p+1 at bit 16+4p
 //	8 bits  word i: inputs 4i, 4i+2, 4i+1, 4i+3 from the lowest byte up, each plus 128
 //	high    word i: inputs 16i … 16i+15; pair p at bit high_bit(p) and 16 above
 //
-// Compiled for one format of weights, with its numbers of modules.txt: RAW_INPUTS inputs take
-// RAW_BYTES in a model file; on the device a block has CHUNKS chunks of quants, HIGH_BYTES of
-// upper bits and SCALE_BYTES of scales for each output, and eight blocks have SUPER_BYTES more.
+// Compiled for one weight type, with the constants of modules.txt: RAW_INPUTS inputs have RAW_BYTES bytes
+// in a model file; on the device a block has CHUNKS chunks of quants, HIGH_BYTES bytes of upper bits and
+// SCALE_BYTES of scales for each output, and eight blocks have another SUPER_BYTES.
 #pragma once
 
 #include "tile.cuh"
 
 enum { BAND_OUTPUTS = 4 };
 
-// Where the parts of a tile of blocks blocks begin.
+// Offsets of the parts of a tile of blocks blocks, in bytes.
 DEVICE int quants_at(int blocks, int output, int chunk, int block) { return ((output * CHUNKS + chunk) * blocks + block) * 16; }
 DEVICE int high_at(int blocks, int output, int block) { return (64 * CHUNKS + output * HIGH_BYTES) * blocks + block * HIGH_BYTES; }
 DEVICE int scales_at(int blocks, int block) { return (64 * CHUNKS + 4 * HIGH_BYTES) * blocks + block * 4 * SCALE_BYTES; }
 DEVICE int super_at(int blocks, int block) { return (64 * CHUNKS + 4 * HIGH_BYTES + 4 * SCALE_BYTES) * blocks + block / 8 * 4 * SUPER_BYTES; }
 DEVICE int tile_bytes(int blocks) { return (super_at(blocks, blocks) + 15) / 16 * 16; }
 
-// Bytes of the 4 outputs of a band with so many blocks.
+// Returns the size of a band of 4 outputs with blocks blocks each, in bytes.
 DEVICE size_t band_bytes(int blocks)
 {
 	return size_t(blocks / TILE_BLOCKS) * tile_bytes(TILE_BLOCKS) + tile_bytes(blocks % TILE_BLOCKS);
 }
 
-// The bit of the upper two bits of pair p in its word. Chosen so that one shift and one
-// swap of bytes bring each pair above its lower four bits: pair_high in matmul.cu.
+// Returns the bit position of the upper two bits of pair p in its word. The order is chosen so that one
+// shift and one byte swap move them above the pair's lower four bits: pair_high in matmul.cu.
 DEVICE int high_bit(int p) { return 0x8a02ec64u >> 4 * p & 15; }
 
 DEVICE uint32_t word_at(const uint8_t *p)
@@ -61,34 +61,37 @@ DEVICE float half_at(const uint8_t *p)
 }
 
 // ---------------------------------------------------------------------------------------
-// What a format means, in weight_<name>.cuh. Of float weights, which have no scales:
+// weight_<name>.cuh defines a weight type. Float weights, which have no scales, have
 //
-//	number_at      the weight at p
-//	widen          inputs 4j … 4j + 3 of a block
+//	weight_at         the weight at p
+//	widen             inputs 4j … 4j + 3 of a block, as float
 //
-// of quantised ones
+// quantized weights have
 //
-//	number         the q of input i in a model file
-//	scales         SCALE_BYTES of a block, and repack_super its SUPER_BYTES
-//	value          the weight that q is
+//	raw_quant         q of input i of a block in a model file
+//	raw_scales        the SCALE_BYTES of a block in a model file
+//	repack_super      copies the SUPER_BYTES
+//	dequantize        the weight that q represents
 //
-// and of both, for products:
+// and both, for matrix products, have
 //
-//	HALVES         parts of a block with a scale of their own
-//	OFFSET         of a q, so that a weight is (q - OFFSET) · scale
-//	fold           acc + the part's scale · dot, the sum of its products, times scale
-//	less_minimum   acc - what is taken off every weight · x, the sum of activations
+//	HALVES            number of parts of a block that have their own scale
+//	OFFSET            a weight is (q - OFFSET) · scale
+//	add_scaled        acc + dot · scale · the part's scale; dot is a sum of products, scale that of the
+//	                  activations
+//	subtract_minimum  acc - minimum · x, where the minimum is subtracted from each weight and x is the
+//	                  sum of the activations
 
 // A block of a model file.
 struct Raw {
-	const uint8_t *p; // the RAW_BYTES that hold it
-	int part;         // its place among their blocks
+	const uint8_t *p; // the RAW_BYTES that contain it
+	int part;         // its index in them
 };
 
-// The weights of a lane: its block of all 4 outputs.
+// The weights of a lane: its block of each of the 4 outputs.
 #if SCALE_BYTES == 0
 
-// Too many registers; the block stays in memory until its numbers are needed.
+// The weights would need too many registers, so they are loaded when they are used.
 struct Block {
 	const uint8_t *tile;
 	int blocks, block;

@@ -21,7 +21,7 @@ EMU_LOCAL Thread *self;
 
 namespace {
 
-enum { LANES = 32, MOST_WARPS = 32, MOST_THREADS = LANES * MOST_WARPS, MOST_SHARED = 48 << 10 };
+enum { LANES = 32, MAX_WARPS = 32, MAX_THREADS = LANES * MAX_WARPS, MAX_SHARED = 48 << 10 };
 
 #ifdef __SANITIZE_ADDRESS__
 constexpr size_t STACK = 128 << 10; // with red zones
@@ -43,14 +43,14 @@ std::string name(const Site &s)
 
 // One bit for each lane.
 struct Warp {
-	uint32_t ready = 0;      // runnable
-	uint32_t fresh = 0;      // runnable and not started
-	uint32_t meeting = 0;    // wait for their warp
-	uint32_t at_barrier = 0; // wait for their block
+	uint32_t ready = 0;       // runnable
+	uint32_t fresh = 0;       // runnable and not started
+	uint32_t at_exchange = 0; // wait for their warp
+	uint32_t at_barrier = 0;  // wait for their block
 	uint32_t ended = 0;
-	Site met;
-	unsigned turn = 0;
-	uint32_t brought[2][LANES]; // used alternately, so that a fast lane does not overwrite what a slow one has not read yet
+	Site exchange_site;
+	unsigned buffer = 0;
+	uint32_t values[2][LANES]; // double-buffered, so that a fast lane does not overwrite what a slow one has not read yet
 };
 
 const size_t PAGE = size_t(sysconf(_SC_PAGESIZE));
@@ -63,7 +63,7 @@ struct Mapping {
 	{
 		void *p = mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (p == MAP_FAILED) {
-			perror("emulation: memory for blocks");
+			perror("emulation: cannot map memory for blocks");
 			abort();
 		}
 		at = static_cast<char *>(p);
@@ -86,8 +86,8 @@ public:
 private:
 	void *at = nullptr;
 #else
-	Shared() : mapping(MOST_SHARED + PAGE) { mprotect(mapping.at + MOST_SHARED, PAGE, PROT_NONE); }
-	void *take(size_t n) { return mapping.at + MOST_SHARED - (n + 15) / 16 * 16; }
+	Shared() : mapping(MAX_SHARED + PAGE) { mprotect(mapping.at + MAX_SHARED, PAGE, PROT_NONE); }
+	void *take(size_t n) { return mapping.at + MAX_SHARED - (n + 15) / 16 * 16; }
 
 private:
 	Mapping mapping;
@@ -100,10 +100,10 @@ public:
 	Runner();
 	Fault run(const Launch &launch, void *const *arguments, uint64_t number);
 
-	void meet_block(Site site);
+	void wait_for_block(Site site);
 	const uint32_t *exchange(uint32_t bits, Site site);
 	[[noreturn]] void fail(Fault fault, std::string what);
-	[[noreturn]] void leave(); // may be called from a signal handler
+	[[noreturn]] void exit_block(); // may be called from a signal handler
 	bool running() const { return self != nullptr; }
 
 	Fault fault = NO_FAULT;
@@ -111,16 +111,16 @@ public:
 	const void *bad_address = nullptr;
 
 private:
-	static void begin();
-	void end();
-	void next();
-	void choose();
+	static void fiber_main();
+	void end_thread();
+	void yield();
+	void choose_thread();
 	void prepare(Dim3 shape);
 	Fiber *&fiber() { return fiber_of[self->number]; }
-	Fiber &begun();
-	unsigned draw(uint32_t bits);
-	void release();
-	std::string waiting() const;
+	Fiber &started_fiber();
+	unsigned pick_bit(uint32_t bits);
+	void release_barrier();
+	std::string describe_waiting() const;
 	Warp &warp() { return warps[self->number / LANES]; }
 	uint32_t bit() const { return 1u << self->number % LANES; }
 
@@ -135,7 +135,7 @@ private:
 	std::vector<Fiber> fibers;
 	std::vector<Fiber *> idle, fiber_of;
 	Fiber home;
-	Warp warps[MOST_WARPS];
+	Warp warps[MAX_WARPS];
 	Mapping stacks;
 	Shared shared;
 	uint64_t random = 0; // state of the generator; 0: ascending order
@@ -144,15 +144,15 @@ private:
 EMU_LOCAL Runner *runner;
 
 // The page before each stack is a guard page.
-Runner::Runner() : threads(MOST_THREADS), fibers(MOST_THREADS), fiber_of(MOST_THREADS), stacks((STACK + PAGE) * MOST_THREADS)
+Runner::Runner() : threads(MAX_THREADS), fibers(MAX_THREADS), fiber_of(MAX_THREADS), stacks((STACK + PAGE) * MAX_THREADS)
 {
-	for (size_t i = 0; i < MOST_THREADS; i++) {
+	for (size_t i = 0; i < MAX_THREADS; i++) {
 		mprotect(stacks.at + i * (STACK + PAGE), PAGE, PROT_NONE);
 		// The tops of the stacks differ in their low bits, so that they use different cache sets.
 		fibers[i].low = stacks.at + i * (STACK + PAGE) + PAGE;
 		fibers[i].size = STACK - i % 61 * 64;
 	}
-	home.be_first();
+	home.use_cpu_stack();
 }
 
 Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
@@ -174,12 +174,12 @@ Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
 		unsigned lanes = std::min(count - w * LANES, unsigned(LANES));
 		warps[w].ready = lanes == LANES ? ~0u : (1u << lanes) - 1;
 		warps[w].fresh = warps[w].ready;
-		warps[w].meeting = warps[w].at_barrier = 0;
+		warps[w].at_exchange = warps[w].at_barrier = 0;
 		warps[w].ended = ~warps[w].ready;
 	}
 	random = l.seed * (number + 1);
-	self = &threads[random ? draw(warps[0].ready) : 0];
-	home.leave_for(begun());
+	self = &threads[random ? pick_bit(warps[0].ready) : 0];
+	home.switch_to(started_fiber());
 	self = nullptr;
 	return fault;
 }
@@ -200,70 +200,70 @@ void Runner::prepare(Dim3 shape)
 }
 
 // Returns the fiber of this thread, a new one if it has not started.
-Fiber &Runner::begun()
+Fiber &Runner::started_fiber()
 {
 	if (warp().fresh & bit()) {
 		fiber() = idle.back();
 		idle.pop_back();
-		fiber()->make(begin);
+		fiber()->make(fiber_main);
 	}
 	return *fiber();
 }
 
-void Runner::begin()
+void Runner::fiber_main()
 {
-	Fiber::begun();
+	Fiber::started();
 	for (;;) {
 		runner->warp().fresh &= ~runner->bit();
 		runner->launch->kernel->enter(runner->launch->kernel->function, runner->arguments);
-		runner->end();
+		runner->end_thread();
 	}
 }
 
 // Ends this thread. Returns as a thread that has not started, or never.
-void Runner::end()
+void Runner::end_thread()
 {
 	warp().ready &= ~bit();
 	warp().ended |= bit();
 	live--;
 	if (live == 0)
-		leave();
+		exit_block();
 	if (at_barrier == live)
-		release();
+		release_barrier();
 	Fiber *here = fiber();
-	choose();
+	choose_thread();
 	if (warp().fresh & bit())
 		fiber() = here;
 	else {
 		idle.push_back(here);
-		here->leave_for(*fiber());
+		here->switch_to(*fiber());
 	}
 }
 
 // Runs another thread. Returns when this one is runnable again.
-void Runner::next()
+void Runner::yield()
 {
 	Fiber *here = fiber();
-	choose();
-	here->leave_for(begun());
+	choose_thread();
+	here->switch_to(started_fiber());
 }
 
 // Sets self to a runnable thread: of this warp, else of the next.
-void Runner::choose()
+void Runner::choose_thread()
 {
-	unsigned n = (count + LANES - 1) / LANES, first = random ? draw(~0u) % n : self->number / LANES, w = first;
+	unsigned n = (count + LANES - 1) / LANES, first = random ? pick_bit(~0u) % n : self->number / LANES, w = first;
 	do {
 		if (warps[w].ready) {
-			self = &threads[w * LANES + draw(warps[w].ready)];
+			self = &threads[w * LANES + pick_bit(warps[w].ready)];
 			return;
 		}
 		w = w + 1 < n ? w + 1 : 0;
 	} while (w != first);
-	fail(LAUNCH_FAILED, "dead-lock: " + waiting());
+	fail(LAUNCH_FAILED, "deadlock: " + describe_waiting());
 }
 
 // Returns the lowest set bit, or with a seed a random one.
-unsigned Runner::draw(uint32_t bits)
+unsigned Runner::pick_bit(uint32_t bits)
 {
 	if (!random)
 		return unsigned(__builtin_ctz(bits));
@@ -273,7 +273,7 @@ unsigned Runner::draw(uint32_t bits)
 	return unsigned(__builtin_ctz(bits));
 }
 
-void Runner::release()
+void Runner::release_barrier()
 {
 	for (unsigned w = 0; w * LANES < count; w++) {
 		warps[w].ready |= warps[w].at_barrier;
@@ -282,38 +282,38 @@ void Runner::release()
 	at_barrier = 0;
 }
 
-void Runner::meet_block(Site site)
+void Runner::wait_for_block(Site site)
 {
 	if (at_barrier == 0)
 		barrier = site;
 	else if (barrier != site)
-		fail(LAUNCH_FAILED, "threads wait at different barriers: " + name(barrier) + " and " + name(site));
+		fail(LAUNCH_FAILED, "threads are at different barriers: " + name(barrier) + " and " + name(site));
 	warp().ready &= ~bit();
 	warp().at_barrier |= bit();
 	at_barrier++;
 	if (at_barrier == live)
-		release();
+		release_barrier();
 	else
-		next();
+		yield();
 }
 
 const uint32_t *Runner::exchange(uint32_t bits, Site site)
 {
 	Warp &w = warp();
-	if (w.meeting == 0)
-		w.met = site;
-	else if (w.met != site)
-		fail(LAUNCH_FAILED, "lanes of one warp meet at different places: " + name(w.met) + " and " + name(site));
-	const uint32_t *all = w.brought[w.turn];
-	w.brought[w.turn][self->number % LANES] = bits;
+	if (w.at_exchange == 0)
+		w.exchange_site = site;
+	else if (w.exchange_site != site)
+		fail(LAUNCH_FAILED, "lanes of one warp are at different shuffles or warp barriers: " + name(w.exchange_site) + " and " + name(site));
+	const uint32_t *all = w.values[w.buffer];
+	w.values[w.buffer][self->number % LANES] = bits;
 	w.ready &= ~bit();
-	w.meeting |= bit();
-	if (w.meeting == ~0u) {
+	w.at_exchange |= bit();
+	if (w.at_exchange == ~0u) {
 		w.ready = ~0u;
-		w.meeting = 0;
-		w.turn ^= 1;
+		w.at_exchange = 0;
+		w.buffer ^= 1;
 	} else
-		next();
+		yield();
 	return all;
 }
 
@@ -331,19 +331,19 @@ std::string lanes(uint32_t bits)
 }
 
 // Lists the waiting threads and where they wait.
-std::string Runner::waiting() const
+std::string Runner::describe_waiting() const
 {
 	std::string s;
 	for (unsigned w = 0; w * LANES < count; w++) {
 		const Warp &warp = warps[w];
-		if (!warp.meeting && !warp.at_barrier)
+		if (!warp.at_exchange && !warp.at_barrier)
 			continue;
 		s += (s.empty() ? "warp " : "; warp ") + std::to_string(w) + ":";
-		if (warp.meeting)
-			s += " lanes " + lanes(warp.meeting) + " wait for their warp at " + name(warp.met) + ",";
+		if (warp.at_exchange)
+			s += " lanes " + lanes(warp.at_exchange) + " wait for their warp at " + name(warp.exchange_site) + ",";
 		if (warp.at_barrier)
 			s += " lanes " + lanes(warp.at_barrier) + " wait for their block at " + name(barrier) + ",";
-		s += warp.ended ? " lanes " + lanes(warp.ended) + " have ended or are not there" : " none has ended";
+		s += warp.ended ? " lanes " + lanes(warp.ended) + " have ended or do not exist" : " no lane has ended";
 	}
 	return s;
 }
@@ -352,41 +352,41 @@ void Runner::fail(Fault f, std::string what)
 {
 	fault = f;
 	why = "thread (" + std::to_string(self->index.x) + "," + std::to_string(self->index.y) + "," + std::to_string(self->index.z) + "): " + what;
-	leave();
+	exit_block();
 }
 
-void Runner::leave()
+void Runner::exit_block()
 {
-	fiber()->leave_for(home);
+	fiber()->switch_to(home);
 	abort(); // not reached
 }
 
-struct sigaction go_on_with[2]; // previous handlers of SIGSEGV and SIGBUS
+struct sigaction previous_actions[2]; // of SIGSEGV and SIGBUS
 
 void on_fault(int signal, siginfo_t *info, void *context)
 {
 	if (self) {
 		runner->bad_address = info->si_addr;
 		runner->fault = ILLEGAL_ADDRESS;
-		runner->leave();
+		runner->exit_block();
 	}
-	const struct sigaction &before = go_on_with[signal == SIGBUS];
-	if (before.sa_flags & SA_SIGINFO)
-		before.sa_sigaction(signal, info, context);
-	else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
-		before.sa_handler(signal);
+	const struct sigaction &previous = previous_actions[signal == SIGBUS];
+	if (previous.sa_flags & SA_SIGINFO)
+		previous.sa_sigaction(signal, info, context);
+	else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN)
+		previous.sa_handler(signal);
 	else
-		sigaction(signal, &before, nullptr); // the fault is raised again and ends the process
+		sigaction(signal, &previous, nullptr); // the fault is raised again and ends the process
 }
 
 void catch_faults()
 {
-#ifndef __SANITIZE_ADDRESS__ // which reports faults in more detail
+#ifndef __SANITIZE_ADDRESS__ // the sanitizer reports faults in more detail
 	struct sigaction action = {};
 	action.sa_sigaction = on_fault;
 	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-	sigaction(SIGSEGV, &action, &go_on_with[0]);
-	sigaction(SIGBUS, &action, &go_on_with[1]);
+	sigaction(SIGSEGV, &action, &previous_actions[0]);
+	sigaction(SIGBUS, &action, &previous_actions[1]);
 #endif
 }
 
@@ -412,14 +412,14 @@ struct Pool {
 Pool::Pool()
 {
 	catch_faults();
-	sigset_t all, before;
+	sigset_t all, previous;
 	sigfillset(&all);
 	for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
 		sigdelset(&all, s);
-	pthread_sigmask(SIG_SETMASK, &all, &before); // inherited by the threads, so that the program's own threads handle signals
+	pthread_sigmask(SIG_SETMASK, &all, &previous); // inherited by the threads, so that the program's own threads handle signals
 	for (helpers = 0; helpers + 1 < cpu_threads(); helpers++)
 		std::thread([this] { help(); }).detach();
-	pthread_sigmask(SIG_SETMASK, &before, nullptr);
+	pthread_sigmask(SIG_SETMASK, &previous, nullptr);
 }
 
 void Pool::help()
@@ -457,7 +457,7 @@ void Pool::take_blocks()
 		if (!stop) {
 			fault = f;
 			if (f == ILLEGAL_ADDRESS)
-				runner->why = "no memory at " + std::to_string(reinterpret_cast<uintptr_t>(runner->bad_address));
+				runner->why = "illegal access to address " + std::to_string(reinterpret_cast<uintptr_t>(runner->bad_address));
 			uint64_t x = number % launch->grid.x, y = number / launch->grid.x % launch->grid.y, z = number / launch->grid.x / launch->grid.y;
 			fprintf(stderr, "emulation: %s, block (%lu,%lu,%lu), %s\n", launch->kernel->name, x, y, z, runner->why.c_str());
 		}
@@ -538,12 +538,12 @@ std::vector<void *> Launch::arguments() const
 	return args;
 }
 
-void meet_block(const char *file, int line) { runner->meet_block({file, line}); }
+void wait_for_block(const char *file, int line) { runner->wait_for_block({file, line}); }
 const uint32_t *exchange(uint32_t bits, const char *file, int line) { return runner->exchange(bits, {file, line}); }
 
 void misaligned(const void *p, size_t size)
 {
-	runner->fail(MISALIGNED_ADDRESS, std::to_string(size) + " bytes at " + std::to_string(reinterpret_cast<uintptr_t>(p)) + ", which is not aligned to them");
+	runner->fail(MISALIGNED_ADDRESS, std::to_string(size) + "-byte access to misaligned address " + std::to_string(reinterpret_cast<uintptr_t>(p)));
 }
 
 unsigned cpu_threads()

@@ -1,5 +1,5 @@
-// The features of CUDA C++ that C++ lacks, for kernels compiled by g++ (see ../kernel.cuh
-// and emu.h). Only those that the kernels use; add others when needed.
+// CUDA C++ features that C++ lacks, for kernels compiled by g++ (see ../kernel.cuh and emu.h). Only what
+// kernels use; add others when needed.
 #pragma once
 
 #include <math.h>
@@ -107,7 +107,7 @@ inline uint16_t float_to_half(float x)
 
 #define EMU_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-inline void syncthreads(EMU_CALLER) { emu::meet_block(file, line); }
+inline void syncthreads(EMU_CALLER) { emu::wait_for_block(file, line); }
 inline void syncwarp(EMU_CALLER) { emu::exchange(0, file, line); }
 template <typename T> inline T shfl(T v, int lane, EMU_CALLER) { return emu::from_lane(v, lane, file, line); }
 template <typename T> inline T shfl_xor(T v, int mask, EMU_CALLER) { return emu::from_lane(v, emu::lane() ^ mask, file, line); }

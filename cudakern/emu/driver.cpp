@@ -1,13 +1,13 @@
-// The driver API of an emulated Tesla M40: what ../driver.go looks up in libcuda.so.1.
+// The driver API of an emulated Tesla M40: the functions that ../driver.h looks up in libcuda.so.1.
 //
-// Work is done when it is enqueued, so every stream is idle and every event has
-// happened; only a capture puts work aside. The environment says what is emulated:
+// Calls execute work immediately, so streams are always idle and events complete; only a capture records
+// work for later. Environment variables configure the emulator:
 //
 //	M40_LLM_EMU_DEVICES      number of devices (1)
 //	M40_LLM_EMU_CAPABILITY   their compute capability (5.2)
 //	M40_LLM_EMU_MEMORY       bytes of memory of each (12 GiB)
 //	M40_LLM_EMU_THREADS      CPU threads that run blocks (all)
-//	M40_LLM_EMU_SEED         draws the order of blocks, warps and lanes (0: ascending)
+//	M40_LLM_EMU_SEED         seed for a random order of blocks, warps and lanes (0: ascending)
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,11 +82,11 @@ const ErrorText *find_error(int code)
 
 using Ptr = unsigned long long; // CUdeviceptr: an address in this process
 
-// Work that a capture put aside: what a stream would have done.
+// Work that a capture has recorded.
 using Work = std::function<int()>;
 
-// What a handle of the API points to. It belongs to the context that was current when it
-// was made, and ends with it.
+// What a handle of the API points to. It belongs to the context that was current when it was created,
+// and is destroyed with it.
 struct Object {
 	struct Context *context = nullptr;
 	virtual ~Object() = default;
@@ -106,12 +106,12 @@ struct Capture {
 };
 
 struct Stream : Object {
-	std::shared_ptr<Capture> capture; // null unless it captures
-	bool origin = false;              // began the capture
+	std::shared_ptr<Capture> capture; // null unless the stream is being captured
+	bool origin = false;              // the capture began on this stream
 };
 
 struct Event : Object {
-	std::shared_ptr<Capture> capture; // recorded in one, and then marks no time
+	std::shared_ptr<Capture> capture; // that the event was recorded in; it has no time then
 	bool recorded = false, timed = true;
 	std::chrono::steady_clock::time_point at;
 };
@@ -122,14 +122,14 @@ struct Module : Object {
 
 struct Context {
 	int device = 0;
-	int fault = SUCCESS; // of a launch; the context answers nothing else from then on
+	int fault = SUCCESS; // error of a launch; sticky: every further call returns it
 	Stream default_stream;
 };
 
-// Device memory. What lies around it must not be touched.
+// Device memory. Access beyond its ends faults.
 struct Region {
 	static constexpr size_t ALIGNMENT = 512;
-	char *at = nullptr; // null: there is not enough
+	char *at = nullptr; // null: out of memory
 	size_t size;
 
 #ifdef __SANITIZE_ADDRESS__
@@ -141,8 +141,7 @@ struct Region {
 	}
 	~Region() { free(at); }
 #else
-	// It lies between two pages that nobody may touch, and ends as near as its alignment
-	// allows to the second.
+	// The region is between two guard pages and ends as close to the second as its alignment allows.
 	explicit Region(size_t n) : size(n)
 	{
 		size_t page = size_t(sysconf(_SC_PAGESIZE)), body = (n + page - 1) / page * page;
@@ -186,7 +185,7 @@ struct Options {
 };
 
 struct State {
-	std::mutex lock; // of all below
+	std::mutex lock; // guards all fields below
 	bool ready = false;
 	Options options;
 	std::map<int, size_t> used;               // by device
@@ -204,7 +203,7 @@ State &state()
 
 thread_local Context *current;
 
-// What every call on a context checks first.
+// Returns the error of the current context: none is current, or it has a sticky error.
 int check_context()
 {
 	State &s = state();
@@ -220,11 +219,11 @@ int check_context()
 	if (int error = check_context()) \
 		return error
 
-#define NEED(condition, error) \
+#define REQUIRE(condition, error) \
 	if (!(condition)) \
 		return error
 
-// The object that a handle of the current context points to, or null.
+// Returns the object of the current context that the handle points to, or null.
 template <typename T> T *object(void *handle)
 {
 	auto found = state().objects.find(handle);
@@ -256,8 +255,8 @@ template <typename T, typename F> void for_each(F f)
 			f(*t);
 }
 
-// Calls that would wait for the device cannot be captured, and spoil a capture.
-int refuse_capture()
+// Calls that wait for the device cannot be captured: they fail and invalidate the captures in progress.
+int fail_if_capturing()
 {
 	bool capturing = false;
 	for_each<Stream>([&](Stream &s) {
@@ -282,11 +281,11 @@ bool on_device(Ptr p, size_t n, Context *context = nullptr)
 
 Stream *stream_of(void *handle) { return handle ? object<Stream>(handle) : &current->default_stream; }
 
-// Does the work, or puts it aside if the stream captures.
+// Executes the work, or records it if the stream is being captured.
 int enqueue(void *handle, Work work)
 {
 	Stream *s = stream_of(handle);
-	NEED(s, INVALID_HANDLE);
+	REQUIRE(s, INVALID_HANDLE);
 	if (!s->capture)
 		return work();
 	if (s->capture->invalid)
@@ -303,7 +302,7 @@ int launch(const Launch &l)
 	return fault;
 }
 
-// Frees what an allocation maps.
+// Frees an allocation.
 void release(std::map<uintptr_t, Allocation>::iterator at)
 {
 	state().used[at->second.context->device] -= at->second.region->size;
@@ -354,23 +353,23 @@ const std::map<int, int> attributes = {
 
 #define API extern "C" __attribute__((visibility("default"))) int
 
-// Tells the emulation from a driver: how many CPU threads run blocks.
+// Returns the number of CPU threads that run blocks. The symbol marks the library as an emulator.
 API emu_threads() { return int(emu::cpu_threads()); }
 
 API cuInit(unsigned flags)
 {
 	State &s = state();
 	std::lock_guard hold(s.lock);
-	NEED(flags == 0, INVALID_VALUE);
+	REQUIRE(flags == 0, INVALID_VALUE);
 	Options o;
 	if (const char *devices = getenv("M40_LLM_EMU_DEVICES"))
-		NEED(sscanf(devices, "%d", &o.devices) == 1, INVALID_VALUE);
+		REQUIRE(sscanf(devices, "%d", &o.devices) == 1, INVALID_VALUE);
 	if (const char *capability = getenv("M40_LLM_EMU_CAPABILITY"))
-		NEED(sscanf(capability, "%d.%d", &o.major, &o.minor) == 2, INVALID_VALUE);
+		REQUIRE(sscanf(capability, "%d.%d", &o.major, &o.minor) == 2, INVALID_VALUE);
 	if (const char *memory = getenv("M40_LLM_EMU_MEMORY"))
-		NEED(sscanf(memory, "%zu", &o.memory) == 1, INVALID_VALUE);
+		REQUIRE(sscanf(memory, "%zu", &o.memory) == 1, INVALID_VALUE);
 	if (const char *seed = getenv("M40_LLM_EMU_SEED"))
-		NEED(sscanf(seed, "%lu", &o.seed) == 1, INVALID_VALUE);
+		REQUIRE(sscanf(seed, "%lu", &o.seed) == 1, INVALID_VALUE);
 	s.options = o;
 	s.ready = true;
 	return SUCCESS;
@@ -378,7 +377,7 @@ API cuInit(unsigned flags)
 
 API cuDriverGetVersion(int *version)
 {
-	NEED(version, INVALID_VALUE);
+	REQUIRE(version, INVALID_VALUE);
 	*version = 11080;
 	return SUCCESS;
 }
@@ -399,25 +398,25 @@ API cuGetErrorString(int error, const char **text)
 
 API cuDeviceGetCount(int *count)
 {
-	NEED(state().ready, NOT_INITIALIZED);
-	NEED(count, INVALID_VALUE);
+	REQUIRE(state().ready, NOT_INITIALIZED);
+	REQUIRE(count, INVALID_VALUE);
 	*count = state().options.devices;
 	return SUCCESS;
 }
 
 API cuDeviceGet(int *device, int ordinal)
 {
-	NEED(state().ready, NOT_INITIALIZED);
-	NEED(valid(ordinal), INVALID_DEVICE);
-	NEED(device, INVALID_VALUE);
+	REQUIRE(state().ready, NOT_INITIALIZED);
+	REQUIRE(valid(ordinal), INVALID_DEVICE);
+	REQUIRE(device, INVALID_VALUE);
 	*device = ordinal;
 	return SUCCESS;
 }
 
 API cuDeviceGetName(char *name, int size, int device)
 {
-	NEED(valid(device), INVALID_DEVICE);
-	NEED(name && size > 0, INVALID_VALUE);
+	REQUIRE(valid(device), INVALID_DEVICE);
+	REQUIRE(name && size > 0, INVALID_VALUE);
 	snprintf(name, size_t(size), "Tesla M40 (emulated)");
 	return SUCCESS;
 }
@@ -425,16 +424,16 @@ API cuDeviceGetName(char *name, int size, int device)
 API cuDeviceGetAttribute(int *value, int attribute, int device)
 {
 	State &s = state();
-	NEED(s.ready, NOT_INITIALIZED);
-	NEED(valid(device), INVALID_DEVICE);
-	NEED(value, INVALID_VALUE);
+	REQUIRE(s.ready, NOT_INITIALIZED);
+	REQUIRE(valid(device), INVALID_DEVICE);
+	REQUIRE(value, INVALID_VALUE);
 	if (attribute == 75)
 		*value = s.options.major;
 	else if (attribute == 76)
 		*value = s.options.minor;
 	else {
 		auto found = attributes.find(attribute);
-		NEED(found != attributes.end(), INVALID_VALUE);
+		REQUIRE(found != attributes.end(), INVALID_VALUE);
 		*value = found->second;
 	}
 	return SUCCESS;
@@ -442,8 +441,8 @@ API cuDeviceGetAttribute(int *value, int attribute, int device)
 
 API cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
-	NEED(valid(device), INVALID_DEVICE);
-	NEED(bytes, INVALID_VALUE);
+	REQUIRE(valid(device), INVALID_DEVICE);
+	REQUIRE(bytes, INVALID_VALUE);
 	*bytes = state().options.memory;
 	return SUCCESS;
 }
@@ -452,9 +451,9 @@ API cuCtxCreate_v2(void **context, unsigned, int device)
 {
 	State &s = state();
 	std::lock_guard hold(s.lock);
-	NEED(s.ready, NOT_INITIALIZED);
-	NEED(valid(device), INVALID_DEVICE);
-	NEED(context, INVALID_VALUE);
+	REQUIRE(s.ready, NOT_INITIALIZED);
+	REQUIRE(valid(device), INVALID_DEVICE);
+	REQUIRE(context, INVALID_VALUE);
 	*context = current = new Context;
 	current->device = device;
 	s.contexts.insert(current);
@@ -466,7 +465,7 @@ API cuCtxDestroy_v2(void *context)
 	State &s = state();
 	std::lock_guard hold(s.lock);
 	Context *c = static_cast<Context *>(context);
-	NEED(s.contexts.erase(c), INVALID_CONTEXT);
+	REQUIRE(s.contexts.erase(c), INVALID_CONTEXT);
 	for (auto o = s.objects.begin(); o != s.objects.end();)
 		o = o->second->context == c ? s.objects.erase(o) : std::next(o);
 	for (auto h = s.host.begin(); h != s.host.end();)
@@ -486,8 +485,8 @@ API cuCtxSetCurrent(void *context)
 {
 	State &s = state();
 	std::lock_guard hold(s.lock);
-	NEED(s.ready, NOT_INITIALIZED);
-	NEED(!context || s.contexts.count(static_cast<Context *>(context)), INVALID_CONTEXT);
+	REQUIRE(s.ready, NOT_INITIALIZED);
+	REQUIRE(!context || s.contexts.count(static_cast<Context *>(context)), INVALID_CONTEXT);
 	current = static_cast<Context *>(context);
 	return SUCCESS;
 }
@@ -495,13 +494,13 @@ API cuCtxSetCurrent(void *context)
 API cuCtxSynchronize()
 {
 	ENTER;
-	return refuse_capture();
+	return fail_if_capturing();
 }
 
 API cuMemGetInfo_v2(size_t *free, size_t *total)
 {
 	ENTER;
-	NEED(free && total, INVALID_VALUE);
+	REQUIRE(free && total, INVALID_VALUE);
 	*total = state().options.memory;
 	*free = state().options.memory - state().used[current->device];
 	return SUCCESS;
@@ -511,14 +510,14 @@ API cuMemAlloc_v2(Ptr *p, size_t size)
 {
 	ENTER;
 	State &s = state();
-	NEED(p && size > 0, INVALID_VALUE);
-	if (int error = refuse_capture())
+	REQUIRE(p && size > 0, INVALID_VALUE);
+	if (int error = fail_if_capturing())
 		return error;
-	NEED(size <= s.options.memory - s.used[current->device], OUT_OF_MEMORY);
+	REQUIRE(size <= s.options.memory - s.used[current->device], OUT_OF_MEMORY);
 	auto region = std::make_unique<Region>(size);
-	NEED(region->at, OUT_OF_MEMORY);
+	REQUIRE(region->at, OUT_OF_MEMORY);
 	if (size <= size_t(1) << 20)
-		memset(region->at, 0xff, size); // NaN, so that what nobody wrote shows
+		memset(region->at, 0xff, size); // NaN, so that reading uninitialized memory is noticed
 	*p = reinterpret_cast<uintptr_t>(region->at);
 	s.device[uintptr_t(*p)] = {current, std::move(region)};
 	s.used[current->device] += size;
@@ -532,8 +531,8 @@ API cuMemFree_v2(Ptr p)
 	if (!p)
 		return SUCCESS;
 	auto found = s.device.find(uintptr_t(p));
-	NEED(found != s.device.end() && found->second.context == current, INVALID_VALUE);
-	if (int error = refuse_capture())
+	REQUIRE(found != s.device.end() && found->second.context == current, INVALID_VALUE);
+	if (int error = fail_if_capturing())
 		return error;
 	release(found);
 	return SUCCESS;
@@ -542,9 +541,9 @@ API cuMemFree_v2(Ptr p)
 API cuMemHostAlloc(void **p, size_t size, unsigned)
 {
 	ENTER;
-	NEED(p && size > 0, INVALID_VALUE);
+	REQUIRE(p && size > 0, INVALID_VALUE);
 	*p = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
-	NEED(*p, OUT_OF_MEMORY);
+	REQUIRE(*p, OUT_OF_MEMORY);
 	state().host.emplace(*p, HostAllocation{current, {*p, free}});
 	return SUCCESS;
 }
@@ -552,14 +551,14 @@ API cuMemHostAlloc(void **p, size_t size, unsigned)
 API cuMemFreeHost(void *p)
 {
 	ENTER;
-	NEED(state().host.erase(p), INVALID_VALUE);
+	REQUIRE(state().host.erase(p), INVALID_VALUE);
 	return SUCCESS;
 }
 
 API cuMemHostGetDevicePointer_v2(Ptr *p, void *host, unsigned)
 {
 	ENTER;
-	NEED(p && state().host.count(host), INVALID_VALUE);
+	REQUIRE(p && state().host.count(host), INVALID_VALUE);
 	*p = reinterpret_cast<uintptr_t>(host);
 	return SUCCESS;
 }
@@ -567,21 +566,21 @@ API cuMemHostGetDevicePointer_v2(Ptr *p, void *host, unsigned)
 API cuMemcpyHtoDAsync_v2(Ptr dst, const void *src, size_t n, void *stream)
 {
 	ENTER;
-	NEED(on_device(dst, n), INVALID_VALUE);
+	REQUIRE(on_device(dst, n), INVALID_VALUE);
 	return enqueue(stream, [=] { memcpy(reinterpret_cast<void *>(dst), src, n); return SUCCESS; });
 }
 
 API cuMemcpyDtoHAsync_v2(void *dst, Ptr src, size_t n, void *stream)
 {
 	ENTER;
-	NEED(on_device(src, n), INVALID_VALUE);
+	REQUIRE(on_device(src, n), INVALID_VALUE);
 	return enqueue(stream, [=] { memcpy(dst, reinterpret_cast<void *>(src), n); return SUCCESS; });
 }
 
 API cuMemcpyDtoDAsync_v2(Ptr dst, Ptr src, size_t n, void *stream)
 {
 	ENTER;
-	NEED(on_device(dst, n) && on_device(src, n), INVALID_VALUE);
+	REQUIRE(on_device(dst, n) && on_device(src, n), INVALID_VALUE);
 	return enqueue(stream, [=] { memmove(reinterpret_cast<void *>(dst), reinterpret_cast<void *>(src), n); return SUCCESS; });
 }
 
@@ -589,22 +588,22 @@ API cuMemcpyPeerAsync(Ptr dst, void *to, Ptr src, void *from, size_t n, void *st
 {
 	ENTER;
 	Context *there = static_cast<Context *>(to), *here = static_cast<Context *>(from);
-	NEED(state().contexts.count(there) && state().contexts.count(here), INVALID_CONTEXT);
-	NEED(on_device(dst, n, there) && on_device(src, n, here), INVALID_VALUE);
+	REQUIRE(state().contexts.count(there) && state().contexts.count(here), INVALID_CONTEXT);
+	REQUIRE(on_device(dst, n, there) && on_device(src, n, here), INVALID_VALUE);
 	return enqueue(stream, [=] { memcpy(reinterpret_cast<void *>(dst), reinterpret_cast<void *>(src), n); return SUCCESS; });
 }
 
 API cuMemsetD8Async(Ptr dst, unsigned char value, size_t n, void *stream)
 {
 	ENTER;
-	NEED(on_device(dst, n), INVALID_VALUE);
+	REQUIRE(on_device(dst, n), INVALID_VALUE);
 	return enqueue(stream, [=] { memset(reinterpret_cast<void *>(dst), value, n); return SUCCESS; });
 }
 
 API cuStreamCreateWithPriority(void **stream, unsigned, int)
 {
 	ENTER;
-	NEED(stream, INVALID_VALUE);
+	REQUIRE(stream, INVALID_VALUE);
 	*stream = make<Stream>();
 	return SUCCESS;
 }
@@ -619,7 +618,7 @@ API cuStreamSynchronize(void *stream)
 {
 	ENTER;
 	Stream *s = stream_of(stream);
-	NEED(s, INVALID_HANDLE);
+	REQUIRE(s, INVALID_HANDLE);
 	if (s->capture) {
 		s->capture->invalid = true;
 		return CAPTURE_UNSUPPORTED;
@@ -634,9 +633,9 @@ API cuStreamWaitEvent(void *stream, void *event, unsigned)
 	ENTER;
 	Stream *s = stream_of(stream);
 	Event *e = object<Event>(event);
-	NEED(s && e, INVALID_HANDLE);
+	REQUIRE(s && e, INVALID_HANDLE);
 	if (e->capture && !s->capture)
-		s->capture = e->capture; // joins what the event was captured in
+		s->capture = e->capture; // joins the capture of the event
 	return SUCCESS;
 }
 
@@ -644,8 +643,8 @@ API cuStreamBeginCapture_v2(void *stream, int)
 {
 	ENTER;
 	Stream *s = stream_of(stream);
-	NEED(stream && s, INVALID_HANDLE);
-	NEED(!s->capture, ILLEGAL_STATE);
+	REQUIRE(stream && s, INVALID_HANDLE);
+	REQUIRE(!s->capture, ILLEGAL_STATE);
 	s->capture = std::make_shared<Capture>();
 	s->origin = true;
 	return SUCCESS;
@@ -655,9 +654,9 @@ API cuStreamEndCapture(void *stream, void **graph)
 {
 	ENTER;
 	Stream *s = stream_of(stream);
-	NEED(s && graph, INVALID_HANDLE);
-	NEED(s->capture, ILLEGAL_STATE);
-	NEED(s->origin, CAPTURE_UNMATCHED);
+	REQUIRE(s && graph, INVALID_HANDLE);
+	REQUIRE(s->capture, ILLEGAL_STATE);
+	REQUIRE(s->origin, CAPTURE_UNMATCHED);
 	*graph = nullptr;
 	std::shared_ptr<Capture> capture = s->capture;
 	for_each<Stream>([&](Stream &other) {
@@ -669,7 +668,7 @@ API cuStreamEndCapture(void *stream, void **graph)
 			e.capture = nullptr;
 	});
 	s->origin = false;
-	NEED(!capture->invalid, CAPTURE_INVALIDATED);
+	REQUIRE(!capture->invalid, CAPTURE_INVALIDATED);
 	Graph *g = make<Graph>();
 	g->work = std::move(capture->work);
 	*graph = g;
@@ -679,7 +678,7 @@ API cuStreamEndCapture(void *stream, void **graph)
 API cuEventCreate(void **event, unsigned flags)
 {
 	ENTER;
-	NEED(event, INVALID_VALUE);
+	REQUIRE(event, INVALID_VALUE);
 	Event *e = make<Event>();
 	e->timed = !(flags & 2);
 	*event = e;
@@ -697,7 +696,7 @@ API cuEventRecord(void *event, void *stream)
 	ENTER;
 	Event *e = object<Event>(event);
 	Stream *s = stream_of(stream);
-	NEED(s && e, INVALID_HANDLE);
+	REQUIRE(s && e, INVALID_HANDLE);
 	e->capture = s->capture;
 	e->recorded = true;
 	e->at = std::chrono::steady_clock::now();
@@ -708,7 +707,7 @@ API cuEventSynchronize(void *event)
 {
 	ENTER;
 	Event *e = object<Event>(event);
-	NEED(e, INVALID_HANDLE);
+	REQUIRE(e, INVALID_HANDLE);
 	return e->capture ? CAPTURE_UNSUPPORTED : SUCCESS;
 }
 
@@ -718,19 +717,18 @@ API cuEventElapsedTime(float *milliseconds, void *start, void *end)
 {
 	ENTER;
 	Event *a = object<Event>(start), *b = object<Event>(end);
-	NEED(milliseconds && a && b, INVALID_HANDLE);
-	NEED(a->recorded && b->recorded && a->timed && b->timed && !a->capture && !b->capture, INVALID_HANDLE);
+	REQUIRE(milliseconds && a && b, INVALID_HANDLE);
+	REQUIRE(a->recorded && b->recorded && a->timed && b->timed && !a->capture && !b->capture, INVALID_HANDLE);
 	*milliseconds = std::chrono::duration<float, std::milli>(b->at - a->at).count();
 	return SUCCESS;
 }
 
-// An image of text "emulation:<module>" is that module alone. Any other image, so any
-// that nvcc made, gives all modules: the emulation does not read it, and kernels are
-// named once over all.
+// The image "emulation:<module>" stands for that module. Any other image, such as one compiled by nvcc,
+// stands for all modules: the emulator does not parse images, and names of kernels are unique.
 API cuModuleLoadDataEx(void **module, const void *image, unsigned, const int *, void **)
 {
 	ENTER;
-	NEED(module && image, INVALID_VALUE);
+	REQUIRE(module && image, INVALID_VALUE);
 	const char prefix[] = "emulation:", *text = static_cast<const char *>(image);
 	std::string name;
 	if (strncmp(text, prefix, sizeof prefix - 1) == 0) {
@@ -738,7 +736,7 @@ API cuModuleLoadDataEx(void **module, const void *image, unsigned, const int *, 
 		bool known = false;
 		for (const emu::Kernel &k : emu::kernels())
 			known = known || name == k.module;
-		NEED(known, INVALID_IMAGE);
+		REQUIRE(known, INVALID_IMAGE);
 	}
 	Module *m = make<Module>();
 	m->name = name;
@@ -756,8 +754,8 @@ API cuModuleGetFunction(void **function, void *module, const char *name)
 {
 	ENTER;
 	Module *m = object<Module>(module);
-	NEED(function && name, INVALID_VALUE);
-	NEED(m, INVALID_HANDLE);
+	REQUIRE(function && name, INVALID_VALUE);
+	REQUIRE(m, INVALID_HANDLE);
 	for (emu::Kernel &k : emu::kernels())
 		if (strcmp(k.name, name) == 0 && (m->name.empty() || m->name == k.module)) {
 			*function = &k;
@@ -777,8 +775,8 @@ API cuFuncGetAttribute(int *value, int attribute, void *function)
 {
 	ENTER;
 	const emu::Kernel *k = kernel_of(function);
-	NEED(k, INVALID_HANDLE);
-	NEED(value, INVALID_VALUE);
+	REQUIRE(k, INVALID_HANDLE);
+	REQUIRE(value, INVALID_VALUE);
 	switch (attribute) {
 	case 0: *value = int(k->max_threads); break; // threads per block
 	case 1: *value = 0; break;                   // static shared memory
@@ -786,7 +784,7 @@ API cuFuncGetAttribute(int *value, int attribute, void *function)
 	case 3: *value = 0; break;                   // local memory
 	case 4: *value = 32; break;                  // registers: the emulation has none
 	case 5: case 6: *value = 52; break;          // versions of PTX and binary
-	case 8: *value = 48 << 10; break;            // most dynamic shared memory
+	case 8: *value = 48 << 10; break;            // maximum dynamic shared memory
 	default: return INVALID_VALUE;
 	}
 	return SUCCESS;
@@ -795,18 +793,18 @@ API cuFuncGetAttribute(int *value, int attribute, void *function)
 API cuFuncSetAttribute(void *function, int attribute, int value)
 {
 	ENTER;
-	NEED(kernel_of(function), INVALID_HANDLE);
-	NEED(attribute == 8 && value >= 0 && value <= 48 << 10, INVALID_VALUE);
+	REQUIRE(kernel_of(function), INVALID_HANDLE);
+	REQUIRE(attribute == 8 && value >= 0 && value <= 48 << 10, INVALID_VALUE);
 	return SUCCESS;
 }
 
-// Offset and size of a parameter, as drivers from 12.4 on tell.
+// Returns the offset and size of a parameter, as drivers from 12.4 on do.
 API cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size)
 {
 	ENTER;
 	const emu::Kernel *k = kernel_of(function);
-	NEED(k, INVALID_HANDLE);
-	NEED(index < k->sizes.size() && offset, INVALID_VALUE);
+	REQUIRE(k, INVALID_HANDLE);
+	REQUIRE(index < k->sizes.size() && offset, INVALID_VALUE);
 	size_t at = 0;
 	for (size_t i = 0; i <= index; i++) {
 		size_t n = k->sizes[i];
@@ -823,8 +821,8 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int
 {
 	ENTER;
 	const emu::Kernel *k = kernel_of(function);
-	NEED(k, INVALID_HANDLE);
-	NEED(blocks && threads > 0 && unsigned(threads) <= k->max_threads, INVALID_VALUE);
+	REQUIRE(k, INVALID_HANDLE);
+	REQUIRE(blocks && threads > 0 && unsigned(threads) <= k->max_threads, INVALID_VALUE);
 	size_t by_threads = size_t(2048 / threads), by_shared = shared ? (96 << 10) / shared : 32;
 	*blocks = int(std::min({by_threads, by_shared, size_t(32)}));
 	return SUCCESS;
@@ -836,15 +834,15 @@ API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 	ENTER;
 	auto l = std::make_shared<Launch>();
 	l->kernel = kernel_of(function);
-	NEED(l->kernel, INVALID_HANDLE);
-	NEED(!extra && (arguments || l->kernel->sizes.empty()), INVALID_VALUE);
+	REQUIRE(l->kernel, INVALID_HANDLE);
+	REQUIRE(!extra && (arguments || l->kernel->sizes.empty()), INVALID_VALUE);
 	l->grid = {gx, gy, gz};
 	l->shape = {bx, by, bz};
 	l->shared = shared;
 	l->seed = state().options.seed;
-	NEED(gx > 0 && gy > 0 && gz > 0 && gx <= 0x7fffffff && gy <= 65535 && gz <= 65535, INVALID_VALUE);
-	NEED(bx > 0 && by > 0 && bz > 0 && bx <= 1024 && by <= 1024 && bz <= 64, INVALID_VALUE);
-	NEED(l->shape.count() <= l->kernel->max_threads && shared <= 48 << 10, INVALID_VALUE);
+	REQUIRE(gx > 0 && gy > 0 && gz > 0 && gx <= 0x7fffffff && gy <= 65535 && gz <= 65535, INVALID_VALUE);
+	REQUIRE(bx > 0 && by > 0 && bz > 0 && bx <= 1024 && by <= 1024 && bz <= 64, INVALID_VALUE);
+	REQUIRE(l->shape.count() <= l->kernel->max_threads && shared <= 48 << 10, INVALID_VALUE);
 	l->copy_arguments(arguments);
 	return enqueue(stream, [l] { return launch(*l); });
 }
@@ -853,8 +851,8 @@ API cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long lo
 {
 	ENTER;
 	Graph *g = object<Graph>(graph);
-	NEED(executable, INVALID_VALUE);
-	NEED(g, INVALID_HANDLE);
+	REQUIRE(executable, INVALID_VALUE);
+	REQUIRE(g, INVALID_HANDLE);
 	Executable *x = make<Executable>();
 	x->work = g->work;
 	*executable = x;
@@ -865,7 +863,7 @@ API cuGraphLaunch(void *executable, void *stream)
 {
 	ENTER;
 	Executable *x = object<Executable>(executable);
-	NEED(x, INVALID_HANDLE);
+	REQUIRE(x, INVALID_HANDLE);
 	return enqueue(stream, [work = x->work] {
 		for (const Work &w : work)
 			if (int error = w())

@@ -43,7 +43,7 @@ struct Block {
 extern EMU_LOCAL Thread *self;
 
 // Waits for every thread of the block.
-void meet_block(const char *file, int line);
+void wait_for_block(const char *file, int line);
 
 // Waits for every lane of the warp and returns the value that each passed. The result is
 // valid until the lane calls exchange again.

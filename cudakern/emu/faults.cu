@@ -1,4 +1,4 @@
-// Kernels that are wrong, each in one way that the emulation must tell. No GPU runs them.
+// Kernels with one error each, which the emulator must report. They are not compiled for GPUs.
 #include "../kernel.cuh"
 
 KERNEL(faults_write, 256, 1)(int *p, long long i) { p[i] = 1; }
@@ -35,7 +35,7 @@ KERNEL(faults_two_shuffles, 256, 1)(int *dst)
 		*dst = shfl(lane_id(), 1);
 }
 
-// Without the barrier that is missing here, who reads first depends on the order.
+// A barrier is missing between the store and the load, so the result depends on the order of threads.
 KERNEL(faults_race, 256, 1)(int *dst)
 {
 	SHARED(int, values);

@@ -1,6 +1,6 @@
-// A driver in front of the emulated one that lets a call fail: the test and it share the
-// file CONTROL, which says which call, and tells what happened. What it hands on really
-// happens, and so does what frees something, as with NVIDIA's driver.
+// A driver that forwards calls to the emulated one and makes one of them fail. It shares the mapped file
+// CONTROL with the test, which sets the call to fail and reads what happened. A failing call is not
+// forwarded unless it frees something: NVIDIA's driver frees even when it returns an error.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -11,61 +11,61 @@
 
 #include "../driver.h"
 
-// As emutest.Faults has it.
+// The layout that emutest.Faults reads and writes.
 struct control {
-	int64_t fail_at;  // number of the call that fails, from 1; 0: none
-	int64_t code;     // with what
-	int64_t calls;    // made so far
-	int64_t contexts; // that are open
+	int64_t fail_at;  // number of the call to fail, from 1; 0: none
+	int64_t code;     // CUresult that it returns
+	int64_t calls;    // number of calls so far
+	int64_t contexts; // number of open contexts
 	char failed[64];  // name of the call that failed
 };
 
 static struct control *control;
 static void *target;
-static CUresult lasting; // what every call on the context fails with by now
+static CUresult sticky; // error that every further call on the context returns
 
-int emu_threads; // marks an emulation, which needs no compiled kernels
+int emu_threads; // marks the library as an emulator, which needs no compiled kernels
 
-__attribute__((constructor)) static void begin(void) {
+__attribute__((constructor)) static void init(void) {
 	int file = open(CONTROL, O_RDWR);
 	control = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	target = dlopen(TARGET, RTLD_NOW | RTLD_LOCAL);
 	if (file < 0 || control == MAP_FAILED || !target) abort();
 }
 
-static int is(const char *name, const char *prefix) { return strncmp(name, prefix, strlen(prefix)) == 0; }
+static int has_prefix(const char *name, const char *prefix) { return strncmp(name, prefix, strlen(prefix)) == 0; }
 
-// A kernel that went wrong leaves a context that can do nothing but end.
-static int lasts(CUresult code) { return code >= 700 && code < 800; }
+// Errors of kernels are sticky: the context can only be destroyed.
+static int is_sticky(CUresult code) { return code >= 700 && code < 800; }
 
-static CUresult fault(const char *name) {
-	if (is(name, "cuGetError") || is(name, "cuCtxSetCurrent")) return 0; // they work whatever else fails
+static CUresult next_fault(const char *name) {
+	if (has_prefix(name, "cuGetError") || has_prefix(name, "cuCtxSetCurrent")) return 0; // they never fail
 	control->calls++;
 	if (control->calls == control->fail_at) {
 		strncpy(control->failed, name, sizeof control->failed - 1);
-		if (lasts((CUresult)control->code)) lasting = (CUresult)control->code;
+		if (is_sticky((CUresult)control->code)) sticky = (CUresult)control->code;
 		return (CUresult)control->code;
 	}
-	return is(name, "cuInit") || is(name, "cuDevice") || is(name, "cuDriver") || is(name, "cuCtxCreate") ? 0 : lasting;
+	return has_prefix(name, "cuInit") || has_prefix(name, "cuDevice") || has_prefix(name, "cuDriver") || has_prefix(name, "cuCtxCreate") ? 0 : sticky;
 }
 
 static int frees(const char *name) { return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unload") || strstr(name, "EndCapture"); }
 
-static CUresult ended(const char *name, CUresult fault, CUresult result) {
-	if (is(name, "cuCtxCreate") && !result) control->contexts++;
-	if (is(name, "cuCtxDestroy") && !result) {
+static CUresult after_call(const char *name, CUresult fault, CUresult result) {
+	if (has_prefix(name, "cuCtxCreate") && !result) control->contexts++;
+	if (has_prefix(name, "cuCtxDestroy") && !result) {
 		control->contexts--;
-		lasting = 0;
+		sticky = 0;
 	}
 	return fault ? fault : result;
 }
 
-#define HAND_ON(name, params, args) \
+#define FORWARD(name, params, args) \
 	CUresult name params { \
 		static CUresult (*real) params; \
 		if (!real) *(void **)&real = dlsym(target, #name); \
-		CUresult failed = fault(#name); \
+		CUresult failed = next_fault(#name); \
 		if (failed && !frees(#name)) return failed; \
-		return ended(#name, failed, real args); \
+		return after_call(#name, failed, real args); \
 	}
-DRIVER_CALLS(HAND_ON)
+DRIVER_CALLS(FORWARD)

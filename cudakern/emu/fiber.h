@@ -80,7 +80,7 @@ struct Fiber {
 	char *low = nullptr; // lowest address of its stack
 	size_t size = 0;
 
-	// Prepares the fiber to start with entry, which calls begun first and never returns.
+	// Prepares the fiber to start with entry, which calls started first and never returns.
 	void make(void (*entry)())
 	{
 #ifdef __SANITIZE_ADDRESS__
@@ -90,7 +90,7 @@ struct Fiber {
 	}
 
 	// Switches from this fiber, which must be running, to another.
-	void leave_for(Fiber &other)
+	void switch_to(Fiber &other)
 	{
 #ifdef __SANITIZE_ADDRESS__
 		void *fake = nullptr;
@@ -102,7 +102,8 @@ struct Fiber {
 #endif
 	}
 
-	static void begun()
+	// Tells the sanitizer that the fiber runs.
+	static void started()
 	{
 #ifdef __SANITIZE_ADDRESS__
 		__sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
@@ -110,7 +111,7 @@ struct Fiber {
 	}
 
 	// Records the stack that the CPU thread was started with.
-	void be_first()
+	void use_cpu_stack()
 	{
 #ifdef __SANITIZE_ADDRESS__
 		pthread_attr_t attributes;

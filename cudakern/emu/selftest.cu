@@ -1,5 +1,5 @@
-// Kernels that try what every kernel stands on: arguments, shuffles, barriers, shared
-// memory, atomics. Tests of the driver binding and of the emulation run them.
+// Kernels that test what all kernels rely on: arguments, shuffles, barriers, shared memory, atomics.
+// Tests of the driver binding and of the emulator run them.
 #include "../kernel.cuh"
 
 // dst[i] = a · src[i] + b
@@ -10,7 +10,7 @@ KERNEL(selftest_affine, 256, 4)(float *dst, const float *src, float a, float b, 
 		dst[i] = fmaf(a, src[i], b);
 }
 
-// sums[block] = the sum of the block's values, and *total that of all.
+// sums[block] = the sum of the block's values; *total += the sum of all.
 KERNEL(selftest_sum, 256, 4)(int *sums, int *total, const int *src, int n)
 {
 	SHARED(int, partial);

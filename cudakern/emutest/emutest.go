@@ -23,7 +23,7 @@ var build = sync.OnceValues(func() (output []byte, err error) {
 	if err := os.MkdirAll(bin, 0o777); err != nil {
 		return nil, err
 	}
-	// Test binaries run side by side.
+	// go test runs the binaries of several packages at the same time.
 	lock, err := os.OpenFile(filepath.Join(bin, "emu.lock"), os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		return nil, err
@@ -35,8 +35,8 @@ var build = sync.OnceValues(func() (output []byte, err error) {
 	return exec.Command("make", "-j", strconv.Itoa(runtime.NumCPU()), "-C", filepath.Join(root, "cudakern"), "emu").CombinedOutput()
 })
 
-// Library returns the driver that tests run kernels on, for cudakern.Load: the one that
-// M40_LLM_LIBCUDA names, else the emulated one.
+// Library returns the path of the driver for tests, for cudakern.Load: M40_LLM_LIBCUDA if it is set, else the
+// emulated one.
 func Library(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("M40_LLM_LIBCUDA"); path != "" {
@@ -45,17 +45,17 @@ func Library(t testing.TB) string {
 	return Emulation(t)
 }
 
-// Emulation returns the path of the emulated driver, and builds it if its sources have
-// changed. Where there are no sources, no g++ or no make the test is skipped.
+// Emulation returns the path of the emulated driver. It builds the driver if its sources have changed, and
+// skips the test if there are no sources, no g++ or no make.
 func Emulation(t testing.TB) string {
 	t.Helper()
 	root, err := moduleRoot()
 	if err != nil {
-		fixtures.Skip(t, "there are no sources to build the emulated GPU of")
+		fixtures.Skip(t, "the sources of the emulated GPU are missing")
 	}
 	for _, tool := range []string{"g++", "make"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			fixtures.Skip(t, "there is no "+tool+" to build the emulated GPU with")
+			fixtures.Skip(t, tool+", which builds the emulated GPU, is not installed")
 		}
 	}
 	output, err := build()
@@ -65,7 +65,7 @@ func Emulation(t testing.TB) string {
 	return filepath.Join(root, "bin", "libcuda-emu.so")
 }
 
-// moduleRoot is the folder above the test's that holds go.mod.
+// moduleRoot returns the folder of go.mod, the working directory or one above it.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {

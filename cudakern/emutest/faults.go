@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// Faults is the emulated driver with calls that fail.
+// Faults is an emulated driver in which a call can be made to fail.
 type Faults struct {
 	Library string // for cudakern.Load
-	control []byte // struct control of faulty.c, shared with it
+	control []byte // struct control of emu/faulty.c, in shared memory
 }
 
 const (
@@ -25,8 +25,8 @@ const (
 	faultBytes    = 96
 )
 
-// NewFaults builds a driver in which nothing fails yet. flags are for the compiler: with
-// -DcuInit=other, it lacks cuInit.
+// NewFaults builds a driver in which no call fails yet. flags are passed to the compiler; with -DcuInit=other
+// the driver lacks cuInit.
 func NewFaults(t testing.TB, flags ...string) *Faults {
 	t.Helper()
 	emulation := Emulation(t)
@@ -56,7 +56,7 @@ func NewFaults(t testing.TB, flags ...string) *Faults {
 	return f
 }
 
-// FailAt lets call number n from now on fail with code; 0: none.
+// FailAt makes call number n from now on fail with code; 0: no call fails.
 func (f *Faults) FailAt(n, code int) {
 	f.put(faultCalls, 0)
 	f.put(faultFailAt, n)
@@ -70,8 +70,7 @@ func (f *Faults) Calls() int { return f.get(faultCalls) }
 // Failed returns the name of the call that failed, or "" if none did.
 func (f *Faults) Failed() string { return string(bytes.TrimRight(f.control[faultFailed:], "\x00")) }
 
-// Contexts returns the number of contexts that are open. What is allocated belongs to one
-// and ends with it.
+// Contexts returns the number of open contexts. Closing a context frees everything that was allocated in it.
 func (f *Faults) Contexts() int { return f.get(faultContexts) }
 
 func (f *Faults) put(at, n int)  { binary.NativeEndian.PutUint64(f.control[at:], uint64(n)) }

@@ -24,7 +24,7 @@ import (
 )
 
 // flags generate code for sm_52, and PTX that drivers compile for newer devices at run time. No
-// multiply-add is contracted, so that results equal those of the emulation; division and square root
+// multiply-add is contracted, so that results equal those of the emulator; division and square root
 // are nvcc's exact ones. Modules may leave functions of their source unused (177).
 var flags = []string{
 	"-std=c++17", "-O3", "-fmad=false", "-diag-suppress", "177",
@@ -37,16 +37,16 @@ const (
 )
 
 func main() {
-	write := flag.Bool("registers", false, "write the registers that kernels use to "+registersName+" instead of checking against it")
+	updateRegisters := flag.Bool("registers", false, "write the registers that kernels use to "+registersName+" instead of checking against it")
 	flag.Parse()
-	if err := run(*write, os.Stderr); err != nil {
+	if err := run(*updateRegisters, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// run compiles everything to fatbin/.
-func run(writeRegisters bool, log io.Writer) error {
+// run compiles all modules to fatbin/. updateRegisters: registers.txt is written before it is checked.
+func run(updateRegisters bool, log io.Writer) error {
 	modules, err := readModules("modules.txt")
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func run(writeRegisters bool, log io.Writer) error {
 	for _, r := range results {
 		maps.Copy(used, r.registers)
 	}
-	if writeRegisters {
+	if updateRegisters {
 		if err := writeBudget(registersName, used); err != nil {
 			return err
 		}
@@ -198,14 +198,14 @@ func (m module) compile(output string) (compiled, error) {
 	for _, d := range m.defines {
 		args = append(args, "-D"+d)
 	}
-	said, err := exec.Command("nvcc", args...).CombinedOutput()
-	if err == nil && bytes.Contains(said, []byte("warning")) {
+	printed, err := exec.Command("nvcc", args...).CombinedOutput()
+	if err == nil && bytes.Contains(printed, []byte("warning")) {
 		err = errors.New("nvcc printed a warning")
 	}
 	if err != nil {
-		return compiled{}, fmt.Errorf("module %s: %w: nvcc %s\n%s", m.name, err, strings.Join(args, " "), said)
+		return compiled{}, fmt.Errorf("module %s: %w: nvcc %s\n%s", m.name, err, strings.Join(args, " "), printed)
 	}
-	registers, spills, err := parsePtxas(string(said))
+	registers, spills, err := parsePtxas(string(printed))
 	if err != nil {
 		return compiled{}, fmt.Errorf("module %s: %w", m.name, err)
 	}
@@ -219,10 +219,10 @@ var (
 )
 
 // parsePtxas parses the output of ptxas -v.
-func parsePtxas(said string) (registers, spills map[string]int, err error) {
+func parsePtxas(output string) (registers, spills map[string]int, err error) {
 	registers, spills = map[string]int{}, map[string]int{}
 	kernel := ""
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		if m := entryLine.FindStringSubmatch(line); m != nil {
 			kernel = m[1]
 		} else if m := spillLine.FindStringSubmatch(line); m != nil {
@@ -237,7 +237,7 @@ func parsePtxas(said string) (registers, spills map[string]int, err error) {
 		}
 	}
 	if len(registers) == 0 {
-		return nil, nil, fmt.Errorf("the output of ptxas names no kernel: %q", said)
+		return nil, nil, fmt.Errorf("the output of ptxas names no kernel: %q", output)
 	}
 	return registers, spills, nil
 }
@@ -252,16 +252,16 @@ func overBudget(results []compiled, budget map[string]int) (found []error) {
 			if spilled := r.spills[kernel]; spilled > 0 {
 				found = append(found, fmt.Errorf("%s of module %s spills %d bytes", kernel, r.module.name, spilled))
 			}
-			if most, ok := budget[kernel]; !ok {
-				found = append(found, fmt.Errorf("%s is not in %s: it takes %d registers", kernel, registersName, used))
-			} else if used > most {
-				found = append(found, fmt.Errorf("%s takes %d registers, %s allows %d", kernel, used, registersName, most))
+			if limit, ok := budget[kernel]; !ok {
+				found = append(found, fmt.Errorf("%s uses %d registers, but is not in %s: run make registers", kernel, used, registersName))
+			} else if used > limit {
+				found = append(found, fmt.Errorf("%s uses %d registers, %s allows %d", kernel, used, registersName, limit))
 			}
 			delete(budget, kernel)
 		}
 	}
 	for _, kernel := range slices.Sorted(maps.Keys(budget)) {
-		found = append(found, fmt.Errorf("%s has %s, which no module has", registersName, kernel))
+		found = append(found, fmt.Errorf("%s has kernel %s, which is in no module: run make registers", registersName, kernel))
 	}
 	return found
 }
@@ -292,7 +292,7 @@ func readBudget(name string) (map[string]int, error) {
 
 func writeBudget(name string, used map[string]int) error {
 	var text strings.Builder
-	text.WriteString("# Registers that each kernel may take on sm_52. make registers writes what they take.\n")
+	text.WriteString("# Maximum number of registers of each kernel on sm_52. make registers updates this file.\n")
 	for _, kernel := range slices.Sorted(maps.Keys(used)) {
 		fmt.Fprintf(&text, "%s %d\n", kernel, used[kernel])
 	}

@@ -15,7 +15,7 @@ import (
 	"m40-llm/infer/fixtures"
 )
 
-func modulesOfTable(t *testing.T) []module {
+func readTable(t *testing.T) []module {
 	t.Helper()
 	t.Chdir("..")
 	modules, err := readModules("modules.txt")
@@ -28,8 +28,8 @@ func modulesOfTable(t *testing.T) []module {
 	return modules
 }
 
-func TestTheCommittedModulesAreMadeOfTheCommittedSources(t *testing.T) {
-	modules := modulesOfTable(t)
+func TestCommittedModulesWereCompiledFromTheCommittedSources(t *testing.T) {
+	modules := readTable(t)
 	committed, err := readManifest(manifestName)
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("no compiled modules are committed yet")
@@ -48,12 +48,12 @@ func TestTheCommittedModulesAreMadeOfTheCommittedSources(t *testing.T) {
 		case got.sources != want.sources:
 			t.Errorf("the sources of module %s have changed since it was compiled: run make kernels", m.name)
 		case got.image != want.image:
-			t.Errorf("%s is not what was compiled of these sources: run make kernels", m.image("fatbin"))
+			t.Errorf("%s was not compiled from these sources: run make kernels", m.image("fatbin"))
 		}
 		delete(committed.modules, m.name)
 	}
 	for name := range committed.modules {
-		t.Errorf("%s has module %s, which modules.txt has not", manifestName, name)
+		t.Errorf("%s has module %s, which is not in modules.txt", manifestName, name)
 	}
 	images, err := filepath.Glob("fatbin/*.fatbin")
 	if err != nil {
@@ -64,11 +64,11 @@ func TestTheCommittedModulesAreMadeOfTheCommittedSources(t *testing.T) {
 	}
 }
 
-func TestKernelsSpillNothingAndKeepToTheirRegisters(t *testing.T) {
+func TestKernelsDoNotSpillAndStayWithinTheirRegisterBudget(t *testing.T) {
 	if _, err := exec.LookPath("nvcc"); err != nil {
-		fixtures.Skip(t, "there is no nvcc to compile the kernels with")
+		fixtures.Skip(t, "nvcc is not installed")
 	}
-	modules := modulesOfTable(t)
+	modules := readTable(t)
 	results, err := compileAll(modules, t.TempDir(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestKernelsSpillNothingAndKeepToTheirRegisters(t *testing.T) {
 	}
 }
 
-func TestAKernelOverItsBudgetIsTold(t *testing.T) {
+func TestKernelsOverTheirRegisterBudgetAreReported(t *testing.T) {
 	registers, spills, err := parsePtxas(`ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'big' for 'sm_52'
 ptxas info    : Function properties for big
@@ -104,9 +104,9 @@ ptxas info    : Used 7 registers, 348 bytes cmem[0]
 		{map[string]int{"big": 64, "small": 8}, []string{"big of module m spills 32 bytes"}},
 		{map[string]int{"big": 63, "gone": 1}, []string{
 			"big of module m spills 32 bytes",
-			"big takes 64 registers, registers.txt allows 63",
-			"small is not in registers.txt: it takes 7 registers",
-			"registers.txt has gone, which no module has",
+			"big uses 64 registers, registers.txt allows 63",
+			"small uses 7 registers, but is not in registers.txt: run make registers",
+			"registers.txt has kernel gone, which is in no module: run make registers",
 		}},
 	} {
 		var got []string
@@ -119,7 +119,7 @@ ptxas info    : Used 7 registers, 348 bytes cmem[0]
 	}
 }
 
-func TestAModulesHashIsThatOfAllItIsMadeOf(t *testing.T) {
+func TestTheHashOfAModuleCoversSourceHeadersDefinesAndCompiler(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write := func(name, text string) {
 		t.Helper()
@@ -149,7 +149,7 @@ func TestAModulesHashIsThatOfAllItIsMadeOf(t *testing.T) {
 	hashes = append(hashes, hash(a, "V11.8.89"))
 	slices.Sort(hashes)
 	if len(slices.Compact(hashes)) != 5 {
-		t.Errorf("two of five different modules have one hash: %q", hashes)
+		t.Errorf("two of five different modules have the same hash: %q", hashes)
 	}
 }
 
@@ -167,7 +167,7 @@ func readManifest(name string) (manifest, error) {
 		case len(words) == 3:
 			m.modules[words[0]] = hashes{words[1], words[2]}
 		default:
-			return manifest{}, fmt.Errorf("%s: %q is not a module and the hashes of its sources and its image: run make kernels", name, strings.TrimSpace(line))
+			return manifest{}, fmt.Errorf("%s: %q is not a module with the hashes of its sources and image: run make kernels", name, strings.TrimSpace(line))
 		}
 	}
 	return m, nil

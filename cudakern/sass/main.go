@@ -1,13 +1,12 @@
-// Command sass reads the machine code that nvcc made of the products for sm_52 and says
-// how fast a Tesla M40 could at most run them: a model, of what the instructions cost,
-// not a measurement. It fails if a product of one row could not keep up with twice the
-// memory's speed. Run it in cudakern, after make kernels; cuobjdump is of the CUDA toolkit.
+// Command sass reads the SASS of the matrix products for sm_52 and computes an upper bound for their speed
+// on a Tesla M40 from the costs of instructions; it measures nothing. It fails if a product of one row could
+// not process weights at twice the memory bandwidth. Run it in cudakern, after make kernels; it needs
+// cuobjdump of the CUDA toolkit.
 //
-// The hot loop of a kernel is the innermost loop that loads most. Its cycles are counted
-// on one of the four parts of a multiprocessor: an instruction of the full rate takes one
-// for a warp, of half the rate two (shifts, comparisons), of a quarter four (conversions),
-// and so on. An instruction that is issued together with the one before costs no cycle of
-// issue. The unit that is busy longest sets the bound.
+// The hot loop of a kernel is the innermost loop that loads the most bytes. Its cycles are counted for one
+// of the four partitions of a multiprocessor: a warp instruction takes one cycle at full rate, two at half
+// rate (shifts, comparisons), four at quarter rate (conversions). The second instruction of a dual issue
+// takes no issue cycle. The unit with the most busy cycles sets the bound.
 package main
 
 import (
@@ -23,17 +22,16 @@ import (
 	"strings"
 )
 
-// The card: multiprocessors, its clock under load and what its memory gives.
+// The Tesla M40.
 const (
 	multiprocessors = 24
-	lanes           = 128 // of a multiprocessor
-	clock           = 1.114e9
-	memory          = 288e9
+	lanes           = 128     // per multiprocessor
+	clock           = 1.114e9 // boost clock, Hz
+	memory          = 288e9   // bandwidth, bytes per second
 )
 
-// weight says what a product reads of a type of weight: bytes of memory for each weight,
-// and bytes that a lane loads for the 128 weights of its block of 4 outputs, in which
-// what several blocks share counts for each.
+// weight describes how a product reads a weight type: bytes of memory per weight, and bytes that a lane
+// loads for the 128 weights of its block of 4 outputs. Data shared by several blocks counts for each.
 type weight struct {
 	name  string
 	bytes float64
@@ -77,16 +75,16 @@ func run(out io.Writer) error {
 			}
 			rate := c.rate(w)
 			fmt.Fprintf(out, "| %s | %.2f | %.2f | %.2f | %.2f | %.2f | %.0f %% | %.0f | %.1f x |\n", strings.TrimPrefix(k.name, "matmul_"),
-				c.per(c.instructions), c.per(c.issue), c.per(c.alu), c.per(c.conversion), c.per(c.memory), 100*float64(c.wide)/float64(c.loaded), rate/1e9, rate/memory)
+				c.perWeight(c.instructions), c.perWeight(c.issue), c.perWeight(c.alu), c.perWeight(c.conversion), c.perWeight(c.memory), 100*float64(c.wide)/float64(c.loaded), rate/1e9, rate/memory)
 			if strings.HasSuffix(k.name, "_n1") && rate < 2*memory {
-				slow = append(slow, fmt.Errorf("%s could read at most %.0f GB/s of weights, less than twice the memory's %.0f", k.name, rate/1e9, memory/1e9))
+				slow = append(slow, fmt.Errorf("%s can process at most %.0f GB/s of weights, less than twice the memory bandwidth of %.0f GB/s", k.name, rate/1e9, memory/1e9))
 			}
 		}
 	}
 	return errors.Join(slow...)
 }
 
-// kernel is the machine code of one.
+// kernel is the SASS of a kernel.
 type kernel struct {
 	name string
 	code []instruction
@@ -95,8 +93,8 @@ type kernel struct {
 type instruction struct {
 	address int
 	op      string // LDG.E.CI.128
-	text    string // with its operands, without a predicate
-	stall   int    // cycles until the next may be issued; 0: together with it
+	text    string // with operands, without predicate
+	stall   int    // cycles until the next instruction can issue; 0: dual issue
 }
 
 var (
@@ -105,8 +103,8 @@ var (
 	instructionLine = regexp.MustCompile(`^\s*/\*([0-9a-f]{4,5})\*/\s+\{?\s*(?:@!?U?P\w\s+)?([^;}]*?)\s*[;}]`)
 )
 
-// parse reads what cuobjdump -sass prints for sm_52: before every three instructions a
-// word with 21 bits of control for each, the lowest four of which are the stall.
+// parse parses the output of cuobjdump -sass for sm_52. A control word precedes every three instructions: 21
+// bits for each, the lowest four of which are the stall count.
 func parse(text string) ([]kernel, error) {
 	var kernels []kernel
 	var control uint64
@@ -123,30 +121,31 @@ func parse(text string) ([]kernel, error) {
 		}
 	}
 	if len(kernels) == 0 {
-		return nil, errors.New("there is no machine code for sm_52")
+		return nil, errors.New("there is no code for sm_52")
 	}
 	slices.SortFunc(kernels, func(a, b kernel) int { return strings.Compare(a.name, b.name) })
 	return kernels, nil
 }
 
-// cost is what one turn of a hot loop takes, in cycles of a quarter of a multiprocessor,
-// and the weights that a lane multiplies in it.
+// cost is the cost of one iteration of a hot loop, in cycles of a partition of a multiprocessor, and the
+// number of weights that a lane multiplies in it.
 type cost struct {
 	weights                        int
 	instructions                   int
 	issue, alu, conversion, memory int
-	loaded, wide                   int // bytes of loads from global memory, and of 16 at once
+	loaded, wide                   int // bytes loaded from global memory, and of those by 16-byte loads
 }
 
-func (c cost) per(cycles int) float64 { return float64(cycles) / float64(c.weights) }
+// perWeight returns cycles per weight.
+func (c cost) perWeight(cycles int) float64 { return float64(cycles) / float64(c.weights) }
 
-// rate is the bytes of weights a second that the whole card could read.
+// rate returns the upper bound of the whole GPU, in bytes of weights per second.
 func (c cost) rate(w weight) float64 {
 	busiest := max(c.issue, c.alu, c.conversion, c.memory)
-	return multiprocessors * lanes * clock * w.bytes / c.per(busiest)
+	return multiprocessors * lanes * clock * w.bytes / c.perWeight(busiest)
 }
 
-// cost counts the hot loop.
+// cost returns the cost of the hot loop.
 func (k kernel) cost(w weight) (cost, error) {
 	best := cost{}
 	loops := k.loops()
@@ -163,7 +162,7 @@ func (k kernel) cost(w weight) (cost, error) {
 		}
 	}
 	if best.loaded*128%w.loads != 0 || best.loaded == 0 {
-		return cost{}, fmt.Errorf("its hot loop loads %d bytes, which are no blocks of %s", best.loaded, w.name)
+		return cost{}, fmt.Errorf("its hot loop loads %d bytes, which is not a multiple of a block of %s", best.loaded, w.name)
 	}
 	best.weights = best.loaded * 128 / w.loads
 	return best, nil
@@ -171,8 +170,8 @@ func (k kernel) cost(w weight) (cost, error) {
 
 var branchTarget = regexp.MustCompile(`^BRA\S* 0x([0-9a-f]+)`)
 
-// loops returns the first and the last instruction of every loop: a branch back. A branch
-// to itself, behind the end of a kernel, is none.
+// loops returns the first and last instruction of every loop: the target of a backward branch, and the
+// branch. The branch to itself that follows the end of a kernel is not a loop.
 func (k kernel) loops() (found [][2]int) {
 	for last, i := range k.code {
 		m := branchTarget.FindStringSubmatch(i.text)
@@ -188,8 +187,8 @@ func (k kernel) loops() (found [][2]int) {
 	return found
 }
 
-// Instructions by the unit that they keep busy, from the CUDA C++ Programming Guide's
-// table of throughputs for 5.x and the tables of maxas.
+// Instructions by throughput, from the CUDA C++ Programming Guide's table for compute capability 5.x and
+// the tables of maxas.
 var (
 	fullRate = strings.Fields("FADD FADD32I FFMA FFMA32I FMUL FMUL32I IADD IADD32I IADD3 LOP LOP32I LOP3 XMAD MOV MOV32I PRMT SEL CS2R BRA SSY SYNC PBK BRK EXIT DEPBAR BAR")
 	halfRate = strings.Fields("SHL SHR SHF BFE BFI ISCADD LEA FMNMX IMNMX FSET ISET ISETP FSETP ICMP FCMP PSETP")
@@ -197,6 +196,7 @@ var (
 	loads    = strings.Fields("LDG LDS STS STG LDC SHFL")
 )
 
+// count returns the cost of code.
 func count(code []instruction) (c cost, err error) {
 	for _, i := range code {
 		base, _, _ := strings.Cut(i.op, ".")
@@ -211,10 +211,10 @@ func count(code []instruction) (c cost, err error) {
 		case slices.Contains(quarter, base):
 			c.conversion += 4
 		case slices.Contains(loads, base):
-			// One unit for the whole multiprocessor, of 32 lanes of 4 bytes.
+			// The partitions share one load/store unit, which handles 4 bytes of 32 lanes per cycle.
 			c.memory += 4 * max(bytes/4, 1)
 		default:
-			return cost{}, fmt.Errorf("the rate of instruction %s is not known", i.op)
+			return cost{}, fmt.Errorf("the throughput of instruction %s is unknown", i.op)
 		}
 		if base == "LDG" {
 			c.loaded += bytes
@@ -230,7 +230,7 @@ func count(code []instruction) (c cost, err error) {
 	return c, nil
 }
 
-// width is the bytes that a lane loads or stores.
+// width returns the number of bytes that a lane loads or stores.
 func width(op string) int {
 	for _, suffix := range strings.Split(op, ".") {
 		switch suffix {

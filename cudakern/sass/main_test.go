@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A kernel as cuobjdump prints it, with a control word before every three instructions:
-// a loop of a load of 16 bytes and some arithmetic around an inner one with two loads.
+// listing is the output of cuobjdump for a kernel, with a control word before every three instructions: an
+// outer loop with a 16-byte load and arithmetic, and an inner loop with two loads.
 const listing = `
 	code for sm_52
 		Function : matmul_q4_0_i16_n1
@@ -30,7 +30,7 @@ const listing = `
         /*0078*/                   BRA 0x78 ;                    /* 0xe2400fffff87000f */
 `
 
-func TestCostIsThatOfTheInnermostLoop(t *testing.T) {
+func TestTheCostIsThatOfTheInnermostLoop(t *testing.T) {
 	kernels, err := parse(listing)
 	if err != nil || len(kernels) != 1 {
 		t.Fatalf("got %d kernels, %v", len(kernels), err)
@@ -45,13 +45,13 @@ func TestCostIsThatOfTheInnermostLoop(t *testing.T) {
 	}
 }
 
-func TestCostRefusesWhatItCannotCount(t *testing.T) {
+func TestCostReturnsAnErrorForCodeThatItCannotCount(t *testing.T) {
 	for _, c := range []struct {
 		name, listing string
 		loads         int
 		says          string
 	}{
-		{"an instruction that it does not know", strings.Replace(listing, "SHL R7", "SHADOW R7", 1), 24, "SHADOW is not known"},
+		{"an instruction that it does not know", strings.Replace(listing, "SHL R7", "SHADOW R7", 1), 24, "SHADOW is unknown"},
 		{"a loop that loads something else", listing, 72, "loads 24 bytes"},
 		{"a kernel without a loop", strings.NewReplacer("BRA 0x28", "BRA 0x70", "BRA 0x10", "BRA 0x70").Replace(listing), 24, "loads 0 bytes"},
 	} {
@@ -61,11 +61,11 @@ func TestCostRefusesWhatItCannotCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := kernels[0].cost(weight{"q4_0", 1, c.loads}); err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v, want an error that says %q", err, c.says)
+				t.Errorf("got %v, want an error with %q", err, c.says)
 			}
 		})
 	}
 	if _, err := parse("no such file"); err == nil {
-		t.Error("nothing was taken for a kernel")
+		t.Error("parse found a kernel in a text without one")
 	}
 }
