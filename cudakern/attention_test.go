@@ -35,7 +35,7 @@ var attentionCases = []attentionCase{
 	{false, 4, 2, 16, 1, 1, 2e-6, 2, 300, 33, 0},
 	{false, 4, 2, 16, 16, 1, 2e-6, 2, 300, 33, 0},
 	{false, 4, 2, 16, 150, 1, 2e-6, 2, 400, 33, 0},
-	{false, 4, 2, 16, 0, 30, 1e-4, 2, 300, 33, 0}, // scores in the hundreds: one position takes nearly all
+	{false, 4, 2, 16, 0, 30, 1e-4, 2, 300, 33, 0}, // scores in the hundreds: one position has almost all the weight
 	{false, 4, 2, 16, 16, 30, 1e-5, 2, 300, 33, 50},
 	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0.5},
 	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0},
@@ -43,12 +43,12 @@ var attentionCases = []attentionCase{
 	{true, 3, 1, 7, 0, 1, 2e-6, 2, 140, 33, 0},
 	{true, 5, 1, 96, 0, 1, 2e-6, 2, 140, 17, 0},
 	{true, 32, 8, 128, 0, 1, 2e-6, 1, 140, 8, 0},
-	{true, 20, 1, 32, 0, 1, 2e-6, 2, 140, 17, 0}, // more heads of a group than one block takes
+	{true, 20, 1, 32, 0, 1, 2e-6, 2, 140, 17, 0}, // more heads in a group than a block computes
 	{true, 8, 4, 256, 0, 1, 2e-6, 1, 140, 9, 0},
-	{true, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3, 0}, // more units than the merge takes at once
+	{true, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3, 0}, // more units than the merge combines in one iteration
 }
 
-// attentionRig is a filled cache. What no position was stored at is NaN.
+// attentionRig is a filled cache. Elements at which no position is stored are NaN.
 type attentionRig struct {
 	*testDevice
 	c            attentionCase
@@ -125,7 +125,7 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 	return out[:n]
 }
 
-// want is the attention of a row by its formula.
+// want computes the attention of a row by its formula.
 func (r *attentionRig) want(q []float32, pos, seq int) []float32 {
 	c := r.c
 	out := make([]float32, 0, len(q))
@@ -164,13 +164,13 @@ func (r *attentionRig) want(q []float32, pos, seq int) []float32 {
 	return out
 }
 
-func TestAttentionIsASoftmaxOverWhatARowSees(t *testing.T) {
+func TestAttentionIsASoftmaxOverThePositionsThatARowAttendsTo(t *testing.T) {
 	for _, c := range attentionCases {
 		t.Run(c.String(), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(9, uint64(c.heads*c.dim+c.window)))
 			r := newAttentionRig(t, rng, c)
 
-			// Runs of neighbouring positions, as in a prompt, and single rows, as in answers.
+			// Rows at consecutive positions, as in prefill, and single rows, as in decode.
 			var pos, seq []int32
 			for len(pos) < c.rows {
 				s := rng.IntN(c.sequences)
@@ -202,7 +202,7 @@ func TestAttentionIsASoftmaxOverWhatARowSees(t *testing.T) {
 				if rows > c.rows {
 					break
 				}
-				for _, capacity := range append(buckets(rows), 128) { // in which neighbouring rows share blocks
+				for _, capacity := range append(buckets(rows), 128) { // at which consecutive rows share blocks
 					if got := r.run(q[:rows*width], pos[:rows], seq[:rows], capacity); !sameBits(got, alone[:rows*width]) {
 						t.Fatalf("%d rows in a bucket of %d give other bits than each alone", rows, capacity)
 					}

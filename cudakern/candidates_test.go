@@ -11,7 +11,7 @@ import (
 	"m40-llm/cudakern"
 )
 
-// candidatesOf is what Candidates must find, by sorting the row.
+// candidatesOf returns the expected result of Candidates, computed by sorting the row.
 func candidatesOf(row []float32) cudakern.Distribution {
 	d := cudakern.Distribution{Bad: -1, Max: float32(math.Inf(-1))}
 	for id, x := range row {

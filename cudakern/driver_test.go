@@ -13,7 +13,7 @@ import (
 	"m40-llm/cudakern/emutest"
 )
 
-func TestLoadSaysWhatIsMissing(t *testing.T) {
+func TestLoadReportsWhatIsMissing(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "libcuda.so.1")
 	if err := os.WriteFile(text, []byte("no library"), 0o600); err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestLoadSaysWhatIsMissing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := cudakern.Load(c.path); err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v, want an error that says %q", err, c.says)
+				t.Errorf("got %v, want an error with %q", err, c.says)
 			}
 		})
 	}
@@ -50,7 +50,7 @@ func TestKernelsAreLoadedWithTheirModules(t *testing.T) {
 	}
 }
 
-func TestDevicesSayWhetherTheyCanBeUsed(t *testing.T) {
+func TestDevicesReportWhetherTheyAreSupported(t *testing.T) {
 	library := emutest.Emulation(t)
 	devices := func(t *testing.T) ([]cudakern.Properties, error) {
 		d, err := cudakern.Load(library)
@@ -85,7 +85,7 @@ func TestDevicesSayWhetherTheyCanBeUsed(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a driver without a device says so", func(t *testing.T) {
+	t.Run("a driver without a device reports that", func(t *testing.T) {
 		t.Setenv("M40_LLM_EMU_DEVICES", "0")
 		if _, err := devices(t); err == nil || !strings.Contains(err.Error(), "no device") {
 			t.Errorf("got %v", err)
@@ -93,7 +93,7 @@ func TestDevicesSayWhetherTheyCanBeUsed(t *testing.T) {
 	})
 }
 
-func TestErrorsNameTheCallAndTheDriversOwnWords(t *testing.T) {
+func TestErrorsHaveTheCallAndTheTextOfTheDriver(t *testing.T) {
 	faults := emutest.NewFaults(t)
 	faults.FailAt(1, 100)
 	_, err := cudakern.Load(faults.Library)
@@ -108,11 +108,11 @@ func TestErrorsNameTheCallAndTheDriversOwnWords(t *testing.T) {
 		t.Errorf("got %#v", err)
 	}
 	if !cudakern.IsOutOfMemory(err) || cudakern.IsOutOfMemory(errors.New("out of memory")) {
-		t.Error("IsOutOfMemory does not tell errors apart")
+		t.Error("IsOutOfMemory does not distinguish errors")
 	}
 }
 
-func TestMemoryGoesToTheDeviceAndBack(t *testing.T) {
+func TestMemoryIsCopiedToTheDeviceAndBack(t *testing.T) {
 	e := emulation(t)
 	data := []byte("a text of no great length")
 	host, err := e.AllocHost(len(data))
@@ -141,7 +141,7 @@ func TestMemoryGoesToTheDeviceAndBack(t *testing.T) {
 	}
 }
 
-func TestEventsTellTheTimeBetweenThem(t *testing.T) {
+func TestEventsMeasureTheTimeBetweenThem(t *testing.T) {
 	e := emulation(t)
 	first, err := e.NewEvent()
 	e.try(err)
@@ -163,7 +163,7 @@ func TestEventsTellTheTimeBetweenThem(t *testing.T) {
 	e.try(other.Close())
 }
 
-func TestLaunchRefusesWhatIsNoParameter(t *testing.T) {
+func TestLaunchRefusesValuesThatAreNotParameters(t *testing.T) {
 	e := emulation(t)
 	kernel := e.kernel("selftest", "selftest_affine")
 	if err := kernel.Launch(e.stream, cudakern.Dim3{}, cudakern.Dim3{}, 0, 1); err == nil || !strings.Contains(err.Error(), "parameter 0 has the unsupported type int") {
@@ -174,7 +174,7 @@ func TestLaunchRefusesWhatIsNoParameter(t *testing.T) {
 	}
 }
 
-func TestKernelsSayWhatTheyTake(t *testing.T) {
+func TestKernelsReportTheirResources(t *testing.T) {
 	e := emulation(t)
 	kernel := e.kernel("selftest", "selftest_affine")
 	a, err := kernel.Attributes()
@@ -190,7 +190,7 @@ func TestKernelsSayWhatTheyTake(t *testing.T) {
 	e.try(kernel.SetMaxShared(32 << 10))
 }
 
-// The six errors that a driver gives most.
+// The most frequent errors of drivers.
 var faultCodes = []int{
 	2,   // out of memory
 	700, // illegal address
@@ -200,8 +200,8 @@ var faultCodes = []int{
 	999, // unknown
 }
 
-// TestEveryCallMayFail lets each call of a session fail with each error. The session must
-// end with an error that names the call, and leave nothing open.
+// TestEveryCallMayFail makes each call of a session fail with each error. The session must return an error
+// that names the call, and leave no context open.
 func TestEveryCallMayFail(t *testing.T) {
 	faults := emutest.NewFaults(t)
 	runtime.LockOSThread()
@@ -231,7 +231,7 @@ func TestEveryCallMayFail(t *testing.T) {
 	}
 }
 
-// session makes every call of the binding once and returns the first error.
+// session calls every function of the binding once and returns the first error.
 func session(library string) (err error) {
 	d, err := cudakern.Load(library)
 	if err != nil {

@@ -38,7 +38,7 @@ func open(t testing.TB, library string) *testDevice {
 	return e
 }
 
-// testDevice is a device with one stream; what goes wrong ends the test.
+// testDevice is a device with one stream; any error fails the test.
 type testDevice struct {
 	*cudakern.Context
 	stream *cudakern.Stream
@@ -91,7 +91,7 @@ func (e *testDevice) download(p cudakern.Ptr, n int) []int32 {
 	return values
 }
 
-func TestKernelsComputeWhatTheirSourceSays(t *testing.T) {
+func TestKernelsComputeTheirFormula(t *testing.T) {
 	e := device(t)
 	const n = 1000
 	src := make([]int32, n)
@@ -108,7 +108,7 @@ func TestKernelsComputeWhatTheirSourceSays(t *testing.T) {
 	}
 }
 
-func TestBlocksAddUpInAnyOrder(t *testing.T) {
+func TestBlocksMayRunInAnyOrder(t *testing.T) {
 	for seed := range 6 {
 		t.Run("seed "+strconv.Itoa(seed), func(t *testing.T) {
 			t.Setenv("M40_LLM_EMU_SEED", strconv.Itoa(seed))
@@ -173,7 +173,7 @@ func TestAGraphReplaysWhatWasCaptured(t *testing.T) {
 	e.try(executable.Close())
 }
 
-func TestTheEmulationTellsWhatAKernelDoesWrong(t *testing.T) {
+func TestTheEmulatorReportsErrorsOfKernels(t *testing.T) {
 	const illegalAddress, misaligned, launchFailed = 700, 716, 719
 	for _, c := range []struct {
 		name, kernel string
@@ -209,7 +209,7 @@ func TestTheEmulationTellsWhatAKernelDoesWrong(t *testing.T) {
 	}
 }
 
-func TestARandomOrderShowsAMissingBarrier(t *testing.T) {
+func TestARandomOrderRevealsAMissingBarrier(t *testing.T) {
 	orders := map[string]bool{}
 	for seed := range 4 {
 		t.Setenv("M40_LLM_EMU_SEED", strconv.Itoa(seed))
@@ -270,7 +270,7 @@ func TestTheEmulatedDriverRefusesWhatTheDriverRefuses(t *testing.T) {
 	}
 }
 
-// code is the driver's number of an error; 0: none.
+// code returns the CUresult of an error, 0 for nil.
 func code(err error) int {
 	if e, ok := errors.AsType[*cudakern.Error](err); ok {
 		return e.Code

@@ -15,7 +15,7 @@
 //
 // Both must compute the same bits. nvcc (-fmad=false) and g++ (-ffp-contract=off) contract nothing, so
 // a fused multiply-add is written fmaf. Approximate device functions (__expf, rsqrtf, __fdividef …)
-// are forbidden: no other hardware has their bits. + - * / sqrtf, fmaf and conversions are exactly
+// are forbidden: no other hardware has their bits. + - * / sqrtf, fmaf and conversions are correctly
 // rounded everywhere.
 #pragma once
 

@@ -8,7 +8,7 @@ import (
 	"m40-llm/cudakern"
 )
 
-// llama8B are the weights of a layer of Llama 3.1 8B, and its head, as (outputs, inputs).
+// llama8B has the shapes of the weights of a layer of Llama 3.1 8B and of its output layer: (outputs, inputs).
 var llama8B = []struct {
 	name            string
 	outputs, inputs int
@@ -16,17 +16,16 @@ var llama8B = []struct {
 	{"qo", 4096, 4096}, {"kv", 1024, 4096}, {"gateup", 14336, 4096}, {"down", 4096, 14336}, {"head", 128256, 4096},
 }
 
-// BenchmarkProducts reports how fast products read their weights, which hold random bits,
-// and which share of a plain read of the same device that is. Each takes the weights of
-// another copy, over more than 512 MB in turn, so that no cache holds them. The copies'
-// products are one graph.
+// BenchmarkProducts reports the rate at which products read their weights, which are random bits, and its
+// share of the measured read bandwidth of the device. The products rotate over copies of the weights, more
+// than 512 MB in all, so that no cache holds them. A graph has one product for each copy.
 //
 //	go test -run '^$' -bench 'Products/magic/q4_0/.*/rows=1$' ./cudakern
 func BenchmarkProducts(b *testing.B) {
 	for _, path := range []string{"i16", "magic"} {
 		for _, name := range cudakern.WeightTypes() {
 			if path == "magic" && (name == "f32" || name == "f16") {
-				continue // has one path only
+				continue // has only one path
 			}
 			for _, shape := range llama8B {
 				for _, rows := range []int{1, 2, 4, 8, 512} {
@@ -46,7 +45,7 @@ func benchProduct(b *testing.B, w cudakern.Weights, path string, rows int) {
 	r.must(err)
 	copies := int(512<<20/size) + 1
 	if rows > 8 {
-		copies = 1 // arithmetic decides
+		copies = 1 // bound by arithmetic, not by memory
 	}
 	k, err := cudakern.NewMatMul(r.c, w.Type, path)
 	r.must(err)
@@ -94,7 +93,7 @@ func benchProduct(b *testing.B, w cudakern.Weights, path string, rows int) {
 	r.must(products.Close())
 }
 
-// random returns n bytes of device memory that hold random bits, which repeat.
+// random returns n bytes of device memory, filled with a repeating block of random bits.
 func (r rig) random(n int64) cudakern.Ptr {
 	r.Helper()
 	p := r.alloc(n)

@@ -24,8 +24,8 @@ func init() {
 	}
 }
 
-// productShapes are (outputs, inputs): single ones, parts of bands, blocks and tiles, and
-// more tiles than shared memory holds at once.
+// productShapes are (outputs, inputs): single ones, partial bands, blocks and tiles, and more tiles than are
+// staged in shared memory at once.
 var productShapes = [][2]int{{1, 1}, {3, 33}, {5, 32}, {4, 256}, {37, 1024}, {33, 1056}, {2, 1280}, {7, 2304}, {1, 9472}}
 
 func shapesOf(typ gguf.Type) [][2]int {
@@ -120,13 +120,13 @@ func (r rig) product(k *cudakern.MatMul, weights cudakern.Ptr, w cudakern.Weight
 	return floatsOf(out[:4*rows*w.Outputs])
 }
 
-// TestProducts compares every kernel with the product of the dequantised weights in
-// float64, and then the bits of each row among other rows with those it had there.
+// TestProducts compares every kernel with the product of the dequantized weights in float64, and then checks
+// that a row has the same bits in launches with other rows.
 func TestProducts(t *testing.T) {
 	for _, name := range cudakern.WeightTypes() {
 		for _, path := range []string{"i16", "magic"} {
 			if path == "magic" && (name == "f32" || name == "f16") {
-				continue // have one path only
+				continue // have only one path
 			}
 			for _, shape := range shapesOf(weightTypes[name]) {
 				w := cudakern.Weights{Type: name, Outputs: shape[0], Inputs: shape[1]}
@@ -142,7 +142,7 @@ func TestProducts(t *testing.T) {
 					for i := range x {
 						x[i] = float32(rng.NormFloat64())
 						if rng.IntN(50) == 0 {
-							x[i] *= 60 // as real activations have them
+							x[i] *= 60 // outliers, as in real activations
 						}
 					}
 					all := r.product(k, weights, w, x, most)
@@ -163,8 +163,8 @@ func TestProducts(t *testing.T) {
 	}
 }
 
-// TestProductsOfOneLaunch: products that share their activations come out as each by itself,
-// and add to what is there as a sum afterwards would.
+// TestProductsOfOneLaunch checks that products that share a launch have the same bits as separate ones, and
+// that adding to dst has the same bits as adding afterwards.
 func TestProductsOfOneLaunch(t *testing.T) {
 	for _, path := range []string{"i16", "magic"} {
 		for _, rows := range []int{1, 3, 8, 13} {
@@ -227,9 +227,9 @@ func (r rig) compare(k *cudakern.MatMul, w cudakern.Weights, got []float32, data
 	}
 }
 
-// productError bounds how far a product may be off: by the rounding of sums of float32;
-// on path i16 by that of activations, half a unit of each block; on path magic by that of
-// Σ (128 + q) · x, from which 128 · Σ x is taken off again.
+// productError returns the bound for the error of a product: the rounding of float32 sums; on path i16 also
+// that of activations, half a unit of each block; on path magic also that of Σ (128 + q) · x, from which
+// 128 · Σ x is subtracted.
 func productError(k *cudakern.MatMul, w, x []float32) (bound float64) {
 	for i := 0; i < len(x); i += 32 {
 		var maxW, sumW, maxX, sumX float64
@@ -247,13 +247,13 @@ func productError(k *cudakern.MatMul, w, x []float32) (bound float64) {
 	return bound
 }
 
-// TestLoader unpacks what a Loader laid out and finds the bytes of the file again.
+// TestLoader converts the output of a Loader back and compares it with the bytes of the file.
 func TestLoader(t *testing.T) {
 	for _, name := range cudakern.WeightTypes() {
 		for _, shape := range append(shapesOf(weightTypes[name]), [2]int{162, 256 << 10}) {
 			w := cudakern.Weights{Type: name, Outputs: shape[0], Inputs: shape[1]}
 			if w.Inputs > 1<<17 && name != "q6_k" {
-				continue // one weight of several parts is enough
+				continue // one weight that is loaded in several parts is enough
 			}
 			t.Run(fmt.Sprintf("%s (%d, %d)", name, w.Outputs, w.Inputs), func(t *testing.T) {
 				r, rng := newRig(t), rand.New(rand.NewPCG(3, 4))
@@ -275,7 +275,7 @@ func TestLoader(t *testing.T) {
 	}
 }
 
-// unpack returns one output of a band as it lies in a file, following weights.cuh.
+// unpack converts one output of a band from the layout of weights.cuh to that of a file.
 func unpack(w cudakern.Weights, band []byte, output int) (row []byte) {
 	format := map[string]struct{ chunks, high, scale, super int }{
 		"f32": {8, 0, 0, 0}, "f16": {4, 0, 0, 0}, "q8_0": {2, 0, 2, 0}, "q4_0": {1, 0, 2, 0}, "q4_k": {1, 0, 2, 4}, "q6_k": {1, 8, 2, 2},
@@ -305,7 +305,7 @@ func unpack(w cudakern.Weights, band []byte, output int) (row []byte) {
 				row = append(row, words...)
 				continue
 			}
-			q := numbersOf(words, upper)
+			q := quantsOf(words, upper)
 			scale := scales[(block*4+output)*2:][:2]
 			switch w.Type {
 			case "q8_0":
@@ -336,8 +336,8 @@ func unpack(w cudakern.Weights, band []byte, output int) (row []byte) {
 	return row[:w.Inputs/int(elements)*int(size)]
 }
 
-// numbersOf returns the 32 numbers of a block.
-func numbersOf(words, upper []byte) (q []byte) {
+// quantsOf returns the 32 quants of a block.
+func quantsOf(words, upper []byte) (q []byte) {
 	for i := range 32 {
 		if len(words) == 32 {
 			q = append(q, words[i/4*4+[]int{0, 2, 1, 3}[i%4]])
@@ -381,7 +381,8 @@ func rawQ6_K(q []byte, parts [][]byte, super []byte) []byte {
 	return append(raw, super...)
 }
 
-// TestProductsOfUnusualActivations: nothing that is not a number may come out as one.
+// TestProductsOfUnusualActivations checks products of zeros, tiny and huge activations, and that those of a NaN
+// or an infinity are not finite.
 func TestProductsOfUnusualActivations(t *testing.T) {
 	fill := func(v float32, x []float32) {
 		for i := range x {

@@ -1,5 +1,5 @@
-// Normalization of every cols consecutive elements of a row: the whole row, or each of its heads. The
-// heads use weights different weight vectors in turn: one for each head, or 1 for all.
+// Normalization of every cols consecutive elements of a row: the whole row, or each of its heads. weights
+// is the number of weight vectors: one for each head, or 1 for all.
 //
 //	RMSNorm    y = x / sqrt(mean(x²) + eps) · w
 //	LayerNorm  y = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias

@@ -13,11 +13,11 @@ const (
 	benchWidth, benchFFN, benchVocab       = 4096, 14336, 128256
 )
 
-// benchMemory is what the benchmarks read in turn, more than the caches of any device hold.
+// benchMemory is the size of the data that a benchmark cycles through, more than any cache.
 const benchMemory = 1 << 29
 
-// repeated times a captured graph of launches calls of enqueue, and reports the device's
-// time of one call.
+// repeated measures a captured graph with launches calls of enqueue, and reports the device time of one
+// call.
 func repeated(b *testing.B, e *testDevice, launches int, enqueue func(i int) error) (seconds float64) {
 	e.try(e.stream.BeginCapture())
 	for i := range launches {
@@ -56,8 +56,8 @@ func (e *testDevice) zeros(bytes int64) cudakern.Ptr {
 	return p
 }
 
-// BenchmarkAttention measures one layer. share is the rate at which it gets through the
-// keys and values of its sequences, each read once, over a plain read of the device.
+// BenchmarkAttention measures one layer. share is the rate at which it reads the keys and values of its
+// sequences, each counted once, divided by the read bandwidth of the device.
 //
 //	go test -run '^$' -bench 'Attention|Rows' ./cudakern
 func BenchmarkAttention(b *testing.B) {
@@ -104,7 +104,7 @@ func BenchmarkAttention(b *testing.B) {
 			e.try(err)
 			b.ReportMetric(float64(perLayer)/seconds/1e9, "GB/s")
 			b.ReportMetric(float64(perLayer)/seconds/wall, "share")
-			// A score and a weighted value for each position that a row sees.
+			// A score and a weighted value for each position that a row attends to.
 			seen := 0
 			for _, p := range pos {
 				seen += int(p) + 1
@@ -114,7 +114,7 @@ func BenchmarkAttention(b *testing.B) {
 	}
 }
 
-// BenchmarkRows measures the kernels that work on rows by themselves.
+// BenchmarkRows measures the kernels that process rows independently.
 func BenchmarkRows(b *testing.B) {
 	for _, rows := range []int{1, 8, 512} {
 		for _, c := range []struct {

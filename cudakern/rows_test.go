@@ -11,10 +11,10 @@ import (
 	"m40-llm/cudakern"
 )
 
-// rowCounts are numbers of rows of a step, in the buckets that buckets gives for them.
+// rowCounts are the numbers of rows to test; buckets returns the capacities for each.
 var rowCounts = []int{1, 2, 3, 8, 33}
 
-// buckets are launches that rows rows may fall into.
+// buckets returns the capacities of launches that a step of rows rows may use.
 func buckets(rows int) []int {
 	bucket := 1
 	for bucket < rows {
@@ -56,13 +56,12 @@ func normal(rng *rand.Rand, n int, scale float64) []float32 {
 	return values
 }
 
-// untouched is what activations hold before a kernel writes them.
+// untouched is the value of activations before a kernel writes them.
 const untouched = -12345.5
 
-// inBuckets runs a kernel over rows of cols in every bucket for their number. run gets
-// an activation with room for the bucket, which begins with a copy of start. The rows
-// must come out near want, with the same bits from every bucket; what lies behind them
-// must stay untouched.
+// inBuckets runs a kernel over rows of cols in every bucket for their number. run gets an activation with the
+// capacity of the bucket, which begins with a copy of start. The rows must be close to want and have the same
+// bits in every bucket; the rest of the activation must not be written.
 func inBuckets(t *testing.T, e *testDevice, rows, cols int, start, want []float32, tolerance float64, run func(x, count cudakern.Ptr, capacity int)) {
 	t.Helper()
 	var first []float32
@@ -126,7 +125,7 @@ func TestAddAddsRows(t *testing.T) {
 	}
 }
 
-func TestGLUMultipliesWithTheSigmoid(t *testing.T) {
+func TestGLUMultipliesByTheSigmoid(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewGLU(e.Context)
 	e.try(err)
@@ -151,7 +150,7 @@ func TestGLUMultipliesWithTheSigmoid(t *testing.T) {
 	}
 }
 
-func TestGLUAtTheEdgesOfFloats(t *testing.T) {
+func TestGLUOfExtremeFloats(t *testing.T) {
 	e := device(t)
 	k, err := cudakern.NewGLU(e.Context)
 	e.try(err)
@@ -272,7 +271,7 @@ func TestRMSNormOfZerosIsZero(t *testing.T) {
 	})
 }
 
-func TestRoPETurnsPairs(t *testing.T) {
+func TestRoPERotatesPairs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	for _, c := range []struct {
 		name          string
@@ -323,7 +322,7 @@ func TestRoPETurnsPairs(t *testing.T) {
 						}
 					}
 					positions := e.upload(pos)
-					// The twin's own angles are off by a few parts in 2^53.
+					// The angles of the reference have an error of a few parts in 2^53.
 					fastest := c.scale
 					if c.factors != nil {
 						fastest /= float64(c.factors[0])
@@ -348,7 +347,7 @@ func frequencies(dims int, base, scale float64, factors []float32) []float64 {
 	return list
 }
 
-func TestTurnsRefusesWhatCannotBeTurned(t *testing.T) {
+func TestAngleTableRefusesFrequenciesThatAreNotFinite(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		dims    int
@@ -376,7 +375,7 @@ func TestLaunchersRefuseEmptyAndOversizedGrids(t *testing.T) {
 	}
 }
 
-// embedding is a table type: the bytes of a block of elements values, and those values.
+// embedding is a type of table: the bytes of a block of elements values, and these values.
 type embedding struct {
 	name            string
 	elements, bytes int
@@ -385,7 +384,7 @@ type embedding struct {
 
 func half(b []byte) float32 { return halfToFloat(binary.LittleEndian.Uint16(b)) }
 
-// halfToFloat by the definition of the format.
+// halfToFloat converts by the definition of the format.
 func halfToFloat(h uint16) float32 {
 	sign, exponent, fraction := 1.0, int(h>>10&31), float64(h&1023)
 	if h>>15 == 1 {
@@ -403,7 +402,7 @@ func halfToFloat(h uint16) float32 {
 	return float32(sign * math.Ldexp(1024+fraction, exponent-25))
 }
 
-// sixBits unpacks the eight scales and offsets of a Q4_K block.
+// sixBits unpacks the eight scales and minimums of a Q4_K super-block.
 func sixBits(packed []byte) (scale, offset [8]float32) {
 	for i := range 8 {
 		if i < 4 {
@@ -461,7 +460,7 @@ var embeddings = []embedding{
 	}},
 }
 
-func TestEmbedDecodesRowsExactly(t *testing.T) {
+func TestEmbedDequantizesRowsExactly(t *testing.T) {
 	for _, typ := range embeddings {
 		t.Run(typ.name, func(t *testing.T) {
 			e := device(t)
@@ -510,7 +509,7 @@ func TestEmbedDecodesRowsExactly(t *testing.T) {
 	}
 }
 
-// nearestHalf rounds to a float16, ties to even, by its definition.
+// nearestHalf rounds to float16, ties to even, by the definition of the format.
 func nearestHalf(x float32) float32 {
 	a := math.Abs(float64(x))
 	if a == 0 || math.IsInf(a, 0) || math.IsNaN(a) {
@@ -578,7 +577,7 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 	}
 }
 
-func TestAnImageIsMadeAtOnceOfWhatRMSNormAndGLUCompute(t *testing.T) {
+func TestImagesOfRMSNormAndGLUHaveTheBitsOfTheSeparateKernels(t *testing.T) {
 	e := device(t)
 	norm, err := cudakern.NewNorm(e.Context)
 	e.try(err)
@@ -620,7 +619,7 @@ func TestAnImageIsMadeAtOnceOfWhatRMSNormAndGLUCompute(t *testing.T) {
 	}
 }
 
-func TestKeysAreTurnedOnTheirWayToTheCacheAsRoPEDoes(t *testing.T) {
+func TestStoreKVWithRoPEHasTheBitsOfTheSeparateKernels(t *testing.T) {
 	e := device(t)
 	rope, err := cudakern.NewRoPE(e.Context)
 	e.try(err)

@@ -11,11 +11,11 @@ import (
 	"m40-llm/infer/fixtures"
 )
 
-// TestKernelsUnderSanitizers runs the other tests of kernels where every read and write out
-// of bounds and all undefined behaviour of a kernel ends them. make emu-sanitize runs those
-// of infer/cuda too, which takes far longer.
+// TestKernelsUnderSanitizers runs the other tests of this package with an emulator in which out-of-bounds
+// access and undefined behaviour of a kernel abort the test. make sanitize also runs the tests of
+// infer/cuda, which takes far longer.
 func TestKernelsUnderSanitizers(t *testing.T) {
-	emutest.Emulation(t) // there are the tools to build it
+	emutest.Emulation(t) // skips the test if the tools for the build are missing
 	probe := exec.Command("g++", "-fsanitize=address,undefined", "-shared", "-fPIC", "-x", "c++", "-o", os.DevNull, os.DevNull)
 	if output, err := probe.CombinedOutput(); err != nil {
 		fixtures.Skip(t, "g++ has no sanitizers: "+string(output))
