@@ -54,7 +54,9 @@ type Config struct {
 
 	People *people.Service // who may come in, with which credential; default: whoever reaches the server is its owner
 	Alone  bool            // other machines do not reach the server
-	Asks   gate.Asks       // with People, who must show a credential, on every route but the public ones
+
+	Fingerprint string    // of the self-signed certificate; empty: there is none
+	Asks        gate.Asks // with People, who must show a credential, on every route but the public ones
 
 	AllowHosts  []string // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
 	CORSOrigins []string // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
@@ -154,7 +156,7 @@ func New(cfg Config) *echo.Echo {
 	streams.Routes(e)
 	shared.Routes(e)
 	if cfg.People != nil {
-		accounts := &account.Handlers{People: cfg.People, Live: cfg.Live, Reach: cfg.Reach, Alone: cfg.Alone}
+		accounts := &account.Handlers{People: cfg.People, Live: cfg.Live, Reach: cfg.Reach, Alone: cfg.Alone, Fingerprint: cfg.Fingerprint}
 		accounts.Routes(e)
 	}
 	shared.ReaderRoutes(e)

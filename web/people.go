@@ -25,6 +25,8 @@ type Account struct {
 	NewKey     string      // API key just created, shown only once; else empty
 	Alone      bool        // other machines cannot reach the server
 	Plain      bool        // other machines reach the server without encryption
+
+	Fingerprint string // of the server's self-signed certificate; empty: it has another one, or none
 }
 
 // Credential is a device or an API key.

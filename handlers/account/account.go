@@ -26,6 +26,8 @@ type Handlers struct {
 	Live   *live.Service
 	Reach  *share.Reach
 	Alone  bool // other machines may not use the server
+
+	Fingerprint string // of the server's self-signed certificate; empty: there is none
 }
 
 // Routes adds the routes of the pages to e.
@@ -106,7 +108,7 @@ func (h *Handlers) showInvitation(c echo.Context, person string) error {
 	addresses, trouble := h.Reach.Addresses()
 	shown := web.Invitation{Code: made.Code}
 	for _, at := range addresses {
-		shown.Links = append(shown.Links, "http://"+at.String())
+		shown.Links = append(shown.Links, h.Reach.URL(at.String()))
 	}
 	if len(shown.Links) > 0 {
 		if shown.QR, shown.QRSize, err = share.QRPath(shown.Links[0] + "/login?link=" + made.Link); err != nil {
@@ -114,7 +116,7 @@ func (h *Handlers) showInvitation(c echo.Context, person string) error {
 		}
 	}
 	return h.showAccount(c, person, func(a *web.Account) {
-		a.Invitation, a.Plain = &shown, true
+		a.Invitation, a.Plain, a.Fingerprint = &shown, !h.Reach.Encrypted(), h.Fingerprint
 		if trouble != nil {
 			a.Problem = failure.Sentence(trouble.Error())
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -102,9 +103,10 @@ func isLoopback(host string) bool {
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE) && servesM40(ctx, addr):
-		return nil, fmt.Errorf("%w: http://%s; open that, or choose another address with --addr", ErrRunning, reachable(addr))
 	case errors.Is(err, syscall.EADDRINUSE):
+		if url := runningAt(ctx, addr); url != "" {
+			return nil, fmt.Errorf("%w: %s; open that, or choose another address with --addr", ErrRunning, url)
+		}
 		return nil, fmt.Errorf("another program listens on %s; choose another address with --addr, such as --addr :0", addr)
 	case err != nil:
 		return nil, fmt.Errorf("failed to listen on %s: %w", addr, err)
@@ -112,21 +114,31 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// servesM40 reports whether an m40-llm responds at addr.
-func servesM40(ctx context.Context, addr string) bool {
+// runningAt returns the URL of the m40-llm that responds at addr, with or without TLS; "" if none
+// does.
+func runningAt(ctx context.Context, addr string) (url string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+reachable(addr)+"/health", nil)
-	if err != nil {
-		return false
+	// Nothing secret is sent, so any certificate will do.
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	for _, scheme := range []string{"http", "https"} {
+		url := scheme + "://" + reachable(addr)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/health", nil)
+		if err != nil {
+			return ""
+		}
+		// RoundTrip uses no proxy and follows no redirects, unlike a Client.
+		response, err := transport.RoundTrip(r)
+		if err != nil {
+			continue
+		}
+		response.Body.Close()
+		if response.Header.Get("Server") == serverName {
+			return url
+		}
 	}
-	// RoundTrip uses no proxy and follows no redirects, unlike a Client.
-	response, err := new(http.Transport).RoundTrip(r)
-	if err != nil {
-		return false
-	}
-	response.Body.Close()
-	return response.Header.Get("Server") == serverName
+	return ""
 }
 
 // reachable returns the address at which this machine reaches a server that listens on
@@ -149,17 +161,17 @@ const (
 	stopTime  = 4500 * time.Millisecond
 )
 
-// Serve prints the server's address and serves on l until ctx is done or a signal arrives; a
+// Serve prints url, the server's, and serves on l until ctx is done or a signal arrives; a
 // second signal exits at once. When all requests have ended, at the latest after drainTime, it
 // cancels the rest and calls stop, which must end the answers that do not belong to a request.
-func Serve(ctx context.Context, t *Terminal, server *http.Server, l net.Listener, stop func()) error {
+func Serve(ctx context.Context, t *Terminal, server *http.Server, l net.Listener, url string, stop func()) error {
 	requests, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelRequests()
 	server.BaseContext = func(net.Listener) context.Context { return requests }
 	server.Handler = withServerName(server.Handler)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	fmt.Fprintf(t.Out, "m40-llm listening on %s\n", URL(l))
+	fmt.Fprintf(t.Out, "m40-llm listening on %s\n", url)
 
 	select {
 	case err := <-served:
@@ -207,17 +219,19 @@ func withServerName(next http.Handler) http.Handler {
 	})
 }
 
-// URL returns the URL of a server that listens on l, for a browser on this machine.
-func URL(l net.Listener) string { return "http://" + reachable(l.Addr().String()) }
+// URL returns the URL of a server that listens on l, for a browser on this machine. scheme is http
+// or https.
+func URL(scheme string, l net.Listener) string { return scheme + "://" + reachable(l.Addr().String()) }
 
-// NetworkURLs returns the URLs at which other machines reach a server that listens on l, those of private IPv4 networks first.
-func NetworkURLs(l net.Listener) []string {
+// NetworkURLs returns the URLs at which other machines reach a server that listens on l, those of
+// private IPv4 networks first.
+func NetworkURLs(scheme string, l net.Listener) []string {
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	if err != nil || at.Addr().IsLoopback() {
 		return nil
 	}
 	if !at.Addr().IsUnspecified() {
-		return []string{"http://" + at.String()}
+		return []string{scheme + "://" + at.String()}
 	}
 	interfaces, err := net.InterfaceAddrs()
 	if err != nil {
@@ -230,7 +244,7 @@ func NetworkURLs(l net.Listener) []string {
 		if err != nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
 			continue
 		}
-		if url := "http://" + netip.AddrPortFrom(ip, at.Port()).String(); ip.Is4() && ip.IsPrivate() {
+		if url := scheme + "://" + netip.AddrPortFrom(ip, at.Port()).String(); ip.Is4() && ip.IsPrivate() {
 			local = append(local, url)
 		} else {
 			other = append(other, url)

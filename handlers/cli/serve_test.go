@@ -119,8 +119,10 @@ func server(t *testing.T, handler http.Handler, stop func()) (url string, signal
 	term, _, _ := terminal("")
 	ch, res := make(chan os.Signal, 2), make(chan error, 1)
 	term.Signals = ch
-	go func() { res <- Serve(context.Background(), term, &http.Server{Handler: handler}, l, stop) }()
-	return URL(l), ch, res
+	go func() {
+		res <- Serve(context.Background(), term, &http.Server{Handler: handler}, l, URL("http", l), stop)
+	}()
+	return URL("http", l), ch, res
 }
 
 func TestListen(t *testing.T) {
@@ -161,7 +163,7 @@ func TestServe(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		result := make(chan error, 1)
 		go func() {
-			result <- Serve(context.Background(), &Terminal{Out: w, Err: io.Discard, Signals: signals}, &http.Server{Handler: http.NotFoundHandler()}, l, func() {})
+			result <- Serve(context.Background(), &Terminal{Out: w, Err: io.Discard, Signals: signals}, &http.Server{Handler: http.NotFoundHandler()}, l, URL("http", l), func() {})
 		}()
 		line := make([]byte, 200)
 		n, _ := r.Read(line)
@@ -254,7 +256,7 @@ func TestNetworkURLs(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		if got := NetworkURLs(l); got != nil {
+		if got := NetworkURLs("http", l); got != nil {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -264,13 +266,13 @@ func TestNetworkURLs(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		for _, url := range append(NetworkURLs(l), URL(l)) {
+		for _, url := range append(NetworkURLs("http", l), URL("http", l)) {
 			if strings.Contains(url, "0.0.0.0") || strings.Contains(url, "[::]") {
 				t.Errorf("%s is not an address", url)
 			}
 		}
-		if !strings.HasPrefix(URL(l), "http://127.0.0.1:") {
-			t.Errorf("its URL is %s", URL(l))
+		if !strings.HasPrefix(URL("http", l), "http://127.0.0.1:") {
+			t.Errorf("its URL is %s", URL("http", l))
 		}
 	})
 }

@@ -31,7 +31,8 @@ type serveFlags struct {
 	all                         *cli.Flags
 	addr, model, worker, apiKey *string
 	parallel                    *int
-	open, lan                   *bool
+	open, lan, tls              *bool
+	certFile, keyFile           *string
 	hosts, origins, proxies     *[]string
 }
 
@@ -46,6 +47,9 @@ func addServeFlags(f *cli.Flags) serveFlags {
 		open:        f.Bool("open", "open the browser; without this flag it is opened only if the server is started in a terminal on a desktop"),
 		lan:         f.Bool("lan", "accept connections from other machines, which log in with a code, or with --api-key"),
 		apiKey:      f.String("api-key", "", "K", "key that every request must carry: programs as a bearer token, people by logging in"),
+		tls:         f.Bool("tls", "encrypt connections with a self-signed certificate, which is kept in --data"),
+		certFile:    f.String("tls-cert", "", "FILE", "encrypt connections with this certificate (PEM), and what it is signed with"),
+		keyFile:     f.String("tls-key", "", "FILE", "key of --tls-cert (PEM)"),
 		hosts:       f.List("allow-host", "H", "additional host name under which the server may be reached; can be repeated"),
 		origins:     f.List("cors-origin", "O", "origin of another web page or app that may call /v1, such as https://example.org, app://obsidian.md or null; can be repeated"),
 		proxies:     f.List("trusted-proxy", "CIDR|IP", "reverse proxy whose X-Forwarded-For, X-Forwarded-Proto and Forwarded headers are believed; can be repeated"),
@@ -84,6 +88,10 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		return err
 	}
 	defer listener.Close()
+	encryption, err := flags.encryption(t)
+	if err != nil {
+		return err
+	}
 	log := &sharedWriter{w: t.Err}
 	logger := newLogger(log)
 	s, err := openServices(ctx, t, flags, logger, log)
@@ -99,23 +107,25 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		Asks:        flags.asks(),
 		People:      s.people,
 		Alone:       !*flags.lan,
-		AllowHosts:  append(*flags.hosts, flags.announce(t, listener)...),
+		Fingerprint: encryption.fingerprint,
+		AllowHosts:  append(*flags.hosts, flags.announce(t, listener, encryption)...),
 		CORSOrigins: *flags.origins,
 
 		TrustedProxies: proxies,
 	}
-	if err := flags.invite(ctx, t, listener, s.people); err != nil {
+	if err := flags.invite(ctx, t, listener, encryption, s.people); err != nil {
 		logger.Warn("failed to invite the owner's devices", "error", err)
 	}
-	config.Reach = s.reach(listener.Addr(), config)
+	config.Reach = s.reach(listener.Addr(), encryption, config)
 	server := handlers.NewServer(handlers.New(config), logger)
+	url := cli.URL(encryption.scheme(), listener)
 	if *flags.open || !flags.all.Given("open") && cli.OnDesktop(t) {
-		if err := cli.OpenBrowser(cli.URL(listener)); err != nil {
+		if err := cli.OpenBrowser(url); err != nil {
 			logger.Warn(err.Error())
 		}
 	}
 	var closed error
-	err = cli.Serve(ctx, t, server, handlers.LimitListener(listener, proxies), func() { closed = s.close() })
+	err = cli.Serve(ctx, t, server, encryption.listen(handlers.LimitListener(listener, proxies)), url, func() { closed = s.close() })
 	if closed != nil {
 		err = errors.Join(err, fmt.Errorf("the chats could not be closed cleanly: %w", closed))
 	}
@@ -134,7 +144,7 @@ func (f serveFlags) asks() gate.Asks {
 }
 
 // invite prints a code for a device of the owner, where that is how one logs in.
-func (f serveFlags) invite(ctx context.Context, t *cli.Terminal, listener net.Listener, known *people.Service) error {
+func (f serveFlags) invite(ctx context.Context, t *cli.Terminal, listener net.Listener, e encryption, known *people.Service) error {
 	if f.asks() != gate.AsksOthers {
 		return nil
 	}
@@ -142,17 +152,24 @@ func (f serveFlags) invite(ctx context.Context, t *cli.Terminal, listener net.Li
 	if err != nil {
 		return err
 	}
-	return cli.Invite(t.Err, cli.NetworkURLs(listener), invitation.Code, invitation.Link, people.InvitationLife)
+	return cli.Invite(t.Err, cli.NetworkURLs(e.scheme(), listener), invitation.Code, invitation.Link, people.InvitationLife)
 }
 
 // announce prints the addresses at which other machines reach the server, if they can, and
 // returns the host names under which they may.
-func (f serveFlags) announce(t *cli.Terminal, listener net.Listener) (hosts []string) {
+func (f serveFlags) announce(t *cli.Terminal, listener net.Listener, e encryption) (hosts []string) {
+	if e.fingerprint != "" {
+		fmt.Fprintf(t.Err, "m40-llm: browsers warn once, as they do not know the certificate of this server; its SHA-256 fingerprint is\n  %s\n", e.fingerprint)
+	}
 	if !*f.lan {
 		return nil
 	}
-	for _, url := range cli.NetworkURLs(listener) {
-		fmt.Fprintf(t.Err, "m40-llm: other machines reach the server at %s (not encrypted)\n", url)
+	note := " (not encrypted; --tls encrypts)"
+	if e.config != nil {
+		note = ""
+	}
+	for _, url := range cli.NetworkURLs(e.scheme(), listener) {
+		fmt.Fprintf(t.Err, "m40-llm: other machines reach the server at %s%s\n", url, note)
 	}
 	hostname, _ := os.Hostname() // without a name, other machines use the address
 	return cli.HostNames(hostname)
@@ -222,17 +239,18 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 
 // reach starts what lets other machines read shared chats while any are shared. The server
 // itself listens on addr.
-func (s *services) reach(addr net.Addr, config handlers.Config) *share.Reach {
+func (s *services) reach(addr net.Addr, e encryption, config handlers.Config) *share.Reach {
 	server, _ := netip.ParseAddrPort(addr.String()) // always valid: addr is that of a TCP listener
 	reach := share.NewReach(share.ReachOptions{
 		Server:    netip.AddrPortFrom(server.Addr().Unmap(), server.Port()),
 		Addresses: share.LocalAddresses,
 		Serve: func(l net.Listener) (close func()) {
 			server := handlers.NewServer(handlers.NewShared(config), config.Logger)
-			go server.Serve(handlers.LimitListener(l, nil))
+			go server.Serve(e.listen(handlers.LimitListener(l, nil)))
 			return func() { server.Close() }
 		},
-		Log: config.Logger,
+		Encrypted: e.config != nil,
+		Log:       config.Logger,
 	})
 	s.inBackground(func(ctx context.Context) { reach.Run(ctx, s.chats) })
 	return reach

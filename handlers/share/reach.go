@@ -26,11 +26,12 @@ type Reach struct {
 	trouble error
 }
 
-// ReachOptions are the settings of a Reach. All must be set.
+// ReachOptions are the settings of a Reach. Encrypted may be false, the others must be set.
 type ReachOptions struct {
 	Server    netip.AddrPort                    // what the server itself listens on
 	Addresses func() ([]netip.Addr, error)      // of this machine in local networks, the best first; see LocalAddresses
 	Serve     func(net.Listener) (close func()) // serves shared chats alone, until it is closed
+	Encrypted bool                              // with TLS
 	Log       *slog.Logger
 }
 
@@ -85,6 +86,17 @@ func (r *Reach) check(ctx context.Context, service *live.Service) time.Duration 
 	}
 	return max(time.Millisecond, min(recheck, time.Until(expires)))
 }
+
+// URL returns the address of the server's pages for a host and port, such as http://10.0.0.7:8080.
+func (r *Reach) URL(host string) string {
+	if r.Encrypted() {
+		return "https://" + host
+	}
+	return "http://" + host
+}
+
+// Encrypted reports whether the server speaks TLS.
+func (r *Reach) Encrypted() bool { return r.opt.Encrypted }
 
 // Port is that of the server.
 func (r *Reach) Port() uint16 { return r.opt.Server.Port() }

@@ -120,7 +120,7 @@ func (h *Handlers) show(c echo.Context) error {
 	}
 	p.Alone = !h.Reach.reachable()
 	for _, share := range list {
-		s, err := shareView(share, addresses, snapshot, h.Reach.Port())
+		s, err := h.shareView(share, addresses, snapshot)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func messageLabel(m *live.Message) string {
 }
 
 // shareView converts a link for the page.
-func shareView(share live.Share, addresses []netip.AddrPort, snapshot *live.Snapshot, port uint16) (web.Share, error) {
+func (h *Handlers) shareView(share live.Share, addresses []netip.AddrPort, snapshot *live.Snapshot) (web.Share, error) {
 	s := web.Share{ID: share.ID, Followers: share.Followers, Live: share.Last == 0, Ends: ends(share.Expires)}
 	what := []string{"the chat as it goes on"}
 	if !s.Live {
@@ -170,17 +170,15 @@ func shareView(share live.Share, addresses []netip.AddrPort, snapshot *live.Snap
 		return s, nil
 	}
 	for _, at := range addresses {
-		s.Links = append(s.Links, link(at, share.Token))
+		s.Links = append(s.Links, h.Reach.URL(at.String())+"/s/"+share.Token)
 	}
 	if len(s.Links) == 0 {
-		s.Links = []string{fmt.Sprintf("http://localhost:%d/s/%s", port, share.Token)}
+		s.Links = []string{h.Reach.URL(fmt.Sprintf("localhost:%d", h.Reach.Port())) + "/s/" + share.Token}
 	}
 	var err error
 	s.QR, s.QRSize, err = QRPath(s.Links[0])
 	return s, err
 }
-
-func link(at netip.AddrPort, token string) string { return "http://" + at.String() + "/s/" + token }
 
 // ends formats when a link expires; "" if it does not.
 func ends(expires time.Time) string {
