@@ -8,9 +8,11 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/access"
@@ -247,13 +249,26 @@ func (s *services) reach(addr net.Addr, e encryption, config handlers.Config) *s
 		Serve: func(l net.Listener) (close func()) {
 			server := handlers.NewServer(handlers.NewShared(config), config.Logger)
 			go server.Serve(e.listen(handlers.LimitListener(l, nil)))
-			return func() { server.Close() }
+			return func() { s.background.Go(func() { finish(server) }) }
 		},
 		Encrypted: e.config != nil,
 		Log:       config.Logger,
 	})
 	s.inBackground(func(ctx context.Context) { reach.Run(ctx, s.chats) })
 	return reach
+}
+
+// finishTime is how long requests may take to end when their server closes.
+const finishTime = 2 * time.Second
+
+// finish closes a server's listener at once, and its connections when their requests have ended:
+// readers of a chat that is shared no more are told so. After finishTime it closes the rest.
+func finish(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		server.Close()
+	}
 }
 
 // close ends downloads, answers and background tasks, then the engine and the store. It
