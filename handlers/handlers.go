@@ -5,19 +5,21 @@
 //	page      the pages, their forms, and what their scripts ask for
 //	stream    what keeps an open page up to date: a websocket, or events
 //	live      the chats themselves, and models the downloads
+//	people    who may log in; account has their pages, access the one rule of who may do what
 //	failure   the one table of errors
 //	share     links to a chat, and the page behind them
 //	growing   pages that grow while an answer is written, for browsers without scripts
 //	markdown  rendering of what models write, as safe HTML
 //	view      descriptions of engine, downloads and answers for the page
 //	httpio    reading bodies, writing responses
-//	commands  the program's commands, and cli the terminal
+//	commands  the program's commands, cli the terminal, certificate the TLS certificate
 //
 // # Contract
 //
 // A handler parses the request, makes one call and responds. It returns errors; only the gate
 // turns them into responses, by the table in failure. Before a handler runs, the gate has checked
-// the Host, the Origin, the credentials and the size of the request, on every route. docs/api.md describes the routes for programs.
+// the Host, the Origin, the credentials and the size of the request, on every route. docs/api.md
+// describes the routes for programs.
 package handlers
 
 import (
@@ -53,10 +55,10 @@ type Config struct {
 	Version string          // of this program, for system_fingerprint
 
 	People *people.Service // who may come in, with which credential; default: whoever reaches the server is its owner
+	Asks   gate.Asks       // with People, who must show a credential, on every route but the public ones
 	Alone  bool            // other machines do not reach the server
 
-	Fingerprint string    // of the self-signed certificate; empty: there is none
-	Asks        gate.Asks // with People, who must show a credential, on every route but the public ones
+	Fingerprint string // of the self-signed certificate; empty: there is none
 
 	AllowHosts  []string // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
 	CORSOrigins []string // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"

@@ -7,14 +7,13 @@ CREATE TABLE people (
 	name_key   TEXT    NOT NULL UNIQUE,                -- name without its case
 	role       TEXT    NOT NULL CHECK (role IN ('owner', 'person')),
 	answers    INTEGER NOT NULL CHECK (answers >= 0),  -- that are written at once; 0: as many as there is room for
-	passphrase TEXT    NOT NULL,                       -- as argon2id hashes are written; empty: none
 	created_at INTEGER NOT NULL
 ) STRICT;
 
 CREATE UNIQUE INDEX people_owner ON people (role) WHERE role = 'owner';
 
-INSERT INTO people (id, name, name_key, role, answers, passphrase, created_at)
-SELECT 'local', 'Owner', 'owner', 'owner', 0, '', coalesce(min(created_at), 0)
+INSERT INTO people (id, name, name_key, role, answers, created_at)
+SELECT 'local', 'Owner', 'owner', 'owner', 0, coalesce(min(created_at), 0)
 FROM conversations;
 
 -- Browsers that are logged in. The secret in the cookie is nowhere: token_hash is its SHA-256.

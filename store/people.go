@@ -17,19 +17,11 @@ const OwnerID = "local"
 
 // Person is somebody who has things of their own: what belongs to them has ID as its owner.
 type Person struct {
-	ID         string
-	Name       string // unique, whatever its case
-	IsOwner    bool   // of the server
-	Answers    int    // that are written at once; 0: as many as there is room for
-	Passphrase string // hash; empty: there is none
-	Created    time.Time
-}
-
-// ChangePerson is what to change of a person; nil fields stay.
-type ChangePerson struct {
-	Name       *string
-	Answers    *int
-	Passphrase *string // hash
+	ID      string
+	Name    string // unique, whatever its case
+	IsOwner bool   // of the server
+	Answers int    // that are written at once; 0: as many as there is room for
+	Created time.Time
 }
 
 // nameKey is equal for names that differ in case alone, or in how they are encoded.
@@ -41,13 +33,12 @@ const selectPerson = `
 			name,
 			role = 'owner',
 			answers,
-			passphrase,
 			created_at
 		FROM people`
 
 func scanPerson(row interface{ Scan(...any) error }) (p Person, err error) {
 	var created int64
-	err = row.Scan(&p.ID, &p.Name, &p.IsOwner, &p.Answers, &p.Passphrase, &created)
+	err = row.Scan(&p.ID, &p.Name, &p.IsOwner, &p.Answers, &created)
 	p.Created = fromMillis(created)
 	return p, err
 }
@@ -62,18 +53,9 @@ func (s *Store) People(ctx context.Context) (list []Person, err error) {
 }
 
 // Person returns the person with this id.
-func (s *Store) Person(ctx context.Context, id string) (Person, error) {
-	return s.findPerson(ctx, ` WHERE id = ?`, id)
-}
-
-// PersonNamed returns the person with this name, whatever its case.
-func (s *Store) PersonNamed(ctx context.Context, name string) (Person, error) {
-	return s.findPerson(ctx, ` WHERE name_key = ?`, nameKey(strings.TrimSpace(name)))
-}
-
-func (s *Store) findPerson(ctx context.Context, where, arg string) (p Person, err error) {
+func (s *Store) Person(ctx context.Context, id string) (p Person, err error) {
 	err = s.read(ctx, func(tx *sql.Tx) error {
-		p, err = scanPerson(tx.QueryRowContext(ctx, selectPerson+where, arg))
+		p, err = scanPerson(tx.QueryRowContext(ctx, selectPerson+` WHERE id = ?`, id))
 		return missing(err, "person")
 	})
 	return p, err
@@ -88,42 +70,22 @@ func (s *Store) AddPerson(ctx context.Context, name string) (p Person, err error
 	p = Person{ID: NewID(), Name: name, Created: fromMillis(s.now())}
 	err = s.write(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `
-			INSERT INTO people (id, name, name_key, role, answers, passphrase, created_at)
-			VALUES (?, ?, ?, 'person', 0, '', ?)`,
+			INSERT INTO people (id, name, name_key, role, answers, created_at)
+			VALUES (?, ?, ?, 'person', 0, ?)`,
 			p.ID, p.Name, nameKey(p.Name), p.Created.UnixMilli())
 		return taken(err, name)
 	})
 	return p, err
 }
 
-// UpdatePerson changes a person. ErrConflict if the name is taken.
-func (s *Store) UpdatePerson(ctx context.Context, id string, change ChangePerson) error {
-	var set []string
-	var args []any
-	put := func(column string, value any) { set, args = append(set, column+" = ?"), append(args, value) }
-	name := ""
-	if change.Name != nil {
-		name = strings.TrimSpace(*change.Name)
-		if err := checkName("name", name); err != nil {
-			return err
-		}
-		put("name", name)
-		put("name_key", nameKey(name))
-	}
-	if change.Answers != nil {
-		if *change.Answers < 0 {
-			return &InvalidError{"answers", "is negative"}
-		}
-		put("answers", *change.Answers)
-	}
-	if change.Passphrase != nil {
-		put("passphrase", *change.Passphrase)
+// LimitAnswers sets how many answers of a person are written at once; 0: as many as there is room
+// for.
+func (s *Store) LimitAnswers(ctx context.Context, id string, answers int) error {
+	if answers < 0 {
+		return &InvalidError{"answers", "is negative"}
 	}
 	return s.write(ctx, func(tx *sql.Tx) error {
-		if len(set) == 0 {
-			return nil
-		}
-		return taken(changeOne(ctx, tx, "person", `UPDATE people SET `+strings.Join(set, ", ")+` WHERE id = ?`, append(args, id)...), name)
+		return changeOne(ctx, tx, "person", `UPDATE people SET answers = ? WHERE id = ?`, answers, id)
 	})
 }
 

@@ -85,7 +85,7 @@ const (
 	KindPreset  Kind = "preset"
 	KindSetting Kind = "setting"
 	KindModel   Kind = "model"  // belongs to the server
-	KindPerson  Kind = "person" // with devices, keys and passphrase; belongs to itself
+	KindPerson  Kind = "person" // with devices and keys; belongs to itself
 )
 
 // ErrDenied says that the principal may not do what it wants with an object.

@@ -127,7 +127,7 @@ func (s *Service) Limit(ctx context.Context, who access.Principal, person string
 	if err := mayManage(who, person); err != nil {
 		return err
 	}
-	return gone(s.opt.Store.UpdatePerson(ctx, person, store.ChangePerson{Answers: &answers}))
+	return gone(s.opt.Store.LimitAnswers(ctx, person, answers))
 }
 
 // RevokeDevice logs a device out, and ends its requests.

@@ -1,10 +1,9 @@
-// Package people knows who may come in: the people of a server, the devices and API keys by
-// which a request is known to be theirs, and how a new device is let in. It knows no HTTP.
+// Package people authenticates requests: it knows the people of a server, their devices and API
+// keys, and how a new device logs in. It knows no HTTP.
 //
-// The store has hashes of what is secret, and nothing else has more: cookies, API keys and links
-// for new devices are at least 128 random bits, so SHA-256 is enough for them; passphrases are
-// hashed with argon2id. The codes that people type are short. They live five minutes in memory,
-// let one device in, and are guessed at a bounded rate.
+// Secrets are stored as hashes only. Cookies, API keys and login links have at least 128 random
+// bits, so SHA-256 suffices. The codes that people type are short: they are kept in memory for
+// five minutes, log in one device, and the number of guesses a minute is limited.
 package people
 
 import (
@@ -29,9 +28,8 @@ import (
 type Store interface {
 	People(ctx context.Context) ([]store.Person, error)
 	Person(ctx context.Context, id string) (store.Person, error)
-	PersonNamed(ctx context.Context, name string) (store.Person, error)
 	AddPerson(ctx context.Context, name string) (store.Person, error)
-	UpdatePerson(ctx context.Context, id string, change store.ChangePerson) error
+	LimitAnswers(ctx context.Context, id string, answers int) error
 	ErasePerson(ctx context.Context, id string) error
 	AddDevice(ctx context.Context, d store.Device, token store.TokenHash) (store.Device, error)
 	DeviceWith(ctx context.Context, token store.TokenHash) (store.Device, store.Person, error)

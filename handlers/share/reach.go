@@ -66,8 +66,8 @@ func (r *Reach) Run(ctx context.Context, service *live.Service) {
 	}
 }
 
-// check opens or closes the listeners as the shares of service want it, and returns when to look
-// again.
+// check opens the listeners if a chat of service is shared, else closes them, and returns when to
+// check again.
 func (r *Reach) check(ctx context.Context, service *live.Service) time.Duration {
 	shared, expires, err := service.Shared(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *Reach) URL(host string) string {
 // Encrypted reports whether the server speaks TLS.
 func (r *Reach) Encrypted() bool { return r.opt.Encrypted }
 
-// Port is that of the server.
+// Port returns the port of the server.
 func (r *Reach) Port() uint16 { return r.opt.Server.Port() }
 
 // reachable reports whether other machines reach the server itself.

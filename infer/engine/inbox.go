@@ -9,7 +9,7 @@ import (
 // inbox passes requests from any goroutine to the step loop, and counts those inside the engine:
 // running, waiting or on their way.
 type inbox struct {
-	limit int // of count, but for clients that have few requests inside
+	limit int // of count; clients with few requests may exceed it, see reservedPart
 
 	mu       sync.Mutex
 	count    int            // requests inside
@@ -25,8 +25,8 @@ func newInbox(limit int) *inbox {
 
 var errClosed = &infer.Error{Code: infer.CodeClosed, Message: "the engine is shutting down"}
 
-// A full queue keeps places for other clients: a quarter more than the limit. A client may take
-// one that has no request inside, or fewer than a 64th of the limit.
+// Beyond the limit, a quarter more places are reserved for clients with few requests: none, or
+// fewer than a 64th of the limit.
 const (
 	reservedPart = 4
 	fewPart      = 64
