@@ -42,7 +42,6 @@ type Failure struct {
 type failed struct {
 	code    string
 	message string
-	retry   int // seconds after which a client may retry; 0: the default of the status
 }
 
 func (e *failed) Error() string { return e.message }
@@ -50,11 +49,6 @@ func (e *failed) Error() string { return e.message }
 // New returns an error with a code of the table.
 func New(code, format string, args ...any) error {
 	return &failed{code: code, message: fmt.Sprintf(format, args...)}
-}
-
-// RetryIn is like New, with the seconds after which the client may retry.
-func RetryIn(seconds int, code, format string, args ...any) error {
-	return &failed{code: code, message: fmt.Sprintf(format, args...), retry: seconds}
 }
 
 // Invalid returns the error of a request whose field param is wrong.
@@ -113,7 +107,7 @@ func classify(err error) Failure {
 	case errors.As(err, &engine):
 		return ofEngine(engine)
 	case errors.As(err, &own):
-		return Failure{Code: own.code, Message: own.message, RetryAfter: own.retry}
+		return Failure{Code: own.code, Message: own.message}
 	case errors.As(err, &command):
 		return Failure{Code: Conflict, Message: command.Error(), Title: conflictTitle(command), State: command.State}
 	case errors.Is(err, live.ErrNotFound):

@@ -230,12 +230,7 @@ func withKey(file []byte, key string, value any) []byte {
 	return file
 }
 
-func load(t *testing.T, file []byte, openDevice func() (device.Device, error), cache gguf.Type) *model.Model {
-	t.Helper()
-	return loadFor(t, file, openDevice, cache, 0)
-}
-
-// loadFor is load for sequences of up to context positions.
+// loadFor loads a model for sequences of up to context positions; 0: those that it was trained on.
 func loadFor(t *testing.T, file []byte, openDevice func() (device.Device, error), cache gguf.Type, context int) *model.Model {
 	t.Helper()
 	f, err := gguf.Parse(file)
