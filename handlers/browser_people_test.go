@@ -61,5 +61,5 @@ func letPersonIn(t *testing.T, b *browser, s *httptest.Server, source, name stri
 	b.until("!document.querySelector('form[action$=\"/keys/revoke\"]')")
 	b.fill("#answers", "2")
 	b.click("form[action$='/limit'] button")
-	b.until("document.querySelector('#answers')?.value === '2'")
+	b.until("document.querySelector('#answers')?.getAttribute('value') === '2'") // as the server says
 }
