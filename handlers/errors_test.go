@@ -161,16 +161,16 @@ func TestErrors_LogHasNoContent(t *testing.T) {
 	var log bytes.Buffer
 	s := server(t, failingEngine(errors.New("broken"), wordEvent(1, "ANSWER")), func(c *Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		lock(t, c, "KEY")
+		lock(t, c, "KEY-1") // no request id contains a hyphen
 	})
-	post(t, s, "/v1/completions", `{"prompt":"PROMPT"}`, "Authorization", "Bearer KEY")
-	post(t, s, "/v1/completions", `{"prompt":PROMPT}`, "Authorization", "Bearer KEY")
+	post(t, s, "/v1/completions", `{"prompt":"PROMPT"}`, "Authorization", "Bearer KEY-1")
+	post(t, s, "/v1/completions", `{"prompt":PROMPT}`, "Authorization", "Bearer KEY-1")
 	call(t, s, "GET", "/s/TOKEN?q=QUERY", "")
 	s.Close() // the log is written
 	if !strings.Contains(log.String(), "status=500") {
 		t.Errorf("the log lacks the requests: %s", log.String())
 	}
-	for _, secret := range []string{"PROMPT", "ANSWER", "TOKEN", "QUERY", "KEY"} {
+	for _, secret := range []string{"PROMPT", "ANSWER", "TOKEN", "QUERY", "KEY-1"} {
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("the log has %q: %s", secret, log.String())
 		}
