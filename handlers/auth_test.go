@@ -88,6 +88,9 @@ func submit(t *testing.T, s *httptest.Server, key string) response {
 func TestLogin(t *testing.T) {
 	kept := openStore(t)
 	s := server(t, &fakeEngine{}, func(c *Config) { c.People = peopleOf(t, kept, "open sesame") })
+	if got := post(t, s, "/login?key=open+sesame", "", "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL); got.status == http.StatusSeeOther {
+		t.Error("a key in the URL logs in")
+	}
 	if got := call(t, s, "GET", "/login", ""); got.status != 200 || !strings.Contains(got.body, `name="key"`) {
 		t.Fatalf("got %d: %s", got.status, got.body)
 	}

@@ -28,7 +28,11 @@ func (g *Gate) SubmitLogin(c echo.Context) error {
 	if g.fromOwner(c) {
 		return c.Redirect(http.StatusSeeOther, "/")
 	}
-	cookie, err := g.opt.People.Enter(c.Request().Context(), c.FormValue("key"), g.client(c))
+	if err := c.Request().ParseForm(); err != nil {
+		return err
+	}
+	// Not from the URL: browsers and proxies keep URLs.
+	cookie, err := g.opt.People.Enter(c.Request().Context(), c.Request().PostForm.Get("key"), g.client(c))
 	if err != nil {
 		f := failure.Describe(err)
 		setRetryHeaders(c, f)
