@@ -32,8 +32,8 @@ var mayImport = map[string][]string{
 
 	"handlers/page":     {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/units", "store", "web"},
 	"handlers/growing":  {"handlers/live", "handlers/markdown"},
-	"handlers/share":    {"handlers/failure", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web"},
-	"handlers/stream":   {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
+	"handlers/share":    {"handlers/access", "handlers/failure", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web"},
+	"handlers/stream":   {"handlers/access", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
 	"handlers/api":      {"handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/view":     {"handlers/failure", "handlers/live", "handlers/models", "infer", "infer/units", "web"},
 	"handlers/markdown": {"handlers/live", "web"},

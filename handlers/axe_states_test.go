@@ -8,7 +8,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/access"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -24,7 +24,7 @@ func TestEverybodyCanUseTheStates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := chats.Move(context.Background(), live.Local, id, "A folder"); err != nil {
+		if err := chats.Move(context.Background(), access.Local, id, "A folder"); err != nil {
 			t.Fatal(err)
 		}
 	}

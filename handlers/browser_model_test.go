@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/access"
 	"m40-llm/infer"
 )
 
@@ -115,7 +115,7 @@ func TestAChatInABrowserKeepsItsModelAndNamesTheSpeaker(t *testing.T) {
 			t.Errorf("the export is %s", text)
 		}
 	})
-	if model, err := chats.ChosenModel(context.Background(), live.Local); err != nil || model != longName {
+	if model, err := chats.ChosenModel(context.Background(), access.Local); err != nil || model != longName {
 		t.Errorf("the model chosen last is %q, %v", model, err)
 	}
 	b.clean()

@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/access"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -231,7 +231,7 @@ func TestTheFirstScreenExplainsOnlyUntilThereIsAChat(t *testing.T) {
 	b.until("document.querySelector('#empty').innerText.includes('Loading Guide.') && document.querySelector('#empty').innerText.includes('3.2 GB of 4.9 GB')")
 
 	// The archive counts: who has one knows the page.
-	list, err := chats.Conversations(context.Background(), live.Local, store.Filter{Limit: 9})
+	list, err := chats.Conversations(context.Background(), access.Local, store.Filter{Limit: 9})
 	if err != nil || len(list) != 1 {
 		t.Fatalf("there are %d chats: %v", len(list), err)
 	}

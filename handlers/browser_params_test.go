@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
@@ -224,7 +225,7 @@ func TestThePanelFollowsAnotherPageThatChangesIt(t *testing.T) {
 	other.until("the last change", func() bool { return other.panel.Settings.TopK == 40 })
 	b.until("document.querySelector('#n-top_k').value === '40'")
 
-	made, err := chats.CreatePreset(t.Context(), live.Local, live.Preset{Name: "Made elsewhere", Settings: live.DefaultSettings()})
+	made, err := chats.CreatePreset(t.Context(), access.Local, live.Preset{Name: "Made elsewhere", Settings: live.DefaultSettings()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/access"
 	"m40-llm/store"
 )
 
@@ -47,7 +47,7 @@ func TestFoldersAndImportsInABrowser(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i > 0 {
-			if err := chats.Move(context.Background(), live.Local, id, "M40 build log"); err != nil {
+			if err := chats.Move(context.Background(), access.Local, id, "M40 build log"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -134,7 +134,7 @@ func TestFoldersAndImportsInABrowser(t *testing.T) {
 	})
 
 	run("an exported chat is imported, and the page says what it was", func(t *testing.T) {
-		list, err := chats.Conversations(context.Background(), live.Local, store.Filter{Limit: 1})
+		list, err := chats.Conversations(context.Background(), access.Local, store.Filter{Limit: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

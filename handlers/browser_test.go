@@ -26,6 +26,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown/markdowntest"
 	"m40-llm/infer"
@@ -1043,7 +1044,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := chats.Pin(context.Background(), live.Local, id, i == 0); err != nil {
+		if err := chats.Pin(context.Background(), access.Local, id, i == 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/fixtures"
 	"m40-llm/store"
@@ -75,7 +76,7 @@ func TestCode_RunsAndAsksForTheSame(t *testing.T) {
 				settings.BannedStrings, settings.Samplers = []string{"</script>", "\n\n"}, []string{"top_k", "dry", "temperature"}
 				settings.XTCProbability, settings.DryMultiplier, settings.DryBreakers = 0.5, 0.8, []string{"\"", "\\"}
 				settings.Thinking = live.ThinkingOff
-				chat, err := chats.Start(context.Background(), live.Local, live.Question{Text: hostileTexts[0], System: hostileTexts[1], Settings: settings, Opening: store.Opening{Raw: raw}}, false)
+				chat, err := chats.Start(context.Background(), access.Local, live.Question{Text: hostileTexts[0], System: hostileTexts[1], Settings: settings, Opening: store.Opening{Raw: raw}}, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -85,7 +86,7 @@ func TestCode_RunsAndAsksForTheSame(t *testing.T) {
 				first.write(hostileTexts[2])
 				first.finish()
 				c.until("the answer", func() bool { return len(c.branch) == 2 && c.ended() })
-				if err := chat.Send(context.Background(), live.Local, live.Question{Text: hostileTexts[3] + hostileTexts[4], System: hostileTexts[1], Settings: settings}); err != nil {
+				if err := chat.Send(context.Background(), access.Local, live.Question{Text: hostileTexts[3] + hostileTexts[4], System: hostileTexts[1], Settings: settings}); err != nil {
 					t.Fatal(err)
 				}
 				second := engine.next(t)
@@ -138,7 +139,7 @@ func TestCode_NamesTheKeyAndNeverSaysIt(t *testing.T) {
 		lock(t, c, "open sesame")
 		c.Live = chats
 	})
-	chat, err := chats.Start(context.Background(), live.Local, live.Question{Text: "Hi", Settings: live.DefaultSettings()}, false)
+	chat, err := chats.Start(context.Background(), access.Local, live.Question{Text: "Hi", Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/page"
 	"m40-llm/handlers/stream"
 	"m40-llm/infer"
@@ -118,7 +118,7 @@ func TestFolders_AreRenamedWithTheirChats(t *testing.T) {
 	server, chats := serveStored(t, engine)
 	for title, folder := range map[string]string{"Foxes": "Wild & free", "Hens": "Farm"} {
 		c := begin(t, server, engine, title, "Hm.")
-		if err := chats.Move(context.Background(), live.Local, c.chat, folder); err != nil {
+		if err := chats.Move(context.Background(), access.Local, c.chat, folder); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -164,7 +164,7 @@ func TestRail_LeadsToOlderChats(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			if err := chats.Pin(context.Background(), live.Local, id, true); err != nil {
+			if err := chats.Pin(context.Background(), access.Local, id, true); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -220,7 +220,7 @@ func TestSocket_EveryPageHearsThatTheChatsHaveChanged(t *testing.T) {
 	}
 	c := begin(t, server, engine, "one", "two")
 	hears("the new chat")
-	if err := chats.Rename(context.Background(), live.Local, c.chat, "another"); err != nil {
+	if err := chats.Rename(context.Background(), access.Local, c.chat, "another"); err != nil {
 		t.Fatal(err)
 	}
 	hears("the new title")

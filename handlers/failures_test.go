@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/page"
 	"m40-llm/store"
@@ -112,7 +113,7 @@ func TestAChatForWhichThereIsNoRoomIsNotSaidToBeGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := chats.Start(context.Background(), live.Local, live.Question{Text: "busy", Settings: live.DefaultSettings()}, false); err != nil {
+	if _, err := chats.Start(context.Background(), access.Local, live.Question{Text: "busy", Settings: live.DefaultSettings()}, false); err != nil {
 		t.Fatal(err)
 	}
 	got := call(t, server, http.MethodGet, "/c/"+id, "")
@@ -126,11 +127,11 @@ func TestAnOldAddressOfAFolderShowsIt(t *testing.T) {
 	server, chats := serveStored(t, newScript())
 	id, err := importList(chats, store.Metadata{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
 	if err == nil {
-		err = chats.Move(context.Background(), live.Local, id, "old")
+		err = chats.Move(context.Background(), access.Local, id, "old")
 	}
 	for _, name := range []string{"new", "newer"} {
 		if err == nil {
-			_, err = chats.RenameFolder(context.Background(), live.Local, map[string]string{"new": "old", "newer": "new"}[name], name)
+			_, err = chats.RenameFolder(context.Background(), access.Local, map[string]string{"new": "old", "newer": "new"}[name], name)
 		}
 	}
 	if err != nil {
@@ -180,7 +181,7 @@ func TestAFileIsImportedAsItComes(t *testing.T) {
 	if more := int64(most) - int64(before); more > 12<<20 {
 		t.Errorf("while 30 MB were imported, %d MB more were in use", more>>20)
 	}
-	if list, err := chats.Conversations(context.Background(), live.Local, store.Filter{}); err != nil || len(list) != 1 || list[0].Title != "long" {
+	if list, err := chats.Conversations(context.Background(), access.Local, store.Filter{}); err != nil || len(list) != 1 || list[0].Title != "long" {
 		t.Errorf("the list is %+v, %v", list, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
@@ -103,7 +104,7 @@ func TestPage_TitlesAreText(t *testing.T) {
 	chats := live.New(engine, live.Options{})
 	defer chats.Close()
 	server := server(t, engine, func(c *Config) { c.Live = chats })
-	chat, err := chats.Start(context.Background(), live.Local, live.Question{Text: `</title><script>pwned=1</script>`, Settings: live.DefaultSettings()}, false)
+	chat, err := chats.Start(context.Background(), access.Local, live.Question{Text: `</title><script>pwned=1</script>`, Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

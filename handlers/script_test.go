@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
@@ -181,7 +182,7 @@ func serve(t testing.TB, engine Engine) *httptest.Server {
 
 // importList imports a chat as a file would be.
 func importList(s *live.Service, n store.Metadata, list []store.Message, leaf int64) (id string, err error) {
-	c, err := s.Import(context.Background(), live.Local, func(yield func(store.Message, error) bool) {
+	c, err := s.Import(context.Background(), access.Local, func(yield func(store.Message, error) bool) {
 		for _, m := range list {
 			if !yield(m, nil) {
 				return

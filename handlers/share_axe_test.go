@@ -9,7 +9,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/access"
 )
 
 // TestEverybodyCanUseSharedChats looks at the dialog and the pages of shared chats, in both themes
@@ -82,11 +82,11 @@ func TestEverybodyCanUseSharedChats(t *testing.T) {
 	owner.click(".another summary")
 	look(owner, "the links of a chat without scripts")
 
-	list, err := chats.Shares(context.Background(), live.Local, id)
+	list, err := chats.Shares(context.Background(), access.Local, id)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d links, %v", len(list), err)
 	}
-	if err := chats.EndShare(context.Background(), live.Local, id, list[0].ID); err != nil {
+	if err := chats.EndShare(context.Background(), access.Local, id, list[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	reader.until("document.querySelector('[data-status]').innerText === 'This link has ended'")

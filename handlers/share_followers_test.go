@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
@@ -56,12 +57,12 @@ func TestShare_FollowersGetTheSameFramesAndOneForManyTokens(t *testing.T) {
 	const followers, tokens = 20, 600
 	engine := newScript()
 	server, chats := serveStored(t, engine)
-	c, err := chats.Start(t.Context(), live.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
+	c, err := chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer := engine.next(t)
-	made, err := chats.Share(t.Context(), live.Local, c.ID(), live.NewShare{Live: true})
+	made, err := chats.Share(t.Context(), access.Local, c.ID(), live.NewShare{Live: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestShare_FollowersGetTheSameFramesAndOneForManyTokens(t *testing.T) {
 	if n := len(frames[0]); n > tokens/2 {
 		t.Errorf("%d tokens came in %d frames, want at most half as many", tokens, n)
 	}
-	list, err := chats.Shares(t.Context(), live.Local, c.ID())
+	list, err := chats.Shares(t.Context(), access.Local, c.ID())
 	if err != nil || list[0].Followers != followers {
 		t.Errorf("%+v follow, %v; want %d", list, err, followers)
 	}
@@ -129,10 +130,10 @@ func BenchmarkShare_20Followers(b *testing.B) {
 	settings.Temperature, settings.TopK, settings.TopP, settings.MinP, settings.Seed = 20, 0, 1, 0, 1 // hardly any answer ends before
 	ask := func(chat *live.Chat, tokens int) *live.Answer {
 		settings.Seed, settings.MaxTokens = settings.Seed+1, tokens
-		if err := chat.Send(b.Context(), live.Local, live.Question{Text: "Go on.", Settings: settings}); err != nil {
+		if err := chat.Send(b.Context(), access.Local, live.Question{Text: "Go on.", Settings: settings}); err != nil {
 			b.Fatal(err)
 		}
-		sub, snapshot, err := chat.Subscribe(b.Context(), live.Local, 0)
+		sub, snapshot, err := chat.Subscribe(b.Context(), access.Local, 0)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -153,12 +154,12 @@ func BenchmarkShare_20Followers(b *testing.B) {
 		return last
 	}
 	write := func(followers int) (rate, frames float64) {
-		chat, err := chats.Create(b.Context(), live.Local, false)
+		chat, err := chats.Create(b.Context(), access.Local, false)
 		if err != nil {
 			b.Fatal(err)
 		}
 		ask(chat, 1) // only a chat with a message can be shared
-		made, err := chats.Share(b.Context(), live.Local, chat.ID(), live.NewShare{Live: true})
+		made, err := chats.Share(b.Context(), access.Local, chat.ID(), live.NewShare{Live: true})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/share"
 	"m40-llm/store"
@@ -114,7 +115,7 @@ func (l *lan) until(t *testing.T, open bool) {
 // chat makes a chat with one answer, and returns it and its link.
 func (l *lan) chat(t *testing.T, n live.NewShare) (id string, made live.Share) {
 	t.Helper()
-	c, err := l.chats.Start(t.Context(), live.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
+	c, err := l.chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func (l *lan) chat(t *testing.T, n live.NewShare) (id string, made live.Share) {
 	a.write("Water that falls.")
 	a.finish()
 	for {
-		if made, err = l.chats.Share(t.Context(), live.Local, c.ID(), n); err == nil {
+		if made, err = l.chats.Share(t.Context(), access.Local, c.ID(), n); err == nil {
 			return c.ID(), made
 		}
 		time.Sleep(time.Millisecond) // the end of the answer is being stored
@@ -135,14 +136,14 @@ func TestShareListener_IsOpenWhileSomethingIsShared(t *testing.T) {
 	one, first := l.chat(t, live.NewShare{})
 	l.until(t, true)
 	two, second := l.chat(t, live.NewShare{})
-	if err := l.chats.EndShare(t.Context(), live.Local, one, first.ID); err != nil {
+	if err := l.chats.EndShare(t.Context(), access.Local, one, first.ID); err != nil {
 		t.Fatal(err)
 	}
 	l.until(t, true)
 	if status, _, body, err := l.ask("GET", "/s/"+second.Token); err != nil || status != 200 || !strings.Contains(body, "Water that falls.") {
 		t.Errorf("the other link answers %d, %v", status, err)
 	}
-	if err := l.chats.EndShare(t.Context(), live.Local, two, second.ID); err != nil {
+	if err := l.chats.EndShare(t.Context(), access.Local, two, second.ID); err != nil {
 		t.Fatal(err)
 	}
 	l.until(t, false)
@@ -198,12 +199,12 @@ func TestShare_WhatIsNotSharedIsAlwaysTheSame(t *testing.T) {
 	_, open := l.chat(t, live.NewShare{}) // keeps the listener open
 	l.until(t, true)
 	id, ended := l.chat(t, live.NewShare{})
-	if err := l.chats.EndShare(t.Context(), live.Local, id, ended.ID); err != nil {
+	if err := l.chats.EndShare(t.Context(), access.Local, id, ended.ID); err != nil {
 		t.Fatal(err)
 	}
 	_, expired := l.chat(t, live.NewShare{Life: time.Millisecond})
 	trashed, gone := l.chat(t, live.NewShare{})
-	if err := l.chats.Delete(t.Context(), live.Local, trashed); err != nil {
+	if err := l.chats.Delete(t.Context(), access.Local, trashed); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(5 * time.Millisecond)

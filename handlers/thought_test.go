@@ -9,7 +9,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/markdown"
 	"m40-llm/infer"
 	"m40-llm/infer/reply"
@@ -101,7 +101,7 @@ func TestExport_ARawChatComesBackRaw(t *testing.T) {
 	}
 	exported := call(t, server, http.MethodGet, "/c/"+id+"/export.json", "")
 	got := post(t, server, "/import", exported.body, "Origin", server.URL)
-	again, err := chats.Conversation(context.Background(), live.Local, strings.TrimPrefix(got.header.Get("Location"), "/c/"))
+	again, err := chats.Conversation(context.Background(), access.Local, strings.TrimPrefix(got.header.Get("Location"), "/c/"))
 	if err != nil || !again.Raw || again.Title != "Once upon" {
 		t.Errorf("it came back as %+v, %v", again, err)
 	}

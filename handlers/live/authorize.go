@@ -1,19 +1,9 @@
 package live
 
-import (
-	"context"
-
-	"m40-llm/handlers/access"
-)
+import "m40-llm/handlers/access"
 
 // Principal is on whose behalf a use case runs.
 type Principal = access.Principal
-
-// Local is the owner of the server.
-var Local = access.Local
-
-// PrincipalOf returns on whose behalf a request with this context is carried out.
-func PrincipalOf(ctx context.Context) Principal { return access.PrincipalOf(ctx) }
 
 // authorize returns nil if who may do what to an object; else ErrNotFound, as for an object
 // that does not exist: who may not see a thing does not learn that it is there. Every use

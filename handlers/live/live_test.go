@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"m40-llm/handlers/access"
 	"m40-llm/infer"
 	"m40-llm/infer/record"
 )
@@ -459,4 +460,4 @@ func TestTitle(t *testing.T) {
 }
 
 // me is who carries out the use cases of these tests.
-var me = Local
+var me = access.Local

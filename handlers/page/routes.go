@@ -72,7 +72,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 }
 
 // principal returns on whose behalf a request is carried out.
-func principal(c echo.Context) live.Principal { return live.PrincipalOf(c.Request().Context()) }
+func principal(c echo.Context) live.Principal { return access.PrincipalOf(c.Request().Context()) }
 
 // managesModels is a route that the owner of the server alone may use.
 func managesModels(next echo.HandlerFunc) echo.HandlerFunc {

@@ -13,10 +13,13 @@ import (
 // share the address of one that guesses.
 type attempts struct {
 	mu     sync.Mutex
-	failed map[attempt]*rate.Limiter
+	failed limiters
 }
 
-// attempt is one wrong key sent from a network, or all wrong keys from it if digest is zero.
+// limiters are rate limiters by what they limit. If there are too many, all start anew.
+type limiters map[attempt]*rate.Limiter
+
+// attempt is one wrong secret sent from a network, or all from it if digest is zero.
 type attempt struct {
 	from   netip.Prefix
 	digest [sha256.Size]byte
@@ -36,11 +39,11 @@ func (a *attempts) record(client netip.Addr, key string, now time.Time) (wait ti
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	from := networkOf(client)
-	all := a.limiter(attempt{from: from}, wrongKeyEvery, wrongKeyBurst)
+	all := a.failed.of(attempt{from: from}, wrongKeyEvery, wrongKeyBurst)
 	if wait := untilAllowed(all, now); wait > 0 {
 		return wait
 	}
-	same := a.limiter(attempt{from, sha256.Sum256([]byte(key))}, sameKeyEvery, sameKeyBurst)
+	same := a.failed.of(attempt{from, sha256.Sum256([]byte(key))}, sameKeyEvery, sameKeyBurst)
 	if wait := untilAllowed(same, now); wait > 0 {
 		return wait
 	}
@@ -49,16 +52,16 @@ func (a *attempts) record(client netip.Addr, key string, now time.Time) (wait ti
 	return 0
 }
 
-func (a *attempts) limiter(of attempt, every time.Duration, burst int) *rate.Limiter {
-	if l := a.failed[of]; l != nil {
-		return l
+// of returns the limiter of an attempt, which it creates if there is none.
+func (l *limiters) of(a attempt, every time.Duration, burst int) *rate.Limiter {
+	if known := (*l)[a]; known != nil {
+		return known
 	}
-	if a.failed == nil || len(a.failed) >= maxLimiters {
-		a.failed = map[attempt]*rate.Limiter{}
+	if *l == nil || len(*l) >= maxLimiters {
+		*l = limiters{}
 	}
-	l := rate.NewLimiter(rate.Every(every), burst)
-	a.failed[of] = l
-	return l
+	(*l)[a] = rate.NewLimiter(rate.Every(every), burst)
+	return (*l)[a]
 }
 
 // untilAllowed returns how long it takes until l allows one more attempt; 0 if it does now.

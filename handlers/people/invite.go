@@ -123,7 +123,7 @@ func (i *invitations) byCode(code string, from netip.Addr, now time.Time) (perso
 type guesses struct {
 	mu   sync.Mutex
 	all  *rate.Limiter
-	from map[netip.Prefix]*rate.Limiter
+	from limiters
 }
 
 const (
@@ -140,15 +140,7 @@ func (g *guesses) take(from netip.Addr, now time.Time) (wait time.Duration) {
 	if g.all == nil {
 		g.all = rate.NewLimiter(rate.Every(allGuessEvery), allGuessBurst)
 	}
-	if len(g.from) >= maxLimiters || g.from == nil {
-		g.from = map[netip.Prefix]*rate.Limiter{} // the bound of all still holds
-	}
-	network := networkOf(from)
-	own := g.from[network]
-	if own == nil {
-		own = rate.NewLimiter(rate.Every(guessEvery), guessBurst)
-		g.from[network] = own
-	}
+	own := g.from.of(attempt{from: networkOf(from)}, guessEvery, guessBurst)
 	for _, l := range []*rate.Limiter{own, g.all} {
 		if wait := untilAllowed(l, now); wait > 0 {
 			return wait

@@ -78,13 +78,13 @@ func (s *Service) account(ctx context.Context, p store.Person) (a Account, err e
 		return a, err
 	}
 	for i, d := range a.Devices {
-		a.Devices[i].Seen = s.seen.device(d)
+		a.Devices[i].Seen = s.devicesSeen.at(d.ID, d.Seen)
 	}
 	if a.Keys, err = s.opt.Store.Keys(ctx, p.ID); err != nil {
 		return a, err
 	}
 	for i, k := range a.Keys {
-		a.Keys[i].Used = s.seen.key(k)
+		a.Keys[i].Used = s.keysSeen.at(k.ID, k.Used)
 	}
 	return a, nil
 }

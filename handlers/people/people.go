@@ -59,12 +59,13 @@ type Service struct {
 	cookie string
 	key    store.TokenHash // of the owner's key
 
-	wrongKeys attempts
+	wrongKeys   attempts
+	devicesSeen lastSeen
+	keysSeen    lastSeen
 
 	mu       sync.Mutex
 	watchers map[Credential]map[*watcher]bool
 	revoked  map[Credential]bool // since the server started, as in end
-	seen     lastSeen
 	invited  invitations
 	turns    turns
 }
@@ -117,7 +118,6 @@ func New(ctx context.Context, opt Options) (*Service, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Service{opt: opt, key: hashOf(opt.OwnerKey), watchers: map[Credential]map[*watcher]bool{}, revoked: map[Credential]bool{}}
-	s.seen.reset()
 	s.turns.running, s.turns.freed = map[string]int{}, make(chan struct{})
 	s.invited.byPerson = map[string]invitation{}
 	var err error
@@ -169,12 +169,12 @@ func (s *Service) ByDevice(ctx context.Context, cookie string) (Known, error) {
 		return Known{}, err
 	}
 	now := s.opt.Now()
-	seen := s.seen.device(d)
+	seen := s.devicesSeen.at(d.ID, d.Seen)
 	byKey := d.KeyHash == nil || s.HasOwnerKey() && subtle.ConstantTimeCompare(d.KeyHash, s.key[:]) == 1
 	if !byKey || now.Sub(seen) >= DeviceIdle || now.Sub(d.Created) >= deviceLife {
 		return Known{}, ErrNotLoggedIn
 	}
-	s.seen.noteDevice(d.ID, now)
+	s.devicesSeen.note(d.ID, now)
 	return Known{access.Of(p), Credential{Person: p.ID, Device: d.ID}, now.Sub(d.Seen) >= renewAfter}, nil
 }
 
@@ -191,7 +191,7 @@ func (s *Service) ByKey(ctx context.Context, key string, client Client) (Known, 
 	if err != nil {
 		return Known{}, err
 	}
-	s.seen.noteKey(k.ID, s.opt.Now())
+	s.keysSeen.note(k.ID, s.opt.Now())
 	return Known{Principal: access.Of(p), Credential: Credential{Person: p.ID, Key: k.ID}}, nil
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"m40-llm/store"
 )
 
 // watcher is a request that runs, and ends with what let it in.
@@ -52,53 +50,38 @@ func (s *Service) end(revoked Credential) {
 	}
 }
 
-// lastSeen is when devices and keys were used last, since that was stored.
+// lastSeen records when devices or API keys were last used, by id, until that is stored.
 type lastSeen struct {
-	mu            sync.Mutex
-	devices, keys map[int64]time.Time
+	mu   sync.Mutex
+	byID map[int64]time.Time
 }
 
-func (l *lastSeen) reset() { l.devices, l.keys = map[int64]time.Time{}, map[int64]time.Time{} }
-
-func (l *lastSeen) noteDevice(id int64, now time.Time) {
+func (l *lastSeen) note(id int64, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.devices[id] = now
+	if l.byID == nil {
+		l.byID = map[int64]time.Time{}
+	}
+	l.byID[id] = now
 }
 
-func (l *lastSeen) noteKey(id int64, now time.Time) {
+// at returns when one was last used, given the time that is stored.
+func (l *lastSeen) at(id int64, stored time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.keys[id] = now
-}
-
-// device returns when a device was seen last.
-func (l *lastSeen) device(d store.Device) time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if at, ok := l.devices[d.ID]; ok {
+	if at, ok := l.byID[id]; ok {
 		return at
 	}
-	return d.Seen
+	return stored
 }
 
-// key returns when a key was used last.
-func (l *lastSeen) key(k store.Key) time.Time {
+// take returns what is to be stored.
+func (l *lastSeen) take() map[int64]time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at, ok := l.keys[k.ID]; ok {
-		return at
-	}
-	return k.Used
-}
-
-// take returns what was noted, to be stored.
-func (l *lastSeen) take() (devices, keys map[int64]time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	devices, keys = l.devices, l.keys
-	l.reset()
-	return devices, keys
+	taken := l.byID
+	l.byID = nil
+	return taken
 }
 
 // saveEvery is how often it is stored when devices and keys were used last.
@@ -114,7 +97,7 @@ func (s *Service) Run(ctx context.Context) {
 		case <-ctx.Done():
 			more = false
 		}
-		devices, keys := s.seen.take()
+		devices, keys := s.devicesSeen.take(), s.keysSeen.take()
 		if len(devices)+len(keys) == 0 {
 			continue
 		}

@@ -92,18 +92,9 @@ type frame struct {
 // events handles GET /s/:token/events with a stream of lists of frames. The first list has the whole
 // current chat, so that a reader who reconnects misses nothing.
 func (h *Handlers) events(c echo.Context) error {
-	ctx := c.Request().Context()
 	who, err := h.reader(c)
-	if errors.Is(err, live.ErrNotShared) {
-		return NotShared(c)
-	}
-	if err != nil {
-		return err
-	}
-	seat, err := h.Live.Seat(ctx, who)
 	if err == nil {
-		defer seat.Close()
-		err = h.stream(c, who, seat)
+		err = h.stream(c, who)
 	}
 	if errors.Is(err, live.ErrNotShared) {
 		return NotShared(c)
@@ -111,9 +102,15 @@ func (h *Handlers) events(c echo.Context) error {
 	return err
 }
 
-// stream sends what the feed of a link has for a reader, until the link ends.
-func (h *Handlers) stream(c echo.Context, who live.Principal, seat *live.Seat) error {
+// stream sends what the feed of a link has for a reader, until the link ends. It returns
+// live.ErrNotShared only if nothing was sent.
+func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 	ctx := c.Request().Context()
+	seat, err := h.Live.Seat(ctx, who)
+	if err != nil {
+		return err
+	}
+	defer seat.Close()
 	r, err := h.feeds.join(ctx, h.Live, who)
 	if err != nil {
 		return err
@@ -132,7 +129,7 @@ func (h *Handlers) stream(c echo.Context, who live.Principal, seat *live.Seat) e
 		case <-h.Live.Closing():
 			return live.ErrClosed
 		case <-seat.Ended():
-			return sse.Send([]frame{{Type: "over"}})
+			err = live.ErrNotShared
 		case <-silence.C:
 			err = sse.Comment("ping")
 		case <-r.ready:

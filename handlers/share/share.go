@@ -14,6 +14,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
@@ -49,7 +50,7 @@ func (h *Handlers) share(c echo.Context) error {
 		return err
 	}
 	r := c.Request()
-	if _, err := h.Live.Share(r.Context(), live.PrincipalOf(r.Context()), c.Param("id"), n); err != nil {
+	if _, err := h.Live.Share(r.Context(), access.PrincipalOf(r.Context()), c.Param("id"), n); err != nil {
 		return err
 	}
 	h.Reach.Open() // the link must work as soon as it is shown
@@ -63,7 +64,7 @@ func (h *Handlers) end(c echo.Context) error {
 		return failure.Invalid("share", "share is %q, but must be the number of a link", httpio.Shorten(c.FormValue("share")))
 	}
 	r := c.Request()
-	if err := h.Live.EndShare(r.Context(), live.PrincipalOf(r.Context()), c.Param("id"), id); err != nil {
+	if err := h.Live.EndShare(r.Context(), access.PrincipalOf(r.Context()), c.Param("id"), id); err != nil {
 		return err
 	}
 	return h.changed(c)
@@ -99,7 +100,7 @@ func (h *Handlers) wanted(c echo.Context) (n live.NewShare, err error) {
 // responds with only the content of the dialog.
 func (h *Handlers) show(c echo.Context) error {
 	ctx := c.Request().Context()
-	who := live.PrincipalOf(ctx)
+	who := access.PrincipalOf(ctx)
 	chat, err := h.Live.Chat(ctx, who, c.Param("id"))
 	if err != nil {
 		return err

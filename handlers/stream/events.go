@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
@@ -40,7 +41,7 @@ func (h *Handlers) events(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	who := live.PrincipalOf(c.Request().Context())
+	who := access.PrincipalOf(c.Request().Context())
 	t := &eventTransport{who: who, sse: sse, commands: make(chan []byte), dropped: make(chan struct{})}
 	id := h.sessions.add(t)
 	defer h.sessions.remove(id)
@@ -74,7 +75,7 @@ type sessionFrame struct {
 // command answers POST /command. What came of the command goes over the stream.
 func (h *Handlers) command(c echo.Context) error {
 	t := h.sessions.find(c.Request().Header.Get(SessionHeader))
-	if t == nil || t.who != live.PrincipalOf(c.Request().Context()) {
+	if t == nil || t.who != access.PrincipalOf(c.Request().Context()) {
 		return errSessionGone
 	}
 	frame, err := io.ReadAll(c.Request().Body)

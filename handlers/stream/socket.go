@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
@@ -48,7 +49,7 @@ func (h *Handlers) socket(c echo.Context) error {
 	}
 	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(ReadLimit)
-	h.newSession(live.PrincipalOf(r.Context()), socketTransport{conn}).serve(r.Context())
+	h.newSession(access.PrincipalOf(r.Context()), socketTransport{conn}).serve(r.Context())
 	return nil
 }
 

@@ -10,18 +10,21 @@ import (
 // that an answer writes as many tokens yet as the last answers had altogether, or fewer where its
 // limit is lower. The time in which a model is loaded is not in it.
 
-// outlook is when places become free, in steps from now.
+// outlook says when places become free, in steps from now.
 type outlook struct {
 	s     *scheduler
-	ends  []int // of the running sequences, in the order in which they are expected to end
-	turns []int // when their time slices end, the first one first
-	drain int   // when all are expected to have ended that have begun
+	ends  []int // when the running sequences are expected to end, earliest first
+	turns []int // when their time slices end, earliest first
+	drain int   // when all sequences that have begun are expected to have ended
+
+	other string         // first other model among the sequences passed to steps; "": none
+	ahead map[string]int // number of those sequences by the model they need
 }
 
 // outlook returns the outlook of the scheduler. remaining says how many tokens a sequence is expected
 // to write yet.
 func (s *scheduler) outlook(remaining func(*sequence) int) outlook {
-	o := outlook{s: s}
+	o := outlook{s: s, ahead: map[string]int{}}
 	total := 0
 	for _, q := range s.running {
 		o.ends = append(o.ends, remaining(q))
@@ -40,23 +43,18 @@ func (s *scheduler) outlook(remaining func(*sequence) int) outlook {
 	return o
 }
 
-// steps returns in how many steps the waiting sequence at index i, as of the last order, is expected
-// to begin, and false if nothing is known about that.
-func (o *outlook) steps(i int) (n int, known bool) {
-	s, q := o.s, o.s.waiting[i]
-	other, before := "", 0 // the first other model that is waited for; who is before q and needs the model of q
-	for _, w := range s.waiting[:i+1] {
-		if w.modelKey != s.model && other == "" {
-			other = w.modelKey
-		}
-		if w.modelKey == q.modelKey && w != q {
-			before++
-		}
+// steps returns in how many steps q is expected to begin, and false if nothing is known about that.
+// It must be called for each waiting sequence, in their order.
+func (o *outlook) steps(q *sequence) (n int, known bool) {
+	s, before := o.s, o.ahead[q.modelKey]
+	o.ahead[q.modelKey]++
+	if q.modelKey != s.model && o.other == "" {
+		o.other = q.modelKey
 	}
 	switch {
-	case s.model == "" || other != "" && other != q.modelKey:
+	case s.model == "" || o.other != "" && o.other != q.modelKey:
 		return 0, false
-	case other != "":
+	case o.other != "":
 		return o.drain + before/s.limits.Answers*sliceSteps, true
 	case len(s.running) < s.limits.Answers:
 		return 0, len(s.running) == 0

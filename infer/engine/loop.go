@@ -241,12 +241,13 @@ func (l *loop) reportPositions() {
 	})
 	var last time.Duration
 	for i, q := range l.sched.waiting {
+		steps, known := outlook.steps(q)
 		a := l.answers[q]
 		if !a.began.IsZero() {
 			continue
 		}
 		now := infer.Queued{Position: i + 1}
-		if steps, known := outlook.steps(i); known {
+		if known {
 			last = roughly(time.Duration(steps) * perStep)
 			now.WaitS = last.Seconds()
 		}

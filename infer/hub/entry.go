@@ -188,11 +188,7 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 func checkTypes(tensors []gguf.Tensor, types []gguf.Type) error {
 	for _, t := range tensors {
 		if types != nil && len(t.Shape) > 1 && !slices.Contains(types, t.Type) {
-			var names []string
-			for _, known := range types {
-				names = append(names, known.String())
-			}
-			return fmt.Errorf("tensor %q has weights in %s, and only %s are supported; get the model in one of these formats", t.Name, t.Type, strings.Join(names, ", "))
+			return fmt.Errorf("tensor %q has weights in %s, and only %s are supported; get the model in one of these formats", t.Name, t.Type, gguf.Names(types))
 		}
 	}
 	return nil
