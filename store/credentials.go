@@ -10,8 +10,8 @@ import (
 type Device struct {
 	ID      int64
 	Person  string
-	KeyHash []byte // SHA-256 of the server's key that let it in; nil: none did
-	Label   string // what the browser says it is
+	KeyHash []byte // SHA-256 of the server's API key with which it logged in; nil: none
+	Label   string // name of browser and system
 	Created time.Time
 	Seen    time.Time
 }
@@ -42,8 +42,8 @@ func scanDevice(row interface{ Scan(...any) error }) (d Device, err error) {
 	return d, err
 }
 
-// AddDevice logs a device of a person in, and returns it with its id. ErrNotFound if there is no
-// such person.
+// AddDevice stores a device of a person that has logged in, and returns it with its id. It returns
+// ErrNotFound if there is no such person.
 func (s *Store) AddDevice(ctx context.Context, d Device, token TokenHash) (Device, error) {
 	d.Created = fromMillis(s.now())
 	d.Seen = d.Created
@@ -74,7 +74,7 @@ func insertFor(ctx context.Context, tx *sql.Tx, query string, args ...any) (id i
 	return result.LastInsertId()
 }
 
-// DeviceWith returns the device with this token, and whose it is.
+// DeviceWith returns the device with this token, and its person.
 func (s *Store) DeviceWith(ctx context.Context, token TokenHash) (d Device, p Person, err error) {
 	err = s.read(ctx, func(tx *sql.Tx) error {
 		if d, err = scanDevice(tx.QueryRowContext(ctx, selectDevice+` WHERE token_hash = ?`, token[:])); err != nil {
@@ -86,7 +86,7 @@ func (s *Store) DeviceWith(ctx context.Context, token TokenHash) (d Device, p Pe
 	return d, p, err
 }
 
-// Devices returns the devices of a person, the one seen last first.
+// Devices returns the devices of a person, most recently seen first.
 func (s *Store) Devices(ctx context.Context, person string) (list []Device, err error) {
 	err = s.read(ctx, func(tx *sql.Tx) error {
 		list, err = scanAll(ctx, tx, scanDevice, selectDevice+` WHERE person = ? ORDER BY seen_at DESC, id DESC`, person)
@@ -149,7 +149,7 @@ func (s *Store) AddKey(ctx context.Context, person, name string, token TokenHash
 	return k, err
 }
 
-// KeyWith returns the API key with this token, and whose it is.
+// KeyWith returns the API key with this token, and its person.
 func (s *Store) KeyWith(ctx context.Context, token TokenHash) (k Key, p Person, err error) {
 	err = s.read(ctx, func(tx *sql.Tx) error {
 		if k, err = scanKey(tx.QueryRowContext(ctx, selectKey+` WHERE token_hash = ?`, token[:])); err != nil {
@@ -177,7 +177,7 @@ func (s *Store) RemoveKey(ctx context.Context, person string, id int64) error {
 	})
 }
 
-// Seen notes when devices and keys were used last, by their ids. Those that are gone are left out.
+// Seen stores when devices and keys were last used, by id. Unknown ids are ignored.
 func (s *Store) Seen(ctx context.Context, devices, keys map[int64]time.Time) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
 		for id, at := range devices {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// OwnerID is the person whose server it is. There is always one.
+// OwnerID is the id of the owner of the server, who always exists.
 const OwnerID = "local"
 
-// Person is somebody who has things of their own: what belongs to them has ID as its owner.
+// Person is a user of the server. Rows that belong to a person have ID as their owner.
 type Person struct {
 	ID      string
 	Name    string // unique, whatever its case
@@ -24,7 +24,7 @@ type Person struct {
 	Created time.Time
 }
 
-// nameKey is equal for names that differ in case alone, or in how they are encoded.
+// nameKey returns a key that is equal for names that differ only in case or Unicode normalization.
 func nameKey(name string) string { return cases.Fold().String(norm.NFKC.String(name)) }
 
 const selectPerson = `
@@ -78,8 +78,7 @@ func (s *Store) AddPerson(ctx context.Context, name string) (p Person, err error
 	return p, err
 }
 
-// LimitAnswers sets how many answers of a person are written at once; 0: as many as there is room
-// for.
+// LimitAnswers sets how many answers of a person may be generated at once; 0: no limit.
 func (s *Store) LimitAnswers(ctx context.Context, id string, answers int) error {
 	if answers < 0 {
 		return &InvalidError{"answers", "is negative"}
@@ -89,8 +88,8 @@ func (s *Store) LimitAnswers(ctx context.Context, id string, answers int) error 
 	})
 }
 
-// ErasePerson erases a person with everything of theirs, in one transaction; see Erase. The owner
-// of the server cannot be erased.
+// ErasePerson erases a person and everything of theirs in one transaction, see Erase. The owner of
+// the server cannot be erased.
 func (s *Store) ErasePerson(ctx context.Context, id string) error {
 	err := s.write(ctx, func(tx *sql.Tx) error {
 		chosen, err := ids(ctx, tx, `SELECT seq FROM conversations WHERE owner = ?`, id)

@@ -158,7 +158,7 @@ func PeoplePage(p People) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "<h1>People</h1><p class=\"soft\">Each person has chats, presets and settings of their own, which the pages of others do not show, not even yours.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "<h1>People</h1><p class=\"soft\">Every person has their own chats, presets and settings. The pages of others, including yours, do not show them.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -235,7 +235,7 @@ func PeoplePage(p People) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 20, "</ul><form method=\"post\" action=\"/people\"><label for=\"name\">Name of somebody new</label><div class=\"row\"><input class=\"field grow\" id=\"name\" name=\"name\" maxlength=\"100\" autocomplete=\"off\" required value=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 20, "</ul><form method=\"post\" action=\"/people\"><label for=\"name\">Name of the new person</label><div class=\"row\"><input class=\"field grow\" id=\"name\" name=\"name\" maxlength=\"100\" autocomplete=\"off\" required value=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -463,7 +463,7 @@ func AccountPage(a Account) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 41, "\"><label for=\"answers\">Answers that are written at once; more wait. Empty: no limit</label><div class=\"row\"><input class=\"field\" id=\"answers\" name=\"answers\" type=\"number\" min=\"1\" max=\"1000\" value=\"")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 41, "\"><label for=\"answers\">Answers at the same time; further ones wait. Leave empty for no limit</label><div class=\"row\"><input class=\"field\" id=\"answers\" name=\"answers\" type=\"number\" min=\"1\" max=\"1000\" value=\"")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -515,7 +515,7 @@ func AccountPage(a Account) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 45, " are erased. This cannot be undone.</p><label for=\"confirm\">Write the name to confirm</label><div class=\"row\"><input class=\"field grow\" id=\"confirm\" name=\"confirm\" autocomplete=\"off\" required><button class=\"btn danger\">Remove</button></div></form></details>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 45, " are erased. This cannot be undone.</p><label for=\"confirm\">Type the name to confirm</label><div class=\"row\"><input class=\"field grow\" id=\"confirm\" name=\"confirm\" autocomplete=\"off\" required><button class=\"btn danger\">Remove</button></div></form></details>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -1,5 +1,5 @@
-// Package access says who may do what: Authorize is the one place that decides it. Who asks is in
-// the context of a request; the gate puts it there. It knows no HTTP.
+// Package access authorizes: Authorize is the only place that decides who may do what. The gate
+// puts the principal of a request into its context. The package knows no HTTP.
 package access
 
 import (
@@ -9,15 +9,15 @@ import (
 	"m40-llm/store"
 )
 
-// Principal is on whose behalf a use case runs: a person, whoever has the link to a shared chat,
-// or with neither nobody, who may do nothing.
+// Principal is on whose behalf a use case runs: a person, or whoever has the link to a shared
+// chat. The zero value is nobody, who may do nothing.
 type Principal struct {
-	Owner string       // id of the person: what is theirs has it as its owner; empty: no person
+	Owner string       // id of the person, which is the owner of everything of theirs; empty: no person
 	Role  Role         // of the person
-	Share *store.Share // the link that it has
+	Share *store.Share // link to a shared chat; nil: none
 }
 
-// Link identifies the link that who has; 0: none.
+// Link returns the id of who's link; 0: none.
 func (who Principal) Link() int64 {
 	if who.Share == nil {
 		return 0
@@ -29,14 +29,14 @@ func (who Principal) Link() int64 {
 type Role string
 
 const (
-	RolePerson Role = ""      // has things of their own
-	RoleOwner  Role = "owner" // manages models and people too
+	RolePerson Role = ""      // uses the server
+	RoleOwner  Role = "owner" // also manages models and people
 )
 
-// Local is the owner of the server, as whoever sits at this machine is.
+// Local is the owner of the server. Requests from this machine are the owner's.
 var Local = Principal{Owner: store.OwnerID, Role: RoleOwner}
 
-// Of returns on whose behalf a person's request is carried out.
+// Of returns the principal of a person's requests.
 func Of(p store.Person) Principal {
 	if p.IsOwner {
 		return Principal{Owner: p.ID, Role: RoleOwner}
@@ -46,13 +46,12 @@ func Of(p store.Person) Principal {
 
 type contextKey struct{}
 
-// With returns a context of a request that is carried out on behalf of who.
+// With returns a context for requests on behalf of who.
 func With(ctx context.Context, who Principal) context.Context {
 	return context.WithValue(ctx, contextKey{}, who)
 }
 
-// PrincipalOf returns on whose behalf a request with this context is carried out: nobody's, if
-// the gate did not say.
+// PrincipalOf returns the principal in a context: nobody, unless With put one there.
 func PrincipalOf(ctx context.Context) Principal {
 	who, _ := ctx.Value(contextKey{}).(Principal)
 	return who
@@ -64,17 +63,17 @@ type Action string
 const (
 	ActionRead   Action = "read"
 	ActionChange Action = "change"
-	ActionAsk    Action = "ask"    // makes the engine work
-	ActionShare  Action = "share"  // lets others follow
-	ActionFollow Action = "follow" // reads what a link shows
-	ActionManage Action = "manage" // what the owner of the server alone does
+	ActionAsk    Action = "ask"    // use the engine
+	ActionShare  Action = "share"  // let others follow a chat
+	ActionFollow Action = "follow" // read what a link shows
+	ActionManage Action = "manage" // administer models or people
 )
 
 // Object is what a use case is about.
 type Object struct {
 	Kind  Kind
-	Owner string // person that it belongs to; empty: it is the server's
-	ID    string // of a chat
+	Owner string // person it belongs to; empty: the server
+	ID    string // of a chat; empty: any
 }
 
 // Kind is a kind of objects.
@@ -91,10 +90,10 @@ const (
 // ErrDenied says that the principal may not do what it wants with an object.
 var ErrDenied = errors.New("only the owner of this server can do this")
 
-// Authorize returns nil if who may do what to an object, else ErrDenied. Every use case comes
-// through here first. Who has a link may follow its chat, and do nothing else. A person does what
-// they like with what is theirs, and uses the models. The owner of the server manages models and
-// people, and has no part in what belongs to others.
+// Authorize returns nil if who may do action to an object, else ErrDenied. Every use case calls it
+// first. Whoever has a link may follow its chat and do nothing else. A person may do everything
+// with their own objects, and use the models. The owner of the server also manages models and
+// people, but has no access to the chats, presets and settings of others.
 func Authorize(who Principal, action Action, what Object) error {
 	owner := who.Role == RoleOwner
 	allowed := false

@@ -1,5 +1,5 @@
-// Package account is the pages on which people are let in: those of all people, for the owner of
-// the server, and one for each person with devices and API keys. They need no scripts.
+// Package account serves the pages about people: the list of all, for the owner of the server, and
+// a page for each person with their devices and API keys. The pages work without scripts.
 package account
 
 import (
@@ -25,7 +25,7 @@ type Handlers struct {
 	People *people.Service
 	Live   *live.Service
 	Reach  *share.Reach
-	Alone  bool // other machines may not use the server
+	Alone  bool // other machines cannot use the server
 
 	Fingerprint string // of the server's self-signed certificate; empty: there is none
 }
@@ -65,7 +65,7 @@ func (h *Handlers) showList(c echo.Context, status int, p web.People) error {
 	return httpio.Render(c, status, web.PeoplePage(p))
 }
 
-// add serves POST /people, and shows how the first device of the new person is let in.
+// add serves POST /people, and invites the first device of the new person.
 func (h *Handlers) add(c echo.Context) error {
 	name := c.FormValue("name")
 	p, err := h.People.Add(c.Request().Context(), principal(c), name)
@@ -86,7 +86,7 @@ func (h *Handlers) show(c echo.Context) error {
 	return h.showAccount(c, c.Param("id"), func(*web.Account) {})
 }
 
-// showAccount renders the page of a person, as change completes it.
+// showAccount renders the page of a person after change has added to it.
 func (h *Handlers) showAccount(c echo.Context, person string, change func(*web.Account)) error {
 	account, err := h.People.Account(c.Request().Context(), principal(c), person)
 	if err != nil {
@@ -132,7 +132,7 @@ func (h *Handlers) createKey(c echo.Context) error {
 	return h.showAccount(c, c.Param("id"), func(a *web.Account) { a.NewKey = key })
 }
 
-// change is a route that changes something of a person and leads back to their page.
+// change returns a handler that calls change and redirects to the person's page.
 func (h *Handlers) change(change func(c echo.Context, who access.Principal, person string) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if err := change(c, principal(c), c.Param("id")); err != nil {
@@ -175,7 +175,7 @@ func (h *Handlers) limit(c echo.Context, who access.Principal, person string) er
 	return h.People.Limit(c.Request().Context(), who, person, int(answers))
 }
 
-// remove serves POST /people/:id/remove; the name confirms it.
+// remove serves POST /people/:id/remove. The field confirm must be the person's name.
 func (h *Handlers) remove(c echo.Context) error {
 	person := c.Param("id")
 	err := h.People.Remove(c.Request().Context(), principal(c), person, c.FormValue("confirm"))
@@ -197,7 +197,7 @@ func number(c echo.Context, field string) (int64, error) {
 	return n, nil
 }
 
-// view puts an account into words.
+// view converts an account for the page.
 func (h *Handlers) view(c echo.Context, account people.Account) web.Account {
 	who := principal(c)
 	a := web.Account{

@@ -13,21 +13,21 @@ import (
 	"m40-llm/handlers/people"
 )
 
-// Asks is who must show a credential.
+// Asks says which requests must have a credential.
 type Asks int
 
 const (
 	AsksAll    Asks = iota
-	AsksOthers      // all but who sits at this machine, who is the owner of the server
-	AsksNobody      // whoever reaches the server is its owner
+	AsksOthers      // all but those from this machine, which are the owner's
+	AsksNobody      // none: all are the owner's
 )
 
-// credential is what a request brings to say who it comes from. Programs send an API key as a
-// bearer token or as X-Api-Key, browsers the cookie that a login gave them.
+// credential identifies who sends a request. Programs send an API key as a bearer token or as
+// X-Api-Key, browsers the cookie of their login.
 type credential struct{ key, cookie string }
 
-// credentialOf is the only place that looks for credentials. Two in one request are refused: which
-// one counts would be a secret of this function.
+// credentialOf is the only place that reads credentials from requests. Several in one request are
+// an error, since clients could not know which one counts.
 func (g *Gate) credentialOf(c echo.Context) (given credential, err error) {
 	header := c.Request().Header
 	bearers, keys := header.Values(echo.HeaderAuthorization), header.Values("X-Api-Key")
@@ -59,8 +59,8 @@ func (g *Gate) credentialOf(c echo.Context) (given credential, err error) {
 	return given, nil
 }
 
-// identify puts on whose behalf a request is carried out into its context, or refuses it. The
-// request ends when what let it in is revoked.
+// identify puts the principal of a request into its context, or refuses the request. The context
+// is cancelled if the credential is revoked.
 func (g *Gate) identify(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if g.opt.Public[c.Path()] {
@@ -85,8 +85,8 @@ func (g *Gate) identify(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// known returns who a request comes from. Where the request must show nothing, a credential that
-// is nobody's is passed over: clients of other servers insist on sending one.
+// known returns who sends a request. Where no credential is required, a wrong one is ignored:
+// some clients cannot be configured to send none.
 func (g *Gate) known(c echo.Context) (people.Known, error) {
 	known, err := g.shown(c)
 	if err != nil && g.fromOwner(c) && failure.Describe(err).Code != failure.SeveralCredentials {
@@ -95,7 +95,7 @@ func (g *Gate) known(c echo.Context) (people.Known, error) {
 	return known, err
 }
 
-// shown returns who a request comes from by the credential that it shows.
+// shown returns who sends a request according to its credential.
 func (g *Gate) shown(c echo.Context) (known people.Known, err error) {
 	given, err := g.credentialOf(c)
 	if err != nil {
@@ -114,16 +114,16 @@ func (g *Gate) shown(c echo.Context) (known people.Known, err error) {
 	return known, err
 }
 
-// fromOwner reports whether a request needs no credential.
+// fromOwner reports whether a request is the owner's without a credential.
 func (g *Gate) fromOwner(c echo.Context) bool {
 	return g.opt.Asks == AsksNobody || g.opt.Asks == AsksOthers && g.fromThisMachine(c.Request())
 }
 
-// forwarding are the headers of requests that a proxy brings.
+// forwarding are the headers that proxies add.
 var forwarding = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip"}
 
-// fromThisMachine reports whether a program or browser on this machine sent a request to it under
-// a name that no other machine has. A proxy on this machine brings the requests of others.
+// fromThisMachine reports whether a program or browser on this machine sent a request to a loopback
+// name. Requests through a proxy on this machine may be those of others.
 func (g *Gate) fromThisMachine(r *http.Request) bool {
 	name, _, ok := splitHost(strings.ToLower(r.Host))
 	if !ok || !isLoopbackName(name) || !peerOf(r).IsLoopback() || len(g.proxies) > 0 {
@@ -137,7 +137,7 @@ func (g *Gate) fromThisMachine(r *http.Request) bool {
 	return true
 }
 
-// refuse sends people to the login page and programs away.
+// refuse redirects browsers to the login page, and returns err for programs.
 func (g *Gate) refuse(c echo.Context, err error) error {
 	r := c.Request()
 	if AsksForPage(r) && r.Method == http.MethodGet && !isWebSocket(r) && failure.Describe(err).Status == http.StatusUnauthorized {
@@ -151,7 +151,8 @@ func (g *Gate) client(c echo.Context) people.Client {
 	return people.Client{Addr: g.proxies.client(c.Request()), UserAgent: c.Request().UserAgent()}
 }
 
-// cookieName has the prefix that binds a cookie to this host, where browsers honour it.
+// cookieName returns the name of the login cookie. Over https it has the prefix __Host-, with which
+// browsers bind it to this host.
 func (g *Gate) cookieName(c echo.Context) string {
 	if g.opt.People == nil {
 		return ""
@@ -162,7 +163,7 @@ func (g *Gate) cookieName(c echo.Context) string {
 	return g.opt.People.Cookie()
 }
 
-// setCookie has a browser remember that it is logged in; an empty value, that it is not.
+// setCookie sets the login cookie; an empty value deletes it.
 func (g *Gate) setCookie(c echo.Context, value string) {
 	cookie := &http.Cookie{
 		Name:     g.cookieName(c),
@@ -179,8 +180,8 @@ func (g *Gate) setCookie(c echo.Context, value string) {
 	c.SetCookie(cookie)
 }
 
-// isSecure reports whether the browser speaks https, here or to a proxy. Its own origin
-// says so: it is that of the page, whatever brought the request here.
+// isSecure reports whether the browser uses https, to this server or to a proxy before it: the
+// page's origin says so.
 func isSecure(c echo.Context) bool {
 	return strings.HasPrefix(OwnOrigin(c), "https://")
 }

@@ -10,8 +10,8 @@ import (
 	"m40-llm/web"
 )
 
-// Login serves GET /login, a form for a code or key. A link of an invitation brings its secret
-// along, and uses it up only when the form is sent: programs that look at links do not.
+// Login serves GET /login, a form for a code or key. The link of an invitation fills in its secret,
+// which is used up only when the form is sent, so that programs that preview links do not use it.
 func (g *Gate) Login(c echo.Context) error {
 	if g.fromOwner(c) {
 		return c.Redirect(http.StatusSeeOther, "/")
@@ -23,7 +23,7 @@ func (g *Gate) loginForm(c echo.Context, link string) web.LoginForm {
 	return web.LoginForm{Link: link, Plain: !isSecure(c) && !peerOf(c.Request()).IsLoopback()}
 }
 
-// SubmitLogin serves POST /login: it lets the device in if its code or key is right.
+// SubmitLogin serves POST /login: it logs the device in if its code or key is right.
 func (g *Gate) SubmitLogin(c echo.Context) error {
 	if g.fromOwner(c) {
 		return c.Redirect(http.StatusSeeOther, "/")
@@ -31,7 +31,7 @@ func (g *Gate) SubmitLogin(c echo.Context) error {
 	if err := c.Request().ParseForm(); err != nil {
 		return err
 	}
-	// Not from the URL: browsers and proxies keep URLs.
+	// FormValue would also accept a key in the URL, which browsers and proxies record.
 	cookie, err := g.opt.People.Enter(c.Request().Context(), c.Request().PostForm.Get("key"), g.client(c))
 	if err != nil {
 		f := failure.Describe(err)
@@ -44,7 +44,7 @@ func (g *Gate) SubmitLogin(c echo.Context) error {
 	return c.Redirect(http.StatusSeeOther, "/")
 }
 
-// LogOut serves POST /logout: the device of the request is let in no more.
+// LogOut serves POST /logout: it logs out the device that sends the request.
 func (g *Gate) LogOut(c echo.Context) error {
 	given, err := g.credentialOf(c)
 	if err != nil || given.cookie == "" || g.opt.People == nil {

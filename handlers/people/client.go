@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Client is where a secret comes from.
+// Client is the sender of a secret.
 type Client struct {
 	Addr      netip.Addr
 	UserAgent string
 }
 
-// browsers and systems are words of a browser's User-Agent, by what people call it. The first
-// that fits counts: most browsers name others too.
+// browsers and systems are parts of a User-Agent with the names that people know. The first match
+// counts, since most browsers also name others.
 var (
 	browsers = [][2]string{{"Edg", "Edge"}, {"OPR/", "Opera"}, {"SamsungBrowser", "Samsung Internet"}, {"Firefox", "Firefox"}, {"FxiOS", "Firefox"},
 		{"CriOS", "Chrome"}, {"Chrome", "Chrome"}, {"Safari", "Safari"}}
 	systems = [][2]string{{"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Android", "Android"}, {"Windows", "Windows"}, {"Mac OS X", "Mac"}, {"CrOS", "Chromebook"}, {"Linux", "Linux"}}
 )
 
-// label is what a device is called in lists, such as "Safari on iPhone".
+// label returns a name of the device for lists, such as "Safari on iPhone".
 func (c Client) label() string {
 	find := func(names [][2]string) string {
 		for _, name := range names {

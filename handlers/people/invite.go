@@ -16,28 +16,28 @@ import (
 	"m40-llm/store"
 )
 
-// Invitation lets one device of a person in, once, by either of its secrets. They are shown when
-// it is made, and never again.
+// Invitation logs in one device of a person with either of its two secrets, once. The secrets are
+// not stored, so they can be shown only when the invitation is created.
 type Invitation struct {
 	Code    string // for typing, such as 4F7K-09XM
-	Link    string // for a QR code: 130 random bits
+	Link    string // for a QR code; 130 random bits
 	Expires time.Time
 }
 
-// InvitationLife is how long an invitation works.
+// InvitationLife is how long an invitation is valid.
 const InvitationLife = 5 * time.Minute
 
-// ErrWrongCode says that no invitation has this code.
+// ErrWrongCode is returned for a code that no valid invitation has.
 var ErrWrongCode = errors.New("this code is wrong, was used, or is older than five minutes; ask for a new one")
 
-// letters are those of codes: without those that are mistaken for one another. 8 of them are 40
-// bits, of which a bounded number is tried in the life of a code.
+// letters are the alphabet of codes, without letters that look alike. A code has 8 of them, or 40
+// random bits, which suffices because guesses limits the number of tries.
 const (
 	letters    = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	codeLength = 8
 )
 
-// invitations are those that work, one for each person at most.
+// invitations are the valid invitations, at most one for each person.
 type invitations struct {
 	mu       sync.Mutex
 	byPerson map[string]invitation
@@ -49,7 +49,7 @@ type invitation struct {
 	expires    time.Time
 }
 
-// Invite makes an invitation for a device of a person. An earlier one stops working.
+// Invite creates an invitation for a device of a person, and revokes an earlier one.
 func (s *Service) Invite(ctx context.Context, who access.Principal, person string) (Invitation, error) {
 	if err := mayChange(who, person); err != nil {
 		return Invitation{}, err
@@ -74,13 +74,13 @@ func newCode() string {
 	return string(code)
 }
 
-// asCode returns what a person typed as a code is stored, and whether it can be one.
+// asCode normalizes a code that a person typed. ok is false if it cannot be one.
 func asCode(typed string) (code string, ok bool) {
 	code = strings.NewReplacer("-", "", " ", "", "O", "0", "I", "1", "L", "1").Replace(strings.ToUpper(typed))
 	return code, len(code) == codeLength && strings.Trim(code, letters) == ""
 }
 
-// redeem uses up the invitation with a secret, and returns whose it was.
+// redeem removes the invitation with a secret, and returns the person it was for.
 func (i *invitations) redeem(secret store.TokenHash, now time.Time, of func(invitation) store.TokenHash) (person string, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -100,13 +100,13 @@ func (i *invitations) forget(person string) {
 	delete(i.byPerson, person)
 }
 
-// byLink returns whose invitation has a link. Links are too long to be guessed, so they work
-// however many codes were tried.
+// byLink redeems a link. Links are too long to be guessed, so their number of tries is not limited.
 func (i *invitations) byLink(secret string, now time.Time) (person string, ok bool) {
 	return i.redeem(hashOf(secret), now, func(made invitation) store.TokenHash { return made.link })
 }
 
-// byCode returns whose invitation has a code. Beyond the bounds of guesses nothing is looked at.
+// byCode redeems a code. Beyond the limits of guesses it returns a *TooManyError, even for a right
+// code.
 func (i *invitations) byCode(code string, from netip.Addr, now time.Time) (person string, err error) {
 	if wait := i.guesses.take(from, now); wait > 0 {
 		return "", &TooManyError{wait}
@@ -118,8 +118,8 @@ func (i *invitations) byCode(code string, from netip.Addr, now time.Time) (perso
 	return person, nil
 }
 
-// guesses bounds how many short secrets are tried, right or wrong: 5 at once from one network and
-// then 5 a minute, and 30 at once and then 30 a minute from all.
+// guesses limits how many codes are tried, right or wrong: 5 a minute from one network, and 30 a
+// minute from all networks.
 type guesses struct {
 	mu   sync.Mutex
 	all  *rate.Limiter
@@ -133,7 +133,7 @@ const (
 	allGuessBurst = 30
 )
 
-// take takes a try. It returns how long to wait for one if there is none.
+// take counts one try. If none is allowed, it returns how long to wait.
 func (g *guesses) take(from netip.Addr, now time.Time) (wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

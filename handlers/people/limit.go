@@ -10,16 +10,17 @@ import (
 	"m40-llm/store"
 )
 
-// turns counts the answers of each person that are written.
+// turns counts the answers of each person that are being generated.
 type turns struct {
 	mu      sync.Mutex
 	running map[string]int
-	freed   chan struct{} // closed when one has ended
+	freed   chan struct{} // closed when an answer ends
 }
 
-// Limited returns generate such that no person has more answers written at once than their limit;
-// more wait for one of their own to end, before they enter the engine's queue. Who asks is the
-// request's Client; those that are no person, as programs of the owner are, have no limit.
+// Limited returns a function like generate that generates no more answers of a person at once than
+// their limit. Further ones wait, before they enter the engine's queue, until one of the person's
+// answers ends. The request's Client is the id of the person; other clients, such as the owner's
+// programs, have no limit.
 func (s *Service) Limited(generate func(context.Context, infer.Request) iter.Seq2[infer.Event, error]) func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 	return func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		return func(yield func(infer.Event, error) bool) {
@@ -34,7 +35,7 @@ func (s *Service) Limited(generate func(context.Context, infer.Request) iter.Seq
 	}
 }
 
-// turn waits until another answer of a person may be written.
+// turn waits until another answer of a person may be generated.
 func (s *Service) turn(ctx context.Context, person string) (release func(), err error) {
 	for {
 		p, err := s.opt.Store.Person(ctx, person)

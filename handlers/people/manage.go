@@ -9,13 +9,13 @@ import (
 	"m40-llm/store"
 )
 
-// ErrNoPerson says that there is no such person, device or key.
+// ErrNoPerson is returned for a person, device or key that does not exist.
 var ErrNoPerson = errors.New("this person, device or key is not there; it may have been removed")
 
-// ErrNameTaken says that another person has the name.
+// ErrNameTaken is returned for a name that another person has.
 var ErrNameTaken = errors.New("another person on this server has this name; choose another one")
 
-// gone says of what is not in the store that it is not there.
+// gone converts the errors of the store for missing rows and taken names.
 func gone(err error) error {
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -34,10 +34,10 @@ func mayChange(who access.Principal, person string) error {
 	return access.Authorize(who, access.ActionChange, access.Object{Kind: access.KindPerson, Owner: person})
 }
 
-// Account is a person with all by which they come in.
+// Account is a person with their credentials.
 type Account struct {
 	store.Person
-	Devices []store.Device // the one seen last first
+	Devices []store.Device // most recently seen first
 	Keys    []store.Key
 }
 
@@ -98,11 +98,11 @@ func (s *Service) Add(ctx context.Context, who access.Principal, name string) (s
 	return p, gone(err)
 }
 
-// ErrNotConfirmed says that the name given to confirm a removal is not the person's.
+// ErrNotConfirmed is returned if the name that confirms a removal is not the person's.
 var ErrNotConfirmed = errors.New("nothing was removed: the name that was written to confirm it is another one")
 
-// Remove removes a person with everything of theirs, and ends what they are doing. name confirms who
-// is meant.
+// Remove removes a person with everything of theirs, and cancels their requests. name must be the
+// person's name, as a confirmation.
 func (s *Service) Remove(ctx context.Context, who access.Principal, person, name string) error {
 	if err := mayManage(who, person); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (s *Service) Remove(ctx context.Context, who access.Principal, person, name
 	return nil
 }
 
-// Limit sets how many answers of a person are written at once; 0: as many as there is room for.
+// Limit sets how many answers of a person may be generated at once; 0: no limit.
 func (s *Service) Limit(ctx context.Context, who access.Principal, person string, answers int) error {
 	if err := mayManage(who, person); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (s *Service) Limit(ctx context.Context, who access.Principal, person string
 	return gone(s.opt.Store.LimitAnswers(ctx, person, answers))
 }
 
-// RevokeDevice logs a device out, and ends its requests.
+// RevokeDevice logs a device out, and cancels its requests.
 func (s *Service) RevokeDevice(ctx context.Context, who access.Principal, person string, id int64) error {
 	if err := mayChange(who, person); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (s *Service) RevokeDevice(ctx context.Context, who access.Principal, person
 	return nil
 }
 
-// CreateKey makes an API key, which is returned here and nowhere else.
+// CreateKey creates an API key and returns it. Only its hash is stored.
 func (s *Service) CreateKey(ctx context.Context, who access.Principal, person, name string) (key string, err error) {
 	if err := mayChange(who, person); err != nil {
 		return "", err
@@ -152,7 +152,7 @@ func (s *Service) CreateKey(ctx context.Context, who access.Principal, person, n
 	return key, gone(err)
 }
 
-// RevokeKey removes an API key, and ends the requests that came in with it.
+// RevokeKey removes an API key, and cancels the requests that it authenticated.
 func (s *Service) RevokeKey(ctx context.Context, who access.Principal, person string, id int64) error {
 	if err := mayChange(who, person); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (s *Service) RevokeKey(ctx context.Context, who access.Principal, person st
 	return nil
 }
 
-// LogOut logs out the device that a request came from.
+// LogOut logs out the device with this cookie.
 func (s *Service) LogOut(ctx context.Context, cookie string) error {
 	known, err := s.ByDevice(ctx, cookie)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"m40-llm/store"
 )
 
-// Store is where people are stored: *store.Store.
+// Store stores people: *store.Store.
 type Store interface {
 	People(ctx context.Context) ([]store.Person, error)
 	Person(ctx context.Context, id string) (store.Person, error)
@@ -45,15 +45,15 @@ type Store interface {
 	SetSetting(ctx context.Context, owner, name string, value json.RawMessage) error
 }
 
-// Options are what a Service works with. Store must be set.
+// Options are the settings of a Service. Store must be set.
 type Options struct {
 	Store    Store
-	OwnerKey string           // lets in as the owner of the server, beside what is stored; empty: nothing does
+	OwnerKey string           // API key of the owner that is not stored; empty: there is none
 	Now      func() time.Time // default time.Now
 	Log      *slog.Logger     // default: nothing is logged
 }
 
-// Service is the people of a server. Its methods may be called by any goroutine.
+// Service manages the people of a server. It is safe for concurrent use.
 type Service struct {
 	opt    Options
 	cookie string
@@ -70,46 +70,46 @@ type Service struct {
 	turns    turns
 }
 
-// Credential is by what a request is known to be a person's. The zero value is none: the request
-// came from this machine.
+// Credential identifies the device or API key that authenticated a request. The zero value is none:
+// the request came from this machine.
 type Credential struct {
 	Person string
-	Device int64 // 0: it was no device
-	Key    int64 // 0: it was no API key that is stored
+	Device int64 // 0: not a device
+	Key    int64 // 0: not a stored API key
 }
 
-// Known is who a request comes from.
+// Known is the sender of an authenticated request.
 type Known struct {
 	Principal  access.Principal
 	Credential Credential
-	Renew      bool // the browser should be told to remember its cookie for longer
+	Renew      bool // the cookie should be sent again, so that the browser keeps it for longer
 }
 
-// Errors of who cannot come in.
+// Errors of failed authentication.
 var (
 	ErrNotLoggedIn = errors.New("this device is not logged in, or was logged out")
 	ErrWrongKey    = errors.New("the API key is wrong")
 	ErrRevoked     = errors.New("the device or API key was revoked")
 )
 
-// TooManyError says that too many wrong secrets were tried.
+// TooManyError is returned after too many wrong secrets.
 type TooManyError struct{ Wait time.Duration }
 
 func (e *TooManyError) Error() string {
 	return fmt.Sprintf("that is wrong, as were too many tries before it; wait %d seconds before the next one", e.Seconds())
 }
 
-// Seconds is the wait, rounded up.
+// Seconds returns the wait in seconds, rounded up.
 func (e *TooManyError) Seconds() int { return int(math.Ceil(e.Wait.Seconds())) }
 
-// How long a device is remembered: since it was seen last, and since it logged in.
+// How long a device stays logged in: since it was last seen, and since it logged in.
 const (
 	DeviceIdle = 30 * 24 * time.Hour
 	deviceLife = 90 * 24 * time.Hour
 	renewAfter = 24 * time.Hour
 )
 
-// New returns the people of a store.
+// New returns a Service for the people of a store, and removes devices whose login has expired.
 func New(ctx context.Context, opt Options) (*Service, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -128,8 +128,8 @@ func New(ctx context.Context, opt Options) (*Service, error) {
 	return s, opt.Store.RemoveDevicesUnseen(ctx, now.Add(-DeviceIdle), now.Add(-deviceLife))
 }
 
-// cookieName is that of the cookie of devices. It is drawn once: several servers of one machine
-// share the cookies of a browser.
+// cookieName returns the name of the login cookie. It is random and stored, because browsers send
+// the cookies of one server to all servers on the same machine.
 func cookieName(ctx context.Context, kept Store) (name string, err error) {
 	const setting = "session_cookie"
 	value, err := kept.Setting(ctx, store.OwnerID, setting)
@@ -144,22 +144,22 @@ func cookieName(ctx context.Context, kept Store) (name string, err error) {
 	return name, err
 }
 
-// Cookie is the name of the cookie that knows a device.
+// Cookie returns the name of the login cookie.
 func (s *Service) Cookie() string { return s.cookie }
 
-// HasOwnerKey reports whether a key lets in as the owner that is not stored.
+// HasOwnerKey reports whether Options.OwnerKey is set.
 func (s *Service) HasOwnerKey() bool { return s.opt.OwnerKey != "" }
 
 func hashOf(secret string) store.TokenHash { return sha256.Sum256([]byte(secret)) }
 
-// opens reports whether key is the owner's. Digests are compared, so the time taken tells nothing
-// about the key.
+// opens reports whether key is Options.OwnerKey. It compares digests, so the time it takes reveals
+// nothing about the key.
 func (s *Service) opens(key string) bool {
 	digest := hashOf(key)
 	return s.HasOwnerKey() && subtle.ConstantTimeCompare(digest[:], s.key[:]) == 1
 }
 
-// ByDevice returns whose device has this cookie. ErrNotLoggedIn if nobody's has.
+// ByDevice returns the person whose device has this cookie, or ErrNotLoggedIn.
 func (s *Service) ByDevice(ctx context.Context, cookie string) (Known, error) {
 	d, p, err := s.opt.Store.DeviceWith(ctx, hashOf(cookie))
 	if errors.Is(err, store.ErrNotFound) {
@@ -178,8 +178,8 @@ func (s *Service) ByDevice(ctx context.Context, cookie string) (Known, error) {
 	return Known{access.Of(p), Credential{Person: p.ID, Device: d.ID}, now.Sub(d.Seen) >= renewAfter}, nil
 }
 
-// ByKey returns whose API key this is. A client that sends too many wrong ones gets a
-// *TooManyError, others ErrWrongKey; the right key is never refused.
+// ByKey returns the person with this API key. For a wrong key it returns ErrWrongKey, and after too
+// many of them from one network a *TooManyError; a right key is always accepted.
 func (s *Service) ByKey(ctx context.Context, key string, client Client) (Known, error) {
 	if s.opens(key) {
 		return Known{Principal: access.Local, Credential: Credential{Person: store.OwnerID}}, nil
@@ -195,8 +195,8 @@ func (s *Service) ByKey(ctx context.Context, key string, client Client) (Known, 
 	return Known{Principal: access.Of(p), Credential: Credential{Person: p.ID, Key: k.ID}}, nil
 }
 
-// Enter lets a device in with the owner's key or an invitation, and returns the value of its cookie.
-// Errors are ErrWrongKey, ErrWrongCode and *TooManyError.
+// Enter logs a device in with the owner's key or an invitation, and returns the value of its login
+// cookie. Errors are ErrWrongKey, ErrWrongCode and *TooManyError.
 func (s *Service) Enter(ctx context.Context, secret string, client Client) (cookie string, err error) {
 	if s.opens(secret) {
 		return s.addDevice(ctx, store.Device{Person: store.OwnerID, KeyHash: s.key[:]}, client)
@@ -215,7 +215,7 @@ func (s *Service) Enter(ctx context.Context, secret string, client Client) (cook
 	return s.addDevice(ctx, store.Device{Person: person}, client)
 }
 
-// wrongKey notes that a client sent a key that is wrong, and returns what it is told.
+// wrongKey records that a client sent a wrong key, and returns the error for it.
 func (s *Service) wrongKey(key string, client Client) error {
 	if wait := s.wrongKeys.record(client.Addr, key, s.opt.Now()); wait > 0 {
 		return &TooManyError{wait}
@@ -223,7 +223,7 @@ func (s *Service) wrongKey(key string, client Client) error {
 	return ErrWrongKey
 }
 
-// addDevice logs a device in, and returns the value of its cookie.
+// addDevice stores a device that has logged in, and returns the value of its cookie.
 func (s *Service) addDevice(ctx context.Context, d store.Device, client Client) (cookie string, err error) {
 	d.Label = client.label()
 	cookie = rand.Text()

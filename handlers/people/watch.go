@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// watcher is a request that runs, and ends with what let it in.
+// watcher is a running request that is cancelled when its credential is revoked.
 type watcher struct{ cancel context.CancelCauseFunc }
 
-// Watch returns a context of a request that ends, with the cause ErrRevoked, when the credential
-// by which it came in is revoked. The request calls done when it has ended.
+// Watch returns a context for a request that was authenticated by a credential. It is cancelled
+// with the cause ErrRevoked when the credential is revoked. The caller calls done when the request
+// has ended.
 func (s *Service) Watch(ctx context.Context, by Credential) (watched context.Context, done func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	w := &watcher{cancel}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.revoked[by] || s.revoked[Credential{Person: by.Person}] { // after it had let the request in
+	if s.revoked[by] || s.revoked[Credential{Person: by.Person}] { // between the authentication and this call
 		cancel(ErrRevoked)
 	}
 	if s.watchers[by] == nil {
@@ -34,8 +35,8 @@ func (s *Service) Watch(ctx context.Context, by Credential) (watched context.Con
 	}
 }
 
-// end ends the requests that came in by a credential that was revoked. A credential with neither
-// a device nor a key stands for all of a person's.
+// end cancels the requests that a revoked credential authenticated. A credential with neither a
+// device nor a key stands for all of the person's.
 func (s *Service) end(revoked Credential) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,10 +85,10 @@ func (l *lastSeen) take() map[int64]time.Time {
 	return taken
 }
 
-// saveEvery is how often it is stored when devices and keys were used last.
+// saveEvery is how often the times of last use are stored.
 const saveEvery = time.Minute
 
-// Run stores when devices and keys were used last, until ctx ends.
+// Run stores when devices and keys were last used, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	ticker := time.NewTicker(saveEvery)
 	defer ticker.Stop()

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// An estimate of how long a sequence waits counts steps, and takes each for as long as the last ones
-// took. It assumes that nobody else asks or cancels, that prefill takes no longer than decode, and
-// that an answer writes as many tokens yet as the last answers had altogether, or fewer where its
-// limit is lower. The time in which a model is loaded is not in it.
+// The expected wait of a sequence is a number of steps times the mean duration of recent steps. The
+// number assumes that no requests come or are cancelled, that prefill steps take as long as decode
+// steps, and that each answer still has as many tokens to come as recent answers had on average, or
+// its limit if that is lower. The time to load a model is not included.
 
 // outlook says when places become free, in steps from now.
 type outlook struct {
@@ -21,8 +21,8 @@ type outlook struct {
 	ahead map[string]int // number of those sequences by the model they need
 }
 
-// outlook returns the outlook of the scheduler. remaining says how many tokens a sequence is expected
-// to write yet.
+// outlook returns the outlook of the scheduler. remaining returns how many tokens a sequence is
+// expected to generate from now on.
 func (s *scheduler) outlook(remaining func(*sequence) int) outlook {
 	o := outlook{s: s, ahead: map[string]int{}}
 	total := 0
@@ -70,7 +70,7 @@ func (o *outlook) steps(q *sequence) (n int, known bool) {
 	return turn, true
 }
 
-// lengths are how many tokens the last answers had that ended.
+// lengths are the numbers of tokens of recent answers.
 type lengths struct {
 	last  [16]int
 	ended int
@@ -81,7 +81,7 @@ func (l *lengths) add(n int) {
 	l.ended++
 }
 
-// expected returns the tokens that an answer writes yet that may have limit more.
+// expected returns how many more tokens to expect of an answer that may have limit more.
 func (l *lengths) expected(limit int) int {
 	if l.ended == 0 {
 		return limit
@@ -93,7 +93,8 @@ func (l *lengths) expected(limit int) int {
 	return min(limit, (sum+n-1)/n)
 }
 
-// roughly rounds a time up to what people say of it: full seconds, then five, then half minutes.
+// roughly rounds a duration up, more coarsely the longer it is: to seconds, five seconds, half
+// minutes or minutes.
 func roughly(d time.Duration) time.Duration {
 	unit := time.Second
 	switch {
