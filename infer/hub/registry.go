@@ -117,29 +117,43 @@ func parseListing(data []byte) (files []listedFile, err error) {
 	return files, nil
 }
 
-// joinParts puts the files of split models together. It leaves out files of which others are
-// missing.
+// joinParts joins the files of each split model into one entry, in the place of its first file. It
+// leaves out split models of which files are missing.
 func joinParts(files []listedFile) (models []listedFile) {
-	byPath := map[string]listedFile{}
+	type split struct {
+		name  string
+		count int
+	}
+	parts := map[split]map[int]listedFile{} // by number
 	for _, f := range files {
-		byPath[f.Path] = f
+		if name, part, count, ok := gguf.PartName(f.Path); ok {
+			key := split{name, count}
+			if parts[key] == nil {
+				parts[key] = map[int]listedFile{}
+			}
+			parts[key][part] = f
+		}
 	}
 	for _, f := range files {
-		paths := gguf.Parts(f.Path)
-		if len(paths) > 1 {
-			f.SHA, f.Size = "", 0
-			for _, path := range paths {
-				if part, ok := byPath[path]; ok {
-					f.Parts = append(f.Parts, part)
-					f.Size += part.Size
-				}
-			}
-		}
-		if f.Path == paths[0] && (len(paths) == 1 || len(f.Parts) == len(paths)) {
+		name, part, count, ok := gguf.PartName(f.Path)
+		switch {
+		case !ok || count == 1:
 			models = append(models, f)
+		case part == 1 && len(parts[split{name, count}]) == count:
+			models = append(models, joined(parts[split{name, count}]))
 		}
 	}
 	return models
+}
+
+// joined returns the split model with these files, by number from 1.
+func joined(parts map[int]listedFile) listedFile {
+	model := listedFile{Path: parts[1].Path}
+	for i := range len(parts) {
+		part := parts[i+1]
+		model.Parts, model.Size = append(model.Parts, part), model.Size+part.Size
+	}
+	return model
 }
 
 // nextPage returns the address in a Link header that continues a listing, or "".
