@@ -39,15 +39,9 @@ type Credential struct {
 
 // Invitation allows one device to log in.
 type Invitation struct {
-	Code   string
-	Links  []string // addresses at which the device logs in, the best first
-	QR     string   // SVG path of the QR code of the best link, in a square of QRSize units
-	QRSize int
-}
-
-func (i Invitation) box() string {
-	n := strconv.Itoa(i.QRSize)
-	return "0 0 " + n + " " + n
+	Code  string
+	Links []string // addresses at which the device logs in, the best first
+	QR    QRCode   // of the best link
 }
 
 // address returns the path of a page or a form of the person.

@@ -22,17 +22,19 @@ type Share struct {
 	ID        int64
 	What      string   // description of what the link shows
 	Links     []string // addresses, the best first; empty if only the hash of the token is known
-	QR        string   // SVG path of the QR code of Links[0], in a square of QRSize units
-	QRSize    int
+	QR        QRCode   // of Links[0]
 	Followers int
 	Live      bool
 	Ends      string // time of expiry; empty: it does not expire
 }
 
-func (s Share) box() string {
-	n := strconv.Itoa(s.QRSize)
-	return "0 0 " + n + " " + n
+// QRCode is a QR code as an SVG path in a square of Size units.
+type QRCode struct {
+	Path string // empty: there is no code
+	Size int
 }
+
+func (q QRCode) side() string { return strconv.Itoa(q.Size) }
 
 // readers returns a sentence about the number of readers.
 func (s Share) readers() string {

@@ -111,7 +111,7 @@ func (h *Handlers) showInvitation(c echo.Context, person string) error {
 		shown.Links = append(shown.Links, h.Reach.URL(at.String()))
 	}
 	if len(shown.Links) > 0 {
-		if shown.QR, shown.QRSize, err = share.QRPath(shown.Links[0] + "/login?link=" + made.Link); err != nil {
+		if shown.QR, err = share.QRCode(shown.Links[0] + "/login?link=" + made.Link); err != nil {
 			return err
 		}
 	}

@@ -5,16 +5,18 @@ import (
 	"strings"
 
 	"github.com/boombuler/barcode/qr"
+
+	"m40-llm/web"
 )
 
 // quiet is the width in modules of the empty margin that scanners need around a QR code.
 const quiet = 4
 
-// QRPath returns the QR code of text as the path of an SVG of size × size units, one unit per module.
-func QRPath(text string) (path string, size int, err error) {
+// QRCode returns the QR code of text, with one unit per module.
+func QRCode(text string) (web.QRCode, error) {
 	code, err := qr.Encode(text, qr.M, qr.Auto)
 	if err != nil {
-		return "", 0, fmt.Errorf("failed to make a QR code of %d bytes: %w", len(text), err)
+		return web.QRCode{}, fmt.Errorf("failed to make a QR code of %d bytes: %w", len(text), err)
 	}
 	bounds := code.Bounds()
 	var b strings.Builder
@@ -29,7 +31,7 @@ func QRPath(text string) (path string, size int, err error) {
 			}
 		}
 	}
-	return b.String(), bounds.Dx() + 2*quiet, nil
+	return web.QRCode{Path: b.String(), Size: bounds.Dx() + 2*quiet}, nil
 }
 
 func isDark(r, _, _, _ uint32) bool { return r < 0x8000 }

@@ -177,7 +177,7 @@ func (h *Handlers) shareView(share live.Share, addresses []netip.AddrPort, snaps
 		s.Links = []string{h.Reach.URL(fmt.Sprintf("localhost:%d", h.Reach.Port())) + "/s/" + share.Token}
 	}
 	var err error
-	s.QR, s.QRSize, err = QRPath(s.Links[0])
+	s.QR, err = QRCode(s.Links[0])
 	return s, err
 }
 

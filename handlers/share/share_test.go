@@ -42,14 +42,14 @@ func TestTheCodeOfALinkIsReadAsTheLink(t *testing.T) {
 		"http://[fd00::2]:8080/s/q7vd3nxo2lkr8stzb4mhcaq7vd",
 		"http://[2001:db8:1234:5678:9abc:def0:1234:5678]:65535/s/" + strings.Repeat("q", 26),
 	} {
-		path, size, err := QRPath(link)
+		code, err := QRCode(link)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if left := run.ReplaceAllString(path, ""); left != "" {
+		if left := run.ReplaceAllString(code.Path, ""); left != "" {
 			t.Fatalf("the path has %q", left)
 		}
-		bitmap, err := gozxing.NewBinaryBitmapFromImage(draw(t, path, size))
+		bitmap, err := gozxing.NewBinaryBitmapFromImage(draw(t, code.Path, code.Size))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestTheCodeOfALinkIsReadAsTheLink(t *testing.T) {
 			t.Errorf("%s is read as %v, %v", link, read, err)
 		}
 	}
-	if _, _, err := QRPath(strings.Repeat("x", 5000)); err == nil {
+	if _, err := QRCode(strings.Repeat("x", 5000)); err == nil {
 		t.Error("a code has 5,000 characters")
 	}
 }
