@@ -56,7 +56,8 @@ SLOW = ./handlers ./handlers/commands ./infer/engine
 test: lint
 	@$(MAKE) --no-print-directory -j 2 test-race test-alone
 
-# Two tests of infer/cuda are an engine's; the contract, which takes longest, is no goroutine's.
+# Of infer/cuda, only TestDeviceContract runs without the race detector: it takes longest and uses
+# one goroutine.
 test-race:
 	go test -race -timeout 30m -p $$(getconf _NPROCESSORS_ONLN) -skip '^TestDeviceContract$$' $(SLOW) \
 		$$(go list ./... | grep -vxF "$$(go list $(ALONE))")

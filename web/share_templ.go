@@ -881,7 +881,7 @@ func SharedPage(p SharedChat) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if p.Grows {
-			templ_7745c5c3_Err = templ.Raw(HereTheAnswerGrows).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = templ.Raw(GrowingAnswerMark).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -56,7 +56,7 @@ type Page struct {
 	Draft       string  // text that could not be sent
 	Problem     Problem // why it could not be sent
 	Once        string  // id of the composer's form, so that submitting it twice sends one message
-	Follows     bool    // the page contains HereTheAnswerGrows in place of the running answer
+	Follows     bool    // the page contains GrowingAnswerMark in place of the running answer
 	Temporary   bool    // not stored and not listed in the rail
 	Preset      string  // id of the preset for a new chat; empty: the settings used last
 	Newcomer    bool    // the server has no chat yet
@@ -112,8 +112,8 @@ type Stage struct {
 // Problem is an error as the page shows it: what failed, and why and what to do.
 type Problem struct{ Title, Message string }
 
-// HereTheAnswerGrows marks the position of the running answer in a page with Follows.
-const HereTheAnswerGrows = "<!-- here the answer grows -->"
+// GrowingAnswerMark marks the position of the running answer in a page with Follows.
+const GrowingAnswerMark = "<!-- here the answer grows -->"
 
 // Turn is a message as the server writes it into the page, for browsers without scripts and
 // until the websocket is connected.

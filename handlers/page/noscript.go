@@ -223,7 +223,7 @@ func (h *Handlers) followPage(c echo.Context, p web.Page, chat *live.Chat) error
 	if err := web.Playground(p).Render(c.Request().Context(), &page); err != nil {
 		return err
 	}
-	before, after, found := bytes.Cut(page.Bytes(), []byte(web.HereTheAnswerGrows))
+	before, after, found := bytes.Cut(page.Bytes(), []byte(web.GrowingAnswerMark))
 	last := len(snapshot.Messages) - 1
 	if !found || last < 0 || snapshot.Messages[last].Answer == nil {
 		return c.HTMLBlob(http.StatusOK, page.Bytes())

@@ -30,7 +30,7 @@ func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedC
 	if err := web.SharedPage(p).Render(ctx, &page); err != nil {
 		return err
 	}
-	before, after, found := bytes.Cut(page.Bytes(), []byte(web.HereTheAnswerGrows))
+	before, after, found := bytes.Cut(page.Bytes(), []byte(web.GrowingAnswerMark))
 	if !found {
 		return c.HTMLBlob(http.StatusOK, page.Bytes())
 	}

@@ -110,7 +110,7 @@ const link = new Link(document.body.dataset.chat, {
       bar.hidden = true
       return
     }
-    $('[data-connbar]').textContent = `Back.${whatIsMissing()}`
+    $('[data-connbar]').textContent = `Back.${lossSentence()}`
     $('[data-reconnect]').hidden = true
     if (compared?.missing) return // show the loss until the user sends something
     bar.classList.replace('warn', 'ok')
@@ -143,9 +143,9 @@ const link = new Link(document.body.dataset.chat, {
   },
 }, Number(document.body.dataset.at))
 
-// whatIsMissing returns a sentence about the text that was shown before the connection was lost
+// lossSentence returns a sentence about the text that was shown before the connection was lost
 // and that the server did not save; '' if the comparison was not possible.
-function whatIsMissing() {
+function lossSentence() {
   if (!compared) return ''
   const { missing, of } = compared
   if (missing === 0) return ' Nothing is missing.'

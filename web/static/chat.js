@@ -6,8 +6,8 @@ import { codeBox, copyOf, fragment } from './html.js'
 import { showReplay } from './receipt.js'
 import { conclude, hear } from './speak.js'
 
-const patience = 250 // ms of waiting before it is shown
-const leastTime = 20 // ms; the speed of shorter generations is not shown
+const waitShownAfter = 250 // ms of waiting before it is shown
+const minRateTime = 20 // ms; the speed of shorter generations is not shown
 
 const use = (el, href) => el.setAttribute('href', `#i-${href}`)
 
@@ -148,7 +148,7 @@ class Answer extends Turn {
 
   // figures fills in the line of figures under the answer and its details.
   figures(tokens, t) {
-    const speed = tokens > 1 && t.decode_ms >= leastTime ? 1000 * (tokens - 1) / t.decode_ms : 0
+    const speed = tokens > 1 && t.decode_ms >= minRateTime ? 1000 * (tokens - 1) / t.decode_ms : 0
     const { prompt_tokens: read, cached_tokens: cached } = this.info
     this.speed = speed
     this.el.querySelector('.made').hidden = !tokens
@@ -177,8 +177,8 @@ class Answer extends Turn {
     this.progress = p
     if (p.prefill) this.info.prompt_tokens = p.prefill.total
     const waited = performance.now() - this.began
-    if (waited >= patience) this.showWait()
-    else if (!this.waitTimer) this.waitTimer = setTimeout(() => this.showWait(), patience - waited)
+    if (waited >= waitShownAfter) this.showWait()
+    else if (!this.waitTimer) this.waitTimer = setTimeout(() => this.showWait(), waitShownAfter - waited)
   }
 
   showWait() {
@@ -263,8 +263,8 @@ class Answer extends Turn {
     el.firstChild.textContent = `Thinking, ${words(text)}`
   }
 
-  // thinkNoMore replaces the plain text of the reasoning by its rendered HTML.
-  thinkNoMore(html) {
+  // renderReasoning replaces the plain text of the reasoning by its rendered HTML.
+  renderReasoning(html) {
     const reads = this.reads
     this.thought?.el.remove()
     this.thought = null
@@ -308,7 +308,7 @@ class Answer extends Turn {
 
   block(e) {
     if (e.thinking) {
-      this.thinkNoMore(e.html)
+      this.renderReasoning(e.html)
       return
     }
     this.undraw()

@@ -5,7 +5,7 @@ import { reply } from './reply.js'
 import { request } from './request.js'
 
 const dialog = document.getElementById('share')
-const often = 3000 // ms between updates of the number of readers
+const updateInterval = 3000 // ms between updates of the number of readers
 let address = '', timer = 0
 
 // openShare opens the dialog. first, if given, is preselected as the first message of a new link.
@@ -15,7 +15,7 @@ export async function openShare(chat, first = '') {
   dialog.showModal()
   await show(await request(`${address}?part=1&first=${first}`, null, refused))
   clearInterval(timer)
-  timer = setInterval(look, often)
+  timer = setInterval(updateReaders, updateInterval)
 }
 
 function show(html) {
@@ -33,8 +33,8 @@ function refused({ title, message }) {
   dialog.querySelector('.body').prepend(box)
 }
 
-// look updates the numbers of readers.
-async function look() {
+// updateReaders updates the numbers of readers.
+async function updateReaders() {
   if (!dialog.open) return clearInterval(timer)
   const html = await request(`${address}?part=1`, null, () => {})
   if (html === null) return

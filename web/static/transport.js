@@ -1,13 +1,13 @@
 // The two transports. Both carry the same frames, which handlers/stream/protocol.go describes.
 // on: {open(), text(data), close(code)}; close is called once.
-const patience = 8000 // ms until a connection must be open
+const openTimeout = 8000 // ms until a connection must be open
 
 class Transport {
   constructor(on) {
     this.on = on
     this.ready = false
     this.ended = false
-    this.timer = setTimeout(() => this.close(), patience)
+    this.timer = setTimeout(() => this.close(), openTimeout)
   }
 
   opened() {
