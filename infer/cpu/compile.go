@@ -219,6 +219,9 @@ var lowerings = map[device.OpKind]func(l *lowering, c C.struct_op, op device.Op)
 	device.OpGate:            (*lowering).gate,
 	device.OpMultiply:        (*lowering).multiply,
 	device.OpCopy:            (*lowering).copyColumns,
+	device.OpMix:             (*lowering).mix,
+	device.OpMatchRMS:        (*lowering).matchRMS,
+	device.OpSparsify:        (*lowering).sparsify,
 }
 
 // lower adds op to the phases.
@@ -391,6 +394,22 @@ func (l *lowering) copyColumns(c C.struct_op, op device.Op) error {
 	columns := op.Columns
 	c.kind, c.outs = C.OP_COPY, C.int32_t(op.X.Cols)
 	c.parts, c.from, c.to, c.width = C.int32_t(columns.Parts), C.int32_t(columns.From), C.int32_t(columns.To), C.int32_t(columns.Width)
+	return l.onRows(c, op)
+}
+
+func (l *lowering) mix(c C.struct_op, op device.Op) error {
+	c.kind, c.outs = C.OP_MIX, C.int32_t(op.X.Cols)
+	c.to, c.width = C.int32_t(op.Columns.To), C.int32_t(op.Columns.Width)
+	return l.onRows(c, op)
+}
+
+func (l *lowering) matchRMS(c C.struct_op, op device.Op) error {
+	c.kind, c.head_dim = C.OP_MATCH_RMS, C.int32_t(op.X.Cols)
+	return l.onRows(c, op)
+}
+
+func (l *lowering) sparsify(c C.struct_op, op device.Op) error {
+	c.kind, c.scale = C.OP_SPARSIFY, C.float(op.Factor)
 	return l.onRows(c, op)
 }
 

@@ -57,6 +57,9 @@ enum op_kind {
 	OP_MULTIPLY,    // y = y · w, with outs values of w
 	OP_COPY,        // columns of y = columns of x
 	OP_SCALE_BY_POSITION, // y = y · (1 + scale · ln(1 + position / outs))
+	OP_MIX,         // parts of y from column to on += Σ factors z · parts of x, of width values
+	OP_MATCH_RMS,   // y = y · rms(x) / rms(y), for each head_dim values
+	OP_SPARSIFY,    // y = max(0, y - mean(y) - scale · deviation(y))
 };
 
 // Activation functions of OP_GLU.
@@ -67,7 +70,7 @@ struct op {
 	int32_t type; // of w; of the cache for OP_STORE_KV and OP_ATTENTION
 
 	int32_t cols;  // values in a row of y; of x for OP_MATMUL and OP_QUANTIZE
-	int32_t outs;  // OP_MATMUL: rows of w; OP_GATE, OP_MULTIPLY: see there; OP_COPY: values in a row of x;
+	int32_t outs;  // OP_MATMUL: rows of w; OP_GATE, OP_MULTIPLY: see there; OP_COPY, OP_MIX: values in a row of x;
 	               // norms: rows of w, one for each head or 1; OP_SCALE_BY_POSITION: period in positions
 	int32_t chunk; // OP_MATMUL: rows of w that one thread takes at a time
 
@@ -81,7 +84,7 @@ struct op {
 	int32_t groups, groups_used;  // OP_ROUTE: choose only from the groups_used best of groups; 0: from all
 	const float *bias, *factors; // OP_ROUTE: (experts) added to the scores for the choice; factors of the weights;
 	                             // or NULL. OP_LAYER_NORM: bias (cols), or NULL
-	int32_t parts, from, to, width; // OP_COPY: device.Columns
+	int32_t parts, from, to, width; // OP_COPY: device.Columns; OP_MIX: to and width
 
 	float *y;
 	const float *x, *z;

@@ -114,6 +114,55 @@ static void copy_columns(const struct op *op, const float *x, float *y)
 		       sizeof *y * (size_t)op->width);
 }
 
+// Part i of y from column to on += Σ factor[i · sources + j] · part j of x; factors may be NULL: ones.
+// x: (sources, width), y: (cols), factors: (targets, sources)
+static void mix(const struct op *op, const float *x, const float *factors, float *y)
+{
+	const int width = op->width, sources = op->outs / width, targets = (op->cols - op->to) / width;
+	for (int t = 0; t < targets; t++) {
+		float *part = y + op->to + t * width;
+		for (int i = 0; i < width; i += LANES) {
+			vf sum = get(part + i, width - i);
+			for (int j = 0; j < sources; j++)
+				sum = vf_fma(vf_set(factors ? factors[t * sources + j] : 1.0f), get(x + j * width + i, width - i), sum);
+			put(part + i, width - i, sum);
+		}
+	}
+}
+
+// The mean of the squares of x - mean. x: (n)
+static float mean_square(const float *x, float mean, int n)
+{
+	vf squares = vf_zero();
+	for (int i = 0; i < n; i += LANES) {
+		float off[LANES] = {0};
+		put(off, n - i, vf_sub(get(x + i, n - i), vf_set(mean)));
+		squares = vf_fma(vf_load(off), vf_load(off), squares);
+	}
+	return vf_sum(squares) / (float)n;
+}
+
+// y = y · sqrt(mean(x²) / max(mean(y²), least)). x, y: (n)
+static void match_rms(const float *x, float least, float *y, int n)
+{
+	float own = mean_square(y, 0, n);
+	vf scale = vf_set(sqrtf(mean_square(x, 0, n) / (own < least ? least : own)));
+	for (int i = 0; i < n; i += LANES)
+		put(y + i, n - i, vf_mul(get(y + i, n - i), scale));
+}
+
+// y = max(0, y - mean(y) - factor · sqrt(variance(y))). y: (n)
+static void sparsify(float factor, float *y, int n)
+{
+	vf sum = vf_zero();
+	for (int i = 0; i < n; i += LANES)
+		sum = vf_add(sum, get(y + i, n - i));
+	const float mean = vf_sum(sum) / (float)n;
+	const vf cut = vf_set(mean + factor * sqrtf(mean_square(y, mean, n)));
+	for (int i = 0; i < n; i += LANES)
+		put(y + i, n - i, vf_max(vf_zero(), vf_sub(get(y + i, n - i), cut)));
+}
+
 // cap · tanh(x), with tanh(x) = 1 - 2 / (e²ˣ + 1).
 INLINE vf vf_capped(vf x, float cap)
 {
@@ -358,6 +407,18 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 			break;
 		case OP_COPY:
 			copy_columns(op, op->x + (size_t)row * (size_t)op->outs, y);
+			break;
+		case OP_MIX: {
+			const int factors = op->outs / op->width * ((n - op->to) / op->width);
+			mix(op, op->x + (size_t)row * (size_t)op->outs, op->z ? op->z + (size_t)row * (size_t)factors : NULL, y);
+			break;
+		}
+		case OP_MATCH_RMS:
+			for (int i = 0; i < n; i += op->head_dim)
+				match_rms(op->x + (size_t)row * (size_t)op->head_dim, op->eps, y + i, op->head_dim);
+			break;
+		case OP_SPARSIFY:
+			sparsify(op->scale, y, n);
 			break;
 		case OP_SCALE:
 			scale_row(y, n, op->scale, op->cap);

@@ -240,6 +240,9 @@ var lowerings = map[device.OpKind]func(l *lowering, op operation, at operands) e
 	device.OpGate:            (*lowering).gate,
 	device.OpMultiply:        (*lowering).multiply,
 	device.OpCopy:            (*lowering).copyColumns,
+	device.OpMix:             (*lowering).mix,
+	device.OpMatchRMS:        (*lowering).matchRMS,
+	device.OpSparsify:        (*lowering).sparsify,
 }
 
 // lower adds the launches of op.
@@ -437,6 +440,32 @@ func (l *lowering) copyColumns(op operation, at operands) error {
 	}
 	copies, rows, capacity := l.device.kernels.copies, l.rows, l.capacity
 	l.add(func(s *cudakern.Stream) error { return copies.Enqueue(s, at.dst, at.x, c, rows, capacity) })
+	return nil
+}
+
+func (l *lowering) mix(op operation, at operands) error {
+	to, width := op.Columns.To, op.Columns.Width
+	m := cudakern.Mixture{Targets: (op.Dst.Cols - to) / width, Sources: op.X.Cols / width, To: to, Width: width}
+	streams, rows, capacity := l.device.kernels.streams, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return streams.EnqueueMix(s, at.dst, at.x, at.y, m, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) matchRMS(op operation, at operands) error {
+	streams, rows, capacity := l.device.kernels.streams, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return streams.EnqueueMatchRMS(s, at.dst, at.x, op.Eps, op.Dst.Cols/op.X.Cols, op.X.Cols, rows, capacity)
+	})
+	return nil
+}
+
+func (l *lowering) sparsify(op operation, at operands) error {
+	streams, rows, capacity := l.device.kernels.streams, l.rows, l.capacity
+	l.add(func(s *cudakern.Stream) error {
+		return streams.EnqueueSparsify(s, at.dst, op.Factor, op.Dst.Cols, rows, capacity)
+	})
 	return nil
 }
 

@@ -138,7 +138,7 @@ func writes(op device.Op, t device.Tensor) bool { return !t.None() && op.Dst.ID 
 // reads reports whether op reads t.
 func reads(op device.Op, t device.Tensor) bool {
 	switch op.Kind {
-	case device.OpAdd, device.OpAddBias, device.OpRoPE, device.OpScale, device.OpScaleByPosition, device.OpGate, device.OpMultiply, device.OpExpertBias, device.OpCopy: // in place
+	case device.OpAdd, device.OpAddBias, device.OpRoPE, device.OpScale, device.OpScaleByPosition, device.OpGate, device.OpMultiply, device.OpExpertBias, device.OpCopy, device.OpMix, device.OpMatchRMS, device.OpSparsify: // in place
 		if op.Dst.ID == t.ID {
 			return true
 		}

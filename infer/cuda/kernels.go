@@ -32,6 +32,8 @@ type kernels struct {
 	reduce *cudakern.Candidates
 	expert *cudakern.Experts
 
+	streams *cudakern.Streams
+
 	embeds     map[gguf.Type]*cudakern.Embed
 	products   map[gguf.Type]*cudakern.MatMul
 	images     map[string]*cudakern.Activation // by the kind of image that they write
@@ -102,6 +104,8 @@ func (k *kernels) needs(op device.Op) []need {
 		return k.product(op.W.Type)
 	case device.OpAddBias, device.OpAdd, device.OpGLU, device.OpScale, device.OpScaleByPosition, device.OpGatherRows, device.OpGate, device.OpMultiply, device.OpCopy:
 		return []need{{"rows", k.loadRows}}
+	case device.OpMix, device.OpMatchRMS, device.OpSparsify:
+		return []need{{"streams", func() (err error) { k.streams, err = cudakern.NewStreams(k.context); return err }}}
 	case device.OpRoute, device.OpExpertBias, device.OpExpertSum:
 		return []need{k.experts()}
 	case device.OpExpertMatMul:

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -33,9 +34,12 @@ const (
 	OpMultiply
 	OpCopy
 	OpScaleByPosition
+	OpMix
+	OpMatchRMS
+	OpSparsify
 )
 
-var opNames = [...]string{"", "Embed", "EmbedPositions", "RMSNorm", "LayerNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "GLU", "Add", "Scale", "GatherRows", "Candidates", "Route", "ExpertMatMul", "ExpertBias", "ExpertSum", "Gate", "Multiply", "Copy", "ScaleByPosition"}
+var opNames = [...]string{"", "Embed", "EmbedPositions", "RMSNorm", "LayerNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "GLU", "Add", "Scale", "GatherRows", "Candidates", "Route", "ExpertMatMul", "ExpertBias", "ExpertSum", "Gate", "Multiply", "Copy", "ScaleByPosition", "Mix", "MatchRMS", "Sparsify"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -81,7 +85,7 @@ type Op struct {
 	Layer     int
 	Routing   Routing // OpRoute
 	Experts   int     // OpExpertMatMul, OpExpertBias: number of experts in W
-	Columns   Columns // OpCopy
+	Columns   Columns // OpCopy; OpMix: To and Width
 	Period    int     // OpScaleByPosition
 }
 
@@ -250,6 +254,33 @@ func (p *Program) Copy(dst, x Tensor, c Columns) {
 			"columns %d to %d of %d parts are outside rows of %d", first, first+c.Width, c.Parts, t.Cols)
 	}
 	p.record(Op{Kind: OpCopy, Dst: dst, X: x, Columns: c}, p.enoughRows(dst), p.enoughRows(x), distinct(dst, x), inside(x, c.From), inside(dst, c.To))
+}
+
+// Mix records dst[i] += Σ_j c[i·m+j] · x[j] over parts of width columns: the m parts that x is divided
+// into, and the n parts of dst from column to on. c is (rows, n·m), or none: all factors are 1. dst
+// and x must differ.
+func (p *Program) Mix(dst, x, c Tensor, to, width int) {
+	parts := func(columns int) int { return columns / max(width, 1) }
+	fits := width > 0 && to >= 0 && to < dst.Cols && (dst.Cols-to)%max(width, 1) == 0 && x.Cols%max(width, 1) == 0
+	var factors error
+	if !c.None() {
+		factors = errors.Join(p.enoughRows(c), same("factors", c.Cols, parts(dst.Cols-to)*parts(x.Cols)))
+	}
+	p.record(Op{Kind: OpMix, Dst: dst, X: x, Y: c, Columns: Columns{To: to, Width: width}}, p.enoughRows(dst), p.enoughRows(x), distinct(dst, x), factors,
+		check(fits, "parts of %d columns do not fill rows of %d, or rows of %d from column %d on", width, x.Cols, dst.Cols, to))
+}
+
+// MatchRMS records x = x · rms(y) / rms(x) for each part of x as wide as y, where rms(v) =
+// sqrt(mean(v²)); mean(x²) counts as floor if it is less.
+func (p *Program) MatchRMS(x, y Tensor, floor float32) {
+	p.record(Op{Kind: OpMatchRMS, Dst: x, X: y, Eps: floor}, p.enoughRows(x), p.enoughRows(y), distinct(x, y),
+		check(y.Cols > 0 && x.Cols%max(y.Cols, 1) == 0, "rows of %d do not have parts of %d", x.Cols, y.Cols), check(floor > 0, "the floor is %g", floor))
+}
+
+// Sparsify records x = max(0, x - mean(x) - factor · deviation(x)) for each row; the variance is the
+// mean of squared differences.
+func (p *Program) Sparsify(x Tensor, factor float32) {
+	p.record(Op{Kind: OpSparsify, Dst: x, Factor: factor}, p.enoughRows(x))
 }
 
 // Add records dst += x.

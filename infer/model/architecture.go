@@ -33,6 +33,7 @@ var architectures = map[string]architecture{
 	"gemma":         gemma,
 	"gemma2":        gemma2,
 	"gemma3":        gemma3,
+	"gemma3n":       gemma3n,
 	"gemma4":        gemma4,
 	"glm4":          glm4,
 	"glm4moe":       glm4MoE,
@@ -134,6 +135,18 @@ const (
 	perLayerOut
 	perLayerPostNorm
 	layerScale
+
+	altupProj // several residual streams: see altup.go
+	altupUnembed
+	altupRouter
+	altupRouterNorm
+	altupPredict
+	altupCorrect
+	altupCorrectBias
+	altupCorrectScale
+	laurelLeft
+	laurelRight
+	laurelPostNorm
 
 	slots // number of slots
 )
@@ -310,6 +323,11 @@ var (
 		{slot: ffnSharedGate, name: "ffn_gate_shexp.weight", shape: shape{sharedDim, dim}},
 		{slot: ffnSharedUp, name: "ffn_up_shexp.weight", shape: shape{sharedDim, dim}},
 		{slot: ffnSharedDown, name: "ffn_down_shexp.weight", shape: shape{dim, sharedDim}},
+	}
+	normedValues = []tensor{ // norms of each head of queries and keys, and of values without weights
+		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{headDim}},
+		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{keyNormDim}},
+		{slot: attnVNorm, name: "attn_v_norm.weight", shape: shape{keyNormDim}, fill: 1},
 	}
 	postNorms = []tensor{
 		{slot: attnPostNorm, name: "post_attention_norm.weight", shape: shape{dim}},

@@ -29,6 +29,10 @@ type Config struct {
 
 	PerLayerDim int // width of per-layer embeddings; 0: none
 
+	Streams      int // residual streams of a model with AltUp; 0: one
+	ActiveStream int // the stream that layers compute on
+	LaurelRank   int // width of the low-rank layers in parallel with attention
+
 	MTPBlocks int // multi-token prediction blocks after the last layer, which are not used
 
 	OriginalContext int // positions before the context was extended: the short RoPE factors apply up to here
@@ -63,6 +67,8 @@ type Layer struct {
 	Latent        int // width of the latent vector that all heads compute keys and values from; 0: no latent attention
 	FFNDim        int // width of the feed-forward layer
 	Activation    device.Activation
+	Sparse        bool // gates below mean + SparsityScale · deviation are cut
+	SparsityScale float32
 	Routing       device.Routing // of the mixture of experts; no Experts: there is none
 	ExpertDim     int            // width of each expert
 	SharedDim     int            // width of all shared experts together

@@ -42,17 +42,38 @@ func (r *recording) record() {
 		}
 	}
 	b.handedOver = []device.Tensor{b.X}
+	var streams device.Tensor
+	if c.Streams > 0 {
+		streams = r.buffer("streams", c.Streams*c.Dim)
+		if r.s.embeds {
+			r.startStreams(streams, b.X)
+		}
+		b.handedOver = []device.Tensor{streams}
+	}
 	if !perLayer.None() {
 		b.handedOver = append(b.handedOver, perLayer)
 	}
 	for i := range r.s.layers {
+		if !streams.None() {
+			r.streamsLayer(i, streams, perLayer)
+			continue
+		}
 		r.layer(i)
-		r.perLayerBranch(i, perLayer)
+		if !perLayer.None() {
+			r.Add(b.X, r.perLayerBranch(i, perLayer))
+		}
+		if scale := r.s.layers[i][layerScale]; !scale.None() {
+			r.Multiply(b.X, scale)
+		}
 	}
 	if r.s.outputs {
 		last := r.gathered("last", c.Dim)
 		b.Logits = r.gathered("logits", c.Vocab)
-		r.GatherRows(last, b.X)
+		if streams.None() {
+			r.GatherRows(last, b.X)
+		} else {
+			r.mergeStreams(last, streams)
+		}
 		r.normInPlace(last, w[outputNorm], w[outputNormBias])
 		r.MatMul(b.Logits, w[output], last)
 		if !w[outputBias].None() {
@@ -71,6 +92,7 @@ func (r *recording) layer(i int) {
 
 	n := r.norm(x, w[attnNorm], w[attnNormBias])
 	r.add(x, r.attention(i, n), w[attnPostNorm])
+	r.laurel(w, x, n)
 	if !w[ffnNorm].None() {
 		n = r.norm(x, w[ffnNorm], w[ffnNormBias])
 	}
@@ -180,6 +202,9 @@ func (r *recording) feedForward(l *Layer, w *weights, n device.Tensor) device.Te
 		return r.linear("proj", w[ffnDown], w[ffnDownBias], up)
 	}
 	gate := r.linear("gate", w[ffnGate], w[ffnGateBias], n)
+	if l.Sparse {
+		r.Sparsify(gate, l.SparsityScale)
+	}
 	up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
 	r.GLU(gate, gate, up, l.Activation)
 	return r.linear("proj", w[ffnDown], w[ffnDownBias], gate)

@@ -13,14 +13,11 @@ import (
 var gemma4 = architecture{
 	neox:       true,
 	activation: device.GELU,
-	tensors: slices.Concat(ends, norms, postNorms, gatedFeedForward, perLayerTensors, []tensor{
+	tensors: slices.Concat(ends, norms, normedValues, postNorms, gatedFeedForward, perLayerTensors, []tensor{
 		{slot: attnQ, name: "attn_q.weight", shape: shape{queryDim, dim}},
 		{slot: attnK, name: "attn_k.weight", shape: shape{kvDim, dim}},
 		{slot: attnV, name: "attn_v.weight", shape: shape{kvDim, dim}, optional: true}, // if missing, keys are the values too
 		{slot: attnOutput, name: "attn_output.weight", shape: shape{dim, queryDim}},
-		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{headDim}},
-		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{keyNormDim}},
-		{slot: attnVNorm, name: "attn_v_norm.weight", shape: shape{keyNormDim}, fill: 1},
 		{slot: layerScale, name: "layer_output_scale.weight", shape: shape{one}, optional: true},
 		{slot: ffnRouter, name: "ffn_gate_inp.weight", shape: shape{experts, dim}},
 		{slot: ffnRouterNorm, name: "ffn_gate_inp.scale", shape: shape{dimIfExperts}},

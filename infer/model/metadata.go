@@ -100,6 +100,24 @@ func (m *metadata) optionalBool(name string, fallback bool) bool {
 	return v
 }
 
+// layerFloats returns the value of a key for each layer: any number or -Inf.
+func (m *metadata) layerFloats(name string, layers int) []float32 {
+	values, err := m.f.Floats(m.key(name))
+	if err == nil && len(values) != layers {
+		err = fmt.Errorf("%s has %d values for %d layers", m.key(name), len(values), layers)
+	}
+	for i, v := range values {
+		if err == nil && !(v <= math.MaxFloat32) { // negated, so that NaN is refused too
+			err = fmt.Errorf("%s is %g for layer %d, want a number or -Inf", m.key(name), v, i)
+		}
+	}
+	if err != nil {
+		m.fail(err)
+		return make([]float32, layers)
+	}
+	return values
+}
+
 // pattern returns which of layers layers a key marks. The key has a bool for each layer, or the
 // length of a period in which all layers but the last are marked. A file without the key has the
 // period period.
@@ -136,6 +154,8 @@ var computationKeys = map[string][]any{
 	"attention.sliding_window":         off,
 	"attention.sliding_window_pattern": off,
 	"attention.temperature_scale":      off,
+	"activation_sparsity_scale":        off,
+	"altup.num_inputs":                 {uint64(0), uint64(1)},
 	"attn_logit_softcapping":           off,
 	"embedding_length_per_layer_input": off,
 	"embedding_scale":                  offOrOne,

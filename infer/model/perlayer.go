@@ -43,21 +43,16 @@ func (r *recording) perLayer(dst device.Tensor) {
 	r.Scale(dst, float32(1/math.Sqrt2), 0)
 }
 
-// perLayerBranch records what layer i of the stage adds to the residual stream from its vector in
-// all, and the scale of the layer's output.
-func (r *recording) perLayerBranch(i int, all device.Tensor) {
-	c, w, x := &r.m.config, &r.s.layers[i], r.s.buffers.X
-	if !w[perLayerGate].None() {
-		var none device.Tensor
-		own := r.buffer("layer's own", c.PerLayerDim)
-		r.Copy(own, all, device.Columns{Parts: 1, From: (r.s.first + i) * c.PerLayerDim, Width: c.PerLayerDim})
-		gate := r.linear("layer's gate", w[perLayerGate], none, x)
-		r.GLU(gate, gate, own, device.GELU)
-		proj := r.linear("proj", w[perLayerOut], none, gate)
-		r.normInPlace(proj, w[perLayerPostNorm], device.Tensor{})
-		r.Add(x, proj)
-	}
-	if !w[layerScale].None() {
-		r.Multiply(x, w[layerScale])
-	}
+// perLayerBranch records what layer i of the stage computes from the residual stream and from its
+// vector in all.
+func (r *recording) perLayerBranch(i int, all device.Tensor) device.Tensor {
+	c, w := &r.m.config, &r.s.layers[i]
+	var none device.Tensor
+	own := r.buffer("layer's own", c.PerLayerDim)
+	r.Copy(own, all, device.Columns{Parts: 1, From: (r.s.first + i) * c.PerLayerDim, Width: c.PerLayerDim})
+	gate := r.linear("layer's gate", w[perLayerGate], none, r.s.buffers.X)
+	r.GLU(gate, gate, own, device.GELU)
+	proj := r.linear("proj", w[perLayerOut], none, gate)
+	r.normInPlace(proj, w[perLayerPostNorm], none)
+	return proj
 }

@@ -30,6 +30,9 @@ var operations = map[device.OpKind]func(d *Device, op device.Op, b *device.Batch
 	device.OpGate:            (*Device).gate,
 	device.OpMultiply:        (*Device).multiply,
 	device.OpCopy:            (*Device).copyColumns,
+	device.OpMix:             (*Device).mix,
+	device.OpMatchRMS:        (*Device).matchRMS,
+	device.OpSparsify:        (*Device).sparsify,
 }
 
 func (d *Device) embed(op device.Op, b *device.Batch, rows int) {
@@ -180,6 +183,28 @@ func (d *Device) multiply(op device.Op, b *device.Batch, rows int) {
 func (d *Device) copyColumns(op device.Op, b *device.Batch, rows int) {
 	for r := range rows {
 		copyColumns(d.row(op.Dst, r), d.row(op.X, r), op.Columns)
+	}
+}
+
+func (d *Device) mix(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		var factors []float32
+		if !op.Y.None() {
+			factors = d.row(op.Y, r)
+		}
+		mix(d.row(op.Dst, r)[op.Columns.To:], d.row(op.X, r), factors, op.Columns.Width)
+	}
+}
+
+func (d *Device) matchRMS(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		matchRMS(d.row(op.Dst, r), d.row(op.X, r), op.Eps)
+	}
+}
+
+func (d *Device) sparsify(op device.Op, b *device.Batch, rows int) {
+	for r := range rows {
+		sparsify(d.row(op.Dst, r), op.Factor)
 	}
 }
 

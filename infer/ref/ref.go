@@ -271,6 +271,46 @@ func copyColumns(dst, x []float32, c device.Columns) {
 	}
 }
 
+// mix: dst[i] += Σ_j factors[i·m+j] · x[j], with parts of width values; nil factors are 1
+func mix(dst, x, factors []float32, width int) {
+	sources := len(x) / width
+	for k := range dst {
+		i, sum := k/width, float64(dst[k])
+		for j := range sources {
+			factor := 1.0
+			if factors != nil {
+				factor = float64(factors[i*sources+j])
+			}
+			sum += factor * float64(x[j*width+k%width])
+		}
+		dst[k] = float32(sum)
+	}
+}
+
+// matchRMS: x = x · sqrt(mean(y²) / max(mean(x²), floor)) for each part of x as long as y
+func matchRMS(x, y []float32, floor float32) {
+	n := len(y)
+	for i := 0; i < len(x); i += n {
+		part := x[i : i+n]
+		mean := max(dot(part, part)/float64(n), float64(floor))
+		scale(part, float32(math.Sqrt(dot(y, y)/float64(n)/mean)), 0)
+	}
+}
+
+// sparsify: x = max(0, x - mean(x) - factor · sqrt(mean((x - mean(x))²)))
+func sparsify(x []float32, factor float32) {
+	mean, variance := 0.0, 0.0
+	for _, v := range x {
+		mean += float64(v) / float64(len(x))
+	}
+	for _, v := range x {
+		variance += (float64(v) - mean) * (float64(v) - mean) / float64(len(x))
+	}
+	for i, v := range x {
+		x[i] = float32(max(0, float64(v)-mean-float64(factor)*math.Sqrt(variance)))
+	}
+}
+
 // scale: x = x · factor, then x = cap · tanh(x / cap) unless cap is 0
 func scale(x []float32, factor, cap float32) {
 	for i := range x {

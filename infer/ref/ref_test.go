@@ -37,6 +37,10 @@ func TestOperationsByHand(t *testing.T) {
 			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
 				p.AddBias(x, weight(10, 20))
 			}, []float32{11, 22}},
+		{"Sparsify of (1, 3), with mean 2 and deviation 1, cuts at 2.5", []float32{1, 3},
+			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
+				p.Sparsify(x, 0.5)
+			}, []float32{0, 0.5}},
 		{"GLU of gate 0 is 0 and of a large gate is gate times up", []float32{0, 50},
 			func(p *device.Program, x device.Tensor, weight func(...float32) device.Tensor) {
 				p.GLU(x, x, x, device.SiLU)

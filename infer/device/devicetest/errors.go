@@ -46,6 +46,10 @@ func (s Suite) invalidOptions(t *testing.T) {
 		"GLU, 99":   func(r *rig, x device.Tensor) { r.p.GLU(x, x, x, 99) },
 		"Scale":     func(r *rig, x device.Tensor) { r.p.Scale(x, 1, -1) },
 		"Scale, up": func(r *rig, x device.Tensor) { r.p.Scale(x, 1, float32(math.Inf(1))) },
+		"Mix":       func(r *rig, x device.Tensor) { r.p.Mix(x, r.alloc(3), device.Tensor{}, 0, 2) },
+		"Mix, to":   func(r *rig, x device.Tensor) { r.p.Mix(x, r.alloc(2), device.Tensor{}, 4, 2) },
+		"Mix, few":  func(r *rig, x device.Tensor) { r.p.Mix(x, r.alloc(2), r.alloc(3), 0, 2) },
+		"MatchRMS":  func(r *rig, x device.Tensor) { r.p.MatchRMS(x, r.alloc(3), 1) },
 		"RMSNorm":   func(r *rig, x device.Tensor) { r.p.RMSNorm(x, x, r.weight(gguf.F32, 1, 3), 0) },
 		"Attention": func(r *rig, x device.Tensor) {
 			kv := r.kv(device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4})

@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"m40-llm/infer/device"
@@ -155,5 +156,52 @@ func (s Suite) copyColumns(t *testing.T) {
 			r.p.Copy(dst, r.random(c.src, 1), c.Columns)
 			return dst
 		})
+	}
+}
+
+func (s Suite) mix(t *testing.T) {
+	for _, c := range []struct {
+		targets, sources, to, width int
+		factors                     bool
+	}{
+		{1, 1, 0, 1, true}, {4, 4, 0, 7, true}, {4, 1, 0, 100, true}, {3, 1, 33, 33, false}, {1, 3, 0, 65, false}, {2, 5, 300, 300, true},
+	} {
+		s.compare(t, fmt.Sprintf("of %+v", c), 1e-6, func(r *rig) device.Tensor {
+			dst, x, factors := r.random(c.to+c.targets*c.width, 1), r.random(c.sources*c.width, 1), device.Tensor{}
+			if c.factors {
+				factors = r.random(c.targets*c.sources, 1)
+			}
+			r.p.Mix(dst, x, factors, c.to, c.width)
+			return dst
+		})
+	}
+}
+
+func (s Suite) matchRMS(t *testing.T) {
+	for _, c := range []struct{ parts, cols int }{{1, 1}, {3, 7}, {3, 100}, {1, 2049}, {5, 33}} {
+		s.compare(t, fmt.Sprintf("of %d parts of %d", c.parts, c.cols), 1e-6, func(r *rig) device.Tensor {
+			x := r.random(c.parts*c.cols, 3)
+			r.p.MatchRMS(x, r.random(c.cols, 0.1), 1e-5)
+			return x
+		})
+	}
+	s.compare(t, "with parts below the floor", 1e-6, func(r *rig) device.Tensor {
+		x := r.random(3*40, 1e-4)
+		r.p.MatchRMS(x, r.random(40, 1), 1e-5)
+		return x
+	})
+}
+
+func (s Suite) sparsify(t *testing.T) {
+	for _, factor := range []float32{0, 1.6448536, -0.5} {
+		for _, cols := range []int{2, 7, 48, 1000, 2049} {
+			s.compare(t, fmt.Sprintf("of rows of %d by %g", cols, factor), 1e-6, func(r *rig) device.Tensor {
+				x, threes := r.random(cols, 3), r.vector(slices.Repeat([]float32{3}, cols))
+				r.p.AddBias(x, threes) // so that means are not about 0
+				r.p.Sparsify(x, factor)
+				r.p.AddBias(x, threes) // the error is relative to what was cut
+				return x
+			})
+		}
 	}
 }
