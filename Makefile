@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate emu emu-sanitize kernels sass gpu test test-race test-alone lint fidelity fuzz torture bench
+.PHONY: run build dev generate emu emu-sanitize kernels sass gpu test test-race test-alone lint fidelity fidelity-logits fuzz torture bench
 
 run: build
 	./m40-llm
@@ -76,13 +76,23 @@ lint:
 		{ echo "web/$$page has changed since its Go code was generated: run make generate"; exit 1; }; \
 	done
 
-# The tables of tokenizers and chat templates against the reference vectors in
-# M40_LLM_FIXTURES: all cases of each row, or it fails.
+# The tables of tokenizers, chat templates, architectures and weight types against the reference
+# vectors in M40_LLM_FIXTURES: all cases of each row hold, or it fails. Rows that nothing is compared
+# with say NOT COVERED. The emulated GPU takes most of the time.
 fidelity:
 	@out=$$(M40_LLM_STRICT=1 go test -count 1 -v -run 'GivesTheIDs|ReferencesDo|GivesTheReference|JinjasOwn|NeverBecomes|SpecialTokensAnywhere' ./infer/tokenizer ./infer/chat ./infer 2>&1); status=$$?; \
 	if [ $$status -ne 0 ]; then echo "$$out" | grep -v '^ *--- PASS\|^=== '; exit $$status; fi; \
 	echo "$$out" | awk '/fidelity: / { sub(/.*fidelity: /, ""); print; kind = substr($$0, 1, 24); passed[kind] += $$(NF-2); total[kind] += $$NF } \
 		END { for (k in total) printf "%s %-50s %6d of %6d  %.1f %%\n", k, "all", passed[k], total[k], 100 * passed[k] / total[k] }'
+	@$(MAKE) --no-print-directory fidelity-logits
+
+# Of each model and device: the largest difference of a log-probability and what is allowed, and how
+# many greedy tokens are equal; of quantised models the Kullback-Leibler divergence from float64 too.
+fidelity-logits:
+	@out=$$(M40_LLM_STRICT=1 M40_LLM_TORTURE=1 go test -count 1 -v -timeout 4h -run 'EqualTheReference|RoundedActivations' ./infer/model 2>&1); status=$$?; \
+	echo "$$out" | awk '/fidelity: / { sub(/.*fidelity: /, ""); print; if (/NOT COVERED/) missing++; else rows++ } \
+		END { printf "%d rows hold or are named below, %d are not covered\n", rows, missing }'; \
+	if [ $$status -ne 0 ]; then echo "$$out" | grep -v '^ *--- PASS\|^=== \|fidelity: '; exit $$status; fi
 
 # Each fuzz target for FUZZTIME. Go spends up to a minute on making one interesting input smaller,
 # in which it tries nothing else: here it gets 1,000 tries.

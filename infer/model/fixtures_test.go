@@ -42,7 +42,7 @@ type golden struct {
 // families are folders of the fixtures.
 var families = []string{
 	"cohere2", "command_r", "deepseek2", "deepseek2_kvb", "deepseek3", "dots1", "ernie4_5", "ernie4_5_moe", "exaone4", "exaone4_swa", "gemma", "gemma2", "gemma3",
-	"gemma3_linear", "gemma4", "gemma4_dense", "gemma4_moe", "glm4", "glm4_moe_lite", "glm4moe", "glm4moe_mtp", "gpt2", "gpt_oss", "granite", "granitemoe",
+	"gemma3_linear", "gemma3n", "gemma4", "gemma4_dense", "gemma4_moe", "glm4", "glm4_moe_lite", "glm4moe", "glm4moe_mtp", "gpt2", "gpt_oss", "granite", "granitemoe",
 	"hunyuan_dense", "hunyuan_moe", "llama", "llama_bias", "llama_rope_linear", "llama_rope_llama3", "llama_tied", "minimax_m2", "mistral", "mistral3", "mistral_nemo",
 	"mixtral", "nemotron", "olmo2", "olmo3", "phi2", "phi3", "phi3_longrope", "phi3_window", "phi4_mini", "qwen2", "qwen2moe", "qwen3", "qwen3_yarn", "qwen3moe",
 	"seed_oss", "smollm3", "stablelm", "stablelm_parallel", "starcoder2",
@@ -56,6 +56,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 		"cpu":  openCPU,
 		"cuda": cudaOpener(t, "i16"), // all weights here are float, for which there is one path
 	}
+	checkCovered(t)
 	for _, name := range families {
 		for _, c := range []struct {
 			file      string
@@ -95,7 +96,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 						}
 						worst := compareLogits(t, m, sequences, readFloats(t, filepath.Join(dir, want.Logits)), want.Shape)
 						steps := compareGreedy(t, m, sequences, want.Greedy, want.GreedyMargin, c.tolerance)
-						t.Logf("largest difference %.2g of %g allowed, %d greedy steps compared", worst, c.tolerance, steps)
+						logRow(t, name, c.file, kind, c.cache, "differs by up to %.2g of %g, %d of %d greedy tokens are equal, the others are near ties", worst, c.tolerance, steps, len(sequences)*len(want.Greedy[0]))
 						if !(worst <= c.tolerance) {
 							t.Errorf("log-probabilities differ by up to %g, allowed are %g", worst, c.tolerance)
 						}
@@ -143,7 +144,8 @@ func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
 			}
 			golden := readFloats(t, filepath.Join(dir, want.Logits))
 			for _, c := range devices {
-				if c.types != nil && slices.ContainsFunc(f.Tensors(), func(w gguf.Tensor) bool { return !slices.Contains(c.types, w.Type) }) {
+				if i := slices.IndexFunc(f.Tensors(), func(w gguf.Tensor) bool { return c.types != nil && !slices.Contains(c.types, w.Type) }); i >= 0 {
+					logRow(t, name, want.File, c.name, gguf.F32, "NOT COVERED: no products with weights in %s", f.Tensors()[i].Type)
 					continue
 				}
 				if name != "q_llama" && strings.HasPrefix(c.name, "cuda") && !manyOnGPU() {
@@ -152,7 +154,7 @@ func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
 				t.Run(fmt.Sprintf("%s %s on %s", name, want.File, c.name), func(t *testing.T) {
 					m := open(t, f, c.open, gguf.F32)
 					worst, distance := compareLikely(t, m, index.Sequences, golden, want.Shape)
-					t.Logf("likely tokens differ by up to %.2g, distributions by up to %.2g", worst, distance)
+					logRow(t, name, want.File, c.name, gguf.F32, "differs by up to %.2g of %g, divergence %.2g of %g", worst, c.worst, distance, c.distance)
 					if !(worst <= c.worst && distance <= c.distance) {
 						t.Errorf("log-probabilities differ by up to %g and distributions by up to %g, allowed are %g and %g", worst, distance, c.worst, c.distance)
 					}
@@ -184,6 +186,57 @@ func compareLikely(t *testing.T, m *model.Model, sequences [][]int32, want []flo
 		}
 	}
 	return worst, distance
+}
+
+// notCovered are folders of the fixtures that no test here compares with, and why.
+var notCovered = map[string]string{
+	"falcon_h1": recurrent, "granitehybrid": recurrent, "granitehybrid_moe": recurrent, "kimi_linear": recurrent, "lfm2": recurrent, "lfm2moe": recurrent,
+	"nemotron_h": recurrent, "nemotron_h_moe": recurrent, "qwen35": recurrent, "qwen35_mtp": recurrent, "qwen35_wide": recurrent, "qwen35moe": recurrent,
+	"qwen35moe_mtp": recurrent, "qwen3next": recurrent,
+}
+
+const recurrent = "layers with recurrent state are not supported"
+
+// checkCovered fails if a folder of the fixtures is neither in families nor in notCovered, or if a
+// model that is not covered is not refused by the name of its architecture.
+func checkCovered(t *testing.T) {
+	var all []string
+	if err := json.Unmarshal(readFile(t, fixtures.Path(t, "logits", "index.json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		why, absent := notCovered[name]
+		if absent == slices.Contains(families, name) {
+			t.Errorf("folder %s has to be either in families or in notCovered", name)
+		}
+		if !absent {
+			continue
+		}
+		f, err := gguf.Parse(readFile(t, fixtures.Path(t, "logits", name, "f16.gguf")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		architecture, _ := f.Str("general.architecture")
+		if _, err := model.ReadConfig(f); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("architecture %q is not supported", architecture)) {
+			t.Errorf("%s: got %v, want it to refuse %q", name, err, architecture)
+		}
+		logRow(t, name, "all", "all", gguf.F32, "NOT COVERED: %s", why)
+	}
+	embeddings, err := os.ReadDir(fixtures.Path(t, "embeddings"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range embeddings {
+		if folder.IsDir() {
+			logRow(t, folder.Name(), "all", "all", gguf.F32, "NOT COVERED: embeddings are not supported")
+		}
+	}
+}
+
+// logRow logs a row of the table of make fidelity.
+func logRow(t *testing.T, name, file, device string, cache gguf.Type, format string, args ...any) {
+	t.Helper()
+	t.Logf("fidelity: %-18s %-14s %-14s %-4s %s", name, file, device, cache, fmt.Sprintf(format, args...))
 }
 
 // manyOnGPU reports whether the GPU is a real one, or there is time for its emulation.
