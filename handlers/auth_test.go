@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -297,6 +298,108 @@ func TestLogin_WithAnInvitation(t *testing.T) {
 	}
 }
 
+// logInByName sets the owner's passphrase, logs in with it by the form, and returns the cookie.
+func logInByName(t *testing.T, s *httptest.Server, known *people.Service, passphrase string) (cookie string) {
+	t.Helper()
+	err := known.ChangePassphrase(t.Context(), access.Local, store.OwnerID, people.PassphraseChange{New: passphrase})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := submitName(t, s, "Owner", passphrase)
+	set, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
+	if err != nil || got.status != http.StatusSeeOther || got.header.Get("Location") != "/" {
+		t.Fatalf("got %d: %s", got.status, got.body)
+	}
+	return set.Name + "=" + set.Value
+}
+
+func submitName(t *testing.T, s *httptest.Server, name, passphrase string) response {
+	t.Helper()
+	form := url.Values{"name": {name}, "passphrase": {passphrase}}.Encode()
+	return post(t, s, "/login", form, "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL, "Via", "1.1 elsewhere")
+}
+
+func TestLogin_WithAPassphrase(t *testing.T) {
+	s, known, elsewhere := opened(t, newScript())
+	if page := call(t, s, "GET", "/login", "", elsewhere...).body; strings.Contains(page, `name="passphrase"`) || !strings.Contains(page, `name="key"`) {
+		t.Errorf("where nobody has a passphrase the login asks for one: %s", page)
+	}
+	cookie := logInByName(t, s, known, "the first passphrase")
+	if page := call(t, s, "GET", "/login", "", elsewhere...).body; !strings.Contains(page, `name="passphrase"`) || !strings.Contains(page, `name="key"`) {
+		t.Errorf("the login does not ask for a passphrase or a code: %s", page)
+	}
+	if got := call(t, s, "GET", "/presets", "", append(elsewhere, "Cookie", cookie)...); got.status != http.StatusOK {
+		t.Errorf("with the cookie the page got %d", got.status)
+	}
+	if got := post(t, s, "/login?name=Owner&passphrase=the+first+passphrase", "", append(elsewhere, "Content-Type", "application/x-www-form-urlencoded")...); got.status == http.StatusSeeOther {
+		t.Error("a passphrase in the URL logs in")
+	}
+	unknown, wrong := submitName(t, s, "Somebody", "the next passphrase"), submitName(t, s, "Owner", "the next passphrase")
+	for _, got := range []response{unknown, wrong} {
+		if got.status != http.StatusUnauthorized || got.header.Get("Set-Cookie") != "" || !strings.Contains(got.body, "The name or the passphrase is wrong.") || strings.Contains(got.body, "the next passphrase") {
+			t.Errorf("got %d, %v: %s", got.status, got.header, got.body)
+		}
+	}
+	if a, b := strings.ReplaceAll(unknown.body, "Somebody", ""), strings.ReplaceAll(wrong.body, "Owner", ""); a != b {
+		t.Errorf("an unknown name is told apart from a wrong passphrase: %s and %s", a, b)
+	}
+	for range 5 {
+		wrong = submitName(t, s, "Owner", "the next passphrase")
+	}
+	if seconds := wrong.header.Get("Retry-After"); wrong.status != http.StatusTooManyRequests || seconds == "" || !strings.Contains(wrong.body, "wait "+seconds+" seconds") {
+		t.Errorf("after many tries got %d, Retry-After %q: %s", wrong.status, wrong.header.Get("Retry-After"), wrong.body)
+	}
+}
+
+// A person changes passphrase and name on their own page; what does not work is said there.
+func TestAccount_PassphraseAndName(t *testing.T) {
+	s, known, elsewhere := opened(t, newScript())
+	anna, err := known.Add(t.Context(), access.Local, "Anna")
+	if err != nil {
+		t.Fatal(err)
+	}
+	as := func(person string) []string {
+		cookie := logIn(t, s, known, person, elsewhere)
+		return slices.Concat(elsewhere, []string{"Content-Type", "application/x-www-form-urlencoded", "Accept", browserAccept, "Cookie", cookie})
+	}
+	asAnna, asOwner := as(anna.ID), as(store.OwnerID)
+	for _, step := range []struct {
+		name   string
+		path   string
+		form   url.Values
+		header []string
+		status int
+		says   string // the page that is shown then
+	}{
+		{"the owner cannot set it", "/passphrase", url.Values{"new": {"the first passphrase"}}, asOwner, 403, "Only the owner"},
+		{"a short one", "/passphrase", url.Values{"new": {"short"}}, asAnna, 400, "The passphrase has 5 characters and needs at least 12"},
+		{"none", "/passphrase", url.Values{}, asAnna, 400, "The passphrase has 0 characters"},
+		{"the first one", "/passphrase", url.Values{"new": {"the first passphrase"}}, asAnna, 303, "Present passphrase"},
+		{"a change without the present one", "/passphrase", url.Values{"new": {"the next passphrase"}}, asAnna, 403, "the present passphrase is another one"},
+		{"a change", "/passphrase", url.Values{"old": {"the first passphrase"}, "new": {"the next passphrase"}}, asAnna, 303, "Present passphrase"},
+		{"a removal without the present one", "/passphrase/remove", url.Values{"old": {"the first passphrase"}}, asAnna, 403, "the present passphrase is another one"},
+		{"a removal by the owner", "/passphrase/remove", url.Values{}, asOwner, 303, "Only Anna can set one"},
+		{"another name", "/rename", url.Values{"name": {"Annabel"}}, asAnna, 303, `<h1 dir="auto">Annabel</h1>`},
+		{"a name that is taken", "/rename", url.Values{"name": {"owner"}}, asAnna, 409, "has this name"},
+		{"no name", "/rename", url.Values{"name": {" "}}, asAnna, 400, "The name is empty."},
+		{"a name from the owner", "/rename", url.Values{"name": {"Anna"}}, asOwner, 303, `<h1 dir="auto">Anna</h1>`},
+	} {
+		got := post(t, s, "/people/"+anna.ID+step.path, step.form.Encode(), step.header...)
+		if got.status == 303 {
+			got.body = call(t, s, "GET", got.header.Get("Location"), "", step.header...).body
+		}
+		if got.status != step.status || !strings.Contains(got.body, step.says) {
+			t.Errorf("%s: got %d, want %d and %q: %s", step.name, got.status, step.status, step.says, got.body)
+		}
+	}
+	if got := post(t, s, "/people/"+store.OwnerID+"/rename", "name=Olga", asOwner...); got.status != 303 {
+		t.Errorf("the owner cannot change the own name: %d", got.status)
+	}
+	if got := post(t, s, "/people", "name=", asOwner...); got.status != 400 || !strings.Contains(got.body, "The name is empty.") {
+		t.Errorf("a person without a name got %d: %s", got.status, got.body)
+	}
+}
+
 // Who is logged out sees nothing more: streams that are open end.
 func TestRevoke_ClosesTheSocketsOfADevice(t *testing.T) {
 	s, known, elsewhere := opened(t, newScript())
@@ -346,6 +449,14 @@ func TestSecrets_AreInNoLogAndNoFile(t *testing.T) {
 		c.Asks, c.People = gate.AsksAll, known
 	})
 	made, inviteErr := known.Invite(t.Context(), access.Local, store.OwnerID)
+	cookie := logInByName(t, s, known, "the first passphrase")
+	for _, form := range []url.Values{
+		{"old": {"a wrong passphrase"}, "new": {"the next passphrase"}},
+		{"old": {"the first passphrase"}, "new": {"too short"}},
+		{"old": {"the first passphrase"}, "new": {"the next passphrase"}},
+	} {
+		post(t, s, "/people/"+store.OwnerID+"/passphrase", form.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL, "Cookie", cookie)
+	}
 	key, keyErr := known.CreateKey(t.Context(), access.Local, store.OwnerID, "script")
 	if err := errors.Join(inviteErr, keyErr); err != nil {
 		t.Fatal(err)
@@ -373,6 +484,7 @@ func TestSecrets_AreInNoLogAndNoFile(t *testing.T) {
 		for what, secret := range map[string]string{
 			"code": made.Code, "typed code": strings.ReplaceAll(made.Code, "-", ""), "link": made.Link, "API key": key,
 			"owner's key": "the key of the owner", "wrong key": "WRONG-KEY-OF-SOMEBODY", "cookie": session,
+			"first passphrase": "the first passphrase", "next passphrase": "the next passphrase", "wrong passphrase": "a wrong passphrase", "short passphrase": "too short",
 		} {
 			if bytes.Contains(bytes.ToLower(content), bytes.ToLower([]byte(secret))) {
 				t.Errorf("%s has the %s", name, what)

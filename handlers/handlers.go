@@ -158,7 +158,7 @@ func New(cfg Config) *echo.Echo {
 	streams.Routes(e)
 	shared.Routes(e)
 	if cfg.People != nil {
-		accounts := &account.Handlers{People: cfg.People, Live: cfg.Live, Reach: cfg.Reach, Alone: cfg.Alone, Fingerprint: cfg.Fingerprint}
+		accounts := &account.Handlers{People: cfg.People, Live: cfg.Live, Reach: cfg.Reach, Alone: cfg.Alone, Sender: g.Sender, Fingerprint: cfg.Fingerprint}
 		accounts.Routes(e)
 	}
 	shared.ReaderRoutes(e)

@@ -32,6 +32,7 @@ const (
 	ofChat                // for the person whose chat it is
 	ofPreset              // for the person whose preset it is
 	ofPerson              // for the person it is about, and the owner of the server
+	ofSelf                // for the person it is about alone
 	ownerOnly             // for the owner of the server, about nothing that is a person's
 	managed               // for the owner of the server, about a person
 )
@@ -61,6 +62,9 @@ var rules = map[string]rule{
 
 	"GET /people/:id": ofPerson, "POST /people/:id/invite": ofPerson, "POST /people/:id/devices/revoke": ofPerson,
 	"POST /people/:id/keys": ofPerson, "POST /people/:id/keys/revoke": ofPerson,
+	"POST /people/:id/rename": ofPerson, "POST /people/:id/passphrase/remove": ofPerson,
+
+	"POST /people/:id/passphrase": ofSelf,
 
 	"POST /models/find": ownerOnly, "POST /models/pull": ownerOnly, "POST /models/pause": ownerOnly, "POST /models/resume": ownerOnly,
 	"POST /models/cancel": ownerOnly, "POST /models/delete": ownerOnly, "POST /people": ownerOnly,
@@ -73,6 +77,7 @@ var fields = map[string]string{
 	"POST /c/:id": "text=hi", "POST /c/:id/answer": "question=1", "POST /c/:id/show": "message=1&version=1", "POST /c/:id/rename": "title=x",
 	"POST /c/:id/share": "life=hour&what=live", "POST /c/:id/share/end": "share=999", "POST /presets/:id/rename": "name=x",
 	"POST /people/:id/devices/revoke": "id=999", "POST /people/:id/keys": "name=x", "POST /people/:id/keys/revoke": "id=999",
+	"POST /people/:id/rename": "name=", "POST /people/:id/passphrase": "new=a+passphrase+of+the+matrix",
 	"POST /people/:id/limit": "answers=3", "POST /people/:id/remove": "confirm=wrong", "POST /people": "name=Anna",
 }
 
@@ -96,7 +101,7 @@ type house struct {
 
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	h := &house{db: openStore(t), objects: map[rule]map[string]string{ofChat: {}, ofPreset: {}, ofPerson: {}}}
+	h := &house{db: openStore(t), objects: map[rule]map[string]string{ofChat: {}, ofPreset: {}, ofPerson: {}, ofSelf: {}}}
 	h.people = peopleOf(t, h.db, "")
 	h.chats = live.New(&fakeEngine{}, live.Options{Store: h.db})
 	t.Cleanup(h.chats.Close)
@@ -145,7 +150,7 @@ func (h *house) addObjects(t *testing.T, p store.Person) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.objects[ofChat][p.ID], h.objects[ofPreset][p.ID], h.objects[ofPerson][p.ID] = c.ID, preset.ID, p.ID
+	h.objects[ofChat][p.ID], h.objects[ofPreset][p.ID], h.objects[ofPerson][p.ID], h.objects[ofSelf][p.ID] = c.ID, preset.ID, p.ID, p.ID
 }
 
 // outcome is what an asker may learn by a route.
@@ -172,9 +177,9 @@ func expected(r rule, who asker, object string) outcome {
 			return denied
 		}
 		return let
-	case r == managed || r == ofPerson:
+	case r == managed || r == ofPerson || r == ofSelf:
 		switch {
-		case !who.owner && (r == managed || object != who.person):
+		case !who.owner && (r == managed || object != who.person), r == ofSelf && object != who.person:
 			return denied
 		case object == "missing":
 			return missing
@@ -276,7 +281,8 @@ func (h *house) try(t *testing.T, name string, r rule, who asker, object string)
 	}
 }
 
-// bringBack restores what an asker has deleted.
+// bringBack restores what an asker has deleted, and removes the passphrase that they would otherwise
+// need to set another one.
 func (h *house) bringBack(t *testing.T, name string, who asker) {
 	t.Helper()
 	if who.person == "" {
@@ -286,6 +292,8 @@ func (h *house) bringBack(t *testing.T, name string, who asker) {
 	switch name {
 	case "POST /c/:id/delete":
 		err = h.db.RestoreConversation(t.Context(), who.person, h.objects[ofChat][who.person])
+	case "POST /people/:id/passphrase":
+		err = h.db.SetPassphrase(t.Context(), who.person, "")
 	case "POST /presets/:id/delete":
 		err = h.chats.RestorePreset(t.Context(), access.Principal{Owner: who.person}, h.objects[ofPreset][who.person])
 	}

@@ -18,6 +18,7 @@ var merged = []string{
 	"8af1a6cd526df2f4ebdfd092668b6a0d767dcb3a6154bf26c1a25443034d7585",
 	"e8a86727afd6836faa8a59b0bce30c62be9786cecd34628e888eb27ed1aaad19",
 	"4d876c9d4521892f1135eb89b2950c2057433b0b533fa66775007d6b17efbd72",
+	"2550203e1baee205efbd395b8647c739f4dbd73ed3a9b068a6f6276889263a73",
 }
 
 func TestAll_MergedFilesAreUnchanged(t *testing.T) {

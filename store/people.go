@@ -22,6 +22,8 @@ type Person struct {
 	IsOwner bool   // of the server
 	Answers int    // that are written at once; 0: as many as there is room for
 	Created time.Time
+
+	HasPassphrase bool
 }
 
 // nameKey returns a key that is equal for names that differ only in case or Unicode normalization.
@@ -33,12 +35,13 @@ const selectPerson = `
 			name,
 			role = 'owner',
 			answers,
-			created_at
+			created_at,
+			passphrase <> ''
 		FROM people`
 
 func scanPerson(row interface{ Scan(...any) error }) (p Person, err error) {
 	var created int64
-	err = row.Scan(&p.ID, &p.Name, &p.IsOwner, &p.Answers, &created)
+	err = row.Scan(&p.ID, &p.Name, &p.IsOwner, &p.Answers, &created, &p.HasPassphrase)
 	p.Created = fromMillis(created)
 	return p, err
 }
@@ -76,6 +79,64 @@ func (s *Store) AddPerson(ctx context.Context, name string) (p Person, err error
 		return taken(err, name)
 	})
 	return p, err
+}
+
+// RenamePerson changes the name of a person. ErrConflict if it is taken.
+func (s *Store) RenamePerson(ctx context.Context, id, name string) error {
+	name = strings.TrimSpace(name)
+	if err := checkName("name", name); err != nil {
+		return err
+	}
+	return s.write(ctx, func(tx *sql.Tx) error {
+		return taken(changeOne(ctx, tx, "person", `UPDATE people SET name = ?, name_key = ? WHERE id = ?`, name, nameKey(name), id), name)
+	})
+}
+
+// PersonNamed returns the person with this name, whatever its case.
+func (s *Store) PersonNamed(ctx context.Context, name string) (p Person, err error) {
+	err = s.read(ctx, func(tx *sql.Tx) error {
+		p, err = scanPerson(tx.QueryRowContext(ctx, selectPerson+` WHERE name_key = ?`, nameKey(strings.TrimSpace(name))))
+		return missing(err, "person")
+	})
+	return p, err
+}
+
+// Passphrase returns the hash of a person's passphrase; empty: there is none.
+func (s *Store) Passphrase(ctx context.Context, id string) (hash string, err error) {
+	err = s.read(ctx, func(tx *sql.Tx) error {
+		return missing(tx.QueryRowContext(ctx, `SELECT passphrase FROM people WHERE id = ?`, id).Scan(&hash), "person")
+	})
+	return hash, err
+}
+
+// HasPassphrases reports whether anybody has a passphrase.
+func (s *Store) HasPassphrases(ctx context.Context) (some bool, err error) {
+	err = s.read(ctx, func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM people WHERE passphrase <> '')`).Scan(&some)
+	})
+	return some, err
+}
+
+// SetPassphrase stores the hash of a person's passphrase; empty removes it.
+func (s *Store) SetPassphrase(ctx context.Context, id, hash string) error {
+	return s.write(ctx, func(tx *sql.Tx) error { return setPassphrase(ctx, tx, id, hash) })
+}
+
+func setPassphrase(ctx context.Context, tx *sql.Tx, id, hash string) error {
+	return changeOne(ctx, tx, "person", `UPDATE people SET passphrase = ? WHERE id = ?`, hash, id)
+}
+
+// SetPassphraseAndLogOut also removes all devices of the person but one, in the same transaction,
+// and returns the ids of those that it removed. keep 0: all are removed.
+func (s *Store) SetPassphraseAndLogOut(ctx context.Context, id, hash string, keep int64) (removed []int64, err error) {
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		if err := setPassphrase(ctx, tx, id, hash); err != nil {
+			return err
+		}
+		removed, err = ids(ctx, tx, `DELETE FROM devices WHERE person = ? AND id <> ? RETURNING id`, id, keep)
+		return err
+	})
+	return removed, err
 }
 
 // LimitAnswers sets how many answers of a person may be generated at once; 0: no limit.

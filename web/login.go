@@ -4,5 +4,18 @@ package web
 type LoginForm struct {
 	Problem string // with the previous login; empty: none
 	Link    string // secret of the invitation in the address; empty: none
-	Plain   bool   // the connection is not encrypted and comes from another machine
+	ByName  bool   // the previous login was one with name and passphrase
+	Name    string // of the previous login
+
+	Passphrases bool // somebody can log in with name and passphrase
+
+	Plain bool // the connection is not encrypted and comes from another machine
+}
+
+// problem returns the problem with the previous login, for one of the two forms.
+func (p LoginForm) problem(byName bool) string {
+	if p.ByName != byName {
+		return ""
+	}
+	return p.Problem
 }

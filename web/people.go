@@ -1,6 +1,9 @@
 package web
 
-import "strconv"
+import (
+	"cmp"
+	"strconv"
+)
 
 // People is the page of the people of a server, for its owner.
 type People struct {
@@ -20,6 +23,13 @@ type Account struct {
 	Devices  []Credential
 	Keys     []Credential
 	Problem  string
+
+	Renaming    string // the submitted name, if it has a problem
+	NameProblem string
+
+	HasPassphrase     bool
+	PassphraseProblem string // with the submitted change; empty: none
+	MinPassphrase     int    // the smallest number of characters
 
 	Invitation *Invitation // just created; else nil
 	NewKey     string      // API key just created, shown only once; else empty
@@ -62,3 +72,6 @@ func (a Account) summary() string {
 	}
 	return text
 }
+
+// newName returns the name in the form for another one.
+func (a Account) newName() string { return cmp.Or(a.Renaming, a.Name) }

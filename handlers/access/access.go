@@ -84,7 +84,9 @@ const (
 	KindPreset  Kind = "preset"
 	KindSetting Kind = "setting"
 	KindModel   Kind = "model"  // belongs to the server
-	KindPerson  Kind = "person" // with devices and keys; belongs to itself
+	KindPerson  Kind = "person" // with name, devices and keys; belongs to itself
+
+	KindPassphrase Kind = "passphrase" // with which the person it belongs to logs in
 )
 
 // ErrDenied says that the principal may not do what it wants with an object.
@@ -93,7 +95,8 @@ var ErrDenied = errors.New("only the owner of this server can do this")
 // Authorize returns nil if who may do action to an object, else ErrDenied. Every use case calls it
 // first. Whoever has a link may follow its chat and do nothing else. A person may do everything
 // with their own objects, and use the models. The owner of the server also manages models and
-// people, but has no access to the chats, presets and settings of others.
+// people, but has no access to the chats, presets and settings of others, and can remove but not
+// change their passphrases.
 func Authorize(who Principal, action Action, what Object) error {
 	owner := who.Role == RoleOwner
 	allowed := false
@@ -102,7 +105,7 @@ func Authorize(who Principal, action Action, what Object) error {
 		allowed = action == ActionFollow && what == (Object{KindChat, who.Share.Owner, who.Share.Conversation})
 	case who.Owner == "" || action == ActionFollow:
 	case action == ActionManage:
-		allowed = owner && (what.Kind == KindModel || what.Kind == KindPerson)
+		allowed = owner && (what.Kind == KindModel || what.Kind == KindPerson || what.Kind == KindPassphrase)
 	case what.Kind == KindModel:
 		allowed = action == ActionRead || action == ActionAsk
 	case what.Kind == KindPerson:

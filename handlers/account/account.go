@@ -26,6 +26,7 @@ type Handlers struct {
 	Live   *live.Service
 	Reach  *share.Reach
 	Alone  bool // other machines cannot use the server
+	Sender func(echo.Context) people.Client
 
 	Fingerprint string // of the server's self-signed certificate; empty: there is none
 }
@@ -40,6 +41,9 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/people/:id/keys", h.createKey)
 	e.POST("/people/:id/keys/revoke", h.change(h.revokeKey))
 	e.POST("/people/:id/limit", h.change(h.limit))
+	e.POST("/people/:id/rename", h.rename)
+	e.POST("/people/:id/passphrase", h.setPassphrase)
+	e.POST("/people/:id/passphrase/remove", h.removePassphrase)
 	e.POST("/people/:id/remove", h.remove)
 }
 
@@ -69,8 +73,9 @@ func (h *Handlers) showList(c echo.Context, status int, p web.People) error {
 func (h *Handlers) add(c echo.Context) error {
 	name := c.FormValue("name")
 	p, err := h.People.Add(c.Request().Context(), principal(c), name)
-	if errors.Is(err, people.ErrNameTaken) {
-		return h.showList(c, http.StatusConflict, web.People{Problem: failure.Describe(err).Text, Name: name})
+	if _, invalid := errors.AsType[*people.InvalidError](err); invalid || errors.Is(err, people.ErrNameTaken) {
+		f := failure.Describe(err)
+		return h.showList(c, f.Status, web.People{Problem: f.Text, Name: name})
 	}
 	if err != nil {
 		return err
@@ -88,13 +93,17 @@ func (h *Handlers) show(c echo.Context) error {
 
 // showAccount renders the page of a person after change has added to it.
 func (h *Handlers) showAccount(c echo.Context, person string, change func(*web.Account)) error {
+	return h.showAccountAs(c, http.StatusOK, person, change)
+}
+
+func (h *Handlers) showAccountAs(c echo.Context, status int, person string, change func(*web.Account)) error {
 	account, err := h.People.Account(c.Request().Context(), principal(c), person)
 	if err != nil {
 		return err
 	}
 	a := h.view(c, account)
 	change(&a)
-	return httpio.Render(c, http.StatusOK, web.AccountPage(a))
+	return httpio.Render(c, status, web.AccountPage(a))
 }
 
 // invite serves POST /people/:id/invite.
@@ -203,6 +212,7 @@ func (h *Handlers) view(c echo.Context, account people.Account) web.Account {
 	a := web.Account{
 		ID: account.ID, Name: account.Name, IsOwner: account.IsOwner, Answers: account.Answers, Alone: h.Alone,
 		Manages: who.Role == access.RoleOwner, Own: who.Owner == account.ID,
+		HasPassphrase: account.HasPassphrase, MinPassphrase: people.MinPassphrase,
 	}
 	for _, d := range account.Devices {
 		a.Devices = append(a.Devices, web.Credential{ID: d.ID, Name: d.Label, Used: "last seen " + day(d.Seen), Since: day(d.Created)})

@@ -181,6 +181,7 @@ commands (m40-llm COMMAND -h explains each):
   pull       download a model
   show       show the properties and metadata of a model
   rm         delete a downloaded model
+  passphrase set the passphrase with which you log in on other machines
   restore    restore a backup of the chats
   bench      measure how fast a model runs on this machine
   perplexity measure how well a model predicts a text

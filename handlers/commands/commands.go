@@ -39,6 +39,7 @@ var commands = map[string]command{
 	"pull":       pullModel,
 	"show":       showModel,
 	"rm":         removeModel,
+	"passphrase": setPassphrase,
 	"restore":    restoreChats,
 	"bench":      benchmark,
 	"perplexity": measurePerplexity,
@@ -49,7 +50,7 @@ var commands = map[string]command{
 }
 
 // readsSignals names the commands that end in their own way on a signal.
-var readsSignals = map[string]bool{"serve": true, "run": true, "pull": true, "rm": true, "worker": true}
+var readsSignals = map[string]bool{"serve": true, "run": true, "pull": true, "rm": true, "passphrase": true, "worker": true}
 
 // run executes the command named by the first of args, or serve if they name none, and
 // returns the exit code.

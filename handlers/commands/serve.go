@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -154,7 +155,14 @@ func (f serveFlags) invite(ctx context.Context, t *cli.Terminal, listener net.Li
 	if err != nil {
 		return err
 	}
-	return cli.Invite(t.Err, cli.NetworkURLs(e.scheme(), listener), invitation.Code, invitation.Link, people.InvitationLife)
+	if err := cli.Invite(t.Err, cli.NetworkURLs(e.scheme(), listener), invitation.Code, invitation.Link, people.InvitationLife); err != nil {
+		return err
+	}
+	owner, err := known.Account(ctx, access.Local, store.OwnerID)
+	if err == nil && owner.HasPassphrase {
+		_, err = fmt.Fprintf(t.Err, "m40-llm: or log in there as %s with your passphrase\n", cli.Line(strconv.Quote(owner.Name)))
+	}
+	return err
 }
 
 // announce prints the addresses at which other machines reach the server, if they can, and

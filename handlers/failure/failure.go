@@ -102,6 +102,7 @@ func classify(err error) Failure {
 		taken    *live.TakenError
 		command  *live.Conflict
 		tries    *people.TooManyError
+		invalid  *people.InvalidError
 	)
 	switch {
 	case errors.As(err, &engine):
@@ -118,6 +119,12 @@ func classify(err error) Failure {
 		return Failure{Code: InvalidKey, Message: people.ErrWrongKey.Error()}
 	case errors.Is(err, people.ErrWrongCode):
 		return Failure{Code: InvalidCode, Message: people.ErrWrongCode.Error()}
+	case errors.Is(err, people.ErrWrongLogin):
+		return Failure{Code: InvalidLogin, Message: people.ErrWrongLogin.Error()}
+	case errors.Is(err, people.ErrWrongPassphrase):
+		return Failure{Code: WrongPassphrase, Param: "old", Message: people.ErrWrongPassphrase.Error()}
+	case errors.As(err, &invalid):
+		return Failure{Code: string(infer.CodeInvalid), Param: invalid.Field, Message: invalid.Error()}
 	case errors.Is(err, people.ErrNoPerson):
 		return Failure{Code: PersonNotFound, Message: people.ErrNoPerson.Error()}
 	case errors.Is(err, people.ErrNameTaken):

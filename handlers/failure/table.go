@@ -19,6 +19,7 @@ const (
 	InvalidCode         = "invalid_code"
 	InvalidEncoding     = "invalid_encoding"
 	InvalidKey          = "invalid_api_key"
+	InvalidLogin        = "invalid_login"
 	MethodNotAllowed    = "method_not_allowed"
 	MissingKey          = "missing_api_key"
 	NameTaken           = "name_taken"
@@ -40,6 +41,7 @@ const (
 	UnknownURL          = "unknown_url"
 	UnsupportedEncoding = "unsupported_encoding"
 	WebSocketOnly       = "websocket_only"
+	WrongPassphrase     = "wrong_passphrase"
 )
 
 // row is what clients are told about errors with one code.
@@ -91,6 +93,7 @@ var table = map[string]row{
 	InvalidCode:         {status: http.StatusUnauthorized},
 	InvalidEncoding:     {status: http.StatusBadRequest},
 	InvalidKey:          {status: http.StatusUnauthorized},
+	InvalidLogin:        {status: http.StatusUnauthorized},
 	MethodNotAllowed:    {status: http.StatusMethodNotAllowed},
 	MissingKey:          {status: http.StatusUnauthorized},
 	NotLoggedIn:         {status: http.StatusUnauthorized, title: "Not logged in"},
@@ -104,6 +107,7 @@ var table = map[string]row{
 	UnknownURL:          {status: http.StatusNotFound},
 	UnsupportedEncoding: {status: http.StatusUnsupportedMediaType},
 	WebSocketOnly:       {status: http.StatusUpgradeRequired},
+	WrongPassphrase:     {status: http.StatusForbidden},
 }
 
 // types are OpenAI's names for the kinds of failure; other statuses below 500 are

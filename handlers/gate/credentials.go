@@ -71,13 +71,14 @@ func (g *Gate) identify(next echo.HandlerFunc) echo.HandlerFunc {
 			return g.refuse(c, err)
 		}
 		r := c.Request()
-		ctx := access.With(r.Context(), known.Principal)
+		ctx := people.WithCredential(access.With(r.Context(), known.Principal), known.Credential)
 		if known.Credential != (people.Credential{}) {
 			watched, done := g.opt.People.Watch(ctx, known.Credential)
 			defer done()
 			ctx = watched
 		}
 		c.SetRequest(r.WithContext(ctx))
+		defer c.SetRequest(r) // pages about errors are rendered later, and not with a context that is done
 		if err = next(c); err != nil && errors.Is(context.Cause(ctx), people.ErrRevoked) {
 			return people.ErrRevoked
 		}
@@ -106,7 +107,7 @@ func (g *Gate) shown(c echo.Context) (known people.Known, err error) {
 	case g.opt.People == nil:
 		return known, people.ErrWrongKey
 	case given.cookie == "":
-		return g.opt.People.ByKey(ctx, given.key, g.client(c))
+		return g.opt.People.ByKey(ctx, given.key, g.Sender(c))
 	}
 	if known, err = g.opt.People.ByDevice(ctx, given.cookie); err == nil && known.Renew {
 		g.setCookie(c, given.cookie)
@@ -147,7 +148,8 @@ func (g *Gate) refuse(c echo.Context, err error) error {
 	return err
 }
 
-func (g *Gate) client(c echo.Context) people.Client {
+// Sender returns the client of a request as the people know it.
+func (g *Gate) Sender(c echo.Context) people.Client {
 	return people.Client{Addr: g.proxies.client(c.Request()), UserAgent: c.Request().UserAgent()}
 }
 

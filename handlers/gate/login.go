@@ -16,14 +16,20 @@ func (g *Gate) Login(c echo.Context) error {
 	if g.fromOwner(c) {
 		return c.Redirect(http.StatusSeeOther, "/")
 	}
-	return httpio.Render(c, http.StatusOK, web.Login(g.loginForm(c, c.QueryParam("link"))))
+	return g.showLogin(c, http.StatusOK, web.LoginForm{Link: c.QueryParam("link")})
 }
 
-func (g *Gate) loginForm(c echo.Context, link string) web.LoginForm {
-	return web.LoginForm{Link: link, Plain: !isSecure(c) && !peerOf(c.Request()).IsLoopback()}
+func (g *Gate) showLogin(c echo.Context, status int, form web.LoginForm) error {
+	some, err := g.opt.People.HasPassphrases(c.Request().Context())
+	if err != nil {
+		return err
+	}
+	form.Passphrases, form.Plain = some, !isSecure(c) && !peerOf(c.Request()).IsLoopback()
+	return httpio.Render(c, status, web.Login(form))
 }
 
-// SubmitLogin serves POST /login: it logs the device in if its code or key is right.
+// SubmitLogin serves POST /login: it logs the device in if its code or key is right, or a person's
+// name and passphrase are.
 func (g *Gate) SubmitLogin(c echo.Context) error {
 	if g.fromOwner(c) {
 		return c.Redirect(http.StatusSeeOther, "/")
@@ -31,14 +37,21 @@ func (g *Gate) SubmitLogin(c echo.Context) error {
 	if err := c.Request().ParseForm(); err != nil {
 		return err
 	}
-	// FormValue would also accept a key in the URL, which browsers and proxies record.
-	cookie, err := g.opt.People.Enter(c.Request().Context(), c.Request().PostForm.Get("key"), g.client(c))
+	// FormValue would also accept a secret in the URL, which browsers and proxies record.
+	sent := c.Request().PostForm
+	form := web.LoginForm{ByName: sent.Has("passphrase"), Name: sent.Get("name")}
+	var cookie string
+	var err error
+	if form.ByName {
+		cookie, err = g.opt.People.EnterByName(c.Request().Context(), form.Name, sent.Get("passphrase"), g.Sender(c))
+	} else {
+		cookie, err = g.opt.People.Enter(c.Request().Context(), sent.Get("key"), g.Sender(c))
+	}
 	if err != nil {
 		f := failure.Describe(err)
 		setRetryHeaders(c, f)
-		form := g.loginForm(c, "")
 		form.Problem = f.Text
-		return httpio.Render(c, f.Status, web.Login(form))
+		return g.showLogin(c, f.Status, form)
 	}
 	g.setCookie(c, cookie)
 	return c.Redirect(http.StatusSeeOther, "/")

@@ -5,12 +5,9 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"m40-llm/handlers/access"
 	"m40-llm/store"
@@ -41,7 +38,6 @@ const (
 type invitations struct {
 	mu       sync.Mutex
 	byPerson map[string]invitation
-	guesses  guesses
 }
 
 type invitation struct {
@@ -105,48 +101,7 @@ func (i *invitations) byLink(secret string, now time.Time) (person string, ok bo
 	return i.redeem(hashOf(secret), now, func(made invitation) store.TokenHash { return made.link })
 }
 
-// byCode redeems a code. Beyond the limits of guesses it returns a *TooManyError, even for a right
-// code.
-func (i *invitations) byCode(code string, from netip.Addr, now time.Time) (person string, err error) {
-	if wait := i.guesses.take(from, now); wait > 0 {
-		return "", &TooManyError{wait}
-	}
-	person, ok := i.redeem(hashOf(code), now, func(made invitation) store.TokenHash { return made.code })
-	if !ok {
-		return "", ErrWrongCode
-	}
-	return person, nil
-}
-
-// guesses limits how many codes are tried, right or wrong: 5 a minute from one network, and 30 a
-// minute from all networks.
-type guesses struct {
-	mu   sync.Mutex
-	all  *rate.Limiter
-	from limiters
-}
-
-const (
-	guessEvery    = 12 * time.Second
-	guessBurst    = 5
-	allGuessEvery = 2 * time.Second
-	allGuessBurst = 30
-)
-
-// take counts one try. If none is allowed, it returns how long to wait.
-func (g *guesses) take(from netip.Addr, now time.Time) (wait time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.all == nil {
-		g.all = rate.NewLimiter(rate.Every(allGuessEvery), allGuessBurst)
-	}
-	own := g.from.of(attempt{from: networkOf(from)}, guessEvery, guessBurst)
-	for _, l := range []*rate.Limiter{own, g.all} {
-		if wait := untilAllowed(l, now); wait > 0 {
-			return wait
-		}
-	}
-	own.AllowN(now, 1)
-	g.all.AllowN(now, 1)
-	return 0
+// byCode redeems a code.
+func (i *invitations) byCode(code string, now time.Time) (person string, ok bool) {
+	return i.redeem(hashOf(code), now, func(made invitation) store.TokenHash { return made.code })
 }

@@ -15,8 +15,16 @@ var ErrNoPerson = errors.New("this person, device or key is not there; it may ha
 // ErrNameTaken is returned for a name that another person has.
 var ErrNameTaken = errors.New("another person on this server has this name; choose another one")
 
-// gone converts the errors of the store for missing rows and taken names.
+// InvalidError is a name or passphrase that is not accepted.
+type InvalidError struct{ Field, Problem string }
+
+func (e *InvalidError) Error() string { return "the " + e.Field + " " + e.Problem }
+
+// gone converts the errors of the store for missing rows, taken and invalid names.
 func gone(err error) error {
+	if invalid, ok := errors.AsType[*store.InvalidError](err); ok {
+		return &InvalidError{invalid.Field, invalid.Problem}
+	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return ErrNoPerson
@@ -96,6 +104,14 @@ func (s *Service) Add(ctx context.Context, who access.Principal, name string) (s
 	}
 	p, err := s.opt.Store.AddPerson(ctx, name)
 	return p, gone(err)
+}
+
+// Rename changes the name of a person.
+func (s *Service) Rename(ctx context.Context, who access.Principal, person, name string) error {
+	if err := mayChange(who, person); err != nil {
+		return err
+	}
+	return gone(s.opt.Store.RenamePerson(ctx, person, name))
 }
 
 // ErrNotConfirmed is returned if the name that confirms a removal is not the person's.

@@ -2,8 +2,9 @@
 // keys, and how a new device logs in. It knows no HTTP.
 //
 // Secrets are stored as hashes only. Cookies, API keys and login links have at least 128 random
-// bits, so SHA-256 suffices. The codes that people type are short: they are kept in memory for
-// five minutes, log in one device, and the number of guesses a minute is limited.
+// bits, so SHA-256 suffices. Passphrases are hashed with argon2id. The codes that people type are
+// short: they are kept in memory for five minutes and log in one device. The number of codes and
+// passphrases that can be tried is limited, see guesses.
 package people
 
 import (
@@ -28,7 +29,13 @@ import (
 type Store interface {
 	People(ctx context.Context) ([]store.Person, error)
 	Person(ctx context.Context, id string) (store.Person, error)
+	PersonNamed(ctx context.Context, name string) (store.Person, error)
 	AddPerson(ctx context.Context, name string) (store.Person, error)
+	RenamePerson(ctx context.Context, id, name string) error
+	HasPassphrases(ctx context.Context) (bool, error)
+	Passphrase(ctx context.Context, id string) (hash string, err error)
+	SetPassphrase(ctx context.Context, id, hash string) error
+	SetPassphraseAndLogOut(ctx context.Context, id, hash string, keep int64) (removed []int64, err error)
 	LimitAnswers(ctx context.Context, id string, answers int) error
 	ErasePerson(ctx context.Context, id string) error
 	AddDevice(ctx context.Context, d store.Device, token store.TokenHash) (store.Device, error)
@@ -60,6 +67,8 @@ type Service struct {
 	key    store.TokenHash // of the owner's key
 
 	wrongKeys   attempts
+	guesses     guesses
+	passphrases *passphrases
 	devicesSeen lastSeen
 	keysSeen    lastSeen
 
@@ -92,10 +101,16 @@ var (
 	ErrRevoked     = errors.New("the device or API key was revoked")
 )
 
-// TooManyError is returned after too many wrong secrets.
-type TooManyError struct{ Wait time.Duration }
+// TooManyError is returned after too many tries of secrets.
+type TooManyError struct {
+	Wait      time.Duration
+	Unchecked bool // the secret was not looked at, and may be right
+}
 
 func (e *TooManyError) Error() string {
+	if e.Unchecked {
+		return fmt.Sprintf("too many codes and passphrases are being tried; wait %d seconds before the next try", e.Seconds())
+	}
 	return fmt.Sprintf("that is wrong, as were too many tries before it; wait %d seconds before the next one", e.Seconds())
 }
 
@@ -120,6 +135,7 @@ func New(ctx context.Context, opt Options) (*Service, error) {
 	s := &Service{opt: opt, key: hashOf(opt.OwnerKey), watchers: map[Credential]map[*watcher]bool{}, revoked: map[Credential]bool{}}
 	s.turns.running, s.turns.freed = map[string]int{}, make(chan struct{})
 	s.invited.byPerson = map[string]invitation{}
+	s.passphrases = newPassphrases(standardCost)
 	var err error
 	if s.cookie, err = cookieName(ctx, opt.Store); err != nil {
 		return nil, err
@@ -204,10 +220,12 @@ func (s *Service) Enter(ctx context.Context, secret string, client Client) (cook
 	now := s.opt.Now()
 	person, ok := s.invited.byLink(secret, now)
 	if code, isCode := asCode(secret); !ok && isCode {
-		if person, err = s.invited.byCode(code, client.Addr, now); err != nil {
-			return "", err
+		if wait := s.guesses.take(client.Addr, now); wait > 0 {
+			return "", &TooManyError{wait, true}
 		}
-		ok = true
+		if person, ok = s.invited.byCode(code, now); !ok {
+			return "", ErrWrongCode
+		}
 	}
 	if !ok {
 		return "", s.wrongKey(secret, client)
@@ -218,7 +236,7 @@ func (s *Service) Enter(ctx context.Context, secret string, client Client) (cook
 // wrongKey records that a client sent a wrong key, and returns the error for it.
 func (s *Service) wrongKey(key string, client Client) error {
 	if wait := s.wrongKeys.record(client.Addr, key, s.opt.Now()); wait > 0 {
-		return &TooManyError{wait}
+		return &TooManyError{Wait: wait}
 	}
 	return ErrWrongKey
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alexedwards/argon2id"
+
 	"m40-llm/handlers/access"
 	"m40-llm/infer"
 	"m40-llm/store"
@@ -32,6 +34,7 @@ func newService(t *testing.T, key string) (*Service, *clock) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.passphrases = newPassphrases(argon2id.Params{Memory: 8, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32}) // fast
 	return s, c
 }
 
@@ -91,48 +94,93 @@ func TestInvite_LetsOneDeviceInOnce(t *testing.T) {
 	}
 }
 
-// Nobody guesses a code, however many addresses they have. The stated times: who has the link is
-// let in at once; who has the code waits 12 seconds after five tries of their own, and while an
-// attacker with six addresses or more uses up the tries of all, until one is free.
-func TestEnter_TenThousandWrongCodes(t *testing.T) {
+// Nobody guesses a code or a passphrase, however many addresses they have, and nobody is locked out
+// by that: who has an address of their own has 3 tries at any time. The attack lasts 100 seconds.
+func TestEnter_TenThousandWrongTries(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		addresses int
-		locked    bool // for who has the code
+		most      int // tries that are looked at
 	}{
-		{"from one address", 1, false},
-		{"from five addresses", 5, false},
-		{"from a thousand addresses", 1000, true},
+		{"from one address", 1, guessBurst + 100/12 + 1},
+		{"from five addresses", 5, 5 * (guessBurst + 100/12 + 1)},
+		{"from a thousand addresses", 1000, allGuessBurst + 50 + 1000*reservedBurst},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s, now := newService(t, "")
-			made := must[Invitation](t)(s.Invite(t.Context(), access.Local, store.OwnerID))
-			looked := 0
-			for i := range 10_000 {
-				if i%100 == 0 {
-					now.now = now.now.Add(time.Second) // 100 seconds in all
+		for what, attack := range map[string]func(*Service, Client) error{
+			"codes": func(s *Service, from Client) error { return second(s.Enter(t.Context(), newCode(), from)) },
+			"passphrases": func(s *Service, from Client) error {
+				return second(s.EnterByName(t.Context(), "Owner", newCode()+" is wrong", from))
+			},
+		} {
+			t.Run(what+" "+tc.name, func(t *testing.T) {
+				s, now := newService(t, "")
+				setPassphrase(t, s, store.OwnerID, "the right passphrase")
+				made := must[Invitation](t)(s.Invite(t.Context(), access.Local, store.OwnerID))
+				hashes := s.passphrases.computed.Load()
+				looked := 0
+				for i := range 10_000 {
+					if i%100 == 0 {
+						now.now = now.now.Add(time.Second)
+					}
+					err := attack(s, Client{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i % tc.addresses >> 8), byte(i % tc.addresses)})})
+					_, tooMany := errors.AsType[*TooManyError](err)
+					switch {
+					case err == nil:
+						t.Fatal("a wrong try was right")
+					case !tooMany:
+						looked++
+					}
 				}
-				attacker := Client{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i % tc.addresses >> 8), byte(i % tc.addresses)})}
-				_, err := s.Enter(t.Context(), newCode(), attacker)
-				switch {
-				case err == nil:
-					t.Fatal("a wrong code was right")
-				case errors.Is(err, ErrWrongCode):
-					looked++
+				if looked > tc.most || looked < guessBurst {
+					t.Errorf("%d tries were looked at in 100 seconds, want at most %d", looked, tc.most)
 				}
-			}
-			if most := allGuessBurst + 50; looked > most {
-				t.Errorf("%d codes were looked at in 100 seconds, want at most %d", looked, most)
-			}
-			if _, err := s.Enter(t.Context(), made.Code, phone); (err != nil) != tc.locked {
-				t.Errorf("who has the code got %v", err)
-			}
-			if tc.locked {
-				if _, err := s.Enter(t.Context(), made.Link, phone); err != nil {
-					t.Errorf("who has the link got %v", err)
+				if computed := s.passphrases.computed.Load() - hashes; computed > int64(looked) || what == "passphrases" && computed == 0 {
+					t.Errorf("%d hashes were computed for %d tries", computed, looked)
 				}
-			}
-		})
+				if _, err := s.EnterByName(t.Context(), "owner", "the right passphrase, mistyped", phone); !errors.Is(err, ErrWrongLogin) {
+					t.Errorf("who mistypes the passphrase got %v", err)
+				}
+				if _, err := s.EnterByName(t.Context(), "owner", "the right passphrase", phone); err != nil {
+					t.Errorf("who has the passphrase got %v", err)
+				}
+				if _, err := s.Enter(t.Context(), made.Code, phone); err != nil {
+					t.Errorf("who has the code got %v", err)
+				}
+			})
+		}
+	}
+}
+
+// More addresses than are counted one by one can lock out new devices that log in with a code or a
+// passphrase, but not who has a link, a key or a device; and the number of tries stays bounded.
+func TestEnter_MoreAddressesThanAreCounted(t *testing.T) {
+	s, now := newService(t, "")
+	setPassphrase(t, s, store.OwnerID, "the right passphrase")
+	made := must[Invitation](t)(s.Invite(t.Context(), access.Local, store.OwnerID))
+	looked := 0
+	for i := range 10_000 {
+		_, err := s.Enter(t.Context(), "0000-0000", Client{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})})
+		if errors.Is(err, ErrWrongCode) {
+			looked++
+		}
+	}
+	if most := allGuessBurst + maxReserved; looked != most {
+		t.Errorf("%d codes were looked at, want %d", looked, most)
+	}
+	locked, _ := errors.AsType[*TooManyError](second(s.EnterByName(t.Context(), "", "the right passphrase", phone)))
+	if locked == nil || !locked.Unchecked {
+		t.Errorf("who has the passphrase got %v", locked)
+	}
+	if _, err := s.Enter(t.Context(), made.Link, phone); err != nil {
+		t.Errorf("who has the link got %v", err)
+	}
+	now.now = now.now.Add(locked.Wait)
+	if _, err := s.EnterByName(t.Context(), "", "the right passphrase", phone); err != nil {
+		t.Errorf("%v after the attack who has the passphrase got %v", locked.Wait, err)
+	}
+	now.now = now.now.Add(reservedEvery * reservedBurst)
+	if s.guesses.reservedFor(networkOf(netip.MustParseAddr("192.0.2.1")), now.now) == nil || len(s.guesses.reserved) != 1 {
+		t.Errorf("%d networks are still remembered", len(s.guesses.reserved))
 	}
 }
 
@@ -220,6 +268,9 @@ func TestManage_IsForWhoMay(t *testing.T) {
 			"add":    second(s.Add(ctx, principal, "Carl")),
 			"invite": second(s.Invite(ctx, principal, anna.ID)),
 			"limit":  s.Limit(ctx, principal, anna.ID, 1),
+			"rename": s.Rename(ctx, principal, anna.ID, "Carl"),
+			"change": s.ChangePassphrase(ctx, principal, anna.ID, PassphraseChange{New: "carl was here before"}),
+			"unset":  s.ChangePassphrase(ctx, principal, anna.ID, PassphraseChange{}),
 			"revoke": s.RevokeDevice(ctx, principal, anna.ID, known.Credential.Device),
 			"key":    second(s.CreateKey(ctx, principal, anna.ID, "x")),
 			"no key": s.RevokeKey(ctx, principal, anna.ID, 1),
@@ -236,12 +287,27 @@ func TestManage_IsForWhoMay(t *testing.T) {
 	if _, err := s.CreateKey(ctx, access.Of(anna), anna.ID, "mine"); err != nil {
 		t.Errorf("a person makes a key of their own: %v", err)
 	}
+	if err := s.ChangePassphrase(ctx, access.Local, anna.ID, PassphraseChange{New: "the owner was here"}); !errors.Is(err, access.ErrDenied) {
+		t.Errorf("the owner sets the passphrase of a person: %v", err)
+	}
+	for _, who := range []access.Principal{access.Of(anna), access.Local} {
+		if err := s.Rename(ctx, who, anna.ID, "Anna B."); err != nil {
+			t.Errorf("a person is renamed by %+v: %v", who, err)
+		}
+	}
+	if err := s.Rename(ctx, access.Local, store.OwnerID, "Olga"); err != nil {
+		t.Errorf("the owner is renamed: %v", err)
+	}
+	if invalid, _ := errors.AsType[*InvalidError](s.Rename(ctx, access.Local, anna.ID, "  ")); invalid == nil || invalid.Field != "name" {
+		t.Errorf("an empty name: %v", invalid)
+	}
 	for name, err := range map[string]error{
-		"a name that is taken":         second(s.Add(ctx, access.Local, "ANNA")),
+		"a name of another":            s.Rename(ctx, access.Of(ben), ben.ID, "ANNA B."),
+		"a name that is taken":         second(s.Add(ctx, access.Local, "ANNA B.")),
 		"a person who is not there":    second(s.Account(ctx, access.Local, "nobody")),
 		"a device that is not there":   s.RevokeDevice(ctx, access.Local, anna.ID, 99),
 		"a device of somebody else":    s.RevokeDevice(ctx, access.Of(ben), ben.ID, known.Credential.Device),
-		"the owner, who is not erased": s.Remove(ctx, access.Local, store.OwnerID, "Owner"),
+		"the owner, who is not erased": s.Remove(ctx, access.Local, store.OwnerID, "Olga"),
 	} {
 		if !errors.Is(err, ErrNoPerson) && !errors.Is(err, ErrNameTaken) {
 			t.Errorf("%s: %v", name, err)

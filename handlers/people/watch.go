@@ -6,6 +6,19 @@ import (
 	"time"
 )
 
+type credentialKey struct{}
+
+// WithCredential returns a context for a request that was authenticated by a credential.
+func WithCredential(ctx context.Context, by Credential) context.Context {
+	return context.WithValue(ctx, credentialKey{}, by)
+}
+
+// CredentialOf returns the credential that authenticated a request; the zero value: none did.
+func CredentialOf(ctx context.Context) Credential {
+	by, _ := ctx.Value(credentialKey{}).(Credential)
+	return by
+}
+
 // watcher is a running request that is cancelled when its credential is revoked.
 type watcher struct{ cancel context.CancelCauseFunc }
 
