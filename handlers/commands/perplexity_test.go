@@ -92,7 +92,7 @@ func TestPerplexityPrintsALineOrSaysWhatIsWrong(t *testing.T) {
 
 // Ctrl-C ends a measurement, and leaves the end of a server or of a download to itself.
 func TestASignalEndsCommandsThatHaveNoEndOfTheirOwn(t *testing.T) {
-	own := []string{"serve", "run", "pull", "rm", "worker"}
+	own := []string{"serve", "run", "pull", "rm", "passphrase", "worker"}
 	for name := range commands {
 		ended := false
 		run(context.Background(), &cli.Terminal{
